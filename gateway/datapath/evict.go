@@ -20,15 +20,16 @@ const (
 const sampled = 8
 
 // enter adds a half-open connection, in place of the oldest when the budget or the table is used
-// up, and returns its number.
-func (h *Handler) enter(c *Conn) int {
+// up, and returns its number. The hash is that of its client's side.
+func (h *Handler) enter(c *Conn, hash uint32) int {
 	t := h.table
 	if t.halfOpen.full() || t.full() {
 		h.evict(int(t.halfOpen.slots[t.halfOpen.all.oldest].conn), evictedHalfOpen)
 	}
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
-	n := t.add(c)
-	t.conns[n].halfSlot = t.halfOpen.push(uint32(n), h.pairQueue(c))
+	both := t.hashesFrom(c, hash)
+	n := t.add(c, both)
+	t.conns[n].halfSlot = t.halfOpen.push(uint32(n), both, h.pairQueue(c))
 	h.tally(c.backend)[Opened]++
 	return n
 }
@@ -100,6 +101,7 @@ const answerTimeLimit = time.Second
 // among the half-open ones. Audit checks that none of them leaks.
 func (h *Handler) forget(n int) {
 	c := &h.table.conns[n]
+	both := h.table.hashesOf(c)
 	t := h.tally(c.backend)
 	t[Closed]++
 	if c.state.ending() {
@@ -115,5 +117,5 @@ func (h *Handler) forget(n int) {
 	if c.pair != 0 {
 		h.releasePort(n)
 	}
-	h.table.remove(n)
+	h.table.remove(n, both)
 }

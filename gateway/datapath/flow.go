@@ -13,13 +13,13 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 		return h.dropOf(h.snap.VIPs[front].Service, packet.DropRateLimit)
 	}
 	key := clientKey{v.src, front, v.sport}
-	n := h.byClient(&key)
+	n, hash := h.byClient(&key)
 	if n >= 0 && (h.superseded(n, v) || h.namesOtherBackend(&h.table.conns[n], v)) {
 		h.forget(n)
 		n = -1
 	}
 	if n < 0 {
-		return h.openConn(v, front)
+		return h.openConn(v, front, hash)
 	}
 	c := &h.table.conns[n]
 	if c.lists != h.snap.Sources.Mark {
@@ -224,8 +224,8 @@ func (hop *Hop) usable() packet.Verdict {
 // connection differ: no_service is for packets that steering should not have brought here, no_flow for
 // those whose connection is gone.
 func (h *Handler) outbound(v *view) packet.Verdict {
-	snat, toUs := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0))
-	from, ok := h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, v.d.Proto))
+	from, snat, ok := h.endpoint(v)
+	toUs := snat != 0
 	if !ok && !toUs {
 		return packet.DropNoService
 	}
@@ -235,10 +235,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if to := h.outboundLoop(v, toUs); to != h.loop {
 		return h.handOver(v.d, to)
 	}
-	key := backendKey{endpoint: from, port: v.dport, snat: uint16(snat)}
-	if !toUs {
-		key.client = v.dst
-	}
+	key := replyKey(v, from, snat)
 	n := h.byBackend(&key)
 	if n >= 0 && h.table.conns[n].expired(h.now) {
 		h.forget(n)
@@ -256,6 +253,15 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	verdict := h.toClient(n, v)
 	h.endIfReset(n, v)
 	return verdict
+}
+
+// replyKey returns the key of a reply from an endpoint, to an SNAT address or, with 0, to the client itself.
+func replyKey(v *view, from uint32, snat uint16) backendKey {
+	key := backendKey{endpoint: from, port: v.dport, snat: snat}
+	if snat == 0 {
+		key.client = v.dst
+	}
+	return key
 }
 
 // toClient sends a reply of a backend to the client: to the link address and by the device that the
@@ -287,9 +293,9 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	return packet.Forward
 }
 
-// openConn opens a connection with the packet of a client, and forwards it. Nothing is entered in the table
+// openConn opens a connection with the packet of a client, and forwards it. The hash is that of its client's side. Nothing is entered in the table
 // unless the packet can leave: a drop costs no entry, so a flood to a service without a route fills nothing.
-func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
+func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 	front := &h.snap.VIPs[number]
 	if front.Service < 0 {
 		return packet.DropNoService
@@ -324,7 +330,7 @@ func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
 	if verdict := h.complete(&c, s, v); verdict != packet.Forward {
 		return h.dropOrReport(v, id, verdict)
 	}
-	n := h.enter(&c)
+	n := h.enter(&c, hash)
 	verdict = h.forward(n, v)
 	h.endIfReset(n, v)
 	return verdict

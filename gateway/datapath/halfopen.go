@@ -12,10 +12,12 @@ type halfOpenTable struct {
 	n     int
 }
 
-// halfOpenSlot is one connection's place in the two queues.
+// halfOpenSlot is one connection's place in the two queues: 32 bytes, so that none lies on two cache lines.
 type halfOpenSlot struct {
-	conn  uint32
-	links [2]link
+	conn   uint32
+	hashes hashes // with them its slots in the index are found without the connection
+	links  [2]link
+	_      uint32
 }
 
 // link names the neighbours in a queue; 0 is none.
@@ -35,7 +37,7 @@ func (h *halfOpenTable) full() bool { return h.n == len(h.slots)-1 }
 
 // push enters a connection as the newest, in the queue of its pair too if it has one, and returns
 // its slot. There is room.
-func (h *halfOpenTable) push(conn uint32, pair *queue) uint32 {
+func (h *halfOpenTable) push(conn uint32, hashes hashes, pair *queue) uint32 {
 	s := h.free
 	if s != 0 {
 		h.free = h.slots[s].links[byAge].newer
@@ -43,7 +45,7 @@ func (h *halfOpenTable) push(conn uint32, pair *queue) uint32 {
 		s = h.high
 		h.high++
 	}
-	h.slots[s] = halfOpenSlot{conn: conn}
+	h.slots[s] = halfOpenSlot{conn: conn, hashes: hashes}
 	h.join(&h.all, byAge, s)
 	if pair != nil {
 		h.join(pair, byPair, s)

@@ -26,7 +26,7 @@ func TestHalfOpenQueuesAgreeWithSlices(t *testing.T) {
 			}
 			if !h.full() && r.IntN(2) == 0 {
 				e := entry{conn: next, pair: r.Uint32N(4)}
-				e.slot = h.push(e.conn, of(e))
+				e.slot = h.push(e.conn, hashes{e.conn, e.pair}, of(e))
 				all = append(all, e)
 			} else if len(all) > 0 {
 				i := r.IntN(len(all))

@@ -35,7 +35,7 @@ type Handler struct {
 	clientHops clientHops
 	fragments  *fragments
 	held       *heldFragments
-	candidate  int32 // the connection that the packet may belong to; -1 is none; see prefetcher
+	looked     *lookup // what prefetching found of the packet; see prefetcher
 	prefetcher prefetcher
 	answers    answerLimiter
 	outer      outerParser
@@ -113,6 +113,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		fragments: newFragments(o.Fragments/o.Loops, &seed),
 		paths:     map[addr]tunnelPath{},
 		held:      newHeldFragments(&seed),
+		looked:    &notLookedUp,
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 		answers: newAnswerLimiter(&seed),
 	}
@@ -137,7 +138,7 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	for i := range b.D {
 		d := &b.D[i]
 		more := d.Flags.Has(packet.FlagMore)
-		h.candidate = h.candidateFor(b.D, i)
+		h.looked = h.lookedUp(b.D, i)
 		switch {
 		case cut && rest:
 			d.Verdict = packet.Release
@@ -315,7 +316,7 @@ func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
 		return h.ttlExpired(v)
 	}
-	if front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto)); ok {
+	if front, ok := h.serviceAddress(v); ok {
 		if to := h.inboundLoop(v); to != h.loop {
 			return h.handOver(v.d, to)
 		}

@@ -210,7 +210,7 @@ func (h *Handler) sweepHeld() {
 
 // decideHeld decides a fragment whose first has come.
 func (h *Handler) decideHeld(s *heldFragment) {
-	h.chain, h.candidate = s.d[:s.n], -1
+	h.chain, h.looked = s.d[:s.n], &notLookedUp
 	h.held.deciding = true
 	verdict := h.fragment(&s.d[0], h.arena.Bytes(&s.d[0]))
 	h.held.deciding = false

@@ -13,22 +13,29 @@ import (
 // prefetches in three steps, each for all packets of the window: the slots, the connections, the backend,
 // endpoint, counters and VIP of each connection. Only then does it decide.
 //
-// A candidate is a hint, never a decision: packets of the same window open and end connections, so byClient
-// and byBackend compare the full key before they use it.
+// What a packet is for or from is certain, since neither its bytes nor the snapshot change before it is decided on. Its
+// connection is a hint, never a decision: packets of the same window open and end connections, so byClient and
+// byBackend compare the full key before they use it.
 type prefetcher struct {
-	from       int           // number of connections from which on prefetching pays
-	candidates [window]int32 // by packet: the connection that it may belong to; -1 is none
-	lines      [refers * window]uintptr
-	lookups    [window]lookup
-	victims    [window]uint32 // connections that will be evicted
+	from    int            // number of connections from which on prefetching pays
+	lookups [window]lookup // by packet
+	found   [window]*lookup
+	lines   [refers * window]uintptr
 }
 
-// lookup is a packet that may belong to a connection: with this hash, on this side.
+// lookup is what is known of a packet before it is decided on.
 type lookup struct {
-	hash   uint32
-	side   uint8 // as in a slot: 0 client's, 1 backend's
-	packet uint8
+	known  bool   // the rest is valid: a packet of the fast path, for a service address or from an endpoint
+	side   uint8  // as in a slot: 0 client's, 1 backend's
+	snat   uint16 // backend's side: the SNAT address that it is for; 0 is none
+	number uint32 // of the service address that it is for, or of the endpoint that it is from
+	hash   uint32 // of the key by which the table finds its connection
+	conn   int32  // a connection with that hash; -1 is none
+	tcp    bool
 }
+
+// notLookedUp is the lookup of packets that are decided on without prefetching.
+var notLookedUp lookup
 
 // window is how many packets are prefetched together: more than the misses that a core keeps in flight
 // (10 to 16 line-fill buffers), and so few that the lines are still in the first-level cache when used.
@@ -37,18 +44,18 @@ const window = 64
 // manyConns is the default of Options.PrefetchFrom: the caches hold a table with fewer connections.
 const manyConns = 1024
 
-// candidateFor returns the candidate of packet i. At the first packet of a window it prefetches for all.
-func (h *Handler) candidateFor(ds []packet.Desc, i int) int32 {
+// lookedUp returns what is known of packet i. At the first packet of a window it prefetches for all.
+func (h *Handler) lookedUp(ds []packet.Desc, i int) *lookup {
 	if !canPrefetch || h.table.live < h.prefetcher.from {
-		return -1
+		return &notLookedUp
 	}
 	if i%window == 0 {
 		h.prefetchBatch(ds[i:min(i+window, len(ds))])
 	}
-	return h.prefetcher.candidates[i%window]
+	return &h.prefetcher.lookups[i%window]
 }
 
-// prefetchBatch prefetches the memory that deciding on the given packets needs, and notes candidates.
+// prefetchBatch looks the given packets up, and prefetches the memory that deciding on them needs.
 func (h *Handler) prefetchBatch(ds []packet.Desc) {
 	a, t := &h.prefetcher, h.table
 	if len(h.snap.keys.slots) > manyKeys {
@@ -56,32 +63,33 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 	}
 	n := 0
 	for i := range ds {
-		a.candidates[i] = -1
-		if s, ok := h.lookup(&ds[i]); ok {
-			s.packet = uint8(i)
-			a.lookups[n] = s
-			a.lines[n] = uintptr(unsafe.Pointer(&t.index[s.hash&t.mask]))
+		l := &a.lookups[i]
+		h.lookup(&ds[i], l)
+		if l.known {
+			a.found[n] = l
+			a.lines[n] = uintptr(unsafe.Pointer(&t.index[l.hash&t.mask]))
 			n++
 		}
 	}
 	prefetch(&a.lines[0], n)
 	found, lines := 0, 0
-	for _, s := range a.lookups[:n] {
-		if c := t.candidate(s.hash, uint64(s.side)); c >= 0 {
-			a.candidates[s.packet] = int32(c)
-			a.lookups[found].packet = s.packet
-			found++
-			a.lines[lines] = uintptr(unsafe.Pointer(&t.conns[c]))
+	for _, l := range a.found[:n] {
+		l.conn = int32(t.candidate(l.hash, uint64(l.side)))
+		if l.conn < 0 {
+			continue
+		}
+		a.found[found] = l
+		found++
+		a.lines[lines] = uintptr(unsafe.Pointer(&t.conns[l.conn]))
+		lines++
+		if l.tcp {
+			a.lines[lines] = uintptr(unsafe.Pointer(&t.sequences[l.conn]))
 			lines++
-			if ds[s.packet].Proto == wire.ProtoTCP {
-				a.lines[lines] = uintptr(unsafe.Pointer(&t.sequences[c]))
-				lines++
-			}
 		}
 	}
 	prefetch(&a.lines[0], lines)
-	for i, s := range a.lookups[:found] {
-		c := &t.conns[a.candidates[s.packet]]
+	for i, l := range a.found[:found] {
+		c := &t.conns[l.conn]
 		line := a.lines[refers*i:]
 		line[0] = uintptr(unsafe.Pointer(h.snap.Backends[c.backend]))
 		line[1] = uintptr(unsafe.Pointer(h.snap.Endpoints[c.endpoint]))
@@ -95,29 +103,19 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 }
 
 // prefetchVictims prefetches what evicting the n oldest half-open connections needs, which n new ones of the window
-// will cause: the connections, and then the slots of both their sides.
+// will cause: the connections, which the new ones take the place of, and the slots of both their sides.
 func (h *Handler) prefetchVictims(n int) {
 	a, t := &h.prefetcher, h.table
-	victims, s := 0, t.halfOpen.all.oldest
-	for ; s != 0 && victims < n; victims++ {
-		c := t.halfOpen.slots[s].conn
-		a.lines[victims], a.victims[victims] = uintptr(unsafe.Pointer(&t.conns[c])), c
-		s = t.halfOpen.slots[s].links[byAge].newer
+	lines := 0
+	for s := t.halfOpen.all.oldest; s != 0 && lines < victimLines*n; lines += victimLines {
+		v := &t.halfOpen.slots[s]
+		a.lines[lines] = uintptr(unsafe.Pointer(&t.conns[v.conn]))
+		a.lines[lines+1] = uintptr(unsafe.Pointer(&t.sequences[v.conn]))
+		a.lines[lines+2] = uintptr(unsafe.Pointer(&t.index[v.hashes[0]&t.mask]))
+		a.lines[lines+3] = uintptr(unsafe.Pointer(&t.index[v.hashes[1]&t.mask]))
+		s = v.links[byAge].newer
 	}
-	prefetch(&a.lines[0], victims)
-	slots := 0
-	for _, v := range a.victims[:victims] {
-		c := &t.conns[v]
-		ck := c.clientKey()
-		a.lines[slots] = uintptr(unsafe.Pointer(&t.index[t.hashClient(&ck)&t.mask]))
-		slots++
-		if !c.direct() {
-			bk := c.backendKey()
-			a.lines[slots] = uintptr(unsafe.Pointer(&t.index[t.hashBackend(&bk)&t.mask]))
-			slots++
-		}
-	}
-	prefetch(&a.lines[0], slots)
+	prefetch(&a.lines[0], lines)
 }
 
 // prefetchBackendSlot prefetches the slot of the backend's side that a new connection will take. What is left to do
@@ -133,6 +131,9 @@ func (h *Handler) prefetchBackendSlot(c *Conn) {
 
 // refers is how many cache lines that a connection refers to are prefetched.
 const refers = 4
+
+// victimLines is how many of a connection that will be evicted: not more than refers.
+const victimLines = 4
 
 // prefetchCounters prefetches the counters that publish adds to. They are atomic, and atomic adds do not
 // overlap their misses.
@@ -178,27 +179,24 @@ func onFastPath(d *packet.Desc) bool {
 		(d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP)
 }
 
-// lookup returns where the table has the connection of a packet; false for packets of the slow path. It
-// mirrors route, inbound and outbound, which decide.
-func (h *Handler) lookup(d *packet.Desc) (lookup, bool) {
+// lookup says of a packet what its addresses and ports lead to. It mirrors route, inbound and outbound, which decide.
+func (h *Handler) lookup(d *packet.Desc, l *lookup) {
+	*l = lookup{}
 	if !onFastPath(d) {
-		return lookup{}, false
+		return
 	}
 	v := viewOf(d, h.arena.Bytes(d))
+	tcp := d.Proto == wire.ProtoTCP
 	if front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, d.Proto)); ok {
-		return lookup{hash: h.table.hashClient(&clientKey{v.src, front, v.sport})}, true
+		*l = lookup{known: true, tcp: tcp, number: front, hash: h.table.hashClient(&clientKey{v.src, front, v.sport})}
+		return
 	}
-	from, ok := h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, d.Proto))
+	from, snat, ok := h.findEndpoint(&v)
 	if !ok {
-		return lookup{}, false
+		return
 	}
-	key := backendKey{endpoint: from, port: v.dport}
-	if snat, ok := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0)); ok {
-		key.snat = uint16(snat)
-	} else {
-		key.client = v.dst
-	}
-	return lookup{hash: h.table.hashBackend(&key), side: 1}, true
+	key := replyKey(&v, from, snat)
+	*l = lookup{known: true, tcp: tcp, side: 1, number: from, snat: snat, hash: h.table.hashBackend(&key)}
 }
 
 // candidate returns a connection with the hash on a side, -1 when there is none.
@@ -211,22 +209,55 @@ func (t *table) candidate(h uint32, side uint64) int {
 	return -1
 }
 
-// byClient is table.byClient, without its probes where the candidate matches.
-func (h *Handler) byClient(k *clientKey) int {
-	if h.candidate >= 0 {
-		if c := &h.table.conns[h.candidate]; c.state != stateFree && c.isClient(k) {
-			return int(h.candidate)
-		}
+// serviceAddress returns the number of the service address that a packet is for, false when it is for none.
+func (h *Handler) serviceAddress(v *view) (uint32, bool) {
+	if l := h.looked; l.known {
+		return l.number, l.side == 0
 	}
-	return h.table.byClient(k)
+	return h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto))
 }
 
-// byBackend is table.byBackend, without its probes where the candidate matches.
-func (h *Handler) byBackend(k *backendKey) int {
-	if h.candidate >= 0 {
-		if c := &h.table.conns[h.candidate]; c.state != stateFree && c.isBackend(k) {
-			return int(h.candidate)
+// endpoint returns the endpoint that a packet is from, false when it is from none, and the SNAT address that it is
+// for, 0 when it is for none.
+func (h *Handler) endpoint(v *view) (from uint32, snat uint16, ok bool) {
+	if l := h.looked; l.known {
+		return l.number, l.snat, true
+	}
+	return h.findEndpoint(v)
+}
+
+// findEndpoint is endpoint of a packet that has not been looked up.
+func (h *Handler) findEndpoint(v *view) (from uint32, snat uint16, ok bool) {
+	to, _ := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0)) // there is no number 0
+	from, ok = h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, v.d.Proto))
+	return from, uint16(to), ok
+}
+
+// byClient returns the connection that k, the key of the packet, belongs to, -1 when there is none, and the hash of k.
+func (h *Handler) byClient(k *clientKey) (n int, hash uint32) {
+	l := h.looked
+	if !l.known {
+		hash = h.table.hashClient(k)
+		return h.table.findClient(k, hash), hash
+	}
+	if l.conn >= 0 {
+		if c := &h.table.conns[l.conn]; c.state != stateFree && c.isClient(k) {
+			return int(l.conn), l.hash
 		}
 	}
-	return h.table.byBackend(k)
+	return h.table.findClient(k, l.hash), l.hash
+}
+
+// byBackend returns the connection that k, the key of the packet, belongs to, -1 when there is none.
+func (h *Handler) byBackend(k *backendKey) int {
+	l := h.looked
+	if !l.known {
+		return h.table.byBackend(k)
+	}
+	if l.conn >= 0 {
+		if c := &h.table.conns[l.conn]; c.state != stateFree && c.isBackend(k) {
+			return int(l.conn)
+		}
+	}
+	return h.table.findBackend(k, l.hash)
 }

@@ -162,8 +162,10 @@ func (t *table) hashBackend(k *backendKey) uint32 {
 }
 
 // byClient returns the connection that k belongs to, -1 when there is none.
-func (t *table) byClient(k *clientKey) int {
-	h := t.hashClient(k)
+func (t *table) byClient(k *clientKey) int { return t.findClient(k, t.hashClient(k)) }
+
+// findClient is byClient with the hash of k.
+func (t *table) findClient(k *clientKey, h uint32) int {
 	for i := h & t.mask; t.index[i] != 0; i = (i + 1) & t.mask {
 		if s := t.index[i]; uint32(s>>32) == h && s&1 == 0 && t.conns[slotConn(s)].isClient(k) {
 			return slotConn(s)
@@ -173,8 +175,10 @@ func (t *table) byClient(k *clientKey) int {
 }
 
 // byBackend returns the connection that k belongs to, -1 when there is none.
-func (t *table) byBackend(k *backendKey) int {
-	h := t.hashBackend(k)
+func (t *table) byBackend(k *backendKey) int { return t.findBackend(k, t.hashBackend(k)) }
+
+// findBackend is byBackend with the hash of k.
+func (t *table) findBackend(k *backendKey, h uint32) int {
 	for i := h & t.mask; t.index[i] != 0; i = (i + 1) & t.mask {
 		if s := t.index[i]; uint32(s>>32) == h && s&1 == 1 && t.conns[slotConn(s)].isBackend(k) {
 			return slotConn(s)
@@ -188,8 +192,29 @@ func slotConn(s uint64) int { return int(uint32(s)>>1) - 1 }
 // full reports whether there is no room for another connection.
 func (t *table) full() bool { return t.live == len(t.conns) }
 
+// hashes are those of both sides of a connection. A direct one has none on the backend's.
+type hashes [2]uint32
+
+// hashesOf returns the hashes of a connection. Half-open ones keep them: the next flood evicts them soon.
+func (t *table) hashesOf(c *Conn) hashes {
+	if c.halfSlot != 0 {
+		return t.halfOpen.slots[c.halfSlot].hashes
+	}
+	ck := c.clientKey()
+	return t.hashesFrom(c, t.hashClient(&ck))
+}
+
+// hashesFrom returns the hashes of a connection whose client's side has the given one.
+func (t *table) hashesFrom(c *Conn, client uint32) hashes {
+	if c.direct() {
+		return hashes{client}
+	}
+	bk := c.backendKey()
+	return hashes{client, t.hashBackend(&bk)}
+}
+
 // add stores c, which neither side finds yet, and returns its number. The table is not full.
-func (t *table) add(c *Conn) int {
+func (t *table) add(c *Conn, h hashes) int {
 	n := t.free
 	if n >= 0 {
 		t.free = int(int32(t.conns[n].deadline))
@@ -202,11 +227,9 @@ func (t *table) add(c *Conn) int {
 		t.sequences[n] = sequences{}
 	}
 	t.live++
-	ck := c.clientKey()
-	t.link(t.hashClient(&ck), uint64(n+1)<<1)
+	t.link(h[0], uint64(n+1)<<1)
 	if !c.direct() {
-		bk := c.backendKey()
-		t.link(t.hashBackend(&bk), uint64(n+1)<<1|1)
+		t.link(h[1], uint64(n+1)<<1|1)
 	}
 	return n
 }
@@ -219,14 +242,12 @@ func (t *table) link(h uint32, ref uint64) {
 	t.index[i] = uint64(h)<<32 | ref
 }
 
-// remove forgets connection n.
-func (t *table) remove(n int) {
+// remove forgets connection n, which has these hashes.
+func (t *table) remove(n int, h hashes) {
 	c := &t.conns[n]
-	ck := c.clientKey()
-	t.unlink(t.hashClient(&ck), uint64(n+1)<<1)
+	t.unlink(h[0], uint64(n+1)<<1)
 	if !c.direct() {
-		bk := c.backendKey()
-		t.unlink(t.hashBackend(&bk), uint64(n+1)<<1|1)
+		t.unlink(h[1], uint64(n+1)<<1|1)
 	}
 	*c = Conn{deadline: ticks(int32(t.free))}
 	t.free = n

@@ -76,11 +76,11 @@ func (m *model) step(t *testing.T, tb *table, r *rand.Rand) {
 	switch {
 	case known:
 		old := tb.conns[n]
-		tb.remove(n)
+		tb.remove(n, tb.hashesOf(&tb.conns[n]))
 		delete(m.byClient, ck)
 		delete(m.byBackend, old.backendKey())
 	case !taken && !tb.full():
-		tb.add(&c)
+		tb.add(&c, tb.hashesOf(&c))
 		m.byClient[ck], m.byBackend[bk] = c, c
 	}
 	if tb.live != len(m.byClient) || tb.full() != (len(m.byClient) == 12) {
@@ -92,10 +92,10 @@ func TestTheHandFindsWhatExpired(t *testing.T) {
 	tb := newTable(100, 100, new(random.Source))
 	for i := range 100 {
 		c := Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), state: stateUDP, deadline: ticks(i)}
-		tb.add(&c)
+		tb.add(&c, tb.hashesOf(&c))
 	}
 	var gone []int
-	drop := func(n int) { gone = append(gone, int(tb.conns[n].deadline)); tb.remove(n) }
+	drop := func(n int) { gone = append(gone, int(tb.conns[n].deadline)); tb.remove(n, tb.hashesOf(&tb.conns[n])) }
 	tb.sweep(30, func(c *Conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 30 {
 		t.Fatalf("30 steps found %d", len(gone))
@@ -126,7 +126,8 @@ func BenchmarkTable(b *testing.B) {
 	for _, size := range []int{1000, 1_000_000} {
 		tb := newTable(size, size, new(random.Source))
 		for i := range size {
-			tb.add(&Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), endpoint: uint32(i >> 16), state: stateUDP})
+			c := Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), endpoint: uint32(i >> 16), state: stateUDP}
+			tb.add(&c, tb.hashesOf(&c))
 		}
 		b.Run(map[int]string{1000: "1k", 1_000_000: "1M"}[size], func(b *testing.B) {
 			i := uint64(0)
