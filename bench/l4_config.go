@@ -24,6 +24,7 @@ type gatewayConfig struct {
 	Services int    // of UDP, on ports from udpPort on
 	Backends []string
 	SNAT     []string
+	Ports    string // of SNAT addresses; empty is the default
 	Deny     string // file of listed prefixes; empty is none
 }
 
@@ -34,6 +35,9 @@ var gatewayYAML = template.Must(template.New("gateway").Funcs(template.FuncMap{"
 cpus: none
 admin: {socket: ""}
 snat: [{{join .SNAT ", "}}]
+{{- if .Ports}}
+snat_ports: {{.Ports}}
+{{- end}}
 table: {size: {{.Table}}{{if .HalfOpen}}, half_open: {{.HalfOpen}}{{end}}}
 {{- if .Deny}}
 sources: {deny: [{{.Deny}}]}
@@ -45,7 +49,7 @@ services:
   - name: bulk
     address: {{.Address}}:5201
     backends: [{address: {{.Backend}}:5201}]
-{{- range $i, $port := .Ports}}
+{{- range $i, $port := .UDPPorts}}
   - name: udp{{$i}}
     protocol: udp
     address: {{$.Address}}:{{$port}}
@@ -60,13 +64,13 @@ func (c gatewayConfig) render() (string, error) {
 		gatewayConfig
 		Front, Back, Address, Backend string
 		HashSize                      int
-		Ports                         []int
+		UDPPorts                      []int
 	}{gatewayConfig: c, Front: role.FrontDev, Back: role.BackDev, Address: serviceAddr, Backend: backendAddr, HashSize: 65537}
 	if c.Services > 1 {
 		data.HashSize = 251
 	}
 	for i := range c.Services {
-		data.Ports = append(data.Ports, udpPort+i)
+		data.UDPPorts = append(data.UDPPorts, udpPort+i)
 	}
 	var out strings.Builder
 	err := gatewayYAML.Execute(&out, data)

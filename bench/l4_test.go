@@ -58,6 +58,7 @@ func TestL4Delivers(t *testing.T) {
 		"flat in memory: flows":                  {"1 flow"},
 		"SYN flood, connections of others":       {oursFlood},
 		"SYN flood, CPU time":                    {oursPaced},
+		"short connections":                      {ours},
 		"loops":                                  {twoLoops, handLoops},
 	}
 	for _, m := range b.Measures {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Metric names a figure of a sample.
@@ -19,6 +20,8 @@ const (
 
 // Counts of roles that have columns of their own.
 const (
+	P50         = "p50 us" // of durations in the window
+	P99         = "p99 us"
 	HeapPerConn = "B/conn" // Go heap, one end
 	GCPause     = "GC pause p99 ns"
 	GCStop      = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
@@ -68,6 +71,8 @@ func (g Gate) unit() string {
 		return "/s"
 	case g.Metric == MetricCost || g.Metric == MetricOwn:
 		return " ns"
+	case strings.HasSuffix(string(g.Metric), " us"):
+		return " us"
 	case slices.Contains(sizes, string(g.Metric)):
 		return "B"
 	}

@@ -157,10 +157,10 @@ func (m MeasureResult) countNames() []string {
 }
 
 // sizes are the counts that say how large something is.
-var sizes = []string{"rss", "heap", "mean us", HeapPerConn}
+var sizes = []string{"rss", "heap", "mean us", P50, P99, HeapPerConn}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
-var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", "flood", "refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, GCPause, GCStop}
+var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", P50, P99, "flood", "refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, GCPause, GCStop}
 
 func (r *Result) machine(w *strings.Builder) {
 	m := r.Machine

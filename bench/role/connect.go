@@ -3,12 +3,16 @@ package role
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace/millrace/bench/harness"
 )
 
 // A connection of the connect and serve roles: one request, one answer, and the end.
@@ -65,7 +69,7 @@ func openConnect(o roleOptions) (roleWork, error) {
 	if o.rate <= 0 {
 		return roleWork{}, errors.New("no rate")
 	}
-	c := &connecter{to: o.stream.To, due: make(chan struct{}, 1<<16)}
+	c := &connecter{to: o.stream.To, serverFirst: o.serverFirst, due: make(chan struct{}, 1<<16)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range connectWorkers {
@@ -85,13 +89,27 @@ func openConnect(o roleOptions) (roleWork, error) {
 
 type connecter struct {
 	to           string
+	serverFirst  bool
 	due          chan struct{}
 	good, failed atomic.Uint64
 	micros       atomic.Uint64 // of the good ones, summed
+
+	mu    sync.Mutex
+	times []uint32 // of the good ones since the last counts, microseconds
 }
 
+// counts returns sums, and percentiles of what has ended since they were asked for last.
 func (c *connecter) counts() map[string]uint64 {
-	return map[string]uint64{"connections": c.good.Load(), "failed": c.failed.Load(), "micros": c.micros.Load()}
+	counts := map[string]uint64{"connections": c.good.Load(), "failed": c.failed.Load(), "micros": c.micros.Load()}
+	c.mu.Lock()
+	times := c.times
+	c.times = nil
+	c.mu.Unlock()
+	if n := len(times); n > 0 {
+		slices.Sort(times)
+		counts[harness.P50], counts[harness.P99] = uint64(times[n/2]), uint64(times[n*99/100])
+	}
+	return counts
 }
 
 // pace makes a connection due every so often, on average.
@@ -124,8 +142,12 @@ func (c *connecter) work(ctx context.Context) {
 			}
 			continue
 		}
+		took := time.Since(begin).Microseconds()
 		c.good.Add(1)
-		c.micros.Add(uint64(time.Since(begin).Microseconds()))
+		c.micros.Add(uint64(took))
+		c.mu.Lock()
+		c.times = append(c.times, uint32(took))
+		c.mu.Unlock()
 	}
 }
 
@@ -141,6 +163,11 @@ func (c *connecter) connect(ctx context.Context) error {
 	if _, err := conn.Write(buf[:]); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(conn, buf[:])
-	return err
+	if _, err = io.ReadFull(conn, buf[:]); err != nil || !c.serverFirst {
+		return err
+	}
+	if _, err = conn.Read(buf[:]); err != io.EOF {
+		return fmt.Errorf("the server did not close: %v", err)
+	}
+	return nil
 }

@@ -67,6 +67,7 @@ type roleOptions struct {
 	ready       string // what a foreign program says when it is ready
 	version     string // of it
 	op, cc      string // of the tcp roles: what the client does, and congestion control
+	serverFirst bool   // the server closes connections first
 	conns       int    // connections at once
 	idle        int    // connections beside them that do nothing
 	loops, mtu  int
@@ -107,6 +108,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.as, "as", "engine", "contestant of the header measures")
 	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsHeader), "operations of the header pass, as bits")
 	fs.IntVar(&o.rate, "rate", 0, "connections per second")
+	fs.BoolVar(&o.serverFirst, "server-first", false, "a client closes its connection after the server has")
 	fs.BoolVar(&o.anyEnd, "any-end", false, "a program may end as it likes once it is asked to")
 	fs.IntVar(&o.cpu, "cpu", 1, "first CPU of loops")
 	fs.StringVar(&o.ready, "ready", "", "words of a program that is ready")
