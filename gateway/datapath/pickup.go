@@ -38,10 +38,11 @@ func (h *Handler) pickUp(v *view, from uint32) packet.Verdict {
 	}
 	service := h.snap.Backends[at.Backend].Service
 	key := clientKey{v.dst, at.VIP, v.dport}
+	hash := h.table.hashClient(&key) // the packet was looked up by its backend's key
 	switch {
 	case v.dst.martian() || v.dport == 0 || h.snap.backendAddr(v.dst): // a backend is served from an SNAT address
 		return h.drop(service, packet.DropNoFlow)
-	case h.byClient(&key) >= 0: // it leads to another backend now, or has another source port
+	case h.table.findClient(&key, hash) >= 0: // it leads to another backend now, or has another source port
 		return h.drop(service, packet.DropNoFlow)
 	case h.snap.Backends[at.Backend].Inactive:
 		return h.drop(service, packet.DropNoBackend)
@@ -59,7 +60,7 @@ func (h *Handler) pickUp(v *view, from uint32) packet.Verdict {
 		return h.drop(service, hop.usable())
 	}
 	c.setDeltas(h.snap)
-	n := h.enter(&c)
+	n := h.enter(&c, hash)
 	verdict := h.toClient(n, v)
 	h.endIfReset(n, v)
 	return verdict

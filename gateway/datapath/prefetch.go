@@ -236,7 +236,7 @@ func (h *Handler) findEndpoint(v *view) (from uint32, snat uint16, ok bool) {
 // byClient returns the connection that k, the key of the packet, belongs to, -1 when there is none, and the hash of k.
 func (h *Handler) byClient(k *clientKey) (n int, hash uint32) {
 	l := h.looked
-	if !l.known {
+	if !l.known || l.side != 0 {
 		hash = h.table.hashClient(k)
 		return h.table.findClient(k, hash), hash
 	}
@@ -251,7 +251,7 @@ func (h *Handler) byClient(k *clientKey) (n int, hash uint32) {
 // byBackend returns the connection that k, the key of the packet, belongs to, -1 when there is none.
 func (h *Handler) byBackend(k *backendKey) int {
 	l := h.looked
-	if !l.known {
+	if !l.known || l.side != 1 {
 		return h.table.byBackend(k)
 	}
 	if l.conn >= 0 {
