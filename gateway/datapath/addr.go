@@ -75,7 +75,8 @@ func mum(a, b uint64) uint64 {
 }
 
 // hashKey keys a hash. The table's key is random, so that an attacker cannot choose packets that collide; the
-// key of the selection is the same everywhere, so that gateways agree.
+// key of the selection is the same everywhere, so that gateways agree; a configuration may have a secret one, see
+// SelectionKey.
 type hashKey [3]uint64
 
 func newHashKey(seed *random.Source) hashKey {

@@ -54,8 +54,8 @@ func (s *Service) byHash(hash uint64, is4, midflow bool) (uint32, bool) {
 }
 
 // SelectionKey keys the hash that selects backends. Gateways with one key agree. Without the key nobody can
-// choose an address and port that lead to a certain backend: SipHash is a pseudorandom function. The zero key is public:
-// the hash is the one of package-wide use, three products instead of SipHash's rounds.
+// choose an address and port that lead to a certain backend: SipHash is a pseudorandom function. The zero key is public,
+// and its hash is the cheaper one of the index.
 type SelectionKey struct {
 	secret bool
 	key    random.Key
