@@ -80,6 +80,11 @@ func (a *audit) table() error {
 	if a.live != t.live || a.half != t.halfOpen.n || used != a.used {
 		return fmt.Errorf("%d connections of %d, %d half-open of %d, %d slots of %d", a.live, t.live, a.half, t.halfOpen.n, used, a.used)
 	}
+	for n := range t.conns {
+		if free := t.free.levels[0][n>>6]>>(n&63)&1 != 0; free != (t.conns[n].state == stateFree) || !free && n >= t.high {
+			return fmt.Errorf("connection %d of %d: in use %v, free %v", n, t.high, t.conns[n].state != stateFree, free)
+		}
+	}
 	if a.closing != a.h.closing {
 		return fmt.Errorf("%d connections close, %d are counted", a.closing, a.h.closing)
 	}

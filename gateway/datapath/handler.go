@@ -173,6 +173,9 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.table.sweep(sweepStep, h.ended, h.end)
 	h.surveyPorts()
 	h.publish()
+	if h.table.trim(h.now) {
+		return now.Add(trimEvery)
+	}
 	steps := time.Duration(h.table.high/sweepStep + 1)
 	return now.Add(min(sweepIdle, sweepRound/steps))
 }

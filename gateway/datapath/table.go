@@ -13,7 +13,7 @@ import (
 // packages treat it as opaque; Snapshot.Describe says what it means.
 type Conn struct {
 	client     addr    // 0
-	deadline   ticks   // 16: forgotten from then on; in a free conn, the next free one
+	deadline   ticks   // 16: forgotten from then on
 	vip        uint32  // 20: number of the service address
 	backend    uint32  // 24: number of the backend
 	endpoint   uint32  // 28: number of the backend's address, port and protocol
@@ -122,14 +122,17 @@ type table struct {
 	key       hashKey
 	mask      uint32
 	live      int
-	high      int // conns from here on have never been used: the kernel need not back them yet
-	free      int // first of the list of free conns below high; -1 when empty
+	high      int // conns from here on are not in use, and the kernel need not back them
+	free      freeSet
 	hand      int
 	rand      random.Source
 
 	halfOpen  halfOpenTable
 	confirmed int          // most confirmed connections
 	closed    []closedConn // by connection
+
+	memory memory // of the large ones of the slices
+	trimmer
 }
 
 // newTable returns a table for at most size connections, of which at most half are half-open.
@@ -142,13 +145,14 @@ func newTable(size, half int, seed *random.Source) *table {
 		index:     slice[uint64](&m, slots),
 		key:       newHashKey(seed),
 		mask:      uint32(slots - 1),
-		free:      -1,
+		free:      newFreeSet(size),
 		rand:      random.Source(seed.Uint64()),
 
 		halfOpen:  halfOpenTable{slots: slice[halfOpenSlot](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),
 		closed:    slice[closedConn](&m, size),
 	}
+	t.memory, t.trimmer.next = m, -1
 	m.freeWith(t)
 	return t
 }
@@ -215,13 +219,8 @@ func (t *table) hashesFrom(c *Conn, client uint32) hashes {
 
 // add stores c, which neither side finds yet, and returns its number. The table is not full.
 func (t *table) add(c *Conn, h hashes) int {
-	n := t.free
-	if n >= 0 {
-		t.free = int(int32(t.conns[n].deadline))
-	} else {
-		n = t.high
-		t.high++
-	}
+	n := t.free.take()
+	t.high = max(t.high, n+1)
 	t.conns[n] = *c
 	if c.state != stateUDP {
 		t.sequences[n] = sequences{}
@@ -249,8 +248,8 @@ func (t *table) remove(n int, h hashes) {
 	if !c.direct() {
 		t.unlink(h[1], uint64(n+1)<<1|1)
 	}
-	*c = Conn{deadline: ticks(int32(t.free))}
-	t.free = n
+	*c = Conn{}
+	t.free.put(n)
 	t.live--
 }
 
