@@ -123,8 +123,20 @@ func (o Outcome) disturbed() float64 {
 	return Summarize(d).Median
 }
 
-// count sums a count over all rounds; of a size it returns the largest.
+// count sums a count over all rounds; of a size it returns the largest, of a time the median.
 func (o Outcome) count(name string) string {
+	if slices.Contains(times, name) {
+		var all []float64
+		for _, s := range o.Samples {
+			if n, ok := s.Counts[name]; ok {
+				all = append(all, float64(n))
+			}
+		}
+		if len(all) == 0 {
+			return ""
+		}
+		return strconv.FormatFloat(Summarize(all).Median, 'f', 0, 64)
+	}
 	if slices.Contains(sizes, name) {
 		var most uint64
 		for _, s := range o.Samples {
@@ -157,7 +169,10 @@ func (m MeasureResult) countNames() []string {
 }
 
 // sizes are the counts that say how large something is.
-var sizes = []string{"rss", "heap", "mean us", P50, P99, HeapPerConn}
+var sizes = []string{"rss", "heap", HeapPerConn}
+
+// times are the counts that are a mean or a quantile of a round's durations.
+var times = []string{"mean us", P50, P99, "p50 ns", "p99 ns", GCPause, GCStop}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
 var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", P50, P99, "flood", "refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, GCPause, GCStop}

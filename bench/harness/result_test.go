@@ -136,11 +136,14 @@ func TestFiguresKeepThreeDigits(t *testing.T) {
 	}
 }
 
-func TestSizesAreNotSummed(t *testing.T) {
+func TestSizesAndTimesAreNotSummed(t *testing.T) {
 	round := func(rss, lost uint64) Round {
-		return Round{Sample: Sample{Counts: map[string]uint64{"rss": rss, "lost": lost}}}
+		return Round{Sample: Sample{Counts: map[string]uint64{"rss": rss, "lost": lost, "p99 ns": 10 * rss}}}
 	}
 	o := Outcome{Samples: []Round{round(100, 1), round(120, 2), round(110, 3)}}
+	if p99, none := o.count("p99 ns"), o.count("p50 ns"); p99 != "1100" || none != "" {
+		t.Errorf("p99 %s and no p50 %q, want the median, 1100, and nothing", p99, none)
+	}
 	if rss, lost := o.count("rss"), o.count("lost"); rss != "120" || lost != "6" {
 		t.Errorf("rss %s and lost %s, want the largest, 120, and the sum, 6", rss, lost)
 	}
