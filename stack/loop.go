@@ -103,6 +103,7 @@ type Loop struct {
 	taken    *packet.Batch // scratch for takeOver
 	returned [64]uint32    // scratch for reclaim
 	activity *activity     // this loop's part in the mesh's quiescence
+	paused   bool          // it does not receive: a ring to another loop has no room (congested)
 }
 
 // rxDevice is the receive side of a device.

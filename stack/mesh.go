@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
@@ -21,9 +22,11 @@ import (
 //
 // For each pair of loops and direction there is one ring of descriptors and one of frames: nothing
 // is shared by more than two, nothing is locked and nothing is allocated. The receiver returns a
-// free frame for each that it takes over, so no pool drains, whichever way the traffic goes. Where
-// the ring is full or no frame is free the packet is dropped (packet.DropHandover): a loop never
-// waits for another.
+// free frame for each that it takes over, so no pool drains, whichever way the traffic goes. A loop
+// receives from its devices only while every ring has room for what it would hand over, so that
+// packets wait in the device's ring and not here, but no longer than maxCongestion. It always takes
+// over, so no two loops wait for each other. Where a ring is full nevertheless, or no frame is free,
+// the packet is dropped (packet.DropHandover).
 //
 // The upper byte of Flow goes along: see handedBy.
 //
@@ -38,12 +41,20 @@ type Mesh struct {
 // they have not taken over: 1 ms at 2 Mpps.
 const meshWindow = 2048
 
+// maxCongestion is how long a loop does not receive because another one takes nothing over: longer than some
+// time slices of the scheduler, for loops that share a CPU. A loop that stands still for longer costs the others
+// their packets for it, and not their own.
+const maxCongestion = 100 * time.Millisecond
+
 // peer is another loop as one loop sees it.
 type peer struct {
 	loop     *Loop
 	to, from *pipe         // nil in a loop's entry for itself
 	out      []packet.Desc // decided in this batch
 	credits  int           // frames handed over that have not been returned
+
+	congested int        // credits when the ring was found without room; 0 is not
+	since     clock.Time // when it was found so, or last seen to move
 }
 
 // pipe is one direction between two loops. The frames in it are the sender's: those of packets that
@@ -177,6 +188,29 @@ func (l *Loop) flushPeers() {
 		l.out.drop(p.out[n:], packet.DropHandover)
 		p.out = p.out[:0]
 	}
+}
+
+// congested reports whether some ring may have too little room for the next burst and those inside the engine.
+func (l *Loop) congested(now clock.Time) bool {
+	need, is := l.cfg.Burst*(l.inside+1), false
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.to == nil || p.to.credits-p.credits >= need {
+			p.congested = 0
+			continue
+		}
+		l.reclaim(p)
+		switch {
+		case p.to.credits-p.credits >= need || p.to.end.Load() != pipeOpen:
+			p.congested = 0
+			continue
+		case p.congested == 0 || p.credits < p.congested: // new, or it moves
+			p.since = now
+		}
+		p.congested = max(p.credits, 1)
+		is = is || now.Sub(p.since) < maxCongestion
+	}
+	return is
 }
 
 // exchange takes over what the other loops have for this one, a burst of each, and reclaims returned

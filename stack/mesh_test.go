@@ -346,19 +346,87 @@ func TestAFullRingDropsWhatDoesNotFit(t *testing.T) {
 	w.give(0, to, to, to, to, to, to, to, to)
 	a.loop.Poll(0)
 	a.port[0].in = [][]packet.Desc{append(w.chain(0, 1, 0, to), w.chain(0, 2, 0, to)...)}
-	a.loop.Poll(0) // 9 fit, and the packet of two does not
+	a.loop.Poll(0) // it waits
+	late := clock.Time(maxCongestion)
+	a.loop.Poll(late - 1)
+	if s := a.loop.Stats(); s.Received != 8 || a.loop.awaitsDevices() {
+		t.Errorf("it did not wait: %+v", s)
+	}
+	a.loop.Poll(late) // 9 fit, and the packet of two does not
 	if s := a.loop.Stats(); s.HandedOver != 9 || s.Dropped[packet.DropHandover] != 1 {
 		t.Errorf("stats %+v", s)
 	}
 	w.audit()
-	b.loop.Poll(0)
-	b.loop.Poll(0)
+	b.loop.Poll(late)
+	b.loop.Poll(late)
 	w.give(0, to, to, to, to, to, to, to, to)
-	a.loop.Poll(0) // returned frames make room
-	b.loop.Poll(0)
+	a.loop.Poll(late) // returned frames make room
+	b.loop.Poll(late)
 	if s := w.balance(); s.Forwarded != 17 || s.Dropped[packet.DropHandover] != 1 {
 		t.Errorf("stats %+v", s)
 	}
+}
+
+// awaitsDevices reports whether a device may wake the loop.
+func (l *Loop) awaitsDevices() bool {
+	for i := range l.devices {
+		l.devices[i].info = pmd.Info{Caps: pmd.CapPoll, FD: 7}
+	}
+	return l.wakes(0)
+}
+
+// Loops of which one polls seldom, as those do that share a CPU, lose nothing: packets wait in the devices.
+func TestLoopsWaitForOneThatIsSlow(t *testing.T) {
+	w := newNet(t, 3, 256)
+	w.squeeze(16)
+	to := plan(1, planForward)
+	for range 20 {
+		w.give(0, to, to, to, to, to, to, to, to)
+		w.give(2, to, to, to, to, plan(planForward), to, to, to)
+	}
+	for i := range 2000 {
+		now := clock.Time(i) * clock.Time(maxCongestion) / 10
+		w.nodes[0].loop.Poll(now)
+		w.nodes[2].loop.Poll(now)
+		if i%9 == 0 {
+			w.nodes[1].loop.Poll(now)
+		}
+	}
+	if s := w.balance(); s.Forwarded != 320 || s.Received != 320 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestCongestionEndsWithRoomWithTimeAndWithThePeer(t *testing.T) {
+	w := newNet(t, 3, 64)
+	l := w.nodes[0].loop
+	one, two := &l.peers[1], &l.peers[2]
+	const late = clock.Time(maxCongestion)
+	room := func(p *peer, n int) { p.credits = p.to.credits - n }
+	want := func(now clock.Time, want bool, what string) {
+		t.Helper()
+		if got := l.congested(now); got != want {
+			t.Errorf("%s: congested is %v", what, got)
+		}
+	}
+	want(0, false, "at rest")
+	room(two, 8)
+	want(0, false, "room for a burst")
+	room(two, 7)
+	want(1, true, "room for less")
+	want(late, true, "just before the end")
+	want(late+1, false, "no progress for too long")
+	room(one, 7)
+	want(late+1, true, "another ring")
+	room(one, 8)
+	room(two, 6)
+	want(late+2, false, "less room")
+	room(two, 7)
+	want(late+3, true, "progress, though not enough")
+	two.to.end.Store(pipeClosing)
+	want(late+4, false, "a loop that ends takes nothing")
+	one.credits, two.credits = 0, 0
+	w.audit()
 }
 
 func TestALoopWithoutFreeFramesReturnsThoseOfThePackets(t *testing.T) {

@@ -65,6 +65,9 @@ func (l *Loop) receive(now clock.Time, i int) int {
 	if !l.resubmit() || len(l.free) == 0 || p.ended || now < p.retry {
 		return 0
 	}
+	if l.paused = l.congested(now); l.paused {
+		return 0
+	}
 	b := l.free[len(l.free)-1]
 	n, err := p.drv.Rx(now, b)
 	if err != nil {

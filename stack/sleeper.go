@@ -114,7 +114,7 @@ func (l *Loop) hasFile(i int) bool { return l.devices[i].info.Caps&pmd.CapPoll !
 // do so at once (POLLERR); one with a full transmit ring is polled instead.
 func (l *Loop) wakes(i int) bool {
 	p := &l.devices[i]
-	return l.hasFile(i) && !p.ended && p.err == nil && l.out.queues[i].out.Len() == 0
+	return l.hasFile(i) && !p.ended && p.err == nil && !l.paused && l.out.queues[i].out.Len() == 0
 }
 
 // awaits appends what wakes an idle loop to fds, its notifier first, and returns how long it may sleep
