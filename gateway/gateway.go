@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/gateway/statesync"
 	"github.com/millrace/millrace/node/nexthop"
 )
 
@@ -34,7 +36,8 @@ type Options struct {
 	Dialer   health.Dialer     // of health checks; nil is the kernel's stack
 	// OnPortsShort is called at most once in a minute with the SNAT addresses whose ports are nearly used up; as OnEvent.
 	OnPortsShort func([]SNATStatus)
-	OnEvent      func(Event) // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	OnPeer       func(statesync.Event) // called when a stream to or from the other gateway comes up or goes down; may be nil
+	OnEvent      func(Event)           // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.
@@ -52,6 +55,9 @@ type Event struct {
 // be called from any goroutine.
 type Gateway struct {
 	opt      Options
+	ports    config.PortRange // of SNAT addresses
+	peer     *statesync.Peer  // nil: none
+	synced   *syncTable       // the same
 	snap     atomic.Pointer[datapath.Snapshot]
 	handlers []*datapath.Handler
 
@@ -108,22 +114,26 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	if loops == config.QueuesAuto {
 		return nil, fmt.Errorf("gateway: `queues: auto` is to be settled by Config.SetQueues before")
 	}
-	if len(c.SNAT) > 0 && c.SNATPorts.Size() < loops {
-		return nil, fmt.Errorf("gateway: snat_ports has %d ports for %d loops", c.SNATPorts.Size(), loops)
+	if len(c.SNAT) > 0 && c.SNATPorts.Size() < loops*c.Gateways() {
+		return nil, fmt.Errorf("gateway: snat_ports has %d ports for %d loops of %d gateways", c.SNATPorts.Size(), loops, c.Gateways())
 	}
 	g := &Gateway{
-		opt: opt, cfg: c,
+		opt: opt, cfg: c, ports: c.SNATPorts,
 		reg:    newRegistry(loops),
 		wanted: map[uint32]*config.Service{}, planned: map[uint32]time.Time{}, dirty: map[netip.Addr]nexthop.Hop{},
 		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[netip.Addr]nexthop.Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1), clientsAsked: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
-	g.snap.Store(g.build(&datapath.Snapshot{Devices: slices.Clone(opt.Devices)}, c))
+	g.snap.Store(g.build(&datapath.Snapshot{Devices: slices.Clone(opt.Devices), HoldResets: c.Sync != nil}, c))
 	for i := range loops {
 		h := datapath.New(handlerOptions(c, i), &g.snap)
 		h.ResolveClients(g.askForClients)
 		g.handlers = append(g.handlers, h)
+	}
+	if err := g.openSync(c); err != nil {
+		g.checks.Close()
+		return nil, fmt.Errorf("listen for the peer: %w", err)
 	}
 	g.mu.Lock()
 	g.startChecks()
@@ -146,10 +156,14 @@ func (g *Gateway) askForClients() {
 }
 
 func handlerOptions(c *config.Config, loop int) datapath.Options {
-	return datapath.Options{
+	o := datapath.Options{
 		Loop: loop, Loops: c.Loops(), Table: c.Table.Size, HalfOpen: c.Table.HalfOpen, Fragments: c.Table.Fragments,
-		SNATPorts: datapath.PortRange(c.SNATPorts),
+		SNATPorts: datapath.PortRange(c.SNATPorts), Gateways: c.Gateways(),
 	}
+	if c.Sync != nil {
+		o.Gateway = c.Sync.Index
+	}
+	return o
 }
 
 // Handlers returns the handler of each loop.
@@ -216,6 +230,8 @@ func (g *Gateway) mayReload(c *config.Config) error {
 		return fmt.Errorf("devices: %w", ErrRestart)
 	case c.Table.Size != g.cfg.Table.Size:
 		return fmt.Errorf("table.size: %w", ErrRestart)
+	case !reflect.DeepEqual(c.Sync, g.cfg.Sync):
+		return fmt.Errorf("sync: %w", ErrRestart)
 	case c.SNATPorts != g.cfg.SNATPorts:
 		return fmt.Errorf("snat_ports: %w", ErrRestart)
 	case c.Table.HalfOpen != g.cfg.Table.HalfOpen || c.Table.Fragments != g.cfg.Table.Fragments:
@@ -366,5 +382,8 @@ func (g *Gateway) Close() error {
 	g.stop()
 	g.checks.Close()
 	g.watched.Wait()
+	if g.peer != nil {
+		_ = g.peer.Close() // Sync may have closed it
+	}
 	return g.opt.Resolver.Close()
 }

@@ -32,6 +32,9 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 		st.SNAT[i].write(w)
 	}
 	writeStates(w, st.Services, &other)
+	if st.Sync != nil {
+		st.Sync.write(w)
+	}
 	for i := range st.Services {
 		st.Services[i].write(w)
 	}
@@ -186,4 +189,22 @@ func bit(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// write writes the state of the other gateway.
+func (s *SyncStatus) write(w *metrics.Writer) {
+	send, receive := metrics.Label{Name: "stream", Value: "send"}, metrics.Label{Name: "stream", Value: "receive"}
+	const up, records, octets = "1 while the stream to or from the other gateway is up.", "Records of connections sent and received.", "Bytes of records sent and received."
+	w.Gauge("millrace_l4_sync_up", up, bit(s.Sends), send)
+	w.Gauge("millrace_l4_sync_up", up, bit(s.Receives), receive)
+	w.Counter("millrace_l4_sync_records_total", records, s.SentRecords, send)
+	w.Counter("millrace_l4_sync_records_total", records, s.ReceivedRecords, receive)
+	w.Counter("millrace_l4_sync_bytes_total", octets, s.SentBytes, send)
+	w.Counter("millrace_l4_sync_bytes_total", octets, s.ReceivedBytes, receive)
+	w.Counter("millrace_l4_sync_transfers_total", "Transfers of all connections to the other gateway.", s.Transfers)
+	w.Counter("millrace_l4_sync_dropped_changes_total", "Changes of connections that came faster than they were sent.", s.Dropped)
+	w.Gauge("millrace_l4_sync_lag_seconds", "Time from sending the last heartbeat to its echo.", s.LagSeconds)
+	for _, name := range outcomeNames {
+		w.Counter("millrace_l4_sync_results_total", "Received records, by what became of them.", s.Outcomes[name], metrics.Label{Name: "result", Value: name})
+	}
 }

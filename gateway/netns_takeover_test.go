@@ -7,9 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/gateway"
 )
 
 // A gateway takes over the connections of one that is killed: the network of newPair, with a link between the gateways
@@ -214,4 +217,48 @@ func TestBackendsPacketsPickUpConnections(t *testing.T) {
 		t.Errorf("%d of 80 downloads are lost", lost)
 	}
 	p.second.stop()
+}
+
+// syncKeys returns the key sync of both gateways.
+func syncKeys() [2]string {
+	const of = "sync: {listen: \"198.18.9.%d:3780\", peer: \"198.18.9.%d:3780\", key: \"%064x\", index: %d}"
+	return [2]string{fmt.Sprintf(of, 1, 2, 7, 0), fmt.Sprintf(of, 2, 1, 7, 1)}
+}
+
+// TestDownloadsSurviveTheirGateway kills one of two gateways that share their connections. The other goes on with all of
+// them, with SNAT addresses and with clients' own; then the first is started again, gets all connections back, and the
+// second is killed.
+func TestDownloadsSurviveTheirGateway(t *testing.T) {
+	p := newTakeover(t, "mr-gwsync", syncKeys())
+	for _, port := range []int{80, 81} {
+		if lost := p.downloads(80, port, p.kill); lost != 0 {
+			t.Errorf("port %d: %d of 80 downloads are lost", port, lost)
+		}
+		p.out.Reset()
+		p.start()
+		p.leadAll(0)
+		p.awaitServed()
+	}
+	lost := p.downloads(80, 80, func() {
+		p.kill()
+		time.Sleep(200 * time.Millisecond)
+		p.out.Reset()
+		streams := func() int { return strings.Count(p.second.log.String(), "stream=send state=up") }
+		before := streams()
+		p.start()
+		for end := time.Now().Add(10 * time.Second); streams() == before && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		}
+		time.Sleep(100 * time.Millisecond) // the transfer
+		p.leadAll(0)
+	})
+	if lost != 0 {
+		t.Errorf("there and back: %d of 80 downloads are lost", lost)
+	}
+	first, second := p.stop(), p.second.stop()
+	for i, st := range []*gateway.SyncStatus{first.Gateway.Sync, second.Gateway.Sync} {
+		if st.Dropped != 0 || st.Outcomes["unknown"]+st.Outcomes["no_room"]+st.Outcomes["conflict"] != 0 || st.ReceivedRecords == 0 {
+			t.Errorf("gateway %d: %+v", i+1, st)
+		}
+		t.Logf("gateway %d: %+v", i+1, st)
+	}
 }

@@ -36,9 +36,9 @@ const mostSNATs = 256
 func (g *Gateway) snatStatus(s *datapath.Snapshot) []SNATStatus {
 	list := make([]SNATStatus, 0, min(len(g.cfg.SNAT), mostSNATs))
 	for _, a := range g.cfg.SNAT[:cap(list)] {
-		use := s.PortStats(g.reg.snats[a], g.cfg.SNATPorts.Size()/len(g.handlers))
+		use := s.PortStats(g.reg.snats[a], g.cfg.SNATPorts.Size()/len(g.handlers)/g.cfg.Gateways())
 		st := SNATStatus{
-			Address: a, Ports: g.cfg.SNATPorts.Size(), Open: use.Open, Closed: use.Closed,
+			Address: a, Ports: g.cfg.SNATPorts.Size() / g.cfg.Gateways(), Open: use.Open, Closed: use.Closed,
 			UsedPercent: int(100 * use.Most / use.Of),
 			Reclaimed:   Reclaimed{use.ReclaimedResting, use.ReclaimedClosed, use.ReclaimedHalfOpen},
 		}

@@ -24,6 +24,7 @@ type Status struct {
 	Forwarded     uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
 	Dropped       map[string]uint64 `json:"dropped_packets"`   // by reason
 	Answers       map[string]uint64 `json:"answers"`           // that the gateway made itself, by kind; they count as forwarded
+	Sync          *SyncStatus       `json:"sync,omitempty"`    // the other of two gateways that share connections
 	SNAT          []SNATStatus      `json:"snat"`              // the first 256 of the configuration
 	Services      []ServiceStatus   `json:"services"`
 }
@@ -135,7 +136,7 @@ func (g *Gateway) statusOf(chosen func(i int) bool) (Status, otherServices) {
 	}
 	st.Active = st.Connections - min(st.Connections, st.HalfOpen+st.Closing) // the three are read one after the other
 	s := g.snap.Load()
-	st.SNAT = g.snatStatus(s)
+	st.SNAT, st.Sync = g.snatStatus(s), g.syncStatus()
 	for i := range g.cfg.Services {
 		if chosen(i) {
 			st.Services = append(st.Services, g.serviceStatus(s, &g.cfg.Services[i]))

@@ -185,6 +185,9 @@ func showStatus(c *console, st *admin.Status) {
 	for i := range g.SNAT[:min(len(g.SNAT), mostSNATs)] {
 		showSNAT(c, &g.SNAT[i])
 	}
+	if p := g.Sync; p != nil {
+		showSync(c, p)
+	}
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
@@ -197,6 +200,22 @@ func showStatus(c *console, st *admin.Status) {
 
 // mostSNATs is how many SNAT addresses the status as text has; --json has more.
 const mostSNATs = 16
+
+// showSync prints the state of the other gateway.
+func showSync(c *console, p *gateway.SyncStatus) {
+	state := func(up bool) string {
+		if up {
+			return "up"
+		}
+		return c.paint(red, "down")
+	}
+	synced := "synced"
+	if !p.Synced {
+		synced = c.paint(red, "not synced")
+	}
+	c.line("peer", "%s: %s; send %s, %s records, receive %s, %s records; dropped %s, lag %v", p.Peer, synced, state(p.Sends), group(p.SentRecords),
+		state(p.Receives), group(p.ReceivedRecords), group(p.Dropped), time.Duration(p.LagSeconds*float64(time.Second)).Round(time.Microsecond))
+}
 
 func showSNAT(c *console, s *gateway.SNATStatus) {
 	used := fmt.Sprintf("%d %%", s.UsedPercent)

@@ -100,8 +100,8 @@ func (d *decoder) checkSNAT(c *Config) {
 	for _, p := range d.places.snat {
 		d.unique(lines, p.value.String(), p.node, "snat address")
 	}
-	if len(c.Devices) > 0 && len(d.places.snat) > 0 && c.SNATPorts.Size() < c.Loops() {
-		d.Fail(d.places.snat[0].node, "", "snat_ports has %d ports for %d loops", c.SNATPorts.Size(), c.Loops())
+	if len(c.Devices) > 0 && len(d.places.snat) > 0 && c.SNATPorts.Size() < c.Loops()*c.Gateways() {
+		d.Fail(d.places.snat[0].node, "", "snat_ports has %d ports for %d loops", c.SNATPorts.Size(), c.Loops()*c.Gateways())
 	}
 }
 

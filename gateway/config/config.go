@@ -43,6 +43,7 @@ type Config struct {
 	Sources  Sources       // key "sources": of all services
 	Limits   Limits        // key "limits": of all services
 	Table    Table         // key "table"
+	Sync     *Sync         // key "sync": the gateway that connections are shared with; absent: none
 	Admin    Admin         // key "admin"
 	Metrics  Metrics       // key "metrics"
 	Services []Service     // key "services", required
@@ -147,6 +148,14 @@ type Table struct {
 	UDP            time.Duration // key "udp", default 2m (RFC 4787 REQ-5)
 	HalfOpen       int           // key "half_open": connections of which only one side has been seen, default a quarter of Size
 	Fragments      int           // key "fragments": datagrams whose fragments are followed at once, default 16384
+}
+
+// Sync names the other of two gateways that share their connections, so that either can go on with them.
+type Sync struct {
+	Listen netip.AddrPort // key "listen", required: an address of this machine that the peer dials
+	Peer   netip.AddrPort // key "peer", required: that of the other gateway
+	Key    []byte         // key "key", required: 32 octets as hex, the same at both
+	Index  int            // key "index", required: 0 at one gateway and 1 at the other: which half of the SNAT ports it takes
 }
 
 // Metrics says where the Prometheus endpoint listens.
@@ -371,3 +380,11 @@ func (c *Config) SetQueues(n int) {
 // Loops returns the number of loops that the configuration asks for: one per queue; 0 while it is not
 // settled.
 func (c *Config) Loops() int { return c.Devices[0].Queues }
+
+// Gateways returns how many gateways share the SNAT ports.
+func (c *Config) Gateways() int {
+	if c.Sync != nil {
+		return 2
+	}
+	return 1
+}

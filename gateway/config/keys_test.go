@@ -46,7 +46,7 @@ func keysOf(t *testing.T) (keys []string) {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePage(t), `(?:devices|hash_key|snat|checksum|engine|cpus|extra_processor|spin|tunnel|sources|limits|table|admin|metrics|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePage(t), `(?:devices|hash_key|snat|checksum|engine|cpus|extra_processor|spin|tunnel|sources|limits|table|sync|admin|metrics|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
 	}

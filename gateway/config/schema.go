@@ -27,6 +27,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("sources", func(n *yaml.Node) { d.sources(n, &c.Sources) }),
 		strictyaml.Optional("limits", func(n *yaml.Node) { d.limits(n, &c.Limits, true) }),
 		strictyaml.Optional("table", func(n *yaml.Node) { d.table(n, &c.Table) }),
+		strictyaml.Optional("sync", func(n *yaml.Node) { c.Sync = &Sync{}; d.sync(n, c.Sync) }),
 		strictyaml.Optional("admin", func(n *yaml.Node) { d.admin(n, &c.Admin) }),
 		strictyaml.Optional("metrics", func(n *yaml.Node) { d.metrics(n, &c.Metrics) }),
 		strictyaml.Required("services", func(n *yaml.Node) { d.services(n, c) }),
@@ -96,6 +97,20 @@ func (d *decoder) table(n *yaml.Node, t *Table) {
 			strictyaml.Integer(d.Decoder, n, "half_open", &t.HalfOpen, 256, maxTable)
 		}),
 		strictyaml.Optional("fragments", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "fragments", &t.Fragments, 64, maxClients) }),
+	)
+}
+
+// sync reads which gateway connections are shared with.
+func (d *decoder) sync(n *yaml.Node, s *Sync) {
+	d.Mapping(n, "sync",
+		strictyaml.Required("listen", func(n *yaml.Node) { s.Listen, _ = d.addrPort(n, "listen") }),
+		strictyaml.Required("peer", func(n *yaml.Node) {
+			if s.Peer, _ = d.addrPort(n, "peer"); s.Peer.IsValid() && s.Peer == s.Listen {
+				d.Fail(n, "the listen address of the other gateway", "peer is this gateway itself")
+			}
+		}),
+		strictyaml.Required("key", func(n *yaml.Node) { d.hex(n, "key", &s.Key, 32, 32) }),
+		strictyaml.Required("index", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "index", &s.Index, 0, 1) }),
 	)
 }
 

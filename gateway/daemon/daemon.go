@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/gateway/statesync"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/metrics"
@@ -129,7 +130,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add, OnPortsShort: d.events.addPorts}); err != nil {
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	return d.node.Add(d.service())
@@ -151,11 +152,21 @@ func (d *Daemon) service() node.Service {
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
 			all.Go(func() { d.announceLoop(ctx) })
+			all.Go(func() { d.gate.Sync(ctx, stack.Now, d.node.OnLoop) })
 			all.Go(func() { d.gate.ResolveClients(ctx, stack.Now, d.node.OnLoop) })
 			d.events.run(ctx)
 			all.Wait()
 		},
 	}
+}
+
+// peerChanged logs that a stream to or from the other gateway came up or went down.
+func (d *Daemon) peerChanged(e statesync.Event) {
+	if e.Up {
+		d.opt.Log.Info("sync", "stream", e.Stream, "state", "up")
+		return
+	}
+	d.opt.Log.Warn("sync", "stream", e.Stream, "state", "down", "cause", e.Cause.Error())
 }
 
 // linkChanged tells the gateway of a link address or an MTU, and neighbours where the addresses are.

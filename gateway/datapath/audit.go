@@ -50,7 +50,7 @@ func (a *audit) connection(n int) error {
 			return fmt.Errorf("connection %d is not found by its backend", n)
 		}
 	}
-	if c.snat != 0 {
+	if c.pair != 0 {
 		pair := portPair{c.endpoint, c.snat}
 		a.held[pair]++
 		if c.closed() {

@@ -39,6 +39,9 @@ func (h *Handler) enter(c *Conn, hash uint32) int {
 func (h *Handler) confirm(n int) {
 	t := h.table
 	h.leaveHalfOpen(n)
+	if h.sync.changes != nil {
+		h.syncChange(&t.conns[n])
+	}
 	if t.live-t.halfOpen.n > t.confirmed {
 		h.evict(h.idlest(n), evictedConfirmed)
 	}

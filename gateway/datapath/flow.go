@@ -119,6 +119,9 @@ func (h *Handler) updateFromClient(n int, v *view) {
 		return // without ports and flags: easily forged, so it refreshes nothing
 	}
 	c := &h.table.conns[n]
+	if c.origin == originPeer {
+		c.origin = originClient
+	}
 	if c.state != stateUDP && !h.follow(n, v, sideClient) {
 		return
 	}
@@ -150,6 +153,9 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 		return
 	}
 	c := &h.table.conns[n]
+	if c.origin == originPeer {
+		c.origin = originClient
+	}
 	if c.state != stateUDP && !h.follow(n, v, sideBackend) {
 		return
 	}
@@ -177,6 +183,9 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 // moved gives a connection the timeout of its state, and counts it where it begins to close.
 func (h *Handler) moved(c *Conn, before state) {
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.state != before && c.state.ending() && c.halfSlot == 0 && h.sync.changes != nil {
+		h.syncChange(c)
+	}
 	if c.state.ending() && !before.ending() {
 		h.closing++
 		h.tally(c.backend)[Closing]++
@@ -245,7 +254,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		return h.pickUp(v, from)
 	}
 	if n < 0 {
-		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && h.reset(v, answerUnknown) {
+		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && !h.snap.HoldResets && h.reset(v, answerUnknown) {
 			return packet.Forward
 		}
 		return packet.DropNoFlow

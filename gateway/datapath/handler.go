@@ -33,6 +33,7 @@ type Handler struct {
 	ports      *ports
 	survey     portSurvey
 	clientHops clientHops
+	sync       syncState
 	fragments  *fragments
 	held       *heldFragments
 	looked     *lookup // what prefetching found of the packet; see prefetcher
@@ -92,7 +93,9 @@ type Options struct {
 	Table       int       // connections
 	HalfOpen    int       // of them half-open
 	Fragments   int       // datagrams whose fragments are followed at once
-	SNATPorts   PortRange // each loop has its own part of them
+	SNATPorts   PortRange // each loop has its own part of them,
+	Gateway     int       // and each of two gateways that share connections its half of that: 0 or 1;
+	Gateways    int       // 0 or 1: there is one
 
 	// PrefetchFrom is the number of connections from which on memory is prefetched; 0 is a number up to
 	// which the caches hold the table anyway.
@@ -109,7 +112,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 	t := newTable(perLoop(o.Table, o.Loops), perLoop(o.HalfOpen, o.Loops), &seed)
 	h := &Handler{
 		snapshots: snap, loop: o.Loop, loops: o.Loops, span: o.SNATPorts,
-		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
+		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops).Part(o.Gateway, max(o.Gateways, 1)), seed.Uint64()),
 		fragments: newFragments(o.Fragments/o.Loops, &seed),
 		paths:     map[addr]tunnelPath{},
 		held:      newHeldFragments(&seed),
@@ -172,6 +175,9 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.sweepHeld()
 	h.table.sweep(sweepStep, h.ended, h.end)
 	h.surveyPorts()
+	if h.sync.changes != nil {
+		h.refreshPeer()
+	}
 	h.publish()
 	if h.table.trim(h.now) {
 		return now.Add(trimEvery)

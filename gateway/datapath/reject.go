@@ -53,7 +53,7 @@ func (h *Handler) ttlExpired(v *view) packet.Verdict {
 // noFlow decides a packet of a service that belongs to no connection and may not open one. Its sender learns that the
 // connection is gone, from a restart or a time-out, and need not wait until it gives up.
 func (h *Handler) noFlow(v *view, service uint32) packet.Verdict {
-	if v.d.Proto == wire.ProtoTCP && h.snap.Services[service].ResetUnknown && h.reset(v, answerUnknown) {
+	if v.d.Proto == wire.ProtoTCP && h.snap.Services[service].ResetUnknown && !h.snap.HoldResets && h.reset(v, answerUnknown) {
 		return packet.Forward
 	}
 	return h.drop(service, packet.DropNoFlow)

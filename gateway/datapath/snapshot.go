@@ -33,7 +33,10 @@ type Snapshot struct {
 	Tunnel    Tunnel
 	DropL4    bool // packets with a wrong transport checksum
 	Limits    LimitTable
-	Sources   Sources
+
+	HoldResets bool // segments of unknown connections are not reset: a peer may know them
+
+	Sources Sources
 }
 
 // Clone returns a copy in which services and backends may be replaced.

@@ -61,7 +61,8 @@ gateway/quiclb  :
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
-gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
+gateway/statesync: gateway/datapath
+gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control internal/rtnl
 gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack metrics internal/control

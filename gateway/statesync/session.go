@@ -1,0 +1,177 @@
+package statesync
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// version is that of the format. Gateways of different versions do not understand each other: they say so and try again.
+const version = 1
+
+// maxFrame bounds a frame, sealed.
+const maxFrame = 1 << 15
+
+// Times of a stream.
+const (
+	heartbeatEvery = 500 * time.Millisecond
+	deadAfter      = 3 * time.Second // without a frame, or for one write
+)
+
+// Types of messages: their first byte.
+const (
+	typeConfig = 1 + iota
+	typeRecords
+	typeHeartbeat
+	typeEcho
+)
+
+// Errors of a handshake.
+var (
+	ErrVersion = errors.New("the peer speaks another version")
+	ErrKey     = errors.New("the peer has another key")
+)
+
+var magic = [4]byte{'M', 'R', 'S', 'Y'}
+
+const helloLen = 4 + 1 + 32
+
+// session is a stream of sealed frames.
+type session struct {
+	conn       net.Conn
+	send, recv cipher.AEAD
+	sent, rcvd uint64 // frames, which number them
+	out, in    []byte
+}
+
+// newSession exchanges hellos and derives the keys. The dialer speaks as the listener does.
+func newSession(conn net.Conn, key []byte, dialer bool) (*session, error) {
+	var mine, theirs [helloLen]byte
+	copy(mine[:], magic[:])
+	mine[4] = version
+	if _, err := rand.Read(mine[5:]); err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Now().Add(deadAfter))
+	if _, err := conn.Write(mine[:]); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
+		return nil, err
+	}
+	if [4]byte(theirs[:4]) != magic {
+		return nil, ErrFormat
+	}
+	if theirs[4] != version {
+		return nil, fmt.Errorf("%w: %d, not %d", ErrVersion, theirs[4], version)
+	}
+	first, second := mine[5:], theirs[5:]
+	if !dialer {
+		first, second = second, first
+	}
+	salt := append(append([]byte(nil), first...), second...)
+	toListener, err := newAEAD(key, salt, "millrace state sync 1, to the listener")
+	if err != nil {
+		return nil, err
+	}
+	toDialer, err := newAEAD(key, salt, "millrace state sync 1, to the dialer")
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn, send: toListener, recv: toDialer, in: make([]byte, maxFrame)}
+	if !dialer {
+		s.send, s.recv = toDialer, toListener
+	}
+	return s, nil
+}
+
+func newAEAD(key, salt []byte, info string) (cipher.AEAD, error) {
+	k, err := hkdf.Key(sha256.New, key, salt, info, 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(k)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// nonce numbers a frame. Keys are those of one stream and direction, so no number comes twice.
+func nonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
+
+// write seals and sends a message.
+func (s *session) write(msg []byte) error {
+	s.out = append(s.out[:0], 0, 0)
+	s.out = s.send.Seal(s.out, nonce(s.sent), msg, nil)
+	s.sent++
+	binary.BigEndian.PutUint16(s.out, uint16(len(s.out)-2))
+	s.conn.SetWriteDeadline(time.Now().Add(deadAfter))
+	_, err := s.conn.Write(s.out)
+	return err
+}
+
+// read returns the next message, which is valid until the next call.
+func (s *session) read() ([]byte, error) {
+	s.conn.SetReadDeadline(time.Now().Add(deadAfter))
+	var head [2]byte
+	if _, err := io.ReadFull(s.conn, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(head[:]))
+	if n > maxFrame || n < s.recv.Overhead()+1 {
+		return nil, ErrFormat
+	}
+	if _, err := io.ReadFull(s.conn, s.in[:n]); err != nil {
+		return nil, err
+	}
+	msg, err := s.recv.Open(s.in[:0], nonce(s.rcvd), s.in[:n], nil)
+	if err != nil {
+		return nil, ErrKey
+	}
+	s.rcvd++
+	return msg, nil
+}
+
+// Agreement is what two gateways must have in common, but for Index, in which they must differ.
+type Agreement struct {
+	Index       uint8 // of the gateway: which half of the SNAT ports it takes
+	Loops       uint16
+	First, Last uint16 // SNAT ports
+}
+
+// agree exchanges agreements and says why they do not fit. The exchange proves to both that the other has the key.
+func (s *session) agree(a Agreement) error {
+	msg := []byte{typeConfig, a.Index}
+	for _, v := range []uint16{a.Loops, a.First, a.Last} {
+		msg = binary.BigEndian.AppendUint16(msg, v)
+	}
+	if err := s.write(msg); err != nil {
+		return err
+	}
+	b, err := s.read()
+	if err != nil {
+		return err
+	}
+	if len(b) != len(msg) || b[0] != typeConfig {
+		return ErrFormat
+	}
+	o := Agreement{b[1], binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint16(b[4:]), binary.BigEndian.Uint16(b[6:])}
+	switch {
+	case o.Index == a.Index:
+		return fmt.Errorf("both gateways have sync.index %d", a.Index)
+	case o.Loops != a.Loops:
+		return fmt.Errorf("the peer has %d loops (devices[].queues), this gateway %d", o.Loops, a.Loops)
+	case o.First != a.First || o.Last != a.Last:
+		return fmt.Errorf("the peer has snat_ports %d-%d, this gateway %d-%d", o.First, o.Last, a.First, a.Last)
+	}
+	return nil
+}
