@@ -121,16 +121,23 @@ func TestUnknownSegmentsAreAnsweredAsTheServiceSays(t *testing.T) {
 	for _, c := range []struct {
 		keys            string
 		client, backend string // "reset", "picked up" or "dropped"
+		shared          bool   // the loop has another handler, which may know the connection
 	}{
-		{"", "reset", "reset"},
-		{"unknown: reset", "reset", "reset"},
-		{"unknown: drop", "dropped", "dropped"},
-		{"source: client", "picked up", "picked up"},
-		{"source: client\n    unknown: pickup", "picked up", "picked up"},
-		{"source: client\n    unknown: reset", "reset", "reset"},
-		{"source: client\n    unknown: drop", "dropped", "dropped"},
+		{"", "reset", "reset", false},
+		{"unknown: reset", "reset", "reset", false},
+		{"unknown: drop", "dropped", "dropped", false},
+		{"source: client", "picked up", "picked up", false},
+		{"source: client\n    unknown: pickup", "picked up", "picked up", false},
+		{"source: client\n    unknown: reset", "reset", "reset", false},
+		{"source: client\n    unknown: drop", "dropped", "dropped", false},
+		{"", "dropped", "dropped", true},
+		{"unknown: reset", "dropped", "dropped", true},
+		{"source: client", "picked up", "dropped", true},
 	} {
 		w := newWorld(t, lived(c.keys, ""))
+		if c.shared {
+			w.h.Share()
+		}
 		to := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
 		back := seg{src: to.dst, dst: to.src, flags: "PA", payload: "x", from: macBackend, to: macGw1, ack: 4711}
 		w.now = w.now.Add(time.Hour) // as after a restart

@@ -38,6 +38,13 @@ type Dispatcher struct {
 	frags   fragmentTargets // of datagrams whose first fragment has passed
 }
 
+// Sharer is a Handler that answers packets it has no flow for, as with a TCP reset. A Dispatcher of several handlers calls
+// Share before the first packet: another handler may know the flow, so this one must decline such packets as DropNoFlow.
+type Sharer interface {
+	Handler
+	Share()
+}
+
 // NewDispatcher returns the handler of one loop over handlers; ToHandler(i) names
 // handlers[i]. All dispatchers of a process share the table.
 func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error) {
@@ -46,6 +53,11 @@ func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error
 	}
 	if len(handlers) > maxHandlers {
 		return nil, fmt.Errorf("dispatcher: %d handlers, at most %d", len(handlers), maxHandlers)
+	}
+	for _, h := range handlers {
+		if s, ok := h.(Sharer); ok && len(handlers) > 1 {
+			s.Share()
+		}
 	}
 	return &Dispatcher{table: table, handlers: handlers, parts: make([]packet.Batch, len(handlers))}, nil
 }

@@ -489,6 +489,26 @@ func TestErrorsGoToWhoSentThePacketThatTheyAreAbout(t *testing.T) {
 	}
 }
 
+// sharer is a handler that is told of others.
+type sharer struct {
+	recorder
+	shares int
+}
+
+func (s *sharer) Share() { s.shares++ }
+
+func TestHandlersLearnThatThereAreOthers(t *testing.T) {
+	alone, first, second := &sharer{}, &sharer{}, &sharer{}
+	for _, handlers := range [][]Handler{{alone}, {first, &recorder{}, second}} {
+		if _, err := NewDispatcher(tableOf(t), handlers...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if alone.shares != 0 || first.shares != 1 || second.shares != 1 {
+		t.Errorf("alone %d, first %d, second %d", alone.shares, first.shares, second.shares)
+	}
+}
+
 func TestWhatAHandlerHasNoFlowForGoesToTheNextClaim(t *testing.T) {
 	claims := []Claim{
 		to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", udp, 81, 81, ToHandler(0)), to("198.18.0.10", udp, 50, 99, ToHandler(2)),

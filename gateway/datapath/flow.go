@@ -250,11 +250,11 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		h.forget(n)
 		n = -1
 	}
-	if n < 0 && !toUs && h.snap.Endpoints[from].PickUp.Known {
+	if n < 0 && !toUs && !h.shared && h.snap.Endpoints[from].PickUp.Known {
 		return h.pickUp(v, from)
 	}
 	if n < 0 {
-		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && !h.snap.HoldResets && h.reset(v, answerUnknown) {
+		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && h.resetsUnknown() && h.reset(v, answerUnknown) {
 			return packet.Forward
 		}
 		return packet.DropNoFlow

@@ -34,6 +34,7 @@ type Handler struct {
 	survey     portSurvey
 	clientHops clientHops
 	sync       syncState
+	shared     bool // other handlers of the loop may know flows that this one does not
 	fragments  *fragments
 	held       *heldFragments
 	looked     *lookup // what prefetching found of the packet; see prefetcher
