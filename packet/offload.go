@@ -27,6 +27,17 @@ type Offload struct {
 	ChecksumAt   uint16 // where the checksum lies, from there
 }
 
+// Values of Offload.Flags and Offload.GSO (virtio 1.2, 5.1.6).
+const (
+	OffloadNeedsChecksum = 1 // Flags: the transport checksum is the device's to fill in
+
+	GSONone  = 0
+	GSOTCPv4 = 1
+	GSOTCPv6 = 4
+	GSOUDP   = 5    // each segment a datagram (VIRTIO_NET_HDR_GSO_UDP_L4)
+	GSOECN   = 0x80 // with GSOTCPv4 or GSOTCPv6: the first segment alone carries CWR (RFC 3168 6.1.2)
+)
+
 // Offload reads the Offload of a packet with FlagOffload, whose first descriptor is d.
 func (a *Arena) Offload(d *Desc) Offload {
 	b := a.offload(d)

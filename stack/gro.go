@@ -211,7 +211,7 @@ func (g *gro) close(b *packet.Batch, n int) {
 	d := &b.D[s.first]
 	p := b.Arena.Bytes(d)
 	tcp := wire.TCP(p[d.L4:])
-	kind, pseudo := uint8(gsoTCPv4), uint32(0)
+	kind, pseudo := uint8(packet.GSOTCPv4), uint32(0)
 	if ip := wire.IPv4(p[d.L3:d.L4]); d.Flags.Has(packet.FlagIPv4) {
 		ip.SetTotalLen(uint16(s.size))
 		ip.FillChecksum()
@@ -219,7 +219,7 @@ func (g *gro) close(b *packet.Batch, n int) {
 	} else {
 		ip := wire.IPv6(p[d.L3:d.L4])
 		ip.SetPayloadLen(uint16(s.size - wire.IPv6Len))
-		kind, pseudo = gsoTCPv6, ip.Pseudo()
+		kind, pseudo = packet.GSOTCPv6, ip.Pseudo()
 	}
 	if s.push {
 		tcp.SetFlags(tcp.Flags() | wire.FlagPSH)
@@ -228,17 +228,10 @@ func (g *gro) close(b *packet.Batch, n int) {
 	d.Flags |= packet.FlagOffload
 	at := uint16(b.Arena.Headroom(d))
 	b.Arena.SetOffload(d, &packet.Offload{
-		Flags: needsChecksum, GSO: kind, HeadersEnd: at + uint16(d.Payload), SegmentSize: uint16(s.segment),
+		Flags: packet.OffloadNeedsChecksum, GSO: kind, HeadersEnd: at + uint16(d.Payload), SegmentSize: uint16(s.segment),
 		ChecksumFrom: at + uint16(d.L4), ChecksumAt: 16, // of a TCP header
 	})
 }
-
-// Values of a virtio_net_hdr (virtio 1.2, 5.1.6), in whose form packet.Offload is.
-const (
-	needsChecksum = 1
-	gsoTCPv4      = 1
-	gsoTCPv6      = 4
-)
 
 // reorder puts the followers of each packet behind it. Packets keep the order of their first segments.
 func (g *gro) reorder(b *packet.Batch) {

@@ -143,16 +143,7 @@ type received struct {
 	csumStart  int
 	csumOffset int
 	gso        uint8 // what kind of large packet it is
-	kind       uint8 // the same, and with gsoECN
+	kind       uint8 // the same, and with packet.GSOECN
 	headers    int   // bytes that each segment repeats, a hint of the kernel
 	mss        int   // bytes of payload of each segment but the last
 }
-
-// Kinds of large packets (virtio 1.2, 5.1.6).
-const (
-	gsoNone  = 0
-	gsoTCPv4 = 1
-	gsoTCPv6 = 4
-	gsoUDP   = 5
-	gsoECN   = 0x80 // the first segment alone carries CWR
-)

@@ -118,7 +118,7 @@ func (q *Queue) peek() bool {
 func (q *Queue) prepare(p *received) bool {
 	ok := len(p.data) >= 14
 	switch {
-	case p.gso != gsoNone:
+	case p.gso != packet.GSONone:
 		ok = ok && q.seg.start(p)
 	case p.partial:
 		ok = ok && p.fillChecksum()
@@ -178,7 +178,7 @@ func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 			return false
 		}
 	}
-	if p.gso == gsoNone || q.whole {
+	if p.gso == packet.GSONone || q.whole {
 		if !q.copyPacket(b, stamp, p.data, nil, p.size) {
 			return false
 		}

@@ -3,6 +3,7 @@ package afpacket
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -65,9 +66,9 @@ func (s *segments) start(p *received) bool {
 // large packet.
 func transportLen(gso, proto uint8, b []byte) int {
 	switch {
-	case gso == gsoUDP && proto == wire.ProtoUDP && len(b) >= wire.UDPLen:
+	case gso == packet.GSOUDP && proto == wire.ProtoUDP && len(b) >= wire.UDPLen:
 		return wire.UDPLen
-	case (gso == gsoTCPv4 || gso == gsoTCPv6) && proto == wire.ProtoTCP && wire.TCP(b).Valid():
+	case (gso == packet.GSOTCPv4 || gso == packet.GSOTCPv6) && proto == wire.ProtoTCP && wire.TCP(b).Valid():
 		return wire.TCP(b).DataOffset()
 	}
 	return 0
@@ -144,6 +145,6 @@ func (s *segments) next(p *received) bool {
 // bytes of headers that the kernel accepts.
 func (p *received) passesWhole() bool {
 	const most = 1<<16 - 1
-	return p.gso != gsoNone && p.partial && p.mss > 0 && (p.queued || len(p.data) == p.size) && p.size <= most &&
+	return p.gso != packet.GSONone && p.partial && p.mss > 0 && (p.queued || len(p.data) == p.size) && p.size <= most &&
 		p.csumStart >= 14 && p.csumStart+p.csumOffset+2 <= len(p.data) && p.csumStart+p.csumOffset+2 <= maxHeaders
 }

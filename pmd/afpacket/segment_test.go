@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -45,7 +46,7 @@ func TestSegmentsAreTheSendersPackets(t *testing.T) {
 		data[i] = byte(i * 7)
 	}
 	for _, v6 := range []bool{false, true} {
-		p := &received{data: large(t, v6, 0xFFFFFF00, 0xFFFF, true, true, true, data), mss: 1000, gso: gsoTCPv4}
+		p := &received{data: large(t, v6, 0xFFFFFF00, 0xFFFF, true, true, true, data), mss: 1000, gso: packet.GSOTCPv4}
 		var s segments
 		if !s.start(p) {
 			t.Fatal("rejected")
@@ -80,9 +81,9 @@ func TestUDPChecksumThatComesToZeroIsSentAsOnes(t *testing.T) {
 }
 
 func FuzzSegments(f *testing.F) {
-	f.Add(large(f, false, 1, 2, true, true, true, make([]byte, 3000)), uint16(1000), uint8(gsoTCPv4))
-	f.Add(large(f, true, 1, 2, true, true, true, make([]byte, 30)), uint16(7), uint8(gsoTCPv6))
-	f.Add([]byte{12: 0x86, 13: 0xdd, 14: 0x60, 20: 43, 200: 1}, uint16(1), uint8(gsoUDP))
+	f.Add(large(f, false, 1, 2, true, true, true, make([]byte, 3000)), uint16(1000), uint8(packet.GSOTCPv4))
+	f.Add(large(f, true, 1, 2, true, true, true, make([]byte, 30)), uint16(7), uint8(packet.GSOTCPv6))
+	f.Add([]byte{12: 0x86, 13: 0xdd, 14: 0x60, 20: 43, 200: 1}, uint16(1), uint8(packet.GSOUDP))
 	f.Fuzz(func(t *testing.T, data []byte, mss uint16, gso uint8) {
 		p := &received{data: data, mss: int(mss), gso: gso}
 		var s segments

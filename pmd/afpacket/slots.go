@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/packet"
 )
 
 // slots is the ring of a queue that receives large packets whole (TPACKET_V2): slots of one size, one packet each.
@@ -162,7 +164,7 @@ func (x *inbox) receive(fd int) (int, unix.Errno) {
 func (p *received) read(v []byte) {
 	*p = received{
 		partial:    v[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0,
-		gso:        v[1] &^ gsoECN,
+		gso:        v[1] &^ packet.GSOECN,
 		kind:       v[1],
 		headers:    int(binary.NativeEndian.Uint16(v[2:])),
 		mss:        int(binary.NativeEndian.Uint16(v[4:])),

@@ -114,14 +114,6 @@ func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 	return true
 }
 
-// Values of virtio_net_hdr (virtio 1.2, 5.1.6.2), whose layout packet.Offload has.
-const (
-	needsChecksum = 1
-	gsoTCP4       = 1
-	gsoTCP6       = 4
-	gsoECN        = 0x80
-)
-
 // sendTSO sends one large packet, in a chain of frames, that the device segments and whose checksums it
 // fills in. It gives the segments consecutive identifications, from the first one's on, so that h.id is advanced by as
 // many. Offsets in packet.Offload count from the start of the frame, hence the headroom.
@@ -152,7 +144,7 @@ func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	first := &h.tx[0]
 	first.Flags |= packet.FlagOffload
 	o := packet.Offload{
-		Flags: needsChecksum, HeadersEnd: uint16(headroom + head),
+		Flags: packet.OffloadNeedsChecksum, HeadersEnd: uint16(headroom + head),
 		ChecksumFrom: uint16(headroom + h.header.n), ChecksumAt: tcp.ChecksumAt,
 		GSO: gsoType(s), SegmentSize: uint16(s.SegmentSize),
 	}
@@ -170,14 +162,14 @@ func deviceSegments(s *tcp.Outgoing) bool {
 	return s.Segments() > 1 && s.Sign == nil && !(s.ACE && s.Header.Flags.Has(wire.FlagCWR))
 }
 
-// gsoType returns the kind of segmentation. With gsoECN, CWR stays with the first segment (RFC 3168 6.1.2).
+// gsoType returns the kind of segmentation. With packet.GSOECN, CWR stays with the first segment (RFC 3168 6.1.2).
 func gsoType(s *tcp.Outgoing) uint8 {
-	kind := uint8(gsoTCP4)
+	kind := uint8(packet.GSOTCPv4)
 	if !s.Tuple.Local.Is4() {
-		kind = gsoTCP6
+		kind = packet.GSOTCPv6
 	}
 	if s.Header.Flags.Has(wire.FlagCWR) {
-		kind |= gsoECN
+		kind |= packet.GSOECN
 	}
 	return kind
 }
