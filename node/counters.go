@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -70,18 +71,15 @@ func (n *Node) DeviceCounters() (list []DeviceCounters) {
 	defer n.mu.Unlock()
 	for i, dev := range n.devices {
 		info := dev.Queues[0].Info()
-		c := DeviceCounters{Name: n.cfg.Devices[i].Name, Driver: string(dev.Driver), Negotiated: info.Negotiated}
+		var s pmd.Stats
 		for k := range dev.Queues {
-			s := n.queueInfo(i, k).Stats
-			c.RxPackets += s.RxPackets
-			c.RxBytes += s.RxBytes
-			c.RxMissed += s.RxMissed
-			c.RxInvalid += s.RxInvalid
-			c.TxPackets += s.TxPackets
-			c.TxBytes += s.TxBytes
-			c.TxInvalid += s.TxInvalid
+			s.Add(n.queueInfo(i, k).Stats)
 		}
-		list = append(list, c)
+		list = append(list, DeviceCounters{
+			Name: n.cfg.Devices[i].Name, Driver: string(dev.Driver), Negotiated: info.Negotiated,
+			RxPackets: s.RxPackets, RxBytes: s.RxBytes, RxMissed: s.RxMissed, RxInvalid: s.RxInvalid,
+			TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxInvalid: s.TxInvalid,
+		})
 	}
 	return list
 }
