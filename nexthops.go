@@ -19,18 +19,15 @@ const (
 	lookupEvery = time.Second
 )
 
-// An address that Find wants is tried for findTime, and at most maxFinds are tried at once.
-const (
-	findTime = 3 * time.Second
-	maxFinds = 4096
-)
+// maxFinds is how many addresses that Find wants are tried at once.
+const maxFinds = 4096
 
 // NextHops returns a resolver that takes next hops from the routes and neighbours of a
 // stack, as nexthop.Kernel takes them from the kernel's. It serves a gateway on devices
 // whose every packet the node takes, so that the kernel resolves nothing there. It is
 // closed before the stack.
 func NextHops(s *socket.Stack) nexthop.Resolver {
-	r := &nextHops{host: s.Group().Hosts[0], wake: make(chan struct{}, 1), quit: make(chan struct{}), reported: map[netip.Addr]nexthop.Hop{}}
+	r := &nextHops{host: s.Group().Hosts[0], wake: make(chan struct{}, 1), quit: make(chan struct{}), reported: map[netip.Addr]nexthop.Hop{}, finds: nexthop.Finds{Most: maxFinds}}
 	r.running.Go(r.run)
 	return r
 }
@@ -48,14 +45,8 @@ type nextHops struct {
 	mu      sync.Mutex
 	addrs   []netip.Addr
 	changed func(netip.Addr, nexthop.Hop)
-	finds   []find
-}
 
-// find is an address that is to be resolved once; it is forgotten after until.
-type find struct {
-	addr  netip.Addr
-	found func(netip.Addr, nexthop.Hop)
-	until time.Time
+	finds nexthop.Finds
 }
 
 // Watch implements nexthop.Resolver.
@@ -68,12 +59,7 @@ func (r *nextHops) Watch(addrs []netip.Addr, changed func(netip.Addr, nexthop.Ho
 
 // Find implements nexthop.Resolver.
 func (r *nextHops) Find(addrs []netip.Addr, found func(netip.Addr, nexthop.Hop)) {
-	until := time.Now().Add(findTime)
-	r.mu.Lock()
-	for _, a := range addrs[:min(len(addrs), maxFinds-min(len(r.finds), maxFinds))] {
-		r.finds = append(r.finds, find{a, found, until})
-	}
-	r.mu.Unlock()
+	r.finds.Add(addrs, found)
 	r.notify()
 }
 
@@ -125,28 +111,7 @@ func (r *nextHops) report() bool {
 		}
 	}
 	r.reported = now
-	return r.findAll() && all
-}
-
-// findAll reports the addresses that Find wants and that are known, and whether none is left.
-func (r *nextHops) findAll() bool {
-	r.mu.Lock()
-	finds := r.finds
-	r.finds = nil
-	r.mu.Unlock()
-	var left []find
-	for _, f := range finds {
-		switch hop := r.lookup(f.addr); {
-		case hop.State != nexthop.Unresolved:
-			f.found(f.addr, hop)
-		case time.Now().Before(f.until):
-			left = append(left, f)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.finds = append(left, r.finds...)
-	return len(r.finds) == 0
+	return r.finds.Try(func(a netip.Addr) (nexthop.Hop, bool) { return r.lookup(a), true }) && all
 }
 
 // lookup asks the host for the next hop to an address.

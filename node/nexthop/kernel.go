@@ -28,20 +28,13 @@ type Kernel struct {
 	mu      sync.Mutex
 	addrs   []netip.Addr
 	changed func(netip.Addr, Hop)
-	finds   []find // that have not been seen yet
+
+	finds Finds
 
 	// These belong to resolveLoop.
 	reported   map[netip.Addr]Hop
 	lastLinks  map[int]link                  // as last read whole; nil before
 	lastNeighs map[neighborKey]netlink.Neigh // the same
-	finding    []find                        // addresses that Find wants and that have not been found yet
-}
-
-// find is an address that is to be resolved once.
-type find struct {
-	addr  netip.Addr
-	found func(netip.Addr, Hop)
-	until time.Time // it is forgotten then
 }
 
 // kernelTables is the part of netlink.Handle that the resolver uses, so that tests can interrupt it.
@@ -62,12 +55,9 @@ const (
 	resolveSoon  = 500 * time.Millisecond // while a hop is unresolved: ask the kernel again
 )
 
-// An address that Find wants is tried for findTime, and at most maxFinds are tried at once: what is beyond is
-// dropped, and asked for again by whoever still wants it.
-const (
-	findTime = 3 * time.Second
-	maxFinds = 1 << 16
-)
+// maxFinds is how many addresses that Find wants are tried at once: what is beyond is dropped, and asked for again by
+// whoever still wants it.
+const maxFinds = 1 << 16
 
 // NewKernel returns a resolver for the network namespace of the calling thread. devices
 // are the interfaces that frames may leave by; Hop.Dev is an index into them. It needs
@@ -81,6 +71,7 @@ func NewKernel(devices []string) (*Kernel, error) {
 	r := &Kernel{
 		devices: devices, known: make([]int, len(devices)), nl: nl, stop: stop,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), reported: map[netip.Addr]Hop{},
+		finds: Finds{Most: maxFinds},
 	}
 	if err := r.subscribe(ctx); err != nil {
 		stop()
@@ -134,12 +125,7 @@ func (r *Kernel) Watch(addrs []netip.Addr, changed func(netip.Addr, Hop)) {
 
 // Find implements Resolver.
 func (r *Kernel) Find(addrs []netip.Addr, found func(netip.Addr, Hop)) {
-	until := time.Now().Add(findTime)
-	r.mu.Lock()
-	for _, a := range addrs[:min(len(addrs), maxFinds-min(len(r.finds), maxFinds))] {
-		r.finds = append(r.finds, find{a, found, until})
-	}
-	r.mu.Unlock()
+	r.finds.Add(addrs, found)
 	r.notify()
 }
 
@@ -200,27 +186,7 @@ func (r *Kernel) resolveAll() bool {
 		reported[a] = hop
 	}
 	r.reported = reported
-	return r.findAll(&view) && all
-}
-
-// findAll reports the addresses that Find wants and that are resolved now, and returns whether none is left.
-func (r *Kernel) findAll(v *view) bool {
-	r.mu.Lock()
-	r.finding = append(r.finding, r.finds[:min(len(r.finds), maxFinds-len(r.finding))]...)
-	r.finds = nil
-	r.mu.Unlock()
-	left := r.finding[:0]
-	for _, f := range r.finding {
-		switch hop, ok := r.resolve(f.addr, v); {
-		case ok && hop.State != Unresolved:
-			f.found(f.addr, hop)
-		case time.Now().Before(f.until):
-			left = append(left, f)
-		}
-	}
-	clear(r.finding[len(left):])
-	r.finding = left
-	return len(left) == 0
+	return r.finds.Try(func(a netip.Addr) (Hop, bool) { return r.resolve(a, &view) }) && all
 }
 
 // view is the kernel's interfaces and neighbours at one time.
