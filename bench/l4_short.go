@@ -62,10 +62,7 @@ func (b *l4Bench) runShort(ctx context.Context, t harness.Timing, s *site, f for
 	if err != nil {
 		return harness.Sample{}, err
 	}
-	sample := w.Sample("client", "connections")
-	sample.Own, sample.Version = sample.Parts["gateway"], w.Version["gateway"]
-	first, last := w.First["client"].Counts, w.Last["client"].Counts
-	sample.Counts["failed"] = last["failed"] - first["failed"]
+	sample, last := connectionSample(w), w.Last["client"].Counts
 	for _, name := range []string{harness.P50, harness.P99} {
 		if v, ok := last[name]; ok {
 			sample.Counts[name] = v

@@ -90,6 +90,14 @@ func (b *l4Bench) legit() harness.Measure {
 	return m
 }
 
+// connectionSample returns what the client of role connect did in a window, and what it cost the gateway.
+func connectionSample(w *harness.Window) harness.Sample {
+	sample := w.Sample("client", "connections")
+	sample.Own, sample.Version = sample.Parts["gateway"], w.Version["gateway"]
+	sample.Counts["failed"] = w.Last["client"].Counts["failed"] - w.First["client"].Counts["failed"]
+	return sample
+}
+
 func (b *l4Bench) runLegit(ctx context.Context, t harness.Timing, s *site, f forwarder, flood bool) (harness.Sample, error) {
 	t = t.Opening() // tables are full before the window
 	argvOf := func(name string, more ...string) []string { return append([]string{b.e.Self, "role", name}, more...) }
@@ -111,10 +119,8 @@ func (b *l4Bench) runLegit(ctx context.Context, t harness.Timing, s *site, f for
 	if err != nil {
 		return harness.Sample{}, err
 	}
-	sample := w.Sample("client", "connections")
-	sample.Own, sample.Version = sample.Parts["gateway"], w.Version["gateway"]
+	sample := connectionSample(w)
 	first, last := w.First["client"].Counts, w.Last["client"].Counts
-	sample.Counts["failed"] = last["failed"] - first["failed"]
 	if n := last["connections"] - first["connections"]; n > 0 {
 		sample.Counts["mean us"] = (last["micros"] - first["micros"]) / n
 	}
