@@ -19,6 +19,7 @@ func read(src string, set func(d *Decoder)) error {
 	var n uint16
 	var word string
 	var length time.Duration
+	var ring int
 	if root := d.Document([]byte(src)); root != nil {
 		d.Mapping(root, "the file",
 			Required("number", func(n2 *yaml.Node) { Integer(d, n2, "number", &n, 2, 9) }),
@@ -26,6 +27,7 @@ func read(src string, set func(d *Decoder)) error {
 			Optional("length", func(n *yaml.Node) { d.Duration(n, "length", &length, time.Second, time.Minute) }),
 			Optional("list", func(n *yaml.Node) { d.List(n, "list", 2, func(*yaml.Node) {}) }),
 			Optional("some", func(n *yaml.Node) { d.OneOrMore(n, "some", 2, func(*yaml.Node) {}) }),
+			Optional("ring", func(n *yaml.Node) { PowerOfTwo(d, n, "ring", &ring, 4, 16) }),
 		)
 	}
 	return d.Err()
@@ -46,10 +48,14 @@ func TestEveryErrorHasItsPlaceAndItsHint(t *testing.T) {
 		{"number: 2\nword: cpx", "f:2:7: word cannot be \"cpx\"\n  word: cpx\n        ^\n  did you mean \"cpu\"? allowed: cpu, cuda", plain},
 		{"number: 1", "f:1:9: number is 1; it must lie between 2 and 9\n  number: 1\n          ^", plain},
 		{"number: 10", "f:1:9: number is 10; it must lie between 2 and 9\n  number: 10\n          ^", plain},
+		{"number: 2\nring: 12", "f:2:7: ring is 12; it must be a power of two\n  ring: 12\n        ^\n  8 or 16", plain},
+		{"number: 2\nring: 15", "f:2:7: ring is 15; it must be a power of two\n  ring: 15\n        ^\n  8 or 16", plain},
+		{"number: 2\nring: 32", "f:2:7: ring is 32; it must lie between 4 and 16\n  ring: 32\n        ^", plain},
+		{"number: 2\nring: 2", "f:2:7: ring is 2; it must lie between 4 and 16\n  ring: 2\n        ^", plain},
 		{"number: x", "f:1:9: number must be a whole number, not \"x\"\n  number: x\n          ^", plain},
 		{"word: cpu", "f:1:1: the file lacks the key \"number\"\n  word: cpu\n  ^", plain},
 		{"number: 2\nnumber: 3", "f:2:1: key \"number\" is repeated: it is already on line 1\n  number: 3\n  ^", plain},
-		{"number: 2\nx: 3", "f:2:1: unknown key \"x\" in the file\n  x: 3\n  ^\n  allowed: number, word, length, list, some", plain},
+		{"number: 2\nx: 3", "f:2:1: unknown key \"x\" in the file\n  x: 3\n  ^\n  allowed: number, word, length, list, some, ring", plain},
 		{"number: 2\nlength: 3", "f:2:9: length has no unit\n  length: 3\n          ^\n  write 3s for seconds", plain},
 		{"number: 2\nlength: 61s", "f:2:9: length is 1m1s; it must lie between 1s and 1m0s\n  length: 61s\n          ^", plain},
 		{"number: 2\nlist: []", "f:2:7: list is empty\n  list: []\n        ^", plain},
@@ -173,7 +179,7 @@ func TestAliasBombsAreBounded(t *testing.T) {
 
 func TestDescribeIsWhatTheDecoderAccepts(t *testing.T) {
 	var n uint16
-	engine, length := "cpu", time.Second
+	engine, length, ring := "cpu", time.Second, 8
 	s := Describe(func(d *Decoder, root *yaml.Node) {
 		d.Mapping(root, "the file",
 			Required("number", func(n2 *yaml.Node) {
@@ -182,6 +188,7 @@ func TestDescribeIsWhatTheDecoderAccepts(t *testing.T) {
 				}
 			}),
 			Optional("engine", func(n *yaml.Node) { Choice(d, n, "engine", &engine, "cpu", "cuda") }),
+			Optional("ring", func(n *yaml.Node) { PowerOfTwo(d, n, "ring", &ring, 4, 16) }),
 			Optional("some", func(n *yaml.Node) {
 				d.OneOrMore(n, "some", 2, func(n *yaml.Node) { d.Duration(n, "some", &length, time.Second, time.Minute) })
 			}),
@@ -199,7 +206,7 @@ func TestDescribeIsWhatTheDecoderAccepts(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %v %s [%s]", k.Path, k.Required, k.Schema.Form(), k.Schema.DefaultOf()))
 	}
 	want := []string{
-		"number true auto or 2 to 9 []", "engine false cpu or cuda [cpu]", "some false duration, 1s to 1m0s or list [1s]",
+		"number true auto or 2 to 9 []", "engine false cpu or cuda [cpu]", "ring false 4, 8 or 16 [8]", "some false duration, 1s to 1m0s or list [1s]",
 		"items false list of mappings []", "items[].on true true or false [true]",
 	}
 	if !slices.Equal(got, want) {

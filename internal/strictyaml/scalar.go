@@ -2,6 +2,7 @@ package strictyaml
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ func Choice[S ~string](d *Decoder, n *yaml.Node, what string, to *S, allowed ...
 	for i, w := range allowed {
 		words[i] = string(w)
 	}
-	if d.Takes(Schema{Type: "string", Enum: words, Default: defaultOf(*to)}) {
+	if d.Takes(Schema{Type: "string", Enum: anyOf(words), Default: defaultOf(*to)}) {
 		return
 	}
 	if n.Kind != yaml.ScalarNode || !slices.Contains(allowed, S(n.Value)) {
@@ -46,6 +47,28 @@ func Integer[N ~int | ~int64 | ~uint16 | ~uint32](d *Decoder, n *yaml.Node, what
 		return false
 	}
 	*to = N(v)
+	return true
+}
+
+// PowerOfTwo reads a power of two from least to most, which are powers of two themselves.
+func PowerOfTwo(d *Decoder, n *yaml.Node, what string, to *int, least, most int) bool {
+	if d.describing {
+		var values []int
+		for v := least; v <= most; v *= 2 {
+			values = append(values, v)
+		}
+		return !d.Takes(Schema{Type: "integer", Enum: anyOf(values), Default: *to})
+	}
+	v := *to
+	if !Integer(d, n, what, &v, int64(least), int64(most)) {
+		return false
+	}
+	if v&(v-1) != 0 {
+		below := 1 << (bits.Len(uint(v)) - 1)
+		d.Fail(n, fmt.Sprintf("%d or %d", below, 2*below), "%s is %d; it must be a power of two", what, v)
+		return false
+	}
+	*to = v
 	return true
 }
 

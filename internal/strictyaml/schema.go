@@ -18,7 +18,7 @@ type Schema struct {
 	Title       string     `json:"title,omitempty"`       // of a scalar: its form, such as "IP address"
 	Description string     `json:"description,omitempty"` // what the key means
 	Type        string     `json:"type,omitempty"`        // "object", "array", "string", "integer", "boolean"; "" is any
-	Enum        []string   `json:"enum,omitempty"`
+	Enum        []any      `json:"enum,omitempty"`
 	Pattern     string     `json:"pattern,omitempty"`
 	Minimum     *int64     `json:"minimum,omitempty"`
 	Maximum     *int64     `json:"maximum,omitempty"`
@@ -83,7 +83,7 @@ func (d *Decoder) Takes(schemas ...Schema) bool {
 
 // Word reports whether n is a word that stands for a value of another type, such as "auto" for a number.
 func (d *Decoder) Word(n *yaml.Node, words ...string) bool {
-	if d.Takes(Schema{Type: "string", Enum: words}) {
+	if d.Takes(Schema{Type: "string", Enum: anyOf(words)}) {
 		return false
 	}
 	return n.Kind == yaml.ScalarNode && slices.Contains(words, n.Value)
@@ -165,7 +165,11 @@ func (s *Schema) Form() string {
 		}
 		return orList(forms)
 	case len(s.Enum) > 0:
-		return orList(s.Enum)
+		var values []string
+		for _, v := range s.Enum {
+			values = append(values, fmt.Sprint(v))
+		}
+		return orList(values)
 	case s.Type == "integer":
 		return fmt.Sprintf("%d to %d", *s.Minimum, *s.Maximum)
 	case s.Type == "boolean":
@@ -178,6 +182,14 @@ func (s *Schema) Form() string {
 		return "list"
 	}
 	return s.Title
+}
+
+// anyOf returns the values of an Enum.
+func anyOf[V any](values []V) (list []any) {
+	for _, v := range values {
+		list = append(list, v)
+	}
+	return list
 }
 
 // orList writes a list of alternatives.
