@@ -375,7 +375,7 @@ func checkSums(b []byte, fail func(string, ...any)) {
 			fail("extension headers lie")
 			return
 		}
-		if !frag.Whole() {
+		if !frag.Unfragmented() {
 			return
 		}
 		proto, l4 = upper, b[off:wire.IPv6Len+int(ip.PayloadLen())]

@@ -13,7 +13,7 @@ import (
 func waitEvents(t *testing.T, p *Poller) Events {
 	t.Helper()
 	var ev [1]Event
-	if n, err := p.Wait(ev[:], 5*time.Second); n != 1 || err != nil {
+	if n, err := p.Wait(ev[:], 20*time.Second); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	return ev[0].Events

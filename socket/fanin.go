@@ -25,6 +25,19 @@ type fanIn struct {
 	err   error // why it is closed
 }
 
+// each enters each loop in turn and calls call with its index, until that returns an error.
+func (f *fanIn) each(call func(i int) error) error {
+	for i, h := range f.hosts {
+		h.Enter()
+		err := call(i)
+		h.Exit()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // next returns a loop that may have data, round-robin, and clears its ready bit: a reader that leaves data
 // there sets it again (serve). If there is none, it parks w and returns -1.
 func (f *fanIn) next(w *waiter, owner expirer) (int, error) {

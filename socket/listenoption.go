@@ -66,17 +66,10 @@ func (l *Listener) SetDeferAccept(d time.Duration) error {
 
 // each calls f for each shard, with its loop held.
 func (l *Listener) each(op string, f func(e *listenerShard) error) error {
-	for i, h := range l.fan.hosts {
-		e := &l.shards[i]
-		h.Enter()
-		err := net.ErrClosed
-		if e.t != nil {
-			err = f(e)
+	return l.wrapError(op, l.fan.each(func(i int) error {
+		if l.shards[i].t == nil {
+			return net.ErrClosed
 		}
-		h.Exit()
-		if err != nil {
-			return l.wrapError(op, err)
-		}
-	}
-	return nil
+		return f(&l.shards[i])
+	}))
 }

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"net"
+	"os"
 	"sync"
 	"syscall"
 
@@ -30,8 +31,29 @@ func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.options.init(c.local.IP.To4() != nil); err != nil {
 		return nil, c.wrapError("raw-control", nil, err)
 	}
-	return rawConn{c}, nil
+	return rawConn{c: c}, nil
 }
+
+// openOptionSocket opens a socket of the kernel that is there for its options.
+func openOptionSocket(v4 bool, kind int) (fd int, err error) {
+	kind |= unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	if !v4 {
+		if fd, err = unix.Socket(unix.AF_INET6, kind, 0); err == nil {
+			return fd, nil
+		}
+	} // or the kernel has no IPv6
+	fd, err = unix.Socket(unix.AF_INET, kind, 0)
+	return fd, os.NewSyscallError("socket", err)
+}
+
+// optionsOnly has the Read and Write of a syscall.RawConn over such a socket: they fail.
+type optionsOnly struct{}
+
+// Read implements syscall.RawConn.
+func (optionsOnly) Read(func(fd uintptr) bool) error { return syscall.ENOTSUP }
+
+// Write implements syscall.RawConn.
+func (optionsOnly) Write(func(fd uintptr) bool) error { return syscall.ENOTSUP }
 
 // init opens the socket on first use.
 func (s *optionSocket) init(v4 bool) error {
@@ -43,14 +65,7 @@ func (s *optionSocket) init(v4 bool) error {
 	if s.open {
 		return nil
 	}
-	domain := unix.AF_INET6
-	if v4 {
-		domain = unix.AF_INET
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil && !v4 { // a kernel without IPv6
-		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	}
+	fd, err := openOptionSocket(v4, unix.SOCK_DGRAM)
 	if err != nil {
 		return err
 	}
@@ -92,7 +107,10 @@ func (s *optionSocket) close() error {
 }
 
 // rawConn is the syscall.RawConn of a UDPConn.
-type rawConn struct{ c *UDPConn }
+type rawConn struct {
+	c *UDPConn
+	optionsOnly
+}
 
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
@@ -112,12 +130,6 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 		o.GRO = w&cmsgGRO != 0
 	})
 }
-
-// Read implements syscall.RawConn: it fails.
-func (r rawConn) Read(func(fd uintptr) bool) error { return syscall.ENOTSUP }
-
-// Write implements syscall.RawConn: it fails.
-func (r rawConn) Write(func(fd uintptr) bool) error { return syscall.ENOTSUP }
 
 // requested returns the control messages that the program requested.
 func (s *optionSocket) requested() (w cmsgSet) {

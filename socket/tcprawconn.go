@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +16,7 @@ func (c *TCPConn) SyscallConn() (syscall.RawConn, error) {
 	if _, err := c.Option(OptNoDelay); err != nil {
 		return nil, err
 	}
-	return tcpRawConn{c, !c.tuple.Local.Is4()}, nil
+	return tcpRawConn{of: c, v4: c.tuple.Local.Is4()}, nil
 }
 
 // SyscallConn is TCPConn.SyscallConn for the options of connections that will be accepted.
@@ -25,7 +24,7 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if _, err := l.Option(OptNoDelay); err != nil {
 		return nil, err
 	}
-	return tcpRawConn{l, l.addr.IP.To4() == nil}, nil
+	return tcpRawConn{of: l, v4: l.addr.IP.To4() != nil}, nil
 }
 
 // optioned has Options: a TCPConn or Listener.
@@ -37,7 +36,8 @@ type optioned interface {
 // tcpRawConn is the syscall.RawConn of a TCPConn or Listener.
 type tcpRawConn struct {
 	of optioned
-	v6 bool
+	v4 bool
+	optionsOnly
 }
 
 // kernelOption is the number of an Option in setsockopt(2).
@@ -71,13 +71,9 @@ func (r tcpRawConn) Control(f func(fd uintptr)) error {
 	if _, err := r.of.Option(OptNoDelay); err != nil {
 		return err // closed
 	}
-	domain := unix.AF_INET
-	if r.v6 {
-		domain = unix.AF_INET6
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := openOptionSocket(r.v4, unix.SOCK_STREAM)
 	if err != nil {
-		return os.NewSyscallError("socket", err)
+		return err
 	}
 	defer unix.Close(fd)
 	before := make([]int, len(kernelOptions))
@@ -104,9 +100,3 @@ func (r tcpRawConn) Control(f func(fd uintptr)) error {
 	}
 	return nil
 }
-
-// Read implements syscall.RawConn: it fails.
-func (r tcpRawConn) Read(func(fd uintptr) bool) error { return syscall.ENOTSUP }
-
-// Write implements syscall.RawConn: it fails.
-func (r tcpRawConn) Write(func(fd uintptr) bool) error { return syscall.ENOTSUP }

@@ -272,19 +272,12 @@ func (c *UDPConn) SetWriteDeadline(t time.Time) error {
 
 // each calls f for each shard, with its loop held.
 func (c *UDPConn) each(op string, f func(e *udpShard) error) error {
-	for i := range c.shards {
-		e := &c.shards[i]
-		e.h.Enter()
-		err := net.ErrClosed
-		if e.u != nil {
-			err = f(e)
+	return c.wrapError(op, nil, c.fan.each(func(i int) error {
+		if c.shards[i].u == nil {
+			return net.ErrClosed
 		}
-		e.h.Exit()
-		if err != nil {
-			return c.wrapError(op, nil, err)
-		}
-	}
-	return nil
+		return f(&c.shards[i])
+	}))
 }
 
 // wrapError wraps an error in a net.OpError.

@@ -93,7 +93,7 @@ func (s *selector) read6(p []byte) bool {
 	if !ok {
 		return true
 	}
-	s.proto, s.fragment, s.id = proto, !frag.Whole(), frag.ID
+	s.proto, s.fragment, s.id = proto, !frag.Unfragmented(), frag.ID
 	if s.rest = !frag.First(); !s.rest {
 		s.readTransport(p[off:])
 	}

@@ -100,18 +100,9 @@ func (c *Conn) restore() {
 }
 
 func (m *Mux) getActive() *active {
-	n := len(m.spareActive)
-	if n == 0 {
-		return new(active)
-	}
-	w := m.spareActive[n-1]
-	m.spareActive = m.spareActive[:n-1]
+	w := m.spareActive.get()
 	*w = active{}
 	return w
 }
 
-func (m *Mux) putActive(w *active) {
-	if len(m.spareActive) < maxSpareActive {
-		m.spareActive = append(m.spareActive, w)
-	}
-}
+func (m *Mux) putActive(w *active) { m.spareActive.put(w, maxSpareActive) }

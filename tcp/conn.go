@@ -126,6 +126,7 @@ const (
 	flagStarved                          // the budget refused a Write; in the Mux's list of writers while nothing is queued
 	flagDataInSYN                        // the application writes before the SYN leaves, and its data goes with it
 	flagNotECT                           // the handshake had a SYN or SYN-ACK without ECN: send nothing ECN-capable
+	flagECNPaused                        // SYNs that asked this peer for ECN were lost: ours do not
 	flagRefused                          // data in order found no memory; in the Mux's list of those that announce when there is some
 )
 

@@ -14,7 +14,10 @@ import (
 type DirectReader interface {
 	Owner
 
-	// ReadBuffer borrows what is left of the buffer of the reader that waits first; nil where none does.
+	// ReadBuffer borrows what is left of the buffer of the reader that waits first; nil where none does. It is borrowed
+	// until the next Poll, and all of it is scratch space: a placed segment that is rejected has written there. So
+	// the owner lets no reader go between the receipt of a burst and Poll, but reports at once what Filled has said
+	// (io.Reader: "may use all of p as scratch space during the call").
 	ReadBuffer() []byte
 
 	// Filled reports that the first n bytes of that were received. They count as read. Ready follows.
@@ -131,14 +134,12 @@ func (m *Mux) Place(t *wire.Tuple, b wire.TCP, n int) (pieces [][]byte, later bo
 	}
 	k.pieces = [3][]byte{}
 	out := k.pieces[:0]
-	if before == nil || before.ring == nil {
-		if buf := c.readBuffer(); uint32(len(buf)) > used {
-			buf = buf[used:]
-			buf = buf[:min(len(buf), n)]
-			p.direct, p.reader = uint32(len(buf)), unsafe.SliceData(buf)
-			p.used += p.direct
-			out = append(out, buf)
-		}
+	if buf := c.readBuffer(); uint32(len(buf)) > used {
+		buf = buf[used:]
+		buf = buf[:min(len(buf), n)]
+		p.direct, p.reader = uint32(len(buf)), unsafe.SliceData(buf)
+		p.used += p.direct
+		out = append(out, buf)
 	}
 	if at := p.left + p.direct; at != p.right {
 		r := c.placeRing(at, p.right, before != nil)
@@ -188,7 +189,7 @@ func (c *Conn) placeRing(left, right uint32, behind bool) *buffer.Ring {
 		}
 		return nil
 	}
-	r := m.getRing()
+	r := m.rings.get()
 	r.Reset(left)
 	if r.Reserve(&m.buffers, left+max(right-left, placedRing)) != left+max(right-left, placedRing) && r.Reserve(&m.buffers, right) != right {
 		m.putRing(r)

@@ -269,6 +269,18 @@ func TestPlacedForAReaderThatLeft(t *testing.T) {
 	}
 }
 
+// So may its buffer, which then has no room for all that was placed into it.
+func TestPlacedForAReaderWithLessRoom(t *testing.T) {
+	p, r := readerPeer(t, 5000, nil)
+	s, ok, _ := p.place(1, 3000)
+	r.buf = r.buf[:1000]
+	if v := p.input(s); !ok || v != packet.DropMemory || r.n != 0 {
+		t.Errorf("placed %v, then %v with %d bytes", ok, v, r.n)
+	}
+	p.poll()
+	p.expect(seg{flags: ackF, seq: 1, ack: 1}) // a duplicate: the peer sends it again
+}
+
 // A ring that grows for a segment in frames has not the bytes that were placed into its old memory.
 func TestPlacedIntoARingThatMoved(t *testing.T) {
 	p, r := readerPeer(t, 0, nil)

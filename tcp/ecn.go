@@ -63,10 +63,36 @@ func (c *Conn) receivedCE() uint32 {
 // wantsECN returns the mode to ask for. DCTCP does not work without ECN, so it asks even
 // where options do not.
 func (c *Conn) wantsECN() ECNMode {
+	if c.has(flagECNPaused) {
+		return ECNPassive
+	}
 	if c.opt.ECN == ECNPassive && c.opt.Congestion == "dctcp" {
 		return ECNClassic
 	}
 	return c.opt.ECN
+}
+
+// cachesECN reports whether the fate of our SYNs that ask for ECN is remembered. That of DCTCP's is not: it works on paths
+// alone that are known to let them through.
+func (c *Conn) cachesECN() bool { return c.wantsECN() >= ECNClassic && c.opt.Congestion != "dctcp" }
+
+// pauseECN decides before the first SYN whether ours ask for no ECN, because none that did was answered lately.
+func (c *Conn) pauseECN(now clock.Time) {
+	if c.cachesECN() && c.m.passive.ecnFailures.Paused(int64(now), &c.tuple.Remote) {
+		c.flags |= flagECNPaused
+	}
+}
+
+// noteECNAnswer remembers whether a SYN that asks for ECN was answered. One that agrees to it answers such a SYN, even where the
+// latest did not ask.
+func (c *Conn) noteECNAnswer(now clock.Time, agreed ecn.Mode) {
+	switch f := &c.m.passive.ecnFailures; {
+	case !c.cachesECN():
+	case agreed == ecn.None && c.asksECN() == ecn.None:
+		f.Failed(int64(now), &c.tuple.Remote)
+	default:
+		f.Worked(&c.tuple.Remote)
+	}
 }
 
 // asksECN is what our latest SYN asks for. One that timed out twice no longer asks: a

@@ -4,15 +4,14 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/bounded"
 	"github.com/millrace/millrace/wire"
 )
 
 // fastOpenCache is what a client knows of servers that support TCP Fast Open (RFC 7413
 // 4.1.3): their cookies, and whether the path to them lets such SYNs through.
 type fastOpenCache struct {
-	servers map[wire.Addr]*fastOpenServer
-	order   []wire.Addr // as they came; a ring once it is full
-	next    int
+	servers bounded.Map[wire.Addr, fastOpenServer]
 }
 
 // fastOpenServer is one server. A cookie length of 0 is none yet.
@@ -25,7 +24,7 @@ type fastOpenServer struct {
 }
 
 const (
-	maxFastOpenServers = 4096 // the server that came first makes room
+	maxFastOpenServers = 4096
 	fastOpenPause      = 30 * time.Minute
 )
 
@@ -33,7 +32,7 @@ const (
 // announced, or an empty cookie, which asks for one. ok is false while Fast Open must not
 // be tried.
 func (f *fastOpenCache) cookie(now clock.Time, server *wire.Addr) (cookie []byte, mss uint16, ok bool) {
-	s := f.servers[*server]
+	s := f.servers.Get(*server)
 	if s == nil {
 		return nil, 0, true
 	}
@@ -57,7 +56,7 @@ func (f *fastOpenCache) store(server *wire.Addr, cookie []byte, mss uint16) {
 // markWorking notes that a SYN with the option was answered, and what MSS the server
 // announces now: its cookie may outlive its MTU.
 func (f *fastOpenCache) markWorking(server *wire.Addr, mss uint16) {
-	if s := f.servers[*server]; s != nil {
+	if s := f.servers.Get(*server); s != nil {
 		s.losses, s.mss = 0, mss
 	}
 }
@@ -72,22 +71,7 @@ func (f *fastOpenCache) markLost(now clock.Time, server *wire.Addr) {
 
 // server returns the entry of the server, a new one where there is none.
 func (f *fastOpenCache) server(server *wire.Addr) *fastOpenServer {
-	if s := f.servers[*server]; s != nil {
-		return s
-	}
-	if f.servers == nil {
-		f.servers = map[wire.Addr]*fastOpenServer{}
-	}
-	s := &fastOpenServer{}
-	if len(f.order) < maxFastOpenServers {
-		f.order = append(f.order, *server)
-	} else {
-		delete(f.servers, f.order[f.next])
-		f.order[f.next] = *server
-		f.next = (f.next + 1) % maxFastOpenServers
-	}
-	f.servers[*server] = s
-	return s
+	return f.servers.Enter(*server, maxFastOpenServers)
 }
 
 // addFastOpenOption adds Fast Open to a SYN: to our first the cookie of the server with

@@ -143,7 +143,7 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 func (c *Conn) store(now clock.Time, left, right uint32, s *Segment) uint32 {
 	r := c.rcv
 	if r == nil {
-		r = c.m.getRing()
+		r = c.m.rings.get()
 		c.rcv = r
 		r.Reset(c.rcvNxt)
 		r.Holder = c.id

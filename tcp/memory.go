@@ -413,38 +413,35 @@ func (c *Conn) stalledRank() int {
 	return n
 }
 
-// The structures of buffers are used again, with the slices that they have grown.
+// spares are structures that wait to be used again, with the slices that they have grown.
+type spares[T any] []*T
 
-func (m *Mux) getQueue() *buffer.Queue {
-	if n := len(m.queues); n > 0 {
-		q := m.queues[n-1]
-		m.queues = m.queues[:n-1]
-		return q
+// get takes the one that was put last, or makes one.
+func (l *spares[T]) get() *T {
+	n := len(*l)
+	if n == 0 {
+		return new(T)
 	}
-	return new(buffer.Queue)
+	v := (*l)[n-1]
+	*l = (*l)[:n-1]
+	return v
+}
+
+// put keeps v, where fewer than limit wait.
+func (l *spares[T]) put(v *T, limit int) {
+	if len(*l) < limit {
+		*l = append(*l, v)
+	}
 }
 
 func (m *Mux) putQueue(q *buffer.Queue) {
 	q.ReleaseAll(&m.buffers)
-	if len(m.queues) < maxSpare {
-		m.queues = append(m.queues, q)
-	}
-}
-
-func (m *Mux) getRing() *buffer.Ring {
-	if n := len(m.rings); n > 0 {
-		r := m.rings[n-1]
-		m.rings = m.rings[:n-1]
-		return r
-	}
-	return new(buffer.Ring)
+	m.queues.put(q, maxSpare)
 }
 
 func (m *Mux) putRing(r *buffer.Ring) {
 	r.Free(&m.buffers)
-	if len(m.rings) < maxSpare {
-		m.rings = append(m.rings, r)
-	}
+	m.rings.put(r, maxSpare)
 }
 
 // maxSpare is how many structures of each kind wait to be used again.

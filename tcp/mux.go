@@ -59,9 +59,9 @@ type Mux struct {
 	writers     writerList // that wait for memory
 	refused     []uint32   // connections that refused data in order, oldest first
 	placed      placements
-	queues      []*buffer.Queue // to be used again
-	rings       []*buffer.Ring
-	spareActive []*active
+	queues      spares[buffer.Queue]
+	rings       spares[buffer.Ring]
+	spareActive spares[active]
 	losses      loss.Pool
 	controls    cc.Pool
 	random      random.Source // of what need not be secret

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
 )
@@ -33,6 +34,7 @@ type passive struct {
 	cookies         syncookie.Codec
 	timeWait        timeWaitTable
 	fastOpenCache   fastOpenCache
+	ecnFailures     ecn.Failures
 	stalled         stalledPeers
 	deferred        map[uint32]*Listener // by Conn.id: those that SetDeferAccept keeps from Accept
 	fastOpenPending map[uint32]*Listener // by Conn.id: Fast Open connections whose handshake is not complete

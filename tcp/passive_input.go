@@ -49,11 +49,11 @@ func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 // (RFC 9293 3.9.2.3, MUST-57), and it is not one with itself, which a forged source would
 // make loop.
 func mayConnect(t *wire.Tuple) bool {
-	return t.RemotePort != 0 && !group(&t.Local) && !group(&t.Remote) && t.Reverse() != *t
+	return t.RemotePort != 0 && !notUnicast(&t.Local) && !notUnicast(&t.Remote) && t.Reverse() != *t
 }
 
-// group reports whether a is multicast, the broadcast address or unspecified.
-func group(a *wire.Addr) bool {
+// notUnicast reports whether a is multicast, the broadcast address or unspecified.
+func notUnicast(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12]&0xf0 == 0xe0 || [4]byte(a[12:]) == [4]byte{255, 255, 255, 255} || [4]byte(a[12:]) == [4]byte{}
 	}

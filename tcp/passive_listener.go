@@ -16,9 +16,9 @@ type Listener struct {
 	m               *Mux
 	local           wire.Addr
 	port            uint16
-	group           *listenGroup // of its address and port
-	index           int          // in the group
-	id              uint16       // index in passive.listeners, by which half-open records name it
+	sharers         *sharers // of its address and port
+	index           int      // among them
+	id              uint16   // index in passive.listeners, by which half-open records name it
 	backlog         int
 	halfOpen        int // records in the SYN queue
 	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
@@ -34,10 +34,10 @@ type Listener struct {
 }
 
 // listenPort holds the listeners of one port, by scope, the most specific first.
-type listenPort []*listenGroup
+type listenPort []*sharers
 
-// listenGroup holds the listeners of one scope: one, or several that share it.
-type listenGroup = ports.Group[Listener]
+// sharers are the listeners of one scope: one, or several that share it.
+type sharers = ports.Sharers[Listener]
 
 // conflict reports whether a listener in scope s may not be beside those of the port: one
 // of them would take connections from the other.
@@ -50,21 +50,21 @@ func (p listenPort) conflict(s ports.Scope, share bool) bool {
 	return false
 }
 
-// add puts l into the group of its scope.
+// add puts l among those of its scope.
 func (p *listenPort) add(s ports.Scope, l *Listener) {
 	at := 0
 	for _, g := range *p {
 		if g.Scope == s {
-			l.group, l.index = g, g.Add(l)
+			l.sharers, l.index = g, g.Add(l)
 			return
 		}
 		if g.Scope.Rank() <= s.Rank() {
 			at++
 		}
 	}
-	l.group = &listenGroup{Scope: s}
-	l.index = l.group.Add(l)
-	*p = slices.Insert(*p, at, l.group)
+	l.sharers = &sharers{Scope: s}
+	l.index = l.sharers.Add(l)
+	*p = slices.Insert(*p, at, l.sharers)
 }
 
 // maxListeners is what the index in a record can name.
@@ -132,12 +132,12 @@ func (f *passive) remove(l *Listener) {
 	f.listeners[l.id] = nil
 	f.freeIDs = append(f.freeIDs, l.id)
 	f.searches.Reset()
-	l.group.Remove(l.index)
-	if !l.group.Empty() {
+	l.sharers.Remove(l.index)
+	if !l.sharers.Empty() {
 		return
 	}
 	p := f.byPort[l.port]
-	*p = slices.DeleteFunc(*p, func(g *listenGroup) bool { return g == l.group })
+	*p = slices.DeleteFunc(*p, func(g *sharers) bool { return g == l.sharers })
 	if len(*p) == 0 {
 		delete(f.byPort, l.port)
 		f.listening.Remove(l.port)
@@ -175,7 +175,7 @@ func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 }
 
 // member returns the listener of g for t.
-func (f *passive) member(g *listenGroup, t *wire.Tuple) *Listener {
+func (f *passive) member(g *sharers, t *wire.Tuple) *Listener {
 	n := g.Indexes()
 	if n == 1 {
 		return g.First()
@@ -328,14 +328,14 @@ func (l *Listener) pass(now clock.Time, c *Conn) {
 	}
 }
 
-// successor returns the listener that serves t after l has left its group, nil where there
+// successor returns the listener that serves t after l has left, nil where there
 // is none. With other options it would answer by another window scale than the SYN-ACK
 // announced.
 func (l *Listener) successor(t *wire.Tuple) *Listener {
-	if l.group.Empty() {
+	if l.sharers.Empty() {
 		return nil
 	}
-	to := l.m.passive.member(l.group, t)
+	to := l.m.passive.member(l.sharers, t)
 	if *to.synAckOptions != *l.synAckOptions {
 		return nil
 	}

@@ -171,7 +171,7 @@ const (
 // numbers that its sender accepts: SEQ is what it acknowledged, or else the RST
 // acknowledges all of the segment.
 func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
-	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.passive.resetLimit.take(now) {
+	if s.Flags.Has(wire.FlagRST) || notUnicast(&t.Local) || notUnicast(&t.Remote) || !m.passive.resetLimit.take(now) {
 		return
 	}
 	h := wire.TCPHeader{Flags: wire.FlagRST}

@@ -124,6 +124,7 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	if s.Events != 0 {
 		x.reportEvents(now, s.Events, flight)
 	}
+	f.Flight = x.scoreboard.Outstanding()
 	ce, congested := f.Read(s.Delivered, x.mss())
 	x.lastACK &^= ackDuplicate
 	if s.Duplicated {

@@ -105,6 +105,25 @@ func TestClassicECN(t *testing.T) {
 	p.expect(seg{flags: ackF, seq: 6001, ack: 31, n: 1000, ce: wire.ECT0})
 }
 
+// TestSynAgainStillAsksForECN has other connections to the server fail between a SYN and the next: only the first SYN
+// decides whether a connection asks, so that its SYN-ACK is read for what all of them asked (RFC 9768 3.1.5).
+func TestSynAgainStillAsksForECN(t *testing.T) {
+	o := bare()
+	o.ECN = ECNClassic
+	p := newPeer(t, o)
+	p.expect(seg{flags: syn | ece | cwr})
+	for range 2 {
+		p.e.m.passive.ecnFailures.Failed(int64(p.now), &p.c.tuple.Remote)
+	}
+	p.after(time.Second)
+	p.expect(seg{flags: syn | ece | cwr})
+	p.send(seg{flags: syn | ackF | ece, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)})
+	p.expect(seg{flags: ackF, seq: 1, ack: 1})
+	if !p.c.Info().ECN {
+		t.Error("ECN is not agreed")
+	}
+}
+
 // TestAccurateECN is RFC 9768 3.1 and 3.2: the handshake tells how SYN and SYN-ACK came, then each ACK
 // how many packets were marked.
 func TestAccurateECN(t *testing.T) {

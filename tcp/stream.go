@@ -86,7 +86,7 @@ const minZeroCopy = 2 << 10
 // queue returns the send queue, a new one where there is none.
 func (c *Conn) queue() *buffer.Queue {
 	if c.snd == nil {
-		c.snd = c.m.getQueue()
+		c.snd = c.m.queues.get()
 		c.snd.Reset(c.end)
 	}
 	return c.snd

@@ -57,6 +57,9 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	}
 	h.Window = uint16(c.synWindow())
 	h.Options = c.appendSynOptions(m.options[:0], now)
+	if first {
+		c.pauseECN(now)
+	}
 	c.markSYN(o)
 	n := c.addFastOpenOption(now, o, first)
 	if c.state == StateSynReceived {
@@ -146,6 +149,7 @@ func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	c.aliveAt = now
 	c.updateSegmentSize()
 	if s.Flags.Has(wire.FlagACK) {
+		c.noteECNAnswer(now, h.ecn)
 		c.inputSynAckECN(now, s)
 	} else if c.asksECN() == ecn.None {
 		c.flags |= flagNotECT // the peer had a SYN without ECN from us

@@ -19,7 +19,7 @@ type Socket struct {
 	writeBlocked bool // a Write found no room
 	events       Events
 	opts         Options
-	group        *group // nil when connected
+	sharers      *sharers // nil when connected
 	index        int
 
 	head, tail  *node

@@ -59,18 +59,18 @@ func (st *Steering) index(id []byte, n int, seed uint64) int {
 
 // Steer sets how the group of s chooses among its sockets; nil goes by the flow's hash.
 func (s *Socket) Steer(st *Steering) error {
-	if s.group == nil {
+	if s.sharers == nil {
 		return ErrSteering
 	}
 	if st == nil {
-		s.group.steering = nil
+		s.sharers.steering = nil
 		return nil
 	}
 	if !st.valid() {
 		return ErrSteering
 	}
 	c := *st
-	s.group.steering = &c
+	s.sharers.steering = &c
 	return nil
 }
 
@@ -80,10 +80,10 @@ func (s *Socket) Index() int { return s.index }
 // Steered returns the index of the socket in s's group that packets with a connection ID go
 // to as the group is now, -1 where the group is not steered.
 func (s *Socket) Steered(id []byte) int {
-	if s.group == nil || s.group.steering == nil || len(id) == 0 {
+	if s.sharers == nil || s.sharers.steering == nil || len(id) == 0 {
 		return -1
 	}
-	return s.group.From(s.group.steering.index(id, s.group.Indexes(), s.m.cfg.Seed)).index
+	return s.sharers.From(s.sharers.steering.index(id, s.sharers.Indexes(), s.m.cfg.Seed)).index
 }
 
 // scale maps a hash to 0..n-1 by its upper bits.

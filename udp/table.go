@@ -7,16 +7,16 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// group holds the sockets that are bound to one scope and port: one, or several that share
+// sharers are the sockets that are bound to one scope and port: one, or several that share
 // it.
-type group struct {
-	ports.Group[Socket]
+type sharers struct {
+	ports.Sharers[Socket]
 	steering *Steering
 }
 
 // pick chooses the member for a datagram: by connection ID, else by the hash of the flow,
 // so that a flow stays with its socket.
-func (g *group) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
+func (g *sharers) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 	n := g.Indexes()
 	if n == 1 {
 		return g.First()
@@ -36,8 +36,8 @@ func (g *group) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 // port holds what is bound to one local port.
 type port struct {
 	all       []*Socket
-	connected int      // of all
-	groups    []*group // of those that are not connected, by rank
+	connected int        // of all
+	sharers   []*sharers // of those that are not connected, by rank
 }
 
 // conflict reports whether a new socket may not be beside those of the port. RFC 768 does
@@ -52,16 +52,16 @@ func (p *port) conflict(c ports.Scope, share, connected bool) bool {
 	return false
 }
 
-// group returns the group of a scope, a new one where there is none.
-func (p *port) group(c ports.Scope) *group {
-	for _, g := range p.groups {
+// sharersOf returns those of a scope, a new one where there is none.
+func (p *port) sharersOf(c ports.Scope) *sharers {
+	for _, g := range p.sharers {
 		if g.Scope == c {
 			return g
 		}
 	}
-	g := &group{Group: ports.Group[Socket]{Scope: c}}
-	at, _ := slices.BinarySearchFunc(p.groups, c.Rank()+1, func(g *group, rank int) int { return g.Scope.Rank() - rank })
-	p.groups = slices.Insert(p.groups, at, g)
+	g := &sharers{Sharers: ports.Sharers[Socket]{Scope: c}}
+	at, _ := slices.BinarySearchFunc(p.sharers, c.Rank()+1, func(g *sharers, rank int) int { return g.Scope.Rank() - rank })
+	p.sharers = slices.Insert(p.sharers, at, g)
 	return g
 }
 
@@ -81,8 +81,8 @@ func (m *Mux) insert(s *Socket) {
 		m.flows[s.tuple] = s
 		return
 	}
-	s.group = p.group(s.scope)
-	s.index = s.group.Add(s)
+	s.sharers = p.sharersOf(s.scope)
+	s.index = s.sharers.Add(s)
 }
 
 // remove takes s out of the tables.
@@ -97,8 +97,8 @@ func (m *Mux) remove(s *Socket) {
 		m.searches.Release(&s.tuple)
 	} else {
 		m.searches.Reset() // the port is free for every destination
-		if s.group.Remove(s.index); s.group.Empty() {
-			p.groups = slices.DeleteFunc(p.groups, func(g *group) bool { return g == s.group })
+		if s.sharers.Remove(s.index); s.sharers.Empty() {
+			p.sharers = slices.DeleteFunc(p.sharers, func(g *sharers) bool { return g == s.sharers })
 		}
 	}
 	if len(p.all) == 0 {
@@ -123,7 +123,7 @@ func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 			return s
 		}
 	}
-	for _, g := range p.groups {
+	for _, g := range p.sharers {
 		if g.Scope.Covers(t.Local) {
 			if s := g.pick(t, d, m.cfg.Seed); s.acceptsInterface(d) {
 				return s

@@ -180,7 +180,7 @@ func compareIPv6(t *testing.T, ip IPv6, want *layers.IPv6, p gopacket.Packet, se
 	eq(t, "Src", ip.Src(), [16]byte(want.SrcIP))
 	eq(t, "Dst", ip.Dst(), [16]byte(want.DstIP))
 	proto, off, frag, ok := Upper6(ip)
-	if !ok || !frag.Whole() {
+	if !ok || !frag.Unfragmented() {
 		return
 	}
 	if off > IPv6Len {

@@ -32,8 +32,8 @@ func (f Fragment6) Present() bool { return f.At != 0 }
 // or the fragment that has the transport header.
 func (f Fragment6) First() bool { return f.Offset == 0 }
 
-// Whole reports whether the packet is no fragment, or an atomic one.
-func (f Fragment6) Whole() bool { return f.Offset == 0 && !f.More }
+// Unfragmented reports whether the packet is no fragment, or an atomic one.
+func (f Fragment6) Unfragmented() bool { return f.Offset == 0 && !f.More }
 
 // ExtIter walks the extension headers of an IPv6 packet.
 //

@@ -100,7 +100,7 @@ func TestFragment6TellsWholeFirstAndRest(t *testing.T) {
 	} {
 		eq(t, "Present", c.f.Present(), c.present)
 		eq(t, "First", c.f.First(), c.first)
-		eq(t, "Whole", c.f.Whole(), c.whole)
+		eq(t, "Unfragmented", c.f.Unfragmented(), c.whole)
 	}
 }
 

@@ -75,8 +75,8 @@ func TestSearchesKnowWhatIsFree(t *testing.T) {
 	}
 }
 
-func TestGroupsKeepIndexes(t *testing.T) {
-	var g Group[int]
+func TestSharersKeepIndexes(t *testing.T) {
+	var g Sharers[int]
 	a, b, c := new(int), new(int), new(int)
 	if i, j, k := g.Add(a), g.Add(b), g.Add(c); i != 0 || j != 1 || k != 2 {
 		t.Fatal(i, j, k)

@@ -48,6 +48,10 @@ func (r *run) prepare(c *Call) (attempt, error) {
 	if n < 0 || n > 1<<22 {
 		return nil, fmt.Errorf("%s: %d bytes", c.Name, n)
 	}
+	if a := f.transfer(c, n, flags); a != nil {
+		f.r.last = f // assertions are about it from now on
+		return a, nil
+	}
 	switch c.Name {
 	case "bind":
 		if f.port = listenPort; r.upstream {
@@ -64,18 +68,6 @@ func (r *run) prepare(c *Call) (attempt, error) {
 		return f.accept(c.Result, flags), nil
 	case "connect":
 		return f.connect(), nil
-	case "read":
-		return f.on(f.read(n, 0)), nil
-	case "recv", "recvfrom":
-		return f.on(f.read(n, flags)), nil
-	case "write":
-		return f.on(f.write(n, 0)), nil
-	case "send":
-		return f.on(f.write(n, flags)), nil
-	case "sendto":
-		return f.on(f.sendTo(n, flags)), nil
-	case "writev":
-		return f.on(f.write(vector(c.arg(1)), 0)), nil
 	case "shutdown":
 		return now(f.shutdown(c.arg(1).Number)), nil
 	case "close":
@@ -96,10 +88,23 @@ func (r *run) prepare(c *Call) (attempt, error) {
 	return nil, fmt.Errorf("unknown call %s", c.Name)
 }
 
-// on has assertions be about f from now on.
-func (f *file) on(a attempt) attempt {
-	f.r.last = f
-	return a
+// transfer is a call that moves n bytes, nil for any other.
+func (f *file) transfer(c *Call, n int, flags int64) attempt {
+	switch c.Name {
+	case "read":
+		return f.read(n, 0)
+	case "recv", "recvfrom":
+		return f.read(n, flags)
+	case "write":
+		return f.write(n, 0)
+	case "writev":
+		return f.write(vector(c.arg(1)), 0)
+	case "send":
+		return f.write(n, flags)
+	case "sendto":
+		return f.sendTo(n, flags)
+	}
+	return nil
 }
 
 // socket makes a descriptor with the name that the script gives it.
@@ -189,9 +194,32 @@ func (v *Value) number() int64 {
 
 // setOption is setsockopt(2). What only concerns a kernel (SO_REUSEADDR) is accepted.
 func (f *file) setOption(c *Call) (attempt, error) {
-	v := c.arg(3)
+	name, v := c.arg(2).Name, c.arg(3)
+	if known, ok := f.setSocketOption(name, v); known && !ok {
+		return now(fail("EINVAL")), nil
+	} else if !known && !f.setTCPOption(name, v) {
+		return nil, fmt.Errorf("unknown option %q", name)
+	}
+	f.r.wake = f.r.now
+	if f.listener != nil {
+		f.listener.SetDeferAccept(f.deferAccept)
+		if err := f.listener.SetOptions(&f.opts); err != nil {
+			return now(fail(errno(err))), nil
+		}
+	}
+	if f.conn != nil {
+		if err := f.conn.SetOptions(f.r.now, &f.opts); err != nil {
+			return now(fail(errno(err))), nil
+		}
+	}
+	return now(outcome{}), nil
+}
+
+// setSocketOption sets an option of SOL_SOCKET or IP in f.opts. known reports whether the name is one, and ok
+// whether the option takes the value.
+func (f *file) setSocketOption(name string, v *Value) (known, ok bool) {
 	n, o := v.number(), &f.opts
-	switch name := c.arg(2).Name; name {
+	switch name {
 	case "SO_REUSEADDR":
 	case "SO_REUSEPORT":
 		o.Share = n != 0
@@ -216,10 +244,20 @@ func (f *file) setOption(c *Call) (attempt, error) {
 		o.TOS = uint8(n)
 	case "IP_MTU_DISCOVER":
 		mode, ok := pathMTUModes[n]
-		if !ok {
-			return now(fail("EINVAL")), nil
+		if ok {
+			o.PathMTU = mode
 		}
-		o.PathMTU = mode
+		return true, ok
+	default:
+		return false, false
+	}
+	return true, true
+}
+
+// setTCPOption sets an option of TCP in f.opts, and reports whether the name is one.
+func (f *file) setTCPOption(name string, v *Value) (known bool) {
+	n, o := v.number(), &f.opts
+	switch name {
 	case "TCP_DEFER_ACCEPT":
 		f.deferAccept = time.Duration(n) * time.Second
 	case "TCP_NOTSENT_LOWAT":
@@ -247,21 +285,9 @@ func (f *file) setOption(c *Call) (attempt, error) {
 	case "TCP_FASTOPEN_CONNECT":
 		o.FastOpen, f.deferred = n != 0, n != 0
 	default:
-		return nil, fmt.Errorf("unknown option %q", name)
+		return false
 	}
-	f.r.wake = f.r.now
-	if f.listener != nil {
-		f.listener.SetDeferAccept(f.deferAccept)
-		if err := f.listener.SetOptions(o); err != nil {
-			return now(fail(errno(err))), nil
-		}
-	}
-	if f.conn != nil {
-		if err := f.conn.SetOptions(f.r.now, o); err != nil {
-			return now(fail(errno(err))), nil
-		}
-	}
-	return now(outcome{}), nil
+	return true
 }
 
 // text is a string, or one in brackets.

@@ -441,3 +441,67 @@ func TestOvertakenACKsAreNotRead(t *testing.T) {
 		}
 	}
 }
+
+// One byte that came unmarked shows that the path does not mark everything.
+func TestSection3_2_2_3ContinuousCEButOneByte(t *testing.T) {
+	var s Sender
+	s.Start(false)
+	s.Sent(1000, 1000)
+	field, bytes := Field(firstPackets), uint32(0)
+	for ack := range 40 {
+		field = (field + 1) & fieldMask
+		if bytes += 1000; ack == 2 {
+			bytes--
+		}
+		o := parsed(t, (&Receiver{Counts: Counts{Bytes: [4]uint32{wire.ECT0: firstECT + 1, wire.CE: bytes}}}).AppendOption(nil, layoutOf(1<<wire.ECT0|1<<wire.CE)))
+		f := Feedback{Accurate: &s, Later: true, Field: field, Option: o}
+		if marked, congested := f.Read(1000, 1000); !congested || marked < 999 {
+			t.Fatalf("ACK %d: %d bytes, congested %v", ack, marked, congested)
+		}
+	}
+	if s.NotECT() {
+		t.Error("not ECN-capable any more")
+	}
+}
+
+// Only where all of the first round trips is marked the path is taken to mark everything.
+func TestSection3_2_2_3ContinuousCE(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		unmarked int // ACK whose packets arrived unmarked; 0 is none
+		flight   uint32
+		want     int // ACK from which on reports do not count; 0 is never
+	}{
+		{"a packet in each round trip", 0, 0, 5},
+		{"three packets in each round trip", 0, 2000, 9},
+		{"not the first", 1, 0, 0},
+		{"not the fourth", 4, 0, 0},
+		{"not the one after the test", 6, 0, 5},
+	} {
+		var s Sender
+		s.Start(false)
+		s.Sent(1000, 1000)
+		field, from := Field(firstPackets), 0
+		for ack := 1; ack <= 40; ack++ {
+			if ack != c.unmarked {
+				field = (field + 1) & fieldMask
+			}
+			f := Feedback{Accurate: &s, Later: true, Flight: c.flight, Field: field, Option: &wire.AccECN{}}
+			marked, congested := f.Read(1000, 1000)
+			switch {
+			case (marked > 0) != congested:
+				t.Fatalf("%s: ACK %d: %d bytes, congested %v", c.what, ack, marked, congested)
+			case from == 0 && !congested && ack != c.unmarked:
+				from = ack
+			case from > 0 && congested:
+				t.Fatalf("%s: ACK %d counts again", c.what, ack)
+			}
+		}
+		if from != c.want || s.NotECT() != (c.want > 0) {
+			t.Errorf("%s: ignored from ACK %d on, not ECN-capable %v; want %d", c.what, from, s.NotECT(), c.want)
+		}
+		if want := uint32(40 - min(c.unmarked, 1)); s.CE() != want {
+			t.Errorf("%s: %d marks counted, want %d", c.what, s.CE(), want)
+		}
+	}
+}

@@ -19,7 +19,17 @@ type Sender struct {
 	zeroed   bool // the path clears options: they are ignored (section 3.2.3.2.4)
 	disabled bool // the path changes the field: reports are ignored
 	noECT    bool
+
+	// The test for a path that marks everything (section 3.2.2.3):
+	round      uint32 // bytes that are left of the round trip
+	rounds     uint8  // round trips in which all was marked
+	varies     bool   // something was not: the test is over
+	continuous bool   // it is: reports are ignored
 }
+
+// continuousRounds is how many round trips from the start on must have been marked as a whole. Congestion that does so has
+// brought the window down to the minimum by then.
+const continuousRounds = 4
 
 // Start begins to decode. server is whether the ACK of a SYN-ACK is awaited.
 func (s *Sender) Start(server bool) {
@@ -100,6 +110,7 @@ type Feedback struct {
 	Echo     bool         // ECN-Echo of RFC 3168
 	Accurate *Sender      // takes Field and Option; nil where they mean nothing
 	Later    bool         // the ACK was surely sent after all that came before
+	Flight   uint32       // bytes that are still not acknowledged
 	SACK     bool         // so was one that delivers something: without SACK that is guessed from duplicates
 	Field    Field        // ACE
 	Option   *wire.AccECN // borrowed
@@ -119,7 +130,34 @@ func (f *Feedback) Read(delivered, mss uint32) (marked uint32, congested bool) {
 	case f.Accurate == nil || !f.Later && !(f.SACK && delivered > 0):
 		return 0, false
 	}
-	return f.Accurate.read(f.Field, f.Option, delivered, mss)
+	s := f.Accurate
+	marked, congested = s.read(f.Field, f.Option, delivered, mss)
+	s.testContinuous(marked, delivered, f.Flight)
+	if s.continuous {
+		return 0, false
+	}
+	return marked, congested
+}
+
+// testContinuous looks whether every byte of the first round trips is reported as marked. That is the work of a path that
+// spoils the field, and says nothing of congestion: nothing is sent ECN-capable any more, and no report counts (RFC
+// 9768 3.2.2.3).
+func (s *Sender) testContinuous(marked, delivered, flight uint32) {
+	if delivered == 0 || s.varies || s.continuous {
+		return
+	}
+	if marked < delivered {
+		s.varies = true
+		return
+	}
+	if delivered < s.round {
+		s.round -= delivered
+		return
+	}
+	s.round = flight
+	if s.rounds++; s.rounds > continuousRounds { // the first ACK ends none
+		s.continuous, s.noECT = true, true
+	}
 }
 
 func (s *Sender) read(f Field, o *wire.AccECN, delivered, mss uint32) (marked uint32, congested bool) {
