@@ -31,7 +31,9 @@ func (a *Arena) Cut(n int) (*Pool, error) {
 		return nil, fmt.Errorf("arena: %d frames wanted for a pool, %d of %d left", n, left, a.Frames())
 	}
 	p := &Pool{arena: a, free: make([]uint32, 0, n), size: n, guard: newGuard(a)}
-	for i := n - 1; i >= 0; i-- { // the lowest last: Get starts with it
+	// The lowest first, so that what GetBatch returns ascends: it is the order of the kernel's fill ring for ever, and a
+	// processor fetches ahead towards higher addresses.
+	for i := range n {
 		p.Put(uint32(a.cut+i) << a.Shift)
 	}
 	a.cut += n

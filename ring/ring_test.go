@@ -210,7 +210,7 @@ func TestAuditFindsMissingDuplicateAndForeignFrames(t *testing.T) {
 		"sound":      {offsets{one + 5, two}, ""},
 		"lost":       {offsets{one}, "1 are missing, 0 held twice"},
 		"twice":      {offsets{one, two, two + 9}, "0 are missing, 1 held twice"},
-		"also free":  {offsets{one, two, one + 2*2048}, "1 held twice"},
+		"also free":  {offsets{one, two, two - 2048}, "1 held twice"},
 		"not a part": {offsets{one, two, uint32(len(a.Mem))}, "1 outside"},
 	} {
 		err := Audit(a, p, c.held)

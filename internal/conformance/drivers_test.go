@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/internal/conformance"
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
@@ -123,19 +124,7 @@ type otherEnd struct {
 }
 
 func (o *otherEnd) send(p []byte) bool {
-	arena := o.pool.Arena()
-	for len(p) > 0 {
-		off, ok := o.pool.Get()
-		if !ok {
-			break
-		}
-		d := packet.Desc{Off: off, Len: uint16(min(len(p), arena.FrameSize()))}
-		copy(arena.Bytes(&d), p)
-		if p = p[d.Len:]; len(p) > 0 {
-			d.Flags = packet.FlagMore
-		}
-		o.b.Append(d)
-	}
+	testpackets.Append(o.b, o.pool, p)
 	n, _ := o.Tx(0, o.b)
 	o.b.Consume(n)
 	o.pool.PutBatch(o.b) // nothing, or all of it
@@ -146,7 +135,7 @@ func (o *otherEnd) recv() []byte {
 	if len(o.came) == 0 {
 		in := packet.NewBatch(o.b.Arena, 64)
 		_, _ = o.Rx(0, in)
-		o.came = split(in)
+		o.came = testpackets.Split(in)
 		o.pool.PutBatch(in)
 	}
 	if len(o.came) == 0 {
@@ -155,19 +144,6 @@ func (o *otherEnd) recv() []byte {
 	p := o.came[0]
 	o.came = o.came[1:]
 	return p
-}
-
-// split copies the packets of b, each in one piece.
-func split(b *packet.Batch) (list [][]byte) {
-	var p []byte
-	for i := range b.D {
-		p = append(p, b.Bytes(i)...)
-		if !b.D[i].Flags.Has(packet.FlagMore) {
-			list = append(list, p)
-			p = nil
-		}
-	}
-	return list
 }
 
 // openPcap replays a capture of what is to come in, and writes what goes out to another.

@@ -60,3 +60,14 @@ func TestAddrsAreThoseOfTheNamespace(t *testing.T) {
 		t.Error("an address that nobody has")
 	}
 }
+
+func TestWhatMayPassIsTriedAgain(t *testing.T) {
+	for _, err := range []error{netlink.ErrDumpInterrupted, unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS} {
+		if !interrupted(err) {
+			t.Errorf("%v is final", err)
+		}
+	}
+	if interrupted(unix.EPERM) || interrupted(nil) {
+		t.Error("EPERM, or no error, is tried again")
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
@@ -286,7 +287,7 @@ func TestFanoutKeepsFlowsTogether(t *testing.T) {
 			b := packet.NewBatch(r.arena.View(), 256)
 			_, err := q.Rx(now(), b)
 			must(t, err)
-			_, packets := datagrams(joined(b))
+			_, packets := datagrams(testpackets.Split(b))
 			for _, p := range packets {
 				port := binary.BigEndian.Uint16(p[34:])
 				if was, seen := where[port]; seen && was != i {

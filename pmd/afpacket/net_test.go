@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
@@ -128,18 +129,10 @@ func (r *rig) audit(t testing.TB, batches ...*packet.Batch) {
 		holders = append(holders, r.pools[i], r.dev.Queues[i])
 	}
 	for _, b := range batches {
-		holders = append(holders, held{b})
+		holders = append(holders, testpackets.Frames{Batch: b})
 	}
 	if err := ring.Audit(r.arena, holders...); err != nil {
 		t.Fatal(err)
-	}
-}
-
-type held struct{ *packet.Batch }
-
-func (h held) Holds(visit func(off uint32)) {
-	for i := range h.D {
-		visit(h.D[i].Off)
 	}
 }
 
@@ -166,23 +159,10 @@ func (r *rig) collect(t testing.TB, enough func(got [][]byte) bool) [][]byte {
 		if n == 0 {
 			wait(q)
 		}
-		got = append(got, joined(b)...)
+		got = append(got, testpackets.Split(b)...)
 		r.pools[0].PutBatch(b)
 	}
 	return got
-}
-
-// joined copies the packets of b, chains in one piece.
-func joined(b *packet.Batch) (out [][]byte) {
-	var p []byte
-	for i := range b.D {
-		p = append(p, b.Bytes(i)...)
-		if !b.D[i].Flags.Has(packet.FlagMore) {
-			out = append(out, p)
-			p = nil
-		}
-	}
-	return out
 }
 
 // send makes a batch of the packets and sends it.
@@ -190,18 +170,8 @@ func (r *rig) send(t testing.TB, packets ...[]byte) {
 	t.Helper()
 	b := packet.NewBatch(r.arena.View(), 512)
 	for _, p := range packets {
-		for len(p) > 0 {
-			off, ok := r.pools[0].Get()
-			if !ok {
-				t.Fatal("no frame")
-			}
-			n := min(len(p), r.arena.FrameSize())
-			d := packet.Desc{Off: off, Len: uint16(n)}
-			copy(r.arena.Bytes(&d), p)
-			if p = p[n:]; len(p) > 0 {
-				d.Flags = packet.FlagMore
-			}
-			b.Append(d)
+		if !testpackets.Append(b, r.pools[0], p) {
+			t.Fatal("no frame")
 		}
 	}
 	for b.Len() > 0 {

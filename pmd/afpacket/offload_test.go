@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
@@ -117,7 +118,7 @@ func TestLargePacketsKeepTheirVLANTag(t *testing.T) {
 				b.Consume(1)
 			}
 		}
-		if got := joined(b); len(got) != 1 || !bytes.Equal(got[0], p) {
+		if got := testpackets.Split(b); len(got) != 1 || !bytes.Equal(got[0], p) {
 			t.Fatalf("%d packets came, or not what was sent", len(got))
 		}
 		if o, at := r.arena.Offload(&b.D[0]), r.arena.Headroom(&b.D[0]); o.SegmentSize != segment || int(o.ChecksumFrom) != at+38 || o.ChecksumAt != 16 {

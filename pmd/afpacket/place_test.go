@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 )
@@ -91,7 +92,7 @@ func TestPayloadIsPlaced(t *testing.T) {
 	first, second := p.untagged(t, 20_000), p.untagged(t, 30_000)
 	for _, want := range [][]byte{first, second} {
 		p.burst(t, b)
-		if f := joined(b); len(f) != 1 || !bytes.Equal(f[0], want) {
+		if f := testpackets.Split(b); len(f) != 1 || !bytes.Equal(f[0], want) {
 			t.Fatalf("%d packets in a burst, or another", len(f))
 		}
 		if p.arena.Placed(&b.D[0]) != 0 {
@@ -104,14 +105,14 @@ func TestPayloadIsPlaced(t *testing.T) {
 	answer, asked = pmd.PlaceDirect, 0
 	want = p.send(t, 5000)
 	p.burst(t, b)
-	if f := joined(b); asked != 0 || len(f) != 1 || !bytes.Equal(f[0], want) {
+	if f := testpackets.Split(b); asked != 0 || len(f) != 1 || !bytes.Equal(f[0], want) {
 		t.Errorf("a tagged packet: asked %d times", asked)
 	}
 	p.pools[0].PutBatch(b)
 	info.Placer.Attach(nil)
 	want = p.untagged(t, 40_000)
 	p.burst(t, b)
-	if f := joined(b); asked != 0 || len(f) != 1 || !bytes.Equal(f[0], want) {
+	if f := testpackets.Split(b); asked != 0 || len(f) != 1 || !bytes.Equal(f[0], want) {
 		t.Errorf("without a function: asked %d times", asked)
 	}
 	p.pools[0].PutBatch(b)

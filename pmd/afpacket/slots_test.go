@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd/afpacket"
 )
@@ -57,18 +58,19 @@ func (p *pairOf) send(t *testing.T, payload int) []byte {
 	return frame
 }
 
-// receive returns the packets of tagged that come within a second, want of them at most, and frees their frames.
+// receive returns the packets of tagged, until it has want of them or none came for a second, and frees their frames.
 func (p *pairOf) receive(t *testing.T, want, room int) (got [][]byte) {
 	t.Helper()
 	b := packet.NewBatch(p.arena.View(), room)
-	for end := time.Now().Add(time.Second); len(got) < want && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); len(got) < want && time.Now().Before(end); {
 		_, err := p.dev.Queues[0].Rx(now(), b)
 		if err != nil {
 			continue // a link that was down
 		}
-		for _, f := range joined(b) {
+		for _, f := range testpackets.Split(b) {
 			if bytes.HasPrefix(f, tagged(0)[:18]) {
 				got = append(got, f)
+				end = time.Now().Add(time.Second)
 			}
 		}
 		p.pools[0].PutBatch(b)
@@ -122,7 +124,7 @@ func TestQueuedPacketWaitsForRoom(t *testing.T) {
 	}
 	b := packet.NewBatch(p.arena.View(), 16)
 	for range 100 {
-		if n, err := p.dev.Queues[0].Rx(now(), b); n > 0 && len(joined(b)[0]) > 1000 || err != nil {
+		if n, err := p.dev.Queues[0].Rx(now(), b); n > 0 && len(testpackets.Split(b)[0]) > 1000 || err != nil {
 			t.Fatalf("Rx = %d, %v without frames", n, err)
 		}
 		p.pools[0].PutBatch(b)

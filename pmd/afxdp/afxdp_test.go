@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -81,18 +82,8 @@ func (r *rig) next(t testing.TB, b *packet.Batch) []byte {
 // append puts a packet into frames of pool 0, as many as it takes.
 func (r *rig) append(t testing.TB, b *packet.Batch, p []byte) {
 	t.Helper()
-	for len(p) > 0 {
-		off, ok := r.pools[0].Get()
-		if !ok {
-			t.Fatal("no frame is free")
-		}
-		n := copy(r.arena.Mem[off:][:r.arena.FrameSize()], p)
-		p = p[n:]
-		d := packet.Desc{Off: off, Len: uint16(n)}
-		if len(p) > 0 {
-			d.Flags = packet.FlagMore
-		}
-		b.Append(d)
+	if !testpackets.Append(b, r.pools[0], p) {
+		t.Fatal("no frame is free")
 	}
 }
 

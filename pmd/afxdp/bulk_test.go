@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
 )
@@ -125,7 +126,7 @@ func TestTxRejectsInvalidPacketsAndReturnsTheirFrames(t *testing.T) {
 			wantInvalid++
 		}
 		want := b.Len()
-		r.audit(t, holding{&packet.Batch{Arena: b.Arena, D: []packet.Desc{}}}, unique(r.arena, b))
+		r.audit(t, testpackets.Frames{Batch: &packet.Batch{Arena: b.Arena, D: []packet.Desc{}}}, unique(r.arena, b))
 		if n, err := q.Tx(0, b); n != want || err != nil {
 			t.Fatalf("Tx returned %d, %v, want %d", n, err, want)
 		}
@@ -144,7 +145,7 @@ func TestTxRejectsInvalidPacketsAndReturnsTheirFrames(t *testing.T) {
 }
 
 // unique returns a batch that has one descriptor for each frame of b that lies in the arena.
-func unique(a *ring.Arena, b *packet.Batch) holding {
+func unique(a *ring.Arena, b *packet.Batch) testpackets.Frames {
 	one := packet.NewBatch(b.Arena, len(b.D))
 	seen := map[uint32]bool{}
 	for _, d := range b.D {
@@ -153,7 +154,7 @@ func unique(a *ring.Arena, b *packet.Batch) holding {
 			one.Append(d)
 		}
 	}
-	return holding{one}
+	return testpackets.Frames{Batch: one}
 }
 
 func TestTxLeavesAnIncompletePacketToTheCaller(t *testing.T) {
@@ -167,7 +168,7 @@ func TestTxLeavesAnIncompletePacketToTheCaller(t *testing.T) {
 		t.Errorf("Tx returned %d, %v, want the first packet's 3", n, err)
 	}
 	b.Consume(3)
-	r.audit(t, holding{b})
+	r.audit(t, testpackets.Frames{Batch: b})
 	r.pools[0].PutBatch(b)
 }
 

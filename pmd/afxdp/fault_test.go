@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -175,7 +176,7 @@ func (r *rig) wantLink(t testing.TB, want error) {
 	if n != 0 || !errors.Is(err, want) {
 		t.Errorf("Tx returned %d, %v, want %v", n, err, want)
 	}
-	r.audit(t, holding{b})
+	r.audit(t, testpackets.Frames{Batch: b})
 	r.pools[0].PutBatch(b)
 }
 

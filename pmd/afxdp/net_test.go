@@ -203,15 +203,6 @@ func count(h ring.Holder, n *int) int {
 	return *n
 }
 
-// holding is a batch on its way.
-type holding struct{ *packet.Batch }
-
-func (h holding) Holds(visit func(uint32)) {
-	for _, d := range h.D {
-		visit(d.Off)
-	}
-}
-
 // patience bounds how long tests wait for packets.
 const patience = 5 * time.Second
 

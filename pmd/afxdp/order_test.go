@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,9 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 	q.nextProbe = clock.Never   // there is no socket
 	next := map[uint64]uint64{} // the frame that follows
 	first := q.inFill()
+	if !slices.IsSorted(first) {
+		t.Errorf("the first frames do not ascend: %d, %d, ...", first[0], first[1])
+	}
 	for i, off := range first {
 		next[off] = first[(i+1)%len(first)]
 	}

@@ -23,6 +23,9 @@ var ErrRule = errors.New("steering rule")
 // bpf/steer.c. Single ports do not count.
 const maxRanges = 8
 
+// maxSmall is how many ports the ranges beyond those may have together: they are entered port by port.
+const maxSmall = 4096
+
 // Flags of an address, the same as in bpf/steer.c: one lookup of the address says which further
 // maps it has to read, mostly none.
 const (
@@ -266,10 +269,9 @@ func (e *entry) compile() error {
 		}
 	}
 	for key, list := range lists {
-		merged := merge(list)
-		if len(merged) > maxRanges {
-			return fmt.Errorf("%w: %d separate port ranges for %v protocol %d, at most %d fit: join some, or name single ports",
-				ErrRule, len(merged), netip.AddrFrom16(key.Addr).Unmap(), key.Proto, maxRanges)
+		merged, err := e.enterSmall(key, merge(list))
+		if err != nil {
+			return err
 		}
 		set := rangeSet{}
 		for i := range set {
@@ -279,6 +281,26 @@ func (e *entry) compile() error {
 		e.ranges[key] = set
 	}
 	return nil
+}
+
+// enterSmall enters the smallest of the ranges port by port, until the others fit, and returns those in their order.
+func (e *entry) enterSmall(key rangeKey, list []portRange) ([]portRange, error) {
+	size := func(r portRange) int { return int(r.Hi) - int(r.Lo) + 1 }
+	bySize := slices.SortedStableFunc(slices.Values(list), func(a, b portRange) int { return cmp.Compare(size(a), size(b)) })
+	small, ports := bySize[:max(0, len(list)-maxRanges)], 0
+	for _, r := range small {
+		ports += size(r)
+	}
+	if ports > maxSmall {
+		return nil, fmt.Errorf("%w: %d separate port ranges for %v protocol %d: %d fit, and the smallest beyond with %d ports, not %d: join some",
+			ErrRule, len(list), netip.AddrFrom16(key.Addr).Unmap(), key.Proto, maxRanges, maxSmall, ports)
+	}
+	for _, r := range small {
+		for port := int(r.Lo); port <= int(r.Hi); port++ {
+			e.ports[portKey{key.Addr, [2]byte{byte(port >> 8), byte(port)}, key.Proto, key.Side}] = true
+		}
+	}
+	return slices.DeleteFunc(list, func(r portRange) bool { return slices.Contains(small, r) }), nil
 }
 
 // merge sorts ranges and joins those that meet, since the program has room for maxRanges only. anyPort stands alone: only

@@ -327,7 +327,10 @@ func TestAllSteersEverythingAndHasNoRules(t *testing.T) {
 func TestInvalidRulesAreRejected(t *testing.T) {
 	_, s := loadSteering(t, false)
 	good := to(ourAddr, 6, 80)
-	nine := append(eightRanges(), to(ourAddr, 17, 9000, 9001))
+	var nine []Rule
+	for i := range uint16(9) {
+		nine = append(nine, to(ourAddr, 17, 100+5000*i, 100+5000*i+maxSmall))
+	}
 	for name, rules := range map[string][]Rule{
 		"no address":                {good, {Proto: 6}},
 		"unknown match":             {good, {Addr: ourAddr, Kind: 9}},
@@ -349,6 +352,29 @@ func TestInvalidRulesAreRejected(t *testing.T) {
 	}
 	if left := s.Rules(); len(left) != 0 {
 		t.Errorf("rejected rules were added: %v", left)
+	}
+}
+
+// Ranges beyond those that the program searches are entered port by port, and follow the rules as others do.
+func TestSmallRangesBeyondEightAreEnteredByPort(t *testing.T) {
+	p, s := loadSteering(t, false)
+	rules := append(eightRanges(), to(ourAddr, 17, 9000, 9001), to(ourAddr, 17, 20000, 20000+maxSmall-12), to(ourAddr, 17, 30000, 40000))
+	check := func(rules []Rule) {
+		t.Helper()
+		for _, port := range []uint16{99, 100, 110, 111, 750, 800, 810, 811, 8999, 9000, 9001, 9002, 19999, 20000, 20000 + maxSmall - 12, 20001 + maxSmall - 12, 29999, 30000, 40000, 40001} {
+			frame := pkt(v4, ip4(peerAddr, ourAddr, 17), udp(53, int(port)))
+			if got, want := steers(t, p, s, frame), reference(rules, frame); got != want {
+				t.Errorf("port %d is steered: %v, want %v", port, got, want)
+			}
+		}
+	}
+	must(t, s.Replace(rules...))
+	check(rules)
+	must(t, s.Replace(rules[2:]...))
+	check(rules[2:])
+	must(t, s.Replace())
+	if left := dump(t, s); len(left) != 0 {
+		t.Errorf("the empty set has entries: %v", left)
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
 )
 
 var _ pmd.Driver = (*pcap.Capture)(nil)
@@ -288,4 +290,45 @@ func TestCapturePassesErrorsAndInfoOn(t *testing.T) {
 	if _, err := c.Tx(1, b); !errors.Is(err, pmd.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// placerOf is a driver that can place payload.
+type placerOf struct {
+	pmd.Driver
+	placer pmd.Placer
+}
+
+func (d *placerOf) Info() pmd.Info {
+	i := d.Driver.Info()
+	i.Placer = &d.placer
+	return i
+}
+
+// A capture needs the bytes of a packet, so it does not offer to place them elsewhere, and the loop of a host gets no way past it.
+func TestACaptureSeesPayloadThatCouldBePlaced(t *testing.T) {
+	w := newPair(t, 8, 8, 4)
+	inner := &placerOf{Driver: w.b}
+	var out bytes.Buffer
+	writer := newWriter(t, &out)
+	c := pcap.NewCapture(inner, writer, pcap.CaptureConfig{Rx: true})
+	if c.Info().Placer != nil {
+		t.Error("the capture offers to place payload")
+	}
+	l, err := stack.NewLoop(stack.Config{Devices: []pmd.Driver{c}, Pool: w.poolB, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: placingHandler{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if how, _, _ := inner.placer.Place(nil, 0); how != pmd.PlaceInFrames {
+		t.Errorf("behind the capture: %v", how)
+	}
+	if err := errors.Join(l.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// placingHandler is a Handler that places payload.
+type placingHandler struct{ stack.Bridge }
+
+func (placingHandler) PlacePayload([]byte, int) (pmd.Placement, int, [][]byte) {
+	return pmd.PlaceDirect, 1, nil
 }

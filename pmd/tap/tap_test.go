@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/tap"
@@ -108,18 +109,10 @@ func (r *rig) audit(t testing.TB, batches ...*packet.Batch) {
 		holders = append(holders, r.pools[i], r.dev.Queues[i])
 	}
 	for _, b := range batches {
-		holders = append(holders, held{b})
+		holders = append(holders, testpackets.Frames{Batch: b})
 	}
 	if err := ring.Audit(r.arena, holders...); err != nil {
 		t.Fatal(err)
-	}
-}
-
-type held struct{ *packet.Batch }
-
-func (h held) Holds(visit func(off uint32)) {
-	for i := range h.D {
-		visit(h.D[i].Off)
 	}
 }
 
@@ -147,16 +140,10 @@ func (r *rig) dial(t testing.TB, local, to string) *net.UDPConn {
 
 // packets copies the UDP packets of b, chains in one piece.
 func packets(b *packet.Batch) (out [][]byte) {
-	var p []byte
-	for i := range b.D {
-		p = append(p, b.Bytes(i)...)
-		if b.D[i].Flags.Has(packet.FlagMore) {
-			continue
-		}
+	for _, p := range testpackets.Split(b) {
 		if udp, _ := transport(p); udp != nil {
 			out = append(out, p)
 		}
-		p = nil
 	}
 	return out
 }
@@ -200,17 +187,8 @@ func (r *rig) send(t testing.TB, list ...[]byte) {
 	t.Helper()
 	b := packet.NewBatch(r.arena.View(), 128)
 	for _, p := range list {
-		for len(p) > 0 {
-			off, ok := r.pools[0].Get()
-			if !ok {
-				t.Fatal("no frame")
-			}
-			d := packet.Desc{Off: off, Len: uint16(min(len(p), r.arena.FrameSize()))}
-			p = p[copy(r.arena.Bytes(&d), p):]
-			if len(p) > 0 {
-				d.Flags = packet.FlagMore
-			}
-			b.Append(d)
+		if !testpackets.Append(b, r.pools[0], p) {
+			t.Fatal("no frame")
 		}
 	}
 	n, err := r.dev.Queues[0].Tx(now(), b)
