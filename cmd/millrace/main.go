@@ -1,6 +1,6 @@
 // Command millrace is the one program of Millrace: it examines the machine (doctor), replays captures
 // through the packet path (replay), bridges two devices (forward), runs the load balancer (gateway) and a
-// host (stack), and measures the batch engine (bench). It only wires: each command is one file that reads
+// host (stack), talks to WebSocket servers (ws), and measures the batch engine (bench). It only wires: each command is one file that reads
 // flags, opens the parts and prints the results. The packages do the work.
 package main
 

@@ -3,6 +3,8 @@ module github.com/millrace/millrace/internal/interop
 go 1.26.3
 
 require (
+	github.com/coder/websocket v1.8.15
+	github.com/gobwas/ws v1.5.0
 	github.com/insomniacslk/dhcp v0.0.0-20260901064844-234b97448fae
 	github.com/millrace/millrace v0.0.0
 	github.com/quic-go/quic-go v0.65.0
@@ -15,7 +17,9 @@ require (
 require (
 	github.com/cilium/ebpf v0.22.0 // indirect
 	github.com/ebitengine/purego v0.11.3 // indirect
+	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/josharian/native v1.1.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/pierrec/lz4/v4 v4.1.14 // indirect
 	github.com/u-root/uio v0.0.0-20230220225925-ffce2a382923 // indirect
 	github.com/vishvananda/netlink v1.3.1 // indirect

@@ -1,3 +1,4 @@
 // Package interop has no code: its tests run Millrace against other implementations of the same
-// protocols (quic-go, gRPC, an independent DHCP server), whose modules are no requirement of Millrace.
+// protocols (quic-go, gRPC, an independent DHCP server,
+// WebSocket in Go and in Node), whose modules are no requirement of Millrace.
 package interop

@@ -48,14 +48,15 @@ tcp/seqnum      :
 tcp/buffer      : tcp/seqnum
 tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
-tcp/ecn         : wire
+tcp/ecn         : wire internal/bounded
 tcp/syncookie   : clock internal/random
 tcp/stamp       : clock tcp/seqnum
-tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/stamp tcp/syncookie internal/random internal/ports
+tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/stamp tcp/syncookie internal/random internal/ports internal/bounded
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
+websocket       :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
 node/nexthop    : internal/rtnl
@@ -63,7 +64,7 @@ gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfil
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
-gateway/admin   : gateway gpukern internal/control
+gateway/admin   : gateway gateway/config gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control internal/rtnl
 gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack metrics internal/control
 docs            :
@@ -90,6 +91,7 @@ internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp 
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
+internal/bounded:
 internal/logqueue:
 internal/random :
 internal/ports  : wire clock
@@ -99,11 +101,13 @@ internal/suggest :
 internal/checkout:
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
 internal/testnet:
+internal/testpackets: packet ring
 internal/testpcaps: internal/checkout
 internal/derivepcaps:
 internal/netsim : packet wire clock pmd ip tcp
 internal/script : wire clock ip tcp
 internal/interop:
+internal/wscases:
 internal/onenode:
 internal/layers :
 internal/tools  :
@@ -115,6 +119,7 @@ const rooms = `
 github.com/asavie/xdp             : bench/asavie
 github.com/cilium/ebpf            : pmd/afxdp bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
+github.com/klauspost/compress     : websocket
 github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom

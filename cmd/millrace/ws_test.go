@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/websocket"
+)
+
+// wsServe runs a server for the client of the command.
+func wsServe(t *testing.T, f func(c *websocket.Conn, r *http.Request)) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+			Subprotocols: []string{"chat"}, Conn: websocket.ConnOptions{Deflate: websocket.Deflate{Enabled: true}},
+		})
+		if err == nil {
+			f(c, r)
+			_ = c.CloseNow()
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func wsEcho(c *websocket.Conn, _ *http.Request) {
+	for {
+		op, p, err := c.ReadMessage(nil)
+		if err != nil || c.WriteMessage(op, p) != nil {
+			return
+		}
+	}
+}
+
+func TestWSSendsLinesAndPrintsMessages(t *testing.T) {
+	s := wsServe(t, wsEcho)
+	url := "ws" + strings.TrimPrefix(s.URL, "http")
+	code, out, errs := runWith("one\ntwo\n\xff\n", "ws", url)
+	if code != exitOK || out != "one\ntwo\n\uFFFD\n" || errs != "" {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	code, out, errs = runWith("one\n", "ws", "--json", "-v", "--subprotocol", "chat", "-H", "X-Test: 1", url)
+	if code != exitOK || out != `{"schema":1,"type":"text","text":"one"}`+"\n" {
+		t.Errorf("code %d, %q", code, out)
+	}
+	for _, want := range []string{"> GET / HTTP/1.1\n", "> X-Test: 1\n", "< HTTP/1.1 101 Switching Protocols\n", `* connected: subprotocol "chat", compression true`, "* closing with 1000"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not in\n%s", want, errs)
+		}
+	}
+	if _, _, errs = runWith("", "ws", "-v", "--no-compression", url); !strings.Contains(errs, "compression false") || strings.Contains(errs, "Extensions") {
+		t.Error(errs)
+	}
+}
+
+func TestWSShowsBinaryAndTheServersClose(t *testing.T) {
+	s := wsServe(t, func(c *websocket.Conn, r *http.Request) {
+		_ = c.WriteMessage(websocket.Binary, []byte("\x00\x01\xff"))
+		if r.URL.Path == "/error" {
+			_ = c.Close(websocket.CloseInternalError, "out of order")
+		} else {
+			_ = c.Close(websocket.CloseGoingAway, "")
+		}
+	})
+	waiting, end := io.Pipe() // an input without an end
+	defer end.Close()
+	var out, errs bytes.Buffer
+	code := execute(context.Background(), []string{"ws", s.URL}, &console{in: waiting, out: &out, err: &errs})
+	if code != exitOK || out.String() != "binary message of 3 bytes: 0001ff\n" {
+		t.Errorf("code %d, %q, %q", code, out.String(), errs.String())
+	}
+	out.Reset()
+	code = execute(context.Background(), []string{"ws", "--json", s.URL + "/error"}, &console{in: waiting, out: &out, err: &errs})
+	if code != exitFailure || out.String() != `{"schema":1,"type":"binary","base64":"AAH/"}`+"\n" || !strings.Contains(errs.String(), `1011 (internal error): "out of order"`) {
+		t.Errorf("code %d, %q, %q", code, out.String(), errs.String())
+	}
+}
+
+func TestWSClosesOnInterrupt(t *testing.T) {
+	ended := make(chan error, 1)
+	ctx, interrupt := context.WithCancel(context.Background())
+	s := wsServe(t, func(c *websocket.Conn, _ *http.Request) {
+		_, _, err := c.ReadMessage(nil)
+		interrupt()
+		_, _, err = c.ReadMessage(nil)
+		ended <- err
+	})
+	input, w := io.Pipe()
+	defer w.Close()
+	go io.WriteString(w, "ready\n")
+	var out, errs bytes.Buffer
+	if code := execute(ctx, []string{"ws", s.URL}, &console{in: input, out: &out, err: &errs}); code != exitOK {
+		t.Errorf("code %d, %q", code, errs.String())
+	}
+	select {
+	case err := <-ended:
+		if want := "websocket: closed by the peer: 1001 (going away)"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the server does not see the end")
+	}
+}
+
+func TestWSPings(t *testing.T) {
+	s := wsServe(t, func(c *websocket.Conn, _ *http.Request) {
+		timer := time.AfterFunc(300*time.Millisecond, func() { _ = c.Close(websocket.CloseNormal, "") })
+		defer timer.Stop()
+		_, _, _ = c.ReadMessage(nil) // answers pings
+	})
+	if code, _, errs := runWith("", "ws", "-v", "--ping", "10ms", s.URL); code != exitOK || !strings.Contains(errs, "* pong after ") {
+		t.Errorf("code %d, %q", code, errs)
+	}
+}
+
+func TestWSExplainsWhatFails(t *testing.T) {
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/401":
+			http.Error(w, "who are you?\nmore", http.StatusUnauthorized)
+		case "/302":
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		case "/200":
+			io.WriteString(w, "a page")
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer refusing.Close()
+	secure := httptest.NewUnstartedServer(refusing.Config.Handler)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail on purpose
+	secure.StartTLS()
+	defer secure.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.Addr().String()
+	_ = l.Close()
+	for _, tc := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", exitUsage, "0 URLs; name one"},
+		{"ws://a ws://b", exitUsage, "2 URLs; name one"},
+		{"a.example", exitUsage, "say ws://HOST"},
+		{"ftp://a.example", exitUsage, "say ws://HOST"},
+		{"--header x ws://a.example", exitUsage, `say "Name: value"`},
+		{"ws://" + closed, exitFailure, "no server listens there"},
+		{refusing.URL + "/401", exitFailure, `the server says: "who are you?"`},
+		{refusing.URL + "/401", exitFailure, "--header 'Authorization: ...'"},
+		{refusing.URL + "/302", exitFailure, "redirections are not followed: use /elsewhere"},
+		{refusing.URL + "/200", exitFailure, "this path serves no WebSocket"},
+		{refusing.URL + "/404", exitFailure, "check the path"},
+		{secure.URL, exitFailure, "--insecure accepts any certificate"},
+		{"--insecure " + secure.URL, exitFailure, "check the path"},
+		{"wss" + strings.TrimPrefix(refusing.URL, "http"), exitFailure, "say ws:// instead of wss://"},
+	} {
+		code, out, errs := run(append([]string{"ws"}, strings.Fields(tc.args)...)...)
+		if code != tc.code || out != "" || !strings.Contains(errs, tc.want) {
+			t.Errorf("%s: code %d, %q, %q, want %q", tc.args, code, out, errs, tc.want)
+		}
+	}
+}
