@@ -45,6 +45,7 @@ type nextHops struct {
 	mu      sync.Mutex
 	addrs   []netip.Addr
 	changed func(netip.Addr, nexthop.Hop)
+	anew    bool // Watch was called since the last report
 
 	finds nexthop.Finds
 }
@@ -52,7 +53,7 @@ type nextHops struct {
 // Watch implements nexthop.Resolver.
 func (r *nextHops) Watch(addrs []netip.Addr, changed func(netip.Addr, nexthop.Hop)) {
 	r.mu.Lock()
-	r.addrs, r.changed = addrs, changed
+	r.addrs, r.changed, r.anew = addrs, changed, true
 	r.mu.Unlock()
 	r.notify()
 }
@@ -99,14 +100,15 @@ func (r *nextHops) run() {
 // known.
 func (r *nextHops) report() bool {
 	r.mu.Lock()
-	addrs, changed := r.addrs, r.changed
+	addrs, changed, anew := r.addrs, r.changed, r.anew
+	r.anew = false
 	r.mu.Unlock()
 	all, now := true, make(map[netip.Addr]nexthop.Hop, len(addrs))
 	for _, a := range addrs {
 		hop := r.lookup(a)
 		all = all && hop.State != nexthop.Unresolved
 		now[a] = hop
-		if old, known := r.reported[a]; !known || old != hop {
+		if old, known := r.reported[a]; !known || anew || old != hop {
 			changed(a, hop)
 		}
 	}

@@ -92,7 +92,8 @@ func (c *OpenConfig) serve(n *node.Node) (*socket.Stack, error) {
 		return errors.Join(<-ran, n.Close())
 	}
 	s := socket.Attach(g, c.Attach)
-	if err := errors.Join(n.Add(Service(s)), n.Start()); err != nil {
+	_, err = n.ReceiveLarge(true)
+	if err := errors.Join(err, n.Add(Service(s)), n.Start()); err != nil {
 		stop()
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package millrace
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"net"
@@ -9,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -154,6 +157,61 @@ func TestPeerThatLeavesChecksumsOut(t *testing.T) {
 		err = linux.Do(func() (err error) { c, err = net.Dial("tcp", "198.18.9.2:80"); return err })
 		return c, err
 	})
+}
+
+// TestOpenHasPayloadPlaced downloads from Linux over AF_PACKET: the payload of large packets goes straight to the reader.
+func TestOpenHasPayloadPlaced(t *testing.T) {
+	n := testnet.For(t, "mr-open-placed")
+	linux, here := n.Namespace("linux"), n.Namespace("here")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(n.Link(linux, "eth0", here, "st0"))
+	must(linux.Up("eth0", "198.18.9.1/24"))
+	must(here.Up("st0", "198.18.9.3/24"))
+	c := OpenConfig{
+		Node: node.Config{
+			Devices: []node.Device{{Name: "st0", Driver: device.AFPacket}},
+			Ops:     gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash,
+		},
+		Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.9.2/24")},
+	}
+	var nd *node.Node
+	var s *socket.Stack
+	must(here.Do(func() (err error) {
+		if nd, err = node.Open(c.Node); err == nil {
+			s, err = c.serve(nd)
+		}
+		return err
+	}))
+	defer s.Close()
+	l, err := s.Listen("tcp", ":80")
+	must(err)
+	data := bytes.Repeat([]byte("0123456789abcdefg"), 500_000)
+	go func() {
+		_ = linux.Do(func() error {
+			to, err := net.DialTimeout("tcp", "198.18.9.2:80", 10*time.Second)
+			if err == nil {
+				_, _ = to.Write(data)
+				_ = to.Close()
+			}
+			return err
+		})
+	}()
+	from, err := l.Accept()
+	must(err)
+	defer from.Close()
+	must(from.SetDeadline(time.Now().Add(20 * time.Second)))
+	got := make([]byte, len(data))
+	if _, err := io.ReadFull(from, got); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("other bytes than those that were sent, or %v", err)
+	}
+	if placed := nd.Loops()[0].Stats().Placed; placed < 20 {
+		t.Errorf("the payload of %d packets was placed", placed)
+	}
 }
 
 // logWriter passes the lines of a log on.

@@ -52,8 +52,8 @@ type l4Bench struct {
 	e                 *harness.Env
 	dir               string // of configurations
 	millrace          harness.Peer
-	packet            harness.Peer
-	nft, nginx, iperf string // why it is not there; empty where it is
+	packet, xsk       harness.Peer // in C
+	nft, nginx, iperf string       // why it is not there; empty where it is
 	testpmd           string
 	nginxVersion      string
 	testpmdVersion    string
@@ -72,7 +72,7 @@ func openL4(e *harness.Env) (*harness.Bench, error) {
 		return nil, err
 	}
 	b := &l4Bench{
-		e: e, dir: dir, millrace: e.BuildMillrace(), packet: e.BuildC("packet"),
+		e: e, dir: dir, millrace: e.BuildMillrace(), packet: e.BuildC("packet"), xsk: e.BuildC("xsk"),
 		nft: missing("nft"), nginx: missing("nginx"), iperf: missing("iperf3"), testpmd: missing("dpdk-testpmd"),
 	}
 	if b.millrace.Absent != "" {

@@ -66,6 +66,13 @@ func (b *l4Bench) testpmdOf(name, memory string, budget int) forwarder {
 	}}
 }
 
+// rawRings is the C program on raw AF_XDP rings. It has one socket, so what it forwards goes back to the client.
+func (b *l4Bench) rawRings() forwarder {
+	return forwarder{absent: b.xsk.Absent, options: siteOptions{sums: true}, part: func(s *site) []harness.Part {
+		return []harness.Part{{Name: "gateway", Argv: []string{b.xsk.Path, "forward", role.FrontDev}, CPU: 1, In: s.gateway}}
+	}}
+}
+
 // hugePages has the kernel reserve pages of 2 MiB until put is called.
 func hugePages(n int) (put func() error, err error) {
 	const file = "/proc/sys/vm/nr_hugepages"

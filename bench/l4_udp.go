@@ -18,6 +18,7 @@ func (b *l4Bench) udp() ([]harness.Measure, error) {
 		b.udpMeasure("UDP 64 B, 1 flow", 1, b.liveFrames),
 		b.udpMeasure("UDP 64 B, 16 384 flows", manyFlows, b.liveFrames),
 		b.udpMeasure("UDP 64 B, 16 384 flows, socket sender", manyFlows, b.socketSender),
+		b.bulkUDP("UDP 1242 B, 1 flow of a socket", 1242),
 	}, nil
 }
 
@@ -46,6 +47,33 @@ func (b *l4Bench) packetTx(s *site, p []byte, t role.Stream, batch, pps int) har
 		"-v", fmt.Sprint(t.Services), "-p", fmt.Sprint(pps), "tx", devName,
 	}
 	return harness.Part{Name: "source", Argv: argv, CPU: 0, In: s.client}
+}
+
+// bulkUDP is what a program of QUIC does: a socket sends bursts of datagrams, with checksums, to one port. They are wire-sized
+// before they reach the gateway.
+func (b *l4Bench) bulkUDP(name string, size int) harness.Measure {
+	run := func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
+		to := fmt.Sprintf("%s:%d", cmp.Or(f.to, serviceAddr), udpPort)
+		source := harness.Part{Name: "source", CPU: 0, In: s.client,
+			Argv: []string{b.e.Self, "role", "datagrams", "-size", fmt.Sprint(size), "-to", to}}
+		w, err := harness.RunParts(ctx, t, append(append([]harness.Part{b.sinkPart(s)}, f.part(s)...), source)...)
+		if err != nil {
+			return harness.Sample{}, err
+		}
+		return w.Delivered("source", "gateway", "sink")
+	}
+	m := harness.Measure{Name: name, Unit: "packet", Peer: nftDNAT, Gates: []harness.Gate{
+		gate(ours, harness.MetricRate, nftDNAT, ">=", 1.2),
+		gate(ours, harness.MetricPerCPU, nftDNAT, ">=", 1.2),
+	}}
+	for _, f := range []forwarder{
+		b.gatewayOf(ours, usual("afxdp")), b.gatewayOf(oursAFP, usual("afpacket")),
+		b.netfilter(nftDNAT, dnatRules, false), b.netfilter(nftThread, dnatRules, true),
+	} {
+		f.options.wire = true
+		m.Contestants = append(m.Contestants, f.contestant(run))
+	}
+	return m
 }
 
 func (b *l4Bench) sinkPart(s *site) harness.Part {

@@ -28,13 +28,22 @@ func (w *world) handlerWith(prefetchFrom int, seed uint64) *datapath.Handler {
 
 // TestLookingAheadChangesNothing sends the same random batches through a handler that looks ahead and one
 // that never does: every verdict, every byte and every count is the same, also when connections
-// end and their places are used again within a batch.
+// end and their places are used again within a batch, and with more backends than the caches are taken to hold.
 func TestLookingAheadChangesNothing(t *testing.T) {
 	services := []string{web, dns, "198.18.1.2:80", "198.18.1.3:80", "198.18.1.3:53"}
 	flags := []string{"S", "S", "S", "A", "PA", "FA", "R"}
+	manyBackends := "  - {name: many, address: 198.18.1.4:80, backends: ["
+	for i := range 100 {
+		manyBackends += fmt.Sprintf("{address: 198.18.2.%d:80}, ", 100+i)
+	}
+	manyBackends += "]}\n"
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 6))
-		ahead, plain := newWorld(t, fmt.Sprintf(mixed, 256)), newWorld(t, fmt.Sprintf(mixed, 256))
+		cfg := fmt.Sprintf(mixed, 256)
+		if seed%2 == 1 {
+			cfg += manyBackends
+		}
+		ahead, plain := newWorld(t, cfg), newWorld(t, cfg)
 		ahead.h, plain.h = ahead.handlerWith(1, seed+1), plain.handlerWith(math.MaxInt, seed+1)
 		var answers [][]byte
 		for round := range 120 {

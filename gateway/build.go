@@ -18,7 +18,10 @@ type serviceState struct {
 	vips     []uint32        // its addresses
 	ids      []uint32        // its backends, those that are gone included
 	backends map[string]*backendState
+	released backendCounts // of backends whose numbers are released, so that sums of the service only grow
 }
+
+func newServiceState() *serviceState { return &serviceState{backends: map[string]*backendState{}} }
 
 // replace returns a copy of an element that stands in its place from now on.
 func replace[T any](list []*T, i uint32) *T {
@@ -31,8 +34,7 @@ func replace[T any](list []*T, i uint32) *T {
 // places that old has given. Services that c has as they were keep all they have. The caller holds
 // g.mu.
 func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snapshot {
-	s := old.Clone()
-	s.VIPs, s.Endpoints = slices.Clone(old.VIPs), slices.Clone(old.Endpoints)
+	s := old.CloneAll()
 	s.Timeouts, s.Tunnel, s.DropL4 = datapath.NewTimeouts(idleTimes(&c.Table)), datapath.NewTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources, c.Tunnel.TooBig == config.TooBigFragment), c.Checksum == "drop"
 	s.Selection = selectionOf(c)
 	s.SNAT4, s.SNAT6 = nil, nil
@@ -52,6 +54,7 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 	for _, id := range changed {
 		g.buildService(s, id)
 	}
+	g.buildRanges(s, c)
 	for _, id := range changed {
 		g.buildEndpoints(s, id)
 		g.reconcile(s, id, "configuration")
@@ -61,6 +64,8 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 		g.indexed, g.reg.grown = c.SNAT, false
 		s.Index(c.SNAT)
 	}
+	g.retire(s)
+	g.unreleased = g.hasRemoved(s)
 	return s
 }
 
@@ -89,7 +94,7 @@ func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (chang
 		sv := &c.Services[i]
 		id := g.reg.service(s, sv.Name)
 		if int(id) == len(g.services) {
-			g.services = append(g.services, &serviceState{backends: map[string]*backendState{}})
+			g.services = append(g.services, newServiceState())
 		}
 		o := g.services[id]
 		o.round = g.round
@@ -113,7 +118,9 @@ func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (chang
 func (g *Gateway) clearService(s *datapath.Snapshot, id uint32) {
 	o := g.services[id]
 	for _, n := range o.vips {
-		s.VIPs[n].Service = -1
+		if !datapath.IsRange(n) {
+			s.VIPs[n].Service = -1
+		}
 	}
 	for _, n := range o.ids {
 		replace(s.Backends, n).Configured = false
@@ -160,17 +167,25 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 	to.LeastConnections = sv.Balance == config.BalanceLeastConnections
 	to.WhenFull = map[config.WhenFull]datapath.FullAction{config.FullReset: datapath.FullReset, config.FullDrop: datapath.FullDrop}[sv.WhenFull]
 	for _, ap := range sv.Addresses {
-		n := g.reg.vip(s, transport{ap, proto})
-		s.VIPs[n].Service = int32(id)
+		if ap.IsRange() {
+			o.vips = append(o.vips, datapath.RangeNumber(g.reg.vipRange(s, rangeKey{ap.Addr(), proto})))
+			continue
+		}
+		n := g.reg.vip(s, transport{at: ap.First(), proto: proto})
+		if !datapath.IsRange(n) {
+			s.VIPs[n].Service = int32(id)
+		}
 		o.vips = append(o.vips, n)
 	}
-	for _, name := range backendsOf(sv) {
-		n := g.reg.backend(s, name)
-		if int(n) == len(g.endpoints) {
-			g.endpoints = append(g.endpoints, endpointState{})
-			o.ids = append(o.ids, n)
+	for i := range sv.Backends {
+		for _, ap := range sv.Backends[i].Addresses {
+			n, fresh := g.reg.backend(s, nameOfBackend(sv, sv.Backends[i].Name, ap), sv, ap)
+			if fresh {
+				g.endpoints = datapath.Place(g.endpoints, n, endpointState{})
+				o.ids = append(o.ids, n)
+			}
+			s.Backends[n].Configured, s.Backends[n].Mode = true, modeOf(sv.Mode)
 		}
-		s.Backends[n].Configured, s.Backends[n].Mode = true, modeOf(sv.Mode)
 	}
 	g.enterLimits(s, to, sv)
 	g.enterRoute(s, to, o)
@@ -186,7 +201,7 @@ func (g *Gateway) enterLimits(s *datapath.Snapshot, to *datapath.Service, sv *co
 			limit, to.Limited = &datapath.ConnLimit{Max: int64(b.MaxConnections)}, true
 		}
 		for _, ap := range b.Addresses {
-			n := g.reg.backends[nameOfBackend(sv, b.Name, ap)]
+			n := g.reg.backends.of[nameOfBackend(sv, b.Name, ap)]
 			if s.Backends[n].Limit = limit; limit != nil {
 				limit.Of = append(limit.Of, n)
 			}
@@ -218,7 +233,7 @@ func (g *Gateway) enterRoute(s *datapath.Snapshot, to *datapath.Service, o *serv
 func (g *Gateway) buildSources(s *datapath.Snapshot, c *config.Config) datapath.Sources {
 	lists, services := c.Lists(), make([]*datapath.SourceTable, len(s.Services))
 	for name, t := range lists.Services {
-		services[g.reg.services[name]] = sourcesOf(t)
+		services[g.reg.services.of[name]] = sourcesOf(t)
 	}
 	changed := g.lists != lists && (s.Sources.Mark != 0 || lists.All != nil || len(lists.Services) > 0)
 	g.lists = lists
@@ -236,7 +251,7 @@ func sourcesOf(t *config.SourceTable) *datapath.SourceTable {
 func (g *Gateway) buildLimits(s *datapath.Snapshot, c *config.Config) datapath.LimitTable {
 	services := make([]datapath.Limits, len(s.Services))
 	for i := range c.Services {
-		services[g.reg.services[c.Services[i].Name]] = limitsOf(&c.Services[i].Limits)
+		services[g.reg.services.of[c.Services[i].Name]] = limitsOf(&c.Services[i].Limits)
 	}
 	return datapath.NewLimitTable(c.Limits.Clients, limitsOf(&c.Limits), services)
 }
@@ -250,7 +265,7 @@ func (g *Gateway) enterServer(r *datapath.QUICRoute, sv *config.Service, b *conf
 	for f := range datapath.Families {
 		for _, ap := range b.Addresses {
 			if b.Serves(sv.Mode, ap, f == datapath.Family4) {
-				r.Set(quiclb.NewServerID(b.ServerID), f, g.reg.backends[nameOfBackend(sv, b.Name, ap)])
+				r.Set(quiclb.NewServerID(b.ServerID), f, g.reg.backends.of[nameOfBackend(sv, b.Name, ap)])
 			}
 		}
 	}
@@ -263,42 +278,60 @@ func hadBackend(sv *config.Service, label *label) bool {
 	})
 }
 
-// buildEndpoints enters what the endpoints of a service are used for.
-func (g *Gateway) buildEndpoints(s *datapath.Snapshot, id uint32) {
+// placesOf returns the endpoints of a service, and those of the same addresses where one has a range.
+func (g *Gateway) placesOf(s *datapath.Snapshot, id uint32) (places []uint32) {
 	for _, n := range g.services[id].ids {
 		to := s.Backends[n].Endpoint
+		places = append(places, to)
+		if e := s.Endpoints[to]; g.reg.hasEndpointRange(rangeKey{e.Addr(), e.Proto}) {
+			places = append(places, g.reg.byAddr[e.Addr()]...)
+		}
+	}
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
+// buildEndpoints enters what the endpoints of a service are used for.
+func (g *Gateway) buildEndpoints(s *datapath.Snapshot, id uint32) {
+	for _, to := range g.placesOf(s, id) {
 		e := *s.Endpoints[to]
 		e.InUse, e.Transparent, e.ResetUnknown = false, false, false
-		for _, user := range g.reg.users[to] {
+		own, ranges := g.usersOf(s, to)
+		e.Spans = g.spansOf(s, to, ranges)
+		if e.Range {
+			g.buildRangeEndpoint(s, &e)
+		}
+		e.InUse = e.InUse || len(e.Spans) > 0
+		for _, user := range own {
 			b := s.Backends[user]
 			e.InUse = e.InUse || b.Configured
 			sv := s.Services[b.Service]
 			e.ResetUnknown = e.ResetUnknown || b.Configured && sv.ResetUnknown
 			e.Transparent = e.Transparent || b.Configured && sv.Transparent && !sv.Mode.Direct()
 		}
-		e.PickUp = g.pickUpOf(s, to)
+		e.PickUp = g.pickUpOf(s, to, own)
 		e.WasTransparent = e.WasTransparent || e.Transparent
 		e.Hop = hopOf(g.hops[e.Addr()])
-		if e != *s.Endpoints[to] {
+		if !e.Equal(s.Endpoints[to]) {
 			s.Endpoints[to] = &e
 		}
 	}
 }
 
 // pickUpOf returns what packets of an endpoint belong to where no connection is known: to the one service address of
-// its family that leads there with clients' own addresses.
-func (g *Gateway) pickUpOf(s *datapath.Snapshot, endpoint uint32) (p datapath.PickUp) {
+// its family that leads there with clients' own addresses. users are its own backends.
+func (g *Gateway) pickUpOf(s *datapath.Snapshot, endpoint uint32, users []uint32) (p datapath.PickUp) {
 	is4 := s.Endpoints[endpoint].Addr().Is4()
-	for _, user := range g.reg.users[endpoint] {
+	for _, user := range users {
 		b := s.Backends[user]
 		if sv := s.Services[b.Service]; !b.Configured || sv.Mode.Direct() || !sv.Transparent || !sv.PickUp {
 			continue
 		}
 		for _, vip := range g.services[b.Service].vips {
 			switch {
-			case s.VIPs[vip].Addr().Is4() != is4:
-			case p.Known:
-				return datapath.PickUp{}
+			case s.VIPAddr(vip).Is4() != is4:
+			case p.Known || datapath.IsWholeRange(vip): // several ports lead to the one of the endpoint
+				return datapath.PickUp{Several: true}
 			default:
 				p = datapath.PickUp{VIP: vip, Backend: user, Known: true}
 			}

@@ -25,10 +25,7 @@ type Connection struct {
 // copied in pieces on its own thread: on(i, f) has f run there and returns when it has, false if
 // the loop runs no more. A connection that opens or ends meanwhile may be missing.
 func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, yield func(Connection) bool) {
-	g.mu.Lock()
-	labels := g.reg.labels // it only ever grows
-	g.mu.Unlock()
-	var buf []datapath.Conn
+	var buf []datapath.ConnCopy
 	for i, h := range g.handlers {
 		for at, more := 0, true; more; {
 			if !on(i, func() { buf, at, more = h.Conns(buf[:0], at) }) {
@@ -36,8 +33,8 @@ func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, 
 			}
 			s := g.snap.Load() // not older than the connections
 			for j := range buf {
-				info := s.Describe(&buf[j], now)
-				if int(info.Backend) < len(labels) && !yield(g.connection(s, &info, &labels[info.Backend], i)) {
+				info, ok := s.Describe(&buf[j], now)
+				if ok && !yield(connection(s, &info, i)) {
 					return
 				}
 			}
@@ -46,9 +43,10 @@ func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, 
 }
 
 // connection returns what programs are shown of a connection.
-func (g *Gateway) connection(s *datapath.Snapshot, info *datapath.ConnInfo, b *label, loop int) Connection {
+func connection(s *datapath.Snapshot, info *datapath.ConnInfo, loop int) Connection {
+	b := s.Backends[info.Backend]
 	one := Connection{
-		Loop: loop, Service: s.Services[s.Backends[info.Backend].Service].Name, Protocol: protoName(info.Proto),
+		Loop: loop, Service: s.Services[b.Service].Name, Protocol: protoName(info.Proto),
 		Client: info.Client, Address: info.Service, Backend: b.Name, Target: info.Target,
 		State: info.State, Expires: info.Left.Seconds(),
 	}

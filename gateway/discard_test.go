@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 )
@@ -116,12 +117,29 @@ func TestDiscardedConnectionsAreResetAtABoundedRate(t *testing.T) {
 	}
 }
 
-// Segments of no connection: what their senders get.
+// offeredAndRefused is send for a packet of no flow as a dispatcher brings it: it is left as it is and not counted when it is
+// offered, and decided when no other handler has taken it.
+func (w *world) offeredAndRefused(from uint8, p []byte) sent {
+	w.t.Helper()
+	counted := func() (n [3]uint64) {
+		return [3]uint64{w.h.Connections(), w.h.Count(packet.DropNoFlow), w.g.Status().Services[0].Dropped["no_flow"]}
+	}
+	before := counted()
+	b := w.batch(from, p)
+	w.describe(b)
+	if w.h.Offer(w.now, b); b.D[0].Verdict != packet.DropNoFlow || !bytes.Equal(b.Bytes(0), p) || counted() != before {
+		w.t.Errorf("offered: verdict %v, packet changed: %v, counted %v after %v", b.D[0].Verdict, !bytes.Equal(b.Bytes(0), p), counted(), before)
+	}
+	w.h.Refuse(w.now, b)
+	return sent{b.D[0].Verdict, b.D[0].Port, bytes.Clone(b.Bytes(0))}
+}
+
+// Segments of no connection: what their senders get, and that another handler is asked first.
 func TestUnknownSegmentsAreAnsweredAsTheServiceSays(t *testing.T) {
 	for _, c := range []struct {
 		keys            string
 		client, backend string // "reset", "picked up" or "dropped"
-		shared          bool   // the loop has another handler, which may know the connection
+		offered         bool   // the loop has another handler, which may know the connection
 	}{
 		{"", "reset", "reset", false},
 		{"unknown: reset", "reset", "reset", false},
@@ -130,14 +148,12 @@ func TestUnknownSegmentsAreAnsweredAsTheServiceSays(t *testing.T) {
 		{"source: client\n    unknown: pickup", "picked up", "picked up", false},
 		{"source: client\n    unknown: reset", "reset", "reset", false},
 		{"source: client\n    unknown: drop", "dropped", "dropped", false},
-		{"", "dropped", "dropped", true},
-		{"unknown: reset", "dropped", "dropped", true},
-		{"source: client", "picked up", "dropped", true},
+		{"", "reset", "reset", true},
+		{"unknown: drop", "dropped", "dropped", true},
+		{"source: client", "picked up", "picked up", true},
+		{"source: client\n    unknown: reset", "reset", "reset", true},
 	} {
 		w := newWorld(t, lived(c.keys, ""))
-		if c.shared {
-			w.h.Share()
-		}
 		to := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
 		back := seg{src: to.dst, dst: to.src, flags: "PA", payload: "x", from: macBackend, to: macGw1, ack: 4711}
 		w.now = w.now.Add(time.Hour) // as after a restart
@@ -156,16 +172,61 @@ func TestUnknownSegmentsAreAnsweredAsTheServiceSays(t *testing.T) {
 			}
 			return "reset"
 		}
-		if got := result(w.send(1, back.bytes()), 1); got != c.backend {
+		send := w.send
+		if c.offered {
+			send = w.offeredAndRefused
+		}
+		if got := result(send(1, back.bytes()), 1); got != c.backend {
 			t.Errorf("%q: the backend's is %s, want %s", c.keys, got, c.backend)
 		}
 		ask := client(host, web, "A")
 		ask.ack = 4711
-		if got := result(w.send(0, ask.bytes()), 0); got != c.client {
+		if got := result(send(0, ask.bytes()), 0); got != c.client {
 			t.Errorf("%q: the client's is %s, want %s", c.keys, got, c.client)
 		}
-		if got := w.send(0, client("198.18.0.9:40002", web, "R").bytes()).verdict; c.client != "picked up" && got != packet.DropNoFlow {
+		if got := send(0, client("198.18.0.9:40002", web, "R").bytes()).verdict; c.client != "picked up" && got != packet.DropNoFlow {
 			t.Errorf("%q: a reset is answered: %v", c.keys, got)
+		}
+	}
+}
+
+// A packet that is offered first and refused then costs its sender one of the packets and one of the connections that it may
+// send.
+func TestARefusedPacketCountsOnceAgainstLimits(t *testing.T) {
+	w := newWorld(t, strings.Replace(fmt.Sprintf(limited, 0, 0), "name: web,", "name: web, source: client,", 1))
+	var got []packet.Verdict
+	for port := range 3 {
+		p := client(fmt.Sprintf("198.18.0.9:%d", 40000+port), web, "A").bytes()
+		b := w.batch(0, p)
+		w.describe(b)
+		w.h.Offer(w.now, b)
+		w.h.Refuse(w.now, b)
+		got = append(got, b.D[0].Verdict)
+	}
+	if diff := cmp.Diff([]packet.Verdict{packet.Forward, packet.Forward, packet.DropRateLimit}, got); diff != "" {
+		t.Error(diff)
+	}
+	b := w.batch(0, client("198.18.0.9:40000", web, "A").bytes())
+	w.describe(b)
+	if w.h.Offer(w.now, b); b.D[0].Verdict != packet.DropRateLimit {
+		t.Errorf("the fourth packet is offered: %v", b.D[0].Verdict)
+	}
+}
+
+// An ICMP error about a connection that the gateway does not know may be about one of another handler: with a direct mode the
+// gateway leads it to a backend by its hash only if no other takes it.
+func TestErrorsAboutUnknownConnectionsAreOffered(t *testing.T) {
+	w := newWorld(t, strings.Replace(directConfig, "{name: web,", "{name: web, unknown: auto,", 1))
+	fromBackend := answer(client(host, web, "A").bytes(), "A").bytes()
+	m := message{src: "198.18.0.254", dst: "198.18.1.1", kind: 3, code: 1, about: fromBackend, from: macClient, to: macGw0}
+	for name, decide := range map[string]func(clock.Time, *packet.Batch){"Refuse": w.h.Refuse, "Handle": w.h.Handle} {
+		b := w.batch(0, m.bytes())
+		w.describe(b)
+		if w.h.Offer(w.now, b); b.D[0].Verdict != packet.DropNoFlow {
+			t.Errorf("offered: %v", b.D[0].Verdict)
+		}
+		if decide(w.now, b); b.D[0].Verdict != packet.Forward {
+			t.Errorf("%s: %v", name, b.D[0].Verdict)
 		}
 	}
 }

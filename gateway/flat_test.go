@@ -154,3 +154,20 @@ func benchFlood(b *testing.B, f *flood) {
 	b.ReportMetric(runs[0], "ns-least")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkRanges is the cost of a packet of a client to a single port without ranges, to one beside a range of another
+// address, to a port of a range, and to one of all ports of an address.
+func BenchmarkRanges(b *testing.B) {
+	const flows = 10_000
+	one := bigTable(400_000)
+	other := "  - {name: other, protocol: udp, address: 198.18.1.9:8000-8099, backends: [{address: 198.18.2.99}]}\n"
+	kept := strings.ReplaceAll(one, ":53}", "}")
+	var lanes []*lane
+	for _, c := range []struct{ name, config string }{
+		{"single", one}, {"beside", one + other},
+		{"range", strings.Replace(kept, "198.18.1.1:53", "198.18.1.1:50-149", 1)}, {"all", strings.Replace(kept, "198.18.1.1:53", "198.18.1.1:*", 1)},
+	} {
+		lanes = append(lanes, newLane(b, c.name, c.config, flows))
+	}
+	benchLanes(b, lanes)
+}

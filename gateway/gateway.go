@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,7 +44,7 @@ type Options struct {
 type Event struct {
 	Service string
 	Backend string
-	Address netip.AddrPort
+	Address config.AddrPorts
 	What    string // "healthy" or "unhealthy" by its checks, "ejected" or "returned" by clients' connections; the state of the hop: "ready", "unresolved", "no route"; a State, "removed" or "weight"
 	Cause   error  // why, where that is known
 	Why     string // of states and weights: what changed it, such as "operator" or "configuration"
@@ -54,12 +54,13 @@ type Event struct {
 // Gateway is the L4 load balancer: the handlers of its loops and what they share. Its methods may
 // be called from any goroutine.
 type Gateway struct {
-	opt      Options
-	ports    config.PortRange // of SNAT addresses
-	peer     *statesync.Peer  // nil: none
-	synced   *syncTable       // the same
-	snap     atomic.Pointer[datapath.Snapshot]
-	handlers []*datapath.Handler
+	opt         Options
+	ports       config.PortRange // of SNAT addresses
+	peer        *statesync.Peer  // nil: none
+	synced      *syncTable       // the same
+	peerAwaited chan struct{}    // see PeerAwaited
+	snap        atomic.Pointer[datapath.Snapshot]
+	handlers    []*datapath.Handler
 
 	reload sync.Mutex // one Reload at a time, so that the resolver watches for the last
 
@@ -74,6 +75,8 @@ type Gateway struct {
 	indexed   []netip.Addr               // SNAT addresses of the last index
 	round     int                        // reloads so far
 	lists     *config.SourceTables       // of the last snapshot
+
+	unreleased bool // a backend that is gone from the configuration has its number still
 
 	planned map[uint32]time.Time // services that time alone will change
 	alarm   time.Time            // when timer runs; zero is never
@@ -171,8 +174,7 @@ func (g *Gateway) Handlers() []*datapath.Handler { return g.handlers }
 
 // Reload replaces the configuration. Connections keep their backends, also those that the new
 // configuration lacks, unless their service says `removed: drop`; new connections follow the new
-// configuration. ErrRestart is returned, and the old configuration stays, when devices, the size of
-// the table, the SNAT ports or the metrics endpoint change.
+// configuration. ErrRestart is returned, and the old configuration stays, where config.NeedsRestart names a key.
 func (g *Gateway) Reload(c *config.Config) error {
 	g.reload.Lock()
 	defer g.reload.Unlock()
@@ -184,6 +186,7 @@ func (g *Gateway) Reload(c *config.Config) error {
 		g.mu.Unlock()
 		return err
 	}
+	g.release() // so that it serves this reload
 	g.cfg = c
 	g.forgetHealth(c)
 	g.snap.Store(g.build(g.snap.Load(), c))
@@ -195,6 +198,16 @@ func (g *Gateway) Reload(c *config.Config) error {
 	return nil
 }
 
+// CheckReload returns the error that Reload would, and changes nothing.
+func (g *Gateway) CheckReload(c *config.Config) error {
+	if err := c.ReadLists(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mayReload(c)
+}
+
 // watchHops watches the hops to addrs. Those that the resolver knows at once enter one snapshot together.
 func (g *Gateway) watchHops(addrs []netip.Addr) {
 	hold := func(on bool) {
@@ -203,9 +216,25 @@ func (g *Gateway) watchHops(addrs []netip.Addr) {
 		g.held = on
 		g.flushHops()
 	}
+	g.forgetHops(addrs)
 	hold(true)
 	g.opt.Resolver.Watch(addrs, g.hopChanged)
 	hold(false)
+}
+
+// forgetHops forgets the hops to addresses that are not watched any more and that nothing refers to, each time they have
+// become many.
+func (g *Gateway) forgetHops(watched []netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.hops) < 2*len(watched)+64 {
+		return
+	}
+	keep := make(map[netip.Addr]bool, len(watched))
+	for _, a := range watched {
+		keep[a] = true
+	}
+	maps.DeleteFunc(g.hops, func(a netip.Addr, _ nexthop.Hop) bool { return !keep[a] && g.reg.byAddr[a] == nil })
 }
 
 // SetDevice changes the link address or the MTU of device i.
@@ -223,40 +252,18 @@ func (g *Gateway) SetDevice(i int, p datapath.Device) {
 
 // mayReload reports what of c cannot take effect while the loops run.
 func (g *Gateway) mayReload(c *config.Config) error {
-	switch {
-	case g.closed:
+	if g.closed {
 		return ErrClosed
-	case !slices.Equal(c.Devices, g.cfg.Devices):
-		return fmt.Errorf("devices: %w", ErrRestart)
-	case c.Table.Size != g.cfg.Table.Size:
-		return fmt.Errorf("table.size: %w", ErrRestart)
-	case !reflect.DeepEqual(c.Sync, g.cfg.Sync):
-		return fmt.Errorf("sync: %w", ErrRestart)
-	case c.SNATPorts != g.cfg.SNATPorts:
-		return fmt.Errorf("snat_ports: %w", ErrRestart)
-	case c.Table.HalfOpen != g.cfg.Table.HalfOpen || c.Table.Fragments != g.cfg.Table.Fragments:
-		return fmt.Errorf("table.half_open and table.fragments: %w", ErrRestart)
-	case c.CPUs.Auto != g.cfg.CPUs.Auto || !slices.Equal(c.CPUs.List, g.cfg.CPUs.List):
-		return fmt.Errorf("cpus: %w", ErrRestart)
-	case c.ExtraProcessor != g.cfg.ExtraProcessor:
-		return fmt.Errorf("extra_processor: %w", ErrRestart)
-	case c.Engine != g.cfg.Engine:
-		return fmt.Errorf("engine: %w", ErrRestart)
-	case c.Spin != g.cfg.Spin:
-		return fmt.Errorf("spin: %w", ErrRestart)
-	case c.Admin != g.cfg.Admin:
-		return fmt.Errorf("admin.socket: %w", ErrRestart)
-	case c.Limits.Clients != g.cfg.Limits.Clients:
-		return fmt.Errorf("limits.clients: %w", ErrRestart)
-	case c.Metrics != g.cfg.Metrics:
-		return fmt.Errorf("metrics.listen: %w", ErrRestart)
 	}
-	return nil
+	if key := config.NeedsRestart(g.cfg, c); key != "" {
+		return fmt.Errorf("%s: %w", key, ErrRestart)
+	}
+	return g.rangesFit(c)
 }
 
 // nameOfBackend returns what names an address of a backend of a service.
-func nameOfBackend(s *config.Service, backend string, at netip.AddrPort) backendName {
-	return backendName{s.Name, backend, at, protoOf(s.Protocol)}
+func nameOfBackend(s *config.Service, backend string, at config.AddrPorts) backendName {
+	return backendName{s.Name, backend, at.First(), protoOf(s.Protocol)}
 }
 
 // backendsOf returns the backends of a service, one for each address.
@@ -278,7 +285,7 @@ func (g *Gateway) hopChanged(a netip.Addr, hop nexthop.Hop) {
 		hop = nexthop.Hop{State: nexthop.NoRoute}
 	}
 	old, known := g.hops[a]
-	if g.closed || known && old == hop {
+	if g.closed || known && old == hop || g.reg.byAddr[a] == nil { // nil: no longer watched
 		return
 	}
 	if !known {
@@ -341,7 +348,7 @@ func (g *Gateway) flushHops() {
 				continue
 			}
 			for _, b := range g.reg.users[n] {
-				if s.Backends[b].Configured {
+				if s.Backends[b].Configured && s.Backends[b].Endpoint == n {
 					touched[s.Backends[b].Service] = true
 					events = append(events, g.event(b, hop.State.String(), nil))
 				}

@@ -20,7 +20,8 @@ func (g *Gateway) newChecker() *health.Checker {
 	}})
 }
 
-// watch enters what probes and clients' connections say of backends, until ctx ends.
+// watch enters what probes and clients' connections say of backends, and releases the numbers of those that are gone,
+// until ctx ends.
 func (g *Gateway) watch(ctx context.Context) {
 	tick := time.NewTicker(passiveInterval)
 	defer tick.Stop()
@@ -36,6 +37,7 @@ func (g *Gateway) watch(ctx context.Context) {
 			g.mu.Lock()
 			g.evaluateOutliers(stack.Now())
 			g.warnOfPorts(time.Now())
+			g.release()
 			g.mu.Unlock()
 		}
 	}
@@ -48,8 +50,8 @@ func (g *Gateway) forgetHealth(c *config.Config) {
 	for i := range c.Services {
 		s := &c.Services[i]
 		for _, b := range backendsOf(s) {
-			if id, ok := g.reg.backends[b]; ok {
-				j := g.detectors[poolKey{g.reg.services[s.Name], b.at.Addr().Is4()}]
+			if id, ok := g.reg.backends.of[b]; ok {
+				j := g.detectors[poolKey{g.reg.services.of[s.Name], b.at.Addr().Is4()}]
 				probed[id], passive[id] = s.Health != nil, j != nil && s.Passive != nil && j.settings == *s.Passive
 			}
 		}
@@ -76,7 +78,7 @@ func (g *Gateway) startChecks() {
 			continue
 		}
 		for _, b := range backendsOf(s) {
-			id := g.reg.backends[b]
+			id := g.reg.backends.of[b]
 			list = append(list, health.Watch{
 				ID: id, Target: health.Target{At: b.at, Backend: b.name, Service: b.service}, Check: s.Health, Down: g.down[id],
 			})

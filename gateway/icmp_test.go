@@ -215,19 +215,19 @@ func sameTransport(t *testing.T, quoted, sent []byte) {
 }
 
 // connOf returns the connection of a client, which has one.
-func (w *world) connOf(src string) datapath.Conn {
+func (w *world) connOf(src string) datapath.ConnCopy {
 	w.t.Helper()
 	for at, more := 0, true; more; {
-		var list []datapath.Conn
+		var list []datapath.ConnCopy
 		list, at, more = w.h.Conns(nil, at)
 		for i := range list {
-			if w.g.snap.Load().Describe(&list[i], w.now).Client.String() == src {
+			if info, _ := w.g.snap.Load().Describe(&list[i], w.now); info.Client.String() == src {
 				return list[i]
 			}
 		}
 	}
 	w.t.Fatalf("%s has no connection", src)
-	return datapath.Conn{}
+	return datapath.ConnCopy{}
 }
 
 func TestTooBigIsNoUnreachableBackend(t *testing.T) {

@@ -286,7 +286,7 @@ func TestADrainedBackendIsInactiveWhenItsLastConnectionHasEnded(t *testing.T) {
 func TestAStatusOfNamedServicesHasThoseOnly(t *testing.T) {
 	w := newWorld(t, fmt.Sprintf(worldConfig, ""))
 	for _, names := range [][]string{{"dns"}, {"web", "dns"}, nil} {
-		st, err := w.g.StatusOf(names...)
+		st, err := w.g.StatusOf(Selection{Services: names})
 		want := max(len(names), 1)
 		if names == nil {
 			want = 2
@@ -295,8 +295,52 @@ func TestAStatusOfNamedServicesHasThoseOnly(t *testing.T) {
 			t.Errorf("%v: %+v, %v", names, st.Services, err)
 		}
 	}
-	if _, err := w.g.StatusOf("dns", "wbe"); !errors.Is(err, ErrUnknownService) || !strings.Contains(err.Error(), `did you mean "web"`) {
+	if _, err := w.g.StatusOf(Selection{Services: []string{"dns", "wbe"}}); !errors.Is(err, ErrUnknownService) || !strings.Contains(err.Error(), `did you mean "web"`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A status has the backends of one name, and no more than its limit: it says how many it leaves out.
+func TestAStatusIsNarrowed(t *testing.T) {
+	w := newWorld(t, `
+devices: [{name: gw0}, {name: gw1}]
+snat: [198.18.2.1]
+services:
+  - {name: a, address: 198.18.1.1:80, backends: [{name: x, address: 198.18.2.11:80}, {name: y, address: 198.18.2.12:80}, {name: z, address: 198.18.2.13:80}]}
+  - {name: b, address: 198.18.1.2:80, backends: [{name: y, address: 198.18.2.11:80}, {name: z, address: 198.18.2.12:80}]}
+  - {name: c, address: 198.18.1.3:80, backends: [{name: z, address: 198.18.2.11:80}]}
+`)
+	for _, c := range []struct {
+		sel  Selection
+		want string
+	}{
+		{Selection{}, "a[x y z] b[y z] c[z] 0 0"},
+		{Selection{Backend: "y"}, "a[y] b[y] 0 0"},
+		{Selection{Backend: "z", Services: []string{"c", "b"}}, "b[z] c[z] 0 0"},
+		{Selection{Backend: "y", Services: []string{"c", "b"}}, "b[y] 0 0"},
+		{Selection{Limit: 3}, "a[x y z] 2 3"},
+		{Selection{Limit: 4}, "a[x y z] b[y] 1 2"},
+		{Selection{Limit: 1, Backend: "z"}, "a[z] 2 2"},
+		{Selection{Limit: 6}, "a[x y z] b[y z] c[z] 0 0"},
+	} {
+		st, err := w.g.StatusOf(c.sel)
+		var got strings.Builder
+		for _, s := range st.Services {
+			var names []string
+			for _, b := range s.Backends {
+				names = append(names, b.Name)
+			}
+			fmt.Fprintf(&got, "%s%v ", s.Name, names)
+		}
+		fmt.Fprintf(&got, "%d %d", st.MoreServices, st.MoreBackends)
+		if err != nil || got.String() != c.want {
+			t.Errorf("%+v: %s, want %s; %v", c.sel, &got, c.want, err)
+		}
+	}
+	for _, sel := range []Selection{{Backend: "q"}, {Backend: "x", Services: []string{"b", "c"}}} {
+		if _, err := w.g.StatusOf(sel); !errors.Is(err, ErrUnknownBackend) {
+			t.Errorf("%+v: %v", sel, err)
+		}
 	}
 }
 

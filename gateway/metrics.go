@@ -83,7 +83,9 @@ func (o *otherServices) write(w *metrics.Writer) {
 		s := ServiceStatus{Name: otherName, Dropped: map[string]uint64{}, Evicted: o.evicted}
 		addDrops(s.Dropped, func(v packet.Verdict) uint64 { return o.dropped[v] })
 		s.writeCounts(w)
-		o.counts.writeCounts(w, []metrics.Label{
+		sums := o.counts.status()
+		sums.Connections, sums.Closing = o.connections, o.closing
+		sums.writeCounts(w, []metrics.Label{
 			{Name: "service", Value: otherName}, {Name: "backend", Value: otherName}, {Name: "address", Value: ""},
 		})
 	}

@@ -132,12 +132,9 @@ func (s *site) serve(i, port int) {
 		}
 		go srv.Serve(l)
 		s.t.Cleanup(func() { srv.Close() })
-		echo, err := net.Listen("tcp", fmt.Sprintf(":%d", port+3))
-		if err != nil {
+		if err := testnet.ServeTCP(s.t, fmt.Sprintf(":%d", port+3), testnet.Echo); err != nil {
 			return err
 		}
-		s.t.Cleanup(func() { echo.Close() })
-		go echoLoop(echo)
 		// A socket for each address: the answer comes from the one that was asked.
 		for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]", fmt.Sprintf("198.18.%d.2", 3+i), fmt.Sprintf("[2001:db8:%d::2]", 3+i)} {
 			p, err := net.ListenPacket("udp", fmt.Sprintf("%s:%d", host, port+1))
@@ -288,29 +285,6 @@ func (s *site) iperf(host string, port int) {
 		if err != nil || !strings.Contains(out, "iperf Done.") {
 			s.t.Errorf("%s port %d %s: %v: %s", host, port, way, err, out)
 		}
-	}
-}
-
-// echoLoop sends back what connections send, until the listener closes.
-func echoLoop(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			b := make([]byte, 512)
-			for {
-				n, err := c.Read(b)
-				if err != nil {
-					return
-				}
-				if _, err := c.Write(b[:n]); err != nil {
-					return
-				}
-			}
-		}()
 	}
 }
 

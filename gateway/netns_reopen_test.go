@@ -17,10 +17,10 @@ func TestAnInterfaceThatComesBackServesAgain(t *testing.T) {
 			for i := range s.backends {
 				s.listen(i)
 			}
-			text := strings.ReplaceAll(fmt.Sprintf(siteConfig, driver, ""), "driver: "+driver, "queues: 2, driver: "+driver)
+			text := strings.ReplaceAll(fmt.Sprintf(siteConfig, driver, ""), "driver: "+driver, "queues: 2, ring: 512, driver: "+driver)
 			s.must(os.WriteFile(s.file, []byte(text), 0o644))
 			s.start("http://198.18.1.1/", "http://198.18.1.1:81/")
-			conns := s.hold(40)
+			conns, rings := s.hold(40), s.fillRings(512)
 
 			s.deleted("back1")
 			for c, name := range conns {
@@ -44,9 +44,27 @@ func TestAnInterfaceThatComesBackServesAgain(t *testing.T) {
 					t.Fatalf("a connection to %s is served by %q: %v", name, got, err)
 				}
 			}
+			if n := s.fillRings(512); n != rings || (n > 0) != (driver == "afxdp") {
+				t.Errorf("%d rings of 512 packets, and %d at the start", n, rings)
+			}
 			s.stop()
 		})
 	}
+}
+
+// fillRings counts the fill rings of AF_XDP sockets that the gateway has mapped, with so many entries.
+func (s *site) fillRings(entries int) (n int) {
+	s.t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.cmd.Process.Pid))
+	s.must(err)
+	for line := range strings.Lines(string(maps)) {
+		var from, to, offset int
+		_, err := fmt.Sscanf(line, "%x-%x rw-s %x", &from, &to, &offset)
+		if err == nil && offset == 1<<32 && to-from == 8*entries+4096 && strings.Contains(line, "socket:") {
+			n++
+		}
+	}
+	return n
 }
 
 // deleted deletes an interface of the gateway and waits until the gateway has seen it.

@@ -38,6 +38,9 @@ import (
 // configEnv makes the test's binary a gateway: it runs the file that the variable names.
 const configEnv = "MILLRACE_TEST_GATEWAY"
 
+// adminEnv, set to anything, makes that gateway serve the control socket of its configuration.
+const adminEnv = "MILLRACE_TEST_ADMIN"
+
 func TestMain(m *testing.M) {
 	for env, run := range map[string]func(string) error{configEnv: serve, crowdEnv: runCrowd} {
 		if arg := os.Getenv(env); arg != "" {
@@ -51,12 +54,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs a gateway until SIGINT and prints its summary. SIGHUP reloads.
+// serve runs a gateway until SIGINT or SIGTERM and prints its summary. SIGHUP reloads.
 func serve(file string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // before anything is open: it may come early
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // before anything is open: it may come early
 	defer stop()
-	d, err := daemon.Open(file, daemon.Options{Log: log, Metrics: textMetrics})
+	d, err := daemon.Open(file, daemon.Options{Log: log, Metrics: textMetrics, Admin: os.Getenv(adminEnv) != ""})
 	if err != nil {
 		return err
 	}
@@ -64,7 +67,8 @@ func serve(file string) error {
 	signal.Notify(hup, syscall.SIGHUP)
 	go func() {
 		for range hup {
-			log.Info("reload", "error", d.Reload())
+			_, err := d.Reload()
+			log.Info("reload", "error", err)
 		}
 	}()
 	if err := d.Run(ctx); err != nil {
@@ -93,7 +97,8 @@ func textMetrics(r *metrics.Registry) http.Handler {
 // site is the network above and a gateway in it.
 type site struct {
 	t            *testing.T
-	queues       int // of all interfaces
+	queues       int  // of all interfaces
+	admin        bool // the gateway serves its control socket
 	client, gate *testnet.Namespace
 	backends     [2]*testnet.Namespace
 	servers      [2]*http.Server
@@ -196,6 +201,9 @@ func (s *site) start(urls ...string) {
 	}
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), configEnv+"="+s.file)
+	if s.admin {
+		s.cmd.Env = append(s.cmd.Env, adminEnv+"=1")
+	}
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.log
 	s.must(s.gate.Start(s.cmd))
 	cmd := s.cmd

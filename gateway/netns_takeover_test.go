@@ -1,10 +1,12 @@
 package gateway_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/internal/testnet"
 )
 
 // A gateway takes over the connections of one that is killed: the network of newPair, with a link between the gateways
@@ -56,14 +61,10 @@ services:
 func newTakeover(t *testing.T, prefix string, sync [2]string) *takeover {
 	t.Helper()
 	s, n := layOut(t, prefix)
-	p := &takeover{layOutPair(t, s, n)}
+	p := layOutTakeover(s, n)
 	for i := range p.backends {
 		p.servePaced(i)
 	}
-	s.must(n.Link(p.gate, "sync", p.second.gate, "sync"))
-	s.must(p.gate.Up("sync", "198.18.9.1/24"))
-	s.must(p.second.gate.Up("sync", "198.18.9.2/24"))
-	p.second.file = filepath.Join(t.TempDir(), "second.yaml")
 	for i, gate := range []*site{p.site, p.second} {
 		s.must(os.WriteFile(gate.file, fmt.Appendf(nil, takeoverConfig, sync[i]), 0o644))
 	}
@@ -73,6 +74,17 @@ func newTakeover(t *testing.T, prefix string, sync [2]string) *takeover {
 	p.leadAll(0)
 	p.start()
 	p.awaitServed()
+	return p
+}
+
+// layOutTakeover adds a second gateway to a site, and the link between both.
+func layOutTakeover(s *site, n *testnet.Net) *takeover {
+	s.t.Helper()
+	p := &takeover{layOutPair(s.t, s, n)}
+	s.must(n.Link(p.gate, "sync", p.second.gate, "sync"))
+	s.must(p.gate.Up("sync", "198.18.9.1/24"))
+	s.must(p.second.gate.Up("sync", "198.18.9.2/24"))
+	p.second.file = filepath.Join(s.t.TempDir(), "second.yaml")
 	return p
 }
 
@@ -125,29 +137,18 @@ func (p *takeover) servePaced(i int) {
 	p.t.Helper()
 	p.must(p.backends[i].Do(func() error {
 		for _, port := range []string{":8080", ":8081"} {
-			l, err := net.Listen("tcp", port)
+			err := testnet.ServeTCP(p.t, port, func(c net.Conn) {
+				from := sequence()
+				for range downloadPieces {
+					if _, err := io.CopyN(c, from, downloadSize/downloadPieces); err != nil {
+						return
+					}
+					time.Sleep(downloadPause)
+				}
+			})
 			if err != nil {
 				return err
 			}
-			p.t.Cleanup(func() { l.Close() })
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go func() {
-						defer c.Close()
-						from := sequence()
-						for range downloadPieces {
-							if _, err := io.CopyN(c, from, downloadSize/downloadPieces); err != nil {
-								return
-							}
-							time.Sleep(downloadPause)
-						}
-					}()
-				}
-			}()
 		}
 		pc, err := net.ListenPacket("udp", ":8080")
 		if err != nil {
@@ -260,5 +261,87 @@ func TestDownloadsSurviveTheirGateway(t *testing.T) {
 			t.Errorf("gateway %d: %+v", i+1, st)
 		}
 		t.Logf("gateway %d: %+v", i+1, st)
+	}
+}
+
+// TestAGatewayThatStopsLeavesItsConnectionsToItsPeer stops the gateway that has the traffic, as for an upgrade.
+func TestAGatewayThatStopsLeavesItsConnectionsToItsPeer(t *testing.T) {
+	p := newTakeover(t, "mr-gwleave", syncKeys())
+	lost := p.downloads(40, 80, func() {
+		p.stop()
+		p.leadAll(1)
+	})
+	if lost != 0 {
+		t.Errorf("%d of 40 downloads are lost", lost)
+	}
+	if log := p.log.String(); !strings.Contains(log, "to=198.18.9.2:3780") {
+		t.Error("the log does not say that the peer has the connections")
+	}
+	p.second.stop()
+}
+
+// TestAnnouncementsWaitForThePeer starts a gateway whose peer does not run, and again when it does. Hosts hear of its
+// addresses when the peer's connections are there, or have been awaited for 5 s.
+func TestAnnouncementsWaitForThePeer(t *testing.T) {
+	s, n := layOut(t, "mr-gwwait")
+	p := layOutTakeover(s, n)
+	for i, gate := range []*site{p.site, p.second} {
+		config := strings.ReplaceAll(fmt.Sprintf(takeoverConfig, syncKeys()[i]), "address: [198.18.1.1:80,", "address: [198.18.0.77:80, 198.18.1.1:80,")
+		s.must(os.WriteFile(gate.file, []byte(config), 0o644))
+	}
+	heard := s.hearARP("eth0", "198.18.0.77")
+	began := time.Now()
+	p.start()
+	if took := heard().Sub(began); took < 5*time.Second {
+		t.Errorf("announced after %v without a peer", took)
+	}
+	p.logged("announce state=begins synced=false") // hosts hear of it first
+	p.must(p.cmd.Process.Kill())
+	p.cmd.Wait()
+	p.second.start()
+	heard = s.hearARP("eth0", "198.18.0.77") // the queue of the first has its repetitions
+	first := p.log.String()
+	p.start()
+	heard()
+	p.logged("announce state=begins synced=true")
+	for i, log := range []string{first, strings.TrimPrefix(p.log.String(), first)} {
+		if strings.Count(log, "announce state=waiting") != 1 || strings.Count(log, "announce state=begins") != 1 {
+			t.Errorf("start %d: the log lacks the wait or its end:\n%s", i+1, log)
+		}
+	}
+	p.stop()
+	p.second.stop()
+}
+
+// hearARP returns a function that returns when the client first heard an ARP packet from addr on a device.
+func (s *site) hearARP(dev, addr string) func() time.Time {
+	s.t.Helper()
+	fd := -1
+	s.must(s.client.Do(func() (err error) {
+		link, err := net.InterfaceByName(dev)
+		if err != nil {
+			return err
+		}
+		const arp = unix.ETH_P_ARP<<8&0xff00 | unix.ETH_P_ARP>>8 // in network byte order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, arp); err != nil {
+			return err
+		}
+		s.t.Cleanup(func() { unix.Close(fd) })
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: arp, Ifindex: link.Index})
+	}))
+	want := netip.MustParseAddr(addr).AsSlice()
+	return func() time.Time {
+		s.t.Helper()
+		b := make([]byte, 100)
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			if n, err := unix.Read(fd, b); err == nil && n >= 42 && bytes.Equal(b[28:32], want) {
+				return time.Now()
+			}
+		}
+		s.t.Fatalf("no ARP packet from %s in 20 s", addr)
+		return time.Time{}
 	}
 }

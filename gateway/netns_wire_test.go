@@ -44,7 +44,13 @@ services:
 // newWire starts a gateway of wireConfig, whose addresses the client believes elsewhere.
 func newWire(t *testing.T, driver string) *site {
 	t.Helper()
-	s, _ := layOut(t, "mr-gww")
+	return newWireQueues(t, driver, 1, "")
+}
+
+// newWireQueues is newWire with so many queues on all interfaces, and more lines of configuration.
+func newWireQueues(t *testing.T, driver string, queues int, more string) *site {
+	t.Helper()
+	s, _ := layOutQueues(t, "mr-gww", queues)
 	s.run(s.client, "ip neigh replace 198.18.0.100 lladdr 02:00:00:00:00:99 nud stale dev eth0")
 	s.run(s.client, "ip neigh replace 2001:db8::100 lladdr 02:00:00:00:00:99 nud stale dev eth0")
 	s.must(s.backends[0].Do(func() error {
@@ -58,7 +64,7 @@ func newWire(t *testing.T, driver string) *site {
 		}
 		return nil
 	}))
-	s.must(os.WriteFile(s.file, fmt.Appendf(nil, wireConfig, driver, ""), 0o644))
+	s.must(os.WriteFile(s.file, fmt.Appendf(nil, wireConfig, driver, more), 0o644))
 	s.start()
 	return s
 }

@@ -90,7 +90,7 @@ func (g *Gateway) operate(service, backend string, force bool, change func(*serv
 func (g *Gateway) lastBackend(s *datapath.Snapshot, o *serviceState, backend string) (family string, last bool) {
 	other := func(id uint32) bool { return g.reg.labels[id].Name != backend }
 	for f, family := range []string{datapath.Family4: "IPv4", datapath.Family6: "IPv6"} {
-		ids := s.Services[g.reg.services[o.config.Name]].NewFlow[f].Backends()
+		ids := s.Services[g.reg.services.of[o.config.Name]].NewFlow[f].Backends()
 		if len(ids) > 0 && !slices.ContainsFunc(ids, other) {
 			return family, true
 		}
@@ -103,7 +103,7 @@ func (g *Gateway) find(service, backend string) (uint32, *backendState, error) {
 	if g.closed {
 		return 0, nil, ErrClosed
 	}
-	id, ok := g.reg.services[service]
+	id, ok := g.reg.services.of[service]
 	if !ok || g.services[id].config == nil {
 		return 0, nil, g.unknownService(service)
 	}

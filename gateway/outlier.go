@@ -40,6 +40,15 @@ type silence struct {
 
 func newSilence() *silence { return &silence{seen: map[uint32]uint64{}, excused: map[uint32]uint64{}} }
 
+// forget forgets a backend: another one gets its number.
+func (j *outlierDetector) forget(id uint32) {
+	j.eval.Forget(id)
+	if j.silence != nil {
+		delete(j.silence.seen, id)
+		delete(j.silence.excused, id)
+	}
+}
+
 // excuse takes from the samples of a pool the unanswered datagrams of times in which no backend of it had
 // answered any for a window.
 func (q *silence) excuse(now clock.Time, window time.Duration, samples []health.Sample) {
@@ -79,12 +88,12 @@ func (g *Gateway) startPassive() {
 			continue
 		}
 		for _, b := range backendsOf(sv) {
-			key := poolKey{g.reg.services[sv.Name], b.at.Addr().Is4()}
+			key := poolKey{g.reg.services.of[sv.Name], b.at.Addr().Is4()}
 			j := g.detector(key, *sv.Passive, old[key])
 			if sv.Protocol == "udp" && j.silence == nil {
 				j.silence = newSilence()
 			}
-			j.backends = append(j.backends, g.reg.backends[b])
+			j.backends = append(j.backends, g.reg.backends.of[b])
 		}
 	}
 }

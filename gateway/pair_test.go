@@ -203,8 +203,8 @@ func TestGatewaysAgreeWhateverTheOrder(t *testing.T) {
 	one, other := newWorld(t, a), newWorld(t, b)
 	for _, sv := range one.g.cfg.Services {
 		for _, f := range []int{datapath.Family4, datapath.Family6} {
-			p := one.g.snap.Load().Services[one.g.reg.services[sv.Name]].NewFlow[f]
-			q := other.g.snap.Load().Services[other.g.reg.services[sv.Name]].NewFlow[f]
+			p := one.g.snap.Load().Services[one.g.reg.services.of[sv.Name]].NewFlow[f]
+			q := other.g.snap.Load().Services[other.g.reg.services.of[sv.Name]].NewFlow[f]
 			for i := range sv.HashSize {
 				x, someX := p.Pick(uint64(i))
 				y, someY := q.Pick(uint64(i))

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -181,11 +180,11 @@ func (g *Gateway) poolsOf(s *datapath.Snapshot, id uint32, f int, now time.Time)
 
 // candidate returns a backend as it stands for packets of a family, false when it takes none.
 func (g *Gateway) candidate(s *datapath.Snapshot, o *serviceState, b *config.Backend, f int, now time.Time) (c candidate, ok bool) {
-	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.Serves(o.config.Mode, ap, f == datapath.Family4) })
+	at := slices.IndexFunc(b.Addresses, func(ap config.AddrPorts) bool { return b.Serves(o.config.Mode, ap, f == datapath.Family4) })
 	if at < 0 {
 		return c, false
 	}
-	c.ID = g.reg.backends[nameOfBackend(o.config, b.Name, b.Addresses[at])]
+	c.ID = g.reg.backends.of[nameOfBackend(o.config, b.Name, b.Addresses[at])]
 	if !s.Backends[c.ID].Usable {
 		return c, false
 	}

@@ -213,6 +213,7 @@ func TestWhatNeedsARestartIsRefused(t *testing.T) {
 	base := withBackends("keep", 11)
 	for _, c := range []struct{ old, new string }{
 		{"{name: gw0}", "{name: gw0, mode: generic}"},
+		{"{name: gw0}", "{name: gw0, ring: 4096}"},
 		{"size: 1024", "size: 2048"},
 		{"snat:", "snat_ports: 2000-3000\nsnat:"},
 		{"snat:", "metrics: {listen: 127.0.0.1:1}\nsnat:"},
@@ -260,7 +261,7 @@ func (w *world) setHealth(name string, healthy bool) {
 			if b.name == name {
 				w.g.mu.Lock()
 				st := health.State{Healthy: healthy}
-				w.g.healthChanged([]health.Change{{ID: w.g.reg.backends[b], State: st}})
+				w.g.healthChanged([]health.Change{{ID: w.g.reg.backends.of[b], State: st}})
 				w.g.mu.Unlock()
 			}
 		}

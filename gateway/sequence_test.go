@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
@@ -228,6 +229,60 @@ func TestTheEdgesOfTheWindows(t *testing.T) {
 		if follows := w.only().State == "half_closed"; follows != c.follows {
 			t.Errorf("%s: %s", c.name, w.only().State)
 		}
+	}
+}
+
+// Some clients send more than they were offered, and some backends take it: from its acknowledgement on the connection is
+// followed as before. Too much changes nothing.
+func TestAnOverrunOfTheWindowIsForgiven(t *testing.T) {
+	for _, c := range []struct {
+		beyond   uint32 // the window: where the segment begins; it has 10 bytes
+		ack      uint32 // the backend has sent up to firstSeq+16
+		forgiven bool
+	}{{1, firstSeq, true}, {5000 - 11, firstSeq, true}, {5000 - 10, firstSeq, false}, {6000, firstSeq, false}, {1, firstSeq + 17, false}} {
+		w := newWorld(t, fill(""))
+		out := w.expect(0, client(host, web, "S").bytes(), 1)
+		w.expect(1, answer(out, "SA").bytes(), 0)
+		send := func(flags string, fromBackend bool, seq, ack uint32, payload string) {
+			s, from := client(host, web, flags), uint8(0)
+			if fromBackend {
+				s, from = answer(out, flags), 1
+			}
+			s.seq, s.ack, s.payload = seq, ack, payload
+			w.expect(from, s.bytes(), 1-from)
+		}
+		send("A", false, firstSeq, firstSeq, "")
+		over := uint32(firstSeq + 5000 + c.beyond) // the window's end, and what is beyond
+		w.now = w.now.Add(time.Minute)
+		was := w.only().Left
+		if send("PA", false, over, c.ack, "ten bytes."); w.only().Left != was {
+			t.Errorf("%+v: it counts as a segment of the connection", c)
+		}
+		send("A", true, firstSeq, over+10, "")
+		if send("FA", true, firstSeq, over+10, ""); (w.only().State == "half_closed") != c.forgiven {
+			t.Errorf("%+v: %s", c, w.only().State)
+		}
+		w.audit()
+	}
+}
+
+// A closed connection makes way for a SYN, not for one with another flag that opens no connection.
+func TestOnlyASYNReplacesAClosedConnection(t *testing.T) {
+	for _, flags := range []string{"SF", "SR"} {
+		w := newWorld(t, fill(""))
+		out := w.connect(host)
+		rst := client(host, web, "R")
+		rst.payload = ""
+		w.expect(0, rst.bytes(), 1)
+		if got := w.only().State; got != "reset" {
+			t.Fatal(got)
+		}
+		s := client(host, web, flags)
+		s.payload, s.seq = "", 77000
+		if got := flowOf(w.expect(0, s.bytes(), 1)); got.src != flowOf(out).src || w.only().State != "reset" {
+			t.Errorf("%s: from %v, %s", flags, got.src, w.only().State)
+		}
+		w.audit()
 	}
 }
 

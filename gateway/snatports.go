@@ -16,7 +16,7 @@ type SNATStatus struct {
 	Closed  uint64     `json:"closed_ports"` // of closed connections, to all backends: reclaimed when ports are short
 
 	UsedPercent int             `json:"used_percent"`           // of the ports to the backend that has the most open connections, in the loop that has the most
-	MostUsedBy  *netip.AddrPort `json:"most_used_by,omitempty"` // that backend; none without open connections
+	MostUsedBy  *netip.AddrPort `json:"most_used_by,omitempty"` // that backend, with port 0 where it has a range; none without open connections
 
 	Reclaimed Reclaimed `json:"reclaimed_ports"`
 }
@@ -36,15 +36,14 @@ const mostSNATs = 256
 func (g *Gateway) snatStatus(s *datapath.Snapshot) []SNATStatus {
 	list := make([]SNATStatus, 0, min(len(g.cfg.SNAT), mostSNATs))
 	for _, a := range g.cfg.SNAT[:cap(list)] {
-		use := s.PortStats(g.reg.snats[a], g.cfg.SNATPorts.Size()/len(g.handlers)/g.cfg.Gateways())
+		use := s.PortStats(uint16(g.reg.snats.of[a]), g.cfg.SNATPorts.Size()/len(g.handlers)/g.cfg.Gateways())
 		st := SNATStatus{
 			Address: a, Ports: g.cfg.SNATPorts.Size() / g.cfg.Gateways(), Open: use.Open, Closed: use.Closed,
 			UsedPercent: int(100 * use.Most / use.Of),
 			Reclaimed:   Reclaimed{use.ReclaimedResting, use.ReclaimedClosed, use.ReclaimedHalfOpen},
 		}
-		if use.Most > 0 {
-			to := s.Endpoints[use.Endpoint]
-			at := netip.AddrPortFrom(to.Addr(), to.Port)
+		if to, port := s.EndpointAt(use.Endpoint); use.Most > 0 && !to.Free() {
+			at := netip.AddrPortFrom(to.Addr(), port)
 			st.MostUsedBy = &at
 		}
 		list = append(list, st)

@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"cmp"
-	"net/netip"
+	"math"
 	"slices"
 	"time"
 
@@ -27,17 +27,26 @@ type Status struct {
 	Sync          *SyncStatus       `json:"sync,omitempty"`    // the other of two gateways that share connections
 	SNAT          []SNATStatus      `json:"snat"`              // the first 256 of the configuration
 	Services      []ServiceStatus   `json:"services"`
+	MoreServices  int               `json:"more_services,omitempty"` // that a limit has left out,
+	MoreBackends  int               `json:"more_backends,omitempty"` // and backends, of these and others
+}
+
+// Selection chooses what a status shows. The zero value is all.
+type Selection struct {
+	Services []string // by name
+	Backend  string   // backends of this name, and services that have one
+	Limit    int      // backends of all services together, in the order of the configuration; 0 is no limit
 }
 
 // ServiceStatus is the state of a service.
 type ServiceStatus struct {
-	Name      string            `json:"name"`
-	Protocol  string            `json:"protocol"`
-	Mode      config.Mode       `json:"mode"`
-	Addresses []netip.AddrPort  `json:"addresses"`
-	Dropped   map[string]uint64 `json:"dropped_packets"` // by reason, of packets that were the service's
-	Evicted   Evicted           `json:"evicted_connections"`
-	Backends  []BackendStatus   `json:"backends"`
+	Name      string             `json:"name"`
+	Protocol  string             `json:"protocol"`
+	Mode      config.Mode        `json:"mode"`
+	Addresses []config.AddrPorts `json:"addresses"`
+	Dropped   map[string]uint64  `json:"dropped_packets"` // by reason, of packets that were the service's
+	Evicted   Evicted            `json:"evicted_connections"`
+	Backends  []BackendStatus    `json:"backends"`
 }
 
 // Evicted counts connections that made room for others.
@@ -48,31 +57,31 @@ type Evicted struct {
 
 // BackendStatus is the state of one address of a backend.
 type BackendStatus struct {
-	Name             string         `json:"name"`
-	Address          netip.AddrPort `json:"address"`
-	State            config.State   `json:"state"`              // filling, active, draining or inactive; "" when removed
-	Since            time.Time      `json:"since"`              // of that state
-	ConfigState      config.State   `json:"config_state"`       // what the file says
-	OperatorDrained  bool           `json:"operator_drained"`   // an operator drains it, whatever the file says
-	DrainUntil       *time.Time     `json:"drain_until"`        // when it will be inactive; null: not draining, or until its connections end
-	Weight           int            `json:"weight"`             // in force
-	ConfigWeight     int            `json:"config_weight"`      // what the file says
-	OperatorWeight   bool           `json:"operator_weight"`    // an operator gave the weight
-	SlowStartPercent int            `json:"slow_start_percent"` // how much of its weight counts: below 100 while it fills
-	Healthy          bool           `json:"healthy"`            // by its checks
-	Ejected          bool           `json:"ejected"`            // by the outlier detector: it takes no new connections
-	Down             []DownStatus   `json:"down,omitempty"`     // why it is not healthy, or ejected
-	Check            *CheckStatus   `json:"check,omitempty"`    // the last probe
-	Removed          bool           `json:"removed"`            // by a reload; it has connections left
-	NextHop          string         `json:"next_hop"`           // "ready", "unresolved" or "no route"
-	MaxConnections   int            `json:"max_connections"`    // what the file says; 0 is none
-	Connections      uint64         `json:"connections"`
-	Closing          uint64         `json:"closing_connections"` // those of them that a FIN or RST has begun to close
-	Opened           uint64         `json:"opened_connections"`
-	ToPackets        uint64         `json:"to_packets"`
-	ToBytes          uint64         `json:"to_bytes"`
-	FromPackets      uint64         `json:"from_packets"`
-	FromBytes        uint64         `json:"from_bytes"`
+	Name             string           `json:"name"`
+	Address          config.AddrPorts `json:"address"`
+	State            config.State     `json:"state"`              // filling, active, draining or inactive; "" when removed
+	Since            time.Time        `json:"since"`              // of that state
+	ConfigState      config.State     `json:"config_state"`       // what the file says
+	OperatorDrained  bool             `json:"operator_drained"`   // an operator drains it, whatever the file says
+	DrainUntil       *time.Time       `json:"drain_until"`        // when it will be inactive; null: not draining, or until its connections end
+	Weight           int              `json:"weight"`             // in force
+	ConfigWeight     int              `json:"config_weight"`      // what the file says
+	OperatorWeight   bool             `json:"operator_weight"`    // an operator gave the weight
+	SlowStartPercent int              `json:"slow_start_percent"` // how much of its weight counts: below 100 while it fills
+	Healthy          bool             `json:"healthy"`            // by its checks
+	Ejected          bool             `json:"ejected"`            // by the outlier detector: it takes no new connections
+	Down             []DownStatus     `json:"down,omitempty"`     // why it is not healthy, or ejected
+	Check            *CheckStatus     `json:"check,omitempty"`    // the last probe
+	Removed          bool             `json:"removed"`            // by a reload; it has connections left
+	NextHop          string           `json:"next_hop"`           // "ready", "unresolved" or "no route"
+	MaxConnections   int              `json:"max_connections"`    // what the file says; 0 is none
+	Connections      uint64           `json:"connections"`
+	Closing          uint64           `json:"closing_connections"` // those of them that a FIN or RST has begun to close
+	Opened           uint64           `json:"opened_connections"`
+	ToPackets        uint64           `json:"to_packets"`
+	ToBytes          uint64           `json:"to_bytes"`
+	FromPackets      uint64           `json:"from_packets"`
+	FromBytes        uint64           `json:"from_bytes"`
 }
 
 // DownStatus is a reason why a backend takes no new connections.
@@ -96,25 +105,65 @@ func (g *Gateway) Status() Status {
 	return st
 }
 
-// StatusOf returns the present state with the named services only, in the order of the configuration; with all
-// where none is named. The error wraps ErrUnknownService.
-func (g *Gateway) StatusOf(services ...string) (Status, error) {
-	if len(services) == 0 {
-		return g.Status(), nil
+// StatusOf returns the present state of what is chosen, in the order of the configuration. The error wraps
+// ErrUnknownService or ErrUnknownBackend.
+func (g *Gateway) StatusOf(sel Selection) (Status, error) {
+	if err := g.known(&sel); err != nil {
+		return Status{}, err
 	}
-	g.mu.Lock()
-	named, all := map[string]bool{}, g.cfg.Services
-	for _, name := range services {
-		if !slices.ContainsFunc(all, func(s config.Service) bool { return s.Name == name }) {
-			err := g.unknownService(name)
-			g.mu.Unlock()
-			return Status{}, err
-		}
+	named := map[string]bool{}
+	for _, name := range sel.Services {
 		named[name] = true
 	}
-	g.mu.Unlock()
-	st, _ := g.statusOf(func(i int) bool { return named[g.cfg.Services[i].Name] })
+	st, _ := g.statusOf(func(i int) bool {
+		s := &g.cfg.Services[i]
+		return (len(named) == 0 || named[s.Name]) &&
+			(sel.Backend == "" || slices.ContainsFunc(s.Backends, func(b config.Backend) bool { return b.Name == sel.Backend }))
+	})
+	st.narrow(&sel)
 	return st, nil
+}
+
+// known reports what of a selection the configuration lacks. The backend may be of any of the services.
+func (g *Gateway) known(sel *Selection) (err error) {
+	for _, name := range sel.Services {
+		if err := g.Known(name, ""); err != nil {
+			return err
+		}
+	}
+	if len(sel.Services) == 0 {
+		return g.Known("", sel.Backend)
+	}
+	for _, name := range sel.Services {
+		if err = g.Known(name, sel.Backend); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// narrow leaves out the backends of other names and those beyond the limit, and counts the latter.
+func (st *Status) narrow(sel *Selection) {
+	left := sel.Limit
+	if left == 0 {
+		left = math.MaxInt
+	}
+	shown := st.Services[:0]
+	for _, s := range st.Services {
+		if sel.Backend != "" {
+			s.Backends = slices.DeleteFunc(s.Backends, func(b BackendStatus) bool { return b.Name != sel.Backend })
+		}
+		n := min(len(s.Backends), left)
+		st.MoreBackends += len(s.Backends) - n
+		if left == 0 {
+			st.MoreServices++
+			continue
+		}
+		left -= n
+		s.Backends = s.Backends[:n]
+		shown = append(shown, s)
+	}
+	st.Services = shown
 }
 
 // statusOf is Status with the chosen services, by their place in the configuration, and the sums of the
@@ -153,13 +202,15 @@ type otherServices struct {
 	unhealthy, ejected int // backends
 	dropped            [packet.Verdicts]uint64
 	evicted            Evicted
-	counts             BackendStatus // only what can be summed
+	counts             backendCounts // of removed backends too: a counter never falls while its service stays
+
+	connections, closing uint64
 }
 
 // addService adds the counts of a service to the sums. It looks at nothing else: of 10 000 services it is
 // called at each scrape. The caller holds g.mu.
 func (g *Gateway) addService(s *datapath.Snapshot, sv *config.Service, sum *otherServices) {
-	id := g.reg.services[sv.Name]
+	id := g.reg.services.of[sv.Name]
 	sum.services++
 	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
 		sum.dropped[v] += s.Services[id].Drops(v)
@@ -169,25 +220,22 @@ func (g *Gateway) addService(s *datapath.Snapshot, sv *config.Service, sum *othe
 	sum.evicted.Confirmed += confirmed
 	for _, n := range g.services[id].ids {
 		b := s.Backends[n]
+		sum.counts.add(b)
 		flows := b.Flows()
 		if !b.Configured && flows == 0 {
 			continue
 		}
 		sum.backends++
+		sum.connections += flows
+		sum.closing += b.ClosingFlows()
 		switch {
 		case g.down[n]:
 			sum.unhealthy++
 		case g.ejected[n] != nil:
 			sum.ejected++
 		}
-		c := &sum.counts
-		c.Connections += flows
-		c.Opened += b.Count(datapath.Opened)
-		c.ToPackets += b.Count(datapath.ToPackets)
-		c.ToBytes += b.Count(datapath.ToBytes)
-		c.FromPackets += b.Count(datapath.FromPackets)
-		c.FromBytes += b.Count(datapath.FromBytes)
 	}
+	sum.counts.sum(&g.services[id].released)
 }
 
 // addDrops adds the counts of dropping verdicts to m by their names.
@@ -202,7 +250,7 @@ func addDrops(m map[string]uint64, count func(packet.Verdict) uint64) {
 // serviceStatus returns the state of a service, backends with connections that a reload removed
 // included.
 func (g *Gateway) serviceStatus(s *datapath.Snapshot, sv *config.Service) ServiceStatus {
-	id := g.reg.services[sv.Name]
+	id := g.reg.services.of[sv.Name]
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
 	addDrops(st.Dropped, s.Services[id].Drops)
 	st.Evicted.HalfOpen, st.Evicted.Confirmed = s.Services[id].Evictions()

@@ -130,13 +130,34 @@ func (g *Gateway) steerTunnels() (list []Steer) {
 // steerVIPs returns the packets of clients.
 func (g *Gateway) steerVIPs(s *datapath.Snapshot) (list []Steer) {
 	live := g.live()
+	for i := range s.VIPRanges {
+		list = append(list, steerRange(s, &s.VIPRanges[i], live)...)
+	}
 	for _, f := range s.VIPs {
-		if f.Service >= 0 || live {
+		if !f.Range && (f.Service >= 0 || live && !f.Free()) {
 			list = append(list, Steer{
 				Addr: f.Addr(), Proto: f.Proto, Ports: only(f.Port),
 				Neighbor: f.Service >= 0, Loop: -1,
 			})
 		}
+	}
+	return list
+}
+
+// steerRange returns the packets of clients to the ranges of an address: joined, for drivers have room for few. With live
+// those are among them that services had.
+func steerRange(s *datapath.Snapshot, r *datapath.VIPRange, live bool) (list []Steer) {
+	var ports []datapath.PortRange
+	served := false
+	for _, span := range r.Spans {
+		served = served || span.Service >= 0
+		if live || span.Service >= 0 {
+			ports = append(ports, span.Ports)
+		}
+	}
+	v := &s.VIPs[r.VIP]
+	for _, p := range joined(ports) {
+		list = append(list, Steer{Addr: v.Addr(), Proto: v.Proto, Ports: p, Neighbor: served, Loop: -1})
 	}
 	return list
 }
@@ -149,13 +170,35 @@ func (g *Gateway) live() bool {
 // steerReplies returns the packets of backends that see their clients' addresses.
 func (g *Gateway) steerReplies(s *datapath.Snapshot) (list []Steer) {
 	for i, e := range s.Endpoints {
-		if e.Transparent || e.WasTransparent && g.endpointFlows(s, uint32(i)) > 0 {
+		if !e.Transparent && (!e.WasTransparent || g.endpointFlows(s, uint32(i)) == 0) {
+			continue
+		}
+		if e.Range {
+			for _, ports := range g.replyPorts(s, uint32(i)) {
+				list = append(list, Steer{Addr: e.Addr(), Proto: e.Proto, Ports: ports, Source: true, Loop: -1})
+			}
+		} else {
 			list = append(list, Steer{
 				Addr: e.Addr(), Proto: e.Proto, Ports: only(e.Port), Source: true, Loop: -1,
 			})
 		}
 	}
 	return list
+}
+
+// replyPorts returns the ports of an endpoint with a range from which backends answer to clients' own addresses: also those
+// of before as long as it has connections.
+func (g *Gateway) replyPorts(s *datapath.Snapshot, place uint32) (list []datapath.PortRange) {
+	e := s.Endpoints[place]
+	if g.endpointFlows(s, place) > 0 {
+		return e.Replies
+	}
+	for _, span := range e.Spans {
+		if span.Transparent {
+			list = append(list, span.Ports)
+		}
+	}
+	return joined(list)
 }
 
 // steerSNAT returns the packets of backends that see the gateway's address: the port names the

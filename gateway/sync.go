@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +18,12 @@ type syncTable struct {
 	now func() clock.Time
 	on  func(loop int, f func()) bool
 
-	changed []datapath.Conn // of Changes, which the sending goroutine calls, as Page
-	page    []datapath.Conn
+	changed []datapath.ConnCopy // of Changes, which the sending goroutine calls, as Page
+	page    []datapath.ConnCopy
 	lost    uint64 // changes that were dropped, as seen by the last Changes
 
 	directory *datapath.Directory // of Import
-	byLoop    [][]datapath.Conn
+	byLoop    [][]datapath.ConnCopy
 	outcomes  [datapath.RecordOutcomes]atomic.Uint64
 }
 
@@ -38,19 +39,22 @@ var outcomeNames = [datapath.RecordOutcomes]string{
 // SyncStatus is the state of the other gateway.
 type SyncStatus struct {
 	statesync.Status
+	Waiting  bool              `json:"waiting"`          // since the start, for the first transfer: nothing is announced, unknown segments are not reset
 	Dropped  uint64            `json:"dropped_changes"`  // that came faster than they were sent; all connections are sent again then
 	Outcomes map[string]uint64 `json:"received_results"` // what became of received records
 }
 
 // openSync listens for the peer, if the configuration has one.
 func (g *Gateway) openSync(c *config.Config) (err error) {
+	g.peerAwaited = make(chan struct{})
 	if c.Sync == nil {
+		close(g.peerAwaited)
 		return nil
 	}
 	for _, h := range g.handlers {
 		h.SyncChanges()
 	}
-	g.synced = &syncTable{g: g, changed: make([]datapath.Conn, syncBurst), byLoop: make([][]datapath.Conn, len(g.handlers))}
+	g.synced = &syncTable{g: g, changed: make([]datapath.ConnCopy, syncBurst), byLoop: make([][]datapath.ConnCopy, len(g.handlers))}
 	g.peer, err = statesync.Listen(context.Background(), statesync.Config{
 		Listen: c.Sync.Listen, Peer: c.Sync.Peer, Key: c.Sync.Key, Table: g.synced, OnChange: g.opt.OnPeer,
 		Agreement: statesync.Agreement{
@@ -60,9 +64,9 @@ func (g *Gateway) openSync(c *config.Config) (err error) {
 	return err
 }
 
-// resetsHeld is how long segments of unknown connections are dropped after the start, and not reset, unless the peer has
-// sent all of its connections before.
-const resetsHeld = 5 * time.Second
+// peerAwaited is how long a gateway waits after its start for all connections of its peer. Until they are here it
+// announces no address, and drops segments of unknown connections that it would reset.
+const peerAwaited = 5 * time.Second
 
 // Sync sends connections to the other gateway and receives its, until ctx ends; without one it returns at once. on is
 // that of Connections.
@@ -71,13 +75,19 @@ func (g *Gateway) Sync(ctx context.Context, now func() clock.Time, on func(loop 
 		return
 	}
 	g.synced.now, g.synced.on = now, on
-	go g.releaseResets(ctx)
+	var all sync.WaitGroup
+	all.Go(func() { g.awaitPeer(ctx) })
 	g.peer.Run(ctx)
+	all.Wait()
 }
 
-// releaseResets ends the time in which resets are held.
-func (g *Gateway) releaseResets(ctx context.Context) {
-	for end := time.Now().Add(resetsHeld); time.Now().Before(end) && !g.peer.Status().Synced; {
+// PeerAwaited returns a channel that is closed when all connections of the peer are here, or have been awaited for long
+// enough. Without a peer it is closed. Sync closes it.
+func (g *Gateway) PeerAwaited() <-chan struct{} { return g.peerAwaited }
+
+// awaitPeer ends the time in which the peer is awaited.
+func (g *Gateway) awaitPeer(ctx context.Context) {
+	for end := time.Now().Add(peerAwaited); time.Now().Before(end) && !g.peer.Status().Synced; {
 		select {
 		case <-ctx.Done():
 			return
@@ -89,6 +99,7 @@ func (g *Gateway) releaseResets(ctx context.Context) {
 	s := *g.snap.Load()
 	s.HoldResets = false
 	g.snap.Store(&s)
+	close(g.peerAwaited)
 }
 
 // Changes implements statesync.Table.
@@ -108,7 +119,7 @@ func (t *syncTable) Changes(yield func(*datapath.Record) bool) (lost bool) {
 }
 
 // yield passes connections on as records.
-func (t *syncTable) yield(list []datapath.Conn, yield func(*datapath.Record) bool) bool {
+func (t *syncTable) yield(list []datapath.ConnCopy, yield func(*datapath.Record) bool) bool {
 	s, now := t.g.snap.Load(), t.now() // not older than the connections
 	for i := range list {
 		if r, ok := s.Record(&list[i], now); ok && !yield(&r) {
@@ -138,7 +149,7 @@ func (t *syncTable) Page(at int64, yield func(*datapath.Record)) int64 {
 // Import implements statesync.Table.
 func (t *syncTable) Import(list []datapath.Record) {
 	s := t.g.snap.Load()
-	if t.directory == nil || t.directory.Round != s.Round {
+	if t.directory == nil || t.directory.Round != s.Round || t.directory.Era != s.Era {
 		t.directory = datapath.NewDirectory(s, len(t.g.handlers), datapath.PortRange(t.g.ports))
 	}
 	for i := range list {
@@ -166,7 +177,7 @@ func (g *Gateway) syncStatus() *SyncStatus {
 	if g.peer == nil {
 		return nil
 	}
-	st := &SyncStatus{Status: g.peer.Status(), Outcomes: map[string]uint64{}}
+	st := &SyncStatus{Status: g.peer.Status(), Waiting: g.snap.Load().HoldResets, Outcomes: map[string]uint64{}}
 	for _, h := range g.handlers {
 		st.Dropped += h.DroppedChanges()
 	}

@@ -213,6 +213,8 @@ type shortConns struct {
 	hosts   int // clients, each with timestamps and sequence numbers of its own
 	stamps  bool
 	opened  int
+	box     outbox // what the gateway originates
+	resets  int    // of these, to the backend
 	dropped map[packet.Verdict]int
 }
 
@@ -334,6 +336,7 @@ func (m *shortConns) pass(port uint8, in []segment) {
 		b.Append(packet.Desc{Off: off, Len: uint16(len(p)), Port: port})
 	}
 	w.run(b)
+	m.originated()
 	for i := range b.D {
 		if d := &b.D[i]; d.Verdict != packet.Forward {
 			m.dropped[d.Verdict]++
@@ -346,6 +349,22 @@ func (m *shortConns) pass(port uint8, in []segment) {
 			m.toGate[1] = append(m.toGate[1], reply)
 		}
 	}
+}
+
+// originated passes the backend what the gateway originated with a batch: it leaves before what the batch forwards.
+func (m *shortConns) originated() {
+	for _, p := range m.box.frames {
+		d := packet.Desc{L3: wire.EthernetLen, L4: wire.EthernetLen + wire.IPv4Len}
+		s := parseSegment(&d, p)
+		if s.dst != modelBack || s.flags != wire.FlagRST {
+			m.w.t.Fatalf("the gateway originated %+v", s)
+		}
+		m.resets++
+		if _, ok := m.backend.input(m.w.now, &s); ok {
+			m.w.t.Errorf("the backend answers the reset %+v", s)
+		}
+	}
+	m.box.frames = m.box.frames[:0]
 }
 
 // run opens rate connections a second for a time, and lets those that wait try again.

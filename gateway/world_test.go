@@ -147,6 +147,13 @@ func (w *world) batch(port uint8, pkts ...[]byte) *packet.Batch {
 // run passes a batch through the engine and the handler.
 func (w *world) run(b *packet.Batch) {
 	w.t.Helper()
+	w.describe(b)
+	w.h.Handle(w.now, b)
+}
+
+// describe passes a batch through the engine.
+func (w *world) describe(b *packet.Batch) {
+	w.t.Helper()
 	if err := w.engine.Submit(b); err != nil {
 		w.t.Fatal(err)
 	}
@@ -154,7 +161,6 @@ func (w *world) run(b *packet.Batch) {
 	if w.engine.Poll(done) != 1 {
 		w.t.Fatal("the engine kept the batch")
 	}
-	w.h.Handle(w.now, b)
 }
 
 // send passes one packet through and returns what became of it.

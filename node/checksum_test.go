@@ -65,9 +65,9 @@ func TestWrongChecksumsAreLogged(t *testing.T) {
 		_ = n.Add(Service{Name: "a", Handlers: handlers(1, why)})
 		now := time.Now()
 		n.watchChecksums(now)
+		w.send(t, make([]byte, 60), make([]byte, 60), make([]byte, 60), make([]byte, 60)) // later the wire is the loop's
 		done := make(chan error)
 		go func() { done <- n.Run(t.Context()) }()
-		w.send(t, make([]byte, 60), make([]byte, 60), make([]byte, 60), make([]byte, 60))
 		for end := time.Now().Add(5 * time.Second); n.Counters().Received < 4 && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}

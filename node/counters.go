@@ -22,7 +22,7 @@ type Counters struct {
 	Originated uint64            `json:"originated_packets"` // made here
 	Forwarded  uint64            `json:"forwarded_packets"`
 	Delivered  uint64            `json:"delivered_packets"`
-	Merged     uint64            `json:"merged_packets"`  // TCP segments joined to the one before, which counts for them
+	Merged     uint64            `json:"merged_packets"`  // segments and datagrams joined to the one before, which counts for them
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -19,7 +20,13 @@ type Device struct {
 	Name   string        // as `ip link` shows it
 	Driver device.Driver // "" is device.Auto
 	Mode   string        // AF_XDP: "auto" (and ""), "native" or "generic"
-	Whole  bool          // take every packet, so that the kernel's stack gets none
+	All    bool          // take every packet, so that the kernel's stack gets none
+	Ring   int           // packets of a queue that may wait for their loop, as device.Config.Ring; 0 is device.DefaultRing
+}
+
+// Config returns what opens the device with the pools of its loops.
+func (d *Device) Config(pools []*ring.Pool) device.Config {
+	return device.Config{Name: d.Name, Driver: d.Driver, Mode: d.Mode, Pools: pools, All: d.All, Ring: d.Ring}
 }
 
 // QueuesAuto, as Config.Loops, stands for as many queues as the devices receive on.
@@ -120,11 +127,11 @@ func countQueues(devices []string, count func(device string) (int, error)) (leas
 // with the kernel when it opens (XDP_UMEM_REG). It makes the memory of all loops and
 // opens the interfaces, which steer nothing yet.
 func (n *Node) openDevices() (err error) {
-	names := make([]string, len(n.cfg.Devices))
+	devices := make([]device.Config, len(n.cfg.Devices))
 	for i, dev := range n.cfg.Devices {
-		names[i] = dev.Name
+		devices[i] = device.Config{Name: dev.Name, Ring: dev.Ring}
 	}
-	if n.arena, n.pools, err = device.NewArena(n.cfg.Loops, names...); err != nil {
+	if n.arena, n.pools, err = device.NewArena(n.cfg.Loops, devices...); err != nil {
 		return err
 	}
 	for _, c := range n.cfg.Devices {
@@ -132,7 +139,7 @@ func (n *Node) openDevices() (err error) {
 		if err != nil {
 			return err
 		}
-		n.devices, n.whole = append(n.devices, dev), append(n.whole, c.Whole)
+		n.devices, n.takesAll = append(n.devices, dev), append(n.takesAll, c.All)
 		n.earlier = append(n.earlier, make([]pmd.Stats, len(dev.Queues)))
 		l, err := n.newLink(c.Name, dev)
 		if err != nil {
@@ -174,14 +181,14 @@ func (n *Node) openDevice(c Device) (*device.Device, error) {
 	if n.cfg.OpenDevice != nil {
 		return n.cfg.OpenDevice(c, n.pools)
 	}
-	return device.Open(device.Config{Name: c.Name, Driver: c.Driver, Mode: c.Mode, Pools: n.pools, All: c.Whole})
+	return device.Open(c.Config(n.pools))
 }
 
 // logDevice says which driver and mode a device has got: with automatic choices an
 // operator must be able to see that a slower one is in use, and why.
 func (n *Node) logDevice(c *Device, dev *device.Device) {
 	info, takes := dev.Queues[0].Info(), "claimed packets"
-	if c.Whole {
+	if c.All {
 		takes = "every packet"
 	}
 	n.log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues), "mtu", info.MTU,
@@ -220,29 +227,46 @@ func (n *Node) queueInfo(dev, queue int) pmd.Info {
 	return info
 }
 
-// Whole reports whether a device takes every packet.
-func (n *Node) Whole(dev int) bool { return n.whole[dev] }
+// TakesAll reports whether a device takes every packet.
+func (n *Node) TakesAll(dev int) bool { return n.takesAll[dev] }
 
 // SetOffload trades the price of segmentation against what services can do with large
 // packets. It makes the devices pass large packets (GSO, GRO) whole, or segment them,
 // and reports what they do now: they pass them whole only where every device can.
-// With it the loops join segments that come in one burst (stack.Loop.SetGRO), where every
-// device can send the result.
-func (n *Node) SetOffload(whole bool) (bool, error) {
+// With it the loops also join what join says of packets that come in one burst
+// (stack.Loop.SetGRO), where every device can send the result.
+func (n *Node) SetOffload(large bool, join stack.GRO) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.offload = whole && device.CanOffload(n.devices...)
-	for _, l := range n.loops {
-		l.SetGRO(whole)
+	n.asked.large, n.asked.join = large, join
+	if !large {
+		join = stack.GRONone
 	}
+	for _, l := range n.loops {
+		l.SetGRO(join)
+	}
+	return n.setLarge(large)
+}
+
+// ReceiveLarge is SetOffload without the joining of segments: for a node whose only service is a host, which joins those
+// of its connections itself.
+func (n *Node) ReceiveLarge(large bool) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.setLarge(large)
+}
+
+// setLarge makes the devices pass large packets whole, where every one can. The caller holds n.mu.
+func (n *Node) setLarge(large bool) (bool, error) {
+	n.offload = large && device.CanOffload(n.devices...)
 	return n.offload, device.SetOffload(n.offload, n.devices...)
 }
 
-// Offload reports whether the devices pass large packets whole.
-func (n *Node) Offload() bool {
+// Offload returns what SetOffload was called with last.
+func (n *Node) Offload() (large bool, join stack.GRO) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.offload
+	return n.asked.large, n.asked.join
 }
 
 // burst bounds how long one device keeps a loop from the others. It is how many

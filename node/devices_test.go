@@ -7,7 +7,21 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/stack"
 )
+
+// A failed reload restores what was asked for, which is not always what the devices can do.
+func TestOffloadIsWhatWasAskedFor(t *testing.T) {
+	n := &Node{}
+	for _, whole := range []bool{true, false} {
+		if done, err := n.SetOffload(whole, stack.GROAll); err != nil {
+			t.Fatal(done, err)
+		}
+		if w, join := n.Offload(); w != whole || join != stack.GROAll {
+			t.Errorf("asked for %v and GROAll: %v, %v", whole, w, join)
+		}
+	}
+}
 
 func TestAutomaticQueues(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -92,8 +92,8 @@ type Node struct {
 	cpus   [][]int // by loop
 	opener *choose.Opener
 
-	whole   []bool // by device: every packet is a service's
-	engines []gpukern.Engine
+	takesAll []bool // by device: every packet is a service's
+	engines  []gpukern.Engine
 
 	netlink     *netlink.Handle
 	linkUpdates <-chan netlink.LinkUpdate // nil without
@@ -112,7 +112,9 @@ type Node struct {
 	closing  sync.Once
 	closeErr error // result of Close
 
-	mu       sync.Mutex // guards all below
+	updating sync.Mutex // one Update at a time; taken before mu
+
+	mu       sync.Mutex // guards all below; not held while a service is called, which may call the node
 	services []Service
 	devices  []*device.Device // written by Open and watch
 	earlier  [][]pmd.Stats    // by device and queue: of drivers that it had before
@@ -120,35 +122,11 @@ type Node struct {
 	steered  []pmd.Rule
 	inSync   bool // the table and the steering are those of the last claims
 	links    []Link
-	offload  bool // devices pass large packets whole
-}
-
-// Service is something that a node serves. The zero values of all but Handlers are
-// valid. It is a struct of functions and not an interface because a gateway, a host and
-// a bridge each need a different few of them.
-type Service struct {
-	Name     string // in logs
-	Handlers []stack.Handler
-
-	// Claims returns the packets that the service wants now. The node asks once a
-	// second, and when Update is called. A rule of kind Keep leaves an address to the
-	// kernel.
-	Claims func() []pmd.Rule
-
-	// Fallback gives the service the packets that no claim names on devices which take every packet
-	// (Device.Whole), multicast for instance, and those that handlers send to themselves
-	// (stack.Output.Loopback). One service can have it.
-	Fallback bool
-
-	// Entered says that goroutines enter the loops (stack.LoopLock.Enter), as those of
-	// sockets do. All loops of the node are then run by goroutines (stack.ServeAll)
-	// instead of threads of their own.
-	Entered bool
-
-	LinkChanged func(dev int, l Link)     // the state, link address or MTU of a device has changed
-	Metrics     metrics.Source            // of the service
-	Background  func(ctx context.Context) // runs beside the loops until ctx ends
-	Shutdown    func()                    // finishes what has begun, while the loops still run; may be nil
+	offload  bool     // devices pass large packets whole
+	asked    struct { // of SetOffload
+		large bool
+		join  stack.GRO
+	}
 }
 
 // shutdownLimit bounds how long services may hold the process: a service manager sends
@@ -245,23 +223,6 @@ func (n *Node) openLoops() error {
 	return nil
 }
 
-// Add has the node serve s. It is called before Run. The order matters where two services claim ARP and
-// neighbour discovery for one address and neither claims the whole address: the first answers.
-func (n *Node) Add(s Service) error {
-	if len(s.Handlers) != len(n.loops) {
-		return fmt.Errorf("node: service %s has %d handlers for %d loops", s.Name, len(s.Handlers), len(n.loops))
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, o := range n.services {
-		if o.Fallback && s.Fallback {
-			return fmt.Errorf("node: services %s and %s both want the packets that nobody claims", o.Name, s.Name)
-		}
-	}
-	n.services = append(n.services, s)
-	return nil
-}
-
 // connect gives each loop its handler: that of the only service, or a dispatcher over
 // all. A dispatcher in front of one service would cost each packet a look-up and find
 // the same answer.
@@ -296,8 +257,8 @@ func (n *Node) setFallback(d *stack.Dispatcher) {
 			continue
 		}
 		d.SetLoopback(stack.ToHandler(k))
-		for dev, whole := range n.whole {
-			if whole {
+		for dev, all := range n.takesAll {
+			if all {
 				d.SetFallback(uint8(dev), stack.ToHandler(k))
 			}
 		}

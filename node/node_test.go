@@ -108,6 +108,28 @@ func TestAServiceNeedsAHandlerForEachLoop(t *testing.T) {
 	}
 }
 
+// TestServicesMayCallTheNodeWhenAsked has a service call the node while it is asked what it claims. One that only waits for a
+// lock of its own, whose holder calls the node, is in the same place.
+func TestServicesMayCallTheNodeWhenAsked(t *testing.T) {
+	n, _ := openMemory(t, 1, "m0")
+	claims := func() []pmd.Rule {
+		return []pmd.Rule{{Addr: netip.AddrFrom4([4]byte{198, 18, 0, byte(len(n.Links()))})}}
+	}
+	if err := n.Add(Service{Name: "a", Handlers: handlers(1, packet.DropRule), Claims: claims}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Update() }()
+	select {
+	case err := <-done:
+		if err != nil || len(n.Claims()) != 1 {
+			t.Errorf("claims %v, %v", n.Claims(), err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the service waits for the node, and the node for the service")
+	}
+}
+
 // udp4 is a datagram to 198.18.0.last, port 9.
 func udp4(last byte) []byte {
 	return []byte{

@@ -76,7 +76,9 @@ func (n *Node) reopen(i int, c Device) (l Link, err error) {
 	c.Driver = n.devices[i].Driver
 	var dev *device.Device
 	err = inNamespace(n.namespace, func() (err error) {
-		dev, err = device.Open(device.Config{Name: c.Name, Driver: c.Driver, Mode: c.Mode, Pools: n.pools, All: c.Whole, LoopsRun: true})
+		cfg := c.Config(n.pools)
+		cfg.LoopsRun = true
+		dev, err = device.Open(cfg)
 		return err
 	})
 	if err != nil {
@@ -89,7 +91,7 @@ func (n *Node) reopen(i int, c Device) (l Link, err error) {
 		return l, errors.New("the loops have ended")
 	}
 	n.mu.Lock()
-	if !n.whole[i] {
+	if !n.takesAll[i] {
 		err = dev.Steer(n.steered...)
 	}
 	if err == nil && n.offload {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"runtime"
@@ -18,6 +19,8 @@ import (
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/ring"
 )
 
 func TestStopEndsRunAndServicesFinishFirst(t *testing.T) {
@@ -112,10 +115,35 @@ func TestLoopsOfANodeHaveExtraProcessors(t *testing.T) {
 	}
 }
 
+// TestMemoryOfANodeFollowsItsRings has a frame for each packet of the rings of all devices.
+func TestMemoryOfANodeFollowsItsRings(t *testing.T) {
+	frames := func(rings ...int) (n int) {
+		w := new(wires)
+		cfg := Config{Loops: 1, OpenDevice: func(c Device, pools []*ring.Pool) (*device.Device, error) {
+			n = pools[0].Size()
+			return w.open(c, pools)
+		}}
+		for i, length := range rings {
+			cfg.Devices = append(cfg.Devices, Device{Name: fmt.Sprintf("m%d", i), Ring: length})
+		}
+		node, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if one, two := frames(0, 0), frames(512, 8192); two-one != 512+8192-2*device.DefaultRing {
+		t.Errorf("%d frames with rings of 512 and 8192, %d with two of the default", two, one)
+	}
+}
+
 func TestUnclaimedPacketsOfAWholeDeviceGoToTheFallback(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		w := new(wires)
-		n, err := Open(Config{Loops: 1, OpenDevice: w.open, Devices: []Device{{Name: "m0", Whole: whole}}})
+		n, err := Open(Config{Loops: 1, OpenDevice: w.open, Devices: []Device{{Name: "m0", All: whole}}})
 		if err != nil {
 			t.Fatal(err)
 		}

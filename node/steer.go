@@ -17,9 +17,11 @@ import (
 // were. Where a driver fails, the table is in use, and the next call tries the steering
 // again.
 func (n *Node) Update() error {
+	n.updating.Lock()
+	defer n.updating.Unlock()
+	claims := n.claims()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	claims := n.claims()
 	if n.inSync && slices.Equal(claims, n.table.Claims()) {
 		return nil
 	}
@@ -37,7 +39,7 @@ func (n *Node) Update() error {
 	}
 	var errs []error
 	for i, dev := range n.devices {
-		if !n.whole[i] {
+		if !n.takesAll[i] {
 			errs = append(errs, dev.Steer(rules...))
 		}
 	}

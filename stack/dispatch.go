@@ -1,13 +1,12 @@
 package stack
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -22,13 +21,17 @@ import (
 // What a handler drops as DropNoService or DropNoFlow, untouched, is offered once more:
 // to the handler of the next claim. So an address moves from an L4 service to a host
 // and back without the loss of a connection: the service keeps its port as long as it
-// has connections there, and the host gets the others. The drop is in the first
-// handler's own counters, and not in the loop's.
+// has connections there, and the host gets the others. What that one drops likewise
+// returns to the first handler if it is a Refuser.
 type Dispatcher struct {
 	table    *AddressTable
 	handlers []Handler
-	fallback []Target // by device: of packets that no claim names; 0 is none
-	loopback Target   // of packets of the loopback queue; 0 is what claims say
+	refusers []Refuser // those of handlers that are one, by their places; all nil where there is one handler
+	fallback []Target  // by device: of packets that no claim names; 0 is none
+	loopback Target    // of packets of the loopback queue; 0 is what claims say
+
+	placer  PayloadPlacer // the first handler that places payload; nil is none
+	placing Target        // names it
 
 	targets []Target        // of the batch, by descriptor
 	parts   []packet.Batch  // of a mixed batch, by handler
@@ -36,13 +39,6 @@ type Dispatcher struct {
 	places  []int           // of again, in the first handler's batch
 	recent  recentTarget    // of the packet before
 	frags   fragmentTargets // of datagrams whose first fragment has passed
-}
-
-// Sharer is a Handler that answers packets it has no flow for, as with a TCP reset. A Dispatcher of several handlers calls
-// Share before the first packet: another handler may know the flow, so this one must decline such packets as DropNoFlow.
-type Sharer interface {
-	Handler
-	Share()
 }
 
 // NewDispatcher returns the handler of one loop over handlers; ToHandler(i) names
@@ -54,12 +50,26 @@ func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error
 	if len(handlers) > maxHandlers {
 		return nil, fmt.Errorf("dispatcher: %d handlers, at most %d", len(handlers), maxHandlers)
 	}
-	for _, h := range handlers {
-		if s, ok := h.(Sharer); ok && len(handlers) > 1 {
-			s.Share()
+	d := &Dispatcher{table: table, handlers: handlers, refusers: make([]Refuser, len(handlers)), parts: make([]packet.Batch, len(handlers))}
+	for i, h := range handlers {
+		if r, ok := h.(Refuser); ok && len(handlers) > 1 {
+			d.refusers[i] = r
+		}
+		if p, ok := h.(PayloadPlacer); ok && d.placer == nil {
+			d.placer, d.placing = p, ToHandler(i)
 		}
 	}
-	return &Dispatcher{table: table, handlers: handlers, parts: make([]packet.Batch, len(handlers))}, nil
+	return d, nil
+}
+
+// PlacePayload implements PayloadPlacer for packets that a claim gives to a handler that is one. From then on
+// such a packet is that handler's, whatever the table says meanwhile, since no other could read its payload.
+func (d *Dispatcher) PlacePayload(head []byte, size int) (how pmd.Placement, headers int, pieces [][]byte) {
+	s, ok := selectorOf(head)
+	if !ok || d.placer == nil || d.table.current.Load().target(&s, 0) != d.placing {
+		return pmd.PlaceInFrames, 0, nil
+	}
+	return d.placer.PlacePayload(head, size)
 }
 
 // SetFallback gives packets of a device that no claim names to a target: for a device
@@ -89,7 +99,7 @@ func (d *Dispatcher) Tick(now clock.Time) clock.Time {
 func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 	first, mixed := d.classify(now, b)
 	if i, ok := first.handler(); ok && !mixed {
-		d.handlers[i].Handle(now, b)
+		d.offer(now, b, i)
 		d.offerNext(now, b, first)
 		return
 	}
@@ -101,49 +111,11 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 			continue
 		}
 		p.Arena, p.Base = b.Arena, b.Base
-		d.handlers[i].Handle(now, p)
+		d.offer(now, p, i)
 		d.offerNext(now, p, ToHandler(i))
 		n += copy(b.D[n:], p.D)
 		p.D, p.Matches = p.D[:0], p.Matches[:0]
 	}
-}
-
-// offerNext offers what the handler `from` has no service or flow for to the next
-// claim's handler, in bursts of packets for the same one.
-func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
-	markHandover(b.D, from)
-	if !anyDeclined(b.D) {
-		return
-	}
-	var to Target // of d.again
-	for at := 0; at < len(b.D); {
-		n := max(1, packet.Chain(b.D[at:]))
-		if declined(&b.D[at]) && handedBy(&b.D[at])&offered == 0 {
-			if next := d.nextTarget(now, b.Bytes(at), from); next != 0 {
-				if next != to {
-					d.handleAgain(now, b, to)
-				}
-				to = next
-				d.repeat(b, at, n)
-			}
-		}
-		at += n
-	}
-	d.handleAgain(now, b, to)
-}
-
-// declined reports whether a handler has no service or flow for a packet.
-func declined(d *packet.Desc) bool {
-	return d.Verdict == packet.DropNoService || d.Verdict == packet.DropNoFlow
-}
-
-func anyDeclined(list []packet.Desc) bool {
-	for i := range list {
-		if declined(&list[i]) {
-			return true
-		}
-	}
-	return false
 }
 
 // targetShift is where the upper byte of Desc.Flow begins. In a packet that has been handed over it is the
@@ -172,60 +144,6 @@ func markHandover(list []packet.Desc, by Target) {
 	}
 }
 
-// nextTarget returns the handler of the next claim on a packet after those of `from`; 0
-// is none.
-func (d *Dispatcher) nextTarget(now clock.Time, frame []byte, from Target) Target {
-	s, ok := selectorOf(frame)
-	if !ok {
-		return 0
-	}
-	to := d.table.current.Load().target(&s, from)
-	if i, ok := to.handler(); !ok || i >= len(d.handlers) {
-		return 0
-	}
-	if s.fragment && !s.rest { // the others follow it
-		d.frags.store(now, &s, to)
-	}
-	return to
-}
-
-// repeat adds n descriptors of b to d.again, with their literal matches, as undecided. The second handler
-// may hand the packet over as if it had come by this loop; one that the first has handed over twice
-// is not handed over any more, so that no packet circulates.
-func (d *Dispatcher) repeat(b *packet.Batch, at, n int) {
-	first, _ := slices.BinarySearchFunc(b.Matches, at, func(m packet.Match, at int) int { return cmp.Compare(int(m.D), at) })
-	for _, m := range b.Matches[first:] {
-		if int(m.D) >= at+n {
-			break
-		}
-		m.D += uint32(len(d.again.D) - at)
-		d.again.Matches = append(d.again.Matches, m)
-	}
-	for i := at; i < at+n; i++ {
-		desc := b.D[i]
-		desc.Verdict = packet.Undecided
-		if !desc.Flags.Has(packet.FlagHandedAgain) {
-			desc.Flags &^= packet.FlagHanded
-		}
-		d.again.D, d.places = append(d.again.D, desc), append(d.places, i)
-	}
-}
-
-// handleAgain has a handler decide d.again, and puts the packets back where they were in b.
-func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
-	if len(d.again.D) == 0 {
-		return
-	}
-	i, _ := to.handler()
-	d.again.Arena, d.again.Base = b.Arena, b.Base
-	d.handlers[i].Handle(now, &d.again)
-	markHandover(d.again.D, to|offered)
-	for k, at := range d.places {
-		b.D[at] = d.again.D[k]
-	}
-	d.again.D, d.again.Matches, d.places = d.again.D[:0], d.again.Matches[:0], d.places[:0]
-}
-
 // classify finds the target of each packet. It returns that of the first one, and
 // whether another packet has a different target.
 func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mixed bool) {
@@ -239,6 +157,8 @@ func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mi
 		switch {
 		case more:
 			to = d.targets[i-1]
+		case isPlaced(b, i):
+			to = d.placing
 		case desc.Port == LoopbackDev || desc.Flags.Has(packet.FlagHanded):
 			to = d.innerTarget(table, now, desc, b.Arena.Bytes(desc))
 		default:
@@ -252,6 +172,12 @@ func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mi
 		more = desc.Flags.Has(packet.FlagMore)
 	}
 	return first, mixed
+}
+
+// isPlaced reports whether the payload of packet i is not in its frame, but where a handler has placed it.
+func isPlaced(b *packet.Batch, i int) bool {
+	d := &b.D[i]
+	return d.Flags.Has(packet.FlagOffload) && b.Arena.Placed(d) > 0
 }
 
 // innerTarget is target for packets that do not come from a device: the loopback queue's, and those of

@@ -489,23 +489,178 @@ func TestErrorsGoToWhoSentThePacketThatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// sharer is a handler that is told of others.
-type sharer struct {
+// refuser is a handler that declines what it is offered, and answers when it is asked again.
+type refuser struct {
 	recorder
-	shares int
+	offer   packet.Verdict // of Offer; that of Handle and Refuse is the recorder's
+	offered int            // packets
+	refused int            // packets
+	flags   packet.Flags   // of the last one that was refused
 }
 
-func (s *sharer) Share() { s.shares++ }
+func (r *refuser) Offer(_ clock.Time, b *packet.Batch) {
+	r.offered += len(b.D)
+	for i := range b.D {
+		b.D[i].Verdict = r.offer
+	}
+}
 
-func TestHandlersLearnThatThereAreOthers(t *testing.T) {
-	alone, first, second := &sharer{}, &sharer{}, &sharer{}
-	for _, handlers := range [][]Handler{{alone}, {first, &recorder{}, second}} {
-		if _, err := NewDispatcher(tableOf(t), handlers...); err != nil {
-			t.Fatal(err)
+func (r *refuser) Refuse(now clock.Time, b *packet.Batch) {
+	r.refused += len(b.D)
+	r.flags = b.D[0].Flags
+	r.Handle(now, b)
+}
+
+// A packet that no handler takes returns to the one that it was offered first, which may answer it.
+func TestWhatNobodyTakesReturnsToTheFirst(t *testing.T) {
+	table := tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1)), to("198.18.0.11", 0, 0, 0, ToHandler(0)))
+	shared, alone := udp4(t, "198.18.1.1:1", "198.18.0.10:80"), udp4(t, "198.18.1.1:1", "198.18.0.11:80")
+	const noFlow, deliver, forward = packet.DropNoFlow, packet.Deliver, packet.Forward
+	for _, tt := range []struct {
+		what            string
+		second          packet.Verdict
+		frames          [][]byte
+		want            []packet.Verdict
+		refused, gotten int // by the first, and by the second
+	}{
+		{"no other claim", deliver, [][]byte{alone, alone}, []packet.Verdict{forward, forward}, 2, 0},
+		{"the other takes it", deliver, [][]byte{shared}, []packet.Verdict{deliver}, 0, 1},
+		{"the other declines it too", packet.DropNoService, [][]byte{shared}, []packet.Verdict{forward}, 1, 1},
+		{"the other drops it", packet.DropNoBackend, [][]byte{shared}, []packet.Verdict{packet.DropNoBackend}, 0, 1},
+		{"some of each", deliver, [][]byte{alone, shared, alone, shared}, []packet.Verdict{forward, deliver, forward, deliver}, 2, 2},
+	} {
+		a, b := &refuser{offer: noFlow, recorder: recorder{verdict: forward}}, &recorder{verdict: tt.second}
+		d, _ := NewDispatcher(table, a, b)
+		bt := newTestBatches(t).batch(t, tt.frames...)
+		for i := range bt.D {
+			bt.Matches = append(bt.Matches, packet.Match{D: uint32(i), Rule: uint32(i)})
+		}
+		d.Handle(1, bt)
+		var got []packet.Verdict
+		for i := range bt.D {
+			got = append(got, bt.D[i].Verdict)
+			if !slices.Equal(bt.Bytes(i), tt.frames[i]) {
+				t.Errorf("%s: packet %d is at another place", tt.what, i)
+			}
+		}
+		if !slices.Equal(got, tt.want) || a.offered != len(tt.frames) || a.refused != tt.refused || len(b.frames) != tt.gotten || a.decided != 0 {
+			t.Errorf("%s: verdicts %s, want %s; the first was offered %d and refused %d, %d of them decided; the second got %d",
+				tt.what, got, tt.want, a.offered, a.refused, a.decided, len(b.frames))
+		}
+		for i, m := range a.matches {
+			if !slices.Equal(tt.frames[m.Rule], a.matched[i]) {
+				t.Errorf("%s: packet %d has another's match", tt.what, i)
+			}
+		}
+		if len(a.matches) != tt.refused {
+			t.Errorf("%s: %d matches", tt.what, len(a.matches))
 		}
 	}
-	if alone.shares != 0 || first.shares != 1 || second.shares != 1 {
-		t.Errorf("alone %d, first %d, second %d", alone.shares, first.shares, second.shares)
+}
+
+// A mixed batch returns what each handler has declined to that handler.
+func TestEachHandlerRefusesItsOwn(t *testing.T) {
+	table := tableOf(t, to("198.18.0.10", 0, 0, 0, ToHandler(0)), to("198.18.0.11", 0, 0, 0, ToHandler(1)))
+	a, b := &refuser{offer: packet.DropNoFlow, recorder: recorder{verdict: packet.Forward}}, &refuser{offer: packet.DropNoService, recorder: recorder{verdict: packet.Deliver}}
+	d, _ := NewDispatcher(table, a, b)
+	x, y := udp4(t, "198.18.1.1:1", "198.18.0.10:80"), udp4(t, "198.18.1.1:1", "198.18.0.11:80")
+	bt := newTestBatches(t).batch(t, x, y, y, x, y)
+	d.Handle(1, bt)
+	for i := range bt.D {
+		want := packet.Forward
+		if slices.Equal(bt.Bytes(i), y) {
+			want = packet.Deliver
+		}
+		if bt.D[i].Verdict != want {
+			t.Errorf("packet %d: %s, want %s", i, bt.D[i].Verdict, want)
+		}
+	}
+	if a.refused != 2 || b.refused != 3 {
+		t.Errorf("refused %d and %d", a.refused, b.refused)
+	}
+}
+
+// Of two that can answer, the first does. Where the first cannot, the second is the last one to decide.
+func TestTheFirstThatCanAnswerRefuses(t *testing.T) {
+	table := tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1)))
+	frame := udp4(t, "198.18.1.1:1", "198.18.0.10:80")
+	declines := func() *refuser {
+		return &refuser{offer: packet.DropNoFlow, recorder: recorder{verdict: packet.Forward}}
+	}
+	a, b := declines(), declines()
+	d, _ := NewDispatcher(table, a, b)
+	d.Handle(1, newTestBatches(t).batch(t, frame))
+	if a.offered != 1 || b.offered != 1 || a.refused != 1 || b.refused != 0 || len(b.frames) != 0 {
+		t.Errorf("two: offered %d and %d, refused %d and %d", a.offered, b.offered, a.refused, b.refused)
+	}
+	b = declines()
+	d, _ = NewDispatcher(table, &recorder{verdict: packet.DropNoService}, b)
+	bt := newTestBatches(t).batch(t, frame)
+	d.Handle(1, bt)
+	if b.offered != 0 || b.refused != 0 || len(b.frames) != 1 || bt.D[0].Verdict != packet.Forward {
+		t.Errorf("the second alone: offered %d, refused %d, decided %d as %s", b.offered, b.refused, len(b.frames), bt.D[0].Verdict)
+	}
+}
+
+func TestAHandlerAloneIsOfferedNothing(t *testing.T) {
+	a := &refuser{offer: packet.DropNoFlow, recorder: recorder{verdict: packet.Forward}}
+	d, _ := NewDispatcher(tableOf(t, to("198.18.0.10", 0, 0, 0, ToHandler(0))), a)
+	d.Handle(1, newTestBatches(t).batch(t, udp4(t, "198.18.1.1:1", "198.18.0.10:80")))
+	if a.offered != 0 || a.refused != 0 || len(a.frames) != 1 {
+		t.Errorf("offered %d, refused %d, decided %d", a.offered, a.refused, len(a.frames))
+	}
+}
+
+// A packet that came from another loop is still one when it is refused, so that it is not handed over again.
+func TestARefusedPacketStaysHandedOver(t *testing.T) {
+	table := tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1)))
+	frame := udp4(t, "198.18.1.1:1", "198.18.0.10:80")
+	for _, by := range []Target{ToHandler(0), ToHandler(1) | offered} {
+		a, b := &refuser{offer: packet.DropNoFlow}, &refuser{offer: packet.DropNoFlow}
+		d, _ := NewDispatcher(table, a, b)
+		bt := newTestBatches(t).batch(t, frame)
+		bt.D[0].Flags |= packet.FlagHanded
+		bt.D[0].Flow = uint32(by) << targetShift
+		d.Handle(1, bt)
+		has, other := a, b
+		if by&offered != 0 { // the first has declined it on the other loop, and the second has handed it over
+			has, other = b, a
+		}
+		if has.refused != 1 || other.refused != 0 || !has.flags.Has(packet.FlagHanded) {
+			t.Errorf("by %s: refused %d, and %d by the other; flags %x", by, has.refused, other.refused, has.flags)
+		}
+	}
+}
+
+// What a Refuse hands over is marked as its handler's.
+func TestARefusedPacketMayBeHandedOver(t *testing.T) {
+	a := &refuser{offer: packet.DropNoFlow, recorder: recorder{verdict: packet.Handover}}
+	d, _ := NewDispatcher(tableOf(t, to("198.18.0.10", 0, 0, 0, ToHandler(0))), a, &recorder{})
+	bt := newTestBatches(t).batch(t, udp4(t, "198.18.1.1:1", "198.18.0.10:80"))
+	d.Handle(1, bt)
+	if bt.D[0].Verdict != packet.Handover || Target(bt.D[0].Flow>>targetShift) != ToHandler(0) {
+		t.Errorf("%+v", bt.D[0])
+	}
+}
+
+// Pieces of a packet are refused together, and the other fragments of a datagram follow a first one that is.
+func TestPiecesAndFragmentsThatAreRefusedStayTogether(t *testing.T) {
+	a, b := &refuser{offer: packet.DropNoFlow, recorder: recorder{verdict: packet.Forward}}, &recorder{verdict: packet.DropNoService}
+	d, _ := NewDispatcher(tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1))), a, b)
+	whole := udp4(t, "198.18.1.1:1", "198.18.0.10:80")
+	bt := newTestBatches(t).batch(t, whole, []byte("the second piece of the same packet"), whole)
+	bt.D[0].Flags |= packet.FlagMore
+	d.Handle(1, bt)
+	if len(a.frames) != 3 || string(a.frames[1]) != "the second piece of the same packet" || bt.D[1].Verdict != packet.Forward {
+		t.Errorf("refused %q", a.frames)
+	}
+	first, last := header4("198.18.1.1", "198.18.0.10", layers.IPProtocolUDP), header4("198.18.1.1", "198.18.0.10", layers.IPProtocolUDP)
+	first.Id, first.Flags, last.Id, last.FragOffset = 7, layers.IPv4MoreFragments, 7, 1
+	d.Handle(2, newTestBatches(t).batch(t, frameOf(t, layers.EthernetTypeIPv4, first, gopacket.Payload(whole[34:42]))))
+	before := a.offered
+	d.Handle(3, newTestBatches(t).batch(t, frameOf(t, layers.EthernetTypeIPv4, last, gopacket.Payload("rest"))))
+	if a.offered != before+1 {
+		t.Error("the last fragment did not follow the first back to the first handler")
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// gro joins the TCP segments of a flow that came in one burst to one large packet (generic receive offload), so that the
-// handler, the queue and the device's system call each cost once for all of them. The device that sends the packet cuts it
+// gro joins the TCP segments, or the UDP datagrams, of a flow that came in one burst to one large packet (generic receive
+// offload), so that the handler, the queue and the device's system call each cost once for all of them. The device that sends the packet cuts it
 // again where a wire needs that (packet.FlagOffload), into the segments that came.
 //
 //	received    | Ethernet IP TCP  a | | Ethernet IP TCP  b | | Ethernet IP TCP  c |
@@ -21,7 +21,11 @@ import (
 // What is joined follows the rules of Linux (tcp_gro_receive, inet_gro_receive), and so does what ends a packet: segments
 // are in order, and headers equal but for sequence number, checksum, PSH and the identification. A segment that
 // cannot be joined closes the packet of its slot, so that none of a flow overtakes another (RFC 5681 4.2).
+//
+// Datagrams are joined by the rules of udp_gro_receive_segment: all of one length, but the last, which may be shorter, and each
+// with a checksum.
 type gro struct {
+	udp   bool   // join datagrams too
 	used  uint32 // slots with an open packet, as bits
 	slots [groSlots]groSlot
 	burst []packet.Desc // scratch: the burst, while it is put into its new order
@@ -42,11 +46,15 @@ type groSlot struct {
 	segment     int    // payload of the first segment, bytes; only the last one may have less
 	size        int    // of the network-layer packet, bytes
 	segments    int
-	push        bool // the last segment has PSH
+	ended       bool // no segment may follow: the last one has PSH or is shorter than the first
 }
 
 // mostMerged is the longest network-layer packet that IPv4 can express, bytes.
 const mostMerged = 1<<16 - 1
+
+// mostDatagrams is how many datagrams a packet has at most. It is UDP_MAX_SEGMENTS of kernels before 6.9, which reject a packet
+// of more.
+const mostDatagrams = 64
 
 // groNever are the findings that keep a packet from being joined: it is not a whole one in one frame, or has more headers
 // than those that are compared.
@@ -68,9 +76,10 @@ func (g *gro) merge(b *packet.Batch) (fewer uint64) {
 	for i := 0; i < len(b.D); i++ {
 		d := &b.D[i]
 		switch has := d.Flags; {
-		case d.Proto == wire.ProtoTCP && has&groNever == 0 && (has&groIPv4 == groIPv4 || has&groIPv6 == groIPv6):
+		case d.Proto != wire.ProtoTCP && (!g.udp || d.Proto != wire.ProtoUDP):
+		case has&groNever == 0 && (has&groIPv4 == groIPv4 || has&groIPv6 == groIPv6):
 			fewer += g.add(b, i)
-		case d.Proto == wire.ProtoTCP:
+		default:
 			g.closeAll(b) // a fragment, or what is malformed, may belong to any flow
 		}
 		for b.D[i].Flags.Has(packet.FlagMore) && i+1 < len(b.D) { // the rest of a packet that came in several frames
@@ -96,28 +105,46 @@ func (g *gro) begin(n int) {
 func (g *gro) add(b *packet.Batch, i int) (joined uint64) {
 	d := &b.D[i]
 	p := b.Bytes(i)
-	tcp := wire.TCP(p[d.L4:])
-	n := int(binary.BigEndian.Uint32(tcp) * 0x9e3779b1 >> 27) // the ports, multiplied by 2^32 / golden ratio
+	n := int(binary.BigEndian.Uint32(p[d.L4:]) * 0x9e3779b1 >> 27) // the ports, multiplied by 2^32 / golden ratio
 	s := &g.slots[n]
 	size := networkLen(d, p)
 	payload := size - (int(d.Payload) - int(d.L3))
-	// Nothing but data: a control bit has its place in the order of segments, and CWR is for the first of several (RFC 3168 6.1.2).
-	plain := payload > 0 && int(d.L3)+size == len(p) && tcp.Flags()&^(wire.FlagPSH|wire.FlagECE) == wire.FlagACK
+	data := payload > 0 && int(d.L3)+size == len(p) && onlyData(d, p, payload)
 	if g.used&(1<<n) != 0 {
-		if plain && g.follows(b, s, d, p, payload) {
+		if data && g.follows(b, s, d, p, payload) {
 			g.join(b, s, i, payload)
-			if payload < s.segment || s.push {
+			if s.ended {
 				g.close(b, n)
 			}
 			return 1
 		}
 		g.close(b, n)
 	}
-	if plain && !tcp.Flags().Has(wire.FlagPSH) && b.Arena.Headroom(d) >= packet.OffloadLen {
-		*s = groSlot{first: i, last: i, seq: tcp.Seq() + uint32(payload), segment: payload, size: size, segments: 1}
+	if data && !pushes(d, p) && b.Arena.Headroom(d) >= packet.OffloadLen {
+		*s = groSlot{first: i, last: i, segment: payload, size: size, segments: 1}
+		if d.Proto == wire.ProtoTCP {
+			s.seq = wire.TCP(p[d.L4:]).Seq() + uint32(payload)
+		}
 		g.used |= 1 << n
 	}
 	return 0
+}
+
+// onlyData reports whether nothing but payload is lost when the headers of p give way to those of a packet before it.
+//
+// A control bit of TCP has its place in the order of segments, and CWR is for the first of several (RFC 3168 6.1.2). A datagram
+// must end where its packet does (RFC 768). It has a checksum, or the engine had not found that right: the device that cuts the
+// packet gives each one.
+func onlyData(d *packet.Desc, p []byte, payload int) bool {
+	if d.Proto == wire.ProtoUDP {
+		return int(wire.UDP(p[d.L4:]).Len()) == wire.UDPLen+payload
+	}
+	return wire.TCP(p[d.L4:]).Flags()&^(wire.FlagPSH|wire.FlagECE) == wire.FlagACK
+}
+
+// pushes reports whether p is a segment that no other may follow in its packet.
+func pushes(d *packet.Desc, p []byte) bool {
+	return d.Proto == wire.ProtoTCP && wire.TCP(p[d.L4:]).Flags().Has(wire.FlagPSH)
 }
 
 // networkLen returns the length of the network-layer packet, as its header says.
@@ -128,7 +155,8 @@ func networkLen(d *packet.Desc, p []byte) int {
 	return wire.IPv6Len + int(wire.IPv6(p[d.L3:]).PayloadLen())
 }
 
-// follows reports whether segment d, whose bytes are p, continues the packet of a slot.
+// follows reports whether segment d, whose bytes are p, continues the packet of a slot. One of the other protocol has its payload
+// elsewhere.
 func (g *gro) follows(b *packet.Batch, s *groSlot, d *packet.Desc, p []byte, payload int) bool {
 	first := &b.D[s.first]
 	if payload > s.segment || s.size+payload > mostMerged ||
@@ -146,6 +174,9 @@ func (g *gro) follows(b *packet.Batch, s *groSlot, d *packet.Desc, p []byte, pay
 		}
 	} else if !sameIPv6(head[d.L3:], p[d.L3:]) {
 		return false
+	}
+	if d.Proto == wire.ProtoUDP {
+		return s.segments < mostDatagrams && binary.NativeEndian.Uint32(head[d.L4:]) == binary.NativeEndian.Uint32(p[d.L4:])
 	}
 	return wire.TCP(p[d.L4:]).Seq() == s.seq && sameTCP(head[d.L4:], p[d.L4:])
 }
@@ -180,7 +211,12 @@ func sameTCP(a, b wire.TCP) bool {
 // it has no findings of its own.
 func (g *gro) join(b *packet.Batch, s *groSlot, i, payload int) {
 	d := &b.D[i]
-	s.push = wire.TCP(b.Bytes(i)[d.L4:]).Flags().Has(wire.FlagPSH)
+	if pushes(d, b.Bytes(i)) {
+		tcp := wire.TCP(b.Bytes(s.first)[b.D[s.first].L4:])
+		tcp.SetFlags(tcp.Flags() | wire.FlagPSH)
+		s.ended = true
+	}
+	s.ended = s.ended || payload < s.segment
 	*d = packet.Desc{Off: d.Off + uint32(d.Payload), Len: uint16(payload), Port: d.Port, Stamp: d.Stamp}
 	b.D[s.last].Flags |= packet.FlagMore
 	if s.last == s.first {
@@ -210,7 +246,6 @@ func (g *gro) close(b *packet.Batch, n int) {
 	}
 	d := &b.D[s.first]
 	p := b.Arena.Bytes(d)
-	tcp := wire.TCP(p[d.L4:])
 	kind, pseudo := uint8(packet.GSOTCPv4), uint32(0)
 	if ip := wire.IPv4(p[d.L3:d.L4]); d.Flags.Has(packet.FlagIPv4) {
 		ip.SetTotalLen(uint16(s.size))
@@ -221,15 +256,17 @@ func (g *gro) close(b *packet.Batch, n int) {
 		ip.SetPayloadLen(uint16(s.size - wire.IPv6Len))
 		kind, pseudo = packet.GSOTCPv6, ip.Pseudo()
 	}
-	if s.push {
-		tcp.SetFlags(tcp.Flags() | wire.FlagPSH)
+	checksumAt := 16 // of a TCP header
+	if udp := wire.UDP(p[d.L4:]); d.Proto == wire.ProtoUDP {
+		kind, checksumAt = packet.GSOUDP, 6
+		udp.SetLen(uint16(s.size - (int(d.L4) - int(d.L3))))
 	}
-	tcp.SetChecksum(^wire.Fold(pseudo)) // the rest is the device's; see packet.Offload
+	binary.BigEndian.PutUint16(p[int(d.L4)+checksumAt:], ^wire.Fold(pseudo)) // the rest is the device's; see packet.Offload
 	d.Flags |= packet.FlagOffload
 	at := uint16(b.Arena.Headroom(d))
 	b.Arena.SetOffload(d, &packet.Offload{
 		Flags: packet.OffloadNeedsChecksum, GSO: kind, HeadersEnd: at + uint16(d.Payload), SegmentSize: uint16(s.segment),
-		ChecksumFrom: at + uint16(d.L4), ChecksumAt: 16, // of a TCP header
+		ChecksumFrom: at + uint16(d.L4), ChecksumAt: uint16(checksumAt),
 	})
 }
 

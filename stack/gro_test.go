@@ -19,6 +19,7 @@ import (
 // groSegment describes a segment of a test. Its zero value, but for what newGROFlow sets, is data of an open connection.
 type groSegment struct {
 	six        bool
+	udp        bool // a datagram: nothing of TCP
 	src        wire.MAC
 	client     byte // last byte of the source address
 	port       uint16
@@ -34,6 +35,8 @@ type groSegment struct {
 	size       int    // payload
 	trailer    int    // bytes behind the packet, as Ethernet pads
 	badIP, bad bool   // checksums
+	noSum      bool   // a datagram without a checksum
+	beyond     int    // bytes of a datagram's packet that its own length does not count
 	vlan       bool
 }
 
@@ -53,34 +56,46 @@ func (s *groSegment) bytes() []byte {
 	if s.stamp != 0 {
 		options = wire.AppendTimestamps([]byte{wire.OptionNOP, wire.OptionNOP}, s.stamp, 1)
 	}
-	l3, n := len(p), wire.TCPLen+len(options)+s.size
+	l3, n, proto := len(p), wire.TCPLen+len(options)+s.size, uint8(wire.ProtoTCP)
+	if s.udp {
+		n, proto = wire.UDPLen+s.size, wire.ProtoUDP
+	}
 	if s.six {
 		wire.Ethernet(p).SetEtherType(wire.EtherTypeIPv6)
 		p = wire.AppendIPv6(p, &wire.IPv6Header{
-			Src: [16]byte{0x20, 1, 0xd, 0xb8, 15: s.client}, Dst: [16]byte{0x20, 1, 0xd, 0xb8, 15: 200}, NextHeader: wire.ProtoTCP,
+			Src: [16]byte{0x20, 1, 0xd, 0xb8, 15: s.client}, Dst: [16]byte{0x20, 1, 0xd, 0xb8, 15: 200}, NextHeader: proto,
 			HopLimit: s.ttl, TrafficClass: s.tos, FlowLabel: s.label, PayloadLen: n,
 		})
 	} else {
 		p = wire.AppendIPv4(p, &wire.IPv4Header{
-			Src: [4]byte{198, 18, 0, s.client}, Dst: [4]byte{198, 18, 1, 1}, Proto: wire.ProtoTCP,
+			Src: [4]byte{198, 18, 0, s.client}, Dst: [4]byte{198, 18, 1, 1}, Proto: proto,
 			TTL: s.ttl, TOS: s.tos, DontFragment: s.df, ID: s.id, PayloadLen: n,
 		})
 	}
-	l4 := len(p)
-	p = wire.AppendTCP(p, &wire.TCPHeader{SrcPort: s.port, DstPort: 80, Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: s.window, Options: options})
-	tcp := wire.TCP(p[l4:])
-	tcp.SetAE(s.ae)
+	l4, pseudo := len(p), wire.IPv4(p[l3:]).Pseudo
+	if s.six {
+		pseudo = wire.IPv6(p[l3:]).Pseudo
+	}
+	if s.udp {
+		p = wire.AppendUDP(p, s.port, 80, s.size)
+	} else {
+		p = wire.AppendTCP(p, &wire.TCPHeader{SrcPort: s.port, DstPort: 80, Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: s.window, Options: options})
+		wire.TCP(p[l4:]).SetAE(s.ae)
+	}
 	for i := range s.size {
 		p = append(p, byte(int(s.seq)+i)^byte(i>>8))
 	}
-	tcp = p[l4:]
-	if s.six {
-		tcp.FillChecksum(wire.IPv6(p[l3:]).Pseudo())
+	at := 16 // of the checksum
+	if udp := wire.UDP(p[l4:]); s.udp {
+		at = 6
+		if udp.SetLen(udp.Len() - uint16(s.beyond)); !s.noSum {
+			udp.FillChecksum(pseudo() - uint32(s.beyond))
+		}
 	} else {
-		tcp.FillChecksum(wire.IPv4(p[l3:]).Pseudo())
+		wire.TCP(p[l4:]).FillChecksum(pseudo())
 	}
 	if s.bad {
-		tcp.SetChecksum(tcp.Checksum() ^ 0x100)
+		p[l4+at] ^= 1
 	}
 	if s.badIP && !s.six {
 		wire.IPv4(p[l3:]).SetChecksum(wire.IPv4(p[l3:]).Checksum() ^ 0x100)
@@ -128,6 +143,7 @@ func (g *groBench) receive(packets [][]byte, headroom int) *packet.Batch {
 func (g *groBench) merge(packets [][]byte) (out [][][]byte) {
 	g.t.Helper()
 	b := g.receive(packets, 256)
+	g.gro.udp = true
 	fewer := g.gro.merge(b)
 	if got := packet.Packets(b.D); got+fewer != uint64(len(packets)) || len(b.D) != len(packets) {
 		g.t.Fatalf("%d packets became %d of %d frames, and %d fewer", len(packets), got, len(b.D), fewer)
@@ -156,37 +172,51 @@ func (g *groBench) cut(a *packet.Arena, d []packet.Desc) (out [][]byte) {
 	o, start := a.Offload(&d[0]), a.Headroom(&d[0])
 	headers, l4 := int(o.HeadersEnd)-start, int(o.ChecksumFrom)-start
 	want := packet.Offload{Flags: 1, GSO: 1, HeadersEnd: o.HeadersEnd, SegmentSize: o.SegmentSize, ChecksumFrom: o.ChecksumFrom, ChecksumAt: 16}
-	if p[12] == 0x86 {
-		want.GSO = 4
+	six, udp, at := p[12] == 0x86, p[23] == wire.ProtoUDP, 16
+	if six {
+		want.GSO, udp = 4, p[20] == wire.ProtoUDP
+	}
+	if udp {
+		want.GSO, want.ChecksumAt, at = 5, 6, 6
+		if int(wire.UDP(p[l4:]).Len()) != len(p)-l4 {
+			g.t.Fatalf("a datagram of %d bytes in %d", wire.UDP(p[l4:]).Len(), len(p)-l4)
+		}
 	}
 	if o != want || headers != int(d[0].Payload) || l4 != int(d[0].L4) {
 		g.t.Fatalf("offload %+v, headers of %d bytes", o, headers)
 	}
-	if l, tcp := len(p)-l4, wire.TCP(p[l4:]); want.GSO == 4 {
-		if ip := wire.IPv6(p[14:]); !ip.Valid() || int(ip.PayloadLen()) != l || tcp.Checksum() != ^wire.Fold(ip.Pseudo()) {
-			g.t.Fatalf("IPv6 header % x for %d bytes, checksum %#x", p[14:54], l, tcp.Checksum())
+	if l, sum := len(p)-l4, binary.BigEndian.Uint16(p[l4+at:]); six {
+		if ip := wire.IPv6(p[14:]); !ip.Valid() || int(ip.PayloadLen()) != l || sum != ^wire.Fold(ip.Pseudo()) {
+			g.t.Fatalf("IPv6 header % x for %d bytes, checksum %#x", p[14:54], l, sum)
 		}
-	} else if ip := wire.IPv4(p[14:]); !ip.Valid() || !ip.ChecksumOK() || int(ip.TotalLen()) != l+20 || tcp.Checksum() != ^wire.Fold(ip.Pseudo()) {
-		g.t.Fatalf("IPv4 header % x for %d bytes, checksum %#x", p[14:34], l, tcp.Checksum())
+	} else if ip := wire.IPv4(p[14:]); !ip.Valid() || !ip.ChecksumOK() || int(ip.TotalLen()) != l+20 || sum != ^wire.Fold(ip.Pseudo()) {
+		g.t.Fatalf("IPv4 header % x for %d bytes, checksum %#x", p[14:34], l, sum)
 	}
 	for at := headers; at < len(p); at += int(o.SegmentSize) {
 		part := p[at:min(at+int(o.SegmentSize), len(p))]
 		s := append(bytes.Clone(p[:headers]), part...)
-		tcp := wire.TCP(s[l4:])
-		tcp.SetSeq(tcp.Seq() + uint32(at-headers))
-		if at+len(part) < len(p) {
-			tcp.SetFlags(tcp.Flags() &^ (wire.FlagFIN | wire.FlagPSH))
-		}
-		if want.GSO == 4 {
+		var pseudo uint32
+		if six {
 			ip := wire.IPv6(s[14:])
 			ip.SetPayloadLen(uint16(len(s) - 54))
-			tcp.FillChecksum(ip.Pseudo())
+			pseudo = ip.Pseudo()
 		} else {
 			ip := wire.IPv4(s[14:])
 			ip.SetTotalLen(uint16(len(s) - 14))
 			ip.SetID(ip.ID() + uint16(len(out)))
 			ip.FillChecksum()
-			tcp.FillChecksum(ip.Pseudo())
+			pseudo = ip.Pseudo()
+		}
+		if udp {
+			wire.UDP(s[l4:]).SetLen(uint16(len(s) - l4))
+			wire.UDP(s[l4:]).FillChecksum(pseudo)
+		} else {
+			tcp := wire.TCP(s[l4:])
+			tcp.SetSeq(tcp.Seq() + uint32(at-headers))
+			if at+len(part) < len(p) {
+				tcp.SetFlags(tcp.Flags() &^ (wire.FlagFIN | wire.FlagPSH))
+			}
+			tcp.FillChecksum(pseudo)
 		}
 		out = append(out, s)
 	}
@@ -215,62 +245,144 @@ func wireForm(list []groSegment) (out [][]byte) {
 
 // TestGROFollowsLinux joins what tcp_gro_receive joins, and nothing else: each case changes the third of five segments.
 func TestGROFollowsLinux(t *testing.T) {
+	mergesWithOneChanged(t, newGROFlow, []groChange{
+		{"nothing", func(*groSegment) {}, "[5]"},
+		{"push", func(s *groSegment) { s.flags |= wire.FlagPSH }, "[3 2]"},
+		{"sequence", func(s *groSegment) { s.seq++ }, "[2 1 2]"},
+		{"acknowledgment", func(s *groSegment) { s.ack++ }, "[2 1 2]"},
+		{"window", func(s *groSegment) { s.window++ }, "[2 1 2]"},
+		{"timestamp", func(s *groSegment) { s.stamp++ }, "[2 1 2]"},
+		{"no options", func(s *groSegment) { s.stamp = 0 }, "[2 1 2]"},
+		{"FIN", func(s *groSegment) { s.flags |= wire.FlagFIN }, "[2 1 2]"},
+		{"URG", func(s *groSegment) { s.flags |= wire.FlagURG }, "[2 1 2]"},
+		{"RST", func(s *groSegment) { s.flags |= wire.FlagRST }, "[2 1 2]"},
+		{"SYN", func(s *groSegment) { s.flags |= wire.FlagSYN }, "[2 1 2]"},
+		{"CWR", func(s *groSegment) { s.flags |= wire.FlagCWR }, "[2 1 2]"},
+		{"ECE", func(s *groSegment) { s.flags |= wire.FlagECE }, "[2 1 2]"},
+		{"AE", func(s *groSegment) { s.ae = true }, "[2 1 2]"},
+		{"CE", func(s *groSegment) { s.tos |= 3 }, "[2 1 2]"},
+		{"TTL", func(s *groSegment) { s.ttl-- }, "[2 1 2]"},
+		{"source MAC", func(s *groSegment) { s.src[5]++ }, "[2 1 2]"},
+		{"padding", func(s *groSegment) { s.trailer = 2 }, "[2 1 2]"},
+		{"wrong checksum", func(s *groSegment) { s.bad = true }, "[2 1 2]"},
+		{"no data", func(s *groSegment) { s.size = 0 }, "[2 1 2]"},
+		{"longer", func(s *groSegment) { s.size++ }, "[2 1 2]"},
+		{"shorter", func(s *groSegment) { s.size-- }, "[3 2]"},
+		{"another client", func(s *groSegment) { s.client++ }, "[2 1 2]"},
+		{"IPv4: checksum", func(s *groSegment) { s.badIP = true }, "[2 1 2]"},
+		{"IPv4: may be fragmented", func(s *groSegment) { s.df = false }, "[2 1 2]"},
+		{"IPv4: identification", func(s *groSegment) { s.id += 5 }, "[2 1 2]"},
+		{"IPv4: tag", func(s *groSegment) { s.vlan = true }, "[2 1 2]"},
+		{"IPv6: flow label", func(s *groSegment) { s.label++ }, "[2 1 2]"},
+	})
+}
+
+// groChange is a change of one packet of a flow.
+type groChange struct {
+	name   string // begins with IPv4 or IPv6 where it is of one family
+	change func(s *groSegment)
+	want   string // segments or datagrams of each packet
+}
+
+// mergesWithOneChanged changes the third of five packets of a flow, in each family.
+func mergesWithOneChanged(t *testing.T, flow func(port uint16, six bool) groSegment, changes []groChange) {
 	for _, six := range []bool{false, true} {
-		for _, c := range []struct {
-			name   string
-			change func(s *groSegment)
-			want   string // segments of each packet
-		}{
-			{"nothing", func(*groSegment) {}, "[5]"},
-			{"push", func(s *groSegment) { s.flags |= wire.FlagPSH }, "[3 2]"},
-			{"sequence", func(s *groSegment) { s.seq++ }, "[2 1 2]"},
-			{"acknowledgment", func(s *groSegment) { s.ack++ }, "[2 1 2]"},
-			{"window", func(s *groSegment) { s.window++ }, "[2 1 2]"},
-			{"timestamp", func(s *groSegment) { s.stamp++ }, "[2 1 2]"},
-			{"no options", func(s *groSegment) { s.stamp = 0 }, "[2 1 2]"},
-			{"FIN", func(s *groSegment) { s.flags |= wire.FlagFIN }, "[2 1 2]"},
-			{"URG", func(s *groSegment) { s.flags |= wire.FlagURG }, "[2 1 2]"},
-			{"RST", func(s *groSegment) { s.flags |= wire.FlagRST }, "[2 1 2]"},
-			{"SYN", func(s *groSegment) { s.flags |= wire.FlagSYN }, "[2 1 2]"},
-			{"CWR", func(s *groSegment) { s.flags |= wire.FlagCWR }, "[2 1 2]"},
-			{"ECE", func(s *groSegment) { s.flags |= wire.FlagECE }, "[2 1 2]"},
-			{"AE", func(s *groSegment) { s.ae = true }, "[2 1 2]"},
-			{"CE", func(s *groSegment) { s.tos |= 3 }, "[2 1 2]"},
-			{"TTL", func(s *groSegment) { s.ttl-- }, "[2 1 2]"},
-			{"source MAC", func(s *groSegment) { s.src[5]++ }, "[2 1 2]"},
-			{"padding", func(s *groSegment) { s.trailer = 2 }, "[2 1 2]"},
-			{"wrong checksum", func(s *groSegment) { s.bad = true }, "[2 1 2]"},
-			{"no data", func(s *groSegment) { s.size = 0 }, "[2 1 2]"},
-			{"longer", func(s *groSegment) { s.size++ }, "[2 1 2]"},
-			{"shorter", func(s *groSegment) { s.size-- }, "[3 2]"},
-			{"another client", func(s *groSegment) { s.client++ }, "[2 1 2]"},
-			{"IPv4: checksum", func(s *groSegment) { s.badIP = true }, "[2 1 2]"},
-			{"IPv4: may be fragmented", func(s *groSegment) { s.df = false }, "[2 1 2]"},
-			{"IPv4: identification", func(s *groSegment) { s.id += 5 }, "[2 1 2]"},
-			{"IPv4: tag", func(s *groSegment) { s.vlan = true }, "[2 1 2]"},
-			{"IPv6: flow label", func(s *groSegment) { s.label++ }, "[2 1 2]"},
-		} {
+		for _, c := range changes {
 			if six && strings.HasPrefix(c.name, "IPv4") || !six && strings.HasPrefix(c.name, "IPv6") {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s,IPv6=%v", c.name, six), func(t *testing.T) {
-				list := train(newGROFlow(4000, six), 5)
+				list := train(flow(4000, six), 5)
 				c.change(&list[2])
-				in := wireForm(list)
-				got, flat := []int{}, [][]byte(nil)
-				for _, p := range newGROBench(t).merge(in) {
-					got, flat = append(got, len(p)), append(flat, p...)
-				}
-				if fmt.Sprint(got) != c.want {
-					t.Errorf("packets of %v segments, want %s", got, c.want)
-				}
-				for i := range in {
-					if !bytes.Equal(in[i], flat[i]) {
-						t.Errorf("segment %d came as\n% x and left as\n% x", i, in[i][:70], flat[i][:70])
-					}
-				}
+				mergesTo(t, list, c.want)
 			})
 		}
+	}
+}
+
+// mergesTo expects packets of so many segments, and that they leave as they came.
+func mergesTo(t *testing.T, list []groSegment, want string) {
+	t.Helper()
+	in := wireForm(list)
+	got, flat := []int{}, [][]byte(nil)
+	for _, p := range newGROBench(t).merge(in) {
+		got, flat = append(got, len(p)), append(flat, p...)
+	}
+	if fmt.Sprint(got) != want {
+		t.Errorf("packets of %v segments, want %s", got, want)
+	}
+	for i := range in {
+		if !bytes.Equal(in[i], flat[i]) {
+			t.Errorf("segment %d came as\n% x and left as\n% x", i, in[i], flat[i])
+		}
+	}
+}
+
+func newGRODatagram(port uint16, six bool) groSegment {
+	s := newGROFlow(port, six)
+	s.udp, s.size = true, 900
+	return s
+}
+
+// TestGROJoinsDatagramsAsLinux joins what udp_gro_receive_segment joins, and nothing else: each case changes the third of five
+// datagrams.
+func TestGROJoinsDatagramsAsLinux(t *testing.T) {
+	mergesWithOneChanged(t, newGRODatagram, []groChange{
+		{"nothing", func(*groSegment) {}, "[5]"},
+		{"shorter", func(s *groSegment) { s.size-- }, "[3 2]"},
+		{"longer", func(s *groSegment) { s.size++ }, "[2 2 1]"},
+		{"empty", func(s *groSegment) { s.size = 0 }, "[2 1 2]"},
+		{"no checksum", func(s *groSegment) { s.noSum = true }, "[2 1 2]"},
+		{"wrong checksum", func(s *groSegment) { s.bad = true }, "[2 1 2]"},
+		{"its length is less", func(s *groSegment) { s.beyond = 2 }, "[2 1 2]"},
+		{"padding", func(s *groSegment) { s.trailer = 2 }, "[2 1 2]"},
+		{"TTL", func(s *groSegment) { s.ttl-- }, "[2 1 2]"},
+		{"CE", func(s *groSegment) { s.tos |= 3 }, "[2 1 2]"},
+		{"source MAC", func(s *groSegment) { s.src[5]++ }, "[2 1 2]"},
+		{"another client", func(s *groSegment) { s.client++ }, "[2 1 2]"},
+		{"a segment of TCP", func(s *groSegment) { s.udp, s.size = false, 900 }, "[2 1 2]"},
+		{"IPv4: checksum", func(s *groSegment) { s.badIP = true }, "[2 1 2]"},
+		{"IPv4: identification", func(s *groSegment) { s.id += 5 }, "[2 1 2]"},
+		{"IPv4: tag", func(s *groSegment) { s.vlan = true }, "[2 1 2]"},
+		{"IPv6: flow label", func(s *groSegment) { s.label++ }, "[2 1 2]"},
+	})
+}
+
+// Kernels before 6.9 reject a packet of more than 64 datagrams.
+func TestGROEndsPacketsAtWhatLinuxTakes(t *testing.T) {
+	s := newGRODatagram(4000, false)
+	s.size = 20
+	mergesTo(t, train(s, 150), "[64 64 22]")
+	s.size = 1472
+	mergesTo(t, train(s, 50), "[44 6]")
+}
+
+// Datagrams are joined only where the handler treats all of a flow alike.
+func TestGROJoinsDatagramsOnlyWhenAsked(t *testing.T) {
+	g := newGROBench(t)
+	if n := g.gro.merge(g.receive(wireForm(train(newGRODatagram(1, false), 3)), 256)); n != 0 {
+		t.Errorf("%d datagrams joined", n)
+	}
+}
+
+// Two flows whose ports select the same slot, and a fragment, close the packets of datagrams too.
+func TestGROKeepsDatagramsApart(t *testing.T) {
+	slot := func(port uint16) uint32 { return (uint32(port)<<16 | 80) * 0x9e3779b1 >> 27 }
+	a, b := newGRODatagram(4000, false), newGRODatagram(4001, false)
+	for slot(b.port) != slot(a.port) {
+		b.port++
+	}
+	b.id = a.id + 1
+	if got := newGROBench(t).merge([][]byte{a.bytes(), b.bytes()}); len(got) != 2 {
+		t.Errorf("two flows became %d packets", len(got))
+	}
+	list := wireForm(train(a, 3))
+	fragment := bytes.Clone(list[1])
+	binary.BigEndian.PutUint16(fragment[20:], 0x2000)
+	wire.IPv4(fragment[14:]).FillChecksum()
+	list[1] = fragment
+	if got := newGROBench(t).merge(list); len(got) != 3 {
+		t.Errorf("a fragment between two datagrams: %d packets", len(got))
 	}
 }
 
@@ -343,7 +455,7 @@ func TestGROKeepsEveryFlow(t *testing.T) {
 		var flows []groSegment
 		for range 1 + r.IntN(6) {
 			f := newGROFlow(uint16(r.IntN(1<<16)), r.IntN(3) == 0)
-			f.client, f.size = byte(r.IntN(3)), 1+r.IntN(60)
+			f.client, f.size, f.udp = byte(r.IntN(3)), 1+r.IntN(60), r.IntN(3) == 0
 			flows = append(flows, f)
 		}
 		var in [][]byte
@@ -352,7 +464,7 @@ func TestGROKeepsEveryFlow(t *testing.T) {
 			s := *f
 			f.id++
 			mutate(r, &s)
-			if r.IntN(9) > 0 {
+			if r.IntN(9) > 0 { // of a datagram, what its payload begins with
 				f.seq += uint32(s.size)
 			}
 			if r.IntN(10) == 0 {
@@ -370,7 +482,7 @@ func TestGROKeepsEveryFlow(t *testing.T) {
 		for k := range want {
 			for i := range want[k] {
 				if i >= len(got[k]) || !bytes.Equal(want[k][i], got[k][i]) {
-					t.Fatalf("packet %d of flow %x differs", i, k)
+					t.Fatalf("packet %d of flow %x differs\n% x\n% x", i, k, want[k][i], got[k][i])
 				}
 			}
 			if len(got[k]) != len(want[k]) {
@@ -402,10 +514,14 @@ func mutate(r *rand.Rand, s *groSegment) {
 		s.window = 0
 	case 7:
 		s.badIP = true
+	case 8:
+		s.noSum = true
+	case 9:
+		s.size++
 	}
 }
 
-// other returns a packet of the same hosts that is not a segment that could be joined: a fragment, a datagram, or ARP.
+// other returns a packet of the same hosts that could not be joined: a fragment, one of the other protocol, or ARP.
 func other(r *rand.Rand, s *groSegment) []byte {
 	p := s.bytes()
 	switch ip := wire.IPv4(p[14:]); r.IntN(3) {
@@ -416,7 +532,7 @@ func other(r *rand.Rand, s *groSegment) []byte {
 		}
 	case 1:
 		if !s.six {
-			ip.SetProto(wire.ProtoUDP)
+			ip.SetProto(ip.Proto() ^ wire.ProtoTCP ^ wire.ProtoUDP)
 			ip.FillChecksum()
 		}
 	case 2:
@@ -443,9 +559,20 @@ func byFlow(packets [][]byte) map[string][][]byte {
 
 // A loop joins only where every device can cut, and its counters hold with what it joined.
 func TestLoopCountsMergedSegments(t *testing.T) {
-	for _, can := range []bool{false, true} {
+	for _, c := range []struct {
+		can  bool
+		join GRO
+		kind groSegment
+		want uint64 // packets
+	}{
+		{false, GROAll, newGROFlow(1, false), 10},
+		{true, GROTCP, newGROFlow(1, false), 1},
+		{true, GROTCP, newGRODatagram(1, false), 10},
+		{true, GROAll, newGROFlow(1, false), 1},
+		{true, GROAll, newGRODatagram(1, false), 1},
+	} {
 		w := newWorld(t)
-		if can {
+		if c.can {
 			w.port[0].caps, w.port[1].caps = pmd.CapOffload, pmd.CapOffload
 		} else {
 			w.port[0].caps = pmd.CapOffload
@@ -456,25 +583,22 @@ func TestLoopCountsMergedSegments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := g.receive(wireForm(train(newGROFlow(1, false), 10)), 256)
+		b := g.receive(wireForm(train(c.kind, 10)), 256)
 		burst := make([]packet.Desc, len(b.D))
 		for i, d := range b.D {
 			burst[i] = packet.Desc{Off: d.Off, Len: d.Len}
 		}
 		w.port[0].in = [][]packet.Desc{burst}
-		if w.loop.SetGRO(true) != can {
-			t.Fatalf("SetGRO(true) is %v", !can)
+		if got := w.loop.SetGRO(c.join); got != c.join && c.can || got != GRONone && !c.can {
+			t.Fatalf("SetGRO(%v) is %v", c.join, got)
 		}
 		w.loop.Poll(clock.Time(1))
-		s, packets := w.settled(t), uint64(1)
-		if !can {
-			packets = 10
+		s := w.settled(t)
+		if s.Received != 10 || s.Merged != 10-c.want || s.Forwarded != c.want || len(w.port[1].sent) != 10 {
+			t.Errorf("can cut %v, joins %v, datagrams %v: %d descriptors left, stats %+v", c.can, c.join, c.kind.udp, len(w.port[1].sent), s)
 		}
-		if s.Received != 10 || s.Merged != 10-packets || s.Forwarded != packets || len(w.port[1].sent) != 10 {
-			t.Errorf("can cut %v: %d descriptors left, stats %+v", can, len(w.port[1].sent), s)
-		}
-		if w.loop.SetGRO(false) {
-			t.Error("SetGRO(false) is true")
+		if got := w.loop.SetGRO(GRONone); got != GRONone {
+			t.Errorf("SetGRO(GRONone) is %v", got)
 		}
 		if err := w.loop.Close(); err != nil {
 			t.Error(err)

@@ -82,7 +82,7 @@ type Loop struct {
 	inside  int             // batches inside the engine
 	first   int             // device that receives first
 	gro     gro
-	groOn   atomic.Bool // SetGRO
+	joins   atomic.Uint32 // GRO: what gro joins
 
 	// onePacket says that the last burst was one packet and no Exit has followed it: see
 	// LoopLock.Exit.
@@ -199,16 +199,28 @@ func (l *Loop) SetHandler(h Handler) {
 	l.attachPlacer()
 }
 
-// SetGRO makes the loop join the TCP segments of a flow that come in one burst to one large packet (packet.FlagOffload) before
-// its handler gets them, or stops that. Stats.Merged counts the segments that were joined to another. It reports what the loop does
-// now: every device must send large packets (pmd.CapOffload), because the handler may send one by any. Any
-// goroutine may call it.
-func (l *Loop) SetGRO(on bool) bool {
+// GRO says what a loop joins; see Loop.SetGRO.
+type GRO uint32
+
+// Values of GRO.
+const (
+	GRONone GRO = iota
+	GROTCP      // TCP segments
+	GROAll      // TCP segments and UDP datagrams: for a handler that treats all datagrams of two addresses and ports alike
+)
+
+// SetGRO makes the loop join the segments or datagrams of a flow that come in one burst to one large packet
+// (packet.FlagOffload) before its handler gets them, or stops that. Stats.Merged counts those that were joined to another. It
+// returns what the loop does now: every device must send large packets (pmd.CapOffload), because the handler may send one by any.
+// Any goroutine may call it.
+func (l *Loop) SetGRO(join GRO) GRO {
 	for i := range l.out.queues {
-		on = on && l.out.queues[i].caps&pmd.CapOffload != 0
+		if l.out.queues[i].caps&pmd.CapOffload == 0 {
+			join = GRONone
+		}
 	}
-	l.groOn.Store(on)
-	return on
+	l.joins.Store(uint32(join))
+	return join
 }
 
 // PayloadPlacer is a Handler that knows where the payload of a large packet belongs before it is received: a host. Its method
@@ -218,7 +230,7 @@ type PayloadPlacer interface {
 }
 
 // attachPlacer makes the drivers that can place payload ask the handler. The engine must return a batch in the iteration
-// that received it. A Dispatcher is no PayloadPlacer: another handler could be given a packet without its payload.
+// that received it.
 func (l *Loop) attachPlacer() {
 	p, ok := l.handler.(PayloadPlacer)
 	if !ok || !l.cfg.Engine.Info().Synchronous {
@@ -242,6 +254,9 @@ func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
 	}
 	if was.info.Notifier != nil {
 		was.info.Notifier.Attach(nil)
+	}
+	if was.info.Placer != nil { // the handler's answers hold for this loop alone
+		was.info.Placer.Attach(nil)
 	}
 	l.devices[i] = l.newDevice(drv)
 	l.cfg.Devices = slices.Clone(l.cfg.Devices) // others may have borrowed it

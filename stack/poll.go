@@ -88,7 +88,7 @@ func (l *Loop) receive(now clock.Time, i int) int {
 
 // account stamps the device on a received burst and counts it.
 func (l *Loop) account(b *packet.Batch, dev uint8) {
-	bytes, more := 0, 0
+	bytes, more, placed := 0, 0, 0
 	for i := range b.D {
 		d := &b.D[i]
 		d.Port = dev
@@ -98,9 +98,13 @@ func (l *Loop) account(b *packet.Batch, dev uint8) {
 			more++
 		}
 		if d.Flags.Has(packet.FlagOffload) {
-			bytes += b.Arena.Placed(d)
+			if n := b.Arena.Placed(d); n > 0 {
+				bytes += n
+				placed++
+			}
 		}
 	}
+	l.count.Placed += uint64(placed)
 	l.count.Received += uint64(len(b.D) - more)
 	l.count.ReceivedBytes += uint64(bytes)
 }
@@ -135,7 +139,8 @@ func (l *Loop) finish(now clock.Time) int {
 	for _, b := range l.done[:n] {
 		l.inside--
 		moved += b.Len()
-		if l.groOn.Load() {
+		if join := GRO(l.joins.Load()); join != GRONone {
+			l.gro.udp = join == GROAll
 			l.count.Merged += l.gro.merge(b)
 		}
 		l.handle(now, b)

@@ -21,7 +21,8 @@ type Stats struct {
 	Forwarded     uint64 // taken by a driver's Tx
 	Delivered     uint64 // taken by the handler
 	HandedOver    uint64 // to other loops
-	Merged        uint64 // segments that were joined to a packet received before them, and are a part of it from then on
+	Placed        uint64 // of Received: packets whose payload the driver put where the handler wanted it (PayloadPlacer)
+	Merged        uint64 // segments and datagrams that were joined to a packet received before them, and are a part of it from then on
 	Dropped       [packet.Verdicts]uint64
 
 	Iterations uint64 // times the loop polled its devices
@@ -57,10 +58,10 @@ func (s *Stats) Add(t Stats) {
 
 // scalars lists the counters but Dropped, so that they can be copied and added in a loop: the sources
 // of packets before their ends (see published.load).
-func (s *Stats) scalars() [11]*uint64 {
+func (s *Stats) scalars() [12]*uint64 {
 	return [...]*uint64{
 		&s.Received, &s.ReceivedBytes, &s.Originated, &s.TakenOver,
-		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Merged, &s.Iterations, &s.Busy, &s.Sleeps,
+		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Merged, &s.Placed, &s.Iterations, &s.Busy, &s.Sleeps,
 	}
 }
 
@@ -68,7 +69,7 @@ func (s *Stats) scalars() [11]*uint64 {
 // writer, so plain loads tell it what readers see, and unchanged counters cost no store: a store
 // would take the cache line from every reader.
 type published struct {
-	scalars [11]atomic.Uint64
+	scalars [12]atomic.Uint64
 	dropped [packet.Verdicts]atomic.Uint64
 	last    [packet.Verdicts]uint64 // what dropped holds, for the loop
 }

@@ -86,7 +86,7 @@ func (m *millrace) Close() error {
 // openMillrace opens a stack over all queues of a device, each a loop.
 func openMillrace(c Config, driver device.Driver) (Net, error) {
 	n := cmp.Or(c.Loops, 1)
-	arena, pools, err := device.NewArena(n, c.Device)
+	arena, pools, err := device.NewArena(n, device.Config{Name: c.Device})
 	if err != nil {
 		return nil, err
 	}

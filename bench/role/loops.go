@@ -15,7 +15,8 @@ import (
 )
 
 // openLoops plays a gateway with a loop for each queue of its configuration, each on the CPU of its
-// number from -cpu on, over ports that make packets and swallow them. -as "own" gives each loop the
+// number from -cpu on, and from 0 on again where the suite has no more, over ports that make packets and
+// swallow them. -as "own" gives each loop the
 // packets of its own connections only, as a device would that steers; "any" gives it those of all,
 // so that loops hand half of them, or more, over.
 func openLoops(o roleOptions) (roleWork, error) {
@@ -42,6 +43,9 @@ func openLoops(o roleOptions) (roleWork, error) {
 	}, nil
 }
 
+// loopCPUs is how many CPUs loops are spread over: those of the suite's client and gateway.
+const loopCPUs = 2
+
 type loopsBench struct {
 	*inMemory
 	loops []*stack.Loop
@@ -62,7 +66,7 @@ func (l *loopsBench) open(o roleOptions) error {
 			return err
 		}
 		loop, err := stack.NewLoop(stack.Config{
-			Devices: []pmd.Driver{front, back}, Pool: pool, Engine: newGatewayEngine(), Handler: h, Affinity: []int{o.cpu + i},
+			Devices: []pmd.Driver{front, back}, Pool: pool, Engine: newGatewayEngine(), Handler: h, Affinity: []int{(o.cpu + i) % loopCPUs},
 		})
 		if err != nil {
 			return err

@@ -45,6 +45,7 @@ var roles = []role{
 	{"connect", openConnect},
 	{"bulk", openBulk},
 	{"guard", openGuard},
+	{"datagrams", openDatagrams},
 	{"tables", openTables},
 	{"literals", openLiterals},
 	{"tcp-serve", openTCPServe},

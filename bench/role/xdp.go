@@ -181,31 +181,63 @@ func attachTC(counter, ifindex int) (link.Link, error) {
 
 // sinkProgram counts IPv4 packets as tally.saw does and drops everything.
 func sinkProgram(counter int) asm.Instructions {
-	return append(append(within("drop"), countProbe(counter)...), xdpDrop("drop")...)
+	return append(append(within("drop"), countProbe(counter, asm.Instructions{asm.Mov.Imm(asm.R9, 1)})...), xdpDrop("drop")...)
 }
 
 // tcSinkProgram is sinkProgram behind the driver.
 func tcSinkProgram(counter int) asm.Instructions {
-	p := append(withinAt(skbData, "drop"), countProbe(counter)...)
+	p := append(linear(), withinAt(skbData, "drop")...)
+	p = append(p, countProbe(counter, datagramsOf())...)
 	return append(p, returns("drop", 2)...) // TC_ACT_SHOT
 }
 
-// countProbe counts the IPv4 packet between R2 and R3 and goes on, or to "drop", in any case.
-func countProbe(counter int) asm.Instructions {
+// linear has the kernel put a probe's first bytes where a program can read them: a large packet has only its headers there.
+func linear() asm.Instructions {
+	p := withinAt(skbData, "pull")
+	return append(p,
+		asm.Ja.Label("linear"),
+		asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("pull"),
+		asm.Mov.Imm(asm.R2, probeMin),
+		asm.FnSkbPullData.Call(),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Reg(asm.R1, asm.R1).WithSymbol("linear"),
+	)
+}
+
+const skbGSOSize = 176 // of gso_size in struct __sk_buff
+
+// datagramsOf leaves in R9 how many probes the packet of R1 is: more than one where it is still to be segmented. gso_segs does
+// not say so where a packet socket has sent it.
+func datagramsOf() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R9, 1),
+		asm.LoadMem(asm.R4, asm.R1, skbGSOSize, asm.Word),
+		asm.JEq.Imm(asm.R4, 0, "counted"),
+		asm.LoadMem(asm.R9, asm.R1, 0, asm.Word), // the length
+		asm.Sub.Imm(asm.R9, seqAt+1),
+		asm.Add.Reg(asm.R9, asm.R4),
+		asm.Div.Reg(asm.R9, asm.R4),
+		asm.Mov.Reg(asm.R9, asm.R9).WithSymbol("counted"),
+	}
+}
+
+// countProbe counts the IPv4 packet between R2 and R3 and goes on, or to "drop", in any case. probes leaves in R9 how many it
+// is.
+func countProbe(counter int, probes asm.Instructions) asm.Instructions {
 	var p asm.Instructions
 	p = append(p,
 		asm.LoadMem(asm.R4, asm.R2, 12, asm.Half),
 		asm.JNE.Imm(asm.R4, 0x0008, "drop"), // IPv4 in network order, on a little-endian CPU
 		asm.LoadMapValue(asm.R5, counter, 0),
 	)
-	p = append(p, bump(0, asm.Mov.Imm(asm.R7, 1))...)
+	p = append(p, probes...)
+	p = append(p, bump(0, asm.Mov.Reg(asm.R7, asm.R9))...)
 	p = append(p, bump(8, asm.Mov.Reg(asm.R7, asm.R3), asm.Sub.Reg(asm.R7, asm.R2))...)
 	p = append(p,
 		asm.LoadMem(asm.R6, asm.R2, seqAt, asm.DWord),
 		asm.LoadMem(asm.R8, asm.R5, 32, asm.DWord),
 		asm.JLT.Reg(asm.R6, asm.R8, "back"),
-		asm.Mov.Reg(asm.R9, asm.R6),
-		asm.Add.Imm(asm.R9, 1),
+		asm.Add.Reg(asm.R9, asm.R6),
 		asm.StoreMem(asm.R5, 32, asm.R9, asm.DWord),
 	)
 	p = append(p, bump(16, asm.Mov.Reg(asm.R7, asm.R6), asm.Sub.Reg(asm.R7, asm.R8))...)

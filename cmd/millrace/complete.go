@@ -62,7 +62,7 @@ func runningServices(cmd *cobra.Command) []gateway.ServiceStatus {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	st, err := admin.NewClient(socket).Status(ctx)
+	st, err := admin.NewClient(socket).Status(ctx, gateway.Selection{})
 	if err != nil {
 		return nil
 	}

@@ -36,9 +36,9 @@ func (e *endpoint) queues() int {
 	return max(n, 1)
 }
 
-// device returns the endpoint as a device of a node; whole takes every packet from the kernel.
-func (e *endpoint) device(whole bool) node.Device {
-	return node.Device{Name: e.name, Driver: device.Driver(e.driver), Mode: e.mode, Whole: whole}
+// device returns the endpoint as a device of a node; all takes every packet from the kernel.
+func (e *endpoint) device(all bool) node.Device {
+	return node.Device{Name: e.name, Driver: device.Driver(e.driver), Mode: e.mode, All: all}
 }
 
 // openDevice opens a device as a node does that has no Config.OpenDevice.
@@ -48,7 +48,7 @@ func openDevice(c node.Device, pools []*ring.Pool) (*device.Device, error) {
 			return nil, err
 		}
 	}
-	return device.Open(device.Config{Name: c.Name, Driver: c.Driver, Mode: c.Mode, Pools: pools, All: c.Whole})
+	return device.Open(c.Config(pools))
 }
 
 // openSender opens the interface to send on its first queue, with the pool of its frames. The kernel keeps

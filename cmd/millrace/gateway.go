@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/prom"
+	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/metrics"
@@ -109,7 +110,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
-	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, logReload(c, log, f.json)) })
+	reloads.Go(func() { reloadGateway(ctx, hup, d, c, log, f.json) })
 	err = d.Run(ctx)
 	if err := node.Notify("STOPPING=1"); err != nil {
 		log.Warn("gateway", "error", err.Error())
@@ -125,6 +126,16 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	return err
 }
 
+// reloadGateway reloads at every signal until ctx ends, and logs what has changed.
+func reloadGateway(ctx context.Context, hup <-chan os.Signal, d *daemon.Daemon, c *console, log *slog.Logger, asJSON bool) {
+	var changes admin.Changes
+	reload := func() (err error) {
+		changes, err = d.Reload()
+		return err
+	}
+	reloadLoop(ctx, hup, reload, logReload(c, log, asJSON, func() []any { return daemon.LogChanges(&changes) }))
+}
+
 // configured marks the errors of the configuration file.
 func configured(err error, file string) error {
 	path := new(fs.PathError)
@@ -134,12 +145,17 @@ func configured(err error, file string) error {
 	return err
 }
 
-// logReload logs the result of a reload. Errors of the file are printed with their lines, unless the log is JSON.
-func logReload(c *console, log *slog.Logger, asJSON bool) func(error) {
+// logReload logs the result of a reload, with what args returns if it is not nil. Errors of the file are printed with their
+// lines, unless the log is JSON.
+func logReload(c *console, log *slog.Logger, asJSON bool, args func() []any) func(error) {
 	const result = "the old configuration stays in use"
 	return func(err error) {
 		if err == nil {
-			log.Info("reload", "result", "the new configuration is in use")
+			line := []any{"result", "the new configuration is in use"}
+			if args != nil {
+				line = append(line, args()...)
+			}
+			log.Info("reload", line...)
 			return
 		}
 		if asJSON {

@@ -160,9 +160,12 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			log.until(t, `"msg":"link","device":"b","state":"up"`)
 			served()
 
+			write(strings.Replace(fmt.Sprintf(gatewayConfig, socket, driver, driver), "name: web", "name: web\n    drain: 3s", 1))
+			_ = cmd.Process.Signal(syscall.SIGHUP)
+			log.until(t, `"result":"the new configuration is in use","added":0,"removed":0,"changed":1,"first":"~ service web: drain 0s -> 3s"`)
 			write(fmt.Sprintf(gatewayConfig, socket, driver, driver))
 			_ = cmd.Process.Signal(syscall.SIGHUP)
-			log.until(t, "the new configuration is in use")
+			log.until(t, "drain 3s -> 0s")
 			served()
 
 			controls(t, socket, file, served)
@@ -231,7 +234,14 @@ func controls(t *testing.T, socket, file string, served func()) {
 	expect(exitOK, "engine     cpu (", "status")
 	expect(exitOK, "one", "status")
 	expect(exitOK, "active", "status", "web")
-	expect(exitFailure, `no service "wbe"`, "status", "wbe")
+	expect(exitFailure, `did you mean "web"`, "status", "wbe")
+	var one admin.Status
+	decode(t, expect(exitOK, "web", "status", "--json", "--service", "web", "--backend", "one", "--limit", "1"), &one)
+	if s := one.Gateway.Services; len(s) != 1 || len(s[0].Backends) != 1 || one.Gateway.MoreBackends != 0 {
+		t.Errorf("status of one backend: %+v", s)
+	}
+	expect(exitFailure, `did you mean "one"`, "status", "--backend", "oen")
+	expect(exitUsage, "say 1 or more", "status", "--limit", "-1")
 	if b := backend(); b.State != config.StateActive || b.Weight != 1 || !b.Healthy || b.Opened == 0 {
 		t.Errorf("backend %+v", b)
 	}
@@ -273,11 +283,12 @@ func controls(t *testing.T, socket, file string, served func()) {
 	expect(exitUsage, `"x" is one argument too many`, "stop", "x")
 
 	expect(exitOK, "announced", "announce")
-	expect(exitOK, "{\"schema\":1}\n", "reload", "--json")
+	expect(exitOK, `{"schema":1,"added":0,"removed":0,"changed":0,"changes":[],"more_changes":0}`+"\n", "reload", "--json")
 	good, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	reloadsSay(t, socket, file, string(good))
 	for text, want := range map[string]int{"devices: [oops\n": exitConfig, string(good) + "snat_ports: 2000-3000\n": exitFailure} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -289,6 +300,29 @@ func controls(t *testing.T, socket, file string, served func()) {
 	}
 	expect(exitOK, "in use", "reload")
 	served()
+}
+
+// reloadsSay changes the file of a gateway: a dry run says what a reload would do, which says what it has done.
+func reloadsSay(t *testing.T, socket, file, good string) {
+	t.Helper()
+	say := func(text string, want int, out string, args ...string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, problem := tell(socket, want, append([]string{"reload"}, args...)...); problem != "" || got != out {
+			t.Errorf("%s%v printed %q, want %q", problem, args, got, out)
+		}
+	}
+	const nothing, weight = "nothing would change\n", "  ~ service web: drain 0s -> 7s\n"
+	say(good, exitOK, nothing, "--dry-run")
+	changed := strings.Replace(good, "name: web", "name: web\n    drain: 7s", 1)
+	say(changed, exitOK, "a reload would change:\n"+weight, "--dry-run")
+	say(changed, exitOK, "the new configuration is in use\n"+weight)
+	say(changed, exitOK, "the new configuration is in use; nothing has changed\n")
+	say(changed+"engine: auto\n", exitFailure, "a reload would change:\n  ~ engine cpu -> auto (needs a restart: a reload refuses it)\nmillrace: a reload would be refused: engine: the change needs a restart\n", "--dry-run")
+	say(changed, exitOK, nothing, "--dry-run")
+	say(good, exitOK, "the new configuration is in use\n  ~ service web: drain 7s -> 0s\n")
 }
 
 func TestCheckReadsStandardInput(t *testing.T) {
@@ -304,5 +338,49 @@ func TestCheckReadsStandardInput(t *testing.T) {
 	decode(t, out, &r)
 	if code != exitConfig || r.Valid || len(r.Errors) != 1 || r.Errors[0].File != "<stdin>" {
 		t.Errorf("code %d, %+v", code, r)
+	}
+}
+
+// TestCheckSaysWhatChanges compares files whose first service differs: what is printed is short, however much changes.
+func TestCheckSaysWhatChanges(t *testing.T) {
+	with := func(name string, first, n int, more string) string {
+		var s strings.Builder
+		s.WriteString("devices: [{name: gw0}]\nsnat: [198.18.2.1]\n" + more + "services:\n  - name: web\n    address: 198.18.1.1:80\n    backends:\n")
+		for i := first; i < first+n; i++ {
+			fmt.Fprintf(&s, "      - {name: b%d, address: 198.19.%d.%d:80}\n", i, i>>8, i&255)
+		}
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(s.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	old, now := with("old", 1, 3, ""), with("now", 2, 3, "engine: cuda\n")
+	code, out, err := run("gateway", "check", "-c", now, "--diff", old)
+	want := now + ": the configuration is valid\n" +
+		"  ~ engine cpu -> cuda (needs a restart: a reload refuses it)\n" +
+		"  + backend web/b4 ([198.19.0.4:80])\n" +
+		"  - backend web/b1 ([198.19.0.1:80])\n"
+	if code != exitOK || out != want || err != "" {
+		t.Errorf("code %d, %q, %q", code, out, err)
+	}
+	if _, out, _ := run("gateway", "check", "-c", old, "--diff", old); !strings.Contains(out, "nothing changes from "+old+"\n") {
+		t.Errorf("%q", out)
+	}
+	_, out, err = run("gateway", "check", "-c", with("many", 10_000, 4_000, ""), "--diff", with("others", 1, 4_000, ""))
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 2+shownChanges || lines[len(lines)-1] != "  ... and 7,980 more" {
+		t.Errorf("%d lines, the last is %q; %.500s", len(lines), lines[len(lines)-1], err)
+	}
+	_, out, _ = run("gateway", "check", "--json", "-c", with("many", 10_000, 4_000, ""), "--diff", with("others", 1, 4_000, ""))
+	var r checkResult
+	decode(t, out, &r)
+	if len(r.Changes) != jsonChanges || r.MoreChanges != 7_000 || r.Changes[0].What != "added" || r.Changes[0].Backend != "b10000" {
+		t.Errorf("%d changes and %d more", len(r.Changes), r.MoreChanges)
+	}
+	if code, _, err := run("gateway", "check", "-c", now, "--diff", "/nonexistent/old.yaml"); code != exitConfig && code != exitFailure || !strings.Contains(err, "/nonexistent/old.yaml") {
+		t.Errorf("code %d, %q", code, err)
+	}
+	if code, _, err := run("gateway", "check", "-c", "-", "--diff", "-"); code != exitUsage || !strings.Contains(err, "name a file for one of them") {
+		t.Errorf("code %d, %q", code, err)
 	}
 }

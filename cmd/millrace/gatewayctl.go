@@ -15,7 +15,7 @@ import (
 )
 
 func newGatewayCheck(c *console) *cobra.Command {
-	var config string
+	var config, before string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
@@ -24,21 +24,32 @@ func newGatewayCheck(c *console) *cobra.Command {
 names, and do nothing else. Every error is printed with line, column, the offending
 line and a suggestion.
 
+--diff OLD says what changes from the file OLD: services, backends and keys that are
+added (+), removed (-) or changed (~), and what a reload refuses because it needs a
+restart. The first 20 changes are printed.
+
 Exit code 0 without errors, 3 otherwise.
 
 --json prints one object: schema, valid, errors (list of file, line, column,
-message, source, hint).`,
-		Example: `  millrace gateway check -c gateway.yaml && millrace gateway reload`,
-		Args:    exactly(),
+message, source, hint); with --diff also changes (list of what, service, backend,
+key, old, new, restart; at most 1000) and more_changes (how many are left out).`,
+		Example: `  millrace gateway check -c gateway.yaml && millrace gateway reload
+  millrace gateway check -c new.yaml --diff /etc/millrace/gateway.yaml`,
+		Args: exactly(),
 	}
 	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file; - is standard input")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&before, "diff", "", "say what changes from this configuration file")
 	completeFiles(cmd, "config", "yaml", "yml")
+	completeFiles(cmd, "diff", "yaml", "yml")
 	cmd.RunE = command(func(context.Context, []string) error {
 		if config == "" {
 			return usage("no configuration file; name one with -c")
 		}
-		return check(c, config, asJSON)
+		if config == standardInput && before == standardInput {
+			return usage("-c and --diff are both standard input; name a file for one of them")
+		}
+		return check(c, config, before, asJSON)
 	})
 	return cmd
 }
@@ -47,21 +58,58 @@ message, source, hint).`,
 type checkResult struct {
 	Valid  bool             `json:"valid"`
 	Errors []config.Problem `json:"errors"`
+
+	Changes     []config.Change `json:"changes,omitempty"`      // with --diff
+	MoreChanges int             `json:"more_changes,omitempty"` // how many are left out
 }
 
-func check(c *console, file string, asJSON bool) error {
-	err := loadGateway(c, file)
+// What check --diff and reload print at most.
+const (
+	shownChanges = 20
+	jsonChanges  = 1000
+)
+
+// check checks a file, and says what changes from the file before, if that is not "".
+func check(c *console, file, before string, asJSON bool) error {
+	cfg, err := loadGateway(c, file)
 	ce := new(config.Error)
 	switch {
 	case err != nil && (!asJSON || !errors.As(err, &ce)):
 		return configured(err, file)
 	case err != nil:
 		return errors.Join(c.json(checkResult{Errors: ce.Problems}), coded{errShown, errConfig})
-	case asJSON:
-		return c.json(checkResult{Valid: true, Errors: []config.Problem{}})
+	}
+	var changes []config.Change
+	if before != "" {
+		old, err := loadGateway(c, before)
+		if err != nil {
+			return configured(err, before)
+		}
+		changes = config.Diff(old, cfg)
+	}
+	if asJSON {
+		n := min(len(changes), jsonChanges)
+		return c.json(checkResult{Valid: true, Errors: []config.Problem{}, Changes: changes[:n], MoreChanges: len(changes) - n})
 	}
 	c.printf("%s: the configuration is valid\n", inputName(file))
+	if before != "" {
+		if len(changes) == 0 {
+			c.printf("nothing changes from %s\n", inputName(before))
+		}
+		printChanges(c, changes, len(changes))
+	}
 	return nil
+}
+
+// printChanges prints the first of so many changes, and how many there are more.
+func printChanges(c *console, changes []config.Change, all int) {
+	n := min(len(changes), shownChanges)
+	for _, change := range changes[:n] {
+		c.printf("  %s\n", change)
+	}
+	if more := all - n; more > 0 {
+		c.printf("  ... and %s more\n", group(uint64(more)))
+	}
 }
 
 // standardInput is the file name that stands for it, and inputName its name in messages.
@@ -75,33 +123,61 @@ func inputName(file string) string {
 }
 
 // loadGateway checks a file or standard input.
-func loadGateway(c *console, file string) (err error) {
+func loadGateway(c *console, file string) (*config.Config, error) {
 	if file == standardInput {
-		_, err = config.Read(inputName(file), c.in)
-	} else {
-		_, err = config.Load(file)
+		return config.Read(inputName(file), c.in)
 	}
-	return err
+	return config.Load(file)
 }
 
 func newGatewayReload(c *console) *cobra.Command {
-	return newControl(c, &cobra.Command{
+	var dryRun bool
+	cmd := newControl(c, &cobra.Command{
 		Use:   "reload",
 		Short: "Reload the configuration of a running gateway",
 		Long: `Make a running gateway read its configuration file again, as SIGHUP does, and
 wait for the result. Connections continue, and unchanged services keep their
 tables. If the file has errors, they are printed, the old configuration stays in
-use, and the exit code is 3.
+use, and the exit code is 3. The first 20 changes of services, backends and keys are
+printed; what list files contain is not compared.
 
---json prints one object, schema, when the new configuration is in use.`,
-		Example: `  millrace gateway reload`,
-		Args:    exactly(),
+--dry-run says what would change, and changes nothing. It fails where a reload would.
+
+--json prints one object, when the new configuration is in use: schema, added,
+removed, changed (how many), changes (list of what, service, backend, key, old, new,
+restart; at most 1000), more_changes (how many are left out), and of a dry run
+refused (why a reload would fail).`,
+		Example: `  millrace gateway reload
+  millrace gateway reload --dry-run`,
+		Args: exactly(),
 	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
-		if err := g.Reload(ctx); err != nil {
+		changes, err := g.Reload(ctx, dryRun)
+		if err != nil {
 			return err
 		}
-		return f.done(c, "the new configuration is in use")
+		var refused error
+		if changes.Refused != "" {
+			refused = errors.New("a reload would be refused: " + changes.Refused)
+		}
+		if f.json {
+			return errors.Join(c.jsonLine(changes), refused)
+		}
+		all := len(changes.List) + changes.More
+		switch {
+		case dryRun && all == 0:
+			c.printf("nothing would change\n")
+		case dryRun:
+			c.printf("a reload would change:\n")
+		case all == 0:
+			c.printf("the new configuration is in use; nothing has changed\n")
+		default:
+			c.printf("the new configuration is in use\n")
+		}
+		printChanges(c, changes.List, all)
+		return refused
 	})
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
+	return cmd
 }
 
 func newGatewayStop(c *console) *cobra.Command {

@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,6 +22,9 @@ import (
 // statusFlags are the flags of gateway status.
 type statusFlags struct {
 	all, summary bool
+	services     []string
+	backend      string
+	limit        int
 	watch        time.Duration // 0 is once
 }
 
@@ -33,8 +38,9 @@ connections and traffic, the drops by reason, and the engine: the share of each
 back end, their calibration, and the fault of a GPU. With names only these
 services are shown. Of more than 50 services those with backends that are down come
 first, then those with the most connections, and the others are counted; --all shows
-all. --summary shows one line for each service, and their sum: how many of its
-backends take new connections, connections, packets, drops.
+all. --backend shows the backends of one name, and --limit at most so many backends;
+the gateway sends no others. --summary shows one line for each service, and their
+sum: how many of its backends take new connections, connections, packets, drops.
 
 --watch repeats it every 2 seconds, or at another interval: --watch=500ms. On a
 terminal the screen is redrawn; elsewhere an empty line separates the outputs.
@@ -45,6 +51,7 @@ engine, gateway; docs/gateway.md lists their keys. With --watch it is one per li
 		Example: `  millrace gateway status
   millrace gateway status web --watch
   millrace gateway status --summary
+  millrace gateway status --json --service web --backend b1
   millrace gateway status --json | jq '.gateway.services[].backends[] | select(.healthy | not)'`,
 		ValidArgsFunction: serviceNames,
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
@@ -58,6 +65,10 @@ engine, gateway; docs/gateway.md lists their keys. With --watch it is one per li
 	})
 	fl := cmd.Flags()
 	fl.BoolVar(&sf.all, "all", false, "show all services, however many")
+	fl.StringArrayVar(&sf.services, "service", nil, "only this service, as the argument `NAME`; may be repeated")
+	fl.StringVar(&sf.backend, "backend", "", "only backends of this `NAME`")
+	fl.IntVarP(&sf.limit, "limit", "n", 0, "at most `N` backends; 0 is all")
+	completeConnections(cmd)
 	fl.BoolVar(&sf.summary, "summary", false, "show one line for each service, and their sum")
 	fl.DurationVar(&sf.watch, "watch", 0, "repeat it every `TIME`")
 	fl.Lookup("watch").NoOptDefVal = defaultWatch.String()
@@ -66,14 +77,19 @@ engine, gateway; docs/gateway.md lists their keys. With --watch it is one per li
 
 // show prints the status once.
 func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, args []string, asJSON bool) error {
-	st, err := g.Status(ctx)
-	if err != nil {
-		return err
+	if sf.limit < 0 {
+		return usage("--limit %d: say 1 or more, or 0 for all", sf.limit)
 	}
-	if st.Gateway.Services, err = chosen(st.Gateway.Services, args); err != nil {
-		if d, not := time.ParseDuration(args[len(args)-1]); not == nil && sf.watch != 0 {
+	names := append(slices.Clone(sf.services), args...)
+	st, err := g.Status(ctx, gateway.Selection{Services: names, Backend: sf.backend, Limit: sf.limit})
+	if e := new(admin.Error); sf.watch != 0 && len(args) > 0 && (err == nil || errors.As(err, &e) && e.Code == http.StatusNotFound) {
+		last := args[len(args)-1]
+		shown := slices.ContainsFunc(st.Gateway.Services, func(s gateway.ServiceStatus) bool { return s.Name == last })
+		if d, not := time.ParseDuration(last); not == nil && !shown {
 			return usage("an interval follows with an equals sign: --watch=%v", d)
 		}
+	}
+	if err != nil {
 		return err
 	}
 	switch {
@@ -86,11 +102,14 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		return nil
 	}
 	more := moreServices{}
-	if !sf.all && len(args) == 0 {
+	if !sf.all && len(names) == 0 {
 		st.Gateway.Services, more = foremost(st.Gateway.Services, maxServices)
 	}
 	showStatus(c, &st)
 	more.show(c)
+	if n := st.Gateway.MoreBackends; n > 0 {
+		c.printf("\n%s more backends (--limit)\n", group(uint64(n)))
+	}
 	return nil
 }
 
@@ -142,34 +161,6 @@ func (m *moreServices) show(c *console) {
 	}
 }
 
-// chosen returns the services with the given names, all without.
-func chosen(all []gateway.ServiceStatus, names []string) ([]gateway.ServiceStatus, error) {
-	if len(names) == 0 {
-		return all, nil
-	}
-	var list []gateway.ServiceStatus
-	for _, name := range names {
-		n := len(list)
-		for _, s := range all {
-			if s.Name == name {
-				list = append(list, s)
-			}
-		}
-		if len(list) == n {
-			var known []string
-			for _, s := range all {
-				known = append(known, s.Name)
-			}
-			more := ""
-			if k := len(known) - 8; k > 0 { // of ten thousand nobody reads the list
-				known, more = known[:8], fmt.Sprintf(" and %d more", k)
-			}
-			return nil, fmt.Errorf("no service %q: there is %s%s", name, strings.Join(known, ", "), more)
-		}
-	}
-	return list, nil
-}
-
 // showStatus prints the gateway as text.
 func showStatus(c *console, st *admin.Status) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
@@ -212,6 +203,9 @@ func showSync(c *console, p *gateway.SyncStatus) {
 	synced := "synced"
 	if !p.Synced {
 		synced = c.paint(red, "not synced")
+	}
+	if p.Waiting {
+		synced += ", announces nothing yet"
 	}
 	c.line("peer", "%s: %s; send %s, %s records, receive %s, %s records; dropped %s, lag %v", p.Peer, synced, state(p.Sends), group(p.SentRecords),
 		state(p.Receives), group(p.ReceivedRecords), group(p.Dropped), time.Duration(p.LagSeconds*float64(time.Second)).Round(time.Microsecond))
@@ -281,7 +275,11 @@ func weightOf(b *gateway.BackendStatus) string {
 }
 
 // target writes the address of a backend, which has no port in direct modes.
-func target(ap netip.AddrPort) string {
+func target(ap interface {
+	Addr() netip.Addr
+	Port() uint16
+	String() string
+}) string {
 	if ap.Port() == 0 {
 		return ap.Addr().String()
 	}

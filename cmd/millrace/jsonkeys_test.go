@@ -32,6 +32,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"gateway", daemon.Summary{}},
 		{"gateway check", checkResult{}},
 		{"gateway connections", gateway.Connection{}},
+		{"gateway reload", admin.Changes{}},
 		{"gateway status", admin.Status{}},
 		{"net addr", addrList{}},
 		{"net neigh", neighList{}},
@@ -42,6 +43,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"replay --verify", replay.Verification{}},
 		{"stack up --check", stackCheckResult{}},
 		{"version", Build{}},
+		{"ws", wsMessage{}},
 	} {
 		fmt.Fprintf(&s, "%s:\n", d.command)
 		writeKeys(&s, reflect.TypeOf(d.document), "  ")

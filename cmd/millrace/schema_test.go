@@ -83,6 +83,7 @@ func TestSchemasRejectWhatTheDecoderRejects(t *testing.T) {
 			{"{type: http}", "{interval: 3 s}"},
 			{"snat: 198.18.2.1", "queues: 1"},
 			{"name: eth1", "name: eth1\n    queues: 65"},
+			{"name: eth1", "name: eth1\n    ring: 3000"},
 		},
 		"stack": {{"name: eth1", "nmae: eth1"}, {"[echo, http]", "[ehco]"}, {"{to: default,", "{"}, {"services:", "tcp: {nodelay: 1}\nservices:"}},
 	} {

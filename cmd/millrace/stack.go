@@ -132,7 +132,7 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
-	reloads.Go(func() { reloadLoop(ctx, hup, d.ReloadFile, logReload(c, log, f.json)) })
+	reloads.Go(func() { reloadLoop(ctx, hup, d.ReloadFile, logReload(c, log, f.json, nil)) })
 	err = d.Run(ctx)
 	if err := node.Notify("STOPPING=1"); err != nil {
 		log.Warn("stack", "error", err.Error())

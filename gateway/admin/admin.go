@@ -1,9 +1,9 @@
 // Package admin is the control interface of a running gateway: JSON over HTTP/1.1 on a unix socket. It has the
 // messages and the client; gateway/daemon has the server.
 //
-//	GET  /v1/status?service=&...           Status, of the services that are named, or of all
+//	GET  /v1/status?service=&...           Status, of what a gateway.Selection chooses (ParseSelection)
 //	GET  /v1/connections?service=&...      a Connection on each line (Query)
-//	POST /v1/reload                        read the configuration file again
+//	POST /v1/reload?dry_run=               read the configuration file again: Changes
 //	POST /v1/drain    {"service", "backend", "deadline", "force"}   Drain
 //	POST /v1/undrain  {"service", "backend"}               Target
 //	POST /v1/weight   {"service", "backend", "weight", "force"}     Weight
@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/control"
 )
@@ -67,7 +68,7 @@ type Counts struct {
 	Originated uint64            `json:"originated_packets"`
 	Forwarded  uint64            `json:"forwarded_packets"`
 	Delivered  uint64            `json:"delivered_packets"`
-	Merged     uint64            `json:"merged_packets"`  // TCP segments joined to the one before, which counts for them
+	Merged     uint64            `json:"merged_packets"`  // segments and datagrams joined to the one before, which counts for them
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 
@@ -78,11 +79,66 @@ type Reload struct {
 	Error     string    `json:"error,omitempty"` // why
 }
 
+// Changes are what a reload changes. Contents of list files do not count.
+type Changes struct {
+	Added   int             `json:"added"` // services and backends
+	Removed int             `json:"removed"`
+	Changed int             `json:"changed"` // keys
+	List    []config.Change `json:"changes"` // the first 1000
+	More    int             `json:"more_changes"`
+	Refused string          `json:"refused,omitempty"` // of a dry run: why a reload would fail
+}
+
+// maxChanges bounds Changes.List.
+const maxChanges = 1000
+
+// NewChanges counts changes, and keeps the first.
+func NewChanges(all []config.Change) Changes {
+	c := Changes{List: append([]config.Change{}, all[:min(len(all), maxChanges)]...)} // the others need not stay
+	c.More = len(all) - len(c.List)
+	for i := range all {
+		switch all[i].What {
+		case "added":
+			c.Added++
+		case "removed":
+			c.Removed++
+		default:
+			c.Changed++
+		}
+	}
+	return c
+}
+
 // Query chooses connections. Its zero value is all of them.
 type Query struct {
 	Service, Backend string
 	Client           netip.Prefix
 	Limit            int // 0 is all
+}
+
+// SelectionValues returns a selection as parameters of a URL: service, for each one, backend and limit.
+func SelectionValues(s *gateway.Selection) url.Values {
+	v := Query{Backend: s.Backend, Limit: s.Limit}.Values()
+	if len(s.Services) > 0 {
+		v["service"] = s.Services
+	}
+	return v
+}
+
+// ParseSelection is the inverse of SelectionValues. It knows no other parameters.
+func ParseSelection(v url.Values) (gateway.Selection, error) {
+	one := url.Values{}
+	for key, list := range v {
+		switch key {
+		case "service":
+		case "backend", "limit":
+			one[key] = list
+		default:
+			return gateway.Selection{}, fmt.Errorf("there is no parameter %q, only service, backend and limit", key)
+		}
+	}
+	q, err := ParseQuery(one)
+	return gateway.Selection{Services: v["service"], Backend: q.Backend, Limit: q.Limit}, err
 }
 
 // Values returns the query as parameters of a URL.

@@ -3,8 +3,13 @@ package admin
 import (
 	"net/netip"
 	"net/url"
+	"reflect"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 func TestAQueryIsReadAsItWasWritten(t *testing.T) {
@@ -45,5 +50,38 @@ func TestDurationsHaveUnits(t *testing.T) {
 	}
 	if err := d.UnmarshalText([]byte("90")); err == nil {
 		t.Error("a number without a unit was taken")
+	}
+}
+
+func TestOfManyChangesTheFirstAreListed(t *testing.T) {
+	var all []config.Change
+	for i := range 3000 {
+		all = append(all, config.Change{What: []string{"added", "removed", "changed"}[i%3], Key: strconv.Itoa(i)})
+	}
+	c := NewChanges(all)
+	if c.Added != 1000 || c.Removed != 1000 || c.Changed != 1000 || len(c.List) != 1000 || cap(c.List) > 1500 || c.More != 2000 || c.List[999].Key != "999" {
+		t.Errorf("%d added, %d removed, %d changed, %d listed, %d more", c.Added, c.Removed, c.Changed, len(c.List), c.More)
+	}
+	if c := NewChanges(nil); c.List == nil || c.More != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestASelectionIsReadAsItWasWritten(t *testing.T) {
+	for _, s := range []gateway.Selection{{}, {Services: []string{"a", "b&c"}, Backend: "x", Limit: 9}} {
+		v, err := url.ParseQuery(SelectionValues(&s).Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParseSelection(v); err != nil || !reflect.DeepEqual(got, s) {
+			t.Errorf("%+v came back as %+v, %v", s, got, err)
+		}
+	}
+	for _, wrong := range []string{"client=198.18.0.1", "limit=-1", "backend=a&backend=b", "x="} {
+		if v, _ := url.ParseQuery(wrong); v != nil {
+			if _, err := ParseSelection(v); err == nil {
+				t.Errorf("%s is taken", wrong)
+			}
+		}
 	}
 }

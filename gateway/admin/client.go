@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/internal/control"
@@ -30,18 +29,21 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status returns a picture of the gateway, with the named services only or, without a name, all. An *Error with
-// Code 404 says that there is no such service.
-func (c *Client) Status(ctx context.Context, services ...string) (s Status, err error) {
-	path := "/v1/status"
-	if len(services) > 0 {
-		path += "?" + url.Values{"service": services}.Encode()
-	}
-	return s, c.control.Call(ctx, http.MethodGet, path, nil, &s)
+// Status returns a picture of the gateway, with what is chosen of its services. An *Error with Code 404 says that there is
+// no such service or backend.
+func (c *Client) Status(ctx context.Context, sel gateway.Selection) (s Status, err error) {
+	return s, c.control.Call(ctx, http.MethodGet, "/v1/status?"+SelectionValues(&sel).Encode(), nil, &s)
 }
 
-// Reload makes the gateway read its configuration file again. An *Error with Code 422 shows the errors of the file.
-func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/reload", nil) }
+// Reload makes the gateway read its configuration file again, or with dryRun only say what that would change. An *Error
+// with Code 422 shows the errors of the file.
+func (c *Client) Reload(ctx context.Context, dryRun bool) (changes Changes, err error) {
+	path := "/v1/reload"
+	if dryRun {
+		path += "?dry_run=true"
+	}
+	return changes, c.control.Call(ctx, http.MethodPost, path, nil, &changes)
+}
 
 // Stop ends the gateway.
 func (c *Client) Stop(ctx context.Context) error { return c.post(ctx, "/v1/stop", nil) }

@@ -46,7 +46,7 @@ func (d *decoder) check(c *Config) {
 	d.checkTable(c)
 	fronts := d.checkFronts(c)
 	d.checkOverlaps(c)
-	names := map[string]int{}
+	names, ranges := map[string]int{}, map[frontAddr]bool{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]
 		d.unique(names, s.Name, at.name, "service")
@@ -55,12 +55,22 @@ func (d *decoder) check(c *Config) {
 		}
 		d.checkBackends(s, at, fronts)
 		d.checkMode(c, s, at)
+		for _, b := range s.Backends {
+			for _, a := range b.Addresses {
+				if a.IsRange() || s.KeepsPort(a) {
+					ranges[frontAddr{a.Addr(), s.Protocol}] = true
+				}
+			}
+		}
 		d.checkQUIC(s, at)
 		if !s.Mode.Direct() {
 			d.checkFamilies(c, s, at)
 		}
 		d.checkHealth(s, at)
 		d.checkPassive(s, at)
+	}
+	if len(ranges) > maxRanges {
+		d.Fail(d.places.services[0].node, "", "%d addresses of backends have ranges of ports; at most %d are allowed", len(ranges), maxRanges)
 	}
 }
 
@@ -84,6 +94,10 @@ func (d *decoder) checkDevices() {
 			d.Fail(p.node, "loop i serves queue i of every device",
 				"device %q has %s queues, but %q has %s", p.value.Name, p.value.queues(), first.value.Name, first.value.queues())
 		}
+		if p.value.Driver == "tap" && p.value.Ring != DefaultRing {
+			d.Fail(p.node, "`ip link set DEV txqueuelen N` sets it",
+				"device %q has ring %d, but packets of a tap device wait in the kernel", p.value.Name, p.value.Ring)
+		}
 	}
 }
 
@@ -105,36 +119,7 @@ func (d *decoder) checkSNAT(c *Config) {
 	}
 }
 
-// front is what a service listens on.
-type front struct {
-	addr  netip.AddrPort
-	proto string
-}
-
-// checkFronts reports addresses that two services share, and those that would swallow replies to
-// an SNAT address. It returns the line of each address.
-func (d *decoder) checkFronts(c *Config) map[front]int {
-	lines := map[front]int{}
-	for i := range c.Services {
-		for j, ap := range c.Services[i].Addresses {
-			n, f := d.places.services[i].addresses[j], front{ap, c.Services[i].Protocol}
-			if line, ok := lines[f]; ok {
-				d.Fail(n, "", "address %s/%s is already served on line %d", ap, f.proto, line)
-				continue
-			}
-			lines[f] = n.Line
-			for _, s := range d.places.snat {
-				if s.value == ap.Addr() && c.SNATPorts.Contains(ap.Port()) {
-					d.Fail(n, "take another address, or narrow snat_ports",
-						"address %s overlaps the ports of the snat address on line %d", ap, s.node.Line)
-				}
-			}
-		}
-	}
-	return lines
-}
-
-func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts map[front]int) {
+func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts *fronts) {
 	names, addrs := map[string]int{}, map[string]int{}
 	for i := range s.Backends {
 		b, p := &s.Backends[i], &at.backends[i]
@@ -145,8 +130,11 @@ func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts map[front]i
 		for j, ap := range b.Addresses {
 			n := p.addresses[j]
 			d.unique(addrs, nameOf(ap), n, "backend address")
-			if line, ok := fronts[front{ap, s.Protocol}]; ok {
-				d.Fail(n, "", "backend %s is the gateway itself: it is the address of a service on line %d", ap, line)
+			for _, ports := range s.leadsTo(ap) {
+				if line, ok := fronts.of(ap.Addr(), ports, s.Protocol); ok && !s.Mode.Direct() {
+					d.Fail(n, "", "backend %s is the gateway itself: it is the address of a service on line %d", nameOf(ap), line)
+					break
+				}
 			}
 		}
 	}

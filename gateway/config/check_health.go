@@ -25,7 +25,11 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 		}
 	}
 	d.problemsOf(c.Validate(), at.health)
-	if s.Protocol == "udp" && c.Network() == "tcp" && c.Port == 0 {
+	switch name, ok := s.portless(); {
+	case ok && c.Port == 0:
+		d.Fail(at.node, "name the port that shows the health of the whole range",
+			"service %q needs a port for its health check: backend %q serves a range of ports", s.Name, name)
+	case s.Protocol == "udp" && c.Network() == "tcp" && c.Port == 0:
 		d.Fail(at.node, "name a TCP port of the backend that shows its health, or set the check's type to udp",
 			"service %q is udp: its %s health check needs a port", s.Name, c.Type)
 	}
@@ -33,6 +37,18 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 		d.Fail(n, "", "device is not for checks of type command")
 	}
 	d.checkDevice(c.Device, at)
+}
+
+// portless returns a backend that clients reach on several ports, so that none is the one to probe.
+func (s *Service) portless() (name string, ok bool) {
+	for i := range s.Backends {
+		for _, a := range s.Backends[i].Addresses {
+			if a.IsRange() || a.Port() == 0 && s.HasRange() {
+				return s.Backends[i].Name, true
+			}
+		}
+	}
+	return "", false
 }
 
 // checkDevice reports a device of a check that is none of the gateway's.

@@ -31,8 +31,10 @@ func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
 			switch {
 			case direct && ap.Port() != 0:
 				d.Fail(n, "write "+ap.Addr().String(), "backend %s has a port, but mode %s does not change ports", ap, s.Mode)
-			case !direct && ap.Port() == 0:
+			case !direct && ap.Port() == 0 && !s.HasRange():
 				d.Fail(n, addrPortHint(n.Value), "address must be an IP address and a port, not %s", strictyaml.Kind(n))
+			case !direct:
+				d.checkBackendPorts(s, ap, n)
 			}
 			if (s.Mode == ModeIPIP || s.Mode == ModeGUE) && !c.Tunnel.hasFamily(ap.Addr().Is4()) {
 				d.Fail(n, "add a prefix to tunnel.source", "backend %s needs an %s tunnel source", ap.Addr(), family(ap.Addr()))
@@ -43,7 +45,7 @@ func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
 	case s.Unknown == UnknownPickUp && s.Balance == BalanceLeastConnections:
 		d.Fail(at.unknown, "choose auto, drop or reset", "service %q cannot pick connections up: with `balance: least_connections` their backend is not known", s.Name)
 	case s.Unknown == UnknownPickUp && !s.PicksUp():
-		d.Fail(at.unknown, "set `source: client`, or choose auto, drop or reset", "service %q cannot pick connections up: the source port that a backend saw is not known", s.Name)
+		d.Fail(at.unknown, "set `source: client`, or choose auto, drop or reset", "service %q cannot pick connections up: with `source: gateway` (SNAT) only the gateway that chose a source port knows it", s.Name)
 	}
 	if s.Balance == BalanceLeastConnections && s.Persistence != nil {
 		d.Fail(at.persistence, "leave one of them out", "persistence is by the hash, and service %q has `balance: least_connections`", s.Name)
@@ -51,7 +53,7 @@ func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
 	if s.MSS != 0 && s.Protocol != "tcp" {
 		d.Fail(at.mss, "", "mss is for tcp, and service %q is %s", s.Name, s.Protocol)
 	}
-	if direct && s.Health != nil && s.Health.Port == 0 {
+	if direct && s.Health != nil && s.Health.Port == 0 && !s.HasRange() {
 		s.Health.Port = s.firstPort()
 	}
 }

@@ -52,6 +52,8 @@ type Config struct {
 	lists  *SourceTables      // nil until they have been read
 	listAt map[string]Problem // where a file or prefix of lists stands, without a message
 	keyAt  Problem            // the same of hash_key_file
+
+	syncKeyAt Problem // and of sync.key_file
 }
 
 // HashKey is the secret that selects backends. ReadLists reads it from its file.
@@ -134,6 +136,9 @@ type Device struct {
 	// i of each. A packet may come by any of them. Key "queues", default 1, at most 64;
 	// "auto" (QueuesAuto, until SetQueues) is as many as the interface receives on.
 	Queues int
+
+	// Ring is how many packets of a queue may wait for its loop. Key "ring", a power of two, default 2048.
+	Ring int
 }
 
 // Table bounds the connections and says how long an idle one is remembered.
@@ -154,8 +159,12 @@ type Table struct {
 type Sync struct {
 	Listen netip.AddrPort // key "listen", required: an address of this machine that the peer dials
 	Peer   netip.AddrPort // key "peer", required: that of the other gateway
-	Key    []byte         // key "key", required: 32 octets as hex, the same at both
+	Key    []byte         // key "key": 32 octets as hex, the same at both; ReadLists reads it from KeyFile where that is given
 	Index  int            // key "index", required: 0 at one gateway and 1 at the other: which half of the SNAT ports it takes
+
+	// KeyFile is a file with the key, relative to the configuration file's folder, that only its owner may read. Key
+	// "key_file"; it or Key is required.
+	KeyFile string
 }
 
 // Metrics says where the Prometheus endpoint listens.
@@ -204,28 +213,28 @@ func (m Mode) Direct() bool { return m != ModeNAT }
 
 // Service is a set of addresses whose connections are spread over backends.
 type Service struct {
-	Name        string           // key "name", required and unique: the label of logs and metrics
-	Protocol    string           // key "protocol": "tcp" (default) or "udp"
-	Addresses   []netip.AddrPort // key "address", required: ip:port, or a list of them
-	Mode        Mode             // key "mode": "nat" (default), "ipip", "gue" or "l2"
-	Source      Source           // key "source": "gateway" (default) or "client"
-	Removed     string           // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
-	Unhealthy   string           // key "unhealthy": connections of a backend that fails its checks: "keep" (default) or "drop"
-	HashSize    int              // key "hash_size": slots of the Maglev table, a prime; "auto" (default) is 1021, 8191, 65537 or 524287 by the backends and their weights
-	SlowStart   time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
-	Drain       time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
-	Reject      bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
-	Unknown     Unknown          // key "unknown": TCP segments that belong to no connection and open none
-	MSS         int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the path) or "none" (0, default)
-	Balance     Balance          // key "balance": how backends are selected for new connections
-	Persistence *Persistence     // key "persistence"; absent: each connection is selected for by itself
-	WhenFull    WhenFull         // key "when_full": new connections of a backend that has as many as it may
-	QUIC        *QUIC            // key "quic", of UDP services: route by connection ID; absent: by address and port
-	Sources     Sources          // key "sources": as the top-level ones, looked at after them
-	Limits      Limits           // key "limits": as the top-level ones, for this service alone
-	Backends    []Backend        // key "backends", required
-	Health      *health.Check    // key "health"; absent: every backend counts as healthy
-	Passive     *health.Passive  // key "passive"; absent: no backend is ejected
+	Name        string          // key "name", required and unique: the label of logs and metrics
+	Protocol    string          // key "protocol": "tcp" (default) or "udp"
+	Addresses   []AddrPorts     // key "address", required: ip:port, or a list of them; a port may be a range, or * for all
+	Mode        Mode            // key "mode": "nat" (default), "ipip", "gue" or "l2"
+	Source      Source          // key "source": "gateway" (default) or "client"
+	Removed     string          // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
+	Unhealthy   string          // key "unhealthy": connections of a backend that fails its checks: "keep" (default) or "drop"
+	HashSize    int             // key "hash_size": slots of the Maglev table, a prime; "auto" (default) is 1021, 8191, 65537 or 524287 by the backends and their weights
+	SlowStart   time.Duration   // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
+	Drain       time.Duration   // key "drain": how long a draining backend keeps its connections; default 0 is until they end
+	Reject      bool            // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
+	Unknown     Unknown         // key "unknown": TCP segments that belong to no connection and open none
+	MSS         int             // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the path) or "none" (0, default)
+	Balance     Balance         // key "balance": how backends are selected for new connections
+	Persistence *Persistence    // key "persistence"; absent: each connection is selected for by itself
+	WhenFull    WhenFull        // key "when_full": new connections of a backend that has as many as it may
+	QUIC        *QUIC           // key "quic", of UDP services: route by connection ID; absent: by address and port
+	Sources     Sources         // key "sources": as the top-level ones, looked at after them
+	Limits      Limits          // key "limits": as the top-level ones, for this service alone
+	Backends    []Backend       // key "backends", required
+	Health      *health.Check   // key "health"; absent: every backend counts as healthy
+	Passive     *health.Passive // key "passive"; absent: no backend is ejected
 }
 
 // Balance says how a backend is selected for a new connection.
@@ -281,17 +290,17 @@ const (
 
 // Backend is one server of a service.
 type Backend struct {
-	Name           string           // key "name", unique in its service; default is the first address
-	Addresses      []netip.AddrPort // key "address", required: ip:port, or a list with one per address family; with a direct mode ip alone, and port 0 here
-	Weight         int              // key "weight": share of new flows, 0 to 1000, default 1; 0 takes none and keeps the flows it has
-	MaxConnections int              // key "max_connections": open ones of all loops, default 0 is no limit
-	State          State            // key "state": "active" (default), "filling", "draining" or "inactive"
-	ServerID       []byte           // key "server_id", hex, with Service.QUIC: what its connection IDs carry
+	Name           string      // key "name", unique in its service; default is the first address
+	Addresses      []AddrPorts // key "address", required: ip:port, or a list with one per address family; ip alone, and port 0 here, with a direct mode, and where a service with a range keeps the port; a range is used by offset
+	Weight         int         // key "weight": share of new flows, 0 to 1000, default 1; 0 takes none and keeps the flows it has
+	MaxConnections int         // key "max_connections": open ones of all loops, default 0 is no limit
+	State          State       // key "state": "active" (default), "filling", "draining" or "inactive"
+	ServerID       []byte      // key "server_id", hex, with Service.QUIC: what its connection IDs carry
 }
 
 // Serves reports whether packets of one family go to the backend at its address ap. NAT needs the
 // same family; direct modes take the address of that family if there is one, and the other otherwise.
-func (b *Backend) Serves(m Mode, ap netip.AddrPort, is4 bool) bool {
+func (b *Backend) Serves(m Mode, ap AddrPorts, is4 bool) bool {
 	return ap.Addr().Is4() == is4 || m.Direct() && len(b.Addresses) == 1
 }
 
@@ -319,6 +328,7 @@ const (
 	maxRate      = 1_000_000_000
 	maxLists     = 256
 	maxClients   = 1 << 24
+	maxRanges    = 16384 // addresses and protocols with ranges of ports: of services, and of backends
 )
 
 // newConfig returns the defaults.
@@ -349,7 +359,7 @@ func newConfig() *Config {
 
 func newPersistence() Persistence { return Persistence{By: "client", Prefix4: 32, Prefix6: 64} }
 
-func newDevice() Device { return Device{Driver: "auto", Queues: 1, Mode: "auto"} }
+func newDevice() Device { return Device{Driver: "auto", Queues: 1, Ring: DefaultRing, Mode: "auto"} }
 
 func newService() Service {
 	return Service{
@@ -361,6 +371,14 @@ func newService() Service {
 
 // MaxQueues is how many queues a device may have, and so how many loops there may be.
 const MaxQueues = 64
+
+// Bounds and default of Device.Ring. They are those of pmd/device, which a test of gateway/daemon holds: a schema
+// imports no driver.
+const (
+	MinRing     = 512
+	DefaultRing = 2048
+	MaxRing     = 32768
+)
 
 // defaultSpin is stack.DefaultSpin, which a test of gateway/daemon holds: a schema imports no loop.
 const defaultSpin = 5 * time.Microsecond

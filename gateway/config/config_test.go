@@ -31,7 +31,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	if c.Table != d.Table || c.SNATPorts != d.SNATPorts || c.Checksum != d.Checksum {
 		t.Errorf("the example states other defaults than the code: %+v", c)
 	}
-	if diff := cmp.Diff(newDevice(), Device{Driver: c.Devices[0].Driver, Queues: c.Devices[0].Queues, Mode: c.Devices[0].Mode}); diff != "" {
+	if diff := cmp.Diff(newDevice(), Device{Driver: c.Devices[0].Driver, Queues: c.Devices[0].Queues, Ring: c.Devices[0].Ring, Mode: c.Devices[0].Mode}); diff != "" {
 		t.Error(diff)
 	}
 	h := *c.Services[0].Health
@@ -43,7 +43,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn syn_recv half_closed fin reset udp " +
+	keys := "devices name driver queues ring mode snat snat_ports checksum table size tcp established syn syn_recv half_closed fin reset udp " +
 		"metrics listen services protocol address source removed unhealthy unknown hash_size backends weight health type interval extra_processor " +
 		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
@@ -58,7 +58,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 
 func TestAConfigurationIsReadWhole(t *testing.T) {
 	src := `
-devices: [{name: gw0, driver: afxdp, queues: 1, mode: generic}]
+devices: [{name: gw0, driver: afxdp, queues: 1, ring: 16384, mode: generic}]
 snat: 198.18.2.1
 snat_ports: 2000-2999
 checksum: drop
@@ -105,7 +105,7 @@ services:
 		t.Fatal(err)
 	}
 	want := &Config{
-		Devices:   []Device{{Name: "gw0", Driver: "afxdp", Queues: 1, Mode: "generic"}},
+		Devices:   []Device{{Name: "gw0", Driver: "afxdp", Queues: 1, Ring: 16384, Mode: "generic"}},
 		SNAT:      []netip.Addr{netip.MustParseAddr("198.18.2.1")},
 		SNATPorts: PortRange{2000, 2999},
 		Checksum:  "drop",
@@ -124,7 +124,7 @@ services:
 		Admin:   Admin{Socket: "/tmp/gw.sock"},
 		Metrics: Metrics{Listen: "127.0.0.1:0"},
 		Services: []Service{{
-			Name: "web", Protocol: "udp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
+			Name: "web", Protocol: "udp", Addresses: []AddrPorts{addrPorts("198.18.1.1:80")},
 			Balance: BalanceMaglev, WhenFull: FullNext,
 			Mode: ModeNAT, Source: SourceClient, Removed: "drop", Unhealthy: "drop", Unknown: UnknownReset, HashSize: 251,
 			SlowStart: 3 * time.Second, Drain: 4 * time.Second, Reject: true,
@@ -132,8 +132,8 @@ services:
 			Sources: Sources{Deny: []SourceList{{Prefix: prefix("192.0.2.9/32")}}, Default: "deny"},
 			Limits:  Limits{Packets: 1, Connections: 2, Burst: 50 * time.Millisecond},
 			Backends: []Backend{
-				{Name: "b1", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:8080")}, Weight: 3, State: StateDraining, ServerID: []byte{10, 11}},
-				{Name: "198.18.2.12:8080", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.12:8080")}, Weight: 1, State: StateActive, ServerID: []byte{12, 13}},
+				{Name: "b1", Addresses: []AddrPorts{addrPorts("198.18.2.11:8080")}, Weight: 3, State: StateDraining, ServerID: []byte{10, 11}},
+				{Name: "198.18.2.12:8080", Addresses: []AddrPorts{addrPorts("198.18.2.12:8080")}, Weight: 1, State: StateActive, ServerID: []byte{12, 13}},
 			},
 			Health: &health.Check{
 				Type: health.TypeHTTPS, Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 1, Fall: 2, Port: 99, Device: "gw0",
@@ -145,16 +145,16 @@ services:
 			},
 			Passive: &health.Passive{Failures: 3, Window: 4 * time.Second, Down: 5 * time.Second, MaxDown: 6 * time.Second, MaxEjected: 7},
 		}, {
-			Name: "direct", Protocol: "tcp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
+			Name: "direct", Protocol: "tcp", Addresses: []AddrPorts{addrPorts("198.18.1.1:80")},
 			Balance: BalanceMaglev, WhenFull: FullNext,
 			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", Unhealthy: "keep", Unknown: UnknownAuto, HashSize: 1021, MSS: MSSAuto,
 			Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
-			Backends: []Backend{{Name: "198.18.2.11", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:0")}, Weight: 1, State: StateActive}},
+			Backends: []Backend{{Name: "198.18.2.11", Addresses: []AddrPorts{addrPorts("198.18.2.11:0")}, Weight: 1, State: StateActive}},
 		}},
 	}
 	same := cmp.Options{
 		cmpopts.IgnoreUnexported(Config{}),
-		sameAddrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		sameAddrs, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	}
 	if diff := cmp.Diff(want, got, same); diff != "" {
 		t.Error(diff)
@@ -277,4 +277,12 @@ services:
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
 	}
+}
+
+// addrPorts is ParseAddrPorts, and takes port 0.
+func addrPorts(s string) (a AddrPorts) {
+	if err := a.UnmarshalText([]byte(s)); err != nil {
+		panic(err)
+	}
+	return a
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -78,7 +79,7 @@ type decoder struct {
 }
 
 // bare6 is an IPv6 address with a port that lacks quotes: YAML takes its bracket for a list.
-var bare6 = regexp.MustCompile(`(?:^|[^"'0-9A-Za-z])(\[[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\]:[0-9]+)`)
+var bare6 = regexp.MustCompile(`(?:^|[^"'0-9A-Za-z])(\[[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\]:(?:[0-9]+(?:-[0-9]+)?|\*))`)
 
 // bareAddress returns the hint to quote an address, if lines have one that lacks quotes.
 func bareAddress(lines []string) string {
@@ -156,9 +157,30 @@ func (d *decoder) addrPort(n *yaml.Node, what string) (netip.AddrPort, bool) {
 	return ap, d.unicast(n, what, ap.Addr())
 }
 
+// addrPorts reads an address and a port or a range of ports.
+func (d *decoder) addrPorts(n *yaml.Node, what string) (AddrPorts, bool) {
+	a, err := ParseAddrPorts(n.Value)
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		d.Fail(n, addrPortHint(n.Value), "%s must be an IP address and a port, not %s", what, strictyaml.Kind(n))
+	case errors.Is(err, errPortZero):
+		d.Fail(n, "", "%s has port 0", what)
+	case errors.Is(err, errPortsReversed):
+		d.Fail(n, "the lower one comes first", "%s %s has no port: the first is above the last", what, n.Value)
+	case err != nil:
+		d.Fail(n, addrPortHint(n.Value), "%s must be an IP address and a port, not %s", what, strictyaml.Kind(n))
+	default:
+		return a, d.unicast(n, what, a.Addr())
+	}
+	return a, false
+}
+
 func addrPortHint(s string) string {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return "the port is missing: " + netip.AddrPortFrom(a, 80).String()
+	}
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.ContainsAny(s[i:], "-*+") {
+		return "such as 198.18.0.1:8000-8099, or 198.18.0.1:* for all ports"
 	}
 	return "such as 198.18.0.1:80 or \"[2001:db8::1]:80\""
 }

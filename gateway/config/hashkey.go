@@ -17,65 +17,104 @@ const (
 	maxHashKey = 64
 )
 
-// readKey reads the file of the hash key. Errors name the file and the line, and never show what is in it.
-func (c *Config) readKey() error {
-	if c.HashKey.File == "" {
-		return nil
+// readKeys reads the files of keys. Errors name the file and the line, and never show what is in it.
+func (c *Config) readKeys() error {
+	if c.HashKey.File != "" {
+		if err := c.HashKey.read(c.beside(c.HashKey.File)); err != nil {
+			return keyError(c.keyAt, "the hash key cannot be read: "+err.Error(),
+				"a line of 32 to 128 hexadecimal digits (`openssl rand -hex 16`), and in a second line the key before, or none")
+		}
 	}
-	path := c.HashKey.File
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(c.file), path)
+	if c.Sync != nil && c.Sync.KeyFile != "" {
+		if err := c.Sync.readKey(c.beside(c.Sync.KeyFile)); err != nil {
+			return keyError(c.syncKeyAt, "the key of sync cannot be read: "+err.Error(), "a line of 64 hexadecimal digits (`openssl rand -hex 32`)")
+		}
 	}
-	if err := c.HashKey.read(path); err != nil {
-		p := c.keyAt
-		p.Message = "the hash key cannot be read: " + err.Error()
-		p.Hint = "a line of 32 to 128 hexadecimal digits (`openssl rand -hex 16`), and in a second line the key before, or none"
-		return &Error{Problems: []Problem{p}}
+	return nil
+}
+
+// beside returns the path of a file that the configuration names.
+func (c *Config) beside(file string) string {
+	if filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(filepath.Dir(c.file), file)
+}
+
+// keyError returns the error of the place where a file of a key is named.
+func keyError(at Problem, message, hint string) error {
+	at.Message, at.Hint = message, hint
+	return &Error{Problems: []Problem{at}}
+}
+
+// syncKey is the length of the key of sync, in octets.
+const syncKey = 32
+
+// readKey reads the key from a file.
+func (s *Sync) readKey(path string) error {
+	lines, err := secretLines(path)
+	if err != nil {
+		return err
+	}
+	if len(lines) > 1 {
+		return fmt.Errorf("%s has %d lines; one is allowed", path, len(lines))
+	}
+	if s.Key, err = keyOf(lines[0], syncKey, syncKey); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
 // read reads the key in the first line of a file, and in the second the one before it.
 func (k *HashKey) read(path string) error {
-	f, err := regfile.Open(path)
+	lines, err := secretLines(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return fmt.Errorf("%s has mode %#o: others than its owner may use it (chmod 600)", path, mode)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 4096))
-	if err != nil {
-		return err
-	}
-	lines := strings.Split(strings.TrimRight(string(text), "\n\r\t "), "\n")
 	if len(lines) > 2 {
 		return fmt.Errorf("%s has %d lines; one or two are allowed", path, len(lines))
 	}
-	if k.Key, err = hashKeyOf(lines[0]); err != nil {
+	if k.Key, err = keyOf(lines[0], minHashKey, maxHashKey); err != nil {
 		return fmt.Errorf("%s, line 1: %w", path, err)
 	}
 	if k.Before, k.Changed = nil, len(lines) == 2; k.Changed && strings.TrimSpace(lines[1]) != "none" {
-		if k.Before, err = hashKeyOf(lines[1]); err != nil {
+		if k.Before, err = keyOf(lines[1], minHashKey, maxHashKey); err != nil {
 			return fmt.Errorf("%s, line 2: %w", path, err)
 		}
 	}
 	return nil
 }
 
-func hashKeyOf(line string) ([]byte, error) {
+// secretLines returns the lines of a file that only its owner may use; at least one.
+func secretLines(path string) ([]string, error) {
+	f, err := regfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("%s has mode %#o: others than its owner may use it (chmod 600)", path, mode)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimRight(string(text), "\n\r\t "), "\n"), nil
+}
+
+// keyOf reads a key of least to most octets.
+func keyOf(line string, least, most int) ([]byte, error) {
 	line = strings.TrimSpace(line)
 	key, err := hex.DecodeString(line)
 	switch {
 	case err != nil: // whose text would quote a digit
 		return nil, errors.New("not hexadecimal")
-	case len(key) < minHashKey || len(key) > maxHashKey:
-		return nil, fmt.Errorf("%d octets; %d to %d are allowed", len(key), minHashKey, maxHashKey)
+	case len(key) < least || len(key) > most:
+		return nil, fmt.Errorf("%d octets; %s are allowed", len(key), span(least, most))
 	}
 	return key, nil
 }

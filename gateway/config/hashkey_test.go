@@ -80,6 +80,32 @@ func TestTheHashKeyIsReadFromItsFile(t *testing.T) {
 	}
 }
 
+// The source port of an SNAT address is known to the gateway alone that chose it, so no other picks the connection up.
+func TestPickupNeedsTheClientsAddress(t *testing.T) {
+	for _, tc := range []struct {
+		keys string
+		ok   bool
+	}{
+		{"    unknown: pickup\n", false},
+		{"    source: gateway\n    unknown: pickup\n", false},
+		{"    source: client\n    unknown: pickup\n", true},
+		{"    source: gateway\n    unknown: auto\n", true},
+	} {
+		_, err := Parse("gw.yaml", []byte(strings.Replace(minimal, "    backends", tc.keys+"    backends", 1)))
+		if tc.ok != (err == nil) {
+			t.Errorf("%s: %v", tc.keys, err)
+		}
+		if tc.ok {
+			continue
+		}
+		for _, want := range []string{"with `source: gateway` (SNAT)", "set `source: client`", "unknown: pickup\n"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v lacks %q", tc.keys, err, want)
+			}
+		}
+	}
+}
+
 func TestKeysOfTheSelectionThatContradict(t *testing.T) {
 	for _, tc := range []struct{ keys, want string }{
 		{"    balance: least_connections\n    persistence: {}\n", "persistence is by the hash"},

@@ -53,7 +53,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 	c, dev, sv, h := newConfig(), newDevice(), newService(), health.New()
 	p := health.NewPassive()
 	for key, want := range map[string]any{
-		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues,
+		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues, "devices[].ring": dev.Ring,
 		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum, "engine": c.Engine, "extra_processor": c.ExtraProcessor,
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
 		"table.tcp.syn_recv": c.Table.TCPSYNReceived, "table.tcp.half_closed": c.Table.TCPHalfClosed, "table.tcp.reset": c.Table.TCPReset,

@@ -38,7 +38,7 @@ func (c *Config) ReadLists() error {
 	if c.lists != nil {
 		return nil
 	}
-	if err := c.readKey(); err != nil {
+	if err := c.readKeys(); err != nil {
 		return err
 	}
 	r := &listReader{c: c, files: []string{c.file}, read: map[string][]listed{}}

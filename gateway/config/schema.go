@@ -27,7 +27,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("sources", func(n *yaml.Node) { d.sources(n, &c.Sources) }),
 		strictyaml.Optional("limits", func(n *yaml.Node) { d.limits(n, &c.Limits, true) }),
 		strictyaml.Optional("table", func(n *yaml.Node) { d.table(n, &c.Table) }),
-		strictyaml.Optional("sync", func(n *yaml.Node) { c.Sync = &Sync{}; d.sync(n, c.Sync) }),
+		strictyaml.Optional("sync", func(n *yaml.Node) { d.sync(n, c) }),
 		strictyaml.Optional("admin", func(n *yaml.Node) { d.admin(n, &c.Admin) }),
 		strictyaml.Optional("metrics", func(n *yaml.Node) { d.metrics(n, &c.Metrics) }),
 		strictyaml.Required("services", func(n *yaml.Node) { d.services(n, c) }),
@@ -43,6 +43,7 @@ func (d *decoder) devices(n *yaml.Node, c *Config) {
 				strictyaml.Choice(d.Decoder, n, "driver", &dev.Driver, "auto", "afxdp", "afpacket", "tap")
 			}),
 			strictyaml.Optional("queues", func(n *yaml.Node) { d.queues(n, &dev.Queues) }),
+			strictyaml.Optional("ring", func(n *yaml.Node) { strictyaml.PowerOfTwo(d.Decoder, n, "ring", &dev.Ring, MinRing, MaxRing) }),
 			strictyaml.Optional("mode", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "mode", &dev.Mode, "auto", "native", "generic") }),
 		)
 		d.places.devices = append(d.places.devices, place[Device]{dev, n})
@@ -101,7 +102,9 @@ func (d *decoder) table(n *yaml.Node, t *Table) {
 }
 
 // sync reads which gateway connections are shared with.
-func (d *decoder) sync(n *yaml.Node, s *Sync) {
+func (d *decoder) sync(n *yaml.Node, c *Config) {
+	s, key, file := &Sync{}, false, false
+	c.Sync = s
 	d.Mapping(n, "sync",
 		strictyaml.Required("listen", func(n *yaml.Node) { s.Listen, _ = d.addrPort(n, "listen") }),
 		strictyaml.Required("peer", func(n *yaml.Node) {
@@ -109,9 +112,23 @@ func (d *decoder) sync(n *yaml.Node, s *Sync) {
 				d.Fail(n, "the listen address of the other gateway", "peer is this gateway itself")
 			}
 		}),
-		strictyaml.Required("key", func(n *yaml.Node) { d.hex(n, "key", &s.Key, 32, 32) }),
+		strictyaml.Optional("key", func(n *yaml.Node) { key = true; d.hex(n, "key", &s.Key, syncKey, syncKey) }),
+		strictyaml.Optional("key_file", func(n *yaml.Node) {
+			if file = true; d.Text(n, "key_file", &s.KeyFile) {
+				c.syncKeyAt = d.Place(n.Line, n.Column)
+			}
+		}),
 		strictyaml.Required("index", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "index", &s.Index, 0, 1) }),
 	)
+	if n == nil { // the keys are described, not read
+		return
+	}
+	switch {
+	case key && file:
+		d.Fail(n, "leave one of them out", "sync has both key and key_file")
+	case !key && !file:
+		d.Fail(n, "key_file names a file with the key", "sync has neither key_file nor key")
+	}
 }
 
 // admin reads where the control socket lies; an empty string is none.
@@ -150,7 +167,7 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 		d.Mapping(n, "a service",
 			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &s.Name) }),
 			strictyaml.Optional("protocol", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "protocol", &s.Protocol, "tcp", "udp") }),
-			strictyaml.Required("address", func(n *yaml.Node) { s.Addresses, at.addresses = d.addrPorts(n, 64) }),
+			strictyaml.Required("address", func(n *yaml.Node) { s.Addresses, at.addresses = d.serviceAddrs(n) }),
 			strictyaml.Optional("mode", func(n *yaml.Node) {
 				at.mode = n
 				strictyaml.Choice(d.Decoder, n, "mode", &s.Mode, ModeNAT, ModeIPIP, ModeGUE, ModeL2)
@@ -190,10 +207,13 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 	})
 }
 
-// addrPorts reads one or more addresses with ports, and where each stands.
-func (d *decoder) addrPorts(n *yaml.Node, limit int) (list []netip.AddrPort, at []*yaml.Node) {
-	d.OneOrMore(n, "address", limit, func(n *yaml.Node) {
-		if ap, ok := d.addrPort(n, "address"); ok {
+// serviceAddrs reads one or more addresses with ports or ranges of them, and where each stands.
+func (d *decoder) serviceAddrs(n *yaml.Node) (list []AddrPorts, at []*yaml.Node) {
+	d.OneOrMore(n, "address", 64, func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port, IP:first-last or IP:*"}) {
+			return
+		}
+		if ap, ok := d.addrPorts(n, "address"); ok {
 			list, at = append(list, ap), append(at, n)
 		}
 	})

@@ -194,20 +194,20 @@ func span(least, most int) string {
 	return strconv.Itoa(least) + " to " + strconv.Itoa(most)
 }
 
-// backendAddrs reads one or two addresses, with ports for NAT and without for the direct modes:
-// the mode of the service decides which, once all of it has been read.
-func (d *decoder) backendAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
+// backendAddrs reads one or two addresses, with ports for NAT and without for the direct modes and for ports that are kept:
+// the service decides which, once all of it has been read.
+func (d *decoder) backendAddrs(n *yaml.Node) (list []AddrPorts, at []*yaml.Node) {
 	d.OneOrMore(n, "address", 2, func(n *yaml.Node) {
-		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port or IP"}) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port, IP:first-last or IP"}) {
 			return
 		}
 		if a, err := netip.ParseAddr(n.Value); err == nil && n.Kind == yaml.ScalarNode {
 			if d.unicast(n, "address", a) {
-				list, at = append(list, netip.AddrPortFrom(a, 0)), append(at, n)
+				list, at = append(list, AddrPorts{addr: a}), append(at, n)
 			}
 			return
 		}
-		if ap, ok := d.addrPort(n, "address"); ok {
+		if ap, ok := d.addrPorts(n, "address"); ok {
 			list, at = append(list, ap), append(at, n)
 		}
 	})
@@ -215,7 +215,7 @@ func (d *decoder) backendAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.
 }
 
 // nameOf is the name of a backend that has none in the configuration.
-func nameOf(ap netip.AddrPort) string {
+func nameOf(ap AddrPorts) string {
 	if ap.Port() == 0 {
 		return ap.Addr().String()
 	}

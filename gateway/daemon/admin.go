@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/gateway"
@@ -20,7 +22,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", d.serveStatus)
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
-	mux.HandleFunc("POST /v1/reload", d.command("reload", func(*http.Request) error { return d.Reload() }))
+	mux.HandleFunc("POST /v1/reload", d.serveReload)
 	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
 	mux.HandleFunc("POST /v1/stop", d.command("stop", func(*http.Request) error { d.Stop(); return nil }))
 	mux.HandleFunc("POST /v1/drain", d.command("drain", d.drain))
@@ -44,6 +46,49 @@ func (d *Daemon) command(name string, do func(*http.Request) error) http.Handler
 		d.opt.Log.Info("admin", "command", name, "result", "done")
 		control.Reply(w, struct{}{})
 	}
+}
+
+// serveReload reloads, and answers what has changed; with dry_run it answers what would change.
+func (d *Daemon) serveReload(w http.ResponseWriter, r *http.Request) {
+	dry := false
+	for key, values := range r.URL.Query() {
+		if dry = key == "dry_run" && slices.Equal(values, []string{"true"}); !dry {
+			refuse(w, badRequest("%q is not understood, only dry_run=true", r.URL.RawQuery))
+			return
+		}
+	}
+	do := d.Reload
+	if dry {
+		do = d.DryReload
+	}
+	changes, err := do()
+	switch {
+	case err != nil && !dry:
+		d.opt.Log.Error("admin", "command", "reload", "error", err.Error())
+	case !dry:
+		d.opt.Log.Info("admin", append([]any{"command", "reload", "result", "done"}, LogChanges(&changes)...)...)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	control.Reply(w, changes)
+}
+
+// loggedChanges is how many changes a line of the log names.
+const loggedChanges = 3
+
+// LogChanges returns changes as attributes of a line of the log: their numbers, and the first of them.
+func LogChanges(c *admin.Changes) []any {
+	args := []any{"added", c.Added, "removed", c.Removed, "changed", c.Changed}
+	if len(c.List) == 0 {
+		return args
+	}
+	var first []string
+	for _, change := range c.List[:min(len(c.List), loggedChanges)] {
+		first = append(first, change.String())
+	}
+	return append(args, "first", strings.Join(first, "; "))
 }
 
 func (d *Daemon) drain(r *http.Request) error {
@@ -79,16 +124,14 @@ func (d *Daemon) weight(r *http.Request) error {
 	return d.gate.SetWeight(req.Service, req.Backend, weight, req.Force)
 }
 
-// serveStatus writes the status, of the services that the request names or of all.
+// serveStatus writes the status, of what the request chooses or of all.
 func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	for key := range q {
-		if key != "service" {
-			refuse(w, badRequest("there is no parameter %q, only service", key))
-			return
-		}
+	sel, err := admin.ParseSelection(r.URL.Query())
+	if err != nil {
+		refuse(w, badRequest("%w", err))
+		return
 	}
-	gate, err := d.gate.StatusOf(q["service"]...)
+	gate, err := d.gate.StatusOf(sel)
 	if err != nil {
 		refuse(w, err)
 		return

@@ -47,6 +47,7 @@ func controlledWith(t *testing.T, r nexthop.Resolver, log *slog.Logger) (*Daemon
 		t.Fatal(err)
 	}
 	d := newDaemon(file, Options{Admin: true, Log: log})
+	d.cfg = cfg
 	c := d.nodeConfig(cfg)
 	c.OpenDevice, c.Control = inMemory, socket
 	if d.node, err = node.Open(c); err != nil {
@@ -191,20 +192,20 @@ func TestAReloadOverTheSocketTellsWhatIsWrong(t *testing.T) {
 		{"", http.StatusUnprocessableEntity, "empty"},
 	} {
 		write(t, d.file, tc.text)
-		err := c.Reload(t.Context())
+		_, err := c.Reload(t.Context(), false)
 		e := new(admin.Error)
 		if !errors.As(err, &e) || e.Code != tc.code || !strings.Contains(e.Message, tc.want) {
 			t.Errorf("%q: %v, want %d %q", tc.text, err, tc.code, tc.want)
 		}
-		if st, err := c.Status(t.Context()); err != nil || !st.Reload.Failed || !strings.Contains(st.Reload.Error, tc.want) {
+		if st, err := c.Status(t.Context(), gateway.Selection{}); err != nil || !st.Reload.Failed || !strings.Contains(st.Reload.Error, tc.want) {
 			t.Errorf("after a refused reload: %+v, %v", st.Reload, err)
 		}
 	}
 	write(t, d.file, adminConfig)
-	if err := c.Reload(t.Context()); err != nil {
+	if _, err := c.Reload(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Status(t.Context())
+	st, err := c.Status(t.Context(), gateway.Selection{})
 	if err != nil || st.Reload.Failed || st.Reload.Error != "" || time.Since(st.Reload.Succeeded) > time.Minute {
 		t.Errorf("after a reload: %+v, %v", st.Reload, err)
 	}
@@ -224,7 +225,7 @@ func TestStopOverTheSocketEndsRun(t *testing.T) {
 }
 
 func TestWithoutAGatewayTheClientSaysSo(t *testing.T) {
-	_, err := admin.NewClient("/nonexistent/gw.sock").Status(t.Context())
+	_, err := admin.NewClient("/nonexistent/gw.sock").Status(t.Context(), gateway.Selection{})
 	if !errors.Is(err, admin.ErrNotRunning) {
 		t.Error(err)
 	}
@@ -252,7 +253,7 @@ func TestTheFileThatWasReadLastIsInUse(t *testing.T) {
 		all.Go(func() {
 			for range 60 {
 				mine := change()
-				if err := d.Reload(); err != nil {
+				if _, err := d.Reload(); err != nil {
 					t.Error(err)
 				}
 				if got := d.gate.Status().Services[0].Backends[0].ConfigWeight; got < mine {
@@ -285,7 +286,10 @@ func TestCloseWaitsForAReload(t *testing.T) {
 	r := &slowResolver{came: make(chan struct{}), release: make(chan struct{})}
 	d, _, _ := controlledBy(t, r)
 	reloaded, closed := make(chan error, 1), make(chan error, 1)
-	go func() { reloaded <- d.Reload() }()
+	go func() {
+		_, err := d.Reload()
+		reloaded <- err
+	}()
 	<-r.came
 	d.Stop()
 	<-d.node.Ended()
@@ -302,7 +306,7 @@ func TestCloseWaitsForAReload(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if err := d.Reload(); !errors.Is(err, gateway.ErrClosed) {
+	if _, err := d.Reload(); !errors.Is(err, gateway.ErrClosed) {
 		t.Errorf("a reload after the end: %v", err)
 	}
 }
@@ -349,6 +353,17 @@ func TestTheDefaultSpinIsThatOfALoop(t *testing.T) {
 	}
 	if cfg.Spin != stack.DefaultSpin {
 		t.Errorf("a gateway's loop spins for %v, any other one for %v", cfg.Spin, stack.DefaultSpin)
+	}
+}
+
+// TestRingReachesTheNode wants the bounds of a file to be those of the drivers.
+func TestRingReachesTheNode(t *testing.T) {
+	if config.MinRing != device.MinRing || config.DefaultRing != device.DefaultRing || config.MaxRing != device.MaxRing {
+		t.Error("a gateway's file has other bounds than the drivers")
+	}
+	got := new(Daemon).nodeConfig(&config.Config{Devices: []config.Device{{Name: "gw0", Queues: 1, Ring: 512}, {Name: "gw1", Queues: 1, Ring: 4096}}})
+	if got.Devices[0].Ring != 512 || got.Devices[1].Ring != 4096 {
+		t.Errorf("%+v", got.Devices)
 	}
 }
 

@@ -25,7 +25,8 @@ const (
 
 // Announce tells the hosts of the devices' networks where the gateway's addresses are, now and twice more:
 // for a take-over. It happens by itself at the start, when a reload adds addresses, when a link comes up, and
-// when a link address changes.
+// when a link address changes. After the start it waits for the connections of the other gateway, which has the
+// traffic until then.
 func (d *Daemon) Announce() {
 	select {
 	case d.announce <- struct{}{}:
@@ -35,6 +36,9 @@ func (d *Daemon) Announce() {
 
 // announceLoop announces when asked, until ctx ends.
 func (d *Daemon) announceLoop(ctx context.Context) {
+	if !d.awaitPeer(ctx) {
+		return
+	}
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for left := announceTimes; ; {
@@ -51,6 +55,29 @@ func (d *Daemon) announceLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// awaitPeer returns when the connections of the other gateway are here, or have been awaited for long enough, and says so
+// in the log. It returns false when ctx has ended.
+func (d *Daemon) awaitPeer(ctx context.Context) bool {
+	select {
+	case <-d.gate.PeerAwaited():
+		return true
+	default:
+	}
+	began := time.Now()
+	d.opt.Log.Info("announce", "state", "waiting", "for", "connections of the other gateway")
+	select {
+	case <-ctx.Done():
+		return false
+	case <-d.gate.PeerAwaited():
+	}
+	log, st := d.opt.Log.Info, d.gate.Status().Sync
+	if !st.Synced {
+		log = d.opt.Log.Warn
+	}
+	log("announce", "state", "begins", "synced", st.Synced, "waited", time.Since(began).Round(time.Millisecond).String())
+	return true
 }
 
 // sendAnnouncements sends all announcements from the first loop, which has a queue of every device.

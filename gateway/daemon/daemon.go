@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/statesync"
@@ -58,7 +59,8 @@ type Daemon struct {
 	announce chan struct{} // asks announceLoop
 	events   *eventLog     // changes of backends that are to be logged
 
-	reloading sync.Mutex // one Reload at a time, so that the last file read is the one in use; and none beside Close
+	reloading sync.Mutex     // one Reload at a time, so that the last file read is the one in use; and none beside Close
+	cfg       *config.Config // in use; guarded by reloading
 
 	mu     sync.Mutex // guards reload: scrapes and requests read it
 	reload reload
@@ -96,7 +98,7 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 	if err := d.openGateway(cfg); err != nil {
 		return err
 	}
-	if _, err := d.node.SetOffload(!tunnels(cfg)); err != nil {
+	if _, err := d.node.SetOffload(!tunnels(cfg), joins(cfg)); err != nil {
 		return err
 	}
 	d.reload.at = time.Now()
@@ -111,7 +113,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
 	for _, dev := range cfg.Devices {
-		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode})
+		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode, Ring: dev.Ring})
 	}
 	if d.opt.Admin {
 		c.Control = cfg.Admin.Socket
@@ -133,6 +135,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
+	d.cfg = cfg
 	return d.node.Add(d.service())
 }
 
@@ -185,20 +188,33 @@ func tunnels(cfg *config.Config) bool {
 	})
 }
 
-// reconfigure gives the gateway a new configuration. Devices segment large packets before the first service
-// with a tunnel is there; large ones that a loop has already are dropped and sent again.
-func (d *Daemon) reconfigure(cfg *config.Config) error {
-	was := d.node.Offload()
-	if tunnels(cfg) {
-		if _, err := d.node.SetOffload(false); err != nil {
-			return err
+// joins returns what loops may join before the gateway handles it. Datagrams of one client's port are not alike where a
+// connection ID of QUIC names the backend, and limits on packets count each one.
+func joins(cfg *config.Config) stack.GRO {
+	for i := range cfg.Services {
+		if s := &cfg.Services[i]; s.QUIC != nil || s.Limits.Packets > 0 {
+			return stack.GROTCP
 		}
 	}
-	if err := d.gate.Reload(cfg); err != nil {
-		_, _ = d.node.SetOffload(was) // as before, which has worked
+	if cfg.Limits.Packets > 0 {
+		return stack.GROTCP
+	}
+	return stack.GROAll
+}
+
+// reconfigure gives the gateway a new configuration. Devices segment large packets before the first service
+// with a tunnel is there; large ones that a loop has already are dropped and sent again. Datagrams are no longer joined
+// before the first service is there that tells them apart.
+func (d *Daemon) reconfigure(cfg *config.Config) error {
+	was, joined := d.node.Offload()
+	if _, err := d.node.SetOffload(was && !tunnels(cfg), min(joined, joins(cfg))); err != nil {
 		return err
 	}
-	_, err := d.node.SetOffload(!tunnels(cfg))
+	if err := d.gate.Reload(cfg); err != nil {
+		_, _ = d.node.SetOffload(was, joined) // as before, which has worked
+		return err
+	}
+	_, err := d.node.SetOffload(!tunnels(cfg), joins(cfg))
 	return err
 }
 
@@ -209,31 +225,60 @@ func (d *Daemon) Run(ctx context.Context) error { return d.node.Run(ctx) }
 // Stop ends Run.
 func (d *Daemon) Stop() { d.node.Stop() }
 
-// Reload reads the file again and makes it the configuration. On an error the old one stays.
-func (d *Daemon) Reload() error {
+// Reload reads the file again, makes it the configuration and returns what has changed. On an error the old one stays.
+func (d *Daemon) Reload() (admin.Changes, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
-	err := d.tryReload()
+	changes, err := d.tryReload()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.reload.err = err; err == nil {
 		d.reload.at = time.Now()
 	}
-	return err
+	return changes, err
 }
 
-func (d *Daemon) tryReload() error {
+// DryReload returns what Reload would change, and why it would fail. The error is one of the file.
+func (d *Daemon) DryReload() (admin.Changes, error) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	cfg, err := d.load()
+	if err != nil {
+		return admin.Changes{}, err
+	}
+	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
+	switch err := d.gate.CheckReload(cfg); {
+	case errors.As(err, new(*config.Error)): // of a list file
+		return admin.Changes{}, err
+	case err != nil:
+		changes.Refused = err.Error()
+	}
+	return changes, nil
+}
+
+// load reads the file again.
+func (d *Daemon) load() (*config.Config, error) {
 	cfg, err := config.Load(d.file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg.SetQueues(len(d.gate.Handlers())) // `queues: auto` is what it was at the start
+	return cfg, nil
+}
+
+func (d *Daemon) tryReload() (admin.Changes, error) {
+	cfg, err := d.load()
+	if err != nil {
+		return admin.Changes{}, err
+	}
 	before := d.gate.Announced()
 	if err := d.reconfigure(cfg); err != nil {
-		return err
+		return admin.Changes{}, err
 	}
+	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
+	d.cfg = cfg
 	if err := d.node.Update(); err != nil {
-		return err
+		return admin.Changes{}, err
 	}
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {
@@ -241,7 +286,7 @@ func (d *Daemon) tryReload() error {
 			break
 		}
 	}
-	return nil
+	return changes, nil
 }
 
 // Close gives everything back. Run has returned, or was never called.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/node/nexthop"
 )
@@ -57,7 +58,7 @@ func TestALogThatBlocksStopsNothing(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- errors.Join(d.gate.Undrain("web", "b1"), d.gate.SetWeight("web", "b1", 7, false), func() error {
-			st, err := client.Status(ctx)
+			st, err := client.Status(ctx, gateway.Selection{})
 			if err == nil && st.Gateway.Services[0].Backends[0].Weight != 7 {
 				err = fmt.Errorf("weight %d", st.Gateway.Services[0].Backends[0].Weight)
 			}
@@ -86,7 +87,7 @@ func TestManyEventsAreSummedUp(t *testing.T) {
 	l := newEventLog(slog.New(slog.NewTextHandler(&log, nil)))
 	start := time.Now()
 	event := func(i int, what, why string) gateway.Event {
-		return gateway.Event{Service: "web", Backend: fmt.Sprint("b", i), Address: netip.MustParseAddrPort("198.18.2.1:80"), What: what, Why: why}
+		return gateway.Event{Service: "web", Backend: fmt.Sprint("b", i), Address: config.AddrPortsFrom(netip.MustParseAddr("198.18.2.1"), config.PortRange{First: 80, Last: 80}), What: what, Why: why}
 	}
 	for i := range 1000 {
 		l.addAt(start, event(i, "unhealthy", ""))

@@ -16,7 +16,12 @@ const (
 )
 
 // resetConnections resets the ends of NAT connections, on all loops at once, and logs how many, and how many were left.
+// It leaves them to the other gateway, if that has them.
 func (d *Daemon) resetConnections() {
+	if st := d.gate.Status(); st.Sync != nil && st.Sync.Shared {
+		d.opt.Log.Info("connections", "reset", 0, "left", st.Connections, "to", st.Sync.Peer.String())
+		return
+	}
 	var reset, left atomic.Int64
 	var all sync.WaitGroup
 	until := time.Now().Add(resetLimit)

@@ -32,7 +32,8 @@ type audit struct {
 	held, closed     map[portPair]int // ports in use, those of closed connections among them
 }
 
-// connection checks that connection n is found by both of its keys, and holds its own port and slot.
+// connection checks that connection n is found by both of its keys, holds its own port and slot, and is half-open or
+// confirmed.
 func (a *audit) connection(n int) error {
 	h, c := a.h, &a.h.table.conns[n]
 	a.live++
@@ -51,7 +52,7 @@ func (a *audit) connection(n int) error {
 		}
 	}
 	if c.pair != 0 {
-		pair := portPair{c.endpoint, c.snat}
+		pair := c.portPair(c.snat)
 		a.held[pair]++
 		if c.closed() {
 			a.closed[pair]++
@@ -64,6 +65,9 @@ func (a *audit) connection(n int) error {
 		a.half++
 		if int(h.table.halfOpen.slots[c.halfSlot].conn) != n {
 			return fmt.Errorf("connection %d has another's half-open slot", n)
+		}
+		if c.state.confirmed() {
+			return fmt.Errorf("connection %d is half-open and confirmed", n)
 		}
 	}
 	return nil
@@ -119,7 +123,7 @@ func (a *audit) queues() error {
 			return fmt.Errorf("pair %v: %d closed connections, %d in the queue", pair, a.closed[pair], n)
 		}
 		for s := m.half.oldest; s != 0; s = slots[s].links[byPair].newer {
-			if c := &h.table.conns[slots[s].conn]; c.snat != pair.snat || c.endpoint != pair.endpoint {
+			if c := &h.table.conns[slots[s].conn]; c.portPair(c.snat) != pair {
 				return fmt.Errorf("half-open connection %d stands in the queue of another pair", slots[s].conn)
 			}
 			paired++

@@ -10,16 +10,43 @@ import (
 // acknowledgement is on its way. If it is neither, the end answers by a challenge ACK, which belongs to no connection
 // then and is reset with the number that it names (Service.ResetUnknown).
 //
-// Connections that are half-open or closed get none: a flood would be answered, and nobody waits.
+// Of a half-open connection only the backend gets one, and only after it has answered. It may hold the connection in
+// SYN-RECEIVED for a minute, and would answer the next SYN from the same source port by an ACK: the client resets that,
+// and is served when it sends its SYN again, 1 s later. The client gets none, since a flood has forged sources. Such
+// resets have a budget of their own: each stands for a SYN that the gateway has forwarded, so a flood of SYNs costs the
+// backend at most twice as many packets.
+//
+// Closed connections get none: no program waits.
+
+// The budget of resets of half-open connections, of a loop. A backend under a faster flood answers by SYN cookies, and
+// holds nothing that a reset could free.
+const (
+	halfOpenResetRate  = 50_000 // a second
+	halfOpenResetBurst = 5000   // after a pause
+)
 
 // resettable reports whether both ends of connection n would wait for each other, and can be reset.
 func (h *Handler) resettable(n int) bool {
 	c := &h.table.conns[n]
-	if h.out == nil || c.direct() || c.halfSlot != 0 || !c.state.confirmed() || c.closed() {
+	if h.out == nil || c.direct() || !c.state.confirmed() || c.closed() {
 		return false
 	}
 	s := &h.table.sequences[n]
 	return s[sideClient].window != 0 && s[sideBackend].window != 0
+}
+
+// heldByBackend returns the sequence number that the backend of half-open connection n expects; false where it is not known
+// to hold any. It has answered by a SYN+ACK, or by an ACK: then it holds an earlier connection from the same source port.
+// One that the gateway picked up may be open at the backend, so it is not meant.
+func (h *Handler) heldByBackend(n int) (seq uint32, ok bool) {
+	c, s := &h.table.conns[n], &h.table.sequences[n][sideBackend]
+	switch {
+	case h.out == nil || c.pair == 0:
+		return 0, false
+	case c.state == stateAnswered:
+		return s.acked, s.window != 0
+	}
+	return s.end, c.state == stateSynSent && s.end != 0
 }
 
 // discard ends connection n and resets its ends. It reports false, and has changed nothing, when the budget of resets
@@ -33,6 +60,12 @@ func (h *Handler) discard(n int, canWait bool) bool {
 		} else {
 			h.answerCounts.Add(answerLimited, 1)
 		}
+	} else if seq, ok := h.heldByBackend(n); ok {
+		if h.halfOpenResets.Take(h.clock, 1) {
+			h.resetBackend(n, seq, seq)
+		} else {
+			h.answerCounts.Add(answerLimited, 1)
+		}
 	}
 	h.forget(n)
 	return true
@@ -41,17 +74,24 @@ func (h *Handler) discard(n int, canWait bool) bool {
 // resetEnds sends the resets.
 func (h *Handler) resetEnds(n int) {
 	c, s := &h.table.conns[n], &h.table.sequences[n]
-	front, to := &h.snap.VIPs[c.vip], h.snap.Endpoints[c.endpoint]
+	front, frontPort := h.snap.vip(c.vip)
 	hop := h.clientHop(c)
 	if hop.State == HopReady {
-		h.sendResets(&hop, flow{front.addr, c.client, front.Port, c.clientPort}, s[sideClient].acked, s[sideBackend].end)
+		h.sendResets(&hop, flow{front.addr, c.client, frontPort, c.clientPort}, s[sideClient].acked, s[sideBackend].end)
 	}
+	h.resetBackend(n, s[sideBackend].acked, s[sideClient].end)
+}
+
+// resetBackend sends the backend of connection n a reset with each of two sequence numbers, or one if they are equal.
+func (h *Handler) resetBackend(n int, acked, end uint32) {
+	c := &h.table.conns[n]
+	to, port := h.snap.endpoint(c.endpoint)
 	seen := c.client
 	if c.snat != 0 {
 		seen = h.snap.snats[c.snat]
 	}
 	if to.Hop.State == HopReady {
-		h.sendResets(&to.Hop, flow{seen, to.addr, c.sourcePort, to.Port}, s[sideBackend].acked, s[sideClient].end)
+		h.sendResets(&to.Hop, flow{seen, to.addr, c.sourcePort, port}, acked, end)
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 // opens one. The rate limit comes first, so that a flood costs no more than a lookup of its meter. The
 // source lists are looked up when a connection opens, and again only when they have changed since (mark).
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
-	if h.snap.Limits.on && !h.withinPackets(v.src, h.snap.VIPs[front].Service) {
-		return h.dropOf(h.snap.VIPs[front].Service, packet.DropRateLimit)
+	if h.snap.Limits.on && h.offered != toLast {
+		if service := h.snap.serviceOf(front); !h.withinPackets(v.src, service) {
+			return h.dropOf(service, packet.DropRateLimit)
+		}
 	}
 	key := clientKey{v.src, front, v.sport}
 	n, hash := h.byClient(&key)
@@ -50,7 +52,7 @@ func (h *Handler) superseded(n int, v *view) bool {
 	if c.expired(h.now) {
 		return true
 	}
-	syn := v.flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN
+	syn := v.flags&openingFlags == wire.FlagSYN
 	if syn && c.closed() {
 		return true
 	}
@@ -62,7 +64,8 @@ func (h *Handler) superseded(n int, v *view) bool {
 func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	h.updateFromClient(n, v)
-	b, to := h.snap.Backends[c.backend], h.snap.Endpoints[c.endpoint]
+	b := h.snap.Backends[c.backend]
+	to, port := h.snap.endpoint(c.endpoint)
 	if v.flags.Has(wire.FlagSYN) {
 		h.clamp(v, h.snap.Services[b.Service].MSS, h.roomTo(to, b.Mode))
 	}
@@ -70,7 +73,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	if c.direct() {
 		verdict = h.forwardDirect(c, v, to)
 	} else {
-		verdict = h.translate(c, v, to)
+		verdict = h.translate(c, v, to, port)
 	}
 	if verdict != packet.Forward {
 		return h.dropOrReport(v, b.Service, verdict)
@@ -91,14 +94,14 @@ func (h *Handler) chainBytes(v *view) uint32 {
 	return n
 }
 
-// translate sends a packet of a client on to the backend's address and port, from the source that
+// translate sends a packet of a client on to the backend's address and the given port, from the source that
 // the backend sees.
-func (h *Handler) translate(c *Conn, v *view, to *Endpoint) packet.Verdict {
+func (h *Handler) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.Verdict {
 	if verdict := h.checkHop(v, &to.Hop); verdict != packet.Forward {
 		return verdict
 	}
 	r := rewrite{
-		src: v.src, dst: to.addr, sport: c.sourcePort, dport: to.Port, l3: c.l3Delta, l4: c.l4Delta,
+		src: v.src, dst: to.addr, sport: c.sourcePort, dport: port, l3: c.l3Delta, l4: c.l4Delta,
 	}
 	if c.snat != 0 {
 		r.src = h.snap.snats[c.snat]
@@ -250,18 +253,26 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		h.forget(n)
 		n = -1
 	}
-	if n < 0 && !toUs && !h.shared && h.snap.Endpoints[from].PickUp.Known {
-		return h.pickUp(v, from)
-	}
 	if n < 0 {
-		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && h.resetsUnknown() && h.reset(v, answerUnknown) {
-			return packet.Forward
-		}
-		return packet.DropNoFlow
+		return h.unknownReply(v, from, toUs)
 	}
 	verdict := h.toClient(n, v)
 	h.endIfReset(n, v)
 	return verdict
+}
+
+// unknownReply decides a packet of an endpoint that belongs to no connection.
+func (h *Handler) unknownReply(v *view, from uint32, toUs bool) packet.Verdict {
+	if h.offered == toFirst {
+		return packet.DropNoFlow
+	}
+	if at := h.snap.pickUpOf(from); !toUs && at.Known {
+		return h.pickUp(v, from, &at)
+	}
+	if h.snap.resetsUnknown(from) && h.resetUnknown(v) {
+		return packet.Forward
+	}
+	return packet.DropNoFlow
 }
 
 // replyKey returns the key of a reply from an endpoint, to an SNAT address or, with 0, to the client itself.
@@ -279,7 +290,8 @@ func replyKey(v *view, from uint32, snat uint16) backendKey {
 func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	hop := h.clientHop(c)
-	front, service := &h.snap.VIPs[c.vip], h.snap.Backends[c.backend].Service
+	front, port := h.snap.vip(c.vip)
+	service := h.snap.Backends[c.backend].Service
 	if verdict := h.checkHop(v, &hop); verdict != packet.Forward {
 		if c.snat == 0 {
 			v.localAddr = front.addr // the packet is addressed to the client
@@ -291,7 +303,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 		h.clamp(v, h.snap.Services[service].MSS, h.snap.Devices[hop.Dev].MTU)
 	}
 	v.apply(&rewrite{
-		src: front.addr, dst: c.client, sport: front.Port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
+		src: front.addr, dst: c.client, sport: port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
 	})
 	if !h.setLink(v.d, &hop) {
 		return h.drop(service, packet.DropNoFrame)
@@ -305,11 +317,11 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 // openConn opens a connection with the packet of a client, and forwards it. The hash is that of its client's side. Nothing is entered in the table
 // unless the packet can leave: a drop costs no entry, so a flood to a service without a route fills nothing.
 func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
-	front := &h.snap.VIPs[number]
-	if front.Service < 0 {
+	service := h.snap.serviceOf(number)
+	if service < 0 {
 		return packet.DropNoService
 	}
-	id := uint32(front.Service)
+	id := uint32(service)
 	if v.part == later {
 		return h.drop(id, packet.DropFragment) // its first opened a connection that is gone
 	}
@@ -349,7 +361,7 @@ func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 	return Conn{
 		client: v.src, clientPort: v.sport, vip: front, backend: backend, lists: h.snap.Sources.Mark,
-		endpoint: h.snap.Backends[backend].Endpoint, state: stateSynSent,
+		endpoint: h.snap.endpointOf(backend, front), state: stateSynSent,
 		mac: wire.Ethernet(v.p).Src(), dev: v.d.Port, vlan: v.vlan(),
 	}
 }
@@ -357,7 +369,7 @@ func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 // complete sets what the mode of c needs on the path to the backend: the source that the backend sees, and
 // the differences of the checksums.
 func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
-	to := h.snap.Endpoints[c.endpoint]
+	to, _ := h.snap.endpoint(c.endpoint)
 	if verdict := h.checkDirect(v, to, h.snap.Backends[c.backend].Mode); verdict != packet.Forward {
 		return verdict
 	}
@@ -372,14 +384,16 @@ func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	return packet.Forward
 }
 
+// openingFlags are the flags of which a segment that opens a connection has SYN alone.
+const openingFlags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
+
 // mayOpen reports whether a packet may open a connection, and whether as one picked up mid-flow: a TCP
 // packet without SYN, of a service whose backends see the client's own address and port. Such a connection
 // began at another gateway, or before a restart, and any gateway picks the same backend for it. With SNAT
 // the source port that the backend saw is not known, so the packet is dropped.
 func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
-	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
-	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
-		if !h.snap.Services[service].PickUp || v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0 {
+	if v.d.Proto == wire.ProtoTCP && v.flags&openingFlags != wire.FlagSYN {
+		if h.offered == toFirst || !h.snap.Services[service].PickUp || v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0 {
 			return false, packet.DropNoFlow
 		}
 		midflow = true
@@ -395,105 +409,13 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 	return midflow, packet.Forward
 }
 
-// source gives the connection the source that the backend sees; false when none is left. A transparent
-// service shows the client, unless the client is a backend itself: a backend answers its neighbour on the
-// link directly, and takes no packets from its own address. Those get an SNAT address all the same.
-func (h *Handler) source(c *Conn, s *Service, v *view) bool {
-	if s.Transparent && !h.snap.backendAddr(c.client) {
-		return h.keepPort(c)
-	}
-	if c.state == stateMidFlow {
-		return false // the port that the backend saw is not known
-	}
-	return h.takePort(c, v)
-}
-
-// keepPort gives the connection the client's own port. It may be taken: another service leads the same
-// client port to the same backend, which could not tell the two connections apart. Then it gets a random
-// port that is free and belongs to this loop, so that replies find it.
-func (h *Handler) keepPort(c *Conn) bool {
-	c.sourcePort = c.clientPort
-	if h.sourceUnused(c) {
-		return true
-	}
-	for range 64 * h.loops {
-		c.sourcePort = h.span.First + uint16(h.table.rand.Uint64()%uint64(h.span.Size()))
-		if ownerLoop(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateMidFlow && h.sourceUnused(c) {
-			return true
-		}
-	}
-	return false
-}
-
-// sourceUnused reports whether no connection is seen by the backend as c would be.
-func (h *Handler) sourceUnused(c *Conn) bool {
-	key := c.backendKey()
-	n := h.table.byBackend(&key)
-	if n >= 0 && h.table.conns[n].expired(h.now) {
-		h.forget(n)
-		n = -1
-	}
-	return n < 0
-}
-
-// fewPorts is the part of a pair's ports, as 1/fewPorts, below which another SNAT address is preferred.
-const fewPorts = 16
-
-// takePort takes a port of one of the SNAT addresses, by the hash of the client's address and port: a SYN that is
-// sent again gets the same. One with few free ports leaves the connection to another.
-func (h *Handler) takePort(c *Conn, v *view) bool {
-	list := h.snap.snatsFor(c.client)
-	if len(list) == 0 {
-		return false
-	}
-	start := int(selection.sum(c.client, uint64(c.clientPort)) >> 32 * uint64(len(list)) >> 32)
-	var most *portMap
-	var of uint16
-	for i := range list {
-		snat := list[(start+i)%len(list)]
-		m := h.ports.pair(portPair{c.endpoint, snat})
-		m.expire(h.now, h.ports.span.First, 4)
-		if most == nil || m.free > most.free {
-			most, of = m, snat
-		}
-		if m.free > h.ports.span.Size()/fewPorts {
-			break
-		}
-	}
-	if port, ok := h.ports.take(most); ok {
-		h.holdPort(c, most, of, port)
-		return true
-	}
-	return h.reclaimPort(c, v, list, start)
-}
-
-// holdPort makes a port, which is marked as in use, that of c.
-func (h *Handler) holdPort(c *Conn, m *portMap, snat, port uint16) {
-	c.snat, c.pair, c.sourcePort = snat, m.number, port
-	h.prefetchBackendSlot(c)
-}
-
-// backendAddr reports whether a backend has address a.
-func (s *Snapshot) backendAddr(a addr) bool {
-	_, ok := s.keys.find(a, tagOf(kindBackend, 0, 0))
-	return ok
-}
-
-// snatsFor returns the SNAT addresses of a client's address family.
-func (s *Snapshot) snatsFor(client addr) []uint16 {
-	if client.is4() {
-		return s.SNAT4
-	}
-	return s.SNAT6
-}
-
 // dropTo is drop for a packet that was not looked up. It finds the service only to count the drop for it.
 func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
-	front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto))
+	front, ok := h.snap.findVIP(v.dst, v.dport, v.d.Proto)
 	if !ok {
 		return why
 	}
-	return h.dropOf(h.snap.VIPs[front].Service, why)
+	return h.dropOf(h.snap.serviceOf(front), why)
 }
 
 // dropOf is drop for a service that may be gone: -1.
@@ -507,6 +429,9 @@ func (h *Handler) dropOf(service int32, v packet.Verdict) packet.Verdict {
 // drop counts a drop for a service and returns the reason. Handle counts the verdict for the loop, so each
 // drop is in both counters, and a packet without a service in the loop's only.
 func (h *Handler) drop(service uint32, v packet.Verdict) packet.Verdict {
+	if v == packet.DropNoFlow && h.offered == toFirst {
+		return v // not dropped yet
+	}
 	h.snap.Services[service].drops[h.loop].Add(int(v), 1)
 	return v
 }

@@ -29,6 +29,15 @@ type fragmentKey struct {
 	proto    uint8 // of IPv4; in IPv6 the identification does without
 }
 
+// sender returns the source as bounds count it: an IPv4 address or an IPv6 /64.
+func (k *fragmentKey) sender() addr {
+	src := k.src
+	if !src.is4() {
+		src.lo = 0
+	}
+	return src
+}
+
 // datagram is what the first fragment of a datagram said. Later ones then find their connection as it
 // did.
 type datagram struct {
@@ -172,7 +181,8 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropFragment
 	}
 	d.Proto = e.proto
-	v := viewOf(d, p)
+	var v view
+	v.read(d, p)
 	v.sport, v.dport = uint16(e.ports>>16), uint16(e.ports)
 	v.part, v.id, v.idAt = later, e.id, f.idAt
 	return h.route(&v)
@@ -199,7 +209,8 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 		h.fragments.add(is, h.now)
 		return packet.DropFragment
 	}
-	v := viewOf(d, p)
+	var v view
+	v.read(d, p)
 	v.part, v.id, v.idAt = first, is.id, f.idAt
 	verdict := h.route(&v)
 	if e == nil && !verdict.Dropped() {

@@ -32,9 +32,10 @@ type Handler struct {
 	table      *table
 	ports      *ports
 	survey     portSurvey
+	retirement retirement
 	clientHops clientHops
 	sync       syncState
-	shared     bool // other handlers of the loop may know flows that this one does not
+	offered    offer // what Handle, Offer or Refuse decides
 	fragments  *fragments
 	held       *heldFragments
 	looked     *lookup // what prefetching found of the packet; see prefetcher
@@ -53,6 +54,8 @@ type Handler struct {
 	half       metrics.Counter         // half-open ones, as a gauge
 	discards   ip.RateLimiter          // of connections that are discarded with resets
 	resetFrame [maxResetFrame]byte
+
+	halfOpenResets ip.RateLimiter // of half-open connections that are discarded with a reset to the backend
 
 	closing int             // those that have begun to close
 	ending  metrics.Counter // the same, as a gauge
@@ -122,6 +125,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		answers: newAnswerLimiter(&seed),
 	}
 	h.discards = ip.NewRateLimiter(answerRate, answerBurst, 0)
+	h.halfOpenResets = ip.NewRateLimiter(halfOpenResetRate, halfOpenResetBurst, 0)
 	h.prefetcher.from = cmp.Or(o.PrefetchFrom, manyConns)
 	h.refresh()
 	return h
@@ -136,6 +140,38 @@ func perLoop(n, loops int) int { return (n + loops - 1) / loops }
 // Of a packet with several descriptors (FlagMore) the first is decided and the others follow it: headers
 // are in the first. One that becomes an answer needs the first frame alone, and the others are released.
 func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
+	h.handle(now, b)
+	h.publish()
+}
+
+// offer says who may know the flow of a packet that belongs to none here and opens none.
+type offer uint8
+
+const (
+	toThis  offer = iota // no other handler: the packet is answered, or picked up
+	toFirst              // another one, perhaps: the packet is declined
+	toLast               // no other one, as the packet was declined before and comes again
+)
+
+// Offer implements stack.Refuser.
+func (h *Handler) Offer(now clock.Time, b *packet.Batch) {
+	h.offered = toFirst
+	h.handle(now, b)
+	h.offered = toThis
+	h.batch[packet.DropNoService], h.batch[packet.DropNoFlow] = 0, 0 // Refuse counts those that are dropped
+	h.publish()
+}
+
+// Refuse implements stack.Refuser.
+func (h *Handler) Refuse(now clock.Time, b *packet.Batch) {
+	h.offered = toLast
+	h.handle(now, b)
+	h.offered = toThis
+	h.publish()
+}
+
+// handle decides the packets of a batch.
+func (h *Handler) handle(now clock.Time, b *packet.Batch) {
 	h.refresh()
 	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
 	rest, cut := false, false // of a packet whose first descriptor has been decided, and is all that is left of it
@@ -157,7 +193,6 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 		}
 		rest = more
 	}
-	h.publish()
 }
 
 // A tick looks at sweepStep connections, so that it never delays packets for long. Ticks come at the latest
@@ -174,7 +209,9 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
 	h.sweepHeld()
-	h.table.sweep(sweepStep, h.ended, h.end)
+	if h.table.sweep(sweepStep, h.ended, h.end) {
+		h.endPass()
+	}
 	h.surveyPorts()
 	if h.sync.changes != nil {
 		h.refreshPeer()
@@ -187,15 +224,22 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	return now.Add(min(sweepIdle, sweepRound/steps))
 }
 
-// ended reports whether a connection is over: it expired, or its backend became inactive.
-func (h *Handler) ended(c *Conn) bool { return c.expired(h.now) || h.snap.Backends[c.backend].Inactive }
+// ended reports whether a connection is over: it expired, or its backend became inactive. It is asked of each connection
+// once in a pass of the sweep.
+func (h *Handler) ended(c *Conn) bool {
+	if r := &h.retirement; r.asked != nil {
+		r.held.intersect(r.asked, c)
+	}
+	return c.expired(h.now) || h.snap.Backends[c.backend].Inactive
+}
 
 // refresh takes the newest snapshot. Within a batch the snapshot stays the same, so numbers that a packet
 // looked up remain valid until its verdict. What follows from a new one is done here, once:
 //
 //   - the marks of source lists wrapped: all connections are looked up in the lists again
-//   - a reload: port maps of endpoints that are gone are given back
+//   - a reload: port maps of endpoints that are gone are given back, and paths of tunnels to them
 //   - more backends: their counters get a place
+//   - numbers that are used again: so do the counters of what has them now
 func (h *Handler) refresh() {
 	snap := h.snapshots.Load()
 	if snap == h.snap {
@@ -205,7 +249,14 @@ func (h *Handler) refresh() {
 		h.table.unmark()
 	}
 	if h.snap == nil || h.snap.Round != snap.Round {
-		h.ports.trim(func(p portPair) bool { return snap.Endpoints[p.endpoint].InUse })
+		h.ports.trim(func(p portPair) bool {
+			e, _ := snap.endpoint(p.endpoint)
+			return e.InUse
+		})
+		h.forgetPaths(snap)
+	}
+	if h.snap != nil && h.snap.Era != snap.Era {
+		h.stats, h.tallies = h.stats[:0], h.tallies[:0] // published, so zero
 	}
 	h.snap = snap
 	if h.meters == nil && snap.Limits.on {
@@ -314,10 +365,15 @@ func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 	case wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC: // for another host of the link
 		return packet.DropUnsupported
 	case h.snap.DropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
-		v := viewOf(d, p)
+		var v view
+		v.read(d, p)
 		return h.dropTo(&v, packet.DropL4Checksum)
 	}
-	v := viewOf(d, p)
+	if h.looked.known { // its view has been read
+		return h.route(&h.looked.view)
+	}
+	var v view
+	v.read(d, p)
 	return h.route(&v)
 }
 

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -32,9 +33,9 @@ func newBench() *bench {
 	to.InUse, to.Hop = true, Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0xb1}, Dev: 1, State: HopReady}
 	sv.NewFlow[Family4] = new(PoolCache).Get([]Share{{Name: "d1", Weight: 1, ID: 0}}, 251)
 	s.VIPs, s.Services, s.Endpoints = []VIP{front}, []*Service{sv}, []*Endpoint{to}
-	s.Backends = []*Backend{NewBackend(0, 0, 1)}
+	s.Backends = []*Backend{NewBackend("", 0, 0, 1)}
 	s.Backends[0].Configured = true
-	s.AddSNAT(netip.MustParseAddr("198.18.2.1"), 1)
+	s.SetSNAT(1, netip.MustParseAddr("198.18.2.1"), 1)
 	s.SNAT4 = []uint16{1}
 	s.Sources.services, s.Limits.services = make([]*SourceTable, 1), make([]Limits, 1)
 	s.Index([]netip.Addr{netip.MustParseAddr("198.18.2.1")})
@@ -110,5 +111,21 @@ func TestConnectionIsMarkedWithTheListsThatLetItIn(t *testing.T) {
 	key := clientKey{client: addr4([]byte{198, 18, 0, 9}), port: 40000}
 	if n := b.h.table.byClient(&key); n < 0 || b.h.table.conns[n].lists != s.Sources.Mark || s.Sources.Mark == 0 {
 		t.Errorf("connection %d: it will be looked up with every packet", n)
+	}
+}
+
+// The view that a look-ahead reads is decided on, so nothing of the packet that had its place before may be left in it.
+func TestLookingAheadReadsEachViewAnew(t *testing.T) {
+	b := newBench()
+	b.h.prefetcher.from = 0
+	l := &b.h.prefetcher.lookups[0]
+	l.view = view{flags: wire.FlagSYN, part: later, mtu: 1, localAddr: addr{1, 1}, idAt: 1, id: 1}
+	if v := b.send(53, 64, false); v != packet.Forward {
+		t.Fatal(v)
+	}
+	v := l.view
+	v.d, v.p = nil, nil
+	if want := (view{src: addr4([]byte{198, 18, 0, 9}), dst: addr4([]byte{198, 18, 1, 1}), sport: 40000, dport: 53, is4: true}); !l.known || fmt.Sprint(v) != fmt.Sprint(want) {
+		t.Errorf("known %v, view %+v, want %+v", l.known, v, want)
 	}
 }

@@ -62,13 +62,9 @@ func newHeldFragments(seed *random.Source) *heldFragments {
 	return f
 }
 
-// bucket returns the bucket of the sender of a datagram: an IPv4 address or an IPv6 /64.
+// bucket returns the bucket of the sender of a datagram.
 func (f *heldFragments) bucket(k *fragmentKey) *heldBucket {
-	src := k.src
-	if !src.is4() {
-		src.lo = 0
-	}
-	return &f.buckets[f.key.sum(src, 0)>>32%heldSources]
+	return &f.buckets[f.key.sum(k.sender(), 0)>>32%heldSources]
 }
 
 // push holds the packet d, for which there is a free slot.
@@ -118,6 +114,17 @@ func (f *heldFragments) largest() *heldBucket {
 	return most
 }
 
+// oldest returns the slot of the oldest fragment in bucket b from the sender of its newest, and the slot before it (-1 is
+// none). So others in the bucket of a flood lose nothing to it.
+func (f *heldFragments) oldest(b *heldBucket) (before, i int16) {
+	sender := f.slots[b.newest].key.sender()
+	before, i = -1, b.oldest
+	for f.slots[i].key.sender() != sender {
+		before, i = i, f.slots[i].next
+	}
+	return before, i
+}
+
 // overlaps reports whether a fragment of the datagram that is held begins before byte end.
 func (f *heldFragments) overlaps(k *fragmentKey, end int) bool {
 	for i := f.bucket(k).oldest; i >= 0; i = f.slots[i].next {
@@ -137,7 +144,8 @@ func (h *Handler) hold(f *fragmentHeader) packet.Verdict {
 	}
 	for h.held.frames+n > heldFrames {
 		b := h.held.largest()
-		h.endHeld(h.held.take(b, -1, b.oldest))
+		before, i := h.held.oldest(b)
+		h.endHeld(h.held.take(b, before, i))
 	}
 	h.held.push(&f.key, f.at, h.chain[:n], h.now+ticksIn(heldLife))
 	return packet.Hold
@@ -223,7 +231,8 @@ func (h *Handler) dropHeld() {
 	h.held.closed = true
 	for i := range h.held.buckets {
 		for b := &h.held.buckets[i]; b.oldest >= 0; {
-			h.endHeld(h.held.take(b, -1, b.oldest))
+			before, i := h.held.oldest(b)
+			h.endHeld(h.held.take(b, before, i))
 		}
 	}
 	h.publish()

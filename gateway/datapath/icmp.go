@@ -39,7 +39,8 @@ func carriesQuote(kind uint8, is4 bool) bool {
 // echo answers an echo request to one of the gateway's addresses in the frame that asked (RFC 1122
 // 3.2.2.6, RFC 4443 4.2). IPv4 options are not echoed, but blanked.
 func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
-	v := viewOfIP(d, p)
+	var v view
+	v.readIP(d, p)
 	switch {
 	case !h.snap.local(v.dst):
 		return packet.DropNoService

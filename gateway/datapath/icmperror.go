@@ -23,7 +23,8 @@ import (
 
 // icmpError decides an ICMP error whose own checksum is right.
 func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
-	v := viewOfIP(d, p)
+	var v view
+	v.readIP(d, p)
 	if v.hopsLeft() <= 1 {
 		return packet.DropTTL
 	}
@@ -35,7 +36,7 @@ func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 	if why != packet.Forward {
 		return why
 	}
-	front, toFront := h.snap.keys.find(q.src, tagOf(kindVIP, q.sport, q.proto))
+	front, toFront := h.snap.findVIP(q.src, q.sport, q.proto)
 	switch {
 	case q.src != v.dst: // the error is for another than it speaks of
 		return packet.DropNoFlow
@@ -57,7 +58,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 		return h.errorByHash(&f, q, front)
 	}
 	c := &h.table.conns[n]
-	to := h.snap.Endpoints[c.endpoint]
+	to, port := h.snap.endpoint(c.endpoint)
 	if c.direct() {
 		return h.countDrop(c, h.forwardDirect(c, &f, to))
 	}
@@ -65,7 +66,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 		return h.countDrop(c, verdict)
 	}
 	from := v.src
-	r := rewrite{src: to.addr, dst: q.dst, sport: to.Port, dport: c.sourcePort, l3: c.l3Delta, l4: c.l4Delta}
+	r := rewrite{src: to.addr, dst: q.dst, sport: port, dport: c.sourcePort, l3: c.l3Delta, l4: c.l4Delta}
 	if c.snat != 0 { // the backend may know no way to whoever sent the error
 		r.dst = h.snap.snats[c.snat]
 		from = r.dst
@@ -77,8 +78,8 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 // errorByHash passes on an error about a packet of a backend that answers clients itself, when the
 // table does not know the connection: it may have begun on another gateway.
 func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
-	id := h.snap.VIPs[front].Service
-	if id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT || h.snap.Services[id].LeastConnections {
+	id := h.snap.serviceOf(front)
+	if h.offered == toFirst || id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT || h.snap.Services[id].LeastConnections {
 		return packet.DropNoFlow
 	}
 	chosen, verdict := h.pick(f, h.snap.Services[id], true)
@@ -93,7 +94,7 @@ func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 // from a router in front of it; the client sees the service address, which is all that it knows.
 func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	snat, toUs := h.snap.keys.find(q.src, tagOf(kindSNAT, 0, 0))
-	endpoint, known := h.snap.keys.find(q.dst, tagOf(kindEndpoint, q.dport, q.proto))
+	endpoint, known := h.snap.findEndpoint(q.dst, q.dport, q.proto)
 	if !known && !toUs {
 		return packet.DropNoService
 	}
@@ -120,8 +121,8 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	if unreachableCode(v.p[v.d.L4:], v.is4) {
 		h.tally(c.backend)[Unreachable]++
 	}
-	front := &h.snap.VIPs[c.vip]
-	r := rewrite{src: c.client, dst: front.addr, sport: c.clientPort, dport: front.Port, l3: ^c.l3Delta, l4: ^c.l4Delta}
+	front, port := h.snap.vip(c.vip)
+	r := rewrite{src: c.client, dst: front.addr, sport: c.clientPort, dport: port, l3: ^c.l3Delta, l4: ^c.l4Delta}
 	v.applyError(q, &r, front.addr, c.client)
 	return h.countDrop(c, h.setLinkOrDrop(v, &hop))
 }

@@ -23,12 +23,16 @@ type view struct {
 	id           uint32 // and what takes its place where addresses change
 }
 
-// viewOf reads addresses, ports and TCP flags at the offsets that the engine wrote. The engine has checked
-// that the headers are complete, so no length is tested here. A fragment other than the first has no ports.
-func viewOf(d *packet.Desc, p []byte) view {
-	v := viewOfIP(d, p)
+// read reads addresses, ports and TCP flags at the offsets that the engine wrote, into a view that is zero. The
+// engine has checked that the headers are complete, so no length is tested here. A fragment other than the first
+// has no ports.
+//
+// It fills the view in place: a view that is returned is copied, 16 bytes at a time, right after its fields were
+// stored 8 bytes at a time. The core cannot forward such stores to the loads, and waits for each of them.
+func (v *view) read(d *packet.Desc, p []byte) {
+	v.readIP(d, p)
 	if d.L4 == 0 {
-		return v
+		return
 	}
 	l4 := p[d.L4:]
 	ports := binary.BigEndian.Uint32(l4)
@@ -36,18 +40,16 @@ func viewOf(d *packet.Desc, p []byte) view {
 	if d.Proto == wire.ProtoTCP {
 		v.flags = wire.TCP(l4).Flags()
 	}
-	return v
 }
 
-// viewOfIP reads the addresses.
-func viewOfIP(d *packet.Desc, p []byte) view {
-	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
+// readIP reads the addresses.
+func (v *view) readIP(d *packet.Desc, p []byte) {
+	v.d, v.p, v.is4 = d, p, d.Flags.Has(packet.FlagIPv4)
 	if ip := p[d.L3:]; v.is4 {
 		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
 	} else {
 		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
 	}
-	return v
 }
 
 // hopsLeft returns the TTL or hop limit.
@@ -88,12 +90,14 @@ type rewrite struct {
 // setDeltas computes what rewriting adds to the checksums (RFC 1624 eqn. 3): a constant of the connection,
 // because every packet of it has the same addresses and ports before and after. Replies change by the complement.
 func (c *Conn) setDeltas(s *Snapshot) {
-	src, front, to := c.client, &s.VIPs[c.vip], s.Endpoints[c.endpoint]
+	front, frontPort := s.vip(c.vip)
+	to, port := s.endpoint(c.endpoint)
+	src := c.client
 	if c.snat != 0 {
 		src = s.snats[c.snat]
 	}
 	c.l3Delta = wire.AddDiff(c.client.diff(src), front.addr.diff(to.addr))
-	before, after := uint32(c.clientPort)<<16|uint32(front.Port), uint32(c.sourcePort)<<16|uint32(to.Port)
+	before, after := uint32(c.clientPort)<<16|uint32(frontPort), uint32(c.sourcePort)<<16|uint32(port)
 	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
 }
 

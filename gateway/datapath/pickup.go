@@ -23,13 +23,13 @@ import (
 type PickUp struct {
 	VIP     uint32
 	Backend uint32
-	Known   bool // there is exactly one service address that leads to the endpoint with clients' own addresses
+	Known   bool // there is exactly one service address and port that leads to the endpoint with clients' own addresses
+	Several bool // there are more
 }
 
 // pickUp opens a connection with the packet of a backend to a client, and forwards it. It opens none by a SYN or
 // SYN+ACK: those are of connections that did not begin at a gateway.
-func (h *Handler) pickUp(v *view, from uint32) packet.Verdict {
-	at := &h.snap.Endpoints[from].PickUp
+func (h *Handler) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
 	if v.part == later || v.src == v.dst {
 		return packet.DropNoFlow
 	}

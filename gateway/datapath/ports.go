@@ -41,11 +41,15 @@ type ports struct {
 	rand  random.Source
 }
 
-// portPair is an SNAT address and an endpoint, by their numbers.
+// portPair is an SNAT address and an endpoint, by their numbers. The ports of a range are one endpoint here: with one
+// for each port, a scan of the range would make as many maps.
 type portPair struct {
 	endpoint uint32
 	snat     uint16
 }
+
+// portPair returns the pair of the connection with an SNAT address.
+func (c *Conn) portPair(snat uint16) portPair { return portPair{wholeRange(c.endpoint), snat} }
 
 // portMap is the ports of one pair: a bit is set while a connection holds its port, or the port rests.
 type portMap struct {
@@ -114,11 +118,16 @@ func (p *ports) put(number uint32, port uint16) {
 func (p *ports) trim(keep func(portPair) bool) {
 	for pair, m := range p.pairs {
 		if m.free == p.span.Size() && !keep(pair) {
-			delete(p.pairs, pair)
-			p.list[m.number] = nil
-			p.spare = append(p.spare, m.number)
+			p.drop(pair, m)
 		}
 	}
+}
+
+// drop forgets a pair, of which no port is in use.
+func (p *ports) drop(pair portPair, m *portMap) {
+	delete(p.pairs, pair)
+	p.list[m.number] = nil
+	p.spare = append(p.spare, m.number)
 }
 
 // newPortMap returns a map of size free bits, the bits behind them marked as used.
@@ -205,9 +214,11 @@ func (h *Handler) surveyPorts() {
 		return
 	}
 	for n := 1; n < len(s.sums); n++ {
-		block := h.snap.snatStats[n][h.loop]
-		for i, v := range s.sums[n] {
-			block.Add(i, v-block.Load(i)) // a gauge: the difference wraps
+		if h.snap.snatStats[n] != nil { // not free
+			block := h.snap.snatStats[n][h.loop]
+			for i, v := range s.sums[n] {
+				block.Add(i, v-block.Load(i)) // a gauge: the difference wraps
+			}
 		}
 		s.sums[n] = [portGauges]uint64{}
 	}
@@ -248,4 +259,96 @@ func (st *PortStats) add(b *metrics.Block) {
 	st.ReclaimedResting += b.Load(reclaimedResting)
 	st.ReclaimedClosed += b.Load(reclaimedClosed)
 	st.ReclaimedHalfOpen += b.Load(reclaimedHalfOpen)
+}
+
+// source gives the connection the source that the backend sees; false when none is left. A transparent
+// service shows the client, unless the client is a backend itself: a backend answers its neighbour on the
+// link directly, and takes no packets from its own address. Those get an SNAT address all the same.
+func (h *Handler) source(c *Conn, s *Service, v *view) bool {
+	if s.Transparent && !h.snap.backendAddr(c.client) {
+		return h.keepPort(c)
+	}
+	if c.state == stateMidFlow {
+		return false // the port that the backend saw is not known
+	}
+	return h.takePort(c, v)
+}
+
+// keepPort gives the connection the client's own port. It may be taken: another service leads the same
+// client port to the same backend, which could not tell the two connections apart. Then it gets a random
+// port that is free and belongs to this loop, so that replies find it.
+func (h *Handler) keepPort(c *Conn) bool {
+	c.sourcePort = c.clientPort
+	if h.sourceUnused(c) {
+		return true
+	}
+	for range 64 * h.loops {
+		c.sourcePort = h.span.First + uint16(h.table.rand.Uint64()%uint64(h.span.Size()))
+		if ownerLoop(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateMidFlow && h.sourceUnused(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// sourceUnused reports whether no connection is seen by the backend as c would be.
+func (h *Handler) sourceUnused(c *Conn) bool {
+	key := c.backendKey()
+	n := h.table.byBackend(&key)
+	if n >= 0 && h.table.conns[n].expired(h.now) {
+		h.forget(n)
+		n = -1
+	}
+	return n < 0
+}
+
+// fewPorts is the part of a pair's ports, as 1/fewPorts, below which another SNAT address is preferred.
+const fewPorts = 16
+
+// takePort takes a port of one of the SNAT addresses, by the hash of the client's address and port: a SYN that is
+// sent again gets the same. One with few free ports leaves the connection to another.
+func (h *Handler) takePort(c *Conn, v *view) bool {
+	list := h.snap.snatsFor(c.client)
+	if len(list) == 0 {
+		return false
+	}
+	start := int(selection.sum(c.client, uint64(c.clientPort)) >> 32 * uint64(len(list)) >> 32)
+	var most *portMap
+	var of uint16
+	for i := range list {
+		snat := list[(start+i)%len(list)]
+		m := h.ports.pair(c.portPair(snat))
+		m.expire(h.now, h.ports.span.First, 4)
+		if most == nil || m.free > most.free {
+			most, of = m, snat
+		}
+		if m.free > h.ports.span.Size()/fewPorts {
+			break
+		}
+	}
+	if port, ok := h.ports.take(most); ok {
+		h.holdPort(c, most, of, port)
+		return true
+	}
+	return h.reclaimPort(c, v, list, start)
+}
+
+// holdPort makes a port, which is marked as in use, that of c.
+func (h *Handler) holdPort(c *Conn, m *portMap, snat, port uint16) {
+	c.snat, c.pair, c.sourcePort = snat, m.number, port
+	h.prefetchBackendSlot(c)
+}
+
+// backendAddr reports whether a backend has address a.
+func (s *Snapshot) backendAddr(a addr) bool {
+	_, ok := s.keys.find(a, tagOf(kindBackend, 0, 0))
+	return ok
+}
+
+// snatsFor returns the SNAT addresses of a client's address family.
+func (s *Snapshot) snatsFor(client addr) []uint16 {
+	if client.is4() {
+		return s.SNAT4
+	}
+	return s.SNAT6
 }

@@ -10,8 +10,9 @@ import (
 // A prefetcher overlaps the cache misses of a window of packets. With many connections a packet costs
 // two or three misses, each depending on the one before: its slot in the index, its connection, what the
 // connection refers to. Deciding packet by packet would wait for each of them in turn. So the handler
-// prefetches in three steps, each for all packets of the window: the slots, the connections, the backend,
-// endpoint, counters and VIP of each connection. Only then does it decide.
+// prefetches in steps, each for all packets of the window: the slots, the connections and, where there are many
+// backends, the backend, endpoint, counters and VIP of each connection. Only then does it decide. The lines of a
+// step are asked for a group at a time, so that they come while the step goes on with the next group.
 //
 // What a packet is for or from is certain, since neither its bytes nor the snapshot change before it is decided on. Its
 // connection is a hint, never a decision: packets of the same window open and end connections, so byClient and
@@ -32,6 +33,7 @@ type lookup struct {
 	hash   uint32 // of the key by which the table finds its connection
 	conn   int32  // a connection with that hash; -1 is none
 	tcp    bool
+	view   view // of the packet, for its decision
 }
 
 // notLookedUp is the lookup of packets that are decided on without prefetching.
@@ -40,6 +42,12 @@ var notLookedUp lookup
 // window is how many packets are prefetched together: more than the misses that a core keeps in flight
 // (10 to 16 line-fill buffers), and so few that the lines are still in the first-level cache when used.
 const window = 64
+
+// group is how many lines are asked for at once, a power of two: about as many misses as a core keeps in flight.
+const group = 16
+
+// fewBackends is the number of backends up to which the first-level cache holds what connections refer to.
+const fewBackends = 64
 
 // manyConns is the default of Options.PrefetchFrom: the caches hold a table with fewer connections.
 const manyConns = 1024
@@ -57,22 +65,44 @@ func (h *Handler) lookedUp(ds []packet.Desc, i int) *lookup {
 
 // prefetchBatch looks the given packets up, and prefetches the memory that deciding on them needs.
 func (h *Handler) prefetchBatch(ds []packet.Desc) {
-	a, t := &h.prefetcher, h.table
 	if len(h.snap.keys.slots) > manyKeys {
 		h.prefetchKeys(ds)
 	}
-	n := 0
+	n := h.prefetchSlots(ds)
+	found := h.prefetchConns(n)
+	if len(h.snap.Backends) > fewBackends {
+		h.prefetchReferences(found)
+	}
+	if h.table.halfOpen.full() && n > found {
+		h.prefetchVictims(n - found)
+	}
+}
+
+// prefetchSlots looks packets up and prefetches the slot of each that is known. It returns how many these are, the first
+// ones of prefetcher.found.
+func (h *Handler) prefetchSlots(ds []packet.Desc) (n int) {
+	a, t := &h.prefetcher, h.table
 	for i := range ds {
 		l := &a.lookups[i]
 		h.lookup(&ds[i], l)
-		if l.known {
-			a.found[n] = l
-			a.lines[n] = uintptr(unsafe.Pointer(&t.index[l.hash&t.mask]))
-			n++
+		if !l.known {
+			continue
+		}
+		a.found[n] = l
+		a.lines[n%group] = uintptr(unsafe.Pointer(&t.index[l.hash&t.mask]))
+		if n++; n%group == 0 {
+			prefetch(&a.lines[0], group)
 		}
 	}
-	prefetch(&a.lines[0], n)
-	found, lines := 0, 0
+	prefetch(&a.lines[0], n%group)
+	return n
+}
+
+// prefetchConns prefetches the connections of the first n packets of prefetcher.found. It returns how many have one, and
+// leaves only those there.
+func (h *Handler) prefetchConns(n int) (found int) {
+	a, t := &h.prefetcher, h.table
+	lines := 0
 	for _, l := range a.found[:n] {
 		l.conn = int32(t.candidate(l.hash, uint64(l.side)))
 		if l.conn < 0 {
@@ -86,20 +116,29 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 			a.lines[lines] = uintptr(unsafe.Pointer(&t.sequences[l.conn]))
 			lines++
 		}
+		if lines >= group {
+			prefetch(&a.lines[0], lines)
+			lines = 0
+		}
 	}
 	prefetch(&a.lines[0], lines)
-	for i, l := range a.found[:found] {
-		c := &t.conns[l.conn]
+	return found
+}
+
+// prefetchReferences prefetches what the connections of the first n packets of prefetcher.found refer to.
+func (h *Handler) prefetchReferences(n int) {
+	a := &h.prefetcher
+	for i, l := range a.found[:n] {
+		c := &h.table.conns[l.conn]
+		front, _ := h.snap.vip(c.vip)
+		to, _ := h.snap.endpoint(c.endpoint)
 		line := a.lines[refers*i:]
 		line[0] = uintptr(unsafe.Pointer(h.snap.Backends[c.backend]))
-		line[1] = uintptr(unsafe.Pointer(h.snap.Endpoints[c.endpoint]))
+		line[1] = uintptr(unsafe.Pointer(to))
 		line[2] = uintptr(unsafe.Pointer(&h.tallies[c.backend]))
-		line[3] = uintptr(unsafe.Pointer(&h.snap.VIPs[c.vip]))
+		line[3] = uintptr(unsafe.Pointer(front))
 	}
-	prefetch(&a.lines[0], refers*found)
-	if t.halfOpen.full() && n > found {
-		h.prefetchVictims(n - found)
-	}
+	prefetch(&a.lines[0], refers*n)
 }
 
 // prefetchVictims prefetches what evicting the n oldest half-open connections needs, which n new ones of the window
@@ -160,7 +199,8 @@ func (h *Handler) prefetchKeys(ds []packet.Desc) {
 	x, n := &h.snap.keys, 0
 	for i := range ds {
 		if d := &ds[i]; onFastPath(d) {
-			v := viewOf(d, h.arena.Bytes(d))
+			var v view
+			v.read(d, h.arena.Bytes(d))
 			at := selection.sum(v.dst, uint64(tagOf(kindVIP, v.dport, d.Proto))) & x.mask
 			h.prefetcher.lines[n] = uintptr(unsafe.Pointer(&x.slots[at]))
 			n++
@@ -179,24 +219,26 @@ func onFastPath(d *packet.Desc) bool {
 		(d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP)
 }
 
-// lookup says of a packet what its addresses and ports lead to. It mirrors route, inbound and outbound, which decide.
+// lookup says of a packet what its addresses and ports lead to, and keeps its view. It mirrors route, inbound and outbound, which decide.
 func (h *Handler) lookup(d *packet.Desc, l *lookup) {
-	*l = lookup{}
+	l.known = false
 	if !onFastPath(d) {
 		return
 	}
-	v := viewOf(d, h.arena.Bytes(d))
-	tcp := d.Proto == wire.ProtoTCP
-	if front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, d.Proto)); ok {
-		*l = lookup{known: true, tcp: tcp, number: front, hash: h.table.hashClient(&clientKey{v.src, front, v.sport})}
+	v := &l.view
+	*v = view{}
+	v.read(d, h.arena.Bytes(d))
+	l.tcp = d.Proto == wire.ProtoTCP
+	if front, ok := h.snap.findVIP(v.dst, v.dport, d.Proto); ok {
+		l.known, l.side, l.snat, l.number, l.hash = true, 0, 0, front, h.table.hashClient(&clientKey{v.src, front, v.sport})
 		return
 	}
-	from, snat, ok := h.findEndpoint(&v)
+	from, snat, ok := h.findEndpoint(v)
 	if !ok {
 		return
 	}
-	key := replyKey(&v, from, snat)
-	*l = lookup{known: true, tcp: tcp, side: 1, number: from, snat: snat, hash: h.table.hashBackend(&key)}
+	key := replyKey(v, from, snat)
+	l.known, l.side, l.snat, l.number, l.hash = true, 1, snat, from, h.table.hashBackend(&key)
 }
 
 // candidate returns a connection with the hash on a side, -1 when there is none.
@@ -214,7 +256,7 @@ func (h *Handler) serviceAddress(v *view) (uint32, bool) {
 	if l := h.looked; l.known {
 		return l.number, l.side == 0
 	}
-	return h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto))
+	return h.snap.findVIP(v.dst, v.dport, v.d.Proto)
 }
 
 // endpoint returns the endpoint that a packet is from, false when it is from none, and the SNAT address that it is
@@ -229,7 +271,7 @@ func (h *Handler) endpoint(v *view) (from uint32, snat uint16, ok bool) {
 // findEndpoint is endpoint of a packet that has not been looked up.
 func (h *Handler) findEndpoint(v *view) (from uint32, snat uint16, ok bool) {
 	to, _ := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0)) // there is no number 0
-	from, ok = h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, v.d.Proto))
+	from, ok = h.snap.findEndpoint(v.src, v.sport, v.d.Proto)
 	return from, uint16(to), ok
 }
 

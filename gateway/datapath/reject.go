@@ -50,20 +50,19 @@ func (h *Handler) ttlExpired(v *view) packet.Verdict {
 	return h.dropTo(v, packet.DropTTL)
 }
 
-// Share implements stack.Sharer.
-func (h *Handler) Share() { h.shared = true }
-
-// resetsUnknown reports whether nothing else may know the connection of a segment that this handler does not know: neither
-// a peer gateway nor a host on the same loop, whose connections an address keeps when a service takes it over.
-func (h *Handler) resetsUnknown() bool { return !h.snap.HoldResets && !h.shared }
-
 // noFlow decides a packet of a service that belongs to no connection and may not open one. Its sender learns that the
 // connection is gone, from a restart or a time-out, and need not wait until it gives up.
 func (h *Handler) noFlow(v *view, service uint32) packet.Verdict {
-	if v.d.Proto == wire.ProtoTCP && h.snap.Services[service].ResetUnknown && h.resetsUnknown() && h.reset(v, answerUnknown) {
+	if h.snap.Services[service].ResetUnknown && h.resetUnknown(v) {
 		return packet.Forward
 	}
 	return h.drop(service, packet.DropNoFlow)
+}
+
+// resetUnknown resets the sender of a segment that belongs to no connection, unless another handler of the loop or a peer
+// gateway may know the connection.
+func (h *Handler) resetUnknown(v *view) bool {
+	return v.d.Proto == wire.ProtoTCP && h.offered != toFirst && !h.snap.HoldResets && h.reset(v, answerUnknown)
 }
 
 // noBackend decides a packet of a service that has no backend for it.

@@ -92,6 +92,9 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 	case f == wire.FlagSYN|wire.FlagACK && side == sideBackend:
 		return s.followSYNACK(c, &seg)
 	case f != wire.FlagACK || c.state == stateSynSent:
+		if f == wire.FlagACK && side == sideBackend { // it holds another connection, and expects this number: see discard
+			me.end = seg.ack
+		}
 		return false // without ACK it is discarded (RFC 9293 3.10.7.4); before the SYN+ACK there is nothing else
 	case me.window == 0: // it picks the connection up
 		c.flags |= connLoose
@@ -104,6 +107,9 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 		*me = sequence{end: seg.end, limit: seg.end + peer.window, window: me.window, acked: seg.ack}
 		return true
 	case !s.fits(c, &seg, side):
+		if s.overruns(c, &seg, side) {
+			c.flags |= connLoose
+		}
 		return false
 	}
 	s.update(c, &seg, side)
@@ -177,15 +183,26 @@ func (s *sequences) followSYNACK(c *Conn, seg *segment) bool {
 }
 
 // fits reports whether a segment with ACK passes conditions I to IV. Of a connection whose segments the gateway has
-// not all seen, acknowledgements may be ahead, up to what the peer may send.
+// not all followed, acknowledgements may be ahead: up to what the peer may send, and another window (overruns).
 func (s *sequences) fits(c *Conn, seg *segment, side int) bool {
 	me, peer := &s[side], &s[1-side]
 	sent := peer.end
-	if c.flags&connLoose != 0 && after(peer.limit, sent) {
-		sent = peer.limit
+	if most := peer.limit + me.window; c.flags&connLoose != 0 && after(most, sent) {
+		sent = most
 	}
 	return !after(seg.seq, me.limit) && !after(me.end-peer.window, seg.end) &&
 		!after(seg.ack, sent) && !after(peer.end-max(me.window, oldestAck), seg.ack)
+}
+
+// overruns reports whether a segment that does not fit begins beyond the window, by less than another window, and fits otherwise. Some
+// hosts send more than they were offered, and some take it. Its acknowledgement would be one of what was never sent, as
+// every later one: the connection would not be followed any more, and expire while it is used. Linux's conntrack allows
+// for the same.
+func (s *sequences) overruns(c *Conn, seg *segment, side int) bool {
+	me, peer := &s[side], &s[1-side]
+	inside := *seg
+	inside.seq = me.limit
+	return seg.end-me.limit < peer.window && s.fits(c, &inside, side)
 }
 
 // update takes note of a segment that fits.

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -13,19 +14,26 @@ import (
 // and publishes it by an atomic pointer; a handler reads the pointer once per batch, so there is no lock on
 // a packet's path and no packet sees half of a change.
 //
-// A number is an index into VIPs, Services, Backends or Endpoints, or of an SNAT address. It means the same
-// in every snapshot of a process. What is gone from the configuration leaves its place behind, so that a
-// connection, which stores numbers, never refers to something else.
+// A number is an index into VIPs, Services, Backends or Endpoints, of a port in a range (ranges.go), or of an SNAT address.
+// What is gone from the configuration leaves its place behind, so that a connection, which stores numbers, never refers
+// to something else: a number means the same in every snapshot, until no loop refers to it any more; see Retired.
 type Snapshot struct {
 	Round     int      // the reload that it comes from
+	Era       uint32   // grows when numbers are freed, and when they are given again
+	Retired   *Numbers // numbers without use: loops report which of them they still hold; nil: there are none
 	Devices   []Device // by Desc.Port
 	keys      index
 	VIPs      []VIP
 	Services  []*Service // elements of these three are shared by snapshots: one that changes is replaced
 	Backends  []*Backend
 	Endpoints []*Endpoint
+
+	VIPRanges      []VIPRange // see ranges.go
+	EndpointRanges []uint32   // places in Endpoints
+
 	snats     []addr             // by number; there is no number 0
 	snatStats [][]*metrics.Block // by number, then loop
+	snatSince []uint32           // by number: the era in which it was given
 	SNAT4     []uint16
 	SNAT6     []uint16 // those that new connections may take
 	Timeouts  Timeouts
@@ -46,27 +54,52 @@ func (s *Snapshot) Clone() *Snapshot {
 	return &c
 }
 
+// CloneAll returns a copy in which everything that has a number may be replaced.
+func (s *Snapshot) CloneAll() *Snapshot {
+	c := s.Clone()
+	c.VIPs, c.Endpoints = slices.Clone(s.VIPs), slices.Clone(s.Endpoints)
+	c.snats, c.snatStats, c.snatSince = slices.Clone(s.snats), slices.Clone(s.snatStats), slices.Clone(s.snatSince)
+	return c
+}
+
 // Index builds the index of everything that a packet may be for or from. Service addresses and endpoints
 // that are gone from the configuration stay: connections may use them. snat are the SNAT addresses of the
 // configuration.
 func (s *Snapshot) Index(snat []netip.Addr) {
 	var all []indexSlot
 	for i, f := range s.VIPs {
+		if f.Range || f.Free() {
+			continue
+		}
 		all = append(all, indexSlot{f.addr, tagOf(kindVIP, f.Port, f.Proto), uint32(i)})
 		if f.Service >= 0 {
 			all = append(all, indexSlot{f.addr, tagOf(kindLocal, 0, 0), 0})
 		}
 	}
+	for i, r := range s.VIPRanges {
+		v := &s.VIPs[r.VIP]
+		all = append(all, indexSlot{v.addr, tagOf(kindVIPRange, 0, v.Proto), uint32(i)})
+		if slices.ContainsFunc(r.Spans, func(s Span) bool { return s.Service >= 0 }) {
+			all = append(all, indexSlot{v.addr, tagOf(kindLocal, 0, 0), 0})
+		}
+	}
+	for i, place := range s.EndpointRanges {
+		e := s.Endpoints[place]
+		all = append(all, indexSlot{e.addr, tagOf(kindEndpointRange, 0, e.Proto), uint32(i)})
+	}
 	for i, e := range s.Endpoints {
 		if e.InUse {
 			all = append(all, indexSlot{e.addr, tagOf(kindBackend, 0, 0), 0})
 		}
-		if e.Port == 0 { // of a direct mode: its replies pass by
+		if e.Port == 0 { // of a range, or of a direct mode, whose replies pass by; or free
 			continue
 		}
 		all = append(all, indexSlot{e.addr, tagOf(kindEndpoint, e.Port, e.Proto), uint32(i)})
 	}
 	for i := 1; i < len(s.snats); i++ {
+		if s.snatStats[i] == nil {
+			continue
+		}
 		all = append(all, indexSlot{s.snats[i], tagOf(kindSNAT, 0, 0), uint32(i)})
 	}
 	for _, a := range snat {
@@ -75,22 +108,26 @@ func (s *Snapshot) Index(snat []netip.Addr) {
 	s.keys = newIndex(all)
 }
 
-// AddSNAT gives an SNAT address the next number. Numbers start at 1. Its counters are for so many loops.
-func (s *Snapshot) AddSNAT(a netip.Addr, loops int) {
+// SetSNAT gives number n to an SNAT address. Numbers start at 1. Its counters are for so many loops.
+func (s *Snapshot) SetSNAT(n uint32, a netip.Addr, loops int) {
 	if len(s.snats) == 0 {
-		s.snats, s.snatStats = make([]addr, 1), make([][]*metrics.Block, 1)
+		s.snats, s.snatStats, s.snatSince = make([]addr, 1), make([][]*metrics.Block, 1), make([]uint32, 1)
 	}
-	s.snats = append(s.snats[:len(s.snats):len(s.snats)], addrOf(a))
-	s.snatStats = append(s.snatStats[:len(s.snatStats):len(s.snatStats)], newBlocks(loops, portCounters))
+	era := s.begin(n, len(s.snats))
+	s.snats = Place(s.snats, n, addrOf(a))
+	s.snatStats = Place(s.snatStats, n, newBlocks(loops, portCounters))
+	s.snatSince = Place(s.snatSince, n, era)
 }
 
-// SNATs returns all SNAT addresses that there ever were, in the order of their numbers.
-func (s *Snapshot) SNATs() []netip.Addr {
-	var list []netip.Addr
-	for _, a := range s.snats[min(1, len(s.snats)):] {
-		list = append(list, a.Addr())
+// SNATs yields the SNAT addresses with their numbers: those of the configuration, and those that connections use.
+func (s *Snapshot) SNATs() iter.Seq2[uint32, netip.Addr] {
+	return func(yield func(uint32, netip.Addr) bool) {
+		for n := 1; n < len(s.snats); n++ {
+			if s.snatStats[n] != nil && !yield(uint32(n), s.snats[n].Addr()) {
+				return
+			}
+		}
 	}
-	return list
 }
 
 // VIP is a service address, with port and protocol, that a service has or had.
@@ -98,8 +135,13 @@ type VIP struct {
 	addr    addr
 	Port    uint16
 	Proto   uint8
+	Range   bool  // the address of a VIPRange, which says what its ports belong to
 	Service int32 // -1: removed by a reload, only old connections are served
+	since   uint32
 }
+
+// Free reports whether the place has no service address.
+func (f *VIP) Free() bool { return f.Proto == 0 }
 
 // NewVIP returns a service address without a service.
 func NewVIP(at netip.AddrPort, proto uint8) VIP {
@@ -172,7 +214,8 @@ func familyOf(is4 bool) int {
 // Backend is one address of a backend in one service.
 type Backend struct {
 	Service    uint32
-	Endpoint   uint32
+	Endpoint   uint32  // place in Snapshot.Endpoints
+	Ports      PortMap // of an endpoint with a range
 	Mode       Mode
 	QUIC       *QUICRoute       // of the service
 	Limit      *ConnLimit       // nil: none
@@ -180,7 +223,10 @@ type Backend struct {
 	Usable     bool             // healthy, not inactive, and not removed with `removed: drop`
 	Inactive   bool             // inactive: its connections are over
 	Ejected    bool             // by the outlier detector: it takes no new connections
+	free       bool             // the place has no backend
+	since      uint32           // the era in which its number was given
 	stats      []*metrics.Block // by loop, then what counts of a backend
+	Name       string
 }
 
 // What is counted for each backend, as arguments of Backend.Count.
@@ -201,9 +247,12 @@ const (
 )
 
 // NewBackend returns a backend of a service at an endpoint. Its counters are for so many loops.
-func NewBackend(service, endpoint uint32, loops int) *Backend {
-	return &Backend{Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, backendCounts)}
+func NewBackend(name string, service, endpoint uint32, loops int) *Backend {
+	return &Backend{Name: name, Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, backendCounts)}
 }
+
+// Free reports whether the place has no backend.
+func (b *Backend) Free() bool { return b.free }
 
 // Flows returns the number of connections of a backend. What closes meanwhile counts as open.
 func (b *Backend) Flows() uint64 {
@@ -230,18 +279,35 @@ type Endpoint struct {
 	addr           addr
 	Port           uint16
 	Proto          uint8
+	Range          bool   // all ports of the address, see Spans
 	InUse          bool   // by a backend of the configuration
 	Transparent    bool   // one of them answers to clients' own addresses
 	ResetUnknown   bool   // its segments of unknown connections are reset
 	WasTransparent bool   // or did in an earlier configuration: connections may be left
 	PickUp         PickUp // of packets without a connection
 	Hop            Hop
+	free           bool   // the place has no endpoint
+	since          uint32 // the era in which its number was given
+
+	Spans   []EndpointSpan // backends of services with ranges, of all services of an endpoint with a range
+	Replies []PortRange    // of an endpoint with a range: ports from which backends answer to clients' own addresses, or did
+}
+
+// Equal reports whether nothing differs between two endpoints.
+func (e *Endpoint) Equal(o *Endpoint) bool {
+	return e.addr == o.addr && e.Port == o.Port && e.Proto == o.Proto && e.Range == o.Range && e.InUse == o.InUse &&
+		e.Transparent == o.Transparent && e.ResetUnknown == o.ResetUnknown && e.WasTransparent == o.WasTransparent &&
+		e.PickUp == o.PickUp && e.Hop == o.Hop && e.free == o.free && e.since == o.since &&
+		slices.Equal(e.Spans, o.Spans) && slices.Equal(e.Replies, o.Replies)
 }
 
 // NewEndpoint returns an endpoint that no backend uses.
 func NewEndpoint(at netip.AddrPort, proto uint8) *Endpoint {
 	return &Endpoint{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto}
 }
+
+// Free reports whether the place has no endpoint.
+func (e *Endpoint) Free() bool { return e.free }
 
 // Addr returns the address without its port.
 func (e *Endpoint) Addr() netip.Addr { return e.addr.Addr() }
@@ -274,6 +340,9 @@ const (
 	kindSNAT     // without port and protocol
 	kindLocal    // an address that the gateway answers for: without port and protocol
 	kindBackend  // an address of a backend: without port and protocol
+
+	kindVIPRange      // the ranges of ports of an address, without port
+	kindEndpointRange // the same of endpoints
 )
 
 func tagOf(kind uint8, port uint16, proto uint8) uint32 {

@@ -24,24 +24,24 @@ const (
 
 // syncState is what a handler has for state sync.
 type syncState struct {
-	changes *ring.SPSC[Conn] // nil: no peer
-	dropped metrics.Counter  // changes that found the ring full
-	at      int              // place in the table of the refresh
-	last    clock.Time       // of the refresh
+	changes *ring.SPSC[ConnCopy] // nil: no peer
+	dropped metrics.Counter      // changes that found the ring full
+	at      int                  // place in the table of the refresh
+	last    clock.Time           // of the refresh
 }
 
 // syncChange leaves a copy of a connection for the peer.
 func (h *Handler) syncChange(c *Conn) {
-	if h.sync.changes.Push([]Conn{*c}) == 0 {
+	if h.sync.changes.Push([]ConnCopy{{*c, h.snap.Era}}) == 0 {
 		h.sync.dropped.Add(1)
 	}
 }
 
 // SyncChanges makes the handler keep changes of connections for a peer. It is called before the first packet.
-func (h *Handler) SyncChanges() { h.sync.changes = ring.NewSPSC[Conn](syncQueue) }
+func (h *Handler) SyncChanges() { h.sync.changes = ring.NewSPSC[ConnCopy](syncQueue) }
 
 // Changes takes up to len(buf) changed connections and returns how many. One goroutine at a time may call it.
-func (h *Handler) Changes(buf []Conn) int { return h.sync.changes.Pop(buf) }
+func (h *Handler) Changes(buf []ConnCopy) int { return h.sync.changes.Pop(buf) }
 
 // DroppedChanges returns how many changes found no room. Any goroutine may call it.
 func (h *Handler) DroppedChanges() uint64 { return h.sync.dropped.Load() }
@@ -110,14 +110,14 @@ var (
 	}()
 )
 
-// Record returns what a peer is told of a connection; false if it is none that is sent. The snapshot is not older than
-// the connection.
-func (s *Snapshot) Record(c *Conn, now clock.Time) (Record, bool) {
-	if !c.syncable() {
+// Record returns a connection as a peer gets it; false if it is none that is sent, or has ended long since. The
+// snapshot is not older than the connection.
+func (s *Snapshot) Record(c *ConnCopy, now clock.Time) (Record, bool) {
+	info, ok := s.Describe(c, now)
+	if !ok || !c.syncable() {
 		return Record{}, false
 	}
 	idle := int32(ticksAt(now) - (c.deadline - ticks(s.Timeouts[c.state])))
-	info := s.Describe(c, now)
 	return Record{
 		Client: info.Client, VIP: info.Service, Target: info.Target, Source: info.Source, Proto: info.Proto,
 		State: recordOfState[c.state], FINs: c.flags & (connClientFIN | connBackendFIN) / connClientFIN,
@@ -125,15 +125,15 @@ func (s *Snapshot) Record(c *Conn, now clock.Time) (Record, bool) {
 	}, true
 }
 
-// Directory finds the numbers of what records name. It is built from a snapshot and serves until the next reload.
+// Directory finds the numbers of what records name. It is built from a snapshot and serves until another Round or Era.
 type Directory struct {
 	Round     int
+	Era       uint32
 	loops     int
 	span      PortRange
 	snap      *Snapshot
-	vips      map[transportKey]uint32
 	endpoints map[transportKey]uint32
-	backends  map[[2]uint32]uint32 // by service and endpoint
+	backends  map[[2]uint32][]uint32 // by service and place of the endpoint
 	snats     map[addr]uint16
 }
 
@@ -146,43 +146,43 @@ type transportKey struct {
 // NewDirectory returns the directory of a snapshot for so many loops, with SNAT ports span.
 func NewDirectory(s *Snapshot, loops int, span PortRange) *Directory {
 	d := &Directory{
-		Round: s.Round, loops: loops, span: span, snap: s, vips: map[transportKey]uint32{}, endpoints: map[transportKey]uint32{},
-		backends: map[[2]uint32]uint32{}, snats: map[addr]uint16{},
-	}
-	for i, v := range s.VIPs {
-		if v.Service >= 0 {
-			d.vips[transportKey{v.addr, v.Port, v.Proto}] = uint32(i)
-		}
+		Round: s.Round, Era: s.Era, loops: loops, span: span, snap: s, endpoints: map[transportKey]uint32{},
+		backends: map[[2]uint32][]uint32{}, snats: map[addr]uint16{},
 	}
 	for i, e := range s.Endpoints {
-		d.endpoints[transportKey{e.addr, e.Port, e.Proto}] = uint32(i)
+		if !e.Range {
+			d.endpoints[transportKey{e.addr, e.Port, e.Proto}] = uint32(i)
+		}
 	}
-	for i, b := range s.Backends {
-		d.backends[[2]uint32{b.Service, b.Endpoint}] = uint32(i)
+	for _, configured := range []bool{false, true} { // those of the configuration last: one that was renamed has two numbers
+		for i, b := range s.Backends {
+			if key := [2]uint32{b.Service, b.Endpoint}; !b.free && b.Configured == configured {
+				d.backends[key] = append(d.backends[key], uint32(i))
+			}
+		}
 	}
-	for n := 1; n < len(s.snats); n++ {
-		d.snats[s.snats[n]] = uint16(n)
+	for n, a := range s.SNATs() {
+		d.snats[addrOf(a)] = uint16(n)
 	}
 	return d
 }
 
 // Conn returns the connection of a record and the loop that it belongs to; false where the configuration lacks what the
 // record names, or where its two sides would belong to different loops.
-func (d *Directory) Conn(r *Record) (c Conn, loop int, ok bool) {
-	vip, ok1 := d.vips[transportKey{addrOf(r.VIP.Addr()), r.VIP.Port(), r.Proto}]
-	to, ok2 := d.endpoints[transportKey{addrOf(r.Target.Addr()), r.Target.Port(), r.Proto}]
-	if !ok1 || !ok2 || r.State == 0 || r.State >= recordStates || (r.State == RecordUDP) != (r.Proto == wire.ProtoUDP) {
+func (d *Directory) Conn(r *Record) (c ConnCopy, loop int, ok bool) {
+	vip, ok := d.snap.findVIP(addrOf(r.VIP.Addr()), r.VIP.Port(), r.Proto)
+	if !ok || d.snap.serviceOf(vip) < 0 || r.State == 0 || r.State >= recordStates || (r.State == RecordUDP) != (r.Proto == wire.ProtoUDP) {
 		return c, 0, false
 	}
-	backend, ok := d.backends[[2]uint32{uint32(d.snap.VIPs[vip].Service), to}]
+	backend, to, ok := d.backend(vip, addrOf(r.Target.Addr()), r.Target.Port(), r.Proto)
 	if !ok {
 		return c, 0, false
 	}
-	c = Conn{
+	c = ConnCopy{era: d.Era, Conn: Conn{
 		client: addrOf(r.Client.Addr()), clientPort: r.Client.Port(), vip: vip, backend: backend, endpoint: to,
 		state: stateOfRecord[r.State], flags: connAnswered | r.FINs*connClientFIN&(connClientFIN|connBackendFIN), origin: originPeer,
 		deadline: ticksIn(max(r.Idle, 0)), // until importConn
-	}
+	}}
 	loop = ownerLoop(c.client, c.clientPort, d.loops)
 	if r.Target.Port() == 0 {
 		c.flags |= connDirect
@@ -203,6 +203,33 @@ func (d *Directory) Conn(r *Record) (c Conn, loop int, ok bool) {
 	return c, loop, loop == back
 }
 
+// backend returns the backend of a service address that has a port of an address, and the number of that endpoint. Among
+// several with that address it is the one that the service address leads to there, and of the configuration if one is.
+func (d *Directory) backend(vip uint32, a addr, port uint16, proto uint8) (backend, endpoint uint32, ok bool) {
+	s, service := d.snap, uint32(d.snap.serviceOf(vip))
+	if to, ok := d.endpoints[transportKey{a, port, proto}]; ok {
+		if list := d.backends[[2]uint32{service, to}]; len(list) > 0 {
+			return list[len(list)-1], to, true
+		}
+	}
+	place, ok := s.keys.find(a, tagOf(kindEndpointRange, 0, proto))
+	if !ok || port == 0 {
+		return 0, 0, false
+	}
+	list := d.backends[[2]uint32{service, s.EndpointRanges[place]}]
+	if len(list) == 0 {
+		return 0, 0, false
+	}
+	backend = list[len(list)-1]
+	for _, id := range list {
+		if s.backendPort(s.Backends[id], vip) == port {
+			backend = id
+		}
+	}
+	endpoint, ok = s.findEndpoint(a, port, proto)
+	return backend, endpoint, ok
+}
+
 // What became of a record of a peer.
 const (
 	RecordEntered  = iota // a connection that was not known
@@ -210,17 +237,21 @@ const (
 	RecordStale           // its timeout is over
 	RecordConflict        // packets of another connection with the same addresses and ports pass here
 	RecordNoRoom          // the table is full
-	RecordUnknown         // the configuration lacks what it names; of Directory.Conn
+	RecordUnknown         // the configuration lacks what it names
 	RecordOutcomes
 )
 
 // Import enters connections of a peer, which Directory.Conn returned for this loop, and counts in outcomes what became
 // of them. Only the loop may call it.
-func (h *Handler) Import(now clock.Time, list []Conn, outcomes *[RecordOutcomes]uint64) {
+func (h *Handler) Import(now clock.Time, list []ConnCopy, outcomes *[RecordOutcomes]uint64) {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
 	for i := range list {
-		outcomes[h.importConn(&list[i])]++
+		if c := &list[i]; !h.snap.describes(c) || h.snap.Retired.refers(&c.Conn) {
+			outcomes[RecordUnknown]++
+		} else {
+			outcomes[h.importConn(&c.Conn)]++
+		}
 	}
 	h.publish()
 }
@@ -259,7 +290,7 @@ func (h *Handler) importConn(c *Conn) int {
 		return RecordNoRoom
 	}
 	if c.snat != 0 && h.ports.span.Contains(c.sourcePort) { // of this gateway, before it was restarted
-		m := h.ports.pair(portPair{c.endpoint, c.snat})
+		m := h.ports.pair(c.portPair(c.snat))
 		if bit := int(c.sourcePort - h.ports.span.First); m.used[bit>>6]&(1<<(bit&63)) != 0 {
 			return RecordConflict // it rests
 		}

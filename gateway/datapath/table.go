@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"math/bits"
+	"net/netip"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -14,9 +15,9 @@ import (
 type Conn struct {
 	client     addr    // 0
 	deadline   ticks   // 16: forgotten from then on
-	vip        uint32  // 20: number of the service address
+	vip        uint32  // 20: number of the service address, see ranges.go
 	backend    uint32  // 24: number of the backend
-	endpoint   uint32  // 28: number of the backend's address, port and protocol
+	endpoint   uint32  // 28: number of the backend's address, port and protocol, see ranges.go
 	clientPort uint16  // 32
 	sourcePort uint16  // 34: the source port that the backend sees
 	snat       uint16  // 36: number of the source address that the backend sees; 0 is the client's own
@@ -42,7 +43,7 @@ const (
 	connBackendFIN             // the backend has
 	connTimeWait               // the backend closed first: it ends in TIME-WAIT
 	connOtherSYN               // the client has sent SYNs with different numbers
-	connLoose                  // segments have passed that were not followed: picked up mid-flow, or in fragments
+	connLoose                  // segments have passed that were not followed: picked up mid-flow, in fragments, or beyond the window
 )
 
 // origin is what opened a connection in this table.
@@ -278,15 +279,78 @@ func (t *table) unmark() {
 	}
 }
 
-// sweep moves the hand over n conns and calls drop, which removes them, for those that are over.
-func (t *table) sweep(n int, over func(c *Conn) bool, drop func(n int)) {
-	for range min(n, t.high) {
-		if t.hand >= t.high {
-			t.hand = 0
-		}
+// sweep moves the hand over up to n conns and calls drop, which removes them, for those that are over. It reports whether
+// that ends a pass over all of them. The next call then begins another at the first, however many there are by then.
+func (t *table) sweep(n int, over func(c *Conn) bool, drop func(n int)) (ended bool) {
+	for end := min(t.hand+n, t.high); t.hand < end; t.hand++ {
 		if c := &t.conns[t.hand]; c.state != stateFree && over(c) {
 			drop(t.hand)
 		}
-		t.hand++
 	}
+	if t.hand < t.high {
+		return false
+	}
+	t.hand = 0
+	return true
+}
+
+// ConnInfo describes a connection.
+type ConnInfo struct {
+	Backend  uint32 // its number
+	Proto    uint8  // IP protocol
+	Client   netip.AddrPort
+	Service  netip.AddrPort // the service address
+	Target   netip.AddrPort // address of the backend; port 0 in direct modes
+	Source   netip.AddrPort // what the backend sees; the zero value in direct modes
+	State    string
+	HalfOpen bool          // only one side has been seen
+	Left     time.Duration // until it is forgotten without another packet
+}
+
+// stateNames are the states as a ConnInfo has them.
+var stateNames = [states]string{
+	stateUDP: "udp", stateSynSent: "syn_sent", stateAnswered: "syn_recv", stateMidFlow: "mid_flow",
+	stateEstablished: "established", stateHalfClosed: "half_closed", stateClosing: "closing",
+	stateTimeWait: "time_wait", stateReset: "reset",
+}
+
+// connPage is how many places of a table are copied at once: the loop stands still for some 50 us.
+const connPage = 1024
+
+// Conns appends the connections in the next places of the table from at on to buf. more says whether
+// there are further places, from next on. Only the loop may call it.
+func (h *Handler) Conns(buf []ConnCopy, at int) (_ []ConnCopy, next int, more bool) {
+	t := h.table
+	for end := min(at+connPage, t.high); at < end; at++ {
+		if t.conns[at].state != stateFree {
+			buf = append(buf, ConnCopy{t.conns[at], h.snap.Era})
+		}
+	}
+	return buf, at, at < t.high
+}
+
+// Describe says what a connection means; false if what it refers to is gone, so that it has ended since it was copied. The
+// snapshot is not older than the connection.
+func (s *Snapshot) Describe(c *ConnCopy, now clock.Time) (_ ConnInfo, ok bool) {
+	if !s.describes(c) {
+		return ConnInfo{}, false
+	}
+	front, frontPort := s.vip(c.vip)
+	to, port := s.endpoint(c.endpoint)
+	left := max(int32(c.deadline-ticksAt(now)), 0)
+	info := ConnInfo{
+		Backend: c.backend, Proto: front.Proto,
+		Client:  netip.AddrPortFrom(c.client.Addr(), c.clientPort),
+		Service: netip.AddrPortFrom(front.addr.Addr(), frontPort),
+		Target:  netip.AddrPortFrom(to.addr.Addr(), port),
+		State:   stateNames[c.state], HalfOpen: c.halfSlot != 0, Left: time.Duration(left) << 24,
+	}
+	if port != 0 {
+		src := c.client
+		if c.snat != 0 {
+			src = s.snats[c.snat]
+		}
+		info.Source = netip.AddrPortFrom(src.Addr(), c.sourcePort)
+	}
+	return info, true
 }

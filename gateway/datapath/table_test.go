@@ -2,6 +2,8 @@ package datapath
 
 import (
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -138,5 +140,35 @@ func BenchmarkTable(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What is free is found by no packet and no record: neither its place in the index nor in the directory.
+func TestWhatIsFreeIsNotFound(t *testing.T) {
+	at := netip.MustParseAddr("198.18.1.1")
+	s := &Snapshot{
+		VIPs:      []VIP{{addr: addrOf(at), Port: 80, Proto: 6}, {addr: addrOf(at), Port: 81, Proto: 6}},
+		Services:  []*Service{NewService("web", 1)},
+		Endpoints: []*Endpoint{{addr: addrOf(at), Port: 80, Proto: 6}},
+		Backends:  []*Backend{NewBackend("a", 0, 0, 1), NewBackend("b", 0, 0, 1)},
+	}
+	s.SetSNAT(1, at, 1)
+	var gone Numbers
+	gone.VIPs.Add(1)
+	gone.Backends.Add(1)
+	gone.SNATs.Add(1)
+	s.Free(&gone, nil, 1)
+	s.Index(nil)
+	if _, ok := s.keys.find(addrOf(at), tagOf(kindVIP, 80, 6)); !ok {
+		t.Error("the service address that is left is not found")
+	}
+	for name, tag := range map[string]uint32{"a service address": tagOf(kindVIP, 0, 0), "an SNAT address": tagOf(kindSNAT, 0, 0)} {
+		if n, ok := s.keys.find(addr{}, tag); ok {
+			t.Errorf("%s that is free is found as number %d", name, n)
+		}
+	}
+	d := NewDirectory(s, 1, PortRange{First: 1024, Last: 65535})
+	if list := d.backends[[2]uint32{0, 0}]; !slices.Equal(list, []uint32{0}) {
+		t.Errorf("backends of the service and endpoint: %v", list)
 	}
 }

@@ -13,8 +13,9 @@ import (
 //   - a port rests after its connection while there are others (resting)
 //   - when ports are short it goes to a SYN that ends TIME-WAIT (accepts)
 //
-// The gateway never resets a connection in TIME-WAIT, which would leave the next one on that port to old
-// duplicates (RFC 1337).
+// The gateway resets no connection in TIME-WAIT, which would leave the next one on that port to old duplicates
+// (RFC 1337). The exception is one whose backend has answered a SYN by an ACK while the client says nothing: the
+// reset that ends it is the client's duty, and without it the port stays unusable (heldByBackend).
 
 // timeWaitTime is how long a backend may stay in TIME-WAIT: as long as Linux does (TCP_TIMEWAIT_LEN), and
 // longer than other systems do by default.
@@ -287,7 +288,7 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 	syn := v.opening()
 	for i := range list {
 		snat := list[(start+i)%len(list)]
-		m := h.ports.pair(portPair{c.endpoint, snat})
+		m := h.ports.pair(c.portPair(snat))
 		if port, ok := m.rest.take(&syn); ok {
 			h.holdPort(c, m, snat, port)
 			h.countReclaimed(snat, reclaimedResting)
@@ -305,7 +306,7 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 	}
 	for i := range list {
 		snat := list[(start+i)%len(list)]
-		m := h.ports.pair(portPair{c.endpoint, snat})
+		m := h.ports.pair(c.portPair(snat))
 		if m.half.oldest == 0 {
 			continue
 		}

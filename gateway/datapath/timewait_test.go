@@ -95,3 +95,13 @@ func make31(w timeWait) (list []timeWait) {
 	}
 	return list
 }
+
+// A segment without a timestamp takes none away, wherever the number stands.
+func TestASegmentWithoutTimestampLeavesTheLast(t *testing.T) {
+	for _, stamp := range []uint32{1, 1 << 31, 1<<31 + 5, 1<<32 - 1} {
+		end := timeWait{next: 1000, stamp: stamp}
+		if end.update(false, 1001, 0); end != (timeWait{1001, stamp}) {
+			t.Errorf("%d became %+v", stamp, end)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -295,4 +296,12 @@ func (h *Handler) copyChain(dst []byte, at int) {
 			return
 		}
 	}
+}
+
+// forgetPaths forgets the paths to addresses that no endpoint in use has.
+func (h *Handler) forgetPaths(snap *Snapshot) {
+	maps.DeleteFunc(h.paths, func(a addr, _ tunnelPath) bool {
+		_, used := snap.keys.find(a, tagOf(kindBackend, 0, 0))
+		return !used
+	})
 }

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace/millrace/wire"
@@ -53,5 +54,23 @@ func TestFlowLabelIsNeverZero(t *testing.T) {
 			t.Errorf("label %d", label)
 		}
 		return
+	}
+}
+
+// The path of a tunnel is remembered as long as an endpoint in use has the address of its backend.
+func TestPathsOfBackendsThatAreGoneAreForgotten(t *testing.T) {
+	kept, gone := addrOf(netip.MustParseAddr("198.18.2.11")), addrOf(netip.MustParseAddr("198.18.2.12"))
+	s := &Snapshot{Endpoints: []*Endpoint{{addr: kept, InUse: true}, {addr: gone}}}
+	s.Index(nil)
+	var snap atomic.Pointer[Snapshot]
+	snap.Store(s)
+	h := New(Options{Loops: 1, Table: 64, HalfOpen: 16, Fragments: 64, SNATPorts: PortRange{First: 1024, Last: 2047}}, &snap)
+	h.paths = map[addr]tunnelPath{kept: {}, gone: {}}
+	next := *s
+	next.Round++ // a reload
+	snap.Store(&next)
+	h.refresh()
+	if _, ok := h.paths[kept]; !ok || len(h.paths) != 1 {
+		t.Errorf("paths %v", h.paths)
 	}
 }

@@ -26,7 +26,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if why != packet.Forward {
 		return why
 	}
-	front, ok := h.snap.keys.find(q.dst, tagOf(kindVIP, q.dport, q.proto))
+	front, ok := h.snap.findVIP(q.dst, q.dport, q.proto)
 	if !ok {
 		return packet.DropNoFlow
 	}
@@ -41,7 +41,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	}
 	c := &h.table.conns[n]
 	backend := h.snap.Backends[c.backend]
-	e := h.snap.Endpoints[c.endpoint]
+	e, _ := h.snap.endpoint(c.endpoint)
 	grow := backend.Mode.overhead(e.addr.is4())
 	if grow == 0 || e.addr != to || h.snap.Tunnel.source(f.spread(), to.is4()) != v.dst {
 		return packet.DropNoFlow

@@ -202,6 +202,9 @@ func (e *Evaluator) freeAll(now clock.Time, list []Sample) (changes []Ejection) 
 	return changes
 }
 
+// Forget forgets a backend, whose number another one may get before the next Sample.
+func (e *Evaluator) Forget(id uint32) { delete(e.tracks, id) }
+
 // forget drops backends that were not in the last samples, n of them.
 func (e *Evaluator) forget(n int) {
 	if len(e.tracks) == n {

@@ -1,8 +1,10 @@
 package statesync
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -33,7 +35,7 @@ type Config struct {
 	Agreement    Agreement
 	Table        Table
 	Dialer       net.Dialer
-	OnChange     func(Event) // of a stream; called by several goroutines; may be nil
+	OnChange     func(Event) // of a stream; one call at a time; may be nil
 }
 
 // Event is a stream that came up or went down.
@@ -47,12 +49,19 @@ type Event struct {
 type Peer struct {
 	cfg      Config
 	listener net.Listener
+	dial     func(context.Context) (net.Conn, error)
 	back     chan bool // the peer has dialed: it can be dialed too
 
 	send, receive stream
 
-	mu      sync.Mutex
-	current net.Conn // the stream that is received
+	mu      sync.Mutex // guards current and what was reported; held during OnChange
+	current *received
+}
+
+// received is a stream of the peer. One at a time enters records.
+type received struct {
+	conn  net.Conn
+	ended chan struct{} // closed when it enters no more
 }
 
 // stream is the counts of one direction.
@@ -60,7 +69,10 @@ type stream struct {
 	up                        atomic.Bool
 	records, bytes, transfers atomic.Uint64
 	lag                       atomic.Int64 // of the last heartbeat, ns
-	first                     atomic.Bool  // the first full transfer is complete
+	first                     atomic.Bool  // received: the first full transfer is complete; sent: no transfer is under way
+
+	cause    string // that was reported last, since the stream was up
+	reported time.Time
 }
 
 // Listen opens the listener. Run serves it.
@@ -69,7 +81,17 @@ func Listen(ctx context.Context, cfg Config) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Peer{cfg: cfg, listener: l, back: make(chan bool, 1)}, nil
+	return newPeer(cfg, l), nil
+}
+
+func newPeer(cfg Config, l net.Listener) *Peer {
+	p := &Peer{cfg: cfg, listener: l, back: make(chan bool, 1)}
+	p.dial = func(ctx context.Context) (net.Conn, error) {
+		dialer := cfg.Dialer
+		dialer.Timeout = deadAfter
+		return dialer.DialContext(ctx, "tcp", cfg.Peer.String())
+	}
+	return p
 }
 
 // Close closes the listener of a Peer that does not run.
@@ -82,18 +104,39 @@ func (p *Peer) Run(ctx context.Context) {
 	all.Go(func() { p.acceptLoop(ctx) })
 	<-ctx.Done()
 	p.listener.Close()
-	p.replace(nil)
 	all.Wait()
 }
 
-// changed reports that a stream came up or went down.
+// reportEvery is the least time between reports of attempts that failed for different reasons.
+const reportEvery = time.Second
+
+// changed reports that a stream came up or went down. Attempts that fail one after the other are reported once for
+// each reason, and at a bounded rate. The caller holds p.mu.
 func (p *Peer) changed(s *stream, name string, up bool, cause error) {
-	if s.up.Swap(up) == up && (up || cause == nil) {
+	was := s.up.Swap(up)
+	switch {
+	case up && was:
 		return
+	case up:
+		s.cause = ""
+	default:
+		text, now := reason(cause), time.Now()
+		if !was && (text == s.cause || s.cause != "" && now.Sub(s.reported) < reportEvery) {
+			return
+		}
+		s.cause, s.reported = text, now
 	}
 	if p.cfg.OnChange != nil {
 		p.cfg.OnChange(Event{name, up, cause})
 	}
+}
+
+// reason is the text of an error without the ports of its connection, which are others each time.
+func reason(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
 }
 
 // Times between attempts to reach the peer.
@@ -105,52 +148,62 @@ const (
 // sendLoop dials the peer again and again and sends connections. Changes meanwhile are thrown away: the full transfer
 // at the start of each stream covers them.
 func (p *Peer) sendLoop(ctx context.Context) {
-	pause, last := redialFirst, ""
-	for ctx.Err() == nil {
-		began := time.Now()
-		err := p.sendTo(ctx)
+	for pause := redialFirst; ctx.Err() == nil; {
+		lived, err := p.sendTo(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if text := err.Error(); text != last || p.send.up.Load() { // the same reason is reported once
-			last = text
-			p.changed(&p.send, "send", false, err)
-		}
-		p.send.up.Store(false)
-		if time.Since(began) > deadAfter {
+		p.mu.Lock()
+		failed := !p.send.up.Load()
+		p.changed(&p.send, "send", false, err)
+		p.mu.Unlock()
+		if lived > deadAfter {
 			pause = redialFirst
 		}
-		pause = p.discard(ctx, pause)
+		if p.discard(ctx, pause, failed) {
+			pause = redialFirst
+		} else {
+			pause = min(2*pause, redialLast)
+		}
 	}
 }
 
-// discard throws changes away for a pause, or until the peer dials, and returns the next pause.
-func (p *Peer) discard(ctx context.Context, pause time.Duration) time.Duration {
+// discard throws changes away for a pause. If the peer could not be reached, the pause ends when it dials, and discard
+// returns true.
+func (p *Peer) discard(ctx context.Context, pause time.Duration, failed bool) bool {
 	end, tick := time.After(pause), time.NewTicker(flushEvery)
 	defer tick.Stop()
+	back := p.back
+	if !failed {
+		back = nil // it can be reached, and hangs up: two such peers would dial each other without end
+	}
 	for {
 		p.cfg.Table.Changes(func(*datapath.Record) bool { return true })
 		select {
 		case <-ctx.Done():
-			return 0
-		case <-p.back:
-			return redialFirst
+			return false
+		case <-back:
+			return true
 		case <-end:
-			return min(2*pause, redialLast)
+			return false
 		case <-tick.C:
 		}
 	}
 }
 
-// sendTo runs one stream to the peer.
-func (p *Peer) sendTo(ctx context.Context) error {
-	dialer := p.cfg.Dialer
-	dialer.Timeout = deadAfter
-	conn, err := dialer.DialContext(ctx, "tcp", p.cfg.Peer.String())
+// sendBuffer bounds what the kernel holds of a stream, so that changes wait behind little of a full transfer.
+const sendBuffer = 256 << 10
+
+// sendTo runs one stream to the peer and returns for how long the peer has answered on it.
+func (p *Peer) sendTo(ctx context.Context) (lived time.Duration, err error) {
+	conn, err := p.dial(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer conn.Close()
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.SetWriteBuffer(sendBuffer) // without, changes wait longer
+	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	s, err := newSession(conn, p.cfg.Key, true)
@@ -158,98 +211,125 @@ func (p *Peer) sendTo(ctx context.Context) error {
 		err = s.agree(p.cfg.Agreement)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
+	p.send.first.Store(false)
+	p.mu.Lock()
 	p.changed(&p.send, "send", true, nil)
-	echoes := make(chan error, 1)
-	go func() { echoes <- p.readEchoes(s) }()
-	err = p.sendRecords(ctx, s, echoes)
+	p.mu.Unlock()
+	w := &sender{p: p, s: s, msg: []byte{typeRecords}, began: time.Now()}
+	ended := make(chan struct{})
+	var echoErr error
+	go func() { echoErr = w.readEchoes(); close(ended) }()
+	err = w.run(ctx, ended)
 	conn.Close()
-	return err
+	<-ended
+	return w.lived, cmp.Or(err, echoErr)
 }
 
-// flushEvery is how long changes are collected. Pages of a full transfer are read in between.
+// sender is a stream to the peer: it collects records into frames.
+type sender struct {
+	p    *Peer
+	s    *session
+	msg  []byte
+	n    uint64    // records in msg
+	beat time.Time // of the last heartbeat
+	at   int64     // place in the table of the full transfer, below 0 without one
+	err  error     // of the stream: nothing is sent any more
+
+	began time.Time
+	lived time.Duration // until the last echo
+}
+
 const (
+	// flushEvery is how long changes are collected. Pages of a full transfer are read in between.
 	flushEvery = 5 * time.Millisecond
 	pages      = 16
+
+	// fullFrame is when a frame is sent before that. A network that takes one within deadAfter is fast enough.
+	fullFrame = 8 << 10
 )
 
-// sendRecords sends what changes, and all connections at the start and whenever changes were lost.
-func (p *Peer) sendRecords(ctx context.Context, s *session, echoes <-chan error) error {
-	w := &batch{s: s, stream: &p.send, msg: []byte{typeRecords}}
+// run sends what changes, and all connections at the start and whenever changes were lost, until ctx ends, the stream
+// breaks, or ended is closed.
+func (w *sender) run(ctx context.Context, ended <-chan struct{}) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	at, beat := int64(0), time.Time{}
-	for {
-		if p.cfg.Table.Changes(w.add) && at < 0 {
-			at = 0
+	table, again := w.p.cfg.Table, false
+	changes := func() {
+		switch lost := table.Changes(w.add); {
+		case lost && w.at < 0:
+			w.at = 0
+		case lost:
+			again = true // what was lost may be of connections that the transfer has passed
 		}
-		for i := 0; i < pages && at >= 0; i++ {
-			if at = p.cfg.Table.Page(at, func(r *datapath.Record) { w.add(r) }); at < 0 {
-				p.send.transfers.Add(1)
+	}
+	for {
+		changes()
+		for i := 0; i < pages && w.at >= 0 && w.err == nil; i++ {
+			if w.at = table.Page(w.at, func(r *datapath.Record) { w.add(r) }); w.at < 0 {
+				w.p.send.transfers.Add(1)
+				if again {
+					w.at, again = 0, false
+				}
 			}
+			changes()
 		}
 		if w.flush(); w.err != nil {
 			return w.err
 		}
-		if now := time.Now(); now.Sub(beat) >= heartbeatEvery {
-			done := byte(0)
-			if at < 0 {
-				done = 1
-			}
-			beat = now
-			if err := s.write(binary.BigEndian.AppendUint64([]byte{typeHeartbeat, done}, uint64(now.UnixNano()))); err != nil {
-				return err
-			}
-		}
+		w.p.send.first.Store(w.at < 0)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-echoes:
-			return err
+		case <-ended:
+			return nil
 		case <-tick.C:
 		}
 	}
 }
 
-// batch collects records into frames.
-type batch struct {
-	s      *session
-	stream *stream
-	msg    []byte
-	n      uint64
-	err    error // of the stream: nothing is sent any more
-}
-
-func (w *batch) add(r *datapath.Record) bool {
+func (w *sender) add(r *datapath.Record) bool {
 	w.msg = appendRecord(w.msg, r)
-	if w.n++; len(w.msg) > maxFrame-maxRecord-64 {
+	if w.n++; len(w.msg) > fullFrame-maxRecord {
 		w.flush()
 	}
 	return w.err == nil
 }
 
-func (w *batch) flush() {
+// flush sends what is collected, and a heartbeat when its time has come. Heartbeats go on during a transfer: their
+// echoes say that the peer takes it.
+func (w *sender) flush() {
 	if w.n > 0 && w.err == nil {
 		if w.err = w.s.write(w.msg); w.err == nil {
-			w.stream.records.Add(w.n)
-			w.stream.bytes.Add(uint64(len(w.s.out)))
+			w.p.send.records.Add(w.n)
+			w.p.send.bytes.Add(uint64(len(w.s.out)))
 		}
 	}
 	w.msg, w.n = append(w.msg[:0], typeRecords), 0
+	if now := time.Now(); now.Sub(w.beat) >= heartbeatEvery && w.err == nil {
+		done := byte(0)
+		if w.at < 0 {
+			done = 1
+		}
+		w.beat = now
+		w.err = w.s.write(binary.BigEndian.AppendUint64([]byte{typeHeartbeat, done}, uint64(now.UnixNano())))
+	}
 }
 
-// readEchoes reads what comes back on a stream that sends.
-func (p *Peer) readEchoes(s *session) error {
+// readEchoes reads what comes back on the stream, until it breaks.
+func (w *sender) readEchoes() error {
 	for {
-		b, err := s.read()
+		b, err := w.s.read()
 		if err != nil {
 			return err
 		}
 		if len(b) != 9 || b[0] != typeEcho {
 			return ErrFormat
 		}
-		p.send.lag.Store(time.Now().UnixNano() - int64(binary.BigEndian.Uint64(b[1:])))
+		now := time.Now()
+		w.lived = now.Sub(w.began)
+		w.p.send.lag.Store(now.UnixNano() - int64(binary.BigEndian.Uint64(b[1:])))
 	}
 }
 
@@ -285,40 +365,61 @@ func (p *Peer) acceptLoop(ctx context.Context) {
 			if err == nil {
 				err = s.agree(p.cfg.Agreement)
 			}
-			if err == nil {
-				p.replace(conn)
+			if err != nil {
+				<-slots
+				p.failed(ctx, err)
+				return
 			}
+			r := p.begin(conn)
 			<-slots
-			if err == nil {
-				p.changed(&p.receive, "receive", true, nil)
-				select {
-				case p.back <- true:
-				default:
-				}
-				err = p.receiveFrom(s)
+			select {
+			case p.back <- true:
+			default:
 			}
-			if ctx.Err() == nil && p.isCurrent(conn, err) {
-				p.changed(&p.receive, "receive", false, err)
-			}
+			p.end(ctx, r, p.receiveFrom(s))
 		})
 	}
 }
 
-// replace makes a stream the one that is received, and ends the one before.
-func (p *Peer) replace(conn net.Conn) {
+// begin makes a stream the one that is received. The one before ends first: its records are older.
+func (p *Peer) begin(conn net.Conn) *received {
+	r := &received{conn, make(chan struct{})}
+	p.mu.Lock()
+	before := p.current
+	p.current = r
+	p.mu.Unlock()
+	if before != nil {
+		before.conn.Close()
+		<-before.ended
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current != nil {
-		p.current.Close()
+	if p.current == r {
+		p.changed(&p.receive, "receive", true, nil)
 	}
-	p.current = conn
+	return r
 }
 
-// isCurrent reports whether what a stream ended by says something of the peer: no other stream has replaced it.
-func (p *Peer) isCurrent(conn net.Conn, _ error) bool {
+// end ends a stream. If another has replaced it, the peer is not gone.
+func (p *Peer) end(ctx context.Context, r *received, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.current == conn || p.current == nil
+	close(r.ended)
+	if p.current == r {
+		p.current = nil
+		if ctx.Err() == nil {
+			p.changed(&p.receive, "receive", false, cause)
+		}
+	}
+}
+
+// failed reports a handshake that failed, unless the peer is received: then it was not the peer's.
+func (p *Peer) failed(ctx context.Context, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil && ctx.Err() == nil {
+		p.changed(&p.receive, "receive", false, cause)
+	}
 }
 
 // receiveFrom enters what a stream brings.
@@ -370,6 +471,7 @@ type Status struct {
 	Sends    bool           `json:"sends"`    // the stream to the peer is up
 	Receives bool           `json:"receives"` // the stream from it is up
 	Synced   bool           `json:"synced"`   // all connections of the peer have been received once
+	Shared   bool           `json:"shared"`   // the peer has been sent all connections, and the stream to it is up
 
 	SentRecords     uint64  `json:"sent_records"`
 	SentBytes       uint64  `json:"sent_bytes"`
@@ -383,6 +485,7 @@ type Status struct {
 func (p *Peer) Status() Status {
 	return Status{
 		Peer: p.cfg.Peer, Sends: p.send.up.Load(), Receives: p.receive.up.Load(), Synced: p.receive.first.Load(),
+		Shared:      p.send.up.Load() && p.send.first.Load(),
 		SentRecords: p.send.records.Load(), SentBytes: p.send.bytes.Load(),
 		ReceivedRecords: p.receive.records.Load(), ReceivedBytes: p.receive.bytes.Load(),
 		Transfers: p.send.transfers.Load(), LagSeconds: time.Duration(p.send.lag.Load()).Seconds(),

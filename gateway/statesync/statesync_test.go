@@ -56,6 +56,43 @@ func TestRecordsReadAsWritten(t *testing.T) {
 	}
 }
 
+// A record that no gateway writes is refused, so that a later version is free to give it a meaning.
+func TestRecordsOfNoGatewayAreRefused(t *testing.T) {
+	of := func(i int) []byte { r := records()[i]; return appendRecord(nil, &r) }
+	const flags, client, target = 0, 7, 7 + 2*6 // offsets; of the backend with IPv4
+	unknown, both := of(0), of(3)
+	unknown[flags] |= allFlags + 1
+	both[flags] |= flagSNAT
+	both = append(both, make([]byte, 16)...)
+	noPort := of(1)
+	noPort[target+4], noPort[target+5] = 0, 0
+	port := of(3)
+	port[len(port)-1] = 1
+	mapped := of(2)
+	a := netip.MustParseAddr("::ffff:198.18.0.9").As16()
+	copy(mapped[client:], a[:])
+	for name, b := range map[string][]byte{
+		"an unknown flag": unknown, "direct and SNAT": both, "a backend without port": noPort, "a direct one with a port": port, "IPv4 in IPv6": mapped,
+	} {
+		if r, _, err := parseRecord(b); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// An idle time that has no place in a record is the nearest that has.
+func TestIdleTimesOfRecordsAreBounded(t *testing.T) {
+	for idle, want := range map[time.Duration]time.Duration{
+		-time.Second: 0, 0: 0, 1500 * time.Millisecond: 1500 * time.Millisecond, 100 * 24 * time.Hour: (1<<32 - 1) * time.Millisecond,
+	} {
+		r := record(1)
+		r.Idle = idle
+		if got, _, err := parseRecord(appendRecord(nil, &r)); err != nil || got.Idle != want {
+			t.Errorf("%v is read as %v, want %v: %v", idle, got.Idle, want, err)
+		}
+	}
+}
+
 func appendAll(list []datapath.Record) (b []byte) {
 	for i := range list {
 		b = appendRecord(b, &list[i])
@@ -156,9 +193,14 @@ func freeAddr(t *testing.T) netip.AddrPort {
 
 func open(t *testing.T, at, peer netip.AddrPort, index uint8, key byte) *side {
 	t.Helper()
+	return openAs(t, at, peer, Agreement{Index: index, Loops: 2, First: 1024, Last: 65535}, key)
+}
+
+func openAs(t *testing.T, at, peer netip.AddrPort, as Agreement, key byte) *side {
+	t.Helper()
 	s := &side{memory: &memory{imported: map[netip.AddrPort]datapath.Record{}}, events: make(chan Event, 1000)}
 	p, err := Listen(t.Context(), Config{
-		Listen: at, Peer: peer, Key: bytes.Repeat([]byte{key}, 32), Agreement: Agreement{Index: index, Loops: 2, First: 1024, Last: 65535},
+		Listen: at, Peer: peer, Key: bytes.Repeat([]byte{key}, 32), Agreement: as,
 		Table: s.memory, OnChange: func(e Event) { s.events <- e },
 	})
 	if err != nil {
@@ -213,16 +255,20 @@ func TestAPeerGetsAllConnectionsAndThenChanges(t *testing.T) {
 // Gateways that do not fit say why, and exchange nothing.
 func TestPeersThatDoNotFitExchangeNothing(t *testing.T) {
 	for _, c := range []struct {
-		name       string
-		index, key byte
-		want       string
+		name string
+		as   Agreement
+		key  byte
+		want string
 	}{
-		{"another key", 1, 2, "another key"},
-		{"the same index", 0, 1, "sync.index 0"},
+		{"another key", Agreement{1, 2, 1024, 65535}, 2, "another key"},
+		{"the same index", Agreement{0, 2, 1024, 65535}, 1, "both gateways have sync.index 0"},
+		{"more loops", Agreement{1, 4, 1024, 65535}, 1, "loops (devices[].queues), this gateway"},
+		{"another first port", Agreement{1, 2, 1025, 65535}, 1, "the peer has snat_ports 102"},
+		{"another last port", Agreement{1, 2, 1024, 65534}, 1, "-6553"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			at, other := freeAddr(t), freeAddr(t)
-			a, b := open(t, at, other, 0, 1), open(t, other, at, c.index, c.key)
+			a, b := open(t, at, other, 0, 1), openAs(t, other, at, c.as, c.key)
 			a.mu.Lock()
 			a.all = records()
 			a.mu.Unlock()

@@ -82,7 +82,7 @@ func testLivePackets(t *testing.T, on opener) {
 	var pools []*ring.Pool
 	var ends [2]*device.Device
 	if err := middle.Do(func() (err error) {
-		if arena, pools, err = device.NewArena(1, "a", "b"); err != nil {
+		if arena, pools, err = device.NewArena(1, device.Config{Name: "a"}, device.Config{Name: "b"}); err != nil {
 			return err
 		}
 		for i, name := range []string{"a", "b"} {

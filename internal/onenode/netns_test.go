@@ -2,11 +2,13 @@ package onenode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,7 +120,8 @@ func (s *site) servedBy(address string, servers ...string) {
 // kill kills the process under load, and checks that the kernel has its interface: a connection of the
 // kernel outlives the process and the restart.
 func (s *site) kill() {
-	s.t.Helper()
+	t := s.t
+	t.Helper()
 	if link := s.run(s.node, "ip", "link", "show", "gw0"); !strings.Contains(link, "xdp") {
 		s.t.Errorf("no program is attached while the process runs: %s", link)
 	}
@@ -130,11 +133,27 @@ func (s *site) kill() {
 	lost.limit = 500 * time.Millisecond // its last requests get no answer
 	lost.anew("gateway", gatewayAddr+":80", "b1", "b2")
 	lost.anew("host", hostAddr+":80", "host")
+	held := map[string]*httpConn{}
+	for address, server := range map[string]string{gatewayAddr + ":80": "b", movingAddr + ":8080": "b", hostAddr + ":80": "host"} {
+		c, err := s.open(address, answerLimit)
+		s.must(err)
+		defer c.Close()
+		name, err := c.ask()
+		if err != nil || !strings.HasPrefix(name, server) {
+			t.Fatalf("%s: served by %q: %v", address, name, err)
+		}
+		held[address] = c
+	}
 	time.Sleep(200 * time.Millisecond)
 	s.must(s.cmd.Process.Kill())
 	_ = s.cmd.Wait()
 	s.kernelOnly()
-	s.start() // at once
+	s.start()                      // at once
+	for address, c := range held { // nothing knows their connections any more: the gateway says so, or the host
+		if name, err := c.ask(); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: a connection from before the restart: %q, %v", address, name, err)
+		}
+	}
 	cancel()
 	kernel.wait()
 	lost.all.Wait()

@@ -140,21 +140,7 @@ func echoDatagrams(p net.PacketConn) {
 func (s *site) kernelEcho() {
 	s.t.Helper()
 	s.must(s.node.Do(func() error {
-		l, err := net.Listen("tcp", kernelAddr+":22")
-		if err != nil {
-			return err
-		}
-		s.t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { defer c.Close(); io.Copy(c, c) }()
-			}
-		}()
-		return nil
+		return testnet.ServeTCP(s.t, kernelAddr+":22", testnet.Echo)
 	}))
 }
 

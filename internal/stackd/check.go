@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/pmd/device"
 )
 
 // Check finds the errors that no single key shows, in a configuration that was put together from flags. They are
@@ -89,6 +90,9 @@ func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, 
 		}
 		if v.Queues != c.Devices[0].Queues {
 			fail(n, "a loop serves one queue of each device", "%s has %d queues, and %s has %d", v.Name, v.Queues, c.Devices[0].Name, c.Devices[0].Queues)
+		}
+		if v.Driver == string(device.TAP) && v.Ring != device.DefaultRing {
+			fail(n, "`ip link set DEV txqueuelen N` sets it", "%s has ring %d, but packets of a tap device wait in the kernel", v.Name, v.Ring)
 		}
 		if v.Take == TakeAddresses && (v.DHCP || v.SLAAC) {
 			fail(n, "write take: all, or addresses", "%s cannot learn an address while it takes only packets to known ones", v.Name)

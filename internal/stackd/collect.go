@@ -210,7 +210,7 @@ func (d *Daemon) Stats() Stats {
 		},
 	}
 	for i, dev := range d.node.DeviceCounters() {
-		s.Devices = append(s.Devices, DeviceStats{DeviceCounters: dev, Takes: takes(d.node.Whole(i))})
+		s.Devices = append(s.Devices, DeviceStats{DeviceCounters: dev, Takes: takes(d.node.TakesAll(i))})
 	}
 	for _, l := range d.listeners() {
 		s.Services = append(s.Services, ServiceStats{

@@ -89,11 +89,11 @@ func (d *Daemon) openNode() (err error) {
 	c := d.nodeConfig()
 	for i := range d.cfg.Devices {
 		v := &d.cfg.Devices[i]
-		whole, err := takesAll(v)
+		all, err := takesAll(v)
 		if err != nil {
 			return err
 		}
-		c.Devices = append(c.Devices, node.Device{Name: v.Name, Driver: device.Driver(v.Driver), Mode: v.Mode, Whole: whole})
+		c.Devices = append(c.Devices, node.Device{Name: v.Name, Driver: device.Driver(v.Driver), Mode: v.Mode, All: all, Ring: v.Ring})
 	}
 	d.node, err = node.Open(c)
 	return err
@@ -183,6 +183,9 @@ func (v *Device) wants6() bool {
 
 // start runs the node, so that services can listen.
 func (d *Daemon) start() error {
+	if _, err := d.node.ReceiveLarge(true); err != nil {
+		return err
+	}
 	if err := d.node.Start(); err != nil {
 		return err
 	}

@@ -203,6 +203,30 @@ func TestManyFlowsAtOnceKeepTheirBytes(t *testing.T) {
 	all.Wait()
 }
 
+// TestPayloadOfLinuxIsPlaced: with AF_PACKET the payload of large packets goes straight from the driver to its connection, on two
+// queues behind a dispatcher, beside the kernel's own address and without one.
+func TestPayloadOfLinuxIsPlaced(t *testing.T) {
+	for _, kernel := range []bool{false, true} {
+		s := newSite(t, fmt.Sprintf("placed%v", kernel), siteConfig{driver: "afpacket", queues: 2, large: true, kernel: kernel})
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				if err := s.echo("tcp", net.JoinHostPort([]string{host4, host6}[i%2], "7"), int64(2<<20+i)); err != nil {
+					t.Errorf("flow %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		placed := uint64(0)
+		for _, l := range s.d.node.Loops() {
+			placed += l.Stats().Placed
+		}
+		if placed < 5 { // only that of a connection whose reader waits just then
+			t.Errorf("kernel %v: the payload of %d packets was placed", kernel, placed)
+		}
+	}
+}
+
 // echo sends n bytes to an echo service and compares what comes back.
 func (s *site) echo(network, addr string, n int64) error {
 	c, err := s.dial(network, addr)

@@ -11,6 +11,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +50,7 @@ type siteConfig struct {
 	impair string            // of a bridge between the two, in both directions; "" is no bridge
 	sysctl map[string]string // of the Linux host
 	kernel bool              // the kernel has an address on our interface, too
+	large  bool              // Linux leaves segmentation and checksums to its interface, which passes large packets whole
 	config func(*Config)
 }
 
@@ -71,7 +75,9 @@ func newSite(t *testing.T, name string, sc siteConfig) *site {
 		must(wire.NoOffload("a"), wire.NoOffload("b"))
 		mtu(t, sc.mtu, wire, "a", "b")
 	}
-	must(s.linux.NoOffload("eth0"), ours.NoOffload("st0")) // before a program of XDP is on the other end
+	if !sc.large {
+		must(s.linux.NoOffload("eth0"), ours.NoOffload("st0")) // before a program of XDP is on the other end
+	}
 	if sc.impair != "" {
 		bridge(t, wire, sc.impair)
 	}
@@ -174,7 +180,7 @@ func bridge(t *testing.T, ns *testnet.Namespace, profile string) {
 	var arena *ring.Arena
 	var pool *ring.Pool
 	err = ns.Do(func() error {
-		a, pools, err := device.NewArena(1, "a", "b")
+		a, pools, err := device.NewArena(1, device.Config{Name: "a"}, device.Config{Name: "b"})
 		if err != nil {
 			return err
 		}
@@ -333,5 +339,24 @@ func (s *site) bothWays(host string, n int64) {
 	down, m, err := sum(resp.Body)
 	if want := patternSum(n); err != nil || m != n || down != want {
 		s.t.Errorf("%s: received %d bytes of %d with SHA-256 %s, want %s (%v)", host, m, n, down, want, err)
+	}
+}
+
+// TestRingReachesTheKernel looks at what the process has mapped of its AF_XDP sockets: a header of less than a page, and
+// 8 bytes for each entry of the fill ring.
+func TestRingReachesTheKernel(t *testing.T) {
+	newSite(t, "ring", siteConfig{config: func(c *Config) { c.Devices[0].Ring = 512 }})
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := regexp.MustCompile(`(?m)^([0-9a-f]+)-([0-9a-f]+) rw-s 100000000 .* socket:`).FindAllStringSubmatch(string(maps), -1)
+	if len(fill) != 1 {
+		t.Fatalf("%d fill rings:\n%s", len(fill), maps)
+	}
+	from, _ := strconv.ParseUint(fill[0][1], 16, 64)
+	to, _ := strconv.ParseUint(fill[0][2], 16, 64)
+	if to-from != 8*512+4096 {
+		t.Errorf("a fill ring of %d bytes", to-from)
 	}
 }

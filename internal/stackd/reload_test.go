@@ -93,6 +93,7 @@ func TestChangesThatNeedARestartAreRefused(t *testing.T) {
 		"metrics":             func(c *Config) { c.Metrics.Listen = "127.0.0.1:9100" },
 		"tcp":                 func(c *Config) { c.TCP.Memory = 1 << 30 },
 		"queues":              func(c *Config) { c.Devices[0].Queues = 2 },
+		"ring":                func(c *Config) { c.Devices[0].Ring = 4096 },
 		"another device":      func(c *Config) { c.Devices = append(c.Devices, NewDevice("st1")) },
 		"another name":        func(c *Config) { c.Devices[0].Name = "st1" },
 		"the first IPv6":      func(c *Config) { c.Devices[0].Addresses = []netip.Prefix{netip.MustParsePrefix(host6 + "/64")} },

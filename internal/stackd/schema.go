@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/internal/strictyaml"
 	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/tcp/cc"
 )
@@ -54,6 +55,9 @@ func (d *decoder) device(n *yaml.Node, c *Config) {
 		}),
 		strictyaml.Optional("mode", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "mode", &v.Mode, "auto", "native", "generic") }),
 		strictyaml.Optional("queues", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "queues", &v.Queues, 1, maxQueues) }),
+		strictyaml.Optional("ring", func(n *yaml.Node) {
+			strictyaml.PowerOfTwo(d.Decoder, n, "ring", &v.Ring, device.MinRing, device.MaxRing)
+		}),
 		strictyaml.Optional("take", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "take", &v.Take, TakeAuto, TakeAll, TakeAddresses) }),
 		strictyaml.Optional("addresses", func(n *yaml.Node) {
 			d.List(n, "addresses", maxAddresses, func(n *yaml.Node) { d.address(n, &v) })

@@ -19,7 +19,7 @@ func TestTheKernelKeepsItsAddress(t *testing.T) {
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			s := newSite(t, "kernel", siteConfig{kernel: true, driver: driver})
-			if s.d.node.Whole(0) {
+			if s.d.node.TakesAll(0) {
 				t.Error("the host takes every packet")
 			}
 			for _, addr := range []string{host4, host6, kernel4} {

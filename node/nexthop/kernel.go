@@ -28,6 +28,7 @@ type Kernel struct {
 	mu      sync.Mutex
 	addrs   []netip.Addr
 	changed func(netip.Addr, Hop)
+	anew    bool // Watch was called since resolveAll last began
 
 	finds Finds
 
@@ -56,7 +57,7 @@ const (
 )
 
 // maxFinds is how many addresses that Find wants are tried at once: what is beyond is dropped, and asked for again by
-// whoever still wants it.
+// those that still want it.
 const maxFinds = 1 << 16
 
 // NewKernel returns a resolver for the network namespace of the calling thread. devices
@@ -118,7 +119,7 @@ func (r *Kernel) notify() {
 // Watch implements Resolver.
 func (r *Kernel) Watch(addrs []netip.Addr, changed func(netip.Addr, Hop)) {
 	r.mu.Lock()
-	r.addrs, r.changed = addrs, changed
+	r.addrs, r.changed, r.anew = addrs, changed, true
 	r.mu.Unlock()
 	r.notify()
 }
@@ -165,7 +166,8 @@ func (r *Kernel) resolveLoop(ctx context.Context) {
 // use while interfaces that come and go interrupt its dumps.
 func (r *Kernel) resolveAll() bool {
 	r.mu.Lock()
-	addrs, changed := r.addrs, r.changed
+	addrs, changed, anew := r.addrs, r.changed, r.anew
+	r.anew = false
 	r.mu.Unlock()
 	view := r.look()
 	reported, all := map[netip.Addr]Hop{}, !view.stale
@@ -177,10 +179,13 @@ func (r *Kernel) resolveAll() bool {
 			if known {
 				reported[a] = old
 			}
+			if known && anew {
+				changed(a, old)
+			}
 			continue
 		}
 		all = all && hop.State != Unresolved
-		if !known || old != hop {
+		if !known || anew || old != hop {
 			changed(a, hop)
 		}
 		reported[a] = hop

@@ -35,7 +35,8 @@ func (s State) String() string {
 // Resolver finds next hops and follows their changes.
 type Resolver interface {
 	// Watch replaces the set of addresses to resolve. The resolver calls changed with
-	// the hop of each address as soon as it is known and whenever it changes. Calls
+	// the hop of each address as soon as it is known, those that an earlier set had too,
+	// and whenever it changes. Calls
 	// come from any goroutine, one at a time; changed must not call the resolver.
 	Watch(addrs []netip.Addr, changed func(netip.Addr, Hop))
 

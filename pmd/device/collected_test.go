@@ -17,7 +17,7 @@ func TestQueuesKeepTheDeviceAttached(t *testing.T) {
 	ns := site(t)
 	var queues []pmd.Driver
 	err := ns.Do(func() error {
-		arena, pools, err := device.NewArena(2, "eth0")
+		arena, pools, err := device.NewArena(2, device.Config{Name: "eth0"})
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -46,6 +47,11 @@ type Config struct {
 	All    bool         // take every packet away from the kernel: a bump in the wire
 	Rules  []pmd.Rule   // without All: the packets to take away from the kernel
 
+	// Ring is how many packets of a queue may wait for their loop: a power of two from MinRing to MaxRing; 0 is
+	// DefaultRing. Each takes a frame of the pool (NewArena), and with AF_PACKET 8 KiB of the kernel's memory.
+	// What waits in a TAP device is the kernel's, with a limit of its own (txqueuelen).
+	Ring int
+
 	// LoopsRun says that the loops of the pools run: Open takes no frame, and the first Rx of each queue does.
 	LoopsRun bool
 }
@@ -85,6 +91,9 @@ func Absent(of *Device) *Device {
 func Open(cfg Config) (*Device, error) {
 	if _, ok := Modes[cfg.Mode]; !ok {
 		return nil, fmt.Errorf("open %s: XDP mode %q: want auto, native or generic", cfg.Name, cfg.Mode)
+	}
+	if err := cfg.checkRing(); err != nil {
+		return nil, err
 	}
 	switch cfg.Driver {
 	case AFXDP:
@@ -137,7 +146,8 @@ func openAFXDP(cfg Config) (*Device, error) {
 	dev, err := afxdp.Open(afxdp.Config{
 		Interface: cfg.Name, Pools: cfg.Pools, Mode: Modes[cfg.Mode], All: cfg.All, Rules: cfg.Rules, Offload: true,
 		FillLater: cfg.LoopsRun,
-		Rings:     afxdp.Rings{Fill: RingSize, Completion: RingSize, Rx: RingSize, Tx: RingSize},
+		Rings:     afxdp.Rings{Fill: cfg.ring(), Completion: txRing, Rx: cfg.ring(), Tx: txRing},
+		RxFrames:  cfg.ring(),
 	})
 	if err != nil {
 		return nil, err
@@ -151,7 +161,7 @@ func openAFXDP(cfg Config) (*Device, error) {
 func openAFPacket(cfg Config) (*Device, error) {
 	dev, err := afpacket.Open(afpacket.Config{
 		Interface: cfg.Name, Pools: cfg.Pools, All: cfg.All, Rules: cfg.Rules, Exclusive: !cfg.All, Promiscuous: cfg.All,
-		Offload: true,
+		Offload: true, Ring: cfg.ring() * afpacketSlot,
 	})
 	if err != nil {
 		return nil, err
@@ -214,28 +224,54 @@ func SetOffload(on bool, devices ...*Device) error {
 // Close closes every queue, which gives the frames back to their pools.
 func (d *Device) Close() error { return d.close() }
 
-// RingSize is the number of entries of each ring of a queue: 1 ms of packets at 2 Mpps.
-const RingSize = 2048
+// Bounds and default of Config.Ring. The default takes 1 ms of packets at 2 Mpps.
+const (
+	MinRing     = 512
+	DefaultRing = 2048
+	MaxRing     = 32768
+)
+
+// txRing is how many packets of a queue may wait for the device. It does not follow Config.Ring: a loop that
+// waits for a core sends nothing meanwhile, and what waits here only delays what comes behind it.
+const txRing = 2048
+
+// afpacketSlot is the kernel's memory for each packet of Config.Ring, bytes: DefaultRing is then the default of
+// package afpacket with Offload.
+const afpacketSlot = 4 * afpacket.DefaultRing / DefaultRing
+
+// ring returns Ring, or the default.
+func (c *Config) ring() int { return cmp.Or(c.Ring, DefaultRing) }
+
+// checkRing rejects a Ring that the kernel would reject with EINVAL, or that takes memory without need.
+func (c *Config) checkRing() error {
+	if n := c.ring(); n < MinRing || n > MaxRing || n&(n-1) != 0 {
+		return fmt.Errorf("open %s: a ring of %d packets: want a power of two from %d to %d", c.Name, n, MinRing, MaxRing)
+	}
+	return nil
+}
 
 // standardMTU is the largest MTU whose packets fit a frame of 2 KiB behind the headroom that XDP
 // and pushed headers need.
 const standardMTU = 1500
 
-// NewArena makes memory for loops that each have one queue of every interface named: frames for
-// full receive and transmit rings on all of them, as many as one ring for packets between the two, and as
-// many again where loops hand packets over. It returns one pool for each loop. Interfaces that do not
-// exist yet (TAP) have the standard MTU.
-func NewArena(loops int, names ...string) (*ring.Arena, []*ring.Pool, error) {
-	size := 2048
-	for _, name := range names {
-		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(name) })
+// NewArena makes memory for loops that each have one queue of every device: frames for full receive and transmit
+// rings on all of them, as many as one transmit ring for packets between the two, and as many again where loops
+// hand packets over. It reads Name and Ring of the devices, and returns one pool for each loop. Interfaces that do
+// not exist yet (TAP) have the standard MTU.
+func NewArena(loops int, devices ...Config) (*ring.Arena, []*ring.Pool, error) {
+	size, each := 2048, txRing
+	if loops > 1 {
+		each += txRing
+	}
+	for _, c := range devices {
+		if err := c.checkRing(); err != nil {
+			return nil, nil, err
+		}
+		each += c.ring() + txRing
+		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(c.Name) })
 		if err == nil && link.Attrs().MTU > standardMTU {
 			size = 4096
 		}
-	}
-	each := (2*len(names) + 1) * RingSize
-	if loops > 1 {
-		each += RingSize
 	}
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: loops * each, FrameSize: size})
 	if err != nil {

@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -34,7 +35,7 @@ func site(t *testing.T) *testnet.Namespace {
 func open(t *testing.T, ns *testnet.Namespace, loops int, cfg device.Config, look func(*device.Device)) error {
 	t.Helper()
 	return ns.Do(func() error {
-		arena, pools, err := device.NewArena(loops, "eth0")
+		arena, pools, err := device.NewArena(loops, device.Config{Name: "eth0", Ring: cfg.Ring})
 		if err != nil {
 			return err
 		}
@@ -126,7 +127,7 @@ func TestUnknownDriversAndModesAreRejected(t *testing.T) {
 func TestAutoHidesNoMissingOrBusyDevice(t *testing.T) {
 	ns := site(t)
 	err := ns.Do(func() error {
-		_, pools, err := device.NewArena(1, "nothing")
+		_, pools, err := device.NewArena(1, device.Config{Name: "nothing"})
 		if err != nil {
 			return err
 		}
@@ -171,7 +172,7 @@ func TestAutoFallsBackWithoutXDPPermission(t *testing.T) {
 
 // fallBack is the part of the test without rights, in the namespace.
 func fallBack(t *testing.T) {
-	arena, pools, err := device.NewArena(2, "eth0")
+	arena, pools, err := device.NewArena(2, device.Config{Name: "eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,18 +198,106 @@ func TestFramesAreLargeEnoughForTheMTU(t *testing.T) {
 			if err := netlink.LinkSetMTU(link, mtu); err != nil {
 				return err
 			}
-			arena, pools, err := device.NewArena(2, "eth0", "not there yet")
+			arena, pools, err := device.NewArena(2, device.Config{Name: "eth0"}, device.Config{Name: "not there yet", Ring: 4096})
 			if err != nil {
 				return err
 			}
 			defer arena.Close()
-			if arena.FrameSize() != want || len(pools) != 2 || pools[1].Size() != 6*device.RingSize {
+			if arena.FrameSize() != want || len(pools) != 2 || pools[1].Size() != 6*2048+4096-2048 {
 				t.Errorf("MTU %d: frames of %d, %d pools of %d", mtu, arena.FrameSize(), len(pools), pools[1].Size())
 			}
 			return nil
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestRingReachesTheKernel asks the kernel how much the sockets of each driver can hold.
+func TestRingReachesTheKernel(t *testing.T) {
+	ns := site(t)
+	for _, want := range []int{512, 2048, 32768} {
+		cfg := device.Config{Driver: device.AFXDP, All: true, Ring: want}
+		if want == device.DefaultRing {
+			cfg.Ring = 0
+		}
+		err := open(t, ns, 2, cfg, func(d *device.Device) {
+			maps, err := os.ReadFile("/proc/self/maps")
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A ring has a header of less than a page. Descriptors are 16 bytes, the addresses of the fill ring 8.
+			if rx, fill := mapped(string(maps), "00000000"), mapped(string(maps), "100000000"); rx != 2*(16*want+4096) || fill != 2*(8*want+4096) {
+				t.Errorf("AF_XDP, ring %d: receive rings of %d bytes, fill rings of %d", want, rx, fill)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		cfg.Driver = device.AFPacket
+		err = open(t, ns, 2, cfg, func(*device.Device) {
+			out, err := ns.Run("ss", "-0", "-e")
+			if ring := fmt.Sprintf("blk_size:131072,blk_nr:%d,", want*8192/131072); err != nil || strings.Count(out, ring) != 2 {
+				t.Errorf("AF_PACKET, ring %d: %v\n%s", want, err, out)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// mapped returns how many bytes of sockets are mapped from an offset, by /proc/PID/maps.
+func mapped(maps, offset string) (bytes int) {
+	for line := range strings.Lines(maps) {
+		f := strings.Fields(line)
+		if len(f) < 6 || f[2] != offset || !strings.HasPrefix(f[5], "socket:") {
+			continue
+		}
+		var from, to int
+		if _, err := fmt.Sscanf(f[0], "%x-%x", &from, &to); err == nil {
+			bytes += to - from
+		}
+	}
+	return bytes
+}
+
+// TestReceiveRingIsFullOfFrames wants every packet of the ring to have a frame, whatever else the pool is for.
+func TestReceiveRingIsFullOfFrames(t *testing.T) {
+	err := site(t).Do(func() error {
+		cfg := device.Config{Name: "eth0", Driver: device.AFXDP, Ring: 8192}
+		arena, pools, err := device.NewArena(2, cfg)
+		if err != nil {
+			return err
+		}
+		defer arena.Close()
+		cfg.Pools = pools
+		d, err := device.Open(cfg)
+		if err != nil {
+			return err
+		}
+		for i, p := range pools {
+			if held := p.Size() - p.Free(); held != 8192 {
+				t.Errorf("the kernel holds %d frames of pool %d", held, i)
+			}
+		}
+		return d.Close()
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWrongRingsAreRejected(t *testing.T) {
+	for _, n := range []int{-1, 1, 256, 1000, 2047, 65536} {
+		want := fmt.Sprintf("a ring of %d packets: want a power of two from 512 to 32768", n)
+		cfg := device.Config{Name: "nothing", Ring: n}
+		if _, _, err := device.NewArena(1, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("memory for %d: %v", n, err)
+		}
+		if _, err := device.Open(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a device with %d: %v", n, err)
 		}
 	}
 }

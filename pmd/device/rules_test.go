@@ -53,7 +53,7 @@ func TestAFPacketHidesWhatRulesNameAndNeverEverything(t *testing.T) {
 func TestTAPMakesItsInterface(t *testing.T) {
 	ns := site(t)
 	err := ns.Do(func() error {
-		arena, pools, err := device.NewArena(2, "mr1")
+		arena, pools, err := device.NewArena(2, device.Config{Name: "mr1"})
 		if err != nil {
 			return err
 		}

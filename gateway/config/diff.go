@@ -1,0 +1,215 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Change is a difference between two configurations.
+type Change struct {
+	What    string `json:"what"`              // "added", "removed" or "changed"
+	Service string `json:"service,omitempty"` // "" is a top-level key
+	Backend string `json:"backend,omitempty"` // "" is the service itself
+	Key     string `json:"key,omitempty"`     // of what changed
+	Old     string `json:"old,omitempty"`
+	New     string `json:"new,omitempty"`
+	Restart bool   `json:"restart,omitempty"` // a reload refuses it
+}
+
+// keyNames are the keys of fields, where they are not the field's name in lower case. "" is a field without a key.
+var keyNames = map[string]string{
+	"SNATPorts": "snat_ports", "ExtraProcessor": "extra_processor", "HashKey": "hash_key_file", "Addresses": "address",
+	"HashSize": "hash_size", "SlowStart": "slow_start", "Reject": "unavailable", "WhenFull": "when_full", "ServerID": "server_id",
+	"MaxConnections": "max_connections", "Services": "", "Backends": "", "Name": "",
+}
+
+// restartKeys are the top-level keys that a reload cannot change, all of them or in part.
+var restartKeys = []struct {
+	key, part string // part is what differs says of: the key itself, or one below it
+	differs   func(a, b *Config) bool
+}{
+	{"devices", "devices", func(a, b *Config) bool { return !slices.Equal(a.Devices, b.Devices) }},
+	{"table", "table.size", func(a, b *Config) bool { return a.Table.Size != b.Table.Size }},
+	{"table", "table.half_open", func(a, b *Config) bool { return a.Table.HalfOpen != b.Table.HalfOpen }},
+	{"table", "table.fragments", func(a, b *Config) bool { return a.Table.Fragments != b.Table.Fragments }},
+	{"sync", "sync", func(a, b *Config) bool { return !sameSync(a.Sync, b.Sync) }},
+	{"snat_ports", "snat_ports", func(a, b *Config) bool { return a.SNATPorts != b.SNATPorts }},
+	{"cpus", "cpus", func(a, b *Config) bool { return a.CPUs.Auto != b.CPUs.Auto || !slices.Equal(a.CPUs.List, b.CPUs.List) }},
+	{"extra_processor", "extra_processor", func(a, b *Config) bool { return a.ExtraProcessor != b.ExtraProcessor }},
+	{"engine", "engine", func(a, b *Config) bool { return a.Engine != b.Engine }},
+	{"spin", "spin", func(a, b *Config) bool { return a.Spin != b.Spin }},
+	{"admin", "admin.socket", func(a, b *Config) bool { return a.Admin != b.Admin }},
+	{"limits", "limits.clients", func(a, b *Config) bool { return a.Limits.Clients != b.Limits.Clients }},
+	{"metrics", "metrics.listen", func(a, b *Config) bool { return a.Metrics != b.Metrics }},
+}
+
+// sameSync reports whether both mean the same: the file of the key may have moved.
+func sameSync(a, b *Sync) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Listen == b.Listen && a.Peer == b.Peer && a.Index == b.Index && bytes.Equal(a.Key, b.Key)
+}
+
+// NeedsRestart returns the first key that differs and that a reload cannot change, "" for none.
+func NeedsRestart(old, now *Config) string {
+	for _, r := range restartKeys {
+		if r.differs(old, now) {
+			return r.part
+		}
+	}
+	return ""
+}
+
+// Diff returns what changes from one configuration to another: top-level keys, then services in the order of the
+// configurations, each with its backends. Secrets are left out of Old and New.
+func Diff(old, now *Config) (list []Change) {
+	for _, c := range fields(old, now) {
+		for _, r := range restartKeys {
+			c.Restart = c.Restart || c.Key == r.key && r.differs(old, now)
+		}
+		list = append(list, c)
+	}
+	for _, p := range pairs(old.Services, now.Services, func(s *Service) string { return s.Name }) {
+		switch {
+		case p.old == nil:
+			list = append(list, Change{What: "added", Service: p.now.Name, New: backends(len(p.now.Backends))})
+		case p.now == nil:
+			list = append(list, Change{What: "removed", Service: p.old.Name, Old: backends(len(p.old.Backends))})
+		default:
+			list = append(list, diffService(p.old, p.now)...)
+		}
+	}
+	return list
+}
+
+// pair is what has one name in two configurations; nil is none.
+type pair[T any] struct{ old, now *T }
+
+// pairs returns all pairs of two lists: those of now in its order, then what is only in old.
+func pairs[T any](old, now []T, name func(*T) string) (list []pair[T]) {
+	was := map[string]*T{}
+	for i := range old {
+		was[name(&old[i])] = &old[i]
+	}
+	for i := range now {
+		n := name(&now[i])
+		list = append(list, pair[T]{was[n], &now[i]})
+		delete(was, n)
+	}
+	for i := range old {
+		if was[name(&old[i])] != nil {
+			list = append(list, pair[T]{old: &old[i]})
+		}
+	}
+	return list
+}
+
+// backends returns a number of backends in words.
+func backends(n int) string {
+	if n == 1 {
+		return "1 backend"
+	}
+	return fmt.Sprintf("%d backends", n)
+}
+
+// diffService returns what changes in a service.
+func diffService(old, now *Service) (list []Change) {
+	for _, c := range fields(old, now) {
+		c.Service = now.Name
+		list = append(list, c)
+	}
+	for _, p := range pairs(old.Backends, now.Backends, func(b *Backend) string { return b.Name }) {
+		switch {
+		case p.old == nil:
+			list = append(list, Change{What: "added", Service: now.Name, Backend: p.now.Name, New: text(reflect.ValueOf(p.now.Addresses))})
+		case p.now == nil:
+			list = append(list, Change{What: "removed", Service: now.Name, Backend: p.old.Name, Old: text(reflect.ValueOf(p.old.Addresses))})
+		default:
+			for _, c := range fields(p.old, p.now) {
+				c.Service, c.Backend = now.Name, p.now.Name
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// fields returns the exported fields that differ, as changes of keys.
+func fields[T any](old, now *T) (list []Change) {
+	a, b := reflect.ValueOf(old).Elem(), reflect.ValueOf(now).Elem()
+	for i := range a.NumField() {
+		f := a.Type().Field(i)
+		key, named := keyNames[f.Name]
+		if !named {
+			key = strings.ToLower(f.Name)
+		}
+		if key == "" || !f.IsExported() || reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			continue
+		}
+		list = append(list, Change{What: "changed", Key: key, Old: text(a.Field(i)), New: text(b.Field(i))})
+	}
+	return list
+}
+
+// text returns a value as people read it, "" for what has parts: a block of keys may hold secrets, and is long.
+func text(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return "none"
+		}
+		return ""
+	case reflect.Struct:
+		if _, ok := v.Interface().(fmt.Stringer); !ok {
+			return ""
+		}
+	case reflect.Slice:
+		if _, ok := v.Type().Elem().MethodByName("String"); !ok {
+			return ""
+		}
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// String returns the change as one line.
+func (c Change) String() string {
+	sign := map[string]string{"added": "+", "removed": "-", "changed": "~"}[c.What]
+	name := ""
+	switch {
+	case c.Backend != "":
+		name = "backend " + c.Service + "/" + c.Backend
+	case c.Service != "":
+		name = "service " + c.Service
+	}
+	line := sign
+	if name != "" {
+		line += " " + name
+	}
+	switch {
+	case c.What == "added":
+		line += " (" + c.New + ")"
+	case c.What == "removed":
+		line += " (" + c.Old + ")"
+	case name != "":
+		line += ": " + c.Key
+	default:
+		line += " " + c.Key
+	}
+	if c.What == "changed" && (c.Old != "" || c.New != "") {
+		shown := func(s string) string {
+			if s == "" {
+				return "..."
+			}
+			return s
+		}
+		line += " " + shown(c.Old) + " -> " + shown(c.New)
+	}
+	if c.Restart {
+		line += " (needs a restart: a reload refuses it)"
+	}
+	return line
+}

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const diffBase = `
+devices: [{name: gw0}]
+snat: [198.18.2.1]
+services:
+  - name: web
+    address: 198.18.1.1:80
+    backends:
+      - {name: b1, address: 198.18.2.11:80}
+      - {name: b2, address: 198.18.2.12:80}
+  - name: dns
+    protocol: udp
+    address: 198.18.1.1:53
+    backends: [{name: d1, address: 198.18.2.11:53}]
+`
+
+func TestDiffSaysWhatChanges(t *testing.T) {
+	for _, c := range []struct {
+		replace []string
+		want    []string
+	}{
+		{nil, nil},
+		{[]string{"name: gw0", "name: gw1"}, []string{"~ devices (needs a restart: a reload refuses it)"}},
+		{[]string{"snat: [198.18.2.1]", "snat: [198.18.2.1]\nspin: 7us"}, []string{"~ spin 5µs -> 7µs (needs a restart: a reload refuses it)"}},
+		{[]string{"snat: [198.18.2.1]", "snat: [198.18.2.1]\ntable: {udp: 1m}"}, []string{"~ table"}},
+		{[]string{"snat: [198.18.2.1]", "snat: [198.18.2.1]\ntable: {size: 4096}"}, []string{"~ table (needs a restart: a reload refuses it)"}},
+		{[]string{"snat: [198.18.2.1]", "snat: [198.18.2.3]"}, []string{"~ snat [198.18.2.1] -> [198.18.2.3]"}},
+		{[]string{"name: dns", "name: dns\n    slow_start: 10s"}, []string{"~ service dns: slow_start 0s -> 10s"}},
+		{[]string{"name: dns", "name: dns\n    health: {type: tcp, port: 80}"}, []string{"~ service dns: health none -> ..."}},
+		{[]string{"name: b2, address: 198.18.2.12:80", "name: b2, address: 198.18.2.13:80, weight: 3"},
+			[]string{"~ backend web/b2: address [198.18.2.12:80] -> [198.18.2.13:80]", "~ backend web/b2: weight 1 -> 3"}},
+		{[]string{"name: b2", "name: b9"}, []string{"+ backend web/b9 ([198.18.2.12:80])", "- backend web/b2 ([198.18.2.12:80])"}},
+		{[]string{"name: dns", "name: names"}, []string{"+ service names (1 backend)", "- service dns (1 backend)"}},
+	} {
+		old, err := Parse("a", []byte(diffBase))
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := diffBase
+		if c.replace != nil {
+			src = strings.Replace(src, c.replace[0], c.replace[1], 1)
+		}
+		now, err := Parse("b", []byte(src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, ch := range Diff(old, now) {
+			got = append(got, ch.String())
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%q: %s", c.replace, diff)
+		}
+	}
+}
+
+// Every key of Diff is one that the file knows, and no secret is shown.
+func TestDiffNamesKeysOfTheFile(t *testing.T) {
+	known := map[string]bool{}
+	for _, of := range []any{Config{}, Service{}, Backend{}} {
+		for i := range reflect.TypeOf(of).NumField() {
+			f := reflect.TypeOf(of).Field(i)
+			if key, named := keyNames[f.Name]; f.IsExported() && (!named || key != "") {
+				if !named {
+					key = strings.ToLower(f.Name)
+				}
+				known[key] = true
+			}
+		}
+	}
+	inFile := map[string]bool{}
+	for _, k := range Schema().Keys() {
+		inFile[k.Path[strings.LastIndexByte(k.Path, '.')+1:]] = true
+	}
+	for key := range known {
+		if !inFile[key] {
+			t.Errorf("no file has a key %q", key)
+		}
+	}
+	a, b := &Config{Sync: &Sync{Key: []byte("a secret")}}, &Config{Sync: &Sync{Key: []byte("another")}}
+	if list := Diff(a, b); len(list) != 1 || list[0].Old != "" || list[0].New != "" || !list[0].Restart {
+		t.Errorf("%+v", list)
+	}
+}

@@ -1,0 +1,28 @@
+package config
+
+import (
+	"slices"
+	"testing"
+)
+
+// Each entry of restartKeys names a key of the configuration, so that Diff marks what NeedsRestart names.
+func TestRestartKeysAreKeysOfTheConfiguration(t *testing.T) {
+	b := newConfig()
+	b.Devices, b.Table.Size, b.Table.HalfOpen, b.Table.Fragments = []Device{{Name: "gw0"}}, 7, 7, 7
+	b.Sync, b.SNATPorts.First, b.CPUs.List, b.ExtraProcessor, b.Engine = &Sync{Index: 1}, 7, []int{7}, true, "auto"
+	b.Spin, b.Admin.Socket, b.Limits.Clients, b.Metrics.Listen = 7, "x", 7, "x"
+	var marked []string
+	for _, c := range Diff(newConfig(), b) {
+		if c.Restart {
+			marked = append(marked, c.Key)
+		}
+	}
+	for _, r := range restartKeys {
+		if !r.differs(newConfig(), b) || !slices.Contains(marked, r.key) {
+			t.Errorf("%s: differs %v; marked are %q", r.part, r.differs(newConfig(), b), marked)
+		}
+	}
+	if n := NeedsRestart(b, b); n != "" {
+		t.Errorf("%q differs from itself", n)
+	}
+}
