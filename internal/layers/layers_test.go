@@ -58,6 +58,7 @@ socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack 
 .               : wire gpukern ip node node/nexthop socket stack/host
 websocket       :
 http3/qpack     :
+quic            :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
 node/nexthop    : internal/rtnl
@@ -129,11 +130,11 @@ github.com/schollz/progressbar/v3 : cmd/millrace
 go.yaml.in/yaml/v3                : internal/strictyaml gateway/config internal/stackd
 github.com/insomniacslk/dhcp      :
 gvisor.dev/gvisor                 : bench
-github.com/quic-go/quic-go        : bench
+github.com/quic-go/quic-go        : bench quic
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/hostkern
 gonum.org/v1/plot                 : internal/kernbench
-golang.org/x/net                  : socket
+golang.org/x/net                  : socket quic
 golang.org/x/term                 : cmd/millrace
 `
 

@@ -1,0 +1,163 @@
+package quic_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/quic"
+)
+
+const (
+	alpn = "test"
+	// patience is how long a test waits for what must happen.
+	patience = 30 * time.Second
+)
+
+// certificate is made once: that costs more than a handshake.
+var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: []string{"test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+})
+
+func serverTLS() *tls.Config {
+	cert, _ := certificate()
+	return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}
+}
+
+func clientTLS() *tls.Config {
+	_, pool := certificate()
+	return &tls.Config{RootCAs: pool, ServerName: "test", NextProtos: []string{alpn}}
+}
+
+// timeout returns a context that ends with the test or after patience.
+func timeout(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func udpConn(t testing.TB) *net.UDPConn {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// transport opens a transport on a conn, or on a socket of loopback if that is nil.
+func transport(t testing.TB, conn net.PacketConn, c quic.TransportConfig) *quic.Transport {
+	t.Helper()
+	if conn == nil {
+		conn = udpConn(t)
+	}
+	tr, err := quic.NewTransport(conn, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	return tr
+}
+
+// serve listens and runs f for each connection.
+func serve(t testing.TB, tr *quic.Transport, tc *tls.Config, c *quic.Config, f func(*quic.Conn)) *quic.Listener {
+	t.Helper()
+	l, err := tr.Listen(tc, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			conn, err := l.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			go f(conn)
+		}
+	}()
+	return l
+}
+
+// echo returns what comes on each stream.
+func echo(c *quic.Conn) {
+	for {
+		s, err := c.AcceptStream(context.Background())
+		if err != nil {
+			return
+		}
+		go func() {
+			_, _ = io.Copy(s, s)
+			_ = s.Close()
+		}()
+	}
+}
+
+func dial(t testing.TB, tr *quic.Transport, to net.Addr, tc *tls.Config, c *quic.Config) *quic.Conn {
+	t.Helper()
+	conn, err := tr.Dial(timeout(t), to, tc, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// ask sends data on a new stream and returns the answer.
+func ask(t testing.TB, c *quic.Conn, data string) string {
+	t.Helper()
+	s, err := c.OpenStream(timeout(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.SetDeadline(time.Now().Add(patience))
+	go func() { // more than the windows hold must be read while it is written
+		if _, err := io.WriteString(s, data); err != nil {
+			t.Error(err)
+		}
+		_ = s.Close()
+	}()
+	got, err := io.ReadAll(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+// eventually waits until f is true.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
