@@ -54,14 +54,19 @@ func selection(req *http.Request) (sel metrics.Selection, err error) {
 // too: a gateway with 10 000 services would otherwise spend its time and memory on impatient clients.
 const sharedFor = 250 * time.Millisecond
 
+// maxUnread is how many bytes of answers may wait for clients that have asked for a selection, which may be everything:
+// 37 MB with 40 000 backends. Beyond it such a request gets status 503; a scrape without parameters is always answered.
+const maxUnread = 64 << 20
+
 // exposition renders one answer at a time and keeps the last.
 type exposition struct {
 	render func(http.ResponseWriter, *http.Request, metrics.Selection)
 
-	mu   sync.Mutex
-	key  string // what it answers
-	at   time.Time
-	last *answer
+	mu     sync.Mutex
+	key    string // what it answers
+	at     time.Time
+	last   *answer
+	unread int // bytes of all answers that are being sent, a shared one once
 }
 
 func (x *exposition) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -71,6 +76,12 @@ func (x *exposition) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	a := x.answer(req, sel)
+	if a == nil {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "too many clients are reading long answers", http.StatusServiceUnavailable)
+		return
+	}
+	defer x.sent(a)
 	for _, name := range []string{"Content-Type", "Content-Encoding", "Vary"} {
 		if v := a.header.Get(name); v != "" {
 			w.Header().Set(name, v)
@@ -81,24 +92,40 @@ func (x *exposition) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(a.body.Bytes()) // an error is the client's absence
 }
 
-// answer returns the answer to a scrape, whose body is shared.
+// answer returns the answer to a scrape, whose body is shared, until sent; nil if too much waits for clients.
 func (x *exposition) answer(req *http.Request, sel metrics.Selection) *answer {
 	key := fmt.Sprintf("%v %q %q", sel, req.Header.Values("Accept"), req.Header.Values("Accept-Encoding"))
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.last == nil || x.key != key || time.Since(x.at) > sharedFor {
+		if (sel.All || sel.Names != nil) && x.unread >= maxUnread {
+			return nil
+		}
 		a := &answer{header: http.Header{}, code: http.StatusOK}
 		x.render(a, req, sel)
 		x.key, x.at, x.last = key, time.Now(), a
 	}
+	if x.last.readers++; x.last.readers == 1 {
+		x.unread += x.last.body.Len()
+	}
 	return x.last
+}
+
+// sent gives an answer back that its client has read, or never will.
+func (x *exposition) sent(a *answer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a.readers--; a.readers == 0 {
+		x.unread -= a.body.Len()
+	}
 }
 
 // answer is an http.ResponseWriter that keeps what is written.
 type answer struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
+	readers int // clients that it is being sent to; guarded by exposition.mu
+	header  http.Header
+	code    int
+	body    bytes.Buffer
 }
 
 func (a *answer) Header() http.Header         { return a.header }

@@ -74,3 +74,66 @@ func TestParametersSelectSeries(t *testing.T) {
 		}
 	}
 }
+
+// stalled is a client that reads nothing until it is opened.
+type stalled struct {
+	*httptest.ResponseRecorder
+	open chan struct{}
+}
+
+func (s stalled) Write(b []byte) (int, error) { <-s.open; return s.ResponseRecorder.Write(b) }
+
+// Clients that ask for everything and read nothing hold a bounded number of bytes; a scrape without parameters is answered
+// beside them, and everything is again once they have gone.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	size := maxUnread/2 + 1
+	x := &exposition{render: func(w http.ResponseWriter, _ *http.Request, sel metrics.Selection) {
+		if sel.All {
+			_, _ = w.Write(make([]byte, size))
+		}
+	}}
+	open := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 4 { // two share one answer, as if they had come at about the same time
+		x.mu.Lock()
+		if x.at = time.Now().Add(time.Minute); i%2 == 0 {
+			x.at = time.Time{}
+		}
+		x.mu.Unlock()
+		before := x.readers()
+		all.Go(func() {
+			s := stalled{httptest.NewRecorder(), open}
+			x.ServeHTTP(s, httptest.NewRequest(http.MethodGet, "/metrics?all=1", nil))
+			if s.Code != http.StatusOK || s.Body.Len() != size {
+				t.Errorf("%d with %d bytes", s.Code, s.Body.Len())
+			}
+		})
+		for x.readers() == before {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if x.unread != 2*size {
+		t.Errorf("%d bytes wait, want two answers of %d", x.unread, size)
+	}
+	x.at = time.Time{}
+	for target, want := range map[string]int{"/metrics?all=1": 503, "/metrics?name=web": 503, "/metrics": 200} {
+		if rec := get(x, target); rec.Code != want || want == 503 && rec.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %d, want %d", target, rec.Code, want)
+		}
+	}
+	close(open)
+	all.Wait()
+	if rec := get(x, "/metrics?all=1"); rec.Code != http.StatusOK || x.unread != 0 {
+		t.Errorf("after the others: %d, %d bytes wait", rec.Code, x.unread)
+	}
+}
+
+// readers returns how many clients have the last answer, and how many bytes wait for all.
+func (x *exposition) readers() [2]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.last == nil {
+		return [2]int{}
+	}
+	return [2]int{x.last.readers, x.unread}
+}
