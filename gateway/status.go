@@ -27,8 +27,12 @@ type Status struct {
 	Sync          *SyncStatus       `json:"sync,omitempty"`    // the other of two gateways that share connections
 	SNAT          []SNATStatus      `json:"snat"`              // the first 256 of the configuration
 	Services      []ServiceStatus   `json:"services"`
-	MoreServices  int               `json:"more_services,omitempty"` // that a limit has left out,
-	MoreBackends  int               `json:"more_backends,omitempty"` // and backends, of these and others
+
+	// What a limit, or Foremost, has left out: services, and backends of these and others.
+	MoreServices    int    `json:"more_services,omitempty"`
+	MoreBackends    int    `json:"more_backends,omitempty"`
+	MoreDown        int    `json:"more_down_backends,omitempty"` // that take no new connections, by their checks or ejected
+	MoreConnections uint64 `json:"more_connections,omitempty"`   // of these backends
 }
 
 // Selection chooses what a status shows. The zero value is all.
@@ -36,6 +40,7 @@ type Selection struct {
 	Services []string // by name
 	Backend  string   // backends of this name, and services that have one
 	Limit    int      // backends of all services together, in the order of the configuration; 0 is no limit
+	Foremost int      // services: those with the most backends that are down, then those with the most connections; 0 is all
 }
 
 // ServiceStatus is the state of a service.
@@ -115,11 +120,20 @@ func (g *Gateway) StatusOf(sel Selection) (Status, error) {
 	for _, name := range sel.Services {
 		named[name] = true
 	}
-	st, _ := g.statusOf(func(i int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	chosen := func(i int) bool {
 		s := &g.cfg.Services[i]
 		return (len(named) == 0 || named[s.Name]) &&
 			(sel.Backend == "" || slices.ContainsFunc(s.Backends, func(b config.Backend) bool { return b.Name == sel.Backend }))
-	})
+	}
+	var more rank
+	services := 0
+	if sel.Foremost > 0 {
+		chosen, more, services = g.foremost(chosen, sel.Backend, sel.Foremost)
+	}
+	st, _ := g.status(chosen)
+	st.MoreServices, st.MoreBackends, st.MoreDown, st.MoreConnections = services, more.backends, more.down, more.connections
 	st.narrow(&sel)
 	return st, nil
 }
@@ -154,7 +168,7 @@ func (st *Status) narrow(sel *Selection) {
 			s.Backends = slices.DeleteFunc(s.Backends, func(b BackendStatus) bool { return b.Name != sel.Backend })
 		}
 		n := min(len(s.Backends), left)
-		st.MoreBackends += len(s.Backends) - n
+		st.leaveOut(s.Backends[n:])
 		if left == 0 {
 			st.MoreServices++
 			continue
@@ -166,11 +180,27 @@ func (st *Status) narrow(sel *Selection) {
 	st.Services = shown
 }
 
+// leaveOut counts backends that are not shown.
+func (st *Status) leaveOut(list []BackendStatus) {
+	st.MoreBackends += len(list)
+	for i := range list {
+		st.MoreConnections += list[i].Connections
+		if !list[i].Healthy || list[i].Ejected {
+			st.MoreDown++
+		}
+	}
+}
+
 // statusOf is Status with the chosen services, by their place in the configuration, and the sums of the
 // others.
 func (g *Gateway) statusOf(chosen func(i int) bool) (Status, otherServices) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.status(chosen)
+}
+
+// status is statusOf for a caller that holds g.mu.
+func (g *Gateway) status(chosen func(i int) bool) (Status, otherServices) {
 	var other otherServices
 	st := Status{TableSize: g.cfg.Table.Size, HalfOpenLimit: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
 	for _, h := range g.handlers {

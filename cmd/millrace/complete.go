@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 )
 
@@ -54,45 +53,30 @@ func twoInterfaces(cmd *cobra.Command, args []string, prefix string) ([]string, 
 // completionTimeout bounds the time that a shell waits for a gateway.
 const completionTimeout = 500 * time.Millisecond
 
-// runningServices asks the gateway that cmd would ask for its services; nil where none answers.
-func runningServices(cmd *cobra.Command) []gateway.ServiceStatus {
+// running asks the gateway that cmd would ask for names, and offers those that begin with prefix and are not in args;
+// nothing where none answers.
+func running(cmd *cobra.Command, ask func(context.Context, *admin.Client) ([]string, error), args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	socket, err := cmd.Flags().GetString("socket")
 	if err != nil {
-		return nil
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	st, err := admin.NewClient(socket).Status(ctx, gateway.Selection{})
-	if err != nil {
-		return nil
-	}
-	return st.Gateway.Services
+	names, _ := ask(ctx, admin.NewClient(socket)) // without an answer there is nothing to offer
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, prefix) || slices.Contains(args, name)
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // serviceNames offers the services of the running gateway that are not named yet.
 func serviceNames(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, s := range runningServices(cmd) {
-		if strings.HasPrefix(s.Name, prefix) && !slices.Contains(args, s.Name) {
-			names = append(names, s.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return running(cmd, func(ctx context.Context, g *admin.Client) ([]string, error) { return g.ServiceNames(ctx) }, args, prefix)
 }
 
 // backendNames offers the backends of a service of the running gateway; of all services where it is "".
-func backendNames(cmd *cobra.Command, service, prefix string) (names []string, _ cobra.ShellCompDirective) {
-	for _, s := range runningServices(cmd) {
-		if service != "" && s.Name != service {
-			continue
-		}
-		for _, b := range s.Backends {
-			if strings.HasPrefix(b.Name, prefix) && !slices.Contains(names, b.Name) {
-				names = append(names, b.Name)
-			}
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+func backendNames(cmd *cobra.Command, service, prefix string) ([]string, cobra.ShellCompDirective) {
+	return running(cmd, func(ctx context.Context, g *admin.Client) ([]string, error) { return g.BackendNames(ctx, service) }, nil, prefix)
 }
 
 // serviceAndBackend offers the first two arguments of the commands SERVICE BACKEND, and words for a third.

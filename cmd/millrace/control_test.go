@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -11,25 +10,39 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	server "github.com/millrace/millrace/internal/control"
 )
 
-// fakeGateway answers status requests on a socket, as a gateway with two services does.
-func fakeGateway(t *testing.T) (socket string) {
+// servedControl serves h on a control socket.
+func servedControl(t *testing.T, h http.HandlerFunc) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "gw.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &http.Server{Handler: h}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return socket
+}
+
+// fakeGateway answers requests for the status and for names on a socket, as a gateway with two services does.
+func fakeGateway(t *testing.T) (socket string) {
+	t.Helper()
 	st := admin.Status{Version: "test", Started: time.Now()}
 	st.Gateway.Services = []gateway.ServiceStatus{
 		{Name: "web", Backends: []gateway.BackendStatus{{Name: "w1"}, {Name: "w2"}}},
 		{Name: "dns", Backends: []gateway.BackendStatus{{Name: "d1"}}},
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) })}
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(func() { _ = s.Close() })
-	return socket
+	names := map[string][]string{"": {"web", "dns"}, "service=": {"d1", "w1", "w2"}, "service=web": {"w1", "w2"}, "service=dns": {"d1"}}
+	return servedControl(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/names" {
+			server.Reply(w, admin.Names{Names: names[r.URL.RawQuery]})
+			return
+		}
+		server.Reply(w, st)
+	})
 }
 
 // offered returns the words that a shell is offered.
@@ -51,7 +64,7 @@ func TestCompletionAsksTheRunningGateway(t *testing.T) {
 		{"undrain --socket SOCKET dns ", "d1"},
 		{"weight --socket SOCKET web w2 ", "config"},
 		{"connections --socket SOCKET --service ", "web dns"},
-		{"connections --socket SOCKET --backend ", "w1 w2 d1"},
+		{"connections --socket SOCKET --backend ", "d1 w1 w2"},
 		{"connections --socket SOCKET --service dns --backend ", "d1"},
 	} {
 		args := strings.Split(strings.ReplaceAll("gateway "+tc.args, "SOCKET", socket), " ")

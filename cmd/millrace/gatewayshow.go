@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +80,11 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		return usage("--limit %d: say 1 or more, or 0 for all", sf.limit)
 	}
 	names := append(slices.Clone(sf.services), args...)
-	st, err := g.Status(ctx, gateway.Selection{Services: names, Backend: sf.backend, Limit: sf.limit})
+	sel := gateway.Selection{Services: names, Backend: sf.backend, Limit: sf.limit}
+	if !asJSON && !sf.summary && !sf.all && len(names) == 0 && sf.limit == 0 {
+		sel.Foremost = maxServices
+	}
+	st, err := g.Status(ctx, sel)
 	if e := new(admin.Error); sf.watch != 0 && len(args) > 0 && (err == nil || errors.As(err, &e) && e.Code == http.StatusNotFound) {
 		last := args[len(args)-1]
 		shown := slices.ContainsFunc(st.Gateway.Services, func(s gateway.ServiceStatus) bool { return s.Name == last })
@@ -101,64 +104,25 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		showSummary(c, &st)
 		return nil
 	}
-	more := moreServices{}
-	if !sf.all && len(names) == 0 {
-		st.Gateway.Services, more = foremost(st.Gateway.Services, maxServices)
-	}
 	showStatus(c, &st)
-	more.show(c)
-	if n := st.Gateway.MoreBackends; n > 0 {
-		c.printf("\n%s more backends (--limit)\n", group(uint64(n)))
-	}
+	showMore(c, &st.Gateway, sf.limit > 0)
 	return nil
 }
 
-// maxServices is how many services the status for people shows.
+// maxServices is how many services the status for people shows, unless it is asked for more.
 const maxServices = 50
 
-// moreServices counts the services that are not shown.
-type moreServices struct {
-	services, backends, down int
-	connections              uint64
-}
-
-// foremost returns at most limit services, in the order of the configuration: those with the most backends
-// that are down, then those with the most connections. It counts the others.
-func foremost(list []gateway.ServiceStatus, limit int) (shown []gateway.ServiceStatus, more moreServices) {
-	if len(list) <= limit {
-		return list, more
+// showMore prints how many services and backends are not shown.
+func showMore(c *console, st *gateway.Status, limited bool) {
+	if st.MoreBackends == 0 {
+		return
 	}
-	order, down, conns := make([]int, len(list)), make([]int, len(list)), make([]uint64, len(list))
-	for i := range list {
-		order[i] = i
-		for k := range list[i].Backends {
-			b := &list[i].Backends[k]
-			conns[i] += b.Connections
-			if !b.Healthy || b.Ejected {
-				down[i]++
-			}
-		}
+	rest := fmt.Sprintf("%s of them down, %s connections", group(uint64(st.MoreDown)), group(st.MoreConnections))
+	if limited {
+		c.printf("\n%s more backends, %s (--limit)\n", group(uint64(st.MoreBackends)), rest)
+		return
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(down[b], down[a]), cmp.Compare(conns[b], conns[a])) })
-	for _, i := range order[limit:] {
-		more.services++
-		more.backends += len(list[i].Backends)
-		more.down += down[i]
-		more.connections += conns[i]
-	}
-	slices.Sort(order[:limit])
-	for _, i := range order[:limit] {
-		shown = append(shown, list[i])
-	}
-	return shown, more
-}
-
-// show prints the count, if there is one.
-func (m *moreServices) show(c *console) {
-	if m.services > 0 {
-		c.printf("\n%s more services: %s backends, %s of them down, %s connections (--all, or name services)\n",
-			group(uint64(m.services)), group(uint64(m.backends)), group(uint64(m.down)), group(m.connections))
-	}
+	c.printf("\n%s more services: %s backends, %s (--all, or name services)\n", group(uint64(st.MoreServices)), group(uint64(st.MoreBackends)), rest)
 }
 
 // showStatus prints the gateway as text.

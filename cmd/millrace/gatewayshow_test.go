@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
+	server "github.com/millrace/millrace/internal/control"
 )
 
 // services returns n services of two backends; some have trouble, some many connections.
@@ -27,32 +30,49 @@ func services(n int, trouble, busy map[int]bool) (list []gateway.ServiceStatus) 
 	return list
 }
 
-func TestStatusOfManyServicesShowsTheForemost(t *testing.T) {
-	list := services(1000, map[int]bool{700: true, 900: true}, map[int]bool{800: true})
-	shown, more := foremost(list, 5)
-	var names []string
-	for _, s := range shown {
-		names = append(names, s.Name)
+func TestStatusSaysWhatItLeavesOut(t *testing.T) {
+	for _, tc := range []struct {
+		st      gateway.Status
+		limited bool
+		want    string
+	}{
+		{gateway.Status{}, false, ""},
+		{gateway.Status{MoreServices: 9950, MoreBackends: 39_800, MoreDown: 3, MoreConnections: 1234}, false,
+			"\n9,950 more services: 39,800 backends, 3 of them down, 1,234 connections (--all, or name services)\n"},
+		{gateway.Status{MoreBackends: 7, MoreConnections: 5}, true, "\n7 more backends, 0 of them down, 5 connections (--limit)\n"},
+	} {
+		var out bytes.Buffer
+		showMore(&console{out: &out}, &tc.st, tc.limited)
+		if out.String() != tc.want {
+			t.Errorf("%q, want %q", &out, tc.want)
+		}
 	}
-	if got, want := strings.Join(names, " "), "s0 s1 s700 s800 s900"; got != want {
-		t.Errorf("shown %s, want %s", got, want)
-	}
-	if want := (moreServices{services: 995, backends: 1990, connections: 1990}); more != want {
-		t.Errorf("%+v, want %+v", more, want)
-	}
-	if shown, more := foremost(list[:5], 5); len(shown) != 5 || more.services != 0 {
-		t.Errorf("%d shown and %d more of 5", len(shown), more.services)
-	}
-	if _, more := foremost(services(9, map[int]bool{1: true, 2: true}, nil), 1); more.down != 2 {
-		t.Errorf("%d backends of those that are not shown are down, want 2", more.down)
-	}
-	var out bytes.Buffer
-	st := admin.Status{Gateway: gateway.Status{Services: shown}}
-	c := &console{out: &out}
-	showStatus(c, &st)
-	more.show(c)
-	if !strings.HasSuffix(out.String(), "995 more services: 1,990 backends, 0 of them down, 1,990 connections (--all, or name services)\n") {
-		t.Errorf("the text does not say what it leaves out:\n%s", out.String())
+}
+
+// The status asks for no more than it shows, and completion for names alone.
+func TestCommandsAskForWhatTheyShow(t *testing.T) {
+	var asked []string
+	socket := servedControl(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, strings.TrimSuffix(r.URL.String(), "?"))
+		server.Reply(w, admin.Status{Started: time.Now()})
+	})
+	for _, tc := range []struct{ args, want string }{
+		{"gateway status", "/v1/status?foremost=50"},
+		{"gateway status --all", "/v1/status"},
+		{"gateway status --json", "/v1/status"},
+		{"gateway status --summary", "/v1/status"},
+		{"gateway status web", "/v1/status?service=web"},
+		{"gateway status --backend b1", "/v1/status?backend=b1&foremost=50"},
+		{"gateway status --limit 10", "/v1/status?limit=10"},
+		{"__complete gateway status web w", "/v1/names"},
+		{"__complete gateway drain web d", "/v1/names?service=web"},
+		{"__complete gateway connections --backend w", "/v1/names?service="},
+	} {
+		asked = nil
+		t.Setenv(socketVariable, socket)
+		if code, _, err := run(strings.Fields(tc.args)...); code != exitOK || len(asked) != 1 || asked[0] != tc.want {
+			t.Errorf("%s: asked for %q, want %s; code %d, %s", tc.args, asked, tc.want, code, err)
+		}
 	}
 }
 

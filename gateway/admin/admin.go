@@ -2,6 +2,8 @@
 // messages and the client; gateway/daemon has the server.
 //
 //	GET  /v1/status?service=&...           Status, of what a gateway.Selection chooses (ParseSelection)
+//	GET  /v1/names                         Names: the services
+//	GET  /v1/names?service=                Names: the backends of a service, or of all for an empty one
 //	GET  /v1/connections?service=&...      a Connection on each line (Query)
 //	POST /v1/reload?dry_run=               read the configuration file again: Changes
 //	POST /v1/drain    {"service", "backend", "deadline", "force"}   Drain
@@ -116,9 +118,17 @@ type Query struct {
 	Limit            int // 0 is all
 }
 
-// SelectionValues returns a selection as parameters of a URL: service, for each one, backend and limit.
+// Names are names of the configuration, for completion.
+type Names struct {
+	Names []string `json:"names"`
+}
+
+// SelectionValues returns a selection as parameters of a URL: service, for each one, backend, limit and foremost.
 func SelectionValues(s *gateway.Selection) url.Values {
 	v := Query{Backend: s.Backend, Limit: s.Limit}.Values()
+	if s.Foremost != 0 {
+		v.Set("foremost", strconv.Itoa(s.Foremost))
+	}
 	if len(s.Services) > 0 {
 		v["service"] = s.Services
 	}
@@ -126,19 +136,24 @@ func SelectionValues(s *gateway.Selection) url.Values {
 }
 
 // ParseSelection is the inverse of SelectionValues. It knows no other parameters.
-func ParseSelection(v url.Values) (gateway.Selection, error) {
+func ParseSelection(v url.Values) (sel gateway.Selection, err error) {
 	one := url.Values{}
 	for key, list := range v {
 		switch key {
 		case "service":
 		case "backend", "limit":
 			one[key] = list
+		case "foremost":
+			if sel.Foremost, err = strconv.Atoi(list[0]); err != nil || sel.Foremost < 1 || len(list) > 1 {
+				return sel, fmt.Errorf("foremost is %q: say 1 or more", list)
+			}
 		default:
-			return gateway.Selection{}, fmt.Errorf("there is no parameter %q, only service, backend and limit", key)
+			return sel, fmt.Errorf("there is no parameter %q, only service, backend, limit and foremost", key)
 		}
 	}
 	q, err := ParseQuery(one)
-	return gateway.Selection{Services: v["service"], Backend: q.Backend, Limit: q.Limit}, err
+	sel.Services, sel.Backend, sel.Limit = v["service"], q.Backend, q.Limit
+	return sel, err
 }
 
 // Values returns the query as parameters of a URL.

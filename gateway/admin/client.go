@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/internal/control"
@@ -33,6 +34,20 @@ func NewClient(socket string) *Client {
 // no such service or backend.
 func (c *Client) Status(ctx context.Context, sel gateway.Selection) (s Status, err error) {
 	return s, c.control.Call(ctx, http.MethodGet, "/v1/status?"+SelectionValues(&sel).Encode(), nil, &s)
+}
+
+// ServiceNames returns the names of the services.
+func (c *Client) ServiceNames(ctx context.Context) ([]string, error) { return c.names(ctx, "") }
+
+// BackendNames returns the names of the backends of a service, or of all services for "".
+func (c *Client) BackendNames(ctx context.Context, service string) ([]string, error) {
+	return c.names(ctx, "?"+url.Values{"service": {service}}.Encode())
+}
+
+func (c *Client) names(ctx context.Context, query string) ([]string, error) {
+	var n Names
+	err := c.control.Call(ctx, http.MethodGet, "/v1/names"+query, nil, &n)
+	return n.Names, err
 }
 
 // Reload makes the gateway read its configuration file again, or with dryRun only say what that would change. An *Error

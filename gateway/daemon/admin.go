@@ -21,6 +21,7 @@ import (
 func (d *Daemon) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", d.serveStatus)
+	mux.HandleFunc("GET /v1/names", d.serveNames)
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
 	mux.HandleFunc("POST /v1/reload", d.serveReload)
 	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
@@ -137,6 +138,25 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	control.Reply(w, d.status(gate))
+}
+
+// serveNames writes the names of the services, or of the backends of the one that the request names.
+func (d *Daemon) serveNames(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	service, backends := q["service"]
+	if len(service) > 1 || len(q) > len(service) {
+		refuse(w, badRequest("%q is not understood, only one service", r.URL.RawQuery))
+		return
+	}
+	names, err := d.gate.ServiceNames(), error(nil)
+	if backends {
+		names, err = d.gate.BackendNames(service[0])
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	control.Reply(w, admin.Names{Names: names})
 }
 
 // status returns what GET /v1/status shows.

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A short status shows the services with the most backends that are down, then those with the most connections, in the
+// order of the configuration, and sums up the others.
+func TestAStatusShowsTheForemostServices(t *testing.T) {
+	w, _ := openMany(t, 20)
+	connect := func(service, n int) {
+		for port := range n {
+			w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+port), fmt.Sprintf("198.19.0.%d:80", service), "S").bytes(), 1)
+		}
+	}
+	connect(3, 2)
+	connect(7, 5)
+	connect(11, 1)
+	w.g.mu.Lock()
+	w.g.down[4*13] = true
+	w.g.down[4*17], w.g.down[4*17+1] = true, true
+	w.g.mu.Unlock()
+	w.after(0)
+	for _, c := range []struct {
+		sel  Selection
+		want string
+	}{
+		{Selection{Foremost: 1}, "s17; 19 76 1 8"},
+		{Selection{Foremost: 2}, "s13 s17; 18 72 0 8"},
+		{Selection{Foremost: 3}, "s7 s13 s17; 17 68 0 3"},
+		{Selection{Foremost: 6}, "s0 s3 s7 s11 s13 s17; 14 56 0 0"},
+		{Selection{Foremost: 2, Services: []string{"s3", "s7", "s11"}}, "s3 s7; 1 4 0 1"},
+		{Selection{Foremost: 1, Services: []string{"s3", "s11"}}, "s3; 1 4 0 1"},
+		{Selection{Foremost: 1, Backend: "b1"}, "s17; 19 19 0 "}, // connections by the hash
+		{Selection{Foremost: 20}, "s0 s1 s2 s3 s4 s5 s6 s7 s8 s9 s10 s11 s12 s13 s14 s15 s16 s17 s18 s19; 0 0 0 0"},
+		{Selection{Foremost: 2, Limit: 5}, "s13 s17; 18 75 1 8"},
+		{Selection{Limit: 54}, "s0 s1 s2 s3 s4 s5 s6 s7 s8 s9 s10 s11 s12 s13; 6 26 2 0"},
+	} {
+		st, err := w.g.StatusOf(c.sel)
+		var names []string
+		for _, s := range st.Services {
+			names = append(names, s.Name)
+		}
+		got := fmt.Sprintf("%s; %d %d %d %d", strings.Join(names, " "), st.MoreServices, st.MoreBackends, st.MoreDown, st.MoreConnections)
+		if err != nil || got != c.want && !(strings.HasSuffix(c.want, " ") && strings.HasPrefix(got, c.want)) {
+			t.Errorf("%+v: %s, want %s; %v", c.sel, got, c.want, err)
+		}
+	}
+}
+
+func TestNamesAreThoseOfTheConfiguration(t *testing.T) {
+	w, _ := openMany(t, 3)
+	if got := w.g.ServiceNames(); !slices.Equal(got, []string{"s0", "s1", "s2"}) {
+		t.Errorf("services %q", got)
+	}
+	for _, service := range []string{"", "s1"} {
+		if got, err := w.g.BackendNames(service); err != nil || !slices.Equal(got, []string{"b0", "b1", "b2", "b3"}) {
+			t.Errorf("backends of %q: %q, %v", service, got, err)
+		}
+	}
+	if _, err := w.g.BackendNames("s9"); !errors.Is(err, ErrUnknownService) {
+		t.Error(err)
+	}
+}
