@@ -136,8 +136,9 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
 
-soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, the forwarding function fuzzed
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
+	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
 
 INTEROP ?= 10G
