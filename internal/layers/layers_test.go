@@ -56,6 +56,7 @@ stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
+tls             :
 websocket       :
 http3/qpack     :
 quic            :
@@ -134,6 +135,7 @@ github.com/quic-go/quic-go        : bench quic
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/hostkern
 gonum.org/v1/plot                 : internal/kernbench
+golang.org/x/crypto               : tls
 golang.org/x/net                  : socket quic
 golang.org/x/term                 : cmd/millrace
 `

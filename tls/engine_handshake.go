@@ -1,0 +1,192 @@
+package tls
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"time"
+)
+
+// handshake is crypto/tls's handshake, suspended whenever it wants input that has not arrived.
+//
+// crypto/tls blocks in Read. So it runs on a stack of its own: a coroutine (iter.Pull), which the runtime
+// switches to and from in about 0.3 us without the scheduler, or a goroutine where coroutines cannot be
+// used (EngineOptions.AnyThread). Either ends with the handshake.
+type handshake struct {
+	*transport
+	conn    *tls.Conn
+	resume  func() bool // runs until more input is wanted, or the end: then it returns false
+	stop    func()      // ends the coroutine, which then sees errAborted
+	started bool
+	done    bool
+	err     error
+	keys    keyLog
+}
+
+// errAborted is what crypto/tls reads in a handshake that is given up.
+var errAborted = errors.New("tls: handshake aborted")
+
+func newHandshake(e *Engine, config *tls.Config) *handshake {
+	h := &handshake{transport: &transport{e: e}}
+	h.config(config, e.role)
+	h.transport.keys = &h.keys
+	if e.role == client {
+		h.conn = tls.Client(h.transport, h.keys.config)
+	} else {
+		h.conn = tls.Server(h.transport, h.keys.config)
+	}
+	if e.options.AnyThread {
+		h.goroutine()
+	} else {
+		h.coroutine()
+	}
+	return h
+}
+
+// coroutine prepares the handshake as a coroutine; it starts with the first resume.
+func (h *handshake) coroutine() {
+	next, stop := iter.Pull(func(yield func(struct{}) bool) {
+		h.wait = func() bool { return yield(struct{}{}) }
+		h.err = h.conn.Handshake()
+	})
+	h.resume = func() bool { _, more := next(); return more }
+	h.stop = stop
+}
+
+// goroutine prepares the handshake as a goroutine that runs while its caller waits.
+func (h *handshake) goroutine() {
+	in, out := make(chan bool), make(chan bool)
+	aborted := false
+	h.wait = func() bool {
+		if !aborted {
+			out <- true
+			aborted = !<-in
+		}
+		return !aborted
+	}
+	run := func() {
+		h.err = h.conn.Handshake()
+		out <- false
+	}
+	h.resume = func() bool {
+		if !h.started {
+			go run()
+		} else {
+			in <- true
+		}
+		return <-out
+	}
+	h.stop = func() {
+		if h.started && !h.done {
+			in <- false
+			<-out
+		}
+	}
+}
+
+// step runs the handshake with more input, and returns how many bytes of it were consumed.
+func (h *handshake) step(in []byte) int {
+	if h.done || h.started && len(in) == 0 && !h.eof {
+		return 0
+	}
+	h.in = in
+	h.done = !h.resume()
+	h.started = true
+	n := len(in) - len(h.in)
+	h.in = nil
+	return n
+}
+
+// abort ends the handshake where it is.
+func (h *handshake) abort() {
+	h.stop()
+	h.done = true
+}
+
+// transport is the net.Conn under a tls.Conn of an engine. Reads take what Next was given, one record at
+// most. Writes always succeed: crypto/tls never continues after an error of Write.
+type transport struct {
+	e    *Engine
+	in   []byte // input not consumed yet
+	eof  bool
+	cut  recordCutter
+	wait func() bool // suspends the handshake until there is input; nil after it, false aborts
+	keys *keyLog     // until the handshake is complete
+}
+
+// Read never returns bytes of two records. So crypto/tls has no ciphertext of a later record in its buffer
+// when the handshake ends, and the next record has the first sequence number of its key.
+func (t *transport) Read(p []byte) (int, error) {
+	for len(t.in) == 0 {
+		switch {
+		case t.eof:
+			return 0, io.EOF
+		case t.wait == nil:
+			return 0, errNoInput
+		case !t.wait():
+			return 0, errAborted
+		}
+	}
+	n := copy(p, t.in[:t.cut.take(len(p), t.in)])
+	if t.keys != nil {
+		t.keys.received(t.in[:n])
+	}
+	t.in = t.in[n:]
+	return n, nil
+}
+
+func (t *transport) Write(p []byte) (int, error) {
+	t.e.out.write(p)
+	if t.keys != nil {
+		t.keys.sent(p)
+	}
+	return len(p), nil
+}
+
+func (t *transport) Close() error                     { return nil }
+func (t *transport) SetDeadline(time.Time) error      { return nil }
+func (t *transport) SetReadDeadline(time.Time) error  { return nil }
+func (t *transport) SetWriteDeadline(time.Time) error { return nil }
+func (t *transport) LocalAddr() net.Addr              { return addrOr(t.e.options.Local) }
+func (t *transport) RemoteAddr() net.Addr             { return addrOr(t.e.options.Remote) }
+
+// noAddr is the address of an engine that was given none. crypto/tls keeps sessions by server name or
+// address, and keeps none for an empty one.
+type noAddr struct{}
+
+func (noAddr) Network() string { return "" }
+func (noAddr) String() string  { return "" }
+
+func addrOr(a net.Addr) net.Addr {
+	if a == nil {
+		return noAddr{}
+	}
+	return a
+}
+
+// recordCutter follows the borders of records in a stream.
+type recordCutter struct {
+	header [recordHeader]byte
+	held   int // bytes of the header
+	left   int // bytes of the payload still to come
+}
+
+// take returns how many bytes of in, at most limit, belong to the current record, and counts them as taken.
+func (c *recordCutter) take(limit int, in []byte) int {
+	if c.left == 0 {
+		n := copy(c.header[c.held:], in[:min(limit, len(in))])
+		if c.held += n; c.held == recordHeader {
+			c.held = 0
+			c.left = int(c.header[3])<<8 | int(c.header[4])
+		}
+		return n
+	}
+	n := min(limit, len(in), c.left)
+	c.left -= n
+	return n
+}
+
+// atBorder reports whether the last record is complete.
+func (c *recordCutter) atBorder() bool { return c.left == 0 && c.held == 0 }

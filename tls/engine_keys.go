@@ -1,0 +1,288 @@
+package tls
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/fips140"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/tls"
+	"encoding/hex"
+	"hash"
+	"io"
+
+	"golang.org/x/crypto/chacha20poly1305"
+)
+
+// keyLog obtains the traffic keys of a handshake of crypto/tls, so that the engine can protect records itself.
+//
+// crypto/tls exports no keys, but writes its secrets to Config.KeyLogWriter, in the format of NSS:
+//
+//	CLIENT_TRAFFIC_SECRET_0 <client random> <secret>     TLS 1.3, one line for each end
+//	CLIENT_RANDOM           <client random> <master>     TLS 1.2
+//
+// What it does not say is how many records crypto/tls has already sent under the new keys (session tickets). Using
+// a sequence number twice would reveal the key (RFC 8446 5.3), so that is not assumed: the engine tries
+// to open what was sent with the new keys, and counts.
+type keyLog struct {
+	config *tls.Config // the clone that the connection has
+	role   role
+
+	traffic [2][]byte // TLS 1.3, by role of the writer
+	random  []byte    // of the client
+	master  []byte    // TLS 1.2
+	flight  []byte    // records sent since the keys are known
+	hello   []byte    // the first bytes that the server sent
+}
+
+// helloPrefix is how many bytes of the server's first record it takes to read its random: the record header,
+// the message header, the version and 32 bytes (RFC 5246 7.4.1.3).
+const helloPrefix = recordHeader + 4 + 2 + 32
+
+// config prepares a clone of the user's Config that logs keys to the engine, also if GetConfigForClient
+// replaces it.
+func (h *handshake) config(config *tls.Config, r role) {
+	k := &h.keys
+	k.role = r
+	if r == server && !config.SessionTicketsDisabled {
+		// Without keys of the user's, a Config makes them on first use, and again once a day. Clones share
+		// those that exist: this call, which decrypts nothing, makes them.
+		_, _ = config.DecryptTicket(nil, tls.ConnectionState{})
+	}
+	k.config = config.Clone()
+	if h.transport.e.options.StandardRecords || fips140.Enabled() {
+		return // cipher.NewGCM with nonces of the caller's is not approved
+	}
+	k.config.KeyLogWriter = k.tee(config.KeyLogWriter)
+	if get := config.GetConfigForClient; get != nil {
+		k.config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			c, err := get(hello)
+			if c != nil && err == nil {
+				c = c.Clone()
+				c.KeyLogWriter = k.tee(c.KeyLogWriter)
+			}
+			return c, err
+		}
+	}
+}
+
+// keyLogTee passes the lines on to the writer that the user configured, if any.
+type keyLogTee struct {
+	k    *keyLog
+	user io.Writer
+}
+
+func (k *keyLog) tee(user io.Writer) io.Writer { return keyLogTee{k, user} }
+
+func (t keyLogTee) Write(line []byte) (int, error) {
+	t.k.line(line)
+	if t.user == nil {
+		return len(line), nil
+	}
+	return t.user.Write(line)
+}
+
+// line takes one line of the key log.
+func (k *keyLog) line(line []byte) {
+	f := bytes.Fields(line)
+	if len(f) != 3 {
+		return
+	}
+	random, err1 := hex.AppendDecode(nil, f[1])
+	secret, err2 := hex.AppendDecode(nil, f[2])
+	if err1 != nil || err2 != nil {
+		return
+	}
+	switch string(f[0]) {
+	case "CLIENT_TRAFFIC_SECRET_0":
+		k.traffic[client] = secret
+	case "SERVER_TRAFFIC_SECRET_0":
+		k.traffic[server] = secret
+	case "CLIENT_RANDOM":
+		k.random, k.master = random, secret
+	}
+}
+
+// sent takes what the engine's end sends in the handshake.
+func (k *keyLog) sent(p []byte) {
+	if k.role == server {
+		k.helloBytes(p)
+	}
+	if k.traffic[k.role] != nil || k.master != nil {
+		k.flight = append(k.flight, p...)
+	}
+}
+
+// received takes what the peer sends.
+func (k *keyLog) received(p []byte) {
+	if k.role == client {
+		k.helloBytes(p)
+	}
+}
+
+func (k *keyLog) helloBytes(p []byte) {
+	if missing := helloPrefix - len(k.hello); missing > 0 {
+		k.hello = append(k.hello, p[:min(missing, len(p))]...)
+	}
+}
+
+// suite is a cipher suite whose records the engine protects itself.
+type suite struct {
+	hash     func() hash.Hash
+	key      int // bytes
+	chacha   bool
+	explicit bool // the nonce of TLS 1.2's AES-GCM is 4 bytes of key material and 8 of the record (RFC 5288 3)
+}
+
+var (
+	aes128   = suite{hash: sha256.New, key: 16}
+	aes256   = suite{hash: sha512.New384, key: 32}
+	chacha   = suite{hash: sha256.New, key: 32, chacha: true}
+	aes128v2 = suite{hash: sha256.New, key: 16, explicit: true}
+	aes256v2 = suite{hash: sha512.New384, key: 32, explicit: true}
+)
+
+// suiteOf returns the suite of a TLS 1.3 or 1.2 connection, nil if its records remain crypto/tls's.
+func suiteOf(id uint16) *suite {
+	switch id {
+	case tls.TLS_AES_128_GCM_SHA256:
+		return &aes128
+	case tls.TLS_AES_256_GCM_SHA384:
+		return &aes256
+	case tls.TLS_CHACHA20_POLY1305_SHA256,
+		tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256:
+		return &chacha
+	case tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256:
+		return &aes128v2
+	case tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384:
+		return &aes256v2
+	}
+	return nil
+}
+
+// aead returns the cipher of a key; its length is the suite's, so there is no error.
+func (s *suite) aead(key []byte) cipher.AEAD {
+	var a cipher.AEAD
+	var err error
+	if s.chacha {
+		a, err = chacha20poly1305.New(key)
+	} else {
+		var block cipher.Block
+		if block, err = aes.NewCipher(key); err == nil {
+			a, err = cipher.NewGCM(block)
+		}
+	}
+	if err != nil {
+		panic("tls: " + err.Error())
+	}
+	return a
+}
+
+// takeOver returns the engine's own record layer for a complete handshake, nil if crypto/tls's is to be kept.
+func (h *handshake) takeOver(cs *tls.ConnectionState) *records {
+	k, s := &h.keys, suiteOf(cs.CipherSuite)
+	if s == nil {
+		return nil
+	}
+	r := &records{e: h.transport.e, suite: s}
+	switch {
+	case cs.Version == tls.VersionTLS13 && k.traffic[client] != nil && k.traffic[server] != nil:
+		r.write.init(s, k.traffic[k.role])
+		r.read.init(s, k.traffic[1-k.role])
+	case cs.Version == tls.VersionTLS12 && k.master != nil && k.helloWhole():
+		r.deriveTLS12(k)
+	default:
+		return nil
+	}
+	r.write.countSent(k.flight)
+	if cs.Version == tls.VersionTLS12 {
+		// Each end has sent one record under these keys, its Finished (RFC 5246 7.4.9). That of this end
+		// proves that the keys are right.
+		if r.write.seq != 1 {
+			return nil
+		}
+		r.read.seq = 1
+	}
+	r.standard = newTicketReader(h, r)
+	r.dynamic = !k.config.DynamicRecordSizingDisabled
+	return r
+}
+
+// helloWhole reports whether the server's first record begins with a whole random.
+func (k *keyLog) helloWhole() bool {
+	const typeHandshake, serverHello = 22, 2
+	h := k.hello
+	return len(h) == helloPrefix && h[0] == typeHandshake && h[recordHeader] == serverHello &&
+		int(h[3])<<8|int(h[4]) >= helloPrefix-recordHeader
+}
+
+// init makes the keys of a TLS 1.3 traffic secret (RFC 8446 7.3).
+func (p *protection) init(s *suite, secret []byte) {
+	p.version = tls.VersionTLS13
+	p.secret = secret
+	p.aead = s.aead(expandLabel(s, secret, "key", s.key))
+	copy(p.iv[:], expandLabel(s, secret, "iv", len(p.iv)))
+	p.seq = 0
+}
+
+// update makes the keys of the next secret (RFC 8446 7.2).
+func (p *protection) update(s *suite) {
+	p.init(s, expandLabel(s, p.secret, "traffic upd", len(p.secret)))
+}
+
+// expandLabel is HKDF-Expand-Label with an empty context (RFC 8446 7.1).
+func expandLabel(s *suite, secret []byte, label string, size int) []byte {
+	const prefix = "tls13 "
+	info := make([]byte, 0, 32)
+	info = append(info, byte(size>>8), byte(size), byte(len(prefix)+len(label)))
+	info = append(append(info, prefix...), label...)
+	info = append(info, 0)
+	out, err := hkdf.Expand(s.hash, secret, string(info), size)
+	if err != nil {
+		panic("tls: " + err.Error())
+	}
+	return out
+}
+
+// deriveTLS12 makes both keys from the master secret (RFC 5246 6.3): the key block is client key, server key,
+// client IV, server IV; AEAD suites have no MAC keys.
+func (r *records) deriveTLS12(k *keyLog) {
+	s := r.suite
+	iv := 12 // RFC 7905 2
+	if s.explicit {
+		iv = 4
+	}
+	seed := append([]byte("key expansion"), k.hello[helloPrefix-32:]...)
+	seed = append(seed, k.random...)
+	block := prf12(s.hash, k.master, seed, 2*s.key+2*iv)
+	ends := [2]*protection{&r.write, &r.read}
+	if k.role == server {
+		ends = [2]*protection{&r.read, &r.write}
+	}
+	for i, p := range ends {
+		p.version = tls.VersionTLS12
+		p.explicit = s.explicit
+		p.aead = s.aead(block[i*s.key : (i+1)*s.key])
+		copy(p.iv[:], block[2*s.key+i*iv:2*s.key+(i+1)*iv])
+	}
+}
+
+// prf12 is P_hash (RFC 5246 5).
+func prf12(h func() hash.Hash, secret, seed []byte, size int) []byte {
+	mac := hmac.New(h, secret)
+	sum := func(parts ...[]byte) []byte {
+		mac.Reset()
+		for _, p := range parts {
+			mac.Write(p)
+		}
+		return mac.Sum(nil)
+	}
+	var out []byte
+	for a := sum(seed); len(out) < size; a = sum(a) {
+		out = append(out, sum(a, seed)...)
+	}
+	return out[:size]
+}
