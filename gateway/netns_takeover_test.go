@@ -172,7 +172,7 @@ func (p *takeover) downloads(n, port int, during func()) (lost int) {
 		host := []string{"198.18.1.1", "[2001:db8:1::1]"}[i%2]
 		c := p.dial("tcp", fmt.Sprintf("%s:%d", host, port))
 		done.Go(func() {
-			c.SetDeadline(time.Now().Add(20 * time.Second))
+			c.SetDeadline(time.Now().Add(time.Minute))
 			sum, head := sha256.New(), make([]byte, 20_000)
 			_, err := io.ReadFull(c, head)
 			under.Done()

@@ -90,6 +90,24 @@ func TestABackendsPacketPicksItsConnectionUp(t *testing.T) {
 	}
 }
 
+// The way to a client is found after the packet that asked for it has been dropped. It waits for the next one, which may be a
+// retransmission a minute later (RFC 6298 5.5). It then serves all packets to the client for a second, and is asked for again.
+func TestTheWayToAClientWaitsForARetransmission(t *testing.T) {
+	w := pickUpWorld(t, fill("source: client"))
+	const backend, first, second, third = "198.18.2.12:8080", "198.18.0.9:40000", "198.18.0.9:40001", "198.18.0.9:40002"
+	w.refused(1, backendSends(backend, first, "A").bytes(), packet.DropNoNeighbor)
+	w.resolved()
+	w.now = w.now.Add(time.Minute)
+	w.expect(1, backendSends(backend, first, "A").bytes(), 0)
+	w.now = w.now.Add(900 * time.Millisecond)
+	w.expect(1, backendSends(backend, second, "A").bytes(), 0)
+	w.now = w.now.Add(200 * time.Millisecond)
+	w.refused(1, backendSends(backend, third, "A").bytes(), packet.DropNoNeighbor)
+	w.resolved()
+	w.now = w.now.Add(3 * time.Minute) // longer than TCP pauses between retransmissions: the way may be another by now
+	w.refused(1, backendSends(backend, third, "A").bytes(), packet.DropNoNeighbor)
+}
+
 // What does not say where it belongs, or did not begin at a gateway, is dropped as before.
 func TestWhatABackendsPacketDoesNotPickUp(t *testing.T) {
 	two := strings.Replace(fill("source: client"), `[198.18.1.1:80, "`, `[198.18.1.1:80, 198.18.1.1:8000, "`, 1)

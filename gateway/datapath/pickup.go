@@ -76,8 +76,13 @@ const (
 	// packet of every connection of an address, which then has it for itself.
 	clientHopsKept = 4096
 
-	// clientHopTime is for how many ticks a hop is taken for valid, and one that was asked for as on its way.
+	// clientHopTime is for how many ticks a hop is taken for valid from its first use on, and one that was asked for as
+	// on its way.
 	clientHopTime ticks = 60 // 1 s
+
+	// clientHopWait is for how many ticks a hop that was found waits for its first use. The packet that asked was dropped:
+	// its retransmission comes up to 2 minutes later, the longest timeout of Linux's TCP (RFC 6298 2.5, 5.5).
+	clientHopWait = 125 * clientHopTime
 )
 
 // clientHops are the hops to clients that a loop has asked for.
@@ -112,22 +117,25 @@ func (h *Handler) clientHop(c *Conn) Hop {
 func (h *Handler) resolveClient(client addr) Hop {
 	e, ok := h.clientHops.known[client]
 	if ok && !e.until.expired(h.now) {
+		if e.hop.State == HopReady && !e.until.expired(h.now+clientHopTime) { // its first use
+			h.keepClientHop(client, e.hop, clientHopTime)
+		}
 		return e.hop
 	}
 	if h.clientHops.wake == nil || h.clientHops.asked.Push([]addr{client}) == 0 {
 		return Hop{} // too many wait: a later packet asks again
 	}
-	h.keepClientHop(client, Hop{})
+	h.keepClientHop(client, Hop{}, clientHopTime)
 	h.clientHops.wake()
 	return Hop{}
 }
 
-// keepClientHop keeps a hop for a while.
-func (h *Handler) keepClientHop(client addr, hop Hop) {
+// keepClientHop keeps a hop for so many ticks.
+func (h *Handler) keepClientHop(client addr, hop Hop, time ticks) {
 	if len(h.clientHops.known) >= clientHopsKept {
 		clear(h.clientHops.known)
 	}
-	h.clientHops.known[client] = clientHopEntry{hop: hop, until: h.now + clientHopTime}
+	h.clientHops.known[client] = clientHopEntry{hop: hop, until: h.now + time}
 }
 
 // ResolveClients makes the handler ask for hops to clients: wake is called by the loop when AskedClients has some. It
@@ -152,5 +160,9 @@ func (h *Handler) AskedClients(buf []netip.Addr) []netip.Addr {
 // SetClientHop says where packets to a client leave. Only the loop may call it.
 func (h *Handler) SetClientHop(now clock.Time, client netip.Addr, hop Hop) {
 	h.now = ticksAt(now)
-	h.keepClientHop(addrOf(client), hop)
+	time := clientHopTime
+	if hop.State == HopReady {
+		time = clientHopWait
+	}
+	h.keepClientHop(addrOf(client), hop, time)
 }
