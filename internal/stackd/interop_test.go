@@ -50,13 +50,8 @@ func TestProgramsOfLinuxReachTheServices(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			s := newSite(t, "programs", siteConfig{driver: driver})
 			for _, addr := range []string{host4, host6} {
-				out := s.run("ping", "-c", "3", "-i", "0.1", "-W", "2", addr)
-				if !strings.Contains(out, " 0% packet loss") {
-					t.Errorf("ping %s:\n%s", addr, out)
-				}
-				if out := s.run("ping", "-c", "2", "-i", "0.1", "-W", "2", "-s", "4000", addr); !strings.Contains(out, " 0% packet loss") {
-					t.Errorf("ping in fragments %s:\n%s", addr, out)
-				}
+				s.ping(addr, 56)
+				s.ping(addr, 4000) // in fragments
 				s.nc(addr)
 			}
 			s.curl()

@@ -233,6 +233,15 @@ func (s *site) run(name string, args ...string) string {
 	return out
 }
 
+// ping has the Linux host send three echo requests of so many bytes. Each waits for its answer: after the last of several, ping
+// waits for twice the round-trip time only.
+func (s *site) ping(addr string, size int) {
+	s.t.Helper()
+	for range 3 {
+		s.run("ping", "-c", "1", "-W", "20", "-s", strconv.Itoa(size), addr)
+	}
+}
+
 // dial connects from the Linux host by the kernel's TCP or UDP.
 func (s *site) dial(network, addr string) (c net.Conn, err error) {
 	err = s.linux.Do(func() (err error) {
