@@ -2,6 +2,7 @@ package quic
 
 import (
 	"errors"
+	"fmt"
 
 	quicgo "github.com/quic-go/quic-go"
 )
@@ -69,7 +70,7 @@ func (c ConnectionIDs) fill() func(id []byte) error {
 
 func (c ConnectionIDs) check() error {
 	if c.Length != 0 && (c.Length < minIDLength || c.Length > maxIDLength) {
-		return errors.Join(ErrConfig, errors.New("connection IDs have 4 to 20 bytes"))
+		return fmt.Errorf("%w: connection IDs have 4 to 20 bytes", ErrConfig)
 	}
 	return nil
 }

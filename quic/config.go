@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -66,7 +67,7 @@ const (
 	maxPacketSize = 1452
 )
 
-// ErrConfig is wrapped by errors about values that Config or TransportConfig do not permit.
+// ErrConfig is in errors about values that Config or TransportConfig do not permit.
 var ErrConfig = errors.New("quic: configuration")
 
 // engine returns the configuration of quic-go.
@@ -102,8 +103,16 @@ func (c *Config) engine() *quicgo.Config {
 }
 
 func (c *Config) check() error {
-	if c != nil && c.PacketSize != 0 && (c.PacketSize < minPacketSize || c.PacketSize > maxPacketSize) {
-		return errors.Join(ErrConfig, errors.New("PacketSize must be 0 or 1200 to 1452"))
+	if c == nil {
+		return nil
+	}
+	if c.PacketSize != 0 && (c.PacketSize < minPacketSize || c.PacketSize > maxPacketSize) {
+		return fmt.Errorf("%w: PacketSize is %d, not 0 or %d to %d", ErrConfig, c.PacketSize, minPacketSize, maxPacketSize)
+	}
+	for _, v := range c.Versions {
+		if v != Version1 && v != Version2 {
+			return fmt.Errorf("%w: unknown version %v", ErrConfig, v)
+		}
 	}
 	return nil
 }

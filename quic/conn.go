@@ -97,7 +97,9 @@ func (c *Conn) datagrams() bool {
 // return an *ApplicationError. Data that is under way is lost: close streams and wait for an answer
 // first.
 func (c *Conn) CloseWithError(code uint64, reason string) error {
-	return convert(c.q.CloseWithError(quicgo.ApplicationErrorCode(code), reason))
+	err := c.q.CloseWithError(quicgo.ApplicationErrorCode(code), reason)
+	<-c.ctx.Done() // quic-go's context has ended, and ours follows on another goroutine
+	return convert(err)
 }
 
 // ConnState is what the handshake agreed on.

@@ -185,6 +185,14 @@ func convert(err error) error {
 	return err
 }
 
+// convertDial is convert for the handshake, in which quic-go has two timeouts.
+func convertDial(err error) error {
+	if err = convert(err); err == ErrIdleTimeout { //nolint:errorlint // convert returns it as it is
+		return ErrHandshakeTimeout
+	}
+	return err
+}
+
 func convertTyped(err error) error {
 	switch e := err.(type) { //nolint:errorlint // quic-go returns these as they are
 	case *quicgo.ApplicationError:

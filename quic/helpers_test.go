@@ -161,3 +161,15 @@ func eventually(t testing.TB, what string, f func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// shortContext is for what must not succeed.
+func shortContext(t testing.TB) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(context.Background(), 300*time.Millisecond)
+}
+
+// mute is a packet conn that sends nothing. It has all methods of the conn that it wraps, by which an
+// engine that looks for them would send.
+type mute struct{ *net.UDPConn }
+
+func (mute) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }

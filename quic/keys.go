@@ -3,7 +3,7 @@ package quic
 import (
 	"crypto/hkdf"
 	"crypto/sha256"
-	"errors"
+	"fmt"
 
 	quicgo "github.com/quic-go/quic-go"
 )
@@ -21,7 +21,7 @@ const (
 // deriveKey expands a secret to a key for one purpose (RFC 5869).
 func deriveKey(secret []byte, label string) (key [32]byte, err error) {
 	if len(secret) < minSecret {
-		return key, errors.Join(ErrConfig, errors.New("a secret has at least 16 bytes"))
+		return key, fmt.Errorf("%w: a secret has at least 16 bytes", ErrConfig)
 	}
 	b, err := hkdf.Key(sha256.New, secret, nil, label, len(key))
 	copy(key[:], b)

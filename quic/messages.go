@@ -1,7 +1,7 @@
 package quic
 
 import (
-	"errors"
+	"fmt"
 	"net"
 	"syscall"
 	"time"
@@ -39,7 +39,7 @@ func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, 
 	}
 	batches, ok := messages.(batchReader)
 	if !ok {
-		return nil, errors.Join(ErrConfig, errors.New("Messages has no method ReadBatch"))
+		return nil, fmt.Errorf("%w: Messages has no method ReadBatch", ErrConfig)
 	}
 	return batchConn{messages, batches, conn}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -122,7 +123,7 @@ func (t *Transport) Dial(ctx context.Context, addr net.Addr, tc *tls.Config, c *
 	q, err := dial(ctx, addr, tc, c.engine())
 	if err != nil {
 		t.events.dialErrors.Add(1)
-		return nil, convert(err)
+		return nil, convertDial(err)
 	}
 	t.events.dialed.Add(1)
 	return t.add(q)
@@ -167,9 +168,9 @@ func (t *Transport) Listen(tc *tls.Config, c *Config) (*Listener, error) {
 func checkTLS(tc *tls.Config) error {
 	switch {
 	case tc == nil:
-		return errors.Join(ErrConfig, errors.New("tls.Config is missing"))
+		return fmt.Errorf("%w: tls.Config is missing", ErrConfig)
 	case len(tc.NextProtos) == 0 && tc.GetConfigForClient == nil:
-		return errors.Join(ErrConfig, errors.New("tls.Config names no application protocol"))
+		return fmt.Errorf("%w: tls.Config names no application protocol", ErrConfig)
 	}
 	return nil
 }
