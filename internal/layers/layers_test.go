@@ -57,6 +57,7 @@ stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
 tls             :
+tls/clienthello :
 websocket       :
 http3/qpack     :
 quic            :
