@@ -35,49 +35,66 @@ func accepted(b []byte) (info *tls.ClientHelloInfo) {
 	return info
 }
 
-// FuzzParse compares with crypto/tls: what it accepts, this package accepts, with the same content,
-// but for a few things that this package refuses on purpose.
-func FuzzParse(f *testing.F) {
+// seed adds what fuzzers begin with.
+func seed(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add(v.raw, uint8(0))
 		f.Add(v.raw, uint8(50))
 	}
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), uint8(0))
+}
+
+// inRecords cuts a stream into records of another size, unless it is 0.
+func inRecords(b []byte, size uint8) []byte {
+	if size > 0 && len(b) > recordHeader {
+		return records(b[recordHeader:], int(size))
+	}
+	return b
+}
+
+// FuzzParse checks that a hello is the same whatever the pieces in which it arrives.
+func FuzzParse(f *testing.F) {
+	seed(f)
 	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
-		if size > 0 && len(b) > recordHeader { // in records of this size
-			b = records(b[recordHeader:], int(size))
-		}
-		var p Peeker
+		b = inRecords(b, size)
+		var p, q Peeker
 		h, err := p.Parse(b)
-		if h != nil && err == nil {
+		if err == nil {
 			checkHello(t, h)
-			var q Peeker // the same, a piece at a time
-			var h2 *Hello
-			for n := 0; n < len(b) && h2 == nil; n += 7 {
-				if h2, err = q.Parse(b[:n]); err != nil && err != ErrIncomplete {
-					t.Fatalf("in pieces: %v", err)
-				}
-			}
-			if h2 == nil {
-				if h2, err = q.Parse(b); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if h2.JA4() != h.JA4() || h2.JA3() != h.JA3() {
-				t.Fatal("differs in pieces")
-			}
 		}
+		var h2 *Hello
+		err2 := error(ErrIncomplete)
+		for n := 0; err2 == ErrIncomplete && n < len(b); n += 7 {
+			h2, err2 = q.Parse(b[:n])
+		}
+		if err2 == ErrIncomplete {
+			h2, err2 = q.Parse(b)
+		}
+		if err2 != err || err == nil && (h2.JA4() != h.JA4() || h2.JA3() != h.JA3()) {
+			t.Fatalf("%v, in pieces %v", err, err2)
+		}
+	})
+}
+
+// FuzzAgainstCryptoTLS compares with crypto/tls: what it accepts, this package accepts, with the same
+// content, but for a few things that this package refuses on purpose, long session IDs among them.
+func FuzzAgainstCryptoTLS(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
+		b = inRecords(b, size)
 		info := accepted(b)
 		if info == nil {
 			return
 		}
-		if err != nil {
-			if errors.Is(err, ErrTooLarge) || err == error(errHostName) || err == error(errPSKNotLast) || err == error(errRecordEmpty) || err == error(errRecordVersion) {
-				return
-			}
+		var p Peeker
+		h, err := p.Parse(b)
+		if err == nil {
+			compare(t, h, info)
+			return
+		}
+		if !errors.Is(err, ErrTooLarge) && err != error(errHostName) && err != error(errPSKNotLast) && err != error(errRecordEmpty) && err != error(errRecordVersion) && err != error(errSessionID) {
 			t.Fatalf("crypto/tls accepts what is refused: %v", err)
 		}
-		compare(t, h, info)
 	})
 }
 
