@@ -60,6 +60,7 @@ tls             : tls/clienthello
 tls/clienthello :
 websocket       :
 http3/qpack     :
+http3           : http3/qpack quic
 quic            :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :

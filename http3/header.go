@@ -1,0 +1,70 @@
+package http3
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/millrace/millrace/http3/qpack"
+)
+
+// headerOf returns fields as a header. Its strings are those of the fields. skip is a name that is left out.
+func headerOf(fields []qpack.Field, skip string) http.Header {
+	h := make(http.Header, len(fields))
+	values := make([]string, len(fields)) // one allocation for all lists of one value
+	for i := range fields {
+		f := &fields[i]
+		if f.Name == skip {
+			continue
+		}
+		name := canonicalName(f.Name)
+		if list, found := h[name]; found {
+			if f.Name == "cookie" {
+				// RFC 9114 4.2.1: the parts of a cookie become one again.
+				list[0] += "; " + f.Value
+			} else {
+				h[name] = append(list, f.Value)
+			}
+			continue
+		}
+		values[i] = f.Value
+		h[name] = values[i : i+1 : i+1]
+	}
+	return h
+}
+
+// appendHeader appends a header as fields. What belongs to connections is left out (RFC 9114 4.2), and so are
+// names and values that no field can have, and names that skip reports.
+func appendHeader(fields []qpack.Field, h http.Header, skip func(name string) bool) []qpack.Field {
+	for name, values := range h {
+		if skip != nil && skip(name) {
+			continue
+		}
+		lower := lowerName(name)
+		switch lower {
+		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+			continue
+		}
+		if name == "" || !all(name, inToken) {
+			continue
+		}
+		for _, v := range values {
+			if lower == "te" && !strings.EqualFold(v, "trailers") || !all(v, inValue) {
+				continue
+			}
+			fields = append(fields, qpack.Field{Name: lower, Value: strings.Trim(v, " \t"), Never: secret(lower)})
+		}
+	}
+	return fields
+}
+
+// secret reports whether a field is kept out of tables, because an attacker who has a part in other requests
+// of the connection could guess it by their sizes (RFC 9204 7.1). Cookies of browsers are long and
+// random, and each would be sent again with every request.
+func secret(name string) bool {
+	return name == "authorization" || name == "proxy-authorization" || name == "set-cookie"
+}
+
+// noBody reports whether a response with the status has no content (RFC 9110 6.4.1).
+func noBody(status int) bool {
+	return status < 200 || status == http.StatusNoContent || status == http.StatusNotModified
+}

@@ -1,0 +1,83 @@
+package http3
+
+import "strings"
+
+// Priority is how urgent a response is (RFC 9218 4).
+type Priority struct {
+	Urgency     uint8 // 0, the most urgent, to 7
+	Incremental bool  // the response can be used in parts, so it shares with others
+}
+
+// DefaultPriority is that of requests without the header.
+var DefaultPriority = Priority{Urgency: 3}
+
+// String returns the value of the header Priority. Defaults are left out.
+func (p Priority) String() string {
+	var s []string
+	if p.Urgency != DefaultPriority.Urgency {
+		s = append(s, "u="+string('0'+min(p.Urgency, 7)))
+	}
+	if p.Incremental {
+		s = append(s, "i")
+	}
+	return strings.Join(s, ", ")
+}
+
+// ParsePriority parses the header Priority, a dictionary of RFC 9651 3.2. Members with unknown names or values
+// out of range are ignored (RFC 9218 4); not ok says that it is no dictionary at all, and p is the default.
+func ParsePriority(s string) (p Priority, ok bool) {
+	p = DefaultPriority
+	for rest := strings.Trim(s, " "); rest != ""; {
+		var member string
+		member, rest = cutMember(rest)
+		name, value, hasValue := strings.Cut(member, "=")
+		name, _, _ = strings.Cut(name, ";")
+		value, _, _ = strings.Cut(value, ";")
+		if !isKey(name) || hasValue && value == "" {
+			return DefaultPriority, false
+		}
+		switch {
+		case name == "u" && len(value) == 1 && value[0] >= '0' && value[0] <= '7':
+			p.Urgency = value[0] - '0'
+		case name == "i" && (!hasValue || value == "?1"):
+			p.Incremental = true
+		case name == "i" && value == "?0":
+			p.Incremental = false
+		}
+		if rest == "," {
+			return DefaultPriority, false
+		}
+	}
+	return p, true
+}
+
+// cutMember cuts a dictionary at its first comma outside of a string. A trailing comma stays.
+func cutMember(s string) (member, rest string) {
+	quoted := false
+	for i := range len(s) {
+		switch {
+		case s[i] == '\\' && quoted:
+			continue
+		case s[i] == '"' && (i == 0 || s[i-1] != '\\'):
+			quoted = !quoted
+		case s[i] == ',' && !quoted:
+			if rest = strings.TrimLeft(s[i+1:], " \t"); rest == "" {
+				rest = ","
+			}
+			return strings.TrimRight(s[:i], " \t"), rest
+		}
+	}
+	return s, ""
+}
+
+// isKey reports whether s is a key of RFC 9651 3.1.2.
+func isKey(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		lower := c >= 'a' && c <= 'z' || c == '*'
+		if !lower && (i == 0 || (c < '0' || c > '9') && c != '_' && c != '-' && c != '.') {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,85 @@
+package http3
+
+// Settings are what one end tells the other (RFC 9114 7.2.4.1).
+type Settings struct {
+	// TableCapacity and BlockedStreams are those of QPACK (RFC 9204 5).
+	TableCapacity, BlockedStreams uint64
+	// MaxFieldSection is the largest field section that is accepted, in bytes; 0 is no limit.
+	MaxFieldSection uint64
+	// ExtendedConnect permits CONNECT with :protocol (RFC 9220 3). Only a server's has a meaning.
+	ExtendedConnect bool
+	// Datagrams says that HTTP datagrams are understood (RFC 9297 2.1.1).
+	Datagrams bool
+	// WebTransport is the number of sessions of WebTransport; 0 is none.
+	WebTransport uint64
+}
+
+// append appends the SETTINGS frame.
+func (s Settings) append(dst []byte) []byte {
+	var p []byte
+	put := func(id, v uint64) {
+		if v > 0 {
+			p = appendVarint(appendVarint(p, id), min(v, maxVarint))
+		}
+	}
+	flag := map[bool]uint64{true: 1}
+	put(settingTable, s.TableCapacity)
+	put(settingSection, s.MaxFieldSection)
+	put(settingBlocked, s.BlockedStreams)
+	put(settingConnect, flag[s.ExtendedConnect])
+	put(settingDatagram, flag[s.Datagrams])
+	put(settingWebTransport, s.WebTransport)
+	put(settingOldTransport, flag[s.WebTransport > 0])
+	return append(appendFrameHeader(dst, frameSettings, uint64(len(p))), p...)
+}
+
+// parseSettings parses the payload of a SETTINGS frame.
+func parseSettings(p []byte) (s Settings, err error) {
+	var seen []uint64
+	for len(p) > 0 {
+		id, a := varint(p)
+		v, b := varint(p[a:])
+		if a == 0 || b == 0 {
+			return s, connError(FrameError, "the SETTINGS frame is cut")
+		}
+		p = p[a+b:]
+		for _, other := range seen {
+			if other == id {
+				return s, connError(SettingsError, "a setting comes twice") // RFC 9114 7.2.4
+			}
+		}
+		if seen = append(seen, id); len(seen) > 256 {
+			return s, connError(ExcessiveLoad, "more than 256 settings")
+		}
+		if err := s.set(id, v); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Settings) set(id, v uint64) error {
+	flag := false
+	switch id {
+	case settingTable:
+		s.TableCapacity = v
+	case settingSection:
+		s.MaxFieldSection = max(v, 1) // 0 would be no limit
+	case settingBlocked:
+		s.BlockedStreams = v
+	case settingConnect:
+		flag, s.ExtendedConnect = true, v == 1
+	case settingDatagram:
+		flag, s.Datagrams = true, v == 1
+	case settingWebTransport:
+		s.WebTransport = max(s.WebTransport, v)
+	case settingOldTransport:
+		s.WebTransport = max(s.WebTransport, min(v, 1))
+	case 0x2, 0x3, 0x4, 0x5:
+		return connError(SettingsError, "a setting of HTTP/2") // RFC 9114 7.2.4.1
+	}
+	if flag && v > 1 {
+		return connError(SettingsError, "a setting that is neither 0 nor 1") // RFC 8441 3, RFC 9297 2.1.1
+	}
+	return nil
+}

@@ -1,0 +1,381 @@
+package http3
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/millrace/millrace/quic"
+)
+
+// Transport is an http.RoundTripper over HTTP/3. It keeps one connection for each server, over which
+// requests run side by side. The zero value is valid. Its fields must not be changed once it is used.
+type Transport struct {
+	// TLS is cloned for each connection; nil is the default. NextProtos is set to h3, and ServerName where
+	// it is empty.
+	TLS *tls.Config
+	// QUIC configures connections; nil is the default. With ZeroRTT, and a session cache in TLS, requests with
+	// safe methods are sent as early data.
+	QUIC *quic.Config
+	// Machine has the limits and the extensions of connections.
+	Machine MachineOptions
+	// Dial opens a connection to a host and port; nil resolves the name and dials from one UDP socket for
+	// all. The connection is the transport's.
+	Dial func(ctx context.Context, addr string, tc *tls.Config, qc *quic.Config) (*quic.Conn, error)
+	// DisableCompression has no gzip asked for, and none undone, where a request has no Accept-Encoding.
+	DisableCompression bool
+	// Push, if set, is called for each push of a server, which Machine.MaxPushes permits. It must not block.
+	Push func(*Push)
+
+	mu     sync.Mutex
+	conns  map[string]*dialed
+	quic   *quic.Transport
+	closed bool
+}
+
+// dialed is a connection, or one that is being opened.
+type dialed struct {
+	done chan struct{} // closed when c or err is set
+	c    *clientConn
+	err  error
+}
+
+// ErrTransportClosed is returned after Transport.Close.
+var ErrTransportClosed = fmt.Errorf("http3: transport closed: %w", net.ErrClosed)
+
+// RoundTrip sends a request and returns its response. The body of the request is closed, also on errors.
+// Errors of the connection are *ConnError, and those of the one request *StreamError.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.roundTrip(req, hostPort(req))
+}
+
+// hostPort returns where a request goes.
+func hostPort(req *http.Request) string {
+	if req.URL == nil {
+		return ""
+	}
+	host, port := req.URL.Hostname(), req.URL.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// roundTrip sends a request to an address, which may be an alternative of its own.
+func (t *Transport) roundTrip(req *http.Request, addr string) (*http.Response, error) {
+	if err := checkRequest(req); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	for attempt := 0; ; attempt++ {
+		resp, err := t.try(req, addr, attempt)
+		if err == nil {
+			return resp, nil
+		}
+		if attempt == 2 || req.Context().Err() != nil || !repeatable(req, err) {
+			return nil, err
+		}
+		if req.Body != nil && req.Body != http.NoBody {
+			body, bodyErr := req.GetBody()
+			if bodyErr != nil {
+				return nil, err
+			}
+			again := *req
+			again.Body = body
+			req = &again
+		}
+	}
+}
+
+// try sends a request once. After a first failure it uses no early data.
+func (t *Transport) try(req *http.Request, addr string, attempt int) (*http.Response, error) {
+	c, err := t.conn(req, addr, attempt > 0)
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	resp, err := c.roundTrip(req)
+	if err == nil {
+		return resp, nil
+	}
+	var se *StreamError
+	if !errors.As(err, &se) && (c.ctx.Err() != nil || errors.Is(err, ErrGoingAway) || errors.Is(err, quic.Err0RTTRejected)) {
+		t.forget(addr, c)
+	}
+	return nil, err
+}
+
+// repeatable reports whether a request may be sent again: the server has refused it, or taken no notice, or
+// it does the same twice (RFC 9114 4.1.1, RFC 9110 9.2.2).
+func repeatable(req *http.Request, err error) bool {
+	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+		return false
+	}
+	var se *StreamError
+	if errors.As(err, &se) {
+		return se.Remote && se.Code == RequestRejected
+	}
+	if errors.Is(err, ErrGoingAway) || errors.Is(err, quic.Err0RTTRejected) {
+		return true
+	}
+	var ce *ConnError
+	if errors.As(err, &ce) && ce.Code != NoError || !errors.Is(err, net.ErrClosed) && ce == nil {
+		return false
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// checkRequest finds mistakes before a connection is opened.
+func checkRequest(req *http.Request) error {
+	switch {
+	case req.URL == nil || req.URL.Host == "":
+		return errors.New("http3: the request has no host")
+	case req.URL.Scheme != "https":
+		return fmt.Errorf("http3: the scheme is %q, want https", req.URL.Scheme)
+	case !all(req.URL.Host, inTarget) || !isASCII(req.URL.Host):
+		return fmt.Errorf("http3: the host %q is not in its ASCII form", req.URL.Host)
+	case req.Method != "" && !all(req.Method, inToken):
+		return fmt.Errorf("http3: the method %q is no token", req.Method)
+	}
+	for name, values := range req.Header {
+		pseudo := name == ":protocol" && req.Method == http.MethodConnect
+		if !pseudo && (name == "" || !all(name, inToken)) {
+			return fmt.Errorf("http3: invalid header name %q", name)
+		}
+		for _, v := range values {
+			if !all(v, inValue) {
+				return fmt.Errorf("http3: invalid value of the header %q", name)
+			}
+		}
+	}
+	return nil
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// conn returns the connection to an address that takes requests, opening one if there is none.
+func (t *Transport) conn(req *http.Request, addr string, again bool) (*clientConn, error) {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil, ErrTransportClosed
+	}
+	d := t.conns[addr]
+	if d != nil && d.usable() {
+		t.mu.Unlock()
+		return d.wait(req.Context())
+	}
+	d = &dialed{done: make(chan struct{})}
+	if t.conns == nil {
+		t.conns = map[string]*dialed{}
+	}
+	t.conns[addr] = d
+	t.mu.Unlock()
+	// The connection is everybody's: the end of this request does not end the dialing for others.
+	go func() {
+		d.c, d.err = t.dial(context.WithoutCancel(req.Context()), addr, req.URL.Hostname(), again)
+		if d.err != nil {
+			t.drop(addr, d)
+		}
+		close(d.done)
+	}()
+	return d.wait(req.Context())
+}
+
+// usable reports whether new requests may use the connection.
+func (d *dialed) usable() bool {
+	select {
+	case <-d.done:
+		return d.err == nil && d.c.ctx.Err() == nil && !d.c.goingAway()
+	default:
+		return true
+	}
+}
+
+func (d *dialed) close() {
+	if d.c != nil {
+		_ = d.c.q.CloseWithError(uint64(NoError), "")
+	}
+}
+
+func (d *dialed) wait(ctx context.Context) (*clientConn, error) {
+	select {
+	case <-d.done:
+		return d.c, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (t *Transport) dial(ctx context.Context, addr, name string, again bool) (*clientConn, error) {
+	tc := t.TLS.Clone()
+	if tc == nil {
+		tc = &tls.Config{}
+	}
+	if tc.ServerName == "" {
+		tc.ServerName = name
+	}
+	tc.NextProtos = []string{NextProto}
+	var qc quic.Config
+	if t.QUIC != nil {
+		qc = *t.QUIC
+	}
+	o := t.Machine.withDefaults()
+	qc.Datagrams = qc.Datagrams || o.Datagrams
+	if qc.MaxStreams == 0 && o.WebTransport == 0 {
+		qc.MaxStreams = -1 // RFC 9114 6.1: a server opens none
+	}
+	qc.ZeroRTT = qc.ZeroRTT && !again
+	dial := t.Dial
+	if dial == nil {
+		dial = t.dialUDP
+	}
+	q, err := dial(ctx, addr, tc, &qc)
+	if err != nil {
+		return nil, err
+	}
+	c := newClientConn(t, q, o)
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	if o.WebTransport > 0 {
+		go c.acceptStreams()
+	}
+	return c, nil
+}
+
+// dialUDP dials from the transport's socket.
+func (t *Transport) dialUDP(ctx context.Context, addr string, tc *tls.Config, qc *quic.Config) (*quic.Conn, error) {
+	t.mu.Lock()
+	if t.quic == nil && !t.closed {
+		pc, err := net.ListenPacket("udp", ":0")
+		if err == nil {
+			t.quic, err = quic.NewTransport(pc, quic.TransportConfig{})
+		}
+		if err != nil {
+			t.mu.Unlock()
+			return nil, fmt.Errorf("http3: %w", err)
+		}
+	}
+	q := t.quic
+	t.mu.Unlock()
+	if q == nil {
+		return nil, ErrTransportClosed
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("http3: %w", err)
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("http3: %w", err)
+	}
+	number, err := net.DefaultResolver.LookupPort(ctx, "udp", port)
+	if err != nil {
+		return nil, fmt.Errorf("http3: %w", err)
+	}
+	var errs []error
+	for _, ip := range ips {
+		c, err := q.Dial(ctx, &net.UDPAddr{IP: ip.Unmap().AsSlice(), Zone: ip.Zone(), Port: number}, tc, qc)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// forget has no further requests use the connection.
+func (t *Transport) forget(addr string, c *clientConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d := t.conns[addr]; d != nil && d.c == c {
+		delete(t.conns, addr)
+	}
+}
+
+func (t *Transport) drop(addr string, d *dialed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conns[addr] == d {
+		delete(t.conns, addr)
+	}
+}
+
+// CloseIdleConnections closes connections without requests under way.
+func (t *Transport) CloseIdleConnections() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for addr, d := range t.conns {
+		select {
+		case <-d.done:
+		default:
+			continue
+		}
+		if d.c != nil && d.c.active.Load() == 0 {
+			delete(t.conns, addr)
+			d.close()
+		}
+	}
+}
+
+// Close closes all connections, and the socket of its own.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	t.closed = true
+	conns, q := t.conns, t.quic
+	t.conns, t.quic = nil, nil
+	t.mu.Unlock()
+	for _, d := range conns {
+		select {
+		case <-d.done:
+			d.close()
+		default:
+			go func() { // it is being opened
+				<-d.done
+				d.close()
+			}()
+		}
+	}
+	if q != nil {
+		return q.Close()
+	}
+	return nil
+}
+
+// authority returns :authority of a request.
+func authority(req *http.Request) string {
+	host := req.Host
+	if host == "" {
+		host = req.URL.Host
+	}
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:] // RFC 9114 4.3.1: no user information
+	}
+	if req.Method == http.MethodConnect && len(req.Header[":protocol"]) == 0 {
+		return hostPort(req)
+	}
+	return host
+}

@@ -1,0 +1,492 @@
+package http3
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/millrace/millrace/quic"
+)
+
+// Session is a session of WebTransport (draft-ietf-webtrans-http3): streams and datagrams of its own in a
+// connection of HTTP/3. All methods may be called concurrently.
+type Session struct {
+	tunnel *Tunnel
+	c      *conn
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	bidi   chan *SessionStream
+	uni    chan *SessionStream
+	drain  chan struct{}
+
+	mu      sync.Mutex
+	streams map[*SessionStream]struct{}
+	drained bool
+}
+
+// SessionError is the end of a session. Its code and text are the application's.
+type SessionError struct {
+	Code   uint32
+	Text   string
+	Remote bool
+}
+
+// Error describes it.
+func (e *SessionError) Error() string {
+	return fmt.Sprintf("http3: WebTransport session closed with code %d %q", e.Code, e.Text)
+}
+
+// ErrSession is returned for a session that cannot be opened.
+var ErrSession = errors.New("http3: WebTransport is not enabled at both ends")
+
+const (
+	protocolWebTransport = "webtransport"
+	// sessionBacklog is how many streams of a kind wait for the application.
+	sessionBacklog = 64
+	// earlyStreams is how many streams of a connection wait for their session, whose request may come
+	// after them.
+	earlyStreams = 16
+	maxCloseText = 1024 // bytes of the text with which a session is closed
+)
+
+// AcceptOptions configures AcceptSession. The zero value is valid.
+type AcceptOptions struct {
+	// CheckOrigin reports whether a page may connect; nil permits those of the request's own host, and
+	// clients that are no browsers.
+	CheckOrigin func(*http.Request) bool
+}
+
+// AcceptSession accepts the request of a session in a handler. The session ends when the handler returns. On
+// an error it has sent the response.
+func AcceptSession(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Session, error) {
+	rw, ok := unwrap(w).(*response)
+	if !ok || rw.x.r == nil {
+		http.Error(w, "WebTransport needs HTTP/3", http.StatusHTTPVersionNotSupported)
+		return nil, ErrNotHTTP3
+	}
+	check := sameOrigin
+	if o != nil && o.CheckOrigin != nil {
+		check = o.CheckOrigin
+	}
+	switch c := rw.x.c.conn; {
+	case r.Method != http.MethodConnect || strings.Join(r.Header[":protocol"], "") != protocolWebTransport:
+		http.Error(w, "not a session of WebTransport", http.StatusNotImplemented)
+		return nil, ErrSession
+	case c.m.own.WebTransport == 0:
+		http.Error(w, "WebTransport is off", http.StatusNotImplemented)
+		return nil, ErrSession
+	case !check(r):
+		http.Error(w, "the origin is not allowed", http.StatusForbidden)
+		return nil, fmt.Errorf("http3: WebTransport from the origin %q is not allowed", r.Header.Get("Origin"))
+	case c.sessionCount() >= c.m.own.WebTransport:
+		http.Error(w, "too many sessions", http.StatusTooManyRequests)
+		return nil, errors.New("http3: more sessions than MachineOptions.WebTransport")
+	}
+	t, err := AcceptTunnel(w, r)
+	if err != nil {
+		return nil, err
+	}
+	return newSession(t), nil
+}
+
+func sameOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, r.Host)
+}
+
+// DialSession opens a session to a URL of the scheme https. ctx bounds the dialing, not the session.
+// Machine.WebTransport must be set.
+func (t *Transport) DialSession(ctx context.Context, rawURL string, header http.Header) (*Session, *http.Response, error) {
+	if t.Machine.WebTransport == 0 {
+		return nil, nil, ErrSession
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodConnect, rawURL, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("http3: %w", err)
+	}
+	if header != nil {
+		req.Header = header.Clone()
+	}
+	req.Header[":protocol"] = []string{protocolWebTransport}
+	tunnel, resp, err := t.DialTunnel(ctx, req)
+	if err != nil {
+		return nil, resp, err
+	}
+	if tunnel.c.m.peer.WebTransport == 0 {
+		_ = tunnel.Close()
+		return nil, resp, ErrSession
+	}
+	return newSession(tunnel), resp, nil
+}
+
+func newSession(t *Tunnel) *Session {
+	s := &Session{
+		tunnel: t, c: t.c, bidi: make(chan *SessionStream, sessionBacklog), uni: make(chan *SessionStream, sessionBacklog),
+		drain: make(chan struct{}), streams: map[*SessionStream]struct{}{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(t.ctx))
+	s.c.mu.Lock()
+	if s.c.sessions == nil {
+		s.c.sessions = map[uint64]*Session{}
+	}
+	s.c.sessions[t.id] = s
+	early := s.c.early[t.id]
+	delete(s.c.early, t.id)
+	s.c.mu.Unlock()
+	for _, st := range early {
+		s.deliver(st)
+	}
+	go s.capsules()
+	context.AfterFunc(t.ctx, func() { s.end(context.Cause(t.ctx)) })
+	return s
+}
+
+func (c *conn) sessionCount() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return uint64(len(c.sessions))
+}
+
+// incoming takes a stream of a session from the peer. If the session is not there yet, the stream waits
+// (draft 4.5).
+func (c *conn) incoming(r *reader, receive receiver, send sender, id uint64) {
+	st := &SessionStream{receive: receive, send: send, pre: append([]byte(nil), (*r.buf)[r.n:]...), fin: r.fin}
+	r.release()
+	c.mu.Lock()
+	s := c.sessions[id]
+	reject := false
+	if s == nil {
+		waiting := 0
+		for _, list := range c.early {
+			waiting += len(list)
+		}
+		if reject = waiting >= earlyStreams; !reject {
+			if c.early == nil {
+				c.early = map[uint64][]*SessionStream{}
+			}
+			c.early[id] = append(c.early[id], st)
+		}
+	}
+	c.mu.Unlock()
+	if reject {
+		st.abort(WTBufferedStreamRejected)
+	}
+	if s != nil {
+		s.deliver(st)
+	}
+}
+
+// deliver hands a stream to the application.
+func (s *Session) deliver(st *SessionStream) {
+	st.session = s
+	to := s.bidi
+	if st.send == nil {
+		to = s.uni
+	}
+	s.mu.Lock()
+	gone := s.streams == nil
+	if !gone {
+		s.streams[st] = struct{}{}
+	}
+	s.mu.Unlock()
+	if gone {
+		st.abort(WTSessionGone)
+		return
+	}
+	select {
+	case to <- st:
+	default:
+		s.remove(st)
+		st.abort(WTBufferedStreamRejected)
+	}
+}
+
+func (s *Session) remove(st *SessionStream) {
+	s.mu.Lock()
+	delete(s.streams, st)
+	s.mu.Unlock()
+}
+
+// capsules reads the capsules of the session's stream.
+func (s *Session) capsules() {
+	parser := Capsules{Max: maxCloseText + 4, Known: func(kind uint64) bool {
+		return kind == CapsuleCloseSession || kind == CapsuleDrainSession || kind == CapsuleDatagram
+	}}
+	b := make([]byte, 2048)
+	for {
+		n, err := s.tunnel.Read(b)
+		for in := b[:n]; len(in) > 0; {
+			kind, value, used, complete, perr := parser.Next(in)
+			in = in[used:]
+			if perr != nil {
+				s.end(&StreamError{Code: MessageError, Text: perr.Error()})
+				return
+			}
+			if complete && s.capsule(kind, value) {
+				return
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if err == io.EOF && !parser.Cut() { //nolint:errorlint // Tunnel returns it as it is
+			err = &SessionError{Remote: true} // draft 6: as a close with code 0
+		} else if err == io.EOF { //nolint:errorlint // the same
+			err = &StreamError{Code: MessageError, Text: "the session's stream ends within a capsule"}
+		}
+		s.end(err)
+		return
+	}
+}
+
+// capsule handles one. It is the last if the session ends.
+func (s *Session) capsule(kind uint64, value []byte) (last bool) {
+	switch kind {
+	case CapsuleDatagram:
+		select {
+		case s.tunnel.queue <- append([]byte(nil), value...):
+		default:
+		}
+	case CapsuleDrainSession:
+		s.mu.Lock()
+		if !s.drained {
+			s.drained = true
+			close(s.drain)
+		}
+		s.mu.Unlock()
+	case CapsuleCloseSession:
+		if len(value) < 4 || len(value) > 4+maxCloseText || !utf8.Valid(value[4:]) {
+			s.end(&StreamError{Code: MessageError, Text: "a malformed close of the session"})
+			return true
+		}
+		s.end(&SessionError{Code: binary.BigEndian.Uint32(value), Text: string(value[4:]), Remote: true})
+		return true
+	}
+	return false
+}
+
+// end ends the session with an error, and its streams.
+func (s *Session) end(err error) {
+	s.mu.Lock()
+	streams := s.streams
+	s.streams = nil
+	s.mu.Unlock()
+	if streams == nil {
+		return
+	}
+	s.cancel(err)
+	s.c.mu.Lock()
+	delete(s.c.sessions, s.tunnel.id)
+	s.c.mu.Unlock()
+	for st := range streams {
+		st.abort(WTSessionGone)
+	}
+	_ = s.tunnel.closeWrite()
+	s.tunnel.end(err)
+	s.tunnel.gone(err)
+}
+
+// CloseWithError ends the session with a code and a text of at most 1024 bytes for the peer.
+func (s *Session) CloseWithError(code uint32, text string) error {
+	text = strings.ToValidUTF8(text[:min(len(text), maxCloseText)], "")
+	value := append(binary.BigEndian.AppendUint32(nil, code), text...)
+	_, err := s.tunnel.Write(AppendCapsule(nil, CapsuleCloseSession, value))
+	_ = s.tunnel.closeWrite()
+	// The peer closes its side when it has read that. One that does not is not waited for.
+	go func() {
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(time.Second):
+			s.end(&SessionError{Code: code, Text: text})
+		}
+	}()
+	return err
+}
+
+// Drain asks the peer to end the session soon.
+func (s *Session) Drain() error {
+	_, err := s.tunnel.Write(AppendCapsule(nil, CapsuleDrainSession, nil))
+	return err
+}
+
+// Draining returns a channel that is closed when the peer asks to end the session soon.
+func (s *Session) Draining() <-chan struct{} { return s.drain }
+
+// Context ends with the session. Its cause is a *SessionError if an end closed it.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// SendDatagram sends a datagram of the session, unreliably. It borrows p.
+func (s *Session) SendDatagram(p []byte) error { return s.tunnel.SendDatagram(p) }
+
+// ReceiveDatagram returns the next datagram, which is the caller's.
+func (s *Session) ReceiveDatagram(ctx context.Context) ([]byte, error) {
+	select {
+	case p := <-s.tunnel.queue:
+		return p, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	}
+}
+
+// OpenStream opens a bidirectional stream.
+func (s *Session) OpenStream(ctx context.Context) (*SessionStream, error) {
+	qs, err := s.c.q.OpenStream(ctx)
+	if err != nil {
+		return nil, converted(err)
+	}
+	return s.opened(&SessionStream{session: s, receive: qs, send: qs}, false)
+}
+
+// OpenUniStream opens a unidirectional stream, which cannot be read.
+func (s *Session) OpenUniStream(ctx context.Context) (*SessionStream, error) {
+	qs, err := s.c.q.OpenUniStream(ctx)
+	if err != nil {
+		return nil, converted(err)
+	}
+	return s.opened(&SessionStream{session: s, send: qs}, true)
+}
+
+func (s *Session) opened(st *SessionStream, uni bool) (*SessionStream, error) {
+	s.mu.Lock()
+	gone := s.streams == nil
+	if !gone {
+		s.streams[st] = struct{}{}
+	}
+	s.mu.Unlock()
+	if gone {
+		st.abort(WTSessionGone)
+		return nil, context.Cause(s.ctx)
+	}
+	if _, err := st.send.Write(AppendWebTransport(nil, s.tunnel.id, uni)); err != nil {
+		s.remove(st)
+		return nil, converted(err)
+	}
+	return st, nil
+}
+
+// AcceptStream returns the next bidirectional stream of the peer. 64 wait; further ones are rejected.
+func (s *Session) AcceptStream(ctx context.Context) (*SessionStream, error) {
+	return s.accept(ctx, s.bidi)
+}
+
+// AcceptUniStream returns the next unidirectional stream of the peer, which cannot be written.
+func (s *Session) AcceptUniStream(ctx context.Context) (*SessionStream, error) {
+	return s.accept(ctx, s.uni)
+}
+
+func (s *Session) accept(ctx context.Context, from chan *SessionStream) (*SessionStream, error) {
+	select {
+	case st := <-from:
+		return st, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	}
+}
+
+// SessionStream is a stream of a session. One goroutine may read beside one that writes.
+type SessionStream struct {
+	session *Session
+	receive receiver // nil of a unidirectional stream that was opened here
+	send    sender   // nil of one that the peer opened
+	pre     []byte   // was read with the beginning
+	fin     bool     // nothing follows pre
+}
+
+// Read reads bytes. A reset by the peer is a *SessionError with its code.
+func (st *SessionStream) Read(p []byte) (int, error) {
+	if st.receive == nil {
+		return 0, errors.New("http3: read of a stream that only sends")
+	}
+	if len(st.pre) > 0 {
+		n := copy(p, st.pre)
+		st.pre = st.pre[n:]
+		return n, nil
+	}
+	if st.fin {
+		return 0, io.EOF
+	}
+	n, err := st.receive.Read(p)
+	return n, sessionError(err)
+}
+
+// Write sends bytes. It borrows p.
+func (st *SessionStream) Write(p []byte) (int, error) {
+	if st.send == nil {
+		return 0, errors.New("http3: write to a stream that only receives")
+	}
+	n, err := st.send.Write(p)
+	return n, sessionError(err)
+}
+
+// Close ends the sending.
+func (st *SessionStream) Close() error {
+	st.session.remove(st)
+	if st.send == nil {
+		return nil
+	}
+	return converted(st.send.Close())
+}
+
+// CancelRead asks the peer to send no more, with a code of the application.
+func (st *SessionStream) CancelRead(code uint32) {
+	if st.receive != nil {
+		st.receive.CancelRead(wireCode(code))
+	}
+}
+
+// CancelWrite resets the sending, with a code of the application.
+func (st *SessionStream) CancelWrite(code uint32) {
+	if st.send != nil {
+		st.send.CancelWrite(wireCode(code))
+	}
+}
+
+func (st *SessionStream) abort(code ErrorCode) {
+	if st.receive != nil {
+		st.receive.CancelRead(uint64(code))
+	}
+	if st.send != nil {
+		st.send.CancelWrite(uint64(code))
+	}
+}
+
+// The codes of applications lie in a range of those of HTTP/3, which leaves out the codes 0x1f * N + 0x21
+// that are reserved (draft 4.4, RFC 9114 8.1).
+const firstSessionCode, lastSessionCode = 0x52e4a40fa8db, 0x52e5ac983162
+
+func wireCode(code uint32) uint64 { return firstSessionCode + uint64(code) + uint64(code)/0x1e }
+
+func applicationCode(wire uint64) (code uint32, ok bool) {
+	if wire < firstSessionCode || wire > lastSessionCode || (wire-0x21)%0x1f == 0 {
+		return 0, false
+	}
+	n := wire - firstSessionCode
+	return uint32(n - n/0x1f), true
+}
+
+// sessionError returns the error of a reset with a code of the application.
+func sessionError(err error) error {
+	var se *quic.StreamError
+	if errors.As(err, &se) {
+		if code, ok := applicationCode(se.Code); ok {
+			return &SessionError{Code: code, Text: "stream reset", Remote: se.Remote}
+		}
+	}
+	return converted(err)
+}
