@@ -16,3 +16,8 @@ require (
 	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
 )
+
+require (
+	github.com/mholt/acmez/v3 v3.1.7 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)

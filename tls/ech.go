@@ -19,6 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace/millrace/internal/secretfile"
 )
 
 // ECHKeys are the keys of Encrypted ClientHello (RFC 9849) in a folder, one file each in the format
@@ -119,7 +121,7 @@ func (k *ECHKeys) Rotate(publicName string, keep int) error {
 	}
 	now := time.Now()
 	name := fmt.Sprintf("%s-%09d%s", now.UTC().Format("20060102T150405"), now.Nanosecond(), echExtension)
-	if err := writeSecret(filepath.Join(k.dir, name), text); err != nil {
+	if err := secretfile.Write(filepath.Join(k.dir, name), text); err != nil {
 		return err
 	}
 	files, err := k.files()
@@ -194,16 +196,13 @@ func marshalECHKey(key *ecdh.PrivateKey, config []byte) ([]byte, error) {
 
 // readECHKey reads a file. The configuration must be the key's: clients could not be served.
 func readECHKey(file string) (echKey, error) {
-	b, err := readFile(file, maxFile)
-	if err != nil {
-		return echKey{}, err
-	}
 	info, err := os.Stat(file)
 	if err != nil {
 		return echKey{}, err
 	}
-	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		return echKey{}, fmt.Errorf("everybody may read it (mode %#o): chmod o= %s", mode, file)
+	b, err := secretfile.Read(file)
+	if err != nil {
+		return echKey{}, err
 	}
 	k, err := parseECHKey(b)
 	k.created = info.ModTime()
@@ -303,26 +302,4 @@ func (k *ECHKeys) keysFor(*tls.ClientHelloInfo) ([]tls.EncryptedClientHelloKey, 
 		all[i] = tls.EncryptedClientHelloKey{Config: key.config, PrivateKey: key.key.Bytes(), SendAsRetry: i == 0}
 	}
 	return all, nil
-}
-
-// writeSecret writes a file that only its owner can read, whole or not at all.
-func writeSecret(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }

@@ -10,10 +10,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace/millrace/internal/secretfile"
 )
 
 // TicketKeys are the keys of session tickets (RFC 5077, RFC 8446 4.6.1). They change every period
@@ -94,14 +95,7 @@ func (k *TicketKeys) Reload() error {
 
 // readSecrets reads a file of secrets.
 func readSecrets(file string) (secrets [][]byte, err error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
-	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		return nil, fmt.Errorf("everybody may read it (mode %#o): chmod o= %s", mode, file)
-	}
-	b, err := readFile(file, maxFile)
+	b, err := secretfile.Read(file)
 	if err != nil {
 		return nil, err
 	}

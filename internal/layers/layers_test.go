@@ -56,7 +56,8 @@ stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
-tls             : tls/clienthello
+tls             : tls/clienthello internal/secretfile
+tls/acme        : tls internal/secretfile
 tls/clienthello :
 websocket       :
 http3/qpack     :
@@ -102,6 +103,7 @@ internal/random :
 internal/ports  : wire clock
 internal/regfile:
 internal/rtnl   :
+internal/secretfile:
 internal/suggest :
 internal/checkout:
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
@@ -126,6 +128,7 @@ github.com/cilium/ebpf            : pmd/afxdp bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
 github.com/klauspost/compress     : websocket
 github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
+github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace
