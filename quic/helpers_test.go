@@ -173,3 +173,15 @@ func shortContext(t testing.TB) (context.Context, context.CancelFunc) {
 type mute struct{ *net.UDPConn }
 
 func (mute) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }
+
+// largeCertificate serves with a chain that needs more than three datagrams.
+func largeCertificate(t testing.TB) *tls.Config {
+	t.Helper()
+	tc := serverTLS()
+	chain := tc.Certificates[0]
+	for range 20 {
+		chain.Certificate = append(chain.Certificate[:len(chain.Certificate):len(chain.Certificate)], chain.Certificate[0])
+	}
+	tc.Certificates = []tls.Certificate{chain}
+	return tc
+}
