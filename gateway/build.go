@@ -251,13 +251,14 @@ func sourcesOf(t *config.SourceTable) *datapath.SourceTable {
 func (g *Gateway) buildLimits(s *datapath.Snapshot, c *config.Config) datapath.LimitTable {
 	services := make([]datapath.Limits, len(s.Services))
 	for i := range c.Services {
-		services[g.reg.services.of[c.Services[i].Name]] = limitsOf(&c.Services[i].Limits)
+		id := g.reg.services.of[c.Services[i].Name]
+		services[id] = limitsOf(&c.Services[i].Limits, g.reg.serials[id])
 	}
-	return datapath.NewLimitTable(c.Limits.Clients, limitsOf(&c.Limits), services)
+	return datapath.NewLimitTable(c.Limits.Clients, limitsOf(&c.Limits, 0), services)
 }
 
-func limitsOf(l *config.Limits) datapath.Limits {
-	return datapath.NewLimits(l.Packets, l.Connections, l.Burst)
+func limitsOf(l *config.Limits, meters uint32) datapath.Limits {
+	return datapath.NewLimits(l.Packets, l.Connections, l.Burst, meters)
 }
 
 // enterServer enters the addresses of a backend by its server ID.

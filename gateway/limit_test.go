@@ -167,3 +167,38 @@ func TestLimitsChangeWithAReload(t *testing.T) {
 		t.Errorf("%d after it", n)
 	}
 }
+
+// A service that comes after another has gone may get its number, but not the meters of its clients.
+func TestANewServiceHasNewMeters(t *testing.T) {
+	const devices = "devices: [{name: gw0}, {name: gw1}]\nsnat: [198.18.2.1]\nservices:\n" +
+		"  - {name: dns, protocol: udp, address: 198.18.1.1:53, backends: [{address: 198.18.2.11:53}]}\n"
+	with := func(name, state string) string {
+		return devices + "  - {name: " + name + ", protocol: udp, address: 198.18.1.1:54, limits: {packets: 1, burst: 1m}, backends: [{address: 198.18.2.12:54, state: " + state + "}]}\n"
+	}
+	p := client(host, "198.18.1.1:54", "").bytes()
+	spent := func(w *world) (n int) { // packets until the limit; the service has no backend, and so no connection
+		for w.send(0, p).verdict != packet.DropRateLimit {
+			n++
+		}
+		return n
+	}
+	w := newWorld(t, with("a", "inactive"))
+	if n := spent(w); n != 60 {
+		t.Fatalf("%d packets within the limit", n)
+	}
+	w.reload(devices)
+	w.reload(with("a", "inactive"))
+	if n := spent(w); n != 0 {
+		t.Errorf("%d packets more after a service has gone and come back at once", n)
+	}
+	number := w.g.reg.services.of["a"]
+	w.reload(devices)
+	w.looks()
+	w.reload(with("b", "inactive"))
+	if w.g.reg.services.of["b"] != number {
+		t.Fatal("the number is not given again")
+	}
+	if n := spent(w); n != 60 {
+		t.Errorf("%d packets of a new service within its limit, want 60", n)
+	}
+}

@@ -25,10 +25,12 @@ type registry struct {
 	endpointRanges map[rangeKey]uint32   // numbers of endpoints
 	singles        map[rangeKey][]uint32 // single ports of an address and protocol: numbers of vips
 
-	serves []string                // the service of a backend, by its number
-	byAddr map[netip.Addr][]uint32 // endpoints of an address
-	users  [][]uint32              // backends of an endpoint, by its number
-	grown  bool                    // something that packets are found by is new
+	serials []uint32                // of services, by number: how many had come when the one came that has the number
+	serial  uint32                  // of the last one
+	serves  []string                // the service of a backend, by its number
+	byAddr  map[netip.Addr][]uint32 // endpoints of an address
+	users   [][]uint32              // backends of an endpoint, by its number
+	grown   bool                    // something that packets are found by is new
 }
 
 // numbers are the numbers of one kind, by what has them.
@@ -115,6 +117,8 @@ func (r *registry) vip(s *datapath.Snapshot, t transport) uint32 {
 func (r *registry) service(s *datapath.Snapshot, name string) uint32 {
 	n, fresh := r.services.get(name)
 	if fresh {
+		r.serial++
+		r.serials = datapath.Place(r.serials, n, r.serial)
 		s.SetService(n, datapath.NewService(name, r.loops))
 	}
 	return n

@@ -72,7 +72,7 @@ func newAnswerLimiter(seed *random.Source) answerLimiter {
 // is used up. What the loop's budget refuses counts for the destination all the same, which only lets it wait longer.
 func (l *answerLimiter) take(now clock.Time, kind int, to addr) bool {
 	at := moment(now)
-	if !l.perHost.take(&l.hosts.find(to, uint64(kind), at).packets, at) {
+	if !l.perHost.take(&l.hosts.find(to, uint32(kind), at).packets, at) {
 		return false
 	}
 	return kind == answerTooBig || l.kinds[kind].Take(now, 1)

@@ -27,13 +27,22 @@ const (
 type allowance struct{ cost, burst uint64 }
 
 // Limits are what one client may send: to all services, or to one. The zero value is no limit.
-type Limits struct{ packets, connections allowance }
+type Limits struct {
+	packets, connections allowance
+
+	// meters names the meters of these limits: 0 those of all services, otherwise a number that no other service
+	// has had. The number of a service would not do: it is given again, and with it the meters would be.
+	meters uint32
+}
 
 // NewLimits returns the limits of so many packets and new connections per second; 0 is no limit. burst is how
-// much may come at once, as a time at these rates.
-func NewLimits(packets, connections int, burst time.Duration) Limits {
-	return Limits{newAllowance(packets, burst), newAllowance(connections, burst)}
+// much may come at once, as a time at these rates. Limits with the same meters share what is left of them.
+func NewLimits(packets, connections int, burst time.Duration, meters uint32) Limits {
+	return Limits{newAllowance(packets, burst), newAllowance(connections, burst), meters}
 }
+
+// any reports whether there is a limit.
+func (l *Limits) any() bool { return l.packets.cost|l.connections.cost != 0 }
 
 // newAllowance returns an allowance of rate a second; 0 is no limit. One is always allowed.
 func newAllowance(rate int, burst time.Duration) allowance {
@@ -56,9 +65,9 @@ type LimitTable struct {
 // followed, of all loops together.
 func NewLimitTable(clients int, all Limits, services []Limits) LimitTable {
 	t := LimitTable{clients: clients, all: all, services: services}
-	t.on = t.all != Limits{}
-	for _, l := range services {
-		t.on = t.on || l != Limits{}
+	t.on = t.all.any()
+	for i := range services {
+		t.on = t.on || services[i].any()
 	}
 	return t
 }
@@ -80,11 +89,11 @@ func newMeters(clients int, key hashKey) *meters {
 }
 
 // find returns the meter of a client and a limit, one that is full now, in the place of the fullest, when it has none.
-func (b *meters) find(client addr, limit uint64, now uint64) *meter {
+func (b *meters) find(client addr, limit uint32, now uint64) *meter {
 	if !client.is4() {
 		client.lo = 0
 	}
-	h := b.key.sum(client, limit<<32|3)
+	h := b.key.sum(client, uint64(limit)<<32|3)
 	tag := meter{h << 48, h << 32 &^ momentMask}
 	i, _ := bits.Mul64(h, uint64(len(b.sets)))
 	set := &b.sets[i]
@@ -135,8 +144,8 @@ func (h *Handler) withinPackets(client addr, service int32) bool {
 	if service < 0 {
 		return true
 	}
-	of := &l.services[service].packets
-	return of.cost == 0 || of.take(&h.meters.find(client, uint64(service)+1, now).packets, now)
+	of := &l.services[service]
+	return of.packets.cost == 0 || of.packets.take(&h.meters.find(client, of.meters, now).packets, now)
 }
 
 // withinConnections is withinPackets for a new connection.
@@ -145,8 +154,8 @@ func (h *Handler) withinConnections(client addr, service uint32) bool {
 	if l.all.connections.cost != 0 && !l.all.connections.take(&h.meters.find(client, 0, now).connections, now) {
 		return false
 	}
-	of := &l.services[service].connections
-	return of.cost == 0 || of.take(&h.meters.find(client, uint64(service)+1, now).connections, now)
+	of := &l.services[service]
+	return of.connections.cost == 0 || of.connections.take(&h.meters.find(client, of.meters, now).connections, now)
 }
 
 func moment(now clock.Time) uint64 { return uint64(now) * unitsPerNs & momentMask }
