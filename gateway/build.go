@@ -19,6 +19,8 @@ type serviceState struct {
 	ids      []uint32        // its backends, those that are gone included
 	backends map[string]*backendState
 	released backendCounts // of backends whose numbers are released, so that sums of the service only grow
+	unlisted bool          // scrapes do not list it: since its sums were base it counts in those of others
+	base     serviceSums
 }
 
 func newServiceState() *serviceState { return &serviceState{backends: map[string]*backendState{}} }
@@ -64,6 +66,7 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 		g.indexed, g.reg.grown = c.SNAT, false
 		s.Index(c.SNAT)
 	}
+	g.list(s, c)
 	g.retire(s)
 	g.unreleased = g.hasRemoved(s)
 	return s

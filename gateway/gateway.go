@@ -70,6 +70,7 @@ type Gateway struct {
 	pools datapath.PoolCache
 
 	services  []*serviceState            // of services, by number
+	departed  serviceSums                // of services while they were not listed, until they were, or their numbers were released
 	endpoints []endpointState            // of backends, by number
 	wanted    map[uint32]*config.Service // while a snapshot is built: services that change
 	indexed   []netip.Addr               // SNAT addresses of the last index

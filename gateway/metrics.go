@@ -3,7 +3,6 @@ package gateway
 import (
 	"slices"
 
-	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
@@ -13,9 +12,9 @@ import (
 // configuration and names of drop reasons, never what packets carry, so their number is bounded.
 func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	g.mu.Lock()
-	listed := listedServices(g.cfg.Services, &w.Selection)
+	st, other := g.status(g.listed(&w.Selection))
+	sums := g.others(g.snap.Load())
 	g.mu.Unlock()
-	st, other := g.statusOf(listed)
 	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
 	w.Gauge("millrace_l4_half_open_connections", "Connections of which only one side has been seen.", float64(st.HalfOpen))
 	w.Gauge("millrace_l4_active_connections", "Connections that are confirmed and open in both directions.", float64(st.Active))
@@ -41,51 +40,21 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	if w.Selection.Names != nil {
 		other = otherServices{} // they were not asked for
 	}
-	other.write(w)
+	other.write(w, &sums)
 }
-
-// maxListed is how many backends have series of their own unless a scrape wants all: 1.3 MB of text. The
-// services whose backends fit, in the order of the configuration, are listed as a whole.
-const maxListed = 1000
 
 // otherName is the service, and the backend, that sums up what is not listed. No configured name begins so.
 const otherName = "_other"
 
-// listedServices returns which services have series of their own, by their place in the configuration.
-func listedServices(all []config.Service, sel *metrics.Selection) func(i int) bool {
-	last, backends := 0, 0
-	for ; last < len(all); last++ {
-		for k := range all[last].Backends {
-			backends += len(all[last].Backends[k].Addresses)
-		}
-		if backends > maxListed {
-			break
-		}
-	}
-	return func(i int) bool {
-		switch {
-		case sel.All:
-			return true
-		case sel.Names != nil:
-			if i >= len(all) { // a reload has come between
-				return false
-			}
-			_, found := slices.BinarySearch(sel.Names, all[i].Name)
-			return found
-		}
-		return i < last
-	}
-}
-
 // write writes the sums of the services that are not listed.
-func (o *otherServices) write(w *metrics.Writer) {
+func (o *otherServices) write(w *metrics.Writer, sums *serviceSums) {
 	if o.services > 0 {
-		s := ServiceStatus{Name: otherName, Dropped: map[string]uint64{}, Evicted: o.evicted}
-		addDrops(s.Dropped, func(v packet.Verdict) uint64 { return o.dropped[v] })
+		s := ServiceStatus{Name: otherName, Dropped: map[string]uint64{}, Evicted: sums.evicted}
+		addDrops(s.Dropped, func(v packet.Verdict) uint64 { return sums.dropped[v] })
 		s.writeCounts(w)
-		sums := o.counts.status()
-		sums.Connections, sums.Closing = o.connections, o.closing
-		sums.writeCounts(w, []metrics.Label{
+		counts := sums.counts.status()
+		counts.Connections, counts.Closing = o.connections, o.closing
+		counts.writeCounts(w, []metrics.Label{
 			{Name: "service", Value: otherName}, {Name: "backend", Value: otherName}, {Name: "address", Value: ""},
 		})
 	}

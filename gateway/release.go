@@ -139,6 +139,7 @@ func (g *Gateway) free(s *datapath.Snapshot, gone *datapath.Numbers) {
 		if o := g.services[id]; o.config == nil && len(o.ids) == 0 {
 			services = append(services, id)
 			r.services.release(name)
+			g.depart(s, id)
 			g.services[id] = newServiceState()
 		}
 	}
@@ -182,6 +183,15 @@ func (c *backendCounts) sum(o *backendCounts) {
 	c.toBytes += o.toBytes
 	c.fromPackets += o.fromPackets
 	c.fromBytes += o.fromBytes
+}
+
+// subtract subtracts other sums, which are no larger.
+func (c *backendCounts) subtract(o *backendCounts) {
+	c.opened -= o.opened
+	c.toPackets -= o.toPackets
+	c.toBytes -= o.toBytes
+	c.fromPackets -= o.fromPackets
+	c.fromBytes -= o.fromBytes
 }
 
 // status returns the counts as those of a backend.

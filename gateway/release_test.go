@@ -607,25 +607,6 @@ func TestAPeersConnectionGoesToTheBackendOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// The sums of services that have no series of their own never fall while a backend of theirs goes.
-func TestSumsOfUnlistedServicesOnlyGrow(t *testing.T) {
-	w := newWorld(t, withBackends("keep", 11, 12))
-	sum := func() (o otherServices) {
-		_, o = w.g.statusOf(func(int) bool { return false })
-		return o
-	}
-	w.open(50)
-	before := sum()
-	w.reload(withBackends("keep", 12))
-	w.after(3 * time.Hour)
-	for range 3 {
-		w.looks()
-	}
-	if after := sum(); after.counts != before.counts || before.counts.opened != 50 || after.backends != 1 || after.connections != 0 {
-		t.Errorf("%+v became %+v", before, after)
-	}
-}
-
 // A pass that a new set of numbers has made void reports nothing, and the loop's sweep goes on.
 func TestAPassIsForOneSetOfNumbers(t *testing.T) {
 	w := newWorld(t, withBackends("keep", 11, 12, 13))

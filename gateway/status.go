@@ -106,7 +106,9 @@ type CheckStatus struct {
 
 // Status returns the present state.
 func (g *Gateway) Status() Status {
-	st, _ := g.statusOf(func(int) bool { return true })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	st, _ := g.status(func(int) bool { return true })
 	return st
 }
 
@@ -191,15 +193,8 @@ func (st *Status) leaveOut(list []BackendStatus) {
 	}
 }
 
-// statusOf is Status with the chosen services, by their place in the configuration, and the sums of the
-// others.
-func (g *Gateway) statusOf(chosen func(i int) bool) (Status, otherServices) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.status(chosen)
-}
-
-// status is statusOf for a caller that holds g.mu.
+// status is Status with the chosen services, by their place in the configuration, and the sums of the others. The caller
+// holds g.mu.
 func (g *Gateway) status(chosen func(i int) bool) (Status, otherServices) {
 	var other otherServices
 	st := Status{TableSize: g.cfg.Table.Size, HalfOpenLimit: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
@@ -226,31 +221,19 @@ func (g *Gateway) status(chosen func(i int) bool) (Status, otherServices) {
 	return st, other
 }
 
-// otherServices sums services up that are not shown one by one.
+// otherServices counts services that are not shown one by one.
 type otherServices struct {
-	services, backends int
-	unhealthy, ejected int // backends
-	dropped            [packet.Verdicts]uint64
-	evicted            Evicted
-	counts             backendCounts // of removed backends too: a counter never falls while its service stays
-
+	services, backends   int
+	unhealthy, ejected   int // backends
 	connections, closing uint64
 }
 
-// addService adds the counts of a service to the sums. It looks at nothing else: of 10 000 services it is
-// called at each scrape. The caller holds g.mu.
+// addService adds the backends of a service. It looks at nothing else: of 10 000 services it is called at each scrape.
+// The caller holds g.mu.
 func (g *Gateway) addService(s *datapath.Snapshot, sv *config.Service, sum *otherServices) {
-	id := g.reg.services.of[sv.Name]
 	sum.services++
-	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
-		sum.dropped[v] += s.Services[id].Drops(v)
-	}
-	halfOpen, confirmed := s.Services[id].Evictions()
-	sum.evicted.HalfOpen += halfOpen
-	sum.evicted.Confirmed += confirmed
-	for _, n := range g.services[id].ids {
+	for _, n := range g.services[g.reg.services.of[sv.Name]].ids {
 		b := s.Backends[n]
-		sum.counts.add(b)
 		flows := b.Flows()
 		if !b.Configured && flows == 0 {
 			continue
@@ -265,7 +248,6 @@ func (g *Gateway) addService(s *datapath.Snapshot, sv *config.Service, sum *othe
 			sum.ejected++
 		}
 	}
-	sum.counts.sum(&g.services[id].released)
 }
 
 // addDrops adds the counts of dropping verdicts to m by their names.
