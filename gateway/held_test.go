@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,6 +185,137 @@ func TestAFloodOfFragmentsTakesNoRoomFromOthers(t *testing.T) {
 		w.h.Tick(w.now)
 		if len(o.resumed) != 2 || o.resumed[0].verdict != packet.Forward || o.resumed[1].verdict != packet.Forward {
 			t.Errorf("of two fragments %d are left", len(o.resumed))
+		}
+	}
+}
+
+// beside runs a frame as a Dispatcher of several handlers does that offers it to the gateway first: another one gets what
+// it declines, if other says so.
+func (o *output) beside(p []byte, other bool) packet.Verdict {
+	w, off := o.w, uint32((192+o.kept%64)<<frameBits)+128
+	o.kept++
+	copy(w.arena.Mem[off:], p)
+	b := packet.NewBatch(w.arena, 1)
+	b.Append(packet.Desc{Off: off, Len: uint16(len(p))})
+	w.describe(b)
+	w.h.Offer(w.now, b)
+	if v := b.D[0].Verdict; v != packet.DropNoService && v != packet.DropNoFlow {
+		return v
+	}
+	if other {
+		return packet.Deliver
+	}
+	b.D[0].Verdict = packet.Undecided
+	w.h.Refuse(w.now, b)
+	return b.D[0].Verdict
+}
+
+// What is held of a datagram whose first goes to another handler of the loop is offered again, and what comes later is
+// declined, so that all of it goes there. Where no other takes it, it is dropped.
+func TestFragmentsFollowTheirFirstToAnotherHandler(t *testing.T) {
+	for _, s := range datagrams() {
+		s.dst = netip.AddrPortFrom(s.dst.Addr(), 9) // of no service here
+		frags := split(s.bytes(), 1000, 77)
+		hold := func(o *output, p []byte) {
+			t.Helper()
+			if v := o.beside(p, true); v != packet.Hold {
+				t.Fatalf("a fragment without its first: %v", v)
+			}
+		}
+		w := newWorld(t, fill(""))
+		o := w.withOutput()
+		repeated := func(when string, want ...[]byte) {
+			t.Helper()
+			w.h.Tick(w.now)
+			if fmt.Sprint(o.repeated) != fmt.Sprint(want) || len(o.resumed) != 0 {
+				t.Errorf("%s: %d fragments are offered again, want %d; %d resumed", when, len(o.repeated), len(want), len(o.resumed))
+			}
+			o.repeated = nil
+		}
+		hold(o, frags[2])
+		hold(o, frags[1])
+		repeated("without a first")
+		if v := o.beside(frags[0], true); v != packet.Deliver {
+			t.Errorf("the first: %v", v)
+		}
+		repeated("after the first", frags[2], frags[1])
+		for _, p := range [][]byte{frags[2], frags[1], frags[3]} {
+			if v := o.beside(p, true); v != packet.Deliver {
+				t.Errorf("behind the first: %v", v)
+			}
+		}
+		if v := o.beside(frags[3], false); v != packet.DropFragment {
+			t.Errorf("behind the first, of no other handler: %v", v)
+		}
+		w.reload(strings.ReplaceAll(fill(""), ":53\"", ":9\"") + "  - {name: nine, protocol: udp, address: 198.18.1.1:9, backends: [{address: 198.18.2.11:9}]}\n")
+		for i, p := range frags[:2] { // the first comes once more, to a service
+			if v := o.beside(p, true); v != packet.Forward {
+				t.Errorf("fragment %d, to a new service: %v", i, v)
+			}
+		}
+
+		w = newWorld(t, fill("")) // no other handler takes the first
+		o = w.withOutput()
+		hold(o, frags[1])
+		if v := o.beside(frags[0], false); v != packet.DropNoService {
+			t.Errorf("the first, of no other handler: %v", v)
+		}
+		repeated0 := len(o.repeated)
+		w.h.Tick(w.now)
+		o.expect(t, "behind a first that nobody takes", 1)
+		if len(o.repeated) != repeated0 {
+			t.Error("offered again")
+		}
+		hold(o, frags[2]) // as if there had been none
+		if v := o.beside(frags[0], true); v != packet.Deliver {
+			t.Errorf("the first, once more: %v", v)
+		}
+		repeated("after the first, once more", frags[2])
+
+		w = newWorld(t, fill("")) // the Dispatcher gives the first to another handler
+		o = w.withOutput()
+		hold(o, frags[1])
+		b := w.batch(0, split(s.bytes(), 1000, 78)[0], frags[0])
+		w.describe(b)
+		w.h.Elsewhere(&b.D[0], b.Bytes(0))
+		repeated("after the first of another datagram")
+		w.h.Elsewhere(&b.D[1], b.Bytes(1))
+		repeated("after a first elsewhere", frags[1])
+
+		hold(o, frags[1]) // and does so on another loop
+		w.now = w.now.Add(900 * time.Millisecond)
+		repeated("early")
+		w.now = w.now.Add(200 * time.Millisecond)
+		repeated("late", frags[1])
+		for _, p := range [][]byte{frags[1], frags[2]} {
+			if v := o.beside(p, true); v != packet.Deliver {
+				t.Errorf("late: %v", v)
+			}
+		}
+
+		hold(o, split(s.bytes(), 1000, 79)[1]) // there is no room
+		o.full = true
+		w.now = w.now.Add(2 * time.Second)
+		w.h.Tick(w.now)
+		o.expect(t, "without room", 1)
+	}
+}
+
+// A datagram of a service is forwarded though its fragments were declined while its first had not come.
+func TestADatagramIsForwardedWhoseFirstComesVeryLate(t *testing.T) {
+	for _, s := range datagrams() {
+		frags := split(s.bytes(), 1000, 77)
+		w := newWorld(t, fill(""))
+		o := w.withOutput()
+		if v := o.beside(frags[1], true); v != packet.Hold {
+			t.Fatal(v)
+		}
+		w.now = w.now.Add(1200 * time.Millisecond)
+		w.h.Tick(w.now)
+		for i, p := range frags {
+			if v := o.beside(p, true); v != packet.Forward {
+				t.Errorf("fragment %d: %v", i, v)
+			}
 		}
 	}
 }

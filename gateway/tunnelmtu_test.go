@@ -19,6 +19,8 @@ type output struct {
 	given      int
 	originated [][]byte
 	resumed    []sent
+	repeated   [][]byte
+	full       bool // Repeat has no room
 	end        []func()
 	ticks      int
 	kept       int // frames of held
@@ -48,6 +50,16 @@ func (o *output) Resume(list []packet.Desc) {
 	for i := range list {
 		o.resumed = append(o.resumed, sent{list[i].Verdict, list[i].Port, bytes.Clone(o.w.arena.Bytes(&list[i]))})
 	}
+}
+
+func (o *output) Repeat(list []packet.Desc) bool {
+	if o.full {
+		return false
+	}
+	for i := range list {
+		o.repeated = append(o.repeated, bytes.Clone(o.w.arena.Bytes(&list[i])))
+	}
+	return true
 }
 
 func (o *output) Send(_ uint8, frame []byte) error {

@@ -39,6 +39,9 @@ type Dispatcher struct {
 	places  []int           // of again, in the first handler's batch
 	recent  recentTarget    // of the packet before
 	frags   fragmentTargets // of datagrams whose first fragment has passed
+
+	early bool // the batch has a fragment whose first has not come,
+	late  bool // and a first behind it
 }
 
 // NewDispatcher returns the handler of one loop over handlers; ToHandler(i) names
@@ -145,8 +148,19 @@ func markHandover(list []packet.Desc, by Target) {
 }
 
 // classify finds the target of each packet. It returns that of the first one, and
-// whether another packet has a different target.
+// whether another packet has a different target. Where a first fragment comes behind others
+// of a batch that belong to it perhaps, all are looked at once more: they follow it.
 func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mixed bool) {
+	d.early, d.late = false, false
+	first, mixed = d.classifyOnce(now, b)
+	if d.late {
+		first, mixed = d.classifyOnce(now, b)
+	}
+	return first, mixed
+}
+
+// classifyOnce is classify for packets in the order in which they came.
+func (d *Dispatcher) classifyOnce(now clock.Time, b *packet.Batch) (first Target, mixed bool) {
 	table := d.table.current.Load()
 	d.recent = recentTarget{} // of another table, perhaps
 	d.targets = d.targets[:0]
@@ -252,6 +266,9 @@ func (d *Dispatcher) target(t *lookup, now clock.Time, desc *packet.Desc, frame 
 		to = d.fastTarget(t, desc, frame)
 	} else if s, ok := selectorOf(frame); ok {
 		to = d.slowTarget(t, now, &s)
+		if s.fragment && !s.rest {
+			d.elsewhere(to, desc, frame)
+		}
 	}
 	if h, ok := to.handler(); ok && h >= len(d.handlers) {
 		return 0 // the table names a handler that this loop does not have
@@ -298,10 +315,12 @@ func (d *Dispatcher) slowTarget(t *lookup, now clock.Time, s *selector) Target {
 		if to := d.frags.find(now, s); to != 0 {
 			return to
 		}
+		d.early = true
 	}
 	to := t.target(s, 0)
 	if s.fragment && !s.rest && to != 0 {
 		d.frags.store(now, s, to)
+		d.late = d.early
 	}
 	return to
 }

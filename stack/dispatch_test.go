@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	gonet "net" // net is a topology of the mesh tests
@@ -451,6 +452,11 @@ func TestFragmentsFollowTheFirst(t *testing.T) {
 	if len(a.frames) != 2 {
 		t.Error("the first fragment is remembered for longer than a datagram may take")
 	}
+	a.frames, b.frames = nil, nil
+	d.Handle(clock.Time(3*fragmentLife), bs.batch(t, fragment(10, 2, false), whole, fragment(10, 1, true), fragment(10, 0, true), fragment(11, 1, false)))
+	if len(a.frames) != 4 || len(b.frames) != 1 {
+		t.Errorf("behind others in a batch: handlers have %d and %d, want 4 and 1", len(a.frames), len(b.frames))
+	}
 }
 
 func TestErrorsGoToWhoSentThePacketThatTheyAreAbout(t *testing.T) {
@@ -496,6 +502,8 @@ type refuser struct {
 	offered int            // packets
 	refused int            // packets
 	flags   packet.Flags   // of the last one that was refused
+
+	elsewhere [][]byte
 }
 
 func (r *refuser) Offer(_ clock.Time, b *packet.Batch) {
@@ -510,6 +518,8 @@ func (r *refuser) Refuse(now clock.Time, b *packet.Batch) {
 	r.flags = b.D[0].Flags
 	r.Handle(now, b)
 }
+
+func (r *refuser) Elsewhere(d *packet.Desc, frame []byte) { r.elsewhere = append(r.elsewhere, frame) }
 
 // A packet that no handler takes returns to the one that it was offered first, which may answer it.
 func TestWhatNobodyTakesReturnsToTheFirst(t *testing.T) {
@@ -661,6 +671,41 @@ func TestPiecesAndFragmentsThatAreRefusedStayTogether(t *testing.T) {
 	d.Handle(3, newTestBatches(t).batch(t, frameOf(t, layers.EthernetTypeIPv4, last, gopacket.Payload("rest"))))
 	if a.offered != before+1 {
 		t.Error("the last fragment did not follow the first back to the first handler")
+	}
+}
+
+// A first fragment that goes to another handler is told to those that may hold others of its datagram, and to no other.
+func TestAFirstFragmentIsToldToTheOtherHandlers(t *testing.T) {
+	a, b, c := &refuser{recorder: recorder{verdict: packet.Forward}}, &recorder{verdict: packet.Deliver}, &refuser{recorder: recorder{verdict: packet.Forward}}
+	d, _ := NewDispatcher(tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1)),
+		Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.11")}, ToDrop}), a, b, c)
+	fragment := func(dst string, more bool, offset uint16) []byte {
+		h := header4("198.18.1.1", dst[:len(dst)-3], layers.IPProtocolUDP)
+		h.Id, h.FragOffset = 7, offset
+		if more {
+			h.Flags = layers.IPv4MoreFragments
+		}
+		return frameOf(t, layers.EthernetTypeIPv4, h, gopacket.Payload(udp4(t, "198.18.1.1:1", dst)[34:42]))
+	}
+	for _, tt := range []struct {
+		what  string
+		frame []byte
+		a, c  int
+	}{
+		{"a whole packet", udp4(t, "198.18.1.1:1", "198.18.0.10:81"), 0, 0},
+		{"a later fragment", fragment("198.18.0.10:81", true, 1), 0, 0},
+		{"a first to the second handler", fragment("198.18.0.10:81", true, 0), 1, 1},
+		{"a first to the first handler", fragment("198.18.0.10:80", true, 0), 0, 1},
+		{"a first that is dropped", fragment("198.18.0.11:80", true, 0), 0, 0},
+	} {
+		a.elsewhere, c.elsewhere = nil, nil
+		d.Handle(1, newTestBatches(t).batch(t, tt.frame))
+		if len(a.elsewhere) != tt.a || len(c.elsewhere) != tt.c {
+			t.Errorf("%s: told %d and %d times, want %d and %d", tt.what, len(a.elsewhere), len(c.elsewhere), tt.a, tt.c)
+		}
+		if tt.c == 1 && !bytes.Equal(c.elsewhere[0], tt.frame) {
+			t.Errorf("%s: told of %x", tt.what, c.elsewhere[0])
+		}
 	}
 }
 

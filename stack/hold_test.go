@@ -29,6 +29,38 @@ func TestHeldPacketsAreInFlightUntilTheyAreResumed(t *testing.T) {
 	}
 }
 
+// What is repeated comes to the handler again as it came, in the next iteration, and counts once.
+func TestHeldPacketsComeAgain(t *testing.T) {
+	w := newWorld(t)
+	held := w.packets(t, 4, packet.Hold, 0)
+	held[1].Flags = packet.FlagMore | packet.FlagHanded
+	held[3].Flags = packet.FlagHanded | packet.FlagHandedAgain
+	w.port[0].in = [][]packet.Desc{held}
+	w.loop.Poll(0)
+	again := append([]packet.Desc(nil), held...)
+	for i := range again {
+		again[i].Hash, again[i].Flow = uint32(packet.Forward), 1 // what the handler of the test decides
+	}
+	w.loop.Do(func() {
+		o := w.loop.Output()
+		if room := o.loopback.Room(); o.Repeat(make([]packet.Desc, room+1)) || o.loopback.Len() != 0 {
+			t.Error("more are taken than there is room for")
+		}
+		if !o.Repeat(again) {
+			t.Error("nothing is taken")
+		}
+		for i, want := range []packet.Flags{0, packet.FlagMore, 0, packet.FlagHanded | packet.FlagHandedAgain} {
+			if d := o.loopback.D[i]; d.Flags != want || d.Verdict != packet.Undecided || d.Port != held[i].Port {
+				t.Errorf("descriptor %d: %+v", i, d)
+			}
+		}
+	})
+	w.loop.Poll(1)
+	if s := w.settled(t); s.Received != 3 || s.Originated != 0 || s.Forwarded != 3 || len(w.port[1].sent) != 4 {
+		t.Errorf("%d descriptors sent, stats %+v", len(w.port[1].sent), s)
+	}
+}
+
 func TestReleasedFramesCountAsNothing(t *testing.T) {
 	w := newWorld(t)
 	d := w.packets(t, 4, packet.Release, 0)

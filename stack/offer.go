@@ -20,6 +20,10 @@ type Refuser interface {
 
 	// Refuse is Handle for packets that Offer has declined and no other handler has taken.
 	Refuse(now clock.Time, b *packet.Batch)
+
+	// Elsewhere says that the first fragment of a datagram, d with its frame, goes to another handler. If this one holds
+	// others of the same datagram, it has them offered again (Output.Repeat): they follow the first. It borrows both.
+	Elsewhere(d *packet.Desc, frame []byte)
 }
 
 // offer has handler i decide packets that are first offered to it.
@@ -80,6 +84,16 @@ func (d *Dispatcher) refuse(now clock.Time, b *packet.Batch, by Target) {
 	d.putBack(b, by)
 }
 
+// elsewhere tells handlers that may hold other fragments of a datagram that the first one goes to another.
+func (d *Dispatcher) elsewhere(to Target, desc *packet.Desc, frame []byte) {
+	i, ok := to.handler()
+	for k, r := range d.refusers {
+		if ok && r != nil && k != i {
+			r.Elsewhere(desc, frame)
+		}
+	}
+}
+
 // keepFragments has the other fragments of a datagram follow the first one, if that is descriptor at of b, to a handler.
 func (d *Dispatcher) keepFragments(now clock.Time, b *packet.Batch, at int, to Target) {
 	if !b.D[at].Flags.Has(packet.FlagFragment) {
@@ -135,10 +149,7 @@ func (d *Dispatcher) repeat(b *packet.Batch, at, n int, without packet.Flags) {
 	}
 	for i := at; i < at+n; i++ {
 		desc := b.D[i]
-		desc.Verdict = packet.Undecided
-		if !desc.Flags.Has(packet.FlagHandedAgain) {
-			desc.Flags &^= without
-		}
+		repeated(&desc, without)
 		d.again.D, d.places = append(d.again.D, desc), append(d.places, i)
 	}
 }

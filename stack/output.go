@@ -164,6 +164,30 @@ func (o *Output) ReserveLoopback(n int) []uint32 {
 // calls it in the Tick that RequestTick asks for. d is borrowed.
 func (o *Output) Resume(d []packet.Desc) { o.dispose(d) }
 
+// Repeat has the handler get whole packets that it has held (packet.Hold) again in the next iteration, as they came: it
+// takes their frames. So a Dispatcher chooses among its handlers once more. It reports false, and has taken nothing, where
+// there is no room. They count as received once. d is borrowed.
+func (o *Output) Repeat(d []packet.Desc) bool {
+	if o.loopback.Room() < len(d) {
+		return false
+	}
+	at := len(o.loopback.D)
+	o.loopback.D = append(o.loopback.D, d...)
+	for i := range o.loopback.D[at:] {
+		repeated(&o.loopback.D[at+i], packet.FlagHanded)
+	}
+	return true
+}
+
+// repeated makes a packet one that no handler has seen, without some flags. One that has been handed over twice keeps them,
+// so that no packet circulates.
+func repeated(d *packet.Desc, without packet.Flags) {
+	d.Verdict = packet.Undecided
+	if !d.Flags.Has(packet.FlagHandedAgain) {
+		d.Flags &^= without
+	}
+}
+
 // AtEnd has the loop call f once, when it ends and no packet will come from its devices: a handler that holds packets
 // resumes them there, with the reason of a drop, and holds none from then on.
 func (o *Output) AtEnd(f func()) { o.atEnd = append(o.atEnd, f) }

@@ -44,10 +44,11 @@ type datagram struct {
 	key      fragmentKey
 	proto    uint8
 	rejected bool   // its fragments contradict each other: none passes any more
-	end      uint16 // of the first fragment's data: no other may begin before it
+	declined bool   // another handler of the loop may have its flow, so all go there
+	end      uint16 // of the first fragment's data: no other may begin before it. 0 where none has come
 	ports    uint32 // source << 16 | destination
 	id       uint32 // the identification that takes the place of the sender's, where addresses change
-	until    ticks  // 0 in an entry that was never used
+	until    ticks  // 0 in an entry that is free
 }
 
 // fragments remembers datagrams of one loop: sets of fragmentWays entries, selected by a keyed hash, in which
@@ -155,7 +156,8 @@ func (f *fragmentHeader) malformed() bool {
 
 // fragment decides a fragment. Later ones go where the first went, which said the ports; those
 // whose first is not known wait for it (hold). All of a datagram whose fragments overlap the first or
-// contradict it are dropped (RFC 1858, RFC 3128, RFC 5722).
+// contradict it are dropped (RFC 1858, RFC 3128, RFC 5722). All of a datagram whose first goes to another handler of the
+// loop follow it there.
 func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 	if wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC {
 		return packet.DropUnsupported
@@ -172,8 +174,13 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropFragment
 	case f.at == 0:
 		verdict := h.firstFragment(d, p, &f, e)
-		h.firstCame(&f.key)
+		h.firstCame(&f.key, h.declines(verdict))
 		return verdict
+	case e != nil && e.declined:
+		if h.offered == toFirst {
+			return packet.DropNoFlow
+		}
+		return packet.DropFragment // no other handler has taken it
 	case e == nil:
 		return h.hold(&f)
 	case f.at < int(e.end): // also TCP at offset 8: a first fragment has the whole header
@@ -195,6 +202,9 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 		return packet.DropFragment
 	}
 	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
+	if e != nil && e.end == 0 { // declined without a first
+		e.until, e = 0, nil
+	}
 	if e == nil {
 		is.id = h.fragments.nextID(h.loop, h.loops)
 	} else {
@@ -213,10 +223,30 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 	v.read(d, p)
 	v.part, v.id, v.idAt = first, is.id, f.idAt
 	verdict := h.route(&v)
-	if e == nil && !verdict.Dropped() {
+	is.declined = h.declines(verdict)
+	switch {
+	case e == nil && (is.declined || !verdict.Dropped()):
 		h.fragments.add(is, h.now)
+	case e != nil && e.declined && !is.declined && verdict.Dropped(): // no other handler has taken it
+		e.until = 0
+	case e != nil:
+		e.declined = is.declined
 	}
 	return verdict
+}
+
+// Elsewhere implements stack.Refuser: what is held of a datagram follows the first fragment, which another handler gets.
+func (h *Handler) Elsewhere(d *packet.Desc, frame []byte) {
+	if h.held.frames == 0 || d.Flags&(packet.FlagFragment|packet.FlagMalformed|packet.FlagTruncated) != packet.FlagFragment {
+		return
+	}
+	f := fragmentOf(d, frame)
+	h.firstCame(&f.key, true)
+}
+
+// declines reports whether a packet with this verdict is offered to another handler.
+func (h *Handler) declines(verdict packet.Verdict) bool {
+	return h.offered == toFirst && (verdict == packet.DropNoService || verdict == packet.DropNoFlow)
 }
 
 // rejectDatagram drops a malformed fragment and has all fragments of its datagram dropped, if the first has

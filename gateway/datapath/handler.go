@@ -79,6 +79,7 @@ type Output interface {
 	Originate(dev uint8, d []packet.Desc)
 	Send(dev uint8, frame []byte) error
 	Resume(d []packet.Desc)
+	Repeat(d []packet.Desc) bool
 	RequestTick()
 	AtEnd(f func())
 }

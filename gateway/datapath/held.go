@@ -26,6 +26,8 @@ type heldFragment struct {
 	d     [heldChain]packet.Desc
 	n     uint8 // descriptors; 0 is a free slot
 	ready bool  // the first has come
+	other bool  // it went to another handler of the loop
+	asked bool  // there are other handlers, so one of them may have the first when the time is over
 	at    int   // where the data begins in the datagram
 	until ticks
 	next  int16 // slot of the next one of the bucket, or of the next free one; -1 is none
@@ -68,11 +70,11 @@ func (f *heldFragments) bucket(k *fragmentKey) *heldBucket {
 }
 
 // push holds the packet d, for which there is a free slot.
-func (f *heldFragments) push(k *fragmentKey, at int, d []packet.Desc, until ticks) {
+func (f *heldFragments) push(k *fragmentKey, at int, d []packet.Desc, until ticks, asked bool) {
 	i := f.free
 	s := &f.slots[i]
 	f.free = s.next
-	*s = heldFragment{key: *k, n: uint8(len(d)), at: at, until: until, next: -1}
+	*s = heldFragment{key: *k, n: uint8(len(d)), at: at, until: until, asked: asked, next: -1}
 	copy(s.d[:], d)
 	b := f.bucket(k)
 	if b.newest < 0 {
@@ -147,7 +149,7 @@ func (h *Handler) hold(f *fragmentHeader) packet.Verdict {
 		before, i := h.held.oldest(b)
 		h.endHeld(h.held.take(b, before, i))
 	}
-	h.held.push(&f.key, f.at, h.chain[:n], h.now+ticksIn(heldLife))
+	h.held.push(&f.key, f.at, h.chain[:n], h.now+ticksIn(heldLife), h.offered == toFirst)
 	return packet.Hold
 }
 
@@ -175,14 +177,14 @@ func (h *Handler) resume(s *heldFragment, verdict packet.Verdict) {
 }
 
 // firstCame marks what is held of a datagram as ready, whatever became of the first: Tick decides it, after the
-// packets of this batch have left.
-func (h *Handler) firstCame(k *fragmentKey) {
+// packets of this batch have left, or has it offered to the other handler that the first went to.
+func (h *Handler) firstCame(k *fragmentKey, other bool) {
 	if h.held.frames == 0 {
 		return
 	}
 	for i := h.held.bucket(k).oldest; i >= 0; i = h.held.slots[i].next {
 		if s := &h.held.slots[i]; s.key == *k {
-			s.ready, h.held.ready = true, true
+			s.ready, s.other, h.held.ready = true, other, true
 		}
 	}
 	if h.held.ready {
@@ -190,8 +192,8 @@ func (h *Handler) firstCame(k *fragmentKey) {
 	}
 }
 
-// sweepHeld decides the held fragments whose first has come, in the order in which they came, and drops those whose
-// time is over.
+// sweepHeld decides the held fragments whose first has come, in the order in which they came, or passes them on, and drops
+// those whose time is over.
 func (h *Handler) sweepHeld() {
 	if h.held.frames == 0 {
 		return
@@ -204,8 +206,13 @@ func (h *Handler) sweepHeld() {
 			s := &h.held.slots[at]
 			next := s.next
 			switch {
+			case s.ready && s.other:
+				h.passOn(h.held.take(b, before, at))
 			case s.ready:
 				h.decideHeld(h.held.take(b, before, at))
+			case s.until.expired(h.now) && s.asked:
+				h.decline(&s.key)
+				h.passOn(h.held.take(b, before, at))
 			case s.until.expired(h.now):
 				h.endHeld(h.held.take(b, before, at))
 			default:
@@ -224,6 +231,23 @@ func (h *Handler) decideHeld(s *heldFragment) {
 	h.held.deciding = false
 	h.batch[verdict]++
 	h.resume(s, verdict)
+}
+
+// decline has the fragments of a datagram offered to another handler, whose first has not come here: the Dispatcher of
+// another loop may have sent it there.
+func (h *Handler) decline(k *fragmentKey) {
+	if h.fragments.find(k, h.now) == nil {
+		h.fragments.add(datagram{key: *k, declined: true}, h.now)
+	}
+}
+
+// passOn has a fragment that was held come to the loop's handlers again.
+func (h *Handler) passOn(s *heldFragment) {
+	if !h.out.Repeat(s.d[:s.n]) {
+		h.endHeld(s)
+		return
+	}
+	s.n = 0
 }
 
 // dropHeld ends all that is held: the loop ends.

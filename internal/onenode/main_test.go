@@ -129,7 +129,8 @@ func (p *process) addGateway(cfg *config.Config) error {
 		return err
 	}
 	var handlers []stack.Handler
-	for _, h := range p.gate.Handlers() {
+	for i, h := range p.gate.Handlers() {
+		h.SetOutput(p.node.Loops()[i].Output())
 		handlers = append(handlers, h)
 	}
 	return p.node.Add(node.Service{
@@ -163,6 +164,11 @@ func (p *process) listen() error {
 		}
 		go p.http.Serve(l)
 	}
+	c, err := p.stack.ListenPacket("udp", net.JoinHostPort(movingAddr, "53"))
+	if err != nil {
+		return err
+	}
+	go echoDatagrams(c)
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 // One link, 198.18.0.0/16, with the node's only interface at one end and everybody else at the other:
 //
 //	client   198.18.0.2                    the kernel's 198.18.0.1, 2001:db8::1
-//	backends 198.18.0.11 --eth0 ---- gw0-- the gateway's 198.18.1.1, 198.18.1.9 (SNAT), 198.18.1.3:81 and at times :8080
+//	backends 198.18.0.11 --eth0 ---- gw0-- the gateway's 198.18.1.1, 198.18.1.9 (SNAT), 198.18.1.3:81 and at times :8080; :54 UDP
 //	         198.18.0.12                   the host's 198.18.1.2, 198.18.1.3 and 198.18.1.4
 const (
 	kernelAddr  = "198.18.0.1"
@@ -43,6 +43,10 @@ services:
   - name: echo
     protocol: udp
     address: 198.18.1.1:53
+    backends: [{name: b1, address: 198.18.0.11:5353}, {name: b2, address: 198.18.0.12:5353}]
+  - name: echo-shared
+    protocol: udp
+    address: 198.18.1.3:54
     backends: [{name: b1, address: 198.18.0.11:5353}, {name: b2, address: 198.18.0.12:5353}]
   - name: shared
     address: 198.18.1.3:81
@@ -126,7 +130,7 @@ func (s *site) backend(address, name string) {
 }
 
 func echoDatagrams(p net.PacketConn) {
-	b := make([]byte, 2000)
+	b := make([]byte, 1<<16)
 	for {
 		n, from, err := p.ReadFrom(b)
 		if err != nil {
