@@ -48,7 +48,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop packetdrill lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop packetdrill bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -155,6 +155,18 @@ PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
 
 packetdrill: $(if $(filter .deps/%,$(PACKETDRILL)),.deps/packetdrill) ## the scripts that packetdrill comes with, fetched unless PACKETDRILL names their folder
 	MILLRACE_PACKETDRILL=$(abspath $(PACKETDRILL)) $(GO) -C internal/interop test -count=1 -run Packetdrill .
+
+BOGO        ?= .deps/boringssl
+BOGO_FROM   := https://github.com/google/boringssl
+BOGO_COMMIT := f51d8b099832f805022a6ff2e9466dbcacdfb0ab
+
+# Without --filter the fetch would bring the sources of a library, of which the runner is a small part.
+.deps/boringssl:
+	git init -q $@ && git -C $@ remote add origin $(BOGO_FROM) && git -C $@ sparse-checkout set ssl/test/runner util/testresult && \
+	git -C $@ fetch -q --depth 1 --filter=blob:none origin $(BOGO_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+bogo: $(if $(filter .deps/%,$(BOGO)),.deps/boringssl) ## BoringSSL's TLS test suite, fetched unless BOGO names its folder
+	MILLRACE_BOGO=$(abspath $(BOGO)) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run BoGo .
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \

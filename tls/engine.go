@@ -259,11 +259,16 @@ func (e *Engine) Seal(dst, p []byte) (out []byte, n int, err error) {
 				return dst, n + len(part), nil // crypto/tls made several records of it
 			}
 		} else {
-			// An automatic key update comes first, and may leave less room than was there.
-			if dst = e.own.refresh(dst); cap(dst)-len(dst) < len(part)+maxOverhead {
-				break
+			if e.own.refreshDue() {
+				if room < keyUpdateSize {
+					break
+				}
+				dst = e.own.refresh(dst)
+				part = part[:min(len(part), room-keyUpdateSize)]
 			}
-			dst = e.own.seal(dst, typeData, part)
+			if len(part) > 0 {
+				dst = e.own.seal(dst, typeData, part)
+			}
 		}
 		n += len(part)
 	}

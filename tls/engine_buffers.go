@@ -56,7 +56,6 @@ func giveBuffer(b *[]byte) {
 type output struct {
 	buf    []byte
 	sent   int     // bytes of buf that were sent
-	marked int     // bytes of what is pending up to a mark, 0 once they were sent
 	pooled *[]byte // the buffer's handle in the pool
 }
 
@@ -74,9 +73,8 @@ func (o *output) grow(n int) {
 	}
 	b := takeBuffer(max(len(o.pending())+n, 2*len(o.pending())))
 	*b = append(*b, o.pending()...)
-	marked := o.marked
 	o.release()
-	o.pooled, o.buf, o.marked = b, *b, marked
+	o.pooled, o.buf = b, *b
 }
 
 // set replaces the buffer by itself with more bytes, for which there was room.
@@ -88,11 +86,7 @@ func (o *output) write(p []byte) {
 	o.buf = append(o.buf, p...)
 }
 
-// mark remembers the end of what is pending.
-func (o *output) mark() { o.marked = len(o.pending()) }
-
 func (o *output) advance(n int) {
-	o.marked = max(0, o.marked-n)
 	if o.sent += n; o.sent == len(o.buf) {
 		o.release()
 	}

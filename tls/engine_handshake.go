@@ -171,6 +171,10 @@ type recordCutter struct {
 	header [recordHeader]byte
 	held   int // bytes of the header
 	left   int // bytes of the payload still to come
+
+	// protected counts the records behind ChangeCipherSpec: before TLS 1.3, those under the new keys.
+	protected uint64
+	changed   bool
 }
 
 // take returns how many bytes of in, at most limit, belong to the current record, and counts them as taken.
@@ -179,6 +183,10 @@ func (c *recordCutter) take(limit int, in []byte) int {
 		n := copy(c.header[c.held:], in[:min(limit, len(in))])
 		if c.held += n; c.held == recordHeader {
 			c.held = 0
+			if c.changed {
+				c.protected++
+			}
+			c.changed = c.changed || c.header[0] == typeChangeCipherSpec
 			c.left = int(c.header[3])<<8 | int(c.header[4])
 		}
 		return n
@@ -187,6 +195,3 @@ func (c *recordCutter) take(limit int, in []byte) int {
 	c.left -= n
 	return n
 }
-
-// atBorder reports whether the last record is complete.
-func (c *recordCutter) atBorder() bool { return c.left == 0 && c.held == 0 }

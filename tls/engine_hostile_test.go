@@ -83,7 +83,7 @@ var hostiles = []hostile{
 	{name: "plaintext alert", modes: "1.3", from: client, send: raw(typeAlert, 3, 3, 0, 2, 2, 40), alert: alertUnexpectedMessage},
 	{name: "padding alone", modes: "1.3", from: client, send: sealed(0, nil), alert: alertUnexpectedMessage},
 	{name: "too much plaintext", modes: "1.3", from: client, send: sealed(typeData, make([]byte, maxPlaintext+1)), alert: alertRecordOverflow},
-	{name: "33 warnings", modes: "1.3", from: client, send: times(33, sealed(typeAlert, []byte{levelWarning, 90})), alert: alertUnexpectedMessage},
+	{name: "5 warnings", modes: "1.3", from: client, send: times(5, sealed(typeAlert, []byte{levelWarning, 90})), alert: alertUnexpectedMessage},
 	{name: "33 key updates", modes: "1.3", from: client, send: keyUpdates(33, true), alert: alertUnexpectedMessage},
 	{name: "key update of another value", modes: "1.3", from: client, send: sealed(typeHandshake, message(24, 2)), alert: alertIllegalParameter},
 	{name: "empty key update", modes: "1.3", from: client, send: sealed(typeHandshake, message(24)), alert: alertDecodeError},
@@ -97,8 +97,8 @@ var hostiles = []hostile{
 
 	{name: "HelloRequest", modes: "1.2/aes", from: server, send: sealed(typeHandshake, message(0)), alert: alertNoRenegotiation},
 	{name: "ClientHello", modes: "1.2/aes", from: client, send: sealed(typeHandshake, message(1, 0)), alert: alertUnexpectedMessage},
-	{name: "33 warnings", modes: "1.2/aes", from: client, send: times(33, sealed(typeAlert, []byte{levelWarning, 100})), alert: alertUnexpectedMessage},
-	{name: "alert of another level", modes: "1.2/aes", from: client, send: sealed(typeAlert, []byte{3, 40}), alert: alertUnexpectedMessage},
+	{name: "5 warnings", modes: "1.2/aes", from: client, send: times(5, sealed(typeAlert, []byte{levelWarning, 100})), alert: alertUnexpectedMessage},
+	{name: "alert of another level", modes: "1.2/aes", from: client, send: sealed(typeAlert, []byte{3, 40}), alert: alertIllegalParameter},
 	{name: "record shorter than a tag", modes: "1.2/aes", from: client, send: raw(typeData, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0), alert: alertBadRecordMAC},
 	{name: "record shorter than a nonce", modes: "1.2/aes", from: client, send: raw(typeData, 3, 3, 0, 3, 1, 2, 3), alert: alertBadRecordMAC},
 }
@@ -167,7 +167,7 @@ func TestEngineBears32(t *testing.T) {
 		say(t, cli, srv, []byte("x"), wholly)
 		srv.feed(keyUpdates(32, false)(cli.own), wholly)
 		say(t, cli, srv, []byte("x"), wholly)
-		srv.feed(times(32, sealed(typeAlert, []byte{levelWarning, 90}))(cli.own), wholly)
+		srv.feed(times(maxWarnings, sealed(typeAlert, []byte{levelWarning, 90}))(cli.own), wholly)
 		say(t, cli, srv, []byte("x"), wholly)
 		if srv.err != nil {
 			t.Fatal(srv.err)
@@ -183,14 +183,25 @@ func TestEngineKeyUpdateFlood(t *testing.T) {
 		srv.feed(keyUpdates(1, true)(cli.own), wholly)
 		srv.feed(sealed(typeData, []byte("x"))(cli.own), wholly)
 	}
-	if n := len(srv.Pending()); srv.err != nil || n == 0 || n > keyUpdateSize {
+	if n := len(srv.Pending()); srv.err != nil || n > 0 {
 		t.Fatalf("%d bytes are pending; %v", n, srv.err)
 	}
-	exchange(srv, cli, wholly)
+	before := bytes.Clone(srv.own.write.secret)
 	say(t, srv, cli, []byte("x"), wholly)
+	after := bytes.Clone(srv.own.write.secret)
+	say(t, srv, cli, []byte("x"), wholly)
+	if bytes.Equal(before, after) || !bytes.Equal(after, srv.own.write.secret) {
+		t.Error("there was no reply before the next data, or there was more than one")
+	}
 	srv.feed(keyUpdates(1, true)(cli.own), wholly)
-	if len(srv.Pending()) == 0 {
-		t.Error("a request after the reply was sent has no reply")
+	out, n, err := srv.Seal(make([]byte, 0, keyUpdateSize+maxOverhead-1), []byte("xy"))
+	if n != 0 || err != nil {
+		t.Errorf("Seal put %d bytes into a buffer that the reply fills, %d long; %v", n, len(out), err)
+	}
+	cli.feed(out, wholly)
+	say(t, srv, cli, []byte("x"), wholly)
+	if bytes.Equal(after, srv.own.write.secret) {
+		t.Error("a later request has no reply")
 	}
 }
 

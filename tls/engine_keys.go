@@ -199,12 +199,12 @@ func (h *handshake) takeOver(cs *tls.ConnectionState) *records {
 	}
 	r.write.countSent(k.flight)
 	if cs.Version == tls.VersionTLS12 {
-		// Each end has sent one record under these keys, its Finished (RFC 5246 7.4.9). That of this end
-		// proves that the keys are right.
-		if r.write.seq != 1 {
+		// Each end has sent its Finished under these keys (RFC 5246 7.4.9). That of this end opened, so the keys
+		// are right. The peer's may have come in several records.
+		if r.write.seq == 0 {
 			return nil
 		}
-		r.read.seq = 1
+		r.read.seq = h.transport.cut.protected
 	}
 	r.standard = newTicketReader(h, r)
 	r.dynamic = !k.config.DynamicRecordSizingDisabled
@@ -213,7 +213,7 @@ func (h *handshake) takeOver(cs *tls.ConnectionState) *records {
 
 // helloWhole reports whether the server's first record begins with a whole random.
 func (k *keyLog) helloWhole() bool {
-	const typeHandshake, serverHello = 22, 2
+	const serverHello = 2
 	h := k.hello
 	return len(h) == helloPrefix && h[0] == typeHandshake && h[recordHeader] == serverHello &&
 		int(h[3])<<8|int(h[4]) >= helloPrefix-recordHeader

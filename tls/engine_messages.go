@@ -45,6 +45,9 @@ func (r *records) handshakeData(p []byte) error {
 
 // handle takes a message. last says that its record ends with it.
 func (r *records) handle(m []byte, last bool) error {
+	if err := countUseless(&r.messages, maxUseless); err != nil {
+		return err
+	}
 	if r.read.version != tls.VersionTLS13 {
 		return r.handle12(m)
 	}
@@ -81,12 +84,9 @@ func (r *records) keyUpdate(body []byte, last bool) error {
 		return alertUnexpectedMessage // what follows would be under the old keys (RFC 8446 5.1)
 	}
 	r.read.update(r.suite)
-	// One reply answers all requests that come before it is sent (RFC 8446 4.6.3). So a peer that only asks
-	// and does not read cannot make Pending grow.
-	if body[0] == requested && !r.e.writeClosed && r.e.out.marked == 0 {
-		r.updateWriteKey(false)
-		r.e.out.mark()
-	}
+	// The reply may wait for the next data and then answers all requests (RFC 8446 4.6.3). So a peer that only
+	// asks, and never reads, cannot make Pending grow.
+	r.replyDue = r.replyDue || body[0] == requested
 	return nil
 }
 
@@ -97,12 +97,17 @@ func (r *records) updateWriteKey(request bool) {
 	out.set(r.appendKeyUpdate(out.buf, request))
 }
 
-// refresh appends a KeyUpdate to dst when the keys have protected enough records (RFC 8446 5.5), and dst has room.
+// refresh appends a KeyUpdate to dst, which has room, when the peer has asked for one or the keys have protected
+// enough records (RFC 8446 5.5). It is called before data.
 func (r *records) refresh(dst []byte) []byte {
-	if r.write.seq < maxRecordsPerKey || r.write.version != tls.VersionTLS13 || cap(dst)-len(dst) < keyUpdateSize {
+	if !r.refreshDue() {
 		return dst
 	}
 	return r.appendKeyUpdate(dst, false)
+}
+
+func (r *records) refreshDue() bool {
+	return r.replyDue || r.write.seq >= maxRecordsPerKey && r.write.version == tls.VersionTLS13
 }
 
 // keyUpdateSize is the size of a KeyUpdate record in bytes.
@@ -115,5 +120,6 @@ func (r *records) appendKeyUpdate(dst []byte, request bool) []byte {
 	}
 	dst = r.write.seal(dst, typeHandshake, m[:])
 	r.write.update(r.suite)
+	r.replyDue = false
 	return dst
 }

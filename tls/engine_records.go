@@ -10,9 +10,10 @@ import (
 
 // Content types (RFC 8446 5.1).
 const (
-	typeAlert     = 21
-	typeHandshake = 22
-	typeData      = 23
+	typeChangeCipherSpec = 20
+	typeAlert            = 21
+	typeHandshake        = 22
+	typeData             = 23
 )
 
 // Alerts (RFC 8446 6) that the engine sends or interprets.
@@ -32,9 +33,10 @@ const (
 const (
 	levelWarning, levelFatal = 1, 2
 
-	// maxUseless is how many records in a row may carry no data: empty ones, warnings, key updates,
-	// tickets. Each costs the receiver work.
-	maxUseless = 32
+	// maxUseless is how many empty records the peer may send without data between, and how many handshake messages (key
+	// updates, tickets). Each costs the receiver work. maxWarnings is the same for alerts. Both are BoringSSL's.
+	maxUseless  = 32
+	maxWarnings = 4
 	// maxRecordsPerKey is half of what AES-GCM may protect with one key (RFC 8446 5.5: 2^24.5).
 	maxRecordsPerKey = 1 << 23
 	// maxMessage is the most bytes of one handshake message after the handshake.
@@ -174,7 +176,10 @@ type records struct {
 	message  []byte // a handshake message that is not complete, nil without one
 	standard *ticketReader
 
-	useless     int  // records in a row that carried no data
+	// What came since the last data: empty records, handshake messages, alerts that end nothing.
+	empty, messages, warnings int
+
+	replyDue    bool // the peer asked for a KeyUpdate
 	dynamic     bool // records grow with the connection
 	dataSent    int  // of the first records, while they grow
 	recordsSent int
@@ -227,21 +232,26 @@ func (r *records) content(record []byte) (Event, error) {
 		return Event{}, alertUnexpectedMessage // messages are not interleaved with other types (RFC 8446 5.1)
 	}
 	if typ == typeData && len(plain) > 0 {
-		r.useless = 0
+		r.empty, r.messages, r.warnings = 0, 0, 0
 		return Event{Kind: Data, Data: plain}, nil
-	}
-	if r.useless++; r.useless > maxUseless {
-		return Event{}, alertUnexpectedMessage
 	}
 	switch typ {
 	case typeData:
-		return Event{}, nil
+		return Event{}, countUseless(&r.empty, maxUseless)
 	case typeAlert:
 		return r.alertReceived(plain)
 	case typeHandshake:
-		return Event{}, r.handshakeData(plain)
+		return Event{}, r.handshakeData(plain) // counts messages: they may come in any number of records
 	}
 	return Event{}, alertUnexpectedMessage
+}
+
+// countUseless counts something that is no data.
+func countUseless(count *int, limit int) error {
+	if *count++; *count > limit {
+		return alertUnexpectedMessage
+	}
+	return nil
 }
 
 // alertReceived interprets an alert (RFC 8446 6, RFC 5246 7.2).
@@ -255,9 +265,9 @@ func (r *records) alertReceived(p []byte) (Event, error) {
 	case a == alertCloseNotify:
 		return Event{Kind: PeerClosed}, nil
 	case v13 && a == alertUserCanceled, !v13 && level == levelWarning:
-		return Event{}, nil
+		return Event{}, countUseless(&r.warnings, maxWarnings)
 	case !v13 && level != levelFatal:
-		return Event{}, alertUnexpectedMessage
+		return Event{}, alertIllegalParameter
 	}
 	return Event{}, &net.OpError{Op: "remote error", Err: a}
 }

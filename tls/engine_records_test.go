@@ -76,6 +76,14 @@ func TestEngineTickets(t *testing.T) {
 			t.Fatalf("ticket %d: stored %v, %v", i, ok, cli.err)
 		}
 	}
+	// A peer may cut messages to single bytes.
+	c.ClientSessionCache.Put("example.com", nil)
+	for i := range m {
+		cli.feed(sealed(typeHandshake, m[i:i+1])(srv.own), wholly)
+	}
+	if _, ok := c.ClientSessionCache.Get("example.com"); !ok || cli.err != nil {
+		t.Errorf("a ticket in %d records: stored %v, %v", len(m), ok, cli.err)
+	}
 	say(t, cli, srv, []byte("after"), wholly)
 	body[0], body[1] = 0xff, 0xff // a lifetime of more than a week (RFC 8446 4.6.1)
 	cli.feed(sealed(typeHandshake, message(messageNewSessionTicket, append(body, 0, 0)...))(srv.own), wholly)

@@ -114,6 +114,7 @@ internal/derivepcaps:
 internal/netsim : packet wire clock pmd ip tcp
 internal/script : wire clock ip tcp
 internal/interop:
+internal/interop/bogoshim: socket tls
 internal/wscases:
 internal/onenode:
 internal/layers :
