@@ -242,7 +242,7 @@ func TestEngineAllocatesNothing(t *testing.T) {
 				}
 			}
 		})
-		if allocs >= 1 { // a collection may empty the pool
+		if allocs >= 1 && !raceEnabled { // a collection may empty the pool
 			t.Errorf("%s: %v allocations", m.name, allocs)
 		}
 		if got != 201*2*len(data) {

@@ -239,59 +239,46 @@ func talk(t *testing.T, srv, cli *end, cut cutter) {
 	}
 }
 
-// stdPeer runs a blocking peer in a goroutine over the kernel's loopback, with the engine at the other end. The
-// engine echoes what it receives.
+// stdPeer runs a blocking peer in a goroutine over the kernel's loopback, with the engine at the other end.
 func stdPeer(t *testing.T, e *Engine, peer func(net.Conn) error) *end {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	theirs, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	theirs, ours := loopback(t)
 	done := make(chan error, 1)
 	go func() { defer theirs.Close(); done <- peer(theirs) }()
 	x := &end{Engine: e}
-	deadline := time.Now().Add(30 * time.Second)
-	_ = ours.SetDeadline(deadline)
-	_ = theirs.SetDeadline(deadline)
-	defer ours.Close()
-	buf := make([]byte, 3000)
-	for x.err == nil {
-		if p := x.Pending(); len(p) > 0 {
-			n, err := ours.Write(p)
-			x.Advance(n)
-			if err != nil {
-				break
-			}
-			continue
-		}
-		n, err := ours.Read(buf)
-		x.feed(buf[:n], wholly)
-		if len(x.data) > 0 { // an echo
-			if n, err := x.Write(x.data); err != nil || n == 0 {
-				t.Fatalf("wrote %d, %v", n, err)
-			} else {
-				x.data = x.data[n:]
-			}
-		}
-		if err != nil {
-			x.err = x.InputClosed()
-			break
-		}
-	}
-	ours.Close()
+	x.echoOver(ours)
 	if err := <-done; err != nil {
 		t.Errorf("the peer: %v (engine %v)", err, x.err)
 	}
 	return x
+}
+
+// echoOver has the engine return what it receives over a blocking connection, until that ends, which it closes.
+func (x *end) echoOver(conn net.Conn) {
+	defer conn.Close()
+	buf := make([]byte, 3000)
+	for {
+		for len(x.Pending()) > 0 {
+			n, err := conn.Write(x.Pending())
+			if x.Advance(n); err != nil {
+				return
+			}
+		}
+		if x.err != nil {
+			return
+		}
+		if len(x.data) > 0 {
+			n, err := x.Write(x.data)
+			x.data, x.err = x.data[n:], err
+			continue
+		}
+		n, err := conn.Read(buf)
+		x.feed(buf[:n], wholly)
+		if err != nil && x.err == nil && len(x.data) == 0 {
+			x.err = x.InputClosed()
+			return
+		}
+	}
 }
 
 // echoOf writes and expects the same back.
