@@ -85,6 +85,9 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, ops Ops) int {
 			i++
 		}
 		t.Ports, t.End, t.Known = 0, 0, tuple.None
+		if d.Flags&packet.FlagOffload != 0 && b.Arena.Headroom(d) >= packet.PlacedHeadroom {
+			total += b.Arena.Placed(d) // payload that is in no frame; what is still to be summed is read by no later stage
+		}
 		parser{d, p, total, t, boundless, tunnels, l2encap}.link(0)
 		t.Proto = d.Proto
 	}

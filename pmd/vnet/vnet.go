@@ -31,7 +31,7 @@ type Sender struct {
 	headers [128][packet.OffloadLen]byte
 }
 
-// MaxPieces is how many descriptors a packet has at most, and one for its virtio_net_hdr.
+// MaxPieces is how many descriptors a packet has at most, one for its virtio_net_hdr and one for external payload.
 const MaxPieces = 1024
 
 // mmsghdr is struct mmsghdr of <sys/socket.h>.
@@ -86,7 +86,7 @@ func (s *Sender) Fill(arena *packet.Arena, d []packet.Desc) (packets, used int) 
 	at := 0 // of pieces
 	for packets < len(s.msgs) {
 		n := packet.Chain(d[used:])
-		if n == 0 || at+n+1 > len(s.pieces) {
+		if n == 0 || at+n+2 > len(s.pieces) {
 			break
 		}
 		first := at
@@ -100,6 +100,9 @@ func (s *Sender) Fill(arena *packet.Arena, d []packet.Desc) (packets, used int) 
 			s.pieces[at].SetLen(int(d[i].Len))
 			at++
 		}
+		if s.offload && d[used].Flags.Has(packet.FlagOffload) {
+			at += s.external(at, arena, &d[used])
+		}
 		m := &s.msgs[packets].hdr
 		m.Iov = &s.pieces[first]
 		m.SetIovlen(at - first)
@@ -107,6 +110,17 @@ func (s *Sender) Fill(arena *packet.Arena, d []packet.Desc) (packets, used int) 
 		used += n
 	}
 	return packets, used
+}
+
+// external appends the payload that the packet of d has outside of the arena, and returns the number of pieces: 0 or 1.
+func (s *Sender) external(at int, arena *packet.Arena, d *packet.Desc) int {
+	rest := arena.External(d)
+	if rest == nil {
+		return 0
+	}
+	s.pieces[at].Base = unsafe.SliceData(rest)
+	s.pieces[at].SetLen(len(rest))
+	return 1
 }
 
 // header makes the virtio_net_hdr of message i, whose packet starts with d. Its offsets count from the packet's first byte,
@@ -117,7 +131,7 @@ func (s *Sender) header(i int, arena *packet.Arena, d *packet.Desc) *byte {
 	*h = [packet.OffloadLen]byte{}
 	if d.Flags.Has(packet.FlagOffload) {
 		v, start := arena.Offload(d), uint16(arena.Headroom(d))
-		h[0], h[1] = v.Flags, v.GSO
+		h[0], h[1] = v.Flags&packet.OffloadNeedsChecksum, v.GSO
 		binary.NativeEndian.PutUint16(h[2:], v.HeadersEnd-start)
 		binary.NativeEndian.PutUint16(h[4:], v.SegmentSize)
 		binary.NativeEndian.PutUint16(h[6:], v.ChecksumFrom-start)
