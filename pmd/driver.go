@@ -69,9 +69,10 @@ const (
 	CapNeedWakeup                  // the kernel sets a flag when it needs a system call (XDP_USE_NEED_WAKEUP): busy queues need none
 	CapBusyPoll                    // the kernel's busy polling is on
 	CapOffload                     // Tx takes packets with packet.FlagOffload; no other driver is ever given one
+	CapExternal                    // Tx takes packets with external payload (packet.Arena.External); no other driver is ever given one
 )
 
-var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload"}
+var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external"}
 
 // String returns the names of the set bits, joined by commas.
 func (c Caps) String() string {

@@ -168,6 +168,7 @@ func (m *Impair) Info() Info {
 	rx, tx := m.Counts()
 	i.Caps |= CapTimed
 	i.Placer = nil // packets are held, and their frames copied
+	i.Caps &^= CapExternal
 	if i.Negotiated != "" {
 		i.Negotiated += "; "
 	}

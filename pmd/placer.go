@@ -10,6 +10,7 @@ const (
 	PlaceInFrames Placement = iota // receive the packet into frames, as any other
 	PlaceDirect                    // receive the payload into the pieces that Place returned
 	PlaceLater                     // not in this burst: end it, and ask again
+	PlaceExternal                  // leave the payload with the driver (packet.Arena.External): the packet is decided in this iteration
 )
 
 // A PlaceFunc finds memory for the payload of a large packet before it is received (direct data placement), so
@@ -42,3 +43,6 @@ func (p *Placer) Place(head []byte, size int) (Placement, int, [][]byte) {
 
 // RxPlaced counts the payload of a packet that was placed, besides its headers.
 func (c *Counters) RxPlaced(n int) { c.RxBytes.Add(uint64(n)) }
+
+// TxExternal counts the external payload of a packet that was sent, besides what is in frames.
+func (c *Counters) TxExternal(n int) { c.TxBytes.Add(uint64(n)) }

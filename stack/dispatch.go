@@ -30,8 +30,9 @@ type Dispatcher struct {
 	fallback []Target  // by device: of packets that no claim names; 0 is none
 	loopback Target    // of packets of the loopback queue; 0 is what claims say
 
-	placer  PayloadPlacer // the first handler that places payload; nil is none
-	placing Target        // names it
+	placer     PayloadPlacer // the first handler that places payload; nil is none
+	placing    Target        // names it
+	forwarding Target        // names the first ExternalForwarder; 0 is none
 
 	targets []Target        // of the batch, by descriptor
 	parts   []packet.Batch  // of a mixed batch, by handler
@@ -61,18 +62,32 @@ func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error
 		if p, ok := h.(PayloadPlacer); ok && d.placer == nil {
 			d.placer, d.placing = p, ToHandler(i)
 		}
+		if _, ok := h.(ExternalForwarder); ok && d.forwarding == 0 {
+			d.forwarding = ToHandler(i)
+		}
 	}
 	return d, nil
 }
 
-// PlacePayload implements PayloadPlacer for packets that a claim gives to a handler that is one. From then on
-// such a packet is that handler's, whatever the table says meanwhile, since no other could read its payload.
+// PlacePayload implements PayloadPlacer for packets that a claim gives to a handler that is one, or to an
+// ExternalForwarder. From then on such a packet is that handler's, whatever the table says meanwhile, since no other could
+// read its payload. So payload stays with the driver only where no second handler claims the packet.
 func (d *Dispatcher) PlacePayload(head []byte, size int) (how pmd.Placement, headers int, pieces [][]byte) {
 	s, ok := selectorOf(head)
-	if !ok || d.placer == nil || d.table.current.Load().target(&s, 0) != d.placing {
+	if !ok || d.placer == nil && d.forwarding == 0 {
 		return pmd.PlaceInFrames, 0, nil
 	}
-	return d.placer.PlacePayload(head, size)
+	table := d.table.current.Load()
+	switch to := table.target(&s, 0); {
+	case to == 0:
+	case to == d.placing:
+		return d.placer.PlacePayload(head, size)
+	case to == d.forwarding:
+		if _, other := table.target(&s, to).handler(); !other {
+			return pmd.PlaceExternal, 0, nil
+		}
+	}
+	return pmd.PlaceInFrames, 0, nil
 }
 
 // SetFallback gives packets of a device that no claim names to a target: for a device
@@ -172,7 +187,9 @@ func (d *Dispatcher) classifyOnce(now clock.Time, b *packet.Batch) (first Target
 		case more:
 			to = d.targets[i-1]
 		case isPlaced(b, i):
-			to = d.placing
+			if to = d.placing; b.Arena.External(desc) != nil {
+				to = d.forwarding
+			}
 		case desc.Port == LoopbackDev || desc.Flags.Has(packet.FlagHanded):
 			to = d.innerTarget(table, now, desc, b.Arena.Bytes(desc))
 		default:

@@ -103,7 +103,10 @@ type Loop struct {
 	taken    *packet.Batch // scratch for takeOver
 	returned [64]uint32    // scratch for reclaim
 	activity *activity     // this loop's part in the mesh's quiescence
-	paused   bool          // it does not receive: a ring to another loop has no room (congested)
+
+	external       bool // each device sends packets with external payload
+	externalFrames int  // frames that the external payload of the burst which is received would need
+	paused         bool // it does not receive: a ring to another loop has no room (congested)
 }
 
 // rxDevice is the receive side of a device.
@@ -232,13 +235,13 @@ type PayloadPlacer interface {
 // attachPlacer makes the drivers that can place payload ask the handler. The engine must return a batch in the iteration
 // that received it.
 func (l *Loop) attachPlacer() {
-	p, ok := l.handler.(PayloadPlacer)
-	if !ok || !l.cfg.Engine.Info().Synchronous {
+	place, engine := l.placeFunc(), l.cfg.Engine.Info()
+	if place == nil || !engine.Synchronous || engine.Depth < len(l.devices) { // a batch that waits for the engine is handled later
 		return
 	}
 	for i := range l.devices {
 		if to := l.devices[i].info.Placer; to != nil {
-			to.Attach(p.PlacePayload)
+			to.Attach(place)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (l *Loop) handOver(d []packet.Desc) {
 		mark := packet.FlagHanded | d[0].Flags&packet.FlagHanded<<1 // FlagHandedAgain is the next bit
 		p := &l.peers[to]
 		at := len(p.out)
-		p.out = append(p.out, d[:n]...)
+		p.out = l.out.appendInFrames(p.out, d[:n], p.to.credits, packet.DropHandover)
 		for i := range p.out[at:] {
 			o := &p.out[at+i]
 			o.Flags |= mark
@@ -192,9 +192,12 @@ func (l *Loop) flushPeers() {
 
 // congested reports whether some ring may have too little room for the next burst and those inside the engine.
 func (l *Loop) congested(now clock.Time) bool {
-	need, is := l.cfg.Burst*(l.inside+1), false
+	need, is := l.burstFrames()*(l.inside+1), false
 	for i := range l.peers {
 		p := &l.peers[i]
+		if p.to != nil {
+			need = min(need, p.to.credits)
+		}
 		if p.to == nil || p.to.credits-p.credits >= need {
 			p.congested = 0
 			continue

@@ -40,6 +40,9 @@ type Output struct {
 	// given is delivering. They swap places, so that what the handler sends meanwhile waits.
 	loopback, delivering *packet.Batch
 
+	external bool          // this iteration has received packets with external payload
+	scratch  []packet.Desc // of keepExternal
+
 	dispose func(d []packet.Desc) // of the loop: carries out verdicts
 	atEnd   []func()
 }

@@ -45,6 +45,10 @@ func (l *Loop) poll(now clock.Time) int {
 	for i := range l.out.queues { // flush, inlined: its call is 2 % of an iteration
 		moved += l.out.transmit(i)
 	}
+	if l.out.external {
+		l.out.keepExternal()
+		l.out.external = false
+	}
 	moved += l.out.loopback.Len()
 	l.count.Iterations++
 	if moved > 0 {
@@ -69,6 +73,7 @@ func (l *Loop) receive(now clock.Time, i int) int {
 		return 0
 	}
 	b := l.free[len(l.free)-1]
+	l.externalFrames = 0
 	n, err := p.drv.Rx(now, b)
 	if err != nil {
 		p.fail(now, err)
@@ -101,6 +106,7 @@ func (l *Loop) account(b *packet.Batch, dev uint8) {
 			if n := b.Arena.Placed(d); n > 0 {
 				bytes += n
 				placed++
+				l.out.external = l.out.external || b.Arena.External(d) != nil
 			}
 		}
 	}

@@ -153,6 +153,7 @@ func (c *Capture) Stats() CaptureStats {
 func (c *Capture) Info() pmd.Info {
 	info := c.inner.Info()
 	info.Placer = nil // the capture needs the payload in frames
+	info.Caps &^= pmd.CapExternal
 	if info.Negotiated != "" {
 		info.Negotiated += ", "
 	}

@@ -300,7 +300,7 @@ type placerOf struct {
 
 func (d *placerOf) Info() pmd.Info {
 	i := d.Driver.Info()
-	i.Placer = &d.placer
+	i.Placer, i.Caps = &d.placer, i.Caps|pmd.CapExternal
 	return i
 }
 
@@ -311,8 +311,8 @@ func TestACaptureSeesPayloadThatCouldBePlaced(t *testing.T) {
 	var out bytes.Buffer
 	writer := newWriter(t, &out)
 	c := pcap.NewCapture(inner, writer, pcap.CaptureConfig{Rx: true})
-	if c.Info().Placer != nil {
-		t.Error("the capture offers to place payload")
+	if i := c.Info(); i.Placer != nil || i.Caps&pmd.CapExternal != 0 {
+		t.Error("the capture offers to place payload, or takes packets without theirs")
 	}
 	l, err := stack.NewLoop(stack.Config{Devices: []pmd.Driver{c}, Pool: w.poolB, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: placingHandler{}})
 	if err != nil {
