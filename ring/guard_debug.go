@@ -41,8 +41,12 @@ func (g guard) put(off uint32) {
 		panic(fmt.Sprintf("ring: frame %#x put twice", off))
 	}
 	g.free[g.arena.Frame(off)] = true
-	f := g.frame(off)
-	for i := range f {
-		f[i] = poison
+	Poison(g.frame(off))
+}
+
+// Poison overwrites b in a debug build, so that a reader of memory that has another owner by now finds no packet in it.
+func Poison(b []byte) {
+	for i := range b {
+		b[i] = poison
 	}
 }

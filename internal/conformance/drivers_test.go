@@ -64,7 +64,7 @@ func TestAFPacketJumbo(t *testing.T) {
 }
 
 func TestAFPacketWithOffload(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openOffload, Caps: kernel | pmd.CapOffload, Flood: 3000, Link: true, Removable: true})
+	conformance.Run(t, conformance.Subject{Open: openOffload, Caps: kernel | pmd.CapOffload | pmd.CapExternal, Flood: 3000, Link: true, Removable: true})
 }
 
 func TestTAP(t *testing.T) {

@@ -29,8 +29,9 @@ type crossing struct {
 }
 
 // newCrossing forwards until stop. Where ends is set, the device that sends leaves nothing to the one that
-// receives: Linux cuts what the driver sends on mr0 and mr1, fills in checksums, and the hosts verify them.
-func newCrossing(t *testing.T, ends bool) *crossing {
+// receives: Linux cuts what the driver sends on mr0 and mr1, fills in checksums, and the hosts verify them. Where external is
+// set, the payload of large packets stays with the driver.
+func newCrossing(t *testing.T, ends, external bool) *crossing {
 	t.Helper()
 	c := &crossing{rig: bareRig(t)}
 	c.server = c.net.Namespace("server")
@@ -48,6 +49,10 @@ func newCrossing(t *testing.T, ends bool) *crossing {
 		c.other, err = afpacket.Open(afpacket.Config{Interface: "mr1", All: true, Pools: c.pools, Offload: true})
 		return err
 	}))
+	if external {
+		c.dev.Queues[0].Info().Placer.Attach(leave)
+		c.other.Queues[0].Info().Placer.Attach(leave)
+	}
 	must(t, c.dev.SetOffload(true))
 	must(t, c.other.SetOffload(true))
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -70,9 +75,10 @@ func (c *crossing) finish(t *testing.T) (packets uint64) {
 }
 
 func TestLargePacketsPassWholeWithOffload(t *testing.T) {
-	for _, ends := range []bool{false, true} {
-		t.Run(fmt.Sprintf("cut by the sending device %v", ends), func(t *testing.T) {
-			c := newCrossing(t, ends)
+	for i := range 4 {
+		ends, external := i&1 != 0, i&2 != 0
+		t.Run(fmt.Sprintf("cut by the sending device %v, external payload %v", ends, external), func(t *testing.T) {
+			c := newCrossing(t, ends, external)
 			for _, addr := range []string{"198.18.0.2:80", "[2001:db8::2]:80"} {
 				transfer(t, c.linux, c.server, addr)
 			}
@@ -177,7 +183,7 @@ func (r *rig) put(t testing.TB, b *packet.Batch, p []byte, headroom int) {
 }
 
 func TestUDPSuperPacketsPassWholeWithOffload(t *testing.T) {
-	c := newCrossing(t, true)
+	c := newCrossing(t, true, true)
 	for i, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {
 		var in net.PacketConn
 		must(t, c.server.Do(func() (err error) { in, err = net.ListenPacket("udp", to); return err }))

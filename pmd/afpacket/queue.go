@@ -33,7 +33,8 @@ type Queue struct {
 	in      inbox
 	scratch []byte // holds a queued packet that is cut into segments; nil until there is one
 
-	placer pmd.Placer
+	placer   pmd.Placer
+	external external
 
 	out   *vnet.Sender // apart from rx, whose PACKET_VNET_HDR is always on
 	count pmd.Counters
@@ -70,8 +71,8 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Negotiated: modes,
 	}
 	if d.cfg.Offload {
-		q.info.Caps |= pmd.CapOffload
-		if d.cfg.Headroom >= packet.PlacedHeadroom {
+		q.info.Caps |= pmd.CapOffload | pmd.CapExternal
+		if d.cfg.Headroom >= packet.ExternalHeadroom {
 			q.info.Placer = &q.placer
 		}
 		q.info.Negotiated += ", segmentation offload"
@@ -87,6 +88,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		return 0, q.fail("rx", pmd.ErrClosed)
 	}
 	b.Base = int64(now)
+	q.external.reclaim()
 	first := b.Len()
 	for b.Room() > 0 && (q.pending || q.peek()) && q.deliver(b, uint32(now)) {
 	}
@@ -354,6 +356,7 @@ func (q *Queue) Close() error {
 	q.readDrops()
 	q.ring.unmap()
 	q.ring = nil
+	q.external.close()
 	err := errors.Join(q.out.Close(), unix.Close(q.rx))
 	q.rx = -1
 	return err

@@ -21,10 +21,10 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		packets, used := q.out.Fill(b.Arena, b.D[taken:])
 		if packets == 0 {
 			n := packet.Chain(b.D[taken:])
-			if n < vnet.MaxPieces {
+			if n < vnet.MaxPieces-1 {
 				return taken, nil
 			}
-			taken += q.reject(b.D[taken:][:n])
+			taken += q.reject(b.Arena, b.D[taken:][:n])
 			continue
 		}
 		sent, calls, errno := q.out.Send(packets)
@@ -33,12 +33,12 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		if sent < packets {
 			n = packet.Chains(b.D[taken:], uint64(sent))
 		}
-		q.release(b.D[taken:][:n])
+		q.release(b.Arena, b.D[taken:][:n])
 		taken += n
 		switch {
 		case errno == 0:
 		case vnet.Rejected(errno):
-			taken += q.reject(b.D[taken:][:packet.Chain(b.D[taken:])])
+			taken += q.reject(b.Arena, b.D[taken:][:packet.Chain(b.D[taken:])])
 		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.ENODEV:
 			return taken, q.dev.explain("tx", q.id, errno)
 		default:
@@ -47,20 +47,24 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 }
 
-// release counts packets as sent and frees their frames: sendmmsg has copied the bytes.
-func (q *Queue) release(d []packet.Desc) {
+// release counts packets as sent and frees their frames: sendmmsg has copied the bytes. External payload stays where it is, and is
+// reused after the next Rx of its driver.
+func (q *Queue) release(arena *packet.Arena, d []packet.Desc) {
 	if len(d) == 0 {
 		return
 	}
 	q.count.Tx(d)
 	for i := range d {
+		if d[i].Flags.Has(packet.FlagOffload) {
+			q.count.TxExternal(len(arena.External(&d[i])))
+		}
 		q.pool.Put(d[i].Off)
 	}
 }
 
 // reject takes a packet that cannot be sent: it is counted, and its frames go to the pool like those of a sent one.
-func (q *Queue) reject(d []packet.Desc) int {
+func (q *Queue) reject(arena *packet.Arena, d []packet.Desc) int {
 	q.count.TxInvalid.Add(1)
-	q.release(d)
+	q.release(arena, d)
 	return len(d)
 }
