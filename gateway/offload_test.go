@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -150,5 +152,56 @@ func TestBytesOfALargePacketAreThoseOfAllItsFrames(t *testing.T) {
 	gotTo, gotFrom := count()
 	if wantTo, wantFrom := uint64(2*len(s.bytes())+1000), uint64(2*len(reply.bytes())+1000); gotTo-to != wantTo || gotFrom-from != wantFrom {
 		t.Errorf("%d bytes to the backend and %d from it, want %d and %d", gotTo-to, gotFrom-from, wantTo, wantFrom)
+	}
+}
+
+var _ stack.ExternalForwarder = (*datapath.Handler)(nil) // so the loop leaves payload with the driver
+
+// The gateway rewrites headers of which the payload is not in the frame, counts all bytes of the packet, and finds none missing.
+func TestExternalPayloadIsRewrittenByItsHeaders(t *testing.T) {
+	for _, c := range []struct{ src, dst, open, then string }{
+		{"198.18.0.9:40000", "198.18.1.1:80", "S", "PA"},
+		{"[2001:db8::9]:40000", "[2001:db8:1::1]:80", "S", "PA"},
+		{"198.18.0.9:40000", "198.18.1.1:53", "", ""},
+	} {
+		w := newWorld(t, fill("source: gateway")+"checksum: drop\n")
+		out := w.expect(0, client(c.src, c.dst, c.open).bytes(), 1)
+		reply := answer(out, c.then)
+		s := client(c.src, c.dst, c.then)
+		bytesOf := func() (n uint64) {
+			w.after(0)
+			for _, sv := range w.g.Status().Services {
+				for _, b := range sv.Backends {
+					n += b.ToBytes + b.FromBytes
+				}
+			}
+			return n
+		}
+		before, want := bytesOf(), 0
+		for port, p := range []*seg{&s, &reply} {
+			p.payload = strings.Repeat("there and back ", 100)
+			whole := p.bytes()
+			want += len(whole)
+			l4, at := unfinished(whole)
+			b := w.batch(uint8(port), whole[:256])
+			d := &b.D[0]
+			d.Flags = packet.FlagOffload
+			start := w.arena.Headroom(d)
+			w.arena.SetOffload(d, &packet.Offload{
+				Flags: packet.OffloadNeedsChecksum, GSO: packet.GSOTCPv4, SegmentSize: 500,
+				ChecksumFrom: uint16(start + l4), ChecksumAt: uint16(at),
+			})
+			w.arena.SetExternal(d, whole[256:])
+			w.run(b)
+			if d.Verdict != packet.Forward || d.Port != uint8(1-port) || len(w.arena.External(d)) != len(whole)-256 {
+				t.Fatalf("%s: %v to device %d, %d bytes outside of the frame", c.dst, d.Verdict, d.Port, len(w.arena.External(d)))
+			}
+			got := append(bytes.Clone(b.Bytes(0)), w.arena.External(d)...)
+			finished(got, l4, at)
+			w.checksumsRight(got)
+		}
+		if got := bytesOf() - before; got != uint64(want) {
+			t.Errorf("%s: %d bytes counted, want %d", c.dst, got, want)
+		}
 	}
 }

@@ -84,10 +84,12 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	return packet.Forward
 }
 
-// chainBytes returns the bytes of all frames of the packet that is decided on: a large one (GSO, GRO) has
-// up to 33.
+// chainBytes returns the bytes of the packet that is decided on: a large one (GSO, GRO) has up to 33 frames, or external payload.
 func (h *Handler) chainBytes(v *view) uint32 {
 	n := uint32(v.d.Len)
+	if v.d.Flags.Has(packet.FlagOffload) {
+		n += uint32(h.arena.Placed(v.d))
+	}
 	for i := 0; h.chain[i].Flags.Has(packet.FlagMore) && i+1 < len(h.chain); i++ {
 		n += uint32(h.chain[i+1].Len)
 	}

@@ -145,6 +145,9 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	h.publish()
 }
 
+// ForwardsExternal implements stack.ExternalForwarder: packets are decided by their headers, and of those that are kept none is large.
+func (h *Handler) ForwardsExternal() {}
+
 // offer says who may know the flow of a packet that belongs to none here and opens none.
 type offer uint8
 
