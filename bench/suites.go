@@ -10,6 +10,7 @@ var suites = []harness.Suite{
 	literals,
 	kern,
 	transport,
+	sessions,
 }
 
 func suiteNamed(name string) (harness.Suite, bool) {

@@ -52,6 +52,7 @@ var roles = []role{
 	{"tcp-load", openTCPLoad},
 	{"tcp-memory", openTCPMemory},
 	{"quic", openQUIC},
+	{"tls-peek", openTLSPeek},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
