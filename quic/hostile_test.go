@@ -8,6 +8,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -362,10 +363,9 @@ func TestVersionDowngrade(t *testing.T) {
 	server := transport(t, nil, quic.TransportConfig{})
 	serve(t, server, serverTLS(), nil, echo)
 	nat := newRelay(t, server.LocalAddr())
-	var forged bool
+	var forged atomic.Bool
 	nat.setDrop(func(b []byte, toServer bool) bool {
-		if toServer && b[0]&0x80 != 0 && !forged {
-			forged = true
+		if toServer && b[0]&0x80 != 0 && forged.CompareAndSwap(false, true) {
 			at := 6 + int(b[5])
 			vn := append([]byte{0x80, 0, 0, 0, 0, b[at]}, b[at+1:at+1+int(b[at])]...)
 			vn = append(append(vn, b[5]), b[6:6+int(b[5])]...)
@@ -376,8 +376,8 @@ func TestVersionDowngrade(t *testing.T) {
 		return false
 	})
 	c := dial(t, transport(t, nil, quic.TransportConfig{}), nat.addr(), clientTLS(), nil)
-	if v := c.State().Version; v != quic.Version1 || !forged {
-		t.Errorf("version %v, forged %v", v, forged)
+	if v := c.State().Version; v != quic.Version1 || !forged.Load() {
+		t.Errorf("version %v, forged %v", v, forged.Load())
 	}
 	ask(t, c, "x")
 }

@@ -34,10 +34,13 @@ type world struct {
 	a, b  *socket.Stack
 	arena *ring.Arena
 	pools []*ring.Pool
-	wires []*pmd.Memory
+	wires []pmd.Driver
 }
 
-func newWorld(t testing.TB, loops int) *world {
+func newWorld(t testing.TB, loops int) *world { return newImpairedWorld(t, loops, pmd.Profile{}) }
+
+// newImpairedWorld has the profile on what a sends and receives.
+func newImpairedWorld(t testing.TB, loops int, profile pmd.Profile) *world {
 	t.Helper()
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 2 * loops * framesPerHost, FrameSize: 2048})
 	if err != nil {
@@ -51,8 +54,14 @@ func newWorld(t testing.TB, loops int) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.wires = append(x.wires, ma, mb)
-		a, b = append(a, loopConfig(ma, pa)), append(b, loopConfig(mb, pb))
+		da := pmd.Driver(ma)
+		if profile != (pmd.Profile{}) {
+			if da, err = pmd.NewImpair(ma, pmd.ImpairConfig{Profile: profile, Pool: pa}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.wires = append(x.wires, da, mb)
+		a, b = append(a, loopConfig(da, pa)), append(b, loopConfig(mb, pb))
 	}
 	x.a, x.b = x.stack(a, addrA, addrA6), x.stack(b, addrB, addrB6)
 	t.Cleanup(x.close)
