@@ -116,14 +116,14 @@ func allPath(cpus []int) path {
 
 func openCrowd(t *trial, cpus []int) (_ *crowd, err error) {
 	c := &crowd{done: make(chan error, len(cpus)), stateful: t.op.stateful()}
-	for i, cpu := range cpus {
+	for _, cpu := range cpus {
 		e, err := openCPU(t.op, t.tables)
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}
 		in := make(chan []*packet.Batch)
 		c.engines, c.in = append(c.engines, e), append(c.in, in)
-		c.wait.Go(func() { c.loop(c.engines[i], cpu, in) })
+		c.wait.Go(func() { c.loop(e, cpu, in) })
 	}
 	return c, nil
 }
