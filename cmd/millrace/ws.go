@@ -104,22 +104,26 @@ func (w *wsClient) run(ctx context.Context, rawURL string) error {
 	if err != nil {
 		return w.explain(err, rawURL)
 	}
-	defer conn.CloseNow()
-	w.note("connected: subprotocol %q, compression %v", conn.Subprotocol(), conn.Deflate().Enabled)
+	var open sync.WaitGroup // what writes to the terminal while the connection is open
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	defer func() {
+		stop()
+		conn.CloseNow()
+		open.Wait()
+	}()
+	w.note("connected: subprotocol %q, compression %v", conn.Subprotocol(), conn.Deflate().Enabled)
 	received := make(chan error, 1)
-	go func() { received <- w.receive(conn) }()
+	open.Go(func() { received <- w.receive(conn) })
 	sent := make(chan error, 1)
 	go func() { sent <- w.send(ctx, conn) }() // ends with the process if the input has no end
 	alive := make(chan error, 1)
 	if w.ping > 0 {
-		go func() {
+		open.Go(func() {
 			// Other errors are those of a connection that ends, which received has the reason of.
 			if err := w.keepAlive(ctx, conn); errors.Is(err, context.DeadlineExceeded) {
 				alive <- err
 			}
-		}()
+		})
 	}
 	select {
 	case err = <-received:

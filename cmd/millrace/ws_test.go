@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,14 +111,37 @@ func TestWSClosesOnInterrupt(t *testing.T) {
 }
 
 func TestWSPings(t *testing.T) {
+	errs := &watchedOutput{want: "* pong after ", seen: make(chan bool)}
 	s := wsServe(t, func(c *websocket.Conn, _ *http.Request) {
-		timer := time.AfterFunc(300*time.Millisecond, func() { _ = c.Close(websocket.CloseNormal, "") })
-		defer timer.Stop()
+		go func() {
+			select {
+			case <-errs.seen:
+			case <-time.After(20 * time.Second):
+			}
+			_ = c.Close(websocket.CloseNormal, "")
+		}()
 		_, _, _ = c.ReadMessage(nil) // answers pings
 	})
-	if code, _, errs := runWith("", "ws", "-v", "--ping", "10ms", s.URL); code != exitOK || !strings.Contains(errs, "* pong after ") {
+	var out bytes.Buffer
+	code := execute(context.Background(), []string{"ws", "-v", "--ping", "10ms", s.URL}, &console{in: strings.NewReader(""), out: &out, err: errs})
+	if code != exitOK || !strings.Contains(errs.String(), errs.want) {
 		t.Errorf("code %d, %q", code, errs)
 	}
+}
+
+// watchedOutput is a buffer that says when a text has been written.
+type watchedOutput struct {
+	bytes.Buffer
+	want string
+	seen chan bool
+	once sync.Once
+}
+
+func (o *watchedOutput) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), o.want) {
+		o.once.Do(func() { close(o.seen) })
+	}
+	return o.Buffer.Write(p)
 }
 
 func TestWSExplainsWhatFails(t *testing.T) {
