@@ -164,11 +164,12 @@ func (s *scaleSite) command(args ...string) (out string, took time.Duration, pea
 // lines returns how many records the log has.
 func (s *scaleSite) lines() int { return strings.Count(s.log.String(), "\n") }
 
-// report logs a figure, and fails the test if it is beyond its limit.
+// report logs a figure, and fails the test if it is beyond its limit. The race detector multiplies memory and time: with it
+// figures are only logged.
 func (s *scaleSite) report(what string, got, limit any, beyond bool) {
 	s.t.Helper()
 	s.t.Logf("%-52s %12v (limit %v)", what, got, limit)
-	if beyond {
+	if beyond && !raceEnabled {
 		s.t.Errorf("%s: %v, more than %v", what, got, limit)
 	}
 }
@@ -241,7 +242,11 @@ func (s *scaleSite) scrapes() {
 		best = min(best, took)
 	}
 	s.count("scrape, KiB", int(size>>10), 2048)
-	s.report("scrape, the fastest of 6", best.Round(time.Millisecond), "200ms", best > 200*time.Millisecond)
+	limit := 2 * time.Second // CI's machine may do ten times more at once
+	if s.n == manyServices {
+		limit = 200 * time.Millisecond
+	}
+	s.report("scrape, the fastest of 6", best.Round(time.Millisecond), limit, best > limit)
 	s.count("scrapes, peak MiB", s.peak(), 160+s.n/20)
 }
 
