@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = 20 * time.Second
 
 // certificate is made once, for the address of loopback and a name.
 var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {

@@ -116,6 +116,7 @@ internal/script : wire clock ip tcp
 internal/interop:
 internal/interop/bogoshim: socket tls
 internal/wscases:
+internal/h3cases: quic
 internal/onenode:
 internal/layers :
 internal/tools  :
