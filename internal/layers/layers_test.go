@@ -63,6 +63,7 @@ websocket       :
 http3/qpack     :
 http3           : http3/qpack quic
 quic            :
+quic/fec        :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
 node/nexthop    : internal/rtnl
