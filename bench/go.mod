@@ -8,6 +8,7 @@ require (
 	github.com/gopacket/gopacket v1.7.7
 	github.com/millrace/millrace v0.0.0
 	github.com/millrace/millrace/internal/kernbench v0.0.0
+	github.com/quic-go/qpack v0.6.0
 	github.com/quic-go/quic-go v0.65.0
 	github.com/vishvananda/netlink v1.3.1
 	golang.org/x/sys v0.49.0

@@ -22,4 +22,5 @@ var sessions = harness.Suite{
 // sessionMeasures are the rows, one function for each protocol.
 var sessionMeasures = []func(*harness.Env) []harness.Measure{
 	tlsPeek,
+	http3Rows,
 }

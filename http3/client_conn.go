@@ -2,6 +2,7 @@ package http3
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -26,6 +27,7 @@ type clientConn struct {
 	pushes map[uint64]*Push
 
 	refusedEarly atomic.Bool
+	tls          atomic.Pointer[tls.ConnectionState]
 }
 
 func newClientConn(t *Transport, q *quic.Conn, o MachineOptions) *clientConn {
@@ -41,6 +43,18 @@ func newClientConn(t *Transport, q *quic.Conn, o MachineOptions) *clientConn {
 	}
 	c.conn.push = c.pushStream
 	return c
+}
+
+// state returns the state of TLS, which is copied once the handshake is complete.
+func (c *clientConn) state() *tls.ConnectionState {
+	if s := c.tls.Load(); s != nil {
+		return s
+	}
+	s := c.q.State().TLS
+	if s.HandshakeComplete {
+		c.tls.Store(&s)
+	}
+	return &s
 }
 
 func (c *clientConn) goingAway() bool { return c.goAway.Load() != none }
@@ -383,8 +397,7 @@ func (x *clientRequest) build(m *Message) *http.Response {
 		StatusCode: m.Status, Status: statusLine(m.Status), Proto: "HTTP/3.0", ProtoMajor: 3,
 		Header: headerOf(m.Fields, ""), ContentLength: m.ContentLength, Request: x.req,
 	}
-	state := x.c.q.State().TLS
-	resp.TLS = &state
+	resp.TLS = x.c.state()
 	x.r.s.Section.Detach()
 	for _, v := range resp.Header["Trailer"] {
 		for name := range strings.SplitSeq(v, ",") {
@@ -415,6 +428,9 @@ func (x *clientRequest) build(m *Message) *http.Response {
 }
 
 func statusLine(status int) string {
+	if status == http.StatusOK {
+		return "200 OK"
+	}
 	if text := http.StatusText(status); text != "" {
 		return strconv.Itoa(status) + " " + text
 	}

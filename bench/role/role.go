@@ -53,6 +53,8 @@ var roles = []role{
 	{"tcp-memory", openTCPMemory},
 	{"quic", openQUIC},
 	{"tls-peek", openTLSPeek},
+	{"qpack", openQPACK},
+	{"http3", openHTTP3},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.

@@ -140,6 +140,7 @@ go.yaml.in/yaml/v3                : internal/strictyaml gateway/config internal/
 github.com/insomniacslk/dhcp      :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench quic
+github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/hostkern
 gonum.org/v1/plot                 : internal/kernbench
