@@ -34,6 +34,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"gateway connections", gateway.Connection{}},
 		{"gateway reload", admin.Changes{}},
 		{"gateway status", admin.Status{}},
+		{"get", getReport{}},
 		{"net addr", addrList{}},
 		{"net neigh", neighList{}},
 		{"net route", routeList{}},

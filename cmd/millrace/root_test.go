@@ -15,7 +15,7 @@ import (
 var commands = []string{
 	"", "bench", "bench kern", "doctor", "help", "forward", "gateway", "gateway check", "gateway schema", "gateway reload", "gateway status",
 	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway announce", "gateway stop", "man", "replay", "version",
-	"stack", "stack up", "stack reload", "stack down", "stack schema", "net", "net addr", "net route", "net neigh", "net sockets", "net stats", "ws",
+	"stack", "stack up", "stack reload", "stack down", "stack schema", "net", "net addr", "net route", "net neigh", "net sockets", "net stats", "ws", "get",
 }
 
 func TestHelpIsAsRecorded(t *testing.T) {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"sync"
+
+	"github.com/millrace/millrace/socket"
+	mtls "github.com/millrace/millrace/tls"
+	"github.com/millrace/millrace/tls/clienthello"
+)
+
+// kernelStack is the value of --stack for the kernel's TCP.
+const kernelStack = "kernel"
+
+// getDialer opens connections: with the TCP that was chosen, and with TLS.
+type getDialer struct {
+	g      *getClient
+	tls    *tls.Config // without ALPN
+	stack  *socket.Stack
+	keylog *os.File
+	dialed func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// dialer returns what the flags say.
+func (g *getClient) dialer(u *url.URL) (d *getDialer, err error) {
+	d = &getDialer{g: g, dialed: new(net.Dialer).DialContext}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if err = d.openTLS(u); err != nil {
+		return d, err
+	}
+	if g.stack == kernelStack {
+		if g.addr != "" {
+			return d, usage("--addr is of a stack: name its interface by --stack")
+		}
+		return d, nil
+	}
+	return d, d.openStack()
+}
+
+// openTLS makes the config.
+func (d *getDialer) openTLS(u *url.URL) (err error) {
+	g := d.g
+	o := mtls.ClientOptions{}
+	if g.cacert != "" {
+		if o.Roots, err = mtls.LoadRoots(g.cacert); err != nil {
+			return fmt.Errorf("--cacert: %w", err)
+		}
+	}
+	if g.cert != "" {
+		o.Certificates = &mtls.Store{}
+		if err = o.Certificates.Load(mtls.KeyPair{CertFile: g.cert, KeyFile: g.key, Default: true}); err != nil {
+			return fmt.Errorf("--cert: %w", err)
+		}
+	} else if g.key != "" {
+		return usage("--key without --cert")
+	}
+	if g.ech != "" {
+		if u.Scheme != "https" {
+			return usage("--ech needs an https URL")
+		}
+		if o.ECHConfigList, err = base64.StdEncoding.DecodeString(g.ech); err != nil {
+			return usage("--ech: no base64: take the value of ech in the HTTPS record")
+		}
+	}
+	name := g.keylog
+	if name == "" {
+		name = os.Getenv("SSLKEYLOGFILE")
+	}
+	if name != "" {
+		if d.keylog, err = os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			return fmt.Errorf("--keylog: %w", err)
+		}
+		o.KeyLog = d.keylog
+	}
+	if d.tls, err = mtls.NewClientConfig(o); err != nil {
+		return err
+	}
+	if g.insecure { // the user asked for it
+		d.tls.InsecureSkipVerify, d.tls.VerifyConnection = true, nil
+	}
+	return nil
+}
+
+// openStack opens the stack on its interface.
+func (d *getDialer) openStack() error {
+	g := d.g
+	prefix, err := netip.ParsePrefix(g.addr)
+	if err != nil {
+		return usage("--stack %s needs an address of its own: --addr 198.18.0.3/24", g.stack)
+	}
+	if d.stack, err = g.open(g.stack, prefix); err != nil {
+		return fmt.Errorf("--stack %s: %w", g.stack, err)
+	}
+	d.dialed = d.stack.DialContext
+	return nil
+}
+
+// close gives the interface back and ends the key log.
+func (d *getDialer) close() (err error) {
+	if d.stack != nil {
+		err = d.stack.Close()
+	}
+	if d.keylog != nil {
+		err = errors.Join(err, d.keylog.Close())
+	}
+	return err
+}
+
+// dial resolves the host, connects to its addresses one after another, and watches the ClientHello.
+func (d *getDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	d.g.times.set("dns_start")
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	d.g.times.set("dns")
+	var errs []error
+	for _, a := range addrs {
+		c, err := d.dialed(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
+		if err == nil {
+			d.g.connected(c.RemoteAddr())
+			return &helloConn{Conn: c, report: d.g.sentHello}, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// overTCP returns a transport that speaks the versions of HTTP with these names in ALPN.
+func (d *getDialer) overTCP(protocols ...string) (http.RoundTripper, error) {
+	config := d.tls.Clone()
+	config.NextProtos = protocols
+	t := &http.Transport{DialContext: d.dial, TLSClientConfig: config, Protocols: new(http.Protocols), DisableCompression: true}
+	for _, p := range protocols {
+		switch p {
+		case "h2":
+			t.Protocols.SetHTTP2(true)
+			t.Protocols.SetUnencryptedHTTP2(len(protocols) == 1)
+		case "http/1.1":
+			t.Protocols.SetHTTP1(true)
+		}
+	}
+	return t, nil
+}
+
+// helloConn is a connection that reports the ClientHello that is written to it.
+type helloConn struct {
+	net.Conn
+	report func(*clienthello.Hello)
+	once   sync.Once
+	peeker clienthello.Peeker
+	sent   []byte
+	done   bool
+}
+
+// Write sends b. The first bytes are the hello, or something else.
+func (c *helloConn) Write(b []byte) (int, error) {
+	if !c.done {
+		c.sent = append(c.sent, b...)
+		h, err := c.peeker.Parse(c.sent)
+		if err == nil {
+			c.report(h)
+		}
+		if err != clienthello.ErrIncomplete {
+			c.done, c.sent = true, nil
+		}
+	}
+	return c.Conn.Write(b)
+}
