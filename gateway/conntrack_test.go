@@ -60,6 +60,7 @@ var differences = []difference{
 	{"RST+ACK beyond the window", "half_closed closing time_wait", conntrack, false, closesEarly},
 	{"old RST", "half_closed closing time_wait", conntrack, false, closesEarly},
 	{"SYN of the client", "established half_closed closing", conntrack, false, resyncs},
+	{"SYN of ends that have forgotten the connection", "established half_closed closing", conntrack, true, resyncs},
 	{"SYN of the client in the window", "established half_closed closing", conntrack, false, resyncs},
 	{"SYN+ACK of the backend", "established half_closed closing time_wait", conntrack, false, resyncs},
 	{"SYN of the backend", "half_closed closing time_wait", conntrack, false, reopens},
@@ -129,6 +130,8 @@ type tracer struct {
 	ghost bool // the client's ports seem to be used again, by a forged SYN
 	round bool // an end has written a window that is smaller than the one it has offered
 	reset bool // the backend has reset the connection before
+
+	forgotten bool // both ends have forgotten the connection before
 }
 
 // What happens to a segment of a trace.
@@ -223,6 +226,9 @@ func (t *tracer) open(isn uint32) {
 		if t.ghost {
 			s.kind = "SYN after a forged one"
 		}
+		if t.forgotten {
+			s.kind = "SYN of ends that have forgotten the connection"
+		}
 		if side == 1 {
 			s.kind, s.flags, s.ack = "SYN+ACK", wire.FlagSYN|wire.FlagACK, first[0]+1
 		}
@@ -234,7 +240,7 @@ func (t *tracer) open(isn uint32) {
 	for side := range t.ends {
 		for range 1 + t.r.IntN(2) {
 			t.trace = append(t.trace, syn(side))
-			if t.r.IntN(6) == 0 {
+			if !t.forgotten && t.r.IntN(6) == 0 {
 				t.forgeEarly(side, first)
 			}
 		}
@@ -497,7 +503,10 @@ func newTrace(seed uint64) []sample {
 		for range t.r.IntN(40) {
 			t.step()
 		}
-		if t.r.IntN(4) == 0 {
+		t.forgotten = !t.ghost && !t.loose && t.r.IntN(5) == 0
+		if t.forgotten {
+			t.reset = false
+		} else if t.r.IntN(4) == 0 {
 			t.abort()
 		} else {
 			t.close()

@@ -35,6 +35,7 @@ type Handler struct {
 	retirement retirement
 	clientHops clientHops
 	sync       syncState
+	newSYNs    newSYNs
 	offered    offer // what Handle, Offer or Refuse decides
 	fragments  *fragments
 	held       *heldFragments

@@ -88,9 +88,12 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 	case c.direct():
 		return me.followDirect(c, &seg)
 	case f == wire.FlagSYN && side == sideClient:
+		if c.state.confirmed() {
+			h.noteSYN(n, &seg)
+		}
 		return s.followSYN(c, &seg)
 	case f == wire.FlagSYN|wire.FlagACK && side == sideBackend:
-		return s.followSYNACK(c, &seg)
+		return h.reopen(n, &seg) || s.followSYNACK(c, &seg)
 	case f != wire.FlagACK || c.state == stateSynSent:
 		if f == wire.FlagACK && side == sideBackend { // it holds another connection, and expects this number: see discard
 			me.end = seg.ack
@@ -272,4 +275,47 @@ func scaleOf(tcp wire.TCP) uint8 {
 		return noScale
 	}
 	return o.WindowScale
+}
+
+// An open connection is over when both ends have forgotten it, after a crash or because the gateway never saw how it
+// ended, and the client may use its port again. The gateway cannot tell by the SYN, which may be forged: the backend can.
+// One that has the connection answers by a challenge ACK (RFC 9293 3.10.7.4, RFC 5961 4.2), and the connection goes on.
+// One that has forgotten it answers by a SYN+ACK, which acknowledges the SYN. From then on the entry is that of the new
+// connection: otherwise it would not be followed, and expire while it is used. Linux's conntrack does the same.
+
+// newSYNs are the last SYNs of clients with open connections. A connection has one place, and may lose it to another: then
+// it is not followed, as if this were not here.
+type newSYNs [64]newSYN
+
+type newSYN struct {
+	conn   uint32
+	client sequence
+	scale  uint8
+}
+
+// noteSYN remembers a SYN of the client of connection n, which is open.
+func (h *Handler) noteSYN(n int, seg *segment) {
+	h.table.conns[n].flags |= connNewSYN
+	h.newSYNs[n%len(h.newSYNs)] = newSYN{
+		uint32(n), sequence{end: seg.seq + 1, limit: seg.end, window: max(seg.window, 1)}, scaleOf(seg.tcp),
+	}
+}
+
+// reopen makes connection n the one that the backend accepts by this SYN+ACK, if it answers the client's last SYN.
+func (h *Handler) reopen(n int, seg *segment) bool {
+	c, s, syn := &h.table.conns[n], &h.table.sequences[n], &h.newSYNs[n%len(h.newSYNs)]
+	if c.flags&connNewSYN == 0 || c.closed() || syn.conn != uint32(n) || seg.ack-syn.client.end > syn.client.limit-syn.client.end {
+		return false
+	}
+	if c.state.ending() {
+		h.closing--
+		h.tally(c.backend)[Ended]++
+	}
+	const over = connClientFIN | connBackendFIN | connTimeWait | connOtherSYN | connLoose | connNewSYN
+	c.flags &^= over
+	c.state, c.scales = stateSynSent, noScale<<4|syn.scale
+	*s = sequences{sideClient: syn.client, sideBackend: {acked: syn.client.end}}
+	s.followSYNACK(c, seg)
+	c.state = stateAnswered
+	return true
 }

@@ -44,6 +44,7 @@ const (
 	connTimeWait               // the backend closed first: it ends in TIME-WAIT
 	connOtherSYN               // the client has sent SYNs with different numbers
 	connLoose                  // segments have passed that were not followed: picked up mid-flow, in fragments, or beyond the window
+	connNewSYN                 // the client has sent a SYN since it was confirmed: see noteSYN
 )
 
 // origin is what opened a connection in this table.
