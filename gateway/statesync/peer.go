@@ -157,15 +157,22 @@ func (p *Peer) sendLoop(ctx context.Context) {
 		failed := !p.send.up.Load()
 		p.changed(&p.send, "send", false, err)
 		p.mu.Unlock()
-		if lived > deadAfter {
-			pause = redialFirst
-		}
+		pause = pauseAfter(pause, lived)
 		if p.discard(ctx, pause, failed) {
 			pause = redialFirst
 		} else {
 			pause = min(2*pause, redialLast)
 		}
 	}
+}
+
+// pauseAfter returns the pause before the next attempt: the one that is due, or the first again after a stream that was of
+// use. One that breaks at once is none, so that the pauses grow.
+func pauseAfter(due, lived time.Duration) time.Duration {
+	if lived > deadAfter {
+		return redialFirst
+	}
+	return due
 }
 
 // discard throws changes away for a pause. If the peer could not be reached, the pause ends when it dials, and discard

@@ -390,3 +390,13 @@ func TestStrangersDoNotDisturb(t *testing.T) {
 	b := open(t, other, at, 1, 1)
 	until(t, "the streams are up", func() bool { return a.peer.Status().Synced && b.peer.Status().Synced })
 }
+
+func TestThePausesBeginAnewAfterAStreamOfUse(t *testing.T) {
+	for _, c := range []struct{ due, lived, want time.Duration }{
+		{redialLast, 0, redialLast}, {redialLast, deadAfter, redialLast}, {redialLast, deadAfter + 1, redialFirst}, {redialFirst, 0, redialFirst},
+	} {
+		if got := pauseAfter(c.due, c.lived); got != c.want {
+			t.Errorf("after %v with %v due: %v, want %v", c.lived, c.due, got, c.want)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package logqueue
 
 import (
 	"fmt"
+	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -109,4 +111,68 @@ func TestAGapIsReportedOnce(t *testing.T) {
 	if !w.Close(10*time.Second) || strings.Count(p.text.String(), "dropped") != 1 || !strings.HasSuffix(p.text.String(), "later\n") {
 		t.Errorf("written: %q", p.text.String())
 	}
+}
+
+// stuck returns a writer with this limit whose first record is being written, and the pipe that keeps it there.
+func stuck(t *testing.T, limit int, note func(uint64) []byte) (*Writer, *pipe) {
+	t.Helper()
+	p := &pipe{open: make(chan struct{})}
+	w := New(p, limit, note)
+	fmt.Fprint(w, "first\n")
+	for range 10_000 {
+		w.mu.Lock()
+		busy := w.busy
+		w.mu.Unlock()
+		if busy {
+			return w, p
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("nothing is written")
+	return nil, nil
+}
+
+// What waits fills the limit to the byte, and not beyond.
+func TestTheLimitIsInBytes(t *testing.T) {
+	w, p := stuck(t, 10, note)
+	for _, record := range []string{"12345\n", "12345\n", "123\n", "\n"} {
+		fmt.Fprint(w, record)
+	}
+	if n := w.Dropped(); n != 2 {
+		t.Errorf("%d records dropped, want those of 6 bytes and of 1 that find 6 and 10 of 10", n)
+	}
+	close(p.open)
+	if !w.Close(10*time.Second) || p.text.String() != "first\n12345\n123\n2 dropped\n" {
+		t.Errorf("written: %q", p.text.String())
+	}
+}
+
+func TestWithoutANoteAGapIsSilent(t *testing.T) {
+	w, p := stuck(t, 6, nil)
+	fmt.Fprint(w, "12345\n")
+	fmt.Fprint(w, "lost\n")
+	close(p.open)
+	if !w.Close(10*time.Second) || p.text.String() != "first\n12345\n" || w.Dropped() != 1 {
+		t.Errorf("written: %q, %d dropped", p.text.String(), w.Dropped())
+	}
+}
+
+// Close ends the goroutine of a writer that has nothing to write.
+func TestCloseEndsTheGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	var all []*Writer
+	for range 20 {
+		all = append(all, New(io.Discard, 10, nil))
+	}
+	time.Sleep(10 * time.Millisecond) // they wait for records
+	for _, w := range all {
+		w.Close(time.Second)
+	}
+	for range 10_000 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 }

@@ -54,7 +54,7 @@ func Addrs() (map[netip.Addr]bool, error) {
 	set := make(map[netip.Addr]bool, len(list))
 	for _, a := range list {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			set[ip.Unmap()] = true
+			set[ip] = true
 		}
 	}
 	return set, nil

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -37,6 +40,21 @@ func TestAPartIsNeverTheAnswer(t *testing.T) {
 	if got, err := Dump(func() (int, error) { calls++; return 1, unix.EPERM }); got != 0 || !errors.Is(err, unix.EPERM) || calls != 1 {
 		t.Errorf("another error: %v, %v after %d calls", got, err, calls)
 	}
+}
+
+// The pauses between tries grow to a limit, so that all of them take a fifth of a second.
+func TestThePausesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		_, _ = Dump(func() (int, error) { at = append(at, time.Now()); return 0, unix.EINTR })
+		var got []time.Duration
+		for i := range at[1:] {
+			got = append(got, at[i+1].Sub(at[i])/time.Millisecond)
+		}
+		if want := []time.Duration{1, 2, 4, 8, 16, 32, 32, 32, 32}; !slices.Equal(got, want) {
+			t.Errorf("pauses of %d ms, want %d", got, want)
+		}
+	})
 }
 
 func TestAddrsAreThoseOfTheNamespace(t *testing.T) {
