@@ -264,6 +264,94 @@ func TestDownloadsSurviveTheirGateway(t *testing.T) {
 	}
 }
 
+// opener opens connections to an address, one after the other.
+type opener struct {
+	address string
+	mu      sync.Mutex
+	opened  int
+	failed  time.Time // the last time
+	err     error
+}
+
+// run opens connections until stop is closed.
+func (o *opener) run(p *takeover, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		err := p.knock("tcp", o.address, time.Second)
+		o.mu.Lock()
+		if err != nil {
+			o.failed, o.err = time.Now(), err
+		} else {
+			o.opened++
+		}
+		o.mu.Unlock()
+	}
+}
+
+// served returns how many were opened.
+func (o *opener) served() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.opened
+}
+
+// TestNewConnectionsGoOnBesideATakeOver kills the gateway that has the traffic while downloads are under way and clients
+// open connections all the time. No download is lost, and a while later every client is served again, each time.
+func TestNewConnectionsGoOnBesideATakeOver(t *testing.T) {
+	p := newTakeover(t, "mr-gwopen", syncKeys())
+	var all []*opener
+	for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
+		for _, port := range []int{80, 81} {
+			all = append(all, &opener{address: fmt.Sprintf("%s:%d", host, port)})
+		}
+	}
+	// await waits until each client has opened so many connections more.
+	await := func(when string, n int) {
+		t.Helper()
+		for _, o := range all {
+			for end, want := time.Now().Add(30*time.Second), o.served()+n; o.served() < want; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: %s: %v", when, o.address, o.err)
+				}
+			}
+		}
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for _, o := range all {
+		running.Go(func() { o.run(p, stop) })
+	}
+	var killed, again time.Time
+	lost := p.downloads(80, 80, func() {
+		await("before", 5)
+		killed = time.Now()
+		p.kill()
+		await("after the take-over", 1)
+		again = time.Now()
+		await("later", 20)
+	})
+	close(stop)
+	running.Wait()
+	if lost != 0 {
+		t.Errorf("%d of 80 downloads are lost", lost)
+	}
+	opened := 0
+	for _, o := range all {
+		opened += o.served()
+		if late := o.failed.Sub(again); late > 2*time.Second { // one that began before takes a second
+			t.Errorf("%s: a connection fails %v after the take-over: %v", o.address, late, o.err)
+		}
+	}
+	t.Logf("%d connections opened; all clients were served %v after the kill", opened, again.Sub(killed).Round(time.Millisecond))
+	if st := p.second.stop().Gateway.Sync; st.Outcomes["conflict"]+st.Outcomes["no_room"]+st.Outcomes["unknown"] != 0 {
+		t.Errorf("records %v", st.Outcomes)
+	}
+}
+
 // TestAGatewayThatStopsLeavesItsConnectionsToItsPeer stops the gateway that has the traffic, as for an upgrade.
 func TestAGatewayThatStopsLeavesItsConnectionsToItsPeer(t *testing.T) {
 	p := newTakeover(t, "mr-gwleave", syncKeys())
