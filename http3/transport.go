@@ -33,9 +33,15 @@ type Transport struct {
 	Push func(*Push)
 
 	mu     sync.Mutex
-	conns  map[string]*dialed
+	conns  map[destination]*dialed
 	quic   *quic.Transport
 	closed bool
+}
+
+// destination is where a connection goes, and the name that its certificate was checked for: another server
+// behind the same address has a connection of its own (RFC 9114 3.3).
+type destination struct {
+	addr, name string
 }
 
 // dialed is a connection, or one that is being opened.
@@ -94,7 +100,8 @@ func (t *Transport) roundTrip(req *http.Request, addr string) (*http.Response, e
 
 // try sends a request once. After a first failure it uses no early data.
 func (t *Transport) try(req *http.Request, addr string, attempt int) (*http.Response, error) {
-	c, err := t.conn(req, addr, attempt > 0)
+	to := destination{addr, req.URL.Hostname()}
+	c, err := t.conn(req, to, attempt > 0)
 	if err != nil {
 		closeBody(req)
 		return nil, err
@@ -105,7 +112,7 @@ func (t *Transport) try(req *http.Request, addr string, attempt int) (*http.Resp
 	}
 	var se *StreamError
 	if !errors.As(err, &se) && (c.ctx.Err() != nil || errors.Is(err, ErrGoingAway) || errors.Is(err, quic.Err0RTTRejected)) {
-		t.forget(addr, c)
+		t.forget(to, c)
 	}
 	return nil, err
 }
@@ -176,28 +183,28 @@ func closeBody(req *http.Request) {
 }
 
 // conn returns the connection to an address that takes requests, opening one if there is none.
-func (t *Transport) conn(req *http.Request, addr string, again bool) (*clientConn, error) {
+func (t *Transport) conn(req *http.Request, to destination, again bool) (*clientConn, error) {
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
 		return nil, ErrTransportClosed
 	}
-	d := t.conns[addr]
+	d := t.conns[to]
 	if d != nil && d.usable() {
 		t.mu.Unlock()
 		return d.wait(req.Context())
 	}
 	d = &dialed{done: make(chan struct{})}
 	if t.conns == nil {
-		t.conns = map[string]*dialed{}
+		t.conns = map[destination]*dialed{}
 	}
-	t.conns[addr] = d
+	t.conns[to] = d
 	t.mu.Unlock()
 	// The connection is everybody's: the end of this request does not end the dialing for others.
 	go func() {
-		d.c, d.err = t.dial(context.WithoutCancel(req.Context()), addr, req.URL.Hostname(), again)
+		d.c, d.err = t.dial(context.WithoutCancel(req.Context()), to, again)
 		if d.err != nil {
-			t.drop(addr, d)
+			t.drop(to, d)
 		}
 		close(d.done)
 	}()
@@ -229,13 +236,13 @@ func (d *dialed) wait(ctx context.Context) (*clientConn, error) {
 	}
 }
 
-func (t *Transport) dial(ctx context.Context, addr, name string, again bool) (*clientConn, error) {
+func (t *Transport) dial(ctx context.Context, to destination, again bool) (*clientConn, error) {
 	tc := t.TLS.Clone()
 	if tc == nil {
 		tc = &tls.Config{}
 	}
 	if tc.ServerName == "" {
-		tc.ServerName = name
+		tc.ServerName = to.name
 	}
 	tc.NextProtos = []string{NextProto}
 	var qc quic.Config
@@ -252,7 +259,7 @@ func (t *Transport) dial(ctx context.Context, addr, name string, again bool) (*c
 	if dial == nil {
 		dial = t.dialUDP
 	}
-	q, err := dial(ctx, addr, tc, &qc)
+	q, err := dial(ctx, to.addr, tc, &qc)
 	if err != nil {
 		return nil, err
 	}
@@ -308,19 +315,19 @@ func (t *Transport) dialUDP(ctx context.Context, addr string, tc *tls.Config, qc
 }
 
 // forget has no further requests use the connection.
-func (t *Transport) forget(addr string, c *clientConn) {
+func (t *Transport) forget(to destination, c *clientConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if d := t.conns[addr]; d != nil && d.c == c {
-		delete(t.conns, addr)
+	if d := t.conns[to]; d != nil && d.c == c {
+		delete(t.conns, to)
 	}
 }
 
-func (t *Transport) drop(addr string, d *dialed) {
+func (t *Transport) drop(to destination, d *dialed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.conns[addr] == d {
-		delete(t.conns, addr)
+	if t.conns[to] == d {
+		delete(t.conns, to)
 	}
 }
 
@@ -328,14 +335,14 @@ func (t *Transport) drop(addr string, d *dialed) {
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for addr, d := range t.conns {
+	for to, d := range t.conns {
 		select {
 		case <-d.done:
 		default:
 			continue
 		}
 		if d.c != nil && d.c.active.Load() == 0 {
-			delete(t.conns, addr)
+			delete(t.conns, to)
 			d.close()
 		}
 	}
