@@ -23,4 +23,5 @@ var sessions = harness.Suite{
 var sessionMeasures = []func(*harness.Env) []harness.Measure{
 	tlsPeek,
 	http3Rows,
+	quicBulk,
 }

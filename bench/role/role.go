@@ -52,6 +52,7 @@ var roles = []role{
 	{"tcp-load", openTCPLoad},
 	{"tcp-memory", openTCPMemory},
 	{"quic", openQUIC},
+	{"quic-bulk", openQUICBulk},
 	{"tls-peek", openTLSPeek},
 	{"qpack", openQPACK},
 	{"http3", openHTTP3},

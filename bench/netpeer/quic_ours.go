@@ -1,0 +1,68 @@
+package netpeer
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+
+	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/socket"
+)
+
+// DriveMillraceQUIC is DriveQUIC with package quic. With offloads, the transports have what the conns
+// can do beyond net.PacketConn; a kernel socket has it in any case.
+func DriveMillraceQUIC(ctx context.Context, p *PacketPair, offloads bool, c *Counters) error {
+	cert, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	server, err := quicTransport(p.Server, offloads)
+	if err != nil {
+		return err
+	}
+	l, err := server.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}, nil)
+	if err != nil {
+		return err
+	}
+	go func() {
+		conn, err := l.Accept(ctx)
+		if err != nil {
+			return
+		}
+		stream, err := conn.AcceptUniStream(ctx)
+		if err != nil {
+			return
+		}
+		bulk(stream.Read, &c.loop[0])
+	}()
+	client, err := quicTransport(p.Client, offloads)
+	if err != nil {
+		return err
+	}
+	conn, err := client.Dial(ctx, p.Server.LocalAddr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, nil)
+	if err != nil {
+		return fmt.Errorf("QUIC: %w", err)
+	}
+	stream, err := conn.OpenUniStream(ctx)
+	if err != nil {
+		return fmt.Errorf("QUIC: %w", err)
+	}
+	go func() {
+		buf := make([]byte, chunk)
+		for ctx.Err() == nil {
+			if _, err := stream.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func quicTransport(conn net.PacketConn, offloads bool) (*quic.Transport, error) {
+	var c quic.TransportConfig
+	if ours, ok := conn.(*socket.UDPConn); ok && offloads {
+		c.Messages = ours
+	}
+	return quic.NewTransport(conn, c)
+}
