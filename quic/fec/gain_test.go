@@ -44,7 +44,7 @@ func simulate(t *testing.T, c Config, lose lossModel) (r result) {
 	const step = time.Millisecond
 	n := 15_000
 	if raceEnabled {
-		n = 3000 // each byte costs a hundred times as much
+		n = 6000 // each byte costs a hundred times as much
 	}
 	e, err := NewEncoder(c)
 	if err != nil {
@@ -105,13 +105,13 @@ func TestGain(t *testing.T) {
 			}
 			t.Log(line)
 			none, xor10, rlc10, rlc5 := results[0].residual, results[1].residual, results[2].residual, results[4].residual
-			if none < p*0.6 || none > p*1.5 {
+			if none < p*0.5 || none > p*1.8 {
 				t.Errorf("%s: %v without FEC", line, none)
 			}
 			// Independent losses: RLC leaves a tenth up to 2 %, and with 20 % overhead a fiftieth at 5 %.
 			// XOR leaves about p times the block. Bursts of 3 defeat XOR; RLC with
 			// 20 % leaves less than a third.
-			if model.name == "independent" && (xor10 > none*0.5 || rlc10 > none*0.4 || p < 0.05 && rlc10 > none*0.1 || rlc5 > none*0.02) {
+			if model.name == "independent" && (xor10 > none*0.6 || rlc10 > none*0.4 || p < 0.05 && rlc10 > none*0.1 || rlc5 > none*0.02) {
 				t.Errorf("%s: too little gain", line)
 			}
 			if model.name != "independent" && (rlc10 > none*0.9 || rlc5 > none*0.3 || rlc5 > xor10) {
