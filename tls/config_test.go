@@ -332,3 +332,34 @@ func TestGarbageAndHostileHellos(t *testing.T) {
 		}
 	}
 }
+
+// TestEnginesTakeTheseConfigs has engines serve with client certificates, shared tickets and ECH.
+func TestEnginesTakeTheseConfigs(t *testing.T) {
+	ca := newAuthority(t, "root", nil, nil)
+	keys, _ := NewTicketKeys(0, bytes.Repeat([]byte{1}, 32))
+	ech := newECH(t, t.TempDir())
+	if err := ech.Rotate("public.example", 2); err != nil {
+		t.Fatal(err)
+	}
+	list, _ := ech.ConfigList()
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		server := serverConfig(t, ServerOptions{
+			Store: storeOf(t, ca.issue(t, nil, nil, "a.example", "public.example")), Tickets: keys, ECH: ech, ClientAuth: &ClientAuth{Roots: ca.loadRoots(t)},
+		})
+		o := ClientOptions{ServerName: "a.example", Roots: ca.loadRoots(t), Certificates: storeOf(t, ca.issue(t, nil, nil, "c.example")), Sessions: tls.NewLRUClientSessionCache(1)}
+		if version == tls.VersionTLS13 {
+			o.ECHConfigList = list
+		}
+		client := clientConfig(t, o)
+		client.MaxVersion = version
+		for round := range 2 {
+			srv, cli := handshaken(t, server, client, EngineOptions{}, byteWise)
+			st := srv.ConnectionState()
+			if st.Version != version || st.DidResume != (round == 1) || len(st.VerifiedChains) == 0 || st.ECHAccepted != (version == tls.VersionTLS13) {
+				t.Errorf("%#x, round %d: resumed %v, %d chains, ECH %v", version, round, st.DidResume, len(st.VerifiedChains), st.ECHAccepted)
+			}
+			srv.Close()
+			cli.Close()
+		}
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"sync"
 
 	"github.com/millrace/millrace/socket"
 	mtls "github.com/millrace/millrace/tls"
@@ -164,7 +163,6 @@ func (d *getDialer) overTCP(protocols ...string) (http.RoundTripper, error) {
 type helloConn struct {
 	net.Conn
 	report func(*clienthello.Hello)
-	once   sync.Once
 	peeker clienthello.Peeker
 	sent   []byte
 	done   bool
