@@ -57,7 +57,6 @@ func NewServerConfig(o ServerOptions) (*tls.Config, error) {
 	s := &serverChoice{o: o, base: base}
 	config := base.Clone()
 	config.GetConfigForClient = s.configFor
-	s.current(base) // so that the config has its authorities from the start
 	if o.ClientAuth != nil {
 		o.ClientAuth.require(config)
 	}

@@ -29,7 +29,13 @@ import (
 type ECHKeys struct {
 	dir     string
 	mu      sync.Mutex
-	current atomic.Pointer[[]echKey] // the newest first
+	current atomic.Pointer[echSet]
+}
+
+// echSet is one state: the keys, the newest first, and the same as crypto/tls takes them.
+type echSet struct {
+	keys    []echKey
+	offered []tls.EncryptedClientHelloKey
 }
 
 // echKey is a key and its configuration.
@@ -62,7 +68,7 @@ func LoadECHKeys(dir string) (*ECHKeys, error) {
 		return nil, err
 	}
 	k := &ECHKeys{dir: dir}
-	k.current.Store(&[]echKey{})
+	k.current.Store(&echSet{})
 	return k, k.Reload()
 }
 
@@ -78,15 +84,19 @@ func (k *ECHKeys) reload() error {
 	if err != nil {
 		return err
 	}
-	keys := make([]echKey, 0, len(files))
+	set := &echSet{offered: make([]tls.EncryptedClientHelloKey, 0, len(files))} // not nil: crypto/tls demands it
 	for _, file := range slices.Backward(files) {
 		key, err := readECHKey(file)
 		if err != nil {
 			return &FileError{file, err}
 		}
-		keys = append(keys, key)
+		set.offered = append(set.offered, tls.EncryptedClientHelloKey{
+			Config: key.config, PrivateKey: key.key.Bytes(),
+			SendAsRetry: len(set.keys) == 0, // clients with an unknown key learn the newest
+		})
+		set.keys = append(set.keys, key)
 	}
-	k.current.Store(&keys)
+	k.current.Store(set)
 	return nil
 }
 
@@ -156,7 +166,7 @@ func (k *ECHKeys) freeID() byte {
 	var id [1]byte
 	for range 1000 {
 		_, _ = rand.Read(id[:]) // never fails
-		if !slices.ContainsFunc(*k.current.Load(), func(e echKey) bool { return e.config[4] == id[0] }) {
+		if !slices.ContainsFunc(k.current.Load().keys, func(e echKey) bool { return e.config[4] == id[0] }) {
 			break
 		}
 	}
@@ -258,7 +268,7 @@ func configOf(list, public []byte) ([]byte, error) {
 
 // ConfigList returns the ECHConfigList to publish: the newest key's.
 func (k *ECHKeys) ConfigList() ([]byte, error) {
-	keys := *k.current.Load()
+	keys := k.current.Load().keys
 	if len(keys) == 0 {
 		return nil, ErrNoECHKey
 	}
@@ -288,18 +298,13 @@ type ECHKeyStatus struct {
 
 // Status returns the keys, the newest first.
 func (k *ECHKeys) Status() (all []ECHKeyStatus) {
-	for i, key := range *k.current.Load() {
+	for i, key := range k.current.Load().keys {
 		all = append(all, ECHKeyStatus{key.config[4], key.created, i == 0})
 	}
 	return all
 }
 
-// keysFor is GetEncryptedClientHelloKeys. Clients with an unknown key are told the newest.
+// keysFor is GetEncryptedClientHelloKeys.
 func (k *ECHKeys) keysFor(*tls.ClientHelloInfo) ([]tls.EncryptedClientHelloKey, error) {
-	keys := *k.current.Load()
-	all := make([]tls.EncryptedClientHelloKey, len(keys))
-	for i, key := range keys {
-		all[i] = tls.EncryptedClientHelloKey{Config: key.config, PrivateKey: key.key.Bytes(), SendAsRetry: i == 0}
-	}
-	return all, nil
+	return k.current.Load().offered, nil
 }

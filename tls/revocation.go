@@ -151,6 +151,7 @@ func parseCRL(der []byte) (*crl, error) {
 		}
 		l.serials[serialKey(e.SerialNumber)] = e.RevocationTime
 	}
+	list.RevokedCertificateEntries = nil // the map has them: a large list is not kept twice
 	return l, nil
 }
 

@@ -23,8 +23,9 @@ type Stapler struct {
 	// Parallel bounds the requests under way; 0 stands for 8.
 	Parallel int
 
-	mu    sync.Mutex
-	plans map[*entry]*staplePlan
+	refreshing sync.Mutex // one Refresh at a time
+	mu         sync.Mutex
+	plans      map[*entry]*staplePlan
 }
 
 // staplePlan is when a certificate's response is fetched next.
@@ -62,6 +63,8 @@ func (s *Stapler) Run(ctx context.Context) error {
 // Refresh fetches the responses that are due and returns when all have come or failed. Run calls
 // it; a program that must staple from its first connection on calls it before it listens.
 func (s *Stapler) Refresh(ctx context.Context) {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
 	parallel := s.Parallel
 	if parallel <= 0 {
 		parallel = 8

@@ -23,6 +23,7 @@ type Store struct {
 	pairs   []KeyPair        // of the last Load
 	stamps  map[string]stamp // of their files
 	failed  map[string]error // why a certificate could not be loaded again, by ID
+	batches int              // under way: publish waits for their end
 }
 
 // entry is a certificate. Only its staple changes.
@@ -71,7 +72,7 @@ func (s *Store) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, er
 		if e := choose(first, hello, now); e != nil {
 			return e.current(now), nil
 		}
-		if dot := slices.Index(name, '.'); dot > 0 { // a wildcard stands for one label (RFC 6125 6.4.3)
+		if dot := slices.Index(name, '.'); dot > 0 { // a wildcard stands for one label (RFC 9525 6.3)
 			wild := ix.wildcard[string(name[dot+1:])]
 			if e := choose(wild, hello, now); e != nil {
 				return e.current(now), nil
@@ -198,6 +199,21 @@ func (s *Store) Remove(id string) {
 	s.publish()
 }
 
+// Batch makes what Set, Remove and Load do in change take effect at once, at its end. Each change
+// alone costs time in proportion to the number of certificates, tens of milliseconds with 10 000.
+func (s *Store) Batch(change func()) {
+	s.mu.Lock()
+	s.batches++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.batches--
+		s.publish()
+	}()
+	change()
+}
+
 // put stores an entry; s.mu is held. The staple of the same certificate stays.
 func (s *Store) put(e *entry) {
 	if s.entries == nil {
@@ -219,8 +235,11 @@ func (e *entry) attach(response []byte, thisUpdate, until time.Time) {
 	e.staple.Store(&staple{&c, thisUpdate, until, until.Unix()})
 }
 
-// publish builds the index anew; s.mu is held.
+// publish builds the index anew, unless a batch will; s.mu is held.
 func (s *Store) publish() {
+	if s.batches > 0 {
+		return
+	}
 	ix := &index{exact: map[string][]*entry{}, wildcard: map[string][]*entry{}}
 	for _, id := range slices.Sorted(maps.Keys(s.entries)) {
 		e := s.entries[id]

@@ -362,3 +362,39 @@ func BenchmarkGetCertificate(b *testing.B) {
 		_, _ = s.GetCertificate(hello)
 	}
 }
+
+// TestBatchesTakeEffectAtOnce also publishes the index of 10 000 certificates once, not each time.
+func TestBatchesTakeEffectAtOnce(t *testing.T) {
+	ca := newAuthority(t, "root", nil, nil)
+	s := storeOf(t, ca.issue(t, nil, nil, "old.example"))
+	before := s.index.Load()
+	s.Batch(func() {
+		s.Remove("a")
+		if err := s.Set("b", ca.issue(t, nil, nil, "new.example"), false); err != nil {
+			t.Error(err)
+		}
+		if s.index.Load() != before {
+			t.Error("a change took effect before the end")
+		}
+	})
+	if found(t, s, modern("new.example")) == "" || found(t, s, modern("old.example")) != "" {
+		t.Error("the changes did not take effect")
+	}
+}
+
+func BenchmarkPublish(b *testing.B) {
+	ca := newAuthority(b, "root", nil, nil)
+	one := ca.issue(b, nil, nil, "one.example")
+	s := &Store{}
+	for i := range 10_000 {
+		leaf := *one.Leaf
+		leaf.DNSNames = []string{fmt.Sprintf("host%d.example", i)}
+		c := one
+		c.Leaf = &leaf
+		e, _ := newEntry(leaf.DNSNames[0], c, i == 0)
+		s.put(e)
+	}
+	for b.Loop() {
+		s.publish()
+	}
+}

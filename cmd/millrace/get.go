@@ -190,7 +190,7 @@ func (g *getClient) request(ctx context.Context, transport http.RoundTripper, ra
 // receive moves the content to where it goes.
 func (g *getClient) receive(ctx context.Context, resp *http.Response) error {
 	defer resp.Body.Close()
-	g.note2("<", resp)
+	g.showHeads(resp)
 	w, done, err := g.sink()
 	if err != nil {
 		return err

@@ -110,16 +110,16 @@ func (g *getClient) note(format string, args ...any) {
 	}
 }
 
-// note2 writes the head of the exchange, with -v.
-func (g *getClient) note2(mark string, resp *http.Response) {
+// showHeads writes the headers of request and response, with -v.
+func (g *getClient) showHeads(resp *http.Response) {
 	if !g.verbose {
 		return
 	}
 	r := resp.Request
 	fmt.Fprintf(g.c.err, "> %s %s %s\n> Host: %s\n", r.Method, r.URL.RequestURI(), resp.Proto, r.URL.Host)
 	writeGetHeader(g.c, ">", r.Header)
-	fmt.Fprintf(g.c.err, "%s %s %s\n", mark, resp.Proto, resp.Status)
-	writeGetHeader(g.c, mark, resp.Header)
+	fmt.Fprintf(g.c.err, "< %s %s\n", resp.Proto, resp.Status)
+	writeGetHeader(g.c, "<", resp.Header)
 }
 
 func writeGetHeader(c *console, mark string, h http.Header) {

@@ -50,7 +50,8 @@ type Options struct {
 	// Account binds the ACME account to one that was made elsewhere (RFC 8555 7.3.4); nil for most
 	// authorities.
 	Account *ExternalAccount
-	// Report gets every attempt and how it ended; nil drops them. It must not block.
+	// Report gets every attempt and how it ended; nil drops them. It may be called concurrently, and must
+	// not block.
 	Report func(Event)
 	// Default makes the first certificate that is managed the Store's default.
 	Default bool
@@ -126,7 +127,8 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) Close() error { return m.lock.Close() }
 
 // Manage adds a certificate for names: DNS names or IP addresses. One that is stored goes to the
-// Store at once, even if it has expired; Run obtains what is missing.
+// Store at once, even if it has expired; Run obtains what is missing. Put many calls into a Batch of the
+// Store.
 func (m *Manager) Manage(names ...string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w: none given", ErrName)

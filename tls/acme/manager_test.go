@@ -206,6 +206,12 @@ func TestRenewalIsAtTwoThirdsOfTheLifeOrWhenTheAuthoritySays(t *testing.T) {
 	if !c.status().FromARI || !c.hasARI() {
 		t.Error("not by ARI")
 	}
+	// A certificate that was just issued stays for a while, even so.
+	c.ended(nil, now)
+	if got := c.due().Sub(now); got != leastLife {
+		t.Errorf("a new certificate is renewed after %v", got)
+	}
+	c.state.NotBefore = time.Time{}
 	// The next certificate has renewal information of its own.
 	leaf := *c.leaf()
 	leaf.SerialNumber = big.NewInt(7)

@@ -43,6 +43,7 @@ type ari struct {
 const (
 	firstRetry = time.Minute // after a failure; each further one doubles it
 	mostRetry  = 24 * time.Hour
+	leastLife  = time.Hour // before a certificate is renewed, whatever the authority says; less for short-lived ones
 
 	// How often renewal information is asked for: within these bounds, the authority decides (RFC
 	// 9773 4.3.1).
@@ -119,7 +120,12 @@ func (c *managed) ended(err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		c.state.Failures, c.state.NotBefore, c.state.LastError = 0, time.Time{}, ""
+		// An authority whose window has always begun would be asked for certificates without end.
+		pause := leastLife
+		if c.cert != nil {
+			pause = min(pause, c.cert.NotAfter.Sub(c.cert.NotBefore)/3)
+		}
+		c.state.Failures, c.state.NotBefore, c.state.LastError = 0, now.Add(pause), ""
 		return
 	}
 	c.state.NotBefore = now.Add(min(firstRetry<<min(c.state.Failures, 12), mostRetry))
