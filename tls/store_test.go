@@ -398,3 +398,12 @@ func BenchmarkPublish(b *testing.B) {
 		s.publish()
 	}
 }
+
+func TestAStapleThatCameWithACertificateIsNotSent(t *testing.T) {
+	ca := newAuthority(t, "root", nil, nil)
+	c := ca.issue(t, nil, nil, "a.example")
+	c.OCSPStaple = []byte("of some time")
+	if got, _ := storeOf(t, c).GetCertificate(modern("a.example")); got.OCSPStaple != nil {
+		t.Error("sent for ever")
+	}
+}
