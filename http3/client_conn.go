@@ -209,6 +209,9 @@ func (x *clientRequest) do() (*http.Response, error) {
 	} else if err := x.qs.Close(); err != nil {
 		return nil, converted(err)
 	}
+	if trace := httptrace.ContextClientTrace(x.req.Context()); !hasBody && trace != nil && trace.WroteRequest != nil {
+		trace.WroteRequest(httptrace.WroteRequestInfo{})
+	}
 	return x.response()
 }
 
@@ -353,7 +356,7 @@ func (x *clientRequest) sendTrailers() {
 // response reads the header of the response.
 func (x *clientRequest) response() (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(x.req.Context())
-	for {
+	for first := true; ; first = false {
 		ev, err := x.r.next()
 		if err != nil {
 			return nil, err
@@ -366,9 +369,8 @@ func (x *clientRequest) response() (*http.Response, error) {
 		default:
 			return nil, x.r.fail(errNoHeaders)
 		}
-		if trace != nil && trace.GotFirstResponseByte != nil {
+		if first && trace != nil && trace.GotFirstResponseByte != nil {
 			trace.GotFirstResponseByte()
-			trace.GotFirstResponseByte = nil
 		}
 		m := &x.r.s.Message
 		if m.Status >= 200 {

@@ -23,10 +23,11 @@ import (
 )
 
 const getLong = `Get a URL over HTTP or HTTPS and print its content. The version of HTTP is
-negotiated unless a flag names one. --stack chooses whose TCP is used: the
-kernel's, or a stack of Millrace on an interface, which the kernel goes on using
-(--addr is its address there; it needs root). Names are resolved by the kernel's
-resolver in either case.
+negotiated unless a flag names one; HTTP/3 is spoken only if --http3 asks for
+it. --stack chooses whose TCP and UDP are used: the kernel's, or a stack of
+Millrace on an interface, which the kernel goes on using (--addr is its address
+there; it needs root). Names are resolved by the kernel's resolver in either
+case.
 
 -v shows the time of each phase, what was negotiated, the certificates and the
 fingerprint JA4 of the own ClientHello. --keylog writes the secrets of the
@@ -38,10 +39,11 @@ command line, 4 when --max-time has passed.
 --json prints an object: schema, url, status, http, bytes, times_ms of each
 phase since the begin, address, headers, and tls with version, suite, group,
 alpn, resumed, ech, ja4 and certificates. The content goes to the file of -o, or
-nowhere.`
+nowhere. With --http3, connect and tls are one phase, and ja4 is empty.`
 
 const getExamples = `  millrace get https://www.example/
   millrace get -v --http2 -o page.html https://www.example/
+  millrace get --http3 https://www.example/
   millrace get --json --cacert ca.pem https://198.18.0.1:8443/
   sudo millrace get --stack eth1 --addr 198.18.0.3/24 http://198.18.0.2/`
 
@@ -75,6 +77,7 @@ type getTransport struct {
 var getTransports = []getTransport{
 	{"http1.1", "speak HTTP/1.1 only", func(_ *getClient, d *getDialer) (http.RoundTripper, error) { return d.overTCP("http/1.1") }},
 	{"http2", "speak HTTP/2 only, also without TLS", func(_ *getClient, d *getDialer) (http.RoundTripper, error) { return d.overTCP("h2") }},
+	{"http3", "speak HTTP/3 only, over QUIC", func(_ *getClient, d *getDialer) (http.RoundTripper, error) { return d.overQUIC() }},
 }
 
 func newGet(c *console) *cobra.Command {

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/socket"
 	mtls "github.com/millrace/millrace/tls"
@@ -106,6 +107,41 @@ func TestGetReportsPhasesTLSAndHeaders(t *testing.T) {
 	info, err := os.Stat(keys)
 	if err != nil || info.Mode().Perm() != 0o600 || !bytes.Contains(b, []byte("CLIENT_TRAFFIC_SECRET_0 ")) {
 		t.Errorf("key log %q, %v", b, err)
+	}
+}
+
+func TestGetOverHTTP3(t *testing.T) {
+	s, ca := getServer(t, hello, nil)
+	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h3 := &http3.Server{TLS: s.TLS, Handler: http.HandlerFunc(hello)}
+	go func() { _ = h3.Serve(pc) }()
+	defer h3.Close()
+	code, out, errs := run("get", "-v", "--json", "--http3", "--cacert", ca, "https://"+pc.LocalAddr().String()+"/x")
+	if code != exitOK {
+		t.Fatalf("code %d, %s", code, errs)
+	}
+	var r getReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Status != 200 || r.HTTP != "HTTP/3.0" || r.Bytes != int64(len("HTTP/3.0 /x\n")) || r.Address != pc.LocalAddr().String() || r.TLS == nil || r.TLS.ALPN != "h3" {
+		t.Errorf("%+v", r)
+	}
+	last := 0.0
+	for _, phase := range []string{"dns", "connect", "tls", "request", "first_byte", "total"} {
+		if at, ok := r.Times[phase]; !ok || at < last {
+			t.Errorf("%s after %v ms, the phase before after %v", phase, at, last)
+		}
+		last = r.Times[phase]
+	}
+	if !strings.Contains(errs, "by QUIC over the UDP of kernel") {
+		t.Errorf("%s", errs)
+	}
+	if code, _, errs := run("get", "--http3", "https://"+pc.LocalAddr().String()); code != exitFailure || !strings.Contains(errs, "--cacert FILE trusts") {
+		t.Errorf("an unknown authority: code %d, %s", code, errs)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"os"
 
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/socket"
 	mtls "github.com/millrace/millrace/tls"
 	"github.com/millrace/millrace/tls/clienthello"
@@ -27,6 +29,8 @@ type getDialer struct {
 	stack  *socket.Stack
 	keylog *os.File
 	dialed func(ctx context.Context, network, address string) (net.Conn, error)
+	quic   *http3.Transport
+	udp    *quic.Transport // below it
 }
 
 // dialer returns what the flags say.
@@ -109,8 +113,14 @@ func (d *getDialer) openStack() error {
 
 // close gives the interface back and ends the key log.
 func (d *getDialer) close() (err error) {
+	if d.quic != nil {
+		err = d.quic.Close()
+	}
+	if d.udp != nil {
+		err = errors.Join(err, d.udp.Close())
+	}
 	if d.stack != nil {
-		err = d.stack.Close()
+		err = errors.Join(err, d.stack.Close())
 	}
 	if d.keylog != nil {
 		err = errors.Join(err, d.keylog.Close())
@@ -134,7 +144,7 @@ func (d *getDialer) dial(ctx context.Context, network, address string) (net.Conn
 	for _, a := range addrs {
 		c, err := d.dialed(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
 		if err == nil {
-			d.g.connected(c.RemoteAddr())
+			d.g.connected(c.RemoteAddr(), "the TCP")
 			return &helloConn{Conn: c, report: d.g.sentHello}, nil
 		}
 		errs = append(errs, err)
@@ -157,6 +167,62 @@ func (d *getDialer) overTCP(protocols ...string) (http.RoundTripper, error) {
 		}
 	}
 	return t, nil
+}
+
+// overQUIC returns a transport that speaks HTTP/3, over the kernel's UDP or the stack's.
+func (d *getDialer) overQUIC() (http.RoundTripper, error) {
+	d.quic = &http3.Transport{TLS: d.tls, DisableCompression: true, Dial: d.dialQUIC}
+	return d.quic, nil
+}
+
+// dialQUIC resolves the host and dials its addresses one after another, all from one port.
+func (d *getDialer) dialQUIC(ctx context.Context, address string, tc *tls.Config, qc *quic.Config) (*quic.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.openUDP(); err != nil {
+		return nil, err
+	}
+	d.g.times.set("dns_start")
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	d.g.times.set("dns")
+	number, err := net.DefaultResolver.LookupPort(ctx, "udp", port)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, a := range addrs {
+		c, err := d.udp.Dial(ctx, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a.Unmap(), uint16(number))), tc, qc)
+		if err == nil {
+			d.g.connected(c.RemoteAddr(), "QUIC over the UDP")
+			d.g.secured(c.State().TLS)
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// openUDP opens the transport of QUIC, once.
+func (d *getDialer) openUDP() (err error) {
+	if d.udp != nil {
+		return nil
+	}
+	var pc net.PacketConn
+	if d.stack != nil {
+		pc, err = d.stack.ListenPacket("udp", ":0")
+	} else {
+		pc, err = net.ListenPacket("udp", ":0")
+	}
+	if err != nil {
+		return err
+	}
+	d.udp, err = quic.NewTransport(pc, quic.TransportConfig{})
+	return err
 }
 
 // helloConn is a connection that reports the ClientHello that is written to it.

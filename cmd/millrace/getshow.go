@@ -130,11 +130,11 @@ func writeGetHeader(c *console, mark string, h http.Header) {
 	}
 }
 
-// connected notes the end of the TCP handshake.
-func (g *getClient) connected(a net.Addr) {
+// connected notes the end of the handshake of what carries HTTP.
+func (g *getClient) connected(a net.Addr, by string) {
 	end := g.times.set("connect")
 	g.report.Address = a.String()
-	g.note("connected to %v after %v, by the TCP of %s", a, end.Round(time.Microsecond), g.stack)
+	g.note("connected to %v after %v, by %s of %s", a, end.Round(time.Microsecond), by, g.stack)
 }
 
 // sentHello notes the fingerprint of the own ClientHello.
