@@ -221,6 +221,9 @@ func TestExternalPayloadIsForwarded(t *testing.T) {
 	w.poll(1)
 	same(t, "forwarded", w.ends[0][1].sent, [][]byte{in[0], in[1], in[3]})
 	s := w.balance(t)
+	if w.loops[0].out.external {
+		t.Error("every iteration looks for external payload from now on")
+	}
 	if s.Received != 4 || s.ReceivedBytes != 65_000+60+40_000+3000 || s.Placed != 3 || s.Dropped[packet.DropRule] != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -268,6 +271,30 @@ func TestExternalPayloadThatFindsNoRoomIsDropped(t *testing.T) {
 	}
 }
 
+// A copy takes no room from packets that wait behind it.
+func TestExternalPayloadLeavesRoomForOthers(t *testing.T) {
+	w := newLending(t, 1, 1024, 16)
+	a, b := w.ends[0][0], w.ends[0][1]
+	b.room = 0
+	for range 96 {
+		a.in = append(a.in, large('f', 60))
+	}
+	w.poll(6)
+	a.in = append(a.in, large('f', 60_000)) // 31 descriptors, where 32 are free
+	for range 15 {
+		a.in = append(a.in, large('f', 61))
+	}
+	w.poll(1)
+	if q := w.loops[0].out.queues[1].out; q.Len() != 96+15 || cap(q.D) != txBacklog*16 {
+		t.Errorf("%d descriptors wait in a queue of %d", q.Len(), cap(q.D))
+	}
+	b.room = 1 << 20
+	w.poll(1)
+	if s := w.balance(t); len(b.sent) != 96+15 || s.Dropped[packet.DropTxFull] != 1 {
+		t.Errorf("%d sent: %+v", len(b.sent), s.Dropped)
+	}
+}
+
 // A link that is down drops what waits.
 func TestExternalPayloadForALinkThatIsDown(t *testing.T) {
 	w := newLending(t, 1, 256, 64)
@@ -297,9 +324,45 @@ func TestExternalPayloadIsHandedOverInFrames(t *testing.T) {
 	w.poll(2000)
 	same(t, "kept", w.ends[0][1].sent, kept)
 	same(t, "handed over", w.ends[1][1].sent, handed)
-	if s := w.balance(t); s.TotalDropped() != 0 || s.Placed == 0 {
+	if s := w.balance(t); s.TotalDropped() != 0 || s.Placed < 390 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A loop stops receiving before a burst could find no room between it and one that is slow, external payload in frames included.
+func TestLoopsWaitWithExternalPayload(t *testing.T) {
+	const burst = 128
+	w := newLending(t, 2, 8192, burst)
+	var in [][]byte
+	for i := range 20 {
+		in = append(in, large('h', 60_000+i), large('h', 60_100+i))
+		for range burst - 2 {
+			in = append(in, large('h', 60))
+		}
+	}
+	w.ends[0][0].in = append([][]byte(nil), in...)
+	for i := range 100 {
+		w.loops[0].Poll(clock.Time(i))
+	}
+	if len(w.ends[0][0].in) == 0 {
+		t.Error("it received all")
+	}
+	w.polls = 1
+	w.poll(2000)
+	same(t, "handed over", w.ends[1][1].sent, in)
+	if s := w.balance(t); s.TotalDropped() != 0 {
+		t.Errorf("%+v", s.Dropped)
+	}
+}
+
+// A ring that is empty has room for what it ever has room for, however many devices may add a burst.
+func TestAnEmptyRingIsNotCongested(t *testing.T) {
+	w := newLending(t, 2, 64, 256)
+	l := w.loops[0]
+	if l.inside = 3; l.congested(1) {
+		t.Error("a loop with four devices never receives by the last one")
+	}
+	l.inside = 0
 }
 
 // What other loops could not take over in one burst stays in frames, or with the driver.
