@@ -67,7 +67,7 @@ func (n *Node) writeLoops(w *metrics.Writer) {
 		w.Counter("millrace_loop_originated_packets_total", "Packets that the loop made itself.", s.Originated, loop)
 		w.Counter("millrace_loop_taken_over_packets_total", "Packets taken over from other loops.", s.TakenOver, loop)
 		w.Counter("millrace_loop_handed_over_packets_total", "Packets handed over to other loops.", s.HandedOver, loop)
-		w.Counter("millrace_loop_placed_packets_total", "Packets whose payload the driver received straight to its reader or receive buffer.", s.Placed, loop)
+		w.Counter("millrace_loop_placed_packets_total", "Packets whose payload the driver received straight to its reader or receive buffer, or kept in a buffer of its own.", s.Placed, loop)
 		w.Counter("millrace_loop_merged_packets_total", "Segments and datagrams joined to the one before them.", s.Merged, loop)
 		w.Counter("millrace_loop_forwarded_packets_total", "Packets taken by drivers.", s.Forwarded, loop)
 		w.Counter("millrace_loop_delivered_packets_total", "Packets taken by local consumers.", s.Delivered, loop)

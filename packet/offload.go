@@ -69,7 +69,7 @@ func (a *Arena) offload(d *Desc) []byte {
 
 // OffloadPlaced, in Offload.Flags, says that the payload of the packet is not in its frame: the driver has received it to where
 // the transport wants it (pmd.Placer), and the descriptor has the headers alone. Such a packet never leaves
-// the loop that received it.
+// the loop that received it, unless the payload is external (OffloadExternal).
 const OffloadPlaced = 0x80
 
 // PlacedHeadroom is how many bytes of headroom a packet with OffloadPlaced needs.

@@ -16,7 +16,8 @@ const (
 // A PlaceFunc finds memory for the payload of a large packet before it is received (direct data placement), so
 // that it is copied once: to the reader or to the receive buffer of its connection, and not into frames first. head
 // borrows the first bytes of the packet, from the Ethernet header on, and size is the length of all of it.
-// With PlaceDirect the first headers bytes go to a frame, and the rest into pieces, which hold just that.
+// With PlaceDirect the first headers bytes go to a frame, and the rest into pieces, which hold just that. With
+// PlaceExternal the driver chooses both; one that has no memory for it uses frames.
 // The pieces are lent until the batch has been handled.
 type PlaceFunc func(head []byte, size int) (p Placement, headers int, pieces [][]byte)
 

@@ -21,7 +21,7 @@ type Stats struct {
 	Forwarded     uint64 // taken by a driver's Tx
 	Delivered     uint64 // taken by the handler
 	HandedOver    uint64 // to other loops
-	Placed        uint64 // of Received: packets whose payload the driver put where the handler wanted it (PayloadPlacer)
+	Placed        uint64 // of Received: packets whose payload the driver put where the handler wanted it (PayloadPlacer), or kept (ExternalForwarder)
 	Merged        uint64 // segments and datagrams that were joined to a packet received before them, and are a part of it from then on
 	Dropped       [packet.Verdicts]uint64
 
