@@ -157,6 +157,8 @@ func TestStaplesAreFetchedSentAndNeverOutliveTheirTime(t *testing.T) {
 	if r.asked.Load() != asked {
 		t.Error("asked again before half of the life of the response")
 	}
+	elsewhere := newResponder(t)
+	elsewhere.send(good)
 	// What the responder does wrong leaves the response in place.
 	for what, reply := range map[string]func(http.ResponseWriter){
 		"error":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
@@ -166,7 +168,7 @@ func TestStaplesAreFetchedSentAndNeverOutliveTheirTime(t *testing.T) {
 		},
 		"endless": func(w http.ResponseWriter) { _, _ = io.Copy(w, io.LimitReader(zeros{}, 10<<20)) },
 		"redirect": func(w http.ResponseWriter) {
-			w.Header().Set("Location", "http://198.18.0.1/")
+			w.Header().Set("Location", elsewhere.URL)
 			w.WriteHeader(http.StatusFound)
 		},
 	} {
@@ -179,6 +181,9 @@ func TestStaplesAreFetchedSentAndNeverOutliveTheirTime(t *testing.T) {
 		if _, cs := mustShake(t, server, client); string(cs.OCSPResponse) != string(good) {
 			t.Errorf("%s: the response is gone", what)
 		}
+	}
+	if elsewhere.asked.Load() != 0 {
+		t.Error("a redirection was followed")
 	}
 	// A slow one holds no handshake and ends with the context.
 	hang := make(chan struct{})

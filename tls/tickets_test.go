@@ -70,6 +70,13 @@ func TestInstancesShareTicketsByOneSecret(t *testing.T) {
 		if ss, _ := mustShake(t, a.config, c); !ss.DidResume {
 			t.Error("the ticket of the new epoch is not accepted")
 		}
+		// So do secrets.
+		if err := a.keys.SetSecrets(next); err != nil {
+			t.Fatal(err)
+		}
+		if ss, _ := mustShake(t, a.config, c); ss.DidResume {
+			t.Error("a ticket of the secret before is accepted")
+		}
 	}
 }
 
