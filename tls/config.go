@@ -31,7 +31,7 @@ type ClientAuth struct {
 type ServerOptions struct {
 	Store      *Store
 	MinVersion uint16      // 0: TLS 1.2, which is the least
-	Protocols  []string    // ALPN, the preferred one first
+	Protocols  []string    // ALPN, the preferred one first; net/http speaks HTTP/2 only if h2 is among them
 	ClientAuth *ClientAuth // nil asks for no certificates
 	Tickets    *TicketKeys // nil: crypto/tls's own, which other instances do not have
 	ECH        *ECHKeys    // nil: no Encrypted ClientHello

@@ -146,9 +146,10 @@ func postRequest(ctx context.Context, client *http.Client, url string, request [
 
 // CheckStaple checks the OCSP response that a server sent, for use by clients after crypto/tls has
 // verified the chain. No response is no error, unless the certificate demands one (RFC 7633 4.2.3.1).
-// A response that is not current or not the issuer's is an error too. NewClientConfig calls it.
+// A response that is not current or not the issuer's is an error too. Resumed sessions were checked when
+// they began. NewClientConfig calls it.
 func CheckStaple(cs tls.ConnectionState) error {
-	if len(cs.PeerCertificates) == 0 {
+	if len(cs.PeerCertificates) == 0 || cs.DidResume { // a session keeps the response of its first handshake, which ends
 		return nil
 	}
 	leaf := cs.PeerCertificates[0]

@@ -275,6 +275,27 @@ func TestClientsCheckStaples(t *testing.T) {
 	}
 }
 
+func TestASessionOutlivesTheResponseOfItsBegin(t *testing.T) {
+	ca := newAuthority(t, "root", nil, nil)
+	cert := ca.issue(t, nil, nil, "a.example")
+	cert.OCSPStaple = ca.answer(t, cert.Leaf, nil)
+	server := &tls.Config{Certificates: []tls.Certificate{cert}}
+	client := clientConfig(t, ClientOptions{ServerName: "a.example", Roots: ca.loadRoots(t), Sessions: tls.NewLRUClientSessionCache(1)})
+	mustShake(t, server, client)
+	_, cs := mustShake(t, server, client)
+	if !cs.DidResume || len(cs.OCSPResponse) == 0 {
+		t.Fatalf("resumed %v, with a response of %d bytes", cs.DidResume, len(cs.OCSPResponse))
+	}
+	cs.OCSPResponse = ca.answer(t, cert.Leaf, func(r *ocsp.Response) { r.NextUpdate = time.Now().Add(-time.Second) }) // as time passes
+	if err := CheckStaple(cs); err != nil {
+		t.Error(err)
+	}
+	cs.DidResume = false
+	if err := CheckStaple(cs); !errors.Is(err, ErrStaleResponse) {
+		t.Error(err)
+	}
+}
+
 func TestBackOffOfAStapler(t *testing.T) {
 	ca := newAuthority(t, "root", nil, nil)
 	r := newResponder(t)
