@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -38,6 +39,7 @@ type pebble struct {
 	client    *http.Client
 	manage    *httptest.Server
 	roots     *x509.CertPool
+	db        *db.MemoryStore
 }
 
 // site is a server that obtains its certificates, on two ports.
@@ -83,7 +85,7 @@ func startPebble(t *testing.T, s *site) *pebble {
 	t.Cleanup(server.Close)
 	manage := httptest.NewServer(front.ManagementHandler())
 	t.Cleanup(manage.Close)
-	p := &pebble{directory: server.URL + wfe.DirectoryPath, client: server.Client(), manage: manage, roots: x509.NewCertPool()}
+	p := &pebble{directory: server.URL + wfe.DirectoryPath, client: server.Client(), manage: manage, roots: x509.NewCertPool(), db: store}
 	p.roots.AppendCertsFromPEM(authority.GetRootCert(0).PEM())
 	return p
 }
@@ -250,6 +252,9 @@ func TestCertificatesByACME(t *testing.T) {
 			second := p.served(t, s.https, "a.example")
 			if second.Equal(first) || second.PublicKey.(interface{ Equal(crypto.PublicKey) bool }).Equal(first.PublicKey) {
 				t.Error("the old certificate, or the old key")
+			}
+			if order, err := p.db.GetOrderByIssuedSerial(fmt.Sprintf("%x", first.SerialNumber.Bytes())); err != nil || !order.IsReplaced {
+				t.Error(err, "the order does not say which certificate it replaces")
 			}
 			if b, _ := os.ReadFile(key[0]); !bytes.Equal(b, account) {
 				t.Error("the account's key changed")

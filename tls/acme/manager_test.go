@@ -1,6 +1,7 @@
 package acme
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
 	stdtls "crypto/tls"
@@ -133,6 +134,22 @@ func TestFailuresAreTriedAgainLaterAndLater(t *testing.T) {
 	}
 }
 
+// TestTheEndOfAContextIsNoFailure keeps a restart from delaying what it interrupted.
+func TestTheEndOfAContextIsNoFailure(t *testing.T) {
+	url, _ := refusing(t)
+	now := time.Now()
+	m := newManager(t, t.TempDir(), url, &now)
+	if err := m.Manage("a.example"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.attend(ctx, m.managed[0])
+	if st := m.Status()[0]; st.Failures != 0 || st.Next.After(now) {
+		t.Errorf("%+v", st)
+	}
+}
+
 // stored puts a certificate for names into a manager's folder, valid from..until.
 func stored(t *testing.T, m *Manager, from, until time.Time, names ...string) *managed {
 	t.Helper()
@@ -207,7 +224,11 @@ func TestRenewalIsAtTwoThirdsOfTheLifeOrWhenTheAuthoritySays(t *testing.T) {
 		t.Error("not by ARI")
 	}
 	// A certificate that was just issued stays for a while, even so.
+	c.ended(errors.New("refused"), now)
 	c.ended(nil, now)
+	if st := c.status(); st.Failures != 0 || st.LastErr != "" {
+		t.Errorf("after success: %+v", st)
+	}
 	if got := c.due().Sub(now); got != leastLife {
 		t.Errorf("a new certificate is renewed after %v", got)
 	}

@@ -88,6 +88,7 @@ func TestJA4OfWhatIsRare(t *testing.T) {
 		"t13i010100": message([]uint16{1}, ext(extSupportedVersions, 4, 3, 4, 0xfa, 0xfa)), // GREASE is no version
 		"t00i010100": message([]uint16{1}, ext(extSupportedVersions, 2, 0x7f, 0x1c)),       // a draft
 		"t12i990000": message(suites),
+		"t12i020000": message([]uint16{0x1a2a, 0x0a1b, 0x5a5a}), // one of the three is GREASE
 		"t12i0101aa": message([]uint16{1}, alpn("a")),
 		"t12i01016b": message([]uint16{1}, alpn("h\xab")), // hex 68ab
 		"t12i0101ad": message([]uint16{1}, alpn("\xab\xcd")),

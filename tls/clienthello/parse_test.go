@@ -200,6 +200,10 @@ func TestALimitHolds(t *testing.T) {
 			}
 		}
 	}
+	// A record that exceeds it is refused by its header.
+	if _, err := (&Peeker{Limit: 1000}).Parse([]byte{22, 3, 1, 3, 0xe9}); err != error(errTooLarge) {
+		t.Error("a record above the limit:", err)
+	}
 	// A reader that never completes is cut off at the limit, whatever it sends.
 	endless := io.MultiReader(bytes.NewReader([]byte{22, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb}), iotest.OneByteReader(neverEnds{}))
 	var p Peeker
