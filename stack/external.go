@@ -18,7 +18,7 @@ type ExternalForwarder interface {
 
 // placeFunc returns what the drivers ask about payload, nil where the handler has no answer.
 func (l *Loop) placeFunc() pmd.PlaceFunc {
-	l.external = l.sendsExternal()
+	l.external = l.forwardsExternal() && l.sendsExternal()
 	switch h := l.handler.(type) {
 	case PayloadPlacer:
 		return func(head []byte, size int) (pmd.Placement, int, [][]byte) {
@@ -34,6 +34,15 @@ func (l *Loop) placeFunc() pmd.PlaceFunc {
 		}
 	}
 	return nil
+}
+
+// forwardsExternal reports whether the handler, or one behind a Dispatcher, is an ExternalForwarder.
+func (l *Loop) forwardsExternal() bool {
+	if d, ok := l.handler.(*Dispatcher); ok {
+		return d.forwarding != 0
+	}
+	_, ok := l.handler.(ExternalForwarder)
+	return ok
 }
 
 // sendsExternal reports whether external payload can leave by each device: the handler may choose any.

@@ -355,6 +355,30 @@ func TestLoopsWaitWithExternalPayload(t *testing.T) {
 	}
 }
 
+// Only loops that forward external payload keep room for it.
+func TestOnlyForwardersNeedRoomForExternalPayload(t *testing.T) {
+	table := new(AddressTable)
+	forwarding, err := NewDispatcher(table, Bridge{}, payloadForwarder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosting, err := NewDispatcher(table, placingHandler{}, Bridge{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		handler Handler
+		want    int
+	}{{payloadForwarder{}, 96}, {forwarding, 96}, {hosting, 64}, {placingHandler{}, 64}} {
+		w := newLending(t, 1, 64, 64)
+		l := w.loops[0]
+		l.handler = nil
+		if l.SetHandler(c.handler); l.burstFrames() != c.want {
+			t.Errorf("%T: a burst of %d frames, want %d", c.handler, l.burstFrames(), c.want)
+		}
+	}
+}
+
 // A ring that is empty has room for what it ever has room for, however many devices may add a burst.
 func TestAnEmptyRingIsNotCongested(t *testing.T) {
 	w := newLending(t, 2, 64, 256)
