@@ -149,6 +149,19 @@ func TestCloseCodes(t *testing.T) {
 	})
 }
 
+// TestCauseIsKnownAfterClose: when CloseWithError returns, Context says why.
+func TestCauseIsKnownAfterClose(t *testing.T) {
+	server, client := transport(t, nil, quic.TransportConfig{}), transport(t, nil, quic.TransportConfig{})
+	serve(t, server, serverTLS(), nil, echo)
+	for range 50 {
+		c := dial(t, client, server.LocalAddr(), clientTLS(), nil)
+		_ = c.CloseWithError(1, "")
+		if cause := context.Cause(c.Context()); !errors.Is(cause, &quic.ApplicationError{Code: 1}) {
+			t.Fatalf("%v", cause)
+		}
+	}
+}
+
 func TestStreamCodesAndDeadlines(t *testing.T) {
 	server, client := transport(t, nil, quic.TransportConfig{}), transport(t, nil, quic.TransportConfig{})
 	serve(t, server, serverTLS(), &quic.Config{MaxStreams: 1}, func(c *quic.Conn) {

@@ -101,3 +101,18 @@ func TestRegisterAgainstAList(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestKeysHaveOnePurpose: no key that is derived from a secret serves for two things.
+func TestKeysHaveOnePurpose(t *testing.T) {
+	seen := map[[32]byte]string{}
+	for _, label := range []string{resetLabel, tokenLabel, ticketLabel} {
+		key, err := deriveKey([]byte("a secret of enough bytes"), label)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have one key", label, other)
+		}
+		seen[key] = label
+	}
+}

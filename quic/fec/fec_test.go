@@ -245,13 +245,15 @@ func TestIDsWrap(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	c := Config{Scheme: RLC, Interval: 2, Window: 128}
+	c := Config{Scheme: RLC, Interval: 2, Window: 64}
 	p := newPair(t, c)
+	most := 0
 	for range 1000 { // no source symbol arrives
 		p.send(true, false)
+		most = max(most, len(p.d.equations))
 	}
-	if n := len(p.d.equations); n > maxEquations {
-		t.Errorf("%d equations", n)
+	if most != maxEquations {
+		t.Errorf("%d equations, want %d", most, maxEquations)
 	}
 	if s := p.d.Stats(); s.Repairs != 500 || s.Dropped == 0 {
 		t.Errorf("%+v", s)
@@ -262,6 +264,58 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if n := p.d.Stats().Recovered - before; n < 40 {
 		t.Errorf("%d recovered", n)
+	}
+}
+
+// TestNothingWrongIsDelivered loses most symbols for a while, again and again, so that equations outlive the horizon:
+// what is recovered must have been sent.
+func TestNothingWrongIsDelivered(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for _, c := range []Config{
+		{Scheme: RLC, Interval: 1, Window: 40}, {Scheme: RLC, Interval: 2, Window: 128}, {Scheme: RLC, Interval: 3, Window: 9}, {Scheme: RLC, Interval: 2, Window: 20},
+		{Scheme: XOR, Interval: 2}, {Scheme: XOR, Interval: 128},
+	} {
+		p := newPair(t, c)
+		for range 8000 {
+			lost := 6 // of ten; every other while hardly any, so that equations are solved
+			if p.sent/100%2 == 1 {
+				lost = 1
+			}
+			p.send(rnd.IntN(10) < lost, rnd.IntN(10) < 3)
+		}
+		sent := map[string]bool{}
+		for i := range p.sent {
+			sent[string(datagram(i))] = true
+		}
+		for b, n := range p.got {
+			if !sent[b] || n != 1 {
+				t.Fatalf("%+v: %d times %q", c, n, b[:min(len(b), 20)])
+			}
+		}
+		if s := p.d.Stats(); c.Interval == 1 && s.Recovered == 0 {
+			t.Errorf("%+v: %+v", c, s)
+		}
+	}
+}
+
+// TestSourceBehindTheHorizon: a symbol that comes 256 late has the slot of the newest.
+func TestSourceBehindTheHorizon(t *testing.T) {
+	p := newPair(t, Config{Scheme: RLC, Interval: 2, Window: 2})
+	first, _, _ := p.e.Source(nil, datagram(0))
+	p.sent++
+	for p.sent < horizon {
+		p.send(true, true)
+	}
+	b, due, _ := p.e.Source(nil, datagram(p.sent))
+	p.sent++
+	p.receive(b, true)
+	if due {
+		t.Fatal("the newest symbol has no repair symbol yet")
+	}
+	p.receive(p.e.Repair(nil), false) // of the last two, both unknown
+	p.receive(first, false)
+	if s := p.d.Stats(); s.Late != 1 || len(p.got) != 0 {
+		t.Errorf("%+v, %d delivered", s, len(p.got))
 	}
 }
 
@@ -288,8 +342,12 @@ func TestMalformedSymbols(t *testing.T) {
 	}
 	// A repair symbol of one source symbol whose length is beyond its end.
 	lie := (&repair{RLC, 0, 1, 0}).append(nil)
-	if err := p.d.Receive(append(lie, 0xff, 0xff, 1)); err != nil || len(p.got) != 0 || p.d.Stats().Dropped != 1 {
-		t.Errorf("%v, %v, %+v", err, p.got, p.d.Stats())
+	for i, sum := range [][]byte{{0xff, 0xff, 1}, {0, 1}, {0, 2, 1}} {
+		r := repair{RLC, 0, 1, 0}
+		scale(sum, r.coefficient(0))
+		if err := p.d.Receive(append(slices.Clone(lie), sum...)); err != nil || len(p.got) != 0 || p.d.Stats().Dropped != uint64(i+1) {
+			t.Errorf("%v, %v, %+v", err, p.got, p.d.Stats())
+		}
 	}
 }
 
