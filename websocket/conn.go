@@ -91,8 +91,8 @@ type Conn struct {
 	readErr error  // final
 	reader  messageReader
 
-	message chan struct{} // holds one token; who has it may write a message
-	wmu     sync.Mutex    // guards the sending half, frame by frame; after message
+	message messageLock // of the goroutine that writes a message in frames, and of those that wait for it
+	wmu     sync.Mutex  // guards the sending half, frame by frame; after message
 	wbuf    []byte
 	out     []byte // what the stream has not taken yet: whole frames, the first perhaps cut
 	sendErr error  // final
@@ -129,7 +129,7 @@ func NewConn(stream io.ReadWriteCloser, role Role, o ConnOptions) *Conn {
 		done:         make(chan struct{}),
 		rbuf:         make([]byte, size(o.ReadBuffer)),
 		in:           o.Received,
-		message:      make(chan struct{}, 1),
+		message:      newMessageLock(),
 		wbuf:         make([]byte, 0, size(o.WriteBuffer)),
 		waiting:      map[uint64]chan struct{}{},
 	}
@@ -138,7 +138,6 @@ func NewConn(stream io.ReadWriteCloser, role Role, o ConnOptions) *Conn {
 		c.closeTimeout = DefaultCloseTimeout
 	}
 	c.reader.c, c.writer.c = c, c
-	c.message <- struct{}{}
 	return c
 }
 
@@ -270,7 +269,7 @@ func (c *Conn) discard() error {
 		_ = c.times.SetReadDeadline(time.Time{}) // that of a caller
 	}
 	for c.readErr == nil {
-		if _, err := c.event(); err != nil && c.readErr == nil {
+		if _, err := c.messagePart(); err != nil && c.readErr == nil {
 			c.readErr = err
 		}
 	}

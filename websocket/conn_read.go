@@ -21,6 +21,10 @@ func (c *Conn) ReadMessage(buf []byte) (Opcode, []byte, error) {
 	if err != nil {
 		return 0, buf[:0], err
 	}
+	if c.last { // the usual case: it is whole
+		c.inside = false
+		return op, append(buf[:0], c.part...), nil
+	}
 	buf = buf[:0]
 	for c.inside {
 		if len(buf) == cap(buf) {
@@ -85,18 +89,7 @@ func (c *Conn) nextMessage() (Opcode, error) {
 			return 0, err
 		}
 	}
-	ev, err := c.messagePart()
-	return ev.Opcode, err
-}
-
-// messagePart waits for the next part of a message and makes it the current one.
-func (c *Conn) messagePart() (Event, error) {
-	ev, err := c.event()
-	if err != nil {
-		return ev, err
-	}
-	c.part, c.last, c.inside = ev.Payload, ev.Last, true
-	return ev, nil
+	return c.messagePart()
 }
 
 // readPart reads more of the current message into p, which is not empty. It may return no bytes. At the
@@ -136,31 +129,40 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 	return n, nil
 }
 
-// event returns the next event of a message and handles the others.
-func (c *Conn) event() (Event, error) {
+// messagePart waits for the next part of a message, makes it the current one, and returns the message's type. It handles the
+// other events that come before.
+func (c *Conn) messagePart() (Opcode, error) {
+	if len(c.in) == 0 && c.readErr == nil && c.m.atHeader() {
+		n, err := c.fill(c.rbuf)
+		if err != nil {
+			return 0, err
+		}
+		c.in = c.rbuf[:n]
+	}
 	for c.readErr == nil {
 		ev, n, err := c.m.Next(c.in)
 		if c.in = c.in[n:]; err != nil {
-			return Event{}, c.fail(err)
+			return 0, c.fail(err)
 		}
 		switch ev.Kind {
 		case NeedInput:
 			n, err := c.fill(c.rbuf)
 			if err != nil {
-				return Event{}, err
+				return 0, err
 			}
 			c.in = c.rbuf[:n]
 		case Message:
-			return ev, nil
+			c.part, c.last, c.inside = ev.Payload, ev.Last, true
+			return ev.Opcode, nil
 		case Ping:
 			c.queuePong(ev.Payload)
 		case Pong:
 			c.pong(ev.Payload)
 		case Close:
-			return Event{}, c.closed(ev)
+			return 0, c.closed(ev)
 		}
 	}
-	return Event{}, c.readErr
+	return 0, c.readErr
 }
 
 // fill reads at least one byte from the stream. It answers pings before it waits.

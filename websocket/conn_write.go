@@ -3,7 +3,6 @@ package websocket
 import (
 	"errors"
 	"io"
-	"net"
 	"time"
 )
 
@@ -20,10 +19,18 @@ func (c *Conn) WriteMessage(op Opcode, p []byte) error {
 // writeMessage is WriteMessage. taken says that the peer gets the message, if later, unless the
 // connection ends.
 func (c *Conn) writeMessage(op Opcode, p []byte) (taken bool, err error) {
-	if err := c.lockMessage(); err != nil {
+	c.wmu.Lock()
+	if !c.writer.open {
+		defer c.unlockWrite()
+		return c.sendFrame(op, p, true)
+	}
+	c.unlockWrite()
+	if err := c.message.lock(c.done); err != nil {
 		return false, err
 	}
-	defer c.unlockMessage()
+	defer c.message.unlock()
+	c.wmu.Lock()
+	defer c.unlockWrite()
 	return c.sendFrame(op, p, true)
 }
 
@@ -34,10 +41,12 @@ func (c *Conn) NextWriter(op Opcode) (io.WriteCloser, error) {
 	if !op.isMessage() {
 		return nil, ErrOpcode
 	}
-	if err := c.lockMessage(); err != nil {
+	if err := c.message.lock(c.done); err != nil {
 		return nil, err
 	}
 	w := &c.writer
+	c.wmu.Lock()
+	defer c.unlockWrite()
 	if w.buf == nil {
 		w.buf = make([]byte, 0, max(1, cap(c.wbuf)-maxHeader))
 	}
@@ -45,11 +54,11 @@ func (c *Conn) NextWriter(op Opcode) (io.WriteCloser, error) {
 	return w, nil
 }
 
-// messageWriter writes a fragmented message.
+// messageWriter writes a fragmented message. Its goroutine holds Conn.message, so that only it sets open, under Conn.wmu.
 type messageWriter struct {
 	c    *Conn
 	op   Opcode
-	open bool
+	open bool   // messages that come whole wait
 	buf  []byte // what follows in the next frame
 }
 
@@ -60,7 +69,7 @@ func (w *messageWriter) Write(p []byte) (n int, err error) {
 	}
 	for len(p) > 0 {
 		if len(w.buf) == cap(w.buf) {
-			if taken, err := w.c.sendFrame(w.op, w.buf, false); err != nil {
+			if taken, err := w.sendFrame(false); err != nil {
 				if taken {
 					w.buf = w.buf[:0]
 				}
@@ -80,37 +89,29 @@ func (w *messageWriter) Close() error {
 	if !w.open {
 		return ErrWriterClosed
 	}
-	taken, err := w.c.sendFrame(w.op, w.buf, true)
+	taken, err := w.sendFrame(true)
 	if err != nil && !taken && isTimeout(err) {
 		return err // Close may be tried again
 	}
-	w.open = false
-	w.c.unlockMessage()
+	w.c.message.unlock()
 	return err
 }
 
-// lockMessage waits until no other goroutine writes a message.
-func (c *Conn) lockMessage() error {
-	select {
-	case <-c.message:
-		return nil
-	default:
-	}
-	select {
-	case <-c.message:
-		return nil
-	case <-c.done:
-		return net.ErrClosed
-	}
-}
-
-func (c *Conn) unlockMessage() { c.message <- struct{}{} }
-
-// sendFrame sends a data frame of a message. taken says that the frame is on its way, even if an error
-// says that the stream did not take all of it in time.
-func (c *Conn) sendFrame(op Opcode, p []byte, final bool) (taken bool, err error) {
+// sendFrame sends what was written as the next frame. The last one closes the writer, unless it can be tried again.
+func (w *messageWriter) sendFrame(final bool) (taken bool, err error) {
+	c := w.c
 	c.wmu.Lock()
 	defer c.unlockWrite()
+	taken, err = c.sendFrame(w.op, w.buf, final)
+	if final {
+		w.open = false
+	}
+	return taken, err
+}
+
+// sendFrame sends a data frame of a message. The caller holds wmu. taken says that the frame is on its way, even if an error
+// says that the stream did not take all of it in time.
+func (c *Conn) sendFrame(op Opcode, p []byte, final bool) (taken bool, err error) {
 	if err := c.flush(); err != nil { // frames before it
 		return false, err
 	}

@@ -166,6 +166,11 @@ func (m *Machine) Role() Role { return m.role }
 // An error is a *ProtocolError; every later call returns the same.
 func (m *Machine) Next(in []byte) (ev Event, n int, err error) {
 	r := &m.read
+	if r.state == atHeader {
+		if ev, n = m.shortMessage(in); n > 0 {
+			return ev, n, nil
+		}
+	}
 	for r.err == nil {
 		switch r.state {
 		case atHeader:
@@ -204,6 +209,39 @@ func (m *Machine) Next(in []byte) (ev Event, n int, err error) {
 	return Event{}, n, r.err
 }
 
+// shortMessage is the fast path of Next between frames: a message of up to 125 bytes in one frame, which is complete in the input,
+// not compressed, and within all limits. It returns 0 for anything else, of which it has changed nothing.
+func (m *Machine) shortMessage(in []byte) (ev Event, n int) {
+	r := &m.read
+	if len(in) < 2 || r.held > 0 || r.opcode != Continuation || r.err != nil {
+		return ev, 0
+	}
+	op, length, at := Opcode(in[0]&^bitFin), int(in[1]), 2
+	if m.role == Server {
+		length, at = length^bitMask, 6 // without the bit it becomes too long
+	}
+	n = at + length
+	switch {
+	case in[0]&bitFin == 0, !op.isMessage(), length >= length16, len(in) < n:
+		return ev, 0
+	case int64(length) > min(m.limits.Frame, m.limits.Message, m.limits.Conn-r.total), m.limits.Fragments < 1:
+		return ev, 0
+	}
+	p := in[at:n:n]
+	if m.role == Server {
+		key := binary.LittleEndian.Uint32(in[2:])
+		xorKeyGeneric(p, p, key)
+		if op == Text && !utf8.Valid(p) {
+			xorKeyGeneric(p, p, key)
+			return ev, 0
+		}
+	} else if op == Text && !utf8.Valid(p) {
+		return ev, 0
+	}
+	r.total += int64(length)
+	return Event{Kind: Message, Opcode: op, First: true, Last: true, Payload: p}, n
+}
+
 // Needed returns how many bytes the frame of an uncompressed message still needs, 0 outside of one. A
 // driver may read as many straight into the buffer of the message's reader and pass that to Next.
 func (m *Machine) Needed() uint64 {
@@ -212,6 +250,9 @@ func (m *Machine) Needed() uint64 {
 	}
 	return 0
 }
+
+// atHeader reports whether Next has no event without more input, since it is between frames.
+func (m *Machine) atHeader() bool { return m.read.state == atHeader }
 
 // header returns the next header, ok once it is complete, and the bytes of in that it took.
 func (r *reader) header(in []byte) (h header, used int, ok bool) {

@@ -214,6 +214,7 @@ func TestLimits(t *testing.T) {
 		{"frame above it", Limits{Frame: 5}, frame(0x82, "123456", 1), errFrameTooBig},
 		{"message at the limit", Limits{Message: 6}, append(frame(0x02, "123", 1), frame(0x80, "456", 1)...), nil},
 		{"message above it", Limits{Message: 5}, append(frame(0x02, "123", 1), frame(0x80, "456", 1)...), errMessageTooBig},
+		{"one frame above it", Limits{Message: 5}, frame(0x82, "123456", 1), errMessageTooBig},
 		{"second message counts anew", Limits{Message: 3}, append(frame(0x82, "123", 1), frame(0x82, "456", 1)...), nil},
 		{"fragments at the limit", Limits{Fragments: 2}, append(frame(0x02, "", 1), frame(0x80, "", 1)...), nil},
 		{"fragments above it", Limits{Fragments: 2}, append(append(frame(0x02, "", 1), frame(0x00, "", 1)...), frame(0x80, "", 1)...), errTooManyFragments},
@@ -228,6 +229,18 @@ func TestLimits(t *testing.T) {
 		if errors.As(err, &violation); violation != c.want {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
+	}
+}
+
+// The second byte of a header looks like the first of a short message, and the key like the second.
+func TestAHeaderThatIsCutIsNoShortMessage(t *testing.T) {
+	m := NewMachine(Server, MachineOptions{})
+	in := frame(0x82, "x", 0x80)
+	if ev, n, err := m.Next(in[:1]); ev.Kind != NeedInput || n != 1 || err != nil {
+		t.Fatalf("%+v, %d, %v", ev, n, err)
+	}
+	if ev, n, err := m.Next(in[1:]); ev.Kind != Message || string(ev.Payload) != "x" || n != len(in)-1 || err != nil {
+		t.Errorf("%+v %q, %d of %d bytes, %v", ev, ev.Payload, n, len(in)-1, err)
 	}
 }
 
