@@ -24,4 +24,5 @@ var sessionMeasures = []func(*harness.Env) []harness.Measure{
 	tlsPeek,
 	http3Rows,
 	quicBulk,
+	webSocketEcho,
 }

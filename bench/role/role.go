@@ -56,6 +56,7 @@ var roles = []role{
 	{"tls-peek", openTLSPeek},
 	{"qpack", openQPACK},
 	{"http3", openHTTP3},
+	{"websocket", openWebSocket},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.

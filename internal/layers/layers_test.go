@@ -128,6 +128,8 @@ internal/tools  :
 const rooms = `
 github.com/asavie/xdp             : bench/asavie
 github.com/cilium/ebpf            : pmd/afxdp bench
+github.com/coder/websocket        : bench
+github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
 github.com/klauspost/compress     : websocket
 github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
