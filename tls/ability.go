@@ -19,7 +19,8 @@ type ability struct {
 	// scheme of ECDSA names its curve (RFC 8446 4.2.3).
 	schemes13, schemes12 []tls.SignatureScheme
 	curve                tls.CurveID // of an ECDSA key; 0 for others
-	ecdsaSuite           bool        // in TLS 1.2 the suite must be one of ECDHE_ECDSA, which Ed25519 also uses (RFC 8422 5.1.1)
+	// ecdsaSuite says that TLS 1.2 needs a suite of ECDHE_ECDSA, which Ed25519 uses too (RFC 8422 5.1.1).
+	ecdsaSuite bool
 }
 
 var (
@@ -74,11 +75,13 @@ func (a *ability) suits(hello *tls.ClientHelloInfo) bool {
 	}
 	for _, suite := range hello.CipherSuites {
 		switch suite {
-		case tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256:
+		case tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256:
 			if a.ecdsaSuite {
 				return true
 			}
-		case tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256:
+		case tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256:
 			if !a.ecdsaSuite {
 				return true
 			}

@@ -148,14 +148,13 @@ func (k *ECHKeys) Rotate(publicName string, keep int) error {
 
 // checkPublicName accepts what is a host name in LDH form (RFC 9849 4).
 func checkPublicName(name string) error {
-	if len(name) == 0 || len(name) > maxNameLen-1 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") != "" ||
-		strings.Contains(name, "..") || name[0] == '.' || name[len(name)-1] == '.' {
-		return fmt.Errorf("%w: %q is no host name", ErrECHKey, name)
-	}
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+	bad := len(name) >= maxNameLen
 	for label := range strings.SplitSeq(name, ".") {
-		if len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return fmt.Errorf("%w: %q is no host name", ErrECHKey, name)
-		}
+		bad = bad || label == "" || len(label) > 63 || strings.Trim(label, letters) != "" || label[0] == '-' || label[len(label)-1] == '-'
+	}
+	if bad {
+		return fmt.Errorf("%w: %q is no host name", ErrECHKey, name)
 	}
 	return nil
 }

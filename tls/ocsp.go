@@ -83,7 +83,8 @@ func checkResponse(response []byte, leaf, issuer *x509.Certificate, now time.Tim
 	case ocsp.Good:
 		return v, nil
 	case ocsp.Revoked:
-		return v, &VerifyError{Reason: ErrRevoked, Certificate: leaf, Err: fmt.Errorf("OCSP, on %v, reason %d", r.RevokedAt, r.RevocationReason)}
+		why := fmt.Errorf("by OCSP, on %v, reason %d", r.RevokedAt, r.RevocationReason)
+		return v, &VerifyError{Reason: ErrRevoked, Certificate: leaf, Err: why}
 	}
 	return v, ErrStatusUnknown
 }
@@ -103,8 +104,11 @@ func checkResponder(responder, issuer *x509.Certificate, now time.Time) error {
 }
 
 // fetchResponse asks the responders of a certificate one after another (RFC 6960 A.1).
-func fetchResponse(ctx context.Context, client *http.Client, leaf, issuer *x509.Certificate, now time.Time) ([]byte, validity, error) {
-	request, err := ocsp.CreateRequest(leaf, issuer, &ocsp.RequestOptions{Hash: crypto.SHA1}) // what all responders know (RFC 5019 2.1.1)
+func fetchResponse(
+	ctx context.Context, client *http.Client, leaf, issuer *x509.Certificate, now time.Time,
+) ([]byte, validity, error) {
+	// SHA-1 names the issuer, nothing more, and is what all responders know (RFC 5019 2.1.1).
+	request, err := ocsp.CreateRequest(leaf, issuer, &ocsp.RequestOptions{Hash: crypto.SHA1})
 	if err != nil {
 		return nil, validity{}, err
 	}

@@ -233,7 +233,10 @@ func (r *Revocation) Status() (all []RevocationStatus) {
 	set := r.current.Load()
 	for _, file := range r.o.Files {
 		for _, l := range set.files[file] {
-			all = append(all, RevocationStatus{file, l.list.Issuer.String(), l.list.ThisUpdate, l.list.NextUpdate, len(l.serials), l.partial})
+			all = append(all, RevocationStatus{
+				File: file, Issuer: l.list.Issuer.String(), ThisUpdate: l.list.ThisUpdate, NextUpdate: l.list.NextUpdate,
+				Entries: len(l.serials), Partial: l.partial,
+			})
 		}
 	}
 	return all

@@ -128,7 +128,8 @@ func (g *getClient) run(ctx context.Context, rawURL string) (err error) {
 	}
 	if g.maxTime > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, g.maxTime, coded{fmt.Errorf("no complete response within %v (--max-time)", g.maxTime), errTimeout})
+		late := coded{fmt.Errorf("no complete response within %v (--max-time)", g.maxTime), errTimeout}
+		ctx, cancel = context.WithTimeoutCause(ctx, g.maxTime, late)
 		defer cancel()
 	}
 	d, err := g.dialer(u)

@@ -258,7 +258,7 @@ func TestGetExplainsWhatFails(t *testing.T) {
 		{strings.Replace(plain.URL, "http", "https", 1), exitFailure, "say http:// instead"},
 		{strings.Replace(s.URL, "https", "http", 1), exitFailure, "400"},
 		{"http://" + closed, exitFailure, "no server listens there"},
-		{"http://nowhere.invalid/", exitFailure, "check the name of the host"},
+		{"http://no..name/", exitFailure, "check the name of the host"},
 		{"--cacert /nonexistent " + s.URL, exitFailure, "--cacert: /nonexistent"},
 		{"--cert /nonexistent " + s.URL, exitFailure, "--cert: /nonexistent"},
 		{"--keylog /nonexistent/x " + s.URL, exitFailure, "--keylog: "},
@@ -308,12 +308,13 @@ func TestGetOverAStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	l, err := server.Listen("tcp", "198.18.0.1:80")
+	l, err := server.Listen("tcp", "198.18.0.1:443")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := http.Server{Handler: http.HandlerFunc(hello)}
-	go func() { _ = s.Serve(l) }()
+	other, _ := getServer(t, hello, nil) // whose certificate serves here too
+	s := http.Server{Handler: http.HandlerFunc(hello), TLSConfig: &tls.Config{Certificates: other.TLS.Certificates}}
+	go func() { _ = s.ServeTLS(l, "", "") }()
 	defer s.Close()
 	var out, errs bytes.Buffer
 	g := &getClient{c: &console{out: &out, err: &errs}, versions: make([]bool, len(getTransports)), open: func(iface string, addrs ...netip.Prefix) (*socket.Stack, error) {
@@ -323,11 +324,11 @@ func TestGetOverAStack(t *testing.T) {
 		return client, nil
 	}}
 	cmd := g.command()
-	cmd.SetArgs([]string{"--stack", "eth7", "--addr", "198.18.0.2/24", "-v", "http://198.18.0.1/p"})
-	if err := cmd.ExecuteContext(context.Background()); err != nil || out.String() != "HTTP/1.1 /p\n" || !strings.Contains(errs.String(), "by the TCP of eth7") {
+	cmd.SetArgs([]string{"--stack", "eth7", "--addr", "198.18.0.2/24", "-v", "--insecure", "https://198.18.0.1/p"})
+	if err := cmd.ExecuteContext(context.Background()); err != nil || out.String() != "HTTP/2.0 /p\n" || !strings.Contains(errs.String(), "by the TCP of eth7") {
 		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
 	}
-	if _, err := client.Dial("tcp", "198.18.0.1:80"); err == nil {
+	if _, err := client.Dial("tcp", "198.18.0.1:443"); err == nil {
 		t.Error("the stack is still open")
 	}
 }
@@ -336,7 +337,10 @@ func TestGetOverAStack(t *testing.T) {
 func TestGetOverAnInterface(t *testing.T) {
 	n := testnet.For(t, "mr-cli-get")
 	client, site := n.Namespace("client"), n.Namespace("server")
-	for _, err := range []error{n.Link(client, "eth0", site, "eth0"), client.Up("eth0", "198.18.0.1/24"), site.Up("eth0", "198.18.0.2/24"), site.NoOffload("eth0")} { // AF_XDP sees packets before Linux would have summed them
+	for _, err := range []error{
+		n.Link(client, "eth0", site, "eth0"), client.Up("eth0", "198.18.0.1/24"), site.Up("eth0", "198.18.0.2/24"),
+		site.NoOffload("eth0"), // AF_XDP sees packets before Linux would have summed them
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}

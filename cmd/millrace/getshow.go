@@ -162,14 +162,16 @@ func (g *getClient) secured(cs tls.ConnectionState) {
 	if cs.CurveID != 0 {
 		t.Group = cs.CurveID.String()
 	}
-	g.note("%s after %v: %s, %s, ALPN %q, resumed %v, ECH %v", t.Version, end.Round(time.Microsecond), t.Suite, t.Group, t.ALPN, t.Resumed, t.ECH)
+	g.note("%s after %v: %s, %s, ALPN %q, resumed %v, ECH %v",
+		t.Version, end.Round(time.Microsecond), t.Suite, t.Group, t.ALPN, t.Resumed, t.ECH)
 	for i, c := range cs.PeerCertificates {
 		shown := getCertificate{c.Subject.String(), c.Issuer.String(), c.DNSNames, c.NotAfter, keyName(c)}
 		for _, ip := range c.IPAddresses {
 			shown.Names = append(shown.Names, ip.String())
 		}
 		t.Certificates = append(t.Certificates, shown)
-		g.note("certificate %d: %s, %s, by %s, until %s (%d days)", i, shown.Subject, shown.Key, shown.Issuer, c.NotAfter.Format(time.DateTime), int(time.Until(c.NotAfter).Hours()/24))
+		g.note("certificate %d: %s, %s, by %s, until %s (%d days)",
+			i, shown.Subject, shown.Key, shown.Issuer, c.NotAfter.Format(time.DateTime), int(time.Until(c.NotAfter).Hours()/24))
 		if len(shown.Names) > 0 {
 			g.note("  for %s", strings.Join(shown.Names, ", "))
 		}
@@ -245,7 +247,8 @@ func certificateRemedy(e *mtls.VerifyError) string {
 	case mtls.ErrUnknownCA:
 		return "--cacert FILE trusts the authority of the server; " + anyway
 	case mtls.ErrExpired, mtls.ErrNotYetValid:
-		return fmt.Sprintf("here it is %s: check the clock, or have the server's certificate renewed; %s", time.Now().UTC().Format(time.RFC3339), anyway)
+		return fmt.Sprintf("here it is %s: check the clock, or have the server's certificate renewed; %s",
+			time.Now().UTC().Format(time.RFC3339), anyway)
 	case mtls.ErrWrongName:
 		if e.Certificate != nil && len(e.Certificate.DNSNames) > 0 {
 			return "use one of its names: " + strings.Join(e.Certificate.DNSNames, ", ") + "; " + anyway

@@ -170,9 +170,10 @@ func checkName(name string) error {
 	if strings.HasPrefix(name, "*.") {
 		return fmt.Errorf("%w: %q: wildcards are proven by DNS only (RFC 8555 8.4)", ErrName, name)
 	}
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 	bad := len(name) > 253 || !strings.Contains(name, ".")
 	for label := range strings.SplitSeq(name, ".") {
-		bad = bad || label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || label[0] == '-' || label[len(label)-1] == '-'
+		bad = bad || label == "" || len(label) > 63 || strings.Trim(label, letters) != "" || label[0] == '-' || label[len(label)-1] == '-'
 	}
 	if bad {
 		return fmt.Errorf("%w: %q", ErrName, name)
