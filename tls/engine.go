@@ -29,11 +29,12 @@ type EngineOptions struct {
 	// Local and Remote are the addresses that callbacks of the Config see in ClientHelloInfo.Conn.
 	// A client without Config.ServerName and without Remote stores no sessions.
 	Local, Remote net.Addr
-	// AnyThread runs the handshake in a goroutine, not in a coroutine of the caller. That costs about
-	// 70 us of CPU time more for each pair of handshakes. It is needed where calls of one handshake come from goroutines
-	// that are locked to an OS thread and from others: the runtime ends the process when a coroutine
-	// is resumed with another lock state than it was created with (see iter.Pull).
+	// AnyThread runs the handshake in a goroutine, not in a coroutine of the caller, for 5 % more CPU time. It is
+	// needed where calls of one handshake come from goroutines that are locked to an OS thread and from others: the
+	// runtime ends the process when a coroutine is resumed with another lock state than it was created with.
 	AnyThread bool
+	// Coroutines keeps coroutines between the handshakes of a loop; nil makes one for each.
+	Coroutines *Coroutines
 	// StandardRecords keeps crypto/tls's record layer after the handshake. It allocates, and holds a buffer
 	// for the largest record that was received.
 	StandardRecords bool
@@ -73,7 +74,8 @@ type Event struct {
 //
 // Every call may add to Pending, also one that returns an error, which may have queued an alert.
 //
-// An engine that is given up before HandshakeComplete must be closed: its coroutine is not collected.
+// An engine that is given up before HandshakeComplete must be closed: its coroutine is not collected. A panic of a
+// callback of the Config goes through the call that resumed the handshake; then too the engine must be closed.
 type Engine struct {
 	options EngineOptions
 	role    role
@@ -97,8 +99,8 @@ const (
 	client
 )
 
-// NewServerEngine returns the engine of a server. Config is read, never changed: its session ticket keys are
-// those at the time of the call.
+// NewServerEngine returns the engine of a server. Config must not be nil; it is read, never changed, and its session
+// ticket keys are those at the time of the call.
 func NewServerEngine(config *tls.Config, o EngineOptions) *Engine {
 	return newEngine(server, config, o)
 }
@@ -150,6 +152,7 @@ func (e *Engine) Next(in []byte) (ev Event, n int, err error) {
 	}
 	if ev.Kind == PeerClosed {
 		e.peerClosed = true
+		e.releaseInput()
 	}
 	return ev, n, err
 }
@@ -183,6 +186,11 @@ func (e *Engine) fail(err error) {
 		e.hs.abort()
 		e.hs = nil
 	}
+	e.releaseInput()
+}
+
+// releaseInput frees the buffers of received records.
+func (e *Engine) releaseInput() {
 	if e.std != nil {
 		e.std.release()
 	}
@@ -234,8 +242,8 @@ func (e *Engine) Write(p []byte) (n int, err error) {
 }
 
 // Seal appends what is Pending and then records of p to dst, as far as the capacity of dst goes, and returns
-// how many bytes of p they hold. The data is encrypted in dst, without another copy. Records are
-// of full size as long as dst has room for one.
+// how many bytes of p they hold. The data is encrypted in dst, without another copy; dst and p must not overlap.
+// Records are of full size as long as dst has room for one.
 func (e *Engine) Seal(dst, p []byte) (out []byte, n int, err error) {
 	dst = e.out.moveTo(dst)
 	if len(p) == 0 || len(e.out.pending()) > 0 {

@@ -5,7 +5,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/fips140"
-	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -85,25 +84,27 @@ func (t keyLogTee) Write(line []byte) (int, error) {
 	return t.user.Write(line)
 }
 
-// line takes one line of the key log.
+// line takes one line of the key log. Secrets of the handshake itself are of no use.
 func (k *keyLog) line(line []byte) {
-	f := bytes.Fields(line)
-	if len(f) != 3 {
-		return
-	}
-	random, err1 := hex.AppendDecode(nil, f[1])
-	secret, err2 := hex.AppendDecode(nil, f[2])
-	if err1 != nil || err2 != nil {
-		return
-	}
-	switch string(f[0]) {
+	label, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+	random, secret, _ := bytes.Cut(rest, []byte(" "))
+	switch string(label) {
 	case "CLIENT_TRAFFIC_SECRET_0":
-		k.traffic[client] = secret
+		k.traffic[client] = unhex(secret)
 	case "SERVER_TRAFFIC_SECRET_0":
-		k.traffic[server] = secret
+		k.traffic[server] = unhex(secret)
 	case "CLIENT_RANDOM":
-		k.random, k.master = random, secret
+		k.random, k.master = unhex(random), unhex(secret)
 	}
+}
+
+// unhex returns nil for what is no hexadecimal number: then there are no keys.
+func unhex(text []byte) []byte {
+	b, err := hex.AppendDecode(make([]byte, 0, len(text)/2), text)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 // sent takes what the engine's end sends in the handshake.
@@ -207,7 +208,9 @@ func (h *handshake) takeOver(cs *tls.ConnectionState) *records {
 		r.read.seq = h.transport.cut.protected
 	}
 	r.standard = newTicketReader(h, r)
-	r.dynamic = !k.config.DynamicRecordSizingDisabled
+	if !k.config.DynamicRecordSizingDisabled {
+		r.young = growing
+	}
 	return r
 }
 
@@ -223,28 +226,28 @@ func (k *keyLog) helloWhole() bool {
 func (p *protection) init(s *suite, secret []byte) {
 	p.version = tls.VersionTLS13
 	p.secret = secret
-	p.aead = s.aead(expandLabel(s, secret, "key", s.key))
-	copy(p.iv[:], expandLabel(s, secret, "iv", len(p.iv)))
+	mac := hmac.New(s.hash, secret)
+	p.aead = s.aead(expandLabel(mac, "key", s.key))
+	copy(p.iv[:], expandLabel(mac, "iv", len(p.iv)))
 	p.seq = 0
 }
 
 // update makes the keys of the next secret (RFC 8446 7.2).
 func (p *protection) update(s *suite) {
-	p.init(s, expandLabel(s, p.secret, "traffic upd", len(p.secret)))
+	p.init(s, expandLabel(hmac.New(s.hash, p.secret), "traffic upd", len(p.secret)))
 }
 
-// expandLabel is HKDF-Expand-Label with an empty context (RFC 8446 7.1).
-func expandLabel(s *suite, secret []byte, label string, size int) []byte {
+// expandLabel is HKDF-Expand-Label with an empty context (RFC 8446 7.1), for keys of at most one hash: then
+// HKDF-Expand is one HMAC of the secret (RFC 5869 2.3).
+func expandLabel(mac hash.Hash, label string, size int) []byte {
 	const prefix = "tls13 "
 	info := make([]byte, 0, 32)
 	info = append(info, byte(size>>8), byte(size), byte(len(prefix)+len(label)))
 	info = append(append(info, prefix...), label...)
-	info = append(info, 0)
-	out, err := hkdf.Expand(s.hash, secret, string(info), size)
-	if err != nil {
-		panic("tls: " + err.Error())
-	}
-	return out
+	info = append(info, 0, 1) // no context; the first block
+	mac.Reset()
+	mac.Write(info)
+	return mac.Sum(nil)[:size]
 }
 
 // deriveTLS12 makes both keys from the master secret (RFC 5246 6.3): the key block is client key, server key,

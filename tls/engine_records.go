@@ -179,10 +179,8 @@ type records struct {
 	// What came since the last data: empty records, handshake messages, alerts that end nothing.
 	empty, messages, warnings int
 
-	replyDue    bool // the peer asked for a KeyUpdate
-	dynamic     bool // records grow with the connection
-	dataSent    int  // of the first records, while they grow
-	recordsSent int
+	replyDue bool // the peer asked for a KeyUpdate
+	young    int  // records to come that are smaller than others
 }
 
 // next returns the next event of the input.
@@ -218,7 +216,9 @@ func (r *records) local(err error) error {
 	if _, remote := err.(*net.OpError); remote {
 		return err // the peer's alert is not answered
 	}
-	r.alert(a)
+	if !r.e.writeClosed {
+		r.alert(a)
+	}
 	return &net.OpError{Op: "local error", Err: a}
 }
 
@@ -290,28 +290,23 @@ func (r *records) queue(typ byte, p []byte) {
 
 // seal appends a record of data to dst.
 func (r *records) seal(dst []byte, typ byte, p []byte) []byte {
-	if r.dynamic {
-		r.dataSent += len(p)
-		r.recordsSent++
-		r.dynamic = r.dataSent < boostAfter
-	}
+	r.young = max(0, r.young-1)
 	return r.write.seal(dst, typ, p)
 }
 
-// Sizes of records while a connection is young, in bytes: as in crypto/tls, the first fits in one segment
-// of any path, so that it can be decrypted when that arrives, each further one is one segment larger,
-// and after boostAfter bytes all are of full size.
+// The first record of a connection fits in one segment of any path, so that it can be decrypted when that arrives, and
+// each further one is one segment larger, up to the full size: as in crypto/tls.
 const (
-	segment    = 1208
-	boostAfter = 128 << 10
+	segment = 1208 // bytes: IPv6's least MTU without headers
+	growing = maxPlaintext / (segment - maxOverhead)
 )
 
-// recordSize is the most data that the next record should carry.
+// recordSize is the most data that the next record should carry, bytes.
 func (e *Engine) recordSize() int {
-	if e.own == nil || !e.own.dynamic {
+	if e.own == nil || e.own.young == 0 {
 		return maxPlaintext
 	}
-	return min(maxPlaintext, (segment-maxOverhead)*(e.own.recordsSent+1))
+	return (segment - maxOverhead) * (growing + 1 - e.own.young)
 }
 
 // input collects a record that arrives in pieces. It holds a buffer only while it has a part of one.

@@ -143,7 +143,7 @@ func TestEngineSeal(t *testing.T) {
 				}
 				sent += n
 			}
-			if srv.own != nil && m.version == tls.VersionTLS13 && room%11 == 0 {
+			if srv.own != nil && m.version == tls.VersionTLS13 && room%3 == 0 {
 				srv.own.write.seq, cli.own.read.seq = maxRecordsPerKey, maxRecordsPerKey
 				exchange(srv, cli, wholly)
 			}
@@ -196,6 +196,12 @@ func TestEngineOrderOfCalls(t *testing.T) {
 		}
 		if n := len(srv.Pending()); n == 0 || n > 30 {
 			t.Errorf("close_notify has %d bytes", n)
+		}
+		if cli.own != nil {
+			read := cli.own.read // the next record is opened again
+			if p, typ, err := read.open(bytes.Clone(srv.Pending())); err != nil || typ != typeAlert || !bytes.Equal(p, []byte{levelWarning, 0}) {
+				t.Errorf("close_notify is %v of type %d, %v", p, typ, err)
+			}
 		}
 		exchange(srv, cli, wholly)
 		say(t, cli, srv, []byte("still"), wholly)
@@ -265,6 +271,13 @@ func TestEngineHoldsNoBuffers(t *testing.T) {
 			t.Error("an idle engine holds a buffer")
 		}
 	}
+	if err := srv.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	cli.feed(srv.take(), byteWise)
+	if cli.own.input.buf != nil {
+		t.Error("an engine holds close_notify")
+	}
 	record := sealed(typeData, make([]byte, 100))(cli.own)
 	srv.feed(record[:50], wholly)
 	if b := srv.own.input.buf; b == nil || cap(*b) != smallBuffer {
@@ -276,5 +289,31 @@ func TestEngineHoldsNoBuffers(t *testing.T) {
 	}
 	if err := srv.InputClosed(); errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error("a closed engine took the end of input")
+	}
+}
+
+// TestEngineRecordsGrow has the first records of a connection fit in segments, unless the Config says otherwise.
+func TestEngineRecordsGrow(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		s, c := engineConfigs(t)
+		s.DynamicRecordSizingDisabled = fixed
+		srv, _ := handshaken(t, s, c, EngineOptions{Output: 1 << 20}, wholly)
+		if _, err := srv.Write(make([]byte, 400<<10)); err != nil {
+			t.Fatal(err)
+		}
+		var sizes []int
+		for p := srv.Pending(); len(p) > 0; p = p[sizes[len(sizes)-1]:] {
+			sizes = append(sizes, recordHeader+int(p[3])<<8+int(p[4]))
+		}
+		full := maxPlaintext + maxOverhead - 8 // no explicit nonce
+		for i, n := range sizes[:len(sizes)-1] {
+			want := min(full, segment*(i+1))
+			if fixed {
+				want = full
+			}
+			if n > want || n < want-40*(i+1) {
+				t.Errorf("fixed %v: record %d has %d bytes, want %d", fixed, i, n, want)
+			}
+		}
 	}
 }

@@ -165,8 +165,12 @@ type mode struct {
 	options EngineOptions
 }
 
+// keptCoroutines are those of all tests, which run one after the other.
+var keptCoroutines = new(Coroutines)
+
 var modes = []mode{
 	{name: "1.3", version: tls.VersionTLS13, own: true},
+	{name: "1.3/kept coroutines", version: tls.VersionTLS13, own: true, options: EngineOptions{Coroutines: keptCoroutines}},
 	{name: "1.3/goroutine", version: tls.VersionTLS13, own: true, options: EngineOptions{AnyThread: true}},
 	{name: "1.3/standard", version: tls.VersionTLS13, options: EngineOptions{StandardRecords: true}},
 	{name: "1.2/aes128", version: tls.VersionTLS12, suite: tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, own: true},
@@ -326,8 +330,8 @@ func TestEngineAgainstCryptoTLS(t *testing.T) {
 func TestEngineAbortLeaksNothing(t *testing.T) {
 	s, c := engineConfigs(t)
 	before := runtime.NumGoroutine()
-	for _, any := range []bool{false, true} {
-		o := EngineOptions{AnyThread: any}
+	var pool Coroutines
+	for _, o := range []EngineOptions{{}, {AnyThread: true}, {Coroutines: &pool}} {
 		for fed := 0; fed < 400; fed += 37 {
 			srv, cli := &end{Engine: NewServerEngine(s, o)}, &end{Engine: NewClientEngine(c, o)}
 			hello := cli.take()
@@ -340,6 +344,42 @@ func TestEngineAbortLeaksNothing(t *testing.T) {
 			}
 		}
 	}
+	if n := len(pool.idle); n < 2 || n > maxIdleCoroutines {
+		t.Errorf("%d coroutines are kept", n)
+	}
+	pool.Close()
+	for wait := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(wait) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+	}
+}
+
+// TestEnginePanicOfCallback has a callback panic: the panic arrives where the handshake was resumed, and nothing is left.
+func TestEnginePanicOfCallback(t *testing.T) {
+	s, c := engineConfigs(t)
+	broken := s.Clone()
+	broken.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { panic("callback") }
+	before := runtime.NumGoroutine()
+	var pool Coroutines
+	o := EngineOptions{Coroutines: &pool}
+	for range 3 {
+		cli := NewClientEngine(c, EngineOptions{})
+		srv := NewServerEngine(broken, o)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is lost")
+				}
+			}()
+			_, _, _ = srv.Next(bytes.Clone(cli.Pending()))
+		}()
+		srv.Close()
+		cli.Close()
+		x, y := handshaken(t, s, c, o, wholly)
+		say(t, x, y, []byte("others go on"), wholly)
+	}
+	pool.Close()
 	for wait := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(wait) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
