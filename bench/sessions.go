@@ -22,6 +22,7 @@ var sessions = harness.Suite{
 // sessionMeasures are the rows, one function for each protocol.
 var sessionMeasures = []func(*harness.Env) []harness.Measure{
 	tlsPeek,
+	tlsEngineRows,
 	http3Rows,
 	quicBulk,
 	webSocketEcho,

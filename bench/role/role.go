@@ -57,6 +57,7 @@ var roles = []role{
 	{"qpack", openQPACK},
 	{"http3", openHTTP3},
 	{"websocket", openWebSocket},
+	{"tls-memory", openTLSMemory},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
@@ -79,6 +80,7 @@ type roleOptions struct {
 	loops, mtu  int
 	loopback    bool   // one stack is both ends
 	way         string // netpeer.Callbacks or Polled, in place of goroutines
+	tls         string // "crypto/tls" or "engine": connections of a tcp role speak TLS
 	compute     int    // goroutines that compute beside a tcp role, without a pause
 	profile     string // file for a CPU profile of a tcp role
 	args        []string
@@ -125,6 +127,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.IntVar(&o.idle, "idle", 0, "idle connections beside them")
 	fs.BoolVar(&o.loopback, "loopback", false, "one stack, Millrace's, is both ends of connections in memory")
 	fs.StringVar(&o.way, "way", "", "how connections in memory are used: callbacks or poller; empty is a goroutine for each")
+	fs.StringVar(&o.tls, "tls", "", "connections speak TLS: by crypto/tls, or by engine (a server over millrace)")
 	fs.IntVar(&o.compute, "compute", 0, "goroutines that compute beside a tcp role; the process then runs on all CPUs")
 	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of a tcp role")
 	fs.IntVar(&o.loops, "loops", 1, "loops of the stack")

@@ -50,6 +50,9 @@ func openTCPServe(o roleOptions) (roleWork, error) {
 		return roleWork{}, err
 	}
 	w, err := stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		if o.tls == "engine" {
+			return func() {}, netpeer.ServeEngines(n, c)
+		}
 		return func() {}, netpeer.Serve(ctx, n, c)
 	})
 	return profiled(o.profile, w, err)
@@ -76,7 +79,11 @@ func openStack(o roleOptions) (netpeer.Net, error) {
 	if err != nil {
 		return nil, err
 	}
-	return netpeer.Open(o.as, netpeer.Config{Device: o.dev, Addr: addr, CC: o.cc, Loops: o.loops})
+	n, err := netpeer.Open(o.as, netpeer.Config{Device: o.dev, Addr: addr, CC: o.cc, Loops: o.loops})
+	if err != nil || o.tls != "crypto/tls" {
+		return n, err
+	}
+	return netpeer.TLS(n)
 }
 
 // stackRole runs work over a stack until the end.
