@@ -200,14 +200,16 @@ func (x *clientRequest) do() (*http.Response, error) {
 	if hasBody && strings.EqualFold(x.req.Header.Get("Expect"), "100-continue") {
 		x.continued = make(chan struct{})
 	}
+	// A server may have answered and want no more of the request: its response counts, and an error of
+	// sending does not (RFC 9114 4.1). If the connection has failed, reading says so.
 	if err := x.sendHeader(); err != nil {
 		closeBody(x.req)
-		return nil, converted(err)
+		return nil, err
 	}
 	if hasBody {
 		go x.sendBody()
-	} else if err := x.qs.Close(); err != nil {
-		return nil, converted(err)
+	} else {
+		_ = x.qs.Close()
 	}
 	if trace := httptrace.ContextClientTrace(x.req.Context()); !hasBody && trace != nil && trace.WroteRequest != nil {
 		trace.WroteRequest(httptrace.WroteRequestInfo{})
@@ -215,6 +217,7 @@ func (x *clientRequest) do() (*http.Response, error) {
 	return x.response()
 }
 
+// sendHeader sends the header, unless it exceeds what the server accepts.
 func (x *clientRequest) sendHeader() error {
 	list := fieldLists.Get().(*[]qpack.Field)
 	fields := x.fields((*list)[:0])
@@ -234,8 +237,8 @@ func (x *clientRequest) sendHeader() error {
 	*b = c.m.AppendHeaders(*b, uint64(x.qs.ID()), fields)
 	c.flushLocked()
 	c.mu.Unlock()
-	_, err := x.qs.Write(*b)
-	return err
+	_, _ = x.qs.Write(*b)
+	return nil
 }
 
 // fields appends the header of the request.

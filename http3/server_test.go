@@ -9,6 +9,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,35 @@ func TestGet(t *testing.T) {
 			t.Fatalf("%d: %q, %+v", i, body, resp)
 		}
 	}
+}
+
+// Many requests side by side. A server may answer, and end the reading of a request, before the client has
+// ended the sending: that is no error (RFC 9114 4.1).
+func TestManyRequests(t *testing.T) {
+	url := serve(t, &http3.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.Path)
+	})})
+	c := client(t)
+	var all sync.WaitGroup
+	for worker := range 16 {
+		all.Go(func() {
+			for i := range 200 {
+				path := fmt.Sprintf("/%d/%d", worker, i)
+				resp, err := c.Get(url + path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || string(b) != path {
+					t.Errorf("%q, %v; want %q", b, err, path)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestEcho(t *testing.T) {
