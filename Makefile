@@ -173,8 +173,9 @@ AIOQUIC := .deps/aioquic/bin/python
 $(AIOQUIC):
 	python3 -m venv .deps/aioquic && .deps/aioquic/bin/pip install -q aioquic==1.7.2 || { rm -rf .deps/aioquic; exit 1; }
 
-interop-quic: $(AIOQUIC) ## QUIC with aioquic, which it installs, both ways: plain, at 2 % loss, over paths of 1200 bytes
+interop-quic: $(AIOQUIC) ## QUIC and HTTP/3 with aioquic, which it installs, both ways: plain, at 2 % loss, over paths of 1200 bytes
 	MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) $(GO) -C internal/interop test -count=1 -v -run Aioquic .
+	MILLRACE_PYLSQPACK=$(abspath $(AIOQUIC)) $(GO) test -count=1 -v -run Lsqpack ./http3/qpack
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \

@@ -209,7 +209,8 @@ func (m *Machine) Cancelled(s *Stream, byPeer bool) error {
 		m.forget(s)
 	}
 	s.state, s.ended = discarding, true
-	if byPeer && m.role == RoleServer {
+	if byPeer && m.role == RoleServer && !s.cancelled {
+		s.cancelled = true
 		if m.resets++; m.resets > m.options.MaxResets {
 			return m.fail(connError(ExcessiveLoad, "too many requests were cancelled"))
 		}

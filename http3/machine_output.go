@@ -12,11 +12,9 @@ var ErrPush = errors.New("http3: the client does not permit the push")
 // ErrGoingAway is returned for requests on a connection whose peer takes no more.
 var ErrGoingAway = errors.New("http3: the peer takes no more requests on the connection")
 
-// Pending reports whether the streams have something to send. Acknowledgments of entries that nothing has
-// referred to may wait until something else is sent: they are pending, but not urgent.
+// Pending reports which of our three streams have something to send.
 func (m *Machine) Pending() (control, encoder, decoder bool) {
-	decoder, _ = m.decoder.Pending()
-	return len(m.control) > 0, m.encoder.Pending() || !m.encOpen, decoder || !m.decOpen
+	return len(m.control) > 0, m.encoder.Pending() || !m.encOpen, m.decoder.Pending() || !m.decOpen
 }
 
 // AppendControl appends what is due on the control stream, its type included.

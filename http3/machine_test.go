@@ -239,7 +239,8 @@ func TestRapidReset(t *testing.T) {
 			return err
 		}
 		defer m.Release(s)
-		return m.Cancelled(s, true)
+		_ = m.Cancelled(s, true)
+		return m.Cancelled(s, true) // STOP_SENDING beside RESET_STREAM is one
 	}
 	for id := range uint64(1000) {
 		if err := cancel(id * 4); err != nil {

@@ -56,6 +56,7 @@ type Stream struct {
 	state       state
 	phase       phase
 	ended       bool // the end was reported, or nobody waits for it
+	cancelled   bool // by the peer, which was counted
 	isBlocked   bool // the field section in buf waits for the dynamic table
 	noContent   bool // the response to HEAD
 	tunnel      bool // a CONNECT that was accepted: nothing but DATA

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"github.com/millrace/millrace/quic"
 )
 
 // Session is a session of WebTransport (draft-ietf-webtrans-http3): streams and datagrams of its own in a
@@ -397,96 +395,4 @@ func (s *Session) accept(ctx context.Context, from chan *SessionStream) (*Sessio
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)
 	}
-}
-
-// SessionStream is a stream of a session. One goroutine may read beside one that writes.
-type SessionStream struct {
-	session *Session
-	receive receiver // nil of a unidirectional stream that was opened here
-	send    sender   // nil of one that the peer opened
-	pre     []byte   // was read with the beginning
-	fin     bool     // nothing follows pre
-}
-
-// Read reads bytes. A reset by the peer is a *SessionError with its code.
-func (st *SessionStream) Read(p []byte) (int, error) {
-	if st.receive == nil {
-		return 0, errors.New("http3: read of a stream that only sends")
-	}
-	if len(st.pre) > 0 {
-		n := copy(p, st.pre)
-		st.pre = st.pre[n:]
-		return n, nil
-	}
-	if st.fin {
-		return 0, io.EOF
-	}
-	n, err := st.receive.Read(p)
-	return n, sessionError(err)
-}
-
-// Write sends bytes. It borrows p.
-func (st *SessionStream) Write(p []byte) (int, error) {
-	if st.send == nil {
-		return 0, errors.New("http3: write to a stream that only receives")
-	}
-	n, err := st.send.Write(p)
-	return n, sessionError(err)
-}
-
-// Close ends the sending.
-func (st *SessionStream) Close() error {
-	st.session.remove(st)
-	if st.send == nil {
-		return nil
-	}
-	return converted(st.send.Close())
-}
-
-// CancelRead asks the peer to send no more, with a code of the application.
-func (st *SessionStream) CancelRead(code uint32) {
-	if st.receive != nil {
-		st.receive.CancelRead(wireCode(code))
-	}
-}
-
-// CancelWrite resets the sending, with a code of the application.
-func (st *SessionStream) CancelWrite(code uint32) {
-	if st.send != nil {
-		st.send.CancelWrite(wireCode(code))
-	}
-}
-
-func (st *SessionStream) abort(code ErrorCode) {
-	if st.receive != nil {
-		st.receive.CancelRead(uint64(code))
-	}
-	if st.send != nil {
-		st.send.CancelWrite(uint64(code))
-	}
-}
-
-// The codes of applications lie in a range of those of HTTP/3, which leaves out the codes 0x1f * N + 0x21
-// that are reserved (draft 4.4, RFC 9114 8.1).
-const firstSessionCode, lastSessionCode = 0x52e4a40fa8db, 0x52e5ac983162
-
-func wireCode(code uint32) uint64 { return firstSessionCode + uint64(code) + uint64(code)/0x1e }
-
-func applicationCode(wire uint64) (code uint32, ok bool) {
-	if wire < firstSessionCode || wire > lastSessionCode || (wire-0x21)%0x1f == 0 {
-		return 0, false
-	}
-	n := wire - firstSessionCode
-	return uint32(n - n/0x1f), true
-}
-
-// sessionError returns the error of a reset with a code of the application.
-func sessionError(err error) error {
-	var se *quic.StreamError
-	if errors.As(err, &se) {
-		if code, ok := applicationCode(se.Code); ok {
-			return &SessionError{Code: code, Text: "stream reset", Remote: se.Remote}
-		}
-	}
-	return converted(err)
 }

@@ -170,11 +170,8 @@ func (d *Decoder) AppendStream(dst []byte) []byte {
 	return dst
 }
 
-// Pending reports whether AppendStream would append something. Increments that no section refers to
-// may wait for the next acknowledgment; urgent tells those from the rest.
-func (d *Decoder) Pending() (any, urgent bool) {
-	return len(d.out) > 0 || d.table.next > d.acknowledged, len(d.out) > 0
-}
+// Pending reports whether AppendStream would append something.
+func (d *Decoder) Pending() bool { return len(d.out) > 0 || d.table.next > d.acknowledged }
 
 func integerError(st status) error {
 	if st == cut {

@@ -91,7 +91,13 @@ func kernelTransport(t *testing.T) *quic.Transport {
 // startAioquic starts the server and returns its port.
 func startAioquic(t *testing.T, python, cert, key string) string {
 	t.Helper()
-	cmd := exec.Command(python, "testdata/aioquic_echo.py", "server", cert, key)
+	return startAioquicScript(t, python, "testdata/aioquic_echo.py", cert, key)
+}
+
+// startAioquicScript starts a server that prints its port.
+func startAioquicScript(t *testing.T, python, script, cert, key string) string {
+	t.Helper()
+	cmd := exec.Command(python, script, "server", cert, key)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
