@@ -1,6 +1,7 @@
 package tls
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -175,6 +176,7 @@ func (e *Engine) nextHandshake(in []byte) (Event, int, error) {
 	if e.own = h.takeOver(&cs); e.own == nil {
 		e.std = &standardRecords{transport: h.transport, conn: h.conn}
 	}
+	cs.TLSUnique = bytes.Clone(cs.TLSUnique) // it lies in the tls.Conn, which would stay with it
 	h.transport.keys = nil
 	return Event{Kind: HandshakeComplete}, n, nil
 }
