@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,40 @@ func TestErrorsAboutUnknownConnectionsAreOffered(t *testing.T) {
 		}
 		if decide(w.now, b); b.D[0].Verdict != packet.Forward {
 			t.Errorf("%s: %v", name, b.D[0].Verdict)
+		}
+	}
+}
+
+// A gateway that ends resets a few connections at a time, by the hops of now, and goes on where it ended.
+func TestConnectionsAreResetAFewAtATime(t *testing.T) {
+	w := newWorld(t, withBackends("keep", 12))
+	var box outbox
+	w.h.SetOutput(&box)
+	for i := range 7 {
+		w.connect(fmt.Sprintf("198.18.0.9:%d", 1000+i))
+	}
+	w.after(0)
+	s := *w.g.snap.Load() // another way to the backend, of which no packet has told the handler
+	s.Endpoints = slices.Clone(s.Endpoints)
+	replace(s.Endpoints, 0).Hop.MAC[5]++
+	w.g.snap.Store(&s)
+	at := 0
+	for i, want := range []struct {
+		reset, next int
+		more        bool
+	}{{3, 3, true}, {3, 6, true}, {1, 7, false}} {
+		reset, next, more := w.h.ResetAll(at, 3)
+		if reset != want.reset || next != want.next || more != want.more {
+			t.Errorf("call %d: %d reset, next %d, more %v; want %+v", i, reset, next, more, want)
+		}
+		if left := w.h.Connections(); left != uint64(7-next) {
+			t.Errorf("call %d: %d connections are left", i, left)
+		}
+		at = next
+	}
+	for _, r := range box.resets(w) {
+		if !strings.HasPrefix(r, "02:00:00:00:00:c1 ") && !strings.HasPrefix(r, "02:00:00:00:00:b2 ") {
+			t.Errorf("a reset by the hop of before: %s", r)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// fuzzConfig has a service of every mode, option and family.
+// fuzzConfig has a service of every mode, option and family, and ranges of ports beside single ones.
 const fuzzConfig = `
 devices: [{name: gw0}, {name: gw1}]
 snat: [198.18.2.1, "2001:db8:2::1"]
@@ -44,10 +44,14 @@ services:
      backends: [{address: 198.18.2.11:443, server_id: "0a01"}, {address: 198.18.2.12:443, server_id: "0a02"}]}
   - {name: none, unavailable: reject, hash_size: 251, address: [198.18.1.1:81, "[2001:db8:1::1]:81"],
      backends: [{address: [198.18.2.11:81, "[2001:db8:2::11]:81"], state: inactive}]}
+  - {name: offset, hash_size: 251, address: ["198.18.1.6:50-99", "[2001:db8:1::6]:50-99"], backends: [{address: ["198.18.2.17:1050-1099", "[2001:db8:2::17]:1050-1099"]}]}
+  - {name: all, hash_size: 251, protocol: udp, address: ["198.18.1.6:*", "[2001:db8:1::6]:*"], persistence: {by: client}, backends: [{address: [198.18.2.17, "2001:db8:2::17"]}, {address: [198.18.2.18, "2001:db8:2::18"]}]}
+  - {name: one, hash_size: 251, source: client, address: ["198.18.1.6:100-60000", "[2001:db8:1::6]:100-60000"], backends: [{address: [198.18.2.19:443, "[2001:db8:2::19]:443"]}]}
+  - {name: inside, hash_size: 251, protocol: udp, source: client, address: ["198.18.1.6:443", "[2001:db8:1::6]:443"], backends: [{address: [198.18.2.17:443, "[2001:db8:2::17]:443"]}]}
 `
 
 // fuzzVIPs is the number of service addresses of each family, ending in 1, 2 ....
-const fuzzVIPs = 5
+const fuzzVIPs = 6
 
 // fuzzSeeds are well-formed frames to a gateway of fuzzConfig.
 func fuzzSeeds() (list [][]byte) {
@@ -57,6 +61,11 @@ func fuzzSeeds() (list [][]byte) {
 		} {
 			for _, flags := range []string{"S", "A", "F", "R"} {
 				list = append(list, client(family.src, fmt.Sprintf(family.dst, n, 80), flags).bytes())
+			}
+			if n == fuzzVIPs { // the ends of ranges, and what lies beside
+				for _, port := range []int{49, 50, 99, 100, 60000, 60001} {
+					list = append(list, client(family.src, fmt.Sprintf(family.dst, n, port), "S").bytes(), client(family.src, fmt.Sprintf(family.dst, n, port), "").bytes())
+				}
 			}
 			for _, port := range []int{53, 443, 4789, 6081} {
 				list = append(list, client(family.src, fmt.Sprintf(family.dst, n, port), "").bytes())
@@ -314,7 +323,7 @@ type exit struct {
 var fuzzBackends = map[netip.Addr]bool{}
 
 func init() {
-	for n := 11; n <= 16; n++ {
+	for n := 11; n <= 19; n++ {
 		fuzzBackends[netip.MustParseAddr(fmt.Sprintf("198.18.2.%d", n))] = true
 		fuzzBackends[netip.MustParseAddr(fmt.Sprintf("2001:db8:2::%d", n))] = true
 	}
@@ -354,6 +363,15 @@ func checkLengths(b []byte, fail func(string, ...any)) (netip.Addr, bool) {
 		fail("wrong header checksum")
 	}
 	return ip.DstAddr(), true
+}
+
+// fromTunnel reports whether a packet comes from a tunnel's source: others to the port of GUE are of a service with all
+// ports.
+func fromTunnel(ip []byte) bool {
+	if ip[0]>>4 == 4 {
+		return netip.MustParsePrefix("198.18.5.0/24").Contains(wire.IPv4(ip).SrcAddr())
+	}
+	return netip.MustParsePrefix("2001:db8:5::/64").Contains(wire.IPv6(ip).SrcAddr())
 }
 
 // checkSums reports wrong transport checksums, also of the packet in a tunnel.
@@ -398,7 +416,7 @@ func checkSums(b []byte, fail func(string, ...any)) {
 			return
 		}
 		right = udp.Checksum() == 0 && b[0]>>4 == 4 || wire.SumPlain(l4[:udp.Len()], pseudo(int(udp.Len()))) == 0xffff
-		if udp.DstPort() == wire.PortGUE {
+		if udp.DstPort() == wire.PortGUE && fromTunnel(b) {
 			if _, ok := checkLengths(wire.GUE(udp.Payload()).Payload(), fail); ok {
 				checkSums(wire.GUE(udp.Payload()).Payload(), fail)
 			}

@@ -161,9 +161,12 @@ func TestNoConnectionBreaksWhileTheConfigurationChanges(t *testing.T) {
 	for range 4 {
 		l.wg.Go(l.come)
 	}
-	reloads := 0
-	for end := time.Now().Add(lasts); time.Now().Before(end); reloads++ {
+	reloads, early, peak := 0, 0, 0
+	for began := time.Now(); time.Since(began) < lasts; reloads++ {
 		time.Sleep(100 * time.Millisecond)
+		if peak = s.peakMemory(); time.Since(began) < lasts/3 {
+			early = peak
+		}
 		write()
 		s.must(s.cmd.Process.Signal(syscall.SIGHUP))
 	}
@@ -176,5 +179,20 @@ func TestNoConnectionBreaksWhileTheConfigurationChanges(t *testing.T) {
 	if n := strings.Count(s.log.String(), "msg=reload error=<nil>"); n < reloads/2 || strings.Count(s.log.String(), "msg=reload ") != n {
 		t.Errorf("%d reloads, %d of which went well", reloads, n)
 	}
-	t.Logf("%d reloads in %v; %d connections, %d requests", reloads, lasts, l.opened.Load(), l.asked.Load())
+	t.Logf("%d reloads in %v; %d connections, %d requests; peak memory %d MiB, %d after a third of the time",
+		reloads, lasts, l.opened.Load(), l.asked.Load(), peak, early)
+	if peak > early+early/4 {
+		t.Errorf("memory grows: the peak was %d MiB after a third of the time, and is %d", early, peak)
+	}
+}
+
+// peakMemory returns the most memory that the gateway has had, in MiB.
+func (s *site) peakMemory() (mib int) {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	s.must(err)
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	_, err = fmt.Sscan(rest, &mib)
+	s.must(err)
+	return mib >> 10
 }
