@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -263,6 +264,58 @@ func TestAnOverrunOfTheWindowIsForgiven(t *testing.T) {
 			t.Errorf("%+v: %s", c, w.only().State)
 		}
 		w.audit()
+	}
+}
+
+// A window that was larger than known grows by each segment that goes beyond it, but not beyond what a window can be
+// (RFC 7323 2.3), also where the segment is sent again and again: much older segments do not belong to the connection.
+func TestAWindowDoesNotGrowForEver(t *testing.T) {
+	const scaled = 65535 << 14 // 16 KiB less than the largest window
+	for _, c := range []struct {
+		older   uint32 // than what the client has sent
+		follows bool
+	}{{1<<30 - 1000, true}, {1<<30 + 2000, false}} {
+		w := newWorld(t, fill(""))
+		syn := client(host, web, "S")
+		syn.options = []byte{1, 3, 3, 14}
+		out := w.expect(0, syn.bytes(), 1)
+		back := answer(out, "SA")
+		back.options = syn.options // and some data: a shorter frame would be padded
+		w.expect(1, back.bytes(), 0)
+		send := func(flags string, seq uint32, payload string) {
+			t.Helper()
+			s := client(host, web, flags)
+			s.seq, s.ack, s.payload = seq, firstSeq, payload
+			w.expect(0, s.bytes(), 1)
+		}
+		send("A", firstSeq, "")
+		open := answer(out, "A")
+		open.payload, open.window = "", 65535
+		w.expect(1, open.bytes(), 0)
+		const at = firstSeq + scaled - 100
+		for range 30 {
+			send("A", at, strings.Repeat("x", 1100))
+		}
+		if send("FA", at+1100-c.older-1, ""); (w.only().State == "half_closed") != c.follows {
+			t.Errorf("%d bytes old: %s", c.older, w.only().State)
+		}
+	}
+}
+
+// A SYN that is sent again, or was on its way for long, keeps no open connection alive.
+func TestASYNDoesNotProlongAConnection(t *testing.T) {
+	w := newWorld(t, fill(""))
+	syn, ack := client(host, web, "S"), client(host, web, "A")
+	syn.payload, ack.payload = "", ""
+	back := answer(w.expect(0, syn.bytes(), 1), "SA")
+	back.payload = ""
+	w.expect(1, back.bytes(), 0)
+	w.expect(0, ack.bytes(), 1)
+	w.after(time.Hour)
+	was := w.only()
+	w.expect(0, syn.bytes(), 1)
+	if is := w.only(); is.Left != was.Left || is.State != "established" {
+		t.Errorf("%s for %v, was %s for %v", is.State, is.Left, was.State, was.Left)
 	}
 }
 

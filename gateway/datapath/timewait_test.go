@@ -1,6 +1,11 @@
 package datapath
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
 
 // RFC 1122 4.2.2.13 and RFC 6191 2, as Linux has them in tcp_timewait_state_process; numbers wrap.
 func TestWhichSYNEndsTimeWait(t *testing.T) {
@@ -28,6 +33,27 @@ func TestWhichSYNEndsTimeWait(t *testing.T) {
 		w := timeWait{c.next, c.last}
 		if got := w.accepts(&opening{c.seq, c.stamp}); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A FIN takes a number behind the data (RFC 9293 3.4); of a fragment the data is not counted.
+func TestTheEndOfASegment(t *testing.T) {
+	for _, c := range []struct {
+		flags wire.TCPFlags
+		part  part
+		want  uint32
+	}{{wire.FlagACK, whole, 1010}, {wire.FlagACK | wire.FlagFIN, whole, 1011}, {wire.FlagACK, first, 1000}, {wire.FlagACK | wire.FlagFIN, first, 1001}} {
+		p := wire.AppendEthernet(nil, wire.MAC{}, wire.MAC{}, wire.EtherTypeIPv4)
+		p = wire.AppendIPv4(p, &wire.IPv4Header{Proto: wire.ProtoTCP, TTL: 64, PayloadLen: wire.TCPLen + 10})
+		l4 := len(p)
+		p = append(wire.AppendTCP(p, &wire.TCPHeader{Seq: 1000, Flags: c.flags}), make([]byte, 10)...)
+		d := packet.Desc{L3: wire.EthernetLen, L4: uint16(l4), Proto: wire.ProtoTCP, Flags: packet.FlagIPv4, Len: uint16(len(p))}
+		var v view
+		v.read(&d, p)
+		v.part = c.part
+		if got := v.segmentEnd(wire.TCP(p[l4:])); got != c.want {
+			t.Errorf("flags %#02x, part %d: %d, want %d", c.flags, c.part, got, c.want)
 		}
 	}
 }
