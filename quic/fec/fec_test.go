@@ -275,8 +275,11 @@ func TestNothingWrongIsDelivered(t *testing.T) {
 		{Scheme: RLC, Interval: 1, Window: 40}, {Scheme: RLC, Interval: 2, Window: 128}, {Scheme: RLC, Interval: 3, Window: 9}, {Scheme: RLC, Interval: 2, Window: 20},
 		{Scheme: XOR, Interval: 2}, {Scheme: XOR, Interval: 128},
 	} {
-		p := newPair(t, c)
-		for range 8000 {
+		p, n := newPair(t, c), 8000
+		if raceEnabled {
+			n = 800
+		}
+		for range n {
 			lost := 6 // of ten; every other while hardly any, so that equations are solved
 			if p.sent/100%2 == 1 {
 				lost = 1
