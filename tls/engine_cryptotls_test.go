@@ -124,7 +124,8 @@ func TestCryptoTLSSequenceNumbers(t *testing.T) {
 				want = 1
 			}
 			if got := srv.own.write.seq; got != want || cli.own.read.seq != want || cli.own.write.seq != 0 || srv.own.read.seq != 0 {
-				t.Errorf("tickets %v, client certificate %v: server %d, its client %d, want %d", tickets, clientCert, got, cli.own.read.seq, want)
+				t.Errorf("tickets %v, client certificate %v: server %d, its client %d, want %d",
+					tickets, clientCert, got, cli.own.read.seq, want)
 			}
 		}
 	}

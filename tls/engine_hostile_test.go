@@ -76,31 +76,111 @@ var hostiles = []hostile{
 	{name: "unknown type", from: client, send: sealed(99, []byte("x")), alert: alertUnexpectedMessage},
 	{name: "long alert", from: server, send: sealed(typeAlert, []byte{2, 1, 0}), alert: alertDecodeError},
 	{name: "empty handshake record", from: server, send: sealed(typeHandshake, nil), alert: alertUnexpectedMessage},
-	{name: "enormous message", from: server, send: sealed(typeHandshake, []byte{messageNewSessionTicket, 1, 0, 0}), alert: alertInternalError},
+	{
+		name: "enormous message", from: server,
+		send:  sealed(typeHandshake, []byte{messageNewSessionTicket, 1, 0, 0}),
+		alert: alertInternalError,
+	},
 	{name: "fatal alert", from: client, send: sealed(typeAlert, []byte{levelFatal, 51}), alert: 51, silent: true},
 
-	{name: "plaintext ChangeCipherSpec", modes: "1.3", from: client, send: raw(20, 3, 3, 0, 1, 1), alert: alertUnexpectedMessage},
-	{name: "plaintext alert", modes: "1.3", from: client, send: raw(typeAlert, 3, 3, 0, 2, 2, 40), alert: alertUnexpectedMessage},
+	{
+		name: "plaintext ChangeCipherSpec", modes: "1.3", from: client,
+		send:  raw(20, 3, 3, 0, 1, 1),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "plaintext alert", modes: "1.3", from: client,
+		send:  raw(typeAlert, 3, 3, 0, 2, 2, 40),
+		alert: alertUnexpectedMessage,
+	},
 	{name: "padding alone", modes: "1.3", from: client, send: sealed(0, nil), alert: alertUnexpectedMessage},
-	{name: "too much plaintext", modes: "1.3", from: client, send: sealed(typeData, make([]byte, maxPlaintext+1)), alert: alertRecordOverflow},
-	{name: "5 warnings", modes: "1.3", from: client, send: times(5, sealed(typeAlert, []byte{levelWarning, 90})), alert: alertUnexpectedMessage},
+	{
+		name: "too much plaintext", modes: "1.3", from: client,
+		send:  sealed(typeData, make([]byte, maxPlaintext+1)),
+		alert: alertRecordOverflow,
+	},
+	{
+		name: "5 warnings", modes: "1.3", from: client,
+		send:  times(5, sealed(typeAlert, []byte{levelWarning, 90})),
+		alert: alertUnexpectedMessage,
+	},
 	{name: "33 key updates", modes: "1.3", from: client, send: keyUpdates(33, true), alert: alertUnexpectedMessage},
-	{name: "key update of another value", modes: "1.3", from: client, send: sealed(typeHandshake, message(24, 2)), alert: alertIllegalParameter},
-	{name: "empty key update", modes: "1.3", from: client, send: sealed(typeHandshake, message(24)), alert: alertDecodeError},
-	{name: "data behind a key update", modes: "1.3", from: client, send: sealed(typeHandshake, append(message(24, 0), 24)), alert: alertUnexpectedMessage},
-	{name: "message cut by data", modes: "1.3", from: client, send: both(sealed(typeHandshake, []byte{24, 0}), sealed(typeData, []byte("x"))), alert: alertUnexpectedMessage},
-	{name: "ClientHello", modes: "1.3", from: client, send: sealed(typeHandshake, message(1, 0)), alert: alertUnexpectedMessage},
-	{name: "ticket from a client", modes: "1.3", from: client, send: sealed(typeHandshake, message(4, 0)), alert: alertUnexpectedMessage},
-	{name: "certificate request", modes: "1.3", from: server, send: sealed(typeHandshake, message(13, 0, 0, 0)), alert: alertUnexpectedMessage},
-	{name: "short ticket", modes: "1.3", from: server, send: sealed(typeHandshake, message(4, 0, 0, 0, 1)), alert: alertDecodeError},
-	{name: "empty ticket", modes: "1.3", from: server, send: sealed(typeHandshake, message(4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)), alert: alertDecodeError},
+	{
+		name: "key update of another value", modes: "1.3", from: client,
+		send:  sealed(typeHandshake, message(24, 2)),
+		alert: alertIllegalParameter,
+	},
+	{
+		name: "empty key update", modes: "1.3", from: client,
+		send:  sealed(typeHandshake, message(24)),
+		alert: alertDecodeError,
+	},
+	{
+		name: "data behind a key update", modes: "1.3", from: client,
+		send:  sealed(typeHandshake, append(message(24, 0), 24)),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "message cut by data", modes: "1.3", from: client,
+		send:  both(sealed(typeHandshake, []byte{24, 0}), sealed(typeData, []byte("x"))),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "ClientHello", modes: "1.3", from: client,
+		send:  sealed(typeHandshake, message(1, 0)),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "ticket from a client", modes: "1.3", from: client,
+		send:  sealed(typeHandshake, message(4, 0)),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "certificate request", modes: "1.3", from: server,
+		send:  sealed(typeHandshake, message(13, 0, 0, 0)),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "short ticket", modes: "1.3", from: server,
+		send:  sealed(typeHandshake, message(4, 0, 0, 0, 1)),
+		alert: alertDecodeError,
+	},
+	{
+		name: "empty ticket", modes: "1.3", from: server,
+		send:  sealed(typeHandshake, message(4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
+		alert: alertDecodeError,
+	},
 
-	{name: "HelloRequest", modes: "1.2/aes", from: server, send: sealed(typeHandshake, message(0)), alert: alertNoRenegotiation},
-	{name: "ClientHello", modes: "1.2/aes", from: client, send: sealed(typeHandshake, message(1, 0)), alert: alertUnexpectedMessage},
-	{name: "5 warnings", modes: "1.2/aes", from: client, send: times(5, sealed(typeAlert, []byte{levelWarning, 100})), alert: alertUnexpectedMessage},
-	{name: "alert of another level", modes: "1.2/aes", from: client, send: sealed(typeAlert, []byte{3, 40}), alert: alertIllegalParameter},
-	{name: "record shorter than a tag", modes: "1.2/aes", from: client, send: raw(typeData, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0), alert: alertBadRecordMAC},
-	{name: "record shorter than a nonce", modes: "1.2/aes", from: client, send: raw(typeData, 3, 3, 0, 3, 1, 2, 3), alert: alertBadRecordMAC},
+	{
+		name: "HelloRequest", modes: "1.2/aes", from: server,
+		send:  sealed(typeHandshake, message(0)),
+		alert: alertNoRenegotiation,
+	},
+	{
+		name: "ClientHello", modes: "1.2/aes", from: client,
+		send:  sealed(typeHandshake, message(1, 0)),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "5 warnings", modes: "1.2/aes", from: client,
+		send:  times(5, sealed(typeAlert, []byte{levelWarning, 100})),
+		alert: alertUnexpectedMessage,
+	},
+	{
+		name: "alert of another level", modes: "1.2/aes", from: client,
+		send:  sealed(typeAlert, []byte{3, 40}),
+		alert: alertIllegalParameter,
+	},
+	{
+		name: "record shorter than a tag", modes: "1.2/aes", from: client,
+		send:  raw(typeData, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0),
+		alert: alertBadRecordMAC,
+	},
+	{
+		name: "record shorter than a nonce", modes: "1.2/aes", from: client,
+		send:  raw(typeData, 3, 3, 0, 3, 1, 2, 3),
+		alert: alertBadRecordMAC,
+	},
 }
 
 // TestEngineHostilePeer sends what no peer may send: the right alert goes out, the error stays, and another connection
@@ -179,7 +259,7 @@ func TestEngineBears32(t *testing.T) {
 func TestEngineKeyUpdateFlood(t *testing.T) {
 	s, c := engineConfigs(t)
 	srv, cli := handshaken(t, s, c, EngineOptions{}, wholly)
-	for range 10000 {
+	for range 2000 {
 		srv.feed(keyUpdates(1, true)(cli.own), wholly)
 		srv.feed(sealed(typeData, []byte("x"))(cli.own), wholly)
 	}
@@ -217,7 +297,8 @@ func TestEngineNotTLS(t *testing.T) {
 		"data":             "\x17\x03\x03\x00\x01x",
 	} {
 		for _, any := range []bool{false, true} {
-			for _, e := range []*Engine{NewServerEngine(s, EngineOptions{AnyThread: any}), NewClientEngine(c, EngineOptions{AnyThread: any})} {
+			o := EngineOptions{AnyThread: any}
+			for _, e := range []*Engine{NewServerEngine(s, o), NewClientEngine(c, o)} {
 				x := &end{Engine: e}
 				x.take()
 				x.feed([]byte(in), byteWise)

@@ -1,6 +1,9 @@
 package tls
 
-import "crypto/tls"
+import (
+	"bytes"
+	"crypto/tls"
+)
 
 // Handshake messages after the handshake (RFC 8446 4.6, RFC 5246 7.4.1.1).
 const (
@@ -18,29 +21,34 @@ func (r *records) handshakeData(p []byte) error {
 		r.message = append(r.message, p...)
 		p = r.message
 	}
-	for len(p) > 0 {
-		size := 4
-		if len(p) >= 4 {
-			size += int(p[1])<<16 | int(p[2])<<8 | int(p[3])
-		}
+	rest, err := r.handleAll(p)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) == 0:
+		r.message = nil
+	case r.message == nil || len(rest) < len(p): // otherwise it is there: records of one byte must not copy it each time
+		r.message = bytes.Clone(rest)
+	}
+	return nil
+}
+
+// handleAll takes the whole messages of p, and returns the rest.
+func (r *records) handleAll(p []byte) ([]byte, error) {
+	for len(p) >= 4 {
+		size := 4 + int(p[1])<<16 + int(p[2])<<8 + int(p[3])
 		if size > maxMessage {
-			return alertInternalError
+			return nil, alertInternalError
 		}
 		if len(p) < size {
 			break
 		}
-		rest := p[size:]
-		if err := r.handle(p[:size], len(rest) == 0); err != nil {
-			return err
+		if err := r.handle(p[:size], len(p) == size); err != nil {
+			return nil, err
 		}
-		p = rest
+		p = p[size:]
 	}
-	if len(p) == 0 {
-		r.message = nil
-	} else {
-		r.message = append([]byte(nil), p...)
-	}
-	return nil
+	return p, nil
 }
 
 // handle takes a message. last says that its record ends with it.

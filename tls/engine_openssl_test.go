@@ -43,7 +43,8 @@ func startOpenSSL(t *testing.T, args ...string) *openssl {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	o := &openssl{t: t, stdin: stdin, lines: make(chan string, 10000), wait: func() error { defer w.Close(); return cmd.Wait() }}
+	o := &openssl{t: t, stdin: stdin, lines: make(chan string, 10000)}
+	o.wait = func() error { defer w.Close(); return cmd.Wait() }
 	go func() {
 		defer close(o.lines)
 		for s := bufio.NewScanner(r); s.Scan(); {
@@ -105,7 +106,10 @@ func pemFiles(t *testing.T) (cert, key string) {
 	}
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der}} {
+	for name, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: c.Certificate[0]},
+		key:  {Type: "PRIVATE KEY", Bytes: der},
+	} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -144,8 +148,10 @@ func TestEngineServesOpenSSL(t *testing.T) {
 			session := filepath.Join(t.TempDir(), "session")
 			v13 := strings.HasPrefix(m.name, "1.3")
 			for _, resume := range []string{"-sess_out", "-sess_in", ""} {
-				args := append([]string{"s_client", "-connect", l.Addr().String(), "-servername", "example.com", "-CAfile", cert,
-					"-verify_return_error"}, m.args...)
+				args := append([]string{
+					"s_client", "-connect", l.Addr().String(), "-servername", "example.com", "-CAfile", cert,
+					"-verify_return_error",
+				}, m.args...)
 				if resume != "" {
 					args = append(args, resume, session)
 				}
@@ -180,7 +186,8 @@ func TestEngineServesOpenSSL(t *testing.T) {
 				if err := o.wait(); err != nil || x.err != nil {
 					t.Errorf("openssl: %v, engine: %v", err, x.err)
 				}
-				if cs := x.ConnectionState(); cs.DidResume != (resume == "-sess_in") || x.OwnRecords() != (m.own && (v13 || !cs.DidResume)) {
+				cs := x.ConnectionState()
+				if cs.DidResume != (resume == "-sess_in") || x.OwnRecords() != (m.own && (v13 || !cs.DidResume)) {
 					t.Errorf("%s: resumed %v, own records %v", resume, cs.DidResume, x.OwnRecords())
 				}
 			}
@@ -224,7 +231,8 @@ func TestEngineCallsOpenSSL(t *testing.T) {
 					t.Error("the server's keys are still the first ones")
 				}
 				// s_server closes without close_notify.
-				if cs := x.ConnectionState(); x.err != io.ErrUnexpectedEOF || cs.DidResume != (i > 0) || x.OwnRecords() != (m.own && (v13 || i == 0)) {
+				cs, own := x.ConnectionState(), m.own && (v13 || i == 0)
+				if x.err != io.ErrUnexpectedEOF || cs.DidResume != (i > 0) || x.OwnRecords() != own {
 					t.Errorf("connection %d: %v, resumed %v, own records %v", i, x.err, cs.DidResume, x.OwnRecords())
 				}
 			}

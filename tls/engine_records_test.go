@@ -93,6 +93,29 @@ func TestEngineTickets(t *testing.T) {
 	}
 }
 
+// TestEngineMessageOfBytes has a peer send the largest message in records of one byte: it is collected without being copied
+// for each.
+func TestEngineMessageOfBytes(t *testing.T) {
+	s, c := engineConfigs(t)
+	srv, cli := handshaken(t, s, c, EngineOptions{}, wholly)
+	head := []byte{messageNewSessionTicket, 0, 0xff, 0}
+	moves := 0
+	for i := range 4000 {
+		before := cap(cli.own.message)
+		b := byte(0)
+		if i < len(head) {
+			b = head[i]
+		}
+		cli.feed(sealed(typeHandshake, []byte{b})(srv.own), wholly)
+		if cap(cli.own.message) != before {
+			moves++
+		}
+	}
+	if cli.err != nil || len(cli.own.message) != 4000 || moves > 40 {
+		t.Errorf("%v, %d bytes, copied %d times", cli.err, len(cli.own.message), moves)
+	}
+}
+
 // TestEngineBackPressure has a peer that does not read: Write accepts what Output allows, and continues later.
 func TestEngineBackPressure(t *testing.T) {
 	for _, o := range []EngineOptions{{}, {Output: 100 << 10}, {Output: 1}, {StandardRecords: true}} {
@@ -199,7 +222,8 @@ func TestEngineOrderOfCalls(t *testing.T) {
 		}
 		if cli.own != nil {
 			read := cli.own.read // the next record is opened again
-			if p, typ, err := read.open(bytes.Clone(srv.Pending())); err != nil || typ != typeAlert || !bytes.Equal(p, []byte{levelWarning, 0}) {
+			p, typ, err := read.open(bytes.Clone(srv.Pending()))
+			if err != nil || typ != typeAlert || !bytes.Equal(p, []byte{levelWarning, 0}) {
 				t.Errorf("close_notify is %v of type %d, %v", p, typ, err)
 			}
 		}

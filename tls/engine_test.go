@@ -200,7 +200,8 @@ func TestEnginePair(t *testing.T) {
 				c.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 				for _, resumed := range []bool{false, true} {
 					srv, cli := handshaken(t, s, c, m.options, cut)
-					if cs := srv.ConnectionState(); cs.DidResume != resumed || cs.Version != m.version || cs.NegotiatedProtocol != "http/1.1" {
+					cs := srv.ConnectionState()
+					if cs.DidResume != resumed || cs.Version != m.version || cs.NegotiatedProtocol != "http/1.1" {
 						t.Fatalf("resumed %v, want %v; version %x, protocol %q", cs.DidResume, resumed, cs.Version, cs.NegotiatedProtocol)
 					}
 					// crypto/tls logs no keys of a resumed TLS 1.2 session.

@@ -104,8 +104,10 @@ func newBoGo(t *testing.T, dir string) *boGo {
 func (b *boGo) run(t *testing.T, shimFlags string, more ...string) map[string]boGoResult {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "results.json")
-	cmd := exec.Command(b.runner, append([]string{"-shim-config=" + b.config, "-shim-path=" + b.shim, "-shim-extra-flags=" + shimFlags,
-		"-allow-unimplemented", "-loose-errors", "-json-output=" + file}, more...)...)
+	cmd := exec.Command(b.runner, append([]string{
+		"-shim-config=" + b.config, "-shim-path=" + b.shim, "-shim-extra-flags=" + shimFlags,
+		"-allow-unimplemented", "-loose-errors", "-json-output=" + file,
+	}, more...)...)
 	cmd.Dir = b.folder
 	out, runErr := cmd.CombinedOutput()
 	var results struct{ Tests map[string]boGoResult }
