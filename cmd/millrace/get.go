@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -62,8 +63,12 @@ type getClient struct {
 	versions          []bool // which of getTransports was named
 	open              func(iface string, addrs ...netip.Prefix) (*socket.Stack, error)
 
-	times  getTimes
+	times getTimes
+
+	mu     sync.Mutex // of what follows: net/http reports from goroutines of its own, if need be after the end
 	report getReport
+	ended  bool // nothing is printed any more
+	asked  bool // the server asked for a certificate of the client, and there was none
 }
 
 // getTransport is a version of HTTP that the command offers, by a flag of its name.
@@ -141,6 +146,7 @@ func (g *getClient) run(ctx context.Context, rawURL string) (err error) {
 	if err != nil {
 		return err
 	}
+	defer g.end()
 	g.times.begin = time.Now()
 	resp, err := g.request(ctx, transport, rawURL)
 	if err == nil {
@@ -202,7 +208,7 @@ func (g *getClient) receive(ctx context.Context, resp *http.Response) error {
 	bar := newGetBar(g.c, resp.ContentLength, g.output != "" || g.asJSON)
 	n, err := io.Copy(io.MultiWriter(w, bar), resp.Body)
 	_ = bar.Finish()
-	g.report.Bytes = n
+	g.update(func(r *getReport) { r.Bytes = n })
 	if err != nil {
 		err = fmt.Errorf("after %d bytes of content: %w", n, err)
 	}
@@ -235,11 +241,10 @@ func (g *getClient) sink() (w io.Writer, done func(error) error, err error) {
 // finish prints the report and turns the status into an exit code.
 func (g *getClient) finish(resp *http.Response) error {
 	g.times.set("total")
-	g.fill(resp)
-	seconds := time.Since(g.times.begin).Seconds()
-	g.note("%d bytes in %.3f s", g.report.Bytes, seconds)
+	report := g.fill(resp)
+	g.note("%d bytes in %.3f s", report.Bytes, time.Since(g.times.begin).Seconds())
 	if g.asJSON {
-		if err := g.c.json(g.report); err != nil {
+		if err := g.c.json(report); err != nil {
 			return err
 		}
 	}

@@ -91,6 +91,14 @@ func (d *getDialer) openTLS(u *url.URL) (err error) {
 	if d.tls, err = mtls.NewClientConfig(o); err != nil {
 		return err
 	}
+	if g.cert == "" { // HTTP/2 and TLS 1.3 lose the alert of a server that wants one
+		d.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.asked = true
+			return &tls.Certificate{}, nil
+		}
+	}
 	if g.insecure { // the user asked for it
 		d.tls.InsecureSkipVerify, d.tls.VerifyConnection = true, nil
 	}

@@ -103,79 +103,110 @@ func (t *getTimes) trace(g *getClient) *httptrace.ClientTrace {
 	}
 }
 
-// note writes a line about the transfer, with -v.
-func (g *getClient) note(format string, args ...any) {
-	if g.verbose {
-		fmt.Fprintf(g.c.err, "* "+format+"\n", args...)
+// update changes the report.
+func (g *getClient) update(change func(r *getReport)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change(&g.report)
+}
+
+// end silences what net/http reports late.
+func (g *getClient) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+}
+
+// print writes to the error output, with -v.
+func (g *getClient) print(text string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.verbose && !g.ended {
+		fmt.Fprint(g.c.err, text)
 	}
 }
+
+// note writes a line about the transfer, with -v.
+func (g *getClient) note(format string, args ...any) { g.print(fmt.Sprintf("* "+format+"\n", args...)) }
 
 // showHeads writes the headers of request and response, with -v.
 func (g *getClient) showHeads(resp *http.Response) {
-	if !g.verbose {
-		return
-	}
+	var b strings.Builder
 	r := resp.Request
-	fmt.Fprintf(g.c.err, "> %s %s %s\n> Host: %s\n", r.Method, r.URL.RequestURI(), resp.Proto, r.URL.Host)
-	writeGetHeader(g.c, ">", r.Header)
-	fmt.Fprintf(g.c.err, "< %s %s\n", resp.Proto, resp.Status)
-	writeGetHeader(g.c, "<", resp.Header)
+	fmt.Fprintf(&b, "> %s %s %s\n> Host: %s\n", r.Method, r.URL.RequestURI(), resp.Proto, r.URL.Host)
+	writeGetHeader(&b, ">", r.Header)
+	fmt.Fprintf(&b, "< %s %s\n", resp.Proto, resp.Status)
+	writeGetHeader(&b, "<", resp.Header)
+	g.print(b.String())
 }
 
-func writeGetHeader(c *console, mark string, h http.Header) {
+func writeGetHeader(b *strings.Builder, mark string, h http.Header) {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		for _, value := range h[name] {
-			fmt.Fprintf(c.err, "%s %s: %s\n", mark, name, value)
+			fmt.Fprintf(b, "%s %s: %s\n", mark, name, value)
 		}
 	}
 }
 
-// connected notes the end of the handshake of what carries HTTP.
+// connected notes the end of the handshake of a transport.
 func (g *getClient) connected(a net.Addr, by string) {
 	end := g.times.set("connect")
-	g.report.Address = a.String()
+	g.update(func(r *getReport) { r.Address = a.String() })
 	g.note("connected to %v after %v, by %s of %s", a, end.Round(time.Microsecond), by, g.stack)
+}
+
+// secure returns the part about TLS.
+func (r *getReport) secure() *getTLS {
+	if r.TLS == nil {
+		r.TLS = &getTLS{}
+	}
+	return r.TLS
 }
 
 // sentHello notes the fingerprint of the own ClientHello.
 func (g *getClient) sentHello(h *clienthello.Hello) {
-	if g.report.TLS == nil {
-		g.report.TLS = &getTLS{}
-	}
-	g.report.TLS.JA4 = h.JA4()
-	name := string(h.ServerName)
+	ja4, name := h.JA4(), string(h.ServerName)
+	g.update(func(r *getReport) { r.secure().JA4 = ja4 })
 	if name == "" {
 		name = "none"
 	}
-	g.note("ClientHello: JA4 %s, server name on the wire %s", h.JA4(), name)
+	g.note("ClientHello: JA4 %s, server name on the wire %s", ja4, name)
 }
 
 // secured notes what TLS negotiated.
 func (g *getClient) secured(cs tls.ConnectionState) {
 	end := g.times.set("tls")
-	if g.report.TLS == nil {
-		g.report.TLS = &getTLS{}
+	t := getTLS{
+		Version: tls.VersionName(cs.Version), Suite: tls.CipherSuiteName(cs.CipherSuite), ALPN: cs.NegotiatedProtocol,
+		Resumed: cs.DidResume, ECH: cs.ECHAccepted,
 	}
-	t := g.report.TLS
-	t.Version, t.Suite, t.ALPN = tls.VersionName(cs.Version), tls.CipherSuiteName(cs.CipherSuite), cs.NegotiatedProtocol
-	t.Resumed, t.ECH, t.Certificates = cs.DidResume, cs.ECHAccepted, nil
 	if cs.CurveID != 0 {
 		t.Group = cs.CurveID.String()
 	}
+	for _, c := range cs.PeerCertificates {
+		t.Certificates = append(t.Certificates, certificateOf(c))
+	}
+	g.update(func(r *getReport) {
+		t.JA4 = r.secure().JA4
+		r.TLS = &t
+	})
 	g.note("%s after %v: %s, %s, ALPN %q, resumed %v, ECH %v",
 		t.Version, end.Round(time.Microsecond), t.Suite, t.Group, t.ALPN, t.Resumed, t.ECH)
-	for i, c := range cs.PeerCertificates {
-		shown := getCertificate{c.Subject.String(), c.Issuer.String(), c.DNSNames, c.NotAfter, keyName(c)}
-		for _, ip := range c.IPAddresses {
-			shown.Names = append(shown.Names, ip.String())
-		}
-		t.Certificates = append(t.Certificates, shown)
-		g.note("certificate %d: %s, %s, by %s, until %s (%d days)",
-			i, shown.Subject, shown.Key, shown.Issuer, c.NotAfter.Format(time.DateTime), int(time.Until(c.NotAfter).Hours()/24))
-		if len(shown.Names) > 0 {
-			g.note("  for %s", strings.Join(shown.Names, ", "))
+	for i, c := range t.Certificates {
+		days := int(time.Until(c.NotAfter).Hours() / 24)
+		g.note("certificate %d: %s, %s, by %s, until %s (%d days)", i, c.Subject, c.Key, c.Issuer, c.NotAfter.Format(time.DateTime), days)
+		if len(c.Names) > 0 {
+			g.note("  for %s", strings.Join(c.Names, ", "))
 		}
 	}
+}
+
+func certificateOf(c *x509.Certificate) getCertificate {
+	shown := getCertificate{c.Subject.String(), c.Issuer.String(), c.DNSNames, c.NotAfter, keyName(c)}
+	for _, ip := range c.IPAddresses {
+		shown.Names = append(shown.Names, ip.String())
+	}
+	return shown
 }
 
 // keyName returns the kind of a certificate's key.
@@ -186,13 +217,18 @@ func keyName(c *x509.Certificate) string {
 	return c.PublicKeyAlgorithm.String()
 }
 
-// fill completes the report.
-func (g *getClient) fill(resp *http.Response) {
-	g.report.URL, g.report.Status, g.report.HTTP = resp.Request.URL.String(), resp.StatusCode, resp.Proto
-	g.report.Headers, g.report.Times = resp.Header, g.times.milliseconds()
-	if resp.Request.URL.Scheme != "https" {
-		g.report.TLS = nil // of the connection before a redirection
-	}
+// fill completes the report and returns it.
+func (g *getClient) fill(resp *http.Response) (r getReport) {
+	times := g.times.milliseconds()
+	g.update(func(all *getReport) {
+		all.URL, all.Status, all.HTTP = resp.Request.URL.String(), resp.StatusCode, resp.Proto
+		all.Headers, all.Times = resp.Header, times
+		if resp.Request.URL.Scheme != "https" {
+			all.TLS = nil // of the connection before a redirection
+		}
+		r = *all
+	})
+	return r
 }
 
 // explain adds what helps to an error.
@@ -202,6 +238,11 @@ func (g *getClient) explain(err error, u *url.URL) error {
 	}
 	err = mtls.Diagnose(err)
 	remedy := getRemedy(err, u)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if remedy == "" && g.asked {
+		remedy = "the server asked for a certificate of the client: --cert FILE"
+	}
 	if remedy == "" {
 		return err
 	}
