@@ -96,7 +96,7 @@ func (x *clientRequest) fields(fields []qpack.Field) []qpack.Field {
 	if len(protocol) > 0 {
 		fields = append(fields, qpack.Field{Name: ":protocol", Value: protocol[0]})
 	}
-	fields = appendHeader(fields, req.Header, func(name string) bool {
+	fields = appendHeader(fields, req.Header, true, func(name string) bool {
 		return name == "Host" || name == "Content-Length" || name == "Trailer" || name[:min(1, len(name))] == ":"
 	})
 	if _, found := req.Header["User-Agent"]; !found {
@@ -184,7 +184,7 @@ func (x *clientRequest) sendBody() {
 }
 
 func (x *clientRequest) sendTrailers() {
-	fields := appendHeader(nil, x.req.Trailer, nil)
+	fields := appendHeader(nil, x.req.Trailer, false, nil)
 	if len(fields) == 0 {
 		return
 	}

@@ -33,8 +33,8 @@ func headerOf(fields []qpack.Field, skip string) http.Header {
 }
 
 // appendHeader appends a header as fields. What belongs to connections is left out (RFC 9114 4.2), and so are
-// names and values that no field can have, and names that skip reports.
-func appendHeader(fields []qpack.Field, h http.Header, skip func(name string) bool) []qpack.Field {
+// names that skip reports, and names and values that no field can have, unless they were checked before.
+func appendHeader(fields []qpack.Field, h http.Header, checked bool, skip func(name string) bool) []qpack.Field {
 	for name, values := range h {
 		if skip != nil && skip(name) {
 			continue
@@ -44,17 +44,25 @@ func appendHeader(fields []qpack.Field, h http.Header, skip func(name string) bo
 		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 			continue
 		}
-		if name == "" || !all(name, inToken) {
+		if !checked && (name == "" || !all(name, inToken)) {
 			continue
 		}
 		for _, v := range values {
-			if lower == "te" && !strings.EqualFold(v, "trailers") || !all(v, inValue) {
+			if lower == "te" && !strings.EqualFold(v, "trailers") || !checked && !validValue(v) {
 				continue
 			}
-			fields = append(fields, qpack.Field{Name: lower, Value: strings.Trim(v, " \t"), Never: secret(lower)})
+			fields = append(fields, qpack.Field{Name: lower, Value: trim(v), Never: secret(lower)})
 		}
 	}
 	return fields
+}
+
+// trim removes blanks at both ends, which few values have.
+func trim(v string) string {
+	if v == "" || !blank(v[0]) && !blank(v[len(v)-1]) {
+		return v
+	}
+	return strings.Trim(v, " \t")
 }
 
 // secret reports whether a field is kept out of tables, because an attacker who has a part in other requests

@@ -1,7 +1,9 @@
 package http3
 
 import (
+	"encoding/binary"
 	"strings"
+	"unsafe"
 
 	"github.com/millrace/millrace/http3/qpack"
 )
@@ -55,6 +57,21 @@ func all(s string, class uint8) bool {
 		and &= classes[s[i]]
 	}
 	return and != 0
+}
+
+// validValue reports whether every byte of s is one of field values. It looks at 8 bytes at a time: none below
+// 0x20 and none equal to 0x7f is the rule, and a tab the exception.
+func validValue(s string) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for b := unsafe.Slice(unsafe.StringData(s), len(s)); i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		del := x ^ 0x7f*ones
+		if (x-0x20*ones)&^x&tops|(del-ones)&^del&tops != 0 && !all(s[i:i+8], inValue) {
+			return false
+		}
+	}
+	return all(s[i:], inValue)
 }
 
 // Violations. They are made once: an attacker decides how often they are needed.
@@ -270,7 +287,7 @@ func checkField(f *qpack.Field) error {
 		}
 		return errName
 	}
-	if !all(value, inValue) || value != "" && (blank(value[0]) || blank(value[len(value)-1])) {
+	if !validValue(value) || value != "" && (blank(value[0]) || blank(value[len(value)-1])) {
 		return errValue
 	}
 	switch len(name) { // most names have another length, and no string is compared

@@ -25,7 +25,7 @@ func (w *response) Push(path string, o *http.PushOptions) error {
 		{Name: ":scheme", Value: "https"},
 		{Name: ":path", Value: req.RequestURI},
 	}
-	fields = appendHeader(fields, req.Header, func(name string) bool { return name == "Host" })
+	fields = appendHeader(fields, req.Header, false, func(name string) bool { return name == "Host" })
 	w.mu.Lock()
 	if w.finished {
 		w.mu.Unlock()

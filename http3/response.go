@@ -89,7 +89,7 @@ func (w *response) sendContinue() {
 // sendInterim sends an interim response with the header as it is.
 func (w *response) sendInterim(status int) {
 	fields := []qpack.Field{{Name: ":status", Value: statusText(status)}}
-	w.sendFields(appendHeader(fields, w.Header(), func(name string) bool { return name == "Content-Length" }))
+	w.sendFields(appendHeader(fields, w.Header(), false, func(name string) bool { return name == "Content-Length" }))
 }
 
 func (w *response) sendFields(fields []qpack.Field) {
@@ -180,7 +180,7 @@ func (w *response) appendHeader(out *[]byte, p []byte, last bool) {
 	list := fieldLists.Get().(*[]qpack.Field)
 	fields := append((*list)[:0], qpack.Field{Name: ":status", Value: statusText(w.status)})
 	h := w.Header()
-	fields = appendHeader(fields, h, func(name string) bool {
+	fields = appendHeader(fields, h, false, func(name string) bool {
 		return strings.HasPrefix(name, http.TrailerPrefix) || w.isTrailer(name)
 	})
 	if _, found := h["Date"]; !found {
@@ -310,7 +310,7 @@ func (w *response) trailerFields() []qpack.Field {
 			h[http.CanonicalHeaderKey(after)] = v
 		}
 	}
-	return appendHeader(nil, h, nil)
+	return appendHeader(nil, h, false, nil)
 }
 
 // release returns the buffer. Nobody uses the response any more, or gets an error.

@@ -159,7 +159,7 @@ func checkRequest(req *http.Request) error {
 			return fmt.Errorf("http3: invalid header name %q", name)
 		}
 		for _, v := range values {
-			if !all(v, inValue) {
+			if !validValue(v) {
 				return fmt.Errorf("http3: invalid value of the header %q", name)
 			}
 		}

@@ -23,6 +23,9 @@ const maxIdleInstructions = 1 << 16
 // maxPending bounds the acknowledgments that wait for AppendStream, in bytes.
 const maxPending = 64 << 10
 
+// lazyBytes is how many bytes of instructions may wait without harm.
+const lazyBytes = 24
+
 // Decoder decodes the field sections of one connection.
 type Decoder struct {
 	table      table
@@ -30,7 +33,8 @@ type Decoder struct {
 	maxEntries uint64 // of RFC 9204 4.5.1.1
 
 	blocked      []blockedStream
-	acknowledged uint64 // the insert count that the peer's encoder knows from us
+	acknowledged uint64 // the insert count that the peer's encoder knows from us, and from out
+	reported     uint64 // without out
 	idle         int    // instructions since the last field section
 	out          []byte // instructions for the decoder stream
 	in           []byte // an instruction of the encoder stream that is cut
@@ -167,11 +171,14 @@ func (d *Decoder) AppendStream(dst []byte) []byte {
 		dst = appendInteger(dst, 0, 6, n) // RFC 9204 4.4.3
 		d.acknowledged = d.table.next
 	}
+	d.reported = d.table.next
 	return dst
 }
 
-// Pending reports whether AppendStream would append something.
-func (d *Decoder) Pending() bool { return len(d.out) > 0 || d.table.next > d.acknowledged }
+// Pending reports whether AppendStream should be called soon: entries have arrived that the encoder does not
+// know to be here, or several instructions wait. A few acknowledgments of sections that refer to known entries
+// may wait for more: they only let the encoder evict entries, and each costs a frame.
+func (d *Decoder) Pending() bool { return d.table.next > d.reported || len(d.out) >= lazyBytes }
 
 func integerError(st status) error {
 	if st == cut {

@@ -34,6 +34,9 @@ func (p *peers) send(stream uint64, fields []Field) {
 	section := p.e.Encode(nil, stream, fields)
 	p.toDec = p.e.AppendStream(p.toDec)
 	p.waiting[stream] = message{section, fields}
+	if p.e.table.first > p.e.received {
+		p.t.Fatalf("evicted up to %d, acknowledged are %d", p.e.table.first, p.e.received) // RFC 9204 2.1.1
+	}
 	if p.e.table.size > p.e.table.capacity {
 		p.t.Fatalf("table of %d bytes, capacity %d", p.e.table.size, p.e.table.capacity)
 	}
@@ -372,4 +375,37 @@ func BenchmarkDecodeLiterals(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(section)), "bytes")
+}
+
+// Acknowledgments wait for each other, but not those that tell of entries.
+func TestPending(t *testing.T) {
+	p := newPeers(t, 4096, 16)
+	p.send(0, browser("/"))
+	p.instructions(len(p.toDec))
+	if !p.d.Pending() {
+		t.Error("entries have arrived")
+	}
+	p.arrive(0)
+	if !p.d.Pending() {
+		t.Error("the acknowledgment tells of entries")
+	}
+	p.acknowledge(1000)
+	if p.d.Pending() {
+		t.Error("all was sent")
+	}
+	exchange := func(stream uint64) {
+		p.send(stream, browser("/"))
+		p.instructions(len(p.toDec))
+		p.arrive(stream)
+	}
+	exchange(4) // what comes the second time is inserted too
+	p.acknowledge(1000)
+	n := 0
+	for stream := uint64(8); !p.d.Pending(); stream += 4 {
+		exchange(stream)
+		n++
+	}
+	if n < 8 || n > lazyBytes {
+		t.Errorf("%d acknowledgments are sent at once", n)
+	}
 }
