@@ -500,6 +500,21 @@ func TestVarints(t *testing.T) {
 	}
 }
 
+// A HEADERS frame that announces more than the limit is not collected.
+func TestAnnouncedSection(t *testing.T) {
+	m := NewMachine(RoleServer, MachineOptions{})
+	s, err := m.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev, _, err := m.Input(s, []byte("\x01\x80\x10\x00\x00"), false); err != nil || ev.Kind != TooLarge {
+		t.Fatal(ev, err)
+	}
+	if ev, n, err := m.Input(s, make([]byte, 1000), false); err != nil || ev.Kind != NeedInput || n != 1000 || cap(s.buf) > 0 {
+		t.Error(ev, n, err, cap(s.buf))
+	}
+}
+
 // The form by 8 bytes is the form byte by byte, whatever the byte and its place.
 func TestValidValue(t *testing.T) {
 	for n := range 20 {

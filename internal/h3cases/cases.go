@@ -196,6 +196,8 @@ func requestFields() (cs []Case) {
 	cs = add(cs, "9114 4.1.2", "content shorter than Content-Length", request("POST", "/", "content-length", "6")+frame(data, "hello"), fin, malformed)
 	cs = add(cs, "9114 4.1.2", "content shorter before trailers", request("POST", "/", "content-length", "6")+frame(data, "hello")+headers("x", "1"), fin, malformed)
 	cs = add(cs, "9114 4.1.2", "two different Content-Length", request("POST", "/", "content-length", "5", "content-length", "6")+frame(data, "hello"), fin, malformed)
+	cs = add(cs, "9114 4.1.2", "two different Content-Length, the second right", request("POST", "/", "content-length", "6", "content-length", "5")+frame(data, "hello"), fin, malformed)
+	cs = add(cs, "9114 4.1.2", "content longer than Content-Length, without an end", request("POST", "/", "content-length", "4")+frame(data, "hello"), open, malformed)
 	cs = add(cs, "9114 4.3", "a pseudo-header in trailers", request("POST", "/")+headers(":path", "/"), fin, malformed)
 	cs = add(cs, "9114 4.2", "upper case in trailers", request("POST", "/")+headers("X-Upper", "1"), fin, malformed)
 	cs = add(cs, "9114 4.2", "Connection in trailers", request("POST", "/")+headers("connection", "close"), fin, malformed)
