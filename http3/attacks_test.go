@@ -70,6 +70,29 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
+// A request that is reset before its header, in the one direction of the client, is reset by the server in the
+// other: no half of a stream stays behind.
+func TestResetBeforeHeader(t *testing.T) {
+	url := serve(t, &http3.Server{Handler: http.NotFoundHandler()})
+	tc := clientTLS()
+	tc.NextProtos = []string{http3.NextProto}
+	conn, err := dialQUIC(within(t), t, strings.TrimPrefix(url, "https://"), tc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := conn.OpenStream(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = s.Write([]byte("\x01"))
+	s.CancelWrite(uint64(http3.RequestCancelled))
+	_ = s.SetReadDeadline(time.Now().Add(patience))
+	var se *quic.StreamError
+	if _, err := s.Read(make([]byte, 1)); !errors.As(err, &se) || se.Code != uint64(http3.RequestCancelled) || !se.Remote {
+		t.Error(err)
+	}
+}
+
 // Early data is served for safe methods only; others wait for the handshake, and a request that comes early
 // nevertheless is answered with 425 (RFC 8470).
 func TestEarlyData(t *testing.T) {

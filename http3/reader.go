@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/millrace/millrace/quic"
 )
@@ -171,10 +172,8 @@ func (r *reader) fail(err error) error {
 	return r.c.closed(err)
 }
 
-func isTimeout(err error) bool {
-	t, ok := err.(interface{ Timeout() bool }) //nolint:errorlint // deadlines are not wrapped
-	return ok && t.Timeout()
-}
+// isTimeout reports whether a deadline of the stream has passed.
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 // abort resets the stream in both directions.
 func (r *reader) abort(code ErrorCode) {

@@ -48,6 +48,8 @@ func (c *serverConn) serve(qs *quic.Stream) {
 	ev, err := r.next()
 	switch {
 	case err != nil:
+		// A client that has reset its side only still waits for ours.
+		qs.CancelWrite(uint64(RequestCancelled))
 		r.release()
 		return
 	case ev.Kind == WebTransport:

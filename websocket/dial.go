@@ -35,7 +35,7 @@ type DialOptions struct {
 	// RoundTripper, if set, makes the handshake instead, as extended CONNECT over HTTP/2 (RFC 8441) or
 	// HTTP/3 (RFC 9220), and DialContext and TLS are not used. It must take the pseudo-header
 	// :protocol from Request.Header and send the body while it receives: Transport of
-	// golang.org/x/net/http2 does, http.Transport refuses the header.
+	// golang.org/x/net/http2 and that of package http3 do, http.Transport refuses the header.
 	RoundTripper http.RoundTripper
 	// Trace, if set, is called with the request and its response, accepted or not. It borrows both
 	// and does not read the body.

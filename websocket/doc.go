@@ -6,13 +6,13 @@
 // lock and no clock, and allocates nothing once its buffers have grown.
 //
 // A Conn is the library form. Dial opens one as a client and Accept takes one over from a
-// net/http server, over HTTP/1.1 (Upgrade) or HTTP/2 (extended CONNECT). NewConn drives any
+// net/http server, over HTTP/1.1 (Upgrade), HTTP/2 or HTTP/3 (extended CONNECT). NewConn drives any
 // io.ReadWriteCloser after a handshake made elsewhere. NetConn presents a Conn as a net.Conn.
 //
 // The package takes net.Conn and io.ReadWriteCloser and knows nothing of the stack below: the
 // same code runs over the kernel's sockets, over package socket and over a pipe. It keeps no
 // connection alive by itself and does not reconnect.
 //
-// RFCs: 6455 (protocol), 7692 (permessage-deflate), 8441 (over HTTP/2), 9220 (over HTTP/3, by
-// NewConn over its stream), 3629 (UTF-8).
+// RFCs: 6455 (protocol), 7692 (permessage-deflate), 8441 (over HTTP/2), 9220 (over HTTP/3, with
+// package http3), 3629 (UTF-8).
 package websocket
