@@ -1,6 +1,7 @@
 package quic
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -59,6 +60,12 @@ func SteeredIDs(ids ConnectionIDs, owned func(id []byte) bool) ConnectionIDs {
 		}
 		return ErrConnectionID
 	}}
+}
+
+// randomID fills id.
+func randomID(id []byte) error {
+	_, err := rand.Read(id)
+	return err
 }
 
 func (c ConnectionIDs) fill() func(id []byte) error {

@@ -2,7 +2,6 @@ package quic
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -136,10 +135,4 @@ type TokenCache struct{ store quicgo.TokenStore }
 // longest ago makes room.
 func NewTokenCache(servers, each int) *TokenCache {
 	return &TokenCache{quicgo.NewLRUTokenStore(servers, each)}
-}
-
-// randomID fills id.
-func randomID(id []byte) error {
-	_, err := rand.Read(id)
-	return err
 }

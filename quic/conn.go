@@ -11,13 +11,12 @@ import (
 
 // Conn is a connection. All methods may be called by several goroutines at once.
 type Conn struct {
-	t   *Transport
 	q   *quicgo.Conn
 	ctx context.Context
 }
 
-func newConn(t *Transport, q *quicgo.Conn) *Conn {
-	return &Conn{t: t, q: q, ctx: convertContext(q.Context())}
+func newConn(q *quicgo.Conn) *Conn {
+	return &Conn{q: q, ctx: convertContext(q.Context())}
 }
 
 // Context returns a context that ends with the connection. Its cause says why.

@@ -16,6 +16,6 @@
 //
 // It does not resolve names, has no HTTP/3 (package http3) and chooses no congestion control.
 //
-// RFCs: 8999, 9000 (transport), 9001 (TLS), 9002 (recovery), 9221 (datagrams), 9287 is absent,
-// 9368 and 9369 (versions), 8446 8 (early data), 8899 (path MTU).
+// RFCs: 8999, 9000 (transport), 9001 (TLS), 9002 (recovery), 9221 (datagrams), 9369 (version 2),
+// 8446 8 (early data), 8899 (path MTU). Not 9287 and 9368.
 package quic

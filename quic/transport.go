@@ -177,7 +177,7 @@ func checkTLS(tc *tls.Config) error {
 
 // add wraps a connection and keeps it until it ends.
 func (t *Transport) add(q *quicgo.Conn) (*Conn, error) {
-	c := newConn(t, q)
+	c := newConn(q)
 	t.mu.Lock()
 	closed := t.closed
 	if !closed {
