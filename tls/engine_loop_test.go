@@ -56,6 +56,9 @@ func TestEngineManyOnOneLoop(t *testing.T) {
 			pairs[i] = pairs[open]
 		}
 	}
+	if n := len(o.Coroutines.idle); n != maxIdleCoroutines {
+		t.Errorf("%d coroutines are kept", n)
+	}
 }
 
 // TestEngineThreads has a handshake on a goroutine that is locked to its thread, as loops are, and with AnyThread one

@@ -116,6 +116,22 @@ func TestEngineMessageOfBytes(t *testing.T) {
 	}
 }
 
+// TestEngineMessagesAcrossRecords has records that end one message and begin the next: each is handled once.
+func TestEngineMessagesAcrossRecords(t *testing.T) {
+	s, c := engineConfigs(t)
+	srv, cli := handshaken(t, s, c, EngineOptions{}, wholly)
+	m := message(messageNewSessionTicket, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 'x', 0, 0)
+	all := bytes.Repeat(m, 9)
+	for at, n := 0, 1; at < len(all); n++ {
+		part := all[at:min(len(all), at+n)]
+		at += len(part)
+		cli.feed(sealed(typeHandshake, part)(srv.own), wholly)
+	}
+	if cli.err != nil || cli.own.messages != 9 || cli.own.message != nil {
+		t.Errorf("%v, %d messages, %d bytes left", cli.err, cli.own.messages, len(cli.own.message))
+	}
+}
+
 // TestEngineBackPressure has a peer that does not read: Write accepts what Output allows, and continues later.
 func TestEngineBackPressure(t *testing.T) {
 	for _, o := range []EngineOptions{{}, {Output: 100 << 10}, {Output: 1}, {StandardRecords: true}} {
