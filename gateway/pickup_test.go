@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 )
@@ -119,6 +120,7 @@ func TestWhatABackendsPacketDoesNotPickUp(t *testing.T) {
 		{"with SNAT", fill(""), "198.18.2.11:8080", host, "A"},
 		{"to an SNAT address", fill("source: client"), "198.18.2.11:8080", "198.18.2.1:4000", "A"},
 		{"from an endpoint of two addresses", two, "198.18.2.11:8080", host, "A"},
+		{"to itself", fill("source: client"), "198.18.2.11:8080", "198.18.2.11:40000", "A"},
 		{"to port 0", fill("source: client"), "198.18.2.11:8080", "198.18.0.9:0", "A"},
 		{"to a group", fill("source: client"), "198.18.2.11:8080", "224.0.0.1:1000", "A"},
 	} {
@@ -130,6 +132,18 @@ func TestWhatABackendsPacketDoesNotPickUp(t *testing.T) {
 	t.Run("a client that is denied", func(t *testing.T) {
 		w := pickUpWorld(t, fill("source: client")+"sources: {deny: [198.18.0.0/24]}\n")
 		w.refused(1, backendSends("198.18.2.11:8080", host, "A").bytes(), packet.DropDenied)
+	})
+	t.Run("a backend that is inactive", func(t *testing.T) {
+		w := pickUpWorld(t, strings.Replace(fill("source: client"), "{name: b1,", "{name: b1, state: inactive,", 1))
+		w.refused(1, backendSends("198.18.2.11:8080", host, "A").bytes(), packet.DropNoBackend)
+	})
+	t.Run("a RST, which is forwarded and leaves nothing", func(t *testing.T) {
+		w := newWorld(t, fill("source: client"))
+		w.h.SetClientHop(w.now, netip.MustParseAddr("198.18.0.9"), datapath.Hop{MAC: macClient, State: datapath.HopReady})
+		w.expect(1, backendSends("198.18.2.11:8080", host, "R").bytes(), 0)
+		if n := w.h.Connections(); n != 0 {
+			t.Errorf("%d connections", n)
+		}
 	})
 	t.Run("the client is at another backend", func(t *testing.T) {
 		w := pickUpWorld(t, fill("source: client"))
@@ -168,4 +182,25 @@ func TestWaysToClientsAreBounded(t *testing.T) {
 	ask(0)
 	w.after(1100 * time.Millisecond)
 	ask(1)
+}
+
+// A way is asked for once in a second, unless more clients than are kept have been asked for since.
+func TestAWayIsAskedForAgainInTime(t *testing.T) {
+	w := newWorld(t, fill("source: client"))
+	asked := func(when string, client int, want int) {
+		t.Helper()
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 19, byte(client >> 8), byte(client)}), 4000).String()
+		w.refused(1, backendSends("198.18.2.11:8080", to, "A").bytes(), packet.DropNoNeighbor)
+		if n := len(w.h.AskedClients(nil)); n != want {
+			t.Fatalf("%s, client %d: asked for %d ways, want %d", when, client, n, want)
+		}
+	}
+	asked("at first", 1, 1)
+	asked("at once", 1, 0)
+	w.now = w.now.Add(1100 * time.Millisecond)
+	asked("later", 1, 1)
+	for client := 2; client < 4200; client++ {
+		asked("others", client, 1)
+	}
+	asked("when it is not kept any more", 1, 1)
 }

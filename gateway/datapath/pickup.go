@@ -30,7 +30,7 @@ type PickUp struct {
 // pickUp opens a connection with the packet of a backend to a client, and forwards it. It opens none by a SYN or
 // SYN+ACK: those are of connections that did not begin at a gateway.
 func (h *Handler) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
-	if v.part == later || v.src == v.dst {
+	if v.part == later {
 		return packet.DropNoFlow
 	}
 	if v.d.Proto == wire.ProtoTCP && (v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0) {
