@@ -15,8 +15,13 @@ func FuzzFrames(f *testing.F) {
 	serve(f, server, serverTLS(), &quic.Config{Datagrams: true}, echo)
 	for _, frames := range [][]byte{
 		streamFrame(0, 0, []byte("x"), true), ackFrame(0, 3), manyConnectionIDs(3), cryptoFrame(0, []byte{4, 0, 0, 1, 0}),
-		{0x1c, 0, 0, 0}, {0x31, 1, 'x'}, append([]byte{0x1a}, make([]byte, 8)...), appendVarint([]byte{0x19}, 1),
-		{0x05, 0, 0}, {0x04, 0, 0, 0}, {0x12, 0x40, 0xff}, {0x10, 1},
+		{0x1c, 0, 0, 0},
+		{0x31, 1, 'x'},
+		append([]byte{0x1a}, make([]byte, 8)...), appendVarint([]byte{0x19}, 1),
+		{0x05, 0, 0},
+		{0x04, 0, 0, 0},
+		{0x12, 0x40, 0xff},
+		{0x10, 1},
 	} {
 		f.Add(frames)
 	}

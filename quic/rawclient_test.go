@@ -54,7 +54,6 @@ const (
 type rawSpace struct {
 	read, write *rawKeys
 	pn          uint64 // next
-	seen        []uint64
 	largest     uint64
 	cryptoSent  uint64
 	cryptoRead  uint64

@@ -272,8 +272,12 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestNothingWrongIsDelivered(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []Config{
-		{Scheme: RLC, Interval: 1, Window: 40}, {Scheme: RLC, Interval: 2, Window: 128}, {Scheme: RLC, Interval: 3, Window: 9}, {Scheme: RLC, Interval: 2, Window: 20},
-		{Scheme: XOR, Interval: 2}, {Scheme: XOR, Interval: 128},
+		{Scheme: RLC, Interval: 1, Window: 40},
+		{Scheme: RLC, Interval: 2, Window: 128},
+		{Scheme: RLC, Interval: 3, Window: 9},
+		{Scheme: RLC, Interval: 2, Window: 20},
+		{Scheme: XOR, Interval: 2},
+		{Scheme: XOR, Interval: 128},
 	} {
 		p, n := newPair(t, c), 8000
 		if raceEnabled {
@@ -356,8 +360,13 @@ func TestMalformedSymbols(t *testing.T) {
 
 func TestConfigBounds(t *testing.T) {
 	for _, c := range []Config{
-		{Scheme: RLC, Interval: -1}, {Scheme: RLC, Interval: 129}, {Scheme: RLC, Interval: 10, Window: 9},
-		{Scheme: RLC, Window: 129}, {Scheme: RLC + 1}, {Scheme: RLC, MaxSize: 65536}, {Scheme: RLC, MaxSize: -1},
+		{Scheme: RLC, Interval: -1},
+		{Scheme: RLC, Interval: 129},
+		{Scheme: RLC, Interval: 10, Window: 9},
+		{Scheme: RLC, Window: 129},
+		{Scheme: RLC + 1},
+		{Scheme: RLC, MaxSize: 65536},
+		{Scheme: RLC, MaxSize: -1},
 	} {
 		if _, err := NewEncoder(c); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
