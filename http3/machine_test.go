@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -512,6 +515,82 @@ func TestAnnouncedSection(t *testing.T) {
 	}
 	if ev, n, err := m.Input(s, make([]byte, 1000), false); err != nil || ev.Kind != NeedInput || n != 1000 || cap(s.buf) > 0 {
 		t.Error(ev, n, err, cap(s.buf))
+	}
+}
+
+// responseError returns the error with which a client that permits one push ends a response.
+func responseError(head bool, p string) error {
+	m := NewMachine(RoleClient, MachineOptions{MaxPushes: 1})
+	s, err := m.Open(0)
+	if err != nil {
+		return err
+	}
+	if head {
+		s.ExpectNoContent()
+	}
+	for in := []byte(p); ; {
+		ev, n, err := m.Input(s, in, true)
+		if err != nil || ev.Kind == End {
+			return err
+		}
+		in = in[n:]
+	}
+}
+
+func TestResponses(t *testing.T) {
+	const ok, noContent = "\x01\x03\x00\x00\xd9", "\x01\x04\x00\x00\xff\x01"
+	promise := "\x05\x09\x00\x00\x00\xd1\xd7\x50\x01h\xc1"
+	var se *StreamError
+	var ce *ConnError
+	if err := responseError(false, noContent+"\x00\x01x"); !errors.As(err, &se) || se.Code != MessageError {
+		t.Errorf("204 with content: %v", err)
+	}
+	if err := responseError(true, ok+"\x00\x01x"); !errors.As(err, &se) || se.Code != MessageError {
+		t.Errorf("the response to HEAD with content: %v", err)
+	}
+	if err := responseError(true, "\x01\x07\x00\x00\xd9\x54\x02\x31\x30"); err != nil {
+		t.Errorf("the response to HEAD with Content-Length: %v", err)
+	}
+	if err := responseError(false, promise+ok); err != nil {
+		t.Errorf("the push that is permitted: %v", err)
+	}
+	if err := responseError(false, strings.Replace(promise, "\x09\x00", "\x09\x01", 1)+ok); !errors.As(err, &ce) || ce.Code != IDError {
+		t.Errorf("the push after it: %v", err)
+	}
+}
+
+func TestRepeatable(t *testing.T) {
+	request := func(method string, body, again bool) *http.Request {
+		r := &http.Request{Method: method}
+		if body {
+			r.Body = io.NopCloser(strings.NewReader("x"))
+		}
+		if again {
+			r.GetBody = func() (io.ReadCloser, error) { return nil, nil }
+		}
+		return r
+	}
+	rejected, other := &StreamError{Code: RequestRejected, Remote: true}, &StreamError{Code: InternalError, Remote: true}
+	for i, c := range []struct {
+		r    *http.Request
+		err  error
+		want bool
+	}{
+		{request("POST", false, false), rejected, true},
+		{request("POST", true, true), rejected, true},
+		{request("POST", true, false), rejected, false},
+		{request("GET", false, false), other, false},
+		{request("GET", false, false), &StreamError{Code: RequestRejected}, false},
+		{request("POST", false, false), ErrGoingAway, true},
+		{request("GET", false, false), net.ErrClosed, true},
+		{request("POST", false, false), net.ErrClosed, false},
+		{request("GET", false, false), &ConnError{Code: NoError, Remote: true}, true},
+		{request("GET", false, false), &ConnError{Code: FrameError}, false},
+		{request("GET", false, false), errors.New("a failed dial"), false},
+	} {
+		if got := repeatable(c.r, c.err); got != c.want {
+			t.Errorf("case %d: %v", i, got)
+		}
 	}
 }
 

@@ -134,6 +134,34 @@ func TestStatusesAndMethods(t *testing.T) {
 	}
 }
 
+// The Content-Length of a handler holds: more is refused, and less is an error at the client.
+func TestContentLength(t *testing.T) {
+	url := serve(t, &http3.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		if r.URL.Path == "/less" {
+			_, _ = io.WriteString(w, "123")
+			return
+		}
+		if _, err := io.WriteString(w, "123456"); !errors.Is(err, http.ErrContentLength) {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, "12345")
+	})})
+	c := client(t)
+	if resp, body := get(t, c, url+"/more"); body != "12345" || resp.ContentLength != 5 {
+		t.Errorf("%q, %d", body, resp.ContentLength)
+	}
+	resp, err := c.Get(url + "/less")
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+	}
+	var se *http3.StreamError
+	if !errors.As(err, &se) || se.Code != http3.InternalError {
+		t.Errorf("less: %v", err)
+	}
+}
+
 func TestTrailers(t *testing.T) {
 	url := serve(t, &http3.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, announced := r.Trailer["X-Sum"]; !announced {
