@@ -11,13 +11,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	_ "unsafe" // for go:linkname
 )
-
-// verifiable are the signature algorithms that crypto/tls accepts, where not all of them: its own tests set them too.
-//
-//go:linkname verifiable crypto/tls.testingOnlySupportedSignatureAlgorithms
-var verifiable []tls.SignatureScheme
 
 // config returns the crypto/tls configuration that the flags describe.
 func (f *flags) config() (*tls.Config, error) {
@@ -39,9 +33,6 @@ func (f *flags) config() (*tls.Config, error) {
 	for _, id := range f.curves {
 		c.CurvePreferences = append(c.CurvePreferences, tls.CurveID(id))
 	}
-	for _, id := range f.verifyPrefs {
-		verifiable = append(verifiable, tls.SignatureScheme(id))
-	}
 	switch {
 	case f.requireAnyClientCertificate:
 		c.ClientAuth = tls.RequireAnyClientCert
@@ -52,7 +43,7 @@ func (f *flags) config() (*tls.Config, error) {
 		c.EncryptedClientHelloConfigList = f.echConfigList
 		c.MinVersion = tls.VersionTLS13
 	}
-	for _, step := range []func(*tls.Config) error{f.versions, f.alpn, f.certificate, f.trust, f.echKeys} {
+	for _, step := range []func(*tls.Config) error{f.verifiable, f.versions, f.alpn, f.certificate, f.trust, f.echKeys} {
 		if err := step(c); err != nil {
 			return nil, err
 		}
