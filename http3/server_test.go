@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,6 +132,41 @@ func TestStatusesAndMethods(t *testing.T) {
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || len(b) > 0 {
 		t.Errorf("HEAD: %q, %v", b, err)
+	}
+}
+
+// Strings of requests, responses and trailers outlive them, literals included, which lie in memory that is
+// used again.
+func TestStringsStay(t *testing.T) {
+	var kept []string
+	url := serve(t, &http3.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		kept = append(kept, r.Header.Get("Authorization"), r.URL.Path, r.Trailer.Get("Authorization"))
+		w.Header().Set("Set-Cookie", "for "+r.URL.Path)
+		w.Header().Set(http.TrailerPrefix+"Set-Cookie", "trailer "+r.URL.Path)
+	})})
+	c := client(t)
+	var responses, want, wantResponses []string
+	for i := range 60 {
+		path := fmt.Sprintf("/path/%d", i*7919)
+		req, _ := http.NewRequestWithContext(within(t), http.MethodPost, url+path, strings.NewReader("x"))
+		req.Header.Set("Authorization", "secret of "+path)
+		req.Trailer = http.Header{"Authorization": {"later " + path}}
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		responses = append(responses, resp.Header.Get("Set-Cookie"), resp.Trailer.Get("Set-Cookie"))
+		want = append(want, "secret of "+path, path, "later "+path)
+		wantResponses = append(wantResponses, "for "+path, "trailer "+path)
+	}
+	if !slices.Equal(kept, want) {
+		t.Errorf("requests %q\nwant %q", kept, want)
+	}
+	if !slices.Equal(responses, wantResponses) {
+		t.Errorf("responses %q\nwant %q", responses, wantResponses)
 	}
 }
 
