@@ -117,14 +117,24 @@ func (s *scaleSite) start() time.Duration {
 }
 
 // peak returns the most memory that the gateway has had so far, in MiB.
-func (s *scaleSite) peak() (mib int) {
+func (s *scaleSite) peak() int {
 	s.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.gateway.Process.Pid))
-	s.must(err)
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	mib, ok := peakOf(s.gateway.Process.Pid)
+	if !ok {
+		s.t.Fatal("the gateway has ended")
+	}
+	return mib
+}
+
+// peakOf returns the most memory that a process has had so far, in MiB; false if it has ended.
+func peakOf(pid int) (mib int, ok bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, found := strings.Cut(string(text), "VmHWM:")
+	if err != nil || !found {
+		return 0, false
+	}
 	kib, err := strconv.Atoi(strings.Fields(rest)[0])
-	s.must(err)
-	return kib >> 10
+	return kib >> 10, err == nil
 }
 
 // scrape gets a path of the metrics; it returns the size of the answer and how long it took.
@@ -149,16 +159,31 @@ func (s *scaleSite) scrape(path string) (size int64, took time.Duration) {
 }
 
 // command runs millrace gateway ARGS as a process of its own; it returns what it printed, its time and its peak memory in MiB.
+// That is read while the process runs: its rusage begins with the peak of the test, from which it was forked.
 func (s *scaleSite) command(args ...string) (out string, took time.Duration, peak int) {
 	s.t.Helper()
 	cmd := program(append([]string{"gateway"}, args...)...)
-	cmd.Stderr = os.Stderr
+	var b strings.Builder
+	cmd.Stdout, cmd.Stderr = &b, os.Stderr
 	begin := time.Now()
-	b, err := cmd.Output()
-	if err != nil {
+	s.must(cmd.Start())
+	peaks := make(chan int, 1)
+	go func() {
+		most := 0
+		for {
+			mib, ok := peakOf(cmd.Process.Pid)
+			if !ok {
+				peaks <- most
+				return
+			}
+			most = max(most, mib)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := cmd.Wait(); err != nil {
 		s.t.Fatal(args, err)
 	}
-	return string(b), time.Since(begin), int(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10)
+	return b.String(), time.Since(begin), <-peaks
 }
 
 // lines returns how many records the log has.
