@@ -7,8 +7,9 @@ var sessions = harness.Suite{
 	Name:  "sessions",
 	Title: "Session protocols",
 	About: []string{
-		"One core and no network: the work of a connection or message alone, in memory. allocs are those of a " +
-			"unit.",
+		"One core of two. Rows say it where a network is in between: veth between namespaces, or the kernel's " +
+			"loopback; all others are the work of a connection or message alone, in memory. allocs are the most of a round: of a " +
+			"unit, of QUIC of the whole round.",
 	},
 	Open: func(e *harness.Env) (*harness.Bench, error) {
 		b := &harness.Bench{Close: func() error { return nil }}

@@ -123,7 +123,7 @@ func (o Outcome) disturbed() float64 {
 	return Summarize(d).Median
 }
 
-// count sums a count over all rounds; of a size it returns the largest, of a time the median.
+// count sums a count over all rounds; of a size and of allocations it returns the largest, of a time the median.
 func (o Outcome) count(name string) string {
 	if slices.Contains(times, name) {
 		var all []float64
@@ -137,7 +137,7 @@ func (o Outcome) count(name string) string {
 		}
 		return strconv.FormatFloat(Summarize(all).Median, 'f', 0, 64)
 	}
-	if slices.Contains(sizes, name) {
+	if slices.Contains(sizes, name) || name == "allocs" {
 		var most uint64
 		for _, s := range o.Samples {
 			most = max(most, s.Counts[name])
