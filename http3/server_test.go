@@ -138,9 +138,12 @@ func TestStatusesAndMethods(t *testing.T) {
 // Strings of requests, responses and trailers outlive them, literals included, which lie in memory that is
 // used again.
 func TestStringsStay(t *testing.T) {
+	var mu sync.Mutex
 	var kept []string
 	url := serve(t, &http3.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		defer mu.Unlock()
 		kept = append(kept, r.Header.Get("Authorization"), r.URL.Path, r.Trailer.Get("Authorization"))
 		w.Header().Set("Set-Cookie", "for "+r.URL.Path)
 		w.Header().Set(http.TrailerPrefix+"Set-Cookie", "trailer "+r.URL.Path)
@@ -162,6 +165,8 @@ func TestStringsStay(t *testing.T) {
 		want = append(want, "secret of "+path, path, "later "+path)
 		wantResponses = append(wantResponses, "for "+path, "trailer "+path)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if !slices.Equal(kept, want) {
 		t.Errorf("requests %q\nwant %q", kept, want)
 	}
