@@ -70,14 +70,7 @@ func DriveQUIC(ctx context.Context, p *PacketPair, c *Counters) error {
 	if err != nil {
 		return fmt.Errorf("QUIC: %w", err)
 	}
-	go func() {
-		buf := make([]byte, chunk)
-		for ctx.Err() == nil {
-			if _, err := stream.Write(buf); err != nil {
-				return
-			}
-		}
-	}()
+	go sendUntil(ctx, stream.Write)
 	return nil
 }
 
@@ -91,6 +84,16 @@ func serveQUIC(ctx context.Context, l *quic.Listener, c *Counters) {
 		return
 	}
 	bulk(stream.Read, &c.loop[0])
+}
+
+// sendUntil writes chunks until ctx ends or a write fails.
+func sendUntil(ctx context.Context, write func([]byte) (int, error)) {
+	buf := make([]byte, chunk)
+	for ctx.Err() == nil {
+		if _, err := write(buf); err != nil {
+			return
+		}
+	}
 }
 
 // selfSigned makes a certificate that lasts for a run.

@@ -48,14 +48,7 @@ func DriveMillraceQUIC(ctx context.Context, p *PacketPair, offloads bool, c *Cou
 	if err != nil {
 		return fmt.Errorf("QUIC: %w", err)
 	}
-	go func() {
-		buf := make([]byte, chunk)
-		for ctx.Err() == nil {
-			if _, err := stream.Write(buf); err != nil {
-				return
-			}
-		}
-	}()
+	go sendUntil(ctx, stream.Write)
 	return nil
 }
 
