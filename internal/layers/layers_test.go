@@ -108,6 +108,7 @@ internal/secretfile:
 internal/suggest :
 internal/checkout:
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
+internal/testcert:
 internal/testnet:
 internal/testpackets: packet ring
 internal/testpcaps: internal/checkout

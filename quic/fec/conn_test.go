@@ -2,18 +2,14 @@ package fec_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"fmt"
-	"math/big"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/internal/testcert"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/quic/fec"
 )
@@ -45,20 +41,6 @@ func transport(t testing.TB) *quic.Transport {
 	return tr
 }
 
-func certificate(t testing.TB) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
 // agree connects two ends with what each offers, and returns both connections.
 func agree(t *testing.T, client, server []string) (c, s *quic.Conn) {
 	t.Helper()
@@ -66,7 +48,8 @@ func agree(t *testing.T, client, server []string) (c, s *quic.Conn) {
 	t.Cleanup(cancel)
 	a, b := transport(t), transport(t)
 	on := &quic.Config{Datagrams: true}
-	l, err := b.Listen(&tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: server}, on)
+	cert, _ := testcert.SelfSigned("test")
+	l, err := b.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: server}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
