@@ -68,6 +68,7 @@ gateway/health  : clock internal/regfile
 gateway/quiclb  :
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
+gateway/fastpath: clock
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
