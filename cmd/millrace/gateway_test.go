@@ -341,6 +341,39 @@ func TestCheckReadsStandardInput(t *testing.T) {
 	}
 }
 
+// TestCheckOfManyErrorsIsShort checks a file whose 2000 services are all wrong.
+func TestCheckOfManyErrorsIsShort(t *testing.T) {
+	const services = 2_000
+	var text strings.Builder
+	text.WriteString("devices: [{name: gw0}]\nsnat: [198.18.2.1]\nservices:\n")
+	for i := range services {
+		fmt.Fprintf(&text, "  - {name: s%d, address: \"198.18.%d.%d:80\", mode: nut, backends: [{name: b, address: \"198.19.0.1:80\"}]}\n", i, i>>8, i&255)
+	}
+	const each = 4 // lines of an error; one that says it is the configuration goes ahead of all
+	code, _, short := runWith(text.String(), "gateway", "check", "-c", "-")
+	lines := strings.Split(strings.TrimSpace(short), "\n")
+	if code != exitConfig || len(lines) != 1+20*each+1 || lines[1+20*each] != "and 1980 more errors (millrace gateway check --all shows all)" {
+		t.Errorf("code %d, %d lines, the last is %q", code, len(lines), lines[len(lines)-1])
+	}
+	code, _, long := runWith(text.String(), "gateway", "check", "--all", "-c", "-")
+	if n := strings.Count(long, "\n"); code != exitConfig || n != 1+services*each || !strings.Contains(long, "\n<stdin>:2003:") {
+		t.Errorf("--all: code %d, %d lines, %.80q", code, n, long)
+	}
+	code, out, _ := runWith(text.String(), "gateway", "check", "--json", "-c", "-")
+	var r checkResult
+	decode(t, out, &r)
+	if code != exitConfig || len(r.Errors) != services || r.MoreErrors != 0 {
+		t.Errorf("--json: code %d, %d errors and %d more", code, len(r.Errors), r.MoreErrors)
+	}
+	file := filepath.Join(t.TempDir(), "wrong.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, start := run("gateway", "-c", file); code != exitConfig || strings.Count(start, "\n") != 1+20*each+1 {
+		t.Errorf("a start: code %d, %d lines", code, strings.Count(start, "\n"))
+	}
+}
+
 // TestCheckSaysWhatChanges compares files whose first service differs: what is printed is short, however much changes.
 func TestCheckSaysWhatChanges(t *testing.T) {
 	with := func(name string, first, n int, more string) string {

@@ -16,13 +16,13 @@ import (
 
 func newGatewayCheck(c *console) *cobra.Command {
 	var config, before string
-	var asJSON bool
+	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Check a configuration file",
 		Long: `Check a configuration file ("-" is standard input) and the list files that it
-names, and do nothing else. Every error is printed with line, column, the offending
-line and a suggestion.
+names, and do nothing else. Errors are printed with line, column, the offending
+line and a suggestion: the first 20, or with --all every one.
 
 --diff OLD says what changes from the file OLD: services, backends and keys that are
 added (+), removed (-) or changed (~), and what a reload refuses because it needs a
@@ -31,14 +31,16 @@ restart. The first 20 changes are printed.
 Exit code 0 without errors, 3 otherwise.
 
 --json prints one object: schema, valid, errors (list of file, line, column,
-message, source, hint); with --diff also changes (list of what, service, backend,
-key, old, new, restart; at most 1000) and more_changes (how many are left out).`,
+message, source, hint) and more_errors (how many are left out of list files with
+very many); with --diff also changes (list of what, service, backend, key, old, new,
+restart; at most 1000) and more_changes (how many are left out).`,
 		Example: `  millrace gateway check -c gateway.yaml && millrace gateway reload
   millrace gateway check -c new.yaml --diff /etc/millrace/gateway.yaml`,
 		Args: exactly(),
 	}
 	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file; - is standard input")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&all, "all", false, "print all errors, however many")
 	cmd.Flags().StringVar(&before, "diff", "", "say what changes from this configuration file")
 	completeFiles(cmd, "config", "yaml", "yml")
 	completeFiles(cmd, "diff", "yaml", "yml")
@@ -49,7 +51,11 @@ key, old, new, restart; at most 1000) and more_changes (how many are left out).`
 		if config == standardInput && before == standardInput {
 			return usage("-c and --diff are both standard input; name a file for one of them")
 		}
-		return check(c, config, before, asJSON)
+		err := check(c, config, before, asJSON)
+		if all {
+			return allProblems(err)
+		}
+		return err
 	})
 	return cmd
 }
@@ -58,6 +64,8 @@ key, old, new, restart; at most 1000) and more_changes (how many are left out).`
 type checkResult struct {
 	Valid  bool             `json:"valid"`
 	Errors []config.Problem `json:"errors"`
+
+	MoreErrors int `json:"more_errors,omitempty"` // of list files, how many are left out
 
 	Changes     []config.Change `json:"changes,omitempty"`      // with --diff
 	MoreChanges int             `json:"more_changes,omitempty"` // how many are left out
@@ -69,6 +77,15 @@ const (
 	jsonChanges  = 1000
 )
 
+// allProblems returns err with the text of all problems that it holds.
+func allProblems(err error) error {
+	ce := new(config.Error)
+	if !errors.As(err, &ce) {
+		return err
+	}
+	return coded{errors.New(ce.Text(len(ce.Problems))), errConfig}
+}
+
 // check checks a file, and says what changes from the file before, if that is not "".
 func check(c *console, file, before string, asJSON bool) error {
 	cfg, err := loadGateway(c, file)
@@ -77,7 +94,7 @@ func check(c *console, file, before string, asJSON bool) error {
 	case err != nil && (!asJSON || !errors.As(err, &ce)):
 		return configured(err, file)
 	case err != nil:
-		return errors.Join(c.json(checkResult{Errors: ce.Problems}), coded{errShown, errConfig})
+		return errors.Join(c.json(checkResult{Errors: ce.Problems, MoreErrors: ce.More}), coded{errShown, errConfig})
 	}
 	var changes []config.Change
 	if before != "" {

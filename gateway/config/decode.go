@@ -46,7 +46,7 @@ func Read(name string, r io.Reader) (*Config, error) {
 // once, as an *Error. Lists that it names are read by Open or Reload.
 func Parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}}
-	d.Example, d.Cause = "examples/gateway.yaml", bareAddress
+	d.Example, d.Cause, d.ShowAll = "examples/gateway.yaml", bareAddress, showAll
 	c := newConfig()
 	c.file, c.listAt = file, d.listAt
 	if len(src) > maxFileBytes {

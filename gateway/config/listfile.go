@@ -61,10 +61,7 @@ func (c *Config) ReadLists() error {
 		}
 	}
 	if len(r.problems) > 0 {
-		if r.more > 0 {
-			r.problems[len(r.problems)-1].Hint = fmt.Sprintf("and %d more errors in lists", r.more)
-		}
-		return &Error{Problems: r.problems}
+		return &Error{Problems: r.problems, More: r.more, ShowAll: showAll}
 	}
 	c.lists = t
 	return nil

@@ -37,7 +37,7 @@ func Read(name string, r io.Reader) (*Config, error) {
 // *ConfigError.
 func Parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src)}
-	d.Example = "examples/stack.yaml"
+	d.Example, d.ShowAll = "examples/stack.yaml", "millrace stack up --check --json"
 	c := New()
 	if len(src) > maxFileBytes {
 		d.FailAt(1, 1, "", fmt.Sprintf("the file is larger than %d bytes", maxFileBytes))

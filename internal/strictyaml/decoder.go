@@ -27,6 +27,8 @@ type Decoder struct {
 
 	// Example is the file that the hint of an empty file names; "" is none.
 	Example string
+	// ShowAll is the command that shows all errors where Error.Error leaves some out; "" is none.
+	ShowAll string
 	// Cause finds what on these lines is the likely cause of the YAML parser's error and returns a hint, or "". The parser often notices it only
 	// later, or blames the start of the block, so it gets all lines. May be nil.
 	Cause func(lines []string) string
@@ -63,7 +65,7 @@ func (d *Decoder) Err() error {
 	slices.SortStableFunc(d.Problems, func(a, b Problem) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})
-	return &Error{Problems: d.Problems}
+	return &Error{Problems: d.Problems, ShowAll: d.ShowAll}
 }
 
 // Fail records an error at n; nil is no place of the file.

@@ -70,14 +70,31 @@ func margin(line string, n int) string {
 	return s.String()
 }
 
-// Error holds every problem of a file, in the order of the file.
-type Error struct{ Problems []Problem }
+// MaxShown is how many problems Error.Error renders: a generated file may have as many as lines.
+const MaxShown = 20
 
-// Error renders all problems.
-func (e *Error) Error() string {
+// Error holds the problems of a file, in the order of the file.
+type Error struct {
+	Problems []Problem
+	More     int    // problems that are counted and not kept
+	ShowAll  string // the command that shows all of them; "" is none
+}
+
+// Error renders the first MaxShown problems, and how many there are more.
+func (e *Error) Error() string { return e.Text(MaxShown) }
+
+// Text renders the first n problems, and how many there are more.
+func (e *Error) Text(n int) string {
 	var s strings.Builder
-	for _, p := range e.Problems {
+	n = min(n, len(e.Problems))
+	for _, p := range e.Problems[:n] {
 		s.WriteString(p.String())
+	}
+	switch left := len(e.Problems) - n; {
+	case left > 0 && e.ShowAll != "":
+		fmt.Fprintf(&s, "and %d more errors (%s shows all)\n", left+e.More, e.ShowAll)
+	case left+e.More > 0:
+		fmt.Fprintf(&s, "and %d more errors\n", left+e.More)
 	}
 	return strings.TrimSuffix(s.String(), "\n")
 }
