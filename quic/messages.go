@@ -33,6 +33,9 @@ type batchReader interface {
 func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, error) {
 	if messages == nil {
 		if kernel, ok := conn.(*net.UDPConn); ok {
+			if merging := newKernelConn(kernel); merging != nil {
+				return merging, nil
+			}
 			return kernel, nil
 		}
 		return plainConn{conn}, nil
