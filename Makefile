@@ -48,7 +48,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic packetdrill bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers packetdrill bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -176,6 +176,10 @@ $(AIOQUIC):
 interop-quic: $(AIOQUIC) ## QUIC and HTTP/3 with aioquic, which it installs, both ways: plain, at 2 % loss, over paths of 1200 bytes
 	MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) $(GO) -C internal/interop test -count=1 -v -run Aioquic .
 	MILLRACE_PYLSQPACK=$(abspath $(AIOQUIC)) $(GO) test -count=1 -v -run Lsqpack ./http3/qpack
+
+interop-peers: $(AIOQUIC) ## every other implementation of TLS, QUIC, HTTP/3 and WebSocket over the kernel's sockets and AF_XDP, at 2 % loss, over 1200 bytes; writes the table of docs/interop.md (root)
+	MILLRACE_PEERS=all MILLRACE_PEERS_PAGE=$(abspath docs/interop.md) MILLRACE_MUST_NETNS=1 MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) \
+		$(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \

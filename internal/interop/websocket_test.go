@@ -161,7 +161,13 @@ func TestWebSocketWithCoder(t *testing.T) {
 
 // coderServer is coder's server, which echoes.
 func coderServer(t testing.TB, mode coder.CompressionMode) *httptest.Server {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(coderEcho(mode))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func coderEcho(mode coder.CompressionMode) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		c, err := coder.Accept(w, r, &coder.AcceptOptions{CompressionMode: mode, CompressionThreshold: 1})
 		if err != nil {
 			return
@@ -174,9 +180,7 @@ func coderServer(t testing.TB, mode coder.CompressionMode) *httptest.Server {
 				return
 			}
 		}
-	}))
-	t.Cleanup(s.Close)
-	return s
+	}
 }
 
 func TestWebSocketWithGobwas(t *testing.T) {
@@ -205,22 +209,25 @@ func TestWebSocketWithGobwas(t *testing.T) {
 	}
 	wantClosed(t, ended, websocket.CloseGoingAway, "bye")
 
-	theirs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _, _, err := ws.UpgradeHTTP(r, w)
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(wsPatience))
-		for {
-			p, op, err := wsutil.ReadClientData(c) // answers control frames
-			if err != nil || wsutil.WriteServerMessage(c, op, p) != nil {
-				return
-			}
-		}
-	}))
+	theirs := httptest.NewServer(http.HandlerFunc(gobwasEcho))
 	defer theirs.Close()
 	wsDrive(t, ctx, theirs.URL, nil, true)
+}
+
+// gobwasEcho is a server of gobwas.
+func gobwasEcho(w http.ResponseWriter, r *http.Request) {
+	c, _, _, err := ws.UpgradeHTTP(r, w)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(wsPatience))
+	for {
+		p, op, err := wsutil.ReadClientData(c) // answers control frames
+		if err != nil || wsutil.WriteServerMessage(c, op, p) != nil {
+			return
+		}
+	}
 }
 
 // nodeScript runs a script with Debian's package node-ws and returns what it prints.
@@ -251,24 +258,6 @@ var nodeDeflates = map[string]string{
 }
 
 func TestWebSocketWithNode(t *testing.T) {
-	const client = `
-const ws = new WebSocket(process.argv[1], {perMessageDeflate: DEFLATE});
-const sizes = [0, 1, 125, 126, 127, 4090, 4096, 65535, 65536, 300000];
-let i = 0;
-const text = n => 'ä fragment of text, '.repeat(n / 19 + 1).slice(0, n);
-const next = () => {
-	if (i < sizes.length) ws.send(text(sizes[i]));
-	else ws.ping('node');
-};
-ws.on('open', next);
-ws.on('message', (data, binary) => {
-	if (binary || data.toString() !== text(sizes[i])) { console.log('wrong echo of ' + sizes[i]); process.exit(1); }
-	i++; next();
-});
-ws.on('pong', data => { console.log(ws.extensions, '|', data.toString()); ws.close(1001, 'bye'); });
-ws.on('close', (code, reason) => { console.log('close', code); process.exit(0); });
-ws.on('error', err => { console.log(err); process.exit(1); });
-`
 	const server = `
 const wss = new WebSocket.Server({port: 0, host: '127.0.0.1', perMessageDeflate: DEFLATE}, () => console.log(wss.address().port));
 wss.on('connection', ws => {
@@ -279,7 +268,7 @@ wss.on('connection', ws => {
 	for name, option := range nodeDeflates {
 		t.Run(name, func(t *testing.T) {
 			ours, ended := wsServer(t, websocket.Deflate{Enabled: name != "plain"})
-			out, err := nodeScript(t, strings.ReplaceAll(client, "DEFLATE", option), "ws"+strings.TrimPrefix(ours.URL, "http")).CombinedOutput()
+			out, err := nodeScript(t, strings.ReplaceAll(nodeClient, "DEFLATE", option), "ws"+strings.TrimPrefix(ours.URL, "http")).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "| node\nclose 1001") || (name != "plain") != strings.Contains(string(out), "permessage-deflate") {
 				t.Errorf("client: %v\n%s", err, out)
 			}

@@ -1,7 +1,7 @@
 """aioquic as a server or client of HTTP/3.
 
-  server CERT KEY          echoes contents; prints its port; ends with its input
-  client PORT N            makes N requests of each kind, prints "ok"
+  server CERT KEY [HOST]   echoes contents; prints its port; ends with its input
+  client PORT N [HOST]     makes N requests of each kind, prints "ok"
 """
 import asyncio
 import ssl
@@ -53,18 +53,18 @@ class Protocol(QuicConnectionProtocol):
         return await asyncio.wait_for(s[2], 20)
 
 
-async def server(cert, key):
-    config = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
+async def server(cert, key, host="127.0.0.1"):
+    config = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN, max_datagram_size=1200)
     config.load_cert_chain(cert, key)
-    s = await serve("127.0.0.1", 0, configuration=config, create_protocol=Protocol)
+    s = await serve(host, 0, configuration=config, create_protocol=Protocol)
     print(s._transport.get_extra_info("sockname")[1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-async def client(port, n):
-    config = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="b")
+async def client(port, n, host="127.0.0.1"):
+    config = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="b", max_datagram_size=1200)
     config.verify_mode = ssl.CERT_NONE
-    async with connect("127.0.0.1", port, configuration=config, create_protocol=Protocol) as c:
+    async with connect(host, port, configuration=config, create_protocol=Protocol) as c:
         for i in range(n):
             headers, content, _ = await c.request(b"GET", b"/", b"")
             assert dict(headers)[b":status"] == b"200" and dict(headers)[b"x-method"] == b"GET", headers
@@ -79,4 +79,4 @@ async def client(port, n):
 if sys.argv[1] == "server":
     asyncio.run(server(*sys.argv[2:]))
 else:
-    asyncio.run(client(int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(client(int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))
