@@ -249,7 +249,7 @@ ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 	@touch $@
 
 generate: kernels ## rebuild the generated files (eBPF objects, PTX)
-	$(GO) generate ./pmd/afxdp/...
+	$(GO) generate ./pmd/afxdp/... ./gateway/kernelflows/...
 
 # The committed objects must be what the sources give, byte for byte.
 generate-check: generate

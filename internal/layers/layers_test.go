@@ -69,6 +69,7 @@ gateway/quiclb  :
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock
+gateway/kernelflows: gateway/fastpath clock metrics pmd wire
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
@@ -129,7 +130,7 @@ internal/tools  :
 // Tests may import oracles anywhere.
 const rooms = `
 github.com/asavie/xdp             : bench/asavie
-github.com/cilium/ebpf            : pmd/afxdp bench
+github.com/cilium/ebpf            : pmd/afxdp gateway/kernelflows bench
 github.com/coder/websocket        : bench
 github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps

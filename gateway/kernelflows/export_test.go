@@ -1,0 +1,32 @@
+package kernelflows
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// Run has the kernel run the program of device dev on a frame, as if it had come by lo, and returns the result and the
+// frame after it. gso is the segment size of a large packet; 0: it is none.
+func (t *Table) Run(tb testing.TB, dev int, frame []byte, gso uint32) (result uint32, out []byte) {
+	tb.Helper()
+	out = make([]byte, len(frame)+256)
+	o := &ebpf.RunOptions{Data: frame, DataOut: out, Repeat: 1}
+	if gso != 0 {
+		o.Context = &skb{GSOSize: gso, GSOSegs: 2}
+	}
+	result, err := t.devices[dev].programs.Forward.Run(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return result, o.DataOut
+}
+
+// skb is struct __sk_buff (linux/bpf.h) as far as a test run reads it.
+type skb struct {
+	_       [164]byte
+	GSOSegs uint32
+	_       [8]byte
+	GSOSize uint32
+	_       [12]byte
+}
