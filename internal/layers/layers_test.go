@@ -60,6 +60,8 @@ tls             : tls/clienthello internal/secretfile
 tls/acme        : tls internal/secretfile
 tls/clienthello :
 websocket       :
+semantics       :
+http1           : semantics
 http3/qpack     :
 http3           : http3/qpack quic
 quic            :
