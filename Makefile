@@ -48,7 +48,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers packetdrill bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers packetdrill llhttp bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -155,6 +155,15 @@ PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
 
 packetdrill: $(if $(filter .deps/%,$(PACKETDRILL)),.deps/packetdrill) ## the scripts that packetdrill comes with, fetched unless PACKETDRILL names their folder
 	MILLRACE_PACKETDRILL=$(abspath $(PACKETDRILL)) $(GO) -C internal/interop test -count=1 -run Packetdrill .
+
+LLHTTP        ?= .deps/llhttp/test
+LLHTTP_COMMIT := 01e105a30fd06e248bc8ac73c4adb34a63d4114a
+
+.deps/llhttp:
+	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/nodejs/llhttp $(LLHTTP_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+llhttp: $(if $(filter .deps/%,$(LLHTTP)),.deps/llhttp) ## the messages of llhttp's own tests, fetched unless LLHTTP names their folder
+	MILLRACE_LLHTTP=$(abspath $(LLHTTP)) $(GO) -C internal/interop test -count=1 -run LLHTTP .
 
 BOGO        ?= .deps/boringssl
 BOGO_FROM   := https://github.com/google/boringssl
