@@ -43,6 +43,10 @@ type Config struct {
 	// Datagrams enables datagrams (RFC 9221).
 	Datagrams bool
 
+	// ResetAt enables resets that leave the bytes before a stream's reliable boundary to be delivered
+	// (draft-ietf-quic-reliable-stream-reset).
+	ResetAt bool
+
 	// ZeroRTT permits early data (RFC 9001 4.6). At a client, Dial returns before the handshake is
 	// complete if it has a session to resume. At a server, Accept does, and each ticket is good for
 	// early data once (see StrikeRegister).
@@ -87,7 +91,9 @@ func (c *Config) engine() *quicgo.Config {
 		InitialPacketSize:              c.PacketSize,
 		DisablePathMTUDiscovery:        c.NoPathMTUDiscovery,
 		EnableDatagrams:                c.Datagrams,
-		Allow0RTT:                      c.ZeroRTT,
+
+		EnableStreamResetPartialDelivery: c.ResetAt,
+		Allow0RTT:                        c.ZeroRTT,
 	}
 	for _, v := range c.Versions {
 		e.Versions = append(e.Versions, quicgo.Version(v))

@@ -107,15 +107,17 @@ type ConnState struct {
 	Version   Version
 	Used0RTT  bool // early data was sent and accepted
 	Datagrams bool // both ends enabled them
+	ResetAt   bool // both ends enabled it
 	GSO       bool // segmentation is left to the packet conn
 }
 
-// State returns what is known; Version and Datagrams are final when the handshake is complete.
+// State returns what is known; Version, Datagrams and ResetAt are final when the handshake is complete.
 func (c *Conn) State() ConnState {
 	s := c.q.ConnectionState()
 	return ConnState{
 		TLS: s.TLS, Version: Version(s.Version), Used0RTT: s.Used0RTT,
 		Datagrams: s.SupportsDatagrams.Local && s.SupportsDatagrams.Remote, GSO: s.GSO,
+		ResetAt: s.SupportsStreamResetPartialDelivery.Local && s.SupportsStreamResetPartialDelivery.Remote,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -158,6 +159,47 @@ func TestCauseIsKnownAfterClose(t *testing.T) {
 		_ = c.CloseWithError(1, "")
 		if cause := context.Cause(c.Context()); !errors.Is(cause, &quic.ApplicationError{Code: 1}) {
 			t.Fatalf("%v", cause)
+		}
+	}
+}
+
+// What lies before the reliable boundary arrives although the stream is reset, where both ends have enabled that.
+func TestReliableBoundary(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		server, client := transport(t, nil, quic.TransportConfig{}), transport(t, nil, quic.TransportConfig{})
+		got := make(chan error, 1)
+		serve(t, server, serverTLS(), &quic.Config{ResetAt: true}, func(c *quic.Conn) {
+			s, err := c.AcceptUniStream(context.Background())
+			if err != nil {
+				return
+			}
+			b, err := io.ReadAll(s)
+			if !errors.Is(err, &quic.StreamError{Stream: s.ID(), Code: 9, Remote: true}) || enabled && !strings.HasPrefix(string(b), "header") {
+				err = fmt.Errorf("%q, %w", b, err)
+			} else {
+				err = nil
+			}
+			got <- err
+		})
+		c := dial(t, client, server.LocalAddr(), clientTLS(), &quic.Config{ResetAt: enabled})
+		if c.State().ResetAt != enabled {
+			t.Errorf("enabled %v: %+v", enabled, c.State())
+		}
+		s, err := c.OpenUniStream(timeout(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.Write([]byte("header"))
+		s.SetReliableBoundary()
+		_, _ = s.Write([]byte("content"))
+		s.CancelWrite(9)
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Errorf("enabled %v: %v", enabled, err)
+			}
+		case <-timeout(t).Done():
+			t.Fatal("the stream does not arrive")
 		}
 	}
 }

@@ -16,6 +16,7 @@ type sender interface {
 	CancelWrite(code quicgo.StreamErrorCode)
 	SetWriteDeadline(t time.Time) error
 	SetPriority(urgency int8, incremental bool)
+	SetReliableBoundary()
 	Context() context.Context
 }
 
@@ -63,6 +64,10 @@ func (s *SendStream) SetWriteDeadline(t time.Time) error { return convert(s.q.Se
 func (s *SendStream) SetPriority(urgency uint8, incremental bool) {
 	s.q.SetPriority(int8(min(urgency, 7)), incremental)
 }
+
+// SetReliableBoundary has what was written so far arrive even if CancelWrite comes later. It has an effect if
+// both ends have Config.ResetAt. It may be called again, after more was written.
+func (s *SendStream) SetReliableBoundary() { s.q.SetReliableBoundary() }
 
 // Context returns a context that ends when the stream can take no more: by Close, CancelWrite, the
 // peer's CancelRead or the end of the connection.
@@ -126,6 +131,9 @@ func (s *Stream) Close() error { return s.send.Close() }
 
 // CancelWrite is SendStream.CancelWrite.
 func (s *Stream) CancelWrite(code uint64) { s.send.CancelWrite(code) }
+
+// SetReliableBoundary is SendStream.SetReliableBoundary.
+func (s *Stream) SetReliableBoundary() { s.send.SetReliableBoundary() }
 
 // SetPriority is SendStream.SetPriority.
 func (s *Stream) SetPriority(urgency uint8, incremental bool) {
