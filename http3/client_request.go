@@ -94,7 +94,11 @@ func (x *clientRequest) fields(fields []qpack.Field) []qpack.Field {
 		fields = append(fields, qpack.Field{Name: ":scheme", Value: "https"}, qpack.Field{Name: ":path", Value: target(req)})
 	}
 	if len(protocol) > 0 {
-		fields = append(fields, qpack.Field{Name: ":protocol", Value: protocol[0]})
+		name := protocol[0]
+		if len(protocol) > 1 && !x.c.m.peer.sessions { // sessionProtocols
+			name = protocol[1]
+		}
+		fields = append(fields, qpack.Field{Name: ":protocol", Value: name})
 	}
 	fields = appendHeader(fields, req.Header, true, func(name string) bool {
 		return name == "Host" || name == "Content-Length" || name == "Trailer" || name[:min(1, len(name))] == ":"

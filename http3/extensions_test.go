@@ -195,6 +195,74 @@ func TestWebTransport(t *testing.T) {
 	}
 }
 
+// A stream that is reset as soon as it is open still belongs to its session (draft 4.4), and the name of the protocol is that of
+// the drafts since 15.
+func TestWebTransportStreamResetAtOnce(t *testing.T) {
+	codes := make(chan error, 10)
+	url := serve(t, &http3.Server{Machine: http3.MachineOptions{WebTransport: 2}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.Header[":protocol"]; len(p) != 1 || p[0] != "webtransport-h3" {
+			t.Errorf(":protocol %q", p)
+		}
+		s, err := http3.AcceptSession(w, r, nil)
+		if err != nil {
+			return
+		}
+		for {
+			st, err := s.AcceptUniStream(context.Background())
+			if err != nil {
+				return
+			}
+			_, err = io.ReadAll(st)
+			codes <- err
+		}
+	})})
+	tr := transport(t, &http3.Transport{Machine: http3.MachineOptions{WebTransport: 1}})
+	ctx := within(t)
+	s, _, err := tr.DialSession(ctx, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code := range uint32(cap(codes)) {
+		st, err := s.OpenUniStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.CancelWrite(code)
+		var se *http3.SessionError
+		select {
+		case err := <-codes:
+			if !errors.As(err, &se) || se.Code != code || !se.Remote {
+				t.Errorf("reset with %d: %v", code, err)
+			}
+		case <-ctx.Done():
+			t.Fatal("the stream does not arrive")
+		}
+	}
+}
+
+// Clients of all drafts are accepted.
+func TestWebTransportNames(t *testing.T) {
+	for _, name := range []string{"webtransport", "webtransport-h3"} {
+		got := make(chan string, 1)
+		url := serve(t, &http3.Server{Machine: http3.MachineOptions{WebTransport: 2}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := http3.AcceptSession(w, r, nil)
+			got <- fmt.Sprint(r.Header[":protocol"], err)
+			<-r.Context().Done()
+		})})
+		tr := transport(t, &http3.Transport{Machine: http3.MachineOptions{WebTransport: 1}})
+		req, _ := http.NewRequestWithContext(within(t), http.MethodConnect, url, nil)
+		req.Header[":protocol"] = []string{name}
+		tunnel, _, err := tr.DialTunnel(req.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = tunnel.Close()
+		if s := <-got; s != "["+name+"] <nil>" {
+			t.Error(s)
+		}
+	}
+}
+
 // WebSocket over HTTP/3 (RFC 9220), by the same functions as over HTTP/1.1.
 func TestWebSocket(t *testing.T) {
 	url := serve(t, &http3.Server{Machine: http3.MachineOptions{ExtendedConnect: true}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,32 +4,36 @@ import "encoding/binary"
 
 // Types of frames (RFC 9114 7.2, RFC 9218 7.1).
 const (
-	frameData           = 0x0
-	frameHeaders        = 0x1
-	frameCancelPush     = 0x3
-	frameSettings       = 0x4
-	framePushPromise    = 0x5
-	frameGoAway         = 0x7
-	frameMaxPushID      = 0xd
-	framePriority       = 0xf0700 // PRIORITY_UPDATE of a request
-	framePriorityPush   = 0xf0701 // PRIORITY_UPDATE of a push
-	frameWebTransport   = 0x41    // begins a bidirectional stream of a session, has no length
-	maxVarint           = 1<<62 - 1
-	maxFrameHeader      = 16
-	maxControlFrame     = 16 << 10 // bytes of a control frame that is kept
-	firstReservedH2     = 0x2      // with 0x6, 0x8 and 0x9: of HTTP/2 (RFC 9114 7.2.8)
-	streamControl       = 0x0
-	streamPush          = 0x1
-	streamEncoder       = 0x2
-	streamDecoder       = 0x3
-	streamWebTransport  = 0x54
-	settingTable        = 0x1
-	settingSection      = 0x6
-	settingBlocked      = 0x7
-	settingConnect      = 0x8
-	settingDatagram     = 0x33
-	settingWebTransport = 0xc671706a // SETTINGS_WEBTRANSPORT_MAX_SESSIONS
-	settingOldTransport = 0x2b603742 // SETTINGS_ENABLE_WEBTRANSPORT of the drafts before
+	frameData          = 0x0
+	frameHeaders       = 0x1
+	frameCancelPush    = 0x3
+	frameSettings      = 0x4
+	framePushPromise   = 0x5
+	frameGoAway        = 0x7
+	frameMaxPushID     = 0xd
+	framePriority      = 0xf0700 // PRIORITY_UPDATE of a request
+	framePriorityPush  = 0xf0701 // PRIORITY_UPDATE of a push
+	frameWebTransport  = 0x41    // begins a bidirectional stream of a session, has no length
+	maxVarint          = 1<<62 - 1
+	maxFrameHeader     = 16
+	maxControlFrame    = 16 << 10 // bytes of a control frame that is kept
+	firstReservedH2    = 0x2      // with 0x6, 0x8 and 0x9: of HTTP/2 (RFC 9114 7.2.8)
+	streamControl      = 0x0
+	streamPush         = 0x1
+	streamEncoder      = 0x2
+	streamDecoder      = 0x3
+	streamWebTransport = 0x54
+	settingTable       = 0x1
+	settingSection     = 0x6
+	settingBlocked     = 0x7
+	settingConnect     = 0x8
+	settingDatagram    = 0x33
+
+	// How WebTransport is enabled has changed from draft to draft.
+	settingSessionsOldest = 0x2b603742 // SETTINGS_ENABLE_WEBTRANSPORT, to draft 6
+	settingSessionsOld    = 0xc671706a // SETTINGS_WEBTRANSPORT_MAX_SESSIONS, to draft 13
+	settingSessions14     = 0x14e9cd29 // SETTINGS_WT_MAX_SESSIONS, draft 14
+	settingSessions       = 0x2c7cf000 // SETTINGS_WT_ENABLED, from draft 15
 )
 
 // reservedH2 reports whether a frame type is one of HTTP/2 that HTTP/3 has none for.

@@ -160,7 +160,7 @@ func NewMachine(role Role, o MachineOptions) *Machine {
 	m := &Machine{role: role, options: o, sentGoAway: none, gotGoAway: none}
 	m.own = Settings{
 		TableCapacity: uint64(o.TableCapacity), BlockedStreams: uint64(o.BlockedStreams), MaxFieldSection: uint64(o.MaxFieldSection),
-		ExtendedConnect: o.ExtendedConnect && role == RoleServer, Datagrams: o.Datagrams, WebTransport: o.WebTransport,
+		ExtendedConnect: o.ExtendedConnect && role == RoleServer, Datagrams: o.Datagrams, WebTransport: o.WebTransport, sessions: o.WebTransport > 0,
 	}
 	m.decoder = qpack.NewDecoder(qpack.DecoderOptions{
 		MaxCapacity: m.own.TableCapacity, MaxBlocked: o.BlockedStreams, MaxSectionSize: m.own.MaxFieldSection,

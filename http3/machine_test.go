@@ -309,7 +309,7 @@ func TestBlockedStreams(t *testing.T) {
 
 func TestControlEvents(t *testing.T) {
 	l := newLink(t, MachineOptions{MaxPushes: 3}, MachineOptions{WebTransport: 1})
-	if s, known := l.client.Peer(); !known || s.WebTransport != 1 || !s.ExtendedConnect || !s.Datagrams || s.MaxFieldSection != DefaultFieldSection ||
+	if s, known := l.client.Peer(); !known || s.WebTransport != 1 || !s.sessions || !s.ExtendedConnect || !s.Datagrams || s.MaxFieldSection != DefaultFieldSection ||
 		s.TableCapacity != DefaultTableCapacity || s.BlockedStreams != DefaultBlockedStreams {
 		t.Errorf("%+v", s)
 	}
@@ -609,5 +609,20 @@ func TestValidValue(t *testing.T) {
 	}
 	if !validValue("") {
 		t.Error("an empty value")
+	}
+}
+
+// Each draft of WebTransport enables it by a setting of its own.
+func TestSettingsOfWebTransport(t *testing.T) {
+	for id, want := range map[uint64]Settings{
+		0x2b603742: {WebTransport: 1}, 0xc671706a: {WebTransport: 5}, 0x14e9cd29: {WebTransport: 5}, 0x2c7cf000: {WebTransport: 1, sessions: true},
+	} {
+		got, err := parseSettings(appendVarint(appendVarint(nil, id), 5))
+		if err != nil || got != want {
+			t.Errorf("%#x: %+v, %v", id, got, err)
+		}
+		if off, err := parseSettings(appendVarint(appendVarint(nil, id), 0)); err != nil || off != (Settings{}) {
+			t.Errorf("%#x is 0: %+v, %v", id, off, err)
+		}
 	}
 }

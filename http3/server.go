@@ -148,6 +148,7 @@ func (s *Server) quicConfig() *quic.Config {
 	}
 	o := s.machineOptions()
 	c.Datagrams = c.Datagrams || o.Datagrams
+	c.ResetAt = c.ResetAt || o.WebTransport > 0
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = s.IdleTimeout
 	}

@@ -24,6 +24,7 @@ type sender interface {
 	Close() error
 	CancelWrite(code uint64)
 	SetPriority(urgency uint8, incremental bool)
+	SetReliableBoundary()
 	SetWriteDeadline(t time.Time) error
 	Context() context.Context
 }

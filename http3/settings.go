@@ -12,6 +12,9 @@ type Settings struct {
 	Datagrams bool
 	// WebTransport is the number of sessions of WebTransport; 0 is none.
 	WebTransport uint64
+
+	// sessions says that this end knows draft 15 of WebTransport, whose :protocol has another name.
+	sessions bool
 }
 
 // append appends the SETTINGS frame.
@@ -28,8 +31,10 @@ func (s Settings) append(dst []byte) []byte {
 	put(settingBlocked, s.BlockedStreams)
 	put(settingConnect, flag[s.ExtendedConnect])
 	put(settingDatagram, flag[s.Datagrams])
-	put(settingWebTransport, s.WebTransport)
-	put(settingOldTransport, flag[s.WebTransport > 0])
+	put(settingSessionsOldest, flag[s.WebTransport > 0])
+	put(settingSessionsOld, s.WebTransport)
+	put(settingSessions14, s.WebTransport)
+	put(settingSessions, flag[s.sessions])
 	return append(appendFrameHeader(dst, frameSettings, uint64(len(p))), p...)
 }
 
@@ -71,10 +76,12 @@ func (s *Settings) set(id, v uint64) error {
 		flag, s.ExtendedConnect = true, v == 1
 	case settingDatagram:
 		flag, s.Datagrams = true, v == 1
-	case settingWebTransport:
+	case settingSessionsOld, settingSessions14:
 		s.WebTransport = max(s.WebTransport, v)
-	case settingOldTransport:
+	case settingSessionsOldest:
 		s.WebTransport = max(s.WebTransport, min(v, 1))
+	case settingSessions:
+		s.WebTransport, s.sessions = max(s.WebTransport, min(v, 1)), v > 0
 	case 0x2, 0x3, 0x4, 0x5:
 		return connError(SettingsError, "a setting of HTTP/2") // RFC 9114 7.2.4.1
 	}

@@ -25,6 +25,7 @@ func (t *Transport) dial(ctx context.Context, to destination, again bool) (*clie
 	}
 	o := t.Machine.withDefaults()
 	qc.Datagrams = qc.Datagrams || o.Datagrams
+	qc.ResetAt = qc.ResetAt || o.WebTransport > 0
 	if qc.MaxStreams == 0 && o.WebTransport == 0 {
 		qc.MaxStreams = -1 // RFC 9114 6.1: a server opens none
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,8 +46,10 @@ func (e *SessionError) Error() string {
 // ErrSession is returned for a session that cannot be opened.
 var ErrSession = errors.New("http3: WebTransport is not enabled at both ends")
 
+// sessionProtocols are the names of the protocol in extended CONNECT: since draft 15, and before.
+var sessionProtocols = []string{"webtransport-h3", "webtransport"}
+
 const (
-	protocolWebTransport = "webtransport"
 	// sessionBacklog is how many streams of a kind wait for the application.
 	sessionBacklog = 64
 	// earlyStreams is how many streams of a connection wait for their session, whose request may come
@@ -75,7 +78,7 @@ func AcceptSession(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*S
 		check = o.CheckOrigin
 	}
 	switch c := rw.x.c.conn; {
-	case r.Method != http.MethodConnect || strings.Join(r.Header[":protocol"], "") != protocolWebTransport:
+	case r.Method != http.MethodConnect || !slices.Contains(sessionProtocols, strings.Join(r.Header[":protocol"], "")):
 		http.Error(w, "not a session of WebTransport", http.StatusNotImplemented)
 		return nil, ErrSession
 	case c.m.own.WebTransport == 0:
@@ -117,7 +120,7 @@ func (t *Transport) DialSession(ctx context.Context, rawURL string, header http.
 	if header != nil {
 		req.Header = header.Clone()
 	}
-	req.Header[":protocol"] = []string{protocolWebTransport}
+	req.Header[":protocol"] = sessionProtocols // of which the server's settings choose one
 	tunnel, resp, err := t.DialTunnel(ctx, req)
 	if err != nil {
 		return nil, resp, err
@@ -373,6 +376,7 @@ func (s *Session) opened(st *SessionStream, uni bool) (*SessionStream, error) {
 		s.remove(st)
 		return nil, converted(err)
 	}
+	st.send.SetReliableBoundary() // the peer must see whose stream it is, reset or not (draft 4.4)
 	return st, nil
 }
 
