@@ -35,7 +35,7 @@ const (
 
 // peers are the rows of the table, in its order.
 func peers() []peer {
-	return slices.Concat(tlsPeers(), quicPeers(), http3Peers(), webSocketPeers())
+	return slices.Concat(tlsPeers(), quicPeers(), http3Peers(), webTransportPeers(), webSocketPeers())
 }
 
 // TestPeers runs every peer over every link. MILLRACE_PEERS=all runs the whole (`make interop-peers`); without it the peers
