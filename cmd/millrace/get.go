@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,9 +17,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-
-	"github.com/millrace/millrace"
-	"github.com/millrace/millrace/socket"
 )
 
 const getLong = `Get a URL over HTTP or HTTPS and print its content. The version of HTTP is
@@ -32,7 +28,8 @@ case.
 
 -v shows the time of each phase, what was negotiated, the certificates and the
 fingerprint JA4 of the own ClientHello. --keylog writes the secrets of the
-connection, by which Wireshark decrypts it: for tests only.
+connection, by which Wireshark decrypts it: for tests only. --qlog writes what
+QUIC does (JSON-SEQ, for qvis), with --http3.
 
 Exit code 0 for a status below 400, 1 for others and errors, 2 for a wrong
 command line, 4 when --max-time has passed.
@@ -55,13 +52,12 @@ type getClient struct {
 	headers           []string
 	output, keylog    string
 	cacert, cert, key string
-	ech               string
-	stack, addr       string
+	ech, qlog         string
+	stack             chosenStack
 	insecure, follow  bool
 	asJSON, verbose   bool
 	maxTime           time.Duration
 	versions          []bool // which of getTransports was named
-	open              func(iface string, addrs ...netip.Prefix) (*socket.Stack, error)
 
 	times getTimes
 
@@ -86,7 +82,7 @@ var getTransports = []getTransport{
 }
 
 func newGet(c *console) *cobra.Command {
-	g := &getClient{c: c, versions: make([]bool, len(getTransports)), open: millrace.Open}
+	g := &getClient{c: c, versions: make([]bool, len(getTransports))}
 	return g.command()
 }
 
@@ -111,8 +107,8 @@ func (g *getClient) command() *cobra.Command {
 	f.BoolVar(&g.insecure, "insecure", false, "accept any certificate")
 	f.StringVar(&g.ech, "ech", "", "encrypt the ClientHello by the value of ech in DNS")
 	f.StringVar(&g.keylog, "keylog", "", "append the secrets of TLS to a file (default $SSLKEYLOGFILE)")
-	f.StringVar(&g.stack, "stack", kernelStack, "whose TCP: kernel, or the interface of a stack")
-	f.StringVar(&g.addr, "addr", "", "address of the stack on its interface, with its prefix length")
+	f.StringVar(&g.qlog, "qlog", "", "write a qlog of each QUIC connection to a file in this folder")
+	g.stack.register(f)
 	f.DurationVar(&g.maxTime, "max-time", 0, "give up after this time (0: never)")
 	f.BoolVar(&g.asJSON, "json", false, "print what happened as JSON, instead of the content")
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "print phases, TLS and headers to the error output")
@@ -130,6 +126,9 @@ func (g *getClient) run(ctx context.Context, rawURL string) (err error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return usage("%q is no URL of HTTP; say http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH", rawURL)
+	}
+	if g.qlog != "" && !g.versions[len(g.versions)-1] {
+		return usage("--qlog needs --http3")
 	}
 	if g.maxTime > 0 {
 		var cancel context.CancelFunc

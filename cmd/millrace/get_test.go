@@ -119,7 +119,8 @@ func TestGetOverHTTP3(t *testing.T) {
 	h3 := &http3.Server{TLS: s.TLS, Handler: http.HandlerFunc(hello)}
 	go func() { _ = h3.Serve(pc) }()
 	defer h3.Close()
-	code, out, errs := run("get", "-v", "--json", "--http3", "--cacert", ca, "https://"+pc.LocalAddr().String()+"/x")
+	logs := filepath.Join(t.TempDir(), "logs")
+	code, out, errs := run("get", "-v", "--json", "--http3", "--qlog", logs, "--cacert", ca, "https://"+pc.LocalAddr().String()+"/x")
 	if code != exitOK {
 		t.Fatalf("code %d, %s", code, errs)
 	}
@@ -139,6 +140,16 @@ func TestGetOverHTTP3(t *testing.T) {
 	}
 	if !strings.Contains(errs, "by QUIC over the UDP of kernel") {
 		t.Errorf("%s", errs)
+	}
+	files, _ := filepath.Glob(filepath.Join(logs, "*.sqlog"))
+	if len(files) != 1 {
+		t.Fatalf("files of qlog: %q", files)
+	}
+	if b, err := os.ReadFile(files[0]); err != nil || !bytes.Contains(b, []byte(`"packet_sent"`)) && !bytes.Contains(b, []byte(`:packet_sent"`)) {
+		t.Errorf("%.200q, %v", b, err)
+	}
+	if code, _, errs := run("get", "--qlog", logs, "https://"+pc.LocalAddr().String()); code != exitUsage || !strings.Contains(errs, "--qlog needs --http3") {
+		t.Errorf("code %d, %s", code, errs)
 	}
 	if code, _, errs := run("get", "--http3", "https://"+pc.LocalAddr().String()); code != exitFailure || !strings.Contains(errs, "--cacert FILE trusts") {
 		t.Errorf("an unknown authority: code %d, %s", code, errs)
@@ -301,6 +312,16 @@ func TestGetWithECH(t *testing.T) {
 	}
 }
 
+// opens returns a function that gives a stack for the arguments that it should get.
+func opens(s *socket.Stack, iface, addr string) func(string, ...netip.Prefix) (*socket.Stack, error) {
+	return func(name string, addrs ...netip.Prefix) (*socket.Stack, error) {
+		if name != iface || len(addrs) != 1 || addrs[0].String() != addr {
+			return nil, errors.New("other arguments")
+		}
+		return s, nil
+	}
+}
+
 // TestGetOverAStack uses two stacks in this process.
 func TestGetOverAStack(t *testing.T) {
 	server, client, err := socket.Pair(netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.0.2/24"))
@@ -317,12 +338,8 @@ func TestGetOverAStack(t *testing.T) {
 	go func() { _ = s.ServeTLS(l, "", "") }()
 	defer s.Close()
 	var out, errs bytes.Buffer
-	g := &getClient{c: &console{out: &out, err: &errs}, versions: make([]bool, len(getTransports)), open: func(iface string, addrs ...netip.Prefix) (*socket.Stack, error) {
-		if iface != "eth7" || len(addrs) != 1 || addrs[0].String() != "198.18.0.2/24" {
-			return nil, errors.New("other arguments")
-		}
-		return client, nil
-	}}
+	g := &getClient{c: &console{out: &out, err: &errs}, versions: make([]bool, len(getTransports))}
+	g.stack.open = opens(client, "eth7", "198.18.0.2/24")
 	cmd := g.command()
 	cmd.SetArgs([]string{"--stack", "eth7", "--addr", "198.18.0.2/24", "-v", "--insecure", "https://198.18.0.1/p"})
 	if err := cmd.ExecuteContext(context.Background()); err != nil || out.String() != "HTTP/2.0 /p\n" || !strings.Contains(errs.String(), "by the TCP of eth7") {

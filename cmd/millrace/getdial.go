@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/quic"
@@ -18,9 +21,6 @@ import (
 	mtls "github.com/millrace/millrace/tls"
 	"github.com/millrace/millrace/tls/clienthello"
 )
-
-// kernelStack is the value of --stack for the kernel's TCP.
-const kernelStack = "kernel"
 
 // getDialer opens connections: with the TCP that was chosen, and with TLS.
 type getDialer struct {
@@ -44,13 +44,10 @@ func (g *getClient) dialer(u *url.URL) (d *getDialer, err error) {
 	if err = d.openTLS(u); err != nil {
 		return d, err
 	}
-	if g.stack == kernelStack {
-		if g.addr != "" {
-			return d, usage("--addr is of a stack: name its interface by --stack")
-		}
-		return d, nil
+	if d.stack, err = g.stack.openStack(); d.stack != nil {
+		d.dialed = d.stack.DialContext
 	}
-	return d, d.openStack()
+	return d, err
 }
 
 // openTLS makes the config.
@@ -102,20 +99,6 @@ func (d *getDialer) openTLS(u *url.URL) (err error) {
 	if g.insecure { // the user asked for it
 		d.tls.InsecureSkipVerify, d.tls.VerifyConnection = true, nil
 	}
-	return nil
-}
-
-// openStack opens the stack on its interface.
-func (d *getDialer) openStack() error {
-	g := d.g
-	prefix, err := netip.ParsePrefix(g.addr)
-	if err != nil {
-		return usage("--stack %s needs an address of its own: --addr 198.18.0.3/24", g.stack)
-	}
-	if d.stack, err = g.open(g.stack, prefix); err != nil {
-		return fmt.Errorf("--stack %s: %w", g.stack, err)
-	}
-	d.dialed = d.stack.DialContext
 	return nil
 }
 
@@ -180,7 +163,24 @@ func (d *getDialer) overTCP(protocols ...string) (http.RoundTripper, error) {
 // overQUIC returns a transport that speaks HTTP/3, over the kernel's UDP or the stack's.
 func (d *getDialer) overQUIC() (http.RoundTripper, error) {
 	d.quic = &http3.Transport{TLS: d.tls, DisableCompression: true, Dial: d.dialQUIC}
+	if dir := d.g.qlog; dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("--qlog: %w", err)
+		}
+		d.quic.QUIC = &quic.Config{Qlog: d.openQlog}
+	}
 	return d.quic, nil
+}
+
+// openQlog makes the file of a connection. One that cannot be made is reported, and the connection works.
+func (d *getDialer) openQlog(_ bool, id []byte) io.WriteCloser {
+	f, err := os.Create(filepath.Join(d.g.qlog, hex.EncodeToString(id)+".sqlog"))
+	if err != nil {
+		d.g.c.complain(fmt.Errorf("--qlog: %w", err))
+		return nil
+	}
+	d.g.note("qlog in %s", f.Name())
+	return f
 }
 
 // dialQUIC resolves the host and dials its addresses one after another, all from one port.

@@ -152,7 +152,7 @@ func writeGetHeader(b *strings.Builder, mark string, h http.Header) {
 func (g *getClient) connected(a net.Addr, by string) {
 	end := g.times.set("connect")
 	g.update(func(r *getReport) { r.Address = a.String() })
-	g.note("connected to %v after %v, by %s of %s", a, end.Round(time.Microsecond), by, g.stack)
+	g.note("connected to %v after %v, by %s of %s", a, end.Round(time.Microsecond), by, g.stack.name)
 }
 
 // secure returns the part about TLS.

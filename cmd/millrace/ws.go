@@ -24,7 +24,9 @@ import (
 
 const wsLong = `Connect to a WebSocket server and talk to it: each line of the standard input is
 sent as a text message, and each message received is printed. URL begins with
-ws:// or wss://. The connection uses the kernel's sockets.
+ws:// or wss://. --stack chooses whose TCP is used: the kernel's, or a stack of
+Millrace on an interface, which the kernel goes on using (--addr is its address
+there; it needs root). Names are resolved by the kernel's resolver.
 
 At the end of the input the command sends a ping, prints what arrives before the
 answer, and closes with code 1000. Ctrl-C closes with code 1001.
@@ -38,7 +40,8 @@ or base64.`
 const wsExamples = `  millrace ws wss://echo.example/chat
   echo hello | millrace ws ws://127.0.0.1:8080
   millrace ws --header 'Authorization: Bearer TOKEN' --subprotocol chat wss://a.example
-  millrace ws --json --ping 30s wss://feed.example < /dev/null`
+  millrace ws --json --ping 30s wss://feed.example < /dev/null
+  sudo millrace ws --stack eth1 --addr 198.18.0.3/24 ws://198.18.0.2/chat`
 
 // wsTimeout bounds the handshake, and the answer to a ping.
 const wsTimeout = 10 * time.Second
@@ -63,11 +66,16 @@ type wsClient struct {
 	ping          time.Duration
 	asJSON        bool
 	verbose       bool
+	stack         chosenStack
 	mu            sync.Mutex // serializes messages about the connection
 }
 
 func newWS(c *console) *cobra.Command {
 	w := &wsClient{c: c}
+	return w.command()
+}
+
+func (w *wsClient) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ws URL",
 		Short:   "Talk to a WebSocket server",
@@ -86,18 +94,55 @@ func newWS(c *console) *cobra.Command {
 	f.BoolVar(&w.noCompression, "no-compression", false, "do not offer compression")
 	f.BoolVar(&w.insecure, "insecure", false, "accept any certificate of a wss server")
 	f.DurationVar(&w.ping, "ping", 0, "send a ping in this interval, and fail without an answer (0: none)")
+	w.stack.register(f)
 	f.BoolVar(&w.asJSON, "json", false, "print JSON")
 	f.BoolVarP(&w.verbose, "verbose", "v", false, "print the handshake and control frames to the error output")
 	cmd.RunE = command(func(ctx context.Context, args []string) error { return w.run(ctx, args[0]) })
 	return cmd
 }
 
-// run connects, and moves lines and messages until one side closes.
-func (w *wsClient) run(ctx context.Context, rawURL string) error {
+// run connects and talks.
+func (w *wsClient) run(ctx context.Context, rawURL string) (err error) {
 	o, err := w.options(rawURL)
 	if err != nil {
 		return err
 	}
+	stack, err := w.stack.openStack()
+	if err != nil {
+		return err
+	}
+	if stack != nil {
+		defer func() { err = errors.Join(err, stack.Close()) }()
+		o.DialContext = resolved(stack.DialContext)
+	}
+	return w.talk(ctx, rawURL, o)
+}
+
+// resolved returns a dial function that resolves names by the kernel's resolver, and tries one address after another.
+func resolved(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return nil, err
+		}
+		var errs []error
+		for _, a := range addrs {
+			c, err := dial(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
+			if err == nil {
+				return c, nil
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	}
+}
+
+// talk moves lines and messages until one side closes.
+func (w *wsClient) talk(ctx context.Context, rawURL string, o *websocket.DialOptions) error {
 	dialing, cancel := context.WithTimeout(ctx, wsTimeout)
 	conn, err := websocket.Dial(dialing, rawURL, o)
 	cancel()
@@ -111,7 +156,7 @@ func (w *wsClient) run(ctx context.Context, rawURL string) error {
 		conn.CloseNow()
 		open.Wait()
 	}()
-	w.note("connected: subprotocol %q, compression %v", conn.Subprotocol(), conn.Deflate().Enabled)
+	w.note("connected by the TCP of %s: subprotocol %q, compression %v", w.stack.name, conn.Subprotocol(), conn.Deflate().Enabled)
 	received := make(chan error, 1)
 	open.Go(func() { received <- w.receive(conn) })
 	sent := make(chan error, 1)

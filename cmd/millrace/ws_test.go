@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/websocket"
 )
 
@@ -51,7 +53,7 @@ func TestWSSendsLinesAndPrintsMessages(t *testing.T) {
 	if code != exitOK || out != `{"schema":1,"type":"text","text":"one"}`+"\n" {
 		t.Errorf("code %d, %q", code, out)
 	}
-	for _, want := range []string{"> GET / HTTP/1.1\n", "> X-Test: 1\n", "< HTTP/1.1 101 Switching Protocols\n", `* connected: subprotocol "chat", compression true`, "* closing with 1000"} {
+	for _, want := range []string{"> GET / HTTP/1.1\n", "> X-Test: 1\n", "< HTTP/1.1 101 Switching Protocols\n", `* connected by the TCP of kernel: subprotocol "chat", compression true`, "* closing with 1000"} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("%q is not in\n%s", want, errs)
 		}
@@ -191,6 +193,43 @@ func TestWSExplainsWhatFails(t *testing.T) {
 		code, out, errs := run(append([]string{"ws"}, strings.Fields(tc.args)...)...)
 		if code != tc.code || out != "" || !strings.Contains(errs, tc.want) {
 			t.Errorf("%s: code %d, %q, %q, want %q", tc.args, code, out, errs, tc.want)
+		}
+	}
+}
+
+// TestWSOverAStack uses two stacks in this process.
+func TestWSOverAStack(t *testing.T) {
+	server, client, err := socket.Pair(netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.0.2/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	l, err := server.Listen("tcp", "198.18.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, err := websocket.Accept(w, r, nil); err == nil {
+			wsEcho(c, r)
+			_ = c.CloseNow()
+		}
+	})}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	var out, errs bytes.Buffer
+	w := &wsClient{c: &console{in: strings.NewReader("one\ntwo\n"), out: &out, err: &errs}}
+	w.stack.open = opens(client, "eth7", "198.18.0.2/24")
+	cmd := w.command()
+	cmd.SetArgs([]string{"--stack", "eth7", "--addr", "198.18.0.2/24", "-v", "ws://198.18.0.1/"})
+	if err := cmd.ExecuteContext(context.Background()); err != nil || out.String() != "one\ntwo\n" || !strings.Contains(errs.String(), "by the TCP of eth7") {
+		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+	}
+	if _, err := client.Dial("tcp", "198.18.0.1:80"); err == nil {
+		t.Error("the stack is still open")
+	}
+	for args, want := range map[string]string{"--addr 198.18.0.2/24": "name its interface", "--stack eth7": "needs an address"} {
+		if code, _, errs := run(append([]string{"ws", "ws://198.18.0.1/"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
 	}
 }
