@@ -137,7 +137,11 @@ func (m *Machine) AppendFragment(dst []byte, op Opcode, payload []byte, final bo
 			w.zip = false // the compressed form is longer, and the peer's window does not need it
 		}
 	}
-	return m.AppendPayload(m.header(dst, w.frame(op, final), len(payload)), payload), nil
+	dst = m.AppendPayload(m.header(dst, w.frame(op, final), len(payload)), payload)
+	if w.deflate != nil {
+		w.deflate.release() // payload was copied
+	}
+	return dst, nil
 }
 
 // AppendPing appends a ping with at most 125 bytes of payload.

@@ -133,6 +133,7 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 // other events that come before.
 func (c *Conn) messagePart() (Opcode, error) {
 	if len(c.in) == 0 && c.readErr == nil && c.m.atHeader() {
+		c.m.releaseInput()
 		n, err := c.fill(c.rbuf)
 		if err != nil {
 			return 0, err

@@ -163,10 +163,11 @@ func FuzzMachine(f *testing.F) {
 func FuzzRoundTrip(f *testing.F) {
 	f.Add([]byte("hello hello hello"), uint64(1), uint8(0))
 	f.Add(bytes.Repeat([]byte("abc"), 1000), uint64(2), uint8(0xFF))
+	f.Add(jsonLike(9000), uint64(3), uint8(0x45))
 	f.Fuzz(func(t *testing.T, content []byte, seed uint64, flags uint8) {
 		d := Deflate{
 			Enabled: flags&1 != 0, ServerNoTakeover: flags&2 != 0, ClientNoTakeover: flags&2 != 0, Threshold: 1,
-			ServerWindowBits: 8 + int(flags>>2&7), ClientWindowBits: 8 + int(flags>>2&7),
+			ServerWindowBits: 8 + int(flags>>2&7), ClientWindowBits: 8 + int(flags>>2&7), Compact: flags&0x40 != 0,
 		}
 		from, to := NewMachine(Client, MachineOptions{Deflate: d}), NewMachine(Server, MachineOptions{Deflate: d})
 		if flags&0x20 != 0 {

@@ -150,7 +150,7 @@ func NewMachine(role Role, o MachineOptions) *Machine {
 	}
 	m.write.nextKey = len(m.write.keys)
 	if o.Deflate.Enabled {
-		m.read.inflate = newInflater(o.Deflate.receiveTakeover(role))
+		m.read.inflate = newInflater(role, o.Deflate)
 		m.write.deflate = newDeflater(role, o.Deflate)
 	}
 	return m
@@ -167,6 +167,7 @@ func (m *Machine) Role() Role { return m.role }
 func (m *Machine) Next(in []byte) (ev Event, n int, err error) {
 	r := &m.read
 	if r.state == atHeader {
+		m.releaseInput()
 		if ev, n = m.shortMessage(in); n > 0 {
 			return ev, n, nil
 		}
@@ -253,6 +254,13 @@ func (m *Machine) Needed() uint64 {
 
 // atHeader reports whether Next has no event without more input, since it is between frames.
 func (m *Machine) atHeader() bool { return m.read.state == atHeader }
+
+// releaseInput gives back what the last event lay in, between frames.
+func (m *Machine) releaseInput() {
+	if m.read.inflate != nil && m.atHeader() {
+		m.read.inflate.release()
+	}
+}
 
 // header returns the next header, ok once it is complete, and the bytes of in that it took.
 func (r *reader) header(in []byte) (h header, used int, ok bool) {

@@ -279,6 +279,7 @@ func TestMachineAllocatesNothing(t *testing.T) {
 		"plain":       {},
 		"takeover":    {Enabled: true},
 		"no takeover": {Enabled: true, ServerNoTakeover: true, ClientNoTakeover: true},
+		"compact":     {Enabled: true, Compact: true},
 		"window 9":    {Enabled: true, ServerWindowBits: 9, ClientWindowBits: 9},
 	} {
 		client := NewMachine(Client, MachineOptions{Deflate: deflate})

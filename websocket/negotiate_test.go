@@ -104,7 +104,7 @@ func TestClientConfirmsTheResponse(t *testing.T) {
 		{on, name + ", " + name, false, Deflate{}},
 		{on, name + ", other", false, Deflate{}},
 		{on, name, true, Deflate{Enabled: true, ServerWindowBits: 15, ClientWindowBits: 15}},
-		{on, name + "; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; client_max_window_bits=8", true, Deflate{true, true, true, 9, 8, 0, 0}},
+		{on, name + "; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; client_max_window_bits=8", true, Deflate{Enabled: true, ServerNoTakeover: true, ClientNoTakeover: true, ServerWindowBits: 9, ClientWindowBits: 8}},
 		{on, name + "; client_max_window_bits", false, Deflate{}},
 		{on, name + "; server_max_window_bits=7", false, Deflate{}},
 		{on, name + "; unknown", false, Deflate{}},
