@@ -198,6 +198,19 @@ func (n *Node) logDevice(c *Device, dev *device.Device) {
 	}
 }
 
+// OnOpened calls f for each device, and again for each that is opened anew when its interface has come back: with what
+// has been opened and the index of the interface, in the network namespace of the devices, before packets come from it.
+// It is called once, before Start.
+func (n *Node) OnOpened(f func(i int, dev *device.Device, index int)) error {
+	n.opened = f
+	return inNamespace(n.namespace, func() error {
+		for i, dev := range n.devices {
+			f(i, dev, n.links[i].index)
+		}
+		return nil
+	})
+}
+
 // compareMTUs looks once, at the start: path MTU discovery answers for what is too big,
 // but an operator who raises one MTU usually meant both. It warns of packets that will
 // be dropped: what one device brings may be too big for another.

@@ -101,13 +101,14 @@ type Node struct {
 	metrics   net.Listener // nil without
 	control   net.Listener // nil without
 	started   time.Time
-	checksums checksumWatch // belongs to watch
-	recovery  []recovery    // by device; belongs to watch
-	namespace *os.File      // the network namespace of the devices; nil is the process's
-	connected bool          // Start has given the loops their handlers
-	quit      chan struct{} // Stop has been called
-	ended     chan struct{} // the loops have ended
-	closed    chan struct{} // Close has been called
+	checksums checksumWatch                              // belongs to watch
+	recovery  []recovery                                 // by device; belongs to watch
+	namespace *os.File                                   // the network namespace of the devices; nil is the process's
+	opened    func(i int, dev *device.Device, index int) // see OnOpened; nil: nothing
+	connected bool                                       // Start has given the loops their handlers
+	quit      chan struct{}                              // Stop has been called
+	ended     chan struct{}                              // the loops have ended
+	closed    chan struct{}                              // Close has been called
 
 	closing  sync.Once
 	closeErr error // result of Close

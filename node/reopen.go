@@ -87,6 +87,9 @@ func (n *Node) reopen(i int, c Device) (l Link, err error) {
 	if l, err = n.newLink(c.Name, dev); err != nil { // it has gone again
 		return l, errors.Join(err, dev.Close())
 	}
+	if n.opened != nil {
+		_ = inNamespace(n.namespace, func() error { n.opened(i, dev, l.index); return nil })
+	}
 	if !n.install(i, dev) {
 		return l, errors.New("the loops have ended")
 	}

@@ -33,6 +33,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -77,6 +79,8 @@ type Device struct {
 	iface   iface
 	mu      sync.Mutex     // guards the filters: SetRules runs in any goroutine, Close in another
 	ingress *ingressFilter // nil unless Exclusive
+	match   *matcher       // installed
+	before  *pmd.Prefilter // nil: none
 
 	large atomic.Bool // large packets pass whole; written by SetOffload, read by the loops once a packet
 }
@@ -128,7 +132,7 @@ func (d *Device) open() (err error) {
 	if d.iface, err = lookUp(d.cfg.Interface); err != nil {
 		return d.explain("open", 0, err)
 	}
-	match, err := d.match(d.cfg.Rules)
+	match, err := d.compile(d.cfg.Rules)
 	if err != nil {
 		return d.explain("open", 0, err)
 	}
@@ -154,9 +158,9 @@ func (d *Device) open() (err error) {
 	return d.install(match)
 }
 
-// match compiles the filter of what is to be received. Without rules and without All it takes nothing: receiving all by
+// compile returns the filter of what is to be received. Without rules and without All it takes nothing: receiving all by
 // default would, with Exclusive, cut off the ssh session that started the program.
-func (d *Device) match(rules []Rule) (*matcher, error) {
+func (d *Device) compile(rules []Rule) (*matcher, error) {
 	if d.cfg.All {
 		return everything, nil
 	}
@@ -166,10 +170,9 @@ func (d *Device) match(rules []Rule) (*matcher, error) {
 // install gives the sockets and, with Exclusive, the ingress hook new filters. The sockets are first: a
 // packet is hidden from the kernel only once a socket takes it, so none is lost in between.
 func (d *Device) install(m *matcher) error {
-	for _, q := range d.Queues {
-		if err := setFilter(q.rx, m.socket()); err != nil {
-			return d.explain("filter", q.id, err)
-		}
+	d.match = m
+	if err := d.installSockets(); err != nil {
+		return err
 	}
 	if d.ingress == nil {
 		return nil
@@ -178,6 +181,39 @@ func (d *Device) install(m *matcher) error {
 		return d.explain("exclusive", 0, err)
 	}
 	return nil
+}
+
+// installSockets gives the sockets their filter, behind the prefilter where there is one.
+func (d *Device) installSockets() error {
+	set := func(fd int) error { return setFilter(fd, d.match.socket()) }
+	if d.before != nil {
+		prog, err := d.before.Socket(d.match.socket())
+		if err != nil {
+			return d.explain("filter", 0, err)
+		}
+		set = func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, prog) }
+	}
+	for _, q := range d.Queues {
+		if err := set(q.rx); err != nil {
+			return d.explain("filter", q.id, err)
+		}
+	}
+	return nil
+}
+
+// SetPrefilter has p see all packets before the rules do; nil: none any more. Where that fails nothing changes. Any
+// goroutine may call it.
+func (d *Device) SetPrefilter(p *pmd.Prefilter) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.before
+	d.before = p
+	err := d.installSockets()
+	if err != nil {
+		d.before = was
+		err = errors.Join(err, d.installSockets())
+	}
+	return err
 }
 
 // SetRules replaces the rules while packets flow. Any goroutine may call it.

@@ -200,6 +200,15 @@ func (d *Device) modeWords() string {
 // Steering returns the rules of the device.
 func (d *Device) Steering() *Steering { return d.steer }
 
+// SetPrefilter has p see all packets before the steering program does; nil: none any more. Where that fails nothing
+// changes. It is not called together with Close.
+func (d *Device) SetPrefilter(p *pmd.Prefilter) error {
+	if err := d.prog.setPrefilter(p); err != nil {
+		return d.explain("attach", 0, err)
+	}
+	return nil
+}
+
 // Close closes the queues that are still open and takes the program off the interface. No loop may
 // be polling any more.
 func (d *Device) Close() error {

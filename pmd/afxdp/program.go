@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd"
 )
 
 //go:generate go tool -modfile=../../internal/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" steer bpf/steer.c
@@ -18,6 +20,7 @@ import (
 type program struct {
 	objs         steerObjects
 	link         link.Link
+	frags        bool   // steer_frags is attached
 	mode         Mode   // in use
 	whyNotNative string // native mode was not, in ModeAuto
 }
@@ -47,10 +50,8 @@ func load(all bool) (*program, error) {
 // attach attaches the program to the interface, in native or generic mode as configured. It never replaces
 // another program: that would cut off whatever depends on it.
 func (p *program) attach(ifindex int, mode Mode, frags bool) error {
-	opts := link.XDPOptions{Program: p.objs.Steer, Interface: ifindex, Flags: link.XDPDriverMode}
-	if frags {
-		opts.Program = p.objs.SteerFrags
-	}
+	p.frags = frags
+	opts := link.XDPOptions{Program: p.steer(), Interface: ifindex, Flags: link.XDPDriverMode}
 	var err error
 	if mode != ModeGeneric {
 		if p.link, err = link.AttachXDP(opts); err == nil {
@@ -68,6 +69,35 @@ func (p *program) attach(ifindex int, mode Mode, frags bool) error {
 	}
 	p.mode = ModeGeneric
 	return nil
+}
+
+// steer returns the program that steers.
+func (p *program) steer() *ebpf.Program {
+	if p.frags {
+		return p.objs.SteerFrags
+	}
+	return p.objs.Steer
+}
+
+// setPrefilter attaches f in the place of the steering program, which it continues with; nil: the steering program
+// again. The kernel does so atomically: packets meet the old or the new program.
+func (p *program) setPrefilter(f *pmd.Prefilter) error {
+	if f == nil {
+		return p.link.Update(p.steer())
+	}
+	fd, err := f.XDP(p.steer().FD(), p.frags)
+	if err != nil {
+		return err
+	}
+	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return err
+	}
+	first, err := ebpf.NewProgramFromFD(fd)
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	defer first.Close() // the link holds it
+	return p.link.Update(first)
 }
 
 // independentOfMode reports whether generic mode would fail with the same error. Falling back then would only replace the

@@ -63,7 +63,8 @@ type Device struct {
 	Why    string       // with Auto: why it is not AF_XDP; "" if it is
 
 	steer   func(...pmd.Rule) error
-	offload func(on bool) error // nil where the driver cannot
+	offload func(on bool) error        // nil where the driver cannot
+	before  func(*pmd.Prefilter) error // the same
 	close   func() error
 }
 
@@ -152,7 +153,7 @@ func openAFXDP(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, steer: dev.Steering().Replace, close: dev.Close}, nil
+	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, steer: dev.Steering().Replace, before: dev.SetPrefilter, close: dev.Close}, nil
 }
 
 // openAFPacket hides the packets that rules name from the kernel, which would answer them too. With All it
@@ -168,7 +169,7 @@ func openAFPacket(cfg Config) (*Device, error) {
 	}
 	return &Device{
 		Queues: drivers(dev.Queues), Driver: AFPacket,
-		steer: dev.SetRules, offload: dev.SetOffload, close: dev.Close,
+		steer: dev.SetRules, offload: dev.SetOffload, before: dev.SetPrefilter, close: dev.Close,
 	}, nil
 }
 
@@ -195,6 +196,15 @@ func drivers[Q pmd.Driver](queues []Q) []pmd.Driver {
 
 // Steer makes rules the only ones, while packets flow.
 func (d *Device) Steer(rules ...pmd.Rule) error { return d.steer(rules...) }
+
+// SetPrefilter has p see packets of the interface before the driver's own filter; nil: none any more. Where that fails,
+// or the driver has no filter (pmd.ErrNotSupported), nothing changes.
+func (d *Device) SetPrefilter(p *pmd.Prefilter) error {
+	if d.before == nil {
+		return fmt.Errorf("%w: the driver %s has no filter in the kernel", pmd.ErrNotSupported, d.Driver)
+	}
+	return d.before(p)
+}
 
 // CanOffload reports whether every one of the devices takes packets with packet.FlagOffload. Only then
 // may SetOffload have any of them bring such packets.
