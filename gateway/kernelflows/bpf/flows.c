@@ -528,7 +528,7 @@ int filter(struct __sk_buff *skb)
 	if (n > TCP6_LEN)
 		n = TCP6_LEN;
 	h.copied = n;
-	if (bpf_skb_load_bytes_relative(skb, 0, p, n, BPF_HDR_START_MAC))
+	if (bpf_skb_load_bytes(skb, 0, p, n)) // as a packet socket has it, from the Ethernet header on
 		goto up;
 	why = judge(&h, &m, 1);
 	if (why == FORWARDED) {
