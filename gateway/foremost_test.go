@@ -66,3 +66,48 @@ func TestNamesAreThoseOfTheConfiguration(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A summary has the sums of what the whole status lists.
+func TestASummarySumsUpTheBackends(t *testing.T) {
+	w, _ := openMany(t, 20)
+	for port := range 9 {
+		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+port), "198.19.0.3:80", "S").bytes(), 1)
+	}
+	w.g.mu.Lock()
+	w.g.down[4*5], w.g.down[4*5+1] = true, true
+	w.g.ejected[4*6] = &ejection{}
+	w.g.mu.Unlock()
+	for _, err := range []error{
+		w.g.Drain("s7", "b1", DrainOptions{}), w.g.SetWeight("s8", "b2", 0, false),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.after(0)
+	up := map[string]int{"s5": 2, "s6": 3, "s7": 3, "s8": 3}
+	for _, sel := range []Selection{{}, {Services: []string{"s3", "s6"}}, {Backend: "b1"}, {Limit: 14}} {
+		whole, err := w.g.StatusOf(sel)
+		sel.Summary = true
+		short, err2 := w.g.StatusOf(sel)
+		if err != nil || err2 != nil || len(short.Services) != len(whole.Services) {
+			t.Fatalf("%+v: %d and %d services, %v, %v", sel, len(short.Services), len(whole.Services), err, err2)
+		}
+		for i := range whole.Services {
+			s, sum := &whole.Services[i], *short.Services[i].Summary
+			want := ServiceSummary{Backends: len(s.Backends), Up: sum.Up}
+			for _, b := range s.Backends {
+				want.Connections += b.Connections
+				want.Opened += b.Opened
+				want.ToPackets += b.ToPackets
+				want.FromPackets += b.FromPackets
+			}
+			if sum != want || len(short.Services[i].Backends) != 0 || s.Summary != nil {
+				t.Errorf("%+v, %s: %+v, want %+v", sel, s.Name, sum, want)
+			}
+			if n, ok := up[s.Name]; sel.Backend == "" && sel.Limit == 0 && sum.Up != map[bool]int{true: n, false: 4}[ok] {
+				t.Errorf("%s: %d backends are up", s.Name, sum.Up)
+			}
+		}
+	}
+}

@@ -41,6 +41,7 @@ type Selection struct {
 	Backend  string   // backends of this name, and services that have one
 	Limit    int      // backends of all services together, in the order of the configuration; 0 is no limit
 	Foremost int      // services: those with the most backends that are down, then those with the most connections; 0 is all
+	Summary  bool     // of each service the sums of its backends in place of these
 }
 
 // ServiceStatus is the state of a service.
@@ -52,6 +53,17 @@ type ServiceStatus struct {
 	Dropped   map[string]uint64  `json:"dropped_packets"` // by reason, of packets that were the service's
 	Evicted   Evicted            `json:"evicted_connections"`
 	Backends  []BackendStatus    `json:"backends"`
+	Summary   *ServiceSummary    `json:"summary,omitempty"` // of a status with Selection.Summary, which lists no backends
+}
+
+// ServiceSummary sums up the backends of a service. Those that a reload removed add to all but the first two.
+type ServiceSummary struct {
+	Backends    int    `json:"backends"`
+	Up          int    `json:"up_backends"` // that take new connections
+	Connections uint64 `json:"connections"`
+	Opened      uint64 `json:"opened_connections"`
+	ToPackets   uint64 `json:"to_packets"`
+	FromPackets uint64 `json:"from_packets"`
 }
 
 // Evicted counts connections that made room for others.
@@ -137,7 +149,35 @@ func (g *Gateway) StatusOf(sel Selection) (Status, error) {
 	st, _ := g.status(chosen)
 	st.MoreServices, st.MoreBackends, st.MoreDown, st.MoreConnections = services, more.backends, more.down, more.connections
 	st.narrow(&sel)
+	if sel.Summary {
+		for i := range st.Services {
+			st.Services[i].Summarize()
+		}
+	}
 	return st, nil
+}
+
+// Summarize puts the sums of the backends in their place.
+func (s *ServiceStatus) Summarize() {
+	sum := &ServiceSummary{}
+	for i := range s.Backends {
+		sum.add(&s.Backends[i])
+	}
+	s.Backends, s.Summary = []BackendStatus{}, sum
+}
+
+func (sum *ServiceSummary) add(b *BackendStatus) {
+	sum.Connections += b.Connections
+	sum.Opened += b.Opened
+	sum.ToPackets += b.ToPackets
+	sum.FromPackets += b.FromPackets
+	if b.Removed {
+		return
+	}
+	sum.Backends++
+	if b.Healthy && !b.Ejected && b.Weight > 0 && (b.State == config.StateActive || b.State == config.StateFilling) {
+		sum.Up++
+	}
 }
 
 // known reports what of a selection the configuration lacks. The backend may be of any of the services.

@@ -40,6 +40,7 @@ first, then those with the most connections, and the others are counted; --all s
 all. --backend shows the backends of one name, and --limit at most so many backends;
 the gateway sends no others. --summary shows one line for each service, and their
 sum: how many of its backends take new connections, connections, packets, drops.
+The gateway sends the sums, also with --json: "summary" in place of backends.
 
 --watch repeats it every 2 seconds, or at another interval: --watch=500ms. On a
 terminal the screen is redrawn; elsewhere an empty line separates the outputs.
@@ -80,7 +81,7 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		return usage("--limit %d: say 1 or more, or 0 for all", sf.limit)
 	}
 	names := append(slices.Clone(sf.services), args...)
-	sel := gateway.Selection{Services: names, Backend: sf.backend, Limit: sf.limit}
+	sel := gateway.Selection{Services: names, Backend: sf.backend, Limit: sf.limit, Summary: sf.summary}
 	if !asJSON && !sf.summary && !sf.all && len(names) == 0 && sf.limit == 0 {
 		sel.Foremost = maxServices
 	}

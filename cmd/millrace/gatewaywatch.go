@@ -71,60 +71,43 @@ func drawPage(w io.Writer, text string, height int, first bool) error {
 	return err
 }
 
-// serviceSummary is a service in one line.
-type serviceSummary struct {
-	backends, up             int // up take new connections
-	connections, opened      uint64
-	toBackends, fromBackends uint64
-	dropped                  uint64
+// summaryLine is a service, or all of them, in one line.
+type summaryLine struct {
+	gateway.ServiceSummary
+	dropped uint64
 }
 
-func summaryOf(s *gateway.ServiceStatus) (sum serviceSummary) {
-	for i := range s.Backends {
-		b := &s.Backends[i]
-		sum.connections += b.Connections
-		sum.opened += b.Opened
-		sum.toBackends += b.ToPackets
-		sum.fromBackends += b.FromPackets
-		if b.Removed {
-			continue
-		}
-		sum.backends++
-		if b.Healthy && !b.Ejected && b.Weight > 0 && (b.State == "active" || b.State == "filling") {
-			sum.up++
-		}
-	}
-	for _, n := range s.Dropped {
-		sum.dropped += n
-	}
-	return sum
-}
-
-func (s *serviceSummary) add(o *serviceSummary) {
-	s.backends += o.backends
-	s.up += o.up
-	s.connections += o.connections
-	s.opened += o.opened
-	s.toBackends += o.toBackends
-	s.fromBackends += o.fromBackends
-	s.dropped += o.dropped
+func (l *summaryLine) add(o *summaryLine) {
+	l.Backends += o.Backends
+	l.Up += o.Up
+	l.Connections += o.Connections
+	l.Opened += o.Opened
+	l.ToPackets += o.ToPackets
+	l.FromPackets += o.FromPackets
+	l.dropped += o.dropped
 }
 
 // cells returns the columns behind the name and the addresses.
-func (s *serviceSummary) cells() string {
-	return fmt.Sprintf("%d/%d\t%s\t%s\t%s\t%s\t%s", s.up, s.backends, group(s.connections), group(s.opened),
-		group(s.toBackends), group(s.fromBackends), group(s.dropped))
+func (l *summaryLine) cells() string {
+	return fmt.Sprintf("%d/%d\t%s\t%s\t%s\t%s\t%s", l.Up, l.Backends, group(l.Connections), group(l.Opened),
+		group(l.ToPackets), group(l.FromPackets), group(l.dropped))
 }
 
-// showSummary prints a line for each service, and one for all of them.
+// showSummary prints a line for each service, and one for all of them, of a status with Selection.Summary.
 func showSummary(c *console, st *admin.Status) {
-	var total serviceSummary
+	var total summaryLine
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "service\tprotocol\taddress\tup\tconns\topened\tto backends\tfrom backends\tdropped")
 	for i := range st.Gateway.Services {
 		s := &st.Gateway.Services[i]
-		sum := summaryOf(s)
-		total.add(&sum)
+		var line summaryLine
+		if s.Summary != nil {
+			line.ServiceSummary = *s.Summary
+		}
+		for _, n := range s.Dropped {
+			line.dropped += n
+		}
+		total.add(&line)
 		at := ""
 		if len(s.Addresses) > 0 {
 			at = s.Addresses[0].String()
@@ -132,7 +115,7 @@ func showSummary(c *console, st *admin.Status) {
 		if more := len(s.Addresses) - 1; more > 0 {
 			at += fmt.Sprintf(" +%d", more)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Protocol, at, sum.cells())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Protocol, at, line.cells())
 	}
 	fmt.Fprintf(w, "total\t\t%s services\t%s\n", group(uint64(len(st.Gateway.Services))), total.cells())
 	_ = w.Flush()

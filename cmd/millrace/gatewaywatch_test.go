@@ -30,7 +30,13 @@ func scriptedGateway(t *testing.T, refused int32, status func(n int) admin.Statu
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodGet:
-			_ = json.NewEncoder(w).Encode(status(int(asked.Add(1)) - 1))
+			st := status(int(asked.Add(1)) - 1)
+			if r.URL.Query().Has("summary") {
+				for i := range st.Gateway.Services {
+					st.Gateway.Services[i].Summarize()
+				}
+			}
+			_ = json.NewEncoder(w).Encode(st)
 		case posted.Add(1) <= refused:
 			w.WriteHeader(http.StatusConflict)
 			_, _ = w.Write([]byte(`{"error": "it is the last backend"}`))

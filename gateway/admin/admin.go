@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -123,11 +124,14 @@ type Names struct {
 	Names []string `json:"names"`
 }
 
-// SelectionValues returns a selection as parameters of a URL: service, for each one, backend, limit and foremost.
+// SelectionValues returns a selection as parameters of a URL: service, for each one, backend, limit, foremost and summary.
 func SelectionValues(s *gateway.Selection) url.Values {
 	v := Query{Backend: s.Backend, Limit: s.Limit}.Values()
 	if s.Foremost != 0 {
 		v.Set("foremost", strconv.Itoa(s.Foremost))
+	}
+	if s.Summary {
+		v.Set("summary", "true")
 	}
 	if len(s.Services) > 0 {
 		v["service"] = s.Services
@@ -143,12 +147,16 @@ func ParseSelection(v url.Values) (sel gateway.Selection, err error) {
 		case "service":
 		case "backend", "limit":
 			one[key] = list
+		case "summary":
+			if sel.Summary = slices.Equal(list, []string{"true"}); !sel.Summary {
+				return sel, fmt.Errorf("summary is %q: say true", list)
+			}
 		case "foremost":
 			if sel.Foremost, err = strconv.Atoi(list[0]); err != nil || sel.Foremost < 1 || len(list) > 1 {
 				return sel, fmt.Errorf("foremost is %q: say 1 or more", list)
 			}
 		default:
-			return sel, fmt.Errorf("there is no parameter %q, only service, backend, limit and foremost", key)
+			return sel, fmt.Errorf("there is no parameter %q, only service, backend, limit, foremost and summary", key)
 		}
 	}
 	q, err := ParseQuery(one)

@@ -68,7 +68,7 @@ func TestOfManyChangesTheFirstAreListed(t *testing.T) {
 }
 
 func TestASelectionIsReadAsItWasWritten(t *testing.T) {
-	for _, s := range []gateway.Selection{{}, {Services: []string{"a", "b&c"}, Backend: "x", Limit: 9}, {Foremost: 50}} {
+	for _, s := range []gateway.Selection{{}, {Services: []string{"a", "b&c"}, Backend: "x", Limit: 9}, {Foremost: 50}, {Summary: true}} {
 		v, err := url.ParseQuery(SelectionValues(&s).Encode())
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestASelectionIsReadAsItWasWritten(t *testing.T) {
 			t.Errorf("%+v came back as %+v, %v", s, got, err)
 		}
 	}
-	for _, wrong := range []string{"client=198.18.0.1", "limit=-1", "backend=a&backend=b", "x=", "foremost=0", "foremost=x", "foremost=1&foremost=2"} {
+	for _, wrong := range []string{"client=198.18.0.1", "limit=-1", "backend=a&backend=b", "x=", "foremost=0", "foremost=x", "foremost=1&foremost=2", "summary=1", "summary=true&summary=true"} {
 		if v, _ := url.ParseQuery(wrong); v != nil {
 			if _, err := ParseSelection(v); err == nil {
 				t.Errorf("%s is taken", wrong)
