@@ -44,7 +44,7 @@ func TestTheReferenceHasEveryMetric(t *testing.T) {
 		}
 		files = append(files, list...)
 	}
-	name := regexp.MustCompile(`(?m)^\s*w\.(Counter|Gauge|Histogram)\("(millrace_[a-z0-9_]+)"|^\s*\{"(millrace_[a-z0-9_]+)", "`)
+	name := regexp.MustCompile(`(?m)(?:^\s*w\.|metrics\.)(Counter|Gauge|Histogram)(?:\(|Kind, )"(millrace_[a-z0-9_]+)"|^\s*\{"(millrace_[a-z0-9_]+)", "`)
 	want := map[string]string{}
 	for _, file := range files {
 		src, err := os.ReadFile(file)

@@ -10,9 +10,13 @@ import (
 
 // WriteMetrics writes the present counts; it is a metrics.Source. Labels are names and addresses of the
 // configuration and names of drop reasons, never what packets carry, so their number is bounded.
+//
+// The series of services and backends are read while they are sent, a service at a time (metrics.Writer.Rows).
 func (g *Gateway) WriteMetrics(w *metrics.Writer) {
+	l := listing{g: g}
 	g.mu.Lock()
-	st, other := g.status(g.listed(&w.Selection))
+	st, all := g.status(func(int) bool { return false })
+	l.choose(g.listed(&w.Selection))
 	sums := g.others(g.snap.Load())
 	g.mu.Unlock()
 	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
@@ -30,57 +34,25 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	for i := range st.SNAT {
 		st.SNAT[i].write(w)
 	}
-	writeStates(w, st.Services, &other)
+	all.writeStates(w)
 	if st.Sync != nil {
 		st.Sync.write(w)
 	}
-	for i := range st.Services {
-		st.Services[i].write(w)
+	unlisted := 0
+	if w.Selection.Names == nil { // else they were not asked for
+		unlisted = l.other.backends
+		l.sumUp(&sums)
 	}
-	if w.Selection.Names != nil {
-		other = otherServices{} // they were not asked for
-	}
-	other.write(w, &sums)
+	l.write(w)
+	w.Gauge("millrace_l4_unlisted_backends", "Backends without series of their own: their counts are those of the service \"_other\".", float64(unlisted))
 }
 
-// otherName is the service, and the backend, that sums up what is not listed. No configured name begins so.
-const otherName = "_other"
-
-// write writes the sums of the services that are not listed.
-func (o *otherServices) write(w *metrics.Writer, sums *serviceSums) {
-	if o.services > 0 {
-		s := ServiceStatus{Name: otherName, Dropped: map[string]uint64{}, Evicted: sums.evicted}
-		addDrops(s.Dropped, func(v packet.Verdict) uint64 { return sums.dropped[v] })
-		s.writeCounts(w)
-		counts := sums.counts.status()
-		counts.Connections, counts.Closing = o.connections, o.closing
-		counts.writeCounts(w, []metrics.Label{
-			{Name: "service", Value: otherName}, {Name: "backend", Value: otherName}, {Name: "address", Value: ""},
-		})
-	}
-	w.Gauge("millrace_l4_unlisted_backends", "Backends without series of their own: their counts are those of the service \"_other\".", float64(o.backends))
-}
-
-// writeStates writes how many backends are in which condition: of all services, listed or not.
-func writeStates(w *metrics.Writer, services []ServiceStatus, other *otherServices) {
-	unhealthy, ejected := other.unhealthy, other.ejected
-	healthy := other.backends - unhealthy - ejected
-	for i := range services {
-		for k := range services[i].Backends {
-			switch b := &services[i].Backends[k]; {
-			case !b.Healthy:
-				unhealthy++
-			case b.Ejected:
-				ejected++
-			default:
-				healthy++
-			}
-		}
-	}
+// writeStates writes how many backends are in which condition.
+func (o *otherServices) writeStates(w *metrics.Writer) {
 	for _, c := range []struct {
 		state string
 		n     int
-	}{{"healthy", healthy}, {"unhealthy", unhealthy}, {"ejected", ejected}} {
+	}{{"healthy", o.backends - o.unhealthy - o.ejected}, {"unhealthy", o.unhealthy}, {"ejected", o.ejected}} {
 		w.Gauge("millrace_l4_backends", "Backends of all services, by what checks and clients' connections say.", float64(c.n),
 			metrics.Label{Name: "state", Value: c.state})
 	}
@@ -108,51 +80,6 @@ func (s *SNATStatus) write(w *metrics.Writer) {
 	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.Resting, address, metrics.Label{Name: "kind", Value: "resting"})
 	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.Closed, address, metrics.Label{Name: "kind", Value: "closed"})
 	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.HalfOpen, address, metrics.Label{Name: "kind", Value: "half_open"})
-}
-
-// write writes what is known of a service and its backends.
-func (s *ServiceStatus) write(w *metrics.Writer) {
-	s.writeCounts(w)
-	for i := range s.Backends {
-		b := &s.Backends[i]
-		b.write(w, []metrics.Label{{Name: "service", Value: s.Name}, {Name: "backend", Value: b.Name}, {Name: "address", Value: b.Address.String()}})
-	}
-}
-
-// writeCounts writes the counts of a service, without its backends.
-func (s *ServiceStatus) writeCounts(w *metrics.Writer) {
-	name := metrics.Label{Name: "service", Value: s.Name}
-	for reason, n := range s.Dropped {
-		w.Counter("millrace_l4_service_drop_packets_total", "Packets of a service that were dropped, by reason.", n,
-			name, metrics.Label{Name: "reason", Value: reason})
-	}
-	const evicted = "Connections of a service that made room for others."
-	w.Counter("millrace_l4_service_evicted_connections_total", evicted, s.Evicted.HalfOpen, name, metrics.Label{Name: "kind", Value: "half_open"})
-	w.Counter("millrace_l4_service_evicted_connections_total", evicted, s.Evicted.Confirmed, name, metrics.Label{Name: "kind", Value: "confirmed"})
-}
-
-func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
-	w.Gauge("millrace_l4_backend_healthy", "1 while the backend passes its checks.", bit(b.Healthy), labels...)
-	w.Gauge("millrace_l4_backend_ejected", "1 while the outlier detector keeps new connections off the backend.", bit(b.Ejected), labels...)
-	if b.Check != nil {
-		w.Gauge("millrace_l4_backend_check_duration_seconds", "How long the last health check took.", b.Check.Seconds, labels...)
-	}
-	w.Gauge("millrace_l4_backend_weight", "Share of new connections; 0 takes none.", float64(b.Weight), labels...)
-	b.writeCounts(w, labels)
-}
-
-// writeCounts writes what can be summed over backends.
-func (b *BackendStatus) writeCounts(w *metrics.Writer, labels []metrics.Label) {
-	w.Gauge("millrace_l4_backend_connections", "Connections of the backend.", float64(b.Connections), labels...)
-	w.Gauge("millrace_l4_backend_closing_connections", "Connections of the backend that a FIN or RST has begun to close.", float64(b.Closing), labels...)
-	w.Counter("millrace_l4_backend_connections_opened_total", "Connections given to the backend.", b.Opened, labels...)
-	const packets, octets = "Packets to and from the backend.", "Bytes of frames to and from the backend."
-	to := append([]metrics.Label{{Name: "direction", Value: "to"}}, labels...)
-	from := append([]metrics.Label{{Name: "direction", Value: "from"}}, labels...)
-	w.Counter("millrace_l4_backend_packets_total", packets, b.ToPackets, to...)
-	w.Counter("millrace_l4_backend_packets_total", packets, b.FromPackets, from...)
-	w.Counter("millrace_l4_backend_bytes_total", octets, b.ToBytes, to...)
-	w.Counter("millrace_l4_backend_bytes_total", octets, b.FromBytes, from...)
 }
 
 func bit(b bool) float64 {

@@ -306,7 +306,9 @@ func (g *Gateway) serviceStatus(s *datapath.Snapshot, sv *config.Service) Servic
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
 	addDrops(st.Dropped, s.Services[id].Drops)
 	st.Evicted.HalfOpen, st.Evicted.Confirmed = s.Services[id].Evictions()
-	for _, n := range g.services[id].ids {
+	ids := g.services[id].ids
+	st.Backends = make([]BackendStatus, 0, len(ids))
+	for _, n := range ids {
 		if b := s.Backends[n]; b.Configured || b.Flows() > 0 {
 			st.Backends = append(st.Backends, g.backendStatus(s, n))
 		}

@@ -55,31 +55,46 @@ type Selection struct {
 // Gather is GatherFor the zero Selection.
 func (r *Registry) Gather() ([]Series, error) { return r.GatherFor(Selection{}) }
 
-// GatherFor calls every source and returns all series, in the order of the sources. It fails when a
-// series was written twice: a scraper would keep one of the values and hide the other.
+// GatherFor calls every source and returns all series, in the order of the sources, those of Rows last. It fails
+// when a series was written twice: a scraper would keep one of the values and hide the other.
 func (r *Registry) GatherFor(sel Selection) ([]Series, error) {
-	r.mu.Lock()
-	sources := slices.Clone(r.sources)
-	r.mu.Unlock()
-	w := Writer{Selection: sel}
-	for _, s := range sources {
-		s(&w)
+	w := r.gather(sel)
+	for i := range w.rows {
+		w.rows[i].all(func(s *Series) bool {
+			one := *s
+			one.Labels = slices.Clone(s.Labels)
+			w.series = append(w.series, one)
+			return true
+		})
 	}
 	seen := make(map[string]bool, len(w.series))
 	for i := range w.series {
-		id := w.series[i].id("")
+		id := w.series[i].id()
 		if seen[id] {
-			return nil, fmt.Errorf("metrics: %s was written twice", id)
+			return nil, fmt.Errorf("%w: %s was written twice", ErrSeries, id)
 		}
 		seen[id] = true
 	}
 	return w.series, nil
 }
 
+// gather calls every source.
+func (r *Registry) gather(sel Selection) *Writer {
+	r.mu.Lock()
+	sources := slices.Clone(r.sources)
+	r.mu.Unlock()
+	w := &Writer{Selection: sel}
+	for _, s := range sources {
+		s(w)
+	}
+	return w
+}
+
 // Writer takes the values of one scrape from a Source.
 type Writer struct {
 	Selection Selection // what is wanted of sources with very many series
 	series    []Series
+	rows      []rows
 }
 
 // Counter writes a count that only grows; its name ends in _total.

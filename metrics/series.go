@@ -1,9 +1,6 @@
 package metrics
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // Kind is how a scraper treats the values of a metric.
 type Kind uint8
@@ -33,41 +30,58 @@ type Bucket struct {
 	Count uint64
 }
 
-// id renders the name and the labels as in the Prometheus text format; suffix follows the name.
-func (s *Series) id(suffix string, extra ...Label) string {
-	var b strings.Builder
-	b.WriteString(s.Name + suffix)
-	sep := "{"
-	for _, labels := range [][]Label{s.Labels, extra} {
-		for _, l := range labels {
-			b.WriteString(sep + l.Name + `="` + escape.Replace(l.Value) + `"`)
-			sep = ","
+// id renders the name and the labels as in the Prometheus text format.
+func (s *Series) id() string { return string(s.appendID(nil, "")) }
+
+// appendID appends the name and the labels as in the Prometheus text format; suffix follows the name.
+func (s *Series) appendID(b []byte, suffix string, extra ...Label) []byte {
+	b = append(append(b, s.Name...), suffix...)
+	sep := byte('{')
+	for _, labels := range [...][]Label{s.Labels, extra} {
+		for i := range labels {
+			b = append(append(append(b, sep), labels[i].Name...), `="`...)
+			b = append(appendEscaped(b, labels[i].Value), '"')
+			sep = ','
 		}
 	}
-	if sep == "," {
-		b.WriteByte('}')
+	if sep == ',' {
+		b = append(b, '}')
 	}
-	return b.String()
+	return b
 }
 
-// escape is the escaping of label values in the text format.
-var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+// appendEscaped appends a label value with the escaping of the text format.
+func appendEscaped(b []byte, s string) []byte {
+	for _, c := range []byte(s) {
+		switch c {
+		case '\\', '"':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, `\n`...)
+		default:
+			b = append(b, c)
+		}
+	}
+	return b
+}
 
 // String renders the series in the Prometheus text format, a line for each value, without the lines
 // of help and type.
-func (s Series) String() string {
+func (s Series) String() string { return string(s.appendText(nil)) }
+
+// appendText appends what String returns.
+func (s *Series) appendText(b []byte) []byte {
 	if s.Kind != HistogramKind {
-		return s.id("") + " " + number(s.Value) + "\n"
+		return append(appendNumber(append(s.appendID(b, ""), ' '), s.Value), '\n')
 	}
-	var b strings.Builder
 	for _, bucket := range s.Buckets {
-		b.WriteString(s.id("_bucket", Label{"le", number(bucket.UpTo)}) + " " + strconv.FormatUint(bucket.Count, 10) + "\n")
+		b = s.appendID(b, "_bucket", Label{"le", string(appendNumber(nil, bucket.UpTo))})
+		b = append(strconv.AppendUint(append(b, ' '), bucket.Count, 10), '\n')
 	}
-	count := strconv.FormatUint(s.Count, 10)
-	b.WriteString(s.id("_bucket", Label{"le", "+Inf"}) + " " + count + "\n")
-	b.WriteString(s.id("_sum") + " " + number(s.Sum) + "\n")
-	b.WriteString(s.id("_count") + " " + count + "\n")
-	return b.String()
+	b = s.appendID(b, "_bucket", Label{"le", "+Inf"})
+	b = append(strconv.AppendUint(append(b, ' '), s.Count, 10), '\n')
+	b = append(appendNumber(append(s.appendID(b, "_sum"), ' '), s.Sum), '\n')
+	return append(strconv.AppendUint(append(s.appendID(b, "_count"), ' '), s.Count, 10), '\n')
 }
 
-func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+func appendNumber(b []byte, v float64) []byte { return strconv.AppendFloat(b, v, 'g', -1, 64) }

@@ -273,6 +273,14 @@ func (s *scaleSite) scrapes() {
 	}
 	s.report("scrape, the fastest of 6", best.Round(time.Millisecond), limit, best > limit)
 	s.count("scrapes, peak MiB", s.peak(), 160+s.n/20)
+	before := s.peak()
+	size, took := s.scrape("/metrics?all=1")
+	s.took("scrape of everything", took)
+	s.count("scrape of everything, KiB", int(size>>10), 6*s.n)
+	if size < int64(2000*s.n) {
+		s.t.Errorf("a scrape of everything has %d bytes", size)
+	}
+	s.count("scrape of everything, MiB more", s.peak()-before, 16+s.n/200)
 }
 
 func (s *scaleSite) states() {
@@ -314,7 +322,7 @@ func (s *scaleSite) unreads() {
 	for _, c := range []struct {
 		path  string
 		limit int
-	}{{"/metrics", 32}, {"/metrics?all=1", 128 + s.n/15}} {
+	}{{"/metrics", 32}, {"/metrics?all=1", 64 + s.n/200}} {
 		before := s.peak()
 		conns := s.unread(400, c.path)
 		time.Sleep(time.Duration(s.n) * 2 * time.Millisecond) // the long form renders everything for seconds
