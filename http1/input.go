@@ -76,7 +76,7 @@ func (m *Machine) finish() {
 func (m *Machine) endOfInput() (again bool, err error) {
 	switch m.state {
 	case untilClose, tunnel: // RFC 9112 6.3 rule 8
-		m.state, m.closing = ending, true
+		m.state = ending
 		return true, nil
 	case inHead:
 		if len(m.buf) > 0 || m.role == RoleClient {

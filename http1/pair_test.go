@@ -91,6 +91,9 @@ func TestAppendResponse(t *testing.T) {
 			if got := string(must(t)(m.AppendResponse(nil, &test.msg, test.end))); got != test.want {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
+			if none := test.end || strings.HasPrefix(test.request, "HEAD"); none && m.Sending() != NoBody {
+				t.Errorf("content of the kind %s is awaited", m.Sending())
+			}
 			if m.KeepAlive() != test.keep {
 				t.Errorf("KeepAlive is %v", m.KeepAlive())
 			}

@@ -52,6 +52,9 @@ var accepted = []struct{ name, in, want string }{
 		"request 1.1 GET http a / body=none []\nend\n"},
 	{"an upgrade to h2c is not seen", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
 		"request 1.1 GET http a / body=none []\nend\n"},
+	{"HTTP/1.0 has no upgrade", "GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", "request 1.0 GET http  / body=none close []\nend\n"},
+	{"HTTP/1.0 has no 100-continue", "PUT / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx",
+		"request 1.0 PUT http  / length=1 body=length close []\ndata \"x\"\nend\n"},
 	{"100-continue (RFC 9110 10.1.1)", "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n\r\nx",
 		"request 1.1 PUT http a / length=1 body=length expect []\ndata \"x\"\nend\n"},
 	{"two requests at once", "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -81,6 +84,7 @@ var refused = []struct {
 }{
 	{"bare LF after the request line", "GET / HTTP/1.1\nHost: a\r\n\r\n", 400},
 	{"bare LF after a field", "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n", 400},
+	{"bare LF between two fields", "GET / HTTP/1.1\r\nHost: a\r\nX: yy\nZ: w\r\n\r\n", 400},
 	{"bare LF as the empty line", "GET / HTTP/1.1\r\nHost: a\r\n\n", 400},
 	{"bare CR in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: y\rZ: w\r\n\r\n", 400},
 	{"bare CR in the request line", "GET /\rx HTTP/1.1\r\nHost: a\r\n\r\n", 400},
@@ -176,6 +180,8 @@ func TestRefusedContent(t *testing.T) {
 	const head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, test := range []struct{ name, in string }{
 		{"no size", "\r\nabc"},
+		{"no size, and an empty trailer section", "\r\n\r\n"},
+		{"extensions without a size", ";a\r\n\r\n"},
 		{"a size with a sign", "+1\r\nx\r\n0\r\n\r\n"},
 		{"a negative size", "-1\r\nx\r\n0\r\n\r\n"},
 		{"a size with 0x", "0x1\r\nx\r\n0\r\n\r\n"},
@@ -213,6 +219,7 @@ func TestRefusedContent(t *testing.T) {
 		{"too many extensions", "1;" + strings.Repeat("a", DefaultMaxExtensions) + "\r\nx\r\n0\r\n\r\n"},
 		{"many chunks with extensions", strings.Repeat("1;aaa\r\nx\r\n", DefaultMaxExtensions/4+1) + "0\r\n\r\n"},
 		{"trailers without end", "0\r\n" + strings.Repeat("a: b\r\n", DefaultMaxFields+3)},
+		{"one trailer more than the limit", "0\r\n" + strings.Repeat("a: b\r\n", DefaultMaxFields+1) + "\r\n"},
 		{"a trailer without end", "0\r\na: " + strings.Repeat("b", DefaultMaxTrailers)},
 		{"the connection ends within a size", "1"},
 		{"the connection ends within a chunk", "2\r\nx"},

@@ -97,6 +97,36 @@ func TestRefusedResponses(t *testing.T) {
 	}
 }
 
+func TestWhichResponsesAreTheLast(t *testing.T) {
+	for in, kept := range map[string]bool{
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":                                                true,
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n":                           false,
+		"HTTP/1.1 204 No Content\r\nContent-Length: 1\r\n\r\n":                                        false,
+		"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n":                                                false,
+		"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n":                      true,
+		"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n":        true,
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nframes": false,
+	} {
+		m := asked("GET", "websocket")()
+		trace(m, in, false, whole)
+		if m.KeepAlive() != kept {
+			t.Errorf("KeepAlive is %v after %q", m.KeepAlive(), in)
+		}
+	}
+}
+
+func TestInterimResponsesTakeNoMemory(t *testing.T) {
+	m := asked("GET", "")()
+	for range 10000 {
+		if got := trace(m, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", false, whole); !strings.HasPrefix(got, "response 1.1 103") {
+			t.Fatal(got)
+		}
+	}
+	if cap(m.buf) > 1024 {
+		t.Errorf("%d bytes are kept", cap(m.buf))
+	}
+}
+
 func TestBytesWithoutARequest(t *testing.T) {
 	m := NewMachine(RoleClient, Options{})
 	if got := trace(m, "HTTP/1.1 408 Request Timeout\r\n\r\n", false, whole); !strings.HasPrefix(got, "error 502 ") {

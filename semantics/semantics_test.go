@@ -1,0 +1,158 @@
+package semantics
+
+import (
+	"strings"
+	"testing"
+)
+
+// fields parses lines "name: value".
+func fields(lines ...string) (f []Field) {
+	for _, l := range lines {
+		i := strings.Index(l[1:], ": ") + 1
+		f = append(f, Field{Name: l[:i], Value: l[i+2:]})
+	}
+	return f
+}
+
+var get = []string{":method: GET", ":scheme: https", ":authority: a", ":path: /"}
+
+func with(base []string, more ...string) []Field {
+	return fields(append(append([]string(nil), base...), more...)...)
+}
+
+func TestReadRequest(t *testing.T) {
+	var m Message
+	if err := m.ReadRequest(with(get, "a: b", "content-length: 7"), false); err != nil {
+		t.Fatal(err)
+	}
+	if m.Method != "GET" || m.Scheme != "https" || m.Authority != "a" || m.Path != "/" || m.ContentLength != 7 || len(m.Fields) != 2 {
+		t.Errorf("read %+v", m)
+	}
+	for _, ok := range [][]Field{
+		fields(":method: GET", ":scheme: https", ":path: /", "host: a"),
+		with(get, "host: A"), with(get, "te: trailers"), with(get, "content-length: 7", "content-length: 7"),
+		fields(":method: OPTIONS", ":scheme: http", ":authority: [2001:db8::1]:80", ":path: *"),
+		fields(":method: CONNECT", ":authority: a:443"),
+		fields(":method: GET", ":scheme: coap", ":path: x"),
+	} {
+		if err := m.ReadRequest(ok, false); err != nil {
+			t.Errorf("%v: %v", ok, err)
+		}
+	}
+	if m.ReadRequest(fields(":method: GET", ":scheme: https", ":path: /", "host: a"), false); m.Authority != "a" {
+		t.Errorf("authority %q from Host", m.Authority)
+	}
+	if err := m.ReadRequest(with(get[1:], ":method: CONNECT", ":protocol: websocket"), true); err != nil || m.Protocol != "websocket" {
+		t.Errorf("extended CONNECT: %v", err)
+	}
+}
+
+func TestViolationsOfRequests(t *testing.T) {
+	for _, test := range []struct {
+		fields []Field
+		want   Violation
+	}{
+		{with(get, "A: b"), BadName},
+		{with(get, "a b: c"), BadName},
+		{with(get, "a: b "), BadValue},
+		{with(get, "a:  b"), BadValue},
+		{with(get, "a: b\rc"), BadValue},
+		{with(get, "a: 12345678\x00"), BadValue},
+		{with(get, "a: b", ":path: /"), PseudoAfterField},
+		{with(get, ":status: 200"), PseudoUnknown},
+		{with(get, ":path: /"), PseudoRepeated},
+		{with(get[1:]), PseudoMissing},
+		{with(get[:2]), PseudoMissing},
+		{with(get, "connection: close"), ConnectionField},
+		{with(get, "transfer-encoding: chunked"), ConnectionField},
+		{with(get, "upgrade: h2c"), ConnectionField},
+		{with(get, "te: gzip"), BadTE},
+		{with(get, "content-length: 1,1"), BadLength},
+		{with(get, "content-length: 1", "content-length: 2"), BadLength},
+		{with(get[1:], ":method: G T"), BadTarget},
+		{with(get[1:], ":method: G(T"), BadMethod},
+		{with(get[:3], ":path: x"), BadPath},
+		{with(get[:3], ":path: *"), BadPath},
+		{with(get[:3], ":path: /\r"), BadTarget},
+		{with(get, "host: b"), BadAuthority},
+		{with(get, "host: a", "host: b"), BadAuthority},
+		{fields(":method: GET", ":scheme: https", ":authority: u@a", ":path: /"), BadAuthority},
+		{fields(":method: GET", ":scheme: https", ":path: /"), BadAuthority},
+		{fields(":method: GET", ":scheme: https", ":authority: a/b", ":path: /"), BadAuthority},
+		{fields(":method: CONNECT", ":authority: a"), BadConnect},
+		{fields(":method: CONNECT", ":authority: a:1", ":path: /"), BadConnect},
+		{with(get, ":protocol: websocket"), BadProtocol},
+		{fields(":method: GET", ":scheme: 1x", ":authority: a", ":path: /"), BadScheme},
+	} {
+		var m Message
+		if err := m.ReadRequest(test.fields, true); err != test.want { //nolint:errorlint // as it comes
+			t.Errorf("%v: %v, want %v", test.fields, err, test.want)
+		}
+	}
+	var m Message
+	if err := m.ReadRequest(with(get[1:], ":method: CONNECT", ":protocol: websocket"), false); err != BadProtocol { //nolint:errorlint // as it comes
+		t.Errorf("extended CONNECT that was not permitted: %v", err)
+	}
+}
+
+func TestReadResponse(t *testing.T) {
+	var m Message
+	if err := m.ReadResponse(fields(":status: 404", "content-length: 3")); err != nil || m.Status != 404 || m.ContentLength != 3 {
+		t.Errorf("read %+v, %v", m, err)
+	}
+	for _, test := range []struct {
+		fields []Field
+		want   Violation
+	}{
+		{nil, PseudoMissing},
+		{fields("a: b"), PseudoMissing},
+		{fields(":path: /"), PseudoUnknown},
+		{fields(":status: 200", ":status: 200"), PseudoRepeated},
+		{fields(":status: 200", ":path: /"), PseudoUnknown},
+		{fields(":status: 101"), BadStatus},
+		{fields(":status: 099"), BadStatus},
+		{fields(":status: 20"), BadStatus},
+		{fields(":status: 200", "keep-alive: x"), ConnectionField},
+	} {
+		if err := m.ReadResponse(test.fields); err != test.want { //nolint:errorlint // as it comes
+			t.Errorf("%v: %v, want %v", test.fields, err, test.want)
+		}
+	}
+	if CheckTrailers(fields("a: b")) != nil || CheckTrailers(fields(":path: /")) != PseudoUnknown || CheckTrailers(fields("A: b")) != BadName { //nolint:errorlint // as they come
+		t.Error("trailers are checked otherwise")
+	}
+}
+
+// Every byte at every place of a value that is longer than the words in which it is checked.
+func TestIsValue(t *testing.T) {
+	for c := range 256 {
+		for i := range 19 {
+			b := []byte("0123456789abcdef012")
+			b[i] = byte(c)
+			blank := c == ' ' || c == '\t'
+			want := c >= ' ' && c != 0x7f || c == '\t'
+			if IsText(string(b)) != want {
+				t.Fatalf("IsText(%q) is %v", b, !want)
+			}
+			if blank && (i == 0 || i == 18) {
+				want = false
+			}
+			if IsValue(string(b)) != want {
+				t.Fatalf("IsValue(%q) is %v", b, !want)
+			}
+		}
+	}
+}
+
+func TestViolationsAllocateNothing(t *testing.T) {
+	bad := with(get, "A: b")
+	var m Message
+	if n := testing.AllocsPerRun(100, func() { _ = m.ReadRequest(bad, false) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for v := Violation(1); v < Violations; v++ {
+		if v.Error() == "" {
+			t.Errorf("violation %d has no text", v)
+		}
+	}
+}
