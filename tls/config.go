@@ -23,7 +23,8 @@ var ErrConfig = errors.New("tls: bad configuration")
 // ClientAuth is how a server authenticates clients (mutual TLS).
 type ClientAuth struct {
 	Roots      *Roots      // authorities of clients; required
-	Revocation *Revocation // nil checks none
+	Revocation *Revocation // lists; nil checks none
+	OCSP       *OCSPCheck  // asks responders; nil asks none
 	Optional   bool        // accept clients without a certificate; one that is sent must be good
 }
 
@@ -103,10 +104,23 @@ func (a *ClientAuth) require(c *tls.Config) *rootSet {
 	if a.Optional {
 		c.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	if a.Revocation != nil {
-		c.VerifyConnection = a.Revocation.verify
+	if a.Revocation != nil || a.OCSP != nil {
+		c.VerifyConnection = a.verify
 	}
 	return set
+}
+
+// verify is VerifyConnection: lists come first, which ask nobody.
+func (a *ClientAuth) verify(cs tls.ConnectionState) error {
+	if a.Revocation != nil {
+		if err := a.Revocation.verify(cs); err != nil {
+			return err
+		}
+	}
+	if a.OCSP != nil {
+		return a.OCSP.verify(cs)
+	}
+	return nil
 }
 
 // serverChoice makes the config that follows the authorities.
