@@ -56,7 +56,7 @@ stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
-tls             : tls/clienthello internal/secretfile
+tls             : tls/clienthello internal/secretfile metrics
 tls/acme        : tls internal/secretfile
 tls/clienthello :
 websocket       :
