@@ -359,8 +359,8 @@ func FuzzWebSocketHeader(f *testing.F) {
 			}
 			return
 		}
-		if ours != nil && theirs == nil && h.OpCode == ws.OpClose && h.Length == 1 {
-			return // seen before the payload
+		if ours != nil && theirs == nil && (h.OpCode == ws.OpClose && h.Length == 1 || h.Length >= 1<<62-1) {
+			return // seen before the payload; without a limit frames are below 2^62 bytes
 		}
 		if (ours != nil) != (theirs != nil) {
 			t.Fatalf("% x (%v, %+v): %v, gobwas: %v", header, role, h, ours, theirs)
