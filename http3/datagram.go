@@ -91,9 +91,11 @@ type Tunnel struct {
 	end   func(err error)
 	// closeWrite ends the sending side.
 	closeWrite func() error
-	queue      chan []byte
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
+	// abort resets both directions.
+	abort  func(ErrorCode)
+	queue  chan []byte
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 }
 
 func (c *conn) newTunnel(id uint64) *Tunnel {

@@ -34,9 +34,11 @@ const (
 	QPACKEncoderStreamError  ErrorCode = ErrorCode(qpack.CodeEncoderStreamError)
 	QPACKDecoderStreamError  ErrorCode = ErrorCode(qpack.CodeDecoderStreamError)
 
-	// Of WebTransport: a stream of a session that is not there in time, and of one that has ended.
+	// Of WebTransport: a stream of a session that is not there in time, and of one that has ended; a session that
+	// exceeds its limits.
 	WTBufferedStreamRejected ErrorCode = 0x3994bd84
 	WTSessionGone            ErrorCode = 0x170d7b68
+	WTFlowControlError       ErrorCode = 0x045d4487
 )
 
 var codeNames = [...]string{

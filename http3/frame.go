@@ -29,6 +29,11 @@ const (
 	settingConnect     = 0x8
 	settingDatagram    = 0x33
 
+	// Limits of a session of WebTransport at its begin (draft 9.2).
+	settingSessionData       = 0x2b61
+	settingSessionUniStreams = 0x2b64
+	settingSessionStreams    = 0x2b65
+
 	// How WebTransport is enabled has changed from draft to draft.
 	settingSessionsOldest = 0x2b603742 // SETTINGS_ENABLE_WEBTRANSPORT, to draft 6
 	settingSessionsOld    = 0xc671706a // SETTINGS_WEBTRANSPORT_MAX_SESSIONS, to draft 13

@@ -30,6 +30,10 @@ type MachineOptions struct {
 	Datagrams bool
 	// WebTransport is the number of sessions that are permitted; 0 is none. It implies the two above.
 	WebTransport uint64
+	// Session is the credit of the peer in a session. The zero value has the defaults where WebTransport permits
+	// several sessions, which must have flow control then (draft 5.1), and none otherwise. The limits hold if
+	// both ends have some.
+	Session SessionLimits
 	// MaxPushes is how many pushes a client permits from the start; 0 is none.
 	MaxPushes uint64
 	// MaxResets bounds the requests that a client cancels beyond those that it lets finish; 0 is
@@ -64,6 +68,12 @@ func (o MachineOptions) withDefaults() MachineOptions {
 	fill(&o.MaxIdleFrames, DefaultMaxIdleFrames)
 	if o.WebTransport > 0 {
 		o.ExtendedConnect, o.Datagrams = true, true
+	}
+	switch {
+	case o.WebTransport == 0:
+		o.Session = SessionLimits{}
+	case o.WebTransport > 1 && !o.Session.declared():
+		o.Session = SessionLimits{Streams: DefaultSessionStreams, UniStreams: DefaultSessionStreams, Data: DefaultSessionData}
 	}
 	return o
 }
@@ -161,6 +171,7 @@ func NewMachine(role Role, o MachineOptions) *Machine {
 	m.own = Settings{
 		TableCapacity: uint64(o.TableCapacity), BlockedStreams: uint64(o.BlockedStreams), MaxFieldSection: uint64(o.MaxFieldSection),
 		ExtendedConnect: o.ExtendedConnect && role == RoleServer, Datagrams: o.Datagrams, WebTransport: o.WebTransport, sessions: o.WebTransport > 0,
+		Session: o.Session,
 	}
 	m.decoder = qpack.NewDecoder(qpack.DecoderOptions{
 		MaxCapacity: m.own.TableCapacity, MaxBlocked: o.BlockedStreams, MaxSectionSize: m.own.MaxFieldSection,

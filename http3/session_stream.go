@@ -24,22 +24,36 @@ func (st *SessionStream) Read(p []byte) (int, error) {
 	if len(st.pre) > 0 {
 		n := copy(p, st.pre)
 		st.pre = st.pre[n:]
-		return n, nil
+		return n, st.session.received(n)
 	}
 	if st.fin {
 		return 0, io.EOF
 	}
 	n, err := st.receive.Read(p)
-	return n, sessionError(err)
+	if violation := st.session.received(n); violation != nil {
+		return n, violation
+	}
+	if err = sessionError(err); isReset(err) {
+		st.session.lost()
+	}
+	return n, err
 }
 
-// Write sends bytes. It borrows p.
+// Write sends bytes. It waits until the peer has given the session credit for them, and borrows p.
 func (st *SessionStream) Write(p []byte) (int, error) {
 	if st.send == nil {
 		return 0, errors.New("http3: write to a stream that only receives")
 	}
-	n, err := st.send.Write(p)
-	return n, sessionError(err)
+	for sent := 0; ; {
+		k, err := st.session.reserve(st.send.Context(), len(p)-sent)
+		if err != nil {
+			return sent, sessionError(err)
+		}
+		n, err := st.send.Write(p[sent : sent+k])
+		if sent += n; err != nil || sent == len(p) {
+			return sent, sessionError(err)
+		}
+	}
 }
 
 // Close ends the sending.
@@ -55,6 +69,7 @@ func (st *SessionStream) Close() error {
 func (st *SessionStream) CancelRead(code uint32) {
 	if st.receive != nil {
 		st.receive.CancelRead(wireCode(code))
+		st.session.lost()
 	}
 }
 

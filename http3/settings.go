@@ -10,8 +10,10 @@ type Settings struct {
 	ExtendedConnect bool
 	// Datagrams says that HTTP datagrams are understood (RFC 9297 2.1.1).
 	Datagrams bool
-	// WebTransport is the number of sessions of WebTransport; 0 is none.
+	// WebTransport is the number of sessions of WebTransport; 0 is none. Session is the credit that the peer has in
+	// each at its begin.
 	WebTransport uint64
+	Session      SessionLimits
 
 	// sessions says that this end knows draft 15 of WebTransport, whose :protocol has another name.
 	sessions bool
@@ -35,6 +37,9 @@ func (s Settings) append(dst []byte) []byte {
 	put(settingSessionsOld, s.WebTransport)
 	put(settingSessions14, s.WebTransport)
 	put(settingSessions, flag[s.sessions])
+	put(settingSessionData, s.Session.Data)
+	put(settingSessionUniStreams, s.Session.UniStreams)
+	put(settingSessionStreams, s.Session.Streams)
 	return append(appendFrameHeader(dst, frameSettings, uint64(len(p))), p...)
 }
 
@@ -82,6 +87,12 @@ func (s *Settings) set(id, v uint64) error {
 		s.WebTransport = max(s.WebTransport, min(v, 1))
 	case settingSessions:
 		s.WebTransport, s.sessions = max(s.WebTransport, min(v, 1)), v > 0
+	case settingSessionData:
+		s.Session.Data = v
+	case settingSessionUniStreams:
+		s.Session.UniStreams = v
+	case settingSessionStreams:
+		s.Session.Streams = v
 	case 0x2, 0x3, 0x4, 0x5:
 		return connError(SettingsError, "a setting of HTTP/2") // RFC 9114 7.2.4.1
 	}

@@ -34,7 +34,7 @@ func AcceptTunnel(w http.ResponseWriter, r *http.Request) (*Tunnel, error) {
 		}
 		return n, err
 	}
-	t.closeWrite = x.out.Close
+	t.closeWrite, t.abort = x.out.Close, x.r.abort
 	t.end = func(err error) { x.r.q.CancelRead(uint64(codeOf(err))) }
 	rw.tunnel = t
 	return t, nil
@@ -94,7 +94,7 @@ func (t *Transport) DialTunnel(ctx context.Context, req *http.Request) (*Tunnel,
 	}
 	x := body.x
 	tunnel := x.c.newTunnel(uint64(x.qs.ID()))
-	tunnel.read, tunnel.write, tunnel.closeWrite = body.Read, pw.Write, pw.Close
+	tunnel.read, tunnel.write, tunnel.closeWrite, tunnel.abort = body.Read, pw.Write, pw.Close, x.r.abort
 	tunnel.end = func(error) {
 		_ = pw.Close()
 		_ = body.Close()

@@ -26,9 +26,14 @@ type Session struct {
 	uni    chan *SessionStream
 	drain  chan struct{}
 
-	mu      sync.Mutex
-	streams map[*SessionStream]struct{}
-	drained bool
+	wmu sync.Mutex // serializes capsules
+
+	mu       sync.Mutex
+	streams  map[*SessionStream]struct{}
+	drained  bool
+	flow     flow
+	flushing bool          // a goroutine sends capsules
+	changed  chan struct{} // closed and replaced when the peer gives credit
 }
 
 // SessionError is the end of a session. Its code and text are the application's.
@@ -56,6 +61,8 @@ const (
 	// after them.
 	earlyStreams = 16
 	maxCloseText = 1024 // bytes of the text with which a session is closed
+	// settingsWait is how long a session waits for the client's settings.
+	settingsWait = 5 * time.Second
 )
 
 // AcceptOptions configures AcceptSession. The zero value is valid.
@@ -87,7 +94,10 @@ func AcceptSession(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*S
 	case !check(r):
 		http.Error(w, "the origin is not allowed", http.StatusForbidden)
 		return nil, fmt.Errorf("http3: WebTransport from the origin %q is not allowed", r.Header.Get("Origin"))
-	case c.sessionCount() >= c.m.own.WebTransport:
+	case !c.awaitSettings(r.Context()):
+		http.Error(w, "no SETTINGS", http.StatusBadRequest)
+		return nil, ErrSession
+	case c.sessionCount() >= c.maxSessions():
 		http.Error(w, "too many sessions", http.StatusTooManyRequests)
 		return nil, errors.New("http3: more sessions than MachineOptions.WebTransport")
 	}
@@ -96,6 +106,28 @@ func AcceptSession(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*S
 		return nil, err
 	}
 	return newSession(t), nil
+}
+
+// awaitSettings waits for the client's settings, which a session depends on (draft 3.1).
+func (c *conn) awaitSettings(ctx context.Context) bool {
+	timer := time.NewTimer(settingsWait)
+	defer timer.Stop()
+	select {
+	case <-c.known:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
+}
+
+// maxSessions returns how many sessions the connection may have. Without flow control a session may not share it
+// with others (draft 5.1), which drafts before 14 did not demand.
+func (c *conn) maxSessions() uint64 {
+	if own, peer := &c.m.own, &c.m.peer; own.Session.declared() && peer.sessions && !peer.Session.declared() {
+		return min(own.WebTransport, 1)
+	}
+	return c.m.own.WebTransport
 }
 
 func sameOrigin(r *http.Request) bool {
@@ -136,6 +168,7 @@ func newSession(t *Tunnel) *Session {
 	s := &Session{
 		tunnel: t, c: t.c, bidi: make(chan *SessionStream, sessionBacklog), uni: make(chan *SessionStream, sessionBacklog),
 		drain: make(chan struct{}), streams: map[*SessionStream]struct{}{},
+		flow: newFlow(t.c.m.own.Session, t.c.m.peer.Session), changed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(t.ctx))
 	s.c.mu.Lock()
@@ -192,8 +225,8 @@ func (c *conn) incoming(r *reader, receive receiver, send sender, id uint64) {
 // deliver hands a stream to the application.
 func (s *Session) deliver(st *SessionStream) {
 	st.session = s
-	to := s.bidi
-	if st.send == nil {
+	to, kind := s.bidi, kindOf(st.send == nil)
+	if kind == unidirectional {
 		to = s.uni
 	}
 	s.mu.Lock()
@@ -201,9 +234,14 @@ func (s *Session) deliver(st *SessionStream) {
 	if !gone {
 		s.streams[st] = struct{}{}
 	}
+	permitted := s.flow.accept(kind)
 	s.mu.Unlock()
-	if gone {
+	switch {
+	case gone:
 		st.abort(WTSessionGone)
+		return
+	case !permitted:
+		s.end(errCredit)
 		return
 	}
 	select {
@@ -211,7 +249,17 @@ func (s *Session) deliver(st *SessionStream) {
 	default:
 		s.remove(st)
 		st.abort(WTBufferedStreamRejected)
+		s.taken(kind)
+		s.lost()
 	}
+}
+
+// taken gives the peer credit for another stream.
+func (s *Session) taken(kind int) {
+	s.credit(func(f *flow) bool {
+		f.taken(kind)
+		return true
+	})
 }
 
 func (s *Session) remove(st *SessionStream) {
@@ -223,7 +271,7 @@ func (s *Session) remove(st *SessionStream) {
 // capsules reads the capsules of the session's stream.
 func (s *Session) capsules() {
 	parser := Capsules{Max: maxCloseText + 4, Known: func(kind uint64) bool {
-		return kind == CapsuleCloseSession || kind == CapsuleDrainSession || kind == CapsuleDatagram
+		return kind == CapsuleCloseSession || kind == CapsuleDrainSession || kind == CapsuleDatagram || isFlowCapsule(kind)
 	}}
 	b := make([]byte, 2048)
 	for {
@@ -274,6 +322,8 @@ func (s *Session) capsule(kind uint64, value []byte) (last bool) {
 		}
 		s.end(&SessionError{Code: binary.BigEndian.Uint32(value), Text: string(value[4:]), Remote: true})
 		return true
+	default:
+		return s.flowCapsule(kind, value)
 	}
 	return false
 }
@@ -294,7 +344,16 @@ func (s *Session) end(err error) {
 	for st := range streams {
 		st.abort(WTSessionGone)
 	}
-	_ = s.tunnel.closeWrite()
+	var violation *StreamError
+	switch {
+	case errors.As(err, &violation) && !violation.Remote:
+		s.tunnel.abort(violation.Code)
+	case s.wmu.TryLock():
+		_ = s.tunnel.closeWrite()
+		s.wmu.Unlock()
+	default:
+		s.tunnel.abort(WTSessionGone) // the peer does not read what is being sent
+	}
 	s.tunnel.end(err)
 	s.tunnel.gone(err)
 }
@@ -303,8 +362,6 @@ func (s *Session) end(err error) {
 func (s *Session) CloseWithError(code uint32, text string) error {
 	text = strings.ToValidUTF8(text[:min(len(text), maxCloseText)], "")
 	value := append(binary.BigEndian.AppendUint32(nil, code), text...)
-	_, err := s.tunnel.Write(AppendCapsule(nil, CapsuleCloseSession, value))
-	_ = s.tunnel.closeWrite()
 	// The peer closes its side when it has read that. One that does not is not waited for.
 	go func() {
 		select {
@@ -313,13 +370,16 @@ func (s *Session) CloseWithError(code uint32, text string) error {
 			s.end(&SessionError{Code: code, Text: text})
 		}
 	}()
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	_, err := s.tunnel.Write(AppendCapsule(nil, CapsuleCloseSession, value))
+	_ = s.tunnel.closeWrite()
 	return err
 }
 
 // Drain asks the peer to end the session soon.
 func (s *Session) Drain() error {
-	_, err := s.tunnel.Write(AppendCapsule(nil, CapsuleDrainSession, nil))
-	return err
+	return s.send(AppendCapsule(nil, CapsuleDrainSession, nil))
 }
 
 // Draining returns a channel that is closed when the peer asks to end the session soon.
@@ -343,10 +403,14 @@ func (s *Session) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// OpenStream opens a bidirectional stream.
+// OpenStream opens a bidirectional stream. It waits until the peer permits one more.
 func (s *Session) OpenStream(ctx context.Context) (*SessionStream, error) {
+	if err := s.await(ctx, func(f *flow) bool { return f.open(bidirectional) }); err != nil {
+		return nil, err
+	}
 	qs, err := s.c.q.OpenStream(ctx)
 	if err != nil {
+		s.notOpened(bidirectional)
 		return nil, converted(err)
 	}
 	return s.opened(&SessionStream{session: s, receive: qs, send: qs}, false)
@@ -354,11 +418,23 @@ func (s *Session) OpenStream(ctx context.Context) (*SessionStream, error) {
 
 // OpenUniStream opens a unidirectional stream, which cannot be read.
 func (s *Session) OpenUniStream(ctx context.Context) (*SessionStream, error) {
+	if err := s.await(ctx, func(f *flow) bool { return f.open(unidirectional) }); err != nil {
+		return nil, err
+	}
 	qs, err := s.c.q.OpenUniStream(ctx)
 	if err != nil {
+		s.notOpened(unidirectional)
 		return nil, converted(err)
 	}
 	return s.opened(&SessionStream{session: s, send: qs}, true)
+}
+
+// notOpened returns the credit for a stream.
+func (s *Session) notOpened(kind int) {
+	s.credit(func(f *flow) bool {
+		f.opened[kind]--
+		return true
+	})
 }
 
 func (s *Session) opened(st *SessionStream, uni bool) (*SessionStream, error) {
@@ -382,17 +458,18 @@ func (s *Session) opened(st *SessionStream, uni bool) (*SessionStream, error) {
 
 // AcceptStream returns the next bidirectional stream of the peer. 64 wait; further ones are rejected.
 func (s *Session) AcceptStream(ctx context.Context) (*SessionStream, error) {
-	return s.accept(ctx, s.bidi)
+	return s.accept(ctx, s.bidi, bidirectional)
 }
 
 // AcceptUniStream returns the next unidirectional stream of the peer, which cannot be written.
 func (s *Session) AcceptUniStream(ctx context.Context) (*SessionStream, error) {
-	return s.accept(ctx, s.uni)
+	return s.accept(ctx, s.uni, unidirectional)
 }
 
-func (s *Session) accept(ctx context.Context, from chan *SessionStream) (*SessionStream, error) {
+func (s *Session) accept(ctx context.Context, from chan *SessionStream, kind int) (*SessionStream, error) {
 	select {
 	case st := <-from:
+		s.taken(kind)
 		return st, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
