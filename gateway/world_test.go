@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/flowmodel"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -34,6 +35,10 @@ type world struct {
 	events []Event
 
 	commands chan func() // for the loop, from the control side
+
+	kernel  *flowmodel.Kernel // forwards established connections; nil: none
+	toFlush *flowmodel.Loop
+	swept   clock.Time
 }
 
 var (
@@ -123,6 +128,9 @@ func newWorldWith(t testing.TB, c *config.Config, r nexthop.Resolver) *world {
 	}
 	t.Cleanup(func() { g.Close() })
 	w.g, w.h = g, g.Handlers()[0]
+	if kernelFlows && c.Loops() == 1 {
+		w.openKernel()
+	}
 	return w
 }
 
@@ -147,6 +155,10 @@ func (w *world) batch(port uint8, pkts ...[]byte) *packet.Batch {
 // run passes a batch through the engine and the handler.
 func (w *world) run(b *packet.Batch) {
 	w.t.Helper()
+	if w.kernel != nil {
+		w.runKernel(b)
+		return
+	}
 	w.describe(b)
 	w.h.Handle(w.now, b)
 }

@@ -61,9 +61,9 @@ func (a *audit) connection(n int) error {
 			return fmt.Errorf("connection %d has another pair's port", n)
 		}
 	}
-	if c.halfSlot != 0 {
+	if c.halfOpen() {
 		a.half++
-		if int(h.table.halfOpen.slots[c.halfSlot].conn) != n {
+		if int(h.table.halfOpen.slots[c.place].conn) != n {
 			return fmt.Errorf("connection %d has another's half-open slot", n)
 		}
 		if c.state.confirmed() {

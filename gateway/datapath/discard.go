@@ -52,6 +52,7 @@ func (h *Handler) heldByBackend(n int) (seq uint32, ok bool) {
 // discard ends connection n and resets its ends. It reports false, and has changed nothing, when the budget of resets
 // is used up and the connection can wait.
 func (h *Handler) discard(n int, canWait bool) bool {
+	h.takeBack(&h.table.conns[n], backEnded) // for the sequence numbers
 	if h.resettable(n) {
 		if h.discards.Take(h.clock, 1) {
 			h.resetEnds(n)
@@ -135,6 +136,7 @@ func (h *Handler) ResetAll(at, most int) (reset, next int, more bool) {
 		if h.table.conns[at].state == stateFree {
 			continue
 		}
+		h.takeBack(&h.table.conns[at], backEnded)
 		if h.resettable(at) {
 			h.resetEnds(at)
 			reset++

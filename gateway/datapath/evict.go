@@ -29,7 +29,7 @@ func (h *Handler) enter(c *Conn, hash uint32) int {
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
 	both := t.hashesFrom(c, hash)
 	n := t.add(c, both)
-	t.conns[n].halfSlot = t.halfOpen.push(uint32(n), both, h.pairQueue(c))
+	t.conns[n].place = t.halfOpen.push(uint32(n), both, h.pairQueue(c))
 	h.tally(c.backend)[Opened]++
 	return n
 }
@@ -50,8 +50,8 @@ func (h *Handler) confirm(n int) {
 // leaveHalfOpen takes connection n out of the half-open ones.
 func (h *Handler) leaveHalfOpen(n int) {
 	c := &h.table.conns[n]
-	h.table.halfOpen.remove(c.halfSlot, h.pairQueue(c))
-	c.halfSlot = 0
+	h.table.halfOpen.remove(c.place, h.pairQueue(c))
+	c.place = 0
 }
 
 // pairQueue returns the queue of half-open connections of c's SNAT address and endpoint, nil when
@@ -70,9 +70,10 @@ func (h *Handler) idlest(n int) int {
 	for i := 0; i < sampled || best < 0; i++ {
 		k := int(t.rand.Uint64() >> 32 * uint64(t.high) >> 32)
 		c := &t.conns[k]
-		if k == n || c.state == stateFree || c.halfSlot != 0 {
+		if k == n || c.state == stateFree || c.halfOpen() {
 			continue
 		}
+		h.read(c)
 		if c.expired(h.now) || c.closed() {
 			return k
 		}
@@ -101,9 +102,10 @@ func (h *Handler) evict(n, kind int) {
 const answerTimeLimit = time.Second
 
 // forget ends connection n and gives back what it holds: its place, its slots, its source port, its place
-// among the half-open ones. Audit checks that none of them leaks.
+// among the half-open ones, its entry in the kernel. Audit checks that none of them leaks.
 func (h *Handler) forget(n int) {
 	c := &h.table.conns[n]
+	h.takeBack(c, backEnded)
 	both := h.table.hashesOf(c)
 	t := h.tally(c.backend)
 	t[Closed]++
@@ -111,7 +113,7 @@ func (h *Handler) forget(n int) {
 		h.closing--
 		t[Ended]++
 	}
-	if c.halfSlot != 0 {
+	if c.halfOpen() {
 		if c.flags&(connAnswered|connDirect) == 0 && h.idle(c) >= int32(ticksIn(answerTimeLimit)) {
 			t[Unanswered]++
 		}

@@ -16,6 +16,9 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	}
 	key := clientKey{v.src, front, v.sport}
 	n, hash := h.byClient(&key)
+	if n >= 0 && h.table.conns[n].entered() {
+		h.cameToLoop(n, v, sideClient)
+	}
 	if n >= 0 && (h.superseded(n, v) || h.namesOtherBackend(&h.table.conns[n], v)) {
 		h.forget(n)
 		n = -1
@@ -37,6 +40,9 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 		return h.noBackend(v, h.snap.Backends[backend].Service)
 	}
 	verdict := h.forward(n, v)
+	if h.kernel.on() {
+		h.loopForwarded(n, sideClient, c.dev, verdict)
+	}
 	h.endIfReset(n, v)
 	return verdict
 }
@@ -139,7 +145,7 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, true)
 	}
-	if c.halfSlot == 0 {
+	if !c.halfOpen() {
 		return
 	}
 	again := c.direct() && c.deadline != was
@@ -180,7 +186,7 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, false)
 	}
-	if c.halfSlot != 0 && (c.state == stateUDP && c.origin != originBackend || c.state.confirmed()) {
+	if c.halfOpen() && (c.state == stateUDP && c.origin != originBackend || c.state.confirmed()) {
 		h.confirm(n)
 	}
 }
@@ -188,7 +194,7 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 // moved gives a connection the timeout of its state, and counts it where it begins to close.
 func (h *Handler) moved(c *Conn, before state) {
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
-	if c.state != before && c.state.ending() && c.halfSlot == 0 && h.sync.changes != nil {
+	if c.state != before && c.state.ending() && !c.halfOpen() && h.sync.changes != nil {
 		h.syncChange(c)
 	}
 	if c.state.ending() && !before.ending() {
@@ -204,7 +210,7 @@ func (h *Handler) endIfReset(n int, v *view) {
 	if !v.flags.Has(wire.FlagRST) {
 		return
 	}
-	if c := &h.table.conns[n]; c.state == stateReset && c.halfSlot != 0 {
+	if c := &h.table.conns[n]; c.state == stateReset && c.halfOpen() {
 		h.forget(n)
 	}
 }
@@ -251,6 +257,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	}
 	key := replyKey(v, from, snat)
 	n := h.byBackend(&key)
+	if n >= 0 && h.table.conns[n].entered() {
+		h.cameToLoop(n, v, sideBackend)
+	}
 	if n >= 0 && h.table.conns[n].expired(h.now) {
 		h.forget(n)
 		n = -1
@@ -258,7 +267,11 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if n < 0 {
 		return h.unknownReply(v, from, toUs)
 	}
+	dev := v.d.Port
 	verdict := h.toClient(n, v)
+	if h.kernel.on() {
+		h.loopForwarded(n, sideBackend, dev, verdict)
+	}
 	h.endIfReset(n, v)
 	return verdict
 }

@@ -36,6 +36,7 @@ type Handler struct {
 	clientHops clientHops
 	sync       syncState
 	newSYNs    newSYNs
+	kernel     kernelFlows
 	offered    offer // what Handle, Offer or Refuse decides
 	fragments  *fragments
 	held       *heldFragments
@@ -71,7 +72,7 @@ type Handler struct {
 }
 
 // tally is what a batch adds to the counts of a backend.
-type tally [backendCounts]uint32
+type tally [BackendCounts]uint32
 
 // Output is what a Handler needs of the transmit side of its loop: frames for packets that a packet becomes, and the way
 // back for packets that it holds. *stack.Output implements it.
@@ -91,6 +92,7 @@ type Output interface {
 func (h *Handler) SetOutput(o Output) {
 	h.out = o
 	o.AtEnd(h.dropHeld)
+	o.AtEnd(h.leaveKernel)
 }
 
 // Options are what a Handler is sized by. Sizes are of all loops together.
@@ -106,7 +108,11 @@ type Options struct {
 	// PrefetchFrom is the number of connections from which on memory is prefetched; 0 is a number up to
 	// which the caches hold the table anyway.
 	PrefetchFrom int
-	Seed         uint64 // of hash keys and source ports; 0 is a random one
+
+	// EnterAfter is how many packets of a connection pass the loop before a Forwarder gets it; 0 is a number from which on
+	// that pays.
+	EnterAfter int
+	Seed       uint64 // of hash keys and source ports; 0 is a random one
 }
 
 // New returns the handler of a loop. It takes the newest snapshot at the start of each batch.
@@ -129,6 +135,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 	h.discards = ip.NewRateLimiter(answerRate, answerBurst, 0)
 	h.halfOpenResets = ip.NewRateLimiter(halfOpenResetRate, halfOpenResetBurst, 0)
 	h.prefetcher.from = cmp.Or(o.PrefetchFrom, manyConns)
+	h.kernel.after = uint32(cmp.Or(o.EnterAfter, enterAfter))
 	h.refresh()
 	return h
 }
@@ -216,6 +223,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.sweepHeld()
 	if h.table.sweep(sweepStep, h.ended, h.end) {
 		h.endPass()
+		h.kernel.short = false
 	}
 	h.surveyPorts()
 	if h.sync.changes != nil {
@@ -226,7 +234,11 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 		return now.Add(trimEvery)
 	}
 	steps := time.Duration(h.table.high/sweepStep + 1)
-	return now.Add(min(sweepIdle, sweepRound/steps))
+	next := now.Add(min(sweepIdle, sweepRound/steps))
+	if h.kernel.noted > 0 {
+		next = min(next, h.kernel.since.Add(flushEvery))
+	}
+	return next
 }
 
 // ended reports whether a connection is over: it expired, or its backend became inactive. It is asked of each connection
@@ -235,6 +247,7 @@ func (h *Handler) ended(c *Conn) bool {
 	if r := &h.retirement; r.asked != nil {
 		r.held.intersect(r.asked, c)
 	}
+	h.sweepKernel(c)
 	return c.expired(h.now) || h.snap.Backends[c.backend].Inactive
 }
 
@@ -244,6 +257,7 @@ func (h *Handler) ended(c *Conn) bool {
 //   - the marks of source lists wrapped: all connections are looked up in the lists again
 //   - a reload: port maps of endpoints that are gone are given back, and paths of tunnels to them
 //   - more backends: their counters get a place
+//   - connections in the kernel that the snapshot concerns come back (reconcileKernel)
 //   - numbers that are used again: so do the counters of what has them now
 func (h *Handler) refresh() {
 	snap := h.snapshots.Load()
@@ -263,6 +277,7 @@ func (h *Handler) refresh() {
 	if h.snap != nil && h.snap.Era != snap.Era {
 		h.stats, h.tallies = h.stats[:0], h.tallies[:0] // published, so zero
 	}
+	old := h.snap
 	h.snap = snap
 	if h.meters == nil && snap.Limits.on {
 		h.meters = newMeters(perLoop(snap.Limits.clients, h.loops), h.table.key)
@@ -270,6 +285,9 @@ func (h *Handler) refresh() {
 	for len(h.tallies) < len(snap.Backends) {
 		h.stats = append(h.stats, snap.Backends[len(h.tallies)].stats[h.loop])
 		h.tallies = append(h.tallies, tally{})
+	}
+	if len(h.kernel.entries) > 0 {
+		h.reconcileKernel(old)
 	}
 }
 
@@ -281,6 +299,9 @@ func (h *Handler) publish() {
 			h.counts.Add(v, uint64(n))
 			h.batch[v] = 0
 		}
+	}
+	if h.kernel.on() {
+		h.publishKernel()
 	}
 	h.prefetchCounters()
 	for _, id := range h.touched {

@@ -54,7 +54,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 	}
 	key := clientKey{q.dst, front, q.dport}
 	n := h.table.byClient(&key)
-	if n < 0 || h.table.conns[n].expired(h.now) {
+	if n < 0 || h.expired(&h.table.conns[n]) {
 		return h.errorByHash(&f, q, front)
 	}
 	c := &h.table.conns[n]
@@ -110,7 +110,7 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 		key.client = q.src
 	}
 	n := h.table.byBackend(&key)
-	if n < 0 || h.table.conns[n].expired(h.now) {
+	if n < 0 || h.expired(&h.table.conns[n]) {
 		return packet.DropNoFlow
 	}
 	c := &h.table.conns[n]

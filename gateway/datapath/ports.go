@@ -295,7 +295,7 @@ func (h *Handler) keepPort(c *Conn) bool {
 func (h *Handler) sourceUnused(c *Conn) bool {
 	key := c.backendKey()
 	n := h.table.byBackend(&key)
-	if n >= 0 && h.table.conns[n].expired(h.now) {
+	if n >= 0 && h.expired(&h.table.conns[n]) {
 		h.forget(n)
 		n = -1
 	}

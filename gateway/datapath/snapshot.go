@@ -237,18 +237,18 @@ const (
 	FromBytes
 	Opened
 	Closed
-	Closing     // connections that a FIN or RST began to close
-	Ended       // and those of them that are forgotten
-	Answered    // TCP: SYN+ACK of the backend seen; UDP: its first datagram
-	Refused     // TCP: RST in answer to a SYN
-	Unanswered  // half-open connections that ended without an answer
-	Unreachable // ICMP errors that say that a packet did not reach the backend
-	backendCounts
+	Closing       // connections that a FIN or RST began to close
+	Ended         // and those of them that are forgotten
+	Answered      // TCP: SYN+ACK of the backend seen; UDP: its first datagram
+	Refused       // TCP: RST in answer to a SYN
+	Unanswered    // half-open connections that ended without an answer
+	Unreachable   // ICMP errors that say that a packet did not reach the backend
+	BackendCounts // how many there are
 )
 
 // NewBackend returns a backend of a service at an endpoint. Its counters are for so many loops.
 func NewBackend(name string, service, endpoint uint32, loops int) *Backend {
-	return &Backend{Name: name, Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, backendCounts)}
+	return &Backend{Name: name, Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, BackendCounts)}
 }
 
 // Free reports whether the place has no backend.

@@ -61,6 +61,7 @@ func (h *Handler) refreshPeer() {
 		}
 		c := &t.conns[s.at]
 		s.at++
+		h.read(c)
 		if c.syncable() && c.origin != originPeer && !c.closed() && time.Duration(h.idle(c))<<24 <= round+sweepRound {
 			h.syncChange(c)
 			room--
@@ -70,7 +71,7 @@ func (h *Handler) refreshPeer() {
 
 // syncable reports whether a peer gets the connection: both sides have been seen.
 func (c *Conn) syncable() bool {
-	return c.halfSlot == 0 && (c.state == stateUDP || c.state >= stateEstablished)
+	return !c.halfOpen() && (c.state == stateUDP || c.state >= stateEstablished)
 }
 
 // Record is a connection as another gateway understands it: by addresses, since numbers are those of a process.
@@ -266,6 +267,7 @@ func (h *Handler) importConn(c *Conn) int {
 	c.deadline = h.now + timeout - c.deadline
 	ck := c.clientKey()
 	if n := h.table.byClient(&ck); n >= 0 {
+		h.read(&h.table.conns[n])
 		switch old := &h.table.conns[n]; {
 		case old.sameAs(c) && (old.origin != originPeer || old.state == c.state):
 			if int32(c.deadline-old.deadline) > 0 && old.state == c.state {
@@ -317,7 +319,7 @@ func (h *Handler) importConn(c *Conn) int {
 
 // replaceable reports whether a connection makes way for one of a peer: no packet here says that it is alive.
 func (h *Handler) replaceable(c *Conn) bool {
-	return c.origin == originPeer || c.closed() || c.expired(h.now) || c.halfSlot != 0
+	return c.origin == originPeer || c.closed() || h.expired(c) || c.halfOpen()
 }
 
 // sameAs reports whether two connections with the same client lead the same way.

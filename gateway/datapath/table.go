@@ -27,7 +27,7 @@ type Conn struct {
 	dev        uint8   // 48: port of the loop that they come on
 	state      state   // 49
 	vlan       uint16  // 50: VLAN identifier that the client's packets are tagged with; 0 is none
-	halfSlot   uint32  // 52: place among the half-open connections; 0 when confirmed
+	place      uint32  // 52: of a half-open connection among these; of a confirmed one on its way to the kernel, see kernel.go
 	lists      uint8   // 56: mark of the source lists that let it in
 	flags      uint8   // 57
 	scales     uint8   // 58: window scales, see sequences
@@ -203,8 +203,8 @@ type hashes [2]uint32
 
 // hashesOf returns the hashes of a connection. Half-open ones keep them: the next flood evicts them soon.
 func (t *table) hashesOf(c *Conn) hashes {
-	if c.halfSlot != 0 {
-		return t.halfOpen.slots[c.halfSlot].hashes
+	if c.halfOpen() {
+		return t.halfOpen.slots[c.place].hashes
 	}
 	ck := c.clientKey()
 	return t.hashesFrom(c, t.hashClient(&ck))
@@ -305,6 +305,7 @@ type ConnInfo struct {
 	Source   netip.AddrPort // what the backend sees; the zero value in direct modes
 	State    string
 	HalfOpen bool          // only one side has been seen
+	Kernel   bool          // the kernel forwards its packets
 	Left     time.Duration // until it is forgotten without another packet
 }
 
@@ -323,8 +324,9 @@ const connPage = 1024
 func (h *Handler) Conns(buf []ConnCopy, at int) (_ []ConnCopy, next int, more bool) {
 	t := h.table
 	for end := min(at+connPage, t.high); at < end; at++ {
-		if t.conns[at].state != stateFree {
-			buf = append(buf, ConnCopy{t.conns[at], h.snap.Era})
+		if c := &t.conns[at]; c.state != stateFree {
+			h.read(c)
+			buf = append(buf, ConnCopy{*c, h.snap.Era})
 		}
 	}
 	return buf, at, at < t.high
@@ -344,7 +346,7 @@ func (s *Snapshot) Describe(c *ConnCopy, now clock.Time) (_ ConnInfo, ok bool) {
 		Client:  netip.AddrPortFrom(c.client.Addr(), c.clientPort),
 		Service: netip.AddrPortFrom(front.addr.Addr(), frontPort),
 		Target:  netip.AddrPortFrom(to.addr.Addr(), port),
-		State:   stateNames[c.state], HalfOpen: c.halfSlot != 0, Left: time.Duration(left) << 24,
+		State:   stateNames[c.state], HalfOpen: c.halfOpen(), Kernel: c.entered(), Left: time.Duration(left) << 24,
 	}
 	if port != 0 {
 		src := c.client

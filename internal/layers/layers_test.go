@@ -72,7 +72,7 @@ node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock
 gateway/kernelflows: gateway/fastpath clock metrics pmd wire
-gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
+gateway/datapath: gateway/quiclb gateway/fastpath packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gateway/config gpukern internal/control
@@ -94,6 +94,7 @@ examples/udpecho: . socket
 examples/lab    : internal/testnet
 internal/conformance: packet ring clock pmd
 internal/control:
+internal/flowmodel: gateway/fastpath clock wire
 internal/doctor : gpukern internal/rtnl
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service:
