@@ -145,7 +145,7 @@ func (t *AltSvcTransport) learn(origin string, values []string) {
 // parseAltSvc returns the first alternative for HTTP/3 in the value of Alt-Svc (RFC 7838 3). host is the
 // origin's, which an alternative without a host means.
 func parseAltSvc(value, host string) (addr string, age time.Duration, found bool) {
-	for rest := strings.Trim(value, " \t"); rest != ""; {
+	for rest := strings.Trim(value, " \t"); rest != "" && rest != ","; {
 		var member string
 		member, rest = cutMember(rest)
 		parts := strings.Split(member, ";")

@@ -22,6 +22,9 @@ func TestParseAltSvc(t *testing.T) {
 		`h3=":70000", h3=":444"; ma=5`:                       {"origin:444", 5 * time.Second},
 		`h3=":443"; ma=x`:                                    {"origin:443", 24 * time.Hour},
 		`x="a,h3=\":1\"", h3=":2"; ma="7"`:                   {"origin:2", 7 * time.Second},
+		`h2=":443",`:                                         {},
+		`,, h3=":443",,`:                                     {"origin:443", 24 * time.Hour},
+		`h2="a\\\\", h3=":443"`:                              {"origin:443", 24 * time.Hour},
 		`h3=":443"; ma=99999999999999999999`:                 {"origin:443", 24 * time.Hour},
 	} {
 		addr, age, found := parseAltSvc(value, "origin")

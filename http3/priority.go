@@ -54,11 +54,11 @@ func ParsePriority(s string) (p Priority, ok bool) {
 // cutMember cuts a dictionary at its first comma outside of a string. A trailing comma stays.
 func cutMember(s string) (member, rest string) {
 	quoted := false
-	for i := range len(s) {
+	for i := 0; i < len(s); i++ {
 		switch {
 		case s[i] == '\\' && quoted:
-			continue
-		case s[i] == '"' && (i == 0 || s[i-1] != '\\'):
+			i++
+		case s[i] == '"':
 			quoted = !quoted
 		case s[i] == ',' && !quoted:
 			if rest = strings.TrimLeft(s[i+1:], " \t"); rest == "" {

@@ -143,7 +143,7 @@ func FuzzDial(f *testing.F) {
 		}
 		opA, p, errA := a.ReadMessage(nil)
 		opB, q, errB := b.ReadMessage(nil)
-		if opA != opB || !bytes.Equal(p, q) || (errA == nil) != (errB == nil) {
+		if (errA == nil) != (errB == nil) || errA == nil && (opA != opB || !bytes.Equal(p, q)) {
 			t.Fatalf("%v %q %v, in pieces %v %q %v", opA, p, errA, opB, q, errB)
 		}
 	})
