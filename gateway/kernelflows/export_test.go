@@ -17,7 +17,7 @@ func (t *Table) Run(tb testing.TB, dev int, frame []byte, gso uint32) (result ui
 	}
 	result, err := t.devices[dev].programs.Forward.Run(o)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("%d bytes, gso %d: %v", len(frame), gso, err)
 	}
 	return result, o.DataOut
 }

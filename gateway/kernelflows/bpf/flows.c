@@ -354,8 +354,8 @@ static __always_inline enum reason judge(const struct headers *h, struct match *
 	if (!generation || READ(d->serial) != e->serial || d->generation != READ(*generation))
 		return RENEWED;
 	m->slot = e->slot;
-	if (!same_mac(eth->dst, d->to) || (!d->any_from && !same_mac(eth->src, d->from)))
-		return LINK;
+	if (!same_mac(eth->dst, d->to) || (d->any_from ? eth->src[0] & 1 : !same_mac(eth->src, d->from)))
+		return LINK; // no station has a group address
 	if (hops <= 1)
 		return HOPS;
 
