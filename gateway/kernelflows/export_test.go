@@ -30,3 +30,21 @@ type skb struct {
 	GSOSize uint32
 	_       [12]byte
 }
+
+// Keys returns how many keys the maps have.
+func (t *Table) Keys(tb testing.TB) (four, six int) {
+	tb.Helper()
+	var k4 key4
+	var k6 key6
+	var v entry
+	for it := t.objs.Flows4.Iterate(); it.Next(&k4, &v); {
+		four++
+	}
+	for it := t.objs.Flows6.Iterate(); it.Next(&k6, &v); {
+		six++
+	}
+	return four, six
+}
+
+// CountLate counts packets of a slot as a program would.
+func (t *Table) CountLate(slot uint32, n uint64) { t.slots[slot].p[1].packets.Add(n) }
