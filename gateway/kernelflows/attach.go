@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/pmd"
@@ -49,7 +50,11 @@ func (t *Table) Attach(dev, index int, hook Hook) (*pmd.Prefilter, error) {
 	if err := t.attach(d, dev, index, hook); err != nil {
 		return nil, errors.Join(explain(err), d.close())
 	}
-	t.indices[dev].Store(uint32(index))
+	to := path(index)
+	if peerElsewhere(index) {
+		to |= 1 << 32
+	}
+	t.paths[dev].Store(uint64(to))
 	return &pmd.Prefilter{
 		Socket: func(rules []unix.SockFilter) (int, error) { return t.socketFilter(dev, rules) },
 		XDP:    func(next int, frags bool) (int, error) { return t.xdp(dev, next, frags) },
@@ -78,6 +83,13 @@ func (t *Table) attach(d *device, dev, index int, hook Hook) error {
 	return err
 }
 
+// peerElsewhere reports whether the interface is one end of a veth pair whose other end is in another network namespace.
+// Packets are then received there in the same run of the kernel, and not queued twice (bpf_redirect_peer).
+func peerElsewhere(index int) bool {
+	l, err := netlink.LinkByIndex(index)
+	return err == nil && l.Type() == "veth" && l.Attrs().NetNsID >= 0
+}
+
 // maps returns the maps by their names in the object.
 func (t *Table) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
@@ -92,7 +104,7 @@ func (t *Table) maps() map[string]*ebpf.Map {
 func (t *Table) Detach(dev int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.indices[dev].Swap(0) != 0 {
+	if t.paths[dev].Swap(0) != 0 {
 		for _, l := range t.loops { // a loop reads its generation before the device: what it enters now is of an old one
 			l.Renew()
 		}

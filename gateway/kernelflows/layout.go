@@ -58,7 +58,8 @@ type direction struct {
 	anyFrom    uint8
 	scale      uint8
 	loose      uint8
-	_          [29]byte
+	toPeer     uint8
+	_          [28]byte
 }
 
 // progress is written by the kernel while the direction is enabled.
@@ -96,9 +97,9 @@ func (k *key6) four() key4 {
 }
 
 // set makes d what f says, disabled.
-func (d *direction) set(f *fastpath.Flow, side int, generation, loop, out uint32) {
+func (d *direction) set(f *fastpath.Flow, side int, generation, loop uint32, out path) {
 	from := &f.Directions[side]
-	d.generation, d.loop, d.out = generation, loop, out
+	d.generation, d.loop, d.out, d.toPeer = generation, loop, out.index(), bit(out.toPeer())
 	d.maxLen = uint32(from.MaxLen)
 	if from.MaxLen == 0 {
 		d.maxLen = 1<<32 - 1

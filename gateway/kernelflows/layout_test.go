@@ -30,7 +30,7 @@ func TestLayout(t *testing.T) {
 			"l3": unsafe.Offsetof(d.l3), "ports": unsafe.Offsetof(d.ports), "src": unsafe.Offsetof(d.src), "dst": unsafe.Offsetof(d.dst),
 			"next_hop": unsafe.Offsetof(d.nextHop), "out_mac": unsafe.Offsetof(d.outMAC), "to": unsafe.Offsetof(d.to), "from": unsafe.Offsetof(d.from),
 			"src6": unsafe.Offsetof(d.src6), "dst6": unsafe.Offsetof(d.dst6), "any_from": unsafe.Offsetof(d.anyFrom),
-			"scale": unsafe.Offsetof(d.scale), "loose": unsafe.Offsetof(d.loose),
+			"scale": unsafe.Offsetof(d.scale), "loose": unsafe.Offsetof(d.loose), "to_peer": unsafe.Offsetof(d.toPeer),
 		},
 		"progress": {
 			"bytes": unsafe.Offsetof(p.bytes), "last": unsafe.Offsetof(p.last), "end": unsafe.Offsetof(p.end),

@@ -70,7 +70,7 @@ func (l *Loop) generation() *atomic.Uint32 { return l.table.generations[l.number
 // Enter implements fastpath.Forwarder.
 func (l *Loop) Enter(f *fastpath.Flow) (uint32, bool) {
 	generation := l.generation().Load() // before the devices: see Table.Detach
-	in, out, ok := l.table.paths(f)
+	in, out, ok := l.table.pathsOf(f)
 	if !ok || len(l.free) == 0 {
 		l.refused.Add(1)
 		return 0, false
@@ -85,7 +85,7 @@ func (l *Loop) Enter(f *fastpath.Flow) (uint32, bool) {
 	for side := range 2 {
 		s.d[side].set(f, side, generation, l.number, out[side])
 		s.p[side].set(f.Sequences[side])
-		k.keys[side] = keyOf(&f.Directions[side], f.Proto, in[side])
+		k.keys[side] = keyOf(&f.Directions[side], f.Proto, in[side].index())
 	}
 	for side := range 2 {
 		s.d[side].serial.Store(l.serial)

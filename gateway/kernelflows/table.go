@@ -44,8 +44,14 @@ type Table struct {
 
 	mu      sync.Mutex
 	devices [maxDevices]device
-	indices [maxDevices]atomic.Uint32 // of the interfaces; 0: the device has no program
+	paths   [maxDevices]atomic.Uint64 // as path
 }
+
+// path is an interface that has a program: its index, and in bit 32 whether packets are given to its peer. 0 is none.
+type path uint64
+
+func (p path) index() uint32 { return uint32(p) }
+func (p path) toPeer() bool  { return p>>32 != 0 }
 
 // Open makes the maps. No program is attached yet.
 func Open(o Options) (*Table, error) {
@@ -136,9 +142,9 @@ func (t *Table) timeOf(ns uint64) clock.Time {
 // Loop returns the part of loop i.
 func (t *Table) Loop(i int) *Loop { return t.loops[i] }
 
-// paths returns the interfaces by which both directions come and leave, and reports whether the programs can forward the
-// flow.
-func (t *Table) paths(f *fastpath.Flow) (in, out [2]uint32, ok bool) {
+// pathsOf returns the interfaces by which both directions come and leave, and reports whether the programs can forward
+// the flow.
+func (t *Table) pathsOf(f *fastpath.Flow) (in, out [2]path, ok bool) {
 	if f.Proto != wire.ProtoTCP && f.Proto != wire.ProtoUDP {
 		return in, out, false
 	}
@@ -153,7 +159,7 @@ func (t *Table) paths(f *fastpath.Flow) (in, out [2]uint32, ok bool) {
 				return in, out, false
 			}
 		}
-		in[side], out[side] = t.indices[d.Dev].Load(), t.indices[d.OutDev].Load()
+		in[side], out[side] = path(t.paths[d.Dev].Load()), path(t.paths[d.OutDev].Load())
 		if in[side] == 0 || out[side] == 0 {
 			return in, out, false
 		}

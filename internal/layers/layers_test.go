@@ -138,7 +138,7 @@ github.com/coder/websocket        : bench
 github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
 github.com/klauspost/compress     : websocket
-github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device gateway/kernelflows internal/doctor internal/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom

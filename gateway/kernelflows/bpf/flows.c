@@ -73,7 +73,8 @@ struct direction {
 	__u8 to[6], from[6];
 
 	__u32 src6[4], dst6[4];
-	__u8 any_from, scale, loose, peer;
+	__u8 any_from, scale, loose;
+	__u8 to_peer; // out is one end of a veth pair: the packet is received by the other
 	__u32 zero[7];
 };
 
@@ -458,7 +459,7 @@ static __always_inline int rewrite(struct __sk_buff *skb, const struct match *m)
 	}
 	// The addresses are in the pseudo header, which a checksum that the device is to fill in holds already; the ports
 	// are not.
-	__u32 out = d->out, l3 = d->l3, diff = d->ports;
+	__u32 out = d->out, l3 = d->l3, diff = d->ports, to_peer = d->to_peer;
 	if (bpf_l4_csum_replace(skb, sum_at, 0, l3, flags))
 		goto failed;
 	if (bpf_l4_csum_replace(skb, sum_at, 0, diff, flags & ~BPF_F_PSEUDO_HDR))
@@ -466,7 +467,7 @@ static __always_inline int rewrite(struct __sk_buff *skb, const struct match *m)
 	if (m->six)
 		bpf_csum_update(skb, l3); // the sum of a device over all bytes (CHECKSUM_COMPLETE)
 	count(FORWARDED);
-	return bpf_redirect(out, 0);
+	return to_peer ? bpf_redirect_peer(out, 0) : bpf_redirect(out, 0);
 failed:
 	count(FAILED);
 	return 2; // TC_ACT_SHOT
