@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Run has the kernel run the program of device dev on a frame, as if it had come by lo, and returns the result and the
@@ -48,3 +49,29 @@ func (t *Table) Keys(tb testing.TB) (four, six int) {
 
 // CountLate counts packets of a slot as a program would.
 func (t *Table) CountLate(slot uint32, n uint64) { t.slots[slot].p[1].packets.Add(n) }
+
+// Translated loads a classic program as eBPF and returns what runs it on a frame, as a packet socket would.
+func Translated(tb testing.TB, classic []unix.SockFilter) func(frame []byte) uint32 {
+	tb.Helper()
+	code, err := translate(classic)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, Instructions: code, License: "Dual BSD/GPL"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { prog.Close() })
+	link := []byte{12: 0x88, 13: 0xb5} // a test run of a socket filter begins behind the link header
+	return func(frame []byte) uint32 {
+		tb.Helper()
+		result, err := prog.Run(&ebpf.RunOptions{Data: append(link, frame...), Repeat: 1})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return result
+	}
+}
+
+// TranslateError returns the error of a program that cannot be translated.
+func TranslateError(classic []unix.SockFilter) error { _, err := translate(classic); return err }

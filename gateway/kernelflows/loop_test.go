@@ -236,6 +236,8 @@ func TestAttachSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func withPort(a netip.AddrPort, port uint16) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), port) }
+func withPort(a netip.AddrPort, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr(), port)
+}
 
 func now() clock.Time { return 0 }
