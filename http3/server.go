@@ -37,6 +37,10 @@ type Server struct {
 	// EarlyData reports whether a request may be served that came as early data, which an attacker can
 	// repeat (RFC 8470). nil permits GET, HEAD, OPTIONS and TRACE. Others are answered with 425 Too Early.
 	EarlyData func(*http.Request) bool
+	// Serves reports whether the server answers for a host, without port, in lower case. A client may send requests for
+	// any name of the certificate on one connection (RFC 9114 3.3); those for others are answered with 421. nil
+	// answers for all.
+	Serves func(host string) bool
 	// Panicked, if set, is called with the panic of a handler, whose stream was reset; nil writes it to
 	// standard error, as net/http does.
 	Panicked func(r *http.Request, v any)

@@ -88,9 +88,12 @@ func (x *serverRequest) run() {
 	}
 	x.w.req = req
 	id := x.r.s.id
-	if x.tooEarly(req) {
+	switch {
+	case x.tooEarly(req):
 		x.reply(http.StatusTooEarly)
-	} else {
+	case !x.c.server.serves(req):
+		x.reply(http.StatusMisdirectedRequest)
+	default:
 		x.call(req)
 	}
 	c.mu.Lock()
@@ -124,6 +127,15 @@ func (x *serverRequest) tooEarly(req *http.Request) bool {
 		return false
 	}
 	return true
+}
+
+// serves reports whether the server answers for the authority of a request. That of a CONNECT is its target.
+func (s *Server) serves(req *http.Request) bool {
+	if s.Serves == nil || req.Method == http.MethodConnect && len(req.Header[":protocol"]) == 0 {
+		return true
+	}
+	u := url.URL{Host: req.Host}
+	return s.Serves(strings.ToLower(u.Hostname()))
 }
 
 // call runs the handler. After a panic the stream is reset, as net/http does it.

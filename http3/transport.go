@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -27,28 +28,35 @@ type Transport struct {
 	// Dial opens a connection to a host and port; nil resolves the name and dials from one UDP socket for
 	// all. The connection is the transport's.
 	Dial func(ctx context.Context, addr string, tc *tls.Config, qc *quic.Config) (*quic.Conn, error)
+	// Lookup resolves names, for dialing without Dial and for ShareConnections; nil is net.DefaultResolver.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// ShareConnections has requests use a connection to another server, if their name resolves to its address and its
+	// certificate is valid for them (RFC 9114 3.3). A request that is answered with 421 goes to a connection of its
+	// own. Without it each server has its own.
+	ShareConnections bool
 	// DisableCompression has no gzip asked for, and none undone, where a request has no Accept-Encoding.
 	DisableCompression bool
 	// Push, if set, is called for each push of a server, which Machine.MaxPushes permits. It must not block.
 	Push func(*Push)
 
-	mu     sync.Mutex
-	conns  map[destination]*dialed
-	quic   *quic.Transport
-	closed bool
+	mu       sync.Mutex
+	conns    map[destination]*dialed
+	unshared map[destination]struct{} // those that have answered 421 on a shared connection
+	quic     *quic.Transport
+	closed   bool
 }
 
-// destination is where a connection goes, and the name that its certificate was checked for: another server
-// behind the same address has a connection of its own (RFC 9114 3.3).
+// destination is where a connection goes, and the name that its certificate was checked for.
 type destination struct {
 	addr, name string
 }
 
 // dialed is a connection, or one that is being opened.
 type dialed struct {
-	done chan struct{} // closed when c or err is set
-	c    *clientConn
-	err  error
+	done   chan struct{} // closed when c or err is set
+	c      *clientConn
+	err    error
+	shared bool // it was opened for another destination
 }
 
 // ErrTransportClosed is returned after Transport.Close.
@@ -78,10 +86,15 @@ func (t *Transport) roundTrip(req *http.Request, addr string) (*http.Response, e
 		closeBody(req)
 		return nil, err
 	}
+	to := destination{addr, req.URL.Hostname()}
 	for attempt := 0; ; attempt++ {
-		resp, err := t.try(req, addr, attempt)
+		resp, err := t.try(req, to, attempt)
 		if err == nil {
-			return resp, nil
+			if !canRewind(req) || !t.misdirected(to, resp) {
+				return resp, nil
+			}
+			_ = resp.Body.Close()
+			err = errMisdirected
 		}
 		if attempt == 2 || req.Context().Err() != nil || !repeatable(req, err) {
 			return nil, err
@@ -99,8 +112,7 @@ func (t *Transport) roundTrip(req *http.Request, addr string) (*http.Response, e
 }
 
 // try sends a request once. After a first failure it uses no early data.
-func (t *Transport) try(req *http.Request, addr string, attempt int) (*http.Response, error) {
-	to := destination{addr, req.URL.Hostname()}
+func (t *Transport) try(req *http.Request, to destination, attempt int) (*http.Response, error) {
 	c, err := t.conn(req, to, attempt > 0)
 	if err != nil {
 		closeBody(req)
@@ -120,8 +132,11 @@ func (t *Transport) try(req *http.Request, addr string, attempt int) (*http.Resp
 // repeatable reports whether a request may be sent again: the server has refused it, or taken no notice, or
 // it does the same twice (RFC 9114 4.1.1, RFC 9110 9.2.2).
 func repeatable(req *http.Request, err error) bool {
-	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+	if !canRewind(req) {
 		return false
+	}
+	if err == errMisdirected { //nolint:errorlint // it is never wrapped
+		return true
 	}
 	var se *StreamError
 	if errors.As(err, &se) {
@@ -139,6 +154,14 @@ func repeatable(req *http.Request, err error) bool {
 		return true
 	}
 	return false
+}
+
+// errMisdirected says that the server does not answer for the request on this connection.
+var errMisdirected = errors.New("http3: the server answered 421 Misdirected Request")
+
+// canRewind reports whether the body of a request can be sent again.
+func canRewind(req *http.Request) bool {
+	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 }
 
 // checkRequest finds mistakes before a connection is opened.
@@ -202,7 +225,14 @@ func (t *Transport) conn(req *http.Request, to destination, again bool) (*client
 	t.mu.Unlock()
 	// The connection is everybody's: the end of this request does not end the dialing for others.
 	go func() {
-		d.c, d.err = t.dial(context.WithoutCancel(req.Context()), to, again)
+		ctx := context.WithoutCancel(req.Context())
+		if t.ShareConnections {
+			d.c = t.shared(ctx, to)
+			d.shared = d.c != nil
+		}
+		if d.c == nil {
+			d.c, d.err = t.dial(ctx, to, again)
+		}
 		if d.err != nil {
 			t.drop(to, d)
 		}
@@ -211,14 +241,19 @@ func (t *Transport) conn(req *http.Request, to destination, again bool) (*client
 	return d.wait(req.Context())
 }
 
-// usable reports whether new requests may use the connection.
-func (d *dialed) usable() bool {
+// complete reports whether the connection is open, or failed to.
+func (d *dialed) complete() bool {
 	select {
 	case <-d.done:
-		return d.err == nil && d.c.ctx.Err() == nil && !d.c.goingAway()
-	default:
 		return true
+	default:
+		return false
 	}
+}
+
+// usable reports whether new requests may use the connection.
+func (d *dialed) usable() bool {
+	return !d.complete() || d.err == nil && d.c.ctx.Err() == nil && !d.c.goingAway()
 }
 
 func (d *dialed) close() {

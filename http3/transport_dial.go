@@ -70,7 +70,7 @@ func (t *Transport) dialUDP(ctx context.Context, addr string, tc *tls.Config, qc
 	if err != nil {
 		return nil, fmt.Errorf("http3: %w", err)
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	ips, err := t.lookup(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("http3: %w", err)
 	}
