@@ -17,6 +17,7 @@ type clientConn struct {
 	goAway atomic.Uint64 // the first request that the server will not process
 	active atomic.Int64
 	pushes map[uint64]*Push
+	cache  *sessionCache // nil without early data
 
 	refusedEarly atomic.Bool
 	tls          atomic.Pointer[tls.ConnectionState]
@@ -31,10 +32,29 @@ func newClientConn(t *Transport, q *quic.Conn, o MachineOptions) *clientConn {
 			c.goAway.Store(ev.ID)
 		case CancelPush:
 			c.pushCancelled(ev.ID)
+		case PeerSettings:
+			if c.cache != nil {
+				c.cache.learned(c.m.peer)
+			}
 		}
 	}
 	c.conn.push = c.pushStream
 	return c
+}
+
+// remember has the connection use the server's settings of the session that it resumes, if it sends early data.
+func (c *clientConn) remember(cache *sessionCache) {
+	if c.cache = cache; cache == nil {
+		return
+	}
+	select {
+	case <-c.q.HandshakeComplete(): // the settings come anyway
+		return
+	default:
+	}
+	if s := cache.remembered(); s != nil {
+		c.m.Remember(*s)
+	}
 }
 
 // state returns the state of TLS, which is copied once the handshake is complete.

@@ -78,6 +78,15 @@ func (o MachineOptions) withDefaults() MachineOptions {
 	return o
 }
 
+// settings returns what one end says; o has its defaults.
+func (o MachineOptions) settings(role Role) Settings {
+	return Settings{
+		TableCapacity: uint64(o.TableCapacity), BlockedStreams: uint64(o.BlockedStreams), MaxFieldSection: uint64(o.MaxFieldSection),
+		ExtendedConnect: o.ExtendedConnect && role == RoleServer, Datagrams: o.Datagrams,
+		WebTransport: o.WebTransport, sessions: o.WebTransport > 0, Session: o.Session,
+	}
+}
+
 // EventKind says what an Event reports.
 type EventKind uint8
 
@@ -148,8 +157,9 @@ type Machine struct {
 	encoder *qpack.Encoder
 
 	hasPeer            bool
-	unis               uint8 // critical streams that the peer has opened, by type
-	encOpen, decOpen   bool  // the types of our own streams were appended
+	remembered         *Settings // of the session that was resumed
+	unis               uint8     // critical streams that the peer has opened, by type
+	encOpen, decOpen   bool      // the types of our own streams were appended
 	control            []byte
 	section            []byte // scratch of the encoder
 	blocked            []*Stream
@@ -167,12 +177,7 @@ const none = 1<<64 - 1
 // NewMachine returns the machine of one end.
 func NewMachine(role Role, o MachineOptions) *Machine {
 	o = o.withDefaults()
-	m := &Machine{role: role, options: o, sentGoAway: none, gotGoAway: none}
-	m.own = Settings{
-		TableCapacity: uint64(o.TableCapacity), BlockedStreams: uint64(o.BlockedStreams), MaxFieldSection: uint64(o.MaxFieldSection),
-		ExtendedConnect: o.ExtendedConnect && role == RoleServer, Datagrams: o.Datagrams, WebTransport: o.WebTransport, sessions: o.WebTransport > 0,
-		Session: o.Session,
-	}
+	m := &Machine{role: role, options: o, sentGoAway: none, gotGoAway: none, own: o.settings(role)}
 	m.decoder = qpack.NewDecoder(qpack.DecoderOptions{
 		MaxCapacity: m.own.TableCapacity, MaxBlocked: o.BlockedStreams, MaxSectionSize: m.own.MaxFieldSection,
 	})
@@ -187,6 +192,16 @@ func NewMachine(role Role, o MachineOptions) *Machine {
 
 // Peer returns the peer's settings, known once they have arrived.
 func (m *Machine) Peer() (s Settings, known bool) { return m.peer, m.hasPeer }
+
+// Remember has a client that sends early data use the settings that the server had when it issued the session, until
+// its new ones arrive (RFC 9114 7.2.4.2). New ones that permit less are an error of the connection. If the server rejects
+// early data, a new Machine is needed.
+func (m *Machine) Remember(s Settings) {
+	if m.role == RoleClient && !m.hasPeer {
+		m.peer, m.remembered = s, &s
+		m.encoder.SetPeer(s.TableCapacity, s.BlockedStreams)
+	}
+}
 
 // fail keeps the error that ends the connection.
 func (m *Machine) fail(err error) error {

@@ -155,6 +155,14 @@ func (m *Machine) settings(p []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
+	if old := m.remembered; old != nil {
+		switch {
+		case old.TableCapacity > 0 && s.TableCapacity != old.TableCapacity: // RFC 9204 3.2.3
+			return Event{}, connError(QPACKDecoderStreamError, "the table has another capacity than in the session that was resumed")
+		case !s.permits(old): // RFC 9114 7.2.4.2
+			return Event{}, connError(SettingsError, "less is permitted than in the session that was resumed")
+		}
+	}
 	m.peer, m.hasPeer = s, true
 	m.encoder.SetPeer(s.TableCapacity, s.BlockedStreams)
 	return Event{Kind: PeerSettings}, nil

@@ -137,11 +137,15 @@ func (s *Server) track(l *quic.Listener) bool {
 
 // tlsConfig returns a copy of TLS with the protocol.
 func (s *Server) tlsConfig() *tls.Config {
-	c := s.TLS.Clone()
-	if c == nil {
-		c = &tls.Config{}
+	c := &tls.Config{}
+	if s.TLS != nil {
+		_, _ = s.TLS.DecryptTicket(nil, tls.ConnectionState{}) // makes the keys that all copies share
+		c = s.TLS.Clone()
 	}
 	c.NextProtos = []string{NextProto}
+	if s.QUIC != nil && s.QUIC.ZeroRTT {
+		return earlySettings(c, s.machineOptions().settings(RoleServer))
+	}
 	return c
 }
 

@@ -21,7 +21,12 @@ type Settings struct {
 
 // append appends the SETTINGS frame.
 func (s Settings) append(dst []byte) []byte {
-	var p []byte
+	p := s.appendPayload(nil)
+	return append(appendFrameHeader(dst, frameSettings, uint64(len(p))), p...)
+}
+
+// appendPayload appends the payload of the frame.
+func (s Settings) appendPayload(p []byte) []byte {
 	put := func(id, v uint64) {
 		if v > 0 {
 			p = appendVarint(appendVarint(p, id), min(v, maxVarint))
@@ -40,7 +45,16 @@ func (s Settings) append(dst []byte) []byte {
 	put(settingSessionData, s.Session.Data)
 	put(settingSessionUniStreams, s.Session.UniStreams)
 	put(settingSessionStreams, s.Session.Streams)
-	return append(appendFrameHeader(dst, frameSettings, uint64(len(p))), p...)
+	return p
+}
+
+// permits reports whether what a client does by the settings old is within s.
+func (s *Settings) permits(old *Settings) bool {
+	section := s.MaxFieldSection == 0 || old.MaxFieldSection > 0 && old.MaxFieldSection <= s.MaxFieldSection
+	flags := (s.ExtendedConnect || !old.ExtendedConnect) && (s.Datagrams || !old.Datagrams) && (s.sessions || !old.sessions)
+	sessions := s.WebTransport >= old.WebTransport && s.Session.Streams >= old.Session.Streams &&
+		s.Session.UniStreams >= old.Session.UniStreams && s.Session.Data >= old.Session.Data
+	return section && flags && sessions && s.BlockedStreams >= old.BlockedStreams
 }
 
 // parseSettings parses the payload of a SETTINGS frame.

@@ -30,6 +30,11 @@ func (t *Transport) dial(ctx context.Context, to destination, again bool) (*clie
 		qc.MaxStreams = -1 // RFC 9114 6.1: a server opens none
 	}
 	qc.ZeroRTT = qc.ZeroRTT && !again
+	var cache *sessionCache
+	if qc.ZeroRTT && tc.ClientSessionCache != nil {
+		cache = &sessionCache{under: tc.ClientSessionCache}
+		tc.ClientSessionCache = cache
+	}
 	dial := t.Dial
 	if dial == nil {
 		dial = t.dialUDP
@@ -39,6 +44,7 @@ func (t *Transport) dial(ctx context.Context, to destination, again bool) (*clie
 		return nil, err
 	}
 	c := newClientConn(t, q, o)
+	c.remember(cache)
 	if err := c.start(); err != nil {
 		return nil, err
 	}

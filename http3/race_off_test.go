@@ -1,0 +1,5 @@
+//go:build !race
+
+package http3_test
+
+const raceEnabled = false
