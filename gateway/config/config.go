@@ -37,6 +37,9 @@ type Config struct {
 	// folder, that only its owner may read. Gateways with the same key, names and weights select alike.
 	HashKey HashKey
 
+	// KernelFlows says whether the kernel forwards established connections. Key "kernel_flows", default "off".
+	KernelFlows KernelFlows
+
 	CPUs     CPUs          // key "cpus"
 	Spin     time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
 	Tunnel   Tunnel        // key "tunnel"
@@ -55,6 +58,16 @@ type Config struct {
 
 	syncKeyAt Problem // and of sync.key_file
 }
+
+// KernelFlows says whether the kernel forwards established connections without the loops.
+type KernelFlows string
+
+// The values of KernelFlows.
+const (
+	KernelFlowsOff  KernelFlows = "off"
+	KernelFlowsAuto KernelFlows = "auto" // on the devices where it can
+	KernelFlowsOn   KernelFlows = "on"   // on all devices; the start fails where it cannot
+)
 
 // HashKey is the secret that selects backends. ReadLists reads it from its file.
 type HashKey struct {
@@ -152,6 +165,7 @@ type Table struct {
 	TCPReset       time.Duration // key "tcp.reset": after a RST, default 10s
 	UDP            time.Duration // key "udp", default 2m (RFC 4787 REQ-5)
 	HalfOpen       int           // key "half_open": connections of which only one side has been seen, default a quarter of Size
+	KernelFlows    int           // key "kernel_flows": connections of all loops together that the kernel may forward at once, default 65536
 	Fragments      int           // key "fragments": datagrams whose fragments are followed at once, default 16384
 }
 
@@ -318,17 +332,18 @@ const MaxWeight = 1000
 
 // Limits of a configuration, so that a mistyped one cannot take the machine's memory.
 const (
-	maxFileBytes = 16 << 20
-	maxDevices   = 64
-	maxSNAT      = 256
-	maxServices  = 65536
-	maxBackends  = 4096 // of one service: the hash has 16 slots for each at its default size
-	maxTable     = 1 << 28
-	maxTimeout   = 30 * 24 * time.Hour
-	maxRate      = 1_000_000_000
-	maxLists     = 256
-	maxClients   = 1 << 24
-	maxRanges    = 16384 // addresses and protocols with ranges of ports: of services, and of backends
+	maxFileBytes   = 16 << 20
+	maxDevices     = 64
+	maxSNAT        = 256
+	maxServices    = 65536
+	maxBackends    = 4096 // of one service: the hash has 16 slots for each at its default size
+	maxTable       = 1 << 28
+	maxTimeout     = 30 * 24 * time.Hour
+	maxRate        = 1_000_000_000
+	maxLists       = 256
+	maxClients     = 1 << 24
+	maxKernelFlows = 1 << 20
+	maxRanges      = 16384 // addresses and protocols with ranges of ports: of services, and of backends
 )
 
 // newConfig returns the defaults.
@@ -345,15 +360,17 @@ func newConfig() *Config {
 			TCPFIN:         30 * time.Second,
 			TCPReset:       10 * time.Second,
 			UDP:            2 * time.Minute,
+			KernelFlows:    65536,
 			Fragments:      16384,
 		},
-		CPUs:    CPUs{Auto: true},
-		Engine:  "cpu",
-		Spin:    defaultSpin,
-		Tunnel:  Tunnel{GUEPort: 6080, TooBig: TooBigAnswer},
-		Sources: Sources{Default: "allow"},
-		Limits:  Limits{Burst: time.Second, Clients: 1 << 18},
-		Admin:   Admin{Socket: DefaultSocket},
+		CPUs:        CPUs{Auto: true},
+		Engine:      "cpu",
+		KernelFlows: KernelFlowsOff,
+		Spin:        defaultSpin,
+		Tunnel:      Tunnel{GUEPort: 6080, TooBig: TooBigAnswer},
+		Sources:     Sources{Default: "allow"},
+		Limits:      Limits{Burst: time.Second, Clients: 1 << 18},
+		Admin:       Admin{Socket: DefaultSocket},
 	}
 }
 

@@ -66,10 +66,11 @@ engine: auto
 cpus: [3]
 extra_processor: true
 spin: 20us
+kernel_flows: auto
 tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081, too_big: fragment}
 sources: {deny: [192.0.2.0/24, lists/bad.txt], allow: 192.0.2.1, default: deny}
 limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
-table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 10s}, udp: 7s, half_open: 300, fragments: 64}
+table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 10s}, udp: 7s, half_open: 300, fragments: 64, kernel_flows: 5000}
 admin: {socket: /tmp/gw.sock}
 metrics: {listen: "127.0.0.1:0"}
 services:
@@ -111,11 +112,12 @@ services:
 		Checksum:  "drop",
 		Engine:    "auto",
 		Table: Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, TCPSYNReceived: 8 * time.Second,
-			TCPHalfClosed: 9 * time.Second, TCPReset: 10 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
+			TCPHalfClosed: 9 * time.Second, TCPReset: 10 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64, KernelFlows: 5000},
 		CPUs: CPUs{List: []int{3}},
 
 		ExtraProcessor: true,
 		Spin:           20 * time.Microsecond,
+		KernelFlows:    KernelFlowsAuto,
 		Tunnel:         Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081, TooBig: TooBigFragment},
 		Sources: Sources{
 			Deny: []SourceList{{Prefix: prefix("192.0.2.0/24")}, {File: "lists/bad.txt"}}, Allow: []SourceList{{Prefix: prefix("192.0.2.1/32")}}, Default: "deny",

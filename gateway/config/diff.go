@@ -21,7 +21,7 @@ type Change struct {
 
 // keyNames are the keys of fields, where they are not the field's name in lower case. "" is a field without a key.
 var keyNames = map[string]string{
-	"SNATPorts": "snat_ports", "ExtraProcessor": "extra_processor", "HashKey": "hash_key_file", "Addresses": "address",
+	"SNATPorts": "snat_ports", "ExtraProcessor": "extra_processor", "KernelFlows": "kernel_flows", "HashKey": "hash_key_file", "Addresses": "address",
 	"HashSize": "hash_size", "SlowStart": "slow_start", "Reject": "unavailable", "WhenFull": "when_full", "ServerID": "server_id",
 	"MaxConnections": "max_connections", "Services": "", "Backends": "", "Name": "",
 }
@@ -35,6 +35,8 @@ var restartKeys = []struct {
 	{"table", "table.size", func(a, b *Config) bool { return a.Table.Size != b.Table.Size }},
 	{"table", "table.half_open", func(a, b *Config) bool { return a.Table.HalfOpen != b.Table.HalfOpen }},
 	{"table", "table.fragments", func(a, b *Config) bool { return a.Table.Fragments != b.Table.Fragments }},
+	{"table", "table.kernel_flows", func(a, b *Config) bool { return a.Table.KernelFlows != b.Table.KernelFlows }},
+	{"kernel_flows", "kernel_flows", func(a, b *Config) bool { return a.KernelFlows != b.KernelFlows }},
 	{"sync", "sync", func(a, b *Config) bool { return !sameSync(a.Sync, b.Sync) }},
 	{"snat_ports", "snat_ports", func(a, b *Config) bool { return a.SNATPorts != b.SNATPorts }},
 	{"cpus", "cpus", func(a, b *Config) bool { return a.CPUs.Auto != b.CPUs.Auto || !slices.Equal(a.CPUs.List, b.CPUs.List) }},

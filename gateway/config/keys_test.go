@@ -46,7 +46,7 @@ func keysOf(t *testing.T) (keys []string) {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePage(t), `(?:devices|hash_key|snat|checksum|engine|cpus|extra_processor|spin|tunnel|sources|limits|table|sync|admin|metrics|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePage(t), `(?:devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|table|sync|admin|metrics|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
 	}
@@ -59,7 +59,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"table.tcp.syn_recv": c.Table.TCPSYNReceived, "table.tcp.half_closed": c.Table.TCPHalfClosed, "table.tcp.reset": c.Table.TCPReset,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
-		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
+		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "kernel_flows": c.KernelFlows, "table.kernel_flows": c.Table.KernelFlows, "admin.socket": c.Admin.Socket,
 		"services[].balance": sv.Balance, "services[].when_full": sv.WhenFull, "services[].persistence.by": newPersistence().By,
 		"services[].persistence.prefix4": newPersistence().Prefix4, "services[].persistence.prefix6": newPersistence().Prefix6,
 		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,

@@ -20,6 +20,9 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("checksum", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "checksum", &c.Checksum, "forward", "drop") }),
 		strictyaml.Optional("engine", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "engine", &c.Engine, "cpu", "cuda", "auto") }),
 		strictyaml.Optional("hash_key_file", func(n *yaml.Node) { d.hashKeyFile(n, c) }),
+		strictyaml.Optional("kernel_flows", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "kernel_flows", &c.KernelFlows, KernelFlowsOff, KernelFlowsAuto, KernelFlowsOn)
+		}),
 		strictyaml.Optional("cpus", func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }),
 		strictyaml.Optional("extra_processor", func(n *yaml.Node) { d.Truth(n, "extra_processor", &c.ExtraProcessor) }),
 		strictyaml.Optional("spin", func(n *yaml.Node) { d.Duration(n, "spin", &c.Spin, time.Microsecond, time.Second) }),
@@ -96,6 +99,9 @@ func (d *decoder) table(n *yaml.Node, t *Table) {
 		strictyaml.Optional("half_open", func(n *yaml.Node) {
 			d.places.halfOpen = n
 			strictyaml.Integer(d.Decoder, n, "half_open", &t.HalfOpen, 256, maxTable)
+		}),
+		strictyaml.Optional("kernel_flows", func(n *yaml.Node) {
+			strictyaml.Integer(d.Decoder, n, "kernel_flows", &t.KernelFlows, MaxQueues, maxKernelFlows)
 		}),
 		strictyaml.Optional("fragments", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "fragments", &t.Fragments, 64, maxClients) }),
 	)
