@@ -44,6 +44,10 @@ const (
 	// flushEvery and flushMost say when keys are entered and removed, by system calls that are to serve many: at the
 	// latest that long after the first was noted, or when so many are.
 	flushEvery, flushMost = time.Millisecond, 64
+
+	// mostMissed is how many packets of a connection may come to the loop in a row after its keys were entered, without
+	// one that the kernel forwards: more than were under way. A key may be missing, or the device have lost its program.
+	mostMissed = 4096
 )
 
 // Why a connection comes back, and what else is counted of the kernel: see Kernel.
@@ -54,6 +58,7 @@ const (
 	backLoose          // segments beyond the window, or fragments: the sequence numbers are judged less strictly
 	backChanged        // the configuration, a backend or a next hop has changed
 	backIdle           // others needed its slot
+	backMissed         // its packets came to the loop all the same
 	backReasons
 )
 
@@ -75,6 +80,7 @@ type kernelFlows struct {
 	entries    []kernelEntry      // without gaps
 	after      uint32             // Options.EnterAfter
 	generation uint32
+	flushes    uint32
 	noted      int        // connections entered and taken back since the last flush
 	since      clock.Time // the first of them
 	short      bool       // a connection found no slot since the sweep began its pass
@@ -92,6 +98,8 @@ type kernelEntry struct {
 	loose             bool
 	packets, bytes    [2]uint64 // read so far
 	last              clock.Time
+	flush             uint32 // the last one before it was entered
+	missed            uint32 // packets that came to the loop in a row
 	start             uint64 // packets of both sides that were read at the last pass of the sweep
 }
 
@@ -189,7 +197,7 @@ func (h *Handler) takeBack(c *Conn, why int) {
 		backoff = 0
 	}
 	switch why {
-	case backLink:
+	case backLink, backMissed:
 		backoff = min(backoff+1, mostBackoff)
 	case backChanged: // it has proved itself
 		packets = placeLow >> 1
@@ -216,10 +224,17 @@ func (h *Handler) noteKernel() {
 // cameToLoop prepares the decision on a packet of a connection that the kernel forwards.
 func (h *Handler) cameToLoop(n int, v *view, side int) {
 	c := &h.table.conns[n]
+	e := h.kernel.entry(c)
+	before := e.packets
 	h.read(c)
+	if e.missed++; e.packets != before || e.flush == h.kernel.flushes {
+		e.missed = 0
+	}
 	switch {
-	case h.kernel.entry(c).generation != h.kernel.generation:
+	case e.generation != h.kernel.generation:
 		h.takeBack(c, backChanged)
+	case e.missed > mostMissed:
+		h.takeBack(c, backMissed)
 	case side == sideBackend && v.flags.Has(wire.FlagSYN) && c.flags&connNewSYN != 0: // see reopen: its numbers are another connection's
 		h.takeBack(c, backClosing)
 	}
@@ -325,6 +340,7 @@ func (h *Handler) publishKernel() {
 
 func (h *Handler) flushKernel() {
 	h.kernel.noted = 0
+	h.kernel.flushes++
 	if h.kernel.forwarder.Flush(h.clock) != nil {
 		h.kernel.counts.Add(kernelFlushErrors, 1)
 	}
@@ -355,7 +371,7 @@ type KernelStatus struct {
 
 // BackReasons name why connections come back from the kernel.
 var BackReasons = [...]string{
-	backEnded: "ended", backClosing: "closing", backLink: "link", backLoose: "loose", backChanged: "changed", backIdle: "idle",
+	backEnded: "ended", backClosing: "closing", backLink: "link", backLoose: "loose", backChanged: "changed", backIdle: "idle", backMissed: "missed",
 }
 
 // Kernel returns what is counted of the connections that the kernel forwards; false where none does. Any goroutine may call it.

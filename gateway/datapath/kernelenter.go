@@ -106,7 +106,7 @@ func (h *Handler) enterKernel(e kernelEntry, f *fastpath.Flow, backoff uint32) {
 		k.counts.Add(kernelRejected, 1)
 		return
 	}
-	e.slot = slot
+	e.slot, e.flush = slot, k.flushes
 	k.entries = append(k.entries, e)
 	h.table.conns[e.conn].place = placeConfirmed | placeEntered | backoff<<placeBackoff | uint32(len(k.entries)-1)
 	k.counts.Add(kernelEntered, 1)
