@@ -18,7 +18,8 @@ type Connection struct {
 	Target   netip.AddrPort  `json:"target"`           // address of the backend; port 0 in direct modes
 	Source   *netip.AddrPort `json:"source,omitempty"` // what the backend sees; absent in direct modes
 	State    string          `json:"state"`
-	Expires  float64         `json:"expires_seconds"` // without another packet
+	Kernel   bool            `json:"kernel,omitempty"` // the kernel forwards it
+	Expires  float64         `json:"expires_seconds"`  // without another packet
 }
 
 // Connections calls yield with the connections of all loops, until it returns false. Each loop's table is
@@ -48,7 +49,7 @@ func connection(s *datapath.Snapshot, info *datapath.ConnInfo, loop int) Connect
 	one := Connection{
 		Loop: loop, Service: s.Services[b.Service].Name, Protocol: protoName(info.Proto),
 		Client: info.Client, Address: info.Service, Backend: b.Name, Target: info.Target,
-		State: info.State, Expires: info.Left.Seconds(),
+		State: info.State, Kernel: info.Kernel, Expires: info.Left.Seconds(),
 	}
 	if info.Source.IsValid() {
 		one.Source = &info.Source

@@ -38,6 +38,9 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	if st.Sync != nil {
 		st.Sync.write(w)
 	}
+	if st.Kernel != nil {
+		st.Kernel.write(w)
+	}
 	unlisted := 0
 	if w.Selection.Names == nil { // else they were not asked for
 		unlisted = l.other.backends

@@ -25,6 +25,7 @@ type Status struct {
 	Dropped       map[string]uint64 `json:"dropped_packets"`   // by reason
 	Answers       map[string]uint64 `json:"answers"`           // that the gateway made itself, by kind; they count as forwarded
 	Sync          *SyncStatus       `json:"sync,omitempty"`    // the other of two gateways that share connections
+	Kernel        *KernelStatus     `json:"kernel,omitempty"`  // connections that the kernel forwards
 	SNAT          []SNATStatus      `json:"snat"`              // the first 256 of the configuration
 	Services      []ServiceStatus   `json:"services"`
 
@@ -250,7 +251,7 @@ func (g *Gateway) status(chosen func(i int) bool) (Status, otherServices) {
 	}
 	st.Active = st.Connections - min(st.Connections, st.HalfOpen+st.Closing) // the three are read one after the other
 	s := g.snap.Load()
-	st.SNAT, st.Sync = g.snatStatus(s), g.syncStatus()
+	st.SNAT, st.Sync, st.Kernel = g.snatStatus(s), g.syncStatus(), g.kernelStatus()
 	for i := range g.cfg.Services {
 		if chosen(i) {
 			st.Services = append(st.Services, g.serviceStatus(s, &g.cfg.Services[i]))

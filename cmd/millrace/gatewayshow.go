@@ -144,6 +144,10 @@ func showStatus(c *console, st *admin.Status) {
 	if p := g.Sync; p != nil {
 		showSync(c, p)
 	}
+	if k := g.Kernel; k != nil {
+		c.line("kernel", "%s connections; packets to backends %s, from %s; entered %s, rejected %s; taken back %s",
+			group(k.Connections), group(k.ToPackets), group(k.FromPackets), group(k.Entered), group(k.Rejected), tally(k.TakenBack))
+	}
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
@@ -263,7 +267,8 @@ expires without another packet. The tables are read in small pieces between
 packets; a connection that opens or ends meanwhile may be missing.
 
 --json prints an object for each connection, one per line: schema, loop, service,
-protocol, client, address, backend, target, source, state, expires_seconds.`,
+protocol, client, address, backend, target, source, state, kernel (true where the
+kernel forwards the connection), expires_seconds.`,
 		Example: `  millrace gateway connections --service web --backend b1
   millrace gateway connections --client 198.18.0.0/24 --limit 10
   millrace gateway connections --json | jq -r .backend | sort | uniq -c`,
@@ -293,7 +298,7 @@ protocol, client, address, backend, target, source, state, expires_seconds.`,
 
 // listConnections prints connections as the gateway sends them.
 func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.Query, asJSON bool) error {
-	const columns = "%-5s %-12s %-26s %-24s %-12s %-24s %-24s %-12s %8s\n"
+	const columns = "%-5s %-12s %-26s %-24s %-12s %-24s %-24s %-18s %8s\n"
 	var failed error
 	n := 0
 	err := g.Connections(ctx, *q, func(one gateway.Connection) bool {
@@ -309,7 +314,11 @@ func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.
 		if one.Source != nil {
 			source = one.Source.String()
 		}
-		c.printf(columns, one.Protocol, one.Service, one.Client, one.Address, one.Backend, target(one.Target), source, one.State,
+		state := one.State
+		if one.Kernel {
+			state += " kernel"
+		}
+		c.printf(columns, one.Protocol, one.Service, one.Client, one.Address, one.Backend, target(one.Target), source, state,
 			time.Duration(one.Expires*float64(time.Second)).Round(time.Second))
 		return true
 	})
