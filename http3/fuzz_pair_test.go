@@ -265,9 +265,9 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, response bool) {
 		fields := fuzzFields(text)
 		var m Message
-		err := m.request(fields, true)
+		err := invalid(m.ReadRequest(fields, true))
 		if response {
-			err = m.response(fields)
+			err = invalid(m.ReadResponse(fields))
 		}
 		var se *StreamError
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/http3/qpack"
+	"github.com/millrace/millrace/semantics"
 )
 
 // headerOf returns fields as a header. Its strings are those of the fields. skip is a name that is left out.
@@ -44,11 +45,11 @@ func appendHeader(fields []qpack.Field, h http.Header, checked bool, skip func(n
 		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 			continue
 		}
-		if !checked && (name == "" || !all(name, inToken)) {
+		if !checked && !semantics.IsToken(name) {
 			continue
 		}
 		for _, v := range values {
-			if lower == "te" && !strings.EqualFold(v, "trailers") || !checked && !validValue(v) {
+			if lower == "te" && !strings.EqualFold(v, "trailers") || !checked && !semantics.IsText(v) {
 				continue
 			}
 			fields = append(fields, qpack.Field{Name: lower, Value: trim(v), Never: secret(lower)})
@@ -59,7 +60,7 @@ func appendHeader(fields []qpack.Field, h http.Header, checked bool, skip func(n
 
 // trim removes blanks at both ends, which few values have.
 func trim(v string) string {
-	if v == "" || !blank(v[0]) && !blank(v[len(v)-1]) {
+	if v == "" || v[0] > ' ' && v[len(v)-1] > ' ' {
 		return v
 	}
 	return strings.Trim(v, " \t")

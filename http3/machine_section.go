@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/http3/qpack"
+	"github.com/millrace/millrace/semantics"
 )
 
 // fieldSection decodes the payload of HEADERS or PUSH_PROMISE, and validates it. If it is blocked, the
@@ -42,7 +43,7 @@ func (m *Machine) fieldSection(s *Stream, p []byte) (Event, error) {
 		return m.promised(s, id)
 	case s.phase == wantContent:
 		s.phase = wantEnd
-		return Event{Kind: Trailers}, trailers(s.Section.Fields)
+		return Event{Kind: Trailers}, invalid(semantics.CheckTrailers(s.Section.Fields))
 	case m.role == RoleServer:
 		return m.requestHeaders(s)
 	}
@@ -50,8 +51,8 @@ func (m *Machine) fieldSection(s *Stream, p []byte) (Event, error) {
 }
 
 func (m *Machine) requestHeaders(s *Stream) (Event, error) {
-	if err := s.Message.request(s.Section.Fields, m.own.ExtendedConnect); err != nil {
-		return Event{}, err
+	if err := s.Message.ReadRequest(s.Section.Fields, m.own.ExtendedConnect); err != nil {
+		return Event{}, invalid(err)
 	}
 	s.phase, s.length = wantContent, s.Message.ContentLength
 	if s.Message.Method == "CONNECT" {
@@ -61,8 +62,8 @@ func (m *Machine) requestHeaders(s *Stream) (Event, error) {
 }
 
 func (m *Machine) responseHeaders(s *Stream) (Event, error) {
-	if err := s.Message.response(s.Section.Fields); err != nil {
-		return Event{}, err
+	if err := s.Message.ReadResponse(s.Section.Fields); err != nil {
+		return Event{}, invalid(err)
 	}
 	status := s.Message.Status
 	if status < 200 {
@@ -103,7 +104,7 @@ func (m *Machine) beginPromise(s *Stream, length uint64) (Event, error) {
 
 // promised validates the request of a PUSH_PROMISE (RFC 9114 4.6): safe, cacheable and without content.
 func (m *Machine) promised(s *Stream, id uint64) (Event, error) {
-	err := s.Message.request(s.Section.Fields, false)
+	err := invalid(s.Message.ReadRequest(s.Section.Fields, false))
 	if err == nil && (s.Message.Method != "GET" && s.Message.Method != "HEAD" || s.Message.ContentLength > 0) {
 		err = malformed("a push of a request that is not GET or HEAD")
 	}

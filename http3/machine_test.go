@@ -594,24 +594,6 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// The form by 8 bytes is the form byte by byte, whatever the byte and its place.
-func TestValidValue(t *testing.T) {
-	for n := range 20 {
-		for at := range n {
-			for c := range 256 {
-				b := bytes.Repeat([]byte("v"), n)
-				b[at] = byte(c)
-				if got, want := validValue(string(b)), all(string(b), inValue); got != want {
-					t.Fatalf("%q: %v, want %v", b, got, want)
-				}
-			}
-		}
-	}
-	if !validValue("") {
-		t.Error("an empty value")
-	}
-}
-
 // Each draft of WebTransport enables it by a setting of its own.
 func TestSettingsOfWebTransport(t *testing.T) {
 	for id, want := range map[uint64]Settings{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http3/qpack"
+	"github.com/millrace/millrace/semantics"
 )
 
 // response is the http.ResponseWriter of a request. Header and content that fit one buffer are sent by one
@@ -64,7 +65,7 @@ func (w *response) setStatus(status int) {
 	w.status, w.length = status, -1
 	h := w.Header()
 	if v := h.Get("Content-Length"); v != "" {
-		if n, valid := number(v); valid && !noBody(status) {
+		if n, valid := semantics.ParseLength(v); valid && !noBody(status) {
 			w.length = n
 		} else {
 			h.Del("Content-Length")

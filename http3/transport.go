@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/semantics"
 )
 
 // Transport is an http.RoundTripper over HTTP/3. It keeps one connection for each server, over which
@@ -171,32 +172,23 @@ func checkRequest(req *http.Request) error {
 		return errors.New("http3: the request has no host")
 	case req.URL.Scheme != "https":
 		return fmt.Errorf("http3: the scheme is %q, want https", req.URL.Scheme)
-	case !all(req.URL.Host, inTarget) || !isASCII(req.URL.Host):
+	case !semantics.IsAuthority(req.URL.Host):
 		return fmt.Errorf("http3: the host %q is not in its ASCII form", req.URL.Host)
-	case req.Method != "" && !all(req.Method, inToken):
+	case req.Method != "" && !semantics.IsToken(req.Method):
 		return fmt.Errorf("http3: the method %q is no token", req.Method)
 	}
 	for name, values := range req.Header {
 		pseudo := name == ":protocol" && req.Method == http.MethodConnect
-		if !pseudo && (name == "" || !all(name, inToken)) {
+		if !pseudo && !semantics.IsToken(name) {
 			return fmt.Errorf("http3: invalid header name %q", name)
 		}
 		for _, v := range values {
-			if !validValue(v) {
+			if !semantics.IsText(v) {
 				return fmt.Errorf("http3: invalid value of the header %q", name)
 			}
 		}
 	}
 	return nil
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
 }
 
 func closeBody(req *http.Request) {

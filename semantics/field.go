@@ -110,11 +110,17 @@ func ParseLength(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// Size returns the size of fields as the limits of HTTP/2 and HTTP/3 count it: names, values, and 32 bytes for each
-// (RFC 9113 6.5.2, RFC 9114 4.2.2).
+// Overhead is what a field counts beyond its name and value, in limits and in compression tables (RFC 7541 4.1, RFC 9113
+// 6.5.2, RFC 9114 4.2.2).
+const Overhead = 32
+
+// Size returns the size of the field as limits and tables count it.
+func (f *Field) Size() uint64 { return uint64(len(f.Name)) + uint64(len(f.Value)) + Overhead }
+
+// Size returns the size of fields as the limits of HTTP/2 and HTTP/3 count it.
 func Size(fields []Field) (n uint64) {
 	for i := range fields {
-		n += uint64(len(fields[i].Name)) + uint64(len(fields[i].Value)) + 32
+		n += fields[i].Size()
 	}
 	return n
 }

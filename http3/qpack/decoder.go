@@ -1,6 +1,11 @@
 package qpack
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/millrace/millrace/http2/hpack"
+	"github.com/millrace/millrace/semantics"
+)
 
 // DecoderOptions configures a Decoder. The first two are what the SETTINGS frame tells the peer.
 type DecoderOptions struct {
@@ -50,7 +55,7 @@ func NewDecoder(o DecoderOptions) *Decoder {
 	if o.MaxSectionSize == 0 {
 		o.MaxSectionSize = DefaultSectionSize
 	}
-	return &Decoder{options: o, maxEntries: o.MaxCapacity / overhead}
+	return &Decoder{options: o, maxEntries: o.MaxCapacity / semantics.Overhead}
 }
 
 // Decode decodes the field section of a stream into s, which it overwrites. It borrows the section.
@@ -72,7 +77,7 @@ func (d *Decoder) Decode(stream uint64, section []byte, s *Section) (done bool, 
 	err = d.fields(p, s, required, base)
 	if required > 0 && (err == nil || err == ErrTooLarge) {
 		// RFC 9204 4.4.1. The section has been processed, even if nobody reads it.
-		d.out = appendInteger(d.out, 0x80, 7, stream)
+		d.out = hpack.AppendInteger(d.out, 0x80, 7, stream)
 		d.acknowledged = max(d.acknowledged, required)
 		if len(d.out) > maxPending {
 			return false, errFlood
@@ -83,7 +88,7 @@ func (d *Decoder) Decode(stream uint64, section []byte, s *Section) (done bool, 
 
 // prefix parses the Encoded Field Section Prefix (RFC 9204 4.5.1).
 func (d *Decoder) prefix(p []byte) (required, base uint64, rest []byte, err error) {
-	encoded, n, st := integer(p, 8)
+	encoded, n, st := hpack.Integer(p, 8)
 	if st != ok {
 		return 0, 0, nil, integerError(st)
 	}
@@ -91,7 +96,7 @@ func (d *Decoder) prefix(p []byte) (required, base uint64, rest []byte, err erro
 		return 0, 0, nil, err
 	}
 	p = p[n:]
-	delta, n, st := integer(p, 7)
+	delta, n, st := hpack.Integer(p, 7)
 	if st != ok {
 		return 0, 0, nil, integerError(st)
 	}
@@ -159,7 +164,7 @@ func (d *Decoder) Unblocked() (stream uint64, found bool) {
 func (d *Decoder) Cancel(stream uint64) {
 	d.blocked = slices.DeleteFunc(d.blocked, func(b blockedStream) bool { return b.stream == stream })
 	if d.options.MaxCapacity > 0 && len(d.out) <= maxPending {
-		d.out = appendInteger(d.out, 0x40, 6, stream)
+		d.out = hpack.AppendInteger(d.out, 0x40, 6, stream)
 	}
 }
 
@@ -168,7 +173,7 @@ func (d *Decoder) AppendStream(dst []byte) []byte {
 	dst = append(dst, d.out...)
 	d.out = d.out[:0]
 	if n := d.table.next - d.acknowledged; n > 0 {
-		dst = appendInteger(dst, 0, 6, n) // RFC 9204 4.4.3
+		dst = hpack.AppendInteger(dst, 0, 6, n) // RFC 9204 4.4.3
 		d.acknowledged = d.table.next
 	}
 	d.reported = d.table.next

@@ -1,5 +1,7 @@
 package qpack
 
+import "github.com/millrace/millrace/http2/hpack"
+
 // The representations of field lines (RFC 9204 4.5.2 to 4.5.6):
 //
 //	1 T index(6)              indexed: static if T, else relative to the Base
@@ -48,7 +50,7 @@ func (d *Decoder) fields(p []byte, s *Section, required, base uint64) error {
 			return err
 		}
 		p = p[n:]
-		if s.Size += f.size(); s.Size > d.options.MaxSectionSize {
+		if s.Size += f.Size(); s.Size > d.options.MaxSectionSize {
 			return ErrTooLarge
 		}
 		s.Fields = append(s.Fields, f)
@@ -58,7 +60,7 @@ func (d *Decoder) fields(p []byte, s *Section, required, base uint64) error {
 
 // reference returns the entry that a relative or static index of so many bits names; the bit above says which.
 func (d *Decoder) reference(p []byte, bits uint, required, base uint64) (*Field, int, error) {
-	index, n, st := integer(p, bits)
+	index, n, st := hpack.Integer(p, bits)
 	if st != ok {
 		return nil, 0, integerError(st)
 	}
@@ -77,7 +79,7 @@ func (d *Decoder) reference(p []byte, bits uint, required, base uint64) (*Field,
 
 // postBase returns the entry that a post-base index names (RFC 9204 3.2.6).
 func (d *Decoder) postBase(p []byte, bits uint, required, base uint64) (*Field, int, error) {
-	index, n, st := integer(p, bits)
+	index, n, st := hpack.Integer(p, bits)
 	if st != ok {
 		return nil, 0, integerError(st)
 	}
@@ -105,12 +107,12 @@ func (d *Decoder) value(p []byte, at int, s *Section, f *Field) (end int, err er
 
 // decode decodes a string literal into the section's text.
 func (s *Section) decode(p []byte, bits uint, limit uint64) (v string, n int, err error) {
-	text, coded, n, st := stringLiteral(p, bits)
+	text, coded, n, st := hpack.ParseString(p, bits)
 	if st != ok {
 		return "", 0, integerError(st)
 	}
 	// It cannot be shorter decoded than 8/30 of its bytes: what is surely too large is not decoded.
-	if uint64(len(text)) > limit && (!coded || uint64(len(text))*8/longest > limit) {
+	if uint64(len(text)) > limit && (!coded || uint64(len(text))*8/hpack.LongestCode > limit) {
 		return "", 0, ErrTooLarge
 	}
 	start := len(s.text)
@@ -118,7 +120,7 @@ func (s *Section) decode(p []byte, bits uint, limit uint64) (v string, n int, er
 		s.text = append(s.text, text...)
 		return s.literal(start), n, nil
 	}
-	decoded, valid := appendDecoded(s.text, text)
+	decoded, valid := hpack.AppendDecoded(s.text, text)
 	if !valid {
 		return "", 0, errHuffman
 	}

@@ -1,5 +1,7 @@
 package qpack
 
+import "github.com/millrace/millrace/http2/hpack"
+
 // The instructions of the encoder stream (RFC 9204 4.3):
 //
 //	1 T index(6), value       insert with the name of an entry: static if T, else relative
@@ -44,7 +46,7 @@ func (d *Decoder) instruction(p []byte) (n int, st status, err error) {
 	case b&0x40 != 0:
 		return d.insertLiteral(p)
 	case b&0x20 != 0:
-		capacity, n, st := integer(p, 5)
+		capacity, n, st := hpack.Integer(p, 5)
 		switch {
 		case st == invalid:
 			return 0, st, errStreamInteger
@@ -55,7 +57,7 @@ func (d *Decoder) instruction(p []byte) (n int, st status, err error) {
 		}
 		return n, st, nil
 	}
-	index, n, st := integer(p, 5)
+	index, n, st := hpack.Integer(p, 5)
 	if st != ok {
 		return 0, st, streamError(st)
 	}
@@ -71,7 +73,7 @@ func (d *Decoder) instruction(p []byte) (n int, st status, err error) {
 
 // insertNamed is Insert with Name Reference (RFC 9204 4.3.2).
 func (d *Decoder) insertNamed(p []byte) (int, status, error) {
-	index, n, st := integer(p, 6)
+	index, n, st := hpack.Integer(p, 6)
 	if st != ok {
 		return 0, st, streamError(st)
 	}
@@ -114,15 +116,15 @@ func (d *Decoder) insertLiteral(p []byte) (int, status, error) {
 // instructionString appends a string literal to d.text. One that no entry could have is an error before
 // it has arrived, which bounds what is kept of a cut instruction.
 func (d *Decoder) instructionString(p []byte, bits uint) (n int, st status, err error) {
-	length, _, st := integer(p, bits)
+	length, _, st := hpack.Integer(p, bits)
 	if st != ok {
 		return 0, st, streamError(st)
 	}
 	coded := p[0]>>bits&1 == 1
-	if length > d.table.capacity && (!coded || length > d.table.capacity*longest/8+1) {
+	if length > d.table.capacity && (!coded || length > d.table.capacity*hpack.LongestCode/8+1) {
 		return 0, ok, errStreamEntry
 	}
-	text, _, n, st := stringLiteral(p, bits)
+	text, _, n, st := hpack.ParseString(p, bits)
 	if st != ok {
 		return 0, st, nil
 	}
@@ -131,14 +133,14 @@ func (d *Decoder) instructionString(p []byte, bits uint) (n int, st status, err 
 		return n, ok, nil
 	}
 	var valid bool
-	if d.text, valid = appendDecoded(d.text, text); !valid {
+	if d.text, valid = hpack.AppendDecoded(d.text, text); !valid {
 		return 0, ok, errStreamHuffman
 	}
 	return n, ok, nil
 }
 
 func (d *Decoder) insert(f Field) error {
-	if f.size() > d.table.capacity {
+	if f.Size() > d.table.capacity {
 		return errStreamEntry // RFC 9204 3.2.2
 	}
 	d.table.insert(f)

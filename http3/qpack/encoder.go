@@ -1,6 +1,11 @@
 package qpack
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/millrace/millrace/http2/hpack"
+	"github.com/millrace/millrace/semantics"
+)
 
 // EncoderOptions configures an Encoder. The zero value is valid.
 type EncoderOptions struct {
@@ -81,11 +86,11 @@ func NewEncoder(o EncoderOptions) *Encoder {
 // SetPeer takes SETTINGS_QPACK_MAX_TABLE_CAPACITY and SETTINGS_QPACK_BLOCKED_STREAMS of the peer. It is called
 // once at most.
 func (e *Encoder) SetPeer(maxCapacity, maxBlocked uint64) {
-	e.maxEntries = maxCapacity / overhead
+	e.maxEntries = maxCapacity / semantics.Overhead
 	e.maxBlocked = max(0, int(min(maxBlocked, uint64(max(0, e.options.MaxBlocked)))))
 	if capacity := min(maxCapacity, uint64(max(0, e.options.MaxCapacity))); capacity > 0 {
 		e.table.setCapacity(capacity)
-		e.out = appendInteger(e.out, 0x20, 5, capacity) // RFC 9204 4.3.1
+		e.out = hpack.AppendInteger(e.out, 0x20, 5, capacity) // RFC 9204 4.3.1
 	}
 }
 
@@ -123,8 +128,8 @@ func (e *Encoder) Encode(dst []byte, stream uint64, fields []Field) []byte {
 	}
 	e.outstanding = append(e.outstanding, s)
 	e.oldest = min(e.oldest, s.oldest)
-	dst = appendInteger(dst, 0, 8, s.required%(2*e.maxEntries)+1)
-	dst = appendInteger(dst, 0, 7, base-s.required)
+	dst = hpack.AppendInteger(dst, 0, 8, s.required%(2*e.maxEntries)+1)
+	dst = hpack.AppendInteger(dst, 0, 7, base-s.required)
 	return append(dst, e.lines...)
 }
 
@@ -148,13 +153,13 @@ func appendLine(dst []byte, f *Field, p plan, base uint64) []byte {
 	}
 	switch p.how {
 	case staticField:
-		return appendInteger(dst, 0xC0, 6, p.index)
+		return hpack.AppendInteger(dst, 0xC0, 6, p.index)
 	case dynamicField:
-		return appendInteger(dst, 0x80, 6, base-p.index-1)
+		return hpack.AppendInteger(dst, 0x80, 6, base-p.index-1)
 	case staticName:
-		dst = appendInteger(dst, 0x50|never<<5, 4, p.index)
+		dst = hpack.AppendInteger(dst, 0x50|never<<5, 4, p.index)
 	case dynamicName:
-		dst = appendInteger(dst, 0x40|never<<5, 4, base-p.index-1)
+		dst = hpack.AppendInteger(dst, 0x40|never<<5, 4, base-p.index-1)
 	default:
 		dst = appendString(dst, 0x20|never<<4, 3, f.Name)
 	}
@@ -163,10 +168,10 @@ func appendLine(dst []byte, f *Field, p plan, base uint64) []byte {
 
 // appendString appends a string literal in the shorter form (RFC 9204 4.1.2).
 func appendString(dst []byte, first byte, bits uint, s string) []byte {
-	if n := huffmanLength(s); n < len(s) {
-		return appendHuffman(appendInteger(dst, first|1<<bits, bits, uint64(n)), s)
+	if n := hpack.HuffmanLength(s); n < len(s) {
+		return hpack.AppendHuffman(hpack.AppendInteger(dst, first|1<<bits, bits, uint64(n)), s)
 	}
-	return append(appendInteger(dst, first, bits, uint64(len(s))), s...)
+	return append(hpack.AppendInteger(dst, first, bits, uint64(len(s))), s...)
 }
 
 // Acknowledgments takes bytes of the peer's decoder stream, cut anywhere. It borrows them. An *Error ends
@@ -185,7 +190,7 @@ func (e *Encoder) Acknowledgments(p []byte) error {
 		if p[0]&0x80 != 0 {
 			bits = 7
 		}
-		v, n, st := integer(p, bits)
+		v, n, st := hpack.Integer(p, bits)
 		if st == invalid {
 			return errAckInteger
 		}

@@ -1,6 +1,10 @@
 package qpack
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/millrace/millrace/http2/hpack"
+)
 
 // planDynamic decides for every field how it is encoded, and inserts entries. s collects what the section
 // refers to.
@@ -79,29 +83,29 @@ func (e *Encoder) draining(at uint64) bool {
 // duplicate inserts a draining entry again (RFC 9204 4.3.4).
 func (e *Encoder) duplicate(at uint64, s *outstanding) (uint64, bool) {
 	old := *e.table.at(at)
-	if !e.makeRoom(old.size(), s) {
+	if !e.makeRoom(old.Size(), s) {
 		return 0, false
 	}
 	if e.table.at(at) == nil {
 		// Making room has evicted it.
 		return e.insert(&old.Field, old.hash, s)
 	}
-	e.out = appendInteger(e.out, 0, 5, e.table.next-at-1)
+	e.out = hpack.AppendInteger(e.out, 0, 5, e.table.next-at-1)
 	return e.add(old.Field, old.hash), true
 }
 
 // insert inserts a copy of a field, if there is room.
 func (e *Encoder) insert(f *Field, h hashes, s *outstanding) (uint64, bool) {
-	if !e.makeRoom(f.size(), s) {
+	if !e.makeRoom(f.Size(), s) {
 		return 0, false
 	}
 	kept := Field{Value: strings.Clone(f.Value)}
 	if i := staticIndex.name(h.name, f.Name); i >= 0 {
 		kept.Name = static[i].Name
-		e.out = appendInteger(e.out, 0xC0, 6, uint64(i))
+		e.out = hpack.AppendInteger(e.out, 0xC0, 6, uint64(i))
 	} else if at, found := e.index.name(&e.table, h, f.Name); found {
 		kept.Name = e.table.at(at).Name
-		e.out = appendInteger(e.out, 0x80, 6, e.table.next-at-1)
+		e.out = hpack.AppendInteger(e.out, 0x80, 6, e.table.next-at-1)
 	} else {
 		kept.Name = strings.Clone(f.Name)
 		e.out = appendString(e.out, 0x40, 5, f.Name)
@@ -130,7 +134,7 @@ func (e *Encoder) makeRoom(size uint64, s *outstanding) bool {
 		if last >= e.received || last >= e.oldest || last >= s.oldest {
 			return false
 		}
-		free += t.at(last).size()
+		free += t.at(last).Size()
 		last++
 	}
 	for t.first < last {
@@ -142,7 +146,7 @@ func (e *Encoder) makeRoom(size uint64, s *outstanding) bool {
 // worth reports whether a field is to be inserted: at once while there is room and the name is one whose
 // values repeat, otherwise when it comes the second time.
 func (e *Encoder) worth(f *Field, h hashes) bool {
-	size := f.size()
+	size := f.Size()
 	if size > e.table.capacity/2 {
 		return false
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/http2/hpack"
 )
 
 // wantCode checks that an error is a violation with the code.
@@ -155,8 +157,8 @@ func TestBadAcknowledgments(t *testing.T) {
 func TestBomb(t *testing.T) {
 	d := NewDecoder(DecoderOptions{MaxCapacity: 1 << 16, MaxSectionSize: 1 << 18})
 	value := strings.Repeat("a", 60000)
-	p := appendInteger(nil, 0x20, 5, 1<<16)
-	p = append(appendInteger(append(p, 0x41, 'x'), 0, 7, 60000), value...)
+	p := hpack.AppendInteger(nil, 0x20, 5, 1<<16)
+	p = append(hpack.AppendInteger(append(p, 0x41, 'x'), 0, 7, 60000), value...)
 	if err := d.Instructions(p); err != nil {
 		t.Fatal(err)
 	}

@@ -23,16 +23,3 @@ func (s *Section) literal(start int) string {
 	b := s.text[start:]
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
-
-// stringLiteral parses a string literal (RFC 9204 4.1.2): a Huffman bit above a length with a prefix of so many bits.
-func stringLiteral(p []byte, bits uint) (text []byte, coded bool, n int, st status) {
-	length, n, st := integer(p, bits)
-	if st != ok {
-		return nil, false, 0, st
-	}
-	if length > uint64(len(p)-n) {
-		return nil, p[0]>>bits&1 == 1, int(min(length, 1<<31)), cut
-	}
-	end := n + int(length)
-	return p[n:end], p[0]>>bits&1 == 1, end, ok
-}

@@ -1,18 +1,9 @@
 package qpack
 
+import "github.com/millrace/millrace/semantics"
+
 // Field is a header or trailer field, or a pseudo-header, whose name begins with a colon.
-type Field struct {
-	Name, Value string
-	// Never keeps the field out of tables, here and at every hop that forwards it: the N bit of
-	// RFC 9204 4.5.4. It protects secrets from guesses by the size of messages (RFC 9204 7.1).
-	Never bool
-}
-
-// overhead is added to the lengths of name and value in the size of an entry (RFC 9204 3.2.1).
-const overhead = 32
-
-// size returns the size of the field as RFC 9204 3.2.1 and RFC 9114 4.2.2 count it.
-func (f *Field) size() uint64 { return uint64(len(f.Name)) + uint64(len(f.Value)) + overhead }
+type Field = semantics.Field
 
 // static is the table of RFC 9204 Appendix A.
 var static = [...]Field{

@@ -41,14 +41,14 @@ func (t *table) setCapacity(capacity uint64) {
 // evict drops the oldest entry, and lets its strings go.
 func (t *table) evict() {
 	e := t.at(t.first)
-	t.size -= e.size()
+	t.size -= e.Size()
 	*e = entry{}
 	t.first++
 }
 
 // insert adds an entry, evicting old ones for it (RFC 9204 3.2.2). Its size must not exceed the capacity.
 func (t *table) insert(f Field) *entry {
-	size := f.size()
+	size := f.Size()
 	for t.size+size > t.capacity {
 		t.evict()
 	}

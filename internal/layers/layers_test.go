@@ -62,8 +62,9 @@ tls/clienthello :
 websocket       :
 semantics       :
 http1           : semantics
-http3/qpack     :
-http3           : http3/qpack quic
+http2/hpack     :
+http3/qpack     : http2/hpack semantics
+http3           : http3/qpack quic semantics
 quic            :
 quic/fec        :
 gateway/health  : clock internal/regfile

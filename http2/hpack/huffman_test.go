@@ -1,11 +1,11 @@
-package qpack
+package hpack
 
 import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
 
-	"golang.org/x/net/http2/hpack"
+	xhpack "golang.org/x/net/http2/hpack"
 )
 
 // words returns strings that meet codes of every length.
@@ -30,14 +30,14 @@ func words() (list []string) {
 
 func TestHuffmanAgainstHpack(t *testing.T) {
 	for _, w := range words() {
-		got, want := appendHuffman([]byte("x"), w), hpack.AppendHuffmanString([]byte("x"), w)
+		got, want := AppendHuffman([]byte("x"), w), xhpack.AppendHuffmanString([]byte("x"), w)
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%q: %x, want %x", w, got, want)
 		}
-		if n := huffmanLength(w); n != len(want)-1 {
+		if n := HuffmanLength(w); n != len(want)-1 {
 			t.Fatalf("%q: length %d, want %d", w, n, len(want)-1)
 		}
-		back, valid := appendDecoded([]byte("x"), got[1:])
+		back, valid := AppendDecoded([]byte("x"), got[1:])
 		if !valid || string(back) != "x"+w {
 			t.Fatalf("%q: decoded to %q, %v", w, back, valid)
 		}
@@ -52,26 +52,26 @@ func TestHuffmanInvalid(t *testing.T) {
 		"padding of zeros":     {0x18},
 		"EOS":                  {0xFF, 0xFF, 0xFF, 0xFF},
 		"EOS after 4 bytes":    {0x18, 0xC6, 0x31, 0x8C, 0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF},
-		"a long code cut":      {0xFF, 0xFE},
-		"a long code cut late": {0x1F, 0xFF, 0xFF},
+		"a long code Cut":      {0xFF, 0xFE},
+		"a long code Cut late": {0x1F, 0xFF, 0xFF},
 	} {
-		if out, valid := appendDecoded(nil, p); valid {
+		if out, valid := AppendDecoded(nil, p); valid {
 			t.Errorf("%s: decoded to %q", name, out)
 		}
 	}
-	if out, valid := appendDecoded(nil, []byte{0x1F}); !valid || string(out) != "a" {
+	if out, valid := AppendDecoded(nil, []byte{0x1F}); !valid || string(out) != "a" {
 		t.Errorf("3 bits of padding: %q, %v", out, valid)
 	}
 }
 
 func FuzzHuffman(f *testing.F) {
 	for _, w := range words()[:60] {
-		f.Add(appendHuffman(nil, w))
+		f.Add(AppendHuffman(nil, w))
 	}
 	f.Add([]byte{0xFF, 0xFF, 0xFF, 0xFF})
 	f.Fuzz(func(t *testing.T, p []byte) {
-		got, valid := appendDecoded(nil, p)
-		want, err := hpack.HuffmanDecodeToString(p)
+		got, valid := AppendDecoded(nil, p)
+		want, err := xhpack.HuffmanDecodeToString(p)
 		if valid != (err == nil) {
 			t.Fatalf("valid: %v, hpack: %v", valid, err)
 		}
@@ -86,16 +86,16 @@ func FuzzInteger(f *testing.F) {
 	f.Add([]byte{0xFF, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}, uint8(8))
 	f.Fuzz(func(t *testing.T, p []byte, bits uint8) {
 		b := uint(bits%8) + 1
-		v, n, st := integer(p, b)
-		if st != ok {
+		v, n, st := Integer(p, b)
+		if st != OK {
 			return
 		}
-		if v > maxInteger || n > len(p) || n < 1 {
+		if v > MaxInteger || n > len(p) || n < 1 {
 			t.Fatalf("%d in %d bytes", v, n)
 		}
-		again, m, st := integer(appendInteger(nil, 0, b, v), b)
-		if st != ok || again != v || m > n {
-			t.Fatalf("%d comes back as %d in %d bytes, status %d", v, again, m, st)
+		again, m, st := Integer(AppendInteger(nil, 0, b, v), b)
+		if st != OK || again != v || m > n {
+			t.Fatalf("%d comes back as %d in %d bytes, Status %d", v, again, m, st)
 		}
 	})
 }
@@ -106,31 +106,31 @@ func TestIntegers(t *testing.T) {
 		bits uint
 		v    uint64
 		n    int
-		st   status
+		st   Status
 	}{
-		{[]byte{0x0A}, 5, 10, 1, ok}, // RFC 7541 C.1
-		{[]byte{0x1F, 0x9A, 0x0A}, 5, 1337, 3, ok},
-		{[]byte{42}, 8, 42, 1, ok},
-		{nil, 8, 0, 0, cut},
-		{[]byte{0x1F}, 5, 0, 0, cut},
-		{[]byte{0x1F, 0x9A}, 5, 0, 0, cut},
-		{appendInteger(nil, 0, 6, maxInteger), 6, maxInteger, 10, ok},
-		{appendInteger(nil, 0, 6, maxInteger+1), 6, 0, 0, invalid},
-		{[]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, 8, 0, 0, invalid},
-		{[]byte{0xFF, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00}, 8, 0, 0, invalid},
+		{[]byte{0x0A}, 5, 10, 1, OK}, // RFC 7541 C.1
+		{[]byte{0x1F, 0x9A, 0x0A}, 5, 1337, 3, OK},
+		{[]byte{42}, 8, 42, 1, OK},
+		{nil, 8, 0, 0, Cut},
+		{[]byte{0x1F}, 5, 0, 0, Cut},
+		{[]byte{0x1F, 0x9A}, 5, 0, 0, Cut},
+		{AppendInteger(nil, 0, 6, MaxInteger), 6, MaxInteger, 10, OK},
+		{AppendInteger(nil, 0, 6, MaxInteger+1), 6, 0, 0, Invalid},
+		{[]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, 8, 0, 0, Invalid},
+		{[]byte{0xFF, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00}, 8, 0, 0, Invalid},
 	} {
-		v, n, st := integer(c.p, c.bits)
-		if st != c.st || v != c.v || st == ok && n != c.n {
-			t.Errorf("%x: %d in %d bytes, status %d; want %d in %d, %d", c.p, v, n, st, c.v, c.n, c.st)
+		v, n, st := Integer(c.p, c.bits)
+		if st != c.st || v != c.v || st == OK && n != c.n {
+			t.Errorf("%x: %d in %d bytes, Status %d; want %d in %d, %d", c.p, v, n, st, c.v, c.n, c.st)
 		}
 	}
 }
 
 func BenchmarkHuffmanDecode(b *testing.B) {
-	p := appendHuffman(nil, "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36")
+	p := AppendHuffman(nil, "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36")
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst, _ = appendDecoded(dst[:0], p)
+		dst, _ = AppendDecoded(dst[:0], p)
 	}
 }

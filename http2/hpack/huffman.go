@@ -1,12 +1,12 @@
-package qpack
+package hpack
 
 import (
 	"encoding/binary"
 	"slices"
 )
 
-// huffmanLength returns the bytes of s in the Huffman code.
-func huffmanLength(s string) int {
+// HuffmanLength returns the bytes of s in the Huffman code.
+func HuffmanLength(s string) int {
 	bits := 0
 	for i := range len(s) {
 		bits += int(huffmanLengths[s[i]])
@@ -14,8 +14,8 @@ func huffmanLength(s string) int {
 	return (bits + 7) / 8
 }
 
-// appendHuffman appends s in the Huffman code, padded by ones (RFC 7541 5.2).
-func appendHuffman(dst []byte, s string) []byte {
+// AppendHuffman appends s in the Huffman code, padded by ones (RFC 7541 5.2).
+func AppendHuffman(dst []byte, s string) []byte {
 	var acc uint64 // the last n bits are not written yet
 	var n uint
 	for i := range len(s) {
@@ -37,14 +37,14 @@ func appendHuffman(dst []byte, s string) []byte {
 	return dst
 }
 
-// maxDecoded bounds the bytes that n bytes of Huffman code decode to.
-func maxDecoded(n int) int { return n*8/shortest + 1 }
+// MaxDecoded bounds the bytes that n bytes of Huffman code decode to.
+func MaxDecoded(n int) int { return n*8/shortest + 1 }
 
-// appendDecoded appends what src decodes to. It is not ok with a code of EOS, with padding of more than 7
+// AppendDecoded appends what src decodes to. It is not valid with a code of EOS, with padding of more than 7
 // bits, or with padding other than ones (RFC 7541 5.2).
-func appendDecoded(dst, src []byte) (out []byte, valid bool) {
+func AppendDecoded(dst, src []byte) (out []byte, valid bool) {
 	i := len(dst)
-	dst = slices.Grow(dst, maxDecoded(len(src))+1) // one byte beyond: the second symbol of a pair
+	dst = slices.Grow(dst, MaxDecoded(len(src))+1) // one byte beyond: the second symbol of a pair
 	dst = dst[:cap(dst)]
 	h := huffman
 	var acc uint64 // the next n bits, from the top
@@ -97,7 +97,7 @@ func (h *huffmanTables) next(acc uint64, n uint) (symbol uint16, bits uint) {
 		}
 		return uint16(p & 0xFF), p.firstBits()
 	}
-	for bits = peek + 1; bits <= min(n, longest); bits++ {
+	for bits = peek + 1; bits <= min(n, LongestCode); bits++ {
 		if v := uint32(acc >> (64 - bits)); v < h.end[bits] {
 			return h.symbols[h.offset[bits]+v-h.first[bits]], bits
 		}

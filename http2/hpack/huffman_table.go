@@ -1,4 +1,4 @@
-package qpack
+package hpack
 
 // huffmanLengths has the bits of the code of every byte, and of EOS last (RFC 7541 Appendix B). The code is
 // canonical: by length, then by symbol, each code is its predecessor plus one. So the lengths are all of it.
@@ -21,9 +21,11 @@ const huffmanLengths = "" +
 	"\x1a\x1b\x1a\x1a\x1b\x1b\x1b\x1b\x1b\x1c\x1b\x1b\x1b\x1b\x1b\x1a" +
 	"\x1e"
 
+// LongestCode is the bits of the LongestCode code.
+const LongestCode = 30
+
 const (
-	shortest = 5  // bits of the shortest code
-	longest  = 30 // bits of the longest
+	shortest = 5 // bits of the shortest code
 	eos      = 256
 	peek     = 12 // bits that index the decoding table
 )
@@ -47,14 +49,14 @@ type huffmanTables struct {
 	pairs [1 << peek]pair
 	// The codes of one length are consecutive: of length n they begin at first[n], and their symbols at
 	// symbols[offset[n]]. end[n] is the first number of n bits that is no code of at most n bits.
-	first, offset, end [longest + 1]uint32
+	first, offset, end [LongestCode + 1]uint32
 	symbols            [257]uint16
 }
 
 func newHuffman() *huffmanTables {
 	h := &huffmanTables{}
 	code, at := uint32(0), uint32(0)
-	for n := shortest; n <= longest; n++ {
+	for n := shortest; n <= LongestCode; n++ {
 		code <<= 1
 		h.first[n], h.offset[n] = code, at
 		for symbol := range 257 {
