@@ -70,9 +70,10 @@ const (
 	CapBusyPoll                    // the kernel's busy polling is on
 	CapOffload                     // Tx takes packets with packet.FlagOffload; no other driver is ever given one
 	CapExternal                    // Tx takes packets with external payload (packet.Arena.External); no other driver is ever given one
+	CapOffloadUDP                  // with CapOffload: those packets may be datagrams too (packet.GSOUDP)
 )
 
-var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external"}
+var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external", "udp-offload"}
 
 // String returns the names of the set bits, joined by commas.
 func (c Caps) String() string {

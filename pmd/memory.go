@@ -18,6 +18,8 @@ type MemoryConfig struct {
 	Name  string // Info.Device, with /a or /b behind it; "" is "memory"
 	Slots int    // descriptors that each direction holds, rounded up to a power of two; 0 is 1024
 	MTU   int    // Info.MTU, not enforced; 0 is 1500
+	// Offload passes large packets whole (CapOffload, CapOffloadUDP), as loopback and veth of Linux do.
+	Offload bool
 }
 
 // Memory is one end of a wire between two loops of one process. What one end sends the other
@@ -36,6 +38,7 @@ type Memory struct {
 	_        pad // wires are made one after the other, for loops on different cores
 	name     string
 	mtu      int
+	offload  bool
 	mac      [6]byte
 	pool     *ring.Pool
 	in, out  *pipe
@@ -86,8 +89,8 @@ func NewMemory(cfg MemoryConfig) (a, b *Memory, err error) {
 	}
 	ab, ba := newPipe(cfg.Slots), newPipe(cfg.Slots)
 	// Locally administered unicast addresses (IEEE 802): no vendor assigns them.
-	a = &Memory{name: cfg.Name + "/a", mtu: cfg.MTU, mac: [6]byte{2, 0, 0, 0, 0, 0xA}, pool: cfg.A, in: ba, out: ab}
-	b = &Memory{name: cfg.Name + "/b", mtu: cfg.MTU, mac: [6]byte{2, 0, 0, 0, 0, 0xB}, pool: cfg.B, in: ab, out: ba}
+	a = &Memory{name: cfg.Name + "/a", mtu: cfg.MTU, offload: cfg.Offload, mac: [6]byte{2, 0, 0, 0, 0, 0xA}, pool: cfg.A, in: ba, out: ab}
+	b = &Memory{name: cfg.Name + "/b", mtu: cfg.MTU, offload: cfg.Offload, mac: [6]byte{2, 0, 0, 0, 0, 0xB}, pool: cfg.B, in: ab, out: ba}
 	a.peer, b.peer = b, a
 	return a, b, nil
 }
@@ -105,10 +108,14 @@ func (m *Memory) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	m.receive(b)
 	m.in.mu.Unlock()
 	got := b.D[first:]
+	keep := packet.FlagMore
+	if m.offload {
+		keep |= packet.FlagOffload
+	}
 	for i := range got {
 		d := &got[i]
 		// Findings and verdict are the sender's: the receiver's engine starts from a clean descriptor.
-		*d = packet.Desc{Off: d.Off, Len: d.Len, Flags: d.Flags & packet.FlagMore, Stamp: uint32(now)}
+		*d = packet.Desc{Off: d.Off, Len: d.Len, Flags: d.Flags & keep, Stamp: uint32(now)}
 	}
 	if len(got) > 0 {
 		m.count.Rx(got)
@@ -237,10 +244,15 @@ func (m *Memory) lose(d []packet.Desc) {
 
 // Info implements Driver.
 func (m *Memory) Info() Info {
-	return Info{
+	i := Info{
 		Driver: "memory", Device: m.name, MTU: m.mtu, MAC: m.mac, FD: -1, Notifier: &m.notifier,
 		Caps: CapZeroCopy | CapMultiBuf, Negotiated: "in process, frames change hands", Stats: m.count.Stats(),
 	}
+	if m.offload {
+		i.Caps |= CapOffload | CapOffloadUDP
+		i.Negotiated += ", large packets pass whole"
+	}
+	return i
 }
 
 // Close implements Driver. It takes back what the peer has not received yet; the peer counts those

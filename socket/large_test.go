@@ -27,9 +27,11 @@ import (
 type largeWorld struct {
 	t     *testing.T
 	linux *testnet.Namespace
+	here  *testnet.Namespace
 	pool  *ring.Pool
 	dev   *afpacket.Device
 	spy   *placerSpy
+	udp   *udpSpy
 	stack *socket.Stack
 	lis   net.Listener
 }
@@ -43,6 +45,7 @@ func newLargeWorld(t *testing.T, name string) *largeWorld {
 	check(w.linux.Up("eth0", "198.18.0.1/24"))
 	check(here.Sysctl("net.ipv6.conf.mr0.disable_ipv6", "1"))
 	check(here.Up("mr0"))
+	w.here = here
 
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8192, Huge: ring.HugeOff})
 	check(err)
@@ -54,10 +57,11 @@ func newLargeWorld(t *testing.T, name string) *largeWorld {
 		return err
 	}))
 	check(w.dev.SetOffload(true))
-	w.spy = &placerSpy{Driver: w.dev.Queues[0]}
+	w.udp = &udpSpy{Driver: w.dev.Queues[0]}
+	w.spy = &placerSpy{Driver: w.udp}
 	w.stack, err = socket.New(socket.Config{
 		Loops: []stack.Config{{Devices: []pmd.Driver{w.spy}, Pool: w.pool, Engine: gpukern.NewCPU(gpukern.Config{})}},
-		Addrs: []socket.Address{{Prefix: netip.MustParsePrefix("198.18.0.2/24")}},
+		Addrs: []socket.Address{{Prefix: netip.MustParsePrefix("198.18.0.2/24")}, {Prefix: netip.MustParsePrefix("2001:db8::2/64")}},
 	})
 	check(err)
 	w.lis, err = w.stack.Listen("tcp", "198.18.0.2:7")

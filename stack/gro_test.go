@@ -572,8 +572,8 @@ func TestLoopCountsMergedSegments(t *testing.T) {
 		{true, GROAll, newGRODatagram(1, false), 1},
 	} {
 		w := newWorld(t)
-		if c.can {
-			w.port[0].caps, w.port[1].caps = pmd.CapOffload, pmd.CapOffload
+		if both := pmd.CapOffload | pmd.CapOffloadUDP; c.can {
+			w.port[0].caps, w.port[1].caps = both, both
 		} else {
 			w.port[0].caps = pmd.CapOffload
 		}
@@ -596,6 +596,10 @@ func TestLoopCountsMergedSegments(t *testing.T) {
 		s := w.settled(t)
 		if s.Received != 10 || s.Merged != 10-c.want || s.Forwarded != c.want || len(w.port[1].sent) != 10 {
 			t.Errorf("can cut %v, joins %v, datagrams %v: %d descriptors left, stats %+v", c.can, c.join, c.kind.udp, len(w.port[1].sent), s)
+		}
+		w.loop.out.queues[1].caps &^= pmd.CapOffloadUDP
+		if got := w.loop.SetGRO(GROAll); got != GROTCP && c.can {
+			t.Errorf("SetGRO(GROAll) is %v, and a device cannot cut datagrams", got)
 		}
 		if got := w.loop.SetGRO(GRONone); got != GRONone {
 			t.Errorf("SetGRO(GRONone) is %v", got)

@@ -214,12 +214,16 @@ const (
 
 // SetGRO makes the loop join the segments or datagrams of a flow that come in one burst to one large packet
 // (packet.FlagOffload) before its handler gets them, or stops that. Stats.Merged counts those that were joined to another. It
-// returns what the loop does now: every device must send large packets (pmd.CapOffload), because the handler may send one by any.
+// returns what the loop does now: every device must send large packets (pmd.CapOffload, pmd.CapOffloadUDP), because the handler may send one by
+// any.
 // Any goroutine may call it.
 func (l *Loop) SetGRO(join GRO) GRO {
 	for i := range l.out.queues {
-		if l.out.queues[i].caps&pmd.CapOffload == 0 {
+		switch caps := l.out.queues[i].caps; {
+		case caps&pmd.CapOffload == 0:
 			join = GRONone
+		case caps&pmd.CapOffloadUDP == 0:
+			join = min(join, GROTCP)
 		}
 	}
 	l.joins.Store(uint32(join))

@@ -1,6 +1,8 @@
 package udp
 
 import (
+	"encoding/binary"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -61,6 +63,26 @@ func (c *Segmenter) Next(b []byte) int {
 	}
 	c.at += n - wire.UDPLen
 	c.done = c.at >= c.o.Len
+	return n
+}
+
+// ChecksumAt is the offset of the checksum in the header.
+const ChecksumAt = 6
+
+// WriteLarge writes the header of one large packet of all datagrams to the start of b, for a device that cuts it, and
+// returns its length. The checksum field has the sum of the pseudo header, see packet.Offload.
+func (c *Segmenter) WriteLarge(b []byte) int {
+	n := wire.UDPLen + c.o.Len
+	u := wire.UDP(wire.AppendUDP(b[:0], c.ports[0], c.ports[1], c.o.Len)[:wire.UDPLen])
+	binary.BigEndian.PutUint16(u[ChecksumAt:], ^wire.Fold(c.pseudo+uint32(n)))
+	return wire.UDPLen
+}
+
+// Payload fills b from the payload, from where the last call ended, and returns how much that is.
+func (c *Segmenter) Payload(b []byte) int {
+	n := min(len(b), c.o.Len-c.at)
+	c.copy(b[:n])
+	c.at += n
 	return n
 }
 

@@ -72,6 +72,9 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 	}
 	if d.cfg.Offload {
 		q.info.Caps |= pmd.CapOffload | pmd.CapExternal
+		if vnet.SegmentsUDP() {
+			q.info.Caps |= pmd.CapOffloadUDP
+		}
 		if d.cfg.Headroom >= packet.ExternalHeadroom {
 			q.info.Placer = &q.placer
 		}

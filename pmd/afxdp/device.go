@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/vnet"
 )
 
 // Device is an interface with some of its queues open. Each queue belongs to one loop; Steering and Info may be used by
@@ -176,6 +177,9 @@ func (d *Device) describe(q *Queue) pmd.Info {
 		} else if c.no != "" {
 			words = append(words, c.no)
 		}
+	}
+	if q.large != nil && vnet.SegmentsUDP() {
+		caps |= pmd.CapOffloadUDP
 	}
 	words = append(words, fmt.Sprintf("%d of %d queues", len(d.Queues), d.iface.queues),
 		fmt.Sprintf("%d-byte frames in %s pages", q.frame, d.cfg.arena().Pages()))

@@ -7,6 +7,8 @@ package vnet
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +70,23 @@ func integer(on bool) int {
 		return 1
 	}
 	return 0
+}
+
+// SegmentsUDP reports whether the kernel takes large packets of datagrams (packet.GSOUDP): since Linux 6.2 a virtio_net_hdr
+// can describe them. Older ones reject such a packet, which would be lost each time that it is sent.
+var SegmentsUDP = sync.OnceValue(func() bool {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	return takesUDP(unix.ByteSliceToString(name.Release[:]))
+})
+
+// takesUDP is SegmentsUDP of a kernel's release, such as "6.1.0-32-amd64".
+func takesUDP(release string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return n == 2 && (major > 6 || major == 6 && minor >= 2)
 }
 
 // Close closes the socket.

@@ -34,7 +34,7 @@ type Host struct {
 	pool          *ring.Pool
 	arena         *packet.Arena
 	macs          []wire.MAC // by device
-	tso           []bool     // by device: it segments large packets (TSO)
+	tso, uso      []bool     // by device: it segments large packets of TCP (TSO), of UDP (USO)
 	maxMTU        int        // largest IP packet that maxChain frames hold
 	seed          uint64
 	otherProtocol func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
@@ -75,6 +75,7 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 	for i, drv := range l.Devices() {
 		h.macs = append(h.macs, cfg.Links[i].MAC)
 		h.tso = append(h.tso, drv.Info().Caps&pmd.CapOffload != 0)
+		h.uso = append(h.uso, drv.Info().Caps&pmd.CapOffloadUDP != 0)
 	}
 	h.maxMTU = h.frameRoom() * maxChain
 	h.build(cfg)
