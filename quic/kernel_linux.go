@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -33,7 +32,7 @@ type kernelConn struct {
 	n, at int           // messages received, and the one that ReadBatch is at
 	errno syscall.Errno // of the last receive
 	train train
-	since int // datagrams returned since the reader last slept or yielded
+	pace  pace
 
 	name unix.RawSockaddrInet6 // of peer
 	peer *net.UDPAddr
@@ -51,9 +50,6 @@ const (
 	trains    = 8       // messages of a recvmmsg(2)
 	trainRoom = 1 << 16 // more than the longest message has
 	oobRoom   = 128
-	// yieldAfter lets the connections run that the datagrams are for. quic-go queues 256 for each and drops
-	// the rest.
-	yieldAfter = 64
 )
 
 // mmsghdr is struct mmsghdr of <sys/socket.h>.
@@ -98,7 +94,7 @@ func (c *kernelConn) receive(fd uintptr) bool {
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			c.since = 0
+			c.pace.read = 0
 			return false
 		}
 		c.n, c.at, c.errno = int(n), 0, errno
@@ -109,10 +105,7 @@ func (c *kernelConn) receive(fd uintptr) bool {
 // ReadBatch reads datagrams that have arrived, at least one, each into the first buffer of a message. Messages
 // of one peer share their address.
 func (c *kernelConn) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
-	if c.since >= yieldAfter {
-		c.since = 0
-		runtime.Gosched()
-	}
+	c.pace.yield()
 	for len(c.train.data) == 0 {
 		if err := c.next(); err != nil {
 			return 0, err
@@ -123,7 +116,7 @@ func (c *kernelConn) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
 		c.fill(&ms[n])
 		n++
 	}
-	c.since += n
+	c.pace.read += n
 	return n, nil
 }
 
