@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -45,6 +46,17 @@ func kernelPackets() (*PacketPair, error) {
 		conns[i] = c
 	}
 	return &PacketPair{conns[0], conns[1], func() error { return errors.Join(conns[0].Close(), conns[1].Close()) }}, nil
+}
+
+// ListenPacket opens a UDP conn on a port of n's address, 0 for any.
+func ListenPacket(n Net, port uint16) (net.PacketConn, error) {
+	switch n := n.(type) {
+	case *millrace:
+		return n.ListenPacket("udp", netip.AddrPortFrom(n.addr, port).String())
+	case *kernel:
+		return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.addr, port)))
+	}
+	return nil, fmt.Errorf("no UDP of %T", n)
 }
 
 const alpn = "bulk"

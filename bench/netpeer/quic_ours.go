@@ -17,7 +17,7 @@ func DriveMillraceQUIC(ctx context.Context, p *PacketPair, offloads bool, c *Cou
 	if err != nil {
 		return err
 	}
-	server, err := quicTransport(p.Server, offloads)
+	server, err := QUICTransport(p.Server, offloads)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func DriveMillraceQUIC(ctx context.Context, p *PacketPair, offloads bool, c *Cou
 		}
 		bulk(stream.Read, &c.loop[0])
 	}()
-	client, err := quicTransport(p.Client, offloads)
+	client, err := QUICTransport(p.Client, offloads)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,8 @@ func DriveMillraceQUIC(ctx context.Context, p *PacketPair, offloads bool, c *Cou
 	return nil
 }
 
-func quicTransport(conn net.PacketConn, offloads bool) (*quic.Transport, error) {
+// QUICTransport takes conn, with what it can do beyond net.PacketConn where offloads is set.
+func QUICTransport(conn net.PacketConn, offloads bool) (*quic.Transport, error) {
 	var c quic.TransportConfig
 	if ours, ok := conn.(*socket.UDPConn); ok && offloads {
 		c.Messages = ours

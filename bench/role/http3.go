@@ -2,6 +2,7 @@ package role
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,16 +15,13 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	quicgo "github.com/quic-go/quic-go"
-	quicgoh3 "github.com/quic-go/quic-go/http3"
-
-	"github.com/millrace/millrace/bench/harness"
-	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/bench/netpeer"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -32,7 +30,11 @@ const (
 	h3Batch    = 16 // requests of each goroutine in a step
 	h3Small    = 100
 	h3Large    = 1 << 20
+	h3Port     = 443
 )
+
+// h3Sizes are the contents by -op.
+var h3Sizes = map[string]int{"request": h3Small, "download": h3Large}
 
 // h3Bench is a server and a client of one kind in this process, joined by loopback.
 type h3Bench struct {
@@ -41,22 +43,31 @@ type h3Bench struct {
 	close func()
 }
 
-// openHTTP3 plays the contestants of http3-request and http3-download.
+// openHTTP3 plays the contestants of http3-request and http3-download: -as is who, or who over what, such as
+// "millrace over millrace".
 func openHTTP3(o roleOptions) (roleWork, error) {
-	b := &h3Bench{size: h3Small}
-	if o.op == "download" {
-		b.size = h3Large
-	}
-	open := map[string]func() error{"millrace": b.millrace, "quic-go": b.quicGo, "streams": b.streams}[o.as]
-	if open == nil {
-		return roleWork{}, fmt.Errorf("no contestant %q", o.as)
-	}
-	if err := open(); err != nil {
+	b := &h3Bench{size: h3Sizes[o.op]}
+	who, over, _ := strings.Cut(o.as, " over ")
+	p, err := netpeer.OpenPackets(cmp.Or(over, "kernel"))
+	if err != nil {
 		return roleWork{}, err
 	}
+	if who == "streams" {
+		err = b.streams(p)
+	} else {
+		err = b.http(who, p)
+	}
+	if err != nil {
+		return roleWork{}, err
+	}
+	return profiled(o.profile, b.work(), nil)
+}
+
+// work makes requests until the end.
+func (b *h3Bench) work() roleWork {
 	var requests, received atomic.Uint64
-	w := roleWork{
-		version: harness.ModuleVersion("github.com/quic-go/quic-go"),
+	return roleWork{
+		version: buildVersions(),
 		step:    func() error { return b.step(&requests, &received) },
 		counts: func() (map[string]uint64, error) {
 			return map[string]uint64{"requests": requests.Load(), "bytes": received.Load()}, nil
@@ -64,10 +75,6 @@ func openHTTP3(o roleOptions) (roleWork, error) {
 		stop:  func() error { return nil },
 		close: func() error { b.close(); return nil },
 	}
-	if o.as == "millrace" {
-		w.version = runtime.Version()
-	}
-	return profiled(o.profile, w, nil)
 }
 
 // step makes requests side by side.
@@ -131,10 +138,6 @@ func (b *h3Bench) roundTrips(rt http.RoundTripper, addr string) error {
 	return nil
 }
 
-func h3Socket() (*net.UDPConn, error) {
-	return net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-}
-
 // h3TLS returns configurations of a server and a client that trusts it.
 func h3TLS() (server, client *tls.Config, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -142,7 +145,7 @@ func h3TLS() (server, client *tls.Config, err error) {
 		return nil, nil, err
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(198, 18, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
@@ -159,51 +162,94 @@ func h3TLS() (server, client *tls.Config, err error) {
 		&tls.Config{RootCAs: roots, NextProtos: []string{"h3"}}, nil
 }
 
-func (b *h3Bench) millrace() error {
+// http opens a server and a client of -as who over the two conns.
+func (b *h3Bench) http(who string, p *netpeer.PacketPair) error {
 	server, client, err := h3TLS()
 	if err != nil {
 		return err
 	}
-	pc, err := h3Socket()
+	ends, found := h3Kinds[who]
+	if !found {
+		return fmt.Errorf("no HTTP/3 of %q", who)
+	}
+	stop, err := ends.serve(p.Server, b.handler(), server)
 	if err != nil {
 		return err
 	}
-	s := &http3.Server{Handler: b.handler(), TLS: server}
-	go func() { _ = s.Serve(pc) }()
-	rt := &http3.Transport{TLS: client, DisableCompression: true}
-	b.close = func() { _ = rt.Close(); _ = s.Close() }
-	return b.roundTrips(rt, pc.LocalAddr().String())
+	rt, hangUp, err := ends.dial(p.Client, client)
+	if err != nil {
+		return err
+	}
+	b.close = func() { hangUp(); stop(); _ = p.Close() }
+	return b.roundTrips(rt, p.Server.LocalAddr().String())
 }
 
-func (b *h3Bench) quicGo() error {
-	server, client, err := h3TLS()
+// openHTTP3Serve serves downloads and small requests, as -op says, by -as over device -dev with address -to.
+func openHTTP3Serve(o roleOptions) (roleWork, error) {
+	n, kind, err := h3Host(&o)
 	if err != nil {
-		return err
+		return roleWork{}, err
 	}
-	pc, err := h3Socket()
+	pc, err := netpeer.ListenPacket(n, h3Port)
 	if err != nil {
-		return err
+		return roleWork{}, err
 	}
-	s := &quicgoh3.Server{Handler: b.handler(), TLSConfig: server}
-	go func() { _ = s.Serve(pc) }()
-	rt := &quicgoh3.Transport{TLSClientConfig: client, DisableCompression: true, QUICConfig: &quicgo.Config{}}
-	b.close = func() { _ = rt.Close(); _ = s.Close(); _ = pc.Close() }
-	return b.roundTrips(rt, pc.LocalAddr().String())
+	server, _, err := h3TLS()
+	if err != nil {
+		return roleWork{}, err
+	}
+	b := h3Bench{size: h3Sizes[o.op]}
+	stop, err := kind.serve(pc, b.handler(), server)
+	return profiled(o.profile, roleWork{
+		version: buildVersions(),
+		counts:  func() (map[string]uint64, error) { return withRuntime(map[string]uint64{}), nil },
+		stop:    func() error { return nil },
+		close:   func() error { stop(); return n.Close() },
+	}, err)
+}
+
+// openHTTP3Load makes requests of the server at -to by -as.
+func openHTTP3Load(o roleOptions) (roleWork, error) {
+	to := net.JoinHostPort(o.stream.To, strconv.Itoa(h3Port))
+	o.stream.To = "198.18.0.2/24"
+	n, kind, err := h3Host(&o)
+	if err != nil {
+		return roleWork{}, err
+	}
+	pc, err := netpeer.ListenPacket(n, 0)
+	if err != nil {
+		return roleWork{}, err
+	}
+	rt, hangUp, err := kind.dial(pc, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}})
+	if err != nil {
+		return roleWork{}, err
+	}
+	b := &h3Bench{size: h3Sizes[o.op], close: func() { hangUp(); _ = n.Close() }}
+	return profiled(o.profile, b.work(), b.roundTrips(rt, to))
+}
+
+// h3Host opens the stack of -as, "who over stack".
+func h3Host(o *roleOptions) (netpeer.Net, h3Kind, error) {
+	who, over, _ := strings.Cut(o.as, " over ")
+	kind, found := h3Kinds[who]
+	if !found {
+		return nil, kind, fmt.Errorf("no HTTP/3 of %q", who)
+	}
+	stack := *o
+	stack.as = over
+	n, err := openStack(stack)
+	return n, kind, err
 }
 
 // streams has no HTTP: a request of 40 bytes on a stream of package quic, and the answer.
-func (b *h3Bench) streams() error {
+func (b *h3Bench) streams(p *netpeer.PacketPair) error {
 	server, client, err := h3TLS()
 	if err != nil {
 		return err
 	}
 	var ends [2]*quic.Transport
-	for i := range ends {
-		pc, err := h3Socket()
-		if err != nil {
-			return err
-		}
-		if ends[i], err = quic.NewTransport(pc, quic.TransportConfig{}); err != nil {
+	for i, pc := range []net.PacketConn{p.Server, p.Client} {
+		if ends[i], err = netpeer.QUICTransport(pc, true); err != nil {
 			return err
 		}
 	}
@@ -218,7 +264,7 @@ func (b *h3Bench) streams() error {
 	if err != nil {
 		return err
 	}
-	b.close = func() { _ = ends[1].Close(); _ = ends[0].Close() }
+	b.close = func() { _ = ends[1].Close(); _ = ends[0].Close(); _ = p.Close() }
 	b.do = func(buf []byte) (int64, error) {
 		s, err := conn.OpenStream(ctx)
 		if err != nil {

@@ -56,6 +56,8 @@ var roles = []role{
 	{"tls-peek", openTLSPeek},
 	{"qpack", openQPACK},
 	{"http3", openHTTP3},
+	{"http3-serve", openHTTP3Serve},
+	{"http3-load", openHTTP3Load},
 	{"websocket", openWebSocket},
 	{"tls-memory", openTLSMemory},
 }
