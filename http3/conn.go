@@ -39,6 +39,9 @@ func (c *conn) start() error {
 	var out [3]*quic.SendStream
 	for i := range out {
 		s, err := c.q.OpenUniStream(ctx)
+		if errors.Is(err, quic.Err0RTTRejected) {
+			return err // another connection, without early data, may do
+		}
 		if err != nil {
 			return c.closed(connError(StreamCreationError, "the peer permits no three streams"))
 		}
