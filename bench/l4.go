@@ -39,6 +39,8 @@ var l4 = harness.Suite{
 const (
 	oursAFP   = "millrace afpacket"
 	oursFwd   = "millrace forward"
+	oursKern  = "millrace afpacket, kernel flows"
+	oursKernX = "millrace afxdp, kernel flows"
 	nftDNAT   = "nft DNAT"
 	nftSNAT   = "nft DNAT+SNAT"
 	nftThread = "nft DNAT, threaded"
@@ -81,7 +83,7 @@ func openL4(e *harness.Env) (*harness.Bench, error) {
 	b.nginxVersion, b.testpmdVersion = firstLine("nginx", "-v"), firstLine("dpkg-query", "-W", "dpdk-dev")
 	b.iperfVersion = firstLine("iperf3", "--version")
 	var measures []harness.Measure
-	for _, group := range []func() ([]harness.Measure, error){b.udp, b.forward, b.bulk, b.flat, b.syn, b.short, b.memory, b.loops} {
+	for _, group := range []func() ([]harness.Measure, error){b.udp, b.forward, b.bulk, b.flat, b.syn, b.short, b.memory, b.loops, b.established} {
 		m, err := group()
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))

@@ -26,6 +26,7 @@ type gatewayConfig struct {
 	SNAT     []string
 	Ports    string // of SNAT addresses; empty is the default
 	Deny     string // file of listed prefixes; empty is none
+	Kernel   bool   // the kernel forwards established connections
 }
 
 // gatewayYAML is the configuration of our gateway in every measure.
@@ -33,6 +34,9 @@ var gatewayYAML = template.Must(template.New("gateway").Funcs(template.FuncMap{"
   - {name: {{.Front}}, driver: {{.Driver}}{{if .Queues}}, queues: {{.Queues}}{{end}}}
   - {name: {{.Back}}, driver: {{.Driver}}{{if .Queues}}, queues: {{.Queues}}{{end}}}
 cpus: none
+{{- if .Kernel}}
+kernel_flows: on
+{{- end}}
 admin: {socket: ""}
 snat: [{{join .SNAT ", "}}]
 {{- if .Ports}}

@@ -117,7 +117,7 @@ func TestTheSinksCountAsATallyDoes(t *testing.T) {
 		kind    ebpf.ProgramType
 		program func(counter int) asm.Instructions
 		verdict uint32
-	}{{"XDP", ebpf.XDP, sinkProgram, 1}, {"tc", ebpf.SchedCLS, tcSinkProgram, 2}} {
+	}{{"XDP", ebpf.XDP, sinkProgram, 1}, {"tc", ebpf.SchedCLS, func(counter int) asm.Instructions { return tcSinkProgram(counter, 1, 0) }, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			count, err := newCounter("test")
 			if err != nil {
@@ -135,6 +135,46 @@ func TestTheSinksCountAsATallyDoes(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A sink that answers returns the first probes to where they came from, valid, and counts the others.
+func TestASinkAnswersTheFirstProbes(t *testing.T) {
+	count, err := newCounter("test")
+	if err != nil {
+		t.Skip("BPF maps need root: ", err)
+	}
+	defer count.Close()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: tcSinkProgram(count.FD(), 1, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	for seq := range uint64(5) {
+		p, _ := probe(64)
+		Stamp(p, seq)
+		out := make([]byte, 128)
+		o := &ebpf.RunOptions{Data: p, DataOut: out}
+		ret, err := prog.Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := uint32(2)
+		if seq < 3 {
+			want = 7 // TC_ACT_REDIRECT
+			back := bytes.Clone(p)
+			for _, f := range [][3]int{{0, 6, 6}, {26, 30, 4}, {34, 36, 2}} {
+				copy(back[f[0]:f[0]+f[2]], p[f[1]:])
+				copy(back[f[1]:f[1]+f[2]], p[f[0]:])
+			}
+			p = back
+		}
+		if ret != want || !bytes.Equal(o.DataOut, p) {
+			t.Errorf("probe %d: %d and\n%x, want %d and\n%x", seq, ret, o.DataOut, want, p)
+		}
+	}
+	if got, err := readCounter(count, "packets"); err != nil || got["packets"] != 2 {
+		t.Errorf("%d packets are counted, %v, want 2", got["packets"], err)
 	}
 }
 

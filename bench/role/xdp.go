@@ -146,7 +146,8 @@ func openSink(o roleOptions) (roleWork, error) {
 	}
 	version, attach := "XDP_DROP", attachXDP
 	if o.as == "tc" {
-		version, attach = "TC_ACT_SHOT", attachTC
+		version = "TC_ACT_SHOT"
+		attach = func(counter, ifindex int) (link.Link, error) { return attachTC(counter, ifindex, o.answer) }
 	}
 	at, err := attach(count.FD(), nic.Index)
 	if err != nil {
@@ -169,9 +170,9 @@ func attachXDP(counter, ifindex int) (link.Link, error) {
 	return link.AttachXDP(link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode})
 }
 
-func attachTC(counter, ifindex int) (link.Link, error) {
+func attachTC(counter, ifindex int, answer uint) (link.Link, error) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "sink", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: tcSinkProgram(counter),
+		Name: "sink", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: tcSinkProgram(counter, ifindex, answer),
 	})
 	if err != nil {
 		return nil, err
@@ -184,11 +185,38 @@ func sinkProgram(counter int) asm.Instructions {
 	return append(append(within("drop"), countProbe(counter, asm.Instructions{asm.Mov.Imm(asm.R9, 1)})...), xdpDrop("drop")...)
 }
 
-// tcSinkProgram is sinkProgram behind the driver.
-func tcSinkProgram(counter int) asm.Instructions {
+// tcSinkProgram is sinkProgram behind the driver. It answers probes with a number below answer.
+func tcSinkProgram(counter, ifindex int, answer uint) asm.Instructions {
 	p := append(linear(), withinAt(skbData, "drop")...)
+	if answer != 0 {
+		p = append(p, answering(ifindex, answer)...)
+	}
 	p = append(p, countProbe(counter, datagramsOf())...)
 	return append(p, returns("drop", 2)...) // TC_ACT_SHOT
+}
+
+// answering sends the UDP probe of IPv4 at R2 back where it came from, if its number is below n: addresses and ports
+// change places, which changes no checksum.
+func answering(ifindex int, n uint) asm.Instructions {
+	p := asm.Instructions{
+		asm.LoadMem(asm.R4, asm.R2, 12, asm.Half),
+		asm.JNE.Imm(asm.R4, 0x0008, "answered"), // as in countProbe
+		asm.LoadMem(asm.R6, asm.R2, seqAt, asm.DWord),
+		asm.JGE.Imm(asm.R6, int32(n), "answered"),
+	}
+	for _, f := range []struct {
+		at, with int16
+		size     asm.Size
+	}{{0, 6, asm.Word}, {4, 10, asm.Half}, {26, 30, asm.Word}, {34, 36, asm.Half}} {
+		p = append(p,
+			asm.LoadMem(asm.R7, asm.R2, f.at, f.size), asm.LoadMem(asm.R8, asm.R2, f.with, f.size),
+			asm.StoreMem(asm.R2, f.at, asm.R8, f.size), asm.StoreMem(asm.R2, f.with, asm.R7, f.size),
+		)
+	}
+	return append(p,
+		asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return(),
+		asm.Mov.Reg(asm.R1, asm.R1).WithSymbol("answered"),
+	)
 }
 
 // linear has the kernel put a probe's first bytes where a program can read them: a large packet has only its headers there.
