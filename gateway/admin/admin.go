@@ -62,6 +62,25 @@ type Status struct {
 	Counts  Counts              `json:"counts"`
 	Engine  gpukern.EngineStats `json:"engine"` // of all loops
 	Gateway gateway.Status      `json:"gateway"`
+
+	KernelPrograms KernelPrograms `json:"kernel_programs"` // gateway.kernel has the connections
+}
+
+// KernelPrograms says whether the kernel forwards established connections, and what its programs have seen.
+type KernelPrograms struct {
+	On      bool              `json:"on"`            // by a device at least
+	Why     string            `json:"why,omitempty"` // not
+	Devices []KernelDevice    `json:"devices,omitempty"`
+	Entered uint64            `json:"entered"` // connections
+	Slots   int               `json:"slots"`   // places for them
+	Packets map[string]uint64 `json:"packets"` // by result: all but "forwarded" and "failed" went to the loops
+}
+
+// KernelDevice says whether a device has a program.
+type KernelDevice struct {
+	Name string `json:"name"`
+	On   bool   `json:"on"`
+	Why  string `json:"why,omitempty"` // not
 }
 
 // Counts are the packets of all loops since the start. At rest Received + Originated = Forwarded +

@@ -56,6 +56,8 @@ type Daemon struct {
 	node *node.Node
 	gate *gateway.Gateway
 
+	flows kernelFlows
+
 	announce chan struct{} // asks announceLoop
 	events   *eventLog     // changes of backends that are to be logged
 
@@ -136,6 +138,9 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
+	if err := d.openFlows(cfg); err != nil {
+		return err
+	}
 	return d.node.Add(d.service())
 }
 
@@ -144,14 +149,17 @@ func (d *Daemon) service() node.Service {
 	handlers := make([]stack.Handler, len(d.gate.Handlers()))
 	for i, h := range d.gate.Handlers() {
 		h.SetOutput(d.node.Loops()[i].Output())
+		if d.flows.table != nil {
+			h.SetForwarder(d.flows.table.Loop(i))
+		}
 		handlers[i] = h
 	}
 	return node.Service{
 		Name: "gateway", Handlers: handlers,
 		Claims:      func() []pmd.Rule { return Rules(d.gate.Steering()) },
 		LinkChanged: d.linkChanged,
-		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.writeReload(w) },
-		Shutdown:    d.resetConnections,
+		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.flows.writeMetrics(w); d.writeReload(w) },
+		Shutdown:    d.shutdown,
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
 			all.Go(func() { d.announceLoop(ctx) })
@@ -174,6 +182,9 @@ func (d *Daemon) peerChanged(e statesync.Event) {
 
 // linkChanged tells the gateway of a link address or an MTU, and neighbours where the addresses are.
 func (d *Daemon) linkChanged(dev int, l node.Link) {
+	if err := d.flows.linkChanged(dev, l); err != nil {
+		d.opt.Log.Debug("kernel flows", "device", l.Name, "error", err.Error())
+	}
 	d.gate.SetDevice(dev, datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU})
 	if l.State == node.LinkUp {
 		d.Announce()
@@ -293,12 +304,12 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 func (d *Daemon) Close() error {
 	d.reloading.Lock() // a request may have outlived the time-out of the control server
 	defer d.reloading.Unlock()
-	var errs []error
+	errs := []error{d.flows.detach()}
 	if d.gate != nil {
 		errs = append(errs, d.gate.Close())
 	}
 	if d.node != nil {
 		errs = append(errs, d.node.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.flows.close())...)
 }

@@ -15,6 +15,15 @@ const (
 	resetLimit = 3 * time.Second
 )
 
+// shutdown ends what the gateway has begun, while the loops still run. From then on the kernel forwards nothing, so that
+// the counters are final.
+func (d *Daemon) shutdown() {
+	d.resetConnections()
+	if err := d.flows.detach(); err != nil {
+		d.opt.Log.Debug("kernel flows", "error", err.Error())
+	}
+}
+
 // resetConnections resets the ends of NAT connections, on all loops at once, and logs how many, and how many were left.
 // It leaves them to the other gateway, if that has them.
 func (d *Daemon) resetConnections() {
