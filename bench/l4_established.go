@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace/millrace/bench/harness"
 )
@@ -24,7 +25,10 @@ func (b *l4Bench) established() ([]harness.Measure, error) {
 }
 
 // answersPerFlow is how many of the first datagrams of each flow the backend answers, on the average: all flows get some.
-const answersPerFlow = 16
+const answersPerFlow = 6
+
+// openingTime is how long it may take until all of many connections are open, and the kernel has them.
+const openingTime = 8 * time.Second
 
 // establishedUDP is udpMeasure with a backend that answers the first datagrams: without an answer no gateway knows that
 // there is somebody.
@@ -32,7 +36,7 @@ func (b *l4Bench) establishedUDP(name string, flows uint, send sender64, least f
 	run := func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
 		// To open the connections, and for the packets after which the kernel gets them.
 		if flows > 1 {
-			t.Warmup = max(t.Warmup, 4*t.Window)
+			t.Warmup = max(t.Warmup, openingTime)
 		} else {
 			t.Warmup = max(t.Warmup, t.Window/2)
 		}

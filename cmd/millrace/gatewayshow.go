@@ -47,7 +47,8 @@ terminal the screen is redrawn; elsewhere an empty line separates the outputs.
 Ctrl-C ends it with exit code 0.
 
 --json prints one object: schema, version, config, started, reload, counts,
-engine, gateway; docs/gateway.md lists their keys. With --watch it is one per line.`,
+engine, gateway, kernel_programs; docs/gateway.md lists their keys. With --watch
+it is one per line.`,
 		Example: `  millrace gateway status
   millrace gateway status web --watch
   millrace gateway status --summary
@@ -126,6 +127,25 @@ func showMore(c *console, st *gateway.Status, limited bool) {
 	c.printf("\n%s more services: %s backends, %s (--all, or name services)\n", group(uint64(st.MoreServices)), group(uint64(st.MoreBackends)), rest)
 }
 
+// showPrograms says by which devices the kernel forwards connections, and why not by others.
+func showPrograms(c *console, p *admin.KernelPrograms) {
+	if len(p.Devices) == 0 {
+		if p.Why != "" {
+			c.line("programs", "off: %s", p.Why)
+		}
+		return
+	}
+	var list []string
+	for _, d := range p.Devices {
+		if d.On {
+			list = append(list, d.Name+" on")
+			continue
+		}
+		list = append(list, fmt.Sprintf("%s %s", d.Name, c.paint(yellow, "off: "+d.Why)))
+	}
+	c.line("programs", "%s; packets: %s", strings.Join(list, ", "), tally(p.Packets))
+}
+
 // showStatus prints the gateway as text.
 func showStatus(c *console, st *admin.Status) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
@@ -148,6 +168,7 @@ func showStatus(c *console, st *admin.Status) {
 		c.line("kernel", "%s connections; packets to backends %s, from %s; entered %s, rejected %s; taken back %s",
 			group(k.Connections), group(k.ToPackets), group(k.FromPackets), group(k.Entered), group(k.Rejected), tally(k.TakenBack))
 	}
+	showPrograms(c, &st.KernelPrograms)
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))

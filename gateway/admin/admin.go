@@ -69,7 +69,7 @@ type Status struct {
 // KernelPrograms says whether the kernel forwards established connections, and what its programs have seen.
 type KernelPrograms struct {
 	On      bool              `json:"on"`            // by a device at least
-	Why     string            `json:"why,omitempty"` // not
+	Why     string            `json:"why,omitempty"` // not, although the configuration asks for it
 	Devices []KernelDevice    `json:"devices,omitempty"`
 	Entered uint64            `json:"entered"` // connections
 	Slots   int               `json:"slots"`   // places for them

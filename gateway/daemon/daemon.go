@@ -226,6 +226,7 @@ func (d *Daemon) reconfigure(cfg *config.Config) error {
 		return err
 	}
 	_, err := d.node.SetOffload(!tunnels(cfg), joins(cfg))
+	d.renewFlows()
 	return err
 }
 

@@ -18,7 +18,7 @@ import (
 // devices.
 type kernelFlows struct {
 	table *kernelflows.Table // nil: off
-	why   string             // it is off
+	why   string             // it is off, although the configuration asks for it
 
 	mu      sync.Mutex // guards devices: the node opens them again in its own goroutine
 	devices []flowDevice
@@ -42,7 +42,6 @@ func (d *Daemon) openFlows(cfg *config.Config) error {
 		f.devices[i].name = dev.Name
 	}
 	if cfg.KernelFlows == config.KernelFlowsOff {
-		f.why = "switched off by the configuration"
 		return nil
 	}
 	var err error
@@ -129,6 +128,17 @@ func (f *kernelFlows) linkChanged(i int, l node.Link) error {
 	defer f.mu.Unlock()
 	f.devices[i].open, f.devices[i].why = nil, "the interface is gone"
 	return f.table.Detach(i)
+}
+
+// renewFlows has the handlers take the newest snapshot, and with it what the kernel forwards by an older one: no packet of
+// these connections may come to a loop.
+func (d *Daemon) renewFlows() {
+	if d.flows.table == nil {
+		return
+	}
+	for i, h := range d.gate.Handlers() {
+		d.node.OnLoop(i, func() { h.TakeSnapshot(stack.Now()) })
+	}
 }
 
 // detach ends the forwarding. What the table has counted can be read still.
