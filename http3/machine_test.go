@@ -211,6 +211,7 @@ func TestFloods(t *testing.T) {
 		"unknown frames":       {0, strings.Repeat("\x21\x00", 11000), false},
 		"PRIORITY_UPDATE":      {2, begin + strings.Repeat("\x80\x0f\x07\x00\x04\x00u=1", 11000), false},
 		"MAX_PUSH_ID":          {2, begin + strings.Repeat("\x0d\x01\x05", 11000), false},
+		"encoder stream":       {2, "\x02\x3f\xe1\x1f\x41x\x01y" + strings.Repeat("\x00", 70000), false},
 		"control frame, 20 KB": {2, begin + "\x07\x80\x00\x50\x00", false},
 		"settings":             {2, "\x00\x04\x80\x00\x0b\xb8" + manySettings(600), false},
 	} {
@@ -606,5 +607,28 @@ func TestSettingsOfWebTransport(t *testing.T) {
 		if off, err := parseSettings(appendVarint(appendVarint(nil, id), 0)); err != nil || off != (Settings{}) {
 			t.Errorf("%#x is 0: %+v, %v", id, off, err)
 		}
+	}
+}
+
+// Unidirectional streams of unknown types cost nothing but their number, which is bounded.
+func TestFloodOfUnknownStreams(t *testing.T) {
+	m := NewMachine(RoleServer, MachineOptions{MaxIdleFrames: 100})
+	for i := range uint64(200) {
+		s, err := m.Open(2 + 4*i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev, _, err := m.Input(s, []byte("\x21 and more"), false)
+		var ce *ConnError
+		if i >= 100 {
+			if !errors.As(err, &ce) || ce.Code != ExcessiveLoad {
+				t.Errorf("stream %d: %v", i, err)
+			}
+			return
+		}
+		if err != nil || ev.Kind != Unknown || ev.ID != 0x21 {
+			t.Fatalf("stream %d: %+v, %v", i, ev, err)
+		}
+		m.Release(s)
 	}
 }

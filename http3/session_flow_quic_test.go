@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -256,5 +257,69 @@ func rawStatus(t *testing.T, s *quic.Stream) int {
 		if ev.Kind == http3.Headers {
 			return in.Message.Status
 		}
+	}
+}
+
+// Attack: streams of sessions that never begin. A few wait, the others are reset (draft 4.5).
+func TestStreamsWithoutASession(t *testing.T) {
+	url := sessions(t, http3.MachineOptions{WebTransport: 2}, echoStreams)
+	c, first := rawSession(t, url, http3.MachineOptions{WebTransport: 1, TableCapacity: -1})
+	if rawStatus(t, first) != 200 {
+		t.Fatal("no session")
+	}
+	reset, waiting := 0, 0
+	for range 30 {
+		st, err := c.OpenStream(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = st.Write(append(http3.AppendWebTransport(nil, 400, false), "data"...))
+		_ = st.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		var se *quic.StreamError
+		switch _, err := st.Read(make([]byte, 1)); {
+		case errors.As(err, &se) && http3.ErrorCode(se.Code) == http3.WTBufferedStreamRejected:
+			reset++
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			waiting++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if waiting != 16 || reset != 14 {
+		t.Errorf("%d streams wait, %d were reset", waiting, reset)
+	}
+}
+
+// Attack: datagrams that nobody receives, and for streams that are no requests. 64 wait, and nothing else happens.
+func TestFloodOfDatagrams(t *testing.T) {
+	received := make(chan int, 1)
+	flooded := make(chan struct{})
+	url := sessions(t, http3.MachineOptions{WebTransport: 2}, func(s *http3.Session) {
+		<-flooded
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		n := 0
+		for {
+			if _, err := s.ReceiveDatagram(ctx); err != nil {
+				break
+			}
+			n++
+		}
+		received <- n
+	})
+	c, first := rawSession(t, url, http3.MachineOptions{WebTransport: 1, TableCapacity: -1})
+	if rawStatus(t, first) != 200 {
+		t.Fatal("no session")
+	}
+	for i := range 2000 {
+		_ = c.SendDatagram(http3.AppendDatagram(nil, uint64(i%2)*4000, []byte("x")))
+	}
+	time.Sleep(100 * time.Millisecond)
+	close(flooded)
+	if n := <-received; n == 0 || n > 64 {
+		t.Errorf("%d datagrams waited", n)
+	}
+	if c.Context().Err() != nil {
+		t.Error(context.Cause(c.Context()))
 	}
 }

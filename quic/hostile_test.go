@@ -388,3 +388,19 @@ func TestVersionDowngrade(t *testing.T) {
 	}
 	ask(t, c, "x")
 }
+
+// TestUnfinishedHandshakes: clients that begin a handshake and fall silent hold it no longer than HandshakeTimeout
+// (RFC 9000 21.6).
+func TestUnfinishedHandshakes(t *testing.T) {
+	const clients = 15
+	server := transport(t, nil, quic.TransportConfig{RetryAbove: 100})
+	serve(t, server, serverTLS(), &quic.Config{HandshakeTimeout: 300 * time.Millisecond}, echo)
+	for range clients {
+		r := newRawClient(t, server.LocalAddr())
+		begin := cryptoFrame(0, []byte{1, 0, 4, 0, 3, 3}) // of a ClientHello of 1 KiB
+		r.send(initial, append(begin, make([]byte, 1150)...))
+	}
+	eventually(t, "the handshakes begin", func() bool { return server.Stats().Handshakes == clients })
+	eventually(t, "the handshakes end", func() bool { return server.Stats().Handshakes == 0 })
+	bystander(t, server.LocalAddr())
+}

@@ -79,6 +79,11 @@ func TestAServersChainIsRefusedForTheRightReason(t *testing.T) {
 	constrained := newAuthority(t, "constrained", root, func(c *x509.Certificate) {
 		c.PermittedDNSDomains, c.PermittedDNSDomainsCritical = []string{"b.example"}, true
 	})
+	revoked := root.issue(t, nil, nil, "a.example")
+	revocation, err := LoadRevocation(RevocationOptions{Files: []string{crlFile(t, root, nil, revoked.Leaf)}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, tc := range map[string]struct {
 		cert  tls.Certificate
 		want  error
@@ -90,11 +95,12 @@ func TestAServersChainIsRefusedForTheRightReason(t *testing.T) {
 		"unknown CA":       {other.issue(t, nil, nil, "a.example"), ErrUnknownCA, "bad certificate"},
 		"name constraints": {constrained.issue(t, nil, nil, "a.example"), ErrNameConstraints, "bad certificate"},
 		"for clients":      {root.issue(t, nil, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "a.example"), ErrWrongUse, "bad certificate"},
+		"revoked":          {revoked, ErrRevoked, "bad certificate"},
 		"must staple":      {root.issue(t, nil, mustStaple, "a.example"), ErrNoStaple, "bad certificate"},
 		"good":             {root.issue(t, nil, nil, "a.example"), nil, ""},
 	} {
 		server := serverConfig(t, ServerOptions{Store: storeOf(t, tc.cert)})
-		client := clientConfig(t, ClientOptions{ServerName: "a.example", Roots: root.loadRoots(t)})
+		client := clientConfig(t, ClientOptions{ServerName: "a.example", Roots: root.loadRoots(t), Revocation: revocation})
 		_, _, serverErr, err := shake(t, server, client)
 		if tc.want == nil {
 			if err != nil {

@@ -61,6 +61,7 @@ func TestViolationsEndInACloseFrame(t *testing.T) {
 		{"oversized", append(frame(0x82, strings.Repeat("x", 200_000), 1), frame(0x82, "y", 1)...), ConnOptions{Limits: Limits{Message: 100_000}}, CloseMessageTooBig},
 		{"bomb by size", frame(0xC2, bomb(10<<20), 1), ConnOptions{Limits: Limits{Message: 1 << 20}, Deflate: Deflate{Enabled: true}}, CloseMessageTooBig},
 		{"bomb by ratio", frame(0xC2, bomb(10<<20), 1), ConnOptions{Deflate: Deflate{Enabled: true}}, CloseMessageTooBig},
+		{"final blocks without end", frame(0xC2, strings.Repeat("\x03\x00", 1000), 1), ConnOptions{Deflate: Deflate{Enabled: true}}, CloseInvalidPayload},
 		{"not DEFLATE", frame(0xC2, "\xff\xff\xff", 1), ConnOptions{Deflate: Deflate{Enabled: true}}, CloseInvalidPayload},
 	} {
 		conn, peer := rawPeer(t, Server, c.o)
