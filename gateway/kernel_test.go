@@ -2,6 +2,10 @@ package gateway
 
 import (
 	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/millrace/millrace/gateway/datapath"
@@ -57,6 +61,7 @@ func (w *world) runKernel(b *packet.Batch) {
 		if !chained && !more && !d.Flags.Has(packet.FlagOffload) {
 			if out, v := w.kernel.Packet(w.now, d.Port, b.Bytes(i)); v == flowmodel.Forwarded {
 				d.Verdict, d.Port = packet.Forward, out
+				forwardedByKernel++
 				continue
 			}
 		}
@@ -70,3 +75,49 @@ func (w *world) runKernel(b *packet.Batch) {
 	}
 	_ = w.toFlush.Flush(w.now)
 }
+
+// scenarios are tests that have to pass whoever forwards: what each expects of a packet that is sent through the world holds
+// with a kernel before the loop.
+var scenarios = []func(*testing.T){
+	TestAConnectionStaysWithItsBackendAndPort, TestIdleConnectionsAreForgotten, TestAReplyKeepsAConnectionAlive,
+	TestANewSYNAfterTheEndStartsAnew, TestRepliesGoWhereTheClientsPacketsCameFrom, TestTwoClientsOnOnePortDoNotMeet,
+	TestSourcePortsRunOutForNewConnectionsOnly, TestAClientPortLeadsToABackendOnce, TestBackendsAreClientsToo,
+	TestHopsDecideWhetherAPacketLeaves, TestPacketsAreRewrittenBothWays, TestThereAndBackIsTheSamePacket, TestAWrongChecksumStaysWrong,
+	TestAUDPDatagramWithoutChecksumKeepsNone, TestAUDPChecksumOfZeroIsSentAsOnes, TestPaddingIsKept,
+	TestForgedSegmentsChangeNothing, TestOnlyAnExactRSTEndsAConnection, TestAForgedHandshakeConfirmsNothing, TestTheStatesOfAClose,
+	TestTheEdgesOfTheWindows, TestAnOverrunOfTheWindowIsForgiven, TestAWindowDoesNotGrowForEver, TestASYNDoesNotProlongAConnection,
+	TestOnlyASYNReplacesAClosedConnection, TestEndsThatHaveForgottenAConnectionOpenItAnew, TestWhatNoSYNOpensStaysAsItIs,
+	TestFragmentsFollowTheirFirstBothWays, TestALaterFragmentRefreshesNothing, TestPacketsChangeTheirTagOnTheWay,
+	TestOptionsAndExtensionHeadersPass, TestErrorsAboutRepliesGoToTheBackend, TestErrorsAboutRequestsGoToTheClient,
+	TestForgedErrorsAreDroppedAndChangeNothing, TestErrorsAboutExpiredConnectionsAreDropped, TestAPacketThatDoesNotFitIsAnsweredOnBothSides,
+	TestTheLastHopIsAnswered, TestAConnectionWithoutItsBackendIsReset, TestBothEndsOfADiscardedConnectionAreReset,
+	TestConnectionsAreResetAFewAtATime, TestTheTableStaysWholeUnderRandomTraffic, TestIdleConfirmedConnectionsMakeRoom,
+	TestAFloodLeavesConfirmedConnections, TestShorterTimeoutsDoNotConfuseWhatIsIdle, TestEveryConnectionIsListedOnce,
+	TestAListedConnectionSaysWhatTheBackendSees, TestADrainingBackendKeepsItsConnectionsUntilTheDeadline,
+	TestADrainedBackendIsInactiveWhenItsLastConnectionHasEnded, TestAReloadKeepsEveryConnection, TestAReloadDropsRemovedBackendsWhenToldTo,
+	TestARemovedServiceServesOnlyItsConnections, TestTheSourceMayChange, TestASYNLeavesADeadBackend, TestUDPLeavesADeadBackend,
+	TestCountersAddUp, TestAnAddressMovesBetweenServices, TestOpenConnectionsAreLookedAtWhenListsChange, TestMarksOfListsMayWrap,
+	TestAClientIsHeldToItsPacketsPerSecond, TestLimitsChangeWithAReload, TestEveryPortOfARangeLeadsWhereItShould,
+	TestAReloadOfRangesKeepsEveryConnection, TestTheConnectionIDWinsOverTheTable, TestABackendsPacketPicksItsConnectionUp,
+	TestPortsAreReclaimedInOrder, TestOnlyPortsOfBackendsInTimeWaitRest, TestThePortOfAResetConnectionDoesNotRest,
+	TestANumberIsGivenAgainAsNew, TestALoopReportsWhatItHolds,
+}
+
+func TestTheScenariosHoldWithAKernel(t *testing.T) {
+	if kernelFlows {
+		t.Skip("all tests run with a kernel: MILLRACE_KERNEL_FLOWS is set")
+	}
+	kernelFlows = true
+	defer func() { kernelFlows = false }()
+	forwardedByKernel = 0
+	for _, scenario := range scenarios {
+		name := runtime.FuncForPC(reflect.ValueOf(scenario).Pointer()).Name()
+		t.Run(name[strings.LastIndex(name, ".")+1:], scenario)
+	}
+	if forwardedByKernel < 2000 {
+		t.Errorf("the kernel has forwarded %d packets only", forwardedByKernel)
+	}
+}
+
+// forwardedByKernel counts the packets that kernels of all worlds have forwarded.
+var forwardedByKernel int

@@ -235,8 +235,8 @@ func (h *Handler) cameToLoop(n int, v *view, side int) {
 		h.takeBack(c, backChanged)
 	case e.missed > mostMissed:
 		h.takeBack(c, backMissed)
-	case side == sideBackend && v.flags.Has(wire.FlagSYN) && c.flags&connNewSYN != 0: // see reopen: its numbers are another connection's
-		h.takeBack(c, backClosing)
+	case side == sideBackend && v.part == whole && v.flags.Has(wire.FlagSYN) && h.reopens(n, wire.TCP(v.p[v.d.L4:]).Ack()):
+		h.takeBack(c, backClosing) // its numbers are another connection's
 	}
 }
 

@@ -304,7 +304,7 @@ func (h *Handler) noteSYN(n int, seg *segment) {
 // reopen makes connection n the one that the backend accepts by this SYN+ACK, if it answers the client's last SYN.
 func (h *Handler) reopen(n int, seg *segment) bool {
 	c, s, syn := &h.table.conns[n], &h.table.sequences[n], &h.newSYNs[n%len(h.newSYNs)]
-	if c.flags&connNewSYN == 0 || c.closed() || syn.conn != uint32(n) || seg.ack-syn.client.end > syn.client.limit-syn.client.end {
+	if !h.reopens(n, seg.ack) {
 		return false
 	}
 	if c.state.ending() {
@@ -318,4 +318,10 @@ func (h *Handler) reopen(n int, seg *segment) bool {
 	s.followSYNACK(c, seg)
 	c.state = stateAnswered
 	return true
+}
+
+// reopens reports whether a SYN+ACK with an acknowledgement answers the last SYN of connection n, which was open then.
+func (h *Handler) reopens(n int, ack uint32) bool {
+	c, syn := &h.table.conns[n], &h.newSYNs[n%len(h.newSYNs)]
+	return c.flags&connNewSYN != 0 && !c.closed() && syn.conn == uint32(n) && ack-syn.client.end <= syn.client.limit-syn.client.end
 }
