@@ -12,7 +12,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/internal/flowmodel"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -266,10 +268,32 @@ func (w *fuzzWorld) batchOf(all [][]byte, port uint8, room uint32) {
 			w.macs[port][arp.SenderMAC()] = !arp.SenderMAC().Multicast()
 		}
 	}
-	w.h.Handle(w.now, b)
+	w.handle(b)
 	for i := range b.D {
 		w.check(&before[i], &b.D[i], all[i])
 	}
+}
+
+// handle has the kernel, if there is one, and then the handler decide the packets of a batch.
+func (w *fuzzWorld) handle(b *packet.Batch) {
+	if w.kernel == nil {
+		w.h.Handle(w.now, b)
+		return
+	}
+	rest, at := packet.NewBatch(w.wide, b.Len()), []int(nil)
+	for i := range b.D {
+		if out, v := w.kernel.Packet(w.now, b.D[i].Port, b.Bytes(i)); v == flowmodel.Forwarded {
+			b.D[i].Verdict, b.D[i].Port = packet.Forward, out
+			continue
+		}
+		rest.Append(b.D[i])
+		at = append(at, i)
+	}
+	w.h.Handle(w.now, rest)
+	for i, to := range at {
+		b.D[to] = rest.D[i]
+	}
+	_ = w.toFlush.Flush(w.now)
 }
 
 // check looks at one packet after the handler.
@@ -427,6 +451,15 @@ func checkSums(b []byte, fail func(string, ...any)) {
 	}
 }
 
+// fuzzedConfig returns the configuration of a fuzzer: for one with a kernel, which gets nothing of clients with a limit of
+// packets, without that.
+func fuzzedConfig(t testing.TB, src string, kernel bool) *config.Config {
+	if kernel {
+		src = strings.Replace(src, "packets: 4000, ", "", 1)
+	}
+	return parse(t, src)
+}
+
 // FuzzHandle plays scripts of frames, well-formed and not, through engine and handler of a gateway with
 // every mode. Nothing may panic, and what is forwarded must be whole, right, and for a backend or a
 // client.
@@ -434,26 +467,37 @@ func FuzzHandle(f *testing.F) {
 	seeds := fuzzSeeds()
 	for i := range seeds {
 		n := byte(i)
-		f.Add([]byte{1, 0, n, 0, n, 0, 1, 1, 0, 1, 0, 0x12, 0, 1, 1, 0, 0, n, 0, 0, 0}) // with a reply, and again
-		f.Add([]byte{0, 0, n, 9, 1, 1, 0, 2, 0, 0, 4, 150, 9, 1, 1})                    // and an error
-		f.Add([]byte{0, 4, n, 8, 3, 0, 5, 1, 1})                                        // in fragments
+		f.Add([]byte{1, 0, n, 0, n, 0, 1, 1, 0, 1, 0, 0x12, 0, 1, 1, 0, 0, n, 0, 0, 0})                                                          // with a reply, and again
+		f.Add([]byte{0, 0, n, 9, 1, 1, 0, 2, 0, 0, 4, 150, 9, 1, 1})                                                                             // and an error
+		f.Add([]byte{0, 4, n, 8, 3, 0, 5, 1, 1})                                                                                                 // in fragments
+		f.Add([]byte{0, 0, n, 1, 2, 2, 0, 1, 0, 0, 1, 2, 2, 0, 0, n, 1, 2, 2, 0, 0, n, 1, 2, 2, 0, 1, 0, 0, 1, 2, 2, 0, 2, 0, 1, 1, 9, 1, 1, 1}) // to and fro
 		f.Add([]byte{0, 0x40, n, 100, 0, 1, 1, 0, 0x48, n, 14, 20, 9, 7, 1, 1})
 	}
-	c := parse(f, fuzzConfig) // and tables so small that they are full soon
-	c.Table.Size, c.Table.HalfOpen, c.Table.Fragments, c.Limits.Clients = 64, 48, 16, 64
-	base := newWorldWith(f, c, hopsOf(c))
+	var bases []*world
+	for _, kernel := range []bool{false, true} {
+		c := fuzzedConfig(f, fuzzConfig, kernel)
+		c.Table.Size, c.Table.HalfOpen, c.Table.Fragments, c.Limits.Clients = 64, 48, 16, 64 // full soon
+		bases = append(bases, newWorldWith(f, c, hopsOf(c)))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1500 {
 			return
 		}
-		w := &fuzzWorld{
-			world: base, t: t, seeds: seeds, clients: map[netip.Addr]bool{}, macs: [2]map[[6]byte]bool{{}, {}},
-			wide: &packet.Arena{Mem: make([]byte, 64<<frameBits), Shift: frameBits},
+		for i, base := range bases {
+			w := &fuzzWorld{
+				world: base, t: t, seeds: seeds, clients: map[netip.Addr]bool{}, macs: [2]map[[6]byte]bool{{}, {}},
+				wide: &packet.Arena{Mem: make([]byte, 64<<frameBits), Shift: frameBits},
+			}
+			base.now = clock.Time(time.Hour)
+			o := handlerOptions(base.g.cfg, 0)
+			o.EnterAfter = 1
+			base.h, base.kernel = datapath.New(o, &base.g.snap), nil
+			if i == 1 {
+				base.withKernel(16)
+			}
+			w.play(&script{b})
+			w.settle()
 		}
-		base.now = clock.Time(time.Hour)
-		base.h = datapath.New(handlerOptions(base.g.cfg, 0), &base.g.snap)
-		w.play(&script{b})
-		w.settle()
 	})
 }
 
@@ -465,5 +509,15 @@ func (w *fuzzWorld) settle() {
 	}
 	if n := w.h.Connections(); n != 0 {
 		w.t.Errorf("%d connections never end", n)
+	}
+	if w.kernel == nil {
+		return
+	}
+	_ = w.toFlush.Flush(w.now)
+	if n, keys := w.kernel.Entered(); n != 0 || keys != 0 {
+		w.t.Errorf("%d connections and %d keys stay in the kernel", n, keys)
+	}
+	if err := w.kernel.Misuse(); err != nil {
+		w.t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/flowmodel"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -34,6 +35,14 @@ type fuzzPort struct {
 
 func (p *fuzzPort) Rx(_ clock.Time, b *packet.Batch) (n int, err error) {
 	for ; len(p.in) > 0 && b.Room() > 0; n++ {
+		if k := p.w.kernel; k != nil {
+			if out, v := k.Packet(p.w.now, p.dev, p.in[0]); v == flowmodel.Forwarded {
+				p.w.leaves(out, p.in[0])
+				p.in = p.in[1:]
+				n--
+				continue
+			}
+		}
 		off, ok := p.pool.Get()
 		if !ok {
 			break
@@ -84,8 +93,13 @@ func (w *loopsWorld) open(base *world) {
 	w.handlers = nil
 	w.loops = nil
 	for i := range fuzzLoops {
-		h := datapath.New(handlerOptions(base.g.cfg, i), &base.g.snap)
+		o := handlerOptions(base.g.cfg, i)
+		o.EnterAfter = 1
+		h := datapath.New(o, &base.g.snap)
 		h.SyncChanges()
+		if w.kernel != nil {
+			h.SetForwarder(w.kernel.Loop(16, nil))
+		}
 		for dev := range w.ports[i] {
 			w.ports[i][dev] = &fuzzPort{w: w, pool: w.pools[i], dev: uint8(dev)}
 		}
@@ -335,6 +349,12 @@ func (w *loopsWorld) end() {
 	for _, l := range w.loops {
 		l.Close()
 	}
+	if w.kernel == nil {
+		return
+	}
+	if n, keys := w.kernel.Entered(); n != 0 || keys != 0 || w.kernel.Misuse() != nil {
+		w.t.Errorf("%d connections and %d keys stay in the kernel: %v", n, keys, w.kernel.Misuse())
+	}
 }
 
 // FuzzLoops plays scripts on a gateway as a node runs it, on loops that hand packets over to each other: fragments are held,
@@ -346,13 +366,17 @@ func FuzzLoops(f *testing.F) {
 	for i := range seeds {
 		n := byte(i)
 		f.Add([]byte{0, 0, n, 1, 9, 5, 0, 1, 0, 0x12, 2, 9, 5, 0, 0, n, 3, 9, 5, 205, 0, 1, 250, 9, 9, 0})
+		f.Add([]byte{0, 0, n, 1, 9, 5, 0, 1, 0, 0, 1, 9, 5, 0, 0, n, 1, 9, 5, 0, 0, n, 1, 9, 5, 0, 1, 0, 0, 1, 9, 5, 205, 0, 1, 250, 0, 0, n, 2, 9, 0})
 		f.Add([]byte{0, 4, n, 3, 0, 5, 1, 1, 0x84, n, 3, 7, 2, 1, 1, 0, 2, n, 0, 4, 1, 1, 250, 2, 9, 1})
 		f.Add([]byte{2, 0, n, 1, 0, 1, 0, 0x12, 2, 0, 2, 0, 3, 4, 150, 0, 0, 5, 220, 1, 2, 9, 0, 3, 1, 7, 1, 2, 238, 0, 0, 9, 1})
 	}
 	two := strings.Replace(fuzzConfig, "[{name: gw0}, {name: gw1}]", "[{name: gw0, queues: 2}, {name: gw1, queues: 2}]", 1)
-	c := parse(f, two)
-	c.Table.Size, c.Table.HalfOpen, c.Table.Fragments, c.Limits.Clients = 128, 96, 32, 128
-	base := newWorldWith(f, c, hopsOf(c))
+	var bases []*world
+	for _, kernel := range []bool{false, true} {
+		c := fuzzedConfig(f, two, kernel)
+		c.Table.Size, c.Table.HalfOpen, c.Table.Fragments, c.Limits.Clients = 128, 96, 32, 128
+		bases = append(bases, newWorldWith(f, c, hopsOf(c)))
+	}
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: fuzzLoops * loopFrames, Huge: ring.HugeOff})
 	if err != nil {
 		f.Fatal(err)
@@ -370,13 +394,18 @@ func FuzzLoops(f *testing.F) {
 		if len(b) > 1500 {
 			return
 		}
-		base.now = clock.Time(time.Hour)
-		w := &loopsWorld{
-			fuzzWorld: &fuzzWorld{world: base, t: t, seeds: seeds, clients: map[netip.Addr]bool{}, macs: [2]map[[6]byte]bool{{}, {}}},
-			arena:     arena, pools: pools,
+		for i, base := range bases {
+			base.now, base.kernel = clock.Time(time.Hour), nil
+			if i == 1 {
+				base.kernel = flowmodel.New()
+			}
+			w := &loopsWorld{
+				fuzzWorld: &fuzzWorld{world: base, t: t, seeds: seeds, clients: map[netip.Addr]bool{}, macs: [2]map[[6]byte]bool{{}, {}}},
+				arena:     arena, pools: pools,
+			}
+			w.open(base)
+			w.play(&script{b})
+			w.end()
 		}
-		w.open(base)
-		w.play(&script{b})
-		w.end()
 	})
 }
