@@ -11,16 +11,27 @@ import (
 // TestAnInterfaceThatComesBackServesAgain deletes interfaces of a running gateway and adds them again, with another link
 // address: others serve meanwhile, connections go on afterwards, and at the end every frame is back (Close audits them).
 func TestAnInterfaceThatComesBackServesAgain(t *testing.T) {
-	for _, driver := range []string{"afxdp", "afpacket"} {
-		t.Run(driver, func(t *testing.T) {
+	for _, name := range []string{"afxdp", "afpacket", "afxdp, kernel flows", "afpacket, kernel flows"} {
+		t.Run(name, func(t *testing.T) {
+			driver, _, kernel := strings.Cut(name, ",")
 			s, n := layOutQueues(t, "mr-gwback", 2)
 			for i := range s.backends {
 				s.listen(i)
 			}
 			text := strings.ReplaceAll(fmt.Sprintf(siteConfig, driver, ""), "driver: "+driver, "queues: 2, ring: 512, driver: "+driver)
+			if kernel {
+				text = "kernel_flows: on\n" + text
+			}
 			s.must(os.WriteFile(s.file, []byte(text), 0o644))
 			s.start("http://198.18.1.1/", "http://198.18.1.1:81/")
 			conns, rings := s.hold(40), s.fillRings(512)
+			for range 8 { // enough for the kernel to have them
+				for c, name := range conns {
+					if got, err := ask(c); err != nil || got != name {
+						t.Fatalf("a connection to %s is served by %q: %v", name, got, err)
+					}
+				}
+			}
 
 			s.deleted("back1")
 			for c, name := range conns {
@@ -44,10 +55,15 @@ func TestAnInterfaceThatComesBackServesAgain(t *testing.T) {
 					t.Fatalf("a connection to %s is served by %q: %v", name, got, err)
 				}
 			}
+			if n := s.programs(); kernel && n != 3 || !kernel && n != 0 {
+				t.Errorf("%d programs at the hooks of 3 interfaces", n)
+			}
 			if n := s.fillRings(512); n != rings || (n > 0) != (driver == "afxdp") {
 				t.Errorf("%d rings of 512 packets, and %d at the start", n, rings)
 			}
-			s.stop()
+			if sum := s.stop(); kernel && sum.Gateway.Kernel.Entered < 40 {
+				t.Errorf("%d connections were given to the kernel, want 40 at least", sum.Gateway.Kernel.Entered)
+			}
 		})
 	}
 }
