@@ -17,6 +17,8 @@ RUN_PACKAGES   := curl iproute2
 TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin man-db iputils-ping netcat-openbsd nodejs node-ws nftables openssl gnutls-bin libnss3-tools
 BENCH_PACKAGES := nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev pkg-config
 
+PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
+
 FUZZTIME ?= 20s
 SOAK     ?= 60s
 SUITE    ?= packet-io
@@ -48,7 +50,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers packetdrill llhttp bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers peer-programs packetdrill llhttp bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -186,9 +188,27 @@ interop-quic: $(AIOQUIC) ## QUIC and HTTP/3 with aioquic, which it installs, bot
 	MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) $(GO) -C internal/interop test -count=1 -v -run Aioquic .
 	MILLRACE_PYLSQPACK=$(abspath $(AIOQUIC)) $(GO) test -count=1 -v -run Lsqpack ./http3/qpack
 
-interop-peers: $(AIOQUIC) ## every other implementation of TLS, QUIC, HTTP/3 and WebSocket over the kernel's sockets and AF_XDP, at 2 % loss, over 1200 bytes; writes the table of docs/interop.md (root)
-	MILLRACE_PEERS=all MILLRACE_PEERS_PAGE=$(abspath docs/interop.md) MILLRACE_MUST_NETNS=1 MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) \
-		$(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
+# The programs of other implementations. Those in Rust need cargo 1.85 or later, cmake and clang, and ten minutes the first time.
+PEERS := .deps/peers
+RUST  := internal/interop/testdata/rust
+
+$(PEERS)/quinn-peer $(PEERS)/quiche-peer &: $(wildcard $(RUST)/Cargo.* $(RUST)/*/Cargo.toml $(RUST)/*/src/*.rs)
+	@mkdir -p $(PEERS)
+	LIBCLANG_PATH=$${LIBCLANG_PATH:-/usr/lib/llvm-19/lib} cargo build -q --locked --release --manifest-path $(RUST)/Cargo.toml --target-dir .deps/rust
+	cp .deps/rust/release/quinn-peer .deps/rust/release/quiche-peer $(PEERS)
+
+peer-programs: $(AIOQUIC)
+	$(call install-packages,$(PEER_PACKAGES))
+	@mkdir -p $(PEERS)
+	$(GO) -C internal/interop/testdata/webtransport build -trimpath -o $(abspath $(PEERS))/webtransport-peer .
+	$(GO) -C cmd build -trimpath -o $(abspath $(PEERS))/millrace ./millrace
+	@if command -v cargo >/dev/null; then $(MAKE) -s $(PEERS)/quinn-peer; else echo "note: no cargo, so the peers in Rust are not run"; fi
+
+# net/http takes WebSocket over HTTP/2 only with this setting in the environment.
+interop-peers: export GODEBUG = http2xconnect=1
+interop-peers: peer-programs ## every other implementation of TLS, QUIC, HTTP/3 and WebSocket, Chromium too: kernel sockets, AF_XDP, 2 % loss, 1200 bytes; writes the table of docs/interop.md (root)
+	MILLRACE_PEERS=$(abspath $(PEERS)) MILLRACE_PEERS_PAGE=$(abspath docs/interop.md) MILLRACE_MUST_NETNS=1 MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) \
+		MILLRACE_SCREENSHOT=$(SCREENSHOT) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \

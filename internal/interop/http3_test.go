@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -138,33 +140,74 @@ func h3Exchanges(t *testing.T, c *http.Client, url string) {
 	all.Wait()
 }
 
-// The suite of package h3cases against quic-go, for comparison: its failures are reported, and are none of ours.
-// What must hold is that the suite can tell good from bad: most cases pass, and that ours pass all is
-// tested in package http3.
-func TestHTTP3SuiteAgainstQuicgo(t *testing.T) {
+// TestHTTP3SuiteAgainstOthers runs the suite of package h3cases against other implementations, for comparison: their failures
+// are reported, and are none of ours. What must hold is that the suite can tell good from bad: that ours passes all is tested in
+// package http3.
+func TestHTTP3SuiteAgainstOthers(t *testing.T) {
 	if os.Getenv("MILLRACE_H3SUITE") == "" {
-		t.Skip("MILLRACE_H3SUITE is not set: the comparison takes two minutes")
+		t.Skip("MILLRACE_H3SUITE is not set: the comparison takes two minutes for each implementation")
 	}
 	server, client := certificate(t, "h3")
-	addr, err := net.ResolveUDPAddr("udp4", quicgoServer(t, server))
+	for name, c := range map[string]struct {
+		start func(t *testing.T) (addr string)
+		least int // cases that pass
+	}{
+		"quic-go":       {func(t *testing.T) string { return quicgoServer(t, server) }, 100},
+		"h3 over quinn": {func(t *testing.T) string { return programServer(t, server, "quinn-peer") }, 60},
+		"quiche":        {func(t *testing.T) string { return programServer(t, server, "quiche-peer") }, 60},
+	} {
+		t.Run("server/"+name, func(t *testing.T) {
+			t.Parallel()
+			results := suiteAgainstServer(t, c.start(t), client)
+			if results.log(t); results["server"].passed < c.least {
+				t.Error("too few cases pass: the suite, or how it is run, is wrong")
+			}
+		})
+	}
+	t.Run("client/quic-go", func(t *testing.T) {
+		t.Parallel()
+		results := suiteAgainstQuicgoClient(t, server, client)
+		if results.log(t); results["client"].passed < 60 {
+			t.Error("too few cases pass: the suite, or how it is run, is wrong")
+		}
+	})
+}
+
+// programServer starts one of the programs of make interop-peers on the loopback.
+func programServer(t *testing.T, tc *tls.Config, name string) string {
+	t.Helper()
+	cert, key := writePEM(t, tc)
+	cmd := exec.Command(built(t, name), "h3", "server", cert, key, "127.0.0.1")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	results := h3Results{}
-	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	port, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := quic.NewTransport(pc, quic.TransportConfig{})
+	return net.JoinHostPort("127.0.0.1", strings.TrimSpace(port))
+}
+
+// suiteTime is how long a case waits where nothing happens.
+const suiteTime = time.Second
+
+func suiteAgainstServer(t *testing.T, server string, client *tls.Config) h3Results {
+	t.Helper()
+	addr, err := net.ResolveUDPAddr("udp4", server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tr.Close()
+	tr, results := kernelTransport(t), h3Results{}
 	for _, c := range h3cases.ServerCases() {
 		if c.Dynamic || !strings.HasPrefix(c.Section, "9") {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), suiteTime)
 		conn, err := tr.Dial(ctx, addr, client, &quic.Config{Datagrams: true})
 		if err != nil {
 			t.Fatal(err)
@@ -172,11 +215,17 @@ func TestHTTP3SuiteAgainstQuicgo(t *testing.T) {
 		results.add("server", c, h3cases.RunServer(ctx, conn, c))
 		cancel()
 	}
+	return results
+}
+
+func suiteAgainstQuicgoClient(t *testing.T, server, client *tls.Config) h3Results {
+	t.Helper()
+	tr, results := kernelTransport(t), h3Results{}
 	for _, c := range h3cases.ClientCases() {
 		if c.Dynamic {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), suiteTime)
 		l, err := tr.Listen(server, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -198,10 +247,7 @@ func TestHTTP3SuiteAgainstQuicgo(t *testing.T) {
 		_ = rt.Close()
 		_ = l.Close()
 	}
-	results.log(t)
-	if results["server"].passed < 100 || results["client"].passed < 60 {
-		t.Error("too few cases pass: the suite, or how it is run, is wrong")
-	}
+	return results
 }
 
 // h3Results counts by role.
@@ -209,30 +255,33 @@ type h3Results map[string]*h3Result
 
 type h3Result struct {
 	passed, failed int
-	sections       map[string]int
+	ran, sections  map[string]int // by RFC, and failures by section
 	text           []string
 }
 
 func (r h3Results) add(role string, c h3cases.Case, err error) {
 	x := r[role]
 	if x == nil {
-		x = &h3Result{sections: map[string]int{}}
+		x = &h3Result{ran: map[string]int{}, sections: map[string]int{}}
 		r[role] = x
 	}
+	rfc, _, _ := strings.Cut(c.Section, " ")
+	x.ran[rfc]++
 	if err == nil {
 		x.passed++
 		return
 	}
 	x.failed++
+	x.sections["RFC "+rfc+" in all"]++
 	x.sections[c.Section]++
 	x.text = append(x.text, fmt.Sprintf("RFC %s: %s: %v", c.Section, c.Name, err))
 }
 
 func (r h3Results) log(t *testing.T) {
 	for role, x := range r {
-		t.Logf("%s: %d pass, %d fail", role, x.passed, x.failed)
+		t.Logf("%s: %d pass, %d fail; cases by RFC: %v", role, x.passed, x.failed, x.ran)
 		for _, s := range slices.Sorted(maps.Keys(x.sections)) {
-			t.Logf("  RFC %s: %d fail", s, x.sections[s])
+			t.Logf("  %s: %d fail", s, x.sections[s])
 		}
 		for _, line := range x.text {
 			t.Log("  " + line)

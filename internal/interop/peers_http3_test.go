@@ -20,14 +20,19 @@ import (
 // http3Peers exchange requests and contents of many sizes, some side by side.
 func http3Peers() []peer {
 	return []peer{
-		{"HTTP/3", "aioquic", asClient, true, never, func(t *testing.T, b *testbed) {
+		{"HTTP/3", "aioquic", asClient, overUDP, never, func(t *testing.T, b *testbed) {
 			http3ProgramCallsUs(t, b, aioquicPython(t), "testdata/aioquic_h3.py")
 		}},
-		{"HTTP/3", "aioquic", asServer, true, never, func(t *testing.T, b *testbed) {
+		{"HTTP/3", "aioquic", asServer, overUDP, never, func(t *testing.T, b *testbed) {
 			weCallHTTP3Program(t, b, aioquicPython(t), "testdata/aioquic_h3.py")
 		}},
-		{"HTTP/3", "quic-go", asClient, true, plain, quicgoRequestsFromUs},
-		{"HTTP/3", "quic-go", asServer, true, plain, weRequestFromQUICGo},
+		{"HTTP/3", "h3 over quinn", asClient, overUDP, never, func(t *testing.T, b *testbed) { http3ProgramCallsUs(t, b, built(t, "quinn-peer"), "h3") }},
+		{"HTTP/3", "h3 over quinn", asServer, overUDP, never, func(t *testing.T, b *testbed) { weCallHTTP3Program(t, b, built(t, "quinn-peer"), "h3") }},
+		{"HTTP/3", "quiche", asClient, overUDP, never, func(t *testing.T, b *testbed) { http3ProgramCallsUs(t, b, built(t, "quiche-peer"), "h3") }},
+		{"HTTP/3", "quiche", asServer, overUDP, never, func(t *testing.T, b *testbed) { weCallHTTP3Program(t, b, built(t, "quiche-peer"), "h3") }},
+		{"HTTP/3, malformed", "h3i", asClient, overUDP, never, malformedFromH3i},
+		{"HTTP/3", "quic-go", asClient, overUDP, plain, quicgoRequestsFromUs},
+		{"HTTP/3", "quic-go", asServer, overUDP, plain, weRequestFromQUICGo},
 	}
 }
 
@@ -94,6 +99,17 @@ func weCallHTTP3Program(t *testing.T, b *testbed, program string, args ...string
 			t.Fatalf("%d bytes of %d, %v, %v", len(got), len(sent), err, resp.Header)
 		}
 	}
+}
+
+// malformedFromH3i has cases of what HTTP/3 forbids, with the reaction that each demands.
+func malformedFromH3i(t *testing.T, b *testbed) {
+	tc, _ := certificate(t, "h3")
+	host, port, _ := net.SplitHostPort(http3Server(t, b, tc, nil))
+	out, err := b.program(t, "", built(t, "quiche-peer"), "h3i", port, host)
+	if err != nil || !strings.HasSuffix(out, " passed, 0 failed\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Log(out)
 }
 
 func quicgoRequestsFromUs(t *testing.T, b *testbed) {

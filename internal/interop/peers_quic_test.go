@@ -19,14 +19,18 @@ const quicBytes, quicConns = 300_000, 3
 // quicPeers echo streams: a full handshake, then resumed ones.
 func quicPeers() []peer {
 	return []peer{
-		{"QUIC", "aioquic", asClient, true, never, func(t *testing.T, b *testbed) {
+		{"QUIC", "aioquic", asClient, overUDP, never, func(t *testing.T, b *testbed) {
 			quicProgramCallsUs(t, b, aioquicPython(t), "testdata/aioquic_echo.py")
 		}},
-		{"QUIC", "aioquic", asServer, true, never, func(t *testing.T, b *testbed) {
+		{"QUIC", "aioquic", asServer, overUDP, never, func(t *testing.T, b *testbed) {
 			weCallQUICProgram(t, b, aioquicPython(t), "testdata/aioquic_echo.py")
 		}},
-		{"QUIC", "quic-go", asClient, true, lossy, quicgoCallsUs},
-		{"QUIC", "quic-go", asServer, true, lossy, weCallQUICGo},
+		{"QUIC", "quinn", asClient, overUDP, never, func(t *testing.T, b *testbed) { quicProgramCallsUs(t, b, built(t, "quinn-peer"), "quic") }},
+		{"QUIC", "quinn", asServer, overUDP, never, func(t *testing.T, b *testbed) { weCallQUICProgram(t, b, built(t, "quinn-peer"), "quic") }},
+		{"QUIC", "quiche", asClient, overUDP, never, func(t *testing.T, b *testbed) { quicProgramCallsUs(t, b, built(t, "quiche-peer"), "quic") }},
+		{"QUIC", "quiche", asServer, overUDP, never, func(t *testing.T, b *testbed) { weCallQUICProgram(t, b, built(t, "quiche-peer"), "quic") }},
+		{"QUIC", "quic-go", asClient, overUDP, lossy, quicgoCallsUs},
+		{"QUIC", "quic-go", asServer, overUDP, lossy, weCallQUICGo},
 	}
 }
 

@@ -289,7 +289,8 @@ func weCallOpenSSL(t *testing.T, b *testbed, f tlsForm) {
 	needs(t, "openssl", "make deps")
 	w := newTLSWorld(t)
 	for _, version := range []string{"-tls1_2", "-tls1_3"} {
-		addr := b.ready(t, "openssl", "s_server", "-accept", "PORT", version, "-cert", w.path("ecdsa.pem"), "-key", w.path("ecdsa.key"), "-rev")
+		addr := b.freeAddr(t)
+		b.ready(t, addr, "openssl", "s_server", "-accept", "PORT", version, "-cert", w.path("ecdsa.pem"), "-key", w.path("ecdsa.key"), "-rev")
 		callEcho(t, b, f, w, addr, func(line []byte) {
 			for i, j := 0, len(line)-1; i < j; i, j = i+1, j-1 {
 				line[i], line[j] = line[j], line[i]
@@ -301,7 +302,8 @@ func weCallOpenSSL(t *testing.T, b *testbed, f tlsForm) {
 func weCallGnuTLS(t *testing.T, b *testbed, f tlsForm) {
 	needs(t, "gnutls-serv", "make deps")
 	w := newTLSWorld(t)
-	addr := b.ready(t, "gnutls-serv", "--echo", "-p", "PORT", "--x509certfile", w.path("ecdsa.pem"), "--x509keyfile", w.path("ecdsa.key"))
+	addr := b.freeAddr(t)
+	b.ready(t, addr, "gnutls-serv", "--echo", "-p", "PORT", "--x509certfile", w.path("ecdsa.pem"), "--x509keyfile", w.path("ecdsa.key"))
 	callEcho(t, b, f, w, addr, func([]byte) {})
 }
 

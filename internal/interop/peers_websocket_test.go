@@ -20,12 +20,12 @@ import (
 // webSocketPeers echo messages of many sizes with compression where the peer has it, over TLS where it is a program.
 func webSocketPeers() []peer {
 	return []peer{
-		{"WebSocket", "ws (node)", asClient, false, plain, nodeCallsUs},
-		{"WebSocket", "ws (node)", asServer, false, plain, weCallNode},
-		{"WebSocket", "coder/websocket", asClient, false, lossy, coderCallsUs},
-		{"WebSocket", "coder/websocket", asServer, false, lossy, weCallCoder},
-		{"WebSocket", "gobwas/ws", asClient, false, lossy, gobwasCallsUs},
-		{"WebSocket", "gobwas/ws", asServer, false, lossy, weCallGobwas},
+		{"WebSocket", "ws (node)", asClient, overTCP, plain, nodeCallsUs},
+		{"WebSocket", "ws (node)", asServer, overTCP, plain, weCallNode},
+		{"WebSocket", "coder/websocket", asClient, overTCP, lossy, coderCallsUs},
+		{"WebSocket", "coder/websocket", asServer, overTCP, lossy, weCallCoder},
+		{"WebSocket", "gobwas/ws", asClient, overTCP, lossy, gobwasCallsUs},
+		{"WebSocket", "gobwas/ws", asServer, overTCP, lossy, weCallGobwas},
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +17,8 @@ import (
 // webTransportPeers use streams of both kinds from both ends, and datagrams, of one session.
 func webTransportPeers() []peer {
 	return []peer{
-		{"WebTransport", "webtransport-go", asClient, true, never, webTransportGoCallsUs},
-		{"WebTransport", "webtransport-go", asServer, true, never, weCallWebTransportGo},
+		{"WebTransport", "webtransport-go", asClient, overUDP, never, webTransportGoCallsUs},
+		{"WebTransport", "webtransport-go", asServer, overUDP, never, weCallWebTransportGo},
 	}
 }
 
@@ -130,20 +128,8 @@ func echoDatagrams(t *testing.T, ctx context.Context, s *http3.Session) {
 	t.Error("no datagram comes back")
 }
 
-// webTransportGo builds the program.
-func webTransportGo(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "webtransport-peer")
-	cmd := exec.Command("go", "build", "-o", path, ".")
-	cmd.Dir = "testdata/webtransport"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
-
 func webTransportGoCallsUs(t *testing.T, b *testbed) {
-	program := webTransportGo(t)
+	program := built(t, "webtransport-peer")
 	tc, _ := certificate(t, "h3")
 	ended := make(chan error, 1)
 	host, port, _ := net.SplitHostPort(http3Server(t, b, tc, sessionHandler(ended)))
@@ -168,7 +154,7 @@ func sessionHandler(ended chan error) http.HandlerFunc {
 }
 
 func weCallWebTransportGo(t *testing.T, b *testbed) {
-	program := webTransportGo(t)
+	program := built(t, "webtransport-peer")
 	tc, client := certificate(t, "h3")
 	cert, key := writePEM(t, tc)
 	p := b.serve(t, program, "server", cert, key, linuxAddr)

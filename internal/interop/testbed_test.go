@@ -3,6 +3,7 @@ package interop
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -34,10 +36,10 @@ const (
 // link says what lies between a peer and us, and what our end is.
 type link struct {
 	name   string
-	kernel bool   // our end is the kernel's sockets, otherwise a stack on AF_XDP
-	mtu    int    // of both interfaces; 0 is 1500
-	impair string // profile of package pmd, both ways
-	udp    string // the same, only for peers that speak over UDP
+	kernel bool                 // our end is the kernel's sockets, otherwise a stack on AF_XDP
+	mtu    int                  // of both interfaces; 0 is 1500
+	impair string               // profile of package pmd, both ways
+	udp    map[transport]string // the same, for some transports
 }
 
 // links are the columns of the table.
@@ -46,7 +48,7 @@ var links = []link{
 	{name: "AF_XDP"},
 	{name: "2 % loss", impair: "loss=2% delay=1ms"},
 	// 1200 bytes of UDP payload in IPv4 (RFC 9000 14): larger packets vanish without a word.
-	{name: "1200 bytes", mtu: 1280, udp: "mtu=1228"},
+	{name: "1200 bytes", mtu: 1280, udp: map[transport]string{overUDP: "mtu=1228", overLargeUDP: "mtu=1280"}},
 }
 
 // patience bounds what one peer does on one link.
@@ -59,8 +61,8 @@ type testbed struct {
 	stack       *socket.Stack // nil: the kernel's sockets
 }
 
-// newTestbed joins the two hosts. Peers over UDP have the link's own impairment.
-func newTestbed(t *testing.T, l link, overUDP bool) *testbed {
+// newTestbed joins the two hosts.
+func newTestbed(t *testing.T, l link, over transport) *testbed {
 	t.Helper()
 	testnet.Program(t, "ip")
 	n := testnet.For(t, "mr-peers")
@@ -84,11 +86,7 @@ func newTestbed(t *testing.T, l link, overUDP bool) *testbed {
 		return b
 	}
 	must(b.ours.Up("st0"))
-	impair := l.impair
-	if overUDP && l.udp != "" {
-		impair = l.udp
-	}
-	b.open(t, impair)
+	b.open(t, cmp.Or(l.udp[over], l.impair))
 	return b
 }
 
@@ -299,26 +297,38 @@ func (s *served) line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// ready starts a program that listens on PORT, a word of its arguments, and waits until it does. It returns its address.
-func (b *testbed) ready(t *testing.T, name string, args ...string) (addr string) {
+// freeAddr returns an address on the host of the peers with a free port.
+func (b *testbed) freeAddr(t *testing.T) string {
 	t.Helper()
 	l := b.listenLinux(t)
-	addr = l.Addr().String()
 	_ = l.Close()
+	return l.Addr().String()
+}
+
+// ready starts a program that listens on an address, and waits until it does. In its arguments PORT is the port.
+func (b *testbed) ready(t *testing.T, addr, name string, args ...string) {
+	t.Helper()
 	_, port, _ := net.SplitHostPort(addr)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "PORT", port)
 	}
 	s := b.serve(t, name, args...)
 	go func() { _, _ = io.Copy(io.Discard, s.stdout) }()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := deadline(); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if c, err := b.dialLinux(t.Context(), "tcp", addr); err == nil {
 			_ = c.Close()
-			return addr
+			return
 		}
 	}
 	t.Fatalf("%s does not listen\n%s", name, &s.stderr)
-	return ""
+}
+
+// built returns a program that `make interop-peers` has built into the folder MILLRACE_PEERS.
+func built(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(os.Getenv("MILLRACE_PEERS"), name)
+	needs(t, path, "make interop-peers")
+	return path
 }
 
 // needs skips a test whose program is not there. What `make deps` installs must be there in CI.

@@ -371,13 +371,15 @@ func FuzzWebSocketHeader(f *testing.F) {
 	})
 }
 
+// http2xconnect is the setting of GODEBUG that net/http and x/net need for extended CONNECT (RFC 8441).
+const http2xconnect = "http2xconnect=1"
+
 // TestWebSocketOverHTTP2 runs itself with the setting that net/http reads when the program starts. The
 // server is net/http's, the client x/net's.
 func TestWebSocketOverHTTP2(t *testing.T) {
-	const setting = "http2xconnect=1"
-	if os.Getenv("GODEBUG") != setting {
+	if os.Getenv("GODEBUG") != http2xconnect {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWebSocketOverHTTP2$", "-test.v")
-		cmd.Env = append(os.Environ(), "GODEBUG="+setting)
+		cmd.Env = append(os.Environ(), "GODEBUG="+http2xconnect)
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "--- PASS: TestWebSocketOverHTTP2 ") {
 			t.Fatalf("%v\n%s", err, out)
