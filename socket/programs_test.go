@@ -3,17 +3,12 @@ package socket
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/net/nettest"
+
+	"github.com/millrace/millrace/internal/testcert"
 )
 
 // Programs over package net run on the stack unchanged.
@@ -29,29 +26,8 @@ import (
 // certificate returns a TLS configuration of a server named "b", and one of clients that trust it.
 func certificate(t *testing.T, protos ...string) (server, client *tls.Config) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "b"},
-		DNSNames:     []string{"b"},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-		IsCA:         true, BasicConstraintsValid: true,
-	}, &x509.Certificate{}, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: protos},
-		&tls.Config{RootCAs: roots, ServerName: "b", NextProtos: protos}
+	cert, roots := testcert.SelfSigned("b")
+	return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protos}, &tls.Config{RootCAs: roots, ServerName: "b", NextProtos: protos}
 }
 
 func TestTLS(t *testing.T) {

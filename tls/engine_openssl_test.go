@@ -99,7 +99,7 @@ func (o *openssl) say(line string) {
 // pemFiles writes the test's certificate and key.
 func pemFiles(t *testing.T) (cert, key string) {
 	t.Helper()
-	c := testCertificate()
+	c, _ := testCertificate()
 	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	if err != nil {
 		t.Fatal(err)

@@ -2,50 +2,30 @@ package tls
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	mathrand "math/rand/v2"
 	"net"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/internal/testcert"
 )
 
-// testCertificate is for example.com, signed by itself.
-var testCertificate = sync.OnceValue(func() tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"example.com"}, NotAfter: time.Now().Add(240 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+// testCertificate is for example.com, signed by itself, with the pool that has it alone.
+var testCertificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	return testcert.SelfSigned("example.com")
 })
 
 // engineConfigs returns a server's and a client's configuration that accept each other.
 func engineConfigs(t testing.TB) (s, c *tls.Config) {
 	t.Helper()
-	cert := testCertificate()
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
+	cert, roots := testCertificate()
 	s = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
 	c = &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"http/1.1"}}
 	return s, c

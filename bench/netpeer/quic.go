@@ -2,19 +2,15 @@ package netpeer
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/millrace/millrace/internal/testcert"
 )
 
 // PacketPair is two packet conns that reach each other, for QUIC.
@@ -63,10 +59,7 @@ const alpn = "bulk"
 
 // DriveQUIC sends one stream from client to server until ctx ends; c counts what the server read.
 func DriveQUIC(ctx context.Context, p *PacketPair, c *Counters) error {
-	cert, err := selfSigned()
-	if err != nil {
-		return err
-	}
+	cert, _ := testcert.SelfSigned("bench.example")
 	server := &quic.Transport{Conn: p.Server}
 	l, err := server.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}, nil)
 	if err != nil {
@@ -106,15 +99,4 @@ func sendUntil(ctx context.Context, write func([]byte) (int, error)) {
 			return
 		}
 	}
-}
-
-// selfSigned makes a certificate that lasts for a run.
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	t := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/millrace/millrace/internal/testcert"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/socket"
 )
@@ -13,10 +14,7 @@ import (
 // DriveMillraceQUIC is DriveQUIC with package quic. With offloads, the transports have what the conns
 // can do beyond net.PacketConn; a kernel socket has it in any case.
 func DriveMillraceQUIC(ctx context.Context, p *PacketPair, offloads bool, c *Counters) error {
-	cert, err := selfSigned()
-	if err != nil {
-		return err
-	}
+	cert, _ := testcert.SelfSigned("bench.example")
 	server, err := QUICTransport(p.Server, offloads)
 	if err != nil {
 		return err

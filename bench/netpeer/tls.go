@@ -2,35 +2,21 @@ package netpeer
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"math/big"
 	"net"
 	"net/netip"
-	"time"
 
+	"github.com/millrace/millrace/internal/testcert"
 	"github.com/millrace/millrace/socket"
 	mtls "github.com/millrace/millrace/tls"
 )
 
 // TLSConfigs returns configurations of a server, with a certificate of its own (ECDSA on P-256), and of a client that
 // accepts it. All else is crypto/tls's default: TLS 1.3, X25519MLKEM768, AES-128-GCM on CPUs that have AES.
-func TLSConfigs() (server, client *tls.Config, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"bench.example"}, NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, nil, err
-	}
-	server = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	return server, &tls.Config{InsecureSkipVerify: true}, nil
+func TLSConfigs() (server, client *tls.Config) {
+	cert, _ := testcert.SelfSigned("bench.example")
+	return &tls.Config{Certificates: []tls.Certificate{cert}}, &tls.Config{InsecureSkipVerify: true}
 }
 
 // tlsNet is a stack whose connections speak TLS by crypto/tls.
@@ -40,9 +26,9 @@ type tlsNet struct {
 }
 
 // TLS returns n with connections of crypto/tls.
-func TLS(n Net) (Net, error) {
-	s, c, err := TLSConfigs()
-	return &tlsNet{n, s, c}, err
+func TLS(n Net) Net {
+	s, c := TLSConfigs()
+	return &tlsNet{n, s, c}
 }
 
 func (t *tlsNet) Listen(port uint16) (net.Listener, error) {
@@ -72,10 +58,7 @@ func ServeEngines(n Net, all *Counters) error {
 	if !ok {
 		return errors.New("only millrace has callbacks")
 	}
-	config, _, err := TLSConfigs()
-	if err != nil {
-		return err
-	}
+	config, _ := TLSConfigs()
 	for _, port := range []uint16{SinkPort, SourcePort} {
 		l, err := m.Listen(port)
 		if err != nil {

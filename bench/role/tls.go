@@ -25,10 +25,7 @@ type tlsWork struct {
 // openTLSMemory runs -op (handshake, records, hold) by -as (engine, goroutine, standard, crypto/tls, crypto/tls-loopback).
 func openTLSMemory(o roleOptions) (roleWork, error) {
 	runtime.GOMAXPROCS(1)
-	s, c, err := netpeer.TLSConfigs()
-	if err != nil {
-		return roleWork{}, err
-	}
+	s, c := netpeer.TLSConfigs()
 	w := &tlsWork{server: s, client: c}
 	w.options.Coroutines = new(mtls.Coroutines)
 	work := map[string]func() error{

@@ -83,7 +83,7 @@ func openStack(o roleOptions) (netpeer.Net, error) {
 	if err != nil || o.tls != "crypto/tls" {
 		return n, err
 	}
-	return netpeer.TLS(n)
+	return netpeer.TLS(n), nil
 }
 
 // stackRole runs work over a stack until the end.
