@@ -2,75 +2,100 @@ package h3cases
 
 import "strings"
 
+// list collects cases that differ from a good one.
+type list struct {
+	good Case
+	all  []Case
+}
+
+func (l *list) put(section, name string, change func(*Case)) {
+	c := l.good
+	c.Section, c.Name = section, name
+	change(&c)
+	l.all = append(l.all, c)
+}
+
+// control adds a case by the bytes of the control stream.
+func (l *list) control(section, name, bytes string, w want) {
+	l.put(section, name, func(c *Case) { c.control, c.want = bytes, w })
+}
+
+// uniStream adds a case by further unidirectional streams.
+func (l *list) uniStream(section, name string, w want, streams ...uni) {
+	l.put(section, name, func(c *Case) { c.uni, c.want = streams, w })
+}
+
 // shared has the cases that are the same for servers and clients: control streams, settings, QPACK.
-func shared(good Case, server bool) (cs []Case) {
-	put := func(section, name string, change func(*Case)) {
-		c := good
-		c.Section, c.Name = section, name
-		change(&c)
-		cs = append(cs, c)
-	}
-	control := func(section, name, bytes string, w want) {
-		put(section, name, func(c *Case) { c.control, c.want = bytes, w })
-	}
-	uniStream := func(section, name string, w want, streams ...uni) {
-		put(section, name, func(c *Case) { c.uni, c.want = streams, w })
-	}
-	ok := good.want
+func shared(good Case, server bool) []Case {
+	l := &list{good: good}
+	l.uniStreams()
+	l.controlFrames()
+	l.settings()
+	l.qpackStreams()
+	return append(l.all, sections(good, server)...)
+}
+
+// uniStreams adds the cases of RFC 9114 6.2.
+func (l *list) uniStreams() {
 	begin := controlStream + settings()
+	l.uniStream("9114 6.2", "a stream of an unknown type", l.good.want, uni{varint(grease) + "anything", open})
+	l.uniStream("9114 6.2", "a stream of an unknown type that ends", l.good.want, uni{varint(grease) + "anything", fin})
+	l.uniStream("9114 6.2", "a stream that ends before its type", l.good.want, uni{"", fin})
+	l.uniStream("9114 6.2", "a stream that is reset before its type", l.good.want, uni{"", reset})
+	l.uniStream("9114 6.2", "a stream that ends within its type", l.good.want, uni{"\x40", fin})
+	l.uniStream("9114 6.2.1", "a second control stream", closes(streamCreationError), uni{begin, open})
+	l.put("9114 6.2.1", "the control stream ends", func(c *Case) { c.controlEnd, c.want = fin, closes(closedCriticalStream) })
+	l.put("9114 6.2.1", "the control stream is reset", func(c *Case) { c.controlEnd, c.want = reset, closes(closedCriticalStream) })
+	l.control("9114 6.2.1", "the control stream begins with GOAWAY", controlStream+frame(goAway, "\x00")+settings(), closes(missingSettings))
+	l.control("9114 6.2.1", "the control stream begins with an unknown frame", controlStream+frame(grease, "x")+settings(), closes(missingSettings))
+	l.control("9114 6.2.1", "the control stream begins with DATA", controlStream+frame(data, "x"), closes(missingSettings, frameUnexpected))
+}
 
-	// RFC 9114 6.2: unidirectional streams.
-	uniStream("9114 6.2", "a stream of an unknown type", ok, uni{varint(grease) + "anything", open})
-	uniStream("9114 6.2", "a stream of an unknown type that ends", ok, uni{varint(grease) + "anything", fin})
-	uniStream("9114 6.2", "a stream that ends before its type", ok, uni{"", fin})
-	uniStream("9114 6.2", "a stream that is reset before its type", ok, uni{"", reset})
-	uniStream("9114 6.2", "a stream that ends within its type", ok, uni{"\x40", fin})
-	uniStream("9114 6.2.1", "a second control stream", closes(streamCreationError), uni{begin, open})
-	put("9114 6.2.1", "the control stream ends", func(c *Case) { c.controlEnd, c.want = fin, closes(closedCriticalStream) })
-	put("9114 6.2.1", "the control stream is reset", func(c *Case) { c.controlEnd, c.want = reset, closes(closedCriticalStream) })
-	control("9114 6.2.1", "the control stream begins with GOAWAY", controlStream+frame(goAway, "\x00")+settings(), closes(missingSettings))
-	control("9114 6.2.1", "the control stream begins with an unknown frame", controlStream+frame(grease, "x")+settings(), closes(missingSettings))
-	control("9114 6.2.1", "the control stream begins with DATA", controlStream+frame(data, "x"), closes(missingSettings, frameUnexpected))
-
-	// RFC 9114 7.2: frames of the control stream.
-	control("9114 7.2.1", "DATA on the control stream", begin+frame(data, "x"), closes(frameUnexpected))
-	control("9114 7.2.2", "HEADERS on the control stream", begin+headers("x", "1"), closes(frameUnexpected))
-	control("9114 7.2.5", "PUSH_PROMISE on the control stream", begin+frame(pushPromise, "\x00"+section("x", "1")), closes(frameUnexpected))
-	control("9114 7.2.4", "a second SETTINGS frame", begin+settings(), closes(frameUnexpected))
-	control("9114 9", "unknown frames on the control stream", begin+frame(grease, "x")+frame(grease, "")+frame(0x21, strings.Repeat("x", 5000)), ok)
+// controlFrames adds the cases of RFC 9114 7.2: frames of the control stream.
+func (l *list) controlFrames() {
+	begin := controlStream + settings()
+	l.control("9114 7.2.1", "DATA on the control stream", begin+frame(data, "x"), closes(frameUnexpected))
+	l.control("9114 7.2.2", "HEADERS on the control stream", begin+headers("x", "1"), closes(frameUnexpected))
+	l.control("9114 7.2.5", "PUSH_PROMISE on the control stream", begin+frame(pushPromise, "\x00"+section("x", "1")), closes(frameUnexpected))
+	l.control("9114 7.2.4", "a second SETTINGS frame", begin+settings(), closes(frameUnexpected))
+	l.control("9114 9", "unknown frames on the control stream", begin+frame(grease, "x")+frame(grease, "")+frame(0x21, strings.Repeat("x", 5000)), l.good.want)
 	for name, kind := range map[string]uint64{"PRIORITY": 0x2, "PING": 0x6, "WINDOW_UPDATE": 0x8, "CONTINUATION": 0x9} {
-		control("9114 7.2.8", name+" of HTTP/2 on the control stream", begin+frame(kind, "\x00"), closes(frameUnexpected))
+		l.control("9114 7.2.8", name+" of HTTP/2 on the control stream", begin+frame(kind, "\x00"), closes(frameUnexpected))
 	}
-	control("9114 7.2.6", "GOAWAY that becomes greater", begin+frame(goAway, "\x00")+frame(goAway, "\x04"), closes(idError))
-	control("9114 7.1", "GOAWAY without an ID", begin+frame(goAway, ""), closes(frameError))
-	control("9114 7.1", "GOAWAY with more than an ID", begin+frame(goAway, "\x00\x00"), closes(frameError))
-	control("9114 7.1", "GOAWAY with a cut ID", begin+frame(goAway, "\x40"), closes(frameError))
-	control("9114 7.1", "CANCEL_PUSH without an ID", begin+frame(cancelPush, ""), closes(frameError))
+	l.control("9114 7.2.6", "GOAWAY that becomes greater", begin+frame(goAway, "\x00")+frame(goAway, "\x04"), closes(idError))
+	l.control("9114 7.1", "GOAWAY without an ID", begin+frame(goAway, ""), closes(frameError))
+	l.control("9114 7.1", "GOAWAY with more than an ID", begin+frame(goAway, "\x00\x00"), closes(frameError))
+	l.control("9114 7.1", "GOAWAY with a cut ID", begin+frame(goAway, "\x40"), closes(frameError))
+	l.control("9114 7.1", "CANCEL_PUSH without an ID", begin+frame(cancelPush, ""), closes(frameError))
+}
 
-	// RFC 9114 7.2.4: settings.
+// settings adds the cases of RFC 9114 7.2.4.
+func (l *list) settings() {
 	set := func(pairs ...uint64) string { return controlStream + settings(pairs...) }
-	control("9114 7.2.4", "unknown settings", set(grease, 5, 0x4242, 1<<40), ok)
-	control("9114 7.2.4", "a setting twice", set(0x6, 1000, 0x6, 1000), closes(settingsError))
-	control("9114 7.2.4", "an unknown setting twice", set(grease, 1, grease, 2), closes(settingsError))
+	l.control("9114 7.2.4", "unknown settings", set(grease, 5, 0x4242, 1<<40), l.good.want)
+	l.control("9114 7.2.4", "a setting twice", set(0x6, 1000, 0x6, 1000), closes(settingsError))
+	l.control("9114 7.2.4", "an unknown setting twice", set(grease, 1, grease, 2), closes(settingsError))
 	for id := uint64(2); id <= 5; id++ {
-		control("9114 7.2.4.1", "the setting "+string(rune('0'+id))+" of HTTP/2", set(id, 1), closes(settingsError))
+		l.control("9114 7.2.4.1", "the setting "+string(rune('0'+id))+" of HTTP/2", set(id, 1), closes(settingsError))
 	}
-	control("9114 7.1", "a setting without a value", controlStream+frame(settingsType, varint(0x6)), closes(frameError))
-	control("9114 7.1", "a setting with a cut value", controlStream+frame(settingsType, varint(0x6)+"\x40"), closes(frameError))
-	control("9220 5", "SETTINGS_ENABLE_CONNECT_PROTOCOL of 2", set(0x8, 2), closes(settingsError))
-	control("9297 2.1.1", "SETTINGS_H3_DATAGRAM of 2", set(0x33, 2), closes(settingsError))
+	l.control("9114 7.1", "a setting without a value", controlStream+frame(settingsType, varint(0x6)), closes(frameError))
+	l.control("9114 7.1", "a setting with a cut value", controlStream+frame(settingsType, varint(0x6)+"\x40"), closes(frameError))
+	l.control("9220 5", "SETTINGS_ENABLE_CONNECT_PROTOCOL of 2", set(0x8, 2), closes(settingsError))
+	l.control("9297 2.1.1", "SETTINGS_H3_DATAGRAM of 2", set(0x33, 2), closes(settingsError))
+}
 
-	// RFC 9204 4.2: the streams of QPACK.
+// qpackStreams adds the cases of RFC 9204 4.2 to 4.4: the streams of QPACK, instructions and acknowledgments.
+func (l *list) qpackStreams() {
 	enc, dec := func(p string) uni { return uni{encoderStream + p, open} }, func(p string) uni { return uni{decoderStream + p, open} }
-	uniStream("9204 4.2", "encoder and decoder stream", ok, enc(""), dec(""))
-	uniStream("9204 4.2", "a second encoder stream", closes(streamCreationError), enc(""), enc(""))
-	uniStream("9204 4.2", "a second decoder stream", closes(streamCreationError), dec(""), dec(""))
-	uniStream("9204 4.2", "the encoder stream ends", closes(closedCriticalStream), uni{encoderStream, fin})
-	uniStream("9204 4.2", "the decoder stream ends", closes(closedCriticalStream), uni{decoderStream, fin})
+	l.uniStream("9204 4.2", "encoder and decoder stream", l.good.want, enc(""), dec(""))
+	l.uniStream("9204 4.2", "a second encoder stream", closes(streamCreationError), enc(""), enc(""))
+	l.uniStream("9204 4.2", "a second decoder stream", closes(streamCreationError), dec(""), dec(""))
+	l.uniStream("9204 4.2", "the encoder stream ends", closes(closedCriticalStream), uni{encoderStream, fin})
+	l.uniStream("9204 4.2", "the decoder stream ends", closes(closedCriticalStream), uni{decoderStream, fin})
 
 	// RFC 9204 4.3: instructions. A peer without a table finds fault with the first.
 	instruction := func(section, name, p string) {
-		uniStream(section, name, closes(encoderStreamError), enc(p))
+		l.uniStream(section, name, closes(encoderStreamError), enc(p))
 	}
 	const capacity = "\x3f\xe1\x01" // 256
 	instruction("9204 4.3.1", "a capacity of 2^30", prefixed(0x20, 5, 1<<30))
@@ -83,11 +108,10 @@ func shared(good Case, server bool) (cs []Case) {
 	instruction("9204 4.1.2", "EOS in a string", capacity+"\xc1\x84\xff\xff\xff\xff")
 
 	// RFC 9204 4.4: acknowledgments.
-	uniStream("9204 4.4.1", "an acknowledgment of a section that was not sent", closes(decoderStreamError), dec("\x8c"))
-	uniStream("9204 4.4.2", "a cancellation of a stream without sections", ok, dec("\x4c"))
-	uniStream("9204 4.4.3", "an increment of 0", closes(decoderStreamError), dec("\x00"))
-	uniStream("9204 4.4.3", "an increment beyond what was inserted", closes(decoderStreamError), dec("\x08"))
-	return append(cs, sections(good, server)...)
+	l.uniStream("9204 4.4.1", "an acknowledgment of a section that was not sent", closes(decoderStreamError), dec("\x8c"))
+	l.uniStream("9204 4.4.2", "a cancellation of a stream without sections", l.good.want, dec("\x4c"))
+	l.uniStream("9204 4.4.3", "an increment of 0", closes(decoderStreamError), dec("\x00"))
+	l.uniStream("9204 4.4.3", "an increment beyond what was inserted", closes(decoderStreamError), dec("\x08"))
 }
 
 // sections is RFC 9204 4.5: field sections that cannot be decoded, and the dynamic table.
