@@ -12,76 +12,29 @@ import (
 
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/http3/qpack"
+	"github.com/millrace/millrace/internal/browser"
 )
 
 // browserFields are those of a request as Chromium sends it for a page.
-var browserFields = []qpack.Field{
-	{Name: ":method", Value: "GET"},
-	{Name: ":authority", Value: "www.example.com"},
-	{Name: ":scheme", Value: "https"},
-	{Name: ":path", Value: "/"},
-	{Name: "cache-control", Value: "max-age=0"},
-	{Name: "sec-ch-ua", Value: `"Not)A;Brand";v="8", "Chromium";v="138", "Google Chrome";v="138"`},
-	{Name: "sec-ch-ua-mobile", Value: "?0"},
-	{Name: "sec-ch-ua-platform", Value: `"Linux"`},
-	{Name: "upgrade-insecure-requests", Value: "1"},
-	{Name: "user-agent", Value: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36"},
-	{Name: "accept", Value: "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"},
-	{Name: "sec-fetch-site", Value: "none"},
-	{Name: "sec-fetch-mode", Value: "navigate"},
-	{Name: "sec-fetch-user", Value: "?1"},
-	{Name: "sec-fetch-dest", Value: "document"},
-	{Name: "accept-encoding", Value: "gzip, deflate, br, zstd"},
-	{Name: "accept-language", Value: "en-US,en;q=0.9,de;q=0.8"},
-	{Name: "priority", Value: "u=0, i"},
-	{Name: "cookie", Value: "session=0123456789abcdef0123456789abcdef"},
-	{Name: "if-none-match", Value: `W/"5e15153d-120f"`},
+var browserFields = pageFields()
+
+func pageFields() (fields []qpack.Field) {
+	for _, f := range browser.Page("/") {
+		fields = append(fields, qpack.Field{Name: f[0], Value: f[1]})
+	}
+	return fields
 }
 
 // openQPACK plays the contestants of qpack-decode: a warm dynamic table, or literals only, which is all that
 // quic-go knows.
 func openQPACK(o roleOptions) (roleWork, error) {
-	encoder, decoder := qpack.NewEncoder(qpack.EncoderOptions{}), qpack.NewDecoder(qpack.DecoderOptions{MaxCapacity: 4096, MaxBlocked: 16})
-	if o.as == "warm" {
-		encoder.SetPeer(4096, 16)
+	decoder, section, err := decodedQPACK(o.as == "warm")
+	if err != nil {
+		return roleWork{}, err
 	}
-	var s qpack.Section
-	var section, out []byte
-	for stream := range uint64(4) {
-		section = encoder.Encode(section[:0], stream, browserFields)
-		if err := decoder.Instructions(encoder.AppendStream(nil)); err != nil {
-			return roleWork{}, err
-		}
-		if done, err := decoder.Decode(stream, section, &s); !done || err != nil {
-			return roleWork{}, fmt.Errorf("decoding: %v, %w", done, err)
-		}
-		if err := encoder.Acknowledgments(decoder.AppendStream(nil)); err != nil {
-			return roleWork{}, err
-		}
-	}
-	step := func() error {
-		if _, err := decoder.Decode(4, section, &s); err != nil {
-			return err
-		}
-		out = decoder.AppendStream(out[:0])
-		return nil
-	}
-	version := runtime.Version()
+	version, step := runtime.Version(), decodeQPACK(decoder, section)
 	if o.as == "quic-go" {
-		version = harness.ModuleVersion("github.com/quic-go/qpack")
-		peer := theirs.NewDecoder()
-		step = func() error {
-			next := peer.Decode(section)
-			for n := 0; ; n++ {
-				_, err := next()
-				switch {
-				case errors.Is(err, io.EOF) && n == len(browserFields):
-					return nil
-				case err != nil:
-					return err
-				}
-			}
-		}
+		version, step = harness.ModuleVersion("github.com/quic-go/qpack"), decodeTheirs(section)
 	}
 	if err := step(); err != nil {
 		return roleWork{}, err
@@ -103,4 +56,57 @@ func openQPACK(o roleOptions) (roleWork, error) {
 			return map[string]uint64{"sections": done.Load(), "allocs": uint64(allocs)}, nil
 		},
 	}, nil
+}
+
+// decodedQPACK returns a decoder that has decoded the fields a few times, and the last section.
+func decodedQPACK(warm bool) (decoder *qpack.Decoder, section []byte, err error) {
+	encoder := qpack.NewEncoder(qpack.EncoderOptions{})
+	decoder = qpack.NewDecoder(qpack.DecoderOptions{MaxCapacity: 4096, MaxBlocked: 16})
+	if warm {
+		encoder.SetPeer(4096, 16)
+	}
+	var s qpack.Section
+	for stream := range uint64(4) {
+		section = encoder.Encode(section[:0], stream, browserFields)
+		if err := decoder.Instructions(encoder.AppendStream(nil)); err != nil {
+			return nil, nil, err
+		}
+		if done, err := decoder.Decode(stream, section, &s); !done || err != nil {
+			return nil, nil, fmt.Errorf("decoding: %v, %w", done, err)
+		}
+		if err := encoder.Acknowledgments(decoder.AppendStream(nil)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return decoder, section, nil
+}
+
+// decodeQPACK decodes a section, and makes its acknowledgment.
+func decodeQPACK(decoder *qpack.Decoder, section []byte) func() error {
+	var s qpack.Section
+	var out []byte
+	return func() error {
+		if _, err := decoder.Decode(4, section, &s); err != nil {
+			return err
+		}
+		out = decoder.AppendStream(out[:0])
+		return nil
+	}
+}
+
+// decodeTheirs decodes a section by quic-go's package.
+func decodeTheirs(section []byte) func() error {
+	peer := theirs.NewDecoder()
+	return func() error {
+		next := peer.Decode(section)
+		for n := 0; ; n++ {
+			_, err := next()
+			switch {
+			case errors.Is(err, io.EOF) && n == len(browserFields):
+				return nil
+			case err != nil:
+				return err
+			}
+		}
+	}
 }

@@ -22,18 +22,32 @@ type tlsWork struct {
 	ops, bytes     atomic.Uint64
 }
 
+// operation returns what a contestant does, nil if it does not do that.
+func (w *tlsWork) operation(name string) func() error {
+	switch name {
+	case "handshake engine", "handshake goroutine":
+		return w.engineHandshake
+	case "handshake crypto/tls":
+		return w.pipeHandshake
+	case "handshake crypto/tls-loopback":
+		return w.loopbackHandshake
+	case "records engine", "records standard":
+		return w.engineRecords()
+	case "records crypto/tls":
+		return w.pipeRecords(netPipe)
+	case "records crypto/tls-loopback":
+		return w.pipeRecords(loopbackPipe)
+	}
+	return nil
+}
+
 // openTLSMemory runs -op (handshake, records, hold) by -as (engine, goroutine, standard, crypto/tls, crypto/tls-loopback).
 func openTLSMemory(o roleOptions) (roleWork, error) {
 	runtime.GOMAXPROCS(1)
 	s, c := netpeer.TLSConfigs()
 	w := &tlsWork{server: s, client: c}
 	w.options.Coroutines = new(mtls.Coroutines)
-	work := map[string]func() error{
-		"handshake engine": w.engineHandshake, "handshake goroutine": w.engineHandshake,
-		"handshake crypto/tls": w.pipeHandshake, "handshake crypto/tls-loopback": w.loopbackHandshake,
-		"records engine": w.engineRecords(), "records standard": w.engineRecords(),
-		"records crypto/tls": w.pipeRecords(netPipe), "records crypto/tls-loopback": w.pipeRecords(loopbackPipe),
-	}[o.op+" "+o.as]
+	work := w.operation(o.op + " " + o.as)
 	switch o.as {
 	case "goroutine":
 		w.options.AnyThread = true

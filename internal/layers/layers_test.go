@@ -115,6 +115,7 @@ internal/suggest :
 internal/checkout:
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
 internal/testcert:
+internal/browser:
 internal/testnet:
 internal/testpackets: packet ring
 internal/testpcaps: internal/checkout
