@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"regexp"
 	"testing"
 	"time"
 
@@ -26,9 +27,12 @@ func (w *world) handlerWith(prefetchFrom int, seed uint64) *datapath.Handler {
 	return h
 }
 
+var snatPorts = regexp.MustCompile(`(?m)^snat_ports: .*$`)
+
 // TestLookingAheadChangesNothing sends the same random batches through a handler that looks ahead and one
 // that never does: every verdict, every byte and every count is the same, also when connections
-// end and their places are used again within a batch, and with more backends than the caches are taken to hold.
+// end and their places are used again within a batch, with more backends than the caches are taken to hold, and with few
+// source ports.
 func TestLookingAheadChangesNothing(t *testing.T) {
 	services := []string{web, dns, "198.18.1.2:80", "198.18.1.3:80", "198.18.1.3:53"}
 	flags := []string{"S", "S", "S", "A", "PA", "FA", "R"}
@@ -42,6 +46,9 @@ func TestLookingAheadChangesNothing(t *testing.T) {
 		cfg := fmt.Sprintf(mixed, 256)
 		if seed%2 == 1 {
 			cfg += manyBackends
+		}
+		if seed >= 4 { // half-open connections give up their ports before the budget is used up
+			cfg = snatPorts.ReplaceAllString(cfg, "snat_ports: 1024-1031")
 		}
 		ahead, plain := newWorld(t, cfg), newWorld(t, cfg)
 		ahead.h, plain.h = ahead.handlerWith(1, seed+1), plain.handlerWith(math.MaxInt, seed+1)
@@ -82,6 +89,9 @@ func TestLookingAheadChangesNothing(t *testing.T) {
 			ahead.now, plain.now = ahead.now.Add(step), plain.now.Add(step)
 		}
 		ahead.audit()
+		if n := ahead.g.Status().SNAT[0].Reclaimed.HalfOpen; (n > 100) != (seed >= 4) {
+			t.Errorf("seed %d: %d ports were reclaimed of half-open connections", seed, n)
+		}
 		if diff := cmp.Diff(plain.g.Status(), ahead.g.Status(), addrs, sameAddrPort, cmpopts.IgnoreFields(BackendStatus{}, "Since")); diff != "" {
 			t.Error(diff)
 		}

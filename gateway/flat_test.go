@@ -124,9 +124,16 @@ func BenchmarkFlood(b *testing.B) {
 	}{
 		{"UDP", newFlood(newWorld(b, bigTable(1_000_000)), 64)},
 		{"SYN", newFloodOf(newWorld(b, strings.Replace(bigTable(1_000_000), "udp\n", "tcp\n", 1)), 64, "S")},
+		{"SYN to one backend", newFloodOf(newWorld(b, oneBackend(1_000_000)), 64, "S")}, // ports are short before the budget is
 	} {
 		b.Run(f.name, func(b *testing.B) { benchFlood(b, f.flood) })
 	}
+}
+
+// oneBackend is bigTable with one backend behind one SNAT address, of TCP.
+func oneBackend(size int) string {
+	return fmt.Sprintf("devices: [{name: gw0}, {name: gw1}]\nsnat: [198.18.2.1]\ntable: {size: %d}\n"+
+		"services: [{name: dns, address: 198.18.1.1:53, backends: [{address: 198.18.2.100:53}]}]\n", size)
 }
 
 func benchFlood(b *testing.B, f *flood) {

@@ -522,16 +522,7 @@ func TestPortsAreReclaimedInOrder(t *testing.T) {
 	if st := m.w.g.Status().SNAT[0]; st.Reclaimed != (Reclaimed{}) {
 		t.Errorf("reclaimed %+v while ports are free", st.Reclaimed)
 	}
-	hold := func(n int) {
-		for i := range n {
-			src := fmt.Sprintf("198.18.0.8:%d", 1000+i+int(m.w.now>>20)%10000)
-			syn := client(src, web, "S")
-			syn.options = []byte{8, 10, byte(m.w.now >> 44), byte(m.w.now >> 36), byte(m.w.now >> 28), byte(m.w.now >> 20), 0, 0, 0, 0, 1, 1}
-			p := m.w.expect(0, syn.bytes(), 1)
-			m.w.expect(1, answer(p, "SA").bytes(), 0)
-			m.w.expect(0, client(src, web, "A").bytes(), 1)
-		}
-	}
+	hold := m.hold
 	hold(4)
 	if got := reclaimed(); got != (Reclaimed{Resting: 4}) {
 		t.Errorf("reclaimed %+v", got)
@@ -546,6 +537,35 @@ func TestPortsAreReclaimedInOrder(t *testing.T) {
 	}
 	m.w.refused(0, client("198.18.0.7:999", web, "S").bytes(), packet.DropPortsFull)
 	m.w.audit()
+}
+
+// hold opens n connections of other clients, which stay.
+func (m *shortConns) hold(n int) {
+	for i := range n {
+		src := fmt.Sprintf("198.18.0.8:%d", 1000+i+int(m.w.now>>20)%10000)
+		syn := client(src, web, "S")
+		syn.options = []byte{8, 10, byte(m.w.now >> 44), byte(m.w.now >> 36), byte(m.w.now >> 28), byte(m.w.now >> 20), 0, 0, 0, 0, 1, 1}
+		p := m.w.expect(0, syn.bytes(), 1)
+		m.w.expect(1, answer(p, "SA").bytes(), 0)
+		m.w.expect(0, client(src, web, "A").bytes(), 1)
+	}
+}
+
+// Ports that rest serve again where no connection is closed.
+func TestPortsThatRestAreReclaimed(t *testing.T) {
+	m := newShortConns(t, "198.18.2.1", "5000-5009")
+	m.hosts, m.stamps, m.backend.closesFirst = 1, true, true
+	for range 4 {
+		m.w.now = m.w.now.Add(10 * time.Millisecond)
+		m.open()
+		m.settle()
+	}
+	m.w.after(40 * time.Second) // the connections are forgotten
+	m.hold(10)
+	m.w.after(time.Second)
+	if got := m.w.g.Status().SNAT[0].Reclaimed; got != (Reclaimed{Resting: 4}) {
+		t.Errorf("reclaimed %+v", got)
+	}
 }
 
 // A port rests for 60 s after a connection that the backend closed first, and is free at once after others.

@@ -39,6 +39,10 @@ type ports struct {
 	list  []*portMap // the same by number, from 1 on, so that connections need not look them up
 	spare []uint32   // numbers of pairs that are forgotten
 	rand  random.Source
+
+	recent portPair // the pair that was asked for last: a flood asks for few
+	found  *portMap // its ports; nil is none
+	short  uint32   // a hint: the number of the pair that gave up the port of a half-open connection last; 0 is none
 }
 
 // portPair is an SNAT address and an endpoint, by their numbers. The ports of a range are one endpoint here: with one
@@ -71,10 +75,15 @@ func newPorts(span PortRange, seed uint64) *ports {
 
 // pair returns the ports of a pair.
 func (p *ports) pair(pair portPair) *portMap {
-	if m := p.pairs[pair]; m != nil {
-		return m
+	if p.found != nil && p.recent == pair {
+		return p.found
 	}
-	return p.enter(pair)
+	m := p.pairs[pair]
+	if m == nil {
+		m = p.enter(pair)
+	}
+	p.recent, p.found = pair, m
+	return m
 }
 
 // take returns a port of m that is free; false when there is none. Ports are taken in rising order from a
@@ -126,7 +135,7 @@ func (p *ports) trim(keep func(portPair) bool) {
 // drop forgets a pair, of which no port is in use.
 func (p *ports) drop(pair portPair, m *portMap) {
 	delete(p.pairs, pair)
-	p.list[m.number] = nil
+	p.list[m.number], p.found = nil, nil
 	p.spare = append(p.spare, m.number)
 }
 

@@ -106,6 +106,15 @@ func TestUnusedPairsAreForgotten(t *testing.T) {
 	}
 }
 
+func TestAPairThatWasForgottenGetsOtherPorts(t *testing.T) {
+	p, pair := newPorts(PortRange{1024, 2047}, 1), portPair{1, 1}
+	old := p.pair(pair)
+	p.trim(func(portPair) bool { return false })
+	if m := p.pair(pair); m == old || p.pairs[pair] != m || p.list[m.number] != m {
+		t.Errorf("the pair has the ports %p, its old ones are %p; listed are %p and %p", m, old, p.pairs[pair], p.list[m.number])
+	}
+}
+
 // takeFor takes a port of a pair, and returns the pair's number with it.
 func takeFor(p *ports, pair portPair) (number uint32, port uint16, ok bool) {
 	m := p.pair(pair)

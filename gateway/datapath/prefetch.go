@@ -73,7 +73,7 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 	if len(h.snap.Backends) > fewBackends {
 		h.prefetchReferences(found)
 	}
-	if h.table.halfOpen.full() && n > found {
+	if n > found {
 		h.prefetchVictims(n - found)
 	}
 }
@@ -141,18 +141,27 @@ func (h *Handler) prefetchReferences(n int) {
 	prefetch(&a.lines[0], refers*n)
 }
 
-// prefetchVictims prefetches what evicting the n oldest half-open connections needs, which n new ones of the window
-// will cause: the connections, which the new ones take the place of, and the slots of both their sides.
+// prefetchVictims prefetches what evicting half-open connections needs, as n new ones of the window will where the budget
+// is used up, or the ports of a pair are: the connections, which the new ones take the place of, and the slots of both
+// their sides. Which pair a new connection will be of is not known yet. It is taken to be the one that was short last.
 func (h *Handler) prefetchVictims(n int) {
 	a, t := &h.prefetcher, h.table
+	by, oldest := byAge, t.halfOpen.all.oldest
+	if !t.halfOpen.full() {
+		m := h.ports.list[h.ports.short]
+		if m == nil || m.free > 0 {
+			return
+		}
+		by, oldest = byPair, m.half.oldest
+	}
 	lines := 0
-	for s := t.halfOpen.all.oldest; s != 0 && lines < victimLines*n; lines += victimLines {
+	for s := oldest; s != 0 && lines < victimLines*n; lines += victimLines {
 		v := &t.halfOpen.slots[s]
 		a.lines[lines] = uintptr(unsafe.Pointer(&t.conns[v.conn]))
 		a.lines[lines+1] = uintptr(unsafe.Pointer(&t.sequences[v.conn]))
 		a.lines[lines+2] = uintptr(unsafe.Pointer(&t.index[v.hashes[0]&t.mask]))
 		a.lines[lines+3] = uintptr(unsafe.Pointer(&t.index[v.hashes[1]&t.mask]))
-		s = v.links[byAge].newer
+		s = v.links[by].newer
 	}
 	prefetch(&a.lines[0], lines)
 }

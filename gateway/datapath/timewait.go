@@ -285,10 +285,17 @@ func (h *Handler) releasePort(n int) {
 // both sides have confirmed hold all ports, or when the SYN suits none of those that the backend may hold in
 // TIME-WAIT: the client sends it again, and other ports are the oldest then.
 func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
-	syn := v.opening()
+	var syn opening
+	read := false
 	for i := range list {
 		snat := list[(start+i)%len(list)]
 		m := h.ports.pair(c.portPair(snat))
+		if m.rest.n == 0 && m.closed.oldest == 0 {
+			continue
+		}
+		if !read {
+			syn, read = v.opening(), true
+		}
 		if port, ok := m.rest.take(&syn); ok {
 			h.holdPort(c, m, snat, port)
 			h.countReclaimed(snat, reclaimedResting)
@@ -313,6 +320,7 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 		n := int(h.table.halfOpen.slots[m.half.oldest].conn)
 		port := h.table.conns[n].sourcePort
 		h.evict(n, evictedHalfOpen)
+		h.ports.short = m.number
 		h.ports.claim(m, port)
 		h.holdPort(c, m, snat, port)
 		h.countReclaimed(snat, reclaimedHalfOpen)
