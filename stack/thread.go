@@ -28,6 +28,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer l.extraProcessor()()
 	stop := context.AfterFunc(ctx, l.notifier.notify)
 	defer stop()
+	running.Add(1)
+	defer running.Add(-1)
 	newThread(l).run(ctx)
 	l.drain()
 	return l.lastError()
@@ -37,6 +39,7 @@ func (l *Loop) Run(ctx context.Context) error {
 type thread struct {
 	l    *Loop
 	spin time.Duration
+	nap  nap
 }
 
 func newThread(l *Loop) *thread {
@@ -72,8 +75,11 @@ func (t *thread) sleep(now clock.Time) {
 	if l.inside > 0 || l.waiting != nil {
 		return
 	}
+	short, yield := t.nap.begin(now, allTaken())
+	if yield {
+		runtime.Gosched()
+	}
 	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
-	ts := unix.NsecToTimespec(int64(limit))
 	l.notifier.arm()
 	defer l.notifier.disarm()
 	if l.commands.runOne() {
@@ -82,7 +88,9 @@ func (t *thread) sleep(now clock.Time) {
 	}
 	if !l.handedOver() { // what came before the notifier was armed did not notify
 		l.count.Sleeps++
-		_, _ = unix.Ppoll(fds, &ts, nil) // after EINTR and a timeout an iteration follows, too
+		begin := Now()
+		woken := ppoll(fds, limit, short)
+		t.nap.ended(woken, Now().Sub(begin))
 	}
 	l.notifier.drain()
 }
