@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/wire"
 )
 
 // udpSpy counts what a driver sends.
@@ -25,6 +27,8 @@ type udpSpy struct {
 	pmd.Driver
 	large, small int
 	most         int // datagrams of a large packet
+	ids          map[uint16]bool
+	again        int // identifications of datagrams that came before
 }
 
 func (s *udpSpy) Tx(now clock.Time, b *packet.Batch) (int, error) {
@@ -36,11 +40,27 @@ func (s *udpSpy) Tx(now clock.Time, b *packet.Batch) (int, error) {
 			for k := range packet.Chain(b.D[i:]) {
 				size += int(b.D[i+k].Len)
 			}
+			n := packet.Segments(size-(int(o.HeadersEnd)-b.Arena.Headroom(d)), int(o.SegmentSize))
 			s.large++
-			s.most = max(s.most, packet.Segments(size-(int(o.HeadersEnd)-b.Arena.Headroom(d)), int(o.SegmentSize)))
+			s.most = max(s.most, n)
+			s.identify(wire.IPv4(b.Arena.Bytes(d)[wire.EthernetLen:]), n)
 		}
 	}
 	return s.Driver.Tx(now, b)
+}
+
+// identify notes the identifications that a device gives the datagrams of a packet.
+func (s *udpSpy) identify(q wire.IPv4, n int) {
+	if s.ids == nil || wire.Version(q) != 4 {
+		return
+	}
+	for i := range n {
+		id := q.ID() + uint16(i)
+		if s.ids[id] {
+			s.again++
+		}
+		s.ids[id] = true
+	}
 }
 
 // trains are payloads with the size of their datagrams.
@@ -119,50 +139,176 @@ func TestTrainsToLinux(t *testing.T) {
 	}
 }
 
+// memoryPair is two stacks over a wire, and a UDP conn on each.
+type memoryPair struct {
+	spy   udpSpy
+	conns [2]*socket.UDPConn
+	other net.PacketConn // at the second stack
+}
+
+func newMemoryPair(t *testing.T, offload bool) *memoryPair {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 4096, Huge: ring.HugeOff})
+	check(err)
+	t.Cleanup(func() { arena.Close() })
+	var pools [2]*ring.Pool
+	for i := range pools {
+		pools[i], err = arena.Cut(2048)
+		check(err)
+	}
+	a, b, err := pmd.NewMemory(pmd.MemoryConfig{A: pools[0], B: pools[1], Offload: offload})
+	check(err)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	p := &memoryPair{spy: udpSpy{Driver: a, ids: map[uint16]bool{}}}
+	for i, d := range []pmd.Driver{&p.spy, b} {
+		addr := netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
+		s, err := socket.New(socket.Config{
+			Loops: []stack.Config{{Devices: []pmd.Driver{d}, Pool: pools[i], Engine: gpukern.NewCPU(gpukern.Config{})}},
+			Addrs: []socket.Address{{Prefix: netip.PrefixFrom(addr, 24)}},
+		})
+		check(err)
+		t.Cleanup(func() { s.Close() })
+		pc, err := s.ListenPacket("udp", netip.AddrPortFrom(addr, 9).String())
+		check(err)
+		p.conns[i] = pc.(*socket.UDPConn)
+		if i == 1 {
+			p.other, err = s.ListenPacket("udp", netip.AddrPortFrom(addr, 10).String())
+			check(err)
+		}
+	}
+	return p
+}
+
+// counts returns what the spy has seen, while no loop sends.
+func (p *memoryPair) counts(t *testing.T) udpSpy {
+	t.Helper()
+	var s udpSpy
+	if err := p.conns[0].SetOptions(func(*socket.UDPOptions) { s = p.spy }); err != nil { // with the loop held
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestTrainsInMemory sends trains to another stack over a wire that passes large packets whole, and over one that does not.
 func TestTrainsInMemory(t *testing.T) {
 	for _, offload := range []bool{true, false} {
-		arena, err := ring.NewArena(ring.ArenaConfig{Frames: 4096, Huge: ring.HugeOff})
-		if err != nil {
+		p := newMemoryPair(t, offload)
+		exchangeTrains(t, p.conns[0], p.conns[1])
+		if s := p.counts(t); s.large > 0 != offload || s.again != 0 {
+			t.Errorf("offload %v: %+v", offload, s)
+		}
+	}
+}
+
+// TestTrainsThatWaitAreJoined sends trains by one call, so that each finds the one before in the queue. Those that one write
+// could have sent leave as one packet. The receiver gets each datagram.
+func TestTrainsThatWaitAreJoined(t *testing.T) {
+	p := newMemoryPair(t, true)
+	dst := p.conns[1].LocalAddr().(*net.UDPAddr).AddrPort()
+	if _, err := p.conns[0].WriteTo([]byte("x"), p.conns[1].LocalAddr()); err != nil { // resolves the address
+		t.Fatal(err)
+	}
+	got := make([]byte, 2000)
+	if err := p.conns[1].SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.conns[1].ReadFrom(got); err != nil {
+		t.Fatal(err)
+	}
+	sent := make([]byte, 1<<16)
+	for i := range sent {
+		sent[i] = byte(i * 40503 >> 5)
+	}
+	for _, c := range []struct {
+		what   string
+		trains [][2]int // payload, size
+		tos    uint8    // of the last one
+		large  int
+	}{
+		{"alike", [][2]int{{2900, 1450}, {4350, 1450}, {2900, 1450}}, 0, 1},
+		{"the last one ends short", [][2]int{{2900, 1450}, {2901, 1450}}, 0, 1},
+		{"behind a short one", [][2]int{{2899, 1450}, {2900, 1450}}, 0, 2},
+		{"another size", [][2]int{{2900, 1450}, {2800, 1400}}, 0, 2},
+		{"another TOS", [][2]int{{2900, 1450}, {2900, 1450}}, 2, 2},
+		{"behind a single one", [][2]int{{2900, 1450}, {900, 900}, {2900, 1450}}, 0, 2},
+		{"more than 64 KiB", [][2]int{{29000, 1450}, {29000, 1450}, {8700, 1450}}, 0, 2},
+		{"more than IPv4 expresses", [][2]int{{32768, 1024}, {32740, 1024}}, 0, 2},
+		{"as much as IPv4 expresses", [][2]int{{32768, 1024}, {32739, 1024}}, 0, 1},
+		{"more than 64 datagrams", [][2]int{{3300, 100}, {3200, 100}}, 0, 2},
+		{"64 datagrams", [][2]int{{3300, 100}, {3100, 100}}, 0, 1},
+	} {
+		before := p.counts(t)
+		msgs := make([]socket.Message, len(c.trains))
+		var want [][]byte
+		for i, train := range c.trains {
+			b := sent[i*100:][:train[0]]
+			msgs[i] = socket.Message{Buffers: [][]byte{b}, SegmentSize: train[1]}
+			msgs[i].SetPeer(dst)
+			want = slices.AppendSeq(want, slices.Chunk(b, train[1]))
+		}
+		msgs[len(msgs)-1].TOS = c.tos
+		if n, err := p.conns[0].WriteMessages(msgs); n != len(msgs) || err != nil {
+			t.Fatal(n, err)
+		}
+		for i := range want {
+			n, _, err := p.conns[1].ReadFrom(got)
+			if err != nil || !bytes.Equal(got[:n], want[i]) {
+				t.Fatalf("%s: datagram %d has %d bytes, want %d: %v", c.what, i, n, len(want[i]), err)
+			}
+		}
+		if s := p.counts(t); s.large-before.large != c.large || s.again != 0 {
+			t.Errorf("%s: %d large packets, want %d; %d identifications came again", c.what, s.large-before.large, c.large, s.again)
+		}
+	}
+}
+
+// TestTrainsWithoutChecksumsAreCut: a device fills in the checksum of each datagram, and these have none (RFC 768).
+func TestTrainsWithoutChecksumsAreCut(t *testing.T) {
+	p := newMemoryPair(t, true)
+	if err := p.conns[0].SetOptions(func(o *socket.UDPOptions) { o.NoChecksum = true }); err != nil {
+		t.Fatal(err)
+	}
+	exchangeTrains(t, p.conns[0], p.conns[1])
+	if s := p.counts(t); s.large != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestTrainsToSeveralPortsAreApart sends trains that differ in the port alone.
+func TestTrainsToSeveralPortsAreApart(t *testing.T) {
+	p := newMemoryPair(t, true)
+	if _, err := p.conns[0].WriteTo([]byte("x"), p.conns[1].LocalAddr()); err != nil { // resolves the address
+		t.Fatal(err)
+	}
+	got := make([]byte, 2000)
+	read := func(from net.PacketConn, want int) {
+		t.Helper()
+		if err := from.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		var pools [2]*ring.Pool
-		for i := range pools {
-			if pools[i], err = arena.Cut(2048); err != nil {
-				t.Fatal(err)
-			}
+		if n, _, err := from.ReadFrom(got); n != want || err != nil {
+			t.Fatalf("%d bytes, want %d: %v", n, want, err)
 		}
-		a, b, err := pmd.NewMemory(pmd.MemoryConfig{A: pools[0], B: pools[1], Offload: offload})
-		if err != nil {
-			t.Fatal(err)
-		}
-		spy := &udpSpy{Driver: a}
-		var conns [2]*socket.UDPConn
-		var stacks [2]*socket.Stack
-		for i, d := range []pmd.Driver{spy, b} {
-			addr := netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
-			stacks[i], err = socket.New(socket.Config{
-				Loops: []stack.Config{{Devices: []pmd.Driver{d}, Pool: pools[i], Engine: gpukern.NewCPU(gpukern.Config{})}},
-				Addrs: []socket.Address{{Prefix: netip.PrefixFrom(addr, 24)}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			pc, err := stacks[i].ListenPacket("udp", netip.AddrPortFrom(addr, 9).String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			conns[i] = pc.(*socket.UDPConn)
-		}
-		exchangeTrains(t, conns[0], conns[1])
-		for i := range stacks {
-			stacks[i].Close()
-		}
-		if got := spy.large > 0; got != offload {
-			t.Errorf("offload %v: %+v", offload, spy)
-		}
-		a.Close()
-		b.Close()
-		arena.Close()
+	}
+	read(p.conns[1], 1)
+	var msgs [2]socket.Message
+	for i, to := range []net.PacketConn{p.conns[1], p.other} {
+		msgs[i] = socket.Message{Buffers: [][]byte{make([]byte, 2000+i)}, SegmentSize: 1000}
+		msgs[i].SetPeer(to.LocalAddr().(*net.UDPAddr).AddrPort())
+	}
+	if n, err := p.conns[0].WriteMessages(msgs[:]); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	for range 2 {
+		read(p.conns[1], 1000)
+	}
+	for _, n := range []int{1000, 1000, 1} {
+		read(p.other, n)
 	}
 }

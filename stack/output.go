@@ -52,6 +52,7 @@ type txQueue struct {
 	drv  pmd.Driver
 	out  *packet.Batch
 	caps pmd.Caps
+	seq  uint64 // of the last enqueue
 }
 
 func (o *Output) init(cfg *Config, count *Stats) {
@@ -59,7 +60,7 @@ func (o *Output) init(cfg *Config, count *Stats) {
 	o.pool, o.count = cfg.Pool, count
 	for _, drv := range cfg.Devices {
 		caps := drv.Info().Caps
-		o.queues = append(o.queues, txQueue{drv, packet.NewBatch(view, txBacklog*cfg.Burst), caps})
+		o.queues = append(o.queues, txQueue{drv: drv, out: packet.NewBatch(view, txBacklog*cfg.Burst), caps: caps})
 	}
 	o.mayOffload()
 	o.loopback = packet.NewBatch(view, txBacklog*cfg.Burst)
@@ -153,6 +154,34 @@ func (o *Output) Originate(dev uint8, d []packet.Desc) {
 	o.enqueue(int(dev), d)
 }
 
+// Mark returns a name for the packet that Originate has just taken for a device, for Last.
+func (o *Output) Mark(dev uint8) uint64 { return o.queues[dev].seq }
+
+// Last returns the first descriptor of the packet with that name while it is the last one in the queue of the device, nil
+// once it has left or others follow. The caller may change the packet in its frame, and grow it by Extend. It is borrowed until
+// the next call of any method.
+func (o *Output) Last(dev uint8, mark uint64) *packet.Desc {
+	q := &o.queues[dev]
+	at := len(q.out.D) - 1
+	if q.seq != mark || at < 0 {
+		return nil
+	}
+	for at > 0 && q.out.D[at-1].Flags.Has(packet.FlagMore) {
+		at--
+	}
+	return &q.out.D[at]
+}
+
+// Extend appends descriptors, in frames that Reserve returned, to the packet that Last has just returned: it takes the frames.
+func (o *Output) Extend(dev uint8, d []packet.Desc) {
+	q := o.queues[dev].out
+	q.D[len(q.D)-1].Flags |= packet.FlagMore
+	for i := range d {
+		d[i].Port, d[i].Verdict, d[i].Stamp = dev, packet.Forward, uint32(o.now)
+	}
+	q.D = append(q.D, d...)
+}
+
 // ReserveLoopback is Reserve for Loopback.
 func (o *Output) ReserveLoopback(n int) []uint32 {
 	if o.loopback.Room() < n || o.pool.Free() < n {
@@ -238,6 +267,7 @@ func (o *Output) forward(dev int, d []packet.Desc) {
 // enqueue appends a run of packets to the queue of device dev. What finds the queue full after an
 // attempt to send is dropped.
 func (o *Output) enqueue(dev int, d []packet.Desc) {
+	o.queues[dev].seq++
 	q := o.queues[dev].out
 	if q.Room() < len(d) {
 		o.transmit(dev)

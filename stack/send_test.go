@@ -160,3 +160,34 @@ func TestAFullEngineFavoursNoPort(t *testing.T) {
 	}
 	w.settled(t)
 }
+
+// TestALastPacketGrowsUntilItLeaves extends a packet in the queue, which is no longer possible behind another one, and once it
+// has left.
+func TestALastPacketGrowsUntilItLeaves(t *testing.T) {
+	w := newWorld(t)
+	o := w.loop.Output()
+	originate := func() uint64 {
+		f := o.Reserve(1, 2)
+		o.Originate(1, []packet.Desc{{Off: f[0], Len: 60, Flags: packet.FlagMore}, {Off: f[1], Len: 60}})
+		return o.Mark(1)
+	}
+	before, mark := originate(), originate()
+	if o.Last(1, before) != nil {
+		t.Error("a packet with another behind it is the last")
+	}
+	first := o.Last(1, mark)
+	if first == nil || first != &o.queues[1].out.D[2] {
+		t.Fatal("the last packet is not found")
+	}
+	o.Extend(1, []packet.Desc{{Off: o.Reserve(1, 1)[0], Len: 60}})
+	if n := packet.Chain(o.queues[1].out.D[2:]); n != 3 || o.Last(1, mark) != first {
+		t.Errorf("%d descriptors", n)
+	}
+	w.loop.Poll(1)
+	if o.Last(1, mark) != nil {
+		t.Error("a packet that has left can grow")
+	}
+	if s := w.settled(t); s.Originated != 2 || s.Forwarded != 2 {
+		t.Errorf("%+v", s)
+	}
+}

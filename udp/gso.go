@@ -69,13 +69,14 @@ func (c *Segmenter) Next(b []byte) int {
 // ChecksumAt is the offset of the checksum in the header.
 const ChecksumAt = 6
 
-// WriteLarge writes the header of one large packet of all datagrams to the start of b, for a device that cuts it, and
-// returns its length. The checksum field has the sum of the pseudo header, see packet.Offload.
-func (c *Segmenter) WriteLarge(b []byte) int {
-	n := wire.UDPLen + c.o.Len
-	u := wire.UDP(wire.AppendUDP(b[:0], c.ports[0], c.ports[1], c.o.Len)[:wire.UDPLen])
-	binary.BigEndian.PutUint16(u[ChecksumAt:], ^wire.Fold(c.pseudo+uint32(n)))
-	return wire.UDPLen
+// Ports returns source and destination.
+func (c *Segmenter) Ports() [2]uint16 { return c.ports }
+
+// WriteLarge writes the header of one large packet of datagrams with n bytes of payload in all to the start of b, for a device
+// that cuts it. The checksum field has the sum of the pseudo header, see packet.Offload.
+func (c *Segmenter) WriteLarge(b []byte, n int) {
+	u := wire.UDP(wire.AppendUDP(b[:0], c.ports[0], c.ports[1], n)[:wire.UDPLen])
+	binary.BigEndian.PutUint16(u[ChecksumAt:], ^wire.Fold(c.pseudo+uint32(wire.UDPLen+n)))
 }
 
 // Payload fills b from the payload, from where the last call ended, and returns how much that is.

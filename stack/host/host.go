@@ -50,6 +50,7 @@ type Host struct {
 	// For packets that this host originates.
 	segmenter      tcp.Segmenter
 	udpSegmenter   udp.Segmenter
+	train          train // that may still grow
 	header         headerTemplate
 	id             uint16 // identification of the next IPv4 packet, which is never fragmented (RFC 6864 4.1)
 	tx             []packet.Desc

@@ -80,44 +80,6 @@ func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoi
 	return h.frameUDP(p, s)
 }
 
-// mostLarge is how many datagrams a large packet has at most: UDP_MAX_SEGMENTS of kernels before 6.9.
-const mostLarge = 64
-
-// largeUDP sends datagrams as one large packet, in a chain of frames, that the device cuts and whose checksums it fills
-// in, as sendTSO does with segments. Devices number the datagrams from the identification of the first one on.
-func (h *Host) largeUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
-	head := h.header.n + wire.UDPLen
-	frames := h.reserve(p.Dev, h.frames(head+s.Len))
-	if frames == nil {
-		return packet.DropTxFull
-	}
-	for i, off := range frames {
-		d := packet.Desc{Off: off + headroom, Len: uint16(h.frameRoom())}
-		b := h.arena.Bytes(&d)
-		n := 0
-		if i == 0 {
-			h.header.write(b, wire.UDPLen+s.Len)
-			n = h.header.n + h.udpSegmenter.WriteLarge(b[h.header.n:])
-		}
-		n += h.udpSegmenter.Payload(b[n:])
-		d.Len = uint16(n)
-		if i+1 < len(frames) {
-			d.Flags = packet.FlagMore
-		}
-		h.tx = append(h.tx, d)
-	}
-	first := &h.tx[0]
-	first.Flags |= packet.FlagOffload
-	h.arena.SetOffload(first, &packet.Offload{
-		Flags: packet.OffloadNeedsChecksum, HeadersEnd: uint16(headroom + head),
-		ChecksumFrom: uint16(headroom + h.header.n), ChecksumAt: udp.ChecksumAt,
-		GSO: packet.GSOUDP, SegmentSize: uint16(s.SegmentSize),
-	})
-	h.id = h.header.id + uint16(s.Segments()) - 1
-	h.transmit(p.Dev)
-	return packet.Forward
-}
-
 // frameUDP writes datagrams that fit the path into frames, longer ones than a frame into chains.
 func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
 	c, head := &h.udpSegmenter, h.header.n
