@@ -3,7 +3,6 @@ package quic
 import (
 	"fmt"
 	"net"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -45,7 +44,7 @@ func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, 
 	if !ok {
 		return nil, fmt.Errorf("%w: Messages has no method ReadBatch", ErrConfig)
 	}
-	return &batchConn{MessageConn: messages, batches: batches, conn: conn}, nil
+	return batchConn{messages, batches, conn}, nil
 }
 
 // plainConn is a packet conn with no capability beyond net.PacketConn. quic-go would otherwise find
@@ -61,60 +60,37 @@ func (plainConn) SetWriteBuffer(int) error { return nil }
 // batchConn joins a packet conn and its capability.
 type batchConn struct {
 	MessageConn
-	batches batchReader
-	conn    net.PacketConn
-	pace    pace
+	batchReader
+	conn net.PacketConn
 }
 
-// ReadBatch reads as the conn does. One goroutine calls it.
-func (c *batchConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
-	c.pace.yield()
-	n, err := c.batches.ReadBatch(ms, flags)
-	c.pace.read += n
-	return n, err
-}
-
-// pace makes a reader let the connections run that the datagrams are for, after yieldAfter of them. While more
-// arrive it never blocks; on a busy processor they would lie in queues until they are out of the caches, and quic-go
-// drops what is above 256 for a connection.
-type pace struct{ read int }
-
-const yieldAfter = 192
-
-func (p *pace) yield() {
-	if p.read >= yieldAfter {
-		p.read = 0
-		runtime.Gosched()
-	}
-}
-
-func (c *batchConn) ReadFrom(b []byte) (int, net.Addr, error) {
+func (c batchConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return c.conn.ReadFrom(b)
 }
 
-func (c *batchConn) WriteTo(b []byte, addr net.Addr) (int, error) {
+func (c batchConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	return c.conn.WriteTo(b, addr)
 }
 
-func (c *batchConn) Close() error {
+func (c batchConn) Close() error {
 	return c.conn.Close()
 }
 
-func (c *batchConn) LocalAddr() net.Addr {
+func (c batchConn) LocalAddr() net.Addr {
 	return c.conn.LocalAddr()
 }
 
-func (c *batchConn) SetDeadline(t time.Time) error {
+func (c batchConn) SetDeadline(t time.Time) error {
 	return c.conn.SetDeadline(t)
 }
 
-func (c *batchConn) SetReadDeadline(t time.Time) error {
+func (c batchConn) SetReadDeadline(t time.Time) error {
 	return c.conn.SetReadDeadline(t)
 }
 
-func (c *batchConn) SetWriteDeadline(t time.Time) error {
+func (c batchConn) SetWriteDeadline(t time.Time) error {
 	return c.conn.SetWriteDeadline(t)
 }
 
 // SetWriteBuffer does nothing: a write blocks while the device has no room.
-func (*batchConn) SetWriteBuffer(int) error { return nil }
+func (batchConn) SetWriteBuffer(int) error { return nil }
