@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func newTwins(t testing.TB) *twins {
 func (x *twins) begin(t *testing.T) {
 	x.t, x.history, x.last = t, nil, nil
 	for i, w := range []*world{x.own, x.kern} {
-		w.t, w.now, w.swept, w.kernel = t, clock.Time(time.Hour), 0, nil
+		w.t, w.now, w.swept, w.kernel = t, clock.Time(time.Hour), math.MaxInt64, nil // both sweep at the same times
 		w.g.snap.Store(x.base[i])
 		if err := w.g.Reload(x.configs[0]); err != nil {
 			t.Fatal(err)
@@ -77,7 +78,7 @@ func (x *twins) begin(t *testing.T) {
 	x.kern.withKernel(5)
 	for i := range x.conns {
 		x.conns[i] = endToEnd{
-			client: []string{"198.18.0.1:1000", "198.18.0.2:1000", "198.18.0.1:1001", "[2001:db8::9]:1000", "198.18.0.2:1000", "198.18.0.3:1000", "198.18.0.1:1000", "[2001:db8::9]:1000"}[i],
+			client: []string{"198.18.0.1:1000", "198.18.0.2:1000", "198.18.0.1:1001", "[2001:db8::9]:1000", "198.18.0.2:1004", "198.18.0.3:1000", "198.18.0.1:1006", "[2001:db8::9]:1007"}[i],
 			service: []string{
 				"198.18.1.1:80", "198.18.1.1:80", "198.18.1.2:80", "[2001:db8:1::1]:80", "198.18.1.2:80", "198.18.1.1:80", "198.18.1.1:53", "[2001:db8:1::1]:53",
 			}[i],
