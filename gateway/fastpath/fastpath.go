@@ -24,10 +24,11 @@ import "github.com/millrace/millrace/clock"
 //   - frames with a VLAN tag, from another link address than Direction.From, or to another than Direction.To
 //   - all of a flow that another generation entered (Renew), or that has come by another device
 //
-// and each that was on its way to the loop when the connection was entered. Those two cannot be told apart by where
-// they come from, but by what they are: a packet that the list above names makes the loop take the connection back
-// (Leave), any other is forwarded by the loop as usual, with the numbers of Read, and reported by Raise. Otherwise
-// a busy connection would never stay in the kernel: some of its packets are always under way to the loop.
+// and each that was on its way to the loop when the connection was entered: some of the packets of a busy connection
+// always are. The loop decides all of them as usual, with the numbers of Read, and reports what it has forwarded by Raise.
+// It takes the connection back (Leave) only where a packet changes what the kernel has a copy of: the state, the link
+// address or device that packets come by, Flow.Loose. So forged segments, which change nothing, keep no connection from
+// the kernel. A connection of another generation comes back with its first packet.
 //
 // # Order of the two sides
 //
