@@ -62,7 +62,8 @@ tls/clienthello :
 websocket       :
 semantics       :
 http1           : semantics
-http2/hpack     :
+http2/hpack     : semantics
+http2           : http2/hpack semantics
 http3/qpack     : http2/hpack semantics
 http3           : http3/qpack quic semantics
 quic            :
