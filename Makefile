@@ -50,7 +50,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers peer-programs packetdrill llhttp bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers peer-programs packetdrill llhttp h2spec bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -166,6 +166,16 @@ LLHTTP_COMMIT := 01e105a30fd06e248bc8ac73c4adb34a63d4114a
 
 llhttp: $(if $(filter .deps/%,$(LLHTTP)),.deps/llhttp) ## the messages of llhttp's own tests, fetched unless LLHTTP names their folder
 	MILLRACE_LLHTTP=$(abspath $(LLHTTP)) $(GO) -C internal/interop test -count=1 -run LLHTTP .
+
+H2SPEC_COMMIT := af83a65f0b6273ef38bf778d400d98892e7653d8
+H2SPEC        ?= .deps/h2spec/bin
+
+.deps/h2spec/bin:
+	git init -q .deps/h2spec && git -C .deps/h2spec fetch -q --depth 1 https://github.com/summerwind/h2spec $(H2SPEC_COMMIT) && \
+	git -C .deps/h2spec checkout -q FETCH_HEAD && GOFLAGS=-mod=mod $(GO) -C .deps/h2spec build -o bin ./cmd/h2spec || { rm -rf .deps/h2spec; exit 1; }
+
+h2spec: $(if $(filter .deps/%,$(H2SPEC)),.deps/h2spec/bin) ## h2spec's cases of HTTP/2, fetched and built unless H2SPEC names the program
+	MILLRACE_H2SPEC=$(abspath $(H2SPEC)) $(GO) -C internal/interop test -count=1 -run H2spec .
 
 BOGO        ?= .deps/boringssl
 BOGO_FROM   := https://github.com/google/boringssl
