@@ -66,6 +66,8 @@ func TestStreamErrors(t *testing.T) {
 		{"less content than Content-Length", [][]byte{post, frame(frameData, flagEndStream, 1, 1)}, ProtocolError},
 		{"no content", [][]byte{frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block(append(get[:4:4], "content-length: 2")...)...)}, ProtocolError},
 		{"trailers that do not end", [][]byte{post, frame(frameHeaders, flagEndHeaders, 1, block("a: b")...)}, ProtocolError},
+		{"trailers of a request without a length that do not end", [][]byte{frame(frameHeaders, flagEndHeaders, 1, block(append([]string{":method: PUT"}, get[1:]...)...)...),
+			frame(frameHeaders, flagEndHeaders, 1, block("a: b")...)}, ProtocolError},
 		{"a pseudo-header in trailers", [][]byte{post, frame(frameData, 0, 1, 1, 2), frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block(":path: b")...)}, ProtocolError},
 		{"content after the end", [][]byte{request(1), frame(frameData, 0, 1, 1)}, StreamClosed},
 		{"a header after the end", [][]byte{request(1), request(1)}, StreamClosed},
@@ -337,6 +339,54 @@ func TestReceiveWindows(t *testing.T) {
 	m.Release(s)
 	if after := m.recvWindow + m.credit; after-before != 4*minFrame {
 		t.Errorf("%d bytes go back to the connection's window", after-before)
+	}
+}
+
+// The window of the connection bounds all streams together, and content of streams that are reset goes back to it at once.
+func TestWindowOfTheConnection(t *testing.T) {
+	post := func(id uint32) []byte {
+		return frame(frameHeaders, flagEndHeaders, id, block(":method: POST", ":scheme: https", ":authority: a", ":path: /p")...)
+	}
+	data := func(id uint32) []byte { return frame(frameData, 0, id, make([]byte, minFrame)...) }
+	unread := func(m *Machine, in []byte) error { // nobody consumes
+		for {
+			ev, n, err := m.Input(in)
+			if in = in[n:]; err != nil || ev.Kind == NeedInput {
+				return err
+			}
+		}
+	}
+	m := NewMachine(RoleServer, Options{ConnWindow: 1 << 16})
+	if err := unread(m, start(post(1), post(3), data(1), data(3), data(1), data(3))); err != nil {
+		t.Fatal(err)
+	}
+	var ce *ConnError
+	if err := unread(m, frame(frameData, 0, 1, 1)); !errors.As(err, &ce) || ce.Code != FlowControlError {
+		t.Errorf("beyond the window: %v", err)
+	}
+	m = NewMachine(RoleServer, Options{ConnWindow: 1 << 16})
+	trace(m, start(post(1)), whole)
+	m.Reset(m.streams[1], Cancel)
+	for range 100 {
+		if err := unread(m, data(1)); err != nil {
+			t.Fatalf("content of a stream that is reset: %v", err)
+		}
+	}
+	if m.recvWindow+m.credit != 1<<16 {
+		t.Errorf("%d of the window are left", m.recvWindow+m.credit)
+	}
+}
+
+// A field block that is larger than a frame goes out in several (RFC 9113 6.10).
+func TestLargeFieldBlocks(t *testing.T) {
+	c := NewMachine(RoleClient, Options{})
+	stream, _ := c.Open()
+	msg := &semantics.Message{Method: "GET", Scheme: "https", Authority: "a", Path: "/", ContentLength: -1,
+		Fields: []semantics.Field{{Name: "x", Value: strings.Repeat("\xff", 20000)}}}
+	out := c.AppendControl(nil)
+	out = must(t)(c.AppendRequest(out, stream, msg, true))
+	if got := trace(server(), out, whole); !strings.Contains(got, "1 headers GET a / length=-1 [{x ") || !strings.HasSuffix(got, "1 end \"\"\n") {
+		t.Errorf("got %.200s", got)
 	}
 }
 

@@ -66,6 +66,21 @@ func TestVectorsOfTheRFC(t *testing.T) {
 	}
 }
 
+// A field that exceeds the capacity empties the table, and is not in it (RFC 7541 4.4).
+func TestLargeEntry(t *testing.T) {
+	d := NewDecoder(4096, 1<<16)
+	var s Section
+	b := AppendInteger(nil, 0x20, 5, 64)
+	b = AppendString(AppendString(append(b, 0x40), "a"), "b")
+	b = AppendString(AppendString(append(b, 0xbe, 0x40), "name"), strings.Repeat("v", 100))
+	if err := d.Decode(b, &s); err != nil || len(s.Fields) != 3 {
+		t.Fatal(err, len(s.Fields))
+	}
+	if err := d.Decode([]byte{0xbe}, &s); !errors.Is(err, ErrIndex) || d.table.size != 0 {
+		t.Errorf("%v, %d bytes", err, d.table.size)
+	}
+}
+
 func TestRefusedBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		block string
