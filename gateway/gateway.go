@@ -135,6 +135,7 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 		h.ResolveClients(g.askForClients)
 		g.handlers = append(g.handlers, h)
 	}
+	datapath.Join(g.handlers)
 	if err := g.openSync(c); err != nil {
 		g.checks.Close()
 		return nil, fmt.Errorf("listen for the peer: %w", err)

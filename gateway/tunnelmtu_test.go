@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"github.com/millrace/millrace/clock"
 	"strings"
 	"testing"
 	"time"
@@ -67,8 +68,10 @@ func (o *output) Send(_ uint8, frame []byte) error {
 	return nil
 }
 
-func (o *output) RequestTick()   { o.ticks++ }
-func (o *output) AtEnd(f func()) { o.end = append(o.end, f) }
+func (o *output) RequestTick() { o.ticks++ }
+
+func (o *output) On(int, func(clock.Time)) bool { return false }
+func (o *output) AtEnd(f func())                { o.end = append(o.end, f) }
 
 // withOutput gives the world's handler an output.
 func (w *world) withOutput() *output {

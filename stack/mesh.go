@@ -107,6 +107,7 @@ func Join(loops ...*Loop) (*Mesh, error) {
 	m.quiescence = newQuiescence(len(loops), m.pending)
 	for i, l := range loops {
 		l.mesh, l.self, l.activity = m, i, m.quiescence.loops[i]
+		l.out.mesh = m
 		l.peers = make([]peer, len(loops))
 		l.taken = packet.NewBatch(l.cfg.Pool.Arena().View(), burst)
 	}

@@ -44,6 +44,7 @@ type Output struct {
 	scratch  []packet.Desc // of keepExternal
 
 	dispose func(d []packet.Desc) // of the loop: carries out verdicts
+	mesh    *Mesh                 // of the loop; nil without one
 	atEnd   []func()
 }
 
@@ -218,6 +219,13 @@ func repeated(d *packet.Desc, without packet.Flags) {
 	if !d.Flags.Has(packet.FlagHandedAgain) {
 		d.Flags &^= without
 	}
+}
+
+// On has loop i of the mesh run f between two iterations, as Loop.Do, with the time of the iteration. It is false where too
+// many functions wait there.
+func (o *Output) On(i int, f func(now clock.Time)) bool {
+	l := o.mesh.loops[i]
+	return l.Do(func() { f(l.out.now) })
 }
 
 // AtEnd has the loop call f once, when it ends and no packet will come from its devices: a handler that holds packets

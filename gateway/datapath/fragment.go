@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -80,9 +81,13 @@ func (f *fragments) nextID(loop, loops int) uint32 {
 
 // set returns where a datagram may be.
 func (f *fragments) set(k *fragmentKey) []datagram {
-	h := f.key.sum(k.src, uint64(k.id)<<8|uint64(k.proto)) ^ f.key.sum(k.dst, 0)
-	i := h >> 32 * f.sets >> 32 * fragmentWays
+	i := f.hash(k) >> 32 * f.sets >> 32 * fragmentWays
 	return f.list[i : i+fragmentWays]
+}
+
+// hash returns the keyed hash of a datagram.
+func (f *fragments) hash(k *fragmentKey) uint64 {
+	return f.key.sum(k.src, uint64(k.id)<<8|uint64(k.proto)) ^ f.key.sum(k.dst, 0)
 }
 
 // find returns the datagram, nil when its first fragment is not known.
@@ -164,6 +169,9 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 	}
 	f := fragmentOf(d, p)
 	if to := h.fragmentLoop(d, &f.key); to != h.loop {
+		if f.at > 0 {
+			h.early.add(h.fragments.hash(&f.key))
+		}
 		return h.handOver(d, to)
 	}
 	e := h.fragments.find(&f.key, h.now)
@@ -235,13 +243,54 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 	return verdict
 }
 
-// Elsewhere implements stack.Refuser: what is held of a datagram follows the first fragment, which another handler gets.
+// Elsewhere implements stack.Refuser: what is held of a datagram follows the first fragment, which another handler gets. It
+// is held by the loop where the datagram's fragments meet, or is on its way there.
 func (h *Handler) Elsewhere(d *packet.Desc, frame []byte) {
-	if h.held.frames == 0 || d.Flags&(packet.FlagFragment|packet.FlagMalformed|packet.FlagTruncated) != packet.FlagFragment {
+	if d.Flags&(packet.FlagFragment|packet.FlagMalformed|packet.FlagTruncated) != packet.FlagFragment {
 		return
 	}
 	f := fragmentOf(d, frame)
+	if to := h.meetingLoop(&f.key); to != h.loop {
+		h.elsewhereOn(to, f.key)
+		return
+	}
 	h.firstCame(&f.key, true)
+}
+
+// elsewhereOn is Elsewhere for another loop, where fragments of the datagram may wait: this loop has handed some over, or
+// that one holds some. They may not have arrived there yet, so that loop remembers it.
+func (h *Handler) elsewhereOn(loop int, k fragmentKey) {
+	if len(h.others) == 0 || h.out == nil || !h.early.remove(h.fragments.hash(&k)) && h.others[loop].held.any.Load() == 0 {
+		return
+	}
+	o := h.others[loop]
+	h.out.On(loop, func(now clock.Time) { // if too many functions wait there, it decides after heldLife
+		o.now = ticksAt(now)
+		o.decline(&k)
+		o.firstCame(&k, true)
+	})
+}
+
+// earlyFragments remembers datagrams of which this loop has handed fragments over that came before the first. It is a hint: what
+// it forgets waits for heldLife, what it confuses costs a message.
+type earlyFragments [64]uint64 // hashes
+
+func (e *earlyFragments) add(hash uint64) { e[hash%uint64(len(e))] = hash }
+
+func (e *earlyFragments) remove(hash uint64) bool {
+	at := &e[hash%uint64(len(e))]
+	if *at != hash {
+		return false
+	}
+	*at = 0
+	return true
+}
+
+// Join makes the handlers of all loops of a mesh, in the order of these, known to each other, before the first packet.
+func Join(handlers []*Handler) {
+	for _, h := range handlers {
+		h.others = handlers
+	}
 }
 
 // declines reports whether a packet with this verdict is offered to another handler.

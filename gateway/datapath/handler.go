@@ -47,6 +47,8 @@ type Handler struct {
 	scratch    [wire.NDReplyLen]byte
 	cid        quiclb.Scratch
 
+	others     []*Handler              // of all loops, this one too; nil until Join
+	early      earlyFragments          // that this loop has handed over
 	batch      [packet.Verdicts]uint32 // verdicts of this batch
 	tallies    []tally                 // of this batch, by backend
 	touched    []uint32                // the backends that have a tally
@@ -84,6 +86,7 @@ type Output interface {
 	Repeat(d []packet.Desc) bool
 	RequestTick()
 	AtEnd(f func())
+	On(loop int, f func(now clock.Time)) bool
 }
 
 // SetOutput gives the handler the transmit side of its loop, before the first packet. Without it fragments that come

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/internal/random"
@@ -38,6 +39,7 @@ type heldFragments struct {
 	slots   []heldFragment
 	free    int16
 	frames  int
+	any     atomic.Int32 // the same, for other loops
 	buckets [heldSources]heldBucket
 	key     hashKey
 	ready   bool // some are
@@ -85,6 +87,7 @@ func (f *heldFragments) push(k *fragmentKey, at int, d []packet.Desc, until tick
 	b.newest = i
 	b.frames += len(d)
 	f.frames += len(d)
+	f.any.Store(int32(f.frames))
 }
 
 // take removes slot i, whose predecessor in bucket b is before (-1 is none), and returns its fragment. The slot is valid
@@ -101,6 +104,7 @@ func (f *heldFragments) take(b *heldBucket, before, i int16) *heldFragment {
 	}
 	b.frames -= int(s.n)
 	f.frames -= int(s.n)
+	f.any.Store(int32(f.frames))
 	s.next, f.free = f.free, i
 	return s
 }
