@@ -112,6 +112,28 @@ func TestOCSPAnswersAreRenewed(t *testing.T) {
 	if n := r.asked.Load(); n != 2 {
 		t.Errorf("asked %d times, want 2: the failure is remembered", n)
 	}
+	age(-time.Second, time.Minute) // the time to try again has come
+	hang := make(chan struct{})
+	r.set(func(w http.ResponseWriter) { <-hang })
+	for range 3 {
+		if err := c.Check(chain); err != nil {
+			t.Errorf("while a renewal is under way: %v", err)
+		}
+	}
+	c.mu.Lock()
+	if c.running != 1 {
+		t.Errorf("%d renewals at once", c.running)
+	}
+	c.mu.Unlock()
+	close(hang)
+	idle()
+	c.mu.Lock()
+	for _, a := range c.answers {
+		if a.renewing || time.Until(a.renew) < failedFor/2 {
+			t.Errorf("after a failure the next renewal is in %v, %v", time.Until(a.renew), a.renewing)
+		}
+	}
+	c.mu.Unlock()
 	age(-time.Second, time.Minute)
 	r.send(ca.answer(t, cert.Leaf, status(ocsp.Revoked)))
 	if err := c.Check(chain); err != nil {
