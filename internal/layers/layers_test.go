@@ -70,6 +70,7 @@ quic            :
 quic/fec        :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
+gateway/route   : semantics
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock

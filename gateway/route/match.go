@@ -1,0 +1,129 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// matches reports whether the conditions beside host and path hold.
+func (c *rule) matches(r *Request) bool { return c.mismatch(r) == "" }
+
+// mismatch returns what does not hold, "" if everything does. The names are those of the configuration.
+func (c *rule) mismatch(r *Request) string {
+	switch {
+	case c.method != "" && c.method != r.Method:
+		return "method"
+	case len(c.sni) > 0 && !namesHost(c.sni, r.SNI):
+		return "sni"
+	case len(c.ja4) > 0 && !contains(c.ja4, r.JA4):
+		return "ja4"
+	case len(c.clients) > 0 && !c.hasClient(r):
+		return "clients"
+	}
+	for i := range c.fields {
+		if !c.fields[i].field(r) {
+			return "field " + c.fields[i].Name
+		}
+	}
+	for i := range c.query {
+		if !c.query[i].parameter(r.Query) {
+			return "query " + c.query[i].Name
+		}
+	}
+	return ""
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+// namesHost reports whether a list of names, some of the form "*.name", has a host.
+func namesHost(list []string, host string) bool {
+	for _, l := range list {
+		if l == host || strings.HasPrefix(l, "*.") && strings.HasSuffix(host, l[1:]) && len(host) >= len(l) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *rule) hasClient(r *Request) bool {
+	addr := r.Client.Unmap()
+	for _, p := range c.clients {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// field reports whether a field is as the condition wants it. Of several lines of one name any may be: HTTPRoute leaves that
+// open, and a list in one line is compared as it stands.
+func (v *value) field(r *Request) bool {
+	for i := range r.Fields {
+		if r.Fields[i].Name == v.Name && v.is(r.Fields[i].Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// parameter reports whether the first parameter of the query with the name is as the condition wants it. Names and values are
+// compared as they are sent, without decoding: a rule must not hold for what a back end reads otherwise.
+func (v *value) parameter(query string) bool {
+	for query != "" {
+		var p string
+		p, query, _ = strings.Cut(query, "&")
+		if name, s, _ := strings.Cut(p, "="); name == v.Name {
+			return v.is(s)
+		}
+	}
+	return false
+}
+
+// Step is one rule of Explain.
+type Step struct {
+	Rule    string
+	Number  int
+	Missing string // the condition that does not hold; "" for the rule that matches
+}
+
+// Explain returns the rules of the request's host and path in the order in which Find tries them, up to the one that matches.
+func (t *Table) Explain(r *Request) (steps []Step) {
+	t.hosts(r.Host, func(p *paths) bool {
+		found := false
+		try := func(list []*rule) {
+			for _, c := range list {
+				if found || c.regexp != nil && !c.regexp.MatchString(r.Path) {
+					continue
+				}
+				missing := c.mismatch(r)
+				steps = append(steps, Step{c.name, c.number, missing})
+				found = missing == ""
+			}
+		}
+		try(p.exact[r.Path])
+		try(p.regexps)
+		for prefix := strings.TrimSuffix(r.Path, "/"); prefix != ""; prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)] {
+			try(p.prefixes[prefix])
+		}
+		try(p.prefixes["/"])
+		return !found
+	})
+	return steps
+}
+
+// join puts errors into one, of which at most 20 are named.
+func join(errs []error) error {
+	const most = 20
+	if len(errs) > most {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more", len(errs)-most))
+	}
+	return errors.Join(errs...)
+}

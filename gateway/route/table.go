@@ -1,0 +1,170 @@
+package route
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Table finds rules. It is not changed once it is built.
+type Table struct {
+	exact    map[string]*paths // by host
+	wildcard map[string]*paths // by what follows "*."
+	any      *paths
+}
+
+// paths is the rules of one host, by their paths. Each list is in the order in which its rules are tried.
+type paths struct {
+	exact    map[string][]*rule
+	prefixes map[string][]*rule
+	regexps  []*rule
+}
+
+// New builds a table. The error names every rule that is wrong, by its name.
+func New(rules []Rule) (*Table, error) {
+	t := &Table{exact: map[string]*paths{}, wildcard: map[string]*paths{}, any: newPaths()}
+	var errs []error
+	for i := range rules {
+		r, err := compile(i, &rules[i])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rule %s: %w", rules[i].Name, err))
+			continue
+		}
+		t.add(r, rules[i].Match.Hosts)
+	}
+	if len(errs) > 0 {
+		return nil, join(errs)
+	}
+	t.sort()
+	return t, nil
+}
+
+func newPaths() *paths {
+	return &paths{exact: map[string][]*rule{}, prefixes: map[string][]*rule{}}
+}
+
+// add enters a rule for its hosts.
+func (t *Table) add(r *rule, hosts []string) {
+	if len(hosts) == 0 {
+		t.any.add(r)
+	}
+	for _, h := range hosts {
+		in, key := t.exact, h
+		if suffix, ok := strings.CutPrefix(h, "*."); ok {
+			in, key = t.wildcard, suffix
+		}
+		if in[key] == nil {
+			in[key] = newPaths()
+		}
+		in[key].add(r)
+	}
+}
+
+func (p *paths) add(r *rule) {
+	switch r.path.Type {
+	case PathExact:
+		p.exact[r.path.Value] = append(p.exact[r.path.Value], r)
+	case PathPrefix:
+		p.prefixes[r.path.Value] = append(p.prefixes[r.path.Value], r)
+	case PathRegexp:
+		p.regexps = append(p.regexps, r)
+	}
+}
+
+// sort puts all lists into the order of precedence.
+func (t *Table) sort() {
+	for _, hosts := range []map[string]*paths{t.exact, t.wildcard, {"": t.any}} {
+		for _, p := range hosts {
+			for _, lists := range []map[string][]*rule{p.exact, p.prefixes, {"": p.regexps}} {
+				for _, l := range lists {
+					slices.SortStableFunc(l, precedence)
+				}
+			}
+		}
+	}
+}
+
+// precedence orders rules of one host and path: those with a method first, then those with more fields, with more parameters of
+// the query, and with more conditions on the client; of equal ones the first in the configuration.
+func precedence(a, b *rule) int {
+	return cmp.Or(
+		cmp.Compare(len(b.method), 0)-cmp.Compare(len(a.method), 0),
+		cmp.Compare(len(b.fields), len(a.fields)),
+		cmp.Compare(len(b.query), len(a.query)),
+		cmp.Compare(b.about(), a.about()),
+	)
+}
+
+// about counts the conditions on the client.
+func (r *rule) about() (n int) {
+	for _, has := range []bool{len(r.sni) > 0, len(r.ja4) > 0, len(r.clients) > 0} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// Find returns the number of the rule that a request matches, -1 for none. The most specific host decides first: its own name,
+// then the longest name below which it is, then rules for every host; then the path: an exact one, then a regular expression,
+// then the longest prefix; then the order of precedence. Where no rule of a host matches, the next host is tried.
+func (t *Table) Find(r *Request) int {
+	n := -1
+	t.hosts(r.Host, func(p *paths) bool {
+		n = p.find(r)
+		return n < 0
+	})
+	return n
+}
+
+// hosts calls f for the rules of each host that a name is or is below, the most specific first, until it returns false.
+func (t *Table) hosts(host string, f func(p *paths) bool) {
+	if p := t.exact[host]; p != nil && !f(p) {
+		return
+	}
+	if len(t.wildcard) > 0 {
+		for rest := host; ; {
+			dot := strings.IndexByte(rest, '.')
+			if dot < 0 {
+				break
+			}
+			rest = rest[dot+1:]
+			if p := t.wildcard[rest]; p != nil && !f(p) {
+				return
+			}
+		}
+	}
+	f(t.any)
+}
+
+func (p *paths) find(r *Request) int {
+	if n := first(p.exact[r.Path], r); n >= 0 {
+		return n
+	}
+	for _, c := range p.regexps {
+		if c.regexp.MatchString(r.Path) && c.matches(r) {
+			return c.number
+		}
+	}
+	if len(p.prefixes) == 0 {
+		return -1
+	}
+	for prefix := strings.TrimSuffix(r.Path, "/"); prefix != ""; {
+		if n := first(p.prefixes[prefix], r); n >= 0 {
+			return n
+		}
+		prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)]
+	}
+	return first(p.prefixes["/"], r)
+}
+
+// first returns the first rule of a list whose other conditions hold.
+func first(list []*rule, r *Request) int {
+	for _, c := range list {
+		if c.matches(r) {
+			return c.number
+		}
+	}
+	return -1
+}
