@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Audit returns what does not agree between the table, the half-open queues and the ports: nil, unless
+// Audit returns what does not agree between the table, the half-open queues, the ports and the kernel's entries: nil, unless
 // there is a bug. It looks at every connection, so it is for tests and debug builds. Only the loop may
 // call it.
 func (h *Handler) Audit() error {
@@ -21,6 +21,9 @@ func (h *Handler) Audit() error {
 	if err := a.table(); err != nil {
 		return err
 	}
+	if err := a.kernel(); err != nil {
+		return err
+	}
 	return a.queues()
 }
 
@@ -28,6 +31,7 @@ func (h *Handler) Audit() error {
 type audit struct {
 	h                *Handler
 	live, half, used int              // connections, half-open ones, slots of the index that they should have
+	entered          int              // that the kernel forwards
 	closing          int              // those that have begun to close
 	held, closed     map[portPair]int // ports in use, those of closed connections among them
 }
@@ -60,6 +64,9 @@ func (a *audit) connection(n int) error {
 		if h.ports.list[c.pair] != h.ports.pairs[pair] {
 			return fmt.Errorf("connection %d has another pair's port", n)
 		}
+	}
+	if c.entered() {
+		a.entered++
 	}
 	if c.halfOpen() {
 		a.half++
@@ -94,6 +101,30 @@ func (a *audit) table() error {
 	}
 	if most := len(t.halfOpen.slots) - 1; a.half > most || a.live > len(t.conns) || a.live-a.half > t.confirmed {
 		return fmt.Errorf("%d connections, %d half-open: beyond the budgets", a.live, a.half)
+	}
+	return nil
+}
+
+// kernel checks that each entry is of a connection that the kernel may forward, as it was entered, and has a slot of its own.
+func (a *audit) kernel() error {
+	k, slots := &a.h.kernel, map[uint32]bool{}
+	if a.entered != len(k.entries) {
+		return fmt.Errorf("%d connections are in the kernel, %d have an entry", a.entered, len(k.entries))
+	}
+	for i := range k.entries {
+		e := &k.entries[i]
+		c := &a.h.table.conns[e.conn]
+		switch {
+		case !c.entered() || k.entry(c) != e:
+			return fmt.Errorf("entry %d is not that of connection %d", i, e.conn)
+		case slots[e.slot]:
+			return fmt.Errorf("slot %d of the kernel has two connections", e.slot)
+		case c.state != stateUDP && c.state != stateEstablished || c.direct():
+			return fmt.Errorf("connection %d, %s, is in the kernel", e.conn, stateNames[c.state])
+		case c.mac != e.mac || c.dev != e.devs[sideClient] || c.vlan != 0 || c.backend != e.backend || a.h.snap.endpointPlace(c.endpoint) != e.endpoint:
+			return fmt.Errorf("connection %d is not as it was entered in the kernel", e.conn)
+		}
+		slots[e.slot] = true
 	}
 	return nil
 }
