@@ -136,7 +136,7 @@ func (c *clientConn) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// ready waits for what a request depends on: unsafe requests for the handshake, so that nobody can repeat
+// ready waits for what a request depends on: unsafe requests for the handshake, so that no attacker can repeat
 // them (RFC 8470 4), and extended CONNECT for the server's permission (RFC 9220 3).
 func (c *clientConn) ready(req *http.Request) error {
 	ctx := req.Context()

@@ -60,7 +60,7 @@ func (c *conn) start() error {
 }
 
 // flush sends what is due on our three streams. While one goroutine does, others leave it to that one: it
-// may wait for the peer's flow control, and nobody else has to.
+// may wait for the peer's flow control, and no other stream has to.
 func (c *conn) flush() {
 	c.mu.Lock()
 	c.flushLocked()

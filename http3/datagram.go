@@ -27,7 +27,7 @@ func ParseDatagram(p []byte) (stream uint64, payload []byte, err error) {
 // datagramQueue is how many datagrams of a stream wait to be received. Further ones are dropped.
 const datagramQueue = 64
 
-// receiveDatagrams sorts the datagrams of the connection. Those of streams that nobody expects any on are
+// receiveDatagrams sorts the datagrams of the connection. Those of streams that do not take any are
 // dropped (RFC 9297 2.1).
 func (c *conn) receiveDatagrams() {
 	for {

@@ -23,7 +23,7 @@ type reader struct {
 	s    *Stream
 	buf  *[]byte // what was read; the machine has consumed the first n bytes
 	n    int
-	rest []byte // content in buf that nobody has read
+	rest []byte // content in buf that has not been read
 	fin  bool
 	err  error
 	wake chan struct{} // for the event Unblocked

@@ -314,7 +314,7 @@ func (w *response) trailerFields() []qpack.Field {
 	return appendHeader(nil, h, false, nil)
 }
 
-// release returns the buffer. Nobody uses the response any more, or gets an error.
+// release returns the buffer. The response is not used any more, or its user gets an error.
 func (w *response) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

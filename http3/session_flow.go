@@ -125,7 +125,7 @@ func (f *flow) grantData() {
 	}
 }
 
-// wasReset takes notice of a stream that was reset: the peer has used credit for bytes that nobody will read, and
+// wasReset takes notice of a stream that was reset: the peer has used credit for bytes that will not be read, and
 // QUIC does not tell how many.
 func (f *flow) wasReset() {
 	f.reset = true

@@ -13,7 +13,7 @@ const (
 	encoderStream             // the peer's instructions for our table
 	decoderStream             // the peer's acknowledgments
 	webTransport              // bytes of a session
-	unknown                   // of a type that nobody knows
+	unknown                   // of an unknown type
 )
 
 // state is where in a stream a Machine is.
@@ -55,7 +55,7 @@ type Stream struct {
 	kind        kind
 	state       state
 	phase       phase
-	ended       bool // the end was reported, or nobody waits for it
+	ended       bool // the end was reported, or there is no reader for it
 	cancelled   bool // by the peer, which was counted
 	isBlocked   bool // the field section in buf waits for the dynamic table
 	noContent   bool // the response to HEAD

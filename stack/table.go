@@ -17,7 +17,7 @@ type Target uint8
 // The targets that are not handlers. The zero Target is none: no claim matches.
 const (
 	ToKernel Target = 1 + iota // the kernel's stack: drivers leave the packets there
-	ToDrop                     // nobody: the loop drops them (packet.DropRule)
+	ToDrop                     // no handler: the loop drops them (packet.DropRule)
 	firstHandler
 )
 

@@ -110,7 +110,7 @@ func (a *ClientAuth) require(c *tls.Config) *rootSet {
 	return set
 }
 
-// verify is VerifyConnection: lists come first, which ask nobody.
+// verify is VerifyConnection: lists come first, which need no request.
 func (a *ClientAuth) verify(cs tls.ConnectionState) error {
 	if a.Revocation != nil {
 		if err := a.Revocation.verify(cs); err != nil {

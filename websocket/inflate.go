@@ -126,7 +126,7 @@ func (z *inflater) remember(p []byte) {
 	z.window = remember(z.window, p, z.size, slack)
 }
 
-// release returns the decompressor, whose output nobody uses any more.
+// release returns the decompressor, whose output is not used any more.
 func (z *inflater) release() {
 	if z.d == nil {
 		return

@@ -14,8 +14,8 @@ type messageLock struct {
 
 func newMessageLock() messageLock { return messageLock{next: make(chan struct{}, 1)} }
 
-// lock waits for the lock, or returns net.ErrClosed when done is closed first. Then nobody needs the lock any more, and those
-// that gave up stay counted.
+// lock waits for the lock, or returns net.ErrClosed when done is closed first. Then the lock is not needed any more, and
+// those that gave up stay counted.
 func (l *messageLock) lock(done <-chan struct{}) error {
 	if l.wants.Add(1) == 1 {
 		return nil

@@ -38,7 +38,7 @@ var AnswerKinds = [answerKinds]string{
 //
 //   - Of a destination, an IPv4 address or an IPv6 /64, for each kind: one host that asks too much leaves the answers
 //     of others alone.
-//   - Of a loop, for each kind but packet too big. A sender that is not told of a smaller MTU stalls for good, so no
+//   - Of a loop, for each kind but packet too big. A sender that does not learn of a smaller MTU stalls for good, so no
 //     other sender may use its budget up. Linux exempts these messages too (icmp_ratemask, "No rate limit on PMTU
 //     discovery"). An answer is smaller than the packet that asks for it, which is larger than the MTU of a link, so
 //     it amplifies nothing.

@@ -53,7 +53,7 @@ func (s *Service) byHash(hash uint64, is4, midflow bool) (uint32, bool) {
 	return s.NewFlow[familyOf(is4)].Pick(hash)
 }
 
-// SelectionKey keys the hash that selects backends. Gateways with one key agree. Without the key nobody can
+// SelectionKey keys the hash that selects backends. Gateways with one key agree. Without the key a client cannot
 // choose an address and port that lead to a certain backend: SipHash is a pseudorandom function. The zero key is public,
 // and its hash is the cheaper one of the index.
 type SelectionKey struct {

@@ -12,7 +12,7 @@ import (
 const leastMTU4 = 68
 
 // tunnelError decides an ICMP error about a packet that a tunnel carried: b quotes outer header and the
-// start of the client's packet. If that names a connection its client is told (RFC 2003 4, RFC 2473
+// start of the client's packet. If that names a connection its client gets an error (RFC 2003 4, RFC 2473
 // 8), from the service address.
 func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if v.d.Flags.Has(packet.FlagMore) { // longer than any error that anybody sends
@@ -105,7 +105,7 @@ func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 	return to, inner, proto == wire.ProtoIPIP, packet.Forward
 }
 
-// translateError returns what the client is told about its packet q when an error m tells us about the
+// translateError returns what the client gets about its packet q when an error m reports on the
 // tunnel's, which is larger by overhead bytes. What a packet could not reach becomes an unreachable
 // host, whatever the reason: the path behind the service address is none of the client's business (RFC
 // 2003 4, RFC 2473 8).

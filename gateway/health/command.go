@@ -64,7 +64,7 @@ func verdict(ctx context.Context, st *os.ProcessState, out *head) error {
 
 // reap waits until the leader of a process group has ended, which it makes happen when ctx ends,
 // and kills the rest of the group. It leaves the leader to be waited for: until then the number of
-// the group belongs to nobody else.
+// the group has no other process.
 func reap(ctx context.Context, pid int) {
 	killed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -100,7 +100,7 @@ func (t *Table) maps() map[string]*ebpf.Map {
 }
 
 // Detach detaches the program of device dev. Its connections come to the loops: no packet is redirected to it any more.
-// The driver has been told to do without the Prefilter, or is closed.
+// The driver has no Prefilter any more, or is closed.
 func (t *Table) Detach(dev int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -76,7 +76,7 @@ func (d *Decoder) Decode(stream uint64, section []byte, s *Section) (done bool, 
 	d.idle = 0
 	err = d.fields(p, s, required, base)
 	if required > 0 && (err == nil || err == ErrTooLarge) {
-		// RFC 9204 4.4.1. The section has been processed, even if nobody reads it.
+		// RFC 9204 4.4.1. The section has been processed, even if it is never read.
 		d.out = hpack.AppendInteger(d.out, 0x80, 7, stream)
 		d.acknowledged = max(d.acknowledged, required)
 		if len(d.out) > maxPending {

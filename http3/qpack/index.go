@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// seed is random for each process, so that nobody can choose fields whose hashes collide.
+// seed is random for each process, so that a peer cannot choose fields whose hashes collide.
 var seed = maphash.MakeSeed()
 
 // hashes are those of a field and of its name.

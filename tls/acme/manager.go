@@ -20,7 +20,7 @@ import (
 	mtls "github.com/millrace/millrace/tls"
 )
 
-// Directories of Let's Encrypt. That of its test environment issues certificates that nobody trusts,
+// Directories of Let's Encrypt. That of its test environment issues certificates that clients do not trust,
 // and has wider limits.
 const (
 	LetsEncrypt        = "https://acme-v02.api.letsencrypt.org/directory"
