@@ -130,11 +130,18 @@ func (l *link) drop(d []packet.Desc, why *atomic.Uint64) {
 	}
 }
 
-// networkLen returns the bytes of a packet from the network header on.
+// networkLen returns the bytes of a packet from the network header on, as it is on the wire: of one that the device cuts those
+// of its longest segment.
 func (l *link) networkLen(d []packet.Desc) int {
 	_, bytes := packet.Count(d)
 	_, off, _ := wire.Network(l.arena.Bytes(&d[0]))
-	return int(bytes) - off
+	n := int(bytes)
+	if d[0].Flags.Has(packet.FlagOffload) {
+		if o := l.arena.Offload(&d[0]); o.GSO != packet.GSONone {
+			n = min(n, int(o.HeadersEnd)-l.arena.Headroom(&d[0])+int(o.SegmentSize))
+		}
+	}
+	return n - off
 }
 
 // burstLoss advances the Gilbert-Elliott model by one packet and reports whether that is lost: two states

@@ -557,6 +557,25 @@ func TestImpairMTUCountsBytesBehindTheTags(t *testing.T) {
 	}
 }
 
+// A packet that the device cuts is as large as its segments: 28 bytes of headers behind those of Ethernet, and their payload.
+func TestImpairMTUOfPacketsThatTheDeviceCuts(t *testing.T) {
+	l := newPath(t, "mtu=100")
+	for _, segment := range []uint16{72, 73} {
+		fill(t, l.tx, l.poolA, 0, 1, 800)
+		d := &l.tx.D[0]
+		d.Flags |= packet.FlagOffload
+		start := uint16(l.arena.View().Headroom(d))
+		l.arena.View().SetOffload(d, &packet.Offload{GSO: packet.GSOUDP, HeadersEnd: start + 42, SegmentSize: segment})
+		l.offer(t, 0)
+		if len(l.got) != 1 {
+			t.Errorf("segments of %d: %d packets have arrived, want the first", segment, len(l.got))
+		}
+	}
+	if c := l.finish(t); c.LostMTU != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
 const everything = "delay=2ms±1ms/normal loss=3% burst=1%,25%,90%,0.1% reorder=2%,1ms dup=2% corrupt=2% ce=5% rate=50mbit queue=40 mtu=1400"
 
 func TestImpairIsDeterminedByItsSeed(t *testing.T) {
