@@ -43,7 +43,9 @@ func http3Server(t *testing.T, b *testbed, tc *tls.Config, h http.Handler) strin
 		h = http.HandlerFunc(h3Handler)
 	}
 	tr := b.quic(t)
-	s := &http3.Server{Handler: h, TLS: tc, QUIC: b.quicConfig(), Machine: http3.MachineOptions{Datagrams: true, ExtendedConnect: true, WebTransport: 16}}
+	s := &http3.Server{Handler: h, TLS: tc, QUIC: b.quicConfig(), Machine: http3.MachineOptions{
+		Datagrams: true, ExtendedConnect: true, WebTransport: 16, Session: sessionLimits,
+	}}
 	go func() { _ = s.ServeTransport(tr) }()
 	t.Cleanup(func() { _ = s.Close() })
 	return tr.LocalAddr().String()
@@ -54,7 +56,7 @@ func http3Client(t *testing.T, b *testbed, tc *tls.Config) *http3.Transport {
 	t.Helper()
 	tr := b.quic(t)
 	rt := &http3.Transport{
-		TLS: tc, QUIC: b.quicConfig(), DisableCompression: true, Machine: http3.MachineOptions{Datagrams: true, WebTransport: 16},
+		TLS: tc, QUIC: b.quicConfig(), DisableCompression: true, Machine: http3.MachineOptions{Datagrams: true, WebTransport: 16, Session: sessionLimits},
 		Dial: func(ctx context.Context, addr string, tc *tls.Config, qc *quic.Config) (*quic.Conn, error) {
 			to, err := netip.ParseAddrPort(addr)
 			if err != nil {

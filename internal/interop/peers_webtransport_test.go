@@ -22,6 +22,9 @@ func webTransportPeers() []peer {
 	}
 }
 
+// sessionLimits are below what one session moves in all: the credit has to be renewed.
+var sessionLimits = http3.SessionLimits{Streams: 3, UniStreams: 2, Data: 100_000}
+
 const greeting = "from the server"
 
 // serveSession opens a stream with a greeting, echoes bidirectional streams and datagrams, and answers a unidirectional stream by

@@ -44,6 +44,9 @@ func main() {
 	}
 }
 
+// limits are below what one session moves in all: the credit has to be renewed.
+var limits = &webtransport.Config{MaxIncomingStreams: 3, MaxIncomingUniStreams: 2, MaxIncomingData: 100_000}
+
 // config has packets of 1200 bytes: what every path carries.
 func config() *quic.Config {
 	return &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true, InitialPacketSize: 1200}
@@ -58,7 +61,7 @@ func server(certFile, keyFile, host string) error {
 	if err != nil {
 		return err
 	}
-	s := &webtransport.Server{}
+	s := &webtransport.Server{Config: limits}
 	s.H3 = &http3.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h3"}}, QUICConfig: config()}
 	s.H3.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		session, err := s.Upgrade(w, r)
@@ -142,7 +145,7 @@ func client(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	h, err := new(webtransport.Transport).NewClientConn(c)
+	h, err := (&webtransport.Transport{Config: limits}).NewClientConn(c)
 	if err != nil {
 		return err
 	}
