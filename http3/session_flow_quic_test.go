@@ -140,6 +140,55 @@ func TestSessionWithoutCredit(t *testing.T) {
 	}
 }
 
+// Credit comes back for streams that the peer's backlog rejects, and for those that QUIC does not permit in time.
+func TestSessionCreditComesBack(t *testing.T) {
+	ctx := within(t)
+	full := sessions(t, http3.MachineOptions{WebTransport: 2, Session: http3.SessionLimits{Streams: 70, Data: 1000}}, func(*http3.Session) {})
+	tr := transport(t, &http3.Transport{Machine: http3.MachineOptions{WebTransport: 2}})
+	s, _, err := tr.DialSession(ctx, full, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 71 { // 64 wait, the others are rejected
+		st, err := s.OpenStream(ctx)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		_, _ = st.Write([]byte("x"))
+	}
+	proceed := make(chan struct{})
+	narrow := serve(t, &http3.Server{
+		Machine: http3.MachineOptions{WebTransport: 2, Session: http3.SessionLimits{Streams: 2, Data: 1000}}, QUIC: &quic.Config{MaxStreams: 2},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if s, err := http3.AcceptSession(w, r, nil); err == nil {
+				<-proceed
+				echoStreams(s)
+			}
+		}),
+	})
+	if s, _, err = tr.DialSession(ctx, narrow, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		if st, err := s.OpenStream(short); err == nil {
+			_ = st.Close()
+		} else if i == 0 {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	close(proceed)
+	for i := range 5 {
+		st, err := s.OpenStream(ctx)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		_ = st.Close()
+		_, _ = io.ReadAll(st)
+	}
+}
+
 // rawSession opens a session by hand, and returns its stream.
 func rawSession(t *testing.T, url string, m http3.MachineOptions) (*quic.Conn, *quic.Stream) {
 	t.Helper()

@@ -138,3 +138,18 @@ func TestConnectionsThatAreNotShared(t *testing.T) {
 		}
 	}
 }
+
+// Another port is another server, though address and name are the same.
+func TestConnectionsToPortsAreNotShared(t *testing.T) {
+	first, conns, tc := sharing(t)
+	second, others, _ := sharing(t)
+	rt := transport(t, &http3.Transport{Lookup: lookup, ShareConnections: true, TLS: tc})
+	c := &http.Client{Transport: rt, Timeout: patience}
+	if _, err := c.Get("https://a.test.example:" + first); err != nil {
+		t.Fatal(err)
+	}
+	// Its certificate is of another authority: a request that gets an answer went elsewhere.
+	if _, err := c.Get("https://b.test.example:" + second); err == nil || others.Load() > 0 || conns.Load() != 1 {
+		t.Errorf("%v, %d and %d connections", err, conns.Load(), others.Load())
+	}
+}
