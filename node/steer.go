@@ -44,6 +44,7 @@ func (n *Node) Update() error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
+		n.steered = nil // some devices may have the new rules
 		return fmt.Errorf("steering: %w", err)
 	}
 	n.steered, n.inSync = rules, true

@@ -169,6 +169,9 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			served()
 
 			controls(t, socket, file, served)
+			if driver == "afpacket" {
+				addressesBeyond(t, socket, file, served)
+			}
 
 			if _, _, err := tell(socket, exitOK, "stop"); err != "" {
 				t.Fatal(err)
@@ -300,6 +303,55 @@ func controls(t *testing.T, socket, file string, served func()) {
 	}
 	expect(exitOK, "in use", "reload")
 	served()
+}
+
+// addressesBeyond reloads more service addresses than the filter of AF_PACKET has instructions for. That is refused and changes
+// nothing; as many as fit are served.
+func addressesBeyond(t *testing.T, socket, file string, served func()) {
+	t.Helper()
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(n, want int) string {
+		t.Helper()
+		text := string(good)
+		for i := range n {
+			text += fmt.Sprintf("  - {name: s%d, address: \"198.18.64.%d:80\", backends: [{address: \"198.18.1.2:8080\"}]}\n", i, i+1)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, out, problem := tell(socket, want, "reload")
+		served()
+		return out + problem
+	}
+	count := func() int {
+		t.Helper()
+		_, out, problem := tell(socket, exitOK, "status", "--json", "--summary")
+		var st admin.Status
+		decode(t, out, &st)
+		if problem != "" || st.Reload.Failed != (st.Reload.Error != "") {
+			t.Errorf("%s%+v", problem, st.Reload)
+		}
+		return len(st.Gateway.Services)
+	}
+	if out := reload(50, exitOK); count() != 51 {
+		t.Errorf("%d services: %s", count(), out)
+	}
+	if out := reload(250, exitFailure); count() != 51 {
+		t.Errorf("%d services after a reload that failed: %s", count(), out)
+	}
+	if err := os.WriteFile(file, good, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sometime(t, "the addresses that were refused are released", func() bool {
+		_, _, problem := tell(socket, exitOK, "reload")
+		return problem == ""
+	})
+	if served(); count() != 1 {
+		t.Errorf("%d services", count())
+	}
 }
 
 // reloadsSay changes the file of a gateway: a dry run says what a reload would do, which says what it has done.

@@ -287,11 +287,11 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	if err := d.reconfigure(cfg); err != nil {
 		return admin.Changes{}, err
 	}
+	if err := d.node.Update(); err != nil { // a driver does not take the rules, such as AF_PACKET very many addresses
+		return admin.Changes{}, errors.Join(err, d.restore())
+	}
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
 	d.cfg = cfg
-	if err := d.node.Update(); err != nil {
-		return admin.Changes{}, err
-	}
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {
 			d.Announce() // once its packets are steered here
@@ -299,6 +299,14 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 		}
 	}
 	return changes, nil
+}
+
+// restore puts the configuration of before back. While addresses of the other one have not been released, the devices keep
+// the rules that they have: the node tries again every second.
+func (d *Daemon) restore() error {
+	err := d.reconfigure(d.cfg)
+	_ = d.node.Update()
+	return err
 }
 
 // Close gives everything back. Run has returned, or was never called.
