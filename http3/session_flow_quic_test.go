@@ -339,7 +339,7 @@ func TestStreamsWithoutASession(t *testing.T) {
 	}
 }
 
-// Attack: datagrams that nobody receives, and for streams that are no requests. 64 wait, and nothing else happens.
+// Attack: datagrams that the application does not receive, and datagrams for other streams. 64 wait, and nothing else happens.
 func TestFloodOfDatagrams(t *testing.T) {
 	received := make(chan int, 1)
 	flooded := make(chan struct{})

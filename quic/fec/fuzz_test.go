@@ -74,7 +74,7 @@ func FuzzRecovery(f *testing.F) {
 			delete(got, string(datagram(i)))
 		}
 		if len(got) > 0 {
-			t.Fatalf("%d datagrams that nobody sent", len(got))
+			t.Fatalf("%d datagrams that were not sent", len(got))
 		}
 	})
 }
