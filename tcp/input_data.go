@@ -96,6 +96,12 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if c.has(flagReadShutdown) {
 		return c.discardData(now, left, right)
 	}
+	return c.takeData(now, s, left, right)
+}
+
+// takeData takes [left, right) of a segment, which is new and inside of the window: to the reader that waits, where the
+// driver has placed it, or to the ring.
+func (c *Conn) takeData(now clock.Time, s *Segment, left, right uint32) packet.Verdict {
 	var direct uint32
 	if s.Placed {
 		var ok bool
