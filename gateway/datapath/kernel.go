@@ -298,19 +298,20 @@ func (h *Handler) TakeSnapshot(now clock.Time) {
 	h.publish()
 }
 
-// reconcileKernel takes back the connections that the snapshot which follows old concerns: all after a reload, and where
-// devices or the meaning of addresses have changed; otherwise those of the backends and endpoints that are not what they
-// were. The loop forwards nothing by a new snapshot before.
+// reconcileKernel takes back the connections that the snapshot which follows old concerns: all after a reload, which may
+// give addresses another meaning, and where devices have changed; otherwise those of the backends and endpoints that are
+// not what they were: an inactive backend is not usable, and all else of one changes by a reload. The loop forwards nothing
+// by the new snapshot before.
 func (h *Handler) reconcileKernel(old *Snapshot) {
 	k, s := &h.kernel, h.snap
-	if old.Round != s.Round || old.Era != s.Era || &old.keys.slots[0] != &s.keys.slots[0] || !slices.Equal(old.Devices, s.Devices) {
+	if old.Round != s.Round || !slices.Equal(old.Devices, s.Devices) {
 		k.generation++
 		k.forwarder.Renew()
 		return
 	}
 	var backends, endpoints NumberSet
 	for i, b := range s.Backends[:min(len(old.Backends), len(s.Backends))] {
-		if was := old.Backends[i]; b != was && (b.Usable != was.Usable || b.Inactive != was.Inactive || b.QUIC != was.QUIC) {
+		if was := old.Backends[i]; b != was && b.Usable != was.Usable {
 			backends.Add(uint32(i))
 		}
 	}
