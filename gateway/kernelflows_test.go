@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -485,4 +486,114 @@ func TestConnectionsInTheKernelExpire(t *testing.T) {
 	}) {
 		t.Errorf("no reset has the number %d, which the backend expects: %q", at, o.resets(w))
 	}
+}
+
+// What only the kernel has seen of the sequence numbers decides in the loop: over a RST that is exact by an acknowledgement,
+// and over a FIN that is old by less than the largest window.
+func TestNumbersThatTheKernelHasSeenDecide(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags string
+		seq   uint32
+		state string
+	}{
+		"acknowledged":          {"R", firstSeq + 24, "reset"},
+		"not acknowledged":      {"R", firstSeq + 25, "established"},
+		"sent":                  {"R", firstSeq + 20_000, "reset"},
+		"within the window":     {"FA", ^uint32(10_000 - firstSeq), "half_closed"}, // 30 000 older than what was sent, with the FIN
+		"older than the window": {"FA", ^uint32(10_000-firstSeq) - 1, "established"},
+	} {
+		w := newKernelWorld(t, fill(""), 8, 1)
+		out := w.inKernel(host)
+		before := w.h.Count(packet.Forward)
+		for at := uint32(firstSeq); at < firstSeq+20_000; at += 1000 { // the backend offers 30 000
+			s := client(host, web, "A")
+			s.seq, s.payload = at, strings.Repeat("x", 1000)
+			back := answer(out, "A")
+			back.payload, back.ack, back.window = "", firstSeq+24, 30_000
+			w.expect(1, back.bytes(), 0)
+			w.expect(0, s.bytes(), 1)
+		}
+		back := answer(out, "A")
+		back.payload, back.ack, back.window = "", firstSeq+24, 15_500 // the largest counts
+		w.expect(1, back.bytes(), 0)
+		if n := w.h.Count(packet.Forward); n != before {
+			t.Fatalf("%s: the loop has forwarded %d packets", name, n-before)
+		}
+		s := client(host, web, c.flags)
+		s.seq, s.payload = c.seq, ""
+		w.expect(0, s.bytes(), 1)
+		if got := w.only().State; got != c.state {
+			t.Errorf("%s: %s, want %s", name, got, c.state)
+		}
+	}
+}
+
+// Packets that come by another device take a connection back, and the kernel then expects them there.
+func TestConnectionsFollowTheirDevices(t *testing.T) {
+	w := newKernelWorld(t, fill(""), 8, 1)
+	out := w.inKernel(host)
+	moved := client(host, web, "A")
+	moved.to = macGw1
+	w.expect(1, moved.bytes(), 1) // the client has come to the backends' side
+	w.expectBack(0, "link 1")
+	for range 3 {
+		w.expect(1, moved.bytes(), 1)
+	}
+	w.expectBack(1, "link 1")
+	reply := answer(out, "A")
+	reply.to = macGw0
+	w.expect(0, reply.bytes(), 1) // and the backend answers by the other one
+	w.expectBack(0, "link 2")
+	for range 8 {
+		w.expect(0, reply.bytes(), 1)
+	}
+	w.expectBack(1, "link 2")
+	before := w.h.Count(packet.Forward)
+	w.expect(0, reply.bytes(), 1)
+	w.expect(1, moved.bytes(), 1)
+	if n := w.h.Count(packet.Forward); n != before {
+		t.Errorf("the loop has forwarded %d packets", n-before)
+	}
+}
+
+// A connection whose packets only the kernel has seen lately is not taken for expired.
+func TestErrorsFindConnectionsThatOnlyTheKernelSees(t *testing.T) {
+	w := newKernelWorld(t, strings.Replace(fill(""), "size: 1024", "size: 1024, tcp: {established: 1m}", 1), 8, 1)
+	w.swept = math.MaxInt64 // the sweep has not come by yet
+	out := w.inKernel(host)
+	w.now = w.now.Add(50 * time.Second)
+	w.expect(0, client(host, web, "A").bytes(), 1)
+	w.now = w.now.Add(50 * time.Second)
+	about := flowOf(out)
+	toClient := message{src: "198.18.7.7", dst: about.src.Addr().String(), kind: 3, code: 1, about: out, from: macBackend, to: macGw1}
+	w.expect(1, toClient.bytes(), 0)
+	w.now = w.now.Add(50 * time.Second)
+	w.refused(1, toClient.bytes(), packet.DropNoFlow)
+
+	out = w.inKernel("198.18.0.9:41000")
+	w.now = w.now.Add(50 * time.Second)
+	back := w.expect(1, answer(out, "A").bytes(), 0)
+	w.now = w.now.Add(50 * time.Second)
+	toBackend := message{src: "198.18.7.7", dst: "198.18.1.1", kind: 3, code: 1, about: back, from: macClient, to: macGw0}
+	w.expect(0, toBackend.bytes(), 1)
+}
+
+// Keys are entered soon, also where no packet follows.
+func TestKeysAreEnteredSoon(t *testing.T) {
+	w := newKernelWorld(t, fill(""), 8, 1)
+	w.kernel = nil // so that the world does not flush
+	w.connect(host)
+	if _, keys := w.toFlush.Kernel().Entered(); keys != 0 {
+		t.Fatalf("%d keys at once: a system call for each connection", keys)
+	}
+	next := w.h.Tick(w.now)
+	if next > w.now.Add(time.Millisecond) {
+		t.Errorf("the next tick is %v later", next.Sub(w.now))
+	}
+	w.now = next
+	next = w.h.Tick(w.now)
+	if _, keys := w.toFlush.Kernel().Entered(); keys != 2 || next < w.now.Add(10*time.Millisecond) {
+		t.Errorf("%d keys, the next tick is %v later", keys, next.Sub(w.now))
+	}
+	w.kernel = w.toFlush.Kernel()
 }

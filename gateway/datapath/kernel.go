@@ -17,8 +17,8 @@ import (
 //
 //	a packet of it comes to the loop, or an ICMP error about it     cameToLoop, expired
 //	the sweep passes it: within sweepRound                          sweepKernel
-//	it may be evicted, or replaced by a record of a peer            idlest, importConn
-//	it is listed, or sent to a peer                                 Conns, refreshPeer
+//	it may be evicted, or replaced by a record of a peer            idlest, replaceable
+//	it is listed                                                    Conns
 //	it ends, for any reason                                         forget, discard
 //
 // A packet that comes to the loop is decided as any other. If it changes what the kernel has a copy of, the loop takes

@@ -61,7 +61,6 @@ func (h *Handler) refreshPeer() {
 		}
 		c := &t.conns[s.at]
 		s.at++
-		h.read(c)
 		if c.syncable() && c.origin != originPeer && !c.closed() && time.Duration(h.idle(c))<<24 <= round+sweepRound {
 			h.syncChange(c)
 			room--
@@ -267,7 +266,6 @@ func (h *Handler) importConn(c *Conn) int {
 	c.deadline = h.now + timeout - c.deadline
 	ck := c.clientKey()
 	if n := h.table.byClient(&ck); n >= 0 {
-		h.read(&h.table.conns[n])
 		switch old := &h.table.conns[n]; {
 		case old.sameAs(c) && (old.origin != originPeer || old.state == c.state):
 			if int32(c.deadline-old.deadline) > 0 && old.state == c.state {

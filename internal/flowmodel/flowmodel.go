@@ -96,6 +96,9 @@ func (l *Loop) wrong(format string, args ...any) {
 	l.misuse = append(l.misuse, fmt.Errorf(format, args...))
 }
 
+// Kernel returns the kernel that the loop belongs to.
+func (l *Loop) Kernel() *Kernel { return l.kernel }
+
 // Enter implements fastpath.Forwarder.
 func (l *Loop) Enter(f *fastpath.Flow) (uint32, bool) {
 	if l.reject != nil && l.reject(f) || f.Directions[0].VLAN|f.Directions[0].OutVLAN|f.Directions[1].VLAN|f.Directions[1].OutVLAN != 0 {
