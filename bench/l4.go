@@ -32,7 +32,8 @@ var l4 = harness.Suite{
 			"veth as it comes hands segments of 64 KiB from socket to socket, which no wire does; wire-sized is what a NIC would deliver. " +
 			"flat is the cost of a packet with little and with much of something. loops and flat in memory have no network at all.",
 	},
-	Open: openL4,
+	Open: openL4((*l4Bench).udp, (*l4Bench).forward, (*l4Bench).bulk, (*l4Bench).flat, (*l4Bench).syn, (*l4Bench).short,
+		(*l4Bench).memory, (*l4Bench).loops),
 }
 
 // Names of contestants of l4.
@@ -62,7 +63,26 @@ type l4Bench struct {
 	iperfVersion      string
 }
 
-func openL4(e *harness.Env) (*harness.Bench, error) {
+// openL4 opens the measures of some groups.
+func openL4(groups ...func(*l4Bench) ([]harness.Measure, error)) func(*harness.Env) (*harness.Bench, error) {
+	return func(e *harness.Env) (*harness.Bench, error) {
+		b, err := newL4Bench(e)
+		if err != nil {
+			return nil, err
+		}
+		var measures []harness.Measure
+		for _, group := range groups {
+			m, err := group(b)
+			if err != nil {
+				return nil, errors.Join(err, os.RemoveAll(b.dir))
+			}
+			measures = append(measures, m...)
+		}
+		return &harness.Bench{Measures: measures, Close: func() error { return os.RemoveAll(b.dir) }}, nil
+	}
+}
+
+func newL4Bench(e *harness.Env) (*l4Bench, error) {
 	if runtime.NumCPU() < 2 {
 		return nil, errors.New("two CPUs are needed, one for the client and one for the gateway")
 	}
@@ -82,15 +102,7 @@ func openL4(e *harness.Env) (*harness.Bench, error) {
 	}
 	b.nginxVersion, b.testpmdVersion = firstLine("nginx", "-v"), firstLine("dpkg-query", "-W", "dpdk-dev")
 	b.iperfVersion = firstLine("iperf3", "--version")
-	var measures []harness.Measure
-	for _, group := range []func() ([]harness.Measure, error){b.udp, b.forward, b.bulk, b.flat, b.syn, b.short, b.memory, b.loops, b.established} {
-		m, err := group()
-		if err != nil {
-			return nil, errors.Join(err, os.RemoveAll(dir))
-		}
-		measures = append(measures, m...)
-	}
-	return &harness.Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+	return b, nil
 }
 
 // missing says why a program cannot run, empty when it can.

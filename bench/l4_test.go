@@ -43,7 +43,7 @@ func testEnv(t *testing.T) *harness.Env {
 // A contestant of every kind delivers, and its books balance. Speed is not looked at.
 func TestL4Delivers(t *testing.T) {
 	e := testEnv(t)
-	b, err := openL4(e)
+	b, err := l4.Open(e)
 	if err != nil {
 		t.Fatal(err)
 	}
