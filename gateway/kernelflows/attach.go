@@ -17,7 +17,8 @@ type Hook uint8
 
 // The hooks, by driver.
 const (
-	HookXDP    Hook = iota // before the steering program of AF_XDP, and again at tc
+	HookTC     Hook = iota // at tc alone: no driver takes packets before
+	HookXDP                // before the steering program of AF_XDP, and again at tc
 	HookSocket             // in the filter of packet sockets: all packets of the interface must pass one before tc
 )
 
@@ -67,7 +68,8 @@ func (t *Table) attach(d *device, dev, index int, hook Hook) error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[flowsVarDevice].Set(uint32(dev)); err != nil {
+	err = errors.Join(spec.Variables[flowsVarDevice].Set(uint32(dev)), spec.Variables[flowsVarBehindXdp].Set(uint32(bit(hook == HookXDP))))
+	if err != nil {
 		return err
 	}
 	err = spec.LoadAndAssign(&d.programs, &ebpf.CollectionOptions{MapReplacements: t.maps()})

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,3 +76,52 @@ func Translated(tb testing.TB, classic []unix.SockFilter) func(frame []byte) uin
 
 // TranslateError returns the error of a program that cannot be translated.
 func TranslateError(classic []unix.SockFilter) error { _, err := translate(classic); return err }
+
+// RemoveKey removes one key of a connection of IPv4 behind the loop's back.
+func (t *Table) RemoveKey(tb testing.TB, slot uint32) {
+	tb.Helper()
+	if err := t.objs.Flows4.Delete(t.loops[0].known[slot].keys[0].four()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Repeat has the kernel run the program of device dev so many times on a frame.
+func (t *Table) Repeat(tb testing.TB, dev int, frame []byte, times int) {
+	if _, err := t.devices[dev].programs.Forward.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(times)}); err != nil {
+		tb.Error(err)
+	}
+}
+
+// Steered puts a program that drops behind the XDP program of device dev, and returns what has the kernel run both on a
+// frame and reports whether the packet was left to tc.
+func (t *Table) Steered(tb testing.TB, dev int) func(frame []byte) bool {
+	tb.Helper()
+	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer drop.Close()
+	if _, err := t.xdp(dev, drop.FD(), false); err != nil {
+		tb.Fatal(err)
+	}
+	return func(frame []byte) bool {
+		tb.Helper()
+		result, err := t.devices[dev].programs.Steer.Run(&ebpf.RunOptions{Data: frame, Context: &xdpMD{DataEnd: uint32(len(frame)), Ifindex: 1}})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return result == 2 // XDP_PASS
+	}
+}
+
+// xdpMD is struct xdp_md (linux/bpf.h).
+type xdpMD struct{ Data, DataEnd, DataMeta, Ifindex, Queue, Egress uint32 }
+
+// ForgetPeers has packets of flows that are entered from now on be sent by the devices, also where these are ends of veth pairs.
+func (t *Table) ForgetPeers() {
+	for i := range t.paths {
+		t.paths[i].Store(uint64(path(t.paths[i].Load()).index()))
+	}
+}

@@ -30,6 +30,7 @@ const (
 	flowsProgForwardJudged = "forward_judged"
 	flowsProgSteer         = "steer"
 	flowsProgSteerFrags    = "steer_frags"
+	flowsVarBehindXdp      = "behind_xdp"
 	flowsVarDevice         = "device"
 )
 
@@ -101,7 +102,8 @@ type flowsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type flowsVariableSpecs struct {
-	Device *ebpf.VariableSpec `ebpf:"device"`
+	BehindXdp *ebpf.VariableSpec `ebpf:"behind_xdp"`
+	Device    *ebpf.VariableSpec `ebpf:"device"`
 }
 
 // flowsObjects contains all objects after they have been loaded into the kernel.
@@ -153,7 +155,8 @@ func (m *flowsMaps) Close() error {
 //
 // It can be passed to loadFlowsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type flowsVariables struct {
-	Device *ebpf.Variable `ebpf:"device"`
+	BehindXdp *ebpf.Variable `ebpf:"behind_xdp"`
+	Device    *ebpf.Variable `ebpf:"device"`
 }
 
 // flowsPrograms contains all programs after they have been loaded into the kernel.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/gateway/fastpath"
+	"github.com/millrace/millrace/gateway/kernelflows"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -116,4 +117,30 @@ func TestForwardsAsTheHandlerDoes(t *testing.T) {
 			t.Errorf("%d packets and %d bytes are counted, want 4 and %d", tr.Packets, tr.Bytes, want)
 		}
 	})
+}
+
+// Behind XDP, tc counts what it was left and cannot forward any more, and nothing of what XDP has counted.
+func TestWhatTcCannotForwardBehindXDPIsLost(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.ns.Do(func() error {
+		_, err := w.table.Attach(0, 1, kernelflows.HookXDP)
+		return err
+	}))
+	c := w.open("198.18.0.9:3000", "198.18.1.1:80", wire.ProtoTCP)
+	s := c.sides[0]
+	s.flags |= wire.FlagFIN
+	other := c.sides[0]
+	other.src = withPort(other.src, 3001)
+	before, err := w.table.Stats()
+	must(t, err)
+	for _, frame := range [][]byte{s.bytes(), other.bytes()} {
+		if result, out := w.table.Run(t, 0, frame, 0); result != goOn || !bytes.Equal(out, frame) {
+			t.Errorf("the program returned %d and\n%x of\n%x", int32(result), out, frame)
+		}
+	}
+	after, err := w.table.Stats()
+	must(t, err)
+	if why := reasonOf(&before, &after); why != "lost" || after.Packets[9]-before.Packets[9] != 1 {
+		t.Errorf("counted %q, want one packet lost", why)
+	}
 }

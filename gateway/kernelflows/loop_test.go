@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +77,24 @@ func TestRenewSendsAllUp(t *testing.T) {
 		w.enter(c)
 		w.wantPasses(c, true)
 	})
+}
+
+// A key that is gone already keeps no other from being removed.
+func TestAKeyThatIsGoneIsNoError(t *testing.T) {
+	w := newWorld(t)
+	l := w.table.Loop(0)
+	var slots []uint32
+	for _, client := range []string{"198.18.0.9:3000", "198.18.0.9:3001", "198.18.0.9:3002"} {
+		slots = append(slots, w.open(client, "198.18.1.1:53", wire.ProtoUDP).slot)
+	}
+	w.table.RemoveKey(t, slots[1])
+	for _, slot := range slots {
+		l.Leave(slot)
+	}
+	must(t, l.Flush(w.now))
+	if four, six := w.table.Keys(t); four+six != 0 {
+		t.Errorf("%d keys are left", four+six)
+	}
 }
 
 // A device without a program takes part in no flow, and its flows go up when its program goes.
@@ -156,7 +176,9 @@ func TestSlotsComeAndGo(t *testing.T) {
 		case 0, 1, 5:
 			four := rnd.IntN(2) == 0
 			f := flow{*base[four], four}
-			port++
+			for port++; port == base[true].sides[1].dst.Port() || port == base[false].sides[1].dst.Port(); {
+				port++ // the handler has taken it as source port
+			}
 			f.sides[0].src = withPort(f.sides[0].src, port)
 			f.sides[1].dst = withPort(f.sides[1].dst, port)
 			f.flow.Directions[0].SrcPort, f.flow.Directions[1].DstPort = port, port
@@ -212,6 +234,53 @@ func TestLatePacketsAreCounted(t *testing.T) {
 		if s, err := w.table.Stats(); err != nil || s.Late != at.late {
 			t.Errorf("after %v: %d late, %v, want %d", at.after, s.Late, err, at.late)
 		}
+	}
+}
+
+// While programs run on other CPUs, connections leave and come: what was forwarded is in what Leave returns, packet for
+// packet, but for what was taken back.
+func TestWhatIsForwardedIsInWhatLeaveReturns(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("198.18.0.9:3000", "198.18.1.1:53", wire.ProtoUDP)
+	l := w.table.Loop(0)
+	frame := c.sides[0].bytes()
+	before, err := w.table.Stats()
+	must(t, err)
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for !stop.Load() {
+				w.table.Repeat(t, 0, frame, 20000)
+			}
+		})
+	}
+	var returned uint64
+	rounds, at := 0, w.now
+	for end := time.Now().Add(time.Second); rounds < 10 || time.Now().Before(end); rounds++ {
+		for soon := time.Now().Add(50 * time.Millisecond); l.Read(c.slot).Packets[0] == 0 && time.Now().Before(soon); {
+		}
+		returned += l.Leave(c.slot).Packets[0]
+		at = at.Add(100 * time.Millisecond) // the slot has rested by the next time
+		must(t, l.Flush(at))
+		for slot, ok := l.Enter(&c.flow); ; slot, ok = l.Enter(&c.flow) {
+			if c.slot = slot; ok {
+				break
+			}
+			at = at.Add(100 * time.Millisecond)
+			must(t, l.Flush(at))
+		}
+		must(t, l.Flush(at))
+	}
+	returned += l.Leave(c.slot).Packets[0]
+	stop.Store(true)
+	all.Wait()
+	after, err := w.table.Stats()
+	must(t, err)
+	forwarded := after.Packets[0] - before.Packets[0]
+	t.Logf("%d rounds, %d packets forwarded, %d more were taken back", rounds, forwarded, returned-forwarded)
+	if forwarded > returned || forwarded == 0 {
+		t.Errorf("%d packets were forwarded, Leave has returned %d", forwarded, returned)
 	}
 }
 

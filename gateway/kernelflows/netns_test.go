@@ -1,6 +1,8 @@
 package kernelflows_test
 
 import (
+	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -181,12 +183,21 @@ func (r *rig) received(dev int) (n int) {
 // Datagrams of an entered flow pass without the driver, also large ones; others come to it, and those of a flow that has
 // left.
 func TestOnlyWhatIsNotForwardedComesToTheDriver(t *testing.T) {
-	for _, driver := range []device.Driver{device.AFPacket, device.AFXDP} {
-		t.Run(string(driver), func(t *testing.T) {
-			r := newRig(t, driver)
+	for _, c := range []struct {
+		driver device.Driver
+		peers  bool // the packets are given to the other end of a veth pair, or sent by this one, which fills in checksums
+	}{{device.AFPacket, true}, {device.AFPacket, false}, {device.AFXDP, true}} {
+		t.Run(fmt.Sprintf("%s, peers %v", c.driver, c.peers), func(t *testing.T) {
+			r := newRig(t, c.driver)
+			if !c.peers {
+				r.table.ForgetPeers()
+				must(t, r.gw.NoOffload("gw0"))
+				must(t, r.gw.NoOffload("gw1"))
+			}
 			for family := range addresses {
 				r.exchange(family)
 			}
+			r.tagged()
 		})
 	}
 }
@@ -246,6 +257,48 @@ func (r *rig) exchange(family int) {
 	if n := r.received(0); n != 1 {
 		t.Errorf("IPv%d: %d packets came to the driver after the flow had left, want 1", family, n)
 	}
+}
+
+// tagged sends a datagram of an entered flow with a VLAN tag: it is the loop's.
+func (r *rig) tagged() {
+	t, l := r.t, r.table.Loop(0)
+	t.Helper()
+	slot, ok := l.Enter(r.flow(4, wire.ProtoUDP, 3000))
+	if !ok {
+		t.Fatal("the flow was not entered")
+	}
+	must(t, l.Flush(stack.Now()))
+	a := addresses[4]
+	s := seg{
+		from: r.macs["client"], to: r.macs["gw0"], proto: wire.ProtoUDP, ttl: 64, payload: 20,
+		src: netip.MustParseAddrPort(a.client + ":3000"), dst: netip.MustParseAddrPort(a.vip + ":53"),
+	}
+	frame := s.bytes()
+	r.sendFrame(append(append(bytes.Clone(frame[:12]), 0x81, 0, 0, 7), frame[12:]...))
+	if n := r.received(0); n != 1 {
+		t.Errorf("%d tagged packets came to the driver, want 1", n)
+	}
+	r.sendFrame(frame)
+	if n := r.received(0); n != 0 || l.Leave(slot).Packets[0] != 1 {
+		t.Errorf("%d packets without a tag came to the driver, want none", n)
+	}
+}
+
+// sendFrame sends a frame from the client.
+func (r *rig) sendFrame(frame []byte) {
+	r.t.Helper()
+	must(r.t, r.client.Do(func() error {
+		in, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: in.Index})
+	}))
 }
 
 // segmented sends a large packet of 8 datagrams (UDP_SEGMENT), whose checksums the device makes.

@@ -126,7 +126,7 @@ func TestRandomPackets(t *testing.T) {
 			c.flow.Loose, c.flow.Scales = loose, 0x27
 			w.table.Loop(0).Leave(c.slot)
 			w.enter(c)
-			randomPackets(t, w, c, 4000)
+			randomPackets(t, w, c, 2000)
 		}
 	})
 }
@@ -135,6 +135,7 @@ func randomPackets(t *testing.T, w *world, c *conn, count int) {
 	j := &judge{&c.flow, c.flow.Sequences}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]int{}
+	steered := [2]func([]byte) bool{w.table.Steered(t, 0), w.table.Steered(t, 1)}
 	before, err := w.table.Stats()
 	must(t, err)
 	for i := range count {
@@ -143,6 +144,15 @@ func randomPackets(t *testing.T, w *world, c *conn, count int) {
 		if rnd.IntN(8) == 0 {
 			gso = 1 + rnd.IntN(1600)
 		}
+		known := *j
+		byXDP, left := known.of(side, frame, 0), steered[side](frame)
+		between, err := w.table.Stats()
+		must(t, err)
+		if why := reasonOf(&before, &between); left != (byXDP == "forwarded") || !left && why != byXDP || left && why != "" {
+			t.Fatalf("packet %d, side %d: left to tc by the XDP program: %v, as %q, want %s\n%x", i, side, left, why, byXDP, frame)
+		}
+		before, err = w.table.Stats()
+		must(t, err)
 		result, out := w.table.Run(t, side, frame, uint32(gso))
 		after, err := w.table.Stats()
 		must(t, err)
@@ -261,7 +271,7 @@ func damaged(rnd *rand.Rand, b []byte) []byte {
 		return append(b, make([]byte, rnd.IntN(20))...)
 	case 3: // fragments, and the reserved bit
 		if four {
-			binary.BigEndian.PutUint16(ip[6:], uint16(rnd.IntN(1<<16)))
+			binary.BigEndian.PutUint16(ip[6:], []uint16{0x2000, 0x8000, 1, 0x1fff, uint16(rnd.IntN(1 << 16))}[rnd.IntN(5)])
 			resum()
 		}
 	case 4: // options: the first bytes of the transport header

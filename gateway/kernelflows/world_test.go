@@ -46,6 +46,7 @@ type world struct {
 	arena  *packet.Arena
 	now    clock.Time
 	table  *kernelflows.Table
+	ns     *testnet.Namespace
 }
 
 func newWorld(t testing.TB) *world {
@@ -59,14 +60,15 @@ func newWorld(t testing.TB) *world {
 	})
 	must(t, err)
 	t.Cleanup(func() { g.Close() })
+	table, ns := openTable(t)
 	return &world{
-		t: t, h: g.Handlers()[0], engine: gpukern.NewCPU(gpukern.Config{}), now: clock.Time(time.Hour),
-		arena: &packet.Arena{Mem: make([]byte, 1<<16), Shift: 16}, table: openTable(t),
+		t: t, table: table, ns: ns, h: g.Handlers()[0], engine: gpukern.NewCPU(gpukern.Config{}), now: clock.Time(time.Hour),
+		arena: &packet.Arena{Mem: make([]byte, 1<<16), Shift: 16},
 	}
 }
 
 // openTable returns a table whose devices 0 and 1 are the loopback interface of a namespace, by which test runs come.
-func openTable(t testing.TB) *kernelflows.Table {
+func openTable(t testing.TB) (*kernelflows.Table, *testnet.Namespace) {
 	t.Helper()
 	ns := testnet.For(t, "mr-kflows").Namespace("host")
 	table, err := kernelflows.Open(kernelflows.Options{Loops: 1, Slots: 64, Now: stack.Now})
@@ -74,13 +76,13 @@ func openTable(t testing.TB) *kernelflows.Table {
 	t.Cleanup(func() { must(t, table.Close()) })
 	must(t, ns.Do(func() error {
 		for dev := range 2 {
-			if _, err := table.Attach(dev, 1, kernelflows.HookXDP); err != nil {
+			if _, err := table.Attach(dev, 1, kernelflows.HookTC); err != nil {
 				return err
 			}
 		}
 		return nil
 	}))
-	return table
+	return table, ns
 }
 
 func must(t testing.TB, err error) {

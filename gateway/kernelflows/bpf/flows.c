@@ -171,6 +171,9 @@ struct {
 // device is the index of the device in rules and steering; set before a program is loaded for it.
 const volatile __u32 device = 0;
 
+// behind_xdp says that steer has judged the packets that forward gets, and counted those that it did not leave to it.
+const volatile __u32 behind_xdp = 0;
+
 
 struct eth {
 	__u8 dst[6], src[6];
@@ -237,6 +240,7 @@ struct headers {
 struct match {
 	__u32 slot; // as in entry
 	__u32 six, proto;
+	__u32 found; // there is an entry, whether it forwards the packet or not
 };
 
 static __always_inline void count(__u32 why)
@@ -345,6 +349,7 @@ static __always_inline enum reason judge(const struct headers *h, struct match *
 		return NO_ENTRY;
 	}
 
+	m->found = 1;
 	__u32 slot = e->slot >> 1, side = e->slot & 1;
 	struct slot *s = bpf_map_lookup_elem(&slots, &slot);
 	if (!s)
@@ -492,7 +497,10 @@ int forward(struct __sk_buff *skb)
 	enum reason why = judge(&h, &m, 1);
 	if (why == FORWARDED)
 		return rewrite(skb, &m);
-	count(why);
+	if (!behind_xdp)
+		count(why);
+	else if (m.found)
+		count(LOST);
 	return GO_ON;
 }
 
@@ -503,7 +511,7 @@ int forward_judged(struct __sk_buff *skb)
 	struct finding *f = bpf_map_lookup_elem(&findings, &zero);
 	if (!f || f->dev == 0)
 		return GO_ON;
-	struct match m = {f->slot, f->six, f->proto};
+	struct match m = {f->slot, f->six, f->proto, 1};
 	int this = f->dev == skb->ifindex && f->len == skb->len;
 	f->dev = 0;
 	if (this)
@@ -550,7 +558,10 @@ static __always_inline int fits(struct xdp_md *ctx, __u32 len)
 {
 	struct headers h = {(void *)(long)ctx->data, (void *)(long)ctx->data_end, 0, 0, len, 0, ctx->ingress_ifindex};
 	struct match m = {};
-	return judge(&h, &m, 0) == FORWARDED;
+	enum reason why = judge(&h, &m, 0);
+	if (why != FORWARDED)
+		count(why);
+	return why == FORWARDED;
 }
 
 SEC("xdp")
