@@ -38,11 +38,18 @@ func TestLeaveEndsForwardingAtOnce(t *testing.T) {
 	everyKind(t, func(t *testing.T, w *world, c *conn) {
 		l := w.table.Loop(0)
 		w.wantPasses(c, true)
+		steered := w.table.Steered(t, 0)
+		if !steered(c.sides[0].bytes()) {
+			t.Error("the XDP program does not leave the packet to tc")
+		}
 		tr := l.Leave(c.slot)
 		if tr.Packets != [2]uint64{1, 1} {
 			t.Errorf("Leave returns %d packets, want 1 and 1", tr.Packets)
 		}
 		w.wantPasses(c, false)
+		if steered(c.sides[0].bytes()) {
+			t.Error("the XDP program leaves a packet to tc whose connection has left")
+		}
 		w.enter(c) // its keys replace those that Flush removes
 		w.wantPasses(c, true)
 		if tr := l.Read(c.slot); tr.Packets != [2]uint64{1, 1} {
