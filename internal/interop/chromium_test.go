@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,11 +44,12 @@ func (b *testbed) browse(t *testing.T, tc *tls.Config, quicOn ...string) *browse
 		"--user-data-dir="+dir, "--remote-debugging-port=0", "--window-size=520,320",
 		"--host-resolver-rules=MAP b "+ourAddr, "--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]),
 		"--origin-to-force-quic-on="+strings.Join(quicOn, ","), "--enable-features=EnableWebsocketsOverHttp3", "about:blank")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the program is a script, whose end is not that of the browser
 	if err := b.linux.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
