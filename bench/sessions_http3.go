@@ -22,6 +22,7 @@ const (
 // http3Rows are field compression, small requests and downloads. The peer is quic-go's http3; ours runs on
 // the same QUIC, so what both pay for that is the contestant "streams": a request and a response of the same
 // bytes on a stream, without HTTP.
+// Each process has one core, and GOMAXPROCS 1.
 func http3Rows(e *harness.Env) []harness.Measure {
 	qpack := func(name, as string) harness.Contestant {
 		return harness.OnCore(name, "", "sections", e.Self, "role", "qpack", "-as", as)

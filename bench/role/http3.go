@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ type h3Bench struct {
 // "millrace over millrace".
 func openHTTP3(o roleOptions) (roleWork, error) {
 	b := &h3Bench{size: h3Sizes[o.op]}
+	runtime.GOMAXPROCS(1) // of the core that it has, as Go itself does
 	who, over, _ := strings.Cut(o.as, " over ")
 	p, err := netpeer.OpenPackets(cmp.Or(over, "kernel"))
 	if err != nil {
@@ -230,6 +232,7 @@ func openHTTP3Load(o roleOptions) (roleWork, error) {
 
 // h3Host opens the stack of -as, "who over stack".
 func h3Host(o *roleOptions) (netpeer.Net, h3Kind, error) {
+	runtime.GOMAXPROCS(1)
 	who, over, _ := strings.Cut(o.as, " over ")
 	kind, found := h3Kinds[who]
 	if !found {

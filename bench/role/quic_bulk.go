@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/millrace/millrace/bench/netpeer"
@@ -12,6 +13,7 @@ import (
 // openQUICBulk sends one stream between two UDP conns, both ends in this process. -as is who over what:
 // "quic" or "quic-go", "millrace" or "kernel", and "plain" for no offloads, such as "quic millrace plain".
 func openQUICBulk(o roleOptions) (roleWork, error) {
+	runtime.GOMAXPROCS(1) // of the core that it has, as Go itself does
 	who, over, _ := strings.Cut(o.as, " ")
 	stack, plain := strings.CutSuffix(over, " plain")
 	if plain && stack == "kernel" {
