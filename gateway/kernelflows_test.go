@@ -154,6 +154,17 @@ func TestWhatTheKernelCannotDoStaysInTheLoop(t *testing.T) {
 			t.Errorf("%s: %d connections in the kernel", name, w.kern().Entered)
 		}
 	}
+	for _, keys := range []string{"mode: l2, backends: [{address: 198.18.2.11}]", "quic: {server_id_length: 2, nonce_length: 4}, backends: [{address: 198.18.2.11:53, server_id: \"0a01\"}]"} {
+		w := newKernelWorld(t, "devices: [{name: gw0}, {name: gw1}]\nsnat: [198.18.2.1]\nservices: [{name: dns, protocol: udp, address: 198.18.1.1:53, "+keys+"}]", 8, 1)
+		for range 5 {
+			w.now = w.now.Add(time.Second)
+			out := w.expect(0, client(host, dns, "").bytes(), 1)
+			w.send(1, answer(out, "").bytes())
+		}
+		if w.kern().Entered != 0 || len(w.conns()) != 1 || w.only().HalfOpen {
+			t.Errorf("%s: %+v", keys, w.kern())
+		}
+	}
 	cfg := parse(t, fill(""))
 	w := kernelWorldWith(t, cfg, hopsOn(cfg, 100), 8, 1)
 	w.connect(host)
@@ -596,4 +607,44 @@ func TestKeysAreEnteredSoon(t *testing.T) {
 		t.Errorf("%d keys, the next tick is %v later", keys, next.Sub(w.now))
 	}
 	w.kernel = w.toFlush.Kernel()
+}
+
+// A connection whose packets only the kernel has seen lately keeps its port from others.
+func TestAPortInUseInTheKernelIsNotGivenAgain(t *testing.T) {
+	w := newKernelWorld(t, "devices: [{name: gw0}, {name: gw1}]\ntable: {size: 1024, tcp: {established: 1m}}\nservices:\n"+
+		"  - {name: a, source: client, address: 198.18.1.1:80, backends: [{address: 198.18.2.11:80}]}\n"+
+		"  - {name: b, source: client, address: 198.18.1.2:80, backends: [{address: 198.18.2.11:80}]}\n", 8, 1)
+	w.swept = math.MaxInt64
+	w.inKernel(host)
+	w.now = w.now.Add(50 * time.Second)
+	w.expect(0, client(host, web, "A").bytes(), 1)
+	w.now = w.now.Add(50 * time.Second)
+	if got := flowOf(w.expect(0, client(host, "198.18.1.2:80", "S").bytes(), 1)); got.src.String() == host {
+		t.Error("two connections have one port")
+	}
+	if n := w.h.Connections(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A connection that is judged less strictly is judged so in the kernel too, and stays there.
+func TestALooseConnectionEntersTheKernelOnce(t *testing.T) {
+	w := newKernelWorld(t, fill(""), 8, 1)
+	out := w.inKernel(host)
+	over := client(host, web, "A")
+	over.seq = firstSeq + 5016 + 100 // beyond what the backend has offered
+	w.expect(0, over.bytes(), 1)
+	w.expectBack(0, "loose 1")
+	send := client(host, web, "A").bytes()
+	for range 3 {
+		w.expect(0, send, 1)
+	}
+	before := w.h.Count(packet.Forward)
+	ack := answer(out, "A")
+	ack.payload, ack.ack = "", over.seq+uint32(len(over.payload)) // of what was never followed
+	w.expect(1, ack.bytes(), 0)
+	if n := w.h.Count(packet.Forward); n != before {
+		t.Errorf("the loop has forwarded %d packets", n-before)
+	}
+	w.expectBack(1, "loose 1")
 }

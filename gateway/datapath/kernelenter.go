@@ -32,17 +32,18 @@ func (h *Handler) advance(n, side int, dev uint8) {
 	}
 }
 
-// mayEnter reports whether the kernel can do all that the loop does for connection n.
+// mayEnter reports whether the kernel can do all that the loop does for connection n, which both sides have confirmed and whose
+// packet has just been forwarded.
 func (h *Handler) mayEnter(n int) bool {
 	c, s := &h.table.conns[n], h.snap
 	b := s.Backends[c.backend]
 	q := &h.table.sequences[n]
 	switch {
-	case c.direct() || c.origin == originPeer || c.flags&connAnswered == 0 || !c.hasClientHop() || c.vlan != 0:
+	case c.direct() || c.vlan != 0:
 		return false
 	case c.state != stateUDP && (q[sideClient].window == 0 || q[sideBackend].window == 0):
 		return false
-	case !b.Usable || b.Inactive || b.QUIC != nil || c.lists != s.Sources.Mark || s.DropL4:
+	case !b.Usable || b.QUIC != nil || c.lists != s.Sources.Mark || s.DropL4:
 		return false
 	}
 	return !s.Limits.on || s.Limits.all.packets.cost|s.Limits.services[b.Service].packets.cost == 0
