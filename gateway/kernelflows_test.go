@@ -648,3 +648,41 @@ func TestALooseConnectionEntersTheKernelOnce(t *testing.T) {
 	}
 	w.expectBack(1, "loose 1")
 }
+
+// bypass has the loop handle a packet that the kernel would forward: one that was on its way.
+func (w *world) bypass(p []byte) {
+	b := w.batch(0, p)
+	w.describe(b)
+	w.h.Handle(w.now, b)
+}
+
+// Packets that are on their way to the loop take nothing back, however many they are.
+func TestPacketsUnderWayTakeNothingBack(t *testing.T) {
+	w := newKernelWorld(t, fill(""), 8, 1)
+	w.connect(host) // entered in the kernel, without a flush of the loop's own
+	p := client(host, web, "A").bytes()
+	for range 10_000 {
+		w.bypass(p)
+	}
+	w.expectBack(1)
+	w.now = w.now.Add(time.Second)
+	w.h.Tick(w.now) // flushes
+	for i := range 10_000 {
+		w.bypass(p)
+		if i%1000 == 0 {
+			w.expect(0, p, 1) // by the kernel
+		}
+	}
+	w.expectBack(1)
+}
+
+// A connection that a change has taken back has proved that it is long.
+func TestConnectionsEnterAgainAtOnceAfterAChange(t *testing.T) {
+	w := newKernelWorld(t, withBackends("keep", 11), 8, 0)
+	w.inKernel(host)
+	if err := w.g.Reload(parse(t, withBackends("keep", 11, 12))); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(0, client(host, web, "A").bytes(), 1)
+	w.expectBack(1, "changed 1")
+}
