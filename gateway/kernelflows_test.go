@@ -607,6 +607,16 @@ func TestKeysAreEnteredSoon(t *testing.T) {
 		t.Errorf("%d keys, the next tick is %v later", keys, next.Sub(w.now))
 	}
 	w.kernel = w.toFlush.Kernel()
+
+	w = newKernelWorld(t, fill(""), 128, 1) // many are entered at once
+	w.kernel = nil
+	for i := range 100 {
+		w.connect(fmt.Sprintf("198.18.0.9:%d", 1000+i))
+	}
+	if _, keys := w.toFlush.Kernel().Entered(); keys != 128 {
+		t.Errorf("%d keys of 100 connections", keys)
+	}
+	w.kernel = w.toFlush.Kernel()
 }
 
 // A connection whose packets only the kernel has seen lately keeps its port from others.
