@@ -80,7 +80,7 @@ type roleOptions struct {
 	conns       int    // connections at once
 	idle        int    // connections beside them that do nothing
 	loops, mtu  int
-	answer      uint   // of the sink: probes before this number are answered
+	answer      uint   // of the sink: one of so many probes is answered
 	loopback    bool   // one stack is both ends
 	way         string // netpeer.Callbacks or Polled, in place of goroutines
 	tls         string // "crypto/tls" or "engine": connections of a tcp role speak TLS
@@ -133,7 +133,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.tls, "tls", "", "connections speak TLS: by crypto/tls, or by engine (a server over millrace)")
 	fs.IntVar(&o.compute, "compute", 0, "goroutines that compute beside a tcp role; the process then runs on all CPUs")
 	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of a tcp role")
-	fs.UintVar(&o.answer, "answer", 0, "a sink with -as tc sends so many of the first probes back, and counts those behind them")
+	fs.UintVar(&o.answer, "answer", 0, "a sink with -as tc sends one of so many probes back, a power of two, and counts the others")
 	fs.IntVar(&o.loops, "loops", 1, "loops of the stack")
 	fs.IntVar(&o.mtu, "mtu", 1500, "largest IP packet, bytes")
 	o.stream.flags(fs)

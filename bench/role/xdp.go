@@ -185,7 +185,7 @@ func sinkProgram(counter int) asm.Instructions {
 	return append(append(within("drop"), countProbe(counter, asm.Instructions{asm.Mov.Imm(asm.R9, 1)})...), xdpDrop("drop")...)
 }
 
-// tcSinkProgram is sinkProgram behind the driver. It answers probes with a number below answer.
+// tcSinkProgram is sinkProgram behind the driver. It answers one of so many probes; 0: none.
 func tcSinkProgram(counter, ifindex int, answer uint) asm.Instructions {
 	p := append(linear(), withinAt(skbData, "drop")...)
 	if answer != 0 {
@@ -195,14 +195,15 @@ func tcSinkProgram(counter, ifindex int, answer uint) asm.Instructions {
 	return append(p, returns("drop", 2)...) // TC_ACT_SHOT
 }
 
-// answering sends the UDP probe of IPv4 at R2 back where it came from, if its number is below n: addresses and ports
-// change places, which changes no checksum.
+// answering sends one of n UDP probes of IPv4 at R2 back where they came from, n a power of two: addresses and ports change
+// places, which changes no checksum.
 func answering(ifindex int, n uint) asm.Instructions {
 	p := asm.Instructions{
 		asm.LoadMem(asm.R4, asm.R2, 12, asm.Half),
 		asm.JNE.Imm(asm.R4, 0x0008, "answered"), // as in countProbe
 		asm.LoadMem(asm.R6, asm.R2, seqAt, asm.DWord),
-		asm.JGE.Imm(asm.R6, int32(n), "answered"),
+		asm.And.Imm(asm.R6, int32(n-1)),
+		asm.JNE.Imm(asm.R6, 0, "answered"),
 	}
 	for _, f := range []struct {
 		at, with int16

@@ -111,7 +111,18 @@ func (t *Table) Detach(dev int) error {
 			l.Renew()
 		}
 	}
-	return t.devices[dev].close()
+	d := &t.devices[dev]
+	if d.link == nil {
+		return d.close()
+	}
+	// The programs behind those of the device are the driver's: what they hold may be closed now.
+	var errs []error
+	for _, m := range []*ebpf.Map{t.objs.Rules, t.objs.Steering, t.objs.SteeringFrags} {
+		if err := m.Delete(uint32(dev)); !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, d.close())...)
 }
 
 func (d *device) close() error {
