@@ -238,7 +238,7 @@ func (w *loopsWorld) play(s *script) {
 	base := w.g.snap.Load()
 	defer w.g.snap.Store(base)
 	for step := 0; step < 16 && len(s.b) > 0; step++ {
-		w.tainted = false
+		w.tainted = w.tainted && w.waits() // a damaged frame may still wait for a device
 		switch op := s.next(); {
 		case op < 200:
 			for range 1 + op&7 {
@@ -274,6 +274,18 @@ func (w *loopsWorld) play(s *script) {
 		w.step()
 		w.now = w.now.Add(time.Duration(s.next()) * time.Millisecond)
 	}
+}
+
+// waits reports whether a device takes no frames.
+func (w *loopsWorld) waits() bool {
+	for i := range w.ports {
+		for _, p := range w.ports[i] {
+			if p.busy {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sync carries records: what changed here, and what the script makes of it or invents.

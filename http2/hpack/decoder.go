@@ -48,16 +48,17 @@ func NewDecoder(capacity, limit uint64) *Decoder {
 // on, and s has no fields. It borrows p.
 func (d *Decoder) Decode(p []byte, s *Section) error {
 	s.Fields, s.Size, s.text = s.Fields[:0], 0, s.text[:0]
-	begun, tooLarge := false, false
+	begun, tooLarge, resizes := false, false, 0
 	for len(p) > 0 {
 		if p[0]&0xE0 == 0x20 { // RFC 7541 4.2: only at the start
 			capacity, n, status := Integer(p, 5)
 			switch {
 			case status != OK:
 				return integerError(status)
-			case begun || capacity > d.max:
+			case begun || capacity > d.max || resizes == 2: // the smallest since the last block, and the last
 				return ErrResize
 			}
+			resizes++
 			d.table.resize(capacity)
 			p = p[n:]
 			continue

@@ -96,6 +96,7 @@ func TestRefusedBlocks(t *testing.T) {
 		"no value":                                  {"44", ErrCut},
 		"a table size above the setting":            {"3f e2 1f", ErrResize},
 		"a table size after a field (RFC 7541 4.2)": {"82 20", ErrResize},
+		"three table sizes":                         {"20 21 22", ErrResize},
 		"padding of zeros":                          {"44 81 18", ErrHuffman},
 		"EOS":                                       {"44 84 ff ff ff ff", ErrHuffman},
 	} {
@@ -205,6 +206,9 @@ func FuzzDecoder(f *testing.F) {
 			err := ours.Decode(block, &s)
 			if err != nil && theirErr == nil && !errors.Is(err, ErrResize) && !errors.Is(err, ErrInteger) {
 				t.Fatalf("% x: %v, x/net reads %v", block, err, want)
+			}
+			if theirErr != nil && block[0]&0xE0 == 0x20 {
+				return // x/net takes a second size at the start of a block for one that is not
 			}
 			if err == nil && theirErr != nil {
 				t.Fatalf("% x: x/net: %v, and here %s", block, theirErr, text(s.Fields))
