@@ -95,7 +95,7 @@ func newL4Bench(e *harness.Env) (*l4Bench, error) {
 	}
 	b := &l4Bench{
 		e: e, dir: dir, millrace: e.BuildMillrace(), packet: e.BuildC("packet"), xsk: e.BuildC("xsk"),
-		nft: missing("nft"), nginx: missing("nginx"), iperf: missing("iperf3"), testpmd: missing("dpdk-testpmd"),
+		nft: missing("nft"), nginx: missingNginx(dir), iperf: missing("iperf3"), testpmd: missing("dpdk-testpmd"),
 	}
 	if b.millrace.Absent != "" {
 		return nil, errors.Join(errors.New("millrace: "+b.millrace.Absent), os.RemoveAll(dir))
@@ -109,6 +109,21 @@ func newL4Bench(e *harness.Env) (*l4Bench, error) {
 func missing(name string) string {
 	if _, err := exec.LookPath(name); err != nil {
 		return name + " is not installed"
+	}
+	return ""
+}
+
+// missingNginx says why nginx cannot forward datagrams: Debian has the module for it in a package of its own.
+func missingNginx(dir string) string {
+	if why := missing("nginx"); why != "" {
+		return why
+	}
+	conf := filepath.Join(dir, "module.conf")
+	if err := os.WriteFile(conf, []byte("load_module modules/ngx_stream_module.so;\nevents {}\n"), 0o644); err != nil {
+		return err.Error()
+	}
+	if exec.Command("nginx", "-t", "-q", "-c", conf, "-e", filepath.Join(dir, "module.log")).Run() != nil {
+		return "nginx has no stream module: apt-get install libnginx-mod-stream"
 	}
 	return ""
 }
