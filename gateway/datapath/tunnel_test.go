@@ -74,3 +74,31 @@ func TestPathsOfBackendsThatAreGoneAreForgotten(t *testing.T) {
 		t.Errorf("paths %v", h.paths)
 	}
 }
+
+// The MTU of a path is the least that is known: of the device, and of the errors that came.
+func TestMTUOfAPath(t *testing.T) {
+	h := &Handler{snap: &Snapshot{Devices: []Device{{MTU: 1400}}}, paths: map[addr]tunnelPath{}}
+	to := &Endpoint{addr: addrOf(netip.MustParseAddr("198.18.2.1"))}
+	expect := func(what string, want int) {
+		t.Helper()
+		if got := h.tunnelMTU(to); got != want {
+			t.Errorf("%s: %d, want %d", what, got, want)
+		}
+		if got := h.roomTo(to, ModeIPIP); got != want-20 {
+			t.Errorf("%s: room for %d, want %d", what, got, want-20)
+		}
+	}
+	expect("the device's", 1400)
+	h.learnPath(to.addr, 1300)
+	expect("an error's", 1300)
+	h.learnPath(to.addr, 1350)
+	expect("an error about an earlier packet", 1300)
+	h.learnPath(to.addr, 100)
+	expect("one that is too small", leastPath4)
+	h.paths[to.addr] = tunnelPath{mtu: 1300, until: h.paths[to.addr].until}
+	h.snap.Devices[0].MTU = 1200
+	expect("the device's has become smaller", 1200)
+	h.now += ticksIn(2 * pathLife)
+	h.snap.Devices[0].MTU = 1500
+	expect("the path's has expired", 1500)
+}
