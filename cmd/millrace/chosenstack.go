@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -26,6 +27,18 @@ func (s *chosenStack) register(f *pflag.FlagSet) {
 	if s.open == nil {
 		s.open = millrace.Open
 	}
+}
+
+// firstReached dials the addresses one after another, and returns the first connection. Without one the error has all.
+func firstReached[C any](addrs []netip.Addr, dial func(netip.Addr) (C, error)) (c C, err error) {
+	var errs []error
+	for _, a := range addrs {
+		if c, err = dial(a.Unmap()); err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return c, errors.Join(errs...)
 }
 
 // openStack opens the stack on its interface, which the caller closes. It returns nil for the kernel's.

@@ -131,16 +131,14 @@ func (d *getDialer) dial(ctx context.Context, network, address string) (net.Conn
 		return nil, err
 	}
 	d.g.times.set("dns")
-	var errs []error
-	for _, a := range addrs {
-		c, err := d.dialed(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
-		if err == nil {
-			d.g.connected(c.RemoteAddr(), "the TCP")
-			return &helloConn{Conn: c, report: d.g.sentHello}, nil
-		}
-		errs = append(errs, err)
+	c, err := firstReached(addrs, func(a netip.Addr) (net.Conn, error) {
+		return d.dialed(ctx, network, net.JoinHostPort(a.String(), port))
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.Join(errs...)
+	d.g.connected(c.RemoteAddr(), "the TCP")
+	return &helloConn{Conn: c, report: d.g.sentHello}, nil
 }
 
 // overTCP returns a transport that speaks the versions of HTTP with these names in ALPN.
@@ -202,17 +200,15 @@ func (d *getDialer) dialQUIC(ctx context.Context, address string, tc *tls.Config
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	for _, a := range addrs {
-		c, err := d.udp.Dial(ctx, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a.Unmap(), uint16(number))), tc, qc)
-		if err == nil {
-			d.g.connected(c.RemoteAddr(), "QUIC over the UDP")
-			d.g.secured(c.State().TLS)
-			return c, nil
-		}
-		errs = append(errs, err)
+	c, err := firstReached(addrs, func(a netip.Addr) (*quic.Conn, error) {
+		return d.udp.Dial(ctx, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, uint16(number))), tc, qc)
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.Join(errs...)
+	d.g.connected(c.RemoteAddr(), "QUIC over the UDP")
+	d.g.secured(c.State().TLS)
+	return c, nil
 }
 
 // openUDP opens the transport of QUIC, once.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -129,15 +130,7 @@ func resolved(dial func(ctx context.Context, network, address string) (net.Conn,
 		if err != nil {
 			return nil, err
 		}
-		var errs []error
-		for _, a := range addrs {
-			c, err := dial(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
-			if err == nil {
-				return c, nil
-			}
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+		return firstReached(addrs, func(a netip.Addr) (net.Conn, error) { return dial(ctx, network, net.JoinHostPort(a.String(), port)) })
 	}
 }
 
