@@ -87,12 +87,8 @@ func (h *Handler) resetEnds(n int) {
 func (h *Handler) resetBackend(n int, acked, end uint32) {
 	c := &h.table.conns[n]
 	to, port := h.snap.endpoint(c.endpoint)
-	seen := c.client
-	if c.snat != 0 {
-		seen = h.snap.snats[c.snat]
-	}
 	if to.Hop.State == HopReady {
-		h.sendResets(&to.Hop, flow{seen, to.addr, c.sourcePort, port}, acked, end)
+		h.sendResets(&to.Hop, flow{h.snap.sourceOf(c), to.addr, c.sourcePort, port}, acked, end)
 	}
 }
 

@@ -62,10 +62,7 @@ func (h *Handler) flowOf(n, side int, dev uint8) (e kernelEntry, f fastpath.Flow
 	if side != sideBackend {
 		dev = hop.Dev
 	}
-	src := c.client
-	if c.snat != 0 {
-		src = s.snats[c.snat]
-	}
+	src := s.sourceOf(c)
 	in, out := &s.Devices[c.dev], &s.Devices[hop.Dev]
 	f = fastpath.Flow{Proto: front.Proto, Scales: c.scales, Loose: c.flags&connLoose != 0}
 	f.Directions[sideClient] = fastpath.Direction{

@@ -87,15 +87,20 @@ type rewrite struct {
 	l3, l4       uint16 // what this adds to the checksums: see conn
 }
 
+// sourceOf returns the address that the backend of a connection sees.
+func (s *Snapshot) sourceOf(c *Conn) addr {
+	if c.snat != 0 {
+		return s.snats[c.snat]
+	}
+	return c.client
+}
+
 // setDeltas computes what rewriting adds to the checksums (RFC 1624 eqn. 3): a constant of the connection,
 // because every packet of it has the same addresses and ports before and after. Replies change by the complement.
 func (c *Conn) setDeltas(s *Snapshot) {
 	front, frontPort := s.vip(c.vip)
 	to, port := s.endpoint(c.endpoint)
-	src := c.client
-	if c.snat != 0 {
-		src = s.snats[c.snat]
-	}
+	src := s.sourceOf(c)
 	c.l3Delta = wire.AddDiff(c.client.diff(src), front.addr.diff(to.addr))
 	before, after := uint32(c.clientPort)<<16|uint32(frontPort), uint32(c.sourcePort)<<16|uint32(port)
 	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))

@@ -349,11 +349,7 @@ func (s *Snapshot) Describe(c *ConnCopy, now clock.Time) (_ ConnInfo, ok bool) {
 		State:   stateNames[c.state], HalfOpen: c.halfOpen(), Kernel: c.entered(), Left: time.Duration(left) << 24,
 	}
 	if port != 0 {
-		src := c.client
-		if c.snat != 0 {
-			src = s.snats[c.snat]
-		}
-		info.Source = netip.AddrPortFrom(src.Addr(), c.sourcePort)
+		info.Source = netip.AddrPortFrom(s.sourceOf(&c.Conn).Addr(), c.sourcePort)
 	}
 	return info, true
 }
