@@ -68,7 +68,7 @@ func TestRefusedResponses(t *testing.T) {
 		name, in string
 		status   int
 	}{
-		{"101 that nobody asked for", "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 502},
+		{"101 without a request for it", "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 502},
 		{"an empty line before", "\r\nHTTP/1.1 200 OK\r\n\r\n", 502},
 		{"HTTP/2", "HTTP/2.0 200 OK\r\n\r\n", 502},
 		{"no version", "200 OK\r\n\r\n", 502},

@@ -59,7 +59,7 @@ func (m *Machine) settingsFrame(p []byte) (Event, error) {
 	case len(p)%6 != 0:
 		return Event{}, errFrameSize
 	}
-	m.settled = true
+	m.hasPeer = true
 	before := m.peer.Window
 	if err := m.peer.read(p, 1-m.role); err != nil {
 		return Event{}, err

@@ -71,7 +71,7 @@ func (m *Machine) enterData() error {
 	if m.current == nil {
 		return nil
 	}
-	if overhead := m.frame.length - (m.left - m.pad); overhead > 0 { // nobody consumes the padding
+	if overhead := m.frame.length - (m.left - m.pad); overhead > 0 { // the driver does not see the padding
 		m.current.outstanding += int64(overhead)
 		m.Consumed(m.current, overhead)
 	}

@@ -23,7 +23,7 @@ func (m *Machine) find(id uint32) (*Stream, error) {
 	return nil, errClosedStream
 }
 
-// isIdle reports whether nobody has opened a stream.
+// isIdle reports whether a stream is idle: neither end has opened it (RFC 9113 5.1).
 func (m *Machine) isIdle(id uint32) bool {
 	if m.own(id) {
 		return id >= m.nextID

@@ -61,7 +61,8 @@ func (m *Machine) failStream(s *Stream, err *StreamError) (Event, error) {
 func (m *Machine) step(in []byte) (ev Event, used int, err error) {
 	switch m.state {
 	case atPreface:
-		return ev, m.preface(in), m.checkPreface(in)
+		used, err = m.preface(in)
+		return ev, used, err
 	case atHeader:
 		return m.frameHeader(in)
 	case inPayload:
@@ -82,20 +83,17 @@ func (m *Machine) step(in []byte) (ev Event, used int, err error) {
 	return ev, used, nil
 }
 
-// checkPreface compares the input with the preface.
-func (m *Machine) checkPreface(in []byte) error {
-	n := min(len(in), len(Preface)-m.held)
-	if string(in[:n]) != Preface[m.held:m.held+n] {
-		return errPreface
+// preface compares the input with the preface, which may be cut.
+func (m *Machine) preface(in []byte) (used int, err error) {
+	used = min(len(in), len(Preface)-m.held)
+	if string(in[:used]) != Preface[m.held:m.held+used] {
+		return used, errPreface
 	}
-	if m.held += n; m.held == len(Preface) {
+	if m.held += used; m.held == len(Preface) {
 		m.held, m.state = 0, atHeader
 	}
-	return nil
+	return used, nil
 }
-
-// preface returns how much of the input belongs to the preface.
-func (m *Machine) preface(in []byte) int { return min(len(in), len(Preface)-m.held) }
 
 // frameHeader takes the header of a frame, which may be cut.
 func (m *Machine) frameHeader(in []byte) (ev Event, used int, err error) {
@@ -119,7 +117,7 @@ func (m *Machine) begin() (Event, error) {
 	switch {
 	case f.length > minFrame:
 		return Event{}, errFrameSize // RFC 9113 4.2: this end permits no more
-	case !m.settled && (f.kind != frameSettings || f.has(flagAck)):
+	case !m.hasPeer && (f.kind != frameSettings || f.has(flagAck)):
 		return Event{}, errFirstFrame // RFC 9113 3.4
 	case m.blockOf != 0 && (f.kind != frameContinuation || f.stream != m.blockOf), m.blockOf == 0 && f.kind == frameContinuation:
 		return Event{}, errContinuation // RFC 9113 6.10

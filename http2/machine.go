@@ -145,7 +145,7 @@ type Machine struct {
 	refusal  *StreamError // of its field block
 	fields   []byte       // scratch of field blocks that are sent
 	decoder  *hpack.Decoder
-	section  hpack.Section // of field blocks that nobody reads
+	section  hpack.Section // of field blocks that are decoded only for the table
 
 	streams map[uint32]*Stream
 	free    []*Stream
@@ -158,7 +158,7 @@ type Machine struct {
 	sendWindow, recvWindow, credit int64
 
 	control    []byte // frames to be sent
-	settled    bool   // the peer's settings have arrived
+	hasPeer    bool   // the peer's settings have arrived
 	goneAway   bool   // GOAWAY was sent: no new streams
 	accepted   uint32 // the last stream of that GOAWAY
 	peerGone   bool   // GOAWAY has arrived

@@ -348,7 +348,7 @@ func TestWindowOfTheConnection(t *testing.T) {
 		return frame(frameHeaders, flagEndHeaders, id, block(":method: POST", ":scheme: https", ":authority: a", ":path: /p")...)
 	}
 	data := func(id uint32) []byte { return frame(frameData, 0, id, make([]byte, minFrame)...) }
-	unread := func(m *Machine, in []byte) error { // nobody consumes
+	unread := func(m *Machine, in []byte) error { // without Consumed
 		for {
 			ev, n, err := m.Input(in)
 			if in = in[n:]; err != nil || ev.Kind == NeedInput {

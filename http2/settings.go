@@ -29,7 +29,6 @@ func initialSettings() Settings {
 
 // read takes the payload of SETTINGS. Settings that are not known are ignored.
 func (s *Settings) read(p []byte, from Role) error {
-	s.MaxStreams = max(s.MaxStreams, 0)
 	for ; len(p) >= 6; p = p[6:] {
 		v := binary.BigEndian.Uint32(p[2:])
 		switch binary.BigEndian.Uint16(p) {

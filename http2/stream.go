@@ -68,7 +68,7 @@ func (m *Machine) Release(s *Stream) {
 		return
 	}
 	s.released = true
-	if s.outstanding > 0 { // nobody will consume it
+	if s.outstanding > 0 { // the driver will not consume it
 		m.credit += s.outstanding
 		s.outstanding = 0
 		m.creditConnection()

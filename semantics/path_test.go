@@ -14,7 +14,7 @@ func TestNormalizePath(t *testing.T) {
 		"/%61%2d%7E": "/a-~", "/%2f": "/%2F", "/a%2fb": "/a%2Fb", "/%2e%2E/": "", "/a/%2e%2e/b": "/b", "/a/.%2e/b": "/b", "/%2e": "/",
 		"/a/..//..": "", "/..": "", "/a/../..": "", "/%c3%a9": "/%C3%A9", "/a b": "/a b", "/%20": "/%20", "/a;x=1/../b": "/b",
 		"/a\\..\\b": "/a\\..\\b", "/%5c": "/%5C", "/a/b/c/./../../g": "/a/g", "/mid/content=5/../6": "/mid/6",
-		"/%2561": "/%2561", // encoded twice: decoded once would be %61, which is what nobody may read as a
+		"/%2561": "/%2561", // encoded twice: decoded once it is %61, and must not become a
 	} {
 		got, _, err := NormalizePath(nil, in)
 		if want == "" {

@@ -5,14 +5,16 @@ import "github.com/millrace/millrace/semantics"
 // AppendField appends a field in a representation that uses the static table only. An encoder needs no state so, and a peer no
 // memory; nginx and HAProxy send the same. Strings are in the Huffman code where that is shorter.
 func AppendField(dst []byte, f *semantics.Field) []byte {
+	index, whole := findStatic(f.Name, f.Value)
 	first := byte(0)
-	if f.Never {
+	switch {
+	case f.Never:
 		first = 0x10
-	} else if i, ok := staticFields[semantics.Field{Name: f.Name, Value: f.Value}]; ok {
-		return AppendInteger(dst, 0x80, 7, i)
+	case whole:
+		return AppendInteger(dst, 0x80, 7, index)
 	}
-	if i, ok := staticNames[f.Name]; ok {
-		dst = AppendInteger(dst, first, 4, i)
+	if index != 0 {
+		dst = AppendInteger(dst, first, 4, index)
 	} else {
 		dst = AppendString(append(dst, first), f.Name)
 	}

@@ -20,11 +20,8 @@ var static = [...]semantics.Field{
 	{Name: "www-authenticate"},
 }
 
-// staticNames and staticFields find entries of the static table: the first with a name, and the one with the value too.
-var (
-	staticNames  = newStaticNames()
-	staticFields = newStaticFields()
-)
+// staticNames has the index of the first entry with a name. Entries of one name follow one another.
+var staticNames = newStaticNames()
 
 func newStaticNames() map[string]uint64 {
 	m := map[string]uint64{}
@@ -34,12 +31,16 @@ func newStaticNames() map[string]uint64 {
 	return m
 }
 
-func newStaticFields() map[semantics.Field]uint64 {
-	m := map[semantics.Field]uint64{}
-	for i, f := range static {
-		if f.Value != "" {
-			m[f] = uint64(i + 1)
+// findStatic returns the entry with name and value, or else one with the name; 0 is none.
+func findStatic(name, value string) (index uint64, whole bool) {
+	index = staticNames[name]
+	if index == 0 || value == "" {
+		return index, false
+	}
+	for i := index; i <= uint64(len(static)) && static[i-1].Name == name; i++ {
+		if static[i-1].Value == value {
+			return i, true
 		}
 	}
-	return m
+	return index, false
 }
