@@ -3,8 +3,14 @@ package route
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 )
+
+// hasPath reports whether the path is one of a rule's, in whose list the rule was found: only regular expressions are to be
+// compared.
+func (c *rule) hasPath(path string) bool { return c.regexp == nil || c.regexp.MatchString(path) }
 
 // matches reports whether the conditions beside host and path hold.
 func (c *rule) matches(r *Request) bool { return c.mismatch(r) == "" }
@@ -16,7 +22,7 @@ func (c *rule) mismatch(r *Request) string {
 		return "method"
 	case len(c.sni) > 0 && !namesHost(c.sni, r.SNI):
 		return "sni"
-	case len(c.ja4) > 0 && !contains(c.ja4, r.JA4):
+	case len(c.ja4) > 0 && !slices.Contains(c.ja4, r.JA4):
 		return "ja4"
 	case len(c.clients) > 0 && !c.hasClient(r):
 		return "clients"
@@ -34,15 +40,6 @@ func (c *rule) mismatch(r *Request) string {
 	return ""
 }
 
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
-}
-
 // namesHost reports whether a list of names, some of the form "*.name", has a host.
 func namesHost(list []string, host string) bool {
 	for _, l := range list {
@@ -55,12 +52,7 @@ func namesHost(list []string, host string) bool {
 
 func (c *rule) hasClient(r *Request) bool {
 	addr := r.Client.Unmap()
-	for _, p := range c.clients {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.clients, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // field reports whether a field is as the condition wants it. Of several lines of one name any may be: HTTPRoute leaves that
@@ -97,24 +89,19 @@ type Step struct {
 // Explain returns the rules of the request's host and path in the order in which Find tries them, up to the one that matches.
 func (t *Table) Explain(r *Request) (steps []Step) {
 	t.hosts(r.Host, func(p *paths) bool {
-		found := false
-		try := func(list []*rule) {
+		return p.lists(r.Path, func(list []*rule) bool {
 			for _, c := range list {
-				if found || c.regexp != nil && !c.regexp.MatchString(r.Path) {
+				if !c.hasPath(r.Path) {
 					continue
 				}
 				missing := c.mismatch(r)
 				steps = append(steps, Step{c.name, c.number, missing})
-				found = missing == ""
+				if missing == "" {
+					return false
+				}
 			}
-		}
-		try(p.exact[r.Path])
-		try(p.regexps)
-		for prefix := strings.TrimSuffix(r.Path, "/"); prefix != ""; prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)] {
-			try(p.prefixes[prefix])
-		}
-		try(p.prefixes["/"])
-		return !found
+			return true
+		})
 	})
 	return steps
 }

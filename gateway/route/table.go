@@ -112,8 +112,15 @@ func (r *rule) about() (n int) {
 func (t *Table) Find(r *Request) int {
 	n := -1
 	t.hosts(r.Host, func(p *paths) bool {
-		n = p.find(r)
-		return n < 0
+		return p.lists(r.Path, func(list []*rule) bool {
+			for _, c := range list {
+				if c.hasPath(r.Path) && c.matches(r) {
+					n = c.number
+					return false
+				}
+			}
+			return true
+		})
 	})
 	return n
 }
@@ -138,33 +145,23 @@ func (t *Table) hosts(host string, f func(p *paths) bool) {
 	f(t.any)
 }
 
-func (p *paths) find(r *Request) int {
-	if n := first(p.exact[r.Path], r); n >= 0 {
-		return n
+// lists calls f for the lists of rules that a path may match, in the order of Find, until it returns false. It reports whether
+// there may be more.
+func (p *paths) lists(path string, f func(list []*rule) bool) bool {
+	if list := p.exact[path]; list != nil && !f(list) {
+		return false
 	}
-	for _, c := range p.regexps {
-		if c.regexp.MatchString(r.Path) && c.matches(r) {
-			return c.number
-		}
+	if len(p.regexps) > 0 && !f(p.regexps) {
+		return false
 	}
 	if len(p.prefixes) == 0 {
-		return -1
+		return true
 	}
-	for prefix := strings.TrimSuffix(r.Path, "/"); prefix != ""; {
-		if n := first(p.prefixes[prefix], r); n >= 0 {
-			return n
-		}
-		prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)]
-	}
-	return first(p.prefixes["/"], r)
-}
-
-// first returns the first rule of a list whose other conditions hold.
-func first(list []*rule, r *Request) int {
-	for _, c := range list {
-		if c.matches(r) {
-			return c.number
+	for prefix := strings.TrimSuffix(path, "/"); prefix != ""; prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)] {
+		if list := p.prefixes[prefix]; list != nil && !f(list) {
+			return false
 		}
 	}
-	return -1
+	list := p.prefixes["/"]
+	return list == nil || f(list)
 }
