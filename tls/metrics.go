@@ -1,6 +1,7 @@
 package tls
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/metrics"
@@ -34,12 +35,7 @@ func wanted(sel *metrics.Selection, i int, id string) bool {
 	if sel.Names == nil {
 		return sel.All || i < listedCertificates
 	}
-	for _, name := range sel.Names {
-		if name == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(sel.Names, id)
 }
 
 func (st *CertificateStatus) write(w *metrics.Writer) {
