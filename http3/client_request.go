@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/http3/qpack"
 	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/semantics"
 )
 
 // clientRequest is a request and its response.
@@ -70,7 +71,7 @@ func (x *clientRequest) sendHeader() error {
 	defer putBuffer(b)
 	c := x.c
 	c.mu.Lock()
-	if most := c.m.peer.MaxFieldSection; most > 0 && SectionSize(fields) > most {
+	if most := c.m.peer.MaxFieldSection; most > 0 && semantics.Size(fields) > most {
 		c.mu.Unlock()
 		return &StreamError{Code: RequestCancelled, Text: "the header exceeds what the server accepts"}
 	}

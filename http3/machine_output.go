@@ -53,14 +53,6 @@ func AppendDataHeader(dst []byte, length int) []byte {
 	return appendFrameHeader(dst, frameData, uint64(length))
 }
 
-// SectionSize returns the size of a field section in bytes, as the peer's MaxFieldSection counts it.
-func SectionSize(fields []qpack.Field) (n uint64) {
-	for i := range fields {
-		n += uint64(len(fields[i].Name)) + uint64(len(fields[i].Value)) + 32
-	}
-	return n
-}
-
 // GoAway says that requests from the stream id on, or at a client pushes from id on, will not be processed
 // (RFC 9114 5.2). A later call can only lower id.
 func (m *Machine) GoAway(id uint64) {
