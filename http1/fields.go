@@ -132,9 +132,7 @@ func (m *Machine) control(f *framing, name string, value []byte) (known bool, er
 
 // connectionOptions reads Connection (RFC 9110 7.6.1).
 func (m *Machine) connectionOptions(f *framing, value []byte) {
-	for len(value) > 0 {
-		var option []byte
-		option, value, _ = bytes.Cut(value, []byte(","))
+	for option := range bytes.SplitSeq(value, []byte(",")) {
 		option = trim(option)
 		switch {
 		case bytes.EqualFold(option, []byte("close")):
@@ -167,9 +165,7 @@ func (m *Machine) nominates(name string) bool {
 		if s := text(field); s != "connection" && s != "proxy-connection" {
 			continue
 		}
-		for len(value) > 0 {
-			var option []byte
-			option, value, _ = bytes.Cut(value, []byte(","))
+		for option := range bytes.SplitSeq(value, []byte(",")) {
 			if bytes.EqualFold(trim(option), []byte(name)) {
 				return true
 			}

@@ -196,7 +196,7 @@ func (m *Machine) requestBody(f *framing) error {
 // isH2C reports whether an Upgrade offers HTTP/2 (RFC 7540 3.2), which RFC 9113 3.1 has taken out.
 func isH2C(protocols string) bool {
 	for p := range strings.SplitSeq(protocols, ",") {
-		if strings.EqualFold(strings.TrimSpace(p), "h2c") || strings.EqualFold(strings.TrimSpace(p), "h2") {
+		if p = strings.TrimSpace(p); strings.EqualFold(p, "h2c") || strings.EqualFold(p, "h2") {
 			return true
 		}
 	}

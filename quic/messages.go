@@ -64,33 +64,13 @@ type batchConn struct {
 	conn net.PacketConn
 }
 
-func (c batchConn) ReadFrom(b []byte) (int, net.Addr, error) {
-	return c.conn.ReadFrom(b)
-}
-
-func (c batchConn) WriteTo(b []byte, addr net.Addr) (int, error) {
-	return c.conn.WriteTo(b, addr)
-}
-
-func (c batchConn) Close() error {
-	return c.conn.Close()
-}
-
-func (c batchConn) LocalAddr() net.Addr {
-	return c.conn.LocalAddr()
-}
-
-func (c batchConn) SetDeadline(t time.Time) error {
-	return c.conn.SetDeadline(t)
-}
-
-func (c batchConn) SetReadDeadline(t time.Time) error {
-	return c.conn.SetReadDeadline(t)
-}
-
-func (c batchConn) SetWriteDeadline(t time.Time) error {
-	return c.conn.SetWriteDeadline(t)
-}
+func (c batchConn) ReadFrom(b []byte) (int, net.Addr, error)     { return c.conn.ReadFrom(b) }
+func (c batchConn) WriteTo(b []byte, addr net.Addr) (int, error) { return c.conn.WriteTo(b, addr) }
+func (c batchConn) Close() error                                 { return c.conn.Close() }
+func (c batchConn) LocalAddr() net.Addr                          { return c.conn.LocalAddr() }
+func (c batchConn) SetDeadline(t time.Time) error                { return c.conn.SetDeadline(t) }
+func (c batchConn) SetReadDeadline(t time.Time) error            { return c.conn.SetReadDeadline(t) }
+func (c batchConn) SetWriteDeadline(t time.Time) error           { return c.conn.SetWriteDeadline(t) }
 
 // SetWriteBuffer does nothing: a write blocks while the device has no room.
 func (batchConn) SetWriteBuffer(int) error { return nil }
