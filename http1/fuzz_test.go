@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/internal/cut"
 )
 
 // FuzzServer feeds input at different cuts: a machine reports the same, whatever the cuts. What it accepts, net/http
@@ -19,11 +21,11 @@ func FuzzServer(f *testing.F) {
 		f.Add([]byte(test.in), uint64(2))
 	}
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64) {
-		want := trace(server(), string(in), true, whole)
-		if got := trace(server(), string(in), true, atRandom(seed)); got != want {
+		want := trace(server(), string(in), true, cut.Whole)
+		if got := trace(server(), string(in), true, cut.Random(seed)); got != want {
 			t.Fatalf("whole:\n%s\ncut at random:\n%s", want, got)
 		}
-		if got := trace(server(), string(in), true, bytewise); len(in) < 4096 && got != want {
+		if got := trace(server(), string(in), true, cut.Bytewise); len(in) < 4096 && got != want {
 			t.Fatalf("whole:\n%s\nbyte by byte:\n%s", want, got)
 		}
 		compareRequest(t, in)
@@ -95,8 +97,8 @@ func FuzzClient(f *testing.F) {
 			protocol = "websocket"
 		}
 		client := asked(method, protocol)
-		want := trace(client(), string(in), true, whole)
-		if got := trace(client(), string(in), true, atRandom(seed)); got != want {
+		want := trace(client(), string(in), true, cut.Whole)
+		if got := trace(client(), string(in), true, cut.Random(seed)); got != want {
 			t.Fatalf("whole:\n%s\ncut at random:\n%s", want, got)
 		}
 		compareResponse(t, client(), in, method)

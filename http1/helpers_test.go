@@ -3,16 +3,16 @@ package http1
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/internal/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
-// trace feeds a machine and returns what it reports: one line for each header, content (joined), trailers, end and error.
-// cut returns how many of the bytes that are left come next.
-func trace(m *Machine, in string, fin bool, cut func(left int) int) string {
+// trace feeds a machine in pieces and returns what it reports: one line for each header, content (joined), trailers, end and
+// error.
+func trace(m *Machine, in string, fin bool, size cut.Size) string {
 	var out strings.Builder
 	content := ""
 	flush := func() {
@@ -21,17 +21,9 @@ func trace(m *Machine, in string, fin bool, cut func(left int) int) string {
 			content = ""
 		}
 	}
-	var held []byte // bytes that the machine has left
-	for {
-		n := 0
-		if len(in) > 0 {
-			n = cut(len(in))
-		}
-		held = append(held, in[:n]...)
-		in = in[n:]
-		piece := append([]byte(nil), held...) // memory of its own, which is overwritten below
-		for rest := piece; ; {
-			ev, used, err := m.Input(rest, fin && in == "")
+	cut.Feed([]byte(in), size, func(rest []byte, last bool) ([]byte, bool) {
+		for {
+			ev, used, err := m.Input(rest, fin && last)
 			rest = rest[used:]
 			if ev.Kind == Data {
 				content += string(ev.Payload)
@@ -39,12 +31,8 @@ func trace(m *Machine, in string, fin bool, cut func(left int) int) string {
 				flush()
 			}
 			if err != nil {
-				var refused *Error
-				if !errors.As(err, &refused) {
-					return out.String() + "foreign error " + err.Error()
-				}
-				fmt.Fprintf(&out, "error %d %s\n", refused.Status, refused.Text)
-				return out.String()
+				out.WriteString(describeError(err))
+				return nil, false
 			}
 			switch ev.Kind {
 			case Headers:
@@ -54,20 +42,21 @@ func trace(m *Machine, in string, fin bool, cut func(left int) int) string {
 			case End:
 				out.WriteString("end\n")
 				respond(m)
-			}
-			if ev.Kind == NeedInput {
-				held = append(held[:0], rest...)
-				break
+			case NeedInput:
+				return rest, true
 			}
 		}
-		for i := range piece {
-			piece[i] = '?'
-		}
-		if in == "" {
-			flush()
-			return out.String()
-		}
+	})
+	flush()
+	return out.String()
+}
+
+func describeError(err error) string {
+	var refused *Error
+	if !errors.As(err, &refused) {
+		return "foreign error " + err.Error()
 	}
+	return fmt.Sprintf("error %d %s\n", refused.Status, refused.Text)
 }
 
 // respond answers a request, so that the next is read; a client sends its next request.
@@ -115,25 +104,15 @@ func describeFields(fields []semantics.Field) string {
 	return b.String() + "]"
 }
 
-func whole(left int) int { return left }
-
-func bytewise(int) int { return 1 }
-
-// atRandom returns a cut of random sizes.
-func atRandom(seed uint64) func(int) int {
-	r := rand.New(rand.NewPCG(seed, 1))
-	return func(left int) int { return 1 + r.IntN(left) }
-}
-
 // traceAll feeds input whole, byte by byte and at random cuts; all must report the same.
 func traceAll(t testing.TB, machine func() *Machine, in string, fin bool) string {
 	t.Helper()
-	want := trace(machine(), in, fin, whole)
-	if got := trace(machine(), in, fin, bytewise); got != want {
+	want := trace(machine(), in, fin, cut.Whole)
+	if got := trace(machine(), in, fin, cut.Bytewise); got != want {
 		t.Fatalf("input %q\nwhole:\n%s\nbyte by byte:\n%s", in, want, got)
 	}
 	for seed := range uint64(8) {
-		if got := trace(machine(), in, fin, atRandom(seed)); got != want {
+		if got := trace(machine(), in, fin, cut.Random(seed)); got != want {
 			t.Fatalf("input %q\nwhole:\n%s\ncut at random:\n%s", in, want, got)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/internal/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -176,7 +177,7 @@ func TestTheNextRequestWaitsForTheResponse(t *testing.T) {
 func TestAnEarlyResponse(t *testing.T) {
 	c := NewMachine(RoleClient, Options{})
 	must(t)(c.AppendRequest(nil, newRequest("POST", "/", 2), false))
-	if got := trace(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n", false, whole); !strings.HasSuffix(got, "end\n") {
+	if got := trace(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n", false, cut.Whole); !strings.HasSuffix(got, "end\n") {
 		t.Fatal(got)
 	}
 	if c.Idle() {
@@ -325,13 +326,13 @@ func TestNothingIsAllocated(t *testing.T) {
 func TestResetAndCompact(t *testing.T) {
 	m := server()
 	in := "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-	first := trace(m, in, false, whole)
+	first := trace(m, in, false, cut.Whole)
 	m.Compact()
 	if m.buf != nil {
 		t.Error("an idle connection keeps its buffer")
 	}
 	m.Reset()
-	if second := trace(m, in, false, whole); second != first {
+	if second := trace(m, in, false, cut.Whole); second != first {
 		t.Errorf("after Reset\n%s", second)
 	}
 	m.Reset()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/internal/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -108,7 +109,7 @@ func TestWhichResponsesAreTheLast(t *testing.T) {
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nframes": false,
 	} {
 		m := asked("GET", "websocket")()
-		trace(m, in, false, whole)
+		trace(m, in, false, cut.Whole)
 		if m.KeepAlive() != kept {
 			t.Errorf("KeepAlive is %v after %q", m.KeepAlive(), in)
 		}
@@ -118,7 +119,7 @@ func TestWhichResponsesAreTheLast(t *testing.T) {
 func TestInterimResponsesTakeNoMemory(t *testing.T) {
 	m := asked("GET", "")()
 	for range 10000 {
-		if got := trace(m, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", false, whole); !strings.HasPrefix(got, "response 1.1 103") {
+		if got := trace(m, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", false, cut.Whole); !strings.HasPrefix(got, "response 1.1 103") {
 			t.Fatal(got)
 		}
 	}
@@ -129,7 +130,7 @@ func TestInterimResponsesTakeNoMemory(t *testing.T) {
 
 func TestBytesWithoutARequest(t *testing.T) {
 	m := NewMachine(RoleClient, Options{})
-	if got := trace(m, "HTTP/1.1 408 Request Timeout\r\n\r\n", false, whole); !strings.HasPrefix(got, "error 502 ") {
+	if got := trace(m, "HTTP/1.1 408 Request Timeout\r\n\r\n", false, cut.Whole); !strings.HasPrefix(got, "error 502 ") {
 		t.Errorf("got %s", got)
 	}
 	if m.KeepAlive() {

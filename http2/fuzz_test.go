@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/millrace/millrace/internal/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -15,8 +16,8 @@ func FuzzServer(f *testing.F) {
 	f.Add(start(frame(frameSettings, 0, 0, 0, settingWindow, 0, 0, 0, 9), request(1), frame(frameWindowUpdate, 0, 1, 0, 0, 0, 1), frame(frameReset, 0, 1, 0, 0, 0, 8)), uint64(4))
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64) {
 		m := server()
-		want := trace(m, in, whole)
-		if got := trace(server(), in, atRandom(seed)); got != want {
+		want := trace(m, in, cut.Whole)
+		if got := trace(server(), in, cut.Random(seed)); got != want {
 			t.Fatalf("whole:\n%s\ncut at random:\n%s", want, got)
 		}
 		if len(m.streams) > DefaultMaxStreams || m.err == nil && cap(m.block) > DefaultFieldSection+2*minFrame {
@@ -41,8 +42,8 @@ func FuzzClient(f *testing.F) {
 			}
 			return m
 		}
-		want := trace(client(), in, whole)
-		if got := trace(client(), in, atRandom(seed)); got != want {
+		want := trace(client(), in, cut.Whole)
+		if got := trace(client(), in, cut.Random(seed)); got != want {
 			t.Fatalf("whole:\n%s\ncut at random:\n%s", want, got)
 		}
 	})

@@ -3,11 +3,11 @@ package http2
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/http2/hpack"
+	"github.com/millrace/millrace/internal/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -41,44 +41,34 @@ func start(frames ...[]byte) []byte {
 	return b
 }
 
-// trace feeds a machine and returns what it reports, a line each; content is joined. All streams are read, and none answered.
-func trace(m *Machine, in []byte, cut func(left int) int) string {
+// trace feeds a machine in pieces and returns what it reports, a line each; content is joined. All streams are read, and none
+// answered.
+func trace(m *Machine, in []byte, size cut.Size) string {
 	var out strings.Builder
 	content := map[uint32]string{}
-	var held []byte
-	for {
-		n := 0
-		if len(in) > 0 {
-			n = cut(len(in))
-		}
-		held = append(held, in[:n]...)
-		in = in[n:]
-		piece := append([]byte(nil), held...) // memory of its own, which is overwritten below
-		rest := piece
+	cut.Feed(in, size, func(rest []byte, _ bool) ([]byte, bool) {
 		for {
 			ev, used, err := m.Input(rest)
 			rest = rest[used:]
 			if err != nil {
-				var ce *ConnError
-				if !errors.As(err, &ce) {
-					return out.String() + "foreign error " + err.Error()
-				}
-				fmt.Fprintf(&out, "connection error %s: %s\n", ce.Code, ce.Text)
-				return out.String()
+				out.WriteString(describeError(err))
+				return nil, false
 			}
 			if ev.Kind == NeedInput {
-				break
+				return rest, true
 			}
 			report(&out, m, ev, content)
 		}
-		held = append(held[:0], rest...)
-		for i := range piece {
-			piece[i] = '?'
-		}
-		if len(in) == 0 {
-			return out.String()
-		}
+	})
+	return out.String()
+}
+
+func describeError(err error) string {
+	var ce *ConnError
+	if !errors.As(err, &ce) {
+		return "foreign error " + err.Error()
 	}
+	return fmt.Sprintf("connection error %s: %s\n", ce.Code, ce.Text)
 }
 
 // report writes an event.
@@ -119,24 +109,15 @@ func status(m *semantics.Message) string {
 	return fmt.Sprint(m.Status)
 }
 
-func whole(left int) int { return left }
-
-func bytewise(int) int { return 1 }
-
-func atRandom(seed uint64) func(int) int {
-	r := rand.New(rand.NewPCG(seed, 1))
-	return func(left int) int { return 1 + r.IntN(left) }
-}
-
 // traceAll feeds input whole, byte by byte and at random cuts; all must report the same.
 func traceAll(t testing.TB, machine func() *Machine, in []byte) string {
 	t.Helper()
-	want := trace(machine(), in, whole)
-	if got := trace(machine(), in, bytewise); len(in) < 1<<16 && got != want {
+	want := trace(machine(), in, cut.Whole)
+	if got := trace(machine(), in, cut.Bytewise); len(in) < 1<<16 && got != want {
 		t.Fatalf("whole:\n%.3000s\nbyte by byte:\n%.3000s", want, got)
 	}
 	for seed := range uint64(4) {
-		if got := trace(machine(), in, atRandom(seed)); got != want {
+		if got := trace(machine(), in, cut.Random(seed)); got != want {
 			t.Fatalf("whole:\n%.3000s\ncut at random:\n%.3000s", want, got)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/http2/hpack"
+	"github.com/millrace/millrace/internal/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -84,7 +85,7 @@ func TestStreamErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := server()
-			got := trace(m, start(append(test.in, request(3))...), whole)
+			got := trace(m, start(append(test.in, request(3))...), cut.Whole)
 			if !strings.HasSuffix(got, "3 headers GET a / length=-1 []\n3 end \"\"\n") {
 				t.Errorf("the next stream does not pass:\n%s", got)
 			}
@@ -146,7 +147,7 @@ func TestConnectionErrors(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.code)
 			}
 			m := server()
-			trace(m, test.in, whole)
+			trace(m, test.in, cut.Whole)
 			control := m.AppendControl(nil)
 			if last := control[len(control)-17:]; last[3] != frameGoAway || last[16] != byte(test.code) {
 				t.Errorf("the last frame is % x", last)
@@ -160,14 +161,14 @@ func TestAttacks(t *testing.T) {
 	forever := func(first []byte, frames func(i int) []byte) func(t *testing.T) (frames int, sent int, m *Machine) {
 		return func(t *testing.T) (int, int, *Machine) {
 			m := server()
-			if got := trace(m, start(first), whole); strings.Contains(got, "error") {
+			if got := trace(m, start(first), cut.Whole); strings.Contains(got, "error") {
 				t.Fatal(got)
 			}
 			sent := 0
 			for i := range 1 << 20 {
 				f := frames(i)
 				sent += len(f)
-				if strings.Contains(trace(m, f, whole), "connection error ENHANCE_YOUR_CALM") {
+				if strings.Contains(trace(m, f, cut.Whole), "connection error ENHANCE_YOUR_CALM") {
 					return i, sent, m
 				}
 				if i%3 == 0 && !bytes.Equal(f, frame(framePing, 0, 0, make([]byte, 8)...)) {
@@ -225,7 +226,7 @@ func TestHPACKBomb(t *testing.T) {
 // Streams beyond the limit are refused, and can be sent again (RFC 9113 5.1.2, 8.7).
 func TestMaxStreams(t *testing.T) {
 	m := NewMachine(RoleServer, Options{MaxStreams: 2})
-	got := trace(m, start(request(1), request(3), request(5), request(7)), whole)
+	got := trace(m, start(request(1), request(3), request(5), request(7)), cut.Whole)
 	if strings.Count(got, "headers") != 2 || m.Streams() != 2 {
 		t.Errorf("got\n%s", got)
 	}
@@ -238,16 +239,16 @@ func TestMaxStreams(t *testing.T) {
 	for _, s := range m.streams {
 		must(t)(m.AppendResponse(nil, s, &semantics.Message{Status: 200, ContentLength: -1}, true))
 	}
-	if got := trace(m, request(9), whole); !strings.Contains(got, "9 headers") {
+	if got := trace(m, request(9), cut.Whole); !strings.Contains(got, "9 headers") {
 		t.Errorf("after two have ended: %s", got)
 	}
 }
 
 func TestGoAwayOfAServer(t *testing.T) {
 	m := server()
-	trace(m, start(request(1)), whole)
+	trace(m, start(request(1)), cut.Whole)
 	m.Shutdown()
-	if got := trace(m, request(3), whole); !strings.Contains(got, "3 headers") {
+	if got := trace(m, request(3), cut.Whole); !strings.Contains(got, "3 headers") {
 		t.Errorf("after Shutdown: %s", got)
 	}
 	m.AppendControl(nil)
@@ -255,7 +256,7 @@ func TestGoAwayOfAServer(t *testing.T) {
 	if got := m.AppendControl(nil); !bytes.Equal(got, frame(frameGoAway, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0)) {
 		t.Errorf("% x", got)
 	}
-	if got := trace(m, append(request(5), frame(framePing, flagAck, 0, make([]byte, 8)...)...), whole); got != "pong 0000000000000000\n" {
+	if got := trace(m, append(request(5), frame(framePing, flagAck, 0, make([]byte, 8)...)...), cut.Whole); got != "pong 0000000000000000\n" {
 		t.Errorf("after GoAway: %s", got)
 	}
 	if m.Streams() != 2 {
@@ -267,7 +268,7 @@ func TestGoAwayOfAServer(t *testing.T) {
 func TestWindows(t *testing.T) {
 	m := server()
 	set := frame(frameSettings, 0, 0, 0, settingWindow, 0, 0, 0, 10)
-	trace(m, append(append([]byte(Preface), set...), request(1)...), whole)
+	trace(m, append(append([]byte(Preface), set...), request(1)...), cut.Whole)
 	s := m.streams[1]
 	must(t)(m.AppendResponse(nil, s, &semantics.Message{Status: 200, ContentLength: 30}, false))
 	send := func(p string, end bool, want string) {
@@ -279,13 +280,13 @@ func TestWindows(t *testing.T) {
 	}
 	send("0123456789abcdef", false, string(frame(frameData, 0, 1, []byte("0123456789")...)))
 	send("abcdef", false, "")
-	trace(m, frame(frameWindowUpdate, 0, 1, 0, 0, 0, 4), whole)
+	trace(m, frame(frameWindowUpdate, 0, 1, 0, 0, 0, 4), cut.Whole)
 	send("abcdef", true, string(frame(frameData, 0, 1, []byte("abcd")...)))
-	trace(m, frame(frameSettings, 0, 0, 0, settingWindow, 0, 0, 0, 7), whole) // 3 less: the window is negative
+	trace(m, frame(frameSettings, 0, 0, 0, settingWindow, 0, 0, 0, 7), cut.Whole) // 3 less: the window is negative
 	if w := m.Window(s); w != 0 || s.sendWindow != -3 {
 		t.Errorf("window %d, %d", w, s.sendWindow)
 	}
-	trace(m, frame(frameWindowUpdate, 0, 1, 0, 0, 0, 5), whole)
+	trace(m, frame(frameWindowUpdate, 0, 1, 0, 0, 0, 5), cut.Whole)
 	send("ef", true, string(frame(frameData, flagEndStream, 1, []byte("ef")...)))
 	if !s.gone || m.Streams() != 0 {
 		t.Error("the stream is open")
@@ -294,7 +295,7 @@ func TestWindows(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 	m.sendWindow = 3
-	trace(m, request(3), whole)
+	trace(m, request(3), cut.Whole)
 	if out, n, _ := m.AppendData(nil, m.streams[3], []byte("abcd"), true); n != 3 || len(out) != 12 {
 		t.Errorf("%d bytes beyond the window of the connection", n)
 	}
@@ -304,7 +305,7 @@ func TestWindows(t *testing.T) {
 func TestReceiveWindows(t *testing.T) {
 	post := frame(frameHeaders, flagEndHeaders, 1, block(":method: POST", ":scheme: https", ":authority: a", ":path: /p")...)
 	m := NewMachine(RoleServer, Options{Window: 1 << 16, ConnWindow: 1 << 17})
-	trace(m, start(post), whole)
+	trace(m, start(post), cut.Whole)
 	m.AppendControl(nil)
 	s := m.streams[1]
 	data := frame(frameData, 0, 1, make([]byte, minFrame)...)
@@ -365,7 +366,7 @@ func TestWindowOfTheConnection(t *testing.T) {
 		t.Errorf("beyond the window: %v", err)
 	}
 	m = NewMachine(RoleServer, Options{ConnWindow: 1 << 16})
-	trace(m, start(post(1)), whole)
+	trace(m, start(post(1)), cut.Whole)
 	m.Reset(m.streams[1], Cancel)
 	for range 100 {
 		if err := unread(m, data(1)); err != nil {
@@ -385,7 +386,7 @@ func TestLargeFieldBlocks(t *testing.T) {
 		Fields: []semantics.Field{{Name: "x", Value: strings.Repeat("\xff", 20000)}}}
 	out := c.AppendControl(nil)
 	out = must(t)(c.AppendRequest(out, stream, msg, true))
-	if got := trace(server(), out, whole); !strings.Contains(got, "1 headers GET a / length=-1 [{x ") || !strings.HasSuffix(got, "1 end \"\"\n") {
+	if got := trace(server(), out, cut.Whole); !strings.Contains(got, "1 headers GET a / length=-1 [{x ") || !strings.HasSuffix(got, "1 end \"\"\n") {
 		t.Errorf("got %.200s", got)
 	}
 }
@@ -401,13 +402,13 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := must(t)(m.AppendRequest(nil, s, &semantics.Message{Method: "HEAD", Scheme: "https", Authority: "a", Path: "/", ContentLength: -1}, true))
-	if got := trace(server(), append(first, out...), whole); got != "0 window\n1 headers HEAD a / length=-1 []\n1 end \"\"\n" {
+	if got := trace(server(), append(first, out...), cut.Whole); got != "0 window\n1 headers HEAD a / length=-1 []\n1 end \"\"\n" {
 		t.Errorf("a server reads %s", got)
 	}
 	in := frame(frameSettings, 0, 0)
 	in = append(in, frame(frameHeaders, flagEndHeaders, 1, block(":status: 103", "link: </a>")...)...)
 	in = append(in, frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block(":status: 200", "content-length: 7")...)...)
-	if got := trace(m, in, whole); got != "1 headers 103   length=-1 [{link </a> false}]\n1 headers 200   length=7 [{content-length 7 false}]\n1 end \"\"\n" {
+	if got := trace(m, in, cut.Whole); got != "1 headers 103   length=-1 [{link </a> false}]\n1 headers 200   length=7 [{content-length 7 false}]\n1 end \"\"\n" {
 		t.Errorf("got\n%s", got)
 	}
 	m.Release(s)
@@ -422,24 +423,24 @@ func TestClient(t *testing.T) {
 			t.Fatal(s, err)
 		}
 		must(t)(m.AppendRequest(nil, s, &semantics.Message{Method: "GET", Scheme: "https", Authority: "a", Path: "/", ContentLength: -1}, true))
-		if got := trace(m, []byte(test.frames), whole); !strings.HasPrefix(got, test.want) {
+		if got := trace(m, []byte(test.frames), cut.Whole); !strings.HasPrefix(got, test.want) {
 			t.Errorf("got %s, want %s", got, test.want)
 		}
 	}
-	trace(m, frame(frameSettings, 0, 0, 0, settingMaxStreams, 0, 0, 0, 1), whole)
+	trace(m, frame(frameSettings, 0, 0, 0, settingMaxStreams, 0, 0, 0, 1), cut.Whole)
 	if _, err := m.Open(); err != nil {
 		t.Error(err)
 	}
 	if _, err := m.Open(); !errors.Is(err, ErrTooManyStreams) {
 		t.Errorf("a second stream of one: %v", err)
 	}
-	if got := trace(m, frame(frameGoAway, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0), whole); got != "goaway 9 NO_ERROR\n" {
+	if got := trace(m, frame(frameGoAway, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0), cut.Whole); got != "goaway 9 NO_ERROR\n" {
 		t.Error(got)
 	}
 	if _, err := m.Open(); !errors.Is(err, ErrGoingAway) {
 		t.Errorf("after GOAWAY: %v", err)
 	}
-	if got := trace(m, request(2), whole); !strings.Contains(got, "connection error") {
+	if got := trace(m, request(2), cut.Whole); !strings.Contains(got, "connection error") {
 		t.Errorf("a stream of the server: %s", got)
 	}
 }

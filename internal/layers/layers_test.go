@@ -115,6 +115,7 @@ internal/rtnl   :
 internal/secretfile:
 internal/suggest :
 internal/checkout:
+internal/cut    :
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
 internal/testcert:
 internal/browser:
