@@ -12,7 +12,6 @@ import (
 
 	coder "github.com/coder/websocket"
 	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
 
 	"github.com/millrace/millrace/websocket"
 )
@@ -169,20 +168,7 @@ func gobwasCallsUs(t *testing.T, b *testbed) {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(deadline())
-	for _, size := range wsSizes {
-		text := wsText(size)
-		go wsutil.WriteClientText(c, text)
-		p, err := wsutil.ReadServerText(c)
-		if err != nil || !bytes.Equal(p, text) {
-			t.Fatalf("%d bytes: %d bytes, %v", size, len(p), err)
-		}
-	}
-	if err := ws.WriteFrame(c, ws.MaskFrameInPlace(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusGoingAway, "bye")))); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := ws.ReadFrame(c); err != nil || f.Header.OpCode != ws.OpClose {
-		t.Errorf("%+v, %v", f, err)
-	}
+	driveGobwas(t, c)
 	wantClosed(t, ended, websocket.CloseGoingAway, "bye")
 }
 

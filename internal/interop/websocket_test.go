@@ -193,6 +193,17 @@ func TestWebSocketWithGobwas(t *testing.T) {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(wsPatience))
+	driveGobwas(t, c)
+	wantClosed(t, ended, websocket.CloseGoingAway, "bye")
+
+	theirs := httptest.NewServer(http.HandlerFunc(gobwasEcho))
+	defer theirs.Close()
+	wsDrive(t, ctx, theirs.URL, nil, true)
+}
+
+// driveGobwas is a client of gobwas after the handshake: it sends texts that come back, and closes.
+func driveGobwas(t *testing.T, c net.Conn) {
+	t.Helper()
 	for _, size := range wsSizes {
 		text := wsText(size)
 		go wsutil.WriteClientText(c, text)
@@ -207,11 +218,6 @@ func TestWebSocketWithGobwas(t *testing.T) {
 	if f, err := ws.ReadFrame(c); err != nil || f.Header.OpCode != ws.OpClose {
 		t.Errorf("%+v, %v", f, err)
 	}
-	wantClosed(t, ended, websocket.CloseGoingAway, "bye")
-
-	theirs := httptest.NewServer(http.HandlerFunc(gobwasEcho))
-	defer theirs.Close()
-	wsDrive(t, ctx, theirs.URL, nil, true)
 }
 
 // gobwasEcho is a server of gobwas.
