@@ -129,7 +129,10 @@ func TestTsharkFindsNothingWrongInWhatTheKernelForwards(t *testing.T) {
 		ends = append(ends, s.capture(b, files[i]))
 	}
 	for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
-		s.bursts(host+":53", rounds, burst, size)
+		// Packets that waited for the loop when the flow entered the kernel may be overtaken, once in each direction.
+		if n := s.bursts(host+":53", rounds, burst, size); n > 2*burst {
+			t.Errorf("%s: %d answers are out of order", host, n)
+		}
 	}
 	for _, end := range ends {
 		end()
