@@ -1,0 +1,82 @@
+// Package transport is the stream connections of a proxy, driven by one event loop.
+//
+// A Loop has two implementations: EpollLoop over the kernel's sockets, and StackLoop over the userspace stack. The
+// proxy does not know which one it has. Connections never block: a call that cannot go on returns ErrAgain, and the
+// handler of the connection is called once it can.
+//
+// Nothing here is safe for concurrent use but Loop.Do. All calls of handlers come from the loop.
+package transport
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Errors of connections. The others are errno values: unix.ECONNREFUSED, ECONNRESET, ETIMEDOUT, EHOSTUNREACH ...
+var (
+	ErrAgain  = errors.New("transport: not ready")
+	ErrClosed = errors.New("transport: closed")
+)
+
+// Events says what a connection is ready for. They are edges: a handler that does not read until ErrAgain, or less than
+// its buffer holds, must remember that there may be more.
+type Events uint8
+
+// Values of Events.
+const (
+	Readable Events = 1 << iota // there is input, or its end
+	Writable                    // there is room again, or the connection has been established
+	Failed                      // the connection has ended by an error: see Conn.Err
+)
+
+// Handler is what a connection calls.
+type Handler interface {
+	// Ready says that the connection c has become ready. It may close c.
+	Ready(c Conn, ev Events)
+}
+
+// Conn is a stream connection of one loop.
+type Conn interface {
+	// Read copies what has arrived to p. The error is ErrAgain where there is nothing, io.EOF at the end of the input.
+	// After less than len(p) bytes there is no more until Ready(Readable).
+	Read(p []byte) (int, error)
+	// Write sends a part of p: all of it, or what there is room for. With less than len(p) the error is nil or, for
+	// nothing, ErrAgain; Ready(Writable) follows.
+	Write(p []byte) (int, error)
+	// CloseWrite ends the output after what was written: the peer sees the end of the stream.
+	CloseWrite() error
+	// Close ends the connection after what was written is sent. The handler is not called again.
+	Close()
+	// Abort ends the connection with a reset. The handler is not called again.
+	Abort()
+	// Err is why the connection failed, nil while it has not.
+	Err() error
+	// SetHandler changes whom the connection calls.
+	SetHandler(h Handler)
+	Local() netip.AddrPort
+	Remote() netip.AddrPort
+}
+
+// Listener accepts connections on one address.
+type Listener interface {
+	Addr() netip.AddrPort
+	// Close stops accepting. Connections that were accepted go on.
+	Close()
+}
+
+// Loop runs the connections of one thread.
+type Loop interface {
+	// Listen calls accept for each connection that comes in on a. Loops of one process share an address.
+	Listen(a netip.AddrPort, accept func(c Conn) Handler) (Listener, error)
+	// Dial opens a connection to remote. Ready(Writable) says that it is established, Ready(Failed) that it is not.
+	Dial(remote netip.AddrPort, h Handler) (Conn, error)
+	// Now is the time of the current events.
+	Now() clock.Time
+	// SetTick has f called after each batch of events, and at the time that it returned last. There the proxy runs its
+	// timers and sends what the batch has produced.
+	SetTick(f func(now clock.Time) (next clock.Time))
+	// Do runs f on the loop soon. Any goroutine may call it. It reports false once the loop has ended; f does not run then.
+	Do(f func()) bool
+}
