@@ -21,14 +21,15 @@ var (
 )
 
 // Events says what a connection is ready for. They are edges: a handler that does not read until ErrAgain, or less than
-// its buffer holds, must remember that there may be more.
+// its buffer holds, must remember that there may be more. They may come without cause: Readable while nothing new has
+// arrived, for example.
 type Events uint8
 
 // Values of Events.
 const (
 	Readable Events = 1 << iota // there is input, or its end
 	Writable                    // there is room again, or the connection has been established
-	Failed                      // the connection has ended by an error: see Conn.Err
+	Failed                      // the connection has ended by an error, see Conn.Err; Read returns what arrived before
 )
 
 // Handler is what a connection calls.
@@ -68,7 +69,8 @@ type Listener interface {
 
 // Loop runs the connections of one thread.
 type Loop interface {
-	// Listen calls accept for each connection that comes in on a. Loops of one process share an address.
+	// Listen calls accept for each connection that comes in on a. Loops of one process share an address. accept may
+	// close the connection, and returns its handler.
 	Listen(a netip.AddrPort, accept func(c Conn) Handler) (Listener, error)
 	// Dial opens a connection to remote. Ready(Writable) says that it is established, Ready(Failed) that it is not.
 	Dial(remote netip.AddrPort, h Handler) (Conn, error)
@@ -78,5 +80,6 @@ type Loop interface {
 	// timers and sends what the batch has produced.
 	SetTick(f func(now clock.Time) (next clock.Time))
 	// Do runs f on the loop soon. Any goroutine may call it. It reports false once the loop has ended; f does not run then.
+	// What it has accepted runs, at the latest when the loop ends.
 	Do(f func()) bool
 }

@@ -71,7 +71,7 @@ quic/fec        :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
 gateway/route   : semantics
-gateway/transport: clock
+gateway/transport: clock stack
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock

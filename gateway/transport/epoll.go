@@ -1,0 +1,302 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/stack"
+	"golang.org/x/sys/unix"
+)
+
+// batchEvents is how many events one epoll_pwait(2) returns at most.
+const batchEvents = 256
+
+// EpollLoop is a Loop over kernel sockets: one thread and one epoll instance, in which each socket is registered once,
+// edge-triggered, for its life. No event allocates memory.
+//
+// Calls that cannot block (recvfrom, sendto, accept4, a poll with a zero time-out) are made without telling the Go
+// scheduler, which saves its bookkeeping at each. Only the wait for events tells it: a collection need not wait for
+// the thread, and other goroutines get its processor.
+type EpollLoop struct {
+	fd     int // epoll instance
+	wakefd int // eventfd, edge-triggered, so that nothing reads it
+	now    clock.Time
+	tick   func(now clock.Time) clock.Time
+	next   clock.Time // when tick wants to be called
+
+	slots     []*epollConn // by epoll_data
+	free      []uint32     // empty slots
+	gen       uint32       // of the connection opened last, never 0
+	again     []*epollConn // to call once more, see epollConn.Read
+	called    []*epollConn // the other buffer of again
+	listeners []*epollListener
+	events    [batchEvents]unix.EpollEvent
+	addr      unix.RawSockaddrInet6 // of accept4 and connect; large enough for both families
+	addrLen   uint32
+
+	commands commandList
+	running  atomic.Bool
+	stop     atomic.Bool
+	stats    epollStats
+}
+
+// NewEpollLoop returns a loop without connections. The caller calls Run, or Close to free what it has.
+func NewEpollLoop() (*EpollLoop, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("transport: epoll_create1: %w", err)
+	}
+	wakefd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("transport: eventfd: %w", err)
+	}
+	l := &EpollLoop{fd: fd, wakefd: wakefd, now: stack.Now(), next: clock.Never}
+	l.commands.notify = l.notify
+	if errno := l.register(wakefd, unix.EPOLLIN|unix.EPOLLET, uint32(wakefd), 0); errno != 0 {
+		l.freeFDs()
+		return nil, fmt.Errorf("transport: epoll_ctl: %w", errno)
+	}
+	return l, nil
+}
+
+// Run runs the loop on the calling goroutine, which it binds to its thread, until ctx or Close ends it. Then it closes
+// all listeners and connections; no handler is called for that. It may be called once.
+func (l *EpollLoop) Run(ctx context.Context) error {
+	if !l.running.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer l.end()
+	stop := context.AfterFunc(ctx, l.halt)
+	defer stop()
+	for !l.stop.Load() {
+		n, errno := l.wait()
+		if errno != 0 {
+			return fmt.Errorf("transport: epoll_pwait: %w", errno)
+		}
+		l.now = stack.Now()
+		l.dispatch(n)
+		l.commands.run()
+		l.callAgain()
+		l.resumeAccept()
+		if l.tick != nil {
+			l.next = l.tick(l.now)
+		}
+	}
+	return nil
+}
+
+// Close ends Run, which frees everything when it returns. Any goroutine may call it. On a loop that was never run, it
+// frees everything itself.
+func (l *EpollLoop) Close() error {
+	if l.running.CompareAndSwap(false, true) {
+		l.end()
+		return nil
+	}
+	l.halt()
+	return nil
+}
+
+// halt ends Run soon.
+func (l *EpollLoop) halt() {
+	l.stop.Store(true)
+	l.commands.wake()
+}
+
+// notify wakes a loop that waits.
+func (l *EpollLoop) notify() {
+	one := [8]byte{1}
+	_, _ = unix.Write(l.wakefd, one[:]) // it cannot fail: the counter does not come near its end
+}
+
+// end runs the commands that were accepted, and frees all that the loop has.
+func (l *EpollLoop) end() {
+	l.commands.end()
+	for _, li := range l.listeners {
+		li.closeFD()
+	}
+	for _, c := range l.slots {
+		if c != nil {
+			c.Close()
+		}
+	}
+	l.freeFDs()
+}
+
+func (l *EpollLoop) freeFDs() {
+	_ = unix.Close(l.wakefd)
+	_ = unix.Close(l.fd)
+}
+
+// wait returns how many events there are. It first looks without the scheduler, and blocks with it where there are none
+// and nothing else is to do.
+func (l *EpollLoop) wait() (int, unix.Errno) {
+	n, errno := l.poll(unix.RawSyscall6, 0)
+	if n != 0 || errno != 0 || len(l.again) > 0 {
+		return n, errno
+	}
+	l.commands.arm()
+	defer l.commands.disarm()
+	limit := l.limit()
+	if limit == 0 || l.commands.pending() || l.stop.Load() {
+		return 0, 0
+	}
+	return l.poll(unix.Syscall6, limit)
+}
+
+// limit returns for how many milliseconds the loop may wait, -1 for any time.
+func (l *EpollLoop) limit() int {
+	next := l.next
+	for _, li := range l.listeners {
+		next = min(next, li.resume)
+	}
+	if next == clock.Never {
+		return -1
+	}
+	const ms = time.Millisecond
+	return int(max(0, min((next.Sub(stack.Now())+ms-1)/ms, 1<<30))) // rounded up: not before the time
+}
+
+type syscall6 func(trap, a1, a2, a3, a4, a5, a6 uintptr) (r1, r2 uintptr, err unix.Errno)
+
+func (l *EpollLoop) poll(call syscall6, ms int) (int, unix.Errno) {
+	n, _, errno := call(unix.SYS_EPOLL_PWAIT, uintptr(l.fd), uintptr(unsafe.Pointer(&l.events)), batchEvents, uintptr(ms), 0, 0)
+	switch errno {
+	case 0:
+		return int(n), 0
+	case unix.EINTR:
+		return 0, 0
+	}
+	return 0, errno
+}
+
+// dispatch handles the first n events. The events of a connection that another event of the batch has closed are
+// dropped, although its slot may have another connection by now: that has another generation.
+func (l *EpollLoop) dispatch(n int) {
+	for i := range l.events[:n] {
+		e := &l.events[i]
+		slot, gen := uint32(e.Fd), uint32(e.Pad)
+		switch {
+		case gen == 0:
+			l.control(int(slot))
+		case l.slots[slot] != nil && l.slots[slot].gen == gen:
+			l.slots[slot].handle(e.Events)
+		}
+	}
+}
+
+// control handles an event of a listener, by its fd. That of the eventfd needs nothing done.
+func (l *EpollLoop) control(fd int) {
+	for _, li := range l.listeners {
+		if li.fd == fd {
+			li.accept()
+			return
+		}
+	}
+}
+
+// register adds an fd to the epoll instance.
+func (l *EpollLoop) register(fd int, events, slot, gen uint32) unix.Errno {
+	e := unix.EpollEvent{Events: events, Fd: int32(slot), Pad: int32(gen)}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.fd), unix.EPOLL_CTL_ADD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	return errno
+}
+
+// callAgain calls the connections that asked for it in this iteration.
+func (l *EpollLoop) callAgain() {
+	l.again, l.called = l.called[:0], l.again
+	for i, c := range l.called {
+		l.called[i] = nil
+		c.callAgain()
+	}
+}
+
+// Now implements Loop.
+func (l *EpollLoop) Now() clock.Time { return l.now }
+
+// SetTick implements Loop.
+func (l *EpollLoop) SetTick(f func(now clock.Time) clock.Time) { l.tick = f }
+
+// Do implements Loop. What it accepts runs, at the latest when the loop ends.
+func (l *EpollLoop) Do(f func()) bool { return l.commands.do(f) }
+
+// commandList has the functions that other goroutines bring to a loop.
+//
+// The loop arms the list, looks for commands, and then sleeps. Who brings one appends it, and then looks whether the
+// list is armed. So the loop sees the command, or it is notified: once for each sleep.
+type commandList struct {
+	notify func()
+	armed  atomic.Bool
+	mu     sync.Mutex
+	fs     []func()
+	ended  bool
+	ran    []func() // the other buffer, of the loop
+}
+
+func (q *commandList) do(f func()) bool {
+	q.mu.Lock()
+	if q.ended {
+		q.mu.Unlock()
+		return false
+	}
+	q.fs = append(q.fs, f)
+	q.wakeLocked()
+	q.mu.Unlock()
+	return true
+}
+
+// wake ends the sleep of the loop, if it sleeps.
+func (q *commandList) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wakeLocked()
+}
+
+// wakeLocked notifies under the lock, since the loop frees its eventfd once the list has ended.
+func (q *commandList) wakeLocked() {
+	if !q.ended && q.armed.CompareAndSwap(true, false) {
+		q.notify()
+	}
+}
+
+func (q *commandList) arm()    { q.armed.Store(true) }
+func (q *commandList) disarm() { q.armed.Store(false) }
+
+func (q *commandList) pending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.fs) > 0
+}
+
+// run runs the commands that wait. What they bring waits for the next iteration.
+func (q *commandList) run() {
+	q.mu.Lock()
+	q.fs, q.ran = q.ran[:0], q.fs
+	q.mu.Unlock()
+	for i, f := range q.ran {
+		q.ran[i] = nil
+		f()
+	}
+}
+
+// end runs the commands that wait and accepts no more.
+func (q *commandList) end() {
+	for q.run(); !q.finish(); q.run() {
+	}
+}
+
+// finish accepts no more commands, unless some wait.
+func (q *commandList) finish() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = len(q.fs) == 0
+	return q.ended
+}
