@@ -123,7 +123,7 @@ func (m *Machine) control(f *framing, name string, value []byte) (known bool, er
 	case "expect":
 		f.expect100 = bytes.EqualFold(value, []byte("100-continue"))
 		f.expectUnknown = !f.expect100
-	case "keep-alive":
+	case "keep-alive", "http2-settings": // the latter goes with the Upgrade that is not seen (RFC 9113 3.1)
 	default:
 		return false, nil
 	}

@@ -139,7 +139,7 @@ func appendFields(dst []byte, fields []semantics.Field) []byte {
 // Connection beside it (RFC 9110 10.1.4), and says nothing that servers of HTTP/1.1 use.
 func isOwn(name string) bool {
 	switch name {
-	case "te", "host", "upgrade", "connection", "keep-alive", "content-length", "proxy-connection", "transfer-encoding":
+	case "te", "host", "upgrade", "connection", "keep-alive", "content-length", "proxy-connection", "transfer-encoding", "http2-settings":
 		return true
 	}
 	return false

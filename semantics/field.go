@@ -21,6 +21,7 @@ const (
 	inValue                 // of field values (RFC 9110 5.5)
 	inTarget                // of pseudo-headers: visible ASCII, and above, which some clients send
 	inAuthority             // of a host and port (RFC 3986 3.2.2, 3.2.3)
+	inHost                  // of a host name
 	inURI                   // of a request target in HTTP/1.1: visible ASCII without the fragment's mark
 )
 
@@ -44,6 +45,9 @@ func newClasses() (t [256]uint8) {
 		}
 		if letter || c >= '0' && c <= '9' || c != 0 && c < 0x80 && strings.IndexByte("-._~!$&'()*+,;=%:[]", c) >= 0 {
 			t[i] |= inAuthority
+		}
+		if t[i]&inAuthority != 0 && strings.IndexByte(":[]", c) < 0 {
+			t[i] |= inHost
 		}
 		if c > ' ' && c < 0x7f && c != '#' {
 			t[i] |= inURI

@@ -1,6 +1,9 @@
 package semantics
 
-import "strings"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Message is the control data of a message, after validation, and its fields. The strings belong to the parser, which says
 // how long they are valid.
@@ -106,19 +109,48 @@ func (m *Message) target(seen uint8, host string, extended bool) error {
 // HasPort reports whether an authority ends with a port, as the target of CONNECT does (RFC 9110 9.3.6).
 func HasPort(s string) bool {
 	i := strings.LastIndexByte(s, ':')
-	if i <= 0 || i == len(s)-1 {
+	return i > 0 && i < len(s)-1 && areDigits(s[i+1:])
+}
+
+// IsAuthority reports whether s is a host with or without a port, and no user information (RFC 3986 3.2, RFC 9110 4.2.4). An
+// address of IPv6 stands in brackets, without a zone, which has no meaning to others (RFC 6874 4).
+func IsAuthority(s string) bool {
+	if all(s, inHost) { // most have no port
+		return s != ""
+	}
+	if s == "" || !all(s, inAuthority) {
 		return false
 	}
-	for _, c := range []byte(s[i+1:]) {
-		if c < '0' || c > '9' {
+	host, port, hasPort := strings.Cut(s, ":")
+	if s[0] == '[' {
+		end := strings.LastIndexByte(s, ']')
+		if end < 0 || !isIPv6(s[1:end]) {
+			return false
+		}
+		host, port, hasPort = "ip", s[end+1:], end < len(s)-1
+		if hasPort && port[0] != ':' {
+			return false
+		}
+		port = strings.TrimPrefix(port, ":")
+	}
+	return host != "" && all(host, inHost) && (!hasPort || areDigits(port))
+}
+
+// isIPv6 reports whether s is an address of IPv6 without a zone.
+func isIPv6(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is6() && a.Zone() == ""
+}
+
+// areDigits reports whether s has nothing but digits. A port may be empty (RFC 3986 3.2.3).
+func areDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
 	}
 	return true
 }
-
-// IsAuthority reports whether s is a host with or without a port, and no user information (RFC 3986 3.2, RFC 9110 4.2.4).
-func IsAuthority(s string) bool { return s != "" && all(s, inAuthority) }
 
 // isScheme reports whether s is a scheme (RFC 3986 3.1).
 func isScheme(s string) bool {

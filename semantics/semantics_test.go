@@ -144,6 +144,25 @@ func TestIsValue(t *testing.T) {
 	}
 }
 
+func TestIsAuthority(t *testing.T) {
+	for _, ok := range []string{"a", "a.example", "a:80", "a:", "192.0.2.1:80", "[2001:db8::1]", "[2001:db8::1]:80", "[::ffff:192.0.2.1]", "a%20b", "a,b", "a_b"} {
+		if !IsAuthority(ok) {
+			t.Errorf("%q is refused", ok)
+		}
+	}
+	for _, bad := range []string{
+		"", ":80", ":", "a:x", "a:80:80", "a:-1", "a:+1", "a:8 0", "[::1", "::1]", "::1", "[::1]x", "[::1]:x", "[::1]]", "[a]", "[]", "[192.0.2.1]", "[fe80::1%1]",
+		"[fe80::1%251]", "a]", "[a", "a[b]", "u@a", "a/b", "a b", "a#", "a?", "a\\b", "[::1]80", "[::1]:80]", "[::1][::1]",
+	} {
+		if IsAuthority(bad) {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = IsAuthority("[2001:db8::1]:80") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestViolationsAllocateNothing(t *testing.T) {
 	bad := with(get, "A: b")
 	var m Message

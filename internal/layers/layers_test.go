@@ -129,6 +129,7 @@ internal/script : wire clock ip tcp
 internal/interop:
 internal/interop/bogoshim: socket tls
 internal/wscases:
+internal/wrongcases:
 internal/h3cases: quic
 internal/onenode:
 internal/layers :
