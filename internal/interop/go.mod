@@ -5,10 +5,12 @@ go 1.26.3
 require (
 	github.com/coder/websocket v1.8.15
 	github.com/gobwas/ws v1.5.0
+	github.com/gopacket/gopacket v1.7.7
 	github.com/insomniacslk/dhcp v0.0.0-20260901064844-234b97448fae
 	github.com/letsencrypt/challtestsrv v1.4.2
 	github.com/letsencrypt/pebble/v2 v2.10.1
 	github.com/millrace/millrace v0.0.0
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/quic-go/quic-go v0.65.0
 	golang.org/x/crypto v0.58.0
 	golang.org/x/net v0.62.0

@@ -68,6 +68,7 @@ http3/qpack     : http2/hpack semantics
 http3           : http3/qpack quic semantics
 quic            :
 quic/fec        :
+proxyproto      :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
 gateway/route   : semantics
@@ -153,6 +154,7 @@ github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
 go.yaml.in/yaml/v3                : internal/strictyaml gateway/config internal/stackd
 github.com/insomniacslk/dhcp      :
+github.com/pires/go-proxyproto    :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench quic
 github.com/quic-go/qpack          : bench
