@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/internal/cut"
@@ -40,15 +39,10 @@ func relay(in string, size cut.Size) (out []byte, err error) {
 	return out, err
 }
 
-// routing are groups and cases that a gateway refuses by its routes, and not the machine.
-func routing(c *wrongcases.Case) bool {
-	return c.Group == "paths" || strings.Contains(c.Origin, "open proxy")
-}
-
 // What passes the machines is the requests that may pass, in a form that nobody has to repair.
 func TestWrongInput(t *testing.T) {
 	for _, c := range wrongcases.All() {
-		if routing(&c) {
+		if c.Gateway {
 			continue
 		}
 		size := cut.Whole

@@ -19,7 +19,7 @@ const (
 	inName      = 1 << iota // of field names in HTTP/2 and HTTP/3: tokens without upper case (RFC 9113 8.2)
 	inToken                 // of tokens (RFC 9110 5.6.2)
 	inValue                 // of field values (RFC 9110 5.5)
-	inTarget                // of pseudo-headers: visible ASCII, and above, which some clients send
+	inTarget                // of pseudo-headers: no blanks and no control characters
 	inAuthority             // of a host and port (RFC 3986 3.2.2, 3.2.3)
 	inHost                  // of a host name
 	inURI                   // of a request target in HTTP/1.1: visible ASCII without the fragment's mark

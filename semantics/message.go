@@ -93,7 +93,7 @@ func (m *Message) target(seen uint8, host string, extended bool) error {
 		return BadScheme
 	case m.Scheme != "https" && m.Scheme != "http":
 		return nil // RFC 9114 4.3.1 has rules for these two
-	case m.Path == "" || m.Path[0] != '/' && (m.Path != "*" || m.Method != "OPTIONS"):
+	case !IsTarget(m.Path) || m.Path[0] != '/' && (m.Path != "*" || m.Method != "OPTIONS"):
 		return BadPath
 	case seen&hasAuthority != 0 && host != "" && !strings.EqualFold(m.Authority, host):
 		return BadAuthority

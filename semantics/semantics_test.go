@@ -73,6 +73,8 @@ func TestViolationsOfRequests(t *testing.T) {
 		{with(get[1:], ":method: G(T"), BadMethod},
 		{with(get[:3], ":path: x"), BadPath},
 		{with(get[:3], ":path: *"), BadPath},
+		{with(get[:3], ":path: /a#b"), BadPath},
+		{with(get[:3], ":path: /\xc3\xa9"), BadPath},
 		{with(get[:3], ":path: /\r"), BadTarget},
 		{with(get, "host: b"), BadAuthority},
 		{with(get, "host: a", "host: b"), BadAuthority},

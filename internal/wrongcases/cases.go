@@ -26,6 +26,8 @@ type Case struct {
 	Absent, Present []string
 	// Stricter says why a proxy may pass it on although another proxy refuses it, with the section of an RFC.
 	Stricter string
+	// Gateway says that a gateway refuses it by what it knows of its back ends, and not by the grammar.
+	Gateway bool
 	// Unfinished says that a proxy may wait for more, and answer nothing.
 	Unfinished bool
 }
@@ -67,6 +69,14 @@ type group struct {
 // refused adds a case of which nothing may pass.
 func (g *group) refused(origin, name, bytes string) {
 	g.cases = append(g.cases, Case{Group: g.name, Name: g.name + ": " + name, Origin: origin, Bytes: bytes})
+}
+
+// gateway marks the cases that a gateway refuses and a machine need not.
+func (g *group) gateway(is func(c *Case) bool) []Case {
+	for i := range g.cases {
+		g.cases[i].Gateway = is(&g.cases[i])
+	}
+	return g.cases
 }
 
 // passed adds a case that is one request, or several.
