@@ -77,7 +77,8 @@ node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock
 gateway/kernelflows: gateway/fastpath clock metrics pmd wire
-gateway/datapath: gateway/quiclb gateway/fastpath packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
+gateway/maglev  :
+gateway/datapath: gateway/quiclb gateway/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gateway/config gpukern internal/control
@@ -168,7 +169,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "gateway/maglev", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."
