@@ -85,9 +85,8 @@ type track struct {
 	failed   [buckets]uint64 // failures by part of the window, as a ring
 	bucket   int64           // number of the part that failures are entered in, since time 0
 	ejected  bool
-	until    clock.Time    // end of the ejection
-	down     time.Duration // length of the last ejection; 0 is none that counts
-	returned clock.Time    // when the last one ended
+	until    clock.Time // end of the ejection
+	backoff  Backoff
 	round    uint64
 }
 
@@ -173,22 +172,18 @@ func (t *track) failures() (n uint64) {
 
 // eject takes a backend out.
 func (e *Evaluator) eject(now clock.Time, id uint32, t *track) Ejection {
-	again := t.down > 0 && now.Sub(t.returned) < t.down
-	if again {
-		t.down = min(2*t.down, e.set.MaxDown)
-	} else {
-		t.down = e.set.Down
-	}
-	t.ejected, t.until = true, now.Add(t.down)
+	down := t.backoff.Next(now, e.set.Down, e.set.MaxDown)
+	t.ejected, t.until = true, now.Add(down)
 	l, b := &t.last, &t.base
-	return Ejection{ID: id, Ejected: true, For: t.down, Cause: fmt.Errorf(
+	return Ejection{ID: id, Ejected: true, For: down, Cause: fmt.Errorf(
 		"%w: no answer, %d refused, %d unanswered, %d unreachable, %d of them within %v", ErrEjected,
 		l.Refused-b.Refused, l.Unanswered-b.Unanswered, l.Unreachable-b.Unreachable, t.failures(), e.set.Window)}
 }
 
 // free lets a backend return. Its failures of before are over.
 func (t *track) free(now clock.Time) {
-	t.ejected, t.returned, t.base, t.failed = false, now, t.last, [buckets]uint64{}
+	t.backoff.Returned(now)
+	t.ejected, t.base, t.failed = false, t.last, [buckets]uint64{}
 }
 
 // freeAll lets all return that are up otherwise: the others have gone down meanwhile.
