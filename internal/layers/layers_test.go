@@ -78,6 +78,7 @@ gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfil
 gateway/fastpath: clock
 gateway/kernelflows: gateway/fastpath clock metrics pmd wire
 gateway/maglev  :
+gateway/pool    : clock gateway/health gateway/maglev internal/random
 gateway/datapath: gateway/quiclb gateway/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest

@@ -1,0 +1,191 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
+)
+
+// Pool is backends that replace each other. Methods may be called from any goroutine.
+type Pool struct {
+	snap   atomic.Pointer[snapshot]
+	panics atomic.Bool  // too few backends are left: see Options.PanicThreshold
+	review atomic.Int64 // clock.Time at which maintain has something to do
+
+	_       [64]byte
+	turn    atomic.Uint64 // of RoundRobin
+	_       [56]byte
+	state   atomic.Uint64 // of the random source
+	_       [56]byte
+	conns   atomic.Int64
+	pending atomic.Int64
+	budget  budget
+
+	mu     sync.Mutex
+	serial uint32
+	seed   uint64
+	events []Event // to be reported once mu is released
+	period period
+}
+
+// snapshot is what is configured. It is never changed.
+type snapshot struct {
+	Options
+	list   []*Backend
+	tokens map[uint64]*Backend
+	names  map[string]*Backend
+	key    random.Key // of tokens
+
+	// How backends are drawn, for indices into list. Those of weight 0 are in none of them.
+	sequence []uint16 // RoundRobin: a whole cycle
+	urn      urn      // LeastRequest, Random
+	slots    []uint16 // ConsistentHash
+}
+
+// Errors of New and Update.
+var (
+	ErrBackends = errors.New("pool: backends of one name, or more than 65535")
+	ErrOptions  = errors.New("pool: wrong options")
+)
+
+// New returns a pool. seed is any number: pools with one seed and the same calls choose the same backends.
+func New(o Options, backends []BackendOptions, seed uint64) (*Pool, error) {
+	p := &Pool{seed: seed, period: period{always}}
+	p.state.Store(seed)
+	if err := p.apply(o, backends, func(*Backend) {}); err != nil {
+		return nil, err
+	}
+	p.lock()
+	p.refresh(always)
+	p.unlock()
+	return p, nil
+}
+
+// Update changes the options and backends. Backends that stay, by name and address, keep their identity, state and counters;
+// what an operator set stays unless the configuration changes that very value. Others start slowly. Those that left finish
+// what they began. With an error nothing changes.
+func (p *Pool) Update(now clock.Time, o Options, backends []BackendOptions) error {
+	err := p.apply(o, backends, func(b *Backend) { b.slowFrom.Store(int64(now)) })
+	if err != nil {
+		return err
+	}
+	p.lock()
+	p.refresh(now)
+	p.unlock()
+	return nil
+}
+
+// identity is what makes a backend the same one.
+type identity struct {
+	name    string
+	address netip.AddrPort
+}
+
+// apply publishes a configuration. added is called for each new backend.
+func (p *Pool) apply(o Options, backends []BackendOptions, added func(*Backend)) error {
+	o = o.withDefaults()
+	if err := validate(&o, backends); err != nil {
+		return err
+	}
+	p.lock()
+	defer p.unlock()
+	old := map[identity]*Backend{}
+	if s := p.snap.Load(); s != nil {
+		for _, b := range s.list {
+			old[identity{b.name, b.address}] = b
+		}
+	}
+	s := &snapshot{Options: o, key: p.tokenKey(&o)}
+	for _, c := range backends {
+		c = c.withDefaults(&o)
+		id := identity{c.Name, c.Address}
+		b := old[id]
+		if b == nil {
+			p.serial++
+			b = newBackend(p, p.serial, c)
+			added(b)
+		}
+		delete(old, id)
+		b.follow(c)
+		s.list = append(s.list, b)
+	}
+	for _, b := range old {
+		b.flags.Or(flagGone)
+	}
+	p.publish(s)
+	p.budget.configure(o.RetryBudget)
+	return nil
+}
+
+// validate returns what is wrong.
+func validate(o *Options, backends []BackendOptions) error {
+	switch {
+	case int(o.Balance) >= len(balances):
+		return fmt.Errorf("%w: balance %d", ErrOptions, o.Balance)
+	case o.PanicThreshold < 0 || o.PanicThreshold > 100:
+		return fmt.Errorf("%w: panic threshold %d", ErrOptions, o.PanicThreshold)
+	case o.HashSize < 2 || o.HashSize > 1<<32:
+		return fmt.Errorf("%w: hash size %d", ErrOptions, o.HashSize)
+	case len(backends) > 65535:
+		return fmt.Errorf("%w: %d", ErrBackends, len(backends))
+	}
+	names := map[string]bool{}
+	for _, c := range backends {
+		c = c.withDefaults(o)
+		if names[c.Name] {
+			return fmt.Errorf("%w: %s", ErrBackends, c.Name)
+		}
+		if c.Weight > maxWeight || int(c.State) >= len(states) {
+			return fmt.Errorf("%w: backend %s: weight %d, state %d", ErrOptions, c.Name, c.Weight, c.State)
+		}
+		names[c.Name] = true
+	}
+	return nil
+}
+
+const maxWeight = 1_000_000
+
+// publish completes a snapshot whose list is there, and makes it the pool's. The caller holds p.mu.
+func (p *Pool) publish(s *snapshot) {
+	s.tokens, s.names = make(map[uint64]*Backend, len(s.list)), make(map[string]*Backend, len(s.list))
+	for _, b := range s.list {
+		token := s.tokenOf(b)
+		b.token.Store(token)
+		s.tokens[token], s.names[b.name] = b, b
+	}
+	s.build()
+	p.snap.Store(s)
+}
+
+// rebuild publishes the snapshot with the weights that are in force now. The caller holds p.mu.
+func (p *Pool) rebuild() {
+	s := *p.snap.Load()
+	s.build()
+	p.snap.Store(&s)
+}
+
+// Name returns the name of the pool.
+func (p *Pool) Name() string { return p.snap.Load().Name }
+
+// ByName returns the backend of a name, nil if there is none.
+func (p *Pool) ByName(name string) *Backend { return p.snap.Load().names[name] }
+
+// Backends returns all backends in the order of the configuration. The caller must not change the list.
+func (p *Pool) Backends() []*Backend { return p.snap.Load().list }
+
+// Options returns the settings in force. The caller must not change them.
+func (p *Pool) Options() *Options { return &p.snap.Load().Options }
+
+// Requests returns the number of requests in flight, those of backends that have left included.
+func (p *Pool) Requests() int { return int(max(p.budget.active(), 0)) }
+
+// number returns the next random number.
+func (p *Pool) number() uint64 { return random.Mix(p.state.Add(golden)) }
+
+// golden is the step of SplitMix64: see random.Source, of which this is the form that several loops share.
+const golden = 0x9e3779b97f4a7c15

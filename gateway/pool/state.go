@@ -1,0 +1,202 @@
+package pool
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Change is what happened to a backend.
+type Change uint8
+
+// Values of Change.
+const (
+	Rose     Change = iota // probes found it healthy
+	Fell                   // probes found it unhealthy
+	Ejected                // by requests: see Outlier
+	Returned               // its ejection is over
+)
+
+var changes = [...]string{"healthy", "unhealthy", "ejected", "returned"}
+
+// String returns the name of the change, the same as in events of the L4 gateway.
+func (c Change) String() string { return changes[c] }
+
+// Event is a change of a backend.
+type Event struct {
+	Backend *Backend
+	Change  Change
+	Cause   error         // of Fell and Ejected
+	For     time.Duration // of Ejected: how long
+}
+
+// lock takes the lock of all that changes.
+func (p *Pool) lock() { p.mu.Lock() }
+
+// unlock releases it, and then reports what happened.
+func (p *Pool) unlock() {
+	events, notify := p.events, p.snap.Load().Notify
+	p.events = nil
+	p.mu.Unlock()
+	if notify == nil {
+		return
+	}
+	for _, e := range events {
+		notify(e)
+	}
+}
+
+// SetHealthy enters what active probes found. cause is why the backend is unhealthy; it may be nil.
+func (b *Backend) SetHealthy(now clock.Time, healthy bool, cause error) {
+	p := b.pool
+	p.lock()
+	defer p.unlock()
+	if healthy == b.healthy {
+		if !healthy {
+			b.cause = cause
+		}
+		return
+	}
+	b.healthy, b.since, b.cause = healthy, now, cause
+	change := Fell
+	if healthy {
+		b.cause = nil
+		change = Rose
+	}
+	p.events = append(p.events, Event{Backend: b, Change: change, Cause: b.cause})
+	b.changed(now)
+}
+
+// SetState is an operator's wish, which overrides the configuration until ResetState, or until an update changes the
+// state in the configuration.
+func (b *Backend) SetState(now clock.Time, s State) {
+	b.pool.lock()
+	defer b.pool.unlock()
+	b.operator.has, b.operator.state = true, s
+	b.changed(now)
+}
+
+// ResetState returns to the state in the configuration.
+func (b *Backend) ResetState(now clock.Time) {
+	b.pool.lock()
+	defer b.pool.unlock()
+	b.operator.has = false
+	b.changed(now)
+}
+
+// SetWeight is an operator's weight, from 0 to 1,000,000, which overrides the configuration until ResetWeight, or until
+// an update changes the weight in the configuration.
+func (b *Backend) SetWeight(now clock.Time, weight int) {
+	b.pool.lock()
+	defer b.pool.unlock()
+	b.operator.weight = min(max(weight, 0), maxWeight)
+	b.changed(now)
+}
+
+// ResetWeight returns to the weight in the configuration.
+func (b *Backend) ResetWeight(now clock.Time) {
+	b.pool.lock()
+	defer b.pool.unlock()
+	b.operator.weight = -1
+	b.changed(now)
+}
+
+// follow takes over a configuration. The caller holds pool.mu and publishes a snapshot after it.
+func (b *Backend) follow(c BackendOptions) {
+	if c.State != b.config.State {
+		b.operator.has = false
+	}
+	if c.Weight != b.config.Weight {
+		b.operator.weight = -1
+	}
+	b.config = c
+	b.maxRequests.Store(int64(c.Limits.Requests))
+	b.maxConns.Store(int64(c.Limits.Connections))
+	b.maxPending.Store(int64(c.Limits.Pending))
+	b.weight.Store(int64(b.wantedWeight()))
+	b.flags.Store(b.wantedFlags())
+}
+
+func (b *Backend) wantedWeight() int {
+	if b.operator.weight >= 0 {
+		return b.operator.weight
+	}
+	return b.config.Weight
+}
+
+func (b *Backend) wantedState() State {
+	if b.operator.has {
+		return b.operator.state
+	}
+	return b.config.State
+}
+
+func (b *Backend) wantedFlags() (flags uint32) {
+	if !b.healthy {
+		flags |= flagUnhealthy
+	}
+	switch b.wantedState() {
+	case Draining:
+		flags |= flagDraining
+	case Inactive:
+		flags |= flagInactive
+	}
+	if b.wantedWeight() == 0 {
+		flags |= flagNoWeight
+	}
+	return flags
+}
+
+// changed brings what picks read to what is wanted now. The caller holds pool.mu.
+func (b *Backend) changed(now clock.Time) {
+	was := b.flags.Load()
+	if was&flagGone != 0 {
+		return
+	}
+	flags := b.wantedFlags()
+	if was != 0 && flags == 0 {
+		b.slowFrom.Store(int64(now)) // before the flags: no pick may see it with its full share
+	}
+	weight := int64(b.wantedWeight())
+	if b.weight.Swap(weight) != weight {
+		b.pool.rebuild()
+	}
+	b.flags.Store(flags)
+	b.pool.refresh(now)
+}
+
+// refresh counts the backends that are left, and plans when that will change by time alone. The caller holds p.mu.
+func (p *Pool) refresh(now clock.Time) {
+	s := p.snap.Load()
+	active, up, next := 0, 0, clock.Never
+	for _, b := range s.list {
+		until := clock.Time(b.ejected.Load())
+		switch {
+		case now < until:
+			next = min(next, until)
+		case b.out:
+			p.returned(now, b)
+		}
+		if flags := b.flags.Load(); flags&^flagUnhealthy == 0 {
+			active++
+			if flags == 0 && now >= until {
+				up++
+			}
+		}
+	}
+	p.panics.Store(up*100 < active*s.PanicThreshold)
+	if x := s.Outlier; x != nil && x.SuccessRate != nil {
+		next = min(next, p.period.end)
+	}
+	p.review.Store(int64(next))
+}
+
+// maintain does what is due. It is called by picks, and leaves it to another one that does so already.
+func (p *Pool) maintain(now clock.Time) {
+	if !p.mu.TryLock() {
+		return
+	}
+	p.evaluate(now)
+	p.refresh(now)
+	p.unlock()
+}
