@@ -47,6 +47,12 @@ var errnos = map[error]syscall.Errno{
 	udp.ErrSteering:     syscall.EINVAL,
 }
 
+// Errno returns the error number of Linux for an error of package tcp or udp; false for other errors.
+func Errno(err error) (syscall.Errno, bool) {
+	n, ok := errnos[err]
+	return n, ok
+}
+
 // errnoError returns err as a failed system call on a kernel socket would.
 func errnoError(call string, err error) error {
 	n, ok := errnos[err]

@@ -40,6 +40,7 @@ type Host struct {
 	otherProtocol func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
 	changed       func(now clock.Time, c ip.Change)
 	pending       []command // for other loops, whose queues were full
+	user          func(now clock.Time) clock.Time
 
 	// For received packets.
 	gro      gro
@@ -151,8 +152,39 @@ func (h *Host) Tick(now clock.Time) clock.Time {
 		h.flushCommands()
 		next = now
 	}
+	if h.user != nil {
+		next = min(next, h.tickUser(now))
+	}
 	return next
 }
+
+// SetTick makes each Tick call f last, when the layers have reported their events: what f causes leaves with the same
+// Tick. f returns when it must be called again at the latest. Nil ends that. It belongs to the holder of the loop, and
+// a host has one f.
+func (h *Host) SetTick(f func(now clock.Time) clock.Time) {
+	h.user = f
+	h.output.RequestTick()
+}
+
+// tickUser calls f of SetTick, sends what it has caused, and calls it for the events of that.
+func (h *Host) tickUser(now clock.Time) clock.Time {
+	next := h.user(now)
+	if h.TCP.Idle() {
+		return next
+	}
+	next = min(h.TCP.Poll(now), h.user(now))
+	if !h.TCP.Idle() {
+		return now
+	}
+	return next
+}
+
+// RequestTick makes the loop call Tick in this iteration, or in the next. A command calls it that has used connections.
+// It belongs to the holder of the loop.
+func (h *Host) RequestTick() { h.output.RequestTick() }
+
+// AtEnd makes the loop call f once, when it ends. It belongs to the holder of the loop.
+func (h *Host) AtEnd(f func()) { h.output.AtEnd(f) }
 
 // TxDropped counts the packets that the layers originated but never gave to the loop, by reason: no
 // route, no frame, or a neighbour that does not answer. The loop's counters do not have them.
