@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -30,12 +29,13 @@ type EpollLoop struct {
 	tick   func(now clock.Time) clock.Time
 	next   clock.Time // when tick wants to be called
 
-	slots     []*epollConn // by epoll_data
-	free      []uint32     // empty slots
-	gen       uint32       // of the connection opened last, never 0
-	again     []*epollConn // to call once more, see epollConn.Read
-	called    []*epollConn // the other buffer of again
+	conns     slots[epollConn] // by epoll_data
+	gen       uint32           // of the connection opened last, never 0
+	again     []*epollConn     // to call once more, see epollConn.Read
+	called    []*epollConn     // the other buffer of again
 	listeners []*epollListener
+	lingering lingerers
+	lingerEnd clock.Time // of the first of them
 	events    [batchEvents]unix.EpollEvent
 	addr      unix.RawSockaddrInet6 // of accept4 and connect; large enough for both families
 	addrLen   uint32
@@ -57,7 +57,7 @@ func NewEpollLoop() (*EpollLoop, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("transport: eventfd: %w", err)
 	}
-	l := &EpollLoop{fd: fd, wakefd: wakefd, now: stack.Now(), next: clock.Never}
+	l := &EpollLoop{fd: fd, wakefd: wakefd, now: stack.Now(), next: clock.Never, lingerEnd: clock.Never}
 	l.commands.notify = l.notify
 	if errno := l.register(wakefd, unix.EPOLLIN|unix.EPOLLET, uint32(wakefd), 0); errno != 0 {
 		l.freeFDs()
@@ -78,20 +78,26 @@ func (l *EpollLoop) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, l.halt)
 	defer stop()
 	for !l.stop.Load() {
-		n, errno := l.wait()
-		if errno != 0 {
+		if errno := l.iterate(); errno != 0 {
 			return fmt.Errorf("transport: epoll_pwait: %w", errno)
-		}
-		l.now = stack.Now()
-		l.dispatch(n)
-		l.commands.run()
-		l.callAgain()
-		l.resumeAccept()
-		if l.tick != nil {
-			l.next = l.tick(l.now)
 		}
 	}
 	return nil
+}
+
+// iterate waits for events and does all that is due.
+func (l *EpollLoop) iterate() unix.Errno {
+	n, errno := l.wait()
+	l.now = stack.Now()
+	l.dispatch(n)
+	l.commands.run()
+	l.callAgain()
+	l.resumeAccept()
+	l.lingerEnd = l.lingering.expire(l.now)
+	if l.tick != nil {
+		l.next = l.tick(l.now)
+	}
+	return errno
 }
 
 // Close ends Run, which frees everything when it returns. Any goroutine may call it. On a loop that was never run, it
@@ -123,11 +129,7 @@ func (l *EpollLoop) end() {
 	for _, li := range l.listeners {
 		li.closeFD()
 	}
-	for _, c := range l.slots {
-		if c != nil {
-			c.Close()
-		}
-	}
+	l.conns.each((*epollConn).Close)
 	l.freeFDs()
 }
 
@@ -154,7 +156,7 @@ func (l *EpollLoop) wait() (int, unix.Errno) {
 
 // limit returns for how many milliseconds the loop may wait, -1 for any time.
 func (l *EpollLoop) limit() int {
-	next := l.next
+	next := min(l.next, l.lingerEnd)
 	for _, li := range l.listeners {
 		next = min(next, li.resume)
 	}
@@ -187,8 +189,10 @@ func (l *EpollLoop) dispatch(n int) {
 		switch {
 		case gen == 0:
 			l.control(int(slot))
-		case l.slots[slot] != nil && l.slots[slot].gen == gen:
-			l.slots[slot].handle(e.Events)
+		default:
+			if c := l.conns.list[slot]; c != nil && c.gen == gen {
+				c.handle(e.Events)
+			}
 		}
 	}
 }
@@ -227,76 +231,3 @@ func (l *EpollLoop) SetTick(f func(now clock.Time) clock.Time) { l.tick = f }
 
 // Do implements Loop. What it accepts runs, at the latest when the loop ends.
 func (l *EpollLoop) Do(f func()) bool { return l.commands.do(f) }
-
-// commandList has the functions that other goroutines bring to a loop.
-//
-// The loop arms the list, looks for commands, and then sleeps. Who brings one appends it, and then looks whether the
-// list is armed. So the loop sees the command, or it is notified: once for each sleep.
-type commandList struct {
-	notify func()
-	armed  atomic.Bool
-	mu     sync.Mutex
-	fs     []func()
-	ended  bool
-	ran    []func() // the other buffer, of the loop
-}
-
-func (q *commandList) do(f func()) bool {
-	q.mu.Lock()
-	if q.ended {
-		q.mu.Unlock()
-		return false
-	}
-	q.fs = append(q.fs, f)
-	q.wakeLocked()
-	q.mu.Unlock()
-	return true
-}
-
-// wake ends the sleep of the loop, if it sleeps.
-func (q *commandList) wake() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.wakeLocked()
-}
-
-// wakeLocked notifies under the lock, since the loop frees its eventfd once the list has ended.
-func (q *commandList) wakeLocked() {
-	if !q.ended && q.armed.CompareAndSwap(true, false) {
-		q.notify()
-	}
-}
-
-func (q *commandList) arm()    { q.armed.Store(true) }
-func (q *commandList) disarm() { q.armed.Store(false) }
-
-func (q *commandList) pending() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.fs) > 0
-}
-
-// run runs the commands that wait. What they bring waits for the next iteration.
-func (q *commandList) run() {
-	q.mu.Lock()
-	q.fs, q.ran = q.ran[:0], q.fs
-	q.mu.Unlock()
-	for i, f := range q.ran {
-		q.ran[i] = nil
-		f()
-	}
-}
-
-// end runs the commands that wait and accepts no more.
-func (q *commandList) end() {
-	for q.run(); !q.finish(); q.run() {
-	}
-}
-
-// finish accepts no more commands, unless some wait.
-func (q *commandList) finish() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ended = len(q.fs) == 0
-	return q.ended
-}

@@ -27,6 +27,7 @@ const (
 	inputEnd             // the kernel has reported the end of the input, which may lie behind data
 	failed               // Failed was reported
 	queued               // in EpollLoop.again
+	outputEnd            // CloseWrite was called
 )
 
 // connEvents are what a connection is registered for, once.
@@ -37,30 +38,20 @@ func (l *EpollLoop) add(fd int, flags connFlags) (*epollConn, unix.Errno) {
 	if l.gen++; l.gen == 0 {
 		l.gen = 1 // 0 marks listeners
 	}
-	c := &epollConn{loop: l, fd: int32(fd), slot: l.takeSlot(), gen: l.gen, flags: flags}
+	c := &epollConn{loop: l, fd: int32(fd), gen: l.gen, flags: flags}
+	c.slot = l.conns.add(c)
 	if errno := l.register(fd, connEvents, c.slot, c.gen); errno != 0 {
-		l.free = append(l.free, c.slot)
+		l.conns.remove(c.slot)
 		return nil, errno
 	}
-	l.slots[c.slot] = c
 	l.stats.open.Add(1)
 	return c, 0
-}
-
-func (l *EpollLoop) takeSlot() uint32 {
-	if n := len(l.free); n > 0 {
-		slot := l.free[n-1]
-		l.free = l.free[:n-1]
-		return slot
-	}
-	l.slots = append(l.slots, nil)
-	return uint32(len(l.slots) - 1)
 }
 
 // Dial implements Loop. What the kernel refuses at once is returned: no route, no local port, no fd.
 func (l *EpollLoop) Dial(remote netip.AddrPort, h Handler) (Conn, error) {
 	remote = unmap(remote)
-	fd, errno := socket(remote.Addr())
+	fd, errno := newSocket(remote.Addr())
 	if errno == 0 {
 		errno = l.connect(fd, remote)
 	}
@@ -186,6 +177,8 @@ func (c *epollConn) Write(p []byte) (int, error) {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 		c.flags |= wantWrite
 		return 0, ErrAgain
+	case errno == unix.EPIPE: // the output has ended; the input may go on
+		return 0, errno
 	case errno != 0:
 		return 0, c.fail(errno)
 	}
@@ -219,11 +212,17 @@ func (c *epollConn) Close() {
 	if c.fd < 0 {
 		return
 	}
-	c.loop.slots[c.slot] = nil
-	c.loop.free = append(c.loop.free, c.slot)
+	c.loop.conns.remove(c.slot)
 	c.loop.stats.open.Add(-1)
 	closeFD(int(c.fd)) // this takes it out of the epoll instance, too: there is no other fd of the socket
 	c.fd, c.handler = -1, nil
+}
+
+// Linger implements Conn.
+func (c *epollConn) Linger() {
+	if c.fd >= 0 {
+		c.loop.lingering.add(c.loop.now, c)
+	}
 }
 
 // Abort implements Conn.

@@ -52,7 +52,7 @@ type epollListener struct {
 // connections over them. An address of IPv6 takes no connections of IPv4.
 func (l *EpollLoop) Listen(a netip.AddrPort, accept func(c Conn) Handler) (Listener, error) {
 	a = unmap(a)
-	fd, errno := socket(a.Addr())
+	fd, errno := newSocket(a.Addr())
 	if errno == 0 {
 		errno = l.listen(fd, a)
 	}

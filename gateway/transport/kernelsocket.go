@@ -11,8 +11,8 @@ import (
 
 // The system calls of kernel sockets. None of them blocks, so all are raw, see EpollLoop.
 
-// socket returns a non-blocking TCP socket for addresses of the version of a, or -1.
-func socket(a netip.Addr) (int, unix.Errno) {
+// newSocket returns a non-blocking TCP socket for addresses of the version of a, or -1.
+func newSocket(a netip.Addr) (int, unix.Errno) {
 	family := unix.AF_INET6
 	switch {
 	case !a.IsValid():

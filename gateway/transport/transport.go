@@ -4,7 +4,8 @@
 // proxy does not know which one it has. Connections never block: a call that cannot go on returns ErrAgain, and the
 // handler of the connection is called once it can.
 //
-// Nothing here is safe for concurrent use but Loop.Do. All calls of handlers come from the loop.
+// Nothing here is safe for concurrent use but Loop.Do. All calls of handlers come from the loop, and all calls of methods
+// belong into handlers and functions for Do; the loop calls one of these at a time.
 package transport
 
 import (
@@ -48,8 +49,13 @@ type Conn interface {
 	Write(p []byte) (int, error)
 	// CloseWrite ends the output after what was written: the peer sees the end of the stream.
 	CloseWrite() error
-	// Close ends the connection after what was written is sent. The handler is not called again.
+	// Close ends the connection after what was written is sent. The handler is not called again. Input that was not read,
+	// or arrives later, makes it a reset, by which the peer may lose what it has not read yet: see Linger.
 	Close()
+	// Linger is Close for a connection whose peer may still be sending, as after the response to a request that was not
+	// read to its end (RFC 9112 9.6). It ends the output, reads and discards the input until its end, for 5 seconds and
+	// 16 MiB at most, and then closes. The handler is not called again, and the connection must not be used.
+	Linger()
 	// Abort ends the connection with a reset. The handler is not called again.
 	Abort()
 	// Err is why the connection failed, nil while it has not.

@@ -1,98 +1,277 @@
 package transport
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"io"
-	"net/netip"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
-	"time"
 )
 
-// echo sends back what it reads.
-type echo struct {
-	buf  []byte
-	held []byte
-	end  bool
-}
-
-func (e *echo) Ready(c Conn, _ Events) {
-	for {
-		for len(e.held) > 0 {
-			n, err := c.Write(e.held)
-			if e.held = e.held[n:]; err != nil || n == 0 {
-				if err != nil && err != ErrAgain {
-					c.Close()
-				}
-				return
-			}
-		}
-		if e.end {
-			c.Close()
-			return
-		}
-		n, err := c.Read(e.buf)
-		switch {
-		case err == ErrAgain:
-			return
-		case err == io.EOF:
-			e.end = true
-		case err != nil:
-			c.Close()
-			return
-		}
-		e.held = e.buf[:n]
-	}
+// pattern returns bytes of which no piece looks like another.
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)})
+	_, _ = r.Read(b)
+	return b
 }
 
 func TestEcho(t *testing.T) {
-	l, err := NewEpollLoop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	li, err := l.Listen(netip.MustParseAddrPort("127.0.0.1:0"), func(Conn) Handler { return &echo{buf: make([]byte, 4096)} })
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make(chan string, 1)
-	sent := false
-	if _, err := l.Dial(li.Addr(), handlerFunc(func(c Conn, ev Events) {
-		if ev&Writable != 0 && !sent {
-			sent = true
-			_, _ = c.Write([]byte("hello"))
-			_ = c.CloseWrite()
+	inEachWorld(t, func(t *testing.T, w *world) {
+		var short atomic.Int64
+		at, _ := w.listen(func(Conn) Handler {
+			e := newEcho(32 << 10)
+			e.short = &short
+			return e
+		})
+		var all sync.WaitGroup
+		for _, size := range []int{0, 1, 128, 32 << 10, 3 << 20} {
+			for range 4 {
+				c, data := w.connect(at), pattern(size)
+				all.Go(func() {
+					_, _ = c.Write(data)
+					_ = c.CloseWrite()
+				})
+				all.Go(func() {
+					got, err := io.ReadAll(c)
+					if !bytes.Equal(got, data) || err != nil {
+						t.Errorf("%d of %d bytes, %v", len(got), len(data), err)
+					}
+				})
+			}
 		}
-		b := make([]byte, 100)
-		n, err := c.Read(b)
-		if n > 0 {
-			got <- string(b[:n])
+		all.Wait()
+		if short.Load() == 0 {
+			t.Log("every write found room")
 		}
-		if errors.Is(err, io.EOF) {
-			c.Close()
-			close(got)
-		}
-	})); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
-	if s := <-got; s != "hello" {
-		t.Errorf("got %q", s)
-	}
-	if _, more := <-got; more {
-		t.Error("more than was sent")
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if l.Do(func() {}) {
-		t.Error("Do accepts a function after the end")
-	}
+	})
 }
 
-type handlerFunc func(c Conn, ev Events)
+// TestPartialWrite: a writer that finds no room is called when there is some, and only then.
+func TestPartialWrite(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		data := pattern(24 << 20)
+		type state struct {
+			rest            []byte
+			short, writable int
+		}
+		full := make(chan struct{})
+		var s state
+		at, _ := w.listen(func(c Conn) Handler {
+			s.rest = data
+			write := func() {
+				for len(s.rest) > 0 {
+					n, err := c.Write(s.rest)
+					if s.rest = s.rest[n:]; err == ErrAgain || err == nil && len(s.rest) > 0 {
+						if s.short++; s.short == 1 {
+							close(full)
+						}
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				c.Close()
+			}
+			write()
+			return handlerFunc(func(_ Conn, ev Events) {
+				if ev&Writable != 0 {
+					s.writable++
+					write()
+				}
+			})
+		})
+		c := w.connect(at)
+		next(w, full, "a full send buffer")
+		got, err := io.ReadAll(c)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("%d of %d bytes, %v", len(got), len(data), err)
+		}
+		for _, l := range w.servers {
+			w.on(l, func() {}) // what the handler wrote is seen
+		}
+		if s.short == 0 || s.writable != s.short {
+			t.Errorf("%d writes found too little room, Writable came %d times", s.short, s.writable)
+		}
+	})
+}
 
-func (f handlerFunc) Ready(c Conn, ev Events) { f(c, ev) }
+// TestHalfClose: either side may end its direction and go on with the other.
+func TestHalfClose(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		// The server reads to the end, then answers; the client, of the same kind, ends first.
+		at, _ := w.listen(func(Conn) Handler {
+			var got []byte
+			ended := false
+			return handlerFunc(func(c Conn, ev Events) {
+				for !ended {
+					b := make([]byte, 1000)
+					n, err := c.Read(b)
+					if got = append(got, b[:n]...); err == ErrAgain {
+						return
+					}
+					if err == io.EOF {
+						ended = true
+						if n, err := c.Write(append([]byte("got "), got...)); n != 4+len(got) || err != nil {
+							t.Errorf("write after the end of the input: %d, %v", n, err)
+						}
+						c.Close()
+					} else if err != nil {
+						t.Error(err)
+						c.Close()
+						return
+					}
+				}
+			})
+		})
+		result := make(chan string, 1)
+		var reply []byte
+		sent := false
+		w.dial(at, handlerFunc(func(c Conn, ev Events) {
+			if ev&Writable != 0 && !sent {
+				sent = true
+				if n, err := c.Write([]byte("request")); n != 7 || err != nil {
+					t.Error(n, err)
+				}
+				if err := c.CloseWrite(); err != nil {
+					t.Error(err)
+				}
+				if _, err := c.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+					t.Errorf("write after CloseWrite: %v", err)
+				}
+			}
+			for {
+				b := make([]byte, 1000)
+				n, err := c.Read(b)
+				if reply = append(reply, b[:n]...); err == ErrAgain {
+					return
+				}
+				if err != nil {
+					if err != io.EOF {
+						t.Error(err)
+					}
+					c.Close()
+					result <- string(reply)
+					return
+				}
+			}
+		}))
+		if got := next(w, result, "the reply"); got != "got request" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestShortReadIsFollowedByTheEnd: a handler that stops after a read of less than its buffer learns of the end of the
+// input, also where that came with the bytes.
+func TestShortReadIsFollowedByTheEnd(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		for range 20 {
+			var mu sync.Mutex
+			var hold sync.WaitGroup
+			hold.Add(1)
+			end := make(chan error, 1)
+			at, list := w.listen(func(Conn) Handler {
+				return handlerFunc(func(c Conn, ev Events) {
+					hold.Wait() // until the end has arrived, too
+					mu.Lock()
+					defer mu.Unlock()
+					if n, err := c.Read(make([]byte, 100)); n == 0 && err != ErrAgain {
+						end <- err
+						c.Close()
+					}
+				})
+			})
+			c := w.connect(at)
+			_, _ = c.Write([]byte("hello"))
+			_ = c.CloseWrite()
+			hold.Done()
+			if err := next(w, end, "the end"); err != io.EOF {
+				t.Fatal(err)
+			}
+			for i, li := range list {
+				w.on(w.servers[i], li.Close)
+			}
+		}
+	})
+}
+
+// TestReset: what arrived before a reset can be read, and Failed comes once.
+func TestReset(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		type end struct {
+			got    string
+			failed int
+			errs   [3]error
+		}
+		arrived, done := make(chan struct{}, 1), make(chan end, 1)
+		var e end
+		at, _ := w.listen(func(Conn) Handler {
+			return handlerFunc(func(c Conn, ev Events) {
+				if ev&Failed == 0 {
+					arrived <- struct{}{}
+					return // without reading
+				}
+				e.failed++
+				b := make([]byte, 100)
+				n, err := c.Read(b)
+				e.got = string(b[:n])
+				if err == nil {
+					_, err = c.Read(b)
+				}
+				e.errs[0] = err
+				_, e.errs[1] = c.Write([]byte("x"))
+				e.errs[2] = c.Err()
+				c.Close()
+				done <- e
+			})
+		})
+		c := w.connect(at)
+		_, _ = c.Write([]byte("hello"))
+		next(w, arrived, "data")
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		got := next(w, done, "the reset")
+		if got.got != "hello" || got.failed != 1 {
+			t.Errorf("%q, Failed came %d times", got.got, got.failed)
+		}
+		for i, err := range got.errs {
+			if !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("error %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestRefused: a dial that fails reports Failed alone.
+func TestRefused(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		at, list := w.listen(func(Conn) Handler { return nil })
+		for i, li := range list {
+			w.on(w.servers[i], li.Close)
+		}
+		events := make(chan Events, 10)
+		c := w.dial(at, handlerFunc(func(_ Conn, ev Events) { events <- ev }))
+		if ev := next(w, events, "the refusal"); ev != Failed {
+			t.Errorf("events %b, want Failed", ev)
+		}
+		w.on(w.client, func() {
+			_, readErr := c.Read(make([]byte, 1))
+			_, writeErr := c.Write([]byte("x"))
+			for _, err := range []error{c.Err(), readErr, writeErr} {
+				if !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Error(err)
+				}
+			}
+			c.Close()
+			if !errors.Is(c.Err(), syscall.ECONNREFUSED) {
+				t.Errorf("after Close: %v", c.Err())
+			}
+		})
+	})
+}

@@ -72,7 +72,7 @@ proxyproto      :
 gateway/health  : clock internal/regfile
 gateway/quiclb  :
 gateway/route   : semantics
-gateway/transport: clock stack
+gateway/transport: clock ip socket stack stack/host tcp wire
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock
