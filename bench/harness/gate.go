@@ -22,9 +22,15 @@ const (
 const (
 	P50         = "p50 us" // of durations in the window
 	P99         = "p99 us"
+	P999        = "p99.9 us"
 	HeapPerConn = "B/conn" // Go heap, one end
-	GCPause     = "GC pause p99 ns"
-	GCStop      = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
+	RSSPerConn  = "rss/conn"
+	StartMS     = "start ms" // until a program accepts connections
+	// BackendConns is how many connections a backend has accepted, Reuse how many requests came on each.
+	BackendConns = "backend connections"
+	Reuse        = "requests/backend connection"
+	GCPause      = "GC pause p99 ns"
+	GCStop       = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
 )
 
 // Of returns the figure of s; false says that s has no such count.

@@ -171,11 +171,12 @@ func (m MeasureResult) countNames() []string {
 // sizes are the counts that say how large something is.
 var sizes = []string{"rss", "heap", HeapPerConn}
 
-// times are the counts that are a mean or a quantile of a round's durations.
-var times = []string{"mean us", P50, P99, "p50 ns", "p99 ns", GCPause, GCStop}
+// times are the counts that are figures of a round, such as quantiles of its durations, of which the tables show the median.
+var times = []string{"mean us", P50, P99, P999, StartMS, BackendConns, Reuse, "due", RSSPerConn, "p50 ns", "p99 ns", GCPause, GCStop}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
-var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", P50, P99, "flood", "refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, GCPause, GCStop}
+var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", "due", P50, P99, P999, "flood",
+	"refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, RSSPerConn, BackendConns, Reuse, StartMS, GCPause, GCStop}
 
 func (r *Result) machine(w *strings.Builder) {
 	m := r.Machine

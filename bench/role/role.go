@@ -60,6 +60,9 @@ var roles = []role{
 	{"http3-load", openHTTP3Load},
 	{"websocket", openWebSocket},
 	{"tls-memory", openTLSMemory},
+	{"web-serve", openWebServe},
+	{"web-load", openWebLoad},
+	{"web-proxy", openWebProxy},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
@@ -85,7 +88,9 @@ type roleOptions struct {
 	way         string // netpeer.Callbacks or Polled, in place of goroutines
 	tls         string // "crypto/tls" or "engine": connections of a tcp role speak TLS
 	compute     int    // goroutines that compute beside a tcp role, without a pause
-	profile     string // file for a CPU profile of a tcp role
+	profile     string // file for a CPU profile of a tcp or web role
+	web         WebOptions
+	at          string // address at which a foreign program accepts connections when it is ready
 	args        []string
 }
 
@@ -132,7 +137,9 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.way, "way", "", "how connections in memory are used: callbacks or poller; empty is a goroutine for each")
 	fs.StringVar(&o.tls, "tls", "", "connections speak TLS: by crypto/tls, or by engine (a server over millrace)")
 	fs.IntVar(&o.compute, "compute", 0, "goroutines that compute beside a tcp role; the process then runs on all CPUs")
-	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of a tcp role")
+	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of a tcp or web role")
+	fs.StringVar(&o.at, "at", "", "a foreign program is ready when it accepts a connection at this address")
+	o.web.flags(fs)
 	fs.UintVar(&o.answer, "answer", 0, "a sink with -as tc sends one of so many probes back, a power of two, and counts the others")
 	fs.IntVar(&o.loops, "loops", 1, "loops of the stack")
 	fs.IntVar(&o.mtu, "mtu", 1500, "largest IP packet, bytes")

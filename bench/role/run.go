@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,20 +20,27 @@ import (
 )
 
 // openRun plays a program that knows nothing of the harness: a gateway, nginx, testpmd. Its CPU time
-// is told as the part's. It is ready when it has printed the words of -ready; without them, at once.
+// and that of its children are told as the part's. It is ready when it has printed the words of -ready and accepts a
+// connection at -at; without either, at once. "start ms" is how long that took, "rss" what they have resident.
 func openRun(o roleOptions) (roleWork, error) {
 	if len(o.args) == 0 {
 		return roleWork{}, errors.New("no program to run")
 	}
-	f := &foreign{cmd: exec.Command(o.args[0], o.args[1:]...), ready: make(chan struct{}), want: o.ready, anyEnd: o.anyEnd}
+	f := &foreign{
+		cmd: exec.Command(o.args[0], o.args[1:]...), ready: make(chan struct{}), want: o.ready, at: o.at, anyEnd: o.anyEnd,
+	}
+	begin := time.Now()
 	if err := f.start(); err != nil {
 		return roleWork{}, err
 	}
+	started := uint64(time.Since(begin).Milliseconds())
 	return roleWork{
 		version: o.version,
-		counts:  func() (map[string]uint64, error) { return map[string]uint64{}, f.alive() },
-		cpu:     f.cpu,
-		stop:    f.stop,
+		counts: func() (map[string]uint64, error) {
+			return map[string]uint64{harness.StartMS: started, "rss": f.resident()}, f.alive()
+		},
+		cpu:  f.cpu,
+		stop: f.stop,
 	}, nil
 }
 
@@ -38,6 +48,7 @@ func openRun(o roleOptions) (roleWork, error) {
 type foreign struct {
 	cmd    *exec.Cmd
 	want   string
+	at     string
 	anyEnd bool
 	ready  chan struct{}
 	ended  chan struct{}
@@ -75,18 +86,70 @@ func (f *foreign) start() error {
 	f.ended = make(chan struct{})
 	go f.listen(out)
 	if f.want == "" {
-		return nil
+		return f.accepts()
 	}
 	select {
 	case <-f.ready:
 		time.Sleep(foreignSettle)
-		return nil
+		return f.accepts()
 	case <-f.ended:
 		return f.failed("ended early")
 	case <-time.After(foreignReady):
 		_ = f.cmd.Process.Kill()
 		return f.failed(fmt.Sprintf("did not say %q", f.want))
 	}
+}
+
+// accepts waits until a connection to -at is accepted.
+func (f *foreign) accepts() error {
+	for begin := time.Now(); f.at != ""; time.Sleep(time.Millisecond) {
+		c, err := net.DialTimeout("tcp", f.at, time.Second)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-f.ended:
+			return f.failed("ended early")
+		default:
+		}
+		if time.Since(begin) > foreignReady {
+			_ = f.cmd.Process.Kill()
+			return f.failed("accepts no connection: " + err.Error())
+		}
+	}
+	return nil
+}
+
+// processes returns the program's and those of its children.
+func (f *foreign) processes() []int {
+	all := []int{f.cmd.Process.Pid}
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[0]))
+	for _, path := range tasks {
+		for _, pid := range strings.Fields(harness.ReadFile(path)) {
+			if n, err := strconv.Atoi(pid); err == nil {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// resident returns the resident bytes of all processes; pages that they share count in each.
+func (f *foreign) resident() (sum uint64) {
+	for _, pid := range f.processes() {
+		sum += residentBytes(strconv.Itoa(pid))
+	}
+	return sum
+}
+
+// residentBytes returns the resident bytes of a process.
+func residentBytes(pid string) uint64 {
+	fields := strings.Fields(harness.ReadFile("/proc/" + pid + "/statm"))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseUint(fields[1], 10, 64)
+	return pages * uint64(os.Getpagesize())
 }
 
 // listen keeps what the program says, a little of it, until it ends.
@@ -134,8 +197,15 @@ func (f *foreign) cpu() (int64, error) {
 	if f.stopped {
 		return f.last, nil
 	}
-	t, err := harness.ProcessCPU(f.cmd.Process.Pid)
-	return int64(t), err
+	var sum time.Duration
+	for i, pid := range f.processes() {
+		t, err := harness.ProcessCPU(pid)
+		if err != nil && i == 0 {
+			return 0, err
+		}
+		sum += t // a child may have ended
+	}
+	return int64(sum), nil
 }
 
 // stop ends the program by SIGTERM, or worse.

@@ -93,6 +93,7 @@ bench/asavie    :
 bench/harness   : internal/testnet
 bench/netpeer   : *
 bench/role      : *
+bench/webpeer   : http1 http2 semantics tls
 examples        :
 examples/httpclient: . socket
 examples/httpserver: . socket
