@@ -12,6 +12,7 @@ var suites = []harness.Suite{
 	kern,
 	transport,
 	sessions,
+	gatewaySuite,
 }
 
 func suiteNamed(name string) (harness.Suite, bool) {

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
+	"github.com/millrace/millrace/gateway/config"
+)
+
+// gatewaySuite compares our gateway at L7 with other proxies, between one generator and one backend.
+var gatewaySuite = harness.Suite{
+	Name:   "gateway",
+	Title:  "The L7 gateway",
+	Rounds: 3,
+	About: []string{
+		"Three network namespaces, client -- proxy -- backend, joined by veth pairs and made anew for every run. The proxy runs on " +
+			"CPU 1 with one worker, thread or loop; the generator runs on CPU 0, and so does the backend where there are fewer than four " +
+			"CPUs. own is the CPU time of the proxy's process, user and system, per operation: the figure to compare. The rate is that " +
+			"of the slowest of the three, which is often the generator's CPU.",
+		"Generator and backend are the same for all (package webpeer). The generator compares length and content of every response; " +
+			"a run with an error has no figure.",
+	},
+	Open: openGateway,
+}
+
+// Contestants of suite gateway beside ours.
+const (
+	webNginx   = "nginx"
+	webHAProxy = "HAProxy"
+	webCaddy   = "Caddy"
+	webGo      = "ReverseProxy" // of net/http/httputil
+	webQUICGo  = "quic-go + ReverseProxy"
+)
+
+// webBackend is where the backend listens.
+const webBackend = backendAddr + ":8080"
+
+// gatewayBench is the opened suite.
+type gatewayBench struct {
+	e        *harness.Env
+	dir      string
+	millrace harness.Peer
+}
+
+func openGateway(e *harness.Env) (*harness.Bench, error) {
+	if runtime.NumCPU() < 2 {
+		return nil, errors.New("two CPUs are needed, one for the client and one for the proxy")
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("network namespaces need root")
+	}
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return nil, err
+	}
+	if err := (webConfig{dir: dir}).writeCert(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	b := &gatewayBench{e: e, dir: dir, millrace: e.BuildMillrace()}
+	return &harness.Bench{Measures: b.measures(), Close: func() error { return os.RemoveAll(dir) }}, nil
+}
+
+// A webProxy is a proxy with a configuration.
+type webProxy struct {
+	name, absent, version string
+	ready                 string // words that it says when it is ready; empty is none
+	argv                  []string
+}
+
+// proxy returns a contestant with its configuration.
+func (b *gatewayBench) proxy(name string, c webConfig) webProxy {
+	c.dir = b.dir
+	p := webProxy{name: name}
+	switch name {
+	case webNginx:
+		b.foreign(&p, c, "nginx", c.nginx(), "-v")
+		p.argv = append([]string{"nginx", "-e", c.dir + "/nginx-web.log", "-c"}, p.argv...)
+	case webHAProxy:
+		b.foreign(&p, c, "haproxy", c.haproxy(), "-v")
+		p.argv = append([]string{"haproxy", "-db", "-f"}, p.argv...)
+	case webCaddy:
+		b.foreign(&p, c, "caddy", c.caddy(), "version")
+		p.argv = append([]string{"env", fmt.Sprintf("GOMAXPROCS=%d", c.workers()), "caddy", "run", "--adapter", "caddyfile", "--config"}, p.argv...)
+	case ours:
+		b.ours(&p, c)
+	}
+	return p
+}
+
+// foreign fills in a program of somebody else: its argv is its configuration.
+func (b *gatewayBench) foreign(p *webProxy, c webConfig, program, text, version string) {
+	p.absent = missing(program)
+	if p.absent != "" && program == "caddy" {
+		p.absent = "caddy is not in PATH: go install github.com/caddyserver/caddy/v2/cmd/caddy@latest"
+	}
+	p.version = strings.TrimPrefix(firstLine(program, version), "nginx version: ")
+	file, err := c.write(program, text)
+	if err != nil {
+		p.absent = err.Error()
+	}
+	p.argv = []string{file}
+}
+
+// ours fills in our gateway.
+func (b *gatewayBench) ours(p *webProxy, c webConfig) {
+	p.absent = b.millrace.Absent
+	file, err := c.write("millrace", c.millrace())
+	if err == nil && p.absent == "" {
+		_, err = config.Load(file)
+	}
+	if err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
+		p.absent = "the configuration is refused: " + line
+	}
+	p.argv = []string{b.millrace.Path, "gateway", "-c", file}
+}
+
+// part is the proxy as a process of a run.
+func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
+	part := harness.Part{Name: "gateway", CPU: 1, In: s.gateway}
+	if p.name == webGo || p.name == webQUICGo {
+		as := map[string]string{webGo: "net/http", webQUICGo: "quic-go"}[p.name]
+		o := role.WebOptions{Backend: webBackend}
+		if w.tls {
+			c := webConfig{dir: b.dir}
+			o.Cert, o.Key = c.cert(), c.key()
+		}
+		part.Argv = append([]string{b.e.Self, "role", "web-proxy", "-as", as, "-to", w.address()}, o.Args()...)
+		return part
+	}
+	runner := []string{b.e.Self, "role", "run", "-version", p.version, "-ready", p.ready, "-at", fmt.Sprintf("%s:%d", serviceAddr, webPort), "--"}
+	part.Argv = append(runner, p.argv...)
+	return part
+}
+
+// backendCPU is that of the backend.
+func backendCPU() int {
+	if runtime.NumCPU() >= manyCPUs {
+		return 2
+	}
+	return 0
+}
+
+// run measures a proxy at a row once.
+func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w webRow) (harness.Sample, error) {
+	return onSite(siteOptions{local: true}, func(s *site) (harness.Sample, error) {
+		if err := s.client.Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
+			return harness.Sample{}, err
+		}
+		backend := harness.Part{Name: "backend", CPU: backendCPU(), In: s.backend,
+			Argv: []string{b.e.Self, "role", "web-serve", "-to", webBackend}}
+		client := harness.Part{Name: "client", CPU: 0, In: s.client, Argv: append([]string{b.e.Self, "role"}, w.client(b.dir)...)}
+		win, err := harness.RunParts(ctx, w.timing(t), backend, b.part(p, w, s), client)
+		if err != nil {
+			return harness.Sample{}, err
+		}
+		return w.sample(win)
+	})
+}

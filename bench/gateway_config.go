@@ -1,0 +1,196 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/internal/testcert"
+)
+
+// The ports of a proxy at serviceAddr.
+const (
+	webPort = 80  // HTTP/1.1
+	h2cPort = 81  // HTTP/2 without TLS, by prior knowledge
+	tlsPort = 443 // HTTP/1.1, 2 and 3
+)
+
+// webConfig is what the configurations of all proxies say, each in its language.
+type webConfig struct {
+	dir    string // of the files, and of what a proxy writes
+	loops  int    // workers or threads; 0 is 1
+	routes int    // routes by a prefix of the path beside the one for all others
+}
+
+func (c webConfig) workers() int { return max(c.loops, 1) }
+
+// files of the certificate that all proxies show.
+func (c webConfig) cert() string { return filepath.Join(c.dir, "cert.pem") }
+func (c webConfig) key() string  { return filepath.Join(c.dir, "key.pem") }
+func (c webConfig) both() string { return filepath.Join(c.dir, "both.pem") } // HAProxy has one file
+
+// writeCert makes a certificate with a P-256 key.
+func (c webConfig) writeCert() error {
+	pair, _ := testcert.SelfSigned("bench.example")
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		return err
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	for name, text := range map[string][]byte{c.cert(): cert, c.key(): key, c.both(): append(cert, key...)} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write stores a configuration and returns its file.
+func (c webConfig) write(name, text string) (string, error) {
+	file := filepath.Join(c.dir, fmt.Sprintf("%s-%d-%d", name, c.workers(), c.routes))
+	return file, os.WriteFile(file, []byte(text), 0o600)
+}
+
+// each repeats a line for every route, whose number stands in the place of "$".
+func (c webConfig) each(line string) string {
+	var w strings.Builder
+	for i := range c.routes {
+		w.WriteString(strings.ReplaceAll(line, "$", strconv.Itoa(i)))
+	}
+	return w.String()
+}
+
+// nginx has no log and keeps connections to the backend. Large responses are not written to files.
+func (c webConfig) nginx() string {
+	processes := "master_process off;"
+	if c.loops > 1 {
+		processes = "master_process on;"
+	}
+	return fmt.Sprintf(`daemon off;
+%[1]s
+worker_processes %[2]d;
+worker_rlimit_nofile 16384;
+pid %[3]s/nginx-web.pid;
+error_log %[3]s/nginx-web.log crit;
+events { worker_connections 8192; multi_accept on; use epoll; }
+http {
+	access_log off;
+	client_body_temp_path %[3]s/body; proxy_temp_path %[3]s/proxy; fastcgi_temp_path %[3]s/fastcgi;
+	uwsgi_temp_path %[3]s/uwsgi; scgi_temp_path %[3]s/scgi;
+	tcp_nodelay on;
+	keepalive_requests 1000000000;
+	keepalive_timeout 3600s;
+	proxy_http_version 1.1;
+	proxy_set_header Connection "";
+	proxy_set_header Host $host;
+	proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+	proxy_buffer_size 16k;
+	proxy_buffers 16 32k;
+	proxy_busy_buffers_size 256k;
+	proxy_max_temp_file_size 0;
+	ssl_protocols TLSv1.3;
+	ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;
+	ssl_certificate %[4]s;
+	ssl_certificate_key %[5]s;
+	upstream backend { server %[6]s; keepalive 512; keepalive_requests 1000000000; keepalive_timeout 3600s; }
+	upstream backend2 { server %[6]s; keepalive 64; keepalive_requests 1000000000; keepalive_timeout 3600s; }
+	server {
+		listen %[7]s:80 backlog=4096%[9]s;
+		listen %[7]s:81 http2 backlog=4096%[9]s;
+		listen %[7]s:443 ssl http2 backlog=4096%[9]s;
+%[8]s		location / { proxy_pass http://backend; }
+		location /ws { proxy_pass http://backend; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }
+		location /bench.Echo/ { grpc_pass grpc://backend2; }
+	}
+}
+`, processes, c.workers(), c.dir, c.cert(), c.key(), webBackend, serviceAddr,
+		c.each("\t\tlocation /r$/ { proxy_pass http://backend; }\n"), map[bool]string{true: " reuseport"}[c.loops > 1])
+}
+
+// haproxy reuses connections to the backend for all clients.
+func (c webConfig) haproxy() string {
+	return fmt.Sprintf(`global
+	nbthread %[1]d
+	maxconn 8000
+	ssl-default-bind-options ssl-min-ver TLSv1.3
+	ssl-default-bind-ciphersuites TLS_AES_128_GCM_SHA256
+defaults
+	mode http
+	option http-keep-alive
+	option forwardfor
+	http-reuse always
+	timeout connect 5s
+	timeout client 3600s
+	timeout server 3600s
+frontend web
+	bind %[2]s:80
+	bind %[2]s:81 proto h2
+	bind %[2]s:443 ssl crt %[3]s alpn h2,http/1.1
+	use_backend two if { path_beg /bench.Echo/ }
+%[5]s	default_backend one
+backend one
+	server b %[4]s pool-purge-delay 3600s
+backend two
+	server b %[4]s proto h2 pool-purge-delay 3600s
+`, c.workers(), serviceAddr, c.both(), webBackend, c.each("\tuse_backend one if { path_beg /r$/ }\n"))
+}
+
+// caddy is a Caddyfile.
+func (c webConfig) caddy() string {
+	proxies := fmt.Sprintf(`%[2]s	handle /bench.Echo/* {
+		reverse_proxy h2c://%[1]s
+	}
+	handle {
+		reverse_proxy %[1]s {
+			transport http {
+				keepalive_idle_conns_per_host 512
+				compression off
+			}
+		}
+	}
+`, webBackend, c.each("\thandle /r$/* {\n\t\treverse_proxy "+webBackend+"\n\t}\n"))
+	return fmt.Sprintf(`{
+	admin off
+	auto_https off
+	persist_config off
+	storage file_system %[1]s/caddy
+	servers {
+		protocols h1 h2 h2c h3
+	}
+}
+http://:80, http://:81 {
+%[2]s}
+https://bench.example {
+	tls %[3]s %[4]s
+%[2]s}
+`, c.dir, proxies, c.cert(), c.key())
+}
+
+// millrace is our gateway over the kernel's sockets.
+func (c webConfig) millrace() string {
+	rules := c.each("      - {matches: [{path: {type: PathPrefix, value: /r$}}], backend_refs: [{name: one}]}\n")
+	return fmt.Sprintf(`stack: kernel
+listeners:
+  - {name: web, address: "%[1]s:80", protocol: HTTP, versions: ["1.1"]}
+  - {name: h2c, address: "%[1]s:81", protocol: HTTP, versions: ["2"]}
+  - name: tls
+    address: %[1]s:443
+    protocol: HTTPS
+    versions: ["1.1", "2", "3"]
+    tls: {certificates: [{cert: %[2]s, key: %[3]s}]}
+routes:
+  - name: all
+    listeners: [web, h2c, tls]
+    rules:
+      - {matches: [{path: {type: PathPrefix, value: /bench.Echo}}], backend_refs: [{name: two}]}
+%[5]s      - {matches: [{path: {type: PathPrefix, value: /}}], backend_refs: [{name: one}]}
+pools:
+  - {name: one, protocol: HTTP, backends: [{address: "%[4]s"}]}
+  - {name: two, protocol: H2C, backends: [{address: "%[4]s"}]}
+`, serviceAddr, c.cert(), c.key(), webBackend, rules)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/webpeer"
+)
+
+// Every kind of row gives figures without errors. Speed is not looked at.
+func TestGatewayRowsRun(t *testing.T) {
+	e := testEnv(t)
+	b, err := openGateway(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	plan := harness.Plan{Rounds: 1, Timing: harness.Timing{Warmup: 50 * time.Millisecond, Window: 200 * time.Millisecond}}
+	wanted := map[string][]string{
+		"HTTP/1.1, 128 B":                       {ours, webNginx, webHAProxy, webGo},
+		"a TLS 1.3 handshake for each request":  {webGo},
+		"HTTP/2 over TLS 1.3, 128 B":            {webNginx, webHAProxy, webGo},
+		"HTTP/2 over TLS 1.3, 128 B, by h2load": {webGo},
+		"WebSocket echo of 64 B":                {webNginx},
+		"gRPC, unary":                           {webGo},
+	}
+	for _, m := range b.Measures {
+		m.Contestants = slices.DeleteFunc(m.Contestants, func(c harness.Contestant) bool { return !slices.Contains(wanted[m.Name], c.Name) })
+		delete(wanted, m.Name)
+		res, err := harness.RunMeasure(context.Background(), m, plan, e.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range res.Contestants {
+			for _, f := range o.Failures {
+				t.Errorf("%s, %s: %s", m.Name, o.Name, f.Error)
+			}
+			if o.NotRun != "" {
+				t.Logf("%s, %s: not run: %s", m.Name, o.Name, o.NotRun)
+			}
+			for _, s := range o.Samples {
+				if s.Units == 0 || s.Own <= 0 || s.Counts[harness.BackendConns] == 0 {
+					t.Errorf("%s, %s: %v units, %v CPU seconds, counts %v", m.Name, o.Name, s.Units, s.Own, s.Counts)
+				}
+			}
+		}
+	}
+	for name := range wanted {
+		t.Errorf("no row %q", name)
+	}
+}
+
+// A run whose requests are answered wrongly has no figure: the generator speaks gRPC without HTTP/2.
+func TestAGatewayRunWithErrorsFails(t *testing.T) {
+	b := &gatewayBench{e: testEnv(t), dir: t.TempDir()}
+	w := webRow{name: "wrong", count: "requests", port: webPort, conns: 1, size: 128, op: webpeer.OpGRPC}
+	_, err := b.run(context.Background(), harness.Timing{Window: 50 * time.Millisecond}, webProxy{name: webGo}, w)
+	if err == nil || !strings.Contains(err.Error(), "the first: status ") {
+		t.Errorf("error %v, want that of the generator", err)
+	}
+}
