@@ -200,3 +200,13 @@ func (m *Machine) idle() error {
 	}
 	return nil
 }
+
+// EndFollows reports whether the message whose header has just been reported has no content: the event End follows at once.
+func (m *Machine) EndFollows(s *Stream) bool { return m.state == atEnd && m.current == s }
+
+// Each calls f for each open stream. f may release streams and open none.
+func (m *Machine) Each(f func(s *Stream)) {
+	for _, s := range m.streams {
+		f(s)
+	}
+}

@@ -73,6 +73,7 @@ gateway/health  : clock internal/regfile
 gateway/quiclb  :
 gateway/route   : semantics
 gateway/transport: clock ip socket stack stack/host tcp wire
+gateway/proxy   : clock gateway/pool gateway/route gateway/transport http1 http2 semantics tls
 node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/fastpath: clock

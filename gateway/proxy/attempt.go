@@ -1,0 +1,254 @@
+package proxy
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/semantics"
+)
+
+// route finds the rule of the request and begins the first attempt.
+func (x *exchange) route() {
+	c := x.front.client()
+	m := x.request
+	if m.Method == "CONNECT" && m.Protocol == "" {
+		x.answer(errDenied)
+		return
+	}
+	path, query := semantics.SplitTarget(m.Path)
+	if m.Path != "*" {
+		normal, buf, err := semantics.NormalizePath(x.path, path)
+		if err != nil {
+			x.answer(errRequest)
+			return
+		}
+		x.path, path = buf[:0], normal
+	}
+	r := &x.w.routed
+	*r = route.Request{
+		Host: x.host(m.Authority), Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, Client: c.addr.Addr(),
+	}
+	if query != "" {
+		r.Query = query[1:]
+	}
+	n := c.listener.Table.Find(r)
+	if n < 0 {
+		x.answer(errNoRoute)
+		return
+	}
+	x.rule = c.listener.Rules[n]
+	if x.rule.Response != nil {
+		x.respond(x.rule.Response)
+		return
+	}
+	if x.pooled = x.rule.pick(x.w); x.pooled == nil {
+		x.answer(errUnavailable)
+		return
+	}
+	x.forward(path, query)
+	x.deadline()
+	x.attempt()
+}
+
+// pick returns the pool of a request.
+func (r *Rule) pick(w *Worker) *Pool {
+	if len(r.Backends) == 1 {
+		return r.Backends[0].Pool
+	}
+	if r.total <= 0 {
+		return nil
+	}
+	n := int(w.random() % uint64(r.total))
+	for i := range r.Backends {
+		if n -= r.Backends[i].Weight; n < 0 {
+			return r.Backends[i].Pool
+		}
+	}
+	return nil
+}
+
+// host returns the host of an authority: without port, in lower case.
+func (x *exchange) host(a string) string {
+	for i := len(a) - 1; i >= 0; i-- {
+		if c := a[i]; c == ':' {
+			a = a[:i]
+			break
+		} else if c < '0' || c > '9' {
+			break
+		}
+	}
+	for i := range len(a) {
+		if 'A' <= a[i] && a[i] <= 'Z' {
+			return lower(a)
+		}
+	}
+	return a
+}
+
+// forward makes the request that a backend gets.
+func (x *exchange) forward(path, query string) {
+	m := x.request
+	x.outgoing = *m
+	if len(m.Path) != len(path)+len(query) { // the path was normalised
+		x.outgoing.Path = x.join(path, query)
+	}
+	x.fields = append(x.fields[:0], m.Fields...)
+	x.forwarded(x.front.client())
+	x.outgoing.Fields = x.fields
+}
+
+// attempt chooses a backend and asks for a connection to it.
+func (x *exchange) attempt() {
+	b, refusal := x.pooled.Pick(x.w.now, 0, &x.tried)
+	if b == nil {
+		f := errUnavailable
+		if refusal == pool.Full || refusal == pool.PoolFull {
+			f = errLimit
+		}
+		x.answer(f)
+		return
+	}
+	x.backend, x.attempts, x.started = b, x.attempts+1, x.w.now
+	b.Start(x.w.now)
+	x.w.open(x)
+	x.deadline()
+}
+
+// account tells the pool how the attempt went.
+func (x *exchange) account(f *failure) {
+	b := x.backend
+	if b == nil {
+		return
+	}
+	x.backend = nil
+	o := pool.Outcome{Status: x.status, Latency: x.w.now.Sub(x.started)}
+	if f != nil {
+		o.Failure = f.class
+	}
+	b.Done(x.w.now, o)
+}
+
+// backFailed says that the attempt has failed.
+func (x *exchange) backFailed(err error) {
+	if x.over {
+		return
+	}
+	f := failureOf(err, !x.connected)
+	fresh := x.back == nil || !x.back.reused()
+	if back := x.back; back != nil {
+		x.back, x.up.to, x.down.from = nil, nil, nil
+		back.release()
+	}
+	x.account(f)
+	if x.answered {
+		x.cut()
+		return
+	}
+	if x.mayRetry(f, fresh) {
+		x.w.stats.Retries++
+		x.connected, x.up.sent = false, false
+		x.attempt()
+		return
+	}
+	x.answer(f)
+}
+
+// mayRetry reports whether the request can be sent again (RFC 9110 9.2.2): nothing of its content has gone out, and either
+// the backend cannot have processed it, or it changes nothing. One more attempt is free where a connection that had been
+// idle turned out to be closed.
+func (x *exchange) mayRetry(f *failure, fresh bool) bool {
+	if x.up.bytes > uint64(len(x.up.held)) {
+		return false
+	}
+	if x.connected && !f.unprocessed && !idempotent(x.request.Method) {
+		return false
+	}
+	if (!fresh || f.unprocessed) && x.attempts < maxStale {
+		return true
+	}
+	return x.attempts < x.rule.Attempts && x.pooled.RetryAllowed(x.w.now)
+}
+
+// maxStale bounds the attempts on connections that turn out to be closed.
+const maxStale = 3
+
+// idempotent reports whether a method is (RFC 9110 9.2.2).
+func idempotent(method string) bool {
+	switch method {
+	case "GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE":
+		return true
+	}
+	return false
+}
+
+// deadline arms the timer of the exchange: for the attempt until there is a response, for the request until its end.
+func (x *exchange) deadline() {
+	by := clock.Never
+	if x.rule.Request > 0 {
+		by = x.began.Add(x.rule.Request)
+	}
+	if x.rule.Attempt > 0 && !x.answered && x.attempts > 0 {
+		by = min(by, x.started.Add(x.rule.Attempt))
+	}
+	if by == clock.Never || x.tunnel {
+		x.w.wheel.Stop(x.timer)
+		return
+	}
+	x.w.wheel.Arm(x.timer, by)
+}
+
+// fired is called at the deadline.
+func (x *exchange) fired() {
+	now := x.w.now
+	whole := x.rule.Request > 0 && now >= x.began.Add(x.rule.Request)
+	attempt := x.rule.Attempt > 0 && !x.answered && now >= x.started.Add(x.rule.Attempt)
+	switch {
+	case !whole && !attempt:
+		x.deadline()
+	case whole:
+		x.abandon(errReadTimeout)
+	case x.connected:
+		x.backFailed(errReadTimeout)
+	default:
+		x.backFailed(errConnectTimeout)
+	}
+}
+
+// abandon ends the exchange without another attempt.
+func (x *exchange) abandon(f *failure) {
+	x.w.cancelOpen(x)
+	if back := x.back; back != nil {
+		x.back, x.up.to, x.down.from = nil, nil, nil
+		back.cancel()
+		back.release()
+	}
+	x.account(f)
+	if x.answered {
+		x.cut()
+		return
+	}
+	x.answer(f)
+}
+
+// cut ends a response that is not complete, so that the client sees it.
+func (x *exchange) cut() {
+	x.front.cancel()
+	x.finish()
+}
+
+// frontFailed says that the client is gone.
+func (x *exchange) frontFailed() {
+	if x.over {
+		return
+	}
+	x.w.cancelOpen(x)
+	if back := x.back; back != nil {
+		x.back = nil
+		back.cancel()
+		back.release()
+	}
+	if x.status == 0 {
+		x.status = 499
+	}
+	x.finish()
+}

@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/semantics"
+)
+
+// back1 is a connection to a backend with HTTP/1.1.
+type back1 struct {
+	l       *link
+	m       *http1.Machine
+	x       *exchange // in progress
+	pool    *Pool
+	backend *pool.Backend
+	uses    int
+	index   int // among the idle ones, or -1
+	broken  bool
+}
+
+// newBack1 returns the session of a connection that has been established.
+func newBack1(l *link, p *Pool, b *pool.Backend) *back1 {
+	s := &back1{l: l, pool: p, backend: b, index: -1, m: http1.NewMachine(http1.RoleClient, http1.Options{})}
+	l.session = s
+	return s
+}
+
+// begin sends the request of an exchange.
+func (s *back1) begin(x *exchange) {
+	s.x, s.uses = x, s.uses+1
+	s.l.inputBy = clock.Never
+	x.opened(s)
+}
+
+func (s *back1) reused() bool { return s.uses > 1 }
+
+func (s *back1) input(p []byte, fin bool) (taken int) {
+	if s.x == nil { // idle: a response without a request, or the end of the connection (RFC 9112 9.5)
+		s.drop()
+		return len(p)
+	}
+	for !s.l.paused && !s.l.closing && s.x != nil {
+		ev, n, err := s.m.Input(p[taken:], fin)
+		taken += n
+		if err != nil {
+			s.broken = true
+			if fin && len(p) == taken {
+				err = errTerminated
+				if s.x.answered {
+					err = errIncomplete
+				}
+			} else {
+				err = errProtocol
+			}
+			s.x.backFailed(err)
+			return len(p)
+		}
+		switch ev.Kind {
+		case http1.NeedInput:
+			if fin && s.x != nil {
+				s.broken = true
+				s.x.backFailed(errTerminated)
+			}
+			return taken
+		case http1.Headers:
+			m := s.m.Message()
+			s.x.exact = m.Body == http1.Length
+			s.x.responseHead(&m.Message, m.Body == http1.NoBody && m.Status >= 200)
+		case http1.Data:
+			s.x.responseData(ev.Payload)
+		case http1.Trailers:
+		case http1.End:
+			s.x.responseEnd(s.m.Trailers())
+		}
+	}
+	if s.x == nil && taken < len(p) && !s.l.closing {
+		s.drop() // bytes after the response: whose they are is not known
+	}
+	return taken
+}
+
+func (s *back1) head(m *semantics.Message, end bool) (err error) {
+	s.l.out, err = s.m.AppendRequest(s.l.output(), m, end)
+	s.l.touch()
+	return err
+}
+
+func (s *back1) write(p []byte) int {
+	l := s.l
+	if !l.accepts() {
+		return 0
+	}
+	if s.m.Tunnel() {
+		n := l.through(p)
+		l.out = append(l.output(), p[n:]...)
+		l.touch()
+		return len(p)
+	}
+	var err error
+	if l.out, err = s.m.AppendDataHeader(l.output(), len(p)); err != nil {
+		return len(p)
+	}
+	n := l.through(p)
+	l.out = s.m.AppendDataTail(append(l.output(), p[n:]...))
+	l.touch()
+	return len(p)
+}
+
+func (s *back1) end(trailers []semantics.Field) {
+	if s.m.Tunnel() {
+		s.l.closeWrite()
+		return
+	}
+	var err error
+	if s.l.out, err = s.m.AppendEnd(s.l.output(), trailers); err != nil {
+		s.broken = true
+	}
+	s.l.touch()
+}
+
+func (s *back1) pause()  { s.l.paused = true }
+func (s *back1) resume() { s.l.resume() }
+func (s *back1) cancel() { s.broken = true }
+
+// release makes the connection idle, if its request and response are complete.
+func (s *back1) release() {
+	s.x = nil
+	l := s.l
+	if l.closed || l.closing {
+		return
+	}
+	if s.broken || !s.m.Idle() || !s.m.KeepAlive() || len(l.in) > 0 || l.fin || s.pool.MaxUses > 0 && s.uses >= s.pool.MaxUses {
+		s.drop()
+		return
+	}
+	if l.paused {
+		l.resume()
+	}
+	l.w.keep(s)
+}
+
+// drop closes the connection.
+func (s *back1) drop() {
+	w := s.l.w
+	w.forget(s)
+	s.backend.ConnClosed()
+	if s.broken {
+		s.l.abort()
+		return
+	}
+	s.l.close()
+}
+
+func (s *back1) writable() {
+	if s.x != nil {
+		s.x.backWritable()
+	}
+}
+
+func (s *back1) expired(output bool) {
+	if s.x == nil {
+		s.drop() // idle
+		return
+	}
+	s.broken = true
+	s.x.backFailed(errReadTimeout)
+}
+
+func (s *back1) failed(err error) {
+	s.l.w.forget(s)
+	s.backend.ConnClosed()
+	s.broken = true
+	if s.x != nil {
+		if s.x.answered {
+			err = errIncomplete
+		}
+		s.x.backFailed(err)
+	}
+}

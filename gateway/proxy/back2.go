@@ -1,0 +1,330 @@
+package proxy
+
+import (
+	"cmp"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/semantics"
+)
+
+// back2 is a connection to a backend with HTTP/2.
+type back2 struct {
+	l       *link
+	m       *http2.Machine
+	pool    *Pool
+	backend *pool.Backend
+	free    *request2
+	blocked []*request2
+	uses    int
+	leaving bool // the backend takes no more requests, or the connection has ended
+	gone    bool
+}
+
+// request2 is a request to a backend on one stream.
+type request2 struct {
+	b       *back2
+	s       *http2.Stream
+	x       *exchange
+	next    *request2
+	unread  int
+	left    int64 // content of the request that is to be sent, -1 if not known
+	first   bool  // of its connection
+	paused  bool
+	waiting bool
+}
+
+// newBack2 returns the session of a connection that has been established.
+func newBack2(l *link, p *Pool, b *pool.Backend) *back2 {
+	s := &back2{l: l, pool: p, backend: b, m: http2.NewMachine(http2.RoleClient, http2.Options{})}
+	l.session = s
+	bs := l.w.backsTo(p, b)
+	bs.shared = append(bs.shared, s)
+	s.control()
+	return s
+}
+
+// available reports whether another request may begin.
+func (b *back2) available() bool {
+	limit := b.pool.MaxUses
+	return !b.leaving && !b.l.closing && !b.l.closed && b.m.Streams() < int(min(b.m.Peer().MaxStreams, maxShared)) && (limit == 0 || b.uses < limit)
+}
+
+// maxShared bounds the requests at a time on one connection.
+const maxShared = 128
+
+// begin sends the request of an exchange.
+func (b *back2) begin(x *exchange) {
+	s, err := b.m.Open()
+	if err != nil {
+		b.leaving = true
+		x.backFailed(errUnprocessed)
+		return
+	}
+	r := b.free
+	if r == nil {
+		r = &request2{}
+	} else {
+		b.free = r.next
+	}
+	b.uses++
+	*r = request2{b: b, s: s, x: x, left: -1, first: b.uses == 1}
+	s.User = r
+	b.l.inputBy = clock.Never
+	x.opened(r)
+}
+
+func (b *back2) control() {
+	if b.m.Pending() {
+		b.l.out = b.m.AppendControl(b.l.output())
+		b.l.touch()
+	}
+}
+
+func (b *back2) output() []byte {
+	b.l.touch()
+	return b.m.AppendControl(b.l.output())
+}
+
+func (b *back2) input(p []byte, fin bool) (taken int) {
+	for !b.l.closed && !b.l.closing {
+		ev, n, err := b.m.Input(p[taken:])
+		taken += n
+		if err != nil {
+			b.control()
+			b.lose(errProtocol)
+			b.l.close()
+			return len(p)
+		}
+		if ev.Kind == http2.NeedInput {
+			break
+		}
+		b.handle(&ev)
+	}
+	b.control()
+	if fin {
+		b.lose(errTerminated)
+		b.l.close()
+	}
+	return len(p)
+}
+
+func (b *back2) handle(ev *http2.Event) {
+	switch {
+	case ev.Kind == http2.GoAway:
+		b.goAway(ev.Last)
+		return
+	case ev.Kind == http2.Window && ev.Stream == nil:
+		b.unblock()
+		return
+	case ev.Stream == nil:
+		return
+	}
+	r, _ := ev.Stream.User.(*request2)
+	if r == nil || r.x == nil {
+		if ev.Kind == http2.Data {
+			b.m.Consumed(ev.Stream, len(ev.Payload))
+		}
+		return
+	}
+	switch ev.Kind {
+	case http2.Headers:
+		r.x.responseHead(&ev.Stream.Message, b.m.EndFollows(ev.Stream))
+	case http2.Data:
+		r.data(ev.Payload)
+	case http2.End:
+		if r.x.down.sent {
+			r.x.finishIfDone()
+		} else {
+			r.x.responseEnd(ev.Stream.Trailers)
+		}
+	case http2.Failed:
+		f := errIncomplete
+		switch {
+		case ev.Code == http2.RefusedStream: // RFC 9113 8.7: not processed
+			f = errUnprocessed
+		case ev.Err != nil:
+			f = errProtocol
+		case r.x.answered && ev.Code == http2.NoError:
+		}
+		r.x.backFailed(f)
+	case http2.Window:
+		r.x.backWritable()
+	}
+}
+
+// goAway has the connection take no further requests, and those begin anew that were not processed (RFC 9113 6.8).
+func (b *back2) goAway(last uint32) {
+	b.leaving = true
+	b.m.Each(func(s *http2.Stream) {
+		if r, ok := s.User.(*request2); ok && s.ID() > last && r.x != nil {
+			r.x.backFailed(errUnprocessed)
+		}
+	})
+	b.idle()
+}
+
+// lose ends all requests.
+func (b *back2) lose(f *failure) {
+	b.leaving = true
+	b.m.Each(func(s *http2.Stream) {
+		if r, ok := s.User.(*request2); ok && r.x != nil {
+			r.x.backFailed(f)
+		}
+	})
+	b.remove()
+}
+
+// remove takes the connection from those of its backend.
+func (b *back2) remove() {
+	if b.gone {
+		return
+	}
+	b.gone = true
+	b.backend.ConnClosed()
+	bs := b.l.w.backsTo(b.pool, b.backend)
+	for i, o := range bs.shared {
+		if o == b {
+			bs.shared = append(bs.shared[:i], bs.shared[i+1:]...)
+			return
+		}
+	}
+}
+
+// idle acts on a connection without requests.
+func (b *back2) idle() {
+	if b.m.Streams() > 0 || b.l.closed || b.l.closing {
+		return
+	}
+	if b.leaving || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining {
+		b.remove()
+		b.l.close()
+		return
+	}
+	b.l.deadline(&b.l.inputBy, cmp.Or(b.pool.Idle, DefaultIdle))
+}
+
+func (r *request2) reused() bool { return !r.first }
+
+func (r *request2) head(m *semantics.Message, end bool) error {
+	b := r.b
+	if m.ContentLength > 0 && !end {
+		r.left = m.ContentLength
+	}
+	var err error
+	b.l.out, err = b.m.AppendRequest(b.output(), r.s, m, end)
+	return err
+}
+
+func (r *request2) write(p []byte) int {
+	b := r.b
+	if r.s.Ended() {
+		return len(p)
+	}
+	if !b.l.accepts() {
+		r.wait()
+		return 0
+	}
+	out, n, err := b.m.AppendData(b.output(), r.s, p, false)
+	if b.l.out = out; err != nil {
+		return len(p)
+	}
+	if n < len(p) {
+		r.wait()
+	}
+	return n
+}
+
+func (r *request2) wait() {
+	if !r.waiting {
+		r.waiting = true
+		r.b.blocked = append(r.b.blocked, r)
+	}
+}
+
+func (b *back2) unblock() {
+	list := b.blocked
+	b.blocked = nil
+	for _, r := range list {
+		if r.waiting = false; r.x != nil {
+			r.x.backWritable()
+		}
+	}
+	if b.blocked == nil {
+		b.blocked = list[:0]
+	}
+}
+
+func (r *request2) end(trailers []semantics.Field) {
+	b := r.b
+	if r.s.Ended() {
+		return
+	}
+	if len(trailers) > 0 {
+		b.l.out, _ = b.m.AppendTrailers(b.output(), r.s, trailers)
+		return
+	}
+	b.l.out, _, _ = b.m.AppendData(b.output(), r.s, nil, true)
+}
+
+// data is content of the response. It borrows p.
+func (r *request2) data(p []byte) {
+	r.x.responseData(p)
+	if r.paused {
+		r.unread += len(p)
+		return
+	}
+	if r.s != nil {
+		r.b.m.Consumed(r.s, len(p))
+	}
+}
+
+func (r *request2) pause() { r.paused = true }
+
+func (r *request2) resume() {
+	if r.paused = false; r.unread > 0 {
+		r.b.m.Consumed(r.s, r.unread)
+		r.unread = 0
+		r.b.control()
+	}
+}
+
+func (r *request2) cancel() {
+	r.b.m.Reset(r.s, http2.Cancel)
+	r.b.control()
+}
+
+func (r *request2) release() {
+	b, s := r.b, r.s
+	if s == nil {
+		return
+	}
+	r.x, r.s = nil, nil
+	s.User = nil
+	b.m.Release(s)
+	b.control()
+	if !r.waiting {
+		r.next, b.free = b.free, r
+	}
+	b.idle()
+}
+
+func (b *back2) writable() { b.unblock() }
+
+func (b *back2) expired(output bool) {
+	if !output && b.m.Streams() > 0 {
+		return
+	}
+	if output {
+		b.lose(errReadTimeout)
+		b.l.abort()
+		return
+	}
+	b.remove()
+	b.m.GoAway(http2.NoError)
+	b.control()
+	b.l.close()
+}
+
+func (b *back2) failed(err error) { b.lose(failureOf(err, false)) }

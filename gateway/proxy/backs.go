@@ -1,0 +1,220 @@
+package proxy
+
+import (
+	"cmp"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/tls"
+)
+
+// backends are a worker's connections to one backend of a pool.
+type backends struct {
+	idle    []*back1 // the one used last is the last
+	shared  []*back2 // connections of HTTP/2
+	opening []*dialing
+}
+
+// backsKey names connections: backends of two pools with the same address have connections of their own.
+type backsKey struct {
+	pool    *Pool
+	backend *pool.Backend
+}
+
+// backsTo returns the connections to the backend of an exchange.
+func (w *Worker) backsTo(p *Pool, b *pool.Backend) *backends {
+	k := backsKey{p, b}
+	bs := w.backs[k]
+	if bs == nil {
+		bs = &backends{}
+		w.backs[k] = bs
+	}
+	return bs
+}
+
+// open finds or opens a connection for an exchange, and calls its opened or backFailed, perhaps before it returns.
+func (w *Worker) open(x *exchange) {
+	bs := w.backsTo(x.pooled, x.backend)
+	if x.outgoing.Protocol == "" || x.pooled.Protocol == HTTP1 {
+		if n := len(bs.idle); n > 0 {
+			s := bs.idle[n-1]
+			bs.idle = bs.idle[:n-1]
+			s.index = -1
+			w.stats.Reused++
+			s.begin(x)
+			return
+		}
+	}
+	for _, s := range bs.shared {
+		if s.available() {
+			w.stats.Reused++
+			s.begin(x)
+			return
+		}
+	}
+	w.dial(x, bs)
+}
+
+// dialing is the session of a connection to a backend that is being established.
+type dialing struct {
+	l       *link
+	pool    *Pool
+	backend *pool.Backend
+	waiting []*exchange // with HTTP/2 several may wait for one connection
+}
+
+// dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
+func (w *Worker) dial(x *exchange, bs *backends) {
+	if x.pooled.Protocol == HTTP2 {
+		for _, d := range bs.opening {
+			if len(d.waiting) < maxWaiting {
+				d.waiting = append(d.waiting, x)
+				x.dial = d
+				return
+			}
+		}
+	}
+	l := w.newLink(nil)
+	d := &dialing{l: l, pool: x.pooled, backend: x.backend, waiting: []*exchange{x}}
+	l.session, l.dial, x.dial = d, d, d
+	conn, err := w.loop.Dial(x.backend.Address(), l)
+	if err != nil {
+		l.finish()
+		x.dial = nil
+		x.backFailed(err)
+		return
+	}
+	w.stats.BackOpened++
+	x.backend.ConnOpened()
+	l.conn, l.remote = conn, x.backend.Address()
+	l.outputTime = backWrite
+	bs.opening = append(bs.opening, d)
+	if x.pooled.TLS != nil {
+		l.engine, l.handshaking = tls.NewClientEngine(x.pooled.TLS, tls.EngineOptions{Coroutines: w.coroutines}), true
+	}
+	l.blocked = true // until it is established
+	l.deadline(&l.inputBy, cmp.Or(x.pooled.Connect, DefaultConnect))
+}
+
+// maxWaiting bounds the exchanges that wait for one connection of HTTP/2.
+const maxWaiting = 64
+
+// connected is called when the transport is established.
+func (d *dialing) connected() {
+	if d.l.engine == nil {
+		d.established()
+		return
+	}
+	d.l.touch() // the ClientHello
+}
+
+// established begins the protocol, and the requests that wait for it.
+func (d *dialing) established() {
+	w, l := d.l.w, d.l
+	waiting := d.waiting
+	d.end()
+	l.inputBy = clock.Never
+	h2 := d.pool.Protocol == HTTP2
+	if l.engine != nil {
+		if p := l.engine.ConnectionState().NegotiatedProtocol; p != "" {
+			h2 = p == "h2"
+		}
+	}
+	if h2 {
+		s := newBack2(l, d.pool, d.backend)
+		for _, x := range waiting {
+			x.dial = nil
+			if s.available() {
+				s.begin(x)
+			} else {
+				w.open(x)
+			}
+		}
+		return
+	}
+	s := newBack1(l, d.pool, d.backend)
+	if len(waiting) == 0 { // its request was given up
+		w.keep(s)
+		return
+	}
+	for i, x := range waiting {
+		x.dial = nil
+		if i == 0 {
+			s.begin(x)
+		} else {
+			w.open(x)
+		}
+	}
+}
+
+// end takes d from the connections that are being opened.
+func (d *dialing) end() {
+	d.l.dial = nil
+	bs := d.l.w.backsTo(d.pool, d.backend)
+	for i, o := range bs.opening {
+		if o == d {
+			bs.opening = append(bs.opening[:i], bs.opening[i+1:]...)
+			break
+		}
+	}
+	d.waiting = nil
+}
+
+func (d *dialing) input(p []byte, _ bool) int { return len(p) }
+func (d *dialing) writable()                  {}
+
+func (d *dialing) expired(bool) {
+	d.l.abort()
+	d.failed(errConnectTimeout)
+}
+
+func (d *dialing) failed(err error) {
+	d.l.w.stats.BackFailed++
+	d.backend.ConnClosed()
+	waiting := d.waiting
+	d.end()
+	for _, x := range waiting {
+		x.dial = nil
+		x.backFailed(err)
+	}
+}
+
+// cancelOpen has an exchange wait for no connection any more. The connection may serve another request.
+func (w *Worker) cancelOpen(x *exchange) {
+	d := x.dial
+	if d == nil {
+		return
+	}
+	x.dial = nil
+	for i, o := range d.waiting {
+		if o == x {
+			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// keep makes a connection idle.
+func (w *Worker) keep(s *back1) {
+	bs := w.backsTo(s.pool, s.backend)
+	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining {
+		s.drop()
+		return
+	}
+	s.index = len(bs.idle)
+	bs.idle = append(bs.idle, s)
+	s.l.deadline(&s.l.inputBy, cmp.Or(s.pool.Idle, DefaultIdle))
+}
+
+// forget takes a connection from the idle ones, if it is one.
+func (w *Worker) forget(s *back1) {
+	if s.index < 0 {
+		return
+	}
+	bs := w.backsTo(s.pool, s.backend)
+	last := len(bs.idle) - 1
+	bs.idle[s.index] = bs.idle[last]
+	bs.idle[s.index].index = s.index
+	bs.idle = bs.idle[:last]
+	s.index = -1
+}

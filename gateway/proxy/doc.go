@@ -1,0 +1,14 @@
+// Package proxy is the request path of the gateway: it ends the connections of clients, routes each request and
+// relays it to a backend.
+//
+// A Worker is what one loop has: connections of clients (fronts), connections to backends (backs), and the exchanges
+// between them. It has no goroutine and no lock: the loop calls it, with bytes and with the time. Workers share a Tree,
+// which is the configuration, and its pools.
+//
+//	transport.Conn -> link -> session -> exchange -> session -> link -> transport.Conn
+//
+// A link is a connection with its buffers and, where there is TLS, its engine. A session speaks a version of HTTP on it.
+// An exchange is one request and its response. What a receiver does not take yet is held, and its sender is no longer read.
+//
+// RFCs: 9110 (semantics), 9112 (HTTP/1.1), 9209 (Proxy-Status), 8446 (TLS 1.3) by package tls.
+package proxy

@@ -1,0 +1,255 @@
+package proxy
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/semantics"
+)
+
+// stream is one side of an exchange: a request of a session.
+type stream interface {
+	// head sends the header of a message: the request at a back, a response or an interim response at a front. With end
+	// no content follows.
+	head(m *semantics.Message, end bool) error
+	// write sends content, and returns how much of it. With less, writable of the exchange follows.
+	write(p []byte) int
+	// end ends the message. Trailers may be nil.
+	end(trailers []semantics.Field)
+	// pause stops the input of the stream, and resume has it go on.
+	pause()
+	resume()
+	// cancel ends the stream by an error: its peer sees that the message is not complete.
+	cancel()
+	// release says that the exchange has ended in both directions.
+	release()
+}
+
+// relay is one direction of an exchange.
+type relay struct {
+	to       stream // nil while there is nowhere to send
+	from     stream
+	held     []byte // content that the receiver has not taken
+	trailers []semantics.Field
+	ended    bool // the sender has ended the message,
+	sent     bool // and the receiver has got the end
+	paused   bool // the sender is not read
+	bytes    uint64
+}
+
+// data passes content on. What the receiver does not take is held, and the sender waits.
+func (r *relay) data(w *Worker, p []byte) {
+	r.bytes += uint64(len(p))
+	if len(r.held) == 0 && r.to != nil {
+		p = p[r.to.write(p):]
+	}
+	if len(p) > 0 {
+		if r.held == nil {
+			r.held = w.getBuffer()
+		}
+		r.held = append(r.held, p...)
+		if !r.paused {
+			r.paused = true
+			r.from.pause()
+		}
+	}
+}
+
+// push sends what is held, as far as it goes.
+func (r *relay) push(w *Worker) {
+	if r.to == nil {
+		return
+	}
+	if len(r.held) > 0 {
+		n := r.to.write(r.held)
+		if r.held = r.held[:copy(r.held, r.held[n:])]; len(r.held) > 0 {
+			return
+		}
+		w.putBuffer(&r.held)
+	}
+	if r.ended && !r.sent {
+		r.sent = true
+		r.to.end(r.trailers)
+		return
+	}
+	if r.paused {
+		r.paused = false
+		r.from.resume()
+	}
+}
+
+// end notes the end of the message, and passes it on.
+func (r *relay) end(w *Worker) {
+	r.ended = true
+	if len(r.held) == 0 {
+		r.push(w)
+	}
+}
+
+// exchange is one request and its response.
+type exchange struct {
+	w     *Worker
+	next  *exchange // of the free ones
+	front frontStream
+	back  backStream
+
+	tree     *Tree
+	rule     *Rule
+	pooled   *Pool
+	dial     *dialing // a connection that it waits for
+	backend  *pool.Backend
+	tried    pool.Tried
+	request  *semantics.Message // of the front
+	outgoing semantics.Message  // as the backend gets it
+	fields   []semantics.Field  // of outgoing
+	path     []byte             // normalised
+	scratch  []byte             // values of fields
+	target   []byte             // of outgoing, where it was changed
+
+	up, down relay // request and response
+
+	began     clock.Time
+	started   clock.Time // of the attempt
+	timer     uint32
+	attempts  int
+	status    int
+	answered  bool // the header of the response has been sent
+	streamed  bool // content of the request has been sent: it cannot be sent again
+	connected bool // the request was sent to the backend
+	tunnel    bool // both sides speak another protocol
+	exact     bool // the content of the response is as long as its header says, and no trailers follow
+	over      bool
+}
+
+// frontStream is the side of the client.
+type frontStream interface {
+	stream
+	client() *clientInfo
+	// proceed tells a client that waits for it to send the content (RFC 9110 10.1.1).
+	proceed()
+}
+
+// backStream is the side of the backend.
+type backStream interface {
+	stream
+	// reused reports whether the connection has carried requests before: it may have been closed by the backend just now.
+	reused() bool
+}
+
+// newExchange begins an exchange.
+func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange {
+	x := w.exchanges
+	if x == nil {
+		x = &exchange{w: w}
+	} else {
+		w.exchanges = x.next
+	}
+	*x = exchange{
+		w: w, front: front, request: m, tree: w.tree, began: w.now,
+		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
+	}
+	x.up.from, x.down.to = front, front
+	x.timer = w.newTimer(x)
+	w.stats.Requests++
+	w.stats.Active++
+	return x
+}
+
+// requestData is content of the request. It borrows p.
+func (x *exchange) requestData(p []byte) { x.up.data(x.w, p) }
+
+// requestEnd is the end of the request.
+func (x *exchange) requestEnd(trailers []semantics.Field) {
+	x.up.trailers = trailers
+	if x.up.end(x.w); x.back == nil && x.answered {
+		x.finishIfDone()
+		return
+	}
+	x.finishIfDone()
+}
+
+// frontWritable has the response go on.
+func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
+
+// backWritable has the request go on.
+func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone() }
+
+// opened says that there is a connection for the request. The exchange sends it.
+func (x *exchange) opened(back backStream) {
+	x.back, x.down.from = back, back
+	end := x.up.ended && len(x.up.held) == 0 && x.up.trailers == nil
+	if err := back.head(&x.outgoing, end); err != nil {
+		x.backFailed(err)
+		return
+	}
+	x.connected, x.up.to = true, back
+	if end {
+		x.up.sent = true
+		return
+	}
+	x.front.proceed()
+	x.up.push(x.w)
+}
+
+// responseHead is the header of a response, or of an interim one.
+func (x *exchange) responseHead(m *semantics.Message, end bool) {
+	if m.Status < 200 && m.Status != 101 {
+		x.interim(m)
+		return
+	}
+	x.answered, x.status = true, m.Status
+	if x.tunnel = m.Status == 101; x.tunnel && x.request.Protocol == "" {
+		x.backFailed(errUpgrade)
+		return
+	}
+	x.armResponse()
+	if err := x.front.head(x.responseMessage(m), end); err != nil {
+		x.frontFailed()
+		return
+	}
+	if end {
+		x.down.ended, x.down.sent = true, true
+	}
+}
+
+// responseData is content of the response. It borrows p.
+func (x *exchange) responseData(p []byte) { x.down.data(x.w, p) }
+
+// responseEnd is the end of the response.
+func (x *exchange) responseEnd(trailers []semantics.Field) {
+	x.down.trailers = trailers
+	x.down.end(x.w)
+	x.finishIfDone()
+}
+
+// finishIfDone ends the exchange when both directions have.
+func (x *exchange) finishIfDone() {
+	if x.over || !x.down.sent {
+		return
+	}
+	if x.tunnel && !x.up.sent {
+		return
+	}
+	x.finish()
+}
+
+// finish ends the exchange and gives both sides back.
+func (x *exchange) finish() {
+	if x.over {
+		return
+	}
+	x.over = true
+	w := x.w
+	w.freeTimer(x.timer)
+	x.account(nil)
+	w.putBuffer(&x.up.held)
+	w.putBuffer(&x.down.held)
+	w.stats.Active--
+	w.stats.count(x.status)
+	front, back := x.front, x.back
+	x.front, x.back = nil, nil
+	if back != nil {
+		back.release()
+	}
+	front.release()
+	x.next, w.exchanges = w.exchanges, x
+}

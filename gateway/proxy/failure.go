@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gateway/pool"
+)
+
+// failure is why the gateway answers by itself: a status, and the error type of Proxy-Status (RFC 9209 2.3).
+type failure struct {
+	status      int
+	name        string
+	class       pool.Failure
+	unprocessed bool // the backend has not processed the request: it may be sent again
+}
+
+func (f *failure) Error() string { return "proxy: " + f.name }
+
+// The failures.
+var (
+	errNoRoute        = &failure{status: 404, name: "destination_not_found", class: pool.Canceled}
+	errUnavailable    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled}
+	errLimit          = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled}
+	errRefused        = &failure{status: 502, name: "connection_refused", class: pool.Refused}
+	errConnect        = &failure{status: 502, name: "destination_ip_unroutable", class: pool.Refused}
+	errTerminated     = &failure{status: 502, name: "connection_terminated", class: pool.Reset}
+	errConnectTimeout = &failure{status: 504, name: "connection_timeout", class: pool.ConnectTimeout}
+	errTLS            = &failure{status: 502, name: "tls_protocol_error", class: pool.Handshake}
+	errProtocol       = &failure{status: 502, name: "http_protocol_error", class: pool.Malformed}
+	errIncomplete     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}
+	errUnprocessed    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled, unprocessed: true}
+	errReadTimeout    = &failure{status: 504, name: "http_response_timeout", class: pool.Timeout}
+	errUpgrade        = &failure{status: 502, name: "http_upgrade_failed", class: pool.Malformed}
+	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}
+	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
+	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}
+	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}
+)
+
+// failureOf returns the failure that an error of a connection to a backend is.
+func failureOf(err error, connecting bool) *failure {
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, unix.ECONNREFUSED):
+		return errRefused
+	case errors.Is(err, unix.ETIMEDOUT):
+		return errConnectTimeout
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		return errConnect
+	case connecting:
+		return errTLS
+	}
+	return errTerminated
+}

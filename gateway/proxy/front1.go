@@ -1,0 +1,278 @@
+package proxy
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/semantics"
+)
+
+// front1 is a client's connection with HTTP/1.1.
+type front1 struct {
+	l        *link
+	m        *http1.Machine
+	x        *exchange // in progress
+	info     *clientInfo
+	requests int
+	arrived  bool // the request has arrived as a whole,
+	answered bool // and so was the response sent
+	heading  bool // the deadline of the header runs
+	expect   bool // the client waits for 100 (Continue)
+}
+
+func newFront1(l *link, info *clientInfo) {
+	o := *info.listener.HTTP1
+	if info.tls {
+		o.Scheme = "https"
+	}
+	f := &front1{l: l, info: info, m: http1.NewMachine(http1.RoleServer, o)}
+	l.session = f
+	l.deadline(&l.inputBy, info.listener.Timeouts.Header) // of the first request
+}
+
+func (f *front1) input(p []byte, fin bool) (taken int) {
+	if !f.heading && f.x == nil && len(p) > 0 {
+		f.heading = true
+		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Header)
+	}
+	for !f.l.paused && !f.l.closing {
+		ev, n, err := f.m.Input(p[taken:], fin)
+		taken += n
+		if err != nil {
+			f.malformed(err)
+			return len(p)
+		}
+		switch ev.Kind {
+		case http1.NeedInput:
+			if fin && f.x == nil {
+				f.l.close()
+			}
+			return taken
+		case http1.Headers:
+			f.begin()
+		case http1.Data:
+			f.progress()
+			f.requestData(ev.Payload)
+		case http1.Trailers:
+		case http1.End:
+			f.requestEnd(f.m.Trailers())
+		}
+	}
+	return taken
+}
+
+// begin begins the exchange of a request.
+func (f *front1) begin() {
+	m := f.m.Message()
+	f.heading, f.arrived, f.answered, f.expect = false, false, false, m.Expect100
+	f.requests++
+	ln := f.info.listener
+	if ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests || f.l.w.draining {
+		f.m.CloseAfter()
+	}
+	if m.Body == http1.NoBody {
+		f.l.inputBy = clock.Never
+	} else {
+		f.progress()
+	}
+	x := f.l.w.newExchange(f, &m.Message)
+	f.x = x
+	if m.Body == http1.NoBody && m.Protocol == "" {
+		x.up.ended = true // the event End follows
+	}
+	if ln.Limits.Body > 0 && m.ContentLength > ln.Limits.Body {
+		x.answer(errBody)
+		return
+	}
+	x.route()
+}
+
+// progress sets the deadline of the content.
+func (f *front1) progress() {
+	t := f.info.listener.Timeouts.Body
+	if f.x != nil && f.x.tunnel {
+		t = f.info.listener.Timeouts.Tunnel
+	}
+	f.l.deadline(&f.l.inputBy, t)
+}
+
+func (f *front1) requestData(p []byte) {
+	x := f.x
+	if x == nil {
+		return // the request was answered before its end
+	}
+	if max := f.info.listener.Limits.Body; max > 0 && !x.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
+		if x.answered {
+			x.frontFailed()
+			f.l.abort()
+			return
+		}
+		x.abandon(errBody)
+		return
+	}
+	x.requestData(p)
+}
+
+func (f *front1) requestEnd(trailers []semantics.Field) {
+	f.arrived = true
+	if f.x == nil {
+		f.next()
+		return
+	}
+	f.l.inputBy = clock.Never
+	if f.x.up.sent { // it was sent with the header
+		f.x.finishIfDone()
+		return
+	}
+	f.x.requestEnd(trailers)
+}
+
+// malformed answers a request that cannot be understood, and closes.
+func (f *front1) malformed(err error) {
+	w := f.l.w
+	w.stats.Refused++
+	var e *http1.Error
+	if x := f.x; x != nil { // within the content
+		if x.tunnel || x.answered || !errors.As(err, &e) {
+			x.frontFailed()
+			f.l.abort()
+			return
+		}
+		x.abandon(&failure{status: e.Status, name: errRequest.name})
+		return
+	}
+	f.l.linger = true
+	if errors.As(err, &e) && e.Status != 0 {
+		f.l.out = appendRefusal(f.l.output(), e.Status)
+	}
+	f.l.close()
+}
+
+func (f *front1) client() *clientInfo { return f.info }
+
+func (f *front1) proceed() {
+	if !f.expect || f.answered {
+		return
+	}
+	f.expect = false
+	f.l.out, _ = f.m.AppendResponse(f.l.output(), &continue100, false)
+	f.l.touch()
+}
+
+var continue100 = semantics.Message{Status: 100, ContentLength: -1}
+
+func (f *front1) head(m *semantics.Message, end bool) error {
+	if m.Status >= 200 && !f.arrived && (end || f.expect) && f.x != nil && !f.x.up.ended {
+		f.m.CloseAfter() // an early answer: what the client still sends is not waited for
+	}
+	out, err := f.m.AppendResponse(f.l.output(), m, end)
+	f.l.out = out
+	f.l.touch()
+	return err
+}
+
+func (f *front1) write(p []byte) int {
+	l := f.l
+	if !l.accepts() {
+		return 0
+	}
+	if f.m.Tunnel() {
+		n := l.through(p)
+		l.out = append(l.output(), p[n:]...)
+		l.touch()
+		f.progress()
+		return len(p)
+	}
+	var err error
+	if l.out, err = f.m.AppendDataHeader(l.output(), len(p)); err != nil {
+		return len(p) // checked by the back's machine: more content than its length
+	}
+	n := l.through(p)
+	l.out = f.m.AppendDataTail(append(l.output(), p[n:]...))
+	l.touch()
+	return len(p)
+}
+
+func (f *front1) end(trailers []semantics.Field) {
+	if f.m.Tunnel() {
+		f.l.closeWrite()
+		return
+	}
+	var err error
+	if f.l.out, err = f.m.AppendEnd(f.l.output(), trailers); err != nil {
+		f.cancel()
+		return
+	}
+	f.answered = true
+	f.l.touch()
+}
+
+func (f *front1) pause()  { f.l.paused = true }
+func (f *front1) resume() { f.l.resume() }
+
+// cancel ends a response that is not complete. A client knows it only by the end of the connection.
+func (f *front1) cancel() { f.l.reset = true; f.l.close() }
+
+// release ends the exchange.
+func (f *front1) release() {
+	tunnel := f.x != nil && f.x.tunnel
+	f.x = nil
+	if f.l.closing || f.l.closed {
+		return
+	}
+	switch {
+	case tunnel:
+		f.l.close()
+	case f.arrived || f.m.Idle():
+		f.next()
+	default: // the client still sends
+		f.m.CloseAfter()
+		f.l.linger = true
+		f.l.close()
+	}
+}
+
+// next waits for another request.
+func (f *front1) next() {
+	if !f.m.KeepAlive() || f.l.w.draining {
+		f.l.linger = f.l.linger || len(f.l.in) > 0
+		f.l.close()
+		return
+	}
+	f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Idle)
+	if f.l.paused || len(f.l.in) > 0 || len(f.l.raw) > 0 || f.l.fin {
+		f.l.resume()
+	}
+}
+
+func (f *front1) writable() {
+	if f.x != nil {
+		f.x.frontWritable()
+	}
+}
+
+func (f *front1) expired(output bool) {
+	x := f.x
+	switch {
+	case output || x != nil && x.answered:
+		if x != nil {
+			x.frontFailed()
+		}
+		f.l.abort()
+	case x != nil:
+		x.abandon(errRequestTimeout)
+	case f.heading:
+		f.l.out = appendRefusal(f.l.output(), 408)
+		f.l.linger = true
+		f.l.close()
+	default:
+		f.l.close() // idle
+	}
+}
+
+func (f *front1) failed(error) {
+	if f.x != nil {
+		f.x.frontFailed()
+	}
+}

@@ -1,0 +1,330 @@
+package proxy
+
+import (
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/semantics"
+)
+
+// front2 is a client's connection with HTTP/2.
+type front2 struct {
+	l        *link
+	m        *http2.Machine
+	info     *clientInfo
+	free     *stream2 // for use again
+	blocked  []*stream2
+	requests int
+	leaving  bool // GOAWAY was sent
+}
+
+// stream2 is a request of a client on one stream.
+type stream2 struct {
+	f       *front2
+	s       *http2.Stream
+	x       *exchange
+	next    *stream2
+	unread  int   // content that was not consumed
+	left    int64 // content of the response that is to be sent, -1 if not known
+	arrived bool  // the request has arrived as a whole
+	paused  bool
+	waiting bool // in front2.blocked
+}
+
+func newFront2(l *link, info *clientInfo) {
+	f := &front2{l: l, info: info, m: http2.NewMachine(http2.RoleServer, *info.listener.HTTP2)}
+	l.session = f
+	l.deadline(&l.inputBy, info.listener.Timeouts.Idle)
+	f.control()
+}
+
+// control gathers what the machine sends by itself.
+func (f *front2) control() {
+	if f.m.Pending() {
+		f.l.out = f.m.AppendControl(f.l.output())
+		f.l.touch()
+	}
+}
+
+// output returns the buffer to append to. Control frames come first.
+func (f *front2) output() []byte {
+	f.l.touch()
+	return f.m.AppendControl(f.l.output())
+}
+
+func (f *front2) input(p []byte, fin bool) (taken int) {
+	for !f.l.closing && !f.l.closed {
+		ev, n, err := f.m.Input(p[taken:])
+		taken += n
+		if err != nil {
+			f.l.w.stats.Refused++
+			f.control()
+			f.l.linger = true
+			f.failAll()
+			f.l.close()
+			return len(p)
+		}
+		if ev.Kind == http2.NeedInput {
+			break
+		}
+		f.handle(&ev)
+	}
+	f.control()
+	if fin {
+		f.failAll()
+		f.l.close()
+	}
+	return len(p)
+}
+
+// handle acts on an event.
+func (f *front2) handle(ev *http2.Event) {
+	if ev.Kind == http2.Headers {
+		f.begin(ev.Stream)
+		return
+	}
+	if ev.Kind == http2.Window && ev.Stream == nil {
+		f.unblock()
+		return
+	}
+	if ev.Stream == nil {
+		return
+	}
+	st, _ := ev.Stream.User.(*stream2)
+	switch ev.Kind {
+	case http2.TooLarge:
+		f.tooLarge(ev.Stream)
+		return
+	case http2.Data:
+		if st == nil || st.x == nil {
+			f.m.Consumed(ev.Stream, len(ev.Payload))
+			return
+		}
+		st.data(ev.Payload)
+		return
+	}
+	if st == nil {
+		if ev.Kind == http2.Failed {
+			f.m.Release(ev.Stream)
+		}
+		return
+	}
+	switch ev.Kind {
+	case http2.End:
+		st.arrived = true
+		if x := st.x; x != nil {
+			if x.up.sent {
+				x.finishIfDone()
+			} else {
+				x.requestEnd(ev.Stream.Trailers)
+			}
+		}
+	case http2.Failed:
+		st.arrived = true
+		if st.x != nil {
+			st.x.frontFailed()
+		}
+	case http2.Window:
+		if st.x != nil {
+			st.x.frontWritable()
+		}
+	}
+}
+
+// begin begins the exchange of a request.
+func (f *front2) begin(s *http2.Stream) {
+	st := f.free
+	if st == nil {
+		st = &stream2{}
+	} else {
+		f.free = st.next
+	}
+	*st = stream2{f: f, s: s, left: -1}
+	s.User = st
+	ln := f.info.listener
+	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
+		f.leave()
+	}
+	f.l.deadline(&f.l.inputBy, ln.Timeouts.Tunnel)
+	x := f.l.w.newExchange(st, &s.Message)
+	st.x = x
+	if f.m.EndFollows(s) {
+		x.up.ended = true
+	}
+	if ln.Limits.Body > 0 && s.Message.ContentLength > ln.Limits.Body {
+		x.answer(errBody)
+		return
+	}
+	x.route()
+}
+
+// tooLarge answers a request whose header is above the limit (RFC 6585 5).
+func (f *front2) tooLarge(s *http2.Stream) {
+	f.l.w.stats.Refused++
+	m := semantics.Message{Status: 431, ContentLength: 0}
+	f.l.out, _ = f.m.AppendResponse(f.output(), s, &m, true)
+	f.m.Release(s)
+}
+
+// leave says that the connection takes no more requests.
+func (f *front2) leave() {
+	if !f.leaving {
+		f.leaving = true
+		f.m.Shutdown()
+		f.m.GoAway(http2.NoError)
+		f.control()
+	}
+}
+
+// data is content of the request. It borrows p.
+func (st *stream2) data(p []byte) {
+	x := st.x
+	if max := st.f.info.listener.Limits.Body; max > 0 && !x.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
+		st.f.m.Consumed(st.s, len(p))
+		x.abandon(errBody)
+		return
+	}
+	x.requestData(p)
+	if st.paused {
+		st.unread += len(p)
+		return
+	}
+	if st.s != nil {
+		st.f.m.Consumed(st.s, len(p))
+	}
+}
+
+func (st *stream2) client() *clientInfo { return st.f.info }
+
+func (st *stream2) proceed() {}
+
+func (st *stream2) head(m *semantics.Message, end bool) error {
+	f := st.f
+	if m.Status >= 200 && m.ContentLength > 0 && st.x.exact {
+		st.left = m.ContentLength
+	}
+	var err error
+	f.l.out, err = f.m.AppendResponse(f.output(), st.s, m, end)
+	return err
+}
+
+func (st *stream2) write(p []byte) int {
+	f := st.f
+	if st.s.Ended() {
+		return len(p)
+	}
+	if !f.l.accepts() {
+		st.wait()
+		return 0
+	}
+	out, n, err := f.m.AppendData(f.output(), st.s, p, st.left == int64(len(p)))
+	f.l.out = out
+	if err != nil {
+		return len(p) // the stream has ended: Failed follows
+	}
+	if st.left >= 0 {
+		st.left -= int64(n)
+	}
+	if n < len(p) {
+		st.wait()
+	}
+	return n
+}
+
+// wait has the stream written to again when the link or the connection's window permits it.
+func (st *stream2) wait() {
+	if !st.waiting {
+		st.waiting = true
+		st.f.blocked = append(st.f.blocked, st)
+	}
+}
+
+// unblock lets the streams that wait go on.
+func (f *front2) unblock() {
+	list := f.blocked
+	f.blocked = nil
+	for _, st := range list {
+		if st.waiting = false; st.x != nil {
+			st.x.frontWritable()
+		}
+	}
+	if f.blocked == nil {
+		f.blocked = list[:0]
+	}
+}
+
+func (st *stream2) end(trailers []semantics.Field) {
+	f := st.f
+	if st.s.Ended() {
+		return
+	}
+	if len(trailers) > 0 {
+		f.l.out, _ = f.m.AppendTrailers(f.output(), st.s, trailers)
+		return
+	}
+	f.l.out, _, _ = f.m.AppendData(f.output(), st.s, nil, true)
+}
+
+func (st *stream2) pause() { st.paused = true }
+
+func (st *stream2) resume() {
+	if st.paused = false; st.unread > 0 {
+		st.f.m.Consumed(st.s, st.unread)
+		st.unread = 0
+		st.f.control()
+	}
+}
+
+func (st *stream2) cancel() {
+	st.f.m.Reset(st.s, http2.InternalError)
+	st.f.control()
+}
+
+func (st *stream2) release() {
+	f, s := st.f, st.s
+	if s == nil {
+		return
+	}
+	if !st.arrived && s.Ended() {
+		f.m.Reset(s, http2.NoError) // RFC 9113 8.1: the rest of the request is of no use
+	}
+	st.x, st.s = nil, nil
+	s.User = nil
+	f.m.Release(s)
+	f.control()
+	if !st.waiting {
+		st.next, f.free = f.free, st
+	}
+	if f.m.Streams() == 0 && !f.l.closed && !f.l.closing {
+		if f.leaving || f.l.w.draining {
+			f.l.close()
+			return
+		}
+		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Idle)
+	}
+}
+
+// failAll ends all exchanges: the client is gone.
+func (f *front2) failAll() {
+	f.m.Each(func(s *http2.Stream) {
+		if st, ok := s.User.(*stream2); ok && st.x != nil {
+			st.x.frontFailed()
+		}
+	})
+}
+
+func (f *front2) writable() { f.unblock() }
+
+func (f *front2) expired(output bool) {
+	if !output && f.m.Streams() > 0 {
+		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Tunnel)
+		return
+	}
+	f.failAll()
+	if output {
+		f.l.abort()
+		return
+	}
+	f.leave()
+	f.l.close()
+}
+
+func (f *front2) failed(error) { f.failAll() }

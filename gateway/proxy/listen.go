@@ -1,0 +1,117 @@
+package proxy
+
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/gateway/transport"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/tls"
+)
+
+// clientInfo is what the connection says about its client.
+type clientInfo struct {
+	listener *Listener
+	addr     netip.AddrPort
+	sni, ja4 string
+	tls      bool
+}
+
+// accept takes a connection of a client.
+func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
+	w.stats.Connections++
+	l := w.newLink(conn)
+	if max := ln.Limits.Connections; max > 0 && w.stats.Open >= max || w.draining {
+		l.session = closer{}
+		w.stats.Open++
+		w.fronts[l] = struct{}{}
+		l.front = true
+		l.abort()
+		return l
+	}
+	w.stats.Open++
+	w.fronts[l] = struct{}{}
+	l.front = true
+	l.outputTime = ln.Timeouts.Write
+	info := &clientInfo{listener: ln, addr: l.remote, tls: ln.TLS != nil}
+	if ln.TLS != nil {
+		l.session, l.handshaking = &opening{l: l, info: info}, true
+		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
+		return l
+	}
+	switch {
+	case ln.HTTP2 == nil:
+		newFront1(l, info)
+	case ln.HTTP1 == nil:
+		newFront2(l, info)
+	default:
+		l.session = &sniffing{l: l, info: info}
+		l.deadline(&l.inputBy, ln.Timeouts.Header)
+	}
+	return l
+}
+
+// handshaken begins the protocol that the handshake agreed on.
+func (w *Worker) handshaken(l *link) {
+	if l.dial != nil {
+		l.dial.established()
+		return
+	}
+	o := l.session.(*opening)
+	s := l.engine.ConnectionState()
+	o.info.sni = s.ServerName
+	ln := o.info.listener
+	if ln.HTTP2 != nil && (s.NegotiatedProtocol == "h2" || ln.HTTP1 == nil) {
+		newFront2(l, o.info)
+		return
+	}
+	newFront1(l, o.info)
+}
+
+// opening is the session of a TLS handshake of a client.
+type opening struct {
+	l    *link
+	info *clientInfo
+}
+
+func (o *opening) input(p []byte, fin bool) int { return len(p) }
+func (o *opening) writable()                    {}
+func (o *opening) expired(bool)                 { o.l.abort() }
+func (o *opening) failed(error)                 {}
+
+// closer is the session of a connection that is refused.
+type closer struct{}
+
+func (closer) input(p []byte, _ bool) int { return len(p) }
+func (closer) writable()                  {}
+func (closer) expired(bool)               {}
+func (closer) failed(error)               {}
+
+// sniffing tells HTTP/2 by prior knowledge from HTTP/1.1 (RFC 9113 3.3).
+type sniffing struct {
+	l    *link
+	info *clientInfo
+	held []byte // a part of the preface
+}
+
+func (s *sniffing) input(p []byte, fin bool) int {
+	n := min(len(p), len(http2.Preface)-len(s.held))
+	same := string(p[:n]) == http2.Preface[len(s.held):][:n]
+	if same && len(s.held)+n < len(http2.Preface) && !fin {
+		s.held = append(s.held, p...)
+		return len(p)
+	}
+	if same {
+		newFront2(s.l, s.info)
+	} else {
+		newFront1(s.l, s.info)
+	}
+	if len(s.held) > 0 {
+		s.l.session.input(s.held, false) // what is shorter than the preface is taken as a whole
+	}
+	return s.l.session.input(p, fin)
+}
+
+func (s *sniffing) writable()      {}
+func (s *sniffing) expired(o bool) { s.l.close() }
+func (s *sniffing) failed(error)   {}

@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"strconv"
+
+	"github.com/millrace/millrace/semantics"
+)
+
+// answer answers by itself.
+func (x *exchange) answer(f *failure) {
+	x.scratch = append(append(x.scratch[:0], "millrace; error="...), f.name...)
+	x.fields = append(x.fields[:0], semantics.Field{Name: "proxy-status", Value: string(x.scratch)})
+	body := strconv.AppendInt(nil, int64(f.status), 10)
+	body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
+	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: "text/plain"})
+	x.local(f.status, body)
+}
+
+// respond sends a fixed response.
+func (x *exchange) respond(r *Response) {
+	x.fields = append(x.fields[:0], r.Fields...)
+	x.local(r.Status, r.Body)
+}
+
+// local sends a response of the gateway with x.fields, and ends the exchange.
+func (x *exchange) local(status int, body []byte) {
+	x.status, x.answered = status, true
+	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
+	if err := x.front.head(&m, len(body) == 0); err != nil {
+		x.frontFailed()
+		return
+	}
+	if x.down.ended = true; x.request.Method != "HEAD" && len(body) > 0 {
+		x.down.data(x.w, body)
+	}
+	x.down.end(x.w)
+	x.finishIfDone()
+}
+
+// appendRefusal appends a response of HTTP/1.1 to a request that could not be understood. The connection is closed after it.
+func appendRefusal(dst []byte, status int) []byte {
+	dst = strconv.AppendInt(append(dst, "HTTP/1.1 "...), int64(status), 10)
+	dst = append(append(append(dst, ' '), semantics.Reason(status)...), "\r\nproxy-status: millrace; error=http_request_error"...)
+	return append(dst, "\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"...)
+}
+
+// interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100, which
+// the gateway sends by itself.
+func (x *exchange) interim(m *semantics.Message) {
+	if m.Status == 100 {
+		return
+	}
+	if err := x.front.head(m, false); err != nil {
+		x.frontFailed()
+	}
+}
+
+// responseMessage returns the response as the client gets it.
+func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message { return m }
+
+// armResponse changes the deadline once there is a response.
+func (x *exchange) armResponse() { x.deadline() }

@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	ctls "crypto/tls"
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Tree is a configuration. It is not changed once workers have it.
+type Tree struct {
+	Listeners []*Listener
+	Pools     []*Pool
+}
+
+// Listener is an address on which clients are served.
+type Listener struct {
+	Name    string
+	Address netip.AddrPort
+	// TLS ends TLS; nil is none. Its ALPN protocols are those of HTTP1 and HTTP2.
+	TLS *ctls.Config
+	// HTTP1 and HTTP2 configure the versions; nil does not serve one. Without TLS, HTTP2 is served to clients that
+	// begin with its preface (RFC 9113 3.3).
+	HTTP1 *http1.Options
+	HTTP2 *http2.Options
+
+	Table *route.Table // of Rules
+	Rules []*Rule      // by the numbers of the table
+
+	Timeouts Timeouts
+	Limits   Limits
+	// Trusted are the clients whose X-Forwarded fields are kept.
+	Trusted []netip.Prefix
+}
+
+// Timeouts of a listener's connections. 0 is none.
+type Timeouts struct {
+	Handshake time.Duration // of TLS
+	Header    time.Duration // from the first byte of a request to the end of its header
+	Body      time.Duration // without progress
+	Write     time.Duration // without progress
+	Idle      time.Duration // between requests
+	Tunnel    time.Duration // without a byte in either direction of a WebSocket
+}
+
+// Limits of a listener. 0 is none.
+type Limits struct {
+	Connections int64 // of one worker
+	Requests    int   // of one connection; then it is closed
+	Body        int64 // bytes of a request
+}
+
+// Rule is where requests lead.
+type Rule struct {
+	Name string
+	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.
+	Backends []Weighted
+	// Response answers instead of a backend.
+	Response *Response
+	Request  time.Duration // from the header of the request to the end of the response; 0 is no bound
+	Attempt  time.Duration // from the choice of a backend to the header of its response; 0 is no bound
+	Attempts int           // in all; 0 is one
+	total    int
+}
+
+// Weighted is a pool with its share of requests.
+type Weighted struct {
+	Pool   *Pool
+	Weight int
+}
+
+// Response is a fixed response.
+type Response struct {
+	Status int
+	Fields []semantics.Field
+	Body   []byte
+}
+
+// PoolProtocol is what a pool's backends speak.
+type PoolProtocol uint8
+
+// Values of PoolProtocol.
+const (
+	HTTP1 PoolProtocol = iota
+	HTTP2              // with TLS, or by prior knowledge
+)
+
+// Pool is a pool of backends with what a worker needs to connect to them.
+type Pool struct {
+	*pool.Pool
+	Protocol PoolProtocol
+	TLS      *ctls.Config  // nil is plain
+	Connect  time.Duration // until a connection is established, TLS included; 0 is DefaultConnect
+	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
+	MaxIdle  int           // idle connections of a worker to a backend; 0 is DefaultMaxIdle
+	MaxUses  int           // requests of a connection; 0 is no bound
+}
+
+// Defaults of Pool.
+const (
+	DefaultConnect = 5 * time.Second
+	DefaultIdle    = 60 * time.Second
+	DefaultMaxIdle = 512
+)
+
+// Stats are the counters of a worker. Only its loop writes them.
+type Stats struct {
+	Connections, Requests uint64 // so far
+	Active, Open          int64  // requests and connections of clients now
+	Status                [6]uint64
+	Refused               uint64 // requests that were malformed
+	Retries               uint64
+	BackOpened            uint64 // connections to backends
+	BackFailed            uint64
+	Reused                uint64 // requests on a connection that had carried one before
+}
+
+func (s *Stats) count(status int) {
+	if c := status / 100; c < len(s.Status) {
+		s.Status[c]++
+	}
+}

@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/gateway/transport"
+	"github.com/millrace/millrace/tls"
+)
+
+// Bounds of links.
+const (
+	readSize   = 64 << 10
+	sealSize   = 128 << 10
+	bufferSize = 4 << 10   // of a new buffer
+	keepSize   = 256 << 10 // larger buffers are not kept
+	keepCount  = 1024      // buffers that are kept for use again
+	maxDiscard = 256 << 10 // bytes that are dropped before a close
+	lingerTime = 2 * time.Second
+	closeTime  = 10 * time.Second
+	backWrite  = 30 * time.Second // without progress of what is sent to a backend
+	tick       = 10 * time.Millisecond
+)
+
+// listening is a socket that listens.
+type listening struct {
+	current *Listener // as the configuration describes it now
+	socket  transport.Listener
+}
+
+// timed is what a timer belongs to.
+type timed interface{ fired() }
+
+// Worker is the part of a proxy that one loop has. All methods belong to the loop.
+type Worker struct {
+	loop transport.Loop
+	now  clock.Time
+
+	buf     []byte   // every connection is read into it
+	sealed  []byte   // and encrypted into it
+	buffers [][]byte // free ones
+	dirty   []*link  // have output
+	ready   []*link  // have input that their session takes now
+
+	wheel      *clock.Wheel
+	timers     []timed
+	freeTimers []uint32
+
+	tree       *Tree
+	listeners  map[string]*listening
+	exchanges  *exchange // free ones
+	backs      map[backsKey]*backends
+	coroutines *tls.Coroutines
+	routed     route.Request
+	fronts     map[*link]struct{}
+	draining   bool
+
+	stats Stats
+}
+
+// NewWorker returns a worker for a loop. Apply gives it a configuration.
+func NewWorker(loop transport.Loop) *Worker {
+	w := &Worker{
+		loop: loop, now: loop.Now(), buf: make([]byte, readSize), sealed: make([]byte, 0, sealSize),
+		listeners: map[string]*listening{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
+	}
+	w.wheel = clock.NewWheel(64, tick, w.now)
+	loop.SetTick(w.tick)
+	return w
+}
+
+// tick runs timers, reads what is taken again, and sends what the batch has produced.
+func (w *Worker) tick(now clock.Time) clock.Time {
+	w.now = now
+	w.wheel.Advance(now, func(id uint32) {
+		if t := w.timers[id]; t != nil {
+			t.fired()
+		}
+	})
+	for len(w.dirty)+len(w.ready) > 0 {
+		for i := 0; i < len(w.dirty); i++ {
+			l := w.dirty[i]
+			l.dirty = false
+			l.flush()
+		}
+		w.dirty = w.dirty[:0]
+		for i := 0; i < len(w.ready); i++ {
+			l := w.ready[i]
+			l.queued = false
+			l.advance()
+		}
+		w.ready = w.ready[:0]
+	}
+	return w.wheel.Next()
+}
+
+// newTimer returns a timer that calls t.
+func (w *Worker) newTimer(t timed) uint32 {
+	if n := len(w.freeTimers); n > 0 {
+		id := w.freeTimers[n-1]
+		w.freeTimers = w.freeTimers[:n-1]
+		w.timers[id] = t
+		return id
+	}
+	id := uint32(len(w.timers))
+	w.timers = append(w.timers, t)
+	w.wheel.Grow(max(64, 2*int(id)))
+	return id
+}
+
+func (w *Worker) freeTimer(id uint32) {
+	w.wheel.Stop(id)
+	w.timers[id] = nil
+	w.freeTimers = append(w.freeTimers, id)
+}
+
+// getBuffer returns an empty buffer.
+func (w *Worker) getBuffer() []byte {
+	if n := len(w.buffers); n > 0 {
+		b := w.buffers[n-1]
+		w.buffers = w.buffers[:n-1]
+		return b
+	}
+	return make([]byte, 0, bufferSize)
+}
+
+// putBuffer takes a buffer back.
+func (w *Worker) putBuffer(b *[]byte) {
+	if c := cap(*b); c >= bufferSize && c <= keepSize && len(w.buffers) < keepCount {
+		w.buffers = append(w.buffers, (*b)[:0])
+	}
+	*b = nil
+}
+
+// sealBuffer returns the buffer for ciphertext, which is used at once.
+func (w *Worker) sealBuffer() []byte { return w.sealed }
