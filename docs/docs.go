@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-//go:embed gateway.md stack.md
+//go:embed gateway.md http-gateway.md stack.md
 var pages embed.FS
 
 // Key is a row of the table of keys.
@@ -19,15 +19,20 @@ type Key struct {
 
 var keyRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| ([^|]*) \\| ([^|]*) ?\\|$")
 
-// Keys returns the keys that the page of a command, "gateway" or "stack", lists, by path.
+// files are the pages of a command.
+var files = map[string][]string{"gateway": {"gateway.md", "http-gateway.md"}, "stack": {"stack.md"}}
+
+// Keys returns the keys that the pages of a command, "gateway" or "stack", list, by path.
 func Keys(command string) (map[string]Key, error) {
-	page, err := pages.ReadFile(command + ".md")
-	if err != nil {
-		return nil, err
-	}
 	keys := map[string]Key{}
-	for _, m := range keyRow.FindAllStringSubmatch(string(page), -1) {
-		keys[m[1]] = Key{m[1], strings.TrimSpace(m[2]), strings.TrimSpace(m[3])}
+	for _, file := range files[command] {
+		page, err := pages.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range keyRow.FindAllStringSubmatch(string(page), -1) {
+			keys[m[1]] = Key{m[1], strings.TrimSpace(m[2]), strings.TrimSpace(m[3])}
+		}
 	}
 	return keys, nil
 }

@@ -55,10 +55,14 @@ func (f *configFile) described() (*strictyaml.Schema, error) {
 	return s, nil
 }
 
-// reference returns the row of a key. Limits and sources of a service are described as the top-level ones.
+// reference returns the row of a key. Limits and sources of a service are described as the top-level ones, health of a pool
+// as that of a service.
 func reference(rows map[string]docs.Key, path string) docs.Key {
 	if row, ok := rows[path]; ok {
 		return row
+	}
+	if rest, ok := strings.CutPrefix(path, "pools[]."); ok {
+		return rows["services[]."+rest]
 	}
 	return rows[strings.TrimPrefix(path, "services[].")]
 }

@@ -15,13 +15,26 @@ type place[T any] struct {
 
 // places are the parts of the file that are compared with each other after it has been read.
 type places struct {
-	devices   []place[Device]
+	keys      keyPlaces // of the root
+	devices   []devicePlace
 	snat      []place[netip.Addr]
 	tunnel    []place[netip.Prefix]
 	snatWrong bool           // some could not be read: what is missing is not known
 	services  []servicePlace // in the order of Config.Services
 
-	cpus, halfOpen *yaml.Node // nil when absent
+	halfOpen *yaml.Node // nil when absent
+
+	networkRoutes        []*yaml.Node
+	listeners            []listenerPlace // in the order of Config.Listeners; and so on
+	routes               []routePlace
+	tlsRoutes, tcpRoutes []routePlace
+	pools                []poolPlace
+}
+
+// devicePlace is where a device stands.
+type devicePlace struct {
+	place[Device]
+	addresses *yaml.Node // nil when absent
 }
 
 type servicePlace struct {
@@ -41,11 +54,15 @@ type backendPlace struct {
 
 // check compares the parts of the file with each other.
 func (d *decoder) check(c *Config) {
+	d.checkParts(c)
 	d.checkDevices()
 	d.checkSNAT(c)
 	d.checkTable(c)
 	fronts := d.checkFronts(c)
 	d.checkOverlaps(c)
+	d.checkListeners(c, fronts)
+	d.checkRoutes(c)
+	d.checkPools(c)
 	names, ranges := map[string]int{}, map[frontAddr]bool{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]

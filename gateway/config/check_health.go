@@ -19,11 +19,7 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 	if c == nil {
 		return
 	}
-	for key, types := range typesOf {
-		if n := at.health[key]; n != nil && !slices.Contains(types, c.Type) {
-			d.Fail(n, "set `type: "+string(types[0])+"`, or remove it", "%s is not for checks of type %s", key, c.Type)
-		}
-	}
+	d.checkKeysOfType(c, at.health)
 	d.problemsOf(c.Validate(), at.health)
 	switch name, ok := s.portless(); {
 	case ok && c.Port == 0:
@@ -33,10 +29,16 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 		d.Fail(at.node, "name a TCP port of the backend that shows its health, or set the check's type to udp",
 			"service %q is udp: its %s health check needs a port", s.Name, c.Type)
 	}
-	if n := at.health["device"]; n != nil && c.Type == health.TypeCommand {
-		d.Fail(n, "", "device is not for checks of type command")
+	d.checkDevice(c, at.health)
+}
+
+// checkKeysOfType reports keys that are for checks of another type.
+func (d *decoder) checkKeysOfType(c *health.Check, k keyPlaces) {
+	for key, types := range typesOf {
+		if n := k[key]; n != nil && !slices.Contains(types, c.Type) {
+			d.Fail(n, "set `type: "+string(types[0])+"`, or remove it", "%s is not for checks of type %s", key, c.Type)
+		}
 	}
-	d.checkDevice(c.Device, at)
 }
 
 // portless returns a backend that clients reach on several ports, so that none is the one to probe.
@@ -51,14 +53,17 @@ func (s *Service) portless() (name string, ok bool) {
 	return "", false
 }
 
-// checkDevice reports a device of a check that is none of the gateway's.
-func (d *decoder) checkDevice(name string, at *servicePlace) {
+// checkDevice reports a device of a check that is none of the gateway's. A gateway without devices may have any.
+func (d *decoder) checkDevice(c *health.Check, k keyPlaces) {
+	if n := k["device"]; n != nil && c.Type == health.TypeCommand {
+		d.Fail(n, "", "device is not for checks of type command")
+	}
 	var devices []string
 	for _, p := range d.places.devices {
 		devices = append(devices, p.value.Name)
 	}
-	if name != "" && !slices.Contains(devices, name) {
-		d.Fail(at.health["device"], d.Hint(name, devices), "unknown device %q", name)
+	if c.Device != "" && !slices.Contains(devices, c.Device) && len(devices) > 0 {
+		d.Fail(k["device"], d.Hint(c.Device, devices), "unknown device %q", c.Device)
 	}
 }
 

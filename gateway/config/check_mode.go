@@ -14,7 +14,7 @@ func (d *decoder) checkTable(c *Config) {
 	if c.Table.HalfOpen == 0 {
 		c.Table.HalfOpen = max(c.Table.Size/4, 256)
 	}
-	if n := d.places.cpus; n != nil && len(c.CPUs.List) > 0 && len(c.Devices) > 0 && c.Loops() != QueuesAuto && len(c.CPUs.List) != c.Loops() {
+	if n := d.places.keys["cpus"]; n != nil && len(c.CPUs.List) > 0 && len(c.Devices) > 0 && c.Loops() != QueuesAuto && len(c.CPUs.List) != c.Loops() {
 		d.Fail(n, "name one for each loop", "cpus names %d CPUs for %d loops", len(c.CPUs.List), c.Loops())
 	}
 }

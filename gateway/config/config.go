@@ -10,7 +10,7 @@ import (
 // Config is a checked configuration. Parse makes it; examples/gateway.yaml shows every key with
 // its default.
 type Config struct {
-	// Devices are the interfaces, in the order of Desc.Port. Key "devices", required.
+	// Devices are the interfaces, in the order of Desc.Port. Key "devices", required by services and by `stack: devices`.
 	Devices []Device
 
 	// SNAT are the source addresses towards backends of services with `source: gateway`. They
@@ -49,7 +49,17 @@ type Config struct {
 	Sync     *Sync         // key "sync": the gateway that connections are shared with; absent: none
 	Admin    Admin         // key "admin"
 	Metrics  Metrics       // key "metrics"
-	Services []Service     // key "services", required
+	Services []Service     // key "services"; services or listeners are required
+
+	Stack      Stack         // key "stack": whose connections those of listeners are, default "kernel"
+	ProxyLoops int           // key "loops": event loops of listeners with `stack: kernel`, default "auto" (LoopsAuto); with `stack: devices` there is one per queue
+	Network    Network       // key "network", with `stack: devices`
+	AccessLog  AccessLog     // key "access_log"
+	Listeners  []Listener    // key "listeners"
+	Routes     []Route       // key "routes": where requests go
+	TLSRoutes  []StreamRoute // key "tls_routes": where TLS goes that is passed through
+	TCPRoutes  []StreamRoute // key "tcp_routes": where TCP goes
+	Pools      []Pool        // key "pools"
 
 	file   string             // it was read from
 	lists  *SourceTables      // nil until they have been read
@@ -152,6 +162,8 @@ type Device struct {
 
 	// Ring is how many packets of a queue may wait for its loop. Key "ring", a power of two, default 2048.
 	Ring int
+
+	Addresses []netip.Prefix // key "addresses", with `stack: devices`: of the gateway there, with the length of the network's prefix
 }
 
 // Table bounds the connections and says how long an idle one is remembered.
@@ -371,6 +383,8 @@ func newConfig() *Config {
 		Sources:     Sources{Default: "allow"},
 		Limits:      Limits{Burst: time.Second, Clients: 1 << 18},
 		Admin:       Admin{Socket: DefaultSocket},
+		Stack:       StackKernel,
+		AccessLog:   AccessLog{Queue: 8192},
 	}
 }
 
@@ -413,8 +427,13 @@ func (c *Config) SetQueues(n int) {
 }
 
 // Loops returns the number of loops that the configuration asks for: one per queue; 0 while it is not
-// settled.
-func (c *Config) Loops() int { return c.Devices[0].Queues }
+// settled, and without devices.
+func (c *Config) Loops() int {
+	if len(c.Devices) == 0 {
+		return 0
+	}
+	return c.Devices[0].Queues
+}
 
 // Gateways returns how many gateways share the SNAT ports.
 func (c *Config) Gateways() int {

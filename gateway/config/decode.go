@@ -68,6 +68,7 @@ func Schema() *strictyaml.Schema {
 		d.config(n, newConfig())
 	})
 	s.Title = "Configuration of millrace gateway"
+	s.AnyOf = []*strictyaml.Schema{{Required: []string{"devices", "services"}}, {Required: []string{"listeners"}}}
 	return s
 }
 

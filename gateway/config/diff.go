@@ -11,19 +11,39 @@ import (
 // Change is a difference between two configurations.
 type Change struct {
 	What    string `json:"what"`              // "added", "removed" or "changed"
-	Service string `json:"service,omitempty"` // "" is a top-level key
-	Backend string `json:"backend,omitempty"` // "" is the service itself
-	Key     string `json:"key,omitempty"`     // of what changed
+	Service string `json:"service,omitempty"` // one of these names what has changed; without any it is a top-level key
+	Pool    string `json:"pool,omitempty"`
+	Backend string `json:"backend,omitempty"` // of Service or Pool; "" is the service or the pool itself
+
+	Listener string `json:"listener,omitempty"`
+	Route    string `json:"route,omitempty"` // of routes, tls_routes or tcp_routes
+
+	Key     string `json:"key,omitempty"` // of what changed
 	Old     string `json:"old,omitempty"`
 	New     string `json:"new,omitempty"`
 	Restart bool   `json:"restart,omitempty"` // a reload refuses it
 }
 
-// keyNames are the keys of fields, where they are not the field's name in lower case. "" is a field without a key.
+// keyNames are the keys of fields, where they are not the field's name in lower case, by field, or by type and
+// field. "" is a field without a key.
 var keyNames = map[string]string{
 	"SNATPorts": "snat_ports", "ExtraProcessor": "extra_processor", "KernelFlows": "kernel_flows", "HashKey": "hash_key_file", "Addresses": "address",
 	"HashSize": "hash_size", "SlowStart": "slow_start", "Reject": "unavailable", "WhenFull": "when_full", "ServerID": "server_id",
 	"MaxConnections": "max_connections", "Services": "", "Backends": "", "Name": "",
+	"ProxyLoops": "loops", "AccessLog": "access_log", "TLSRoutes": "", "TCPRoutes": "", "Listeners": "", "Routes": "", "Pools": "",
+	"AltSvc": "alt_svc", "ProxyProtocol": "proxy_protocol", "BackendRefs": "backend_refs", "Idle": "idle_connections", "RetryBudget": "retry_budget",
+	"MaxRequests": "max_requests", "Route.Listeners": "listeners", "StreamRoute.Listeners": "listeners",
+}
+
+// keyName returns the key of a field, "" for one without.
+func keyName(of reflect.Type, field string) string {
+	if key, ok := keyNames[of.Name()+"."+field]; ok {
+		return key
+	}
+	if key, ok := keyNames[field]; ok {
+		return key
+	}
+	return strings.ToLower(field)
 }
 
 // restartKeys are the top-level keys that a reload cannot change, all of them or in part.
@@ -31,7 +51,7 @@ var restartKeys = []struct {
 	key, part string // part is what differs says of: the key itself, or one below it
 	differs   func(a, b *Config) bool
 }{
-	{"devices", "devices", func(a, b *Config) bool { return !slices.Equal(a.Devices, b.Devices) }},
+	{"devices", "devices", func(a, b *Config) bool { return !reflect.DeepEqual(a.Devices, b.Devices) }},
 	{"table", "table.size", func(a, b *Config) bool { return a.Table.Size != b.Table.Size }},
 	{"table", "table.half_open", func(a, b *Config) bool { return a.Table.HalfOpen != b.Table.HalfOpen }},
 	{"table", "table.fragments", func(a, b *Config) bool { return a.Table.Fragments != b.Table.Fragments }},
@@ -45,6 +65,9 @@ var restartKeys = []struct {
 	{"spin", "spin", func(a, b *Config) bool { return a.Spin != b.Spin }},
 	{"admin", "admin.socket", func(a, b *Config) bool { return a.Admin != b.Admin }},
 	{"limits", "limits.clients", func(a, b *Config) bool { return a.Limits.Clients != b.Limits.Clients }},
+	{"stack", "stack", func(a, b *Config) bool { return a.Stack != b.Stack }},
+	{"loops", "loops", func(a, b *Config) bool { return a.ProxyLoops != b.ProxyLoops }},
+	{"network", "network", func(a, b *Config) bool { return !reflect.DeepEqual(a.Network, b.Network) }},
 	{"metrics", "metrics.listen", func(a, b *Config) bool { return a.Metrics != b.Metrics }},
 }
 
@@ -85,7 +108,61 @@ func Diff(old, now *Config) (list []Change) {
 			list = append(list, diffService(p.old, p.now)...)
 		}
 	}
+	list = append(list, diffNamed(old.Listeners, now.Listeners, func(l *Listener) string { return l.Name }, func(c *Change, name string) { c.Listener = name })...)
+	list = append(list, diffNamed(old.Routes, now.Routes, func(r *Route) string { return r.Name }, inRoute)...)
+	list = append(list, diffNamed(old.TLSRoutes, now.TLSRoutes, func(r *StreamRoute) string { return r.Name }, inRoute)...)
+	list = append(list, diffNamed(old.TCPRoutes, now.TCPRoutes, func(r *StreamRoute) string { return r.Name }, inRoute)...)
+	list = append(list, diffNamed(old.Pools, now.Pools, func(p *Pool) string { return p.Name }, inPool)...)
+	for _, p := range pairs(old.Pools, now.Pools, func(p *Pool) string { return p.Name }) {
+		if p.old != nil && p.now != nil {
+			list = append(list, diffPoolBackends(p.old, p.now)...)
+		}
+	}
 	return list
+}
+
+func inRoute(c *Change, name string) { c.Route = name }
+
+func inPool(c *Change, name string) { c.Pool = name }
+
+// diffNamed returns what changes in a list whose parts have names: what comes and goes, and the keys of the others.
+func diffNamed[T any](old, now []T, name func(*T) string, in func(c *Change, name string)) (list []Change) {
+	for _, p := range pairs(old, now, name) {
+		var changes []Change
+		of := p.now
+		switch {
+		case p.old == nil:
+			changes = []Change{{What: "added", New: size(p.now)}}
+		case p.now == nil:
+			changes, of = []Change{{What: "removed", Old: size(p.old)}}, p.old
+		default:
+			changes = fields(p.old, p.now)
+		}
+		for _, c := range changes {
+			in(&c, name(of))
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// size says how large a part is that comes or goes.
+func size(part any) string {
+	switch p := part.(type) {
+	case *Listener:
+		return fmt.Sprint(p.Addresses)
+	case *Route:
+		return plural(len(p.Rules), "rule")
+	case *Pool:
+		return backends(len(p.Backends))
+	}
+	return ""
+}
+
+func diffPoolBackends(old, now *Pool) []Change {
+	return diffNamed(old.Backends, now.Backends, func(b *PoolBackend) string { return b.Name }, func(c *Change, name string) {
+		c.Pool, c.Backend = now.Name, name
+	})
 }
 
 // pair is what has one name in two configurations; nil is none.
@@ -111,11 +188,13 @@ func pairs[T any](old, now []T, name func(*T) string) (list []pair[T]) {
 }
 
 // backends returns a number of backends in words.
-func backends(n int) string {
+func backends(n int) string { return plural(n, "backend") }
+
+func plural(n int, word string) string {
 	if n == 1 {
-		return "1 backend"
+		return "1 " + word
 	}
-	return fmt.Sprintf("%d backends", n)
+	return fmt.Sprintf("%d %ss", n, word)
 }
 
 // diffService returns what changes in a service.
@@ -145,10 +224,7 @@ func fields[T any](old, now *T) (list []Change) {
 	a, b := reflect.ValueOf(old).Elem(), reflect.ValueOf(now).Elem()
 	for i := range a.NumField() {
 		f := a.Type().Field(i)
-		key, named := keyNames[f.Name]
-		if !named {
-			key = strings.ToLower(f.Name)
-		}
+		key := keyName(a.Type(), f.Name)
 		if key == "" || !f.IsExported() || reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
 			continue
 		}
@@ -183,7 +259,13 @@ func (c Change) String() string {
 	name := ""
 	switch {
 	case c.Backend != "":
-		name = "backend " + c.Service + "/" + c.Backend
+		name = "backend " + c.Service + c.Pool + "/" + c.Backend
+	case c.Pool != "":
+		name = "pool " + c.Pool
+	case c.Listener != "":
+		name = "listener " + c.Listener
+	case c.Route != "":
+		name = "route " + c.Route
 	case c.Service != "":
 		name = "service " + c.Service
 	}
@@ -192,10 +274,9 @@ func (c Change) String() string {
 		line += " " + name
 	}
 	switch {
-	case c.What == "added":
-		line += " (" + c.New + ")"
-	case c.What == "removed":
-		line += " (" + c.Old + ")"
+	case c.What != "changed" && c.New+c.Old == "":
+	case c.What != "changed":
+		line += " (" + c.New + c.Old + ")"
 	case name != "":
 		line += ": " + c.Key
 	default:

@@ -66,13 +66,10 @@ func TestDiffSaysWhatChanges(t *testing.T) {
 // Every key of Diff is one that the file knows, and no secret is shown.
 func TestDiffNamesKeysOfTheFile(t *testing.T) {
 	known := map[string]bool{}
-	for _, of := range []any{Config{}, Service{}, Backend{}} {
+	for _, of := range []any{Config{}, Service{}, Backend{}, Listener{}, Route{}, StreamRoute{}, Pool{}, PoolBackend{}} {
 		for i := range reflect.TypeOf(of).NumField() {
 			f := reflect.TypeOf(of).Field(i)
-			if key, named := keyNames[f.Name]; f.IsExported() && (!named || key != "") {
-				if !named {
-					key = strings.ToLower(f.Name)
-				}
+			if key := keyName(reflect.TypeOf(of), f.Name); f.IsExported() && key != "" {
 				known[key] = true
 			}
 		}

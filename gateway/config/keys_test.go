@@ -13,14 +13,17 @@ import (
 	"github.com/millrace/millrace/gateway/health"
 )
 
-// referencePage is the page that lists keys and metrics.
-func referencePage(t *testing.T) string {
+// referencePages are the pages that list keys and metrics.
+func referencePages(t *testing.T) (text string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/gateway.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, file := range []string{"gateway.md", "http-gateway.md"} {
+		page, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(page)
 	}
-	return string(page)
+	return text
 }
 
 // keyRows returns the first two cells of the rows of the page whose first matches.
@@ -37,7 +40,7 @@ func keyRows(page, first string) (names []string, second map[string]string) {
 func keysOf(t *testing.T) (keys []string) {
 	t.Helper()
 	for _, k := range Schema().Keys() {
-		if !strings.HasPrefix(k.Path, "services[].limits.") && !strings.HasPrefix(k.Path, "services[].sources.") { // as the top-level ones
+		if !describedElsewhere(k.Path) {
 			keys = append(keys, k.Path)
 		}
 	}
@@ -45,10 +48,20 @@ func keysOf(t *testing.T) (keys []string) {
 	return keys
 }
 
+// describedElsewhere reports whether a key is described as one of the same name.
+func describedElsewhere(path string) bool {
+	for _, prefix := range []string{"services[].limits.", "services[].sources.", "pools[].health.", "pools[].passive."} {
+		if strings.HasPrefix(path, prefix) && path != "pools[].passive.status" {
+			return true
+		}
+	}
+	return false
+}
+
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePage(t), `(?:devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|table|sync|admin|metrics|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|table|sync|admin|metrics|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
-		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
+		t.Errorf("docs/gateway.md and docs/http-gateway.md list other keys than the code has: %s", diff)
 	}
 	c, dev, sv, h := newConfig(), newDevice(), newService(), health.New()
 	p := health.NewPassive()
@@ -75,4 +88,12 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 			t.Errorf("the default of %s is %v, docs/gateway.md says %q", key, want, got)
 		}
 	}
+	for _, k := range Schema().Keys() { // those at L7, whose defaults all are in the schema
+		byDefault, got := k.Schema.DefaultOf(), defaults[k.Path]
+		if laterSection.MatchString(k.Path) && !describedElsewhere(k.Path) && byDefault != "" && got != byDefault && !k.Required {
+			t.Errorf("the default of %s is %v, docs/http-gateway.md says %q", k.Path, byDefault, got)
+		}
+	}
 }
+
+var laterSection = regexp.MustCompile(`^(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools)\b`)

@@ -13,8 +13,10 @@ import (
 
 // config reads the root of the file.
 func (d *decoder) config(n *yaml.Node, c *Config) {
-	d.Mapping(n, "the configuration",
-		strictyaml.Required("devices", func(n *yaml.Node) { d.devices(n, c) }),
+	k := keyPlaces{"": n}
+	d.places.keys = k
+	d.Mapping(n, "the configuration", k.under("",
+		strictyaml.Optional("devices", func(n *yaml.Node) { d.devices(n, c) }),
 		strictyaml.Optional("snat", func(n *yaml.Node) { d.snat(n, c) }),
 		strictyaml.Optional("snat_ports", func(n *yaml.Node) { d.portRange(n, "snat_ports", &c.SNATPorts) }),
 		strictyaml.Optional("checksum", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "checksum", &c.Checksum, "forward", "drop") }),
@@ -23,7 +25,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("kernel_flows", func(n *yaml.Node) {
 			strictyaml.Choice(d.Decoder, n, "kernel_flows", &c.KernelFlows, KernelFlowsOff, KernelFlowsAuto, KernelFlowsOn)
 		}),
-		strictyaml.Optional("cpus", func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }),
+		strictyaml.Optional("cpus", func(n *yaml.Node) { d.cpus(n, &c.CPUs) }),
 		strictyaml.Optional("extra_processor", func(n *yaml.Node) { d.Truth(n, "extra_processor", &c.ExtraProcessor) }),
 		strictyaml.Optional("spin", func(n *yaml.Node) { d.Duration(n, "spin", &c.Spin, time.Microsecond, time.Second) }),
 		strictyaml.Optional("tunnel", func(n *yaml.Node) { d.tunnel(n, &c.Tunnel) }),
@@ -33,13 +35,22 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("sync", func(n *yaml.Node) { d.sync(n, c) }),
 		strictyaml.Optional("admin", func(n *yaml.Node) { d.admin(n, &c.Admin) }),
 		strictyaml.Optional("metrics", func(n *yaml.Node) { d.metrics(n, &c.Metrics) }),
-		strictyaml.Required("services", func(n *yaml.Node) { d.services(n, c) }),
-	)
+		strictyaml.Optional("services", func(n *yaml.Node) { d.services(n, c) }),
+		strictyaml.Optional("stack", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "stack", &c.Stack, StackKernel, StackDevices) }),
+		strictyaml.Optional("loops", func(n *yaml.Node) { d.proxyLoops(n, &c.ProxyLoops) }),
+		strictyaml.Optional("network", func(n *yaml.Node) { d.network(n, &c.Network) }),
+		strictyaml.Optional("access_log", func(n *yaml.Node) { d.accessLog(n, &c.AccessLog) }),
+		strictyaml.Optional("listeners", func(n *yaml.Node) { d.listeners(n, c) }),
+		strictyaml.Optional("routes", func(n *yaml.Node) { d.routes(n, c) }),
+		strictyaml.Optional("tls_routes", func(n *yaml.Node) { d.streamRoutes(n, "tls_routes", &c.TLSRoutes, &d.places.tlsRoutes) }),
+		strictyaml.Optional("tcp_routes", func(n *yaml.Node) { d.streamRoutes(n, "tcp_routes", &c.TCPRoutes, &d.places.tcpRoutes) }),
+		strictyaml.Optional("pools", func(n *yaml.Node) { d.pools(n, c) }),
+	)...)
 }
 
 func (d *decoder) devices(n *yaml.Node, c *Config) {
 	d.List(n, "devices", maxDevices, func(n *yaml.Node) {
-		dev := newDevice()
+		dev, at := newDevice(), devicePlace{}
 		d.Mapping(n, "a device",
 			strictyaml.Required("name", func(n *yaml.Node) { d.deviceName(n, "name", &dev.Name) }),
 			strictyaml.Optional("driver", func(n *yaml.Node) {
@@ -48,8 +59,10 @@ func (d *decoder) devices(n *yaml.Node, c *Config) {
 			strictyaml.Optional("queues", func(n *yaml.Node) { d.queues(n, &dev.Queues) }),
 			strictyaml.Optional("ring", func(n *yaml.Node) { strictyaml.PowerOfTwo(d.Decoder, n, "ring", &dev.Ring, MinRing, MaxRing) }),
 			strictyaml.Optional("mode", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "mode", &dev.Mode, "auto", "native", "generic") }),
+			strictyaml.Optional("addresses", func(n *yaml.Node) { at.addresses = n; d.deviceAddresses(n, &dev.Addresses) }),
 		)
-		d.places.devices = append(d.places.devices, place[Device]{dev, n})
+		at.value, at.node = dev, n
+		d.places.devices = append(d.places.devices, at)
 		c.Devices = append(c.Devices, dev)
 	})
 }

@@ -81,11 +81,25 @@ func Open(file string, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := served(cfg); err != nil {
+		return nil, err
+	}
 	d := newDaemon(file, opt)
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// errListeners says that the file has what this daemon does not run.
+var errListeners = errors.New("listeners are checked, but not served yet")
+
+// served returns an error for a configuration with listeners.
+func served(cfg *config.Config) error {
+	if len(cfg.Listeners) > 0 {
+		return errListeners
+	}
+	return nil
 }
 
 func newDaemon(file string, opt Options) *Daemon {
@@ -272,6 +286,9 @@ func (d *Daemon) DryReload() (admin.Changes, error) {
 func (d *Daemon) load() (*config.Config, error) {
 	cfg, err := config.Load(d.file)
 	if err != nil {
+		return nil, err
+	}
+	if err := served(cfg); err != nil {
 		return nil, err
 	}
 	cfg.SetQueues(len(d.gate.Handlers())) // `queues: auto` is what it was at the start

@@ -115,6 +115,7 @@ func TestErrorsOfRules(t *testing.T) {
 		{Match{Method: "G T"}, ErrMethod},
 		{Match{Fields: []Value{{Name: "X"}}}, ErrName},
 		{Match{Query: []Value{{Name: "x", Value: "[", Regexp: true}}}, ErrRegexp},
+		{Match{Path: Path{PathRegexp, "a)|(?:b"}}, ErrRegexp},
 	} {
 		if _, err := New([]Rule{{"the rule", test.match}}); !errors.Is(err, test.want) || !strings.Contains(err.Error(), "the rule") {
 			t.Errorf("%+v: %v, want %v", test.match, err, test.want)

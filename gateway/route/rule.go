@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -106,8 +107,8 @@ func compile(number int, r *Rule) (*rule, error) {
 		c.path.Value = "/"
 	}
 	for _, h := range slices.Concat(m.Hosts, m.SNI) {
-		if !isHost(h) {
-			return nil, fmt.Errorf("host %q: %w", h, ErrHost)
+		if err := CheckHost(h); err != nil {
+			return nil, err
 		}
 	}
 	if m.Method != "" && !semantics.IsToken(m.Method) {
@@ -150,11 +151,11 @@ func (c *rule) compilePath() (err error) {
 
 // wholly compiles a regular expression for all of a string.
 func wholly(s string) (*regexp.Regexp, error) {
-	re, err := regexp.Compile(`\A(?:` + s + `)\z`)
+	_, err := syntax.Parse(s, syntax.Perl) // alone: with what is put around it, "a)|(?:b" would be one too
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w: %w", s, ErrRegexp, err)
 	}
-	return re, nil
+	return regexp.Compile(`\A(?:` + s + `)\z`)
 }
 
 func compileValues(values []Value) (compiled []value, err error) {
@@ -168,6 +169,26 @@ func compileValues(values []Value) (compiled []value, err error) {
 		compiled = append(compiled, c)
 	}
 	return compiled, nil
+}
+
+// CheckHost returns what is wrong with a name of Match.Hosts.
+func CheckHost(host string) error {
+	if !isHost(host) {
+		return fmt.Errorf("host %q: %w", host, ErrHost)
+	}
+	return nil
+}
+
+// Check returns what is wrong with a path.
+func (p Path) Check() error {
+	c := rule{path: p}
+	return c.compilePath()
+}
+
+// Check returns what is wrong with a condition on a parameter.
+func (v *Value) Check() error {
+	_, err := compileValues([]Value{*v})
+	return err
 }
 
 // isHost reports whether s is a host name in lower case, or one of the form "*.name".

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/suggest"
+)
+
+// checkParts reports sections that need others.
+func (d *decoder) checkParts(c *Config) {
+	k := d.places.keys
+	if k[""].Kind != yaml.MappingNode { // it could not be read
+		return
+	}
+	stacked := c.Stack == StackDevices && k["listeners"] != nil
+	switch {
+	case k["services"] == nil && k["listeners"] == nil:
+		d.Fail(k[""], "services are at L4, listeners at L7", "the configuration has neither services nor listeners")
+	case k["devices"] == nil && k["services"] != nil:
+		d.Fail(k[""], "", "the configuration lacks the key \"devices\", which services need")
+	case k["devices"] == nil && stacked:
+		d.Fail(k[""], "", "the configuration lacks the key \"devices\", which `stack: devices` needs")
+	case k["devices"] != nil && k["services"] == nil && !stacked:
+		d.Fail(k["devices"], "set `stack: devices`, or leave them out", "devices are not used: there are no services, and listeners have `stack: kernel`")
+	}
+	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "stack"} {
+		if k[key] != nil && k["listeners"] == nil {
+			d.Fail(k[key], "add listeners, or leave it out", "%s is for listeners, and there are none", key)
+		}
+	}
+	if k["loops"] != nil && c.Stack == StackDevices {
+		d.Fail(k["loops"], "leave it out", "loops is for `stack: kernel`; with devices there is a loop for each queue")
+	}
+	d.checkStack(c, stacked)
+}
+
+// checkStack reports addresses and routes of the userspace stack that do not fit it.
+func (d *decoder) checkStack(c *Config, stacked bool) {
+	p := &d.places
+	some := false
+	for _, dev := range p.devices {
+		if dev.addresses == nil {
+			continue
+		}
+		some = true
+		if c.Stack == StackKernel {
+			d.Fail(dev.addresses, "set `stack: devices`", "addresses are for `stack: devices`; with the kernel's stack interfaces have those that `ip address` shows")
+		}
+	}
+	if stacked && !some && len(p.devices) > 0 {
+		d.Fail(p.devices[0].node, "", "`stack: devices` needs addresses at a device")
+	}
+	if p.keys["network"] != nil && c.Stack == StackKernel {
+		d.Fail(p.keys["network"], "set `stack: devices`, or leave it out", "network is for `stack: devices`: the kernel has its own routes")
+	}
+	for i, r := range c.Network.Routes {
+		if r.Device != "" && !slices.ContainsFunc(c.Devices, func(dev Device) bool { return dev.Name == r.Device }) && len(p.devices) > 0 {
+			d.Fail(p.networkRoutes[i], "", "unknown device %q", r.Device)
+		}
+	}
+}
+
+// checkListeners reports what of listeners does not fit together, nor with services.
+func (d *decoder) checkListeners(c *Config, services *fronts) {
+	names, lines := map[string]int{}, map[front]int{}
+	for i := range c.Listeners {
+		l, at := &c.Listeners[i], &d.places.listeners[i]
+		d.unique(names, l.Name, at.name, "listener")
+		d.checkListener(l, at)
+		for j, a := range l.Addresses {
+			ports := PortRange{a.Port(), a.Port()}
+			for _, proto := range l.Networks() {
+				key := front{AddrPortsFrom(a.Addr(), ports), proto}
+				if line, ok := lines[key]; ok {
+					d.Fail(at.addresses[j], "", "address %s/%s is already of a listener on line %d", a, proto, line)
+					continue
+				}
+				lines[key] = at.addresses[j].Line
+				if line, ok := services.of(a.Addr(), ports, proto); ok {
+					d.Fail(at.addresses[j], "", "address %s/%s is already served on line %d", a, proto, line)
+				}
+			}
+			if c.Stack == StackDevices && !d.places.has(a.Addr()) {
+				d.Fail(at.addresses[j], "add it to the addresses of a device", "address %s is of no device", a.Addr())
+			}
+		}
+	}
+}
+
+// Networks returns the transport protocols of the listener: "tcp", and "udp" with HTTP/3.
+func (l *Listener) Networks() (list []string) {
+	if !l.HTTP3() || len(l.Versions) > 1 {
+		list = append(list, "tcp")
+	}
+	if l.HTTP3() {
+		list = append(list, "udp")
+	}
+	return list
+}
+
+// has reports whether a device has the address, which may be the unspecified one.
+func (p *places) has(a netip.Addr) bool {
+	return a.IsUnspecified() || slices.ContainsFunc(p.devices, func(dev devicePlace) bool {
+		return slices.ContainsFunc(dev.value.Addresses, func(own netip.Prefix) bool { return own.Addr() == a })
+	})
+}
+
+// checkListener reports keys that do not go with the listener's protocol.
+func (d *decoder) checkListener(l *Listener, at *listenerPlace) {
+	if l.Protocol == "" { // it could not be read
+		return
+	}
+	if l.Protocol == ListenerHTTPS && at.tls == nil {
+		d.Fail(at.node, "tls names the certificates", "listener %q lacks the key \"tls\"", l.Name)
+	}
+	if l.Protocol != ListenerHTTPS && at.tls != nil {
+		hint := "set `protocol: HTTPS`, or leave it out"
+		if l.Protocol == ListenerPass {
+			hint = "TLS is passed through, and backends have the certificates; set `protocol: HTTPS` to end it here"
+		}
+		d.Fail(at.tls, hint, "tls is for HTTPS, and listener %q is %s", l.Name, l.Protocol)
+	}
+	if !l.Protocol.IsHTTP() {
+		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "alt_svc": at.altSvc} {
+			if n != nil {
+				d.Fail(n, "leave it out", "%s is for HTTP and HTTPS, and listener %q is %s", key, l.Name, l.Protocol)
+			}
+		}
+		return
+	}
+	switch {
+	case l.Protocol == ListenerHTTP && l.HTTP3():
+		d.Fail(at.versions, "set `protocol: HTTPS`", "HTTP/3 needs TLS, and listener %q is HTTP", l.Name)
+	case at.altSvc != nil && !l.HTTP3():
+		d.Fail(at.altSvc, "add \"3\" to versions", "alt_svc announces HTTP/3, which listener %q does not have", l.Name)
+	case at.proxyProtocol != nil && l.HTTP3() && len(l.Versions) == 1:
+		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and listener %q has HTTP/3 alone", l.Name)
+	}
+	certs := map[string]int{}
+	for _, p := range at.certificates {
+		d.unique(certs, p.value.Cert, p.node, "certificate")
+	}
+}
+
+// The list of what could be meant is not shown where it is long, and not looked for after many errors.
+const (
+	mostNamed     = 16
+	mostSuggested = 100
+)
+
+// nearest returns the hint of an unknown name.
+func (d *decoder) nearest(name string, known []string) string {
+	if len(known) <= mostNamed {
+		return d.Hint(name, known)
+	}
+	if len(d.Problems) > mostSuggested {
+		return ""
+	}
+	if best := suggest.Nearest(name, len(name)/3, known...); best != "" {
+		return "did you mean \"" + best + "\"?"
+	}
+	return ""
+}

@@ -1,0 +1,85 @@
+package config
+
+import "github.com/millrace/millrace/gateway/health"
+
+// checkPools reports what of pools does not fit together.
+func (d *decoder) checkPools(c *Config) {
+	lines := map[string]int{}
+	for i := range c.Services {
+		if n := d.places.services[i].name; n != nil {
+			lines[c.Services[i].Name] = n.Line
+		}
+	}
+	for i := range c.Pools {
+		p, at := &c.Pools[i], &d.places.pools[i]
+		d.unique(lines, p.Name, at.name, "pool or service")
+		d.checkPool(p, at)
+		d.checkPoolBackends(p, at)
+		d.checkPoolHealth(p, at)
+	}
+}
+
+// checkPool reports keys that do not go with each other.
+func (d *decoder) checkPool(p *Pool, at *poolPlace) {
+	switch {
+	case p.Protocol.HasTLS() && p.TLS == nil:
+		d.Fail(at.node, "tls names the server: server_name", "pool %q lacks the key \"tls\": its protocol is %s", p.Name, p.Protocol)
+	case !p.Protocol.HasTLS() && p.TLS != nil:
+		d.Fail(at.tls, "set `protocol: HTTPS`, H2 or H3", "pool %q speaks %s without TLS", p.Name, p.Protocol)
+	case p.TLS != nil && at.serverName == nil && !p.TLS.Insecure:
+		d.Fail(at.tls, "the name that certificates of backends have; `insecure: true` takes any certificate", "tls of pool %q lacks the key \"server_name\"", p.Name)
+	case p.TLS != nil && p.TLS.Insecure && len(p.TLS.CAFiles) > 0:
+		d.Fail(at.tls, "leave one of them out", "ca_file is not used: insecure takes any certificate")
+	}
+	if at.hash != nil && p.Balance != PoolConsistentHash {
+		d.Fail(at.hash, "set `balance: consistent_hash`", "hash is for consistent_hash, and pool %q has %s", p.Name, p.Balance)
+	}
+	switch named := p.Hash.By == HashHeader || p.Hash.By == HashCookie || p.Hash.By == HashQuery; {
+	case at.hash == nil:
+	case named && at.hashName == nil:
+		d.Fail(at.hash, "name the "+string(p.Hash.By), "hash by %s lacks the key \"name\"", p.Hash.By)
+	case !named && at.hashName != nil:
+		d.Fail(at.hashName, "leave it out", "name is not for a hash by %s", p.Hash.By)
+	case p.Protocol == PoolTCP && p.Hash.By != HashClient:
+		d.Fail(at.hash, "set `by: client`", "pool %q passes TCP through: there is no %s", p.Name, p.Hash.By)
+	}
+	if p.Protocol == PoolTCP && p.Sticky != nil {
+		d.Fail(at.sticky, "set `balance: consistent_hash`", "pool %q passes TCP through: there is no cookie", p.Name)
+	}
+	if p.Protocol == PoolH3 && p.ProxyProtocol != ProxyNone {
+		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and pool %q speaks HTTP/3", p.Name)
+	}
+}
+
+func (d *decoder) checkPoolBackends(p *Pool, at *poolPlace) {
+	names, addrs, weights := map[string]int{}, map[string]int{}, 0
+	for i := range p.Backends {
+		b, place := &p.Backends[i], &at.backends[i]
+		weights += b.Weight
+		if place.name != place.node { // a default name is the address
+			d.unique(names, b.Name, place.name, "backend")
+		}
+		if place.address == nil {
+			weights++ // it could not be read
+			continue
+		}
+		d.unique(addrs, b.Address.String(), place.address, "backend address")
+	}
+	if len(p.Backends) > 0 && weights == 0 {
+		d.Fail(at.backends[0].node, "", "all weights are 0: no backend takes anything")
+	}
+}
+
+// checkPoolHealth reports what of a pool's health check does not fit together.
+func (d *decoder) checkPoolHealth(p *Pool, at *poolPlace) {
+	c := p.Health
+	if c == nil {
+		return
+	}
+	d.checkKeysOfType(c, at.health)
+	d.problemsOf(c.Validate(), at.health)
+	if p.Protocol == PoolH3 && c.Port == 0 && c.Type != health.TypeCommand {
+		d.Fail(at.health.at(""), "name a TCP port of the backend that shows its health", "pool %q speaks HTTP/3: its %s health check needs a port", p.Name, c.Type)
+	}
+	d.checkDevice(c, at.health)
+}

@@ -1,0 +1,153 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/gateway/health"
+)
+
+// Pool is backends that serve the same, to which rules refer by name.
+type Pool struct {
+	Name          string        // key "name", required and unique, also among services: the label of logs and metrics
+	Protocol      PoolProtocol  // key "protocol": "HTTP" (default), "H2C", "HTTPS", "H2", "H3" or "TCP"
+	Balance       PoolBalance   // key "balance": "round_robin" (default), "least_loaded" or "consistent_hash"
+	Hash          PoolHash      // key "hash": what consistent_hash hashes
+	Sticky        *Sticky       // key "sticky"; absent: each request is selected for by itself
+	TLS           *BackendTLS   // key "tls", of HTTPS, H2 and H3, required there
+	ProxyProtocol ProxyVersion  // key "proxy_protocol": header at the begin of connections to backends: "none" (default), "v1" or "v2"
+	Backends      []PoolBackend // key "backends", required
+	Health        *health.Check // key "health"; absent: every backend counts as healthy
+	Passive       *PoolPassive  // key "passive"; absent: no backend is ejected
+	SlowStart     time.Duration // key "slow_start": how long the share of a backend that comes (back) grows from nothing; default 0
+	Drain         time.Duration // key "drain": how long a draining backend keeps requests and streams; default 0 is until they end
+	Idle          int           // key "idle_connections": kept to each backend by each loop, default 32
+	Limits        PoolLimits    // key "limits": circuit breaking
+	Timeouts      PoolTimeouts  // key "timeouts"
+	RetryBudget   RetryBudget   // key "retry_budget"
+}
+
+// PoolProtocol is what backends speak.
+type PoolProtocol string
+
+// The values of PoolProtocol.
+const (
+	PoolHTTP  PoolProtocol = "HTTP"  // HTTP/1.1
+	PoolH2C   PoolProtocol = "H2C"   // HTTP/2 by prior knowledge
+	PoolHTTPS PoolProtocol = "HTTPS" // HTTP/1.1 over TLS
+	PoolH2    PoolProtocol = "H2"    // HTTP/2 over TLS
+	PoolH3    PoolProtocol = "H3"
+	PoolTCP   PoolProtocol = "TCP" // streams of listeners that pass through
+)
+
+// HasTLS reports whether connections to backends are encrypted.
+func (p PoolProtocol) HasTLS() bool { return p == PoolHTTPS || p == PoolH2 || p == PoolH3 }
+
+// PoolBalance says how a backend is selected.
+type PoolBalance string
+
+// The values of PoolBalance.
+const (
+	PoolRoundRobin     PoolBalance = "round_robin"     // in turn, by weight
+	PoolLeastLoaded    PoolBalance = "least_loaded"    // of two drawn by weight, the one with fewer requests for its weight
+	PoolConsistentHash PoolBalance = "consistent_hash" // by Hash: all gateways agree, and a backend that comes or goes moves only its share
+)
+
+// HashBy says what a consistent hash is of.
+type HashBy string
+
+// The values of HashBy.
+const (
+	HashClient HashBy = "client" // the client's address
+	HashHeader HashBy = "header" // a field of the request, by Name
+	HashCookie HashBy = "cookie" // a cookie, by Name
+	HashQuery  HashBy = "query"  // a parameter of the query, by Name
+	HashPath   HashBy = "path"
+)
+
+// PoolHash is what a consistent hash is of. A request that lacks it is hashed by the client's address.
+type PoolHash struct {
+	By   HashBy // key "by": "client" (default), "header", "cookie", "query" or "path"
+	Name string // key "name", required by header, cookie and query
+}
+
+// Sticky sends a client back to its backend by a cookie that the gateway sets. A backend that is down, removed or drained
+// to the end gives way to another.
+type Sticky struct {
+	Cookie string        // key "cookie": its name, default "millrace"
+	MaxAge time.Duration // key "max_age": how long clients keep it; default 0 is until the browser ends
+}
+
+// BackendTLS is TLS towards backends. Names of files are relative to the configuration file's folder.
+type BackendTLS struct {
+	ServerName  string       // key "server_name": SNI, and the name that certificates must have; required unless Insecure
+	CAFiles     []string     // key "ca_file": PEM files of authorities; default the system's
+	Certificate *Certificate // key "certificate": shown to backends that ask for one; absent: none
+	Insecure    bool         // key "insecure": take any certificate
+}
+
+// ProxyVersion is a version of the PROXY protocol.
+type ProxyVersion string
+
+// The values of ProxyVersion.
+const (
+	ProxyNone ProxyVersion = "none"
+	ProxyV1   ProxyVersion = "v1"
+	ProxyV2   ProxyVersion = "v2"
+)
+
+// PoolBackend is one server of a pool.
+type PoolBackend struct {
+	Name           string         // key "name", unique in its pool; default the address
+	Address        netip.AddrPort // key "address", required
+	Weight         int            // key "weight": share of requests, 0 to 1000, default 1; 0 takes no new ones
+	State          State          // key "state": "active" (default), "filling", "draining" or "inactive"
+	MaxConnections int            // key "max_connections": open ones of all loops, default 0 is no limit
+	MaxRequests    int            // key "max_requests": requests at a time of all loops, default 0 is no limit
+}
+
+// PoolPassive says when the outcomes of requests show that a backend does not serve.
+type PoolPassive struct {
+	health.Passive                      // keys of it
+	Status         []health.StatusRange // key "status": codes that count as failures, default 502-504
+}
+
+// PoolLimits bound what all backends of a pool have at a time. 0 is no limit.
+type PoolLimits struct {
+	Requests int // key "requests": in progress, default 0; more are answered by 503
+	Pending  int // key "pending": that wait for a backend below its limits, default 0: none waits
+}
+
+// PoolTimeouts are time-outs towards backends. 0 is none.
+type PoolTimeouts struct {
+	Connect  time.Duration // key "connect": of TCP, TLS and QUIC, default 5s
+	Response time.Duration // key "response": from the end of the request to the header of the response, default 60s
+	Body     time.Duration // key "body": without a byte of the response's content, default 60s
+	Idle     time.Duration // key "idle": of a connection without a request, default 60s
+	Pending  time.Duration // key "pending": of requests that wait for a backend, default 5s
+}
+
+// RetryBudget bounds the share of retries, so that they do not add to the load of a pool that is overloaded.
+type RetryBudget struct {
+	Percent  int           // key "percent": of the requests in Interval, default 20
+	Interval time.Duration // key "interval": default 10s
+	MinRate  int           // key "min_rate": retries per second that are allowed either way, default 10
+}
+
+func newPool() Pool {
+	return Pool{
+		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 32,
+		Timeouts: PoolTimeouts{
+			Connect: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute, Pending: 5 * time.Second,
+		},
+		RetryBudget: RetryBudget{Percent: 20, Interval: 10 * time.Second, MinRate: 10},
+	}
+}
+
+func newPoolBackend() PoolBackend { return PoolBackend{Weight: 1, State: StateActive} }
+
+func newSticky() *Sticky { return &Sticky{Cookie: "millrace"} }
+
+func newPoolPassive() *PoolPassive {
+	return &PoolPassive{Passive: *health.NewPassive(), Status: []health.StatusRange{{First: 502, Last: 504}}}
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Route says where requests of some hosts go: HTTPRoute of Gateway API.
+type Route struct {
+	Name      string   // key "name", required and unique
+	Listeners []string // key "listeners": names; absent: all that speak HTTP
+	Hostnames []string // key "hostnames": names, or "*.example.org" for all below; absent: every host
+	Rules     []Rule   // key "rules", required
+}
+
+// Rule is what happens to requests that one of its matches holds for.
+type Rule struct {
+	Name        string       // key "name", unique in its route; default its number from 1
+	Matches     []Match      // key "matches"; absent: every request
+	Filters     []Filter     // key "filters"
+	BackendRefs []BackendRef // key "backend_refs": pools; required unless a filter answers
+	Timeouts    RuleTimeouts // key "timeouts"
+	Retry       Retry        // key "retry"
+	BodyBytes   int64        // key "body_bytes": of the content of a request; default 0 is the listener's limit
+}
+
+// Match is the conditions on a request: all that are there must hold.
+type Match struct {
+	Path        PathMatch      // key "path"; default the prefix /
+	Method      string         // key "method"; "" is any
+	Headers     []ValueMatch   // key "headers"
+	QueryParams []ValueMatch   // key "query_params"
+	SNI         []string       // key "sni": server names that TLS was opened with, as Hostnames
+	JA4         []string       // key "ja4": fingerprints of the client's hello
+	Clients     []netip.Prefix // key "clients": addresses of the client
+}
+
+// MatchType is how a value is compared.
+type MatchType string
+
+// The values of MatchType.
+const (
+	MatchExact  MatchType = "Exact"
+	MatchPrefix MatchType = "PathPrefix"        // of paths: whole segments
+	MatchRegexp MatchType = "RegularExpression" // RE2, for all of the value
+)
+
+// PathMatch is a condition on the path.
+type PathMatch struct {
+	Type  MatchType // key "type": "PathPrefix" (default), "Exact" or "RegularExpression"
+	Value string    // key "value", default "/"
+}
+
+// ValueMatch is a condition on a field, or on a parameter of the query.
+type ValueMatch struct {
+	Type  MatchType // key "type": "Exact" (default) or "RegularExpression"
+	Name  string    // key "name", required
+	Value string    // key "value", required
+}
+
+// FilterType says what a filter does.
+type FilterType string
+
+// The values of FilterType. All but FilterFixed are Gateway API's.
+const (
+	FilterRequestHeaders  FilterType = "RequestHeaderModifier"
+	FilterResponseHeaders FilterType = "ResponseHeaderModifier"
+	FilterRedirect        FilterType = "RequestRedirect"
+	FilterRewrite         FilterType = "URLRewrite"
+	FilterFixed           FilterType = "FixedResponse"
+)
+
+// Filter changes a request or a response, or answers.
+type Filter struct {
+	Type FilterType // key "type", required
+
+	Set    []Header // key "set", of modifiers: in place of all lines of the name
+	Add    []Header // key "add", of modifiers: beside the lines that are there; of FixedResponse: fields of the response
+	Remove []string // key "remove", of modifiers: names
+
+	Scheme   string        // key "scheme", of RequestRedirect: "http" or "https"; default the request's
+	Hostname string        // key "hostname", of RequestRedirect and URLRewrite; default the request's
+	Path     *PathModifier // key "path", of RequestRedirect and URLRewrite
+	Port     uint16        // key "port", of RequestRedirect; default that of Scheme, without Scheme the listener's
+	Status   int           // key "status_code", of RequestRedirect, default 302, and FixedResponse, default 200
+
+	Body string // key "body", of FixedResponse: text, which an Add of content-type describes; default none
+}
+
+// Header is a field line to set or to add.
+type Header struct {
+	Name  string // key "name", required; in lower case here
+	Value string // key "value", required
+}
+
+// PathModifier replaces a path or its prefix.
+type PathModifier struct {
+	Type  PathModifierType // key "type", required
+	Value string           // key "value", required
+}
+
+// PathModifierType says what of a path is replaced.
+type PathModifierType string
+
+// The values of PathModifierType.
+const (
+	ReplaceFullPath    PathModifierType = "ReplaceFullPath"
+	ReplacePrefixMatch PathModifierType = "ReplacePrefixMatch" // the prefix that matched
+)
+
+// BackendRef is a pool and its share.
+type BackendRef struct {
+	Name   string // key "name", required: of a pool
+	Weight int    // key "weight": share of requests, 0 to 1000000, default 1
+}
+
+// RuleTimeouts are time-outs of a request. 0 is none.
+type RuleTimeouts struct {
+	Request        time.Duration // key "request": from the end of the request's header to the end of the response, default 0
+	BackendRequest time.Duration // key "backend_request": the same of one attempt, default 0
+	Stream         time.Duration // key "stream": as ListenerTimeouts.Stream; default 0 is the listener's
+}
+
+// Retry says when a request is sent to another backend. One that a backend may have got is only sent again with a method
+// that is idempotent (RFC 9110 9.2.2), and none whose content has been sent in part.
+type Retry struct {
+	Attempts int           // key "attempts": beyond the first, default 1
+	Codes    []int         // key "codes": statuses of a backend that are worth another attempt, default none
+	Backoff  time.Duration // key "backoff": before the second attempt; before each further one twice as long. Default 25ms
+}
+
+// StreamRoute says where streams go that are passed through: TLSRoute and TCPRoute of Gateway API.
+type StreamRoute struct {
+	Name        string       // key "name", required and unique
+	Listeners   []string     // key "listeners": names; absent: all of the protocol
+	Hostnames   []string     // key "hostnames", of tls_routes, as Route.Hostnames: server names
+	BackendRefs []BackendRef // key "backend_refs", required: pools with `protocol: TCP`
+}
+
+// maxRefWeight is Gateway API's bound.
+const maxRefWeight = 1_000_000
+
+func newRule() Rule { return Rule{Retry: Retry{Attempts: 1, Backoff: 25 * time.Millisecond}} }
+
+func newMatch() Match { return Match{Path: PathMatch{Type: MatchPrefix, Value: "/"}} }
+
+// Answers reports whether the filter makes the response itself.
+func (f *Filter) Answers() bool { return f.Type == FilterRedirect || f.Type == FilterFixed }

@@ -1,0 +1,313 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
+)
+
+// listenerPlace is where the parts of a listener stand that are compared with others.
+type listenerPlace struct {
+	node, name, tls *yaml.Node
+	versions        *yaml.Node
+	proxyProtocol   *yaml.Node
+	forwarded       *yaml.Node
+	altSvc          *yaml.Node
+	addresses       []*yaml.Node
+	certificates    []certificatePlace
+	files           []filePlace
+}
+
+// certificatePlace is where a certificate stands.
+type certificatePlace struct {
+	value Certificate
+	node  *yaml.Node
+}
+
+// filePlace is where a file of another kind is named.
+type filePlace struct {
+	kind fileKind
+	name string
+	node *yaml.Node
+}
+
+// fileKind is what a file must hold.
+type fileKind uint8
+
+const (
+	fileRoots fileKind = iota
+	fileCRL
+	fileTickets
+)
+
+// proxyLoops reads "auto" or a number.
+func (d *decoder) proxyLoops(n *yaml.Node, to *int) {
+	if d.Word(n, "auto") {
+		*to = LoopsAuto
+		return
+	}
+	strictyaml.Integer(d.Decoder, n, "loops", to, 1, MaxQueues)
+}
+
+func (d *decoder) accessLog(n *yaml.Node, a *AccessLog) {
+	d.Mapping(n, "access_log",
+		strictyaml.Required("file", func(n *yaml.Node) { d.Text(n, "file", &a.File) }),
+		strictyaml.Optional("queue", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "queue", &a.Queue, 16, 1<<20) }),
+	)
+}
+
+// network reads the routes of the userspace stack.
+func (d *decoder) network(n *yaml.Node, w *Network) {
+	d.Mapping(n, "network", strictyaml.Required("routes", func(n *yaml.Node) {
+		d.List(n, "routes", 4096, func(n *yaml.Node) {
+			var r NetworkRoute
+			toDefault := false
+			d.Mapping(n, "a route",
+				strictyaml.Required("to", func(n *yaml.Node) {
+					if toDefault = d.Word(n, "default"); !toDefault {
+						r.To, _ = d.prefix(n, "to")
+					}
+				}),
+				strictyaml.Optional("via", func(n *yaml.Node) { r.Via, _ = d.addr(n, "via") }),
+				strictyaml.Optional("device", func(n *yaml.Node) { d.deviceName(n, "device", &r.Device) }),
+			)
+			switch {
+			case toDefault && !r.Via.IsValid():
+				d.Fail(n, "add the router's address as via", "a default route needs via")
+			case toDefault:
+				r.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+				if r.Via.Is4() {
+					r.To = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+				}
+			}
+			w.Routes = append(w.Routes, r)
+			d.places.networkRoutes = append(d.places.networkRoutes, n)
+		})
+	}))
+}
+
+// deviceAddresses reads addresses with the length of their network's prefix.
+func (d *decoder) deviceAddresses(n *yaml.Node, to *[]netip.Prefix) {
+	d.OneOrMore(n, "addresses", 64, func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP/length"}) {
+			return
+		}
+		p, err := netip.ParsePrefix(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			d.Fail(n, "such as 198.18.0.2/24 or 2001:db8::2/64", "addresses must be an address with a prefix length, not %s", strictyaml.Kind(n))
+			return
+		}
+		if d.unicast(n, "addresses", p.Addr()) {
+			*to = append(*to, p)
+		}
+	})
+}
+
+func (d *decoder) listeners(n *yaml.Node, c *Config) {
+	d.List(n, "listeners", maxListeners, func(n *yaml.Node) {
+		l, at := newListener(), listenerPlace{node: n}
+		d.Mapping(n, "a listener",
+			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &l.Name) }),
+			strictyaml.Required("address", func(n *yaml.Node) { l.Addresses, at.addresses = d.listenAddrs(n) }),
+			strictyaml.Required("protocol", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "protocol", &l.Protocol, ListenerHTTP, ListenerHTTPS, ListenerPass, ListenerTCP)
+			}),
+			strictyaml.Optional("versions", func(n *yaml.Node) { at.versions = n; d.versions(n, &l.Versions) }),
+			strictyaml.Optional("alt_svc", func(n *yaml.Node) {
+				at.altSvc = n
+				d.Duration(n, "alt_svc", &l.AltSvc, 0, 365*24*time.Hour)
+			}),
+			strictyaml.Optional("proxy_protocol", func(n *yaml.Node) {
+				at.proxyProtocol = n
+				d.Mapping(n, "proxy_protocol", strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }))
+			}),
+			strictyaml.Optional("forwarded", func(n *yaml.Node) { at.forwarded = n; d.forwarded(n, &l.Forwarded) }),
+			strictyaml.Optional("tls", func(n *yaml.Node) { at.tls = n; l.TLS = newListenerTLS(); d.listenerTLS(n, l.TLS, &at) }),
+			strictyaml.Optional("timeouts", func(n *yaml.Node) { d.listenerTimeouts(n, &l.Timeouts) }),
+			strictyaml.Optional("limits", func(n *yaml.Node) { d.listenerLimits(n, &l.Limits) }),
+		)
+		if len(l.Versions) == 0 {
+			l.Versions = defaultVersions(l.Protocol)
+		}
+		d.places.listeners = append(d.places.listeners, at)
+		c.Listeners = append(c.Listeners, l)
+	})
+}
+
+// defaultVersions are those of a listener that names none.
+func defaultVersions(p ListenerProtocol) []HTTPVersion {
+	switch p {
+	case ListenerHTTP:
+		return []HTTPVersion{HTTP1}
+	case ListenerHTTPS:
+		return []HTTPVersion{HTTP1, HTTP2}
+	}
+	return nil
+}
+
+// listenAddrs reads one or more addresses with a port. Unlike addresses of services they may be unspecified or of loopback:
+// sockets have them.
+func (d *decoder) listenAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
+	d.OneOrMore(n, "address", 64, func(n *yaml.Node) {
+		if a, ok := d.socketAddr(n, "address"); ok {
+			list, at = append(list, a), append(at, n)
+		}
+	})
+	return list, at
+}
+
+// socketAddr reads an address and a port that a socket can have.
+func (d *decoder) socketAddr(n *yaml.Node, what string) (netip.AddrPort, bool) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port"}) {
+		return netip.AddrPort{}, false
+	}
+	a, err := netip.ParseAddrPort(n.Value)
+	switch {
+	case n.Kind != yaml.ScalarNode || err != nil:
+		d.Fail(n, addrPortHint(n.Value), "%s must be an IP address and a port, not %s", what, strictyaml.Kind(n))
+	case a.Port() == 0:
+		d.Fail(n, "", "%s has port 0", what)
+	case a.Addr().IsLoopback() || a.Addr().IsUnspecified() && !a.Addr().Is4In6():
+		return a, true
+	default:
+		return a, d.unicast(n, what, a.Addr())
+	}
+	return a, false
+}
+
+func (d *decoder) versions(n *yaml.Node, to *[]HTTPVersion) {
+	lines := map[string]int{}
+	d.OneOrMore(n, "versions", 3, func(n *yaml.Node) {
+		var v HTTPVersion
+		if strictyaml.Choice(d.Decoder, n, "versions", &v, HTTP1, HTTP2, HTTP3); v != "" {
+			d.unique(lines, string(v), n, "version")
+			*to = append(*to, v)
+		}
+	})
+}
+
+// prefixes reads one or more prefixes.
+func (d *decoder) prefixes(n *yaml.Node, what string, to *[]netip.Prefix) {
+	d.OneOrMore(n, what, maxLists, func(n *yaml.Node) {
+		if p, ok := d.prefix(n, what); ok {
+			*to = append(*to, p)
+		}
+	})
+}
+
+func (d *decoder) forwarded(n *yaml.Node, f *Forwarded) {
+	d.Mapping(n, "forwarded",
+		strictyaml.Optional("trusted", func(n *yaml.Node) { d.prefixes(n, "trusted", &f.Trusted) }),
+		strictyaml.Optional("style", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "style", &f.Style, ForwardedX, ForwardedRFC, ForwardedNone)
+		}),
+	)
+}
+
+func (d *decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
+	d.Mapping(n, "tls",
+		strictyaml.Required("certificates", func(n *yaml.Node) {
+			d.List(n, "certificates", maxCertificates, func(n *yaml.Node) {
+				c := d.certificate(n)
+				t.Certificates = append(t.Certificates, c)
+				at.certificates = append(at.certificates, certificatePlace{c, n})
+			})
+		}),
+		strictyaml.Optional("min_version", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "min_version", &t.MinVersion, TLS12, TLS13)
+		}),
+		strictyaml.Optional("client_auth", func(n *yaml.Node) {
+			t.ClientAuth = &ClientAuth{}
+			d.Mapping(n, "client_auth",
+				strictyaml.Required("ca_file", func(n *yaml.Node) { d.files(n, "ca_file", fileRoots, &t.ClientAuth.CAFiles, &at.files) }),
+				strictyaml.Optional("crl_file", func(n *yaml.Node) { d.files(n, "crl_file", fileCRL, &t.ClientAuth.CRLFiles, &at.files) }),
+				strictyaml.Optional("optional", func(n *yaml.Node) { d.Truth(n, "optional", &t.ClientAuth.Optional) }),
+			)
+		}),
+		strictyaml.Optional("ticket_key_file", func(n *yaml.Node) {
+			if d.Text(n, "ticket_key_file", &t.TicketKeyFile) {
+				at.files = append(at.files, filePlace{fileTickets, t.TicketKeyFile, n})
+			}
+		}),
+	)
+}
+
+// certificate reads the names of the files of one.
+func (d *decoder) certificate(n *yaml.Node) (c Certificate) {
+	d.Mapping(n, "a certificate",
+		strictyaml.Required("cert", func(n *yaml.Node) { d.Text(n, "cert", &c.Cert) }),
+		strictyaml.Optional("key", func(n *yaml.Node) { d.Text(n, "key", &c.Key) }),
+		strictyaml.Optional("default", func(n *yaml.Node) { d.Truth(n, "default", &c.Default) }),
+	)
+	return c
+}
+
+// files reads one or more names of files.
+func (d *decoder) files(n *yaml.Node, what string, kind fileKind, to *[]string, at *[]filePlace) {
+	d.OneOrMore(n, what, 64, func(n *yaml.Node) {
+		if s := ""; d.Text(n, what, &s) {
+			*to, *at = append(*to, s), append(*at, filePlace{kind, s, n})
+		}
+	})
+}
+
+// timeout is the key of a time-out, of which 0 is none.
+func (d *decoder) timeout(name string, to *time.Duration) strictyaml.Field {
+	return strictyaml.Optional(name, func(n *yaml.Node) { d.Duration(n, name, to, 0, maxTimeout) })
+}
+
+func (d *decoder) listenerTimeouts(n *yaml.Node, t *ListenerTimeouts) {
+	d.Mapping(n, "timeouts",
+		d.timeout("handshake", &t.Handshake), d.timeout("request_header", &t.RequestHeader), d.timeout("request_body", &t.RequestBody),
+		d.timeout("write", &t.Write), d.timeout("idle", &t.Idle), d.timeout("stream", &t.Stream), d.timeout("drain", &t.Drain))
+}
+
+// limit is the key of a limit, of which 0 is none.
+func limit[N ~int | ~int64](d *decoder, name string, to *N, most int64) strictyaml.Field {
+	return strictyaml.Optional(name, func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, name, to, 0, most) })
+}
+
+func (d *decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
+	d.Mapping(n, "limits",
+		limit(d, "connections", &l.Connections, maxRate), limit(d, "client_connections", &l.ClientConnections, maxRate),
+		limit(d, "connection_requests", &l.ConnectionRequests, maxRate),
+		strictyaml.Optional("streams", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "streams", &l.Streams, 1, 65536) }),
+		strictyaml.Optional("header_bytes", func(n *yaml.Node) {
+			strictyaml.Integer(d.Decoder, n, "header_bytes", &l.HeaderBytes, 1024, 1<<20)
+		}),
+		strictyaml.Optional("header_fields", func(n *yaml.Node) {
+			strictyaml.Integer(d.Decoder, n, "header_fields", &l.HeaderFields, 8, 10000)
+		}),
+		limit(d, "body_bytes", &l.BodyBytes, maxBodyBytes))
+}
+
+// hostnames reads names of hosts, or "*.name", in lower case.
+func (d *decoder) hostnames(n *yaml.Node, what string, to *[]string, at *[]*yaml.Node) {
+	d.OneOrMore(n, what, maxHostnames, func(n *yaml.Node) {
+		if s := ""; d.Text(n, what, &s) {
+			*to = append(*to, strings.ToLower(s))
+			if at != nil {
+				*at = append(*at, n)
+			}
+		}
+	})
+}
+
+// references reads names of listeners.
+func (d *decoder) references(n *yaml.Node, what string) (list []string, at []*yaml.Node) {
+	d.OneOrMore(n, what, maxListeners, func(n *yaml.Node) {
+		if s := ""; d.Text(n, what, &s) {
+			if slices.Contains(list, s) {
+				d.Fail(n, "", "%s has %q twice", what, s)
+				return
+			}
+			list, at = append(list, s), append(at, n)
+		}
+	})
+	return list, at
+}

@@ -1,0 +1,142 @@
+package config
+
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/internal/strictyaml"
+)
+
+// poolPlace is where the parts of a pool stand that are compared with others.
+type poolPlace struct {
+	node, name, protocol *yaml.Node
+	tls, hash, hashName  *yaml.Node
+	serverName, sticky   *yaml.Node
+	proxyProtocol        *yaml.Node
+	backends             []poolBackendPlace
+	health               keyPlaces
+	certificates         []certificatePlace
+	files                []filePlace
+}
+
+type poolBackendPlace struct{ node, name, address *yaml.Node }
+
+func (d *decoder) pools(n *yaml.Node, c *Config) {
+	d.List(n, "pools", maxPools, func(n *yaml.Node) {
+		p, at := newPool(), poolPlace{node: n}
+		d.Mapping(n, "a pool",
+			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &p.Name) }),
+			strictyaml.Optional("protocol", func(n *yaml.Node) {
+				at.protocol = n
+				strictyaml.Choice(d.Decoder, n, "protocol", &p.Protocol, PoolHTTP, PoolH2C, PoolHTTPS, PoolH2, PoolH3, PoolTCP)
+			}),
+			strictyaml.Optional("balance", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "balance", &p.Balance, PoolRoundRobin, PoolLeastLoaded, PoolConsistentHash)
+			}),
+			strictyaml.Optional("hash", func(n *yaml.Node) { d.poolHash(n, &p.Hash, &at) }),
+			strictyaml.Optional("sticky", func(n *yaml.Node) { at.sticky = n; p.Sticky = newSticky(); d.sticky(n, p.Sticky) }),
+			strictyaml.Optional("tls", func(n *yaml.Node) { at.tls = n; p.TLS = &BackendTLS{}; d.backendTLS(n, p.TLS, &at) }),
+			strictyaml.Optional("proxy_protocol", func(n *yaml.Node) {
+				at.proxyProtocol = n
+				strictyaml.Choice(d.Decoder, n, "proxy_protocol", &p.ProxyProtocol, ProxyNone, ProxyV1, ProxyV2)
+			}),
+			strictyaml.Required("backends", func(n *yaml.Node) { d.poolBackends(n, &p, &at) }),
+			strictyaml.Optional("health", func(n *yaml.Node) {
+				var place servicePlace
+				p.Health = health.New()
+				d.health(n, p.Health, &place)
+				at.health = place.health
+			}),
+			strictyaml.Optional("passive", func(n *yaml.Node) { p.Passive = newPoolPassive(); d.poolPassive(n, p.Passive) }),
+			strictyaml.Optional("slow_start", func(n *yaml.Node) { d.Duration(n, "slow_start", &p.SlowStart, 0, 24*time.Hour) }),
+			strictyaml.Optional("drain", func(n *yaml.Node) { d.Duration(n, "drain", &p.Drain, 0, maxTimeout) }),
+			strictyaml.Optional("idle_connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "idle_connections", &p.Idle, 0, 65536) }),
+			strictyaml.Optional("limits", func(n *yaml.Node) {
+				d.Mapping(n, "limits", limit(d, "requests", &p.Limits.Requests, maxRate), limit(d, "pending", &p.Limits.Pending, 1<<20))
+			}),
+			strictyaml.Optional("timeouts", func(n *yaml.Node) {
+				t := &p.Timeouts
+				d.Mapping(n, "timeouts", d.timeout("connect", &t.Connect), d.timeout("response", &t.Response), d.timeout("body", &t.Body),
+					d.timeout("idle", &t.Idle), d.timeout("pending", &t.Pending))
+			}),
+			strictyaml.Optional("retry_budget", func(n *yaml.Node) { d.retryBudget(n, &p.RetryBudget) }),
+		)
+		c.Pools = append(c.Pools, p)
+		d.places.pools = append(d.places.pools, at)
+	})
+}
+
+func (d *decoder) poolHash(n *yaml.Node, h *PoolHash, at *poolPlace) {
+	at.hash = n
+	d.Mapping(n, "hash",
+		strictyaml.Required("by", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "by", &h.By, HashClient, HashHeader, HashCookie, HashQuery, HashPath)
+		}),
+		strictyaml.Optional("name", func(n *yaml.Node) { at.hashName = n; d.Text(n, "name", &h.Name) }),
+	)
+}
+
+func (d *decoder) sticky(n *yaml.Node, s *Sticky) {
+	d.Mapping(n, "sticky",
+		strictyaml.Optional("cookie", func(n *yaml.Node) { d.token(n, "cookie", &s.Cookie) }),
+		strictyaml.Optional("max_age", func(n *yaml.Node) { d.Duration(n, "max_age", &s.MaxAge, 0, 365*24*time.Hour) }),
+	)
+}
+
+func (d *decoder) backendTLS(n *yaml.Node, t *BackendTLS, at *poolPlace) {
+	d.Mapping(n, "tls",
+		strictyaml.Optional("server_name", func(n *yaml.Node) { at.serverName = n; d.oneHost(n, &t.ServerName) }),
+		strictyaml.Optional("ca_file", func(n *yaml.Node) { d.files(n, "ca_file", fileRoots, &t.CAFiles, &at.files) }),
+		strictyaml.Optional("certificate", func(n *yaml.Node) {
+			var c Certificate
+			d.Mapping(n, "certificate",
+				strictyaml.Required("cert", func(n *yaml.Node) { d.Text(n, "cert", &c.Cert) }),
+				strictyaml.Optional("key", func(n *yaml.Node) { d.Text(n, "key", &c.Key) }),
+			)
+			t.Certificate = &c
+			at.certificates = append(at.certificates, certificatePlace{c, n})
+		}),
+		strictyaml.Optional("insecure", func(n *yaml.Node) { d.Truth(n, "insecure", &t.Insecure) }),
+	)
+}
+
+func (d *decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
+	d.List(n, "backends", maxBackends, func(n *yaml.Node) {
+		b, place := newPoolBackend(), poolBackendPlace{node: n, name: n}
+		d.Mapping(n, "a backend",
+			strictyaml.Optional("name", func(n *yaml.Node) { place.name = n; d.name(n, "name", &b.Name) }),
+			strictyaml.Required("address", func(n *yaml.Node) {
+				if a, ok := d.socketAddr(n, "address"); ok {
+					b.Address, place.address = a, n
+				}
+			}),
+			strictyaml.Optional("weight", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "weight", &b.Weight, 0, MaxWeight) }),
+			strictyaml.Optional("state", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "state", &b.State, StateActive, StateFilling, StateDraining, StateInactive)
+			}),
+			limit(d, "max_connections", &b.MaxConnections, maxRate), limit(d, "max_requests", &b.MaxRequests, maxRate),
+		)
+		if b.Name == "" && b.Address.IsValid() {
+			b.Name = b.Address.String()
+		}
+		p.Backends, at.backends = append(p.Backends, b), append(at.backends, place)
+	})
+}
+
+func (d *decoder) poolPassive(n *yaml.Node, p *PoolPassive) {
+	k := keyPlaces{"": n}
+	d.Mapping(n, "passive", append(d.passiveFields(&p.Passive, k),
+		strictyaml.Optional("status", func(n *yaml.Node) { d.status(n, &p.Status) }))...)
+	d.fitMaxDown(&p.Passive, k)
+	d.problemsOf(p.Validate(), k)
+}
+
+func (d *decoder) retryBudget(n *yaml.Node, b *RetryBudget) {
+	d.Mapping(n, "retry_budget",
+		strictyaml.Optional("percent", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "percent", &b.Percent, 0, 100) }),
+		strictyaml.Optional("interval", func(n *yaml.Node) { d.Duration(n, "interval", &b.Interval, time.Second, time.Hour) }),
+		strictyaml.Optional("min_rate", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "min_rate", &b.MinRate, 0, maxRate) }),
+	)
+}

@@ -1,0 +1,229 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
+)
+
+// routePlace is where the parts of a route stand that are compared with others, also of one of streams.
+type routePlace struct {
+	node, name    *yaml.Node
+	listeners     []*yaml.Node
+	hostnames     []*yaml.Node
+	hostnamesList *yaml.Node
+	rules         []rulePlace
+	refs          []*yaml.Node // of streams
+}
+
+type rulePlace struct {
+	node, name *yaml.Node
+	matches    []matchPlace
+	filters    []*yaml.Node
+	refs       []*yaml.Node
+	timeouts   *yaml.Node
+}
+
+type matchPlace struct {
+	node, path, method *yaml.Node
+	headers, query     []*yaml.Node
+	sni                []*yaml.Node
+}
+
+func (d *decoder) routes(n *yaml.Node, c *Config) {
+	d.List(n, "routes", maxRoutes, func(n *yaml.Node) {
+		var r Route
+		at := routePlace{node: n}
+		d.Mapping(n, "a route",
+			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &r.Name) }),
+			strictyaml.Optional("listeners", func(n *yaml.Node) { r.Listeners, at.listeners = d.references(n, "listeners") }),
+			strictyaml.Optional("hostnames", func(n *yaml.Node) { d.hostnames(n, "hostnames", &r.Hostnames, &at.hostnames) }),
+			strictyaml.Required("rules", func(n *yaml.Node) { d.rules(n, &r, &at) }),
+		)
+		c.Routes = append(c.Routes, r)
+		d.places.routes = append(d.places.routes, at)
+	})
+}
+
+func (d *decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
+	d.List(n, "rules", maxRules, func(n *yaml.Node) {
+		u, p := newRule(), rulePlace{node: n}
+		d.Mapping(n, "a rule",
+			strictyaml.Optional("name", func(n *yaml.Node) { p.name = n; d.name(n, "name", &u.Name) }),
+			strictyaml.Optional("matches", func(n *yaml.Node) { d.matches(n, &u, &p) }),
+			strictyaml.Optional("filters", func(n *yaml.Node) { d.filters(n, &u, &p) }),
+			strictyaml.Optional("backend_refs", func(n *yaml.Node) { u.BackendRefs, p.refs = d.backendRefs(n) }),
+			strictyaml.Optional("timeouts", func(n *yaml.Node) {
+				p.timeouts = n
+				t := &u.Timeouts
+				d.Mapping(n, "timeouts", d.timeout("request", &t.Request), d.timeout("backend_request", &t.BackendRequest), d.timeout("stream", &t.Stream))
+			}),
+			strictyaml.Optional("retry", func(n *yaml.Node) { d.retry(n, &u.Retry) }),
+			limit(d, "body_bytes", &u.BodyBytes, maxBodyBytes),
+		)
+		if u.Name == "" {
+			u.Name = strconv.Itoa(len(r.Rules) + 1)
+		}
+		r.Rules, at.rules = append(r.Rules, u), append(at.rules, p)
+	})
+}
+
+func (d *decoder) matches(n *yaml.Node, u *Rule, at *rulePlace) {
+	d.List(n, "matches", maxMatches, func(n *yaml.Node) {
+		m, p := newMatch(), matchPlace{node: n}
+		d.Mapping(n, "a match",
+			strictyaml.Optional("path", func(n *yaml.Node) {
+				p.path = n
+				d.Mapping(n, "path",
+					strictyaml.Optional("type", func(n *yaml.Node) {
+						strictyaml.Choice(d.Decoder, n, "type", &m.Path.Type, MatchPrefix, MatchExact, MatchRegexp)
+					}),
+					strictyaml.Optional("value", func(n *yaml.Node) { p.path = n; d.Text(n, "value", &m.Path.Value) }))
+			}),
+			strictyaml.Optional("method", func(n *yaml.Node) { p.method = n; d.Text(n, "method", &m.Method) }),
+			strictyaml.Optional("headers", func(n *yaml.Node) { m.Headers, p.headers = d.valueMatches(n, "headers", strings.ToLower) }),
+			strictyaml.Optional("query_params", func(n *yaml.Node) {
+				m.QueryParams, p.query = d.valueMatches(n, "query_params", func(s string) string { return s })
+			}),
+			strictyaml.Optional("sni", func(n *yaml.Node) { d.hostnames(n, "sni", &m.SNI, &p.sni) }),
+			strictyaml.Optional("ja4", func(n *yaml.Node) {
+				d.OneOrMore(n, "ja4", maxLists, func(n *yaml.Node) {
+					if s := ""; d.Text(n, "ja4", &s) {
+						m.JA4 = append(m.JA4, s)
+					}
+				})
+			}),
+			strictyaml.Optional("clients", func(n *yaml.Node) { d.prefixes(n, "clients", &m.Clients) }),
+		)
+		u.Matches, at.matches = append(u.Matches, m), append(at.matches, p)
+	})
+}
+
+// valueMatches reads conditions on fields or parameters. HTTPRoute takes the first of several conditions on a name; here
+// they are an error.
+func (d *decoder) valueMatches(n *yaml.Node, what string, form func(string) string) (list []ValueMatch, at []*yaml.Node) {
+	lines := map[string]int{}
+	d.List(n, what, maxConditions, func(n *yaml.Node) {
+		v := ValueMatch{Type: MatchExact}
+		place, nameAt := n, (*yaml.Node)(nil)
+		d.Mapping(n, "an entry of "+what,
+			strictyaml.Optional("type", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "type", &v.Type, MatchExact, MatchRegexp) }),
+			strictyaml.Required("name", func(n *yaml.Node) { nameAt = n; d.Text(n, "name", &v.Name) }),
+			strictyaml.Required("value", func(n *yaml.Node) { place = n; d.scalar(n, "value", &v.Value) }),
+		)
+		v.Name = form(v.Name)
+		d.unique(lines, v.Name, nameAt, what+" entry")
+		list, at = append(list, v), append(at, place)
+	})
+	return list, at
+}
+
+// scalar reads the text of any scalar: a value of a field or a parameter may look like a number or a truth value.
+func (d *decoder) scalar(n *yaml.Node, what string, to *string) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "text"}) {
+		return
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		d.Fail(n, "", "%s must be text, not %s", what, strictyaml.Kind(n))
+		return
+	}
+	*to = n.Value
+}
+
+func (d *decoder) backendRefs(n *yaml.Node) (list []BackendRef, at []*yaml.Node) {
+	d.List(n, "backend_refs", maxRefs, func(n *yaml.Node) {
+		r, place := BackendRef{Weight: 1}, n
+		d.Mapping(n, "an entry of backend_refs",
+			strictyaml.Required("name", func(n *yaml.Node) { place = n; d.Text(n, "name", &r.Name) }),
+			strictyaml.Optional("weight", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "weight", &r.Weight, 0, maxRefWeight) }),
+		)
+		list, at = append(list, r), append(at, place)
+	})
+	return list, at
+}
+
+func (d *decoder) retry(n *yaml.Node, r *Retry) {
+	d.Mapping(n, "retry",
+		strictyaml.Optional("attempts", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "attempts", &r.Attempts, 0, 10) }),
+		strictyaml.Optional("codes", func(n *yaml.Node) {
+			d.OneOrMore(n, "codes", 64, func(n *yaml.Node) {
+				var code int
+				if strictyaml.Integer(d.Decoder, n, "codes", &code, 400, 599) {
+					r.Codes = append(r.Codes, code)
+				}
+			})
+		}),
+		strictyaml.Optional("backoff", func(n *yaml.Node) { d.Duration(n, "backoff", &r.Backoff, 0, time.Minute) }),
+	)
+}
+
+// filterKeys are the keys of a filter beside its type, with the types that they are for.
+var filterKeys = map[string][]FilterType{
+	"set": {FilterRequestHeaders, FilterResponseHeaders}, "add": {FilterRequestHeaders, FilterResponseHeaders, FilterFixed},
+	"remove": {FilterRequestHeaders, FilterResponseHeaders}, "scheme": {FilterRedirect}, "hostname": {FilterRedirect, FilterRewrite},
+	"path": {FilterRedirect, FilterRewrite}, "port": {FilterRedirect}, "status_code": {FilterRedirect, FilterFixed}, "body": {FilterFixed},
+}
+
+func (d *decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
+	d.List(n, "filters", maxFilters, func(n *yaml.Node) {
+		var f Filter
+		k := keyPlaces{"": n}
+		d.Mapping(n, "a filter", k.under("",
+			strictyaml.Required("type", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "type", &f.Type, FilterRequestHeaders, FilterResponseHeaders, FilterRedirect, FilterRewrite, FilterFixed)
+			}),
+			strictyaml.Optional("set", func(n *yaml.Node) { f.Set = d.headers(n, "set") }),
+			strictyaml.Optional("add", func(n *yaml.Node) { f.Add = d.headers(n, "add") }),
+			strictyaml.Optional("remove", func(n *yaml.Node) { d.removed(n, &f) }),
+			strictyaml.Optional("scheme", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "scheme", &f.Scheme, "http", "https") }),
+			strictyaml.Optional("hostname", func(n *yaml.Node) { d.oneHost(n, &f.Hostname) }),
+			strictyaml.Optional("path", func(n *yaml.Node) { f.Path = d.pathModifier(n) }),
+			strictyaml.Optional("port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "port", &f.Port, 1, 65535) }),
+			strictyaml.Optional("status_code", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "status_code", &f.Status, 200, 599) }),
+			strictyaml.Optional("body", func(n *yaml.Node) { d.fixedBody(n, &f.Body) }),
+		)...)
+		d.checkFilter(&f, k)
+		u.Filters, at.filters = append(u.Filters, f), append(at.filters, n)
+	})
+}
+
+func (d *decoder) fixedBody(n *yaml.Node, to *string) {
+	if d.scalar(n, "body", to); len(*to) > maxFixedBody {
+		d.Fail(n, "", "body has %d bytes; at most %d are allowed", len(*to), maxFixedBody)
+	}
+}
+
+func (d *decoder) pathModifier(n *yaml.Node) *PathModifier {
+	var m PathModifier
+	place := n
+	d.Mapping(n, "path",
+		strictyaml.Required("type", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "type", &m.Type, ReplaceFullPath, ReplacePrefixMatch)
+		}),
+		strictyaml.Required("value", func(n *yaml.Node) { place = n; d.Text(n, "value", &m.Value) }),
+	)
+	d.checkReplacement(&m, place)
+	return &m
+}
+
+// streamRoutes reads tls_routes or tcp_routes.
+func (d *decoder) streamRoutes(n *yaml.Node, what string, to *[]StreamRoute, places *[]routePlace) {
+	d.List(n, what, maxRoutes, func(n *yaml.Node) {
+		var r StreamRoute
+		at := routePlace{node: n}
+		fields := []strictyaml.Field{
+			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &r.Name) }),
+			strictyaml.Optional("listeners", func(n *yaml.Node) { r.Listeners, at.listeners = d.references(n, "listeners") }),
+			strictyaml.Required("backend_refs", func(n *yaml.Node) { r.BackendRefs, at.refs = d.backendRefs(n) }),
+		}
+		if what == "tls_routes" {
+			fields = append(fields, strictyaml.Optional("hostnames", func(n *yaml.Node) { d.hostnames(n, "hostnames", &r.Hostnames, &at.hostnames) }))
+		}
+		d.Mapping(n, "an entry of "+what, fields...)
+		*to, *places = append(*to, r), append(*places, at)
+	})
+}
