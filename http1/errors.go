@@ -46,7 +46,7 @@ var (
 	errCodingOld     = refuse(400, "Transfer-Encoding in HTTP/1.0")
 	errConnectBody   = refuse(400, "CONNECT with content")
 	errUpgradeBody   = refuse(400, "Upgrade with content")
-	errExpectation   = refuse(417, "an expectation other than 100-continue")
+	errExpectation   = refuse(417, "an expectation other than one 100-continue")
 	errChunkSize     = refuse(400, "a chunk whose size is not hexadecimal, too large or not followed by CRLF")
 	errChunkEnd      = refuse(400, "a chunk that is longer than its size")
 	errExtensions    = refuse(400, "too many bytes of chunk extensions")

@@ -121,8 +121,9 @@ func (m *Machine) control(f *framing, name string, value []byte) (known bool, er
 	case "te": // the one value that says something about the message, and that HTTP/2 has too (RFC 9113 8.2.2)
 		return !bytes.EqualFold(value, []byte("trailers")), nil
 	case "expect":
+		twice := f.expect100 || f.expectUnknown
 		f.expect100 = bytes.EqualFold(value, []byte("100-continue"))
-		f.expectUnknown = !f.expect100
+		f.expectUnknown = twice || !f.expect100
 	case "keep-alive", "http2-settings": // the latter goes with the Upgrade that is not seen (RFC 9113 3.1)
 	default:
 		return false, nil

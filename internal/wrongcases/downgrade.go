@@ -169,7 +169,7 @@ func (d *downgrades) names() {
 		c.Trailers, c.Absent = []Field{f}, []string{"\r\n" + f[0] + ": " + f[1] + "\r\n\r\n"}
 	}
 	c = d.add(1, "9113 8.1", "trailer", postFields, "hello")
-	c.Trailers = []Field{{"x-sum", "1"}}
+	c.Trailers, c.Stricter = []Field{{"x-sum", "1"}}, "RFC 9113 8.1: a request may have trailers"
 }
 
 // connection are cases of fields that HTTP/2 does not have (RFC 9113 8.2.2).
