@@ -175,7 +175,7 @@ func acceptHijacked(w http.ResponseWriter, r *http.Request, o ConnOptions) (*Con
 	h := w.Header().Clone()
 	h.Set("Connection", "Upgrade")
 	h.Set("Upgrade", "websocket")
-	h.Set("Sec-WebSocket-Accept", acceptKey(r.Header.Get("Sec-WebSocket-Key")))
+	h.Set("Sec-WebSocket-Accept", AcceptKey(r.Header.Get("Sec-WebSocket-Key")))
 	_ = stream.SetDeadline(time.Now().Add(DefaultCloseTimeout)) // of the server, from here ours
 	_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
 	_ = h.Write(rw)

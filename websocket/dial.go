@@ -3,9 +3,7 @@ package websocket
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -191,9 +189,7 @@ func upgrade(ctx context.Context, stream net.Conn, u *url.URL, o *DialOptions) (
 	if err != nil {
 		return nil, err
 	}
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // never fails
-	key := base64.StdEncoding.EncodeToString(nonce[:])
+	key := NewKey()
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "websocket")
 	r.Header.Set("Sec-WebSocket-Key", key)
@@ -226,7 +222,7 @@ func checkUpgraded(resp *http.Response, key string) error {
 		return fmt.Errorf("the server answered %s, want 101 Switching Protocols", resp.Status)
 	case !hasToken(resp.Header, "Connection", "upgrade") || !hasToken(resp.Header, "Upgrade", "websocket"):
 		return errors.New("the response has no Connection: Upgrade and Upgrade: websocket")
-	case resp.Header.Get("Sec-WebSocket-Accept") != acceptKey(key):
+	case resp.Header.Get("Sec-WebSocket-Accept") != AcceptKey(key):
 		return errors.New("the response has the wrong Sec-WebSocket-Accept")
 	}
 	return nil

@@ -97,7 +97,7 @@ type answering struct {
 func (a *answering) Write(p []byte) (int, error) {
 	a.request.Write(p)
 	if r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(a.request.Bytes()))); err == nil && a.in == nil {
-		a.in = bytes.Replace(a.text, []byte("@"), []byte(acceptKey(r.Header.Get("Sec-WebSocket-Key"))), 1)
+		a.in = bytes.Replace(a.text, []byte("@"), []byte(AcceptKey(r.Header.Get("Sec-WebSocket-Key"))), 1)
 	}
 	return len(p), nil
 }

@@ -186,7 +186,7 @@ func TestResponsesOfRFC6455Section4_1(t *testing.T) {
 			if err != nil {
 				return
 			}
-			resp := strings.Replace(strings.ReplaceAll(strings.Replace(good, c.old, c.new, 1), "\n", "\r\n"), "KEY", acceptKey(r.Header.Get("Sec-WebSocket-Key")), 1)
+			resp := strings.Replace(strings.ReplaceAll(strings.Replace(good, c.old, c.new, 1), "\n", "\r\n"), "KEY", AcceptKey(r.Header.Get("Sec-WebSocket-Key")), 1)
 			_, _ = io.WriteString(server, resp)
 			_, _ = io.Copy(io.Discard, server)
 		}()

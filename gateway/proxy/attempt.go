@@ -11,7 +11,7 @@ import (
 func (x *exchange) route() {
 	c := x.front.client()
 	m := x.request
-	if m.Method == "CONNECT" && m.Protocol == "" {
+	if m.Method == "CONNECT" && !isWebSocket(m) {
 		x.answer(errDenied)
 		return
 	}
@@ -95,6 +95,7 @@ func (x *exchange) forward(path, query string) {
 	x.fields = append(x.fields[:0], m.Fields...)
 	x.forwarded(x.front.client())
 	x.outgoing.Fields = x.fields
+	x.prepareUpgrade()
 }
 
 // attempt chooses a backend and asks for a connection to it.

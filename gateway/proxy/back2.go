@@ -18,7 +18,9 @@ type back2 struct {
 	free    *request2
 	blocked []*request2
 	uses    int
-	leaving bool // the backend takes no more requests, or the connection has ended
+	early   []*exchange // wait for the backend's settings
+	settled bool        // which have arrived
+	leaving bool        // the backend takes no more requests, or the connection has ended
 	gone    bool
 }
 
@@ -29,8 +31,7 @@ type request2 struct {
 	x       *exchange
 	next    *request2
 	unread  int
-	left    int64 // content of the request that is to be sent, -1 if not known
-	first   bool  // of its connection
+	first   bool // of its connection
 	paused  bool
 	waiting bool
 }
@@ -56,6 +57,10 @@ const maxShared = 128
 
 // begin sends the request of an exchange.
 func (b *back2) begin(x *exchange) {
+	if x.outgoing.Protocol != "" && !b.settled { // they say whether it may (RFC 8441 3)
+		b.early, x.early = append(b.early, x), b
+		return
+	}
 	s, err := b.m.Open()
 	if err != nil {
 		b.leaving = true
@@ -69,7 +74,7 @@ func (b *back2) begin(x *exchange) {
 		b.free = r.next
 	}
 	b.uses++
-	*r = request2{b: b, s: s, x: x, left: -1, first: b.uses == 1}
+	*r = request2{b: b, s: s, x: x, first: b.uses == 1}
 	s.User = r
 	b.l.inputBy = clock.Never
 	x.opened(r)
@@ -112,6 +117,9 @@ func (b *back2) input(p []byte, fin bool) (taken int) {
 
 func (b *back2) handle(ev *http2.Event) {
 	switch {
+	case ev.Kind == http2.PeerSettings:
+		b.settle()
+		return
 	case ev.Kind == http2.GoAway:
 		b.goAway(ev.Last)
 		return
@@ -154,6 +162,26 @@ func (b *back2) handle(ev *http2.Event) {
 	}
 }
 
+// settle begins the requests that waited for the settings.
+func (b *back2) settle() {
+	early := b.early
+	b.settled, b.early = true, nil
+	for _, x := range early {
+		x.early = nil
+		b.begin(x)
+	}
+}
+
+// failEarly ends the requests that wait for the settings.
+func (b *back2) failEarly(f *failure) {
+	early := b.early
+	b.early = nil
+	for _, x := range early {
+		x.early = nil
+		x.backFailed(f)
+	}
+}
+
 // goAway has the connection take no further requests, and those begin anew that were not processed (RFC 9113 6.8).
 func (b *back2) goAway(last uint32) {
 	b.leaving = true
@@ -168,6 +196,7 @@ func (b *back2) goAway(last uint32) {
 // lose ends all requests.
 func (b *back2) lose(f *failure) {
 	b.leaving = true
+	b.failEarly(f)
 	b.m.Each(func(s *http2.Stream) {
 		if r, ok := s.User.(*request2); ok && r.x != nil {
 			r.x.backFailed(f)
@@ -194,7 +223,7 @@ func (b *back2) remove() {
 
 // idle acts on a connection without requests.
 func (b *back2) idle() {
-	if b.m.Streams() > 0 || b.l.closed || b.l.closing {
+	if b.m.Streams() > 0 || len(b.early) > 0 || b.l.closed || b.l.closing {
 		return
 	}
 	if b.leaving || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining {
@@ -209,8 +238,11 @@ func (r *request2) reused() bool { return !r.first }
 
 func (r *request2) head(m *semantics.Message, end bool) error {
 	b := r.b
-	if m.ContentLength > 0 && !end {
-		r.left = m.ContentLength
+	if m.Protocol != "" {
+		if !b.m.Peer().ExtendedConnect {
+			return errUpgrade
+		}
+		end = false
 	}
 	var err error
 	b.l.out, err = b.m.AppendRequest(b.output(), r.s, m, end)
@@ -313,7 +345,7 @@ func (r *request2) release() {
 func (b *back2) writable() { b.unblock() }
 
 func (b *back2) expired(output bool) {
-	if !output && b.m.Streams() > 0 {
+	if !output && b.m.Streams()+len(b.early) > 0 {
 		return
 	}
 	if output {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
@@ -151,12 +152,7 @@ func (d *dialing) established() {
 func (d *dialing) end() {
 	d.l.dial = nil
 	bs := d.l.w.backsTo(d.pool, d.backend)
-	for i, o := range bs.opening {
-		if o == d {
-			bs.opening = append(bs.opening[:i], bs.opening[i+1:]...)
-			break
-		}
-	}
+	bs.opening = slices.DeleteFunc(bs.opening, func(o *dialing) bool { return o == d })
 	d.waiting = nil
 }
 
@@ -181,17 +177,16 @@ func (d *dialing) failed(err error) {
 
 // cancelOpen has an exchange wait for no connection any more. The connection may serve another request.
 func (w *Worker) cancelOpen(x *exchange) {
+	if b := x.early; b != nil {
+		x.early = nil
+		b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
+	}
 	d := x.dial
 	if d == nil {
 		return
 	}
 	x.dial = nil
-	for i, o := range d.waiting {
-		if o == x {
-			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
-			return
-		}
-	}
+	d.waiting = slices.DeleteFunc(d.waiting, func(o *exchange) bool { return o == x })
 }
 
 // keep makes a connection idle.

@@ -96,6 +96,7 @@ type exchange struct {
 	rule     *Rule
 	pooled   *Pool
 	dial     *dialing // a connection that it waits for
+	early    *back2   // the same, for its settings
 	backend  *pool.Backend
 	tried    pool.Tried
 	request  *semantics.Message // of the front
@@ -104,6 +105,9 @@ type exchange struct {
 	path     []byte             // normalised
 	scratch  []byte             // values of fields
 	target   []byte             // of outgoing, where it was changed
+
+	key   string            // Sec-WebSocket-Key that the backend answers
+	reply semantics.Message // a response that was changed
 
 	up, down relay // request and response
 
@@ -176,13 +180,16 @@ func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone() }
 // opened says that there is a connection for the request. The exchange sends it.
 func (x *exchange) opened(back backStream) {
 	x.back, x.down.from = back, back
-	end := x.up.ended && len(x.up.held) == 0 && x.up.trailers == nil
+	upgrade := x.outgoing.Protocol != ""
+	end := upgrade || x.up.ended && len(x.up.held) == 0 && x.up.trailers == nil
 	if err := back.head(&x.outgoing, end); err != nil {
 		x.backFailed(err)
 		return
 	}
-	x.connected, x.up.to = true, back
-	if end {
+	if x.connected = true; upgrade {
+		return // what the client sends ahead is held until there is a tunnel
+	}
+	if x.up.to = back; end {
 		x.up.sent = true
 		return
 	}
@@ -196,14 +203,20 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 		x.interim(m)
 		return
 	}
-	x.answered, x.status = true, m.Status
-	if x.tunnel = m.Status == 101; x.tunnel && x.request.Protocol == "" {
+	out, ok := x.upgraded(m)
+	if !ok {
 		x.backFailed(errUpgrade)
 		return
 	}
+	x.answered, x.status = true, m.Status
 	x.armResponse()
-	if err := x.front.head(x.responseMessage(m), end); err != nil {
+	if err := x.front.head(x.responseMessage(out), end && !x.tunnel); err != nil {
 		x.frontFailed()
+		return
+	}
+	if x.tunnel {
+		x.up.to = x.back
+		x.up.push(x.w)
 		return
 	}
 	if end {

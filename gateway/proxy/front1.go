@@ -121,6 +121,9 @@ func (f *front1) requestEnd(trailers []semantics.Field) {
 		return
 	}
 	f.l.inputBy = clock.Never
+	if f.x.outgoing.Protocol != "" && !f.x.tunnel {
+		return // the bytes of the other protocol follow
+	}
 	if f.x.up.sent { // it was sent with the header
 		f.x.finishIfDone()
 		return

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/millrace/millrace/websocket"
 )
 
 // script is a backend that answers each connection by a function.
@@ -225,38 +223,4 @@ func TestTrailers(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A WebSocket passes, in both directions, and its end does.
-func TestWebSocketOverHTTP1(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c, err := websocket.Accept(w, req, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		for {
-			op, p, err := c.ReadMessage(nil)
-			if err != nil {
-				return
-			}
-			c.WriteMessage(op, p)
-		}
-	}))
-	defer backend.Close()
-	r := newRig(t, strings.TrimPrefix(backend.URL, "http://"), nil)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	c, err := websocket.Dial(ctx, "ws://"+r.addr+"/", nil)
-	must(t, err)
-	for i := range 100 {
-		want := strings.Repeat("x", i*i*7)
-		must(t, c.WriteMessage(websocket.Text, []byte(want)))
-		_, got, err := c.ReadMessage(nil)
-		if err != nil || string(got) != want {
-			t.Fatalf("message %d: %d bytes, %v", i, len(got), err)
-		}
-	}
-	must(t, c.Close(websocket.CloseNormal, ""))
-	r.settled()
 }

@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"strings"
+
+	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/websocket"
+)
+
+// A WebSocket is asked for by Upgrade in HTTP/1.1 (RFC 6455 4.1), and by CONNECT with :protocol in HTTP/2 and HTTP/3
+// (RFC 8441, RFC 9220), which have no key. The exchange translates where its sides differ.
+
+// isWebSocket reports whether a request asks for one.
+func isWebSocket(m *semantics.Message) bool { return strings.EqualFold(m.Protocol, "websocket") }
+
+// prepareUpgrade completes outgoing for the version of the backend. Any other protocol than WebSocket is not asked for (RFC
+// 9110 7.8 lets a server ignore Upgrade): what is not understood cannot be bounded or closed.
+func (x *exchange) prepareUpgrade() {
+	m := &x.outgoing
+	if m.Protocol == "" {
+		return
+	}
+	if !isWebSocket(m) {
+		m.Protocol = ""
+		return
+	}
+	key := ""
+	kept := x.fields[:0]
+	for _, f := range x.fields {
+		if f.Name == "sec-websocket-key" {
+			key = f.Value
+			continue
+		}
+		kept = append(kept, f)
+	}
+	x.fields = kept
+	if x.pooled.Protocol == HTTP1 {
+		if m.Method = "GET"; key == "" {
+			key = websocket.NewKey()
+		}
+		x.fields = append(x.fields, semantics.Field{Name: "sec-websocket-key", Value: key})
+	} else {
+		m.Method = "CONNECT"
+	}
+	x.key = key
+	m.Fields = x.fields
+}
+
+// upgraded begins the tunnel, if the response says so. ok is false where the response is wrong.
+func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bool) {
+	asked := x.outgoing.Protocol != ""
+	connect := asked && x.outgoing.Method == "CONNECT"
+	switch {
+	case m.Status == 101 && (!asked || connect), connect && m.Status > 200 && m.Status < 300:
+		return nil, false
+	case m.Status != 101 && !(connect && m.Status == 200):
+		return m, true
+	}
+	x.tunnel = true
+	x.reply = *m
+	x.fields = x.fields[:0]
+	accept := ""
+	for _, f := range m.Fields {
+		if f.Name == "sec-websocket-accept" {
+			accept = f.Value
+			continue
+		}
+		x.fields = append(x.fields, f)
+	}
+	if !connect && accept != websocket.AcceptKey(x.key) {
+		return nil, false
+	}
+	if x.request.Method == "CONNECT" {
+		x.reply.Status, x.reply.Protocol = 200, ""
+	} else {
+		x.reply.Status, x.reply.Protocol = 101, "websocket"
+		x.fields = append(x.fields, semantics.Field{Name: "sec-websocket-accept", Value: websocket.AcceptKey(x.key)})
+	}
+	x.reply.ContentLength, x.reply.Fields = -1, x.fields
+	return &x.reply, true
+}
