@@ -70,6 +70,7 @@ func (d *decoder) checkListeners(c *Config, services *fronts) {
 		l, at := &c.Listeners[i], &d.places.listeners[i]
 		d.unique(names, l.Name, at.name, "listener")
 		d.checkListener(l, at)
+		d.noteFiles(c, at.certificates, at.files)
 		for j, a := range l.Addresses {
 			ports := PortRange{a.Port(), a.Port()}
 			for _, proto := range l.Networks() {

@@ -14,6 +14,7 @@ func (d *decoder) checkPools(c *Config) {
 		p, at := &c.Pools[i], &d.places.pools[i]
 		d.unique(lines, p.Name, at.name, "pool or service")
 		d.checkPool(p, at)
+		d.noteFiles(c, at.certificates, at.files)
 		d.checkPoolBackends(p, at)
 		d.checkPoolHealth(p, at)
 	}

@@ -66,7 +66,8 @@ type Config struct {
 	listAt map[string]Problem // where a file or prefix of lists stands, without a message
 	keyAt  Problem            // the same of hash_key_file
 
-	syncKeyAt Problem // and of sync.key_file
+	syncKeyAt Problem     // and of sync.key_file
+	named     []namedFile // certificates, and what goes with them
 }
 
 // KernelFlows says whether the kernel forwards established connections without the loops.

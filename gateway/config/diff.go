@@ -155,6 +155,8 @@ func size(part any) string {
 		return plural(len(p.Rules), "rule")
 	case *Pool:
 		return backends(len(p.Backends))
+	case *PoolBackend:
+		return p.Address.String()
 	}
 	return ""
 }

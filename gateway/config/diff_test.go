@@ -63,6 +63,52 @@ func TestDiffSaysWhatChanges(t *testing.T) {
 	}
 }
 
+func TestDiffSaysWhatChangesAtL7(t *testing.T) {
+	src := `listeners:
+- {name: web, address: "198.18.0.1:80", protocol: HTTP}
+- {name: db, address: "198.18.0.1:5432", protocol: TCP}
+routes:
+- {name: r, listeners: web, rules: [{backend_refs: [{name: p}]}]}
+tcp_routes: [{name: db, backend_refs: [{name: t}]}]
+pools:
+- {name: p, backends: [{name: a, address: "198.18.1.1:80"}, {name: b, address: "198.18.1.2:80"}]}
+- {name: t, protocol: TCP, backends: [{address: "198.18.1.1:5432"}]}
+`
+	parsed := func(src string) *Config {
+		t.Helper()
+		c, err := Parse("f", []byte(src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old := parsed(src)
+	for _, c := range []struct {
+		replace []string
+		want    []string
+	}{
+		{[]string{"x", "x"}, nil},
+		{[]string{"listeners:\n", "stack: kernel\nloops: 2\naccess_log: {file: \"-\"}\nlisteners:\n"},
+			[]string{"~ loops 0 -> 2 (needs a restart: a reload refuses it)", "~ access_log"}},
+		{[]string{"198.18.0.1:80", "198.18.0.1:81", "protocol: HTTP}", "protocol: HTTP, timeouts: {idle: 1s}}"},
+			[]string{"~ listener web: address [198.18.0.1:80] -> [198.18.0.1:81]", "~ listener web: timeouts"}},
+		{[]string{"- {name: db, address: \"198.18.0.1:5432\", protocol: TCP}\n", "", "tcp_routes: [{name: db, backend_refs: [{name: t}]}]\n", ""},
+			[]string{"- listener db ([198.18.0.1:5432])", "- route db"}},
+		{[]string{"{name: r, listeners: web,", "{name: s,"}, []string{"+ route s (1 rule)", "- route r (1 rule)"}},
+		{[]string{"listeners: web, rules: [{", "rules: [{timeouts: {request: 1s}, "}, []string{"~ route r: listeners", "~ route r: rules"}},
+		{[]string{"{name: b, address: \"198.18.1.2:80\"}", "{name: c, address: \"198.18.1.3:80\"}", "{name: a,", "{name: a, weight: 3,", "{name: p,", "{name: p, drain: 1s,"},
+			[]string{"~ pool p: drain 0s -> 1s", "~ backend p/a: weight 1 -> 3", "+ backend p/c (198.18.1.3:80)", "- backend p/b (198.18.1.2:80)"}},
+	} {
+		var got []string
+		for _, change := range Diff(old, parsed(strings.NewReplacer(c.replace...).Replace(src))) {
+			got = append(got, change.String())
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%q: %s", c.replace, diff)
+		}
+	}
+}
+
 // Every key of Diff is one that the file knows, and no secret is shown.
 func TestDiffNamesKeysOfTheFile(t *testing.T) {
 	known := map[string]bool{}

@@ -17,34 +17,35 @@ const (
 	maxHashKey = 64
 )
 
-// readKeys reads the files of keys. Errors name the file and the line, and never show what is in it.
-func (c *Config) readKeys() error {
+// readKeys reads the files of keys. Problems name the file and the line, and never show what is in it.
+func (c *Config) readKeys() (list []Problem) {
 	if c.HashKey.File != "" {
-		if err := c.HashKey.read(c.beside(c.HashKey.File)); err != nil {
-			return keyError(c.keyAt, "the hash key cannot be read: "+err.Error(),
-				"a line of 32 to 128 hexadecimal digits (`openssl rand -hex 16`), and in a second line the key before, or none")
+		if err := c.HashKey.read(c.Beside(c.HashKey.File)); err != nil {
+			list = append(list, keyProblem(c.keyAt, "the hash key cannot be read: "+err.Error(),
+				"a line of 32 to 128 hexadecimal digits (`openssl rand -hex 16`), and in a second line the key before, or none"))
 		}
 	}
 	if c.Sync != nil && c.Sync.KeyFile != "" {
-		if err := c.Sync.readKey(c.beside(c.Sync.KeyFile)); err != nil {
-			return keyError(c.syncKeyAt, "the key of sync cannot be read: "+err.Error(), "a line of 64 hexadecimal digits (`openssl rand -hex 32`)")
+		if err := c.Sync.readKey(c.Beside(c.Sync.KeyFile)); err != nil {
+			list = append(list, keyProblem(c.syncKeyAt, "the key of sync cannot be read: "+err.Error(),
+				"a line of 64 hexadecimal digits (`openssl rand -hex 32`)"))
 		}
 	}
-	return nil
+	return list
 }
 
-// beside returns the path of a file that the configuration names.
-func (c *Config) beside(file string) string {
+// Beside returns the path of a file that the configuration names.
+func (c *Config) Beside(file string) string {
 	if filepath.IsAbs(file) {
 		return file
 	}
 	return filepath.Join(filepath.Dir(c.file), file)
 }
 
-// keyError returns the error of the place where a file of a key is named.
-func keyError(at Problem, message, hint string) error {
+// keyProblem returns the problem of the place where a file of a key is named.
+func keyProblem(at Problem, message, hint string) Problem {
 	at.Message, at.Hint = message, hint
-	return &Error{Problems: []Problem{at}}
+	return at
 }
 
 // syncKey is the length of the key of sync, in octets.

@@ -33,14 +33,12 @@ type listReader struct {
 // Lists returns the compiled lists. ReadLists has read them.
 func (c *Config) Lists() *SourceTables { return c.lists }
 
-// ReadLists reads the hash key, and reads and compiles the lists of c, once. Mistakes in them are a *Error.
+// ReadLists reads keys and certificates, and reads and compiles the lists of c, once. Mistakes in them are a *Error.
 func (c *Config) ReadLists() error {
 	if c.lists != nil {
 		return nil
 	}
-	if err := c.readKeys(); err != nil {
-		return err
-	}
+	wrong := append(c.readKeys(), c.readFiles()...)
 	r := &listReader{c: c, files: []string{c.file}, read: map[string][]listed{}}
 	t := &SourceTables{Services: map[string]*SourceTable{}}
 	made := map[string]*SourceTable{} // services with equal lists share a table
@@ -60,7 +58,7 @@ func (c *Config) ReadLists() error {
 			t.Services[c.Services[i].Name] = one
 		}
 	}
-	if len(r.problems) > 0 {
+	if r.problems = append(wrong, r.problems...); len(r.problems) > 0 {
 		return &Error{Problems: r.problems, More: r.more, ShowAll: showAll}
 	}
 	c.lists = t

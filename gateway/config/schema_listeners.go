@@ -40,7 +40,8 @@ type filePlace struct {
 type fileKind uint8
 
 const (
-	fileRoots fileKind = iota
+	fileCertificate fileKind = iota
+	fileRoots
 	fileCRL
 	fileTickets
 )

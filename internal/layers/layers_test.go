@@ -75,7 +75,7 @@ gateway/route   : semantics
 gateway/transport: clock ip socket stack stack/host tcp wire
 gateway/proxy   : clock gateway/pool gateway/route gateway/transport http1 http2 semantics tls websocket
 node/nexthop    : internal/rtnl
-gateway/config  : gateway/health gateway/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+gateway/config  : tls gateway/health gateway/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
 gateway/fastpath: clock
 gateway/kernelflows: gateway/fastpath clock metrics pmd wire
 gateway/maglev  :
