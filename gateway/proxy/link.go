@@ -346,6 +346,9 @@ func (l *link) flushTLS() error {
 		}
 		l.sent = 0
 		l.w.putBuffer(&l.sealed)
+		if len(l.out) == 0 && (l.closing || l.endOutput) && !l.handshaking {
+			_ = l.engine.CloseWrite() // after the data: nothing can be sealed behind it
+		}
 		if len(l.out) == 0 && len(l.engine.Pending()) == 0 {
 			l.w.putBuffer(&l.out)
 			return nil
@@ -416,9 +419,6 @@ func (l *link) closeWrite() {
 		return
 	}
 	l.endOutput = true
-	if l.engine != nil {
-		_ = l.engine.CloseWrite() // what it appends goes out with the next flush
-	}
 	l.touch()
 }
 
@@ -428,9 +428,6 @@ func (l *link) close() {
 		return
 	}
 	l.closing = true
-	if l.engine != nil && !l.handshaking {
-		_ = l.engine.CloseWrite()
-	}
 	if l.outputTime == 0 {
 		l.outputTime = closeTime
 	}
