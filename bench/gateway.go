@@ -36,6 +36,7 @@ const (
 	webCaddy   = "Caddy"
 	webGo      = "ReverseProxy" // of net/http/httputil
 	webQUICGo  = "quic-go + ReverseProxy"
+	webOwn     = "millrace, package proxy" // without the program around it
 )
 
 // webBackend is where the backend listens.
@@ -121,11 +122,13 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 	p.argv = []string{b.millrace.Path, "gateway", "-c", file}
 }
 
+// libraries are the proxies that role web-proxy plays, by its -as.
+var libraries = map[string]string{webGo: "net/http", webQUICGo: "quic-go", webOwn: "millrace"}
+
 // part is the proxy as a process of a run.
 func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
 	part := harness.Part{Name: "gateway", CPU: 1, In: s.gateway}
-	if p.name == webGo || p.name == webQUICGo {
-		as := map[string]string{webGo: "net/http", webQUICGo: "quic-go"}[p.name]
+	if as := libraries[p.name]; as != "" {
 		o := role.WebOptions{Backend: webBackend}
 		if w.tls {
 			c := webConfig{dir: b.dir}

@@ -158,6 +158,7 @@ func (c webConfig) caddy() string {
 	admin off
 	auto_https off
 	persist_config off
+	default_sni bench.example
 	storage file_system %[1]s/caddy
 	servers {
 		protocols h1 h2 h2c h3
@@ -165,7 +166,7 @@ func (c webConfig) caddy() string {
 }
 http://:80, http://:81 {
 %[2]s}
-https://bench.example {
+https://:443 {
 	tls %[3]s %[4]s
 %[2]s}
 `, c.dir, proxies, c.cert(), c.key())

@@ -84,8 +84,7 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 
 // The proxies of most rows.
 var (
-	allWeb = []string{ours, webNginx, webHAProxy, webGo, webCaddy}
-	cWeb   = []string{ours, webNginx, webHAProxy}
+	allWeb = []string{ours, webOwn, webNginx, webHAProxy, webGo, webCaddy}
 )
 
 // ownGate is a gate on the CPU time of the proxy per operation.
@@ -145,7 +144,7 @@ var webRows = []webRow{
 		gates: []harness.Gate{gate(ours, harness.P99, webNginx, "<=", 1)},
 	},
 	{
-		name: "HTTP/1.1, 128 B, by wrk", unit: "request", count: "requests", peer: webNginx, who: allWeb,
+		name: "HTTP/1.1, 128 B, by wrk", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: webPort,
 		foreign: []string{"wrk", "-t1", "-c32", "-d1h", "http://" + serviceAddr + webpeer.BytesPath(128)},
 		gates:   []harness.Gate{ownGate(webNginx, 1.1)},
 	},

@@ -21,8 +21,8 @@ func TestGatewayRowsRun(t *testing.T) {
 	defer b.Close()
 	plan := harness.Plan{Rounds: 1, Timing: harness.Timing{Warmup: 50 * time.Millisecond, Window: 200 * time.Millisecond}}
 	wanted := map[string][]string{
-		"HTTP/1.1, 128 B":                       {ours, webNginx, webHAProxy, webGo},
-		"a TLS 1.3 handshake for each request":  {webGo},
+		"HTTP/1.1, 128 B":                       {webOwn, webNginx, webHAProxy, webGo},
+		"a TLS 1.3 handshake for each request":  {webOwn, webGo},
 		"HTTP/2 over TLS 1.3, 128 B":            {webNginx, webHAProxy, webGo},
 		"HTTP/2 over TLS 1.3, 128 B, by h2load": {webGo},
 		"WebSocket echo of 64 B":                {webNginx},

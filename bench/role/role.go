@@ -62,6 +62,7 @@ var roles = []role{
 	{"tls-memory", openTLSMemory},
 	{"web-serve", openWebServe},
 	{"web-load", openWebLoad},
+	{"web-load3", openWebLoad3},
 	{"web-proxy", openWebProxy},
 }
 

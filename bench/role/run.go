@@ -33,16 +33,19 @@ func openRun(o roleOptions) (roleWork, error) {
 	if err := f.start(); err != nil {
 		return roleWork{}, err
 	}
-	started := uint64(time.Since(begin).Milliseconds())
+	started, small := uint64(time.Since(begin).Milliseconds()), f.resident()
 	return roleWork{
 		version: o.version,
 		counts: func() (map[string]uint64, error) {
-			return map[string]uint64{harness.StartMS: started, "rss": f.resident()}, f.alive()
+			return map[string]uint64{harness.StartMS: started, "rss": f.resident(), RSSAtStart: small}, f.alive()
 		},
 		cpu:  f.cpu,
 		stop: f.stop,
 	}, nil
 }
+
+// RSSAtStart is the resident memory of a program when it was ready, a count of role run.
+const RSSAtStart = "rss at start"
 
 // foreign is a running program.
 type foreign struct {

@@ -89,6 +89,11 @@ func openWebLoad(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
+	if lo.Op == webpeer.OpIdle {
+		if err := allIdle(g, lo.Conns); err != nil {
+			return roleWork{}, err
+		}
+	}
 	before := g.Times.Counts()
 	return profiled(o.profile, roleWork{
 		version: runtime.Version(),
@@ -113,6 +118,22 @@ func openWebLoad(o roleOptions) (roleWork, error) {
 			return nil
 		},
 	}, nil)
+}
+
+// allIdle runs a generator of idle connections until each has made its request.
+func allIdle(g *webpeer.Load, conns int) error {
+	for begin := time.Now(); g.Requests.Load() < uint64(conns); {
+		if err := g.Run(webStep); err != nil {
+			return err
+		}
+		if g.Errors.Load() > 0 {
+			return g.First()
+		}
+		if time.Since(begin) > foreignReady {
+			return fmt.Errorf("%d of %d connections in %v", g.Requests.Load(), conns, foreignReady)
+		}
+	}
+	return nil
 }
 
 // load returns what the flags say of a generator.

@@ -35,15 +35,21 @@ func openWebProxy(o roleOptions) (roleWork, error) {
 	switch o.as {
 	case "net/http":
 		stop, err = serveNetHTTP(o.stream.To, h, config)
+	case "millrace":
+		runtime.GOMAXPROCS(2) // one for the loop
+		stop, err = serveMillrace(o.stream.To, o.web.Backend, config)
 	case "quic-go":
 		stop, err = serveQUICGo(o.stream.To, h, config)
 	default:
 		err = fmt.Errorf("no proxy %q", o.as)
 	}
+	small := residentBytes("self")
 	return profiled(o.profile, roleWork{
 		version: buildVersions(),
-		counts:  func() (map[string]uint64, error) { return map[string]uint64{"rss": residentBytes("self")}, nil },
-		stop:    stop,
+		counts: func() (map[string]uint64, error) {
+			return map[string]uint64{"rss": residentBytes("self"), RSSAtStart: small}, nil
+		},
+		stop: stop,
 	}, err)
 }
 

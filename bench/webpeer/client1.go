@@ -33,7 +33,7 @@ func (s *client1) sent()        {}
 func (s *client1) failed(err error) {
 	s.g.wrong(ended(err))
 	if s.g.o.Op != OpIdle {
-		s.g.again()
+		s.g.replace()
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *client1) input(p []byte, fin bool) (used int, err error) {
 		case ev.Kind == http1.Data && s.m.Tunnel():
 			err = s.echoed(ev.Payload)
 		case ev.Kind == http1.Data:
-			err = checkContent(s.got, s.g.o.Size, ev.Payload)
+			err = CheckContent(s.got, s.g.o.Size, ev.Payload)
 			s.got += len(ev.Payload)
 		case ev.Kind == http1.End:
 			err = s.end()
@@ -128,14 +128,12 @@ func (s *client1) end() error {
 	case 0:
 	case 1:
 		s.c.close()
-		s.g.again()
+		s.g.replace()
 		return nil
 	default:
 		s.left--
 	}
-	if s.g.o.Op != OpIdle {
-		s.g.free(s)
-	}
+	s.g.again(s)
 	return nil
 }
 

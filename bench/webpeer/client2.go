@@ -44,7 +44,7 @@ func (s *client2) sent()        {}
 func (s *client2) failed(err error) {
 	s.g.wrong(ended(err))
 	if s.g.o.Op != OpIdle {
-		s.g.again()
+		s.g.replace()
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *client2) size() int {
 
 func (s *client2) check(at int, p []byte) error {
 	if s.g.o.Op != OpGRPC {
-		return checkContent(at, s.g.o.Size, p)
+		return CheckContent(at, s.g.o.Size, p)
 	}
 	if at+len(p) > len(grpcMessage) || !bytes.Equal(p, grpcMessage[at:at+len(p)]) {
 		return fmt.Errorf("another message than was sent: %x", p)
@@ -164,8 +164,6 @@ func (s *client2) end(st *http2.Stream, r *slot) error {
 	}
 	s.g.done(r.due, r.got)
 	s.m.Release(st)
-	if s.g.o.Op != OpIdle {
-		s.g.free(r)
-	}
+	s.g.again(r)
 	return nil
 }

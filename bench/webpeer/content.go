@@ -21,8 +21,8 @@ var content = func() []byte {
 	return p
 }()
 
-// checkContent compares a part of a response with what it must be.
-func checkContent(at, size int, p []byte) error {
+// CheckContent compares a part of a response with what it must be.
+func CheckContent(at, size int, p []byte) error {
 	if at+len(p) > size {
 		return fmt.Errorf("a response of more than %d bytes", size)
 	}

@@ -23,6 +23,9 @@ const (
 	OpIdle      = "idle" // one request on each connection, and nothing more
 )
 
+// idleAtOnce is how many requests of OpIdle are open at a time, so that a proxy opens few connections to the backend.
+const idleAtOnce = 4
+
 // LoadOptions say what a generator does. All requests are alike but for the path.
 type LoadOptions struct {
 	To      netip.AddrPort
@@ -57,6 +60,7 @@ type Load struct {
 	due   time.Duration // of the next request, since start
 	every time.Duration
 	began bool // all connections are open, and the schedule runs
+	busy  int  // requests of OpIdle
 
 	// Requests were answered as they must, Errors were not. Connections is how many were opened.
 	Requests, Bytes, Errors, Connections atomic.Uint64
@@ -203,11 +207,15 @@ func (g *Load) schedule() {
 
 // free says that i can make a request: at once, or when one is due.
 func (g *Load) free(i issuer) {
-	if g.every == 0 {
+	switch {
+	case g.o.Op == OpIdle && g.busy < idleAtOnce:
+		g.busy++
 		i.issue(time.Since(g.start))
-		return
+	case g.every == 0 && g.o.Op != OpIdle:
+		i.issue(time.Since(g.start))
+	default:
+		g.idle = append(g.idle, i)
 	}
-	g.idle = append(g.idle, i)
 }
 
 // done counts a request that was answered.
@@ -215,6 +223,19 @@ func (g *Load) done(due time.Duration, bytes int) {
 	g.Requests.Store(g.Requests.Load() + 1) // one writer
 	g.Bytes.Store(g.Bytes.Load() + uint64(bytes))
 	g.Times.Add(time.Since(g.start) - due)
+}
+
+// again makes i free after its request. With OpIdle another has the next one.
+func (g *Load) again(i issuer) {
+	if g.o.Op != OpIdle {
+		g.free(i)
+		return
+	}
+	g.busy--
+	if len(g.idle) > 0 {
+		i, g.idle = g.idle[0], g.idle[1:]
+		g.free(i)
+	}
 }
 
 // maxErrors ends a generator: nothing works.
@@ -233,8 +254,8 @@ func (g *Load) wrong(err error) {
 // First returns the first error. It is not for use beside Run.
 func (g *Load) First() error { return g.first }
 
-// again replaces a connection that has failed or was used up.
-func (g *Load) again() {
+// replace opens a connection in the place of one that has failed or was used up.
+func (g *Load) replace() {
 	if err := g.dial(); err != nil {
 		g.err = err
 	}

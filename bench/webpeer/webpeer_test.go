@@ -103,6 +103,19 @@ func TestEveryOperationReachesTheBackend(t *testing.T) {
 	}
 }
 
+func TestIdleConnectionsMakeOneRequestEach(t *testing.T) {
+	b, at := startBackend(t)
+	g := drive(t, LoadOptions{To: at, Conns: 100, Size: 128, Op: OpIdle}, 100)
+	for range 20 {
+		if err := g.Run(time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g.Errors.Load() > 0 || g.Requests.Load() != 100 || b.Requests.Load() != 100 || b.Connections.Load() != 100 {
+		t.Errorf("%d requests, %d served on %d connections, first error %v", g.Requests.Load(), b.Requests.Load(), b.Connections.Load(), g.First())
+	}
+}
+
 // tlsServer is a server of net/http: a foreign peer of the generator. It returns its certificate.
 func tlsServer(t *testing.T, h2 bool, h http.Handler) (netip.AddrPort, []byte) {
 	cert, _ := testcert.SelfSigned("bench.example")
