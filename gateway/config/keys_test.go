@@ -50,8 +50,8 @@ func keysOf(t *testing.T) (keys []string) {
 
 // describedElsewhere reports whether a key is described as one of the same name.
 func describedElsewhere(path string) bool {
-	for _, prefix := range []string{"services[].limits.", "services[].sources.", "pools[].health.", "pools[].passive."} {
-		if strings.HasPrefix(path, prefix) && path != "pools[].passive.status" {
+	for _, prefix := range []string{"services[].limits.", "services[].sources.", "pools[].health."} {
+		if strings.HasPrefix(path, prefix) {
 			return true
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type Pool struct {
 	Name          string        // key "name", required and unique, also among services: the label of logs and metrics
 	Protocol      PoolProtocol  // key "protocol": "HTTP" (default), "H2C", "HTTPS", "H2", "H3" or "TCP"
-	Balance       PoolBalance   // key "balance": "round_robin" (default), "least_loaded" or "consistent_hash"
+	Balance       PoolBalance   // key "balance": "round_robin" (default), "least_request", "random" or "consistent_hash"
 	Hash          PoolHash      // key "hash": what consistent_hash hashes
 	Sticky        *Sticky       // key "sticky"; absent: each request is selected for by itself
 	TLS           *BackendTLS   // key "tls", of HTTPS, H2 and H3, required there
@@ -22,6 +22,8 @@ type Pool struct {
 	SlowStart     time.Duration // key "slow_start": how long the share of a backend that comes (back) grows from nothing; default 0
 	Drain         time.Duration // key "drain": how long a draining backend keeps requests and streams; default 0 is until they end
 	Idle          int           // key "idle_connections": kept to each backend by each loop, default 32
+	Uses          int           // key "connection_requests": requests of a connection, after which it is closed; default 0 is no limit
+	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
 	Limits        PoolLimits    // key "limits": circuit breaking
 	Timeouts      PoolTimeouts  // key "timeouts"
 	RetryBudget   RetryBudget   // key "retry_budget"
@@ -49,7 +51,8 @@ type PoolBalance string
 // The values of PoolBalance.
 const (
 	PoolRoundRobin     PoolBalance = "round_robin"     // in turn, by weight
-	PoolLeastLoaded    PoolBalance = "least_loaded"    // of two drawn by weight, the one with fewer requests for its weight
+	PoolLeastRequest   PoolBalance = "least_request"   // of two drawn by weight, the one with fewer requests for its weight
+	PoolRandom         PoolBalance = "random"          // drawn by weight
 	PoolConsistentHash PoolBalance = "consistent_hash" // by Hash: all gateways agree, and a backend that comes or goes moves only its share
 )
 
@@ -101,21 +104,35 @@ type PoolBackend struct {
 	Name           string         // key "name", unique in its pool; default the address
 	Address        netip.AddrPort // key "address", required
 	Weight         int            // key "weight": share of requests, 0 to 1000, default 1; 0 takes no new ones
-	State          State          // key "state": "active" (default), "filling", "draining" or "inactive"
+	State          State          // key "state": "active" (default), "draining" or "inactive"
 	MaxConnections int            // key "max_connections": open ones of all loops, default 0 is no limit
 	MaxRequests    int            // key "max_requests": requests at a time of all loops, default 0 is no limit
 }
 
-// PoolPassive says when the outcomes of requests show that a backend does not serve.
+// PoolPassive says when the outcomes of requests show that a backend does not serve. A failure is a response 500 to 599, a
+// connection that fails, a reset or a time-out; a gateway error is one with 502, 503 or 504, or without a response.
 type PoolPassive struct {
-	health.Passive                      // keys of it
-	Status         []health.StatusRange // key "status": codes that count as failures, default 502-504
+	Errors        int           // key "errors": failures in a row that eject a backend, default 5; 0 is never
+	GatewayErrors int           // key "gateway_errors": gateway errors in a row, default 0 is never
+	SuccessRate   *SuccessRate  // key "success_rate"; absent: backends are not compared
+	Down          time.Duration // key "down": how long the first ejection lasts, default 30s; it doubles with each repetition
+	MaxDown       time.Duration // key "max_down": but not beyond this, default 5m
+	MaxEjected    int           // key "max_ejected": most percent of a pool's backends out at once, default 50
+}
+
+// SuccessRate ejects backends whose share of successes is far below that of the others.
+type SuccessRate struct {
+	Interval    time.Duration // key "interval": over which requests count, default 10s
+	MinBackends int           // key "min_backends": that have MinRequests, for a comparison, default 5
+	MinRequests int           // key "min_requests": of a backend in the interval, for it to be compared, default 100
+	Factor      int           // key "factor_percent": how many hundredths of the standard deviation below the mean, default 190
 }
 
 // PoolLimits bound what all backends of a pool have at a time. 0 is no limit.
 type PoolLimits struct {
-	Requests int // key "requests": in progress, default 0; more are answered by 503
-	Pending  int // key "pending": that wait for a backend below its limits, default 0: none waits
+	Requests    int // key "requests": in progress, default 0; more are answered by 503
+	Connections int // key "connections": open ones, default 0
+	Pending     int // key "pending": requests that wait for a connection, default 0
 }
 
 // PoolTimeouts are time-outs towards backends. 0 is none.
@@ -124,7 +141,7 @@ type PoolTimeouts struct {
 	Response time.Duration // key "response": from the end of the request to the header of the response, default 60s
 	Body     time.Duration // key "body": without a byte of the response's content, default 60s
 	Idle     time.Duration // key "idle": of a connection without a request, default 60s
-	Pending  time.Duration // key "pending": of requests that wait for a backend, default 5s
+	Pending  time.Duration // key "pending": of requests that wait for a connection, default 5s
 }
 
 // RetryBudget bounds the share of retries, so that they do not add to the load of a pool that is overloaded.
@@ -149,5 +166,9 @@ func newPoolBackend() PoolBackend { return PoolBackend{Weight: 1, State: StateAc
 func newSticky() *Sticky { return &Sticky{Cookie: "millrace"} }
 
 func newPoolPassive() *PoolPassive {
-	return &PoolPassive{Passive: *health.NewPassive(), Status: []health.StatusRange{{First: 502, Last: 504}}}
+	return &PoolPassive{Errors: 5, Down: 30 * time.Second, MaxDown: 5 * time.Minute, MaxEjected: 50}
+}
+
+func newSuccessRate() *SuccessRate {
+	return &SuccessRate{Interval: 10 * time.Second, MinBackends: 5, MinRequests: 100, Factor: 190}
 }

@@ -92,23 +92,13 @@ func (d *decoder) healthUDP(n *yaml.Node, u *health.UDP, k keyPlaces) {
 func (d *decoder) passive(n *yaml.Node, p *health.Passive, at *servicePlace) {
 	k := keyPlaces{"": n}
 	at.passive = k
-	d.Mapping(n, "passive", d.passiveFields(p, k)...)
-	d.fitMaxDown(p, k)
-}
-
-// passiveFields are the keys that passive has in services and in pools.
-func (d *decoder) passiveFields(p *health.Passive, k keyPlaces) []strictyaml.Field {
-	return k.under("",
+	d.Mapping(n, "passive", k.under("",
 		strictyaml.Optional("failures", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "failures", &p.Failures, 0, mostCount) }),
 		strictyaml.Optional("window", func(n *yaml.Node) { d.Duration(n, "window", &p.Window, leastTime, maxTimeout) }),
 		strictyaml.Optional("down", func(n *yaml.Node) { d.Duration(n, "down", &p.Down, leastTime, maxTimeout) }),
 		strictyaml.Optional("max_down", func(n *yaml.Node) { d.Duration(n, "max_down", &p.MaxDown, leastTime, maxTimeout) }),
 		strictyaml.Optional("max_ejected", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "max_ejected", &p.MaxEjected, 0, 100) }),
-	)
-}
-
-// fitMaxDown lets the default of max_down follow a longer down.
-func (d *decoder) fitMaxDown(p *health.Passive, k keyPlaces) {
+	)...)
 	if k["max_down"] == nil {
 		p.MaxDown = max(p.MaxDown, p.Down)
 	}

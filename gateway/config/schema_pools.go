@@ -33,7 +33,7 @@ func (d *decoder) pools(n *yaml.Node, c *Config) {
 				strictyaml.Choice(d.Decoder, n, "protocol", &p.Protocol, PoolHTTP, PoolH2C, PoolHTTPS, PoolH2, PoolH3, PoolTCP)
 			}),
 			strictyaml.Optional("balance", func(n *yaml.Node) {
-				strictyaml.Choice(d.Decoder, n, "balance", &p.Balance, PoolRoundRobin, PoolLeastLoaded, PoolConsistentHash)
+				strictyaml.Choice(d.Decoder, n, "balance", &p.Balance, PoolRoundRobin, PoolLeastRequest, PoolRandom, PoolConsistentHash)
 			}),
 			strictyaml.Optional("hash", func(n *yaml.Node) { d.poolHash(n, &p.Hash, &at) }),
 			strictyaml.Optional("sticky", func(n *yaml.Node) { at.sticky = n; p.Sticky = newSticky(); d.sticky(n, p.Sticky) }),
@@ -53,8 +53,10 @@ func (d *decoder) pools(n *yaml.Node, c *Config) {
 			strictyaml.Optional("slow_start", func(n *yaml.Node) { d.Duration(n, "slow_start", &p.SlowStart, 0, 24*time.Hour) }),
 			strictyaml.Optional("drain", func(n *yaml.Node) { d.Duration(n, "drain", &p.Drain, 0, maxTimeout) }),
 			strictyaml.Optional("idle_connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "idle_connections", &p.Idle, 0, 65536) }),
+			limit(d, "connection_requests", &p.Uses, maxRate), limit(d, "panic_threshold", &p.Panic, 100),
 			strictyaml.Optional("limits", func(n *yaml.Node) {
-				d.Mapping(n, "limits", limit(d, "requests", &p.Limits.Requests, maxRate), limit(d, "pending", &p.Limits.Pending, 1<<20))
+				d.Mapping(n, "limits", limit(d, "requests", &p.Limits.Requests, maxRate),
+					limit(d, "connections", &p.Limits.Connections, maxRate), limit(d, "pending", &p.Limits.Pending, 1<<20))
 			}),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				t := &p.Timeouts
@@ -114,7 +116,7 @@ func (d *decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 			}),
 			strictyaml.Optional("weight", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "weight", &b.Weight, 0, MaxWeight) }),
 			strictyaml.Optional("state", func(n *yaml.Node) {
-				strictyaml.Choice(d.Decoder, n, "state", &b.State, StateActive, StateFilling, StateDraining, StateInactive)
+				strictyaml.Choice(d.Decoder, n, "state", &b.State, StateActive, StateDraining, StateInactive)
 			}),
 			limit(d, "max_connections", &b.MaxConnections, maxRate), limit(d, "max_requests", &b.MaxRequests, maxRate),
 		)
@@ -127,10 +129,31 @@ func (d *decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 
 func (d *decoder) poolPassive(n *yaml.Node, p *PoolPassive) {
 	k := keyPlaces{"": n}
-	d.Mapping(n, "passive", append(d.passiveFields(&p.Passive, k),
-		strictyaml.Optional("status", func(n *yaml.Node) { d.status(n, &p.Status) }))...)
-	d.fitMaxDown(&p.Passive, k)
-	d.problemsOf(p.Validate(), k)
+	d.Mapping(n, "passive", k.under("",
+		limit(d, "errors", &p.Errors, 1_000_000), limit(d, "gateway_errors", &p.GatewayErrors, 1_000_000),
+		strictyaml.Optional("success_rate", func(n *yaml.Node) { p.SuccessRate = newSuccessRate(); d.successRate(n, p.SuccessRate) }),
+		strictyaml.Optional("down", func(n *yaml.Node) { d.Duration(n, "down", &p.Down, time.Second, 24*time.Hour) }),
+		strictyaml.Optional("max_down", func(n *yaml.Node) { d.Duration(n, "max_down", &p.MaxDown, time.Second, 24*time.Hour) }),
+		strictyaml.Optional("max_ejected", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "max_ejected", &p.MaxEjected, 0, 100) }),
+	)...)
+	if k["max_down"] == nil {
+		p.MaxDown = max(p.MaxDown, p.Down)
+	}
+	if p.MaxDown < p.Down {
+		d.Fail(k["max_down"], "", "max_down %v is shorter than down %v", p.MaxDown, p.Down)
+	}
+	if p.Errors == 0 && p.GatewayErrors == 0 && p.SuccessRate == nil {
+		d.Fail(n, "set errors, gateway_errors or success_rate, or leave passive out", "passive ejects nothing")
+	}
+}
+
+func (d *decoder) successRate(n *yaml.Node, r *SuccessRate) {
+	d.Mapping(n, "success_rate",
+		strictyaml.Optional("interval", func(n *yaml.Node) { d.Duration(n, "interval", &r.Interval, time.Second, time.Hour) }),
+		strictyaml.Optional("min_backends", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "min_backends", &r.MinBackends, 2, maxBackends) }),
+		strictyaml.Optional("min_requests", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "min_requests", &r.MinRequests, 1, maxRate) }),
+		strictyaml.Optional("factor_percent", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "factor_percent", &r.Factor, 1, 10000) }),
+	)
 }
 
 func (d *decoder) retryBudget(n *yaml.Node, b *RetryBudget) {
