@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/millrace/millrace/gateway/transport"
 )
@@ -36,8 +37,65 @@ func (w *Worker) Apply(t *Tree) error {
 		}
 	}
 	w.tree = t
+	w.dropUnused(t)
 	return errors.Join(errs...)
 }
+
+// dropUnused closes idle connections to backends that the configuration has no more.
+func (w *Worker) dropUnused(t *Tree) {
+	pools := map[*Pool]bool{}
+	for _, p := range t.Pools {
+		pools[p] = true
+	}
+	for k, bs := range w.backs {
+		if pools[k.pool] && !k.backend.Gone() {
+			continue
+		}
+		for len(bs.idle) > 0 {
+			bs.idle[len(bs.idle)-1].drop()
+		}
+		for _, s := range slices.Clone(bs.shared) {
+			s.leaving = true
+			s.idle()
+		}
+		if len(bs.opening)+len(bs.shared) == 0 {
+			delete(w.backs, k)
+		}
+	}
+}
+
+// front is the session of a client's connection.
+type front interface {
+	session
+	// drain ends the connection as soon as nothing is lost by it.
+	drain()
+}
+
+// Drain stops accepting, and ends the connections of clients as their requests are answered. Idle reports when that is done.
+func (w *Worker) Drain() {
+	if w.draining {
+		return
+	}
+	for key, l := range w.listeners {
+		l.socket.Close()
+		delete(w.listeners, key)
+	}
+	w.draining = true // of those that have been accepted just now, too
+	for l := range w.fronts {
+		if f, ok := l.session.(front); ok {
+			f.drain()
+		} else {
+			l.abort()
+		}
+	}
+	w.dropUnused(&Tree{})
+}
+
+// Idle reports whether there is no connection of a client.
+func (w *Worker) Idle() bool { return len(w.fronts) == 0 }
+
+// Stats returns the counters.
+func (w *Worker) Stats() Stats { return w.stats }
 
 // random returns a random number.
 func (w *Worker) random() uint64 { return rand.Uint64() }

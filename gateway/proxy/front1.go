@@ -18,6 +18,7 @@ type front1 struct {
 	arrived  bool // the request has arrived as a whole,
 	answered bool // and so was the response sent
 	heading  bool // the deadline of the header runs
+	idle     bool // no request is in progress, and compact is next
 	expect   bool // the client waits for 100 (Continue)
 }
 
@@ -33,7 +34,7 @@ func newFront1(l *link, info *clientInfo) {
 
 func (f *front1) input(p []byte, fin bool) (taken int) {
 	if !f.heading && f.x == nil && len(p) > 0 {
-		f.heading = true
+		f.heading, f.idle = true, false
 		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Header)
 	}
 	for !f.l.paused && !f.l.closing {
@@ -243,10 +244,29 @@ func (f *front1) next() {
 		f.l.close()
 		return
 	}
-	f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Idle)
+	f.wait()
 	if f.l.paused || len(f.l.in) > 0 || len(f.l.raw) > 0 || f.l.fin {
 		f.l.resume()
 	}
+}
+
+// wait sets the deadline of the next request. A connection that stays idle gives its buffers back first.
+func (f *front1) wait() {
+	t := f.info.listener.Timeouts.Idle
+	f.idle = t == 0 || t > compactTime
+	if f.idle {
+		t = compactTime
+	}
+	f.l.deadline(&f.l.inputBy, t)
+}
+
+// drain ends the connection after the request in progress, or now.
+func (f *front1) drain() {
+	if f.x == nil && !f.heading {
+		f.l.close()
+		return
+	}
+	f.m.CloseAfter()
 }
 
 func (f *front1) writable() {
@@ -269,8 +289,14 @@ func (f *front1) expired(output bool) {
 		f.l.out = appendRefusal(f.l.output(), 408)
 		f.l.linger = true
 		f.l.close()
+	case f.idle:
+		f.idle = false
+		f.m.Compact()
+		if t := f.info.listener.Timeouts.Idle; t > 0 {
+			f.l.deadline(&f.l.inputBy, t-compactTime)
+		}
 	default:
-		f.l.close() // idle
+		f.l.close()
 	}
 }
 

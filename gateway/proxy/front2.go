@@ -311,6 +311,14 @@ func (f *front2) failAll() {
 	})
 }
 
+// drain has the client open no more streams, and ends the connection after those that are open.
+func (f *front2) drain() {
+	f.leave()
+	if f.m.Streams() == 0 {
+		f.l.close()
+	}
+}
+
 func (f *front2) writable() { f.unblock() }
 
 func (f *front2) expired(output bool) {

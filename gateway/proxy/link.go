@@ -65,6 +65,7 @@ type link struct {
 	handshaking bool
 	up          bool // a dialed connection has been established
 	blocked     bool // the connection takes no more for now
+	notified    bool // close_notify was gathered
 	endOutput   bool // the output ends after what is gathered,
 	outputEnded bool // and has
 	reset       bool // close by a reset
@@ -346,8 +347,9 @@ func (l *link) flushTLS() error {
 		}
 		l.sent = 0
 		l.w.putBuffer(&l.sealed)
-		if len(l.out) == 0 && (l.closing || l.endOutput) && !l.handshaking {
-			_ = l.engine.CloseWrite() // after the data: nothing can be sealed behind it
+		if len(l.out) == 0 && (l.closing || l.endOutput) && !l.notified && !l.handshaking {
+			l.notified = true
+			_ = l.engine.CloseWrite() // it fails only where the connection has failed
 		}
 		if len(l.out) == 0 && len(l.engine.Pending()) == 0 {
 			l.w.putBuffer(&l.out)
