@@ -34,6 +34,7 @@ type EpollLoop struct {
 	again     []*epollConn     // to call once more, see epollConn.Read
 	called    []*epollConn     // the other buffer of again
 	listeners []*epollListener
+	pipes     pipes
 	lingering lingerers
 	lingerEnd clock.Time // of the first of them
 	events    [batchEvents]unix.EpollEvent
@@ -130,6 +131,7 @@ func (l *EpollLoop) end() {
 		li.closeFD()
 	}
 	l.conns.each((*epollConn).Close)
+	l.pipes.close()
 	l.freeFDs()
 }
 

@@ -13,6 +13,7 @@ type epollConn struct {
 	loop          *EpollLoop
 	handler       Handler
 	local, remote netip.AddrPort // local is zero until someone asks
+	pipe          *pipe          // with bytes that Relay has taken and not sent, else nil
 	err           unix.Errno
 	fd            int32 // -1 once closed
 	slot, gen     uint32
@@ -130,20 +131,26 @@ func (c *epollConn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
-	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
-		return 0, ErrAgain
-	case errno != 0:
-		return 0, c.fail(errno)
-	case n == 0 && c.err != 0: // SO_ERROR took the error, after which the kernel says that the input has ended
-		return 0, c.err
-	case n == 0:
-		return 0, io.EOF
+	if errno != 0 || n == 0 {
+		return 0, c.readError(errno)
 	}
 	if int(n) < len(p) && c.flags&inputEnd != 0 {
 		c.callLater() // the edge that reported the end has passed with these bytes
 	}
 	return int(n), nil
+}
+
+// readError returns the error of a system call that has read nothing; 0 is the end of the input.
+func (c *epollConn) readError(errno unix.Errno) error {
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+		return ErrAgain
+	case errno != 0:
+		return c.fail(errno)
+	case c.err != 0: // SO_ERROR took the error, after which the kernel says that the input has ended
+		return c.err
+	}
+	return io.EOF
 }
 
 // callLater has the loop report Readable once more, after the batch.
@@ -173,19 +180,25 @@ func (c *epollConn) Write(p []byte) (int, error) {
 		return 0, c.err
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
-	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
-		c.flags |= wantWrite
-		return 0, ErrAgain
-	case errno == unix.EPIPE: // the output has ended; the input may go on
-		return 0, errno
-	case errno != 0:
-		return 0, c.fail(errno)
+	if errno != 0 {
+		return 0, c.writeError(errno)
 	}
 	if int(n) < len(p) {
 		c.flags |= wantWrite
 	}
 	return int(n), nil
+}
+
+// writeError returns the error of a system call that has written nothing.
+func (c *epollConn) writeError(errno unix.Errno) error {
+	switch errno {
+	case unix.EAGAIN, unix.EINTR:
+		c.flags |= wantWrite
+		return ErrAgain
+	case unix.EPIPE: // the output has ended; the input may go on
+		return errno
+	}
+	return c.fail(errno)
 }
 
 // fail records an error that a system call has returned, which the kernel then forgets.
@@ -214,6 +227,10 @@ func (c *epollConn) Close() {
 	}
 	c.loop.conns.remove(c.slot)
 	c.loop.stats.open.Add(-1)
+	if c.pipe != nil {
+		c.loop.pipes.put(c.pipe)
+		c.pipe = nil
+	}
 	closeFD(int(c.fd)) // this takes it out of the epoll instance, too: there is no other fd of the socket
 	c.fd, c.handler = -1, nil
 }

@@ -88,7 +88,7 @@ func (c *stackConn) Read(p []byte) (int, error) {
 	}
 	n := c.t.Read(c.loop.h.Now(), p)
 	if n == 0 {
-		return 0, c.end()
+		return 0, c.readError()
 	}
 	if n < len(p) && c.t.Finished() {
 		c.t.SetOwner(c) // which reports the end once more: it may have been reported with these bytes
@@ -96,8 +96,8 @@ func (c *stackConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// end returns why there is nothing to read.
-func (c *stackConn) end() error {
+// readError returns why there is nothing to read.
+func (c *stackConn) readError() error {
 	if !c.t.Finished() {
 		return ErrAgain
 	}

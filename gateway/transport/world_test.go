@@ -190,6 +190,28 @@ func (w *world) listen(accept func(c Conn) Handler) (netip.AddrPort, []Listener)
 	return at, list
 }
 
+// reachesOne reports whether all connections to an address on which the first server alone listens come to it.
+func (w *world) reachesOne() bool {
+	l, ours := w.servers[0].(*StackLoop)
+	return !ours || len(l.h.Group().Hosts) == 1
+}
+
+// loopOf returns the loop of a connection.
+func loopOf(c Conn) Loop {
+	if e, ok := c.(*epollConn); ok {
+		return e.loop
+	}
+	return c.(*stackConn).loop
+}
+
+// onServers runs f on all servers, one after the other.
+func (w *world) onServers(f func()) {
+	w.t.Helper()
+	for _, l := range w.servers {
+		w.on(l, f)
+	}
+}
+
 // dial dials from the client.
 func (w *world) dial(to netip.AddrPort, h Handler) (c Conn) {
 	w.t.Helper()
