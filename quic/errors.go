@@ -21,6 +21,8 @@ var (
 	ErrListening = errors.New("quic: transport has a listener")
 	// ErrStreamClosed is returned by writes after Close of the stream.
 	ErrStreamClosed = fmt.Errorf("quic: stream closed: %w", net.ErrClosed)
+	// ErrWouldBlock is returned by TryWrite.
+	ErrWouldBlock = errors.New("quic: write would block")
 	// ErrStreamLimit is returned by TryOpenStream and TryOpenUniStream while the peer permits no more
 	// streams (RFC 9000 4.6).
 	ErrStreamLimit = errors.New("quic: the peer permits no more streams")
@@ -163,6 +165,7 @@ var sentinels = []struct{ theirs, ours error }{
 	{quicgo.ErrTransportClosed, ErrTransportClosed},
 	{quicgo.ErrServerClosed, ErrListenerClosed},
 	{quicgo.ErrStreamClosed, ErrStreamClosed},
+	{quicgo.ErrWouldBlock, ErrWouldBlock},
 	{quicgo.Err0RTTRejected, Err0RTTRejected},
 	{quicgo.ErrPathClosed, ErrPathClosed},
 	{quicgo.ErrPathNotValidated, ErrPathNotValidated},

@@ -12,6 +12,7 @@ import (
 type sender interface {
 	StreamID() quicgo.StreamID
 	Write(b []byte) (int, error)
+	TryWriteAll(b []byte) error
 	Close() error
 	CancelWrite(code quicgo.StreamErrorCode)
 	SetWriteDeadline(t time.Time) error
@@ -47,6 +48,11 @@ func (s *SendStream) Write(b []byte) (int, error) {
 	return n, convert(err)
 }
 
+// TryWrite is Write for an event loop: it does not block. All of b is queued, in a copy, or nothing and the error is
+// ErrWouldBlock: the peer's flow control has no room, or a Write is under way. The queue has no other bound, so the caller
+// must have one: a Write that has returned says that the queue is empty.
+func (s *SendStream) TryWrite(b []byte) error { return convert(s.q.TryWriteAll(b)) }
+
 // Close ends the stream. What was written still arrives. It must not be called beside Write.
 func (s *SendStream) Close() error { return convert(s.q.Close()) }
 
@@ -74,6 +80,13 @@ func (s *SendStream) SetReliableBoundary() { s.q.SetReliableBoundary() }
 func (s *SendStream) Context() context.Context {
 	s.once.Do(func() { s.ctx = convertContext(s.q.Context()) })
 	return s.ctx
+}
+
+// AfterEnd has f run on a goroutine of its own when the stream can take no more, as Context has it. The error is the cause.
+// stop reports whether it has prevented that.
+func (s *SendStream) AfterEnd(f func(error)) (stop func() bool) {
+	ctx := s.q.Context()
+	return context.AfterFunc(ctx, func() { f(convert(context.Cause(ctx))) })
 }
 
 // ReceiveStream is a unidirectional stream from the peer. One goroutine at a time may read.
@@ -125,6 +138,12 @@ func (s *Stream) CancelRead(code uint64) { s.receive.CancelRead(code) }
 
 // Write is SendStream.Write.
 func (s *Stream) Write(b []byte) (int, error) { return s.send.Write(b) }
+
+// TryWrite is SendStream.TryWrite.
+func (s *Stream) TryWrite(b []byte) error { return s.send.TryWrite(b) }
+
+// AfterEnd is SendStream.AfterEnd.
+func (s *Stream) AfterEnd(f func(error)) (stop func() bool) { return s.send.AfterEnd(f) }
 
 // Close ends the sending side, as SendStream.Close does. Reads go on.
 func (s *Stream) Close() error { return s.send.Close() }

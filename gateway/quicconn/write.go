@@ -1,0 +1,157 @@
+package quicconn
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/quic"
+)
+
+const (
+	// MaxHeld bounds what a stream holds that QUIC has not taken, in bytes: see Stream.Room.
+	MaxHeld = 64 << 10
+	// maxDirect is how much is given to QUIC without a goroutine. It queues that whatever its congestion window is.
+	maxDirect = 16 << 10
+)
+
+// Room returns how many bytes may be written. Once it was 0, Handler.Writable says when it is more.
+func (s *Stream) Room() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.writing {
+		return MaxHeld
+	}
+	room := MaxHeld - s.held.size()
+	s.starved = room <= 0
+	return max(0, room)
+}
+
+// Write sends p, in a copy, and the end of the stream after it if fin. It takes all of it, whatever Room is. After the peer
+// has stopped the stream, or the connection has ended, it is dropped.
+func (s *Stream) Write(p []byte, fin bool) {
+	if s.closed || s.reset {
+		return
+	}
+	if s.closed = fin; fin {
+		s.unwatch() // a write that fails says the same
+	}
+	if !s.tryDirect(p) {
+		s.hold(p, fin)
+		return
+	}
+	if fin {
+		_ = s.out.Close()
+	}
+}
+
+// tryDirect gives p to QUIC, if that is little and nothing waits before it.
+func (s *Stream) tryDirect(p []byte) bool {
+	s.mu.Lock()
+	busy := s.writing
+	s.mu.Unlock()
+	if busy || s.direct+len(p) > maxDirect {
+		return false
+	}
+	if len(p) == 0 {
+		return true
+	}
+	err := s.out.TryWrite(p)
+	switch {
+	case err == nil:
+		s.direct += len(p)
+	case errors.Is(err, quic.ErrWouldBlock):
+		return false
+	default:
+		s.stopped(err)
+	}
+	return true
+}
+
+// stopped reports that nothing more can be written.
+func (s *Stream) stopped(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stoppedLocked(err)
+}
+
+func (s *Stream) stoppedLocked(err error) {
+	if !s.failed {
+		s.failed, s.stopErr = true, err
+		s.notifyLocked(stopped)
+	}
+}
+
+// unwatch ends Watch.
+func (s *Stream) unwatch() {
+	if s.unstop != nil {
+		s.unstop()
+		s.unstop = nil
+	}
+}
+
+// hold leaves p to a goroutine, which may wait.
+func (s *Stream) hold(p []byte, fin bool) {
+	s.direct = 0 // the goroutine ends when QUIC's queue is empty
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed {
+		return
+	}
+	if s.held == nil {
+		s.held = outgoing.get()
+	}
+	s.held.b = append(s.held.b, p...)
+	s.end = fin
+	if !s.writing {
+		s.writing = true
+		go s.writeHeld()
+	}
+}
+
+// writeHeld writes until there is nothing left.
+func (s *Stream) writeHeld() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.held != nil {
+		c := s.held
+		s.held = nil
+		s.wakeLocked()
+		s.mu.Unlock()
+		_, err := s.out.Write(c.b)
+		c.free()
+		s.mu.Lock()
+		if err != nil {
+			s.stoppedLocked(err)
+			s.held.free()
+			s.held = nil
+		}
+	}
+	s.writing = false
+	s.wakeLocked()
+	if s.end && !s.failed {
+		_ = s.out.Close()
+	}
+}
+
+// wakeLocked reports that there is room, if the loop waits for it.
+func (s *Stream) wakeLocked() {
+	if s.starved {
+		s.starved = false
+		s.notifyLocked(writable)
+	}
+}
+
+// Reset ends the sending with a code: what was written may be lost.
+func (s *Stream) Reset(code uint64) {
+	s.reset = true
+	s.unwatch()
+	if s.out != nil {
+		s.out.CancelWrite(code)
+	}
+}
+
+// Watch has Handler.Stopped called if the peer stops the stream before it ends here.
+func (s *Stream) Watch() {
+	if s.unstop == nil && !s.closed && !s.reset {
+		s.unstop = s.out.AfterEnd(s.stopped)
+	}
+}
