@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/internal/random"
 )
 
 // Backend is one of a pool. It stays the same one as long as its name and address do, over all updates.
@@ -18,6 +19,7 @@ type Backend struct {
 	name    string
 	address netip.AddrPort
 	serial  uint32 // in the pool; never used again
+	hash    uint64 // of the name
 	token   atomic.Uint64
 
 	// What each pick reads. Only changes write it.
@@ -60,11 +62,14 @@ const (
 	flagNoWeight // its weight is 0
 )
 
+// nameKey is public: gateways agree on consistent hashing.
+var nameKey = random.Key{}
+
 // always is a time before all others.
 const always = clock.Time(math.MinInt64)
 
 func newBackend(p *Pool, serial uint32, o BackendOptions) *Backend {
-	b := &Backend{pool: p, name: o.Name, address: o.Address, serial: serial, healthy: !o.Down, config: o}
+	b := &Backend{pool: p, name: o.Name, address: o.Address, serial: serial, hash: nameKey.Sum([]byte(o.Name)), healthy: !o.Down, config: o}
 	b.operator.weight = -1
 	b.ejected.Store(int64(always))
 	b.slowFrom.Store(int64(always))

@@ -50,11 +50,11 @@ type mark struct{ requests, retries int64 }
 
 // request counts a request.
 func (g *budget) request(now clock.Time) {
-	g.started.Add(1)
-	if int64(now) >= g.due.Load() && g.mu.TryLock() {
+	if int64(now) >= g.due.Load() && g.mu.TryLock() { // first: the request is of the part that begins
 		g.advance(now)
 		g.mu.Unlock()
 	}
+	g.started.Add(1)
 }
 
 func (g *budget) done() { g.ended.Add(1) }
@@ -114,7 +114,8 @@ func (g *budget) allow(now clock.Time) bool {
 	return true
 }
 
-// RetryAllowed reports whether a request may be tried once more, and counts that it is. Start follows as for any request.
+// RetryAllowed reports whether a request may be tried once more, and counts that it is. It is asked once Pick has found a
+// backend, and Start follows as for any request.
 func (p *Pool) RetryAllowed(now clock.Time) bool { return p.budget.allow(now) }
 
 // counts returns the retries that were allowed and denied.

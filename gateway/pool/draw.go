@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -9,25 +8,44 @@ import (
 	"github.com/millrace/millrace/gateway/maglev"
 )
 
-// build fills what the algorithm of the snapshot draws from.
-func (s *snapshot) build() {
+// build fills what the algorithm of the snapshot draws from. Backends that take no new requests are left out, except for
+// ConsistentHash: their keys are to return to them, and no other is to move. like is the snapshot before, or nil.
+func (s *snapshot) build(like *snapshot, panics bool) {
 	weights := make([]int, len(s.list))
 	for i, b := range s.list {
-		weights[i] = int(b.weight.Load())
+		flags := b.flags.Load()
+		if panics || s.Balance == ConsistentHash {
+			flags &^= flagUnhealthy
+		}
+		if s.Balance == ConsistentHash {
+			flags &^= flagDraining | flagInactive
+		}
+		if flags == 0 {
+			weights[i] = int(b.weight.Load())
+		}
 	}
-	s.sequence, s.urn, s.slots = nil, nil, nil
+	s.weights, s.sequence, s.urn, s.slots = weights, nil, nil, nil
 	switch s.Balance {
 	case RoundRobin:
 		s.sequence = sequenceOf(weights)
 	case LeastRequest, Random:
 		s.urn = newUrn(weights)
 	case ConsistentHash:
-		shares := make([]maglev.Share, len(s.list))
-		for i, b := range s.list {
-			shares[i] = maglev.Share{Name: b.name, Weight: weights[i]}
-		}
-		s.slots = maglev.Fill(shares, s.HashSize)
+		s.slots = s.fill(like)
 	}
+}
+
+// fill returns the table of ConsistentHash: that of the snapshot before, if nothing it depends on has changed.
+func (s *snapshot) fill(like *snapshot) []uint16 {
+	if like != nil && like.slots != nil && like.HashSize == s.HashSize && slices.Equal(like.weights, s.weights) &&
+		slices.EqualFunc(like.list, s.list, func(a, b *Backend) bool { return a.name == b.name }) {
+		return like.slots
+	}
+	shares := make([]maglev.Share, len(s.list))
+	for i, b := range s.list {
+		shares[i] = maglev.Share{Name: b.name, Weight: s.weights[i]}
+	}
+	return maglev.Fill(shares, s.HashSize)
 }
 
 // Bounds of a cycle of RoundRobin. Up to the first, in backends times turns, it is nginx's; in a longer one each backend's turns
@@ -44,7 +62,10 @@ func sequenceOf(weights []int) []uint16 {
 	if sum == 0 {
 		return nil
 	}
-	if sum*len(turns) <= smoothWork {
+	switch {
+	case slices.Max(turns) == 1:
+		return spread(turns, sum) // the same as smooth
+	case sum*len(turns) <= smoothWork:
 		return smooth(turns, sum)
 	}
 	if sum > longest {
@@ -92,22 +113,25 @@ func smooth(weights []int, sum int) []uint16 {
 	return order
 }
 
-// spread returns an order in which turn k of w lies near (k + 1/2)/w of the cycle.
+// spread returns an order in which turn k of w lies near (k + 1/2)/w of the cycle; of those at one place the first comes first.
 func spread(weights []int, sum int) []uint16 {
-	type turn struct {
-		at      float64
-		backend uint16
-	}
-	list := make([]turn, 0, sum)
-	for i, w := range weights {
+	at := func(k, w int) int { return (2*k + 1) * sum / (2 * w) }
+	start := make([]int, sum+1) // of the turns at a place, in the order
+	for _, w := range weights {
 		for k := range w {
-			list = append(list, turn{(float64(k) + 0.5) / float64(w), uint16(i)})
+			start[at(k, w)+1]++
 		}
 	}
-	slices.SortStableFunc(list, func(a, b turn) int { return cmp.Compare(a.at, b.at) })
-	order := make([]uint16, len(list))
-	for i := range list {
-		order[i] = list[i].backend
+	for i := range sum {
+		start[i+1] += start[i]
+	}
+	order := make([]uint16, sum)
+	for i, w := range weights {
+		for k := range w {
+			place := at(k, w)
+			order[start[place]] = uint16(i)
+			start[place]++
+		}
 	}
 	return order
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/millrace/millrace/clock"
@@ -89,12 +90,15 @@ func (p *Pool) Pick(now clock.Time, key uint64, tried *Tried) (*Backend, Refusal
 	if b != nil {
 		return b, NotRefused
 	}
-	return c.search(p.number())
+	if s.slots == nil {
+		key = p.number()
+	}
+	return c.search(key)
 }
 
-// takes reports whether a backend can take the request. coin is a random number, by which a backend in slow start takes its
-// share alone.
-func (c *choice) takes(b *Backend, coin uint64) bool {
+// takes reports whether a backend can take the request. toss is any number of this draw: it decides whether a backend in slow
+// start, which takes a part of its share, takes this one.
+func (c *choice) takes(b *Backend, toss uint64) bool {
 	if b.flags.Load() != 0 || int64(c.now) < b.ejected.Load() {
 		if !c.panics || b.flags.Load()&^flagUnhealthy != 0 {
 			return false
@@ -104,8 +108,11 @@ func (c *choice) takes(b *Backend, coin uint64) bool {
 		return false
 	}
 	part := b.ramp(c.now, c.SlowStart)
-	return part == 1 || float64(coin>>11) < part*(1<<53)
+	return part == 1 || unit(random.Mix(toss)) < part
 }
+
+// unit returns a number from 0 to below 1 by a random one.
+func unit(r uint64) float64 { return float64(r>>11) / (1 << 53) }
 
 // inTurn takes the next backend of the cycle. Turns of backends that cannot take the request pass for all loops, so that
 // what they would have taken falls to all others, not to the next one.
@@ -113,7 +120,7 @@ func (c *choice) inTurn(p *Pool) *Backend {
 	for range draws {
 		turn := p.turn.Add(1) - 1
 		b := c.list[c.sequence[turn%uint64(len(c.sequence))]]
-		if c.takes(b, random.Mix(turn)) {
+		if c.takes(b, turn) {
 			return b
 		}
 	}
@@ -122,7 +129,8 @@ func (c *choice) inTurn(p *Pool) *Backend {
 
 func (c *choice) random(p *Pool) *Backend {
 	for range draws {
-		if b := c.list[c.urn.draw(p.number())]; c.takes(b, p.number()) {
+		r := p.number()
+		if b := c.list[c.urn.draw(r)]; c.takes(b, r) {
 			return b
 		}
 	}
@@ -137,7 +145,7 @@ func (c *choice) lessLoaded(p *Pool) *Backend {
 	for range draws {
 		r := p.number()
 		b := c.list[c.urn.draw(r)]
-		if b == first || !c.takes(b, random.Mix(r)) {
+		if b == first || !c.takes(b, r) {
 			continue
 		}
 		if first == nil {
@@ -159,14 +167,14 @@ func (c *choice) load(b *Backend) float64 {
 	return float64(b.requests.Load()) / (float64(b.weight.Load()) * b.ramp(c.now, c.SlowStart))
 }
 
-// byKey returns the backend of a key. One that cannot take the request leaves it to that of another key, which is computed from the
-// first: so all that it cannot take spreads by weight, equally at each time. In slow start the same keys are the first to
-// go to the backend, and none leaves again.
+// byKey returns the backend of a key. One that cannot take the request leaves it to that of another key, which is computed
+// from the first: so all that it cannot take spreads by weight, in the same way each time. In slow start keys come to the
+// backend one after the other, and stay.
 func (c *choice) byKey(key uint64) *Backend {
 	for range draws {
 		at, _ := bits.Mul64(random.Mix(key), uint64(len(c.slots)))
 		b := c.list[c.slots[at]]
-		if c.takes(b, random.Mix(key^uint64(b.serial)<<32)) {
+		if c.takes(b, key^b.hash) {
 			return b
 		}
 		key = random.Mix(key + golden)
@@ -182,44 +190,45 @@ const (
 	ranks
 )
 
-// search looks at all backends, for the rare case that draws found none: it draws one by weight of those that can take the request
-// best. Without any it says why.
-func (c *choice) search(r uint64) (*Backend, Refusal) {
+// search looks at all backends, for the rare case that draws found none. Of those that can take the request best it returns one
+// by weight: the highest of a random score for each backend and key, so that consistent hashing stays consistent (rendezvous
+// hashing; Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998). Without any it says why.
+func (c *choice) search(key uint64) (*Backend, Refusal) {
 	var found *Backend
-	rank, sum, why := ranks, 0.0, NoBackend
+	rank, high, why := ranks, 0.0, NoBackend
 	for _, b := range c.list {
-		flags := b.flags.Load()
-		if c.panics {
-			flags &^= flagUnhealthy
-		}
-		if flags&^flagUnhealthy != 0 {
-			continue
-		}
-		if flags != 0 {
-			why = max(why, Unhealthy)
-			continue
-		}
-		if b.full() {
-			why = Full
+		if reason := c.refuses(b); reason != NotRefused {
+			why = max(why, reason)
 			continue
 		}
 		at := c.rank(b)
 		if at > rank {
 			continue
 		}
-		if at < rank {
-			rank, sum = at, 0
-		}
-		w := float64(b.weight.Load()) * b.ramp(c.now, c.SlowStart)
-		r = random.Mix(r + golden)
-		if sum += w; float64(r>>11)*sum < w*(1<<53) {
-			found = b
+		weight := float64(b.weight.Load()) * b.ramp(c.now, c.SlowStart)
+		score := weight / -math.Log(unit(random.Mix(key^b.hash))+1e-300)
+		if at < rank || score > high {
+			found, rank, high = b, at, score
 		}
 	}
-	if found != nil {
-		return found, NotRefused
+	if found == nil {
+		return nil, why
 	}
-	return nil, why
+	return found, NotRefused
+}
+
+// refuses returns why a backend cannot take the request at all.
+func (c *choice) refuses(b *Backend) Refusal {
+	flags := b.flags.Load()
+	switch {
+	case flags&^flagUnhealthy != 0:
+		return NoBackend
+	case flags != 0 && !c.panics:
+		return Unhealthy
+	case b.full():
+		return Full
+	}
+	return NotRefused
 }
 
 func (c *choice) rank(b *Backend) int {

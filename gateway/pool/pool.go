@@ -29,6 +29,7 @@ type Pool struct {
 	mu     sync.Mutex
 	serial uint32
 	seed   uint64
+	stale  bool    // the snapshot is to be built again before mu is released
 	events []Event // to be reported once mu is released
 	period period
 }
@@ -41,7 +42,8 @@ type snapshot struct {
 	names  map[string]*Backend
 	key    random.Key // of tokens
 
-	// How backends are drawn, for indices into list. Those of weight 0 are in none of them.
+	// How backends are drawn, for indices into list. weights are those by which: 0 is not at all.
+	weights  []int
 	sequence []uint16 // RoundRobin: a whole cycle
 	urn      urn      // LeastRequest, Random
 	slots    []uint16 // ConsistentHash
@@ -158,15 +160,17 @@ func (p *Pool) publish(s *snapshot) {
 		b.token.Store(token)
 		s.tokens[token], s.names[b.name] = b, b
 	}
-	s.build()
+	s.build(p.snap.Load(), p.panics.Load())
 	p.snap.Store(s)
+	p.stale = false
 }
 
-// rebuild publishes the snapshot with the weights that are in force now. The caller holds p.mu.
+// rebuild publishes the snapshot with the weights and states that are in force now. The caller holds p.mu.
 func (p *Pool) rebuild() {
 	s := *p.snap.Load()
-	s.build()
+	s.build(&s, p.panics.Load())
 	p.snap.Store(&s)
+	p.stale = false
 }
 
 // Name returns the name of the pool.

@@ -48,12 +48,20 @@ func (x *Probes) Watch(now clock.Time, pools []*Pool) (list []health.Watch) {
 	return list
 }
 
-// Enter enters what the Checker's Take returned.
+// Enter enters what the Checker's Take returned: all changes of a pool at once.
 func (x *Probes) Enter(now clock.Time, changes []health.Change) {
+	pools := map[*Pool][]health.Change{}
 	for _, c := range changes {
 		if b := x.backends[c.ID]; b != nil {
-			b.SetHealthy(now, c.Healthy, c.Cause)
+			pools[b.pool] = append(pools[b.pool], c)
 		}
+	}
+	for p, changes := range pools {
+		p.lock()
+		for _, c := range changes {
+			x.backends[c.ID].setHealthy(now, c.Healthy, c.Cause)
+		}
+		p.unlock()
 	}
 }
 

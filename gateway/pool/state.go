@@ -33,8 +33,11 @@ type Event struct {
 // lock takes the lock of all that changes.
 func (p *Pool) lock() { p.mu.Lock() }
 
-// unlock releases it, and then reports what happened.
+// unlock brings the snapshot up to date, releases the lock, and then reports what happened.
 func (p *Pool) unlock() {
+	if p.stale {
+		p.rebuild()
+	}
 	events, notify := p.events, p.snap.Load().Notify
 	p.events = nil
 	p.mu.Unlock()
@@ -48,9 +51,16 @@ func (p *Pool) unlock() {
 
 // SetHealthy enters what active probes found. cause is why the backend is unhealthy; it may be nil.
 func (b *Backend) SetHealthy(now clock.Time, healthy bool, cause error) {
-	p := b.pool
-	p.lock()
-	defer p.unlock()
+	b.pool.lock()
+	defer b.pool.unlock()
+	b.setHealthy(now, healthy, cause)
+}
+
+// setHealthy is SetHealthy for a caller that holds pool.mu.
+func (b *Backend) setHealthy(now clock.Time, healthy bool, cause error) {
+	if healthy {
+		cause = nil
+	}
 	if healthy == b.healthy {
 		if !healthy {
 			b.cause = cause
@@ -60,10 +70,9 @@ func (b *Backend) SetHealthy(now clock.Time, healthy bool, cause error) {
 	b.healthy, b.since, b.cause = healthy, now, cause
 	change := Fell
 	if healthy {
-		b.cause = nil
 		change = Rose
 	}
-	p.events = append(p.events, Event{Backend: b, Change: change, Cause: b.cause})
+	b.pool.events = append(b.pool.events, Event{Backend: b, Change: change, Cause: cause})
 	b.changed(now)
 }
 
@@ -157,11 +166,9 @@ func (b *Backend) changed(now clock.Time) {
 	if was != 0 && flags == 0 {
 		b.slowFrom.Store(int64(now)) // before the flags: no pick may see it with its full share
 	}
-	weight := int64(b.wantedWeight())
-	if b.weight.Swap(weight) != weight {
-		b.pool.rebuild()
-	}
+	b.weight.Store(int64(b.wantedWeight()))
 	b.flags.Store(flags)
+	b.pool.stale = true
 	b.pool.refresh(now)
 }
 
@@ -184,7 +191,9 @@ func (p *Pool) refresh(now clock.Time) {
 			}
 		}
 	}
-	p.panics.Store(up*100 < active*s.PanicThreshold)
+	if panics := up*100 < active*s.PanicThreshold; p.panics.Swap(panics) != panics {
+		p.stale = true
+	}
 	if x := s.Outlier; x != nil && x.SuccessRate != nil {
 		next = min(next, p.period.end)
 	}
