@@ -201,10 +201,10 @@ func (m *Machine) collectTrailers(in []byte) (ev Event, used int, err error) {
 		if err != nil {
 			return Event{}, used, err
 		}
-		switch trailerUse(text(name)) {
-		case trailerRefused:
+		switch semantics.UseOfTrailer(text(name)) {
+		case semantics.TrailerRefused:
 			return Event{}, used, errTrailer
-		case trailerKept:
+		case semantics.TrailerKept:
 			m.trailers = append(m.trailers, semantics.Field{Name: text(name), Value: text(value)})
 		}
 	}
@@ -212,28 +212,4 @@ func (m *Machine) collectTrailers(in []byte) (ev Event, used int, err error) {
 		return Event{}, used, nil
 	}
 	return Event{Kind: Trailers}, used, nil
-}
-
-// trailer is what becomes of a field after the content.
-type trailer uint8
-
-const (
-	trailerKept trailer = iota
-	trailerDropped
-	trailerRefused
-)
-
-// trailerUse says what becomes of a field after the content. One that frames or routes the message is refused, because some
-// recipients merge trailers into a header that others have already used. Those that a header decides are dropped (RFC 9110
-// 6.5.1), and what says who the client is: a proxy has written that into the header.
-func trailerUse(name string) trailer {
-	switch name {
-	case "content-length", "transfer-encoding", "host", "connection", "proxy-connection", "keep-alive", "upgrade", "te", "trailer":
-		return trailerRefused
-	case "authorization", "proxy-authorization", "cookie", "set-cookie", "content-encoding", "content-type", "content-range",
-		"cache-control", "expect", "max-forwards", "range",
-		"forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-real-ip":
-		return trailerDropped
-	}
-	return trailerKept
 }

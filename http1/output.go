@@ -208,7 +208,7 @@ func (m *Machine) AppendEnd(dst []byte, trailers []semantics.Field) ([]byte, err
 	case body == Chunked:
 		dst = append(dst, '0', '\r', '\n')
 		for i := range trailers {
-			if f := &trailers[i]; trailerUse(f.Name) == trailerKept {
+			if f := &trailers[i]; semantics.UseOfTrailer(f.Name) == semantics.TrailerKept {
 				dst = append(append(dst, f.Name...), ':', ' ')
 				dst = append(append(dst, f.Value...), '\r', '\n')
 			}

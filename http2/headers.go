@@ -222,10 +222,11 @@ func (m *Machine) trailers(s *Stream) (Event, error) {
 	case s.tunnel:
 		return m.failStream(s, errTunnel) // RFC 9113 8.5
 	}
-	if err := semantics.CheckTrailers(s.trailers.Fields); err != nil {
+	fields, err := semantics.ReadTrailers(s.trailers.Fields)
+	if err != nil {
 		return m.failStream(s, malformed(err))
 	}
-	s.Trailers = s.trailers.Fields
+	s.Trailers = fields
 	m.state = atEnd
 	return Event{Kind: Trailers, Stream: s}, nil
 }

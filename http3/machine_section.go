@@ -43,7 +43,9 @@ func (m *Machine) fieldSection(s *Stream, p []byte) (Event, error) {
 		return m.promised(s, id)
 	case s.phase == wantContent:
 		s.phase = wantEnd
-		return Event{Kind: Trailers}, invalid(semantics.CheckTrailers(s.Section.Fields))
+		var err error
+		s.Section.Fields, err = semantics.ReadTrailers(s.Section.Fields)
+		return Event{Kind: Trailers}, invalid(err)
 	case m.role == RoleServer:
 		return m.requestHeaders(s)
 	}

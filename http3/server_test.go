@@ -144,9 +144,9 @@ func TestStringsStay(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		mu.Lock()
 		defer mu.Unlock()
-		kept = append(kept, r.Header.Get("Authorization"), r.URL.Path, r.Trailer.Get("Authorization"))
+		kept = append(kept, r.Header.Get("Authorization"), r.URL.Path, r.Trailer.Get("X-Later"))
 		w.Header().Set("Set-Cookie", "for "+r.URL.Path)
-		w.Header().Set(http.TrailerPrefix+"Set-Cookie", "trailer "+r.URL.Path)
+		w.Header().Set(http.TrailerPrefix+"X-Later", "trailer "+r.URL.Path)
 	})})
 	c := client(t)
 	var responses, want, wantResponses []string
@@ -154,14 +154,14 @@ func TestStringsStay(t *testing.T) {
 		path := fmt.Sprintf("/path/%d", i*7919)
 		req, _ := http.NewRequestWithContext(within(t), http.MethodPost, url+path, strings.NewReader("x"))
 		req.Header.Set("Authorization", "secret of "+path)
-		req.Trailer = http.Header{"Authorization": {"later " + path}}
+		req.Trailer = http.Header{"X-Later": {"later " + path}}
 		resp, err := c.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-		responses = append(responses, resp.Header.Get("Set-Cookie"), resp.Trailer.Get("Set-Cookie"))
+		responses = append(responses, resp.Header.Get("Set-Cookie"), resp.Trailer.Get("X-Later"))
 		want = append(want, "secret of "+path, path, "later "+path)
 		wantResponses = append(wantResponses, "for "+path, "trailer "+path)
 	}

@@ -201,20 +201,6 @@ func ParseStatus(s string) (status int, ok bool) {
 	return int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0'), true
 }
 
-// CheckTrailers validates the field section of trailers of HTTP/2 or HTTP/3, which have no pseudo-headers (RFC 9113 8.1,
-// RFC 9114 4.3). The error is a Violation.
-func CheckTrailers(fields []Field) error {
-	for i := range fields {
-		if isPseudo(fields[i].Name) {
-			return PseudoUnknown
-		}
-		if err := checkField(&fields[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // regular validates the fields and returns Host.
 func (m *Message) regular() (host string, err error) {
 	for i := range m.Fields {
@@ -225,8 +211,8 @@ func (m *Message) regular() (host string, err error) {
 		switch f.Name {
 		case "content-length":
 			n, ok := ParseLength(f.Value)
-			if !ok || m.ContentLength >= 0 && m.ContentLength != n {
-				return "", BadLength
+			if !ok || m.ContentLength >= 0 {
+				return "", BadLength // RFC 9110 8.6 permits to refuse the same number twice, as in HTTP/1.1
 			}
 			m.ContentLength = n
 		case "host":

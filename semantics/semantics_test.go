@@ -1,6 +1,7 @@
 package semantics
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func TestReadRequest(t *testing.T) {
 	}
 	for _, ok := range [][]Field{
 		fields(":method: GET", ":scheme: https", ":path: /", "host: a"),
-		with(get, "host: A"), with(get, "te: trailers"), with(get, "content-length: 7", "content-length: 7"),
+		with(get, "host: A"), with(get, "te: trailers"),
 		fields(":method: OPTIONS", ":scheme: http", ":authority: [2001:db8::1]:80", ":path: *"),
 		fields(":method: CONNECT", ":authority: a:443"),
 		fields(":method: GET", ":scheme: coap", ":path: x"),
@@ -69,6 +70,7 @@ func TestViolationsOfRequests(t *testing.T) {
 		{with(get, "te: gzip"), BadTE},
 		{with(get, "content-length: 1,1"), BadLength},
 		{with(get, "content-length: 1", "content-length: 2"), BadLength},
+		{with(get, "content-length: 7", "content-length: 7"), BadLength},
 		{with(get[1:], ":method: G T"), BadTarget},
 		{with(get[1:], ":method: G(T"), BadMethod},
 		{with(get[:3], ":path: x"), BadPath},
@@ -120,8 +122,20 @@ func TestReadResponse(t *testing.T) {
 			t.Errorf("%v: %v, want %v", test.fields, err, test.want)
 		}
 	}
-	if CheckTrailers(fields("a: b")) != nil || CheckTrailers(fields(":path: /")) != PseudoUnknown || CheckTrailers(fields("A: b")) != BadName { //nolint:errorlint // as they come
-		t.Error("trailers are checked otherwise")
+}
+
+func TestReadTrailers(t *testing.T) {
+	kept, err := ReadTrailers(fields("a: b", "authorization: c", "x-forwarded-for: d", "e: f"))
+	if err != nil || !slices.Equal(kept, fields("a: b", "e: f")) {
+		t.Errorf("kept %v, %v", kept, err)
+	}
+	for line, want := range map[string]Violation{
+		":path: /": PseudoUnknown, "A: b": BadName, "a: b\r": BadValue, "connection: close": ConnectionField, "content-length: 1": BadTrailer,
+		"host: a": BadTrailer, "te: trailers": BadTrailer, "trailer: a": BadTrailer,
+	} {
+		if _, err := ReadTrailers(fields("a: b", line)); err != want { //nolint:errorlint // as it comes
+			t.Errorf("%q: %v, want %v", line, err, want)
+		}
 	}
 }
 

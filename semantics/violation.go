@@ -23,6 +23,7 @@ const (
 	BadConnect
 	BadProtocol
 	BadScheme
+	BadTrailer
 	Violations // how many there are, with the zero value
 )
 
@@ -44,6 +45,7 @@ var violationTexts = [Violations]string{
 	BadConnect:       "CONNECT with a scheme or path, or without an authority",
 	BadProtocol:      "an extended CONNECT that was not permitted, or has no method CONNECT",
 	BadScheme:        "the scheme is none",
+	BadTrailer:       "a trailer field that frames, routes or belongs to the connection",
 }
 
 // Error describes the violation.

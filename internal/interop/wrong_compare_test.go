@@ -34,7 +34,9 @@ func TestWrongInputHTTP2(t *testing.T) {
 
 func compareProxies(t *testing.T, cases []*wrongcases.Case, addr func(*lane) string, read func([]byte) ([]int, bool)) {
 	peers := []*contestant{{name: "nginx", lanes: nginxLanes(t)}, {name: "HAProxy", lanes: haproxyLanes(t)}}
-	all := append(peers, &contestant{name: "machines", lanes: machineLanes(t), ours: true, machine: true})
+	all := append(peers,
+		&contestant{name: "gateway", lanes: gatewayLanes(t), ours: true},
+		&contestant{name: "machines", lanes: machineLanes(t), ours: true, machine: true})
 	all = slices.DeleteFunc(all, func(p *contestant) bool { return addr(p.lanes[0]) == "" })
 	var wg sync.WaitGroup
 	for _, p := range all {

@@ -164,9 +164,13 @@ func (d *downgrades) names() {
 		c = d.add(0, "9113 8.1", fmt.Sprintf("trailer %s", quoted([]Field{f})), postFields, "hello")
 		c.Trailers = []Field{f}
 	}
-	for _, f := range []Field{{"content-length", "5"}, {"host", "b"}, {"authorization", "secret"}, {"x-forwarded-for", "192.0.2.66"}, {"cookie", "secret"}, {"te", "trailers"}, {"trailer", "host"}} {
+	for _, f := range []Field{{"content-length", "5"}, {"host", "b"}, {"te", "trailers"}, {"trailer", "host"}} {
+		c = d.add(0, "9110 6.5.1", fmt.Sprintf("trailer %s", quoted([]Field{f})), postFields, "hello")
+		c.Trailers = []Field{f}
+	}
+	for _, f := range []Field{{"authorization", "secret"}, {"x-forwarded-for", "192.0.2.66"}, {"cookie", "secret"}} {
 		c = d.add(Either, "9110 6.5.1", fmt.Sprintf("trailer %s", quoted([]Field{f})), postFields, "hello")
-		c.Trailers, c.Absent = []Field{f}, []string{"\r\n" + f[0] + ": " + f[1] + "\r\n\r\n"}
+		c.Trailers, c.Absent, c.Stricter = []Field{f}, []string{f[1]}, "RFC 9110 6.5.1: a recipient may discard trailers; these are not passed on"
 	}
 	c = d.add(1, "9113 8.1", "trailer", postFields, "hello")
 	c.Trailers, c.Stricter = []Field{{"x-sum", "1"}}, "RFC 9113 8.1: a request may have trailers"
@@ -201,7 +205,7 @@ func (d *downgrades) lengths() {
 		d.add(0, "PortSwigger: H2.CL", fmt.Sprintf("content-length %q with %d bytes", v.length, len(v.data)), with(postFields, Field{"content-length", v.length}), v.data)
 	}
 	d.add(0, "9113 8.1.1", "two lengths", with(postFields, Field{"content-length", "5"}, Field{"content-length", "0"}), "hello")
-	d.add(Either, "9113 8.1.1", "twice the same length", with(postFields, Field{"content-length", "5"}, Field{"content-length", "5"}), "hello")
+	d.add(0, "9113 8.1.1", "twice the same length", with(postFields, Field{"content-length", "5"}, Field{"content-length", "5"}), "hello")
 	d.add(0, "9113 8.1.1", "a length of a GET without content", with(getFields, Field{"content-length", "5"}))
 	d.add(1, "9113 8.1.1", "a length that fits", with(postFields, Field{"content-length", "5"}), "he", "", "llo").Present = []string{"hello"}
 	d.add(1, "9113 8.1", "GET with content", getFields, smuggled)

@@ -1,0 +1,48 @@
+package semantics
+
+// TrailerUse is what a recipient does with a field after the content.
+type TrailerUse uint8
+
+// Values of TrailerUse.
+const (
+	TrailerKept TrailerUse = iota
+	TrailerDropped
+	TrailerRefused
+)
+
+// UseOfTrailer says what a recipient does with a field after the content. One that frames or routes the message is refused,
+// because some recipients merge trailers into a header that others have already used. Those that a header decides are dropped
+// (RFC 9110 6.5.1), and what says who the client is: a proxy has written that into the header.
+func UseOfTrailer(name string) TrailerUse {
+	switch name {
+	case "content-length", "transfer-encoding", "host", "connection", "proxy-connection", "keep-alive", "upgrade", "te", "trailer":
+		return TrailerRefused
+	case "authorization", "proxy-authorization", "cookie", "set-cookie", "content-encoding", "content-type", "content-range",
+		"cache-control", "expect", "max-forwards", "range",
+		"forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-real-ip":
+		return TrailerDropped
+	}
+	return TrailerKept
+}
+
+// ReadTrailers validates the field section of trailers of HTTP/2 or HTTP/3, which have no pseudo-headers (RFC 9113 8.1, RFC
+// 9114 4.3), and returns those of the fields that are kept, in the same array. The error is a Violation.
+func ReadTrailers(fields []Field) (kept []Field, err error) {
+	kept = fields[:0]
+	for i := range fields {
+		f := fields[i]
+		if isPseudo(f.Name) {
+			return nil, PseudoUnknown
+		}
+		if err := checkField(&f); err != nil {
+			return nil, err
+		}
+		switch UseOfTrailer(f.Name) {
+		case TrailerRefused:
+			return nil, BadTrailer
+		case TrailerKept:
+			kept = append(kept, f)
+		}
+	}
+	return kept, nil
+}
