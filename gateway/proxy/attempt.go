@@ -15,6 +15,10 @@ func (x *exchange) route() {
 		x.answer(errDenied)
 		return
 	}
+	if m.Scheme != "http" && m.Scheme != "https" || isWebSocket(m) && !isHandshake(m) {
+		x.answer(errRequest) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
+		return
+	}
 	path, query := semantics.SplitTarget(m.Path)
 	if m.Path != "*" {
 		normal, buf, err := semantics.NormalizePath(x.path, path)

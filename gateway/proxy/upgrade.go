@@ -13,6 +13,18 @@ import (
 // isWebSocket reports whether a request asks for one.
 func isWebSocket(m *semantics.Message) bool { return strings.EqualFold(m.Protocol, "websocket") }
 
+// isHandshake reports whether a request for a WebSocket is complete (RFC 6455 4.2.1). The gateway could make the key by itself,
+// but then a client that knows nothing of WebSockets could have a tunnel.
+func isHandshake(m *semantics.Message) bool {
+	keys, valid := 0, false
+	for i := range m.Fields {
+		if f := &m.Fields[i]; f.Name == "sec-websocket-key" {
+			keys, valid = keys+1, len(f.Value) == 24 && strings.HasSuffix(f.Value, "==")
+		}
+	}
+	return m.Method == "CONNECT" || m.Method == "GET" && keys == 1 && valid
+}
+
 // prepareUpgrade completes outgoing for the version of the backend. Any other protocol than WebSocket is not asked for (RFC
 // 9110 7.8 lets a server ignore Upgrade): what is not understood cannot be bounded or closed.
 func (x *exchange) prepareUpgrade() {

@@ -89,8 +89,13 @@ func hops() []Case {
 	const handshake = "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\nConnection: upgrade\r\n"
 	absent("h2csmuggler", "h2c in a list", handshake+"Upgrade: websocket, h2c\r\n", "h2c").Passed = Either
 	absent("h2csmuggler", "h2c in a second field", handshake+"Upgrade: websocket\r\nUpgrade: h2c\r\n", "h2c").Passed = Either
-	absent("6455 4.2.1", "a handshake of WebSocket without a key", "Connection: upgrade\r\nUpgrade: websocket\r\n").Passed = 0
-	g.cases[len(g.cases)-1].Gateway = true
+	for _, h := range []struct{ name, bytes string }{
+		{"without a key", get}, {"with an empty key", get + "Sec-WebSocket-Key:\r\n"}, {"with a key that is too short", get + "Sec-WebSocket-Key: YQ==\r\n"},
+		{"with two keys", get + handshake + handshake}, {"by POST", post + handshake},
+	} {
+		g.refused("6455 4.2.1", "a handshake of WebSocket "+h.name, h.bytes+"Sec-WebSocket-Version: 13\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"+end)
+		g.cases[len(g.cases)-1].Gateway = true
+	}
 	absent("9110 7.8", "Upgrade: TLS/1.0", "Connection: upgrade\r\nUpgrade: TLS/1.0\r\n").Passed = Either
 	absent("9113 3.1", "Upgrade: h2", "Connection: upgrade\r\nUpgrade: h2\r\n", "upgrade: h2")
 	absent("9113 3.1", "Upgrade: HTTP/2.0", "Connection: upgrade\r\nUpgrade: HTTP/2.0\r\n").Passed = Either
