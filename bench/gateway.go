@@ -72,6 +72,7 @@ type webProxy struct {
 	name, absent, version string
 	ready                 string // words that it says when it is ready; empty is none
 	argv                  []string
+	afxdp                 bool // it has the addresses, not the kernel
 }
 
 // proxy returns a contestant with its configuration.
@@ -120,6 +121,9 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 		p.absent = "the configuration is refused: " + line
 	}
 	p.argv = []string{b.millrace.Path, "gateway", "-c", file}
+	if p.afxdp = c.afxdp; c.afxdp {
+		p.ready = "msg=gateway"
+	}
 }
 
 // libraries are the proxies that role web-proxy plays, by its -as.
@@ -128,6 +132,11 @@ var libraries = map[string]string{webGo: "net/http", webQUICGo: "quic-go", webOw
 // part is the proxy as a process of a run.
 func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
 	part := harness.Part{Name: "gateway", CPU: 1, In: s.gateway}
+	argv := p.argv
+	if len(w.cpus) > 1 { // the part is bound to the first: its program is bound to all
+		part.CPU, part.Also = w.cpus[0], w.cpus[1:]
+		argv = append([]string{"taskset", "-c", strings.Trim(strings.ReplaceAll(fmt.Sprint(w.cpus), " ", ","), "[]")}, argv...)
+	}
 	if as := libraries[p.name]; as != "" {
 		o := role.WebOptions{Backend: webBackend}
 		if w.tls {
@@ -137,8 +146,12 @@ func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
 		part.Argv = append([]string{b.e.Self, "role", "web-proxy", "-as", as, "-to", w.address()}, o.Args()...)
 		return part
 	}
-	runner := []string{b.e.Self, "role", "run", "-version", p.version, "-ready", p.ready, "-at", fmt.Sprintf("%s:%d", serviceAddr, webPort), "--"}
-	part.Argv = append(runner, p.argv...)
+	ready := []string{"-at", fmt.Sprintf("%s:%d", serviceAddr, webPort)}
+	if p.ready != "" { // it accepts no connection from its own namespace
+		ready = []string{"-ready", p.ready}
+	}
+	runner := append([]string{b.e.Self, "role", "run", "-version", p.version}, ready...)
+	part.Argv = append(append(runner, "--"), argv...)
 	return part
 }
 
@@ -152,14 +165,20 @@ func backendCPU() int {
 
 // run measures a proxy at a row once.
 func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w webRow) (harness.Sample, error) {
-	return onSite(siteOptions{local: true}, func(s *site) (harness.Sample, error) {
+	o := w.site
+	o.local = !p.afxdp
+	return onSite(o, func(s *site) (harness.Sample, error) {
 		if err := s.client.Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
 			return harness.Sample{}, err
 		}
 		backend := harness.Part{Name: "backend", CPU: backendCPU(), In: s.backend,
 			Argv: []string{b.e.Self, "role", "web-serve", "-to", webBackend}}
 		client := harness.Part{Name: "client", CPU: 0, In: s.client, Argv: append([]string{b.e.Self, "role"}, w.client(b.dir)...)}
-		win, err := harness.RunParts(ctx, w.timing(t), backend, b.part(p, w, s), client)
+		parts := []harness.Part{backend}
+		for _, dev := range w.polled {
+			parts = append(parts, harness.Part{Name: dev, Argv: []string{b.e.Self, "role", "napi", "-dev", dev}, CPU: 1, In: s.gateway})
+		}
+		win, err := harness.RunParts(ctx, w.timing(t), append(parts, b.part(p, w, s), client)...)
 		if err != nil {
 			return harness.Sample{}, err
 		}

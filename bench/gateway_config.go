@@ -3,12 +3,15 @@ package main
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/internal/testcert"
 )
 
@@ -24,6 +27,7 @@ type webConfig struct {
 	dir    string // of the files, and of what a proxy writes
 	loops  int    // workers or threads; 0 is 1
 	routes int    // routes by a prefix of the path beside the one for all others
+	afxdp  bool   // ours alone: the userspace stack over AF_XDP
 }
 
 func (c webConfig) workers() int { return max(c.loops, 1) }
@@ -52,8 +56,12 @@ func (c webConfig) writeCert() error {
 
 // write stores a configuration and returns its file.
 func (c webConfig) write(name, text string) (string, error) {
-	file := filepath.Join(c.dir, fmt.Sprintf("%s-%d-%d", name, c.workers(), c.routes))
-	return file, os.WriteFile(file, []byte(text), 0o600)
+	f, err := os.CreateTemp(c.dir, name+"-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(text)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // each repeats a line for every route, whose number stands in the place of "$".
@@ -112,8 +120,16 @@ http {
 		c.each("\t\tlocation /r$/ { proxy_pass http://backend; }\n"), map[bool]string{true: " reuseport"}[c.loops > 1])
 }
 
-// haproxy reuses connections to the backend for all clients.
+// haproxy reuses connections to the backend for all clients. It finds routes in a tree, by a map.
 func (c webConfig) haproxy() string {
+	routes := ""
+	if c.routes > 0 {
+		file, err := c.write("haproxy-map", c.each("/r$/ one\n"))
+		if err != nil {
+			return "# " + err.Error() // haproxy says that there is nothing in it
+		}
+		routes = "\tuse_backend %[path,map_beg(" + file + ",one)]\n"
+	}
 	return fmt.Sprintf(`global
 	nbthread %[1]d
 	maxconn 8000
@@ -137,7 +153,7 @@ backend one
 	server b %[4]s pool-purge-delay 3600s
 backend two
 	server b %[4]s proto h2 pool-purge-delay 3600s
-`, c.workers(), serviceAddr, c.both(), webBackend, c.each("\tuse_backend one if { path_beg /r$/ }\n"))
+`, c.workers(), serviceAddr, c.both(), webBackend, routes)
 }
 
 // caddy is a Caddyfile.
@@ -172,15 +188,33 @@ https://:443 {
 `, c.dir, proxies, c.cert(), c.key())
 }
 
-// millrace is our gateway over the kernel's sockets.
+// routeRules is how many rules one of our routes has.
+const routeRules = 500
+
+// millrace is our gateway, over the kernel's sockets or its own stack.
 func (c webConfig) millrace() string {
-	rules := c.each("      - {matches: [{path: {type: PathPrefix, value: /r$}}], backend_refs: [{name: one}]}\n")
-	return fmt.Sprintf(`stack: kernel
+	routes := ""
+	for i, rule := range slices.Collect(strings.Lines(c.each("      - {matches: [{path: {type: PathPrefix, value: /r$}}], backend_refs: [{name: one}]}\n"))) {
+		if i%routeRules == 0 {
+			routes += fmt.Sprintf("  - name: more%d\n    listeners: [web]\n    rules:\n", i)
+		}
+		routes += rule
+	}
+	stack := fmt.Sprintf("stack: kernel\nloops: %d\n", c.workers())
+	if c.afxdp {
+		stack = fmt.Sprintf(`stack: devices
+devices:
+  - {name: %[1]s, driver: afxdp, addresses: [%[2]s/24, %[3]s/24]}
+  - {name: %[4]s, driver: afxdp, addresses: [%[5]s/24]}
+`, role.FrontDev, frontAddr, serviceAddr, role.BackDev, backAddr)
+	}
+	return fmt.Sprintf(`%[6]scpus: none
+admin: {socket: ""}
 listeners:
   - {name: web, address: "%[1]s:80", protocol: HTTP, versions: ["1.1"]}
   - {name: h2c, address: "%[1]s:81", protocol: HTTP, versions: ["2"]}
   - name: tls
-    address: %[1]s:443
+    address: "%[1]s:443"
     protocol: HTTPS
     versions: ["1.1", "2", "3"]
     tls: {certificates: [{cert: %[2]s, key: %[3]s}]}
@@ -189,9 +223,9 @@ routes:
     listeners: [web, h2c, tls]
     rules:
       - {matches: [{path: {type: PathPrefix, value: /bench.Echo}}], backend_refs: [{name: two}]}
-%[5]s      - {matches: [{path: {type: PathPrefix, value: /}}], backend_refs: [{name: one}]}
-pools:
+      - {matches: [{path: {type: PathPrefix, value: /}}], backend_refs: [{name: one}]}
+%[5]spools:
   - {name: one, protocol: HTTP, backends: [{address: "%[4]s"}]}
   - {name: two, protocol: H2C, backends: [{address: "%[4]s"}]}
-`, serviceAddr, c.cert(), c.key(), webBackend, rules)
+`, serviceAddr, c.cert(), c.key(), webBackend, routes, stack)
 }

@@ -23,6 +23,11 @@ type webRow struct {
 	conns, size, rate int
 	warmup            time.Duration // at least
 	web               role.WebOptions
+	h3                bool
+	idle              bool        // units are connections that do nothing
+	cpus              []int       // of the proxy; none is CPU 1
+	site              siteOptions // beside who has the addresses
+	polled            []string    // devices of the proxy that a thread of the kernel polls, on the proxy's CPU
 	// foreign is a generator of somebody else, in place of ours. The backend counts what it does then, and nothing validates it.
 	foreign []string
 }
@@ -42,8 +47,12 @@ func (w webRow) client(dir string) []string {
 	if op == "" {
 		op = webpeer.OpGet
 	}
+	name := "web-load"
+	if w.h3 {
+		name = "web-load3"
+	}
 	return append([]string{
-		"web-load", "-to", w.address(), "-op", op, "-conns", fmt.Sprint(w.conns), "-size", fmt.Sprint(w.size), "-rate", fmt.Sprint(w.rate),
+		name, "-to", w.address(), "-op", op, "-conns", fmt.Sprint(w.conns), "-size", fmt.Sprint(w.size), "-rate", fmt.Sprint(w.rate),
 	}, o.Args()...)
 }
 
@@ -60,10 +69,18 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 	}
 	s := win.Sample(counts, w.count)
 	s.Own, s.Version = s.Parts["gateway"], win.Version["gateway"]
+	for _, dev := range w.polled {
+		s.Own += s.Parts[dev]
+	}
+	last := win.Last
+	if w.idle {
+		s.Units = float64(w.conns)
+		rss := last["gateway"].Counts
+		s.Counts[harness.RSSPerConn] = (rss["rss"] - min(rss["rss"], rss[role.RSSAtStart])) / uint64(w.conns)
+	}
 	if s.Units == 0 {
 		return s, errors.New("no request was answered")
 	}
-	first, last := win.First, win.Last
 	for _, name := range []string{harness.P50, harness.P99, harness.P999, "due"} {
 		if n := last["client"].Counts[name]; n > 0 {
 			s.Counts[name] = n
@@ -76,9 +93,7 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 	}
 	conns := last["backend"].Counts[harness.BackendConns]
 	s.Counts[harness.BackendConns] = conns
-	if opened := conns - first["backend"].Counts[harness.BackendConns]; opened > 0 {
-		s.Counts[harness.Reuse] = uint64(s.Units) / opened
-	}
+	s.Counts[harness.Reuse] = last["backend"].Counts["requests"] / max(conns, 1)
 	return s, nil
 }
 
@@ -157,14 +172,16 @@ var webRows = []webRow{
 
 // measures are all rows.
 func (b *gatewayBench) measures() (all []harness.Measure) {
-	for _, w := range webRows {
+	for _, w := range append(webRows, http3WebRows...) {
 		m := harness.Measure{Name: w.name, Unit: w.unit, Peer: w.peer, Gates: w.gates}
 		for _, name := range w.who {
 			m.Contestants = append(m.Contestants, b.contestant(name, name, webConfig{}, w))
 		}
 		all = append(all, m)
 	}
-	return all
+	all = append(all, b.loops(), b.routes())
+	all = append(all, b.idle()...)
+	return append(all, b.userspace())
 }
 
 // contestant is a proxy at a row, by the name as which the table has it.
