@@ -34,7 +34,7 @@ func serveMillrace(at, backend string, config *tls.Config) (func() error, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := proxy.NewWorker(loop).Apply(tree); err != nil {
+	if err := proxy.NewWorker(loop, 0).Apply(tree); err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)

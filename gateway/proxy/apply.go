@@ -94,8 +94,5 @@ func (w *Worker) Drain() {
 // Idle reports whether there is no connection of a client.
 func (w *Worker) Idle() bool { return len(w.fronts) == 0 }
 
-// Stats returns the counters.
-func (w *Worker) Stats() Stats { return w.stats }
-
 // random returns a random number.
 func (w *Worker) random() uint64 { return rand.Uint64() }

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/route"
@@ -113,7 +115,7 @@ func (x *exchange) attempt() {
 		x.answer(f)
 		return
 	}
-	x.backend, x.attempts, x.started = b, x.attempts+1, x.w.now
+	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.now
 	b.Start(x.w.now)
 	x.w.open(x)
 	x.deadline()
@@ -146,11 +148,12 @@ func (x *exchange) backFailed(err error) {
 	}
 	x.account(f)
 	if x.answered {
+		x.failure = f.name
 		x.cut()
 		return
 	}
 	if x.mayRetry(f, fresh) {
-		x.w.stats.Retries++
+		x.w.counters.retries.Add(1)
 		x.connected, x.up.sent = false, false
 		x.attempt()
 		return
@@ -189,28 +192,40 @@ func idempotent(method string) bool {
 // deadline arms the timer of the exchange: for the attempt until there is a response, for the request until its end.
 func (x *exchange) deadline() {
 	by := clock.Never
-	if x.rule.Request > 0 {
+	if x.rule.Request > 0 && !x.tunnel {
 		by = x.began.Add(x.rule.Request)
 	}
 	if x.rule.Attempt > 0 && !x.answered && x.attempts > 0 {
 		by = min(by, x.started.Add(x.rule.Attempt))
 	}
-	if by == clock.Never || x.tunnel {
+	if idle := x.idleTime(); idle > 0 {
+		by = min(by, x.progress.Add(idle))
+	}
+	if by == clock.Never {
 		x.w.wheel.Stop(x.timer)
 		return
 	}
 	x.w.wheel.Arm(x.timer, by)
 }
 
+// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. It counts from the request.
+func (x *exchange) idleTime() time.Duration {
+	if x.tunnel {
+		return x.front.client().listener.Timeouts.Tunnel
+	}
+	return x.rule.Idle
+}
+
 // fired is called at the deadline.
 func (x *exchange) fired() {
 	now := x.w.now
-	whole := x.rule.Request > 0 && now >= x.began.Add(x.rule.Request)
+	whole := x.rule.Request > 0 && !x.tunnel && now >= x.began.Add(x.rule.Request)
 	attempt := x.rule.Attempt > 0 && !x.answered && now >= x.started.Add(x.rule.Attempt)
+	idle := x.idleTime() > 0 && now >= x.progress.Add(x.idleTime())
 	switch {
-	case !whole && !attempt:
+	case !whole && !attempt && !idle:
 		x.deadline()
-	case whole:
+	case whole, idle && (x.answered || !x.up.sent):
 		x.abandon(errReadTimeout)
 	case x.connected:
 		x.backFailed(errReadTimeout)
@@ -229,6 +244,7 @@ func (x *exchange) abandon(f *failure) {
 	}
 	x.account(f)
 	if x.answered {
+		x.failure = f.name
 		x.cut()
 		return
 	}

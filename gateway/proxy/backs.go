@@ -41,14 +41,14 @@ func (w *Worker) open(x *exchange) {
 			s := bs.idle[n-1]
 			bs.idle = bs.idle[:n-1]
 			s.index = -1
-			w.stats.Reused++
+			w.counters.reused.Add(1)
 			s.begin(x)
 			return
 		}
 	}
 	for _, s := range bs.shared {
 		if s.available() {
-			w.stats.Reused++
+			w.counters.reused.Add(1)
 			s.begin(x)
 			return
 		}
@@ -85,7 +85,7 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 		x.backFailed(err)
 		return
 	}
-	w.stats.BackOpened++
+	w.counters.backOpened.Add(1)
 	x.backend.ConnOpened()
 	l.conn, l.remote = conn, x.backend.Address()
 	l.outputTime = backWrite
@@ -165,7 +165,7 @@ func (d *dialing) expired(bool) {
 }
 
 func (d *dialing) failed(err error) {
-	d.l.w.stats.BackFailed++
+	d.l.w.counters.backFailed.Add(1)
 	d.backend.ConnClosed()
 	waiting := d.waiting
 	d.end()

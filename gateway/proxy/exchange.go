@@ -34,11 +34,13 @@ type relay struct {
 	sent     bool // and the receiver has got the end
 	paused   bool // the sender is not read
 	bytes    uint64
+	progress *clock.Time // of the exchange
 }
 
 // data passes content on. What the receiver does not take is held, and the sender waits.
 func (r *relay) data(w *Worker, p []byte) {
 	r.bytes += uint64(len(p))
+	*r.progress = w.now
 	if len(r.held) == 0 && r.to != nil {
 		p = p[r.to.write(p):]
 	}
@@ -111,23 +113,28 @@ type exchange struct {
 
 	up, down relay // request and response
 
-	began     clock.Time
-	started   clock.Time // of the attempt
-	timer     uint32
-	attempts  int
-	status    int
-	answered  bool // the header of the response has been sent
-	streamed  bool // content of the request has been sent: it cannot be sent again
-	connected bool // the request was sent to the backend
-	tunnel    bool // both sides speak another protocol
-	exact     bool // the content of the response is as long as its header says, and no trailers follow
-	over      bool
+	began       clock.Time
+	started     clock.Time // of the attempt
+	progress    clock.Time // of the last byte of content, in either direction
+	timer       uint32
+	attempts    int
+	status      int
+	failure     string // the error of Proxy-Status, where the gateway answered
+	backendName string // of the last attempt
+	answered    bool   // the header of the response has been sent
+	streamed    bool   // content of the request has been sent: it cannot be sent again
+	connected   bool   // the request was sent to the backend
+	tunnel      bool   // both sides speak another protocol
+	exact       bool   // the content of the response is as long as its header says, and no trailers follow
+	over        bool
 }
 
 // frontStream is the side of the client.
 type frontStream interface {
 	stream
 	client() *clientInfo
+	// protocol is the version, as access logs name it.
+	protocol() string
 	// proceed tells a client that waits for it to send the content (RFC 9110 10.1.1).
 	proceed()
 }
@@ -152,9 +159,10 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
 	}
 	x.up.from, x.down.to = front, front
+	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.now
 	x.timer = w.newTimer(x)
-	w.stats.Requests++
-	w.stats.Active++
+	w.counters.requests.Add(1)
+	w.counters.active.Add(1)
 	return x
 }
 
@@ -256,8 +264,7 @@ func (x *exchange) finish() {
 	x.account(nil)
 	w.putBuffer(&x.up.held)
 	w.putBuffer(&x.down.held)
-	w.stats.Active--
-	w.stats.count(x.status)
+	x.record()
 	front, back := x.front, x.back
 	x.front, x.back = nil, nil
 	if back != nil {

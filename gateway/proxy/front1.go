@@ -91,11 +91,11 @@ func (f *front1) begin() {
 
 // progress sets the deadline of the content.
 func (f *front1) progress() {
-	t := f.info.listener.Timeouts.Body
 	if f.x != nil && f.x.tunnel {
-		t = f.info.listener.Timeouts.Tunnel
+		f.l.inputBy = clock.Never // the exchange has a time for both directions
+		return
 	}
-	f.l.deadline(&f.l.inputBy, t)
+	f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Body)
 }
 
 func (f *front1) requestData(p []byte) {
@@ -135,7 +135,7 @@ func (f *front1) requestEnd(trailers []semantics.Field) {
 // malformed answers a request that cannot be understood, and closes.
 func (f *front1) malformed(err error) {
 	w := f.l.w
-	w.stats.Refused++
+	w.counters.refused.Add(1)
 	var e *http1.Error
 	if x := f.x; x != nil { // within the content
 		if x.tunnel || x.answered || !errors.As(err, &e) {
@@ -152,6 +152,8 @@ func (f *front1) malformed(err error) {
 	}
 	f.l.close()
 }
+
+func (f *front1) protocol() string { return "HTTP/1.1" }
 
 func (f *front1) client() *clientInfo { return f.info }
 
@@ -185,7 +187,6 @@ func (f *front1) write(p []byte) int {
 		n := l.through(p)
 		l.out = append(l.output(), p[n:]...)
 		l.touch()
-		f.progress()
 		return len(p)
 	}
 	var err error

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/semantics"
 )
@@ -55,7 +56,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 		ev, n, err := f.m.Input(p[taken:])
 		taken += n
 		if err != nil {
-			f.l.w.stats.Refused++
+			f.l.w.counters.refused.Add(1)
 			f.control()
 			f.l.linger = true
 			f.failAll()
@@ -143,7 +144,7 @@ func (f *front2) begin(s *http2.Stream) {
 	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
 		f.leave()
 	}
-	f.l.deadline(&f.l.inputBy, ln.Timeouts.Tunnel)
+	f.l.inputBy = clock.Never // exchanges have deadlines of their own
 	x := f.l.w.newExchange(st, &s.Message)
 	st.x = x
 	if f.m.EndFollows(s) {
@@ -158,7 +159,7 @@ func (f *front2) begin(s *http2.Stream) {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front2) tooLarge(s *http2.Stream) {
-	f.l.w.stats.Refused++
+	f.l.w.counters.refused.Add(1)
 	m := semantics.Message{Status: 431, ContentLength: 0}
 	f.l.out, _ = f.m.AppendResponse(f.output(), s, &m, true)
 	f.m.Release(s)
@@ -191,6 +192,8 @@ func (st *stream2) data(p []byte) {
 		st.f.m.Consumed(st.s, len(p))
 	}
 }
+
+func (st *stream2) protocol() string { return "HTTP/2" }
 
 func (st *stream2) client() *clientInfo { return st.f.info }
 
@@ -323,7 +326,6 @@ func (f *front2) writable() { f.unblock() }
 
 func (f *front2) expired(output bool) {
 	if !output && f.m.Streams() > 0 {
-		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Tunnel)
 		return
 	}
 	f.failAll()

@@ -462,7 +462,7 @@ func (l *link) finish() {
 	}
 	l.w.freeTimer(l.timer)
 	if l.front {
-		l.w.stats.Open--
+		l.w.counters.open.Add(-1)
 		delete(l.w.fronts, l)
 	}
 	l.w.putBuffer(&l.in)

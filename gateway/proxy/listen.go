@@ -18,17 +18,17 @@ type clientInfo struct {
 
 // accept takes a connection of a client.
 func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
-	w.stats.Connections++
+	w.counters.connections.Add(1)
 	l := w.newLink(conn)
-	if max := ln.Limits.Connections; max > 0 && w.stats.Open >= max || w.draining {
+	if max := ln.Limits.Connections; max > 0 && w.counters.open.Load() >= max || w.draining {
 		l.session = closer{}
-		w.stats.Open++
+		w.counters.open.Add(1)
 		w.fronts[l] = struct{}{}
 		l.front = true
 		l.abort()
 		return l
 	}
-	w.stats.Open++
+	w.counters.open.Add(1)
 	w.fronts[l] = struct{}{}
 	l.front = true
 	l.outputTime = ln.Timeouts.Write

@@ -46,6 +46,6 @@ func TestRelaysRequests(t *testing.T) {
 			})
 		}
 		r.settled()
-		t.Logf("%+v", r.worker.stats)
+		t.Logf("%+v", r.worker.Stats())
 	}
 }

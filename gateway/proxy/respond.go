@@ -8,6 +8,7 @@ import (
 
 // answer answers by itself.
 func (x *exchange) answer(f *failure) {
+	x.failure = f.name
 	x.scratch = append(append(x.scratch[:0], "millrace; error="...), f.name...)
 	x.fields = append(x.fields[:0], semantics.Field{Name: "proxy-status", Value: string(x.scratch)})
 	body := strconv.AppendInt(nil, int64(f.status), 10)

@@ -61,7 +61,7 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	if change != nil {
 		change(r)
 	}
-	r.worker = NewWorker(loop)
+	r.worker = NewWorker(loop, 0)
 	must(t, r.worker.Apply(r.tree))
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
@@ -115,7 +115,7 @@ func (r *rig) settled() {
 	r.t.Helper()
 	var active int64
 	for range 200 {
-		r.do(func() { active = r.worker.stats.Active })
+		r.do(func() { active = r.worker.Stats().Active })
 		if active == 0 {
 			return
 		}

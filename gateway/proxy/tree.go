@@ -57,13 +57,15 @@ type Limits struct {
 
 // Rule is where requests lead.
 type Rule struct {
-	Name string
+	Name  string
+	Route *Route // its counters; nil is none
 	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.
 	Backends []Weighted
 	// Response answers instead of a backend.
 	Response *Response
 	Request  time.Duration // from the header of the request to the end of the response; 0 is no bound
 	Attempt  time.Duration // from the choice of a backend to the header of its response; 0 is no bound
+	Idle     time.Duration // without a byte of content in either direction; 0 is no bound
 	Attempts int           // in all; 0 is one
 	total    int
 }
@@ -107,21 +109,3 @@ const (
 	DefaultIdle    = 60 * time.Second
 	DefaultMaxIdle = 512
 )
-
-// Stats are the counters of a worker. Only its loop writes them.
-type Stats struct {
-	Connections, Requests uint64 // so far
-	Active, Open          int64  // requests and connections of clients now
-	Status                [6]uint64
-	Refused               uint64 // requests that were malformed
-	Retries               uint64
-	BackOpened            uint64 // connections to backends
-	BackFailed            uint64
-	Reused                uint64 // requests on a connection that had carried one before
-}
-
-func (s *Stats) count(status int) {
-	if c := status / 100; c < len(s.Status) {
-		s.Status[c]++
-	}
-}

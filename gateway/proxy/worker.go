@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/gateway/transport"
+	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -57,13 +58,17 @@ type Worker struct {
 	fronts     map[*link]struct{}
 	draining   bool
 
-	stats Stats
+	id       int // of the worker, from 0
+	counters counters
+	latency  metrics.Histogram
+	onRecord func(*Record)
+	entry    Record // given to onRecord
 }
 
-// NewWorker returns a worker for a loop. Apply gives it a configuration.
-func NewWorker(loop transport.Loop) *Worker {
+// NewWorker returns a worker for a loop. id numbers the workers of a proxy from 0. Apply gives it a configuration.
+func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
-		loop: loop, now: loop.Now(), buf: make([]byte, readSize), sealed: make([]byte, 0, sealSize),
+		id: id, loop: loop, now: loop.Now(), buf: make([]byte, readSize), sealed: make([]byte, 0, sealSize),
 		listeners: map[string]*listening{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
 	}
 	w.wheel = clock.NewWheel(64, tick, w.now)

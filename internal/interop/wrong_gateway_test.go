@@ -45,7 +45,7 @@ func gatewayLanes(t *testing.T) (all []*lane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := proxy.NewWorker(loop).Apply(tree); err != nil {
+	if err := proxy.NewWorker(loop, 0).Apply(tree); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

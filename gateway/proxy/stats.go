@@ -1,0 +1,156 @@
+package proxy
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/metrics"
+)
+
+// Stats is what a worker has counted. Open and Active are of now.
+type Stats struct {
+	Connections uint64 // of clients
+	Requests    uint64
+	Refused     uint64 // requests that were malformed
+	Retries     uint64
+	BackOpened  uint64 // connections to backends
+	BackFailed  uint64 // of those, not established
+	Reused      uint64 // requests on a connection that had carried one before
+	Status      [6]uint64
+	Open        int64 // connections of clients
+	Active      int64 // requests
+}
+
+// counters are those of a worker: its loop writes them, and any goroutine reads.
+type counters struct {
+	connections, requests, refused, retries, backOpened, backFailed, reused metrics.Counter
+	status                                                                  [6]metrics.Counter
+	open, active                                                            atomic.Int64
+}
+
+// Stats returns the counters. Any goroutine may call it.
+func (w *Worker) Stats() Stats {
+	c := &w.counters
+	s := Stats{
+		Connections: c.connections.Load(), Requests: c.requests.Load(), Refused: c.refused.Load(), Retries: c.retries.Load(),
+		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
+		Open: c.open.Load(), Active: c.active.Load(),
+	}
+	for i := range s.Status {
+		s.Status[i] = c.status[i].Load()
+	}
+	return s
+}
+
+// Latency adds the times of requests, from the header to the end of the response in nanoseconds, to d. Any goroutine may call it.
+func (w *Worker) Latency(d *metrics.Distribution) { w.latency.AddTo(d) }
+
+// RouteCount is a counter of a Route.
+type RouteCount int
+
+// Values of RouteCount.
+const (
+	RouteRequests RouteCount = iota
+	RouteInternal            // responses that the gateway made, for want of one of a backend
+	RouteRetries             //
+	RouteBytesIn             // content of requests
+	RouteBytesOut            // content of responses
+	RouteStatus              // responses by the hundreds of their status, from here on
+	RouteCounts   = RouteStatus + 6
+)
+
+// Route names a route of the configuration, for its counters. A reload keeps it, so that they only grow.
+type Route struct {
+	Name   string
+	counts []*metrics.Block // of each worker
+}
+
+// NewRoute returns the counters of a route for a number of workers.
+func NewRoute(name string, workers int) *Route {
+	r := &Route{Name: name}
+	for range workers {
+		r.counts = append(r.counts, metrics.NewBlock(int(RouteCounts)))
+	}
+	return r
+}
+
+// Counts returns the counters. Any goroutine may call it.
+func (r *Route) Counts() (sum [RouteCounts]uint64) {
+	for _, b := range r.counts {
+		b.AddTo(sum[:])
+	}
+	return sum
+}
+
+// Record is a request that has ended, for an access log. Its strings are valid during the call that it is given to.
+type Record struct {
+	Began      time.Duration // how long ago the header of the request had arrived
+	Client     netip.AddrPort
+	Listener   string
+	Route      string // "" where none matched
+	Rule       string
+	Pool       string // "" where none was chosen
+	Backend    string // the one that answered, or the last that failed
+	Protocol   string // of the client: "HTTP/1.1", "HTTP/2", "HTTP/3"
+	Method     string
+	Host, Path string // the path with its query, as the client sent it
+	Status     int
+	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
+	Attempts   int
+	BytesIn    uint64
+	BytesOut   uint64
+}
+
+// OnRecord has f called on the loop for each request that ends. It is set before Apply.
+func (w *Worker) OnRecord(f func(*Record)) { w.onRecord = f }
+
+// record counts an exchange that has ended, and reports it.
+func (x *exchange) record() {
+	w := x.w
+	c := &w.counters
+	c.active.Add(-1)
+	if s := x.status / 100; s > 0 && s < len(c.status) {
+		c.status[s].Add(1)
+	}
+	took := w.now.Sub(x.began)
+	w.latency.Record(uint64(took))
+	if x.rule != nil && x.rule.Route != nil {
+		b := x.rule.Route.counts[w.id]
+		b.Add(int(RouteRequests), 1)
+		b.Add(int(RouteBytesIn), x.up.bytes)
+		b.Add(int(RouteBytesOut), x.down.bytes)
+		if s := x.status / 100; s < 6 {
+			b.Add(int(RouteStatus)+s, 1)
+		}
+		if x.failure != "" {
+			b.Add(int(RouteInternal), 1)
+		}
+		if x.attempts > 1 {
+			b.Add(int(RouteRetries), uint64(x.attempts-1))
+		}
+	}
+	if w.onRecord != nil {
+		x.report(took)
+	}
+}
+
+// report gives the record to the access log.
+func (x *exchange) report(took time.Duration) {
+	info := x.front.client()
+	r := &x.w.entry
+	*r = Record{
+		Began: took, Client: info.addr, Listener: info.listener.Name, Protocol: x.front.protocol(), Method: x.request.Method,
+		Host: x.request.Authority, Path: x.request.Path, Status: x.status, Error: x.failure, Attempts: x.attempts, Backend: x.backendName,
+		BytesIn: x.up.bytes, BytesOut: x.down.bytes,
+	}
+	if x.rule != nil {
+		if r.Rule = x.rule.Name; x.rule.Route != nil {
+			r.Route = x.rule.Route.Name
+		}
+	}
+	if x.pooled != nil {
+		r.Pool = x.pooled.Name()
+	}
+	x.w.onRecord(r)
+}
