@@ -116,6 +116,7 @@ func (x *exchange) attempt() {
 		return
 	}
 	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.now
+	x.tried.Add(b)
 	b.Start(x.w.now)
 	x.w.open(x)
 	x.deadline()

@@ -62,39 +62,52 @@ type dialing struct {
 	pool    *Pool
 	backend *pool.Backend
 	waiting []*exchange // with HTTP/2 several may wait for one connection
+	pass    *pass       // in place of exchanges
 }
 
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
 func (w *Worker) dial(x *exchange, bs *backends) {
 	if x.pooled.Protocol == HTTP2 {
 		for _, d := range bs.opening {
-			if len(d.waiting) < maxWaiting {
+			if d.pass == nil && len(d.waiting) < maxWaiting {
 				d.waiting = append(d.waiting, x)
 				x.dial = d
 				return
 			}
 		}
 	}
-	l := w.newLink(nil)
-	d := &dialing{l: l, pool: x.pooled, backend: x.backend, waiting: []*exchange{x}}
-	l.session, l.dial, x.dial = d, d, d
-	conn, err := w.loop.Dial(x.backend.Address(), l)
-	if err != nil {
-		l.finish()
+	d := &dialing{pool: x.pooled, backend: x.backend, waiting: []*exchange{x}}
+	x.dial = d
+	if err := w.connect(d); err != nil {
 		x.dial = nil
 		x.backFailed(err)
-		return
+	}
+}
+
+// connect opens the connection of d.
+func (w *Worker) connect(d *dialing) error {
+	if !d.backend.ConnOpened() {
+		return errBackendFull
+	}
+	l := w.newLink(nil)
+	l.session, l.dial, d.l = d, d, l
+	conn, err := w.loop.Dial(d.backend.Address(), l)
+	if err != nil {
+		d.backend.ConnClosed()
+		l.finish()
+		return err
 	}
 	w.counters.backOpened.Add(1)
-	x.backend.ConnOpened()
-	l.conn, l.remote = conn, x.backend.Address()
+	l.conn, l.remote = conn, d.backend.Address()
 	l.outputTime = backWrite
+	bs := w.backsTo(d.pool, d.backend)
 	bs.opening = append(bs.opening, d)
-	if x.pooled.TLS != nil {
-		l.engine, l.handshaking = tls.NewClientEngine(x.pooled.TLS, tls.EngineOptions{Coroutines: w.coroutines}), true
+	if d.pool.TLS != nil {
+		l.engine, l.handshaking = tls.NewClientEngine(d.pool.TLS, tls.EngineOptions{Coroutines: w.coroutines}), true
 	}
 	l.blocked = true // until it is established
-	l.deadline(&l.inputBy, cmp.Or(x.pooled.Connect, DefaultConnect))
+	l.deadline(&l.inputBy, cmp.Or(d.pool.Connect, DefaultConnect))
+	return nil
 }
 
 // maxWaiting bounds the exchanges that wait for one connection of HTTP/2.
@@ -115,6 +128,10 @@ func (d *dialing) established() {
 	waiting := d.waiting
 	d.end()
 	l.inputBy = clock.Never
+	if d.pass != nil {
+		d.pass.opened(l)
+		return
+	}
 	h2 := d.pool.Protocol == HTTP2
 	if l.engine != nil {
 		if p := l.engine.ConnectionState().NegotiatedProtocol; p != "" {
@@ -169,6 +186,9 @@ func (d *dialing) failed(err error) {
 	d.backend.ConnClosed()
 	waiting := d.waiting
 	d.end()
+	if d.pass != nil {
+		d.pass.dialFailed(err)
+	}
 	for _, x := range waiting {
 		x.dial = nil
 		x.backFailed(err)

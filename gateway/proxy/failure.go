@@ -23,6 +23,7 @@ var (
 	errNoRoute        = &failure{status: 404, name: "destination_not_found", class: pool.Canceled}
 	errUnavailable    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled}
 	errLimit          = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled}
+	errBackendFull    = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled, unprocessed: true}
 	errRefused        = &failure{status: 502, name: "connection_refused", class: pool.Refused}
 	errConnect        = &failure{status: 502, name: "destination_ip_unroutable", class: pool.Refused}
 	errTerminated     = &failure{status: 502, name: "connection_terminated", class: pool.Reset}

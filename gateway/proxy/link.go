@@ -285,7 +285,13 @@ func (l *link) through(p []byte) int {
 
 // flush sends what is gathered.
 func (l *link) flush() {
-	if l.closed || l.conn == nil || l.blocked {
+	if l.closed || l.conn == nil {
+		return
+	}
+	if l.blocked {
+		if l.outputBy == clock.Never && l.dial == nil && l.unsent() > 0 { // what through could not send waits from now on
+			l.deadline(&l.outputBy, l.outputTime)
+		}
 		return
 	}
 	before := l.unsent()

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/netip"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/tls"
@@ -13,6 +14,7 @@ type clientInfo struct {
 	listener *Listener
 	addr     netip.AddrPort
 	sni, ja4 string
+	alpn     []string // protocols that the client offers, of TLS that is passed through
 	tls      bool
 }
 
@@ -32,14 +34,22 @@ func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
 	w.fronts[l] = struct{}{}
 	l.front = true
 	l.outputTime = ln.Timeouts.Write
-	info := &clientInfo{listener: ln, addr: l.remote, tls: ln.TLS != nil}
-	if ln.TLS != nil {
+	w.begin(l, &clientInfo{listener: ln, addr: l.remote, tls: ln.TLS != nil})
+	return l
+}
+
+// begin begins what the listener does with a connection.
+func (w *Worker) begin(l *link, info *clientInfo) {
+	ln := info.listener
+	switch {
+	case ln.TLS != nil:
 		l.session, l.handshaking = &opening{l: l, info: info}, true
 		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
-		return l
-	}
-	switch {
+	case ln.Stream == StreamTLS:
+		newPeeking(l, info)
+	case ln.Stream == StreamTCP:
+		newPass(l, info, nil)
 	case ln.HTTP2 == nil:
 		newFront1(l, info)
 	case ln.HTTP1 == nil:
@@ -48,7 +58,6 @@ func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
 		l.session = &sniffing{l: l, info: info}
 		l.deadline(&l.inputBy, ln.Timeouts.Header)
 	}
-	return l
 }
 
 // handshaken begins the protocol that the handshake agreed on.
@@ -61,6 +70,11 @@ func (w *Worker) handshaken(l *link) {
 	s := l.engine.ConnectionState()
 	o.info.sni = s.ServerName
 	ln := o.info.listener
+	if ln.Stream != NoStream {
+		l.inputBy = clock.Never
+		newPass(l, o.info, nil)
+		return
+	}
 	if ln.HTTP2 != nil && (s.NegotiatedProtocol == "h2" || ln.HTTP1 == nil) {
 		newFront2(l, o.info)
 		return

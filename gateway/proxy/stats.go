@@ -20,6 +20,7 @@ type Stats struct {
 	Status      [6]uint64
 	Open        int64 // connections of clients
 	Active      int64 // requests
+	Stream      StreamStats
 }
 
 // counters are those of a worker: its loop writes them, and any goroutine reads.
@@ -27,6 +28,7 @@ type counters struct {
 	connections, requests, refused, retries, backOpened, backFailed, reused metrics.Counter
 	status                                                                  [6]metrics.Counter
 	open, active                                                            atomic.Int64
+	stream                                                                  streamCounters
 }
 
 // Stats returns the counters. Any goroutine may call it.
@@ -35,7 +37,7 @@ func (w *Worker) Stats() Stats {
 	s := Stats{
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Refused: c.refused.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
-		Open: c.open.Load(), Active: c.active.Load(),
+		Open: c.open.Load(), Active: c.active.Load(), Stream: c.stream.load(),
 	}
 	for i := range s.Status {
 		s.Status[i] = c.status[i].Load()

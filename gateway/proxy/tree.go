@@ -28,6 +28,9 @@ type Listener struct {
 	// begin with its preface (RFC 9113 3.3).
 	HTTP1 *http1.Options
 	HTTP2 *http2.Options
+	// Stream passes connections on as they are, in place of HTTP. Rules see no requests then: of the conditions of a
+	// rule those hold that are about the connection, and Host is the server name.
+	Stream StreamMode
 
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table
@@ -45,7 +48,7 @@ type Timeouts struct {
 	Body      time.Duration // without progress
 	Write     time.Duration // without progress
 	Idle      time.Duration // between requests
-	Tunnel    time.Duration // without a byte in either direction of a WebSocket
+	Tunnel    time.Duration // without a byte in either direction of a WebSocket or of a connection that is passed through
 }
 
 // Limits of a listener. 0 is none.

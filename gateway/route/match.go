@@ -24,6 +24,8 @@ func (c *rule) mismatch(r *Request) string {
 		return "sni"
 	case len(c.ja4) > 0 && !slices.Contains(c.ja4, r.JA4):
 		return "ja4"
+	case len(c.alpn) > 0 && !slices.ContainsFunc(c.alpn, func(p string) bool { return slices.Contains(r.ALPN, p) }):
+		return "alpn"
 	case len(c.clients) > 0 && !c.hasClient(r):
 		return "clients"
 	}

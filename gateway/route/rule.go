@@ -50,6 +50,7 @@ type Match struct {
 	Query   []Value
 	SNI     []string       // the server name that TLS was opened with, like Hosts
 	JA4     []string       // fingerprints of the client's hello
+	ALPN    []string       // protocols of which the client's hello offers one
 	Clients []netip.Prefix // addresses of the client
 }
 
@@ -68,6 +69,7 @@ type Request struct {
 	Fields []semantics.Field
 	SNI    string
 	JA4    string
+	ALPN   []string // what the client's hello offers
 	Client netip.Addr
 }
 
@@ -82,6 +84,7 @@ type rule struct {
 	query   []value
 	sni     []string
 	ja4     []string
+	alpn    []string
 	clients []netip.Prefix
 }
 
@@ -102,7 +105,7 @@ var (
 // compile checks a rule.
 func compile(number int, r *Rule) (*rule, error) {
 	m := &r.Match
-	c := &rule{number: number, name: r.Name, method: m.Method, path: m.Path, sni: m.SNI, ja4: m.JA4, clients: m.Clients}
+	c := &rule{number: number, name: r.Name, method: m.Method, path: m.Path, sni: m.SNI, ja4: m.JA4, alpn: m.ALPN, clients: m.Clients}
 	if c.path.Value == "" && c.path.Type == PathPrefix {
 		c.path.Value = "/"
 	}

@@ -12,6 +12,7 @@ type Table struct {
 	exact    map[string]*paths // by host
 	wildcard map[string]*paths // by what follows "*."
 	any      *paths
+	ja4      bool
 }
 
 // paths is the rules of one host, by their paths. Each list is in the order in which its rules are tried.
@@ -32,6 +33,7 @@ func New(rules []Rule) (*Table, error) {
 			continue
 		}
 		t.add(r, rules[i].Match.Hosts)
+		t.ja4 = t.ja4 || len(r.ja4) > 0
 	}
 	if len(errs) > 0 {
 		return nil, join(errs)
@@ -39,6 +41,9 @@ func New(rules []Rule) (*Table, error) {
 	t.sort()
 	return t, nil
 }
+
+// UsesJA4 reports whether a rule has a condition on the fingerprint: otherwise Request.JA4 is not read.
+func (t *Table) UsesJA4() bool { return t.ja4 }
 
 func newPaths() *paths {
 	return &paths{exact: map[string][]*rule{}, prefixes: map[string][]*rule{}}
@@ -98,7 +103,7 @@ func precedence(a, b *rule) int {
 
 // about counts the conditions on the client.
 func (r *rule) about() (n int) {
-	for _, has := range []bool{len(r.sni) > 0, len(r.ja4) > 0, len(r.clients) > 0} {
+	for _, has := range []bool{len(r.sni) > 0, len(r.ja4) > 0, len(r.alpn) > 0, len(r.clients) > 0} {
 		if has {
 			n++
 		}

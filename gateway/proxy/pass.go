@@ -1,0 +1,328 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/tls/clienthello"
+)
+
+// StreamMode says how a listener passes connections on.
+type StreamMode uint8
+
+// Values of StreamMode.
+const (
+	NoStream  StreamMode = iota
+	StreamTCP            // a backend is chosen as soon as the connection is accepted
+	StreamTLS            // by the ClientHello, which is read and passed on: TLS does not end here
+)
+
+// StreamStats are the counters of connections that are passed through.
+type StreamStats struct {
+	Passed   uint64 // so far
+	Active   int64
+	Unrouted uint64 // no rule: the server name is not known
+	Hellos   uint64 // what came was no ClientHello, or none in time
+	Failed   uint64 // there was no backend
+	Retries  uint64
+	Cut      uint64 // ended by a reset or a time-out
+	Up, Down uint64 // bytes from and to clients
+}
+
+type streamCounters struct {
+	passed, unrouted, hellos, failed, retries, cut, up, down metrics.Counter
+	active                                                   atomic.Int64
+}
+
+func (c *streamCounters) load() StreamStats {
+	return StreamStats{
+		Passed: c.passed.Load(), Active: c.active.Load(), Unrouted: c.unrouted.Load(), Hellos: c.hellos.Load(), Failed: c.failed.Load(),
+		Retries: c.retries.Load(), Cut: c.cut.Load(), Up: c.up.Load(), Down: c.down.Load(),
+	}
+}
+
+// pass is a connection that is passed through: a client's, and one to a backend.
+//
+// Nothing of the client is read until the backend is connected. What one side cannot take yet stays unread at the other.
+// The end of one direction is passed on and the other goes on (half close); a reset is passed on as a reset.
+type pass struct {
+	w        *Worker
+	info     *clientInfo
+	rule     *Rule
+	pooled   *Pool
+	backend  *pool.Backend
+	tried    pool.Tried
+	dial     *dialing
+	first    []byte // what was read of the client while the backend was chosen
+	client   passEnd
+	server   passEnd // without a link until the backend is connected
+	attempts int
+	started  clock.Time
+	latency  time.Duration // of the connect
+	over     bool
+}
+
+// passEnd is the session of one of its connections.
+type passEnd struct {
+	p     *pass
+	other *passEnd
+	l     *link
+	count *metrics.Counter // of bytes of all passes that came in here
+	ended bool             // no more follow
+	bytes uint64           // that came
+}
+
+// newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
+func newPass(l *link, info *clientInfo, first []byte) {
+	w := l.w
+	p := &pass{w: w, info: info, first: first}
+	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
+	p.server = passEnd{p: p, other: &p.client, count: &w.counters.stream.down}
+	l.session, l.paused = &p.client, true
+	w.counters.stream.passed.Add(1)
+	w.counters.stream.active.Add(1)
+	p.route()
+}
+
+// route finds the rule of the connection, and begins the first attempt.
+func (p *pass) route() {
+	r, c := &p.w.routed, p.info
+	*r = route.Request{Host: c.sni, Path: "/", SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: c.addr.Addr()}
+	n := c.listener.Table.Find(r)
+	if n < 0 {
+		p.w.counters.stream.unrouted.Add(1)
+		p.refuse(clienthello.AlertUnrecognizedName)
+		return
+	}
+	p.rule = c.listener.Rules[n]
+	if p.pooled = p.rule.pick(p.w); p.pooled == nil {
+		p.unavailable()
+		return
+	}
+	p.attempt()
+}
+
+// attempt chooses a backend and connects to it.
+func (p *pass) attempt() {
+	for {
+		b, _ := p.pooled.Pick(p.w.now, hashAddr(p.info.addr.Addr()), &p.tried)
+		if b == nil || p.tried.Has(b) {
+			p.unavailable()
+			return
+		}
+		p.tried.Add(b)
+		p.backend, p.attempts, p.started = b, p.attempts+1, p.w.now
+		b.Start(p.w.now)
+		p.dial = &dialing{pool: p.pooled, backend: b, pass: p}
+		err := p.w.connect(p.dial)
+		if err == nil {
+			return
+		}
+		if p.dial = nil; !p.mayRetry(err) {
+			p.unavailable()
+			return
+		}
+	}
+}
+
+// maxFull bounds the backends that are asked for a connection and have as many as they may: pool.Tried remembers so many.
+const maxFull = 8
+
+// dialFailed says that there is no connection to the backend. Nothing was sent to it, so another one may be tried.
+func (p *pass) dialFailed(err error) {
+	if p.dial = nil; p.mayRetry(err) {
+		p.attempt()
+		return
+	}
+	p.unavailable()
+}
+
+// mayRetry accounts for a failed attempt, and reports whether there may be another one.
+func (p *pass) mayRetry(err error) bool {
+	f := failureOf(err, true)
+	p.account(f.class)
+	if f == errBackendFull { // nothing was tried
+		return p.attempts < maxFull
+	}
+	if p.attempts >= p.rule.Attempts || !p.pooled.RetryAllowed(p.w.now) {
+		return false
+	}
+	p.w.counters.stream.retries.Add(1)
+	return true
+}
+
+// opened says that the backend is connected.
+func (p *pass) opened(l *link) {
+	p.dial = nil
+	p.latency = p.w.now.Sub(p.started)
+	p.server.l = l
+	l.session, l.outputTime = &p.server, p.info.listener.Timeouts.Write
+	if len(p.first) > 0 {
+		l.out = append(l.output(), p.first...)
+		p.client.received(len(p.first))
+	}
+	p.w.putBuffer(&p.first)
+	l.touch()
+	p.progress()
+	p.client.l.resume()
+}
+
+// account tells the pool how the attempt or the connection went.
+func (p *pass) account(f pool.Failure) {
+	if b := p.backend; b != nil {
+		p.backend = nil
+		b.Done(p.w.now, pool.Outcome{Failure: f, Latency: p.latency, Retry: p.attempts > 1})
+	}
+}
+
+// finish ends what the pass has. The connections are the caller's to end.
+func (p *pass) finish(f pool.Failure) {
+	p.over = true
+	p.w.counters.stream.active.Add(-1)
+	if d := p.dial; d != nil { // it is not wanted any more
+		p.dial = nil
+		d.end()
+		d.l.abort()
+		d.backend.ConnClosed()
+	}
+	if p.server.l != nil {
+		p.backend.ConnClosed()
+	}
+	p.account(f)
+	p.w.putBuffer(&p.first)
+}
+
+// unavailable ends a connection for which there is no backend.
+func (p *pass) unavailable() {
+	p.w.counters.stream.failed.Add(1)
+	p.refuse(clienthello.AlertInternalError)
+}
+
+// refuse ends the connection of a client without a backend. One with TLS that is passed through gets an alert.
+func (p *pass) refuse(a clienthello.Alert) {
+	p.finish(pool.Canceled)
+	if p.info.listener.Stream == StreamTLS {
+		p.client.l.alert(a)
+		return
+	}
+	p.client.l.abort()
+}
+
+// alert ends the connection by an alert in the clear.
+func (l *link) alert(a clienthello.Alert) {
+	l.out = a.Append(l.output())
+	l.linger = true
+	l.close()
+}
+
+// progress moves the time at which the connection counts as idle.
+func (p *pass) progress() { p.client.l.deadline(&p.client.l.inputBy, p.info.listener.Timeouts.Tunnel) }
+
+// cut ends both connections by a reset: an end by FIN would pass for the end of what was sent. e has failed already.
+func (p *pass) cut(e *passEnd) {
+	if p.over {
+		return
+	}
+	f := pool.NoFailure
+	switch {
+	case e == &p.server && e.bytes == 0:
+		f = pool.Reset
+	case p.server.l == nil:
+		f = pool.Canceled
+	}
+	p.w.counters.stream.cut.Add(1)
+	p.finish(f)
+	e.abort()
+	if o := e.other.l; o != nil { // it gets what was received before
+		o.reset = true
+		o.close()
+	}
+}
+
+func (e *passEnd) abort() {
+	if e.l != nil {
+		e.l.abort()
+	}
+}
+
+// received counts bytes that came in here.
+func (e *passEnd) received(n int) {
+	e.count.Add(uint64(n))
+	e.bytes += uint64(n)
+}
+
+// input passes bytes and the end of the input on.
+func (e *passEnd) input(b []byte, fin bool) int {
+	p, o := e.p, e.other.l
+	if p.over {
+		return len(b)
+	}
+	if len(b) > 0 {
+		if !o.accepts() {
+			e.l.paused = true
+			return 0
+		}
+		p.progress()
+		e.received(len(b))
+		if n := o.through(b); n < len(b) && !o.closed {
+			o.out = append(o.output(), b[n:]...)
+			o.touch()
+		}
+	}
+	if fin && !p.over {
+		e.end()
+	}
+	return len(b)
+}
+
+// end passes the end of the input on. With both ends the pass is over.
+func (e *passEnd) end() {
+	p := e.p
+	e.ended = true
+	e.other.l.closeWrite()
+	if !e.other.ended {
+		p.progress()
+		return
+	}
+	p.finish(pool.NoFailure)
+	e.l.close()
+	e.other.l.close()
+}
+
+func (e *passEnd) writable() { e.other.l.resume() }
+
+// expired is called where a peer takes nothing, or where nothing has passed for long.
+func (e *passEnd) expired(bool) {
+	p := e.p
+	if p.over {
+		return
+	}
+	p.w.counters.stream.cut.Add(1)
+	p.finish(pool.NoFailure)
+	p.client.abort()
+	p.server.abort()
+}
+
+func (e *passEnd) failed(error) { e.p.cut(e) }
+
+// drain implements front: a connection that is passed through ends when its peers end it.
+func (e *passEnd) drain() {}
+
+// hashAddr is the key of a client for a consistent hash: FNV-1a of its address, which is the same on all gateways.
+func hashAddr(a netip.Addr) uint64 {
+	b := a.As16()
+	const prime = 1099511628211
+	h := uint64(14695981039346656037)
+	for _, half := range [...]uint64{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])} {
+		for i := range 8 {
+			h = (h ^ half>>(56-8*i)&0xff) * prime
+		}
+	}
+	return h
+}

@@ -1,0 +1,91 @@
+package proxy
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tls/clienthello"
+)
+
+// peeking is the session of a connection whose ClientHello is awaited. It holds what it reads, at most
+// clienthello.DefaultLimit and what one read brings, for the time-out of the handshake.
+type peeking struct {
+	l      *link
+	info   *clientInfo
+	held   []byte
+	peeker clienthello.Peeker
+}
+
+func newPeeking(l *link, info *clientInfo) {
+	l.session = &peeking{l: l, info: info}
+	l.deadline(&l.inputBy, info.listener.Timeouts.Handshake)
+}
+
+func (k *peeking) input(p []byte, fin bool) int {
+	if k.held == nil {
+		k.held = k.l.w.getBuffer()
+	}
+	k.held = append(k.held, p...)
+	hello, err := k.peeker.Parse(k.held)
+	switch {
+	case err == nil:
+		k.pass(hello)
+	case err != clienthello.ErrIncomplete:
+		k.refuse(err)
+	case fin:
+		k.drop()
+		k.l.abort()
+	}
+	return len(p)
+}
+
+// pass begins to pass the connection on, which is routed by what the hello says.
+func (k *peeking) pass(h *clienthello.Hello) {
+	k.l.inputBy = clock.Never
+	k.info.hello(h)
+	held := k.held
+	k.held = nil
+	newPass(k.l, k.info, held)
+}
+
+// refuse answers what is no ClientHello by an alert.
+func (k *peeking) refuse(err error) {
+	k.drop()
+	var e *clienthello.Error
+	if errors.As(err, &e) {
+		k.l.alert(e.Alert)
+		return
+	}
+	k.l.abort()
+}
+
+// drop ends the wait for a hello.
+func (k *peeking) drop() {
+	k.l.w.counters.stream.hellos.Add(1)
+	k.l.w.putBuffer(&k.held)
+}
+
+func (k *peeking) writable() {}
+
+func (k *peeking) expired(output bool) {
+	k.drop()
+	k.l.abort()
+}
+
+func (k *peeking) failed(error) { k.drop() }
+
+// drain implements front: the hello may be on its way.
+func (k *peeking) drain() {}
+
+// hello notes what a ClientHello says.
+func (c *clientInfo) hello(h *clienthello.Hello) {
+	c.sni = string(h.ServerName)
+	for list := h.ALPN; len(list) > 0; {
+		var name []byte
+		name, list = list.Next()
+		c.alpn = append(c.alpn, string(name))
+	}
+	if c.listener.Table.UsesJA4() {
+		c.ja4 = h.JA4()
+	}
+}
