@@ -136,6 +136,7 @@ internal/interop:
 internal/interop/bogoshim: socket tls
 internal/wscases:
 internal/wrongcases:
+internal/memtransport: clock gateway/transport
 internal/h3cases: quic
 internal/onenode:
 internal/layers :
