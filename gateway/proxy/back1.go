@@ -68,7 +68,9 @@ func (s *back1) input(p []byte, fin bool) (taken int) {
 			s.x.exact = m.Body == http1.Length
 			s.x.responseHead(&m.Message, m.Body == http1.NoBody && m.Status >= 200)
 		case http1.Data:
-			s.x.responseData(ev.Payload)
+			if s.x.responseData(ev.Payload); s.m.Left() >= spliceLeast && s.x != nil {
+				s.x.startSplice(&s.x.down)
+			}
 		case http1.Trailers:
 		case http1.End:
 			s.x.responseEnd(s.m.Trailers())
@@ -119,13 +121,16 @@ func (s *back1) end(trailers []semantics.Field) {
 	s.l.touch()
 }
 
+// progress says that content has arrived: the exchange bounds the time between.
+func (s *back1) progress() {}
+
 func (s *back1) pause()  { s.l.paused = true }
 func (s *back1) resume() { s.l.resume() }
 func (s *back1) cancel() { s.broken = true }
 
 // release makes the connection idle, if its request and response are complete.
 func (s *back1) release() {
-	s.x = nil
+	s.x, s.l.splice = nil, nil
 	l := s.l
 	if l.closed || l.closing {
 		return

@@ -44,6 +44,10 @@ type link struct {
 	sealed []byte // ciphertext that the connection has not taken yet
 	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
 
+	splice      *splice // its input goes to another connection; nil if not
+	spliced     splice
+	spliceFrom  *link    // whose input goes to this one, and waits until it takes more
+	noSplice    bool     // its loop cannot
 	dial        *dialing // while it is a connection to a backend that is being established
 	front       bool     // of a client
 	timer       uint32
@@ -69,9 +73,7 @@ type link struct {
 	endOutput   bool // the output ends after what is gathered,
 	outputEnded bool // and has
 	reset       bool // close by a reset
-	linger      bool // before the close, input is read and dropped for a while (RFC 9112 9.6)
-	discard     bool // which has begun
-	discarded   int
+	linger      bool // it closes after it has read what its peer still sends, for a while
 }
 
 // newLink returns a link for conn, which is nil while it is dialed.
@@ -100,6 +102,10 @@ func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 			l.dial.connected()
 		}
 		l.flush()
+		if from := l.spliceFrom; from != nil && !l.closed {
+			l.spliceFrom = nil
+			from.resume()
+		}
 	}
 	if ev&transport.Readable != 0 && !l.closed {
 		l.readable = true
@@ -120,7 +126,9 @@ func (l *link) resume() {
 func (l *link) advance() {
 	for !l.closed && !l.paused {
 		switch {
-		case l.again && len(l.in) == 0 && !l.discard:
+		case l.splice != nil && (l.readable || l.splice.pending):
+			l.splice.move(l)
+		case l.again && len(l.in) == 0:
 			l.again = false
 			l.session.input(nil, false)
 		case len(l.in) > 0:
@@ -141,8 +149,6 @@ func (l *link) advance() {
 			l.w.putBuffer(&raw)
 		case l.readable:
 			l.read()
-		case l.fin && l.discard:
-			l.finish()
 		case l.fin && !l.finTaken:
 			l.finTaken = true
 			l.endInput()
@@ -168,12 +174,6 @@ func (l *link) read() {
 		return
 	}
 	l.readable = n == len(buf)
-	if l.discard {
-		if l.discarded += n; l.discarded > maxDiscard {
-			l.abort()
-		}
-		return
-	}
 	if l.engine != nil {
 		l.decrypt(buf[:n])
 		return
@@ -397,28 +397,12 @@ func (l *link) seal() error {
 // flushed acts on what was to happen after all is sent.
 func (l *link) flushed() {
 	switch {
-	case l.closing && l.linger && !l.fin:
-		l.startDiscard()
 	case l.closing:
 		l.finish()
 	case l.endOutput && !l.outputEnded:
 		l.outputEnded = true
 		l.conn.CloseWrite()
 	}
-}
-
-// startDiscard ends the output and drops input: a close while input waits would reset the connection, and the peer could
-// lose what was sent last (RFC 9112 9.6).
-func (l *link) startDiscard() {
-	if l.discard {
-		return
-	}
-	l.discard, l.paused = true, false
-	l.w.putBuffer(&l.in)
-	l.w.putBuffer(&l.raw)
-	_ = l.conn.CloseWrite()
-	l.deadline(&l.outputBy, lingerTime)
-	l.resume()
 }
 
 // closeWrite ends the output after what is gathered.
@@ -457,9 +441,12 @@ func (l *link) finish() {
 	}
 	l.closed = true
 	if l.conn != nil {
-		if l.reset {
+		switch {
+		case l.reset:
 			l.conn.Abort()
-		} else {
+		case l.linger && !l.fin:
+			l.conn.Linger()
+		default:
 			l.conn.Close()
 		}
 	}

@@ -14,11 +14,9 @@ import (
 const (
 	readSize    = 64 << 10
 	sealSize    = 128 << 10
-	bufferSize  = 4 << 10   // of a new buffer
-	keepSize    = 256 << 10 // larger buffers are not kept
-	keepCount   = 1024      // buffers that are kept for use again
-	maxDiscard  = 256 << 10 // bytes that are dropped before a close
-	lingerTime  = 2 * time.Second
+	bufferSize  = 4 << 10         // of a new buffer
+	keepSize    = 256 << 10       // larger buffers are not kept
+	keepCount   = 1024            // buffers that are kept for use again
 	compactTime = 2 * time.Second // idle, before buffers are given back
 	closeTime   = 10 * time.Second
 	backWrite   = 30 * time.Second // without progress of what is sent to a backend

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/transport"
+	"github.com/millrace/millrace/http1"
+)
+
+// spliceLeast is the content for which it pays to move it without reading: below, a read and a write are cheaper.
+const spliceLeast = 64 << 10
+
+// spliceMost bounds what one call moves, so that other connections of the loop get their time.
+const spliceMost = 1 << 20
+
+// splice moves content of one connection to another without reading it.
+type splice struct {
+	sender   direct
+	r        *relay
+	from     *http1.Machine
+	to       *http1.Machine
+	receiver *link
+	pending  bool // the loop holds bytes for the receiver
+}
+
+// direct is a stream that is all of a connection with HTTP/1.1.
+type direct interface {
+	plain() (*link, *http1.Machine)
+	// progress says that content has arrived.
+	progress()
+}
+
+func (f *front1) plain() (*link, *http1.Machine) { return f.l, f.m }
+func (s *back1) plain() (*link, *http1.Machine)  { return s.l, s.m }
+
+// startSplice has the rest of content move from one connection to the other by itself, where both are plain and it pays.
+func (x *exchange) startSplice(r *relay) {
+	if len(r.held) > 0 || r.to == nil {
+		return
+	}
+	a, ok := r.from.(direct)
+	if !ok {
+		return
+	}
+	b, ok := r.to.(direct)
+	if !ok {
+		return
+	}
+	l, from := a.plain()
+	receiver, to := b.plain()
+	if from.Left() < spliceLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.noSplice {
+		return
+	}
+	l.splice = &l.spliced
+	l.spliced = splice{sender: a, r: r, from: from, to: to, receiver: receiver}
+}
+
+// move moves what has arrived.
+func (s *splice) move(l *link) {
+	to := s.receiver
+	if to.unsent() > 0 {
+		if to.flush(); to.closed {
+			return
+		}
+	}
+	if to.blocked {
+		s.wait(l)
+		return
+	}
+	n := int(min(s.from.Left(), spliceMost))
+	taken, in, out := l.conn.Relay(to.conn, n)
+	if taken > 0 {
+		s.from.Bypassed(int64(taken))
+		to.out, _ = s.to.AppendDataHeader(to.out, taken) // counts them; content with a length has no framing
+		s.r.bytes += uint64(taken)
+		*s.r.progress = l.w.now
+		s.sender.progress()
+	}
+	s.pending = out == transport.ErrAgain
+	switch {
+	case errors.Is(out, errors.ErrUnsupported):
+		l.noSplice, l.splice = true, nil
+	case s.pending:
+		s.wait(l)
+		return
+	case out != nil:
+		to.fail(out)
+		return
+	case in == transport.ErrAgain:
+		l.readable = false
+	case in != nil:
+		l.splice = nil // the next read reports it
+	}
+	if s.from.Left() == 0 {
+		l.splice, l.again = nil, true // the session has the end of the message to report
+	}
+}
+
+// wait has the splice go on when the receiver takes more.
+func (s *splice) wait(l *link) {
+	to := s.receiver
+	l.paused, to.blocked, to.spliceFrom = true, true, l
+	if to.outputBy == clock.Never {
+		to.deadline(&to.outputBy, to.outputTime)
+	}
+}
