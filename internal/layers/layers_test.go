@@ -80,6 +80,7 @@ gateway/config  : tls gateway/health gateway/route gpukern/lpm semantics interna
 gateway/fastpath: clock
 gateway/kernelflows: gateway/fastpath clock metrics pmd wire
 gateway/maglev  :
+gateway/rewrite : internal/random semantics
 gateway/pool    : clock gateway/health gateway/maglev internal/random
 gateway/datapath: gateway/quiclb gateway/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
@@ -174,7 +175,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "gateway/maglev", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "gateway/maglev", "gateway/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."

@@ -1,0 +1,82 @@
+package rewrite
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strings"
+
+	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/semantics"
+)
+
+// KeyBy is what of a request is hashed.
+type KeyBy uint8
+
+// Values of KeyBy.
+const (
+	ByClient KeyBy = iota // the client's address
+	ByHeader              // the first line of a field
+	ByCookie              // a cookie
+	ByQuery               // a parameter of the query, as it stands there
+	ByPath                // the path, without the query
+)
+
+// Key is what consistent hashing keeps together. A request without it goes by the client's address.
+type Key struct {
+	By   KeyBy
+	Name string // of the field, in lower case, the cookie or the parameter
+	// Secret keys the hash: clients cannot compute which values lead to one backend. Gateways with one secret agree; without one
+	// all do.
+	Secret random.Key
+}
+
+// Source is the parts of a request that a Key reads.
+type Source struct {
+	Fields []semantics.Field
+	Path   string
+	Query  string // without or with the question mark
+	Client netip.Addr
+}
+
+// Of returns the hash of a request.
+func (k *Key) Of(s *Source) uint64 {
+	if text, ok := k.text(s); ok {
+		return k.Secret.Sum(bytesOf(text))
+	}
+	a := s.Client.Unmap().As16()
+	h := k.Secret.Start()
+	h.Word(binary.LittleEndian.Uint64(a[:]))
+	h.Word(binary.LittleEndian.Uint64(a[8:]))
+	return h.Sum(len(a), 0)
+}
+
+// text returns what is hashed; false where the request lacks it.
+func (k *Key) text(s *Source) (string, bool) {
+	switch k.By {
+	case ByHeader:
+		for i := range s.Fields {
+			if s.Fields[i].Name == k.Name {
+				return s.Fields[i].Value, true
+			}
+		}
+	case ByCookie:
+		return Cookie(s.Fields, k.Name)
+	case ByQuery:
+		return parameter(strings.TrimPrefix(s.Query, "?"), k.Name)
+	case ByPath:
+		return s.Path, true
+	}
+	return "", false
+}
+
+// parameter returns the first value of a parameter of a query.
+func parameter(query, name string) (string, bool) {
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		if key, value, _ := strings.Cut(pair, "="); key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
