@@ -17,6 +17,7 @@ type back1 struct {
 	uses    int
 	index   int // among the idle ones, or -1
 	broken  bool
+	gone    bool // it is none of the backend's any more
 }
 
 // newBack1 returns the session of a connection that has been established.
@@ -147,14 +148,22 @@ func (s *back1) release() {
 
 // drop closes the connection.
 func (s *back1) drop() {
-	w := s.l.w
-	w.forget(s)
-	s.backend.ConnClosed()
+	s.leave()
 	if s.broken {
 		s.l.abort()
 		return
 	}
 	s.l.close()
+}
+
+// leave takes the connection from those of its backend. Input that comes while it is closed, or a reset, may end it once more.
+func (s *back1) leave() {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	s.l.w.forget(s)
+	s.backend.ConnClosed()
 }
 
 func (s *back1) writable() {
@@ -173,8 +182,7 @@ func (s *back1) expired(output bool) {
 }
 
 func (s *back1) failed(err error) {
-	s.l.w.forget(s)
-	s.backend.ConnClosed()
+	s.leave()
 	s.broken = true
 	if s.x != nil {
 		if s.x.answered {
