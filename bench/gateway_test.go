@@ -23,13 +23,13 @@ func TestGatewayRowsRun(t *testing.T) {
 	wanted := map[string][]string{
 		"HTTP/1.1, 128 B":                               {webOwn, webNginx, webHAProxy, webGo},
 		"a TLS 1.3 handshake for each request":          {webOwn, webGo},
-		"HTTP/2 over TLS 1.3, 128 B":                    {webNginx, webHAProxy, webGo},
+		"HTTP/2 over TLS 1.3, 128 B":                    {webOwn},
 		"HTTP/2 over TLS 1.3, 128 B, by h2load":         {webGo},
 		"WebSocket echo of 64 B":                        {webNginx},
 		"gRPC, unary":                                   {webGo},
 		"HTTP/3, 128 B":                                 {webQUICGo},
 		"loops: ten requests on each connection":        {webNginx + ", 8"},
-		"idle connections with TLS 1.3":                 {webOwn},
+		"idle connections":                              {webOwn},
 		"HTTP/1.1, 128 B, with the core's receive path": {webOwn},
 	}
 	for _, m := range b.Measures {
