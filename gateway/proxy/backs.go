@@ -33,8 +33,30 @@ func (w *Worker) backsTo(p *Pool, b *pool.Backend) *backends {
 	return bs
 }
 
-// open finds or opens a connection for an exchange, and calls its opened or backFailed, perhaps before it returns.
+// open finds or opens a connection for an exchange, and calls its opened or backFailed, perhaps before it returns. An idle
+// connection is taken once all events of the batch have been handled: its backend may have closed it, or sent what nobody has
+// asked for, which a request that goes out before that is read would get for its response.
 func (w *Worker) open(x *exchange) {
+	if len(w.backsTo(x.pooled, x.backend).idle) > 0 && !x.starting {
+		x.starting = true
+		w.starting = append(w.starting, x)
+		return
+	}
+	w.openNow(x)
+}
+
+// openWaiting opens connections for the exchanges that open has put off.
+func (w *Worker) openWaiting() {
+	for i := 0; i < len(w.starting); i++ {
+		if x := w.starting[i]; x != nil {
+			x.starting = false
+			w.openNow(x)
+		}
+	}
+	w.starting = w.starting[:0]
+}
+
+func (w *Worker) openNow(x *exchange) {
 	bs := w.backsTo(x.pooled, x.backend)
 	if x.outgoing.Protocol == "" || x.pooled.Protocol == HTTP1 {
 		if n := len(bs.idle); n > 0 {
@@ -197,6 +219,10 @@ func (d *dialing) failed(err error) {
 
 // cancelOpen has an exchange wait for no connection any more. The connection may serve another request.
 func (w *Worker) cancelOpen(x *exchange) {
+	if x.starting {
+		x.starting = false
+		w.starting[slices.Index(w.starting, x)] = nil
+	}
 	if b := x.early; b != nil {
 		x.early = nil
 		b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })

@@ -99,6 +99,7 @@ type exchange struct {
 	pooled   *Pool
 	dial     *dialing // a connection that it waits for
 	early    *back2   // the same, for its settings
+	starting bool     // in Worker.starting
 	backend  *pool.Backend
 	tried    pool.Tried
 	request  *semantics.Message // of the front
@@ -119,6 +120,7 @@ type exchange struct {
 	timer       uint32
 	attempts    int
 	status      int
+	interims    uint64 // bytes of interim responses
 	failure     string // the error of Proxy-Status, where the gateway answered
 	backendName string // of the last attempt
 	answered    bool   // the header of the response has been sent

@@ -46,8 +46,12 @@ func appendRefusal(dst []byte, status int) []byte {
 }
 
 // interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100, which
-// the gateway sends by itself.
+// the gateway sends by itself. They are not held back where the client does not read, and so are bounded.
 func (x *exchange) interim(m *semantics.Message) {
+	if x.interims += semantics.Size(m.Fields) + 64; x.interims > maxInterim {
+		x.backFailed(errProtocol)
+		return
+	}
 	if m.Status == 100 {
 		return
 	}
@@ -55,6 +59,9 @@ func (x *exchange) interim(m *semantics.Message) {
 		x.frontFailed()
 	}
 }
+
+// maxInterim bounds the interim responses to one request, in bytes: without fields there are 1024.
+const maxInterim = 64 << 10
 
 // responseMessage returns the response as the client gets it.
 func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message { return m }

@@ -43,6 +43,8 @@ type Worker struct {
 	dirty   []*link  // have output
 	ready   []*link  // have input that their session takes now
 
+	starting []*exchange // ask for an idle connection; nil for those that do no longer
+
 	wheel      *clock.Wheel
 	timers     []timed
 	freeTimers []uint32
@@ -82,7 +84,8 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 			t.fired()
 		}
 	})
-	for len(w.dirty)+len(w.ready) > 0 {
+	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 {
+		w.openWaiting()
 		for i := 0; i < len(w.dirty); i++ {
 			l := w.dirty[i]
 			l.dirty = false
