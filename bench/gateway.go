@@ -37,6 +37,7 @@ const (
 	webGo      = "ReverseProxy" // of net/http/httputil
 	webQUICGo  = "quic-go + ReverseProxy"
 	webOwn     = "millrace, package proxy" // without the program around it
+	webOwnXDP  = webOwn + ", AF_XDP"
 )
 
 // webBackend is where the backend listens.
@@ -91,6 +92,8 @@ func (b *gatewayBench) proxy(name string, c webConfig) webProxy {
 		p.argv = append([]string{"env", fmt.Sprintf("GOMAXPROCS=%d", c.workers()), "caddy", "run", "--adapter", "caddyfile", "--config"}, p.argv...)
 	case ours:
 		b.ours(&p, c)
+	case webOwnXDP:
+		p.afxdp = true
 	}
 	return p
 }
@@ -127,7 +130,7 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 }
 
 // libraries are the proxies that role web-proxy plays, by its -as.
-var libraries = map[string]string{webGo: "net/http", webQUICGo: "quic-go", webOwn: "millrace"}
+var libraries = map[string]string{webGo: "net/http", webQUICGo: "quic-go", webOwn: "millrace", webOwnXDP: "millrace"}
 
 // part is the proxy as a process of a run.
 func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
@@ -139,6 +142,9 @@ func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
 	}
 	if as := libraries[p.name]; as != "" {
 		o := role.WebOptions{Backend: webBackend}
+		if p.afxdp {
+			o.Front, o.Back = serviceAddr+"/24", backAddr+"/24"
+		}
 		if w.tls {
 			c := webConfig{dir: b.dir}
 			o.Cert, o.Key = c.cert(), c.key()

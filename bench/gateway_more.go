@@ -105,9 +105,9 @@ func (b *gatewayBench) userspace() harness.Measure {
 		Name: w.name, Unit: w.unit, Peer: webNginx,
 		Contestants: []harness.Contestant{
 			b.contestant(overXDP, ours, webConfig{afxdp: true}, w), b.contestant(overKernel, ours, webConfig{}, w),
-			b.contestant(webOwn, webOwn, webConfig{}, w), b.contestant(webNginx, webNginx, webConfig{}, w),
+			b.contestant(webOwnXDP, webOwnXDP, webConfig{}, w), b.contestant(webOwn, webOwn, webConfig{}, w), b.contestant(webNginx, webNginx, webConfig{}, w),
 			b.contestant(webHAProxy, webHAProxy, webConfig{}, w),
 		},
-		Gates: []harness.Gate{gate(overXDP, harness.MetricOwn, webNginx, "<=", 0.85)},
+		Gates: []harness.Gate{gate(overXDP, harness.MetricOwn, webNginx, "<=", 0.85), gate(webOwnXDP, harness.MetricOwn, webNginx, "<=", 0.85)},
 	}
 }

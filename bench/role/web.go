@@ -19,10 +19,12 @@ import (
 type WebOptions struct {
 	Backend   string // address that a proxy forwards to
 	Cert, Key string // files, PEM; a certificate means TLS
-	HTTP2     bool
-	Streams   int // requests at a time on a connection of HTTP/2 or 3
-	PerConn   int // requests on a connection; 0 is no limit
-	Paths     int // different paths of requests
+	// Front and Back are the addresses of a proxy over our stack at FrontDev and BackDev, with the length of the prefix.
+	Front, Back string
+	HTTP2       bool
+	Streams     int // requests at a time on a connection of HTTP/2 or 3
+	PerConn     int // requests on a connection; 0 is no limit
+	Paths       int // different paths of requests
 	// Saturate is how long a generator with a rate first makes as many requests as it can. The rate is then this share of what
 	// was answered, in percent.
 	Saturate time.Duration
@@ -32,6 +34,8 @@ func (o *WebOptions) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.Backend, "backend", "", "address that a proxy forwards to")
 	fs.StringVar(&o.Cert, "cert", "", "certificate of a proxy, PEM; clients speak TLS then")
 	fs.StringVar(&o.Key, "key", "", "its private key, PEM")
+	fs.StringVar(&o.Front, "front", "", "address and prefix of a proxy over AF_XDP, towards clients")
+	fs.StringVar(&o.Back, "back", "", "the same towards the backend")
 	fs.BoolVar(&o.HTTP2, "http2", false, "clients speak HTTP/2")
 	fs.IntVar(&o.Streams, "streams", 1, "requests at a time on a connection of HTTP/2 or HTTP/3")
 	fs.IntVar(&o.PerConn, "per-conn", 0, "requests on a connection before another is opened; 0 is no limit")
@@ -42,7 +46,7 @@ func (o *WebOptions) flags(fs *flag.FlagSet) {
 // Args are the flags that flags reads.
 func (o WebOptions) Args() []string {
 	return []string{
-		"-backend", o.Backend, "-cert", o.Cert, "-key", o.Key, "-http2=" + strconv.FormatBool(o.HTTP2),
+		"-backend", o.Backend, "-cert", o.Cert, "-key", o.Key, "-front", o.Front, "-back", o.Back, "-http2=" + strconv.FormatBool(o.HTTP2),
 		"-streams", strconv.Itoa(o.Streams), "-per-conn", strconv.Itoa(o.PerConn), "-paths", strconv.Itoa(o.Paths),
 		"-saturate", o.Saturate.String(),
 	}

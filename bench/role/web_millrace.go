@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/http2"
 )
 
-// serveMillrace is one worker of package gateway/proxy on a loop of the kernel's sockets: the request path of our gateway
-// without the program around it.
-func serveMillrace(at, backend string, config *tls.Config) (func() error, error) {
+// serveMillrace is one worker of package gateway/proxy: the request path of our gateway without the program around it. Its
+// loop is one of the kernel's sockets or, with the prefixes front and back, of our stack over AF_XDP.
+func serveMillrace(at, backend string, config *tls.Config, front, back string) (func() error, error) {
 	address, err := netip.ParseAddrPort(at)
 	if err != nil {
 		return nil, err
@@ -29,6 +29,9 @@ func serveMillrace(at, backend string, config *tls.Config) (func() error, error)
 	tree, err := millraceTree(address, to, config)
 	if err != nil {
 		return nil, err
+	}
+	if front != "" {
+		return overAFXDP(tree, front, back)
 	}
 	loop, err := transport.NewEpollLoop()
 	if err != nil {

@@ -37,7 +37,7 @@ func openWebProxy(o roleOptions) (roleWork, error) {
 		stop, err = serveNetHTTP(o.stream.To, h, config)
 	case "millrace":
 		runtime.GOMAXPROCS(2) // one for the loop
-		stop, err = serveMillrace(o.stream.To, o.web.Backend, config)
+		stop, err = serveMillrace(o.stream.To, o.web.Backend, config, o.web.Front, o.web.Back)
 	case "quic-go":
 		stop, err = serveQUICGo(o.stream.To, h, config)
 	default:
