@@ -34,12 +34,13 @@ type EpollLoop struct {
 	again     []*epollConn     // to call once more, see epollConn.Read
 	called    []*epollConn     // the other buffer of again
 	listeners []*epollListener
-	pipes     pipes
-	lingering lingerers
-	lingerEnd clock.Time // of the first of them
-	events    [batchEvents]unix.EpollEvent
-	addr      unix.RawSockaddrInet6 // of accept4 and connect; large enough for both families
-	addrLen   uint32
+
+	relayBuffers relayBuffers
+	lingering    lingerers
+	lingerEnd    clock.Time // of the first of them
+	events       [batchEvents]unix.EpollEvent
+	addr         unix.RawSockaddrInet6 // of accept4 and connect; large enough for both families
+	addrLen      uint32
 
 	commands commandList
 	running  atomic.Bool
@@ -131,7 +132,6 @@ func (l *EpollLoop) end() {
 		li.closeFD()
 	}
 	l.conns.each((*epollConn).Close)
-	l.pipes.close()
 	l.freeFDs()
 }
 

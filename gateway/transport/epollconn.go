@@ -13,7 +13,7 @@ type epollConn struct {
 	loop          *EpollLoop
 	handler       Handler
 	local, remote netip.AddrPort // local is zero until someone asks
-	pipe          *pipe          // with bytes that Relay has taken and not sent, else nil
+	relaying      *relayBuffer   // with bytes that Relay has taken and not sent, else nil
 	err           unix.Errno
 	fd            int32 // -1 once closed
 	slot, gen     uint32
@@ -130,12 +130,18 @@ func (c *epollConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	n, err := c.receive(p)
+	if n > 0 && n < len(p) && c.flags&inputEnd != 0 {
+		c.callLater() // the edge that reported the end has passed with these bytes
+	}
+	return n, err
+}
+
+// receive is Read of an open connection to a p that is not empty.
+func (c *epollConn) receive(p []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
 	if errno != 0 || n == 0 {
 		return 0, c.readError(errno)
-	}
-	if int(n) < len(p) && c.flags&inputEnd != 0 {
-		c.callLater() // the edge that reported the end has passed with these bytes
 	}
 	return int(n), nil
 }
@@ -227,12 +233,8 @@ func (c *epollConn) Close() {
 	}
 	c.loop.conns.remove(c.slot)
 	c.loop.stats.open.Add(-1)
-	if c.pipe != nil {
-		c.loop.pipes.put(c.pipe)
-		c.pipe = nil
-	}
 	closeFD(int(c.fd)) // this takes it out of the epoll instance, too: there is no other fd of the socket
-	c.fd, c.handler = -1, nil
+	c.fd, c.handler, c.relaying = -1, nil, nil
 }
 
 // Linger implements Conn.

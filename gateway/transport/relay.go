@@ -1,33 +1,21 @@
 package transport
 
-import (
-	"errors"
+import "errors"
 
-	"golang.org/x/sys/unix"
-)
+// relaySize is what Relay reads at once. At 48 KiB the bytes are in the core's cache when they are written: relaying
+// 1 MiB then costs less than by splice(2), and than by 64 KiB, see docs/design/027.
+const relaySize = 48 << 10
 
-// pipe has bytes on their way between two kernel sockets.
-type pipe struct {
-	r, w int
-	held int // bytes
+// relayBuffer has bytes on their way between two kernel sockets: b[from:to].
+type relayBuffer struct {
+	from, to int
+	b        [relaySize]byte
 }
 
-const (
-	pipeSize   = 256 << 10 // docs/design/027 has the figures
-	pipesMost  = 512       // of a loop
-	spliceMost = 1 << 30   // of one call
-)
+// relayBuffersKept is how many unused buffers a loop keeps.
+const relayBuffersKept = 16
 
-const spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
-
-// pipes are the pipes of a loop. A connection has one only while it holds bytes.
-type pipes struct {
-	empty []*pipe
-	n     int // with those that connections have
-}
-
-// Relay implements Conn by splice(2): the pages in which bytes were received are sent, and nothing is copied. The bytes
-// go through a pipe, which is filled only when it is empty: so EAGAIN says that nothing has arrived.
+// Relay implements Conn. The bytes go through a buffer of the loop, which c keeps while dst has no room for them.
 func (c *epollConn) Relay(dst Conn, n int) (taken int, in, out error) {
 	d, ok := dst.(*epollConn)
 	switch {
@@ -38,87 +26,66 @@ func (c *epollConn) Relay(dst Conn, n int) (taken int, in, out error) {
 	case d.fd < 0:
 		return 0, nil, ErrClosed
 	}
-	if c.pipe == nil {
-		if c.pipe = c.loop.pipes.take(); c.pipe == nil {
-			return 0, nil, errors.ErrUnsupported
-		}
+	b := c.relaying
+	if c.relaying = nil; b == nil {
+		b = c.loop.relayBuffers.take()
 	}
-	for in == nil {
-		if out = d.drain(c.pipe); out != nil {
+	for {
+		if out = b.drain(d); out == ErrAgain {
+			c.relaying = b
 			return taken, nil, out
 		}
-		if taken == n {
+		if in != nil || out != nil || taken == n {
 			break
 		}
-		var k int
-		k, in = c.fill(n - taken)
-		taken += k
+		in = b.fill(c, n-taken)
+		taken += b.to
 	}
-	c.loop.pipes.put(c.pipe)
-	c.pipe = nil
-	return taken, in, nil
+	c.loop.relayBuffers.put(b)
+	return taken, in, out
 }
 
-// fill moves at most n received bytes to the empty pipe.
-func (c *epollConn) fill(n int) (int, error) {
-	k, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(c.fd), 0, uintptr(c.pipe.w), 0, uintptr(min(n, spliceMost)), spliceFlags)
-	if errno != 0 || k == 0 {
-		return 0, c.readError(errno)
+// fill reads at most n bytes of c to b, which is empty. With the last that have arrived it returns ErrAgain.
+func (b *relayBuffer) fill(c *epollConn, n int) error {
+	n = min(n, relaySize)
+	var err error
+	b.from = 0
+	if b.to, err = c.receive(b.b[:n]); err == nil && b.to < n && c.flags&inputEnd == 0 {
+		return ErrAgain
 	}
-	c.pipe.held = int(k)
-	return int(k), nil
+	return err
 }
 
-// drain sends what is in a pipe.
-func (c *epollConn) drain(p *pipe) error {
-	for p.held > 0 {
-		if c.err != 0 {
-			return c.err
-		}
-		k, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(p.r), 0, uintptr(c.fd), 0, uintptr(p.held), spliceFlags)
-		if errno != 0 {
-			return c.writeError(errno)
-		}
-		p.held -= int(k)
-	}
-	return nil
-}
-
-// take returns an empty pipe; nil if there are too many, or no more fds.
-func (s *pipes) take() *pipe {
-	if n := len(s.empty); n > 0 {
-		p := s.empty[n-1]
-		s.empty = s.empty[:n-1]
-		return p
-	}
-	var fds [2]int
-	if s.n == pipesMost || unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+// drain writes what is in b to c. ErrAgain is that something is left.
+func (b *relayBuffer) drain(c *epollConn) error {
+	if b.from == b.to {
 		return nil
 	}
-	s.n++
-	// Beyond the limit of a user's pipes (pipe(7)) it stays small, which costs calls and nothing else.
-	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
-	return &pipe{r: fds[0], w: fds[1]}
+	n, err := c.Write(b.b[b.from:b.to])
+	if b.from += n; err == nil && b.from < b.to {
+		return ErrAgain
+	}
+	return err
 }
 
-// put takes back a pipe. What it holds is lost with it.
-func (s *pipes) put(p *pipe) {
-	if p.held == 0 {
-		s.empty = append(s.empty, p)
-		return
+// relayBuffers are the unused buffers of a loop. The one that was used last is the next: it is in the cache.
+type relayBuffers []*relayBuffer
+
+func (s *relayBuffers) take() *relayBuffer {
+	n := len(*s)
+	if n == 0 {
+		return new(relayBuffer)
 	}
-	s.n--
-	closeFD(p.r)
-	closeFD(p.w)
+	b := (*s)[n-1]
+	*s = (*s)[:n-1]
+	return b
 }
 
-// close closes the empty pipes.
-func (s *pipes) close() {
-	for _, p := range s.empty {
-		closeFD(p.r)
-		closeFD(p.w)
+func (s *relayBuffers) put(b *relayBuffer) {
+	if len(*s) < relayBuffersKept {
+		b.from, b.to = 0, 0
+		*s = append(*s, b)
 	}
-	s.empty = nil
 }
 
 // Relay implements Conn: bytes are copied once, from the receive ring of c to the send queue of dst.

@@ -48,12 +48,12 @@ type Conn interface {
 	// nothing, ErrAgain; Ready(Writable) follows.
 	Write(p []byte) (int, error)
 	// Relay moves what has arrived to the output of dst, another connection of the loop, at most n bytes, without passing
-	// it to the caller. in is as of Read, and nil if all n bytes were taken: there may be more. out is ErrAgain while dst
-	// has no room for all that was taken: Ready(Writable) of dst follows, and before anything else Relay is called again,
-	// with any n. Otherwise it is why dst has failed; then what was taken is lost. The loop holds at most n bytes.
+	// it to the caller. in is as of Read, and nil if all n bytes were taken: there may be more. It may be ErrAgain with
+	// the last bytes. out is ErrAgain while dst has no room for all that was taken: Ready(Writable) of dst follows, and
+	// before anything else Relay is called again, with any n. Otherwise it is why dst has failed; then what was taken is
+	// lost. The loop holds at most 48 KiB for a pair of connections.
 	//
-	// out is errors.ErrUnsupported, and nothing was taken, if it cannot be done now: the caller reads and writes.
-	// It pays for bodies of 64 KiB and more.
+	// out is errors.ErrUnsupported, and nothing was taken, if dst is a connection of another kind.
 	Relay(dst Conn, n int) (taken int, in, out error)
 	// CloseWrite ends the output after what was written: the peer sees the end of the stream.
 	CloseWrite() error
