@@ -63,6 +63,7 @@ func (k *peeking) refuse(err error) {
 func (k *peeking) drop() {
 	k.l.w.counters.stream.hellos.Add(1)
 	k.l.w.putBuffer(&k.held)
+	k.l.session = closer{} // what else comes is dropped
 }
 
 func (k *peeking) writable() {}
