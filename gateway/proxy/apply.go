@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/millrace/millrace/gateway/transport"
 )
@@ -51,13 +50,7 @@ func (w *Worker) dropUnused(t *Tree) {
 		if pools[k.pool] && !k.backend.Gone() {
 			continue
 		}
-		for len(bs.idle) > 0 {
-			bs.idle[len(bs.idle)-1].drop()
-		}
-		for _, s := range slices.Clone(bs.shared) {
-			s.leaving = true
-			s.idle()
-		}
+		bs.retire()
 		if len(bs.opening)+len(bs.shared) == 0 {
 			delete(w.backs, k)
 		}

@@ -40,7 +40,7 @@ type request2 struct {
 func newBack2(l *link, p *Pool, b *pool.Backend) *back2 {
 	s := &back2{l: l, pool: p, backend: b, m: http2.NewMachine(http2.RoleClient, http2.Options{})}
 	l.session = s
-	bs := l.w.backsTo(p, b)
+	bs := l.w.backsTo(p, b, l.owner)
 	bs.shared = append(bs.shared, s)
 	s.control()
 	return s
@@ -212,7 +212,8 @@ func (b *back2) remove() {
 	}
 	b.gone = true
 	b.backend.ConnClosed()
-	bs := b.l.w.backsTo(b.pool, b.backend)
+	defer b.l.w.forgetOwned(backsKey{b.pool, b.backend, b.l.owner})
+	bs := b.l.w.backsTo(b.pool, b.backend, b.l.owner)
 	for i, o := range bs.shared {
 		if o == b {
 			bs.shared = append(bs.shared[:i], bs.shared[i+1:]...)
@@ -226,7 +227,7 @@ func (b *back2) idle() {
 	if b.m.Streams() > 0 || len(b.early) > 0 || b.l.closed || b.l.closing {
 		return
 	}
-	if b.leaving || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining {
+	if b.leaving || b.l.owner != nil && b.l.owner.gone || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining {
 		b.remove()
 		b.l.close()
 		return

@@ -20,24 +20,44 @@ type backends struct {
 type backsKey struct {
 	pool    *Pool
 	backend *pool.Backend
+	owner   *clientInfo // with a header of the PROXY protocol: whose they are
 }
 
-// backsTo returns the connections to the backend of an exchange.
-func (w *Worker) backsTo(p *Pool, b *pool.Backend) *backends {
-	k := backsKey{p, b}
+// backsTo returns the connections to a backend, those of one client if owner is not nil.
+func (w *Worker) backsTo(p *Pool, b *pool.Backend, owner *clientInfo) *backends {
+	k := backsKey{p, b, owner}
 	bs := w.backs[k]
 	if bs == nil {
 		bs = &backends{}
 		w.backs[k] = bs
+		if owner != nil {
+			owner.owns = append(owner.owns, k)
+		}
 	}
 	return bs
+}
+
+// backsOf returns the connections that an exchange may take.
+func (w *Worker) backsOf(x *exchange) *backends {
+	return w.backsTo(x.pooled, x.backend, x.pooled.owner(x.front.client()))
+}
+
+// retire closes the connections without requests, and the others after them.
+func (bs *backends) retire() {
+	for len(bs.idle) > 0 {
+		bs.idle[len(bs.idle)-1].drop()
+	}
+	for _, s := range slices.Clone(bs.shared) {
+		s.leaving = true
+		s.idle()
+	}
 }
 
 // open finds or opens a connection for an exchange, and calls its opened or backFailed, perhaps before it returns. An idle
 // connection is taken once all events of the batch have been handled: its backend may have closed it, or sent what nobody has
 // asked for, which a request that goes out before that is read would get for its response.
 func (w *Worker) open(x *exchange) {
-	if len(w.backsTo(x.pooled, x.backend).idle) > 0 && !x.starting {
+	if len(w.backsOf(x).idle) > 0 && !x.starting {
 		x.starting = true
 		w.starting = append(w.starting, x)
 		return
@@ -57,7 +77,7 @@ func (w *Worker) openWaiting() {
 }
 
 func (w *Worker) openNow(x *exchange) {
-	bs := w.backsTo(x.pooled, x.backend)
+	bs := w.backsOf(x)
 	if x.outgoing.Protocol == "" || x.pooled.Protocol == HTTP1 {
 		if n := len(bs.idle); n > 0 {
 			s := bs.idle[n-1]
@@ -85,6 +105,7 @@ type dialing struct {
 	backend *pool.Backend
 	waiting []*exchange // with HTTP/2 several may wait for one connection
 	pass    *pass       // in place of exchanges
+	client  *clientInfo // of the first request
 }
 
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
@@ -98,7 +119,7 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 			}
 		}
 	}
-	d := &dialing{pool: x.pooled, backend: x.backend, waiting: []*exchange{x}}
+	d := &dialing{pool: x.pooled, backend: x.backend, client: x.front.client(), waiting: []*exchange{x}}
 	x.dial = d
 	if err := w.connect(d); err != nil {
 		x.dial = nil
@@ -113,6 +134,7 @@ func (w *Worker) connect(d *dialing) error {
 	}
 	l := w.newLink(nil)
 	l.session, l.dial, d.l = d, d, l
+	l.owner = d.pool.owner(d.client)
 	conn, err := w.loop.Dial(d.backend.Address(), l)
 	if err != nil {
 		d.backend.ConnClosed()
@@ -122,7 +144,7 @@ func (w *Worker) connect(d *dialing) error {
 	w.counters.backOpened.Add(1)
 	l.conn, l.remote = conn, d.backend.Address()
 	l.outputTime = backWrite
-	bs := w.backsTo(d.pool, d.backend)
+	bs := w.backsTo(d.pool, d.backend, l.owner)
 	bs.opening = append(bs.opening, d)
 	if d.pool.TLS != nil {
 		l.engine, l.handshaking = tls.NewClientEngine(d.pool.TLS, tls.EngineOptions{Coroutines: w.coroutines}), true
@@ -137,6 +159,9 @@ const maxWaiting = 64
 
 // connected is called when the transport is established.
 func (d *dialing) connected() {
+	if d.pool.ProxyHeader.Version != 0 {
+		d.sendHeader()
+	}
 	if d.l.engine == nil {
 		d.established()
 		return
@@ -162,6 +187,10 @@ func (d *dialing) established() {
 	}
 	if h2 {
 		s := newBack2(l, d.pool, d.backend)
+		if len(waiting) == 0 { // its request was given up
+			s.idle()
+			return
+		}
 		for _, x := range waiting {
 			x.dial = nil
 			if s.available() {
@@ -190,9 +219,10 @@ func (d *dialing) established() {
 // end takes d from the connections that are being opened.
 func (d *dialing) end() {
 	d.l.dial = nil
-	bs := d.l.w.backsTo(d.pool, d.backend)
+	bs := d.l.w.backsTo(d.pool, d.backend, d.l.owner)
 	bs.opening = slices.DeleteFunc(bs.opening, func(o *dialing) bool { return o == d })
 	d.waiting = nil
+	d.l.w.forgetOwned(backsKey{d.pool, d.backend, d.l.owner})
 }
 
 func (d *dialing) input(p []byte, _ bool) int { return len(p) }
@@ -237,7 +267,11 @@ func (w *Worker) cancelOpen(x *exchange) {
 
 // keep makes a connection idle.
 func (w *Worker) keep(s *back1) {
-	bs := w.backsTo(s.pool, s.backend)
+	if s.l.owner != nil && s.l.owner.gone {
+		s.drop()
+		return
+	}
+	bs := w.backsTo(s.pool, s.backend, s.l.owner)
 	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining {
 		s.drop()
 		return
@@ -252,7 +286,7 @@ func (w *Worker) forget(s *back1) {
 	if s.index < 0 {
 		return
 	}
-	bs := w.backsTo(s.pool, s.backend)
+	bs := w.backsTo(s.pool, s.backend, s.l.owner)
 	last := len(bs.idle) - 1
 	bs.idle[s.index] = bs.idle[last]
 	bs.idle[s.index].index = s.index

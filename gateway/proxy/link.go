@@ -46,10 +46,12 @@ type link struct {
 
 	splice      *splice // its input goes to another connection; nil if not
 	spliced     splice
-	spliceFrom  *link    // whose input goes to this one, and waits until it takes more
-	noSplice    bool     // its loop cannot
-	dial        *dialing // while it is a connection to a backend that is being established
-	front       bool     // of a client
+	spliceFrom  *link       // whose input goes to this one, and waits until it takes more
+	noSplice    bool        // its loop cannot
+	dial        *dialing    // while it is a connection to a backend that is being established
+	front       bool        // of a client
+	info        *clientInfo // of a client
+	owner       *clientInfo // of a connection to a backend: whose alone it is
 	timer       uint32
 	armed       clock.Time // when the timer fires: not after the deadlines
 	inputBy     clock.Time
@@ -457,6 +459,9 @@ func (l *link) finish() {
 	if l.front {
 		l.w.counters.open.Add(-1)
 		delete(l.w.fronts, l)
+		if l.info != nil && l.info.owns != nil {
+			l.w.disown(l.info)
+		}
 	}
 	l.w.putBuffer(&l.in)
 	l.w.putBuffer(&l.raw)

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	ctls "crypto/tls"
+	"crypto/x509"
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
@@ -14,8 +16,17 @@ type clientInfo struct {
 	listener *Listener
 	addr     netip.AddrPort
 	sni, ja4 string
-	alpn     []string // protocols that the client offers, of TLS that is passed through
-	tls      bool
+	alpn     []string       // protocols that the client offers, of TLS that is passed through
+	local    netip.AddrPort // what the client connected to, where a PROXY header says it
+	link     *link          // nil with HTTP/3
+
+	version  uint16            // of the TLS that ends here, 0 is none
+	protocol string            // of ALPN
+	peer     *x509.Certificate // that the client has shown, verified
+
+	owns []backsKey // connections to backends that are this client's alone
+	gone bool
+	tls  bool
 }
 
 // accept takes a connection of a client.
@@ -34,7 +45,12 @@ func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
 	w.fronts[l] = struct{}{}
 	l.front = true
 	l.outputTime = ln.Timeouts.Write
-	w.begin(l, &clientInfo{listener: ln, addr: l.remote, tls: ln.TLS != nil})
+	l.info = &clientInfo{listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
+	if ln.sendsHeader(l.remote.Addr()) {
+		newAwaiting(l, l.info)
+	} else {
+		w.begin(l, l.info)
+	}
 	return l
 }
 
@@ -68,7 +84,7 @@ func (w *Worker) handshaken(l *link) {
 	}
 	o := l.session.(*opening)
 	s := l.engine.ConnectionState()
-	o.info.sni = s.ServerName
+	o.info.established(&s)
 	ln := o.info.listener
 	if ln.Stream != NoStream {
 		l.inputBy = clock.Never
@@ -80,6 +96,14 @@ func (w *Worker) handshaken(l *link) {
 		return
 	}
 	newFront1(l, o.info)
+}
+
+// established notes what the handshake says.
+func (c *clientInfo) established(s *ctls.ConnectionState) {
+	c.sni, c.version, c.protocol = s.ServerName, s.Version, s.NegotiatedProtocol
+	if len(s.VerifiedChains) > 0 {
+		c.peer = s.PeerCertificates[0]
+	}
 }
 
 // opening is the session of a TLS handshake of a client.

@@ -119,7 +119,7 @@ func (p *pass) attempt() {
 		p.tried.Add(b)
 		p.backend, p.attempts, p.started = b, p.attempts+1, p.w.now
 		b.Start(p.w.now)
-		p.dial = &dialing{pool: p.pooled, backend: b, pass: p}
+		p.dial = &dialing{pool: p.pooled, backend: b, client: p.info, pass: p}
 		err := p.w.connect(p.dial)
 		if err == nil {
 			return

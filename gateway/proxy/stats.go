@@ -18,17 +18,18 @@ type Stats struct {
 	BackFailed  uint64 // of those, not established
 	Reused      uint64 // requests on a connection that had carried one before
 	Status      [6]uint64
-	Open        int64 // connections of clients
-	Active      int64 // requests
+	Open        int64  // connections of clients
+	Active      int64  // requests
+	Headers     uint64 // connections without the PROXY header that was to come
 	Stream      StreamStats
 }
 
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
-	connections, requests, refused, retries, backOpened, backFailed, reused metrics.Counter
-	status                                                                  [6]metrics.Counter
-	open, active                                                            atomic.Int64
-	stream                                                                  streamCounters
+	connections, requests, refused, retries, backOpened, backFailed, reused, headers metrics.Counter
+	status                                                                           [6]metrics.Counter
+	open, active                                                                     atomic.Int64
+	stream                                                                           streamCounters
 }
 
 // Stats returns the counters. Any goroutine may call it.
@@ -37,7 +38,7 @@ func (w *Worker) Stats() Stats {
 	s := Stats{
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Refused: c.refused.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
-		Open: c.open.Load(), Active: c.active.Load(), Stream: c.stream.load(),
+		Open: c.open.Load(), Active: c.active.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
 	}
 	for i := range s.Status {
 		s.Status[i] = c.status[i].Load()

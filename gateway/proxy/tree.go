@@ -31,6 +31,9 @@ type Listener struct {
 	// Stream passes connections on as they are, in place of HTTP. Rules see no requests then: of the conditions of a
 	// rule those hold that are about the connection, and Host is the server name.
 	Stream StreamMode
+	// ProxyProtocol are the peers whose connections begin with a header of the PROXY protocol, version 1 or 2; without it
+	// they are reset. Connections of others have none.
+	ProxyProtocol []netip.Prefix
 
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table
@@ -104,6 +107,8 @@ type Pool struct {
 	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
 	MaxIdle  int           // idle connections of a worker to a backend; 0 is DefaultMaxIdle
 	MaxUses  int           // requests of a connection; 0 is no bound
+	// ProxyHeader begins each connection.
+	ProxyHeader ProxyHeader
 }
 
 // Defaults of Pool.
