@@ -122,7 +122,7 @@ var ErrBusy = errors.New("memtransport: the loop does not come to rest")
 
 // Run delivers events and calls peers until nothing is left to do.
 func (l *Loop) Run() error {
-	for range 1 << 20 {
+	for range 1 << 16 {
 		worked := l.batch()
 		if l.tick != nil {
 			l.next = l.tick(l.now)
