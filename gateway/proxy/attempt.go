@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/semantics"
 )
@@ -32,7 +35,7 @@ func (x *exchange) route() {
 	}
 	r := &x.w.routed
 	*r = route.Request{
-		Host: x.host(m.Authority), Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, Client: c.addr.Addr(),
+		Host: hostOf(m.Authority), Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, Client: c.addr.Addr(),
 	}
 	if query != "" {
 		r.Query = query[1:]
@@ -43,8 +46,12 @@ func (x *exchange) route() {
 		return
 	}
 	x.rule = c.listener.Rules[n]
-	if x.rule.Response != nil {
+	switch {
+	case x.rule.Response != nil:
 		x.respond(x.rule.Response)
+		return
+	case x.rule.Redirect != nil:
+		x.redirect(path, query)
 		return
 	}
 	if x.pooled = x.rule.pick(x.w); x.pooled == nil {
@@ -52,8 +59,22 @@ func (x *exchange) route() {
 		return
 	}
 	x.forward(path, query)
+	x.choose(path, query)
 	x.deadline()
 	x.attempt()
+}
+
+// choose finds what the pool's choice of a backend depends on.
+func (x *exchange) choose(path, query string) {
+	if s := x.rule.Sticky; s != nil {
+		if token, ok := rewrite.Cookie(x.request.Fields, s.Name); ok {
+			x.preferred, _ = x.pooled.FromToken(x.w.now, token)
+			x.kept = x.preferred
+		}
+	}
+	if k := x.pooled.Key; k != nil {
+		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: x.front.client().addr.Addr()})
+	}
 }
 
 // pick returns the pool of a request.
@@ -61,10 +82,14 @@ func (r *Rule) pick(w *Worker) *Pool {
 	if len(r.Backends) == 1 {
 		return r.Backends[0].Pool
 	}
-	if r.total <= 0 {
+	total := 0
+	for i := range r.Backends {
+		total += r.Backends[i].Weight
+	}
+	if total <= 0 {
 		return nil
 	}
-	n := int(w.random() % uint64(r.total))
+	n := int(w.random() % uint64(total))
 	for i := range r.Backends {
 		if n -= r.Backends[i].Weight; n < 0 {
 			return r.Backends[i].Pool
@@ -73,8 +98,8 @@ func (r *Rule) pick(w *Worker) *Pool {
 	return nil
 }
 
-// host returns the host of an authority: without port, in lower case.
-func (x *exchange) host(a string) string {
+// hostOf returns the host of an authority: without port, in lower case.
+func hostOf(a string) string {
 	for i := len(a) - 1; i >= 0; i-- {
 		if c := a[i]; c == ':' {
 			a = a[:i]
@@ -85,7 +110,7 @@ func (x *exchange) host(a string) string {
 	}
 	for i := range len(a) {
 		if 'A' <= a[i] && a[i] <= 'Z' {
-			return lower(a)
+			return strings.ToLower(a)
 		}
 	}
 	return a
@@ -93,20 +118,30 @@ func (x *exchange) host(a string) string {
 
 // forward makes the request that a backend gets.
 func (x *exchange) forward(path, query string) {
-	m := x.request
+	m, c := x.request, x.front.client()
 	x.outgoing = *m
-	if len(m.Path) != len(path)+len(query) { // the path was normalised
-		x.outgoing.Path = x.join(path, query)
+	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
+	x.fields, x.scratch = c.listener.Forwarding.Apply(append(x.fields[:0], m.Fields...), x.scratch[:0], &peer)
+	if h := x.rule.RequestHeaders; h != nil {
+		x.fields = h.Apply(x.fields)
 	}
-	x.fields = append(x.fields[:0], m.Fields...)
-	x.forwarded(x.front.client())
+	switch r := x.rule.Rewrite; {
+	case r != nil:
+		x.target = r.Apply(&x.outgoing, x.target[:0], path, query)
+	case m.Path[:min(len(path), len(m.Path))] != path: // it was normalised
+		x.target = append(append(x.target[:0], path...), query...)
+		x.outgoing.Path = view(x.target)
+	}
 	x.outgoing.Fields = x.fields
 	x.prepareUpgrade()
 }
 
 // attempt chooses a backend and asks for a connection to it.
 func (x *exchange) attempt() {
-	b, refusal := x.pooled.Pick(x.w.now, 0, &x.tried)
+	b, refusal := x.preferred, pool.NotRefused
+	if x.preferred = nil; b == nil {
+		b, refusal = x.pooled.Pick(x.w.now, x.hash, &x.tried)
+	}
 	if b == nil {
 		f := errUnavailable
 		if refusal == pool.Full || refusal == pool.PoolFull {
@@ -129,7 +164,7 @@ func (x *exchange) account(f *failure) {
 		return
 	}
 	x.backend = nil
-	o := pool.Outcome{Status: x.status, Latency: x.w.now.Sub(x.started)}
+	o := pool.Outcome{Status: x.status, Latency: x.latency, Retry: x.attempts > 1}
 	if f != nil {
 		o.Failure = f.class
 	}
@@ -154,22 +189,44 @@ func (x *exchange) backFailed(err error) {
 		return
 	}
 	if x.mayRetry(f, fresh) {
-		x.w.counters.retries.Add(1)
-		x.connected, x.up.sent = false, false
-		x.attempt()
+		x.again()
 		return
 	}
 	x.answer(f)
 }
 
-// mayRetry reports whether the request can be sent again (RFC 9110 9.2.2): nothing of its content has gone out, and either
-// the backend cannot have processed it, or it changes nothing. One more attempt is free where a connection that had been
-// idle turned out to be closed.
-func (x *exchange) mayRetry(f *failure, fresh bool) bool {
-	if x.up.bytes > uint64(len(x.up.held)) {
+// again begins another attempt.
+func (x *exchange) again() {
+	x.w.counters.retries.Add(1)
+	x.connected, x.up.sent = false, false
+	x.attempt()
+}
+
+// retryStatus begins another attempt where the rule says so of the status of a response.
+func (x *exchange) retryStatus(status int) bool {
+	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(errIncomplete, true) {
 		return false
 	}
-	if x.connected && !f.unprocessed && !idempotent(x.request.Method) {
+	back := x.back
+	x.back, x.up.to, x.down.from = nil, nil, nil
+	back.cancel()
+	back.release()
+	x.status = status
+	x.account(nil)
+	x.status = 0
+	x.again()
+	return true
+}
+
+// mayRetry reports whether the request can be sent again. One more attempt is free where a connection that had been idle
+// turned out to be closed, or the backend has not processed the request; the others come out of the rule's number and the
+// pool's budget.
+func (x *exchange) mayRetry(f *failure, fresh bool) bool {
+	a := rewrite.Attempt{
+		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed, Streamed: x.up.bytes > uint64(len(x.up.held)),
+		Responded: x.answered,
+	}
+	if !a.MayRepeat() {
 		return false
 	}
 	if (!fresh || f.unprocessed) && x.attempts < maxStale {
@@ -180,15 +237,6 @@ func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 
 // maxStale bounds the attempts on connections that turn out to be closed.
 const maxStale = 3
-
-// idempotent reports whether a method is (RFC 9110 9.2.2).
-func idempotent(method string) bool {
-	switch method {
-	case "GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE":
-		return true
-	}
-	return false
-}
 
 // deadline arms the timer of the exchange: for the attempt until there is a response, for the request until its end.
 func (x *exchange) deadline() {

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/semantics"
@@ -94,20 +96,23 @@ type exchange struct {
 	front frontStream
 	back  backStream
 
-	tree     *Tree
-	rule     *Rule
-	pooled   *Pool
-	dial     *dialing // a connection that it waits for
-	early    *back2   // the same, for its settings
-	starting bool     // in Worker.starting
-	backend  *pool.Backend
-	tried    pool.Tried
-	request  *semantics.Message // of the front
-	outgoing semantics.Message  // as the backend gets it
-	fields   []semantics.Field  // of outgoing
-	path     []byte             // normalised
-	scratch  []byte             // values of fields
-	target   []byte             // of outgoing, where it was changed
+	tree      *Tree
+	rule      *Rule
+	pooled    *Pool
+	dial      *dialing // a connection that it waits for
+	early     *back2   // the same, for its settings
+	starting  bool     // in Worker.starting
+	backend   *pool.Backend
+	tried     pool.Tried
+	preferred *pool.Backend      // by a sticky cookie
+	kept      *pool.Backend      // that the client's cookie named
+	hash      uint64             // of the request, for consistent hashing
+	request   *semantics.Message // of the front
+	outgoing  semantics.Message  // as the backend gets it
+	fields    []semantics.Field  // of outgoing
+	path      []byte             // normalised
+	scratch   []byte             // values of fields
+	target    []byte             // of outgoing, where it was changed
 
 	key   string            // Sec-WebSocket-Key that the backend answers
 	reply semantics.Message // a response that was changed
@@ -119,6 +124,7 @@ type exchange struct {
 	progress    clock.Time // of the last byte of content, in either direction
 	timer       uint32
 	attempts    int
+	latency     time.Duration // from the attempt to the header of the response
 	status      int
 	interims    uint64 // bytes of interim responses
 	failure     string // the error of Proxy-Status, where the gateway answered
@@ -213,6 +219,10 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 		x.interim(m)
 		return
 	}
+	if x.retryStatus(m.Status) {
+		return
+	}
+	x.latency = x.w.now.Sub(x.started)
 	out, ok := x.upgraded(m)
 	if !ok {
 		x.backFailed(errUpgrade)

@@ -94,6 +94,10 @@ func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 		return
 	}
 	if ev&transport.Failed != 0 {
+		if l.dial == nil { // what arrived before the error counts: a response, and then a reset
+			l.readable = true
+			l.advance()
+		}
 		l.fail(l.conn.Err())
 		return
 	}

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"strings"
+
 	ctls "crypto/tls"
 	"net/netip"
 	"slices"
@@ -92,7 +94,7 @@ func (c *clientInfo) relayed(h *proxyproto.Header) {
 		c.tls = true
 	}
 	if name, ok := h.TLVs.Find(proxyproto.TypeAuthority); ok {
-		c.sni = lower(string(name))
+		c.sni = strings.ToLower(string(name))
 	}
 }
 

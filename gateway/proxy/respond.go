@@ -3,6 +3,7 @@ package proxy
 import (
 	"strconv"
 
+	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -64,7 +65,39 @@ func (x *exchange) interim(m *semantics.Message) {
 const maxInterim = 64 << 10
 
 // responseMessage returns the response as the client gets it.
-func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message { return m }
+func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
+	r, ln := x.rule, x.front.client().listener
+	session := r.Sticky != nil && x.backend != nil && x.backend != x.kept
+	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" {
+		return m
+	}
+	if m != &x.reply {
+		x.fields = append(x.fields[:0], m.Fields...)
+		x.reply = *m
+	}
+	if ln.AltSvc != "" {
+		x.fields = append(x.fields, semantics.Field{Name: "alt-svc", Value: ln.AltSvc})
+	}
+	if session {
+		x.target = r.Sticky.AppendSetCookie(x.target[:0], x.pooled.Token(x.backend), x.front.client().tls)
+		x.fields = append(x.fields, semantics.Field{Name: "set-cookie", Value: view(x.target)})
+	}
+	if h := r.ResponseHeaders; h != nil {
+		x.fields = h.Apply(x.fields)
+	}
+	x.reply.Fields = x.fields
+	return &x.reply
+}
+
+// redirect answers with another URL.
+func (x *exchange) redirect(path, query string) {
+	c, r := x.front.client(), x.rule.Redirect
+	x.target = r.AppendLocation(x.target[:0], &rewrite.Target{
+		TLS: c.tls, Port: c.listener.Address.Port(), Authority: x.request.Authority, Path: path, Query: query,
+	})
+	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
+	x.local(r.Code(), nil)
+}
 
 // armResponse changes the deadline once there is a response.
 func (x *exchange) armResponse() { x.deadline() }

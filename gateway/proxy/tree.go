@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
@@ -40,8 +41,10 @@ type Listener struct {
 
 	Timeouts Timeouts
 	Limits   Limits
-	// Trusted are the clients whose X-Forwarded fields are kept.
-	Trusted []netip.Prefix
+	// Forwarding is what backends learn of clients.
+	Forwarding rewrite.Forwarding
+	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
+	AltSvc string
 }
 
 // Timeouts of a listener's connections. 0 is none.
@@ -67,13 +70,20 @@ type Rule struct {
 	Route *Route // its counters; nil is none
 	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.
 	Backends []Weighted
-	// Response answers instead of a backend.
+	// Response and Redirect answer instead of a backend.
 	Response *Response
-	Request  time.Duration // from the header of the request to the end of the response; 0 is no bound
-	Attempt  time.Duration // from the choice of a backend to the header of its response; 0 is no bound
-	Idle     time.Duration // without a byte of content in either direction; 0 is no bound
-	Attempts int           // in all; 0 is one
-	total    int
+	Redirect *rewrite.Redirect
+	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
+	RequestHeaders, ResponseHeaders *rewrite.Headers
+	Rewrite                         *rewrite.Rewrite
+	// Sticky keeps the requests of a session at one backend of each pool; nil does not.
+	Sticky *rewrite.Sticky
+	// RetryStatus are the statuses of responses after which another attempt is made.
+	RetryStatus []int
+	Request     time.Duration // from the header of the request to the end of the response; 0 is no bound
+	Attempt     time.Duration // from the choice of a backend to the header of its response; 0 is no bound
+	Idle        time.Duration // without a byte of content in either direction; 0 is no bound
+	Attempts    int           // in all; 0 is one
 }
 
 // Weighted is a pool with its share of requests.
@@ -109,6 +119,7 @@ type Pool struct {
 	MaxUses  int           // requests of a connection; 0 is no bound
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
+	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing
 }
 
 // Defaults of Pool.
