@@ -1,7 +1,7 @@
 package http1
 
-// A driver may move content from one connection to another without reading it, as splice(2) does. It does so between the events
-// of Input, and says afterwards how much it was.
+// A driver may move content from one connection to another past the machines. It does so between the events of Input, and says
+// afterwards how much it was.
 
 // Left returns how many bytes of content follow that Input has not seen, 0 where that is not known: it is for content with a
 // Content-Length.

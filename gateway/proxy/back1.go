@@ -69,8 +69,8 @@ func (s *back1) input(p []byte, fin bool) (taken int) {
 			s.x.exact = m.Body == http1.Length
 			s.x.responseHead(&m.Message, m.Body == http1.NoBody && m.Status >= 200)
 		case http1.Data:
-			if s.x.responseData(ev.Payload); s.m.Left() >= spliceLeast && s.x != nil {
-				s.x.startSplice(&s.x.down)
+			if s.x.responseData(ev.Payload); s.m.Left() >= bypassLeast && s.x != nil {
+				s.x.startBypass(&s.x.down)
 			}
 		case http1.Trailers:
 		case http1.End:
@@ -131,7 +131,7 @@ func (s *back1) cancel() { s.broken = true }
 
 // release makes the connection idle, if its request and response are complete.
 func (s *back1) release() {
-	s.x, s.l.splice = nil, nil
+	s.x, s.l.bypass = nil, nil
 	l := s.l
 	if l.closed || l.closing {
 		return

@@ -55,8 +55,8 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 		case http1.Data:
 			f.progress()
 			f.requestData(ev.Payload)
-			if f.x != nil && f.m.Left() >= spliceLeast {
-				f.x.startSplice(&f.x.up)
+			if f.x != nil && f.m.Left() >= bypassLeast {
+				f.x.startBypass(&f.x.up)
 			}
 		case http1.Trailers:
 		case http1.End:
@@ -225,7 +225,7 @@ func (f *front1) cancel() { f.l.reset = true; f.l.close() }
 // release ends the exchange.
 func (f *front1) release() {
 	tunnel := f.x != nil && f.x.tunnel
-	f.x, f.l.splice = nil, nil
+	f.x, f.l.bypass = nil, nil
 	if f.l.closing || f.l.closed {
 		return
 	}

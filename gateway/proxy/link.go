@@ -44,10 +44,10 @@ type link struct {
 	sealed []byte // ciphertext that the connection has not taken yet
 	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
 
-	splice      *splice // its input goes to another connection; nil if not
-	spliced     splice
-	spliceFrom  *link       // whose input goes to this one, and waits until it takes more
-	noSplice    bool        // its loop cannot
+	bypass      *bypass // its input goes to another connection; nil if not
+	bypassed    bypass
+	bypassFrom  *link       // whose input goes to this one, and waits until it takes more
+	noBypass    bool        // its loop cannot
 	dial        *dialing    // while it is a connection to a backend that is being established
 	front       bool        // of a client
 	info        *clientInfo // of a client
@@ -108,8 +108,8 @@ func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 			l.dial.connected()
 		}
 		l.flush()
-		if from := l.spliceFrom; from != nil && !l.closed {
-			l.spliceFrom = nil
+		if from := l.bypassFrom; from != nil && !l.closed {
+			l.bypassFrom = nil
 			from.resume()
 		}
 	}
@@ -132,8 +132,8 @@ func (l *link) resume() {
 func (l *link) advance() {
 	for !l.closed && !l.paused {
 		switch {
-		case l.splice != nil && (l.readable || l.splice.pending):
-			l.splice.move(l)
+		case l.bypass != nil && (l.readable || l.bypass.pending):
+			l.bypass.move(l)
 		case l.again && len(l.in) == 0:
 			l.again = false
 			l.session.input(nil, false)

@@ -12,7 +12,7 @@ import (
 
 // Bounds of links.
 const (
-	readSize    = 64 << 10
+	readSize    = 48 << 10 // it stays in the first cache: docs/design/027 has figures
 	sealSize    = 128 << 10
 	bufferSize  = 4 << 10         // of a new buffer
 	keepSize    = 256 << 10       // larger buffers are not kept

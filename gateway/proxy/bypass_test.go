@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Large bodies pass by splice in both directions, also to a receiver that reads slowly and from a sender that takes longer than
+// Large bodies pass past the machines in both directions, also to a receiver that reads slowly and from a sender that takes longer than
 // the time without progress.
 func TestLargeBodies(t *testing.T) {
 	const size = 24 << 20
@@ -33,7 +33,7 @@ func TestLargeBodies(t *testing.T) {
 	}))
 	defer backend.Close()
 	r := newRig(t, strings.TrimPrefix(backend.URL, "http://"), func(r *rig) {
-		r.each(func(l *Listener) { l.Timeouts.Body, l.Timeouts.Write = 400*time.Millisecond, 2*time.Second })
+		r.each(func(l *Listener) { l.Timeouts.Body, l.Timeouts.Write = 1500*time.Millisecond, 5*time.Second })
 	})
 	t.Run("download to a slow reader", func(t *testing.T) {
 		resp, err := http.Get("http://" + r.addr)
@@ -57,7 +57,7 @@ func TestLargeBodies(t *testing.T) {
 		for i := range 8 {
 			_, err := conn.Write(data[i*size/8 : (i+1)*size/8])
 			must(t, err)
-			time.Sleep(100 * time.Millisecond) // 800 ms together
+			time.Sleep(250 * time.Millisecond) // 2 s together
 		}
 		all, err := io.ReadAll(conn)
 		if err != nil || !bytes.HasSuffix(all, []byte(want)) {

@@ -8,14 +8,14 @@ import (
 	"github.com/millrace/millrace/http1"
 )
 
-// spliceLeast is the content for which it pays to move it without reading: below, a read and a write are cheaper.
-const spliceLeast = 64 << 10
+// bypassLeast is the content for which it pays to move it without reading: below, a read and a write are cheaper.
+const bypassLeast = 64 << 10
 
-// spliceMost bounds what one call moves, so that other connections of the loop get their time.
-const spliceMost = 1 << 20
+// bypassMost bounds what one call moves, so that other connections of the loop get their time.
+const bypassMost = 1 << 20
 
-// splice moves content of one connection to another without reading it.
-type splice struct {
+// bypass moves content of one connection to another past the protocol machines.
+type bypass struct {
 	sender   direct
 	r        *relay
 	from     *http1.Machine
@@ -34,8 +34,8 @@ type direct interface {
 func (f *front1) plain() (*link, *http1.Machine) { return f.l, f.m }
 func (s *back1) plain() (*link, *http1.Machine)  { return s.l, s.m }
 
-// startSplice has the rest of content move from one connection to the other by itself, where both are plain and it pays.
-func (x *exchange) startSplice(r *relay) {
+// startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays.
+func (x *exchange) startBypass(r *relay) {
 	if len(r.held) > 0 || r.to == nil {
 		return
 	}
@@ -49,15 +49,15 @@ func (x *exchange) startSplice(r *relay) {
 	}
 	l, from := a.plain()
 	receiver, to := b.plain()
-	if from.Left() < spliceLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.noSplice {
+	if from.Left() < bypassLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.noBypass {
 		return
 	}
-	l.splice = &l.spliced
-	l.spliced = splice{sender: a, r: r, from: from, to: to, receiver: receiver}
+	l.bypass = &l.bypassed
+	l.bypassed = bypass{sender: a, r: r, from: from, to: to, receiver: receiver}
 }
 
 // move moves what has arrived.
-func (s *splice) move(l *link) {
+func (s *bypass) move(l *link) {
 	to := s.receiver
 	if to.unsent() > 0 {
 		if to.flush(); to.closed {
@@ -68,7 +68,7 @@ func (s *splice) move(l *link) {
 		s.wait(l)
 		return
 	}
-	n := int(min(s.from.Left(), spliceMost))
+	n := int(min(s.from.Left(), bypassMost))
 	taken, in, out := l.conn.Relay(to.conn, n)
 	if taken > 0 {
 		s.from.Bypassed(int64(taken))
@@ -80,7 +80,7 @@ func (s *splice) move(l *link) {
 	s.pending = out == transport.ErrAgain
 	switch {
 	case errors.Is(out, errors.ErrUnsupported):
-		l.noSplice, l.splice = true, nil
+		l.noBypass, l.bypass = true, nil
 	case s.pending:
 		s.wait(l)
 		return
@@ -90,17 +90,17 @@ func (s *splice) move(l *link) {
 	case in == transport.ErrAgain:
 		l.readable = false
 	case in != nil:
-		l.splice = nil // the next read reports it
+		l.bypass = nil // the next read reports it
 	}
 	if s.from.Left() == 0 {
-		l.splice, l.again = nil, true // the session has the end of the message to report
+		l.bypass, l.again = nil, true // the session has the end of the message to report
 	}
 }
 
-// wait has the splice go on when the receiver takes more.
-func (s *splice) wait(l *link) {
+// wait has it go on when the receiver takes more.
+func (s *bypass) wait(l *link) {
 	to := s.receiver
-	l.paused, to.blocked, to.spliceFrom = true, true, l
+	l.paused, to.blocked, to.bypassFrom = true, true, l
 	if to.outputBy == clock.Never {
 		to.deadline(&to.outputBy, to.outputTime)
 	}
