@@ -4,12 +4,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"testing"
 
+	"github.com/millrace/millrace/gateway/proxy"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/semantics"
 )
@@ -35,8 +38,38 @@ func TestH2spec(t *testing.T) {
 			go serveHTTP2(c)
 		}
 	}()
-	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	out, err := exec.Command(program, "--strict", "--timeout", "2", "-h", "127.0.0.1", "-p", port).CombinedOutput()
+	runH2spec(t, program, l.Addr().(*net.TCPAddr).AddrPort())
+}
+
+// TestH2specGateway runs the same cases against the gateway, by prior knowledge and over TLS, in front of backends with both
+// versions.
+func TestH2specGateway(t *testing.T) {
+	program := os.Getenv("MILLRACE_H2SPEC")
+	if program == "" {
+		t.Skip("MILLRACE_H2SPEC names no program; make h2spec builds it")
+	}
+	backend := serveH2C(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) //nolint:errcheck // the client may have gone
+		io.WriteString(w, "hello")  //nolint:errcheck // the same
+	}))
+	for _, c := range []struct {
+		name string
+		to   proxy.PoolProtocol
+	}{{"HTTP1", proxy.HTTP1}, {"HTTP2", proxy.HTTP2}} {
+		g := newTestGateway(t, backend, func(g *testGateway) {
+			g.pool.Protocol = c.to
+			g.plain.HTTP1 = nil // a listener with both versions answers what is no preface by HTTP/1.1
+		})
+		t.Run("h2c to "+c.name, func(t *testing.T) { runH2spec(t, program, g.plain.Address) })
+		t.Run("h2 to "+c.name, func(t *testing.T) { runH2spec(t, program, g.secure.Address, "--tls", "--insecure") })
+		g.settled()
+	}
+}
+
+// runH2spec expects all cases to pass, the strict ones too.
+func runH2spec(t *testing.T, program string, server netip.AddrPort, args ...string) {
+	args = append(args, "--strict", "--timeout", "5", "-h", server.Addr().String(), "-p", strconv.Itoa(int(server.Port())))
+	out, err := exec.Command(program, args...).CombinedOutput()
 	t.Logf("%s", out)
 	summary := regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)
 	if err != nil || summary == nil || string(summary[2]) == "0" || string(summary[4]) != "0" {
