@@ -38,7 +38,7 @@ type request2 struct {
 
 // newBack2 returns the session of a connection that has been established.
 func newBack2(l *link, p *Pool, b *pool.Backend) *back2 {
-	s := &back2{l: l, pool: p, backend: b, m: http2.NewMachine(http2.RoleClient, http2.Options{})}
+	s := &back2{l: l, pool: p, backend: b, m: http2.NewMachine(http2.RoleClient, http2.Options{Window: backWindow, ConnWindow: maxShared * backWindow})}
 	l.session = s
 	bs := l.w.backsTo(p, b, l.owner)
 	bs.shared = append(bs.shared, s)
@@ -52,8 +52,13 @@ func (b *back2) available() bool {
 	return !b.leaving && !b.l.closing && !b.l.closed && b.m.Streams() < int(min(b.m.Peer().MaxStreams, maxShared)) && (limit == 0 || b.uses < limit)
 }
 
-// maxShared bounds the requests at a time on one connection.
-const maxShared = 128
+const (
+	// maxShared bounds the requests at a time on one connection.
+	maxShared = 128
+	// backWindow bounds the content of a response that waits for its client. The window of the connection is that of all
+	// requests together: clients that do not read hold up no other client.
+	backWindow = 128 << 10
+)
 
 // begin sends the request of an exchange.
 func (b *back2) begin(x *exchange) {
@@ -119,6 +124,7 @@ func (b *back2) handle(ev *http2.Event) {
 	switch {
 	case ev.Kind == http2.PeerSettings:
 		b.settle()
+		b.unblock() // it may have opened windows (RFC 9113 6.9.2)
 		return
 	case ev.Kind == http2.GoAway:
 		b.goAway(ev.Last)

@@ -82,7 +82,7 @@ func (f *front2) handle(ev *http2.Event) {
 		f.begin(ev.Stream)
 		return
 	}
-	if ev.Kind == http2.Window && ev.Stream == nil {
+	if ev.Kind == http2.PeerSettings || ev.Kind == http2.Window && ev.Stream == nil { // RFC 9113 6.9.2
 		f.unblock()
 		return
 	}
