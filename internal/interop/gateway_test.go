@@ -62,7 +62,7 @@ func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *
 	}
 	g.loop, err = sockets.NewEpollLoop()
 	g.must(err)
-	g.worker = proxy.NewWorker(g.loop)
+	g.worker = proxy.NewWorker(g.loop, 0)
 	g.must(g.worker.Apply(&proxy.Tree{Listeners: []*proxy.Listener{g.plain, g.secure}, Pools: []*proxy.Pool{g.pool}}))
 	done := make(chan error, 1)
 	go func() { done <- g.loop.Run(context.Background()) }()
