@@ -119,6 +119,12 @@ func (b *Backend) ConnOpened() bool {
 	return enter(&b.conns, b.maxConns.Load(), &b.pool.conns, b.pool.snap.Load().Limits.Connections)
 }
 
+// MayConnect reports whether ConnOpened would return true now.
+func (b *Backend) MayConnect() bool {
+	limit, all := b.maxConns.Load(), int64(b.pool.snap.Load().Limits.Connections)
+	return (limit <= 0 || b.conns.Load() < limit) && (all <= 0 || b.pool.conns.Load() < all)
+}
+
 // ConnClosed ends what ConnOpened counted, also where no connection came about.
 func (b *Backend) ConnClosed() {
 	b.conns.Add(-1)

@@ -317,8 +317,9 @@ func (x *exchange) frontFailed() {
 		back.cancel()
 		back.release()
 	}
+	x.account(errGone)
 	if x.status == 0 {
-		x.status = 499
+		x.status = errGone.status
 	}
 	x.finish()
 }

@@ -14,6 +14,7 @@ type backends struct {
 	idle    []*back1 // the one used last is the last
 	shared  []*back2 // connections of HTTP/2
 	opening []*dialing
+	queue   []*exchange // wait until the backend may have another connection
 }
 
 // backsKey names connections: backends of two pools with the same address have connections of their own.
@@ -122,7 +123,9 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 	d := &dialing{pool: x.pooled, backend: x.backend, client: x.front.client(), waiting: []*exchange{x}}
 	x.dial = d
 	if err := w.connect(d); err != nil {
-		x.dial = nil
+		if x.dial = nil; err == errBackendFull && w.enqueue(x, bs) {
+			return
+		}
 		x.backFailed(err)
 	}
 }
@@ -257,6 +260,7 @@ func (w *Worker) cancelOpen(x *exchange) {
 		x.early = nil
 		b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
 	}
+	w.dequeue(x)
 	d := x.dial
 	if d == nil {
 		return
@@ -272,6 +276,11 @@ func (w *Worker) keep(s *back1) {
 		return
 	}
 	bs := w.backsTo(s.pool, s.backend, s.l.owner)
+	if x := w.nextQueued(bs); x != nil {
+		w.counters.reused.Add(1)
+		s.begin(x)
+		return
+	}
 	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining {
 		s.drop()
 		return

@@ -34,6 +34,7 @@ var (
 	errUnprocessed    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled, unprocessed: true}
 	errReadTimeout    = &failure{status: 504, name: "http_response_timeout", class: pool.Timeout}
 	errUpgrade        = &failure{status: 502, name: "http_upgrade_failed", class: pool.Malformed}
+	errGone           = &failure{status: 499, class: pool.Canceled} // the client has left: nginx's code, for logs
 	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}
 	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
 	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}

@@ -56,6 +56,8 @@ type Worker struct {
 	coroutines *tls.Coroutines
 	routed     route.Request
 	fronts     map[*link]struct{}
+	queues     []*backends // that have one
+	queuesAt   clock.Time  // when they are looked at
 	draining   bool
 
 	id       int // of the worker, from 0
@@ -84,6 +86,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 			t.fired()
 		}
 	})
+	queues := w.checkQueues()
 	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 {
 		w.openWaiting()
 		for i := 0; i < len(w.dirty); i++ {
@@ -99,7 +102,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 		}
 		w.ready = w.ready[:0]
 	}
-	return w.wheel.Next()
+	return min(w.wheel.Next(), queues)
 }
 
 // newTimer returns a timer that calls t.
