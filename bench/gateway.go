@@ -181,8 +181,18 @@ func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w 
 			Argv: []string{b.e.Self, "role", "web-serve", "-to", webBackend}}
 		client := harness.Part{Name: "client", CPU: 0, In: s.client, Argv: append([]string{b.e.Self, "role"}, w.client(b.dir)...)}
 		parts := []harness.Part{backend}
-		for _, dev := range w.polled {
-			parts = append(parts, harness.Part{Name: dev, Argv: []string{b.e.Self, "role", "napi", "-dev", dev}, CPU: 1, In: s.gateway})
+		if w.polled {
+			for _, p := range []harness.Part{
+				{Name: role.FrontDev, CPU: 1, In: s.gateway}, {Name: role.BackDev, CPU: 1, In: s.gateway},
+				{Name: "client's device", CPU: 0, In: s.client}, {Name: "backend's device", CPU: backendCPU(), In: s.backend},
+			} {
+				dev := devName
+				if p.In == s.gateway {
+					dev = p.Name
+				}
+				p.Argv = []string{b.e.Self, "role", "napi", "-dev", dev}
+				parts = append(parts, p)
+			}
 		}
 		win, err := harness.RunParts(ctx, w.timing(t), append(parts, b.part(p, w, s), client)...)
 		if err != nil {

@@ -93,13 +93,13 @@ func (b *gatewayBench) idle() (all []harness.Measure) {
 	return all
 }
 
-// userspace is HTTP/1.1 over our stack and the kernel's, with all that the proxy's core does for it: threads of the kernel on that core
-// poll its devices, as a core that serves a NIC would. own is the proxy and these threads.
+// userspace is HTTP/1.1 over our stack and the kernel's, with all that the proxy's core does for it and nothing that it does for others:
+// threads of the kernel poll the devices, those of the proxy on its core, as a core that serves a NIC would. own is the proxy and its threads.
 func (b *gatewayBench) userspace() harness.Measure {
 	const overXDP, overKernel = ours + ", AF_XDP", ours + ", kernel"
 	w := webRow{
 		name: "HTTP/1.1, 128 B, with the core's receive path", unit: "request", count: "requests", port: webPort, conns: 32, size: 128,
-		site: siteOptions{sums: true, gro: true}, polled: []string{role.FrontDev, role.BackDev},
+		site: siteOptions{sums: true, gro: true, ends: true}, polled: true,
 	}
 	return harness.Measure{
 		Name: w.name, Unit: w.unit, Peer: webNginx,

@@ -27,7 +27,7 @@ type webRow struct {
 	idle              bool        // units are connections that do nothing
 	cpus              []int       // of the proxy; none is CPU 1
 	site              siteOptions // beside who has the addresses
-	polled            []string    // devices of the proxy that a thread of the kernel polls, on the proxy's CPU
+	polled            bool        // threads of the kernel poll all devices, each on the CPU of whom it serves
 	// foreign is a generator of somebody else, in place of ours. The backend counts what it does then, and nothing validates it.
 	foreign []string
 }
@@ -69,8 +69,8 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 	}
 	s := win.Sample(counts, w.count)
 	s.Own, s.Version = s.Parts["gateway"], win.Version["gateway"]
-	for _, dev := range w.polled {
-		s.Own += s.Parts[dev]
+	if w.polled {
+		s.Own += s.Parts[role.FrontDev] + s.Parts[role.BackDev]
 	}
 	last := win.Last
 	if w.idle {

@@ -46,6 +46,7 @@ type siteOptions struct {
 	router bool   // the kernel of the gateway forwards
 	wire   bool   // client and backend send what a wire carries: no segments beyond the MTU, checksums filled in
 	sums   bool   // client and backend fill checksums in, as AF_XDP needs; part of wire
+	ends   bool   // client and backend have NAPI, too: gro there, and the gateway sends what a wire carries, without which veth does not use it
 	gro    bool   // the gateway's devices merge what they receive; it also gives veth its NAPI, without which it takes no live frames
 	local  bool   // the service address is the gateway's own
 	rules  string // nft rules of the gateway
@@ -94,15 +95,21 @@ func (s *site) links(o siteOptions) error {
 		case o.sums:
 			_, err = end.Run("ethtool", "-K", devName, "tx", "off")
 		}
+		if err == nil && o.ends {
+			_, err = end.Run("ethtool", "-K", devName, "gro", "on")
+		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, dev := range []string{role.FrontDev, role.BackDev} {
-		if !o.gro {
-			break
+		if o.gro {
+			_, err = s.gateway.Run("ethtool", "-K", dev, "gro", "on")
 		}
-		if _, err := s.gateway.Run("ethtool", "-K", dev, "gro", "on"); err != nil {
+		if o.ends && err == nil {
+			_, err = s.gateway.Run("ethtool", "-K", dev, "tx", "off")
+		}
+		if err != nil {
 			return err
 		}
 	}
