@@ -33,9 +33,14 @@ func (x *exchange) route() {
 		}
 		x.path, path = buf[:0], normal
 	}
+	host := hostOf(m.Authority)
+	if c.misdirects(host) {
+		x.answer(errMisdirected)
+		return
+	}
 	r := &x.w.routed
 	*r = route.Request{
-		Host: hostOf(m.Authority), Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, Client: c.addr.Addr(),
+		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: c.addr.Addr(),
 	}
 	if query != "" {
 		r.Query = query[1:]
@@ -122,6 +127,7 @@ func (x *exchange) forward(path, query string) {
 	x.outgoing = *m
 	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
 	x.fields, x.scratch = c.listener.Forwarding.Apply(append(x.fields[:0], m.Fields...), x.scratch[:0], &peer)
+	x.fields = c.forwardCert(x.fields)
 	if h := x.rule.RequestHeaders; h != nil {
 		x.fields = h.Apply(x.fields)
 	}

@@ -225,6 +225,7 @@ func (f *front1) cancel() { f.l.reset = true; f.l.close() }
 // release ends the exchange.
 func (f *front1) release() {
 	tunnel := f.x != nil && f.x.tunnel
+	bodiless := f.x != nil && f.x.up.ended && !f.arrived
 	f.x, f.l.bypass = nil, nil
 	if f.l.closing || f.l.closed {
 		return
@@ -234,6 +235,7 @@ func (f *front1) release() {
 		f.l.close()
 	case f.arrived || f.m.Idle():
 		f.next()
+	case bodiless: // it was answered at once: the event End follows, and then the next request
 	default: // the client still sends
 		f.m.CloseAfter()
 		f.l.linger = true

@@ -224,3 +224,25 @@ func TestTrailers(t *testing.T) {
 		}
 	}
 }
+
+// What the gateway answers by itself leaves the connection open, and requests that were sent ahead are answered in turn.
+func TestLocalAnswersKeepTheConnection(t *testing.T) {
+	r := newRig(t, "127.0.0.1:1", func(r *rig) { r.rule.Response = &Response{Status: 200, Body: []byte("here")} })
+	got := r.talk(strings.Repeat("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 3))
+	if strings.Count(got, "HTTP/1.1 200 OK") != 3 || strings.Count(got, "here") != 3 {
+		t.Errorf("%q", got)
+	}
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for i := range 3 {
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.Close {
+			t.Fatalf("answer %d: %v %v", i, resp, err)
+		}
+		io.Copy(io.Discard, resp.Body)
+	}
+	r.settled()
+}

@@ -35,6 +35,7 @@ type link struct {
 	w       *Worker
 	conn    transport.Conn
 	engine  *tls.Engine // nil without TLS
+	watch   *watch      // until the ClientHello has been read, nil if nothing of it is wanted
 	session session
 
 	raw []byte // ciphertext that was received and not decrypted yet
@@ -199,6 +200,9 @@ func (l *link) deliver(p []byte) {
 
 // decrypt passes ciphertext through the engine. It borrows p.
 func (l *link) decrypt(p []byte) {
+	if l.watch != nil {
+		l.watch.see(l, p)
+	}
 	for !l.closed {
 		if l.paused || len(l.in) > 0 { // the session waits: the rest stays as it is
 			if len(p) > 0 {

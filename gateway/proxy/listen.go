@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -16,7 +17,7 @@ type clientInfo struct {
 	listener *Listener
 	addr     netip.AddrPort
 	sni, ja4 string
-	alpn     []string       // protocols that the client offers, of TLS that is passed through
+	alpn     []string       // protocols that the client offers, if rules ask for them
 	local    netip.AddrPort // what the client connected to, where a PROXY header says it
 	link     *link          // nil with HTTP/3
 
@@ -24,9 +25,13 @@ type clientInfo struct {
 	protocol string            // of ALPN
 	peer     *x509.Certificate // that the client has shown, verified
 
-	owns []backsKey // connections to backends that are this client's alone
-	gone bool
-	tls  bool
+	host        string // the last one that was not the server name,
+	misdirected bool   // and whether the listener does not serve it
+
+	certFields []semantics.Field // for backends, see ClientCert
+	owns       []backsKey        // connections to backends that are this client's alone
+	gone       bool
+	tls        bool
 }
 
 // accept takes a connection of a client.
@@ -62,6 +67,9 @@ func (w *Worker) begin(l *link, info *clientInfo) {
 		l.session, l.handshaking = &opening{l: l, info: info}, true
 		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
+		if ln.Table.ReadsHello() {
+			l.watch = &watch{}
+		}
 	case ln.Stream == StreamTLS:
 		newPeeking(l, info)
 	case ln.Stream == StreamTCP:
@@ -103,6 +111,7 @@ func (c *clientInfo) established(s *ctls.ConnectionState) {
 	c.sni, c.version, c.protocol = s.ServerName, s.Version, s.NegotiatedProtocol
 	if len(s.VerifiedChains) > 0 {
 		c.peer = s.PeerCertificates[0]
+		c.certFields = c.listener.ClientCert.fields(s.VerifiedChains[0])
 	}
 }
 

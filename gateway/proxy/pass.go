@@ -1,13 +1,12 @@
 package proxy
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/tls/clienthello"
@@ -111,7 +110,7 @@ func (p *pass) route() {
 // attempt chooses a backend and connects to it.
 func (p *pass) attempt() {
 	for {
-		b, _ := p.pooled.Pick(p.w.now, hashAddr(p.info.addr.Addr()), &p.tried)
+		b, _ := p.pooled.Pick(p.w.now, p.hash(), &p.tried)
 		if b == nil || p.tried.Has(b) {
 			p.unavailable()
 			return
@@ -129,6 +128,14 @@ func (p *pass) attempt() {
 			return
 		}
 	}
+}
+
+// hash is what the choice of a backend may depend on: the client's address.
+func (p *pass) hash() uint64 {
+	if p.pooled.Key == nil {
+		return 0
+	}
+	return p.pooled.Key.Of(&rewrite.Source{Client: p.info.addr.Addr()})
 }
 
 // maxFull bounds the backends that are asked for a connection and have as many as they may: pool.Tried remembers so many.
@@ -313,16 +320,3 @@ func (e *passEnd) failed(error) { e.p.cut(e) }
 
 // drain implements front: a connection that is passed through ends when its peers end it.
 func (e *passEnd) drain() {}
-
-// hashAddr is the key of a client for a consistent hash: FNV-1a of its address, which is the same on all gateways.
-func hashAddr(a netip.Addr) uint64 {
-	b := a.As16()
-	const prime = 1099511628211
-	h := uint64(14695981039346656037)
-	for _, half := range [...]uint64{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])} {
-		for i := range 8 {
-			h = (h ^ half>>(56-8*i)&0xff) * prime
-		}
-	}
-	return h
-}

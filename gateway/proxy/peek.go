@@ -42,6 +42,7 @@ func (k *peeking) input(p []byte, fin bool) int {
 // pass begins to pass the connection on, which is routed by what the hello says.
 func (k *peeking) pass(h *clienthello.Hello) {
 	k.l.inputBy = clock.Never
+	k.info.sni = string(h.ServerName)
 	k.info.hello(h)
 	held := k.held
 	k.held = nil
@@ -78,15 +79,42 @@ func (k *peeking) failed(error) { k.drop() }
 // drain implements front: the hello may be on its way.
 func (k *peeking) drain() {}
 
-// hello notes what a ClientHello says.
+// hello notes what rules ask of a ClientHello.
 func (c *clientInfo) hello(h *clienthello.Hello) {
-	c.sni = string(h.ServerName)
+	if !c.listener.Table.ReadsHello() {
+		return
+	}
+	c.ja4 = h.JA4()
 	for list := h.ALPN; len(list) > 0; {
 		var name []byte
 		name, list = list.Next()
 		c.alpn = append(c.alpn, string(name))
 	}
-	if c.listener.Table.UsesJA4() {
-		c.ja4 = h.JA4()
+}
+
+// watch reads the ClientHello of TLS that ends here, beside the engine.
+type watch struct {
+	held   []byte // a part of the hello
+	peeker clienthello.Peeker
+}
+
+// see takes what has come before the engine takes it. Once the hello is complete, or is none, it ends.
+func (v *watch) see(l *link, p []byte) {
+	all := p
+	if v.held != nil {
+		v.held = append(v.held, p...)
+		all = v.held
 	}
+	h, err := v.peeker.Parse(all)
+	switch {
+	case err == clienthello.ErrIncomplete && v.held == nil:
+		v.held = append(l.w.getBuffer(), p...)
+		return
+	case err == clienthello.ErrIncomplete:
+		return
+	case err == nil:
+		l.info.hello(h)
+	}
+	l.w.putBuffer(&v.held)
+	l.watch = nil
 }

@@ -35,6 +35,12 @@ type Listener struct {
 	// ProxyProtocol are the peers whose connections begin with a header of the PROXY protocol, version 1 or 2; without it
 	// they are reset. Connections of others have none.
 	ProxyProtocol []netip.Prefix
+	// Serves reports whether a connection that was opened for a server name may carry requests for another host, which
+	// clients do where the certificate has both names (RFC 9113 9.1.1). Others are answered 421. nil is any host; see
+	// Store.Serves of package tls, and SameName.
+	Serves func(serverName, host string) bool
+	// ClientCert tells backends of the certificate that a client has shown.
+	ClientCert ClientCert
 
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table

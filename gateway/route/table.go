@@ -12,7 +12,7 @@ type Table struct {
 	exact    map[string]*paths // by host
 	wildcard map[string]*paths // by what follows "*."
 	any      *paths
-	ja4      bool
+	hello    bool
 }
 
 // paths is the rules of one host, by their paths. Each list is in the order in which its rules are tried.
@@ -33,7 +33,7 @@ func New(rules []Rule) (*Table, error) {
 			continue
 		}
 		t.add(r, rules[i].Match.Hosts)
-		t.ja4 = t.ja4 || len(r.ja4) > 0
+		t.hello = t.hello || len(r.ja4)+len(r.alpn) > 0
 	}
 	if len(errs) > 0 {
 		return nil, join(errs)
@@ -42,8 +42,8 @@ func New(rules []Rule) (*Table, error) {
 	return t, nil
 }
 
-// UsesJA4 reports whether a rule has a condition on the fingerprint: otherwise Request.JA4 is not read.
-func (t *Table) UsesJA4() bool { return t.ja4 }
+// ReadsHello reports whether a rule has a condition on JA4 or ALPN: otherwise these of a Request are not read.
+func (t *Table) ReadsHello() bool { return t.hello }
 
 func newPaths() *paths {
 	return &paths{exact: map[string][]*rule{}, prefixes: map[string][]*rule{}}
