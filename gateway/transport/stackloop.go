@@ -30,6 +30,7 @@ type StackLoop struct {
 	lingering lingerers
 	closed    bool
 	commands  commandList
+	run       func() // runCommands, bound once
 }
 
 // NewStackLoop returns a loop over h, which has none yet. The loop of h may run already, and the caller does not hold it.
@@ -37,7 +38,7 @@ type StackLoop struct {
 func NewStackLoop(h *host.Host) *StackLoop {
 	l := &StackLoop{h: h, options: h.Group().TCPDefaults(), next: clock.Never}
 	l.options.NoDelay, l.options.Share, l.options.V6Only = true, true, true
-	l.commands.notify = l.notify
+	l.commands.notify, l.run = l.notify, l.runCommands
 	l.commands.arm()
 	h.Enter()
 	defer h.Exit()
@@ -48,7 +49,7 @@ func NewStackLoop(h *host.Host) *StackLoop {
 
 // notify makes the loop of the stack run the commands. Where too many wait there, it tries again.
 func (l *StackLoop) notify() {
-	if !l.h.Do(l.runCommands) {
+	if !l.h.Do(l.run) {
 		time.AfterFunc(time.Millisecond, l.notify)
 	}
 }

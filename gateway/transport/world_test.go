@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -141,16 +142,20 @@ func (w *world) closeStacks(a, b *socket.Stack, parts []io.Closer) {
 			w.t.Error(err)
 		}
 	}
+	w.eventually("connections or memory are left", func() bool {
+		left := 0
+		for _, s := range []*socket.Stack{a, b} {
+			_ = s.Group().Each(func(_ clock.Time, h *host.Host) error {
+				st := h.TCP.Stats()
+				left += st.Conns + st.HalfOpen + int(st.Memory)
+				return nil
+			})
+		}
+		return left == 0
+	})
 	for _, s := range []*socket.Stack{a, b} {
 		if err := s.Close(); err != nil {
 			w.t.Error(err)
-		}
-	}
-	for _, s := range []*socket.Stack{a, b} {
-		for _, h := range s.Group().Hosts {
-			if st := h.TCP.Stats(); st.Conns != 0 || st.Memory != 0 {
-				w.t.Errorf("%d connections and %d bytes are left", st.Conns, st.Memory)
-			}
 		}
 	}
 	for _, c := range parts {
@@ -202,14 +207,6 @@ func loopOf(c Conn) Loop {
 		return e.loop
 	}
 	return c.(*stackConn).loop
-}
-
-// onServers runs f on all servers, one after the other.
-func (w *world) onServers(f func()) {
-	w.t.Helper()
-	for _, l := range w.servers {
-		w.on(l, f)
-	}
 }
 
 // dial dials from the client.
