@@ -42,7 +42,7 @@ func TestLongCyclesAreEven(t *testing.T) {
 	if len(order) != sum {
 		t.Fatalf("%d turns, want %d", len(order), sum)
 	}
-	last, first := map[uint16]int{}, map[uint16]int{}
+	last := map[uint16]int{}
 	turns := map[uint16]int{}
 	for at, i := range order {
 		turns[i]++
@@ -50,10 +50,19 @@ func TestLongCyclesAreEven(t *testing.T) {
 			if gap := float64(at-was) / (float64(sum) / float64(weights[i])); gap > 2 {
 				t.Fatalf("backend %d waits %.1f times its distance", i, gap)
 			}
-		} else {
-			first[i] = at
 		}
 		last[i] = at
+	}
+	light, early := 0, 0 // turns of light backends, in all and in the first tenth
+	for at, i := range order {
+		if weights[i] <= 5 {
+			if light++; at < sum/10 {
+				early++
+			}
+		}
+	}
+	if early > light/5 {
+		t.Errorf("%d of the %d turns of light backends are in the first tenth", early, light)
 	}
 	for i, w := range weights {
 		if turns[uint16(i)] != w {
@@ -102,5 +111,79 @@ func TestWeightsAreHonoured(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// An operator's weight holds at once.
+func TestWeightsChangeAtRunTime(t *testing.T) {
+	const n = 100_000
+	for _, balance := range all {
+		p := newPool(t, Options{Balance: balance}, same(3))
+		p.ByName("a").SetWeight(0, 6)
+		if got := tally(p, 0, n); math.Abs(float64(got["a"])/n-0.75) > 0.01 || math.Abs(float64(got["b"])/n-0.125) > 0.01 {
+			t.Errorf("%v: %v", balance, got)
+		}
+		p.ByName("a").SetWeight(0, 0)
+		p.ByName("b").SetWeight(0, 3)
+		if got := tally(p, 0, n); got["a"] > 0 || math.Abs(float64(got["b"])/n-0.75) > 0.01 {
+			t.Errorf("%v, without a: %v", balance, got)
+		}
+		p.ByName("a").ResetWeight(0)
+		p.ByName("b").ResetWeight(0)
+		if got := tally(p, 0, n); math.Abs(float64(got["a"])/n-1.0/3) > 0.01 {
+			t.Errorf("%v, as at first: %v", balance, got)
+		}
+	}
+}
+
+func TestACycleIsNoLongerThanWeightsNeed(t *testing.T) {
+	if n := len(sequenceOf([]int{500_000, 100_000, 100_000})); n != 7 {
+		t.Errorf("%d turns", n)
+	}
+}
+
+// Of two backends the one with fewer requests for its weight is taken; of equals the one that was drawn first.
+func TestLeastRequestComparesByWeight(t *testing.T) {
+	p := newPool(t, Options{Balance: LeastRequest}, backends(1, 4))
+	start := func(name string, n int) {
+		for range n {
+			p.ByName(name).Start(0)
+		}
+	}
+	start("a", 1)
+	start("b", 3)
+	if got := tally(p, 0, 1000); got["a"] > 20 { // a alone was drawn, sixteen times
+		t.Errorf("1 of 1 and 3 of 4: %v", got)
+	}
+	start("b", 2)
+	if got := tally(p, 0, 1000); got["b"] > 60 {
+		t.Errorf("1 of 1 and 5 of 4: %v", got)
+	}
+	start("a", 1)
+	start("b", 3)
+	if got := tally(p, 0, 10_000); !near(got["a"], 10_000, 0.2) {
+		t.Errorf("2 of 1 and 8 of 4: %v", got)
+	}
+}
+
+// search draws by weight of those that have not been tried.
+func TestSearch(t *testing.T) {
+	p := newPool(t, Options{}, backends(1, 2, 3, 10))
+	var tried Tried
+	tried.Add(p.ByName("d"))
+	c := choice{snapshot: p.snap.Load(), tried: &tried}
+	got := map[string]int{}
+	const n = 60_000
+	for key := range uint64(n) {
+		b, _ := c.search(key)
+		got[b.Name()]++
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		if !near(got[name], n, float64(i+1)/6) {
+			t.Errorf("%s has %d of %d", name, got[name], n)
+		}
+	}
+	if got["d"] > 0 {
+		t.Errorf("the one that was tried has %d", got["d"])
 	}
 }

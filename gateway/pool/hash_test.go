@@ -59,6 +59,11 @@ func TestOnlyTheKeysOfAnUnhealthyBackendMove(t *testing.T) {
 			}
 		}
 		b.SetHealthy(0, true, nil)
+		b.SetState(0, Draining)
+		if of, others := moved(after, owners(t, p, 0, n), ""); of+others > 0 {
+			t.Errorf("%d backends: %d keys have another backend when it drains than when it is unhealthy", backends, others)
+		}
+		b.SetState(0, Active)
 		if of, others := moved(before, owners(t, p, 0, n), ""); of+others > 0 {
 			t.Errorf("%d backends: %d keys did not return", backends, others)
 		}
@@ -90,5 +95,55 @@ func TestGatewaysAgreeOnKeys(t *testing.T) {
 	b, _ := New(Options{Balance: ConsistentHash}, same(7), 2)
 	if of, others := moved(owners(t, a, 0, 1000), owners(t, b, 0, 1000), ""); of+others > 0 {
 		t.Errorf("%d keys of 1000 differ", others)
+	}
+}
+
+// Where draws do not find one of the few that are left, search does, for each key the same.
+func TestKeysStayWithFewBackendsLeft(t *testing.T) {
+	p := newPool(t, Options{Balance: ConsistentHash}, same(100))
+	for _, b := range p.Backends()[3:] {
+		b.SetHealthy(0, false, nil)
+	}
+	const n = 3000
+	before := owners(t, p, 0, n)
+	if of, others := moved(before, owners(t, p, 0, n), ""); of+others > 0 {
+		t.Errorf("%d keys have another backend each time", others)
+	}
+	got := map[string]int{}
+	for _, name := range before {
+		got[name]++
+	}
+	for name, c := range got {
+		if !near(c, n, 1.0/3) {
+			t.Errorf("%s has %d of %d", name, c, n)
+		}
+	}
+	p.Backends()[0].SetHealthy(0, false, nil)
+	if _, others := moved(before, owners(t, p, 0, n), p.Backends()[0].Name()); others > 0 {
+		t.Errorf("%d keys moved that need not", others)
+	}
+}
+
+// A table takes a millisecond: states alone do not change it.
+func TestTheTableStaysWhereWeightsDo(t *testing.T) {
+	p := newPool(t, Options{Balance: ConsistentHash}, same(5))
+	table := func() *uint16 { return &p.snap.Load().slots[0] }
+	before := table()
+	p.ByName("a").SetHealthy(0, false, nil)
+	p.ByName("b").SetState(0, Draining)
+	if err := p.Update(0, Options{Balance: ConsistentHash, SlowStart: 1}, same(5)); err != nil {
+		t.Fatal(err)
+	}
+	if table() != before {
+		t.Error("it was filled again")
+	}
+	if p.ByName("a").SetWeight(0, 2); table() == before {
+		t.Error("a weight does not change it")
+	}
+	before = table()
+	list := same(5)
+	list[4].Name = "z"
+	if err := p.Update(0, Options{Balance: ConsistentHash}, list); err != nil || table() == before {
+		t.Errorf("a name does not change it: %v", err)
 	}
 }

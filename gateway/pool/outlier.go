@@ -21,7 +21,7 @@ type Outlier struct {
 
 	Down       time.Duration // how long the first ejection lasts; 0 is 30 s
 	MaxDown    time.Duration // how long any lasts at most; 0 is 5 m
-	MaxEjected int           // most percent of the active backends out at once; 0 is 50, and one may be out of few. Never the last
+	MaxEjected int           // most percent of the active backends out at once; 0 is 50, and -1 none; one of few may always be out, the last never
 }
 
 // SuccessRate ejects backends whose share of successes, over an interval, is far below that of the others:
@@ -111,7 +111,7 @@ func (p *Pool) eject(now clock.Time, x *Outlier, b *Backend, cause error) {
 			out++
 		}
 	}
-	if b.out || b.flags.Load()&flagGone != 0 || out >= max(active*x.MaxEjected/100, 1) || active-out < 2 {
+	if b.out || x.MaxEjected < 0 || b.flags.Load()&flagGone != 0 || out >= max(active*x.MaxEjected/100, 1) || active-out < 2 {
 		return
 	}
 	down := b.backoff.Next(now, x.Down, x.MaxDown)

@@ -45,8 +45,10 @@ func TestFailuresInARowEject(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	expect(t, "others", names(t, p, 29*second, 6), "b c d b c d")
-	fail(a, 29*second, 10) // began before
+	fail(a, 29*second, 9) // began before: they do not count
 	expect(t, "returned", names(t, p, 30*second, 4), "a b c d")
+	fail(a, 30*second, 4)
+	end(30*second, Outcome{Status: 200})
 	expect(t, "at its time", h.take(), "[a returned 0s]")
 	if s := p.Status(30 * second).Backends[0]; s.Cause != nil || s.Ejected != 0 || s.Since != 30*second {
 		t.Errorf("status %+v", s)
@@ -88,7 +90,7 @@ func TestGatewayErrorsAreCountedApart(t *testing.T) {
 
 // Not more than the share are out at once, one is out of few, and the last never.
 func TestEjectionsAreLimited(t *testing.T) {
-	for _, x := range []struct{ backends, percent, want int }{{1, 100, 0}, {2, 50, 1}, {2, 100, 1}, {3, 10, 1}, {10, 30, 3}, {10, 100, 9}, {4, 0, 2}} {
+	for _, x := range []struct{ backends, percent, want int }{{1, 100, 0}, {2, 50, 1}, {2, 100, 1}, {3, 10, 1}, {10, 30, 3}, {10, 100, 9}, {4, 0, 2}, {4, -1, 0}} {
 		p := newPool(t, Options{Outlier: &Outlier{MaxEjected: x.percent}}, same(x.backends))
 		for range 3 {
 			for _, b := range p.Backends() {
@@ -153,9 +155,55 @@ func TestSuccessRatesAreCompared(t *testing.T) {
 	expect(t, "one in ten fails", h.take(), "[c ejected 30s]")
 	round(60*second, 99, map[string]int{"c": 99})
 	expect(t, "with few requests", h.take(), "[c returned 0s]")
+	for _, o := range []Outcome{{Status: 503}, {Failure: Timeout}, {Status: 404}, {Failure: Canceled}} {
+		p := newPool(t, Options{Outlier: &Outlier{Errors: -1, SuccessRate: &SuccessRate{}}}, same(10))
+		p.Pick(0, 0, nil)
+		for i, b := range p.Backends() {
+			for range 200 {
+				x := Outcome{Status: 200}
+				if i == 4 {
+					x = o
+				}
+				b.Start(0)
+				b.Done(0, x)
+			}
+		}
+		p.Pick(10*second, 0, nil)
+		failed, _ := o.failed()
+		if out := p.Status(10 * second).Backends[4].Ejected > 0; out != (failed && o.Failure != Canceled) {
+			t.Errorf("%+v: ejected %v", o, out)
+		}
+	}
 	// Rates: five of 1, five of 0.5: deviation 0.25, limit 0.275.
 	round(80*second, 200, map[string]int{"a": 100, "b": 100, "c": 100, "d": 100, "e": 100})
 	expect(t, "half of them", h.take(), "[]")
+}
+
+// A backend that returns in the middle of an interval is judged by what it does from then on.
+func TestSuccessRatesBeginAnewWithAReturn(t *testing.T) {
+	var h history
+	p := newPool(t, Options{Notify: h.note, Outlier: &Outlier{Errors: -1, Down: 15 * time.Second, SuccessRate: &SuccessRate{}}}, same(10))
+	c := p.ByName("c")
+	serve := func(now clock.Time, n, failed int) {
+		for _, b := range p.Backends() {
+			for range n {
+				b.Start(now)
+				b.Done(now, Outcome{Status: 200})
+			}
+		}
+		fail(c, now, failed)
+		p.Pick(now, 0, nil)
+	}
+	serve(0, 0, 0)
+	serve(9*second, 200, 200)
+	serve(10*second, 0, 0)
+	expect(t, "half of them", h.take(), "[c ejected 15s]")
+	serve(20*second, 0, 0)
+	serve(21*second, 0, 300)
+	serve(25*second, 0, 0)
+	serve(26*second, 300, 0)
+	serve(30*second, 0, 0)
+	expect(t, "after its return", h.take(), "[c returned 0s]")
 }
 
 func TestWithFewBackendsSuccessRatesSayNothing(t *testing.T) {

@@ -167,8 +167,9 @@ func (p *Pool) publish(s *snapshot) {
 
 // rebuild publishes the snapshot with the weights and states that are in force now. The caller holds p.mu.
 func (p *Pool) rebuild() {
-	s := *p.snap.Load()
-	s.build(&s, p.panics.Load())
+	old := p.snap.Load()
+	s := *old
+	s.build(old, p.panics.Load())
 	p.snap.Store(&s)
 	p.stale = false
 }

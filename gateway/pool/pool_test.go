@@ -30,6 +30,15 @@ func TestRefusalsSayWhy(t *testing.T) {
 			if got := names(t, p, 0, 1); got != "!unhealthy" {
 				t.Errorf("with one draining and one unhealthy: %s", got)
 			}
+			a.SetHealthy(0, false, nil)
+			a.ResetState(0)
+			b.SetHealthy(0, true, nil)
+			b.SetState(0, Draining)
+			if got := names(t, p, 0, 1); got != "!unhealthy" {
+				t.Errorf("with one unhealthy and one draining: %s", got)
+			}
+			a.SetHealthy(0, true, nil)
+			a.SetState(0, Draining)
 			b.SetState(0, Inactive)
 			if got := names(t, p, 0, 1); got != "!no_backend" {
 				t.Errorf("with one draining and one inactive: %s", got)
@@ -177,6 +186,14 @@ func TestAnUpdateKeepsWhatStays(t *testing.T) {
 	if x := p.Status(second).Backends[0]; x.Weight != 2 || x.Operator {
 		t.Errorf("the weight is %d, not that of the configuration", x.Weight)
 	}
+	b.SetState(second, Inactive)
+	list[1].State = Draining
+	if err := p.Update(second, Options{}, list); err != nil {
+		t.Fatal(err)
+	}
+	if x := p.Status(second).Backends[1]; x.State != Draining || x.Operator {
+		t.Errorf("the state is %v, not that of the configuration", x.State)
+	}
 	b.Done(second, Outcome{Status: 200})
 	c.SetState(second, Active) // gone: nothing happens
 	if got := names(t, p, second, 6); got != "a c a a c a" && got != "a a c a a c" {
@@ -227,6 +244,25 @@ func TestWhenTooFewAreLeftHealthIsIgnored(t *testing.T) {
 		p.ByName("b").SetHealthy(0, true, nil)
 		if got := tally(p, 0, 400); len(got) != 2 {
 			t.Errorf("%v, healthy again: %v", balance, got)
+		}
+	}
+}
+
+// With ejections too few are left, and those that probes found unhealthy are asked as well.
+func TestEjectionsCountForThePanic(t *testing.T) {
+	for _, balance := range all {
+		p := newPool(t, Options{Balance: balance, PanicThreshold: 50, Outlier: &Outlier{MaxEjected: 100}}, same(4))
+		p.ByName("a").SetHealthy(0, false, nil)
+		fail(p.ByName("b"), 0, 5)
+		if got := tally(p, 0, 400); len(got) != 2 {
+			t.Errorf("%v, half are left: %v", balance, got)
+		}
+		fail(p.ByName("c"), 0, 5)
+		if got := tally(p, 0, 400); len(got) != 4 {
+			t.Errorf("%v, a quarter is left: %v", balance, got)
+		}
+		if got := tally(p, 30*second, 400); len(got) != 3 || got["a"] > 0 {
+			t.Errorf("%v, the ejections are over: %v", balance, got)
 		}
 	}
 }

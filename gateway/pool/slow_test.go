@@ -78,3 +78,20 @@ func TestKeysThatCameInASlowStartStay(t *testing.T) {
 		t.Errorf("%d of 2000 keys came", n)
 	}
 }
+
+// Only what makes a backend take requests again begins a slow start.
+func TestAnActiveBackendDoesNotStartAgain(t *testing.T) {
+	p := newPool(t, Options{SlowStart: 10 * time.Second}, same(2))
+	a := p.ByName("a")
+	a.SetWeight(second, 2)
+	a.SetState(second, Active)
+	a.SetHealthy(second, true, nil)
+	if s := p.Status(second).Backends[0]; s.Share != 1 {
+		t.Errorf("its share is %.2f of its weight", s.Share)
+	}
+	a.SetWeight(second, 0)
+	a.ResetWeight(2 * second)
+	if s := p.Status(7 * second).Backends[0]; s.Share != 0.5 {
+		t.Errorf("after 5 of 10 s its share is %.2f of its weight", s.Share)
+	}
+}

@@ -58,6 +58,9 @@ func (b *Backend) SetHealthy(now clock.Time, healthy bool, cause error) {
 
 // setHealthy is SetHealthy for a caller that holds pool.mu.
 func (b *Backend) setHealthy(now clock.Time, healthy bool, cause error) {
+	if b.Gone() {
+		return
+	}
 	if healthy {
 		cause = nil
 	}
