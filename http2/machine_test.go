@@ -519,3 +519,20 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Errorf("%d and %d streams are open", c.Streams(), s.Streams())
 	}
 }
+
+// A stream that was opened for a request that is not sent is unknown to the peer.
+func TestReleaseBeforeRequest(t *testing.T) {
+	m := NewMachine(RoleClient, Options{})
+	m.AppendControl(nil)
+	s, err := m.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Release(s)
+	if out := m.AppendControl(nil); len(out) > 0 {
+		t.Errorf("sent %x", out)
+	}
+	if s, err = m.Open(); err != nil || s.ID() != 3 {
+		t.Errorf("stream %d, %v", s.ID(), err)
+	}
+}

@@ -41,7 +41,7 @@ func (m *Machine) AppendRequest(dst []byte, s *Stream, msg *semantics.Message, e
 	if s.Ended() {
 		return dst, ErrStreamEnded
 	}
-	s.isHead, s.tunnel = msg.Method == "HEAD", msg.Method == "CONNECT"
+	s.asked, s.isHead, s.tunnel = true, msg.Method == "HEAD", msg.Method == "CONNECT"
 	b := appendPseudo(m.fields[:0], ":method", msg.Method)
 	if msg.Protocol != "" && s.tunnel {
 		b = appendPseudo(b, ":protocol", msg.Protocol)

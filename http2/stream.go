@@ -20,6 +20,7 @@ type Stream struct {
 	trailers hpack.Section
 
 	began      bool  // the header of the message has arrived
+	asked      bool  // the header of the request has been sent, at a client
 	received   bool  // the peer has ended its side
 	sent       bool  // this end has
 	gone       bool  // neither side is open
@@ -98,8 +99,10 @@ func (m *Machine) Reset(s *Stream, code ErrorCode) {
 	if s.gone {
 		return
 	}
-	m.control = appendWord(m.control, frameReset, s.id, uint32(code))
-	m.rememberReset(s.id)
+	if s.asked || !m.own(s.id) { // to the peer a stream without a request is idle, where RST_STREAM is an error (RFC 9113 6.4)
+		m.control = appendWord(m.control, frameReset, s.id, uint32(code))
+		m.rememberReset(s.id)
+	}
 	m.close(s)
 }
 

@@ -85,6 +85,8 @@ func TestKeepAliveRace(t *testing.T) {
 	}{
 		{"GET", (*memtransport.Peer).Close, "ok"}, {"GET", (*memtransport.Peer).Abort, "ok"},
 		{"POST", (*memtransport.Peer).Close, "502 Bad Gateway\n"}, {"POST", (*memtransport.Peer).Abort, "502 Bad Gateway\n"},
+		{"GET", func(p *memtransport.Peer) { p.Write([]byte("garbage\r\n\r\n")) }, "502 Bad Gateway\n"}, // no end: the backend has answered
+		{"GET", func(*memtransport.Peer) {}, "504 Gateway Timeout\n"},
 	} {
 		r := newMemRig(t, nil)
 		again := &recorder{}
@@ -95,9 +97,10 @@ func TestKeepAliveRace(t *testing.T) {
 			}
 			n := 0
 			p.Handler = func(p *memtransport.Peer) {
-				if p.Take(); n == 0 {
+				switch p.Take(); {
+				case n == 0:
 					p.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"))
-				} else {
+				case n == 1:
 					test.end(p)
 				}
 				n++
@@ -110,7 +113,7 @@ func TestKeepAliveRace(t *testing.T) {
 			t.Fatalf("first: %q", got)
 		}
 		c.Write([]byte(test.method + " / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"))
-		r.run()
+		r.pass(21 * time.Second) // longer than an attempt, shorter than two
 		if got := string(c.Take()); !strings.HasSuffix(got, test.want) {
 			t.Errorf("%s: %q, want %q", test.method, got, test.want)
 		}

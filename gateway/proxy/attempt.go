@@ -235,7 +235,7 @@ func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 	if !a.MayRepeat() {
 		return false
 	}
-	if (!fresh || f.unprocessed) && x.attempts < maxStale {
+	if (!fresh && f == errTerminated || f.unprocessed) && x.attempts < maxStale {
 		return true
 	}
 	return x.attempts < x.rule.Attempts && x.pooled.RetryAllowed(x.w.now)
