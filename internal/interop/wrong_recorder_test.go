@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -18,7 +19,10 @@ type recorder struct {
 
 	mu          sync.Mutex
 	connections []*bytes.Buffer
+	open        []net.Conn
 	requests    int
+	answer      func(conn, request int, target string) (bytes string, end bool) // nil answers 200
+	scripted    int                                                             // the connection that a script has answered
 }
 
 func newRecorder(t *testing.T, network, addr string) *recorder {
@@ -55,10 +59,22 @@ func (r *recorder) take() (connections [][]byte, requests int) {
 	return connections, requests
 }
 
+// hangUp closes all connections.
+func (r *recorder) hangUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.open {
+		_ = c.Close()
+	}
+	r.open = nil
+}
+
 func (r *recorder) serve(c net.Conn) {
 	defer c.Close()
 	kept := new(bytes.Buffer)
 	r.mu.Lock()
+	r.open = append(r.open, c)
+	number, request := len(r.connections), 0
 	r.connections = append(r.connections, kept)
 	r.mu.Unlock()
 	var pending []byte
@@ -74,15 +90,20 @@ func (r *recorder) serve(c net.Conn) {
 			if size == 0 {
 				break
 			}
-			pending = pending[size:]
-			r.mu.Lock()
-			r.requests++
-			r.mu.Unlock()
-			body := "ok"
+			response, end := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", false
 			if head {
-				body = ""
+				response = strings.TrimSuffix(response, "ok")
 			}
-			if _, err := c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" + body)); err != nil {
+			r.mu.Lock()
+			if r.requests++; r.answer != nil {
+				_, target, _ := strings.Cut(string(pending[:size]), " ")
+				target, _, _ = strings.Cut(target, " ")
+				response, end = r.answer(number, request, target)
+			}
+			r.mu.Unlock()
+			request++
+			pending = pending[size:]
+			if _, err := io.WriteString(c, response); err != nil || end {
 				return
 			}
 		}
