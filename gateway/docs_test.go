@@ -14,14 +14,18 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// reference is the page that lists keys and metrics.
+// reference is the pages that list keys and metrics.
 func reference(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/gateway.md")
-	if err != nil {
-		t.Fatal(err)
+	var text string
+	for _, file := range []string{"../docs/gateway.md", "../docs/http-gateway.md"} {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(page)
 	}
-	return string(page)
+	return text
 }
 
 // rows returns the first two cells of the rows of the page whose first matches.
@@ -37,7 +41,7 @@ func rows(page, first string) (names []string, second map[string]string) {
 // The names of metrics are literals, so the sources tell all of them.
 func TestTheReferenceHasEveryMetric(t *testing.T) {
 	var files []string
-	for _, dir := range []string{".", "daemon", "../node", "../metrics"} {
+	for _, dir := range []string{".", "daemon", "workers", "../node", "../metrics"} {
 		list, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

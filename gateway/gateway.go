@@ -106,16 +106,16 @@ type Gateway struct {
 }
 
 // Open starts a gateway with a checked configuration: its health checks, the search for next hops,
-// and one handler per loop, which the caller runs.
+// and one handler per loop, which the caller runs. A configuration without devices has no services either, and no handlers.
 func Open(c *config.Config, opt Options) (*Gateway, error) {
-	if len(opt.Devices) == 0 || len(opt.Devices) > 255 || opt.Resolver == nil {
+	if len(opt.Devices) == 0 && len(c.Devices) > 0 || len(opt.Devices) > 255 || opt.Resolver == nil {
 		return nil, fmt.Errorf("gateway: 1 to 255 ports and a resolver are required")
 	}
 	if err := c.ReadLists(); err != nil {
 		return nil, err
 	}
 	loops := c.Loops()
-	if loops == config.QueuesAuto {
+	if loops == config.QueuesAuto && len(c.Devices) > 0 {
 		return nil, fmt.Errorf("gateway: `queues: auto` is to be settled by Config.SetQueues before")
 	}
 	if len(c.SNAT) > 0 && c.SNATPorts.Size() < loops*c.Gateways() {

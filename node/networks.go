@@ -22,6 +22,9 @@ type Network struct {
 // advertisements), which only hosts of the same link hear. It returns the networks on
 // the links of the devices and of their VLANs.
 func (n *Node) Networks() (list []Network, err error) {
+	if n.cfg.WithoutDevices {
+		return nil, nil
+	}
 	links, err := rtnl.Dump(n.netlink.LinkList)
 	if err != nil {
 		return nil, err

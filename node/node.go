@@ -43,10 +43,15 @@ import (
 // process serves is added by Node.Add.
 type Config struct {
 	Devices []Device
-	Loops   int           // one for each queue of every device; QueuesAuto is as many as the devices receive on
-	CPUs    CPUs          // that loops are bound to
-	Spin    time.Duration // how long a loop polls in vain before it sleeps; 0 as stack.Config.Spin
-	Burst   int           // packets that a loop takes at once; 0 is stack.DefaultBurst, or more for devices with large packets
+
+	// WithoutDevices makes a node of no devices and no loops: its services run beside it (Service.Background), and it has the
+	// metrics, the control socket and the end in common with others.
+	WithoutDevices bool
+
+	Loops int           // one for each queue of every device; QueuesAuto is as many as the devices receive on
+	CPUs  CPUs          // that loops are bound to
+	Spin  time.Duration // how long a loop polls in vain before it sleeps; 0 as stack.Config.Spin
+	Burst int           // packets that a loop takes at once; 0 is stack.DefaultBurst, or more for devices with large packets
 
 	// ExtraProcessor gives the process one processor (GOMAXPROCS) more for each loop, as
 	// stack.Config.ExtraProcessor.
@@ -130,7 +135,7 @@ type Node struct {
 	}
 }
 
-// shutdownLimit bounds how long services may hold the process: a service manager sends
+// shutdownLimit bounds how long services may hold the process unless they say otherwise (Service.ShutdownLimit): a service manager sends
 // SIGKILL after 90 s by default, and operators interrupt earlier. It bounds the
 // time between the end of Run's context and that of the loops.
 const shutdownLimit = 5 * time.Second
@@ -154,10 +159,14 @@ func Open(cfg Config) (*Node, error) {
 // open takes what can be refused, such as addresses to listen on, before it touches an
 // interface: a start that fails must not have taken a packet from the kernel.
 func (n *Node) open() error {
-	for _, step := range []func() error{
+	steps := []func() error{
 		n.findDevices, n.saveNamespace, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
 		n.openDevices, n.openLoops,
-	} {
+	}
+	if n.cfg.WithoutDevices {
+		steps = []func() error{n.listenMetrics, n.listenControl}
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
@@ -274,6 +283,10 @@ func (n *Node) Start() error {
 		return err
 	}
 	n.connected = true
+	if n.cfg.WithoutDevices {
+		n.started = time.Now()
+		return nil
+	}
 	n.watchLinks()
 	n.started = time.Now()
 	return n.Update()
@@ -298,7 +311,9 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	var all sync.WaitGroup
 	run := func(f func(context.Context)) { all.Go(func() { f(background) }) }
-	run(n.watch)
+	if !n.cfg.WithoutDevices {
+		run(n.watch)
+	}
 	if n.metrics != nil {
 		run(n.serveMetrics)
 	}
@@ -329,6 +344,10 @@ func (n *Node) Run(ctx context.Context) error {
 // goroutines enter them. The first saves a switch of goroutines for each wake-up; the
 // second lets a socket call do its work in place (docs/design/008-transport.md).
 func (n *Node) runLoops(ctx context.Context) error {
+	if n.cfg.WithoutDevices {
+		<-ctx.Done()
+		return nil
+	}
 	for _, s := range n.services {
 		if s.Entered {
 			return stack.ServeAll(ctx, n.loops...)
@@ -338,8 +357,14 @@ func (n *Node) runLoops(ctx context.Context) error {
 }
 
 // shutdown lets the services finish what they have begun, all at once and within
-// shutdownLimit.
+// shutdownLimit, or the longest that one of them wants.
 func (n *Node) shutdown() {
+	limit := shutdownLimit
+	for _, s := range n.services {
+		if s.ShutdownLimit != nil {
+			limit = max(limit, s.ShutdownLimit())
+		}
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -354,8 +379,8 @@ func (n *Node) shutdown() {
 	select {
 	case <-done:
 	case <-n.ended:
-	case <-time.After(shutdownLimit):
-		n.log.Warn("shutdown", "error", "services have not finished in time", "limit", shutdownLimit.String())
+	case <-time.After(limit):
+		n.log.Warn("shutdown", "error", "services have not finished in time", "limit", limit.String())
 	}
 }
 

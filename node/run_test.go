@@ -266,3 +266,48 @@ func TestTheKernelsNetworksAndRoutes(t *testing.T) {
 		t.Errorf("routes %v, want %v", routes, wantRoutes)
 	}
 }
+
+func TestANodeWithoutDevicesRunsItsServices(t *testing.T) {
+	n, err := Open(Config{WithoutDevices: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, ended := make(chan struct{}), false
+	_ = n.Add(Service{
+		Name: "a", Shutdown: func() { ended = true },
+		Background: func(ctx context.Context) { close(began); <-ctx.Done() },
+	})
+	done := make(chan error)
+	go func() { done <- n.Run(t.Context()) }()
+	<-began
+	networks, err := n.Networks()
+	if c := n.Counters(); c.Received != 0 || n.Update() != nil || len(networks) != 0 || err != nil {
+		t.Errorf("%+v, %v, %v", c, networks, err)
+	}
+	n.Stop()
+	select {
+	case err := <-done:
+		if err != nil || !ended {
+			t.Errorf("Run returned %v, the service has finished: %v", err, ended)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Stop did not end Run")
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAServiceMaySayHowLongItsShutdownTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		longer := func() time.Duration { return 4 * shutdownLimit }
+		n := &Node{log: slog.New(slog.DiscardHandler), ended: make(chan struct{}), services: []Service{{}, {Shutdown: func() { <-release }, ShutdownLimit: longer}}}
+		start := time.Now()
+		n.shutdown()
+		if took := time.Since(start); took != 4*shutdownLimit {
+			t.Errorf("waited for %s", took)
+		}
+	})
+}

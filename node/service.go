@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
@@ -35,6 +36,9 @@ type Service struct {
 	Metrics     metrics.Source            // of the service
 	Background  func(ctx context.Context) // runs beside the loops until ctx ends
 	Shutdown    func()                    // finishes what has begun, while the loops still run; may be nil
+
+	// ShutdownLimit returns how long Shutdown may take, where that is longer than 5 s; nil is no longer.
+	ShutdownLimit func() time.Duration
 }
 
 // Add has the node serve s. It is called before Run. The order matters where two services claim ARP and

@@ -17,6 +17,9 @@ import (
 // were. Where a driver fails, the table is in use, and the next call tries the steering
 // again.
 func (n *Node) Update() error {
+	if n.cfg.WithoutDevices {
+		return nil // nothing is steered
+	}
 	n.updating.Lock()
 	defer n.updating.Unlock()
 	claims := n.claims()

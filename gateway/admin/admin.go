@@ -29,6 +29,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/control"
 )
@@ -64,6 +65,8 @@ type Status struct {
 	Gateway gateway.Status      `json:"gateway"`
 
 	KernelPrograms KernelPrograms `json:"kernel_programs"` // gateway.kernel has the connections
+
+	Listeners *workers.Status `json:"http,omitempty"` // without listeners: none
 }
 
 // KernelPrograms says whether the kernel forwards established connections, and what its programs have seen.

@@ -385,7 +385,7 @@ func newConfig() *Config {
 		Limits:      Limits{Burst: time.Second, Clients: 1 << 18},
 		Admin:       Admin{Socket: DefaultSocket},
 		Stack:       StackKernel,
-		AccessLog:   AccessLog{Queue: 8192},
+		AccessLog:   AccessLog{Buffer: 1 << 20},
 	}
 }
 

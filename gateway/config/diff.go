@@ -65,6 +65,7 @@ var restartKeys = []struct {
 	{"spin", "spin", func(a, b *Config) bool { return a.Spin != b.Spin }},
 	{"admin", "admin.socket", func(a, b *Config) bool { return a.Admin != b.Admin }},
 	{"limits", "limits.clients", func(a, b *Config) bool { return a.Limits.Clients != b.Limits.Clients }},
+	{"listeners", "listeners", func(a, b *Config) bool { return (len(a.Listeners) == 0) != (len(b.Listeners) == 0) }},
 	{"stack", "stack", func(a, b *Config) bool { return a.Stack != b.Stack }},
 	{"loops", "loops", func(a, b *Config) bool { return a.ProxyLoops != b.ProxyLoops }},
 	{"network", "network", func(a, b *Config) bool { return !reflect.DeepEqual(a.Network, b.Network) }},
@@ -108,7 +109,9 @@ func Diff(old, now *Config) (list []Change) {
 			list = append(list, diffService(p.old, p.now)...)
 		}
 	}
-	list = append(list, diffNamed(old.Listeners, now.Listeners, func(l *Listener) string { return l.Name }, func(c *Change, name string) { c.Listener = name })...)
+	list = append(list, diffNamed(old.Listeners, now.Listeners, func(l *Listener) string { return l.Name }, func(c *Change, name string) {
+		c.Listener, c.Restart = name, (len(old.Listeners) == 0) != (len(now.Listeners) == 0)
+	})...)
 	list = append(list, diffNamed(old.Routes, now.Routes, func(r *Route) string { return r.Name }, inRoute)...)
 	list = append(list, diffNamed(old.TLSRoutes, now.TLSRoutes, func(r *StreamRoute) string { return r.Name }, inRoute)...)
 	list = append(list, diffNamed(old.TCPRoutes, now.TCPRoutes, func(r *StreamRoute) string { return r.Name }, inRoute)...)

@@ -39,7 +39,7 @@ func TestTheExampleAtL7HasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	}
 	rare := map[string]bool{ // in the tests below, and on the page
 		"network": true, "routes[].rules[].body_bytes": true, "query_params": true, "sni": true, "ja4": true, "hostname": true, "port": true,
-		"stream": true, "queue": true, "client_auth": true, "ca_file": true, "crl_file": true, "optional": true, "ticket_key_file": true,
+		"stream": true, "buffer": true, "client_auth": true, "ca_file": true, "crl_file": true, "optional": true, "ticket_key_file": true,
 		"certificate": true, "insecure": true, "state": true, "max_connections": true, "timeout": true, "interval": true, "rise": true, "fall": true,
 		"success_rate": true, "min_backends": true, "min_requests": true, "factor_percent": true,
 		"device": true, "udp": true, "command": true, "via": true, "to": true,

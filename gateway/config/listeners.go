@@ -29,11 +29,11 @@ type NetworkRoute struct {
 	Device string       // key "device"; "" is the device with Via on its network, or the only one
 }
 
-// AccessLog says where a line of JSON is written for each request and each stream. Lines that do not fit the queue are
+// AccessLog says where a line of JSON is written for each request and each stream. Lines that do not fit the buffer are
 // counted and dropped: a slow disk does not delay requests.
 type AccessLog struct {
-	File  string // key "file": path, relative to the configuration file's folder, or "-", the standard output; "" (default) is no log
-	Queue int    // key "queue": lines that may wait, default 8192
+	File   string // key "file": path, relative to the configuration file's folder, or "-", the standard output; "" (default) is no log
+	Buffer int    // key "buffer": bytes that may wait, default 1048576
 }
 
 // Listener accepts connections and makes requests or streams of them.

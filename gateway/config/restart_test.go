@@ -12,10 +12,13 @@ func TestRestartKeysAreKeysOfTheConfiguration(t *testing.T) {
 	b.Sync, b.SNATPorts.First, b.CPUs.List, b.ExtraProcessor, b.Engine = &Sync{Index: 1}, 7, []int{7}, true, "auto"
 	b.Spin, b.Admin.Socket, b.Limits.Clients, b.Metrics.Listen = 7, "x", 7, "x"
 	b.KernelFlows, b.Table.KernelFlows = KernelFlowsOn, 7
-	b.Stack, b.ProxyLoops, b.Network.Routes = StackDevices, 7, []NetworkRoute{{}}
+	b.Listeners, b.Stack, b.ProxyLoops, b.Network.Routes = []Listener{{Name: "web"}}, StackDevices, 7, []NetworkRoute{{}}
 	var marked []string
 	for _, c := range Diff(newConfig(), b) {
-		if c.Restart {
+		switch {
+		case c.Restart && c.Listener != "":
+			marked = append(marked, "listeners")
+		case c.Restart:
 			marked = append(marked, c.Key)
 		}
 	}

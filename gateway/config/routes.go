@@ -126,7 +126,7 @@ type RuleTimeouts struct {
 type Retry struct {
 	Attempts int           // key "attempts": beyond the first, default 1
 	Codes    []int         // key "codes": statuses of a backend that are worth another attempt, default none
-	Backoff  time.Duration // key "backoff": before the second attempt; before each further one twice as long. Default 25ms
+	Backoff  time.Duration // key "backoff": before the second attempt; before each further one twice as long. Default 0
 }
 
 // StreamRoute says where streams go that are passed through: TLSRoute and TCPRoute of Gateway API.
@@ -140,7 +140,7 @@ type StreamRoute struct {
 // maxRefWeight is Gateway API's bound.
 const maxRefWeight = 1_000_000
 
-func newRule() Rule { return Rule{Retry: Retry{Attempts: 1, Backoff: 25 * time.Millisecond}} }
+func newRule() Rule { return Rule{Retry: Retry{Attempts: 1}} }
 
 func newMatch() Match { return Match{Path: PathMatch{Type: MatchPrefix, Value: "/"}} }
 

@@ -58,7 +58,7 @@ func (d *decoder) proxyLoops(n *yaml.Node, to *int) {
 func (d *decoder) accessLog(n *yaml.Node, a *AccessLog) {
 	d.Mapping(n, "access_log",
 		strictyaml.Required("file", func(n *yaml.Node) { d.Text(n, "file", &a.File) }),
-		strictyaml.Optional("queue", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "queue", &a.Queue, 16, 1<<20) }),
+		strictyaml.Optional("buffer", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "buffer", &a.Buffer, 64<<10, 1<<30) }),
 	)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/stack"
 )
@@ -100,6 +101,12 @@ func (d *Daemon) drain(r *http.Request) error {
 	if req.Deadline < 0 {
 		return badRequest("deadline is %v; it must not be negative", time.Duration(req.Deadline))
 	}
+	if d.ofPool(req.Service) || d.onlyPools() {
+		if req.Deadline > 0 {
+			return badRequest("%w", errDeadline)
+		}
+		return d.workers.Drain(req.Service, req.Backend, req.Force)
+	}
 	return d.gate.Drain(req.Service, req.Backend, gateway.DrainOptions{Deadline: time.Duration(req.Deadline), Force: req.Force})
 }
 
@@ -107,6 +114,9 @@ func (d *Daemon) undrain(r *http.Request) error {
 	var req admin.Target
 	if err := body(r, &req); err != nil {
 		return err
+	}
+	if d.ofPool(req.Service) || d.onlyPools() {
+		return d.workers.Undrain(req.Service, req.Backend)
 	}
 	return d.gate.Undrain(req.Service, req.Backend)
 }
@@ -122,6 +132,9 @@ func (d *Daemon) weight(r *http.Request) error {
 			return badRequest("weight is %d; it must lie between 0 and %d", weight, config.MaxWeight)
 		}
 	}
+	if d.ofPool(req.Service) || d.onlyPools() {
+		return d.workers.SetWeight(req.Service, req.Backend, weight, req.Force)
+	}
 	return d.gate.SetWeight(req.Service, req.Backend, weight, req.Force)
 }
 
@@ -132,12 +145,14 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
 		refuse(w, badRequest("%w", err))
 		return
 	}
-	gate, err := d.gate.StatusOf(sel)
+	gate, web, err := d.statusOf(sel)
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	control.Reply(w, d.status(gate))
+	st := d.status(gate)
+	st.Listeners = web
+	control.Reply(w, st)
 }
 
 // serveNames writes the names of the services, or of the backends of the one that the request names.
@@ -148,9 +163,9 @@ func (d *Daemon) serveNames(w http.ResponseWriter, r *http.Request) {
 		refuse(w, badRequest("%q is not understood, only one service", r.URL.RawQuery))
 		return
 	}
-	names, err := d.gate.ServiceNames(), error(nil)
+	names, err := d.names(), error(nil)
 	if backends {
-		names, err = d.gate.BackendNames(service[0])
+		names, err = d.backendNames(service[0])
 	}
 	if err != nil {
 		refuse(w, err)
@@ -234,9 +249,10 @@ func codeOf(err error) int {
 	switch {
 	case errors.As(err, &e):
 		return e.Code
-	case errors.Is(err, gateway.ErrUnknownService), errors.Is(err, gateway.ErrUnknownBackend):
+	case errors.Is(err, gateway.ErrUnknownService), errors.Is(err, gateway.ErrUnknownBackend),
+		errors.Is(err, workers.ErrUnknownPool), errors.Is(err, workers.ErrUnknownBackend):
 		return http.StatusNotFound
-	case errors.Is(err, gateway.ErrRestart), errors.Is(err, gateway.ErrLastBackend):
+	case errors.Is(err, gateway.ErrRestart), errors.Is(err, gateway.ErrLastBackend), errors.Is(err, workers.ErrLastBackend):
 		return http.StatusConflict
 	case errors.As(err, new(*config.Error)):
 		return http.StatusUnprocessableEntity

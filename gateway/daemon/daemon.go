@@ -1,6 +1,6 @@
 // Package daemon runs a gateway as a service of a node: it turns the configuration file into that of the
-// node, follows the kernel's routes and neighbours, announces addresses, reloads, and answers the control
-// socket.
+// node, follows the kernel's routes and neighbours, announces addresses, opens the workers of listeners, reloads,
+// and answers the control socket.
 //
 //	d, err := daemon.Open(file, daemon.Options{Log: log})
 //	err = d.Run(ctx) // until ctx ends
@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/statesync"
+	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/metrics"
@@ -56,6 +57,8 @@ type Daemon struct {
 	node *node.Node
 	gate *gateway.Gateway
 
+	workers *workers.Set // nil without listeners
+
 	flows kernelFlows
 
 	announce chan struct{} // asks announceLoop
@@ -81,25 +84,11 @@ func Open(file string, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := served(cfg); err != nil {
-		return nil, err
-	}
 	d := newDaemon(file, opt)
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
-}
-
-// errListeners says that the file has what this daemon does not run.
-var errListeners = errors.New("listeners are checked, but not served yet")
-
-// served returns an error for a configuration with listeners.
-func served(cfg *config.Config) error {
-	if len(cfg.Listeners) > 0 {
-		return errListeners
-	}
-	return nil
 }
 
 func newDaemon(file string, opt Options) *Daemon {
@@ -124,7 +113,8 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 // nodeConfig is the node that a configuration describes.
 func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	c := node.Config{
-		Loops: cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
+		WithoutDevices: len(cfg.Devices) == 0,
+		Loops:          cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
 		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps, GPU: d.opt.GPU,
 		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
@@ -144,7 +134,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	for i, l := range d.node.Links() {
 		devices[i], names[i] = datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU}, l.Name
 	}
-	resolver, err := nexthop.NewKernel(names)
+	resolver, err := resolverOf(names)
 	if err != nil {
 		return err
 	}
@@ -155,7 +145,18 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err := d.openFlows(cfg); err != nil {
 		return err
 	}
+	if err := d.openWorkers(cfg); err != nil {
+		return err
+	}
 	return d.node.Add(d.service())
+}
+
+// resolverOf returns what finds the next hops over devices.
+func resolverOf(devices []string) (nexthop.Resolver, error) {
+	if len(devices) == 0 {
+		return noHops{}, nil
+	}
+	return nexthop.NewKernel(devices)
 }
 
 // service is the gateway as the node serves it.
@@ -172,17 +173,32 @@ func (d *Daemon) service() node.Service {
 		Name: "gateway", Handlers: handlers,
 		Claims:      func() []pmd.Rule { return Rules(d.gate.Steering()) },
 		LinkChanged: d.linkChanged,
-		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.flows.writeMetrics(w); d.writeReload(w) },
+		Metrics:     d.writeMetrics,
 		Shutdown:    d.shutdown,
+
+		ShutdownLimit: d.shutdownLimit,
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
-			all.Go(func() { d.announceLoop(ctx) })
-			all.Go(func() { d.gate.Sync(ctx, stack.Now, d.node.OnLoop) })
-			all.Go(func() { d.gate.ResolveClients(ctx, stack.Now, d.node.OnLoop) })
+			all.Go(d.runWorkers)
+			if len(handlers) > 0 {
+				all.Go(func() { d.announceLoop(ctx) })
+				all.Go(func() { d.gate.Sync(ctx, stack.Now, d.node.OnLoop) })
+				all.Go(func() { d.gate.ResolveClients(ctx, stack.Now, d.node.OnLoop) })
+			}
 			d.events.run(ctx)
 			all.Wait()
 		},
 	}
+}
+
+// writeMetrics writes what the gateway counts.
+func (d *Daemon) writeMetrics(w *metrics.Writer) {
+	d.gate.WriteMetrics(w)
+	d.flows.writeMetrics(w)
+	if d.workers != nil {
+		d.workers.WriteMetrics(w)
+	}
+	d.writeReload(w)
 }
 
 // peerChanged logs that a stream to or from the other gateway came up or went down.
@@ -273,7 +289,7 @@ func (d *Daemon) DryReload() (admin.Changes, error) {
 		return admin.Changes{}, err
 	}
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
-	switch err := d.gate.CheckReload(cfg); {
+	switch err := cmp.Or(d.gate.CheckReload(cfg), workers.Served(cfg)); {
 	case errors.As(err, new(*config.Error)): // of a list file
 		return admin.Changes{}, err
 	case err != nil:
@@ -288,9 +304,6 @@ func (d *Daemon) load() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := served(cfg); err != nil {
-		return nil, err
-	}
 	cfg.SetQueues(len(d.gate.Handlers())) // `queues: auto` is what it was at the start
 	return cfg, nil
 }
@@ -301,8 +314,14 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 		return admin.Changes{}, err
 	}
 	before := d.gate.Announced()
-	if err := d.reconfigure(cfg); err != nil {
+	if err := d.gate.CheckReload(cfg); err != nil {
 		return admin.Changes{}, err
+	}
+	if err := d.reloadWorkers(cfg); err != nil {
+		return admin.Changes{}, err
+	}
+	if err := d.reconfigure(cfg); err != nil {
+		return admin.Changes{}, errors.Join(err, d.reloadWorkers(d.cfg))
 	}
 	if err := d.node.Update(); err != nil { // a driver does not take the rules, such as AF_PACKET very many addresses
 		return admin.Changes{}, errors.Join(err, d.restore())
@@ -321,7 +340,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 // restore puts the configuration of before back. While addresses of the other one have not been released, the devices keep
 // the rules that they have: the node tries again every second.
 func (d *Daemon) restore() error {
-	err := d.reconfigure(d.cfg)
+	err := errors.Join(d.reloadWorkers(d.cfg), d.reconfigure(d.cfg))
 	_ = d.node.Update()
 	return err
 }
@@ -330,7 +349,7 @@ func (d *Daemon) restore() error {
 func (d *Daemon) Close() error {
 	d.reloading.Lock() // a request may have outlived the time-out of the control server
 	defer d.reloading.Unlock()
-	errs := []error{d.flows.detach()}
+	errs := []error{d.flows.detach(), d.closeWorkers()}
 	if d.gate != nil {
 		errs = append(errs, d.gate.Close())
 	}

@@ -18,6 +18,11 @@ const (
 // shutdown ends what the gateway has begun, while the loops still run. From then on the kernel forwards nothing, so that
 // the counters are final.
 func (d *Daemon) shutdown() {
+	var drained sync.WaitGroup
+	if d.workers != nil {
+		drained.Go(d.workers.Shutdown)
+	}
+	defer drained.Wait()
 	d.resetConnections()
 	if err := d.flows.detach(); err != nil {
 		d.opt.Log.Debug("kernel flows", "error", err.Error())
@@ -52,4 +57,12 @@ func (d *Daemon) resetConnections() {
 	if reset.Load() > 0 || left.Load() > 0 {
 		d.opt.Log.Info("connections", "reset", reset.Load(), "left", left.Load())
 	}
+}
+
+// shutdownLimit returns how long shutdown may take.
+func (d *Daemon) shutdownLimit() time.Duration {
+	if d.workers == nil {
+		return 0
+	}
+	return d.workers.ShutdownLimit() + time.Second
 }

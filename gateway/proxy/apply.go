@@ -9,7 +9,8 @@ import (
 )
 
 // Apply gives the worker a configuration. Listeners that were there before keep their sockets, also where another value
-// describes them: what they are is their name and address. Connections that are open go on with what they began with.
+// describes them: what they are is their name and address. Requests that are in progress go on with what they began with, and
+// the next one of their connection has the new configuration.
 func (w *Worker) Apply(t *Tree) error {
 	var errs []error
 	used := map[string]bool{}
@@ -21,7 +22,7 @@ func (w *Worker) Apply(t *Tree) error {
 			continue
 		}
 		l := &listening{current: ln}
-		s, err := w.loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l.current, c) })
+		s, err := w.loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l, c) })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", ln.Name, err))
 			continue

@@ -167,6 +167,9 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 		w: w, front: front, request: m, tree: w.tree, began: w.now,
 		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
 	}
+	if c := front.client(); c.at != nil {
+		c.listener = c.at.current
+	}
 	x.up.from, x.down.to = front, front
 	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.now
 	x.timer = w.newTimer(x)

@@ -14,7 +14,8 @@ import (
 
 // clientInfo is what the connection says about its client.
 type clientInfo struct {
-	listener *Listener
+	at       *listening // where it came in
+	listener *Listener  // as at described it when the last request began
 	addr     netip.AddrPort
 	sni, ja4 string
 	alpn     []string       // protocols that the client offers, if rules ask for them
@@ -35,7 +36,8 @@ type clientInfo struct {
 }
 
 // accept takes a connection of a client.
-func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
+func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
+	ln := at.current
 	w.counters.connections.Add(1)
 	l := w.newLink(conn)
 	if max := ln.Limits.Connections; max > 0 && w.counters.open.Load() >= max || w.draining {
@@ -50,7 +52,7 @@ func (w *Worker) accept(ln *Listener, conn transport.Conn) transport.Handler {
 	w.fronts[l] = struct{}{}
 	l.front = true
 	l.outputTime = ln.Timeouts.Write
-	l.info = &clientInfo{listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
+	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
 	if ln.sendsHeader(l.remote.Addr()) {
 		newAwaiting(l, l.info)
 	} else {

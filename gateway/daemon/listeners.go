@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/workers"
+	"github.com/millrace/millrace/node/nexthop"
+)
+
+// openWorkers opens the listeners of a configuration, if it has some.
+func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
+	if len(cfg.Listeners) == 0 {
+		return nil
+	}
+	d.workers, err = workers.Open(cfg, workers.Options{Log: d.opt.Log, OnEvent: d.poolChanged})
+	return err
+}
+
+// runWorkers runs the workers until Shutdown has ended them: they outlive the context by the time that they drain.
+func (d *Daemon) runWorkers() {
+	if d.workers == nil {
+		return
+	}
+	if err := d.workers.Run(); err != nil {
+		d.opt.Log.Error("listeners", "error", err.Error())
+	}
+}
+
+// reloadWorkers gives the workers a configuration.
+func (d *Daemon) reloadWorkers(cfg *config.Config) error {
+	if d.workers == nil {
+		return nil
+	}
+	return d.workers.Reload(cfg)
+}
+
+// closeWorkers ends workers that were opened and perhaps never run.
+func (d *Daemon) closeWorkers() error {
+	if d.workers == nil {
+		return nil
+	}
+	return d.workers.Close()
+}
+
+// poolChanged logs a change of a pool's backend.
+func (d *Daemon) poolChanged(e pool.Event) {
+	at := e.Backend.Address()
+	d.events.add(gateway.Event{
+		Service: e.Backend.Pool().Name(), Backend: e.Backend.Name(), What: poolChanges[e.Change], Cause: e.Cause,
+		Address: config.AddrPortsFrom(at.Addr(), config.PortRange{First: at.Port(), Last: at.Port()}),
+	})
+}
+
+// poolChanges are the words that services have for changes.
+var poolChanges = map[pool.Change]string{pool.Rose: "healthy", pool.Fell: "unhealthy", pool.Ejected: "ejected", pool.Returned: "returned"}
+
+// ofPool reports whether a command names a pool.
+func (d *Daemon) ofPool(name string) bool { return d.workers != nil && d.workers.Has(name) }
+
+// onlyPools reports whether all that could be named are pools: then an unknown name is an unknown pool.
+func (d *Daemon) onlyPools() bool { return d.workers != nil && len(d.gate.ServiceNames()) == 0 }
+
+// statusOf returns the state of what a selection chooses: services and pools have their names in common.
+func (d *Daemon) statusOf(sel gateway.Selection) (gateway.Status, *workers.Status, error) {
+	if d.workers == nil {
+		st, err := d.gate.StatusOf(sel)
+		return st, nil, err
+	}
+	named := len(sel.Services) > 0
+	var pools []string
+	sel.Services = slices.DeleteFunc(slices.Clone(sel.Services), func(name string) bool {
+		if d.workers.Has(name) {
+			pools = append(pools, name)
+			return true
+		}
+		return false
+	})
+	if d.onlyPools() && len(sel.Services) > 0 {
+		_, err := d.workers.BackendNames(sel.Services[0])
+		return gateway.Status{}, nil, err
+	}
+	all, none := func(string) bool { return true }, named && len(sel.Services) == 0
+	if named {
+		all = func(name string) bool { return slices.Contains(pools, name) }
+	}
+	st, err := d.gate.StatusOf(sel)
+	if none {
+		st.Services = []gateway.ServiceStatus{}
+	}
+	web := d.workers.Status(all)
+	return st, &web, err
+}
+
+// names returns the names of services and pools.
+func (d *Daemon) names() []string {
+	names := d.gate.ServiceNames()
+	if d.workers != nil {
+		names = append(names, d.workers.Pools()...)
+	}
+	return names
+}
+
+// backendNames returns the names of the backends of a service or pool, of all for "".
+func (d *Daemon) backendNames(of string) ([]string, error) {
+	if d.workers == nil || of != "" && !d.workers.Has(of) && !d.onlyPools() {
+		return d.gate.BackendNames(of)
+	}
+	names, err := d.workers.BackendNames(of)
+	if err != nil || of != "" {
+		return names, err
+	}
+	more, err := d.gate.BackendNames(of)
+	names = append(names, more...)
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// errDeadline says that a drain of a pool's backend has no deadline of its own.
+var errDeadline = errors.New("deadline is for services: requests end by the time-outs of their rule")
+
+// noHops resolves nothing: a gateway without devices has no services.
+type noHops struct{}
+
+func (noHops) Watch([]netip.Addr, func(netip.Addr, nexthop.Hop)) {}
+func (noHops) Find([]netip.Addr, func(netip.Addr, nexthop.Hop))  {}
+func (noHops) Close() error                                      { return nil }

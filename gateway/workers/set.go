@@ -1,0 +1,261 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/proxy"
+	"github.com/millrace/millrace/gateway/transport"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/tls"
+)
+
+// Options are what a configuration does not say.
+type Options struct {
+	Log     *slog.Logger     // required
+	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody
+}
+
+// Set is the workers of a configuration. Its methods may be called from any goroutine.
+type Set struct {
+	opt    Options
+	loops  []*loop
+	checks *health.Checker
+	wake   chan struct{}             // the checker has something
+	log    atomic.Pointer[accessLog] // nil: none
+
+	ending sync.Once
+	stop   context.CancelFunc // of what runs beside the loops
+	ctx    context.Context
+
+	mu     sync.Mutex // guards all below; never taken by a loop
+	cfg    *config.Config
+	tree   *proxy.Tree
+	pools  map[string]*pooled
+	order  []*pooled // of the configuration
+	served map[string]*servedTLS
+	routes map[string]*proxy.Route
+	probes pool.Probes
+}
+
+// loop is a loop with its worker.
+type loop struct {
+	transport.Loop
+	run    func(context.Context) error
+	close  func() error
+	worker *proxy.Worker
+}
+
+// renewEvery is how often files of certificates are looked at: one that was renewed is used without a reload.
+const renewEvery = time.Minute
+
+// Open opens the loops and the listeners of a configuration. Connections wait until Run.
+func Open(cfg *config.Config, opt Options) (*Set, error) {
+	s := &Set{opt: opt, wake: make(chan struct{}, 1), pools: map[string]*pooled{}, served: map[string]*servedTLS{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.checks = health.NewChecker(health.Options{Notify: func() {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it is awake already, and takes all there is
+		}
+	}})
+	if err := s.open(cfg); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Set) open(cfg *config.Config) error {
+	if err := Served(cfg); err != nil {
+		return err
+	}
+	n := cfg.ProxyLoops
+	if n == config.LoopsAuto {
+		n = runtime.GOMAXPROCS(0)
+	}
+	for range n {
+		l, err := transport.NewEpollLoop()
+		if err != nil {
+			return err
+		}
+		s.loops = append(s.loops, &loop{Loop: l, run: l.Run, close: l.Close, worker: proxy.NewWorker(l, len(s.loops))})
+		s.loops[len(s.loops)-1].worker.OnRecord(s.logger())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.plan(cfg)
+	if err != nil {
+		return err
+	}
+	for _, l := range s.loops { // which nothing runs yet
+		if err := l.worker.Apply(next.tree); err != nil {
+			return errors.Join(err, next.drop())
+		}
+	}
+	return s.use(next)
+}
+
+// Run runs the loops until Shutdown has ended them.
+func (s *Set) Run() error {
+	var all sync.WaitGroup
+	errs := make([]error, len(s.loops))
+	for i, l := range s.loops {
+		all.Go(func() {
+			if errs[i] = l.run(context.Background()); errs[i] != nil {
+				s.opt.Log.Error("loop", "loop", i, "error", errs[i].Error())
+			}
+		})
+	}
+	var beside sync.WaitGroup
+	beside.Go(s.watchHealth)
+	beside.Go(s.renew)
+	all.Wait()
+	s.stop()
+	beside.Wait()
+	return errors.Join(errs...)
+}
+
+// Close frees what Open has taken where Run was never called; otherwise Shutdown and Run have.
+func (s *Set) Close() error {
+	s.stop()
+	s.checks.Close()
+	var errs []error
+	for _, l := range s.loops {
+		errs = append(errs, l.close())
+	}
+	if l := s.log.Swap(nil); l != nil {
+		l.close()
+	}
+	return errors.Join(errs...)
+}
+
+// watchHealth enters what probes find.
+func (s *Set) watchHealth() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.wake:
+			s.mu.Lock()
+			s.probes.Enter(stack.Now(), s.checks.Take())
+			s.mu.Unlock()
+		}
+	}
+}
+
+// renew reads files of certificates again that have changed.
+func (s *Set) renew() {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		var list []tls.Reloader
+		for _, t := range s.served {
+			list = append(list, t.files...)
+		}
+		for _, p := range s.order {
+			list = append(list, p.files...)
+		}
+		s.mu.Unlock()
+		for _, r := range list {
+			if err := r.Reload(); err != nil {
+				s.opt.Log.Error("certificates", "error", err.Error())
+			}
+		}
+	}
+}
+
+// Reload makes a configuration the one in use. With an error the old one stays.
+func (s *Set) Reload(cfg *config.Config) error {
+	if err := Served(cfg); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.plan(cfg)
+	if err != nil {
+		return err
+	}
+	if err := s.apply(next.tree); err != nil { // an address is taken
+		return errors.Join(err, s.apply(s.tree), next.drop())
+	}
+	return s.use(next)
+}
+
+// apply gives all workers a tree. The caller holds s.mu.
+func (s *Set) apply(t *proxy.Tree) error {
+	errs := make([]error, len(s.loops))
+	for i, l := range s.loops {
+		if !s.on(l, func() { errs[i] = l.worker.Apply(t) }) {
+			errs[i] = fmt.Errorf("loop %d has ended", i)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// on runs f on a loop, and waits until it has run. It reports whether it has.
+func (s *Set) on(l *loop, f func()) bool {
+	done := make(chan struct{})
+	if !l.Do(func() { f(); close(done) }) {
+		return false
+	}
+	<-done
+	return true
+}
+
+// Shutdown ends what the workers do: they accept nothing more, tell clients so (Connection: close, GOAWAY), and end when
+// no request is left, or when the longest drain time of the listeners is over.
+func (s *Set) Shutdown() {
+	s.ending.Do(func() {
+		for _, l := range s.loops {
+			s.on(l, l.worker.Drain)
+		}
+		until := time.Now().Add(s.ShutdownLimit())
+		for time.Now().Before(until) && s.Totals().Open > 0 {
+			time.Sleep(drainPoll)
+		}
+		if left := s.Totals().Open; left > 0 {
+			s.opt.Log.Warn("listeners", "result", "connections were still open at the end of the drain time", "connections", left)
+		}
+		for _, l := range s.loops {
+			if err := l.close(); err != nil {
+				s.opt.Log.Error("loop", "error", err.Error())
+			}
+		}
+	})
+}
+
+// drainPoll is how often Shutdown looks whether anything is left.
+const drainPoll = 20 * time.Millisecond
+
+// ShutdownLimit returns how long Shutdown takes at most.
+func (s *Set) ShutdownLimit() (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.cfg.Listeners {
+		longest = max(longest, s.cfg.Listeners[i].Timeouts.Drain)
+	}
+	return longest + time.Second
+}
+
+// Totals returns the counters of all workers.
+func (s *Set) Totals() (sum proxy.Stats) {
+	for _, l := range s.loops {
+		add(&sum, l.worker.Stats())
+	}
+	return sum
+}

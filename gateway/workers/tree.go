@@ -1,0 +1,247 @@
+package workers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/proxy"
+	"github.com/millrace/millrace/gateway/rewrite"
+	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/stack"
+)
+
+// plan is a configuration that can be used.
+type plan struct {
+	cfg    *config.Config
+	tree   *proxy.Tree
+	pools  map[string]*pooled
+	order  []*pooled
+	served map[string]*servedTLS
+	routes map[string]*proxy.Route
+	log    io.WriteCloser // nil is none
+}
+
+// drop gives back what a plan that is not used has opened.
+func (n *plan) drop() error {
+	if n.log == nil {
+		return nil
+	}
+	return n.log.Close()
+}
+
+// plan makes what a configuration needs, and keeps what is there. It changes nothing that is in use. The caller holds s.mu.
+func (s *Set) plan(cfg *config.Config) (*plan, error) {
+	n := &plan{
+		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
+		routes: map[string]*proxy.Route{},
+	}
+	var errs []error
+	for i := range cfg.Pools {
+		p, err := s.planPool(cfg, &cfg.Pools[i])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("pool %s: %w", cfg.Pools[i].Name, err))
+			continue
+		}
+		n.pools[p.cfg.Name], n.order = p, append(n.order, p)
+		n.tree.Pools = append(n.tree.Pools, p.proxy)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Listeners {
+		if err := s.planListener(n, &cfg.Listeners[i]); err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: %w", cfg.Listeners[i].Name, err))
+		}
+	}
+	log, err := s.planLog(cfg)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("access log: %w", err))
+	}
+	n.log = log
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, n.drop())
+	}
+	return n, nil
+}
+
+// use makes a plan the one in use: pools change their backends. The caller holds s.mu.
+func (s *Set) use(n *plan) error {
+	now := stack.Now()
+	var errs []error
+	for _, p := range n.order {
+		if p.fresh {
+			p.fresh = false
+			continue
+		}
+		errs = append(errs, p.Update(now, p.options(s, n.cfg), backendsOf(&p.cfg)))
+	}
+	s.useLog(n.cfg, n.log)
+	s.cfg, s.tree, s.pools, s.order, s.served, s.routes = n.cfg, n.tree, n.pools, n.order, n.served, n.routes
+	var probed []*pool.Pool
+	for _, p := range s.order {
+		probed = append(probed, p.Pool)
+	}
+	s.checks.Set(s.probes.Watch(now, probed))
+	s.probes.Enter(now, s.checks.Take())
+	return errors.Join(errs...)
+}
+
+// planListener adds a listener to the tree, once for each of its addresses.
+func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
+	out := proxy.Listener{
+		Name: l.Name, ProxyProtocol: l.ProxyProtocol,
+		Forwarding: rewrite.Forwarding{Style: styles[l.Forwarded.Style], Trusted: l.Forwarded.Trusted},
+		Timeouts: proxy.Timeouts{
+			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,
+			Write: l.Timeouts.Write, Idle: l.Timeouts.Idle, Tunnel: l.Timeouts.Stream,
+		},
+		Limits: proxy.Limits{
+			Connections: share(l.Limits.Connections, len(s.loops)), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
+		},
+	}
+	var rules []route.Rule
+	if l.Protocol.IsHTTP() {
+		rules = s.planHTTP(n, l, &out)
+	} else {
+		rules = s.planStream(n, l, &out)
+	}
+	if out.Table, err = route.New(rules); err != nil {
+		return err
+	}
+	if l.TLS != nil {
+		t, err := s.planTLS(n.cfg, l)
+		if err != nil {
+			return err
+		}
+		out.TLS, n.served[l.Name] = t.config, t
+	}
+	for _, a := range l.Addresses {
+		one := out
+		one.Address = a
+		n.tree.Listeners = append(n.tree.Listeners, &one)
+	}
+	return nil
+}
+
+// planHTTP fills in a listener of HTTP, and returns its rules.
+func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {
+	if slices.Contains(l.Versions, config.HTTP1) {
+		out.HTTP1 = &http1.Options{MaxHead: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields}
+	}
+	if l.HTTP2() {
+		out.HTTP2 = &http2.Options{MaxStreams: l.Limits.Streams, MaxFieldSection: l.Limits.HeaderBytes, ExtendedConnect: true}
+	}
+	rules, refs := n.cfg.RulesOf(l.Name)
+	for i := range refs {
+		out.Rules = append(out.Rules, n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i]))
+	}
+	return rules
+}
+
+// planStream fills in a listener that passes connections through, and returns its rules.
+func (s *Set) planStream(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {
+	out.Stream = proxy.StreamTCP
+	if l.Protocol == config.ListenerPass {
+		out.Stream = proxy.StreamTLS
+	}
+	rules, refs := n.cfg.StreamRules(l)
+	for _, r := range refs {
+		out.Rules = append(out.Rules, &proxy.Rule{Name: r.Name, Route: s.route(n, r.Name), Backends: n.weighted(r.BackendRefs), Attempts: streamAttempts})
+	}
+	return rules
+}
+
+// streamAttempts is how many backends are tried for a connection that is passed through.
+const streamAttempts = 3
+
+// route returns the counters of a route, which stay over reloads.
+func (s *Set) route(n *plan, name string) *proxy.Route {
+	r := n.routes[name]
+	if r == nil {
+		if r = s.routes[name]; r == nil {
+			r = proxy.NewRoute(name, len(s.loops))
+		}
+		n.routes[name] = r
+	}
+	return r
+}
+
+// share returns the part of a limit that one of n loops has, at least 1; 0 is no limit.
+func share(limit, n int) int64 { return int64((limit + n - 1) / n) }
+
+// weighted returns the pools of a rule with their shares.
+func (n *plan) weighted(refs []config.BackendRef) (list []proxy.Weighted) {
+	for _, ref := range refs {
+		list = append(list, proxy.Weighted{Pool: n.pools[ref.Name].proxy, Weight: ref.Weight})
+	}
+	return list
+}
+
+// rule returns a rule as workers have it: one for each match, since a filter may depend on the prefix that has matched.
+func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Rule {
+	u := ref.Rule
+	r := &proxy.Rule{
+		Name: name, Route: of, Backends: n.weighted(u.BackendRefs), RetryStatus: u.Retry.Codes,
+		Request: u.Timeouts.Request, Attempt: u.Timeouts.BackendRequest, Attempts: 1 + u.Retry.Attempts,
+	}
+	for _, ref := range u.BackendRefs {
+		c := &n.pools[ref.Name].cfg
+		r.Attempt, r.Idle = cmp.Or(r.Attempt, c.Timeouts.Response), cmp.Or(r.Idle, c.Timeouts.Body)
+		if c.Sticky != nil {
+			r.Sticky = &rewrite.Sticky{Name: c.Sticky.Cookie, MaxAge: c.Sticky.MaxAge}
+		}
+	}
+	prefix := "/"
+	if len(u.Matches) > 0 {
+		prefix = u.Matches[ref.Match].Path.Value
+	}
+	for i := range u.Filters {
+		addFilter(r, &u.Filters[i], prefix)
+	}
+	return r
+}
+
+// addFilter adds what a filter does. prefix is that of the rule's match.
+func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
+	switch f.Type {
+	case config.FilterRequestHeaders:
+		r.RequestHeaders = &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+	case config.FilterResponseHeaders:
+		r.ResponseHeaders = &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+	case config.FilterRedirect:
+		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Port: f.Port, Status: f.Status}
+	case config.FilterRewrite:
+		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix)}
+	case config.FilterFixed:
+		r.Response = &proxy.Response{Status: f.Status, Fields: fieldsOf(f.Add), Body: []byte(f.Body)}
+	}
+}
+
+func fieldsOf(list []config.Header) (fields []semantics.Field) {
+	for _, h := range list {
+		fields = append(fields, semantics.Field{Name: h.Name, Value: h.Value})
+	}
+	return fields
+}
+
+func pathModifier(m *config.PathModifier, prefix string) rewrite.PathModifier {
+	switch {
+	case m == nil:
+		return rewrite.PathModifier{}
+	case m.Type == config.ReplaceFullPath:
+		return rewrite.PathModifier{Type: rewrite.ReplaceFullPath, Value: m.Value}
+	}
+	return rewrite.PathModifier{Type: rewrite.ReplacePrefixMatch, Value: m.Value, Prefix: prefix}
+}
+
+var styles = map[config.ForwardedStyle]rewrite.Style{
+	config.ForwardedX: rewrite.StyleX, config.ForwardedRFC: rewrite.StyleForwarded, config.ForwardedNone: rewrite.StyleNone,
+}
