@@ -161,7 +161,9 @@ type Machine struct {
 	unis               uint8     // critical streams that the peer has opened, by type
 	encOpen, decOpen   bool      // the types of our own streams were appended
 	control            []byte
-	section            []byte // scratch of the encoder
+	section            []byte        // scratch of the encoder
+	fields             []qpack.Field // scratch of messages
+	digits             []byte        // of their numbers: room for a status and a length
 	blocked            []*Stream
 	free               []*Stream
 	sentGoAway         uint64 // the last ID, none before
@@ -177,7 +179,7 @@ const none = 1<<64 - 1
 // NewMachine returns the machine of one end.
 func NewMachine(role Role, o MachineOptions) *Machine {
 	o = o.withDefaults()
-	m := &Machine{role: role, options: o, sentGoAway: none, gotGoAway: none, own: o.settings(role)}
+	m := &Machine{role: role, options: o, sentGoAway: none, gotGoAway: none, own: o.settings(role), digits: make([]byte, 0, 3+20)}
 	m.decoder = qpack.NewDecoder(qpack.DecoderOptions{
 		MaxCapacity: m.own.TableCapacity, MaxBlocked: o.BlockedStreams, MaxSectionSize: m.own.MaxFieldSection,
 	})
@@ -189,6 +191,10 @@ func NewMachine(role Role, o MachineOptions) *Machine {
 	}
 	return m
 }
+
+// MaxRequestID is above the IDs of all requests: GoAway with it says that the end is near, and refuses nothing yet (RFC 9114
+// 5.2).
+const MaxRequestID = maxVarint &^ 3
 
 // Peer returns the peer's settings, known once they have arrived.
 func (m *Machine) Peer() (s Settings, known bool) { return m.peer, m.hasPeer }

@@ -108,6 +108,12 @@ func withSettings(cs *tls.ClientSessionState, s Settings) *tls.ClientSessionStat
 	return cs
 }
 
+// EarlySettings returns c for a server of connections with machines of o, if it permits early data: it is accepted of
+// clients only that know the same settings (RFC 9114 7.2.4.2). Sessions are as c has them otherwise.
+func EarlySettings(c *tls.Config, o MachineOptions) *tls.Config {
+	return earlySettings(c, o.withDefaults().settings(RoleServer))
+}
+
 // earlySettings has a server refuse early data on sessions that it, or another server with its ticket keys, has issued
 // under other settings: the client keeps to those (RFC 9114 7.2.4.2).
 func earlySettings(c *tls.Config, own Settings) *tls.Config {

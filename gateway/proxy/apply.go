@@ -17,28 +17,41 @@ func (w *Worker) Apply(t *Tree) error {
 	for _, ln := range t.Listeners {
 		key := ln.Name + " " + ln.Address.String()
 		used[key] = true
-		if l := w.listeners[key]; l != nil {
-			l.current = ln
-			continue
+		l := w.listeners[key]
+		if l == nil {
+			l = &listening{}
+			w.listeners[key] = l
 		}
-		l := &listening{current: ln}
-		s, err := w.loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l, c) })
-		if err != nil {
+		if err := w.listen(l, ln); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", ln.Name, err))
-			continue
 		}
-		l.socket = s
-		w.listeners[key] = l
 	}
 	for key, l := range w.listeners {
 		if !used[key] {
-			l.socket.Close()
+			w.unlisten(l)
 			delete(w.listeners, key)
 		}
 	}
 	w.tree = t
 	w.dropUnused(t)
 	return errors.Join(errs...)
+}
+
+// listen opens what ln needs and l has not.
+func (w *Worker) listen(l *listening, ln *Listener) (err error) {
+	l.current = ln
+	if l.socket == nil && !ln.onlyHTTP3() {
+		l.socket, err = w.loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l, c) })
+	}
+	return errors.Join(err, w.listen3(l))
+}
+
+// unlisten stops accepting.
+func (w *Worker) unlisten(l *listening) {
+	if l.socket != nil {
+		l.socket.Close()
+	}
+	w.unlisten3(l)
 }
 
 // dropUnused closes idle connections to backends that the configuration has no more.
@@ -71,7 +84,7 @@ func (w *Worker) Drain() {
 		return
 	}
 	for key, l := range w.listeners {
-		l.socket.Close()
+		w.unlisten(l)
 		delete(w.listeners, key)
 	}
 	w.draining = true // of those that have been accepted just now, too
@@ -86,7 +99,7 @@ func (w *Worker) Drain() {
 }
 
 // Idle reports whether there is no connection of a client.
-func (w *Worker) Idle() bool { return len(w.fronts) == 0 }
+func (w *Worker) Idle() bool { return len(w.fronts)+len(w.fronts3) == 0 }
 
 // random returns a random number.
 func (w *Worker) random() uint64 { return rand.Uint64() }

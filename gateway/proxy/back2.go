@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
@@ -367,3 +368,12 @@ func (b *back2) expired(output bool) {
 }
 
 func (b *back2) failed(err error) { b.lose(failureOf(err, false)) }
+
+func (b *back2) forgetEarly(x *exchange) {
+	b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
+}
+
+func (b *back2) leave() {
+	b.leaving = true
+	b.idle()
+}

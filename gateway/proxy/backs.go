@@ -6,15 +6,28 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/tls"
 )
 
 // backends are a worker's connections to one backend of a pool.
 type backends struct {
 	idle    []*back1 // the one used last is the last
-	shared  []*back2 // connections of HTTP/2
+	shared  []sharedBack
 	opening []*dialing
 	queue   []*exchange // wait until the backend may have another connection
+}
+
+// sharedBack is a connection that carries several requests at a time: back2 or back3.
+type sharedBack interface {
+	// available reports whether another request may begin.
+	available() bool
+	// begin sends the request of an exchange, perhaps once the backend's settings have arrived.
+	begin(x *exchange)
+	// forgetEarly has an exchange wait for the settings no more.
+	forgetEarly(x *exchange)
+	// leave closes the connection after the requests in progress.
+	leave()
 }
 
 // backsKey names connections: backends of two pools with the same address have connections of their own.
@@ -49,8 +62,7 @@ func (bs *backends) retire() {
 		bs.idle[len(bs.idle)-1].drop()
 	}
 	for _, s := range slices.Clone(bs.shared) {
-		s.leaving = true
-		s.idle()
+		s.leave()
 	}
 }
 
@@ -111,7 +123,7 @@ type dialing struct {
 
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
 func (w *Worker) dial(x *exchange, bs *backends) {
-	if x.pooled.Protocol == HTTP2 {
+	if x.pooled.Protocol != HTTP1 {
 		for _, d := range bs.opening {
 			if d.pass == nil && len(d.waiting) < maxWaiting {
 				d.waiting = append(d.waiting, x)
@@ -138,7 +150,13 @@ func (w *Worker) connect(d *dialing) error {
 	l := w.newLink(nil)
 	l.session, l.dial, d.l = d, d, l
 	l.owner = d.pool.owner(d.client)
-	conn, err := w.loop.Dial(d.backend.Address(), l)
+	var conn transport.Conn
+	var err error
+	if d.pool.Protocol == OverQUIC {
+		err = w.dialQUIC(d)
+	} else {
+		conn, err = w.loop.Dial(d.backend.Address(), l)
+	}
 	if err != nil {
 		d.backend.ConnClosed()
 		l.finish()
@@ -149,7 +167,7 @@ func (w *Worker) connect(d *dialing) error {
 	l.outputTime = backWrite
 	bs := w.backsTo(d.pool, d.backend, l.owner)
 	bs.opening = append(bs.opening, d)
-	if d.pool.TLS != nil {
+	if d.pool.TLS != nil && conn != nil {
 		l.engine, l.handshaking = tls.NewClientEngine(d.pool.TLS, tls.EngineOptions{Coroutines: w.coroutines}), true
 	}
 	l.blocked = true // until it is established
@@ -258,7 +276,7 @@ func (w *Worker) cancelOpen(x *exchange) {
 	}
 	if b := x.early; b != nil {
 		x.early = nil
-		b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
+		b.forgetEarly(x)
 	}
 	w.dequeue(x)
 	d := x.dial

@@ -99,10 +99,10 @@ type exchange struct {
 	tree      *Tree
 	rule      *Rule
 	pooled    *Pool
-	dial      *dialing  // a connection that it waits for
-	early     *back2    // the same, for its settings
-	starting  bool      // in Worker.starting
-	queued    *backends // in its queue
+	dial      *dialing   // a connection that it waits for
+	early     sharedBack // the same, for its settings
+	starting  bool       // in Worker.starting
+	queued    *backends  // in its queue
 	backend   *pool.Backend
 	tried     pool.Tried
 	preferred *pool.Backend      // by a sticky cookie

@@ -36,6 +36,7 @@ var (
 	errUpgrade        = &failure{status: 502, name: "http_upgrade_failed", class: pool.Malformed}
 	errGone           = &failure{status: 499, class: pool.Canceled} // the client has left: nginx's code, for logs
 	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}
+	errTooEarly       = &failure{status: 425, name: "http_request_denied", class: pool.Canceled}
 	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
 	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}
 	errMisdirected    = &failure{status: 421, name: "http_request_denied", class: pool.Canceled}

@@ -33,6 +33,8 @@ type rig struct {
 	pool   *Pool
 	addr   string // of the plain listener
 	secure string // of that with TLS
+
+	endpoints Endpoints
 }
 
 // newRig starts a worker with a plain listener and one with TLS. change may change the tree first.
@@ -62,6 +64,8 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 		change(r)
 	}
 	r.worker = NewWorker(loop, 0)
+	r.worker.Share(&r.endpoints)
+	t.Cleanup(func() { _ = r.endpoints.Close() })
 	must(t, r.worker.Apply(r.tree))
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
@@ -127,7 +131,20 @@ func (r *rig) settled() {
 // echoBackend answers with the body of the request, after a line about it.
 func echoBackend(t *testing.T, h2 bool) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	s := httptest.NewUnstartedServer(echoHandler(t))
+	if h2 {
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		s.Config.Protocols.SetHTTP1(true)
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// echoHandler is what an echoBackend answers.
+func echoHandler(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Path", req.URL.RequestURI())
 		w.Header().Set("X-For", req.Header.Get("X-Forwarded-For"))
 		w.Header().Set("X-Host", req.Host)
@@ -143,15 +160,7 @@ func echoBackend(t *testing.T, h2 bool) string {
 			return
 		}
 		w.Write(body)
-	}))
-	if h2 {
-		s.Config.Protocols = new(http.Protocols)
-		s.Config.Protocols.SetUnencryptedHTTP2(true)
-		s.Config.Protocols.SetHTTP1(true)
 	}
-	s.Start()
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
 }
 
 // post sends a body and expects it back.

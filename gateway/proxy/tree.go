@@ -41,6 +41,8 @@ type Listener struct {
 	Serves func(serverName, host string) bool
 	// ClientCert tells backends of the certificate that a client has shown.
 	ClientCert ClientCert
+	// HTTP3 serves HTTP/3 on the UDP port of the address; nil does not. It needs TLS and Worker.Share.
+	HTTP3 *HTTP3
 
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table
@@ -110,8 +112,9 @@ type PoolProtocol uint8
 
 // Values of PoolProtocol.
 const (
-	HTTP1 PoolProtocol = iota
-	HTTP2              // with TLS, or by prior knowledge
+	HTTP1    PoolProtocol = iota
+	HTTP2                 // with TLS, or by prior knowledge
+	OverQUIC              // HTTP/3; it needs TLS
 )
 
 // Pool is a pool of backends with what a worker needs to connect to them.

@@ -95,7 +95,7 @@ func TestSlowClientsHoldUpNoOthers(t *testing.T) {
 		r.do(func() {
 			for _, bs := range r.worker.backs {
 				for _, b := range bs.shared {
-					b.m.Each(func(s *http2.Stream) { now += s.User.(*request2).x.down.bytes })
+					b.(*back2).m.Each(func(s *http2.Stream) { now += s.User.(*request2).x.down.bytes })
 				}
 			}
 		})

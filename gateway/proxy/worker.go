@@ -4,9 +4,11 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/quicconn"
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -25,8 +27,9 @@ const (
 
 // listening is a socket that listens.
 type listening struct {
-	current *Listener // as the configuration describes it now
-	socket  transport.Listener
+	current *Listener          // as the configuration describes it now
+	socket  transport.Listener // nil for HTTP/3 alone
+	quic    bool               // HTTP/3 is served
 }
 
 // timed is what a timer belongs to.
@@ -60,6 +63,14 @@ type Worker struct {
 	queuesAt   clock.Time  // when they are looked at
 	draining   bool
 
+	endpoints  *Endpoints
+	hub        *quicconn.Hub
+	quicOut    *quic.Transport // to backends
+	fronts3    map[*front3]struct{}
+	dirty3     []*stream3 // have output
+	ready3     []*stream3 // have input that is taken now
+	dirtyConns []*conn3   // have output of the machine
+
 	id       int // of the worker, from 0
 	counters counters
 	latency  metrics.Histogram
@@ -74,6 +85,7 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 		listeners: map[string]*listening{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
 	}
 	w.wheel = clock.NewWheel(64, tick, w.now)
+	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*front3]struct{}{}
 	loop.SetTick(w.tick)
 	return w
 }
@@ -87,7 +99,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 		}
 	})
 	queues := w.checkQueues()
-	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 {
+	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 || w.pending3() {
 		w.openWaiting()
 		for i := 0; i < len(w.dirty); i++ {
 			l := w.dirty[i]
@@ -101,6 +113,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 			l.advance()
 		}
 		w.ready = w.ready[:0]
+		w.advance3()
 	}
 	return min(w.wheel.Next(), queues)
 }

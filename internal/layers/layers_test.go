@@ -74,7 +74,7 @@ gateway/quiclb  :
 gateway/route   : semantics
 gateway/transport: clock ip socket stack stack/host tcp wire
 gateway/quicconn: gateway/transport quic
-gateway/proxy   : clock gateway/pool gateway/rewrite gateway/route gateway/transport http1 http2 metrics proxyproto semantics tls tls/clienthello websocket
+gateway/proxy   : clock gateway/pool gateway/quicconn gateway/rewrite gateway/route gateway/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
 node/nexthop    : internal/rtnl
 gateway/config  : tls gateway/health gateway/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
 gateway/fastpath: clock
