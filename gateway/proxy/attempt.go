@@ -189,8 +189,11 @@ func (x *exchange) backFailed(err error) {
 		back.release()
 	}
 	x.account(f)
-	if x.answered {
-		x.failure = f.name
+	if x.answered || f == errCanceled {
+		x.failure, x.canceled = f.name, f == errCanceled
+		if !x.answered {
+			x.status = f.status
+		}
 		x.cut()
 		return
 	}
@@ -199,6 +202,17 @@ func (x *exchange) backFailed(err error) {
 		return
 	}
 	x.answer(f)
+}
+
+// isGRPC reports whether the request is one of gRPC. Its server cancels a stream at the deadline of the call, perhaps before the
+// client does, which takes the code for the end of the call and a response for an error.
+func (x *exchange) isGRPC() bool {
+	for i := range x.request.Fields {
+		if f := &x.request.Fields[i]; f.Name == "content-type" {
+			return strings.HasPrefix(f.Value, "application/grpc")
+		}
+	}
+	return false
 }
 
 // again begins another attempt.

@@ -43,15 +43,26 @@ func newBack2(l *link, p *Pool, b *pool.Backend) *back2 {
 	l.session = s
 	bs := l.w.backsTo(p, b, l.owner)
 	bs.shared = append(bs.shared, s)
+	l.deadline(&l.inputBy, cmp.Or(p.Connect, DefaultConnect)) // until the settings of the backend
 	s.control()
 	return s
 }
 
 // available reports whether another request may begin.
 func (b *back2) available() bool {
-	limit := b.pool.MaxUses
-	return !b.leaving && !b.l.closing && !b.l.closed && b.m.Streams() < int(min(b.m.Peer().MaxStreams, maxShared)) && (limit == 0 || b.uses < limit)
+	if b.leaving || b.l.closing || b.l.closed {
+		return false
+	}
+	if max := b.pool.MaxUses; max > 0 && b.uses+len(b.early) >= max {
+		return false
+	}
+	if !b.settled {
+		return len(b.early) < b.backends().waiting()
+	}
+	return b.m.Streams() < int(min(b.m.Peer().MaxStreams, maxShared))
 }
+
+func (b *back2) backends() *backends { return b.l.w.backsTo(b.pool, b.backend, b.l.owner) }
 
 const (
 	// maxShared bounds the requests at a time on one connection.
@@ -61,9 +72,10 @@ const (
 	backWindow = 128 << 10
 )
 
-// begin sends the request of an exchange.
+// begin sends the request of an exchange. The first ones wait for the settings: they say how many may begin at a time, and
+// whether one may that opens a WebSocket (RFC 8441 3). One that the backend refuses could not be sent again after its content.
 func (b *back2) begin(x *exchange) {
-	if x.outgoing.Protocol != "" && !b.settled { // they say whether it may (RFC 8441 3)
+	if !b.settled {
 		b.early, x.early = append(b.early, x), b
 		return
 	}
@@ -161,7 +173,8 @@ func (b *back2) handle(ev *http2.Event) {
 			f = errUnprocessed
 		case ev.Err != nil:
 			f = errProtocol
-		case r.x.answered && ev.Code == http2.NoError:
+		case ev.Code == http2.Cancel && (r.x.answered || r.x.isGRPC()):
+			f = errCanceled
 		}
 		r.x.backFailed(f)
 	case http2.Window:
@@ -169,13 +182,25 @@ func (b *back2) handle(ev *http2.Event) {
 	}
 }
 
-// settle begins the requests that waited for the settings.
+// settle begins the requests that waited for the settings. Those beyond what the backend permits go to another connection.
 func (b *back2) settle() {
-	early := b.early
+	first, early := !b.settled, b.early
 	b.settled, b.early = true, nil
+	streams := int(min(b.m.Peer().MaxStreams, maxShared))
+	b.backends().streams = streams
 	for _, x := range early {
 		x.early = nil
-		b.begin(x)
+		switch {
+		case b.available():
+			b.begin(x)
+		case streams == 0:
+			x.backFailed(errUnprocessed)
+		default:
+			b.l.w.open(x)
+		}
+	}
+	if first {
+		b.idle()
 	}
 }
 
@@ -229,8 +254,15 @@ func (b *back2) remove() {
 	}
 }
 
-// idle acts on a connection without requests.
+// idle takes requests that wait for a connection, and acts on a connection without requests.
 func (b *back2) idle() {
+	for b.settled && b.available() && !b.l.w.draining {
+		x := b.l.w.nextQueued(b.backends())
+		if x == nil {
+			break
+		}
+		b.begin(x)
+	}
 	if b.m.Streams() > 0 || len(b.early) > 0 || b.l.closed || b.l.closing {
 		return
 	}
@@ -353,7 +385,12 @@ func (r *request2) release() {
 func (b *back2) writable() { b.unblock() }
 
 func (b *back2) expired(output bool) {
-	if !output && b.m.Streams()+len(b.early) > 0 {
+	if !output && !b.settled {
+		b.l.abort()
+		b.lose(errConnectTimeout)
+		return
+	}
+	if !output && b.m.Streams() > 0 {
 		return
 	}
 	if output {

@@ -16,6 +16,7 @@ type backends struct {
 	shared  []sharedBack
 	opening []*dialing
 	queue   []*exchange // wait until the backend may have another connection
+	streams int         // requests at a time that its last connection of HTTP/2 took, 0 if not known
 }
 
 // sharedBack is a connection that carries several requests at a time: back2 or back3.
@@ -125,7 +126,7 @@ type dialing struct {
 func (w *Worker) dial(x *exchange, bs *backends) {
 	if x.pooled.Protocol != HTTP1 {
 		for _, d := range bs.opening {
-			if d.pass == nil && len(d.waiting) < maxWaiting {
+			if d.pass == nil && len(d.waiting) < bs.waiting() {
 				d.waiting = append(d.waiting, x)
 				x.dial = d
 				return
@@ -177,6 +178,9 @@ func (w *Worker) connect(d *dialing) error {
 
 // maxWaiting bounds the exchanges that wait for one connection of HTTP/2.
 const maxWaiting = 64
+
+// waiting returns how many exchanges may wait for one connection.
+func (bs *backends) waiting() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
 
 // connected is called when the transport is established.
 func (d *dialing) connected() {

@@ -135,6 +135,7 @@ type exchange struct {
 	connected   bool   // the request was sent to the backend
 	tunnel      bool   // both sides speak another protocol
 	exact       bool   // the content of the response is as long as its header says, and no trailers follow
+	canceled    bool   // by the backend: RST_STREAM with CANCEL
 	over        bool
 }
 

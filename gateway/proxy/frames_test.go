@@ -61,11 +61,11 @@ func block(pairs ...string) []byte {
 }
 
 // request sends the header of a request.
-func (f *frames) request(id uint32, method string, end bool) {
+func (f *frames) request(id uint32, method string, end bool, fields ...string) {
 	f.t.Helper()
 	must(f.t, f.WriteHeaders(h2.HeadersFrameParam{
 		StreamID: id, EndHeaders: true, EndStream: end,
-		BlockFragment: block(":method", method, ":scheme", "http", ":authority", "a", ":path", "/"),
+		BlockFragment: block(append([]string{":method", method, ":scheme", "http", ":authority", "a", ":path", "/"}, fields...)...),
 	}))
 }
 
@@ -93,3 +93,11 @@ func (f *frames) next(kind h2.FrameType, stream uint32) h2.Frame {
 }
 
 const anyStream = 1 << 31 // no stream has this number
+
+// status returns the status of a response.
+func (f *frames) status(h *h2.HeadersFrame) (status string) {
+	f.t.Helper()
+	fields, err := hpack.NewDecoder(4096, nil).DecodeFull(h.HeaderBlockFragment()) // the gateway's encoder has no state
+	must(f.t, err)
+	return fields[0].Value
+}

@@ -277,7 +277,11 @@ func (st *stream2) resume() {
 }
 
 func (st *stream2) cancel() {
-	st.f.m.Reset(st.s, http2.InternalError)
+	code := http2.InternalError
+	if st.x != nil && st.x.canceled {
+		code = http2.Cancel
+	}
+	st.f.m.Reset(st.s, code)
 	st.f.control()
 }
 
