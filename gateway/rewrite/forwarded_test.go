@@ -66,6 +66,7 @@ func TestTheClientBehindProxies(t *testing.T) {
 		{StyleX, []string{"x-forwarded-for: 203.0.113.9, 198.51.100.7"}, "192.0.2.1", "198.51.100.7"},
 		{StyleX, []string{"x-forwarded-for: 203.0.113.9, 192.0.2.7"}, "192.0.2.1", "203.0.113.9"},
 		{StyleX, []string{"x-forwarded-for: 203.0.113.9", "x: y", "x-forwarded-for: 192.0.2.7"}, "192.0.2.1", "203.0.113.9"},
+		{StyleX, []string{"x-forwarded-for: 203.0.113.9", "x-forwarded-for: 198.51.100.7"}, "192.0.2.1", "198.51.100.7"},
 		{StyleX, []string{"x-forwarded-for: 192.0.2.5, 192.0.2.7"}, "192.0.2.1", "192.0.2.5"},
 		{StyleX, []string{"x-forwarded-for: 203.0.113.9, unknown"}, "192.0.2.1", "192.0.2.1"},
 		{StyleX, []string{"x-forwarded-for: "}, "192.0.2.1", "192.0.2.1"},

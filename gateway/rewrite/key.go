@@ -43,7 +43,7 @@ func (k *Key) Of(s *Source) uint64 {
 	if text, ok := k.text(s); ok {
 		return k.Secret.Sum(bytesOf(text))
 	}
-	a := s.Client.Unmap().As16()
+	a := s.Client.As16() // of IPv4 the mapped form
 	h := k.Secret.Start()
 	h.Word(binary.LittleEndian.Uint64(a[:]))
 	h.Word(binary.LittleEndian.Uint64(a[8:]))

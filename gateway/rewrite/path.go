@@ -65,8 +65,8 @@ type Rewrite struct {
 	Path     PathModifier
 }
 
-// Apply changes authority and path of a request. Its path, with a query that begins with the question mark or is empty, is
-// given in parts. The new path may be the end of buf, which is dst with the text appended.
+// Apply changes authority and path of a request. The two parts of m.Path are given: the path, normalised, and the query, which
+// begins with the question mark or is empty. The new path may be the end of buf, which is dst with the text appended.
 func (r *Rewrite) Apply(m *semantics.Message, dst []byte, path, query string) (buf []byte) {
 	if r.Hostname != "" {
 		m.Authority = r.Hostname
@@ -78,8 +78,7 @@ func (r *Rewrite) Apply(m *semantics.Message, dst []byte, path, query string) (b
 	switch {
 	case query == "":
 		m.Path = out
-	case len(out)+len(query) == len(m.Path) && m.Path[:len(out)] == out && m.Path[len(out):] == query:
-		// as it was
+	case len(out)+len(query) == len(m.Path) && m.Path[:len(out)] == out: // as it was
 	default:
 		start := len(dst)
 		dst = append(append(dst, out...), query...)
