@@ -12,7 +12,15 @@ import (
 const bypassLeast = 64 << 10
 
 // bypassMost bounds what one call moves, so that other connections of the loop get their time.
-const bypassMost = 1 << 20
+const bypassMost = 192 << 10
+
+// mover moves input of a connection to another one without reading it.
+type mover interface {
+	// move moves what has arrived at l.
+	move(l *link)
+	// holds reports whether the loop has bytes that were taken and not sent.
+	holds() bool
+}
 
 // bypass moves content of one connection to another past the protocol machines.
 type bypass struct {
@@ -65,7 +73,7 @@ func (s *bypass) move(l *link) {
 		}
 	}
 	if to.blocked {
-		s.wait(l)
+		l.waitFor(to)
 		return
 	}
 	n := int(min(s.from.Left(), bypassMost))
@@ -82,7 +90,7 @@ func (s *bypass) move(l *link) {
 	case errors.Is(out, errors.ErrUnsupported):
 		l.noBypass, l.bypass = true, nil
 	case s.pending:
-		s.wait(l)
+		l.waitFor(to)
 		return
 	case out != nil:
 		to.fail(out)
@@ -97,9 +105,10 @@ func (s *bypass) move(l *link) {
 	}
 }
 
-// wait has it go on when the receiver takes more.
-func (s *bypass) wait(l *link) {
-	to := s.receiver
+func (s *bypass) holds() bool { return s.pending }
+
+// waitFor has l go on when another connection takes more.
+func (l *link) waitFor(to *link) {
 	l.paused, to.blocked, to.bypassFrom = true, true, l
 	if to.outputBy == clock.Never {
 		to.deadline(&to.outputBy, to.outputTime)

@@ -45,7 +45,7 @@ type link struct {
 	sealed []byte // ciphertext that the connection has not taken yet
 	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
 
-	bypass      *bypass // its input goes to another connection; nil if not
+	bypass      mover // its input goes to another connection; nil if not
 	bypassed    bypass
 	bypassFrom  *link       // whose input goes to this one, and waits until it takes more
 	noBypass    bool        // its loop cannot
@@ -129,11 +129,16 @@ func (l *link) resume() {
 	}
 }
 
-// advance moves input to the session until there is none or the session waits.
+// advance moves input to the session until there is none or the session waits. After much of it other connections get their
+// time first: a sender that is as fast as the loop would keep it for ever.
 func (l *link) advance() {
-	for !l.closed && !l.paused {
+	for steps := 0; !l.closed && !l.paused; steps++ {
+		if steps == maxSteps {
+			l.w.yield(l)
+			return
+		}
 		switch {
-		case l.bypass != nil && (l.readable || l.bypass.pending):
+		case l.bypass != nil && (l.readable || l.bypass.holds()):
 			l.bypass.move(l)
 		case l.again && len(l.in) == 0:
 			l.again = false

@@ -45,6 +45,8 @@ type Worker struct {
 	buffers [][]byte // free ones
 	dirty   []*link  // have output
 	ready   []*link  // have input that their session takes now
+	later   []*link  // have more, for the next iteration,
+	due     []*link  // and had in the last one
 
 	starting []*exchange // ask for an idle connection; nil for those that do no longer
 
@@ -98,6 +100,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 			t.fired()
 		}
 	})
+	w.ready, w.due = append(w.ready, w.due...), w.due[:0]
 	queues := w.checkQueues()
 	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 || w.pending3() {
 		w.openWaiting()
@@ -115,7 +118,21 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 		w.ready = w.ready[:0]
 		w.advance3()
 	}
+	if w.due, w.later = w.later, w.due; len(w.due) > 0 {
+		return now // at once
+	}
 	return min(w.wheel.Next(), queues)
+}
+
+// maxSteps bounds what a link does in one iteration of the loop: reads of readSize, or moves of bypassMost, each.
+const maxSteps = 8
+
+// yield has l go on in the next iteration.
+func (w *Worker) yield(l *link) {
+	if !l.queued {
+		l.queued = true
+		w.later = append(w.later, l)
+	}
 }
 
 // newTimer returns a timer that calls t.

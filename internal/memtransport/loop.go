@@ -127,7 +127,7 @@ func (l *Loop) Run() error {
 		if l.tick != nil {
 			l.next = l.tick(l.now)
 		}
-		if !worked && !l.waiting() {
+		if !worked && !l.waiting() && l.next > l.now {
 			return nil
 		}
 	}

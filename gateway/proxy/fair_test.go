@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/millrace/millrace/internal/memtransport"
+)
+
+// memStream is the address of the listener of streams of a memRig.
+var memStream = netip.MustParseAddrPort("192.0.2.1:90")
+
+// stream adds a listener that passes connections to the rig's backend.
+func (r *memRig) stream(tree *Tree, mode StreamMode) *Listener {
+	ln := *tree.Listeners[0]
+	ln.Name, ln.Address, ln.HTTP1, ln.Stream, ln.Timeouts = "stream", memStream, nil, mode, memTimes
+	tree.Listeners = append(tree.Listeners, &ln)
+	return &ln
+}
+
+// A stream that carries as much as it can does not keep the others of its loop waiting.
+func TestBulkDoesNotDelayOthers(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTCP) })
+	r.backend = func(p *memtransport.Peer) { p.Window = 1 << 30 }
+	bulk, small := r.connect(memStream), r.connect(memStream)
+	r.run()
+	left := -1
+	r.backs[1].Handler = func(*memtransport.Peer) { left = bulk.Unread() }
+	const size = 8 << 20
+	bulk.Write(make([]byte, size))
+	small.Write([]byte("a"))
+	r.run()
+	if left < size-(maxSteps+1)*readSize {
+		t.Errorf("%d bytes of the other connection went first", size-left)
+	}
+	if got := r.backs[0].Take(); !bytes.Equal(got, make([]byte, size)) {
+		t.Errorf("%d bytes of %d", len(got), size)
+	}
+	r.nothingLeft(bulk, small)
+}
