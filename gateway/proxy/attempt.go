@@ -40,7 +40,8 @@ func (x *exchange) route() {
 	}
 	r := &x.w.routed
 	*r = route.Request{
-		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: c.addr.Addr(),
+		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn,
+		Client: c.listener.Forwarding.Client(m.Fields, c.addr.Addr()),
 	}
 	if query != "" {
 		r.Query = query[1:]
@@ -59,27 +60,37 @@ func (x *exchange) route() {
 		x.redirect(path, query)
 		return
 	}
-	if x.pooled = x.rule.pick(x.w); x.pooled == nil {
+	if !x.session() {
+		x.pooled = x.rule.pick(x.w)
+	}
+	if x.pooled == nil {
 		x.answer(errUnavailable)
 		return
 	}
 	x.forward(path, query)
-	x.choose(path, query)
+	if k := x.pooled.Key; k != nil {
+		x.hash = k.Of(&rewrite.Source{Fields: m.Fields, Path: path, Query: query, Client: r.Client})
+	}
 	x.deadline()
 	x.attempt()
 }
 
-// choose finds what the pool's choice of a backend depends on.
-func (x *exchange) choose(path, query string) {
-	if s := x.rule.Sticky; s != nil {
-		if token, ok := rewrite.Cookie(x.request.Fields, s.Name); ok {
-			x.preferred, _ = x.pooled.FromToken(x.w.now, token)
-			x.kept = x.preferred
+// session finds the backend that the cookie of a session names, in any of the rule's pools: a session comes before the weights
+// that split requests, also before 0 (GEP-1619 of Gateway API, "Traffic Splitting").
+func (x *exchange) session() bool {
+	s := x.rule.Sticky
+	if s == nil {
+		return false
+	}
+	token, ok := rewrite.Cookie(x.request.Fields, s.Name)
+	for i := 0; ok && i < len(x.rule.Backends); i++ {
+		p := x.rule.Backends[i].Pool
+		if b, _ := p.FromToken(x.w.now, token); b != nil {
+			x.pooled, x.preferred, x.kept = p, b, b
+			return true
 		}
 	}
-	if k := x.pooled.Key; k != nil {
-		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: x.front.client().addr.Addr()})
-	}
+	return false
 }
 
 // pick returns the pool of a request.

@@ -132,6 +132,9 @@ func (f *Forwarding) Client(fields []semantics.Field, peer netip.Addr) netip.Add
 		name = "forwarded"
 	}
 	client := peer.Unmap()
+	if len(f.Trusted) == 0 {
+		return client
+	}
 	for i := len(fields) - 1; i >= 0; i-- {
 		if fields[i].Name != name {
 			continue

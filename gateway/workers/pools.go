@@ -138,7 +138,7 @@ func (p *pooled) options(s *Set, cfg *config.Config) pool.Options {
 		Secret:      cfg.HashKey.Key,
 	}
 	if x := c.Passive; x != nil {
-		o.Outlier = &pool.Outlier{Errors: none(x.Errors), GatewayErrors: x.GatewayErrors, Down: x.Down, MaxDown: x.MaxDown, MaxEjected: x.MaxEjected}
+		o.Outlier = &pool.Outlier{Errors: none(x.Errors), GatewayErrors: x.GatewayErrors, Down: x.Down, MaxDown: x.MaxDown, MaxEjected: none(x.MaxEjected)}
 		if r := x.SuccessRate; r != nil {
 			o.Outlier.SuccessRate = &pool.SuccessRate{
 				Interval: r.Interval, MinBackends: r.MinBackends, MinRequests: r.MinRequests, Factor: float64(r.Factor) / 100,
