@@ -38,8 +38,8 @@ func (m *Machine) resetFrame(p []byte) (Event, error) {
 		return Event{}, m.idle()
 	}
 	if m.role == RoleServer {
-		if m.resets++; m.resets > m.options.MaxResets+m.finished {
-			return Event{}, errResets
+		if err := m.countReset(); err != nil {
+			return Event{}, err
 		}
 	}
 	m.close(s)

@@ -42,10 +42,23 @@ func (m *Machine) fail(err error) error {
 	return err
 }
 
+// countReset counts a request of a client that did not finish.
+func (m *Machine) countReset() error {
+	if m.resets++; m.resets > m.options.MaxResets+m.finished {
+		return errResets
+	}
+	return nil
+}
+
 // failStream ends a stream with an error. The driver learns of one that it knows.
 func (m *Machine) failStream(s *Stream, err *StreamError) (Event, error) {
-	if err := m.idle(); m.role == RoleServer && err != nil {
-		return Event{}, err
+	if m.role == RoleServer {
+		if err := m.idle(); err != nil {
+			return Event{}, err
+		}
+		if err := m.countReset(); err != nil { // a client that has its requests reset is like one that resets them
+			return Event{}, err
+		}
 	}
 	known := s.began
 	m.Reset(s, err.Code)

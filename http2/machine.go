@@ -29,8 +29,8 @@ type Options struct {
 	MaxFieldSection int
 	// ExtendedConnect permits CONNECT with :protocol, at a server (RFC 8441).
 	ExtendedConnect bool
-	// MaxResets bounds the requests that a client resets beyond those that it lets finish; 0 is
-	// DefaultMaxResets. It is what a rapid reset meets.
+	// MaxResets bounds the requests that a client resets, or has reset by errors of its own, beyond those that it lets finish;
+	// 0 is DefaultMaxResets. It is what a rapid reset meets.
 	MaxResets int
 	// MaxIdleFrames bounds the frames without effect beyond 16 for each message and what Allow adds;
 	// 0 is DefaultMaxIdleFrames.
@@ -188,6 +188,12 @@ func (m *Machine) Peer() Settings { return m.peer }
 
 // Streams returns the number of streams that are open.
 func (m *Machine) Streams() int { return len(m.streams) }
+
+// InHeader reports whether a field section has begun and is not complete. Nothing else can be received until it is (RFC 9113
+// 4.3), so that a driver bounds the time that it takes.
+func (m *Machine) InHeader() bool {
+	return m.blockOf != 0 || m.state == inPayload && m.frame.kind == frameHeaders
+}
 
 // Allow adds to the frames without effect that are permitted. A driver calls it as time passes, so that the keep-alives of a
 // connection that lives long do not end it.

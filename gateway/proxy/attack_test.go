@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/memtransport"
 )
 
@@ -183,6 +184,12 @@ func (r *memRig) heldBytes() (n int) {
 			if s.x != nil {
 				n += cap(s.x.up.held) + cap(s.x.down.held)
 			}
+		case *front2:
+			s.m.Each(func(stream *http2.Stream) {
+				if st, _ := stream.User.(*stream2); st != nil && st.x != nil {
+					n += cap(st.x.up.held) + cap(st.x.down.held)
+				}
+			})
 		}
 	}
 	return n
@@ -254,6 +261,30 @@ func TestSlowClients(t *testing.T) {
 		}
 		if got := string(c.Take()); test.begin != "" && !strings.HasPrefix(got, "HTTP/1.1 408") {
 			t.Errorf("%s: answered %q", test.name, got)
+		}
+		r.nothingLeft(c)
+	}
+}
+
+// An attempt that ends while its connection is being established has no part in it any more: the exchange may be another
+// request's by then.
+func TestAttemptEndsWhileConnecting(t *testing.T) {
+	for _, protocol := range []PoolProtocol{HTTP1, HTTP2} {
+		r := newMemRig(t, nil)
+		r.rule.Attempt = 2 * time.Second
+		r.to.Protocol = protocol
+		r.loop.Dialed = func(netip.AddrPort) (func(p *memtransport.Peer), error) { return nil, nil }
+		c := r.connect(memHTTP1)
+		c.Write([]byte(getRoot))
+		r.pass(3 * time.Second)
+		if got := string(c.Take()); !strings.HasPrefix(got, "HTTP/1.1 504") {
+			t.Fatalf("the first got %q", got)
+		}
+		r.rule.Attempt = 20 * time.Second
+		c.Write([]byte(getRoot))                                     // waits for a connection that is opened now
+		r.pass(3 * time.Second)                                      // the first connection fails after 5 s
+		if got := string(c.Take()); got != "" && protocol == HTTP1 { // one of HTTP/2 may wait for the same connection
+			t.Errorf("the second got %q, by the connection of the first", got)
 		}
 		r.nothingLeft(c)
 	}

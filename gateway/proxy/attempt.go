@@ -193,6 +193,7 @@ func (x *exchange) backFailed(err error) {
 	if x.over {
 		return
 	}
+	x.w.cancelOpen(x) // where it ends by its time
 	f := failureOf(err, !x.connected)
 	fresh := x.back == nil || !x.back.reused()
 	if back := x.back; back != nil {
@@ -271,6 +272,9 @@ const maxStale = 3
 
 // deadline arms the timer of the exchange: for the attempt until there is a response, for the request until its end.
 func (x *exchange) deadline() {
+	if x.over {
+		return // the attempt has failed at once: the timer is another's
+	}
 	by := clock.Never
 	if x.rule.Request > 0 && !x.tunnel {
 		by = x.began.Add(x.rule.Request)
@@ -288,13 +292,35 @@ func (x *exchange) deadline() {
 	x.w.wheel.Arm(x.timer, by)
 }
 
-// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. It counts from the request.
+// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. It counts from the request. On a
+// connection that requests share, a client that stops in the middle of one holds up nothing else: the connection has no deadline
+// for it, as that of HTTP/1.1 has.
 func (x *exchange) idleTime() time.Duration {
+	t := &x.front.client().listener.Timeouts
 	if x.tunnel {
-		return x.front.client().listener.Timeouts.Tunnel
+		return t.Tunnel
 	}
-	return x.rule.Idle
+	idle := x.rule.Idle
+	if _, alone := x.front.(*front1); alone {
+		return idle
+	}
+	shorten := func(by time.Duration) {
+		if by > 0 && (idle == 0 || by < idle) {
+			idle = by
+		}
+	}
+	if x.stopped() {
+		shorten(t.Body)
+	}
+	if x.down.paused {
+		shorten(t.Write)
+	}
+	return idle
 }
+
+// stopped reports whether the exchange waits for content of the client, and the backend has not answered: it may have all that
+// it wants of a request that goes on.
+func (x *exchange) stopped() bool { return !x.answered && !x.up.ended && !x.up.paused }
 
 // fired is called at the deadline.
 func (x *exchange) fired() {
@@ -305,6 +331,8 @@ func (x *exchange) fired() {
 	switch {
 	case !whole && !attempt && !idle:
 		x.deadline()
+	case idle && x.stopped():
+		x.abandon(errRequestTimeout)
 	case whole, idle && (x.answered || !x.up.sent):
 		x.abandon(errReadTimeout)
 	case x.connected:

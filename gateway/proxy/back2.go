@@ -408,6 +408,7 @@ func (b *back2) failed(err error) { b.lose(failureOf(err, false)) }
 
 func (b *back2) forgetEarly(x *exchange) {
 	b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
+	b.idle()
 }
 
 func (b *back2) leave() {

@@ -145,6 +145,7 @@ func (b *back3) begin(x *exchange) {
 
 func (b *back3) forgetEarly(x *exchange) {
 	b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
+	b.rest()
 }
 
 func (b *back3) leave() {

@@ -65,6 +65,9 @@ func (r *relay) push(w *Worker) {
 	}
 	if len(r.held) > 0 {
 		n := r.to.write(r.held)
+		if n > 0 {
+			*r.progress = w.now
+		}
 		if r.held = r.held[:copy(r.held, r.held[n:])]; len(r.held) > 0 {
 			return
 		}
@@ -250,7 +253,12 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 }
 
 // responseData is content of the response. It borrows p.
-func (x *exchange) responseData(p []byte) { x.down.data(x.w, p) }
+func (x *exchange) responseData(p []byte) {
+	was := x.down.paused
+	if x.down.data(x.w, p); x.down.paused && !was {
+		x.deadline() // of a client that takes nothing
+	}
+}
 
 // responseEnd is the end of the response.
 func (x *exchange) responseEnd(trailers []semantics.Field) {

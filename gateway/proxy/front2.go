@@ -15,6 +15,7 @@ type front2 struct {
 	blocked  []*stream2
 	requests int
 	leaving  bool // GOAWAY was sent
+	heading  bool // the deadline of a header runs
 }
 
 // stream2 is a request of a client on one stream.
@@ -69,11 +70,30 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 		f.handle(&ev)
 	}
 	f.control()
+	f.boundHeader()
 	if fin {
 		f.failAll()
 		f.l.close()
 	}
 	return len(p)
+}
+
+// boundHeader has the deadline of a header run while one is being received. No other frame can arrive meanwhile.
+func (f *front2) boundHeader() {
+	in := f.m.InHeader()
+	if in == f.heading || f.l.closing || f.l.closed {
+		return
+	}
+	f.heading = in
+	t := &f.info.listener.Timeouts
+	switch {
+	case in && t.Header > 0:
+		f.l.deadline(&f.l.inputBy, t.Header)
+	case !in && f.m.Streams() > 0:
+		f.l.inputBy = clock.Never
+	case !in:
+		f.l.deadline(&f.l.inputBy, t.Idle)
+	}
 }
 
 // handle acts on an event.
@@ -144,7 +164,7 @@ func (f *front2) begin(s *http2.Stream) {
 	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
 		f.leave()
 	}
-	f.l.inputBy = clock.Never // exchanges have deadlines of their own
+	f.l.inputBy, f.heading = clock.Never, false // exchanges have deadlines of their own
 	x := f.l.w.newExchange(st, &s.Message)
 	st.x = x
 	if f.m.EndFollows(s) {
@@ -329,7 +349,7 @@ func (f *front2) drain() {
 func (f *front2) writable() { f.unblock() }
 
 func (f *front2) expired(output bool) {
-	if !output && f.m.Streams() > 0 {
+	if !output && !f.heading && f.m.Streams() > 0 {
 		return
 	}
 	f.failAll()
