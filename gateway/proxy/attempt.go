@@ -47,6 +47,10 @@ func (x *exchange) route() {
 		r.Query = query[1:]
 	}
 	n := c.listener.Table.Find(r)
+	if alt, differs := semantics.AlternatePath(path); differs && !sameRule(c.listener.Table, r, alt, n) {
+		x.answer(errRequest)
+		return
+	}
 	if n < 0 {
 		x.answer(errNoRoute)
 		return
@@ -91,6 +95,16 @@ func (x *exchange) session() bool {
 		}
 	}
 	return false
+}
+
+// sameRule reports whether a request leads to the same rule where a back end takes its path for alt. If not, rules that deny
+// something could be gone around, so that the request is refused.
+func sameRule(t *route.Table, r *route.Request, alt string, n int) bool {
+	path := r.Path
+	r.Path = alt
+	same := alt != "" && t.Find(r) == n
+	r.Path = path
+	return same
 }
 
 // pick returns the pool of a request.
