@@ -21,7 +21,7 @@ type Pool struct {
 	Passive       *PoolPassive  // key "passive"; absent: no backend is ejected
 	SlowStart     time.Duration // key "slow_start": how long the share of a backend that comes (back) grows from nothing; default 0
 	Drain         time.Duration // key "drain": how long a draining backend keeps requests and streams; default 0 is until they end
-	Idle          int           // key "idle_connections": kept to each backend by each loop, default 32
+	Idle          int           // key "idle_connections": kept to each backend by each loop, default 512
 	Uses          int           // key "connection_requests": requests of a connection, after which it is closed; default 0 is no limit
 	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
 	Limits        PoolLimits    // key "limits": circuit breaking
@@ -153,7 +153,7 @@ type RetryBudget struct {
 
 func newPool() Pool {
 	return Pool{
-		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 32,
+		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 512,
 		Timeouts: PoolTimeouts{
 			Connect: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute, Pending: 5 * time.Second,
 		},
