@@ -28,6 +28,7 @@ type webConfig struct {
 	loops  int    // workers or threads; 0 is 1
 	routes int    // routes by a prefix of the path beside the one for all others
 	afxdp  bool   // ours alone: the userspace stack over AF_XDP
+	http3  bool   // ours alone: it serves HTTP/3, too
 }
 
 func (c webConfig) workers() int { return max(c.loops, 1) }
@@ -208,6 +209,10 @@ devices:
   - {name: %[4]s, driver: afxdp, addresses: [%[5]s/24]}
 `, role.FrontDev, frontAddr, serviceAddr, role.BackDev, backAddr)
 	}
+	versions := `"1.1", "2"`
+	if c.http3 {
+		versions += `, "3"`
+	}
 	return fmt.Sprintf(`%[6]scpus: none
 admin: {socket: ""}
 listeners:
@@ -216,7 +221,7 @@ listeners:
   - name: tls
     address: "%[1]s:443"
     protocol: HTTPS
-    versions: ["1.1", "2", "3"]
+    versions: [%[7]s]
     tls: {certificates: [{cert: %[2]s, key: %[3]s}]}
 routes:
   - name: all
@@ -227,5 +232,5 @@ routes:
 %[5]spools:
   - {name: one, protocol: HTTP, backends: [{address: "%[4]s"}]}
   - {name: two, protocol: H2C, backends: [{address: "%[4]s"}]}
-`, serviceAddr, c.cert(), c.key(), webBackend, routes, stack)
+`, serviceAddr, c.cert(), c.key(), webBackend, routes, stack, versions)
 }

@@ -175,7 +175,7 @@ func (b *gatewayBench) measures() (all []harness.Measure) {
 	for _, w := range append(webRows, http3WebRows...) {
 		m := harness.Measure{Name: w.name, Unit: w.unit, Peer: w.peer, Gates: w.gates}
 		for _, name := range w.who {
-			m.Contestants = append(m.Contestants, b.contestant(name, name, webConfig{}, w))
+			m.Contestants = append(m.Contestants, b.contestant(name, name, webConfig{http3: w.h3}, w))
 		}
 		all = append(all, m)
 	}
