@@ -68,7 +68,9 @@ func permutationsOf(shares []Share, size int) []permutation {
 		h := sha256.Sum256([]byte(s.Name))
 		offset := binary.BigEndian.Uint64(h[:]) % uint64(size)
 		skip := binary.BigEndian.Uint64(h[8:])%uint64(size-1) + 1
-		list = append(list, permutation{name: s.Name, index: uint16(i), weight: s.Weight, at: int(offset), skip: int(skip), size: size})
+		list = append(list, permutation{
+			name: s.Name, index: uint16(i), weight: s.Weight, at: int(offset), skip: int(skip), size: size,
+		})
 	}
 	slices.SortFunc(list, func(a, b permutation) int { return cmp.Compare(a.name, b.name) })
 	return list

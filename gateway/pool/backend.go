@@ -46,7 +46,7 @@ type Backend struct {
 		weight int  // -1 is none
 	}
 	healthy bool
-	since   clock.Time // of the last change of state, health or ejection
+	since   clock.Time // of the last change of health or ejection
 	cause   error      // why it is unhealthy or ejected
 	backoff health.Backoff
 	out     bool // ejected, and its return is not reported yet
@@ -68,11 +68,13 @@ var nameKey = random.Key{}
 // always is a time before all others.
 const always = clock.Time(math.MinInt64)
 
-func newBackend(p *Pool, serial uint32, o BackendOptions) *Backend {
-	b := &Backend{pool: p, name: o.Name, address: o.Address, serial: serial, hash: nameKey.Sum([]byte(o.Name)), healthy: !o.Down, config: o}
+func newBackend(p *Pool, serial uint32, o BackendOptions, now clock.Time) *Backend {
+	b := &Backend{
+		pool: p, name: o.Name, address: o.Address, serial: serial, hash: nameKey.Sum([]byte(o.Name)), healthy: !o.Down, config: o,
+	}
 	b.operator.weight = -1
 	b.ejected.Store(int64(always))
-	b.slowFrom.Store(int64(always))
+	b.slowFrom.Store(int64(now))
 	return b
 }
 

@@ -46,7 +46,8 @@ func TestManyLoopsAndChanges(t *testing.T) {
 			const loops, rounds, limit = 8, 3000, 3
 			o := Options{
 				Balance: balance, HashSize: 1021, SlowStart: time.Second, PanicThreshold: 30, Notify: func(Event) {},
-				PerBackend: Limits{Requests: limit, Connections: limit, Pending: limit}, Outlier: &Outlier{Errors: 3, Down: time.Second, SuccessRate: &SuccessRate{MinRequests: 5, MinBackends: 2}},
+				PerBackend: Limits{Requests: limit, Connections: limit, Pending: limit},
+				Outlier:    &Outlier{Errors: 3, Down: time.Second, SuccessRate: &SuccessRate{MinRequests: 5, MinBackends: 2}},
 			}
 			p := newPool(t, o, same(6))
 			var ended atomic.Bool
@@ -146,7 +147,9 @@ func change(p *Pool, o Options, now *atomic.Int64, ended *atomic.Bool) {
 
 func TestNothingIsAllocatedForARequest(t *testing.T) {
 	for _, balance := range all {
-		p := newPool(t, Options{Balance: balance, SlowStart: time.Second, Outlier: &Outlier{SuccessRate: &SuccessRate{}}, PanicThreshold: 50, Limits: Limits{Requests: 100}}, same(100))
+		p := newPool(t, Options{
+			Balance: balance, SlowStart: time.Second, Outlier: &Outlier{SuccessRate: &SuccessRate{}}, Limits: Limits{Requests: 100},
+		}, same(100))
 		for i := range 95 {
 			if i > 0 {
 				p.Backends()[i].SetHealthy(0, false, nil) // so that search is reached

@@ -3,8 +3,7 @@
 //
 // It is logic alone. It opens nothing, starts no goroutine and reads no clock: time comes in as an argument, randomness from
 // a seed. Several loops share a Pool. Pick, Start and Done read and write atomics and allocate nothing; what is configured is
-// a snapshot behind one pointer. Methods that change what is configured, and the ejection of a backend, take a lock that no
-// pick waits for.
+// a snapshot behind one pointer. Methods that change what is configured take a lock that loops never wait for.
 //
 //	b, refusal := p.Pick(now, key, &tried)   503 with refusal.String() where b is nil
 //	b.Start(now)

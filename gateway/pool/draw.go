@@ -48,8 +48,8 @@ func (s *snapshot) fill(like *snapshot) []uint16 {
 	return maglev.Fill(shares, s.HashSize)
 }
 
-// Bounds of a cycle of RoundRobin. Up to the first, in backends times turns, it is nginx's; in a longer one each backend's turns
-// are spread evenly, which takes no time for each pair. Weights whose sum is above the second are scaled down to it.
+// Bounds of a cycle of RoundRobin. Up to the first, in backends times turns, it is nginx's; in a longer one each backend's
+// turns are spread evenly, which takes no time for each pair. Weights whose sum is above the second are scaled down to it.
 const (
 	smoothWork = 1 << 20
 	longest    = 1 << 17

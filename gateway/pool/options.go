@@ -35,7 +35,7 @@ func (b Balance) String() string { return balances[b] }
 type Options struct {
 	Name    string
 	Balance Balance
-	// HashSize is the number of slots of ConsistentHash, a prime of at most 2^32. 0 is 65537: the share of each of 600 backends
+	// HashSize is the number of slots of ConsistentHash, a prime below 2^24. 0 is 65537: the share of each of 600 backends
 	// is then within 1 % of its weight.
 	HashSize int
 	// SlowStart is how long the share of a backend grows, from a tenth, after it was added, rose, returned from an ejection
@@ -43,9 +43,9 @@ type Options struct {
 	SlowStart time.Duration
 	// Outlier says when requests show that a backend does not serve; nil is never.
 	Outlier *Outlier
-	// PanicThreshold is the percentage of active backends that must be healthy and not ejected; with fewer, both are ignored, since
-	// the rest would not bear the load. 0 is never: unhealthy backends get nothing. Ejected ones get requests in any case once
-	// no other backend can take them.
+	// PanicThreshold is the percentage of active backends that must be healthy and not ejected; with fewer, both are ignored,
+	// since the rest would not bear the load. 0 is never: unhealthy backends get nothing. Ejected ones get requests in any case
+	// once no other backend can take them.
 	PanicThreshold int
 	Limits         Limits // of the whole pool
 	PerBackend     Limits // of each backend

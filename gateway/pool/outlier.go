@@ -19,9 +19,11 @@ type Outlier struct {
 	// SuccessRate compares backends with each other; nil is not at all.
 	SuccessRate *SuccessRate
 
-	Down       time.Duration // how long the first ejection lasts; 0 is 30 s
-	MaxDown    time.Duration // how long any lasts at most; 0 is 5 m
-	MaxEjected int           // most percent of the active backends out at once; 0 is 50, and -1 none; one of few may always be out, the last never
+	Down    time.Duration // how long the first ejection lasts; 0 is 30 s
+	MaxDown time.Duration // how long any lasts at most; 0 is 5 m
+	// MaxEjected is the most percent of the active backends that are out at once; 0 is 50, and -1 none. One of few may always
+	// be out, the last never.
+	MaxEjected int
 }
 
 // SuccessRate ejects backends whose share of successes, over an interval, is far below that of the others:
@@ -88,10 +90,13 @@ func (b *Backend) observe(now clock.Time, o *Outcome) {
 	}
 }
 
-// eject ejects a backend if enough others are left.
+// eject ejects a backend if enough others are left. While another goroutine changes the pool it does nothing: the row goes
+// on, and the next failure ejects.
 func (b *Backend) eject(now clock.Time, x *Outlier, cause error) {
 	p := b.pool
-	p.lock()
+	if !p.mu.TryLock() {
+		return
+	}
 	defer p.unlock()
 	p.refresh(now)
 	p.eject(now, x, b, cause)

@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -59,12 +60,9 @@ var (
 func New(o Options, backends []BackendOptions, seed uint64) (*Pool, error) {
 	p := &Pool{seed: seed, period: period{always}}
 	p.state.Store(seed)
-	if err := p.apply(o, backends, func(*Backend) {}); err != nil {
+	if err := p.Update(always, o, backends); err != nil { // a slow start of then is over
 		return nil, err
 	}
-	p.lock()
-	p.refresh(always)
-	p.unlock()
 	return p, nil
 }
 
@@ -72,13 +70,32 @@ func New(o Options, backends []BackendOptions, seed uint64) (*Pool, error) {
 // what an operator set stays unless the configuration changes that very value. Others start slowly. Those that left finish
 // what they began. With an error nothing changes.
 func (p *Pool) Update(now clock.Time, o Options, backends []BackendOptions) error {
-	err := p.apply(o, backends, func(b *Backend) { b.slowFrom.Store(int64(now)) })
-	if err != nil {
+	o = o.withDefaults()
+	if err := validate(&o, backends); err != nil {
 		return err
 	}
 	p.lock()
+	defer p.unlock()
+	s := &snapshot{Options: o, key: p.tokenKey(&o)}
+	old := p.known()
+	for _, c := range backends {
+		c = c.withDefaults(&o)
+		id := identity{c.Name, c.Address}
+		b := old[id]
+		if b == nil {
+			p.serial++
+			b = newBackend(p, p.serial, c, now)
+		}
+		delete(old, id)
+		b.follow(c, now)
+		s.list = append(s.list, b)
+	}
+	for _, b := range old {
+		b.flags.Or(flagGone)
+	}
+	p.publish(s)
+	p.budget.configure(o.RetryBudget)
 	p.refresh(now)
-	p.unlock()
 	return nil
 }
 
@@ -88,40 +105,15 @@ type identity struct {
 	address netip.AddrPort
 }
 
-// apply publishes a configuration. added is called for each new backend.
-func (p *Pool) apply(o Options, backends []BackendOptions, added func(*Backend)) error {
-	o = o.withDefaults()
-	if err := validate(&o, backends); err != nil {
-		return err
-	}
-	p.lock()
-	defer p.unlock()
-	old := map[identity]*Backend{}
+// known returns the backends that are there.
+func (p *Pool) known() map[identity]*Backend {
+	m := map[identity]*Backend{}
 	if s := p.snap.Load(); s != nil {
 		for _, b := range s.list {
-			old[identity{b.name, b.address}] = b
+			m[identity{b.name, b.address}] = b
 		}
 	}
-	s := &snapshot{Options: o, key: p.tokenKey(&o)}
-	for _, c := range backends {
-		c = c.withDefaults(&o)
-		id := identity{c.Name, c.Address}
-		b := old[id]
-		if b == nil {
-			p.serial++
-			b = newBackend(p, p.serial, c)
-			added(b)
-		}
-		delete(old, id)
-		b.follow(c)
-		s.list = append(s.list, b)
-	}
-	for _, b := range old {
-		b.flags.Or(flagGone)
-	}
-	p.publish(s)
-	p.budget.configure(o.RetryBudget)
-	return nil
+	return m
 }
 
 // validate returns what is wrong.
@@ -131,8 +123,8 @@ func validate(o *Options, backends []BackendOptions) error {
 		return fmt.Errorf("%w: balance %d", ErrOptions, o.Balance)
 	case o.PanicThreshold < 0 || o.PanicThreshold > 100:
 		return fmt.Errorf("%w: panic threshold %d", ErrOptions, o.PanicThreshold)
-	case o.HashSize < 2 || o.HashSize > 1<<32:
-		return fmt.Errorf("%w: hash size %d", ErrOptions, o.HashSize)
+	case o.HashSize > maxHashSize || !big.NewInt(int64(o.HashSize)).ProbablyPrime(0): // below 2^64 that is certain
+		return fmt.Errorf("%w: hash size %d is no prime of at most %d", ErrOptions, o.HashSize, maxHashSize)
 	case len(backends) > 65535:
 		return fmt.Errorf("%w: %d", ErrBackends, len(backends))
 	}
@@ -150,7 +142,11 @@ func validate(o *Options, backends []BackendOptions) error {
 	return nil
 }
 
-const maxWeight = 1_000_000
+// Bounds of options.
+const (
+	maxWeight   = 1_000_000
+	maxHashSize = 1 << 24
+)
 
 // publish completes a snapshot whose list is there, and makes it the pool's. The caller holds p.mu.
 func (p *Pool) publish(s *snapshot) {
@@ -183,7 +179,7 @@ func (p *Pool) ByName(name string) *Backend { return p.snap.Load().names[name] }
 // Backends returns all backends in the order of the configuration. The caller must not change the list.
 func (p *Pool) Backends() []*Backend { return p.snap.Load().list }
 
-// Options returns the settings in force. The caller must not change them.
+// Options returns the settings in force, with defaults in place of zero values. The caller must not change them.
 func (p *Pool) Options() *Options { return &p.snap.Load().Options }
 
 // Requests returns the number of requests in flight, those of backends that have left included.

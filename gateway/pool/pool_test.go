@@ -210,6 +210,9 @@ func TestWrongOptions(t *testing.T) {
 		{Options{Balance: 9}, nil, ErrOptions},
 		{Options{PanicThreshold: 101}, nil, ErrOptions},
 		{Options{HashSize: 1}, nil, ErrOptions},
+		{Options{HashSize: 65536}, nil, ErrOptions},
+		{Options{HashSize: -7}, nil, ErrOptions},
+		{Options{HashSize: 16_777_259}, nil, ErrOptions}, // a prime
 		{Options{}, backends(1, 1_000_001), ErrOptions},
 		{Options{}, append(same(1), same(1)...), ErrBackends},
 		{Options{}, make([]BackendOptions, 65536), ErrBackends},

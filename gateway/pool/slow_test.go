@@ -89,9 +89,25 @@ func TestAnActiveBackendDoesNotStartAgain(t *testing.T) {
 	if s := p.Status(second).Backends[0]; s.Share != 1 {
 		t.Errorf("its share is %.2f of its weight", s.Share)
 	}
+	if err := p.Update(second, Options{SlowStart: 10 * time.Second}, backends(3, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Status(second).Backends[0]; s.Share != 1 {
+		t.Errorf("after an update its share is %.2f of its weight", s.Share)
+	}
 	a.SetWeight(second, 0)
 	a.ResetWeight(2 * second)
 	if s := p.Status(7 * second).Backends[0]; s.Share != 0.5 {
 		t.Errorf("after 5 of 10 s its share is %.2f of its weight", s.Share)
+	}
+	for i, state := range []State{Draining, Active} {
+		list := same(2)
+		list[0].State = state
+		if err := p.Update(clock.Time(20+i)*second, Options{SlowStart: 10 * time.Second}, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := p.Status(24 * second).Backends[0]; s.Share != 0.3 {
+		t.Errorf("3 s after the configuration made it active again its share is %.2f of its weight", s.Share)
 	}
 }

@@ -30,7 +30,7 @@ type Event struct {
 	For     time.Duration // of Ejected: how long
 }
 
-// lock takes the lock of all that changes.
+// lock takes the lock of all that changes. Loops do not wait for it: see maintain and Backend.eject.
 func (p *Pool) lock() { p.mu.Lock() }
 
 // unlock brings the snapshot up to date, releases the lock, and then reports what happened.
@@ -114,7 +114,7 @@ func (b *Backend) ResetWeight(now clock.Time) {
 }
 
 // follow takes over a configuration. The caller holds pool.mu and publishes a snapshot after it.
-func (b *Backend) follow(c BackendOptions) {
+func (b *Backend) follow(c BackendOptions, now clock.Time) {
 	if c.State != b.config.State {
 		b.operator.has = false
 	}
@@ -125,8 +125,7 @@ func (b *Backend) follow(c BackendOptions) {
 	b.maxRequests.Store(int64(c.Limits.Requests))
 	b.maxConns.Store(int64(c.Limits.Connections))
 	b.maxPending.Store(int64(c.Limits.Pending))
-	b.weight.Store(int64(b.wantedWeight()))
-	b.flags.Store(b.wantedFlags())
+	b.enter(now)
 }
 
 func (b *Backend) wantedWeight() int {
@@ -161,18 +160,22 @@ func (b *Backend) wantedFlags() (flags uint32) {
 
 // changed brings what picks read to what is wanted now. The caller holds pool.mu.
 func (b *Backend) changed(now clock.Time) {
-	was := b.flags.Load()
-	if was&flagGone != 0 {
+	if b.Gone() {
 		return
 	}
+	b.enter(now)
+	b.pool.stale = true
+	b.pool.refresh(now)
+}
+
+// enter is changed without what depends on other backends.
+func (b *Backend) enter(now clock.Time) {
 	flags := b.wantedFlags()
-	if was != 0 && flags == 0 {
+	if b.flags.Load() != 0 && flags == 0 {
 		b.slowFrom.Store(int64(now)) // before the flags: no pick may see it with its full share
 	}
 	b.weight.Store(int64(b.wantedWeight()))
 	b.flags.Store(flags)
-	b.pool.stale = true
-	b.pool.refresh(now)
 }
 
 // refresh counts the backends that are left, and plans when that will change by time alone. The caller holds p.mu.

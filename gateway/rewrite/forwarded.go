@@ -210,8 +210,8 @@ func hostWithoutPort(s string) string {
 	return s
 }
 
-// Via adds the field of a gateway to a request or response (RFC 9110 7.6.3). version is that of the message that came in: "1.0", "1.1",
-// "2" or "3". name is the gateway's pseudonym, a token.
+// Via adds the field of a gateway to a request or response (RFC 9110 7.6.3). version is that of the message that came in:
+// "1.0", "1.1", "2" or "3". name is the gateway's pseudonym, a token.
 func Via(fields []semantics.Field, dst []byte, version, name string) (out []semantics.Field, buf []byte) {
 	fields, dst, start := chain(fields, dst, "via")
 	dst = append(append(append(dst, version...), ' '), name...)

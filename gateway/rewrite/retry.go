@@ -1,7 +1,7 @@
 package rewrite
 
-// Idempotent reports whether the effect of several requests with a method is that of one (RFC 9110 9.2.2): the methods of RFC 9110
-// for which this holds, and those registered as safe by others (RFC 3253, 4918, 5323). Methods are case-sensitive.
+// Idempotent reports whether the effect of several requests with a method is that of one (RFC 9110 9.2.2): the methods of
+// RFC 9110 for which this holds, and those registered as safe by others (RFC 3253, 4918, 5323). Methods are case-sensitive.
 func Idempotent(method string) bool {
 	switch method {
 	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PROPFIND", "REPORT", "SEARCH":
