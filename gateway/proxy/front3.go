@@ -40,7 +40,7 @@ func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
 	ln := l.current
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
-	info := &clientInfo{listener: ln, tls: true}
+	info := &clientInfo{at: l, listener: ln, tls: true}
 	state := c.QUIC().State().TLS
 	info.established(&state)
 	f := &front3{l: l, info: info, conn3: w.newConn3(c, http3.NewMachine(http3.RoleServer, ln.HTTP3.Machine)), by: clock.Never, early: true}

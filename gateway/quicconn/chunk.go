@@ -14,11 +14,13 @@ type chunks struct {
 	pool sync.Pool
 }
 
-// small is for what is mostly a whole request, large for content, and outgoing for what waits to be sent.
+// small is for what is mostly a whole request, and large for content. What waits to be sent lies in a little one, or in one
+// that is large enough for all that there is room for, with headers of frames.
 var (
-	small    = &chunks{size: 2 << 10}
-	large    = &chunks{size: 16 << 10}
-	outgoing = &chunks{size: 16 << 10}
+	small  = &chunks{size: 2 << 10}
+	large  = &chunks{size: 16 << 10}
+	little = &chunks{size: 16 << 10}
+	whole  = &chunks{size: MaxHeld + 1<<10}
 )
 
 func (p *chunks) get() *chunk {
@@ -28,9 +30,29 @@ func (p *chunks) get() *chunk {
 	return &chunk{b: make([]byte, 0, p.size), from: p}
 }
 
-// free returns a chunk, which may be nil, to its pool. One that has grown beyond measure is left to the collector.
+// add appends p to a chunk, which may be nil. It takes the chunk, and returns it or a larger one.
+func (c *chunk) add(p []byte) *chunk {
+	n := c.size() + len(p)
+	if c != nil && n <= cap(c.b) {
+		c.b = append(c.b, p...)
+		return c
+	}
+	next := little
+	if n > little.size {
+		next = whole
+	}
+	to := next.get()
+	if c != nil {
+		to.b = append(to.b, c.b...)
+		c.free()
+	}
+	to.b = append(to.b, p...)
+	return to
+}
+
+// free returns a chunk, which may be nil, to its pool. One that has grown is left to the collector.
 func (c *chunk) free() {
-	if c == nil || cap(c.b) > 4*c.from.size {
+	if c == nil || cap(c.b) > c.from.size {
 		return
 	}
 	c.b = c.b[:0]

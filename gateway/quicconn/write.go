@@ -96,10 +96,7 @@ func (s *Stream) hold(p []byte, fin bool) {
 	if s.failed {
 		return
 	}
-	if s.held == nil {
-		s.held = outgoing.get()
-	}
-	s.held.b = append(s.held.b, p...)
+	s.held = s.held.add(p)
 	s.end = fin
 	if !s.writing {
 		s.writing = true
