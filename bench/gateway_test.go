@@ -27,7 +27,7 @@ func TestGatewayRowsRun(t *testing.T) {
 		"HTTP/2 over TLS 1.3, 128 B, by h2load":         {webGo},
 		"WebSocket echo of 64 B":                        {webNginx},
 		"gRPC, unary":                                   {webGo},
-		"HTTP/3, 128 B":                                 {webQUICGo},
+		"HTTP/3, 128 B":                                 {webOwn, webQUICGo},
 		"loops: ten requests on each connection":        {webNginx + ", 8"},
 		"idle connections":                              {webOwn},
 		"HTTP/1.1, 128 B, with the core's receive path": {webOwn},

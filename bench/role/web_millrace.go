@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -37,12 +38,16 @@ func serveMillrace(at, backend string, config *tls.Config, front, back string) (
 	if err != nil {
 		return nil, err
 	}
-	if err := proxy.NewWorker(loop, 0).Apply(tree); err != nil {
+	w, shared := proxy.NewWorker(loop, 0), &proxy.Endpoints{}
+	if w.Share(shared); config != nil {
+		tree.Listeners[0].HTTP3 = &proxy.HTTP3{}
+	}
+	if err := w.Apply(tree); err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
-	return func() error { _ = loop.Close(); return <-done }, nil
+	return func() error { _ = loop.Close(); return errors.Join(shared.Close(), <-done) }, nil
 }
 
 // millraceTree has two rules: gRPC by HTTP/2, all else by HTTP/1.1.
