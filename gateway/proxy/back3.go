@@ -26,6 +26,7 @@ type back3 struct {
 	settled bool        // which have arrived
 	full    bool        // the backend permits no further stream for now
 	leaving bool        // the backend takes no more requests, or the connection ends
+	warned  bool        // the backend has sent GOAWAY: it closes the connection
 	gone    bool
 	idleBy  clock.Time
 }
@@ -104,6 +105,9 @@ func (d *dialing) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	return b.conn3
 }
 
+// goAwayTime is how long a backend has, after GOAWAY and the last response, to close the connection by itself.
+const goAwayTime = 2 * time.Second
+
 // maxBackHeader bounds the header of a response, in bytes.
 const maxBackHeader = 256 << 10
 
@@ -162,10 +166,7 @@ func (b *back3) message(st *stream3, ev *http3.Event) {
 	}
 	switch ev.Kind {
 	case http3.Headers:
-		if m := &st.h.Message; m.Status >= 200 {
-			st.keepHeader()
-		}
-		x.responseHead(&st.h.Message, st.last && st.h.Message.Status >= 200)
+		b.head(st, x)
 	case http3.TooLarge:
 		st.abort(http3.ExcessiveLoad)
 		x.backFailed(errProtocol)
@@ -178,6 +179,18 @@ func (b *back3) message(st *stream3, ev *http3.Event) {
 			x.responseEnd(st.trailers())
 		}
 	}
+}
+
+// head passes the header of a response on.
+func (b *back3) head(st *stream3, x *exchange) {
+	m := &st.h.Message
+	if m.Status < 200 {
+		x.responseHead(m, false)
+		return
+	}
+	st.keepHeader()
+	empty := m.ContentLength <= 0 || m.Status == 304 || x.outgoing.Method == "HEAD" // otherwise the content is missing
+	x.responseHead(m, st.last && empty)
 }
 
 func (b *back3) control(ev *http3.Event) {
@@ -196,7 +209,7 @@ func (b *back3) control(ev *http3.Event) {
 
 // goAway has the connection take no further requests, and those begin anew that are not processed (RFC 9114 5.2).
 func (b *back3) goAway(id uint64) {
-	b.leaving = true
+	b.leaving, b.warned = true, true
 	for _, st := range slices.Clone(b.streams) {
 		if st.s != nil && st.s.ID() >= id && st.x != nil {
 			st.x.backFailed(errUnprocessed)
@@ -272,6 +285,12 @@ func (b *back3) rest() {
 	if len(b.streams)+len(b.early) > 0 || b.closed {
 		return
 	}
+	if b.warned {
+		b.remove()
+		b.idleBy = b.w.now.Add(goAwayTime)
+		b.arm(b.idleBy)
+		return
+	}
 	if b.leaving || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.w.draining {
 		b.remove()
 		b.close(http3.NoError, "", nil)
@@ -288,7 +307,8 @@ func (b *back3) passed() {
 		return
 	}
 	if b.idleBy <= b.w.now {
-		b.leave()
+		b.remove()
+		b.close(http3.NoError, "", nil)
 		return
 	}
 	b.arm(b.idleBy)

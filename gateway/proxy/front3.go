@@ -93,7 +93,7 @@ func (f *front3) begin(st *stream3) {
 	}
 	x := f.w.newExchange((*request3)(st), m)
 	st.x = x
-	x.up.ended = st.last
+	x.up.ended = st.last && m.ContentLength <= 0 // otherwise the content is missing, which the next event says
 	st.expect = !st.last && expects(m.Fields)
 	st.s.Watch()
 	if f.early && !f.c.HandshakeComplete() {

@@ -126,10 +126,10 @@ func (s *Stream) Input() []byte {
 // reset it.
 func (s *Stream) Err() error { return s.err }
 
-// Consume drops n bytes of Input. After all of them Input may have more, which is not reported: a handler that leaves
+// Consume drops n bytes of Input, if StopReading has not dropped all of it. After all of them Input may have more, which is not reported: a handler that leaves
 // nothing looks again.
 func (s *Stream) Consume(n int) {
-	if n == 0 {
+	if n == 0 || s.chunk == nil {
 		return
 	}
 	if s.at += n; s.at == len(s.chunk.b) {
