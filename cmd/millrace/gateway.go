@@ -29,9 +29,10 @@ type gatewayFlags struct {
 	extraProcessor bool
 }
 
-const gatewayLong = `Run the load balancer that a YAML file describes: connections to the service
+const gatewayLong = `Run the load balancer that a YAML file describes. At L4, connections to the service
 addresses are distributed over healthy backends, by NAT, in tunnels, or by their
-link address. The kernel keeps all packets that are not for a service.
+link address; the kernel keeps all packets that are not for a service. At L7,
+requests to listeners go to pools of backends by routes (docs/http-gateway.md).
 
 SIGHUP, or the command reload, reads the file again. Established connections
 continue. If the file has errors, they are printed and the old configuration stays
@@ -44,7 +45,7 @@ printed: received = forwarded + delivered + merged + dropped by reason.
 
 --json logs JSON and prints the counters as one object: schema, received_packets,
 originated_packets, forwarded_packets, delivered_packets, merged_packets,
-dropped_packets, devices, engine, gateway.`
+dropped_packets, devices, engine, gateway, and http where there are listeners.`
 
 const gatewayExamples = `  millrace gateway -c gateway.yaml
   millrace gateway check -c gateway.yaml && millrace gateway reload
@@ -84,7 +85,7 @@ func newGateway(c *console) *cobra.Command {
 	})
 	cmd.AddCommand(
 		newGatewayCheck(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
-		newGatewayWeight(c), newGatewayConnections(c), newGatewayAnnounce(c), newGatewayStop(c),
+		newGatewayWeight(c), newGatewayConnections(c), newGatewayRoute(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd
 }

@@ -31,11 +31,12 @@ func newGatewayStatus(c *console) *cobra.Command {
 	var sf statusFlags
 	cmd := newControl(c, &cobra.Command{
 		Use:   "status [SERVICE...]",
-		Short: "Show a running gateway, its services and backends",
+		Short: "Show a running gateway, its services, pools and backends",
 		Long: `Show a running gateway: each service with its backends, their state, health,
 connections and traffic, the drops by reason, and the engine: the share of each
-back end, their calibration, and the fault of a GPU. With names only these
-services are shown. Of more than 50 services those with backends that are down come
+back end, their calibration, and the fault of a GPU; the listeners, and each pool
+with its backends and their responses. With names only these services and pools
+are shown. Of more than 50 services those with backends that are down come
 first, then those with the most connections, and the others are counted; --all shows
 all. --backend shows the backends of one name, and --limit at most so many backends;
 the gateway sends no others. --summary shows one line for each service, and their
@@ -47,7 +48,8 @@ terminal the screen is redrawn; elsewhere an empty line separates the outputs.
 Ctrl-C ends it with exit code 0.
 
 --json prints one object: schema, version, config, started, reload, counts,
-engine, gateway, kernel_programs; docs/gateway.md lists their keys. With --watch
+engine, gateway, kernel_programs, and http (listeners, pools, counts) where there are
+listeners; docs/gateway.md lists their keys. With --watch
 it is one per line.`,
 		Example: `  millrace gateway status
   millrace gateway status web --watch
@@ -106,7 +108,7 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		showSummary(c, &st)
 		return nil
 	}
-	showStatus(c, &st)
+	showStatus(c, &st, sf.all || len(names) > 0)
 	showMore(c, &st.Gateway, sf.limit > 0)
 	return nil
 }
@@ -147,7 +149,7 @@ func showPrograms(c *console, p *admin.KernelPrograms) {
 }
 
 // showStatus prints the gateway as text.
-func showStatus(c *console, st *admin.Status) {
+func showStatus(c *console, st *admin.Status, all bool) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
 	reload := "in use since " + st.Reload.Succeeded.Local().Format(time.DateTime)
 	if st.Reload.Failed {
@@ -155,6 +157,22 @@ func showStatus(c *console, st *admin.Status) {
 		reload += "; " + c.paint(red, "the last reload was rejected: "+why)
 	}
 	c.line("config", "%s", reload)
+	if st.Listeners != nil {
+		showListeners(c, st.Listeners)
+	}
+	if st.Engine.Name != "" { // without devices there is none
+		showPackets(c, st)
+	}
+	for i := range st.Gateway.Services {
+		showService(c, &st.Gateway.Services[i])
+	}
+	if st.Listeners != nil {
+		showPools(c, st.Listeners.Pools, all)
+	}
+}
+
+// showPackets prints what moves packets at L4.
+func showPackets(c *console, st *admin.Status) {
 	g := &st.Gateway
 	c.line("table", "%s of %s connections: active %s, closing %s, half-open %s of %s", group(g.Connections), group(uint64(g.TableSize)),
 		group(g.Active), group(g.Closing), group(g.HalfOpen), group(uint64(g.HalfOpenLimit)))
@@ -174,9 +192,6 @@ func showStatus(c *console, st *admin.Status) {
 	c.line("dropped", "%s", tally(n.Dropped))
 	showEngine(c, &st.Engine)
 	showCalibrations(c, st.Engine.Calibrations)
-	for i := range st.Gateway.Services {
-		showService(c, &st.Gateway.Services[i])
-	}
 }
 
 // mostSNATs is how many SNAT addresses the status as text has; --json has more.

@@ -65,11 +65,25 @@ func (w *drainWait) until(ctx context.Context, c *console, g *admin.Client, t ad
 	}
 }
 
-// drainingConnections returns the number of connections of a backend, over all its addresses.
+// drainingConnections returns the number of connections of a backend, over all its addresses; of a pool's that of its requests.
 func drainingConnections(ctx context.Context, g *admin.Client, t admin.Target) (n uint64, err error) {
 	st, err := g.Status(ctx, gateway.Selection{Services: []string{t.Service}})
 	if err != nil {
 		return 0, err
+	}
+	if st.Listeners != nil {
+		for _, p := range st.Listeners.Pools {
+			for i := range p.Backends {
+				b := &p.Backends[i]
+				if b.Name != t.Backend {
+					continue
+				}
+				if b.State == string(config.StateActive) {
+					return 0, fmt.Errorf("%s of %s does not drain any more: it is %s", t.Backend, t.Service, b.State)
+				}
+				n += uint64(b.Requests)
+			}
+		}
 	}
 	for _, s := range st.Gateway.Services {
 		for i := range s.Backends {

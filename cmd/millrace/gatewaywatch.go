@@ -95,6 +95,13 @@ func (l *summaryLine) cells() string {
 
 // showSummary prints a line for each service, and one for all of them, of a status with Selection.Summary.
 func showSummary(c *console, st *admin.Status) {
+	if st.Listeners != nil && len(st.Listeners.Pools) > 0 {
+		showPoolSummary(c, st.Listeners.Pools)
+		if len(st.Gateway.Services) == 0 {
+			return
+		}
+		c.printf("\n")
+	}
 	var total summaryLine
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "service\tprotocol\taddress\tup\tconns\topened\tto backends\tfrom backends\tdropped")

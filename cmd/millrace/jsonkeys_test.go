@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/kernbench"
 	"github.com/millrace/millrace/internal/replay"
@@ -33,6 +34,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"gateway check", checkResult{}},
 		{"gateway connections", gateway.Connection{}},
 		{"gateway reload", admin.Changes{}},
+		{"gateway route", workers.Explanation{}},
 		{"gateway status", admin.Status{}},
 		{"get", getReport{}},
 		{"net addr", addrList{}},

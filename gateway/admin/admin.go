@@ -9,6 +9,7 @@
 //	POST /v1/drain    {"service", "backend", "deadline", "force"}   Drain
 //	POST /v1/undrain  {"service", "backend"}               Target
 //	POST /v1/weight   {"service", "backend", "weight", "force"}     Weight
+//	POST /v1/route     workers.Query       which rule a request matches: workers.Explanation
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //

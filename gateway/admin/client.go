@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/control"
 )
 
@@ -75,6 +76,15 @@ func (c *Client) Undrain(ctx context.Context, t Target) error { return c.post(ct
 
 // SetWeight sets the weight of a backend; nil restores that of the configuration.
 func (c *Client) SetWeight(ctx context.Context, w Weight) error { return c.post(ctx, "/v1/weight", w) }
+
+// Route returns the way of a request through the configuration in use. An *Error with Code 400 says that it is no request.
+func (c *Client) Route(ctx context.Context, q workers.Query) (*workers.Explanation, error) {
+	var e workers.Explanation
+	if err := c.control.Call(ctx, http.MethodPost, "/v1/route", q, &e); err != nil {
+		return nil, err
+	}
+	return &e, nil
+}
 
 // Connections calls yield with each connection that the query chooses, until it returns false.
 func (c *Client) Connections(ctx context.Context, q Query, yield func(gateway.Connection) bool) error {

@@ -207,6 +207,10 @@ func (d *decoder) forwarded(n *yaml.Node, f *Forwarded) {
 		strictyaml.Optional("style", func(n *yaml.Node) {
 			strictyaml.Choice(d.Decoder, n, "style", &f.Style, ForwardedX, ForwardedRFC, ForwardedNone)
 		}),
+		strictyaml.Optional("client_cert", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "client_cert", &f.ClientCert, CertNone, CertRFC9440, CertXFCC)
+		}),
+		strictyaml.Optional("client_chain", func(n *yaml.Node) { d.Truth(n, "client_chain", &f.ClientChain) }),
 	)
 }
 

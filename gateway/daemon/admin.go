@@ -25,6 +25,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	mux.HandleFunc("GET /v1/names", d.serveNames)
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
 	mux.HandleFunc("POST /v1/reload", d.serveReload)
+	mux.HandleFunc("POST /v1/route", d.serveRoute)
 	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
 	mux.HandleFunc("POST /v1/stop", d.command("stop", func(*http.Request) error { d.Stop(); return nil }))
 	mux.HandleFunc("POST /v1/drain", d.command("drain", d.drain))
@@ -174,6 +175,25 @@ func (d *Daemon) serveNames(w http.ResponseWriter, r *http.Request) {
 	control.Reply(w, admin.Names{Names: names})
 }
 
+// serveRoute says which rule a request matches.
+func (d *Daemon) serveRoute(w http.ResponseWriter, r *http.Request) {
+	var q workers.Query
+	err := body(r, &q)
+	if err == nil && d.workers == nil {
+		err = badRequest("the gateway has no listeners")
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	e, err := d.workers.Explain(q)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	control.Reply(w, e)
+}
+
 // status returns what GET /v1/status shows.
 func (d *Daemon) status(gate gateway.Status) admin.Status {
 	counts, engine := d.node.Counters(), d.node.Engine()
@@ -252,6 +272,8 @@ func codeOf(err error) int {
 	case errors.Is(err, gateway.ErrUnknownService), errors.Is(err, gateway.ErrUnknownBackend),
 		errors.Is(err, workers.ErrUnknownPool), errors.Is(err, workers.ErrUnknownBackend):
 		return http.StatusNotFound
+	case errors.Is(err, workers.ErrQuery):
+		return http.StatusBadRequest
 	case errors.Is(err, gateway.ErrRestart), errors.Is(err, gateway.ErrLastBackend), errors.Is(err, workers.ErrLastBackend):
 		return http.StatusConflict
 	case errors.As(err, new(*config.Error)):

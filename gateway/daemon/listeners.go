@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -88,12 +89,35 @@ func (d *Daemon) statusOf(sel gateway.Selection) (gateway.Status, *workers.Statu
 	if named {
 		all = func(name string) bool { return slices.Contains(pools, name) }
 	}
+	web := d.workers.Status(all)
+	if sel.Backend != "" {
+		onlyBackend(&web, sel.Backend)
+	}
+	if none = none || d.onlyPools(); none {
+		all := sel.Backend
+		sel.Backend = ""
+		if all != "" && len(web.Pools) == 0 {
+			return gateway.Status{}, nil, fmt.Errorf("%w %q", workers.ErrUnknownBackend, all)
+		}
+	}
 	st, err := d.gate.StatusOf(sel)
+	if errors.Is(err, gateway.ErrUnknownBackend) && len(web.Pools) > 0 { // pools have it
+		sel.Backend = ""
+		st, err = d.gate.StatusOf(sel)
+		none = true
+	}
 	if none {
 		st.Services = []gateway.ServiceStatus{}
 	}
-	web := d.workers.Status(all)
 	return st, &web, err
+}
+
+// onlyBackend leaves the backends of a name, and the pools that have one.
+func onlyBackend(st *workers.Status, name string) {
+	for i := range st.Pools {
+		st.Pools[i].Backends = slices.DeleteFunc(st.Pools[i].Backends, func(b workers.BackendStatus) bool { return b.Name != name })
+	}
+	st.Pools = slices.DeleteFunc(st.Pools, func(p workers.PoolStatus) bool { return len(p.Backends) == 0 })
 }
 
 // names returns the names of services and pools.

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/workers"
+	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testcert"
 	"github.com/millrace/millrace/metrics"
 )
@@ -452,6 +453,55 @@ func TestCertificatesAreServedByNameAndReplacedByAReload(t *testing.T) {
 	roots["a.test"] = old
 	if _, err := ask("a.test", "h2", 0); err == nil {
 		t.Error("the old certificate is still used")
+	}
+}
+
+func TestHTTP3IsAnnouncedAndServed(t *testing.T) {
+	dir := t.TempDir()
+	cert, roots := testcert.SelfSigned("shop.test")
+	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "site"), slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	src := strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `, {name: b, address: "B"}`, "", "protocol: HTTP}",
+		fmt.Sprintf(`protocol: HTTPS, versions: ["1.1", "2", "3"], tls: {certificates: [{cert: %s/site}]}}`, dir)).Replace(siteConfig)
+	s := newSite(t, src)
+	conf := &tls.Config{RootCAs: roots, ServerName: "shop.test"}
+	ask := func(rt http.RoundTripper) *http.Response {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodGet, "https://"+s.addr+"/x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = "shop.test"
+		resp, err := (&http.Client{Transport: rt, Timeout: 20 * time.Second}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "a /x" {
+			t.Errorf("%q, %v", body, err)
+		}
+		return resp
+	}
+	tcp := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true}
+	defer tcp.CloseIdleConnections()
+	port := s.addr[strings.LastIndexByte(s.addr, ':')+1:]
+	if resp := ask(tcp); resp.ProtoMajor != 2 || resp.Header.Get("Alt-Svc") != `h3=":`+port+`"; ma=86400` {
+		t.Errorf("%s %q", resp.Proto, resp.Header.Get("Alt-Svc"))
+	}
+	udp := &http3.Transport{TLS: conf}
+	defer udp.Close()
+	if resp := ask(udp); resp.ProtoMajor != 3 {
+		t.Errorf("%s", resp.Proto)
+	}
+	s.reload(strings.Replace(src, `"1.1", "2", "3"`, `"1.1", "2"`, 1))
+	if resp := ask(tcp); resp.Header.Get("Alt-Svc") != "" {
+		t.Errorf("%q", resp.Header.Get("Alt-Svc"))
 	}
 }
 

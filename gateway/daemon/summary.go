@@ -3,10 +3,12 @@ package daemon
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
@@ -18,13 +20,20 @@ type Summary struct {
 	Devices []node.DeviceCounters `json:"devices"`
 	Engine  gpukern.EngineStats   `json:"engine"`
 	Gateway gateway.Status        `json:"gateway"`
+
+	Listeners *workers.Status `json:"http,omitempty"` // without listeners: none
 }
 
 // Summary returns the counters.
 func (d *Daemon) Summary() Summary {
-	return Summary{
+	s := Summary{
 		Counters: d.node.Counters(), Devices: d.node.DeviceCounters(), Engine: d.node.Engine(), Gateway: d.gate.Status(),
 	}
+	if d.workers != nil {
+		st := d.workers.Status(nil)
+		s.Listeners = &st
+	}
+	return s
 }
 
 // String renders the summary for people.
@@ -34,8 +43,42 @@ func (s Summary) String() string {
 		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, rx missed %d\n", dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxMissed)
 	}
 	s.backends(&b)
-	b.WriteString(s.Balance())
+	if s.Listeners != nil {
+		s.requests(&b)
+	}
+	if s.Listeners == nil || len(s.Devices) > 0 {
+		b.WriteString(s.Balance())
+	}
 	return b.String()
+}
+
+// requests writes what listeners have done, with a line for each backend of the first pools.
+func (s *Summary) requests(b *strings.Builder) {
+	n, left := &s.Listeners.Counts, maxSummary
+	for i := range s.Listeners.Pools {
+		p := &s.Listeners.Pools[i]
+		for k := range p.Backends {
+			of := &p.Backends[k]
+			if left--; left < 0 {
+				break
+			}
+			fmt.Fprintf(b, "%-10s %-9s %s: responses %s, failures %s\n", p.Name, of.Name, of.Address, counted(of.Responses), counted(of.Failures))
+		}
+	}
+	fmt.Fprintf(b, "%d connections, %d requests, responses %s; %d connections passed through\n",
+		n.Connections, n.Requests, counted(n.Responses), n.Streams.Passed)
+}
+
+// counted writes counts by name.
+func counted(m map[string]uint64) string {
+	if len(m) == 0 {
+		return "none"
+	}
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		words = append(words, fmt.Sprintf("%s %d", name, m[name]))
+	}
+	return strings.Join(words, ", ")
 }
 
 // maxSummary is how many backends the summary for people names: those with the most packets.

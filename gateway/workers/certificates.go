@@ -14,6 +14,7 @@ type servedTLS struct {
 	settings config.ListenerTLS
 	versions []config.HTTPVersion
 	config   *ctls.Config
+	serves   func(serverName, host string) bool // see proxy.Listener
 	files    []tls.Reloader
 }
 
@@ -38,6 +39,9 @@ func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error
 		return nil, err
 	}
 	t.files = append(t.files, store)
+	t.serves = func(serverName, host string) bool { // a client that asks for no name has looked at the certificate, or takes any
+		return serverName == "" || serverName == host || store.Serves(serverName, host)
+	}
 	o := tls.ServerOptions{Store: store, MinVersion: ctls.VersionTLS12}
 	if l.TLS.MinVersion == config.TLS13 {
 		o.MinVersion = ctls.VersionTLS13

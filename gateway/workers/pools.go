@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/proxy"
 	"github.com/millrace/millrace/gateway/rewrite"
+	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/tls"
 )
@@ -45,15 +46,17 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		Pool: p.Pool, Connect: c.Timeouts.Connect, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
 	}
-	if c.Protocol == config.PoolH2 || c.Protocol == config.PoolH2C {
-		p.proxy.Protocol = proxy.HTTP2
-	}
+	p.proxy.Protocol = protocols[c.Protocol]
 	if c.TLS == nil {
 		return p, nil
 	}
 	var err error
 	p.proxy.TLS, p.files, err = backendTLS(cfg, c)
 	return p, err
+}
+
+var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
+	config.PoolH2: proxy.HTTP2, config.PoolH2C: proxy.HTTP2, config.PoolH3: proxy.OverQUIC,
 }
 
 // sameConnections reports whether connections to backends may stay.
@@ -90,8 +93,11 @@ func keyOf(cfg *config.Config, c *config.Pool) *rewrite.Key {
 // backendTLS returns how connections to the backends of a pool are encrypted, and the files that it is made of.
 func backendTLS(cfg *config.Config, c *config.Pool) (*ctls.Config, []tls.Reloader, error) {
 	o := tls.ClientOptions{ServerName: c.TLS.ServerName, Protocols: []string{"http/1.1"}, Sessions: ctls.NewLRUClientSessionCache(1024)}
-	if c.Protocol == config.PoolH2 {
+	switch c.Protocol {
+	case config.PoolH2:
 		o.Protocols = []string{"h2"}
+	case config.PoolH3:
+		o.Protocols = []string{http3.NextProto}
 	}
 	var files []tls.Reloader
 	if len(c.TLS.CAFiles) > 0 {

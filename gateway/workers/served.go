@@ -23,9 +23,6 @@ func Served(c *config.Config) error {
 	}
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
-		if l.HTTP3() {
-			not("listener", l.Name, "HTTP/3")
-		}
 		if l.Limits.ClientConnections > 0 {
 			not("listener", l.Name, "limits.client_connections")
 		}
@@ -46,11 +43,6 @@ func Served(c *config.Config) error {
 			if u.Retry.Backoff > 0 {
 				not("rule", name, "retry.backoff")
 			}
-			for k := range u.Matches {
-				if len(u.Matches[k].JA4) > 0 {
-					not("rule", name, "ja4")
-				}
-			}
 			if mixedSticky(pools, u) {
 				not("rule", name, "sticky of some of its pools")
 			}
@@ -58,9 +50,6 @@ func Served(c *config.Config) error {
 	}
 	for i := range c.Pools {
 		p := &c.Pools[i]
-		if p.Protocol == config.PoolH3 {
-			not("pool", p.Name, "protocol H3")
-		}
 		if p.Drain > 0 {
 			not("pool", p.Name, "drain")
 		}

@@ -33,6 +33,8 @@ type Set struct {
 	wake   chan struct{}             // the checker has something
 	log    atomic.Pointer[accessLog] // nil: none
 
+	endpoints proxy.Endpoints // of HTTP/3
+
 	ending sync.Once
 	stop   context.CancelFunc // of what runs beside the loops
 	ctx    context.Context
@@ -87,8 +89,10 @@ func (s *Set) open(cfg *config.Config) error {
 		if err != nil {
 			return err
 		}
-		s.loops = append(s.loops, &loop{Loop: l, run: l.Run, close: l.Close, worker: proxy.NewWorker(l, len(s.loops))})
-		s.loops[len(s.loops)-1].worker.OnRecord(s.logger())
+		w := proxy.NewWorker(l, len(s.loops))
+		w.OnRecord(s.logger())
+		w.Share(&s.endpoints)
+		s.loops = append(s.loops, &loop{Loop: l, run: l.Run, close: l.Close, worker: w})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,6 +136,7 @@ func (s *Set) Close() error {
 	for _, l := range s.loops {
 		errs = append(errs, l.close())
 	}
+	errs = append(errs, s.endpoints.Close())
 	if l := s.log.Swap(nil); l != nil {
 		l.close()
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/stack"
 )
@@ -103,6 +105,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,
 			Write: l.Timeouts.Write, Idle: l.Timeouts.Idle, Tunnel: l.Timeouts.Stream,
 		},
+		ClientCert: proxy.ClientCert{Style: certStyles[l.Forwarded.ClientCert], Chain: l.Forwarded.ClientChain},
 		Limits: proxy.Limits{
 			Connections: share(l.Limits.Connections, len(s.loops)), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
 		},
@@ -121,11 +124,14 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 		if err != nil {
 			return err
 		}
-		out.TLS, n.served[l.Name] = t.config, t
+		out.TLS, out.Serves, n.served[l.Name] = t.config, t.serves, t
 	}
 	for _, a := range l.Addresses {
 		one := out
 		one.Address = a
+		if l.HTTP3() && l.AltSvc > 0 && len(l.Versions) > 1 {
+			one.AltSvc = fmt.Sprintf(`h3=":%d"; ma=%d`, a.Port(), int(l.AltSvc.Seconds()))
+		}
 		n.tree.Listeners = append(n.tree.Listeners, &one)
 	}
 	return nil
@@ -138,6 +144,15 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	}
 	if l.HTTP2() {
 		out.HTTP2 = &http2.Options{MaxStreams: l.Limits.Streams, MaxFieldSection: l.Limits.HeaderBytes, ExtendedConnect: true}
+	}
+	if l.HTTP3() {
+		out.HTTP3 = &proxy.HTTP3{
+			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, ExtendedConnect: true},
+			QUIC: &quic.Config{
+				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: l.Timeouts.Handshake, IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
+				StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20, // of a request, of a connection
+			},
+		}
 	}
 	rules, refs := n.cfg.RulesOf(l.Name)
 	for i := range refs {
@@ -244,4 +259,8 @@ func pathModifier(m *config.PathModifier, prefix string) rewrite.PathModifier {
 
 var styles = map[config.ForwardedStyle]rewrite.Style{
 	config.ForwardedX: rewrite.StyleX, config.ForwardedRFC: rewrite.StyleForwarded, config.ForwardedNone: rewrite.StyleNone,
+}
+
+var certStyles = map[config.CertStyle]proxy.CertStyle{
+	config.CertNone: proxy.NoCert, config.CertRFC9440: proxy.CertRFC9440, config.CertXFCC: proxy.CertXFCC,
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/millrace/millrace/gateway/workers"
+)
+
+// showListeners prints the listeners of a gateway, and what they have done.
+func showListeners(c *console, st *workers.Status) {
+	for i := range st.Listeners {
+		l := &st.Listeners[i]
+		var words []string
+		for _, v := range l.Versions {
+			words = append(words, string(v))
+		}
+		for _, a := range l.Addresses {
+			words = append(words, a.String())
+		}
+		c.line("listener", "%s %s %s", l.Name, l.Protocol, strings.Join(words, " "))
+	}
+	n := &st.Counts
+	c.line("clients", "%s connections open, %s so far; requests %s in progress, %s so far, %s malformed, %s retries",
+		group(uint64(n.OpenConnections)), group(n.Connections), group(uint64(n.ActiveRequests)), group(n.Requests), group(n.Malformed), group(n.Retries))
+	c.line("responses", "%s", tally(n.Responses))
+	if s := &n.Streams; s.Passed > 0 {
+		c.line("streams", "%s open, %s so far; unrouted %s, no hello %s, no backend %s, cut %s", group(uint64(s.Active)), group(s.Passed),
+			group(s.Unrouted), group(s.NoHello), group(s.Failed), group(s.Cut))
+	}
+	c.line("backends", "%s connections opened, %s failed; %s requests on one that was open", group(n.BackendConnections), group(n.BackendFailures), group(n.Reused))
+	if n.LogDropped > 0 {
+		c.line("access log", "%s", c.paint(yellow, group(n.LogDropped)+" lines dropped"))
+	}
+}
+
+// showPools prints pools with their backends: at most maxServices, unless all are asked for.
+func showPools(c *console, pools []workers.PoolStatus, all bool) {
+	shown := len(pools)
+	if !all {
+		shown = min(shown, maxServices)
+	}
+	for i := range pools[:shown] {
+		showPool(c, &pools[i])
+	}
+	if more := len(pools) - shown; more > 0 {
+		c.printf("\n%s more pools (--all, or name pools)\n", group(uint64(more)))
+	}
+}
+
+func showPool(c *console, p *workers.PoolStatus) {
+	c.printf("\n%s %s %s", c.paint(bold, p.Name), p.Protocol, p.Balance)
+	if p.Panic {
+		c.printf(" %s", c.paint(red, "too few backends are up: health is ignored"))
+	}
+	c.printf("\n")
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  backend\taddress\tstate\tweight\thealth\trequests\tconns\t2xx\t3xx\t4xx\t5xx\tfailures\tlatency")
+	for i := range p.Backends {
+		b := &p.Backends[i]
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Address, poolState(b), b.Weight, poolHealth(b),
+			group(uint64(b.Requests)), group(uint64(b.Connections)), group(b.Responses["2xx"]), group(b.Responses["3xx"]),
+			group(b.Responses["4xx"]), group(b.Responses["5xx"]), group(sumOf(b.Failures)), time.Duration(b.Latency*float64(time.Second)).Round(10*time.Microsecond))
+	}
+	_ = w.Flush()
+	for i := range p.Backends {
+		b := &p.Backends[i]
+		switch {
+		case b.Cause == "":
+		case b.Ejected:
+			c.printf("  %s\n", c.paint(red, fmt.Sprintf("%s is ejected for %v: %s", b.Name, time.Duration(b.EjectedSeconds*float64(time.Second)).Round(time.Second), b.Cause)))
+		default:
+			since := ""
+			if b.Since != nil {
+				since = " since " + b.Since.Local().Format(time.DateTime)
+			}
+			c.printf("  %s\n", c.paint(red, fmt.Sprintf("%s is down%s by its check: %s", b.Name, since, b.Cause)))
+		}
+	}
+}
+
+// poolState formats the state of a backend, and how an operator has changed it.
+func poolState(b *workers.BackendStatus) string {
+	s := b.State
+	if b.SlowStart < 100 {
+		s += fmt.Sprintf(", %d %%", b.SlowStart)
+	}
+	if b.Operator {
+		s += " (operator)"
+	}
+	return s
+}
+
+func poolHealth(b *workers.BackendStatus) string {
+	switch {
+	case !b.Healthy:
+		return "down"
+	case b.Ejected:
+		return "ejected"
+	}
+	return "up"
+}
+
+func sumOf(m map[string]uint64) (n uint64) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+// showPoolSummary prints a line for each pool.
+func showPoolSummary(c *console, pools []workers.PoolStatus) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "pool\tprotocol\tup\trequests\tconns\t2xx\t3xx\t4xx\t5xx\tfailures\tretries")
+	for i := range pools {
+		p := &pools[i]
+		up, requests, conns, failures, classes := 0, 0, 0, uint64(0), map[string]uint64{}
+		for k := range p.Backends {
+			b := &p.Backends[k]
+			if b.Healthy && !b.Ejected && b.State == "active" {
+				up++
+			}
+			requests, conns, failures = requests+b.Requests, conns+b.Connections, failures+sumOf(b.Failures)
+			for class, n := range b.Responses {
+				classes[class] += n
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Protocol, up, len(p.Backends), group(uint64(requests)), group(uint64(conns)),
+			group(classes["2xx"]), group(classes["3xx"]), group(classes["4xx"]), group(classes["5xx"]), group(failures), group(p.Retries))
+	}
+	_ = w.Flush()
+}
