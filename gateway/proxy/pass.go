@@ -1,8 +1,8 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -24,30 +24,6 @@ const (
 	StreamTLS            // by the ClientHello, which is read and passed on: TLS does not end here
 )
 
-// StreamStats are the counters of connections that are passed through.
-type StreamStats struct {
-	Passed   uint64 // so far
-	Active   int64
-	Unrouted uint64 // no rule: the server name is not known
-	Hellos   uint64 // what came was no ClientHello, or none in time
-	Failed   uint64 // there was no backend
-	Retries  uint64
-	Cut      uint64 // ended by a reset or a time-out
-	Up, Down uint64 // bytes from and to clients
-}
-
-type streamCounters struct {
-	passed, unrouted, hellos, failed, retries, cut, up, down metrics.Counter
-	active                                                   atomic.Int64
-}
-
-func (c *streamCounters) load() StreamStats {
-	return StreamStats{
-		Passed: c.passed.Load(), Active: c.active.Load(), Unrouted: c.unrouted.Load(), Hellos: c.hellos.Load(), Failed: c.failed.Load(),
-		Retries: c.retries.Load(), Cut: c.cut.Load(), Up: c.up.Load(), Down: c.down.Load(),
-	}
-}
-
 // pass is a connection that is passed through: a client's, and one to a backend.
 //
 // Nothing of the client is read until the backend is connected. What one side cannot take yet stays unread at the other.
@@ -64,9 +40,13 @@ type pass struct {
 	client   passEnd
 	server   passEnd // without a link until the backend is connected
 	attempts int
-	started  clock.Time
+	began    clock.Time
+	started  clock.Time    // of the attempt
 	latency  time.Duration // of the connect
 	over     bool
+
+	backendName string // of the last one
+	failure     string // why it was refused or cut, "" if it was not
 }
 
 // passEnd is the session of one of its connections.
@@ -83,7 +63,7 @@ type passEnd struct {
 // newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
 func newPass(l *link, info *clientInfo, first []byte) {
 	w := l.w
-	p := &pass{w: w, info: info, first: first}
+	p := &pass{w: w, info: info, first: first, began: w.now}
 	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
 	p.server = passEnd{p: p, other: &p.client, count: &w.counters.stream.down}
 	l.session, l.paused = &p.client, true
@@ -99,6 +79,7 @@ func (p *pass) route() {
 	n := c.listener.Table.Find(r)
 	if n < 0 {
 		p.w.counters.stream.unrouted.Add(1)
+		p.failure = errNoRoute.name
 		p.refuse(clienthello.AlertUnrecognizedName)
 		return
 	}
@@ -113,13 +94,16 @@ func (p *pass) route() {
 // attempt chooses a backend and connects to it.
 func (p *pass) attempt() {
 	for {
-		b, _ := p.pooled.Pick(p.w.now, p.hash(), &p.tried)
+		b, refusal := p.pooled.Pick(p.w.now, p.hash(), &p.tried)
+		if refusal == pool.Full || refusal == pool.PoolFull {
+			p.failure = errLimit.name
+		}
 		if b == nil || p.tried.Has(b) {
 			p.unavailable()
 			return
 		}
 		p.tried.Add(b)
-		p.backend, p.attempts, p.started = b, p.attempts+1, p.w.now
+		p.backend, p.backendName, p.attempts, p.started = b, b.Name(), p.attempts+1, p.w.now
 		b.Start(p.w.now)
 		p.dial = &dialing{pool: p.pooled, backend: b, client: p.info, pass: p}
 		err := p.w.connect(p.dial)
@@ -156,6 +140,7 @@ func (p *pass) dialFailed(err error) {
 // mayRetry accounts for a failed attempt, and reports whether there may be another one.
 func (p *pass) mayRetry(err error) bool {
 	f := failureOf(err, true)
+	p.failure = f.name
 	p.account(f.class)
 	if f == errBackendFull { // nothing was tried
 		return p.attempts < maxFull
@@ -169,7 +154,7 @@ func (p *pass) mayRetry(err error) bool {
 
 // opened says that the backend is connected.
 func (p *pass) opened(l *link) {
-	p.dial = nil
+	p.dial, p.failure = nil, ""
 	p.latency = p.w.now.Sub(p.started)
 	p.server.l = l
 	l.session, l.outputTime = &p.server, p.info.listener.Timeouts.Write
@@ -206,11 +191,13 @@ func (p *pass) finish(f pool.Failure) {
 	}
 	p.account(f)
 	p.w.putBuffer(&p.first)
+	p.record()
 }
 
 // unavailable ends a connection for which there is no backend.
 func (p *pass) unavailable() {
 	p.w.counters.stream.failed.Add(1)
+	p.failure = cmp.Or(p.failure, errUnavailable.name)
 	p.refuse(clienthello.AlertInternalError)
 }
 
@@ -247,6 +234,7 @@ func (p *pass) cut(e *passEnd) {
 		f = pool.Canceled
 	}
 	p.w.counters.stream.cut.Add(1)
+	p.failure = cutByReset
 	p.finish(f)
 	e.abort()
 	if o := e.other.l; o != nil { // it gets what was received before
@@ -350,12 +338,15 @@ func (e *passEnd) end() {
 func (e *passEnd) writable() { e.other.l.resume() }
 
 // expired is called where a peer takes nothing, or where nothing has passed for long.
-func (e *passEnd) expired(bool) {
+func (e *passEnd) expired(output bool) {
 	p := e.p
 	if p.over {
 		return
 	}
 	p.w.counters.stream.cut.Add(1)
+	if p.failure = cutIdle; output {
+		p.failure = cutNotTaken
+	}
 	p.finish(pool.NoFailure)
 	p.client.abort()
 	p.server.abort()

@@ -86,7 +86,7 @@ func (r *Route) Counts() (sum [RouteCounts]uint64) {
 	return sum
 }
 
-// Record is a request that has ended, for an access log. Its strings are valid during the call that it is given to.
+// Record is a request that has ended, or a connection that was passed through, for an access log. Its strings are valid during the call that it is given to.
 type Record struct {
 	Began      time.Duration // how long ago the header of the request had arrived
 	Client     netip.AddrPort
@@ -95,9 +95,9 @@ type Record struct {
 	Rule       string
 	Pool       string // "" where none was chosen
 	Backend    string // the one that answered, or the last that failed
-	Protocol   string // of the client: "HTTP/1.1", "HTTP/2", "HTTP/3"
+	Protocol   string // of the client: "HTTP/1.1", "HTTP/2", "HTTP/3"; "TCP" or "TLS" if it was passed through
 	Method     string
-	Host, Path string // the path with its query, as the client sent it
+	Host, Path string // the path with its query, as the client sent it; of TLS that was passed through the server name
 	Status     int
 	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
 	Attempts   int
