@@ -405,22 +405,25 @@ func TestTheDrainTimeBoundsTheEnd(t *testing.T) {
 	}
 }
 
+// writePair writes a certificate of its own authority and its key to a file with the name, and returns the authority.
+func writePair(t *testing.T, dir, name string) *x509.CertPool {
+	t.Helper()
+	cert, roots := testcert.SelfSigned(name)
+	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return roots
+}
+
 func TestCertificatesAreServedByNameAndReplacedByAReload(t *testing.T) {
 	dir := t.TempDir()
-	pair := func(name string) *x509.CertPool {
-		t.Helper()
-		cert, roots := testcert.SelfSigned(name)
-		der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
-			pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return roots
-	}
+	pair := func(name string) *x509.CertPool { return writePair(t, dir, name) }
 	roots := map[string]*x509.CertPool{"a.test": pair("a.test"), "b.test": pair("b.test")}
 	src := strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `, {name: b, address: "B"}`, "", "protocol: HTTP}",
 		fmt.Sprintf("protocol: HTTPS, tls: {min_version: \"1.3\", certificates: [{cert: %s/a.test}, {cert: %s/b.test}]}}", dir, dir)).Replace(siteConfig)
