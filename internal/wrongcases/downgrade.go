@@ -287,3 +287,45 @@ func flagIf(last bool) byte {
 	}
 	return 0
 }
+
+// HTTP3 encodes the case as a request stream of HTTP/3 (RFC 9114 4.1), which ends unless the case is Open.
+func (c *FieldCase) HTTP3() string {
+	const data, headers = 0, 1
+	b := frame3(headers, qpack(c.Fields))
+	for _, p := range c.Data {
+		b += frame3(data, p)
+	}
+	if c.Trailers != nil {
+		b += frame3(headers, qpack(c.Trailers))
+	}
+	return b
+}
+
+// frame3 encodes a frame of HTTP/3.
+func frame3(kind byte, payload string) string {
+	length := binary.BigEndian.AppendUint32(nil, uint32(len(payload))|2<<30) // an integer of four bytes (RFC 9000 16)
+	return string(kind) + string(length) + payload
+}
+
+// qpack encodes fields as literals, without tables or Huffman code (RFC 9204 4.5.6).
+func qpack(fields []Field) string {
+	var b strings.Builder
+	b.WriteString("\x00\x00")
+	for _, f := range fields {
+		name := prefixed3(len(f[0]))
+		b.WriteString(name + f[0] + prefixed(len(f[1])) + f[1])
+	}
+	return b.String()
+}
+
+// prefixed3 encodes an integer with a prefix of 3 bits behind those of a literal name.
+func prefixed3(n int) string {
+	if n < 7 {
+		return string([]byte{0x20 | byte(n)})
+	}
+	b := []byte{0x27}
+	for n -= 7; n >= 128; n >>= 7 {
+		b = append(b, byte(n)|128)
+	}
+	return string(append(b, byte(n)))
+}
