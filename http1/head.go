@@ -13,6 +13,7 @@ func (m *Machine) collectHead(in []byte) (ev Event, used int, err error) {
 	}
 	m.message.reset()
 	m.message.Fields = m.fields[:0]
+	m.trailers = m.trailers[:0] // not those of the message before
 	if m.role == RoleServer {
 		err = m.readRequest()
 	} else {

@@ -172,7 +172,7 @@ func (m *Machine) Compact() {
 // Message returns the message that the last event Headers reported. It is valid until the next one begins.
 func (m *Machine) Message() *Message { return &m.message }
 
-// Trailers returns the fields of the event Trailers. They are valid as long as the message.
+// Trailers returns the fields of the event Trailers, none if there was none. They are valid as long as the message.
 func (m *Machine) Trailers() []semantics.Field { return m.trailers }
 
 // Idle reports whether no message is in progress, in either direction.

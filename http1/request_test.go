@@ -255,3 +255,24 @@ func TestLimitsOfARequest(t *testing.T) {
 		})
 	}
 }
+
+// Trailers are those of the message, also where the one before on the connection had some.
+func TestTrailersBelongToTheirMessage(t *testing.T) {
+	m := server()
+	in := []byte("POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 1\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\n\r\n" +
+		"POST /3 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	var got []int
+	for len(got) < 3 {
+		ev, n, err := m.Input(in, false)
+		if in = in[n:]; err != nil || ev.Kind == NeedInput {
+			t.Fatal(ev.Kind, err)
+		}
+		if ev.Kind == End {
+			got = append(got, len(m.Trailers()))
+			respond(m)
+		}
+	}
+	if got[0] != 1 || got[1] != 0 || got[2] != 0 {
+		t.Errorf("%d trailers", got)
+	}
+}

@@ -51,7 +51,7 @@ func (r *relay) data(w *Worker, p []byte) {
 			r.held = w.getBuffer()
 		}
 		r.held = append(r.held, p...)
-		if !r.paused {
+		if !r.paused && r.from != nil { // a response of the gateway comes from no stream
 			r.paused = true
 			r.from.pause()
 		}
@@ -205,7 +205,7 @@ func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone() }
 func (x *exchange) opened(back backStream) {
 	x.back, x.down.from = back, back
 	upgrade := x.outgoing.Protocol != ""
-	end := upgrade || x.up.ended && len(x.up.held) == 0 && x.up.trailers == nil
+	end := upgrade || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0
 	if err := back.head(&x.outgoing, end); err != nil {
 		x.backFailed(err)
 		return

@@ -20,7 +20,12 @@ type front1 struct {
 	heading  bool // the deadline of the header runs
 	idle     bool // no request is in progress, and compact is next
 	expect   bool // the client waits for 100 (Continue)
+	dropping bool // what the client still sends of a request that was answered is dropped,
+	dropped  int  // so many bytes
 }
+
+// maxDropped bounds what is read of a request that was answered. Beyond it the connection is closed.
+const maxDropped = 256 << 10
 
 func newFront1(l *link, info *clientInfo) {
 	o := *info.listener.HTTP1
@@ -33,7 +38,7 @@ func newFront1(l *link, info *clientInfo) {
 }
 
 func (f *front1) input(p []byte, fin bool) (taken int) {
-	if !f.heading && f.x == nil && len(p) > 0 {
+	if !f.heading && f.x == nil && !f.dropping && len(p) > 0 {
 		f.heading, f.idle = true, false
 		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Header)
 	}
@@ -104,7 +109,11 @@ func (f *front1) progress() {
 func (f *front1) requestData(p []byte) {
 	x := f.x
 	if x == nil {
-		return // the request was answered before its end
+		if f.dropped += len(p); f.dropped > maxDropped {
+			f.l.linger = true
+			f.l.close()
+		}
+		return
 	}
 	if max := f.info.listener.Limits.Body; max > 0 && !x.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
 		if x.answered {
@@ -112,6 +121,7 @@ func (f *front1) requestData(p []byte) {
 			f.l.abort()
 			return
 		}
+		f.m.CloseAfter()
 		x.abandon(errBody)
 		return
 	}
@@ -119,7 +129,7 @@ func (f *front1) requestData(p []byte) {
 }
 
 func (f *front1) requestEnd(trailers []semantics.Field) {
-	f.arrived = true
+	f.arrived, f.dropping = true, false
 	if f.x == nil {
 		f.next()
 		return
@@ -149,6 +159,10 @@ func (f *front1) malformed(err error) {
 		x.abandon(&failure{status: e.Status, name: errRequest.name})
 		return
 	}
+	if f.dropping { // its request was answered
+		f.l.abort()
+		return
+	}
 	f.l.linger = true
 	if errors.As(err, &e) && e.Status != 0 {
 		f.l.out = appendRefusal(f.l.output(), e.Status)
@@ -172,7 +186,7 @@ func (f *front1) proceed() {
 var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
 func (f *front1) head(m *semantics.Message, end bool) error {
-	if m.Status >= 200 && !f.arrived && (end || f.expect) && f.x != nil && !f.x.up.ended {
+	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.x.back == nil && f.m.Left() > maxDropped) {
 		f.m.CloseAfter() // an early answer: what the client still sends is not waited for
 	}
 	out, err := f.m.AppendResponse(f.l.output(), m, end)
@@ -236,10 +250,14 @@ func (f *front1) release() {
 	case f.arrived || f.m.Idle():
 		f.next()
 	case bodiless: // it was answered at once: the event End follows, and then the next request
-	default: // the client still sends
+	case !f.m.KeepAlive() || f.l.w.draining || f.m.Left() > maxDropped:
 		f.m.CloseAfter()
 		f.l.linger = true
 		f.l.close()
+	default: // the client still sends: it may have sent all by now, and begin another request
+		f.dropping, f.dropped = true, 0
+		f.progress()
+		f.l.resume()
 	}
 }
 
@@ -290,6 +308,7 @@ func (f *front1) expired(output bool) {
 		}
 		f.l.abort()
 	case x != nil:
+		f.m.CloseAfter()
 		x.abandon(errRequestTimeout)
 	case f.heading:
 		f.l.out = appendRefusal(f.l.output(), 408)

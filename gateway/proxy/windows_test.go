@@ -29,6 +29,27 @@ func TestSettingsOpenWindows(t *testing.T) {
 			t.Errorf("%q", d)
 		}
 	})
+	t.Run("of a client, for a response of the gateway", func(t *testing.T) {
+		r := newRig(t, free(t).String(), nil)
+		f := r.dialFrames(closed)
+		f.request(1, "GET", true)
+		if status := f.status(f.until(h2.FrameHeaders, 1).(*h2.HeadersFrame)); status != "502" {
+			t.Error(status)
+		}
+		must(t, f.WritePing(false, [8]byte{}))
+		f.until(h2.FramePing, 0)
+		must(t, f.WriteSettings(open))
+		if d := f.until(h2.FrameData, 1).(*h2.DataFrame).Data(); string(d) != "502" {
+			t.Errorf("%q", d)
+		}
+		must(t, f.WriteWindowUpdate(1, 100))
+		for {
+			if d := f.until(h2.FrameData, 1).(*h2.DataFrame); d.StreamEnded() {
+				break
+			}
+		}
+		r.settled()
+	})
 	t.Run("of a backend", func(t *testing.T) {
 		got := make(chan string, 1)
 		backend := frameBackend(t, func(f *frames) {

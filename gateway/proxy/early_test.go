@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A request may be answered before its content has been sent. The connection goes on, if what follows is not much: the client may
+// have sent its next request by then. Otherwise it ends.
+func TestEarlyAnswersKeepTheConnection(t *testing.T) {
+	backend := script(t, func(c net.Conn) {
+		for r := bufio.NewReader(c); ; {
+			if _, err := http.ReadRequest(r); err != nil {
+				return
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly")
+		}
+	})
+	r := newRig(t, backend, nil)
+	for _, c := range []struct {
+		name, header, first, rest string
+		ends                      bool
+	}{
+		{"length", "Content-Length: 100000", "a", strings.Repeat("a", 99_999), false},
+		{"chunked", "Transfer-Encoding: chunked", "1\r\na\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", false},
+		{"a large length", "Content-Length: 100000000", "a", "", true},
+		{"chunked and large", "Transfer-Encoding: chunked", "1\r\na\r\n", strings.Repeat("100\r\n"+strings.Repeat("a", 256)+"\r\n", 1100), true},
+		{"malformed", "Transfer-Encoding: chunked", "1\r\na\r\n", "g\r\n", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", r.addr)
+			must(t, err)
+			defer conn.Close()
+			must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+			in := bufio.NewReader(conn)
+			answer := func() error {
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(body) != "early" {
+					return fmt.Errorf("%d %q %v", resp.StatusCode, body, err)
+				}
+				return nil
+			}
+			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n%s", c.header, c.first)
+			must(t, answer())
+			_, werr := io.WriteString(conn, c.rest+"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			if err := answer(); (err != nil) != c.ends || !c.ends && werr != nil {
+				t.Error(err, werr)
+			}
+		})
+	}
+	r.settled()
+}
