@@ -25,14 +25,14 @@ type connFlags uint8
 const (
 	connecting connFlags = 1 << iota
 	wantWrite            // the send buffer was full: report when there is room
-	inputEnd             // the kernel has reported the end of the input, which may lie behind data
+	readOn               // a short read may not be the last: the kernel has reported the end, or urgent data
 	failed               // Failed was reported
 	queued               // in EpollLoop.again
 	outputEnd            // CloseWrite was called
 )
 
 // connEvents are what a connection is registered for, once.
-const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+const connEvents = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 
 // add gives an open socket to the loop.
 func (l *EpollLoop) add(fd int, flags connFlags) (*epollConn, unix.Errno) {
@@ -74,7 +74,7 @@ func (l *EpollLoop) connect(fd int, remote netip.AddrPort) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	if errno := setInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); errno != 0 {
+	if errno := setAll(fd, streamOptions); errno != 0 {
 		return errno
 	}
 	_, _, errno = unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&l.addr)), uintptr(n))
@@ -88,8 +88,8 @@ func (l *EpollLoop) connect(fd int, remote netip.AddrPort) unix.Errno {
 // EPOLLOUT says nothing unless a write has found no room.
 func (c *epollConn) handle(events uint32) {
 	var ev Events
-	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		c.flags |= inputEnd
+	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0 {
+		c.flags |= readOn
 	}
 	if events&unix.EPOLLERR != 0 {
 		ev |= c.takeError()
@@ -131,8 +131,8 @@ func (c *epollConn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	n, err := c.receive(p)
-	if n > 0 && n < len(p) && c.flags&inputEnd != 0 {
-		c.callLater() // the edge that reported the end has passed with these bytes
+	if n > 0 && n < len(p) && c.flags&readOn != 0 {
+		c.callLater() // the edge that reported what follows has passed with these bytes
 	}
 	return n, err
 }

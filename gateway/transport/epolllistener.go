@@ -68,23 +68,18 @@ func (l *EpollLoop) Listen(a netip.AddrPort, accept func(c Conn) Handler) (Liste
 	return li, nil
 }
 
-// listen prepares the socket of a listener. Connections inherit TCP_NODELAY from it.
+// listen prepares the socket of a listener.
 func (l *EpollLoop) listen(fd int, a netip.AddrPort) unix.Errno {
 	n, errno := encodeAddr(&l.addr, a)
 	if errno != 0 {
 		return errno
 	}
-	options := [][3]int{
-		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, {unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+	options := append(slices.Clip(streamOptions), socketOption{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, socketOption{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
+	if a.Addr().Is6() {
+		options = append(options, socketOption{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1})
 	}
-	if a.Addr().Is4() {
-		options = options[:3]
-	}
-	for _, o := range options {
-		if errno := setInt(fd, o[0], o[1], o[2]); errno != 0 {
-			return errno
-		}
+	if errno := setAll(fd, options); errno != 0 {
+		return errno
 	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&l.addr)), uintptr(n)); errno != 0 {
 		return errno

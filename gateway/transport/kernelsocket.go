@@ -39,6 +39,22 @@ func setInt(fd, level, option, value int) unix.Errno {
 	return errno
 }
 
+// socketOption is one of a socket with its value.
+type socketOption struct{ level, name, value int }
+
+// streamOptions are those of all connections. Accepted ones inherit them from the listener. The urgent byte stays in the
+// stream (RFC 6093 4): what a proxy leaves out, someone behind it may have counted.
+var streamOptions = []socketOption{{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_OOBINLINE, 1}}
+
+func setAll(fd int, options []socketOption) unix.Errno {
+	for _, o := range options {
+		if errno := setInt(fd, o.level, o.name, o.value); errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
 // getInt returns the value of a socket option, or 0.
 func getInt(fd, level, option int) int {
 	var v int32

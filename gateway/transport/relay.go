@@ -50,7 +50,7 @@ func (b *relayBuffer) fill(c *epollConn, n int) error {
 	n = min(n, relaySize)
 	var err error
 	b.from = 0
-	if b.to, err = c.receive(b.b[:n]); err == nil && b.to < n && c.flags&inputEnd == 0 {
+	if b.to, err = c.receive(b.b[:n]); err == nil && b.to < n && c.flags&readOn == 0 {
 		return ErrAgain
 	}
 	return err

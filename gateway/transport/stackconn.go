@@ -90,8 +90,8 @@ func (c *stackConn) Read(p []byte) (int, error) {
 	if n == 0 {
 		return 0, c.readError()
 	}
-	if n < len(p) && c.t.Finished() {
-		c.t.SetOwner(c) // which reports the end once more: it may have been reported with these bytes
+	if n < len(p) && (c.t.Finished() || c.t.Readable() > 0) {
+		c.t.SetOwner(c) // which reports once more the end or, behind urgent data, bytes that have been reported with these
 	}
 	return n, nil
 }

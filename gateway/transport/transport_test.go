@@ -5,10 +5,15 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/millrace/millrace/socket"
+	"golang.org/x/sys/unix"
 )
 
 // pattern returns bytes of which no piece looks like another.
@@ -274,4 +279,72 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestUrgentData: the urgent byte is one of the stream (RFC 6093), and after a read that stops before it, Readable comes
+// for the rest.
+func TestUrgentData(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		for _, relayed := range []bool{false, true} {
+			hold, done := make(chan struct{}), make(chan struct{})
+			got, b := "", make([]byte, 100)
+			at, _ := w.listen(func(c Conn) Handler {
+				return handlerFunc(func(_ Conn, ev Events) {
+					if relayed {
+						_, _, _ = c.Relay(c, 100) // it comes back
+						return
+					}
+					n, _ := c.Read(b)
+					if got += string(b[:n]); n > 0 && len(got) == 5 {
+						close(done)
+					}
+				})
+			})
+			c := w.connect(at)
+			for _, l := range w.servers { // until all has arrived
+				w.on(l, func() {})
+				l.Do(func() { <-hold })
+			}
+			sendUrgent(t, c, "abc")
+			if _, err := c.Write([]byte("de")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			close(hold)
+			if relayed {
+				back := make([]byte, 5)
+				if _, err := io.ReadFull(c, back); err != nil {
+					t.Error(err)
+				}
+				got = string(back)
+			} else {
+				next(w, done, "the bytes")
+			}
+			if got != "abcde" {
+				t.Errorf("relayed %v: %q", relayed, got)
+			}
+		}
+	})
+}
+
+// sendUrgent sends s, whose last byte is urgent.
+func sendUrgent(t *testing.T, c net.Conn, s string) {
+	t.Helper()
+	if ours, ok := c.(*socket.TCPConn); ok {
+		if _, err := ours.WriteWith([]byte(s), socket.SendOutOfBand); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if err := unix.Sendto(int(fd), []byte(s), unix.MSG_OOB, nil); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
 }
