@@ -67,6 +67,9 @@ func TestManyConnections(t *testing.T) {
 	if os.Getenv("MILLRACE_SOAK") != "" {
 		conns = 9000 // of 20000 descriptors
 	}
+	if raceEnabled {
+		conns = 200
+	}
 	inEachWorld(t, func(t *testing.T, w *world) {
 		e := newEcho(100)
 		at, _ := w.listen(func(Conn) Handler { return e.clone() })

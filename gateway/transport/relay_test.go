@@ -92,7 +92,7 @@ func TestRelay(t *testing.T) {
 	inEachWorld(t, func(t *testing.T, w *world) {
 		for _, limit := range []int{1 << 10, 64 << 10, 1 << 20} {
 			at, back, pairs := relayWorld(t, w, limit)
-			request, response := pattern(3<<20+1), pattern(9<<20+limit)
+			request, response := pattern(1<<20+1), pattern(fullBuffers+limit)
 			gotRequest := make(chan []byte, 1)
 			go func() {
 				c, err := back.Accept()

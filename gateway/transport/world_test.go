@@ -41,6 +41,9 @@ type kernelPeer struct{}
 func (kernelPeer) Dial(n, a string) (net.Conn, error)       { return net.DialTimeout(n, a, patience) }
 func (kernelPeer) Listen(n, a string) (net.Listener, error) { return net.Listen(n, a) }
 
+// fullBuffers is more than the buffers of a connection hold whose receiver does not read: Linux sends 4 MiB ahead.
+const fullBuffers = 10 << 20
+
 // patience is for machines with much else to do.
 const patience = 30 * time.Second
 
