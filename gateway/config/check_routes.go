@@ -82,6 +82,7 @@ func (d *decoder) checkStreamRoute(c *Config, known *named, lines map[string]int
 	d.unique(lines, r.Name, at.name, "route")
 	d.checkParents(c, known, r.Listeners, at, protocol)
 	d.checkHosts(r.Hostnames, at.hostnames, "hostname")
+	d.checkJA4(r.JA4, at.node)
 	d.checkRefs(c, known, r.BackendRefs, at.refs, func(p PoolProtocol) bool { return p == PoolTCP },
 		fmt.Sprintf("listeners with protocol %s lead to pools with `protocol: TCP`", protocol))
 }
@@ -190,9 +191,13 @@ func (d *decoder) checkMatch(m *Match, at *matchPlace) {
 		d.checkValue(&m.QueryParams[i], at.query[i])
 	}
 	d.checkHosts(m.SNI, at.sni, "sni")
-	for _, s := range m.JA4 {
+	d.checkJA4(m.JA4, at.node)
+}
+
+func (d *decoder) checkJA4(list []string, at *yaml.Node) {
+	for _, s := range list {
 		if !ja4Form.MatchString(s) {
-			d.Fail(at.node, "such as t13d1516h2_8daaf6152771_e5627efa2ab1", "%q is not a fingerprint JA4", s)
+			d.Fail(at, "such as t13d1516h2_8daaf6152771_e5627efa2ab1", "%q is not a fingerprint JA4", s)
 		}
 	}
 }

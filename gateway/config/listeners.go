@@ -115,8 +115,19 @@ type ListenerTLS struct {
 	Certificates  []Certificate // key "certificates", required: each answers for the names in it
 	MinVersion    TLSVersion    // key "min_version": "1.2" (default) or "1.3"
 	ClientAuth    *ClientAuth   // key "client_auth"; absent: clients are not asked for a certificate
+	Misdirected   Misdirected   // key "misdirected": which requests for another host than the connection was opened for are answered 421: "certificate" (default), "server_name" or "off"
 	TicketKeyFile string        // key "ticket_key_file": secrets that gateways share, so that each resumes sessions of the others; "" (default) is none
 }
+
+// Misdirected says when a request is for a host that its connection does not serve (RFC 9110 15.5.20).
+type Misdirected string
+
+// The values of Misdirected.
+const (
+	MisdirectedCertificate Misdirected = "certificate" // the certificate of the connection is not for the host
+	MisdirectedServerName  Misdirected = "server_name" // the host is not the server name that TLS was opened with
+	MisdirectedOff         Misdirected = "off"
+)
 
 // TLSVersion is a version of TLS.
 type TLSVersion string
@@ -132,6 +143,9 @@ type ClientAuth struct {
 	CAFiles  []string // key "ca_file", required: PEM files of the authorities of clients
 	CRLFiles []string // key "crl_file": revocation lists
 	Optional bool     // key "optional": also accept clients without a certificate
+
+	Forward      ForwardCert // key "forward": how backends learn of a client's certificate: "none" (default), "client-cert" or "x-forwarded-client-cert"
+	ForwardChain bool        // key "forward_chain": also of the chain that it was verified by
 }
 
 // ListenerTimeouts are time-outs towards clients. 0 is none.
@@ -185,7 +199,22 @@ func newListener() Listener {
 	}
 }
 
-func newListenerTLS() *ListenerTLS { return &ListenerTLS{MinVersion: TLS12} }
+func newListenerTLS() *ListenerTLS {
+	return &ListenerTLS{MinVersion: TLS12, Misdirected: MisdirectedCertificate}
+}
+
+func newClientAuth() *ClientAuth { return &ClientAuth{Forward: ForwardCertNone} }
+
+// ForwardCert is the form in which backends learn of a client's certificate.
+type ForwardCert string
+
+// The values of ForwardCert. What clients send under these names is removed with all of them, unless it comes from a peer
+// that Forwarded trusts.
+const (
+	ForwardCertNone ForwardCert = "none"
+	ForwardCertRFC  ForwardCert = "client-cert"             // Client-Cert and Client-Cert-Chain (RFC 9440)
+	ForwardCertX    ForwardCert = "x-forwarded-client-cert" // as Envoy writes it
+)
 
 // HTTP3 reports whether the listener speaks HTTP/3.
 func (l *Listener) HTTP3() bool { return l.speaks(HTTP3) }

@@ -32,6 +32,7 @@ type Match struct {
 	QueryParams []ValueMatch   // key "query_params"
 	SNI         []string       // key "sni": server names that TLS was opened with, as Hostnames
 	JA4         []string       // key "ja4": fingerprints of the client's hello
+	ALPN        []string       // key "alpn": protocols of which the client's hello offers one
 	Clients     []netip.Prefix // key "clients": addresses of the client
 }
 
@@ -131,10 +132,13 @@ type Retry struct {
 
 // StreamRoute says where streams go that are passed through: TLSRoute and TCPRoute of Gateway API.
 type StreamRoute struct {
-	Name        string       // key "name", required and unique
-	Listeners   []string     // key "listeners": names; absent: all of the protocol
-	Hostnames   []string     // key "hostnames", of tls_routes, as Route.Hostnames: server names
-	BackendRefs []BackendRef // key "backend_refs", required: pools with `protocol: TCP`
+	Name        string         // key "name", required and unique
+	Listeners   []string       // key "listeners": names; absent: all of the protocol
+	Hostnames   []string       // key "hostnames", of tls_routes, as Route.Hostnames: server names
+	JA4         []string       // key "ja4", of tls_routes, as Match.JA4
+	ALPN        []string       // key "alpn", of tls_routes, as Match.ALPN
+	Clients     []netip.Prefix // key "clients", of tls_routes, as Match.Clients
+	BackendRefs []BackendRef   // key "backend_refs", required: pools with `protocol: TCP`
 }
 
 // maxRefWeight is Gateway API's bound.

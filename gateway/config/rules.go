@@ -51,7 +51,7 @@ func (c *Config) StreamRules(l *Listener) (rules []route.Rule, refs []*StreamRou
 	}
 	for i := range list {
 		if r := &list[i]; slices.Contains(r.listenersOf(c, l.Protocol), l.Name) {
-			rules = append(rules, route.Rule{Name: r.Name, Match: route.Match{Hosts: r.Hostnames}})
+			rules = append(rules, route.Rule{Name: r.Name, Match: route.Match{Hosts: r.Hostnames, JA4: r.JA4, ALPN: r.ALPN, Clients: r.Clients}})
 			refs = append(refs, r)
 		}
 	}
@@ -62,7 +62,7 @@ func (c *Config) StreamRules(l *Listener) (rules []route.Rule, refs []*StreamRou
 func (m *Match) compiled(hosts []string) route.Match {
 	return route.Match{
 		Hosts: hosts, Path: m.Path.compiled(), Method: m.Method, Fields: compiledValues(m.Headers), Query: compiledValues(m.QueryParams),
-		SNI: m.SNI, JA4: m.JA4, Clients: m.Clients,
+		SNI: m.SNI, JA4: m.JA4, ALPN: m.ALPN, Clients: m.Clients,
 	}
 }
 

@@ -227,12 +227,19 @@ func (d *decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
 			strictyaml.Choice(d.Decoder, n, "min_version", &t.MinVersion, TLS12, TLS13)
 		}),
 		strictyaml.Optional("client_auth", func(n *yaml.Node) {
-			t.ClientAuth = &ClientAuth{}
+			t.ClientAuth = newClientAuth()
 			d.Mapping(n, "client_auth",
 				strictyaml.Required("ca_file", func(n *yaml.Node) { d.files(n, "ca_file", fileRoots, &t.ClientAuth.CAFiles, &at.files) }),
 				strictyaml.Optional("crl_file", func(n *yaml.Node) { d.files(n, "crl_file", fileCRL, &t.ClientAuth.CRLFiles, &at.files) }),
 				strictyaml.Optional("optional", func(n *yaml.Node) { d.Truth(n, "optional", &t.ClientAuth.Optional) }),
+				strictyaml.Optional("forward", func(n *yaml.Node) {
+					strictyaml.Choice(d.Decoder, n, "forward", &t.ClientAuth.Forward, ForwardCertNone, ForwardCertRFC, ForwardCertX)
+				}),
+				strictyaml.Optional("forward_chain", func(n *yaml.Node) { d.Truth(n, "forward_chain", &t.ClientAuth.ForwardChain) }),
 			)
+		}),
+		strictyaml.Optional("misdirected", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "misdirected", &t.Misdirected, MisdirectedCertificate, MisdirectedServerName, MisdirectedOff)
 		}),
 		strictyaml.Optional("ticket_key_file", func(n *yaml.Node) {
 			if d.Text(n, "ticket_key_file", &t.TicketKeyFile) {

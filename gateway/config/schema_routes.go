@@ -90,13 +90,7 @@ func (d *decoder) matches(n *yaml.Node, u *Rule, at *rulePlace) {
 				m.QueryParams, p.query = d.valueMatches(n, "query_params", func(s string) string { return s })
 			}),
 			strictyaml.Optional("sni", func(n *yaml.Node) { d.hostnames(n, "sni", &m.SNI, &p.sni) }),
-			strictyaml.Optional("ja4", func(n *yaml.Node) {
-				d.OneOrMore(n, "ja4", maxLists, func(n *yaml.Node) {
-					if s := ""; d.Text(n, "ja4", &s) {
-						m.JA4 = append(m.JA4, s)
-					}
-				})
-			}),
+			d.texts("ja4", &m.JA4), d.texts("alpn", &m.ALPN),
 			strictyaml.Optional("clients", func(n *yaml.Node) { d.prefixes(n, "clients", &m.Clients) }),
 		)
 		u.Matches, at.matches = append(u.Matches, m), append(at.matches, p)
@@ -210,6 +204,17 @@ func (d *decoder) pathModifier(n *yaml.Node) *PathModifier {
 	return &m
 }
 
+// texts is a key with one or more texts.
+func (d *decoder) texts(key string, to *[]string) strictyaml.Field {
+	return strictyaml.Optional(key, func(n *yaml.Node) {
+		d.OneOrMore(n, key, maxLists, func(n *yaml.Node) {
+			if s := ""; d.Text(n, key, &s) {
+				*to = append(*to, s)
+			}
+		})
+	})
+}
+
 // streamRoutes reads tls_routes or tcp_routes.
 func (d *decoder) streamRoutes(n *yaml.Node, what string, to *[]StreamRoute, places *[]routePlace) {
 	d.List(n, what, maxRoutes, func(n *yaml.Node) {
@@ -221,7 +226,9 @@ func (d *decoder) streamRoutes(n *yaml.Node, what string, to *[]StreamRoute, pla
 			strictyaml.Required("backend_refs", func(n *yaml.Node) { r.BackendRefs, at.refs = d.backendRefs(n) }),
 		}
 		if what == "tls_routes" {
-			fields = append(fields, strictyaml.Optional("hostnames", func(n *yaml.Node) { d.hostnames(n, "hostnames", &r.Hostnames, &at.hostnames) }))
+			fields = append(fields, d.texts("ja4", &r.JA4), d.texts("alpn", &r.ALPN),
+				strictyaml.Optional("hostnames", func(n *yaml.Node) { d.hostnames(n, "hostnames", &r.Hostnames, &at.hostnames) }),
+				strictyaml.Optional("clients", func(n *yaml.Node) { d.prefixes(n, "clients", &r.Clients) }))
 		}
 		d.Mapping(n, "an entry of "+what, fields...)
 		*to, *places = append(*to, r), append(*places, at)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/proxy"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -39,9 +40,7 @@ func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error
 		return nil, err
 	}
 	t.files = append(t.files, store)
-	t.serves = func(serverName, host string) bool { // a client that asks for no name has looked at the certificate, or takes any
-		return serverName == "" || serverName == host || store.Serves(serverName, host)
-	}
+	t.serves = servesOf(l.TLS.Misdirected, store)
 	o := tls.ServerOptions{Store: store, MinVersion: ctls.VersionTLS12}
 	if l.TLS.MinVersion == config.TLS13 {
 		o.MinVersion = ctls.VersionTLS13
@@ -65,6 +64,28 @@ func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error
 	var err error
 	t.config, err = tls.NewServerConfig(o)
 	return t, err
+}
+
+// servesOf returns which hosts a connection serves; nil is all.
+func servesOf(m config.Misdirected, store *tls.Store) func(serverName, host string) bool {
+	switch m {
+	case config.MisdirectedCertificate:
+		return func(serverName, host string) bool { // a client that asks for no name has looked at the certificate, or takes any
+			return serverName == "" || store.Serves(serverName, host)
+		}
+	case config.MisdirectedServerName:
+		return proxy.SameName
+	}
+	return nil
+}
+
+// clientCert returns what backends learn of certificates of clients.
+func clientCert(a *config.ClientAuth) proxy.ClientCert {
+	if a == nil {
+		return proxy.ClientCert{}
+	}
+	styles := map[config.ForwardCert]proxy.CertStyle{config.ForwardCertRFC: proxy.CertRFC9440, config.ForwardCertX: proxy.CertXFCC}
+	return proxy.ClientCert{Style: styles[a.Forward], Chain: a.ForwardChain}
 }
 
 func (t *servedTLS) addClientAuth(cfg *config.Config, a *config.ClientAuth, o *tls.ServerOptions) error {

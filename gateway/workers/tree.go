@@ -125,6 +125,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			return err
 		}
 		out.TLS, out.Serves, n.served[l.Name] = t.config, t.serves, t
+		out.ClientCert = clientCert(l.TLS.ClientAuth)
 	}
 	for _, a := range l.Addresses {
 		one := out
