@@ -138,17 +138,25 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
 
-soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
+	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./gateway/proxy
 
 INTEROP ?= 10G
 
 interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers (root)
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/stackd
-	$(MAKE) interop-peers
+	$(MAKE) interop-peers interop-gateway
+
+LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
+
+.PHONY: interop-gateway
+interop-gateway: ## gRPC, curl, nginx, node, PHP, Python, wrk, ab and h2load through the proxy: 100 000 calls, downloads of 1 GB
+	$(call install-packages,$(LOAD_PACKAGES))
+	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G $(GO) -C internal/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
 
 PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
 PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
