@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	h2 "golang.org/x/net/http2"
 )
 
 // A request may be answered before its content has been sent. The connection goes on, if what follows is not much: the client may
@@ -59,4 +61,21 @@ func TestEarlyAnswersKeepTheConnection(t *testing.T) {
 		})
 	}
 	r.settled()
+}
+
+// A client of HTTP/2 that waits for 100 (Continue) gets it (RFC 9110 10.1.1), and none before a response of the gateway.
+func TestContinueOverHTTP2(t *testing.T) {
+	for backend, want := range map[string]string{echoBackend(t, false): "100", free(t).String(): "502"} {
+		f := newRig(t, backend, nil).dialFrames()
+		f.request(1, "POST", false, "expect", "100-Continue")
+		if got := f.status(f.until(h2.FrameHeaders, 1).(*h2.HeadersFrame)); got != want {
+			t.Errorf("%s in place of %s", got, want)
+		}
+		if want == "100" {
+			must(t, f.WriteData(1, true, []byte("abc")))
+			if got := f.status(f.until(h2.FrameHeaders, 1).(*h2.HeadersFrame)); got != "200" {
+				t.Error(got)
+			}
+		}
+	}
 }

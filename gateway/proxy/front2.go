@@ -27,6 +27,7 @@ type stream2 struct {
 	unread  int   // content that was not consumed
 	left    int64 // content of the response that is to be sent, -1 if not known
 	arrived bool  // the request has arrived as a whole
+	expect  bool  // the client waits for 100 (Continue)
 	paused  bool
 	waiting bool // in front2.blocked
 }
@@ -169,6 +170,8 @@ func (f *front2) begin(s *http2.Stream) {
 	st.x = x
 	if f.m.EndFollows(s) {
 		x.up.ended = true
+	} else {
+		st.expect = expects(s.Message.Fields)
 	}
 	if ln.Limits.Body > 0 && s.Message.ContentLength > ln.Limits.Body {
 		x.answer(errBody)
@@ -217,7 +220,12 @@ func (st *stream2) protocol() string { return "HTTP/2" }
 
 func (st *stream2) client() *clientInfo { return st.f.info }
 
-func (st *stream2) proceed() {}
+func (st *stream2) proceed() {
+	if st.expect {
+		st.expect = false
+		_ = st.head(&continue100, false)
+	}
+}
 
 func (st *stream2) head(m *semantics.Message, end bool) error {
 	f := st.f
