@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -140,9 +141,25 @@ func (d *decoder) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 		d.Fail(at.refs[0], "leave one of them out", "backend_refs are not used: the filter on line %d answers", answers.Line)
 	}
 	d.checkRefs(c, known, u.BackendRefs, at.refs, func(p PoolProtocol) bool { return p != PoolTCP }, "requests go to pools that speak HTTP")
+	if i := mixedSticky(c, known, u); i > 0 {
+		d.Fail(at.refs[i], "give all pools of the rule the same sticky, or none", "pool %q has another sticky than %q", u.BackendRefs[i].Name, u.BackendRefs[0].Name)
+	}
 	if t := &u.Timeouts; t.Request > 0 && t.BackendRequest > t.Request {
 		d.Fail(at.timeouts, "", "backend_request %v is longer than request %v", t.BackendRequest, t.Request)
 	}
+}
+
+// mixedSticky returns the first of a rule's pools that has another cookie than the first pool, 0 for none: a session has one
+// cookie for the pools of a rule.
+func mixedSticky(c *Config, known *named, u *Rule) int {
+	for i, r := range u.BackendRefs {
+		first, ok := known.pools[u.BackendRefs[0].Name]
+		other, okToo := known.pools[r.Name]
+		if ok && okToo && !reflect.DeepEqual(c.Pools[first].Sticky, c.Pools[other].Sticky) {
+			return i
+		}
+	}
+	return 0
 }
 
 // checkRefs reports pools that are not there, do not fit or have no share.

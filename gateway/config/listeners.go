@@ -78,20 +78,7 @@ const (
 type Forwarded struct {
 	Trusted []netip.Prefix // key "trusted": peers whose fields are kept and continued; those of others are replaced
 	Style   ForwardedStyle // key "style": which fields: "x-forwarded" (default), "forwarded" or "none"
-
-	ClientCert  CertStyle // key "client_cert": how they learn of the certificate that a client has shown: "none" (default), "client-cert" or "xfcc"
-	ClientChain bool      // key "client_chain": also of the certificates between it and the authority
 }
-
-// CertStyle is the form in which backends learn of a client's certificate.
-type CertStyle string
-
-// The values of CertStyle.
-const (
-	CertNone    CertStyle = "none"        // fields that say so are removed unless they come from a trusted peer
-	CertRFC9440 CertStyle = "client-cert" // Client-Cert and Client-Cert-Chain (RFC 9440)
-	CertXFCC    CertStyle = "xfcc"        // X-Forwarded-Client-Cert
-)
 
 // ForwardedStyle is the form in which backends learn of the client.
 type ForwardedStyle string
@@ -162,7 +149,6 @@ type ListenerTimeouts struct {
 // ListenerLimits bound what clients may ask for. 0 is no limit.
 type ListenerLimits struct {
 	Connections        int   // key "connections": open ones, default 0
-	ClientConnections  int   // key "client_connections": open ones of one client, an IPv4 address or an IPv6 /64; default 0
 	ConnectionRequests int   // key "connection_requests": requests of one connection, after which it is closed; default 0
 	Streams            int   // key "streams": requests of one connection at a time with HTTP/2 and 3, default 128
 	HeaderBytes        int   // key "header_bytes": of the header of a request, default 32768
@@ -190,7 +176,7 @@ const (
 func newListener() Listener {
 	return Listener{
 		AltSvc:    24 * time.Hour,
-		Forwarded: Forwarded{Style: ForwardedX, ClientCert: CertNone},
+		Forwarded: Forwarded{Style: ForwardedX},
 		Timeouts: ListenerTimeouts{
 			Handshake: 10 * time.Second, RequestHeader: 15 * time.Second, RequestBody: time.Minute, Write: time.Minute,
 			Idle: 75 * time.Second, Stream: 10 * time.Minute, Drain: 30 * time.Second,

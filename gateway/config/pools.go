@@ -20,7 +20,7 @@ type Pool struct {
 	Health        *health.Check // key "health"; absent: every backend counts as healthy
 	Passive       *PoolPassive  // key "passive"; absent: no backend is ejected
 	SlowStart     time.Duration // key "slow_start": how long the share of a backend that comes (back) grows from nothing; default 0
-	Drain         time.Duration // key "drain": how long a draining backend keeps requests and streams; default 0 is until they end
+	Drain         time.Duration // key "drain": how long a draining backend takes requests of its sticky clients; default 0 is until it is inactive
 	Idle          int           // key "idle_connections": kept to each backend by each loop, default 512
 	Uses          int           // key "connection_requests": requests of a connection, after which it is closed; default 0 is no limit
 	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
@@ -137,11 +137,10 @@ type PoolLimits struct {
 
 // PoolTimeouts are time-outs towards backends. 0 is none.
 type PoolTimeouts struct {
-	Connect  time.Duration // key "connect": of TCP, TLS and QUIC, default 5s
+	Connect  time.Duration // key "connect": of TCP, TLS and QUIC, and how long a request waits for a connection, default 5s
 	Response time.Duration // key "response": from the end of the request to the header of the response, default 60s
 	Body     time.Duration // key "body": without a byte of the response's content, default 60s
 	Idle     time.Duration // key "idle": of a connection without a request, default 60s
-	Pending  time.Duration // key "pending": of requests that wait for a connection, default 5s
 }
 
 // RetryBudget bounds the share of retries, so that they do not add to the load of a pool that is overloaded.
@@ -155,7 +154,7 @@ func newPool() Pool {
 	return Pool{
 		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 512,
 		Timeouts: PoolTimeouts{
-			Connect: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute, Pending: 5 * time.Second,
+			Connect: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute,
 		},
 		RetryBudget: RetryBudget{Percent: 20, Interval: 10 * time.Second, MinRate: 10},
 	}

@@ -21,7 +21,6 @@ type Rule struct {
 	BackendRefs []BackendRef // key "backend_refs": pools; required unless a filter answers
 	Timeouts    RuleTimeouts // key "timeouts"
 	Retry       Retry        // key "retry"
-	BodyBytes   int64        // key "body_bytes": of the content of a request; default 0 is the listener's limit
 }
 
 // Match is the conditions on a request: all that are there must hold.
@@ -119,15 +118,13 @@ type BackendRef struct {
 type RuleTimeouts struct {
 	Request        time.Duration // key "request": from the end of the request's header to the end of the response, default 0
 	BackendRequest time.Duration // key "backend_request": the same of one attempt, default 0
-	Stream         time.Duration // key "stream": as ListenerTimeouts.Stream; default 0 is the listener's
 }
 
 // Retry says when a request is sent to another backend. One that a backend may have got is only sent again with a method
 // that is idempotent (RFC 9110 9.2.2), and none whose content has been sent in part.
 type Retry struct {
-	Attempts int           // key "attempts": beyond the first, default 1
-	Codes    []int         // key "codes": statuses of a backend that are worth another attempt, default none
-	Backoff  time.Duration // key "backoff": before the second attempt; before each further one twice as long. Default 0
+	Attempts int   // key "attempts": beyond the first, default 1
+	Codes    []int // key "codes": statuses of a backend that are worth another attempt, default none
 }
 
 // StreamRoute says where streams go that are passed through: TLSRoute and TCPRoute of Gateway API.

@@ -207,10 +207,6 @@ func (d *decoder) forwarded(n *yaml.Node, f *Forwarded) {
 		strictyaml.Optional("style", func(n *yaml.Node) {
 			strictyaml.Choice(d.Decoder, n, "style", &f.Style, ForwardedX, ForwardedRFC, ForwardedNone)
 		}),
-		strictyaml.Optional("client_cert", func(n *yaml.Node) {
-			strictyaml.Choice(d.Decoder, n, "client_cert", &f.ClientCert, CertNone, CertRFC9440, CertXFCC)
-		}),
-		strictyaml.Optional("client_chain", func(n *yaml.Node) { d.Truth(n, "client_chain", &f.ClientChain) }),
 	)
 }
 
@@ -286,7 +282,7 @@ func limit[N ~int | ~int64](d *decoder, name string, to *N, most int64) strictya
 
 func (d *decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
 	d.Mapping(n, "limits",
-		limit(d, "connections", &l.Connections, maxRate), limit(d, "client_connections", &l.ClientConnections, maxRate),
+		limit(d, "connections", &l.Connections, maxRate),
 		limit(d, "connection_requests", &l.ConnectionRequests, maxRate),
 		strictyaml.Optional("streams", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "streams", &l.Streams, 1, 65536) }),
 		strictyaml.Optional("header_bytes", func(n *yaml.Node) {

@@ -3,7 +3,6 @@ package config
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -60,10 +59,9 @@ func (d *decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				p.timeouts = n
 				t := &u.Timeouts
-				d.Mapping(n, "timeouts", d.timeout("request", &t.Request), d.timeout("backend_request", &t.BackendRequest), d.timeout("stream", &t.Stream))
+				d.Mapping(n, "timeouts", d.timeout("request", &t.Request), d.timeout("backend_request", &t.BackendRequest))
 			}),
 			strictyaml.Optional("retry", func(n *yaml.Node) { d.retry(n, &u.Retry) }),
-			limit(d, "body_bytes", &u.BodyBytes, maxBodyBytes),
 		)
 		if u.Name == "" {
 			u.Name = strconv.Itoa(len(r.Rules) + 1)
@@ -151,7 +149,6 @@ func (d *decoder) retry(n *yaml.Node, r *Retry) {
 				}
 			})
 		}),
-		strictyaml.Optional("backoff", func(n *yaml.Node) { d.Duration(n, "backoff", &r.Backoff, 0, time.Minute) }),
 	)
 }
 

@@ -103,10 +103,7 @@ func (d *Daemon) drain(r *http.Request) error {
 		return badRequest("deadline is %v; it must not be negative", time.Duration(req.Deadline))
 	}
 	if d.ofPool(req.Service) || d.onlyPools() {
-		if req.Deadline > 0 {
-			return badRequest("%w", errDeadline)
-		}
-		return d.workers.Drain(req.Service, req.Backend, req.Force)
+		return d.workers.Drain(req.Service, req.Backend, time.Duration(req.Deadline), req.Force)
 	}
 	return d.gate.Drain(req.Service, req.Backend, gateway.DrainOptions{Deadline: time.Duration(req.Deadline), Force: req.Force})
 }

@@ -144,9 +144,6 @@ func (d *Daemon) backendNames(of string) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// errDeadline says that a drain of a pool's backend has no deadline of its own.
-var errDeadline = errors.New("deadline is for services: requests end by the time-outs of their rule")
-
 // noHops resolves nothing: a gateway without devices has no services.
 type noHops struct{}
 

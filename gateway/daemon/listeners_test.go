@@ -206,7 +206,6 @@ func TestAReloadThatCannotBeUsedChangesNothing(t *testing.T) {
 		"an address in use":    {strings.Replace(src, `"LISTEN"`, `["LISTEN", "`+taken.Addr().String()+`"]`, 1), 500, "address already in use"},
 		"what needs a restart": {strings.Replace(src, "loops: 2", "loops: 3", 1), 409, "loops"},
 		"no listeners":         {"admin: {socket: SOCKET}\ndevices: [{name: lo}]\nservices: [{name: s, address: 198.18.0.1:80, source: client, backends: [{address: 198.18.0.2:80}]}]", 409, "devices"},
-		"not served":           {strings.Replace(src, "protocol: HTTP}", "protocol: HTTP, limits: {client_connections: 1}}", 1), 500, "not served"},
 	} {
 		s.write(c.src)
 		_, err := s.admin.Reload(t.Context(), false)
@@ -260,9 +259,25 @@ func TestCommandsReachPools(t *testing.T) {
 	if err := s.admin.Drain(ctx, admin.Drain{Target: admin.Target{Service: "p", Backend: "b"}}); code(err) != 409 {
 		t.Errorf("the last backend: %v", err)
 	}
-	if err := s.admin.Drain(ctx, admin.Drain{Target: a, Deadline: admin.Duration(time.Second)}); code(err) != 400 {
+	if err := s.admin.Drain(ctx, admin.Drain{Target: a, Deadline: admin.Duration(10 * time.Millisecond)}); err != nil {
 		t.Errorf("a deadline: %v", err)
 	}
+	state := func(want string) {
+		t.Helper()
+		await(t, func() bool {
+			st, err := s.admin.Status(ctx, gateway.Selection{})
+			return err == nil && st.Listeners.Pools[0].Backends[0].State == want
+		})
+	}
+	state("inactive") // once the deadline has passed
+	if err := s.admin.Undrain(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	state("active")
+	if err := s.admin.Drain(ctx, admin.Drain{Target: a}); err != nil {
+		t.Fatal(err)
+	}
+	state("draining")
 	if err := s.admin.Undrain(ctx, a); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +423,7 @@ func TestTheDrainTimeBoundsTheEnd(t *testing.T) {
 // writePair writes a certificate of its own authority and its key to a file with the name, and returns the authority.
 func writePair(t *testing.T, dir, name string) *x509.CertPool {
 	t.Helper()
-	cert, roots := testcert.SelfSigned(name)
+	cert, roots := testcert.SelfSigned(name, net.IPv4(127, 0, 0, 1))
 	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
@@ -461,17 +476,9 @@ func TestCertificatesAreServedByNameAndReplacedByAReload(t *testing.T) {
 
 func TestHTTP3IsAnnouncedAndServed(t *testing.T) {
 	dir := t.TempDir()
-	cert, roots := testcert.SelfSigned("shop.test")
-	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "site"), slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	roots := writePair(t, dir, "shop.test")
 	src := strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `, {name: b, address: "B"}`, "", "protocol: HTTP}",
-		fmt.Sprintf(`protocol: HTTPS, versions: ["1.1", "2", "3"], tls: {certificates: [{cert: %s/site}]}}`, dir)).Replace(siteConfig)
+		fmt.Sprintf(`protocol: HTTPS, versions: ["1.1", "2", "3"], tls: {certificates: [{cert: %s/shop.test}]}}`, dir)).Replace(siteConfig)
 	s := newSite(t, src)
 	conf := &tls.Config{RootCAs: roots, ServerName: "shop.test"}
 	ask := func(rt http.RoundTripper) *http.Response {
@@ -501,6 +508,17 @@ func TestHTTP3IsAnnouncedAndServed(t *testing.T) {
 	defer udp.Close()
 	if resp := ask(udp); resp.ProtoMajor != 3 {
 		t.Errorf("%s", resp.Proto)
+	}
+	req, err := http.NewRequest(http.MethodGet, "https://"+s.addr+"/x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "other.test" // for which the certificate of the connection is not
+	resp, err := tcp.RoundTrip(req)
+	if err != nil || resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("%+v, %v", resp, err)
+	} else {
+		resp.Body.Close()
 	}
 	s.reload(strings.Replace(src, `"1.1", "2", "3"`, `"1.1", "2"`, 1))
 	if resp := ask(tcp); resp.Header.Get("Alt-Svc") != "" {
@@ -648,13 +666,18 @@ func TestTheAccessLogHasALineForEachRequestAndIsOpenedAgain(t *testing.T) {
 
 func TestWhatIsNotServedIsRefusedAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gw.yaml")
-	write(t, file, `listeners: [{name: web, address: "127.0.0.1:1", protocol: HTTP, limits: {client_connections: 1}}]
-admin: {socket: ""}
+	write(t, file, `devices: [{name: lo, addresses: 198.18.0.1/24}]
+stack: devices
+listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTP}]
 `)
-	if _, err := Open(file, Options{Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, workers.ErrNotServed) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := workers.Served(cfg); !errors.Is(err, workers.ErrNotServed) {
 		t.Error(err)
 	}
-	if _, err := config.Load(file); err != nil {
+	if _, err := workers.Open(cfg, workers.Options{Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, workers.ErrNotServed) {
 		t.Error(err)
 	}
 }

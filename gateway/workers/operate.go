@@ -1,10 +1,13 @@
 package workers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/internal/suggest"
@@ -55,19 +58,64 @@ func (s *Set) BackendNames(name string) ([]string, error) {
 }
 
 // Drain makes a backend take no new requests but those of its sticky clients, until Undrain or until the file changes its
-// state. Without force the last one that takes requests is refused.
-func (s *Set) Drain(name, backend string, force bool) error {
-	return s.operate(name, backend, force, func(b *pool.Backend) { b.SetState(stack.Now(), pool.Draining) })
+// state. After a deadline, 0 is the pool's `drain`, it takes none. Without force the last one that takes requests is refused.
+func (s *Set) Drain(name, backend string, deadline time.Duration, force bool) error {
+	return s.operate(name, backend, force, func(p *pooled, b *pool.Backend) {
+		b.SetState(stack.Now(), pool.Draining)
+		p.endDrain(b, cmp.Or(deadline, p.cfg.Drain))
+	})
 }
 
 // Undrain takes back what Drain said.
 func (s *Set) Undrain(name, backend string) error {
-	return s.operate(name, backend, true, func(b *pool.Backend) { b.ResetState(stack.Now()) })
+	return s.operate(name, backend, true, func(p *pooled, b *pool.Backend) {
+		p.endDrain(b, 0)
+		b.ResetState(stack.Now())
+	})
+}
+
+// drains are the ends of drains that are to come, by backend. They stay with the pool over reloads.
+type drains struct {
+	mu     sync.Mutex
+	timers map[*pool.Backend]*time.Timer
+}
+
+// endDrain makes a backend inactive after a time, 0 is never, in place of what was to come.
+func (d *drains) endDrain(b *pool.Backend, after time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.timers[b]; t != nil {
+		t.Stop()
+		delete(d.timers, b)
+	}
+	if after == 0 {
+		return
+	}
+	var t *time.Timer
+	t = time.AfterFunc(after, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.timers[b] == t { // it was not called off
+			delete(d.timers, b)
+			b.SetState(stack.Now(), pool.Inactive)
+		}
+	})
+	d.timers[b] = t
+}
+
+// stop calls all ends of drains off.
+func (d *drains) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.timers {
+		t.Stop()
+	}
+	clear(d.timers)
 }
 
 // SetWeight gives a backend another weight, or with one below 0 the configuration's.
 func (s *Set) SetWeight(name, backend string, weight int, force bool) error {
-	return s.operate(name, backend, force || weight != 0, func(b *pool.Backend) {
+	return s.operate(name, backend, force || weight != 0, func(_ *pooled, b *pool.Backend) {
 		if weight < 0 {
 			b.ResetWeight(stack.Now())
 			return
@@ -77,7 +125,7 @@ func (s *Set) SetWeight(name, backend string, weight int, force bool) error {
 }
 
 // operate changes a backend. Without force a change is refused that leaves no other backend for new requests.
-func (s *Set) operate(name, backend string, force bool, change func(*pool.Backend)) error {
+func (s *Set) operate(name, backend string, force bool, change func(*pooled, *pool.Backend)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.pools[name]
@@ -95,7 +143,7 @@ func (s *Set) operate(name, backend string, force bool, change func(*pool.Backen
 	if !force && !p.hasOther(b) {
 		return fmt.Errorf("%w: no other takes new requests of pool %q", ErrLastBackend, name)
 	}
-	change(b)
+	change(p, b)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/pool"
@@ -19,6 +20,7 @@ import (
 // pooled is a pool of the configuration. Its pool.Pool stays over reloads.
 type pooled struct {
 	*pool.Pool
+	*drains
 	cfg   config.Pool
 	proxy *proxy.Pool
 	files []tls.Reloader
@@ -30,13 +32,13 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	p := &pooled{cfg: *c}
 	old := s.pools[c.Name]
 	if old != nil {
-		p.Pool = old.Pool
+		p.Pool, p.drains = old.Pool, old.drains
 	} else {
 		made, err := pool.New(p.options(s, cfg), backendsOf(c), rand.Uint64())
 		if err != nil {
 			return nil, err
 		}
-		p.Pool, p.fresh = made, true
+		p.Pool, p.drains, p.fresh = made, &drains{timers: map[*pool.Backend]*time.Timer{}}, true
 	}
 	if old != nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
 		p.proxy, p.files = old.proxy, old.files

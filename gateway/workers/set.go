@@ -137,6 +137,9 @@ func (s *Set) Close() error {
 		errs = append(errs, l.close())
 	}
 	errs = append(errs, s.endpoints.Close())
+	for _, p := range s.pools {
+		p.stop()
+	}
 	if l := s.log.Swap(nil); l != nil {
 		l.close()
 	}

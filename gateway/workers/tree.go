@@ -78,6 +78,11 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 func (s *Set) use(n *plan) error {
 	now := stack.Now()
 	var errs []error
+	for name, p := range s.pools {
+		if n.pools[name] == nil {
+			p.stop()
+		}
+	}
 	for _, p := range n.order {
 		if p.fresh {
 			p.fresh = false
@@ -105,7 +110,6 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,
 			Write: l.Timeouts.Write, Idle: l.Timeouts.Idle, Tunnel: l.Timeouts.Stream,
 		},
-		ClientCert: proxy.ClientCert{Style: certStyles[l.Forwarded.ClientCert], Chain: l.Forwarded.ClientChain},
 		Limits: proxy.Limits{
 			Connections: share(l.Limits.Connections, len(s.loops)), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
 		},
@@ -260,8 +264,4 @@ func pathModifier(m *config.PathModifier, prefix string) rewrite.PathModifier {
 
 var styles = map[config.ForwardedStyle]rewrite.Style{
 	config.ForwardedX: rewrite.StyleX, config.ForwardedRFC: rewrite.StyleForwarded, config.ForwardedNone: rewrite.StyleNone,
-}
-
-var certStyles = map[config.CertStyle]proxy.CertStyle{
-	config.CertNone: proxy.NoCert, config.CertRFC9440: proxy.CertRFC9440, config.CertXFCC: proxy.CertXFCC,
 }
