@@ -180,6 +180,13 @@ func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w 
 		backend := harness.Part{Name: "backend", CPU: backendCPU(), In: s.backend,
 			Argv: []string{b.e.Self, "role", "web-serve", "-to", webBackend}}
 		client := harness.Part{Name: "client", CPU: 0, In: s.client, Argv: append([]string{b.e.Self, "role"}, w.client(b.dir)...)}
+		if w.nginxBackend {
+			file, err := webConfig{dir: b.dir}.nginxBackend()
+			if err != nil {
+				return harness.Sample{}, err
+			}
+			backend.Argv = []string{b.e.Self, "role", "run", "-at", webBackend, "--", "nginx", "-e", b.dir + "/nginx-backend.log", "-c", file}
+		}
 		parts := []harness.Part{backend}
 		if w.polled {
 			for _, p := range []harness.Part{

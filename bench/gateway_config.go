@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/bench/role"
+	"github.com/millrace/millrace/bench/webpeer"
 	"github.com/millrace/millrace/internal/testcert"
 )
 
@@ -119,6 +120,33 @@ http {
 }
 `, processes, c.workers(), c.dir, c.cert(), c.key(), webBackend, serviceAddr,
 		c.each("\t\tlocation /r$/ { proxy_pass http://backend; }\n"), map[bool]string{true: " reuseport"}[c.loops > 1])
+}
+
+// nginxBackend serves the response of 128 bytes as a file.
+func (c webConfig) nginxBackend() (string, error) {
+	root := filepath.Join(c.dir, "root")
+	err := os.MkdirAll(filepath.Join(root, "bytes"), 0o755)
+	if err == nil {
+		err = os.WriteFile(root+webpeer.BytesPath(128), webpeer.Content(128), 0o644)
+	}
+	if err != nil {
+		return "", err
+	}
+	return c.write("nginx-backend", fmt.Sprintf(`user root;
+daemon off;
+master_process off;
+worker_processes 1;
+pid %[1]s/nginx-backend.pid;
+error_log %[1]s/nginx-backend.log crit;
+events { worker_connections 8192; multi_accept on; use epoll; }
+http {
+	access_log off;
+	keepalive_requests 1000000000;
+	keepalive_timeout 3600s;
+	open_file_cache max=16;
+	server { listen %[2]s backlog=4096; root %[3]s; }
+}
+`, c.dir, webBackend, root))
 }
 
 // haproxy reuses connections to the backend for all clients. It finds routes in a tree, by a map.

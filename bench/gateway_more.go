@@ -13,11 +13,11 @@ import (
 // http3WebRows have quic-go's client, whose CPU time is above that of the proxies.
 var http3WebRows = []webRow{
 	{
-		name: "HTTP/3, 128 B", unit: "request", count: "requests", peer: webQUICGo, who: []string{ours, webOwn, webQUICGo, webCaddy}, port: tlsPort,
+		name: "HTTP/3, 128 B", unit: "request", count: "requests", peer: webQUICGo, who: []string{ours, webQUICGo, webCaddy}, port: tlsPort,
 		tls: true, h3: true, conns: 4, size: 128, web: role.WebOptions{Streams: 16}, gates: []harness.Gate{ownGate(webQUICGo, 0.7)},
 	},
 	{
-		name: "HTTP/3, 1 MiB", unit: "byte", count: "bytes", peer: webQUICGo, who: []string{ours, webOwn, webQUICGo, webCaddy}, port: tlsPort,
+		name: "HTTP/3, 1 MiB", unit: "byte", count: "bytes", peer: webQUICGo, who: []string{ours, webQUICGo, webCaddy}, port: tlsPort,
 		tls: true, h3: true, conns: 2, size: webpeer.MaxContent, web: role.WebOptions{Streams: 4}, warmup: time.Second,
 		gates: []harness.Gate{ownGate(webQUICGo, 0.7)},
 	},

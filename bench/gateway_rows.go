@@ -28,6 +28,7 @@ type webRow struct {
 	cpus              []int       // of the proxy; none is CPU 1
 	site              siteOptions // beside who has the addresses
 	polled            bool        // threads of the kernel poll all devices, each on the CPU of whom it serves
+	nginxBackend      bool        // in the place of ours
 	// foreign is a generator of somebody else, in place of ours. The backend counts what it does then, and nothing validates it.
 	foreign []string
 }
@@ -91,15 +92,15 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 			s.Counts[name] = n
 		}
 	}
-	conns := last["backend"].Counts[harness.BackendConns]
-	s.Counts[harness.BackendConns] = conns
-	s.Counts[harness.Reuse] = last["backend"].Counts["requests"] / max(conns, 1)
+	if conns := last["backend"].Counts[harness.BackendConns]; conns > 0 {
+		s.Counts[harness.BackendConns], s.Counts[harness.Reuse] = conns, last["backend"].Counts["requests"]/conns
+	}
 	return s, nil
 }
 
 // The proxies of most rows.
 var (
-	allWeb = []string{ours, webOwn, webNginx, webHAProxy, webGo, webCaddy}
+	allWeb = []string{ours, webNginx, webHAProxy, webGo, webCaddy}
 )
 
 // ownGate is a gate on the CPU time of the proxy per operation.
@@ -164,6 +165,10 @@ var webRows = []webRow{
 		gates:   []harness.Gate{ownGate(webNginx, 1.1)},
 	},
 	{
+		name: "HTTP/1.1, 128 B, nginx as the backend", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: webPort, conns: 32,
+		size: 128, nginxBackend: true, gates: []harness.Gate{ownGate(webNginx, 1.1)},
+	},
+	{
 		name: "HTTP/2 over TLS 1.3, 128 B, by h2load", unit: "request", count: "requests", peer: webHAProxy, who: allWeb, tls: true, port: tlsPort,
 		foreign: []string{"h2load", "-t1", "-c4", "-m32", "-D3600", "https://" + serviceAddr + webpeer.BytesPath(128)},
 		gates:   []harness.Gate{ownGate(webHAProxy, 1.3)},
@@ -189,6 +194,9 @@ func (b *gatewayBench) contestant(as, name string, c webConfig, w webRow) harnes
 	p := b.proxy(name, c)
 	if w.foreign != nil && p.absent == "" {
 		p.absent = missing(w.foreign[0])
+	}
+	if w.nginxBackend && p.absent == "" {
+		p.absent = missing("nginx")
 	}
 	return harness.Contestant{Name: as, Absent: p.absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
 		return b.run(ctx, t, p, w)

@@ -21,16 +21,16 @@ func TestGatewayRowsRun(t *testing.T) {
 	defer b.Close()
 	plan := harness.Plan{Rounds: 1, Timing: harness.Timing{Warmup: 50 * time.Millisecond, Window: 200 * time.Millisecond}}
 	wanted := map[string][]string{
-		"HTTP/1.1, 128 B":                               {webOwn, webNginx, webHAProxy, webGo},
-		"a TLS 1.3 handshake for each request":          {webOwn, webGo},
-		"HTTP/2 over TLS 1.3, 128 B":                    {webOwn},
+		"HTTP/1.1, 128 B":                               {ours, webNginx, webHAProxy, webGo},
+		"a TLS 1.3 handshake for each request":          {ours, webGo},
+		"HTTP/2 over TLS 1.3, 128 B":                    {ours},
 		"HTTP/2 over TLS 1.3, 128 B, by h2load":         {webGo},
-		"WebSocket echo of 64 B":                        {webNginx},
+		"WebSocket echo of 64 B":                        {ours},
 		"gRPC, unary":                                   {webGo},
-		"HTTP/3, 128 B":                                 {webOwn, webQUICGo},
+		"HTTP/3, 128 B":                                 {ours, webQUICGo},
 		"loops: ten requests on each connection":        {webNginx + ", 8"},
-		"idle connections":                              {webOwn},
-		"HTTP/1.1, 128 B, with the core's receive path": {webOwn},
+		"idle connections":                              {ours},
+		"HTTP/1.1, 128 B, with the core's receive path": {webOwn, webOwnXDP},
 	}
 	for _, m := range b.Measures {
 		m.Contestants = slices.DeleteFunc(m.Contestants, func(c harness.Contestant) bool { return !slices.Contains(wanted[m.Name], c.Name) })

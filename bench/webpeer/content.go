@@ -21,6 +21,9 @@ var content = func() []byte {
 	return p
 }()
 
+// Content returns a response of so many bytes, for a backend of somebody else. It is not for writing to.
+func Content(size int) []byte { return content[:size:size] }
+
 // CheckContent compares a part of a response with what it must be.
 func CheckContent(at, size int, p []byte) error {
 	if at+len(p) > size {
