@@ -234,6 +234,31 @@ func (f *passFuzz) check(client *memtransport.Peer, sent int) {
 	}
 }
 
+// A byte in either direction keeps a stream, for longer than its time-out.
+func TestPassIsKeptByBytes(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTCP) })
+	r.backend = func(*memtransport.Peer) {}
+	client := r.connect(memStream)
+	r.run()
+	for i := range 6 {
+		r.pass(memTimes.Tunnel - time.Second)
+		if i%2 == 0 {
+			client.Write([]byte("a"))
+		} else {
+			r.backs[0].Write([]byte("b"))
+		}
+		r.run()
+	}
+	if client.Ended || string(r.backs[0].Take()) != "aaa" || string(client.Take()) != "bbb" {
+		t.Error("it has ended")
+	}
+	r.pass(memTimes.Tunnel + time.Second)
+	if !client.Reset || !r.backs[0].Reset {
+		t.Error("it goes on")
+	}
+	r.nothingLeft(client)
+}
+
 // A stream ends by its time-outs, each by its own.
 func TestPassTimesOut(t *testing.T) {
 	hello := rawHello(t, &ctls.Config{ServerName: "a.test"})

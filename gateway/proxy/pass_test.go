@@ -289,33 +289,6 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// A stream on which nothing passes is reset; a byte in either direction keeps it.
-func TestPassIdle(t *testing.T) {
-	var ln *Listener
-	r := newRig(t, "127.0.0.1:1", func(r *rig) {
-		ln = r.streams(StreamTCP, streamRule{backends: []string{echoTCP(t)}})
-		ln.Timeouts.Tunnel = 600 * time.Millisecond
-	})
-	c := dial(t, ln)
-	began := time.Now()
-	for range 5 {
-		time.Sleep(150 * time.Millisecond)
-		c.Write([]byte("a"))
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			if time.Since(began) > 5*time.Second {
-				t.Skip("the machine is too slow for this test")
-			}
-			t.Fatal(err)
-		}
-	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("idle: %v", err)
-	}
-	if s := r.passed(); s.Cut != 1 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // A backend that cannot be reached gives way to another one, and its failure is the pool's to know.
 func TestPassRetries(t *testing.T) {
 	dead := free(t).String()

@@ -116,16 +116,16 @@ func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 	if !local.IsValid() && c.link != nil && c.link.conn != nil {
 		local = c.link.conn.Local()
 	}
-	h := proxyproto.TCP(p.ProxyHeader.Version, c.addr, local)
-	if !local.IsValid() {
-		h = proxyproto.Header{Version: p.ProxyHeader.Version} // UNKNOWN: the connection has ended meanwhile
+	if !local.IsValid() { // of HTTP/3, or the connection has ended meanwhile
+		local = c.listener.Address
 	}
+	h := proxyproto.TCP(p.ProxyHeader.Version, c.addr, local)
 	if p.ProxyHeader.TLVs && h.Version == 2 {
 		h.TLVs = c.tlvs()
 	}
 	out, err := h.Append(dst)
-	if err != nil { // the TLVs are too long: a name of a certificate may be
-		h.TLVs = nil
+	if err != nil { // an address is not known: so says the header
+		h = proxyproto.Header{Version: p.ProxyHeader.Version}
 		out, _ = h.Append(dst)
 	}
 	return out
@@ -158,11 +158,16 @@ func (c *clientInfo) tlvs() (t proxyproto.TLVs) {
 	if c.peer != nil {
 		s.Client |= proxyproto.ClientCertConn | proxyproto.ClientCertSession
 		s.Verify = 0 // the handshake has verified it
-		s.TLVs, _ = s.TLVs.Append(proxyproto.SubtypeCommonName, []byte(c.peer.Subject.CommonName))
+		if name := c.peer.Subject.CommonName; len(name) <= maxCommonName {
+			s.TLVs, _ = s.TLVs.Append(proxyproto.SubtypeCommonName, []byte(name))
+		}
 	}
 	t, _ = t.AppendSSL(s)
 	return t
 }
+
+// maxCommonName bounds a name in a header, which receivers bound. X.520 permits 64 characters.
+const maxCommonName = 255
 
 // versionName is a version of TLS as HAProxy and OpenSSL write it.
 func versionName(v uint16) string {
