@@ -237,3 +237,42 @@ func TestHeadersAreWhatTheConformanceTestsExpect(t *testing.T) {
 		}
 	}
 }
+
+// A redirect is a URL of one host, whatever the request holds: net/url reads the host, the port and the query that were meant.
+func FuzzRedirect(f *testing.F) {
+	f.Add("a.example:8080", "/old/x", "?q=1", "/old", "/new", uint16(8080), true)
+	f.Add("[2001:db8::1]", "/", "", "/", "", uint16(0), false)
+	f.Add("a.example", "/%2e%2e//b?", "?//c@d/e", "", "/x", uint16(443), true)
+	f.Fuzz(func(t *testing.T, authority, path, query, prefix, value string, port uint16, https bool) {
+		path, _, err := semantics.NormalizePath(nil, path)
+		if err != nil || !strings.HasPrefix(path, "/") || !semantics.IsTarget(path+query) || strings.Contains(path, "?") {
+			return
+		}
+		ok := func(s string) bool {
+			return s == "" || s[0] == '/' && semantics.IsTarget(s) && !strings.Contains(s, "?")
+		}
+		if !semantics.IsAuthority(authority) || query != "" && query[0] != '?' || !ok(prefix) || !ok(value) {
+			return
+		}
+		r := Redirect{Port: port, Path: PathModifier{ReplacePrefixMatch, value, prefix}}
+		if https {
+			r.Scheme = "https"
+		}
+		got := string(r.AppendLocation(nil, &Target{Port: 80, Authority: authority, Path: path, Query: query}))
+		if !semantics.IsValue(got) {
+			t.Fatalf("%q is no value of a field", got)
+		}
+		u, err := url.Parse(got)
+		if err != nil {
+			return // net/url refuses hosts that RFC 3986 permits
+		}
+		original, err := url.Parse("http://" + authority)
+		if err == nil && u.Hostname() != original.Hostname() || u.User != nil || u.RawQuery != strings.TrimPrefix(query, "?") {
+			t.Errorf("%q: host %q, query %q", got, u.Hostname(), u.RawQuery)
+		}
+		want := map[bool]string{false: "http", true: "https"}[https]
+		if u.Scheme != want || u.Port() != "" && (want == "http" && u.Port() == "80" || want == "https" && u.Port() == "443") {
+			t.Errorf("%q: scheme %s, port %s", got, u.Scheme, u.Port())
+		}
+	})
+}
