@@ -63,6 +63,7 @@ func (m *Machine) failStream(s *Stream, err *StreamError) (Event, error) {
 	known := s.began
 	m.Reset(s, err.Code)
 	if !known && m.role == RoleServer {
+		m.malformed++
 		s.released = true
 		m.recycle(s)
 		return Event{}, nil

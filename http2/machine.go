@@ -164,6 +164,7 @@ type Machine struct {
 	peerGone   bool   // GOAWAY has arrived
 	resets     int    // of requests by the client
 	finished   int    // streams that ended by themselves
+	malformed  uint64 // requests that no event has reported
 	idleFrames int
 	err        error
 }
@@ -188,6 +189,9 @@ func (m *Machine) Peer() Settings { return m.peer }
 
 // Streams returns the number of streams that are open.
 func (m *Machine) Streams() int { return len(m.streams) }
+
+// Malformed returns how many requests were refused as malformed, at a server. There is no event for them.
+func (m *Machine) Malformed() uint64 { return m.malformed }
 
 // InHeader reports whether a field section has begun and is not complete. Nothing else can be received until it is (RFC 9113
 // 4.3), so that a driver bounds the time that it takes.

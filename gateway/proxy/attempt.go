@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -21,14 +22,14 @@ func (x *exchange) route() {
 		return
 	}
 	if m.Scheme != "http" && m.Scheme != "https" || isWebSocket(m) && !isHandshake(m) {
-		x.answer(errRequest) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
+		x.refuse(Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
 		return
 	}
 	path, query := semantics.SplitTarget(m.Path)
 	if m.Path != "*" {
 		normal, buf, err := semantics.NormalizePath(x.path, path)
 		if err != nil {
-			x.answer(errRequest)
+			x.refuse(RefusedPath)
 			return
 		}
 		x.path, path = buf[:0], normal
@@ -48,7 +49,7 @@ func (x *exchange) route() {
 	}
 	n := c.listener.Table.Find(r)
 	if alt, differs := semantics.AlternatePath(path); differs && !sameRule(c.listener.Table, r, alt, n) {
-		x.answer(errRequest)
+		x.refuse(RefusedPath)
 		return
 	}
 	if n < 0 {

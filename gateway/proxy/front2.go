@@ -2,20 +2,22 @@ package proxy
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/semantics"
 )
 
 // front2 is a client's connection with HTTP/2.
 type front2 struct {
-	l        *link
-	m        *http2.Machine
-	info     *clientInfo
-	free     *stream2 // for use again
-	blocked  []*stream2
-	requests int
-	leaving  bool // GOAWAY was sent
-	heading  bool // the deadline of a header runs
+	l         *link
+	m         *http2.Machine
+	info      *clientInfo
+	free      *stream2 // for use again
+	blocked   []*stream2
+	requests  int
+	leaving   bool   // GOAWAY was sent
+	heading   bool   // the deadline of a header runs
+	malformed uint64 // of the machine's requests, as far as they are counted
 }
 
 // stream2 is a request of a client on one stream.
@@ -58,7 +60,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 		ev, n, err := f.m.Input(p[taken:])
 		taken += n
 		if err != nil {
-			f.l.w.counters.refused.Add(1)
+			f.l.w.refuse(refusalOf(err), 1)
 			f.control()
 			f.l.linger = true
 			f.failAll()
@@ -72,6 +74,10 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 	}
 	f.control()
 	f.boundHeader()
+	if n := f.m.Malformed(); n > f.malformed {
+		f.l.w.refuse(RefusedMessage, n-f.malformed)
+		f.malformed = n
+	}
 	if fin {
 		f.failAll()
 		f.l.close()
@@ -182,7 +188,7 @@ func (f *front2) begin(s *http2.Stream) {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front2) tooLarge(s *http2.Stream) {
-	f.l.w.counters.refused.Add(1)
+	f.l.w.refuse(Refusal(http1.Size), 1)
 	m := semantics.Message{Status: 431, ContentLength: 0}
 	f.l.out, _ = f.m.AppendResponse(f.output(), s, &m, true)
 	f.m.Release(s)

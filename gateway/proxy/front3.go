@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/quicconn"
+	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/semantics"
 )
@@ -140,7 +141,7 @@ func expects(fields []semantics.Field) bool {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front3) tooLarge(st *stream3) {
-	f.w.counters.refused.Add(1)
+	f.w.refuse(Refusal(http1.Size), 1)
 	st.out = f.m.AppendResponse(st.output(), st.s.ID(), &semantics.Message{Status: 431, ContentLength: 0})
 	st.fin = true
 	st.end(http3.NoError)
@@ -165,7 +166,7 @@ func (f *front3) control(*http3.Event) {} // there are no pushes, and priorities
 func (f *front3) broken(st *stream3, err error) {
 	var malformed *http3.StreamError
 	if errors.As(err, &malformed) {
-		f.w.counters.refused.Add(1)
+		f.w.refuse(RefusedMessage, 1)
 	}
 	if st.x != nil {
 		st.x.frontFailed()
@@ -310,7 +311,7 @@ func (f *front3) overdue(st *stream3) {
 	late := func(since clock.Time, d time.Duration) bool { return d > 0 && now >= since.Add(d) }
 	switch {
 	case x == nil && late(st.since, t.Header):
-		f.w.counters.refused.Add(1)
+		f.w.refuse(Refusal(http1.Incomplete), 1)
 		st.end(http3.RequestIncomplete)
 		f.ended()
 	case x == nil:

@@ -12,7 +12,8 @@ import (
 type Stats struct {
 	Connections uint64 // of clients
 	Requests    uint64
-	Refused     uint64 // requests that were malformed
+	Refused     uint64           // requests that were malformed
+	RefusedBy   [Refusals]uint64 // the same, by reason
 	Retries     uint64
 	BackOpened  uint64 // connections to backends
 	BackFailed  uint64 // of those, not established
@@ -26,19 +27,24 @@ type Stats struct {
 
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
-	connections, requests, refused, retries, backOpened, backFailed, reused, headers metrics.Counter
-	status                                                                           [6]metrics.Counter
-	open, active                                                                     atomic.Int64
-	stream                                                                           streamCounters
+	connections, requests, retries, backOpened, backFailed, reused, headers metrics.Counter
+	refused                                                                 [Refusals]metrics.Counter
+	status                                                                  [6]metrics.Counter
+	open, active                                                            atomic.Int64
+	stream                                                                  streamCounters
 }
 
 // Stats returns the counters. Any goroutine may call it.
 func (w *Worker) Stats() Stats {
 	c := &w.counters
 	s := Stats{
-		Connections: c.connections.Load(), Requests: c.requests.Load(), Refused: c.refused.Load(), Retries: c.retries.Load(),
+		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
+	}
+	for i := range s.RefusedBy {
+		s.RefusedBy[i] = c.refused[i].Load()
+		s.Refused += s.RefusedBy[i]
 	}
 	for i := range s.Status {
 		s.Status[i] = c.status[i].Load()

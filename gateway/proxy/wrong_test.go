@@ -44,3 +44,42 @@ func playWrong(t *testing.T, c *wrongcases.Case, addr netip.AddrPort, cut func(i
 	}
 	r.nothingLeft(client)
 }
+
+// Refusals are counted by their reason.
+func TestRefusalsAreCounted(t *testing.T) {
+	for bytes, want := range map[string]string{
+		"GET /\r\n\r\n": "syntax", "GET / HTTP/1.1\r\nX: a\nHost: a\r\n\r\n": "syntax", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n": "framing",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx": "framing", "GET / HTTP/1.1\r\n\r\n": "host", "GET x HTTP/1.1\r\nHost: a\r\n\r\n": "target",
+		"GET / HTTP/1.9\r\nHost: a\r\n\r\n": "version", "GET /" + strings.Repeat("a", 10000) + " HTTP/1.1\r\n": "size",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: b\r\n\r\n": "trailer", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: x\r\n\r\n": "expectation",
+		"GET /.. HTTP/1.1\r\nHost: a\r\n\r\n": "path",
+	} {
+		r := newMemRig(t, nil)
+		r.ask(bytes)
+		wantRefusal(t, r, bytes, want)
+	}
+	for bytes, want := range map[string]string{
+		wrongcases.Section(1, endStream, get2[1:]): "message", wrongcases.Section(2, endStream, get2): "protocol",
+		strings.Repeat(wrongcases.Frame(frameSettings, 0, 0, ""), 20000): "flood", wrongcases.Section(1, endStream, append(get2[:4:4], wrongcases.Field{"x", strings.Repeat("y", 70000)})): "size",
+	} {
+		r := newMemRig(t, nil)
+		c := r.connect(memHTTP2)
+		c.Write([]byte(wrongcases.Preface + bytes))
+		r.run()
+		wantRefusal(t, r, bytes, want)
+		r.nothingLeft(c)
+	}
+}
+
+func wantRefusal(t *testing.T, r *memRig, bytes, want string) {
+	t.Helper()
+	s := r.worker.Stats()
+	for i, n := range s.RefusedBy {
+		if name := Refusal(i).String(); (n > 0) != (name == want) {
+			t.Errorf("%.100q: %d refused for %s, want %s", bytes, n, name, want)
+		}
+	}
+	if s.Refused != 1 {
+		t.Errorf("%.100q: %d refused", bytes, s.Refused)
+	}
+}

@@ -19,7 +19,9 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Gauge("millrace_http_connections", "Open connections of clients.", float64(t.Open))
 	w.Counter("millrace_http_requests_total", "Requests.", t.Requests)
 	w.Gauge("millrace_http_active_requests", "Requests in progress.", float64(t.Active))
-	w.Counter("millrace_http_malformed_requests_total", "Requests that were refused because they are not HTTP.", t.Refused)
+	for i, n := range t.RefusedBy {
+		w.Counter("millrace_http_malformed_requests_total", "Requests that were refused before any rule, by reason.", n, metrics.Label{Name: "reason", Value: proxy.Refusal(i).String()})
+	}
 	for i, n := range t.Status {
 		w.Counter("millrace_http_responses_total", "Responses by class; none are requests that ended without one.", n, metrics.Label{Name: "class", Value: Classes[i]})
 	}

@@ -180,6 +180,9 @@ func add(s *proxy.Stats, o proxy.Stats) {
 		s.Status[i] += o.Status[i]
 	}
 	s.Refused += o.Refused
+	for i := range s.RefusedBy {
+		s.RefusedBy[i] += o.RefusedBy[i]
+	}
 	s.Retries += o.Retries
 	s.BackOpened += o.BackOpened
 	s.BackFailed += o.BackFailed
