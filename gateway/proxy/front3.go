@@ -359,7 +359,12 @@ func (r *request3) resume() {
 	r.st().resume()
 }
 
-func (r *request3) cancel() { r.st().abort(http3.InternalError) }
+// cancel ends the stream. A response that is complete stays so: only the rest of the request is of no use then.
+func (r *request3) cancel() {
+	if st := r.st(); !st.fin {
+		st.abort(http3.InternalError)
+	}
+}
 
 // release ends the exchange. What the client still sends is of no use (RFC 9114 4.1.1).
 func (r *request3) release() {

@@ -90,7 +90,7 @@ func TestHTTP3SuiteAgainstBacks(t *testing.T) {
 	tc := &ctls.Config{Certificates: []ctls.Certificate{cert}, NextProtos: []string{http3.NextProto}}
 	r := http3Rig(t, server.LocalAddr().String(), func(r *rig) {
 		r.over3(roots)
-		r.pool.Connect = time.Second // of second attempts, which nobody serves
+		r.pool.Connect, r.rule.Request = time.Second, 10*time.Second // of second attempts, which nobody serves
 	})
 	for _, c := range h3cases.ClientCases() {
 		if notOfAProxy(c) {
