@@ -176,13 +176,27 @@ func (l *lab) show(ctx context.Context) error {
 			return err
 		}
 	}
+	fmt.Println()
+	for _, host := range []string{gateway4, "[" + gateway6 + "]"} {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := l.showHTTP(host); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // curls makes n connections by curl, four at a time, each a flow of its own.
 func (l *lab) curls(url string, n int) error {
+	return l.repeat("curl "+url, "curl -s -m 5 '"+url+"'", "connections", n)
+}
+
+// repeat runs a command n times, four at a time. It prints who has served it.
+func (l *lab) repeat(what, command, unit string, n int) error {
 	t, start := tally{ByServer: map[string]int{}}, time.Now()
-	out, err := l.client.Run("sh", "-c", fmt.Sprintf("seq %d | xargs -P 4 -I{} curl -s -m 5 '%s'", n, url))
+	out, err := l.client.Run("sh", "-c", fmt.Sprintf("seq %d | xargs -P 4 -I{} sh -c '%s'", n, strings.ReplaceAll(command, "'", `'"'"'`)))
 	if err != nil {
 		return err
 	}
@@ -191,7 +205,25 @@ func (l *lab) curls(url string, n int) error {
 	}
 	t.Lost = n - t.ByServer["one"] - t.ByServer["two"]
 	t.Seconds = time.Since(start).Seconds()
-	l.row("curl "+url, t, fmt.Sprintf("%.0f connections/s", float64(n)/t.Seconds))
+	l.row(what, t, fmt.Sprintf("%.0f %s/s", float64(n)/t.Seconds, unit))
+	return nil
+}
+
+// showHTTP runs a client of each protocol that the gateway ends.
+func (l *lab) showHTTP(host string) error {
+	ca := " --cacert " + filepath.Join(l.dir, "site.pem") + " "
+	for _, c := range []struct{ what, command, unit string }{
+		{"HTTP/1.1 " + host, "curl -s -m 5 http://" + host + "/", "requests"},
+		{"HTTP/1.1 and TLS " + host, "curl -s -m 5 --http1.1" + ca + "https://" + host + "/", "requests"},
+		{"HTTP/2 " + host, "curl -s -m 5 --http2" + ca + "https://" + host + "/", "requests"},
+		{"HTTP/3 " + host, l.millrace + " get --http3" + ca + "https://" + host + "/", "requests"},
+		{"WebSocket " + host, "echo hello | " + l.millrace + " ws ws://" + host + "/chat", "connections"},
+		{"gRPC " + host, l.self + " grpc-client" + ca + "--to " + host + ":443", "calls"},
+	} {
+		if err := l.repeat(c.what, c.command, c.unit, 20); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 // Command lab shows Millrace at work between real programs on one machine. It builds four network
 // namespaces, starts the gateway on AF_XDP in one of them, two servers behind it and curl and UDP
-// clients in front of it, and tells who was served by whom and what the gateway counted.
+// clients in front of it, and tells who was served by whom and what the gateway counted. The same
+// gateway serves HTTP/1.1, HTTP/2, HTTP/3, WebSocket and gRPC on its own addresses.
 //
 //	           198.18.0.0/24                 198.18.1.0/24
 //	client ------------------- gateway ------------------- one
@@ -40,6 +41,8 @@ func run(ctx context.Context, args []string) error {
 			return backend(ctx, args[1:])
 		case "udp-client":
 			return udpClient(ctx, args[1:])
+		case "grpc-client":
+			return grpcClient(ctx, args[1:])
 		}
 	}
 	var l lab

@@ -35,7 +35,11 @@ func backend(ctx context.Context, args []string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, *name) })
 	mux.HandleFunc("/bulk", func(w http.ResponseWriter, r *http.Request) { _, _ = io.CopyN(w, zeros{}, bulkBytes) })
-	srv := &http.Server{Addr: fmt.Sprintf(":%d", webPort), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	mux.HandleFunc("/chat", func(w http.ResponseWriter, r *http.Request) { chat(w, r, *name) })
+	mux.HandleFunc(grpcMethod, func(w http.ResponseWriter, r *http.Request) { serveGRPC(w, r, *name) })
+	srv := &http.Server{Addr: fmt.Sprintf(":%d", webPort), Handler: mux, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true) // gRPC
 	context.AfterFunc(ctx, func() { srv.Close() })
 	if err := srv.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err

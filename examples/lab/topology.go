@@ -96,8 +96,14 @@ func (w wire) up(n *testnet.Net) error {
 	return nil
 }
 
+// The gateway's own addresses, on which it ends connections.
+const (
+	gateway4 = "198.18.0.1"
+	gateway6 = "2001:db8::1"
+)
+
 // config is the gateway's configuration for the lab, with the driver and the folder's control socket.
-const config = `# Two services, each on IPv4 and IPv6, over two servers.
+const config = `# Two services at L4, and listeners at L7, each on IPv4 and IPv6, over two servers.
 devices:
   - {name: front, driver: %[1]s}
   - {name: back1, driver: %[1]s}
@@ -120,10 +126,33 @@ services:
       - {name: one, address: ["198.18.1.2:5353", "[2001:db8:1::2]:5353"]}
       - {name: two, address: ["198.18.2.2:5353", "[2001:db8:2::2]:5353"]}
     health: {interval: 300ms, timeout: 250ms, rise: 1, fall: 2, port: 8080}
+stack: kernel
+loops: 1
+listeners:
+  - {name: plain, address: ["198.18.0.1:80", "[2001:db8::1]:80"], protocol: HTTP}
+  - name: secure
+    address: ["198.18.0.1:443", "[2001:db8::1]:443"]
+    protocol: HTTPS
+    versions: ["1.1", "2", "3"]
+    tls: {certificates: [{cert: site.pem, key: site.key, default: true}]}
+routes:
+  - name: shop
+    rules:
+      - {name: calls, matches: [{path: {value: /lab.Names}}], backend_refs: [{name: calls}]}
+      - {name: pages, backend_refs: [{name: pages}]}
+pools:
+  - name: pages
+    backends: [{name: one, address: "198.18.1.2:8080"}, {name: two, address: "198.18.2.2:8080"}]
+  - name: calls
+    protocol: H2C
+    backends: [{name: one, address: "198.18.1.2:8080"}, {name: two, address: "198.18.2.2:8080"}]
 `
 
-// writeConfig writes the gateway's configuration into a folder and returns the file.
+// writeConfig writes the gateway's configuration and certificate into a folder and returns the file.
 func writeConfig(dir, driver string) (string, error) {
+	if err := writeCertificate(dir); err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, "gateway.yaml")
 	return path, os.WriteFile(path, fmt.Appendf(nil, config, driver, filepath.Join(dir, "gateway.sock")), 0o644)
 }
