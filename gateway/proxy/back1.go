@@ -59,7 +59,7 @@ func (s *back1) input(p []byte, fin bool) (taken int) {
 		}
 		switch ev.Kind {
 		case http1.NeedInput:
-			if fin && s.x != nil {
+			if fin && s.x != nil && !s.x.down.ended {
 				s.broken = true
 				s.x.backFailed(errTerminated)
 			}
@@ -94,7 +94,7 @@ func (s *back1) write(p []byte) int {
 	if !l.accepts() {
 		return 0
 	}
-	if s.m.Tunnel() {
+	if s.tunnel() {
 		n := l.through(p)
 		l.out = append(l.output(), p[n:]...)
 		l.touch()
@@ -111,7 +111,7 @@ func (s *back1) write(p []byte) int {
 }
 
 func (s *back1) end(trailers []semantics.Field) {
-	if s.m.Tunnel() {
+	if s.tunnel() {
 		s.l.closeWrite()
 		return
 	}
@@ -124,6 +124,9 @@ func (s *back1) end(trailers []semantics.Field) {
 
 // progress says that content has arrived: the exchange bounds the time between.
 func (s *back1) progress() {}
+
+// tunnel is that of front1.
+func (s *back1) tunnel() bool { return s.x != nil && s.x.tunnel }
 
 func (s *back1) pause()  { s.l.paused = true }
 func (s *back1) resume() { s.l.resume() }

@@ -199,7 +199,7 @@ func (f *front1) write(p []byte) int {
 	if !l.accepts() {
 		return 0
 	}
-	if f.m.Tunnel() {
+	if f.tunnel() {
 		n := l.through(p)
 		l.out = append(l.output(), p[n:]...)
 		l.touch()
@@ -216,7 +216,7 @@ func (f *front1) write(p []byte) int {
 }
 
 func (f *front1) end(trailers []semantics.Field) {
-	if f.m.Tunnel() {
+	if f.tunnel() {
 		f.l.closeWrite()
 		return
 	}
@@ -228,6 +228,9 @@ func (f *front1) end(trailers []semantics.Field) {
 	f.answered = true
 	f.l.touch()
 }
+
+// tunnel reports whether the connection carries another protocol. The machine forgets it at the end of the input.
+func (f *front1) tunnel() bool { return f.x != nil && f.x.tunnel }
 
 func (f *front1) pause()  { f.l.paused = true }
 func (f *front1) resume() { f.l.resume() }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/millrace/millrace/gateway/pool"
+
 	"github.com/millrace/millrace/websocket"
 )
 
@@ -111,4 +113,62 @@ func TestWebSockets(t *testing.T) {
 		}
 		r.settled()
 	}
+}
+
+// A backend that ends its direction of a tunnel still gets what the client sends, and has not failed.
+func TestTunnelsEndByDirections(t *testing.T) {
+	got := make(chan string, 1)
+	r := newRig(t, script(t, func(c net.Conn) {
+		read(c)
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nbye")
+		c.(*net.TCPConn).CloseWrite()
+		all, _ := io.ReadAll(c)
+		got <- string(all)
+	}), nil)
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	all, err := io.ReadAll(c)
+	if err != nil || !strings.HasSuffix(string(all), "bye") {
+		t.Errorf("%q %v", all, err)
+	}
+	io.WriteString(c, "late")
+	c.(*net.TCPConn).CloseWrite()
+	if s := <-got; s != "late" {
+		t.Errorf("the backend got %q", s)
+	}
+	r.settled()
+	if b := r.pool.Status(0).Backends[0]; b.Failures != [pool.Failures]uint64{} {
+		t.Errorf("failures of the backend: %v", b.Failures)
+	}
+}
+
+// A client that ends its direction first still gets what the backend sends.
+func TestTunnelsOutliveTheClientsEnd(t *testing.T) {
+	r := newRig(t, script(t, func(c net.Conn) {
+		read(c)
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+		all, _ := io.ReadAll(c)
+		io.WriteString(c, "after "+string(all))
+	}), nil)
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	head := make([]byte, 12)
+	_, err = io.ReadFull(c, head)
+	must(t, err)
+	io.WriteString(c, "hello")
+	c.(*net.TCPConn).CloseWrite()
+	if all, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(all), "after hello") {
+		t.Errorf("%q %v", all, err)
+	}
+	r.settled()
 }
