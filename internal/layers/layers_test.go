@@ -103,7 +103,7 @@ examples/httpclient: . socket
 examples/httpserver: . socket
 examples/poller : . socket
 examples/udpecho: . socket
-examples/lab    : internal/testnet
+examples/lab    : internal/testcert internal/testnet websocket
 internal/conformance: packet ring clock pmd
 internal/control:
 internal/flowmodel: gateway/fastpath clock wire
