@@ -127,6 +127,7 @@ func (k *conn3) fired() {
 
 // Readable implements quicconn.Handler.
 func (k *conn3) Readable(s *quicconn.Stream) {
+	k.w.enter()
 	if k.closed {
 		return
 	}
@@ -180,6 +181,7 @@ func (k *conn3) enlist(st *stream3) {
 
 // Writable implements quicconn.Handler.
 func (k *conn3) Writable(s *quicconn.Stream) {
+	k.w.enter()
 	if st, ok := s.User.(*stream3); ok && !k.closed {
 		st.stuck = 0
 		k.session.writable(st)
@@ -188,6 +190,7 @@ func (k *conn3) Writable(s *quicconn.Stream) {
 
 // Stopped implements quicconn.Handler.
 func (k *conn3) Stopped(s *quicconn.Stream, err error) {
+	k.w.enter()
 	if k.closed {
 		return
 	}
@@ -201,6 +204,7 @@ func (k *conn3) Stopped(s *quicconn.Stream, err error) {
 
 // Closed implements quicconn.Handler.
 func (k *conn3) Closed(err error) {
+	k.w.enter()
 	if !k.closed {
 		k.end(err)
 	}

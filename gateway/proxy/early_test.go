@@ -79,3 +79,19 @@ func TestContinueOverHTTP2(t *testing.T) {
 		}
 	}
 }
+
+// Deadlines begin at the time of the event that sets them, however long the loop had nothing to do before.
+func TestDeadlinesAfterSilence(t *testing.T) {
+	backend := echoBackend(t, true)
+	for _, to := range []PoolProtocol{HTTP1, HTTP2} {
+		r := newRig(t, backend, func(r *rig) {
+			r.pool.Protocol, r.pool.Connect, r.rule.Attempt = to, 500*time.Millisecond, 500*time.Millisecond
+			for _, l := range r.tree.Listeners {
+				l.Timeouts = Timeouts{Handshake: 500 * time.Millisecond, Header: 500 * time.Millisecond, Body: 500 * time.Millisecond, Write: 500 * time.Millisecond}
+			}
+		})
+		time.Sleep(time.Second)
+		post(t, r.client(to == HTTP2), "https://"+r.secure, []byte("abc"))
+		r.settled()
+	}
+}

@@ -38,6 +38,7 @@ const (
 
 // accept3 takes a connection of a client.
 func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
+	w.enter()
 	ln := l.current
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)

@@ -91,6 +91,7 @@ func (w *Worker) newLink(conn transport.Conn) *link {
 
 // Ready is called by the loop.
 func (l *link) Ready(_ transport.Conn, ev transport.Events) {
+	l.w.enter()
 	if l.closed {
 		return
 	}

@@ -37,6 +37,7 @@ type clientInfo struct {
 
 // accept takes a connection of a client.
 func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
+	w.enter()
 	ln := at.current
 	w.counters.connections.Add(1)
 	l := w.newLink(conn)

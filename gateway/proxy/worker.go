@@ -92,6 +92,9 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 	return w
 }
 
+// enter notes the time of a batch of events. The last tick may be long ago: deadlines from its time would have passed.
+func (w *Worker) enter() { w.now = w.loop.Now() }
+
 // tick runs timers, reads what is taken again, and sends what the batch has produced.
 func (w *Worker) tick(now clock.Time) clock.Time {
 	w.now = now
