@@ -19,7 +19,10 @@ func (w *Worker) Apply(t *Tree) error {
 		used[key] = true
 		l := w.listeners[key]
 		if l == nil {
-			l = &listening{}
+			if w.opens[ln.Name] == nil {
+				w.opens[ln.Name] = new(int64)
+			}
+			l = &listening{open: w.opens[ln.Name]}
 			w.listeners[key] = l
 		}
 		if err := w.listen(l, ln); err != nil {

@@ -42,13 +42,14 @@ func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
 	ln := l.current
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
+	*l.open++
 	info := &clientInfo{at: l, listener: ln, tls: true}
 	state := c.QUIC().State().TLS
 	info.established(&state)
 	f := &front3{l: l, info: info, conn3: w.newConn3(c, http3.NewMachine(http3.RoleServer, ln.HTTP3.Machine)), by: clock.Never, early: true}
 	f.session = f
 	w.fronts3[f] = struct{}{}
-	if max := ln.Limits.Connections; max > 0 && w.counters.open.Load() > max || w.draining {
+	if max := ln.Limits.Connections; max > 0 && *l.open > max || w.draining {
 		f.close(http3.ExcessiveLoad, "", nil)
 		return f.conn3
 	}
@@ -207,6 +208,7 @@ func (f *front3) lost(error) {
 		}
 	}
 	f.w.counters.open.Add(-1)
+	*f.l.open--
 	delete(f.w.fronts3, f)
 	if f.info.owns != nil {
 		f.w.disown(f.info)

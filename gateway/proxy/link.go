@@ -473,6 +473,9 @@ func (l *link) finish() {
 	if l.front {
 		l.w.counters.open.Add(-1)
 		delete(l.w.fronts, l)
+		if l.info != nil { // it was not refused
+			*l.info.at.open--
+		}
 		if l.info != nil && l.info.owns != nil {
 			l.w.disown(l.info)
 		}

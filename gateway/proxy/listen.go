@@ -41,7 +41,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	ln := at.current
 	w.counters.connections.Add(1)
 	l := w.newLink(conn)
-	if max := ln.Limits.Connections; max > 0 && w.counters.open.Load() >= max || w.draining {
+	if max := ln.Limits.Connections; max > 0 && *at.open >= max || w.draining {
 		l.session = closer{}
 		w.counters.open.Add(1)
 		w.fronts[l] = struct{}{}
@@ -53,6 +53,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	w.fronts[l] = struct{}{}
 	l.front = true
 	l.outputTime = ln.Timeouts.Write
+	*at.open++
 	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
 	if ln.sendsHeader(l.remote.Addr()) {
 		newAwaiting(l, l.info)

@@ -30,6 +30,7 @@ type listening struct {
 	current *Listener          // as the configuration describes it now
 	socket  transport.Listener // nil for HTTP/3 alone
 	quic    bool               // HTTP/3 is served
+	open    *int64             // connections of clients at all addresses of the listener
 }
 
 // timed is what a timer belongs to.
@@ -56,7 +57,8 @@ type Worker struct {
 
 	tree       *Tree
 	listeners  map[string]*listening
-	exchanges  *exchange // free ones
+	opens      map[string]*int64 // connections of clients of listeners, by name: see listening
+	exchanges  *exchange         // free ones
 	backs      map[backsKey]*backends
 	coroutines *tls.Coroutines
 	routed     route.Request
@@ -84,7 +86,7 @@ type Worker struct {
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, loop: loop, now: loop.Now(), buf: make([]byte, readSize), sealed: make([]byte, 0, sealSize),
-		listeners: map[string]*listening{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
+		listeners: map[string]*listening{}, opens: map[string]*int64{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
 	}
 	w.wheel = clock.NewWheel(64, tick, w.now)
 	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*front3]struct{}{}

@@ -1,0 +1,125 @@
+package proxy
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/rewrite"
+	"github.com/millrace/millrace/internal/memtransport"
+	"github.com/millrace/millrace/proxyproto"
+)
+
+// A listener has so many connections at all its addresses together; those of other listeners do not count.
+func TestConnectionsOfAListenerAreLimited(t *testing.T) {
+	second := netip.MustParseAddrPort("192.0.2.2:90")
+	r := newMemRig(t, func(r *memRig, tree *Tree) {
+		ln := r.stream(tree, StreamTCP)
+		ln.Limits.Connections = 2
+		other := *ln
+		other.Address = second
+		tree.Listeners = append(tree.Listeners, &other)
+	})
+	r.backend = func(*memtransport.Peer) {}
+	var elsewhere []*memtransport.Peer
+	for range 3 {
+		elsewhere = append(elsewhere, r.connect(memHTTP1))
+	}
+	a, b := r.connect(memStream), r.connect(second)
+	r.run()
+	c := r.connect(memStream)
+	r.run()
+	if a.Ended || b.Ended || !c.Reset {
+		t.Errorf("two connections: %v %v, a third one: %v", a.Ended, b.Ended, c.Reset)
+	}
+	a.Abort()
+	r.run()
+	d := r.connect(second)
+	r.run()
+	if d.Ended {
+		t.Error("there is no room for another one once one has ended")
+	}
+	r.nothingLeft(append(elsewhere, a, b, c, d)...)
+}
+
+// A connection is tried at other backends than those that have refused it, and no more often than the rule says.
+func TestPassAttempts(t *testing.T) {
+	var all []pool.BackendOptions
+	for i := range 5 {
+		all = append(all, pool.BackendOptions{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 1, byte(i)}), 80)})
+	}
+	for attempts := range 5 {
+		dialed := map[netip.AddrPort]int{}
+		r := newMemRig(t, func(r *memRig, tree *Tree) {
+			ln := r.stream(tree, StreamTCP)
+			rule := *r.rule
+			rule.Attempts, ln.Rules = attempts, []*Rule{&rule}
+			r.to.Key = &rewrite.Key{} // of the client's address: each pick finds the same backend, but those that were tried
+			if err := r.to.Update(0, pool.Options{Name: "p", Balance: pool.ConsistentHash}, all); err != nil {
+				t.Fatal(err)
+			}
+		})
+		r.loop.Dialed = func(a netip.AddrPort) (func(*memtransport.Peer), error) {
+			dialed[a]++
+			return nil, unix.ECONNREFUSED
+		}
+		c := r.connect(memStream)
+		r.run()
+		if want := max(attempts, 1); len(dialed) != want || !c.Reset {
+			t.Errorf("%d attempts: %v, reset %v", attempts, dialed, c.Reset)
+		}
+		if s := r.worker.Stats().Stream; int(s.Retries) != max(attempts, 1)-1 || s.Failed != 1 {
+			t.Errorf("%d attempts: %+v", attempts, s)
+		}
+		r.nothingLeft(c)
+	}
+}
+
+// One client goes to one backend where the pool hashes its address.
+func TestPassHashesClients(t *testing.T) {
+	var all []pool.BackendOptions
+	for i := range 5 {
+		all = append(all, pool.BackendOptions{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 1, byte(i)}), 80)})
+	}
+	r := newMemRig(t, func(r *memRig, tree *Tree) {
+		ln := r.stream(tree, StreamTCP)
+		ln.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("::/0"), netip.MustParsePrefix("0.0.0.0/0")}
+		r.to.Key = &rewrite.Key{}
+		if err := r.to.Update(0, pool.Options{Name: "p", Balance: pool.ConsistentHash}, all); err != nil {
+			t.Fatal(err)
+		}
+	})
+	to := map[byte]map[netip.AddrPort]bool{}
+	used := map[netip.AddrPort]bool{}
+	var last netip.AddrPort
+	r.loop.Dialed = func(a netip.AddrPort) (func(*memtransport.Peer), error) {
+		last = a
+		return func(*memtransport.Peer) {}, nil
+	}
+	var clients []*memtransport.Peer
+	for i := range 60 {
+		client := byte(i % 20)
+		h := proxyproto.TCP(2, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, client}), uint16(1000+i)), memStream)
+		head, err := h.Append(nil)
+		must(t, err)
+		c := r.connect(memStream)
+		c.Write(head)
+		r.run()
+		if to[client] == nil {
+			to[client] = map[netip.AddrPort]bool{}
+		}
+		to[client][last], used[last] = true, true
+		clients = append(clients, c)
+	}
+	for client, list := range to {
+		if len(list) != 1 {
+			t.Errorf("client %d goes to %v", client, list)
+		}
+	}
+	if len(used) < 3 {
+		t.Errorf("20 clients go to %v", used)
+	}
+	r.nothingLeft(clients...)
+}
