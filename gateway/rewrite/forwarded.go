@@ -43,31 +43,45 @@ func (f *Forwarding) Trusts(a netip.Addr) bool {
 func (f *Forwarding) Apply(fields []semantics.Field, dst []byte, p *Peer) (out []semantics.Field, buf []byte) {
 	trusted := f.Trusts(p.Addr)
 	if !trusted {
-		fields = slices.DeleteFunc(fields, claims)
+		fields = withoutClaims(fields)
 	}
 	switch f.Style {
 	case StyleX:
-		return appendX(fields, dst, p)
+		return appendX(fields, dst, p, trusted)
 	case StyleForwarded:
 		return appendForwarded(fields, dst, p)
 	}
 	return fields, dst
 }
 
+// withoutClaims removes the fields that speak of the client. Most requests have none.
+func withoutClaims(fields []semantics.Field) []semantics.Field {
+	for i := range fields {
+		if claims(fields[i].Name) {
+			return slices.DeleteFunc(fields, func(f semantics.Field) bool { return claims(f.Name) })
+		}
+	}
+	return fields
+}
+
 // claims reports whether a field speaks of the client: what many programs believe, and none may make up.
-func claims(f semantics.Field) bool {
-	return strings.HasPrefix(f.Name, "x-forwarded-") || f.Name == "forwarded" || f.Name == "x-real-ip"
+func claims(name string) bool {
+	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip"
 }
 
 // appendX continues X-Forwarded-For, and adds the other fields where a trusted proxy has not.
-func appendX(fields []semantics.Field, dst []byte, p *Peer) ([]semantics.Field, []byte) {
-	fields, dst, start := chain(fields, dst, "x-forwarded-for")
+func appendX(fields []semantics.Field, dst []byte, p *Peer, trusted bool) ([]semantics.Field, []byte) {
+	start, proto, host := len(dst), false, p.Authority == ""
+	if trusted {
+		fields, dst, start = chain(fields, dst, "x-forwarded-for")
+		proto, host = has(fields, "x-forwarded-proto"), host || has(fields, "x-forwarded-host")
+	}
 	dst = p.Addr.Unmap().WithZone("").AppendTo(dst)
 	fields = append(fields, semantics.Field{Name: "x-forwarded-for", Value: view(dst[start:])})
-	if !has(fields, "x-forwarded-proto") {
+	if !proto {
 		fields = append(fields, semantics.Field{Name: "x-forwarded-proto", Value: schemeOf(p.TLS)})
 	}
-	if p.Authority != "" && !has(fields, "x-forwarded-host") {
+	if !host {
 		fields = append(fields, semantics.Field{Name: "x-forwarded-host", Value: p.Authority})
 	}
 	return fields, dst
