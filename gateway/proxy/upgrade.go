@@ -63,7 +63,7 @@ func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bo
 	asked := x.outgoing.Protocol != ""
 	connect := asked && x.outgoing.Method == "CONNECT"
 	switch {
-	case m.Status == 101 && (!asked || connect), connect && m.Status > 200 && m.Status < 300:
+	case m.Status == 101 && (!asked || connect || !isWebSocket(m)), connect && m.Status > 200 && m.Status < 300:
 		return nil, false
 	case m.Status != 101 && !(connect && m.Status == 200):
 		return m, true
