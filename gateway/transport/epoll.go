@@ -23,7 +23,7 @@ const batchEvents = 256
 // scheduler, which saves its bookkeeping at each. Only the wait for events tells it: a collection need not wait for
 // the thread, and other goroutines get its processor.
 type EpollLoop struct {
-	fd     int // epoll instance
+	fd     int // epoll instance, -1 once the loop has ended
 	wakefd int // eventfd, edge-triggered, so that nothing reads it
 	now    clock.Time
 	tick   func(now clock.Time) clock.Time
@@ -138,6 +138,7 @@ func (l *EpollLoop) end() {
 func (l *EpollLoop) freeFDs() {
 	_ = unix.Close(l.wakefd)
 	_ = unix.Close(l.fd)
+	l.wakefd, l.fd = -1, -1 // the numbers may be others' now
 }
 
 // wait returns how many events there are. It first looks without the scheduler, and blocks with it where there are none

@@ -225,11 +225,93 @@ func TestEndFreesDescriptors(t *testing.T) {
 		if err := l.Run(ctx); err != ErrClosed {
 			t.Errorf("Run after the end: %v", err)
 		}
+		if _, err := l.Dial(li.addr, nil); err != ErrClosed {
+			t.Errorf("Dial after the end: %v", err)
+		}
+		if _, err := l.Listen(li.addr, nil); err != ErrClosed {
+			t.Errorf("Listen after the end: %v", err)
+		}
+		li.Close()
 		if n := openDescriptors(t); n != before {
 			t.Errorf("run: %v: %d descriptors, %d before", run, n, before)
 		}
 		if s := l.Stats(); s.Open != 0 {
 			t.Errorf("%d connections are open", s.Open)
+		}
+	}
+}
+
+// TestSocketOptions of accepted and dialed connections.
+func TestSocketOptions(t *testing.T) {
+	l := newLoop(t)
+	var accepted Conn
+	li := listenLocal(t, l, func(c Conn) Handler { accepted = c; return nil })
+	dialed, err := l.Dial(li.addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	iterateUntil(t, l, "a connection", func() bool { return accepted != nil })
+	for _, c := range []Conn{accepted, dialed} {
+		fd := int(c.(*epollConn).fd)
+		if getInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) == 0 || getInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE) == 0 {
+			t.Error("an option is not set")
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil || flags&unix.O_NONBLOCK == 0 {
+			t.Errorf("flags %x, %v", flags, err)
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor flags %x, %v", flags, err)
+		}
+	}
+}
+
+// TestVersionsOfIP: a listener on all addresses of IPv6 leaves those of IPv4 to another. Addresses are those of the
+// packets, never mapped ones.
+func TestVersionsOfIP(t *testing.T) {
+	l := newLoop(t)
+	var got []netip.AddrPort
+	accept := func(c Conn) Handler { got = append(got, c.Local()); return nil }
+	six, err := l.Listen(netip.MustParseAddrPort("[::]:0"), accept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), six.Addr().Port())
+	if c, err := net.Dial("tcp", at.String()); err == nil {
+		_ = c.Close()
+		t.Error("IPv4 reaches a listener on IPv6")
+	}
+	if _, err := l.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), accept); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Dial(netip.AddrPortFrom(netip.MustParseAddr("::ffff:127.0.0.1"), at.Port()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialLocal(t, netip.AddrPortFrom(netip.IPv6Loopback(), at.Port()))
+	iterateUntil(t, l, "two connections", func() bool { return len(got) == 2 })
+	want := []netip.AddrPort{at, netip.AddrPortFrom(netip.IPv6Loopback(), at.Port())}
+	if got[0] != want[0] {
+		got[0], got[1] = got[1], got[0]
+	}
+	if got[0] != want[0] || got[1] != want[1] || c.Remote() != at {
+		t.Errorf("%v, want %v; dialed %v", got, want, c.Remote())
+	}
+}
+
+// TestZone: a link-local address needs the interface.
+func TestZone(t *testing.T) {
+	var sa unix.RawSockaddrInet6
+	if _, errno := encodeAddr(&sa, netip.MustParseAddrPort("[fe80::1%no-such-interface]:80")); errno != unix.ENODEV {
+		t.Error(errno)
+	}
+	if n, errno := encodeAddr(&sa, netip.MustParseAddrPort("[fe80::1%lo]:80")); n != unix.SizeofSockaddrInet6 || errno != 0 || sa.Scope_id == 0 {
+		t.Error(n, errno, sa.Scope_id)
+	}
+	for _, s := range []string{"198.18.0.1:65535", "[2001:db8::1]:1"} {
+		a := netip.MustParseAddrPort(s)
+		if _, errno := encodeAddr(&sa, a); errno != 0 || decodeAddr(&sa) != a {
+			t.Errorf("%v, want %v", decodeAddr(&sa), a)
 		}
 	}
 }

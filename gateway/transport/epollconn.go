@@ -51,6 +51,9 @@ func (l *EpollLoop) add(fd int, flags connFlags) (*epollConn, unix.Errno) {
 
 // Dial implements Loop. What the kernel refuses at once is returned: no route, no local port, no fd.
 func (l *EpollLoop) Dial(remote netip.AddrPort, h Handler) (Conn, error) {
+	if l.fd < 0 {
+		return nil, ErrClosed
+	}
 	remote = unmap(remote)
 	fd, errno := newSocket(remote.Addr())
 	if errno == 0 {

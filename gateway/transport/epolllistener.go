@@ -51,6 +51,9 @@ type epollListener struct {
 // Listen implements Loop. The listeners of several loops share the address by SO_REUSEPORT: the kernel spreads
 // connections over them. An address of IPv6 takes no connections of IPv4.
 func (l *EpollLoop) Listen(a netip.AddrPort, accept func(c Conn) Handler) (Listener, error) {
+	if l.fd < 0 {
+		return nil, ErrClosed
+	}
 	a = unmap(a)
 	fd, errno := newSocket(a.Addr())
 	if errno == 0 {

@@ -170,6 +170,14 @@ func TestEnd(t *testing.T) {
 		if _, err := io.ReadAll(c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%v, want the end", err)
 		}
+		if _, ours := w.servers[0].(*StackLoop); ours {
+			if _, err := w.servers[0].Dial(at, nil); err != ErrClosed {
+				t.Errorf("Dial after Close: %v", err)
+			}
+			if _, err := w.servers[0].Listen(at, nil); err != ErrClosed {
+				t.Errorf("Listen after Close: %v", err)
+			}
+		}
 		w.eventually("accepted functions have not run", func() bool { return ran.Load() == accepted.Load() })
 		w.eventually("something listens", func() bool {
 			_, err := w.peer.Dial("tcp", at.String())
