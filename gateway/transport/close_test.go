@@ -156,7 +156,11 @@ func TestAddresses(t *testing.T) {
 func TestAbort(t *testing.T) {
 	inEachWorld(t, func(t *testing.T, w *world) {
 		at, _ := w.listen(func(c Conn) Handler {
-			return handlerFunc(func(c Conn, _ Events) { c.Abort() })
+			return handlerFunc(func(c Conn, _ Events) {
+				if n, _ := c.Read(make([]byte, 10)); n > 0 { // unread, it would make Close a reset, too
+					c.Abort()
+				}
+			})
 		})
 		c := w.connect(at)
 		_, _ = c.Write([]byte("x"))
@@ -240,6 +244,50 @@ func TestLingerIsBounded(t *testing.T) {
 	if next := l.expire(clock.Never - 1); next != clock.Never || !silent[2].closed || len(l.list) != 0 {
 		t.Error("in the end", next, silent[2].closed)
 	}
+}
+
+// TestLingerEnds: a loop closes connections that linger, when their time is up.
+func TestLingerEnds(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		loops := make(chan Loop, 1)
+		at, _ := w.listen(func(c Conn) Handler {
+			c.Linger()
+			s := lingerersOf(loopOf(c))
+			s.list[0].until = loopOf(c).Now().Add(100 * time.Millisecond)
+			loops <- loopOf(c)
+			return nil
+		})
+		c := w.connect(at)
+		switch l := next(w, loops, "the connection").(type) { // it wakes by itself
+		case *EpollLoop:
+			w.on(l, func() {
+				if n := l.limit(); n < 0 || n > 100 {
+					t.Errorf("the loop sleeps %d ms", n)
+				}
+			})
+		case *StackLoop:
+			w.on(l, func() {
+				if next := l.poll(l.Now()); next.Sub(l.Now()) > 100*time.Millisecond {
+					t.Errorf("the loop wakes at %d", next)
+				}
+			})
+		}
+		if _, err := io.ReadAll(c); err != nil { // the end of the output comes at once
+			t.Fatal(err)
+		}
+		w.eventually("the connection is still open", func() bool {
+			_, err := c.Write([]byte("x")) // answered with a reset once nobody reads
+			time.Sleep(10 * time.Millisecond)
+			return err != nil
+		})
+	})
+}
+
+func lingerersOf(l Loop) *lingerers {
+	if e, ok := l.(*EpollLoop); ok {
+		return &e.lingering
+	}
+	return &l.(*StackLoop).lingering
 }
 
 // TestListenerClose: connections that are complete are accepted, later ones refused.

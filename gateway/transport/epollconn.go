@@ -26,7 +26,7 @@ const (
 	connecting connFlags = 1 << iota
 	wantWrite            // the send buffer was full: report when there is room
 	readOn               // a short read may not be the last: the kernel has reported the end, or urgent data
-	failed               // Failed was reported
+	failed               // Failed was reported, of a stackConn
 	queued               // in EpollLoop.again
 	outputEnd            // CloseWrite was called
 )
@@ -107,15 +107,13 @@ func (c *epollConn) handle(events uint32) {
 	c.report(ev)
 }
 
-// takeError fetches the error of the socket. It reports Failed the first time.
+// takeError fetches the error of the socket, which forgets it.
 func (c *epollConn) takeError() Events {
-	if errno := unix.Errno(getInt(int(c.fd), unix.SOL_SOCKET, unix.SO_ERROR)); errno != 0 && c.err == 0 {
-		c.err = errno
-	}
-	if c.err == 0 || c.flags&failed != 0 {
+	errno := unix.Errno(getInt(int(c.fd), unix.SOL_SOCKET, unix.SO_ERROR))
+	if errno == 0 { // a read or a write has returned it
 		return 0
 	}
-	c.flags |= failed
+	c.err = errno
 	return Failed
 }
 
@@ -156,10 +154,10 @@ func (c *epollConn) readError(errno unix.Errno) error {
 		return ErrAgain
 	case errno != 0:
 		return c.fail(errno)
-	case c.err != 0: // SO_ERROR took the error, after which the kernel says that the input has ended
+	case c.err != 0 && c.err != unix.EPIPE: // SO_ERROR took the error, after which the kernel says that the input has ended
 		return c.err
 	}
-	return io.EOF
+	return io.EOF // with EPIPE, it did: a reset came after the end of the input
 }
 
 // callLater has the loop report Readable once more, after the batch.

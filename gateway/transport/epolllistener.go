@@ -133,9 +133,7 @@ func (li *epollListener) open(fd int) {
 	}
 	li.loop.stats.accepted.Add(1)
 	c.local, c.remote = li.local, remote
-	if h := li.f(c); c.fd >= 0 {
-		c.handler = h
-	}
+	c.handler = li.f(c)
 }
 
 // pause stops accepting for a while. Without it, the listener would be reported again and again; the connections wait in

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/socket"
 )
 
 // TestDo: functions of a goroutine run in their order, one at a time, and may bring others.
@@ -184,6 +185,49 @@ func TestEnd(t *testing.T) {
 			return errors.Is(err, syscall.ECONNREFUSED)
 		})
 	})
+}
+
+// TestCommandsOfCommands: what a command brings at the end runs, too.
+func TestCommandsOfCommands(t *testing.T) {
+	var q commandList
+	ran := 0
+	q.do(func() { ran++; q.do(func() { ran++ }) })
+	if q.end(); ran != 2 {
+		t.Errorf("%d commands have run", ran)
+	}
+	if q.do(func() {}) {
+		t.Error("accepted after the end")
+	}
+}
+
+// TestStackEnds: a loop over a stack that ends by itself accepts no more functions.
+func TestStackEnds(t *testing.T) {
+	a, b, err := socket.Pair(netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.0.2/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	l := NewStackLoop(a.Group().Hosts[0])
+	w := &world{t: t}
+	w.on(l, func() {})
+	var ran, accepted atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		for l.Do(func() { ran.Add(1) }) {
+			accepted.Add(1)
+		}
+		close(done)
+	}()
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	w.await(done, "the end of Do")
+	if ran.Load() != accepted.Load() {
+		t.Errorf("%d of %d functions have run", ran.Load(), accepted.Load())
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestErrorsOfListenAndDial are those of the kernel.

@@ -204,22 +204,19 @@ func (li *stackListener) open(t *tcp.Conn) {
 	c.slot = li.loop.conns.add(c)
 	t.SetOwner(c)
 	li.loop.worked = true
-	if h := li.f(c); c.t != nil {
-		c.handler = h
-	}
+	c.handler = li.f(c)
 }
 
 // Addr implements Listener.
 func (li *stackListener) Addr() netip.AddrPort { return li.addr }
 
-// Close implements Listener.
+// Close implements Listener. Complete connections have been accepted: each Tick reports them before anything else.
 func (li *stackListener) Close() {
 	l := li.loop
 	if !slices.Contains(l.listeners, li) {
 		return
 	}
 	l.listeners = slices.DeleteFunc(l.listeners, func(x *stackListener) bool { return x == li })
-	li.Ready(tcp.Acceptable) // what it has would be reset
 	li.t.Close(l.h.Now())
 }
 

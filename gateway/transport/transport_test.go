@@ -253,6 +253,74 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// TestFailedComesOnce: also where the handler goes on with the connection.
+func TestFailedComesOnce(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		hold, done := make(chan struct{}), make(chan struct{})
+		failures, b := 0, make([]byte, 100)
+		at, _ := w.listen(func(Conn) Handler {
+			return handlerFunc(func(c Conn, ev Events) {
+				if ev&Failed != 0 {
+					failures++
+				}
+				if n, err := c.Read(b); n == 0 && errors.Is(err, syscall.ECONNRESET) {
+					c.Close()
+					close(done)
+				}
+			})
+		})
+		c := w.connect(at)
+		for _, l := range w.servers {
+			w.on(l, func() {})
+			l.Do(func() { <-hold })
+		}
+		_, _ = c.Write([]byte("hello"))
+		time.Sleep(10 * time.Millisecond) // a stack sends with its next iteration
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		time.Sleep(10 * time.Millisecond)
+		close(hold)
+		next(w, done, "the reset")
+		if failures != 1 {
+			t.Errorf("Failed came %d times", failures)
+		}
+	})
+}
+
+// TestResetAfterTheEnd: the input was complete, and reads say so.
+func TestResetAfterTheEnd(t *testing.T) {
+	inEachWorld(t, func(t *testing.T, w *world) {
+		ended, done := make(chan struct{}), make(chan [3]error, 1)
+		var readErr error
+		at, _ := w.listen(func(Conn) Handler {
+			return handlerFunc(func(c Conn, ev Events) {
+				b := make([]byte, 100)
+				if ev&Failed != 0 {
+					_, e1 := c.Read(b)
+					_, e2 := c.Write(b)
+					done <- [3]error{e1, e2, c.Err()}
+					c.Close()
+					return
+				}
+				if n, err := c.Read(b); n == 0 && readErr == nil && err != ErrAgain {
+					readErr = err
+					close(ended)
+				}
+			})
+		})
+		c := w.connect(at)
+		_, _ = c.Write([]byte("hello"))
+		_ = c.CloseWrite()
+		next(w, ended, "the end")
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		errs := next(w, done, "the reset")
+		if readErr != io.EOF || errs[0] != io.EOF || !errors.Is(errs[1], syscall.EPIPE) || !errors.Is(errs[2], syscall.EPIPE) {
+			t.Error(readErr, errs)
+		}
+	})
+}
+
 // TestRefused: a dial that fails reports Failed alone.
 func TestRefused(t *testing.T) {
 	inEachWorld(t, func(t *testing.T, w *world) {
