@@ -270,6 +270,29 @@ func TestEjectionsCountForThePanic(t *testing.T) {
 	}
 }
 
+// What an update changes holds for the next pick.
+func TestAnUpdateCountsAnew(t *testing.T) {
+	o := Options{PanicThreshold: 50}
+	p := newPool(t, o, same(2))
+	p.ByName("a").SetHealthy(0, false, nil)
+	if got := tally(p, 0, 100); len(got) != 1 {
+		t.Errorf("half are healthy: %v", got)
+	}
+	o.PanicThreshold = 51
+	if err := p.Update(0, o, same(2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := tally(p, 0, 100); len(got) != 2 {
+		t.Errorf("too few are healthy: %v", got)
+	}
+	if err := p.Update(0, o, same(4)); err != nil {
+		t.Fatal(err)
+	}
+	if got := tally(p, 0, 100); len(got) != 3 {
+		t.Errorf("three of four are healthy: %v", got)
+	}
+}
+
 func TestLatencyIsSmoothed(t *testing.T) {
 	p := newPool(t, Options{}, same(1))
 	b := p.ByName("a")
