@@ -21,7 +21,8 @@ type back2 struct {
 	uses    int
 	early   []*exchange // wait for the backend's settings
 	settled bool        // which have arrived
-	leaving bool        // the backend takes no more requests, or the connection has ended
+	allowance
+	leaving bool // the backend takes no more requests, or the connection has ended
 	gone    bool
 }
 
@@ -111,6 +112,7 @@ func (b *back2) output() []byte {
 }
 
 func (b *back2) input(p []byte, fin bool) (taken int) {
+	b.allowance.grant(b.m, b.l.w.now)
 	for !b.l.closed && !b.l.closing {
 		ev, n, err := b.m.Input(p[taken:])
 		taken += n

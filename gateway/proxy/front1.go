@@ -185,7 +185,7 @@ func (f *front1) proceed() {
 var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
 func (f *front1) head(m *semantics.Message, end bool) error {
-	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.x.back == nil && f.m.Left() > maxDropped) {
+	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.m.Left() > maxDropped) {
 		f.m.CloseAfter() // an early answer: what the client still sends is not waited for
 	}
 	out, err := f.m.AppendResponse(f.l.output(), m, end)

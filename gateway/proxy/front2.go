@@ -9,12 +9,13 @@ import (
 
 // front2 is a client's connection with HTTP/2.
 type front2 struct {
-	l         *link
-	m         *http2.Machine
-	info      *clientInfo
-	free      *stream2 // for use again
-	blocked   []*stream2
-	requests  int
+	l        *link
+	m        *http2.Machine
+	info     *clientInfo
+	free     *stream2 // for use again
+	blocked  []*stream2
+	requests int
+	allowance
 	leaving   bool   // GOAWAY was sent
 	heading   bool   // the deadline of a header runs
 	malformed uint64 // of the machine's requests, as far as they are counted
@@ -56,6 +57,7 @@ func (f *front2) output() []byte {
 }
 
 func (f *front2) input(p []byte, fin bool) (taken int) {
+	f.allowance.grant(f.m, f.l.w.now)
 	for !f.l.closing && !f.l.closed {
 		ev, n, err := f.m.Input(p[taken:])
 		taken += n
