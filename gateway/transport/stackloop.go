@@ -33,7 +33,8 @@ type StackLoop struct {
 	run       func() // runCommands, bound once
 }
 
-// NewStackLoop returns a loop over h, which has none yet. The loop of h may run already, and the caller does not hold it.
+// NewStackLoop returns a loop over h, which has none yet. The loop of h is served (stack.Loop.Serve) or does not run yet,
+// and the caller does not hold it.
 // Options of connections are those of the host's group, without Nagle's algorithm.
 func NewStackLoop(h *host.Host) *StackLoop {
 	l := &StackLoop{h: h, options: h.Group().TCPDefaults(), next: clock.Never}
