@@ -43,6 +43,8 @@ var accepted = []struct{ name, in, want string }{
 	{"fields of the connection (RFC 9110 7.6.1)", "GET / HTTP/1.1\r\nHost: a\r\nX-Hop: 1\r\nConnection: x-hop, , Keep-Alive\r\nKeep-Alive: timeout=5\r\n" +
 		"Proxy-Connection: keep-alive\r\nTE: gzip\r\nX-End: 2\r\nConnection: x-other\r\nX-Other: 3\r\n\r\n",
 		`request 1.1 GET http a / body=none [x-end="2"]` + "\nend\n"},
+	{"HTTP2-Settings goes with the Upgrade that is not seen (RFC 9113 3.1)", "GET / HTTP/1.1\r\nHost: a\r\nHTTP2-Settings: AAMAAABk\r\nB: c\r\n\r\n",
+		`request 1.1 GET http a / body=none [b="c"]` + "\nend\n"},
 	{"TE: trailers stays", "GET / HTTP/1.1\r\nHost: a\r\nTE: Trailers\r\nConnection: TE\r\n\r\n",
 		`request 1.1 GET http a / body=none [te="Trailers"]` + "\nend\n"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "request 1.1 GET http a / body=none close []\nend\n"},

@@ -137,3 +137,18 @@ func TestSlowHTTP2(t *testing.T) {
 		r.nothingLeft(c)
 	}
 }
+
+// A backend of HTTP/2 that never sends its settings costs a WebSocket its time, and its connection is not kept for ever.
+func TestSettingsThatDoNotCome(t *testing.T) {
+	r := newMemRig(t, nil)
+	r.to.Protocol = HTTP2
+	r.rule.Attempt = 5 * time.Second
+	r.backend = func(p *memtransport.Peer) { p.Handler = func(p *memtransport.Peer) { p.Take() } }
+	c := r.connect(memHTTP1)
+	c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
+	r.pass(6 * time.Second)
+	if got := string(c.Take()); !strings.HasPrefix(got, "HTTP/1.1 504") {
+		t.Errorf("answered %q", got)
+	}
+	r.nothingLeft(c)
+}
