@@ -3,6 +3,8 @@ package http1
 import (
 	"bytes"
 	"unsafe"
+
+	"github.com/millrace/millrace/semantics"
 )
 
 // collectHead takes a part of a header.
@@ -12,6 +14,9 @@ func (m *Machine) collectHead(in []byte) (ev Event, used int, err error) {
 		return Event{}, used, err
 	}
 	m.message.reset()
+	if n := len(m.lines); cap(m.fields) < n { // at once: it would grow by four allocations
+		m.fields = make([]semantics.Field, 0, max(n, 8))
+	}
 	m.message.Fields = m.fields[:0]
 	m.trailers = m.trailers[:0] // not those of the message before
 	if m.role == RoleServer {
@@ -58,10 +63,16 @@ func (m *Machine) collect(in []byte, limit int, tooLong error) (used int, done b
 	return end - held, true, nil
 }
 
+// firstLines is for how many lines the first section of a connection has room without another allocation.
+const firstLines = 16
+
 // scan looks for line ends in what is new of a section, and returns where the section ends, 0 while more is needed. Every
 // line must end with CRLF: a recipient may take a bare LF for that (RFC 9112 2.2), and where only one of two recipients does,
 // they see different messages.
 func (m *Machine) scan(p []byte) (end int, err error) {
+	if m.lines == nil {
+		m.lines = make([]int, 0, firstLines)
+	}
 	for m.scanned < len(p) {
 		i := bytes.IndexByte(p[m.scanned:], '\n')
 		if lf := m.scanned + i; i >= 0 {
