@@ -220,7 +220,7 @@ https://:443 {
 // routeRules is how many rules one of our routes has.
 const routeRules = 500
 
-// millrace is our gateway, over the kernel's sockets or its own stack.
+// millrace is our gateway, which answers clients without a server name, such as h2load, by its default certificate. It is over the kernel's sockets or its own stack.
 func (c webConfig) millrace() string {
 	routes := ""
 	for i, rule := range slices.Collect(strings.Lines(c.each("      - {matches: [{path: {type: PathPrefix, value: /r$}}], backend_refs: [{name: one}]}\n"))) {
@@ -250,7 +250,7 @@ listeners:
     address: "%[1]s:443"
     protocol: HTTPS
     versions: [%[7]s]
-    tls: {certificates: [{cert: %[2]s, key: %[3]s}]}
+    tls: {certificates: [{cert: %[2]s, key: %[3]s, default: true}]}
 routes:
   - name: all
     listeners: [web, h2c, tls]
