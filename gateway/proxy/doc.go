@@ -10,5 +10,9 @@
 // A link is a connection with its buffers and, where there is TLS, its engine. A session speaks a version of HTTP on it.
 // An exchange is one request and its response. What a receiver does not take yet is held, and its sender is no longer read.
 //
-// RFCs: 9110 (semantics), 9112 (HTTP/1.1), 9209 (Proxy-Status), 8446 (TLS 1.3) by package tls.
+// A pass is a connection that is passed through as it is, chosen by its ClientHello or by none. A header of the PROXY protocol
+// may begin connections of clients and those to backends.
+//
+// RFCs: 9110 (semantics), 9112 (HTTP/1.1), 9209 (Proxy-Status), 8446 (TLS 1.3) by package tls,
+// 9440 (Client-Cert).
 package proxy

@@ -234,6 +234,35 @@ func (f *passFuzz) check(client *memtransport.Peer, sent int) {
 	}
 }
 
+// Where the client ends its output before the hello, or the header, is complete, nothing is waited for.
+func TestPeekEndsWithTheInput(t *testing.T) {
+	hello := rawHello(t, &ctls.Config{ServerName: "a.test"})
+	for _, header := range []bool{false, true} {
+		r := newMemRig(t, func(r *memRig, tree *Tree) {
+			ln := r.stream(tree, StreamTLS)
+			if header {
+				ln.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+			}
+		})
+		in := hello[:20]
+		if header {
+			in = []byte("PROXY TCP4 1")
+		}
+		client := r.connect(memStream)
+		client.Write(in)
+		r.run()
+		if client.Ended {
+			t.Fatal("it has ended before")
+		}
+		client.CloseWrite()
+		r.run()
+		if !client.Ended {
+			t.Error("it goes on")
+		}
+		r.nothingLeft(client)
+	}
+}
+
 // A byte in either direction keeps a stream, for longer than its time-out.
 func TestPassIsKeptByBytes(t *testing.T) {
 	r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTCP) })
@@ -284,7 +313,7 @@ func TestPassTimesOut(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTLS) })
+			r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTLS).Timeouts.Handshake = 2 * time.Second })
 			r.backend = func(*memtransport.Peer) {}
 			client := r.connect(memStream)
 			c.begin(r, client)

@@ -222,6 +222,10 @@ func TestPassesResets(t *testing.T) {
 	if s := r.passed(); s.Cut != 2 {
 		t.Errorf("%+v", s)
 	}
+	status := r.tree.Pools[len(r.tree.Pools)-1].Status(0)
+	if n := status.Backends[0].Failures[pool.Reset]; n != 1 { // the client's reset does not count
+		t.Errorf("the pool counts %d resets", n)
+	}
 }
 
 // A side that does not read stops the other one: what the gateway holds is bounded. One that never reads is given up.
@@ -323,6 +327,7 @@ func TestPassHeedsLimits(t *testing.T) {
 	var ln *Listener
 	r := newRig(t, "127.0.0.1:1", func(r *rig) {
 		ln = r.streams(StreamTCP, streamRule{backends: []string{greeter(t, "a"), greeter(t, "b")}})
+		ln.Rules[0].Attempts = 1 // a backend that is full was not tried
 		p := ln.Rules[0].Backends[0].Pool
 		o := *p.Options()
 		o.PerBackend.Connections = 1

@@ -72,9 +72,12 @@ func TestTakesProxyHeaders(t *testing.T) {
 		h.TLVs, _ = h.TLVs.AppendSSL(proxyproto.SSL{Client: proxyproto.ClientSSL})
 	})
 	local := header(t, 2, func(h *proxyproto.Header) { h.Local = true })
-	for _, h := range [][]byte{header(t, 1, nil), header(t, 2, nil), v2tls, local, []byte("PROXY UNKNOWN\r\n")} {
+	socket := header(t, 2, func(h *proxyproto.Header) {
+		*h = proxyproto.Header{Version: 2, Family: proxyproto.Unix, Transport: proxyproto.Stream}
+	})
+	for _, h := range [][]byte{header(t, 1, nil), header(t, 2, nil), v2tls, local, socket, []byte("PROXY UNKNOWN\r\n")} {
 		want := "198.18.0.9"
-		if bytes.Equal(h, local) || h[6] == 'U' {
+		if bytes.Equal(h, local) || bytes.Equal(h, socket) || h[6] == 'U' {
 			want = "127.0.0.1"
 		}
 		for name, size := range map[string]cut.Size{"whole": cut.Whole, "bytewise": cut.Bytewise, "random": cut.Random(3)} {
