@@ -30,6 +30,8 @@ type testGateway struct {
 	rule   *proxy.Rule
 	plain  *proxy.Listener // HTTP/1.1, and HTTP/2 by prior knowledge
 	secure *proxy.Listener // the same over TLS
+
+	endpoints proxy.Endpoints
 }
 
 // newTestGateway starts a worker in front of a backend with HTTP/1.1. change may change the configuration first.
@@ -63,6 +65,8 @@ func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *
 	g.loop, err = sockets.NewEpollLoop()
 	g.must(err)
 	g.worker = proxy.NewWorker(g.loop, 0)
+	g.worker.Share(&g.endpoints)
+	t.Cleanup(func() { _ = g.endpoints.Close() })
 	g.must(g.worker.Apply(&proxy.Tree{Listeners: []*proxy.Listener{g.plain, g.secure}, Pools: []*proxy.Pool{g.pool}}))
 	done := make(chan error, 1)
 	go func() { done <- g.loop.Run(context.Background()) }()
