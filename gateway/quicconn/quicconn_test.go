@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -374,5 +375,84 @@ func TestLoopEnds(t *testing.T) {
 	var e *quic.ApplicationError
 	if err := context.Cause(q.Context()); !errors.As(err, &e) || e.Code != 1 {
 		t.Error(err)
+	}
+}
+
+// accepted returns a stream that the client has opened and written to, with nothing of it consumed.
+func accepted(t *testing.T, bytes int) (client *quic.Stream, server *Stream, do func(func())) {
+	t.Helper()
+	loop := runLoop(t)
+	k := &sink{newEcho(), make(chan *Stream, 1)}
+	q := dial(t, serve(t, NewHub(loop), "sink", nil, Options{}, func(*Conn) Handler { return k }), "sink", nil)
+	s, err := q.OpenStream(timeout(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.SetDeadline(time.Now().Add(patience))
+	if _, err := s.Write(make([]byte, bytes)); err != nil {
+		t.Fatal(err)
+	}
+	return s, <-k.streams, func(f func()) { on(t, loop, f) }
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// TestResetDropsInput has a peer reset a stream whose input was not consumed: the handler learns of it at once.
+func TestResetDropsInput(t *testing.T) {
+	client, server, do := accepted(t, 100)
+	client.CancelWrite(3)
+	eventually(t, "the reset", func() (reset bool) {
+		do(func() {
+			var e *quic.StreamError
+			reset = errors.As(server.Err(), &e) && e.Code == 3 && len(server.Input()) == 0
+		})
+		return reset
+	})
+}
+
+// TestStopReading ends the goroutine that waits with what it has read.
+func TestStopReading(t *testing.T) {
+	client, server, do := accepted(t, 100_000)
+	readers := func() int {
+		b := make([]byte, 1<<20)
+		return bytes.Count(b[:runtime.Stack(b, true)], []byte("quicconn.(*Stream).deliver("))
+	}
+	eventually(t, "a reader that waits", func() bool { return readers() == 1 })
+	do(func() { server.StopReading(5) })
+	eventually(t, "the end of the reader", func() bool { return readers() == 0 })
+	var e *quic.StreamError
+	eventually(t, "the stop", func() bool { _, err := client.Write([]byte("x")); return errors.As(err, &e) })
+	if e.Code != 5 {
+		t.Errorf("stopped with %d", e.Code)
+	}
+	do(func() {
+		if server.Consume(10); len(server.Input()) != 0 || server.Err() == nil {
+			t.Errorf("%d bytes, %v", len(server.Input()), server.Err())
+		}
+	})
+}
+
+// TestDirectIsBounded writes small pieces faster than they can be sent: what QUIC queues without a goroutine has a bound.
+func TestDirectIsBounded(t *testing.T) {
+	client, server, do := accepted(t, 1)
+	do(func() {
+		for range 60 {
+			server.Write(make([]byte, 1000), false)
+			if server.direct > maxDirect {
+				t.Errorf("%d bytes are queued", server.direct)
+				break
+			}
+		}
+		server.Write(nil, true)
+	})
+	if b, err := io.ReadAll(client); len(b) != 60_000 || err != nil {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }

@@ -123,7 +123,7 @@ func (s *Stream) Input() []byte {
 }
 
 // Err returns what follows Input: nil, io.EOF for the end, or why the stream failed, a *quic.StreamError if the peer has
-// reset it.
+// reset it. A reset is seen although Input is not empty, unless so much has come that the stream is no longer read.
 func (s *Stream) Err() error { return s.err }
 
 // Consume drops n bytes of Input, if StopReading has not dropped all of it. After all of them Input may have more, which is not reported: a handler that leaves
