@@ -9,14 +9,14 @@ import (
 func targets() []Case {
 	g := &group{name: "request line"}
 	for _, l := range []struct{ origin, line string }{
-		{"9112 3", "GET  /case HTTP/1.1"}, {"9112 3", "GET /case  HTTP/1.1"}, {"9112 3", "GET\t/case HTTP/1.1"}, {"9112 3", "GET /case\tHTTP/1.1"},
+		{"9112 3", "GET  /case HTTP/1.1"}, {"9112 3", "GET\t/case HTTP/1.1"}, {"9112 3", "GET /case\tHTTP/1.1"},
 		{"9112 3", "GET\v/case HTTP/1.1"}, {"9112 3", "GET /case\fHTTP/1.1"}, {"9112 3", "GET /a b HTTP/1.1"}, {"9112 3", "GET HTTP/1.1"}, {"9112 3", "/case HTTP/1.1"},
-		{"9112 3", "GET /case"}, {"9112 3", "GET"}, {"9112 3", "GET  HTTP/1.1"}, {"http-garden: URI", "GET ! HTTP/1.1"}, {"9112 3.2", "GET case HTTP/1.1"},
+		{"9112 3", "GET"}, {"9112 3", "GET  HTTP/1.1"}, {"http-garden: URI", "GET ! HTTP/1.1"}, {"9112 3.2", "GET case HTTP/1.1"},
 		{"9112 3.2", "GET ../case HTTP/1.1"}, {"PortSwigger: collab-at", "GET @b/case HTTP/1.1"}, {"9112 3.2", "GET ?x HTTP/1.1"}, {"9112 3.2", "GET * HTTP/1.1"},
 		{"9112 3.2.4", "POST * HTTP/1.1"}, {"9112 3.2.3", "GET a:80 HTTP/1.1"}, {"9112 3.2.1", "GET /case#fragment HTTP/1.1"}, {"9112 3.2.1", "GET /case\x00 HTTP/1.1"},
 		{"9112 3.2.1", "GET /case\x7f HTTP/1.1"}, {"9112 3.2.1", "GET /case\x01 HTTP/1.1"}, {"9112 3.2.1", "GET /\xc3\xa9 HTTP/1.1"}, {"9112 3.2.1", "GET /case\r HTTP/1.1"},
 		{"9110 9.1", "G(T /case HTTP/1.1"}, {"http-garden: method", "G=\":<>(e),[T];?\" /case HTTP/1.1"}, {"9110 9.1", "GET\x00 /case HTTP/1.1"}, {"9110 9.1", "G\xc3\x89T /case HTTP/1.1"},
-		{"9110 9.1", "GET/case HTTP/1.1"}, {"9110 9.1", " GET /case HTTP/1.1"}, {"9110 9.1", "GET: /case HTTP/1.1"}, {"9110 9.1", "\"GET\" /case HTTP/1.1"},
+		{"9110 9.1", "GET/case HTTP/1.1"}, {"9110 9.1", "GET: /case HTTP/1.1"}, {"9110 9.1", "\"GET\" /case HTTP/1.1"},
 		{"9112 3.2.2", "GET ftp://a/case HTTP/1.1"}, {"9112 3.2.2", "GET file:///etc/passwd HTTP/1.1"}, {"9112 3.2.2", "GET http:/case HTTP/1.1"}, {"9112 3.2.2", "GET http:///case HTTP/1.1"},
 		{"9112 3.2.2", "GET http:a/case HTTP/1.1"}, {"9112 3.2.2", "GET ://a/case HTTP/1.1"}, {"9112 3.2.2", "GET http://user@a/case HTTP/1.1"}, {"9112 3.2.2", "GET http://user:secret@a/case HTTP/1.1"},
 		{"9112 3.2.2", "GET http://a#b/case HTTP/1.1"}, {"9112 3.2.2", "GET http://a\\b/case HTTP/1.1"}, {"9112 3.2.2", "GET javascript:alert(1) HTTP/1.1"},
