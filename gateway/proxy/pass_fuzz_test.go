@@ -307,6 +307,12 @@ func TestPassTimesOut(t *testing.T) {
 			r.run()
 			r.backs[0].Write(make([]byte, 100))
 		}},
+		{"the client takes nothing of much", memTimes.Write, func(r *memRig, c *memtransport.Peer) {
+			c.Window = 10
+			c.Write(hello)
+			r.run()
+			r.backs[0].Write(make([]byte, 10_000))
+		}},
 		{"the backend takes nothing", memTimes.Write, func(r *memRig, c *memtransport.Peer) {
 			r.backend = func(p *memtransport.Peer) { p.Window = 10 }
 			c.Write(hello)

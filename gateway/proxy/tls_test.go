@@ -221,6 +221,8 @@ func TestClientCertificates(t *testing.T) {
 		cert  *authority
 		want  string
 	}{
+		{"RFC 9440, trusted", ClientCert{Style: CertRFC9440}, client, "Client-Cert: " + b64(client) + "\n"},
+		{"none shown, trusted", ClientCert{Style: CertRFC9440}, nil, "Client-Cert: forged\nClient-Cert-Chain: forged\nX-Forwarded-Client-Cert: forged\n"},
 		{"off", ClientCert{}, client, ""},
 		{"none shown", ClientCert{Style: CertRFC9440}, nil, ""},
 		{"RFC 9440", ClientCert{Style: CertRFC9440}, client, "Client-Cert: " + b64(client) + "\n"},
@@ -234,6 +236,9 @@ func TestClientCertificates(t *testing.T) {
 				ln := r.tree.Listeners[1]
 				ln.TLS.ClientAuth, ln.TLS.ClientCAs = ctls.VerifyClientCertIfGiven, root.pool()
 				ln.ClientCert = c.style
+				if strings.HasSuffix(c.name, "trusted") {
+					ln.Forwarding.Trusted = loopback
+				}
 			})
 			config := &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test", ClientSessionCache: ctls.NewLRUClientSessionCache(4)}
 			if c.cert != nil {
