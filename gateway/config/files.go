@@ -4,16 +4,17 @@ import "github.com/millrace/millrace/tls"
 
 // namedFile is a file of certificates or of what goes with them, and where the configuration names it.
 type namedFile struct {
-	kind fileKind
-	name string
-	key  string  // of a certificate: the file of its key
-	at   Problem // without a message
+	kind     fileKind
+	name     string
+	key      string  // of a certificate: the file of its key
+	fallback bool    // it is served where no name matches, so that it needs none itself
+	at       Problem // without a message
 }
 
 // noteFiles keeps where files are named, for readFiles.
 func (d *decoder) noteFiles(c *Config, certificates []certificatePlace, files []filePlace) {
 	for _, p := range certificates {
-		c.named = append(c.named, namedFile{fileCertificate, p.value.Cert, p.value.Key, d.Place(p.node.Line, p.node.Column)})
+		c.named = append(c.named, namedFile{fileCertificate, p.value.Cert, p.value.Key, p.value.Default, d.Place(p.node.Line, p.node.Column)})
 	}
 	for _, p := range files {
 		c.named = append(c.named, namedFile{kind: p.kind, name: p.name, at: d.Place(p.node.Line, p.node.Column)})
@@ -59,7 +60,7 @@ func (c *Config) readFile(f *namedFile) error {
 		_, err := tls.LoadTicketKeys(tls.TicketPeriod, path)
 		return err
 	}
-	return new(tls.Store).Load(c.KeyPair(Certificate{Cert: f.name, Key: f.key}))
+	return new(tls.Store).Load(c.KeyPair(Certificate{Cert: f.name, Key: f.key, Default: f.fallback}))
 }
 
 // KeyPair returns the files of a certificate by their paths.

@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -57,7 +58,8 @@ type Daemon struct {
 	node *node.Node
 	gate *gateway.Gateway
 
-	workers *workers.Set // nil without listeners
+	workers *workers.Set  // nil without listeners
+	host    *socket.Stack // whose connections they have with `stack: devices`; nil otherwise
 
 	flows kernelFlows
 

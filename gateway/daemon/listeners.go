@@ -18,7 +18,13 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 	if len(cfg.Listeners) == 0 {
 		return nil
 	}
-	d.workers, err = workers.Open(cfg, workers.Options{Log: d.opt.Log, OnEvent: d.poolChanged})
+	opt := workers.Options{Log: d.opt.Log, OnEvent: d.poolChanged}
+	if cfg.Stack == config.StackDevices {
+		if opt.Loops, err = d.openStack(cfg); err != nil {
+			return err
+		}
+	}
+	d.workers, err = workers.Open(cfg, opt)
 	return err
 }
 

@@ -664,20 +664,27 @@ func TestTheAccessLogHasALineForEachRequestAndIsOpenedAgain(t *testing.T) {
 	}
 }
 
+// HTTP/3 runs over the kernel's UDP sockets: with the userspace stack it is refused, at listeners and pools.
 func TestWhatIsNotServedIsRefusedAtTheStart(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "gw.yaml")
-	write(t, file, `devices: [{name: lo, addresses: 198.18.0.1/24}]
-stack: devices
-listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTP}]
-`)
-	cfg, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := workers.Served(cfg); !errors.Is(err, workers.ErrNotServed) {
-		t.Error(err)
-	}
-	if _, err := workers.Open(cfg, workers.Options{Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, workers.ErrNotServed) {
-		t.Error(err)
+	dir := t.TempDir()
+	writePair(t, dir, "gateway.test")
+	file := filepath.Join(dir, "gw.yaml")
+	for _, rest := range []string{
+		`listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTPS, versions: ["1.1", "3"], tls: {certificates: [{cert: gateway.test}]}}]`,
+		`listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTP}]
+routes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]
+pools: [{name: p, protocol: H3, backends: [{address: "198.18.0.2:443"}], tls: {server_name: a.test}}]`,
+	} {
+		write(t, file, "devices: [{name: lo, addresses: 198.18.0.1/24}]\nstack: devices\n"+rest)
+		cfg, err := config.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := workers.Served(cfg); !errors.Is(err, workers.ErrNotServed) {
+			t.Error(err)
+		}
+		if _, err := workers.Open(cfg, workers.Options{Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, workers.ErrNotServed) {
+			t.Error(err)
+		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 func (d *Daemon) shutdown() {
 	var drained sync.WaitGroup
 	if d.workers != nil {
-		drained.Go(d.workers.Shutdown)
+		drained.Go(func() { d.workers.Shutdown(); d.resetHost() })
 	}
 	defer drained.Wait()
 	d.resetConnections()

@@ -73,6 +73,15 @@ func (l *StackLoop) poll(now clock.Time) clock.Time {
 	return min(l.next, end)
 }
 
+// Hold calls f as the loop calls handlers. Unlike Do it does not need the loop to run; the caller does not hold it.
+func (l *StackLoop) Hold(f func()) {
+	l.h.Enter()
+	defer l.h.Exit()
+	l.worked = true
+	f()
+	l.h.RequestTick()
+}
+
 // Close closes all listeners and connections of the loop; no handler is called for that. What was written is still sent
 // while the stack runs. The caller does not hold the loop of the stack.
 func (l *StackLoop) Close() error {

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/gateway/proxy"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -23,6 +24,7 @@ import (
 type Options struct {
 	Log     *slog.Logger     // required
 	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody
+	Loops   []Loop           // with `stack: devices`: those of the stack; without, the kernel's sockets have loops of their own
 }
 
 // Set is the workers of a configuration. Its methods may be called from any goroutine.
@@ -49,11 +51,38 @@ type Set struct {
 	probes pool.Probes
 }
 
+// Loop is a loop that workers run on.
+type Loop struct {
+	transport.Loop
+	run   func(context.Context) error
+	close func() error
+	hold  func(f func()) // calls f while the loop stands still: before it runs
+}
+
+// StackLoop returns the part of a host on one of its loops, which something else runs.
+func StackLoop(h *host.Host) Loop {
+	l := transport.NewStackLoop(h)
+	done := make(chan struct{})
+	var once sync.Once
+	return Loop{
+		Loop: l, hold: l.Hold,
+		run:   func(context.Context) error { <-done; return nil },
+		close: func() error { once.Do(func() { close(done) }); return l.Close() },
+	}
+}
+
+// epollLoop returns a loop over the kernel's sockets.
+func epollLoop() (Loop, error) {
+	l, err := transport.NewEpollLoop()
+	if err != nil {
+		return Loop{}, err
+	}
+	return Loop{Loop: l, run: l.Run, close: l.Close, hold: func(f func()) { f() }}, nil
+}
+
 // loop is a loop with its worker.
 type loop struct {
-	transport.Loop
-	run    func(context.Context) error
-	close  func() error
+	Loop
 	worker *proxy.Worker
 }
 
@@ -80,19 +109,8 @@ func (s *Set) open(cfg *config.Config) error {
 	if err := Served(cfg); err != nil {
 		return err
 	}
-	n := cfg.ProxyLoops
-	if n == config.LoopsAuto {
-		n = runtime.GOMAXPROCS(0)
-	}
-	for range n {
-		l, err := transport.NewEpollLoop()
-		if err != nil {
-			return err
-		}
-		w := proxy.NewWorker(l, len(s.loops))
-		w.OnRecord(s.logger())
-		w.Share(&s.endpoints)
-		s.loops = append(s.loops, &loop{Loop: l, run: l.Run, close: l.Close, worker: w})
+	if err := s.openLoops(cfg); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,11 +119,37 @@ func (s *Set) open(cfg *config.Config) error {
 		return err
 	}
 	for _, l := range s.loops { // which nothing runs yet
-		if err := l.worker.Apply(next.tree); err != nil {
+		var err error
+		if l.hold(func() { err = l.worker.Apply(next.tree) }); err != nil {
 			return errors.Join(err, next.drop())
 		}
 	}
 	return s.use(next)
+}
+
+// openLoops opens a loop for each worker, or takes those of the stack.
+func (s *Set) openLoops(cfg *config.Config) error {
+	loops := s.opt.Loops
+	n := cfg.ProxyLoops
+	if n == config.LoopsAuto {
+		n = runtime.GOMAXPROCS(0)
+	}
+	for i := 0; loops == nil && i < n; i++ {
+		l, err := epollLoop()
+		if err != nil {
+			return err
+		}
+		s.loops = append(s.loops, &loop{Loop: l})
+	}
+	for _, l := range loops {
+		s.loops = append(s.loops, &loop{Loop: l})
+	}
+	for i, l := range s.loops {
+		l.hold(func() { l.worker = proxy.NewWorker(l.Loop.Loop, i) })
+		l.worker.OnRecord(s.logger())
+		l.worker.Share(&s.endpoints)
+	}
+	return nil
 }
 
 // Run runs the loops until Shutdown has ended them.
