@@ -123,3 +123,32 @@ func TestPassHashesClients(t *testing.T) {
 	}
 	r.nothingLeft(clients...)
 }
+
+// A backend that has as many connections as it may is passed over, which is no attempt.
+func TestPassGoesAroundFullBackends(t *testing.T) {
+	full, other := netip.MustParseAddrPort("198.18.1.1:80"), netip.MustParseAddrPort("198.18.1.2:80")
+	dialed := map[netip.AddrPort]int{}
+	r := newMemRig(t, func(r *memRig, tree *Tree) {
+		r.stream(tree, StreamTCP)
+		all := []pool.BackendOptions{{Address: full, Limits: pool.Limits{Connections: 1}}, {Address: other}}
+		if err := r.to.Update(0, pool.Options{Name: "p"}, all); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r.loop.Dialed = func(a netip.AddrPort) (func(*memtransport.Peer), error) {
+		dialed[a]++
+		return func(*memtransport.Peer) {}, nil
+	}
+	var clients []*memtransport.Peer
+	for range 5 {
+		c := r.connect(memStream)
+		if r.run(); c.Ended {
+			t.Error("a client is refused")
+		}
+		clients = append(clients, c)
+	}
+	if dialed[full] != 1 || dialed[other] != 4 {
+		t.Errorf("%v", dialed)
+	}
+	r.nothingLeft(clients...)
+}

@@ -187,6 +187,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.BackOpened += o.BackOpened
 	s.BackFailed += o.BackFailed
 	s.Reused += o.Reused
+	s.Headers += o.Headers
 	a, b := &s.Stream, &o.Stream
 	a.Passed += b.Passed
 	a.Active += b.Active
