@@ -464,3 +464,74 @@ func TestHTTP3Timeouts(t *testing.T) {
 	}
 	r.eventually("no connection", r.worker.Idle)
 }
+
+// After the second GOAWAY, which names the first request that is not served, further ones are rejected (RFC 9114 5.2).
+func TestHTTP3RejectsAfterGoAway(t *testing.T) {
+	backend, arrived, _, goOn := slowBackend(t)
+	r := http3Rig(t, backend, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	q := r.dial3(ctx, quicSocket(t), nil)
+	ask := func(request string) *quic.Stream {
+		s, err := q.OpenStream(ctx)
+		must(t, err)
+		_ = s.SetReadDeadline(time.Now().Add(patience))
+		_, _ = s.Write([]byte(request))
+		_ = s.Close()
+		return s
+	}
+	served := ask("\x01\x13\x00\x00\xd1\xd7\x51\x05/slow\x50\x06a.test")
+	wait(t, "the request", arrived)
+	r.do(r.worker.Drain)
+	r.eventually("the second GOAWAY", func() bool {
+		for f := range r.worker.fronts3 {
+			return f.phase == leaving
+		}
+		return false
+	})
+	var reset *quic.StreamError
+	if _, err := io.ReadAll(ask(string(getRequest()))); !errors.As(err, &reset) || http3.ErrorCode(reset.Code) != http3.RequestRejected {
+		t.Errorf("a request after GOAWAY: %v", err)
+	}
+	close(goOn)
+	if b, err := io.ReadAll(served); err != nil || !strings.HasSuffix(string(b), "ok") {
+		t.Errorf("the request before it: %q, %v", b, err)
+	}
+}
+
+// A request that a backend rejects was not processed: it is sent again, whatever its method (RFC 9114 4.1.1).
+func TestHTTP3RejectedRequestIsSentAgain(t *testing.T) {
+	cert, roots := testcert.SelfSigned("backend.test")
+	l, err := quicSocket(t).Listen(&ctls.Config{Certificates: []ctls.Certificate{cert}, NextProtos: []string{http3.NextProto}}, nil)
+	must(t, err)
+	var requests atomic.Int64
+	go func() {
+		for {
+			q, err := l.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			go func() {
+				for {
+					s, err := q.AcceptStream(context.Background())
+					if err != nil {
+						return
+					}
+					if requests.Add(1) == 1 {
+						s.CancelRead(uint64(http3.RequestRejected))
+						s.CancelWrite(uint64(http3.RequestRejected))
+						continue
+					}
+					_, _ = s.Write([]byte("\x01\x03\x00\x00\xd9")) // 200
+					_ = s.Close()
+				}
+			}()
+		}
+	}()
+	r := http3Rig(t, l.Addr().String(), func(r *rig) { r.over3(roots) })
+	resp, err := r.client3().Post("https://"+r.secure+"/", "", nil)
+	must(t, err)
+	if n := requests.Load(); resp.StatusCode != 200 || n != 2 {
+		t.Errorf("%s %s after %d requests", resp.Status, resp.Header.Get("Proxy-Status"), n)
+	}
+}
