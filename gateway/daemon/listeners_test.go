@@ -203,7 +203,7 @@ func TestAReloadThatCannotBeUsedChangesNothing(t *testing.T) {
 		part string
 	}{
 		"all errors of a file": {strings.NewReplacer("name: p}", "name: q}", "status_code: 418", "status_code: 99").Replace(src), 422, "status_code is 99"},
-		"an address in use":    {strings.Replace(src, `"LISTEN"`, `["LISTEN", "`+taken.Addr().String()+`"]`, 1), 500, "address already in use"},
+		"an address in use":    {strings.NewReplacer(`"LISTEN"`, `["LISTEN", "`+taken.Addr().String()+`"]`, "status_code: 418", "status_code: 419").Replace(src), 500, "address already in use"},
 		"what needs a restart": {strings.Replace(src, "loops: 2", "loops: 3", 1), 409, "loops"},
 		"no listeners":         {"admin: {socket: SOCKET}\ndevices: [{name: lo}]\nservices: [{name: s, address: 198.18.0.1:80, source: client, backends: [{address: 198.18.0.2:80}]}]", 409, "devices"},
 	} {
@@ -303,6 +303,66 @@ func TestCommandsReachPools(t *testing.T) {
 	}
 	if st, err := s.admin.Status(ctx, gateway.Selection{}); err != nil || !st.Listeners.Pools[0].Backends[1].Operator {
 		t.Errorf("%+v, %v", st.Listeners, err)
+	}
+}
+
+// counted returns the value of a series.
+func (s *site) counted(series string) (value string) {
+	s.t.Helper()
+	r := metrics.NewRegistry(metrics.Build{})
+	r.Add(s.d.writeMetrics)
+	var b strings.Builder
+	if err := r.WriteText(&b, metrics.Selection{}); err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if v, ok := strings.CutPrefix(line, series+" "); ok {
+			value = strings.TrimSpace(v)
+		}
+	}
+	return value
+}
+
+func TestWhatWasCountedAndOrderedOutlivesReloads(t *testing.T) {
+	src := strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `"B"`, `"`+named(t, "b")+`", weight: 0`).Replace(siteConfig)
+	s := newSite(t, src)
+	for range 4 {
+		if _, body := s.get("/x"); body != "a /x" {
+			t.Errorf("%q has weight 0", body)
+		}
+	}
+	const series = `millrace_http_route_requests_total{route="r"}`
+	if n := s.counted(series); n != "4" {
+		t.Errorf("%s requests of the route", n)
+	}
+	b := admin.Target{Service: "p", Backend: "b"}
+	const deadline = 300 * time.Millisecond
+	if err := s.admin.Drain(t.Context(), admin.Drain{Target: b, Deadline: admin.Duration(deadline)}); err != nil {
+		t.Fatal(err)
+	}
+	s.reload(strings.ReplaceAll(src, "/fixed", "/other"))
+	if n := s.counted(series); n != "4" {
+		t.Errorf("%s requests of the route after a reload", n)
+	}
+	state := func() string {
+		t.Helper()
+		st, err := s.admin.Status(t.Context(), gateway.Selection{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Listeners.Pools[0].Backends[1].State
+	}
+	await(t, func() bool { return state() == "inactive" })
+	if err := s.admin.Drain(t.Context(), admin.Drain{Target: b, Deadline: admin.Duration(deadline)}); err != nil {
+		t.Fatal(err)
+	}
+	s.reload(src)
+	if err := s.admin.Undrain(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * deadline)
+	if got := state(); got != "active" {
+		t.Errorf("a drain that was taken back has ended: %s", got)
 	}
 }
 
