@@ -69,6 +69,7 @@ func TestExplainSaysWhichRuleMatchesAndWhyOthersDoNot(t *testing.T) {
 				Tried: tried("shop/api, match 1", "method", "shop/api, match 2", "field x-a", "shop/3", "ja4", "shop/2", "clients")}},
 		{Query{URL: "http://other.example/", Listener: "plain"}, Explanation{Listener: "plain", Host: "other.example", Path: "/", OtherHost: true}},
 		{Query{URL: "http://198.18.0.1/api"}, Explanation{Listener: "plain", Host: "198.18.0.1", Path: "/api", OtherHost: true}},
+		{Query{URL: "http://shop.example/api", Method: "POST", Listener: "other"}, Explanation{Listener: "other", Path: "/api", OtherHost: true}}, // the route is not for it
 		{Query{URL: "tls://mail.example"}, Explanation{Listener: "tls", Host: "mail.example", Path: "/", Route: "mail", Pools: only}},
 		{Query{URL: "tls://web.example"}, Explanation{Listener: "tls", Host: "web.example", Path: "/", OtherHost: true}},
 		{Query{URL: "tcp://198.18.0.3:5432"}, Explanation{Listener: "db", Host: "198.18.0.3", Path: "/", Route: "db", Pools: only}},

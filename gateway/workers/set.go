@@ -124,6 +124,10 @@ func (s *Set) open(cfg *config.Config) error {
 			return errors.Join(err, next.drop())
 		}
 	}
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		s.opt.Log.Info("listener", "name", l.Name, "protocol", string(l.Protocol), "address", fmt.Sprint(l.Addresses), "loops", len(s.loops))
+	}
 	return s.use(next)
 }
 
