@@ -249,29 +249,13 @@ func TestLingerIsBounded(t *testing.T) {
 // TestLingerEnds: a loop closes connections that linger, when their time is up.
 func TestLingerEnds(t *testing.T) {
 	inEachWorld(t, func(t *testing.T, w *world) {
-		loops := make(chan Loop, 1)
 		at, _ := w.listen(func(c Conn) Handler {
 			c.Linger()
 			s := lingerersOf(loopOf(c))
 			s.list[0].until = loopOf(c).Now().Add(100 * time.Millisecond)
-			loops <- loopOf(c)
 			return nil
 		})
 		c := w.connect(at)
-		switch l := next(w, loops, "the connection").(type) { // it wakes by itself
-		case *EpollLoop:
-			w.on(l, func() {
-				if n := l.limit(); n < 0 || n > 100 {
-					t.Errorf("the loop sleeps %d ms", n)
-				}
-			})
-		case *StackLoop:
-			w.on(l, func() {
-				if next := l.poll(l.Now()); next.Sub(l.Now()) > 100*time.Millisecond {
-					t.Errorf("the loop wakes at %d", next)
-				}
-			})
-		}
 		if _, err := io.ReadAll(c); err != nil { // the end of the output comes at once
 			t.Fatal(err)
 		}
@@ -279,6 +263,37 @@ func TestLingerEnds(t *testing.T) {
 			_, err := c.Write([]byte("x")) // answered with a reset once nobody reads
 			time.Sleep(10 * time.Millisecond)
 			return err != nil
+		})
+	})
+}
+
+// TestLingerInTick: the loop does not sleep beyond the time of a connection that its last tick made linger.
+func TestLingerInTick(t *testing.T) {
+	var c Conn
+	accept := func(a Conn) Handler { c = a; return nil }
+	tick := func(clock.Time) clock.Time { c.Linger(); return clock.Never }
+	t.Run("epoll", func(t *testing.T) {
+		l := newLoop(t)
+		dialLocal(t, listenLocal(t, l, accept).addr)
+		iterateUntil(t, l, "a connection", func() bool { return c != nil })
+		l.SetTick(tick)
+		if l.iterate(); l.limit() <= 0 || l.limit() > int(lingerTime/time.Millisecond) {
+			t.Errorf("the loop sleeps %d ms", l.limit())
+		}
+	})
+	t.Run("stack", func(t *testing.T) {
+		w := newStackWorld(t, 1)
+		opened := make(chan struct{})
+		at, _ := w.listen(func(a Conn) Handler { close(opened); return accept(a) })
+		w.connect(at)
+		next(w, opened, "a connection")
+		l := w.servers[0].(*StackLoop)
+		w.on(l, func() {
+			l.SetTick(tick)
+			if d := l.poll(l.Now()).Sub(l.Now()); d <= 0 || d > lingerTime {
+				t.Errorf("the loop sleeps %v", d)
+			}
+			l.SetTick(nil)
 		})
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 // TestSizes: a proxy has many idle connections.
 func TestSizes(t *testing.T) {
-	if n := unsafe.Sizeof(epollConn{}); n > 128 {
+	if n := unsafe.Sizeof(epollConn{}); n > 112 {
 		t.Errorf("epollConn takes %d bytes", n)
 	}
 	if n := unsafe.Sizeof(stackConn{}); n > 80 {

@@ -95,10 +95,10 @@ func (l *EpollLoop) iterate() unix.Errno {
 	l.commands.run()
 	l.callAgain()
 	l.resumeAccept()
-	l.lingerEnd = l.lingering.expire(l.now)
 	if l.tick != nil {
 		l.next = l.tick(l.now)
 	}
+	l.lingerEnd = l.lingering.expire(l.now) // last, since all of the others may make connections linger
 	return errno
 }
 
@@ -189,13 +189,10 @@ func (l *EpollLoop) dispatch(n int) {
 	for i := range l.events[:n] {
 		e := &l.events[i]
 		slot, gen := uint32(e.Fd), uint32(e.Pad)
-		switch {
-		case gen == 0:
+		if gen == 0 {
 			l.control(int(slot))
-		default:
-			if c := l.conns.list[slot]; c != nil && c.gen == gen {
-				c.handle(e.Events)
-			}
+		} else if c := l.conns.list[slot]; c != nil && c.gen == gen {
+			c.handle(e.Events)
 		}
 	}
 }
@@ -230,7 +227,9 @@ func (l *EpollLoop) callAgain() {
 func (l *EpollLoop) Now() clock.Time { return l.now }
 
 // SetTick implements Loop.
-func (l *EpollLoop) SetTick(f func(now clock.Time) clock.Time) { l.tick = f }
+func (l *EpollLoop) SetTick(f func(now clock.Time) clock.Time) {
+	l.tick, l.next = f, l.now // the loop may not run yet: it must not wait for an event before the first call
+}
 
 // Do implements Loop. What it accepts runs, at the latest when the loop ends.
 func (l *EpollLoop) Do(f func()) bool { return l.commands.do(f) }

@@ -14,9 +14,9 @@ type epollConn struct {
 	handler       Handler
 	local, remote netip.AddrPort // local is zero until someone asks
 	relaying      *relayBuffer   // with bytes that Relay has taken and not sent, else nil
-	err           unix.Errno
-	fd            int32 // -1 once closed
+	fd            int32          // -1 once closed
 	slot, gen     uint32
+	errno         uint8 // why it failed, a unix.Errno; 0 while it has not
 	flags         connFlags
 }
 
@@ -97,7 +97,7 @@ func (c *epollConn) handle(events uint32) {
 	if events&unix.EPOLLERR != 0 {
 		ev |= c.takeError()
 	}
-	if events&unix.EPOLLOUT != 0 && c.flags&(connecting|wantWrite) != 0 && c.err == 0 {
+	if events&unix.EPOLLOUT != 0 && c.flags&(connecting|wantWrite) != 0 && c.errno == 0 {
 		c.flags &^= connecting | wantWrite
 		ev |= Writable
 	}
@@ -113,7 +113,7 @@ func (c *epollConn) takeError() Events {
 	if errno == 0 { // a read or a write has returned it
 		return 0
 	}
-	c.err = errno
+	c.errno = uint8(errno)
 	return Failed
 }
 
@@ -154,8 +154,8 @@ func (c *epollConn) readError(errno unix.Errno) error {
 		return ErrAgain
 	case errno != 0:
 		return c.fail(errno)
-	case c.err != 0 && c.err != unix.EPIPE: // SO_ERROR took the error, after which the kernel says that the input has ended
-		return c.err
+	case c.errno != 0 && c.errno != uint8(unix.EPIPE): // SO_ERROR took it, after which the kernel says that the input has ended
+		return c.Err()
 	}
 	return io.EOF // with EPIPE, it did: a reset came after the end of the input
 }
@@ -183,8 +183,8 @@ func (c *epollConn) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if c.err != 0 {
-		return 0, c.err
+	if c.errno != 0 {
+		return 0, c.Err()
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
@@ -210,10 +210,10 @@ func (c *epollConn) writeError(errno unix.Errno) error {
 
 // fail records an error that a system call has returned, which the kernel then forgets.
 func (c *epollConn) fail(errno unix.Errno) error {
-	if c.err == 0 {
-		c.err = errno
+	if c.errno == 0 {
+		c.errno = uint8(errno)
 	}
-	return c.err
+	return c.Err()
 }
 
 // CloseWrite implements Conn.
@@ -258,10 +258,10 @@ func (c *epollConn) Abort() {
 
 // Err implements Conn.
 func (c *epollConn) Err() error {
-	if c.err == 0 {
+	if c.errno == 0 {
 		return nil
 	}
-	return c.err
+	return unix.Errno(c.errno)
 }
 
 // SetHandler implements Conn.

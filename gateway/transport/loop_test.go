@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/netip"
@@ -101,6 +102,26 @@ func TestTick(t *testing.T) {
 			t.Errorf("%d ticks of idle loops", ticks.Load()-idle)
 		}
 	})
+}
+
+// TestFirstTick: a tick that is set before the loop runs is called without an event.
+func TestFirstTick(t *testing.T) {
+	l, err := NewEpollLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	ticks := 0
+	l.SetTick(func(now clock.Time) clock.Time {
+		if ticks++; ticks == 3 {
+			stop()
+		}
+		return now.Add(time.Millisecond)
+	})
+	if err := l.Run(ctx); err != nil || ticks < 3 {
+		t.Errorf("%d ticks, %v", ticks, err)
+	}
 }
 
 // TestOutputOfTick: what a tick writes leaves, though nothing else happens.

@@ -34,8 +34,7 @@ type StackLoop struct {
 }
 
 // NewStackLoop returns a loop over h, which has none yet. The loop of h is served (stack.Loop.Serve) or does not run yet,
-// and the caller does not hold it.
-// Options of connections are those of the host's group, without Nagle's algorithm.
+// and the caller does not hold it. Options of connections are those of the host's group, without Nagle's algorithm.
 func NewStackLoop(h *host.Host) *StackLoop {
 	l := &StackLoop{h: h, options: h.Group().TCPDefaults(), next: clock.Never}
 	l.options.NoDelay, l.options.Share, l.options.V6Only = true, true, true
@@ -48,10 +47,14 @@ func NewStackLoop(h *host.Host) *StackLoop {
 	return l
 }
 
-// notify makes the loop of the stack run the commands. Where too many wait there, it tries again.
+// notify makes the loop of the stack run the commands. Where too many wait there, it tries again, until the loop ends.
 func (l *StackLoop) notify() {
 	if !l.h.Do(l.run) {
-		time.AfterFunc(time.Millisecond, l.notify)
+		time.AfterFunc(time.Millisecond, func() {
+			if l.commands.pending() {
+				l.notify()
+			}
+		})
 	}
 }
 
@@ -65,12 +68,11 @@ func (l *StackLoop) runCommands() {
 
 // poll is called by each Tick of the host, after the events.
 func (l *StackLoop) poll(now clock.Time) clock.Time {
-	end := l.lingering.expire(now)
 	if l.tick != nil && (l.worked || now >= l.next) {
 		l.worked = false
 		l.next = l.tick(now)
 	}
-	return min(l.next, end)
+	return min(l.next, l.lingering.expire(now)) // last, since the tick may make connections linger
 }
 
 // Hold calls f as the loop calls handlers. Unlike Do it does not need the loop to run; the caller does not hold it.

@@ -4,6 +4,8 @@
 // proxy does not know which one it has. Connections never block: a call that cannot go on returns ErrAgain, and the
 // handler of the connection is called once it can.
 //
+// The package moves bytes. TLS, buffers and timers of connections are the proxy's.
+//
 // Nothing here is safe for concurrent use but Loop.Do. All calls of handlers come from the loop, and all calls of methods
 // belong into handlers and functions for Do; the loop calls one of these at a time.
 package transport
@@ -66,18 +68,22 @@ type Conn interface {
 	Linger()
 	// Abort ends the connection with a reset. The handler is not called again.
 	Abort()
-	// Err is why the connection failed, nil while it has not.
+	// Err is why the connection failed, nil while it has not. It holds after Close, too.
 	Err() error
-	// SetHandler changes whom the connection calls.
+	// SetHandler changes the handler. What was reported to the old one is not repeated.
 	SetHandler(h Handler)
+	// Local and Remote are the addresses of both ends. A Local that nobody has asked for before Close may be invalid.
 	Local() netip.AddrPort
 	Remote() netip.AddrPort
 }
 
 // Listener accepts connections on one address.
 type Listener interface {
+	// Addr is the address with the port, where Listen was given 0.
 	Addr() netip.AddrPort
-	// Close stops accepting. Connections that were accepted go on.
+	// Close stops accepting. Connections that were accepted go on, and those that are complete are accepted first.
+	// Handshakes under way are refused, unless the kernel moves them to the listeners of other loops
+	// (net.ipv4.tcp_migrate_req).
 	Close()
 }
 
