@@ -78,6 +78,7 @@ const (
 type Forwarded struct {
 	Trusted []netip.Prefix // key "trusted": peers whose fields are kept and continued; those of others are replaced
 	Style   ForwardedStyle // key "style": which fields: "x-forwarded" (default), "forwarded" or "none"
+	Via     bool           // key "via": requests pass with the gateway's name in Via (RFC 9110 7.6.3), default true
 }
 
 // ForwardedStyle is the form in which backends learn of the client.
@@ -176,7 +177,7 @@ const (
 func newListener() Listener {
 	return Listener{
 		AltSvc:    24 * time.Hour,
-		Forwarded: Forwarded{Style: ForwardedX},
+		Forwarded: Forwarded{Style: ForwardedX, Via: true},
 		Timeouts: ListenerTimeouts{
 			Handshake: 10 * time.Second, RequestHeader: 15 * time.Second, RequestBody: time.Minute, Write: time.Minute,
 			Idle: 75 * time.Second, Stream: 10 * time.Minute, Drain: 30 * time.Second,

@@ -207,6 +207,7 @@ func (d *decoder) forwarded(n *yaml.Node, f *Forwarded) {
 		strictyaml.Optional("style", func(n *yaml.Node) {
 			strictyaml.Choice(d.Decoder, n, "style", &f.Style, ForwardedX, ForwardedRFC, ForwardedNone)
 		}),
+		strictyaml.Optional("via", func(n *yaml.Node) { d.Truth(n, "via", &f.Via) }),
 	)
 }
 

@@ -154,6 +154,9 @@ func (x *exchange) forward(path, query string) {
 	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
 	x.fields, x.scratch = c.listener.Forwarding.Apply(append(x.fields[:0], m.Fields...), x.scratch[:0], &peer)
 	x.fields = c.forwardCert(x.fields)
+	if name := c.listener.Via; name != "" {
+		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.front.protocol(), "HTTP/"), name)
+	}
 	if h := x.rule.RequestHeaders; h != nil {
 		x.fields = h.Apply(x.fields)
 	}

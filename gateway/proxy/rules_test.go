@@ -22,6 +22,7 @@ func named(t *testing.T, name string) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Old", "1")
 		fmt.Fprintf(w, "%s %s %s %s %s", name, req.Host, req.URL.RequestURI(), req.Header.Get("X-New"), req.Header.Get("X-Forwarded-For"))
+		fmt.Fprint(w, req.Header.Get("Via"))
 	}))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
@@ -49,10 +50,10 @@ func TestRulesChangeMessages(t *testing.T) {
 		r.rule.RequestHeaders = &rewrite.Headers{Set: []semantics.Field{{Name: "x-new", Value: "n"}}}
 		r.rule.ResponseHeaders = &rewrite.Headers{Remove: []string{"x-old"}, Add: []semantics.Field{{Name: "x-added", Value: "y"}}}
 		r.rule.Rewrite = &rewrite.Rewrite{Hostname: "inner", Path: rewrite.PathModifier{Type: rewrite.ReplacePrefixMatch, Prefix: "/", Value: "/v1"}}
-		r.each(func(l *Listener) { l.AltSvc = `h3=":443"` })
+		r.each(func(l *Listener) { l.Via, l.AltSvc = "gate", `h3=":443"` })
 	})
 	resp, body := get(t, "http://"+r.addr+"/x/%7Euser?q=1")
-	if want := "a inner /v1/x/~user?q=1 n 127.0.0.1"; body != want || resp.Header.Get("X-Old") != "" || resp.Header.Get("X-Added") != "y" ||
+	if want := "a inner /v1/x/~user?q=1 n 127.0.0.11.1 gate"; body != want || resp.Header.Get("X-Old") != "" || resp.Header.Get("X-Added") != "y" ||
 		resp.Header.Get("Alt-Svc") != `h3=":443"` {
 		t.Errorf("%q, want %q; %v", body, want, resp.Header)
 	}

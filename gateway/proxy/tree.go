@@ -51,6 +51,8 @@ type Listener struct {
 	Limits   Limits
 	// Forwarding is what backends learn of clients.
 	Forwarding rewrite.Forwarding
+	// Via is the name of the gateway in the field Via of requests, which RFC 9110 7.6.3 asks of it; "" leaves the field as it is.
+	Via string
 	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
 	AltSvc string
 }

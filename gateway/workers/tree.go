@@ -114,6 +114,9 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			Connections: share(l.Limits.Connections, len(s.loops)), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
 		},
 	}
+	if l.Forwarded.Via {
+		out.Via = "millrace"
+	}
 	var rules []route.Rule
 	if l.Protocol.IsHTTP() {
 		rules = s.planHTTP(n, l, &out)
