@@ -144,6 +144,7 @@ func (b *back3) begin(x *exchange) {
 	st.x, st.first = x, b.uses == 1
 	b.enlist(st)
 	b.idleBy = clock.Never
+	b.arm(b.w.now.Add(backWrite / 4))
 	x.opened((*backRequest3)(st))
 }
 

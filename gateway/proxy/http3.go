@@ -36,8 +36,9 @@ type Endpoints struct {
 	// Config configures the transports of QUIC. It must not be changed once there is one.
 	Config quic.TransportConfig
 
-	mu   sync.Mutex
-	open map[netip.AddrPort]*endpoint
+	mu      sync.Mutex
+	open    map[netip.AddrPort]*endpoint
+	dialers []*quic.Transport // of workers, to backends
 }
 
 // endpoint is a socket with its connections.
@@ -218,13 +219,16 @@ func (e *endpoint) closeUnused() {
 	}
 }
 
-// Close closes all sockets and connections.
+// Close closes all sockets and connections, those of its workers to backends too. The loops of the workers have ended.
 func (es *Endpoints) Close() error {
 	es.mu.Lock()
-	open := es.open
-	es.open = nil
+	open, dialers := es.open, es.dialers
+	es.open, es.dialers = nil, nil
 	es.mu.Unlock()
 	var errs []error
+	for _, t := range dialers {
+		errs = append(errs, t.Close())
+	}
 	for _, e := range open {
 		errs = append(errs, e.t.Close())
 	}
@@ -273,6 +277,12 @@ func (w *Worker) dialer() (*quic.Transport, error) {
 	}
 	if w.quicOut, err = quic.NewTransport(pc, quic.TransportConfig{}); err != nil {
 		_ = pc.Close()
+		return nil, err
 	}
-	return w.quicOut, err
+	if es := w.endpoints; es != nil {
+		es.mu.Lock()
+		es.dialers = append(es.dialers, w.quicOut)
+		es.mu.Unlock()
+	}
+	return w.quicOut, nil
 }
