@@ -111,6 +111,8 @@ func surplus(add adder) {
 	add(Reusable, "9110 9.3.2", "HEAD with a length", ok+"Content-Length: 45\r\n\r\n").Method = "HEAD"
 	add(Whole, "9112 6.3", "Content-Length: 0 with content", ok+"Content-Length: 0\r\n\r\n"+poison)
 	add(Whole, "9112 9.3", "HTTP/1.0 with a response behind it", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"+poison)
+	add(Whole, "9112 9.6", "Connection: close on a connection that stays open", ok+"Connection: close\r\nContent-Length: 2\r\n\r\nok")
+	add(Whole, "9112 9.3", "HTTP/1.0 on a connection that stays open", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	add(Whole, "9112 9.6", "Connection: close with a response behind it", ok+"Connection: close\r\nContent-Length: 2\r\n\r\nok"+poison)
 }
 
