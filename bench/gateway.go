@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/workers"
 )
 
 // gatewaySuite compares our gateway at L7 with other proxies, between one generator and one backend.
@@ -117,7 +118,10 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 	p.absent = b.millrace.Absent
 	file, err := c.write("millrace", c.millrace())
 	if err == nil && p.absent == "" {
-		_, err = config.Load(file)
+		var conf *config.Config
+		if conf, err = config.Load(file); err == nil {
+			err = workers.Served(conf)
+		}
 	}
 	if err != nil {
 		line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")

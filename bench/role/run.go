@@ -175,7 +175,7 @@ func (f *foreign) listen(out io.Reader) {
 func (f *foreign) failed(what string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fmt.Errorf("%s %s: %s", f.cmd.Path, what, cmp.Or(strings.TrimSpace(f.said.String()), "it said nothing"))
+	return fmt.Errorf("%s %s: %s", filepath.Base(f.cmd.Path), what, cmp.Or(strings.TrimSpace(f.said.String()), "it said nothing"))
 }
 
 func (f *foreign) alive() error {
