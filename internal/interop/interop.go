@@ -1,4 +1,4 @@
 // Package interop has no code: its tests run Millrace against other implementations of the same
-// protocols (quic-go, webtransport-go, aioquic, quinn, quiche, Chromium, nginx, gRPC, an independent DHCP server,
+// protocols (quic-go, webtransport-go, aioquic, quinn, quiche, Chromium, nginx, HAProxy, gRPC, an independent DHCP server,
 // WebSocket in Go and in Node, the TLS test suite of BoringSSL), whose modules are no requirement of Millrace.
 package interop

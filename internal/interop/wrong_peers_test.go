@@ -15,10 +15,9 @@ import (
 
 // lane is a proxy's listeners and the back end behind them. Lanes are independent, so that cases run side by side.
 type lane struct {
-	network     string // of both listeners
-	http1, h2   string // their addresses; "" is none
-	backend     *recorder
-	description string
+	network   string // of both listeners
+	http1, h2 string // their addresses; "" is none
+	backend   *recorder
 }
 
 const lanes = 48
@@ -38,7 +37,7 @@ func socketDir(t *testing.T) string {
 func unixLanes(t *testing.T, dir string) (all []*lane) {
 	for i := range lanes {
 		backend := newRecorder(t, "unix", fmt.Sprintf("%s/b%d", dir, i))
-		all = append(all, &lane{"unix", fmt.Sprintf("%s/h%d", dir, i), fmt.Sprintf("%s/2h%d", dir, i), backend, ""})
+		all = append(all, &lane{"unix", fmt.Sprintf("%s/h%d", dir, i), fmt.Sprintf("%s/2h%d", dir, i), backend})
 	}
 	return all
 }
