@@ -266,16 +266,13 @@ func (f *front3) linger() {
 	f.arm(f.by)
 }
 
-// interval is how often the deadlines of streams are looked at.
+// interval is how often the deadlines of headers are looked at.
 func (f *front3) interval() time.Duration {
-	t := f.info.listener.Timeouts
-	least := time.Hour
-	for _, d := range []time.Duration{t.Header, t.Body, t.Write} {
-		if d > 0 {
-			least = min(least, d)
-		}
+	t := f.info.listener.Timeouts.Header
+	if t == 0 {
+		t = time.Hour
 	}
-	return max(least/4, tick)
+	return max(t/4, tick)
 }
 
 func (f *front3) passed() {
@@ -308,20 +305,12 @@ func (f *front3) passed() {
 	}
 }
 
-// overdue ends a stream whose client has taken too long.
+// overdue ends a stream whose header has taken too long. The exchange bounds what follows.
 func (f *front3) overdue(st *stream3) {
-	t, now, x := f.info.listener.Timeouts, f.w.now, st.x
-	late := func(since clock.Time, d time.Duration) bool { return d > 0 && now >= since.Add(d) }
-	switch {
-	case x == nil && late(st.since, t.Header):
+	if t := f.info.listener.Timeouts.Header; st.x == nil && t > 0 && f.w.now >= st.since.Add(t) {
 		f.w.refuse(Refusal(http1.Incomplete), 1)
 		st.end(http3.RequestIncomplete)
 		f.ended()
-	case x == nil:
-	case st.stuck != 0 && late(st.stuck, t.Write):
-		x.frontFailed()
-	case !x.tunnel && !st.arrived && !st.paused && !x.answered && late(st.since, t.Body):
-		x.abandon(errRequestTimeout)
 	}
 }
 
@@ -357,10 +346,7 @@ func (r *request3) write(p []byte) int             { return r.st().write(p) }
 func (r *request3) end(trailers []semantics.Field) { r.st().finish(trailers) }
 func (r *request3) pause()                         { r.st().pause() }
 
-func (r *request3) resume() {
-	r.since = r.conn.w.now
-	r.st().resume()
-}
+func (r *request3) resume() { r.st().resume() }
 
 // cancel ends the stream. A response that is complete stays so: only the rest of the request is of no use then.
 func (r *request3) cancel() {

@@ -23,8 +23,8 @@ type stream3 struct {
 	index   int           // in conn3.streams, -1 for one that is not of a request
 	section qpack.Section // of the header: trailers are decoded into another
 	out     []byte        // what is sent after the batch
-	since   clock.Time    // of the last progress of the input
-	stuck   clock.Time    // since when no output was taken, 0 while it is
+	since   clock.Time    // of its beginning
+	stuck   clock.Time    // since when no output is taken, 0 while some is
 	arrived bool          // the message has arrived as a whole
 	last    bool          // nothing but the end of the message follows the event
 	paused  bool
@@ -73,7 +73,6 @@ func (st *stream3) handle(ev *http3.Event) {
 	k := st.conn
 	switch ev.Kind {
 	case http3.Headers, http3.TooLarge, http3.Data, http3.Trailers, http3.End:
-		st.since = k.w.now
 		if st.index >= 0 {
 			k.session.message(st, ev)
 		}
