@@ -20,20 +20,20 @@ func newGatewayCheck(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Check a configuration file",
-		Long: `Check a configuration file ("-" is standard input) and the list files that it
-names, and do nothing else. Errors are printed with line, column, the offending
+		Long: `Check a configuration file ("-" is standard input) and the lists and certificates
+that it names, and do nothing else. Errors are printed with line, column, the offending
 line and a suggestion: the first 20, or with --all every one.
 
---diff OLD says what changes from the file OLD: services, backends and keys that are
-added (+), removed (-) or changed (~), and what a reload refuses because it needs a
-restart. The first 20 changes are printed.
+--diff OLD says what changes from the file OLD: services, listeners, routes, pools,
+backends and keys that are added (+), removed (-) or changed (~), and what a reload
+refuses because it needs a restart. The first 20 changes are printed.
 
 Exit code 0 without errors, 3 otherwise.
 
 --json prints one object: schema, valid, errors (list of file, line, column,
 message, source, hint) and more_errors (how many are left out of list files with
-very many); with --diff also changes (list of what, service, backend, key, old, new,
-restart; at most 1000) and more_changes (how many are left out).`,
+very many); with --diff also changes (list of what, service, pool, backend, listener,
+route, key, old, new, restart; at most 1000) and more_changes (how many are left out).`,
 		Example: `  millrace gateway check -c gateway.yaml && millrace gateway reload
   millrace gateway check -c new.yaml --diff /etc/millrace/gateway.yaml`,
 		Args: exactly(),
@@ -155,15 +155,15 @@ func newGatewayReload(c *console) *cobra.Command {
 		Long: `Make a running gateway read its configuration file again, as SIGHUP does, and
 wait for the result. Connections continue, and unchanged services keep their
 tables. If the file has errors, they are printed, the old configuration stays in
-use, and the exit code is 3. The first 20 changes of services, backends and keys are
-printed; what list files contain is not compared.
+use, and the exit code is 3. The first 20 changes of services, listeners, routes,
+pools, backends and keys are printed; what other files contain is not compared.
 
 --dry-run says what would change, and changes nothing. It fails where a reload would.
 
 --json prints one object, when the new configuration is in use: schema, added,
-removed, changed (how many), changes (list of what, service, backend, key, old, new,
-restart; at most 1000), more_changes (how many are left out), and of a dry run
-refused (why a reload would fail).`,
+removed, changed (how many), changes (list of what, service, pool, backend, listener,
+route, key, old, new, restart; at most 1000), more_changes (how many are left out),
+and of a dry run refused (why a reload would fail).`,
 		Example: `  millrace gateway reload
   millrace gateway reload --dry-run`,
 		Args: exactly(),
@@ -237,7 +237,8 @@ command to take over from another gateway.
 
 const drainLong = `Send a backend no new connections. Its connections continue until they end or,
 with a deadline, until then. The drain lasts until undrain, until the file changes
-the backend's state, or until the gateway stops.
+the backend's state, or until the gateway stops. A backend of a pool takes requests
+of its sticky clients until the deadline; its requests end by themselves.
 
 The last backend of a service that takes new connections is drained with --force
 only.

@@ -191,3 +191,40 @@ func BenchmarkLoadTenThousandRoutes(b *testing.B) {
 		loadRoutes(b, file)
 	}
 }
+
+// Whatever the file is, Parse returns a configuration or errors with places; a configuration makes the tables of its
+// listeners.
+func FuzzParseAtL7(f *testing.F) {
+	for _, name := range []string{l7Example, "testdata/http.yaml", "testdata/http_services.yaml", "testdata/http_unused.yaml"} {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(src)
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		c, err := Parse("f", src)
+		if err != nil {
+			wrong := new(Error)
+			if !errors.As(err, &wrong) || len(wrong.Problems) == 0 || err.Error() == "" {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		for i := range c.Listeners {
+			l := &c.Listeners[i]
+			rules, refs := c.RulesOf(l.Name)
+			if !l.Protocol.IsHTTP() {
+				rules, _ = c.StreamRules(l)
+			} else if len(rules) != len(refs) {
+				t.Errorf("%d rules, %d refs", len(rules), len(refs))
+			}
+			if _, err := route.New(rules); err != nil {
+				t.Errorf("a checked file has a rule that is wrong: %v", err)
+			}
+		}
+		if changes := Diff(c, c); len(changes) > 0 {
+			t.Errorf("it differs from itself: %v", changes)
+		}
+	})
+}
