@@ -39,3 +39,20 @@ func TestBulkDoesNotDelayOthers(t *testing.T) {
 	}
 	r.nothingLeft(bulk, small)
 }
+
+// All that has arrived before a reset is passed on, however much it is.
+func TestPassDeliversWhatCameBeforeAReset(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTCP) })
+	r.backend = func(*memtransport.Peer) {}
+	client := r.connect(memStream)
+	client.Window = 1 << 30
+	r.run()
+	const size = 4 << 20
+	r.backs[0].Write(make([]byte, size))
+	r.backs[0].Abort()
+	r.run()
+	if n := len(client.Take()); n != size || !client.Reset {
+		t.Errorf("%d bytes of %d, reset %v", n, size, client.Reset)
+	}
+	r.nothingLeft(client)
+}

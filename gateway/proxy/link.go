@@ -98,7 +98,9 @@ func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 	if ev&transport.Failed != 0 {
 		if l.dial == nil { // what arrived before the error counts: a response, and then a reset
 			l.readable = true
-			l.advance()
+			for i := 0; i < maxLast && l.readable && !l.paused && !l.closed; i++ {
+				l.advance()
+			}
 		}
 		l.fail(l.conn.Err())
 		return

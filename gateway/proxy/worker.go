@@ -132,6 +132,9 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 // maxSteps bounds what a link does in one iteration of the loop: reads of readSize, or moves of bypassMost, each.
 const maxSteps = 8
 
+// maxLast bounds how often a link advances once its connection has failed: by more than a receive buffer has.
+const maxLast = 64
+
 // yield has l go on in the next iteration.
 func (w *Worker) yield(l *link) {
 	if !l.queued {
