@@ -74,6 +74,9 @@ func TestRelaysToHTTP3(t *testing.T) {
 			t.Run(name+", "+version, func(t *testing.T) { postMany(t, c, "https://"+r.secure+"/a?b=c") })
 		}
 		r.settled()
+		if n := r.worker.Stats().BackOpened; n > 40 { // eight requests at a time need three
+			t.Errorf("%s: %d connections to the backend", name, n)
+		}
 		t.Logf("%+v", r.worker.Stats())
 	}
 }
