@@ -30,7 +30,7 @@ listeners:
   - name: safe
     address: ["198.18.0.9:443", "[2001:db8::9]:443"]
     protocol: HTTPS
-    tls: {certificates: [{cert: %[2]s, default: true}]}
+    tls: {certificates: [{cert: %[2]s}]}
 routes: [{name: all, rules: [{backend_refs: [{name: p}]}]}]
 pools:
   - name: p

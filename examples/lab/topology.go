@@ -134,7 +134,7 @@ listeners:
     address: ["198.18.0.1:443", "[2001:db8::1]:443"]
     protocol: HTTPS
     versions: ["1.1", "2", "3"]
-    tls: {certificates: [{cert: site.pem, key: site.key, default: true}]}
+    tls: {certificates: [{cert: site.pem, key: site.key}]}
 routes:
   - name: shop
     rules:

@@ -95,7 +95,7 @@ const (
 type Certificate struct {
 	Cert    string // key "cert", required: the certificate, followed by its chain
 	Key     string // key "key": the private key; "" (default) is in Cert
-	Default bool   // key "default": answers clients that ask for no name, or for an unknown one
+	Default bool   // key "default": answers clients that ask for no name, or for an unknown one; the only certificate of a listener does
 }
 
 // ListenerTLS is how TLS is served.

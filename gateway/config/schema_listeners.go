@@ -244,6 +244,9 @@ func (d *decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
 			}
 		}),
 	)
+	if len(t.Certificates) == 1 { // for every name, as operators expect of the only one there is
+		t.Certificates[0].Default, at.certificates[0].value.Default = true, true
+	}
 }
 
 // certificate reads the names of the files of one.
