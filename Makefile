@@ -153,10 +153,15 @@ interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss an
 
 LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
 
+PYTHON_WEB := .deps/web/bin/python
+
+$(PYTHON_WEB):
+	python3 -m venv .deps/web && .deps/web/bin/pip install -q 'httpx[http2]==0.28.1' requests==2.34.2 websockets==17.4 hypercorn==0.18.0 || { rm -rf .deps/web; exit 1; }
+
 .PHONY: interop-gateway
-interop-gateway: ## gRPC, curl, nginx, node, PHP, Python, wrk, ab and h2load through the proxy: 100 000 calls, downloads of 1 GB
+interop-gateway: $(PYTHON_WEB) ## gRPC, curl, nginx, node, PHP, Python, wrk, ab and h2load through the proxy: 100 000 calls, downloads of 1 GB
 	$(call install-packages,$(LOAD_PACKAGES))
-	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G $(GO) -C internal/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
+	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
 
 PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
 PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a

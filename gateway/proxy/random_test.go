@@ -283,6 +283,21 @@ func (s *soak) closeAll() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	s.t.Errorf("left: %s", left)
+	s.do(func() {
+		for _, one := range s.worker.timers {
+			switch one := one.(type) {
+			case *exchange:
+				s.t.Logf("exchange: front %T, back %T, status %d, answered %v, connected %v, starting %v, dial %v, up %+v, down %+v",
+					one.front, one.back, one.status, one.answered, one.connected, one.starting, one.dial, one.up, one.down)
+			case *link:
+				s.t.Logf("connection: %T, front %v, closing %v, closed %v, paused %v, blocked %v, readable %v, fin %v, %d bytes to send, bypass %v",
+					one.session, one.front, one.closing, one.closed, one.paused, one.blocked, one.readable, one.fin, one.unsent(), one.bypass)
+				if b, ok := one.session.(*back1); ok {
+					s.t.Logf("its exchange: %v, broken %v, uses %d", b.x != nil, b.broken, b.uses)
+				}
+			}
+		}
+	})
 }
 
 // Random requests of net/http by all versions are answered as net/http answers them, byte for byte, through clients that leave or

@@ -40,7 +40,7 @@ func TestWebSocketCases(t *testing.T) {
 			for range 8 {
 				all.Go(func() {
 					for c := range cases {
-						if err := wscases.RunServer(r.addr, c, 20*time.Second); err != nil {
+						if err := wscases.RunServer(r.addr, c, 60*time.Second); err != nil {
 							t.Errorf("%s %s: %v", c.Section, c.Name, err)
 						}
 					}

@@ -38,7 +38,7 @@ type testGateway struct {
 func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *testGateway {
 	t.Helper()
 	g := &testGateway{t: t}
-	g.cert, g.roots = testcert.SelfSigned("gateway.test", net.IPv4(127, 0, 0, 1))
+	g.cert, g.roots = testcert.SelfSigned("gateway.test", net.IPv4(127, 0, 77, 2))
 	addr, err := netip.ParseAddrPort(backend)
 	g.must(err)
 	p, err := pool.New(pool.Options{Name: "p"}, []pool.BackendOptions{{Name: "b", Address: addr}}, 1)
