@@ -188,8 +188,9 @@ func (x *exchange) attempt() {
 	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.now
 	x.tried.Add(b)
 	b.Start(x.w.now)
-	x.w.open(x)
-	x.deadline()
+	if x.w.open(x); !x.over {
+		x.deadline()
+	}
 }
 
 // account tells the pool how the attempt went.

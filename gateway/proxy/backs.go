@@ -83,7 +83,7 @@ func (w *Worker) open(x *exchange) {
 func (w *Worker) openWaiting() {
 	for i := 0; i < len(w.starting); i++ {
 		if x := w.starting[i]; x != nil {
-			x.starting = false
+			w.starting[i], x.starting = nil, false // it may enter the list again, and be taken from there
 			w.openNow(x)
 		}
 	}
@@ -217,6 +217,9 @@ func (d *dialing) established() {
 			return
 		}
 		for _, x := range waiting {
+			if x.dial != d {
+				continue // given up meanwhile
+			}
 			x.dial = nil
 			if s.available() {
 				s.begin(x)
@@ -227,17 +230,20 @@ func (d *dialing) established() {
 		return
 	}
 	s := newBack1(l, d.pool, d.backend)
-	if len(waiting) == 0 { // its request was given up
-		w.keep(s)
-		return
-	}
-	for i, x := range waiting {
-		x.dial = nil
-		if i == 0 {
-			s.begin(x)
-		} else {
-			w.open(x)
+	used := false
+	for _, x := range waiting {
+		if x.dial != d {
+			continue
 		}
+		if x.dial = nil; used {
+			w.open(x)
+			continue
+		}
+		used = true
+		s.begin(x)
+	}
+	if !used {
+		w.keep(s)
 	}
 }
 
@@ -267,8 +273,10 @@ func (d *dialing) failed(err error) {
 		d.pass.dialFailed(err)
 	}
 	for _, x := range waiting {
-		x.dial = nil
-		x.backFailed(err)
+		if x.dial == d {
+			x.dial = nil
+			x.backFailed(err)
+		}
 	}
 }
 

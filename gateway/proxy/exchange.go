@@ -37,6 +37,7 @@ type relay struct {
 	paused   bool // the sender is not read
 	bytes    uint64
 	progress *clock.Time // of the exchange
+	over     bool        // the exchange has ended, perhaps within a call of to: a write may find that the connection has failed
 }
 
 // data passes content on. What the receiver does not take is held, and the sender waits.
@@ -46,7 +47,7 @@ func (r *relay) data(w *Worker, p []byte) {
 	if len(r.held) == 0 && r.to != nil {
 		p = p[r.to.write(p):]
 	}
-	if len(p) > 0 {
+	if len(p) > 0 && !r.over {
 		if r.held == nil {
 			r.held = w.getBuffer()
 		}
@@ -65,6 +66,9 @@ func (r *relay) push(w *Worker) {
 	}
 	if len(r.held) > 0 {
 		n := r.to.write(r.held)
+		if r.over {
+			return
+		}
 		if n > 0 {
 			*r.progress = w.now
 		}
@@ -255,7 +259,7 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 // responseData is content of the response. It borrows p.
 func (x *exchange) responseData(p []byte) {
 	was := x.down.paused
-	if x.down.data(x.w, p); x.down.paused && !was {
+	if x.down.data(x.w, p); x.down.paused && !was && !x.over {
 		x.deadline() // of a client that takes nothing
 	}
 }
@@ -283,7 +287,7 @@ func (x *exchange) finish() {
 	if x.over {
 		return
 	}
-	x.over = true
+	x.over, x.up.over, x.down.over = true, true, true
 	w := x.w
 	w.freeTimer(x.timer)
 	x.account(nil)
