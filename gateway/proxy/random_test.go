@@ -119,6 +119,7 @@ func (s *soak) request(ctx context.Context, p *plan, r *rand.Rand) (*http.Reques
 var (
 	errLeft     = errors.New("the client has left")
 	errNoAnswer = errors.New("no answer")
+	errCrossed  = errors.New("the backend ended its connection")
 	errWrong    = errors.New("wrong")
 )
 
@@ -145,6 +146,9 @@ func (s *soak) exchange(p *plan, r *rand.Rand) error {
 	defer resp.Body.Close()
 	if why := resp.Header.Get("Proxy-Status"); why != "" {
 		io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode == 502 && strings.HasSuffix(why, "connection_terminated") {
+			return errCrossed
+		}
 		return fmt.Errorf("%d %s", resp.StatusCode, why)
 	}
 	h := resp.Header
@@ -221,6 +225,9 @@ func (s *soak) one(r *rand.Rand) {
 		return
 	case p.front < 2 && errors.Is(err, errNoAnswer):
 		s.crossed.Add(1) // the end of a connection, after an answer that came early, and the next request
+		return
+	case p.up > 0 && errors.Is(err, errCrossed): // the same at the backend: content that has gone out is not there to be sent again
+		s.crossed.Add(1)
 		return
 	}
 	s.wrong.Add(1)
