@@ -212,6 +212,10 @@ func (x *exchange) backFailed(err error) {
 	if x.over {
 		return
 	}
+	if x.down.ended && !x.tunnel {
+		x.detach()
+		return
+	}
 	x.w.cancelOpen(x) // where it ends by its time
 	f := failureOf(err, !x.connected)
 	fresh := x.back == nil || !x.back.reused()
@@ -267,6 +271,29 @@ func (x *exchange) retryStatus(status int) bool {
 	x.status = 0
 	x.again()
 	return true
+}
+
+// detach gives the backend back whose response has arrived as a whole: a slow client still gets what is held of it, whatever
+// becomes of the connection.
+func (x *exchange) detach() {
+	back := x.back
+	if back == nil {
+		return
+	}
+	x.down.trailers = cloneFields(x.down.trailers)
+	x.back, x.up.to, x.down.from = nil, nil, nil
+	x.account(nil)
+	back.release()
+	x.finishIfDone()
+}
+
+// cloneFields returns fields that do not depend on the machine that has read them.
+func cloneFields(fields []semantics.Field) []semantics.Field {
+	fields = slices.Clone(fields)
+	for i := range fields {
+		fields[i].Name, fields[i].Value = strings.Clone(fields[i].Name), strings.Clone(fields[i].Value)
+	}
+	return fields
 }
 
 // mayRetry reports whether the request can be sent again. One more attempt is free where a connection that had been idle

@@ -306,11 +306,6 @@ func (w *Worker) keep(s *back1) {
 		return
 	}
 	bs := w.backsTo(s.pool, s.backend, s.l.owner)
-	if x := w.nextQueued(bs); x != nil {
-		w.counters.reused.Add(1)
-		s.begin(x)
-		return
-	}
 	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining {
 		s.drop()
 		return
@@ -318,6 +313,9 @@ func (w *Worker) keep(s *back1) {
 	s.index = len(bs.idle)
 	bs.idle = append(bs.idle, s)
 	s.l.deadline(&s.l.inputBy, cmp.Or(s.pool.Idle, DefaultIdle))
+	if x := w.nextQueued(bs); x != nil {
+		w.open(x) // after the batch: bytes behind the response may show that the connection is of no use
+	}
 }
 
 // forget takes a connection from the idle ones, if it is one.

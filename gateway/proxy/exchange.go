@@ -65,8 +65,9 @@ func (r *relay) push(w *Worker) {
 		return
 	}
 	if len(r.held) > 0 {
-		n := r.to.write(r.held)
-		if r.over {
+		to := r.to
+		n := to.write(r.held)
+		if r.over || r.to != to {
 			return
 		}
 		if n > 0 {
@@ -83,8 +84,9 @@ func (r *relay) push(w *Worker) {
 		return
 	}
 	if r.paused {
-		r.paused = false
-		r.from.resume()
+		if r.paused = false; r.from != nil {
+			r.from.resume()
+		}
 	}
 }
 

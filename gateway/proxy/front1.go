@@ -242,6 +242,7 @@ func (f *front1) cancel() { f.l.reset = true; f.l.close() }
 func (f *front1) release() {
 	tunnel := f.x != nil && f.x.tunnel
 	bodiless := f.x != nil && f.x.up.ended && !f.arrived
+	stuck := f.l.bypass != nil && f.l.bypass.holds() // the loop holds content for the backend, which must not get into another request
 	f.x, f.l.bypass = nil, nil
 	if f.l.closing || f.l.closed {
 		return
@@ -249,10 +250,10 @@ func (f *front1) release() {
 	switch {
 	case tunnel:
 		f.l.close()
-	case f.arrived || f.m.Idle():
+	case !stuck && (f.arrived || f.m.Idle()):
 		f.next()
 	case bodiless: // it was answered at once: the event End follows, and then the next request
-	case !f.m.KeepAlive() || f.l.w.draining || f.m.Left() > maxDropped:
+	case stuck || !f.m.KeepAlive() || f.l.w.draining || f.m.Left() > maxDropped:
 		f.m.CloseAfter()
 		f.l.linger = true
 		f.l.close()

@@ -289,7 +289,8 @@ func (l *link) through(p []byte) int {
 		return 0
 	}
 	if l.unsent() > 0 {
-		if l.flush(); l.closed || l.unsent() > 0 {
+		l.touch() // what follows a flush, and an error, wait until the session's call is over
+		if err := l.flushPlain(); err != nil || l.unsent() > 0 {
 			return 0
 		}
 	}

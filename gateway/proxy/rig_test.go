@@ -63,7 +63,11 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	if change != nil {
 		change(r)
 	}
-	r.worker = NewWorker(loop, 0)
+	var wl transport.Loop = loop
+	if wrapLoop != nil {
+		wl = wrapLoop(loop)
+	}
+	r.worker = NewWorker(wl, 0)
 	r.worker.Share(&r.endpoints)
 	t.Cleanup(func() { _ = r.endpoints.Close() })
 	must(t, r.worker.Apply(r.tree))
@@ -177,3 +181,5 @@ func post(t *testing.T, c *http.Client, url string, body []byte) {
 		t.Errorf("%s: status %d, %d bytes for %d, %v, %v", url, resp.StatusCode, len(got), len(body), resp.Header, err)
 	}
 }
+
+var wrapLoop func(*transport.EpollLoop) transport.Loop

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/semantics"
@@ -68,20 +69,14 @@ func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bo
 	case m.Status != 101 && !(connect && m.Status == 200):
 		return m, true
 	}
-	x.tunnel = true
-	x.reply = *m
-	x.fields = x.fields[:0]
-	accept := ""
-	for _, f := range m.Fields {
-		if f.Name == "sec-websocket-accept" {
-			accept = f.Value
-			continue
-		}
-		x.fields = append(x.fields, f)
-	}
-	if !connect && accept != websocket.AcceptKey(x.key) {
+	isAccept := func(f semantics.Field) bool { return f.Name == "sec-websocket-accept" }
+	i := slices.IndexFunc(m.Fields, isAccept)
+	if !connect && (i < 0 || m.Fields[i].Value != websocket.AcceptKey(x.key)) {
 		return nil, false
 	}
+	x.tunnel = true
+	x.reply = *m
+	x.fields = slices.DeleteFunc(append(x.fields[:0], m.Fields...), isAccept)
 	if x.request.Method == "CONNECT" {
 		x.reply.Status, x.reply.Protocol = 200, ""
 	} else {
