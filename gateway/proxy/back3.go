@@ -24,7 +24,8 @@ type back3 struct {
 	uses    int
 	early   []*exchange // wait for the backend's settings
 	settled bool        // which have arrived
-	full    bool        // the backend permits no further stream for now
+	full    bool        // the backend permits no further stream for now,
+	barren  bool        // and never has permitted one
 	leaving bool        // the backend takes no more requests, or the connection ends
 	warned  bool        // the backend has sent GOAWAY: it closes the connection
 	gone    bool
@@ -95,10 +96,16 @@ func (d *dialing) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	bs.shared = append(bs.shared, b)
 	b.rest()
 	for _, x := range waiting {
+		if x.dial != d {
+			continue // given up meanwhile
+		}
 		x.dial = nil
-		if b.available() {
+		switch {
+		case b.available():
 			b.begin(x)
-		} else {
+		case b.barren:
+			x.backFailed(errUnprocessed)
+		default:
 			w.open(x)
 		}
 	}
@@ -121,8 +128,18 @@ func (b *back3) begin(x *exchange) {
 		b.early, x.early = append(b.early, x), b
 		return
 	}
+	if b.closed {
+		x.backFailed(errUnprocessed)
+		return
+	}
 	s, err := b.c.Open()
 	if errors.Is(err, quic.ErrStreamLimit) {
+		if b.uses == 0 { // another connection would have no streams either
+			b.barren, b.leaving = true, true
+			b.rest()
+			x.backFailed(errUnprocessed)
+			return
+		}
 		b.full = true
 		b.w.open(x)
 		return
@@ -199,9 +216,15 @@ func (b *back3) control(ev *http3.Event) {
 	case http3.PeerSettings:
 		early := b.early
 		b.settled, b.early = true, nil
-		for _, x := range early {
-			x.early = nil
-			b.begin(x)
+		for _, x := range early { // one that fails may be the end of the connection
+			if x.early != sharedBack(b) {
+				continue
+			}
+			if x.early = nil; b.available() {
+				b.begin(x)
+			} else {
+				b.w.open(x)
+			}
 		}
 	case http3.GoAway:
 		b.goAway(ev.ID)
@@ -292,9 +315,10 @@ func (b *back3) rest() {
 		b.arm(b.idleBy)
 		return
 	}
-	if b.leaving || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.w.draining {
+	if b.leaving || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.w.draining || b.w.unused(b.pool, b.backend) {
 		b.remove()
 		b.close(http3.NoError, "", nil)
+		b.w.forgetUnused(backsKey{b.pool, b.backend, nil})
 		return
 	}
 	b.idleBy = b.w.now.Add(cmp.Or(b.pool.Idle, DefaultIdle))
