@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/transport"
 )
 
@@ -59,18 +60,31 @@ func (w *Worker) unlisten(l *listening) {
 
 // dropUnused closes idle connections to backends that the configuration has no more.
 func (w *Worker) dropUnused(t *Tree) {
-	pools := map[*Pool]bool{}
+	w.pools = map[*Pool]bool{}
 	for _, p := range t.Pools {
-		pools[p] = true
+		w.pools[p] = true
 	}
+	w.DropGone()
+}
+
+// DropGone closes the idle connections to backends that are Gone since the last Apply.
+func (w *Worker) DropGone() {
 	for k, bs := range w.backs {
-		if pools[k.pool] && !k.backend.Gone() {
-			continue
+		if w.unused(k.pool, k.backend) {
+			bs.retire()
+			w.forgetUnused(k)
 		}
-		bs.retire()
-		if len(bs.opening)+len(bs.shared) == 0 {
-			delete(w.backs, k)
-		}
+	}
+}
+
+// unused reports whether no further request goes to a backend: the configuration does not have it, or its pool as it was.
+func (w *Worker) unused(p *Pool, b *pool.Backend) bool { return !w.pools[p] || b.Gone() }
+
+// forgetUnused forgets the connections to a backend that is not used, once there are none.
+func (w *Worker) forgetUnused(k backsKey) {
+	bs := w.backs[k]
+	if bs != nil && w.unused(k.pool, k.backend) && len(bs.idle)+len(bs.opening)+len(bs.shared)+len(bs.queue) == 0 {
+		delete(w.backs, k)
 	}
 }
 

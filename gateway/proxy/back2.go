@@ -268,9 +268,10 @@ func (b *back2) idle() {
 	if b.m.Streams() > 0 || len(b.early) > 0 || b.l.closed || b.l.closing {
 		return
 	}
-	if b.leaving || b.l.owner != nil && b.l.owner.gone || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining {
+	if b.leaving || b.l.owner != nil && b.l.owner.gone || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining || b.l.w.unused(b.pool, b.backend) {
 		b.remove()
 		b.l.close()
+		b.l.w.forgetUnused(backsKey{b.pool, b.backend, b.l.owner})
 		return
 	}
 	b.l.deadline(&b.l.inputBy, cmp.Or(b.pool.Idle, DefaultIdle))

@@ -306,8 +306,9 @@ func (w *Worker) keep(s *back1) {
 		return
 	}
 	bs := w.backsTo(s.pool, s.backend, s.l.owner)
-	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining {
+	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining || w.unused(s.pool, s.backend) {
 		s.drop()
+		w.forgetUnused(backsKey{s.pool, s.backend, s.l.owner})
 		return
 	}
 	s.index = len(bs.idle)

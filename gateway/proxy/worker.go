@@ -56,6 +56,7 @@ type Worker struct {
 	freeTimers []uint32
 
 	tree       *Tree
+	pools      map[*Pool]bool // those of tree
 	listeners  map[string]*listening
 	opens      map[string]*int64 // connections of clients of listeners, by name: see listening
 	exchanges  *exchange         // free ones

@@ -249,7 +249,11 @@ func (s *Set) Reload(cfg *config.Config) error {
 	if err := s.apply(next.tree); err != nil { // an address is taken
 		return errors.Join(err, s.apply(s.tree), next.drop())
 	}
-	return s.use(next)
+	err = s.use(next)
+	for _, l := range s.loops { // pools have fewer backends only now
+		s.on(l, l.worker.DropGone)
+	}
+	return err
 }
 
 // apply gives all workers a tree. The caller holds s.mu.
