@@ -35,6 +35,9 @@ func newFront1(l *link, info *clientInfo) {
 	f := &front1{l: l, info: info, m: http1.NewMachine(http1.RoleServer, o)}
 	l.session = f
 	l.deadline(&l.inputBy, info.listener.Timeouts.Header) // of the first request
+	if info.at.draining() {
+		f.drain()
+	}
 }
 
 func (f *front1) input(p []byte, fin bool) (taken int) {
@@ -77,7 +80,7 @@ func (f *front1) begin() {
 	f.heading, f.arrived, f.answered, f.expect = false, false, false, m.Expect100
 	f.requests++
 	ln := f.info.listener
-	if ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests || f.l.w.draining {
+	if ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests || f.info.at.draining() {
 		f.m.CloseAfter()
 	}
 	if m.Body == http1.NoBody {
@@ -253,7 +256,7 @@ func (f *front1) release() {
 	case !stuck && (f.arrived || f.m.Idle()):
 		f.next()
 	case bodiless: // it was answered at once: the event End follows, and then the next request
-	case stuck || !f.m.KeepAlive() || f.l.w.draining || f.m.Left() > maxDropped:
+	case stuck || !f.m.KeepAlive() || f.info.at.draining() || f.m.Left() > maxDropped:
 		f.m.CloseAfter()
 		f.l.linger = true
 		f.l.close()
@@ -266,7 +269,7 @@ func (f *front1) release() {
 
 // next waits for another request.
 func (f *front1) next() {
-	if !f.m.KeepAlive() || f.l.w.draining {
+	if !f.m.KeepAlive() || f.info.at.draining() {
 		f.l.linger = f.l.linger || len(f.l.in) > 0
 		f.l.close()
 		return
@@ -289,11 +292,12 @@ func (f *front1) wait() {
 
 // drain ends the connection after the request in progress, or now.
 func (f *front1) drain() {
-	if f.x == nil && !f.heading {
-		f.l.close()
+	if f.x != nil || f.heading || f.dropping {
+		f.m.CloseAfter()
 		return
 	}
-	f.m.CloseAfter()
+	f.idle, f.l.linger = false, true
+	f.l.deadline(&f.l.inputBy, drainGrace) // a request may be on its way: begin makes it the last
 }
 
 func (f *front1) writable() {

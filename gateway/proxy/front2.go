@@ -16,7 +16,8 @@ type front2 struct {
 	blocked  []*stream2
 	requests int
 	allowance
-	leaving   bool   // GOAWAY was sent
+	warned    bool   // GOAWAY was sent without a last stream,
+	leaving   bool   // and with it
 	heading   bool   // the deadline of a header runs
 	malformed uint64 // of the machine's requests, as far as they are counted
 }
@@ -40,6 +41,9 @@ func newFront2(l *link, info *clientInfo) {
 	l.session = f
 	l.deadline(&l.inputBy, info.listener.Timeouts.Idle)
 	f.control()
+	if info.at.draining() {
+		f.drain()
+	}
 }
 
 // control gathers what the machine sends by itself.
@@ -200,7 +204,9 @@ func (f *front2) tooLarge(s *http2.Stream) {
 func (f *front2) leave() {
 	if !f.leaving {
 		f.leaving = true
-		f.m.Shutdown()
+		if !f.warned {
+			f.m.Shutdown()
+		}
 		f.m.GoAway(http2.NoError)
 		f.control()
 	}
@@ -337,7 +343,7 @@ func (st *stream2) release() {
 		st.next, f.free = f.free, st
 	}
 	if f.m.Streams() == 0 && !f.l.closed && !f.l.closing {
-		if f.leaving || f.l.w.draining {
+		if f.leaving {
 			f.l.close()
 			return
 		}
@@ -354,8 +360,23 @@ func (f *front2) failAll() {
 	})
 }
 
-// drain has the client open no more streams, and ends the connection after those that are open.
+// drain has the client open no more streams, and ends the connection after those that are open. What the client has sent by the
+// time that it knows is still served (RFC 9113 6.8).
 func (f *front2) drain() {
+	if f.leaving || f.warned {
+		return
+	}
+	f.warned, f.l.linger = true, true
+	f.m.Shutdown()
+	f.control()
+	f.l.w.after(drainGrace, f)
+}
+
+// fired ends the time of drain.
+func (f *front2) fired() {
+	if f.l.closing || f.l.closed {
+		return
+	}
 	f.leave()
 	if f.m.Streams() == 0 {
 		f.l.close()

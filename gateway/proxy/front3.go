@@ -49,7 +49,7 @@ func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
 	f := &front3{l: l, info: info, conn3: w.newConn3(c, http3.NewMachine(http3.RoleServer, ln.HTTP3.Machine)), by: clock.Never, early: true}
 	f.session = f
 	w.fronts3[f] = struct{}{}
-	if max := ln.Limits.Connections; max > 0 && *l.open > max || w.draining {
+	if max := ln.Limits.Connections; max > 0 && *l.open > max || l.draining() {
 		f.close(http3.ExcessiveLoad, "", nil)
 		return f.conn3
 	}

@@ -235,11 +235,10 @@ func (es *Endpoints) Close() error {
 	return errors.Join(errs...)
 }
 
-// listen3 begins, changes or ends HTTP/3 for a listener.
+// listen3 begins or changes HTTP/3 for a listener.
 func (w *Worker) listen3(l *listening) error {
 	ln := l.current
-	if ln.HTTP3 == nil {
-		w.unlisten3(l)
+	if ln.HTTP3 == nil { // Apply ends what there was
 		return nil
 	}
 	if ln.TLS == nil || w.endpoints == nil {

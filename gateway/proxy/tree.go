@@ -64,6 +64,7 @@ type Timeouts struct {
 	Body      time.Duration // without progress
 	Write     time.Duration // without progress
 	Idle      time.Duration // between requests
+	Drain     time.Duration // of all connections, once the listener is removed
 	Tunnel    time.Duration // without a byte in either direction of a WebSocket or of a connection that is passed through
 }
 

@@ -27,10 +27,12 @@ const (
 
 // listening is a socket that listens.
 type listening struct {
+	w       *Worker
 	current *Listener          // as the configuration describes it now
 	socket  transport.Listener // nil for HTTP/3 alone
 	quic    bool               // HTTP/3 is served
 	open    *int64             // connections of clients at all addresses of the listener
+	removed bool               // the configuration has it no more
 }
 
 // timed is what a timer belongs to.
@@ -156,6 +158,25 @@ func (w *Worker) newTimer(t timed) uint32 {
 	w.timers = append(w.timers, t)
 	w.wheel.Grow(max(64, 2*int(id)))
 	return id
+}
+
+// once is a timer that frees itself.
+type once struct {
+	w  *Worker
+	id uint32
+	t  timed
+}
+
+func (o *once) fired() {
+	o.w.freeTimer(o.id)
+	o.t.fired()
+}
+
+// after calls t once, after a time.
+func (w *Worker) after(d time.Duration, t timed) {
+	o := &once{w: w, t: t}
+	o.id = w.newTimer(o)
+	w.wheel.Arm(o.id, w.now.Add(d))
 }
 
 func (w *Worker) freeTimer(id uint32) {

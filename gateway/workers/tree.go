@@ -109,6 +109,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 		Timeouts: proxy.Timeouts{
 			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,
 			Write: l.Timeouts.Write, Idle: l.Timeouts.Idle, Tunnel: l.Timeouts.Stream,
+			Drain: l.Timeouts.Drain,
 		},
 		Limits: proxy.Limits{
 			Connections: share(l.Limits.Connections, len(s.loops)), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
