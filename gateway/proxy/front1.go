@@ -19,6 +19,7 @@ type front1 struct {
 	answered bool // and so was the response sent
 	heading  bool // the deadline of the header runs
 	idle     bool // no request is in progress, and compact is next
+	old      bool // the request has HTTP/1.0
 	expect   bool // the client waits for 100 (Continue)
 	dropping bool // what the client still sends of a request that was answered is dropped,
 	dropped  int  // so many bytes
@@ -78,6 +79,7 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 func (f *front1) begin() {
 	m := f.m.Message()
 	f.heading, f.arrived, f.answered, f.expect = false, false, false, m.Expect100
+	f.old = m.Minor == 0
 	f.requests++
 	ln := f.info.listener
 	if ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests || f.info.at.draining() {
@@ -172,7 +174,12 @@ func (f *front1) malformed(err error) {
 	f.l.close()
 }
 
-func (f *front1) protocol() string { return "HTTP/1.1" }
+func (f *front1) protocol() string {
+	if f.old {
+		return "HTTP/1.0"
+	}
+	return "HTTP/1.1"
+}
 
 func (f *front1) client() *clientInfo { return f.info }
 
@@ -188,6 +195,9 @@ func (f *front1) proceed() {
 var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
 func (f *front1) head(m *semantics.Message, end bool) error {
+	if m.Status < 200 && f.old && !f.tunnel() {
+		return nil // RFC 9110 15.2
+	}
 	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.m.Left() > maxDropped) {
 		f.m.CloseAfter() // an early answer: what the client still sends is not waited for
 	}
