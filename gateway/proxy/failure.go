@@ -34,6 +34,7 @@ var (
 	errCanceled       = &failure{status: 502, name: "http_response_incomplete", class: pool.Canceled} // by the backend, at a deadline
 	errUnprocessed    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled, unprocessed: true}
 	errReadTimeout    = &failure{status: 504, name: "http_response_timeout", class: pool.Timeout}
+	errLocal          = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled} // no descriptor, port or memory of this host
 	errUpgrade        = &failure{status: 502, name: "http_upgrade_failed", class: pool.Malformed}
 	errGone           = &failure{status: 499, class: pool.Canceled} // the client has left: nginx's code, for logs
 	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}
@@ -47,6 +48,7 @@ var (
 // failureOf returns the failure that an error of a connection to a backend is.
 func failureOf(err error, connecting bool) *failure {
 	var f *failure
+	var errno unix.Errno
 	switch {
 	case errors.As(err, &f):
 		return f
@@ -56,8 +58,22 @@ func failureOf(err error, connecting bool) *failure {
 		return errConnectTimeout
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return errConnect
+	case connecting && errors.As(err, &errno):
+		return connectFailure(errno)
 	case connecting:
-		return errTLS
+		return errTLS // an error of the engine
 	}
 	return errTerminated
+}
+
+// connectFailure returns what an error of the system is while a connection is being established. Those that are not about the
+// backend say nothing of its health.
+func connectFailure(errno unix.Errno) *failure {
+	switch errno {
+	case unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED:
+		return errRefused
+	case unix.EHOSTDOWN:
+		return errConnect
+	}
+	return errLocal
 }
