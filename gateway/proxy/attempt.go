@@ -316,21 +316,13 @@ func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 // maxStale bounds the attempts on connections that turn out to be closed.
 const maxStale = 3
 
-// deadline arms the timer of the exchange: for the attempt until there is a response, for the request until its end.
+// deadline arms the timer of the exchange for the first of its bounds.
 func (x *exchange) deadline() {
 	if x.over {
 		return // the attempt has failed at once: the timer is another's
 	}
-	by := clock.Never
-	if x.rule.Request > 0 && !x.tunnel {
-		by = x.began.Add(x.rule.Request)
-	}
-	if x.rule.Attempt > 0 && !x.answered && x.attempts > 0 {
-		by = min(by, x.started.Add(x.rule.Attempt))
-	}
-	if idle := x.idleTime(); idle > 0 {
-		by = min(by, x.progress.Add(idle))
-	}
+	whole, attempt, idle := x.bounds()
+	by := min(whole, attempt, idle)
 	if by == clock.Never {
 		x.w.wheel.Stop(x.timer)
 		return
@@ -338,15 +330,50 @@ func (x *exchange) deadline() {
 	x.w.wheel.Arm(x.timer, by)
 }
 
-// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. It counts from the request. On a
-// connection that requests share, a client that stops in the middle of one holds up nothing else: the connection has no deadline
-// for it, as that of HTTP/1.1 has.
-func (x *exchange) idleTime() time.Duration {
+// bounds are the times at which the request as a whole, the attempt, and the wait for the next byte end. The pool's time for a
+// response counts from the end of the request, however long that takes: nothing but the end sets progress then.
+func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
+	whole, attempt, idle = clock.Never, clock.Never, clock.Never
+	if r := x.rule; r != nil && !x.tunnel && !x.local {
+		if r.Request > 0 {
+			whole = x.began.Add(r.Request)
+		}
+		switch waits := !x.answered && x.attempts > 0; {
+		case waits && r.Attempt > 0:
+			attempt = x.started.Add(r.Attempt)
+		case waits && x.requested() && x.pooled.Response > 0:
+			attempt = x.progress.Add(x.pooled.Response)
+		}
+	}
+	if t := x.idleTime(); t > 0 {
+		idle = x.progress.Add(t)
+	}
+	return whole, attempt, idle
+}
+
+// requested reports whether the backend has got all of the request. The end of one for an upgrade is that of its header.
+func (x *exchange) requested() bool {
+	return x.connected && (x.up.sent || x.outgoing.Protocol != "")
+}
+
+// awaitResponse begins the time for the response once the request was sent.
+func (x *exchange) awaitResponse() {
+	if !x.over && !x.answered && x.requested() {
+		x.deadline()
+	}
+}
+
+// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. Between the end of the request
+// and the header of the response there is nothing to go on with. On a connection that requests share, a client that stops in
+// the middle of one holds up nothing else: the connection has no deadline for it, as that of HTTP/1.1 has.
+func (x *exchange) idleTime() (idle time.Duration) {
 	t := &x.front.client().listener.Timeouts
 	if x.tunnel {
 		return t.Tunnel
 	}
-	idle := x.rule.Idle
+	if !x.local && (x.answered || x.connected && !x.requested()) {
+		idle = x.pooled.Body
+	}
 	if _, alone := x.front.(*front1); alone {
 		return idle
 	}
@@ -358,7 +385,7 @@ func (x *exchange) idleTime() time.Duration {
 	if x.stopped() {
 		shorten(t.Body)
 	}
-	if x.down.paused {
+	if len(x.down.held) > 0 {
 		shorten(t.Write)
 	}
 	return idle
@@ -370,16 +397,16 @@ func (x *exchange) stopped() bool { return !x.answered && !x.up.ended && !x.up.p
 
 // fired is called at the deadline.
 func (x *exchange) fired() {
+	whole, attempt, idle := x.bounds()
 	now := x.w.now
-	whole := x.rule.Request > 0 && !x.tunnel && now >= x.began.Add(x.rule.Request)
-	attempt := x.rule.Attempt > 0 && !x.answered && now >= x.started.Add(x.rule.Attempt)
-	idle := x.idleTime() > 0 && now >= x.progress.Add(x.idleTime())
 	switch {
-	case !whole && !attempt && !idle:
+	case now < min(whole, attempt, idle):
 		x.deadline()
-	case idle && x.stopped():
+	case now >= idle && x.stopped():
 		x.abandon(errRequestTimeout)
-	case whole, idle && (x.answered || !x.up.sent):
+	case now >= idle && len(x.down.held) > 0:
+		x.abandon(errWriteTimeout)
+	case now >= whole, now >= idle:
 		x.abandon(errReadTimeout)
 	case x.connected:
 		x.backFailed(errReadTimeout)

@@ -72,7 +72,7 @@ func TestWrongHandshakesOfBackends(t *testing.T) {
 		"HTTP/1.1 200 OK\r\n" + strings.TrimPrefix(good, good[:34]) + "ok": "200",
 	} {
 		r := newMemRig(t, nil)
-		r.rule.Idle = 20 * time.Second
+		r.rule.Backends[0].Pool.Body = 20 * time.Second
 		r.backend = answers(response)
 		c := r.connect(memHTTP1)
 		c.Write([]byte(ask))

@@ -79,7 +79,7 @@ func (r *relay) push(w *Worker) {
 		w.putBuffer(&r.held)
 	}
 	if r.ended && !r.sent {
-		r.sent = true
+		r.sent, *r.progress = true, w.now
 		r.to.end(r.trailers)
 		return
 	}
@@ -142,6 +142,7 @@ type exchange struct {
 	answered    bool   // the header of the response has been sent
 	streamed    bool   // content of the request has been sent: it cannot be sent again
 	connected   bool   // the request was sent to the backend
+	local       bool   // the response is one of the gateway
 	tunnel      bool   // both sides speak another protocol
 	exact       bool   // the content of the response is as long as its header says, and no trailers follow
 	canceled    bool   // by the backend: RST_STREAM with CANCEL
@@ -199,13 +200,14 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 		return
 	}
 	x.finishIfDone()
+	x.awaitResponse()
 }
 
 // frontWritable has the response go on.
 func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 
 // backWritable has the request go on.
-func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone() }
+func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.awaitResponse() }
 
 // opened says that there is a connection for the request. The exchange sends it.
 func (x *exchange) opened(back backStream) {
@@ -216,15 +218,18 @@ func (x *exchange) opened(back backStream) {
 		x.backFailed(err)
 		return
 	}
-	if x.connected = true; upgrade {
+	if x.connected, x.progress = true, x.w.now; upgrade {
+		x.awaitResponse()
 		return // what the client sends ahead is held until there is a tunnel
 	}
 	if x.up.to = back; end {
 		x.up.sent = true
+		x.awaitResponse()
 		return
 	}
 	x.front.proceed()
 	x.up.push(x.w)
+	x.deadline() // of what is left of the request, or of the response
 }
 
 // responseHead is the header of a response, or of an interim one.
@@ -242,7 +247,7 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 		x.backFailed(errUpgrade)
 		return
 	}
-	x.answered, x.status = true, m.Status
+	x.answered, x.status, x.progress = true, m.Status, x.w.now
 	x.armResponse()
 	if err := x.front.head(x.responseMessage(out), end && !x.tunnel); err != nil {
 		x.frontFailed()

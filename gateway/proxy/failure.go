@@ -35,6 +35,7 @@ var (
 	errUnprocessed    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled, unprocessed: true}
 	errReadTimeout    = &failure{status: 504, name: "http_response_timeout", class: pool.Timeout}
 	errLocal          = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled} // no descriptor, port or memory of this host
+	errWriteTimeout   = &failure{status: 499, name: "http_response_timeout", class: pool.Canceled}   // the client takes nothing of the response
 	errUpgrade        = &failure{status: 502, name: "http_upgrade_failed", class: pool.Malformed}
 	errGone           = &failure{status: 499, class: pool.Canceled} // the client has left: nginx's code, for logs
 	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}

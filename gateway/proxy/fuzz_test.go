@@ -52,7 +52,7 @@ func fuzzProxy(t *testing.T, front, back []byte, seed uint64, mode uint8) {
 		if mode&fuzzBack2 != 0 {
 			r.to.Protocol = HTTP2
 		}
-		r.rule.Idle, r.rule.Attempts = 25*time.Second, int(seed%3)
+		r.rule.Backends[0].Pool.Body, r.rule.Attempts = 25*time.Second, int(seed%3)
 	})
 	b := &fuzzBackend{t: t, answer: back, random: random, h2: mode&fuzzBack2 != 0}
 	r.backend = b.serve

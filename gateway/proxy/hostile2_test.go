@@ -76,7 +76,7 @@ func (c *memClient2) ask(method, path string) (a memAnswer) {
 func TestHostileBackendsHTTP2(t *testing.T) {
 	for _, c := range wrongcases.Responses() {
 		r := newMemRig(t, nil)
-		r.rule.Idle = 20 * time.Second
+		r.rule.Backends[0].Pool.Body = 20 * time.Second
 		s := &scripted{response: c}
 		r.backend = s.serve
 		client := newMemClient2(r)

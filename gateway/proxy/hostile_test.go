@@ -67,7 +67,7 @@ func TestHostileBackends(t *testing.T) {
 func playHostile(t *testing.T, c wrongcases.Response, cut func(int) int) {
 	t.Helper()
 	r := newMemRig(t, nil)
-	r.rule.Idle = 20 * time.Second
+	r.rule.Backends[0].Pool.Body = 20 * time.Second
 	s := &scripted{response: c}
 	r.backend, r.loop.Cut = s.serve, cut
 	method := c.Method

@@ -15,18 +15,18 @@ func (x *exchange) answer(f *failure) {
 	body := strconv.AppendInt(nil, int64(f.status), 10)
 	body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
 	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: "text/plain"})
-	x.local(f.status, body)
+	x.send(f.status, body)
 }
 
 // respond sends a fixed response.
 func (x *exchange) respond(r *Response) {
 	x.fields = append(x.fields[:0], r.Fields...)
-	x.local(r.Status, r.Body)
+	x.send(r.Status, r.Body)
 }
 
-// local sends a response of the gateway with x.fields, and ends the exchange.
-func (x *exchange) local(status int, body []byte) {
-	x.status, x.answered = status, true
+// send sends a response of the gateway with x.fields, and ends the exchange.
+func (x *exchange) send(status int, body []byte) {
+	x.status, x.answered, x.local, x.progress = status, true, true, x.w.now
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
 	if err := x.front.head(&m, len(body) == 0); err != nil {
 		x.frontFailed()
@@ -37,6 +37,7 @@ func (x *exchange) local(status int, body []byte) {
 	}
 	x.down.end(x.w)
 	x.finishIfDone()
+	x.deadline() // of a client that does not take it
 }
 
 // appendRefusal appends a response of HTTP/1.1 to a request that could not be understood. The connection is closed after it.
@@ -96,7 +97,7 @@ func (x *exchange) redirect(path, query string) {
 		TLS: c.tls, Port: c.listener.Address.Port(), Authority: x.request.Authority, Path: path, Query: query,
 	})
 	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
-	x.local(r.Code(), nil)
+	x.send(r.Code(), nil)
 }
 
 // armResponse changes the deadline once there is a response.

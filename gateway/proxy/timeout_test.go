@@ -22,7 +22,7 @@ func TestStalledPhasesEnd(t *testing.T) {
 		{"header of a request", "GET / HT", "", func(r *rig) { r.each(func(l *Listener) { l.Timeouts.Header = d }) }, "HTTP/1.1 408", ""},
 		{"content of a request", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc", "", func(r *rig) { r.each(func(l *Listener) { l.Timeouts.Body = d }) }, "HTTP/1.1 408", ""},
 		{"header of a response", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 2", func(r *rig) { r.rule.Attempt = d }, "HTTP/1.1 504", ""},
-		{"content of a response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", func(r *rig) { r.rule.Idle = d }, "HTTP/1.1 200", "abc"},
+		{"content of a response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", func(r *rig) { r.pool.Body = d }, "HTTP/1.1 200", "abc"},
 		{"the whole request", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", func(r *rig) { r.rule.Request = d }, "HTTP/1.1 200", "abc"},
 		{"between requests", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", func(r *rig) { r.each(func(l *Listener) { l.Timeouts.Idle = d }) }, "HTTP/1.1 200", "x"},
 		{"a tunnel", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",

@@ -92,8 +92,7 @@ type Rule struct {
 	// RetryStatus are the statuses of responses after which another attempt is made.
 	RetryStatus []int
 	Request     time.Duration // from the header of the request to the end of the response; 0 is no bound
-	Attempt     time.Duration // from the choice of a backend to the header of its response; 0 is no bound
-	Idle        time.Duration // without a byte of content in either direction; 0 is no bound
+	Attempt     time.Duration // from the choice of a backend to the header of its response; 0 is Response of the pool
 	Attempts    int           // in all; 0 is one
 }
 
@@ -126,6 +125,8 @@ type Pool struct {
 	Protocol PoolProtocol
 	TLS      *ctls.Config  // nil is plain
 	Connect  time.Duration // until a connection is established, TLS included; 0 is DefaultConnect
+	Response time.Duration // from the end of a request to the header of the response; 0 is no bound
+	Body     time.Duration // without a byte of content, of a response or of a request that goes on; 0 is no bound
 	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
 	MaxIdle  int           // idle connections of a worker to a backend; 0 is DefaultMaxIdle
 	MaxUses  int           // requests of a connection; 0 is no bound

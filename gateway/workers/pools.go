@@ -45,7 +45,7 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		return p, nil
 	}
 	p.proxy = &proxy.Pool{
-		Pool: p.Pool, Connect: c.Timeouts.Connect, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
+		Pool: p.Pool, Connect: c.Timeouts.Connect, Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
 	}
 	p.proxy.Protocol = protocols[c.Protocol]

@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -218,7 +217,6 @@ func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Ru
 	}
 	for _, ref := range u.BackendRefs {
 		c := &n.pools[ref.Name].cfg
-		r.Attempt, r.Idle = cmp.Or(r.Attempt, c.Timeouts.Response), cmp.Or(r.Idle, c.Timeouts.Body)
 		if c.Sticky != nil {
 			r.Sticky = &rewrite.Sticky{Name: c.Sticky.Cookie, MaxAge: c.Sticky.MaxAge}
 		}
