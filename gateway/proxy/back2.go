@@ -414,6 +414,8 @@ func (b *back2) forgetEarly(x *exchange) {
 	b.idle()
 }
 
+func (b *back2) unused() bool { return b.settled && !b.gone && b.m.Streams()+len(b.early) == 0 }
+
 func (b *back2) leave() {
 	b.leaving = true
 	b.idle()

@@ -170,6 +170,8 @@ func (b *back3) forgetEarly(x *exchange) {
 	b.rest()
 }
 
+func (b *back3) unused() bool { return !b.gone && len(b.streams)+len(b.early) == 0 }
+
 func (b *back3) leave() {
 	b.leaving = true
 	b.rest()

@@ -27,6 +27,8 @@ type sharedBack interface {
 	begin(x *exchange)
 	// forgetEarly has an exchange wait for the settings no more.
 	forgetEarly(x *exchange)
+	// unused reports whether no request is in progress.
+	unused() bool
 	// leave closes the connection after the requests in progress.
 	leave()
 }

@@ -39,6 +39,7 @@ type Endpoints struct {
 	mu      sync.Mutex
 	open    map[netip.AddrPort]*endpoint
 	dialers []*quic.Transport // of workers, to backends
+	workers []*Worker
 }
 
 // endpoint is a socket with its connections.
@@ -59,8 +60,14 @@ type member struct {
 	l *listening
 }
 
-// Share has the worker serve HTTP/3 on the sockets of e. It is called before Apply.
-func (w *Worker) Share(e *Endpoints) { w.endpoints = e }
+// Share has the worker serve HTTP/3 on the sockets of e, and give idle connections up for the other workers of e where a backend
+// may have no more. It is called before Apply.
+func (w *Worker) Share(e *Endpoints) {
+	w.endpoints = e
+	e.mu.Lock()
+	e.workers = append(e.workers, w)
+	e.mu.Unlock()
+}
 
 // ErrEndpoints is the error of Apply for a listener with HTTP/3 at a worker without Endpoints, or without TLS.
 var ErrEndpoints = errors.New("proxy: HTTP/3 needs TLS and Endpoints")

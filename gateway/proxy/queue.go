@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/pool"
 )
 
 // A backend has at most as many connections as its pool says. Requests beyond them wait here, in order, up to the pool's limit of
 // pending ones. The connections of other workers count too, and these free them without notice: a queue is looked at again
-// every queueCheck.
+// every queueCheck, and the others are asked for an idle one.
 const queueCheck = 5 * time.Millisecond
 
 // enqueue has an exchange wait for a connection. It reports false where as many wait as may.
@@ -73,6 +74,8 @@ func (w *Worker) checkQueues() clock.Time {
 			if x := bs.queue[0]; x.backend.MayConnect() {
 				w.dequeue(x)
 				w.open(x)
+			} else {
+				w.askForRoom(x.backend)
 			}
 		}
 	}
@@ -81,4 +84,45 @@ func (w *Worker) checkQueues() clock.Time {
 		return clock.Never
 	}
 	return w.queuesAt
+}
+
+// askForRoom has each worker close an idle connection to a backend that has as many as it may.
+func (w *Worker) askForRoom(b *pool.Backend) {
+	w.makeRoom(b)
+	if w.endpoints == nil {
+		return
+	}
+	w.endpoints.mu.Lock()
+	others := slices.Clone(w.endpoints.workers)
+	w.endpoints.mu.Unlock()
+	for _, o := range others {
+		if o != w {
+			o.loop.Do(func() {
+				o.enter()
+				o.makeRoom(b)
+			})
+		}
+	}
+}
+
+// makeRoom closes the connection to a backend that has been idle for the longest time, if the backend may have no more.
+func (w *Worker) makeRoom(b *pool.Backend) {
+	if b.MayConnect() {
+		return
+	}
+	for k, bs := range w.backs {
+		if k.backend != b {
+			continue
+		}
+		if len(bs.idle) > 0 {
+			bs.idle[0].drop()
+			return
+		}
+		for _, s := range bs.shared {
+			if s.unused() {
+				s.leave()
+				return
+			}
+		}
+	}
 }
