@@ -52,12 +52,18 @@ func retryWithContent(t *testing.T, method string, chunked bool) {
 	wrapLoop = func(l *transport.EpollLoop) transport.Loop { return failingLoop{l, &fails} }
 	defer func() { wrapLoop = nil }()
 	r := newRig(t, echoBackend(t, false), func(r *rig) { r.rule.Attempts = 2 })
-	var body io.Reader = bytes.NewReader(bytes.Repeat([]byte("x"), 20000))
+	body := strings.Repeat("x", 20000)
+	request := fmt.Sprintf("%s / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", method, len(body), body)
 	if chunked {
-		body = io.MultiReader(body)
+		request = fmt.Sprintf("%s / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", method, len(body), body)
 	}
-	req, _ := http.NewRequest(method, "http://"+r.addr+"/", body)
-	resp, err := http.DefaultClient.Do(req)
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, request) // in one piece: all is held before there is a connection to the backend
+	must(t, err)
+	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	must(t, err)
 	got, _ := io.ReadAll(resp.Body)
 	t.Logf("%d, %d bytes echoed, %v", resp.StatusCode, len(got), resp.Header)
