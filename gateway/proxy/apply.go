@@ -47,6 +47,9 @@ func (w *Worker) Apply(t *Tree) error {
 			w.remove(key, l)
 		case l.current.HTTP3 == nil:
 			w.unlisten3(l)
+		case l.current.onlyHTTP3() && l.socket != nil:
+			l.socket.Close()
+			l.socket = nil
 		}
 	}
 	w.tree = t

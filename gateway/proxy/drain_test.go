@@ -105,3 +105,35 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 		t.Errorf("%d bytes for each idle connection", per)
 	}
 }
+
+// A listener that serves HTTP/3 alone after a reload takes no connections of TCP any more; those that are open go on.
+func TestAListenerThatBecomesHTTP3Alone(t *testing.T) {
+	r := newRig(t, echoBackend(t, false), nil)
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	ask := func() {
+		t.Helper()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if n, err := c.Read(make([]byte, 4096)); err != nil || n == 0 {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	}
+	ask()
+	r.do(func() {
+		tree := *r.tree
+		next := *tree.Listeners[1]
+		next.Name, next.Address, next.HTTP1, next.HTTP2, next.HTTP3 = tree.Listeners[0].Name, tree.Listeners[0].Address, nil, nil, &HTTP3{}
+		tree.Listeners = []*Listener{&next, tree.Listeners[1]}
+		if err := r.worker.Apply(&tree); err != nil {
+			t.Error(err)
+		}
+	})
+	if d, err := net.Dial("tcp", r.addr); err == nil {
+		d.Close()
+		t.Error("a connection of TCP is accepted")
+	}
+	ask()
+	r.settled()
+}

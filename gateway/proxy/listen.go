@@ -41,7 +41,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	ln := at.current
 	w.counters.connections.Add(1)
 	l := w.newLink(conn)
-	if max := ln.Limits.Connections; max > 0 && *at.open >= max || at.draining() {
+	if max := ln.Limits.Connections; max > 0 && *at.open >= max || at.draining() || ln.onlyHTTP3() {
 		l.session = closer{}
 		w.counters.open.Add(1)
 		w.fronts[l] = struct{}{}
