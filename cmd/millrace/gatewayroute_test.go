@@ -117,23 +117,23 @@ func TestAGatewayOfListenersAlone(t *testing.T) {
 		t.Errorf("%d %q", code, body)
 	}
 	t.Setenv(socketVariable, socket)
-	for args, want := range map[string]string{
-		"gateway status":                                "p HTTP round_robin",
-		"gateway status --summary":                      "p     HTTP      1/1",
-		"gateway status q":                              "127.0.0.1:9",
-		"gateway status --backend a":                    "p HTTP round_robin",
-		"gateway status --json":                         `"pools": [`,
-		"gateway route http://" + addr + "/":            "none of its 3 rules is for the host",
-		"__complete gateway status ":                    "p\nq\n",
-		"__complete gateway drain p ":                   "a\n",
-		"__complete gateway route --method P":           "POST",
-		"gateway drain p a --force --wait --timeout 5s": "a of p is drained",
-		"gateway undrain p a":                           "takes connections",
-		"gateway weight p a 5":                          "has weight 5",
-		"gateway reload":                                "nothing has changed",
+	for _, c := range []struct{ args, want string }{ // in order: drain and undrain change what status says
+		{"gateway status", "p HTTP round_robin"},
+		{"gateway status --summary", "p     HTTP      1/1"},
+		{"gateway status q", "127.0.0.1:9"},
+		{"gateway status --backend a", "p HTTP round_robin"},
+		{"gateway status --json", `"pools": [`},
+		{"gateway route http://" + addr + "/", "none of its 3 rules is for the host"},
+		{"__complete gateway status ", "p\nq\n"},
+		{"__complete gateway drain p ", "a\n"},
+		{"__complete gateway route --method P", "POST"},
+		{"gateway drain p a --force --wait --timeout 5s", "a of p is drained"},
+		{"gateway undrain p a", "takes connections"},
+		{"gateway weight p a 5", "has weight 5"},
+		{"gateway reload", "nothing has changed"},
 	} {
-		if _, out, err := run(strings.Split(args, " ")...); !strings.Contains(out, want) {
-			t.Errorf("%s: %s%s", args, out, err)
+		if _, out, err := run(strings.Split(c.args, " ")...); !strings.Contains(out, c.want) {
+			t.Errorf("%s: %s%s", c.args, out, err)
 		}
 	}
 	if code, _, err := run("gateway", "status", "r"); code != exitFailure || !strings.Contains(err, `unknown pool "r"`) {
