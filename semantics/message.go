@@ -112,6 +112,19 @@ func HasPort(s string) bool {
 	return i > 0 && i < len(s)-1 && areDigits(s[i+1:])
 }
 
+// Host returns an authority without its port (RFC 3986 3.2).
+func Host(authority string) string {
+	for i := len(authority) - 1; i >= 0; i-- {
+		switch c := authority[i]; {
+		case c == ':':
+			return authority[:i]
+		case c < '0' || c > '9': // of a name, or the bracket of an IPv6 address
+			return authority
+		}
+	}
+	return authority
+}
+
 // IsAuthority reports whether s is a host with or without a port, and no user information (RFC 3986 3.2, RFC 9110 4.2.4). An
 // address of IPv6 stands in brackets, without a zone, which has no meaning to others (RFC 6874 4).
 func IsAuthority(s string) bool {

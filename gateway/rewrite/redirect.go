@@ -1,6 +1,10 @@
 package rewrite
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/millrace/millrace/semantics"
+)
 
 // Redirect is what a RequestRedirect answers.
 type Redirect struct {
@@ -33,7 +37,7 @@ func (r *Redirect) Code() int {
 func (r *Redirect) AppendLocation(dst []byte, t *Target) []byte {
 	host := r.Hostname
 	if host == "" {
-		host = hostOf(t.Authority)
+		host = semantics.Host(t.Authority)
 	}
 	if host != "" {
 		dst = r.appendOrigin(dst, host, t)
@@ -70,17 +74,4 @@ func schemeOf(tls bool) string {
 		return "https"
 	}
 	return "http"
-}
-
-// hostOf returns an authority without its port (RFC 3986 3.2).
-func hostOf(authority string) string {
-	for i := len(authority) - 1; i >= 0; i-- {
-		switch c := authority[i]; {
-		case c == ':':
-			return authority[:i]
-		case c < '0' || c > '9': // of a name, or the bracket of an IPv6 address
-			return authority
-		}
-	}
-	return authority
 }
