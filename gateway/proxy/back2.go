@@ -12,12 +12,10 @@ import (
 
 // back2 is a connection to a backend with HTTP/2.
 type back2 struct {
-	l       *link
-	m       *http2.Machine
+	conn2
 	pool    *Pool
 	backend *pool.Backend
 	free    *request2
-	blocked []*request2
 	uses    int
 	early   []*exchange // wait for the backend's settings
 	settled bool        // which have arrived
@@ -28,19 +26,18 @@ type back2 struct {
 
 // request2 is a request to a backend on one stream.
 type request2 struct {
-	b       *back2
-	s       *http2.Stream
-	x       *exchange
-	next    *request2
-	unread  int
-	first   bool // of its connection
-	paused  bool
-	waiting bool
+	flow2
+	b     *back2
+	next  *request2
+	first bool // of its connection
 }
 
 // newBack2 returns the session of a connection that has been established.
 func newBack2(l *link, p *Pool, b *pool.Backend) *back2 {
-	s := &back2{l: l, pool: p, backend: b, m: http2.NewMachine(http2.RoleClient, http2.Options{Window: backWindow, ConnWindow: maxShared * backWindow})}
+	s := &back2{pool: p, backend: b, conn2: conn2{
+		l: l, m: http2.NewMachine(http2.RoleClient, http2.Options{Window: backWindow, ConnWindow: maxShared * backWindow}),
+		goOn: (*exchange).backWritable,
+	}}
 	l.session = s
 	bs := l.w.backsTo(p, b, l.owner)
 	bs.shared = append(bs.shared, s)
@@ -93,22 +90,10 @@ func (b *back2) begin(x *exchange) {
 		b.free = r.next
 	}
 	b.uses++
-	*r = request2{b: b, s: s, x: x, first: b.uses == 1}
+	*r = request2{b: b, flow2: flow2{c: &b.conn2, s: s, x: x, left: -1}, first: b.uses == 1}
 	s.User = r
 	b.l.inputBy = clock.Never
 	x.opened(r)
-}
-
-func (b *back2) control() {
-	if b.m.Pending() {
-		b.l.out = b.m.AppendControl(b.l.output())
-		b.l.touch()
-	}
-}
-
-func (b *back2) output() []byte {
-	b.l.touch()
-	return b.m.AppendControl(b.l.output())
 }
 
 func (b *back2) input(p []byte, fin bool) (taken int) {
@@ -292,77 +277,10 @@ func (r *request2) head(m *semantics.Message, end bool) error {
 	return err
 }
 
-func (r *request2) write(p []byte) int {
-	b := r.b
-	if r.s.Ended() {
-		return len(p)
-	}
-	if !b.l.accepts() {
-		r.wait()
-		return 0
-	}
-	out, n, err := b.m.AppendData(b.output(), r.s, p, false)
-	if b.l.out = out; err != nil {
-		return len(p)
-	}
-	if n < len(p) {
-		r.wait()
-	}
-	return n
-}
-
-func (r *request2) wait() {
-	if !r.waiting {
-		r.waiting = true
-		r.b.blocked = append(r.b.blocked, r)
-	}
-}
-
-func (b *back2) unblock() {
-	list := b.blocked
-	b.blocked = nil
-	for _, r := range list {
-		if r.waiting = false; r.x != nil {
-			r.x.backWritable()
-		}
-	}
-	if b.blocked == nil {
-		b.blocked = list[:0]
-	}
-}
-
-func (r *request2) end(trailers []semantics.Field) {
-	b := r.b
-	if r.s.Ended() {
-		return
-	}
-	if len(trailers) > 0 {
-		b.l.out, _ = b.m.AppendTrailers(b.output(), r.s, trailers)
-		return
-	}
-	b.l.out, _, _ = b.m.AppendData(b.output(), r.s, nil, true)
-}
-
 // data is content of the response. It borrows p.
 func (r *request2) data(p []byte) {
 	r.x.responseData(p)
-	if r.paused {
-		r.unread += len(p)
-		return
-	}
-	if r.s != nil {
-		r.b.m.Consumed(r.s, len(p))
-	}
-}
-
-func (r *request2) pause() { r.paused = true }
-
-func (r *request2) resume() {
-	if r.paused = false; r.unread > 0 {
-		r.b.m.Consumed(r.s, r.unread)
-		r.unread = 0
-		r.b.control()
-	}
+	r.consumed(len(p))
 }
 
 func (r *request2) cancel() {

@@ -9,11 +9,9 @@ import (
 
 // front2 is a client's connection with HTTP/2.
 type front2 struct {
-	l        *link
-	m        *http2.Machine
+	conn2
 	info     *clientInfo
 	free     *stream2 // for use again
-	blocked  []*stream2
 	requests int
 	allowance
 	warned    bool   // GOAWAY was sent without a last stream,
@@ -24,40 +22,23 @@ type front2 struct {
 
 // stream2 is a request of a client on one stream.
 type stream2 struct {
+	flow2
 	f       *front2
-	s       *http2.Stream
-	x       *exchange
 	next    *stream2
-	unread  int   // content that was not consumed
-	left    int64 // content of the response that is to be sent, -1 if not known
-	arrived bool  // the request has arrived as a whole
-	expect  bool  // the client waits for 100 (Continue)
-	paused  bool
-	waiting bool // in front2.blocked
+	arrived bool // the request has arrived as a whole
+	expect  bool // the client waits for 100 (Continue)
 }
 
 func newFront2(l *link, info *clientInfo) {
-	f := &front2{l: l, info: info, m: http2.NewMachine(http2.RoleServer, *info.listener.HTTP2)}
+	f := &front2{info: info, conn2: conn2{
+		l: l, m: http2.NewMachine(http2.RoleServer, *info.listener.HTTP2), goOn: (*exchange).frontWritable,
+	}}
 	l.session = f
 	l.deadline(&l.inputBy, info.listener.Timeouts.Idle)
 	f.control()
 	if info.at.draining() {
 		f.drain()
 	}
-}
-
-// control gathers what the machine sends by itself.
-func (f *front2) control() {
-	if f.m.Pending() {
-		f.l.out = f.m.AppendControl(f.l.output())
-		f.l.touch()
-	}
-}
-
-// output returns the buffer to append to. Control frames come first.
-func (f *front2) output() []byte {
-	f.l.touch()
-	return f.m.AppendControl(f.l.output())
 }
 
 func (f *front2) input(p []byte, fin bool) (taken int) {
@@ -171,7 +152,7 @@ func (f *front2) begin(s *http2.Stream) {
 	} else {
 		f.free = st.next
 	}
-	*st = stream2{f: f, s: s, left: -1}
+	*st = stream2{f: f, flow2: flow2{c: &f.conn2, s: s, left: -1}}
 	s.User = st
 	ln := f.info.listener
 	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
@@ -221,13 +202,7 @@ func (st *stream2) data(p []byte) {
 		return
 	}
 	x.requestData(p)
-	if st.paused {
-		st.unread += len(p)
-		return
-	}
-	if st.s != nil {
-		st.f.m.Consumed(st.s, len(p))
-	}
+	st.consumed(len(p))
 }
 
 func (st *stream2) protocol() string { return "HTTP/2" }
@@ -249,73 +224,6 @@ func (st *stream2) head(m *semantics.Message, end bool) error {
 	var err error
 	f.l.out, err = f.m.AppendResponse(f.output(), st.s, m, end)
 	return err
-}
-
-func (st *stream2) write(p []byte) int {
-	f := st.f
-	if st.s.Ended() {
-		return len(p)
-	}
-	if !f.l.accepts() {
-		st.wait()
-		return 0
-	}
-	out, n, err := f.m.AppendData(f.output(), st.s, p, st.left == int64(len(p)))
-	f.l.out = out
-	if err != nil {
-		return len(p) // the stream has ended: Failed follows
-	}
-	if st.left >= 0 {
-		st.left -= int64(n)
-	}
-	if n < len(p) {
-		st.wait()
-	}
-	return n
-}
-
-// wait has the stream written to again when the link or the connection's window permits it.
-func (st *stream2) wait() {
-	if !st.waiting {
-		st.waiting = true
-		st.f.blocked = append(st.f.blocked, st)
-	}
-}
-
-// unblock lets the streams that wait go on.
-func (f *front2) unblock() {
-	list := f.blocked
-	f.blocked = nil
-	for _, st := range list {
-		if st.waiting = false; st.x != nil {
-			st.x.frontWritable()
-		}
-	}
-	if f.blocked == nil {
-		f.blocked = list[:0]
-	}
-}
-
-func (st *stream2) end(trailers []semantics.Field) {
-	f := st.f
-	if st.s.Ended() {
-		return
-	}
-	if len(trailers) > 0 {
-		f.l.out, _ = f.m.AppendTrailers(f.output(), st.s, trailers)
-		return
-	}
-	f.l.out, _, _ = f.m.AppendData(f.output(), st.s, nil, true)
-}
-
-func (st *stream2) pause() { st.paused = true }
-
-func (st *stream2) resume() {
-	if st.paused = false; st.unread > 0 {
-		st.f.m.Consumed(st.s, st.unread)
-		st.unread = 0
-		st.f.control()
-	}
 }
 
 func (st *stream2) cancel() {
