@@ -131,20 +131,13 @@ func (r *Rule) pick(w *Worker) *Pool {
 
 // hostOf returns the host of an authority: without port, in lower case.
 func hostOf(a string) string {
-	for i := len(a) - 1; i >= 0; i-- {
-		if c := a[i]; c == ':' {
-			a = a[:i]
-			break
-		} else if c < '0' || c > '9' {
-			break
+	host := semantics.Host(a)
+	for i := range len(host) {
+		if 'A' <= host[i] && host[i] <= 'Z' {
+			return strings.ToLower(host)
 		}
 	}
-	for i := range len(a) {
-		if 'A' <= a[i] && a[i] <= 'Z' {
-			return strings.ToLower(a)
-		}
-	}
-	return a
+	return host
 }
 
 // forward makes the request that a backend gets.
@@ -219,8 +212,7 @@ func (x *exchange) backFailed(err error) {
 	x.w.cancelOpen(x) // where it ends by its time
 	f := failureOf(err, !x.connected)
 	fresh := x.back == nil || !x.back.reused()
-	if back := x.back; back != nil {
-		x.back, x.up.to, x.down.from = nil, nil, nil
+	if back := x.takeBack(); back != nil {
 		back.release()
 	}
 	x.account(f)
@@ -262,8 +254,7 @@ func (x *exchange) retryStatus(status int) bool {
 	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(errIncomplete, true) {
 		return false
 	}
-	back := x.back
-	x.back, x.up.to, x.down.from = nil, nil, nil
+	back := x.takeBack()
 	back.cancel()
 	back.release()
 	x.status = status
@@ -273,15 +264,23 @@ func (x *exchange) retryStatus(status int) bool {
 	return true
 }
 
+// takeBack takes the side of the backend from the exchange, which goes on without it; nil if there is none.
+func (x *exchange) takeBack() backStream {
+	back := x.back
+	if back != nil {
+		x.back, x.up.to, x.down.from = nil, nil, nil
+	}
+	return back
+}
+
 // detach gives the backend back whose response has arrived as a whole: a slow client still gets what is held of it, whatever
 // becomes of the connection.
 func (x *exchange) detach() {
-	back := x.back
+	back := x.takeBack()
 	if back == nil {
 		return
 	}
 	x.down.trailers = cloneFields(x.down.trailers)
-	x.back, x.up.to, x.down.from = nil, nil, nil
 	x.account(nil)
 	back.release()
 	x.finishIfDone()
@@ -418,8 +417,7 @@ func (x *exchange) fired() {
 // abandon ends the exchange without another attempt.
 func (x *exchange) abandon(f *failure) {
 	x.w.cancelOpen(x)
-	if back := x.back; back != nil {
-		x.back, x.up.to, x.down.from = nil, nil, nil
+	if back := x.takeBack(); back != nil {
 		back.cancel()
 		back.release()
 	}
@@ -444,8 +442,7 @@ func (x *exchange) frontFailed() {
 		return
 	}
 	x.w.cancelOpen(x)
-	if back := x.back; back != nil {
-		x.back = nil
+	if back := x.takeBack(); back != nil {
 		back.cancel()
 		back.release()
 	}

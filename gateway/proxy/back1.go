@@ -89,26 +89,7 @@ func (s *back1) head(m *semantics.Message, end bool) (err error) {
 	return err
 }
 
-func (s *back1) write(p []byte) int {
-	l := s.l
-	if !l.accepts() {
-		return 0
-	}
-	if s.tunnel() {
-		n := l.through(p)
-		l.out = append(l.output(), p[n:]...)
-		l.touch()
-		return len(p)
-	}
-	var err error
-	if l.out, err = s.m.AppendDataHeader(l.output(), len(p)); err != nil {
-		return len(p)
-	}
-	n := l.through(p)
-	l.out = s.m.AppendDataTail(append(l.output(), p[n:]...))
-	l.touch()
-	return len(p)
-}
+func (s *back1) write(p []byte) int { return s.l.content(s.m, s.tunnel(), p) }
 
 func (s *back1) end(trailers []semantics.Field) {
 	if s.tunnel() {

@@ -105,7 +105,6 @@ type exchange struct {
 	front frontStream
 	back  backStream
 
-	tree      *Tree
 	rule      *Rule
 	pooled    *Pool
 	dial      *dialing   // a connection that it waits for
@@ -140,7 +139,6 @@ type exchange struct {
 	failure     string // the error of Proxy-Status, where the gateway answered
 	backendName string // of the last attempt
 	answered    bool   // the header of the response has been sent
-	streamed    bool   // content of the request has been sent: it cannot be sent again
 	connected   bool   // the request was sent to the backend
 	local       bool   // the response is one of the gateway
 	tunnel      bool   // both sides speak another protocol
@@ -175,7 +173,7 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 		w.exchanges = x.next
 	}
 	*x = exchange{
-		w: w, front: front, request: m, tree: w.tree, began: w.now,
+		w: w, front: front, request: m, began: w.now,
 		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
 	}
 	if c := front.client(); c.at != nil {
@@ -195,10 +193,7 @@ func (x *exchange) requestData(p []byte) { x.up.data(x.w, p) }
 // requestEnd is the end of the request.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
 	x.up.trailers = trailers
-	if x.up.end(x.w); x.back == nil && x.answered {
-		x.finishIfDone()
-		return
-	}
+	x.up.end(x.w)
 	x.finishIfDone()
 	x.awaitResponse()
 }
@@ -248,7 +243,7 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 		return
 	}
 	x.answered, x.status, x.progress = true, m.Status, x.w.now
-	x.armResponse()
+	x.deadline()
 	if err := x.front.head(x.responseMessage(out), end && !x.tunnel); err != nil {
 		x.frontFailed()
 		return

@@ -207,26 +207,7 @@ func (f *front1) head(m *semantics.Message, end bool) error {
 	return err
 }
 
-func (f *front1) write(p []byte) int {
-	l := f.l
-	if !l.accepts() {
-		return 0
-	}
-	if f.tunnel() {
-		n := l.through(p)
-		l.out = append(l.output(), p[n:]...)
-		l.touch()
-		return len(p)
-	}
-	var err error
-	if l.out, err = f.m.AppendDataHeader(l.output(), len(p)); err != nil {
-		return len(p) // checked by the back's machine: more content than its length
-	}
-	n := l.through(p)
-	l.out = f.m.AppendDataTail(append(l.output(), p[n:]...))
-	l.touch()
-	return len(p)
-}
+func (f *front1) write(p []byte) int { return f.l.content(f.m, f.tunnel(), p) }
 
 func (f *front1) end(trailers []semantics.Field) {
 	if f.tunnel() {

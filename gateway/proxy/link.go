@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/transport"
+	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -302,6 +303,26 @@ func (l *link) through(p []byte) int {
 	return n
 }
 
+// content sends content of HTTP/1.1, or bytes of the protocol that a tunnel carries, and returns how many it takes.
+func (l *link) content(m *http1.Machine, tunnel bool, p []byte) int {
+	if !l.accepts() {
+		return 0
+	}
+	if !tunnel {
+		var err error
+		if l.out, err = m.AppendDataHeader(l.output(), len(p)); err != nil {
+			return len(p) // more than its length: the machine that received it has checked it
+		}
+	}
+	n := l.through(p)
+	l.out = append(l.output(), p[n:]...)
+	if !tunnel {
+		l.out = m.AppendDataTail(l.out)
+	}
+	l.touch()
+	return len(p)
+}
+
 // flush sends what is gathered.
 func (l *link) flush() {
 	if l.closed || l.conn == nil {
@@ -394,8 +415,7 @@ func (l *link) seal() error {
 		l.engine.Advance(len(p))
 		return nil
 	}
-	buf := l.w.sealBuffer()
-	sealed, n, err := l.engine.Seal(buf[:0], l.out)
+	sealed, n, err := l.engine.Seal(l.w.sealed[:0], l.out)
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,3 @@ func (x *exchange) redirect(path, query string) {
 	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
 	x.send(r.Code(), nil)
 }
-
-// armResponse changes the deadline once there is a response.
-func (x *exchange) armResponse() { x.deadline() }

@@ -21,24 +21,7 @@ import (
 // socketBackend echoes messages over WebSockets.
 func socketBackend(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == "/no" {
-			http.Error(w, "no", http.StatusForbidden)
-			return
-		}
-		c, err := websocket.Accept(w, req, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		for {
-			op, p, err := c.ReadMessage(nil)
-			if err != nil {
-				return
-			}
-			c.WriteMessage(op, p)
-		}
-	}))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { echoMessages(t, w, req) }))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
 }

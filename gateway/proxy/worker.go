@@ -202,6 +202,3 @@ func (w *Worker) putBuffer(b *[]byte) {
 	}
 	*b = nil
 }
-
-// sealBuffer returns the buffer for ciphertext, which is used at once.
-func (w *Worker) sealBuffer() []byte { return w.sealed }
