@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/websocket"
 )
 
@@ -37,7 +38,7 @@ admin: {socket: SOCKET}
 loops: 2
 listeners:
 - {name: web, address: "LISTEN", protocol: HTTP}
-- {name: safe, address: "SECURE", protocol: HTTPS, tls: {certificates: [{cert: PAIR, default: true}]}}
+- {name: safe, address: "SECURE", protocol: HTTPS, versions: ["1.1", "2", "3"], tls: {certificates: [{cert: PAIR, default: true}]}}
 MORE
 routes:
 - name: r
@@ -83,6 +84,7 @@ type underLoad struct {
 	served atomic.Int64
 	echoed atomic.Int64
 	fails  atomic.Int64
+	open   atomic.Int64 // WebSockets
 	all    sync.WaitGroup
 }
 
@@ -135,20 +137,21 @@ func (u *underLoad) requests(n int64, fresh bool) {
 	}
 }
 
-// streams makes requests of HTTP/2.
-func (u *underLoad) streams(n int64, client *http.Client) {
+// streams makes requests of HTTP/2 or HTTP/3.
+func (u *underLoad) streams(n int64, major int, by http.RoundTripper) {
+	client := &http.Client{Transport: by, Timeout: 20 * time.Second}
 	defer u.all.Done()
 	for i := 0; u.served.Load() < n; i++ {
 		path := fmt.Sprintf("/%d", i)
 		resp, err := client.Get("https://" + u.secure + path)
 		if err != nil {
-			u.fail("request of HTTP/2: %v", err)
+			u.fail("request of HTTP/%d: %v", major, err)
 			continue
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.ProtoMajor != 2 || resp.StatusCode != 200 || string(body) != path {
-			u.fail("request of HTTP/2: %d %q %v", resp.StatusCode, body, err)
+		if err != nil || resp.ProtoMajor != major || resp.StatusCode != 200 || string(body) != path {
+			u.fail("request of HTTP/%d: %d %q %v", major, resp.StatusCode, body, err)
 		}
 		u.served.Add(1)
 	}
@@ -162,10 +165,12 @@ func (u *underLoad) echo(name string, c *websocket.Conn) {
 		want := bytes.Repeat([]byte{byte('a' + i%26)}, i%4000)
 		if err := c.WriteMessage(websocket.Binary, want); err != nil {
 			u.fail("%s: %v", name, err)
+			u.open.Add(-1)
 			return
 		}
 		if _, got, err := c.ReadMessage(nil); err != nil || !bytes.Equal(got, want) {
 			u.fail("%s, message %d: %d of %d bytes, %v", name, i, len(got), len(want), err)
+			u.open.Add(-1)
 			return
 		}
 		u.echoed.Add(1)
@@ -173,29 +178,18 @@ func (u *underLoad) echo(name string, c *websocket.Conn) {
 	}
 }
 
-// duplex is a stream of HTTP/2 as a connection.
-type duplex struct {
-	io.Reader
-	io.WriteCloser
-}
-
-// connect opens a WebSocket by extended CONNECT (RFC 8441).
-func (u *underLoad) connect(ctx context.Context, t *http2.Transport) (*websocket.Conn, error) {
-	r, w := io.Pipe()
-	req, err := http.NewRequestWithContext(ctx, http.MethodConnect, "https://"+u.secure+"/ws", r)
-	if err != nil {
-		return nil, err
+// websockets opens n WebSockets at a URL, by extended CONNECT where there is a round tripper, and has them exchange messages.
+func (u *underLoad) websockets(ctx context.Context, n int, version, url string, by http.RoundTripper) {
+	u.t.Helper()
+	for i := range n {
+		c, err := websocket.Dial(ctx, url+"/ws", &websocket.DialOptions{RoundTripper: by})
+		if err != nil {
+			u.t.Fatalf("WebSocket %d over %s: %v", i, version, err)
+		}
+		u.all.Add(1)
+		u.open.Add(1)
+		go u.echo(fmt.Sprintf("WebSocket %d over %s", i, version), c)
 	}
-	req.Header[":protocol"] = []string{"websocket"}
-	req.Header.Set("Sec-WebSocket-Version", "13")
-	resp, err := t.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
-	}
-	return websocket.NewConn(duplex{resp.Body, w}, websocket.Client, websocket.ConnOptions{}), nil
 }
 
 // Twenty reloads that change routes, filters, listeners, balancing and weights lose no request and no WebSocket.
@@ -222,31 +216,19 @@ func TestReloadsUnderLoadLoseNothing(t *testing.T) {
 	defer cancel()
 	h2 := &http2.Transport{TLSClientConfig: u.tls}
 	defer h2.CloseIdleConnections()
-	for i := range 16 {
-		c, err := websocket.Dial(ctx, "ws://"+u.addr+"/ws", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.all.Add(1)
-		go u.echo(fmt.Sprintf("WebSocket %d over HTTP/1.1", i), c)
-	}
-	for i := range 8 {
-		c, err := u.connect(ctx, h2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.all.Add(1)
-		go u.echo(fmt.Sprintf("WebSocket %d over HTTP/2", i), c)
-	}
+	h3 := &http3.Transport{TLS: u.tls}
+	defer h3.Close()
+	u.websockets(ctx, 16, "HTTP/1.1", "ws://"+u.addr, nil)
+	u.websockets(ctx, 8, "HTTP/2", "wss://"+u.secure, h2) // RFC 8441
+	u.websockets(ctx, 8, "HTTP/3", "wss://"+u.secure, h3) // RFC 9220
 	began := time.Now()
 	u.all.Add(6)
 	for range 3 {
 		go u.requests(n, false)
 	}
 	go u.requests(n, true)
-	client := &http.Client{Transport: h2, Timeout: 20 * time.Second}
-	go u.streams(n, client)
-	go u.streams(n, client)
+	go u.streams(n, 2, h2)
+	go u.streams(n, 3, h3)
 	for round := 1; round <= underLoadReloads; round++ {
 		for u.served.Load() < n*int64(round)/(underLoadReloads+1) {
 			time.Sleep(time.Millisecond)
@@ -261,5 +243,9 @@ func TestReloadsUnderLoadLoseNothing(t *testing.T) {
 	}
 	u.done.Store(true)
 	u.all.Wait()
-	t.Logf("%d requests and %d messages in %v, %d lost", u.served.Load(), u.echoed.Load(), time.Since(began), u.fails.Load())
+	if open := u.open.Load(); open != 32 {
+		t.Errorf("%d of 32 WebSockets are open", open)
+	}
+	t.Logf("%d requests and %d messages in %v, %d lost, %d WebSockets to the end", u.served.Load(), u.echoed.Load(),
+		time.Since(began), u.fails.Load(), u.open.Load())
 }
