@@ -22,7 +22,7 @@ var gatewaySuite = harness.Suite{
 	About: []string{
 		"Three network namespaces, client -- proxy -- backend, joined by veth pairs and made anew for every run. The proxy runs on " +
 			"CPU 1 with one worker, thread or loop; the generator runs on CPU 0, and so does the backend where there are fewer than four " +
-			"CPUs. own is the CPU time of the proxy's process, user and system, per operation: the figure to compare. The rate is that " +
+			"CPUs. Of hyperthreads, each has a core of its own. own is the CPU time of the proxy's process, user and system, per operation: the figure to compare. The rate is that " +
 			"of the slowest of the three, which is often the generator's CPU.",
 		"Generator and backend are the same for all (package webpeer). The generator compares length and content of every response; " +
 			"a run with an error has no figure.",
@@ -128,6 +128,9 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 		p.absent = "the configuration is refused: " + line
 	}
 	p.argv = []string{b.millrace.Path, "gateway", "-c", file}
+	if c.loops > 1 { // the runtime takes as many processors as it is bound to, not the two of other parts
+		p.argv = append([]string{"env", "-u", "GOMAXPROCS"}, p.argv...)
+	}
 	if p.afxdp = c.afxdp; c.afxdp {
 		p.ready = "msg=gateway"
 	}
@@ -137,12 +140,11 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 var libraries = map[string]string{webGo: "net/http", webQUICGo: "quic-go", webOwn: "millrace", webOwnXDP: "millrace"}
 
 // part is the proxy as a process of a run.
-func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
-	part := harness.Part{Name: "gateway", CPU: 1, In: s.gateway}
+func (b *gatewayBench) part(p webProxy, w webRow, cpus []int, s *site) harness.Part {
+	part := harness.Part{Name: "gateway", CPU: cpus[0], Also: cpus[1:], In: s.gateway}
 	argv := p.argv
-	if len(w.cpus) > 1 { // the part is bound to the first: its program is bound to all
-		part.CPU, part.Also = w.cpus[0], w.cpus[1:]
-		argv = append([]string{"taskset", "-c", strings.Trim(strings.ReplaceAll(fmt.Sprint(w.cpus), " ", ","), "[]")}, argv...)
+	if len(cpus) > 1 { // the part is bound to the first: its program is bound to all
+		argv = append([]string{"taskset", "-c", strings.Trim(strings.ReplaceAll(fmt.Sprint(cpus), " ", ","), "[]")}, argv...)
 	}
 	if as := libraries[p.name]; as != "" {
 		o := role.WebOptions{Backend: webBackend}
@@ -165,14 +167,6 @@ func (b *gatewayBench) part(p webProxy, w webRow, s *site) harness.Part {
 	return part
 }
 
-// backendCPU is that of the backend.
-func backendCPU() int {
-	if runtime.NumCPU() >= manyCPUs {
-		return 2
-	}
-	return 0
-}
-
 // run measures a proxy at a row once.
 func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w webRow) (harness.Sample, error) {
 	o := w.site
@@ -181,9 +175,9 @@ func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w 
 		if err := s.client.Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
 			return harness.Sample{}, err
 		}
-		backend := harness.Part{Name: "backend", CPU: backendCPU(), In: s.backend,
-			Argv: []string{b.e.Self, "role", "web-serve", "-to", webBackend}}
-		client := harness.Part{Name: "client", CPU: 0, In: s.client, Argv: append([]string{b.e.Self, "role"}, w.client(b.dir)...)}
+		at := w.cpus()
+		backend := harness.Part{Name: "backend", In: s.backend, Argv: []string{b.e.Self, "role", "web-serve", "-to", webBackend}}
+		client := harness.Part{Name: "client", In: s.client, Argv: append([]string{b.e.Self, "role"}, w.client(b.dir)...)}
 		if w.nginxBackend {
 			file, err := webConfig{dir: b.dir}.nginxBackend()
 			if err != nil {
@@ -191,11 +185,11 @@ func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w 
 			}
 			backend.Argv = []string{b.e.Self, "role", "run", "-at", webBackend, "--", "nginx", "-e", b.dir + "/nginx-backend.log", "-c", file}
 		}
-		parts := []harness.Part{backend}
+		parts := each(backend, at.backends)
 		if w.polled {
 			for _, p := range []harness.Part{
-				{Name: role.FrontDev, CPU: 1, In: s.gateway}, {Name: role.BackDev, CPU: 1, In: s.gateway},
-				{Name: "client's device", CPU: 0, In: s.client}, {Name: "backend's device", CPU: backendCPU(), In: s.backend},
+				{Name: role.FrontDev, CPU: at.proxy[0], In: s.gateway}, {Name: role.BackDev, CPU: at.proxy[0], In: s.gateway},
+				{Name: "client's device", CPU: at.clients[0], In: s.client}, {Name: "backend's device", CPU: at.backends[0], In: s.backend},
 			} {
 				dev := devName
 				if p.In == s.gateway {
@@ -205,7 +199,8 @@ func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w 
 				parts = append(parts, p)
 			}
 		}
-		win, err := harness.RunParts(ctx, w.timing(t), append(parts, b.part(p, w, s), client)...)
+		parts = append(append(parts, b.part(p, w, at.proxy, s)), each(client, at.clients)...)
+		win, err := harness.RunParts(ctx, w.timing(t), parts...)
 		if err != nil {
 			return harness.Sample{}, err
 		}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/millrace/millrace/bench/harness"
@@ -21,37 +19,6 @@ var http3WebRows = []webRow{
 		tls: true, h3: true, conns: 2, size: webpeer.MaxContent, web: role.WebOptions{Streams: 4}, warmup: time.Second,
 		gates: []harness.Gate{ownGate(webQUICGo, 0.7)},
 	},
-}
-
-// loops asks how connections to the backend are shared by several loops, workers or threads: clients come and go, with ten
-// requests each.
-func (b *gatewayBench) loops() harness.Measure {
-	m := harness.Measure{Name: "loops: ten requests on each connection", Unit: "request", Peer: webNginx + ", 1"}
-	for _, name := range []string{ours, webNginx, webHAProxy} {
-		for _, n := range []int{1, 2, 8} {
-			w := webRow{
-				name: m.Name, count: "requests", port: webPort, conns: 64, size: 128, web: role.WebOptions{PerConn: 10}, cpus: loopCPUs(n),
-			}
-			m.Contestants = append(m.Contestants, b.contestant(fmt.Sprintf("%s, %d", name, n), name, webConfig{loops: n}, w))
-		}
-	}
-	return m
-}
-
-// loopCPUs are those of a proxy with so many loops: not the generator's and the backend's, where there are enough others.
-func loopCPUs(loops int) (cpus []int) {
-	if loops == 1 {
-		return nil
-	}
-	for cpu := 1; cpu < runtime.NumCPU() && len(cpus) < loops; cpu++ {
-		if cpu != backendCPU() {
-			cpus = append(cpus, cpu)
-		}
-	}
-	if len(cpus) < loops && runtime.NumCPU() < manyCPUs {
-		cpus = append(cpus, 0)
-	}
-	return cpus
 }
 
 // routes asks whether a request costs more where there are many routes. All routes have requests, in turn.

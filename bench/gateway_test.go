@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func TestGatewayRowsRun(t *testing.T) {
 		"WebSocket echo of 64 B":                        {ours},
 		"gRPC, unary":                                   {webGo},
 		"HTTP/3, 128 B":                                 {ours},
+		"loops: connections stay open":                  {ours + ", 8"},
 		"loops: ten requests on each connection":        {webNginx + ", 8"},
 		"idle connections":                              {ours},
 		"HTTP/1.1, 128 B, with the core's receive path": {webOwnXDP},
@@ -55,6 +57,29 @@ func TestGatewayRowsRun(t *testing.T) {
 	}
 	for name := range wanted {
 		t.Errorf("no row %q", name)
+	}
+}
+
+// Parts share a CPU only where there are too few, and the peers of a proxy with several loops are where they are with one.
+func TestPartsHaveCPUsOfTheirOwn(t *testing.T) {
+	for _, c := range []struct {
+		cpus, loops, peers int
+		want               webCPUs
+	}{
+		{2, 1, 1, webCPUs{[]int{0}, []int{1}, []int{0}}},
+		{2, 8, 4, webCPUs{[]int{0}, []int{1, 0}, []int{0}}},
+		{4, 1, 1, webCPUs{[]int{0}, []int{1}, []int{2}}},
+		{4, 8, 4, webCPUs{[]int{2}, []int{0, 1}, []int{3}}},
+		{16, 1, 4, webCPUs{[]int{8, 9, 10, 11}, []int{0}, []int{12, 13, 14, 15}}},
+		{16, 8, 4, webCPUs{[]int{8, 9, 10, 11}, []int{0, 1, 2, 3, 4, 5, 6, 7}, []int{12, 13, 14, 15}}},
+	} {
+		cpus := make([]int, c.cpus)
+		for i := range cpus {
+			cpus[i] = i
+		}
+		if got := place(cpus, c.loops, c.peers); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%d CPUs, %d loops, %d peers: %v, want %v", c.cpus, c.loops, c.peers, got, c.want)
+		}
 	}
 }
 

@@ -51,8 +51,8 @@ func main() {
 const defaultRounds = 5
 
 type flags struct {
-	suite, only, out   string
-	merge              string
+	suite, out, merge  string
+	only               []string
 	list, json, strict bool
 	quick              bool
 	rounds, repeat     int
@@ -65,7 +65,10 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&f.suite, "suite", "", "suite to run; -list names them")
-	fs.StringVar(&f.only, "only", "", "run only what has this text in its \"measure/contestant\"; nothing is stored")
+	fs.Func("only", "run only what has this text in its \"measure/contestant\", or that of another -only; stored with -out alone", func(text string) error {
+		f.only = append(f.only, text)
+		return nil
+	})
 	fs.StringVar(&f.out, "out", "", "folder of the results (default bench/results)")
 	fs.StringVar(&f.merge, "merge", "", "suite kern: take the figures of all operations from a file that `millrace bench kern --json` wrote, on a machine with a GPU")
 	fs.BoolVar(&f.quick, "quick", false, "suite kern: all operations with fewer sizes and packets, and less time")
@@ -174,7 +177,7 @@ func (f flags) report(res *harness.Result, stdout io.Writer) error {
 	if _, err := io.WriteString(stdout, text); err != nil {
 		return err
 	}
-	if f.only != "" {
+	if f.only != nil && f.out == "" {
 		return nil
 	}
 	out := f.out

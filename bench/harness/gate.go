@@ -29,8 +29,10 @@ const (
 	// BackendConns is how many connections a backend has accepted, Reuse how many requests came on each.
 	BackendConns = "backend connections"
 	Reuse        = "requests/backend connection"
-	GCPause      = "GC pause p99 ns"
-	GCStop       = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
+	// ProxyBusy is the share of its CPUs' time that a proxy used.
+	ProxyBusy = "proxy busy %"
+	GCPause   = "GC pause p99 ns"
+	GCStop    = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
 )
 
 // Of returns the figure of s; false says that s has no such count.

@@ -16,7 +16,8 @@ type Machine struct {
 	Date        string   `json:"date"` // UTC
 	Commit      string   `json:"commit"`
 	CPU         string   `json:"cpu"`
-	Cores       int      `json:"cores"`
+	Cores       int      `json:"cores"`                    // CPUs
+	Physical    int      `json:"physical_cores,omitempty"` // that these are on, where they are hyperthreads
 	Virtual     bool     `json:"virtual"`
 	Kernel      string   `json:"kernel"`
 	Go          string   `json:"go"`
@@ -30,7 +31,7 @@ type Machine struct {
 func describeMachine(root string) Machine {
 	cpu := ReadFile("/proc/cpuinfo")
 	mem := ReadFile("/proc/meminfo")
-	return Machine{
+	m := Machine{
 		Date:        time.Now().UTC().Format(time.RFC3339),
 		Commit:      Commit(root),
 		CPU:         field(cpu, "model name"),
@@ -43,6 +44,10 @@ func describeMachine(root string) Machine {
 		Mitigations: mitigations(),
 		LoadBefore:  loadAverage(),
 	}
+	if cores := Cores(CPUs()); cores < m.Cores {
+		m.Physical = cores
+	}
+	return m
 }
 
 func (m *Machine) after() { m.LoadAfter = loadAverage() }
@@ -52,8 +57,14 @@ func loadAverage() string {
 	return strings.Join(f[:min(3, len(f))], " ")
 }
 
-// commit returns the short hash, with "+changes" where tracked files differ from it.
+// Commit returns the short hash of what this program was built from, with "+changes" where tracked files differed from it. `go run`
+// does not enter that, and then it is the hash of the checkout.
 func Commit(root string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if hash := setting(info, "vcs.revision"); hash != "" {
+			return hash[:min(len(hash), 12)] + map[string]string{"true": "+changes"}[setting(info, "vcs.modified")]
+		}
+	}
 	hash, err := exec.Command("git", "-C", root, "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
@@ -63,6 +74,16 @@ func Commit(root string) string {
 		s += "+changes"
 	}
 	return s
+}
+
+// setting returns a setting of a build, "" where it is not known.
+func setting(info *debug.BuildInfo, key string) string {
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 func mitigations() []string {

@@ -172,11 +172,11 @@ func (m MeasureResult) countNames() []string {
 var sizes = []string{"rss", "heap", HeapPerConn}
 
 // times are the counts that are figures of a round, such as quantiles of its durations, of which the tables show the median.
-var times = []string{"mean us", P50, P99, P999, StartMS, BackendConns, Reuse, "due", RSSPerConn, "p50 ns", "p99 ns", GCPause, GCStop}
+var times = []string{"mean us", P50, P99, P999, StartMS, BackendConns, Reuse, ProxyBusy, "due", RSSPerConn, "p50 ns", "p99 ns", GCPause, GCStop}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
 var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", "due", P50, P99, P999, "flood",
-	"refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, RSSPerConn, BackendConns, Reuse, StartMS, GCPause, GCStop}
+	"refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, RSSPerConn, BackendConns, Reuse, ProxyBusy, StartMS, GCPause, GCStop}
 
 func (r *Result) machine(w *strings.Builder) {
 	m := r.Machine
@@ -184,6 +184,9 @@ func (r *Result) machine(w *strings.Builder) {
 	virtual := ""
 	if m.Virtual {
 		virtual = ", virtual"
+	}
+	if m.Physical > 0 {
+		virtual += fmt.Sprintf(", hyperthreads of %d", m.Physical)
 	}
 	fmt.Fprintf(w, "- %s, %d cores%s, %s memory, huge pages: %s\n", m.CPU, m.Cores, virtual, m.Memory, m.HugePages)
 	fmt.Fprintf(w, "- Linux %s, %s, commit %s, %s\n", m.Kernel, m.Go, m.Commit, m.Date)

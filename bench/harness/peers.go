@@ -47,6 +47,12 @@ func (e *Env) build(out, dir, name string, args ...string) Peer {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return Peer{Absent: err.Error()}
 	}
+	if _, err := exec.LookPath(name); err != nil {
+		if _, there := os.Stat(out); there == nil {
+			e.Log("%s as it is: no %s to build it", filepath.Base(out), name)
+			return Peer{Path: out}
+		}
+	}
 	e.Log("build %s", filepath.Base(out))
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,12 +11,13 @@ import (
 type Plan struct {
 	Rounds int
 	Timing Timing
-	Repeat int    // how often a run that others disturbed is repeated
-	Only   string // run only measures and contestants whose "measure/contestant" contains it
+	Repeat int      // how often a run that others disturbed is repeated
+	Only   []string // run only measures and contestants whose "measure/contestant" contains one of them; none is all
 }
 
 func (p Plan) wants(m Measure, c Contestant) bool {
-	return strings.Contains(m.Name+"/"+c.Name, p.Only)
+	has := func(text string) bool { return strings.Contains(m.Name+"/"+c.Name, text) }
+	return len(p.Only) == 0 || slices.ContainsFunc(p.Only, has)
 }
 
 // calm is the share of the CPUs' time that others may take before a run is repeated. The judgement

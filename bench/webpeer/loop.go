@@ -114,12 +114,7 @@ func (l *loop) serve(at netip.AddrPort, accept func(*conn) session) error {
 	if err != nil {
 		return err
 	}
-	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
-		if err = unix.Bind(fd, sockaddr(at)); err == nil {
-			err = unix.Listen(fd, 4096)
-		}
-	}
-	if err == nil {
+	if err = listen(fd, at); err == nil {
 		err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 	}
 	if err != nil {
@@ -127,6 +122,19 @@ func (l *loop) serve(at netip.AddrPort, accept func(*conn) session) error {
 	}
 	l.listen, l.accept = fd, accept
 	return nil
+}
+
+// listen binds a socket. Backends may share an address: the kernel spreads connections over them.
+func listen(fd int, at netip.AddrPort) error {
+	for _, option := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1); err != nil {
+			return err
+		}
+	}
+	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+		return err
+	}
+	return unix.Listen(fd, 4096)
 }
 
 // run handles what has happened, after waiting for it, at most for d.
