@@ -1,0 +1,113 @@
+/*
+ * protocol.h - what the preloaded library and the node say to each other.
+ *
+ * One layout for both sides: shim/protocol.go has the same constants, and a test compares every size and offset.
+ * All integers are of the host's byte order: both ends run on one machine. Ports are numbers, not in network order.
+ * docs/design/031-shim.md has the reasons.
+ */
+#ifndef MILLRACE_SHIM_PROTOCOL_H
+#define MILLRACE_SHIM_PROTOCOL_H
+
+#include <stdint.h>
+
+#define SHIM_VERSION 1
+
+/* The mark of a socket that the node serves: SO_PRIORITY of the AF_UNIX socket. */
+enum {
+	SHIM_MARK_UDP4_CONNECTED = 3, /* datagrams without a header */
+	SHIM_MARK_INET = 4,           /* TCP, or UDP with a header before each datagram */
+	SHIM_MARK_UDP6_CONNECTED = 5,
+	SHIM_MARK_INET6 = 6,
+};
+
+/* What a request asks. All but HELLO and RESOLVE carry the socket's descriptor (SCM_RIGHTS). */
+enum {
+	SHIM_HELLO = 1,   /* value: the program's name. Reply: value is the stack's name */
+	SHIM_BIND = 2,    /* addr. Reply: local */
+	SHIM_CONNECT = 3, /* addr (family 0: disconnect UDP). Reply: error 0 (complete) or EINPROGRESS; local, remote */
+	SHIM_LISTEN = 4,  /* arg is the backlog. Reply: local */
+	SHIM_NAMES = 5,   /* Reply: local, remote; family 0 where there is none */
+	SHIM_SETOPT = 6,  /* level, name, value of len bytes */
+	SHIM_GETOPT = 7,  /* level, name, len the most. Reply: value of len bytes */
+	SHIM_RESOLVE = 8, /* value: host name; arg AF_INET, AF_INET6 or 0. Reply: value is len/24 addresses */
+};
+
+/* An address with its port. family is AF_INET, AF_INET6 or 0 for none; IPv4 has the first 4 bytes. */
+struct shim_addr {
+	uint16_t family;
+	uint16_t port;
+	uint32_t scope; /* IPv6 scope ID */
+	uint8_t ip[16];
+};
+
+#define SHIM_REQUEST_VALUE 264
+#define SHIM_REPLY_VALUE 256
+
+struct shim_request {
+	uint16_t op;
+	uint16_t version; /* SHIM_VERSION */
+	uint32_t id;      /* repeated in the reply */
+	struct shim_addr addr;
+	int32_t level;
+	int32_t name;
+	int32_t arg;
+	uint32_t len; /* of value */
+	uint8_t reserved[8];
+	uint8_t value[SHIM_REQUEST_VALUE];
+};
+
+struct shim_reply {
+	uint16_t op;
+	uint16_t version;
+	uint32_t id;
+	int32_t error; /* errno, 0 for success */
+	uint32_t len;  /* of value */
+	struct shim_addr local;
+	struct shim_addr remote;
+	uint8_t value[SHIM_REPLY_VALUE];
+};
+
+/*
+ * A record in the stream of a listener: one for each accepted connection, with its descriptor (SCM_RIGHTS).
+ */
+struct shim_accepted {
+	struct shim_addr local;
+	struct shim_addr remote;
+	uint8_t reserved[16];
+};
+
+/*
+ * The header before each datagram of an unconnected UDP socket, both ways. To the node, remote is the destination,
+ * and local the source where IP_PKTINFO gave one. From the node, remote is the sender, and local the destination.
+ */
+enum {
+	SHIM_DATAGRAM_TRUNCATED = 1, /* the datagram was longer than the socket's buffer permits */
+};
+
+struct shim_datagram {
+	struct shim_addr remote;
+	struct shim_addr local;
+	uint32_t ifindex;
+	uint8_t tos;       /* or traffic class */
+	uint8_t hop_limit; /* 0: default */
+	uint16_t flags;
+	uint8_t reserved[8];
+};
+
+/*
+ * The abstract name of one end of a connection, after the zero byte. Addresses are those of the end that has the
+ * name. unique differs between all names of a machine.
+ */
+#define SHIM_NAME_MAGIC "millrace"
+
+struct shim_name {
+	char magic[8];
+	uint16_t version;
+	uint16_t reserved;
+	uint32_t process; /* of the node */
+	uint64_t unique;
+	struct shim_addr local;
+	struct shim_addr remote;
+};
+
+#endif
