@@ -20,7 +20,7 @@ func showListeners(c *console, st *workers.Status) {
 		for _, a := range l.Addresses {
 			words = append(words, a.String())
 		}
-		c.line("listener", "%s %s %s", l.Name, l.Protocol, strings.Join(words, " "))
+		c.line("listener", "%s %s %s, %s connections open%s", l.Name, l.Protocol, strings.Join(words, " "), group(uint64(l.Open)), refused(c, l.Refused))
 	}
 	n := &st.Counts
 	c.line("clients", "%s connections open, %s so far; requests %s in progress, %s so far, %s malformed, %s retries",
@@ -34,6 +34,14 @@ func showListeners(c *console, st *workers.Status) {
 	if n.LogDropped > 0 {
 		c.line("access log", "%s", c.paint(yellow, group(n.LogDropped)+" lines dropped"))
 	}
+}
+
+// refused formats the connections that a listener has refused, if there are some.
+func refused(c *console, by map[string]uint64) string {
+	if len(by) == 0 {
+		return ""
+	}
+	return ", " + c.paint(yellow, "refused "+tally(by))
 }
 
 // showPools prints pools with their backends: at most maxServices, unless all are asked for.

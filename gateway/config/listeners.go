@@ -149,7 +149,7 @@ type ListenerTimeouts struct {
 
 // ListenerLimits bound what clients may ask for. 0 is no limit.
 type ListenerLimits struct {
-	Connections        int   // key "connections": open ones, default 0
+	Connections        int   // key "connections": open ones, of all loops together, default 0
 	ConnectionRequests int   // key "connection_requests": requests of one connection, after which it is closed; default 0
 	Streams            int   // key "streams": requests of one connection at a time with HTTP/2 and 3, default 128
 	HeaderBytes        int   // key "header_bytes": of the header of a request, default 32768

@@ -24,10 +24,7 @@ func (w *Worker) Apply(t *Tree) error {
 		used[key] = true
 		l := w.listeners[key]
 		if l == nil {
-			if w.opens[ln.Name] == nil {
-				w.opens[ln.Name] = new(int64)
-			}
-			l = &listening{w: w, open: w.opens[ln.Name]}
+			l = &listening{w: w, admission: w.admissionOf(ln)}
 			w.listeners[key] = l
 		}
 		begun = append(begun, before{key, l, l.current, l.socket, l.quic})
@@ -55,6 +52,17 @@ func (w *Worker) Apply(t *Tree) error {
 	w.tree = t
 	w.dropUnused(t)
 	return nil
+}
+
+// admissionOf returns what counts the connections of a listener.
+func (w *Worker) admissionOf(ln *Listener) *Admission {
+	if ln.Admission != nil {
+		return ln.Admission
+	}
+	if w.admissions[ln.Name] == nil {
+		w.admissions[ln.Name] = &Admission{}
+	}
+	return w.admissions[ln.Name]
 }
 
 // listen opens what ln needs and l has not.

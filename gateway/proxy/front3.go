@@ -20,6 +20,7 @@ type front3 struct {
 	l        *listening
 	info     *clientInfo
 	requests int
+	admitted bool       // by the listener's Admission
 	next     uint64     // the ID after that of the last request
 	early    bool       // the handshake is not complete: requests may have been repeated
 	phase    phase3     // of the end
@@ -42,14 +43,13 @@ func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
 	ln := l.current
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
-	*l.open++
 	info := &clientInfo{at: l, listener: ln, tls: true}
 	state := c.QUIC().State().TLS
 	info.established(&state)
 	f := &front3{l: l, info: info, conn3: w.newConn3(c, http3.NewMachine(http3.RoleServer, ln.HTTP3.Machine)), by: clock.Never, early: true}
 	f.session = f
 	w.fronts3[f] = struct{}{}
-	if max := ln.Limits.Connections; max > 0 && *l.open > max || l.draining() {
+	if f.admitted = l.admit(); !f.admitted {
 		f.close(http3.ExcessiveLoad, "", nil)
 		return f.conn3
 	}
@@ -208,7 +208,9 @@ func (f *front3) lost(error) {
 		}
 	}
 	f.w.counters.open.Add(-1)
-	*f.l.open--
+	if f.admitted {
+		f.l.admission.leave()
+	}
 	delete(f.w.fronts3, f)
 	if f.info.owns != nil {
 		f.w.disown(f.info)

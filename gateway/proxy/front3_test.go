@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"context"
 	ctls "crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -46,6 +48,27 @@ func TestRelaysHTTP3(t *testing.T) {
 		r.settled()
 		t.Logf("%+v", r.worker.Stats())
 	}
+}
+
+// Connections of HTTP/3 count for the limit of the listener. One that is too many once its handshake is done is closed.
+func TestConnectionsOfHTTP3AreLimited(t *testing.T) {
+	r := http3Rig(t, "127.0.0.1:1", func(r *rig) { r.tree.Listeners[1].Limits.Connections = 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	from := quicSocket(t)
+	first, second := r.dial3(ctx, from, nil), r.dial3(ctx, from, nil)
+	<-second.Context().Done()
+	var e *quic.ApplicationError
+	if err := context.Cause(second.Context()); !errors.As(err, &e) || e.Code != uint64(http3.ExcessiveLoad) {
+		t.Error(err)
+	}
+	_ = first.CloseWithError(uint64(http3.NoError), "")
+	r.eventually("the end of the first connection", func() bool { return len(r.worker.fronts3) == 0 })
+	r.do(func() {
+		if a := r.worker.admissions["secure"]; a.Open() != 0 || a.Refused(DeniedLimit) != 1 {
+			t.Errorf("%d are open, %d refused", a.Open(), a.Refused(DeniedLimit))
+		}
+	})
 }
 
 // echoBackend3 is echoBackend over HTTP/3.

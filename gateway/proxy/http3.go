@@ -49,6 +49,7 @@ type endpoint struct {
 	t       *quic.Transport
 	l       *quic.Listener // nil while no worker has a listener for it
 	config  atomic.Pointer[ctls.Config]
+	current atomic.Pointer[Listener]
 	members []member
 	next    int
 	conns   int
@@ -85,6 +86,7 @@ func (es *Endpoints) join(w *Worker, l *listening) error {
 		}
 	}
 	e.config.Store(versionThree(ln.TLS))
+	e.current.Store(ln)
 	if !slices.Contains(e.members, member{w, l}) {
 		e.members = append(e.members, member{w, l})
 	}
@@ -117,6 +119,9 @@ func (e *endpoint) listen(ln *Listener) (err error) {
 	}
 	base := e.config.Load().Clone()
 	base.GetConfigForClient = func(hello *ctls.ClientHelloInfo) (*ctls.Config, error) {
+		if ln := e.current.Load(); ln.Admission != nil && ln.Admission.full(ln.Limits.Connections) {
+			return nil, errFull // before keys and signatures
+		}
 		c := e.config.Load()
 		if c.GetConfigForClient == nil {
 			return c, nil
@@ -139,6 +144,9 @@ func (e *endpoint) listen(ln *Listener) (err error) {
 	}
 	return err
 }
+
+// errFull ends the handshake of a client for which there is no room: as an alert, since it has sent its ClientHello.
+var errFull = errors.New("proxy: the listener has as many connections as it may")
 
 // versionThree returns c for HTTP/3: with its keys of tickets, and the protocol h3 alone.
 func versionThree(c *ctls.Config) *ctls.Config {

@@ -44,6 +44,39 @@ func TestConnectionsOfAListenerAreLimited(t *testing.T) {
 	r.nothingLeft(append(elsewhere, a, b, c, d)...)
 }
 
+// Workers that share an Admission share the limit. What they refuse is counted by reason.
+func TestWorkersShareALimitOfConnections(t *testing.T) {
+	var shared Admission
+	var rigs []*memRig
+	for range 2 {
+		rigs = append(rigs, newMemRig(t, func(r *memRig, tree *Tree) {
+			tree.Listeners[0].Admission, tree.Listeners[0].Limits.Connections = &shared, 2
+		}))
+	}
+	open := func(r *memRig) *memtransport.Peer {
+		c := r.connect(memHTTP1)
+		r.run()
+		return c
+	}
+	a, b := open(rigs[0]), open(rigs[1])
+	for i, r := range rigs {
+		if c := open(r); !c.Reset || shared.Open() != 2 || shared.Refused(DeniedLimit) != uint64(i+1) {
+			t.Errorf("reset %v, %d are open, %d refused", c.Reset, shared.Open(), shared.Refused(DeniedLimit))
+		}
+	}
+	a.Abort()
+	rigs[0].run()
+	if c := open(rigs[1]); c.Reset || shared.Open() != 2 {
+		t.Error("no worker has the room that another has made")
+	} else {
+		rigs[1].nothingLeft(b, c)
+	}
+	rigs[0].worker.draining = true // it stops accepting, but for what was under way
+	if c := open(rigs[0]); !c.Reset || shared.Open() != 0 || shared.Refused(DeniedDraining) != 1 {
+		t.Errorf("reset %v, %d are open, %d refused while draining", c.Reset, shared.Open(), shared.Refused(DeniedDraining))
+	}
+}
+
 // A connection is tried at other backends than those that have refused it, and no more often than the rule says.
 func TestPassAttempts(t *testing.T) {
 	var all []pool.BackendOptions

@@ -497,7 +497,7 @@ func (l *link) finish() {
 		l.w.counters.open.Add(-1)
 		delete(l.w.fronts, l)
 		if l.info != nil { // it was not refused
-			*l.info.at.open--
+			l.info.at.admission.leave()
 		}
 		if l.info != nil && l.info.owns != nil {
 			l.w.disown(l.info)

@@ -41,7 +41,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	ln := at.current
 	w.counters.connections.Add(1)
 	l := w.newLink(conn)
-	if max := ln.Limits.Connections; max > 0 && *at.open >= max || at.draining() || ln.onlyHTTP3() {
+	if ln.onlyHTTP3() || !at.admit() {
 		l.session = closer{}
 		w.counters.open.Add(1)
 		w.fronts[l] = struct{}{}
@@ -53,7 +53,6 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	w.fronts[l] = struct{}{}
 	l.front = true
 	l.outputTime = ln.Timeouts.Write
-	*at.open++
 	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
 	if ln.sendsHeader(l.remote.Addr()) {
 		newAwaiting(l, l.info)

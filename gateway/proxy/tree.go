@@ -49,6 +49,9 @@ type Listener struct {
 
 	Timeouts Timeouts
 	Limits   Limits
+	// Admission counts the connections; nil counts those of the worker alone, by the listener's name. It stays the same for as long
+	// as there is a listener of the name and address.
+	Admission *Admission
 	// Forwarding is what backends learn of clients.
 	Forwarding rewrite.Forwarding
 	// Via is the name of the gateway in the field Via of requests, which RFC 9110 7.6.3 asks of it; "" leaves the field as it is.
@@ -70,7 +73,7 @@ type Timeouts struct {
 
 // Limits of a listener. 0 is none.
 type Limits struct {
-	Connections int64 // of one worker
+	Connections int64 // open ones, of all that share the Admission
 	Requests    int   // of one connection; then it is closed
 	Body        int64 // bytes of a request
 }

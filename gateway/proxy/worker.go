@@ -27,12 +27,12 @@ const (
 
 // listening is a socket that listens.
 type listening struct {
-	w       *Worker
-	current *Listener          // as the configuration describes it now
-	socket  transport.Listener // nil for HTTP/3 alone
-	quic    bool               // HTTP/3 is served
-	open    *int64             // connections of clients at all addresses of the listener
-	removed bool               // the configuration has it no more
+	w         *Worker
+	current   *Listener          // as the configuration describes it now
+	socket    transport.Listener // nil for HTTP/3 alone
+	quic      bool               // HTTP/3 is served
+	admission *Admission
+	removed   bool // the configuration has it no more
 }
 
 // timed is what a timer belongs to.
@@ -60,8 +60,8 @@ type Worker struct {
 	tree       *Tree
 	pools      map[*Pool]bool // those of tree
 	listeners  map[string]*listening
-	opens      map[string]*int64 // connections of clients of listeners, by name: see listening
-	exchanges  *exchange         // free ones
+	admissions map[string]*Admission // of listeners without one, by name
+	exchanges  *exchange             // free ones
 	backs      map[backsKey]*backends
 	coroutines *tls.Coroutines
 	routed     route.Request
@@ -89,7 +89,7 @@ type Worker struct {
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, loop: loop, now: loop.Now(), buf: make([]byte, readSize), sealed: make([]byte, 0, sealSize),
-		listeners: map[string]*listening{}, opens: map[string]*int64{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
+		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
 	}
 	w.wheel = clock.NewWheel(64, tick, w.now)
 	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*front3]struct{}{}

@@ -41,7 +41,17 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 	s.mu.Lock()
 	order, routes := s.order, slices.Collect(maps.Values(s.routes))
+	listeners := make([]admission, len(s.cfg.Listeners))
+	for i := range listeners {
+		name := s.cfg.Listeners[i].Name
+		listeners[i] = admission{name, s.admissions[name]}
+	}
 	s.mu.Unlock()
+	for i := range listeners {
+		if wanted(&w.Selection, i, listeners[i].name) {
+			listeners[i].write(w)
+		}
+	}
 	s.writeRoutes(w, routes)
 	for i, p := range order {
 		if wanted(&w.Selection, i, p.cfg.Name) {
@@ -51,11 +61,26 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 }
 
-// listed is how many pools and routes a scrape lists unless it asks for more: the first of the configuration, and the routes
+// admission is a listener with what counts its connections.
+type admission struct {
+	name string
+	*proxy.Admission
+}
+
+func (a admission) write(w *metrics.Writer) {
+	of := metrics.Label{Name: "listener", Value: a.name}
+	w.Gauge("millrace_http_listener_connections", "Open connections of clients at a listener.", float64(a.Open()), of)
+	for d := range proxy.Denials {
+		w.Counter("millrace_http_refused_connections_total", "Connections of clients that were refused as soon as they came, by reason.", a.Refused(d), of,
+			metrics.Label{Name: "reason", Value: d.String()})
+	}
+}
+
+// listed is how many listeners, pools and routes a scrape lists unless it asks for more: the first of the configuration, and the routes
 // with the most requests.
 const listed = 100
 
-// wanted reports whether a scrape lists the ith of pools or routes.
+// wanted reports whether a scrape lists the ith of listeners, pools or routes.
 func wanted(sel *metrics.Selection, i int, name string) bool {
 	if sel.Names == nil {
 		return sel.All || i < listed

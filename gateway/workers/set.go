@@ -41,14 +41,15 @@ type Set struct {
 	stop   context.CancelFunc // of what runs beside the loops
 	ctx    context.Context
 
-	mu     sync.Mutex // guards all below; never taken by a loop
-	cfg    *config.Config
-	tree   *proxy.Tree
-	pools  map[string]*pooled
-	order  []*pooled // of the configuration
-	served map[string]*servedTLS
-	routes map[string]*proxy.Route
-	probes pool.Probes
+	mu         sync.Mutex // guards all below; never taken by a loop
+	cfg        *config.Config
+	tree       *proxy.Tree
+	pools      map[string]*pooled
+	order      []*pooled // of the configuration
+	served     map[string]*servedTLS
+	routes     map[string]*proxy.Route
+	admissions map[string]*proxy.Admission // of listeners
+	probes     pool.Probes
 }
 
 // Loop is a loop that workers run on.

@@ -25,6 +25,8 @@ type ListenerStatus struct {
 	Protocol  config.ListenerProtocol `json:"protocol"`
 	Versions  []config.HTTPVersion    `json:"versions"`
 	Addresses []netip.AddrPort        `json:"addresses"`
+	Open      int64                   `json:"open_connections"`
+	Refused   map[string]uint64       `json:"refused_connections"` // by reason; those that have not happened are left out
 }
 
 // Counts are what the workers have done since the start.
@@ -104,12 +106,23 @@ func (s *Set) Status(named func(string) bool) Status {
 	}
 	for i := range s.cfg.Listeners {
 		l := &s.cfg.Listeners[i]
-		st.Listeners = append(st.Listeners, ListenerStatus{l.Name, l.Protocol, l.Versions, l.Addresses})
+		st.Listeners = append(st.Listeners, s.listenerStatus(l))
 	}
 	now := stack.Now()
 	for _, p := range s.order {
 		if named == nil || named(p.cfg.Name) {
 			st.Pools = append(st.Pools, p.status(now))
+		}
+	}
+	return st
+}
+
+func (s *Set) listenerStatus(l *config.Listener) ListenerStatus {
+	a := s.admissions[l.Name]
+	st := ListenerStatus{Name: l.Name, Protocol: l.Protocol, Versions: l.Versions, Addresses: l.Addresses, Open: a.Open(), Refused: map[string]uint64{}}
+	for d := range proxy.Denials {
+		if n := a.Refused(d); n > 0 {
+			st.Refused[d.String()] = n
 		}
 	}
 	return st

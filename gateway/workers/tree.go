@@ -21,13 +21,14 @@ import (
 
 // plan is a configuration that can be used.
 type plan struct {
-	cfg    *config.Config
-	tree   *proxy.Tree
-	pools  map[string]*pooled
-	order  []*pooled
-	served map[string]*servedTLS
-	routes map[string]*proxy.Route
-	log    io.WriteCloser // nil is none
+	cfg        *config.Config
+	tree       *proxy.Tree
+	pools      map[string]*pooled
+	order      []*pooled
+	served     map[string]*servedTLS
+	routes     map[string]*proxy.Route
+	admissions map[string]*proxy.Admission
+	log        io.WriteCloser // nil is none
 }
 
 // drop gives back what a plan that is not used has opened.
@@ -42,7 +43,7 @@ func (n *plan) drop() error {
 func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
-		routes: map[string]*proxy.Route{},
+		routes: map[string]*proxy.Route{}, admissions: s.admit(cfg),
 	}
 	var errs []error
 	for i := range cfg.Pools {
@@ -90,7 +91,7 @@ func (s *Set) use(n *plan) error {
 		errs = append(errs, p.Update(now, p.options(s, n.cfg), backendsOf(&p.cfg)))
 	}
 	s.useLog(n.cfg, n.log)
-	s.cfg, s.tree, s.pools, s.order, s.served, s.routes = n.cfg, n.tree, n.pools, n.order, n.served, n.routes
+	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	var probed []*pool.Pool
 	for _, p := range s.order {
 		probed = append(probed, p.Pool)
@@ -100,10 +101,28 @@ func (s *Set) use(n *plan) error {
 	return errors.Join(errs...)
 }
 
+// admit returns what counts the connections of listeners. That of a listener that is gone stays while it has some: they count if
+// the listener comes back.
+func (s *Set) admit(cfg *config.Config) map[string]*proxy.Admission {
+	all := map[string]*proxy.Admission{}
+	for name, a := range s.admissions {
+		if a.Open() > 0 {
+			all[name] = a
+		}
+	}
+	for i := range cfg.Listeners {
+		name := cfg.Listeners[i].Name
+		if all[name] = s.admissions[name]; all[name] == nil {
+			all[name] = &proxy.Admission{}
+		}
+	}
+	return all
+}
+
 // planListener adds a listener to the tree, once for each of its addresses.
 func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	out := proxy.Listener{
-		Name: l.Name, ProxyProtocol: l.ProxyProtocol,
+		Name: l.Name, ProxyProtocol: l.ProxyProtocol, Admission: n.admissions[l.Name],
 		Forwarding: rewrite.Forwarding{Style: styles[l.Forwarded.Style], Trusted: l.Forwarded.Trusted},
 		Timeouts: proxy.Timeouts{
 			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,
@@ -111,7 +130,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			Drain: l.Timeouts.Drain,
 		},
 		Limits: proxy.Limits{
-			Connections: share(l.Limits.Connections, len(s.loops)), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
+			Connections: int64(l.Limits.Connections), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
 		},
 	}
 	if l.Forwarded.Via {
@@ -196,9 +215,6 @@ func (s *Set) route(n *plan, name string) *proxy.Route {
 	}
 	return r
 }
-
-// share returns the part of a limit that one of n loops has, at least 1; 0 is no limit.
-func share(limit, n int) int64 { return int64((limit + n - 1) / n) }
 
 // weighted returns the pools of a rule with their shares.
 func (n *plan) weighted(refs []config.BackendRef) (list []proxy.Weighted) {

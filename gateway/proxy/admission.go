@@ -1,0 +1,62 @@
+package proxy
+
+import "sync/atomic"
+
+// Admission counts the connections of clients at a listener: of all workers, at all its addresses and of all versions of HTTP. The
+// workers of a proxy share it, so that a limit holds for them together, and a reload keeps it. The zero value is valid.
+type Admission struct {
+	open    atomic.Int64
+	refused [Denials]atomic.Uint64
+}
+
+// Denial is why a connection was refused as soon as it came.
+type Denial uint8
+
+// Values of Denial.
+const (
+	DeniedLimit    Denial = iota // Limits.Connections
+	DeniedDraining               // the listener was removed, or the gateway stops
+	Denials                      // how many there are
+)
+
+// String returns a name for labels.
+func (d Denial) String() string { return [...]string{"limit", "draining"}[d] }
+
+// Open returns how many connections are open. Any goroutine may call it.
+func (a *Admission) Open() int64 { return a.open.Load() }
+
+// Refused returns how many connections were refused. Any goroutine may call it.
+func (a *Admission) Refused(d Denial) uint64 { return a.refused[d].Load() }
+
+// admit counts a connection, or its refusal if there are limit already; 0 is no limit. Each one that is admitted leaves.
+func (a *Admission) admit(limit int64) bool {
+	if n := a.open.Add(1); limit > 0 && n > limit {
+		a.open.Add(-1)
+		a.deny(DeniedLimit)
+		return false
+	}
+	return true
+}
+
+func (a *Admission) leave() { a.open.Add(-1) }
+
+func (a *Admission) deny(d Denial) { a.refused[d].Add(1) }
+
+// full counts a refusal and reports true if there is no room. It admits nothing: admit decides, once what comes before has been
+// paid for.
+func (a *Admission) full(limit int64) bool {
+	if limit == 0 || a.open.Load() < limit {
+		return false
+	}
+	a.deny(DeniedLimit)
+	return true
+}
+
+// admit decides on a connection of a client.
+func (l *listening) admit() bool {
+	if l.draining() {
+		l.admission.deny(DeniedDraining)
+		return false
+	}
+	return l.admission.admit(l.current.Limits.Connections)
+}
