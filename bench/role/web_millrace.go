@@ -16,14 +16,14 @@ import (
 	"github.com/millrace/millrace/http2"
 )
 
-// serveMillrace is one worker of package gateway/proxy: the request path of our gateway without the program around it. Its
-// loop is one of the kernel's sockets or, with the prefixes front and back, of our stack over AF_XDP.
-func serveMillrace(at, backend string, config *tls.Config, front, back string) (func() error, error) {
-	address, err := netip.ParseAddrPort(at)
+// serveMillrace is the workers of package gateway/proxy: the request path of our gateway without the program around it. Their
+// loops are of the kernel's sockets or, with the prefixes front and back, one of our stack over AF_XDP.
+func serveMillrace(o roleOptions, config *tls.Config) (func() error, error) {
+	address, err := netip.ParseAddrPort(o.stream.To)
 	if err != nil {
 		return nil, err
 	}
-	to, err := netip.ParseAddrPort(backend)
+	to, err := netip.ParseAddrPort(o.web.Backend)
 	if err != nil {
 		return nil, err
 	}
@@ -31,23 +31,40 @@ func serveMillrace(at, backend string, config *tls.Config, front, back string) (
 	if err != nil {
 		return nil, err
 	}
-	if front != "" {
-		return overAFXDP(tree, front, back)
+	if o.web.Front != "" {
+		return overAFXDP(tree, o.web.Front, o.web.Back)
 	}
-	loop, err := transport.NewEpollLoop()
-	if err != nil {
-		return nil, err
-	}
-	w, shared := proxy.NewWorker(loop, 0), &proxy.Endpoints{}
-	if w.Share(shared); config != nil {
+	if config != nil {
 		tree.Listeners[0].HTTP3 = &proxy.HTTP3{}
 	}
-	if err := w.Apply(tree); err != nil {
-		return nil, err
+	shared := &proxy.Endpoints{}
+	var loops []*transport.EpollLoop
+	for i := range o.loops {
+		loop, err := transport.NewEpollLoop()
+		if err != nil {
+			return nil, err
+		}
+		w := proxy.NewWorker(loop, i)
+		w.Share(shared)
+		if err := w.Apply(tree); err != nil {
+			return nil, err
+		}
+		loops = append(loops, loop)
 	}
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(context.Background()) }()
-	return func() error { _ = loop.Close(); return errors.Join(shared.Close(), <-done) }, nil
+	done := make(chan error, len(loops))
+	for _, loop := range loops {
+		go func() { done <- loop.Run(context.Background()) }()
+	}
+	return func() error {
+		for _, loop := range loops {
+			_ = loop.Close()
+		}
+		err := shared.Close()
+		for range loops {
+			err = errors.Join(err, <-done)
+		}
+		return err
+	}, nil
 }
 
 // millraceTree has two rules: gRPC by HTTP/2, all else by HTTP/1.1.

@@ -36,8 +36,8 @@ func openWebProxy(o roleOptions) (roleWork, error) {
 	case "net/http":
 		stop, err = serveNetHTTP(o.stream.To, h, config)
 	case "millrace":
-		runtime.GOMAXPROCS(2) // one for the loop
-		stop, err = serveMillrace(o.stream.To, o.web.Backend, config, o.web.Front, o.web.Back)
+		runtime.GOMAXPROCS(o.loops + 1) // one beside those of the loops
+		stop, err = serveMillrace(o, config)
 	case "quic-go":
 		stop, err = serveQUICGo(o.stream.To, h, config)
 	default:
