@@ -130,6 +130,13 @@ func (n *notifier) drain() {
 	_, _ = unix.Read(n.fd, count[:]) // EAGAIN: no notification
 }
 
+// closed reports whether close was called.
+func (n *notifier) closed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fd < 0
+}
+
 // close may be called twice.
 func (n *notifier) close() error {
 	n.mu.Lock()

@@ -6,7 +6,8 @@
 // nothing with other loops but the rings of a Mesh: its devices, pool, engine and handler are its
 // own. Loop.Poll is one iteration. Three parts of a loop stand on their own: the Output, by which a
 // handler sends; the CommandQueue, by which other goroutines have functions run between two
-// iterations; and the LoopLock, by which they take the loop's place for a moment.
+// iterations; and the LoopLock, by which they take the loop's place for a moment. A loop also polls
+// files that are not devices, such as sockets of the kernel (Loop.Watch).
 //
 // Two runners call Poll again and again, and sleep when there is nothing to do:
 //

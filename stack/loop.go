@@ -95,6 +95,7 @@ type Loop struct {
 	notifier *notifier
 	commands CommandQueue
 	lock     LoopLock
+	files    *files // nil before the first Watch
 
 	// With other loops: see Mesh.
 	mesh     *Mesh // nil without
@@ -303,8 +304,9 @@ func (l *Loop) Self() int { return l.self }
 // Holds implements ring.Holder: the frames that wait in the loop's Output.
 func (l *Loop) Holds(visit func(off uint32)) { l.out.Holds(visit) }
 
-// Close closes the loop's notifier. Call it after the runner has returned; it may be called twice.
-func (l *Loop) Close() error { return l.notifier.close() }
+// Close closes the loop's notifier, and forgets the files that it watches. Call it after the runner has returned; it may be
+// called twice.
+func (l *Loop) Close() error { return errors.Join(l.files.close(), l.notifier.close()) }
 
 // CloseAll closes loops.
 func CloseAll(loops ...*Loop) error {

@@ -17,17 +17,18 @@ import (
 // runtime's poller needs a processor before it looks for events: where all of them compute, it looks
 // every 10 ms. A sleep is one system call, and two where the notifier ended it.
 //
-// Without files it waits for a channel that the notifier fills, which costs no system call.
+// Without files it waits for a channel that the notifier fills, which costs no system call, until the first Watch of the
+// loop.
 type sleeper struct {
 	l     *Loop
 	files bool
-	fds   []unix.PollFd // of the notifier and the devices
+	fds   []unix.PollFd // of the notifier, the devices and what the loop watches
 	limit time.Duration // of this sleep
 	timer *time.Timer   // ends a sleep without files
 }
 
 func newSleeper(l *Loop) *sleeper {
-	p := &sleeper{l: l, fds: make([]unix.PollFd, 0, len(l.devices)+1)}
+	p := &sleeper{l: l, fds: make([]unix.PollFd, 0, len(l.devices)+2)}
 	for i := range l.devices {
 		p.files = p.files || l.hasFile(i)
 	}
@@ -37,6 +38,19 @@ func newSleeper(l *Loop) *sleeper {
 		p.timer.Stop()
 	}
 	return p
+}
+
+// useFiles ends the waits for the channel. It reports whether a notification was in it.
+func (p *sleeper) useFiles() (notified bool) {
+	p.files = true
+	ch := p.l.notifier.ch
+	p.l.notifier.useChannel(nil)
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // close may be called once.
@@ -67,7 +81,7 @@ func (p *sleeper) prepare() bool {
 	l.lock.mu.Lock()
 	defer l.lock.mu.Unlock()
 	now := max(l.out.now, l.cfg.Now())
-	if l.poll(now) > 0 || l.mayNotSleep() {
+	if l.poll(now) > 0 || l.mayNotSleep() || !p.files && l.files != nil && p.useFiles() {
 		return false
 	}
 	if p.fds, p.limit = l.awaits(now, p.fds[:0]); p.limit <= 0 {
@@ -102,9 +116,9 @@ const (
 )
 
 // mayNotSleep reports whether there is work that no notification announces: batches in the engine,
-// which is polled, and packets that other loops handed over before the notifier was armed.
+// which is polled, packets that other loops handed over before the notifier was armed, and files that are to be called again.
 func (l *Loop) mayNotSleep() bool {
-	return l.inside > 0 || l.waiting != nil || l.handedOver()
+	return l.inside > 0 || l.waiting != nil || l.handedOver() || l.files.waiting()
 }
 
 // hasFile reports whether device i has a file to sleep on.
@@ -117,14 +131,17 @@ func (l *Loop) wakes(i int) bool {
 	return l.hasFile(i) && !p.ended && p.err == nil && !l.paused && l.out.queues[i].out.Len() == 0
 }
 
-// awaits appends what wakes an idle loop to fds, its notifier first, and returns how long it may sleep
-// at most.
+// awaits appends what wakes an idle loop to fds, its notifier first and its files last, and returns how long it may
+// sleep at most.
 func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Duration) {
 	fds = append(fds, unix.PollFd{Fd: int32(l.notifier.fd), Events: unix.POLLIN})
 	for i := range l.devices {
 		if l.wakes(i) {
 			fds = append(fds, unix.PollFd{Fd: int32(l.devices[i].info.FD), Events: unix.POLLIN})
 		}
+	}
+	if l.files != nil && l.files.fd >= 0 {
+		fds = append(fds, unix.PollFd{Fd: int32(l.files.fd), Events: unix.POLLIN})
 	}
 	return fds, l.sleepLimit(now)
 }

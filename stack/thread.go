@@ -72,7 +72,7 @@ func (t *thread) run(ctx context.Context) {
 // that was queued before the notifier was armed runs instead.
 func (t *thread) sleep(now clock.Time) {
 	l := t.l
-	if l.inside > 0 || l.waiting != nil {
+	if l.inside > 0 || l.waiting != nil || l.files.waiting() {
 		return
 	}
 	short, yield := t.nap.begin(now, allTaken())

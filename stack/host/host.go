@@ -25,6 +25,7 @@ type Host struct {
 	TCP *tcp.Mux
 	UDP *udp.Mux
 
+	loop     *stack.Loop
 	output   *stack.Output
 	lock     *stack.LoopLock
 	commands *stack.CommandQueue
@@ -68,7 +69,7 @@ const maxChain = 32
 func newHost(g *Group, i int, cfg *Config) *Host {
 	l := cfg.Loops[i]
 	h := &Host{
-		output: l.Output(), lock: l.Lock(), commands: l.Commands(),
+		loop: l, output: l.Output(), lock: l.Lock(), commands: l.Commands(),
 		group: g, self: i, pool: l.Output().Pool(), arena: l.Output().Arena(), seed: cfg.Seed, id: uint16(cfg.Seed >> 16),
 		otherProtocol: cfg.Other, changed: cfg.Changed,
 		loopbackEngine: gpukern.NewCPU(gpukern.Config{HashKey: cfg.HashKey, Depth: 1}),
@@ -182,6 +183,11 @@ func (h *Host) tickUser(now clock.Time) clock.Time {
 // RequestTick makes the loop call Tick in this iteration, or in the next. A command calls it that has used connections.
 // It belongs to the holder of the loop.
 func (h *Host) RequestTick() { h.output.RequestTick() }
+
+// Watch makes the loop call f when a file is ready: see stack.Loop.Watch. It belongs to the holder of the loop.
+func (h *Host) Watch(fd int, want stack.FileEvents, f func(ev stack.FileEvents)) (*stack.FileWatch, error) {
+	return h.loop.Watch(fd, want, f)
+}
 
 // AtEnd makes the loop call f once, when it ends. It belongs to the holder of the loop.
 func (h *Host) AtEnd(f func()) { h.output.AtEnd(f) }
