@@ -23,6 +23,7 @@ type Pool struct {
 	Drain         time.Duration // key "drain": how long a draining backend takes requests of its sticky clients; default 0 is until it is inactive
 	Idle          int           // key "idle_connections": kept to each backend by each loop, default 512
 	Uses          int           // key "connection_requests": requests of a connection, after which it is closed; default 0 is no limit
+	RetryContent  int           // key "retry_content": bytes of a request's content that are kept until its response begins, to be sent again; default 16384, 0 is none
 	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
 	Limits        PoolLimits    // key "limits": circuit breaking
 	Timeouts      PoolTimeouts  // key "timeouts"
@@ -152,7 +153,7 @@ type RetryBudget struct {
 
 func newPool() Pool {
 	return Pool{
-		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 512,
+		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 512, RetryContent: 16 << 10,
 		Timeouts: PoolTimeouts{
 			Connect: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute,
 		},

@@ -21,6 +21,9 @@ type poolPlace struct {
 	files                []filePlace
 }
 
+// maxRetryContent bounds retry_content: each request in progress may have as much.
+const maxRetryContent = 1 << 20
+
 type poolBackendPlace struct{ node, name, address *yaml.Node }
 
 func (d *decoder) pools(n *yaml.Node, c *Config) {
@@ -53,7 +56,8 @@ func (d *decoder) pools(n *yaml.Node, c *Config) {
 			strictyaml.Optional("slow_start", func(n *yaml.Node) { d.Duration(n, "slow_start", &p.SlowStart, 0, 24*time.Hour) }),
 			strictyaml.Optional("drain", func(n *yaml.Node) { d.Duration(n, "drain", &p.Drain, 0, maxTimeout) }),
 			strictyaml.Optional("idle_connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "idle_connections", &p.Idle, 0, 65536) }),
-			limit(d, "connection_requests", &p.Uses, maxRate), limit(d, "panic_threshold", &p.Panic, 100),
+			limit(d, "connection_requests", &p.Uses, maxRate), limit(d, "retry_content", &p.RetryContent, maxRetryContent),
+			limit(d, "panic_threshold", &p.Panic, 100),
 			strictyaml.Optional("limits", func(n *yaml.Node) {
 				d.Mapping(n, "limits", limit(d, "requests", &p.Limits.Requests, maxRate),
 					limit(d, "connections", &p.Limits.Connections, maxRate), limit(d, "pending", &p.Limits.Pending, 1<<20))

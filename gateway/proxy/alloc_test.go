@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	ctls "crypto/tls"
+	"fmt"
 	"net"
 	"runtime"
 	"testing"
@@ -49,12 +50,15 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		h2             bool
 		limit          float64 // of crypto/tls at the client
 	}{
-		{"h1", "", false, 0.05}, {"h1 tls", "http/1.1", false, 4.05}, {"h2", "", true, 0.05}, {"h2 tls", "h2", true, 4.05},
+		{"h1", "", false, 0.05}, {"h1 with content", "", false, 0.05}, {"h1 tls", "http/1.1", false, 4.05}, {"h2", "", true, 0.05}, {"h2 tls", "h2", true, 4.05},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := dial(c.protocol)
 			defer conn.Close()
 			once := client1(t, conn)
+			if c.name == "h1 with content" {
+				once = client1Content(t, conn)
+			}
 			if c.h2 {
 				once = client2(t, conn)
 			}
@@ -78,6 +82,19 @@ func TestRequestsAllocateNothing(t *testing.T) {
 // client1 returns a function that makes a request of HTTP/1.1.
 func client1(t *testing.T, c net.Conn) func() {
 	request := []byte("GET /a/b?c=d HTTP/1.1\r\nHost: example.org\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n")
+	buf := make([]byte, 4096)
+	return func() {
+		c.Write(request)
+		n, err := c.Read(buf)
+		if err != nil || !bytes.HasSuffix(buf[:n], []byte("hello")) {
+			t.Fatalf("%q %v", buf[:n], err)
+		}
+	}
+}
+
+// client1Content returns a function that makes a request of HTTP/1.1 with content.
+func client1Content(t *testing.T, c net.Conn) func() {
+	request := fmt.Appendf(nil, "POST / HTTP/1.1\r\nHost: example.org\r\nContent-Length: 3000\r\n\r\n%3000d", 1)
 	buf := make([]byte, 4096)
 	return func() {
 		c.Write(request)

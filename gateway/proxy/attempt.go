@@ -162,6 +162,7 @@ func (x *exchange) forward(path, query string) {
 	}
 	x.outgoing.Fields = x.fields
 	x.prepareUpgrade()
+	x.up.keep = x.replay()
 }
 
 // attempt chooses a backend and asks for a connection to it.
@@ -246,6 +247,7 @@ func (x *exchange) isGRPC() bool {
 func (x *exchange) again() {
 	x.w.counters.retries.Add(1)
 	x.connected, x.up.sent = false, false
+	x.up.rewind(x.w)
 	x.attempt()
 }
 
@@ -295,21 +297,22 @@ func cloneFields(fields []semantics.Field) []semantics.Field {
 	return fields
 }
 
-// mayRetry reports whether the request can be sent again. One more attempt is free where a connection that had been idle
-// turned out to be closed, or the backend has not processed the request; the others come out of the rule's number and the
-// pool's budget.
+// mayRetry reports whether the request can be sent again. Another attempt is free where a connection that had been idle turned
+// out to be closed, or the backend has not processed the request; with content that was sent it counts in the pool's budget. The
+// others come out of the rule's number and the budget.
 func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 	a := rewrite.Attempt{
-		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed, Streamed: x.up.bytes > uint64(len(x.up.held)),
+		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed, Streamed: !x.up.repeatable(),
 		Responded: x.answered,
 	}
 	if !a.MayRepeat() {
 		return false
 	}
-	if (!fresh && f == errTerminated || f.unprocessed) && x.attempts < maxStale {
+	unserved := (!fresh && f == errTerminated && x.interims == 0 || f.unprocessed) && x.attempts < maxStale
+	if unserved && len(x.up.kept) == 0 {
 		return true
 	}
-	return x.attempts < x.rule.Attempts && x.pooled.RetryAllowed(x.w.now)
+	return (unserved || x.attempts < x.rule.Attempts) && x.pooled.RetryAllowed(x.w.now)
 }
 
 // maxStale bounds the attempts on connections that turn out to be closed.

@@ -18,6 +18,7 @@ type back1 struct {
 	index   int // among the idle ones, or -1
 	broken  bool
 	gone    bool // it is none of the backend's any more
+	heard   bool // a byte of the response has come
 }
 
 // newBack1 returns the session of a connection that has been established.
@@ -29,18 +30,20 @@ func newBack1(l *link, p *Pool, b *pool.Backend) *back1 {
 
 // begin sends the request of an exchange.
 func (s *back1) begin(x *exchange) {
-	s.x, s.uses = x, s.uses+1
+	s.x, s.uses, s.heard, s.l.wrote = x, s.uses+1, false, false
 	s.l.inputBy = clock.Never
 	x.opened(s)
 }
 
-func (s *back1) reused() bool { return s.uses > 1 }
+// reused implements backStream: a connection that has brought a part of the response was not closed before the request.
+func (s *back1) reused() bool { return s.uses > 1 && !s.heard }
 
 func (s *back1) input(p []byte, fin bool) (taken int) {
 	if s.x == nil { // idle: a response without a request, or the end of the connection (RFC 9112 9.5)
 		s.drop()
 		return len(p)
 	}
+	s.heard = s.heard || len(p) > 0
 	for !s.l.paused && !s.l.closing && s.x != nil {
 		ev, n, err := s.m.Input(p[taken:], fin)
 		taken += n
@@ -170,8 +173,11 @@ func (s *back1) failed(err error) {
 	s.leave()
 	s.broken = true
 	if s.x != nil {
-		if s.x.answered {
+		switch {
+		case s.x.answered:
 			err = errIncomplete
+		case !s.l.wrote:
+			err = errUnsent
 		}
 		s.x.backFailed(err)
 	}

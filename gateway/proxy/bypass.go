@@ -44,7 +44,7 @@ func (s *back1) plain() (*link, *http1.Machine)  { return s.l, s.m }
 
 // startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays.
 func (x *exchange) startBypass(r *relay) {
-	if len(r.held) > 0 || r.to == nil {
+	if len(r.held)+len(r.kept) > 0 || r.to == nil { // what is kept goes through the relay
 		return
 	}
 	a, ok := r.from.(direct)

@@ -31,6 +31,8 @@ type relay struct {
 	to       stream // nil while there is nowhere to send
 	from     stream
 	held     []byte // content that the receiver has not taken
+	kept     []byte // content that it has taken, for another attempt,
+	keep     int    // of at most so many bytes; 0 keeps none
 	trailers []semantics.Field
 	ended    bool // the sender has ended the message,
 	sent     bool // and the receiver has got the end
@@ -45,7 +47,9 @@ func (r *relay) data(w *Worker, p []byte) {
 	r.bytes += uint64(len(p))
 	*r.progress = w.now
 	if len(r.held) == 0 && r.to != nil {
-		p = p[r.to.write(p):]
+		n := r.to.write(p)
+		r.remember(w, p[:n])
+		p = p[n:]
 	}
 	if len(p) > 0 && !r.over {
 		if r.held == nil {
@@ -73,6 +77,7 @@ func (r *relay) push(w *Worker) {
 		if n > 0 {
 			*r.progress = w.now
 		}
+		r.remember(w, r.held[:n])
 		if r.held = r.held[:copy(r.held, r.held[n:])]; len(r.held) > 0 {
 			return
 		}
@@ -236,6 +241,7 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 	if x.retryStatus(m.Status) {
 		return
 	}
+	x.up.forget(x.w)
 	x.latency = x.w.now.Sub(x.started)
 	out, ok := x.upgraded(m)
 	if !ok {
@@ -293,6 +299,7 @@ func (x *exchange) finish() {
 	w := x.w
 	w.freeTimer(x.timer)
 	x.account(nil)
+	x.up.forget(w)
 	w.putBuffer(&x.up.held)
 	w.putBuffer(&x.down.held)
 	x.record()

@@ -26,6 +26,7 @@ var (
 	errBackendFull    = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled, unprocessed: true}
 	errRefused        = &failure{status: 502, name: "connection_refused", class: pool.Refused}
 	errConnect        = &failure{status: 502, name: "destination_ip_unroutable", class: pool.Refused}
+	errUnsent         = &failure{status: 502, name: "connection_terminated", class: pool.Reset, unprocessed: true} // nothing of the request has left
 	errTerminated     = &failure{status: 502, name: "connection_terminated", class: pool.Reset}
 	errConnectTimeout = &failure{status: 504, name: "connection_timeout", class: pool.ConnectTimeout}
 	errTLS            = &failure{status: 502, name: "tls_protocol_error", class: pool.Handshake}

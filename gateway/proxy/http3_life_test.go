@@ -499,12 +499,13 @@ func TestHTTP3RejectsAfterGoAway(t *testing.T) {
 	}
 }
 
-// A request that a backend rejects was not processed: it is sent again, whatever its method (RFC 9114 4.1.1).
+// A request that a backend rejects was not processed: it is sent again with its content, whatever its method (RFC 9114 4.1.1).
 func TestHTTP3RejectedRequestIsSentAgain(t *testing.T) {
 	cert, roots := testcert.SelfSigned("backend.test")
 	l, err := quicSocket(t).Listen(&ctls.Config{Certificates: []ctls.Certificate{cert}, NextProtos: []string{http3.NextProto}}, nil)
 	must(t, err)
 	var requests atomic.Int64
+	content := strings.Repeat("c", 5000)
 	go func() {
 		for {
 			q, err := l.Accept(context.Background())
@@ -518,9 +519,14 @@ func TestHTTP3RejectedRequestIsSentAgain(t *testing.T) {
 						return
 					}
 					if requests.Add(1) == 1 {
+						_, _ = io.CopyN(io.Discard, s, int64(len(content))) // it has come
 						s.CancelRead(uint64(http3.RequestRejected))
 						s.CancelWrite(uint64(http3.RequestRejected))
 						continue
+					}
+					got, _ := io.ReadAll(s)
+					if !strings.HasSuffix(string(got), content) {
+						t.Errorf("%d bytes of a request with %d of content", len(got), len(content))
 					}
 					_, _ = s.Write([]byte("\x01\x03\x00\x00\xd9")) // 200
 					_ = s.Close()
@@ -529,7 +535,7 @@ func TestHTTP3RejectedRequestIsSentAgain(t *testing.T) {
 		}
 	}()
 	r := http3Rig(t, l.Addr().String(), func(r *rig) { r.over3(roots) })
-	resp, err := r.client3().Post("https://"+r.secure+"/", "", nil)
+	resp, err := r.client3().Post("https://"+r.secure+"/", "", strings.NewReader(content))
 	must(t, err)
 	if n := requests.Load(); resp.StatusCode != 200 || n != 2 {
 		t.Errorf("%s %s after %d requests", resp.Status, resp.Header.Get("Proxy-Status"), n)

@@ -73,6 +73,7 @@ type link struct {
 	handshaking bool
 	up          bool // a dialed connection has been established
 	blocked     bool // the connection takes no more for now
+	wrote       bool // it has taken a byte since its session set this to false
 	notified    bool // close_notify was gathered
 	endOutput   bool // the output ends after what is gathered,
 	outputEnded bool // and has
@@ -284,6 +285,13 @@ func (l *link) accepts() bool {
 	return false
 }
 
+// send writes to the connection.
+func (l *link) send(p []byte) (int, error) {
+	n, err := l.conn.Write(p)
+	l.wrote = l.wrote || n > 0
+	return n, err
+}
+
 // through sends content without gathering it, if it is large and nothing else waits, and returns how much was sent.
 func (l *link) through(p []byte) int {
 	if len(p) < 8<<10 || l.engine != nil || l.blocked || l.conn == nil || l.endOutput {
@@ -295,7 +303,7 @@ func (l *link) through(p []byte) int {
 			return 0
 		}
 	}
-	n, err := l.conn.Write(p)
+	n, err := l.send(p)
 	if err != nil && err != transport.ErrAgain {
 		return 0 // the next flush reports it
 	}
@@ -364,7 +372,7 @@ func (l *link) flush() {
 // flushPlain sends out.
 func (l *link) flushPlain() error {
 	for l.sent < len(l.out) {
-		n, err := l.conn.Write(l.out[l.sent:])
+		n, err := l.send(l.out[l.sent:])
 		if err != nil && err != transport.ErrAgain {
 			return err
 		}
@@ -382,7 +390,7 @@ func (l *link) flushPlain() error {
 func (l *link) flushTLS() error {
 	for {
 		if l.sent < len(l.sealed) {
-			n, err := l.conn.Write(l.sealed[l.sent:])
+			n, err := l.send(l.sealed[l.sent:])
 			if err != nil && err != transport.ErrAgain {
 				return err
 			}
@@ -421,7 +429,7 @@ func (l *link) seal() error {
 	}
 	l.out = l.out[:copy(l.out, l.out[n:])]
 	// Most of it leaves at once: only the rest is kept.
-	m, err := l.conn.Write(sealed)
+	m, err := l.send(sealed)
 	if err != nil && err != transport.ErrAgain {
 		return err
 	}

@@ -27,6 +27,7 @@ func (x *exchange) respond(r *Response) {
 // send sends a response of the gateway with x.fields, and ends the exchange.
 func (x *exchange) send(status int, body []byte) {
 	x.status, x.answered, x.local, x.progress = status, true, true, x.w.now
+	x.up.forget(x.w)
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
 	if err := x.front.head(&m, len(body) == 0); err != nil {
 		x.frontFailed()

@@ -21,6 +21,7 @@ type Stats struct {
 	Status      [6]uint64
 	Open        int64  // connections of clients
 	Active      int64  // requests
+	Kept        int64  // bytes of their content that are kept for another attempt
 	Headers     uint64 // connections without the PROXY header that was to come
 	Stream      StreamStats
 }
@@ -30,7 +31,7 @@ type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, headers metrics.Counter
 	refused                                                                 [Refusals]metrics.Counter
 	status                                                                  [6]metrics.Counter
-	open, active                                                            atomic.Int64
+	open, active, kept                                                      atomic.Int64
 	stream                                                                  streamCounters
 }
 
@@ -40,7 +41,7 @@ func (w *Worker) Stats() Stats {
 	s := Stats{
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
-		Open: c.open.Load(), Active: c.active.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
+		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
 	}
 	for i := range s.RefusedBy {
 		s.RefusedBy[i] = c.refused[i].Load()

@@ -133,6 +133,7 @@ type Pool struct {
 	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
 	MaxIdle  int           // idle connections of a worker to a backend; 0 is DefaultMaxIdle
 	MaxUses  int           // requests of a connection; 0 is no bound
+	Replay   int           // bytes of a request's content that are kept until the response begins, to be sent again; 0 is DefaultReplay, below 0 none
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
 	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing

@@ -19,6 +19,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Gauge("millrace_http_connections", "Open connections of clients.", float64(t.Open))
 	w.Counter("millrace_http_requests_total", "Requests.", t.Requests)
 	w.Gauge("millrace_http_active_requests", "Requests in progress.", float64(t.Active))
+	w.Gauge("millrace_http_kept_content_bytes", "Content of requests that is kept for another attempt.", float64(t.Kept))
 	for i, n := range t.RefusedBy {
 		w.Counter("millrace_http_malformed_requests_total", "Requests that were refused before any rule, by reason.", n, metrics.Label{Name: "reason", Value: proxy.Refusal(i).String()})
 	}

@@ -46,6 +46,7 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	}
 	p.proxy = &proxy.Pool{
 		Pool: p.Pool, Connect: c.Timeouts.Connect, Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
+		Replay:      none(c.RetryContent),
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
 	}
 	p.proxy.Protocol = protocols[c.Protocol]
@@ -63,7 +64,7 @@ var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
 
 // sameConnections reports whether connections to backends may stay.
 func sameConnections(a, b *config.Pool) bool {
-	return a.Protocol == b.Protocol && reflect.DeepEqual(a.TLS, b.TLS) && a.Timeouts == b.Timeouts && a.Idle == b.Idle && a.Uses == b.Uses &&
+	return a.Protocol == b.Protocol && reflect.DeepEqual(a.TLS, b.TLS) && a.Timeouts == b.Timeouts && a.Idle == b.Idle && a.Uses == b.Uses && a.RetryContent == b.RetryContent &&
 		a.ProxyProtocol == b.ProxyProtocol
 }
 

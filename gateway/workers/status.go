@@ -188,6 +188,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.Connections += o.Connections
 	s.Requests += o.Requests
 	s.Active += o.Active
+	s.Kept += o.Kept
 	s.Open += o.Open
 	for i := range s.Status {
 		s.Status[i] += o.Status[i]
