@@ -81,7 +81,10 @@ struct shim_accepted {
  * and local the source where IP_PKTINFO gave one. From the node, remote is the sender, and local the destination.
  */
 enum {
-	SHIM_DATAGRAM_TRUNCATED = 1, /* the datagram was longer than the socket's buffer permits */
+	/* From the node: the program has asked for these control messages. */
+	SHIM_DATAGRAM_PKTINFO = 1,
+	SHIM_DATAGRAM_TOS = 2,
+	SHIM_DATAGRAM_HOP_LIMIT = 4,
 };
 
 struct shim_datagram {
@@ -95,8 +98,8 @@ struct shim_datagram {
 };
 
 /*
- * The abstract name of one end of a connection, after the zero byte. Addresses are those of the end that has the
- * name. unique differs between all names of a machine.
+ * The abstract name of one end of a connection, or of a listener (remote.family is 0), after the zero byte.
+ * Addresses are those of the end that has the name. unique differs between all names of a machine.
  */
 #define SHIM_NAME_MAGIC "millrace"
 

@@ -1,0 +1,237 @@
+/*
+ * channel.c - connections to the node's control socket.
+ *
+ * A process keeps up to CHANNELS of them, and a call takes one that is free: no reply waits for that of another
+ * socket. A call that finds none free opens one for itself. The word of a channel says which process it belongs to,
+ * and whether a call has it. After fork all words name the parent, so the child opens its own: no fork handler is
+ * needed, and clone(2) and vfork(2) are served alike.
+ *
+ * A program may close descriptors that are not its own (close_range, daemon) and then get the number of a channel for
+ * a file. The kernel's cookie of the socket shows that.
+ */
+
+#include "library.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/time.h>
+
+#define CHANNELS 8
+#define LOWEST_DESCRIPTOR 512 /* leaves the small numbers to programs, and those of select(2) */
+#define REPLY_SECONDS 30      /* the node answers at once, unless it hangs */
+
+#ifndef SO_COOKIE
+#define SO_COOKIE 57
+#endif
+
+struct channel {
+	int fd;
+	uint64_t cookie;
+};
+
+static struct {
+	_Atomic uint64_t word; /* process << 1 | taken; 0: never used */
+	struct channel open;
+} channels[CHANNELS];
+
+static uint64_t cookie_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof cookie;
+	return KERNEL(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) == 0 ? cookie : 0;
+}
+
+static bool is_open(const struct channel *c)
+{
+	return c->cookie != 0 && cookie_of(c->fd) == c->cookie;
+}
+
+static void hang_up(struct channel *c)
+{
+	if (is_open(c))
+		KERNEL(close, c->fd);
+	c->cookie = 0;
+}
+
+/* The node may be root's, the program's own user's, or that of the user whom millrace exec has checked. */
+static bool trusted(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof peer;
+	if (KERNEL(getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+		return false;
+	const char *named = getenv("MILLRACE_SHIM_UID");
+	return peer.uid == 0 || peer.uid == geteuid() ||
+	       (named != NULL && strtoul(named, NULL, 10) == peer.uid);
+}
+
+static int send_request(int fd, struct shim_request *q, int passed)
+{
+	struct iovec part = {q, sizeof *q};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+	if (passed >= 0) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof control;
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof passed);
+		memcpy(CMSG_DATA(c), &passed, sizeof passed);
+	}
+	for (;;) {
+		long n = KERNEL(sendmsg, fd, &m, MSG_NOSIGNAL);
+		if (n >= 0 || errno != EINTR)
+			return n == sizeof *q ? 0 : -1;
+	}
+}
+
+static int receive_reply(int fd, const struct shim_request *q, struct shim_reply *reply)
+{
+	for (;;) {
+		long n = KERNEL(recvfrom, fd, reply, sizeof *reply, 0, NULL, NULL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			errno = EPIPE;
+		if (n != sizeof *reply)
+			return -1;
+		if (reply->id == q->id && reply->op == q->op)
+			return 0;
+	}
+}
+
+static int exchange(struct channel *c, struct shim_request *q, int passed, struct shim_reply *reply)
+{
+	static _Atomic uint32_t last;
+	q->id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+	q->version = SHIM_VERSION;
+	if (send_request(c->fd, q, passed) == 0 && receive_reply(c->fd, q, reply) == 0)
+		return 0;
+	hang_up(c);
+	return -1;
+}
+
+/* Both sides compare what they were compiled with. */
+static int hello(struct channel *c)
+{
+	struct shim_request q = {.op = SHIM_HELLO, .arg = sizeof(struct shim_request)};
+	struct shim_reply reply;
+	size_t n = strlen(program_invocation_short_name);
+	q.len = (uint32_t)(n < sizeof q.value ? n : sizeof q.value);
+	memcpy(q.value, program_invocation_short_name, q.len);
+	if (exchange(c, &q, -1, &reply) != 0)
+		return -1;
+	if (reply.error == 0 && reply.version == SHIM_VERSION)
+		return 0;
+	if (reply.version != SHIM_VERSION)
+		report_once("the node is of another version (run the program with its own millrace exec)");
+	hang_up(c);
+	errno = reply.error != 0 ? reply.error : EPROTO;
+	return -1;
+}
+
+/* keep_off moves the channel to a number that programs do not use. */
+static int keep_off(int fd)
+{
+	int high = (int)KERNEL(fcntl, fd, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
+	if (high < 0)
+		return fd;
+	KERNEL(close, fd);
+	return high;
+}
+
+static int dial(struct channel *c)
+{
+	const char *path = getenv("MILLRACE_SHIM");
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	c->cookie = 0;
+	if (path == NULL || strlen(path) >= sizeof to.sun_path) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(to.sun_path, path, strlen(path));
+	int fd = (int)KERNEL(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	struct timeval limit = {.tv_sec = REPLY_SECONDS};
+	KERNEL(setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	if (KERNEL(connect, fd, &to, sizeof to) != 0 || !trusted(fd)) {
+		int cause = errno == 0 ? EPERM : errno;
+		KERNEL(close, fd);
+		errno = cause;
+		return -1;
+	}
+	c->fd = keep_off(fd);
+	c->cookie = cookie_of(c->fd);
+	return hello(c);
+}
+
+/* take returns the number of a channel that is free, or -1. */
+static int take(uint64_t process)
+{
+	for (int i = 0; i < CHANNELS; i++) {
+		uint64_t word = atomic_load_explicit(&channels[i].word, memory_order_relaxed);
+		if (word == (process << 1 | 1))
+			continue;
+		if (!atomic_compare_exchange_strong_explicit(&channels[i].word, &word, process << 1 | 1,
+							     memory_order_acquire, memory_order_relaxed))
+			continue;
+		if (word >> 1 != process)
+			hang_up(&channels[i].open); /* it was copied by fork */
+		return i;
+	}
+	return -1;
+}
+
+static void give_back(int i, uint64_t process)
+{
+	atomic_store_explicit(&channels[i].word, process << 1, memory_order_release);
+}
+
+/* on does the exchange on a channel. A node that was started again has closed it: that shows once, and costs one more try. */
+static int on(struct channel *c, struct shim_request *q, int passed, struct shim_reply *reply)
+{
+	bool used = is_open(c);
+	if (!used && dial(c) != 0)
+		return -1;
+	if (exchange(c, q, passed, reply) == 0)
+		return 0;
+	bool closed = errno == EPIPE || errno == ECONNRESET;
+	if (!used || !closed || dial(c) != 0)
+		return -1;
+	return exchange(c, q, passed, reply);
+}
+
+int request(struct shim_request *q, int fd, struct shim_reply *reply)
+{
+	uint64_t process = (uint64_t)getpid();
+	int saved = errno, i = take(process), result;
+	errno = 0;
+	if (i >= 0) {
+		result = on(&channels[i].open, q, fd, reply);
+		give_back(i, process);
+	} else {
+		struct channel own = {0};
+		result = on(&own, q, fd, reply);
+		hang_up(&own);
+	}
+	if (result == 0) {
+		errno = saved;
+		return 0;
+	}
+	report_once("the node does not answer: is millrace stack up still running?");
+	errno = ENETDOWN;
+	return -1;
+}
+
+int ask(struct shim_request *q, int fd, struct shim_reply *reply)
+{
+	if (request(q, fd, reply) != 0)
+		return -1;
+	if (reply->error == 0)
+		return 0;
+	errno = reply->error;
+	return -1;
+}

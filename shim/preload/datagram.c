@@ -1,0 +1,372 @@
+/*
+ * datagram.c - UDP. Each datagram of an unconnected socket has a header, which carries its addresses; those of a
+ * connected one are plain, so that read(2) and write(2) work on it.
+ */
+
+#include "library.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+
+#define PARTS 8  /* of a datagram, before memory is allocated for them */
+#define BATCH 16 /* datagrams of one system call. Threads may have stacks of 16 KiB */
+
+/* A header, and behind it the parts of a datagram. */
+struct framed {
+	struct shim_datagram header;
+	struct iovec few[1 + PARTS], *part;
+	size_t parts;
+};
+
+/* frame returns 0 or an errno. unframe ends what it began. */
+static int frame(struct framed *f, const struct iovec *from, size_t n)
+{
+	f->part = f->few;
+	if (n > IOV_MAX)
+		return EMSGSIZE;
+	if (n > PARTS && (f->part = malloc((1 + n) * sizeof *from)) == NULL)
+		return ENOMEM;
+	memset(&f->header, 0, sizeof f->header);
+	f->part[0] = (struct iovec){&f->header, sizeof f->header};
+	if (n != 0)
+		memcpy(f->part + 1, from, n * sizeof *from);
+	f->parts = 1 + n;
+	return 0;
+}
+
+static void unframe(struct framed *f)
+{
+	if (f->part != f->few)
+		free(f->part);
+}
+
+/* framed_socket reports whether fd has datagrams with headers. It costs streams, and sockets of the kernel, one system call. */
+static bool framed_socket(int fd, struct mark *m)
+{
+	int type = 0, saved = errno;
+	socklen_t len = sizeof type;
+	bool may = KERNEL(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET;
+	errno = saved;
+	m->kind = NOT_OURS;
+	if (may)
+		*m = read_mark(fd);
+	return m->kind == DATAGRAM;
+}
+
+/* read_control takes the source address and the like that the program names in control messages. */
+static void read_control(const struct msghdr *from, struct shim_datagram *to)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(from); c != NULL; c = CMSG_NXTHDR((struct msghdr *)from, c)) {
+		const unsigned char *data = CMSG_DATA(c);
+		size_t len = c->cmsg_len - CMSG_LEN(0);
+		int value;
+		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO && len >= sizeof(struct in_pktinfo)) {
+			struct in_pktinfo info;
+			memcpy(&info, data, sizeof info);
+			to->local.family = AF_INET;
+			memcpy(to->local.ip, &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
+			to->ifindex = (uint32_t)info.ipi_ifindex;
+		} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO && len >= sizeof(struct in6_pktinfo)) {
+			struct in6_pktinfo info;
+			memcpy(&info, data, sizeof info);
+			to->local.family = AF_INET6;
+			memcpy(to->local.ip, &info.ipi6_addr, sizeof info.ipi6_addr);
+			to->ifindex = info.ipi6_ifindex;
+		} else if (len >= sizeof value) {
+			memcpy(&value, data, sizeof value);
+			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
+			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS))
+				to->tos = (uint8_t)value;
+			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
+			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
+				to->hop_limit = (uint8_t)value;
+		}
+	}
+}
+
+/* outgoing makes the message that the node gets. It returns 0 or an errno; unframe follows in any case. */
+static int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
+{
+	int cause = frame(f, m->msg_iov, m->msg_iovlen);
+	if (cause == 0)
+		cause = m->msg_name == NULL ? EDESTADDRREQ : decode_address(m->msg_name, m->msg_namelen, &f->header.remote);
+	if (cause != 0)
+		return cause;
+	if (m->msg_control != NULL)
+		read_control(m, &f->header);
+	*to = (struct msghdr){.msg_iov = f->part, .msg_iovlen = f->parts};
+	return 0;
+}
+
+/* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
+static ssize_t sent(long n)
+{
+	if (n >= 0)
+		return n - (ssize_t)sizeof(struct shim_datagram);
+	if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+		errno = ENETDOWN;
+	return -1;
+}
+
+INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	struct mark mark;
+	if (!framed_socket(fd, &mark)) {
+		struct msghdr plain = *m;
+		if (mark.kind == DATAGRAM_CONNECTED) {
+			if (m->msg_name != NULL) {
+				errno = EISCONN;
+				return -1;
+			}
+			plain.msg_control = NULL;
+			plain.msg_controllen = 0;
+			flags |= MSG_NOSIGNAL;
+		}
+		return KERNEL(sendmsg, fd, &plain, flags);
+	}
+	struct framed f;
+	struct msghdr to;
+	int cause = outgoing(m, &f, &to);
+	ssize_t n = -1;
+	errno = cause;
+	if (cause == 0)
+		n = sent(KERNEL(sendmsg, fd, &to, flags | MSG_NOSIGNAL));
+	unframe(&f);
+	return n;
+}
+
+INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const struct sockaddr *to, socklen_t len)
+{
+	struct mark mark;
+	if (to == NULL)
+		return KERNEL(sendto, fd, data, n, flags, NULL, 0);
+	if (!framed_socket(fd, &mark)) {
+		if (mark.kind == NOT_OURS && read_mark(fd).kind == STREAM)
+			to = NULL, len = 0; /* as TCP does */
+		if (mark.kind == DATAGRAM_CONNECTED) {
+			errno = EISCONN;
+			return -1;
+		}
+		return KERNEL(sendto, fd, data, n, flags, to, len);
+	}
+	struct iovec part = {(void *)data, n};
+	struct msghdr m = {.msg_name = (void *)to, .msg_namelen = len, .msg_iov = &part, .msg_iovlen = 1};
+	return sendmsg(fd, &m, flags);
+}
+
+/* add_control appends one control message, and says in flags if there is no space for it. */
+static void add_control(struct msghdr *m, size_t *used, int level, int type, const void *data, size_t len)
+{
+	if (m->msg_control == NULL || *used + CMSG_SPACE(len) > m->msg_controllen) {
+		m->msg_flags |= MSG_CTRUNC;
+		return;
+	}
+	struct cmsghdr c = {.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(len)};
+	char *at = (char *)m->msg_control + *used;
+	memcpy(at, &c, sizeof c);
+	memcpy(at + CMSG_LEN(0), data, len);
+	*used += CMSG_SPACE(len);
+}
+
+static void add_destination(struct msghdr *m, size_t *used, const struct shim_datagram *h)
+{
+	if (h->local.family == AF_INET) {
+		struct in_pktinfo info = {.ipi_ifindex = (int)h->ifindex};
+		memcpy(&info.ipi_addr, h->local.ip, sizeof info.ipi_addr);
+		info.ipi_spec_dst = info.ipi_addr;
+		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
+	} else {
+		struct in6_pktinfo info = {.ipi6_ifindex = h->ifindex};
+		memcpy(&info.ipi6_addr, h->local.ip, sizeof info.ipi6_addr);
+		add_control(m, used, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
+	}
+}
+
+/* write_control makes the control messages that the program has asked for. */
+static void write_control(struct msghdr *m, const struct shim_datagram *h)
+{
+	size_t used = 0;
+	bool v4 = h->local.family == AF_INET;
+	if ((h->flags & SHIM_DATAGRAM_PKTINFO) != 0)
+		add_destination(m, &used, h);
+	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && v4)
+		add_control(m, &used, IPPROTO_IP, IP_TOS, &h->tos, sizeof h->tos);
+	int value = h->tos;
+	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
+		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
+	value = h->hop_limit;
+	if ((h->flags & SHIM_DATAGRAM_HOP_LIMIT) != 0)
+		add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &value, sizeof value);
+	m->msg_controllen = used;
+}
+
+/* received fills m from a message of n bytes with its header. It returns the result for the program. */
+static ssize_t received(struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family)
+{
+	if (n < 0) {
+		if (errno == ECONNRESET)
+			errno = ENETDOWN;
+		return -1;
+	}
+	if (n < (long)sizeof f->header) { /* the end: a datagram without bytes has a header, too */
+		errno = ENETDOWN;
+		return -1;
+	}
+	m->msg_flags = got->msg_flags & ~MSG_EOR; /* of SOCK_SEQPACKET, not of UDP */
+	if (m->msg_name != NULL)
+		encode_address(&f->header.remote, family, m->msg_name, &m->msg_namelen);
+	write_control(m, &f->header);
+	return n - (ssize_t)sizeof f->header;
+}
+
+/* from_peer adds the peer's address to what a connected socket has received. */
+static ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
+{
+	m->msg_flags &= ~MSG_EOR;
+	if (n >= 0 && m->msg_name != NULL && getpeername(fd, m->msg_name, &m->msg_namelen) != 0)
+		m->msg_namelen = 0;
+	return n;
+}
+
+INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	struct mark mark;
+	struct framed f;
+	if (!framed_socket(fd, &mark)) {
+		if (mark.kind != DATAGRAM_CONNECTED)
+			return KERNEL(recvmsg, fd, m, flags);
+		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
+		ssize_t n = KERNEL(recvmsg, fd, &plain, flags);
+		m->msg_flags = plain.msg_flags;
+		m->msg_controllen = 0;
+		return from_peer(fd, m, n);
+	}
+	int cause = frame(&f, m->msg_iov, m->msg_iovlen);
+	if (cause != 0) {
+		errno = cause;
+		return -1;
+	}
+	struct msghdr got = {.msg_iov = f.part, .msg_iovlen = f.parts};
+	ssize_t n = received(m, KERNEL(recvmsg, fd, &got, flags), &f, &got, mark.family);
+	unframe(&f);
+	return n;
+}
+
+INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, struct sockaddr *restrict from,
+			    socklen_t *restrict len)
+{
+	struct mark mark;
+	if (!framed_socket(fd, &mark) && mark.kind != DATAGRAM_CONNECTED)
+		return KERNEL(recvfrom, fd, data, n, flags, from, len);
+	struct iovec part = {data, n};
+	struct msghdr m = {.msg_name = len != NULL ? from : NULL, .msg_iov = &part, .msg_iovlen = 1};
+	if (m.msg_name != NULL)
+		m.msg_namelen = *len;
+	ssize_t result = recvmsg(fd, &m, flags);
+	if (result >= 0 && m.msg_name != NULL)
+		*len = m.msg_namelen;
+	return result;
+}
+
+/* The form of a program that was compiled with _FORTIFY_SOURCE. Its compiler has computed room. */
+INTERPOSED ssize_t __recvfrom_chk(int fd, void *data, size_t n, size_t room, int flags, struct sockaddr *from,
+				  socklen_t *len)
+{
+	if (n > room)
+		__builtin_trap(); /* libc ends the program, too */
+	return recvfrom(fd, data, n, flags, from, len);
+}
+
+static void unframe_all(struct framed *f, unsigned n)
+{
+	int saved = errno;
+	for (unsigned i = 0; i < n; i++)
+		unframe(&f[i]);
+	errno = saved;
+}
+
+/* send_batch sends up to BATCH datagrams by one system call. It returns how many went, or -1. */
+static int send_batch(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	struct framed f[BATCH];
+	struct mmsghdr to[BATCH] = {0};
+	unsigned ready = 0, begun = 0;
+	int cause = 0, done = -1;
+	while (begun < n && cause == 0) {
+		cause = outgoing(&m[begun].msg_hdr, &f[begun], &to[begun].msg_hdr);
+		begun++;
+		ready += cause == 0;
+	}
+	errno = cause;
+	if (ready > 0)
+		done = (int)KERNEL(sendmmsg, fd, to, ready, flags | MSG_NOSIGNAL);
+	unframe_all(f, begun);
+	for (int i = 0; i < done; i++)
+		m[i].msg_len = to[i].msg_len - (unsigned)sizeof f->header;
+	return done < 0 ? (int)sent(-1) : done;
+}
+
+INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	struct mark mark;
+	if (!framed_socket(fd, &mark))
+		return (int)KERNEL(sendmmsg, fd, m, n, mark.kind == DATAGRAM_CONNECTED ? flags | MSG_NOSIGNAL : flags);
+	unsigned total = 0;
+	while (total < n) {
+		unsigned want = n - total < BATCH ? n - total : BATCH;
+		int done = send_batch(fd, m + total, want, flags);
+		if (done < 0)
+			return total > 0 ? (int)total : -1;
+		total += (unsigned)done;
+		if ((unsigned)done < want)
+			break;
+	}
+	return (int)total;
+}
+
+/* deliver fills what the program has asked for from what came. It returns how many datagrams, or -1. */
+static int deliver(struct mmsghdr *m, const struct mmsghdr *got, const struct framed *f, int n, int family)
+{
+	for (int i = 0; i < n; i++) {
+		ssize_t len = received(&m[i].msg_hdr, got[i].msg_len, &f[i], &got[i].msg_hdr, family);
+		if (len < 0)
+			return i > 0 ? i : -1;
+		m[i].msg_len = (unsigned)len;
+	}
+	return n;
+}
+
+static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit, int family)
+{
+	struct framed f[BATCH];
+	struct mmsghdr got[BATCH] = {0};
+	unsigned begun = 0;
+	int cause = 0, done = -1;
+	for (; begun < n && cause == 0; begun++) {
+		cause = frame(&f[begun], m[begun].msg_hdr.msg_iov, m[begun].msg_hdr.msg_iovlen);
+		got[begun].msg_hdr = (struct msghdr){.msg_iov = f[begun].part, .msg_iovlen = f[begun].parts};
+	}
+	errno = cause;
+	if (cause == 0) {
+		done = (int)KERNEL(recvmmsg, fd, got, n, flags, limit);
+		done = done < 0 ? (int)received(NULL, -1, f, NULL, family) : deliver(m, got, f, done, family);
+	}
+	unframe_all(f, begun);
+	return done;
+}
+
+INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit)
+{
+	struct mark mark;
+	if (!framed_socket(fd, &mark) && mark.kind != DATAGRAM_CONNECTED)
+		return (int)KERNEL(recvmmsg, fd, m, n, flags, limit);
+	if (mark.kind == DATAGRAM)
+		return receive_batch(fd, m, n < BATCH ? n : BATCH, flags, limit, mark.family);
+	ssize_t len = n > 0 ? recvmsg(fd, &m[0].msg_hdr, flags) : 0; /* one at a time: the peer's address is added */
+	if (len < 0 || n == 0)
+		return (int)len;
+	m[0].msg_len = (unsigned)len;
+	return 1;
+}

@@ -1,0 +1,80 @@
+/*
+ * library.h - what the parts of the preloaded library share.
+ *
+ * The library has no table of descriptors: what a descriptor is, it asks of the kernel at each call (mark.c), so that
+ * dup2, fork, exec, close_range and SCM_RIGHTS need no interception. Calls that it does not serve are made as they
+ * came, by system call: no symbol of another library is looked up, so the first call may come before any constructor.
+ */
+#ifndef MILLRACE_SHIM_LIBRARY_H
+#define MILLRACE_SHIM_LIBRARY_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "protocol.h"
+
+/* The function is one of those that the library defines in the place of libc. */
+#define INTERPOSED __attribute__((visibility("default")))
+
+/* The system call, with errno and -1 as libc has them. */
+#define KERNEL(call, ...) syscall(SYS_##call, __VA_ARGS__)
+
+enum kind {
+	NOT_OURS, /* the kernel serves it alone */
+	STREAM,
+	DATAGRAM,           /* each datagram has a header */
+	DATAGRAM_CONNECTED, /* datagrams are plain */
+};
+
+struct mark {
+	enum kind kind;
+	int family; /* AF_INET or AF_INET6 */
+};
+
+/* active reports whether the process has been started for a stack. */
+bool active(void);
+
+/* read_mark says what fd is. It keeps errno. */
+struct mark read_mark(int fd);
+
+/* set_mark makes an AF_UNIX socket one of the stack. */
+int set_mark(int fd, int family);
+
+/*
+ * request sends a request and waits for its reply. fd goes with it, unless it is negative. It returns 0, or -1 with
+ * errno if the node is not there. What the node answers is in reply->error.
+ */
+int request(struct shim_request *q, int fd, struct shim_reply *reply);
+
+/* ask is request for callers that have no other use of the reply's error: it is errno of the result -1. */
+int ask(struct shim_request *q, int fd, struct shim_reply *reply);
+
+/* Addresses, and those of the BSD API. decode returns 0 or an errno. */
+int decode_address(const struct sockaddr *from, socklen_t len, struct shim_addr *to);
+void encode_address(const struct shim_addr *from, int family, struct sockaddr *to, socklen_t *len);
+
+/* name_of reads the name of fd's own end, or of its peer. It reports whether that is one of the stack. */
+bool own_name(int fd, struct shim_name *n);
+bool peer_name(int fd, struct shim_name *n);
+
+/* report writes a line to standard error, once for each place that calls it. */
+#define report_once(text)                                            \
+	do {                                                         \
+		static _Bool reported;                               \
+		if (!__atomic_exchange_n(&reported, 1, __ATOMIC_RELAXED)) \
+			report(text);                                \
+	} while (0)
+void report(const char *text);
+
+#endif

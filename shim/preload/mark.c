@@ -1,0 +1,61 @@
+/* mark.c - which sockets are the stack's. */
+
+#include "library.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+
+bool active(void)
+{
+	const char *path = getenv("MILLRACE_SHIM");
+	return path != NULL && *path != 0;
+}
+
+static int option(int fd, int name)
+{
+	int value = 0;
+	socklen_t len = sizeof value;
+	return KERNEL(getsockopt, fd, SOL_SOCKET, name, &value, &len) == 0 ? value : -1;
+}
+
+/*
+ * The priority comes first: a socket of the kernel that is not AF_UNIX has 0 there, as a rule, so that its calls cost
+ * one system call more.
+ */
+struct mark read_mark(int fd)
+{
+	struct mark none = {NOT_OURS, 0};
+	int saved = errno;
+	int priority = option(fd, SO_PRIORITY);
+	bool ours = priority >= SHIM_MARK_UDP4_CONNECTED && priority <= SHIM_MARK_INET6 && option(fd, SO_DOMAIN) == AF_UNIX;
+	int type = ours ? option(fd, SO_TYPE) : 0;
+	errno = saved;
+	if (!ours)
+		return none;
+	bool v6 = priority == SHIM_MARK_INET6 || priority == SHIM_MARK_UDP6_CONNECTED;
+	struct mark m = {STREAM, v6 ? AF_INET6 : AF_INET};
+	if (type == SOCK_SEQPACKET)
+		m.kind = priority >= SHIM_MARK_INET && priority != SHIM_MARK_UDP6_CONNECTED ? DATAGRAM : DATAGRAM_CONNECTED;
+	return m;
+}
+
+int set_mark(int fd, int family)
+{
+	int priority = family == AF_INET6 ? SHIM_MARK_INET6 : SHIM_MARK_INET;
+	return (int)KERNEL(setsockopt, fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+}
+
+void report(const char *text)
+{
+	char line[256];
+	size_t n = 0;
+	for (const char *part = "millrace: "; *part; part++)
+		line[n++] = *part;
+	for (; *text && n < sizeof line - 1; text++)
+		line[n++] = *text;
+	line[n++] = '\n';
+	int saved = errno;
+	if (KERNEL(write, STDERR_FILENO, line, n) < 0)
+		errno = saved; /* there is no other place for it */
+	errno = saved;
+}

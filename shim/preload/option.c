@@ -1,0 +1,87 @@
+/* option.c - setsockopt and getsockopt. */
+
+#include "library.h"
+
+#include <netinet/in.h>
+
+/* kept_by_kernel names the options that have their effect on the AF_UNIX socket itself. */
+static bool kept_by_kernel(int level, int name)
+{
+	if (level != SOL_SOCKET)
+		return false;
+	switch (name) {
+	case SO_RCVTIMEO:
+	case SO_SNDTIMEO:
+	case SO_RCVLOWAT:
+#if defined SO_RCVTIMEO_NEW && SO_RCVTIMEO_NEW != SO_RCVTIMEO
+	case SO_RCVTIMEO_NEW:
+	case SO_SNDTIMEO_NEW:
+#endif
+		return true;
+	}
+	return false;
+}
+
+INTERPOSED int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS || kept_by_kernel(level, name))
+		return (int)KERNEL(setsockopt, fd, level, name, value, len);
+	struct shim_request q = {.op = SHIM_SETOPT, .level = level, .name = name, .len = len};
+	struct shim_reply reply;
+	if (len > sizeof q.value || (value == NULL && len != 0)) {
+		errno = value == NULL ? EFAULT : EINVAL;
+		return -1;
+	}
+	if (len != 0)
+		memcpy(q.value, value, len);
+	return ask(&q, fd, &reply);
+}
+
+/* known answers what the mark says. */
+static bool known(const struct mark *m, int level, int name, int *value)
+{
+	if (level != SOL_SOCKET)
+		return false;
+	switch (name) {
+	case SO_DOMAIN:
+		*value = m->family;
+		return true;
+	case SO_TYPE:
+		*value = m->kind == STREAM ? SOCK_STREAM : SOCK_DGRAM;
+		return true;
+	case SO_PROTOCOL:
+		*value = m->kind == STREAM ? IPPROTO_TCP : IPPROTO_UDP;
+		return true;
+	}
+	return false;
+}
+
+static void copy_value(const void *from, socklen_t have, void *to, socklen_t *len)
+{
+	socklen_t n = have < *len ? have : *len;
+	memcpy(to, from, n);
+	*len = n;
+}
+
+INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict len)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS || kept_by_kernel(level, name))
+		return (int)KERNEL(getsockopt, fd, level, name, value, len);
+	if (value == NULL || len == NULL) {
+		errno = EFAULT;
+		return -1;
+	}
+	int fixed;
+	if (known(&m, level, name, &fixed)) {
+		copy_value(&fixed, sizeof fixed, value, len);
+		return 0;
+	}
+	struct shim_request q = {.op = SHIM_GETOPT, .level = level, .name = name, .len = *len};
+	struct shim_reply reply;
+	if (ask(&q, fd, &reply) != 0)
+		return -1;
+	copy_value(reply.value, reply.len <= sizeof reply.value ? reply.len : 0, value, len);
+	return 0;
+}

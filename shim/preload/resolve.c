@@ -1,0 +1,109 @@
+/*
+ * resolve.c - getaddrinfo. The resolver of libc opens its sockets by calls of its own that nothing can take the place
+ * of, so its queries would leave by the kernel's stack. Names go to the node instead, which asks over the stack.
+ * Numeric hosts and services are left to libc.
+ */
+
+#include "library.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+/* The one symbol that is looked up in libc: only a program that runs calls getaddrinfo. */
+static resolver *libc_resolver(void)
+{
+	static resolver *found;
+	resolver *r = __atomic_load_n(&found, __ATOMIC_RELAXED);
+	if (r == NULL) {
+		*(void **)&r = dlsym(RTLD_NEXT, "getaddrinfo");
+		__atomic_store_n(&found, r, __ATOMIC_RELAXED);
+	}
+	return r;
+}
+
+static bool numeric(const char *host)
+{
+	unsigned char ip[16];
+	char plain[INET6_ADDRSTRLEN];
+	size_t n = strcspn(host, "%"); /* fe80::1%eth0 */
+	if (n >= sizeof plain)
+		return false;
+	memcpy(plain, host, n);
+	plain[n] = 0;
+	return inet_pton(AF_INET, host, ip) == 1 || inet_pton(AF_INET6, plain, ip) == 1;
+}
+
+/* resolve asks the node. It returns 0 or an EAI error. */
+static int resolve(const char *host, int family, struct shim_reply *reply)
+{
+	struct shim_request q = {.op = SHIM_RESOLVE, .arg = family};
+	size_t n = strlen(host);
+	if (n == 0 || n > sizeof q.value)
+		return EAI_NONAME;
+	q.len = (uint32_t)n;
+	memcpy(q.value, host, n);
+	if (request(&q, -1, reply) != 0)
+		return EAI_AGAIN;
+	if (reply->error == ENOSYS)
+		report_once("names cannot be resolved: the stack has no name server (shim.resolver of its configuration)");
+	if (reply->error == ENOENT)
+		return EAI_NONAME;
+	if (reply->error != 0 || reply->len > sizeof reply->value)
+		return EAI_AGAIN;
+	return reply->len == 0 ? EAI_NODATA : 0;
+}
+
+/* append adds what libc makes of one numeric address: it knows services, socket types and their order. */
+static int append(const struct shim_addr *a, const char *service, const struct addrinfo *hints, struct addrinfo ***end)
+{
+	char text[INET6_ADDRSTRLEN + 16];
+	struct addrinfo want = {0};
+	if (hints != NULL)
+		want = *hints;
+	if (inet_ntop(a->family, a->ip, text, INET6_ADDRSTRLEN) == NULL)
+		return EAI_FAIL;
+	if (a->scope != 0)
+		snprintf(text + strlen(text), 16, "%%%u", a->scope);
+	want.ai_flags = (want.ai_flags | AI_NUMERICHOST) & ~(AI_CANONNAME | AI_ADDRCONFIG);
+	int result = libc_resolver()(text, service, &want, *end);
+	while (result == 0 && **end != NULL)
+		*end = &(**end)->ai_next;
+	return result;
+}
+
+/* chain makes the list of all addresses. libc frees the nodes of a list one by one, so that lists can be joined. */
+static int chain(const struct shim_reply *reply, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+{
+	struct addrinfo **end = list;
+	int result = EAI_NONAME;
+	*list = NULL;
+	for (size_t at = 0; at + sizeof(struct shim_addr) <= reply->len; at += sizeof(struct shim_addr)) {
+		struct shim_addr a;
+		memcpy(&a, reply->value + at, sizeof a);
+		int one = append(&a, service, hints, &end);
+		if (one == 0 || result != 0)
+			result = one;
+	}
+	return *list != NULL ? 0 : result;
+}
+
+INTERPOSED int getaddrinfo(const char *restrict host, const char *restrict service, const struct addrinfo *restrict hints,
+			   struct addrinfo **restrict list)
+{
+	if (!active() || host == NULL || numeric(host) || (hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0))
+		return libc_resolver()(host, service, hints, list);
+	struct shim_reply reply;
+	int family = hints != NULL ? hints->ai_family : AF_UNSPEC;
+	int result = resolve(host, family, &reply);
+	if (result == 0)
+		result = chain(&reply, service, hints, list);
+	if (result == 0 && hints != NULL && (hints->ai_flags & AI_CANONNAME) != 0)
+		(*list)->ai_canonname = strdup(host);
+	return result;
+}

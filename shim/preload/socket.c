@@ -1,0 +1,256 @@
+/* socket.c - socket, bind, connect, listen, accept, and the names of sockets. */
+
+#include "library.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/time.h>
+#include <time.h>
+
+#define TYPE_MASK 0xf /* of socket(2)'s type, without SOCK_CLOEXEC and SOCK_NONBLOCK */
+
+/* register_datagram gives the node the other end at once: an AF_UNIX socket without one is hung up for poll(2). */
+static int register_datagram(int fd)
+{
+	struct shim_request q = {.op = SHIM_NAMES};
+	struct shim_reply reply;
+	return ask(&q, fd, &reply);
+}
+
+static int open_socket(int domain, int type, int unix_type)
+{
+	int fd = (int)KERNEL(socket, AF_UNIX, unix_type | (type & ~TYPE_MASK), 0);
+	if (fd < 0)
+		return -1;
+	if (set_mark(fd, domain) == 0 && (unix_type == SOCK_STREAM || register_datagram(fd) == 0))
+		return fd;
+	int cause = errno;
+	KERNEL(close, fd);
+	errno = cause;
+	return -1;
+}
+
+INTERPOSED int socket(int domain, int type, int protocol)
+{
+	if ((domain != AF_INET && domain != AF_INET6) || !active())
+		return (int)KERNEL(socket, domain, type, protocol);
+	int base = type & TYPE_MASK;
+	if (base == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP))
+		return open_socket(domain, type, SOCK_STREAM);
+	if (base == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP))
+		return open_socket(domain, type, SOCK_SEQPACKET);
+	errno = base == SOCK_RAW ? EPERM : EPROTONOSUPPORT; /* never the kernel's stack in silence */
+	return -1;
+}
+
+INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS)
+		return (int)KERNEL(bind, fd, addr, len);
+	struct shim_request q = {.op = SHIM_BIND};
+	struct shim_reply reply;
+	int cause = decode_address(addr, len, &q.addr);
+	if (cause == 0 && q.addr.family != m.family)
+		cause = m.family == AF_INET ? EAFNOSUPPORT : EINVAL;
+	if (cause != 0) {
+		errno = cause;
+		return -1;
+	}
+	return ask(&q, fd, &reply);
+}
+
+/* option_error takes the socket's error from the node. */
+static int option_error(int fd)
+{
+	struct shim_request q = {.op = SHIM_GETOPT, .level = SOL_SOCKET, .name = SO_ERROR, .len = sizeof(int)};
+	struct shim_reply reply;
+	int cause = 0;
+	if (ask(&q, fd, &reply) != 0)
+		return errno;
+	memcpy(&cause, reply.value, sizeof cause);
+	return cause;
+}
+
+/* wait_connected is the second half of a blocking connect: the node makes fd writable when the handshake is complete. */
+static int wait_connected(int fd)
+{
+	struct timeval limit = {0};
+	socklen_t len = sizeof limit;
+	KERNEL(getsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &limit, &len);
+	struct timespec time = {limit.tv_sec, limit.tv_usec * 1000};
+	bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	long n = KERNEL(ppoll, &p, 1, limited ? &time : NULL, NULL, 0);
+	if (n < 0)
+		return -1; /* EINTR: the connection goes on, as POSIX has it */
+	if (n == 0) {
+		errno = EINPROGRESS;
+		return -1;
+	}
+	if ((p.revents & (POLLERR | POLLHUP)) == 0)
+		return 0;
+	int cause = option_error(fd);
+	if (cause == 0)
+		return 0; /* connected, and closed by the peer since */
+	errno = cause;
+	return -1;
+}
+
+/* decode_peer is decode_address for connect: AF_UNSPEC ends the association of a datagram socket. */
+static int decode_peer(const struct mark *m, const struct sockaddr *addr, socklen_t len, struct shim_addr *to)
+{
+	if (addr != NULL && len >= (socklen_t)sizeof addr->sa_family && addr->sa_family == AF_UNSPEC) {
+		memset(to, 0, sizeof *to);
+		return m->kind == STREAM ? EOPNOTSUPP : 0;
+	}
+	int cause = decode_address(addr, len, to);
+	if (cause == 0 && to->family != m->family && !(m->family == AF_INET6 && m->kind != STREAM))
+		cause = EAFNOSUPPORT;
+	return cause;
+}
+
+INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS)
+		return (int)KERNEL(connect, fd, addr, len);
+	struct shim_request q = {.op = SHIM_CONNECT};
+	struct shim_reply reply;
+	int cause = decode_peer(&m, addr, len, &q.addr);
+	if (cause != 0) {
+		errno = cause;
+		return -1;
+	}
+	if (ask(&q, fd, &reply) == 0)
+		return 0;
+	if (errno != EINPROGRESS || (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
+		return -1;
+	return wait_connected(fd);
+}
+
+INTERPOSED int listen(int fd, int backlog)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS)
+		return (int)KERNEL(listen, fd, backlog);
+	struct shim_request q = {.op = SHIM_LISTEN, .arg = backlog};
+	struct shim_reply reply;
+	if (m.kind != STREAM) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return ask(&q, fd, &reply);
+}
+
+/* receive_connection takes one record of a listener. It returns the descriptor. */
+static int receive_connection(int fd, struct shim_accepted *record, int flags)
+{
+	struct iovec part = {record, sizeof *record};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	long n = KERNEL(recvmsg, fd, &m, (flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0);
+	if (n < 0) {
+		if (errno == ECONNRESET)
+			errno = ENETDOWN; /* the node has ended */
+		return -1;
+	}
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	if (n == sizeof *record && c != NULL && c->cmsg_type == SCM_RIGHTS) {
+		int got;
+		memcpy(&got, CMSG_DATA(c), sizeof got);
+		return got;
+	}
+	/* The end of the stream: shutdown(2) of the listener. A record without a descriptor: the process has no number free. */
+	errno = n == 0 ? EINVAL : (m.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : EPROTO;
+	return -1;
+}
+
+INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS)
+		return (int)KERNEL(accept4, fd, addr, len, flags);
+	struct shim_name name;
+	if (m.kind != STREAM || (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
+		errno = m.kind != STREAM ? EOPNOTSUPP : EINVAL;
+		return -1;
+	}
+	if (!own_name(fd, &name) || name.remote.family != 0) { /* no listener: its bytes are data */
+		errno = EINVAL;
+		return -1;
+	}
+	struct shim_accepted record;
+	int got = receive_connection(fd, &record, flags);
+	if (got < 0)
+		return -1;
+	if ((flags & SOCK_NONBLOCK) != 0)
+		KERNEL(fcntl, got, F_SETFL, O_RDWR | O_NONBLOCK);
+	encode_address(&record.remote, m.family, addr, len);
+	return got;
+}
+
+INTERPOSED int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return accept4(fd, addr, len, 0);
+}
+
+/* request_names is for sockets that have no name yet. */
+static int request_names(int fd, struct shim_reply *reply)
+{
+	struct shim_request q = {.op = SHIM_NAMES};
+	return ask(&q, fd, reply);
+}
+
+INTERPOSED int getsockname(int fd, struct sockaddr *restrict addr, socklen_t *restrict len)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS)
+		return (int)KERNEL(getsockname, fd, addr, len);
+	struct shim_name name;
+	struct shim_reply reply;
+	if (m.kind == STREAM && own_name(fd, &name)) {
+		encode_address(&name.local, m.family, addr, len);
+	} else if (m.kind == STREAM && peer_name(fd, &name)) {
+		encode_address(&name.remote, m.family, addr, len);
+	} else {
+		if (request_names(fd, &reply) != 0)
+			return -1;
+		encode_address(&reply.local, m.family, addr, len);
+	}
+	return 0;
+}
+
+/* writable reports whether the kernel would take bytes: what connects is not, nor is what failed to. */
+static bool writable(int fd)
+{
+	struct timespec now = {0, 0};
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	return KERNEL(ppoll, &p, 1, &now, NULL, 0) == 1 && (p.revents & (POLLOUT | POLLERR)) == POLLOUT;
+}
+
+INTERPOSED int getpeername(int fd, struct sockaddr *restrict addr, socklen_t *restrict len)
+{
+	struct mark m = read_mark(fd);
+	if (m.kind == NOT_OURS)
+		return (int)KERNEL(getpeername, fd, addr, len);
+	struct shim_name name;
+	struct shim_reply reply;
+	if (m.kind == STREAM && peer_name(fd, &name)) {
+		encode_address(&name.local, m.family, addr, len);
+		return 0;
+	}
+	if (m.kind == STREAM && own_name(fd, &name) && name.remote.family != 0 && writable(fd)) {
+		encode_address(&name.remote, m.family, addr, len);
+		return 0;
+	}
+	if (request_names(fd, &reply) != 0)
+		return -1;
+	if (reply.remote.family == 0) {
+		errno = ENOTCONN;
+		return -1;
+	}
+	encode_address(&reply.remote, m.family, addr, len);
+	return 0;
+}
