@@ -27,6 +27,8 @@ type Options struct {
 	ConnWindow int
 	// MaxFieldSection bounds the field sections that are received, in bytes; 0 is DefaultFieldSection.
 	MaxFieldSection int
+	// MaxFields bounds their field lines, as semantics.Lines counts them; 0 is no bound but that of the size.
+	MaxFields int
 	// ExtendedConnect permits CONNECT with :protocol, at a server (RFC 8441).
 	ExtendedConnect bool
 	// MaxResets bounds the requests that a client resets, or has reset by errors of its own, beyond those that it lets finish;
@@ -79,7 +81,7 @@ const (
 	// Headers is the header of a message: Stream.Message has it. A response with a status below 200 is
 	// followed by another.
 	Headers
-	// TooLarge is the header of a request above MaxFieldSection, in its place. A server should answer
+	// TooLarge is the header of a request above MaxFieldSection or MaxFields, in its place. A server should answer
 	// 431 (RFC 6585 5).
 	TooLarge
 	// Data is a part of the content. The driver calls Consumed when it has used it.
@@ -177,6 +179,7 @@ func NewMachine(role Role, o Options) *Machine {
 	}
 	m.recvWindow = int64(m.options.ConnWindow)
 	m.decoder = hpack.NewDecoder(uint64(m.options.HeaderTable), uint64(m.options.MaxFieldSection))
+	m.decoder.MaxLines = max(m.options.MaxFields, 0)
 	if role == RoleClient {
 		m.control, m.state = append(m.control, Preface...), atHeader
 	}

@@ -22,6 +22,8 @@ type MachineOptions struct {
 	// MaxFieldSection bounds the field sections that are received, in bytes; 0 is
 	// DefaultFieldSection.
 	MaxFieldSection int
+	// MaxFields bounds their field lines, as semantics.Lines counts them; 0 is no bound but that of the size.
+	MaxFields int
 	// Encoder configures the compression of what is sent.
 	Encoder qpack.EncoderOptions
 	// ExtendedConnect permits CONNECT with :protocol, at a server.
@@ -98,7 +100,7 @@ const (
 	// Headers is the header of a message: Stream.Message has it. A response with a status below 200 is
 	// followed by another.
 	Headers
-	// TooLarge is a header above MaxFieldSection, in its place. A server should answer 431
+	// TooLarge is a header above MaxFieldSection or MaxFields, in its place. A server should answer 431
 	// (RFC 9114 4.2.2). Further input of the stream is ignored.
 	TooLarge
 	// Data is a part of the content.
@@ -182,6 +184,7 @@ func NewMachine(role Role, o MachineOptions) *Machine {
 	m := &Machine{role: role, options: o, sentGoAway: none, gotGoAway: none, own: o.settings(role), digits: make([]byte, 0, 3+20)}
 	m.decoder = qpack.NewDecoder(qpack.DecoderOptions{
 		MaxCapacity: m.own.TableCapacity, MaxBlocked: o.BlockedStreams, MaxSectionSize: m.own.MaxFieldSection,
+		MaxLines: max(o.MaxFields, 0),
 	})
 	m.encoder = qpack.NewEncoder(o.Encoder)
 	m.control = m.own.append(append(m.control, streamControl))

@@ -152,8 +152,9 @@ type ListenerLimits struct {
 	Connections        int   // key "connections": open ones, of all loops together, default 0
 	ConnectionRequests int   // key "connection_requests": requests of one connection, after which it is closed; default 0
 	Streams            int   // key "streams": requests of one connection at a time with HTTP/2 and 3, default 128
+	TargetBytes        int   // key "target_bytes": of the target of a request, with HTTP/1.1 of its whole first line; default 8192
 	HeaderBytes        int   // key "header_bytes": of the header of a request, default 32768
-	HeaderFields       int   // key "header_fields": lines of the header of a request, default 100
+	HeaderFields       int   // key "header_fields": lines of the header of a request, all of Cookie as one; default 100
 	BodyBytes          int64 // key "body_bytes": of the content of a request, default 0
 }
 
@@ -182,7 +183,7 @@ func newListener() Listener {
 			Handshake: 10 * time.Second, RequestHeader: 15 * time.Second, RequestBody: time.Minute, Write: time.Minute,
 			Idle: 75 * time.Second, Stream: 10 * time.Minute, Drain: 30 * time.Second,
 		},
-		Limits: ListenerLimits{Streams: 128, HeaderBytes: 32 << 10, HeaderFields: 100},
+		Limits: ListenerLimits{Streams: 128, TargetBytes: 8 << 10, HeaderBytes: 32 << 10, HeaderFields: 100},
 	}
 }
 

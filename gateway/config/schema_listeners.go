@@ -289,6 +289,9 @@ func (d *decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
 		limit(d, "connections", &l.Connections, maxRate),
 		limit(d, "connection_requests", &l.ConnectionRequests, maxRate),
 		strictyaml.Optional("streams", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "streams", &l.Streams, 1, 65536) }),
+		strictyaml.Optional("target_bytes", func(n *yaml.Node) {
+			strictyaml.Integer(d.Decoder, n, "target_bytes", &l.TargetBytes, 64, 1<<20)
+		}),
 		strictyaml.Optional("header_bytes", func(n *yaml.Node) {
 			strictyaml.Integer(d.Decoder, n, "header_bytes", &l.HeaderBytes, 1024, 1<<20)
 		}),

@@ -25,6 +25,11 @@ func (x *exchange) route() {
 		x.refuse(Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
 		return
 	}
+	if max := c.listener.Limits.Target; max > 0 && len(m.Path) > max {
+		x.w.refuse(Refusal(http1.Size), 1)
+		x.answer(errTarget)
+		return
+	}
 	path, query := semantics.SplitTarget(m.Path)
 	if m.Path != "*" {
 		normal, buf, err := semantics.NormalizePath(x.path, path)

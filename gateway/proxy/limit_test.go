@@ -1,13 +1,19 @@
 package proxy
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/rewrite"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/memtransport"
 	"github.com/millrace/millrace/proxyproto"
 )
@@ -184,4 +190,37 @@ func TestPassGoesAroundFullBackends(t *testing.T) {
 		t.Errorf("%v", dialed)
 	}
 	r.nothingLeft(clients...)
+}
+
+// All versions of HTTP have the same limits of a request's header: 431 for more lines than the limit, where the parts of a cookie
+// are one line, and 414 for a longer target.
+func TestVersionsHaveTheSameLimitsOfHeaders(t *testing.T) {
+	r := http3Rig(t, echoBackend(t, false), func(r *rig) {
+		ln := r.tree.Listeners[1]
+		ln.HTTP1, ln.HTTP2 = &http1.Options{MaxFields: 30, MaxTarget: 1000}, &http2.Options{MaxFields: 30}
+		ln.HTTP3.Machine.MaxFields, ln.Limits.Target = 30, 1000
+	})
+	for version, c := range map[string]*http.Client{"HTTP/1.1": r.client(false), "HTTP/2": r.client(true), "HTTP/3": r.client3()} {
+		for _, ask := range []struct {
+			lines, crumbs, target, want int
+		}{{20, 1, 900, 200}, {20, 200, 900, 200}, {31, 0, 1, 431}, {400, 0, 1, 431}, {1, 0, 1001, 414}, {1, 0, 8000, 414}} {
+			req, err := http.NewRequest("GET", "https://"+r.secure+"/"+strings.Repeat("p", ask.target-1), nil)
+			must(t, err)
+			for i := range ask.lines {
+				req.Header.Set(fmt.Sprint("x-", i), "v")
+			}
+			req.Header.Set("Cookie", "a=b"+strings.Repeat("; a=b", ask.crumbs))
+			resp, err := c.Do(req)
+			must(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			if resp.Body.Close(); resp.StatusCode != ask.want {
+				t.Errorf("%s, %+v: %s", version, ask, resp.Status)
+			}
+		}
+	}
+	r.do(func() {
+		if n := r.worker.Stats().RefusedBy[http1.Size]; n != 12 {
+			t.Errorf("%d requests are counted as too large", n)
+		}
+	})
 }

@@ -76,6 +76,7 @@ type Limits struct {
 	Connections int64 // open ones, of all that share the Admission
 	Requests    int   // of one connection; then it is closed
 	Body        int64 // bytes of a request
+	Target      int   // bytes of a request's target; that of HTTP/1.1 has a bound of its own
 }
 
 // Rule is where requests lead.

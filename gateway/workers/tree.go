@@ -131,6 +131,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 		},
 		Limits: proxy.Limits{
 			Connections: int64(l.Limits.Connections), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
+			Target: l.Limits.TargetBytes,
 		},
 	}
 	if l.Forwarded.Via {
@@ -167,14 +168,14 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 // planHTTP fills in a listener of HTTP, and returns its rules.
 func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {
 	if slices.Contains(l.Versions, config.HTTP1) {
-		out.HTTP1 = &http1.Options{MaxHead: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields}
+		out.HTTP1 = &http1.Options{MaxHead: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, MaxTarget: l.Limits.TargetBytes}
 	}
 	if l.HTTP2() {
-		out.HTTP2 = &http2.Options{MaxStreams: l.Limits.Streams, MaxFieldSection: l.Limits.HeaderBytes, ExtendedConnect: true}
+		out.HTTP2 = &http2.Options{MaxStreams: l.Limits.Streams, MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true}
 	}
 	if l.HTTP3() {
 		out.HTTP3 = &proxy.HTTP3{
-			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, ExtendedConnect: true},
+			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true},
 			QUIC: &quic.Config{
 				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: l.Timeouts.Handshake, IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
 				StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20, // of a request, of a connection

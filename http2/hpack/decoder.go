@@ -30,6 +30,10 @@ type Section struct {
 
 // Decoder decodes the field blocks of one direction of a connection.
 type Decoder struct {
+	// MaxLines bounds the field lines of a section, as semantics.Lines counts them; 0 is no bound but that of the size. It is set
+	// before Decode.
+	MaxLines int
+
 	table table
 	max   uint64 // capacity that the peer may set
 	limit uint64
@@ -49,6 +53,7 @@ func NewDecoder(capacity, limit uint64) *Decoder {
 func (d *Decoder) Decode(p []byte, s *Section) error {
 	s.Fields, s.Size, s.text = s.Fields[:0], 0, s.text[:0]
 	begun, tooLarge, resizes := false, false, 0
+	var lines semantics.Lines
 	for len(p) > 0 {
 		if p[0]&0xE0 == 0x20 { // RFC 7541 4.2: only at the start
 			capacity, n, status := Integer(p, 5)
@@ -72,7 +77,10 @@ func (d *Decoder) Decode(p []byte, s *Section) error {
 			return err
 		}
 		p = p[n:]
-		if s.Size += f.Size(); s.Size > d.limit {
+		if tooLarge {
+			continue
+		}
+		if s.Size += f.Size(); s.Size > d.limit || !lines.Add(f.Name, d.MaxLines) {
 			tooLarge = true
 			continue
 		}

@@ -125,6 +125,37 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// A section has so many lines at most. Those beyond are not kept, and the table is as the peer's after them.
+func TestTooManyLines(t *testing.T) {
+	d := NewDecoder(4096, 1<<16)
+	d.MaxLines = 3
+	line := func(b []byte, name string) []byte { return AppendString(AppendString(append(b, 0x40), name), "v") }
+	crumbs := append(line(nil, "cookie"), bytes.Repeat([]byte{0xbe}, 20)...)
+	var s Section
+	for name, c := range map[string]struct {
+		block []byte
+		want  int
+	}{
+		"pseudo-headers and three lines": {line(line(line([]byte{0x82, 0x84, 0x87}, "a"), "b"), "c"), 6},
+		"a cookie in parts, two lines":   {line(line(crumbs, "a"), "b"), 23},
+		"four lines":                     {line(line(line(line(nil, "a"), "b"), "c"), "last"), 0},
+		"a cookie in parts, three lines": {line(line(line(crumbs, "a"), "b"), "last"), 0},
+		"very many":                      {line(append(line(nil, "a"), bytes.Repeat([]byte{0xbe}, 1000)...), "last"), 0},
+	} {
+		s = Section{}
+		err := d.Decode(c.block, &s)
+		if many := c.want == 0; errors.Is(err, ErrTooLarge) != many || len(s.Fields) != c.want {
+			t.Errorf("%s: %v, %d fields", name, err, len(s.Fields))
+		}
+		if cap(s.Fields) > 40 {
+			t.Errorf("%s: room for %d fields", name, cap(s.Fields))
+		}
+		if err := d.Decode([]byte{0xbe}, &s); err != nil || c.want == 0 && text(s.Fields) != "last: v\n" {
+			t.Errorf("after %s: %v %s", name, err, text(s.Fields))
+		}
+	}
+}
+
 // x/net's encoder, whose table changes its size, and the fields that it was given.
 func TestAgainstTheEncoderOfXNet(t *testing.T) {
 	for seed := range uint64(200) {

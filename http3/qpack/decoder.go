@@ -16,6 +16,8 @@ type DecoderOptions struct {
 	// MaxSectionSize bounds a field section in bytes, as RFC 9114 4.2.2 counts them; 0 is
 	// DefaultSectionSize.
 	MaxSectionSize uint64
+	// MaxLines bounds the field lines of a section, as semantics.Lines counts them; 0 is no bound but that of the size.
+	MaxLines int
 }
 
 // DefaultSectionSize is the default of DecoderOptions.MaxSectionSize, in bytes.

@@ -1,6 +1,9 @@
 package qpack
 
-import "github.com/millrace/millrace/http2/hpack"
+import (
+	"github.com/millrace/millrace/http2/hpack"
+	"github.com/millrace/millrace/semantics"
+)
 
 // The representations of field lines (RFC 9204 4.5.2 to 4.5.6):
 //
@@ -14,6 +17,7 @@ import "github.com/millrace/millrace/http2/hpack"
 
 // fields decodes the field lines. References must be below the Required Insert Count (RFC 9204 2.2.3).
 func (d *Decoder) fields(p []byte, s *Section, required, base uint64) error {
+	var lines semantics.Lines
 	for len(p) > 0 {
 		var f Field
 		n, err := 0, error(nil)
@@ -50,7 +54,7 @@ func (d *Decoder) fields(p []byte, s *Section, required, base uint64) error {
 			return err
 		}
 		p = p[n:]
-		if s.Size += f.Size(); s.Size > d.options.MaxSectionSize {
+		if s.Size += f.Size(); s.Size > d.options.MaxSectionSize || !lines.Add(f.Name, d.options.MaxLines) {
 			return ErrTooLarge
 		}
 		s.Fields = append(s.Fields, f)

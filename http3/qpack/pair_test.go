@@ -261,6 +261,27 @@ func TestSectionLimit(t *testing.T) {
 }
 
 // An application may keep strings: Detach gives the next section other memory.
+// A section has so many lines at most: pseudo-headers are none, and a cookie is one.
+func TestLineLimit(t *testing.T) {
+	d, e := NewDecoder(DecoderOptions{MaxLines: 3}), NewEncoder(EncoderOptions{})
+	pseudo, cookie, a := Field{Name: ":path", Value: "/"}, Field{Name: "cookie", Value: "c=1"}, Field{Name: "a", Value: "b"}
+	for name, c := range map[string]struct {
+		fields []Field
+		many   bool
+	}{
+		"three lines":                    {[]Field{pseudo, pseudo, a, a, a}, false},
+		"four":                           {[]Field{pseudo, pseudo, a, a, a, a}, true},
+		"a cookie in parts, two lines":   {[]Field{cookie, cookie, cookie, cookie, a, a}, false},
+		"a cookie in parts, three lines": {[]Field{cookie, cookie, cookie, cookie, a, a, a}, true},
+	} {
+		var s Section
+		_, err := d.Decode(0, e.Encode(nil, 0, c.fields), &s)
+		if errors.Is(err, ErrTooLarge) != c.many || !c.many && len(s.Fields) != len(c.fields) || c.many && len(s.Fields) >= len(c.fields) {
+			t.Errorf("%s: %v, %d fields", name, err, len(s.Fields))
+		}
+	}
+}
+
 func TestDetach(t *testing.T) {
 	d, e := NewDecoder(DecoderOptions{}), NewEncoder(EncoderOptions{})
 	var s Section
