@@ -24,6 +24,7 @@ struct framed {
 static int frame(struct framed *f, const struct iovec *from, size_t n)
 {
 	f->part = f->few;
+	f->parts = 0;
 	if (n > IOV_MAX)
 		return EMSGSIZE;
 	if (n > PARTS && (f->part = malloc((1 + n) * sizeof *from)) == NULL)
