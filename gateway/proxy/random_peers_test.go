@@ -186,6 +186,7 @@ type restarting struct {
 	h2     bool
 	server *http.Server
 	epoch  atomic.Int64 // odd while it restarts
+	ended  atomic.Int64 // when it last has, in ns since 1970
 }
 
 func (b *restarting) start() {
@@ -221,5 +222,6 @@ func (b *restarting) restart(graceful bool) {
 	b.server.Close()
 	b.start()
 	time.Sleep(50 * time.Millisecond) // what waits for the old server ends
+	b.ended.Store(time.Now().UnixNano())
 	b.epoch.Add(1)
 }
