@@ -16,9 +16,9 @@ import (
 // stackConfig has listeners on the userspace stack, whose addresses no kernel has, beside a service at L4.
 const stackConfig = `
 devices:
-  - {name: front, driver: %[1]s, addresses: [198.18.0.9/24, "2001:db8::9/64"]}
-  - {name: back1, driver: %[1]s, addresses: [198.18.3.9/24, "2001:db8:3::9/64"]}
-  - {name: back2, driver: %[1]s, addresses: [198.18.4.9/24, "2001:db8:4::9/64"]}
+  - {name: front, driver: %[1]s, queues: %[3]d, addresses: [198.18.0.9/24, "2001:db8::9/64"]}
+  - {name: back1, driver: %[1]s, queues: %[3]d, addresses: [198.18.3.9/24, "2001:db8:3::9/64"]}
+  - {name: back2, driver: %[1]s, queues: %[3]d, addresses: [198.18.4.9/24, "2001:db8:4::9/64"]}
 snat: [198.18.2.1, "2001:db8:2::1"]
 services:
   - name: web
@@ -37,18 +37,24 @@ pools:
     backends: [{name: b1, address: "198.18.3.2:8080"}, {name: b2, address: "[2001:db8:4::2]:8080"}]
 `
 
+// stacks are what the userspace stack is tested over.
+var stacks = []struct {
+	driver string
+	queues int // and loops
+}{{"afxdp", 1}, {"afpacket", 1}, {"afxdp", 2}}
+
 // Listeners with `stack: devices` are served by the userspace stack: the kernel has no such address. L4 services go on beside them.
 func TestListenersOnTheUserspaceStack(t *testing.T) {
 	testnet.Program(t, "curl", "openssl")
-	for i, driver := range []string{"afxdp", "afpacket"} {
-		t.Run(driver, func(t *testing.T) {
-			s, _ := layOut(t, fmt.Sprintf("mr-l7stack%d", i))
+	for i, x := range stacks {
+		t.Run(fmt.Sprint(x.driver, " ", x.queues), func(t *testing.T) {
+			s, _ := layOutQueues(t, fmt.Sprintf("mr-l7stack%d", i), x.queues)
 			for i := range s.backends {
 				s.listen(i)
 			}
 			pair := filepath.Join(t.TempDir(), "pair.pem")
 			s.pair(pair)
-			s.must(os.WriteFile(s.file, fmt.Appendf(nil, stackConfig, driver, pair), 0o644))
+			s.must(os.WriteFile(s.file, fmt.Appendf(nil, stackConfig, x.driver, pair, x.queues), 0o644))
 			s.start("http://198.18.0.9/", "http://[2001:db8::9]/", "http://198.18.1.1/")
 			seen := map[string]int{}
 			for _, url := range []string{"http://198.18.0.9/", "http://[2001:db8::9]/", "https://198.18.0.9/", "https://[2001:db8::9]/"} {

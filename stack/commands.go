@@ -31,6 +31,10 @@ func (q *CommandQueue) Do(f func()) bool {
 	return true
 }
 
+// RunWaiting runs the commands that wait now. The caller holds the loop (LoopLock.Enter): it is for a loop that does not run
+// yet, whose commands would wait until then. It reports whether there was one.
+func (q *CommandQueue) RunWaiting() bool { return q.run() }
+
 // run runs the commands that wait, and no more than the queue holds: a command that queues itself
 // again must not keep the loop from its packets. It reports whether there was one. Only the
 // goroutine that polls the loop calls it.

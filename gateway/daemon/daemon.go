@@ -34,8 +34,14 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// engineOps is what the gateway wants to know of packets.
-const engineOps = gpukern.OpParse | gpukern.OpChecksum
+// engineOps is what the gateway wants to know of packets. Of a host with several loops the hash names the loop of a flow.
+func engineOps(cfg *config.Config) gpukern.Ops {
+	ops := gpukern.OpParse | gpukern.OpChecksum
+	if cfg.Stack == config.StackDevices {
+		ops |= gpukern.OpHash
+	}
+	return ops
+}
 
 // Options are what the configuration file does not say.
 type Options struct {
@@ -117,7 +123,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	c := node.Config{
 		WithoutDevices: len(cfg.Devices) == 0,
 		Loops:          cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
-		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps, GPU: d.opt.GPU,
+		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps(cfg), GPU: d.opt.GPU,
 		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
 	for _, dev := range cfg.Devices {

@@ -41,6 +41,7 @@ func (d *Daemon) openStack(cfg *config.Config) ([]workers.Loop, error) {
 	if err := configureHost(group, cfg); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
+	group.Settle() // listeners ask each loop for its addresses
 	var loops []workers.Loop
 	for _, h := range group.Hosts {
 		loops = append(loops, workers.StackLoop(h))

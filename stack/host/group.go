@@ -182,6 +182,18 @@ func (g *Group) Sync(ctx context.Context) error {
 	return nil
 }
 
+// Settle has all loops know what was configured before, as Sync does, without waiting for them: they need not run yet.
+func (g *Group) Settle() {
+	for more := true; more; {
+		more = false
+		_ = g.Each(func(_ clock.Time, h *Host) error { // its error is that of the function
+			h.flushCommands()
+			more = h.commands.RunWaiting() || len(h.pending) > 0 || more
+			return nil
+		})
+	}
+}
+
 // locked calls f with the loop held.
 func (h *Host) locked(f func(now clock.Time, h *Host) error) error {
 	now := h.Enter()

@@ -1,13 +1,16 @@
 package host
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/wire"
 )
 
 // newLoops returns loops of one device each that are not joined.
@@ -78,5 +81,35 @@ func TestADispatchedHostIsNoHandler(t *testing.T) {
 			}()
 			l.Poll(clock.Time(1))
 		}()
+	}
+}
+
+// TestSettleBeforeTheLoopsRun configures more than a queue of commands holds, and asks the second loop for the last of it.
+func TestSettleBeforeTheLoopsRun(t *testing.T) {
+	g, err := New(Config{Loops: newLoops(t, 2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last netip.Addr
+	for i := range 300 {
+		if last.IsValid() {
+			if err := g.DelAddr(0, wire.AddrFrom(last)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+		if err := g.AddAddr(0, netip.PrefixFrom(last, 15), ip.Static, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	usable := func() (ok bool) {
+		_ = g.Hosts[1].locked(func(_ clock.Time, h *Host) error { ok = h.IP.Usable(wire.AddrFrom(last)); return nil })
+		return ok
+	}
+	if usable() {
+		t.Error("the second loop knows an address before Settle")
+	}
+	if g.Settle(); !usable() {
+		t.Error("the second loop does not know an address after Settle")
 	}
 }
