@@ -297,7 +297,7 @@ func (d *Daemon) DryReload() (admin.Changes, error) {
 		return admin.Changes{}, err
 	}
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
-	switch err := cmp.Or(d.gate.CheckReload(cfg), workers.Served(cfg)); {
+	switch err := d.gate.CheckReload(cfg); {
 	case errors.As(err, new(*config.Error)): // of a list file
 		return admin.Changes{}, err
 	case err != nil:

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/quicconn"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/node/nexthop"
 )
@@ -23,6 +24,7 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 		if opt.Loops, err = d.openStack(cfg); err != nil {
 			return err
 		}
+		opt.QUIC = quicconn.OverStack(d.host)
 	}
 	d.workers, err = workers.Open(cfg, opt)
 	return err

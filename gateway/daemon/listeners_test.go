@@ -23,8 +23,6 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
-	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testcert"
 	"github.com/millrace/millrace/metrics"
@@ -721,30 +719,5 @@ func TestTheAccessLogHasALineForEachRequestAndIsOpenedAgain(t *testing.T) {
 	s.get("/x")
 	if n := len(lines(file, 1)); n != 1 || len(lines(file+".1", 2)) != 2 {
 		t.Errorf("%d lines", n)
-	}
-}
-
-// HTTP/3 runs over the kernel's UDP sockets: with the userspace stack it is refused, at listeners and pools.
-func TestWhatIsNotServedIsRefusedAtTheStart(t *testing.T) {
-	dir := t.TempDir()
-	writePair(t, dir, "gateway.test")
-	file := filepath.Join(dir, "gw.yaml")
-	for _, rest := range []string{
-		`listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTPS, versions: ["1.1", "3"], tls: {certificates: [{cert: gateway.test}]}}]`,
-		`listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTP}]
-routes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]
-pools: [{name: p, protocol: H3, backends: [{address: "198.18.0.2:443"}], tls: {server_name: a.test}}]`,
-	} {
-		write(t, file, "devices: [{name: lo, addresses: 198.18.0.1/24}]\nstack: devices\n"+rest)
-		cfg, err := config.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := workers.Served(cfg); !errors.Is(err, workers.ErrNotServed) {
-			t.Error(err)
-		}
-		if _, err := workers.Open(cfg, workers.Options{Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, workers.ErrNotServed) {
-			t.Error(err)
-		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -34,9 +35,8 @@ type back3 struct {
 
 // dialQUIC opens a connection to a backend. d waits for it, and its deadline bounds that.
 func (w *Worker) dialQUIC(d *dialing) error {
-	t, err := w.dialer()
-	if err != nil {
-		return err
+	if w.endpoints == nil {
+		return ErrEndpoints
 	}
 	tc := d.pool.TLS.Clone()
 	tc.NextProtos = []string{http3.NextProto}
@@ -48,6 +48,11 @@ func (w *Worker) dialQUIC(d *dialing) error {
 	}
 	go func() {
 		defer cancel()
+		t, err := w.endpoints.dialer(w)
+		if err != nil {
+			w.loop.Do(func() { d.failedQUIC(fmt.Errorf("%w: %w", errLocal, err)) })
+			return
+		}
 		q, err := t.Dial(ctx, addr, tc, qc)
 		if err != nil {
 			w.loop.Do(func() { d.failedQUIC(err) })
@@ -66,6 +71,8 @@ func (d *dialing) failedQUIC(err error) {
 	d.l.finish()
 	var te *quic.TransportError
 	switch {
+	case errors.Is(err, errLocal): // there is no socket
+		err = errLocal
 	case errors.Is(err, quic.ErrHandshakeTimeout), errors.Is(err, context.DeadlineExceeded):
 		err = errConnectTimeout
 	case errors.As(err, &te):

@@ -121,15 +121,11 @@ func TestAListenerThatBecomesHTTP3Alone(t *testing.T) {
 		}
 	}
 	ask()
-	r.do(func() {
-		tree := *r.tree
-		next := *tree.Listeners[1]
-		next.Name, next.Address, next.HTTP1, next.HTTP2, next.HTTP3 = tree.Listeners[0].Name, tree.Listeners[0].Address, nil, nil, &HTTP3{}
-		tree.Listeners = []*Listener{&next, tree.Listeners[1]}
-		if err := r.worker.Apply(&tree); err != nil {
-			t.Error(err)
-		}
-	})
+	tree := *r.tree
+	next := *tree.Listeners[1]
+	next.Name, next.Address, next.HTTP1, next.HTTP2, next.HTTP3 = tree.Listeners[0].Name, tree.Listeners[0].Address, nil, nil, &HTTP3{}
+	tree.Listeners = []*Listener{&next, tree.Listeners[1]}
+	must(t, r.apply(&tree))
 	if d, err := net.Dial("tcp", r.addr); err == nil {
 		d.Close()
 		t.Error("a connection of TCP is accepted")

@@ -5,7 +5,6 @@ import (
 	ctls "crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -32,13 +31,20 @@ func (ln *Listener) onlyHTTP3() bool {
 // Endpoints are the UDP sockets on which the workers of a process serve HTTP/3, one for each address. Workers share them: a
 // connection of QUIC keeps its socket when the client's address changes, and when the configuration does. Each connection
 // stays with one worker.
+//
+// No method of a socket is called on a loop, nor with mu held, which loops take: those of the userspace stack wait for its loops.
 type Endpoints struct {
 	// Config configures the transports of QUIC. It must not be changed once there is one.
 	Config quic.TransportConfig
+	// Open opens the sockets; nil is quicconn.OverKernel. It must not be changed either.
+	Open quicconn.Opener
+
+	opening sync.Mutex // serializes what opens and closes sockets; it comes before mu
+	closed  bool       // guarded by opening
 
 	mu      sync.Mutex
 	open    map[netip.AddrPort]*endpoint
-	dialers []*quic.Transport // of workers, to backends
+	dialers map[*Worker]*quic.Transport // to backends
 	workers []*Worker
 }
 
@@ -47,12 +53,16 @@ type endpoint struct {
 	all     *Endpoints
 	address netip.AddrPort
 	t       *quic.Transport
-	l       *quic.Listener // nil while no worker has a listener for it
 	config  atomic.Pointer[ctls.Config]
 	current atomic.Pointer[Listener]
-	members []member
-	next    int
-	conns   int
+	l       *quic.Listener // nil while nobody needs one; it changes with both mutexes of all held
+
+	// Guarded by all.mu.
+	holds     int // of Reserve
+	members   []member
+	accepting *quic.Listener // whose connections go to members
+	next      int
+	conns     int
 }
 
 // member is a worker that serves connections of an endpoint.
@@ -70,53 +80,92 @@ func (w *Worker) Share(e *Endpoints) {
 	e.mu.Unlock()
 }
 
-// ErrEndpoints is the error of Apply for a listener with HTTP/3 at a worker without Endpoints, or without TLS.
-var ErrEndpoints = errors.New("proxy: HTTP/3 needs TLS and Endpoints")
+// Errors of HTTP/3.
+var (
+	// ErrEndpoints is the error of Apply for a listener with HTTP/3 at a worker without Endpoints, without TLS, or at an
+	// address that was not reserved.
+	ErrEndpoints = errors.New("proxy: HTTP/3 needs TLS and Endpoints that have reserved the address")
 
-// join has a worker take a share of the connections that come in at the address of its listener.
-func (es *Endpoints) join(w *Worker, l *listening) error {
-	ln := l.current
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	e := es.open[ln.Address]
-	if e == nil {
-		var err error
-		if e, err = es.bind(ln.Address); err != nil {
-			return err
+	errEndpointsClosed = errors.New("proxy: the endpoints are closed")
+)
+
+// Reserve opens the sockets that a tree needs and that are not open, so that workers can Apply it. They stay open until
+// release, and as long as a worker uses them. Neither function may be called on a loop.
+func (es *Endpoints) Reserve(t *Tree) (release func(), err error) {
+	var held []*endpoint
+	release = func() {
+		for _, e := range held {
+			es.mu.Lock()
+			e.holds--
+			es.mu.Unlock()
+			e.settle()
 		}
+		held = nil
 	}
-	e.config.Store(versionThree(ln.TLS))
-	e.current.Store(ln)
-	if !slices.Contains(e.members, member{w, l}) {
-		e.members = append(e.members, member{w, l})
+	for _, ln := range t.Listeners {
+		if ln.HTTP3 == nil || ln.TLS == nil {
+			continue // Apply has an error for the second
+		}
+		e, err := es.reserve(ln)
+		if err != nil {
+			release()
+			return nil, fmt.Errorf("listener %s: UDP: %w", ln.Name, err)
+		}
+		held = append(held, e)
 	}
-	return e.listen(ln)
+	return release, nil
 }
 
-// bind opens the socket of an address.
-func (es *Endpoints) bind(address netip.AddrPort) (*endpoint, error) {
-	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(address))
-	if err != nil {
+// reserve returns the endpoint of a listener, which listens, with a hold on it.
+func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
+	es.opening.Lock()
+	defer es.opening.Unlock()
+	es.mu.Lock()
+	e := es.open[ln.Address]
+	es.mu.Unlock()
+	if e == nil {
+		t, err := es.socket(ln.Address)
+		if err != nil {
+			return nil, err
+		}
+		e = &endpoint{all: es, address: ln.Address, t: t}
+	}
+	if err := e.listen(ln); err != nil {
+		e.closeUnused()
 		return nil, err
 	}
-	t, err := quic.NewTransport(pc, es.Config)
-	if err != nil {
-		_ = pc.Close()
-		return nil, err
-	}
-	e := &endpoint{all: es, address: address, t: t}
+	es.mu.Lock()
+	defer es.mu.Unlock()
 	if es.open == nil {
 		es.open = map[netip.AddrPort]*endpoint{}
 	}
-	es.open[address] = e
+	es.open[ln.Address] = e
+	e.holds++
 	return e, nil
 }
 
-// listen begins to accept, if nothing does.
-func (e *endpoint) listen(ln *Listener) (err error) {
+// socket opens a socket with its transport. The caller holds opening.
+func (es *Endpoints) socket(at netip.AddrPort) (*quic.Transport, error) {
+	if es.closed {
+		return nil, errEndpointsClosed
+	}
+	open, c := es.Open, es.Config
+	if open == nil {
+		open = quicconn.OverKernel
+	}
+	if !at.IsValid() { // of connections to backends
+		c = quic.TransportConfig{}
+	}
+	return open(at, c)
+}
+
+// listen begins to listen, if nothing does. Connections wait until a worker joins. The caller holds opening.
+func (e *endpoint) listen(ln *Listener) error {
 	if e.l != nil {
 		return nil
 	}
+	e.config.Store(versionThree(ln.TLS))
+	e.current.Store(ln)
 	base := e.config.Load().Clone()
 	base.GetConfigForClient = func(hello *ctls.ClientHelloInfo) (*ctls.Config, error) {
 		if ln := e.current.Load(); ln.Admission != nil && ln.Admission.full(ln.Limits.Connections) {
@@ -139,10 +188,31 @@ func (e *endpoint) listen(ln *Listener) (err error) {
 	if qc.ZeroRTT {
 		base = http3.EarlySettings(base, ln.HTTP3.Machine)
 	}
-	if e.l, err = e.t.Listen(base, &qc); err == nil {
+	l, err := e.t.Listen(base, &qc)
+	e.all.mu.Lock()
+	defer e.all.mu.Unlock()
+	e.l = l
+	return err
+}
+
+// join has a worker take a share of the connections that come in at the address of its listener.
+func (es *Endpoints) join(w *Worker, l *listening) error {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	e := es.open[l.current.Address]
+	if e == nil || e.l == nil {
+		return ErrEndpoints
+	}
+	e.config.Store(versionThree(l.current.TLS))
+	e.current.Store(l.current)
+	if !slices.Contains(e.members, member{w, l}) {
+		e.members = append(e.members, member{w, l})
+	}
+	if e.accepting != e.l {
+		e.accepting = e.l
 		go e.accept(e.l)
 	}
-	return err
+	return nil
 }
 
 // errFull ends the handshake of a client for which there is no room: as an alert, since it has sent its ClientHello.
@@ -201,51 +271,66 @@ func (e *endpoint) ended() {
 	e.all.mu.Lock()
 	e.conns--
 	e.all.mu.Unlock()
-	e.closeUnused()
+	e.settle()
 }
 
 // leave ends the share of a worker. Connections go on; the socket is closed after the last.
 func (es *Endpoints) leave(w *Worker, l *listening, address netip.AddrPort) {
 	es.mu.Lock()
-	e := es.open[address]
-	if e == nil {
-		es.mu.Unlock()
-		return
+	defer es.mu.Unlock()
+	if e := es.open[address]; e != nil {
+		e.members = slices.DeleteFunc(e.members, func(m member) bool { return m == member{w, l} })
+		go e.settle() // the caller holds its loop
 	}
-	e.members = slices.DeleteFunc(e.members, func(m member) bool { return m == member{w, l} })
-	if len(e.members) == 0 && e.l != nil {
-		_ = e.l.Close()
-		e.l = nil
-	}
-	es.mu.Unlock()
+}
+
+// settle stops to listen where no worker is left, and closes the socket after the last connection.
+func (e *endpoint) settle() {
+	e.all.opening.Lock()
+	defer e.all.opening.Unlock()
 	e.closeUnused()
 }
 
-// closeUnused closes the socket if nothing uses it.
+// closeUnused is settle for those that hold opening.
 func (e *endpoint) closeUnused() {
-	e.all.mu.Lock()
-	unused := len(e.members) == 0 && e.conns == 0 && e.all.open[e.address] == e
-	if unused {
-		delete(e.all.open, e.address)
+	es := e.all
+	es.mu.Lock()
+	listens := e.holds+len(e.members) > 0
+	unused, l := !listens && e.conns == 0, e.l
+	if !listens {
+		e.l, e.accepting = nil, nil
 	}
-	e.all.mu.Unlock()
+	if unused && es.open[e.address] == e {
+		delete(es.open, e.address)
+	}
+	es.mu.Unlock()
+	if !listens && l != nil {
+		_ = l.Close()
+	}
 	if unused {
-		_ = e.t.Close()
+		_ = e.t.Close() // a second time it does nothing
 	}
 }
 
-// Close closes all sockets and connections, those of its workers to backends too. The loops of the workers have ended.
+// Close closes all sockets and connections, those of its workers to backends too. The loops of the workers have ended, but
+// those of a userspace stack still run.
 func (es *Endpoints) Close() error {
+	es.opening.Lock()
+	defer es.opening.Unlock()
+	es.closed = true
 	es.mu.Lock()
-	open, dialers := es.open, es.dialers
+	var list []*quic.Transport
+	for _, e := range es.open {
+		list = append(list, e.t)
+	}
+	for _, t := range es.dialers {
+		list = append(list, t)
+	}
 	es.open, es.dialers = nil, nil
 	es.mu.Unlock()
 	var errs []error
-	for _, t := range dialers {
+	for _, t := range list {
 		errs = append(errs, t.Close())
-	}
-	for _, e := range open {
-		errs = append(errs, e.t.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -280,23 +365,28 @@ func (w *Worker) unlisten3(l *listening) {
 	}
 }
 
-// dialer returns the transport for connections to backends.
-func (w *Worker) dialer() (*quic.Transport, error) {
-	if w.quicOut != nil {
-		return w.quicOut, nil
+// dialer returns the transport for a worker's connections to backends. It may not be called on a loop.
+func (es *Endpoints) dialer(w *Worker) (*quic.Transport, error) {
+	es.mu.Lock()
+	t := es.dialers[w]
+	es.mu.Unlock()
+	if t != nil {
+		return t, nil
 	}
-	pc, err := net.ListenUDP("udp", nil)
+	es.opening.Lock()
+	defer es.opening.Unlock()
+	if t = es.dialers[w]; t != nil { // it changes with both mutexes held
+		return t, nil
+	}
+	t, err := es.socket(netip.AddrPort{})
 	if err != nil {
 		return nil, err
 	}
-	if w.quicOut, err = quic.NewTransport(pc, quic.TransportConfig{}); err != nil {
-		_ = pc.Close()
-		return nil, err
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.dialers == nil {
+		es.dialers = map[*Worker]*quic.Transport{}
 	}
-	if es := w.endpoints; es != nil {
-		es.mu.Lock()
-		es.dialers = append(es.dialers, w.quicOut)
-		es.mu.Unlock()
-	}
-	return w.quicOut, nil
+	es.dialers[w] = t
+	return t, nil
 }

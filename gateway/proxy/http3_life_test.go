@@ -282,7 +282,7 @@ func TestHTTP3MigrationAndReload(t *testing.T) {
 			}
 			tree.Listeners = append(tree.Listeners[:i:i], append([]*Listener{&next}, tree.Listeners[i+1:]...)...)
 		}
-		r.do(func() { must(t, r.worker.Apply(&tree)) })
+		must(t, r.apply(&tree))
 	}
 	reload(func(l *Listener) { l.AltSvc = "after" })
 	p, err := q.AddPath(second)

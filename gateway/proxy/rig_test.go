@@ -70,7 +70,10 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	r.worker = NewWorker(wl, 0)
 	r.worker.Share(&r.endpoints)
 	t.Cleanup(func() { _ = r.endpoints.Close() })
+	release, err := r.endpoints.Reserve(r.tree)
+	must(t, err)
 	must(t, r.worker.Apply(r.tree))
+	release()
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -116,6 +119,18 @@ func (r *rig) do(f func()) {
 		r.t.Fatal("the loop has ended")
 	}
 	<-done
+}
+
+// apply gives the worker another tree.
+func (r *rig) apply(tree *Tree) error {
+	r.t.Helper()
+	release, err := r.endpoints.Reserve(tree)
+	if err != nil {
+		return err
+	}
+	defer release()
+	r.do(func() { err = r.worker.Apply(tree) })
+	return err
 }
 
 // settled waits until no exchange is in progress.

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/metrics"
-	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -72,7 +71,6 @@ type Worker struct {
 
 	endpoints  *Endpoints
 	hub        *quicconn.Hub
-	quicOut    *quic.Transport // to backends
 	fronts3    map[*front3]struct{}
 	dirty3     []*stream3 // have output
 	ready3     []*stream3 // have input that is taken now

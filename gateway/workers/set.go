@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/proxy"
+	"github.com/millrace/millrace/gateway/quicconn"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
@@ -25,6 +26,7 @@ type Options struct {
 	Log     *slog.Logger     // required
 	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody
 	Loops   []Loop           // with `stack: devices`: those of the stack; without, the kernel's sockets have loops of their own
+	QUIC    quicconn.Opener  // with Loops: opens UDP sockets of the stack
 }
 
 // Set is the workers of a configuration. Its methods may be called from any goroutine.
@@ -107,9 +109,6 @@ func Open(cfg *config.Config, opt Options) (*Set, error) {
 }
 
 func (s *Set) open(cfg *config.Config) error {
-	if err := Served(cfg); err != nil {
-		return err
-	}
 	if err := s.openLoops(cfg); err != nil {
 		return err
 	}
@@ -119,6 +118,11 @@ func (s *Set) open(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	release, err := s.endpoints.Reserve(next.tree)
+	if err != nil {
+		return errors.Join(err, next.drop())
+	}
+	defer release()
 	for _, l := range s.loops { // which nothing runs yet
 		var err error
 		if l.hold(func() { err = l.worker.Apply(next.tree) }); err != nil {
@@ -135,6 +139,7 @@ func (s *Set) open(cfg *config.Config) error {
 // openLoops opens a loop for each worker, or takes those of the stack.
 func (s *Set) openLoops(cfg *config.Config) error {
 	loops := s.opt.Loops
+	s.endpoints.Open = s.opt.QUIC
 	n := cfg.ProxyLoops
 	if n == config.LoopsAuto {
 		n = runtime.GOMAXPROCS(0)
@@ -238,9 +243,6 @@ func (s *Set) renew() {
 
 // Reload makes a configuration the one in use. With an error the old one stays.
 func (s *Set) Reload(cfg *config.Config) error {
-	if err := Served(cfg); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, err := s.plan(cfg)
@@ -259,6 +261,11 @@ func (s *Set) Reload(cfg *config.Config) error {
 
 // apply gives all workers a tree. The caller holds s.mu.
 func (s *Set) apply(t *proxy.Tree) error {
+	release, err := s.endpoints.Reserve(t)
+	if err != nil {
+		return err
+	}
+	defer release()
 	errs := make([]error, len(s.loops))
 	for i, l := range s.loops {
 		if !s.on(l, func() { errs[i] = l.worker.Apply(t) }) {
@@ -296,6 +303,9 @@ func (s *Set) Shutdown() {
 			if err := l.close(); err != nil {
 				s.opt.Log.Error("loop", "error", err.Error())
 			}
+		}
+		if err := s.endpoints.Close(); err != nil { // while the loops of the stack still send
+			s.opt.Log.Error("endpoints", "error", err.Error())
 		}
 	})
 }

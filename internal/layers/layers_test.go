@@ -73,7 +73,7 @@ gateway/health  : clock internal/regfile
 gateway/quiclb  :
 gateway/route   : semantics
 gateway/transport: clock ip socket stack stack/host tcp wire
-gateway/quicconn: gateway/transport quic
+gateway/quicconn: gateway/transport quic socket
 gateway/proxy   : clock gateway/pool gateway/quicconn gateway/rewrite gateway/route gateway/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
 node/nexthop    : internal/rtnl
 gateway/config  : tls gateway/health gateway/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
@@ -85,7 +85,7 @@ gateway/pool    : clock gateway/health gateway/maglev internal/random
 gateway/datapath: gateway/quiclb gateway/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
-gateway/workers : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/pool gateway/proxy gateway/rewrite gateway/route gateway/transport internal/suggest
+gateway/workers : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/pool gateway/proxy gateway/quicconn gateway/rewrite gateway/route gateway/transport internal/suggest
 gateway/admin   : gateway gateway/config gateway/workers gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control internal/rtnl
 gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/control
