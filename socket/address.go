@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -56,12 +57,17 @@ func localAddr(f family, p netip.AddrPort) (wire.Addr, error) {
 // check, packets would leave with the address of another host. UDP sockets may also bind to multicast and
 // broadcast addresses.
 func (s *Stack) checkLocal(a wire.Addr, datagrams bool) error {
-	if a.Unspecified() || datagrams && a.Multicast() {
-		return nil
-	}
 	h := s.group.Hosts[0] // it has all addresses; the other loops follow it
 	h.Enter()
 	defer h.Exit()
+	return checkLocalOn(h, a, datagrams)
+}
+
+// checkLocalOn is checkLocal by the holder of a loop.
+func checkLocalOn(h *host.Host, a wire.Addr, datagrams bool) error {
+	if a.Unspecified() || datagrams && a.Multicast() {
+		return nil
+	}
 	if h.IP.Usable(a) || datagrams && h.IP.Local(ip.LoopDev, a) == ip.Broadcast {
 		return nil
 	}

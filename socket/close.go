@@ -43,6 +43,10 @@ func (c *TCPConn) detach() {
 	if x := c.extra; x != nil {
 		x.callback = nil
 		x.pollers.clear()
+		if k := x.connecting; k != nil { // the stack is closed
+			x.connecting = nil
+			k.end(LoopConn{}, net.ErrClosed)
+		}
 	}
 }
 
@@ -88,6 +92,10 @@ func (c *TCPConn) closeWrite(now clock.Time) error {
 func (c *TCPConn) CloseRead() error {
 	now := c.h.Enter()
 	defer c.h.Exit()
+	return c.closeRead(now)
+}
+
+func (c *TCPConn) closeRead(now clock.Time) error {
 	if c.c == nil {
 		return c.wrapError("close", net.ErrClosed)
 	}
@@ -101,13 +109,9 @@ func (c *TCPConn) CloseRead() error {
 
 // Abort resets the connection and discards data that was not sent.
 func (c *TCPConn) Abort() error {
-	now := c.h.Enter()
+	c.h.Enter()
 	defer c.h.Exit()
-	if c.c == nil {
-		return c.wrapError("close", net.ErrClosed)
-	}
-	c.abort(now)
-	return nil
+	return LoopConn{c}.Abort()
 }
 
 func (c *TCPConn) abort(now clock.Time) {

@@ -31,6 +31,7 @@ type TCPConn struct {
 type extra struct {
 	read, write clock.Time                   // deadlines; 0 is none
 	callback    func(in LoopConn, ev Events) // also receives events; nil for none
+	connecting  *Connecting                  // gets the end of the handshake instead; nil for most
 	pollers     watchList
 	idle        time.Duration // of keepalive, while it is off
 	linger      int           // in seconds; valid if flags has lingerSet
@@ -85,6 +86,10 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 	}
 	if ev&(tcp.Connected|tcp.Closed) != 0 {
 		c.flags &^= connecting
+		if x := c.extra; x != nil && x.connecting != nil {
+			x.connecting.finish()
+			return
+		}
 	}
 	now := c.h.Now()
 	if ev&(tcp.Readable|tcp.Closed) != 0 {
@@ -104,12 +109,26 @@ func (c *TCPConn) notify(x *extra, ev Events) {
 		return
 	}
 	if x.callback != nil {
-		x.callback(LoopConn{c}, ev)
+		x.callback(LoopConn{c}, c.withEnds(ev))
 	}
 	if ev&Readable != 0 {
 		ev |= PeerClosed // report looks at the state
 	}
 	x.pollers.mark(ev)
+}
+
+// withEnds adds to Readable the ends that it may stand for.
+func (c *TCPConn) withEnds(ev Events) Events {
+	if ev&Readable == 0 {
+		return ev
+	}
+	if c.c.PeerClosed() {
+		ev |= PeerClosed
+	}
+	if c.pendingError() != nil {
+		ev |= Failed
+	}
+	return ev
 }
 
 // ReadBuffer implements tcp.DirectReader: what is left of the buffer of the first blocked reader.

@@ -65,10 +65,15 @@ func (c *TCPConn) finishConnect() error {
 func (c *TCPConn) SocketError() error {
 	c.h.Enter()
 	defer c.h.Exit()
-	if c.c == nil {
-		return c.wrapError("getsockopt", net.ErrClosed)
+	return LoopConn{c}.SocketError()
+}
+
+// SocketError is TCPConn.SocketError for callbacks.
+func (in LoopConn) SocketError() error {
+	if in.c.c == nil {
+		return in.c.wrapError("getsockopt", net.ErrClosed)
 	}
-	return c.wrapError("getsockopt", c.takeError())
+	return in.c.wrapError("getsockopt", in.c.takeError())
 }
 
 // pendingError returns the error that ended the connection if it was not reported yet.

@@ -118,6 +118,14 @@ func (d *Dialer) sourceAddr(proto string) net.Addr {
 // tuple returns the 5-tuple of a connection to r. The local address, if it is not set, is chosen by RFC 6724
 // source selection.
 func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
+	h := s.group.Hosts[0] // it has all addresses; the other loops follow it
+	h.Enter()
+	defer h.Exit()
+	return s.tupleOn(h, d, r)
+}
+
+// tupleOn is tuple by the holder of a loop.
+func (s *Stack) tupleOn(h *host.Host, d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 	t := wire.Tuple{Remote: wire.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
 	if !r.Addr().IsValid() || r.Addr().IsUnspecified() {
 		return t, &net.AddrError{Err: "missing host", Addr: r.String()}
@@ -130,11 +138,9 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 		if d.FreeBind {
 			return t, nil
 		}
-		return t, s.checkLocal(t.Local, false)
+		return t, checkLocalOn(h, t.Local, false)
 	}
-	h := s.group.Hosts[0]
-	now := h.Enter()
-	defer h.Exit()
+	now := h.Now()
 	// Without a route the error is the one of connect(2), before any packet is sent.
 	if p, _ := h.IP.Route(now, t.Remote, wire.Addr{}, ip.AnyDev); p == nil {
 		return t, errnoError("connect", tcp.ErrUnreachable)

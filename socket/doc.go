@@ -25,7 +25,8 @@
 //
 // Functions that are called on a loop (by OnReady, OnAccept, Do and Peek, and done of WriteZeroCopy) hold its
 // lock. They use the LoopConn or LoopUDPConn that they receive. They must not block, and must not call
-// methods of sockets, which would wait for the same lock forever.
+// methods of sockets, which would wait for the same lock forever. Stack.LoopOf is the Stack for them: they
+// connect (LoopStack.Connect), and watch files of the kernel (LoopStack.Watch), without a goroutine.
 //
 // # Differences from package net
 //

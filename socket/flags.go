@@ -229,6 +229,12 @@ type Queues struct {
 func (c *TCPConn) Queues() (Queues, error) {
 	c.h.Enter()
 	defer c.h.Exit()
+	return LoopConn{c}.Queues()
+}
+
+// Queues is TCPConn.Queues for callbacks.
+func (in LoopConn) Queues() (Queues, error) {
+	c := in.c
 	if c.c == nil {
 		return Queues{}, c.wrapError("get", net.ErrClosed)
 	}

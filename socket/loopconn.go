@@ -54,12 +54,29 @@ func (in LoopConn) WriteZeroCopy(b []byte, done func()) (bool, error) {
 // CloseWrite sends a FIN after the written data.
 func (in LoopConn) CloseWrite() error { return in.c.closeWrite(in.c.h.Now()) }
 
+// CloseRead makes reads return io.EOF from now on, and discards data that still arrives.
+func (in LoopConn) CloseRead() error { return in.c.closeRead(in.c.h.Now()) }
+
 // Close closes the connection as TCPConn.Close does.
 func (in LoopConn) Close() error { return in.c.close(in.c.h.Now()) }
 
+// Abort resets the connection and discards data that was not sent.
+func (in LoopConn) Abort() error {
+	if in.c.c == nil {
+		return in.c.wrapError("close", net.ErrClosed)
+	}
+	in.c.abort(in.c.h.Now())
+	return nil
+}
+
+// Ready returns all that the connection is ready for now, as poll(2) does: PeerClosed after the peer's FIN, with the data
+// before it still to be read; Failed with Closed after a reset or a time-out, which SocketError returns; Closed alone
+// after Close.
+func (in LoopConn) Ready() Events { return in.c.readyEvents() }
+
 // OnReady makes the loop call f with the events of the connection: at the end of each burst that has some,
-// and once for what is possible already. Nil removes f. The last call is that with
-// Closed; after Close there is none.
+// and once for what is possible already. With Readable come PeerClosed and Failed as long as they hold: the peer's FIN
+// is PeerClosed, a reset or time-out Failed. Nil removes f. The last call is that with Closed; after Close there is none.
 func (c *TCPConn) OnReady(f func(in LoopConn, ev Events)) error {
 	c.h.Enter()
 	defer c.h.Exit()

@@ -262,11 +262,19 @@ func (o optionTarget) read(opt Option) (int, error) {
 
 // SetOption sets an option, as setsockopt(2) does.
 func (c *TCPConn) SetOption(opt Option, v int) error {
+	c.h.Enter()
+	defer c.h.Exit()
+	return LoopConn{c}.SetOption(opt, v)
+}
+
+// SetOption is TCPConn.SetOption for callbacks.
+func (in LoopConn) SetOption(opt Option, v int) error {
+	c := in.c
 	if opt == OptLinger {
-		return c.SetLinger(v)
+		return c.setLinger(v)
 	}
 	var failed error
-	err := c.SetOptions(func(o *TCPOptions) { failed = optionTarget{o, &c.extras().idle}.apply(opt, v) })
+	err := in.SetOptions(func(o *TCPOptions) { failed = optionTarget{o, &c.extras().idle}.apply(opt, v) })
 	if err != nil {
 		return err
 	}
@@ -277,11 +285,16 @@ func (c *TCPConn) SetOption(opt Option, v int) error {
 func (c *TCPConn) Option(opt Option) (int, error) {
 	c.h.Enter()
 	defer c.h.Exit()
-	if c.c == nil {
-		return 0, c.wrapError("getsockopt", net.ErrClosed)
+	return LoopConn{c}.Option(opt)
+}
+
+// Option is TCPConn.Option for callbacks.
+func (in LoopConn) Option(opt Option) (int, error) {
+	if in.c.c == nil {
+		return 0, in.c.wrapError("getsockopt", net.ErrClosed)
 	}
-	v, err := c.option(opt)
-	return v, c.wrapError("getsockopt", err)
+	v, err := in.c.option(opt)
+	return v, in.c.wrapError("getsockopt", err)
 }
 
 func (c *TCPConn) option(opt Option) (int, error) {

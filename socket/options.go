@@ -63,17 +63,20 @@ func udpOptions(change func(*UDPOptions)) (o udp.Options) {
 
 // SetOptions changes the options of the connection. change runs with the loop held.
 func (c *TCPConn) SetOptions(change func(o *TCPOptions)) error {
-	now := c.h.Enter()
+	c.h.Enter()
 	defer c.h.Exit()
+	return LoopConn{c}.SetOptions(change)
+}
+
+// SetOptions is TCPConn.SetOptions for callbacks.
+func (in LoopConn) SetOptions(change func(o *TCPOptions)) error {
+	c := in.c
 	if c.c == nil {
 		return c.wrapError("set", net.ErrClosed)
 	}
 	o := c.c.Options()
 	change(&o)
-	if err := c.c.SetOptions(now, &o); err != nil {
-		return c.wrapError("setsockopt", err)
-	}
-	return nil
+	return c.wrapError("setsockopt", c.c.SetOptions(c.h.Now(), &o))
 }
 
 // SetNoDelay turns Nagle's algorithm off (the default) or on.
@@ -151,6 +154,10 @@ func (c *TCPConn) changeKeepAlive(o *TCPOptions, on bool, k net.KeepAliveConfig)
 func (c *TCPConn) SetLinger(seconds int) error {
 	c.h.Enter()
 	defer c.h.Exit()
+	return c.setLinger(seconds)
+}
+
+func (c *TCPConn) setLinger(seconds int) error {
 	if c.c == nil {
 		return c.wrapError("set", net.ErrClosed)
 	}
@@ -187,8 +194,13 @@ func (c *TCPConn) SetUserTimeout(d time.Duration) error {
 func (c *TCPConn) Info() (TCPInfo, error) {
 	c.h.Enter()
 	defer c.h.Exit()
-	if c.c == nil {
-		return TCPInfo{}, c.wrapError("get", net.ErrClosed)
+	return LoopConn{c}.Info()
+}
+
+// Info is TCPConn.Info for callbacks.
+func (in LoopConn) Info() (TCPInfo, error) {
+	if in.c.c == nil {
+		return TCPInfo{}, in.c.wrapError("get", net.ErrClosed)
 	}
-	return c.c.Info(), nil
+	return in.c.c.Info(), nil
 }
