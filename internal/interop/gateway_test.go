@@ -67,7 +67,11 @@ func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *
 	g.worker = proxy.NewWorker(g.loop, 0)
 	g.worker.Share(&g.endpoints)
 	t.Cleanup(func() { _ = g.endpoints.Close() })
-	g.must(g.worker.Apply(&proxy.Tree{Listeners: []*proxy.Listener{g.plain, g.secure}, Pools: []*proxy.Pool{g.pool}}))
+	tree := &proxy.Tree{Listeners: []*proxy.Listener{g.plain, g.secure}, Pools: []*proxy.Pool{g.pool}}
+	release, err := g.endpoints.Reserve(tree)
+	g.must(err)
+	g.must(g.worker.Apply(tree))
+	release()
 	done := make(chan error, 1)
 	go func() { done <- g.loop.Run(context.Background()) }()
 	t.Cleanup(func() {
