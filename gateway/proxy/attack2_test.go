@@ -134,6 +134,9 @@ func TestSlowHTTP2(t *testing.T) {
 		if active := r.worker.Stats().Active; active != 0 || test.connection && !c.Ended {
 			t.Errorf("%s: %d requests are left after %v, ended: %v", test.name, active, test.within+3*time.Second, c.Ended)
 		}
+		if slow := r.worker.Stats().WriteTimeouts; (slow == 1) != (test.within == memTimes.Write) {
+			t.Errorf("%s: %d time-outs of writes", test.name, slow)
+		}
 		r.nothingLeft(c)
 	}
 }

@@ -231,6 +231,9 @@ func TestSlowReaders(t *testing.T) {
 		if !c.Ended && name == "content" {
 			t.Errorf("%s: the client that does not read is still there", name)
 		}
+		if n := r.worker.Stats().WriteTimeouts; name == "content" && n != 1 {
+			t.Errorf("%s: %d time-outs of writes", name, n)
+		}
 		r.nothingLeft(c)
 	}
 }

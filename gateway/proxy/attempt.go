@@ -412,6 +412,8 @@ func (x *exchange) fired() {
 	case now >= idle && x.stopped():
 		x.abandon(errRequestTimeout)
 	case now >= idle && len(x.down.held) > 0:
+		x.w.counters.writeTimeouts.Add(1)
+		x.canceled = true
 		x.abandon(errWriteTimeout)
 	case now >= whole, now >= idle:
 		x.abandon(errReadTimeout)

@@ -168,6 +168,8 @@ func (k *conn3) Stopped(s *quicconn.Stream, err error) {
 	if st, ok := s.User.(*stream3); ok {
 		st.mute = true
 		k.session.stopped(st, err)
+	} else if errors.Is(err, quicconn.ErrWriteTimeout) {
+		k.fail(&http3.ConnError{Code: http3.ExcessiveLoad, Text: "what the control streams carry is not taken"})
 	} else if slices.Contains(k.c.Uni, s) {
 		k.fail(&http3.ConnError{Code: http3.ClosedCriticalStream, Text: "a critical stream was stopped"}) // RFC 9114 6.2.1
 	}

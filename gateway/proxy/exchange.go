@@ -148,7 +148,7 @@ type exchange struct {
 	local       bool   // the response is one of the gateway
 	tunnel      bool   // both sides speak another protocol
 	exact       bool   // the content of the response is as long as its header says, and no trailers follow
-	canceled    bool   // by the backend: RST_STREAM with CANCEL
+	canceled    bool   // a stream of the client ends with CANCEL: that of the backend did, or the client takes nothing
 	over        bool
 }
 

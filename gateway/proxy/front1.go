@@ -301,6 +301,9 @@ func (f *front1) expired(output bool) {
 	x := f.x
 	switch {
 	case output || x != nil && x.answered:
+		if output {
+			f.l.w.counters.writeTimeouts.Add(1)
+		}
 		if x != nil {
 			x.frontFailed()
 		}

@@ -299,6 +299,7 @@ func (f *front2) expired(output bool) {
 	}
 	f.failAll()
 	if output {
+		f.l.w.counters.writeTimeouts.Add(1)
 		f.l.abort()
 		return
 	}

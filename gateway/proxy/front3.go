@@ -53,6 +53,7 @@ func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
 		f.close(http3.ExcessiveLoad, "", nil)
 		return f.conn3
 	}
+	c.SetWriteTimeout(ln.Timeouts.Write, uint64(http3.RequestCancelled))
 	f.rest()
 	return f.conn3
 }
@@ -96,6 +97,7 @@ func (f *front3) begin(st *stream3) {
 	}
 	x := f.w.newExchange((*request3)(st), m)
 	st.x = x
+	f.c.SetWriteTimeout(f.info.listener.Timeouts.Write, uint64(http3.RequestCancelled))
 	x.up.ended = st.last && m.ContentLength <= 0 // otherwise the content is missing, which the next event says
 	st.expect = !st.last && expects(m.Fields)
 	st.s.Watch()
@@ -184,9 +186,14 @@ func (f *front3) writable(st *stream3) {
 	}
 }
 
-func (f *front3) stopped(st *stream3, _ error) {
-	if err := f.m.Cancelled(st.h, true); err != nil {
+func (f *front3) stopped(st *stream3, err error) {
+	slow := errors.Is(err, quicconn.ErrWriteTimeout)
+	if err := f.m.Cancelled(st.h, !slow); err != nil {
 		f.fail(err)
+		return
+	}
+	if st.x != nil && slow {
+		st.x.abandon(errWriteTimeout)
 		return
 	}
 	if st.x != nil {
@@ -352,8 +359,12 @@ func (r *request3) resume() { r.st().resume() }
 
 // cancel ends the stream. A response that is complete stays so: only the rest of the request is of no use then.
 func (r *request3) cancel() {
+	code := http3.InternalError
+	if r.x != nil && r.x.canceled {
+		code = http3.RequestCancelled
+	}
 	if st := r.st(); !st.fin {
-		st.abort(http3.InternalError)
+		st.abort(code)
 	}
 }
 

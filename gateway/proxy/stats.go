@@ -24,15 +24,17 @@ type Stats struct {
 	Kept        int64  // bytes of their content that are kept for another attempt
 	Headers     uint64 // connections without the PROXY header that was to come
 	Stream      StreamStats
+	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing of what was sent.
+	WriteTimeouts uint64
 }
 
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
-	connections, requests, retries, backOpened, backFailed, reused, headers metrics.Counter
-	refused                                                                 [Refusals]metrics.Counter
-	status                                                                  [6]metrics.Counter
-	open, active, kept                                                      atomic.Int64
-	stream                                                                  streamCounters
+	connections, requests, retries, backOpened, backFailed, reused, headers, writeTimeouts metrics.Counter
+	refused                                                                                [Refusals]metrics.Counter
+	status                                                                                 [6]metrics.Counter
+	open, active, kept                                                                     atomic.Int64
+	stream                                                                                 streamCounters
 }
 
 // Stats returns the counters. Any goroutine may call it.
@@ -42,6 +44,7 @@ func (w *Worker) Stats() Stats {
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
+		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(),
 	}
 	for i := range s.RefusedBy {
 		s.RefusedBy[i] = c.refused[i].Load()

@@ -3,6 +3,7 @@ package quicconn
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,22 @@ type Conn struct {
 	handler Handler
 	closed  atomic.Bool // the end is to be reported
 	over    bool        // it was
+
+	held      atomic.Int64 // bytes that QUIC has not taken, of all streams
+	timeout   atomic.Int64 // of writes, in nanoseconds; 0 is none
+	resetCode atomic.Uint64
 }
+
+// SetWriteTimeout has streams reset of which QUIC takes nothing for so long: the peer gives no credit, or acknowledges nothing.
+// Handler.Stopped says so, with ErrWriteTimeout, unless the stream was released. 0 is no bound. It holds for what is written from
+// now on.
+func (c *Conn) SetWriteTimeout(t time.Duration, code uint64) {
+	c.timeout.Store(int64(t))
+	c.resetCode.Store(code)
+}
+
+// ErrWriteTimeout is the error of a stream whose peer took nothing of what was written for too long.
+var ErrWriteTimeout = errors.New("quicconn: the peer takes nothing")
 
 // QUIC returns the connection itself, for its addresses, state and statistics.
 func (c *Conn) QUIC() *quic.Conn { return c.q }

@@ -8,8 +8,9 @@
 //	Stream.Write -> quic.Stream.TryWrite, or a goroutine that may wait -> quic.Stream.Write
 //
 // Memory is bounded for each stream. A reader that has filled one chunk which the loop has not taken stops reading, and
-// QUIC's flow control stops the peer. What cannot be sent is held up to MaxHeld, and Stream.Room says how much more the
-// loop may write.
+// QUIC's flow control stops the peer. What cannot be sent is held up to MaxHeld, or less if the connection's streams hold much
+// together, and Stream.Room says how much more the loop may write. A peer that takes nothing for Conn.SetWriteTimeout has its
+// stream reset, so that what is held for it does not stay.
 //
 // It knows nothing of HTTP. Connections stay with one loop for their lives.
 package quicconn

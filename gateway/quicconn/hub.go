@@ -3,6 +3,7 @@ package quicconn
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/gateway/transport"
@@ -20,7 +21,12 @@ type Hub struct {
 	ended bool
 
 	batch []event // of the loop: the other buffer of queue
+
+	timeouts atomic.Uint64
 }
+
+// WriteTimeouts returns how many streams were reset for Conn.SetWriteTimeout. Any goroutine may call it.
+func (h *Hub) WriteTimeouts() uint64 { return h.timeouts.Load() }
 
 // event says that a stream, or a connection if stream is nil, has something to report.
 type event struct {

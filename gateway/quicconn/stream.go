@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/quic"
 )
@@ -16,6 +17,7 @@ type sender interface {
 	Close() error
 	CancelWrite(code uint64)
 	AfterEnd(f func(error)) func() bool
+	SetWriteDeadline(t time.Time) error
 }
 
 type receiver interface {

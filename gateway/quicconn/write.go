@@ -2,6 +2,8 @@ package quicconn
 
 import (
 	"errors"
+	"os"
+	"time"
 
 	"github.com/millrace/millrace/quic"
 )
@@ -9,18 +11,25 @@ import (
 const (
 	// MaxHeld bounds what a stream holds that QUIC has not taken, in bytes: see Stream.Room.
 	MaxHeld = 64 << 10
+	// MaxConnHeld is how much a connection holds in all before each of its streams may hold no more than leastHeld.
+	MaxConnHeld = 1 << 20
+	leastHeld   = 16 << 10
 	// maxDirect is how much is given to QUIC without a goroutine. It queues that whatever its congestion window is.
 	maxDirect = 16 << 10
 )
 
 // Room returns how many bytes may be written. Once it was 0, Handler.Writable says when it is more.
 func (s *Stream) Room() int {
+	most := MaxHeld
+	if s.conn.held.Load() >= MaxConnHeld {
+		most = leastHeld
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.writing {
-		return MaxHeld
+		return most
 	}
-	room := MaxHeld - s.held.size()
+	room := most - s.held.size()
 	s.starved = room <= 0
 	return max(0, room)
 }
@@ -97,6 +106,7 @@ func (s *Stream) hold(p []byte, fin bool) {
 		return
 	}
 	s.held = s.held.add(p)
+	s.conn.held.Add(int64(len(p)))
 	s.end = fin
 	if !s.writing {
 		s.writing = true
@@ -113,11 +123,13 @@ func (s *Stream) writeHeld() {
 		s.held = nil
 		s.wakeLocked()
 		s.mu.Unlock()
-		_, err := s.out.Write(c.b)
+		err := s.writeAll(c.b)
+		s.conn.held.Add(-int64(len(c.b)))
 		c.free()
 		s.mu.Lock()
 		if err != nil {
 			s.stoppedLocked(err)
+			s.conn.held.Add(-int64(s.held.size()))
 			s.held.free()
 			s.held = nil
 		}
@@ -126,6 +138,25 @@ func (s *Stream) writeHeld() {
 	s.wakeLocked()
 	if s.end && !s.failed {
 		_ = s.out.Close()
+	}
+}
+
+// writeAll writes b, and waits for QUIC to take it. The time-out begins again with whatever is taken.
+func (s *Stream) writeAll(b []byte) error {
+	for {
+		if t := s.conn.timeout.Load(); t > 0 {
+			_ = s.out.SetWriteDeadline(time.Now().Add(time.Duration(t)))
+		}
+		n, err := s.out.Write(b)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if n == 0 {
+			s.conn.hub.timeouts.Add(1)
+			s.out.CancelWrite(s.conn.resetCode.Load())
+			return ErrWriteTimeout
+		}
+		b = b[n:]
 	}
 }
 

@@ -42,6 +42,7 @@ type Counts struct {
 	BackendFailures    uint64            `json:"backend_failures"` // connections that could not be opened
 	Reused             uint64            `json:"reused"`           // requests on a connection to a backend that had carried one
 	Streams            Streams           `json:"streams"`
+	WriteTimeouts      uint64            `json:"write_timeouts"` // connections and responses of clients that took nothing of what was sent
 	LogDropped         uint64            `json:"access_log_dropped_lines"`
 }
 
@@ -131,7 +132,7 @@ func (s *Set) listenerStatus(l *config.Listener) ListenerStatus {
 func countsOf(s *proxy.Stats) Counts {
 	return Counts{
 		Connections: s.Connections, OpenConnections: s.Open, Requests: s.Requests, ActiveRequests: s.Active, Malformed: s.Refused,
-		Retries: s.Retries, Responses: classes(s.Status), BackendConnections: s.BackOpened, BackendFailures: s.BackFailed, Reused: s.Reused,
+		Retries: s.Retries, Responses: classes(s.Status), BackendConnections: s.BackOpened, BackendFailures: s.BackFailed, Reused: s.Reused, WriteTimeouts: s.WriteTimeouts,
 		Streams: Streams{
 			s.Stream.Passed, s.Stream.Active, s.Stream.Unrouted, s.Stream.Hellos, s.Stream.Failed, s.Stream.Retries, s.Stream.Cut, s.Stream.Up, s.Stream.Down,
 		},
@@ -202,6 +203,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.BackFailed += o.BackFailed
 	s.Reused += o.Reused
 	s.Headers += o.Headers
+	s.WriteTimeouts += o.WriteTimeouts
 	a, b := &s.Stream, &o.Stream
 	a.Passed += b.Passed
 	a.Active += b.Active

@@ -1,0 +1,85 @@
+package proxy
+
+import (
+	"context"
+	ctls "crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/quic"
+)
+
+// sizedBackend answers with as many bytes as the path says.
+func sizedBackend(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		n, _ := strconv.Atoi(req.URL.Path[1:])
+		_, _ = w.Write(make([]byte, n))
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// A client of HTTP/3 that does not read its responses has them reset after the time-out of writes: those that the gateway has yet
+// to get from the backend, and those that it has whole. Other requests of the connection go on.
+func TestHTTP3SlowReaders(t *testing.T) {
+	r := http3Rig(t, sizedBackend(t), func(r *rig) { r.tree.Listeners[1].Timeouts.Write = 300 * time.Millisecond })
+	c := &http.Client{Timeout: patience, Transport: &http3.Transport{
+		TLS:  &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"},
+		QUIC: &quic.Config{StreamWindow: 1000, MaxStreamWindow: 1000},
+	}}
+	t.Cleanup(func() { _ = c.Transport.(*http3.Transport).Close() })
+	get := func(bytes string) *http.Response {
+		t.Helper()
+		resp, err := c.Get("https://" + r.secure + "/" + bytes)
+		must(t, err)
+		return resp
+	}
+	var slow []*http.Response
+	for range 5 {
+		slow = append(slow, get("40000"), get("4000000"))
+	}
+	for _, resp := range slow {
+		var reset *http3.StreamError
+		r.eventually("the reset of a response", func() bool { return r.worker.Stats().WriteTimeouts == 10 })
+		if n, err := io.Copy(io.Discard, resp.Body); !errors.As(err, &reset) || reset.Code != http3.RequestCancelled || n > 1000 {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	}
+	resp := get("5000")
+	if n, err := io.Copy(io.Discard, resp.Body); n != 5000 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	r.settled()
+	if n := r.worker.Stats().Connections; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A client that does not read the control stream ends its connection: what is due there would gather.
+func TestHTTP3ControlStreamsThatAreNotRead(t *testing.T) {
+	r := http3Rig(t, sizedBackend(t), func(r *rig) { r.tree.Listeners[1].Timeouts.Write = 200 * time.Millisecond })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	q := r.dial3(ctx, quicSocket(t), &quic.Config{StreamWindow: 1000, MaxStreamWindow: 1000})
+	r.eventually("the connection", func() bool {
+		for f := range r.worker.fronts3 {
+			f.c.Uni[0].Write(make([]byte, 5000), false)
+			return true
+		}
+		return false
+	})
+	<-q.Context().Done()
+	var e *quic.ApplicationError
+	if err := context.Cause(q.Context()); !errors.As(err, &e) || e.Code != uint64(http3.ExcessiveLoad) {
+		t.Error(err)
+	}
+	r.eventually("no connection", r.worker.Idle)
+}
