@@ -133,12 +133,13 @@ type SuccessRate struct {
 type PoolLimits struct {
 	Requests    int // key "requests": in progress, default 0; more are answered by 503
 	Connections int // key "connections": open ones, default 0
-	Pending     int // key "pending": requests that wait for a connection, default 0
+	Pending     int // key "pending": requests and streams that wait for a connection, default 1024
 }
 
 // PoolTimeouts are time-outs towards backends. 0 is none.
 type PoolTimeouts struct {
-	Connect  time.Duration // key "connect": of TCP, TLS and QUIC, and how long a request waits for a connection, default 5s
+	Connect  time.Duration // key "connect": of TCP, TLS and QUIC, default 5s
+	Wait     time.Duration // key "wait": for a connection, where a backend has as many as it may, default 5s
 	Response time.Duration // key "response": from the end of the request to the header of the response, default 60s
 	Body     time.Duration // key "body": without a byte of the response's content, default 60s
 	Idle     time.Duration // key "idle": of a connection without a request, default 60s
@@ -155,8 +156,9 @@ func newPool() Pool {
 	return Pool{
 		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 512, RetryContent: 16 << 10,
 		Timeouts: PoolTimeouts{
-			Connect: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute,
+			Connect: 5 * time.Second, Wait: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute,
 		},
+		Limits:      PoolLimits{Pending: 1024},
 		RetryBudget: RetryBudget{Percent: 20, Interval: 10 * time.Second, MinRate: 10},
 	}
 }

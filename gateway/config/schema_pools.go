@@ -64,7 +64,7 @@ func (d *decoder) pools(n *yaml.Node, c *Config) {
 			}),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				t := &p.Timeouts
-				d.Mapping(n, "timeouts", d.timeout("connect", &t.Connect), d.timeout("response", &t.Response), d.timeout("body", &t.Body),
+				d.Mapping(n, "timeouts", d.timeout("connect", &t.Connect), d.timeout("wait", &t.Wait), d.timeout("response", &t.Response), d.timeout("body", &t.Body),
 					d.timeout("idle", &t.Idle))
 			}),
 			strictyaml.Optional("retry_budget", func(n *yaml.Node) { d.retryBudget(n, &p.RetryBudget) }),

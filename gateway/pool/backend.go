@@ -37,6 +37,7 @@ type Backend struct {
 	pending  atomic.Int64
 	stats    counters
 	streak   streak
+	waits    waits
 
 	// Guarded by pool.mu.
 	config   BackendOptions
@@ -135,8 +136,15 @@ func (b *Backend) ConnClosed() {
 
 // PendingAdded counts a request that waits for a connection. It returns false, and counts nothing, where as many wait as may.
 func (b *Backend) PendingAdded() bool {
-	return enter(&b.pending, b.maxPending.Load(), &b.pool.pending, b.pool.snap.Load().Limits.Pending)
+	added := enter(&b.pending, b.maxPending.Load(), &b.pool.pending, b.pool.snap.Load().Limits.Pending)
+	if !added {
+		b.waits.refused.Add(1)
+	}
+	return added
 }
+
+// PendingExpired counts a request that has waited for too long.
+func (b *Backend) PendingExpired() { b.waits.expired.Add(1) }
 
 // PendingRemoved ends what PendingAdded counted.
 func (b *Backend) PendingRemoved() {

@@ -30,6 +30,8 @@ type BackendStatus struct {
 	Requests  int           // in flight
 	Conns     int           // open
 	Pending   int           // requests that wait for a connection
+	Refused   uint64        // requests that found as many waiting as may
+	Expired   uint64        // requests that waited for too long
 	Statuses  [6]uint64     // responses by the hundreds of their status; 0: ended without one and without a failure
 	Failures  [Failures]uint64
 	Retries   uint64        // requests that were retries of others
@@ -55,6 +57,7 @@ func (b *Backend) status(now clock.Time, s *snapshot) BackendStatus {
 		Backend: b, State: b.wantedState(), Operator: b.operator.has || b.operator.weight >= 0, Weight: b.wantedWeight(),
 		Share: b.ramp(now, s.SlowStart), Healthy: b.healthy, Since: b.since, Cause: b.cause,
 		Requests: b.Requests(), Conns: b.Connections(), Pending: int(b.pending.Load()),
+		Refused: b.waits.refused.Load(), Expired: b.waits.expired.Load(),
 		Retries: b.stats.retries.Load(), Ejections: b.stats.ejections.Load(), Latency: time.Duration(b.stats.latency.Load()),
 	}
 	if until := clock.Time(b.ejected.Load()); now < until {

@@ -170,7 +170,7 @@ func (w *Worker) unused(p *Pool, b *pool.Backend) bool { return !w.pools[p] || b
 // forgetUnused forgets the connections to a backend that is not used, once there are none.
 func (w *Worker) forgetUnused(k backsKey) {
 	bs := w.backs[k]
-	if bs != nil && w.unused(k.pool, k.backend) && len(bs.idle)+len(bs.opening)+len(bs.shared)+len(bs.queue) == 0 {
+	if bs != nil && w.unused(k.pool, k.backend) && len(bs.idle)+len(bs.opening)+len(bs.shared) == 0 && bs.first == nil {
 		delete(w.backs, k)
 	}
 }

@@ -186,6 +186,7 @@ func (x *exchange) attempt() {
 	}
 	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.now
 	x.tried.Add(b)
+	x.wait.turn = 0
 	b.Start(x.w.now)
 	if x.w.open(x); !x.over {
 		x.deadline()

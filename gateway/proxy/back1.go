@@ -151,7 +151,7 @@ func (s *back1) leave() {
 	}
 	s.gone = true
 	s.l.w.forget(s)
-	s.backend.ConnClosed()
+	s.l.w.connClosed(s.backend)
 }
 
 func (s *back1) writable() {

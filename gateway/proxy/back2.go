@@ -186,7 +186,7 @@ func (b *back2) settle() {
 			b.l.w.open(x)
 		}
 	}
-	if first {
+	if first || b.backends().first != nil { // it may permit more than before
 		b.idle()
 	}
 }
@@ -230,7 +230,7 @@ func (b *back2) remove() {
 		return
 	}
 	b.gone = true
-	b.backend.ConnClosed()
+	b.l.w.connClosed(b.backend)
 	defer b.l.w.forgetOwned(backsKey{b.pool, b.backend, b.l.owner})
 	bs := b.l.w.backsTo(b.pool, b.backend, b.l.owner)
 	for i, o := range bs.shared {
@@ -243,12 +243,8 @@ func (b *back2) remove() {
 
 // idle takes requests that wait for a connection, and acts on a connection without requests.
 func (b *back2) idle() {
-	for b.settled && b.available() && !b.l.w.draining {
-		x := b.l.w.nextQueued(b.backends())
-		if x == nil {
-			break
-		}
-		b.begin(x)
+	if len(b.l.w.queues) > 0 && b.settled && b.available() {
+		b.l.w.takeQueued(b.backends(), b)
 	}
 	if b.m.Streams() > 0 || len(b.early) > 0 || b.l.closed || b.l.closing {
 		return

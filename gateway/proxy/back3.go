@@ -308,13 +308,16 @@ func (b *back3) remove() {
 		return
 	}
 	b.gone = true
-	b.backend.ConnClosed()
+	b.w.connClosed(b.backend)
 	bs := b.w.backsTo(b.pool, b.backend, nil)
 	bs.shared = slices.DeleteFunc(bs.shared, func(o sharedBack) bool { return o == sharedBack(b) })
 }
 
 // rest acts on a connection without requests.
 func (b *back3) rest() {
+	if len(b.w.queues) > 0 && b.available() {
+		b.w.takeQueued(b.w.backsTo(b.pool, b.backend, nil), b)
+	}
 	if len(b.streams)+len(b.early) > 0 || b.closed {
 		return
 	}

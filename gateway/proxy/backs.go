@@ -15,8 +15,11 @@ type backends struct {
 	idle    []*back1 // the one used last is the last
 	shared  []sharedBack
 	opening []*dialing
-	queue   []*exchange // wait until the backend may have another connection
-	streams int         // requests at a time that its last connection of HTTP/2 took, 0 if not known
+	streams int // requests at a time that its last connection of HTTP/2 took, 0 if not known
+
+	queue                // who waits until the backend may have another connection
+	published clock.Time // since when the first of them waits, as the backend knows it
+	owned     bool       // the connections are those of one client
 }
 
 // sharedBack is a connection that carries several requests at a time: back2 or back3.
@@ -45,7 +48,7 @@ func (w *Worker) backsTo(p *Pool, b *pool.Backend, owner *clientInfo) *backends 
 	k := backsKey{p, b, owner}
 	bs := w.backs[k]
 	if bs == nil {
-		bs = &backends{}
+		bs = &backends{published: clock.Never, owned: owner != nil}
 		w.backs[k] = bs
 		if owner != nil {
 			owner.owns = append(owner.owns, k)
@@ -111,7 +114,18 @@ func (w *Worker) openNow(x *exchange) {
 			return
 		}
 	}
+	if w.overtakes(&x.wait, bs, x.backend) {
+		x.line(bs)
+		return
+	}
 	w.dial(x, bs)
+}
+
+// line has an exchange wait for a connection, or fail where as many wait as may.
+func (x *exchange) line(bs *backends) {
+	if !x.w.enqueue(&x.wait, bs, x.pooled, x.backend) {
+		x.backFailed(errBackendFull)
+	}
 }
 
 // dialing is the session of a connection to a backend that is being established.
@@ -138,7 +152,8 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 	d := &dialing{pool: x.pooled, backend: x.backend, client: x.front.client(), waiting: []*exchange{x}}
 	x.dial = d
 	if err := w.connect(d); err != nil {
-		if x.dial = nil; err == errBackendFull && w.enqueue(x, bs) {
+		if x.dial = nil; err == errBackendFull {
+			x.line(bs)
 			return
 		}
 		x.backFailed(err)
@@ -161,7 +176,7 @@ func (w *Worker) connect(d *dialing) error {
 		conn, err = w.loop.Dial(d.backend.Address(), l)
 	}
 	if err != nil {
-		d.backend.ConnClosed()
+		w.connClosed(d.backend)
 		l.finish()
 		return err
 	}
@@ -268,7 +283,7 @@ func (d *dialing) expired(bool) {
 
 func (d *dialing) failed(err error) {
 	d.l.w.counters.backFailed.Add(1)
-	d.backend.ConnClosed()
+	d.l.w.connClosed(d.backend)
 	waiting := d.waiting
 	d.end()
 	if d.pass != nil {
@@ -292,7 +307,7 @@ func (w *Worker) cancelOpen(x *exchange) {
 		x.early = nil
 		b.forgetEarly(x)
 	}
-	w.dequeue(x)
+	w.dequeue(&x.wait)
 	d := x.dial
 	if d == nil {
 		return
@@ -316,8 +331,11 @@ func (w *Worker) keep(s *back1) {
 	s.index = len(bs.idle)
 	bs.idle = append(bs.idle, s)
 	s.l.deadline(&s.l.inputBy, cmp.Or(s.pool.Idle, DefaultIdle))
-	if x := w.nextQueued(bs); x != nil {
-		w.open(x) // after the batch: bytes behind the response may show that the connection is of no use
+	switch v, yielded := w.takeTurn(bs); {
+	case yielded:
+		s.drop()
+	case v != nil:
+		v.begin() // after the batch: bytes behind the response may show that the connection is of no use
 	}
 }
 

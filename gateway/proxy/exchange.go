@@ -115,7 +115,7 @@ type exchange struct {
 	dial      *dialing   // a connection that it waits for
 	early     sharedBack // the same, for its settings
 	starting  bool       // in Worker.starting
-	queued    *backends  // in its queue
+	wait      waiter     // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
 	tried     pool.Tried
 	preferred *pool.Backend      // by a sticky cookie
@@ -178,7 +178,7 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 		w.exchanges = x.next
 	}
 	*x = exchange{
-		w: w, front: front, request: m, began: w.now,
+		w: w, front: front, request: m, began: w.now, wait: waiter{x: x},
 		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
 	}
 	if c := front.client(); c.at != nil {

@@ -40,6 +40,8 @@ type pass struct {
 	client   passEnd
 	server   passEnd // without a link until the backend is connected
 	attempts int
+	wait     waiter        // for a connection, where all backends have as many as they may
+	full     *pool.Backend // the first that had
 	began    clock.Time
 	started  clock.Time    // of the attempt
 	latency  time.Duration // of the connect
@@ -64,6 +66,7 @@ type passEnd struct {
 func newPass(l *link, info *clientInfo, first []byte) {
 	w := l.w
 	p := &pass{w: w, info: info, first: first, began: w.now}
+	p.wait.p = p
 	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
 	p.server = passEnd{p: p, other: &p.client, count: &w.counters.stream.down}
 	l.session, l.paused = &p.client, true
@@ -99,21 +102,70 @@ func (p *pass) attempt() {
 			p.failure = errLimit.name
 		}
 		if b == nil || p.tried.Has(b) {
-			p.unavailable()
+			p.line()
 			return
 		}
 		p.tried.Add(b)
-		p.backend, p.backendName, p.attempts, p.started = b, b.Name(), p.attempts+1, p.w.now
-		b.Start(p.w.now)
-		p.dial = &dialing{pool: p.pooled, backend: b, client: p.info, pass: p}
-		err := p.w.connect(p.dial)
+		p.attempts++
+		p.choose(b)
+		err := p.dialTo(b)
 		if err == nil {
 			return
 		}
-		if p.dial = nil; !p.mayRetry(err) {
-			p.unavailable()
+		if !p.mayRetry(err) {
+			p.line()
 			return
 		}
+	}
+}
+
+// choose begins an attempt at a backend.
+func (p *pass) choose(b *pool.Backend) {
+	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.now, 0
+	b.Start(p.w.now)
+}
+
+// dialTo opens a connection to a backend.
+func (p *pass) dialTo(b *pool.Backend) error {
+	if p.w.overtakes(&p.wait, p.backs(b), b) {
+		return errBackendFull
+	}
+	p.dial = &dialing{pool: p.pooled, backend: b, client: p.info, pass: p}
+	err := p.w.connect(p.dial)
+	if err != nil {
+		p.dial = nil
+	}
+	return err
+}
+
+func (p *pass) backs(b *pool.Backend) *backends {
+	return p.w.backsTo(p.pooled, b, p.pooled.owner(p.info))
+}
+
+// line has the connection wait for the first backend that had as many as it may, or ends it.
+func (p *pass) line() {
+	b := p.full
+	if b == nil {
+		p.unavailable()
+		return
+	}
+	p.full = nil
+	p.choose(b)
+	if !p.w.enqueue(&p.wait, p.backs(b), p.pooled, b) {
+		p.unavailable()
+	}
+}
+
+// connect goes on once there is room for a connection.
+func (p *pass) connect() {
+	b := p.backend
+	err := p.dialTo(b)
+	switch {
+	case err == nil, err == errBackendFull && p.w.enqueue(&p.wait, p.backs(b), p.pooled, b): // at its place
+	case p.mayRetry(err):
+		p.attempt()
+	default:
+		p.line()
 	}
 }
 
@@ -134,15 +186,16 @@ func (p *pass) dialFailed(err error) {
 		p.attempt()
 		return
 	}
-	p.unavailable()
+	p.line()
 }
 
 // mayRetry accounts for a failed attempt, and reports whether there may be another one.
 func (p *pass) mayRetry(err error) bool {
-	f := failureOf(err, true)
+	f, b := failureOf(err, true), p.backend
 	p.failure = f.name
 	p.account(f.class)
 	if f == errBackendFull { // nothing was tried
+		p.full = cmp.Or(p.full, b)
 		return p.attempts < maxFull
 	}
 	if p.attempts >= p.rule.Attempts || !p.pooled.RetryAllowed(p.w.now) {
@@ -180,14 +233,15 @@ func (p *pass) account(f pool.Failure) {
 func (p *pass) finish(f pool.Failure) {
 	p.over = true
 	p.w.counters.stream.active.Add(-1)
+	p.w.dequeue(&p.wait)
 	if d := p.dial; d != nil { // it is not wanted any more
 		p.dial = nil
 		d.end()
 		d.l.abort()
-		d.backend.ConnClosed()
+		p.w.connClosed(d.backend)
 	}
 	if p.server.l != nil {
-		p.backend.ConnClosed()
+		p.w.connClosed(p.backend)
 	}
 	p.account(f)
 	p.w.putBuffer(&p.first)

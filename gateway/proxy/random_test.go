@@ -282,7 +282,7 @@ func (s *soak) closeAll() {
 			w := s.worker
 			backs := 0
 			for _, bs := range w.backs {
-				backs += len(bs.idle) + len(bs.shared) + len(bs.opening) + len(bs.queue)
+				backs += len(bs.idle) + len(bs.shared) + len(bs.opening)
 			}
 			left = fmt.Sprintf("%d fronts, %d timers, %d connections to backends", len(w.fronts), len(w.timers)-len(w.freeTimers), backs)
 		})

@@ -129,6 +129,7 @@ type Pool struct {
 	Protocol PoolProtocol
 	TLS      *ctls.Config  // nil is plain
 	Connect  time.Duration // until a connection is established, TLS included; 0 is DefaultConnect
+	Wait     time.Duration // for a connection, where a backend has as many as it may; 0 is DefaultWait, below 0 no bound
 	Response time.Duration // from the end of a request to the header of the response; 0 is no bound
 	Body     time.Duration // without a byte of content, of a response or of a request that goes on; 0 is no bound
 	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
@@ -143,6 +144,7 @@ type Pool struct {
 // Defaults of Pool.
 const (
 	DefaultConnect = 5 * time.Second
+	DefaultWait    = 5 * time.Second
 	DefaultIdle    = 60 * time.Second
 	DefaultMaxIdle = 512
 )

@@ -67,6 +67,7 @@ type Worker struct {
 	fronts     map[*link]struct{}
 	queues     []*backends // that have one
 	queuesAt   clock.Time  // when they are looked at
+	turns      uint64      // of waiters so far
 	draining   bool
 
 	endpoints  *Endpoints
@@ -107,7 +108,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 		}
 	})
 	w.ready, w.due = append(w.ready, w.due...), w.due[:0]
-	queues := w.checkQueues()
+	w.checkQueues()
 	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 || w.pending3() {
 		w.openWaiting()
 		for i := 0; i < len(w.dirty); i++ {
@@ -127,7 +128,7 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 	if w.due, w.later = w.later, w.due; len(w.due) > 0 {
 		return now // at once
 	}
-	return min(w.wheel.Next(), queues)
+	return min(w.wheel.Next(), w.nextCheck())
 }
 
 // maxSteps bounds what a link does in one iteration of the loop: reads of readSize, or moves of bypassMost, each.

@@ -148,6 +148,13 @@ func writePool(w *metrics.Writer, st *pool.Status) {
 		w.Gauge("millrace_pool_backend_requests", "Requests in progress.", float64(b.Requests), in, of)
 		w.Gauge("millrace_pool_backend_connections", "Open connections.", float64(b.Conns), in, of)
 		w.Gauge("millrace_pool_backend_pending", "Requests that wait for a connection.", float64(b.Pending), in, of)
+		for _, r := range [...]struct {
+			reason string
+			n      uint64
+		}{{"full", b.Refused}, {"timeout", b.Expired}} {
+			w.Counter("millrace_pool_backend_wait_failures_total", "Requests that did not get a connection: as many waited as may, or they waited for too long.", r.n, in, of,
+				metrics.Label{Name: "reason", Value: r.reason})
+		}
 		for k, n := range b.Statuses {
 			w.Counter("millrace_pool_backend_responses_total", "Responses by class; none ended without one and without a failure.", n, in, of,
 				metrics.Label{Name: "class", Value: Classes[k]})

@@ -45,7 +45,7 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		return p, nil
 	}
 	p.proxy = &proxy.Pool{
-		Pool: p.Pool, Connect: c.Timeouts.Connect, Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
+		Pool: p.Pool, Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		Replay:      none(c.RetryContent),
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
 	}
@@ -155,6 +155,14 @@ func (p *pooled) options(s *Set, cfg *config.Config) pool.Options {
 		}
 	}
 	return o
+}
+
+// bound returns a time in the form in which 0 is the default, and less no bound.
+func bound(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }
 
 // none returns a number in the form in which 0 is the default, and -1 none.
