@@ -271,12 +271,24 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 	return result;
 }
 
-/* The form of a program that was compiled with _FORTIFY_SOURCE. Its compiler has computed room. */
+INTERPOSED ssize_t recv(int fd, void *data, size_t n, int flags)
+{
+	return recvfrom(fd, data, n, flags, NULL, NULL);
+}
+
+/* The forms of a program that was compiled with _FORTIFY_SOURCE. Its compiler has computed room. */
+INTERPOSED ssize_t __recv_chk(int fd, void *data, size_t n, size_t room, int flags)
+{
+	if (n > room)
+		__builtin_trap(); /* libc ends the program, too */
+	return recv(fd, data, n, flags);
+}
+
 INTERPOSED ssize_t __recvfrom_chk(int fd, void *data, size_t n, size_t room, int flags, struct sockaddr *from,
 				  socklen_t *len)
 {
 	if (n > room)
-		__builtin_trap(); /* libc ends the program, too */
+		__builtin_trap();
 	return recvfrom(fd, data, n, flags, from, len);
 }
 
