@@ -113,14 +113,27 @@ static int exchange(struct channel *c, struct shim_request *q, int passed, struc
 	return -1;
 }
 
-/* Both sides compare what they were compiled with. */
+static void append(struct shim_request *q, const char *text, size_t n)
+{
+	size_t space = sizeof q->value - q->len;
+	n = n < space ? n : space;
+	memcpy(q->value + q->len, text, n);
+	q->len += (uint32_t)n;
+}
+
+/*
+ * Both sides compare what they were compiled with. The token is what millrace exec was given: it lets in a process that
+ * has changed its user since.
+ */
 static int hello(struct channel *c)
 {
 	struct shim_request q = {.op = SHIM_HELLO, .arg = sizeof(struct shim_request)};
 	struct shim_reply reply;
-	size_t n = strlen(program_invocation_short_name);
-	q.len = (uint32_t)(n < sizeof q.value ? n : sizeof q.value);
-	memcpy(q.value, program_invocation_short_name, q.len);
+	const char *token = getenv("MILLRACE_SHIM_TOKEN");
+	append(&q, program_invocation_short_name, strnlen(program_invocation_short_name, 64) + 1);
+	q.value[q.len - 1] = 0;
+	if (token != NULL)
+		append(&q, token, strlen(token));
 	if (exchange(c, &q, -1, &reply) != 0)
 		return -1;
 	if (reply.error == 0 && reply.version == SHIM_VERSION)
@@ -221,8 +234,11 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply)
 		errno = saved;
 		return 0;
 	}
-	report_once("the node does not answer: is millrace stack up still running?");
-	errno = ENETDOWN;
+	if (errno == EACCES || errno == EPERM)
+		report_once("the user of this process may not use the stack (shim.group of its configuration)");
+	else
+		report_once("the node does not answer: is millrace stack up still running?");
+	errno = errno == EACCES || errno == EPERM ? EACCES : ENETDOWN;
 	return -1;
 }
 
