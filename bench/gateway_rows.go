@@ -87,7 +87,7 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 	if s.Units == 0 {
 		return s, errors.New("no request was answered")
 	}
-	for _, name := range []string{harness.P50, harness.P99, harness.P999, "due"} {
+	for _, name := range []string{harness.P50, harness.P99, harness.P999, harness.Late, "due"} {
 		if n := last["client"].Counts[name]; n > 0 {
 			s.Counts[name] = n
 		}

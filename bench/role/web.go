@@ -107,6 +107,9 @@ func openWebLoad(o roleOptions) (roleWork, error) {
 				"requests": g.Requests.Load(), "bytes": g.Bytes.Load(), "errors": g.Errors.Load(), "connections": g.Connections.Load(),
 				"due": uint64(lo.Rate),
 			}
+			if lo.Rate > 0 {
+				c[harness.Late] = uint64(g.Late.Swap(0)) / 1000
+			}
 			after := g.Times.Counts()
 			for name, q := range map[string]float64{harness.P50: 0.5, harness.P99: 0.99, harness.P999: 0.999} {
 				c[name] = uint64(webpeer.Quantile(before, after, q).Microseconds())

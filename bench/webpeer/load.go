@@ -66,6 +66,9 @@ type Load struct {
 	Requests, Bytes, Errors, Connections atomic.Uint64
 	// Times are from when a request is due to its end.
 	Times Histogram
+	// Late is how long a request that a connection was free for has waited for the generator at most, in nanoseconds. The reader may
+	// set it to 0.
+	Late atomic.Int64
 }
 
 // issuer can make a request.
@@ -190,6 +193,9 @@ func (g *Load) schedule() {
 			g.due += time.Millisecond
 			return
 		}
+	}
+	if len(g.late) == 0 && len(g.idle) > 0 && int64(now-g.due) > g.Late.Load() {
+		g.Late.Store(int64(now - g.due))
 	}
 	for g.due <= now {
 		g.late = append(g.late, g.due)
