@@ -20,7 +20,7 @@ type Pool struct {
 	Health        *health.Check // key "health"; absent: every backend counts as healthy
 	Passive       *PoolPassive  // key "passive"; absent: no backend is ejected
 	SlowStart     time.Duration // key "slow_start": how long the share of a backend that comes (back) grows from nothing; default 0
-	Drain         time.Duration // key "drain": how long a draining backend takes requests of its sticky clients; default 0 is until it is inactive
+	Drain         time.Duration // key "drain": how long a draining backend takes requests of its sticky clients, and its streams go on; default 0 is without an end
 	Idle          int           // key "idle_connections": kept to each backend by each loop, default 512
 	Uses          int           // key "connection_requests": requests of a connection, after which it is closed; default 0 is no limit
 	RetryContent  int           // key "retry_content": bytes of a request's content that are kept until its response begins, to be sent again; default 16384, 0 is none

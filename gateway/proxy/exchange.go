@@ -38,6 +38,7 @@ type relay struct {
 	sent     bool // and the receiver has got the end
 	paused   bool // the sender is not read
 	bytes    uint64
+	frames   framing     // of a WebSocket
 	progress *clock.Time // of the exchange
 	over     bool        // the exchange has ended, perhaps within a call of to: a write may find that the connection has failed
 }
@@ -193,7 +194,12 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 }
 
 // requestData is content of the request. It borrows p.
-func (x *exchange) requestData(p []byte) { x.up.data(x.w, p) }
+func (x *exchange) requestData(p []byte) {
+	if x.outgoing.Protocol != "" {
+		x.up.frames.pass(p)
+	}
+	x.up.data(x.w, p)
+}
 
 // requestEnd is the end of the request.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
@@ -266,6 +272,9 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 
 // responseData is content of the response. It borrows p.
 func (x *exchange) responseData(p []byte) {
+	if x.tunnel {
+		x.down.frames.pass(p)
+	}
 	was := x.down.paused
 	if x.down.data(x.w, p); x.down.paused && !was && !x.over {
 		x.deadline() // of a client that takes nothing

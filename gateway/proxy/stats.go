@@ -17,6 +17,7 @@ type Stats struct {
 	Retries     uint64
 	BackOpened  uint64 // connections to backends
 	BackFailed  uint64 // of those, not established
+	Drained     uint64 // WebSockets and connections passed through that ended with the drain time of their backend
 	Reused      uint64 // requests on a connection that had carried one before
 	Status      [6]uint64
 	Open        int64  // connections of clients
@@ -30,11 +31,11 @@ type Stats struct {
 
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
-	connections, requests, retries, backOpened, backFailed, reused, headers, writeTimeouts metrics.Counter
-	refused                                                                                [Refusals]metrics.Counter
-	status                                                                                 [6]metrics.Counter
-	open, active, kept                                                                     atomic.Int64
-	stream                                                                                 streamCounters
+	connections, requests, retries, backOpened, backFailed, reused, drained, headers, writeTimeouts metrics.Counter
+	refused                                                                                         [Refusals]metrics.Counter
+	status                                                                                          [6]metrics.Counter
+	open, active, kept                                                                              atomic.Int64
+	stream                                                                                          streamCounters
 }
 
 // Stats returns the counters. Any goroutine may call it.
@@ -42,7 +43,7 @@ func (w *Worker) Stats() Stats {
 	c := &w.counters
 	s := Stats{
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
-		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(),
+		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(),
 	}

@@ -62,14 +62,14 @@ func (s *Set) BackendNames(name string) ([]string, error) {
 func (s *Set) Drain(name, backend string, deadline time.Duration, force bool) error {
 	return s.operate(name, backend, force, func(p *pooled, b *pool.Backend) {
 		b.SetState(stack.Now(), pool.Draining)
-		p.endDrain(b, cmp.Or(deadline, p.cfg.Drain))
+		p.endDrain(b, cmp.Or(deadline, p.cfg.Drain), s.endStreams)
 	})
 }
 
 // Undrain takes back what Drain said.
 func (s *Set) Undrain(name, backend string) error {
 	return s.operate(name, backend, true, func(p *pooled, b *pool.Backend) {
-		p.endDrain(b, 0)
+		p.endDrain(b, 0, nil)
 		b.ResetState(stack.Now())
 	})
 }
@@ -80,8 +80,16 @@ type drains struct {
 	timers map[*pool.Backend]*time.Timer
 }
 
-// endDrain makes a backend inactive after a time, 0 is never, in place of what was to come.
-func (d *drains) endDrain(b *pool.Backend, after time.Duration) {
+// endStreams ends the WebSockets and the connections that are passed through to a backend.
+func (s *Set) endStreams(b *pool.Backend) {
+	for _, l := range s.loops {
+		l.Do(func() { l.worker.EndStreams(b) })
+	}
+}
+
+// endDrain makes a backend inactive after a time, 0 is never, in place of what was to come, and then calls end with it. One that
+// the configuration has no more takes nothing in any case.
+func (d *drains) endDrain(b *pool.Backend, after time.Duration, end func(*pool.Backend)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.timers[b]; t != nil {
@@ -94,10 +102,14 @@ func (d *drains) endDrain(b *pool.Backend, after time.Duration) {
 	var t *time.Timer
 	t = time.AfterFunc(after, func() {
 		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.timers[b] == t { // it was not called off
+		due := d.timers[b] == t // it was not called off
+		if due {
 			delete(d.timers, b)
 			b.SetState(stack.Now(), pool.Inactive)
+		}
+		d.mu.Unlock()
+		if due {
+			end(b)
 		}
 	})
 	d.timers[b] = t

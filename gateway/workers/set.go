@@ -52,6 +52,8 @@ type Set struct {
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission // of listeners
 	probes     pool.Probes
+
+	leaving drains // of backends that the configuration has no more
 }
 
 // Loop is a loop that workers run on.
@@ -94,7 +96,9 @@ const renewEvery = time.Minute
 
 // Open opens the loops and the listeners of a configuration. Connections wait until Run.
 func Open(cfg *config.Config, opt Options) (*Set, error) {
-	s := &Set{opt: opt, wake: make(chan struct{}, 1), pools: map[string]*pooled{}, served: map[string]*servedTLS{}}
+	s := &Set{opt: opt, wake: make(chan struct{}, 1), pools: map[string]*pooled{}, served: map[string]*servedTLS{},
+		leaving: drains{timers: map[*pool.Backend]*time.Timer{}},
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.checks = health.NewChecker(health.Options{Notify: func() {
 		select {
@@ -194,6 +198,7 @@ func (s *Set) Close() error {
 	for _, p := range s.pools {
 		p.stop()
 	}
+	s.leaving.stop()
 	if l := s.log.Swap(nil); l != nil {
 		l.close()
 	}

@@ -202,6 +202,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.BackOpened += o.BackOpened
 	s.BackFailed += o.BackFailed
 	s.Reused += o.Reused
+	s.Drained += o.Drained
 	s.Headers += o.Headers
 	s.WriteTimeouts += o.WriteTimeouts
 	a, b := &s.Stream, &o.Stream

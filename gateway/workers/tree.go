@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/pool"
@@ -81,6 +82,7 @@ func (s *Set) use(n *plan) error {
 	for name, p := range s.pools {
 		if n.pools[name] == nil {
 			p.stop()
+			s.leave(p, p.Backends())
 		}
 	}
 	for _, p := range n.order {
@@ -88,7 +90,10 @@ func (s *Set) use(n *plan) error {
 			p.fresh = false
 			continue
 		}
+		before := p.Backends()
 		errs = append(errs, p.Update(now, p.options(s, n.cfg), backendsOf(&p.cfg)))
+		s.leave(p, slices.DeleteFunc(slices.Clone(before), func(b *pool.Backend) bool { return !b.Gone() }))
+		s.followStates(&s.pools[p.cfg.Name].cfg, p)
 	}
 	s.useLog(n.cfg, n.log)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
@@ -99,6 +104,33 @@ func (s *Set) use(n *plan) error {
 	s.checks.Set(s.probes.Watch(now, probed))
 	s.probes.Enter(now, s.checks.Take())
 	return errors.Join(errs...)
+}
+
+// followStates begins drains that the configuration asks for, and calls those off that it asks for no more. The caller holds s.mu.
+func (s *Set) followStates(old *config.Pool, p *pooled) {
+	was := map[string]config.State{}
+	for i := range old.Backends {
+		was[old.Backends[i].Name] = old.Backends[i].State
+	}
+	for i := range p.cfg.Backends {
+		c := &p.cfg.Backends[i]
+		b := p.ByName(c.Name)
+		if before, ok := was[c.Name]; b == nil || !ok || before == c.State {
+			continue
+		}
+		after := time.Duration(0)
+		if c.State == config.StateDraining {
+			after = p.cfg.Drain
+		}
+		p.endDrain(b, after, s.endStreams)
+	}
+}
+
+// leave ends the streams to backends that the configuration has no more, after the drain time of their pool. The caller holds s.mu.
+func (s *Set) leave(p *pooled, gone []*pool.Backend) {
+	for _, b := range gone {
+		s.leaving.endDrain(b, p.cfg.Drain, s.endStreams)
+	}
 }
 
 // admit returns what counts the connections of listeners. That of a listener that is gone stays while it has some: they count if
