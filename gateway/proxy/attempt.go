@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -200,7 +201,7 @@ func (x *exchange) account(f *failure) {
 		return
 	}
 	x.backend = nil
-	o := pool.Outcome{Status: x.status, Latency: x.latency, Retry: x.attempts > 1}
+	o := pool.Outcome{Status: cmp.Or(x.call, x.status), Latency: x.latency, Retry: x.attempts > 1}
 	if f != nil {
 		o.Failure = f.class
 	}
@@ -257,9 +258,9 @@ func (x *exchange) again() {
 	x.attempt()
 }
 
-// retryStatus begins another attempt where the rule says so of the status of a response.
-func (x *exchange) retryStatus(status int) bool {
-	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(errIncomplete, true) {
+// retryStatus begins another attempt where the rule says so of the status of a response, which counts as f.
+func (x *exchange) retryStatus(status int, f *failure) bool {
+	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(f, true) {
 		return false
 	}
 	back := x.takeBack()
@@ -267,7 +268,7 @@ func (x *exchange) retryStatus(status int) bool {
 	back.release()
 	x.status = status
 	x.account(nil)
-	x.status = 0
+	x.status, x.call = 0, 0
 	x.again()
 	return true
 }
@@ -308,7 +309,7 @@ func cloneFields(fields []semantics.Field) []semantics.Field {
 // others come out of the rule's number and the budget.
 func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 	a := rewrite.Attempt{
-		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed, Streamed: !x.up.repeatable(),
+		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed || f == errCallFailed, Streamed: !x.up.repeatable(),
 		Responded: x.answered,
 	}
 	if !a.MayRepeat() {

@@ -141,6 +141,7 @@ type exchange struct {
 	attempts    int
 	latency     time.Duration // from the attempt to the header of the response
 	status      int
+	call        int    // of HTTP, that the failure of a gRPC call counts as; 0 is none
 	interims    uint64 // bytes of interim responses
 	failure     string // the error of Proxy-Status, where the gateway answered
 	backendName string // of the last attempt
@@ -244,7 +245,7 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 		x.interim(m)
 		return
 	}
-	if x.retryStatus(m.Status) {
+	if x.retryStatus(m.Status, errIncomplete) || end && x.retryCall(m) {
 		return
 	}
 	x.up.forget(x.w)
@@ -283,7 +284,9 @@ func (x *exchange) responseData(p []byte) {
 
 // responseEnd is the end of the response.
 func (x *exchange) responseEnd(trailers []semantics.Field) {
-	x.down.trailers = trailers
+	if x.down.trailers = trailers; len(trailers) > 0 && x.status == 200 {
+		x.call = callStatus(trailers)
+	}
 	x.down.end(x.w)
 	x.finishIfDone()
 }

@@ -32,6 +32,7 @@ var (
 	errTLS            = &failure{status: 502, name: "tls_protocol_error", class: pool.Handshake}
 	errProtocol       = &failure{status: 502, name: "http_protocol_error", class: pool.Malformed}
 	errIncomplete     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}
+	errCallFailed     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}    // of gRPC, by a response without messages
 	errCanceled       = &failure{status: 502, name: "http_response_incomplete", class: pool.Canceled} // by the backend, at a deadline
 	errUnprocessed    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled, unprocessed: true}
 	errReadTimeout    = &failure{status: 504, name: "http_response_timeout", class: pool.Timeout}
