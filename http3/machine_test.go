@@ -398,6 +398,18 @@ func TestWebTransportStreams(t *testing.T) {
 	}
 }
 
+// The header of a response changes what it names, and nothing if it is malformed.
+func TestMergePriority(t *testing.T) {
+	p := Priority{Urgency: 5, Incremental: true}
+	for s, want := range map[string]Priority{
+		"": p, "u=1": {1, true}, "i=?0": {5, false}, "u=0, i=?0": {0, false}, "u=9, x": p, "u=1,": p, "u=": p,
+	} {
+		if got, ok := p.Merge(s); got != want || ok == (s == "u=1," || s == "u=") {
+			t.Errorf("%q: %v %v, want %v", s, got, ok, want)
+		}
+	}
+}
+
 func TestParsePriority(t *testing.T) {
 	for s, want := range map[string]Priority{
 		"": DefaultPriority, "u=0": {0, false}, "u=7, i": {7, true}, "i": {3, true}, "i=?1": {3, true}, "i=?0": {3, false},

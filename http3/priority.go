@@ -25,8 +25,12 @@ func (p Priority) String() string {
 
 // ParsePriority parses the header Priority, a dictionary of RFC 9651 3.2. Members with unknown names or values
 // out of range are ignored (RFC 9218 4); not ok says that it is no dictionary at all, and p is the default.
-func ParsePriority(s string) (p Priority, ok bool) {
-	p = DefaultPriority
+func ParsePriority(s string) (p Priority, ok bool) { return DefaultPriority.Merge(s) }
+
+// Merge returns p with what the header Priority of a response says: a server may know better than its client how urgent
+// something is, and what it leaves out stays (RFC 9218 8). The header is parsed as by ParsePriority; not ok leaves p.
+func (p Priority) Merge(s string) (merged Priority, ok bool) {
+	merged = p
 	for rest := strings.Trim(s, " "); rest != ""; {
 		var member string
 		member, rest = cutMember(rest)
@@ -34,21 +38,21 @@ func ParsePriority(s string) (p Priority, ok bool) {
 		name, _, _ = strings.Cut(name, ";")
 		value, _, _ = strings.Cut(value, ";")
 		if !isKey(name) || hasValue && value == "" {
-			return DefaultPriority, false
+			return p, false
 		}
 		switch {
 		case name == "u" && len(value) == 1 && value[0] >= '0' && value[0] <= '7':
-			p.Urgency = value[0] - '0'
+			merged.Urgency = value[0] - '0'
 		case name == "i" && (!hasValue || value == "?1"):
-			p.Incremental = true
+			merged.Incremental = true
 		case name == "i" && value == "?0":
-			p.Incremental = false
+			merged.Incremental = false
 		}
 		if rest == "," {
-			return DefaultPriority, false
+			return p, false
 		}
 	}
-	return p, true
+	return merged, true
 }
 
 // cutMember cuts a dictionary at its first comma outside of a string. A trailing comma stays.

@@ -48,8 +48,9 @@ func (a *admission) needsRetry(net.Addr) bool {
 
 // handshake is one that is under way. Its context ends with the connection.
 type handshake struct {
-	a    *admission
-	once sync.Once
+	a        *admission
+	once     sync.Once
+	attached atomic.Pointer[any] // by Attach
 }
 
 // handshakeKey finds the handshake in the context of its connection.

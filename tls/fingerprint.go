@@ -13,6 +13,11 @@ func JA4(hello *tls.ClientHelloInfo) string {
 	return string(features(hello).AppendJA4(nil, 't'))
 }
 
+// JA4QUIC returns the fingerprint JA4 of a ClientHello over QUIC: see JA4.
+func JA4QUIC(hello *tls.ClientHelloInfo) string {
+	return string(features(hello).AppendJA4(nil, 'q'))
+}
+
 // JA3 returns the fingerprint JA3. crypto/tls does not pass on legacy_version; it is TLS 1.2 where
 // the client has supported_versions (RFC 8446 4.1.2), and otherwise the highest version offered.
 func JA3(hello *tls.ClientHelloInfo) string {

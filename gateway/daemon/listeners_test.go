@@ -98,15 +98,22 @@ func (s *site) reload(src string) admin.Changes {
 	return changes
 }
 
-// free returns an address of the loopback that was free a moment ago.
+// free returns an address of the loopback that was free a moment ago, for TCP and UDP.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := l.Addr().String()
+		u, err := net.ListenPacket("udp", a)
+		l.Close()
+		if err == nil {
+			u.Close()
+			return a
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // named is a backend that answers with its name.

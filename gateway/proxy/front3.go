@@ -17,14 +17,15 @@ import (
 // front3 is a client's connection with HTTP/3.
 type front3 struct {
 	*conn3
-	l        *listening
-	info     *clientInfo
-	requests int
-	admitted bool       // by the listener's Admission
-	next     uint64     // the ID after that of the last request
-	early    bool       // the handshake is not complete: requests may have been repeated
-	phase    phase3     // of the end
-	by       clock.Time // of the next phase, or of an idle connection's end
+	l          *listening
+	info       *clientInfo
+	requests   int
+	admitted   bool                      // by the listener's Admission
+	priorities map[uint64]http3.Priority // of requests to come
+	next       uint64                    // the ID after that of the last request
+	early      bool                      // the handshake is not complete: requests may have been repeated
+	phase      phase3                    // of the end
+	by         clock.Time                // of the next phase, or of an idle connection's end
 }
 
 // phase3 is how far the end of a connection is.
@@ -46,6 +47,9 @@ func (w *Worker) accept3(l *listening, c *quicconn.Conn) quicconn.Handler {
 	info := &clientInfo{at: l, listener: ln, tls: true}
 	state := c.QUIC().State().TLS
 	info.established(&state)
+	if h, ok := c.QUIC().Attached().(*hello3); ok {
+		info.ja4, info.alpn = h.ja4, h.alpn
+	}
 	f := &front3{l: l, info: info, conn3: w.newConn3(c, http3.NewMachine(http3.RoleServer, ln.HTTP3.Machine)), by: clock.Never, early: true}
 	f.session = f
 	w.fronts3[f] = struct{}{}
@@ -90,6 +94,7 @@ func (f *front3) message(st *stream3, ev *http3.Event) {
 // begin begins the exchange of a request.
 func (f *front3) begin(st *stream3) {
 	st.keepHeader()
+	f.prioritise(st, st.h.Message.Fields)
 	f.moved()
 	ln, m := f.info.listener, &st.h.Message
 	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
@@ -164,8 +169,6 @@ func (f *front3) data(st *stream3, p []byte) {
 	}
 	x.requestData(p)
 }
-
-func (f *front3) control(*http3.Event) {} // there are no pushes, and priorities are those of QUIC
 
 func (f *front3) broken(st *stream3, err error) {
 	var malformed *http3.StreamError
@@ -347,6 +350,7 @@ func (r *request3) head(m *semantics.Message, end bool) error {
 	st.out = st.conn.m.AppendResponse(st.output(), st.s.ID(), m)
 	if m.Status >= 200 {
 		st.fin, st.expect = end, false
+		st.reprioritise(m.Fields)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/gateway/quicconn"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/tls"
 )
 
 // HTTP3 is how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
@@ -171,6 +172,9 @@ func (e *endpoint) listen(ln *Listener) error {
 		if ln := e.current.Load(); ln.Admission != nil && ln.Admission.full(ln.Limits.Connections) {
 			return nil, errFull // before keys and signatures
 		}
+		if e.current.Load().Table.ReadsHello() {
+			quic.Attach(hello.Context(), &hello3{tls.JA4QUIC(hello), slices.Clone(hello.SupportedProtos)})
+		}
 		c := e.config.Load()
 		if c.GetConfigForClient == nil {
 			return c, nil
@@ -213,6 +217,12 @@ func (es *Endpoints) join(w *Worker, l *listening) error {
 		go e.accept(e.l)
 	}
 	return nil
+}
+
+// hello3 is what rules ask of a ClientHello.
+type hello3 struct {
+	ja4  string
+	alpn []string
 }
 
 // errFull ends the handshake of a client for which there is no room: as an alert, since it has sent its ClientHello.

@@ -20,9 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testcert"
 	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/tls/clienthello"
 	"github.com/millrace/millrace/websocket"
 )
 
@@ -214,6 +216,54 @@ func TestHTTP3TenThousand(t *testing.T) {
 func contentOf(n int) []byte {
 	sum := crc32.ChecksumIEEE([]byte(strconv.Itoa(n)))
 	return bytes.Repeat([]byte(fmt.Sprintf("%08x", sum)), 1+int(sum%100))
+}
+
+// The fingerprint JA4 and ALPN of clients of HTTP/3 are those of the ClientHello in their Initial packets, as package clienthello
+// reads one that crypto/tls writes with the same configuration. A client without them goes by another rule.
+func TestHTTP3RulesOnTheHello(t *testing.T) {
+	chosen := &ctls.Config{ServerName: "gateway.test", NextProtos: []string{"h3", "x"}, MinVersion: ctls.VersionTLS13, CurvePreferences: []ctls.CurveID{ctls.X25519}}
+	engine := ctls.QUICClient(&ctls.QUICConfig{TLSConfig: chosen})
+	engine.SetTransportParameters([]byte{})
+	must(t, engine.Start(t.Context()))
+	ev := engine.NextEvent()
+	for ; ev.Kind != ctls.QUICWriteData; ev = engine.NextEvent() {
+	}
+	var hello clienthello.Hello
+	err := clienthello.ParseMessage(ev.Data, &hello)
+	must(t, err)
+	ja4 := string(hello.AppendJA4(nil, 'q'))
+	r := http3Rig(t, "127.0.0.1:1", func(r *rig) {
+		ln := r.tree.Listeners[1]
+		ln.Table, err = route.New([]route.Rule{
+			{Name: "ja4", Match: route.Match{JA4: []string{ja4}, ALPN: []string{"x"}}}, {Name: "alpn", Match: route.Match{ALPN: []string{"x"}}}, {Name: "rest"},
+		})
+		must(t, err)
+		ln.Rules = nil
+		for status := range 3 {
+			ln.Rules = append(ln.Rules, &Rule{Response: &Response{Status: 290 + status}})
+		}
+	})
+	other := chosen.Clone()
+	other.CurvePreferences, other.MinVersion, other.NextProtos = nil, ctls.VersionTLS13, []string{"x", "h3"}
+	for want, tc := range []*ctls.Config{chosen, other, {ServerName: "gateway.test", NextProtos: []string{"h3"}}} {
+		tc.RootCAs = r.roots
+		tr := &http3.Transport{Dial: func(ctx context.Context, _ string, _ *ctls.Config, c *quic.Config) (*quic.Conn, error) {
+			addr, err := net.ResolveUDPAddr("udp", r.secure)
+			if err != nil {
+				return nil, err
+			}
+			return quicSocket(t).Dial(ctx, addr, tc, c)
+		}}
+		resp, err := (&http.Client{Transport: tr, Timeout: patience}).Get("https://" + r.secure)
+		must(t, err)
+		if resp.Body.Close(); resp.StatusCode != 290+want {
+			t.Errorf("%s: %s", ja4, resp.Status)
+		}
+		_ = tr.Close()
+	}
+	if !strings.HasPrefix(ja4, "q13d03") || ja4[8:10] != "h3" {
+		t.Errorf("%s", ja4)
+	}
 }
 
 // A client that does not read stops the backend, and the gateway holds little of an endless response.

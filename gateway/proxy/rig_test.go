@@ -85,13 +85,20 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	return r
 }
 
-// free returns an address of the loopback that was free a moment ago.
+// free returns an address of the loopback that was free a moment ago, for TCP and UDP.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).AddrPort()
+	for {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		a := ln.Addr().(*net.TCPAddr).AddrPort()
+		pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(a))
+		ln.Close()
+		if err == nil {
+			pc.Close()
+			return a
+		}
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -20,21 +20,22 @@ type stream3 struct {
 	x    *exchange
 	next *stream3 // of the free ones
 
-	index   int           // in conn3.streams, -1 for one that is not of a request
-	section qpack.Section // of the header: trailers are decoded into another
-	out     []byte        // what is sent after the batch
-	since   clock.Time    // of its beginning
-	stuck   clock.Time    // since when no output is taken, 0 while some is
-	arrived bool          // the message has arrived as a whole
-	last    bool          // nothing but the end of the message follows the event
-	paused  bool
-	queued  bool // in Worker.ready3
-	dirty   bool // in Worker.dirty3
-	fin     bool // the message ends with out,
-	sent    bool // and that has been sent
-	mute    bool // nothing can be sent any more
-	expect  bool // the client waits for 100 (Continue)
-	first   bool // of its connection
+	index    int           // in conn3.streams, -1 for one that is not of a request
+	section  qpack.Section // of the header: trailers are decoded into another
+	out      []byte        // what is sent after the batch
+	since    clock.Time    // of its beginning
+	priority http3.Priority
+	stuck    clock.Time // since when no output is taken, 0 while some is
+	arrived  bool       // the message has arrived as a whole
+	last     bool       // nothing but the end of the message follows the event
+	paused   bool
+	queued   bool // in Worker.ready3
+	dirty    bool // in Worker.dirty3
+	fin      bool // the message ends with out,
+	sent     bool // and that has been sent
+	mute     bool // nothing can be sent any more
+	expect   bool // the client waits for 100 (Continue)
+	first    bool // of its connection
 }
 
 // advance reads a stream until it has no more or its exchange waits.

@@ -18,6 +18,7 @@ type sender interface {
 	CancelWrite(code uint64)
 	AfterEnd(f func(error)) func() bool
 	SetWriteDeadline(t time.Time) error
+	SetPriority(urgency uint8, incremental bool)
 }
 
 type receiver interface {
@@ -80,6 +81,11 @@ func (s *Stream) ID() uint64 { return uint64(s.id) }
 
 // Conn returns the connection.
 func (s *Stream) Conn() *Conn { return s.conn }
+
+// SetPriority orders the stream among those of its connection that have something to send, as quic.SendStream has it.
+func (s *Stream) SetPriority(urgency uint8, incremental bool) {
+	s.out.SetPriority(urgency, incremental)
+}
 
 // notifyLocked puts the stream into the queue of the hub, once.
 func (s *Stream) notifyLocked(n news) {

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/semantics"
+)
+
+// maxPriorities bounds the priorities that are kept for requests to come (RFC 9218 7): a client sends them ahead for few.
+const maxPriorities = 64
+
+// priorityOf parses the field Priority, if there is one (RFC 9218 5). Lines of one are a list.
+func priorityOf(fields []semantics.Field) (value string, found bool) {
+	for i := range fields {
+		switch {
+		case fields[i].Name != "priority":
+		case !found:
+			value, found = fields[i].Value, true
+		default:
+			value += "," + fields[i].Value
+		}
+	}
+	return value, found
+}
+
+// prioritise orders the response to a request among those of its connection. Those that the client says nothing about take turns,
+// as QUIC has it. PRIORITY_UPDATE comes before the field (RFC 9218 7).
+func (f *front3) prioritise(st *stream3, fields []semantics.Field) {
+	st.priority = http3.DefaultPriority
+	if p, early := f.priorities[st.s.ID()]; early {
+		delete(f.priorities, st.s.ID())
+		st.setPriority(p)
+		return
+	}
+	value, found := priorityOf(fields)
+	if !found {
+		return
+	}
+	if p, ok := http3.ParsePriority(value); ok {
+		st.setPriority(p)
+	}
+}
+
+// reprioritise has the backend's word on a response count before the client's (RFC 9218 8).
+func (st *stream3) reprioritise(fields []semantics.Field) {
+	value, found := priorityOf(fields)
+	if !found {
+		return
+	}
+	if p, ok := st.priority.Merge(value); ok {
+		st.setPriority(p)
+	}
+}
+
+func (st *stream3) setPriority(p http3.Priority) {
+	st.priority = p
+	st.s.SetPriority(p.Urgency, p.Incremental)
+}
+
+// control handles PRIORITY_UPDATE, of a request in progress or of one to come. There are no pushes.
+func (f *front3) control(ev *http3.Event) {
+	if ev.Kind != http3.PriorityUpdate || ev.Push {
+		return
+	}
+	due := ev.ID >= f.next
+	for _, st := range f.streams {
+		if st.s.ID() != ev.ID {
+			continue
+		}
+		if st.x != nil {
+			st.setPriority(ev.Priority)
+			return
+		}
+		due = true // its header is on the way
+	}
+	_, known := f.priorities[ev.ID]
+	if !due || !known && len(f.priorities) >= maxPriorities {
+		return
+	}
+	if f.priorities == nil {
+		f.priorities = map[uint64]http3.Priority{}
+	}
+	f.priorities[ev.ID] = ev.Priority
+}
