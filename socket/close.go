@@ -43,6 +43,9 @@ func (c *TCPConn) detach() {
 	if x := c.extra; x != nil {
 		x.callback = nil
 		x.pollers.clear()
+		if b := c.leaveBound(); b != nil {
+			b.end(c.h)
+		}
 		if k := x.connecting; k != nil { // the stack is closed
 			x.connecting = nil
 			k.end(LoopConn{}, net.ErrClosed)

@@ -26,8 +26,12 @@ func (s *Stack) startDial(d *Dialer, remote netip.AddrPort) (*TCPConn, error) {
 		return nil, err
 	}
 	o := s.dialOptions(d)
+	if err := s.takeBound(d); err != nil {
+		return nil, err
+	}
 	c := &TCPConn{flags: connecting | d.dataInSYN()}
-	if err := s.connect(c, nil, t, o); err != nil {
+	if err := s.connect(c, nil, d, t, o); err != nil {
+		d.dropBound(nil)
 		return nil, err
 	}
 	return c, nil

@@ -3,10 +3,8 @@ package socket
 import (
 	"net"
 	"net/netip"
-	"runtime"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
@@ -48,13 +46,18 @@ func (s *Stack) Connect(d *Dialer, to netip.AddrPort, f func(in LoopConn, err er
 		k.tuple, err = s.tuple(d, to)
 	}
 	if err == nil {
-		err = s.eachHost(&k.tuple, func(h *host.Host) error {
-			h.Enter()
-			defer h.Exit()
-			return k.start(h)
-		})
+		err = s.takeBound(d)
 	}
 	if err != nil {
+		return nil, k.opError(err)
+	}
+	err = s.eachHost(&k.tuple, func(h *host.Host) error {
+		h.Enter()
+		defer h.Exit()
+		return k.start(h)
+	})
+	if err != nil {
+		d.dropBound(nil)
 		return nil, k.opError(err)
 	}
 	return k, nil
@@ -78,7 +81,7 @@ func (k *Connecting) opError(err error) error {
 func (k *Connecting) startIn(h *host.Host) error {
 	if k.tuple.LocalPort != 0 {
 		if owner := k.s.group.Owner(&k.tuple); owner != h {
-			k.pass(owner, k.resume)
+			passTo(owner, k.resume)
 			return nil
 		}
 	}
@@ -89,10 +92,11 @@ func (k *Connecting) startIn(h *host.Host) error {
 func (k *Connecting) start(h *host.Host) error {
 	k.at.Store(h)
 	if k.state.Load() != connectPending {
-		return nil // Cancel came first, or has found h and waits for it
+		k.d.dropBound(h) // Cancel came first, or has found h and waits for it
+		return nil
 	}
 	c := &TCPConn{h: h, flags: connecting, extra: &extra{connecting: k}}
-	conn, err := h.TCP.Connect(h.Now(), k.tuple, k.options, c)
+	conn, err := connectTCP(h, k.d, k.tuple, k.options, c)
 	if err != nil {
 		return err
 	}
@@ -105,10 +109,10 @@ func (k *Connecting) start(h *host.Host) error {
 func (k *Connecting) next(h *host.Host, err error) error {
 	switch {
 	case err == tcp.ErrPortSearch:
-		k.pass(h, k.resume)
+		passTo(h, k.resume)
 	case err == tcp.ErrNoPort && k.tries > 1:
 		k.tries--
-		k.pass(k.s.group.Hosts[(h.Index()+1)%len(k.s.group.Hosts)], k.resume)
+		passTo(k.s.group.Hosts[(h.Index()+1)%len(k.s.group.Hosts)], k.resume)
 	default:
 		return err
 	}
@@ -118,22 +122,8 @@ func (k *Connecting) next(h *host.Host, err error) error {
 // resume is start by a command of loop h.
 func (k *Connecting) resume(h *host.Host) {
 	if err := k.next(h, k.start(h)); err != nil {
+		k.d.dropBound(h)
 		k.end(LoopConn{}, err)
-	}
-}
-
-// fullQueueRetry is how long a function waits for a loop whose command queue is full.
-const fullQueueRetry = time.Millisecond
-
-// pass makes loop h call f soon.
-func (k *Connecting) pass(h *host.Host, f func(h *host.Host)) {
-	queued := h.Do(func() {
-		f(h)
-		h.RequestTick()
-	})
-	if !queued {
-		runtime.Gosched()
-		time.AfterFunc(fullQueueRetry, func() { k.pass(h, f) })
 	}
 }
 
@@ -143,7 +133,7 @@ func (k *Connecting) finish() {
 	c.extra.connecting = nil
 	if c.c.State() != tcp.StateClosed {
 		if !k.end(LoopConn{c}, nil) {
-			c.abort(c.h.Now())
+			k.abort()
 		}
 		return
 	}
@@ -151,8 +141,15 @@ func (k *Connecting) finish() {
 	if err == nil {
 		err = syscall.ECONNABORTED
 	}
-	c.abort(c.h.Now())
+	k.abort()
 	k.end(LoopConn{}, err)
+}
+
+// abort ends a connection that was not passed on. Its Bound can be used again.
+func (k *Connecting) abort() {
+	b := k.c.leaveBound()
+	k.c.abort(k.c.h.Now())
+	b.drop(k.c.h)
 }
 
 // end calls f, unless Cancel came first.
@@ -174,9 +171,10 @@ func (k *Connecting) Cancel() bool {
 		return false
 	}
 	if h := k.at.Load(); h != nil {
-		k.pass(h, func(h *host.Host) {
-			if k.c != nil && k.c.h == h {
-				k.c.abort(h.Now())
+		passTo(h, func(h *host.Host) {
+			if k.c != nil && k.c.h == h && k.c.c != nil {
+				k.c.extra.connecting = nil
+				k.abort()
 			}
 		})
 	}

@@ -23,6 +23,7 @@ import (
 //	d := socket.Dialer{TCPOptions: func(o *socket.TCPOptions) { o.Congestion = "bbr" }}
 type Dialer struct {
 	Local   netip.AddrPort // zero address or port: chosen
+	Bound   *Bound         // instead of Local: the address and port of a TCP connection, which frees them with its Close; for one address
 	Timeout time.Duration  // for all of a Dial; 0 is none but the context's
 
 	// FreeBind lets Local be an address that is not the stack's yet (IP_FREEBIND of ip(7)). Answers arrive once
@@ -107,12 +108,12 @@ func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r ne
 // sourceAddr returns Local for a net.OpError, nil if it is not set.
 func (d *Dialer) sourceAddr(proto string) net.Addr {
 	switch {
-	case !d.Local.IsValid():
+	case !d.local().IsValid():
 		return nil
 	case proto == "udp":
-		return net.UDPAddrFromAddrPort(d.Local)
+		return net.UDPAddrFromAddrPort(d.local())
 	}
-	return net.TCPAddrFromAddrPort(d.Local)
+	return net.TCPAddrFromAddrPort(d.local())
 }
 
 // tuple returns the 5-tuple of a connection to r. The local address, if it is not set, is chosen by RFC 6724
@@ -126,16 +127,16 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 
 // tupleOn is tuple by the holder of a loop.
 func (s *Stack) tupleOn(h *host.Host, d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
-	t := wire.Tuple{Remote: wire.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
+	t := wire.Tuple{Remote: wire.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.local().Port()}
 	if !r.Addr().IsValid() || r.Addr().IsUnspecified() {
 		return t, &net.AddrError{Err: "missing host", Addr: r.String()}
 	}
-	if a := d.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
+	if a := d.local().Addr(); a.IsValid() && !a.IsUnspecified() {
 		t.Local = wire.AddrFrom(a)
 		if t.Local.Is4() != t.Remote.Is4() {
 			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
 		}
-		if d.FreeBind {
+		if d.FreeBind || d.Bound != nil { // Bind has checked it
 			return t, nil
 		}
 		return t, checkLocalOn(h, t.Local, false)
@@ -146,7 +147,7 @@ func (s *Stack) tupleOn(h *host.Host, d *Dialer, r netip.AddrPort) (wire.Tuple, 
 		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
 	var ok bool
-	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyDev); !ok {
+	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyDev); !ok || !d.covers(t.Local) {
 		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
 	return t, nil
@@ -161,9 +162,13 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 		return nil, err
 	}
 	o := s.dialOptions(d)
+	if err := s.takeBound(d); err != nil {
+		return nil, connectError(err)
+	}
 	c := &TCPConn{flags: connecting | dialing | d.dataInSYN()}
 	w := newWaiter()
-	if err := s.connect(c, w, t, o); err != nil {
+	if err := s.connect(c, w, d, t, o); err != nil {
+		d.dropBound(nil)
 		w.free()
 		return nil, connectError(err)
 	}
@@ -187,10 +192,10 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 
 // connect sends the SYN and parks w, unless that is nil, until the end of the handshake. Where the loop of c has no free port
 // for the destination, another one may: each has the ports whose flows it receives.
-func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
+func (s *Stack) connect(c *TCPConn, w *waiter, d *Dialer, t wire.Tuple, o *tcp.Options) error {
 	return s.eachHost(&t, func(h *host.Host) error {
 		c.h = h
-		return s.connectOn(c, w, t, o)
+		return s.connectOn(c, w, d, t, o)
 	})
 }
 
@@ -213,13 +218,13 @@ func (s *Stack) eachHost(t *wire.Tuple, f func(h *host.Host) error) error {
 }
 
 // connectOn is connect on the loop of c.
-func (s *Stack) connectOn(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
+func (s *Stack) connectOn(c *TCPConn, w *waiter, d *Dialer, t wire.Tuple, o *tcp.Options) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if s.isClosed() {
 		return net.ErrClosed
 	}
-	conn, err := c.h.TCP.Connect(now, t, o, c)
+	conn, err := connectTCP(c.h, d, t, o, c)
 	if err != nil {
 		return err
 	}
@@ -275,8 +280,9 @@ func (c *TCPConn) failDial(now clock.Time, err error) {
 	t := c.c
 	c.c = nil
 	c.flags &^= connecting | dialing
-	c.wq.wakeAll(err)
 	t.Abort(now)
+	c.leaveBound().drop(c.h)
+	c.wq.wakeAll(err)
 }
 
 // cancelDial aborts a dial whose context has ended. It returns false if the handshake ended first, in which
@@ -290,6 +296,7 @@ func (c *TCPConn) cancelDial(w *waiter) bool {
 	t := c.c
 	c.c = nil
 	t.Abort(now)
+	c.leaveBound().drop(c.h)
 	return true
 }
 

@@ -3,7 +3,6 @@ package socket
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"time"
@@ -35,6 +34,7 @@ type Listener struct {
 	fan    fanIn
 	shards []listenerShard
 	addr   *net.TCPAddr
+	bound  *Bound // that it has the address and port from; nil for most
 }
 
 // listenerShard is the part of a Listener on one loop.
@@ -91,25 +91,33 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 		return nil, err
 	}
 	o := s.listenOptions(cfg, f)
-	for try := 0; ; try++ {
-		l, err := s.tryListen(cmp.Or(cfg.Backlog, s.backlog), o, a, at.Port())
-		if err == nil {
-			return l, nil
-		}
-		// The first loop chooses the port. If another loop uses it already, start over with a new one.
-		if at.Port() != 0 || !errors.Is(err, tcp.ErrInUse) || try == maxPortTries {
-			return nil, err
-		}
+	open := func(h *host.Host, e *listenerShard, port uint16) (*tcp.Listener, error) {
+		return h.TCP.Listen(a, port, cmp.Or(cfg.Backlog, s.backlog), o, e)
 	}
+	var l *Listener
+	err = s.retryFreed(func() error {
+		for try := 0; ; try++ {
+			l, err = s.newListener(at.Port(), a, open)
+			// The first loop chooses the port. If another loop uses it already, start over with a new one.
+			if at.Port() != 0 || err != tcp.ErrInUse || try >= maxPortTries {
+				return err
+			}
+		}
+	})
+	return l, err
 }
 
-func (s *Stack) tryListen(backlog int, o *tcp.Options, a wire.Addr, port uint16) (*Listener, error) {
+// openShard makes the part of a Listener on a loop, which its caller holds. Port 0 is chosen.
+type openShard func(h *host.Host, e *listenerShard, port uint16) (*tcp.Listener, error)
+
+// newListener opens a Listener on all loops.
+func (s *Stack) newListener(port uint16, a wire.Addr, open openShard) (*Listener, error) {
 	l := &Listener{s: s, shards: make([]listenerShard, len(s.group.Hosts))}
 	l.fan.hosts = s.group.Hosts
 	for i, h := range s.group.Hosts {
 		l.shards[i] = listenerShard{l: l, i: i}
 		var err error
-		if port, err = l.shards[i].open(h, backlog, o, a, port); err != nil {
+		if port, err = l.shards[i].open(h, port, open); err != nil {
 			l.closeShards()
 			return nil, err
 		}
@@ -123,10 +131,10 @@ func (s *Stack) tryListen(backlog int, o *tcp.Options, a wire.Addr, port uint16)
 }
 
 // open listens on one loop and returns the port.
-func (e *listenerShard) open(h *host.Host, backlog int, o *tcp.Options, a wire.Addr, port uint16) (uint16, error) {
+func (e *listenerShard) open(h *host.Host, port uint16, open openShard) (uint16, error) {
 	h.Enter()
 	defer h.Exit()
-	t, err := h.TCP.Listen(a, port, backlog, o, e)
+	t, err := open(h, e, port)
 	if err != nil {
 		return 0, err
 	}
@@ -238,6 +246,9 @@ func (l *Listener) Close() error {
 	}
 	l.s.unregister(l)
 	l.closeShards()
+	if l.bound != nil {
+		l.bound.end(nil)
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/stack"
@@ -63,11 +64,29 @@ func (in LoopStack) Connect(d *Dialer, to netip.AddrPort, f func(in LoopConn, er
 		k.tuple, err = in.s.tupleOn(in.h, d, to)
 	}
 	if err == nil {
-		err = k.startIn(in.h)
+		err = in.s.takeBound(d)
 	}
 	if err != nil {
 		return nil, k.opError(err)
 	}
+	if err := k.startIn(in.h); err != nil {
+		d.dropBound(in.h)
+		return nil, k.opError(err)
+	}
 	in.h.RequestTick()
 	return k, nil
+}
+
+// fullQueueRetry is how long a function waits for a loop whose command queue is full.
+const fullQueueRetry = time.Millisecond
+
+// passTo makes loop h call f soon. The caller may hold any loop.
+func passTo(h *host.Host, f func(h *host.Host)) {
+	queued := h.Do(func() {
+		f(h)
+		h.RequestTick()
+	})
+	if !queued {
+		time.AfterFunc(fullQueueRetry, func() { passTo(h, f) })
+	}
 }

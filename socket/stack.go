@@ -77,6 +77,7 @@ type Stack struct {
 	done     <-chan struct{} // closed when the loops have ended
 	own      *ownLoops       // nil if attached
 	next     atomic.Uint32   // loop of the next connection
+	freeing  atomic.Int32    // commands on their way by which loops free ports, see Bound
 
 	mu      sync.Mutex
 	closed  bool                // no new sockets: Shutdown or Close was called

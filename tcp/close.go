@@ -128,6 +128,9 @@ func (c *Conn) detach() {
 	m := c.m
 	if c.has(flagTable) {
 		c.flags &^= flagTable
+		if !c.has(flagPassive) {
+			m.active.remove(c.tuple.LocalPort)
+		}
 		m.table.remove(m.table.hashTuple(&c.tuple), c.id)
 		m.passive.searches.Release(&c.tuple)
 	}

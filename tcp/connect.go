@@ -15,6 +15,11 @@ import (
 // ErrConnected a connection, or one in TIME-WAIT, with the same tuple. ErrPortSearch asks the caller to call again: most
 // ports are in use, and the search goes on where it stopped.
 func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*Conn, error) {
+	return m.connect(now, t, o, owner, nil)
+}
+
+// connect is Connect from the address and port of b or, where that is nil, from those of t.
+func (m *Mux) connect(now clock.Time, t wire.Tuple, o *Options, owner Owner, b *Binding) (*Conn, error) {
 	m.now = now
 	if o == nil {
 		o = &m.cfg.Defaults
@@ -28,7 +33,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 		if err := m.choosePort(now, flow, m.connected); err != nil {
 			return nil, err
 		}
-	} else if err := m.mayBind(flow, o); err != nil {
+	} else if err := m.mayBind(flow, o, b); err != nil {
 		return nil, err
 	}
 	// A tuple without a route fails now; the application would otherwise wait for a
@@ -49,6 +54,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 		c.auth = auth.New(o.Keys, flow, iss)
 	}
 	c.owner = owner
+	m.active.add(flow.LocalPort)
 	c.startActiveOpen(iss)
 	c.state = StateSynSent
 	c.promise()
@@ -58,10 +64,13 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 
 // mayBind returns why t, whose local port the caller has chosen, may not have a connection.
 // Connections to several destinations may share a port, as on Linux those of sockets with
-// SO_REUSEADDR. A listener there may not be beside, unless both have the option Share.
-func (m *Mux) mayBind(t *wire.Tuple, o *Options) error {
-	if p := m.passive.byPort[t.LocalPort]; p != nil && p.conflict(ports.NewScope(t.Local, false), o.Share) {
-		return ErrInUse
+// SO_REUSEADDR. A listener there may not be beside, unless both have the option Share. What b may be beside Bind has decided.
+func (m *Mux) mayBind(t *wire.Tuple, o *Options, b *Binding) error {
+	if p := m.passive.byPort[t.LocalPort]; p != nil && b == nil {
+		s := ports.NewScope(t.Local, false)
+		if p.conflict(s, BindOptions{Reuse: true, Share: o.Share}) || p.listeners.conflict(s, o.Share, 0) {
+			return ErrInUse
+		}
 	}
 	if m.connected(t) {
 		return ErrConnected

@@ -51,6 +51,7 @@ type Mux struct {
 
 	slab    slab
 	table   table
+	active  activePorts
 	wheel   *clock.Wheel
 	fire    func(id uint32) // m.expire, bound once
 	passive passive

@@ -25,8 +25,8 @@ type passive struct {
 
 	listeners []*Listener // by Listener.id; nil where one has closed
 	freeIDs   []uint16    // indexes of listeners that are nil
-	byPort    map[uint16]*listenPort
-	listening ports.Set   // the keys of byPort
+	byPort    map[uint16]*localPort
+	bound     ports.Set   // the keys of byPort
 	ready     []*Listener // those that report waiting connections to their owners at the next Poll
 	spare     []*Listener // the other list, so that owners may cause more while one is walked
 
@@ -55,7 +55,7 @@ func (m *Mux) initPassive() {
 	cfg, f := &m.cfg, &m.passive
 	f.secrets = newSecrets(&cfg.Secret)
 	f.ports.key = f.secrets.port
-	f.byPort = map[uint16]*listenPort{}
+	f.byPort = map[uint16]*localPort{}
 	f.synQueue.key, f.synQueue.limit = f.secrets.table, valueOr(cfg.MaxHalfOpen, defaultMaxHalfOpen)
 	f.timeWait.key, f.timeWait.limit = f.secrets.table, valueOr(cfg.MaxTimeWait, defaultMaxTimeWait)
 	f.timeWait.searches = &f.searches
@@ -154,6 +154,9 @@ func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tup
 func (m *Mux) portFree(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) (free bool, until clock.Time) {
 	f := &m.passive
 	if m.cfg.Owns != nil && !m.cfg.Owns(t) || connected(t) || f.listens(t) {
+		return false, clock.Never
+	}
+	if p := f.byPort[t.LocalPort]; p != nil && p.covers(t.Local) {
 		return false, clock.Never
 	}
 	slot := f.timeWait.find(t)

@@ -29,7 +29,9 @@ type Listener struct {
 	deferred        int           // connections in passive.deferred
 	queue           []*Conn       // established connections that wait for Accept, the oldest at head
 	head            int
-	reportPending   bool // in passive.ready
+	user            uint32
+	binding         *Binding // that it has the port from; nil for most
+	reportPending   bool     // in passive.ready
 	closed          bool
 }
 
@@ -41,9 +43,9 @@ type sharers = ports.Sharers[Listener]
 
 // conflict reports whether a listener in scope s may not be beside those of the port: one
 // of them would take connections from the other.
-func (p listenPort) conflict(s ports.Scope, share bool) bool {
+func (p listenPort) conflict(s ports.Scope, share bool, user uint32) bool {
 	for _, g := range p {
-		if g.Scope.Overlaps(s) && !(share && g.First().opts.Share) {
+		if g.Scope.Overlaps(s) && !(share && g.First().opts.Share && g.First().user == user) {
 			return true
 		}
 	}
@@ -91,57 +93,57 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 		}
 	}
 	scope := ports.NewScope(local, o.V6Only)
-	if p := f.byPort[port]; p != nil && p.conflict(scope, o.Share) {
+	if p := f.byPort[port]; p != nil && (p.conflict(scope, BindOptions{Reuse: true, Share: o.Share}) || p.listeners.conflict(scope, o.Share, 0)) {
 		return nil, ErrInUse
 	}
+	return m.newListener(scope, local, port, backlog, o, owner, 0)
+}
+
+// newListener makes a listener at an address and port that it may have.
+func (m *Mux) newListener(s ports.Scope, local wire.Addr, port uint16, backlog int, o *Options, owner Owner, user uint32) (*Listener, error) {
+	f := &m.passive
 	id := f.freeID()
 	if id < 0 {
 		return nil, ErrTooMany
 	}
-	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, synAckOptions: o}
+	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, synAckOptions: o, user: user}
 	f.listeners[id] = l
-	f.insert(scope, l)
+	f.at(port).listeners.add(s, l)
 	return l, nil
 }
 
-// freePort returns a port at which nothing listens, 0 where there is none. It begins with a
-// random one, so that closing and listening again does not give the same port (RFC 6056
-// 3.3.1).
+// freePort returns a port that nothing is bound to, 0 where there is none; if it can, one at which no connection began. It
+// begins with a random one, so that closing and listening again does not give the same port (RFC 6056 3.3.1).
 func (m *Mux) freePort() uint16 {
 	from := uint16(firstPort + m.random.Uint64()%portCount)
-	port, ok := m.passive.listening.Missing(from, firstPort, lastPort)
-	if !ok {
-		return 0
+	for range ports.QuickTries {
+		port, ok := m.passive.bound.Missing(from, firstPort, lastPort)
+		if !ok {
+			return 0
+		}
+		if !m.active.has(port) {
+			return port
+		}
+		if from = port + 1; from < firstPort { // 65535 was the last one
+			from = firstPort
+		}
 	}
+	port, _ := m.passive.bound.Missing(from, firstPort, lastPort)
 	return port
 }
 
-// insert makes l known to the look-ups.
-func (f *passive) insert(s ports.Scope, l *Listener) {
-	p := f.byPort[l.port]
-	if p == nil {
-		p = &listenPort{}
-		f.byPort[l.port] = p
-		f.listening.Add(l.port)
-	}
-	p.add(s, l)
-}
-
-// remove ends what insert began. The port is free again for connections to anywhere.
+// remove ends what newListener began, and gives the port back to the binding that l has it from.
 func (f *passive) remove(l *Listener) {
 	f.listeners[l.id] = nil
 	f.freeIDs = append(f.freeIDs, l.id)
-	f.searches.Reset()
 	l.sharers.Remove(l.index)
-	if !l.sharers.Empty() {
-		return
+	if p := f.byPort[l.port]; l.sharers.Empty() {
+		p.listeners = slices.DeleteFunc(p.listeners, func(g *sharers) bool { return g == l.sharers })
 	}
-	p := f.byPort[l.port]
-	*p = slices.DeleteFunc(*p, func(g *sharers) bool { return g == l.sharers })
-	if len(*p) == 0 {
-		delete(f.byPort, l.port)
-		f.listening.Remove(l.port)
+	if l.binding != nil {
+		l.binding.listenerClosed()
 	}
+	f.release(l.port)
 }
 
 // freeID returns a free index of listeners, -1 where all are taken.
@@ -166,7 +168,7 @@ func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 	if p == nil {
 		return nil
 	}
-	for _, g := range *p {
+	for _, g := range p.listeners {
 		if g.Scope.Covers(t.Local) {
 			return f.member(g, t)
 		}
