@@ -118,7 +118,7 @@ func (s *back1) cancel() { s.broken = true }
 
 // release makes the connection idle, if its request and response are complete.
 func (s *back1) release() {
-	s.broken = s.broken || s.l.bypass != nil && s.l.bypass.holds() // the loop holds content of this response
+	s.broken = s.broken || s.l.bypass != nil && s.l.holding // the loop holds content of this response
 	s.x, s.l.bypass = nil, nil
 	l := s.l
 	if l.closed || l.closing {

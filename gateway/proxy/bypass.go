@@ -14,12 +14,12 @@ const bypassLeast = 64 << 10
 // bypassMost bounds what one call moves, so that other connections of the loop get their time.
 const bypassMost = 192 << 10
 
-// mover moves input of a connection to another one without reading it.
+// mover is what the input of a connection is for that goes to another one without being read.
 type mover interface {
-	// move moves what has arrived at l.
-	move(l *link)
-	// holds reports whether the loop has bytes that were taken and not sent.
-	holds() bool
+	// path returns where it goes, and how many bytes of it at most.
+	path() (to *link, most int)
+	// moved counts bytes that have gone there, and reports whether what follows is to be read. dry says that no more has arrived.
+	moved(n int, dry bool) (over bool)
 }
 
 // bypass moves content of one connection to another past the protocol machines.
@@ -29,7 +29,6 @@ type bypass struct {
 	from     *http1.Machine
 	to       *http1.Machine
 	receiver *link
-	pending  bool // the loop holds bytes for the receiver
 }
 
 // direct is a stream that is all of a connection with HTTP/1.1.
@@ -64,9 +63,24 @@ func (x *exchange) startBypass(r *relay) {
 	l.bypassed = bypass{sender: a, r: r, from: from, to: to, receiver: receiver}
 }
 
-// move moves what has arrived.
-func (s *bypass) move(l *link) {
-	to := s.receiver
+// path implements mover.
+func (s *bypass) path() (to *link, most int) { return s.receiver, int(min(s.from.Left(), bypassMost)) }
+
+// moved implements mover: content ends with its length.
+func (s *bypass) moved(n int, _ bool) (over bool) {
+	if n > 0 {
+		s.from.Bypassed(int64(n))
+		s.receiver.out, _ = s.to.AppendDataHeader(s.receiver.out, n) // counts them; content with a length has no framing
+		s.r.bytes += uint64(n)
+		*s.r.progress = s.receiver.w.now
+		s.sender.progress()
+	}
+	return s.from.Left() == 0 // the session has the end of the message to report
+}
+
+// move moves what has arrived at l, past its session.
+func (l *link) move() {
+	to, most := l.bypass.path()
 	if to.unsent() > 0 {
 		if to.flush(); to.closed {
 			return
@@ -76,20 +90,13 @@ func (s *bypass) move(l *link) {
 		l.waitFor(to)
 		return
 	}
-	n := int(min(s.from.Left(), bypassMost))
-	taken, in, out := l.conn.Relay(to.conn, n)
-	if taken > 0 {
-		s.from.Bypassed(int64(taken))
-		to.out, _ = s.to.AppendDataHeader(to.out, taken) // counts them; content with a length has no framing
-		s.r.bytes += uint64(taken)
-		*s.r.progress = l.w.now
-		s.sender.progress()
-	}
-	s.pending = out == transport.ErrAgain
+	taken, in, out := l.conn.Relay(to.conn, most)
+	over := l.bypass.moved(taken, in == transport.ErrAgain)
+	l.holding = out == transport.ErrAgain
 	switch {
 	case errors.Is(out, errors.ErrUnsupported):
-		l.noBypass, l.bypass = true, nil
-	case s.pending:
+		l.noBypass, over = true, true
+	case l.holding:
 		l.waitFor(to)
 		return
 	case out != nil:
@@ -98,14 +105,12 @@ func (s *bypass) move(l *link) {
 	case in == transport.ErrAgain:
 		l.readable = false
 	case in != nil:
-		l.bypass = nil // the next read reports it
+		over = true // the next read reports it
 	}
-	if s.from.Left() == 0 {
-		l.bypass, l.again = nil, true // the session has the end of the message to report
+	if over {
+		l.bypass, l.again = nil, true
 	}
 }
-
-func (s *bypass) holds() bool { return s.pending }
 
 // waitFor has l go on when another connection takes more.
 func (l *link) waitFor(to *link) {

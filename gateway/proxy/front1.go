@@ -236,7 +236,7 @@ func (f *front1) cancel() { f.l.reset = true; f.l.close() }
 func (f *front1) release() {
 	tunnel := f.x != nil && f.x.tunnel
 	bodiless := f.x != nil && f.x.up.ended && !f.arrived
-	stuck := f.l.bypass != nil && f.l.bypass.holds() // the loop holds content for the backend, which must not get into another request
+	stuck := f.l.bypass != nil && f.l.holding // the loop holds content for the backend, which must not get into another request
 	f.x, f.l.bypass = nil, nil
 	if f.l.closing || f.l.closed {
 		return

@@ -49,6 +49,7 @@ type link struct {
 	bypass      mover // its input goes to another connection; nil if not
 	bypassed    bypass
 	bypassFrom  *link       // whose input goes to this one, and waits until it takes more
+	holding     bool        // the loop holds bytes of it that the other connection has not taken
 	noBypass    bool        // its loop cannot
 	dial        *dialing    // while it is a connection to a backend that is being established
 	front       bool        // of a client
@@ -143,8 +144,8 @@ func (l *link) advance() {
 			return
 		}
 		switch {
-		case l.bypass != nil && (l.readable || l.bypass.holds()):
-			l.bypass.move(l)
+		case l.bypass != nil && (l.readable || l.holding):
+			l.move()
 		case l.again && len(l.in) == 0:
 			l.again = false
 			l.session.input(nil, false)

@@ -2,14 +2,12 @@ package proxy
 
 import (
 	"cmp"
-	"errors"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/gateway/route"
-	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/tls/clienthello"
 )
@@ -59,7 +57,6 @@ type passEnd struct {
 	count *metrics.Counter // of bytes of all passes that came in here
 	ended bool             // no more follow
 	bytes uint64           // that came
-	held  bool             // the loop has some that were not sent
 }
 
 // newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
@@ -339,41 +336,17 @@ func (e *passEnd) input(b []byte, fin bool) int {
 // leastMoved is how much has to arrive at a time for it to pay that it is not read.
 const leastMoved = 16 << 10
 
-// move implements mover, where much arrives.
-func (e *passEnd) move(l *link) {
-	to := e.other.l
-	if to.unsent() > 0 {
-		if to.flush(); to.closed {
-			return
-		}
-	}
-	if to.blocked {
-		l.waitFor(to)
-		return
-	}
-	taken, in, out := l.conn.Relay(to.conn, bypassMost)
-	if taken > 0 {
-		e.received(taken)
+// path implements mover.
+func (e *passEnd) path() (to *link, most int) { return e.other.l, bypassMost }
+
+// moved implements mover: what arrives in small parts is read.
+func (e *passEnd) moved(n int, dry bool) (over bool) {
+	if n > 0 {
+		e.received(n)
 		e.p.progress()
 	}
-	e.held = out == transport.ErrAgain
-	switch {
-	case errors.Is(out, errors.ErrUnsupported):
-		l.noBypass, l.bypass = true, nil
-	case e.held:
-		l.waitFor(to)
-	case out != nil:
-		to.fail(out)
-	case in == transport.ErrAgain:
-		if l.readable = false; taken < leastMoved {
-			l.bypass = nil
-		}
-	case in != nil:
-		l.bypass = nil // the next read reports it
-	}
+	return dry && n < leastMoved
 }
-
-func (e *passEnd) holds() bool { return e.held }
 
 // end passes the end of the input on. With both ends the pass is over.
 func (e *passEnd) end() {
