@@ -169,7 +169,7 @@ func (b *back3) begin(x *exchange) {
 	b.enlist(st)
 	b.idleBy = clock.Never
 	b.arm(b.w.now.Add(backWrite / 4))
-	x.opened((*backRequest3)(st))
+	x.opened(backRequest3{st})
 }
 
 func (b *back3) forgetEarly(x *exchange) {
@@ -361,14 +361,12 @@ func (b *back3) checkStuck() {
 }
 
 // backRequest3 is a request to a backend on a stream: the exchange's side of it.
-type backRequest3 stream3
+type backRequest3 struct{ *stream3 }
 
-func (r *backRequest3) st() *stream3 { return (*stream3)(r) }
+func (r backRequest3) reused() bool { return !r.first }
 
-func (r *backRequest3) reused() bool { return !r.first }
-
-func (r *backRequest3) head(m *semantics.Message, end bool) error {
-	st := r.st()
+func (r backRequest3) head(m *semantics.Message, end bool) error {
+	st := r.stream3
 	k := st.conn
 	switch {
 	case m.Protocol != "":
@@ -385,15 +383,12 @@ func (r *backRequest3) head(m *semantics.Message, end bool) error {
 	return nil
 }
 
-func (r *backRequest3) write(p []byte) int             { return r.st().write(p) }
-func (r *backRequest3) end(trailers []semantics.Field) { r.st().finish(trailers) }
-func (r *backRequest3) pause()                         { r.st().pause() }
-func (r *backRequest3) resume()                        { r.st().resume() }
-func (r *backRequest3) cancel()                        { r.st().abort(http3.RequestCancelled) }
+func (r backRequest3) end(trailers []semantics.Field) { r.finish(trailers) }
+func (r backRequest3) cancel()                        { r.abort(http3.RequestCancelled) }
 
 // release gives the stream back. A request whose response is complete needs no rest (RFC 9114 4.1).
-func (r *backRequest3) release() {
-	st := r.st()
+func (r backRequest3) release() {
+	st := r.stream3
 	b := st.conn.session.(*back3)
 	code := http3.RequestCancelled
 	if st.arrived {

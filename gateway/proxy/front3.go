@@ -100,7 +100,7 @@ func (f *front3) begin(st *stream3) {
 	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
 		f.drain()
 	}
-	x := f.w.newExchange((*request3)(st), m)
+	x := f.w.newExchange(request3{st}, m)
 	st.x = x
 	f.c.SetWriteTimeout(f.info.listener.Timeouts.Write, uint64(http3.RequestCancelled))
 	x.up.ended = st.last && m.ContentLength <= 0 // otherwise the content is missing, which the next event says
@@ -327,23 +327,22 @@ func (f *front3) overdue(st *stream3) {
 }
 
 // request3 is a request of a client on a stream: the exchange's side of it.
-type request3 stream3
+type request3 struct{ *stream3 }
 
-func (r *request3) st() *stream3        { return (*stream3)(r) }
-func (r *request3) f() *front3          { return r.conn.session.(*front3) }
-func (r *request3) client() *clientInfo { return r.f().info }
+func (r request3) f() *front3          { return r.conn.session.(*front3) }
+func (r request3) client() *clientInfo { return r.f().info }
 
-func (r *request3) protocol() string { return "HTTP/3" }
+func (r request3) protocol() string { return "HTTP/3" }
 
-func (r *request3) proceed() {
+func (r request3) proceed() {
 	if r.expect {
 		r.expect = false
 		_ = r.head(&continue100, false)
 	}
 }
 
-func (r *request3) head(m *semantics.Message, end bool) error {
-	st := r.st()
+func (r request3) head(m *semantics.Message, end bool) error {
+	st := r.stream3
 	if st.mute {
 		return nil // the end of the exchange follows
 	}
@@ -355,26 +354,22 @@ func (r *request3) head(m *semantics.Message, end bool) error {
 	return nil
 }
 
-func (r *request3) write(p []byte) int             { return r.st().write(p) }
-func (r *request3) end(trailers []semantics.Field) { r.st().finish(trailers) }
-func (r *request3) pause()                         { r.st().pause() }
-
-func (r *request3) resume() { r.st().resume() }
+func (r request3) end(trailers []semantics.Field) { r.finish(trailers) }
 
 // cancel ends the stream. A response that is complete stays so: only the rest of the request is of no use then.
-func (r *request3) cancel() {
+func (r request3) cancel() {
 	code := http3.InternalError
 	if r.x != nil && r.x.canceled {
 		code = http3.RequestCancelled
 	}
-	if st := r.st(); !st.fin {
+	if st := r.stream3; !st.fin {
 		st.abort(code)
 	}
 }
 
 // release ends the exchange. What the client still sends is of no use (RFC 9114 4.1.1).
-func (r *request3) release() {
-	st := r.st()
+func (r request3) release() {
+	st := r.stream3
 	f := r.f()
 	code := http3.NoError
 	if !st.fin {
