@@ -74,9 +74,10 @@ func (bs *backends) retire() {
 
 // open finds or opens a connection for an exchange, and calls its opened or backFailed, perhaps before it returns. An idle
 // connection is taken once all events of the batch have been handled: its backend may have closed it, or sent what nobody has
-// asked for, which a request that goes out before that is read would get for its response.
+// asked for, which a request that goes out before that is read would get for its response. One of HTTP/1.1 is opened then, too: a
+// response in the batch may make another idle.
 func (w *Worker) open(x *exchange) {
-	if len(w.backsOf(x).idle) > 0 && !x.starting {
+	if !x.starting && (x.pooled.Protocol == HTTP1 || len(w.backsOf(x).idle) > 0) {
 		x.starting = true
 		w.starting = append(w.starting, x)
 		return
