@@ -87,7 +87,7 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 	if s.Units == 0 {
 		return s, errors.New("no request was answered")
 	}
-	for _, name := range []string{harness.P50, harness.P99, harness.P999, harness.Late, "due"} {
+	for _, name := range []string{harness.P50, harness.P99, harness.P999, harness.SliceP99, harness.SliceP999, harness.Late, "due"} {
 		if n := last["client"].Counts[name]; n > 0 {
 			s.Counts[name] = n
 		}
@@ -172,6 +172,7 @@ var webRows = []webRow{
 		conns: 64, size: 128, rate: 50, web: role.WebOptions{Saturate: time.Second}, warmup: 500 * time.Millisecond,
 		gates: []harness.Gate{
 			gate(ours, harness.P50, webNginx, "<=", 1.2), gate(ours, harness.P99, webNginx, "<=", 1), gate(ours, harness.P999, webNginx, "<=", 1.2),
+			gate(ours, harness.SliceP99, webNginx, "<=", 1.2), gate(ours, harness.SliceP999, webNginx, "<=", 1.2),
 		},
 	},
 	{

@@ -23,8 +23,10 @@ const (
 	P50         = "p50 us" // of durations in the window
 	P99         = "p99 us"
 	P999        = "p99.9 us"
-	Late        = "generator late us" // the longest time that a request of a schedule waited for the generator itself
-	HeapPerConn = "B/conn"            // Go heap, one end
+	SliceP99    = "p99 us of 100 ms"   // median of the quantiles of parts of the window
+	SliceP999   = "p99.9 us of 100 ms" // the same
+	Late        = "generator late us"  // the longest time that a request of a schedule waited for the generator itself
+	HeapPerConn = "B/conn"             // Go heap, one end
 	RSSPerConn  = "rss/conn"
 	StartMS     = "start ms" // until a program accepts connections
 	// BackendConns is how many connections a backend has accepted, Reuse how many requests came on each.

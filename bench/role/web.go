@@ -52,6 +52,9 @@ func (o WebOptions) Args() []string {
 	}
 }
 
+// webSlice is how long the parts of the window are whose quantiles a generator with a schedule tells, beside those of the whole.
+const webSlice = 100 * time.Millisecond
+
 // webStep is how long a role waits for something to happen before it looks whether it has to end.
 const webStep = 20 * time.Millisecond
 
@@ -98,10 +101,15 @@ func openWebLoad(o roleOptions) (roleWork, error) {
 			return roleWork{}, err
 		}
 	}
-	before := g.Times.Counts()
+	before, parts := g.Times.Counts(), webpeer.Slices{Of: &g.Times, Every: webSlice}
 	return profiled(o.profile, roleWork{
 		version: runtime.Version(),
-		step:    func() error { return g.Run(webStep) },
+		step: func() error {
+			if lo.Rate > 0 {
+				parts.Look(time.Now())
+			}
+			return g.Run(webStep)
+		},
 		counts: func() (map[string]uint64, error) {
 			c := map[string]uint64{
 				"requests": g.Requests.Load(), "bytes": g.Bytes.Load(), "errors": g.Errors.Load(), "connections": g.Connections.Load(),
@@ -109,6 +117,8 @@ func openWebLoad(o roleOptions) (roleWork, error) {
 			}
 			if lo.Rate > 0 {
 				c[harness.Late] = uint64(g.Late.Swap(0)) / 1000
+				p99, p999 := parts.Medians()
+				c[harness.SliceP99], c[harness.SliceP999] = uint64(p99.Microseconds()), uint64(p999.Microseconds())
 			}
 			after := g.Times.Counts()
 			for name, q := range map[string]float64{harness.P50: 0.5, harness.P99: 0.99, harness.P999: 0.999} {

@@ -2,6 +2,8 @@ package webpeer
 
 import (
 	"math/bits"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -52,6 +54,49 @@ func Quantile(before, after []uint64, q float64) time.Duration {
 		}
 	}
 	return 0
+}
+
+// Slices are quantiles of short times one after the other. Their median is what a proxy does where the machine stands still now and
+// then: a pause of 20 ms decides p99 of a second, and not that of most slices. One goroutine calls Look, any may call Medians.
+type Slices struct {
+	Of     *Histogram
+	Every  time.Duration
+	last   time.Time // of the start of the slice
+	before []uint64
+
+	mu        sync.Mutex
+	p99, p999 []time.Duration
+}
+
+// Look ends the slice if it is over.
+func (s *Slices) Look(now time.Time) {
+	if s.before != nil && now.Sub(s.last) < s.Every {
+		return
+	}
+	after := s.Of.Counts()
+	if s.before != nil {
+		s.mu.Lock()
+		s.p99, s.p999 = append(s.p99, Quantile(s.before, after, 0.99)), append(s.p999, Quantile(s.before, after, 0.999))
+		s.mu.Unlock()
+	}
+	s.before, s.last = after, now
+}
+
+// Medians returns the medians of the slices that have ended since the last call.
+func (s *Slices) Medians() (p99, p999 time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p99, p999 = median(s.p99), median(s.p999)
+	s.p99, s.p999 = nil, nil
+	return p99, p999
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[len(d)/2]
 }
 
 func upperEnd(bucket int) time.Duration {

@@ -282,3 +282,31 @@ func TestALateRequestCountsFromWhenItWasDue(t *testing.T) {
 		t.Errorf("the median is %v although a stop of 200 ms met nearly all of 150 requests", q)
 	}
 }
+
+// A pause in one slice of five decides the quantile of the whole and not the median of the slices.
+func TestSlicesPassOverAPause(t *testing.T) {
+	var h Histogram
+	s := Slices{Of: &h, Every: 100 * time.Millisecond}
+	now := time.Now()
+	s.Look(now)
+	before := h.Counts()
+	for i := range 5 {
+		for range 1000 {
+			h.Add(time.Microsecond * 100)
+		}
+		if i == 2 {
+			for range 200 {
+				h.Add(20 * time.Millisecond)
+			}
+		}
+		s.Look(now.Add(time.Duration(i)*s.Every + s.Every/2)) // the slice is not over
+		s.Look(now.Add(time.Duration(i+1) * s.Every))
+	}
+	p99, p999 := s.Medians()
+	if all := Quantile(before, h.Counts(), 0.99); all < 20*time.Millisecond || p99 > 110*time.Microsecond || p999 > 110*time.Microsecond {
+		t.Errorf("p99 %v, of slices %v and %v", all, p99, p999)
+	}
+	if again, _ := s.Medians(); again != 0 {
+		t.Errorf("%v without a new slice", again)
+	}
+}
