@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	ctls "crypto/tls"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,7 +32,7 @@ func TestBackendWithoutStreams(t *testing.T) {
 			n.Add(1)
 		}
 	}()
-	resp, err := http.Get("http://" + r.addr)
+	resp, err := r.client(false).Get("http://" + r.addr)
 	must(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode < 500 || n.Load() > 3 { // one that was not processed is repeated once more

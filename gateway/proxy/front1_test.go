@@ -18,8 +18,7 @@ import (
 // script is a backend that answers each connection by a function.
 func script(t *testing.T, f func(c net.Conn)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := over.listen(t)
 	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testcert"
@@ -30,9 +28,7 @@ func http3Rig(t *testing.T, backend string, change func(r *rig)) *rig {
 
 // client3 returns a client of HTTP/3.
 func (r *rig) client3() *http.Client {
-	tr := &http3.Transport{TLS: &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"}}
-	r.t.Cleanup(func() { _ = tr.Close() })
-	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+	return over.client3(r.t, &http3.Transport{TLS: &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"}})
 }
 
 // Clients of HTTP/3 get what backends of net/http answer.
@@ -75,12 +71,11 @@ func TestConnectionsOfHTTP3AreLimited(t *testing.T) {
 func echoBackend3(t *testing.T, q *quic.Config) (addr string, roots *x509.CertPool) {
 	t.Helper()
 	cert, roots := testcert.SelfSigned("backend.test")
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
+	at := quicSocket(t)
 	s := &http3.Server{TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, QUIC: q, Handler: echoHandler(t)}
-	go func() { _ = s.Serve(pc) }()
+	go func() { _ = s.ServeTransport(at) }()
 	t.Cleanup(func() { _ = s.Close() })
-	return pc.LocalAddr().String(), roots
+	return at.LocalAddr().String(), roots
 }
 
 // over3 has the pool of a rig speak HTTP/3.

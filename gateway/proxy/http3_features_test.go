@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"runtime"
@@ -53,15 +51,14 @@ func TestWebSocketsOverHTTP3(t *testing.T) {
 		var r *rig
 		if back3 {
 			cert, roots := testcert.SelfSigned("backend.test")
-			pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-			must(t, err)
+			at := quicSocket(t)
 			s := &http3.Server{
 				TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, Machine: http3.MachineOptions{ExtendedConnect: true},
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { echoMessages(t, w, req) }),
 			}
-			go func() { _ = s.Serve(pc) }()
+			go func() { _ = s.ServeTransport(at) }()
 			t.Cleanup(func() { _ = s.Close() })
-			r = http3Rig(t, pc.LocalAddr().String(), func(r *rig) { r.over3(roots) })
+			r = http3Rig(t, at.LocalAddr().String(), func(r *rig) { r.over3(roots) })
 		} else {
 			r = http3Rig(t, socketBackend(t), nil)
 		}
@@ -69,7 +66,7 @@ func TestWebSocketsOverHTTP3(t *testing.T) {
 			t.Run(fmt.Sprintf("front h3=%v, back h3=%v", front3, back3), func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
-				url, o := "ws://"+r.addr, &websocket.DialOptions{}
+				url, o := "ws://"+r.addr, &websocket.DialOptions{DialContext: over.dial}
 				if front3 {
 					url, o.RoundTripper = "wss://"+r.secure, r.client3().Transport
 				}
@@ -116,32 +113,33 @@ func featureHandler(t *testing.T) http.HandlerFunc {
 	}
 }
 
-// featureRigs has a backend of each version behind the same front.
-func featureRigs(t *testing.T) map[string]*rig {
-	h1 := httptest.NewServer(featureHandler(t))
-	t.Cleanup(h1.Close)
-	h2 := httptest.NewUnstartedServer(featureHandler(t))
-	h2.Config.Protocols = new(http.Protocols)
-	h2.Config.Protocols.SetUnencryptedHTTP2(true)
-	h2.Start()
-	t.Cleanup(h2.Close)
-	cert, roots := testcert.SelfSigned("backend.test")
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	s := &http3.Server{TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, Handler: featureHandler(t)}
-	go func() { _ = s.Serve(pc) }()
-	t.Cleanup(func() { _ = s.Close() })
-	return map[string]*rig{
-		"h1": http3Rig(t, strings.TrimPrefix(h1.URL, "http://"), nil),
-		"h2": http3Rig(t, strings.TrimPrefix(h2.URL, "http://"), func(r *rig) { r.pool.Protocol = HTTP2 }),
-		"h3": http3Rig(t, pc.LocalAddr().String(), func(r *rig) { r.over3(roots) }),
+// featureRig has a backend of a version behind the same front.
+func featureRig(t *testing.T, version string) *rig {
+	if version == "h3" {
+		cert, roots := testcert.SelfSigned("backend.test")
+		at := quicSocket(t)
+		s := &http3.Server{TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, Handler: featureHandler(t)}
+		go func() { _ = s.ServeTransport(at) }()
+		t.Cleanup(func() { _ = s.Close() })
+		return http3Rig(t, at.LocalAddr().String(), func(r *rig) { r.over3(roots) })
 	}
+	s := unstarted(t, featureHandler(t))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(version == "h1")
+	s.Config.Protocols.SetUnencryptedHTTP2(version == "h2")
+	s.Start()
+	return http3Rig(t, strings.TrimPrefix(s.URL, "http://"), func(r *rig) {
+		if version == "h2" {
+			r.pool.Protocol = HTTP2
+		}
+	})
 }
 
 // What gRPC needs over HTTP/3 is passed on: trailers of requests and responses, TE, and interim responses too.
 func TestHTTP3Features(t *testing.T) {
-	for name, r := range featureRigs(t) {
+	for _, name := range []string{"h1", "h2", "h3"} {
 		t.Run(name, func(t *testing.T) {
+			r := featureRig(t, name)
 			c := r.client3()
 			var interim []string
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
@@ -175,11 +173,10 @@ func TestHTTP3Features(t *testing.T) {
 
 // 10 000 requests over four connections, each with its own content, come back as they were.
 func TestHTTP3TenThousand(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	backend := served(t, func(w http.ResponseWriter, req *http.Request) {
 		n, _ := strconv.Atoi(req.URL.Query().Get("n"))
 		_, _ = w.Write(contentOf(n))
-	}))
-	t.Cleanup(backend.Close)
+	})
 	r := http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), nil)
 	var all sync.WaitGroup
 	var done atomic.Int64
@@ -269,7 +266,7 @@ func TestHTTP3RulesOnTheHello(t *testing.T) {
 // A client that does not read stops the backend, and the gateway holds little of an endless response.
 func TestHTTP3SlowReader(t *testing.T) {
 	var sent atomic.Int64
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	backend := served(t, func(w http.ResponseWriter, req *http.Request) {
 		b := make([]byte, 32<<10)
 		for {
 			n, err := w.Write(b)
@@ -278,8 +275,7 @@ func TestHTTP3SlowReader(t *testing.T) {
 				return
 			}
 		}
-	}))
-	t.Cleanup(backend.Close)
+	})
 	r := http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), nil)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -321,12 +317,11 @@ func getRequest() []byte { return []byte("\x01\x0f\x00\x00\xd1\xd7\xc1\x50\x08a.
 // A backend that does not read stops the client.
 func TestHTTP3SlowBackend(t *testing.T) {
 	goOn := make(chan struct{})
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	backend := served(t, func(w http.ResponseWriter, req *http.Request) {
 		<-goOn
 		n, _ := io.Copy(io.Discard, req.Body)
 		_, _ = fmt.Fprint(w, n)
-	}))
-	t.Cleanup(backend.Close)
+	})
 	r := http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), nil)
 	r.each(func(l *Listener) { l.Timeouts.Body = 0 })
 	var taken atomic.Int64

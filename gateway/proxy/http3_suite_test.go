@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -20,20 +19,6 @@ import (
 
 // patience bounds what a test waits for.
 const patience = 30 * time.Second
-
-func quicSocket(t testing.TB) *quic.Transport {
-	t.Helper()
-	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := quic.NewTransport(pc, quic.TransportConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tr.Close() })
-	return tr
-}
 
 // dial3 opens a connection of QUIC to the rig.
 func (r *rig) dial3(ctx context.Context, tr *quic.Transport, c *quic.Config) *quic.Conn {
@@ -59,8 +44,7 @@ func notOfAProxy(c h3cases.Case) bool {
 
 // The gateway reacts to hostile clients of HTTP/3 as RFC 9114, 9204, 9218 and 9220 demand.
 func TestHTTP3SuiteAgainstFronts(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(suiteAnswers))
-	t.Cleanup(backend.Close)
+	backend := served(t, suiteAnswers)
 	r := http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), func(r *rig) {
 		r.tree.Listeners[1].HTTP3.Machine.Datagrams = true
 		r.tree.Listeners[1].HTTP3.QUIC = &quic.Config{Datagrams: true}
@@ -104,7 +88,7 @@ func TestHTTP3SuiteAgainstBacks(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, err := r.client(false).Do(req)
 			if err != nil {
 				return err
 			}

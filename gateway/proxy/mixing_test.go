@@ -21,7 +21,7 @@ import (
 
 // failingLoop is a loop whose connections to backends fail at the first writes.
 type failingLoop struct {
-	*transport.EpollLoop
+	transport.Loop
 	fails *atomic.Int32
 }
 
@@ -31,7 +31,7 @@ type failingConn struct {
 }
 
 func (l failingLoop) Dial(a netip.AddrPort, h transport.Handler) (transport.Conn, error) {
-	c, err := l.EpollLoop.Dial(a, h)
+	c, err := l.Loop.Dial(a, h)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (c failingConn) Write(p []byte) (int, error) {
 func retryWithContent(t *testing.T, method string, chunked bool) {
 	var fails atomic.Int32
 	fails.Store(1)
-	wrapLoop = func(l *transport.EpollLoop) transport.Loop { return failingLoop{l, &fails} }
+	wrapLoop = func(l transport.Loop) transport.Loop { return failingLoop{l, &fails} }
 	defer func() { wrapLoop = nil }()
 	r := newRig(t, echoBackend(t, false), func(r *rig) { r.rule.Attempts = 2 })
 	body := strings.Repeat("x", 20000)

@@ -2,13 +2,11 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	ctls "crypto/tls"
 	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -22,10 +20,10 @@ import (
 	"github.com/millrace/millrace/internal/testcert"
 )
 
-// rig is a worker on a loop of the kernel's sockets, in front of backends of a test.
+// rig is a worker on a loop of the network of the test, in front of backends.
 type rig struct {
 	t      *testing.T
-	loop   *transport.EpollLoop
+	loop   transport.Loop
 	worker *Worker
 	roots  *x509.CertPool
 	tree   *Tree
@@ -40,10 +38,9 @@ type rig struct {
 // newRig starts a worker with a plain listener and one with TLS. change may change the tree first.
 func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	t.Helper()
-	loop, err := transport.NewEpollLoop()
-	must(t, err)
+	loop, hold, run := over.loop(t)
 	cert, roots := testcert.SelfSigned("gateway.test", net.IPv4(127, 0, 0, 1))
-	r := &rig{t: t, loop: loop, roots: roots}
+	r := &rig{t: t, loop: loop, roots: roots, endpoints: Endpoints{Open: over.opener()}}
 	p, err := pool.New(pool.Options{Name: "p"}, []pool.BackendOptions{{Name: "b", Address: netip.MustParseAddrPort(backend)}}, 1)
 	must(t, err)
 	r.pool = &Pool{Pool: p}
@@ -52,54 +49,34 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	must(t, err)
 	times := Timeouts{Handshake: 5 * time.Second, Header: 5 * time.Second, Body: 5 * time.Second, Write: 5 * time.Second, Idle: 30 * time.Second}
 	plain := &Listener{
-		Name: "plain", Address: free(t), HTTP1: &http1.Options{}, HTTP2: &http2.Options{ExtendedConnect: true},
+		Name: "plain", Address: over.free(t), HTTP1: &http1.Options{}, HTTP2: &http2.Options{ExtendedConnect: true},
 		Table: table, Rules: []*Rule{r.rule}, Timeouts: times,
 	}
 	secure := *plain
-	secure.Name, secure.Address = "secure", free(t)
+	secure.Name, secure.Address = "secure", over.free(t)
 	secure.TLS = &ctls.Config{Certificates: []ctls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
 	r.tree = &Tree{Listeners: []*Listener{plain, &secure}, Pools: []*Pool{r.pool}}
 	r.addr, r.secure = plain.Address.String(), secure.Address.String()
 	if change != nil {
 		change(r)
 	}
-	var wl transport.Loop = loop
 	if wrapLoop != nil {
-		wl = wrapLoop(loop)
+		loop = wrapLoop(loop)
 	}
-	r.worker = NewWorker(wl, 0)
+	hold(func() { r.worker = NewWorker(loop, 0) })
 	r.worker.Share(&r.endpoints)
 	t.Cleanup(func() { _ = r.endpoints.Close() })
 	release, err := r.endpoints.Reserve(r.tree)
 	must(t, err)
-	must(t, r.worker.Apply(r.tree))
+	hold(func() { err = r.worker.Apply(r.tree) })
+	must(t, err)
 	release()
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(context.Background()) }()
-	t.Cleanup(func() {
-		loop.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	run()
 	return r
 }
 
-// free returns an address of the loopback that was free a moment ago, for TCP and UDP.
-func free(t *testing.T) netip.AddrPort {
-	t.Helper()
-	for {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		a := ln.Addr().(*net.TCPAddr).AddrPort()
-		pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(a))
-		ln.Close()
-		if err == nil {
-			pc.Close()
-			return a
-		}
-	}
-}
+// free returns an address of the gateway that was free a moment ago.
+func free(t *testing.T) netip.AddrPort { return over.free(t) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -110,7 +87,7 @@ func must(t *testing.T, err error) {
 
 // client returns a client of net/http: over TLS with HTTP/2 or HTTP/1.1.
 func (r *rig) client(h2 bool) *http.Client {
-	tr := &http.Transport{TLSClientConfig: &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"}, MaxIdleConnsPerHost: 64}
+	tr := &http.Transport{TLSClientConfig: &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"}, MaxIdleConnsPerHost: 64, DialContext: over.dial}
 	tr.Protocols = new(http.Protocols)
 	tr.Protocols.SetHTTP1(!h2)
 	tr.Protocols.SetHTTP2(h2)
@@ -157,14 +134,13 @@ func (r *rig) settled() {
 // echoBackend answers with the body of the request, after a line about it.
 func echoBackend(t *testing.T, h2 bool) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(echoHandler(t))
+	s := unstarted(t, echoHandler(t))
 	if h2 {
 		s.Config.Protocols = new(http.Protocols)
 		s.Config.Protocols.SetUnencryptedHTTP2(true)
 		s.Config.Protocols.SetHTTP1(true)
 	}
 	s.Start()
-	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
@@ -204,4 +180,5 @@ func post(t *testing.T, c *http.Client, url string, body []byte) {
 	}
 }
 
-var wrapLoop func(*transport.EpollLoop) transport.Loop
+// wrapLoop changes the loops of rigs.
+var wrapLoop func(transport.Loop) transport.Loop

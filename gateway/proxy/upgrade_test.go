@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -21,8 +20,7 @@ import (
 // socketBackend echoes messages over WebSockets.
 func socketBackend(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { echoMessages(t, w, req) }))
-	t.Cleanup(s.Close)
+	s := served(t, func(w http.ResponseWriter, req *http.Request) { echoMessages(t, w, req) })
 	return strings.TrimPrefix(s.URL, "http://")
 }
 

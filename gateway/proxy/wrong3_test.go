@@ -65,11 +65,7 @@ func (r *received) take() (all [][]byte) {
 func TestWrongInputHTTP3(t *testing.T) {
 	backend, got := recordingBackend(t)
 	r := http3Rig(t, backend, nil)
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	tr, err := quic.NewTransport(pc, quic.TransportConfig{})
-	must(t, err)
-	defer tr.Close()
+	tr := quicSocket(t)
 	addr, err := net.ResolveUDPAddr("udp", r.secure)
 	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
