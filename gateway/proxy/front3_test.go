@@ -52,7 +52,9 @@ func TestConnectionsOfHTTP3AreLimited(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	from := quicSocket(t)
-	first, second := r.dial3(ctx, from, nil), r.dial3(ctx, from, nil)
+	first := r.dial3(ctx, from, nil)
+	r.eventually("the first connection", func() bool { return len(r.worker.fronts3) == 1 })
+	second := r.dial3(ctx, from, nil)
 	<-second.Context().Done()
 	var e *quic.ApplicationError
 	if err := context.Cause(second.Context()); !errors.As(err, &e) || e.Code != uint64(http3.ExcessiveLoad) {

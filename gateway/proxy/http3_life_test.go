@@ -203,6 +203,7 @@ func TestHTTP3Drain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	idle := r.dial3(ctx, quicSocket(t), nil)
+	r.eventually("the idle connection", func() bool { return len(r.worker.fronts3) == 1 })
 	c := r.client3()
 	got := make(chan error, 1)
 	go func() {

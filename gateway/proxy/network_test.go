@@ -210,6 +210,8 @@ var onEither = map[string]func(t *testing.T){
 	"TestHTTP3Timeouts":                        TestHTTP3Timeouts,
 	"TestHTTP3RejectsAfterGoAway":              TestHTTP3RejectsAfterGoAway,
 	"TestHTTP3RejectedRequestIsSentAgain":      TestHTTP3RejectedRequestIsSentAgain,
+	"TestHTTP3SlowReaders":                     TestHTTP3SlowReaders,
+	"TestHTTP3ControlStreamsThatAreNotRead":    TestHTTP3ControlStreamsThatAreNotRead,
 	"TestHTTP3SuiteAgainstFronts":              TestHTTP3SuiteAgainstFronts,
 	"TestHTTP3SuiteAgainstBacks":               TestHTTP3SuiteAgainstBacks,
 	"TestWrongInputHTTP3":                      TestWrongInputHTTP3,

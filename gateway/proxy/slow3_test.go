@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,11 +18,10 @@ import (
 // sizedBackend answers with as many bytes as the path says.
 func sizedBackend(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	s := served(t, func(w http.ResponseWriter, req *http.Request) {
 		n, _ := strconv.Atoi(req.URL.Path[1:])
 		_, _ = w.Write(make([]byte, n))
-	}))
-	t.Cleanup(s.Close)
+	})
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
@@ -31,11 +29,10 @@ func sizedBackend(t *testing.T) string {
 // to get from the backend, and those that it has whole. Other requests of the connection go on.
 func TestHTTP3SlowReaders(t *testing.T) {
 	r := http3Rig(t, sizedBackend(t), func(r *rig) { r.tree.Listeners[1].Timeouts.Write = 300 * time.Millisecond })
-	c := &http.Client{Timeout: patience, Transport: &http3.Transport{
+	c := over.client3(t, &http3.Transport{
 		TLS:  &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"},
 		QUIC: &quic.Config{StreamWindow: 1000, MaxStreamWindow: 1000},
-	}}
-	t.Cleanup(func() { _ = c.Transport.(*http3.Transport).Close() })
+	})
 	get := func(bytes string) *http.Response {
 		t.Helper()
 		resp, err := c.Get("https://" + r.secure + "/" + bytes)
