@@ -439,6 +439,9 @@ func (l *link) seal() error {
 	} else if len(l.out) > 0 {
 		return l.seal()
 	}
+	if len(l.out) == 0 {
+		l.w.putBuffer(&l.out)
+	}
 	return nil
 }
 
