@@ -82,7 +82,8 @@ type Engine struct {
 	role    role
 	err     error // fatal, of every later call
 
-	hs  *handshake           // until the handshake is complete
+	hs  *handshake           // crypto/tls's part of the handshake, then nil
+	fin *finishing           // after it, until the client's Finished has come
 	cs  *tls.ConnectionState // from then on
 	std *standardRecords     // crypto/tls's records, nil if they are the engine's own
 	own *records             // the engine's own records, nil if they are crypto/tls's
@@ -100,8 +101,8 @@ const (
 	client
 )
 
-// NewServerEngine returns the engine of a server. Config must not be nil; it is read, never changed, and its session
-// ticket keys are those at the time of the call.
+// NewServerEngine returns the engine of a server. Config must not be nil; it is read, never changed. It and its session
+// ticket keys are looked at when the first input arrives.
 func NewServerEngine(config *tls.Config, o EngineOptions) *Engine {
 	return newEngine(server, config, o)
 }
@@ -143,6 +144,8 @@ func (e *Engine) Next(in []byte) (ev Event, n int, err error) {
 		return Event{}, len(in), nil
 	case e.hs != nil:
 		return e.nextHandshake(in)
+	case e.fin != nil:
+		return e.nextFinished(in)
 	case e.std != nil:
 		ev, n, err = e.std.next(in)
 	default:
@@ -163,6 +166,9 @@ func (e *Engine) nextHandshake(in []byte) (Event, int, error) {
 	h := e.hs
 	n := h.step(in)
 	if !h.done {
+		if e.fin = h.finishing(); e.fin != nil {
+			e.hs = nil
+		}
 		return Event{}, n, nil
 	}
 	if h.err != nil {
@@ -181,6 +187,20 @@ func (e *Engine) nextHandshake(in []byte) (Event, int, error) {
 	return Event{Kind: HandshakeComplete}, n, nil
 }
 
+// nextFinished takes input before the client's Finished.
+func (e *Engine) nextFinished(in []byte) (Event, int, error) {
+	ev, n, err := e.fin.next(in)
+	switch {
+	case err != nil:
+		e.fail(err)
+	case ev.Kind == HandshakeComplete:
+		state := e.fin.state
+		e.own, e.cs = e.fin.records, &state
+		e.fin = nil
+	}
+	return ev, n, err
+}
+
 // fail makes err the fatal error and frees what the connection held. Pending stays.
 func (e *Engine) fail(err error) {
 	e.err = err
@@ -195,6 +215,10 @@ func (e *Engine) fail(err error) {
 func (e *Engine) releaseInput() {
 	if e.std != nil {
 		e.std.release()
+	}
+	if e.fin != nil {
+		e.fin.records.input.release()
+		e.fin = nil
 	}
 	if e.own != nil {
 		e.own.input.release()

@@ -14,23 +14,32 @@ import (
 // crypto/tls blocks in Read. So it runs on a stack of its own: a coroutine (iter.Pull), which the runtime
 // switches to and from in about 0.3 us without the scheduler, or a goroutine where coroutines cannot be
 // used (EngineOptions.AnyThread). Either ends with the handshake.
+//
+// All of it but the user's Config is made by the first step: until its ClientHello arrives, a connection that was
+// accepted costs a server next to nothing.
 type handshake struct {
 	*transport
-	conn    *tls.Conn
-	resume  func() bool // runs until more input is wanted, or the end: then it returns false
-	stop    func()      // ends the coroutine, which then sees errAborted
-	started bool
-	done    bool
-	err     error
-	keys    keyLog
+	user   *tls.Config
+	conn   *tls.Conn   // nil before the first step
+	resume func() bool // runs until more input is wanted, or the end: then it returns false
+	stop   func()      // ends the coroutine, which then sees errAborted
+	done   bool
+	stays  bool // crypto/tls has it to the end
+	err    error
+	keys   keyLog
 }
 
 // errAborted is what crypto/tls reads in a handshake that is given up.
 var errAborted = errors.New("tls: handshake aborted")
 
 func newHandshake(e *Engine, config *tls.Config) *handshake {
-	h := &handshake{transport: &transport{e: e}}
-	h.config(config, e.role)
+	return &handshake{transport: &transport{e: e}, user: config}
+}
+
+// begin makes what the handshake needs to run.
+func (h *handshake) begin() {
+	e := h.transport.e
+	h.config(h.user, e.role)
 	h.transport.keys = &h.keys
 	if e.role == client {
 		h.conn = tls.Client(h.transport, h.keys.config)
@@ -42,7 +51,6 @@ func newHandshake(e *Engine, config *tls.Config) *handshake {
 	} else {
 		h.coroutine(e.options.Coroutines)
 	}
-	return h
 }
 
 // coroutine prepares the handshake as a coroutine; it starts with the first resume.
@@ -65,12 +73,7 @@ func (h *handshake) coroutine(pool *Coroutines) {
 	}
 	h.stop = func() {
 		aborted = true
-		switch {
-		case !h.started:
-			pool.give(c)
-		case !h.done:
-			h.resume()
-		}
+		h.resume()
 	}
 }
 
@@ -157,19 +160,20 @@ func (h *handshake) goroutine() {
 		return <-out
 	}
 	h.stop = func() {
-		if running && !h.done {
-			in <- false
-			<-out
-		}
+		in <- false
+		<-out
 	}
 }
 
 // step runs the handshake with more input, and returns how many bytes of it were consumed.
 func (h *handshake) step(in []byte) int {
-	if h.done || h.started && len(in) == 0 && !h.eof {
+	switch {
+	case h.done || h.conn != nil && len(in) == 0 && !h.eof:
 		return 0
+	case h.conn == nil:
+		h.begin()
 	}
-	h.in, h.started = in, true
+	h.in = in
 	h.done = !h.resume()
 	n := len(in) - len(h.in)
 	h.in = nil
@@ -178,7 +182,9 @@ func (h *handshake) step(in []byte) int {
 
 // abort ends the handshake where it is.
 func (h *handshake) abort() {
-	h.stop()
+	if h.conn != nil && !h.done {
+		h.stop()
+	}
 	h.done = true
 }
 

@@ -30,10 +30,12 @@ type keyLog struct {
 	config *tls.Config // the clone that the connection has
 	role   role
 
+	hands   [2][]byte // TLS 1.3, of the handshake, by role of the writer
 	traffic [2][]byte // TLS 1.3, by role of the writer
 	random  []byte    // of the client
 	master  []byte    // TLS 1.2
 	flight  []byte    // records sent since the keys are known
+	heard   []byte    // what a server has received, up to maxHeard
 	hello   []byte    // the first bytes that the server sent
 }
 
@@ -84,11 +86,15 @@ func (t keyLogTee) Write(line []byte) (int, error) {
 	return t.user.Write(line)
 }
 
-// line takes one line of the key log. Secrets of the handshake itself are of no use.
+// line takes one line of the key log.
 func (k *keyLog) line(line []byte) {
 	label, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	random, secret, _ := bytes.Cut(rest, []byte(" "))
 	switch string(label) {
+	case "CLIENT_HANDSHAKE_TRAFFIC_SECRET":
+		k.hands[client] = unhex(secret)
+	case "SERVER_HANDSHAKE_TRAFFIC_SECRET":
+		k.hands[server] = unhex(secret)
 	case "CLIENT_TRAFFIC_SECRET_0":
 		k.traffic[client] = unhex(secret)
 	case "SERVER_TRAFFIC_SECRET_0":
@@ -119,8 +125,11 @@ func (k *keyLog) sent(p []byte) {
 
 // received takes what the peer sends.
 func (k *keyLog) received(p []byte) {
-	if k.role == client {
+	switch {
+	case k.role == client:
 		k.helloBytes(p)
+	case len(k.heard) <= maxHeard: // what is longer ends within a record, and is not used
+		k.heard = append(k.heard, p[:min(len(p), maxHeard+1-len(k.heard))]...)
 	}
 }
 
@@ -224,9 +233,13 @@ func (k *keyLog) helloWhole() bool {
 
 // init makes the keys of a TLS 1.3 traffic secret (RFC 8446 7.3).
 func (p *protection) init(s *suite, secret []byte) {
-	p.version = tls.VersionTLS13
 	p.secret = secret
-	mac := hmac.New(s.hash, secret)
+	p.derive(s, hmac.New(s.hash, secret))
+}
+
+// derive is init by the HMAC of a secret, which others may use, too.
+func (p *protection) derive(s *suite, mac hash.Hash) {
+	p.version = tls.VersionTLS13
 	p.aead = s.aead(expandLabel(mac, "key", s.key))
 	copy(p.iv[:], expandLabel(mac, "iv", len(p.iv)))
 	p.seq = 0

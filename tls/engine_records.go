@@ -24,6 +24,7 @@ const (
 	alertRecordOverflow    tls.AlertError = 22
 	alertIllegalParameter  tls.AlertError = 47
 	alertDecodeError       tls.AlertError = 50
+	alertDecryptError      tls.AlertError = 51
 	alertProtocolVersion   tls.AlertError = 70
 	alertInternalError     tls.AlertError = 80
 	alertUserCanceled      tls.AlertError = 90
