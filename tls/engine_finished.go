@@ -24,13 +24,12 @@ type finishing struct {
 
 // Handshake messages of the server's flight (RFC 8446 4).
 const (
-	messageClientHello        = 1
 	messageServerHello        = 2
 	messageCertificateRequest = 13
 	messageFinished           = 20
 	messageHeader             = 4
 	serverHelloSession        = messageHeader + 2 + 32 // where ServerHello has the length of the session ID
-	maxHeard                  = 16 << 10               // of a ClientHello that is kept; a larger one stays with crypto/tls
+	maxHeard                  = 16 << 10               // bytes of a ClientHello that are kept: a longer one stays with crypto/tls
 )
 
 // finishing takes the handshake over once the flight is sent, nil if it stays with crypto/tls. It ends crypto/tls's part.
@@ -67,11 +66,11 @@ type transcript struct {
 }
 
 // transcript returns that of the handshake, nil if it is not the one that crypto/tls has, which the server's Finished shows, or
-// if the client has more to send than its Finished. It overwrites the records up to the server's Finished.
+// if the client has more to send than its Finished, or has sent more than its ClientHello, which crypto/tls may have read. It overwrites the records up to the server's Finished.
 func (k *keyLog) transcript() *transcript {
 	hello := plainMessages(k.heard)
 	answer, flight := firstRecord(k.flight, typeHandshake)
-	if !oneMessage(hello, messageClientHello) || !oneMessage(answer, messageServerHello) {
+	if !oneMessage(answer, messageServerHello) {
 		return nil
 	}
 	s := suiteOfHello(answer)

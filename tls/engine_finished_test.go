@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -167,6 +168,7 @@ var awaitedCases = []struct {
 		return a.record(typeHandshake, append(a.finished, messageKeyUpdate)...)
 	}, alertUnexpectedMessage, 0, ""},
 	{"data with the keys of the handshake", func(a *awaited) []byte { return a.record(typeData, 1) }, alertUnexpectedMessage, 0, ""},
+	{"Finished as data", func(a *awaited) []byte { return a.record(typeData, a.finished...) }, alertUnexpectedMessage, 0, ""},
 	{"nothing", func(a *awaited) []byte { return a.record(typeHandshake) }, alertUnexpectedMessage, 0, ""},
 	{"an empty part", func(a *awaited) []byte {
 		return append(a.record(typeHandshake, a.finished[:9]...), a.record(typeHandshake)...)
@@ -204,7 +206,7 @@ var awaitedCases = []struct {
 	{"close_notify", func(a *awaited) []byte { return a.record(typeAlert, levelWarning, 0) }, 0, 0, "EOF"},
 	{"too large", func(a *awaited) []byte { return []byte{typeData, 3, 3, 0x41, 1} }, alertRecordOverflow, 0, ""},
 	{"wrong version", func(a *awaited) []byte { return []byte{typeData, 3, 1, 0, 50} }, alertProtocolVersion, 0, ""},
-	{"a second ClientHello", func(a *awaited) []byte { return a.record(typeHandshake, messageClientHello, 0, 0, 0) }, alertUnexpectedMessage, alertDecodeError, ""},
+	{"a second ClientHello", func(a *awaited) []byte { return a.record(typeHandshake, 1, 0, 0, 0) }, alertUnexpectedMessage, alertDecodeError, ""},
 }
 
 // TestEngineRefusesFinished has a server refuse what is not its client's Finished as crypto/tls does, however it arrives.
@@ -355,6 +357,32 @@ func TestEngineAwaitsInLittle(t *testing.T) {
 	}
 	for _, e := range held {
 		e.Close()
+	}
+}
+
+// TestEngineServesECH has a server leave a handshake to crypto/tls whose transcript has a ClientHello that is not on the wire
+// (RFC 9849 6.1.3).
+func TestEngineServesECH(t *testing.T) {
+	ca, keys := newAuthority(t, "root", nil, nil), newECH(t, filepath.Join(t.TempDir(), "ech"))
+	if err := keys.Rotate("public.example", 1); err != nil {
+		t.Fatal(err)
+	}
+	list, err := keys.ConfigList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := storeOf(t, ca.issue(t, nil, nil, "public.example"), ca.issue(t, nil, nil, "secret.example"))
+	s := serverConfig(t, ServerOptions{Store: store, ECH: keys})
+	c := clientConfig(t, ClientOptions{ServerName: "secret.example", Roots: ca.loadRoots(t), ECHConfigList: list})
+	srv, cli := &end{Engine: NewServerEngine(s, EngineOptions{})}, &end{Engine: NewClientEngine(c, EngineOptions{})}
+	defer srv.Close()
+	defer cli.Close()
+	if srv.feed(cli.take(), wholly); srv.fin != nil || srv.hs == nil {
+		t.Fatal("crypto/tls was released", srv.err)
+	}
+	exchange(srv, cli, wholly)
+	if talk(t, srv, cli, wholly); !srv.ConnectionState().ECHAccepted || srv.ConnectionState().ServerName != "secret.example" {
+		t.Errorf("state %+v", srv.ConnectionState())
 	}
 }
 

@@ -125,12 +125,11 @@ func (k *keyLog) sent(p []byte) {
 
 // received takes what the peer sends.
 func (k *keyLog) received(p []byte) {
-	switch {
-	case k.role == client:
+	if k.role == client {
 		k.helloBytes(p)
-	case len(k.heard) <= maxHeard: // what is longer ends within a record, and is not used
-		k.heard = append(k.heard, p[:min(len(p), maxHeard+1-len(k.heard))]...)
+		return
 	}
+	k.heard = append(k.heard, p[:min(len(p), maxHeard-len(k.heard))]...)
 }
 
 func (k *keyLog) helloBytes(p []byte) {
