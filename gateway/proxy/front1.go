@@ -47,6 +47,14 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Header)
 	}
 	for !f.l.paused && !f.l.closing {
+		if f.x != nil && f.arrived && f.m.Idle() {
+			// The response was complete with its header, and the end of the backend's is still to come. It must not meet the
+			// next request, whose response it would end.
+			if fin && taken == len(p) {
+				f.m.CloseAfter()
+			}
+			return taken
+		}
 		ev, n, err := f.m.Input(p[taken:], fin)
 		taken += n
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/pool"
+	"github.com/millrace/millrace/gateway/rewrite"
 	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/internal/testcert"
 )
@@ -228,7 +229,8 @@ func (s *soak) one(r *rand.Rand) {
 	case p.front < 2 && errors.Is(err, errNoAnswer):
 		s.crossed.Add(1) // the end of a connection, after an answer that came early, and the next request
 		return
-	case p.up > 0 && errors.Is(err, errCrossed): // the same at the backend: content that has gone out is not there to be sent again
+	// The same at the backend: content that has gone out is not there to be sent again, and no other method may be repeated.
+	case (p.up > 0 || !rewrite.Idempotent(p.method)) && errors.Is(err, errCrossed):
 		s.crossed.Add(1)
 		return
 	}
