@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	ctls "crypto/tls"
 	"errors"
@@ -523,7 +524,7 @@ func TestHTTP3RejectedRequestIsSentAgain(t *testing.T) {
 						continue
 					}
 					got, _ := io.ReadAll(s)
-					if !strings.HasSuffix(string(got), content) {
+					if bytes.Count(got, []byte("c")) < len(content) { // in one DATA frame or more
 						t.Errorf("%d bytes of a request with %d of content", len(got), len(content))
 					}
 					_, _ = s.Write([]byte("\x01\x03\x00\x00\xd9")) // 200

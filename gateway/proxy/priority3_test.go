@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,13 +27,12 @@ type prioritised struct {
 }
 
 func newPrioritised(ctx context.Context, t *testing.T) *prioritised {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	backend := served(t, func(w http.ResponseWriter, req *http.Request) {
 		if v := req.URL.Query().Get("priority"); v != "" {
 			w.Header().Set("Priority", v)
 		}
 		_, _ = w.Write(make([]byte, prioritisedSize))
-	}))
-	t.Cleanup(backend.Close)
+	})
 	p := &prioritised{rig: http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), nil), m: http3.NewMachine(http3.RoleClient, http3.MachineOptions{})}
 	p.q = p.dial3(ctx, quicSocket(t), &quic.Config{ConnWindow: 16 << 10, MaxConnWindow: 16 << 10, StreamWindow: 1 << 20})
 	var err error
