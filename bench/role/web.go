@@ -182,7 +182,9 @@ func saturation(lo webpeer.LoadOptions, d time.Duration) (rate int, err error) {
 		return 0, err
 	}
 	defer g.Close()
-	for begin, half := time.Now(), uint64(0); ; {
+	var half uint64 // requests until halfway
+	var halfway time.Duration
+	for begin := time.Now(); ; {
 		if err := g.Run(webStep); err != nil {
 			return 0, err
 		}
@@ -191,9 +193,9 @@ func saturation(lo webpeer.LoadOptions, d time.Duration) (rate int, err error) {
 			if g.Errors.Load() > 0 {
 				return 0, g.First()
 			}
-			return int(float64(g.Requests.Load()-half) / (took - d/2).Seconds()), nil
+			return int(float64(g.Requests.Load()-half) / (took - halfway).Seconds()), nil
 		case took < d/2:
-			half = g.Requests.Load()
+			half, halfway = g.Requests.Load(), took // the process may stand still between two looks
 		}
 	}
 }
