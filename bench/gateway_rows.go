@@ -176,6 +176,13 @@ var webRows = []webRow{
 		},
 	},
 	{
+		name: "latency at 20 000 requests a second", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: webPort, conns: 64,
+		size: 128, rate: 20_000, warmup: 500 * time.Millisecond, gates: []harness.Gate{
+			gate(ours, harness.P50, webNginx, "<=", 1.2), gate(ours, harness.SliceP99, webNginx, "<=", 1.2),
+			gate(ours, harness.SliceP999, webNginx, "<=", 1.2),
+		},
+	},
+	{
 		name: "HTTP/1.1, 128 B, by wrk", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: webPort,
 		foreign: []string{"wrk", "-t1", "-c32", "-d1h", "http://" + serviceAddr + webpeer.BytesPath(128)},
 		gates:   []harness.Gate{ownGate(webNginx, 1.1)},
