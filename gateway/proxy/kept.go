@@ -9,13 +9,13 @@ const (
 	maxKept       = 64 << 20 // of all requests of a worker
 )
 
-// replay returns how much content of a request is kept: nothing of one that will not fit, or whose bytes are of another protocol.
+// replay returns how much content of a request is kept: nothing of one that will not fit.
 func (x *exchange) replay() int {
 	most := x.pooled.Replay
 	if most == 0 {
 		most = DefaultReplay
 	}
-	if x.up.ended || x.outgoing.Protocol != "" || x.request.ContentLength > int64(most) {
+	if x.up.ended || x.request.ContentLength > int64(most) {
 		return 0
 	}
 	return max(most, 0)

@@ -1,9 +1,14 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace/millrace/clock"
@@ -306,4 +311,98 @@ func TestKeptContentIsBounded(t *testing.T) {
 	if r.kept != nil || r.keep != 0 || w.counters.kept.Load() != maxKept-10 {
 		t.Errorf("%d bytes are kept above the bound, counted %d", len(r.kept), w.counters.kept.Load())
 	}
+}
+
+// A backend of HTTP/2 that has sent an interim response has begun to serve: the end of its connection is no reason to repeat.
+func TestInterimResponsesAreABeginning(t *testing.T) {
+	for _, interim := range []bool{false, true} {
+		r := newMemRig(t, func(r *memRig, _ *Tree) { r.to.Protocol = HTTP2 })
+		requests := 0
+		r.backend = func(p *memtransport.Peer) {
+			m := http2.NewMachine(http2.RoleServer, http2.Options{})
+			p.Write(m.AppendControl(nil))
+			var in []byte
+			p.Handler = func(p *memtransport.Peer) {
+				for in = append(in, p.Take()...); !p.Ended; {
+					ev, n, err := m.Input(in)
+					if in = in[n:]; err != nil || ev.Kind == http2.NeedInput {
+						p.Write(m.AppendControl(nil))
+						return
+					}
+					if ev.Kind != http2.End {
+						continue
+					}
+					if requests++; requests == 2 {
+						if interim {
+							out, _ := m.AppendResponse(nil, ev.Stream, &semantics.Message{Status: 103, ContentLength: -1}, false)
+							p.Write(out)
+						}
+						p.Close()
+						return
+					}
+					out, _ := m.AppendResponse(m.AppendControl(nil), ev.Stream, &semantics.Message{Status: 204, ContentLength: -1}, true)
+					m.Release(ev.Stream)
+					p.Write(out)
+				}
+				p.Close()
+			}
+		}
+		client := r.connect(memHTTP1)
+		for i := range 2 {
+			client.Write([]byte(first1))
+			r.run()
+			want := "HTTP/1.1 204"
+			if i == 1 && interim {
+				want = "HTTP/1.1 103"
+			}
+			got := string(client.Take())
+			if !strings.HasPrefix(got, want) || interim && i == 1 && !strings.Contains(got, "HTTP/1.1 502") {
+				t.Errorf("request %d, interim response %v: %.200q", i, interim, got)
+			}
+		}
+		if want := map[bool]int{false: 3, true: 2}[interim]; requests != want {
+			t.Errorf("interim response %v: %d requests, want %d", interim, requests, want)
+		}
+		r.nothingLeft(client)
+	}
+}
+
+// Content that is kept goes through the relay, however long it is: what moves past it could not be sent again.
+func TestLongContentIsSentAgain(t *testing.T) {
+	const size = 600 << 10
+	requests := make(chan int64, 10)
+	var n atomic.Int64
+	backend := script(t, func(c net.Conn) {
+		br := bufio.NewReader(c)
+		for {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			got, _ := io.Copy(io.Discard, req.Body)
+			requests <- got
+			if n.Add(1) == 2 {
+				return
+			}
+			io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		}
+	})
+	r := newRig(t, backend, func(r *rig) { r.pool.Replay = 1 << 20 })
+	client := r.client(false)
+	for i := range 2 {
+		req, err := http.NewRequest("PUT", "http://"+r.addr, bytes.NewReader(make([]byte, size*i)))
+		must(t, err)
+		resp, err := client.Do(req)
+		must(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != 204 {
+			t.Errorf("request %d: %s", i, resp.Status)
+		}
+	}
+	for i, want := range []int64{0, size, size} {
+		if got := <-requests; got != want {
+			t.Errorf("attempt %d has %d bytes of content, want %d", i, got, want)
+		}
+	}
+	r.settled()
 }

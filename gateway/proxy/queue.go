@@ -140,7 +140,7 @@ const maxYield = 10 * time.Second
 
 // overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for.
 func (w *Worker) overtakes(v *waiter, bs *backends, b *pool.Backend) bool {
-	return v.turn == 0 && (bs.first != nil || !bs.owned && b.LongestWait(w.id) != clock.Never)
+	return v.turn == 0 && (bs.first != nil || !bs.owned && w.yields(b, w.now))
 }
 
 // takeTurn takes the first of a queue out, nil if there is none, or if another worker's request has waited for longer: yielded

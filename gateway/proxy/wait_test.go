@@ -412,3 +412,44 @@ func stepBackend(protocol PoolProtocol, served func()) func(p *memtransport.Peer
 		}
 	}
 }
+
+// A worker lets another have a connection whose request has waited for longer by more than waitSlack, unless that takes none; and a
+// request that has just come takes none that others wait for.
+func TestYields(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, _ *Tree) { r.limit(pool.Limits{Connections: 1}) })
+	r.backend = func(*memtransport.Peer) {}
+	w, b := r.worker, r.to.Backends()[0]
+	for _, c := range []struct {
+		loop        int
+		other, here time.Duration // ago
+		want        bool
+	}{
+		{1, waitSlack + 1, 0, true}, {1, waitSlack, 0, false}, {1, time.Second, 990 * time.Millisecond, false}, {1, 0, time.Second, false},
+		{1, maxYield - 1, 0, true}, {1, maxYield, 0, false}, {0, time.Second, 0, false},
+	} {
+		b.SetWait(c.loop, w.now.Add(-c.other))
+		if got := w.yields(b, w.now.Add(-c.here)); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+		b.SetWait(c.loop, clock.Never)
+	}
+	b.SetWait(1, w.now.Add(-2*waitSlack))
+	client := r.connect(memHTTP1)
+	client.Write([]byte(first1))
+	r.run()
+	if got := r.waiting()[0]; got != 1 || len(r.backs) != 0 {
+		t.Errorf("%d wait, %d connections, while another worker's request waits", got, len(r.backs))
+	}
+	r.pass(2 * queueCheck)
+	if len(r.backs) != 0 {
+		t.Errorf("%d connections, while another worker's request waits", len(r.backs))
+	}
+	b.SetWait(1, clock.Never)
+	r.pass(2 * queueCheck)
+	if len(r.backs) != 1 {
+		t.Errorf("%d connections", len(r.backs))
+	}
+	r.backs[0].Close()
+	r.backend = func(p *memtransport.Peer) { p.Close() }
+	r.nothingLeft(client)
+}
