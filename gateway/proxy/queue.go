@@ -42,11 +42,11 @@ type queue struct {
 // insert enters a waiter: at the end, but for one that has waited before.
 func (q *queue) insert(v *waiter) {
 	after := q.last
-	for after != nil && after.turn > v.turn && after != q.first {
-		after = after.prev
-	}
 	if q.first != nil && v.turn < q.first.turn {
-		after = nil
+		after = nil // the first one, which got no connection after all
+	}
+	for after != nil && after.turn > v.turn {
+		after = after.prev
 	}
 	if v.prev = after; after == nil {
 		v.next, q.first = q.first, v
@@ -156,13 +156,11 @@ func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
 	return v, false
 }
 
-// takeQueued begins requests that wait on a connection that they share. One whose room another worker needs ends.
+// takeQueued begins requests that wait on a connection that they share. One that another worker needs becomes unused, and makeRoom
+// closes it.
 func (w *Worker) takeQueued(bs *backends, s sharedBack) {
 	for s.available() && !w.draining {
-		v, yielded := w.takeTurn(bs)
-		if yielded {
-			s.leave()
-		}
+		v, _ := w.takeTurn(bs)
 		if v == nil {
 			return
 		}
