@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"net"
 
 	"github.com/millrace/millrace/udp"
@@ -40,6 +41,40 @@ func (in LoopConn) Discard(n int) {
 		in.c.c.Discard(in.c.h.Now(), n)
 	}
 }
+
+// Reserve returns free room of the send buffer for at most n bytes, in two pieces to be filled in order, for instance by readv(2)
+// from another socket: what Write would copy arrives in place. Both pieces are empty if there is no room, and Writable will
+// follow. Commit says how many bytes were filled. Between the two nothing else may be called for connections of the loop.
+//
+// A large n costs nothing where little is committed: that is copied to a smaller buffer.
+func (in LoopConn) Reserve(n int) (room [2][]byte, err error) {
+	c := in.c
+	if err := c.writeError(c.h.Now()); err != nil {
+		return room, c.wrapError("write", err)
+	}
+	if c.flags&connecting != 0 {
+		return room, nil
+	}
+	return c.c.Reserve(n), nil
+}
+
+// Commit writes the first n bytes of what Reserve returned, and gives the rest back; 0 gives back all. It fails if the
+// connection was closed, or written to, after Reserve.
+func (in LoopConn) Commit(n int) error {
+	c := in.c
+	if err := c.writeError(c.h.Now()); err != nil {
+		if c.c != nil {
+			c.c.Commit(c.h.Now(), 0)
+		}
+		return c.wrapError("write", err)
+	}
+	if !c.c.Commit(c.h.Now(), n) {
+		return c.wrapError("write", errNotReserved)
+	}
+	return nil
+}
+
+var errNotReserved = errors.New("no room is reserved")
 
 // WriteZeroCopy queues b itself. b must not change until the loop calls done: when the peer has acknowledged
 // all of it or the connection has ended. False means that there is no room, and done is not called.

@@ -105,6 +105,9 @@ func (m *Mux) ResetAll() {
 func (c *Conn) orphan() {
 	c.owner, c.events = nil, 0
 	c.flags |= flagOrphaned
+	if c.m.reserved.c == c {
+		c.m.unreserve()
+	}
 	c.dropReceived()
 	if c.active != nil {
 		c.promise()
@@ -135,6 +138,9 @@ func (c *Conn) detach() {
 		m.passive.searches.Release(&c.tuple)
 	}
 	c.stopWaiting()
+	if m.reserved.c == c {
+		m.unreserve()
+	}
 	if q := c.snd; q != nil {
 		c.snd = nil
 		m.putQueue(q)

@@ -60,6 +60,7 @@ type Mux struct {
 	writers     writerList // that wait for memory
 	refused     []uint32   // connections that refused data in order, oldest first
 	placed      placements
+	reserved    reservation
 	queues      spares[buffer.Queue]
 	rings       spares[buffer.Ring]
 	spareActive spares[active]

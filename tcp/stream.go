@@ -56,6 +56,98 @@ func (c *Conn) writeCopy(now clock.Time, b []byte) (n int) {
 	return n
 }
 
+// reservation is the room that Reserve has lent and Commit has not taken back.
+type reservation struct {
+	c     *Conn  // nil without one
+	end   uint32 // c.end then: a Write since makes it void
+	tail  []byte // of the last chunk
+	spare []byte // behind it; from the Pool
+	n     int    // bytes of both
+}
+
+// Reserve borrows room of the send buffer for at most n bytes, in two pieces to be filled in order. It is for data that a system
+// call can put there, which saves a copy. None is that there is no room, and Writable is reported later.
+//
+// Commit comes next, with no call for a connection of the Mux between: it says how many bytes were put there.
+func (c *Conn) Reserve(n int) (room [2][]byte) {
+	c.ensureActive()
+	m := c.m
+	m.unreserve()
+	if n = min(n, c.Writable()); n <= 0 {
+		c.flags |= flagWantWrite
+		return room
+	}
+	r := &m.reserved
+	if !c.mustWait() {
+		*r = reservation{c: c, end: c.end}
+		if c.snd != nil {
+			tail := c.snd.Tail()
+			r.tail = tail[:min(n, len(tail))]
+		}
+		if left := n - len(r.tail); left > 0 {
+			r.spare = c.newChunk(left)
+		}
+		room[0], room[1] = r.tail, r.spare[:min(n-len(r.tail), len(r.spare))]
+		if len(room[0]) == 0 {
+			room[0], room[1] = room[1], nil
+		}
+		r.n = len(room[0]) + len(room[1])
+	}
+	c.woken = false
+	if r.c == nil || r.n == 0 {
+		m.unreserve()
+		c.flags |= flagWantWrite
+		c.waitForMemory()
+	}
+	return room
+}
+
+// newChunk returns memory that can follow what is queued.
+func (c *Conn) newChunk(need int) []byte {
+	if c.snd == nil {
+		var empty buffer.Queue
+		return empty.NewChunk(&c.m.buffers, need)
+	}
+	return c.snd.NewChunk(&c.m.buffers, need)
+}
+
+// unreserve gives back what Reserve has lent.
+func (m *Mux) unreserve() {
+	if r := &m.reserved; r.c != nil {
+		if r.spare != nil {
+			m.buffers.FreeChunk(r.spare)
+		}
+		*r = reservation{}
+	}
+}
+
+// Commit queues the first n bytes of the room that Reserve has returned, and takes the rest back. False is that the
+// connection has ended since, or was written to: then nothing is queued. It panics where n is more than was reserved.
+func (c *Conn) Commit(now clock.Time, n int) bool {
+	r := &c.m.reserved
+	if r.c != c || r.end != c.end || !c.canWrite() {
+		c.m.unreserve()
+		return false
+	}
+	if n < 0 || n > r.n {
+		panic("tcp: Commit of more than was reserved")
+	}
+	c.flags &^= flagMore
+	if n > 0 {
+		q, first := c.queue(), min(n, len(r.tail))
+		q.AppendTail(first)
+		if first < n {
+			q.AppendChunk(&c.m.buffers, r.spare, n-first)
+			r.spare = nil
+		}
+	}
+	c.m.unreserve()
+	if n > 0 {
+		c.wrote(now, uint32(n))
+	}
+	return true
+}
+
 // WriteZeroCopy appends b itself. b must not change until done is called: when all of it is
 // acknowledged, or the connection is gone. It takes all of b or, where there is no room,
 // nothing. A short b is copied, which costs less than segments made of many pieces, and

@@ -74,21 +74,69 @@ func (q *Queue) fill(b []byte) int {
 
 // extend adds an empty chunk, of twice the size of the last while the queue grows.
 func (q *Queue) extend(p *Pool, need int) bool {
-	size := max(min(need, maxChunk), minChunk)
-	if q.head < len(q.chunks) {
-		size = max(size, min(2*cap(q.chunks[len(q.chunks)-1].data), maxChunk))
-	}
-	var buf []byte
-	if q.head == len(q.chunks) {
-		buf = p.getFirstQueued(size)
-	} else if buf = p.getQueued(size); buf == nil {
-		buf = p.getQueued(minChunk)
-	}
+	buf := q.NewChunk(p, need)
 	if buf == nil {
 		return false
 	}
 	q.push(chunk{seq: q.end, owned: true, data: buf[:0]})
 	return true
+}
+
+// NewChunk returns memory for need bytes or, of many, a part, for AppendChunk; nil where the budget allows none.
+func (q *Queue) NewChunk(p *Pool, need int) []byte {
+	size := max(min(need, maxChunk), minChunk)
+	if q.head < len(q.chunks) {
+		size = max(size, min(2*cap(q.chunks[len(q.chunks)-1].data), maxChunk))
+	}
+	if q.head == len(q.chunks) {
+		return p.getFirstQueued(size)
+	}
+	if buf := p.getQueued(size); buf != nil {
+		return buf
+	}
+	return p.getQueued(minChunk)
+}
+
+// FreeChunk takes back what NewChunk returned.
+func (p *Pool) FreeChunk(b []byte) { p.putQueued(b) }
+
+// Tail returns the free bytes of the last chunk. They are borrowed until the next call.
+func (q *Queue) Tail() []byte {
+	if q.head == len(q.chunks) {
+		return nil
+	}
+	k := &q.chunks[len(q.chunks)-1]
+	if !k.owned {
+		return nil
+	}
+	return k.data[len(k.data):cap(k.data)]
+}
+
+// AppendTail appends the first n bytes of Tail, which the caller has written.
+func (q *Queue) AppendTail(n int) {
+	if n == 0 {
+		return
+	}
+	k := &q.chunks[len(q.chunks)-1]
+	k.data = k.data[:len(k.data)+n]
+	q.end += uint32(n)
+}
+
+// sparsePart is the part of a chunk below which its bytes are copied to a smaller one.
+const sparsePart = 4
+
+// AppendChunk appends the first n bytes of b, which NewChunk has returned and the caller has written. It takes b. Few bytes
+// in a large chunk are copied, since it would be kept until they are acknowledged.
+func (q *Queue) AppendChunk(p *Pool, b []byte, n int) {
+	if n*sparsePart <= len(b) && len(b) > minChunk {
+		if small := p.getQueued(max(n, minChunk)); small != nil {
+			copy(small, b[:n])
+			p.putQueued(b)
+			b = small
+		}
+	}
+	q.push(chunk{seq: q.end, owned: true, data: b[:n]})
+	q.end += uint32(n)
 }
 
 // AppendZeroCopy appends b itself. done, where not nil, is called when b is no longer
