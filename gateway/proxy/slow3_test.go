@@ -28,7 +28,7 @@ func sizedBackend(t *testing.T) string {
 // A client of HTTP/3 that does not read its responses has them reset after the time-out of writes: those that the gateway has yet
 // to get from the backend, and those that it has whole. Other requests of the connection go on.
 func TestHTTP3SlowReaders(t *testing.T) {
-	r := http3Rig(t, sizedBackend(t), func(r *rig) { r.tree.Listeners[1].Timeouts.Write = 300 * time.Millisecond })
+	r := http3Rig(t, sizedBackend(t), func(r *rig) { r.tree.Listeners[1].Timeouts.Write = time.Hour })
 	c := over.client3(t, &http3.Transport{
 		TLS:  &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"},
 		QUIC: &quic.Config{StreamWindow: 1000, MaxStreamWindow: 1000},
@@ -39,6 +39,8 @@ func TestHTTP3SlowReaders(t *testing.T) {
 		must(t, err)
 		return resp
 	}
+	_ = get("1").Body.Close()
+	r.do(func() { r.tree.Listeners[1].Timeouts.Write = 600 * time.Millisecond }) // of the next requests, as a reload has it
 	var slow []*http.Response
 	for range 5 {
 		slow = append(slow, get("40000"), get("4000000"))
@@ -50,6 +52,7 @@ func TestHTTP3SlowReaders(t *testing.T) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	}
+	r.do(func() { r.tree.Listeners[1].Timeouts.Write = time.Hour })
 	resp := get("5000")
 	if n, err := io.Copy(io.Discard, resp.Body); n != 5000 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)

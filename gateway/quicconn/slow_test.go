@@ -45,10 +45,21 @@ func fill(s *Stream) (n int) {
 func TestSlowReadersAreReset(t *testing.T) {
 	hub, client, server, k := slowRig(t, 12)
 	loop, c := hub.loop, server[0].conn
+	wrote := 0 // to the first
 	on(t, loop, func() {
-		c.SetWriteTimeout(250*time.Millisecond, 9)
+		c.SetWriteTimeout(600*time.Millisecond, 9)
 		for i, s := range server {
-			fill(s)
+			if n := fill(s); i == 0 {
+				wrote += n
+			}
+		}
+	})
+	time.Sleep(20 * time.Millisecond) // what was held is being written
+	on(t, loop, func() {
+		for i, s := range server {
+			if n := fill(s); i == 0 {
+				wrote += n
+			}
 			if i > 6 {
 				s.Write(nil, true)
 				s.StopReading(0)
@@ -57,12 +68,22 @@ func TestSlowReadersAreReset(t *testing.T) {
 		}
 	})
 	slow := client[0]
-	for range 10 {
+	read := 0
+	for read < 12_000 || hub.WriteTimeouts() < 11 && read < wrote {
 		_ = slow.SetReadDeadline(time.Now().Add(patience))
 		if _, err := io.ReadFull(slow, make([]byte, 1000)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(60 * time.Millisecond)
+		read += 1000
+		time.Sleep(70 * time.Millisecond)
+	}
+	if held := c.held.Load(); held > 2*MaxHeld { // of the slow one
+		t.Errorf("%d bytes are held", held)
+	}
+	on(t, loop, func() { server[0].Write(nil, true) })
+	_ = slow.SetReadDeadline(time.Now().Add(patience))
+	if n, err := io.Copy(io.Discard, slow); err != nil || read+int(n) != wrote {
+		t.Errorf("%d of %d bytes came, %v", read+int(n), wrote, err)
 	}
 	for i, s := range client[1:] {
 		_ = s.SetReadDeadline(time.Now().Add(patience))
@@ -78,14 +99,6 @@ func TestSlowReadersAreReset(t *testing.T) {
 	}
 	if n := hub.WriteTimeouts(); n != 11 {
 		t.Errorf("%d streams are counted", n)
-	}
-	if held := c.held.Load(); held > 2*MaxHeld { // of the slow one
-		t.Errorf("%d bytes are held", held)
-	}
-	on(t, loop, func() { server[0].Write(nil, true) })
-	_ = slow.SetReadDeadline(time.Now().Add(patience))
-	if _, err := io.Copy(io.Discard, slow); err != nil {
-		t.Error(err)
 	}
 	if held := c.held.Load(); held != 0 {
 		t.Errorf("%d bytes are held at the end", held)

@@ -141,17 +141,22 @@ func (s *Stream) writeHeld() {
 	}
 }
 
-// writeAll writes b, and waits for QUIC to take it. The time-out begins again with whatever is taken.
+// writeAll writes b, and waits for QUIC to take it. The time-out begins again with whatever is taken: QUIC says how much only at a
+// deadline, so that there are several within it.
 func (s *Stream) writeAll(b []byte) error {
-	for {
+	const steps = 4
+	for idle := 0; ; {
 		if t := s.conn.timeout.Load(); t > 0 {
-			_ = s.out.SetWriteDeadline(time.Now().Add(time.Duration(t)))
+			_ = s.out.SetWriteDeadline(time.Now().Add(time.Duration(t) / steps))
 		}
 		n, err := s.out.Write(b)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if n == 0 {
+		if idle++; n > 0 {
+			idle = 0
+		}
+		if idle == steps {
 			s.conn.hub.timeouts.Add(1)
 			s.out.CancelWrite(s.conn.resetCode.Load())
 			return ErrWriteTimeout
