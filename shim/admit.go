@@ -1,0 +1,86 @@
+package shim
+
+import (
+	"bytes"
+	"net"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// greet answers HELLO: it compares sizes, and decides whether the process may use the stack. Its value is the program's
+// name and perhaps a token; the reply's is the stack's name and the token of the user.
+func (c *channel) greet(q *request, r *reply) error {
+	if q.arg != requestSize {
+		return syscall.EPROTO
+	}
+	command, token, _ := bytes.Cut(q.value, []byte{0})
+	u := c.admit(text(token))
+	if u == nil {
+		c.s.stats.denied.Add(1)
+		return syscall.EACCES
+	}
+	c.user = u
+	if c.owner.Command == "" {
+		c.owner.Command = string(command)
+	}
+	r.value = append(append([]byte(c.s.cfg.Name), 0), u.token...)
+	return nil
+}
+
+// admit returns the user whose limits count for the channel, nil if it may not use the stack. Servers change their user
+// after they have started, so a token that was given to one user's process lets the others of the program in, too.
+func (c *channel) admit(token string) *user {
+	c.s.mu.Lock()
+	for _, u := range c.s.users {
+		if token != "" && token == u.token { // of 128 random bits: guessing takes longer than comparing shows
+			c.s.mu.Unlock()
+			return u
+		}
+	}
+	c.s.mu.Unlock()
+	if c.peer.trusted || c.s.cfg.Everyone || c.s.inGroup(c.conn) {
+		return c.peer
+	}
+	return nil
+}
+
+// inGroup reports whether the process is in one of the groups.
+func (s *Server) inGroup(conn *net.UnixConn) bool {
+	if len(s.cfg.Groups) == 0 {
+		return false
+	}
+	cred, err := peerCredentials(conn)
+	if err != nil {
+		return false
+	}
+	if slices.Contains(s.cfg.Groups, cred.Gid) {
+		return true
+	}
+	for _, g := range peerGroups(conn) {
+		if slices.Contains(s.cfg.Groups, g) {
+			return true
+		}
+	}
+	return false
+}
+
+// peerGroups returns the supplementary groups of the process that connected (SO_PEERGROUPS).
+func peerGroups(conn *net.UnixConn) []uint32 {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	groups := make([]uint32, 1<<16) // NGROUPS_MAX
+	size := uint32(len(groups) * 4)
+	_ = raw.Control(func(fd uintptr) {
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			size = 0
+		}
+	})
+	return groups[:size/4]
+}

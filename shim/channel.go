@@ -1,0 +1,173 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// channel is a control connection of a process.
+type channel struct {
+	s     *Server
+	conn  *net.UnixConn
+	peer  *user // whose process it is
+	user  *user // whose limits count; nil before HELLO
+	owner *process
+
+	in  [requestSize + 1]byte // one more, so that a longer message is seen
+	oob [64]byte              // for more descriptors than a request has, which are closed
+	out [replySize]byte
+}
+
+// newChannel returns nil if the connection is refused.
+func (s *Server) newChannel(conn *net.UnixConn) *channel {
+	c := &channel{s: s, conn: conn}
+	cred, err := peerCredentials(conn)
+	if err != nil {
+		conn.Close()
+		return nil
+	}
+	c.peer = s.userOf(cred.Uid)
+	c.owner = &process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
+	if !c.peer.take(&c.peer.channels, s.cfg.Limits.Channels) {
+		s.stats.limited.Add(1)
+		conn.Close()
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		c.peer.giveBack(&c.peer.channels)
+		conn.Close()
+		return nil
+	}
+	s.channels[c] = struct{}{}
+	return c
+}
+
+func peerCredentials(conn *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+		return nil, e
+	}
+	return cred, err
+}
+
+// command returns the name of a process as ps(1) shows it; "" if it is gone or hidden.
+func command(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(b), "\n")
+}
+
+// serve answers requests until the process closes the channel, or sends what is none.
+func (c *channel) serve() {
+	defer c.end()
+	for {
+		n, fds, err := c.receive()
+		if err != nil || n == 0 {
+			closeAll(fds)
+			return
+		}
+		c.s.stats.requests.Add(1)
+		r, err := c.handle(c.in[:n], fds)
+		closeAll(fds) // before the reply: a close of the program after it is the last
+		if errors.Is(err, errProtocol) {
+			c.s.stats.malformed.Add(1)
+			return
+		}
+		r.errno = errnoOf(err)
+		r.encode(c.out[:])
+		if _, err := c.conn.Write(c.out[:]); err != nil || c.user == nil {
+			return
+		}
+	}
+}
+
+func (c *channel) end() {
+	c.conn.Close()
+	c.peer.giveBack(&c.peer.channels)
+	c.s.mu.Lock()
+	delete(c.s.channels, c)
+	c.s.mu.Unlock()
+}
+
+// receive returns the length of a message, and the descriptors that came with it, which the caller closes.
+func (c *channel) receive() (int, []int, error) {
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.in[:], c.oob[:])
+	if oobn == 0 {
+		return n, nil, err
+	}
+	msgs, e := unix.ParseSocketControlMessage(c.oob[:oobn])
+	if e != nil {
+		return n, nil, e
+	}
+	var fds []int
+	for i := range msgs {
+		if got, e := unix.ParseUnixRights(&msgs[i]); e == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return n, fds, err
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// handle does what a request asks.
+func (c *channel) handle(b []byte, fds []int) (reply, error) {
+	q, err := decodeRequest(b)
+	r := reply{op: q.op, id: q.id}
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case q.op == opHello:
+		return r, c.greet(&q, &r)
+	case c.user == nil || len(fds) > 1:
+		return r, errProtocol
+	case q.op == opResolve:
+		return r, c.resolve(&q, &r)
+	case len(fds) == 0:
+		return r, syscall.EBADF
+	}
+	return r, c.onSocket(&q, &r, fds[0])
+}
+
+// onSocket does a request for the socket that p is the program's end of.
+func (c *channel) onSocket(q *request, r *reply, p int) error {
+	k, err := c.s.find(c, p)
+	if err != nil {
+		return c.s.onEnded(q, r, p, err)
+	}
+	k.ops.Lock()
+	defer k.ops.Unlock()
+	switch q.op {
+	case opBind:
+		err = k.bind(q, r)
+	case opConnect:
+		err = k.connect(c, q, r, p)
+	case opListen:
+		err = k.listen(q, r, p)
+	case opNames:
+		r.local, r.remote = k.names()
+	case opSetOption:
+		err = k.setOption(int(q.level), int(q.name), q.value)
+	case opGetOption:
+		r.value, err = k.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package shim
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"syscall"
+
+	"github.com/millrace/millrace/socket"
+)
+
+// Config is the configuration of a Server. Stack and Path are required.
+type Config struct {
+	Stack *socket.Stack
+	Path  string // of the control socket, a SOCK_SEQPACKET socket
+	Name  string // of the stack, for programs that ask
+
+	// Groups are those whose members may use the stack, besides uid 0 and the node's own user. Everyone permits all.
+	Groups   []uint32
+	Everyone bool
+
+	// PrivilegedPorts permits every user to bind ports below 1024. Otherwise only uid 0 and the node's own may.
+	PrivilegedPorts bool
+
+	// Lookup returns the addresses of a host name. Nil: names are not resolved (ENOSYS).
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+
+	Limits Limits // of each user
+}
+
+// Limits are what one user's programs may have at once. 0 is the default; uid 0 and the node's own user have no limits
+// but those of the process.
+type Limits struct {
+	Sockets  int // registered sockets and connections, default 16384
+	Channels int // control channels, default 1024
+	Backlog  int // the most of listen(2), default 4096
+	Connects int // connections begun in one second, default 10000
+	Lookups  int // host names resolved at the same time, default 32
+}
+
+// complete returns the limits with their defaults.
+func (l Limits) complete() Limits {
+	return Limits{
+		Sockets: cmp.Or(l.Sockets, 16384), Channels: cmp.Or(l.Channels, 1024), Backlog: cmp.Or(l.Backlog, 4096),
+		Connects: cmp.Or(l.Connects, 10000), Lookups: cmp.Or(l.Lookups, 32),
+	}
+}
+
+// firstFreePort is the lowest port that every user may bind (net.ipv4.ip_unprivileged_port_start of Linux).
+const firstFreePort = 1024
+
+// mayBind returns EACCES where the user may not bind the port.
+func (s *Server) mayBind(u *user, port uint16) error {
+	if port == 0 || port >= firstFreePort || s.cfg.PrivilegedPorts || u.trusted {
+		return nil
+	}
+	s.stats.denied.Add(1)
+	return syscall.EACCES
+}

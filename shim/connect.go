@@ -1,0 +1,190 @@
+package shim
+
+import (
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
+)
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// target checks the destination of connect(2), and returns it as the stack has it.
+func (k *sock) target(a netip.AddrPort) (netip.AddrPort, error) {
+	ip := a.Addr()
+	switch {
+	case !ip.IsValid() || !k.v6 && !ip.Is4():
+		return a, syscall.EAFNOSUPPORT
+	case k.v6 && ip.Is4():
+		return a, syscall.EAFNOSUPPORT
+	case k.v6 && ip.Is4In6() && k.options.v6only, ip.IsMulticast(), ip == broadcast:
+		return a, syscall.ENETUNREACH
+	}
+	ip = ip.Unmap()
+	if ip.IsUnspecified() { // as Linux does
+		if ip.Is4() {
+			ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		} else {
+			ip = netip.IPv6Loopback()
+		}
+	}
+	return netip.AddrPortFrom(ip, a.Port()), nil
+}
+
+// connect begins a connection. The reply is EINPROGRESS, and the program's end is not writable until the handshake is
+// complete.
+func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
+	if !k.stream {
+		return k.connectPackets(q, r, p)
+	}
+	if err := k.mayConnect(); err != nil || k.isConnected() {
+		r.local, r.remote = k.names()
+		return err
+	}
+	to, err := k.target(q.addr)
+	if err == nil {
+		err = k.s.takeConnect(c.user)
+	}
+	if err != nil {
+		return err
+	}
+	k.owner = c.owner
+	filled, err := fill(p)
+	if err != nil {
+		return err
+	}
+	if err := k.start(to, filled); err != nil {
+		k.drain(filled)
+		return err
+	}
+	r.local, r.remote = k.shown(k.local), k.shown(to)
+	k.s.bindName(p, r.local, r.remote)
+	return syscall.EINPROGRESS
+}
+
+// mayConnect returns why connect(2) fails in the state of the socket.
+func (k *sock) mayConnect() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.state == connecting:
+		return syscall.EALREADY
+	case k.state == listening || k.state == connected && k.reported:
+		return syscall.EISCONN
+	case k.state == released:
+		return syscall.ENETDOWN
+	}
+	return nil
+}
+
+// isConnected reports whether the handshake is complete. connect(2) says that once.
+func (k *sock) isConnected() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.reported = k.reported || k.state == connected
+	return k.state == connected
+}
+
+// start sends the SYN. filled is how many bytes are to be taken out of the program's end when the handshake is complete.
+func (k *sock) start(to netip.AddrPort, filled int) error {
+	d := &socket.Dialer{Bound: k.bound, TCPOptions: k.options.Apply, FreeBind: k.options.freeBind}
+	k.mu.Lock()
+	k.state = connecting
+	k.mu.Unlock()
+	attempt, err := k.s.cfg.Stack.Connect(d, to, func(in socket.LoopConn, err error) { k.finish(in, err, filled) })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		if k.state == connecting {
+			k.state = idle
+		}
+		return err
+	}
+	k.s.stats.connects.Add(1)
+	if k.state == released { // the program has closed it meanwhile
+		attempt.Cancel()
+		return syscall.ENETDOWN
+	}
+	k.local, k.remote = attempt.LocalAddr(), to
+	if k.state == connecting {
+		k.attempt = attempt
+	}
+	return nil
+}
+
+// finish is called on the connection's loop at the end of the handshake.
+func (k *sock) finish(in socket.LoopConn, err error, filled int) {
+	if err != nil {
+		k.s.stats.failures.Add(1)
+		k.release(errnoOf(err)) // with bytes unread: EPOLLERR and EPOLLHUP
+		return
+	}
+	k.mu.Lock()
+	if k.state == released {
+		k.mu.Unlock()
+		_ = in.Abort()
+		return
+	}
+	id, fd := k.watch, k.fd
+	k.state, k.watch, k.attempt, k.conn = connected, 0, nil, in.Conn()
+	k.mu.Unlock()
+	k.s.watch.remove(fd, id)
+	k.relay(in, fd, filled)
+}
+
+// zeros fills sockets. Nobody reads it.
+var zeros [1 << 20]byte
+
+// fill takes so much of p's send buffer that poll(2) does not report POLLOUT: one byte more than a quarter. The
+// last byte is apart, because it is the guard byte from then on: a buffer of the kernel of which one byte is left counts as
+// a whole. It returns how many bytes are to be taken out: all, with the guard byte of before, but the last.
+func fill(p int) (int, error) {
+	size, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return 0, err
+	}
+	n, err := unix.SendmsgN(p, zeros[:min(size/4+1, len(zeros))], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	if err != nil {
+		return 0, err
+	}
+	return n + 1, writeGuard(p)
+}
+
+// drain takes back what fill has put there.
+func (k *sock) drain(filled int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var b [4096]byte
+	for filled > 0 && k.fd >= 0 {
+		n, _, err := unix.Recvfrom(k.fd, b[:min(filled, len(b))], unix.MSG_DONTWAIT)
+		if err != nil || n == 0 {
+			return
+		}
+		filled -= n
+	}
+}
+
+// shown returns an address as the program's socket shows it: IPv6 sockets have mapped IPv4 addresses.
+func (k *sock) shown(a netip.AddrPort) netip.AddrPort {
+	if k.v6 && a.Addr().Is4() {
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
+	}
+	return a
+}
+
+// bindName gives the program's end p the name from which it reads its addresses. A socket that has a name already, which
+// the program has given it, asks the node instead.
+func (s *Server) bindName(p int, local, remote netip.AddrPort) {
+	n := name{process: s.process, local: local, remote: remote}
+	var b [1 + nameSize]byte
+	for range 3 {
+		n.unique = unique()
+		n.encode(b[1:])
+		b[0] = '@'
+		if err := unix.Bind(p, &unix.SockaddrUnix{Name: string(b[:])}); err != syscall.EADDRINUSE {
+			return
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package shim
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenPeer listens on the other stack.
+func (b *bed) listenPeer(t testing.TB, port string) net.Listener {
+	t.Helper()
+	l, err := b.peer.Listen("tcp", ":"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func peerPort(l net.Listener) string {
+	return netip.AddrPortFrom(netip.MustParseAddr(peerAddr), l.Addr().(*net.TCPAddr).AddrPort().Port()).String()
+}
+
+// join returns a connection of a program of c to the other stack.
+func (b *bed) join(t testing.TB, c *client) (*program, net.Conn) {
+	t.Helper()
+	l := b.listenPeer(t, "0")
+	p := c.socket(unix.SOCK_STREAM, false)
+	if err := p.connect(peerPort(l)); err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	return p, peer
+}
+
+func TestConnect(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	l := b.listenPeer(t, "80")
+	p := c.socket(unix.SOCK_STREAM, false)
+	r := p.ask(request{op: opConnect, addr: netip.MustParseAddrPort(peerAddr + ":80")}, p.fd)
+	if r.errno != syscall.EINPROGRESS || r.remote.String() != peerAddr+":80" || r.local.Addr().String() != nodeAddr || r.local.Port() == 0 {
+		t.Fatalf("%+v", r)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev := p.poll(unix.POLLOUT|unix.POLLIN, limit); ev != unix.POLLOUT {
+		t.Fatalf("events %#x", ev)
+	}
+	if n, err := p.name(); err != nil || n.local != r.local || n.remote != r.remote {
+		t.Errorf("name %+v, %v", n, err)
+	}
+	if peer.RemoteAddr().String() != r.local.String() {
+		t.Errorf("the peer sees %v", peer.RemoteAddr())
+	}
+	if n := p.ask(request{op: opNames}, p.fd); n.local != r.local || n.remote != r.remote {
+		t.Errorf("names %+v", n)
+	}
+	if r := p.ask(request{op: opConnect, addr: r.remote}, p.fd); r.errno != 0 {
+		t.Errorf("second connect: %v", r.errno)
+	}
+	if r := p.ask(request{op: opConnect, addr: r.remote}, p.fd); r.errno != syscall.EISCONN {
+		t.Errorf("third connect: %v", r.errno)
+	}
+	for range 100 {
+		echo(t, p, peer, []byte("request"))
+	}
+	peer.Close()
+	if n, err := p.read(make([]byte, 10)); err != io.EOF {
+		t.Errorf("after the peer's close: %d, %v", n, err)
+	}
+	p.close()
+	until(t, "the socket is released", func() bool { return b.Stats().Sockets == 0 })
+}
+
+// echo sends a message from a to b and back.
+func echo(t testing.TB, a, b io.ReadWriter, message []byte) {
+	t.Helper()
+	for range 2 {
+		if _, err := a.Write(message); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(message))
+		if _, err := io.ReadFull(b, got); err != nil || !bytes.Equal(got, message) {
+			t.Fatalf("%q, %v", got, err)
+		}
+		a, b = b, a
+	}
+}
+
+func TestConnectFails(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	for to, want := range map[string]syscall.Errno{
+		peerAddr + ":81":     syscall.ECONNREFUSED,
+		"192.0.2.1:80":       syscall.ENETUNREACH,
+		"[2001:db8::1]:80":   syscall.EAFNOSUPPORT,
+		"255.255.255.255:80": syscall.ENETUNREACH,
+	} {
+		p := c.socket(unix.SOCK_STREAM, false)
+		if err := p.connect(to); err != want {
+			t.Errorf("connect to %s: %v, want %v", to, err, want)
+		}
+		if n := p.soError(); n != 0 {
+			t.Errorf("SO_ERROR again: %v", n)
+		}
+		p.close()
+	}
+	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}
+
+// TestRefusedIsAsOfTCP compares poll(2) of a refused connection with that of the kernel's TCP.
+func TestRefusedIsAsOfTCP(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	if r := p.ask(request{op: opConnect, addr: netip.MustParseAddrPort(peerAddr + ":81")}, p.fd); r.errno != syscall.EINPROGRESS {
+		t.Fatal(r.errno)
+	}
+	const want = unix.POLLIN | unix.POLLOUT | unix.POLLERR | unix.POLLHUP | unix.POLLRDHUP
+	until(t, "all events", func() bool { return p.poll(want, time.Second) == want })
+	if r := p.ask(request{op: opConnect, addr: netip.MustParseAddrPort(peerAddr + ":81")}, p.fd); r.errno != syscall.ECONNREFUSED {
+		t.Errorf("connect(2) again: %v", r.errno)
+	}
+}
+
+// TestTransfer sends 16 MiB each way at once, and half-closes both directions.
+func TestTransfer(t *testing.T) {
+	b := newBed(t, nil)
+	p, peer := b.join(t, b.dial(t))
+	transfer := func(w io.Writer, closeWrite func(), sum chan<- [32]byte) {
+		h := sha256.New()
+		r := rand.New(rand.NewPCG(1, 2))
+		buf := make([]byte, 100_000)
+		for left := 16 << 20; left > 0; {
+			n := min(1+r.IntN(len(buf)), left)
+			for i := range n {
+				buf[i] = byte(r.Uint32())
+			}
+			if _, err := w.Write(buf[:n]); err != nil {
+				t.Error(err)
+				break
+			}
+			h.Write(buf[:n])
+			left -= n
+		}
+		closeWrite()
+		sum <- [32]byte(h.Sum(nil))
+	}
+	collect := func(r io.Reader, sum chan<- [32]byte) {
+		h := sha256.New()
+		if _, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 70_000)); err != nil {
+			t.Error(err)
+		}
+		sum <- [32]byte(h.Sum(nil))
+	}
+	var sums [4]chan [32]byte
+	for i := range sums {
+		sums[i] = make(chan [32]byte, 1)
+	}
+	go transfer(p, func() { unix.Shutdown(p.fd, unix.SHUT_WR) }, sums[0])
+	go collect(peer, sums[1])
+	go transfer(peer, func() { peer.(interface{ CloseWrite() error }).CloseWrite() }, sums[2])
+	go collect(p, sums[3])
+	if <-sums[0] != <-sums[1] || <-sums[2] != <-sums[3] {
+		t.Error("the bytes differ")
+	}
+	until(t, "the node's end is released after both FINs", func() bool { return b.Stats().Sockets == 0 })
+	if ev := p.poll(unix.POLLIN|unix.POLLRDHUP, limit); ev&unix.POLLHUP == 0 || ev&unix.POLLERR != 0 {
+		t.Errorf("events after the end: %#x", ev)
+	}
+}

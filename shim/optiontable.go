@@ -1,0 +1,189 @@
+package shim
+
+import (
+	"math"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/tcp/cc"
+)
+
+func knownCongestion(name string) bool { return name != "" && cc.Known(name) }
+
+func name6(n int) optionName { return optionName{unix.IPPROTO_IPV6, n} }
+func name4(n int) optionName { return optionName{unix.IPPROTO_IP, n} }
+func nameT(n int) optionName { return optionName{unix.IPPROTO_TCP, n} }
+func nameS(n int) optionName { return optionName{unix.SOL_SOCKET, n} }
+
+// commonOptions are those of TCP and UDP.
+var commonOptions = map[optionName]optionSpec{
+	nameS(unix.SO_ERROR):        {get: getError},
+	nameS(unix.SO_LINGER):       {set: setLinger, get: getLinger},
+	nameS(unix.SO_DOMAIN):       fixed((*sock).family),
+	nameS(unix.SO_TYPE):         fixed((*sock).kind),
+	nameS(unix.SO_PROTOCOL):     fixed((*sock).protocol),
+	nameS(unix.SO_ACCEPTCONN):   fixed(func(k *sock) int { return asInt(k.current() == listening) }),
+	nameS(unix.SO_SNDLOWAT):     fixed(func(*sock) int { return 1 }),
+	nameS(unix.SO_COOKIE):       {get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return order.AppendUint64(b, k.cookie), nil }},
+	nameS(unix.SO_REUSEADDR):    field(func(o *options) *bool { return &o.reuse }),
+	nameS(unix.SO_REUSEPORT):    field(func(o *options) *bool { return &o.share }),
+	nameS(unix.SO_BINDTODEVICE): {set: setDevice, get: func(_ *sock, _ optionName, b []byte) ([]byte, error) { return b, nil }},
+	nameS(unix.SO_PRIORITY):     kept(0, 0, 6),
+	nameS(unix.SO_DONTROUTE):    kept(0, math.MinInt32, math.MaxInt32),
+	nameS(unix.SO_BUSY_POLL):    kept(0, 0, math.MaxInt32),
+	nameS(unix.SO_DEBUG):        kept(0, 0, 0),
+	nameS(unix.SO_MARK):         {set: refuse, get: zero},
+	nameS(unix.SO_TIMESTAMP):    {get: zero},
+	name4(unix.IP_FREEBIND):     field(func(o *options) *bool { return &o.freeBind }),
+	name4(unix.IP_TRANSPARENT):  {set: refuse, get: zero},
+	name4(unix.IP_RECVERR):      {get: zero},
+	name6(unix.IPV6_RECVERR):    {get: zero},
+	name6(unix.IPV6_FREEBIND):   field(func(o *options) *bool { return &o.freeBind }),
+	name6(unix.IPV6_V6ONLY):     {set: setV6Only, get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return appendBool(b, k.options.v6only), nil }},
+}
+
+// streamOptions are those of TCP.
+var streamOptions = map[optionName]optionSpec{
+	nameT(unix.TCP_NODELAY):          tcpInt(socket.OptNoDelay),
+	nameT(unix.TCP_CORK):             tcpInt(socket.OptCork),
+	nameT(unix.TCP_MAXSEG):           tcpInt(socket.OptMaxSegment),
+	nameT(unix.TCP_KEEPIDLE):         tcpInt(socket.OptKeepIdle),
+	nameT(unix.TCP_KEEPINTVL):        tcpInt(socket.OptKeepInterval),
+	nameT(unix.TCP_KEEPCNT):          tcpInt(socket.OptKeepCount),
+	nameT(unix.TCP_USER_TIMEOUT):     tcpInt(socket.OptUserTimeout),
+	nameT(unix.TCP_QUICKACK):         {set: tcpInt(socket.OptQuickAck).set, get: fixed(func(*sock) int { return 1 }).get},
+	nameT(unix.TCP_NOTSENT_LOWAT):    tcpInt(socket.OptNotSentLowat),
+	nameT(unix.TCP_FASTOPEN):         fastOpen,
+	nameT(unix.TCP_FASTOPEN_CONNECT): tcpInt(socket.OptFastOpen),
+	nameT(unix.TCP_DEFER_ACCEPT):     {set: setDeferAccept, get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return appendInt(b, k.options.deferAccept), nil }},
+	nameT(unix.TCP_CONGESTION):       {set: setCongestion, get: getCongestion},
+	nameT(unix.TCP_INFO):             {get: getInfo},
+	nameT(unix.TCP_SYNCNT):           kept(6, 1, 127),
+	nameT(unix.TCP_LINGER2):          kept(60, math.MinInt32, math.MaxInt32),
+	nameT(unix.TCP_WINDOW_CLAMP):     kept(0, 0, math.MaxInt32),
+	nameT(unix.TCP_ULP):              {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }},
+
+	nameS(unix.SO_KEEPALIVE):       tcpInt(socket.OptKeepAlive),
+	nameS(unix.SO_OOBINLINE):       tcpInt(socket.OptOutOfBandInline),
+	nameS(unix.SO_MAX_PACING_RATE): tcpInt(socket.OptMaxPacing),
+	nameS(unix.SO_SNDBUF):          bufferSize(socket.OptSendBuffer, 87040),
+	nameS(unix.SO_RCVBUF):          bufferSize(socket.OptReceiveBuffer, 131072),
+	nameS(unix.SO_SNDBUFFORCE):     bufferSize(socket.OptSendBuffer, 87040),
+	nameS(unix.SO_RCVBUFFORCE):     bufferSize(socket.OptReceiveBuffer, 131072),
+	nameS(unix.SO_BROADCAST):       kept(0, math.MinInt32, math.MaxInt32),
+
+	name4(unix.IP_TOS):            tcpInt(socket.OptTOS),
+	name4(unix.IP_TTL):            tcpInt(socket.OptTTL),
+	name4(unix.IP_MTU_DISCOVER):   tcpInt(socket.OptMTUDiscover),
+	name4(unix.IP_MTU):            {get: tcpInt(socket.OptMTU).get},
+	name6(unix.IPV6_TCLASS):       tcpInt(socket.OptTOS),
+	name6(unix.IPV6_UNICAST_HOPS): tcpInt(socket.OptTTL),
+	name6(unix.IPV6_MTU_DISCOVER): tcpInt(socket.OptMTUDiscover),
+	name6(unix.IPV6_MTU):          {get: tcpInt(socket.OptMTU).get},
+}
+
+func (k *sock) family() int {
+	if k.v6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func (k *sock) kind() int {
+	if k.stream {
+		return unix.SOCK_STREAM
+	}
+	return unix.SOCK_DGRAM
+}
+
+func (k *sock) protocol() int {
+	if k.stream {
+		return unix.IPPROTO_TCP
+	}
+	return unix.IPPROTO_UDP
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// refuse is for options that need privileges in the kernel, which nobody has here.
+func refuse(*sock, optionName, []byte) error { return syscall.EPERM }
+
+func zero(_ *sock, _ optionName, b []byte) ([]byte, error) { return appendInt(b, 0), nil }
+
+// setV6Only is IPV6_V6ONLY, which a socket that is bound has settled.
+func setV6Only(k *sock, n optionName, v []byte) error {
+	i, err := intOf(n, v)
+	switch {
+	case err != nil:
+		return err
+	case !k.v6:
+		return syscall.ENOPROTOOPT
+	case k.isBound():
+		return syscall.EINVAL
+	}
+	k.options.v6only = i != 0
+	return nil
+}
+
+func (k *sock) isBound() bool {
+	return k.bound != nil || k.udp != nil || k.current() != idle
+}
+
+// bufferSize is SO_SNDBUF or SO_RCVBUF. The kernel doubles what is set, and reads say so; the stack takes the size as it is.
+// def is what a socket of the kernel begins with, where buffers grow with need.
+func bufferSize(opt socket.Option, def int) optionSpec {
+	const least, most = 2304, math.MaxInt32 / 2
+	return optionSpec{
+		set: func(k *sock, n optionName, v []byte) error {
+			i, err := intOf(n, v)
+			if err != nil {
+				return err
+			}
+			return k.setTCP(opt, min(max(i, least), most))
+		},
+		get: func(k *sock, _ optionName, b []byte) ([]byte, error) {
+			v, err := k.getTCP(opt)
+			if v == 0 {
+				return appendInt(b, def), err
+			}
+			return appendInt(b, 2*v), err
+		},
+	}
+}
+
+// fastOpen is TCP_FASTOPEN: the length of the queue of a listener.
+var fastOpen = optionSpec{
+	set: func(k *sock, n optionName, v []byte) error {
+		i, err := intOf(n, v)
+		if err != nil {
+			return err
+		}
+		if i < 0 {
+			return syscall.EINVAL
+		}
+		return k.setTCP(socket.OptFastOpen, i)
+	},
+	get: tcpInt(socket.OptFastOpen).get,
+}
+
+func setDeferAccept(k *sock, n optionName, v []byte) error {
+	i, err := intOf(n, v)
+	if err != nil {
+		return err
+	}
+	k.options.deferAccept = max(i, 0)
+	k.mu.Lock()
+	l := k.server
+	k.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return bare(l.l.SetOption(socket.OptDeferAccept, k.options.deferAccept))
+}

@@ -1,0 +1,338 @@
+package shim
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/stack"
+)
+
+const (
+	// burst is how many bytes one call moves in one direction: packets wait for it.
+	burst = 64 << 10
+
+	// reserved is how much of the send buffer one read may fill.
+	reserved = 16 << 10
+
+	// maxUnconsumed is how many bytes that were read already may stay in the program's socket beside the guard byte,
+	// to spare a system call. Each may be a buffer of the kernel, which counts 768 bytes against the program's
+	// send buffer, and together they must leave it writable (see sendBuffer).
+	maxUnconsumed = 24
+
+	scratchSize = 64 << 10
+)
+
+// relay moves bytes between the node's end of a program's socket and a connection. All of it belongs to the connection's
+// loop. The first bytes in the program's direction are always ones that were read already, at least one, the guard
+// byte: reads look behind them (SO_PEEK_OFF). So the end of the node is never the end of the stream for the program.
+type relay struct {
+	k     *sock
+	in    socket.LoopConn
+	watch *stack.FileWatch
+	drop  []byte // where bytes go that are consumed
+	fd    int
+
+	unconsumed int  // bytes that were read and are still in the socket, with the guard byte
+	full       bool // the program's receive buffer: Writable is watched
+	peerEnded  bool // the peer's FIN was passed on
+	ended      bool // the program's FIN was passed on
+	shut       bool // the program has shut down its direction: reads go on to the end
+	hangup     bool // the program has closed its end
+	deaf       bool // the program reads no more: what comes is dropped
+	failed     syscall.Errno
+	over       bool // the connection has ended
+	closed     bool
+}
+
+// relay begins to move bytes. filled bytes of fill are taken out before.
+func (k *sock) relay(in socket.LoopConn, fd, filled int) {
+	loop := k.s.cfg.Stack.LoopOf(in)
+	r := &relay{k: k, in: in, fd: fd, drop: k.s.scratch[loop.Index()], unconsumed: 1}
+	k.mu.Lock()
+	late := k.late
+	k.mu.Unlock()
+	for _, o := range late {
+		_ = in.SetOption(o.opt, o.v) // the value was checked
+	}
+	var err error
+	if r.watch, err = loop.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, r.file); err == nil {
+		err = r.skip(filled)
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 1)
+	}
+	if err != nil {
+		_ = in.Abort()
+		r.close(errnoOf(err))
+		return
+	}
+	in.OnReady(r.ready)
+}
+
+// skip consumes n bytes.
+func (r *relay) skip(n int) error {
+	for n > 0 {
+		got, _, err := unix.Recvfrom(r.fd, r.drop[:min(n, len(r.drop))], unix.MSG_DONTWAIT)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return err
+		case got == 0:
+			return syscall.ECONNRESET
+		}
+		n -= got
+	}
+	return nil
+}
+
+// ready handles events of the connection.
+func (r *relay) ready(in socket.LoopConn, ev socket.Events) {
+	r.in = in
+	if ev&socket.Failed != 0 && r.failed == 0 {
+		r.fail(in.SocketError())
+	}
+	r.over = r.over || ev&socket.Closed != 0
+	if ev&(socket.Readable|socket.PeerClosed|socket.Closed) != 0 {
+		r.toProgram()
+	}
+	if ev&socket.Writable != 0 && !r.closed {
+		r.toStack()
+	}
+}
+
+// fail keeps why the connection ended.
+func (r *relay) fail(err error) {
+	r.failed = errnoOf(err)
+	if r.failed == 0 {
+		r.failed = syscall.ECONNRESET
+	}
+	r.over = true
+}
+
+// file handles events of the program's socket.
+func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
+	if r.closed {
+		return
+	}
+	r.hangup = r.hangup || ev&stack.FileHangup != 0
+	r.shut = r.shut || ev&(stack.FilePeerClosed|stack.FileHangup) != 0
+	if ev&(stack.FileReadable|stack.FilePeerClosed|stack.FileHangup|stack.FileFailed) != 0 {
+		r.toStack()
+	}
+	switch {
+	case r.closed:
+	case r.ended && r.isClosed():
+		r.programClosed()
+	case ev&(stack.FileWritable|stack.FileHangup) != 0:
+		r.toProgram()
+	}
+}
+
+// toStack moves what the program has written to the send buffer, as far as that has room: Writable follows where it has
+// none. What is left stays in the program's send buffer.
+func (r *relay) toStack() {
+	moved := 0
+	for !r.ended {
+		n, more, err := r.read()
+		moved += n
+		if err != nil {
+			r.programFailed()
+			return
+		}
+		if !more {
+			break
+		}
+		if moved >= burst {
+			r.watch.Again(stack.FileReadable)
+			break
+		}
+	}
+	r.k.s.stats.toStack.Add(uint64(moved))
+	if err := r.consume(); err != nil {
+		r.programFailed()
+	}
+}
+
+// read copies one piece into the send buffer. more is that there may be more.
+func (r *relay) read() (n int, more bool, err error) {
+	room, err := r.in.Reserve(reserved)
+	if err != nil { // the connection has failed: ready closes the socket
+		return 0, false, nil
+	}
+	size := len(room[0]) + len(room[1])
+	if size == 0 {
+		return 0, false, nil
+	}
+	n, errno := receive(r.fd, &room, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err := r.in.Commit(max(n, 0)); err != nil {
+		return 0, false, nil
+	}
+	switch {
+	case errno == syscall.EAGAIN:
+		return 0, false, nil
+	case errno == syscall.EINTR:
+		return 0, true, nil
+	case errno != 0:
+		return 0, false, errno
+	case n == 0:
+		r.programEnded()
+		return 0, false, nil
+	}
+	r.unconsumed += n
+	return n, n == size || r.shut, nil
+}
+
+// consume takes out what was read, but for the guard byte.
+func (r *relay) consume() error {
+	if r.closed || r.unconsumed <= 1+maxUnconsumed {
+		return nil
+	}
+	n := r.unconsumed - 1
+	r.unconsumed = 1
+	return r.skip(n)
+}
+
+// programEnded passes on the FIN of the program.
+func (r *relay) programEnded() {
+	r.ended = true
+	if !r.isClosed() {
+		_ = r.in.CloseWrite() // it is open, or has failed, which ready handles
+	}
+}
+
+// isClosed reports whether the program has closed its end, or has shut down both directions, which shows no difference.
+// After the peer's FIN was passed on, its own FIN looks the same, too, and ends the connection in any case.
+func (r *relay) isClosed() bool { return r.hangup && !r.peerEnded }
+
+// programClosed closes the connection after the program has closed its end and all that it wrote has been read. That is a
+// reset if it has not got all that came (RFC 2525, 2.17), or has set SO_LINGER.
+func (r *relay) programClosed() {
+	_ = r.skip(r.unconsumed) // after shutdown(2) it is still there, and sees no reset
+	_ = r.in.Close()
+	r.close(0)
+}
+
+// programFailed ends the connection because the program has closed its end with data unread: ECONNRESET, which becomes a
+// reset as with a socket of the kernel (RFC 9293, 3.6.1).
+func (r *relay) programFailed() {
+	if r.closed {
+		return
+	}
+	_ = r.in.Abort()
+	r.close(0)
+}
+
+// toProgram moves what was received to the program's receive buffer, as far as that has room. What is left stays in the
+// stack's receive buffer, and closes the window.
+func (r *relay) toProgram() {
+	moved := 0
+	for moved < burst {
+		data := r.in.Peek()
+		size := len(data[0]) + len(data[1])
+		if size == 0 {
+			r.awaitRoom(false)
+			break
+		}
+		n, errno := r.deliver(&data, size)
+		if errno == syscall.EPIPE {
+			r.rejected()
+			if r.closed {
+				return
+			}
+			continue
+		}
+		r.in.Discard(n)
+		moved += n
+		if n < size {
+			r.awaitRoom(true)
+			break
+		}
+	}
+	r.k.s.stats.toProgram.Add(uint64(moved))
+	if left := r.in.Peek(); len(left[0]) == 0 {
+		r.atEnd()
+	} else if !r.full {
+		r.watch.Again(stack.FileWritable)
+	}
+}
+
+// rejected handles EPIPE: the program has closed its end, which makes unread data a reset, or has only shut down its
+// direction. Linux drops what comes then.
+func (r *relay) rejected() {
+	r.deaf = true
+	p := []unix.PollFd{{Fd: int32(r.fd)}}
+	if n, _ := unix.Poll(p, 0); n == 1 && p[0].Revents&unix.POLLHUP != 0 {
+		r.file(socket.LoopStack{}, stack.FileHangup)
+		r.programFailed() // what it has written and the stack has no room for is lost with the reset
+	}
+}
+
+// deliver sends data to the program, or drops it where the program has said that it reads no more.
+func (r *relay) deliver(data *[2][]byte, size int) (int, syscall.Errno) {
+	if r.deaf {
+		return size, 0
+	}
+	n, errno := send(r.fd, data)
+	for errno == syscall.EINTR {
+		n, errno = send(r.fd, data)
+	}
+	if errno == syscall.EPIPE {
+		return 0, errno
+	}
+	return max(n, 0), 0 // EAGAIN and ENOBUFS: later
+}
+
+// awaitRoom watches for room in the program's receive buffer. Otherwise each read of the program would wake the loop.
+func (r *relay) awaitRoom(on bool) {
+	if r.full == on && !on {
+		return
+	}
+	r.full = on
+	want := stack.FileReadable | stack.FilePeerClosed | stack.FileEdge
+	if on {
+		want |= stack.FileWritable
+	}
+	_ = r.watch.Modify(want) // the file is watched
+}
+
+// atEnd passes on the end of what the peer sends, once the program has all before it.
+func (r *relay) atEnd() {
+	switch {
+	case r.failed != 0:
+		r.close(r.failed) // the guard byte makes it ECONNRESET
+	case !r.peerEnded && r.in.Ready()&socket.PeerClosed != 0:
+		r.peerEnded = true
+		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // the program may have closed it
+		fallthrough
+	case r.over:
+		if r.over && r.ended {
+			r.finish()
+		}
+	}
+}
+
+// finish closes the socket after both ends have sent their FIN: the program sees the end, not a reset.
+func (r *relay) finish() {
+	_ = r.skip(r.unconsumed)
+	_ = r.in.Close()
+	r.close(0)
+}
+
+// close ends the relay and frees the socket. errno is what SO_ERROR shows.
+func (r *relay) close(errno syscall.Errno) {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.in.OnReady(nil)
+	if r.watch != nil {
+		r.watch.Remove()
+	}
+	if errno != 0 {
+		_ = r.in.Close() // what is left of it
+	}
+	r.k.release(errno)
+}

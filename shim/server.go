@@ -1,0 +1,147 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Server serves programs that use the sockets of a stack by the preloaded library. New returns one that runs.
+type Server struct {
+	cfg     Config
+	control *net.UnixListener
+	private *registrar
+	watch   *watcher
+	scratch [][]byte // of each loop, for bytes that are dropped
+	process uint32   // of the node, in names
+	stats   counters
+	work    sync.WaitGroup // goroutines that Close waits for
+
+	mu       sync.Mutex // a leaf
+	closed   bool
+	users    map[uint32]*user
+	sockets  map[uint64]*sock // by cookie of the program's end, while the node has the other
+	all      map[*sock]struct{}
+	channels map[*channel]struct{}
+	ended    errorTable
+}
+
+// New listens at cfg.Path and serves until Close.
+func New(cfg Config) (*Server, error) {
+	if cfg.Stack == nil || cfg.Path == "" {
+		return nil, errors.New("shim: Stack and Path are required")
+	}
+	cfg.Limits = cfg.Limits.complete()
+	s := &Server{
+		cfg: cfg, process: uint32(os.Getpid()),
+		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
+	}
+	for range cfg.Stack.LoopCount() {
+		s.scratch = append(s.scratch, make([]byte, scratchSize))
+	}
+	if err := s.open(); err != nil {
+		return nil, fmt.Errorf("shim: %w", errors.Join(err, s.Close()))
+	}
+	s.work.Go(s.watch.run)
+	s.work.Go(s.accept)
+	return s, nil
+}
+
+func (s *Server) open() (err error) {
+	if s.watch, err = newWatcher(); err != nil {
+		return err
+	}
+	if s.private, err = newRegistrar(); err != nil {
+		return err
+	}
+	s.control, err = listenControl(s.cfg.Path)
+	return err
+}
+
+// listenControl makes the control socket. It replaces one that a killed process has left.
+func listenControl(path string) (*net.UnixListener, error) {
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
+	if c, err := net.DialUnix("unixpacket", nil, addr); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("a node serves programs at %s already (give this one another path)", path)
+	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.ListenUnix("unixpacket", addr)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever may open the socket has not been let in: HELLO decides (see admit).
+	if err = os.Chmod(path, 0o666); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// acceptPause is how long the control socket waits when the process has no descriptors left.
+const acceptPause = 50 * time.Millisecond
+
+// accept takes control channels until the listener is closed.
+func (s *Server) accept() {
+	for {
+		c, err := s.control.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // EMFILE: something has to be closed first
+			time.Sleep(acceptPause)
+			continue
+		}
+		if ch := s.newChannel(c); ch != nil {
+			s.work.Go(ch.serve)
+		}
+	}
+}
+
+// Close ends all channels and sockets. What programs have written and the stack has not taken is lost, and they get
+// ECONNRESET; connections of the stack are reset. It may be called twice.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	var open []*channel
+	for c := range s.channels {
+		open = append(open, c)
+	}
+	s.mu.Unlock()
+	var errs []error
+	if s.control != nil {
+		errs = append(errs, s.control.Close())
+	}
+	for _, c := range open {
+		c.conn.Close()
+	}
+	s.releaseAll()
+	if s.watch != nil {
+		errs = append(errs, s.watch.close())
+	}
+	s.work.Wait()
+	s.releaseAll() // what channels have registered meanwhile
+	if s.private != nil {
+		errs = append(errs, s.private.close())
+	}
+	return errors.Join(errs...)
+}
+
+// unique returns a number for an abstract name that no other name of the machine has.
+func unique() uint64 { return rand.Uint64() }

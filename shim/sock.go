@@ -1,0 +1,325 @@
+package shim
+
+import (
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
+)
+
+// state is what has become of a socket.
+type state uint8
+
+const (
+	idle state = iota
+	connecting
+	connected
+	listening
+	released // the node's end is closed
+)
+
+// sock is a socket of a program: the node's end of it, and what it stands for in the stack.
+type sock struct {
+	s      *Server
+	user   *user
+	owner  *process
+	cookie uint64 // of the program's end
+	stream bool   // TCP; otherwise UDP
+	v6     bool
+
+	// ops is held during a request. Callbacks of loops never take it, so that its holder may enter loops.
+	ops     sync.Mutex
+	options *options
+	bound   *socket.Bound
+	udp     *packets
+
+	// mu is a leaf: its holder enters no loop and takes no other lock.
+	mu            sync.Mutex
+	state         state
+	fd            int // the node's end
+	watch         uint64
+	local, remote netip.AddrPort
+	attempt       *socket.Connecting
+	server        *listener
+	conn          *socket.TCPConn
+	late          []lateOption
+	reported      bool // connect(2) has returned 0 for the connection
+}
+
+// find returns the socket that p is the program's end of. It registers p first if need be.
+func (s *Server) find(c *channel, p int) (*sock, error) {
+	cookie, err := cookieOf(p)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	k := s.sockets[cookie]
+	_, ended := s.ended.byCookie[cookie]
+	closed := s.closed
+	s.mu.Unlock()
+	switch {
+	case k != nil:
+		return k, nil
+	case closed:
+		return nil, syscall.ENETDOWN
+	case ended:
+		return nil, syscall.EISCONN
+	}
+	return s.register(c, p, cookie)
+}
+
+// cookieOf returns the kernel's number of a socket, which no other socket of the machine has had.
+func cookieOf(fd int) (uint64, error) {
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+}
+
+// register connects p to the node. It accepts AF_UNIX sockets with a mark, and only if they are not connected.
+func (s *Server) register(c *channel, p int, cookie uint64) (*sock, error) {
+	k := &sock{s: s, user: c.user, owner: c.owner, cookie: cookie, fd: -1}
+	kind, err := k.inspect(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.takeSocket(c.user); err != nil {
+		return nil, err
+	}
+	end, err := s.private.connect(p, kind)
+	if err != nil {
+		c.user.giveBack(&c.user.sockets)
+		return nil, err
+	}
+	k.options = s.newOptions()
+	if err := k.begin(p, end); err != nil {
+		unix.Close(end)
+		c.user.giveBack(&c.user.sockets)
+		return nil, err
+	}
+	return k, nil
+}
+
+// inspect reads from p what the socket is.
+func (k *sock) inspect(p int) (kind int, err error) {
+	domain, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return 0, err
+	}
+	if kind, err = unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
+		return 0, err
+	}
+	mark, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_PRIORITY)
+	switch {
+	case err != nil:
+		return 0, err
+	case domain != unix.AF_UNIX || kind != unix.SOCK_STREAM && kind != unix.SOCK_SEQPACKET || mark != markInet && mark != markInet6:
+		return 0, syscall.EINVAL
+	}
+	k.stream, k.v6 = kind == unix.SOCK_STREAM, mark == markInet6
+	return kind, nil
+}
+
+// sendBuffer is what the program's end gets, in bytes: the kernel doubles it. One buffer of the kernel, of up to 51 KiB,
+// may stay charged to it for one byte that was not consumed (see relay.consume), so that a quarter, from which
+// on poll(2) does not report POLLOUT, has to be much more than that.
+const sendBuffer = 208 << 10
+
+// begin makes the ends ready, and enters the socket in the tables.
+func (k *sock) begin(p, end int) error {
+	raiseBuffer(p, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
+	_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, optPassRights, 0) // see registrar.listen
+	if k.stream {
+		// Urgent bytes stay in the stream: the loop would not see those behind.
+		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
+		if err := writeGuard(p); err != nil {
+			return err
+		}
+	}
+	s := k.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return syscall.ENETDOWN
+	}
+	if s.sockets[k.cookie] != nil { // two requests at once: connect(2) has let only one pass
+		return syscall.EALREADY
+	}
+	id, err := s.watch.add(end, unix.EPOLLRDHUP, k.watched)
+	if err != nil {
+		return err
+	}
+	k.fd, k.watch = end, id
+	s.sockets[k.cookie] = k
+	s.all[k] = struct{}{}
+	return nil
+}
+
+// writeGuard puts the first byte into a socket through its other end. As long as one byte is unread, the end of the node
+// for any reason is ECONNRESET for the program.
+func writeGuard(p int) error {
+	_, err := unix.SendmsgN(p, []byte{0}, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return err
+}
+
+func raiseBuffer(fd, force, usual, bytes int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, bytes) != nil { // it needs CAP_NET_ADMIN
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, usual, bytes)
+	}
+}
+
+// watched is called by the watcher: the program has closed its end, or a listener has room again.
+func (k *sock) watched(ev uint32) {
+	if ev&unix.EPOLLHUP != 0 {
+		k.mu.Lock()
+		known, server := k.state != connected && k.state != released, k.state == listening
+		k.mu.Unlock()
+		if known {
+			k.release(0)
+		}
+		if known && server {
+			return
+		}
+	}
+	if ev&unix.EPOLLOUT != 0 {
+		k.mu.Lock()
+		l := k.server
+		k.mu.Unlock()
+		if l != nil {
+			l.resume()
+		}
+	}
+}
+
+// release closes the node's end and frees what the socket has. errno is kept for SO_ERROR, unless it is 0.
+// Any goroutine may call it, callbacks too, and several times.
+func (k *sock) release(errno syscall.Errno) {
+	k.mu.Lock()
+	fd, id, attempt := k.fd, k.watch, k.attempt
+	if k.state == released {
+		k.mu.Unlock()
+		return
+	}
+	k.state, k.fd, k.watch, k.attempt, k.conn = released, -1, 0, nil, nil
+	k.mu.Unlock()
+	if attempt != nil {
+		attempt.Cancel() // false: it is over
+	}
+	if id != 0 {
+		k.s.watch.remove(fd, id)
+	}
+	k.s.forget(k, errno)
+	unix.Close(fd)
+	k.user.giveBack(&k.user.sockets)
+	go k.closeAll()
+}
+
+// closeAll closes what takes loops, once no request uses it.
+func (k *sock) closeAll() {
+	k.ops.Lock()
+	defer k.ops.Unlock()
+	if k.bound != nil {
+		_ = k.bound.Close() // without effect after Listen
+	}
+	if k.udp != nil {
+		k.udp.close()
+	}
+	k.mu.Lock()
+	l := k.server
+	k.bound, k.server, k.udp = nil, nil, nil
+	k.mu.Unlock()
+	if l != nil {
+		l.close()
+	}
+}
+
+// forget removes a socket from the tables.
+func (s *Server) forget(k *sock, errno syscall.Errno) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sockets[k.cookie] == k {
+		delete(s.sockets, k.cookie)
+	}
+	delete(s.all, k)
+	if errno != 0 {
+		s.ended.put(k.cookie, errno)
+	}
+}
+
+// releaseAll ends all sockets, for Close. Connections are reset.
+func (s *Server) releaseAll() {
+	s.mu.Lock()
+	var all []*sock
+	for k := range s.all {
+		all = append(all, k)
+	}
+	s.mu.Unlock()
+	for _, k := range all {
+		k.abort()
+	}
+}
+
+// abort resets a connection, and releases the socket. The caller holds no loop.
+func (k *sock) abort() {
+	k.mu.Lock()
+	conn := k.conn
+	k.mu.Unlock()
+	if conn == nil {
+		k.release(syscall.ENETDOWN)
+		return
+	}
+	conn.Do(func(in socket.LoopConn) {
+		_ = in.Abort() // it may have ended
+		k.release(syscall.ENETDOWN)
+	})
+}
+
+// onEnded does a request for a socket whose node's end is closed, or that is none of the node's.
+func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
+	if cause != syscall.EISCONN {
+		return cause
+	}
+	cookie, err := cookieOf(p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	n, _ := s.ended.take(cookie)
+	s.mu.Unlock()
+	switch {
+	case q.op == opGetOption && q.level == unix.SOL_SOCKET && q.name == unix.SO_ERROR:
+		r.value = appendInt(nil, int(n))
+		return nil
+	case q.op == opConnect && n != 0:
+		return n
+	case q.op == opNames:
+		return nil
+	case q.op == opSetOption || q.op == opGetOption:
+		return syscall.EINVAL // as Linux for a connection that has ended
+	}
+	return cause
+}
+
+// names returns the addresses of the socket; an invalid one is none.
+func (k *sock) names() (local, remote netip.AddrPort) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state == connecting {
+		return k.local, netip.AddrPort{}
+	}
+	if !k.local.IsValid() {
+		return k.unspecified(), k.remote
+	}
+	return k.local, k.remote
+}
+
+// unspecified is the name of a socket that is not bound.
+func (k *sock) unspecified() netip.AddrPort {
+	if k.v6 {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+}
+
+// appendInt appends the int of a socket option.
+func appendInt(b []byte, v int) []byte { return order.AppendUint32(b, uint32(v)) }

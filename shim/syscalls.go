@@ -1,0 +1,39 @@
+package shim
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// receive is recvmsg(2) into two pieces. It does not tell the scheduler, because with MSG_DONTWAIT it does not block.
+func receive(fd int, to *[2][]byte, flags int) (int, syscall.Errno) {
+	return transfer(unix.SYS_RECVMSG, fd, to, flags)
+}
+
+// send is sendmsg(2) of two pieces.
+func send(fd int, from *[2][]byte) (int, syscall.Errno) {
+	return transfer(unix.SYS_SENDMSG, fd, from, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
+
+func transfer(call uintptr, fd int, parts *[2][]byte, flags int) (int, syscall.Errno) {
+	var iov [2]unix.Iovec
+	n := 0
+	for _, p := range parts {
+		if len(p) > 0 {
+			iov[n].Base = unsafe.SliceData(p)
+			iov[n].SetLen(len(p))
+			n++
+		}
+	}
+	m := unix.Msghdr{Iov: &iov[0]}
+	m.SetIovlen(n)
+	got, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&m)), uintptr(flags))
+	runtime.KeepAlive(parts)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(got), 0
+}
