@@ -196,11 +196,13 @@ func TestDrainedPassesEnd(t *testing.T) {
 	r.worker.OnRecord(func(rec *Record) { records = append(records, *rec) })
 	client, other := r.connect(memStream), r.connect(memStream)
 	r.run()
+	r.loop.Dialed = func(netip.AddrPort) (func(p *memtransport.Peer), error) { return nil, nil }
+	opening := r.connect(memStream)
 	client.Write([]byte("a"))
 	r.run()
 	r.worker.EndStreams(r.to.Backends()[0])
 	r.run()
-	if !client.Reset || !r.backs[0].Reset || other.Ended || r.backs[1].Ended {
+	if !client.Reset || !r.backs[0].Reset || other.Ended || r.backs[1].Ended || opening.Ended {
 		t.Errorf("reset %v %v, the other ended %v %v", client.Reset, r.backs[0].Reset, other.Ended, r.backs[1].Ended)
 	}
 	if len(records) != 1 || records[0].Error != "backend_drained" || r.worker.Stats().Drained != 1 {
@@ -208,5 +210,19 @@ func TestDrainedPassesEnd(t *testing.T) {
 	}
 	r.pass(time.Second)
 	r.backs[1].Close()
-	r.nothingLeft(client, other)
+	r.nothingLeft(client, other, opening)
+}
+
+// A client that still sends gets the Close frame: its connection is not reset for what is not read any more.
+func TestDrainedWebSocketsReadToTheEnd(t *testing.T) {
+	r := drainRig(t)
+	client := r.socket()
+	r.worker.EndStreams(r.to.Backends()[0])
+	client.Write(make([]byte, 4*readSize))
+	r.run()
+	if got := client.Take(); string(got) != "\x88\x02\x03\xe9" || !client.Ended || client.Reset {
+		t.Errorf("%q, ended %v, reset %v", got, client.Ended, client.Reset)
+	}
+	r.backs[0].Close()
+	r.nothingLeft(client)
 }

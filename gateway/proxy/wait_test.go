@@ -3,10 +3,12 @@ package proxy
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/millrace/millrace/gateway/pool"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/memtransport"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -452,4 +455,82 @@ func TestYields(t *testing.T) {
 	r.backs[0].Close()
 	r.backend = func(p *memtransport.Peer) { p.Close() }
 	r.nothingLeft(client)
+}
+
+// A request that waits begins as soon as the backend permits more requests on the connection.
+func TestSettingsBeginRequestsThatWait(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, _ *Tree) {
+		r.limit(pool.Limits{Connections: 1})
+		r.to.Protocol, r.rule.Attempt = HTTP2, 0
+	})
+	opened := 0
+	r.backend = func(p *memtransport.Peer) {
+		m := http2.NewMachine(http2.RoleServer, http2.Options{MaxStreams: 1})
+		p.Write(m.AppendControl(nil))
+		var in []byte
+		p.Handler = func(p *memtransport.Peer) {
+			for in = append(in, p.Take()...); ; {
+				ev, n, err := m.Input(in)
+				if in = in[n:]; err != nil || ev.Kind == http2.NeedInput {
+					break
+				}
+				if ev.Kind == http2.Headers {
+					opened++
+				}
+			}
+			if p.Ended {
+				p.Close()
+			}
+		}
+	}
+	client := r.ask2(0, 2)
+	if got := r.waiting()[0]; got != 1 || opened != 1 {
+		t.Errorf("%d wait, %d are open", got, opened)
+	}
+	r.backs[0].Write([]byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2})
+	r.run()
+	if got := r.waiting()[0]; got != 0 {
+		t.Errorf("%d wait", got)
+	}
+	r.backs[0].Close()
+	r.nothingLeft(client)
+}
+
+// A connection that has waited, and is refused then, does not wait once more.
+func TestPassesWaitOnce(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, tree *Tree) {
+		r.stream(tree, StreamTCP)
+		r.limit(pool.Limits{Connections: 1})
+	})
+	r.backend = func(*memtransport.Peer) {}
+	first, second := r.connect(memStream), r.connect(memStream)
+	r.run()
+	r.loop.Dialed = nil // refuses
+	r.backs[0].Abort()
+	r.run()
+	if got := r.waiting(); got != [3]int{} || !second.Reset {
+		t.Errorf("%v wait, were refused, expired; it was reset: %v", got, second.Reset)
+	}
+	r.nothingLeft(first, second)
+}
+
+// Requests wait for streams of a backend with HTTP/3 that may have no further connection.
+func TestRequestsWaitForStreamsOfHTTP3(t *testing.T) {
+	backend, roots := echoBackend3(t, &quic.Config{MaxStreams: 2})
+	r := http3Rig(t, backend, func(r *rig) {
+		r.over3(roots)
+		o := []pool.BackendOptions{{Name: "b", Address: netip.MustParseAddrPort(backend), Limits: pool.Limits{Connections: 1}}}
+		must(t, r.pool.Update(clock.Time(0), pool.Options{Name: "p"}, o))
+		r.pool.Wait = -1
+	})
+	client := r.client(false)
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() { post(t, client, "http://"+r.addr, []byte("content")) })
+	}
+	all.Wait()
+	r.settled()
+	if got := r.pool.Status(0).Backends[0]; got.Pending != 0 || got.Conns > 1 {
+		t.Errorf("%d wait, %d connections", got.Pending, got.Conns)
+	}
 }
