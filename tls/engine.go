@@ -269,7 +269,7 @@ func (e *Engine) Write(p []byte) (n int, err error) {
 
 // Seal appends what is Pending and then records of p to dst, as far as the capacity of dst goes, and returns
 // how many bytes of p they hold. The data is encrypted in dst, without another copy; dst and p must not overlap.
-// Records are of full size as long as dst has room for one.
+// Records are of full size as long as dst has the capacity for one.
 func (e *Engine) Seal(dst, p []byte) (out []byte, n int, err error) {
 	dst = e.out.moveTo(dst)
 	if len(p) == 0 || len(e.out.pending()) > 0 {
@@ -279,11 +279,11 @@ func (e *Engine) Seal(dst, p []byte) (out []byte, n int, err error) {
 		return dst, 0, err
 	}
 	for n < len(p) {
-		room := cap(dst) - len(dst) - maxOverhead
-		if room <= 0 {
+		free := cap(dst) - len(dst) - maxOverhead
+		if free <= 0 {
 			break
 		}
-		part := p[n:min(len(p), n+e.recordSize(), n+room)]
+		part := p[n:min(len(p), n+e.recordSize(), n+free)]
 		if e.own == nil {
 			if _, err := e.std.conn.Write(part); err != nil {
 				e.fail(err)
@@ -294,11 +294,11 @@ func (e *Engine) Seal(dst, p []byte) (out []byte, n int, err error) {
 			}
 		} else {
 			if e.own.refreshDue() {
-				if room < keyUpdateSize {
+				if free < keyUpdateSize {
 					break
 				}
 				dst = e.own.refresh(dst)
-				part = part[:min(len(part), room-keyUpdateSize)]
+				part = part[:min(len(part), free-keyUpdateSize)]
 			}
 			if len(part) > 0 {
 				dst = e.own.seal(dst, typeData, part)

@@ -30,7 +30,7 @@ func newBuffer(size int) *[]byte {
 	return &b
 }
 
-// takeBuffer returns an empty buffer with room for n bytes.
+// takeBuffer returns an empty buffer with a capacity of n bytes or more.
 func takeBuffer(n int) *[]byte {
 	switch {
 	case n <= smallBuffer:
@@ -61,7 +61,7 @@ type output struct {
 
 func (o *output) pending() []byte { return o.buf[o.sent:] }
 
-// grow makes room for n bytes.
+// grow makes the free capacity n bytes or more.
 func (o *output) grow(n int) {
 	if cap(o.buf)-len(o.buf) >= n {
 		return
@@ -77,7 +77,7 @@ func (o *output) grow(n int) {
 	o.pooled, o.buf = b, *b
 }
 
-// set replaces the buffer by itself with more bytes, for which there was room.
+// set replaces the buffer by itself with more bytes, within its capacity.
 func (o *output) set(buf []byte) { o.buf = buf }
 
 // write appends a copy.

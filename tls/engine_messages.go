@@ -105,7 +105,7 @@ func (r *records) updateWriteKey(request bool) {
 	out.set(r.appendKeyUpdate(out.buf, request))
 }
 
-// refresh appends a KeyUpdate to dst, which has room, when the peer has asked for one or the keys have protected
+// refresh appends a KeyUpdate to dst, within its capacity, when the peer has asked for one or the keys have protected
 // enough records (RFC 8446 5.5). It is called before data.
 func (r *records) refresh(dst []byte) []byte {
 	if !r.refreshDue() {

@@ -72,7 +72,7 @@ func (p *protection) setAAD(typ byte, size int) []byte {
 	return a
 }
 
-// seal appends a record to dst, which has room for len(plain)+maxOverhead bytes.
+// seal appends a record to dst, which has len(plain)+maxOverhead bytes of capacity left.
 func (p *protection) seal(dst []byte, typ byte, plain []byte) []byte {
 	if p.version != tls.VersionTLS13 {
 		return p.seal12(dst, typ, plain)

@@ -24,7 +24,7 @@ type connFlags uint8
 
 const (
 	connecting connFlags = 1 << iota
-	wantWrite            // the send buffer was full: report when there is room
+	wantWrite            // the send buffer was full: report when it takes more
 	readOn               // a short read may not be the last: the kernel has reported the end, or urgent data
 	failed               // Failed was reported, of a stackConn
 	queued               // in EpollLoop.again
@@ -88,7 +88,7 @@ func (l *EpollLoop) connect(fd int, remote netip.AddrPort) unix.Errno {
 }
 
 // handle reports the events of epoll(7) to the handler. The kernel reports with each edge all that holds, so that
-// EPOLLOUT says nothing unless a write has found no room.
+// EPOLLOUT comes only after a write that the send buffer did not take whole.
 func (c *epollConn) handle(events uint32) {
 	var ev Events
 	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0 {

@@ -17,7 +17,7 @@ const (
 // lingerers are the connections of a loop that discard input until the peer ends it.
 type lingerers struct {
 	list    []*lingerer // in the order of their deadlines, those that have closed too
-	discard []byte      // shared, since nobody reads it
+	discard []byte      // shared: its content is not read
 }
 
 // lingerer is the handler of a connection that lingers.

@@ -15,7 +15,7 @@ type relayBuffer struct {
 // relayBuffersKept is how many unused buffers a loop keeps.
 const relayBuffersKept = 16
 
-// Relay implements Conn. The bytes go through a buffer of the loop, which c keeps while dst has no room for them.
+// Relay implements Conn. The bytes go through a buffer of the loop, which c keeps while dst does not take them.
 func (c *epollConn) Relay(dst Conn, n int) (taken int, in, out error) {
 	d, ok := dst.(*epollConn)
 	switch {

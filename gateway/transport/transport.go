@@ -31,7 +31,7 @@ type Events uint8
 // Values of Events.
 const (
 	Readable Events = 1 << iota // there is input, or its end
-	Writable                    // there is room again, or the connection has been established
+	Writable                    // the connection takes more, or it has been established
 	Failed                      // the connection has ended by an error, see Conn.Err; Read returns what arrived before
 )
 
@@ -46,12 +46,12 @@ type Conn interface {
 	// Read copies what has arrived to p. The error is ErrAgain where there is nothing, io.EOF at the end of the input.
 	// After less than len(p) bytes there is no more until Ready(Readable).
 	Read(p []byte) (int, error)
-	// Write sends a part of p: all of it, or what there is room for. With less than len(p) the error is nil or, for
+	// Write sends a part of p: all of it, or what the send buffer takes. With less than len(p) the error is nil or, for
 	// nothing, ErrAgain; Ready(Writable) follows.
 	Write(p []byte) (int, error)
 	// Relay moves what has arrived to the output of dst, another connection of the loop, at most n bytes, without passing
 	// it to the caller. in is as of Read, and nil if all n bytes were taken: there may be more. It may be ErrAgain with
-	// the last bytes. out is ErrAgain while dst has no room for all that was taken: Ready(Writable) of dst follows, and
+	// the last bytes. out is ErrAgain while dst does not take all that was read: Ready(Writable) of dst follows, and
 	// before anything else Relay is called again, with any n. Otherwise it is why dst has failed; then what was taken is
 	// lost. The loop holds at most 48 KiB for a pair of connections.
 	//
@@ -72,7 +72,7 @@ type Conn interface {
 	Err() error
 	// SetHandler changes the handler. What was reported to the old one is not repeated.
 	SetHandler(h Handler)
-	// Local and Remote are the addresses of both ends. A Local that nobody has asked for before Close may be invalid.
+	// Local and Remote are the addresses of both ends. A Local that was not called before Close may be invalid.
 	Local() netip.AddrPort
 	Remote() netip.AddrPort
 }
