@@ -277,8 +277,8 @@ func TestLingerInTick(t *testing.T) {
 		dialLocal(t, listenLocal(t, l, accept).addr)
 		iterateUntil(t, l, "a connection", func() bool { return c != nil })
 		l.SetTick(tick)
-		if l.iterate(); l.limit() <= 0 || l.limit() > int(lingerTime/time.Millisecond) {
-			t.Errorf("the loop sleeps %d ms", l.limit())
+		if l.iterate(); l.limit(l.now) <= 0 || l.limit(l.now) > int(lingerTime/time.Millisecond) {
+			t.Errorf("the loop sleeps %d ms", l.limit(l.now))
 		}
 	})
 	t.Run("stack", func(t *testing.T) {

@@ -39,6 +39,7 @@ type EpollLoop struct {
 	next   clock.Time // when tick wants to be called
 
 	yielded clock.Time // when other goroutines could last run
+	spin    spin
 
 	conns     slots[epollConn] // by epoll_data
 	gen       uint32           // of the connection opened last, never 0
@@ -70,7 +71,8 @@ func NewEpollLoop() (*EpollLoop, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("transport: eventfd: %w", err)
 	}
-	l := &EpollLoop{fd: fd, wakefd: wakefd, now: stack.Now(), next: clock.Never, lingerEnd: clock.Never}
+	now := stack.Now()
+	l := &EpollLoop{fd: fd, wakefd: wakefd, now: now, spin: spin{since: now}, next: clock.Never, lingerEnd: clock.Never}
 	l.commands.notify = l.notify
 	if errno := l.register(wakefd, unix.EPOLLIN|unix.EPOLLET, uint32(wakefd), 0); errno != 0 {
 		l.freeFDs()
@@ -100,8 +102,9 @@ func (l *EpollLoop) Run(ctx context.Context) error {
 
 // iterate waits for events and does all that is due.
 func (l *EpollLoop) iterate() unix.Errno {
-	n, errno := l.wait()
+	n, began, errno := l.wait()
 	l.now = stack.Now()
+	l.spin.waited(began, l.now)
 	l.dispatch(n)
 	l.commands.run()
 	l.callAgain()
@@ -152,16 +155,26 @@ func (l *EpollLoop) freeFDs() {
 	l.wakefd, l.fd = -1, -1 // the numbers may be others' now
 }
 
-// wait returns how many events there are. It blocks where nothing else is to do.
-func (l *EpollLoop) wait() (int, unix.Errno) {
+// wait returns how many events there are, and when it began. It blocks where nothing else is to do.
+func (l *EpollLoop) wait() (n int, began clock.Time, errno unix.Errno) {
 	l.yield()
 	l.commands.arm()
 	defer l.commands.disarm()
-	limit := l.limit()
+	began = stack.Now()
+	limit := l.limit(began)
 	if limit == 0 || len(l.again) > 0 || l.commands.pending() || l.stop.Load() {
-		return l.poll(unix.RawSyscall6, 0)
+		n, errno = l.poll(unix.RawSyscall6, 0)
+		return n, began, errno
 	}
-	return l.poll(unix.Syscall6, limit)
+	if l.spin.on {
+		for now := began; n == 0 && errno == 0 && now.Sub(began) < spinTime; now = stack.Now() {
+			n, errno = l.poll(unix.RawSyscall6, 0)
+		}
+	}
+	if n == 0 && errno == 0 {
+		n, errno = l.poll(unix.Syscall6, limit)
+	}
+	return n, began, errno
 }
 
 // yield lets other goroutines run once in yieldEvery.
@@ -172,8 +185,8 @@ func (l *EpollLoop) yield() {
 	}
 }
 
-// limit returns for how many milliseconds the loop may wait, -1 for any time.
-func (l *EpollLoop) limit() int {
+// limit returns for how many milliseconds from now the loop may wait, -1 for any time.
+func (l *EpollLoop) limit(now clock.Time) int {
 	next := min(l.next, l.lingerEnd)
 	for _, li := range l.listeners {
 		next = min(next, li.resume)
@@ -182,7 +195,7 @@ func (l *EpollLoop) limit() int {
 		return -1
 	}
 	const ms = time.Millisecond
-	return int(max(0, min((next.Sub(stack.Now())+ms-1)/ms, 1<<30))) // rounded up: not before the time
+	return int(max(0, min((next.Sub(now)+ms-1)/ms, 1<<30))) // rounded up: not before the time
 }
 
 type syscall6 func(trap, a1, a2, a3, a4, a5, a6 uintptr) (r1, r2 uintptr, err unix.Errno)

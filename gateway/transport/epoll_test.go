@@ -138,7 +138,7 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	restore := noDescriptors(t)
 	l.iterate()
-	s, limit := l.Stats(), l.limit()
+	s, limit := l.Stats(), l.limit(l.now)
 	n, _ := l.poll(unix.RawSyscall6, 0)
 	_, dialErr := l.Dial(li.addr, nil)
 	restore()
