@@ -68,7 +68,7 @@ func (p *prioritised) ask(ctx context.Context, path, priority string) *quic.Stre
 func (p *prioritised) waits(n int) bool {
 	for f := range p.worker.fronts3 {
 		for _, st := range f.streams {
-			if st.x != nil && len(st.x.down.held) > 0 {
+			if st.x != nil && (len(st.x.down.held) > 0 || st.s.Room() == 0) {
 				n--
 			}
 		}
