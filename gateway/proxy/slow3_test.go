@@ -48,7 +48,7 @@ func TestHTTP3SlowReaders(t *testing.T) {
 	for _, resp := range slow {
 		var reset *http3.StreamError
 		r.eventually("the reset of a response", func() bool { return r.worker.Stats().WriteTimeouts == 10 })
-		if n, err := io.Copy(io.Discard, resp.Body); !errors.As(err, &reset) || reset.Code != http3.RequestCancelled || n > 1000 {
+		if n, err := io.Copy(io.Discard, resp.Body); !errors.As(err, &reset) || reset.Code != http3.RequestCancelled || n > 5000 { // the reset may come behind the first bytes
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	}
