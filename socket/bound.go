@@ -258,7 +258,7 @@ func (b *Bound) listen(cfg *ListenConfig) (*Listener, error) {
 	}
 	o := b.s.tcpOptions(cfg.KeepAlive, cfg.KeepAliveConfig, cfg.TCPOptions)
 	backlog := cmp.Or(cfg.Backlog, b.s.backlog)
-	l, err := b.s.newListener(b.addr.Port(), b.local, func(h *host.Host, e *listenerShard, _ uint16) (*tcp.Listener, error) {
+	l, err := b.s.newListener(b.addr.Port(), b.local, cfg.Process, func(h *host.Host, e *listenerShard, _ uint16) (*tcp.Listener, error) {
 		x := b.shards[h.Index()]
 		if x == nil {
 			return nil, net.ErrClosed

@@ -33,6 +33,7 @@ type extra struct {
 	callback    func(in LoopConn, ev Events) // also receives events; nil for none
 	connecting  *Connecting                  // gets the end of the handshake instead; nil for most
 	pollers     watchList
+	process     *Process      // see SetProcess
 	bound       *Bound        // whose address and port it has; nil for most
 	idle        time.Duration // of keepalive, while it is off
 	linger      int           // in seconds; valid if flags has lingerSet

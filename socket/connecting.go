@@ -101,6 +101,7 @@ func (k *Connecting) start(h *host.Host) error {
 		return err
 	}
 	c.c, c.tuple, k.c = conn, conn.Tuple(), c
+	LoopConn{c}.SetProcess(k.d.Process)
 	return nil
 }
 

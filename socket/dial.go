@@ -47,6 +47,7 @@ type Dialer struct {
 
 	TCPOptions func(o *TCPOptions) // nil changes nothing
 	UDPOptions func(o *UDPOptions)
+	Process    *Process // whose socket it is; nil is the program's own
 }
 
 // Dial connects to an address such as "198.18.0.1:80" or "[2001:db8::1]:80" in a network "tcp", "tcp4",
@@ -229,6 +230,7 @@ func (s *Stack) connectOn(c *TCPConn, w *waiter, d *Dialer, t wire.Tuple, o *tcp
 		return err
 	}
 	c.c, c.tuple = conn, conn.Tuple()
+	LoopConn{c}.SetProcess(d.Process)
 	if w != nil {
 		// Without a deadline: the context ends the wait.
 		// The write queue is free: nothing else can write before the connection is established.

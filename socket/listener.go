@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -25,6 +26,7 @@ type ListenConfig struct {
 
 	TCPOptions func(o *TCPOptions) // of the accepted connections; nil changes nothing
 	UDPOptions func(o *UDPOptions)
+	Process    *Process // whose socket it is, and those of accepted connections; nil is the program's own
 }
 
 // Listener implements net.Listener for TCP. It listens on every loop of the host, because the loop of a
@@ -35,6 +37,8 @@ type Listener struct {
 	shards []listenerShard
 	addr   *net.TCPAddr
 	bound  *Bound // that it has the address and port from; nil for most
+
+	process atomic.Pointer[Process]
 }
 
 // listenerShard is the part of a Listener on one loop.
@@ -97,7 +101,7 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	var l *Listener
 	err = s.retryFreed(func() error {
 		for try := 0; ; try++ {
-			l, err = s.newListener(at.Port(), a, open)
+			l, err = s.newListener(at.Port(), a, cfg.Process, open)
 			// The first loop chooses the port. If another loop uses it already, start over with a new one.
 			if at.Port() != 0 || err != tcp.ErrInUse || try >= maxPortTries {
 				return err
@@ -111,9 +115,10 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 type openShard func(h *host.Host, e *listenerShard, port uint16) (*tcp.Listener, error)
 
 // newListener opens a Listener on all loops.
-func (s *Stack) newListener(port uint16, a wire.Addr, open openShard) (*Listener, error) {
+func (s *Stack) newListener(port uint16, a wire.Addr, of *Process, open openShard) (*Listener, error) {
 	l := &Listener{s: s, shards: make([]listenerShard, len(s.group.Hosts))}
 	l.fan.hosts = s.group.Hosts
+	l.process.Store(of)
 	for i, h := range s.group.Hosts {
 		l.shards[i] = listenerShard{l: l, i: i}
 		var err error
@@ -195,7 +200,11 @@ func (e *listenerShard) next(h *host.Host) *TCPConn {
 	if t == nil {
 		return nil
 	}
-	return newAccepted(h, t)
+	c := newAccepted(h, t)
+	if p := e.l.process.Load(); p != nil {
+		c.extras().process = p
+	}
+	return c
 }
 
 // Accept implements net.Listener.

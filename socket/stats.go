@@ -83,3 +83,63 @@ func SnakeCase(name string) string {
 	}
 	return s.String()
 }
+
+// Process is the process that a socket was opened for, where that is another one than the one the stack runs in. The stack only
+// keeps it, for reports.
+type Process struct {
+	PID     int
+	UID     uint32
+	Command string // name of the program
+}
+
+// SetProcess says whose socket it is; nil is the program's own.
+func (c *TCPConn) SetProcess(p *Process) {
+	c.h.Enter()
+	defer c.h.Exit()
+	LoopConn{c}.SetProcess(p)
+}
+
+// SetProcess is TCPConn.SetProcess for callbacks.
+func (in LoopConn) SetProcess(p *Process) {
+	if p != nil || in.c.extra != nil {
+		in.c.extras().process = p
+	}
+}
+
+// SetProcess says whose socket it is, and those of the connections that are accepted from now on; nil is the program's own.
+func (l *Listener) SetProcess(p *Process) { l.process.Store(p) }
+
+// Process returns what SetProcess or ListenConfig has set.
+func (l *Listener) Process() *Process { return l.process.Load() }
+
+// SetProcess says whose socket it is; nil is the program's own.
+func (c *UDPConn) SetProcess(p *Process) { c.process.Store(p) }
+
+// ProcessOfTCP returns whose socket the owner of a connection is: what SetProcess, the Dialer or the Listener has set; nil for
+// the program's own, and for a connection that is closed. The caller holds the loop.
+func ProcessOfTCP(o tcp.Owner) *Process {
+	if c, ok := o.(*TCPConn); ok && c.extra != nil {
+		return c.extra.process
+	}
+	return nil
+}
+
+// ProcessOfUDP is ProcessOfTCP for the owner of a UDP socket.
+func ProcessOfUDP(o udp.Owner) *Process {
+	if e, ok := o.(*udpShard); ok {
+		return e.c.process.Load()
+	}
+	return nil
+}
+
+// Listeners returns the listeners that are open, in no order.
+func (s *Stack) Listeners() (all []*Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.sockets {
+		if l, ok := c.(*Listener); ok {
+			all = append(all, l)
+		}
+	}
+	return all
+}

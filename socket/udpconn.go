@@ -28,6 +28,7 @@ type UDPConn struct {
 	remote  *net.UDPAddr // nil unless connected
 	cmsgs   atomic.Uint32
 	options optionSocket
+	process atomic.Pointer[Process]
 }
 
 // udpShard is the part of a UDPConn on one loop, which guards it.

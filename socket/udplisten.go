@@ -53,7 +53,7 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 	// "udp6" does not receive IPv4, as with package net (RFC 3493 5.3).
 	o.V6Only = o.V6Only || f == '6'
 	for try := 0; ; try++ {
-		c, err := s.tryBind(name, a, at.Port(), &o)
+		c, err := s.tryBind(name, a, at.Port(), &o, cfg.Process)
 		if err == nil {
 			return c, nil
 		}
@@ -63,8 +63,9 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 	}
 }
 
-func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options) (*UDPConn, error) {
+func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options, of *Process) (*UDPConn, error) {
 	c := newUDPConn(s, name, s.group.Hosts)
+	c.process.Store(of)
 	for i := range c.shards { // the first shard chooses the port, the others bind to the same one
 		e := &c.shards[i]
 		err := e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Bind(a, port, o, e) })
@@ -116,6 +117,7 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 	var c *UDPConn
 	err = s.eachHost(&t, func(h *host.Host) error {
 		c = newUDPConn(s, name, []*host.Host{h})
+		c.process.Store(d.Process)
 		e := &c.shards[0]
 		return e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, &o, e) })
 	})

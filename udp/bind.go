@@ -167,6 +167,9 @@ func (s *Socket) Close(now clock.Time) {
 // Tuple returns the addresses: Remote is zero unless connected.
 func (s *Socket) Tuple() wire.Tuple { return s.tuple }
 
+// Owner returns the handler of events.
+func (s *Socket) Owner() Owner { return s.owner }
+
 // Options returns the options in force.
 func (s *Socket) Options() Options { return s.opts }
 

@@ -50,6 +50,10 @@ func TestListsHaveTheFormOfIPAndSS(t *testing.T) {
 			},
 		},
 	}}, true)
+	showSockets(c, &stackd.Sockets{Sockets: []stackd.SocketReport{{
+		Protocol: "tcp", State: "LISTEN", Local: netip.MustParseAddrPort("0.0.0.0:80"), Remote: netip.MustParseAddrPort("0.0.0.0:0"), Loop: -1,
+		Process: &stackd.ProcessReport{PID: 7, UID: 1000, Command: "ngi\x1b[1mnx"},
+	}}}, false)
 	golden(t, "net.txt", out.String())
 }
 

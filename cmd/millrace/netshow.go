@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/millrace/millrace/internal/stackd"
 )
@@ -97,14 +98,14 @@ func showSockets(c *console, list *stackd.Sockets, details bool) {
 		remote = max(remote, len(socketAddr(list.Sockets[i].Remote)))
 	}
 	columns := fmt.Sprintf("%%-5s %%-10s %%7s %%7s  %%-%ds  %%-%ds  %%4s  %%s\n", local, remote)
-	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, "Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Loop", "Service")))
+	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, "Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Loop", serviceHeading(list))))
 	for i := range list.Sockets {
 		s := &list.Sockets[i]
 		loop := "all"
 		if s.Loop >= 0 {
 			loop = fmt.Sprint(s.Loop)
 		}
-		line := fmt.Sprintf(columns, s.Protocol, s.State, fmt.Sprint(s.Receive), fmt.Sprint(s.Send), socketAddr(s.Local), socketAddr(s.Remote), loop, s.Service)
+		line := fmt.Sprintf(columns, s.Protocol, s.State, fmt.Sprint(s.Receive), fmt.Sprint(s.Send), socketAddr(s.Local), socketAddr(s.Remote), loop, strings.TrimSpace(s.Service+"  "+processText(s.Process)))
 		c.printf("%s\n", strings.TrimRight(line, " \n"))
 		if details && s.TCP != nil {
 			c.printf("\t %s\n", infoLine(s.TCP))
@@ -113,6 +114,28 @@ func showSockets(c *console, list *stackd.Sockets, details bool) {
 	if list.More > 0 {
 		c.printf("and %s more (see --limit)\n", group(uint64(list.More)))
 	}
+}
+
+// serviceHeading names the last column: processes have theirs where there are any.
+func serviceHeading(list *stackd.Sockets) string {
+	if slices.ContainsFunc(list.Sockets, func(s stackd.SocketReport) bool { return s.Process != nil }) {
+		return "Service or process"
+	}
+	return "Service"
+}
+
+// processText formats a process: command, pid and uid; nothing for none.
+func processText(p *stackd.ProcessReport) string {
+	if p == nil {
+		return ""
+	}
+	command := strings.Map(func(r rune) rune { // it may choose its name
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, p.Command)
+	return fmt.Sprintf("%s(pid=%d, uid=%d)", command, p.PID, p.UID)
 }
 
 // socketAddr formats an address and port as ss does: * is any.

@@ -138,11 +138,27 @@ func (d *Daemon) Sockets(q Query) Sockets {
 			Remote: netip.AddrPortFrom(unspecified(a), 0), Loop: -1, Service: string(l.Kind),
 		})
 	}
+	for _, l := range d.stack.Listeners() {
+		if p := l.Process(); p != nil { // those of services are above
+			at := l.Addr().(*net.TCPAddr).AddrPort()
+			add(SocketReport{
+				Protocol: "tcp", State: "LISTEN", Local: at, Remote: netip.AddrPortFrom(unspecified(at.Addr()), 0), Loop: -1, Process: processReport(p),
+			})
+		}
+	}
 	d.each(func(_ clock.Time, h *host.Host) {
 		h.TCP.Each(func(c *tcp.Conn) { add(d.tcpSocket(h.Index(), c)) })
 		h.UDP.Each(func(s *udp.Socket) { add(d.udpSocket(h.Index(), s)) })
 	})
 	return out
+}
+
+// processReport returns the report of a process, nil for none.
+func processReport(p *socket.Process) *ProcessReport {
+	if p == nil {
+		return nil
+	}
+	return &ProcessReport{PID: p.PID, UID: p.UID, Command: p.Command}
 }
 
 // unspecified returns the unspecified address of a's family.
@@ -172,7 +188,7 @@ func (d *Daemon) tcpSocket(loop int, c *tcp.Conn) SocketReport {
 	ms := func(t time.Duration) float64 { return float64(t) / float64(time.Millisecond) }
 	r := SocketReport{Protocol: "tcp", State: stateName(i.State), Receive: i.ReceiveQueue, Send: i.SendQueue, Loop: loop}
 	r.Local, r.Remote = ends(i.Tuple)
-	r.Service = d.service(r.Local)
+	r.Service, r.Process = d.service(r.Local), processReport(socket.ProcessOfTCP(c.Owner()))
 	r.TCP = &TCPReport{
 		Congestion: i.Congestion, Cwnd: i.Cwnd, Ssthresh: threshold(i.Ssthresh), RTT: ms(i.RTT), RTTVar: ms(i.RTTVar), MinRTT: ms(i.MinRTT),
 		RTO: ms(i.RTO), MSS: i.MSS, PathMTU: i.PathMTU, Acked: i.BytesAcked, Received: i.BytesReceived, Retransmits: i.Retransmits,
@@ -192,7 +208,7 @@ func (d *Daemon) udpSocket(loop int, s *udp.Socket) SocketReport {
 		r.State = "ESTAB"
 	}
 	r.Local, r.Remote = ends(t)
-	r.Service = d.service(r.Local)
+	r.Service, r.Process = d.service(r.Local), processReport(socket.ProcessOfUDP(s.Owner()))
 	return r
 }
 

@@ -71,7 +71,15 @@ type SocketReport struct {
 	Remote   netip.AddrPort `json:"remote"` // address and port 0: any
 	Loop     int            `json:"loop"`   // -1: all
 	Service  string         `json:"service,omitempty"`
+	Process  *ProcessReport `json:"process,omitempty"` // that it was opened for; none: the stack's own
 	TCP      *TCPReport     `json:"tcp,omitempty"`
+}
+
+// ProcessReport is the process that a socket was opened for.
+type ProcessReport struct {
+	PID     int    `json:"pid"`
+	UID     uint32 `json:"uid"`
+	Command string `json:"command"`
 }
 
 // TCPReport is what ss -i shows.
