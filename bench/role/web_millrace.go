@@ -38,6 +38,11 @@ func serveMillrace(o roleOptions, config *tls.Config) (func() error, error) {
 		tree.Listeners[0].HTTP3 = &proxy.HTTP3{}
 	}
 	shared := &proxy.Endpoints{}
+	release, err := shared.Reserve(tree)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	var loops []*transport.EpollLoop
 	for i := range o.loops {
 		loop, err := transport.NewEpollLoop()
