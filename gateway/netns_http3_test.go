@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -200,4 +201,47 @@ func TestHTTP3OnTheUserspaceStack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A reload keeps a connection of HTTP/3, also while its client moves to another port. The end of the gateway ends connections in
+// order, and a port that nothing serves answers with ICMP.
+func TestHTTP3OnTheUserspaceStackLives(t *testing.T) {
+	s := newSite3(t, "mr-h3life", "afxdp", 2)
+	var q *quic.Conn
+	c := s.client3(&q)
+	post3(t, c, "https://198.18.0.9/", 1000)
+	s.must(s.cmd.Process.Signal(syscall.SIGHUP))
+	p, err := q.AddPath(s.transport("198.18.0.2:0"))
+	s.must(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s.must(p.Probe(ctx))
+	s.must(p.Switch())
+	post3(t, c, "https://198.18.0.9/", 100_000)
+	if q.Context().Err() != nil {
+		t.Error("the connection has ended")
+	}
+	var unreachable net.Conn
+	s.must(s.client.Do(func() (err error) {
+		unreachable, err = net.Dial("udp", "198.18.0.9:4443")
+		return err
+	}))
+	defer unreachable.Close()
+	s.must(unreachable.SetDeadline(time.Now().Add(20 * time.Second)))
+	_, err = unreachable.Write([]byte("x"))
+	s.must(err)
+	if _, err := unreachable.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a closed port: %v", err)
+	}
+	s.must(s.cmd.Process.Signal(os.Interrupt))
+	select {
+	case <-q.Context().Done():
+	case <-ctx.Done():
+		t.Fatal("the connection stays")
+	}
+	var e *quic.ApplicationError
+	if err := context.Cause(q.Context()); !errors.As(err, &e) || http3.ErrorCode(e.Code) != http3.NoError {
+		t.Errorf("the connection ended with %v", err)
+	}
+	s.must(s.cmd.Wait())
 }
