@@ -28,7 +28,7 @@ type optionSocket struct {
 // class, TTL or hop limit, packet information, GRO), and TOS, TTL and fragmentation of sent datagrams. Other
 // options have no effect. Read and Write fail.
 func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
-	if err := c.options.init(c.local.IP.To4() != nil); err != nil {
+	if err := c.options.init(c.local.Load().IP.To4() != nil); err != nil {
 		return nil, c.wrapError("raw-control", nil, err)
 	}
 	return rawConn{c: c}, nil

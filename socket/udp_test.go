@@ -297,7 +297,7 @@ func TestMessagesToSeveralPeers(t *testing.T) {
 	for i, from := range []string{addrA, addrA6} {
 		got := []Message{{Buffers: [][]byte{make([]byte, 100)}}}
 		n, err := to[i].ReadMessages(got)
-		if p := got[0].Peer(); n != 1 || err != nil || p.Addr().String() != from || int(p.Port()) != a.local.Port {
+		if p := got[0].Peer(); n != 1 || err != nil || p.Addr().String() != from || int(p.Port()) != a.local.Load().Port {
 			t.Errorf("%d messages from %v, %v, want one from %s", n, p, err, from)
 		}
 	}

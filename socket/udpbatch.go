@@ -136,9 +136,9 @@ func (c *UDPConn) writeMsg(b, oob []byte, to netip.AddrPort) (n, oobn int, err e
 	defer w.free()
 	m := w.message(b)
 	switch {
-	case to.IsValid() && c.remote != nil:
+	case to.IsValid() && c.remote.Load() != nil:
 		err = net.ErrWriteToConnected
-	case !to.IsValid() && c.remote == nil:
+	case !to.IsValid() && c.remote.Load() == nil:
 		err = syscall.EDESTADDRREQ
 	default:
 		if to.IsValid() {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // UDPConn is a UDP socket. It implements net.PacketConn, and net.Conn if it is connected. Its methods may be
@@ -24,8 +25,9 @@ type UDPConn struct {
 	fan     fanIn
 	shards  []udpShard
 	net     string
-	local   *net.UDPAddr
-	remote  *net.UDPAddr // nil unless connected
+	bound   wire.Addr // of ListenPacketWith
+	local   atomic.Pointer[net.UDPAddr]
+	remote  atomic.Pointer[net.UDPAddr] // nil unless connected
 	cmsgs   atomic.Uint32
 	options optionSocket
 	process atomic.Pointer[Process]
@@ -127,7 +129,7 @@ func (e *udpShard) write(msgs []udp.Message) (n int, err error) {
 		if err := sendError(v); err != nil {
 			return n, err
 		}
-		if v == packet.DropNoNeighbor && e.c.remote != nil {
+		if v == packet.DropNoNeighbor && e.c.remote.Load() != nil {
 			return n, udp.ErrHost // as the read or write after a neighbour has just not answered
 		}
 		n++
@@ -243,14 +245,14 @@ func (e *udpShard) close() {
 }
 
 // LocalAddr returns a *net.UDPAddr.
-func (c *UDPConn) LocalAddr() net.Addr { return c.local }
+func (c *UDPConn) LocalAddr() net.Addr { return c.local.Load() }
 
 // RemoteAddr returns a *net.UDPAddr, or nil if the socket is not connected.
 func (c *UDPConn) RemoteAddr() net.Addr {
-	if c.remote == nil {
-		return nil
+	if a := c.remote.Load(); a != nil {
+		return a
 	}
-	return c.remote
+	return nil
 }
 
 // SetDeadline implements net.Conn.
@@ -289,5 +291,5 @@ func (c *UDPConn) wrapError(op string, to net.Addr, err error) error {
 	if to == nil {
 		to = c.RemoteAddr()
 	}
-	return opError(op, c.net, c.local, to, errnoError(op, err))
+	return opError(op, c.net, c.local.Load(), to, errnoError(op, err))
 }

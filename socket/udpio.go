@@ -36,7 +36,7 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn: it sends b to the peer of a connected socket.
 func (c *UDPConn) Write(b []byte) (int, error) {
-	if c.remote == nil {
+	if c.remote.Load() == nil {
 		return 0, c.wrapError("write", nil, syscall.EDESTADDRREQ)
 	}
 	return c.writeTo(b, nil, netip.AddrPort{})
@@ -48,7 +48,7 @@ func (c *UDPConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	if !ok {
 		return 0, c.wrapError("write", to, syscall.EINVAL)
 	}
-	if c.remote != nil {
+	if c.remote.Load() != nil {
 		return 0, c.wrapError("write", to, net.ErrWriteToConnected)
 	}
 	return c.writeTo(b, to, a.AddrPort())
@@ -56,7 +56,7 @@ func (c *UDPConn) WriteTo(b []byte, to net.Addr) (int, error) {
 
 // WriteToUDPAddrPort is WriteTo without an allocation for the address.
 func (c *UDPConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
-	if c.remote != nil {
+	if c.remote.Load() != nil {
 		return 0, c.wrapError("write", net.UDPAddrFromAddrPort(to), net.ErrWriteToConnected)
 	}
 	return c.writeTo(b, nil, to)

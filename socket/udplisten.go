@@ -75,7 +75,8 @@ func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options, o
 		}
 		port = e.u.Tuple().LocalPort
 	}
-	c.local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port))
+	c.bound = a
+	c.local.Store(net.UDPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port)))
 	return c, c.register()
 }
 
@@ -125,7 +126,58 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 		return nil, errnoError("connect", err)
 	}
 	t = c.shards[0].u.Tuple()
-	c.local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Netip(), t.LocalPort))
-	c.remote = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort))
+	c.local.Store(net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Netip(), t.LocalPort)))
+	c.remote.Store(net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort)))
 	return c, c.register()
+}
+
+// Connect gives a socket of ListenPacketWith a peer, or another one, as connect(2) does: it receives from that peer alone, and
+// Write sends to it. What waits to be read stays. The zero AddrPort takes the peer away. LocalAddr has the address that it sends
+// from meanwhile. Sockets of a Dialer keep their peer: EINVAL. The caller holds no loop.
+func (c *UDPConn) Connect(to netip.AddrPort) error {
+	if !to.IsValid() {
+		return c.each("connect", func(e *udpShard) error { return c.connected(e, e.u.Disconnect()) })
+	}
+	var d Dialer
+	if !c.bound.Unspecified() {
+		d.Local, d.FreeBind = netip.AddrPortFrom(c.bound.Netip(), 0), true
+	}
+	t, err := c.s.tuple(&d, netip.AddrPortFrom(to.Addr().WithZone("").Unmap(), to.Port()))
+	if err != nil {
+		return c.wrapError("connect", net.UDPAddrFromAddrPort(to), err)
+	}
+	t.LocalPort = c.local.Load().AddrPort().Port()
+	connect := func(e *udpShard) error { return c.connected(e, e.u.Connect(t.Local, t.Remote, t.RemotePort)) }
+	// The loop of the flow has all sockets that may be connected so: the others follow without an error.
+	if first := c.s.group.Owner(&t).Index(); len(c.shards) == len(c.s.group.Hosts) {
+		if err := c.shards[first].held(connect); err != nil {
+			return c.wrapError("connect", net.UDPAddrFromAddrPort(to), err)
+		}
+	}
+	return c.each("connect", connect)
+}
+
+// held calls f with the loop held.
+func (e *udpShard) held(f func(e *udpShard) error) error {
+	e.h.Enter()
+	defer e.h.Exit()
+	if e.u == nil {
+		return net.ErrClosed
+	}
+	return f(e)
+}
+
+// connected notes the ends of the socket after Connect or Disconnect has returned err on a loop.
+func (c *UDPConn) connected(e *udpShard, err error) error {
+	if err != nil {
+		return err
+	}
+	t := e.u.Tuple()
+	c.local.Store(net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Netip(), t.LocalPort)))
+	var remote *net.UDPAddr
+	if t.RemotePort != 0 {
+		remote = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort))
+	}
+	c.remote.Store(remote)
+	return nil
 }

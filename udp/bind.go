@@ -21,6 +21,9 @@ type Socket struct {
 	opts         Options
 	sharers      *sharers // nil when connected
 	index        int
+	boundAs      uint64    // place in the order of binding
+	local        wire.Addr // that Bind has given it
+	bound        bool      // made by Bind: Connect may change its peer
 
 	head, tail  *node
 	usedBytes   int // memory of the queue and of leases, bytes
@@ -50,6 +53,7 @@ func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Sock
 	s := m.newSocket(o, owner)
 	s.scope = ports.NewScope(local, s.opts.V6Only)
 	s.tuple = wire.Tuple{Local: local, LocalPort: port}
+	s.local, s.bound = local, true
 	if m.sockets >= m.cfg.MaxSockets {
 		return nil, ErrTooMany
 	}
@@ -59,7 +63,7 @@ func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Sock
 			return nil, ErrNoPort
 		}
 	}
-	if p := m.ports[s.tuple.LocalPort]; p != nil && p.conflict(s.scope, s.opts.Share, false) {
+	if p := m.ports[s.tuple.LocalPort]; p != nil && p.conflict(s.scope, &s.opts, false) {
 		return nil, ErrInUse
 	}
 	m.insert(s)
@@ -92,10 +96,45 @@ func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	return s, nil
 }
 
+// Connect gives a socket that Bind has made a peer, as connect(2) does, or another one than it had: it then receives from that
+// peer alone and sends to it by default. local is the address that it sends from, one of those that it is bound to. What
+// waits to be read stays. The error is ErrAddress for another kind of socket or address, and ErrInUse where another one is
+// connected so.
+func (s *Socket) Connect(local, remote wire.Addr, port uint16) error {
+	bound := ports.NewScope(s.local, s.opts.V6Only)
+	if s.closed || !s.bound || local.Unspecified() || remote.Unspecified() || port == 0 || local.Is4() != remote.Is4() || !bound.Covers(local) {
+		return ErrAddress
+	}
+	t := wire.Tuple{Local: local, LocalPort: s.tuple.LocalPort, Remote: remote, RemotePort: port}
+	if o := s.m.flows[t]; o != nil && o != s {
+		return ErrInUse
+	}
+	s.reconnect(t, ports.NewScope(local, false), true)
+	return nil
+}
+
+// Disconnect undoes Connect: the socket is as Bind has made it.
+func (s *Socket) Disconnect() error {
+	if s.closed || !s.bound {
+		return ErrAddress
+	}
+	s.reconnect(wire.Tuple{Local: s.local, LocalPort: s.tuple.LocalPort}, ports.NewScope(s.local, s.opts.V6Only), false)
+	return nil
+}
+
+// reconnect changes the place of s in the tables.
+func (s *Socket) reconnect(t wire.Tuple, scope ports.Scope, connected bool) {
+	m := s.m
+	m.remove(s)
+	s.tuple, s.scope, s.connected = t, scope, connected
+	s.sharers, s.routeCache = nil, 0
+	m.insert(s)
+}
+
 // connectable reports whether no other socket conflicts with the tuple of s.
 func (m *Mux) connectable(s *Socket) bool {
 	p := m.ports[s.tuple.LocalPort]
-	return p == nil || m.flows[s.tuple] == nil && !p.conflict(s.scope, s.opts.Share, true)
+	return p == nil || m.flows[s.tuple] == nil && !p.conflict(s.scope, &s.opts, true)
 }
 
 func (m *Mux) newSocket(o *Options, owner Owner) *Socket {
@@ -173,11 +212,11 @@ func (s *Socket) Owner() Owner { return s.owner }
 // Options returns the options in force.
 func (s *Socket) Options() Options { return s.opts }
 
-// SetOptions changes the options. Share and V6Only stay as they were bound.
+// SetOptions changes the options. Share, Reuse and V6Only stay as they were bound.
 func (s *Socket) SetOptions(o *Options) {
-	share, v6Only := s.opts.Share, s.opts.V6Only
+	share, reuse, v6Only := s.opts.Share, s.opts.Reuse, s.opts.V6Only
 	s.opts = *o
-	s.opts.Share, s.opts.V6Only = share, v6Only
+	s.opts.Share, s.opts.Reuse, s.opts.V6Only = share, reuse, v6Only
 }
 
 // SetOwner sets the handler of events. The next Poll reports to it what is already

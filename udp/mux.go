@@ -43,6 +43,7 @@ type Mux struct {
 	lastMatch   *Socket                // the connected socket of the datagram before: flows come in bursts
 	sockets     int
 	nextID      uint32
+	bounds      uint64 // how many were bound
 	pool        pool
 	longest     lengthBuckets
 	recentPeers peerCache // peers of unconnected sockets

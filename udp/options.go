@@ -31,6 +31,10 @@ type Options struct {
 	// broadcast go to each.
 	Share bool
 
+	// Reuse lets several sockets that all say so bind one address and port (SO_REUSEADDR of socket(7)). A unicast
+	// datagram goes to the one that was bound last.
+	Reuse bool
+
 	QueueErrors  bool  // keep what ICMP reports, for NextError, and report soft errors, too (IP_RECVERR)
 	V6Only       bool  // the unspecified address is that of IPv6 alone, not both (RFC 3493 5.3)
 	GRO          bool  // Read merges datagrams of equal size and one flow into one Message

@@ -12,6 +12,7 @@ import (
 type sharers struct {
 	ports.Sharers[Socket]
 	steering *Steering
+	newest   *Socket // of those that do not share the datagrams
 }
 
 // pick chooses the member for a datagram: by connection ID, else by the hash of the flow,
@@ -20,6 +21,9 @@ func (g *sharers) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 	n := g.Indexes()
 	if n == 1 {
 		return g.First()
+	}
+	if g.newest != nil {
+		return g.newest
 	}
 	if g.steering != nil && len(d.Payload) > 0 {
 		if id := g.steering.connID(d.Payload[0]); id != nil {
@@ -42,10 +46,11 @@ type port struct {
 
 // conflict reports whether a new socket may not be beside those of the port. RFC 768 does
 // not say; these are the rules of Linux's SO_REUSEPORT.
-func (p *port) conflict(c ports.Scope, share, connected bool) bool {
+func (p *port) conflict(c ports.Scope, o *Options, connected bool) bool {
 	for _, s := range p.all {
 		apart := connected && s.connected // different peers: the table of flows has told
-		if !apart && s.scope.Overlaps(c) && !(share && s.opts.Share) {
+		together := o.Share && s.opts.Share || o.Reuse && s.opts.Reuse
+		if !apart && s.scope.Overlaps(c) && !together {
 			return true
 		}
 	}
@@ -81,8 +86,27 @@ func (m *Mux) insert(s *Socket) {
 		m.flows[s.tuple] = s
 		return
 	}
+	m.bounds++
+	s.boundAs = m.bounds
 	s.sharers = p.sharersOf(s.scope)
 	s.index = s.sharers.Add(s)
+	s.sharers.chooseNewest()
+}
+
+// chooseNewest finds the socket that gets all datagrams, which is the one that was bound last unless all of them share.
+func (g *sharers) chooseNewest() {
+	g.newest = nil
+	all := true
+	for i := range g.Indexes() {
+		s := g.From(i)
+		all = all && s.opts.Share
+		if g.newest == nil || s.boundAs > g.newest.boundAs {
+			g.newest = s
+		}
+	}
+	if all {
+		g.newest = nil
+	}
 }
 
 // remove takes s out of the tables.
@@ -99,6 +123,8 @@ func (m *Mux) remove(s *Socket) {
 		m.searches.Reset() // the port is free for every destination
 		if s.sharers.Remove(s.index); s.sharers.Empty() {
 			p.sharers = slices.DeleteFunc(p.sharers, func(g *sharers) bool { return g == s.sharers })
+		} else {
+			s.sharers.chooseNewest()
 		}
 	}
 	if len(p.all) == 0 {
