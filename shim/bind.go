@@ -30,10 +30,11 @@ func (k *sock) bind(q *request, r *reply) error {
 	if err := k.s.mayBind(k.user, q.addr.Port()); err != nil {
 		return err
 	}
+	bind := k.bindStream
 	if !k.stream {
-		return k.bindPackets(q.addr, r)
+		bind = k.bindPackets
 	}
-	if err := k.bindStream(q.addr); err != nil {
+	if err := bind(q.addr); err != nil {
 		return err
 	}
 	r.local, r.remote = k.names()

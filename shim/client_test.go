@@ -184,6 +184,14 @@ func (p *program) getInt(level, name int) int {
 	return int(int32(order.Uint32(r.value)))
 }
 
+func (p *program) setInt(level, name, v int) error {
+	p.t.Helper()
+	if r := p.ask(request{op: opSetOption, level: int32(level), name: int32(name), value: appendInt(nil, v)}, p.fd); r.errno != 0 {
+		return r.errno
+	}
+	return nil
+}
+
 // write is write(2) of all of b.
 func (p *program) write(b []byte) error {
 	for len(b) > 0 {

@@ -133,7 +133,7 @@ func setV6Only(k *sock, n optionName, v []byte) error {
 }
 
 func (k *sock) isBound() bool {
-	return k.bound != nil || k.udp != nil || k.current() != idle
+	return k.bound != nil || k.packets() != nil || k.current() != idle
 }
 
 // bufferSize is SO_SNDBUF or SO_RCVBUF. The kernel doubles what is set, and reads say so; the stack takes the size as it is.

@@ -1,16 +1,454 @@
 package shim
 
 import (
+	"context"
+	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/wire"
 )
 
-type packets struct{}
+// packets is a UDP socket of a program. What the program sends is read on one loop, the home. Datagrams of the network come
+// on every loop that the UDPConn has a shard on.
+type packets struct {
+	k     *sock
+	conn  *socket.UDPConn
+	home  int
+	plain atomic.Bool   // connected: datagrams have no header
+	want  atomic.Uint32 // datagramFlags of what is received
 
-func (l *packets) close()                                        {}
-func (k *sock) connectPackets(q *request, r *reply, p int) error { return syscall.EOPNOTSUPP }
-func (k *sock) bindPackets(a netip.AddrPort, r *reply) error     { return syscall.EOPNOTSUPP }
-func (k *sock) packetError() syscall.Errno                       { return 0 }
-func (c *channel) resolve(q *request, r *reply) error            { return syscall.ENOSYS }
+	// The home loop has these.
+	watch  *stack.FileWatch
+	full   bool     // FileWritable is watched: the program's receive buffer was full
+	held   [][]byte // datagrams of the program for which the device had no room, with their headers
+	hangup bool
+	list   [packetBatch][]byte
 
-var packetOptions = map[optionName]optionSpec{}
+	queues []packetQueue // of each loop, which has it
+}
+
+// packetQueue has the datagram for which the program's buffer had no room on a loop. Those behind wait in the stack,
+// which drops what exceeds the socket's limit, and counts it.
+type packetQueue struct {
+	lease   socket.Lease
+	waiting bool
+}
+
+// bindPackets is bind(2) of a UDP socket.
+func (k *sock) bindPackets(a netip.AddrPort) error {
+	if k.packets() != nil {
+		return syscall.EINVAL
+	}
+	network, at, err := k.localAddr("udp", a)
+	if err != nil {
+		return err
+	}
+	cfg := &socket.ListenConfig{FreeBind: k.options.freeBind, UDPOptions: k.options.applyUDP}
+	conn, err := k.s.cfg.Stack.ListenPacketWith(context.Background(), cfg, network, at.String())
+	if err != nil {
+		return bare(err)
+	}
+	return k.open(conn, netip.AddrPort{})
+}
+
+// applyUDP is for ListenConfig.UDPOptions and Dialer.UDPOptions.
+func (o *options) applyUDP(u *socket.UDPOptions) {
+	*u = o.udp
+	u.V6Only, u.Share = o.v6only, o.share
+}
+
+// bindLate binds a socket whose program has sent something without bind(2).
+func (k *sock) bindLate() {
+	k.ops.Lock()
+	defer k.ops.Unlock()
+	if k.packets() == nil && k.current() == idle && k.bindPackets(k.unspecified()) != nil {
+		k.release(syscall.EADDRNOTAVAIL) // no port is free: the program gets ENETDOWN
+	}
+}
+
+func (k *sock) packets() *packets {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.udp
+}
+
+// open begins to move datagrams. A valid remote is that of a connected conn.
+func (k *sock) open(conn *socket.UDPConn, remote netip.AddrPort) error {
+	st := k.s.cfg.Stack
+	u := &packets{k: k, conn: conn, queues: make([]packetQueue, st.LoopCount())}
+	u.plain.Store(remote.IsValid())
+	u.want.Store(uint32(k.options.want))
+	for i := st.LoopCount() - 1; i >= 0; i-- { // the first loop that has a shard
+		st.EnterLoop(i, func(in socket.LoopStack) {
+			if _, ok := in.OfUDP(conn); ok {
+				u.home = i
+			}
+		})
+	}
+	var err error
+	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in, remote) })
+	if err != nil {
+		_ = conn.Close()
+		return err
+	}
+	for _, m := range k.members {
+		_ = u.member(m) // setsockopt(2) has returned already
+	}
+	k.members = nil
+	return bare(conn.OnReady(u.ready))
+}
+
+// begin enters the socket in the tables of its home loop.
+func (u *packets) begin(in socket.LoopStack, remote netip.AddrPort) (err error) {
+	k := u.k
+	k.mu.Lock()
+	fd, id := k.fd, k.watch
+	if k.state != idle {
+		k.mu.Unlock()
+		return syscall.ENETDOWN
+	}
+	k.udp, k.watch = u, 0
+	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(remote)
+	k.mu.Unlock()
+	k.s.watch.remove(fd, id)
+	if u.watch, err = in.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, u.file); err != nil {
+		k.release(0)
+	}
+	return err
+}
+
+func udpAddr(a net.Addr) netip.AddrPort {
+	p := a.(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+// file handles events of the program's socket, on the home loop.
+func (u *packets) file(in socket.LoopStack, ev stack.FileEvents) {
+	u.hangup = u.hangup || ev&stack.FileHangup != 0
+	if ev&stack.FileWritable != 0 {
+		u.resume(in)
+	}
+	u.toStack(in)
+}
+
+// toStack sends what the program has written.
+func (u *packets) toStack(in socket.LoopStack) {
+	shard, ok := in.OfUDP(u.conn)
+	if !ok || len(u.held) > 0 && !u.sendHeld(shard) {
+		return
+	}
+	b := u.k.s.batchOf(in.Index())
+	for sent := 0; ; sent += packetBatch {
+		if sent >= packetLimit {
+			u.watch.Again(stack.FileReadable)
+			return
+		}
+		n, errno := b.receive(u.k.fd)
+		if errno == syscall.EINTR {
+			continue
+		}
+		if errno != 0 || n == 0 || u.hangup && len(b.datagram(n-1)) == 0 {
+			break // at its end a socket of messages gives empty ones
+		}
+		for i := range n {
+			u.list[i] = b.datagram(i)
+		}
+		if !u.send(shard, u.list[:n]) {
+			return
+		}
+	}
+	if u.hangup {
+		u.end()
+	}
+}
+
+// send sends datagrams with their headers. False: the device has no room; what is left is held until Writable.
+func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
+	plain := u.plain.Load()
+	for i, b := range all {
+		var m [1]socket.Message
+		var part [1][]byte
+		if !u.parse(&m[0], &part, b, plain) {
+			u.k.s.stats.datagramsDropped.Add(1)
+			continue
+		}
+		switch n, err := shard.Write(m[:]); {
+		case err != nil: // of this one, or what ICMP has said of one before
+			u.k.s.stats.datagramsDropped.Add(1)
+			u.k.setPacketError(err)
+		case n == 0:
+			for _, b := range all[i:] {
+				u.held = append(u.held, append([]byte(nil), b...))
+			}
+			return false
+		default:
+			u.k.s.stats.datagramsOut.Add(1)
+		}
+	}
+	return true
+}
+
+// parse reads the header of a datagram. False is that it has none that can be sent.
+func (u *packets) parse(m *socket.Message, part *[1][]byte, b []byte, plain bool) bool {
+	m.Buffers = part[:]
+	if plain {
+		part[0] = b
+		return true
+	}
+	d, err := decodeDatagram(b)
+	if err != nil || !d.remote.IsValid() || d.remote.Port() == 0 {
+		return false
+	}
+	part[0] = b[datagramSize:]
+	m.SetPeer(netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()))
+	if a := d.local.Addr().Unmap(); a.IsValid() && !a.IsUnspecified() {
+		m.Local = wire.AddrFrom(a)
+	}
+	m.Interface, m.TOS, m.TTL = d.iface, d.tos, d.hopLimit
+	return true
+}
+
+// sendHeld sends what is held. It reports whether nothing is left.
+func (u *packets) sendHeld(shard socket.LoopUDPConn) bool {
+	held := u.held
+	u.held = nil
+	return u.send(shard, held)
+}
+
+// ready handles events of a shard, on its loop.
+func (u *packets) ready(in socket.LoopUDPConn, ev socket.Events) {
+	loop := u.k.s.cfg.Stack.LoopOfUDP(in)
+	if ev&socket.Readable != 0 {
+		u.toProgram(loop, in)
+	}
+	if ev&socket.Writable != 0 && loop.Index() == u.home && len(u.held) > 0 && u.watch != nil {
+		u.toStack(loop)
+	}
+}
+
+// toProgram passes received datagrams to the program.
+func (u *packets) toProgram(loop socket.LoopStack, in socket.LoopUDPConn) {
+	q := &u.queues[loop.Index()]
+	for {
+		if !q.waiting {
+			lease, ok := in.Lease()
+			if !ok {
+				return
+			}
+			q.lease, q.waiting = lease, true
+		}
+		if errno := u.deliver(q.lease); errno == syscall.EAGAIN || errno == syscall.ENOBUFS {
+			u.awaitRoom(loop)
+			return
+		}
+		q.lease.Release()
+		q.waiting = false
+	}
+}
+
+// deliver sends one datagram to the program.
+func (u *packets) deliver(lease socket.Lease) syscall.Errno {
+	payload := lease.Payload()
+	var head [datagramSize]byte
+	parts := [2][]byte{nil, payload}
+	if !u.plain.Load() {
+		var m socket.Message
+		lease.Describe(&m)
+		d := datagram{
+			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), u.k.local.Port()), iface: m.Interface,
+			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()),
+		}
+		d.encode(head[:])
+		parts[0] = head[:]
+	}
+	u.k.mu.Lock() // other loops do this, too, and one may close it
+	defer u.k.mu.Unlock()
+	if u.k.fd < 0 {
+		return syscall.EBADF
+	}
+	for {
+		_, errno := send(u.k.fd, &parts)
+		if errno == 0 {
+			u.k.s.stats.datagramsIn.Add(1)
+		}
+		if errno != syscall.EINTR {
+			return errno
+		}
+	}
+}
+
+// awaitRoom watches for room in the program's receive buffer, on the home loop.
+func (u *packets) awaitRoom(loop socket.LoopStack) {
+	if loop.Index() != u.home {
+		u.k.s.cfg.Stack.QueueOnLoop(u.home, u.awaitRoom)
+		return
+	}
+	if u.watch != nil {
+		u.full = true
+		_ = u.watch.Modify(stack.FileReadable | stack.FileWritable | stack.FilePeerClosed | stack.FileEdge)
+	}
+}
+
+// resume goes on with datagrams that wait, on all loops: the program has read.
+func (u *packets) resume(in socket.LoopStack) {
+	if !u.full || u.watch == nil {
+		return
+	}
+	u.full = false
+	_ = u.watch.Modify(stack.FileReadable | stack.FilePeerClosed | stack.FileEdge)
+	for i := range u.queues {
+		if i == in.Index() {
+			u.onLoop(in)
+		} else {
+			in.Stack().QueueOnLoop(i, u.onLoop)
+		}
+	}
+}
+
+func (u *packets) onLoop(in socket.LoopStack) {
+	if shard, ok := in.OfUDP(u.conn); ok {
+		u.toProgram(in, shard)
+	}
+}
+
+// end releases the socket, on the home loop.
+func (u *packets) end() {
+	if u.watch == nil {
+		return
+	}
+	u.watch.Remove()
+	u.watch = nil
+	u.k.release(0)
+}
+
+// close frees what takes loops.
+func (u *packets) close() {
+	_ = u.conn.OnReady(nil) // it is open
+	st := u.k.s.cfg.Stack
+	for i := range u.queues {
+		st.EnterLoop(i, func(socket.LoopStack) {
+			if q := &u.queues[i]; q.waiting {
+				q.lease.Release()
+				q.waiting = false
+			}
+		})
+	}
+	_ = u.conn.Close()
+}
+
+// connectPackets is connect(2) of a UDP socket: datagrams of the peer alone, and without headers.
+func (k *sock) connectPackets(q *request, r *reply, p int) error {
+	if !q.addr.IsValid() {
+		return k.disconnect(r, p)
+	}
+	to, err := k.target(q.addr)
+	if err != nil {
+		return err
+	}
+	u := k.packets()
+	switch {
+	case u == nil:
+		d := &socket.Dialer{FreeBind: k.options.freeBind, UDPOptions: k.options.applyUDP}
+		conn, err := k.s.cfg.Stack.DialWith(context.Background(), d, "udp", to.String())
+		if err != nil {
+			return bare(err)
+		}
+		if err := k.open(conn.(*socket.UDPConn), to); err != nil {
+			return err
+		}
+	default:
+		if err := u.associate(to); err != nil {
+			return bare(err)
+		}
+		u.plain.Store(true)
+		k.mu.Lock()
+		k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(to)
+		k.mu.Unlock()
+	}
+	r.local, r.remote = k.names()
+	if err := k.setMark(p, true); err != nil {
+		return err
+	}
+	return k.strip(p, to)
+}
+
+// disconnect ends the association of a UDP socket with its peer.
+func (k *sock) disconnect(r *reply, p int) error {
+	u := k.packets()
+	if u == nil {
+		return nil
+	}
+	if err := u.associate(netip.AddrPort{}); err != nil {
+		return bare(err)
+	}
+	u.plain.Store(false)
+	k.mu.Lock()
+	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), netip.AddrPort{}
+	k.mu.Unlock()
+	r.local, r.remote = k.names()
+	return k.setMark(p, false)
+}
+
+// setMark tells all holders of the socket whether datagrams have headers.
+func (k *sock) setMark(p int, connected bool) error {
+	mark := markInet
+	switch {
+	case connected && k.v6:
+		mark = markUDP6Connected
+	case connected:
+		mark = markUDP4Connected
+	case k.v6:
+		mark = markInet6
+	}
+	return unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_PRIORITY, mark)
+}
+
+// strip takes the headers off what waits in the program's socket since before it was connected, and drops what is not
+// of the peer.
+func (k *sock) strip(p int, peer netip.AddrPort) error {
+	b := make([]byte, packetSize)
+	for range 1024 {
+		n, _, err := unix.Recvfrom(p, b, unix.MSG_DONTWAIT)
+		if err != nil || n < datagramSize {
+			return nil
+		}
+		d, err := decodeDatagram(b[:n])
+		if err != nil || netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()) != peer {
+			continue
+		}
+		k.mu.Lock()
+		if k.fd >= 0 {
+			_, _ = send(k.fd, &[2][]byte{b[datagramSize:n], nil}) // full: lost, as a datagram may be
+		}
+		k.mu.Unlock()
+	}
+	return nil
+}
+
+// setPacketError keeps an error for SO_ERROR.
+func (k *sock) setPacketError(err error) {
+	k.mu.Lock()
+	k.packetErr = errnoOf(err)
+	k.mu.Unlock()
+}
+
+// packetError takes the error of a datagram, or what ICMP has said.
+func (k *sock) packetError() syscall.Errno {
+	k.mu.Lock()
+	n, u := k.packetErr, k.udp
+	k.packetErr = 0
+	k.mu.Unlock()
+	if n == 0 && u != nil {
+		n = errnoOf(u.conn.SocketError())
+	}
+	return n
+}
+
+// associate changes the peer of a bound socket.
+func (u *packets) associate(netip.AddrPort) error { return syscall.EOPNOTSUPP }

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,9 +21,12 @@ type Server struct {
 	private *registrar
 	watch   *watcher
 	scratch [][]byte // of each loop, for bytes that are dropped
+	batches []*batch // of each loop, for datagrams
 	process uint32   // of the node, in names
 	stats   counters
 	work    sync.WaitGroup // goroutines that Close waits for
+	ctx     context.Context
+	cancel  context.CancelFunc
 
 	mu       sync.Mutex // a leaf
 	closed   bool
@@ -43,6 +47,8 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, process: uint32(os.Getpid()),
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.batches = make([]*batch, cfg.Stack.LoopCount())
 	for range cfg.Stack.LoopCount() {
 		s.scratch = append(s.scratch, make([]byte, scratchSize))
 	}
@@ -124,6 +130,7 @@ func (s *Server) Close() error {
 		open = append(open, c)
 	}
 	s.mu.Unlock()
+	s.cancel()
 	var errs []error
 	if s.control != nil {
 		errs = append(errs, s.control.Close())

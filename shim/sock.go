@@ -34,7 +34,7 @@ type sock struct {
 	ops     sync.Mutex
 	options *options
 	bound   *socket.Bound
-	udp     *packets
+	members []member // of a UDP socket that is not bound yet
 
 	// mu is a leaf: its holder enters no loop and takes no other lock.
 	mu            sync.Mutex
@@ -44,6 +44,8 @@ type sock struct {
 	local, remote netip.AddrPort
 	attempt       *socket.Connecting
 	server        *listener
+	udp           *packets
+	packetErr     syscall.Errno
 	conn          *socket.TCPConn
 	late          []lateOption
 	reported      bool // connect(2) has returned 0 for the connection
@@ -145,7 +147,11 @@ func (k *sock) begin(p, end int) error {
 	if s.sockets[k.cookie] != nil { // two requests at once: connect(2) has let only one pass
 		return syscall.EALREADY
 	}
-	id, err := s.watch.add(end, unix.EPOLLRDHUP, k.watched)
+	want := uint32(unix.EPOLLRDHUP)
+	if !k.stream {
+		want |= unix.EPOLLIN
+	}
+	id, err := s.watch.add(end, want, k.watched)
 	if err != nil {
 		return err
 	}
@@ -180,6 +186,9 @@ func (k *sock) watched(ev uint32) {
 		if known && server {
 			return
 		}
+	}
+	if ev&unix.EPOLLIN != 0 && !k.stream && ev&unix.EPOLLHUP == 0 {
+		go k.bindLate()
 	}
 	if ev&unix.EPOLLOUT != 0 {
 		k.mu.Lock()
@@ -221,15 +230,15 @@ func (k *sock) closeAll() {
 	if k.bound != nil {
 		_ = k.bound.Close() // without effect after Listen
 	}
-	if k.udp != nil {
-		k.udp.close()
-	}
 	k.mu.Lock()
-	l := k.server
+	l, u := k.server, k.udp
 	k.bound, k.server, k.udp = nil, nil, nil
 	k.mu.Unlock()
 	if l != nil {
 		l.close()
+	}
+	if u != nil {
+		u.close()
 	}
 }
 
@@ -262,16 +271,19 @@ func (s *Server) releaseAll() {
 // abort resets a connection, and releases the socket. The caller holds no loop.
 func (k *sock) abort() {
 	k.mu.Lock()
-	conn := k.conn
+	conn, u := k.conn, k.udp
 	k.mu.Unlock()
-	if conn == nil {
+	switch {
+	case conn != nil:
+		conn.Do(func(in socket.LoopConn) {
+			_ = in.Abort() // it may have ended
+			k.release(syscall.ENETDOWN)
+		})
+	case u != nil:
+		k.s.cfg.Stack.EnterLoop(u.home, func(socket.LoopStack) { u.end() })
+	default:
 		k.release(syscall.ENETDOWN)
-		return
 	}
-	conn.Do(func(in socket.LoopConn) {
-		_ = in.Abort() // it may have ended
-		k.release(syscall.ENETDOWN)
-	})
 }
 
 // onEnded does a request for a socket whose node's end is closed, or that is none of the node's.
