@@ -80,7 +80,19 @@ deps-run:
 deps-bench: deps
 	$(call install-packages,$(BENCH_PACKAGES))
 
-build: ## build bin/millrace
+# The preloaded library of millrace exec (package shim embeds it). A build without a C compiler lacks it, and says so.
+CC      ?= cc
+PRELOAD := shim/preload/build/libmillrace.so
+
+.PHONY: preload
+preload: ## build the library of millrace exec (needs a C compiler)
+	@if command -v $(CC) >/dev/null; then $(MAKE) -s $(PRELOAD); else echo "note: no C compiler ($(CC)), so millrace exec has no library"; rm -f $(PRELOAD); fi
+
+$(PRELOAD): $(wildcard shim/preload/*.c shim/preload/*.h)
+	$(CC) -std=c11 -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -o $@.new $(filter %.c,$^) -ldl
+	@mv $@.new $@
+
+build: preload ## build bin/millrace
 	@mkdir -p $(BIN)
 	$(GO) -C cmd build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace ./millrace
 

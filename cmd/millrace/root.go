@@ -50,7 +50,11 @@ func execute(ctx context.Context, args []string, c *console) int {
 	root.SetArgs(append([]string{}, args...)) // not nil, which stands for os.Args
 	cmd, err := root.ExecuteContextC(ctx)
 	var ran *failure
+	var not notStarted
 	switch {
+	case errors.As(err, &not):
+		c.complain(not.error)
+		return not.code
 	case err == nil && c.lost != nil && !errors.Is(c.lost, syscall.EPIPE): // a full disk; a reader may close its pipe early
 		c.complain(c.lost)
 		return exitFailure
@@ -132,7 +136,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	root.SetVersionTemplate("millrace {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version")
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newStack(c), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newStack(c), newExec(c), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {

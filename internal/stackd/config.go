@@ -26,6 +26,7 @@ type Config struct {
 	TCP      TCP       // key "tcp"
 	Services []Service // key "services"
 	Control  Control   // key "control"
+	Shim     Shim      // key "shim"
 	Metrics  Metrics   // key "metrics"
 }
 
@@ -105,6 +106,8 @@ const (
 	maxRoutes    = 4096
 	maxNeighbors = 1024
 	maxServices  = 256
+	maxGroups    = 64
+	maxServers   = 16
 	minBuffer    = 4 << 10
 	maxBuffer    = 1 << 30
 	maxMemory    = 1 << 40
@@ -113,7 +116,7 @@ const (
 
 // New returns the defaults, without a device.
 func New() *Config {
-	return &Config{Engine: "cpu", Control: Control{Socket: DefaultSocket}}
+	return &Config{Engine: "cpu", Control: Control{Socket: DefaultSocket}, Shim: Shim{Socket: autoSocket}}
 }
 
 // NewDevice returns a device with its defaults.

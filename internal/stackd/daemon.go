@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/wire"
@@ -42,6 +43,7 @@ type Daemon struct {
 	opt   Options
 	node  *node.Node
 	stack *socket.Stack
+	shim  *shim.Server // nil where no programs are served
 
 	leases  []*dhcpClient
 	changes chan ip.Change
@@ -65,7 +67,7 @@ func Open(cfg *Config, opt Options) (*Daemon, error) {
 }
 
 func (d *Daemon) open() error {
-	for _, step := range []func() error{d.openNode, d.openHost, d.start, d.openLeases, d.openServices} {
+	for _, step := range []func() error{d.openNode, d.openHost, d.start, d.openLeases, d.openServices, d.openShim} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -240,6 +242,9 @@ func (d *Daemon) Stop() {
 // within shutdownLimit.
 func (d *Daemon) shutdown() {
 	d.closeServices()
+	if err := d.closeShim(); err != nil {
+		d.opt.Log.Warn("shutdown", "error", err.Error())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	if err := d.stack.Shutdown(ctx); err != nil {

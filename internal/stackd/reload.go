@@ -111,6 +111,7 @@ func mayReload(old, cfg *Config) error {
 		{"tcp", old.TCP, cfg.TCP},
 		{"control", old.Control, cfg.Control},
 		{"metrics", old.Metrics, cfg.Metrics},
+		{"shim", old.Shim, cfg.Shim},
 	} {
 		if !reflect.DeepEqual(part.old, part.new) {
 			return fmt.Errorf("%s: %w", part.name, ErrRestart)

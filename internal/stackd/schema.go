@@ -43,6 +43,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("control", func(n *yaml.Node) {
 			d.Mapping(n, "control", strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &c.Control.Socket) }))
 		}),
+		strictyaml.Optional("shim", func(n *yaml.Node) { d.shim(n, &c.Shim) }),
 	)
 }
 
@@ -248,6 +249,34 @@ func (d *decoder) service(n *yaml.Node, s *Service) {
 		strictyaml.Optional("address", func(n *yaml.Node) { d.addr(n, "address", &s.Address) }),
 		strictyaml.Optional("connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "connections", &s.Limits.Connections, 1, 1<<20) }),
 		strictyaml.Optional("idle", func(n *yaml.Node) { d.Duration(n, "idle", &s.Limits.Idle, time.Second, maxIdle) }),
+	)
+}
+
+func (d *decoder) shim(n *yaml.Node, s *Shim) {
+	limit := func(what string, to *int) func(*yaml.Node) {
+		return func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, what, to, 1, 1<<20) }
+	}
+	d.Mapping(n, "shim",
+		strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &s.Socket) }),
+		strictyaml.Optional("groups", func(n *yaml.Node) {
+			d.List(n, "groups", maxGroups, func(n *yaml.Node) {
+				var g string
+				d.text(n, "a group", &g)
+				s.Groups = append(s.Groups, g)
+			})
+		}),
+		strictyaml.Optional("everyone", func(n *yaml.Node) { d.truth(n, "everyone", &s.Everyone) }),
+		strictyaml.Optional("privileged_ports", func(n *yaml.Node) { d.truth(n, "privileged_ports", &s.PrivilegedPorts) }),
+		strictyaml.Optional("resolver", func(n *yaml.Node) {
+			d.List(n, "resolver", maxServers, func(n *yaml.Node) {
+				var a netip.Addr
+				d.addr(n, "a name server", &a)
+				s.Resolver = append(s.Resolver, a)
+			})
+		}),
+		strictyaml.Optional("sockets", limit("sockets", &s.Sockets)),
+		strictyaml.Optional("backlog", limit("backlog", &s.Backlog)),
+		strictyaml.Optional("connects", limit("connects", &s.Connects)),
 	)
 }
 

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/shim"
+)
+
+// The exit codes of exec where the program was not started. 126 and 127 are those of a shell.
+const (
+	exitNoNode       = 120
+	exitNotPermitted = 121
+	exitNoLibrary    = 122
+	exitPrivileged   = 123
+	exitArchitecture = 124
+	exitCannotRun    = 126
+	exitNotFound     = 127
+)
+
+// notStarted is an error with the exit code of exec.
+type notStarted struct {
+	error
+	code int
+}
+
+func (n notStarted) Unwrap() error { return n.error }
+
+const execLong = `Run a program that was compiled for the kernel's sockets on the TCP and UDP of a
+running host (millrace stack up). A library that is loaded into it takes the place of
+the socket calls; its descriptors stay the kernel's, so that poll, fork and the like
+work. The command becomes the program: its exit code, signals and standard streams are
+those of the program.
+
+--socket is the control socket of the host, and --shim the socket for programs where
+the host's configuration names another one. --config starts a host by that file if none
+answers; it goes on running. --fallback runs the program on the kernel's stack if there
+is no host.
+
+Exit code 120 no host answers, 121 the user may not use it, 122 this build has no
+library, 123 the program is setuid, 124 it is of another architecture or statically
+linked, 126 it cannot be run, 127 it is not found; otherwise the program's.`
+
+// execFlags are the flags of exec.
+type execFlags struct {
+	socket, shim, config string
+	fallback             bool
+}
+
+func newExec(c *console) *cobra.Command {
+	var f execFlags
+	cmd := &cobra.Command{
+		Use:   "exec [--socket PATH] [--config FILE] [--fallback] -- COMMAND [ARGUMENT]...",
+		Short: "Run an unmodified program on a running host's TCP and UDP",
+		Long:  execLong,
+		Example: `  millrace exec -- curl http://198.18.0.1/
+  millrace exec -- nginx -c /etc/nginx/nginx.conf`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("name a program: millrace exec -- COMMAND")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags behind the program's name are its own
+	socketFlag(cmd, &f.socket, stackd.DefaultSocket, "control socket of the host")
+	cmd.Flags().StringVar(&f.shim, "shim", "", "socket for programs (default: beside the control socket)")
+	cmd.Flags().StringVarP(&f.config, "config", "c", "", "start a host by this file if none answers")
+	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
+	completeFiles(cmd, "shim", "sock")
+	completeFiles(cmd, "config", "yaml", "yml")
+	cmd.RunE = command(func(ctx context.Context, args []string) error { return f.run(ctx, c, args) })
+	return cmd
+}
+
+// run becomes the program; it returns only if that fails.
+func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
+	path, err := findProgram(args[0])
+	if err != nil {
+		return err
+	}
+	socket := f.shim
+	if socket == "" {
+		socket = stackd.ShimSocket(f.socket)
+	}
+	env := os.Environ()
+	node, err := shim.Hello(socket)
+	if err != nil && noNode(err) && f.config != "" {
+		node, err = f.startNode(ctx, socket)
+	}
+	switch {
+	case err != nil && noNode(err) && f.fallback:
+		c.complain(fmt.Errorf("no host answers at %s: %s uses the kernel's stack", socket, args[0]))
+	case err != nil:
+		return nodeError(socket, err)
+	default:
+		if env, err = shimEnvironment(env, path, socket, &node); err != nil {
+			return err
+		}
+	}
+	return notStarted{fmt.Errorf("%s: %w", path, syscall.Exec(path, args, env)), exitCannotRun}
+}
+
+// findProgram returns the path of a command, as a shell finds it.
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", notStarted{err, exitCannotRun}
+	case err != nil && !errors.Is(err, exec.ErrDot):
+		return "", notStarted{err, exitNotFound}
+	}
+	return path, nil
+}
+
+// noNode reports whether an error of Hello is that no host runs.
+func noNode(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func nodeError(socket string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return notStarted{fmt.Errorf("this user may not use the host at %s (shim.groups and shim.everyone of its configuration): %w", socket, err), exitNotPermitted}
+	case noNode(err):
+		return notStarted{fmt.Errorf("no host answers at %s: start one by `millrace stack up`, or name its control socket by --socket", socket), exitNoNode}
+	}
+	return notStarted{err, exitNoNode}
+}
+
+// startTime is how long a host may take to come up.
+const startTime = 30 * time.Second
+
+// startNode starts a host that goes on running, and waits until it serves programs.
+func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Node, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return node, err
+	}
+	cmd := exec.Command(self, "stack", "up", "-c", f.config, "--socket", f.socket)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return node, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for end := time.Now().Add(startTime); time.Now().Before(end); {
+		if node, err = shim.Hello(socket); err == nil || !noNode(err) {
+			return node, err
+		}
+		select {
+		case e := <-ended:
+			return node, fmt.Errorf("the host did not start: %w", errors.Join(e, err))
+		case <-ctx.Done():
+			return node, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return node, err
+}
+
+// shimEnvironment returns the environment in which a program uses the host.
+func shimEnvironment(env []string, path, socket string, node *shim.Node) ([]string, error) {
+	if err := loadable(path); err != nil {
+		return nil, err
+	}
+	lib, err := shim.Unpack()
+	if errors.Is(err, shim.ErrNoLibrary) {
+		return nil, notStarted{err, exitNoLibrary}
+	}
+	if err != nil {
+		return nil, notStarted{err, exitCannotRun}
+	}
+	if old := os.Getenv("LD_PRELOAD"); old != "" && !slices.Contains(strings.FieldsFunc(old, func(r rune) bool { return r == ':' || r == ' ' }), lib) {
+		lib += ":" + old
+	}
+	for _, v := range [][2]string{
+		{"LD_PRELOAD", lib}, {"MILLRACE_SHIM", socket}, {"MILLRACE_SHIM_UID", strconv.FormatUint(uint64(node.UID), 10)}, {"MILLRACE_SHIM_TOKEN", node.Token},
+	} {
+		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, v[0]+"=") })
+		env = append(env, v[0]+"="+v[1])
+	}
+	return env, nil
+}
+
+// loadable returns why the library cannot be loaded into a program, or into the interpreter of a script.
+func loadable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return notStarted{err, exitCannotRun}
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && (info.Mode()&fs.ModeSetuid != 0 && int(st.Uid) != os.Geteuid() || info.Mode()&fs.ModeSetgid != 0 && int(st.Gid) != os.Getegid()) {
+		return notStarted{fmt.Errorf("%s is setuid or setgid: the loader ignores LD_PRELOAD, so it cannot use the host", path), exitPrivileged}
+	}
+	if script := interpreter(path); script != "" {
+		return loadable(script)
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil // the kernel says what it is
+	}
+	defer f.Close()
+	if want := machines[runtime.GOARCH]; f.Machine != want || f.Class != elf.ELFCLASS64 {
+		return notStarted{fmt.Errorf("%s is for %s, and the library for %s", path, f.Machine, want), exitArchitecture}
+	}
+	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return notStarted{fmt.Errorf("%s is statically linked: a library cannot be loaded into it", path), exitArchitecture}
+	}
+	return nil
+}
+
+// machines are the architectures of ELF.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "riscv64": elf.EM_RISCV}
+
+// interpreter returns the program that runs a script, "" if path is none.
+func interpreter(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, _ := bufio.NewReaderSize(f, 256).ReadString('\n')
+	rest, ok := strings.CutPrefix(line, "#!")
+	words := strings.Fields(rest)
+	if !ok || len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}

@@ -1,0 +1,98 @@
+package stackd
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/shim"
+)
+
+// Shim says how programs that were compiled for the kernel's sockets use the host (millrace exec).
+type Shim struct {
+	Socket          string       // key "socket": where they find the host; "auto" (default) is ShimSocket of the control socket, "" is none
+	Groups          []string     // key "groups": names or numbers; their members may use the host, besides root and the node's own user
+	Everyone        bool         // key "everyone": all users may
+	PrivilegedPorts bool         // key "privileged_ports": all of these may bind ports below 1024
+	Resolver        []netip.Addr // key "resolver": name servers, asked over the host; none are those of /etc/resolv.conf
+	Sockets         int          // key "sockets": of one user at once; 0 is the default of package shim, as for the others
+	Backlog         int          // key "backlog": the most of listen(2)
+	Connects        int          // key "connects": connections that one user begins in a second
+}
+
+// autoSocket is the socket beside that of control.
+const autoSocket = "auto"
+
+// ShimSocket returns where programs find the host with a control socket, "" for none.
+func ShimSocket(control string) string {
+	if control == "" {
+		return ""
+	}
+	return strings.TrimSuffix(control, ".sock") + ".shim.sock"
+}
+
+// openShim serves programs.
+func (d *Daemon) openShim() error {
+	c := &d.cfg.Shim
+	path := c.Socket
+	if path == autoSocket {
+		path = ShimSocket(d.cfg.Control.Socket)
+	}
+	if path == "" {
+		return nil
+	}
+	groups, err := groupIDs(c.Groups)
+	if err != nil {
+		return fmt.Errorf("shim: %w", err)
+	}
+	var servers []netip.AddrPort
+	for _, a := range c.Resolver {
+		servers = append(servers, netip.AddrPortFrom(a, 53))
+	}
+	r := d.stack.Resolver(servers...)
+	d.shim, err = shim.New(shim.Config{
+		Stack: d.stack, Path: path, Name: "stack", Groups: groups, Everyone: c.Everyone, PrivilegedPorts: c.PrivilegedPorts,
+		Lookup: func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
+		Limits: shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects},
+	})
+	if err != nil && c.Socket == autoSocket { // nobody has asked for it
+		d.opt.Log.Warn("shim", "error", err.Error())
+		return nil
+	}
+	return err
+}
+
+// groupIDs returns the numbers of groups.
+func groupIDs(names []string) (ids []uint32, err error) {
+	for _, name := range names {
+		text := name
+		if g, err := user.LookupGroup(name); err == nil {
+			text = g.Gid
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("there is no group %q", name)
+		}
+		ids = append(ids, uint32(n))
+	}
+	return ids, nil
+}
+
+// closeShim ends what programs have. It may be called twice.
+func (d *Daemon) closeShim() error {
+	if d.shim == nil {
+		return nil
+	}
+	return d.shim.Close()
+}
+
+// ShimStats returns the counters of the programs; false where none are served.
+func (d *Daemon) ShimStats() (shim.Stats, bool) {
+	if d.shim == nil {
+		return shim.Stats{}, false
+	}
+	return d.shim.Stats(), true
+}

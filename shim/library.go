@@ -1,0 +1,78 @@
+package shim
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+//go:embed preload/build
+var built embed.FS
+
+// ErrNoLibrary is that the program was built without the library.
+var ErrNoLibrary = errors.New("shim: this build has no preloaded library: a C compiler was missing (install gcc or clang, and run `make build`)")
+
+// Library returns the preloaded library, an ELF file.
+func Library() ([]byte, error) {
+	b, err := built.ReadFile("preload/build/libmillrace.so")
+	if err != nil {
+		return nil, ErrNoLibrary
+	}
+	return b, nil
+}
+
+// Unpack writes the library into a folder that only this user can write to, and returns its path. Programs load it from there,
+// also after they have changed their user; so others may read it. Its name has its hash: a file that is there
+// already is the same.
+func Unpack() (string, error) {
+	lib, err := Library()
+	if err != nil {
+		return "", err
+	}
+	dir, err := ownFolder()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("libmillrace-%x.so", sha256.Sum256(lib)))
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, lib) {
+		return path, nil
+	}
+	f, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(lib)
+	err = errors.Join(err, f.Chmod(0o755), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return path, nil
+}
+
+// ownFolder returns a folder of this user. It refuses one that somebody else has made.
+func ownFolder() (string, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millrace-%d", os.Geteuid()))
+	if os.Geteuid() == 0 {
+		dir = "/run/millrace"
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() || info.Mode()&0o022 != 0 {
+		return "", fmt.Errorf("%s is not a folder of this user alone: remove it, or set TMPDIR", dir)
+	}
+	return dir, nil
+}
