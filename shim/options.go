@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/tcp"
 )
 
 // options are those of a socket that is neither connected nor listens, and those that programs read again and that have
@@ -37,7 +38,7 @@ func (s *Server) newOptions() *options {
 	o := &options{OptionSet: s.cfg.Stack.NewOptionSet()}
 	o.Change(func(t *socket.TCPOptions) {
 		t.NoDelay = false
-		t.KeepAlive.Idle = 0
+		t.KeepAlive = tcp.KeepAlive{}
 	})
 	return o
 }

@@ -68,10 +68,10 @@ var streamOptions = map[optionName]optionSpec{
 	nameS(unix.SO_KEEPALIVE):       tcpInt(socket.OptKeepAlive),
 	nameS(unix.SO_OOBINLINE):       tcpInt(socket.OptOutOfBandInline),
 	nameS(unix.SO_MAX_PACING_RATE): tcpInt(socket.OptMaxPacing),
-	nameS(unix.SO_SNDBUF):          bufferSize(socket.OptSendBuffer, 87040),
-	nameS(unix.SO_RCVBUF):          bufferSize(socket.OptReceiveBuffer, 131072),
-	nameS(unix.SO_SNDBUFFORCE):     bufferSize(socket.OptSendBuffer, 87040),
-	nameS(unix.SO_RCVBUFFORCE):     bufferSize(socket.OptReceiveBuffer, 131072),
+	nameS(unix.SO_SNDBUF):          bufferSize(socket.OptSendBuffer, 87040, 4608),
+	nameS(unix.SO_RCVBUF):          bufferSize(socket.OptReceiveBuffer, 131072, 2304),
+	nameS(unix.SO_SNDBUFFORCE):     bufferSize(socket.OptSendBuffer, 87040, 4608),
+	nameS(unix.SO_RCVBUFFORCE):     bufferSize(socket.OptReceiveBuffer, 131072, 2304),
 	nameS(unix.SO_BROADCAST):       kept(0, math.MinInt32, math.MaxInt32),
 
 	name4(unix.IP_TOS):            tcpInt(socket.OptTOS),
@@ -137,16 +137,16 @@ func (k *sock) isBound() bool {
 }
 
 // bufferSize is SO_SNDBUF or SO_RCVBUF. The kernel doubles what is set, and reads say so; the stack takes the size as it is.
-// def is what a socket of the kernel begins with, where buffers grow with need.
-func bufferSize(opt socket.Option, def int) optionSpec {
-	const least, most = 2304, math.MaxInt32 / 2
+// def is what a socket of the kernel begins with, where buffers grow with need, and least is the least that reads say.
+func bufferSize(opt socket.Option, def, least int) optionSpec {
+	const most = math.MaxInt32 / 2
 	return optionSpec{
 		set: func(k *sock, n optionName, v []byte) error {
 			i, err := intOf(n, v)
 			if err != nil {
 				return err
 			}
-			return k.setTCP(opt, min(max(i, least), most))
+			return k.setTCP(opt, min(max(i, least/2), most))
 		},
 		get: func(k *sock, _ optionName, b []byte) ([]byte, error) {
 			v, err := k.getTCP(opt)
