@@ -294,21 +294,51 @@ func (s *soak) closeAll() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	s.t.Errorf("left: %s", left)
+	s.report(0)
+}
+
+// report logs the state of exchanges that are older than age, and of their connections.
+func (s *soak) report(age time.Duration) {
 	s.do(func() {
 		for _, one := range s.worker.timers {
 			switch one := one.(type) {
 			case *exchange:
-				s.t.Logf("exchange: front %T, back %T, status %d, answered %v, connected %v, starting %v, dial %v, up %+v, down %+v",
-					one.front, one.back, one.status, one.answered, one.connected, one.starting, one.dial, one.up, one.down)
+				if old := s.worker.now.Sub(one.began); old >= age {
+					s.t.Logf("exchange: %v old, %v without progress, status %d, attempts %d, to %s, answered %v, connected %v, dial %v, starting %v, up %s, down %s",
+						old, s.worker.now.Sub(one.progress), one.status, one.attempts, one.backendName, one.answered, one.connected, one.dial != nil, one.starting, one.up.state(), one.down.state())
+					s.t.Logf("its sides: %s; %s", side(one.front), side(one.back))
+				}
 			case *link:
-				s.t.Logf("connection: %T, front %v, closing %v, closed %v, paused %v, blocked %v, readable %v, fin %v, %d bytes to send, bypass %v",
-					one.session, one.front, one.closing, one.closed, one.paused, one.blocked, one.readable, one.fin, one.unsent(), one.bypass)
-				if b, ok := one.session.(*back1); ok {
-					s.t.Logf("its exchange: %v, broken %v, uses %d", b.x != nil, b.broken, b.uses)
+				if age == 0 {
+					s.t.Log("connection: ", one.state())
 				}
 			}
 		}
 	})
+}
+
+func (r *relay) state() string {
+	return fmt.Sprintf("(%d bytes, %d held, ended %v, sent %v, paused %v)", r.bytes, len(r.held), r.ended, r.sent, r.paused)
+}
+
+func (l *link) state() string {
+	return fmt.Sprintf("%T, front %v, TLS %v, closing %v, closed %v, paused %v, blocked %v, full %v, readable %v, fin %v, %d in, %d raw, %d to send, bypass %v",
+		l.session, l.front, l.engine != nil, l.closing, l.closed, l.paused, l.blocked, l.full, l.readable, l.fin, len(l.in), len(l.raw), l.unsent(), l.bypass != nil)
+}
+
+// side describes one side of an exchange.
+func side(s stream) string {
+	switch s := s.(type) {
+	case *front1:
+		return fmt.Sprintf("%s, its exchange %v, %d requests", s.l.state(), s.x != nil, s.requests)
+	case *back1:
+		return fmt.Sprintf("%s, its exchange %v, broken %v, uses %d", s.l.state(), s.x != nil, s.broken, s.uses)
+	case *stream2:
+		return s.f.l.state()
+	case *request2:
+		return s.b.l.state()
+	}
+	return fmt.Sprintf("%T", s)
 }
 
 // Random requests of net/http by all versions are answered as net/http answers them, byte for byte, through clients that leave or
@@ -345,6 +375,7 @@ func (s *soak) heaps(d time.Duration) {
 			case <-time.After(d / 20):
 			}
 			var m runtime.MemStats
+			s.report(20 * time.Second)
 			runtime.GC()
 			runtime.ReadMemStats(&m)
 			fds, _ := os.ReadDir("/proc/self/fd")
