@@ -179,6 +179,7 @@ func (s *soak) body(p *plan, resp *http.Response, ctx context.Context, r *rand.R
 		want = nil
 	}
 	buf := make([]byte, 1+r.IntN(64<<10))
+	naps := 200 // of a slow client: a small buffer needs many reads
 	for at := 0; ; {
 		n, err := resp.Body.Read(buf)
 		if at+n > len(want) || !bytes.Equal(buf[:n], want[at:at+n]) {
@@ -199,7 +200,8 @@ func (s *soak) body(p *plan, resp *http.Response, ctx context.Context, r *rand.R
 		case err != nil:
 			return err
 		}
-		if p.slow && r.IntN(4) == 0 {
+		if p.slow && naps > 0 && r.IntN(4) == 0 {
+			naps--
 			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
 		}
 	}
@@ -211,7 +213,9 @@ func (s *soak) one(r *rand.Rand) {
 	b := s.backends[p.to]
 	before := b.epoch.Load()
 	began := time.Now()
+	waits := time.AfterFunc(20*time.Second, func() { s.t.Logf("it waits: %+v", p); s.report(20 * time.Second) })
 	err := s.exchange(&p, r)
+	waits.Stop()
 	// What the old server leaves behind, connections of HTTP/2 after GOAWAY above all, ends within a second (net/http).
 	since := began.Sub(time.Unix(0, b.ended.Load()))
 	restarted := before%2 == 1 || b.epoch.Load() != before || since < time.Second
