@@ -33,5 +33,7 @@
 // Sockets have no file descriptor, and no method File; SyscallConn gives a kernel socket for options alone.
 // Names are resolved over sockets of the stack, so that a server on a loopback address of the kernel, such as
 // 127.0.0.53, does not answer: see Config.NameServers. Close of a Stack resets connections: see Shutdown.
+// A stack reaches its own addresses, 127.0.0.0/8 and ::1 within itself: no device and no kernel sees that, and
+// what listens on a loopback address of the kernel is another host's.
 // Defaults are those of package net: Nagle's algorithm is off, and keepalive probes are sent after 15 s.
 package socket
