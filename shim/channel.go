@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // channel is a control connection of a process.
@@ -17,7 +19,7 @@ type channel struct {
 	conn  *net.UnixConn
 	peer  *user // whose process it is
 	user  *user // whose limits count; nil before HELLO
-	owner *process
+	owner *socket.Process
 
 	in  [requestSize + 1]byte // one more, so that a longer message is seen
 	oob [64]byte              // for more descriptors than a request has, which are closed
@@ -33,7 +35,7 @@ func (s *Server) newChannel(conn *net.UnixConn) *channel {
 		return nil
 	}
 	c.peer = s.userOf(cred.Uid)
-	c.owner = &process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
+	c.owner = &socket.Process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
 	if !c.peer.take(&c.peer.channels, s.cfg.Limits.Channels) {
 		s.stats.limited.Add(1)
 		conn.Close()

@@ -89,7 +89,7 @@ func (k *sock) isConnected() bool {
 
 // start sends the SYN. filled is how many bytes are to be taken out of the program's end when the handshake is complete.
 func (k *sock) start(to netip.AddrPort, filled int) error {
-	d := &socket.Dialer{Bound: k.bound, TCPOptions: k.options.Apply, FreeBind: k.options.freeBind}
+	d := &socket.Dialer{Process: k.owner, Bound: k.bound, TCPOptions: k.options.Apply, FreeBind: k.options.freeBind}
 	k.mu.Lock()
 	k.state = connecting
 	k.mu.Unlock()

@@ -75,7 +75,7 @@ func (k *sock) newListener(backlog int) (*listener, error) {
 	}
 	raiseBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, 4*maxRecords*recordCharge) // a quarter is what poll permits
 	o := k.options
-	ls, err := k.bound.Listen(&socket.ListenConfig{Backlog: max(backlog, 1), TCPOptions: func(t *socket.TCPOptions) {
+	ls, err := k.bound.Listen(&socket.ListenConfig{Backlog: max(backlog, 1), Process: k.owner, TCPOptions: func(t *socket.TCPOptions) {
 		o.Apply(t)
 		t.V6Only, t.Share = o.v6only, o.share
 	}})

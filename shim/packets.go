@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/netip"
@@ -49,18 +50,18 @@ func (k *sock) bindPackets(a netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	cfg := &socket.ListenConfig{FreeBind: k.options.freeBind, UDPOptions: k.options.applyUDP}
+	cfg := &socket.ListenConfig{Process: k.owner, FreeBind: k.options.freeBind, UDPOptions: k.options.applyUDP}
 	conn, err := k.s.cfg.Stack.ListenPacketWith(context.Background(), cfg, network, at.String())
 	if err != nil {
 		return bare(err)
 	}
-	return k.open(conn, netip.AddrPort{})
+	return k.open(conn)
 }
 
 // applyUDP is for ListenConfig.UDPOptions and Dialer.UDPOptions.
 func (o *options) applyUDP(u *socket.UDPOptions) {
 	*u = o.udp
-	u.V6Only, u.Share = o.v6only, o.share
+	u.V6Only, u.Share, u.Reuse = o.v6only, o.share, o.reuse
 }
 
 // bindLate binds a socket whose program has sent something without bind(2).
@@ -78,21 +79,13 @@ func (k *sock) packets() *packets {
 	return k.udp
 }
 
-// open begins to move datagrams. A valid remote is that of a connected conn.
-func (k *sock) open(conn *socket.UDPConn, remote netip.AddrPort) error {
+// open begins to move datagrams.
+func (k *sock) open(conn *socket.UDPConn) error {
 	st := k.s.cfg.Stack
-	u := &packets{k: k, conn: conn, queues: make([]packetQueue, st.LoopCount())}
-	u.plain.Store(remote.IsValid())
+	u := &packets{k: k, conn: conn, home: int(k.cookie % uint64(st.LoopCount())), queues: make([]packetQueue, st.LoopCount())}
 	u.want.Store(uint32(k.options.want))
-	for i := st.LoopCount() - 1; i >= 0; i-- { // the first loop that has a shard
-		st.EnterLoop(i, func(in socket.LoopStack) {
-			if _, ok := in.OfUDP(conn); ok {
-				u.home = i
-			}
-		})
-	}
 	var err error
-	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in, remote) })
+	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in) })
 	if err != nil {
 		_ = conn.Close()
 		return err
@@ -105,7 +98,7 @@ func (k *sock) open(conn *socket.UDPConn, remote netip.AddrPort) error {
 }
 
 // begin enters the socket in the tables of its home loop.
-func (u *packets) begin(in socket.LoopStack, remote netip.AddrPort) (err error) {
+func (u *packets) begin(in socket.LoopStack) (err error) {
 	k := u.k
 	k.mu.Lock()
 	fd, id := k.fd, k.watch
@@ -114,7 +107,7 @@ func (u *packets) begin(in socket.LoopStack, remote netip.AddrPort) (err error) 
 		return syscall.ENETDOWN
 	}
 	k.udp, k.watch = u, 0
-	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(remote)
+	k.local = k.shown(udpAddr(u.conn.LocalAddr()))
 	k.mu.Unlock()
 	k.s.watch.remove(fd, id)
 	if u.watch, err = in.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, u.file); err != nil {
@@ -260,8 +253,11 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 	if !u.plain.Load() {
 		var m socket.Message
 		lease.Describe(&m)
+		u.k.mu.Lock()
+		port := u.k.local.Port()
+		u.k.mu.Unlock()
 		d := datagram{
-			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), u.k.local.Port()), iface: m.Interface,
+			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: m.Interface,
 			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()),
 		}
 		d.encode(head[:])
@@ -351,26 +347,22 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 	if err != nil {
 		return err
 	}
-	u := k.packets()
-	switch {
-	case u == nil:
-		d := &socket.Dialer{FreeBind: k.options.freeBind, UDPOptions: k.options.applyUDP}
-		conn, err := k.s.cfg.Stack.DialWith(context.Background(), d, "udp", to.String())
-		if err != nil {
-			return bare(err)
-		}
-		if err := k.open(conn.(*socket.UDPConn), to); err != nil {
+	if k.packets() == nil {
+		if err := k.bindPackets(k.unspecified()); err != nil {
 			return err
 		}
-	default:
-		if err := u.associate(to); err != nil {
-			return bare(err)
-		}
-		u.plain.Store(true)
-		k.mu.Lock()
-		k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(to)
-		k.mu.Unlock()
 	}
+	u := k.packets()
+	if u == nil {
+		return syscall.ENETDOWN // the program has closed it meanwhile
+	}
+	if err := u.conn.Connect(to); err != nil {
+		return bare(err)
+	}
+	u.plain.Store(true)
+	k.mu.Lock()
+	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(to)
+	k.mu.Unlock()
 	r.local, r.remote = k.names()
 	if err := k.setMark(p, true); err != nil {
 		return err
@@ -384,7 +376,7 @@ func (k *sock) disconnect(r *reply, p int) error {
 	if u == nil {
 		return nil
 	}
-	if err := u.associate(netip.AddrPort{}); err != nil {
+	if err := u.conn.Connect(netip.AddrPort{}); err != nil {
 		return bare(err)
 	}
 	u.plain.Store(false)
@@ -409,24 +401,33 @@ func (k *sock) setMark(p int, connected bool) error {
 	return unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_PRIORITY, mark)
 }
 
+// maxStripped is how many datagrams strip looks at: more fit into no socket's buffer.
+const maxStripped = 1024
+
 // strip takes the headers off what waits in the program's socket since before it was connected, and drops what is not
 // of the peer.
 func (k *sock) strip(p int, peer netip.AddrPort) error {
+	var kept [][]byte
 	b := make([]byte, packetSize)
-	for range 1024 {
+	for range maxStripped {
 		n, _, err := unix.Recvfrom(p, b, unix.MSG_DONTWAIT)
-		if err != nil || n < datagramSize {
-			return nil
+		if err != nil || n == 0 {
+			break
 		}
 		d, err := decodeDatagram(b[:n])
-		if err != nil || netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()) != peer {
-			continue
+		switch {
+		case err != nil || !d.remote.IsValid(): // it has come since, without a header
+			kept = append(kept, bytes.Clone(b[:n]))
+		case netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()) == peer:
+			kept = append(kept, bytes.Clone(b[datagramSize:n]))
 		}
-		k.mu.Lock()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, b := range kept {
 		if k.fd >= 0 {
-			_, _ = send(k.fd, &[2][]byte{b[datagramSize:n], nil}) // full: lost, as a datagram may be
+			_, _ = send(k.fd, &[2][]byte{b, nil}) // full: lost, as a datagram may be
 		}
-		k.mu.Unlock()
 	}
 	return nil
 }
@@ -449,6 +450,3 @@ func (k *sock) packetError() syscall.Errno {
 	}
 	return n
 }
-
-// associate changes the peer of a bound socket.
-func (u *packets) associate(netip.AddrPort) error { return syscall.EOPNOTSUPP }

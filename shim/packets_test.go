@@ -230,3 +230,72 @@ func TestResolve(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundThenConnected: what waits in the program's socket loses its header, what is of others is dropped, and
+// the socket can get another peer, or none.
+func TestBoundThenConnected(t *testing.T) {
+	b := newBed(t, nil)
+	one, toOne := b.udpPeer(t)
+	two, toTwo := b.udpPeer(t)
+	p := b.dial(t).socket(unix.SOCK_SEQPACKET, false)
+	r := p.ask(request{op: opBind, addr: netip.MustParseAddrPort("0.0.0.0:0")}, p.fd)
+	if r.errno != 0 || r.local.Port() == 0 {
+		t.Fatalf("%+v", r)
+	}
+	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(nodeAddr), r.local.Port()))
+	for i, c := range []net.PacketConn{two, one, two, one} {
+		if _, err := c.WriteTo([]byte{byte(i)}, to); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "it has come", func() bool { return b.Stats().DatagramsPassed == uint64(i+1) })
+	}
+	connect := func(to string) reply {
+		var a netip.AddrPort
+		if to != "" {
+			a = netip.MustParseAddrPort(to)
+		}
+		return p.ask(request{op: opConnect, addr: a}, p.fd)
+	}
+	if c := connect(toOne); c.errno != 0 || c.local.Addr().String() != nodeAddr || c.local.Port() != r.local.Port() || c.remote.String() != toOne {
+		t.Fatalf("%+v", c)
+	}
+	buf := make([]byte, 100)
+	for _, want := range []byte{1, 3} {
+		if n, err := p.read(buf); err != nil || n != 1 || buf[0] != want {
+			t.Fatalf("%v, %v; want %d", buf[:max(n, 0)], err, want)
+		}
+	}
+	if err := p.write([]byte("to one")); err != nil {
+		t.Fatal(err)
+	}
+	if n, from, err := one.ReadFrom(buf); err != nil || string(buf[:n]) != "to one" || from.String() != to.String() {
+		t.Errorf("%q from %v, %v", buf[:n], from, err)
+	}
+	if c := connect(toTwo); c.errno != 0 {
+		t.Fatal(c.errno)
+	}
+	if err := p.write([]byte("to two")); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := two.ReadFrom(buf); err != nil || string(buf[:n]) != "to two" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	if c := connect(""); c.errno != 0 || c.remote.IsValid() {
+		t.Fatalf("%+v", c)
+	}
+	if mark, err := unix.GetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_PRIORITY); err != nil || mark != markInet {
+		t.Errorf("mark %d, %v", mark, err)
+	}
+	if err := p.sendTo(toOne, []byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := one.ReadFrom(buf); err != nil || string(buf[:n]) != "again" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	if _, err := two.WriteTo([]byte("from two"), to); err != nil {
+		t.Fatal(err)
+	}
+	if d, got, err := p.recvFrom(); err != nil || d.remote.String() != toTwo || string(got) != "from two" {
+		t.Errorf("%+v, %q, %v", d, got, err)
+	}
+}

@@ -122,11 +122,7 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 	if ev&(stack.FileReadable|stack.FilePeerClosed|stack.FileHangup|stack.FileFailed) != 0 {
 		r.toStack()
 	}
-	switch {
-	case r.closed:
-	case r.ended && r.isClosed():
-		r.programClosed()
-	case ev&(stack.FileWritable|stack.FileHangup) != 0:
+	if ev&(stack.FileWritable|stack.FileHangup) != 0 && !r.closed {
 		r.toProgram()
 	}
 }
@@ -153,6 +149,9 @@ func (r *relay) toStack() {
 	r.k.s.stats.toStack.Add(uint64(moved))
 	if err := r.consume(); err != nil {
 		r.programFailed()
+	}
+	if r.ended && r.isClosed() && !r.closed {
+		r.programClosed()
 	}
 }
 

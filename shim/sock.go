@@ -25,7 +25,7 @@ const (
 type sock struct {
 	s      *Server
 	user   *user
-	owner  *process
+	owner  *socket.Process
 	cookie uint64 // of the program's end
 	stream bool   // TCP; otherwise UDP
 	v6     bool

@@ -76,13 +76,6 @@ func (s *Server) takeConnect(u *user) error {
 	return nil
 }
 
-// process is the owner of a socket.
-type process struct {
-	PID     int
-	UID     uint32
-	Command string // as ps(1) shows it
-}
-
 // newToken returns 32 hexadecimal digits.
 func newToken() string {
 	var b [16]byte
