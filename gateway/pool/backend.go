@@ -123,9 +123,18 @@ func (b *Backend) ConnOpened() bool {
 }
 
 // MayConnect reports whether ConnOpened would return true now.
-func (b *Backend) MayConnect() bool {
-	limit, all := b.maxConns.Load(), int64(b.pool.snap.Load().Limits.Connections)
-	return (limit <= 0 || b.conns.Load() < limit) && (all <= 0 || b.pool.conns.Load() < all)
+func (b *Backend) MayConnect() bool { return b.Room() > 0 }
+
+// Room returns how often ConnOpened would return true now.
+func (b *Backend) Room() int {
+	room := int64(math.MaxInt32)
+	if limit := b.maxConns.Load(); limit > 0 {
+		room = limit - b.conns.Load()
+	}
+	if all := int64(b.pool.snap.Load().Limits.Connections); all > 0 {
+		room = min(room, all-b.pool.conns.Load())
+	}
+	return int(max(0, room))
 }
 
 // ConnClosed ends what ConnOpened counted, also where no connection came about.

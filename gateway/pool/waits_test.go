@@ -47,3 +47,28 @@ func TestWaitsThatFailAreCounted(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// Room is what the backend and its pool have left, whichever is less.
+func TestRoomIsTheLeastThatIsLeft(t *testing.T) {
+	list := same(2)
+	list[0].Limits.Connections = 2
+	p := newPool(t, Options{Limits: Limits{Connections: 3}}, list)
+	a, b := p.Backends()[0], p.Backends()[1]
+	expect := func(left, right int) {
+		t.Helper()
+		if a.Room() != left || b.Room() != right || a.MayConnect() != (left > 0) {
+			t.Errorf("%d and %d, want %d and %d", a.Room(), b.Room(), left, right)
+		}
+	}
+	expect(2, 3)
+	for a.ConnOpened() {
+	}
+	expect(0, 1)
+	b.ConnOpened()
+	expect(0, 0)
+	a.ConnClosed()
+	expect(1, 1)
+	if free := newPool(t, Options{}, same(1)).Backends()[0]; free.Room() < 1<<20 {
+		t.Error(free.Room())
+	}
+}

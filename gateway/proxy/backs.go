@@ -79,19 +79,30 @@ func (bs *backends) retire() {
 func (w *Worker) open(x *exchange) {
 	if !x.starting && (x.pooled.Protocol == HTTP1 || len(w.backsOf(x).idle) > 0) {
 		x.starting = true
-		w.starting = append(w.starting, x)
+		w.starting = slices.Insert(w.starting, w.startsAt(x), x)
 		return
 	}
 	w.openNow(x)
 }
 
+// startsAt returns the place in starting of an exchange: the last, or before those that have not waited if it has.
+func (w *Worker) startsAt(x *exchange) int {
+	at := len(w.starting)
+	for turn := x.wait.turn; turn != 0 && at > 0; at-- {
+		before := w.starting[at-1]
+		if before == nil || before.wait.turn != 0 && before.wait.turn < turn {
+			break
+		}
+	}
+	return at
+}
+
 // openWaiting opens connections for the exchanges that open has put off.
 func (w *Worker) openWaiting() {
 	for i := 0; i < len(w.starting); i++ {
-		if x := w.starting[i]; x != nil {
-			w.starting[i], x.starting = nil, false // it may enter the list again, and be taken from there
-			w.openNow(x)
-		}
+		x := w.starting[i]
+		w.starting[i], x.starting = nil, false // it may enter the list again, and be taken from there
+		w.openNow(x)
 	}
 	w.starting = w.starting[:0]
 }
@@ -302,7 +313,8 @@ func (d *dialing) failed(err error) {
 func (w *Worker) cancelOpen(x *exchange) {
 	if x.starting {
 		x.starting = false
-		w.starting[slices.Index(w.starting, x)] = nil
+		at := slices.Index(w.starting, x)
+		w.starting = slices.Delete(w.starting, at, at+1)
 	}
 	if b := x.early; b != nil {
 		x.early = nil

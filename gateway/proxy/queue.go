@@ -221,10 +221,14 @@ func (w *Worker) checkQueue(bs *backends) {
 		w.dequeue(v)
 		v.expire()
 	}
-	for v := bs.first; v != nil && v.backend.MayConnect() && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first {
+	begun := 0 // of those that open a connection after the batch
+	for v := bs.first; v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first {
 		w.dequeue(v)
 		if v.begin(); bs.first == v {
 			break
+		}
+		if v.x != nil && v.x.starting {
+			begun++
 		}
 	}
 	if v := bs.first; v != nil {

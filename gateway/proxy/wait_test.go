@@ -534,3 +534,45 @@ func TestRequestsWaitForStreamsOfHTTP3(t *testing.T) {
 		t.Errorf("%d wait, %d connections", got.Pending, got.Conns)
 	}
 }
+
+// A request that comes in the batch in which a connection becomes free does not get it: one waits.
+func TestNoneOvertakesInABatch(t *testing.T) {
+	for name, free := range map[string]func(back *memtransport.Peer){
+		"idle":   func(back *memtransport.Peer) { back.Write([]byte("HTTP/1.1 204 No Content\r\n\r\n")) },
+		"closed": func(back *memtransport.Peer) { back.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newMemRig(t, func(r *memRig, _ *Tree) { r.limit(pool.Limits{Connections: 1}); r.rule.Attempt = 0 })
+			r.backend = func(*memtransport.Peer) {}
+			var clients []*memtransport.Peer // before the backend's connection: their events come first
+			for range 4 {
+				clients = append(clients, r.connect(memHTTP1))
+			}
+			ask := func(i int) { clients[i].Write([]byte(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n\r\n", i))) }
+			for i := range 3 {
+				ask(i)
+				r.run()
+			}
+			r.backs[0].Take()
+			ask(3)
+			free(r.backs[0])
+			r.run()
+			back := r.backs[len(r.backs)-1]
+			if got := string(back.Take()); !strings.HasPrefix(got, "GET /1 ") || strings.Count(got, "GET") != 1 {
+				t.Errorf("%q: 1 was overtaken", got)
+			}
+			if got := r.waiting(); got != [3]int{2, 0, 0} {
+				t.Errorf("%v wait", got)
+			}
+			for i := 2; i < 4; i++ {
+				back.Write([]byte("HTTP/1.1 204 No Content\r\n\r\n"))
+				r.run()
+				if got := string(back.Take()); !strings.HasPrefix(got, fmt.Sprintf("GET /%d ", i)) {
+					t.Errorf("%q in place of %d", got, i)
+				}
+			}
+			back.Write([]byte("HTTP/1.1 204 No Content\r\n\r\n"))
+			r.nothingLeft(clients...)
+		})
+	}
+}

@@ -50,7 +50,7 @@ type Worker struct {
 	later   []*link  // have more, for the next iteration,
 	due     []*link  // and had in the last one
 
-	starting []*exchange // ask for an idle connection; nil for those that do no longer
+	starting []*exchange // ask for an idle connection: those that have waited come first; nil for those that openWaiting has begun
 
 	wheel      *clock.Wheel
 	timers     []timed
