@@ -14,7 +14,6 @@
 
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/time.h>
 
 #define CHANNELS 8
@@ -61,9 +60,8 @@ static bool trusted(int fd)
 	socklen_t len = sizeof peer;
 	if (KERNEL(getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
 		return false;
-	const char *named = getenv("MILLRACE_SHIM_UID");
-	return peer.uid == 0 || peer.uid == geteuid() ||
-	       (named != NULL && strtoul(named, NULL, 10) == peer.uid);
+	const struct settings *known = settings();
+	return peer.uid == 0 || peer.uid == geteuid() || (known->has_uid && known->uid == peer.uid);
 }
 
 static int send_request(int fd, struct shim_request *q, int passed)
@@ -129,11 +127,10 @@ static int hello(struct channel *c)
 {
 	struct shim_request q = {.op = SHIM_HELLO, .arg = sizeof(struct shim_request)};
 	struct shim_reply reply;
-	const char *token = getenv("MILLRACE_SHIM_TOKEN");
+	const char *token = settings()->token;
 	append(&q, program_invocation_short_name, strnlen(program_invocation_short_name, 64) + 1);
 	q.value[q.len - 1] = 0;
-	if (token != NULL)
-		append(&q, token, strlen(token));
+	append(&q, token, strlen(token));
 	if (exchange(c, &q, -1, &reply) != 0)
 		return -1;
 	if (reply.error == 0 && reply.version == SHIM_VERSION)
@@ -157,14 +154,9 @@ static int keep_off(int fd)
 
 static int dial(struct channel *c)
 {
-	const char *path = getenv("MILLRACE_SHIM");
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	c->cookie = 0;
-	if (path == NULL || strlen(path) >= sizeof to.sun_path) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	memcpy(to.sun_path, path, strlen(path));
+	memcpy(to.sun_path, settings()->path, sizeof to.sun_path);
 	int fd = (int)KERNEL(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;

@@ -42,6 +42,15 @@ struct mark {
 	int family; /* AF_INET or AF_INET6 */
 };
 
+struct settings {
+	char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* of the node's socket; empty without a stack */
+	char token[64];
+	bool has_uid; /* of the node */
+	uid_t uid;
+};
+
+const struct settings *settings(void);
+
 /* active reports whether the process has been started for a stack. */
 bool active(void);
 

@@ -3,13 +3,6 @@
 #include "library.h"
 
 #include <netinet/in.h>
-#include <stdlib.h>
-
-bool active(void)
-{
-	const char *path = getenv("MILLRACE_SHIM");
-	return path != NULL && *path != 0;
-}
 
 static int option(int fd, int name)
 {
