@@ -267,6 +267,9 @@ func TestConnectTriesAllLoops(t *testing.T) {
 	} else {
 		_ = c.in.Conn().Abort()
 	}
+	if k.tries != 2 {
+		t.Errorf("%d loops are left", k.tries)
+	}
 	k.tries = 1
 	if err := k.next(hosts[1], tcp.ErrNoPort); err != tcp.ErrNoPort {
 		t.Error(err)

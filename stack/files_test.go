@@ -171,6 +171,7 @@ func TestAgainCallsOnceMore(t *testing.T) {
 	w := newWorld(t)
 	w.hand.every = clock.Time(time.Hour)
 	f, seen := w.watch(t, eventFD(t, false), FileReadable)
+	w.loop.Poll(0)
 	f.Again(FileReadable)
 	f.Again(FileWritable)
 	if newThread(w.loop).sleep(0); w.loop.count.Sleeps != 0 || !w.loop.mayNotSleep() {
@@ -329,10 +330,10 @@ func TestTheFirstWatchOfALockHolder(t *testing.T) {
 	w.asleep(t)
 	w.loop.Lock().Enter()
 	f, err := w.loop.Watch(a, FileReadable|FileEdge, func(ev FileEvents) { got <- ev })
-	w.loop.Lock().Exit()
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || w.loop.notifier.armed.Load() {
+		t.Fatal("not woken", err)
 	}
+	w.loop.Lock().Exit()
 	put(t, b)
 	within := time.After(20 * time.Second)
 	for range 2 {
@@ -344,6 +345,9 @@ func TestTheFirstWatchOfALockHolder(t *testing.T) {
 		w.asleep(t)
 		w.loop.Lock().Enter()
 		f.Again(FileReadable)
+		if w.loop.notifier.armed.Load() {
+			t.Error("Again does not wake the loop")
+		}
 		w.loop.Lock().Exit()
 	}
 	<-got

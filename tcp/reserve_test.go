@@ -103,6 +103,9 @@ func TestReserveIsSafe(t *testing.T) {
 			t.Fatal(name, len(room[0]), len(room[1]))
 		}
 		c.between(d)
+		if d.a.flags&flagOrphaned != 0 && d.ma.reserved.c != nil {
+			t.Errorf("%s: reserved by a connection that was given back", name)
+		}
 		if d.a.flags&flagOrphaned == 0 || name == "close" {
 			if ok := d.a.Commit(d.now, 9000); ok != c.ok {
 				t.Errorf("%s: committed %v", name, ok)

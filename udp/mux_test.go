@@ -610,3 +610,54 @@ func TestWriteIsTriedAgainWithoutOtherEvents(t *testing.T) {
 		t.Errorf("next poll %v, sent after %d tries: %v", next, r.tries, r.done)
 	}
 }
+
+// TestConnectChangesThePeer of a bound socket: what comes from others goes to who is bound beside it, the route of the old peer is
+// forgotten, and Disconnect restores what Bind has made.
+func TestConnectChangesThePeer(t *testing.T) {
+	m, _ := newMux(Config{})
+	other := wire.AddrFrom4([4]byte{198, 18, 0, 8})
+	s := bind(t, m, wire.Addr{}, 53, &Options{Reuse: true})
+	beside := bind(t, m, wire.Addr{}, 53, &Options{Reuse: true})
+	if input(m, ours, 53, theirs, 7, "newest"); read(beside) != "newest" {
+		t.Error("the socket that was bound last does not get it")
+	}
+	for _, peer := range []wire.Addr{theirs, other, theirs} {
+		s.routeCache = 99
+		if err := s.Connect(ours, peer, 7); err != nil || s.routeCache != 0 {
+			t.Fatal(err, s.routeCache)
+		}
+		if input(m, ours, 53, peer, 7, "peer"); read(s) != "peer" {
+			t.Error("the peer does not reach it")
+		}
+		if input(m, ours, 53, peer, 8, "another port"); read(beside) != "another port" {
+			t.Error("another port of the peer reaches it")
+		}
+	}
+	if err := beside.Connect(ours, theirs, 7); err != ErrInUse {
+		t.Error(err)
+	}
+	beside.Close(0)
+	if v := input(m, ours2, 53, theirs, 7, "x"); v != packet.DropNoSocket {
+		t.Error("another address of the host reaches it:", v)
+	}
+	for _, bad := range []error{s.Connect(wire.Addr{}, theirs, 7), s.Connect(ours, theirs, 0), s.Connect(ours6, theirs, 7), s.Connect(ours, wire.Addr{}, 7)} {
+		if bad != ErrAddress {
+			t.Error(bad)
+		}
+	}
+	if err := s.Disconnect(); err != nil {
+		t.Fatal(err)
+	}
+	if input(m, ours2, 53, other, 9, "anyone"); read(s) != "anyone" || s.Tuple().Remote != (wire.Addr{}) {
+		t.Error("it has a peer still")
+	}
+	c := connect(t, m, wire.Tuple{Local: ours, Remote: theirs, RemotePort: 9}, nil)
+	if c.Connect(ours, theirs, 7) != ErrAddress || c.Disconnect() != ErrAddress {
+		t.Error("a socket of Mux.Connect changes its peer")
+	}
+	s.Close(0)
+	c.Close(0)
+	if s.Connect(ours, theirs, 7) != ErrAddress || s.Disconnect() != ErrAddress || len(m.ports)+len(m.flows) != 0 {
+		t.Error("a closed socket is in the tables")
+	}
+}
