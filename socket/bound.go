@@ -258,13 +258,14 @@ func (b *Bound) listen(cfg *ListenConfig) (*Listener, error) {
 	}
 	o := b.s.tcpOptions(cfg.KeepAlive, cfg.KeepAliveConfig, cfg.TCPOptions)
 	backlog := cmp.Or(cfg.Backlog, b.s.backlog)
-	l, err := b.s.newListener(b.addr.Port(), b.local, cfg.Process, func(h *host.Host, e *listenerShard, _ uint16) (*tcp.Listener, error) {
+	open := func(h *host.Host, e *listenerShard, _ uint16) (*tcp.Listener, error) {
 		x := b.shards[h.Index()]
 		if x == nil {
 			return nil, net.ErrClosed
 		}
 		return x.Listen(backlog, o, e)
-	})
+	}
+	l, err := b.s.newListener(b.addr.Port(), b.local, cfg.Process, open)
 	if err != nil {
 		b.drop(nil)
 		return nil, err

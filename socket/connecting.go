@@ -65,7 +65,8 @@ func (s *Stack) Connect(d *Dialer, to netip.AddrPort, f func(in LoopConn, err er
 
 func (s *Stack) newConnecting(d *Dialer, to netip.AddrPort, f func(in LoopConn, err error)) (*Connecting, error) {
 	to = netip.AddrPortFrom(to.Addr().WithZone("").Unmap(), to.Port())
-	k := &Connecting{s: s, d: d, to: to, f: f, tries: len(s.group.Hosts), options: s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)}
+	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
+	k := &Connecting{s: s, d: d, to: to, f: f, tries: len(s.group.Hosts), options: o}
 	if s.isClosed() {
 		return k, net.ErrClosed
 	}

@@ -62,9 +62,9 @@ type FileWatch struct {
 	queued    bool       // in files.again
 }
 
-// Watch makes the loop call f when the file fd is ready: at the end of an iteration's input, before the handler's Tick, so that what f
-// causes leaves with the same iteration. The file stays the caller's, who calls Remove before closing it. It must not
-// block, and f must move a bounded amount with each call.
+// Watch makes the loop call f when the file fd is ready: at the end of an iteration's input, before the handler's Tick,
+// so that what f causes leaves with the same iteration. The file stays the caller's, who calls Remove before closing it.
+// It must not block, and f must move a bounded amount with each call.
 //
 // The holder of the loop calls Watch: in Handle, Tick, a command or another f, or between Enter and Exit. The error is
 // that of epoll_ctl(2): EEXIST for a file that is watched already, EPERM for one that cannot be polled.
@@ -126,10 +126,11 @@ func (w *FileWatch) control(op int, want FileEvents) error {
 	return nil
 }
 
-// Modify changes what f is called for. What the file is ready for already is reported once more.
+// Modify changes what f is called for. What the file is ready for already is reported once more. The error is ENOENT after
+// Remove.
 func (w *FileWatch) Modify(want FileEvents) error {
 	if w.f == nil {
-		return ErrNoFiles
+		return fmt.Errorf("loop: epoll_ctl: %w", unix.ENOENT)
 	}
 	return w.control(unix.EPOLL_CTL_MOD, want)
 }

@@ -102,7 +102,10 @@ func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 // connected so.
 func (s *Socket) Connect(local, remote wire.Addr, port uint16) error {
 	bound := ports.NewScope(s.local, s.opts.V6Only)
-	if s.closed || !s.bound || local.Unspecified() || remote.Unspecified() || port == 0 || local.Is4() != remote.Is4() || !bound.Covers(local) {
+	if s.closed || !s.bound || local.Unspecified() || !bound.Covers(local) {
+		return ErrAddress
+	}
+	if remote.Unspecified() || port == 0 || local.Is4() != remote.Is4() {
 		return ErrAddress
 	}
 	t := wire.Tuple{Local: local, LocalPort: s.tuple.LocalPort, Remote: remote, RemotePort: port}
