@@ -81,6 +81,10 @@ func (s *bypass) moved(n int, _ bool) (over bool) {
 // move moves what has arrived at l, past its session.
 func (l *link) move() {
 	to, most := l.bypass.path()
+	if to.closed || to.closing { // what follows has nowhere to go: the end of the exchange, or of l, is near
+		l.paused = true
+		return
+	}
 	if to.unsent() > 0 {
 		if to.flush(); to.closed {
 			return

@@ -56,3 +56,50 @@ func TestPassDeliversWhatCameBeforeAReset(t *testing.T) {
 	}
 	r.nothingLeft(client)
 }
+
+// What a client still sends has nowhere to go once the backend has reset the connection, and the client does not read the rest: the
+// loop comes to rest.
+func TestPassThatMovesToAClosedConnectionRests(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, tree *Tree) { r.stream(tree, StreamTCP) })
+	r.loop.Relays = true
+	r.backend = func(p *memtransport.Peer) { p.Window = 1 << 30 }
+	client := r.connect(memStream)
+	client.Window = 0
+	r.run()
+	client.Write(make([]byte, 4*readSize))
+	r.run()
+	if n := len(r.backs[0].Take()); n != 4*readSize {
+		t.Fatalf("%d bytes", n)
+	}
+	r.backs[0].Write([]byte("the rest"))
+	r.backs[0].Abort()
+	r.run()
+	client.Write(make([]byte, readSize))
+	r.run()
+	r.nothingLeft(client)
+}
+
+// The same of content of a request, whose response waits for the client.
+func TestContentThatMovesToAClosedConnectionRests(t *testing.T) {
+	r := newMemRig(t, nil)
+	r.loop.Relays = true
+	r.backend = func(p *memtransport.Peer) { p.Window = 1 << 30 }
+	client := r.connect(memHTTP1)
+	client.Window = 0
+	client.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\nPUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\n"))
+	r.run()
+	r.backs[0].Take()
+	content := append(append([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n22000\r\n"), make([]byte, 0x22000)...), "\r\n0\r\n\r\n"...)
+	r.backs[0].Write(content) // it fills what is gathered for the client
+	r.run()
+	client.Write(make([]byte, 4*readSize))
+	r.run()
+	if n := len(r.backs[0].Take()); n < 4*readSize {
+		t.Fatalf("%d bytes", n)
+	}
+	r.backs[0].Abort()
+	r.run()
+	client.Write(make([]byte, readSize))
+	r.run()
+	r.nothingLeft(client)
+}

@@ -1,6 +1,7 @@
 package memtransport
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/netip"
@@ -98,8 +99,25 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // Relay implements transport.Conn.
-func (c *Conn) Relay(transport.Conn, int) (taken int, in, out error) {
-	return 0, nil, errors.ErrUnsupported
+func (c *Conn) Relay(dst transport.Conn, n int) (taken int, in, out error) {
+	d, ok := dst.(*Conn)
+	switch {
+	case !ok || !c.loop.Relays:
+		return 0, nil, errors.ErrUnsupported
+	case c.closed:
+		return 0, transport.ErrClosed, nil
+	case d.closed:
+		return 0, nil, transport.ErrClosed
+	}
+	p := c.input[:min(n, len(c.input))]
+	taken, out = d.Write(p)
+	if c.input = c.input[taken:]; taken < len(p) {
+		return taken, nil, cmp.Or(out, transport.ErrAgain)
+	}
+	if len(c.input) == 0 { // Read says what follows
+		_, in = c.Read(nil)
+	}
+	return taken, in, nil
 }
 
 // CloseWrite implements transport.Conn.

@@ -25,6 +25,8 @@ type Loop struct {
 	Dialed func(remote netip.AddrPort) (accept func(p *Peer), err error)
 	// Cut says how many of n bytes that are there a Read returns at most, at least 1. Nil is all.
 	Cut func(n int) int
+	// Relays has connections implement Relay.
+	Relays bool
 
 	now       clock.Time
 	next      clock.Time
