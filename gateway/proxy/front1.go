@@ -308,6 +308,8 @@ func (f *front1) writable() {
 func (f *front1) expired(output bool) {
 	x := f.x
 	switch {
+	case !output && x != nil && f.l.paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
+		f.progress()
 	case output || x != nil && x.answered:
 		if output {
 			f.l.w.counters.writeTimeouts.Add(1)

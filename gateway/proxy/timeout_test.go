@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/internal/memtransport"
 )
 
 // Each phase of a request has its time: a backend or client that stalls in one is cut off.
@@ -57,5 +59,28 @@ func TestStalledPhasesEnd(t *testing.T) {
 func (r *rig) each(f func(l *Listener)) {
 	for _, l := range r.tree.Listeners {
 		f(l)
+	}
+}
+
+// A client of HTTP/1.1 that is not read, since the backend takes nothing, has not stopped: the time of the content is not over, but
+// that of what is sent to the backend will be.
+func TestSlowBackendIsNoSlowClient(t *testing.T) {
+	for _, relays := range []bool{false, true} {
+		r := newMemRig(t, func(r *memRig, _ *Tree) { r.rule.Attempt = 0 })
+		r.loop.Relays = relays
+		r.backend = func(p *memtransport.Peer) { p.Window = 1000 }
+		client := r.connect(memHTTP1)
+		client.Write([]byte("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\n"))
+		client.Write(make([]byte, 1<<20))
+		r.run()
+		r.pass(backWrite - time.Second)
+		if got := client.Take(); len(got) > 0 {
+			t.Errorf("%.60q before the time of the backend is over", got)
+		}
+		r.pass(2 * time.Second)
+		if got := string(client.Take()); !strings.HasPrefix(got, "HTTP/1.1 504 ") {
+			t.Errorf("%.60q after it", got)
+		}
+		r.nothingLeft(client)
 	}
 }
