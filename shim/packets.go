@@ -146,8 +146,8 @@ func (u *packets) toStack(in socket.LoopStack) {
 		if errno == syscall.EINTR {
 			continue
 		}
-		if errno != 0 || n == 0 || u.hangup && len(b.datagram(n-1)) == 0 {
-			break // at its end a socket of messages gives empty ones
+		if n = u.written(b, n); errno != 0 || n == 0 {
+			break
 		}
 		for i := range n {
 			u.list[i] = b.datagram(i)
@@ -159,6 +159,21 @@ func (u *packets) toStack(in socket.LoopStack) {
 	if u.hangup {
 		u.end()
 	}
+}
+
+// written returns how many of n messages the program has written: at its end a socket gives empty ones, without end, in the
+// batch of the last that is none.
+func (u *packets) written(b *batch, n int) int {
+	if n == 0 || len(b.datagram(n-1)) > 0 {
+		return n
+	}
+	if u.hangup = u.hangup || hungUp(u.k.fd); !u.hangup {
+		return n
+	}
+	for n > 0 && len(b.datagram(n-1)) == 0 {
+		n--
+	}
+	return n
 }
 
 // send sends datagrams with their headers. False: the device has no room; what is left is held until Writable.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,6 +86,31 @@ func TestDatagrams(t *testing.T) {
 		p.close()
 	}
 	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}
+
+// A program may send and close its socket at once.
+func TestTheLastDatagrams(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	peer, to := b.udpPeer(t)
+	if err := peer.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 100)
+	for i := range 200 {
+		p := c.socket(unix.SOCK_SEQPACKET, false)
+		for j := range 1 + i%3 {
+			if err := p.sendTo(to, []byte{byte(i), byte(j)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.close()
+		for j := range 1 + i%3 {
+			if n, _, err := peer.ReadFrom(got); err != nil || n != 2 || got[0] != byte(i) || got[1] != byte(j) {
+				t.Fatalf("%d.%d: %d bytes, %v", i, j, n, err)
+			}
+		}
+	}
 }
 
 func TestConnectedDatagrams(t *testing.T) {

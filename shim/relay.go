@@ -262,8 +262,7 @@ func (r *relay) toProgram() {
 // direction. Linux drops what comes then.
 func (r *relay) rejected() {
 	r.deaf = true
-	p := []unix.PollFd{{Fd: int32(r.fd)}}
-	if n, _ := unix.Poll(p, 0); n == 1 && p[0].Revents&unix.POLLHUP != 0 {
+	if hungUp(r.fd) {
 		r.file(socket.LoopStack{}, stack.FileHangup)
 		r.programFailed() // what it has written and the stack has no room for is lost with the reset
 	}

@@ -176,6 +176,10 @@ func raiseBuffer(fd, force, usual, bytes int) {
 
 // watched is called by the watcher: the program has closed its end, or a listener has room again.
 func (k *sock) watched(ev uint32) {
+	if !k.stream && ev&unix.EPOLLIN != 0 && (ev&unix.EPOLLHUP == 0 || k.unsent()) {
+		go k.bindLate()
+		return
+	}
 	if ev&unix.EPOLLHUP != 0 {
 		k.mu.Lock()
 		known, server := k.state != connected && k.state != released, k.state == listening
@@ -187,9 +191,6 @@ func (k *sock) watched(ev uint32) {
 			return
 		}
 	}
-	if ev&unix.EPOLLIN != 0 && !k.stream && ev&unix.EPOLLHUP == 0 {
-		go k.bindLate()
-	}
 	if ev&unix.EPOLLOUT != 0 {
 		k.mu.Lock()
 		l := k.server
@@ -198,6 +199,18 @@ func (k *sock) watched(ev uint32) {
 			l.resume()
 		}
 	}
+}
+
+// unsent reports whether the program has sent datagrams before it closed its socket, which have not been read.
+func (k *sock) unsent() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fd < 0 || k.state != idle {
+		return false
+	}
+	var first [1]byte
+	n, _, err := unix.Recvfrom(k.fd, first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == nil && n > 0
 }
 
 // release closes the node's end and frees what the socket has. errno is kept for SO_ERROR, unless it is 0.

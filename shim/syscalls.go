@@ -37,3 +37,10 @@ func transfer(call uintptr, fd int, parts *[2][]byte, flags int) (int, syscall.E
 	}
 	return int(got), 0
 }
+
+// hungUp reports whether the program has closed its end.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	n, _ := unix.Poll(p, 0)
+	return n == 1 && p[0].Revents&unix.POLLHUP != 0
+}
