@@ -217,6 +217,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestHTTP3SuiteAgainstBacks":               TestHTTP3SuiteAgainstBacks,
 	"TestWrongInputHTTP3":                      TestWrongInputHTTP3,
 	"TestBackendWithoutStreams":                TestBackendWithoutStreams,
+	"TestRequestsWaitForStreamsOfHTTP3":        TestRequestsWaitForStreamsOfHTTP3,
 }
 
 // The tests of HTTP/3 pass over the userspace stack too.
