@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -101,5 +102,38 @@ func TestContentThatMovesToAClosedConnectionRests(t *testing.T) {
 	r.run()
 	client.Write(make([]byte, readSize))
 	r.run()
+	r.nothingLeft(client)
+}
+
+// A connection to a backend that ends slowly, since it had got a part of content that was answered early, has nothing to say to the
+// next request of the client: that one is read as far as its own backend takes it.
+func TestAnEarlierReceiverResumesNoOtherRequest(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, _ *Tree) { r.rule.Attempt = 0 })
+	r.loop.Relays = true
+	r.backend = func(p *memtransport.Peer) { p.Window = 1000 }
+	client := r.connect(memHTTP1)
+	const first, second = 150000, 4 << 20
+	client.Write([]byte(fmt.Sprintf("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", first)))
+	r.run()
+	client.Write(make([]byte, first/2))
+	r.run()
+	r.backs[0].Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+	r.run()
+	client.Write(make([]byte, first-first/2))
+	client.Write([]byte(fmt.Sprintf("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", second)))
+	client.Write(make([]byte, second))
+	r.run()
+	if len(r.backs) != 2 || client.Unread() < second/2 {
+		t.Fatalf("%d connections, %d bytes unread", len(r.backs), client.Unread())
+	}
+	unread := client.Unread()
+	r.backs[0].Take()
+	r.run()
+	if got := client.Unread(); got != unread {
+		t.Errorf("%d bytes unread, before %d", got, unread)
+	}
+	for _, b := range r.backs {
+		b.Abort()
+	}
 	r.nothingLeft(client)
 }

@@ -117,7 +117,9 @@ func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 		l.flush()
 		if from := l.bypassFrom; from != nil && !l.closed {
 			l.bypassFrom = nil
-			from.resume()
+			if from.bypass != nil { // otherwise its exchange has ended, and another one may have paused it
+				from.resume()
+			}
 		}
 	}
 	if ev&transport.Readable != 0 && !l.closed {
