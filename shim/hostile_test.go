@@ -154,8 +154,7 @@ func TestHello(t *testing.T) {
 	if err != nil || n.Name != "stack" || len(n.Token) != 32 || int(n.UID) != os.Geteuid() {
 		t.Fatalf("%+v, %v", n, err)
 	}
-	me := b.userOf(uint32(os.Geteuid()))
-	me.trusted = false
+	b.distrust(n.Token)
 	if _, err := Hello(b.cfg.Path); !errors.Is(err, syscall.EACCES) {
 		t.Errorf("a user without a group: %v", err)
 	}
@@ -176,10 +175,18 @@ func TestHello(t *testing.T) {
 	}
 }
 
+// distrust makes the user of this process one like others.
+func (b *bed) distrust(token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	uid := uint32(os.Geteuid())
+	b.users[uid] = &user{uid: uid, token: token}
+}
+
 // TestLimits: a user gets no more than the limits say, and again after it has closed something.
 func TestLimits(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.Everyone, c.Limits = true, Limits{Sockets: 3, Channels: 2, Connects: 4} })
-	b.userOf(uint32(os.Geteuid())).trusted = false
+	b.distrust("token")
 	c := b.dial(t)
 	second := b.dial(t)
 	third := &client{t: t, fd: rawSocket(t, unix.SOCK_SEQPACKET)}
@@ -268,7 +275,9 @@ func TestProgramDies(t *testing.T) {
 			}
 			p.poll(unix.POLLIN, limit)
 		}
+		closed := make(chan struct{})
 		go func() {
+			defer close(closed)
 			if err := p.write(data); err != nil {
 				t.Error(err)
 			}
@@ -281,6 +290,7 @@ func TestProgramDies(t *testing.T) {
 		case !unread && (err != nil || !bytes.Equal(got, data)):
 			t.Errorf("%d of %d bytes, %v", len(got), len(data), err)
 		}
+		<-closed
 	}
 	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
 }

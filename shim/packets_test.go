@@ -325,3 +325,42 @@ func TestBoundThenConnected(t *testing.T) {
 		t.Errorf("%+v, %q, %v", d, got, err)
 	}
 }
+
+// TestDatagramsWithin passes datagrams between two programs on one stack, with pauses in which the loop falls asleep.
+func TestDatagramsWithin(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	server := c.socket(unix.SOCK_SEQPACKET, false)
+	r := server.ask(request{op: opBind, addr: netip.MustParseAddrPort("127.0.0.1:0")}, server.fd)
+	if r.errno != 0 {
+		t.Fatal(r.errno)
+	}
+	for i := range 300 {
+		client := c.socket(unix.SOCK_SEQPACKET, false)
+		for j := range 3 {
+			if err := client.sendTo(r.local.String(), []byte{byte(i), byte(j)}); err != nil {
+				t.Fatal(err)
+			}
+			if server.poll(unix.POLLIN, 5*time.Second) == 0 {
+				t.Fatalf("datagram %d of client %d did not come: %+v", j, i, b.Stats())
+			}
+			d, got, err := server.recvFrom()
+			if err != nil || len(got) != 2 || got[0] != byte(i) || got[1] != byte(j) {
+				t.Fatalf("%+v %v %v", d, got, err)
+			}
+			if err := server.sendTo(d.remote.String(), got); err != nil {
+				t.Fatal(err)
+			}
+			if client.poll(unix.POLLIN, 5*time.Second) == 0 {
+				t.Fatalf("answer %d to client %d did not come: %+v", j, i, b.Stats())
+			}
+			if _, _, err := client.recvFrom(); err != nil {
+				t.Fatal(err)
+			}
+			if i%10 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		client.close()
+	}
+}

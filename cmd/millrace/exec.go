@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"debug/elf"
 	"errors"
@@ -153,7 +154,8 @@ func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Nod
 		return node, err
 	}
 	cmd := exec.Command(self, "stack", "up", "-c", f.config, "--socket", f.socket)
-	cmd.Stderr = os.Stderr
+	var log bytes.Buffer // not our standard error, which whoever reads it would wait for as long as the host runs
+	cmd.Stderr = &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return node, err
@@ -166,7 +168,7 @@ func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Nod
 		}
 		select {
 		case e := <-ended:
-			return node, fmt.Errorf("the host did not start: %w", errors.Join(e, err))
+			return node, fmt.Errorf("the host did not start: %w\n%s", e, bytes.TrimSpace(log.Bytes()))
 		case <-ctx.Done():
 			return node, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
