@@ -326,6 +326,30 @@ func TestBoundThenConnected(t *testing.T) {
 	}
 }
 
+// TestSendAndClose sends the datagrams of a socket that was neither bound nor is open any more.
+func TestSendAndClose(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	peer, to := b.udpPeer(t)
+	for i := range 200 {
+		p := c.socket(unix.SOCK_SEQPACKET, false)
+		for range i % 3 {
+			if err := p.sendTo(to, []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.close()
+		for range i % 3 {
+			buf := make([]byte, 10)
+			_ = peer.SetReadDeadline(time.Now().Add(limit))
+			if n, _, err := peer.ReadFrom(buf); err != nil || n != 1 || buf[0] != byte(i) {
+				t.Fatalf("socket %d: %v, %v", i, buf[:n], err)
+			}
+		}
+	}
+	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}
+
 // TestDatagramsWithin passes datagrams between two programs on one stack, with pauses in which the loop falls asleep.
 func TestDatagramsWithin(t *testing.T) {
 	b := newBed(t, nil)
