@@ -115,7 +115,7 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 	@$(BIN)/lab $(if $(KEEP),-keep) -millrace $(BIN)/millrace
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
-test: deps generate-check ## all tests that need no GPU
+test: deps preload generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
 	failed=; for m in $(MODULES); do \
