@@ -196,11 +196,19 @@ INTERPOSED int accept(int fd, struct sockaddr *addr, socklen_t *len)
 	return accept4(fd, addr, len, 0);
 }
 
-/* request_names is for sockets that have no name yet. */
+/*
+ * request_names is for sockets that have no name yet. One that the node does not know has no address either, and it must
+ * stay so: a stream that is registered waits for bytes, where recv(2) of an unconnected one is an error.
+ */
 static int request_names(int fd, struct shim_reply *reply)
 {
 	struct shim_request q = {.op = SHIM_NAMES};
-	return ask(&q, fd, reply);
+	struct sockaddr_un un;
+	socklen_t len = sizeof un;
+	if (KERNEL(getpeername, fd, &un, &len) == 0)
+		return ask(&q, fd, reply);
+	memset(reply, 0, sizeof *reply);
+	return 0;
 }
 
 INTERPOSED int getsockname(int fd, struct sockaddr *restrict addr, socklen_t *restrict len)
