@@ -177,12 +177,14 @@ func (e *listenerShard) callAccept(h *host.Host) {
 	}
 }
 
-// OnAccept makes the loops call f with each new connection. Accept then returns none.
+// OnAccept makes the loops call f with each new connection. Accept then returns none. With nil connections wait for Accept
+// again.
 func (l *Listener) OnAccept(f func(in LoopConn)) {
 	for i, h := range l.fan.hosts {
 		h.Enter()
-		l.shards[i].onAccept = f
-		l.shards[i].callAccept(h)
+		if l.shards[i].onAccept = f; f != nil {
+			l.shards[i].callAccept(h)
+		}
 		h.Exit()
 	}
 }

@@ -35,6 +35,30 @@ func TestListenErrors(t *testing.T) {
 	checkOpError(t, err, "listen", net.UnknownNetworkError("tcp"))
 }
 
+// A listener may have its callback taken away, also while a connection waits in its accept queue.
+func TestOnAcceptIsTakenAway(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	ln, err := x.b.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ln.(*Listener)
+	defer l.Close()
+	l.OnAccept(nil)
+	c, err := x.a.Dial("tcp", addrB+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	time.Sleep(50 * time.Millisecond) // the connection waits
+	l.OnAccept(nil)
+	got, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Close()
+}
+
 // TestFamilies listens for one version of IP and for both.
 func TestFamilies(t *testing.T) {
 	x := newTestbed(t, testbedConfig{})
