@@ -13,8 +13,8 @@ import (
 const (
 	spinTime   = 20 * time.Microsecond // of polling before a wait that blocks
 	spinPeriod = 20 * time.Millisecond // in which idle time is measured
-	spinBelow  = 25                    // percent of idle time below which a loop begins to poll,
-	spinAbove  = 50                    // and above which it no longer does
+	spinBelow  = 5                     // percent of idle time below which a loop begins to poll,
+	spinAbove  = 15                    // and above which it no longer does
 	leastIdle  = 5 * time.Microsecond  // of a wait that has found nothing at once
 )
 

@@ -26,13 +26,13 @@ func TestSpinFollowsIdleTime(t *testing.T) {
 		on      bool
 	}{
 		{30 * time.Microsecond, 60, false},
-		{30 * time.Microsecond, 30, false}, // not little enough to begin
-		{30 * time.Microsecond, 15, true},
-		{8 * time.Microsecond, 40, true}, // it polls through what was idle time
+		{30 * time.Microsecond, 12, false}, // not little enough to begin
+		{30 * time.Microsecond, 3, true},
+		{8 * time.Microsecond, 12, true}, // it polls through what was idle time
 		{30 * time.Microsecond, 60, false},
 		{2 * time.Microsecond, 60, true}, // events were there at once
 		{time.Second, 99, false},
-		{time.Millisecond, 10, true},
+		{time.Millisecond, 3, true},
 	} {
 		if on := period(x.wait, x.percent); on != x.on {
 			t.Errorf("waits of %v, %d %% of the time: %v", x.wait, x.percent, on)
