@@ -16,20 +16,7 @@ import (
 
 // Streams to a backend end after the drain time of its pool, however it goes: by a command, by its state, or out of the file.
 func TestStreamsEndWithTheDrainTime(t *testing.T) {
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer echo.Close()
-	go func() {
-		for {
-			c, err := echo.Accept()
-			if err != nil {
-				return
-			}
-			go func() { io.Copy(c, c); c.Close() }()
-		}
-	}()
+	echo := echoBytes(t)
 	config := func(backend string) string {
 		return fmt.Sprintf(`
 admin: {socket: SOCKET}
@@ -41,7 +28,7 @@ pools:
 - {name: none, protocol: TCP, backends: [{address: "192.0.2.1:80"}]}
 `, backend)
 	}
-	was := config(fmt.Sprintf(`{name: a, address: "%s"}`, echo.Addr()))
+	was := config(fmt.Sprintf(`{name: a, address: "%s"}`, echo))
 	s := newSite(t, was)
 	open := func() net.Conn {
 		c, err := net.Dial("tcp", s.addr)
@@ -67,7 +54,7 @@ pools:
 				t.Fatal(err)
 			}
 		}},
-		{"its state", func() { s.reload(config(fmt.Sprintf(`{name: a, address: "%s", state: draining}`, echo.Addr()))) }},
+		{"its state", func() { s.reload(config(fmt.Sprintf(`{name: a, address: "%s", state: draining}`, echo))) }},
 		{"another backend", func() { s.reload(config(`{name: a, address: "192.0.2.2:80"}`)) }},
 		{"no pool", func() {
 			text, rest, _ := strings.Cut(config(""), "- {name: echo")

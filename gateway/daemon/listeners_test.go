@@ -617,22 +617,29 @@ func TestMetricsOfListenersHaveBoundedLabels(t *testing.T) {
 	}
 }
 
-func TestConnectionsArePassedThrough(t *testing.T) {
-	plain, secure := free(t), free(t)
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
+// echoBytes serves connections with what they send, and returns its address.
+func echoBytes(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer echo.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
-			c, err := echo.Accept()
+			c, err := l.Accept()
 			if err != nil {
 				return
 			}
 			go func() { io.Copy(c, c); c.Close() }()
 		}
 	}()
+	return l.Addr().String()
+}
+
+func TestConnectionsArePassedThrough(t *testing.T) {
+	plain, secure := free(t), free(t)
+	echo := echoBytes(t)
 	cert, roots := testcert.SelfSigned("mail.test")
 	mail := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "mail") }))
 	mail.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
@@ -649,7 +656,7 @@ tls_routes: [{name: mail, hostnames: "*.test", backend_refs: [{name: mail}]}]
 pools:
 - {name: echo, protocol: TCP, backends: [{address: "%s"}]}
 - {name: mail, protocol: TCP, backends: [{address: "%s"}]}
-`, plain, secure, echo.Addr(), mail.Listener.Addr()))
+`, plain, secure, echo, mail.Listener.Addr()))
 	c, err := net.Dial("tcp", plain)
 	if err != nil {
 		t.Fatal(err)

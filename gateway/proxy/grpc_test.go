@@ -20,34 +20,19 @@ type callBackend struct {
 }
 
 func (b *callBackend) serve(p *memtransport.Peer) {
-	m := http2.NewMachine(http2.RoleServer, http2.Options{})
-	p.Write(m.AppendControl(nil))
-	var in []byte
 	content := ""
-	p.Handler = func(p *memtransport.Peer) {
-		in = append(in, p.Take()...)
-		for {
-			ev, n, err := m.Input(in)
-			if in = in[n:]; err != nil || ev.Kind == http2.NeedInput {
-				break
-			}
-			switch ev.Kind {
-			case http2.Data:
-				content += string(ev.Payload)
-				m.Consumed(ev.Stream, len(ev.Payload))
-			case http2.End:
-				b.contents = append(b.contents, content)
-				content = ""
-				p.Write(b.end(m, ev.Stream))
-				m.Release(ev.Stream)
-			}
+	serveHTTP2(p, http2.Options{}, func(m *http2.Machine, ev http2.Event) {
+		switch ev.Kind {
+		case http2.Data:
+			content += string(ev.Payload)
+			m.Consumed(ev.Stream, len(ev.Payload))
+		case http2.End:
+			b.contents = append(b.contents, content)
+			content = ""
+			p.Write(b.end(m, ev.Stream))
+			m.Release(ev.Stream)
 		}
-		if p.Ended {
-			p.Close()
-			return
-		}
-		p.Write(m.AppendControl(nil))
-	}
+	})
 }
 
 // end returns a response.

@@ -183,36 +183,21 @@ type refuser2 struct {
 }
 
 func (b *refuser2) serve(p *memtransport.Peer) {
-	m := http2.NewMachine(http2.RoleServer, http2.Options{})
 	contents := map[*http2.Stream][]byte{}
-	p.Write(m.AppendControl(nil))
-	var in []byte
-	p.Handler = func(p *memtransport.Peer) {
-		in = append(in, p.Take()...)
-		for {
-			ev, n, err := m.Input(in)
-			if in = in[n:]; err != nil || ev.Kind == http2.NeedInput {
-				break
-			}
-			switch ev.Kind {
-			case http2.Failed:
-				m.Release(ev.Stream)
-			case http2.Data:
-				contents[ev.Stream] = append(contents[ev.Stream], ev.Payload...)
-				m.Consumed(ev.Stream, len(ev.Payload))
-			case http2.End:
-				b.trailers += len(ev.Stream.Trailers)
-				content := contents[ev.Stream]
-				delete(contents, ev.Stream) // the machine uses streams again
-				b.end(p, m, ev.Stream, content)
-			}
+	serveHTTP2(p, http2.Options{}, func(m *http2.Machine, ev http2.Event) {
+		switch ev.Kind {
+		case http2.Failed:
+			m.Release(ev.Stream)
+		case http2.Data:
+			contents[ev.Stream] = append(contents[ev.Stream], ev.Payload...)
+			m.Consumed(ev.Stream, len(ev.Payload))
+		case http2.End:
+			b.trailers += len(ev.Stream.Trailers)
+			content := contents[ev.Stream]
+			delete(contents, ev.Stream) // the machine uses streams again
+			b.end(p, m, ev.Stream, content)
 		}
-		if p.Ended {
-			p.Close()
-			return
-		}
-		p.Write(m.AppendControl(nil))
-	}
+	})
 }
 
 // end refuses a request, or answers it.

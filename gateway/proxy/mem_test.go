@@ -174,3 +174,26 @@ func (b *recorder) whole() (n int) {
 	}
 	return n
 }
+
+// serveHTTP2 has a peer in memory be a server of HTTP/2, which calls f for each event, until its input ends.
+func serveHTTP2(p *memtransport.Peer, o http2.Options, f func(m *http2.Machine, ev http2.Event)) *http2.Machine {
+	m := http2.NewMachine(http2.RoleServer, o)
+	p.Write(m.AppendControl(nil))
+	var in []byte
+	p.Handler = func(p *memtransport.Peer) {
+		in = append(in, p.Take()...)
+		for {
+			ev, n, err := m.Input(in)
+			if in = in[n:]; err != nil || ev.Kind == http2.NeedInput {
+				break
+			}
+			f(m, ev)
+		}
+		if p.Ended {
+			p.Close()
+			return
+		}
+		p.Write(m.AppendControl(nil))
+	}
+	return m
+}

@@ -382,27 +382,12 @@ func stepBackend(protocol PoolProtocol, served func()) func(p *memtransport.Peer
 		}
 	}
 	return func(p *memtransport.Peer) {
-		m := http2.NewMachine(http2.RoleServer, http2.Options{MaxStreams: 1})
-		var in []byte
 		var open []*http2.Stream
-		p.Write(m.AppendControl(nil))
-		p.Handler = func(p *memtransport.Peer) {
-			in = append(in, p.Take()...)
-			for {
-				ev, n, err := m.Input(in)
-				if in = in[n:]; err != nil || ev.Kind == http2.NeedInput {
-					break
-				}
-				if ev.Kind == http2.End {
-					open = append(open, ev.Stream)
-				}
+		m := serveHTTP2(p, http2.Options{MaxStreams: 1}, func(_ *http2.Machine, ev http2.Event) {
+			if ev.Kind == http2.End {
+				open = append(open, ev.Stream)
 			}
-			if p.Ended {
-				p.Close()
-				return
-			}
-			p.Write(m.AppendControl(nil))
-		}
+		})
 		p.User = func() {
 			if len(open) == 0 {
 				return
