@@ -48,7 +48,7 @@ func TestIdleTLSConnectionsAreSmall(t *testing.T) {
 			heap uint64
 			most int64
 		}{{"at once", busy, idleBytes + 1<<10}, {"compacted", idle, idleBytes}} {
-			if each := (int64(x.heap) - int64(before)) / conns; each > x.most {
+			if each := (int64(x.heap) - int64(before)) / conns; each > x.most || each < 500 {
 				t.Errorf("version %x: an idle connection, %s, holds %d bytes, want at most %d", version, x.when, each, x.most)
 			}
 		}
