@@ -12,7 +12,7 @@
 // for all (watcher). Bytes of connections and datagrams pass in callbacks of the loops, which never block: they only
 // make calls with MSG_DONTWAIT on the node's own end.
 //
-// Nothing is buffered here: what the stack has no room for stays in the program's send buffer, and what the program
+// Nothing is buffered here: what the stack has no space for stays in the program's send buffer, and what the program
 // does not read stays in the stack's receive buffer.
 //
 // # What is trusted

@@ -27,7 +27,7 @@ type listener struct {
 	backlog int
 	charge  int               // of one record in the send buffer
 	linger  int               // SO_LINGER of accepted connections, -1 is off
-	waiting []socket.LoopConn // accepted, and there was no room for their records
+	waiting []socket.LoopConn // accepted, and there was no space for their records
 	paused  bool              // the stack's listener is to stop, because some wait
 	closed  bool
 
@@ -135,7 +135,7 @@ func (l *listener) accept(in socket.LoopConn) {
 		_ = in.Abort()
 		return
 	}
-	if len(l.waiting) > 0 || l.room() <= 0 {
+	if len(l.waiting) > 0 || l.space() <= 0 {
 		l.waiting = append(l.waiting, in)
 		pause := !l.paused
 		l.paused = true
@@ -149,8 +149,8 @@ func (l *listener) accept(in socket.LoopConn) {
 	l.hand(in)
 }
 
-// room returns how many more records may wait for the program. mu is held.
-func (l *listener) room() int {
+// space returns how many more records may wait for the program. mu is held.
+func (l *listener) space() int {
 	used, err := l.queued()
 	if err != nil {
 		return 0
@@ -251,7 +251,7 @@ func (k *sock) enter(q int) (err error) {
 	return nil
 }
 
-// send sends the record of a connection with its descriptor. EAGAIN is that there is no room for it.
+// send sends the record of a connection with its descriptor. EAGAIN is that there is no space for it.
 func (l *listener) send(k *sock, q int) error {
 	var b [acceptedSize]byte
 	encodeAccepted(b[:], k.local, k.remote)
@@ -276,10 +276,10 @@ func (l *listener) send(k *sock, q int) error {
 	return err
 }
 
-// resume passes on connections that wait, as far as there is room: the program has taken records.
+// resume passes on connections that wait, as far as there is space: the program has taken records.
 func (l *listener) resume() {
 	l.mu.Lock()
-	n := max(min(l.room(), len(l.waiting)), 0)
+	n := max(min(l.space(), len(l.waiting)), 0)
 	next := l.waiting[:n:n]
 	l.waiting = l.waiting[n:]
 	again := len(l.waiting) == 0 && l.paused

@@ -112,12 +112,12 @@ func asInt(b bool) int {
 	return 0
 }
 
-// refuse is for options that need privileges in the kernel, which nobody has here.
+// refuse is for options that need privileges in the kernel, which programs do not have here.
 func refuse(*sock, optionName, []byte) error { return syscall.EPERM }
 
 func zero(_ *sock, _ optionName, b []byte) ([]byte, error) { return appendInt(b, 0), nil }
 
-// setV6Only is IPV6_V6ONLY, which a socket that is bound has settled.
+// setV6Only is IPV6_V6ONLY, which bind(2) fixes.
 func setV6Only(k *sock, n optionName, v []byte) error {
 	i, err := intOf(n, v)
 	switch {

@@ -27,14 +27,14 @@ type packets struct {
 	// The home loop has these.
 	watch  *stack.FileWatch
 	full   bool     // FileWritable is watched: the program's receive buffer was full
-	held   [][]byte // datagrams of the program for which the device had no room, with their headers
+	held   [][]byte // datagrams of the program for which the device had no space, with their headers
 	hangup bool
 	list   [packetBatch][]byte
 
 	queues []packetQueue // of each loop, which has it
 }
 
-// packetQueue has the datagram for which the program's buffer had no room on a loop. Those behind wait in the stack,
+// packetQueue has the datagram for which the program's buffer had no space on a loop. Those behind wait in the stack,
 // which drops what exceeds the socket's limit, and counts it.
 type packetQueue struct {
 	lease   socket.Lease
@@ -176,7 +176,7 @@ func (u *packets) written(b *batch, n int) int {
 	return n
 }
 
-// send sends datagrams with their headers. False: the device has no room; what is left is held until Writable.
+// send sends datagrams with their headers. False: the device has no space; what is left is held until Writable.
 func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 	plain := u.plain.Load()
 	for i, b := range all {
@@ -192,7 +192,7 @@ func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 			u.k.setPacketError(err)
 		case n == 0:
 			for _, b := range all[i:] {
-				u.held = append(u.held, append([]byte(nil), b...))
+				u.held = append(u.held, bytes.Clone(b))
 			}
 			return false
 		default:
@@ -252,7 +252,7 @@ func (u *packets) toProgram(loop socket.LoopStack, in socket.LoopUDPConn) {
 			q.lease, q.waiting = lease, true
 		}
 		if errno := u.deliver(q.lease); errno == syscall.EAGAIN || errno == syscall.ENOBUFS {
-			u.awaitRoom(loop)
+			u.awaitSpace(loop)
 			return
 		}
 		q.lease.Release()
@@ -294,10 +294,10 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 	}
 }
 
-// awaitRoom watches for room in the program's receive buffer, on the home loop.
-func (u *packets) awaitRoom(loop socket.LoopStack) {
+// awaitSpace watches for space in the program's receive buffer, on the home loop.
+func (u *packets) awaitSpace(loop socket.LoopStack) {
 	if loop.Index() != u.home {
-		u.k.s.cfg.Stack.QueueOnLoop(u.home, u.awaitRoom)
+		u.k.s.cfg.Stack.QueueOnLoop(u.home, u.awaitSpace)
 		return
 	}
 	if u.watch != nil {

@@ -40,7 +40,7 @@ type relay struct {
 	ended      bool // the program's FIN was passed on
 	shut       bool // the program has shut down its direction: reads go on to the end
 	hangup     bool // the program has closed its end
-	deaf       bool // the program reads no more: what comes is dropped
+	readShut   bool // the program reads no more: what comes is dropped
 	failed     syscall.Errno
 	over       bool // the connection has ended
 	closed     bool
@@ -127,7 +127,7 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 	}
 }
 
-// toStack moves what the program has written to the send buffer, as far as that has room: Writable follows where it has
+// toStack moves what the program has written to the send buffer, as far as that has space: Writable follows where it has
 // none. What is left stays in the program's send buffer.
 func (r *relay) toStack() {
 	moved := 0
@@ -157,15 +157,15 @@ func (r *relay) toStack() {
 
 // read copies one piece into the send buffer. more is that there may be more.
 func (r *relay) read() (n int, more bool, err error) {
-	room, err := r.in.Reserve(reserved)
+	space, err := r.in.Reserve(reserved)
 	if err != nil { // the connection has failed: ready closes the socket
 		return 0, false, nil
 	}
-	size := len(room[0]) + len(room[1])
+	size := len(space[0]) + len(space[1])
 	if size == 0 {
 		return 0, false, nil
 	}
-	n, errno := receive(r.fd, &room, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	n, errno := receive(r.fd, &space, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	if err := r.in.Commit(max(n, 0)); err != nil {
 		return 0, false, nil
 	}
@@ -224,7 +224,7 @@ func (r *relay) programFailed() {
 	r.close(0)
 }
 
-// toProgram moves what was received to the program's receive buffer, as far as that has room. What is left stays in the
+// toProgram moves what was received to the program's receive buffer, as far as that has space. What is left stays in the
 // stack's receive buffer, and closes the window.
 func (r *relay) toProgram() {
 	moved := 0
@@ -232,7 +232,7 @@ func (r *relay) toProgram() {
 		data := r.in.Peek()
 		size := len(data[0]) + len(data[1])
 		if size == 0 {
-			r.awaitRoom(false)
+			r.awaitSpace(false)
 			break
 		}
 		n, errno := r.deliver(&data, size)
@@ -246,7 +246,7 @@ func (r *relay) toProgram() {
 		r.in.Discard(n)
 		moved += n
 		if n < size {
-			r.awaitRoom(true)
+			r.awaitSpace(true)
 			break
 		}
 	}
@@ -261,16 +261,16 @@ func (r *relay) toProgram() {
 // rejected handles EPIPE: the program has closed its end, which makes unread data a reset, or has only shut down its
 // direction. Linux drops what comes then.
 func (r *relay) rejected() {
-	r.deaf = true
+	r.readShut = true
 	if hungUp(r.fd) {
 		r.file(socket.LoopStack{}, stack.FileHangup)
-		r.programFailed() // what it has written and the stack has no room for is lost with the reset
+		r.programFailed() // what it has written and the stack has no space for is lost with the reset
 	}
 }
 
 // deliver sends data to the program, or drops it where the program has said that it reads no more.
 func (r *relay) deliver(data *[2][]byte, size int) (int, syscall.Errno) {
-	if r.deaf {
+	if r.readShut {
 		return size, 0
 	}
 	n, errno := send(r.fd, data)
@@ -283,8 +283,8 @@ func (r *relay) deliver(data *[2][]byte, size int) (int, syscall.Errno) {
 	return max(n, 0), 0 // EAGAIN and ENOBUFS: later
 }
 
-// awaitRoom watches for room in the program's receive buffer. Otherwise each read of the program would wake the loop.
-func (r *relay) awaitRoom(on bool) {
+// awaitSpace watches for space in the program's receive buffer. Otherwise each read of the program would wake the loop.
+func (r *relay) awaitSpace(on bool) {
 	if r.full == on && !on {
 		return
 	}

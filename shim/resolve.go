@@ -46,7 +46,7 @@ func (c *channel) resolve(q *request, r *reply) error {
 	return nil
 }
 
-// appendAddrs appends the addresses of a family, or of both for 0, as many as a reply has room for.
+// appendAddrs appends the addresses of a family, or of both for 0, as many as a reply has space for.
 func appendAddrs(b []byte, list []netip.Addr, family int) []byte {
 	for _, a := range list {
 		a = a.Unmap()

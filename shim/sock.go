@@ -174,7 +174,7 @@ func raiseBuffer(fd, force, usual, bytes int) {
 	}
 }
 
-// watched is called by the watcher: the program has closed its end, or a listener has room again.
+// watched is called by the watcher: the program has closed its end, or a listener has space again.
 func (k *sock) watched(ev uint32) {
 	if !k.stream && ev&unix.EPOLLIN != 0 && (ev&unix.EPOLLHUP == 0 || k.unsent()) {
 		go k.bindLate()

@@ -154,7 +154,7 @@ func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Nod
 		return node, err
 	}
 	cmd := exec.Command(self, "stack", "up", "-c", f.config, "--socket", f.socket)
-	var log bytes.Buffer // not our standard error, which whoever reads it would wait for as long as the host runs
+	var log bytes.Buffer // not our standard error, whose reader would wait for as long as the host runs
 	cmd.Stderr = &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

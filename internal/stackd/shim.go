@@ -58,7 +58,7 @@ func (d *Daemon) openShim() error {
 		Lookup: func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
 		Limits: shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects},
 	})
-	if err != nil && c.Socket == autoSocket { // nobody has asked for it
+	if err != nil && c.Socket == autoSocket { // the configuration does not ask for it
 		d.opt.Log.Warn("shim", "error", err.Error())
 		return nil
 	}

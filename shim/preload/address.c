@@ -35,9 +35,9 @@ int decode_address(const struct sockaddr *from, socklen_t len, struct shim_addr 
 	return EAFNOSUPPORT;
 }
 
-static socklen_t copy_out(const void *from, socklen_t have, struct sockaddr *to, socklen_t room)
+static socklen_t copy_out(const void *from, socklen_t have, struct sockaddr *to, socklen_t space)
 {
-	memcpy(to, from, have < room ? have : room);
+	memcpy(to, from, have < space ? have : space);
 	return have;
 }
 

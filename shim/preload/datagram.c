@@ -276,18 +276,18 @@ INTERPOSED ssize_t recv(int fd, void *data, size_t n, int flags)
 	return recvfrom(fd, data, n, flags, NULL, NULL);
 }
 
-/* The forms of a program that was compiled with _FORTIFY_SOURCE. Its compiler has computed room. */
-INTERPOSED ssize_t __recv_chk(int fd, void *data, size_t n, size_t room, int flags)
+/* The forms of a program that was compiled with _FORTIFY_SOURCE. Its compiler has computed space. */
+INTERPOSED ssize_t __recv_chk(int fd, void *data, size_t n, size_t space, int flags)
 {
-	if (n > room)
+	if (n > space)
 		__builtin_trap(); /* libc ends the program, too */
 	return recv(fd, data, n, flags);
 }
 
-INTERPOSED ssize_t __recvfrom_chk(int fd, void *data, size_t n, size_t room, int flags, struct sockaddr *from,
+INTERPOSED ssize_t __recvfrom_chk(int fd, void *data, size_t n, size_t space, int flags, struct sockaddr *from,
 				  socklen_t *len)
 {
-	if (n > room)
+	if (n > space)
 		__builtin_trap();
 	return recvfrom(fd, data, n, flags, from, len);
 }
