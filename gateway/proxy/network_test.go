@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/quicconn"
 	"github.com/millrace/millrace/gateway/transport"
@@ -80,7 +82,9 @@ func (n *network) opener() quicconn.Opener {
 	return quicconn.OverKernel
 }
 
-// free returns an address of the gateway at which nothing listened a moment ago, over TCP and UDP.
+// free returns an address of the gateway at which nothing listens, over TCP and UDP. Over the kernel a socket that does not
+// listen holds the port until the test ends: the gateway shares it (SO_REUSEPORT), and nobody else is given it. Without that,
+// rigs of parallel tests got the same port, and the kernel spread connections over both.
 func (n *network) free(t *testing.T) netip.AddrPort {
 	t.Helper()
 	if n.gateway != nil {
@@ -88,14 +92,38 @@ func (n *network) free(t *testing.T) netip.AddrPort {
 		return netip.AddrPortFrom(netip.MustParseAddr("198.18.0.2"), n.port)
 	}
 	for {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		a := ln.Addr().(*net.TCPAddr).AddrPort()
-		taken := n.taken(a.String())
-		if ln.Close(); !taken {
+		a, release := hold(t)
+		if !n.taken(a.String()) {
+			t.Cleanup(release)
 			return a
 		}
+		release()
 	}
+}
+
+// hold binds a TCP socket to a port that the kernel chooses.
+func hold(t *testing.T) (a netip.AddrPort, release func()) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	release = func() { _ = unix.Close(fd) }
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	if err == nil {
+		// As the gateway does: a port is shared only between sockets that agree on both options.
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	var name unix.Sockaddr
+	if err == nil {
+		name, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		release()
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port)), release
 }
 
 // listen opens a socket of TCP for a backend.
