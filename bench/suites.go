@@ -13,6 +13,7 @@ var suites = []harness.Suite{
 	transport,
 	sessions,
 	gatewaySuite,
+	shimSuite,
 }
 
 func suiteNamed(name string) (harness.Suite, bool) {

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/bench/harness"
+)
+
+// shimSuite compares programs over the kernel's stack with the same programs under millrace exec.
+var shimSuite = harness.Suite{
+	Name:   "shim",
+	Title:  "Unmodified programs: millrace exec against the kernel's sockets",
+	Rounds: 3,
+	About: []string{
+		"Two network namespaces, host -- peer, joined by a veth pair and made anew for every run; checksum and segmentation offloads " +
+			"are off at both ends. The peer uses the kernel's stack on CPU 0. The program under test is on CPU 1 with its stack: the " +
+			"kernel's, or `millrace stack up` over AF_XDP, whose loop sleeps when it has no work. Both see the same programs with the same configuration. " +
+			"Rows of two programs of one host say which CPUs they have.",
+		"own is the CPU time per operation of what is on the host: the program, its children and the node. A loop that waits spins for up to " +
+			"100 us before it sleeps, which is in its CPU time, and on one CPU with the program takes nothing from it but that.",
+	},
+	Open: openShim,
+}
+
+// Contestants of suite shim.
+const (
+	overKernel = "kernel"
+	tier0      = "tier 0"
+	tier1      = "rings"
+)
+
+// shimBench is the opened suite.
+type shimBench struct {
+	e        *harness.Env
+	dir      string // of configurations, sockets and logs
+	millrace harness.Peer
+	sockets  harness.Peer
+	absent   map[string]string // of contestants
+}
+
+func openShim(e *harness.Env) (*harness.Bench, error) {
+	if runtime.NumCPU() < 2 {
+		return nil, errors.New("two CPUs are needed, one for the peer and one for the host")
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("network namespaces need root")
+	}
+	if said, err := exec.Command("make", "-s", "-C", e.Root, "preload").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("make preload: %w: %s", err, said)
+	}
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // PostgreSQL runs as a user of its own
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := &shimBench{e: e, dir: dir, millrace: e.BuildMillrace(), sockets: e.BuildC("sockets")}
+	b.absent = map[string]string{tier0: b.millrace.Absent, tier1: b.withoutRings()}
+	return &harness.Bench{Measures: b.measures(), Close: func() error { return os.RemoveAll(dir) }}, nil
+}
+
+// withoutRings says why contestant rings cannot run, if so.
+func (b *shimBench) withoutRings() string {
+	if b.millrace.Absent != "" {
+		return b.millrace.Absent
+	}
+	help, err := exec.Command(b.millrace.Path, "exec", "--help").CombinedOutput()
+	if err != nil || !strings.Contains(string(help), "--rings") {
+		return "millrace exec has no --rings"
+	}
+	return ""
+}
+
+// measures are all rows with all contestants.
+func (b *shimBench) measures() (all []harness.Measure) {
+	for _, w := range b.rows() {
+		m := harness.Measure{Name: w.name, Unit: w.unit, Peer: overKernel}
+		for _, name := range []string{overKernel, tier0, tier1} {
+			m.Contestants = append(m.Contestants, b.contestant(name, w))
+		}
+		for _, g := range w.gates {
+			g.Against = overKernel
+			m.Gates = append(m.Gates, g)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func (b *shimBench) contestant(name string, w shimRow) harness.Contestant {
+	absent := b.absent[name]
+	for _, program := range w.needs {
+		if absent == "" {
+			absent = missing(program)
+		}
+	}
+	if absent == "" && b.sockets.Absent != "" {
+		absent = b.sockets.Absent
+	}
+	return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+		return b.run(ctx, t, name, w)
+	}}
+}
+
+// run measures a row once.
+func (b *shimBench) run(ctx context.Context, t harness.Timing, name string, w shimRow) (sample harness.Sample, err error) {
+	if w.prepare != nil {
+		if err := w.prepare(); err != nil {
+			return sample, err
+		}
+	}
+	s, err := newPair(name == overKernel)
+	if err != nil {
+		return sample, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	own := []string{}
+	var parts []harness.Part
+	if name != overKernel {
+		node, err := b.node(s, w)
+		if err != nil {
+			return sample, err
+		}
+		parts, own = append(parts, node), append(own, node.Name)
+	}
+	for _, p := range w.parts {
+		part := harness.Part{Name: p.name, CPU: p.cpu, In: s.peer, Argv: p.argv}
+		if p.host {
+			part.In, own = s.host, append(own, p.name)
+			part.Argv = b.under(name, p.argv)
+		}
+		if p.program { // it knows nothing of the harness
+			part.Argv = append(append([]string{b.e.Self, "role", "run", "-version", p.version}, p.flags...), append([]string{"--"}, part.Argv...)...)
+		}
+		parts = append(parts, part)
+	}
+	if w.warmup > t.Warmup {
+		t.Warmup = w.warmup
+	}
+	win, err := harness.RunParts(ctx, t, parts...)
+	if err != nil {
+		return sample, err
+	}
+	return w.sample(win, own)
+}
+
+// node is the part that has the stack. Its loop is on the CPU of the host.
+func (b *shimBench) node(s *pair, w shimRow) (harness.Part, error) {
+	file, socket := filepath.Join(b.dir, "stack.yaml"), filepath.Join(b.dir, "stack.sock")
+	text := fmt.Sprintf("devices:\n  - name: %s\n    addresses: [%s/24]\ncontrol: {socket: %s}\nshim: {everyone: true}\n", devName, hostAddr, socket)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return harness.Part{}, err
+	}
+	argv := []string{b.e.Self, "role", "run", "-ready", "state=up control=", "--", b.millrace.Path, "stack", "up", "-c", file}
+	return harness.Part{Name: "node", CPU: hostCPU, In: s.host, Argv: argv}, nil
+}
+
+// under returns the command that runs a program over the stack of a contestant. A prefix of the arguments that changes
+// the user comes first, so that the library is one that the user may read.
+func (b *shimBench) under(name string, argv []string) []string {
+	if name == overKernel {
+		return argv
+	}
+	user := 0
+	if argv[0] == "setpriv" {
+		user = slices.Index(argv, "--") + 1
+	}
+	command := append([]string{}, argv[:user]...)
+	command = append(command, b.millrace.Path, "exec", "--socket", filepath.Join(b.dir, "stack.sock"))
+	if name == tier1 {
+		command = append(command, "--rings")
+	}
+	return append(append(command, "--"), argv[user:]...)
+}
