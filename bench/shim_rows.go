@@ -32,8 +32,6 @@ type shimRow struct {
 }
 
 const (
-	p50 = harness.Metric("p50 ns")
-
 	echoAt, hangupAt = 7000, 7001
 )
 
@@ -72,7 +70,7 @@ func atLeast(bound float64) []harness.Gate {
 
 // rows are all there are.
 func (b *shimBench) rows() []shimRow {
-	return slices.Concat(b.roundTrips(), b.connections())
+	return slices.Concat(b.roundTrips(), b.connections(), b.bulkRows(), b.redisRows(), b.nginxRows(), b.databaseRows())
 }
 
 func (b *shimBench) roundTrips() []shimRow {
@@ -83,7 +81,7 @@ func (b *shimBench) roundTrips() []shimRow {
 				b.socketsPart("server", true, server, "echo", "127.0.0.1", echoAt),
 				b.socketsPart("client", true, client, "rtt", "127.0.0.1", echoAt, "1"),
 			},
-			gates: []harness.Gate{ratio(tier1, p50, "<=", 0.8)},
+			gates: []harness.Gate{ratio(tier1, metricP50, "<=", 0.8)},
 		}
 	}
 	veth := func(cpus string, peer int) shimRow {
@@ -96,7 +94,7 @@ func (b *shimBench) roundTrips() []shimRow {
 		}
 	}
 	far := veth("", peerCPU)
-	far.gates = []harness.Gate{ratio(tier0, p50, "<=", 1.2), ratio(tier1, p50, "<=", 0.8)}
+	far.gates = []harness.Gate{ratio(tier0, metricP50, "<=", 1.2), ratio(tier1, metricP50, "<=", 0.8)}
 	return []shimRow{
 		far,
 		veth(", host and peer on one CPU", hostCPU),
@@ -113,7 +111,7 @@ func (b *shimBench) connections() []shimRow {
 				b.socketsPart("server", false, peerCPU, "hangup", peerAddr, hangupAt),
 				b.socketsPart("client", true, hostCPU, "connect", peerAddr, hangupAt),
 			},
-			gates: []harness.Gate{ratio(tier0, p50, "<=", 2), ratio(tier1, p50, "<=", 2)},
+			gates: []harness.Gate{ratio(tier0, metricP50, "<=", 2), ratio(tier1, metricP50, "<=", 2)},
 		},
 		{
 			name: "accept + close", unit: "connection", part: "client", count: "requests",
@@ -121,7 +119,7 @@ func (b *shimBench) connections() []shimRow {
 				b.socketsPart("server", true, hostCPU, "hangup", hostAddr, hangupAt),
 				b.socketsPart("client", false, peerCPU, "connect", hostAddr, hangupAt),
 			},
-			gates: []harness.Gate{ratio(tier0, p50, "<=", 2), ratio(tier1, p50, "<=", 2)},
+			gates: []harness.Gate{ratio(tier0, metricP50, "<=", 2), ratio(tier1, metricP50, "<=", 2)},
 		},
 	}
 }

@@ -11,7 +11,7 @@ import (
 const BulkPort = 5201
 
 // openBulk plays iperf3's server; its arguments are the program's. It counts the bytes that arrived,
-// by the kernel's own count of each connection (TCP_INFO).
+// and those that it has sent and the client has acknowledged, by the kernel's own counts of each connection (TCP_INFO).
 func openBulk(o roleOptions) (roleWork, error) {
 	w, err := openRun(o)
 	if err != nil {
@@ -22,15 +22,15 @@ func openBulk(o roleOptions) (roleWork, error) {
 	w.counts = func() (map[string]uint64, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		n, err := received(BulkPort)
+		n, err := moved(BulkPort)
 		most = max(most, n)
 		return map[string]uint64{"bytes": most}, err
 	}
 	return w, nil
 }
 
-// received sums the bytes that have come in on the open connections to a port.
-func received(port uint16) (sum uint64, err error) {
+// moved sums the bytes that have come in and arrived at the other end on the open connections to a port.
+func moved(port uint16) (sum uint64, err error) {
 	conns, err := netlink.SocketDiagTCPInfo(unix.AF_INET)
 	if err != nil {
 		return 0, err
@@ -41,7 +41,7 @@ func received(port uint16) (sum uint64, err error) {
 	}
 	for _, c := range append(conns, more...) {
 		if c.InetDiagMsg != nil && c.TCPInfo != nil && c.InetDiagMsg.ID.SourcePort == port {
-			sum += c.TCPInfo.Bytes_received
+			sum += c.TCPInfo.Bytes_received + c.TCPInfo.Bytes_acked
 		}
 	}
 	return sum, nil

@@ -64,6 +64,9 @@ var roles = []role{
 	{"web-load", openWebLoad},
 	{"web-load3", openWebLoad3},
 	{"web-proxy", openWebProxy},
+	{"redis-count", openRedisCount},
+	{"nginx-count", openNginxCount},
+	{"lines", openLines},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/bench/harness"
+)
+
+// TestExecComesBehindTheChangeOfUser so that the library is one that the user of the program may read.
+func TestExecComesBehindTheChangeOfUser(t *testing.T) {
+	b := &shimBench{dir: "/d", millrace: harness.Peer{Path: "millrace"}}
+	for _, tc := range []struct {
+		name       string
+		argv, want []string
+	}{
+		{overKernel, []string{"nginx", "-c", "f"}, []string{"nginx", "-c", "f"}},
+		{tier0, []string{"nginx", "--", "f"}, []string{"millrace", "exec", "--socket", "/d/stack.sock", "--", "nginx", "--", "f"}},
+		{tier1, []string{"nginx"}, []string{"millrace", "exec", "--socket", "/d/stack.sock", "--rings", "--", "nginx"}},
+		{tier0, []string{"setpriv", "-u", "--", "p", "q"}, []string{"setpriv", "-u", "--", "millrace", "exec", "--socket", "/d/stack.sock", "--", "p", "q"}},
+	} {
+		if got := b.under(tc.name, tc.argv); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestRowsOfShimAreComplete: every row counts what a part of it counts, and each program has a CPU of its side.
+func TestRowsOfShimAreComplete(t *testing.T) {
+	b := &shimBench{e: &harness.Env{Self: "bench"}, dir: t.TempDir()}
+	seen := map[string]bool{}
+	for _, w := range b.rows() {
+		if seen[w.name] || w.unit == "" || w.count == "" {
+			t.Errorf("row %q is incomplete or there twice", w.name)
+		}
+		seen[w.name] = true
+		if !slices.ContainsFunc(w.parts, func(p shimPart) bool { return p.name == w.part }) {
+			t.Errorf("%s: no part %q", w.name, w.part)
+		}
+		if !slices.ContainsFunc(w.parts, func(p shimPart) bool { return p.host }) {
+			t.Errorf("%s: nothing is on the host", w.name)
+		}
+		for _, p := range w.parts {
+			if p.program && (p.cpu == hostCPU) != p.host {
+				t.Errorf("%s: %s is on CPU %d", w.name, p.name, p.cpu)
+			}
+		}
+	}
+}
