@@ -175,6 +175,16 @@ interop-gateway: $(PYTHON_WEB) ## gRPC, curl, nginx, node, PHP, Python, wrk, ab 
 	$(call install-packages,$(LOAD_PACKAGES))
 	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
 
+SHIM_PACKAGES := curl wget iperf3 nginx-light haproxy redis-server memcached postgresql openssh-client openssh-server openssl python3 wrk util-linux
+PROGRAM ?=
+TIER    ?=
+
+.PHONY: interop-shim
+interop-shim: build ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select)
+	$(call install-packages,$(SHIM_PACKAGES))
+	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 \
+		$(GO) -C internal/interop test -count=1 -v -timeout 120m -run '^TestPrograms$$' ./programs
+
 PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
 PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
 

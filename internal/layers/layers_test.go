@@ -137,6 +137,7 @@ internal/netsim : packet wire clock pmd ip tcp
 internal/script : wire clock ip tcp
 internal/interop:
 internal/interop/bogoshim: socket tls
+internal/interop/programs:
 internal/wscases:
 internal/wrongcases:
 internal/memtransport: clock gateway/transport
