@@ -112,6 +112,8 @@ internal/doctor : gpukern internal/rtnl
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service:
 internal/strictyaml: internal/suggest
+internal/shimtest:
+internal/stackpair: gpukern pmd ring socket stack
 internal/stackd : shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control internal/rtnl internal/regfile
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
