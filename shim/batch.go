@@ -55,5 +55,15 @@ func (b *batch) receive(fd int) (int, syscall.Errno) {
 	return int(n), 0
 }
 
+// hasDescriptors reports whether one of the n datagrams came with descriptors, which the kernel has closed.
+func (b *batch) hasDescriptors(n int) bool {
+	for i := range b.msgs[:n] {
+		if b.msgs[i].header.Flags&unix.MSG_CTRUNC != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // datagram returns the i-th datagram that was read.
 func (b *batch) datagram(i int) []byte { return b.buffers[i*packetSize:][:b.msgs[i].size] }

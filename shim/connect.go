@@ -51,12 +51,17 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 		return err
 	}
 	k.owner = c.owner
-	filled, err := fill(p)
-	if err != nil {
+	if err := k.setMark(p, true); err != nil {
 		return err
 	}
-	if err := k.start(to, filled); err != nil {
-		k.drain(filled)
+	filled, err := k.fill(p)
+	if err == nil {
+		if err = k.start(to, filled); err != nil {
+			k.drain(filled)
+		}
+	}
+	if err != nil {
+		_ = k.setMark(p, false) // it was set before
 		return err
 	}
 	r.local, r.remote = k.shown(k.local), k.shown(to)
@@ -134,14 +139,19 @@ func (k *sock) finish(in socket.LoopConn, err error, filled int) {
 	k.relay(in, fd, filled)
 }
 
-// zeros fills sockets. Nobody reads it.
+// zeros fills sockets. No program reads it.
 var zeros [1 << 20]byte
 
 // fill takes so much of p's send buffer that poll(2) does not report POLLOUT: one byte more than a quarter. The
 // last byte is apart, because it is the guard byte from then on: a buffer of the kernel of which one byte is left counts as
-// a whole. It returns how many bytes are to be taken out: all, with the guard byte of before, but the last.
-func fill(p int) (int, error) {
+// a whole. It returns how many bytes are to be taken out: all, with the guard byte of before and what the program has
+// written before it is connected, but the last.
+func (k *sock) fill(p int) (int, error) {
 	size, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return 0, err
+	}
+	early, err := k.early()
 	if err != nil {
 		return 0, err
 	}
@@ -149,7 +159,18 @@ func fill(p int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return n + 1, writeGuard(p)
+	return early + n, writeGuard(p)
+}
+
+// early returns how many bytes wait in the node's end: the guard byte, and perhaps some that the program has written by
+// calls that the library does not see.
+func (k *sock) early() (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fd < 0 {
+		return 0, syscall.ENETDOWN
+	}
+	return unix.IoctlGetInt(k.fd, unix.SIOCINQ)
 }
 
 // drain takes back what fill has put there.

@@ -3,37 +3,48 @@ package shim
 import (
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 )
 
-// maxEnded is how many errors of ended connections are kept for SO_ERROR. The oldest go first.
-const maxEnded = 8192
+// maxEnded is how many errors of one user's ended connections are kept for SO_ERROR: twice as many as a user may have
+// sockets by default. The oldest go first.
+const maxEnded = 1 << 15
 
-// errorTable has the errors of connections whose node's end is closed, by cookie, until the program reads them.
+// errorTable has the errors of connections whose node's end is closed, by cookie, until the program reads them. The node
+// does not see when a program closes such a socket, so that errors which no program reads stay until newer ones of the
+// same user need their place.
 type errorTable struct {
 	byCookie map[uint64]syscall.Errno
-	order    [maxEnded]uint64
-	next     int
 }
 
-// put keeps an error. Server.mu is held.
-func (t *errorTable) put(cookie uint64, n syscall.Errno) {
+// errorOrder has the cookies of a user's errors, the oldest first. Some may have been read since.
+type errorOrder struct {
+	cookies []uint64
+}
+
+// put keeps an error of a user's socket. Server.mu is held.
+func (t *errorTable) put(o *errorOrder, cookie uint64, n syscall.Errno) {
 	if t.byCookie == nil {
 		t.byCookie = map[uint64]syscall.Errno{}
 	}
-	delete(t.byCookie, t.order[t.next])
-	t.order[t.next] = cookie
-	t.next = (t.next + 1) % maxEnded
+	if len(o.cookies) >= maxEnded {
+		o.cookies = slices.DeleteFunc(o.cookies, func(c uint64) bool { return t.byCookie[c] == 0 })
+		drop := max(len(o.cookies)-maxEnded/2, 0) // half at a time: the next compaction is far
+		for _, c := range o.cookies[:drop] {
+			delete(t.byCookie, c)
+		}
+		o.cookies = append([]uint64(nil), o.cookies[drop:]...)
+	}
+	o.cookies = append(o.cookies, cookie)
 	t.byCookie[cookie] = n
 }
 
-// take returns an error and forgets it; 0 is none. The cookie itself stays known while the table has it.
-func (t *errorTable) take(cookie uint64) (n syscall.Errno, known bool) {
-	n, known = t.byCookie[cookie]
-	if known {
-		t.byCookie[cookie] = 0
-	}
-	return n, known
+// take returns an error and forgets it; 0 is none.
+func (t *errorTable) take(cookie uint64) syscall.Errno {
+	n := t.byCookie[cookie]
+	delete(t.byCookie, cookie)
+	return n
 }
 
 // errnoOf returns the number of an error. What has none is the node's own trouble.

@@ -225,13 +225,9 @@ func addrOf(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 // enter makes both ends of an accepted connection ready, and enters it in the tables.
 func (k *sock) enter(q int) (err error) {
 	raiseBuffer(q, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, optPassRights, 0) // see registrar.listen
+	k.refuses = refuseRights(k.fd)
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
-	mark := markInet
-	if k.v6 {
-		mark = markInet6
-	}
-	if err = unix.SetsockoptInt(q, unix.SOL_SOCKET, unix.SO_PRIORITY, mark); err == nil {
+	if err = k.setMark(q, true); err == nil {
 		err = writeGuard(q)
 	}
 	if err == nil {

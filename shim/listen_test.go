@@ -89,7 +89,7 @@ func TestListen(t *testing.T) {
 			if err != nil || n.remote != from || n.local.Port() != local.Port() || n.local.Addr().Unmap().String() != nodeAddr {
 				t.Errorf("name %+v, %v", n, err)
 			}
-			if mark, err := unix.GetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_PRIORITY); err != nil || mark != map[bool]int{false: markInet, true: markInet6}[v6] {
+			if mark, err := unix.GetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_PRIORITY); err != nil || mark != map[bool]int{false: markTCP4Connected, true: markTCP6Connected}[v6] {
 				t.Errorf("mark %d, %v", mark, err)
 			}
 			echo(t, q, peer, []byte("hello"))

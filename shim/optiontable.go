@@ -66,7 +66,7 @@ var streamOptions = map[optionName]optionSpec{
 	nameT(unix.TCP_ULP):              {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }},
 
 	nameS(unix.SO_KEEPALIVE):       tcpInt(socket.OptKeepAlive),
-	nameS(unix.SO_OOBINLINE):       tcpInt(socket.OptOutOfBandInline),
+	nameS(unix.SO_OOBINLINE):       kept(0, math.MinInt32, math.MaxInt32), // urgent bytes are in line in any case
 	nameS(unix.SO_MAX_PACING_RATE): tcpInt(socket.OptMaxPacing),
 	nameS(unix.SO_SNDBUF):          bufferSize(socket.OptSendBuffer, 87040, 4608),
 	nameS(unix.SO_RCVBUF):          bufferSize(socket.OptReceiveBuffer, 131072, 2304),

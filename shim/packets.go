@@ -146,6 +146,11 @@ func (u *packets) toStack(in socket.LoopStack) {
 		if errno == syscall.EINTR {
 			continue
 		}
+		if n > 0 && b.hasDescriptors(n) {
+			u.k.s.stats.descriptors.Add(1)
+			u.end()
+			return
+		}
 		if n = u.written(b, n); errno != 0 || n == 0 {
 			break
 		}
@@ -186,10 +191,14 @@ func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 			u.k.s.stats.datagramsDropped.Add(1)
 			continue
 		}
-		switch n, err := shard.Write(m[:]); {
-		case err != nil: // of this one, or what ICMP has said of one before
-			u.k.s.stats.datagramsDropped.Add(1)
+		n, err := shard.Write(m[:])
+		if err != nil { // perhaps what ICMP has said of one before: sendto(2) has returned, so this one goes all the same
 			u.k.setPacketError(err)
+			n, err = shard.Write(m[:])
+		}
+		switch {
+		case err != nil:
+			u.k.s.stats.datagramsDropped.Add(1)
 		case n == 0:
 			for _, b := range all[i:] {
 				u.held = append(u.held, bytes.Clone(b))
@@ -232,11 +241,24 @@ func (u *packets) sendHeld(shard socket.LoopUDPConn) bool {
 // ready handles events of a shard, on its loop.
 func (u *packets) ready(in socket.LoopUDPConn, ev socket.Events) {
 	loop := u.k.s.cfg.Stack.LoopOfUDP(in)
+	if err := in.SocketError(); err != nil {
+		u.failed(err)
+	}
 	if ev&socket.Readable != 0 {
 		u.toProgram(loop, in)
 	}
 	if ev&socket.Writable != 0 && loop.Index() == u.home && len(u.held) > 0 && u.watch != nil {
 		u.toStack(loop)
+	}
+}
+
+// failed keeps what ICMP has said of a datagram, and wakes the program by an empty one: the library asks then what it means.
+func (u *packets) failed(err error) {
+	u.k.setPacketError(err)
+	u.k.mu.Lock()
+	defer u.k.mu.Unlock()
+	if u.k.fd >= 0 && u.plain.Load() {
+		_, _ = send(u.k.fd, &[2][]byte{}) // full: it is awake
 	}
 }
 
@@ -400,20 +422,6 @@ func (k *sock) disconnect(r *reply, p int) error {
 	k.mu.Unlock()
 	r.local, r.remote = k.names()
 	return k.setMark(p, false)
-}
-
-// setMark tells all holders of the socket whether datagrams have headers.
-func (k *sock) setMark(p int, connected bool) error {
-	mark := markInet
-	switch {
-	case connected && k.v6:
-		mark = markUDP6Connected
-	case connected:
-		mark = markUDP4Connected
-	case k.v6:
-		mark = markInet6
-	}
-	return unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_PRIORITY, mark)
 }
 
 // maxStripped is how many datagrams strip looks at: more fit into no socket's buffer.

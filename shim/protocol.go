@@ -16,6 +16,8 @@ const Version = 1
 
 // Marks of sockets, which are the SO_PRIORITY of the AF_UNIX socket.
 const (
+	markTCP4Connected = 1
+	markTCP6Connected = 2
 	markUDP4Connected = 3
 	markInet          = 4
 	markUDP6Connected = 5

@@ -32,7 +32,7 @@ int main(void) {
 	O(shim_datagram, hop_limit); O(shim_datagram, flags);
 	O(shim_name, magic); O(shim_name, version); O(shim_name, process); O(shim_name, unique); O(shim_name, local);
 	O(shim_name, remote);
-	C(SHIM_VERSION); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
+	C(SHIM_VERSION); C(SHIM_MARK_TCP4_CONNECTED); C(SHIM_MARK_TCP6_CONNECTED); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
 	C(SHIM_HELLO); C(SHIM_BIND); C(SHIM_CONNECT); C(SHIM_LISTEN); C(SHIM_NAMES); C(SHIM_SETOPT); C(SHIM_GETOPT);
 	C(SHIM_RESOLVE); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
 	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT);
@@ -101,6 +101,8 @@ shim_name.unique 16
 shim_name.local %d
 shim_name.remote %d
 SHIM_VERSION %d
+SHIM_MARK_TCP4_CONNECTED %d
+SHIM_MARK_TCP6_CONNECTED %d
 SHIM_MARK_UDP4_CONNECTED %d
 SHIM_MARK_INET %d
 SHIM_MARK_UDP6_CONNECTED %d
@@ -121,7 +123,7 @@ SHIM_DATAGRAM_HOP_LIMIT %d
 magic %s
 `, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, requestValueAt, replyValueAt, acceptedRemoteAt,
 		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, nameLocalAt, nameRemoteAt,
-		Version, markUDP4Connected, markInet, markUDP6Connected, markInet6,
+		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
 		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve,
 		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, nameMagic)
 	if string(out) != want {

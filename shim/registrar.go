@@ -20,8 +20,24 @@ type registrar struct {
 	listeners map[int]int
 }
 
-// optPassRights is SO_PASSRIGHTS of Linux 6.16, which x/sys does not name yet.
-const optPassRights = 83
+// optPassRights is SO_PASSRIGHTS of Linux 6.16, which x/sys does not name yet. A test has another number, which the
+// kernel does not know, as an older one.
+var optPassRights = 83
+
+// refuseRights makes the kernel refuse descriptors that a program sends through its data socket: the last close of one may
+// block. It reports whether the kernel does.
+func refuseRights(end int) bool {
+	return unix.SetsockoptInt(end, unix.SOL_SOCKET, optPassRights, 0) == nil
+}
+
+// closeEnd closes the node's end of a socket. Where the kernel has taken descriptors, some may be closed with it.
+func closeEnd(end int, refused bool) {
+	if refused {
+		unix.Close(end)
+	} else {
+		go unix.Close(end)
+	}
+}
 
 func newRegistrar() (*registrar, error) {
 	dir, err := os.MkdirTemp("", "millrace-shim-") // mode 0700
@@ -44,9 +60,7 @@ func (r *registrar) listen(kind int) error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	// Descriptors that a program sends through its data socket would be closed by the loop, and a last close may
-	// block. Sockets that are accepted inherit this. Older kernels than 6.16 do not know it.
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, optPassRights, 0)
+	_ = refuseRights(fd) // sockets that are accepted inherit it
 	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: r.path(kind)}); err == nil {
 		err = unix.Listen(fd, 1)
 	}

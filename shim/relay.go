@@ -175,6 +175,9 @@ func (r *relay) read() (n int, more bool, err error) {
 	case errno == syscall.EINTR:
 		return 0, true, nil
 	case errno != 0:
+		if errno == errDescriptors {
+			r.k.s.stats.descriptors.Add(1)
+		}
 		return 0, false, errno
 	case n == 0:
 		r.programEnded()

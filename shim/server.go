@@ -18,6 +18,7 @@ import (
 type Server struct {
 	cfg     Config
 	control *net.UnixListener
+	chroot  *net.UnixListener // the same by an abstract name, for programs that have changed their root directory
 	private *registrar
 	watch   *watcher
 	scratch [][]byte // of each loop, for bytes that are dropped
@@ -56,7 +57,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("shim: %w", errors.Join(err, s.Close()))
 	}
 	s.work.Go(s.watch.run)
-	s.work.Go(s.accept)
+	s.work.Go(func() { s.accept(s.control) })
+	s.work.Go(func() { s.accept(s.chroot) })
 	return s, nil
 }
 
@@ -67,7 +69,10 @@ func (s *Server) open() (err error) {
 	if s.private, err = newRegistrar(); err != nil {
 		return err
 	}
-	s.control, err = listenControl(s.cfg.Path)
+	if s.control, err = listenControl(s.cfg.Path); err != nil {
+		return err
+	}
+	s.chroot, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + s.cfg.Path, Net: "unixpacket"})
 	return err
 }
 
@@ -100,9 +105,9 @@ func listenControl(path string) (*net.UnixListener, error) {
 const acceptPause = 50 * time.Millisecond
 
 // accept takes control channels until the listener is closed.
-func (s *Server) accept() {
+func (s *Server) accept(l *net.UnixListener) {
 	for {
-		c, err := s.control.AcceptUnix()
+		c, err := l.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -132,8 +137,10 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	s.cancel()
 	var errs []error
-	if s.control != nil {
-		errs = append(errs, s.control.Close())
+	for _, l := range []*net.UnixListener{s.control, s.chroot} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
 	}
 	for _, c := range open {
 		c.conn.Close()

@@ -30,6 +30,8 @@ type sock struct {
 	stream bool   // TCP; otherwise UDP
 	v6     bool
 
+	refuses bool // the kernel takes no descriptors from the program
+
 	// ops is held during a request. Callbacks of loops never take it, so that its holder may enter loops.
 	ops     sync.Mutex
 	options *options
@@ -59,7 +61,7 @@ func (s *Server) find(c *channel, p int) (*sock, error) {
 	}
 	s.mu.Lock()
 	k := s.sockets[cookie]
-	_, ended := s.ended.byCookie[cookie]
+	ended := s.ended.byCookie[cookie] != 0
 	closed := s.closed
 	s.mu.Unlock()
 	switch {
@@ -115,12 +117,32 @@ func (k *sock) inspect(p int) (kind int, err error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case domain == unix.AF_UNIX && (mark == markTCP4Connected || mark == markTCP6Connected || mark == markUDP4Connected || mark == markUDP6Connected):
+		return 0, syscall.EISCONN // the node has closed its end
 	case domain != unix.AF_UNIX || kind != unix.SOCK_STREAM && kind != unix.SOCK_SEQPACKET || mark != markInet && mark != markInet6:
 		return 0, syscall.EINVAL
 	}
 	k.stream, k.v6 = kind == unix.SOCK_STREAM, mark == markInet6
 	return kind, nil
 }
+
+// setMark says to all holders of the socket whether it is connected, and a UDP socket's datagrams have no headers then.
+func (k *sock) setMark(p int, connected bool) error {
+	mark := markInet
+	switch {
+	case connected && k.stream:
+		mark = markTCP4Connected
+	case connected:
+		mark = markUDP4Connected
+	}
+	if k.v6 {
+		mark = v6Marks[mark]
+	}
+	return unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_PRIORITY, mark)
+}
+
+// v6Marks are the marks of IPv6 sockets.
+var v6Marks = [...]int{markTCP4Connected: markTCP6Connected, markUDP4Connected: markUDP6Connected, markInet: markInet6}
 
 // sendBuffer is what the program's end gets, in bytes: the kernel doubles it. One buffer of the kernel, of up to 51 KiB,
 // may stay charged to it for one byte that was not consumed (see relay.consume), so that a quarter, from which
@@ -130,7 +152,7 @@ const sendBuffer = 208 << 10
 // begin makes the ends ready, and enters the socket in the tables.
 func (k *sock) begin(p, end int) error {
 	raiseBuffer(p, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-	_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, optPassRights, 0) // see registrar.listen
+	k.refuses = refuseRights(end)
 	if k.stream {
 		// Urgent bytes stay in the stream: the loop would not see those behind.
 		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
@@ -231,7 +253,7 @@ func (k *sock) release(errno syscall.Errno) {
 		k.s.watch.remove(fd, id)
 	}
 	k.s.forget(k, errno)
-	unix.Close(fd)
+	closeEnd(fd, k.refuses)
 	k.user.giveBack(&k.user.sockets)
 	go k.closeAll()
 }
@@ -264,7 +286,7 @@ func (s *Server) forget(k *sock, errno syscall.Errno) {
 	}
 	delete(s.all, k)
 	if errno != 0 {
-		s.ended.put(k.cookie, errno)
+		s.ended.put(&k.user.ended, k.cookie, errno)
 	}
 }
 
@@ -309,10 +331,14 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 		return err
 	}
 	s.mu.Lock()
-	n, _ := s.ended.take(cookie)
+	var n syscall.Errno
+	asks := q.op == opGetOption && q.level == unix.SOL_SOCKET && q.name == unix.SO_ERROR
+	if asks || q.op == opConnect {
+		n = s.ended.take(cookie)
+	}
 	s.mu.Unlock()
 	switch {
-	case q.op == opGetOption && q.level == unix.SOL_SOCKET && q.name == unix.SO_ERROR:
+	case asks:
 		r.value = appendInt(nil, int(n))
 		return nil
 	case q.op == opConnect && n != 0:

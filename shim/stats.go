@@ -10,6 +10,7 @@ type counters struct {
 	toStack, toProgram             atomic.Uint64 // bytes
 	datagramsIn, datagramsOut      atomic.Uint64
 	datagramsDropped, acceptErrors atomic.Uint64
+	descriptors                    atomic.Uint64
 }
 
 // Stats are the counters of a Server since its start, and what it has now.
@@ -29,6 +30,7 @@ type Stats struct {
 	DatagramsSent, DatagramsPassed uint64 // to the network, to programs
 	DatagramsDropped               uint64 // from programs: malformed, or not sendable
 	AcceptErrors                   uint64 // connections that were reset because no descriptor could be made or passed
+	Descriptors                    uint64 // sockets that were closed because the program has sent descriptors through them
 }
 
 // Stats returns the counters.
@@ -44,5 +46,6 @@ func (s *Server) Stats() Stats {
 		BytesToStack: c.toStack.Load(), BytesToProgram: c.toProgram.Load(),
 		DatagramsSent: c.datagramsOut.Load(), DatagramsPassed: c.datagramsIn.Load(),
 		DatagramsDropped: c.datagramsDropped.Load(), AcceptErrors: c.acceptErrors.Load(),
+		Descriptors: c.descriptors.Load(),
 	}
 }

@@ -8,6 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// errDescriptors is that a program has sent descriptors through a data socket. Kernels before 6.16 take them; there is no
+// space for them here, so that they are closed with the message.
+const errDescriptors = syscall.EBADMSG
+
 // receive is recvmsg(2) into two pieces. It does not tell the scheduler, because with MSG_DONTWAIT it does not block.
 func receive(fd int, to *[2][]byte, flags int) (int, syscall.Errno) {
 	return transfer(unix.SYS_RECVMSG, fd, to, flags)
@@ -34,6 +38,9 @@ func transfer(call uintptr, fd int, parts *[2][]byte, flags int) (int, syscall.E
 	runtime.KeepAlive(parts)
 	if errno != 0 {
 		return -1, errno
+	}
+	if m.Flags&unix.MSG_CTRUNC != 0 {
+		return -1, errDescriptors
 	}
 	return int(got), 0
 }

@@ -21,6 +21,8 @@ type user struct {
 	lookups  int
 	second   int64 // of connects
 	connects int
+
+	ended errorOrder // Server.mu guards it
 }
 
 // userOf returns the counters of a uid. They stay: their number is that of the machine's users.

@@ -160,6 +160,14 @@ func (in LoopUDPConn) Write(msgs []Message) (int, error) {
 	return n, in.e.c.wrapError("write", nil, err)
 }
 
+// SocketError takes what ICMP has said of a datagram of this loop, as SO_ERROR does; nil is nothing. Readable was reported.
+func (in LoopUDPConn) SocketError() error {
+	if in.e.u == nil {
+		return nil
+	}
+	return in.e.c.wrapError("getsockopt", nil, in.e.u.TakeErr())
+}
+
 // Lease is a received datagram in the memory of the loop, valid until Release.
 type Lease = udp.Lease
 

@@ -152,17 +152,33 @@ static int keep_off(int fd)
 	return high;
 }
 
-static int dial(struct channel *c)
+/*
+ * connect_node connects to the node by its path or, where a program that has changed its root directory does not find that, by
+ * the abstract name. Who listens there is checked in any case.
+ */
+static long connect_node(int fd)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	size_t n = strlen(settings()->path);
+	memcpy(to.sun_path, settings()->path, n);
+	if (KERNEL(connect, fd, &to, sizeof to) == 0)
+		return 0;
+	if ((errno != ENOENT && errno != ENOTDIR && errno != EACCES) || n >= sizeof to.sun_path)
+		return -1;
+	to.sun_path[0] = 0;
+	memcpy(to.sun_path + 1, settings()->path, n);
+	return KERNEL(connect, fd, &to, offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+static int dial(struct channel *c)
+{
 	c->cookie = 0;
-	memcpy(to.sun_path, settings()->path, sizeof to.sun_path);
 	int fd = (int)KERNEL(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
 	struct timeval limit = {.tv_sec = REPLY_SECONDS};
 	KERNEL(setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	if (KERNEL(connect, fd, &to, sizeof to) != 0 || !trusted(fd)) {
+	if (connect_node(fd) != 0 || !trusted(fd)) {
 		int cause = errno == 0 ? EPERM : errno;
 		KERNEL(close, fd);
 		errno = cause;
@@ -209,6 +225,27 @@ static int on(struct channel *c, struct shim_request *q, int passed, struct shim
 	return exchange(c, q, passed, reply);
 }
 
+/* cause_of_silence says why the node has not answered, and returns the errno for the program. */
+static int cause_of_silence(int cause)
+{
+	switch (cause) {
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+	case ENOBUFS:
+		return cause; /* the process has no descriptor for a channel */
+	case EACCES:
+	case EPERM:
+		report_once("the user of this process may not use the stack (shim.groups and shim.everyone of its configuration)");
+		return EACCES;
+	case EAFNOSUPPORT:
+		report_once("this process may not open AF_UNIX sockets (RestrictAddressFamilies or another sandbox): permit them");
+		return cause;
+	}
+	report_once("the node does not answer: is millrace stack up still running?");
+	return ENETDOWN;
+}
+
 int request(struct shim_request *q, int fd, struct shim_reply *reply)
 {
 	uint64_t process = (uint64_t)getpid();
@@ -226,11 +263,7 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply)
 		errno = saved;
 		return 0;
 	}
-	if (errno == EACCES || errno == EPERM)
-		report_once("the user of this process may not use the stack (shim.group of its configuration)");
-	else
-		report_once("the node does not answer: is millrace stack up still running?");
-	errno = errno == EACCES || errno == EPERM ? EACCES : ENETDOWN;
+	errno = cause_of_silence(errno);
 	return -1;
 }
 

@@ -7,6 +7,8 @@
 
 #include <limits.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 
@@ -41,19 +43,6 @@ static void unframe(struct framed *f)
 {
 	if (f->part != f->few)
 		free(f->part);
-}
-
-/* framed_socket reports whether fd has datagrams with headers. It costs streams, and sockets of the kernel, one system call. */
-static bool framed_socket(int fd, struct mark *m)
-{
-	int type = 0, saved = errno;
-	socklen_t len = sizeof type;
-	bool may = KERNEL(getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET;
-	errno = saved;
-	m->kind = NOT_OURS;
-	if (may)
-		*m = read_mark(fd);
-	return m->kind == DATAGRAM;
 }
 
 /* read_control takes the source address and the like that the program names in control messages. */
@@ -101,6 +90,23 @@ static int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
 	return 0;
 }
 
+/*
+ * may_send sets errno where a stream is not connected. The kernel would take the bytes, since the node has the other end.
+ * Urgent bytes stay in their place in the stream (RFC 6093, 6): flags lose MSG_OOB.
+ */
+static bool may_send(const struct mark *m, int *flags)
+{
+	if (m->kind != STREAM)
+		return true;
+	*flags &= ~MSG_OOB;
+	if (m->connected)
+		return true;
+	if ((*flags & MSG_NOSIGNAL) == 0)
+		raise(SIGPIPE);
+	errno = EPIPE;
+	return false;
+}
+
 /* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
 static ssize_t sent(long n)
 {
@@ -113,8 +119,10 @@ static ssize_t sent(long n)
 
 INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	struct mark mark;
-	if (!framed_socket(fd, &mark)) {
+	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
+	if (!may_send(&mark, &flags))
+		return -1;
+	if (mark.kind != DATAGRAM) {
 		struct msghdr plain = *m;
 		if (mark.kind == DATAGRAM_CONNECTED) {
 			if (m->msg_name != NULL) {
@@ -140,21 +148,25 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const struct sockaddr *to, socklen_t len)
 {
-	struct mark mark;
-	if (to == NULL)
-		return KERNEL(sendto, fd, data, n, flags, NULL, 0);
-	if (!framed_socket(fd, &mark)) {
-		if (mark.kind == NOT_OURS && read_mark(fd).kind == STREAM)
-			to = NULL, len = 0; /* as TCP does */
-		if (mark.kind == DATAGRAM_CONNECTED) {
-			errno = EISCONN;
-			return -1;
-		}
-		return KERNEL(sendto, fd, data, n, flags, to, len);
+	struct mark mark = data_mark(fd, to != NULL || (flags & MSG_OOB) != 0);
+	if (!may_send(&mark, &flags))
+		return -1;
+	if (mark.kind == STREAM)
+		to = NULL, len = 0; /* as TCP does */
+	if (mark.kind == DATAGRAM_CONNECTED && to != NULL) {
+		errno = EISCONN;
+		return -1;
 	}
+	if (mark.kind != DATAGRAM || to == NULL)
+		return KERNEL(sendto, fd, data, n, flags, to, len);
 	struct iovec part = {(void *)data, n};
 	struct msghdr m = {.msg_name = (void *)to, .msg_namelen = len, .msg_iov = &part, .msg_iovlen = 1};
 	return sendmsg(fd, &m, flags);
+}
+
+INTERPOSED ssize_t send(int fd, const void *data, size_t n, int flags)
+{
+	return sendto(fd, data, n, flags, NULL, 0);
 }
 
 /* add_control appends one control message, and says in flags if there is no space for it. */
@@ -208,11 +220,11 @@ static ssize_t received(struct msghdr *m, long n, const struct framed *f, const 
 {
 	if (n < 0) {
 		if (errno == ECONNRESET)
-			errno = ENETDOWN;
+			errno = node_ended();
 		return -1;
 	}
 	if (n < (long)sizeof f->header) { /* the end: a datagram without bytes has a header, too */
-		errno = ENETDOWN;
+		errno = node_ended();
 		return -1;
 	}
 	m->msg_flags = got->msg_flags & ~MSG_EOR; /* of SOCK_SEQPACKET, not of UDP */
@@ -222,10 +234,47 @@ static ssize_t received(struct msghdr *m, long n, const struct framed *f, const 
 	return n - (ssize_t)sizeof f->header;
 }
 
+/* from_stream is the result of n bytes received: the kernel says ECONNRESET for every end but FIN, the node knows which. */
+static ssize_t from_stream(int fd, ssize_t n)
+{
+	if (n < 0 && errno == ECONNRESET && read_mark(fd).kind == STREAM) {
+		int cause = socket_error(fd);
+		errno = cause != 0 ? cause : ECONNRESET;
+	}
+	return n;
+}
+
+/* may_receive is may_send for the other direction. */
+static bool may_receive(const struct mark *m)
+{
+	bool may = m->kind != STREAM || m->connected;
+	if (!may)
+		errno = ENOTCONN;
+	return may;
+}
+
+/*
+ * no_bytes says what a connected socket's empty datagram is: one of the peer, the error of one before (the node sends one,
+ * so that poll shows it), or the end of the node. It returns 0 or an errno.
+ */
+static int no_bytes(int fd)
+{
+	struct pollfd p = {.fd = fd};
+	const struct timespec now = {0, 0};
+	if (KERNEL(ppoll, &p, 1, &now, NULL, 0) == 1 && (p.revents & POLLHUP) != 0)
+		return node_ended();
+	return socket_error(fd);
+}
+
 /* from_peer adds the peer's address to what a connected socket has received. */
 static ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 {
 	m->msg_flags &= ~MSG_EOR;
+	int cause = n == 0 ? no_bytes(fd) : n < 0 && errno == ECONNRESET ? node_ended() : 0;
+	if (cause != 0) {
+		errno = cause;
+		return -1;
+	}
 	if (n >= 0 && m->msg_name != NULL && getpeername(fd, m->msg_name, &m->msg_namelen) != 0)
 		m->msg_namelen = 0;
 	return n;
@@ -233,11 +282,13 @@ static ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 
 INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	struct mark mark;
+	struct mark mark = data_mark(fd, false);
 	struct framed f;
-	if (!framed_socket(fd, &mark)) {
+	if (!may_receive(&mark))
+		return -1;
+	if (mark.kind != DATAGRAM) {
 		if (mark.kind != DATAGRAM_CONNECTED)
-			return KERNEL(recvmsg, fd, m, flags);
+			return from_stream(fd, KERNEL(recvmsg, fd, m, flags));
 		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
 		ssize_t n = KERNEL(recvmsg, fd, &plain, flags);
 		m->msg_flags = plain.msg_flags;
@@ -258,9 +309,11 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, struct sockaddr *restrict from,
 			    socklen_t *restrict len)
 {
-	struct mark mark;
-	if (!framed_socket(fd, &mark) && mark.kind != DATAGRAM_CONNECTED)
-		return KERNEL(recvfrom, fd, data, n, flags, from, len);
+	struct mark mark = data_mark(fd, false);
+	if (!may_receive(&mark))
+		return -1;
+	if (mark.kind == NOT_OURS || mark.kind == STREAM)
+		return from_stream(fd, KERNEL(recvfrom, fd, data, n, flags, from, len));
 	struct iovec part = {data, n};
 	struct msghdr m = {.msg_name = len != NULL ? from : NULL, .msg_iov = &part, .msg_iovlen = 1};
 	if (m.msg_name != NULL)
@@ -323,8 +376,10 @@ static int send_batch(int fd, struct mmsghdr *m, unsigned n, int flags)
 
 INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 {
-	struct mark mark;
-	if (!framed_socket(fd, &mark))
+	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
+	if (!may_send(&mark, &flags))
+		return -1;
+	if (mark.kind != DATAGRAM)
 		return (int)KERNEL(sendmmsg, fd, m, n, mark.kind == DATAGRAM_CONNECTED ? flags | MSG_NOSIGNAL : flags);
 	unsigned total = 0;
 	while (total < n) {
@@ -372,8 +427,10 @@ static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struc
 
 INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit)
 {
-	struct mark mark;
-	if (!framed_socket(fd, &mark) && mark.kind != DATAGRAM_CONNECTED)
+	struct mark mark = data_mark(fd, false);
+	if (!may_receive(&mark))
+		return -1;
+	if (mark.kind == NOT_OURS || mark.kind == STREAM)
 		return (int)KERNEL(recvmmsg, fd, m, n, flags, limit);
 	if (mark.kind == DATAGRAM)
 		return receive_batch(fd, m, n < BATCH ? n : BATCH, flags, limit, mark.family);

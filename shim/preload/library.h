@@ -39,7 +39,8 @@ enum kind {
 
 struct mark {
 	enum kind kind;
-	int family; /* AF_INET or AF_INET6 */
+	int family;     /* AF_INET or AF_INET6 */
+	bool connected; /* of STREAM: it is connected, or on its way */
 };
 
 struct settings {
@@ -57,6 +58,12 @@ bool active(void);
 /* read_mark says what fd is. It keeps errno. */
 struct mark read_mark(int fd);
 
+/*
+ * data_mark is read_mark for calls that move data: a connected stream costs one system call, and so does a socket of the
+ * kernel. It does not make sure of connected streams, unless sure asks for it.
+ */
+struct mark data_mark(int fd, bool sure);
+
 /* set_mark makes an AF_UNIX socket one of the stack. */
 int set_mark(int fd, int family);
 
@@ -72,6 +79,18 @@ int ask(struct shim_request *q, int fd, struct shim_reply *reply);
 /* Addresses, and those of the BSD API. decode returns 0 or an errno. */
 int decode_address(const struct sockaddr *from, socklen_t len, struct shim_addr *to);
 void encode_address(const struct shim_addr *from, int family, struct sockaddr *to, socklen_t *len);
+
+/* socket_error takes SO_ERROR: what the node says or, if that is gone, the kernel. */
+int socket_error(int fd);
+
+/* node_ended returns the errno of a call on a socket whose node is gone. */
+int node_ended(void);
+
+/*
+ * slow_down is for calls that will never succeed again. Programs that try again at once would take a processor for
+ * nothing: after the first few such calls of a process each waits for 100 ms.
+ */
+void slow_down(void);
 
 /* name_of reads the name of fd's own end, or of its peer. It reports whether that is one of the stack. */
 bool own_name(int fd, struct shim_name *n);

@@ -3,6 +3,7 @@
 #include "library.h"
 
 #include <netinet/in.h>
+#include <time.h>
 
 static int option(int fd, int name)
 {
@@ -17,25 +18,56 @@ static int option(int fd, int name)
  */
 struct mark read_mark(int fd)
 {
-	struct mark none = {NOT_OURS, 0};
+	struct mark none = {NOT_OURS, 0, false};
 	int saved = errno;
 	int priority = option(fd, SO_PRIORITY);
-	bool ours = priority >= SHIM_MARK_UDP4_CONNECTED && priority <= SHIM_MARK_INET6 && option(fd, SO_DOMAIN) == AF_UNIX;
+	bool ours = priority >= SHIM_MARK_TCP4_CONNECTED && priority <= SHIM_MARK_INET6 && option(fd, SO_DOMAIN) == AF_UNIX;
 	int type = ours ? option(fd, SO_TYPE) : 0;
 	errno = saved;
 	if (!ours)
 		return none;
-	bool v6 = priority == SHIM_MARK_INET6 || priority == SHIM_MARK_UDP6_CONNECTED;
-	struct mark m = {STREAM, v6 ? AF_INET6 : AF_INET};
+	bool v6 = priority % 2 == 0;
+	if (priority >= SHIM_MARK_UDP4_CONNECTED)
+		v6 = priority >= SHIM_MARK_UDP6_CONNECTED;
+	struct mark m = {STREAM, v6 ? AF_INET6 : AF_INET, priority <= SHIM_MARK_TCP6_CONNECTED};
 	if (type == SOCK_SEQPACKET)
-		m.kind = priority >= SHIM_MARK_INET && priority != SHIM_MARK_UDP6_CONNECTED ? DATAGRAM : DATAGRAM_CONNECTED;
+		m.kind = priority == SHIM_MARK_INET || priority == SHIM_MARK_INET6 ? DATAGRAM : DATAGRAM_CONNECTED;
 	return m;
+}
+
+struct mark data_mark(int fd, bool sure)
+{
+	struct mark none = {NOT_OURS, 0, false}, stream = {STREAM, 0, true};
+	int saved = errno, priority = option(fd, SO_PRIORITY);
+	errno = saved;
+	if (priority < SHIM_MARK_TCP4_CONNECTED)
+		return none;
+	if (priority <= SHIM_MARK_TCP6_CONNECTED && !sure)
+		return stream;
+	return read_mark(fd);
 }
 
 int set_mark(int fd, int family)
 {
 	int priority = family == AF_INET6 ? SHIM_MARK_INET6 : SHIM_MARK_INET;
 	return (int)KERNEL(setsockopt, fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+}
+
+#define FREE_TRIES 16
+
+void slow_down(void)
+{
+	static unsigned tries;
+	const struct timespec pause = {0, 100 * 1000 * 1000};
+	if (__atomic_add_fetch(&tries, 1, __ATOMIC_RELAXED) > FREE_TRIES)
+		KERNEL(nanosleep, &pause, NULL);
+}
+
+int node_ended(void)
+{
+	report_once("the node has ended, and with it the sockets of this program: start it again");
+	slow_down();
+	return ENETDOWN;
 }
 
 void report(const char *text)

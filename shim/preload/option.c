@@ -64,6 +64,19 @@ static void copy_value(const void *from, socklen_t have, void *to, socklen_t *le
 	*len = n;
 }
 
+/* A closed channel shows at the end of the node before a socket does, or behind: the kernel has the second word. */
+int socket_error(int fd)
+{
+	struct shim_request q = {.op = SHIM_GETOPT, .level = SOL_SOCKET, .name = SO_ERROR, .len = sizeof(int)};
+	struct shim_reply reply;
+	int cause = 0, kernel = 0;
+	socklen_t len = sizeof kernel;
+	KERNEL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &kernel, &len); /* ECONNRESET: the node has closed its end */
+	if (request(&q, fd, &reply) == 0 && reply.error == 0 && reply.len == sizeof cause)
+		memcpy(&cause, reply.value, sizeof cause);
+	return cause != 0 ? cause : kernel;
+}
+
 INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict len)
 {
 	struct mark m = read_mark(fd);
@@ -75,6 +88,11 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 	}
 	int fixed;
 	if (known(&m, level, name, &fixed)) {
+		copy_value(&fixed, sizeof fixed, value, len);
+		return 0;
+	}
+	if (level == SOL_SOCKET && name == SO_ERROR) {
+		fixed = socket_error(fd);
 		copy_value(&fixed, sizeof fixed, value, len);
 		return 0;
 	}

@@ -14,8 +14,10 @@
 
 /* The mark of a socket that the node serves: SO_PRIORITY of the AF_UNIX socket. */
 enum {
+	SHIM_MARK_TCP4_CONNECTED = 1, /* or connecting: calls that move data need not look further */
+	SHIM_MARK_TCP6_CONNECTED = 2,
 	SHIM_MARK_UDP4_CONNECTED = 3, /* datagrams without a header */
-	SHIM_MARK_INET = 4,           /* TCP, or UDP with a header before each datagram */
+	SHIM_MARK_INET = 4,           /* TCP that is not connected, or UDP with a header before each datagram */
 	SHIM_MARK_UDP6_CONNECTED = 5,
 	SHIM_MARK_INET6 = 6,
 };

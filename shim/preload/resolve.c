@@ -51,7 +51,7 @@ static int resolve(const char *host, int family, struct shim_reply *reply)
 	if (request(&q, -1, reply) != 0)
 		return EAI_AGAIN;
 	if (reply->error == ENOSYS)
-		report_once("names cannot be resolved: the stack has no name server (shim.resolver of its configuration)");
+		report_once("names cannot be resolved: the node was started without a resolver");
 	if (reply->error == ENOENT)
 		return EAI_NONAME;
 	if (reply->error != 0 || reply->len > sizeof reply->value)

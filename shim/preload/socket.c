@@ -21,8 +21,11 @@ static int register_datagram(int fd)
 static int open_socket(int domain, int type, int unix_type)
 {
 	int fd = (int)KERNEL(socket, AF_UNIX, unix_type | (type & ~TYPE_MASK), 0);
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno == EAFNOSUPPORT || errno == EPERM || errno == EACCES)
+			report_once("a sandbox forbids AF_UNIX sockets, which those of the stack are: permit them, or run it without exec");
 		return -1;
+	}
 	if (set_mark(fd, domain) == 0 && (unix_type == SOCK_STREAM || register_datagram(fd) == 0))
 		return fd;
 	int cause = errno;
@@ -40,6 +43,7 @@ INTERPOSED int socket(int domain, int type, int protocol)
 		return open_socket(domain, type, SOCK_STREAM);
 	if (base == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP))
 		return open_socket(domain, type, SOCK_SEQPACKET);
+	report_once("the stack has TCP and UDP sockets alone: a program that needs others (ping, SCTP) runs without exec");
 	errno = base == SOCK_RAW ? EPERM : EPROTONOSUPPORT; /* never the kernel's stack in silence */
 	return -1;
 }
@@ -61,17 +65,6 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 	return ask(&q, fd, &reply);
 }
 
-/* option_error takes the socket's error from the node. */
-static int option_error(int fd)
-{
-	struct shim_request q = {.op = SHIM_GETOPT, .level = SOL_SOCKET, .name = SO_ERROR, .len = sizeof(int)};
-	struct shim_reply reply;
-	int cause = 0;
-	if (ask(&q, fd, &reply) != 0)
-		return errno;
-	memcpy(&cause, reply.value, sizeof cause);
-	return cause;
-}
 
 /* wait_connected is the second half of a blocking connect: the node makes fd writable when the handshake is complete. */
 static int wait_connected(int fd)
@@ -91,7 +84,7 @@ static int wait_connected(int fd)
 	}
 	if ((p.revents & (POLLERR | POLLHUP)) == 0)
 		return 0;
-	int cause = option_error(fd);
+	int cause = socket_error(fd);
 	if (cause == 0)
 		return 0; /* connected, and closed by the peer since */
 	errno = cause;
@@ -144,6 +137,20 @@ INTERPOSED int listen(int fd, int backlog)
 	return ask(&q, fd, &reply);
 }
 
+/*
+ * end_of_listener says why a listener's stream has ended: shutdown(2), or the node is gone, which shows as ECONNRESET only
+ * once. To one that was started again the listener is as any that has ended.
+ */
+static int end_of_listener(int fd)
+{
+	struct shim_request q = {.op = SHIM_NAMES};
+	struct shim_reply reply;
+	if (request(&q, fd, &reply) != 0)
+		return node_ended();
+	slow_down();
+	return EINVAL;
+}
+
 /* receive_connection takes one record of a listener. It returns the descriptor. */
 static int receive_connection(int fd, struct shim_accepted *record, int flags)
 {
@@ -153,7 +160,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	long n = KERNEL(recvmsg, fd, &m, (flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0);
 	if (n < 0) {
 		if (errno == ECONNRESET)
-			errno = ENETDOWN; /* the node has ended */
+			errno = node_ended();
 		return -1;
 	}
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -162,8 +169,10 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 		memcpy(&got, CMSG_DATA(c), sizeof got);
 		return got;
 	}
-	/* The end of the stream: shutdown(2) of the listener. A record without a descriptor: the process has no number free. */
-	errno = n == 0 ? EINVAL : (m.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : EPROTO;
+	if (n == 0)
+		errno = end_of_listener(fd);
+	else
+		errno = (m.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : EPROTO; /* without a descriptor: no number is free */
 	return -1;
 }
 

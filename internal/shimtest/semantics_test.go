@@ -1,0 +1,84 @@
+package shimtest
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/socket"
+)
+
+// resetPort is a service whose connections are reset after one byte.
+const resetPort = "2"
+
+// TestSemantics runs programs that use sockets in states that they should not, with the library and, where nothing stands
+// against it, on the kernel's stack first: that is the judge of what they expect.
+func TestSemantics(t *testing.T) {
+	for _, tc := range []struct {
+		part   string
+		args   []string
+		kernel bool
+		says   string // on standard error
+	}{
+		{"unconnected", nil, true, ""},
+		{"early-bytes", nil, false, ""},
+		{"connect-error", nil, true, ""},
+		{"reset", []string{resetPort}, false, ""},
+		{"unreachable", nil, true, ""},
+		{"families", nil, false, "millrace: the stack has TCP and UDP sockets alone"},
+		{"urgent", nil, false, ""},
+	} {
+		t.Run(tc.part, func(t *testing.T) {
+			b := newBed(t, 1, nil)
+			b.services()
+			if err := serveTCP(b.B, resetPort, func(c net.Conn) {
+				_, _ = c.Read(make([]byte, 1))
+				_ = c.(*socket.TCPConn).Abort()
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if tc.kernel {
+				cmd := exec.Command(built.life, append([]string{tc.part}, tc.args...)...)
+				cmd.Env = append(os.Environ(), "LIFE_PEER=127.0.0.1")
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("on the kernel's stack: %v\n%s", err, out)
+				}
+			}
+			p := b.runs(append([]string{tc.part}, tc.args...)...)
+			if n := strings.Count(p.out.String(), "millrace: "); !strings.Contains(p.out.String(), tc.says) || n > 1 || n == 1 && tc.says == "" {
+				t.Errorf("it said %q", &p.out)
+			}
+			b.clean()
+		})
+	}
+}
+
+// TestErrorDoesNotCostADatagram: what ICMP has said of one is no reason to drop the next.
+func TestErrorDoesNotCostADatagram(t *testing.T) {
+	b := newBed(t, 1, nil)
+	p := b.start("two-datagrams", "99")
+	p.says("refused")
+	l, err := b.B.ListenPacket("udp", ":99")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 16)
+	if n, _, err := l.ReadFrom(buf); err != nil || string(buf[:n]) != "second" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	p.ends()
+}
+
+// TestNoResolver: a stack without a resolver says so.
+func TestNoResolver(t *testing.T) {
+	b := newBed(t, 1, nil)
+	if p := b.runs("no-name"); !strings.Contains(p.out.String(), "the node was started without a resolver") {
+		t.Errorf("it said %q", &p.out)
+	}
+}

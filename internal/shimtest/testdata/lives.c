@@ -1,0 +1,2 @@
+#include "life.h"
+const struct part lives[] = {{NULL, NULL}};

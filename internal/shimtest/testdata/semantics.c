@@ -1,0 +1,198 @@
+/* semantics.c - what calls return in states that a program should not call them in. Each part runs on the kernel's stack,
+ * too. */
+
+#include "life.h"
+
+#include <netdb.h>
+
+static void not_connected(int fd)
+{
+	char b[16];
+	struct iovec part = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+	struct mmsghdr mm = {.msg_hdr = m};
+	FAILS(recv(fd, b, sizeof b, 0), ENOTCONN);
+	FAILS(recv(fd, b, sizeof b, MSG_DONTWAIT), ENOTCONN);
+	FAILS(recvfrom(fd, b, sizeof b, 0, NULL, NULL), ENOTCONN);
+	FAILS(recvmsg(fd, &m, 0), ENOTCONN);
+	FAILS(recvmmsg(fd, &mm, 1, 0, NULL), ENOTCONN);
+	FAILS(send(fd, b, sizeof b, 0), EPIPE);
+	FAILS(send(fd, b, sizeof b, MSG_NOSIGNAL), EPIPE);
+	FAILS(sendto(fd, b, sizeof b, 0, NULL, 0), EPIPE);
+	FAILS(sendmsg(fd, &m, 0), EPIPE);
+	FAILS(sendmmsg(fd, &mm, 1, 0), EPIPE);
+}
+
+static volatile sig_atomic_t pipes;
+
+static void on_pipe(int signal)
+{
+	(void)signal;
+	pipes++;
+}
+
+/* recv is ENOTCONN and send EPIPE with a signal, whether the node knows the socket or not; also of a listener. */
+static void unconnected(char **args)
+{
+	(void)args;
+	int one = 1, fd = tcp();
+	signal(SIGPIPE, on_pipe);
+	not_connected(fd);
+	CHECK(pipes == 4); /* send once is with MSG_NOSIGNAL */
+	CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+	not_connected(fd);
+	struct sockaddr_in any = address("0.0.0.0", 0);
+	CHECK(bind(fd, (struct sockaddr *)&any, sizeof any) == 0);
+	not_connected(fd);
+	CHECK(listen(fd, 5) == 0);
+	not_connected(fd);
+	CHECK(so_error(fd) == 0);
+}
+
+/* What the library does not see before connect(2) is no part of the connection. */
+static void early_bytes(char **args)
+{
+	(void)args;
+	struct sockaddr_in to = address(peer, 7);
+	int one = 1, fd = tcp();
+	CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+	if (write(fd, "not for the peer", 16) < 0)
+		CHECK(errno == EPIPE || errno == ENOTCONN);
+	CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+	echo(fd, "hello");
+}
+
+static int refused(void)
+{
+	struct sockaddr_in to = address(peer, 1);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	CHECK(fd >= 0);
+	if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0 || errno != EINPROGRESS)
+		CHECK(errno == ECONNREFUSED);
+	await(fd, POLLIN);
+	return fd;
+}
+
+/* The errno of a failed connection is there once: in recv or in SO_ERROR, whichever comes first. */
+static void connect_error(char **args)
+{
+	(void)args;
+	char b[16];
+	int fd = refused();
+	FAILS(recv(fd, b, sizeof b, 0), ECONNREFUSED);
+	CHECK(so_error(fd) == 0);
+	CHECK(recv(fd, b, sizeof b, 0) == 0);
+	close(fd);
+	fd = refused();
+	CHECK(so_error(fd) == ECONNREFUSED);
+	CHECK(so_error(fd) == 0);
+	CHECK(recv(fd, b, sizeof b, 0) == 0);
+	close(fd);
+}
+
+/* A reset is there once, too. The argument is a port whose connections are reset after one byte. */
+static void reset(char **args)
+{
+	char b[16];
+	int fd = connected(atoi(args[0]));
+	CHECK(write(fd, "x", 1) == 1);
+	await(fd, POLLIN);
+	FAILS(recv(fd, b, sizeof b, 0), ECONNRESET);
+	CHECK(so_error(fd) == 0);
+	CHECK(recv(fd, b, sizeof b, 0) == 0);
+	close(fd);
+	fd = connected(atoi(args[0]));
+	CHECK(write(fd, "x", 1) == 1);
+	await(fd, POLLIN);
+	CHECK(so_error(fd) == ECONNRESET);
+	CHECK(so_error(fd) == 0);
+	CHECK(recv(fd, b, sizeof b, 0) == 0);
+}
+
+/* ICMP wakes a connected UDP socket that waits, and recv has the errno, once. */
+static void unreachable(char **args)
+{
+	(void)args;
+	struct sockaddr_in to = address(peer, 1);
+	char b[16];
+	for (int how = 0; how < 3; how++) {
+		int fd = udp();
+		struct timeval limit = {.tv_sec = 20};
+		CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+		CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+		CHECK(send(fd, "x", 1, 0) == 1);
+		if (how == 1)
+			await(fd, POLLIN);
+		if (how == 2) {
+			await(fd, POLLIN);
+			CHECK(so_error(fd) == ECONNREFUSED);
+		} else
+			FAILS(recv(fd, b, sizeof b, 0), ECONNREFUSED);
+		CHECK(so_error(fd) == 0);
+		close(fd);
+	}
+}
+
+/* Sockets that the stack does not have are refused, never the kernel's in silence. */
+static void families(char **args)
+{
+	(void)args;
+	FAILS(socket(AF_INET, SOCK_RAW, IPPROTO_ICMP), EPERM);
+	FAILS(socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP), EPROTONOSUPPORT);
+	FAILS(socket(AF_INET6, SOCK_STREAM, 132 /* SCTP */), EPROTONOSUPPORT);
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	CHECK(fd >= 0);
+	close(fd);
+	fd = socket(AF_NETLINK, SOCK_RAW, 0);
+	CHECK(fd >= 0);
+}
+
+/* Urgent bytes are in their place. */
+static void urgent(char **args)
+{
+	(void)args;
+	char b[16];
+	size_t got = 0;
+	int fd = connected(7);
+	CHECK(send(fd, "ab", 2, 0) == 2);
+	CHECK(send(fd, "c", 1, MSG_OOB) == 1);
+	CHECK(send(fd, "d", 1, 0) == 1);
+	while (got < 4) {
+		ssize_t n = recv(fd, b + got, sizeof b - got, 0);
+		CHECK(n > 0);
+		got += (size_t)n;
+	}
+	CHECK(got == 4 && memcmp(b, "abcd", 4) == 0);
+	FAILS(recv(fd, b, 1, MSG_OOB), EINVAL);
+}
+
+/* Sends one datagram to a port that is closed, and another after SIGINT. */
+static void two_datagrams(char **args)
+{
+	struct sockaddr_in to = address(peer, atoi(args[0]));
+	sigset_t wait;
+	int fd = udp(), got;
+	sigemptyset(&wait);
+	sigaddset(&wait, SIGINT);
+	sigprocmask(SIG_BLOCK, &wait, NULL);
+	CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+	CHECK(send(fd, "first", 5, 0) == 5);
+	await(fd, POLLIN);
+	puts("refused");
+	fflush(stdout);
+	CHECK(sigwait(&wait, &got) == 0);
+	CHECK(send(fd, "second", 6, 0) == 6);
+}
+
+static void no_name(char **args)
+{
+	struct addrinfo *list;
+	(void)args;
+	CHECK(getaddrinfo("host.example", "80", NULL, &list) == EAI_AGAIN);
+}
+
+const struct part semantics[] = {
+	{"two-datagrams", two_datagrams}, {"no-name", no_name},
+	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
+	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
+};
