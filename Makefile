@@ -115,10 +115,20 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 	@$(BIN)/lab $(if $(KEEP),-keep) -millrace $(BIN)/millrace
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
+# Most tests wait more than they compute: the first module runs beside the others.
 test: deps preload generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	failed=; for m in $(MODULES); do \
+	$(MAKE) -k -j 2 --no-print-directory --output-sync=line test-first test-others || { echo "tests failed"; exit 1; }
+
+.PHONY: test-first test-others
+test-first:
+	@$(call test-modules,$(firstword $(MODULES)))
+
+test-others:
+	@$(call test-modules,$(wordlist 2,99,$(MODULES)))
+
+test-modules = failed=; for m in $(1); do \
 		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || failed="$$failed $$m"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "tests failed in the modules:$$failed"; exit 1; fi
