@@ -5,14 +5,59 @@
 
 #include "library.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 static struct settings copied;
 static bool loaded;
 
+/* next_byte returns a byte of a file, -1 at its end. */
+static int next_byte(int fd)
+{
+	unsigned char b;
+	return KERNEL(read, fd, &b, 1) == 1 ? b : -1;
+}
+
+/*
+ * variable_of_kernel is getenv(3) for calls before libc's constructor, as functions of .preinit_array make them. One byte at
+ * a time: it is rare.
+ */
+static const char *variable_of_kernel(const char *name, char *buffer, size_t size)
+{
+	size_t n = strlen(name), at = 0;
+	bool found = false;
+	int c, fd = (int)KERNEL(openat, AT_FDCWD, "/proc/self/environ", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	while (!found && (c = next_byte(fd)) >= 0) {
+		if (at < n && c == name[at]) {
+			at++;
+			continue;
+		}
+		found = at == n && c == '=';
+		while (!found && c > 0) /* to the end of another variable */
+			c = next_byte(fd);
+		at = 0;
+	}
+	while (found && at < size && (c = next_byte(fd)) > 0)
+		buffer[at++] = (char)c;
+	KERNEL(close, fd);
+	if (!found || at == size)
+		return NULL;
+	buffer[at] = 0;
+	return buffer;
+}
+
+/* variable returns a variable of the environment, in buffer where libc does not have it yet. */
+static const char *variable(const char *name, char *buffer, size_t size)
+{
+	return environ != NULL ? getenv(name) : variable_of_kernel(name, buffer, size);
+}
+
 static void copy(char *to, size_t size, const char *name)
 {
-	const char *from = getenv(name);
+	char buffer[sizeof copied];
+	const char *from = variable(name, buffer, sizeof buffer);
 	if (from != NULL && strlen(from) < size)
 		memcpy(to, from, strlen(from) + 1);
 }
@@ -20,10 +65,11 @@ static void copy(char *to, size_t size, const char *name)
 /* The loader calls it while the process has one thread. */
 __attribute__((constructor)) static void load(void)
 {
-	const char *uid = getenv("MILLRACE_SHIM_UID");
+	char buffer[32];
 	if (loaded)
 		return;
 	loaded = true;
+	const char *uid = variable("MILLRACE_SHIM_UID", buffer, sizeof buffer);
 	copy(copied.path, sizeof copied.path, "MILLRACE_SHIM");
 	copy(copied.token, sizeof copied.token, "MILLRACE_SHIM_TOKEN");
 	copied.has_uid = uid != NULL;

@@ -5,8 +5,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
+
+#define NEAR_LIMIT 32 /* descriptors: see has_number */
+
+static int last_accepted; /* the number of the last connection */
 
 #define TYPE_MASK 0xf /* of socket(2)'s type, without SOCK_CLOEXEC and SOCK_NONBLOCK */
 
@@ -151,6 +156,23 @@ static int end_of_listener(int fd)
 	return EINVAL;
 }
 
+/*
+ * has_number reports whether the process has a number for one more descriptor. What recvmsg cannot pass is lost, and a
+ * connection must stay in the queue then. The check is made where the last number was close to the limit.
+ */
+static bool has_number(void)
+{
+	struct rlimit limit;
+	int fd;
+	if (KERNEL(prlimit64, 0, RLIMIT_NOFILE, NULL, &limit) == 0 &&
+	    (rlim_t)__atomic_load_n(&last_accepted, __ATOMIC_RELAXED) + NEAR_LIMIT < limit.rlim_cur)
+		return true;
+	fd = (int)KERNEL(socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		KERNEL(close, fd);
+	return fd >= 0;
+}
+
 /* receive_connection takes one record of a listener. It returns the descriptor. */
 static int receive_connection(int fd, struct shim_accepted *record, int flags)
 {
@@ -167,6 +189,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	if (n == sizeof *record && c != NULL && c->cmsg_type == SCM_RIGHTS) {
 		int got;
 		memcpy(&got, CMSG_DATA(c), sizeof got);
+		__atomic_store_n(&last_accepted, got, __ATOMIC_RELAXED);
 		return got;
 	}
 	if (n == 0)
@@ -191,7 +214,7 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 		return -1;
 	}
 	struct shim_accepted record;
-	int got = receive_connection(fd, &record, flags);
+	int got = has_number() ? receive_connection(fd, &record, flags) : -1;
 	if (got < 0)
 		return -1;
 	if ((flags & SOCK_NONBLOCK) != 0)

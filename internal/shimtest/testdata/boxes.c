@@ -1,2 +1,149 @@
+/* boxes.c - programs that give up rights after they have started, and calls before any constructor. */
+
 #include "life.h"
-const struct part boxes[] = {{NULL, NULL}};
+
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+/* Another user, without groups. */
+static void other_user(char **args)
+{
+	bool before = strcmp(args[0], "opened") == 0;
+	int fd = before ? connected(7) : -1;
+	CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+	if (before)
+		echo(fd, "as another user");
+	fd = connected(7);
+	echo(fd, "opened as another user");
+	pid_t p = fork();
+	if (p == 0) {
+		echo(connected(7), "in a child");
+		_exit(0);
+	}
+	reap(p);
+}
+
+/* Another root directory, in which the node's path is not. */
+static void other_root(char **args)
+{
+	int fd = -1;
+	if (strcmp(args[1], "opened") == 0)
+		fd = connected(7);
+	CHECK(chroot(args[0]) == 0 && chdir("/") == 0);
+	if (fd >= 0)
+		echo(fd, "opened before");
+	echo(connected(7), "in another root");
+	pid_t p = fork();
+	if (p == 0) {
+		CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+		echo(connected(7), "in a child");
+		_exit(0);
+	}
+	reap(p);
+}
+
+/* install permits the calls of a list, which ends with -1. Any other ends the process. */
+static void install(const int *calls)
+{
+	struct sock_filter f[128];
+	unsigned short n = 0;
+	f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	for (; *calls >= 0; calls++) {
+		f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)*calls, 0, 1);
+		f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	}
+	f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	struct sock_fprog p = {n, f};
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0);
+}
+
+/* What a network server permits itself: the calls that systemd has as @basic-io and @network-io, memory, time and poll. */
+static void sandbox(char **args)
+{
+	(void)args;
+	static const int calls[] = {
+		SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_close, SYS_dup, SYS_lseek, SYS_fcntl,
+		SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_getsockopt, SYS_listen,
+		SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_sendmmsg, SYS_setsockopt, SYS_shutdown,
+		SYS_socket, SYS_socketpair, SYS_ppoll, SYS_epoll_ctl, SYS_epoll_pwait,
+#ifdef SYS_poll
+		SYS_poll, SYS_epoll_wait,
+#endif
+		SYS_brk, SYS_mmap, SYS_munmap, SYS_futex, SYS_clock_gettime, SYS_nanosleep, SYS_getpid, SYS_geteuid, SYS_getuid,
+		SYS_newfstatat, SYS_fstat, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_getrandom, SYS_exit_group, SYS_prlimit64, -1,
+	};
+	install(calls);
+	int one = 1, l = tcp(), fd = tcp(), u = udp();
+	struct sockaddr_in any = address("0.0.0.0", 0), to = address(peer, 7), own;
+	socklen_t len = sizeof own;
+	char b[16];
+	CHECK(setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+	CHECK(bind(l, (struct sockaddr *)&any, sizeof any) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&own, &len) == 0);
+	CHECK(connect(fd, (struct sockaddr *)&own, sizeof own) == 0);
+	int got = accept(l, NULL, NULL);
+	CHECK(got >= 0 && send(fd, "x", 1, 0) == 1 && recv(got, b, sizeof b, 0) == 1);
+	CHECK(sendto(u, "x", 1, 0, (struct sockaddr *)&to, sizeof to) == 1 && recv(u, b, sizeof b, 0) == 1);
+	CHECK(getpeername(fd, (struct sockaddr *)&own, &len) == 0 && so_error(fd) == 0);
+	echo(connected(7), "in a sandbox");
+}
+
+/* What a process permits itself that only moves data: the connection was opened before. */
+static void data_sandbox(char **args)
+{
+	(void)args;
+	static const int calls[] = {SYS_read, SYS_write, SYS_exit_group, SYS_newfstatat, SYS_fstat, SYS_brk, SYS_getrandom, -1};
+	int fd = connected(7);
+	install(calls);
+	echo(fd, "data alone");
+}
+
+/* RestrictAddressFamilies=AF_INET AF_INET6: sockets of the stack are AF_UNIX ones. */
+static void no_unix(char **args)
+{
+	(void)args;
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {sizeof f / sizeof *f, f};
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0);
+	FAILS(socket(AF_INET, SOCK_STREAM, 0), EAFNOSUPPORT);
+	FAILS(socket(AF_INET, SOCK_DGRAM, 0), EAFNOSUPPORT);
+}
+
+static int early = -1;
+
+/* The loader calls it before the constructors of all libraries, that of libc included. */
+static void before_constructors(int n, char **args, char **env)
+{
+	if (n > 1 && strcmp(args[1], "preinit") == 0)
+		early = socket(AF_INET, SOCK_STREAM, 0);
+	(void)env;
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const before)(int, char **, char **) = before_constructors;
+
+/* A socket that was opened before the library's constructor is the stack's. */
+static void preinit(char **args)
+{
+	(void)args;
+	struct sockaddr_in to = address(peer, 7);
+	CHECK(early >= 0 && connect(early, (struct sockaddr *)&to, sizeof to) == 0);
+	echo(early, "hello");
+	echo(connected(7), "hello");
+}
+
+const struct part boxes[] = {
+	{"other-user", other_user},     {"other-root", other_root}, {"sandbox", sandbox},
+	{"data-sandbox", data_sandbox}, {"no-unix", no_unix},       {"preinit", preinit},
+	{NULL, NULL},
+};
