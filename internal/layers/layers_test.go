@@ -40,6 +40,8 @@ gpukern         : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/lit
 gpukern/cuda    : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
 gpukern/choose  : packet wire ring gpukern gpukern/cuda
 filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/suggest
+filter/regex    :
+filter/signature: filter/regex internal/suggest
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip internal/ports
@@ -180,7 +182,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "gateway/maglev", "gateway/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/regex", "filter/signature", "gateway/quiclb", "gateway/maglev", "gateway/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."
