@@ -29,6 +29,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 	}{
 		{"bench kern", kernbench.Report{}},
 		{"doctor", doctor.Report{}},
+		{"filter check", RuleCheck{}},
 		{"forward", Forwarded{}},
 		{"gateway", daemon.Summary{}},
 		{"gateway check", checkResult{}},
