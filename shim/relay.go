@@ -151,8 +151,18 @@ func (r *relay) toStack() {
 		r.programFailed()
 	}
 	if r.ended && r.isClosed() && !r.closed {
+		if moved > 0 && r.lingers() {
+			r.watch.Again(stack.FileHangup) // once the loop has sent what the window permits, as Linux does before the reset
+			return
+		}
 		r.programClosed()
 	}
+}
+
+// lingers reports whether the program has set SO_LINGER: Close may reset the connection.
+func (r *relay) lingers() bool {
+	seconds, err := r.in.Option(socket.OptLinger)
+	return err == nil && seconds >= 0
 }
 
 // read copies one piece into the send buffer. more is that there may be more.

@@ -26,6 +26,7 @@ func TestSemantics(t *testing.T) {
 		{"early-bytes", nil, false, ""},
 		{"connect-error", nil, true, ""},
 		{"reset", []string{resetPort}, false, ""},
+		{"linger", nil, true, ""},
 		{"unreachable", nil, true, ""},
 		{"families", nil, false, "millrace: the stack has TCP and UDP sockets alone"},
 		{"urgent", nil, false, ""},

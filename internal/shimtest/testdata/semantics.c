@@ -109,6 +109,34 @@ static void reset(char **args)
 	CHECK(recv(fd, b, sizeof b, 0) == 0);
 }
 
+/* What was sent before a close with SO_LINGER 0 is there before the reset, after which the connection has no peer. */
+static void linger(char **args)
+{
+	(void)args;
+	char b[16];
+	struct sockaddr_in to = address("127.0.0.1", 0);
+	socklen_t len = sizeof to;
+	struct linger now = {.l_onoff = 1};
+	int l = tcp();
+	CHECK(bind(l, (struct sockaddr *)&to, sizeof to) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&to, &len) == 0);
+	for (int i = 0; i < 50; i++) {
+		int client = tcp();
+		CHECK(connect(client, (struct sockaddr *)&to, sizeof to) == 0);
+		int fd = accept(l, NULL, NULL);
+		CHECK(fd >= 0 && getpeername(fd, (struct sockaddr *)&to, &len) == 0);
+		CHECK(getsockname(fd, (struct sockaddr *)&to, &len) == 0);
+		CHECK(setsockopt(client, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+		CHECK(send(client, "DELETE", 6, 0) == 6);
+		close(client);
+		await(fd, 0); /* POLLERR */
+		FAILS(getpeername(fd, (struct sockaddr *)&to, &len), ENOTCONN);
+		CHECK(recv(fd, b, sizeof b, 0) == 6 && memcmp(b, "DELETE", 6) == 0);
+		FAILS(recv(fd, b, sizeof b, 0), ECONNRESET);
+		close(fd);
+	}
+}
+
 /* ICMP wakes a connected UDP socket that waits, and recv has the errno, once. */
 static void unreachable(char **args)
 {
@@ -194,5 +222,6 @@ static void no_name(char **args)
 const struct part semantics[] = {
 	{"two-datagrams", two_datagrams}, {"no-name", no_name},
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
+	{"linger", linger},
 	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
 };
