@@ -7,9 +7,11 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -50,7 +52,7 @@ those of the program.
 
 --socket is the control socket of the host, and --shim the socket for programs where
 the host's configuration names another one. --config starts a host by that file if none
-answers; it goes on running. --fallback runs the program on the kernel's stack if there
+answers; it goes on running, and its log is beside the control socket. --fallback runs the program on the kernel's stack if there
 is no host.
 
 Exit code 120 no host answers, 121 the user may not use it, 122 this build has no
@@ -144,6 +146,9 @@ func nodeError(socket string, err error) error {
 	return notStarted{err, exitNoNode}
 }
 
+// maxHostLog is how much of a host's log exec shows, in bytes.
+const maxHostLog = 64 << 10
+
 // startTime is how long a host may take to come up.
 const startTime = 30 * time.Second
 
@@ -154,8 +159,12 @@ func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Nod
 		return node, err
 	}
 	cmd := exec.Command(self, "stack", "up", "-c", f.config, "--socket", f.socket)
-	var log bytes.Buffer // not our standard error, whose reader would wait for as long as the host runs
-	cmd.Stderr = &log
+	log, begin, err := openHostLog(f.socket)
+	if err != nil {
+		return node, err
+	}
+	defer log.Close()
+	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return node, err
@@ -168,7 +177,8 @@ func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Nod
 		}
 		select {
 		case e := <-ended:
-			return node, fmt.Errorf("the host did not start: %w\n%s", e, bytes.TrimSpace(log.Bytes()))
+			text, _ := io.ReadAll(io.NewSectionReader(log, begin, maxHostLog)) // without it, the error alone
+			return node, fmt.Errorf("the host did not start: %w\n%s", e, bytes.TrimSpace(text))
 		case <-ctx.Done():
 			return node, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
@@ -177,12 +187,26 @@ func (f *execFlags) startNode(ctx context.Context, socket string) (node shim.Nod
 	return node, err
 }
 
+// openHostLog opens the log of a host that exec starts, beside its control socket. It is not our standard error: a reader
+// of that would wait for as long as the host runs. What the host writes begins at the offset that is returned.
+func openHostLog(socket string) (f *os.File, begin int64, err error) {
+	path := strings.TrimSuffix(socket, ".sock") + ".log"
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, 0, err
+	}
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o640); err != nil {
+		return nil, 0, err
+	}
+	begin, err = f.Seek(0, io.SeekEnd)
+	return f, begin, err
+}
+
 // shimEnvironment returns the environment in which a program uses the host.
 func shimEnvironment(env []string, path, socket string, node *shim.Node) ([]string, error) {
-	if err := loadable(path); err != nil {
+	if err := loadable(path); err != nil && !isSelf(path) { // exec of exec: the inner one says what can be loaded
 		return nil, err
 	}
-	lib, err := shim.Unpack()
+	lib, err := unpack()
 	if errors.Is(err, shim.ErrNoLibrary) {
 		return nil, notStarted{err, exitNoLibrary}
 	}
@@ -199,6 +223,15 @@ func shimEnvironment(env []string, path, socket string, node *shim.Node) ([]stri
 		env = append(env, v[0]+"="+v[1])
 	}
 	return env, nil
+}
+
+// unpack is a variable so that a test can be a build without a library.
+var unpack = shim.Unpack
+
+func isSelf(path string) bool {
+	a, err := os.Stat(path)
+	b, e := os.Stat("/proc/self/exe")
+	return err == nil && e == nil && os.SameFile(a, b)
 }
 
 // loadable returns why the library cannot be loaded into a program, or into the interpreter of a script.
