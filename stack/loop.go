@@ -96,6 +96,7 @@ type Loop struct {
 	commands CommandQueue
 	lock     LoopLock
 	files    *files // nil before the first Watch
+	pollers  []Poller
 
 	// With other loops: see Mesh.
 	mesh     *Mesh // nil without

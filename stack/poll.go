@@ -11,7 +11,7 @@ import (
 )
 
 // Poll does one iteration: commands, receive from each device, engine, handler, packets that other
-// loops hand over, loopback, files, timers, transmit. It returns the descriptors that it moved and the calls for files,
+// loops hand over, loopback, files, pollers, timers, transmit. It returns the descriptors that it moved and the calls for files,
 // 0 for an iteration in vain. The runners call it; tests in virtual time call it themselves, with
 // times that never go back.
 func (l *Loop) Poll(now clock.Time) int {
@@ -41,6 +41,9 @@ func (l *Loop) poll(now clock.Time) int {
 	moved += l.deliverLoopback(now)
 	if l.files != nil {
 		moved += l.files.serve(now, moved > 0)
+	}
+	if l.pollers != nil {
+		moved += l.pollAll(now)
 	}
 	if now >= l.out.tick {
 		l.out.tick = l.handler.Tick(now)

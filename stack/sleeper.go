@@ -81,6 +81,7 @@ func (p *sleeper) prepare() bool {
 	l.lock.mu.Lock()
 	defer l.lock.mu.Unlock()
 	now := max(l.out.now, l.cfg.Now())
+	l.armAll()
 	if l.poll(now) > 0 || l.mayNotSleep() || !p.files && l.files != nil && p.useFiles() {
 		return false
 	}

@@ -79,6 +79,10 @@ func (t *thread) sleep(now clock.Time) {
 	if yield {
 		runtime.Gosched()
 	}
+	l.armAll()
+	if l.pollAll(now) > 0 {
+		return // the next iteration sends what it caused
+	}
 	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
 	l.notifier.arm()
 	defer l.notifier.disarm()

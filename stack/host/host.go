@@ -189,6 +189,9 @@ func (h *Host) Watch(fd int, want stack.FileEvents, f func(ev stack.FileEvents))
 	return h.loop.Watch(fd, want, f)
 }
 
+// AddPoller adds memory that the loop polls: see stack.Loop.AddPoller. It belongs to the holder of the loop.
+func (h *Host) AddPoller(p stack.Poller) { h.loop.AddPoller(p) }
+
 // AtEnd makes the loop call f once, when it ends. It belongs to the holder of the loop.
 func (h *Host) AtEnd(f func()) { h.output.AtEnd(f) }
 

@@ -1,0 +1,38 @@
+package stack
+
+import "github.com/millrace/millrace/clock"
+
+// Poller is memory that a loop looks at in each iteration, because what is written there makes no file ready: rings that
+// are shared with another process. Its methods are called by the holder of the loop, and must not block.
+type Poller interface {
+	// Poll moves a bounded amount, at the end of an iteration's input, and returns how much it found.
+	Poll(now clock.Time) int
+
+	// Arm makes the other side wake the loop from now on, by a file that the loop watches. One more Poll follows
+	// before the loop sleeps, which finds what came before.
+	Arm()
+}
+
+// AddPoller adds p to what the loop polls. The holder of the loop calls it.
+func (l *Loop) AddPoller(p Poller) {
+	l.pollers = append(l.pollers, p)
+	l.notifier.wake() // a loop that sleeps has not armed it
+}
+
+// pollAll polls what AddPoller has added.
+func (l *Loop) pollAll(now clock.Time) (n int) {
+	for _, p := range l.pollers {
+		n += p.Poll(now)
+	}
+	if n > 0 {
+		l.out.RequestTick()
+	}
+	return n
+}
+
+// armAll makes the pollers wake the loop, which is about to sleep.
+func (l *Loop) armAll() {
+	for _, p := range l.pollers {
+		p.Arm()
+	}
+}
