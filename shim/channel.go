@@ -89,11 +89,22 @@ func (c *channel) serve() {
 			return
 		}
 		r.errno = errnoOf(err)
-		r.encode(c.out[:])
-		if _, err := c.conn.Write(c.out[:]); err != nil || c.user == nil {
+		if err := c.answer(&r); err != nil || c.user == nil {
 			return
 		}
 	}
+}
+
+// answer sends a reply, and the descriptor that goes with it.
+func (c *channel) answer(r *reply) error {
+	r.encode(c.out[:])
+	if r.memory == 0 {
+		_, err := c.conn.Write(c.out[:])
+		return err
+	}
+	defer unix.Close(r.memory)
+	_, _, err := c.conn.WriteMsgUnix(c.out[:], unix.UnixRights(r.memory), nil)
+	return err
 }
 
 func (c *channel) end() {
@@ -168,6 +179,8 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 		r.local, r.remote = k.names()
 	case opSetOption:
 		err = k.setOption(int(q.level), int(q.name), q.value)
+	case opMove:
+		r.value, err = k.moveBack(p)
 	case opGetOption:
 		r.value, err = k.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
 	}

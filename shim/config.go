@@ -35,6 +35,7 @@ type Limits struct {
 	Channels int // control channels, default 1024
 	Backlog  int // the most of listen(2), default 4096
 	Connects int // connections begun in one second, default 10000
+	Rings    int // connections with rings, default 4096; each takes 256 KiB when it is used
 	Lookups  int // host names resolved at the same time, default 32
 }
 
@@ -43,6 +44,7 @@ func (l Limits) complete() Limits {
 	return Limits{
 		Sockets: cmp.Or(l.Sockets, 16384), Channels: cmp.Or(l.Channels, 1024), Backlog: cmp.Or(l.Backlog, 4096),
 		Connects: cmp.Or(l.Connects, 10000), Lookups: cmp.Or(l.Lookups, 32),
+		Rings: cmp.Or(l.Rings, 4096),
 	}
 }
 

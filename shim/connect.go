@@ -54,6 +54,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 	if err := k.setMark(p, true); err != nil {
 		return err
 	}
+	if q.arg&wantRings != 0 {
+		r.memory = k.newRings(p)
+	}
 	filled, err := k.fill(p)
 	if err == nil {
 		if err = k.start(to, filled); err != nil {
@@ -62,6 +65,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 	}
 	if err != nil {
 		_ = k.setMark(p, false) // it was set before
+		k.dropRings(r)
 		return err
 	}
 	r.local, r.remote = k.shown(k.local), k.shown(to)
@@ -133,6 +137,7 @@ func (k *sock) finish(in socket.LoopConn, err error, filled int) {
 		return
 	}
 	id, fd := k.watch, k.fd
+	filled += k.refilled
 	k.state, k.watch, k.attempt, k.conn = connected, 0, nil, in.Conn()
 	k.mu.Unlock()
 	k.s.watch.remove(fd, id)

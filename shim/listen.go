@@ -26,6 +26,7 @@ type listener struct {
 	mu      sync.Mutex // its holder enters no loop
 	backlog int
 	charge  int               // of one record in the send buffer
+	rings   bool              // accepted connections have rings
 	linger  int               // SO_LINGER of accepted connections, -1 is off
 	waiting []socket.LoopConn // accepted, and there was no space for their records
 	paused  bool              // the stack's listener is to stop, because some wait
@@ -58,6 +59,7 @@ func (k *sock) listen(q *request, r *reply, p int) error {
 	if err != nil {
 		return err
 	}
+	l.rings = q.name&wantRings != 0
 	r.local, r.remote = k.names()
 	k.s.bindName(p, r.local, netip.AddrPort{})
 	l.pass()
@@ -173,10 +175,17 @@ func (l *listener) hand(in socket.LoopConn) {
 	s := l.k.s
 	k, q, err := l.newAccepted(in)
 	if err == nil {
-		if err = l.send(k, q); err != nil {
+		memory := 0
+		if l.rings {
+			memory = k.newRings(q)
+		}
+		if err = l.send(k, q, memory); err != nil {
 			k.release(0)
 		}
 		unix.Close(q)
+		if memory != 0 {
+			unix.Close(memory)
+		}
 	}
 	if err == syscall.EAGAIN { // full all the same: the charge of a record was not known
 		l.mu.Lock()
@@ -248,9 +257,13 @@ func (k *sock) enter(q int) (err error) {
 }
 
 // send sends the record of a connection with its descriptor. EAGAIN is that there is no space for it.
-func (l *listener) send(k *sock, q int) error {
+func (l *listener) send(k *sock, q, memory int) error {
 	var b [acceptedSize]byte
 	encodeAccepted(b[:], k.local, k.remote)
+	rights := unix.UnixRights(q)
+	if memory != 0 {
+		rights = unix.UnixRights(q, memory)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, err := l.queued()
@@ -259,7 +272,7 @@ func (l *listener) send(k *sock, q int) error {
 	}
 	l.k.mu.Lock()
 	if l.k.fd >= 0 {
-		_, err = unix.SendmsgN(l.k.fd, b[:], unix.UnixRights(q), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		_, err = unix.SendmsgN(l.k.fd, b[:], rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	} else {
 		err = syscall.EBADF
 	}

@@ -36,6 +36,7 @@ const (
 	opSetOption
 	opGetOption
 	opResolve
+	opMove
 )
 
 // Sizes of protocol.h, in bytes. TestLayout compares them, and the offsets below, with what a C compiler says.
@@ -96,7 +97,7 @@ func decodeRequest(b []byte) (r request, err error) {
 		level: int32(order.Uint32(b[32:])), name: int32(order.Uint32(b[36:])), arg: int32(order.Uint32(b[40:])),
 	}
 	n := order.Uint32(b[44:])
-	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opResolve || n > maxRequestValue {
+	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opMove || n > maxRequestValue {
 		return r, fmt.Errorf("%w: version %d, operation %d, %d bytes of value", errProtocol, v, r.op, n)
 	}
 	r.value = b[requestValueAt : requestValueAt+int(n)]
@@ -132,6 +133,7 @@ type reply struct {
 	errno         syscall.Errno
 	local, remote netip.AddrPort
 	value         []byte // at most maxReplyValue bytes
+	memory        int    // a descriptor that goes with it and is closed then; 0 is none
 }
 
 func (r *reply) encode(b []byte) {

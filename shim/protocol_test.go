@@ -196,7 +196,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 		"long":      func() []byte { return append(b[:], 0) },
 		"version":   func() []byte { b[2]++; return b[:] },
 		"operation": func() []byte { b[0] = 0; return b[:] },
-		"too high":  func() []byte { b[0] = byte(opResolve) + 1; return b[:] },
+		"too high":  func() []byte { b[0] = byte(opMove) + 1; return b[:] },
 		"value":     func() []byte { order.PutUint32(b[44:], maxRequestValue+1); return b[:] },
 		"family":    func() []byte { b[8] = 77; return b[:] },
 	} {
@@ -210,7 +210,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 // FuzzRequest decodes any bytes. What is a request encodes to the same again, apart from what has no meaning.
 func FuzzRequest(f *testing.F) {
 	for _, a := range addrs {
-		for o := opHello; o <= opResolve; o++ {
+		for o := opHello; o <= opMove; o++ {
 			var b [requestSize]byte
 			(&request{op: o, id: 1, addr: a, level: 6, name: 1, arg: 4, value: []byte{1, 0, 0, 0}}).encode(b[:])
 			f.Add(b[:])

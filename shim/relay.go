@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/shim/ring"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack"
 )
@@ -41,9 +42,14 @@ type relay struct {
 	shut       bool // the program has shut down its direction: reads go on to the end
 	hangup     bool // the program has closed its end
 	readShut   bool // the program reads no more: what comes is dropped
+	reset      bool // the program has closed its end with bytes unread in it
 	failed     syscall.Errno
 	over       bool // the connection has ended
 	closed     bool
+
+	rings *rings // nil: the socket carries the bytes
+	early []byte // for the stack, before what the socket carries (see moveBack)
+	late  []byte // for the program, before what the stack has
 }
 
 // relay begins to move bytes. filled bytes of fill are taken out before.
@@ -56,11 +62,17 @@ func (k *sock) relay(in socket.LoopConn, fd, filled int) {
 	for _, o := range late {
 		_ = in.SetOption(o.opt, o.v) // the value was checked
 	}
+	if mem := k.takeMemory(); mem != nil {
+		r.openRings(mem, loop)
+	}
+	k.mu.Lock()
+	k.relayed = r
+	k.mu.Unlock()
 	var err error
 	if r.watch, err = loop.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, r.file); err == nil {
 		err = r.skip(filled)
 	}
-	if err == nil {
+	if err == nil && r.rings == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 1)
 	}
 	if err != nil {
@@ -69,6 +81,15 @@ func (k *sock) relay(in socket.LoopConn, fd, filled int) {
 		return
 	}
 	in.OnReady(r.ready)
+}
+
+// skipAll consumes what the program may have left in the socket, with the guard byte.
+func (r *relay) skipAll() {
+	if r.rings != nil {
+		r.skipAllBut(0)
+	} else {
+		_ = r.skip(r.unconsumed)
+	}
 }
 
 // skip consumes n bytes.
@@ -119,10 +140,12 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 	}
 	r.hangup = r.hangup || ev&stack.FileHangup != 0
 	r.shut = r.shut || ev&(stack.FilePeerClosed|stack.FileHangup) != 0
+	r.reset = r.reset || ev&stack.FileFailed != 0
+	awaited := r.rings != nil && r.full // a doorbell byte may say that the ring has space
 	if ev&(stack.FileReadable|stack.FilePeerClosed|stack.FileHangup|stack.FileFailed) != 0 {
 		r.toStack()
 	}
-	if ev&(stack.FileWritable|stack.FileHangup) != 0 && !r.closed {
+	if (ev&(stack.FileWritable|stack.FileHangup) != 0 || awaited) && !r.closed {
 		r.toProgram()
 	}
 }
@@ -130,6 +153,13 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 // toStack moves what the program has written to the send buffer, as far as that has space: Writable follows where it has
 // none. What is left stays in the program's send buffer.
 func (r *relay) toStack() {
+	if r.rings != nil {
+		r.ringToStack()
+		return
+	}
+	if !r.sendEarly() {
+		return
+	}
 	moved := 0
 	for !r.ended {
 		n, more, err := r.read()
@@ -222,7 +252,7 @@ func (r *relay) isClosed() bool { return r.hangup && !r.peerEnded }
 // programClosed closes the connection after the program has closed its end and all that it wrote has been read. That is a
 // reset if it has not got all that came (RFC 2525, 2.17), or has set SO_LINGER.
 func (r *relay) programClosed() {
-	_ = r.skip(r.unconsumed) // after shutdown(2) it is still there, and sees no reset
+	r.skipAll() // after shutdown(2) it is still there, and sees no reset
 	_ = r.in.Close()
 	r.close(0)
 }
@@ -240,6 +270,13 @@ func (r *relay) programFailed() {
 // toProgram moves what was received to the program's receive buffer, as far as that has space. What is left stays in the
 // stack's receive buffer, and closes the window.
 func (r *relay) toProgram() {
+	if r.rings != nil {
+		r.ringToProgram()
+		return
+	}
+	if !r.sendLate() {
+		return
+	}
 	moved := 0
 	for moved < burst {
 		data := r.in.Peek()
@@ -327,7 +364,7 @@ func (r *relay) atEnd() {
 
 // finish closes the socket after both ends have sent their FIN: the program sees the end, not a reset.
 func (r *relay) finish() {
-	_ = r.skip(r.unconsumed)
+	r.skipAll()
 	_ = r.in.Close()
 	r.close(0)
 }
@@ -339,6 +376,7 @@ func (r *relay) close(errno syscall.Errno) {
 	}
 	r.closed = true
 	r.in.OnReady(nil)
+	r.closeRings(ring.Closed)
 	if r.watch != nil {
 		r.watch.Remove()
 	}

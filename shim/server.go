@@ -23,7 +23,8 @@ type Server struct {
 	watch   *watcher
 	scratch [][]byte // of each loop, for bytes that are dropped
 	batches []*batch // of each loop, for datagrams
-	process uint32   // of the node, in names
+	pollers []*ringPoller
+	process uint32 // of the node, in names
 	stats   counters
 	work    sync.WaitGroup // goroutines that Close waits for
 	ctx     context.Context
@@ -50,6 +51,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.batches = make([]*batch, cfg.Stack.LoopCount())
+	s.pollers = make([]*ringPoller, cfg.Stack.LoopCount())
 	for range cfg.Stack.LoopCount() {
 		s.scratch = append(s.scratch, make([]byte, scratchSize))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/shim/ring"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -50,7 +51,10 @@ type sock struct {
 	packetErr     syscall.Errno
 	conn          *socket.TCPConn
 	late          []lateOption
-	reported      bool // connect(2) has returned 0 for the connection
+	mem           *ring.Memory // until the relay has it
+	refilled      int          // bytes more to be taken out of the program's end when it is connected
+	relayed       *relay       // its fields belong to the loop of conn
+	reported      bool         // connect(2) has returned 0 for the connection
 }
 
 // find returns the socket that p is the program's end of. It registers p first if need be.
@@ -239,13 +243,16 @@ func (k *sock) unsent() bool {
 // Any goroutine may call it, callbacks too, and several times.
 func (k *sock) release(errno syscall.Errno) {
 	k.mu.Lock()
-	fd, id, attempt := k.fd, k.watch, k.attempt
+	fd, id, attempt, mem := k.fd, k.watch, k.attempt, k.mem
 	if k.state == released {
 		k.mu.Unlock()
 		return
 	}
-	k.state, k.fd, k.watch, k.attempt, k.conn = released, -1, 0, nil, nil
+	k.state, k.fd, k.watch, k.attempt, k.conn, k.mem, k.relayed = released, -1, 0, nil, nil, nil, nil
 	k.mu.Unlock()
+	if mem != nil {
+		k.closeMemory(mem, ring.Closed)
+	}
 	if attempt != nil {
 		attempt.Cancel() // false: it is over
 	}

@@ -11,6 +11,7 @@ type counters struct {
 	datagramsIn, datagramsOut      atomic.Uint64
 	datagramsDropped, acceptErrors atomic.Uint64
 	descriptors                    atomic.Uint64
+	rings, moved, violations       atomic.Uint64
 }
 
 // Stats are the counters of a Server since its start, and what it has now.
@@ -31,6 +32,10 @@ type Stats struct {
 	DatagramsDropped               uint64 // from programs: malformed, or not sendable
 	AcceptErrors                   uint64 // connections that were reset because no descriptor could be made or passed
 	Descriptors                    uint64 // sockets that were closed because the program has sent descriptors through them
+
+	Rings      uint64 // connections whose bytes began to travel by rings
+	Moved      uint64 // of these, those that went back to sockets
+	Violations uint64 // those that were reset because the program has written impossible indexes
 }
 
 // Stats returns the counters.
@@ -47,5 +52,6 @@ func (s *Server) Stats() Stats {
 		DatagramsSent: c.datagramsOut.Load(), DatagramsPassed: c.datagramsIn.Load(),
 		DatagramsDropped: c.datagramsDropped.Load(), AcceptErrors: c.acceptErrors.Load(),
 		Descriptors: c.descriptors.Load(),
+		Rings:       c.rings.Load(), Moved: c.moved.Load(), Violations: c.violations.Load(),
 	}
 }

@@ -19,6 +19,7 @@ type user struct {
 	sockets  int
 	channels int
 	lookups  int
+	rings    int
 	second   int64 // of connects
 	connects int
 

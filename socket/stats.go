@@ -90,6 +90,7 @@ type Process struct {
 	PID     int
 	UID     uint32
 	Command string // name of the program
+	Tier    int    // how it reaches the stack, as the server of its sockets counts
 }
 
 // SetProcess says whose socket it is; nil is the program's own.

@@ -62,7 +62,16 @@ linked, 126 it cannot be run, 127 it is not found; otherwise the program's.`
 // execFlags are the flags of exec.
 type execFlags struct {
 	socket, shim, config string
-	fallback             bool
+	fallback, rings      bool
+	busyPoll             time.Duration
+}
+
+// ringsValue is MILLRACE_SHIM_RINGS.
+func (f *execFlags) ringsValue() string {
+	if f.rings {
+		return "1"
+	}
+	return ""
 }
 
 func newExec(c *console) *cobra.Command {
@@ -85,6 +94,8 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().StringVar(&f.shim, "shim", "", "socket for programs (default: beside the control socket)")
 	cmd.Flags().StringVarP(&f.config, "config", "c", "", "start a host by this file if none answers")
 	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
+	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
+	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
 	completeFiles(cmd, "shim", "sock")
 	completeFiles(cmd, "config", "yaml", "yml")
 	cmd.RunE = command(func(ctx context.Context, args []string) error { return f.run(ctx, c, args) })
@@ -112,7 +123,7 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	case err != nil:
 		return nodeError(socket, err)
 	default:
-		if env, err = shimEnvironment(env, path, socket, &node); err != nil {
+		if env, err = f.shimEnvironment(env, path, socket, &node); err != nil {
 			return err
 		}
 	}
@@ -202,7 +213,7 @@ func openHostLog(socket string) (f *os.File, begin int64, err error) {
 }
 
 // shimEnvironment returns the environment in which a program uses the host.
-func shimEnvironment(env []string, path, socket string, node *shim.Node) ([]string, error) {
+func (f *execFlags) shimEnvironment(env []string, path, socket string, node *shim.Node) ([]string, error) {
 	if err := loadable(path); err != nil && !isSelf(path) { // exec of exec: the inner one says what can be loaded
 		return nil, err
 	}
@@ -217,6 +228,7 @@ func shimEnvironment(env []string, path, socket string, node *shim.Node) ([]stri
 		lib += ":" + old
 	}
 	for _, v := range [][2]string{
+		{"MILLRACE_SHIM_RINGS", f.ringsValue()}, {"MILLRACE_SHIM_BUSY_POLL", strconv.FormatInt(f.busyPoll.Nanoseconds(), 10)},
 		{"LD_PRELOAD", lib}, {"MILLRACE_SHIM", socket}, {"MILLRACE_SHIM_UID", strconv.FormatUint(uint64(node.UID), 10)}, {"MILLRACE_SHIM_TOKEN", node.Token},
 	} {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, v[0]+"=") })

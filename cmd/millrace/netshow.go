@@ -135,6 +135,9 @@ func processText(p *stackd.ProcessReport) string {
 		}
 		return '?'
 	}, p.Command)
+	if p.Tier > 0 {
+		return fmt.Sprintf("%s(pid=%d, uid=%d, rings)", command, p.PID, p.UID)
+	}
 	return fmt.Sprintf("%s(pid=%d, uid=%d)", command, p.PID, p.UID)
 }
 

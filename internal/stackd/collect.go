@@ -158,7 +158,7 @@ func processReport(p *socket.Process) *ProcessReport {
 	if p == nil {
 		return nil
 	}
-	return &ProcessReport{PID: p.PID, UID: p.UID, Command: p.Command}
+	return &ProcessReport{PID: p.PID, UID: p.UID, Command: p.Command, Tier: p.Tier}
 }
 
 // unspecified returns the unspecified address of a's family.

@@ -85,12 +85,31 @@ static int send_request(int fd, struct shim_request *q, int passed)
 	}
 }
 
-static int receive_reply(int fd, const struct shim_request *q, struct shim_reply *reply)
+/* take_descriptor keeps the descriptor that came with a message in memory, or closes it where nobody asks for it. */
+static void take_descriptor(struct msghdr *m, int *memory)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
+	int got;
+	if (c == NULL || c->cmsg_type != SCM_RIGHTS)
+		return;
+	memcpy(&got, CMSG_DATA(c), sizeof got);
+	if (memory != NULL)
+		*memory = got;
+	else
+		KERNEL(close, got);
+}
+
+static int receive_reply(int fd, const struct shim_request *q, struct shim_reply *reply, int *memory)
 {
 	for (;;) {
-		long n = KERNEL(recvfrom, fd, reply, sizeof *reply, 0, NULL, NULL);
+		struct iovec part = {reply, sizeof *reply};
+		_Alignas(struct cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+		struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+		long n = KERNEL(recvmsg, fd, &m, MSG_CMSG_CLOEXEC);
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n > 0)
+			take_descriptor(&m, memory);
 		if (n == 0)
 			errno = EPIPE;
 		if (n != sizeof *reply)
@@ -100,12 +119,12 @@ static int receive_reply(int fd, const struct shim_request *q, struct shim_reply
 	}
 }
 
-static int exchange(struct channel *c, struct shim_request *q, int passed, struct shim_reply *reply)
+static int exchange(struct channel *c, struct shim_request *q, int passed, struct shim_reply *reply, int *memory)
 {
 	static _Atomic uint32_t last;
 	q->id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 	q->version = SHIM_VERSION;
-	if (send_request(c->fd, q, passed) == 0 && receive_reply(c->fd, q, reply) == 0)
+	if (send_request(c->fd, q, passed) == 0 && receive_reply(c->fd, q, reply, memory) == 0)
 		return 0;
 	hang_up(c);
 	return -1;
@@ -131,7 +150,7 @@ static int hello(struct channel *c)
 	append(&q, program_invocation_short_name, strnlen(program_invocation_short_name, 64) + 1);
 	q.value[q.len - 1] = 0;
 	append(&q, token, strlen(token));
-	if (exchange(c, &q, -1, &reply) != 0)
+	if (exchange(c, &q, -1, &reply, NULL) != 0)
 		return -1;
 	if (reply.error == 0 && reply.version == SHIM_VERSION)
 		return 0;
@@ -212,17 +231,17 @@ static void give_back(int i, uint64_t process)
 }
 
 /* on does the exchange on a channel. A node that was started again has closed it: that shows once, and costs one more try. */
-static int on(struct channel *c, struct shim_request *q, int passed, struct shim_reply *reply)
+static int on(struct channel *c, struct shim_request *q, int passed, struct shim_reply *reply, int *memory)
 {
 	bool used = is_open(c);
 	if (!used && dial(c) != 0)
 		return -1;
-	if (exchange(c, q, passed, reply) == 0)
+	if (exchange(c, q, passed, reply, memory) == 0)
 		return 0;
 	bool closed = errno == EPIPE || errno == ECONNRESET;
 	if (!used || !closed || dial(c) != 0)
 		return -1;
-	return exchange(c, q, passed, reply);
+	return exchange(c, q, passed, reply, memory);
 }
 
 /* cause_of_silence says why the node has not answered, and returns the errno for the program. */
@@ -246,17 +265,17 @@ static int cause_of_silence(int cause)
 	return ENETDOWN;
 }
 
-int request(struct shim_request *q, int fd, struct shim_reply *reply)
+int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory)
 {
 	uint64_t process = (uint64_t)getpid();
 	int saved = errno, i = take(process), result;
 	errno = 0;
 	if (i >= 0) {
-		result = on(&channels[i].open, q, fd, reply);
+		result = on(&channels[i].open, q, fd, reply, memory);
 		give_back(i, process);
 	} else {
 		struct channel own = {0};
-		result = on(&own, q, fd, reply);
+		result = on(&own, q, fd, reply, memory);
 		hang_up(&own);
 	}
 	if (result == 0) {
@@ -269,7 +288,12 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply)
 
 int ask(struct shim_request *q, int fd, struct shim_reply *reply)
 {
-	if (request(q, fd, reply) != 0)
+	return ask_memory(q, fd, reply, NULL);
+}
+
+int ask_memory(struct shim_request *q, int fd, struct shim_reply *reply, int *memory)
+{
+	if (request(q, fd, reply, memory) != 0)
 		return -1;
 	if (reply->error == 0)
 		return 0;

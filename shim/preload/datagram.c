@@ -3,7 +3,7 @@
  * connected one are plain, so that read(2) and write(2) work on it.
  */
 
-#include "library.h"
+#include "rings.h"
 
 #include <limits.h>
 #include <netinet/in.h>
@@ -119,6 +119,10 @@ static ssize_t sent(long n)
 
 INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
+	ssize_t put;
+	if (stream_send(fd, m->msg_iov, m->msg_iovlen, flags, &put))
+		return put;
+	rings_leave_passed(m);
 	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
@@ -148,6 +152,10 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const struct sockaddr *to, socklen_t len)
 {
+	struct iovec stream = {(void *)data, n};
+	ssize_t put;
+	if (stream_send(fd, &stream, 1, flags, &put))
+		return put;
 	struct mark mark = data_mark(fd, to != NULL || (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
@@ -282,6 +290,13 @@ static ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 
 INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
+	ssize_t got_bytes;
+	if (stream_receive(fd, m->msg_iov, m->msg_iovlen, flags, &got_bytes)) {
+		m->msg_namelen = 0;
+		m->msg_controllen = 0;
+		m->msg_flags = 0;
+		return got_bytes;
+	}
 	struct mark mark = data_mark(fd, false);
 	struct framed f;
 	if (!may_receive(&mark))
@@ -309,12 +324,18 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, struct sockaddr *restrict from,
 			    socklen_t *restrict len)
 {
+	struct iovec part = {data, n};
+	ssize_t got;
+	if (stream_receive(fd, &part, 1, flags, &got)) {
+		if (len != NULL)
+			*len = 0;
+		return got;
+	}
 	struct mark mark = data_mark(fd, false);
 	if (!may_receive(&mark))
 		return -1;
 	if (mark.kind == NOT_OURS || mark.kind == STREAM)
 		return from_stream(fd, KERNEL(recvfrom, fd, data, n, flags, from, len));
-	struct iovec part = {data, n};
 	struct msghdr m = {.msg_name = len != NULL ? from : NULL, .msg_iov = &part, .msg_iovlen = 1};
 	if (m.msg_name != NULL)
 		m.msg_namelen = *len;
@@ -376,6 +397,9 @@ static int send_batch(int fd, struct mmsghdr *m, unsigned n, int flags)
 
 INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 {
+	rings_leave(fd);
+	for (unsigned i = 0; i < n; i++)
+		rings_leave_passed(&m[i].msg_hdr);
 	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
@@ -427,6 +451,7 @@ static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struc
 
 INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit)
 {
+	rings_leave(fd);
 	struct mark mark = data_mark(fd, false);
 	if (!may_receive(&mark))
 		return -1;

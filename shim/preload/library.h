@@ -48,6 +48,8 @@ struct settings {
 	char token[64];
 	bool has_uid; /* of the node */
 	uid_t uid;
+	bool rings;         /* for the bytes of streams */
+	uint64_t busy_poll; /* ns */
 };
 
 const struct settings *settings(void);
@@ -69,12 +71,14 @@ int set_mark(int fd, int family);
 
 /*
  * request sends a request and waits for its reply. fd goes with it, unless it is negative. It returns 0, or -1 with
- * errno if the node is not there. What the node answers is in reply->error.
+ * errno if the node is not there. What the node answers is in reply->error. A descriptor that comes with the reply is in
+ * memory, or closed where that is NULL.
  */
-int request(struct shim_request *q, int fd, struct shim_reply *reply);
+int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory);
 
 /* ask is request for callers that have no other use of the reply's error: it is errno of the result -1. */
 int ask(struct shim_request *q, int fd, struct shim_reply *reply);
+int ask_memory(struct shim_request *q, int fd, struct shim_reply *reply, int *memory);
 
 /* Addresses, and those of the BSD API. decode returns 0 or an errno. */
 int decode_address(const struct sockaddr *from, socklen_t len, struct shim_addr *to);

@@ -72,7 +72,7 @@ int socket_error(int fd)
 	int cause = 0, kernel = 0;
 	socklen_t len = sizeof kernel;
 	KERNEL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &kernel, &len); /* ECONNRESET: the node has closed its end */
-	if (request(&q, fd, &reply) == 0 && reply.error == 0 && reply.len == sizeof cause)
+	if (request(&q, fd, &reply, NULL) == 0 && reply.error == 0 && reply.len == sizeof cause)
 		memcpy(&cause, reply.value, sizeof cause);
 	return cause != 0 ? cause : kernel;
 }

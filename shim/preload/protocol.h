@@ -32,7 +32,12 @@ enum {
 	SHIM_SETOPT = 6,  /* level, name, value of len bytes */
 	SHIM_GETOPT = 7,  /* level, name, len the most. Reply: value of len bytes */
 	SHIM_RESOLVE = 8, /* value: host name; arg AF_INET, AF_INET6 or 0. Reply: value is len/24 addresses */
+	SHIM_MOVE = 9,    /* from rings to the socket. Reply: value is the count of doorbell bytes that the node has written */
 };
+
+/* A bit of CONNECT's arg and of LISTEN's name: the bytes shall travel by rings (ring.h), whose memory comes with the reply,
+   or with the record of each accepted connection, if the node has some. */
+#define SHIM_WANT_RINGS 1
 
 /* An address with its port. family is AF_INET, AF_INET6 or 0 for none; IPv4 has the first 4 bytes. */
 struct shim_addr {

@@ -48,7 +48,7 @@ static int resolve(const char *host, int family, struct shim_reply *reply)
 		return EAI_NONAME;
 	q.len = (uint32_t)n;
 	memcpy(q.value, host, n);
-	if (request(&q, -1, reply) != 0)
+	if (request(&q, -1, reply, NULL) != 0)
 		return EAI_AGAIN;
 	if (reply->error == ENOSYS)
 		report_once("names cannot be resolved: the node was started without a resolver");

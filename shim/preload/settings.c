@@ -72,6 +72,9 @@ __attribute__((constructor)) static void load(void)
 	const char *uid = variable("MILLRACE_SHIM_UID", buffer, sizeof buffer);
 	copy(copied.path, sizeof copied.path, "MILLRACE_SHIM");
 	copy(copied.token, sizeof copied.token, "MILLRACE_SHIM_TOKEN");
+	const char *rings = getenv("MILLRACE_SHIM_RINGS"), *busy = getenv("MILLRACE_SHIM_BUSY_POLL");
+	copied.rings = rings != NULL && rings[0] != 0;
+	copied.busy_poll = busy != NULL ? strtoull(busy, NULL, 10) : 0;
 	copied.has_uid = uid != NULL;
 	copied.uid = uid != NULL ? (uid_t)strtoul(uid, NULL, 10) : 0;
 }

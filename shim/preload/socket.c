@@ -1,6 +1,6 @@
 /* socket.c - socket, bind, connect, listen, accept, and the names of sockets. */
 
-#include "library.h"
+#include "rings.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -114,15 +114,21 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(connect, fd, addr, len);
-	struct shim_request q = {.op = SHIM_CONNECT};
+	struct shim_request q = {.op = SHIM_CONNECT, .arg = rings_wanted()};
 	struct shim_reply reply;
+	int memory = -1;
 	int cause = decode_peer(&m, addr, len, &q.addr);
 	if (cause != 0) {
 		errno = cause;
 		return -1;
 	}
-	if (ask(&q, fd, &reply) == 0)
+	if (ask_memory(&q, fd, &reply, &memory) == 0)
 		return 0;
+	if (memory >= 0) {
+		int saved = errno;
+		rings_attach(fd, memory);
+		errno = saved;
+	}
 	if (errno != EINPROGRESS || (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
 		return -1;
 	return wait_connected(fd);
@@ -133,7 +139,7 @@ INTERPOSED int listen(int fd, int backlog)
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(listen, fd, backlog);
-	struct shim_request q = {.op = SHIM_LISTEN, .arg = backlog};
+	struct shim_request q = {.op = SHIM_LISTEN, .arg = backlog, .name = rings_wanted()};
 	struct shim_reply reply;
 	if (m.kind != STREAM) {
 		errno = EOPNOTSUPP;
@@ -150,7 +156,7 @@ static int end_of_listener(int fd)
 {
 	struct shim_request q = {.op = SHIM_NAMES};
 	struct shim_reply reply;
-	if (request(&q, fd, &reply) != 0)
+	if (request(&q, fd, &reply, NULL) != 0)
 		return node_ended();
 	slow_down();
 	return EINVAL;
@@ -177,7 +183,7 @@ static bool has_number(void)
 static int receive_connection(int fd, struct shim_accepted *record, int flags)
 {
 	struct iovec part = {record, sizeof *record};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
 	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 	long n = KERNEL(recvmsg, fd, &m, (flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0);
 	if (n < 0) {
@@ -187,10 +193,12 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	}
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	if (n == sizeof *record && c != NULL && c->cmsg_type == SCM_RIGHTS) {
-		int got;
-		memcpy(&got, CMSG_DATA(c), sizeof got);
-		__atomic_store_n(&last_accepted, got, __ATOMIC_RELAXED);
-		return got;
+		int got[2] = {-1, -1};
+		memcpy(got, CMSG_DATA(c), c->cmsg_len >= CMSG_LEN(sizeof got) ? sizeof got : sizeof got[0]);
+		if (got[1] >= 0)
+			rings_attach(got[0], got[1]);
+		__atomic_store_n(&last_accepted, got[0], __ATOMIC_RELAXED);
+		return got[0];
 	}
 	if (n == 0)
 		errno = end_of_listener(fd);

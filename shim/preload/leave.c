@@ -1,0 +1,282 @@
+/*
+ * leave.c - calls after which a descriptor is something else, or belongs to something that knows no rings.
+ */
+
+#include "rings.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+/*
+ * The process that the table belongs to, in a page that fork gives to the child with zeros, and vfork as it is: a child of vfork
+ * has the table of its parent, but descriptors of its own.
+ */
+static _Atomic pid_t *owner;
+
+static bool own_table(void)
+{
+	pid_t self = getpid();
+	if (owner == NULL) {
+		long p = KERNEL(mmap, NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == -1 || KERNEL(madvise, p, 4096, MADV_WIPEONFORK) != 0)
+			return true;
+		owner = (_Atomic pid_t *)p;
+	}
+	pid_t none = 0;
+	return atomic_compare_exchange_strong(owner, &none, self) || none == self;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	own_table();
+}
+
+static bool has_rings(int fd)
+{
+	return (unsigned)fd < RINGS_DESCRIPTORS && (atomic_load_explicit(&rings_of[fd].users, memory_order_relaxed) & 1) != 0;
+}
+
+/* closing is that fd is about to be closed or replaced. */
+static void closing(int fd)
+{
+	if (has_rings(fd) && own_table())
+		rings_forget(fd);
+}
+
+INTERPOSED int close(int fd)
+{
+	closing(fd);
+	return (int)KERNEL(close, fd);
+}
+
+INTERPOSED int close_range(unsigned first, unsigned last, int flags)
+{
+	if ((flags & 4 /* CLOSE_RANGE_CLOEXEC */) == 0)
+		for (unsigned fd = first; fd <= last && fd < RINGS_DESCRIPTORS; fd++)
+			closing((int)fd);
+#ifdef SYS_close_range
+	return (int)KERNEL(close_range, first, last, flags);
+#else
+	errno = ENOSYS;
+	return -1;
+#endif
+}
+
+INTERPOSED void closefrom(int first)
+{
+	unsigned from = first < 0 ? 0 : (unsigned)first;
+	if (close_range(from, ~0u, 0) == 0)
+		return;
+	long last = sysconf(_SC_OPEN_MAX);
+	for (long fd = from; fd < last; fd++)
+		close((int)fd);
+}
+
+INTERPOSED int dup(int fd)
+{
+	rings_leave(fd);
+	return (int)KERNEL(dup, fd);
+}
+
+INTERPOSED int dup3(int fd, int to, int flags)
+{
+	if (fd == to || KERNEL(fcntl, fd, F_GETFD) < 0)
+		return (int)KERNEL(dup3, fd, to, flags);
+	rings_leave(fd);
+	closing(to);
+	return (int)KERNEL(dup3, fd, to, flags);
+}
+
+INTERPOSED int dup2(int fd, int to)
+{
+	if (fd == to) {
+		if (KERNEL(fcntl, fd, F_GETFD) < 0)
+			return -1;
+		return to;
+	}
+	return dup3(fd, to, 0);
+}
+
+static int control(int fd, int command, void *arg)
+{
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		rings_leave(fd);
+	return (int)KERNEL(fcntl, fd, command, arg);
+}
+
+INTERPOSED int fcntl(int fd, int command, ...)
+{
+	va_list list;
+	va_start(list, command);
+	void *arg = va_arg(list, void *);
+	va_end(list);
+	return control(fd, command, arg);
+}
+
+INTERPOSED int fcntl64(int fd, int command, ...)
+{
+	va_list list;
+	va_start(list, command);
+	void *arg = va_arg(list, void *);
+	va_end(list);
+	return control(fd, command, arg);
+}
+
+void rings_leave_passed(const struct msghdr *m)
+{
+	if (m->msg_control == NULL || m->msg_controllen < sizeof(struct cmsghdr))
+		return;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR((struct msghdr *)m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
+			rings_leave(fd);
+		}
+	}
+}
+
+INTERPOSED ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags)
+{
+	rings_leave(from);
+	rings_leave(to);
+	return KERNEL(splice, from, from_at, to, to_at, n, flags);
+}
+
+/* libc calls the function name of the next library, which takes what the caller has given. */
+#define NEXT(name, ...)                                                   \
+	do {                                                              \
+		__typeof__(&name) f;                                      \
+		void *found = dlsym(RTLD_NEXT, #name);                    \
+		memcpy(&f, &found, sizeof f);                             \
+		return f(__VA_ARGS__);                                    \
+	} while (0)
+
+/* Streams of libc read and write by calls that cannot be intercepted. */
+INTERPOSED FILE *fdopen(int fd, const char *mode)
+{
+	rings_leave(fd);
+	NEXT(fdopen, fd, mode);
+}
+
+INTERPOSED int vdprintf(int fd, const char *restrict format, va_list list)
+{
+	rings_leave(fd);
+	NEXT(vdprintf, fd, format, list);
+}
+
+INTERPOSED int dprintf(int fd, const char *restrict format, ...)
+{
+	va_list list;
+	va_start(list, format);
+	int n = vdprintf(fd, format, list);
+	va_end(list);
+	return n;
+}
+
+/* exec: the next program has the library perhaps, but not its memory. */
+INTERPOSED int execve(const char *path, char *const argv[], char *const env[])
+{
+	rings_leave_all(true);
+	return (int)KERNEL(execve, path, argv, env);
+}
+
+INTERPOSED int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+INTERPOSED int execvpe(const char *file, char *const argv[], char *const env[])
+{
+	rings_leave_all(true);
+	NEXT(execvpe, file, argv, env);
+}
+
+INTERPOSED int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+INTERPOSED int fexecve(int fd, char *const argv[], char *const env[])
+{
+	rings_leave_all(true);
+	NEXT(fexecve, fd, argv, env);
+}
+
+/* The list forms of exec copy their arguments to the stack, as libc does. */
+#define LIST_TO_ARRAY(first)                                              \
+	va_list list;                                                     \
+	size_t n = 1;                                                     \
+	va_start(list, first);                                            \
+	while (va_arg(list, char *) != NULL)                              \
+		n++;                                                      \
+	va_end(list);                                                     \
+	char *argv[n + 1];                                                \
+	va_start(list, first);                                            \
+	argv[0] = (char *)first;                                          \
+	for (size_t i = 1; i <= n; i++)                                   \
+		argv[i] = va_arg(list, char *)
+
+INTERPOSED int execl(const char *path, const char *first, ...)
+{
+	LIST_TO_ARRAY(first);
+	va_end(list);
+	return execve(path, argv, environ);
+}
+
+INTERPOSED int execlp(const char *file, const char *first, ...)
+{
+	LIST_TO_ARRAY(first);
+	va_end(list);
+	return execvpe(file, argv, environ);
+}
+
+INTERPOSED int execle(const char *path, const char *first, ...)
+{
+	LIST_TO_ARRAY(first);
+	char **env = va_arg(list, char **);
+	va_end(list);
+	return execve(path, argv, env);
+}
+
+INTERPOSED int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
+			   const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
+{
+	rings_leave_all(true);
+	NEXT(posix_spawn, pid, path, actions, attr, argv, env);
+}
+
+INTERPOSED int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *actions,
+			    const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
+{
+	rings_leave_all(true);
+	NEXT(posix_spawnp, pid, file, actions, attr, argv, env);
+}
+
+INTERPOSED int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
+{
+	rings_leave(fd);
+	NEXT(posix_spawn_file_actions_adddup2, actions, fd, to);
+}
+
+INTERPOSED int system(const char *command)
+{
+	rings_leave_all(true);
+	NEXT(system, command);
+}
+
+INTERPOSED FILE *popen(const char *command, const char *mode)
+{
+	rings_leave_all(true);
+	NEXT(popen, command, mode);
+}

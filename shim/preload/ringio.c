@@ -1,0 +1,440 @@
+/*
+ * ringio.c - bytes between a program and the rings of a socket.
+ *
+ * The program's socket holds a doorbell byte exactly while the ring to the program has bytes, so that poll(2) is right.
+ * The call that empties the ring takes it out. Both sides count doorbell bytes (rung, taken), because one may
+ * be on its way when the bytes that it announces have been read.
+ */
+
+#include "rings.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/time.h>
+#include <time.h>
+
+#define FILL 4096 /* a quarter of the socket's send buffer (ringSendBuffer of the node) */
+
+static const char zeros[FILL];
+
+/* cursor is a position in the program's buffers. */
+struct cursor {
+	const struct iovec *part;
+	size_t parts, at;
+};
+
+static size_t total(const struct iovec *parts, size_t n)
+{
+	size_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += parts[i].iov_len;
+	return sum;
+}
+
+/* copy moves n bytes between the cursor and one piece of a ring. */
+static void copy(struct cursor *c, uint8_t *ring, size_t n, bool to_ring)
+{
+	while (n > 0) {
+		size_t m = c->part->iov_len - c->at;
+		m = m < n ? m : n;
+		char *own = (char *)c->part->iov_base + c->at;
+		if (m > 0 && to_ring)
+			memcpy(ring, own, m);
+		else if (m > 0)
+			memcpy(own, ring, m);
+		ring += m;
+		n -= m;
+		c->at += m;
+		if (c->at == c->part->iov_len) {
+			c->part++;
+			c->at = 0;
+		}
+	}
+}
+
+/* pieces returns the n bytes of a ring from index at on. */
+static void pieces(const struct rings *r, int direction, uint32_t at, uint32_t n, struct iovec to[2])
+{
+	uint32_t size = r->page->size, from = at & (size - 1);
+	uint32_t first = n < size - from ? n : size - from;
+	to[0] = (struct iovec){r->data[direction] + from, first};
+	to[1] = (struct iovec){r->data[direction], n - first};
+}
+
+static void copy_pieces(struct cursor *c, const struct iovec ring[2], bool to_ring)
+{
+	copy(c, ring[0].iov_base, ring[0].iov_len, to_ring);
+	copy(c, ring[1].iov_base, ring[1].iov_len, to_ring);
+}
+
+static uint32_t used(const struct ring_direction *d)
+{
+	return atomic_load(&d->tail) - atomic_load(&d->head);
+}
+
+size_t rings_unread(const struct rings *r)
+{
+	return used(&r->page->direction[TO_PROGRAM]);
+}
+
+void rings_shut(struct rings *r)
+{
+	atomic_store(&r->page->shut, 1);
+}
+
+/* write_doorbell wakes the node. The result is -1 if it has closed its end. */
+static int write_doorbell(struct rings *r, int fd, uint32_t n)
+{
+	atomic_fetch_add(&r->page->direction[TO_NODE].rung, n);
+	for (;;) {
+		if (KERNEL(sendto, fd, zeros, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) >= 0 || errno == EAGAIN)
+			return 0; /* a full socket has been seen, or will be */
+		if (errno != EINTR)
+			return -1;
+	}
+}
+
+/* published wakes the consumer of the ring to the node, if it wants that. The lock is held. */
+static int published(struct rings *r, int fd)
+{
+	struct ring_direction *d = &r->page->direction[TO_NODE];
+	uint32_t bell = atomic_load(&d->bell);
+	for (;;) {
+		bool more = used(d) > atomic_load(&d->want);
+		uint32_t next = RING_RUNG, n = 1;
+		if (bell != RING_ARMED && bell != RING_ASLEEP && !(more && (bell == RING_SUPPRESSED || bell == RING_WOKEN)))
+			return 0;
+		if (bell == RING_ASLEEP && more)
+			n = 2;
+		else if (bell == RING_ASLEEP)
+			next = RING_WOKEN;
+		if (atomic_compare_exchange_weak(&d->bell, &bell, next))
+			return write_doorbell(r, fd, n);
+	}
+}
+
+/* settle takes the doorbell bytes out of the socket: the ring to the program is empty. The lock is held. */
+static void settle(int fd, struct ring_direction *d)
+{
+	uint32_t rung = atomic_load(&d->rung);
+	atomic_store(&d->bell, RING_ARMED);
+	if (used(d) != 0) { /* the byte of before announces these bytes; perhaps there is another one */
+		atomic_store(&d->bell, RING_RUNG);
+		return;
+	}
+	for (uint32_t left = rung - atomic_load(&d->taken); left > 0;) {
+		char dropped[64];
+		long n = KERNEL(recvfrom, fd, dropped, left < sizeof dropped ? left : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
+		if (n <= 0) /* on its way: the next call takes it */
+			return;
+		atomic_fetch_add(&d->taken, (uint32_t)n);
+		left -= (uint32_t)n;
+	}
+}
+
+/* take copies what the ring to the program has. The lock is held. */
+static size_t take(struct rings *r, int fd, struct cursor *to, size_t want, int flags)
+{
+	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
+	uint32_t head = atomic_load(&d->head), have = atomic_load(&d->tail) - head;
+	struct iovec from[2];
+	if (have == 0 || have > r->page->size)
+		return 0;
+	uint32_t n = want < have ? (uint32_t)want : have;
+	if ((flags & MSG_TRUNC) == 0) {
+		pieces(r, TO_PROGRAM, head, n, from);
+		copy_pieces(to, from, false);
+	}
+	if ((flags & MSG_PEEK) != 0)
+		return n;
+	atomic_store(&d->head, head + n);
+	if (n == have)
+		settle(fd, d);
+	if (atomic_load(&d->space) != 0 && used(d) <= r->page->size / 2 && atomic_exchange(&d->space, 0) != 0)
+		write_doorbell(r, fd, 1); /* a node that has ended shows later */
+	return n;
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static inline void pause_cpu(void)
+{
+#if defined __x86_64__ || defined __i386__
+	__builtin_ia32_pause();
+#elif defined __aarch64__
+	__asm__ volatile("yield");
+#endif
+}
+
+static bool blocking(int fd, int flags)
+{
+	return (flags & MSG_DONTWAIT) == 0 && (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
+}
+
+/*
+ * spin looks for bytes for as long as busy_poll permits. The producer writes no doorbell byte meanwhile, unless it has more
+ * than the caller takes: what would be left has to be announced.
+ */
+static bool spin(struct rings *r, size_t want)
+{
+	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
+	uint32_t armed = RING_ARMED, suppressed = RING_SUPPRESSED;
+	if (!rings_lock(&r->page->locks[0].receive))
+		return false;
+	bool mine = atomic_load(&d->bell) == RING_ARMED;
+	if (mine) {
+		atomic_store(&d->want, want < UINT32_MAX ? (uint32_t)want : UINT32_MAX);
+		mine = atomic_compare_exchange_strong(&d->bell, &armed, RING_SUPPRESSED);
+	}
+	pthread_mutex_unlock(&r->page->locks[0].receive);
+	uint64_t end = now() + busy_poll();
+	while (used(d) == 0 && atomic_load(&r->page->state) == RING_OPEN && now() < end)
+		for (int i = 0; i < 32 && used(d) == 0; i++)
+			pause_cpu();
+	if (mine)
+		atomic_compare_exchange_strong(&d->bell, &suppressed, RING_ARMED);
+	return used(d) != 0;
+}
+
+/* stale takes a doorbell byte whose bytes have been read, or that stands for none. */
+static void stale(struct rings *r, int fd)
+{
+	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
+	if (!rings_lock(&r->page->locks[0].receive))
+		return;
+	if (atomic_load(&r->page->state) == RING_OPEN && used(d) == 0) {
+		if (atomic_load(&d->rung) == atomic_load(&d->taken))
+			atomic_fetch_sub(&d->taken, 1); /* it was counted by a process that was killed before it took it */
+		settle(fd, d);
+	}
+	pthread_mutex_unlock(&r->page->locks[0].receive);
+}
+
+/* await waits for bytes, as the socket does: with its timeout, and its signals. 1 is that there may be some, 0 the end. */
+static ssize_t await(struct rings *r, int fd, size_t want, int flags)
+{
+	char first;
+	if (busy_poll() > 0 && blocking(fd, flags) && spin(r, want))
+		return 1;
+	ssize_t n = KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | (flags & MSG_DONTWAIT), NULL, NULL);
+	if (n == 1) {
+		if (rings_unread(r) == 0)
+			stale(r, fd);
+		return 1;
+	}
+	if (n < 0 && errno != ECONNRESET)
+		return rings_unread(r) != 0 ? 1 : n;
+	if (n < 0) { /* the kernel says so once, and for every end but FIN: the node knows which */
+		int cause = socket_error(fd);
+		atomic_store(&r->error, cause != 0 ? cause : ECONNRESET);
+	}
+	if (rings_unread(r) != 0)
+		return 1; /* they came before the end */
+	errno = atomic_exchange(&r->error, 0);
+	return errno != 0 ? -1 : 0;
+}
+
+ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags)
+{
+	struct cursor to = {parts, n, 0};
+	size_t want = total(parts, n), done = 0;
+	for (;;) {
+		if (!rings_lock(&r->page->locks[0].receive)) {
+			errno = EAGAIN;
+			return -1;
+		}
+		bool moved = atomic_load(&r->page->state) == RING_MOVED;
+		if (!moved)
+			done += take(r, fd, &to, want - done, flags);
+		pthread_mutex_unlock(&r->page->locks[0].receive);
+		if (moved && done == 0)
+			return RINGS_MOVED;
+		if (moved || want == 0 || (done > 0 && ((flags & MSG_WAITALL) == 0 || done == want || (flags & MSG_PEEK) != 0)))
+			return (ssize_t)done;
+		ssize_t found = await(r, fd, want - done, flags);
+		if (found <= 0)
+			return done > 0 ? (ssize_t)done : found;
+	}
+}
+
+/*
+ * fill_socket makes the socket not writable, because the ring is full: the node empties it when half of the ring is free.
+ * The last byte is apart, as it becomes the guard byte. The lock is held.
+ */
+static int fill_socket(struct rings *r, int fd)
+{
+	struct ring_direction *d = &r->page->direction[TO_NODE];
+	if (atomic_load(&d->fill) == 0) {
+		if (write_doorbell(r, fd, FILL) != 0 || write_doorbell(r, fd, 1) != 0)
+			return -1;
+		atomic_store(&d->fill, 1);
+	}
+	return used(d) <= r->page->size / 2 ? write_doorbell(r, fd, 1) : 0; /* the node may have looked before */
+}
+
+/* await_space waits until the socket is writable. */
+static int await_space(int fd)
+{
+	struct timeval limit = {0};
+	socklen_t len = sizeof limit;
+	KERNEL(getsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &limit, &len);
+	struct timespec time = {limit.tv_sec, limit.tv_usec * 1000};
+	bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	long n = KERNEL(ppoll, &p, 1, limited ? &time : NULL, NULL, 0);
+	if (n == 0)
+		errno = EAGAIN;
+	return n > 0 ? 0 : -1;
+}
+
+/* room returns the free pieces of the ring to the node, at most n bytes. */
+static size_t room(struct rings *r, size_t n, struct iovec to[2])
+{
+	struct ring_direction *d = &r->page->direction[TO_NODE];
+	uint32_t size = r->page->size, have = used(d);
+	uint32_t space = have < size ? size - have : 0;
+	space = n < space ? (uint32_t)n : space;
+	pieces(r, TO_NODE, atomic_load(&d->tail), space, to);
+	return space;
+}
+
+static int publish(struct rings *r, int fd, size_t n)
+{
+	if (n == 0)
+		return 0;
+	atomic_fetch_add(&r->page->direction[TO_NODE].tail, (uint32_t)n);
+	return published(r, fd);
+}
+
+/* send_rest writes what the ring has not taken before the socket was moved. */
+static ssize_t send_rest(int fd, struct cursor *from, size_t n, int flags)
+{
+	size_t done = 0;
+	while (done < n) {
+		size_t m = from->part->iov_len - from->at;
+		ssize_t got = KERNEL(sendto, fd, (char *)from->part->iov_base + from->at, m, flags, NULL, 0);
+		if (got < 0)
+			break;
+		done += (size_t)got;
+		from->at += (size_t)got;
+		if (from->at == from->part->iov_len) {
+			from->part++;
+			from->at = 0;
+		}
+	}
+	return (ssize_t)done;
+}
+
+enum outcome { WROTE, MOVED, ENDED };
+
+/* begin_send takes the lock if the ring may be written. */
+static enum outcome begin_send(struct rings *r)
+{
+	if (!rings_lock(&r->page->locks[0].send))
+		return ENDED;
+	uint32_t state = atomic_load(&r->page->state);
+	if (state <= RING_OPEN && atomic_load(&r->page->shut) == 0)
+		return WROTE;
+	pthread_mutex_unlock(&r->page->locks[0].send);
+	return state == RING_MOVED ? MOVED : ENDED;
+}
+
+/* put copies to the ring what there is space for. ended is that the node has closed the socket. */
+static size_t put(struct rings *r, int fd, struct cursor *from, size_t n, bool *ended)
+{
+	struct iovec to[2];
+	size_t space = atomic_load(&r->page->state) == RING_OPEN ? room(r, n, to) : 0;
+	if (space > 0)
+		copy_pieces(from, to, true);
+	*ended = publish(r, fd, space) != 0;
+	if (!*ended && space < n && atomic_load(&r->page->state) == RING_OPEN)
+		*ended = fill_socket(r, fd) != 0;
+	return space;
+}
+
+/* end_of_stream lets the kernel say why nothing can be written: EPIPE, with its signal, or ECONNRESET. */
+static ssize_t end_of_stream(int fd, int flags)
+{
+	ssize_t n = KERNEL(sendto, fd, zeros, 1, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, NULL, 0);
+	if (n >= 0 || errno == EAGAIN) { /* it is open: the caller is in a signal handler */
+		errno = EAGAIN;
+	}
+	return -1;
+}
+
+ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags)
+{
+	struct cursor from = {parts, n, 0};
+	size_t want = total(parts, n), done = 0;
+	for (;;) {
+		bool ended = false;
+		enum outcome o = begin_send(r);
+		if (o == WROTE) {
+			done += put(r, fd, &from, want - done, &ended);
+			pthread_mutex_unlock(&r->page->locks[0].send);
+		}
+		if (o == MOVED)
+			return done > 0 ? (ssize_t)done + send_rest(fd, &from, want - done, flags) : RINGS_MOVED;
+		if (o == ENDED || ended)
+			return done > 0 ? (ssize_t)done : end_of_stream(fd, flags);
+		if (done == want)
+			return (ssize_t)done;
+		if (!blocking(fd, flags)) {
+			errno = EAGAIN;
+			return done > 0 ? (ssize_t)done : -1;
+		}
+		if (await_space(fd) != 0)
+			return done > 0 ? (ssize_t)done : -1;
+	}
+}
+
+/* put_file reads a file into the ring: one copy. It returns what it has read, or -1. full is that there was no more space. */
+static ssize_t put_file(struct rings *r, int fd, int file, off_t *at, size_t n, bool *full, bool *ended)
+{
+	struct iovec to[2];
+	size_t space = room(r, n, to);
+	ssize_t got = 0;
+	if (space > 0)
+		got = at == NULL ? KERNEL(readv, file, to, 2) : KERNEL(preadv, file, to, 2, (long)*at, 0);
+	if (got > 0 && at != NULL)
+		*at += got;
+	*ended = publish(r, fd, got > 0 ? (size_t)got : 0) != 0;
+	*full = space < n && (got == (ssize_t)space);
+	if (!*ended && *full)
+		*ended = fill_socket(r, fd) != 0;
+	return got;
+}
+
+ssize_t rings_sendfile(struct rings *r, int fd, int file, off_t *at, size_t n)
+{
+	size_t done = 0;
+	while (done < n) {
+		bool full = false, ended = false;
+		enum outcome o = begin_send(r);
+		ssize_t got = 0;
+		if (o == WROTE) {
+			got = put_file(r, fd, file, at, n - done, &full, &ended);
+			pthread_mutex_unlock(&r->page->locks[0].send);
+		}
+		if (o == MOVED)
+			return done > 0 ? (ssize_t)done : RINGS_MOVED;
+		if (got < 0)
+			return done > 0 ? (ssize_t)done : -1;
+		done += (size_t)got;
+		if (o == ENDED || ended)
+			return done > 0 ? (ssize_t)done : end_of_stream(fd, 0);
+		if (!full && got == 0)
+			break; /* the end of the file */
+		if (full && done < n && (!blocking(fd, 0) || await_space(fd) != 0)) {
+			if (done == 0)
+				errno = EAGAIN;
+			return done > 0 ? (ssize_t)done : -1;
+		}
+	}
+	return (ssize_t)done;
+}

@@ -1,0 +1,172 @@
+/*
+ * rings.c - which descriptors of the process have rings, and how they lose them.
+ *
+ * The table is by number. Calls that close a descriptor, or make its number another file, are intercepted, and a socket
+ * gets rings only where the process has made it: by connect or accept. fork copies the table with the mappings.
+ * Descriptors that leave the process in another way (exec, SCM_RIGHTS) or get a second number (dup) go back to tier 0
+ * before. So no call has to ask the kernel what a descriptor is.
+ */
+
+#include "rings.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/* users while the last call unmaps the memory */
+#define UNMAPPING 0x80000000u
+
+#ifndef F_GET_SEALS
+#define F_GET_SEALS 1034
+#endif
+#define SEALS 7 /* F_SEAL_SEAL, SHRINK, GROW */
+
+struct rings rings_of[RINGS_DESCRIPTORS];
+
+int rings_wanted(void)
+{
+	return settings()->rings ? SHIM_WANT_RINGS : 0;
+}
+
+uint64_t busy_poll(void)
+{
+	return settings()->busy_poll;
+}
+
+static void unmap(struct rings *r)
+{
+	KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->page->size);
+	atomic_store_explicit(&r->users, 0, memory_order_release);
+}
+
+void rings_release(struct rings *r)
+{
+	uint32_t users = atomic_load_explicit(&r->users, memory_order_relaxed);
+	for (;;) {
+		uint32_t next = users == 2 ? UNMAPPING : users - 2;
+		if (!atomic_compare_exchange_weak_explicit(&r->users, &users, next, memory_order_acq_rel, memory_order_relaxed))
+			continue;
+		if (next == UNMAPPING)
+			unmap(r);
+		return;
+	}
+}
+
+void rings_forget(int fd)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return;
+	atomic_fetch_and_explicit(&r->users, ~1u, memory_order_acq_rel);
+	rings_release(r);
+}
+
+/* map checks what the node has sent: of the right size, which nobody can change. */
+static struct ring_page *map(int memory)
+{
+	struct stat st;
+	if ((KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size < RING_HEADER)
+		return NULL;
+	long p = KERNEL(mmap, NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	if (p == -1)
+		return NULL;
+	struct ring_page *page = (struct ring_page *)p;
+	uint32_t size = page->size;
+	if (page->magic == RING_MAGIC && page->version == RING_VERSION && size != 0 && (size & (size - 1)) == 0 &&
+	    (uint64_t)st.st_size == RING_HEADER + 2 * (uint64_t)size)
+		return page;
+	KERNEL(munmap, p, (size_t)st.st_size);
+	return NULL;
+}
+
+static void make_locks(struct ring_locks *l)
+{
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(&l->send, &a);
+	pthread_mutex_init(&l->receive, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
+/* What has died with the lock has published nothing: indexes are stored last. */
+bool rings_lock(pthread_mutex_t *lock)
+{
+	int e = pthread_mutex_lock(lock);
+	if (e == EOWNERDEAD)
+		e = pthread_mutex_consistent(lock);
+	return e == 0;
+}
+
+/* move asks the node to use the socket, and takes out the doorbell bytes in front of what it writes then. */
+static void move(int fd, uint32_t taken)
+{
+	struct shim_request q = {.op = SHIM_MOVE};
+	struct shim_reply reply;
+	uint32_t rung = 0;
+	if (ask(&q, fd, &reply) != 0)
+		return; /* it is closed, or was moved by another process */
+	memcpy(&rung, reply.value, sizeof rung);
+	for (uint32_t left = rung - taken; left > 0;) {
+		char dropped[64];
+		long n = KERNEL(recvfrom, fd, dropped, left < sizeof dropped ? left : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
+		if (n <= 0)
+			return;
+		left -= (uint32_t)n;
+	}
+}
+
+void rings_attach(int fd, int memory)
+{
+	bool known = (unsigned)fd < RINGS_DESCRIPTORS;
+	uint32_t none = 0;
+	/* The first three become streams of libc, whose calls cannot be intercepted. */
+	struct ring_page *page = known && fd > STDERR_FILENO ? map(memory) : NULL;
+	KERNEL(close, memory);
+	if (page != NULL && atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING)) {
+		struct rings *r = &rings_of[fd];
+		r->page = page;
+		r->data[TO_NODE] = (uint8_t *)page + RING_HEADER;
+		r->data[TO_PROGRAM] = r->data[TO_NODE] + page->size;
+		atomic_store(&r->error, 0);
+		make_locks(&page->locks[0]);
+		atomic_store_explicit(&r->users, 1, memory_order_release);
+		return;
+	}
+	if (page != NULL)
+		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)page->size);
+	move(fd, 0);
+}
+
+void rings_leave(int fd)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return;
+	int saved = errno;
+	struct ring_page *p = r->page;
+	struct ring_locks *l = &p->locks[0];
+	if (rings_lock(&l->send)) {
+		if (rings_lock(&l->receive)) {
+			if (atomic_load(&p->state) != RING_MOVED)
+				move(fd, atomic_load(&p->direction[TO_PROGRAM].taken));
+			pthread_mutex_unlock(&l->receive);
+		}
+		pthread_mutex_unlock(&l->send);
+	}
+	bool moved = atomic_load(&p->state) == RING_MOVED;
+	rings_release(r);
+	if (moved)
+		rings_forget(fd);
+	errno = saved;
+}
+
+void rings_leave_all(bool inherited)
+{
+	for (int fd = 0; fd < RINGS_DESCRIPTORS; fd++)
+		if ((atomic_load_explicit(&rings_of[fd].users, memory_order_relaxed) & 1) != 0 &&
+		    (!inherited || (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) == 0))
+			rings_leave(fd);
+}

@@ -1,0 +1,152 @@
+/*
+ * stream.c - read, write and their relatives, for sockets with rings. All other descriptors are served by libc: its
+ * functions are points where a thread may be cancelled. The library has found them when it was loaded; calls before
+ * that are made by system call.
+ */
+
+#include "rings.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+
+static struct {
+	ssize_t (*read)(int, void *, size_t);
+	ssize_t (*write)(int, const void *, size_t);
+	ssize_t (*readv)(int, const struct iovec *, int);
+	ssize_t (*writev)(int, const struct iovec *, int);
+} next;
+
+static void find(void *to, const char *name)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+	memcpy(to, &f, sizeof f);
+}
+
+__attribute__((constructor)) static void find_all(void)
+{
+	find(&next.read, "read");
+	find(&next.write, "write");
+	find(&next.readv, "readv");
+	find(&next.writev, "writev");
+}
+
+bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return false;
+	*result = RINGS_MOVED;
+	if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
+		*result = rings_receive(r, fd, parts, n, flags);
+	bool moved = atomic_load(&r->page->state) == RING_MOVED;
+	rings_release(r);
+	if (*result != RINGS_MOVED)
+		return true;
+	if (moved)
+		rings_forget(fd);
+	return false;
+}
+
+bool stream_send(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return false;
+	*result = rings_send(r, fd, parts, n, flags);
+	rings_release(r);
+	if (*result != RINGS_MOVED)
+		return true;
+	rings_forget(fd);
+	return false;
+}
+
+INTERPOSED ssize_t read(int fd, void *data, size_t n)
+{
+	struct iovec part = {data, n};
+	ssize_t result;
+	if (stream_receive(fd, &part, 1, 0, &result))
+		return result;
+	return next.read != NULL ? next.read(fd, data, n) : KERNEL(read, fd, data, n);
+}
+
+INTERPOSED ssize_t __read_chk(int fd, void *data, size_t n, size_t space)
+{
+	if (n > space)
+		__builtin_trap(); /* libc ends the program, too */
+	return read(fd, data, n);
+}
+
+INTERPOSED ssize_t write(int fd, const void *data, size_t n)
+{
+	struct iovec part = {(void *)data, n};
+	ssize_t result;
+	if (stream_send(fd, &part, 1, 0, &result))
+		return result;
+	return next.write != NULL ? next.write(fd, data, n) : KERNEL(write, fd, data, n);
+}
+
+INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int n)
+{
+	ssize_t result;
+	if (n > 0 && n <= IOV_MAX && stream_receive(fd, parts, (size_t)n, 0, &result))
+		return result;
+	return next.readv != NULL ? next.readv(fd, parts, n) : KERNEL(readv, fd, parts, n);
+}
+
+INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int n)
+{
+	ssize_t result;
+	if (n > 0 && n <= IOV_MAX && stream_send(fd, parts, (size_t)n, 0, &result))
+		return result;
+	return next.writev != NULL ? next.writev(fd, parts, n) : KERNEL(writev, fd, parts, n);
+}
+
+INTERPOSED ssize_t sendfile(int to, int from, off_t *at, size_t n)
+{
+	struct rings *r = rings_hold(to);
+	if (r != NULL) {
+		ssize_t result = rings_sendfile(r, to, from, at, n);
+		rings_release(r);
+		if (result != RINGS_MOVED)
+			return result;
+		rings_forget(to);
+	}
+	return KERNEL(sendfile, to, from, at, n);
+}
+
+INTERPOSED ssize_t sendfile64(int to, int from, off64_t *at, size_t n)
+{
+	return sendfile(to, from, (off_t *)at, n);
+}
+
+INTERPOSED int shutdown(int fd, int how)
+{
+	struct rings *r = rings_hold(fd);
+	int result = (int)KERNEL(shutdown, fd, how);
+	if (r != NULL) {
+		if (result == 0 && how != SHUT_RD)
+			rings_shut(r);
+		rings_release(r);
+	}
+	return result;
+}
+
+INTERPOSED int ioctl(int fd, unsigned long request, ...)
+{
+	va_list list;
+	va_start(list, request);
+	void *arg = va_arg(list, void *);
+	va_end(list);
+	struct rings *r = request == FIONREAD ? rings_hold(fd) : NULL;
+	if (r == NULL)
+		return (int)KERNEL(ioctl, fd, request, arg);
+	bool moved = atomic_load(&r->page->state) == RING_MOVED;
+	if (!moved)
+		*(int *)arg = (int)rings_unread(r);
+	rings_release(r);
+	return moved ? (int)KERNEL(ioctl, fd, request, arg) : 0;
+}

@@ -1,0 +1,285 @@
+package shim
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/shim/ring"
+	"github.com/millrace/millrace/socket"
+)
+
+const (
+	// ringSendBuffer is SO_SNDBUF of the program's end while its bytes travel by rings: the socket carries doorbell bytes
+	// alone, and is made not writable with little (see fill in shim/preload). The kernel doubles it.
+	ringSendBuffer = 8 << 10
+
+	// maxDoorbells is how many doorbell bytes may stay in the socket unread, beside the guard byte. Each counts as 768 of
+	// twice ringSendBuffer, of which a quarter has to stay free.
+	maxDoorbells = 3
+
+	// hotRings is how many rings a loop polls. The others have a doorbell.
+	hotRings = 64
+
+	// hotTime is for how long a ring without bytes is polled by a loop that is awake.
+	hotTime = time.Millisecond
+)
+
+// rings is what a relay has while bytes travel by shared memory. It belongs to the connection's loop.
+type rings struct {
+	mem     *ring.Memory
+	poller  *ringPoller
+	hot     bool       // in poller.hot
+	last    clock.Time // bytes came
+	blocked bool       // the stack has no space: Writable follows
+	seen    uint32     // doorbell bytes of the program that were taken out of the socket
+}
+
+// newRings makes the memory of a connection, if the program asks for it and its user may have more. It returns the
+// descriptor for the program, which the caller closes, and 0 if there is none: then the socket is of tier 0.
+func (k *sock) newRings(p int) int {
+	if !k.user.take(&k.user.rings, k.s.cfg.Limits.Rings) {
+		k.s.stats.limited.Add(1)
+		return 0
+	}
+	mem, fd, err := ring.Create(ring.DefaultSize)
+	if err != nil {
+		k.user.giveBack(&k.user.rings)
+		return 0
+	}
+	_ = unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF, ringSendBuffer)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mem = mem
+	return fd
+}
+
+// takeMemory returns the memory of a socket, and makes it the caller's; nil if it has none.
+func (k *sock) takeMemory() *ring.Memory {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	mem := k.mem
+	k.mem = nil
+	return mem
+}
+
+// closeMemory frees shared memory of the node's side.
+func (k *sock) closeMemory(mem *ring.Memory, s ring.State) {
+	mem.SetState(s)
+	_ = mem.Close() // it is mapped
+	k.user.giveBack(&k.user.rings)
+}
+
+// openRings makes bytes travel by mem from now on. The socket carries none yet.
+func (r *relay) openRings(mem *ring.Memory, loop socket.LoopStack) {
+	r.rings = &rings{mem: mem, poller: r.k.s.pollerOf(loop)}
+	r.rings.mem.SetState(ring.Open)
+	r.k.s.stats.rings.Add(1)
+	r.showTier(1)
+}
+
+// showTier says in the reports how bytes travel.
+func (r *relay) showTier(tier int) {
+	of := *r.k.owner
+	of.Tier = tier
+	r.in.SetProcess(&of)
+}
+
+// closeRings frees the memory.
+func (r *relay) closeRings(s ring.State) {
+	if r.rings == nil {
+		return
+	}
+	r.k.closeMemory(r.rings.mem, s)
+	r.rings = nil
+}
+
+// violated ends a connection whose program has written indexes that cannot be.
+func (r *relay) violated() {
+	r.k.s.stats.violations.Add(1)
+	_ = r.in.Abort()
+	r.close(syscall.EPROTO)
+}
+
+// ringToStack is toStack by the ring.
+func (r *relay) ringToStack() {
+	g := r.rings
+	moved := 0
+	for !r.ended && moved < burst {
+		n, err := r.takeFromRing()
+		if err != nil {
+			r.violated()
+			return
+		}
+		if n == 0 {
+			break
+		}
+		moved += n
+	}
+	r.k.s.stats.toStack.Add(uint64(moved))
+	if moved > 0 {
+		g.last = r.k.s.loopNow(r)
+	}
+	r.emptySocket()
+	if left, err := g.mem.In.Len(); err == nil && left == 0 && r.shut && !r.ended {
+		r.programEnded()
+	}
+	if r.hangup && !r.closed {
+		r.ringHangup()
+	}
+	if r.rings != nil {
+		g.keepPolling(r)
+	}
+}
+
+// takeFromRing copies one piece to the send buffer. 0 is that there is none, or no space.
+func (r *relay) takeFromRing() (int, error) {
+	g := r.rings
+	waiting, err := g.mem.In.Len()
+	if err != nil || waiting == 0 {
+		return 0, err
+	}
+	space, e := r.in.Reserve(min(waiting, reserved))
+	if e != nil { // the connection has failed: ready closes the socket
+		g.blocked = true
+		return 0, nil
+	}
+	size := len(space[0]) + len(space[1])
+	if g.blocked = size == 0; g.blocked {
+		return 0, nil
+	}
+	data, err := g.mem.In.Peek(size)
+	n := copyPieces(&space, &data)
+	if e := r.in.Commit(n); e != nil {
+		g.blocked = true
+		return 0, err
+	}
+	g.mem.In.Discard(n)
+	return n, err
+}
+
+// copyPieces copies what both have.
+func copyPieces(to, from *[2][]byte) (n int) {
+	a, b := to[0], to[1]
+	for _, f := range from {
+		for len(f) > 0 {
+			if len(a) == 0 {
+				if a, b = b, nil; len(a) == 0 {
+					return n
+				}
+			}
+			m := copy(a, f)
+			a, f = a[m:], f[m:]
+			n += m
+		}
+	}
+	return n
+}
+
+// emptySocket takes doorbell bytes out of the socket, all but one: the guard byte. It does so before they make the program's
+// socket not writable, and when there is space for a program that has made it so to wait for that.
+func (r *relay) emptySocket() {
+	g := r.rings
+	filled := g.mem.In.Filled()
+	if rung := g.mem.In.Rung(); filled || rung-g.seen > maxDoorbells {
+		g.seen = rung
+		if filled {
+			g.mem.In.Emptied()
+		}
+		r.skipAllBut(1)
+	}
+}
+
+// skipAllBut takes all bytes out of the socket but the last n.
+func (r *relay) skipAllBut(n int) {
+	if have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ); err == nil {
+		_ = r.skip(have - n) // the end shows as an event
+	}
+}
+
+// ringHangup closes a connection whose program has closed its socket. What it has not read makes that a reset (RFC 2525, 2.17).
+func (r *relay) ringHangup() {
+	used, err := r.rings.mem.Out.Used()
+	switch {
+	case err != nil:
+		r.violated()
+	case used > 0 && r.reset:
+		r.programFailed()
+	case r.ended && r.isClosed():
+		r.programClosed()
+	}
+}
+
+// ringToProgram is toProgram by the ring.
+func (r *relay) ringToProgram() {
+	moved, bells := 0, 0
+	r.full = false
+	for moved < burst {
+		data := r.in.Peek()
+		size := len(data[0]) + len(data[1])
+		if size == 0 {
+			break
+		}
+		n, more, err := r.putToRing(&data, size)
+		if err != nil {
+			r.violated()
+			return
+		}
+		if n == 0 {
+			r.full = true
+			break
+		}
+		r.in.Discard(n)
+		moved += n
+		bells += more
+	}
+	r.k.s.stats.toProgram.Add(uint64(moved))
+	if bells > 0 && !r.ringDoorbell(bells) {
+		return
+	}
+	if left := r.in.Peek(); len(left[0]) == 0 {
+		r.atEnd()
+	} else if !r.full {
+		r.watch.Again(stackWritable)
+	}
+}
+
+// putToRing copies one piece to the ring, or drops it where the program reads no more. 0 is that the ring is full.
+func (r *relay) putToRing(data *[2][]byte, size int) (n, bells int, err error) {
+	if r.readShut {
+		return size, 0, nil
+	}
+	out := &r.rings.mem.Out
+	for {
+		space, err := out.Reserve(size)
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(space[0]) > 0 {
+			n := copyPieces(&space, data)
+			return n, out.Commit(n), nil
+		}
+		if !out.AwaitSpace() {
+			return 0, 0, nil
+		}
+	}
+}
+
+// ringDoorbell writes doorbell bytes. False is that the relay was closed.
+func (r *relay) ringDoorbell(n int) bool {
+	b := [2][]byte{zeros[:n]}
+	_, errno := send(r.fd, &b)
+	for errno == syscall.EINTR {
+		_, errno = send(r.fd, &b)
+	}
+	if errno == syscall.EPIPE { // otherwise enough bytes wait
+		r.readShut = true
+		if hungUp(r.fd) {
+			r.hangup, r.shut = true, true
+			r.ringToStack()
+		}
+	}
+	return !r.closed
+}
