@@ -235,8 +235,11 @@ static ssize_t await(struct rings *r, int fd, size_t want, int flags)
 	}
 	if (rings_unread(r) != 0)
 		return 1; /* they came before the end */
-	errno = atomic_exchange(&r->error, 0);
-	return errno != 0 ? -1 : 0;
+	int cause = atomic_exchange(&r->error, 0);
+	if (cause == 0)
+		return 0;
+	errno = cause;
+	return -1;
 }
 
 ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags)
