@@ -177,6 +177,10 @@ func (r *relay) toStack() {
 		}
 	}
 	r.k.s.stats.toStack.Add(uint64(moved))
+	if r.failed != 0 {
+		r.toProgram()
+		return
+	}
 	if err := r.consume(); err != nil {
 		r.programFailed()
 	}
@@ -198,7 +202,8 @@ func (r *relay) lingers() bool {
 // read copies one piece into the send buffer. more is that there may be more.
 func (r *relay) read() (n int, more bool, err error) {
 	space, err := r.in.Reserve(reserved)
-	if err != nil { // the connection has failed: ready closes the socket
+	if err != nil { // and ready does not report it again
+		r.fail(err)
 		return 0, false, nil
 	}
 	size := len(space[0]) + len(space[1])
@@ -207,6 +212,7 @@ func (r *relay) read() (n int, more bool, err error) {
 	}
 	n, errno := receive(r.fd, &space, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	if err := r.in.Commit(max(n, 0)); err != nil {
+		r.fail(err)
 		return 0, false, nil
 	}
 	switch {

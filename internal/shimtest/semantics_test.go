@@ -27,6 +27,7 @@ func TestSemantics(t *testing.T) {
 		{"connect-error", nil, true, ""},
 		{"reset", []string{resetPort}, false, ""},
 		{"linger", nil, true, ""},
+		{"writes-on", nil, true, ""},
 		{"unreachable", nil, true, ""},
 		{"families", nil, false, "millrace: the stack has TCP and UDP sockets alone"},
 		{"urgent", nil, false, ""},

@@ -137,6 +137,28 @@ static void linger(char **args)
 	}
 }
 
+/* A program that goes on writing to a peer that has closed fails in the end, whatever it writes meanwhile. */
+static void writes_on(char **args)
+{
+	(void)args;
+	struct sockaddr_in to = address("127.0.0.1", 0);
+	socklen_t len = sizeof to;
+	int l = tcp();
+	CHECK(bind(l, (struct sockaddr *)&to, sizeof to) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&to, &len) == 0);
+	for (int i = 0; i < 50; i++) {
+		int client = tcp();
+		CHECK(connect(client, (struct sockaddr *)&to, sizeof to) == 0);
+		int fd = accept(l, NULL, NULL);
+		CHECK(fd >= 0 && close(fd) == 0);
+		do
+			await(client, POLLOUT);
+		while (send(client, "foo\n", 4, MSG_DONTWAIT) == 4);
+		CHECK(errno == EPIPE || errno == ECONNRESET);
+		close(client);
+	}
+}
+
 /* ICMP wakes a connected UDP socket that waits, and recv has the errno, once. */
 static void unreachable(char **args)
 {
@@ -222,6 +244,6 @@ static void no_name(char **args)
 const struct part semantics[] = {
 	{"two-datagrams", two_datagrams}, {"no-name", no_name},
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
-	{"linger", linger},
+	{"linger", linger},           {"writes-on", writes_on},
 	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
 };
