@@ -19,7 +19,7 @@ func (c *channel) greet(q *request, r *reply) error {
 	command, token, _ := bytes.Cut(q.value, []byte{0})
 	u := c.admit(text(token))
 	if u == nil {
-		c.s.stats.denied.Add(1)
+		c.peer.denied.Add(1)
 		return syscall.EACCES
 	}
 	c.user = u

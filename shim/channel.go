@@ -37,7 +37,7 @@ func (s *Server) newChannel(conn *net.UnixConn) *channel {
 	c.peer = s.userOf(cred.Uid)
 	c.owner = &socket.Process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
 	if !c.peer.take(&c.peer.channels, s.cfg.Limits.Channels) {
-		s.stats.limited.Add(1)
+		c.peer.limited.Add(1)
 		conn.Close()
 		return nil
 	}

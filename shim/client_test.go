@@ -27,6 +27,8 @@ type client struct {
 	t    testing.TB
 	fd   int
 	last atomic.Uint32
+
+	programs []*program // its sockets
 }
 
 func dial(t testing.TB, path string) *client {
@@ -126,6 +128,7 @@ func (c *client) socket(kind int, v6 bool) *program {
 		}
 	}
 	c.t.Cleanup(p.close)
+	c.programs = append(c.programs, p)
 	return p
 }
 

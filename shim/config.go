@@ -56,6 +56,6 @@ func (s *Server) mayBind(u *user, port uint16) error {
 	if port == 0 || port >= firstFreePort || s.cfg.PrivilegedPorts || u.trusted {
 		return nil
 	}
-	s.stats.denied.Add(1)
+	u.denied.Add(1)
 	return syscall.EACCES
 }

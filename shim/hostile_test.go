@@ -3,17 +3,21 @@ package shim
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/metrics"
 )
 
 // works checks that the server still serves others.
@@ -502,4 +506,58 @@ func TestManySockets(t *testing.T) {
 	until(t, "all are released", func() bool { return b.Stats().Sockets == 0 })
 	until(t, "descriptors are closed", func() bool { return descriptors(t) <= base+2 })
 	b.works(t)
+}
+
+// TestStatsOfUsers: each user's use is in Stats and in the metrics, and is given back.
+func TestStatsOfUsers(t *testing.T) {
+	b := newBed(t, func(c *Config) { c.Limits.Sockets = 2 })
+	reg := &metrics.Registry{}
+	reg.Add(b.WriteMetrics)
+	series := func() string {
+		t.Helper()
+		var out strings.Builder
+		if err := reg.WriteText(&out, metrics.Selection{}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	c := b.dial(t)
+	b.mu.Lock()
+	b.users[uint32(os.Geteuid())].trusted = false
+	b.mu.Unlock()
+	for want, errno := range []syscall.Errno{0, 0, syscall.EMFILE} {
+		p := c.socket(unix.SOCK_STREAM, false)
+		if r := p.ask(request{op: opNames}, p.fd); r.errno != errno {
+			t.Errorf("socket %d: %v", want, r.errno)
+		}
+	}
+	want := UserStats{UID: uint32(os.Geteuid()), Sockets: 2, Channels: 1, Limited: 1}
+	if st := b.Stats(); len(st.Users) != 1 || st.Users[0] != want || st.Limited != 1 || st.Sockets != 2 {
+		t.Errorf("%+v", st)
+	}
+	text := series()
+	uid := fmt.Sprintf(`{uid="%d"}`, os.Geteuid())
+	for _, line := range []string{
+		"millrace_shim_sockets 2\n", "millrace_shim_limited_total 1\n", "millrace_shim_descriptors_total 0\n",
+		"millrace_shim_user_sockets" + uid + " 2\n", "millrace_shim_user_channels" + uid + " 1\n",
+		"millrace_shim_user_limited_total" + uid + " 1\n", "millrace_shim_user_denied_total" + uid + " 0\n",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %q in\n%s", line, text)
+		}
+	}
+	c.end()
+	until(t, "all is given back", func() bool {
+		u := b.Stats().Users[0]
+		return u.Sockets == 0 && u.Channels == 0
+	})
+}
+
+// end is the end of the process: all its descriptors are closed.
+func (c *client) end() {
+	for _, p := range c.programs {
+		p.close()
+	}
+	unix.Close(c.fd)
+	c.fd = -1
 }

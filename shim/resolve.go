@@ -28,7 +28,7 @@ func (c *channel) resolve(q *request, r *reply) error {
 	case host == "" || len(host) > maxHostName+1: // it may end in a dot
 		return syscall.ENOENT
 	case !c.user.take(&c.user.lookups, c.s.cfg.Limits.Lookups):
-		c.s.stats.limited.Add(1)
+		c.user.limited.Add(1)
 		return syscall.EAGAIN
 	}
 	defer c.user.giveBack(&c.user.lookups)

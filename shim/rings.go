@@ -41,7 +41,7 @@ type rings struct {
 // descriptor for the program, which the caller closes, and 0 if there is none: then the socket is of tier 0.
 func (k *sock) newRings(p int) int {
 	if !k.user.take(&k.user.rings, k.s.cfg.Limits.Rings) {
-		k.s.stats.limited.Add(1)
+		k.user.limited.Add(1)
 		return 0
 	}
 	mem, fd, err := ring.Create(ring.DefaultSize)

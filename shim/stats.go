@@ -1,12 +1,20 @@
 package shim
 
-import "sync/atomic"
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/socket"
+)
 
 // counters are those of a Server.
 type counters struct {
 	channels, requests, malformed  atomic.Uint64
 	connects, accepts, failures    atomic.Uint64
-	denied, limited                atomic.Uint64
 	toStack, toProgram             atomic.Uint64 // bytes
 	datagramsIn, datagramsOut      atomic.Uint64
 	datagramsDropped, acceptErrors atomic.Uint64
@@ -36,22 +44,77 @@ type Stats struct {
 	Rings      uint64 // connections whose bytes began to travel by rings
 	Moved      uint64 // of these, those that went back to sockets
 	Violations uint64 // those that were reset because the program has written impossible indexes
+
+	Users []UserStats // by uid
+}
+
+// UserStats are what the programs of one uid have now, and what they were refused.
+type UserStats struct {
+	UID      uint32 `json:"uid"`
+	Sockets  int    `json:"sockets"`
+	Channels int    `json:"channels"`
+	Rings    int    `json:"rings"`   // pairs of rings in shared memory
+	Lookups  int    `json:"lookups"` // host names that are being resolved
+	Denied   uint64 `json:"denied"`
+	Limited  uint64 `json:"limited"`
+}
+
+// stats returns what a user has.
+func (u *user) stats() UserStats {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return UserStats{
+		UID: u.uid, Sockets: u.sockets, Channels: u.channels, Rings: u.rings, Lookups: u.lookups, Denied: u.denied.Load(), Limited: u.limited.Load(),
+	}
+}
+
+// WriteMetrics writes the counters, and what each user has.
+func (s *Server) WriteMetrics(w *metrics.Writer) {
+	stats := s.Stats()
+	v := reflect.ValueOf(stats)
+	for i := range v.NumField() {
+		f, field := v.Field(i), v.Type().Field(i).Name
+		name, help := "millrace_shim_"+socket.SnakeCase(field), "Programs of millrace exec: "+field+" of shim.Stats."
+		switch {
+		case f.CanUint():
+			w.Counter(name+"_total", help, f.Uint())
+		case f.CanInt():
+			w.Gauge(name, help, float64(f.Int()))
+		}
+	}
+	for _, u := range stats.Users {
+		uid := metrics.Label{Name: "uid", Value: strconv.FormatUint(uint64(u.UID), 10)}
+		w.Gauge("millrace_shim_user_sockets", "Sockets that the programs of a user have.", float64(u.Sockets), uid)
+		w.Gauge("millrace_shim_user_channels", "Control channels that the programs of a user have.", float64(u.Channels), uid)
+		w.Gauge("millrace_shim_user_rings", "Pairs of rings in shared memory that the programs of a user have.", float64(u.Rings), uid)
+		w.Counter("millrace_shim_user_denied_total", "Requests of a user that the configuration does not permit.", u.Denied, uid)
+		w.Counter("millrace_shim_user_limited_total", "Requests of a user beyond a limit.", u.Limited, uid)
+	}
 }
 
 // Stats returns the counters.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	channels, sockets := len(s.channels), len(s.all)
+	users := make([]UserStats, 0, len(s.users))
+	for _, u := range s.users {
+		users = append(users, u.stats())
+	}
 	s.mu.Unlock()
+	slices.SortFunc(users, func(a, b UserStats) int { return cmp.Compare(a.UID, b.UID) })
+	var denied, limited uint64
+	for _, u := range users {
+		denied, limited = denied+u.Denied, limited+u.Limited
+	}
 	c := &s.stats
 	return Stats{
 		Channels: channels, Sockets: sockets,
 		Requests: c.requests.Load(), Malformed: c.malformed.Load(), Connects: c.connects.Load(), Failures: c.failures.Load(),
-		Accepts: c.accepts.Load(), Denied: c.denied.Load(), Limited: c.limited.Load(),
+		Accepts: c.accepts.Load(), Denied: denied, Limited: limited,
 		BytesToStack: c.toStack.Load(), BytesToProgram: c.toProgram.Load(),
 		DatagramsSent: c.datagramsOut.Load(), DatagramsPassed: c.datagramsIn.Load(),
 		DatagramsDropped: c.datagramsDropped.Load(), AcceptErrors: c.acceptErrors.Load(),
-		Descriptors: c.descriptors.Load(),
-		Rings:       c.rings.Load(), Moved: c.moved.Load(), Violations: c.violations.Load(),
+		Descriptors: c.descriptors.Load(), Users: users,
+		Rings: c.rings.Load(), Moved: c.moved.Load(), Violations: c.violations.Load(),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -24,6 +25,8 @@ type user struct {
 	connects int
 
 	ended errorOrder // Server.mu guards it
+
+	denied, limited atomic.Uint64 // as those of Stats
 }
 
 // userOf returns the counters of a uid. They stay: their number is that of the machine's users.
@@ -61,7 +64,7 @@ func (s *Server) takeSocket(u *user) error {
 	if u.take(&u.sockets, s.cfg.Limits.Sockets) {
 		return nil
 	}
-	s.stats.limited.Add(1)
+	u.limited.Add(1)
 	return syscall.EMFILE
 }
 
@@ -73,7 +76,7 @@ func (s *Server) takeConnect(u *user) error {
 		u.second, u.connects = now, 0
 	}
 	if u.connects++; u.connects > s.cfg.Limits.Connects && !u.trusted {
-		s.stats.limited.Add(1)
+		u.limited.Add(1)
 		return syscall.EAGAIN
 	}
 	return nil

@@ -196,6 +196,9 @@ func TestExec(t *testing.T) {
 	if code, shown, _ := run("net", "sockets", "--socket", socket); code != exitOK || !strings.Contains(shown, "nginx") {
 		t.Errorf("net sockets does not show whose they are: code %d\n%s", code, shown)
 	}
+	if code, shown, _ := run("net", "stats", "--socket", socket); code != exitOK || !strings.Contains(shown, "\nprograms\n") || !strings.Contains(shown, "  uid 0: sockets ") {
+		t.Errorf("net stats does not show what programs have: code %d\n%s", code, shown)
+	}
 	_ = cmd.Process.Signal(os.Interrupt) // the signal is the program's
 	if code := exitCode(t, cmd.Wait()); code != 0 {
 		t.Errorf("nginx ended with code %d: %s", code, out)

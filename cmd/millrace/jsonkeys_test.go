@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/internal/kernbench"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/tcp"
 )
@@ -55,6 +56,12 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 	s.WriteString("net stats, in tcp:\n")
 	for i, fields := 0, reflect.TypeFor[tcp.Stats](); i < fields.NumField(); i++ {
 		fmt.Fprintf(&s, "  %s\n", socket.SnakeCase(fields.Field(i).Name))
+	}
+	s.WriteString("net stats, in programs.counters:\n")
+	for i, fields := 0, reflect.TypeFor[shim.Stats](); i < fields.NumField(); i++ {
+		if f := fields.Field(i); f.Name != "Users" {
+			fmt.Fprintf(&s, "  %s\n", socket.SnakeCase(f.Name))
+		}
 	}
 	golden(t, "json-keys.txt", s.String())
 }

@@ -278,9 +278,10 @@ func newNetStats(c *console) *cobra.Command {
 		Use:   "stats",
 		Short: "Show the counters of a running stack",
 		Long: `Show the counters of a running stack since its start: packets and drops by reason,
-TCP, UDP, devices, services and the engine.
+TCP, UDP, programs of millrace exec, devices, services and the engine.
 
---json prints one object: schema, version, started, packets, tcp, udp, devices, services, engine.`,
+--json prints one object: schema, version, started, packets, tcp, udp, programs, devices, services,
+engine.`,
 		Example: `  millrace net stats
   millrace net stats --json | jq .tcp.retransmits`,
 		Args: exactly(),

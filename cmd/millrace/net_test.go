@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/internal/stackd"
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/shim"
 )
 
 // TestListsHaveTheFormOfIPAndSS shows each form of each line.
@@ -54,6 +55,9 @@ func TestListsHaveTheFormOfIPAndSS(t *testing.T) {
 		Protocol: "tcp", State: "LISTEN", Local: netip.MustParseAddrPort("0.0.0.0:80"), Remote: netip.MustParseAddrPort("0.0.0.0:0"), Loop: -1,
 		Process: &stackd.ProcessReport{PID: 7, UID: 1000, Command: "ngi\x1b[1mnx"},
 	}}}, false)
+	showShim(c, &stackd.ShimStats{
+		Counters: map[string]int64{"accepts": 12345, "sockets": 3, "failures": 0}, Users: []shim.UserStats{{UID: 1000, Sockets: 3, Channels: 1, Limited: 4444}},
+	})
 	golden(t, "net.txt", out.String())
 }
 

@@ -242,6 +242,10 @@ func showStackStats(c *console, s *stackd.Stats) {
 	if len(s.UDP.Dropped) > 0 {
 		c.printf("  dropped: %s\n", tally(s.UDP.Dropped))
 	}
+	if s.Programs != nil {
+		head("programs")
+		showShim(c, s.Programs)
+	}
 	head("services")
 	for _, v := range s.Services {
 		c.printf("  %-8s %-22s %-8s connections %d now, %s total, %s rejected; datagrams %s, %s unanswered; bytes in %s, out %s\n",
@@ -249,6 +253,18 @@ func showStackStats(c *console, s *stackd.Stats) {
 			group(v.BytesIn), group(v.BytesOut))
 	}
 	c.printf("%s %s (%s), up %s\n", c.paint(bold, "engine"), s.Engine.Name, s.Engine.Ops, time.Since(s.Started).Round(time.Second))
+}
+
+// showShim prints the counters of millrace exec, and what each user has.
+func showShim(c *console, s *stackd.ShimStats) {
+	for _, name := range slices.Sorted(maps.Keys(s.Counters)) {
+		if n := s.Counters[name]; n != 0 {
+			c.printf("  %-20s %15s\n", name, group(uint64(n)))
+		}
+	}
+	for _, u := range s.Users {
+		c.printf("  uid %d: sockets %d, channels %d; denied %s, beyond a limit %s\n", u.UID, u.Sockets, u.Channels, group(u.Denied), group(u.Limited))
+	}
 }
 
 // total adds the values of a tally up.

@@ -57,7 +57,7 @@ tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/lo
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
-shim            : shim/ring socket stack tcp tcp/cc wire clock
+shim            : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/ring       :
 .               : wire gpukern ip node node/nexthop socket stack/host
 tls             : tls/clienthello internal/secretfile metrics

@@ -225,6 +225,7 @@ func (d *Daemon) Stats() Stats {
 			Received: u.Received, Queued: u.Queued, Sent: u.Sent, Lost: u.Lost, Sockets: u.Sockets, Memory: u.Memory, Dropped: reasons(u.Dropped),
 		},
 	}
+	s.Programs = d.shimStats()
 	for i, dev := range d.node.DeviceCounters() {
 		s.Devices = append(s.Devices, DeviceStats{DeviceCounters: dev, Takes: takes(d.node.TakesAll(i))})
 	}
@@ -247,19 +248,18 @@ func reasons(n [packet.Verdicts]uint64) map[string]uint64 {
 	return m
 }
 
-// counters returns the fields of s by their names, as JSON has them here.
-func counters(s tcp.Stats) map[string]int64 {
+// counters returns the numbers of a struct by the names of their fields, as JSON has them here.
+func counters(s any) map[string]int64 {
 	m := map[string]int64{}
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {
-		f := v.Field(i)
-		n := int64(0)
-		if f.CanUint() {
-			n = int64(f.Uint())
-		} else {
-			n = f.Int()
+		name := socket.SnakeCase(v.Type().Field(i).Name)
+		switch f := v.Field(i); {
+		case f.CanUint():
+			m[name] = int64(f.Uint())
+		case f.CanInt():
+			m[name] = f.Int()
 		}
-		m[socket.SnakeCase(v.Type().Field(i).Name)] = n
 	}
 	return m
 }

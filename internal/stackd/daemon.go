@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 
@@ -43,7 +44,7 @@ type Daemon struct {
 	opt   Options
 	node  *node.Node
 	stack *socket.Stack
-	shim  *shim.Server // nil where no programs are served
+	shim  atomic.Pointer[shim.Server] // nil where no programs are served
 
 	leases  []*dhcpClient
 	changes chan ip.Change
@@ -169,8 +170,16 @@ func (d *Daemon) openHost() error {
 	}
 	return d.node.Add(node.Service{
 		Name: "host", Handlers: group.Handlers(), Claims: group.Claims, Fallback: true, Entered: true,
-		Metrics: d.stack.WriteMetrics, Background: d.follow, Shutdown: d.shutdown,
+		Metrics: d.writeMetrics, Background: d.follow, Shutdown: d.shutdown,
 	})
+}
+
+// writeMetrics writes the series of the stack and of the programs that it serves.
+func (d *Daemon) writeMetrics(w *metrics.Writer) {
+	d.stack.WriteMetrics(w)
+	if s := d.shim.Load(); s != nil {
+		s.WriteMetrics(w)
+	}
 }
 
 // wants6 reports whether the host speaks IPv6 on the device.

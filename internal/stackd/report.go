@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/tcp"
 )
 
@@ -139,9 +140,16 @@ type Stats struct {
 	Packets  Packets             `json:"packets"`
 	TCP      map[string]int64    `json:"tcp"` // fields of tcp.Stats, snake_case
 	UDP      UDPStats            `json:"udp"`
+	Programs *ShimStats          `json:"programs,omitempty"` // of millrace exec; none where the host serves none
 	Devices  []DeviceStats       `json:"devices"`
 	Services []ServiceStats      `json:"services"`
 	Engine   gpukern.EngineStats `json:"engine"`
+}
+
+// ShimStats are what programs of millrace exec have and had.
+type ShimStats struct {
+	Counters map[string]int64 `json:"counters"` // numbers of shim.Stats, snake_case
+	Users    []shim.UserStats `json:"users"`
 }
 
 // Packets are those of all loops. At rest Received + Originated = Forwarded + Delivered + the sum of Dropped; what was forwarded

@@ -53,7 +53,7 @@ func (d *Daemon) openShim() error {
 		servers = append(servers, netip.AddrPortFrom(a, 53))
 	}
 	r := d.stack.Resolver(servers...)
-	d.shim, err = shim.New(shim.Config{
+	s, err := shim.New(shim.Config{
 		Stack: d.stack, Path: path, Name: "stack", Groups: groups, Everyone: c.Everyone, PrivilegedPorts: c.PrivilegedPorts,
 		Lookup: func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
 		Limits: shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects},
@@ -61,6 +61,9 @@ func (d *Daemon) openShim() error {
 	if err != nil && c.Socket == autoSocket { // the configuration does not ask for it
 		d.opt.Log.Warn("shim", "error", err.Error())
 		return nil
+	}
+	if err == nil {
+		d.shim.Store(s)
 	}
 	return err
 }
@@ -83,16 +86,18 @@ func groupIDs(names []string) (ids []uint32, err error) {
 
 // closeShim ends what programs have. It may be called twice.
 func (d *Daemon) closeShim() error {
-	if d.shim == nil {
-		return nil
+	if s := d.shim.Load(); s != nil {
+		return s.Close()
 	}
-	return d.shim.Close()
+	return nil
 }
 
-// ShimStats returns the counters of the programs; false where none are served.
-func (d *Daemon) ShimStats() (shim.Stats, bool) {
-	if d.shim == nil {
-		return shim.Stats{}, false
+// shimStats returns the counters of the programs; nil where none are served.
+func (d *Daemon) shimStats() *ShimStats {
+	s := d.shim.Load()
+	if s == nil {
+		return nil
 	}
-	return d.shim.Stats(), true
+	st := s.Stats()
+	return &ShimStats{Counters: counters(st), Users: st.Users}
 }
