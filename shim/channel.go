@@ -168,6 +168,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	}
 	k.ops.Lock()
 	defer k.ops.Unlock()
+	k.asked = p
 	switch q.op {
 	case opBind:
 		err = k.bind(q, r)

@@ -220,7 +220,10 @@ func (p *program) read(b []byte) (int, error) {
 }
 
 // Read implements io.Reader, and Write io.Writer.
-func (p *program) Read(b []byte) (int, error) { return p.read(b) }
+func (p *program) Read(b []byte) (int, error) {
+	n, err := p.read(b)
+	return max(n, 0), err
+}
 
 func (p *program) Write(b []byte) (int, error) { return len(b), p.write(b) }
 

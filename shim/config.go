@@ -25,6 +25,10 @@ type Config struct {
 	// Lookup returns the addresses of a host name. Nil: names are not resolved (ENOSYS).
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 
+	// ThroughLoop makes connections between two programs of the stack TCP through its loop, as all others are. Otherwise
+	// most are AF_UNIX pairs, which no capture sees.
+	ThroughLoop bool
+
 	Limits Limits // of each user
 }
 

@@ -51,6 +51,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 		return err
 	}
 	k.owner = c.owner
+	if k.connectLocal(c, to, r, p) {
+		return nil
+	}
 	if err := k.setMark(p, true); err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 		return err
 	}
 	r.local, r.remote = k.shown(k.local), k.shown(to)
-	k.s.bindName(p, r.local, r.remote)
+	_ = k.s.bindName(p, r.local, r.remote)
 	return syscall.EINPROGRESS
 }
 
@@ -80,7 +83,7 @@ func (k *sock) mayConnect() error {
 	switch {
 	case k.state == connecting:
 		return syscall.EALREADY
-	case k.state == listening || k.state == connected && k.reported:
+	case k.state == listening || k.state == paired || k.state == connected && k.reported:
 		return syscall.EISCONN
 	case k.state == released:
 		return syscall.ENETDOWN
@@ -202,15 +205,16 @@ func (k *sock) shown(a netip.AddrPort) netip.AddrPort {
 
 // bindName gives the program's end p the name from which it reads its addresses. A socket that has a name already, which
 // the program has given it, asks the node instead.
-func (s *Server) bindName(p int, local, remote netip.AddrPort) {
+func (s *Server) bindName(p int, local, remote netip.AddrPort) (err error) {
 	n := name{process: s.process, local: local, remote: remote}
 	var b [1 + nameSize]byte
 	for range 3 {
 		n.unique = unique()
 		n.encode(b[1:])
 		b[0] = '@'
-		if err := unix.Bind(p, &unix.SockaddrUnix{Name: string(b[:])}); err != syscall.EADDRINUSE {
-			return
+		if err = unix.Bind(p, &unix.SockaddrUnix{Name: string(b[:])}); err != syscall.EADDRINUSE {
+			break
 		}
 	}
+	return err
 }

@@ -23,14 +23,15 @@ type listener struct {
 	k *sock
 	l *socket.Listener
 
-	mu      sync.Mutex // its holder enters no loop
-	backlog int
-	charge  int               // of one record in the send buffer
-	rings   bool              // accepted connections have rings
-	linger  int               // SO_LINGER of accepted connections, -1 is off
-	waiting []socket.LoopConn // accepted, and there was no space for their records
-	paused  bool              // the stack's listener is to stop, because some wait
-	closed  bool
+	mu       sync.Mutex // its holder enters no loop
+	backlog  int
+	charge   int               // of one record in the send buffer
+	rings    bool              // accepted connections have rings
+	linger   int               // SO_LINGER of accepted connections, -1 is off
+	waiting  []socket.LoopConn // accepted, and there was no space for their records
+	deferred bool              // TCP_DEFER_ACCEPT
+	paused   bool              // the stack's listener is to stop, because some wait
+	closed   bool
 
 	turn sync.Mutex // of pausing and resuming: its holder enters loops
 }
@@ -45,7 +46,7 @@ func (k *sock) listen(q *request, r *reply, p int) error {
 	case listening:
 		r.local, r.remote = k.names()
 		return k.server.resize(backlog)
-	case connecting, connected:
+	case connecting, connected, paired:
 		return syscall.EINVAL
 	case released:
 		return syscall.ENETDOWN
@@ -61,8 +62,9 @@ func (k *sock) listen(q *request, r *reply, p int) error {
 	}
 	l.rings = q.name&wantRings != 0
 	r.local, r.remote = k.names()
-	k.s.bindName(p, r.local, netip.AddrPort{})
+	_ = k.s.bindName(p, r.local, netip.AddrPort{})
 	l.pass()
+	k.s.enlist(l)
 	return nil
 }
 
@@ -85,7 +87,8 @@ func (k *sock) newListener(backlog int) (*listener, error) {
 		return nil, err
 	}
 	l.l = ls
-	if o.deferAccept > 0 {
+	l.deferred = o.deferAccept > 0
+	if l.deferred {
 		_ = ls.SetOption(socket.OptDeferAccept, o.deferAccept) // it listens
 	}
 	k.mu.Lock()
@@ -96,6 +99,13 @@ func (k *sock) newListener(backlog int) (*listener, error) {
 	}
 	k.state = listening
 	return l, k.s.watch.modify(fd, id, unix.EPOLLRDHUP|unix.EPOLLOUT)
+}
+
+// inherit sets the options that an accepted connection begins with.
+func (l *listener) inherit(o *options) {
+	if of, err := l.l.Options(); err == nil {
+		o.Change(func(to *socket.TCPOptions) { *to = of })
+	}
 }
 
 // takeLinger returns SO_LINGER as it was set before listen(2).
@@ -245,7 +255,7 @@ func (k *sock) enter(q int) (err error) {
 	if err != nil {
 		return err
 	}
-	k.s.bindName(q, k.local, k.remote)
+	_ = k.s.bindName(q, k.local, k.remote) // it has no name
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	if k.s.closed {
@@ -316,6 +326,7 @@ func (l *listener) close() {
 	waiting := l.waiting
 	l.waiting = nil
 	l.mu.Unlock()
+	l.k.s.delist(l)
 	_ = l.l.Close() // it is open
 	for _, in := range waiting {
 		in.Conn().Do(func(in socket.LoopConn) { _ = in.Abort() })

@@ -262,6 +262,9 @@ func getLinger(k *sock, _ optionName, b []byte) ([]byte, error) {
 // getError is SO_ERROR: what ended a connection, or what ICMP has said of a datagram.
 func getError(k *sock, _ optionName, b []byte) ([]byte, error) {
 	switch conn := k.connection(); {
+	case k.current() == paired:
+		v, err := unix.GetsockoptInt(k.asked, unix.SOL_SOCKET, unix.SO_ERROR)
+		return appendInt(b, v), err
 	case !k.stream:
 		return appendInt(b, int(k.packetError())), nil
 	case conn != nil:

@@ -185,5 +185,8 @@ func setDeferAccept(k *sock, n optionName, v []byte) error {
 	if l == nil {
 		return nil
 	}
+	l.mu.Lock()
+	l.deferred = i > 0
+	l.mu.Unlock()
 	return bare(l.l.SetOption(socket.OptDeferAccept, k.options.deferAccept))
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // Server serves programs that use the sockets of a stack by the preloaded library. New returns one that runs.
@@ -21,6 +23,7 @@ type Server struct {
 	chroot  *net.UnixListener // the same by an abstract name, for programs that have changed their root directory
 	private *registrar
 	watch   *watcher
+	pairs   *pairs
 	scratch [][]byte // of each loop, for bytes that are dropped
 	batches []*batch // of each loop, for datagrams
 	pollers []*ringPoller
@@ -37,6 +40,9 @@ type Server struct {
 	all      map[*sock]struct{}
 	channels map[*channel]struct{}
 	ended    errorTable
+
+	listeners map[*socket.Listener]*listener // of programs, for connections of others on the same stack
+	ports     map[uint16]int                 // how many of these
 }
 
 // New listens at cfg.Path and serves until Close.
@@ -48,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, process: uint32(os.Getpid()),
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
+		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]int{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.batches = make([]*batch, cfg.Stack.LoopCount())
@@ -61,11 +68,16 @@ func New(cfg Config) (*Server, error) {
 	s.work.Go(s.watch.run)
 	s.work.Go(func() { s.accept(s.control) })
 	s.work.Go(func() { s.accept(s.chroot) })
+	s.work.Go(s.pairs.watch.run)
+	s.work.Go(func() { s.pairs.run(s.ctx) })
 	return s, nil
 }
 
 func (s *Server) open() (err error) {
 	if s.watch, err = newWatcher(); err != nil {
+		return err
+	}
+	if s.pairs, err = newPairs(!s.cfg.ThroughLoop); err != nil {
 		return err
 	}
 	if s.private, err = newRegistrar(); err != nil {
@@ -150,6 +162,9 @@ func (s *Server) Close() error {
 	s.releaseAll()
 	if s.watch != nil {
 		errs = append(errs, s.watch.close())
+	}
+	if s.pairs != nil {
+		errs = append(errs, s.pairs.watch.close())
 	}
 	s.work.Wait()
 	s.releaseAll() // what channels have registered meanwhile

@@ -19,6 +19,7 @@ const (
 	connecting
 	connected
 	listening
+	paired   // connected to another program, without the node between them
 	released // the node's end is closed
 )
 
@@ -54,6 +55,7 @@ type sock struct {
 	mem           *ring.Memory // until the relay has it
 	refilled      int          // bytes more to be taken out of the program's end when it is connected
 	relayed       *relay       // its fields belong to the loop of conn
+	asked         int          // the program's end, during a request
 	reported      bool         // connect(2) has returned 0 for the connection
 }
 
@@ -91,7 +93,7 @@ func (s *Server) register(c *channel, p int, cookie uint64) (*sock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.takeSocket(c.user); err != nil {
+	if err := s.takeAnySocket(c.user); err != nil {
 		return nil, err
 	}
 	end, err := s.private.connect(p, kind)
@@ -208,7 +210,7 @@ func (k *sock) watched(ev uint32) {
 	}
 	if ev&unix.EPOLLHUP != 0 {
 		k.mu.Lock()
-		known, server := k.state != connected && k.state != released, k.state == listening
+		known, server := k.state != connected && k.state != paired && k.state != released, k.state == listening
 		k.mu.Unlock()
 		if known {
 			k.release(0)
@@ -260,7 +262,9 @@ func (k *sock) release(errno syscall.Errno) {
 		k.s.watch.remove(fd, id)
 	}
 	k.s.forget(k, errno)
-	closeEnd(fd, k.refuses)
+	if fd >= 0 {
+		closeEnd(fd, k.refuses)
+	}
 	k.user.giveBack(&k.user.sockets)
 	go k.closeAll()
 }

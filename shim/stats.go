@@ -15,6 +15,7 @@ import (
 type counters struct {
 	channels, requests, malformed  atomic.Uint64
 	connects, accepts, failures    atomic.Uint64
+	pairs                          atomic.Uint64
 	toStack, toProgram             atomic.Uint64 // bytes
 	datagramsIn, datagramsOut      atomic.Uint64
 	datagramsDropped, acceptErrors atomic.Uint64
@@ -32,6 +33,7 @@ type Stats struct {
 	Connects  uint64 // connections begun
 	Failures  uint64 // of which none came
 	Accepts   uint64
+	Paired    uint64 // connections between two programs that do not pass through the loop
 	Denied    uint64 // requests that the configuration does not permit: ports, operations
 	Limited   uint64 // requests beyond a limit
 
@@ -110,7 +112,7 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Channels: channels, Sockets: sockets,
 		Requests: c.requests.Load(), Malformed: c.malformed.Load(), Connects: c.connects.Load(), Failures: c.failures.Load(),
-		Accepts: c.accepts.Load(), Denied: denied, Limited: limited,
+		Accepts: c.accepts.Load(), Paired: c.pairs.Load(), Denied: denied, Limited: limited,
 		BytesToStack: c.toStack.Load(), BytesToProgram: c.toProgram.Load(),
 		DatagramsSent: c.datagramsOut.Load(), DatagramsPassed: c.datagramsIn.Load(),
 		DatagramsDropped: c.datagramsDropped.Load(), AcceptErrors: c.acceptErrors.Load(),

@@ -43,6 +43,8 @@ func getInfo(k *sock, _ optionName, b []byte) ([]byte, error) {
 			return nil, bare(err)
 		}
 		fillInfo(&out, &i)
+	case k.current() == paired:
+		pairInfo(&out, k.asked)
 	case k.current() == connecting:
 		out.State = linuxSynSent
 	case k.current() == listening:

@@ -68,6 +68,15 @@ func (s *Server) takeSocket(u *user) error {
 	return syscall.EMFILE
 }
 
+// takeAnySocket is takeSocket for callers that may wait: ends of pairs that have closed are found before it says no.
+func (s *Server) takeAnySocket(u *user) error {
+	if u.take(&u.sockets, s.cfg.Limits.Sockets) {
+		return nil
+	}
+	s.pairs.sweepNow()
+	return s.takeSocket(u)
+}
+
 // takeConnect counts the beginning of a connection; EAGAIN is that the user has begun too many in this second.
 func (s *Server) takeConnect(u *user) error {
 	u.mu.Lock()

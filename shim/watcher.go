@@ -59,6 +59,11 @@ func (w *watcher) modify(fd int, id uint64, want uint32) error {
 // remove ends the calls, apart from one that is under way.
 func (w *watcher) remove(fd int, id uint64) {
 	_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, fd, nil) // add has failed
+	w.forget(id)
+}
+
+// forget ends the calls of a file that is closed, which the kernel has removed by itself.
+func (w *watcher) forget(id uint64) {
 	w.mu.Lock()
 	delete(w.calls, id)
 	w.mu.Unlock()

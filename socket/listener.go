@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/wire"
@@ -301,4 +302,33 @@ func (l *Listener) wrapError(op string, err error) error {
 		return nil
 	}
 	return opError(op, "tcp", nil, l.addr, errnoError(op, err))
+}
+
+// LocalListener returns the listener that a connection which d begins to an address of the stack itself would meet, and where it would come
+// from: port 0 where d does not say. It is for programs that join both ends without TCP. nil is that the address is
+// elsewhere, that nothing listens there, or that the connection would fail. The caller holds no loop.
+//
+// Of listeners that share a port (TCPOptions.Share) the ports of both ends choose one.
+func (s *Stack) LocalListener(d *Dialer, to netip.AddrPort) (l *Listener, from netip.AddrPort) {
+	to = netip.AddrPortFrom(to.Addr().WithZone("").Unmap(), to.Port())
+	h := s.group.Hosts[0] // it has all addresses and listeners, as each loop
+	h.Enter()
+	defer h.Exit()
+	if h.IP.Local(ip.LoopDev, wire.AddrFrom(to.Addr())) != ip.Unicast {
+		return nil, from
+	}
+	t, err := s.tupleOn(h, d, to)
+	if err != nil {
+		return nil, from
+	}
+	return listenerOn(h, &t), netip.AddrPortFrom(t.Local.Netip(), t.LocalPort)
+}
+
+// listenerOn returns the listener that a connection with the tuple t meets on this host.
+func listenerOn(h *host.Host, t *wire.Tuple) *Listener {
+	arriving := wire.Tuple{Local: t.Remote, LocalPort: t.RemotePort, Remote: t.Local, RemotePort: t.LocalPort}
+	if e, ok := h.TCP.ListenerAt(&arriving).(*listenerShard); ok {
+		return e.l
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -206,4 +207,90 @@ func TestBacklogOverflow(t *testing.T) {
 	}
 	_ = l.Close()
 	x.checkEmpty(t)
+}
+
+// TestLocalListener finds the listener that a connection of the stack to itself meets: the more specific one, and only there.
+func TestLocalListener(t *testing.T) {
+	for _, loops := range []int{1, 3} {
+		x := newTestbed(t, testbedConfig{loops: loops})
+		listen := func(at string) *Listener {
+			l, err := x.a.ListenWith(t.Context(), &ListenConfig{TCPOptions: func(o *TCPOptions) { o.Share = true }}, "tcp", at)
+			if err != nil {
+				t.Fatal(at, err)
+			}
+			return l
+		}
+		wide, narrow := listen(":80"), listen("127.0.0.1:80")
+		bound, err := x.a.Bind(&BindConfig{}, "tcp4", netip.MustParseAddrPort("127.0.0.1:0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			to   string
+			d    Dialer
+			want *Listener
+			from string
+		}{
+			{to: "127.0.0.1:80", want: narrow, from: "127.0.0.1:0"},
+			{to: "127.0.0.1:80", d: Dialer{Bound: bound}, want: narrow, from: bound.Addr().String()},
+			{to: "[::ffff:127.0.0.1]:80", want: narrow, from: "127.0.0.1:0"},
+			{to: "127.0.0.2:80", want: wide, from: "127.0.0.2:0"},
+			{to: "[::1]:80", want: wide, from: "[::1]:0"},
+			{to: net.JoinHostPort(addrA, "80"), want: wide, from: net.JoinHostPort(addrA, "0")},
+			{to: net.JoinHostPort(addrA6, "80"), want: wide, from: net.JoinHostPort(addrA6, "0")},
+			{to: "127.0.0.1:81"},
+			{to: net.JoinHostPort(addrB, "80")},
+			{to: "255.255.255.255:80"},
+		} {
+			got, from := x.a.LocalListener(&tc.d, netip.MustParseAddrPort(tc.to))
+			if got != tc.want || tc.want != nil && from.String() != tc.from {
+				t.Errorf("%d loops, %s: %v from %v, want %v from %s", loops, tc.to, got, from, tc.want, tc.from)
+			}
+		}
+		if err := narrow.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := x.a.LocalListener(&Dialer{}, netip.MustParseAddrPort("127.0.0.1:80")); got != wide {
+			t.Errorf("after Close: %v", got)
+		}
+	}
+}
+
+// TestLocalListenerOfSharedPort chooses by the ports of both ends, as a connection does.
+func TestLocalListenerOfSharedPort(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	seen := map[*Listener]bool{}
+	for range 2 {
+		l, err := x.a.ListenWith(t.Context(), &ListenConfig{TCPOptions: func(o *TCPOptions) { o.Share = true }}, "tcp", ":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[l] = false
+	}
+	for port := uint16(2000); port < 2064; port++ {
+		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
+		d := &Dialer{Local: at}
+		l, _ := x.a.LocalListener(d, netip.MustParseAddrPort("127.0.0.1:80"))
+		if l == nil {
+			t.Fatal("no listener")
+		}
+		seen[l] = true
+		if port > 2008 {
+			continue
+		}
+		c, err := x.a.DialWith(t.Context(), d, "tcp", "127.0.0.1:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Accept()
+		if err != nil || s.RemoteAddr().String() != at.String() {
+			t.Fatal(s, err)
+		}
+		_, _ = c.Close(), s.Close()
+	}
+	for l, met := range seen {
+		if !met {
+			t.Errorf("%p is never chosen", l)
+		}
+	}
 }

@@ -16,6 +16,15 @@ func (l *Listener) SetOptions(change func(o *TCPOptions)) error {
 	})
 }
 
+// Options returns the options of the connections whose handshake is not complete yet.
+func (l *Listener) Options() (o TCPOptions, err error) {
+	err = l.each("getsockopt", func(e *listenerShard) error {
+		o = e.t.Options()
+		return nil
+	})
+	return o, err
+}
+
 // SetOption sets an option of the connections that are accepted from now on, or of the listener itself, as
 // setsockopt(2) does.
 func (l *Listener) SetOption(opt Option, v int) error {

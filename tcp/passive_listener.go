@@ -176,6 +176,14 @@ func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 	return nil
 }
 
+// ListenerAt returns the owner of the listener that a SYN on t would meet, nil for none.
+func (m *Mux) ListenerAt(t *wire.Tuple) Owner {
+	if l := m.passive.listenerFor(t); l != nil {
+		return l.owner
+	}
+	return nil
+}
+
 // member returns the listener of g for t.
 func (f *passive) member(g *sharers, t *wire.Tuple) *Listener {
 	n := g.Indexes()

@@ -146,6 +146,11 @@ func (d *Daemon) Sockets(q Query) Sockets {
 			})
 		}
 	}
+	if s := d.shim.Load(); s != nil {
+		for _, p := range s.Pairs() {
+			add(SocketReport{Protocol: "tcp", State: "ESTAB", Local: p.Local, Remote: p.Remote, Loop: -1, Process: processReport(p.Process)})
+		}
+	}
 	d.each(func(_ clock.Time, h *host.Host) {
 		h.TCP.Each(func(c *tcp.Conn) { add(d.tcpSocket(h.Index(), c)) })
 		h.UDP.Each(func(s *udp.Socket) { add(d.udpSocket(h.Index(), s)) })

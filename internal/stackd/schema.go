@@ -267,6 +267,7 @@ func (d *decoder) shim(n *yaml.Node, s *Shim) {
 		}),
 		strictyaml.Optional("everyone", func(n *yaml.Node) { d.truth(n, "everyone", &s.Everyone) }),
 		strictyaml.Optional("privileged_ports", func(n *yaml.Node) { d.truth(n, "privileged_ports", &s.PrivilegedPorts) }),
+		strictyaml.Optional("through_loop", func(n *yaml.Node) { d.truth(n, "through_loop", &s.ThroughLoop) }),
 		strictyaml.Optional("resolver", func(n *yaml.Node) {
 			d.List(n, "resolver", maxServers, func(n *yaml.Node) {
 				var a netip.Addr

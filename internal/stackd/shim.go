@@ -18,6 +18,7 @@ type Shim struct {
 	Everyone        bool         // key "everyone": all users may
 	PrivilegedPorts bool         // key "privileged_ports": all of these may bind ports below 1024
 	Resolver        []netip.Addr // key "resolver": name servers, asked over the host; none are those of /etc/resolv.conf
+	ThroughLoop     bool         // key "through_loop": connections between two programs of the host pass through the loop as TCP
 	Sockets         int          // key "sockets": of one user at once; 0 is the default of package shim, as for the others
 	Backlog         int          // key "backlog": the most of listen(2)
 	Connects        int          // key "connects": connections that one user begins in a second
@@ -55,8 +56,9 @@ func (d *Daemon) openShim() error {
 	r := d.stack.Resolver(servers...)
 	s, err := shim.New(shim.Config{
 		Stack: d.stack, Path: path, Name: "stack", Groups: groups, Everyone: c.Everyone, PrivilegedPorts: c.PrivilegedPorts,
-		Lookup: func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
-		Limits: shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects},
+		ThroughLoop: c.ThroughLoop,
+		Lookup:      func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
+		Limits:      shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects},
 	})
 	if err != nil && c.Socket == autoSocket { // the configuration does not ask for it
 		d.opt.Log.Warn("shim", "error", err.Error())
