@@ -1,8 +1,10 @@
 package shim
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/millrace/millrace/socket"
 )
@@ -34,11 +36,43 @@ func (k *sock) bind(q *request, r *reply) error {
 	if !k.stream {
 		bind = k.bindPackets
 	}
-	if err := bind(q.addr); err != nil {
+	if err := k.s.afterCloses(q.addr.Port(), func() error { return bind(q.addr) }); err != nil {
 		return err
 	}
 	r.local, r.remote = k.names()
 	return nil
+}
+
+// closeTime is the most that afterCloses waits.
+const closeTime = 200 * time.Millisecond
+
+// afterCloses calls bind, again if a program has closed a socket with the port and the node has yet to release it: on
+// Linux the port is free when close(2) returns, and programs look for a free port that way.
+func (s *Server) afterCloses(port uint16, bind func() error) error {
+	err := bind()
+	end := time.Now().Add(closeTime)
+	for wait := true; wait && port != 0 && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+		if wait = s.closing(port); wait {
+			time.Sleep(closeTime / 1000)
+		}
+		err = bind() // also if none is closing now: one may have been when bind failed
+	}
+	return err
+}
+
+// closing reports whether a socket with the port has been closed and is not free yet.
+func (s *Server) closing(port uint16) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.all {
+		k.mu.Lock()
+		ends := k.local.Port() == port && (k.state == released || hungUp(k.fd))
+		k.mu.Unlock()
+		if ends {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *sock) bindStream(a netip.AddrPort) error {

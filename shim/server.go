@@ -33,11 +33,11 @@ type Server struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // a leaf, but for sock.mu
 	closed   bool
 	users    map[uint32]*user
-	sockets  map[uint64]*sock // by cookie of the program's end, while the node has the other
-	all      map[*sock]struct{}
+	sockets  map[uint64]*sock   // by cookie of the program's end, while the node has the other
+	all      map[*sock]struct{} // until what they had is free
 	channels map[*channel]struct{}
 	ended    errorTable
 

@@ -40,7 +40,7 @@ type sock struct {
 	bound   *socket.Bound
 	members []member // of a UDP socket that is not bound yet
 
-	// mu is a leaf: its holder enters no loop and takes no other lock.
+	// mu is a leaf: its holder enters no loop and takes no other lock. Server.mu may be held.
 	mu            sync.Mutex
 	state         state
 	fd            int // the node's end
@@ -286,16 +286,18 @@ func (k *sock) closeAll() {
 	if u != nil {
 		u.close()
 	}
+	k.s.mu.Lock()
+	delete(k.s.all, k)
+	k.s.mu.Unlock()
 }
 
-// forget removes a socket from the tables.
+// forget removes a socket from the table by cookie. That of all has it until closeAll.
 func (s *Server) forget(k *sock, errno syscall.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sockets[k.cookie] == k {
 		delete(s.sockets, k.cookie)
 	}
-	delete(s.all, k)
 	if errno != 0 {
 		s.ended.put(&k.user.ended, k.cookie, errno)
 	}

@@ -28,6 +28,8 @@ func TestSemantics(t *testing.T) {
 		{"reset", []string{resetPort}, false, ""},
 		{"linger", nil, true, ""},
 		{"writes-on", nil, true, ""},
+		{"unread", nil, true, ""},
+		{"rebind", nil, true, ""},
 		{"unreachable", nil, true, ""},
 		{"families", nil, false, "millrace: the stack has TCP and UDP sockets alone"},
 		{"urgent", nil, false, ""},

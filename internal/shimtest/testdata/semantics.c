@@ -137,6 +137,73 @@ static void linger(char **args)
 	}
 }
 
+/* A port is free again when close(2) returns: that is how programs look for one. */
+static void rebind(char **args)
+{
+	(void)args;
+	for (int i = 0; i < 300; i++) {
+		struct sockaddr_in at = address("127.0.0.1", 0);
+		socklen_t len = sizeof at;
+		int fd = i % 3 == 2 ? udp() : tcp();
+		CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0);
+		if (i % 3 == 1)
+			CHECK(listen(fd, 5) == 0);
+		CHECK(getsockname(fd, (struct sockaddr *)&at, &len) == 0);
+		close(fd);
+		fd = i % 3 == 2 ? udp() : tcp();
+		CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0);
+		int again = i % 3 == 2 ? udp() : tcp();
+		FAILS(bind(again, (struct sockaddr *)&at, sizeof at), EADDRINUSE);
+		close(again);
+		close(fd);
+	}
+}
+
+/* A reset ends writes at once, also those of a program that has yet to read what came before. */
+static void unread(char **args)
+{
+	(void)args;
+	static char b[1 << 16];
+	struct sockaddr_in to = address("127.0.0.1", 0);
+	socklen_t len = sizeof to;
+	int l = tcp();
+	CHECK(bind(l, (struct sockaddr *)&to, sizeof to) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&to, &len) == 0);
+	for (int blocking = 0; blocking < 2; blocking++) {
+		int client = tcp();
+		CHECK(connect(client, (struct sockaddr *)&to, sizeof to) == 0);
+		int fd = accept(l, NULL, NULL);
+		CHECK(fd >= 0);
+		struct pollfd both[2] = {{.fd = fd, .events = POLLOUT}, {.fd = client, .events = POLLOUT}};
+		size_t sent = 0, got = 0;
+		while (poll(both, 2, 1000) > 0) {
+			if (both[0].revents == POLLOUT) {
+				ssize_t n = send(fd, b, sizeof b, MSG_DONTWAIT);
+				sent += n > 0 ? (size_t)n : 0;
+			}
+			if (both[1].revents == POLLOUT)
+				send(client, b, sizeof b, MSG_DONTWAIT);
+		}
+		pid_t child = fork();
+		if (child == 0) {
+			close(client);
+			usleep(200 * 1000);
+			_exit(0); /* the last descriptor of fd, with data unread */
+		}
+		close(fd);
+		do
+			if (!blocking)
+				await(client, POLLOUT);
+		while (send(client, b, sizeof b, MSG_NOSIGNAL | (blocking ? 0 : MSG_DONTWAIT)) > 0 || errno == EAGAIN);
+		CHECK(errno == EPIPE || errno == ECONNRESET);
+		for (ssize_t n; (n = recv(client, b, sizeof b, 0)) > 0;)
+			got += (size_t)n;
+		CHECK(got > 0 && got <= sent);
+		close(client);
+		reap(child);
+	}
+}
+
 /* A program that goes on writing to a peer that has closed fails in the end, whatever it writes meanwhile. */
 static void writes_on(char **args)
 {
@@ -244,6 +311,7 @@ static void no_name(char **args)
 const struct part semantics[] = {
 	{"two-datagrams", two_datagrams}, {"no-name", no_name},
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
-	{"linger", linger},           {"writes-on", writes_on},
+	{"linger", linger},           {"writes-on", writes_on},     {"unread", unread},
+	{"rebind", rebind},
 	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
 };
