@@ -43,6 +43,7 @@ type relay struct {
 	hangup     bool // the program has closed its end
 	readShut   bool // the program reads no more: what comes is dropped
 	reset      bool // the program has closed its end with bytes unread in it
+	rejects    bool // the program's writes fail, because the connection has failed
 	failed     syscall.Errno
 	over       bool // the connection has ended
 	closed     bool
@@ -161,7 +162,7 @@ func (r *relay) toStack() {
 		return
 	}
 	moved := 0
-	for !r.ended {
+	for !r.ended && r.failed == 0 {
 		n, more, err := r.read()
 		moved += n
 		if err != nil {
@@ -307,11 +308,26 @@ func (r *relay) toProgram() {
 		}
 	}
 	r.k.s.stats.toProgram.Add(uint64(moved))
-	if left := r.in.Peek(); len(left[0]) == 0 {
+	left := r.in.Peek()
+	switch {
+	case len(left[0]) == 0:
 		r.atEnd()
-	} else if !r.full {
+		return
+	case !r.full:
 		r.watch.Again(stack.FileWritable)
 	}
+	if r.failed != 0 && !r.rejects {
+		r.rejectWrites()
+	}
+}
+
+// rejectWrites makes the program's writes fail, also those that wait, while it has yet to read what came before the reset:
+// it may never do so if it waits to write first. The guard byte stays.
+func (r *relay) rejectWrites() {
+	r.rejects = true
+	_ = unix.Shutdown(r.fd, unix.SHUT_RD) // the program may have closed it
+	r.skipAllBut(1)
+	r.unconsumed = 1
 }
 
 // rejected handles EPIPE: the program has closed its end, which makes unread data a reset, or has only shut down its

@@ -107,7 +107,7 @@ func (r *relay) violated() {
 func (r *relay) ringToStack() {
 	g := r.rings
 	moved := 0
-	for !r.ended && moved < burst {
+	for !r.ended && r.failed == 0 && moved < burst {
 		n, err := r.takeFromRing()
 		if err != nil {
 			r.violated()
@@ -121,6 +121,12 @@ func (r *relay) ringToStack() {
 	r.k.s.stats.toStack.Add(uint64(moved))
 	if moved > 0 {
 		g.last = r.k.s.loopNow(r)
+	}
+	if r.failed != 0 {
+		r.ringToProgram()
+		if r.closed {
+			return
+		}
 	}
 	r.emptySocket()
 	if left, err := g.mem.In.Len(); err == nil && left == 0 && r.shut && !r.ended {
@@ -142,7 +148,8 @@ func (r *relay) takeFromRing() (int, error) {
 		return 0, err
 	}
 	space, e := r.in.Reserve(min(waiting, reserved))
-	if e != nil { // the connection has failed: ready closes the socket
+	if e != nil { // and ready does not report it again
+		r.fail(e)
 		g.blocked = true
 		return 0, nil
 	}
@@ -153,6 +160,7 @@ func (r *relay) takeFromRing() (int, error) {
 	data, err := g.mem.In.Peek(size)
 	n := copyPieces(&space, &data)
 	if e := r.in.Commit(n); e != nil {
+		r.fail(e)
 		g.blocked = true
 		return 0, err
 	}
