@@ -32,10 +32,31 @@ var shimSuite = harness.Suite{
 
 // Contestants of suite shim.
 const (
-	overKernel = "kernel"
-	tier0      = "tier 0"
-	tier1      = "rings"
+	overKernel  = "kernel"
+	tier0       = "tier 0"
+	throughLoop = "tier 0, through the loop"
+	tier1       = "rings"
+	busyPoll    = "rings, busy-poll"
 )
+
+// A way is how a contestant runs programs.
+type way struct {
+	name   string
+	flags  []string // of millrace exec
+	config string   // of section shim of the node
+}
+
+// ways are all there are.
+var ways = []way{
+	{name: overKernel},
+	{name: tier0},
+	{name: throughLoop, config: ", through_loop: true"},
+	{name: tier1, flags: []string{"--rings"}},
+	{name: busyPoll, flags: []string{"--rings", "--busy-poll", "50us"}},
+}
+
+// usualWays are those of most rows.
+var usualWays = []string{overKernel, tier0, tier1}
 
 // shimBench is the opened suite.
 type shimBench struct {
@@ -43,7 +64,7 @@ type shimBench struct {
 	dir      string // of configurations, sockets and logs
 	millrace harness.Peer
 	sockets  harness.Peer
-	absent   map[string]string // of contestants
+	help     string // of millrace exec
 }
 
 func openShim(e *harness.Env) (*harness.Bench, error) {
@@ -64,28 +85,39 @@ func openShim(e *harness.Env) (*harness.Bench, error) {
 		return nil, err
 	}
 	b := &shimBench{e: e, dir: dir, millrace: e.BuildMillrace(), sockets: e.BuildC("sockets")}
-	b.absent = map[string]string{tier0: b.millrace.Absent, tier1: b.withoutRings()}
+	if b.millrace.Absent == "" {
+		said, _ := exec.Command(b.millrace.Path, "exec", "--help").CombinedOutput() // without it, no flag is known
+		b.help = string(said)
+	}
 	return &harness.Bench{Measures: b.measures(), Close: func() error { return os.RemoveAll(dir) }}, nil
 }
 
-// withoutRings says why contestant rings cannot run, if so.
-func (b *shimBench) withoutRings() string {
-	if b.millrace.Absent != "" {
+// absent says why a row cannot run in a way, if so.
+func (b *shimBench) absent(v *way, w *shimRow) string {
+	if v.name != overKernel && b.millrace.Absent != "" {
 		return b.millrace.Absent
 	}
-	help, err := exec.Command(b.millrace.Path, "exec", "--help").CombinedOutput()
-	if err != nil || !strings.Contains(string(help), "--rings") {
-		return "millrace exec has no --rings"
+	for _, f := range v.flags {
+		if strings.HasPrefix(f, "--") && !strings.Contains(b.help, f) {
+			return "millrace exec has no " + f
+		}
 	}
-	return ""
+	for _, program := range w.needs {
+		if why := missing(program); why != "" {
+			return why
+		}
+	}
+	return b.sockets.Absent
 }
 
 // measures are all rows with all contestants.
 func (b *shimBench) measures() (all []harness.Measure) {
 	for _, w := range b.rows() {
 		m := harness.Measure{Name: w.name, Unit: w.unit, Peer: overKernel}
-		for _, name := range []string{overKernel, tier0, tier1} {
-			m.Contestants = append(m.Contestants, b.contestant(name, w))
+		for _, v := range ways {
+			if slices.Contains(w.contestants(), v.name) {
+				m.Contestants = append(m.Contestants, b.contestant(v, w))
+			}
 		}
 		for _, g := range w.gates {
 			g.Against = overKernel
@@ -96,37 +128,28 @@ func (b *shimBench) measures() (all []harness.Measure) {
 	return all
 }
 
-func (b *shimBench) contestant(name string, w shimRow) harness.Contestant {
-	absent := b.absent[name]
-	for _, program := range w.needs {
-		if absent == "" {
-			absent = missing(program)
-		}
-	}
-	if absent == "" && b.sockets.Absent != "" {
-		absent = b.sockets.Absent
-	}
-	return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
-		return b.run(ctx, t, name, w)
+func (b *shimBench) contestant(v way, w shimRow) harness.Contestant {
+	return harness.Contestant{Name: v.name, Absent: b.absent(&v, &w), Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+		return b.run(ctx, t, &v, w)
 	}}
 }
 
 // run measures a row once.
-func (b *shimBench) run(ctx context.Context, t harness.Timing, name string, w shimRow) (sample harness.Sample, err error) {
+func (b *shimBench) run(ctx context.Context, t harness.Timing, v *way, w shimRow) (sample harness.Sample, err error) {
 	if w.prepare != nil {
 		if err := w.prepare(); err != nil {
 			return sample, err
 		}
 	}
-	s, err := newPair(name == overKernel)
+	s, err := newPair(v.name == overKernel)
 	if err != nil {
 		return sample, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	own := []string{}
 	var parts []harness.Part
-	if name != overKernel {
-		node, err := b.node(s, w)
+	if v.name != overKernel {
+		node, err := b.node(s, v)
 		if err != nil {
 			return sample, err
 		}
@@ -136,7 +159,7 @@ func (b *shimBench) run(ctx context.Context, t harness.Timing, name string, w sh
 		part := harness.Part{Name: p.name, CPU: p.cpu, In: s.peer, Argv: p.argv}
 		if p.host {
 			part.In, own = s.host, append(own, p.name)
-			part.Argv = b.under(name, p.argv)
+			part.Argv = b.under(v, p.argv)
 		}
 		if p.program { // it knows nothing of the harness
 			part.Argv = append(append([]string{b.e.Self, "role", "run", "-version", p.version}, p.flags...), append([]string{"--"}, part.Argv...)...)
@@ -154,9 +177,9 @@ func (b *shimBench) run(ctx context.Context, t harness.Timing, name string, w sh
 }
 
 // node is the part that has the stack. Its loop is on the CPU of the host.
-func (b *shimBench) node(s *pair, w shimRow) (harness.Part, error) {
+func (b *shimBench) node(s *pair, v *way) (harness.Part, error) {
 	file, socket := filepath.Join(b.dir, "stack.yaml"), filepath.Join(b.dir, "stack.sock")
-	text := fmt.Sprintf("devices:\n  - name: %s\n    addresses: [%s/24]\ncontrol: {socket: %s}\nshim: {everyone: true}\n", devName, hostAddr, socket)
+	text := fmt.Sprintf("devices:\n  - name: %s\n    addresses: [%s/24]\ncontrol: {socket: %s}\nshim: {everyone: true%s}\n", devName, hostAddr, socket, v.config)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return harness.Part{}, err
 	}
@@ -166,8 +189,8 @@ func (b *shimBench) node(s *pair, w shimRow) (harness.Part, error) {
 
 // under returns the command that runs a program over the stack of a contestant. A prefix of the arguments that changes
 // the user comes first, so that the library is one that the user may read.
-func (b *shimBench) under(name string, argv []string) []string {
-	if name == overKernel {
+func (b *shimBench) under(v *way, argv []string) []string {
+	if v.name == overKernel {
 		return argv
 	}
 	user := 0
@@ -176,8 +199,5 @@ func (b *shimBench) under(name string, argv []string) []string {
 	}
 	command := append([]string{}, argv[:user]...)
 	command = append(command, b.millrace.Path, "exec", "--socket", filepath.Join(b.dir, "stack.sock"))
-	if name == tier1 {
-		command = append(command, "--rings")
-	}
-	return append(append(command, "--"), argv[user:]...)
+	return append(append(append(command, v.flags...), "--"), argv[user:]...)
 }

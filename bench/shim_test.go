@@ -11,16 +11,16 @@ import (
 func TestExecComesBehindTheChangeOfUser(t *testing.T) {
 	b := &shimBench{dir: "/d", millrace: harness.Peer{Path: "millrace"}}
 	for _, tc := range []struct {
-		name       string
+		v          way
 		argv, want []string
 	}{
-		{overKernel, []string{"nginx", "-c", "f"}, []string{"nginx", "-c", "f"}},
-		{tier0, []string{"nginx", "--", "f"}, []string{"millrace", "exec", "--socket", "/d/stack.sock", "--", "nginx", "--", "f"}},
-		{tier1, []string{"nginx"}, []string{"millrace", "exec", "--socket", "/d/stack.sock", "--rings", "--", "nginx"}},
-		{tier0, []string{"setpriv", "-u", "--", "p", "q"}, []string{"setpriv", "-u", "--", "millrace", "exec", "--socket", "/d/stack.sock", "--", "p", "q"}},
+		{ways[0], []string{"nginx", "-c", "f"}, []string{"nginx", "-c", "f"}},
+		{ways[1], []string{"nginx", "--", "f"}, []string{"millrace", "exec", "--socket", "/d/stack.sock", "--", "nginx", "--", "f"}},
+		{ways[3], []string{"nginx"}, []string{"millrace", "exec", "--socket", "/d/stack.sock", "--rings", "--", "nginx"}},
+		{ways[1], []string{"setpriv", "-u", "--", "p", "q"}, []string{"setpriv", "-u", "--", "millrace", "exec", "--socket", "/d/stack.sock", "--", "p", "q"}},
 	} {
-		if got := b.under(tc.name, tc.argv); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		if got := b.under(&tc.v, tc.argv); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.v.name, got, tc.want)
 		}
 	}
 }
@@ -36,6 +36,16 @@ func TestRowsOfShimAreComplete(t *testing.T) {
 		seen[w.name] = true
 		if !slices.ContainsFunc(w.parts, func(p shimPart) bool { return p.name == w.part }) {
 			t.Errorf("%s: no part %q", w.name, w.part)
+		}
+		for _, name := range w.contestants() {
+			if !slices.ContainsFunc(ways, func(v way) bool { return v.name == name }) {
+				t.Errorf("%s: no contestant %q", w.name, name)
+			}
+		}
+		for _, g := range w.gates {
+			if !slices.Contains(w.contestants(), g.Contestant) {
+				t.Errorf("%s: a gate of %q, which does not run", w.name, g.Contestant)
+			}
 		}
 		if !slices.ContainsFunc(w.parts, func(p shimPart) bool { return p.host }) {
 			t.Errorf("%s: nothing is on the host", w.name)
