@@ -23,6 +23,9 @@ func (c *channel) greet(q *request, r *reply) error {
 		return syscall.EACCES
 	}
 	c.user = u
+	if c.supervisor = q.name == frontSeccomp; c.supervisor {
+		c.owner.Seccomp = true
+	}
 	if c.owner.Command == "" {
 		c.owner.Command = string(command)
 	}

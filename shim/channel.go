@@ -21,6 +21,10 @@ type channel struct {
 	user  *user // whose limits count; nil before HELLO
 	owner *socket.Process
 
+	supervisor bool   // it speaks for other processes
+	asker      uint32 // thread that a supervisor asks for, 0 is one of the owner's
+	pids       int    // 1: it has the numbers of processes that the node has; -1: others
+
 	in  [requestSize + 1]byte // one more, so that a longer message is seen
 	oob [64]byte              // for more descriptors than a request has, which are closed
 	out [replySize]byte
@@ -144,6 +148,7 @@ func closeAll(fds []int) {
 func (c *channel) handle(b []byte, fds []int) (reply, error) {
 	q, err := decodeRequest(b)
 	r := reply{op: q.op, id: q.id}
+	c.asker = q.process
 	if err != nil {
 		return r, err
 	}

@@ -50,7 +50,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 	if err != nil {
 		return err
 	}
-	k.owner = c.owner
+	k.owner = c.process()
 	if k.connectLocal(c, to, r, p) {
 		return nil
 	}

@@ -84,6 +84,7 @@ func (k *sock) open(conn *socket.UDPConn) error {
 	st := k.s.cfg.Stack
 	u := &packets{k: k, conn: conn, home: int(k.cookie % uint64(st.LoopCount())), queues: make([]packetQueue, st.LoopCount())}
 	u.want.Store(uint32(k.options.want))
+	u.plain.Store(k.plain)
 	var err error
 	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in) })
 	if err != nil {
@@ -253,11 +254,12 @@ func (u *packets) ready(in socket.LoopUDPConn, ev socket.Events) {
 }
 
 // failed keeps what ICMP has said of a datagram, and wakes the program by an empty one: the library asks then what it means.
+// A program without it would take it for a datagram.
 func (u *packets) failed(err error) {
 	u.k.setPacketError(err)
 	u.k.mu.Lock()
 	defer u.k.mu.Unlock()
-	if u.k.fd >= 0 && u.plain.Load() {
+	if u.k.fd >= 0 && u.plain.Load() && !u.k.plain {
 		_, _ = send(u.k.fd, &[2][]byte{}) // full: it is awake
 	}
 }
@@ -302,8 +304,12 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 	}
 	u.k.mu.Lock() // other loops do this, too, and one may close it
 	defer u.k.mu.Unlock()
-	if u.k.fd < 0 {
+	switch {
+	case u.k.fd < 0:
 		return syscall.EBADF
+	case u.k.plain && !u.k.remote.IsValid(): // the program could not see the sender
+		u.k.s.stats.datagramsDropped.Add(1)
+		return 0
 	}
 	for {
 		_, errno := send(u.k.fd, &parts)
@@ -401,7 +407,7 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(to)
 	k.mu.Unlock()
 	r.local, r.remote = k.names()
-	if err := k.setMark(p, true); err != nil {
+	if err := k.setMark(p, true); err != nil || k.plain {
 		return err
 	}
 	return k.strip(p, to)
@@ -416,7 +422,7 @@ func (k *sock) disconnect(r *reply, p int) error {
 	if err := u.conn.Connect(netip.AddrPort{}); err != nil {
 		return bare(err)
 	}
-	u.plain.Store(false)
+	u.plain.Store(k.plain)
 	k.mu.Lock()
 	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), netip.AddrPort{}
 	k.mu.Unlock()

@@ -49,6 +49,7 @@ const (
 	nameSize         = 72
 	maxRequestValue  = 264
 	maxReplyValue    = 256
+	requestProcessAt = 48
 	requestValueAt   = 56
 	replyValueAt     = 64
 	datagramTOSAt    = 52
@@ -68,6 +69,9 @@ const (
 	wantHopLimit                           // IP_RECVTTL, IPV6_RECVHOPLIMIT
 )
 
+// frontSeccomp is the name of a HELLO of a supervisor (package notify). That of the library is 0.
+const frontSeccomp = 1
+
 // order is the host's: both ends run on one machine.
 var order = binary.NativeEndian
 
@@ -84,6 +88,8 @@ type request struct {
 	name  int32
 	arg   int32
 	value []byte // of the buffer that was decoded
+
+	process uint32 // thread that it is for, 0 is one of the sender's
 }
 
 // decodeRequest reads a request, which borrows b. An address of an unknown family is EAFNOSUPPORT; everything else
@@ -95,6 +101,7 @@ func decodeRequest(b []byte) (r request, err error) {
 	r = request{
 		op: op(order.Uint16(b)), id: order.Uint32(b[4:]),
 		level: int32(order.Uint32(b[32:])), name: int32(order.Uint32(b[36:])), arg: int32(order.Uint32(b[40:])),
+		process: order.Uint32(b[requestProcessAt:]),
 	}
 	n := order.Uint32(b[44:])
 	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opMove || n > maxRequestValue {
@@ -116,9 +123,11 @@ func (r *request) encode(b []byte) {
 	order.PutUint16(b[2:], Version)
 	order.PutUint32(b[4:], r.id)
 	encodeAddr(b[8:], r.addr)
+	order.PutUint32(b[12:], r.scope)
 	order.PutUint32(b[32:], uint32(r.level))
 	order.PutUint32(b[36:], uint32(r.name))
 	order.PutUint32(b[40:], uint32(r.arg))
+	order.PutUint32(b[requestProcessAt:], r.process)
 	n := copy(b[requestValueAt:requestSize], r.value)
 	if r.op == opGetOption {
 		n = int(r.arg)

@@ -31,6 +31,7 @@ type sock struct {
 	cookie uint64 // of the program's end
 	stream bool   // TCP; otherwise UDP
 	v6     bool
+	plain  bool // UDP without headers, of a supervisor's program: only while it is connected datagrams move
 
 	refuses bool // the kernel takes no descriptors from the program
 
@@ -88,7 +89,7 @@ func cookieOf(fd int) (uint64, error) {
 
 // register connects p to the node. It accepts AF_UNIX sockets with a mark, and only if they are not connected.
 func (s *Server) register(c *channel, p int, cookie uint64) (*sock, error) {
-	k := &sock{s: s, user: c.user, owner: c.owner, cookie: cookie, fd: -1}
+	k := &sock{s: s, user: c.user, owner: c.process(), cookie: cookie, fd: -1}
 	kind, err := k.inspect(p)
 	if err != nil {
 		return nil, err
@@ -101,6 +102,7 @@ func (s *Server) register(c *channel, p int, cookie uint64) (*sock, error) {
 		c.user.giveBack(&c.user.sockets)
 		return nil, err
 	}
+	k.plain = !k.stream && c.supervisor
 	k.options = s.newOptions()
 	if err := k.begin(p, end); err != nil {
 		unix.Close(end)

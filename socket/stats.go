@@ -91,6 +91,7 @@ type Process struct {
 	UID     uint32
 	Command string // name of the program
 	Tier    int    // how it reaches the stack, as the server of its sockets counts
+	Seccomp bool   // a supervisor makes its calls
 }
 
 // SetProcess says whose socket it is; nil is the program's own.

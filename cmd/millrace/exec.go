@@ -23,10 +23,14 @@ import (
 
 	"github.com/millrace/millrace/internal/stackd"
 	"github.com/millrace/millrace/shim"
+	"github.com/millrace/millrace/shim/notify"
 )
 
 // The exit codes of exec where the program was not started. 126 and 127 are those of a shell.
 const (
+	exitOldKernel    = 117
+	exitSupervised   = 118
+	exitNoSeccomp    = 119
 	exitNoNode       = 120
 	exitNotPermitted = 121
 	exitNoLibrary    = 122
@@ -50,19 +54,25 @@ the socket calls; its descriptors stay the kernel's, so that poll, fork and the 
 work. The command becomes the program: its exit code, signals and standard streams are
 those of the program.
 
+--seccomp serves programs that no library can be loaded into: Go, static ones, musl. A
+supervisor, a process apart, answers their calls. UDP sockets work where they are
+connected, as those of resolvers are. It needs Linux 5.19.
+
 --socket is the control socket of the host, and --shim the socket for programs where
 the host's configuration names another one. --config starts a host by that file if none
 answers; it goes on running, and its log is beside the control socket. --fallback runs the program on the kernel's stack if there
 is no host.
 
-Exit code 120 no host answers, 121 the user may not use it, 122 this build has no
+Exit code 117 the kernel is too old for --seccomp, 118 the program has a supervisor
+already, 119 a policy of the machine forbids it, 120 no host answers, 121 the user may not use it, 122 this build has no
 library, 123 the program is setuid, 124 it is of another architecture or statically
 linked, 126 it cannot be run, 127 it is not found; otherwise the program's.`
 
 // execFlags are the flags of exec.
 type execFlags struct {
 	socket, shim, config string
-	fallback, rings      bool
+	fallback             bool
+	rings, seccomp       bool
 	busyPoll             time.Duration
 }
 
@@ -83,8 +93,11 @@ func newExec(c *console) *cobra.Command {
 		Example: `  millrace exec -- curl http://198.18.0.1/
   millrace exec -- nginx -c /etc/nginx/nginx.conf`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			switch {
+			case len(args) == 0:
 				return usage("name a program: millrace exec -- COMMAND")
+			case f.seccomp && f.rings:
+				return usage("--rings is of the library, which --seccomp does without")
 			}
 			return nil
 		},
@@ -96,6 +109,7 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
 	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
 	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
+	cmd.Flags().BoolVar(&f.seccomp, "seccomp", false, "serve a program without libc: Go, static, musl")
 	completeFiles(cmd, "shim", "sock")
 	completeFiles(cmd, "config", "yaml", "yml")
 	cmd.RunE = command(func(ctx context.Context, args []string) error { return f.run(ctx, c, args) })
@@ -122,6 +136,10 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 		c.complain(fmt.Errorf("no host answers at %s: %s uses the kernel's stack", socket, args[0]))
 	case err != nil:
 		return nodeError(socket, err)
+	case f.seccomp:
+		return supervised(path, args, env, socket, &node)
+	case os.Getenv(tierVariable) != "": // never both
+		return supervisorError(notify.ErrSupervised)
 	default:
 		if env, err = f.shimEnvironment(env, path, socket, &node); err != nil {
 			return err
@@ -252,22 +270,41 @@ func loadable(path string) error {
 	if err != nil {
 		return notStarted{err, exitCannotRun}
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && (info.Mode()&fs.ModeSetuid != 0 && int(st.Uid) != os.Geteuid() || info.Mode()&fs.ModeSetgid != 0 && int(st.Gid) != os.Getegid()) {
+	if privileged(info) {
 		return notStarted{fmt.Errorf("%s is setuid or setgid: the loader ignores LD_PRELOAD, so it cannot use the host", path), exitPrivileged}
 	}
 	if script := interpreter(path); script != "" {
 		return loadable(script)
+	}
+	if err := rightMachine(path); err != nil {
+		return err
 	}
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil // the kernel says what it is
 	}
 	defer f.Close()
-	if want := machines[runtime.GOARCH]; f.Machine != want || f.Class != elf.ELFCLASS64 {
-		return notStarted{fmt.Errorf("%s is for %s, and the library for %s", path, f.Machine, want), exitArchitecture}
-	}
 	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return notStarted{fmt.Errorf("%s is statically linked: a library cannot be loaded into it", path), exitArchitecture}
+		return notStarted{fmt.Errorf("%s is statically linked: a library cannot be loaded into it (use --seccomp)", path), exitArchitecture}
+	}
+	return nil
+}
+
+// privileged reports whether a program gets another user or group when it is executed.
+func privileged(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (info.Mode()&fs.ModeSetuid != 0 && int(st.Uid) != os.Geteuid() || info.Mode()&fs.ModeSetgid != 0 && int(st.Gid) != os.Getegid())
+}
+
+// rightMachine returns an error if a program is of another architecture. What is no ELF file at all is left to the kernel.
+func rightMachine(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if want := machines[runtime.GOARCH]; f.Machine != want || f.Class != elf.ELFCLASS64 {
+		return notStarted{fmt.Errorf("%s is for %s, and millrace for %s", path, f.Machine, want), exitArchitecture}
 	}
 	return nil
 }

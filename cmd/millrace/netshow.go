@@ -135,10 +135,14 @@ func processText(p *stackd.ProcessReport) string {
 		}
 		return '?'
 	}, p.Command)
-	if p.Tier > 0 {
-		return fmt.Sprintf("%s(pid=%d, uid=%d, rings)", command, p.PID, p.UID)
+	tier := ""
+	switch {
+	case p.Seccomp:
+		tier = ", seccomp"
+	case p.Tier > 0:
+		tier = ", rings"
 	}
-	return fmt.Sprintf("%s(pid=%d, uid=%d)", command, p.PID, p.UID)
+	return fmt.Sprintf("%s(pid=%d, uid=%d%s)", command, p.PID, p.UID, tier)
 }
 
 // socketAddr formats an address and port as ss does: * is any.

@@ -136,7 +136,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	root.SetVersionTemplate("millrace {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version")
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newDoctor(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newStack(c), newExec(c), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newStack(c), newExec(c), newSupervise(), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {

@@ -59,6 +59,7 @@ stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim            : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/ring       :
+shim/notify     : shim
 .               : wire gpukern ip node node/nexthop socket stack/host
 tls             : tls/clienthello internal/secretfile metrics
 tls/acme        : tls internal/secretfile

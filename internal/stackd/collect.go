@@ -163,7 +163,7 @@ func processReport(p *socket.Process) *ProcessReport {
 	if p == nil {
 		return nil
 	}
-	return &ProcessReport{PID: p.PID, UID: p.UID, Command: p.Command, Tier: p.Tier}
+	return &ProcessReport{PID: p.PID, UID: p.UID, Command: p.Command, Tier: p.Tier, Seccomp: p.Seccomp}
 }
 
 // unspecified returns the unspecified address of a's family.

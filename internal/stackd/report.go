@@ -81,7 +81,8 @@ type ProcessReport struct {
 	PID     int    `json:"pid"`
 	UID     uint32 `json:"uid"`
 	Command string `json:"command"`
-	Tier    int    `json:"tier"` // how its bytes reach the stack: 0 by a socket of the kernel, 1 by shared memory
+	Tier    int    `json:"tier"`              // how its bytes reach the stack: 0 by a socket of the kernel, 1 by shared memory
+	Seccomp bool   `json:"seccomp,omitempty"` // a supervisor makes its calls (exec --seccomp)
 }
 
 // TCPReport is what ss -i shows.

@@ -24,7 +24,7 @@ enum {
 
 /* What a request asks. All but HELLO and RESOLVE carry the socket's descriptor (SCM_RIGHTS). */
 enum {
-	SHIM_HELLO = 1,   /* arg: the size of a request; value: the program's name, 0, a token. Reply: value is the stack's name, 0, a token */
+	SHIM_HELLO = 1,   /* name: 1 of a supervisor; arg: the size of a request; value: the program's name, 0, a token. Reply: value is the stack's name, 0, a token */
 	SHIM_BIND = 2,    /* addr. Reply: local */
 	SHIM_CONNECT = 3, /* addr (family 0: disconnect UDP). Reply: error 0 (complete) or EINPROGRESS; local, remote */
 	SHIM_LISTEN = 4,  /* arg is the backlog. Reply: local */
@@ -59,7 +59,8 @@ struct shim_request {
 	int32_t name;
 	int32_t arg;
 	uint32_t len; /* of value */
-	uint8_t reserved[8];
+	uint32_t process; /* thread for which a supervisor asks; 0: one of the sender's */
+	uint8_t reserved[4];
 	uint8_t value[SHIM_REQUEST_VALUE];
 };
 

@@ -1,0 +1,205 @@
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Client speaks with the Server for the sockets of programs, as a supervisor in the place of the library. Datagrams of its UDP
+// sockets have no header, so that they move only while a socket is connected. Its methods may be called from
+// several goroutines at once. Those for a socket take the number of the thread that asks, which the Server shows
+// as the socket's owner, and a descriptor of this process for the program's end. Errors are syscall.Errno.
+type Client struct {
+	path, token string
+	uid         uint32
+	last        atomic.Uint32
+
+	mu   sync.Mutex
+	idle []int // channels
+}
+
+// maxIdle is how many channels a Client keeps.
+const maxIdle = 8
+
+// replySeconds is how long the node may take for a reply. It answers at once, unless it hangs.
+const replySeconds = 30
+
+// NewClient returns a Client of the Server at path, which Hello has described.
+func NewClient(path string, node Node) *Client {
+	return &Client{path: path, token: node.Token, uid: node.UID}
+}
+
+// Close closes the channels that are not in use.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	closeAll(c.idle)
+	c.idle = nil
+}
+
+// Bind is bind(2).
+func (c *Client) Bind(tid, fd int, a netip.AddrPort, scope uint32) error {
+	_, err := c.ask(&request{op: opBind, addr: a, scope: scope}, tid, fd)
+	return err
+}
+
+// Connect is connect(2) that does not wait: EINPROGRESS is that fd will be writable when the connection is complete. An
+// address that is not valid ends the association of a UDP socket.
+func (c *Client) Connect(tid, fd int, a netip.AddrPort, scope uint32) error {
+	_, err := c.ask(&request{op: opConnect, addr: a, scope: scope}, tid, fd)
+	return err
+}
+
+// Listen is listen(2).
+func (c *Client) Listen(tid, fd, backlog int) error {
+	_, err := c.ask(&request{op: opListen, arg: int32(backlog)}, tid, fd)
+	return err
+}
+
+// Names returns the addresses of a socket. One that is not connected has no remote one.
+func (c *Client) Names(tid, fd int) (local, remote netip.AddrPort, err error) {
+	r, err := c.ask(&request{op: opNames}, tid, fd)
+	return r.local, r.remote, err
+}
+
+// SetOption is setsockopt(2), with the value as the kernel has it.
+func (c *Client) SetOption(tid, fd, level, name int, value []byte) error {
+	if len(value) > maxRequestValue {
+		return syscall.EINVAL
+	}
+	_, err := c.ask(&request{op: opSetOption, level: int32(level), name: int32(name), value: value}, tid, fd)
+	return err
+}
+
+// Option is getsockopt(2) with a buffer of most bytes.
+func (c *Client) Option(tid, fd, level, name, most int) ([]byte, error) {
+	most = min(most, maxRequestValue)
+	r, err := c.ask(&request{op: opGetOption, level: int32(level), name: int32(name), arg: int32(most)}, tid, fd)
+	return r.value, err
+}
+
+// ask sends a request. ENETDOWN is that the node does not answer, EACCES that it does not let this user in.
+func (c *Client) ask(q *request, tid, fd int) (reply, error) {
+	q.process = uint32(tid)
+	ch, used, err := c.take()
+	if err == nil {
+		r, e := c.exchange(ch, q, fd)
+		if used && (e == syscall.EPIPE || e == syscall.ECONNRESET) { // the node was started again
+			unix.Close(ch)
+			if ch, err = c.dial(); err == nil {
+				r, e = c.exchange(ch, q, fd)
+			}
+		}
+		if err == nil && e == nil {
+			c.giveBack(ch)
+			if r.errno != 0 {
+				return r, r.errno
+			}
+			return r, nil
+		}
+		if err == nil {
+			unix.Close(ch)
+			err = e
+		}
+	}
+	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+		return reply{}, syscall.EACCES
+	}
+	return reply{}, syscall.ENETDOWN
+}
+
+// take returns a channel, and whether it has been used before.
+func (c *Client) take() (int, bool, error) {
+	c.mu.Lock()
+	if n := len(c.idle); n > 0 {
+		ch := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.mu.Unlock()
+		return ch, true, nil
+	}
+	c.mu.Unlock()
+	ch, err := c.dial()
+	return ch, false, err
+}
+
+func (c *Client) giveBack(ch int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.idle) >= maxIdle {
+		unix.Close(ch)
+		return
+	}
+	c.idle = append(c.idle, ch)
+}
+
+// dial opens a channel. The node is root's, this user's, or that of the user whom Hello has found there.
+func (c *Client) dial() (int, error) {
+	ch, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := c.open(ch); err != nil {
+		unix.Close(ch)
+		return -1, err
+	}
+	return ch, nil
+}
+
+func (c *Client) open(ch int) error {
+	if err := unix.SetsockoptTimeval(ch, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: replySeconds}); err != nil {
+		return err
+	}
+	if err := unix.Connect(ch, &unix.SockaddrUnix{Name: c.path}); err != nil {
+		return err
+	}
+	cred, err := unix.GetsockoptUcred(ch, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	switch {
+	case err != nil:
+		return err
+	case cred.Uid != 0 && cred.Uid != c.uid && int(cred.Uid) != os.Geteuid():
+		return syscall.EPERM
+	}
+	r, err := c.exchange(ch, &request{op: opHello, name: frontSeccomp, arg: requestSize, value: append([]byte("millrace\x00"), c.token...)}, -1)
+	if err == nil && r.errno != 0 {
+		return r.errno
+	}
+	return err
+}
+
+// exchange sends a request on a channel and waits for the reply, whose value is its own.
+func (c *Client) exchange(ch int, q *request, fd int) (reply, error) {
+	q.id = c.last.Add(1)
+	var out [requestSize]byte
+	q.encode(out[:])
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	if err := unix.Sendmsg(ch, out[:], oob, nil, unix.MSG_NOSIGNAL); err != nil {
+		return reply{}, err
+	}
+	for {
+		var in [replySize + 1]byte
+		n, _, err := unix.Recvfrom(ch, in[:], 0)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return reply{}, err
+		case n == 0:
+			return reply{}, syscall.EPIPE
+		}
+		r, err := decodeReply(in[:n])
+		if err != nil || r.id == q.id && r.op == q.op {
+			r.value = bytes.Clone(r.value)
+			return r, err
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package notify
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/shim"
+)
+
+// accept is accept(2) and accept4(2).
+func (c *call) accept() outcome {
+	var flags int
+	if c.notification.call == unix.SYS_ACCEPT4 {
+		flags = int(int32(c.args[3]))
+	}
+	fd, m, o := c.served()
+	if o != nil {
+		return *o
+	}
+	space, err := c.acceptable(fd, m, flags)
+	if err != nil {
+		unix.Close(fd)
+		return failed(err)
+	}
+	a := acceptance{v6: m.V6, flags: flags, space: space}
+	o = a.take(c, fd)
+	if o != nil || !blocking(fd) {
+		unix.Close(fd)
+		if o == nil {
+			return failed(syscall.EAGAIN)
+		}
+		return *o
+	}
+	return c.later(func(c *call) outcome { return a.await(c, fd) })
+}
+
+// acceptable checks the arguments, and returns the space for the address of the peer; negative is that it is not asked for.
+func (c *call) acceptable(fd int, m shim.Mark, flags int) (space int, err error) {
+	switch _, remote, listens := shim.OwnName(fd); {
+	case m.Kind != shim.Stream:
+		return 0, syscall.EOPNOTSUPP
+	case flags&^(unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK) != 0, !listens, remote.IsValid(): // no listener: its bytes are data
+		return 0, syscall.EINVAL
+	case c.args[1] == 0:
+		return -1, nil
+	}
+	return c.readLength(c.args[2])
+}
+
+// acceptance is what an accept wants.
+type acceptance struct {
+	v6    bool
+	flags int
+	space int
+}
+
+// take gives the program the next connection of a listener, if there is one. fd stays open.
+func (a *acceptance) take(c *call, fd int) *outcome {
+	var record [shim.AcceptedSize]byte
+	got, err := receiveConnection(fd, record[:])
+	if err == syscall.EAGAIN {
+		return nil
+	}
+	if err != nil {
+		return &outcome{err: err}
+	}
+	_, remote, err := shim.DecodeAccepted(record[:])
+	if err == nil && a.flags&unix.SOCK_NONBLOCK != 0 {
+		err = unix.SetNonblock(got, true)
+	}
+	if err == nil && a.space >= 0 {
+		err = c.writeAddress(1, a.space, encodeAddress(remote, a.v6))
+	}
+	if err != nil {
+		unix.Close(got)
+		return &outcome{err: err}
+	}
+	o := c.give(got, a.flags&unix.SOCK_CLOEXEC != 0)
+	return &o
+}
+
+// await waits for a connection. It closes fd at once: while the thread waits, the program's close(2) is to be the last.
+func (a *acceptance) await(c *call, fd int) outcome {
+	p := newPause(timeout(fd, unix.SO_RCVTIMEO))
+	f, stop, err := c.s.waits.accepting(fd)
+	if err != nil {
+		unix.Close(fd)
+		return failed(syscall.ENFILE)
+	}
+	defer stop()
+	for {
+		event := c.s.waits.next(f)
+		o := a.take(c, fd)
+		unix.Close(fd)
+		if o != nil {
+			return *o
+		}
+		if err := p.wait(c, event); err != nil {
+			return failed(err)
+		}
+		if fd, err = c.file(int32(c.args[0])); err != nil {
+			return failed(err)
+		}
+	}
+}
+
+// receiveConnection takes one record of a listener, and returns the descriptor that came with it.
+func receiveConnection(fd int, record []byte) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	n, oobn, flags, _, err := unix.Recvmsg(fd, record, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	switch {
+	case err == syscall.ECONNRESET: // the node has ended
+		return -1, syscall.ENETDOWN
+	case err != nil:
+		return -1, err
+	case n == 0: // shutdown(2) of the listener
+		return -1, syscall.EINVAL
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 {
+		if flags&unix.MSG_CTRUNC != 0 {
+			return -1, syscall.ENFILE
+		}
+		return -1, syscall.EPROTO
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 || n != len(record) {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return -1, syscall.EPROTO
+	}
+	return fds[0], nil
+}

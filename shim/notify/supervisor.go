@@ -1,0 +1,106 @@
+package notify
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/shim"
+)
+
+// Supervisor answers the calls of one program and its children.
+type Supervisor struct {
+	listener listener
+	client   *shim.Client
+	waits    *waiter
+	reported reports
+
+	idle, readers atomic.Int32
+	failed        chan error
+}
+
+// A reader is a goroutine that receives calls and answers them, with a thread while it does so. Each that receives one
+// leaves another one waiting. Calls that wait for the network need none.
+const (
+	idleReaders = 4
+	maxReaders  = 256
+)
+
+// New returns a Supervisor for the filter with the descriptor fd (Install), which it owns from then on. client asks the node.
+func New(fd int, client *shim.Client) (*Supervisor, error) {
+	w, err := newWaiter()
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	s := &Supervisor{listener: listener(fd), client: client, waits: w, failed: make(chan error, 1)}
+	s.listener.wakeOnSameCPU()
+	return s, nil
+}
+
+// Run answers calls until no task has the filter any more, which is not an error. After another end calls that
+// the filter chooses fail with ENOSYS: the descriptor is closed. It is called once.
+func (s *Supervisor) Run() error {
+	s.idle.Store(1)
+	s.readers.Store(1)
+	go s.read()
+	go s.waits.run()
+	go s.awaitEnd()
+	err := <-s.failed
+	unix.Close(int(s.listener))
+	s.waits.close()
+	s.client.Close()
+	return err
+}
+
+// fail ends Run.
+func (s *Supervisor) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// awaitEnd waits until the last task with the filter has ended.
+func (s *Supervisor) awaitEnd() {
+	p := []unix.PollFd{{Fd: int32(s.listener)}}
+	for {
+		_, err := unix.Poll(p, -1)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			s.fail(fmt.Errorf("notify: poll: %w", err))
+			return
+		case p[0].Revents != 0:
+			s.fail(nil)
+			return
+		}
+	}
+}
+
+// read is a reader.
+func (s *Supervisor) read() {
+	defer s.readers.Add(-1)
+	c := call{s: s}
+	for {
+		switch err := s.listener.receive(&c.notification); err {
+		case nil:
+		case unix.EINTR, unix.ENOENT:
+			continue
+		default:
+			s.fail(fmt.Errorf("notify: receiving a system call: %w", err))
+			return
+		}
+		if s.idle.Add(-1) == 0 && s.readers.Load() < maxReaders {
+			s.idle.Add(1)
+			s.readers.Add(1)
+			go s.read()
+		}
+		c.serve()
+		if s.idle.Add(1) > idleReaders {
+			s.idle.Add(-1)
+			return
+		}
+	}
+}
