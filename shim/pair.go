@@ -65,7 +65,7 @@ func hasName(fd int) bool {
 
 // findLocal finds the listener of the destination, and reserves a port for the client.
 func (k *sock) findLocal(c *channel, to netip.AddrPort) (at local, ok bool) {
-	d := &socket.Dialer{Process: c.owner, Bound: k.bound, FreeBind: k.options.freeBind}
+	d := &socket.Dialer{Process: k.owner, Bound: k.bound, FreeBind: k.options.freeBind}
 	l, from := k.s.cfg.Stack.LocalListener(d, to)
 	if k.s.pairListener(l) == nil {
 		return at, false

@@ -60,13 +60,14 @@ connected, as those of resolvers are. It needs Linux 5.19.
 
 --socket is the control socket of the host, and --shim the socket for programs where
 the host's configuration names another one. --config starts a host by that file if none
-answers; it goes on running, and its log is beside the control socket. --fallback runs the program on the kernel's stack if there
-is no host.
+answers; it goes on running, and its log is beside the control socket. --fallback runs
+the program on the kernel's stack if there is no host.
 
 Exit code 117 the kernel is too old for --seccomp, 118 the program has a supervisor
-already, 119 a policy of the machine forbids it, 120 no host answers, 121 the user may not use it, 122 this build has no
-library, 123 the program is setuid, 124 it is of another architecture or statically
-linked, 126 it cannot be run, 127 it is not found; otherwise the program's.`
+already, 119 a policy of the machine forbids one, 120 no host answers, 121 the user may
+not use it, 122 this build has no library, 123 the program is setuid, 124 it is of
+another architecture or statically linked, 126 it cannot be run, 127 it is not found;
+otherwise the program's.`
 
 // execFlags are the flags of exec.
 type execFlags struct {

@@ -178,7 +178,7 @@ golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/hostkern
 gonum.org/v1/plot                 : internal/kernbench
 golang.org/x/crypto               : tls
-golang.org/x/net                  : socket quic
+golang.org/x/net                  : socket quic shim/notify
 golang.org/x/term                 : cmd/millrace
 `
 
