@@ -289,6 +289,18 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 			-test.run 'HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident' || exit 1; \
 	done
 
+VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
+
+# An emulated machine with Debian's kernel and nothing but these tests: some kernels refuse extension programs of eBPF,
+# which several XDP programs on one interface need.
+.PHONY: test-vm
+test-vm: ## the tests of eBPF loading in a virtual machine, beside xdp-loader and xdp-filter (a minute; needs no KVM)
+	$(call install-packages,$(VM_PACKAGES))
+	@rm -rf .deps/vm/tests && mkdir -p .deps/vm/tests/filter/ebpf .deps/vm/tests/pmd/xdp
+	$(GO) test -c -o .deps/vm/tests/filter/ebpf/test ./filter/ebpf
+	cp -r filter/ebpf/testdata .deps/vm/tests/filter/ebpf/
+	internal/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; cd filter/ebpf && ./test -test.v'
+
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
 	$(GO) vet -tags debug ./ring
@@ -334,11 +346,11 @@ ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 	@touch $@
 
 generate: kernels ## rebuild the generated files (eBPF objects, PTX)
-	$(GO) generate ./pmd/afxdp/... ./gateway/kernelflows/...
+	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./gateway/kernelflows/... ./filter/ebpf/...
 
 # The committed objects must be what the sources give, byte for byte.
 generate-check: generate
-	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o' '*.ptx'); \
+	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o' 'filter/ebpf/testdata/objects/*.o' '*.ptx'); \
 	if [ -n "$$changed" ]; then echo "generated files differ from their sources:"; echo "$$changed"; exit 1; fi
 
 clean: ## remove what was built

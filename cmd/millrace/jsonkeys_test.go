@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/filter/ebpf"
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
@@ -32,6 +33,14 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"doctor", doctor.Report{}},
 		{"filter check", RuleCheck{}},
 		{"forward", Forwarded{}},
+		{"filter attach", attachResult{}},
+		{"filter list", filterList{}},
+		{"filter load", ebpf.Object{}},
+		{"filter map dump", filterEntries{}},
+		{"filter map update", filterUpdated{}},
+		{"filter replace", ebpf.Replaced{}},
+		{"filter stats", filterStats{}},
+		{"filter unload", filterUnloaded{}},
 		{"gateway", daemon.Summary{}},
 		{"gateway check", checkResult{}},
 		{"gateway connections", gateway.Connection{}},

@@ -26,6 +26,7 @@ pmd             : packet ring clock wire
 pmd/pcap        : packet ring clock capture pmd
 pmd/afxdp       : packet ring clock pmd pmd/vnet internal/rtnl
 pmd/vnet        : packet
+pmd/xdp         : internal/rtnl
 pmd/afpacket    : packet ring clock pmd pmd/vnet wire
 pmd/tap         : packet ring clock pmd
 pmd/device      : ring pmd pmd/* internal/rtnl
@@ -42,6 +43,7 @@ gpukern/choose  : packet wire ring gpukern gpukern/cuda
 filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/suggest
 filter/regex    :
 filter/signature: filter/regex internal/suggest
+filter/ebpf     : internal/rtnl pmd/xdp
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip internal/ports
@@ -157,12 +159,12 @@ internal/tools  :
 // Tests may import oracles anywhere.
 const rooms = `
 github.com/asavie/xdp             : bench/asavie
-github.com/cilium/ebpf            : pmd/afxdp gateway/kernelflows bench
+github.com/cilium/ebpf            : filter/ebpf pmd/afxdp pmd/xdp gateway/kernelflows bench
 github.com/coder/websocket        : bench
 github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
 github.com/klauspost/compress     : websocket
-github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device gateway/kernelflows internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device gateway/kernelflows internal/doctor internal/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom

@@ -1,0 +1,141 @@
+package ebpf
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/millrace/millrace/internal/rtnl"
+	"github.com/millrace/millrace/pmd/xdp"
+)
+
+// iface is a network interface.
+type iface struct {
+	name  string
+	index int
+	link  netlink.Link
+}
+
+// interfaces returns those of the calling thread's network namespace, or one of them.
+func interfaces(only string) ([]iface, error) {
+	if only != "" {
+		i, err := lookUp(only)
+		return []iface{i}, err
+	}
+	links, err := rtnl.Dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list the interfaces: %w", err)
+	}
+	list := make([]iface, 0, len(links))
+	for _, l := range links {
+		list = append(list, iface{l.Attrs().Name, l.Attrs().Index, l})
+	}
+	return list, nil
+}
+
+func lookUp(name string) (iface, error) {
+	l, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(name) })
+	if err != nil {
+		return iface{}, fmt.Errorf("%w: interface %s: %w", ErrNotFound, name, err)
+	}
+	return iface{l.Attrs().Name, l.Attrs().Index, l}, nil
+}
+
+// XDPOptions are how an XDP program is attached. The zero value takes what the object says, or libxdp's defaults.
+type XDPOptions struct {
+	Mode     xdp.Mode    // of an interface without a program
+	Priority uint32      // 0: the object's
+	Actions  xdp.Actions // that continue with the next program; 0: the object's, unless NoActions
+	// NoActions has no action continue: the program ends the chain.
+	NoActions bool
+}
+
+// AttachXDP attaches a program, "OBJECT" or "OBJECT/PROGRAM", to the XDP hook of an interface, beside those that are there.
+func (s *Store) AttachXDP(ref, ifname string, opts XDPOptions) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.recover(); err != nil {
+		return err
+	}
+	o, p, err := s.program(ref, KindXDP)
+	if err != nil {
+		return err
+	}
+	i, err := lookUp(ifname)
+	if err != nil {
+		return err
+	}
+	prog, err := s.open(o, p)
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	if p.Alone != "" {
+		return permission(s.fs.Attach(i.index, prog.FD(), 0, opts.Mode))
+	}
+	c := xdp.Component{FD: prog.FD(), Priority: p.Priority, Actions: p.about.Actions, Frags: p.Frags}
+	if opts.Priority != 0 {
+		c.Priority = opts.Priority
+	}
+	if opts.Actions != 0 || opts.NoActions {
+		c.Actions = opts.Actions
+	}
+	return permission(s.fs.Update(i.index, opts.Mode, func(now []xdp.Component) ([]xdp.Component, error) {
+		if slices.ContainsFunc(now, func(n xdp.Component) bool { return n.ID == p.ID }) {
+			return nil, fmt.Errorf("%s/%s on %s: %w", o.Name, p.Name, ifname, ErrAttached)
+		}
+		return append(now, c), nil
+	}))
+}
+
+// DetachXDP takes a program, "OBJECT" or "OBJECT/PROGRAM", off the XDP hook of an interface. The others stay.
+func (s *Store) DetachXDP(ref, ifname string) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.recover(); err != nil {
+		return err
+	}
+	o, p, err := s.program(ref, KindXDP)
+	if err != nil {
+		return err
+	}
+	i, err := lookUp(ifname)
+	if err != nil {
+		return err
+	}
+	if p.Alone != "" {
+		return permission(s.detachAlone(o, p, i))
+	}
+	found := false
+	err = s.fs.Update(i.index, xdp.ModeAny, func(now []xdp.Component) ([]xdp.Component, error) {
+		n := len(now)
+		now = slices.DeleteFunc(now, func(c xdp.Component) bool { return c.ID == p.ID })
+		if found = len(now) < n; !found {
+			return nil, notAttached(o, p, ifname)
+		}
+		return now, nil
+	})
+	return permission(err)
+}
+
+func (s *Store) detachAlone(o Object, p Program, i iface) error {
+	st, err := s.fs.Query(i.index)
+	if err != nil {
+		return err
+	}
+	if st.Program != p.ID {
+		return notAttached(o, p, i.name)
+	}
+	return s.fs.Detach(i.index, p.ID)
+}
+
+func notAttached(o Object, p Program, ifname string) error {
+	return fmt.Errorf("%w: %s/%s is not attached to %s", ErrNotFound, o.Name, p.Name, ifname)
+}

@@ -1,0 +1,69 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Attach makes the XDP program with a descriptor the only one of an interface, by netlink: it stays when the process ends.
+// It is for programs that cannot be components. old is the id of the program whose place it takes; 0: none. Where another is
+// there, the error is ErrForeign and names it.
+func (f *FS) Attach(ifindex, fd int, old uint32, mode Mode) error {
+	unlock, err := f.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f.setAlone(ifindex, fd, old, mode)
+}
+
+// Detach takes the program with an id off an interface, whoever attached it by netlink.
+func (f *FS) Detach(ifindex int, id uint32) error {
+	unlock, err := f.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f.setAlone(ifindex, noProgram, id, ModeAny)
+}
+
+func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) error {
+	s, err := f.read(ifindex)
+	defer s.close()
+	if err != nil {
+		return err
+	}
+	if s.Program != old {
+		return fmt.Errorf("%w: %s", ErrForeign, describeAt(s.Program))
+	}
+	if old == 0 {
+		err = setAny(ifindex, fd, mode)
+	} else if s.prog != nil {
+		err = setProgram(ifindex, fd, s.prog.FD(), s.Mode)
+	}
+	if err == nil {
+		return f.noteAlone(ifindex, old)
+	}
+	if err = f.swapError(s, err); errors.Is(err, errLost) {
+		now, _, _ := attached(ifindex)
+		return fmt.Errorf("%w: %s", ErrForeign, describeAt(now))
+	}
+	return err
+}
+
+// noteAlone records the program of an interface, and no longer the one with id old.
+func (f *FS) noteAlone(ifindex int, old uint32) error {
+	now, _, err := attached(ifindex)
+	if err == nil && now != 0 {
+		err = f.remember(ifindex, now)
+	}
+	return errors.Join(err, f.unpin(ifindex, old))
+}
+
+// describeAt is Describe, also for no program.
+func describeAt(id uint32) string {
+	if id == 0 {
+		return "it has none any more"
+	}
+	return Describe(id)
+}

@@ -1,0 +1,62 @@
+package xdp
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Processes lists, as "name (pid N)", the processes that hold a descriptor of the BPF program or of a bpf_link of it.
+// Processes that this one may not read are left out.
+func Processes(program uint32) []string {
+	want := fmt.Sprintf("prog_id:\t%d\n", program)
+	var out []string
+	pids, _ := filepath.Glob("/proc/[0-9]*")
+	for _, pid := range pids {
+		paths, _ := filepath.Glob(filepath.Join(pid, "fdinfo", "*"))
+		for _, path := range paths {
+			if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), want) {
+				continue
+			}
+			name, _ := os.ReadFile(filepath.Join(pid, "comm"))
+			out = append(out, fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(name)), filepath.Base(pid)))
+			break
+		}
+	}
+	return out
+}
+
+// Describe returns words for a program on an interface: its id, its name, its bpf_link and the processes that hold it.
+func Describe(program uint32) string {
+	what := fmt.Sprintf("XDP program %d", program)
+	if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program)); err == nil {
+		if info, err := p.Info(); err == nil && info.Name != "" {
+			what += fmt.Sprintf(" %q", info.Name)
+		}
+		p.Close()
+	}
+	if id, ok := linkOf(program); ok {
+		what += fmt.Sprintf(", attached by bpf_link %d,", id)
+	}
+	if holders := Processes(program); len(holders) > 0 {
+		what += " of " + strings.Join(holders, ", ")
+	}
+	return strings.TrimSuffix(what, ",")
+}
+
+// linkOf returns the id of the bpf_link that attaches a program to an interface.
+func linkOf(program uint32) (uint32, bool) {
+	it := new(link.Iterator)
+	defer it.Close()
+	for it.Next() {
+		info, err := it.Link.Info()
+		if err == nil && info.Type == link.XDPType && uint32(info.Program) == program {
+			return uint32(info.ID), true
+		}
+	}
+	return 0, false
+}
