@@ -44,6 +44,7 @@ filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/s
 filter/regex    :
 filter/signature: filter/regex internal/suggest
 filter/ebpf     : internal/rtnl pmd/xdp
+filter/expr     : internal/suggest
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip internal/ports

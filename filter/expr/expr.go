@@ -1,0 +1,79 @@
+package expr
+
+import "net/netip"
+
+// Source says where packets come from, which decides the address families that LinkNull, LinkEnc,
+// LinkLoop and LinkPFLog headers hold.
+type Source uint8
+
+const (
+	// FromFile is a file in the byte order of this host: any system may have written it.
+	FromFile Source = iota
+	// FromSwappedFile is a file in the opposite byte order.
+	FromSwappedFile
+	// FromHost is a capture on this Linux host.
+	FromHost
+)
+
+// DefaultSnapLen is what CBPF returns for a packet that matches: more than any packet has.
+const DefaultSnapLen = 262144
+
+// Options are the circumstances of a filter. The zero value is a filter for files, without names.
+type Options struct {
+	// SnapLen is how many bytes of a matching packet the classic BPF program asks for; 0 is
+	// DefaultSnapLen.
+	SnapLen uint32
+	// Netmask is the IPv4 mask of the network, for "ip broadcast". The zero value is unknown.
+	Netmask netip.Addr
+	// Source says where packets come from.
+	Source Source
+	// Kernel permits inbound, outbound and ifindex on every link type, and lets vlan see a tag that
+	// the kernel has taken out of the packet. Such a filter runs in a socket of Linux: only CBPF is of
+	// use, the other forms reject packets whose metadata they would need.
+	Kernel bool
+	// Names resolves names.
+	Names Names
+}
+
+// Filter is a compiled expression. It does not change and may be used by several goroutines.
+type Filter struct {
+	text    string
+	link    LinkType
+	snapLen uint32
+	tree    *cond
+	prog    program
+}
+
+// Compile compiles an expression for packets of a link type. An empty expression matches all of them.
+// An error is an *Error.
+func Compile(text string, link LinkType, opts Options) (*Filter, error) {
+	f, err := compile(text, link, &opts)
+	if e, ok := err.(*Error); ok {
+		e.Text = text
+		e.Offset = min(e.Offset, len(text))
+	}
+	return f, err
+}
+
+func compile(text string, link LinkType, opts *Options) (*Filter, error) {
+	n, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := lower(n, link, opts)
+	if err != nil {
+		return nil, err
+	}
+	f := &Filter{text: text, link: link, snapLen: opts.SnapLen, tree: tree}
+	if f.snapLen == 0 {
+		f.snapLen = DefaultSnapLen
+	}
+	f.prog = build(tree)
+	return f, nil
+}
+
+// String returns the text of the expression.
+func (f *Filter) String() string { return f.text }
+
+// LinkType returns the type of packets that f is for.
+func (f *Filter) LinkType() LinkType { return f.link }
