@@ -1,0 +1,295 @@
+// Package reassembly puts the segments of one direction of a TCP connection in order, for inspection (RFC 9293
+// 3.10.7.4): it delivers every byte once, holds one copy of what it has delivered last and of what is out of
+// order, and compares what overlaps with that copy.
+//
+// Hosts disagree about which bytes of overlapping segments they keep, so that an attacker can show one text to an
+// inspector and another to a host. A Stream holds the bytes that came first and reports bytes that differ: there
+// is no right guess, and an honest sender never sends such.
+//
+// Memory is bounded per stream and, by a Budget, for all. The package is pure; a Stream belongs to one caller.
+package reassembly
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Defaults of Config.
+const (
+	DefaultKeep  = 32 << 10
+	DefaultQueue = 256 << 10
+)
+
+// Config bounds a Stream. The zero value stands for the defaults.
+type Config struct {
+	Keep   int     // delivered bytes that stay for the search of patterns and for comparison
+	Queue  int     // bytes out of order; where there are more, the gap is given up
+	Budget *Budget // nil is no bound for all streams together
+}
+
+// Budget bounds the memory of many streams. The zero value has no room.
+type Budget struct {
+	Max  int // bytes
+	used int
+}
+
+// Used returns how many bytes the streams hold.
+func (b *Budget) Used() int { return b.used }
+
+// take reserves n bytes, or returns them where n is negative.
+func (b *Budget) take(n int) bool {
+	if b == nil {
+		return true
+	}
+	if n > 0 && b.used+n > b.Max {
+		return false
+	}
+	b.used += n
+	return true
+}
+
+// Event is what a Stream has found, as bits.
+type Event uint8
+
+// The events.
+const (
+	Conflict Event = 1 << iota // bytes differ from those that came first
+	Gap                        // bytes were given up: those behind them are delivered
+	Full                       // the budget has no room: bytes were dropped
+)
+
+// Stream is one direction of a connection. The zero value waits for Start.
+type Stream struct {
+	cfg     *Config
+	started bool
+	first   uint32 // sequence number of the first byte
+	next    uint64 // offset of the next byte in order
+	window  []byte // the last delivered bytes, up to next
+	queue   []segment
+	queued  int
+	counted int    // bytes of the window in the budget
+	acked   uint64 // the receiver has acknowledged all before it
+}
+
+// segment is bytes out of order.
+type segment struct {
+	at   uint64
+	data []byte
+}
+
+func (s segment) end() uint64 { return s.at + uint64(len(s.data)) }
+
+// Start says which sequence number the first byte has: that behind the SYN.
+func (s *Stream) Start(cfg *Config, first uint32) {
+	s.Close()
+	*s = Stream{cfg: cfg, started: true, first: first}
+}
+
+// Started reports whether Start was called.
+func (s *Stream) Started() bool { return s.started }
+
+// Next returns the offset in the stream of the next byte in order: how many there have been.
+func (s *Stream) Next() uint64 { return s.next }
+
+// Window borrows the bytes that were delivered last, until the next Add, and returns the offset of the first.
+func (s *Stream) Window() (b []byte, from uint64) { return s.window, s.next - uint64(len(s.window)) }
+
+// Queued returns how many bytes wait for a gap to be filled.
+func (s *Stream) Queued() int { return s.queued }
+
+// offset returns where in the stream a sequence number is, which is at most 2^31 bytes away from the next.
+func (s *Stream) offset(seq uint32) (int64, bool) {
+	at := int64(s.next) + int64(int32(seq-(s.first+uint32(s.next))))
+	return at, at >= 0
+}
+
+// Add takes the payload of a segment, which it borrows, and returns how many bytes are in order now that were not
+// before: the last ones of Window. Where these are more than Config.Keep, Window has them all until the next Add.
+func (s *Stream) Add(seq uint32, data []byte) (fresh int, ev Event) {
+	if !s.started || len(data) == 0 {
+		return 0, 0
+	}
+	at, ok := s.offset(seq)
+	if !ok { // it begins before the stream: a keep-alive has the byte before, RFC 9293 3.8.4
+		if at+int64(len(data)) <= 0 {
+			return 0, 0
+		}
+		data, at = data[-at:], 0
+	}
+	s.trim()
+	off := uint64(at)
+	if off < s.next {
+		ev |= s.compare(off, data)
+		skip := s.next - off
+		if skip >= uint64(len(data)) {
+			return 0, ev
+		}
+		data, off = data[skip:], s.next
+	}
+	if off == s.next && len(s.queue) == 0 { // the usual case
+		return s.deliver(data, ev)
+	}
+	ev |= s.insert(off, data)
+	n, e := s.drain()
+	if n == 0 && s.queued > s.queueLimit() { // skip empties the window, so never behind fresh bytes
+		n, e = s.skip()
+	}
+	return n, ev | e
+}
+
+func (s *Stream) queueLimit() int {
+	if s.cfg.Queue > 0 {
+		return s.cfg.Queue
+	}
+	return DefaultQueue
+}
+
+func (s *Stream) keep() int {
+	if s.cfg.Keep > 0 {
+		return s.cfg.Keep
+	}
+	return DefaultKeep
+}
+
+// trim drops the oldest bytes of the window where it has twice those to be kept: each is moved once.
+func (s *Stream) trim() {
+	if keep := s.keep(); len(s.window) > 2*keep {
+		n := copy(s.window, s.window[len(s.window)-keep:])
+		s.window = s.window[:n]
+		if cap(s.window) > 8*keep {
+			s.window = slices.Clip(s.window)
+		}
+		s.account()
+	}
+}
+
+// account brings the budget up to date with the window.
+func (s *Stream) account() {
+	s.cfg.Budget.take(len(s.window) - s.counted)
+	s.counted = len(s.window)
+}
+
+// deliver appends bytes in order.
+func (s *Stream) deliver(data []byte, ev Event) (int, Event) {
+	if !s.cfg.Budget.take(len(data)) {
+		s.cfg.Budget.take(-s.counted)
+		s.counted, s.window = 0, nil
+		ev |= Full
+		if !s.cfg.Budget.take(len(data)) {
+			s.next += uint64(len(data))
+			return 0, ev | Gap
+		}
+	}
+	s.window = append(s.window, data...)
+	s.counted += len(data)
+	s.next += uint64(len(data))
+	return len(data), ev
+}
+
+// compare compares bytes at an offset with those of the window.
+func (s *Stream) compare(off uint64, data []byte) Event {
+	if len(data) == 1 && off+1 == s.next && s.next <= s.acked {
+		return 0 // a keep-alive: its byte is garbage, and no receiver takes it (RFC 9293 3.8.4)
+	}
+	from := s.next - uint64(len(s.window))
+	if off < from {
+		if skip := from - off; skip < uint64(len(data)) {
+			data, off = data[skip:], from
+		} else {
+			return 0
+		}
+	}
+	held := s.window[off-from:]
+	n := min(len(held), len(data))
+	if !bytes.Equal(held[:n], data[:n]) {
+		return Conflict
+	}
+	return 0
+}
+
+// insert queues what is not queued yet, and compares what is.
+func (s *Stream) insert(off uint64, data []byte) (ev Event) {
+	for i := 0; len(data) > 0; i++ {
+		if i == len(s.queue) || off < s.queue[i].at {
+			part := data
+			if i < len(s.queue) {
+				part = data[:min(uint64(len(data)), s.queue[i].at-off)]
+			}
+			if !s.cfg.Budget.take(len(part)) {
+				return ev | Full
+			}
+			s.queue = slices.Insert(s.queue, i, segment{off, bytes.Clone(part)})
+			s.queued += len(part)
+			off, data = off+uint64(len(part)), data[len(part):]
+			continue
+		}
+		q := s.queue[i]
+		if off >= q.end() {
+			continue
+		}
+		held := q.data[off-q.at:]
+		n := min(len(held), len(data))
+		if !bytes.Equal(held[:n], data[:n]) {
+			ev |= Conflict
+		}
+		off, data = off+uint64(n), data[n:]
+	}
+	return ev
+}
+
+// drain delivers queued bytes that are in order now.
+func (s *Stream) drain() (n int, ev Event) {
+	done := 0
+	for _, q := range s.queue {
+		if q.at != s.next {
+			break
+		}
+		s.queued -= len(q.data)
+		s.cfg.Budget.take(-len(q.data)) // deliver counts them again
+		fresh, e := s.deliver(q.data, 0)
+		if e&Full != 0 { // the window was emptied, of what this call has delivered too
+			n, e = 0, e|Gap
+		}
+		n, ev = n+fresh, ev|e
+		done++
+	}
+	s.queue = slices.Delete(s.queue, 0, done)
+	return n, ev
+}
+
+// skip gives up the bytes that are missing before the queue.
+func (s *Stream) skip() (int, Event) {
+	if len(s.queue) == 0 {
+		return 0, 0
+	}
+	s.cfg.Budget.take(-s.counted)
+	s.window, s.counted = s.window[:0], 0
+	s.next = s.queue[0].at
+	n, ev := s.drain()
+	return n, ev | Gap
+}
+
+// Acked says that the receiver has acknowledged all before a sequence number. What is missing there was not
+// captured: the host has it, so nothing waits for it.
+func (s *Stream) Acked(ack uint32) (fresh int, ev Event) {
+	if !s.started {
+		return 0, 0
+	}
+	at, ok := s.offset(ack)
+	if !ok {
+		return 0, 0
+	}
+	s.acked = max(s.acked, uint64(at))
+	if len(s.queue) > 0 && uint64(at) > s.queue[0].at {
+		return s.skip()
+	}
+	return 0, 0
+}
+
+// Close returns the memory.
+func (s *Stream) Close() {
+	if s.cfg != nil {
+		s.cfg.Budget.take(-s.counted - s.queued)
+	}
+	*s = Stream{}
+}

@@ -1,0 +1,189 @@
+package reassembly
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+// collect adds segments and returns what was delivered.
+type collector struct {
+	s      Stream
+	got    []byte
+	events Event
+}
+
+func (c *collector) add(seq uint32, data string) {
+	n, ev := c.s.Add(seq, []byte(data))
+	c.take(n, ev)
+}
+
+func (c *collector) take(n int, ev Event) {
+	w, _ := c.s.Window()
+	c.got = append(c.got, w[len(w)-n:]...)
+	c.events |= ev
+}
+
+func TestSegmentsAreDeliveredOnceInOrder(t *testing.T) {
+	const first = 0xfffffff0 // the numbers wrap
+	c := &collector{}
+	c.s.Start(&Config{}, first)
+	for _, seg := range []struct {
+		at   uint32
+		data string
+	}{{0, "abcd"}, {8, "ijkl"}, {6, "ghij"}, {0, "ab"}, {20, "uvwx"}, {12, "mnopqrstuv"}, {0xffffffff, "?a"}, {3, "defgh"}, {4, "efghijklmnopqrstuvwxyz"}} {
+		c.add(first+seg.at, seg.data)
+	}
+	if string(c.got) != "abcdefghijklmnopqrstuvwxyz" || c.events != 0 || c.s.Queued() != 0 {
+		t.Errorf("%q, events %b, %d queued", c.got, c.events, c.s.Queued())
+	}
+}
+
+func TestDifferentBytesAreAConflict(t *testing.T) {
+	for name, segs := range map[string][]struct {
+		at   uint32
+		data string
+	}{
+		"delivered":        {{0, "abcd"}, {1, "bX"}},
+		"queued":           {{4, "efgh"}, {5, "fX"}},
+		"queued, covered":  {{4, "efgh"}, {2, "cdeXghij"}},
+		"queued, then new": {{4, "ef"}, {0, "abcdeX"}},
+	} {
+		c := &collector{}
+		c.s.Start(&Config{}, 0)
+		for i, s := range segs {
+			if c.add(s.at, s.data); (c.events&Conflict != 0) != (i == 1) {
+				t.Errorf("%s: segment %d: events %b", name, i, c.events)
+			}
+		}
+		if bytes.Contains(c.got, []byte("X")) {
+			t.Errorf("%s: %q has bytes that came later", name, c.got)
+		}
+	}
+}
+
+func TestGapIsGivenUp(t *testing.T) {
+	c := &collector{}
+	c.s.Start(&Config{Queue: 8}, 0)
+	c.add(0, "ab")
+	c.add(4, "efgh")
+	c.add(8, "ijkl")
+	if string(c.got) != "ab" || c.events != 0 {
+		t.Fatalf("%q %b before the queue is full", c.got, c.events)
+	}
+	c.add(12, "m")
+	if string(c.got) != "abefghijklm" || c.events != Gap {
+		t.Errorf("%q, events %b", c.got, c.events)
+	}
+	if _, from := c.s.Window(); from != 4 {
+		t.Errorf("the window begins at %d, want behind the gap", from)
+	}
+	c.add(2, "cd")
+	if string(c.got) != "abefghijklm" {
+		t.Errorf("%q: bytes of the gap came out of order", c.got)
+	}
+}
+
+func TestAcknowledgedGapIsGivenUp(t *testing.T) {
+	c := &collector{}
+	c.s.Start(&Config{}, 100)
+	c.add(104, "ef")
+	c.take(c.s.Acked(104))
+	if len(c.got) != 0 {
+		t.Fatalf("%q before it was acknowledged", c.got)
+	}
+	c.take(c.s.Acked(106))
+	if string(c.got) != "ef" || c.events != Gap {
+		t.Errorf("%q, events %b", c.got, c.events)
+	}
+}
+
+func TestWindowAndBudgetAreBounded(t *testing.T) {
+	b := &Budget{Max: 1000}
+	cfg := &Config{Keep: 100, Budget: b}
+	var s, o Stream
+	s.Start(cfg, 0)
+	o.Start(cfg, 0)
+	for i := range 100 {
+		if _, ev := s.Add(uint32(i*50), make([]byte, 50)); ev != 0 {
+			t.Fatalf("segment %d: %b", i, ev)
+		}
+		if w, from := s.Window(); len(w) > 250 || from+uint64(len(w)) != uint64(i+1)*50 {
+			t.Fatalf("window of %d bytes from %d", len(w), from)
+		}
+	}
+	if _, ev := o.Add(10, make([]byte, 900)); ev != Full {
+		t.Errorf("events %b beyond the budget, want Full", ev)
+	}
+	if b.Used() > 1000 {
+		t.Errorf("%d bytes", b.Used())
+	}
+	s.Close()
+	o.Close()
+	if b.Used() != 0 {
+		t.Errorf("%d bytes are still counted", b.Used())
+	}
+}
+
+// TestRandomSegments compares with the text that was cut.
+func TestRandomSegments(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		text := make([]byte, 1+rng.IntN(2000))
+		for i := range text {
+			text[i] = byte(rng.Uint32())
+		}
+		b := &Budget{Max: 1 << 20}
+		c := &collector{}
+		first := rng.Uint32()
+		c.s.Start(&Config{Keep: 64, Budget: b}, first)
+		for len(c.got) < len(text) {
+			at := rng.IntN(len(text))
+			n := 1 + rng.IntN(len(text)-at)
+			c.add(first+uint32(at), string(text[at:at+n]))
+			if b.Used() != len(c.s.window)+c.s.queued {
+				t.Fatalf("budget %d, held %d and %d", b.Used(), len(c.s.window), c.s.queued)
+			}
+		}
+		if !bytes.Equal(c.got, text) || c.events != 0 {
+			t.Fatalf("%d bytes, want %d; events %b", len(c.got), len(text), c.events)
+		}
+	}
+}
+
+// FuzzStream reads operations: offset, length and a byte to fill; every byte is delivered at most once, in order,
+// and is one that was sent there first.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte{0, 4, 'a', 8, 4, 'b', 2, 10, 'a', 200, 1, 'x'})
+	f.Add([]byte{4, 4, 'a', 0, 4, 'b', 0, 8, 'c', 30, 250, 'd', 255, 0, 0})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		b := &Budget{Max: 600}
+		c := &collector{}
+		c.s.Start(&Config{Keep: 32, Queue: 200, Budget: b}, 7)
+		before := uint64(0)
+		for ; len(ops) >= 3; ops = ops[3:] {
+			seq := 7 + uint32(ops[0]) + uint32(before)&^63
+			n, ev := 0, Event(0)
+			if ops[1] == 0 {
+				n, ev = c.s.Acked(seq)
+			} else {
+				n, ev = c.s.Add(seq, bytes.Repeat(ops[2:3], int(ops[1])))
+			}
+			w, from := c.s.Window()
+			if n < 0 || n > len(w) || from+uint64(len(w)) != c.s.Next() || c.s.Next() < before {
+				t.Fatalf("%d new of %d from %d, next %d, before %d", n, len(w), from, c.s.Next(), before)
+			}
+			if ev&Gap == 0 && c.s.Next() != before+uint64(n) {
+				t.Fatalf("%d new bytes from %d to %d without a gap", n, before, c.s.Next())
+			}
+			if b.Used() > b.Max || b.Used() != c.s.counted+c.s.queued {
+				t.Fatalf("budget %d, held %d and %d", b.Used(), c.s.counted, c.s.queued)
+			}
+			before = c.s.Next()
+		}
+		c.s.Close()
+		if b.Used() != 0 {
+			t.Fatalf("%d bytes are still counted", b.Used())
+		}
+	})
+}
