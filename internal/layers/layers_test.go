@@ -45,6 +45,8 @@ filter/regex    :
 filter/signature: filter/regex internal/suggest
 filter/ebpf     : internal/rtnl pmd/xdp
 filter/expr     : internal/suggest
+filter/reassembly:
+filter/inspect  : wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip internal/ports
@@ -187,7 +189,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/regex", "filter/signature", "gateway/quiclb", "gateway/maglev", "gateway/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/inspect", "filter/reassembly", "filter/regex", "filter/signature", "gateway/quiclb", "gateway/maglev", "gateway/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."

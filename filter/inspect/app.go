@@ -1,0 +1,188 @@
+package inspect
+
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// protocol is the parsers of a flow's application protocol.
+type protocol struct {
+	http *httpFlow
+	tls  *tlsFlow
+	dns  [2][]byte // DNS over TCP: what has come of a message
+	ssh  [2]sshSide
+}
+
+// sshSide is the banner of one side, up to the end of its line.
+type sshSide struct {
+	text []byte
+	done bool
+}
+
+// enoughToTell is how many bytes of a direction recognise a protocol, if they do.
+const enoughToTell = 64
+
+// recognise looks at the first bytes of both directions until they tell the protocol.
+func (e *Engine) recognise(f *flow) {
+	if f.settled {
+		return
+	}
+	c, cFrom := f.sides[0].stream.Window()
+	s, sFrom := f.sides[1].stream.Window()
+	if cFrom != 0 || sFrom != 0 {
+		f.settled = true
+		f.app = signature.AppUnknown
+		return
+	}
+	port := f.key.bPort
+	if !f.clientFirst {
+		port = f.key.aPort
+	}
+	f.app = tell(c, s, port)
+	switch {
+	case f.app != signature.AppAny:
+		f.settled = true
+		f.proto = &protocol{}
+		e.catchUp(f, c, s)
+	case len(c) >= enoughToTell && (len(s) >= enoughToTell || len(s) == 0 && len(c) >= 1024), len(s) >= 1024:
+		f.settled, f.app = true, signature.AppUnknown
+	}
+}
+
+// catchUp gives the parsers what came before the protocol was known, but for the bytes that parse will give them:
+// those that are new now. Only the other direction has such.
+func (e *Engine) catchUp(f *flow, c, s []byte) {
+	f.sides[0].unparsed, f.sides[1].unparsed = len(c), len(s)
+}
+
+var methods = [][]byte{[]byte("GET "), []byte("POST "), []byte("HEAD "), []byte("PUT "), []byte("DELETE "), []byte("OPTIONS "),
+	[]byte("CONNECT "), []byte("TRACE "), []byte("PATCH "), []byte("PROPFIND "), []byte("PROPPATCH "), []byte("MKCOL "), []byte("COPY "),
+	[]byte("MOVE "), []byte("LOCK "), []byte("UNLOCK "), []byte("SEARCH "), []byte("REPORT "), []byte("CHECKOUT "), []byte("BITS_POST "),
+	[]byte("VERSION-CONTROL "), []byte("DESCRIBE "), []byte("SUBSCRIBE "), []byte("UNSUBSCRIBE "), []byte("NOTIFY ")}
+
+// tell returns the protocol that the first bytes of client and server are of; AppAny where they do not tell yet.
+func tell(c, s []byte, port uint16) signature.App {
+	for _, m := range methods {
+		if bytes.HasPrefix(c, m) {
+			return signature.AppHTTP
+		}
+	}
+	switch {
+	case bytes.HasPrefix(s, []byte("HTTP/1.")) || bytes.HasPrefix(s, []byte("HTTP/0.9")):
+		return signature.AppHTTP
+	case isTLS(c) || isTLS(s):
+		return signature.AppTLS
+	case bytes.HasPrefix(c, []byte("SSH-")) || bytes.HasPrefix(s, []byte("SSH-")):
+		return signature.AppSSH
+	case port == 53 && (isDNSOverTCP(c) || isDNSOverTCP(s)):
+		return signature.AppDNS
+	case isSMB(c) || isSMB(s):
+		return signature.AppSMB
+	case bytes.HasPrefix(s, []byte("+OK ")):
+		return signature.AppPOP3
+	case bytes.HasPrefix(s, []byte("* OK ")):
+		return signature.AppIMAP
+	}
+	word, _, _ := bytes.Cut(c, []byte{' '})
+	switch w := string(bytes.ToUpper(bytes.TrimRight(word, "\r\n"))); {
+	case w == "EHLO" || w == "HELO":
+		return signature.AppSMTP
+	case (w == "USER" || w == "FEAT" || w == "AUTH") && bytes.HasPrefix(s, []byte("220")):
+		return signature.AppFTP
+	}
+	return signature.AppAny
+}
+
+// isTLS reports whether b begins with a record of a handshake: type 22, version 3.x (RFC 8446 5.1).
+func isTLS(b []byte) bool {
+	return len(b) >= 6 && b[0] == 22 && b[1] == 3 && b[2] <= 4 && (b[5] == 1 || b[5] == 2)
+}
+
+// isSMB reports whether b begins with a message of SMB behind the length of the direct transport.
+func isSMB(b []byte) bool {
+	return len(b) >= 8 && b[0] == 0 && (b[4] == 0xff || b[4] == 0xfe) && string(b[5:8]) == "SMB"
+}
+
+// parse gives the bytes of a direction that are new to the parsers of the flow's protocol.
+func (e *Engine) parse(p *packet, fresh []byte) {
+	f := p.flow
+	if f.proto == nil {
+		return
+	}
+	for _, d := range [2]signature.Direction{signature.ToServer, signature.ToClient} {
+		s := &f.sides[sideOf(d)]
+		text := fresh
+		switch {
+		case s.unparsed > 0: // the first bytes of a flow, which came before its protocol was known
+			w, _ := s.stream.Window()
+			text = w[len(w)-s.unparsed:]
+			s.unparsed = 0
+		case d != p.dir:
+			continue
+		}
+		if s.broken {
+			continue
+		}
+		q := p
+		if d != p.dir {
+			q = packetOf(f, d)
+		}
+		e.parseSide(q, text)
+	}
+}
+
+func (e *Engine) parseSide(p *packet, text []byte) {
+	f := p.flow
+	switch f.app {
+	case signature.AppHTTP:
+		if f.proto.http == nil {
+			f.proto.http = &httpFlow{}
+		}
+		e.http(p, text)
+	case signature.AppTLS:
+		if f.proto.tls == nil {
+			f.proto.tls = &tlsFlow{}
+		}
+		e.tls(p, text)
+	case signature.AppDNS:
+		e.dnsStream(p, text)
+	case signature.AppSSH:
+		e.ssh(p, text)
+	}
+}
+
+// finish inspects what the parsers of a flow hold.
+func (e *Engine) finish(f *flow) {
+	if f.proto != nil && f.proto.http != nil {
+		e.httpEnd(f)
+	}
+}
+
+// ssh reads the banner: SSH-protoversion-softwareversion SP comments CR LF (RFC 4253 4.2).
+func (e *Engine) ssh(p *packet, text []byte) {
+	s := &p.flow.proto.ssh[sideOf(p.dir)]
+	if s.done {
+		return
+	}
+	s.text = append(s.text, text...)
+	line, _, ok := bytes.Cut(s.text, []byte{'\n'})
+	if !ok {
+		s.done = len(s.text) > 255
+		return
+	}
+	s.done = true
+	line = bytes.TrimRight(line, "\r")
+	rest, ok := bytes.CutPrefix(line, []byte("SSH-"))
+	version, software, ok2 := bytes.Cut(rest, []byte{'-'})
+	if !ok || !ok2 {
+		return
+	}
+	software, _, _ = bytes.Cut(software, []byte{' '})
+	e.tx.reset(signature.AppSSH)
+	e.tx.put(signature.SSHProto, version)
+	e.tx.put(signature.SSHSoftware, software)
+	e.tx.text = line
+	e.transact(p)
+	s.text = nil
+}

@@ -1,0 +1,185 @@
+package inspect
+
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// bit is a signature.Bit with numbers for its names.
+type bit struct {
+	*signature.Bit
+	names []int
+}
+
+func newBit(b *signature.Bit, names map[string]int) bit {
+	n := bit{Bit: b}
+	for _, name := range b.Names {
+		id, ok := names[name]
+		if !ok {
+			id = len(names)
+			names[name] = id
+		}
+		n.names = append(n.names, id)
+	}
+	return n
+}
+
+// bitKey is a bit of one address or pair.
+type bitKey struct {
+	name int
+	a, b netip.Addr
+}
+
+// maxHostBits bounds the bits of addresses; above it the ones that have expired are removed, then any.
+const maxHostBits = 1 << 18
+
+// bitKeyOf returns the key of a bit for a packet.
+func bitKeyOf(name int, t signature.Track, p *packet) bitKey {
+	switch t {
+	case signature.TrackSrc:
+		return bitKey{name: name, a: p.src}
+	case signature.TrackDst:
+		return bitKey{name: name, a: p.dst}
+	}
+	a, b := p.src, p.dst
+	if b.Less(a) {
+		a, b = b, a
+	}
+	return bitKey{name, a, b}
+}
+
+// has reports whether a bit is set.
+func (e *Engine) has(b *bit, name int, p *packet) bool {
+	if b.Track == signature.TrackFlow {
+		return p.flow != nil && p.flow.bits[name]
+	}
+	until, ok := e.hostBits[bitKeyOf(name, b.Track, p)]
+	return ok && e.now < until
+}
+
+// bitsHold reports whether the conditions of a rule on bits hold.
+func (e *Engine) bitsHold(q *rule, p *packet) bool {
+	for i := range q.bits {
+		b := &q.bits[i]
+		if b.Op > signature.IsNotSet {
+			continue
+		}
+		set := false
+		for _, n := range b.names {
+			set = set || e.has(b, n, p)
+		}
+		if set != (b.Op == signature.IsSet) {
+			return false
+		}
+	}
+	return true
+}
+
+// setBits does what a rule that has matched does with bits.
+func (e *Engine) setBits(q *rule, p *packet) {
+	for i := range q.bits {
+		b := &q.bits[i]
+		if b.Op <= signature.IsNotSet {
+			continue
+		}
+		for _, n := range b.names {
+			on := b.Op == signature.Set || b.Op == signature.Toggle && !e.has(b, n, p)
+			e.setBit(b, n, p, on)
+		}
+	}
+}
+
+func (e *Engine) setBit(b *bit, name int, p *packet, on bool) {
+	if b.Track == signature.TrackFlow {
+		if f := p.flow; f != nil {
+			if f.bits == nil {
+				f.bits = map[int]bool{}
+			}
+			f.bits[name] = on
+		}
+		return
+	}
+	k := bitKeyOf(name, b.Track, p)
+	if !on {
+		delete(e.hostBits, k)
+		return
+	}
+	if len(e.hostBits) >= maxHostBits {
+		makeRoom(e.hostBits, func(until int64) bool { return until <= e.now })
+	}
+	e.hostBits[k] = e.now + int64(b.Expire)
+}
+
+// makeRoom removes the entries of m that are stale, or a quarter of all where none is.
+func makeRoom[K comparable, V any](m map[K]V, stale func(V) bool) {
+	before := len(m)
+	for k, v := range m {
+		if stale(v) {
+			delete(m, k)
+		}
+	}
+	if len(m) < before {
+		return
+	}
+	for k := range m {
+		if delete(m, k); len(m) < before*3/4 {
+			return
+		}
+	}
+}
+
+// limitKey is what a threshold counts.
+type limitKey struct {
+	rule uint32
+	kind uint8 // threshold or detection_filter
+	a, b netip.Addr
+}
+
+// limitState is a count within a time.
+type limitState struct {
+	since int64
+	count uint32
+}
+
+// maxLimits bounds the counts of thresholds.
+const maxLimits = 1 << 18
+
+// passes counts a match and reports whether a limit lets it through.
+func (e *Engine) passes(l *signature.Limit, q *rule, p *packet) bool {
+	k := limitKey{rule: q.id}
+	if l.Type == signature.AtLeast {
+		k.kind = 1
+	}
+	switch l.Track {
+	case signature.TrackSrc:
+		k.a = p.src
+	case signature.TrackDst:
+		k.a = p.dst
+	case signature.TrackPair:
+		k.a, k.b = p.src, p.dst
+	}
+	s, ok := e.limits[k]
+	if !ok && len(e.limits) >= maxLimits {
+		makeRoom(e.limits, func(s limitState) bool { return e.now-s.since > int64(l.Time) })
+	}
+	if !ok || e.now < s.since || e.now-s.since > int64(l.Time) { // captures may go back in time
+		s = limitState{since: e.now}
+	}
+	s.count++
+	pass := false
+	switch l.Type {
+	case signature.AtMost:
+		pass = s.count <= l.Count
+	case signature.Every:
+		if pass = s.count >= l.Count; pass {
+			s = limitState{since: e.now}
+		}
+	case signature.Once:
+		pass = s.count == l.Count
+	case signature.AtLeast:
+		pass = s.count > l.Count
+	}
+	e.limits[k] = s
+	return pass
+}

@@ -1,0 +1,493 @@
+// Package inspect runs inspection rules over packets and flows: it decodes frames, looks into tunnels, puts
+// fragments and TCP streams together, splits HTTP, DNS, TLS and SSH into the buffers that rules name, searches all
+// contents of all rules at once (gpukern/literal) and evaluates the rules whose contents were found.
+//
+// Frames come from the caller, alerts go to a function of the caller. The package decides nothing about packets:
+// an Alert says which rule matched, and its action.
+//
+// Nothing hides a rule by volume: matches of contents are not limited, alerts of a packet are not limited, and a
+// rule whose content was found stays a candidate for as long as the stream's window has that content. What is
+// bounded is memory (Config) and the steps of one evaluation, and Stats counts where a bound was met.
+//
+// The package is pure: time comes with the packets. An Engine belongs to one caller.
+package inspect
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/millrace/millrace/filter/reassembly"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/wire"
+)
+
+// Config bounds an Engine. The zero value stands for the defaults.
+type Config struct {
+	MaxFlows    int  // flows at a time; 0 is 65536. The one that is quiet for longest makes room
+	MemoryBytes int  // of all streams; 0 is 256 MiB
+	KeepBytes   int  // of each direction of a stream; 0 is reassembly.DefaultKeep
+	BodyBytes   int  // of each body of HTTP that is inspected; 0 is 100 KiB
+	Midstream   bool // TCP flows without a handshake are put together too, and count as established
+}
+
+func (c *Config) maxFlows() int {
+	if c.MaxFlows > 0 {
+		return c.MaxFlows
+	}
+	return 1 << 16
+}
+
+func (c *Config) bodyBytes() int {
+	if c.BodyBytes > 0 {
+		return c.BodyBytes
+	}
+	return 100 << 10
+}
+
+// Anomaly is what the engine reports without a rule.
+type Anomaly uint8
+
+// The anomalies.
+const (
+	NoAnomaly       Anomaly = iota
+	StreamOverlap           // segments of TCP differ in bytes of the same place
+	FragmentOverlap         // fragments of IP do
+)
+
+// String returns the name of an anomaly.
+func (a Anomaly) String() string {
+	return [...]string{"", "stream overlap differs", "fragment overlap differs"}[a]
+}
+
+// Alert is one match of a rule, or an anomaly.
+type Alert struct {
+	Rule             *signature.Rule // nil for an anomaly
+	Anomaly          Anomaly
+	Time             int64  // of the packet, in the unit that Packet was given
+	Packet           uint64 // which, counted from 1; 0 at the end of a flow
+	Flow             uint64 // which, counted from 1; 0 for a packet of no flow
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16
+	Proto            uint8
+	Dir              signature.Direction // 0 for a packet of no flow
+	App              signature.App
+	Payload          []byte // where it matched, borrowed
+}
+
+// Stats counts what an Engine has seen.
+type Stats struct {
+	Packets    uint64
+	Bytes      uint64
+	Flows      uint64
+	Evicted    uint64 // flows that ended because there were too many
+	Fragments  uint64
+	Malformed  uint64 // packets that were not decoded
+	Gaps       uint64 // places where bytes of a stream were missing
+	Full       uint64 // segments that were dropped for memory
+	Overflows  uint64 // scans with more matches than the first list holds, which were done again without a bound
+	Evaluated  uint64 // rules that were evaluated
+	GaveUp     uint64 // evaluations that ended at the bound of their steps
+	Suppressed uint64 // matches that a threshold kept back
+}
+
+// Engine inspects packets.
+type Engine struct {
+	rules   *Rules
+	cfg     Config
+	onAlert func(*Alert)
+
+	now     int64
+	packet  uint64
+	stats   Stats
+	budget  reassembly.Budget
+	streams reassembly.Config
+
+	flows          map[flowKey]*flow
+	oldest, newest *flow
+	frags          map[fragKey]*fragments
+	hostBits       map[bitKey]int64
+	limits         map[limitKey]limitState
+
+	eval   evaluator
+	found  []literal.Occurrence
+	marks  []uint32 // by rule: the round in which it became a candidate
+	hits   []uint64 // by rule: the last decoded packet whose stream it has matched
+	serial uint64   // of decoded packets
+	round  uint32
+	cands  []candidate
+	tx     tx
+}
+
+// candidate is a rule with a content that was found.
+type candidate struct {
+	q  *rule
+	at uint64 // the end of that content in the stream; 0 where none was searched for
+}
+
+// New returns an engine that calls onAlert for each match. The Alert is borrowed.
+func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
+	e := &Engine{rules: r, cfg: cfg, onAlert: onAlert, flows: map[flowKey]*flow{}, frags: map[fragKey]*fragments{},
+		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules))}
+	e.budget.Max = cfg.MemoryBytes
+	if cfg.MemoryBytes <= 0 {
+		e.budget.Max = 256 << 20
+	}
+	e.streams = reassembly.Config{Keep: cfg.KeepBytes, Budget: &e.budget}
+	return e
+}
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats {
+	s := e.stats
+	s.GaveUp = e.eval.gaveUp
+	return s
+}
+
+// Packet inspects an Ethernet frame, which it borrows. now is its time in nanoseconds, from any begin.
+func (e *Engine) Packet(now int64, frame []byte) {
+	e.now = now
+	e.stats.Packets++
+	e.stats.Bytes += uint64(len(frame))
+	e.packet = e.stats.Packets
+	e.frame(frame, 0)
+}
+
+// Flush ends all flows: what is incomplete is inspected as far as it came.
+func (e *Engine) Flush() {
+	e.packet = 0
+	for e.oldest != nil {
+		e.end(e.oldest)
+	}
+}
+
+// inspect evaluates rules on one decoded packet.
+func (e *Engine) inspect(p *packet) {
+	e.serial++
+	if p.hasL4 || p.proto != 0 {
+		f := e.flowOf(p)
+		if p.tcp != nil {
+			e.segment(p)
+		}
+		p.stateOK = f.established()
+	}
+	e.addresses(p)
+	e.single(p)
+	if p.tcp == nil && p.flow != nil {
+		e.datagram(p)
+	}
+}
+
+// addresses evaluates the rules that are about addresses only: once for a direction of a flow.
+func (e *Engine) addresses(p *packet) {
+	if f := p.flow; f != nil {
+		if f.ipDone[sideOf(p.dir)] {
+			return
+		}
+		f.ipDone[sideOf(p.dir)] = true
+	}
+	for _, list := range [][]*rule{e.rules.ips.src.at(p.src), e.rules.ips.dst.at(p.dst), e.rules.ips.any} {
+		for _, q := range list {
+			if e.header(q, p) {
+				e.matched(q, p, p.payload)
+			}
+		}
+	}
+}
+
+// single evaluates the rules of single packets.
+func (e *Engine) single(p *packet) {
+	e.begin()
+	e.search(scopePacket, signature.Payload, p.payload)
+	if !p.added && len(p.payload) > 0 { // no stream will show these bytes to the stream's rules
+		e.search(scopeStream, signature.Payload, p.payload)
+		e.all(scopeStream)
+	}
+	e.all(scopePacket)
+	for _, c := range e.ordered() {
+		q := c.q
+		if q.scope == scopeStream && (p.added && !q.packet || e.hits[q.id] == e.serial) || q.Flow.OnlyStream || q.Protocol.Stream {
+			continue
+		}
+		if e.admits(q, p) && e.payload(q, p.payload, 0) {
+			e.matched(q, p, p.payload)
+		}
+	}
+}
+
+// segment follows TCP's states, puts the payload in order and inspects what is in order now.
+func (e *Engine) segment(p *packet) {
+	f, t := p.flow, p.tcp
+	me, peer := &f.sides[sideOf(p.dir)], &f.sides[1-sideOf(p.dir)]
+	flags := t.Flags()
+	seq := t.Seq()
+	switch {
+	case flags.Has(wire.FlagSYN):
+		if !me.stream.Started() {
+			me.stream.Start(&e.streams, seq+1)
+		}
+		if f.state < tcpSYN {
+			f.state = tcpSYN
+		}
+		if flags.Has(wire.FlagACK) && f.state == tcpSYN && peer.stream.Started() {
+			f.state = tcpSYNACK
+		}
+		seq++ // data behind a SYN: TCP Fast Open
+	case flags.Has(wire.FlagACK) && f.state == tcpSYNACK && p.dir == signature.ToServer:
+		f.state = tcpEstablished
+	case f.state == tcpNone && e.cfg.Midstream:
+		f.state = tcpEstablished
+	}
+	if e.cfg.Midstream && !me.stream.Started() {
+		me.stream.Start(&e.streams, seq)
+	}
+	if me.stream.Started() && len(p.payload) > 0 && f.state != tcpNone {
+		n, ev := me.stream.Add(seq, p.payload)
+		p.added = true
+		e.streamed(p, p.dir, n, ev)
+	}
+	if flags.Has(wire.FlagACK) {
+		if n, ev := peer.stream.Acked(t.Ack()); n > 0 || ev != 0 {
+			e.streamed(p, signature.BothWays-p.dir, n, ev)
+		}
+	}
+	if flags.Has(wire.FlagFIN) {
+		me.fin = true
+	}
+	if flags.Has(wire.FlagRST) || me.fin && peer.fin {
+		if f.state == tcpEstablished {
+			e.finish(f)
+		}
+		f.state = tcpClosed
+	}
+}
+
+// streamed inspects n bytes that are in order now, and what has happened to the stream.
+func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly.Event) {
+	f := p.flow
+	s := &f.sides[sideOf(d)]
+	if ev&reassembly.Conflict != 0 {
+		e.anomaly(p, StreamOverlap)
+	}
+	if ev&reassembly.Full != 0 {
+		e.stats.Full++
+	}
+	if ev&reassembly.Gap != 0 {
+		e.stats.Gaps++
+		s.broken = true
+		s.pending = s.pending[:0]
+	}
+	if n == 0 {
+		return
+	}
+	q := p
+	if d != p.dir {
+		q = packetOf(f, d)
+	}
+	q.stateOK = f.established()
+	w, from := s.stream.Window()
+	e.recognise(f)
+	e.stream(q, s, w, from, n)
+	e.parse(q, w[len(w)-n:])
+}
+
+// stream evaluates the stream's rules on a window whose last n bytes are new. A rule that has matched is evaluated
+// on what comes after: the same bytes match once.
+func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
+	old, fresh := w[:len(w)-n], w[len(w)-n:]
+	end := from + uint64(len(w))
+	e.begin()
+	for _, r := range s.pending {
+		if r.at > from {
+			e.add(r.q, r.at)
+		}
+	}
+	for _, g := range e.rules.groups[scopeStream] {
+		e.scan(g, old, fresh, end-uint64(n))
+	}
+	s.pending = s.pending[:0]
+	e.all(scopeStream)
+	for _, c := range e.ordered() {
+		q := c.q
+		if q.app != signature.AppAny && p.flow.settled && p.flow.app != q.app || q.dir&p.dir == 0 {
+			continue
+		}
+		text, base := w, from
+		if done := s.fired[q.id]; done > from {
+			text, base = w[done-from:], done
+		}
+		if e.admits(q, p) && e.payload(q, text, int(base)) {
+			e.hits[q.id] = e.serial
+			if s.fired == nil {
+				s.fired = map[uint32]uint64{}
+			}
+			s.fired[q.id] = end
+			e.matched(q, p, fresh)
+		} else if c.at > 0 {
+			s.pending = append(s.pending, pendingRule{q, c.at})
+		}
+	}
+}
+
+// begin starts another list of candidates.
+func (e *Engine) begin() {
+	e.cands = e.cands[:0]
+	if e.round++; e.round == 0 {
+		clear(e.marks)
+		e.round = 1
+	}
+}
+
+// add makes a rule a candidate, once.
+func (e *Engine) add(q *rule, at uint64) {
+	if e.marks[q.id] != e.round {
+		e.marks[q.id] = e.round
+		e.cands = append(e.cands, candidate{q, at})
+	}
+}
+
+// all makes the rules candidates that have nothing to search for.
+func (e *Engine) all(s scope) {
+	for _, q := range e.rules.always[s] {
+		e.add(q, 0)
+	}
+}
+
+// ordered returns the candidates in the order of the rules.
+func (e *Engine) ordered() []candidate {
+	slices.SortFunc(e.cands, func(a, b candidate) int { return int(a.q.id) - int(b.q.id) })
+	return e.cands
+}
+
+// firstMatches is how many matches a scan lists at first, as engines of packets do: nearly every text has fewer.
+const firstMatches = 16
+
+// search scans a text for the contents of all groups of a buffer.
+func (e *Engine) search(s scope, b signature.Buffer, text []byte) {
+	for _, g := range e.rules.groups[s] {
+		if g.buffer == b && len(g.transforms) == 0 {
+			e.scan(g, nil, text, 0)
+		}
+	}
+}
+
+// scan makes the rules candidates whose content ends in text. Where there are more matches than the first list
+// holds, it scans again without a bound: decoys hide nothing. at is where text begins in its stream.
+func (e *Engine) scan(g *group, before, text []byte, at uint64) {
+	e.found = g.set.Scan(before, text, firstMatches, e.found[:0])
+	if n := len(e.found); n > 0 && e.found[n-1].Rule == 0 {
+		e.stats.Overflows++
+		e.found = g.set.Scan(before, text, len(text)*g.set.Patterns()+1, e.found[:0])
+	}
+	for _, m := range e.found {
+		for _, q := range g.rules[m.Rule] {
+			e.add(q, at+uint64(m.End))
+		}
+	}
+}
+
+// header reports whether protocol, addresses and ports of a rule are those of a packet.
+func (e *Engine) header(q *rule, p *packet) bool {
+	if q.Protocol.IP&p.bit == 0 || q.Protocol.V4 && p.v6 || q.Protocol.V6 && !p.v6 {
+		return false
+	}
+	forward := q.Src.Contains(p.src) && q.Dst.Contains(p.dst) && e.ports(q, p, p.srcPort, p.dstPort)
+	if forward || !q.Both {
+		return forward
+	}
+	return q.Src.Contains(p.dst) && q.Dst.Contains(p.src) && e.ports(q, p, p.dstPort, p.srcPort)
+}
+
+func (e *Engine) ports(q *rule, p *packet, src, dst uint16) bool {
+	if q.SrcPorts.Any() && q.DstPorts.Any() {
+		return true
+	}
+	return p.bit&(signature.TCP|signature.UDP|signature.SCTP) != 0 && p.hasL4 && q.SrcPorts.Contains(src) && q.DstPorts.Contains(dst)
+}
+
+// admits reports whether all of a rule but its buffers holds for a packet.
+func (e *Engine) admits(q *rule, p *packet) bool {
+	e.stats.Evaluated++
+	if !e.header(q, p) {
+		return false
+	}
+	f := &q.Flow
+	if p.flow == nil && (q.app != signature.AppAny || f.Dir != 0 || f.Established) {
+		return false
+	}
+	switch {
+	case f.Dir != 0 && f.Dir != p.dir,
+		f.Established && !p.stateOK,
+		f.NotEstablished && p.stateOK,
+		f.OnlyFrag && !p.joined,
+		f.NoFrag && p.joined,
+		q.app != signature.AppAny && p.flow.app != q.app:
+		return false
+	}
+	for i := range q.Packet {
+		if !e.packetTest(p, &q.Packet[i]) {
+			return false
+		}
+	}
+	return e.bitsHold(q, p)
+}
+
+// payload evaluates a rule whose parts are all of the payload.
+func (e *Engine) payload(q *rule, b []byte, base int) bool {
+	for i := range q.parts {
+		p := &q.parts[i]
+		text := b
+		if p.Buffer == signature.Base64Data {
+			text, base = e.eval.decoded, 0
+		}
+		if len(p.Transforms) > 0 {
+			text, base = transformed(p.Transforms, text), 0
+		}
+		if !e.eval.match(p, text, base) {
+			return false
+		}
+	}
+	return true
+}
+
+// matched does what a rule that matches does.
+func (e *Engine) matched(q *rule, p *packet, payload []byte) {
+	if f := p.flow; f != nil && f.passed {
+		return
+	}
+	if q.Detect != nil && !e.passes(q.Detect, q, p) {
+		return
+	}
+	e.setBits(q, p)
+	if q.Action == signature.Pass {
+		if p.flow != nil {
+			p.flow.passed = true
+		}
+		return
+	}
+	if q.NoAlert {
+		return
+	}
+	if q.Limit != nil && !e.passes(q.Limit, q, p) {
+		e.stats.Suppressed++
+		return
+	}
+	a := e.alert(p)
+	a.Rule, a.Payload = q.Rule, payload
+	e.onAlert(a)
+}
+
+// anomaly reports what no rule asks for.
+func (e *Engine) anomaly(p *packet, kind Anomaly) {
+	a := e.alert(p)
+	a.Anomaly, a.Payload = kind, p.payload
+	e.onAlert(a)
+}
+
+func (e *Engine) alert(p *packet) *Alert {
+	a := &Alert{Time: e.now, Packet: e.packet, Src: p.src.Unmap(), Dst: p.dst.Unmap(), SrcPort: p.srcPort, DstPort: p.dstPort, Proto: p.proto, Dir: p.dir}
+	if p.flow != nil {
+		a.Flow, a.App = p.flow.id, p.flow.app
+	}
+	return a
+}

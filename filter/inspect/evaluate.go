@@ -1,0 +1,464 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+
+	"github.com/millrace/millrace/filter/regex"
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// part is a signature.Part with what is known before any buffer comes.
+type part struct {
+	signature.Part
+	again []bool // whether another match of a test may help the tests behind it: one of them begins where it ended
+	folds [][]byte
+}
+
+func newPart(p *signature.Part) part {
+	n := part{Part: *p, again: make([]bool, len(p.Tests)), folds: make([][]byte, len(p.Tests))}
+	needed := false // a test behind is relative to whatever moved the position last
+	for i := len(p.Tests) - 1; i >= 0; i-- {
+		t := &p.Tests[i]
+		if moves(t) {
+			n.again[i] = needed
+			needed = false
+		}
+		needed = needed || t.Relative()
+		if t.Kind == signature.TestContent && t.Content.NoCase {
+			n.folds[i] = bytes.ToLower(t.Content.Bytes)
+		}
+	}
+	return n
+}
+
+// moves reports whether what follows t begins where t ended.
+func moves(t *signature.Test) bool {
+	switch t.Kind {
+	case signature.TestContent:
+		return !t.Content.Not
+	case signature.TestPattern:
+		return !t.Pattern.Not
+	case signature.TestJump, signature.TestExtract, signature.TestMath:
+		return true
+	}
+	return false
+}
+
+// maxTests bounds the tests of one evaluation: contents that follow one another try each other's places.
+const maxTests = 50_000
+
+// evaluator decides whether the tests of a part match a buffer.
+type evaluator struct {
+	machine regex.Machine
+	vars    [signature.MaxVars]uint64
+	left    int
+	decoded []byte // of base64_decode
+	gaveUp  uint64 // evaluations that ended at a bound
+
+	p    *part
+	b    []byte
+	base int // how many bytes of the stream come before b
+}
+
+// match evaluates all tests of p on b, of which base bytes of the stream are not held any more.
+func (e *evaluator) match(p *part, b []byte, base int) bool {
+	e.p, e.b, e.base, e.left = p, b, base, maxTests
+	return e.from(0, 0)
+}
+
+// from evaluates the tests from number i on, where the one before ended at prev.
+func (e *evaluator) from(i, prev int) bool {
+	for ; i < len(e.p.Tests); i++ {
+		if e.left--; e.left < 0 {
+			e.gaveUp++
+			return false
+		}
+		ok := false
+		switch t := &e.p.Tests[i]; t.Kind {
+		case signature.TestContent:
+			if !t.Content.Not {
+				return e.content(i, prev)
+			}
+			_, found := e.find(i, prev, 0)
+			ok = !found
+		case signature.TestPattern:
+			if !t.Pattern.Not {
+				return e.pattern(i, prev)
+			}
+			ok = !e.matches(t.Pattern, prev)
+		case signature.TestSize:
+			ok = e.base == 0 && t.Size.Has(uint64(len(e.b)))
+		case signature.TestIsDataAt:
+			ok = e.isDataAt(t.IsDataAt, prev)
+		case signature.TestByte:
+			ok = e.byteTest(t.Number, prev)
+		case signature.TestBase64:
+			ok = e.base64(t.Base64, prev)
+		default:
+			prev, ok = e.number(t, prev)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// content tries the places of a content until the tests behind match.
+func (e *evaluator) content(i, prev int) bool {
+	for from := 0; ; {
+		at, found := e.find(i, prev, from)
+		if !found {
+			return false
+		}
+		if e.from(i+1, at+len(e.p.Tests[i].Content.Bytes)) {
+			return true
+		}
+		if !e.p.again[i] || e.left < 0 {
+			return false
+		}
+		from = at + 1
+	}
+}
+
+// find returns the first place of a content at from or behind.
+func (e *evaluator) find(i, prev, from int) (at int, found bool) {
+	c := e.p.Tests[i].Content
+	lo, hi := e.bounds(c, prev)
+	n := len(c.Bytes)
+	if c.EndsWith {
+		if hi < len(e.b) {
+			return 0, false
+		}
+		lo = max(lo, len(e.b)-n)
+	}
+	lo = max(lo, from)
+	if lo < 0 || lo+n > hi {
+		return 0, false
+	}
+	text := e.b[lo:hi]
+	if c.NoCase {
+		at = indexFold(text, e.p.folds[i])
+	} else {
+		at = bytes.Index(text, c.Bytes)
+	}
+	return lo + at, at >= 0
+}
+
+// bounds returns the part of the buffer that a content lies in.
+func (e *evaluator) bounds(c *signature.Content, prev int) (lo, hi int) {
+	value := func(n, v int) int {
+		if v > 0 {
+			return int(min(e.vars[v-1], 1<<30))
+		}
+		return n
+	}
+	hi = len(e.b)
+	switch {
+	case c.Relative:
+		lo = prev + value(c.Distance, c.DistanceVar)
+		if c.HasWithin {
+			hi = min(hi, lo+value(c.Within, c.WithinVar))
+		}
+		lo = max(lo, 0)
+	case c.StartsWith:
+		lo = -e.base
+		hi = min(hi, lo+len(c.Bytes))
+	default:
+		lo = value(c.Offset, c.OffsetVar) - e.base
+		if depth := value(c.Depth, c.DepthVar); depth > 0 || c.DepthVar > 0 {
+			hi = min(hi, lo+depth)
+		}
+		if c.Depth == 0 && c.DepthVar == 0 {
+			lo = max(lo, 0)
+		}
+		if lo < 0 && hi > 0 { // a part of what it may lie in is not held any more
+			lo = 0
+		}
+	}
+	return lo, hi
+}
+
+// indexFold returns where lower, which is in lower case, begins in text, whose ASCII letters count in both cases.
+func indexFold(text, lower []byte) int {
+	n := len(lower)
+	if n == 0 || len(text) < n {
+		return -1
+	}
+	first := lower[0]
+	other := first
+	if first >= 'a' && first <= 'z' {
+		other -= 32
+	}
+	for at := 0; at+n <= len(text); at++ {
+		if c := text[at]; (c == first || c == other) && equalFold(text[at:at+n], lower) {
+			return at
+		}
+	}
+	return -1
+}
+
+func equalFold(b, lower []byte) bool {
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			c += 32
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// pattern tries the matches of an expression until the tests behind match.
+func (e *evaluator) pattern(i, prev int) bool {
+	p := e.p.Tests[i].Pattern
+	b, skip := e.b, 0
+	if p.Relative {
+		if prev > len(b) {
+			return false
+		}
+		b, skip = b[prev:], prev
+	}
+	for from := 0; from <= len(b); {
+		at, err := e.machine.Find(p.Regex, b, from)
+		if err != nil {
+			e.gaveUp++
+		}
+		if at == nil {
+			return false
+		}
+		begin, end := at[0], at[1]
+		if e.from(i+1, skip+end) {
+			return true
+		}
+		if !e.p.again[i] || e.left < 0 {
+			return false
+		}
+		from = begin + 1
+	}
+	return false
+}
+
+// matches reports whether an expression matches anywhere.
+func (e *evaluator) matches(p *signature.Pattern, prev int) bool {
+	b := e.b
+	if p.Relative {
+		b = b[min(prev, len(b)):]
+	}
+	at, err := e.machine.Find(p.Regex, b, 0)
+	if err != nil {
+		e.gaveUp++
+	}
+	return at != nil
+}
+
+// isDataAt counts as Suricata does: a relative one asks for so many bytes, an absolute one for the byte at a
+// place.
+func (e *evaluator) isDataAt(t *signature.IsDataAt, prev int) bool {
+	at := t.At
+	if t.Var > 0 {
+		at = int(min(e.vars[t.Var-1], 1<<30))
+	}
+	if t.Relative {
+		return (prev+at <= len(e.b)) != t.Not
+	}
+	return (at-e.base < len(e.b)) != t.Not
+}
+
+// read reads a number and returns where it ends.
+func (e *evaluator) read(n *signature.Number, prev int) (v uint64, end int, ok bool) {
+	at := n.Offset
+	if n.OffsetVar > 0 {
+		at = int(min(e.vars[n.OffsetVar-1], 1<<30))
+	}
+	if n.Relative {
+		at += prev
+	} else {
+		at -= e.base
+	}
+	if at < 0 || at+n.Bytes > len(e.b) {
+		return 0, 0, false
+	}
+	b := e.b[at : at+n.Bytes]
+	size := n.Bytes
+	if n.Text {
+		v, size, ok = digits(b, n.Base)
+		if !ok {
+			return 0, 0, false
+		}
+	} else {
+		var full [8]byte
+		if n.Little {
+			copy(full[:], b)
+			v = binary.LittleEndian.Uint64(full[:])
+		} else {
+			copy(full[8-len(b):], b)
+			v = binary.BigEndian.Uint64(full[:])
+		}
+	}
+	if n.Mask != 0 {
+		v &= n.Mask
+		for m := n.Mask; m&1 == 0; m >>= 1 {
+			v >>= 1
+		}
+	}
+	return v, at + size, true
+}
+
+// digits reads a number as strtoull does: white space, a sign or "0x" may come before it.
+func digits(b []byte, base int) (v uint64, size int, ok bool) {
+	i := 0
+	for i < len(b) && (b[i] == ' ' || b[i] >= 9 && b[i] <= 13) {
+		i++
+	}
+	if i < len(b) && b[i] == '+' {
+		i++
+	}
+	if base == 16 && len(b)-i > 2 && b[i] == '0' && b[i+1]|32 == 'x' {
+		i += 2
+	}
+	from := i
+	for i < len(b) && digit(b[i]) < base {
+		i++
+	}
+	v, err := strconv.ParseUint(string(b[from:i]), base, 64)
+	return v, i, err == nil
+}
+
+func digit(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c|32 >= 'a' && c|32 <= 'f':
+		return int(c|32-'a') + 10
+	}
+	return 99
+}
+
+func (e *evaluator) byteTest(n *signature.Number, prev int) bool {
+	v, _, ok := e.read(n, prev)
+	if !ok {
+		return false
+	}
+	w := n.Value
+	if n.ValueVar > 0 {
+		w = e.vars[n.ValueVar-1]
+	}
+	switch n.Op {
+	case signature.Less:
+		ok = v < w
+	case signature.Greater:
+		ok = v > w
+	case signature.Equal:
+		ok = v == w
+	case signature.LessEqual:
+		ok = v <= w
+	case signature.GreaterEqual:
+		ok = v >= w
+	case signature.And:
+		ok = v&w != 0
+	case signature.Or:
+		ok = v^w != 0
+	}
+	return ok != n.Not
+}
+
+// number does byte_jump, byte_extract and byte_math, and returns where the next test begins.
+func (e *evaluator) number(t *signature.Test, prev int) (int, bool) {
+	n := t.Number
+	v, end := uint64(0), 0
+	if n.Bytes > 0 || n.Text {
+		var ok bool
+		if v, end, ok = e.read(n, prev); !ok {
+			return prev, false
+		}
+	}
+	if n.Multiplier > 0 {
+		v *= n.Multiplier
+	}
+	if a := uint64(n.Align); a > 0 && v%a != 0 {
+		v += a - v%a
+	}
+	switch t.Kind {
+	case signature.TestExtract:
+		e.vars[n.Var] = v
+		return end, true
+	case signature.TestMath:
+		return end, e.math(n, v)
+	}
+	post := n.Post
+	if n.PostVar > 0 {
+		post = int(min(e.vars[n.PostVar-1], 1<<30))
+	}
+	at := int(min(v, 1<<30)) + post
+	switch {
+	case n.FromStart:
+		at -= e.base
+	case n.FromEnd:
+		at += len(e.b)
+	default:
+		at += end
+	}
+	return at, at >= 0 && at <= len(e.b)
+}
+
+func (e *evaluator) math(n *signature.Number, v uint64) bool {
+	w := n.Value
+	if n.ValueVar > 0 {
+		w = e.vars[n.ValueVar-1]
+	}
+	switch n.Op {
+	case signature.Add:
+		v += w
+	case signature.Subtract:
+		v -= w
+	case signature.Multiply:
+		v *= w
+	case signature.Divide:
+		if w == 0 {
+			return false
+		}
+		v /= w
+	case signature.ShiftLeft:
+		v <<= w
+	case signature.ShiftRight:
+		v >>= w
+	}
+	e.vars[n.Var] = v
+	return true
+}
+
+// base64 decodes as much as is base64 (RFC 4648 4); line ends and blanks between the letters do not count.
+func (e *evaluator) base64(t *signature.Base64, prev int) bool {
+	at := t.Offset
+	if t.Relative {
+		at += prev
+	}
+	if at < 0 || at >= len(e.b) {
+		return false
+	}
+	b := e.b[at:]
+	if t.Bytes > 0 && t.Bytes < len(b) {
+		b = b[:t.Bytes]
+	}
+	letters := make([]byte, 0, len(b))
+	for _, c := range b {
+		if c == '\r' || c == '\n' || c == ' ' || c == '\t' {
+			continue
+		}
+		if !(c|32 >= 'a' && c|32 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/') {
+			break
+		}
+		letters = append(letters, c)
+	}
+	if len(letters)%4 == 1 {
+		letters = letters[:len(letters)-1]
+	}
+	out, _ := base64.RawStdEncoding.DecodeString(string(letters))
+	e.decoded = out
+	return len(out) > 0
+}

@@ -1,0 +1,208 @@
+package inspect
+
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/filter/reassembly"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/wire"
+)
+
+// flowKey names a flow: the lower end first.
+type flowKey struct {
+	a, b         netip.Addr
+	aPort, bPort uint16
+	proto        uint8
+	depth        uint8
+}
+
+// keyOf returns the key of the flow of p, and whether p comes from the end that is first in it.
+func keyOf(p *packet) (k flowKey, fromFirst bool) {
+	k = flowKey{p.src, p.dst, p.srcPort, p.dstPort, p.proto, uint8(p.depth)}
+	if c := p.src.Compare(p.dst); c > 0 || c == 0 && p.srcPort > p.dstPort {
+		k.a, k.b, k.aPort, k.bPort = k.b, k.a, k.bPort, k.aPort
+		return k, false
+	}
+	return k, true
+}
+
+// flow is a conversation of two ends.
+type flow struct {
+	key         flowKey
+	id          uint64
+	clientFirst bool // the client is the end that is first in the key
+	last        int64
+	packets     [2]uint64 // by direction: client, server
+	state       tcpState
+	sides       [2]side
+	bits        map[int]bool
+	app         signature.App
+	settled     bool // app will not change any more
+	tried       int
+	proto       *protocol // the parsers of app; nil where there are none
+	passed      bool      // a pass rule has matched
+	ipDone      [2]bool
+	older       *flow
+	newer       *flow
+}
+
+// tcpState is as much of a connection's state as rules ask for.
+type tcpState uint8
+
+const (
+	tcpNone tcpState = iota // no handshake was seen
+	tcpSYN
+	tcpSYNACK
+	tcpEstablished
+	tcpClosed
+)
+
+// side is one direction of a flow.
+type side struct {
+	stream   reassembly.Stream
+	isn      uint32
+	fin      bool
+	broken   bool // bytes are missing: parsers have stopped
+	unparsed int  // bytes of the window that the parsers have not had
+	pending  []pendingRule
+	fired    map[uint32]uint64 // by rule: how far the stream was when it matched last
+}
+
+// pendingRule is a rule one of whose contents was found, and that did not match yet: what is missing may come in
+// a later segment.
+type pendingRule struct {
+	q  *rule
+	at uint64 // the end of that content in the stream
+}
+
+// size returns how many bytes of a direction have arrived in order.
+func (f *flow) size(side int) uint64 { return f.sides[side].stream.Next() }
+
+// established reports whether both ends take part: after TCP's handshake, or once both have sent.
+func (f *flow) established() bool {
+	if f.key.proto == wire.ProtoTCP {
+		return f.state >= tcpEstablished
+	}
+	return f.packets[0] > 0 && f.packets[1] > 0
+}
+
+// Times after which a flow that is quiet ends, in nanoseconds.
+const (
+	timeoutNew         = 60 * 1e9
+	timeoutNewDatagram = 30 * 1e9
+	timeoutEstablished = 600 * 1e9
+	timeoutDatagram    = 300 * 1e9
+	timeoutClosed      = 60 * 1e9
+)
+
+func (f *flow) timeout() int64 {
+	switch {
+	case f.key.proto != wire.ProtoTCP && f.established():
+		return timeoutDatagram
+	case f.key.proto != wire.ProtoTCP:
+		return timeoutNewDatagram
+	case f.state == tcpEstablished:
+		return timeoutEstablished
+	case f.state == tcpClosed:
+		return timeoutClosed
+	}
+	return timeoutNew
+}
+
+// flowOf returns the flow of p, made where there is none, and sets p's direction.
+func (e *Engine) flowOf(p *packet) *flow {
+	k, first := keyOf(p)
+	f := e.flows[k]
+	if f != nil && (e.now-f.last > f.timeout() || reopens(f, p)) {
+		e.end(f)
+		f = nil
+	}
+	if f == nil {
+		if len(e.flows) >= e.cfg.maxFlows() {
+			e.stats.Evicted++
+			e.end(e.oldest)
+		}
+		e.stats.Flows++
+		f = &flow{key: k, id: e.stats.Flows, clientFirst: first}
+		if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) {
+			f.clientFirst = !first // the answer to a SYN that was not captured
+		}
+		e.flows[k] = f
+	} else {
+		e.unlink(f)
+	}
+	e.relink(f)
+	f.last = e.now
+	p.flow, p.dir = f, signature.ToClient
+	if first == f.clientFirst {
+		p.dir = signature.ToServer
+	}
+	f.packets[sideOf(p.dir)]++
+	return f
+}
+
+// reopens reports whether p is the SYN of another connection on the ports of a closed one.
+func reopens(f *flow, p *packet) bool {
+	if p.tcp == nil || p.tcp.Flags()&(wire.FlagSYN|wire.FlagACK) != wire.FlagSYN {
+		return false
+	}
+	return f.state == tcpClosed || f.state == tcpNone
+}
+
+func sideOf(d signature.Direction) int {
+	if d == signature.ToServer {
+		return 0
+	}
+	return 1
+}
+
+// unlink and relink keep flows in the order of their last packets.
+func (e *Engine) unlink(f *flow) {
+	if f.older != nil {
+		f.older.newer = f.newer
+	} else {
+		e.oldest = f.newer
+	}
+	if f.newer != nil {
+		f.newer.older = f.older
+	} else {
+		e.newest = f.older
+	}
+	f.older, f.newer = nil, nil
+}
+
+func (e *Engine) relink(f *flow) {
+	f.older = e.newest
+	if e.newest != nil {
+		e.newest.newer = f
+	} else {
+		e.oldest = f
+	}
+	e.newest = f
+}
+
+// end inspects what a flow still holds, and forgets it.
+func (e *Engine) end(f *flow) {
+	e.finish(f)
+	for i := range f.sides {
+		f.sides[i].stream.Close()
+	}
+	e.unlink(f)
+	delete(e.flows, f.key)
+}
+
+// packetOf returns an empty packet of a flow in a direction, for what is found without one.
+func packetOf(f *flow, d signature.Direction) *packet {
+	p := &packet{src: f.key.a, dst: f.key.b, srcPort: f.key.aPort, dstPort: f.key.bPort, proto: f.key.proto, flow: f, dir: d,
+		v6: !f.key.a.Is4In6(), whole: true, hasL4: true, stateOK: f.established(), depth: int(f.key.depth)}
+	if (d == signature.ToServer) != f.clientFirst {
+		p.src, p.dst, p.srcPort, p.dstPort = p.dst, p.src, p.dstPort, p.srcPort
+	}
+	switch p.proto {
+	case wire.ProtoTCP:
+		p.bit = signature.TCP
+	case wire.ProtoUDP:
+		p.bit = signature.UDP
+	}
+	return p
+}

@@ -1,0 +1,107 @@
+package inspect
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+)
+
+// fragKey is what the fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5).
+type fragKey struct {
+	src, dst netip.Addr
+	proto    uint8
+	id       uint32
+	depth    int
+}
+
+// fragments are the parts of one packet.
+type fragments struct {
+	parts []fragmentPart // sorted, apart
+	end   int            // of the packet; 0 while the last fragment is missing
+	since int64
+	bytes int
+	first *packet
+}
+
+type fragmentPart struct {
+	at   int
+	data []byte
+}
+
+// Limits of packets that are being put together.
+const (
+	maxFragmented   = 4096      // packets at a time
+	fragmentTimeout = 60 * 1e9  // nanoseconds, RFC 8200 4.5
+	maxPacket       = 65535 + 8 // bytes
+)
+
+// fragment keeps a part of a packet, and inspects the packet once it is whole. The bytes that came first stay;
+// others in their place are an anomaly.
+func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) {
+	e.stats.Fragments++
+	if at+len(body) > maxPacket || len(body) == 0 {
+		e.stats.Malformed++
+		return
+	}
+	k := fragKey{p.src, p.dst, p.proto, id, p.depth}
+	f := e.frags[k]
+	if f != nil && e.now-f.since > fragmentTimeout {
+		delete(e.frags, k)
+		f = nil
+	}
+	if f == nil {
+		if len(e.frags) >= maxFragmented {
+			makeRoom(e.frags, func(f *fragments) bool { return e.now-f.since > fragmentTimeout })
+		}
+		f = &fragments{since: e.now}
+		e.frags[k] = f
+	}
+	if at == 0 {
+		f.first = p
+	}
+	if !more {
+		f.end = at + len(body)
+	}
+	if f.insert(at, body) {
+		e.anomaly(p, FragmentOverlap)
+	}
+	if f.end == 0 || f.bytes < f.end || f.first == nil {
+		return
+	}
+	whole := make([]byte, 0, f.end)
+	for _, q := range f.parts {
+		if q.at != len(whole) {
+			return
+		}
+		whole = append(whole, q.data...)
+	}
+	delete(e.frags, k)
+	q := *f.first
+	q.whole, q.joined = true, true
+	e.transport(&q, whole)
+}
+
+// insert keeps the bytes that are new, and reports whether others differ from what is there.
+func (f *fragments) insert(at int, data []byte) (conflict bool) {
+	for i := 0; len(data) > 0; i++ {
+		if i == len(f.parts) || at < f.parts[i].at {
+			n := len(data)
+			if i < len(f.parts) {
+				n = min(n, f.parts[i].at-at)
+			}
+			f.parts = slices.Insert(f.parts, i, fragmentPart{at, bytes.Clone(data[:n])})
+			f.bytes += n
+			at, data = at+n, data[n:]
+			continue
+		}
+		q := f.parts[i]
+		if at >= q.at+len(q.data) {
+			continue
+		}
+		held := q.data[at-q.at:]
+		n := min(len(held), len(data))
+		conflict = conflict || !bytes.Equal(held[:n], data[:n])
+		at, data = at+n, data[n:]
+	}
+	return conflict
+}

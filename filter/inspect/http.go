@@ -1,0 +1,475 @@
+package inspect
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+	"strconv"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// httpFlow is the messages of HTTP/1 of one flow (RFC 9112).
+type httpFlow struct {
+	sides   [2]httpSide
+	methods [][]byte // of requests without an answer yet
+}
+
+// httpState is where a direction is.
+type httpState uint8
+
+const (
+	httpHead  httpState = iota
+	httpBody            // need bytes more
+	httpChunk           // the line with a chunk's size
+	httpData            // of a chunk: need bytes more
+	httpCRLF            // behind a chunk
+	httpTrailer
+	httpClose // a body up to the end of the connection
+	httpStop  // no HTTP any more
+)
+
+// httpSide is one direction.
+type httpSide struct {
+	state httpState
+	line  []byte // an incomplete head or line
+	need  int
+	msg   httpMessage
+	sent  bool // the message was inspected: its body has reached the bound
+}
+
+// httpMessage is one request or response.
+type httpMessage struct {
+	head    []byte // as it came, with the empty line
+	start   []byte // its first line
+	headers []httpHeader
+	body    []byte
+	method  []byte // of the request that a response is for
+}
+
+type httpHeader struct{ name, value []byte }
+
+// maxHead bounds the head of a message.
+const maxHead = 64 << 10
+
+// http reads messages out of bytes that are in order.
+func (e *Engine) http(p *packet, b []byte) {
+	h := p.flow.proto.http
+	s := &h.sides[sideOf(p.dir)]
+	for len(b) > 0 && s.state != httpStop {
+		switch s.state {
+		case httpHead:
+			b = e.httpHeadBytes(p, h, s, b)
+		case httpBody, httpData, httpClose:
+			n := len(b)
+			if s.state != httpClose {
+				n = min(n, s.need)
+				s.need -= n
+			}
+			e.httpBodyBytes(p, h, s, b[:n])
+			b = b[n:]
+			switch {
+			case s.need > 0 || s.state == httpClose:
+			case s.state == httpBody:
+				e.httpDone(p, h, s)
+			default:
+				s.state = httpCRLF
+			}
+		default:
+			b = e.httpLine(p, h, s, b)
+		}
+	}
+}
+
+// httpHeadBytes collects a head, and begins the body behind it.
+func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []byte {
+	if len(s.line) == 0 { // empty lines before a message are skipped (RFC 9112 2.2)
+		b = bytes.TrimLeft(b, "\r\n")
+		if len(b) == 0 {
+			return nil
+		}
+	}
+	before := len(s.line)
+	s.line = append(s.line, b...)
+	end := headEnd(s.line, max(0, before-3))
+	if end < 0 {
+		if len(s.line) > maxHead {
+			s.state = httpStop
+		}
+		return nil
+	}
+	rest := b[end-before:]
+	s.msg = parseHead(s.line[:end])
+	s.line = nil
+	e.httpFraming(p, h, s)
+	return rest
+}
+
+// headEnd returns where the empty line behind a head ends, or -1.
+func headEnd(b []byte, from int) int {
+	for i := from; i < len(b); i++ {
+		if b[i] != '\n' {
+			continue
+		}
+		switch {
+		case i+1 < len(b) && b[i+1] == '\n':
+			return i + 2
+		case i+2 < len(b) && b[i+1] == '\r' && b[i+2] == '\n':
+			return i + 3
+		}
+	}
+	return -1
+}
+
+// parseHead cuts a head into its first line and headers. A line that begins with a blank continues the one before
+// (RFC 9112 5.2).
+func parseHead(b []byte) httpMessage {
+	m := httpMessage{head: bytes.Clone(b)}
+	first := true
+	for line := range bytes.Lines(m.head) {
+		line = bytes.TrimRight(line, "\r\n")
+		switch {
+		case first:
+			m.start, first = line, false
+		case len(line) == 0:
+		case (line[0] == ' ' || line[0] == '\t') && len(m.headers) > 0:
+			last := &m.headers[len(m.headers)-1]
+			last.value = append(append(bytes.Clone(last.value), ' '), bytes.TrimSpace(line)...)
+		default:
+			name, value, _ := bytes.Cut(line, []byte{':'})
+			m.headers = append(m.headers, httpHeader{bytes.TrimSpace(name), bytes.Trim(value, " \t")})
+		}
+	}
+	return m
+}
+
+// value returns the value of a header, several joined by commas; nil where there is none.
+func (m *httpMessage) value(name string) (v []byte) {
+	for _, h := range m.headers {
+		if len(h.name) != len(name) || !equalFold(h.name, []byte(name)) {
+			continue
+		}
+		if v == nil {
+			v = h.value[:len(h.value):len(h.value)]
+			if v == nil {
+				v = []byte{}
+			}
+		} else {
+			v = append(append(v, ", "...), h.value...)
+		}
+	}
+	return v
+}
+
+// httpFraming decides how long the body is (RFC 9112 6.3).
+func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
+	m := &s.msg
+	s.sent = false
+	chunked := bytes.Contains(bytes.ToLower(m.value("transfer-encoding")), []byte("chunked"))
+	length, err := strconv.Atoi(string(bytes.TrimSpace(m.value("content-length"))))
+	if p.dir == signature.ToServer {
+		m.method, _, _ = bytes.Cut(m.start, []byte{' '})
+		if len(h.methods) < 1000 {
+			h.methods = append(h.methods, m.method)
+		}
+		switch {
+		case chunked:
+			s.state = httpChunk
+		case err == nil && length > 0:
+			s.state, s.need = httpBody, length
+		default:
+			e.httpDone(p, h, s)
+		}
+		return
+	}
+	code := statusOf(m.start)
+	if len(h.methods) > 0 {
+		m.method = h.methods[0]
+		if code >= 200 || code == 101 {
+			h.methods = h.methods[1:]
+		}
+	}
+	switch {
+	case code == 101, string(m.method) == "CONNECT" && code/100 == 2:
+		e.httpDone(p, h, s)
+		h.sides[0].state, s.state = httpStop, httpStop
+	case code/100 == 1:
+		s.msg = httpMessage{} // another response to the request follows
+	case code == 204, code == 304, string(m.method) == "HEAD":
+		e.httpDone(p, h, s)
+	case chunked:
+		s.state = httpChunk
+	case err == nil && length > 0:
+		s.state, s.need = httpBody, length
+	case err == nil:
+		e.httpDone(p, h, s)
+	default:
+		s.state = httpClose
+	}
+}
+
+// statusOf returns the code of a response's first line, 0 where it has none.
+func statusOf(line []byte) int {
+	_, rest, _ := bytes.Cut(line, []byte{' '})
+	rest = bytes.TrimLeft(rest, " ")
+	if len(rest) < 3 {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(rest[:3]))
+	return n
+}
+
+// httpLine collects a line between chunks.
+func (e *Engine) httpLine(p *packet, h *httpFlow, s *httpSide, b []byte) []byte {
+	at := bytes.IndexByte(b, '\n')
+	if at < 0 {
+		if s.line = append(s.line, b...); len(s.line) > maxHead {
+			s.state = httpStop
+		}
+		return nil
+	}
+	line := bytes.TrimSpace(append(s.line, b[:at]...))
+	s.line = nil
+	switch s.state {
+	case httpCRLF:
+		s.state = httpChunk
+	case httpChunk:
+		size, _, _ := bytes.Cut(line, []byte{';'})
+		n, err := strconv.ParseUint(string(bytes.TrimSpace(size)), 16, 31)
+		switch {
+		case err != nil:
+			e.httpDone(p, h, s)
+			s.state = httpStop
+		case n == 0:
+			s.state = httpTrailer
+		default:
+			s.state, s.need = httpData, int(n)
+		}
+	case httpTrailer:
+		if len(line) == 0 {
+			e.httpDone(p, h, s)
+		}
+	}
+	return b[at+1:]
+}
+
+// httpBodyBytes keeps bytes of a body up to the bound, and inspects the message when that is reached.
+func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
+	if s.sent {
+		return
+	}
+	limit := e.cfg.bodyBytes()
+	s.msg.body = append(s.msg.body, b[:min(len(b), limit-len(s.msg.body))]...)
+	if len(s.msg.body) == limit {
+		e.httpInspect(p, s)
+	}
+}
+
+// httpDone inspects a message that is complete, and waits for the next.
+func (e *Engine) httpDone(p *packet, _ *httpFlow, s *httpSide) {
+	if !s.sent {
+		e.httpInspect(p, s)
+	}
+	s.msg, s.state, s.sent = httpMessage{}, httpHead, false
+}
+
+// httpEnd inspects the messages that are not complete when a flow ends.
+func (e *Engine) httpEnd(f *flow) {
+	h := f.proto.http
+	for i, d := range [2]signature.Direction{signature.ToServer, signature.ToClient} {
+		if s := &h.sides[i]; s.msg.start != nil && !s.sent && s.state != httpHead && s.state != httpStop {
+			e.httpInspect(packetOf(f, d), s)
+		}
+		h.sides[i].state = httpStop
+	}
+}
+
+// httpInspect fills the buffers of a message and evaluates the rules.
+func (e *Engine) httpInspect(p *packet, s *httpSide) {
+	s.sent = true
+	m, t := &s.msg, &e.tx
+	t.reset(signature.AppHTTP)
+	t.text = m.head
+	e.httpCommon(m, p.dir)
+	if p.dir == signature.ToServer {
+		httpRequest(t, m)
+	} else {
+		httpResponse(t, m)
+	}
+	e.transact(p)
+}
+
+// httpCommon fills the buffers that requests and responses have.
+func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
+	t := &e.tx
+	cookie := "cookie"
+	if d == signature.ToClient {
+		cookie = "set-cookie"
+	}
+	normal, names := []byte{}, []byte("\r\n")
+	for _, h := range m.headers {
+		names = append(append(names, h.name...), "\r\n"...)
+		if len(h.name) != len(cookie) || !equalFold(h.name, []byte(cookie)) {
+			normal = append(append(append(append(normal, h.name...), ": "...), h.value...), "\r\n"...)
+		}
+	}
+	names = append(names, "\r\n"...)
+	if len(normal) > 0 {
+		t.put(signature.HTTPHeader, normal)
+	}
+	t.put(signature.HTTPHeaderNames, names)
+	if i := bytes.IndexByte(m.head, '\n'); i >= 0 {
+		t.put(signature.HTTPHeaderRaw, m.head[i+1:])
+	}
+	t.put(signature.HTTPStart, m.head)
+	t.put(signature.HTTPCookie, m.value(cookie))
+	for b, name := range map[signature.Buffer]string{signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
+		signature.HTTPContentType: "content-type"} {
+		t.put(b, m.value(name))
+	}
+}
+
+// httpRequest fills the buffers of a request.
+func httpRequest(t *tx, m *httpMessage) {
+	t.put(signature.HTTPRequestLine, m.start)
+	t.put(signature.HTTPMethod, m.method)
+	_, rest, _ := bytes.Cut(m.start, []byte{' '})
+	uri, version := bytes.TrimLeft(rest, " "), []byte(nil)
+	if i := bytes.LastIndexByte(uri, ' '); i >= 0 && bytes.HasPrefix(uri[i+1:], []byte("HTTP/")) {
+		uri, version = bytes.TrimRight(uri[:i], " "), uri[i+1:]
+	}
+	t.put(signature.HTTPProtocol, version)
+	t.put(signature.HTTPURIRaw, uri)
+	path, host := splitURI(uri)
+	t.put(signature.HTTPURI, normalURI(path))
+	if host == nil {
+		host = m.value("host")
+	}
+	t.put(signature.HTTPHostRaw, host)
+	t.put(signature.HTTPHost, normalHost(host))
+	for b, name := range map[signature.Buffer]string{signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
+		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer"} {
+		t.put(b, m.value(name))
+	}
+	if len(m.body) > 0 {
+		t.put(signature.HTTPRequestBody, m.body)
+		t.put(signature.FileData, m.body)
+	}
+}
+
+// httpResponse fills the buffers of a response.
+func httpResponse(t *tx, m *httpMessage) {
+	t.put(signature.HTTPResponseLine, m.start)
+	version, rest, _ := bytes.Cut(m.start, []byte{' '})
+	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte{' '})
+	t.put(signature.HTTPProtocol, version)
+	t.put(signature.HTTPStatCode, code)
+	t.put(signature.HTTPStatMsg, reason)
+	t.put(signature.HTTPServer, m.value("server"))
+	t.put(signature.HTTPLocation, m.value("location"))
+	if len(m.body) > 0 {
+		body := decoded(m.body, m.value("content-encoding"))
+		t.put(signature.HTTPResponseBody, body)
+		t.put(signature.FileData, body)
+	}
+}
+
+// splitURI returns what follows the authority of an absolute URI, and the authority; nil where there is none.
+func splitURI(uri []byte) (path, host []byte) {
+	scheme, rest, ok := bytes.Cut(uri, []byte("://"))
+	if !ok || bytes.ContainsAny(scheme, "/?#") {
+		return uri, nil
+	}
+	end := bytes.IndexAny(rest, "/?#")
+	if end < 0 {
+		return []byte("/"), rest
+	}
+	return rest[end:], rest[:end]
+}
+
+// normalHost returns a host in lower case, without its port.
+func normalHost(host []byte) []byte {
+	if host == nil {
+		return nil
+	}
+	h := bytes.ToLower(bytes.TrimSpace(host))
+	if i := bytes.LastIndexByte(h, ':'); i >= 0 && !bytes.ContainsRune(h[i:], ']') {
+		h = h[:i]
+	}
+	return h
+}
+
+// normalURI decodes a path and its query, and removes empty and dot segments of the path (RFC 3986 5.2.4).
+func normalURI(uri []byte) []byte {
+	path, query := uri, []byte(nil)
+	if i := bytes.IndexByte(uri, '?'); i >= 0 {
+		path, query = uri[:i], uri[i:]
+	}
+	p := urlDecode(bytes.Clone(path), false)
+	out := make([]byte, 0, len(uri))
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		if c == '\\' {
+			c = '/'
+		}
+		if c == '/' && len(out) > 0 && out[len(out)-1] == '/' {
+			continue
+		}
+		out = append(out, c)
+	}
+	out = withoutDots(out)
+	return append(out, urlDecode(bytes.Clone(query), false)...)
+}
+
+// withoutDots removes "/./" and "/x/../".
+func withoutDots(p []byte) []byte {
+	if !bytes.Contains(p, []byte("/.")) {
+		return p
+	}
+	var segments [][]byte
+	parts := bytes.Split(p, []byte{'/'})
+	for i, s := range parts {
+		last := i == len(parts)-1
+		switch {
+		case string(s) == "." || string(s) == "..":
+			if string(s) == ".." && len(segments) > 1 {
+				segments = segments[:len(segments)-1]
+			}
+			if last {
+				segments = append(segments, nil)
+			}
+		default:
+			segments = append(segments, s)
+		}
+	}
+	return bytes.Join(segments, []byte{'/'})
+}
+
+// maxDecoded bounds a body that was compressed: a small one may become gigabytes.
+const maxDecoded = 1 << 20
+
+// decoded returns the body that a content coding hides, as far as it can be decoded (RFC 9110 8.4).
+func decoded(body, coding []byte) []byte {
+	var r io.Reader
+	var err error
+	switch c := string(bytes.ToLower(bytes.TrimSpace(coding))); c {
+	case "gzip", "x-gzip":
+		r, err = gzip.NewReader(bytes.NewReader(body))
+	case "deflate": // with or without the header of zlib
+		if r, err = zlib.NewReader(bytes.NewReader(body)); err != nil {
+			r, err = flate.NewReader(bytes.NewReader(body)), nil
+		}
+	default:
+		return body
+	}
+	if err != nil {
+		return body
+	}
+	out, _ := io.ReadAll(io.LimitReader(r, maxDecoded))
+	if len(out) == 0 {
+		return body
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package inspect
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// ranges finds the rules of scopeIP by an address of theirs: lists of thousands of addresses are common.
+type ranges struct {
+	src, dst steps
+	any      []*rule // both ends are any
+}
+
+// steps are the rules of each range between two bounds.
+type steps struct {
+	from  []netip.Addr
+	rules [][]*rule
+}
+
+func newRanges(list []*rule) *ranges {
+	r := &ranges{}
+	var src, dst []*rule
+	for _, q := range list {
+		switch {
+		case q.Both || q.Src.Any() && q.Dst.Any():
+			r.any = append(r.any, q)
+		case !q.Src.Any() && (q.Dst.Any() || q.Src.Ranges() >= q.Dst.Ranges()):
+			src = append(src, q)
+		default:
+			dst = append(dst, q)
+		}
+	}
+	r.src = newSteps(src, func(q *rule, f func(a, b netip.Addr)) { q.Src.Each(f) })
+	r.dst = newSteps(dst, func(q *rule, f func(a, b netip.Addr)) { q.Dst.Each(f) })
+	return r
+}
+
+func newSteps(list []*rule, each func(q *rule, f func(first, last netip.Addr))) (s steps) {
+	type edge struct {
+		at  netip.Addr
+		q   *rule
+		end bool
+	}
+	var edges []edge
+	for _, q := range list {
+		each(q, func(first, last netip.Addr) {
+			edges = append(edges, edge{first, q, false})
+			if next := last.Next(); next.IsValid() {
+				edges = append(edges, edge{next, q, true})
+			}
+		})
+	}
+	slices.SortStableFunc(edges, func(a, b edge) int { return a.at.Compare(b.at) })
+	var open []*rule
+	for i, e := range edges {
+		if e.end {
+			open = slices.Delete(slices.Clone(open), slices.Index(open, e.q), slices.Index(open, e.q)+1)
+		} else {
+			open = append(slices.Clone(open), e.q)
+		}
+		if i+1 < len(edges) && edges[i+1].at == e.at {
+			continue
+		}
+		s.from = append(s.from, e.at)
+		s.rules = append(s.rules, open)
+	}
+	return s
+}
+
+// at returns the rules whose ranges have a.
+func (s *steps) at(a netip.Addr) []*rule {
+	i, exact := slices.BinarySearchFunc(s.from, a, netip.Addr.Compare)
+	if !exact {
+		i--
+	}
+	if i < 0 {
+		return nil
+	}
+	return s.rules[i]
+}

@@ -1,0 +1,298 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gpukern/literal"
+)
+
+// scope says on what a rule is evaluated.
+type scope uint8
+
+const (
+	scopeIP     scope = iota // addresses only: once for a direction of a flow
+	scopePacket              // each packet
+	scopeStream              // bytes of a TCP stream, or packets of other protocols
+	scopeTx                  // requests and responses of an application protocol
+	scopeKinds
+)
+
+// rule is a signature.Rule with what Compile found out.
+type rule struct {
+	*signature.Rule
+	id     uint32 // its place in Rules.rules
+	scope  scope
+	packet bool // a stream's rule that is evaluated on single packets too
+	app    signature.App
+	dir    signature.Direction
+	parts  []part
+	bits   []bit // conditions first
+}
+
+// Rules are compiled rules, immutable and shared by engines.
+type Rules struct {
+	rules  []*rule
+	groups [scopeKinds][]*group // by what they search
+	always [scopeKinds][]*rule  // no content to search for: evaluated every time
+	ips    *ranges              // rules of scopeIP
+	names  int                  // of bits
+	apps   [256]bool            // protocols that some rule needs
+	noted  []string
+}
+
+// Len returns how many rules there are, and how many of them have no content that can be searched for.
+func (r *Rules) Len() (all, unfiltered int) {
+	for _, a := range r.always {
+		unfiltered += len(a)
+	}
+	return len(r.rules), unfiltered
+}
+
+// Unfiltered returns the rules that have no content of 3 bytes or more, and are evaluated on all that their
+// header admits.
+func (r *Rules) Unfiltered() (list []*signature.Rule) {
+	for _, a := range r.always {
+		for _, q := range a {
+			list = append(list, q.Rule)
+		}
+	}
+	return list
+}
+
+// group is the rules whose contents are searched in the same bytes at once.
+type group struct {
+	buffer     signature.Buffer
+	transforms []signature.Transform
+	patterns   []literal.Pattern
+	rules      [][]*rule // by pattern, counted from 1
+	index      map[string]uint32
+	set        *literal.Set
+}
+
+// Compile orders rules and builds the tables to search their contents.
+func Compile(list []*signature.Rule) (*Rules, error) {
+	r := &Rules{}
+	names := map[string]int{}
+	ids := map[[2]uint32]*signature.Rule{}
+	for _, s := range list {
+		id := [2]uint32{s.GID, s.SID}
+		if o := ids[id]; o != nil {
+			return nil, fmt.Errorf("%s:%d: sid %d is that of %s:%d too", s.File, s.Line, s.SID, o.File, o.Line)
+		}
+		ids[id] = s
+		r.rules = append(r.rules, newRule(s, names))
+	}
+	r.names = len(names)
+	slices.SortStableFunc(r.rules, order)
+	for i, q := range r.rules {
+		q.id = uint32(i)
+		r.apps[q.app] = true
+		r.place(q)
+	}
+	r.ips = newRanges(r.always[scopeIP])
+	var errs []error
+	for _, groups := range r.groups {
+		for _, g := range groups {
+			var err error
+			if g.set, err = literal.Compile(g.patterns); err != nil {
+				errs = append(errs, fmt.Errorf("contents of %v: %w", g.buffer, err))
+			}
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// order puts rules that set bits before those that ask for them, then by priority: a request that sets a bit
+// matches a rule that wants it.
+func order(a, b *rule) int {
+	return cmp.Or(cmp.Compare(a.bitRank(), b.bitRank()), cmp.Compare(actionRank(a), actionRank(b)), cmp.Compare(a.Priority, b.Priority))
+}
+
+// bitRank is 0 for a rule that only sets bits, 1 for one that asks and sets, 2 for one that has none, 3 for one
+// that only asks.
+func (r *rule) bitRank() int {
+	sets, asks := false, false
+	for _, b := range r.Bits {
+		if b.Op > signature.IsNotSet {
+			sets = true
+		} else {
+			asks = true
+		}
+	}
+	switch {
+	case sets && !asks:
+		return 0
+	case sets:
+		return 1
+	case asks:
+		return 3
+	}
+	return 2
+}
+
+func newRule(s *signature.Rule, names map[string]int) *rule {
+	q := &rule{Rule: s, app: s.Protocol.App, dir: s.Flow.Dir}
+	if q.dir == 0 {
+		q.dir = signature.BothWays
+	}
+	onlyPacket, position := needsPacket(s), false
+	for i := range s.Parts {
+		p := &s.Parts[i]
+		q.parts = append(q.parts, newPart(p))
+		q.dir &= p.Buffer.Directions()
+		if a := p.Buffer.App(); a != signature.AppAny {
+			q.app = a
+		}
+		if p.Buffer != signature.Payload && p.Buffer != signature.Base64Data {
+			q.scope = scopeTx
+		}
+		for _, t := range p.Tests {
+			position = position || t.Content != nil && (t.Content.Offset > 0 || t.Content.Depth > 0 || t.Content.StartsWith)
+		}
+	}
+	slices.SortStableFunc(q.parts, func(a, b part) int { // what base64_decode fills is evaluated last
+		return cmp.Compare(boolInt(a.Buffer == signature.Base64Data), boolInt(b.Buffer == signature.Base64Data))
+	})
+	if q.scope != scopeTx {
+		switch {
+		case len(q.parts) == 0 && onlyAddresses(q):
+			q.scope = scopeIP
+		case len(q.parts) == 0 || onlyPacket || s.Protocol.IP&signature.TCP == 0:
+			q.scope = scopePacket
+		default:
+			q.scope = scopeStream
+			q.packet = position && !s.Flow.OnlyStream && !s.Protocol.Stream || hasStreamSize(s)
+		}
+	}
+	for i := range s.Bits {
+		q.bits = append(q.bits, newBit(&s.Bits[i], names))
+	}
+	return q
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// needsPacket reports whether a rule is about single packets.
+func needsPacket(s *signature.Rule) bool {
+	if s.Protocol.Packet || s.Flow.NoStream {
+		return true
+	}
+	return slices.ContainsFunc(s.Packet, func(t signature.PacketTest) bool {
+		return t.Field != signature.FieldIPProto && t.Field < signature.FieldStreamClient
+	})
+}
+
+func hasStreamSize(s *signature.Rule) bool {
+	return slices.ContainsFunc(s.Packet, func(t signature.PacketTest) bool { return t.Field >= signature.FieldStreamClient })
+}
+
+// onlyAddresses reports whether a rule says nothing but protocol and addresses: what holds for one packet of a
+// flow holds for all.
+func onlyAddresses(q *rule) bool {
+	return q.app == signature.AppAny && q.SrcPorts.Any() && q.DstPorts.Any() && q.Flow == (signature.Flow{}) &&
+		len(q.Packet) == 0 && len(q.Bits) == 0 && q.Protocol.Name != "tcp-pkt"
+}
+
+// place puts a rule where it is found: behind its longest content, or among those that are always evaluated.
+func (r *Rules) place(q *rule) {
+	at, c := q.chosen()
+	if c == nil {
+		r.always[q.scope] = append(r.always[q.scope], q)
+		return
+	}
+	text := piece(c)
+	p := &q.parts[at]
+	r.group(q.scope, p).add(text, c.NoCase, q)
+	if q.packet {
+		r.group(scopePacket, p).add(text, c.NoCase, q)
+	}
+}
+
+// chosen returns the content to search for and the part that it is in.
+func (q *rule) chosen() (at int, best *signature.Content) {
+	score := 0
+	for i := range q.parts {
+		b := q.parts[i].Buffer
+		if b == signature.Base64Data || b == signature.Payload && len(q.parts[i].Transforms) > 0 {
+			continue // these bytes are made when the rule is evaluated
+		}
+		for j := range q.parts[i].Tests {
+			c := q.parts[i].Tests[j].Content
+			if c == nil || c.Not || len(piece(c)) < literal.MinLen {
+				continue
+			}
+			n := 2 * len(piece(c))
+			if common(b) {
+				n = 1
+			}
+			if c.Fast {
+				n = 1 << 20
+			}
+			if n > score {
+				at, best, score = i, c, n
+			}
+		}
+	}
+	return at, best
+}
+
+// common reports whether contents of a buffer are alike in many rules and messages.
+func common(b signature.Buffer) bool {
+	switch b {
+	case signature.HTTPMethod, signature.HTTPStatCode, signature.HTTPStatMsg, signature.HTTPProtocol, signature.HTTPContentLen:
+		return true
+	}
+	return false
+}
+
+// piece returns the bytes of a content that are searched for: a set takes up to 64.
+func piece(c *signature.Content) []byte {
+	b := c.Bytes
+	if c.FastLen > 0 {
+		b = b[c.FastFrom : c.FastFrom+c.FastLen]
+	}
+	return b[:min(len(b), literal.MaxLen)]
+}
+
+// group returns the group for the bytes of a part.
+func (r *Rules) group(s scope, p *part) *group {
+	for _, g := range r.groups[s] {
+		if g.buffer == p.Buffer && slices.Equal(g.transforms, p.Transforms) {
+			return g
+		}
+	}
+	g := &group{buffer: p.Buffer, transforms: p.Transforms, rules: [][]*rule{nil}, index: map[string]uint32{}}
+	r.groups[s] = append(r.groups[s], g)
+	return g
+}
+
+// add adds a pattern of a rule. Rules with the same bytes share it.
+func (g *group) add(text []byte, noCase bool, q *rule) {
+	key := "=" + string(text)
+	if noCase {
+		key = "~" + string(bytes.ToLower(text))
+	}
+	n, ok := g.index[key]
+	if !ok {
+		n = uint32(len(g.rules))
+		g.index[key] = n
+		g.rules = append(g.rules, nil)
+		g.patterns = append(g.patterns, literal.Pattern{Bytes: text, NoCase: noCase, Rule: n})
+	}
+	g.rules[n] = append(g.rules[n], q)
+}
+
+// actionRank puts pass first: it exempts what later rules would alert on.
+func actionRank(r *rule) int {
+	return [...]int{signature.Pass: 0, signature.Drop: 1, signature.Reject: 2, signature.Alert: 3}[r.Action]
+}

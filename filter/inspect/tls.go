@@ -1,0 +1,201 @@
+package inspect
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/tls/clienthello"
+)
+
+// tlsFlow is the handshake of both directions, as far as it is not encrypted.
+type tlsFlow struct {
+	sides [2]tlsSide
+	ja3s  string
+	certs [][]byte
+	hello bool // of the server
+	sent  bool // the server's buffers have been inspected
+}
+
+// tlsSide is one direction.
+type tlsSide struct {
+	records []byte // incomplete
+	message []byte // of handshake, incomplete
+	done    bool   // what follows is encrypted
+}
+
+// maxHandshake bounds one message: chains of certificates have some thousand bytes.
+const maxHandshake = 128 << 10
+
+// Types of records and of messages (RFC 8446 5.1, 4).
+const (
+	tlsChangeCipher = 20
+	tlsHandshake    = 22
+	tlsAppData      = 23
+
+	tlsClientHello = 1
+	tlsServerHello = 2
+	tlsCertificate = 11
+	tlsHelloDone   = 14
+)
+
+// tls reads records.
+func (e *Engine) tls(p *packet, text []byte) {
+	t := p.flow.proto.tls
+	s := &t.sides[sideOf(p.dir)]
+	if s.done {
+		return
+	}
+	s.records = append(s.records, text...)
+	b := s.records
+	for len(b) >= 5 && !s.done {
+		n := int(binary.BigEndian.Uint16(b[3:]))
+		if b[0] < tlsChangeCipher || b[0] > tlsAppData || b[1] != 3 || n > 1<<14+2048 {
+			s.done = true
+			break
+		}
+		if len(b) < 5+n {
+			break
+		}
+		switch b[0] {
+		case tlsHandshake:
+			s.message = append(s.message, b[5:5+n]...)
+			e.handshake(p, t, s)
+		case tlsChangeCipher, tlsAppData:
+			s.done = true
+			if p.dir == signature.ToClient {
+				e.serverHello(p, t)
+			}
+		}
+		b = b[5+n:]
+	}
+	s.records = append(s.records[:0], b...)
+	if s.done {
+		s.records, s.message = nil, nil
+	}
+}
+
+// handshake reads messages.
+func (e *Engine) handshake(p *packet, t *tlsFlow, s *tlsSide) {
+	for len(s.message) >= 4 {
+		n := int(s.message[1])<<16 | int(s.message[2])<<8 | int(s.message[3])
+		if n > maxHandshake {
+			s.done = true
+			return
+		}
+		if len(s.message) < 4+n {
+			return
+		}
+		m := s.message[:4+n]
+		switch {
+		case m[0] == tlsClientHello && p.dir == signature.ToServer:
+			e.clientHello(p, m)
+		case m[0] == tlsServerHello && p.dir == signature.ToClient:
+			t.ja3s, t.hello = ja3s(m[4:]), true
+		case m[0] == tlsCertificate && p.dir == signature.ToClient:
+			t.certs = certificates(m[4:])
+			e.serverHello(p, t)
+		case m[0] == tlsHelloDone:
+			e.serverHello(p, t)
+		}
+		s.message = s.message[4+n:]
+	}
+}
+
+func (e *Engine) clientHello(p *packet, m []byte) {
+	var h clienthello.Hello
+	if clienthello.ParseMessage(m, &h) != nil {
+		return
+	}
+	e.tx.reset(signature.AppTLS)
+	e.tx.text = m
+	if len(h.ServerName) > 0 {
+		e.tx.put(signature.TLSSNI, h.ServerName)
+	}
+	e.tx.put(signature.JA3Hash, []byte(h.JA3()))
+	e.tx.put(signature.JA4Hash, []byte(h.JA4()))
+	e.transact(p)
+}
+
+// serverHello inspects what the server has sent in clear, once.
+func (e *Engine) serverHello(p *packet, t *tlsFlow) {
+	if t.sent || !t.hello {
+		return
+	}
+	t.sent = true
+	e.tx.reset(signature.AppTLS)
+	hash := md5.Sum([]byte(t.ja3s))
+	e.tx.put(signature.JA3SHash, []byte(hex.EncodeToString(hash[:])))
+	e.tx.put(signature.JA3SString, []byte(t.ja3s))
+	for i, c := range t.certs {
+		e.tx.put(signature.TLSCerts, c)
+		if i > 0 {
+			continue // names are those of the server's own certificate, the first (RFC 8446 4.4.2)
+		}
+		if x, ok := parseCertificate(c); ok {
+			e.tx.put(signature.TLSCertSubject, []byte(x.subject))
+			e.tx.put(signature.TLSCertIssuer, []byte(x.issuer))
+			e.tx.put(signature.TLSCertSerial, []byte(colons(x.serial, "%02X")))
+		}
+		print := sha1.Sum(c)
+		e.tx.put(signature.TLSCertFingerprint, []byte(colons(print[:], "%02x")))
+		e.tx.text = c
+	}
+	e.transact(p)
+	t.certs = nil
+}
+
+// colons writes bytes in hexadecimal, with colons between them.
+func colons(b []byte, format string) string {
+	var s []string
+	for _, c := range b {
+		s = append(s, fmt.Sprintf(format, c))
+	}
+	return strings.Join(s, ":")
+}
+
+// ja3s returns version, cipher suite and extensions of a ServerHello, in decimal.
+func ja3s(b []byte) string {
+	if len(b) < 35 {
+		return ""
+	}
+	version, at := binary.BigEndian.Uint16(b), 35+int(b[34])
+	if len(b) < at+3 {
+		return ""
+	}
+	suite := binary.BigEndian.Uint16(b[at:])
+	var ext []string
+	if b = b[at+3:]; len(b) >= 2 {
+		for b = b[2:]; len(b) >= 4; {
+			n := int(binary.BigEndian.Uint16(b[2:]))
+			if len(b) < 4+n {
+				break
+			}
+			ext = append(ext, strconv.Itoa(int(binary.BigEndian.Uint16(b))))
+			b = b[4+n:]
+		}
+	}
+	return fmt.Sprintf("%d,%d,%s", version, suite, strings.Join(ext, "-"))
+}
+
+// certificates returns the chain of a Certificate message of TLS 1.2 and before (RFC 5246 7.4.2).
+func certificates(b []byte) (list [][]byte) {
+	if len(b) < 3 {
+		return nil
+	}
+	for b = b[3:]; len(b) >= 3; {
+		n := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
+		if len(b) < 3+n {
+			break
+		}
+		list = append(list, bytes.Clone(b[3:3+n]))
+		b = b[3+n:]
+	}
+	return list
+}

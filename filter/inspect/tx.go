@@ -1,0 +1,202 @@
+package inspect
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// tx is the buffers of one request or one response.
+type tx struct {
+	app     signature.App
+	buffers [signature.Buffers][][]byte
+	used    []signature.Buffer
+	text    []byte // what stands behind an alert
+}
+
+func (t *tx) reset(app signature.App) {
+	for _, b := range t.used {
+		t.buffers[b] = t.buffers[b][:0]
+	}
+	t.app, t.used, t.text = app, t.used[:0], nil
+}
+
+// put adds an instance of a buffer, which is borrowed until the next reset. Nil is none; empty is one.
+func (t *tx) put(b signature.Buffer, text []byte) {
+	if text == nil {
+		return
+	}
+	if len(t.buffers[b]) == 0 {
+		t.used = append(t.used, b)
+	}
+	t.buffers[b] = append(t.buffers[b], text)
+}
+
+// transact evaluates the rules of an application protocol on the buffers of e.tx, once each.
+func (e *Engine) transact(p *packet) {
+	e.begin()
+	for _, g := range e.rules.groups[scopeTx] {
+		for _, text := range e.tx.buffers[g.buffer] {
+			if len(g.transforms) > 0 {
+				text = transformed(g.transforms, text)
+			}
+			e.scan(g, nil, text, 0)
+		}
+	}
+	e.all(scopeTx)
+	for _, c := range e.ordered() {
+		if q := c.q; q.dir&p.dir != 0 && e.present(q) && e.admits(q, p) && e.txParts(q, p) {
+			e.matched(q, p, e.tx.text)
+		}
+	}
+}
+
+// present reports whether all buffers of a rule are there: a content that must not be found matches nothing in a
+// buffer that is missing.
+func (e *Engine) present(q *rule) bool {
+	for i := range q.parts {
+		if b := q.parts[i].Buffer; b != signature.Payload && b != signature.Base64Data && len(e.tx.buffers[b]) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// txParts evaluates the parts of a rule: each in one instance of its buffer.
+func (e *Engine) txParts(q *rule, p *packet) bool {
+	for i := range q.parts {
+		if !e.txPart(&q.parts[i], p) {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *Engine) txPart(part *part, p *packet) bool {
+	switch part.Buffer {
+	case signature.Base64Data:
+		return e.eval.match(part, e.eval.decoded, 0)
+	case signature.Payload:
+		if p.tcp == nil && len(p.payload) > 0 && p.proto != 6 {
+			return e.eval.match(part, p.payload, 0)
+		}
+		w, from := p.flow.sides[sideOf(p.dir)].stream.Window()
+		return e.eval.match(part, w, int(from))
+	}
+	for _, text := range e.tx.buffers[part.Buffer] {
+		if len(part.Transforms) > 0 {
+			text = transformed(part.Transforms, text)
+		}
+		if e.eval.match(part, text, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// transformed returns the bytes that transforms make of b, which stays as it is.
+func transformed(list []signature.Transform, b []byte) []byte {
+	for _, t := range list {
+		switch t {
+		case signature.DotPrefix:
+			b = append([]byte{'.'}, b...)
+		case signature.ToLower:
+			b = mapBytes(b, func(c byte) byte {
+				if c >= 'A' && c <= 'Z' {
+					c += 32
+				}
+				return c
+			})
+		case signature.ToUpper:
+			b = mapBytes(b, func(c byte) byte {
+				if c >= 'a' && c <= 'z' {
+					c -= 32
+				}
+				return c
+			})
+		case signature.ToMD5:
+			h := md5.Sum(b)
+			b = h[:]
+		case signature.ToSHA1:
+			h := sha1.Sum(b)
+			b = h[:]
+		case signature.ToSHA256:
+			h := sha256.Sum256(b)
+			b = h[:]
+		case signature.URLDecode:
+			b = urlDecode(bytes.Clone(b), true)
+		case signature.StripWhitespace:
+			b = withoutSpace(b, false)
+		case signature.CompressWhitespace:
+			b = withoutSpace(b, true)
+		case signature.HeaderLowercase:
+			b = lowerNames(b)
+		case signature.StripPseudo:
+			b = withoutPseudo(b)
+		}
+	}
+	return b
+}
+
+func mapBytes(b []byte, f func(byte) byte) []byte {
+	out := make([]byte, len(b))
+	for i, c := range b {
+		out[i] = f(c)
+	}
+	return out
+}
+
+func isSpace(c byte) bool { return c == ' ' || c >= 9 && c <= 13 }
+
+// withoutSpace removes white space, or leaves one byte of each run.
+func withoutSpace(b []byte, one bool) []byte {
+	out := make([]byte, 0, len(b))
+	for i, c := range b {
+		if !isSpace(c) || one && (i == 0 || !isSpace(b[i-1])) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// lowerNames writes what stands before the colon of each line in lower case.
+func lowerNames(b []byte) []byte {
+	out := bytes.Clone(b)
+	for line := range bytes.Lines(out) {
+		if at := bytes.IndexByte(line, ':'); at >= 0 {
+			copy(line[:at], bytes.ToLower(line[:at]))
+		}
+	}
+	return out
+}
+
+// withoutPseudo removes lines that begin with a colon.
+func withoutPseudo(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	for line := range bytes.Lines(b) {
+		if line[0] != ':' {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
+// urlDecode decodes %XX, and "+" where plus is set, in place.
+func urlDecode(b []byte, plus bool) []byte {
+	out := b[:0]
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		switch {
+		case c == '%' && i+2 < len(b) && digit(b[i+1]) < 16 && digit(b[i+2]) < 16:
+			c = byte(digit(b[i+1])<<4 | digit(b[i+2]))
+			i += 2
+		case c == '+' && plus:
+			c = ' '
+		}
+		out = append(out, c)
+	}
+	return out
+}
