@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/filter/inspect"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/wire"
+)
+
+// RuleAlert is one line of filter inspect, with the keys of Suricata's EVE output.
+type RuleAlert struct {
+	Schema    int        `json:"schema"`
+	Timestamp string     `json:"timestamp"`
+	FlowID    uint64     `json:"flow_id"`
+	Capture   string     `json:"capture"`
+	Packet    uint64     `json:"pcap_cnt"`
+	Event     string     `json:"event_type"`
+	Src       netip.Addr `json:"src_ip"`
+	SrcPort   uint16     `json:"src_port"`
+	Dst       netip.Addr `json:"dest_ip"`
+	DstPort   uint16     `json:"dest_port"`
+	Proto     string     `json:"proto"`
+	App       string     `json:"app_proto"`
+	Direction string     `json:"direction"`
+	Anomaly   string     `json:"anomaly"`
+	Alert     *AlertRule `json:"alert"`
+	Payload   string     `json:"payload_printable"`
+}
+
+// AlertRule says which rule an alert is of.
+type AlertRule struct {
+	Action   string `json:"action"`
+	GID      uint32 `json:"gid"`
+	SID      uint32 `json:"signature_id"`
+	Rev      uint32 `json:"rev"`
+	Msg      string `json:"signature"`
+	Class    string `json:"category"`
+	Severity int    `json:"severity"`
+}
+
+const filterInspectLong = `Inspect captures by rules in Suricata's syntax and print one JSON object per
+alert, in the order of the packets:
+
+  schema      1
+  timestamp, flow_id, capture, pcap_cnt (the packet in that file; 0 at the end of a
+  flow), event_type (alert or anomaly), src_ip, src_port, dest_ip, dest_port, proto,
+  app_proto, direction, anomaly, payload_printable (80 bytes at most)
+  alert       null, or action, gid, signature_id, rev, signature, category, severity
+
+Streams of TCP and fragments of IP are put together, and VLAN tags, PPPoE, MPLS and
+tunnels (IP in IP, GRE, VXLAN, GENEVE, Teredo, GTP-U) are looked into. Bytes of
+overlapping segments or fragments that differ are an anomaly.
+
+Files are one sequence of packets: flows and thresholds go on from one to the next.
+--separate forgets them between files. The summary goes to standard error.`
+
+// inspectFlags are the flags of filter inspect.
+type inspectFlags struct {
+	rules     ruleFlags
+	midstream bool
+	separate  bool
+	quiet     bool
+}
+
+func newFilterInspect(c *console) *cobra.Command {
+	var f inspectFlags
+	cmd := &cobra.Command{
+		Use:     "inspect RULES FILE...",
+		Short:   "Inspect captures by rules",
+		Long:    filterInspectLong,
+		Example: "  millrace filter inspect local.rules trace.pcap\n  millrace filter inspect --lenient --set HOME_NET=192.0.2.0/24 emerging.rules *.pcap",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usage("name a file of rules and captures")
+			}
+			return nil
+		},
+	}
+	f.rules.add(cmd)
+	fl := cmd.Flags()
+	fl.BoolVar(&f.midstream, "midstream", false, "inspect TCP flows whose handshake was not captured")
+	fl.BoolVar(&f.separate, "separate", false, "forget flows and thresholds between files")
+	fl.BoolVar(&f.quiet, "quiet", false, "print no summary")
+	cmd.RunE = command(func(ctx context.Context, args []string) error { return runInspect(ctx, c, &f, args[0], args[1:]) })
+	return cmd
+}
+
+// loadRules reads and compiles rules; those that are wrong or unsupported are an error, unless the flags say
+// otherwise.
+func loadRules(f *ruleFlags, path string) (*inspect.Rules, error) {
+	files, err := readRules(f, []string{path})
+	if err != nil {
+		return nil, err
+	}
+	file := files[0]
+	errs := file.Errors
+	if !f.lenient {
+		errs = append(errs, file.Skipped...)
+	}
+	if len(errs) > 0 {
+		return nil, coded{fmt.Errorf("%w\n%s; millrace filter check lists all", errs[0], count(len(errs), "error", "errors")), errConfig}
+	}
+	return inspect.Compile(file.Rules)
+}
+
+func runInspect(ctx context.Context, c *console, f *inspectFlags, rules string, captures []string) error {
+	began := time.Now()
+	r, err := loadRules(&f.rules, rules)
+	if err != nil {
+		return err
+	}
+	loaded := time.Since(began)
+	out := bufio.NewWriterSize(c.out, 64<<10)
+	s := &inspection{out: json.NewEncoder(out), rules: r, cfg: inspect.Config{Midstream: f.midstream}}
+	s.out.SetEscapeHTML(false)
+	began = time.Now()
+	for _, path := range captures {
+		if s.engine == nil || f.separate {
+			s.restart()
+		}
+		if e := s.file(ctx, path); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", path, e))
+		}
+	}
+	s.flush()
+	err = errors.Join(err, s.err, out.Flush())
+	if !f.quiet {
+		s.summary(c, loaded, time.Since(began))
+	}
+	return err
+}
+
+// inspection is one run over captures.
+type inspection struct {
+	out    *json.Encoder
+	rules  *inspect.Rules
+	cfg    inspect.Config
+	engine *inspect.Engine
+	total  inspect.Stats
+	alerts int
+	path   string
+	before uint64 // packets of this engine before this file
+	err    error
+}
+
+// restart begins with an engine that knows no flows.
+func (s *inspection) restart() {
+	s.flush()
+	s.engine = inspect.New(s.rules, s.cfg, s.alert)
+	s.before = 0
+}
+
+// flush ends the flows and counts what there was.
+func (s *inspection) flush() {
+	if s.engine == nil {
+		return
+	}
+	s.engine.Flush()
+	t := s.engine.Stats()
+	s.total.Packets += t.Packets
+	s.total.Bytes += t.Bytes
+	s.total.Flows += t.Flows
+	s.total.Gaps += t.Gaps
+	s.total.Overflows += t.Overflows
+	s.total.Suppressed += t.Suppressed
+	s.total.GaveUp += t.GaveUp
+	s.total.Evaluated += t.Evaluated
+	s.engine = nil
+}
+
+// file inspects the packets of one capture.
+func (s *inspection) file(ctx context.Context, path string) error {
+	in, err := capture.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	s.path, s.before = path, s.engine.Stats().Packets
+	var frame []byte
+	for n := 0; ; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		rec, err := in.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		b, err := capture.ToEthernet(rec.LinkType, rec.Data, frame)
+		if err != nil {
+			s.before-- // packets are counted as in the file
+			continue
+		}
+		if rec.LinkType != capture.LinkTypeEthernet {
+			frame = b
+		}
+		s.engine.Packet(rec.Time, b)
+	}
+}
+
+// alert writes one alert.
+func (s *inspection) alert(a *inspect.Alert) {
+	s.alerts++
+	j := RuleAlert{Schema: schemaVersion, Timestamp: time.Unix(0, a.Time).UTC().Format("2006-01-02T15:04:05.000000-0700"), FlowID: a.Flow, Capture: s.path,
+		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: protocolName(a.Proto), App: a.App.String(),
+		Anomaly: a.Anomaly.String(), Payload: printable(a.Payload)}
+	if a.Packet > 0 {
+		j.Packet = a.Packet - s.before
+	}
+	switch a.Dir {
+	case signature.ToServer:
+		j.Direction = "to_server"
+	case signature.ToClient:
+		j.Direction = "to_client"
+	}
+	if r := a.Rule; r != nil {
+		j.Event = "alert"
+		j.Alert = &AlertRule{r.Action.String(), r.GID, r.SID, r.Rev, r.Msg, r.Class, r.Priority}
+	}
+	if err := s.out.Encode(&j); err != nil && s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *inspection) summary(c *console, loaded, took time.Duration) {
+	all, unfiltered := s.rules.Len()
+	fmt.Fprintf(c.err, "%d rules (%d without a content to search for) in %v; %d packets, %d bytes, %d flows in %v: %d alerts\n", all, unfiltered,
+		loaded.Round(time.Millisecond), s.total.Packets, s.total.Bytes, s.total.Flows, took.Round(time.Millisecond), s.alerts)
+	fmt.Fprintf(c.err, "%d rules evaluated, %d scans done again for their matches, %d gaps in streams, %d alerts kept back by thresholds, %d evaluations given up\n",
+		s.total.Evaluated, s.total.Overflows, s.total.Gaps, s.total.Suppressed, s.total.GaveUp)
+}
+
+// protocolName returns the name of a protocol of IP, in capital letters.
+func protocolName(p uint8) string {
+	if p == wire.ProtoICMPv6 {
+		return "IPv6-ICMP"
+	}
+	return strings.ToUpper(wire.ProtoName(p))
+}
+
+// printable returns at most 80 bytes, with dots for those that are not printable ASCII.
+func printable(b []byte) string {
+	b = b[:min(len(b), 80)]
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '.'
+		}
+		return r
+	}, strings.ToValidUTF8(string(b), "."))
+}
