@@ -23,6 +23,7 @@ type replayFlags struct {
 	patterns, routes    string
 	matches             bool
 	conversations       int
+	classify            int
 	write               string
 	maxGap              time.Duration
 	to                  endpoint
@@ -60,6 +61,9 @@ none can be used) or auto, which prints what it found and what it uses.
 --conversations lists the flows of the most bytes, each with its packets, bytes,
 first packet and duration; --conversations=N lists N of them instead of 20.
 
+--classify lists them with the application protocol that their content shows (never
+their port or address alone), the server's name and JA4, and sums up protocols.
+
 --write stores the packets that pass in a pcap or pcapng file, with their time of
 capture; "-" is standard output, and the summary goes to standard error. Packets of
 other link types become Ethernet frames.
@@ -96,7 +100,9 @@ is 1. Ctrl-C stops and prints the summary.
   saved          null, or path, packets, bytes of the file of --write
   conversations  with --conversations: total, others (packets of no listed flow), list:
                  protocol, a, b, packets_ab, packets_ba, bytes_ab, bytes_ba, start,
-                 duration_seconds; a sent the first packet
+                 duration_seconds; a sent the first packet; with --classify,
+                 application (protocol, name, alpn, ja4, rules) in each, and
+                 applications (list: protocol, flows, packets, bytes)
   stopped        true after Ctrl-C
 With --verify instead: schema, packets, skipped, decoded, mismatch_count, mismatches
 (list: path, record, field, engine, other, by).`
@@ -108,6 +114,7 @@ const replayExamples = `  millrace replay trace.pcap
   millrace replay --to eth1 --rate 2x trace.pcap   at twice the speed of the capture
   millrace replay --to eth1 --rate 1x --max-gap 1s trace.pcap
   millrace replay --conversations=50 trace.pcap
+  millrace replay --classify trace.pcap            which protocols, to which servers
   millrace replay --rules web.rules --write web.pcap trace.pcap
   millrace replay --verify *.pcap`
 
@@ -133,6 +140,8 @@ func newReplay(c *console) *cobra.Command {
 	fl.DurationVar(&f.maxGap, "max-gap", 0, "longest wait between packets at a --rate like 2x (0: no limit)")
 	fl.IntVar(&f.conversations, "conversations", 0, "list the flows of the most bytes, this `many`")
 	fl.Lookup("conversations").NoOptDefVal = "20"
+	fl.IntVar(&f.classify, "classify", 0, "recognise application protocols, and list this `many` flows")
+	fl.Lookup("classify").NoOptDefVal = "20"
 	fl.StringVar(&f.write, "write", "", "pcap or pcapng file for the packets that pass")
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
@@ -162,12 +171,14 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
-	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.conversations != 0) {
-		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write and --conversations out")
+	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.conversations != 0 || f.classify != 0) {
+		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write, --conversations and --classify out")
 	}
 	switch {
 	case f.conversations < 0:
 		return cfg, usage("--conversations=%d: say 1 or more", f.conversations)
+	case f.classify < 0:
+		return cfg, usage("--classify=%d: say 1 or more", f.classify)
 	case f.write != "" && f.loop != 1:
 		return cfg, usage("--write stores every packet once: leave --loop out")
 	case f.write == "-" && f.json:
@@ -175,7 +186,7 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	case f.write == "-" && f.matches:
 		return cfg, usage("--write - and --matches both print to standard output: name a file to write")
 	}
-	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: f.conversations, Save: f.write}
+	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: max(f.conversations, f.classify), Classify: f.classify > 0, Save: f.write}
 	if cfg.Rate, err = pcap.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/replay"
@@ -134,23 +135,66 @@ func showConversations(c *console, r *replay.Conversations) {
 		return
 	}
 	start, wideA, wideB := r.List[0].Start, len("A"), len("B")
+	what := ""
+	if len(r.Applications) > 0 {
+		what = "application"
+	}
 	for _, one := range r.List {
 		if one.Start.Before(start) {
 			start = one.Start
 		}
 		wideA, wideB = max(wideA, len(end(one.A))), max(wideB, len(end(one.B)))
 	}
-	const columns = "%-8s %-*s %-*s %12s %14s %12s %14s %12s %12s\n"
+	const columns = "%-8s %-*s %-*s %12s %14s %12s %14s %12s %12s  %s\n"
 	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, "protocol", wideA, "A", wideB, "B",
-		"packets A-B", "bytes A-B", "packets B-A", "bytes B-A", "start s", "duration s")))
+		"packets A-B", "bytes A-B", "packets B-A", "bytes B-A", "start s", "duration s", what)))
 	for _, one := range r.List {
 		c.printf(columns, one.Protocol, wideA, end(one.A), wideB, end(one.B),
 			group(one.PacketsAB), group(one.BytesAB), group(one.PacketsBA), group(one.BytesBA),
-			fmt.Sprintf("%.6f", one.Start.Sub(start).Seconds()), fmt.Sprintf("%.6f", one.Seconds))
+			fmt.Sprintf("%.6f", one.Start.Sub(start).Seconds()), fmt.Sprintf("%.6f", one.Seconds), applied(one.Application))
 	}
 	if r.Others > 0 {
 		c.printf("%s packets are in no conversation of this list\n", group(r.Others))
 	}
+	showApplications(c, r.Applications)
+}
+
+// showApplications prints a line for each application protocol of a run.
+func showApplications(c *console, list []replay.ApplicationSum) {
+	if len(list) == 0 {
+		return
+	}
+	const columns = "%-16s %12s %12s %14s\n"
+	c.printf("\n%s", c.paint(bold, fmt.Sprintf(columns, "application", "flows", "packets", "bytes")))
+	for _, a := range list {
+		c.printf(columns, a.Protocol, group(a.Flows), group(a.Packets), group(a.Bytes))
+	}
+}
+
+// applied writes what a flow was recognised as, for the end of its line.
+func applied(a *replay.Application) string {
+	if a == nil {
+		return ""
+	}
+	words := []string{a.Protocol}
+	if a.Name != "" {
+		words = append(words, visible(a.Name))
+	}
+	if a.JA4 != "" {
+		words = append(words, visible(a.JA4))
+	}
+	if len(a.Rules) > 0 {
+		words = append(words, fmt.Sprint("rules ", a.Rules))
+	}
+	return strings.Join(words, " ")
+}
+
+// visible quotes a name of a capture that would change the terminal.
+func visible(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // end writes an end of a conversation: without a port for a protocol that has none.

@@ -41,6 +41,7 @@ gpukern         : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/lit
 gpukern/cuda    : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
 gpukern/choose  : packet wire ring gpukern gpukern/cuda
 filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/suggest
+filter/appid    : tls/clienthello
 filter/regex    :
 filter/signature: filter/regex internal/suggest
 filter/ebpf     : internal/rtnl pmd/xdp
@@ -118,7 +119,7 @@ internal/conformance: packet ring clock pmd
 internal/control:
 internal/flowmodel: gateway/fastpath clock wire
 internal/doctor : gpukern internal/rtnl
-internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
+internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid stack internal/kernref
 internal/service:
 internal/strictyaml: internal/suggest
 internal/shimtest:

@@ -15,9 +15,10 @@ import (
 // packet. Packets that are in none, because they are not IP, malformed, later fragments or of a flow beyond the bound of
 // the flow table, are counted by Others: the packets of all flows and Others are the packets of the run.
 type Conversations struct {
-	Total  int            `json:"total"`  // flows, listed or not
-	Others uint64         `json:"others"` // packets of no listed flow: of flows that are not listed, and of none
-	List   []Conversation `json:"list"`
+	Total        int              `json:"total"`                  // flows, listed or not
+	Applications []ApplicationSum `json:"applications,omitempty"` // of all flows, listed or not; by bytes
+	Others       uint64           `json:"others"`                 // packets of no listed flow: of flows that are not listed, and of none
+	List         []Conversation   `json:"list"`
 }
 
 // Conversation is a flow: the packets between two ends of one protocol.
@@ -31,6 +32,8 @@ type Conversation struct {
 	BytesBA   uint64         `json:"bytes_ba"`
 	Start     time.Time      `json:"start"`            // of capture, of its first packet, UTC
 	Seconds   float64        `json:"duration_seconds"` // from its first packet to its last
+
+	Application *Application `json:"application,omitempty"` // where it was asked for
 }
 
 // conversation is the traffic of a flow, by direction: 0 is that of the flow's first packet.
@@ -39,17 +42,19 @@ type conversation struct {
 	reversed       bool // the first packet was sent by the higher end of key
 	packets, bytes [2]uint64
 	first, last    int64 // capture times, ns since the Unix epoch
+	application    *application
 }
 
-// count adds a packet of size bytes that was captured at time at. reversed says that its sender is the higher end of the key.
-func (c *conversation) count(reversed bool, size int, at int64) {
-	way := 0
+// count adds a packet of size bytes that was captured at time at, and returns its direction. reversed says that its sender is
+// the higher end of the key.
+func (c *conversation) count(reversed bool, size int, at int64) (way int) {
 	if reversed != c.reversed {
 		way = 1
 	}
 	c.packets[way]++
 	c.bytes[way] += uint64(size)
 	c.first, c.last = min(c.first, at), max(c.last, at)
+	return way
 }
 
 // reversed reports whether the sender of an IP packet is the higher end of its flow's key.
@@ -74,11 +79,15 @@ func (c *conversation) export() Conversation {
 	if c.reversed {
 		low, high = high, low
 	}
-	return Conversation{
+	r := Conversation{
 		Protocol: wire.ProtoName(proto), A: low, B: high,
 		PacketsAB: c.packets[0], PacketsBA: c.packets[1], BytesAB: c.bytes[0], BytesBA: c.bytes[1],
 		Start: time.Unix(0, c.first).UTC(), Seconds: time.Duration(c.last - c.first).Seconds(),
 	}
+	if c.application != nil {
+		r.Application = c.application.export()
+	}
+	return r
 }
 
 // ends returns the two ends of a flow, the lower one first, and its protocol.
@@ -103,6 +112,9 @@ func (f *flows) largest(n int, packets uint64) *Conversations {
 		return cmp.Or(cmp.Compare(b.bytes[0]+b.bytes[1], a.bytes[0]+a.bytes[1]), cmp.Compare(a.first, b.first), slices.Compare(a.key[:], b.key[:]))
 	})
 	r := &Conversations{Total: len(list), Others: packets, List: make([]Conversation, 0, min(n, len(list)))}
+	if f.classify {
+		r.Applications = sumApplications(list)
+	}
 	for i := range list[:min(n, len(list))] {
 		r.List = append(r.List, list[i].export())
 		r.Others -= list[i].packets[0] + list[i].packets[1]

@@ -55,6 +55,7 @@ type flows struct {
 	inFile uint64 // flows of the present file
 	beyond uint64 // packets of flows that found no room
 
+	classify      bool           // to be recognised too
 	converse      bool           // to be counted:
 	conversations []conversation // of all flows, in the order of their first packets
 }
@@ -85,11 +86,18 @@ func (f *flows) add(p []byte, d *packet.Desc, size int, at int64) {
 	case s == nil:
 		f.beyond++
 	case !f.converse:
-	case int(s.conversation) == len(f.conversations): // a new flow
-		f.conversations = append(f.conversations, conversation{key: k, reversed: reversed(p, d), first: at, last: at})
-		f.conversations[s.conversation].count(reversed(p, d), size, at)
 	default:
-		f.conversations[s.conversation].count(reversed(p, d), size, at)
+		if int(s.conversation) == len(f.conversations) { // a new flow
+			f.conversations = append(f.conversations, conversation{key: k, reversed: reversed(p, d), first: at, last: at})
+			if f.classify {
+				f.conversations[s.conversation].application = &application{}
+			}
+		}
+		c := &f.conversations[s.conversation]
+		way := c.count(reversed(p, d), size, at)
+		if c.application != nil {
+			c.application.packet(p, d, way)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ type Config struct {
 	Flows int          // most flows that are counted; 0 is DefaultFlows
 
 	Conversations int    // most flows to report with their packets, bytes and duration; 0 reports none
+	Classify      bool   // recognise the application protocols of flows; with Conversations
 	Save          string // a capture to write with the packets that pass; "" writes none. Not with Laps
 
 	Patterns *filter.Patterns   // literals to find in the payloads of flows, in the order of packets; nil is none
@@ -97,7 +98,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, errors.New("replay: packets are written once, not in each of several laps")
 	}
 	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules), found: newMatches(&cfg)}
-	r.flows.converse = cfg.Conversations > 0
+	r.flows.converse, r.flows.classify = cfg.Conversations > 0, cfg.Classify
 	save, err := newSaver(&cfg)
 	if err != nil {
 		return nil, err

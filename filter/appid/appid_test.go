@@ -1,0 +1,72 @@
+package appid
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+)
+
+// Random bytes are no protocol, whatever their ports.
+func TestRandomPayloadsAreUnknown(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const flows = 200_000
+	found := map[Protocol]int{}
+	total := 0
+	var payload [600]byte
+	for n := range flows {
+		var f Flow
+		transport := uint8(tcp)
+		if n%2 == 0 {
+			transport = udp
+		}
+		p := Packet{Transport: transport, Source: uint16(r.UintN(1 << 16)), Destination: uint16(r.UintN(1 << 16)),
+			Sequence: r.Uint32()}
+		for range 6 {
+			for i := 0; i < len(payload); i += 8 {
+				binary.LittleEndian.PutUint64(payload[i:], r.Uint64())
+			}
+			p.Payload = payload[:1+r.UintN(uint(len(payload)))]
+			p.Reply = r.UintN(2) == 0
+			f.Packet(&p)
+			p.Sequence += uint32(len(p.Payload))
+		}
+		if f.Protocol() != Unknown {
+			found[f.Protocol()]++
+			total++
+		}
+	}
+	if total > flows/10000 {
+		t.Errorf("%d of %d flows of random bytes were recognised: %v", total, flows, found)
+	}
+	t.Logf("%d of %d: %v", total, flows, found)
+}
+
+// A flow takes any packets, and keeps no more than it says.
+func FuzzFlow(f *testing.F) {
+	f.Add([]byte("\x06\x01\xbb\x30GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+	f.Add([]byte("\x11\x00\x35\x20\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < 4 {
+			return
+		}
+		transport := uint8(tcp)
+		if b[0]&1 == 1 {
+			transport = udp
+		}
+		var flow Flow
+		p := Packet{Transport: transport, Destination: binary.BigEndian.Uint16(b[1:]), Source: 40000}
+		for b = b[3:]; len(b) > 0; {
+			n := min(int(b[0]&0x7f)*4, len(b)-1)
+			p.Reply, p.Payload = b[0]&0x80 != 0, b[1:1+n]
+			before := flow.Protocol()
+			if got := flow.Packet(&p); before != Unknown && got != before && (before != STUN || got != DTLS) {
+				t.Fatalf("%v became %v", before, got)
+			}
+			p.Sequence += uint32(n)
+			b = b[1+n:]
+		}
+		if c := flow.collector; c != nil && (len(c.stream) > 2*maxHello || len(c.initial.data) > maxHello) {
+			t.Fatalf("%d and %d bytes are kept", len(c.stream), len(c.initial.data))
+		}
+	})
+}
