@@ -24,21 +24,18 @@ func family(b []byte) (uint16, error) {
 	return binary.NativeEndian.Uint16(b), nil
 }
 
-// decodeAddress reads a struct sockaddr_in or sockaddr_in6.
-func decodeAddress(b []byte) (a netip.AddrPort, scope uint32, err error) {
-	f, err := family(b)
-	switch {
-	case err != nil:
-		return a, 0, err
-	case f == unix.AF_INET && len(b) >= sizeInet:
+// decodeAddress reads the struct sockaddr_in, or sockaddr_in6, of a socket of that family. Lengths come first, as in the kernel.
+func decodeAddress(b []byte, v6 bool) (a netip.AddrPort, scope uint32, err error) {
+	switch f, _ := family(b); {
+	case !v6 && len(b) < sizeInet, v6 && len(b) < sizeInet6Old:
+		return a, 0, syscall.EINVAL
+	case !v6 && f == unix.AF_INET:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:])), 0, nil
-	case f == unix.AF_INET6 && len(b) >= sizeInet6Old:
+	case v6 && f == unix.AF_INET6:
 		if len(b) >= sizeInet6 {
 			scope = binary.NativeEndian.Uint32(b[24:])
 		}
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), binary.BigEndian.Uint16(b[2:])), scope, nil
-	case f == unix.AF_INET || f == unix.AF_INET6:
-		return a, 0, syscall.EINVAL
 	}
 	return a, 0, syscall.EAFNOSUPPORT
 }

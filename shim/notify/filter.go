@@ -75,11 +75,18 @@ func filter() []bpf.Instruction {
 		only([]uint32{unix.SOL_SOCKET}, join([]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(2), Size: 4}}, only(passed, toKernel), []bpf.Instruction{toSupervisor})...),
 		[]bpf.Instruction{toKernel},
 	)
+	// send(2) has no address, so that moving data costs nothing.
+	sendto := join(
+		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4), Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 3}},
+		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4) + 4, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}},
+		[]bpf.Instruction{toKernel, toSupervisor},
+	)
 	return join(
 		foreign(),
 		only([]uint32{unix.SYS_SOCKET}, socket...),
 		only(always, toSupervisor),
 		only([]uint32{unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT}, option...),
+		only([]uint32{unix.SYS_SENDTO}, sendto...),
 		only([]uint32{unix.SYS_IO_URING_SETUP}, fails(unix.ENOSYS)), // its sockets would be the kernel's
 		[]bpf.Instruction{toKernel},
 	)

@@ -43,10 +43,12 @@ func socketKind(kind, proto int) (shim.Kind, int, error) {
 		return shim.Stream, flags, nil
 	case base == unix.SOCK_DGRAM && (proto == 0 || proto == unix.IPPROTO_UDP):
 		return shim.Datagram, flags, nil
-	case base == unix.SOCK_RAW:
+	case base == unix.SOCK_RAW: // never the kernel's stack in silence
 		return 0, 0, syscall.EPERM
+	case base == unix.SOCK_STREAM || base == unix.SOCK_DGRAM:
+		return 0, 0, syscall.EPROTONOSUPPORT
 	}
-	return 0, 0, syscall.EPROTONOSUPPORT // never the kernel's stack in silence
+	return 0, 0, syscall.ESOCKTNOSUPPORT
 }
 
 // served returns a descriptor for the file of the first argument, and what the socket is. Otherwise the outcome is that of
@@ -93,20 +95,35 @@ func (c *call) bind() outcome {
 	if err != nil {
 		return failed(err)
 	}
-	a, scope, err := decodeAddress(b)
+	a, scope, err := decodeAddress(b, m.V6)
 	switch {
 	case err != nil:
 		return failed(err)
-	case a.Addr().Is4() == m.V6:
-		if m.V6 {
-			return failed(syscall.EINVAL)
-		}
-		return failed(syscall.EAFNOSUPPORT)
 	case m.Kind != shim.Stream && a.Port() != 0:
-		c.report("UDP under --seccomp is for connected sockets: this program binds a port to receive from anybody (run it without --seccomp if it has libc)")
+		c.report(onlyConnected)
 		return failed(syscall.EOPNOTSUPP)
 	}
 	return c.refused(c.s.client.Bind(int(c.tid), fd, a, scope))
+}
+
+// onlyConnected is what a program hears that uses UDP otherwise.
+const onlyConnected = "UDP under --seccomp is for connected sockets: this program sends to or receives from several peers by one (run it without --seccomp if it has libc)"
+
+// sendto is sendto(2) with an address, which the kernel would ignore.
+func (c *call) sendto() outcome {
+	fd, m, o := c.served()
+	if o != nil {
+		return *o
+	}
+	unix.Close(fd)
+	switch {
+	case m.Kind == shim.Stream:
+		return kernels
+	case m.Connected:
+		return failed(syscall.EISCONN)
+	}
+	c.report(onlyConnected)
+	return failed(syscall.EOPNOTSUPP)
 }
 
 // listen is listen(2).
@@ -138,7 +155,7 @@ func (c *call) connect() outcome {
 		err = c.s.client.Connect(int(c.tid), fd, a, scope)
 	}
 	if (err == syscall.EINPROGRESS || err == syscall.EALREADY) && m.Kind == shim.Stream && blocking(fd) {
-		return c.later(func(c *call) outcome { return c.awaitConnected(fd) })
+		return c.later(func(c *call) outcome { return c.awaitConnected(fd, a, scope) })
 	}
 	unix.Close(fd)
 	return c.refused(err)
@@ -152,11 +169,10 @@ func decodePeer(m shim.Mark, b []byte) (netip.AddrPort, uint32, error) {
 		}
 		return netip.AddrPort{}, 0, nil
 	}
-	a, scope, err := decodeAddress(b)
-	if err == nil && a.Addr().Is4() == m.V6 && !(m.V6 && m.Kind != shim.Stream) {
-		err = syscall.EAFNOSUPPORT
+	if f, err := family(b); err == nil && f == unix.AF_INET && m.V6 && m.Kind != shim.Stream {
+		return decodeAddress(b, false)
 	}
-	return a, scope, err
+	return decodeAddress(b, m.V6)
 }
 
 // blocking reports whether calls on the file of fd may wait.
@@ -174,8 +190,11 @@ func (c *call) later(f func(c *call) outcome) outcome {
 
 // awaitConnected is the second half of a blocking connect: the node makes the socket writable when the handshake is complete.
 // It closes fd.
-func (c *call) awaitConnected(fd int) outcome {
+func (c *call) awaitConnected(fd int, a netip.AddrPort, scope uint32) outcome {
 	err := c.awaitWritable(fd)
+	if err == nil { // this is the call that reports the connection: the next one is EISCONN
+		_ = c.s.client.Connect(int(c.tid), fd, a, scope)
+	}
 	unix.Close(fd)
 	if err == syscall.EAGAIN {
 		err = syscall.EINPROGRESS

@@ -17,6 +17,7 @@ type Supervisor struct {
 	reported reports
 
 	idle, readers atomic.Int32
+	over          atomic.Bool
 	failed        chan error
 }
 
@@ -39,8 +40,8 @@ func New(fd int, client *shim.Client) (*Supervisor, error) {
 	return s, nil
 }
 
-// Run answers calls until no task has the filter any more, which is not an error. After another end calls that
-// the filter chooses fail with ENOSYS: the descriptor is closed. It is called once.
+// Run answers calls until no task has the filter any more, which is not an error. After another end the process is to
+// end, too: calls that the filter chooses fail with ENOSYS then, and would wait for ever otherwise. It is called once.
 func (s *Supervisor) Run() error {
 	s.idle.Store(1)
 	s.readers.Store(1)
@@ -56,6 +57,7 @@ func (s *Supervisor) Run() error {
 
 // fail ends Run.
 func (s *Supervisor) fail(err error) {
+	s.over.Store(true)
 	select {
 	case s.failed <- err:
 	default:
@@ -87,8 +89,14 @@ func (s *Supervisor) read() {
 		switch err := s.listener.receive(&c.notification); err {
 		case nil:
 		case unix.EINTR, unix.ENOENT:
+			if s.over.Load() {
+				return
+			}
 			continue
 		default:
+			if s.over.Load() {
+				return
+			}
 			s.fail(fmt.Errorf("notify: receiving a system call: %w", err))
 			return
 		}

@@ -1,0 +1,275 @@
+package notify
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/millrace/millrace/internal/stackpair"
+	"github.com/millrace/millrace/socket"
+)
+
+// echoes serves an echo on the peer.
+func echoes(t testing.TB, st *socket.Stack, addr string) {
+	t.Helper()
+	l, err := st.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); c.Close() }()
+		}
+	}()
+}
+
+// TestGoPrograms runs a client and a server of net/http.
+func TestGoPrograms(t *testing.T) {
+	b := newBed(t)
+	l, err := b.B.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s.", r.URL.Path) })}
+	go func() { _ = peer.Serve(l) }()
+	t.Cleanup(func() { peer.Close() })
+	base := "http://" + stackpair.AddrB
+	if out := b.run("get", base+"/1", base+"/2", "http://["+stackpair.AddrB6+"]:80/3"); out != "/1./2./3." {
+		t.Errorf("client: %s", out)
+	}
+	for _, addr := range []string{stackpair.AddrA, "[" + stackpair.AddrA6 + "]"} {
+		p := b.start("serve", addr+":8080")
+		client := &http.Client{Transport: &http.Transport{DialContext: b.B.DialContext, DisableKeepAlives: true}}
+		for _, path := range []string{"/a", "/b", "/quit"} {
+			if got := fetch(t, client, "http://"+addr+":8080"+path, p); !strings.HasSuffix(got, " asks "+addr+":8080 for "+path) {
+				t.Errorf("%s: %q", path, got)
+			}
+		}
+		if code := p.wait(); code != 0 {
+			t.Errorf("server: code %d, %s", code, &p.out)
+		}
+	}
+	b.idle()
+}
+
+func fetch(t *testing.T, c *http.Client, url string, p *process) string {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		r, err := c.Get(url)
+		if err == nil {
+			defer r.Body.Close()
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v; %s", err, &p.out)
+		}
+	}
+}
+
+// TestCallsAreAsOnTheKernel compares what a static C program sees of many calls, right and wrong ones, with what it sees
+// on the kernel's stack.
+func TestCallsAreAsOnTheKernel(t *testing.T) {
+	if calls.err != nil {
+		t.Skip(calls.err)
+	}
+	want, err := exec.Command(calls.path).Output()
+	if err != nil {
+		t.Fatalf("on the kernel's stack: %v\n%s", err, want)
+	}
+	b := newBed(t)
+	got := b.run("", calls.path)
+	w, g := strings.Split(string(want), "\n"), strings.Split(got, "\n")
+	for i := range max(len(w), len(g)) {
+		switch {
+		case i >= len(w):
+			t.Errorf("line %d: %q is more than the kernel says", i+1, g[i])
+		case i >= len(g):
+			t.Errorf("line %d: missing %q", i+1, w[i])
+		case w[i] != g[i]:
+			t.Errorf("line %d: %q, the kernel says %q", i+1, g[i], w[i])
+		}
+	}
+	b.idle()
+}
+
+// TestForkServer has a process for each connection.
+func TestForkServer(t *testing.T) {
+	if calls.err != nil {
+		t.Skip(calls.err)
+	}
+	b := newBed(t)
+	if out := b.run("", calls.path, "forks", "50"); out != "sum 1225\nclients ended with 0\n" {
+		t.Error(out)
+	}
+	b.idle()
+}
+
+// TestHostileProgram changes memory and descriptors while calls run, from many threads.
+func TestHostileProgram(t *testing.T) {
+	if calls.err != nil {
+		t.Skip(calls.err)
+	}
+	b := newBed(t)
+	if out := b.run("", calls.path, "hostile", "1"); out != "it lives\n" {
+		t.Error(out)
+	}
+	b.idle()
+	echoes(t, b.B, stackpair.AddrB+":7")
+	b.run("many", stackpair.AddrB+":7", "1") // the node serves others as before
+}
+
+// TestManyConnections opens 1000 at the same time.
+func TestManyConnections(t *testing.T) {
+	b := newBed(t)
+	echoes(t, b.B, stackpair.AddrB+":7")
+	if out := b.run("many", stackpair.AddrB+":7", "1000"); out != "1000 connections\n" {
+		t.Error(out)
+	}
+	b.idle()
+}
+
+// TestResolver runs Go's own resolver against a DNS server, over UDP.
+func TestResolver(t *testing.T) {
+	b := newBed(t)
+	u, err := b.B.ListenPacket("udp", stackpair.AddrB+":53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.Close() })
+	go serveDNS(u)
+	if out := b.run("lookup", stackpair.AddrB+":53", "host.example."); out != "[192.0.2.1]\n" {
+		t.Error(out)
+	}
+}
+
+// serveDNS answers every question of an A record, and says of others that there are none.
+func serveDNS(u net.PacketConn) {
+	b := make([]byte, 1500)
+	for {
+		n, from, err := u.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		var m dnsmessage.Message
+		if m.Unpack(b[:n]) != nil || len(m.Questions) != 1 {
+			continue
+		}
+		m.Response, m.Additionals = true, nil
+		if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte{192, 0, 2, 1}},
+			}}
+		}
+		if out, err := m.Pack(); err == nil {
+			_, _ = u.WriteTo(out, from)
+		}
+	}
+}
+
+// TestPackets has UDP: connected sockets, and the errors of others.
+func TestPackets(t *testing.T) {
+	b := newBed(t)
+	u, err := b.B.ListenPacket("udp", stackpair.AddrB+":7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.Close() })
+	go func() {
+		b := make([]byte, 2000)
+		for {
+			n, from, err := u.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteTo(b[:n], from)
+		}
+	}()
+	out := b.run("packets", stackpair.AddrB+":7")
+	for _, line := range []string{"a server: true\n", "unconnected: true\n", "raw: true\n", "millrace: UDP under --seccomp is for connected sockets"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("it did not say %q: %s", line, out)
+		}
+	}
+	b.idle()
+}
+
+// TestSignals has signals at any time, as Go's runtime sends them to its threads.
+func TestSignals(t *testing.T) {
+	b := newBed(t)
+	echoes(t, b.B, stackpair.AddrB+":7")
+	if out := b.run("signals", stackpair.AddrB+":7"); out != "200 connections\n" {
+		t.Error(out)
+	}
+	b.idle()
+}
+
+// dialProgram connects from the peer to a program that listens.
+func dialProgram(t *testing.T, b *bed, p *process) net.Conn {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		c, err := b.B.Dial("tcp", stackpair.AddrA+":8080")
+		if err == nil {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v; %s", err, &p.out)
+		}
+	}
+}
+
+// TestKilledProgram frees what it has, and resets what is open.
+func TestKilledProgram(t *testing.T) {
+	b := newBed(t)
+	p := b.start("listen", stackpair.AddrA+":8080")
+	c := dialProgram(t, b, p)
+	defer c.Close()
+	_ = p.Process.Kill()
+	if p.wait() != -1 || p.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v", p.ProcessState)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(limit))
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+	b.idle()
+	p = b.start("listen", stackpair.AddrA+":8080") // the port is free
+	dialProgram(t, b, p).Close()
+}
+
+// TestEndOfNode is a reset for connections, and an error for new sockets: no program hangs.
+func TestEndOfNode(t *testing.T) {
+	b := newBed(t)
+	p := b.start("listen", stackpair.AddrA+":8080")
+	c := dialProgram(t, b, p)
+	defer c.Close()
+	for end := time.Now().Add(limit); b.server.Stats().Accepts == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not accept")
+		}
+	}
+	if err := b.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != 9 || !strings.Contains(p.out.String(), "the end: ") ||
+		!strings.Contains(p.out.String(), "connection reset by peer") || !strings.Contains(p.out.String(), "network is down") {
+		t.Errorf("code %d, %s", code, &p.out)
+	}
+}
