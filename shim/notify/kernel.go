@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -64,15 +65,30 @@ func (l listener) send(r *response) error {
 	return err
 }
 
-// sendFile gives the thread a descriptor of the file of fd, which is the result of its call.
+// sendFile gives the thread a descriptor of the file of fd, which is the result of its call. No signal may meet it: the kernel
+// would take the descriptor back, and let the call return 0 all the same (Linux 6.18).
 func (l listener) sendFile(id uint64, fd int, cloexec bool) error {
 	a := addition{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, fd: uint32(fd)}
 	if cloexec {
 		a.newFlags = unix.O_CLOEXEC
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old unix.Sigset_t
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &allSignals, &old); err != nil {
+		return err
+	}
 	_, err := l.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) // it was valid
 	return err
 }
+
+var allSignals = func() (s unix.Sigset_t) {
+	for i := range s.Val {
+		s.Val[i] = ^s.Val[i]
+	}
+	return s
+}()
 
 // wakeOnSameCPU makes the kernel run the other side of a call at once where it has run last (Linux 6.6). Older ones
 // do not know it.

@@ -5,13 +5,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/stackpair"
 	"github.com/millrace/millrace/socket"
@@ -270,6 +274,39 @@ func TestEndOfNode(t *testing.T) {
 	}
 	if code := p.wait(); code != 9 || !strings.Contains(p.out.String(), "the end: ") ||
 		!strings.Contains(p.out.String(), "connection reset by peer") || !strings.Contains(p.out.String(), "network is down") {
+		t.Errorf("code %d, %s", code, &p.out)
+	}
+}
+
+// TestSignalsAtTheSupervisor has signals in the supervisor's own threads: one that meets it while it gives a descriptor
+// must not let the program's socket(2) return 0.
+func TestSignalsAtTheSupervisor(t *testing.T) {
+	if calls.err != nil {
+		t.Skip(calls.err)
+	}
+	b := newBed(t)
+	p := b.start("", calls.path, "sockets", "20000")
+	stop := make(chan struct{})
+	var storm sync.WaitGroup
+	storm.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			tasks, _ := os.ReadDir("/proc/self/task")
+			for _, task := range tasks {
+				if tid, err := strconv.Atoi(task.Name()); err == nil {
+					_ = unix.Tgkill(os.Getpid(), tid, unix.SIGURG)
+				}
+			}
+		}
+	})
+	code := p.wait()
+	close(stop)
+	storm.Wait()
+	if code != 0 || p.out.String() != "20000 sockets\n" {
 		t.Errorf("code %d, %s", code, &p.out)
 	}
 }

@@ -180,6 +180,7 @@ static void streams(void)
 	a = at(port);
 	SAY(bind(fd, (struct sockaddr *)&a, sizeof a));
 	close(l);
+	usleep(300 * 1000); /* the node is another process */
 	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
 	close(fd);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -427,6 +428,20 @@ static void hostile(long seconds)
 	puts("it lives");
 }
 
+/* sockets opens n sockets, each of which has to be one. */
+static void sockets(int n)
+{
+	for (int i = 0; i < n; i++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		if (fd <= STDERR_FILENO) {
+			printf("socket %d: %d\n", i, fd);
+			exit(1);
+		}
+		close(fd);
+	}
+	printf("%d sockets\n", n);
+}
+
 /* cost prints nanoseconds for each of some calls. */
 static void cost(int n)
 {
@@ -460,6 +475,8 @@ int main(int argc, char **argv)
 		fork_server(n);
 	} else if (strcmp(what, "hostile") == 0) {
 		hostile(n);
+	} else if (strcmp(what, "sockets") == 0) {
+		sockets(n);
 	} else if (strcmp(what, "cost") == 0) {
 		cost(n);
 	} else {
