@@ -1,14 +1,18 @@
 package shim
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -41,7 +45,7 @@ func compileClient(t testing.TB) (program, library string) {
 			return
 		}
 		if compiled.err = os.WriteFile(filepath.Join(compiled.dir, "lib.so"), lib, 0o755); compiled.err == nil {
-			out, err := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-pthread", "-o", filepath.Join(compiled.dir, "client"), "testdata/client.c").CombinedOutput()
+			out, err := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-pthread", "-o", filepath.Join(compiled.dir, "client"), "testdata/client.c").CombinedOutput()
 			if compiled.err = err; err != nil {
 				t.Logf("%s", out)
 			}
@@ -53,8 +57,8 @@ func compileClient(t testing.TB) (program, library string) {
 	return filepath.Join(compiled.dir, "client"), filepath.Join(compiled.dir, "lib.so")
 }
 
-// start runs the program with the library until the test ends.
-func (b *bed) start(t testing.TB, rings bool, args ...string) *exec.Cmd {
+// program returns the program with the library. It is killed at the end of the test.
+func (b *bed) program(t testing.TB, rings bool, args ...string) *exec.Cmd {
 	t.Helper()
 	path, lib := compileClient(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*limit)
@@ -96,18 +100,162 @@ func (b *bed) serve(t testing.TB, f func(net.Conn)) []string {
 	return []string{at.Addr().String(), port}
 }
 
-func TestProgramEcho(t *testing.T) {
+func echoAll(c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) }
+
+// TestPrograms runs programs against an echo server.
+func TestPrograms(t *testing.T) {
+	for _, tc := range []struct {
+		args  string
+		moved bool // back to the socket
+	}{
+		{"echo", false}, {"transfer 10000000", false}, {"level", false}, {"edge", false}, {"threads", false}, {"forks", false},
+		{"waits", false}, {"files", false}, {"reuse", false}, {"exec", true},
+		{"moving dup", true}, {"moving dup2", true}, {"moving fdopen", true}, {"moving splice", true}, {"moving passing", true},
+		{"moving fork", true}, {"moving spawn", true}, {"moving vfork", false},
+	} {
+		t.Run(strings.ReplaceAll(tc.args, " ", "-"), func(t *testing.T) {
+			tiers(t, func(t *testing.T, rings bool) {
+				b := newBed(t, nil)
+				words := strings.Fields(tc.args)
+				args := append([]string{words[0]}, b.serve(t, echoAll)...)
+				if err := b.program(t, rings, append(args, words[1:]...)...).Run(); err != nil {
+					t.Fatal(err)
+				}
+				n := b.Stats()
+				if (n.Rings > 0) != rings || (n.Moved > 0) != (rings && tc.moved) || n.Violations != 0 {
+					t.Errorf("%+v", n)
+				}
+				until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+			})
+		})
+	}
+}
+
+// TestFullRing: a program that writes to a peer that does not read sees its socket become writable when that reads.
+func TestFullRing(t *testing.T) {
 	tiers(t, func(t *testing.T, rings bool) {
 		b := newBed(t, nil)
-		at := b.serve(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-		begin := time.Now()
-		if err := b.start(t, rings, append([]string{"echo"}, at...)...).Run(); err != nil {
+		signal := make(chan struct{})
+		var once sync.Once
+		args := b.serve(t, func(c net.Conn) {
+			first := false
+			once.Do(func() { first = true })
+			if !first {
+				close(signal)
+				return
+			}
+			<-signal
+			n, err := io.Copy(io.Discard, struct{ io.Reader }{c})
+			if err != nil {
+				t.Error(err)
+			}
+			_ = binary.Write(c, binary.NativeEndian, uint64(n))
+		})
+		if err := b.program(t, rings, append([]string{"full"}, args...)...).Run(); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%v for one round trip", time.Since(begin)/2000)
-		if n := b.Stats(); (n.Rings == 1) != rings || n.BytesToStack != 2000*64 || n.BytesToProgram != 2000*64 {
-			t.Errorf("%+v", n)
+	})
+}
+
+// TestResets: bytes before a reset of the peer are read, and then the reset.
+func TestResets(t *testing.T) {
+	tiers(t, func(t *testing.T, rings bool) {
+		b := newBed(t, nil)
+		args := b.serve(t, func(c net.Conn) {
+			_, _ = io.ReadFull(c, make([]byte, 2))
+			_, _ = c.Write([]byte("some bytes"))
+			_ = c.(interface{ SetLinger(int) error }).SetLinger(0)
+		})
+		if err := b.program(t, rings, append([]string{"resets"}, args...)...).Run(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestKilledProgram: a program that is killed while it writes has its connection closed, and leaves nothing.
+func TestKilledProgram(t *testing.T) {
+	tiers(t, func(t *testing.T, rings bool) {
+		b := newBed(t, nil)
+		ended := make(chan error, 1)
+		args := b.serve(t, func(c net.Conn) {
+			_, _ = c.Write([]byte("xxx")) // two are never read
+			_, err := io.Copy(io.Discard, struct{ io.Reader }{c})
+			ended <- err
+		})
+		cmd := b.program(t, rings, append([]string{"sleeper"}, args...)...)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = bufio.NewReader(out).ReadString('\n')
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_ = cmd.Wait()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("a program that has not read all has ended, and its peer got no reset")
+			}
+		case <-time.After(limit):
+			t.Fatal("the peer waits")
 		}
 		until(t, "the socket is released", func() bool { return b.Stats().Sockets == 0 })
+	})
+}
+
+// TestServerProgram: a program accepts, forks and echoes.
+func TestServerProgram(t *testing.T) {
+	tiers(t, func(t *testing.T, rings bool) {
+		b := newBed(t, nil)
+		cmd := b.program(t, rings, "server", nodeAddr, "7000", "5")
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = bufio.NewReader(out).ReadString('\n')
+		for range 5 {
+			c, err := b.peer.Dial("tcp", nodeAddr+":7000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			sent := make([]byte, 300_000)
+			for i := range sent {
+				sent[i] = byte(i * i >> 8)
+			}
+			go func() { _, _ = c.Write(sent); _ = c.(interface{ CloseWrite() error }).CloseWrite() }()
+			got, err := io.ReadAll(c)
+			if err != nil || string(got) != string(sent) {
+				t.Fatalf("%d bytes of %d, %v", len(got), len(sent), err)
+			}
+			c.Close()
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Stats(); (n.Rings == 5) != rings || n.Moved != 0 {
+			t.Errorf("%+v", n)
+		}
+		until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+	})
+}
+
+// TestEndOfTheNode: programs see the end of the node as a reset.
+func TestEndOfTheNode(t *testing.T) {
+	tiers(t, func(t *testing.T, rings bool) {
+		b := newBed(t, nil)
+		args := b.serve(t, func(c net.Conn) {
+			_, _ = c.Write([]byte("some bytes"))
+			time.Sleep(50 * time.Millisecond)
+			_ = b.Server.Close()
+		})
+		if err := b.program(t, rings, append([]string{"resets"}, args...)...).Run(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }

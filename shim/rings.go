@@ -190,12 +190,10 @@ func copyPieces(to, from *[2][]byte) (n int) {
 // socket not writable, and when there is space for a program that has made it so to wait for that.
 func (r *relay) emptySocket() {
 	g := r.rings
-	filled := g.mem.In.Filled()
-	if rung := g.mem.In.Rung(); filled || rung-g.seen > maxDoorbells {
+	rung := g.mem.In.Rung() // before Filled: what is counted later makes an event
+	if g.mem.In.Filled() || rung-g.seen > maxDoorbells && !g.mem.In.Full() {
 		g.seen = rung
-		if filled {
-			g.mem.In.Emptied()
-		}
+		g.mem.In.Emptied()
 		r.skipAllBut(1)
 	}
 }

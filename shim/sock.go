@@ -321,12 +321,16 @@ func (s *Server) releaseAll() {
 // abort resets a connection, and releases the socket. The caller holds no loop.
 func (k *sock) abort() {
 	k.mu.Lock()
-	conn, u := k.conn, k.udp
+	conn, u, r := k.conn, k.udp, k.relayed
 	k.mu.Unlock()
 	switch {
 	case conn != nil:
 		conn.Do(func(in socket.LoopConn) {
 			_ = in.Abort() // it may have ended
+			if r != nil {
+				r.in = in
+				r.close(syscall.ENETDOWN)
+			}
 			k.release(syscall.ENETDOWN)
 		})
 	case u != nil:

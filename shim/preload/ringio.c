@@ -272,12 +272,9 @@ ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t
 static int fill_socket(struct rings *r, int fd)
 {
 	struct ring_direction *d = &r->page->direction[TO_NODE];
-	if (atomic_load(&d->fill) == 0) {
-		if (write_doorbell(r, fd, FILL) != 0 || write_doorbell(r, fd, 1) != 0)
-			return -1;
-		atomic_store(&d->fill, 1);
-	}
-	return used(d) <= r->page->size / 2 ? write_doorbell(r, fd, 1) : 0; /* the node may have looked before */
+	if (atomic_exchange(&d->fill, 1) != 0)
+		return 0;
+	return write_doorbell(r, fd, FILL) != 0 ? -1 : write_doorbell(r, fd, 1); /* these make the node look once more */
 }
 
 /* await_space waits until the socket is writable. */

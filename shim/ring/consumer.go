@@ -40,6 +40,9 @@ func (c *Consumer) Suppress() {
 // Rung returns how many doorbell bytes the program says it has written. It is a hint.
 func (c *Consumer) Rung() uint32 { return c.rung.Load() }
 
+// Full reports whether the program has filled its socket, because it waits for space.
+func (c *Consumer) Full() bool { return c.fill.Load() != 0 }
+
 // Filled reports whether the program has filled its socket, because it waits for space in the ring, and whether at
 // least half of the ring is free, so that the socket is to be emptied now. Emptied has to be called before that is done.
 func (c *Consumer) Filled() bool {
