@@ -13,12 +13,16 @@ import (
 
 const (
 	// ringSendBuffer is SO_SNDBUF of the program's end while its bytes travel by rings: the socket carries doorbell bytes
-	// alone, and is made not writable with little (see fill in shim/preload). The kernel doubles it.
-	ringSendBuffer = 8 << 10
+	// alone, and bytes that make it not writable: a quarter of what the kernel makes of it, which is twice as much. It
+	// has to take those twice, once while they are being read, and all doorbell bytes: one that is lost wakes nobody.
+	ringSendBuffer = 32 << 10
 
-	// maxDoorbells is how many doorbell bytes may stay in the socket unread, beside the guard byte. Each counts as 768 of
-	// twice ringSendBuffer, of which a quarter has to stay free.
-	maxDoorbells = 3
+	// maxDoorbells is how many doorbell bytes may stay in the socket unread, beside the guard byte. Each counts as 768, and
+	// together they are less than a quarter.
+	maxDoorbells = 12
+
+	// fillBytes is with how many bytes a program makes its socket not writable (FILL of ringio.c, and one).
+	fillBytes = 16<<10 + 1
 
 	// hotRings is how many rings a loop polls. The others have a doorbell.
 	hotRings = 64
@@ -29,12 +33,13 @@ const (
 
 // rings is what a relay has while bytes travel by shared memory. It belongs to the connection's loop.
 type rings struct {
-	mem     *ring.Memory
-	poller  *ringPoller
-	hot     bool       // in poller.hot
-	last    clock.Time // bytes came
-	blocked bool       // the stack has no space: Writable follows
-	seen    uint32     // doorbell bytes of the program that were taken out of the socket
+	mem      *ring.Memory
+	poller   *ringPoller
+	hot      bool       // in poller.hot
+	last     clock.Time // bytes came
+	blocked  bool       // the stack has no space: Writable follows
+	emptying bool       // the socket, until all that is on its way has come
+	taken    uint32     // doorbell bytes of the program that were taken out of the socket
 }
 
 // newRings makes the memory of a connection, if the program asks for it and its user may have more. It returns the
@@ -129,6 +134,7 @@ func (r *relay) ringToStack() {
 		}
 	}
 	r.emptySocket()
+	r.shut = r.shut || g.mem.Shut() // before Len: nothing comes after it
 	if left, err := g.mem.In.Len(); err == nil && left == 0 && r.shut && !r.ended {
 		r.programEnded()
 	}
@@ -190,19 +196,27 @@ func copyPieces(to, from *[2][]byte) (n int) {
 // socket not writable, and when there is space for a program that has made it so to wait for that.
 func (r *relay) emptySocket() {
 	g := r.rings
-	rung := g.mem.In.Rung() // before Filled: what is counted later makes an event
-	if g.mem.In.Filled() || rung-g.seen > maxDoorbells && !g.mem.In.Full() {
-		g.seen = rung
-		g.mem.In.Emptied()
-		r.skipAllBut(1)
+	limit := uint32(maxDoorbells)
+	if g.mem.In.Full() { // it tries to write once more than it needs to, where the other direction needs many doorbell bytes
+		limit += fillBytes
+	}
+	if g.mem.In.Filled() || g.mem.In.Rung()-g.taken > limit {
+		g.mem.In.Emptied() // what comes later is counted, and makes an event
+		g.emptying = true
+	}
+	if g.emptying {
+		g.taken += uint32(r.skipAllBut(1))
+		g.emptying = g.mem.In.Rung() != g.taken
 	}
 }
 
-// skipAllBut takes all bytes out of the socket but the last n.
-func (r *relay) skipAllBut(n int) {
-	if have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ); err == nil {
-		_ = r.skip(have - n) // the end shows as an event
+// skipAllBut takes all bytes out of the socket but the last n. It returns how many.
+func (r *relay) skipAllBut(n int) int {
+	have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ)
+	if err != nil || have <= n || r.skip(have-n) != nil { // the end shows as an event
+		return 0
 	}
+	return have - n
 }
 
 // ringHangup closes a connection whose program has closed its socket. What it has not read makes that a reset (RFC 2525, 2.17).

@@ -10,10 +10,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/time.h>
 #include <time.h>
 
-#define FILL 4096 /* a quarter of the socket's send buffer (ringSendBuffer of the node) */
+#define FILL 16384 /* a quarter of the socket's send buffer (ringSendBuffer of the node) */
 
 static const char zeros[FILL];
 
@@ -72,26 +73,29 @@ static uint32_t used(const struct ring_direction *d)
 	return atomic_load(&d->tail) - atomic_load(&d->head);
 }
 
-size_t rings_unread(const struct rings *r)
+static bool empty(const struct rings *r)
 {
-	return used(&r->page->direction[TO_PROGRAM]);
+	return used(&r->page->direction[TO_PROGRAM]) == 0;
 }
 
-void rings_shut(struct rings *r)
+/* write_counted writes n bytes that wake the node. The result is -1 if it has closed its end. */
+static int write_counted(struct rings *r, int fd, uint32_t n)
 {
-	atomic_store(&r->page->shut, 1);
+	struct ring_direction *d = &r->page->direction[TO_NODE];
+	long sent;
+	do
+		sent = KERNEL(sendto, fd, zeros, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	while (sent < 0 && errno == EINTR);
+	int cause = errno;
+	if (sent < (long)n)
+		atomic_fetch_sub(&d->rung, n - (sent > 0 ? (uint32_t)sent : 0));
+	return sent >= 0 || cause == EAGAIN ? 0 : -1;
 }
 
-/* write_doorbell wakes the node. The result is -1 if it has closed its end. */
 static int write_doorbell(struct rings *r, int fd, uint32_t n)
 {
 	atomic_fetch_add(&r->page->direction[TO_NODE].rung, n);
-	for (;;) {
-		if (KERNEL(sendto, fd, zeros, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) >= 0 || errno == EAGAIN)
-			return 0; /* a full socket has been seen, or will be */
-		if (errno != EINTR)
-			return -1;
-	}
+	return write_counted(r, fd, n);
 }
 
 /* published wakes the consumer of the ring to the node, if it wants that. The lock is held. */
@@ -113,46 +117,111 @@ static int published(struct rings *r, int fd)
 	}
 }
 
-/* settle takes the doorbell bytes out of the socket: the ring to the program is empty. The lock is held. */
-static void settle(int fd, struct ring_direction *d)
+/* arm asks for a doorbell byte with the next bytes, and returns how many there are already, of which it says nothing. */
+static uint32_t arm(struct ring_direction *d)
+{
+	atomic_store(&d->bell, RING_ARMED);
+	return used(d);
+}
+
+/*
+ * settle takes the doorbell bytes out of the socket, because the ring to the program is empty. False is that it is not:
+ * the byte of before announces what has come. The lock is held.
+ */
+static bool settle(int fd, struct ring_direction *d)
 {
 	uint32_t rung = atomic_load(&d->rung);
-	atomic_store(&d->bell, RING_ARMED);
-	if (used(d) != 0) { /* the byte of before announces these bytes; perhaps there is another one */
+	if (arm(d) != 0) {
 		atomic_store(&d->bell, RING_RUNG);
-		return;
+		return false;
 	}
 	for (uint32_t left = rung - atomic_load(&d->taken); left > 0;) {
 		char dropped[64];
 		long n = KERNEL(recvfrom, fd, dropped, left < sizeof dropped ? left : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
 		if (n <= 0) /* on its way: the next call takes it */
-			return;
+			return true;
 		atomic_fetch_add(&d->taken, (uint32_t)n);
 		left -= (uint32_t)n;
 	}
+	return true;
 }
 
-/* take copies what the ring to the program has. The lock is held. */
+/* copy_out copies up to want bytes from index at on. It returns how many. */
+static uint32_t copy_out(struct rings *r, struct cursor *to, uint32_t at, size_t want, int flags)
+{
+	uint32_t have = atomic_load(&r->page->direction[TO_PROGRAM].tail) - at;
+	struct iovec from[2];
+	if (have > r->page->size)
+		return 0;
+	uint32_t n = want < have ? (uint32_t)want : have;
+	if (n > 0 && (flags & MSG_TRUNC) == 0) {
+		pieces(r, TO_PROGRAM, at, n, from);
+		copy_pieces(to, from, false);
+	}
+	return n;
+}
+
+/*
+ * peek leaves the bytes in the ring. A program that has seen all of them may wait for an edge of epoll(7), so that what comes
+ * now has a doorbell byte of its own.
+ */
+static size_t peek(struct rings *r, struct cursor *to, size_t want, int flags)
+{
+	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
+	struct cursor begin = *to;
+	for (;;) {
+		uint32_t n = copy_out(r, to, atomic_load(&d->head), want, flags);
+		if (n == 0 || n == want || arm(d) == n)
+			return n;
+		*to = begin;
+	}
+}
+
+/*
+ * take copies what the ring to the program has. If it returns less than want, the ring was empty, and the next bytes make the
+ * socket readable again: programs that use edges of epoll(7) rely on a short read. The lock is held.
+ */
 static size_t take(struct rings *r, int fd, struct cursor *to, size_t want, int flags)
 {
 	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
-	uint32_t head = atomic_load(&d->head), have = atomic_load(&d->tail) - head;
-	struct iovec from[2];
-	if (have == 0 || have > r->page->size)
-		return 0;
-	uint32_t n = want < have ? (uint32_t)want : have;
-	if ((flags & MSG_TRUNC) == 0) {
-		pieces(r, TO_PROGRAM, head, n, from);
-		copy_pieces(to, from, false);
+	size_t done = 0;
+	for (;;) {
+		uint32_t head = atomic_load(&d->head), n = copy_out(r, to, head, want - done, flags);
+		if (n == 0)
+			break;
+		atomic_store(&d->head, head + n);
+		done += n;
+		if (used(d) != 0 && done == want)
+			break;
+		if (used(d) == 0 && (settle(fd, d) || done == want))
+			break;
 	}
-	if ((flags & MSG_PEEK) != 0)
-		return n;
-	atomic_store(&d->head, head + n);
-	if (n == have)
-		settle(fd, d);
 	if (atomic_load(&d->space) != 0 && used(d) <= r->page->size / 2 && atomic_exchange(&d->space, 0) != 0)
 		write_doorbell(r, fd, 1); /* a node that has ended shows later */
+	return done;
+}
+
+size_t rings_unread(struct rings *r)
+{
+	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
+	size_t n = used(d);
+	if (n != 0 && rings_lock(&r->page->locks[0].receive)) {
+		if ((n = used(d)) != 0)
+			n = arm(d); /* see peek */
+		pthread_mutex_unlock(&r->page->locks[0].receive);
+	}
 	return n;
+}
+
+bool rings_shut(struct rings *r, int fd)
+{
+	if (!rings_lock(&r->page->locks[0].send))
+		return false;
+	bool open = atomic_load(&r->page->state) == RING_OPEN;
+	if (open && atomic_exchange(&r->page->shut, 1) == 0)
+		write_doorbell(r, fd, 1); /* a node that has ended shows later */
+	pthread_mutex_unlock(&r->page->locks[0].send);
+	return open;
 }
 
 static uint64_t now(void)
@@ -201,16 +270,21 @@ static bool spin(struct rings *r, size_t want)
 	return used(d) != 0;
 }
 
-/* stale takes a doorbell byte whose bytes have been read, or that stands for none. */
+/*
+ * stale takes a doorbell byte whose bytes have been read. Its count may have been taken already, by a process that was
+ * killed before it took the byte: a byte that is there while the ring is empty, in this order, announces nothing.
+ */
 static void stale(struct rings *r, int fd)
 {
 	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
+	char first;
 	if (!rings_lock(&r->page->locks[0].receive))
 		return;
 	if (atomic_load(&r->page->state) == RING_OPEN && used(d) == 0) {
-		if (atomic_load(&d->rung) == atomic_load(&d->taken))
-			atomic_fetch_sub(&d->taken, 1); /* it was counted by a process that was killed before it took it */
-		settle(fd, d);
+		if (atomic_load(&d->rung) != atomic_load(&d->taken))
+			settle(fd, d);
+		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && used(d) == 0)
+			KERNEL(recvfrom, fd, &first, 1, MSG_DONTWAIT, NULL, NULL);
 	}
 	pthread_mutex_unlock(&r->page->locks[0].receive);
 }
@@ -223,17 +297,17 @@ static ssize_t await(struct rings *r, int fd, size_t want, int flags)
 		return 1;
 	ssize_t n = KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | (flags & MSG_DONTWAIT), NULL, NULL);
 	if (n == 1) {
-		if (rings_unread(r) == 0)
+		if (empty(r))
 			stale(r, fd);
 		return 1;
 	}
 	if (n < 0 && errno != ECONNRESET)
-		return rings_unread(r) != 0 ? 1 : n;
+		return !empty(r) ? 1 : n;
 	if (n < 0) { /* the kernel says so once, and for every end but FIN: the node knows which */
 		int cause = socket_error(fd);
 		atomic_store(&r->error, cause != 0 ? cause : ECONNRESET);
 	}
-	if (rings_unread(r) != 0)
+	if (!empty(r))
 		return 1; /* they came before the end */
 	int cause = atomic_exchange(&r->error, 0);
 	if (cause == 0)
@@ -252,7 +326,9 @@ ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t
 			return -1;
 		}
 		bool moved = atomic_load(&r->page->state) == RING_MOVED;
-		if (!moved)
+		if (!moved && (flags & MSG_PEEK) != 0)
+			done = peek(r, &to, want, flags);
+		else if (!moved)
 			done += take(r, fd, &to, want - done, flags);
 		pthread_mutex_unlock(&r->page->locks[0].receive);
 		if (moved && done == 0)
@@ -274,7 +350,8 @@ static int fill_socket(struct rings *r, int fd)
 	struct ring_direction *d = &r->page->direction[TO_NODE];
 	if (atomic_exchange(&d->fill, 1) != 0)
 		return 0;
-	return write_doorbell(r, fd, FILL) != 0 ? -1 : write_doorbell(r, fd, 1); /* these make the node look once more */
+	atomic_fetch_add(&d->rung, FILL + 1); /* both: the node goes on until it has read all */
+	return write_counted(r, fd, FILL) != 0 ? -1 : write_counted(r, fd, 1);
 }
 
 /* await_space waits until the socket is writable. */
@@ -330,13 +407,15 @@ static ssize_t send_rest(int fd, struct cursor *from, size_t n, int flags)
 	return (ssize_t)done;
 }
 
-enum outcome { WROTE, MOVED, ENDED };
+enum outcome { WROTE, MOVED, ENDED, BUSY };
 
 /* begin_send takes the lock if the ring may be written. */
 static enum outcome begin_send(struct rings *r)
 {
-	if (!rings_lock(&r->page->locks[0].send))
-		return ENDED;
+	if (!rings_lock(&r->page->locks[0].send)) {
+		errno = EAGAIN; /* this is a signal handler, in the middle of a call */
+		return BUSY;
+	}
 	uint32_t state = atomic_load(&r->page->state);
 	if (state <= RING_OPEN && atomic_load(&r->page->shut) == 0)
 		return WROTE;
@@ -357,13 +436,18 @@ static size_t put(struct rings *r, int fd, struct cursor *from, size_t n, bool *
 	return space;
 }
 
-/* end_of_stream lets the kernel say why nothing can be written: EPIPE, with its signal, or ECONNRESET. */
-static ssize_t end_of_stream(int fd, int flags)
+/*
+ * end_of_stream says why nothing can be written: EPIPE, with its signal, or ECONNRESET, if the kernel knows of one. After
+ * shutdown(2) the socket itself is open, for doorbell bytes, and it may be for a moment before the node closes its end.
+ */
+static ssize_t end_of_stream(struct rings *r, int fd, int flags)
 {
-	ssize_t n = KERNEL(sendto, fd, zeros, 1, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, NULL, 0);
-	if (n >= 0 || errno == EAGAIN) { /* it is open: the caller is in a signal handler */
-		errno = EAGAIN;
-	}
+	bool shut = atomic_load(&r->page->shut) != 0;
+	if (!shut && KERNEL(sendto, fd, zeros, 1, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0) < 0 && errno == ECONNRESET)
+		return -1;
+	if ((flags & MSG_NOSIGNAL) == 0)
+		raise(SIGPIPE);
+	errno = EPIPE;
 	return -1;
 }
 
@@ -380,8 +464,10 @@ ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n,
 		}
 		if (o == MOVED)
 			return done > 0 ? (ssize_t)done + send_rest(fd, &from, want - done, flags) : RINGS_MOVED;
+		if (o == BUSY)
+			return done > 0 ? (ssize_t)done : -1;
 		if (o == ENDED || ended)
-			return done > 0 ? (ssize_t)done : end_of_stream(fd, flags);
+			return done > 0 ? (ssize_t)done : end_of_stream(r, fd, flags);
 		if (done == want)
 			return (ssize_t)done;
 		if (!blocking(fd, flags)) {
@@ -426,8 +512,10 @@ ssize_t rings_sendfile(struct rings *r, int fd, int file, off_t *at, size_t n)
 		if (got < 0)
 			return done > 0 ? (ssize_t)done : -1;
 		done += (size_t)got;
+		if (o == BUSY)
+			return done > 0 ? (ssize_t)done : -1;
 		if (o == ENDED || ended)
-			return done > 0 ? (ssize_t)done : end_of_stream(fd, 0);
+			return done > 0 ? (ssize_t)done : end_of_stream(r, fd, 0);
 		if (!full && got == 0)
 			break; /* the end of the file */
 		if (full && done < n && (!blocking(fd, 0) || await_space(fd) != 0)) {

@@ -150,8 +150,11 @@ void rings_leave(int fd)
 	struct ring_locks *l = &p->locks[0];
 	if (rings_lock(&l->send)) {
 		if (rings_lock(&l->receive)) {
-			if (atomic_load(&p->state) != RING_MOVED)
+			if (atomic_load(&p->state) != RING_MOVED) {
 				move(fd, atomic_load(&p->direction[TO_PROGRAM].taken));
+				if (atomic_load(&p->shut) != 0)
+					KERNEL(shutdown, fd, SHUT_WR);
+			}
 			pthread_mutex_unlock(&l->receive);
 		}
 		pthread_mutex_unlock(&l->send);

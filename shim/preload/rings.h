@@ -59,8 +59,13 @@ void rings_leave_all(bool inherited);
 ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags);
 ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags);
 ssize_t rings_sendfile(struct rings *r, int fd, int from, off_t *at, size_t n);
-size_t rings_unread(const struct rings *r);
-void rings_shut(struct rings *r);
+size_t rings_unread(struct rings *r);
+
+/*
+ * rings_shut ends the direction to the node. False is that the socket does not carry doorbell bytes: shutdown(2) does it.
+ * Otherwise the socket stays open in that direction, for doorbell bytes that say that the other ring has space.
+ */
+bool rings_shut(struct rings *r, int fd);
 
 /* stream_receive and stream_send are recvmsg and sendmsg on a socket with rings. False is that fd is none: nothing was done. */
 bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result);

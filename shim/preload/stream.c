@@ -125,14 +125,13 @@ INTERPOSED ssize_t sendfile64(int to, int from, off64_t *at, size_t n)
 
 INTERPOSED int shutdown(int fd, int how)
 {
-	struct rings *r = rings_hold(fd);
-	int result = (int)KERNEL(shutdown, fd, how);
-	if (r != NULL) {
-		if (result == 0 && how != SHUT_RD)
-			rings_shut(r);
+	struct rings *r = how == SHUT_WR || how == SHUT_RDWR ? rings_hold(fd) : NULL;
+	bool shut = r != NULL && rings_shut(r, fd);
+	if (r != NULL)
 		rings_release(r);
-	}
-	return result;
+	if (shut && how == SHUT_WR)
+		return 0;
+	return (int)KERNEL(shutdown, fd, shut ? SHUT_RD : how);
 }
 
 INTERPOSED int ioctl(int fd, unsigned long request, ...)

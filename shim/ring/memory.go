@@ -131,6 +131,9 @@ func (m *Memory) direction(i int) half {
 // SetState publishes how the bytes travel from now on.
 func (m *Memory) SetState(s State) { m.word(stateAt).Store(uint32(s)) }
 
+// Shut reports whether the program has shut down its direction. What is in the ring then is the last of it.
+func (m *Memory) Shut() bool { return m.word(shutAt).Load() != 0 }
+
 // Close unmaps the memory. Nothing of m may be used after it.
 func (m *Memory) Close() error {
 	b := m.b
