@@ -21,6 +21,7 @@ PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19
 
 FUZZTIME ?= 20s
 SOAK     ?= 60s
+CONNECTIONS ?= 1000000
 SUITE    ?= packet-io
 KEEP     ?=
 MUST_GPU ?=
@@ -160,11 +161,12 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
 
-soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, CONNECTIONS (1000000) of programs of millrace exec
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./gateway/proxy
+	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/shimtest
 
 INTEROP ?= 10G
 

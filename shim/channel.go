@@ -190,5 +190,8 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	case opGetOption:
 		r.value, err = k.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
 	}
+	if err == syscall.ENETDOWN && k.current() == released { // the connection has ended meanwhile
+		return c.s.onEnded(q, r, p, syscall.EISCONN)
+	}
 	return err
 }

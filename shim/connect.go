@@ -60,11 +60,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 	if q.arg&wantRings != 0 {
 		r.memory = k.newRings(p)
 	}
-	filled, err := k.fill(p)
+	early, err := k.early()
 	if err == nil {
-		if err = k.start(to, filled); err != nil {
-			k.drain(filled)
-		}
+		err = k.begins(p, to, early)
 	}
 	if err != nil {
 		_ = k.setMark(p, false) // it was set before
@@ -74,6 +72,18 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 	r.local, r.remote = k.shown(k.local), k.shown(to)
 	_ = k.s.bindName(p, r.local, r.remote)
 	return syscall.EINPROGRESS
+}
+
+// begins fills the socket and sends the SYN. early bytes wait in the socket already.
+func (k *sock) begins(p int, to netip.AddrPort, early int) error {
+	filled, err := fill(p)
+	if err != nil {
+		return err
+	}
+	if err = k.start(to, early+filled); err != nil {
+		k.drain(early + filled)
+	}
+	return err
 }
 
 // mayConnect returns why connect(2) fails in the state of the socket.
@@ -152,14 +162,9 @@ var zeros [1 << 20]byte
 
 // fill takes so much of p's send buffer that poll(2) does not report POLLOUT: one byte more than a quarter. The
 // last byte is apart, because it is the guard byte from then on: a buffer of the kernel of which one byte is left counts as
-// a whole. It returns how many bytes are to be taken out: all, with the guard byte of before and what the program has
-// written before it is connected, but the last.
-func (k *sock) fill(p int) (int, error) {
+// a whole. It returns how many bytes are to be taken out: all, with the guard byte of before, but the last.
+func fill(p int) (int, error) {
 	size, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF)
-	if err != nil {
-		return 0, err
-	}
-	early, err := k.early()
 	if err != nil {
 		return 0, err
 	}
@@ -167,18 +172,19 @@ func (k *sock) fill(p int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return early + n, writeGuard(p)
+	return n + 1, writeGuard(p)
 }
 
-// early returns how many bytes wait in the node's end: the guard byte, and perhaps some that the program has written by
-// calls that the library does not see.
+// early returns how many bytes wait in the node's end beside the guard byte: a program has written them before connect(2),
+// by calls that the library does not see.
 func (k *sock) early() (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.fd < 0 {
 		return 0, syscall.ENETDOWN
 	}
-	return unix.IoctlGetInt(k.fd, unix.SIOCINQ)
+	n, err := unix.IoctlGetInt(k.fd, unix.SIOCINQ)
+	return max(n-1, 0), err
 }
 
 // drain takes back what fill has put there.

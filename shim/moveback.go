@@ -62,7 +62,7 @@ func (k *sock) moveEarly(p int) error {
 	defer k.mu.Unlock()
 	k.mem = nil
 	raiseBuffer(p, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-	filled, err := k.fill(p)
+	filled, err := fill(p)
 	k.refilled += filled
 	return err
 }

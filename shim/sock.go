@@ -364,6 +364,8 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 		return n
 	case q.op == opNames:
 		return nil
+	case q.op == opSetOption && q.level == unix.SOL_SOCKET:
+		return nil // such as SO_LINGER: Linux takes it, and it has no effect
 	case q.op == opSetOption || q.op == opGetOption:
 		return syscall.EINVAL // as Linux for a connection that has ended
 	}

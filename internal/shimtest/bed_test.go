@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/internal/stackpair"
 	"github.com/millrace/millrace/shim"
+	"github.com/millrace/millrace/socket"
 )
 
 // limit is how long a test waits for what is to happen.
@@ -80,6 +81,7 @@ type bed struct {
 	*shim.Server
 	t    testing.TB
 	path string
+	env  []string // of programs
 }
 
 func newBed(t testing.TB, loops int, change func(*shim.Config)) *bed {
@@ -99,13 +101,32 @@ func newBed(t testing.TB, loops int, change func(*shim.Config)) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{p, s, t, cfg.Path}
+	b := &bed{p, s, t, cfg.Path, nil}
 	t.Cleanup(func() {
 		if err := errors.Join(s.Close(), p.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
+}
+
+func (b *bed) stacks() []*socket.Stack { return []*socket.Stack{b.A, b.B} }
+
+// with returns the bed for another test, whose programs have more in their environment.
+func (b *bed) with(t testing.TB, env []string) *bed {
+	c := *b
+	c.t, c.env = t, env
+	return &c
+}
+
+// tiers are the environments of programs on both: the kernel's sockets, and rings in shared memory.
+var tiers = map[string][]string{"sockets": nil, "rings": {"MILLRACE_SHIM_RINGS=1"}}
+
+// onTiers runs f for each tier.
+func onTiers(t *testing.T, f func(t *testing.T, env []string)) {
+	for name, env := range tiers {
+		t.Run(name, func(t *testing.T) { f(t, env) })
+	}
 }
 
 // socketPath returns a path that every user may reach.
@@ -150,7 +171,7 @@ func (o *output) String() string {
 // start runs a part of the test's program with the library.
 func (b *bed) start(args ...string) *process {
 	b.t.Helper()
-	return start(b.t, b.path, nil, args...)
+	return start(b.t, b.path, b.env, args...)
 }
 
 func start(t testing.TB, path string, env []string, args ...string) *process {
@@ -179,16 +200,33 @@ func (p *process) ends() {
 		if err != nil {
 			p.t.Fatalf("%v: %v\n%s", p.Args[1:], err, &p.out)
 		}
-	case <-time.After(2 * limit):
+	case <-time.After(p.most()):
 		_ = p.Process.Kill()
 		p.t.Fatalf("%v goes on\n%s", p.Args[1:], &p.out)
 	}
+}
+
+// most is how long the program may take.
+func (p *process) most() time.Duration {
+	if p.Args[1] == "many" {
+		return 24 * time.Hour // the test's own limit ends it
+	}
+	return 2 * limit
 }
 
 // says waits until a program has written something.
 func (p *process) says(what string) {
 	p.t.Helper()
 	until(p.t, fmt.Sprintf("%v says %q", p.Args[1:], what), func() bool { return strings.Contains(p.out.String(), what) }, &p.out)
+}
+
+// saidOnly checks what the library has said on the program's standard error: one line, or none for "".
+func (p *process) saidOnly(line string) {
+	p.t.Helper()
+	said := p.out.String()
+	if n := strings.Count(said, "millrace: "); !strings.Contains(said, line) || n > 1 || n == 1 && line == "" {
+		p.t.Errorf("%v said %q", p.Args[1:], said)
+	}
 }
 
 // runs is start and ends.

@@ -57,22 +57,27 @@ func TestLives(t *testing.T) {
 			}
 			b := newBed(t, 1, nil)
 			b.services()
-			args := []string{tc.part}
-			for _, a := range tc.args {
-				args = append(args, a(t))
-			}
-			p := b.runs(args...)
-			if n := strings.Count(p.out.String(), "millrace: "); !strings.Contains(p.out.String(), tc.says) || n > 1 || n == 1 && tc.says == "" {
-				t.Errorf("it said %q", &p.out)
-			}
-			b.clean()
+			onTiers(t, func(t *testing.T, env []string) {
+				if env != nil && socketsOnly[tc.part] {
+					return
+				}
+				b := b.with(t, env)
+				args := []string{tc.part}
+				for _, a := range tc.args {
+					args = append(args, a(t))
+				}
+				b.runs(args...).saidOnly(tc.says)
+				b.clean()
+			})
 		})
 	}
 }
 
 // TestDaemon: a program that has closed all descriptors and become a daemon opens new sockets.
-func TestDaemon(t *testing.T) {
-	b := newBed(t, 1, nil)
+func TestDaemon(t *testing.T) { onTiers(t, daemon) }
+
+func daemon(t *testing.T, env []string) {
+	b := newBed(t, 1, nil).with(t, env)
 	b.services()
 	file := filepath.Join(t.TempDir(), "file")
 	b.runs("daemon", file)
@@ -84,9 +89,11 @@ func TestDaemon(t *testing.T) {
 }
 
 // TestForkAfterListen: children accept from one listener that the parent has closed.
-func TestForkAfterListen(t *testing.T) {
+func TestForkAfterListen(t *testing.T) { onTiers(t, forkAfterListen) }
+
+func forkAfterListen(t *testing.T, env []string) {
 	const each = 5
-	b := newBed(t, 1, nil)
+	b := newBed(t, 1, nil).with(t, env)
 	p := b.start("fork-after-listen", "8080", "5")
 	p.says("listening")
 	var all sync.WaitGroup
@@ -113,8 +120,10 @@ func TestForkAfterListen(t *testing.T) {
 }
 
 // TestKilledSender: the peer gets what the program wrote before SIGKILL, and then FIN.
-func TestKilledSender(t *testing.T) {
-	b := newBed(t, 1, nil)
+func TestKilledSender(t *testing.T) { onTiers(t, killedSender) }
+
+func killedSender(t *testing.T, env []string) {
+	b := newBed(t, 1, nil).with(t, env)
 	l, err := b.B.Listen("tcp", ":1000")
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +154,10 @@ func TestKilledSender(t *testing.T) {
 }
 
 // TestKilledReceiver: the peer gets a reset, because the program has not read all.
-func TestKilledReceiver(t *testing.T) {
-	b := newBed(t, 1, nil)
+func TestKilledReceiver(t *testing.T) { onTiers(t, killedReceiver) }
+
+func killedReceiver(t *testing.T, env []string) {
+	b := newBed(t, 1, nil).with(t, env)
 	b.services()
 	ended := make(chan error, 1)
 	err := serveTCP(b.B, "1000", func(c net.Conn) {
@@ -196,13 +207,15 @@ func node(t *testing.T, path string) *exec.Cmd {
 }
 
 // TestNodeRestarts: its end by SIGKILL is ECONNRESET and ENETDOWN, never a hang; the next one serves the same program.
-func TestNodeRestarts(t *testing.T) {
+func TestNodeRestarts(t *testing.T) { onTiers(t, nodeRestarts) }
+
+func nodeRestarts(t *testing.T, env []string) {
 	if built.err != nil {
 		t.Skip(built.err)
 	}
 	path := socketPath(t)
 	n := node(t, path)
-	p := start(t, path, nil, "restart")
+	p := start(t, path, env, "restart")
 	p.says("up")
 	if err := n.Process.Kill(); err != nil {
 		t.Fatal(err)

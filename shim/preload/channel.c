@@ -90,7 +90,9 @@ static void take_descriptor(struct msghdr *m, int *memory)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(m);
 	int got;
-	if (c == NULL || c->cmsg_type != SCM_RIGHTS)
+	if (memory != NULL && (m->msg_flags & MSG_CTRUNC) != 0)
+		*memory = NO_NUMBER;
+	if (c == NULL || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(sizeof got))
 		return;
 	memcpy(&got, CMSG_DATA(c), sizeof got);
 	if (memory != NULL)

@@ -69,6 +69,9 @@ struct mark data_mark(int fd, bool sure);
 /* set_mark makes an AF_UNIX socket one of the stack. */
 int set_mark(int fd, int family);
 
+/* What a descriptor is that came, and that the process had no number for. */
+#define NO_NUMBER (-2)
+
 /*
  * request sends a request and waits for its reply. fd goes with it, unless it is negative. It returns 0, or -1 with
  * errno if the node is not there. What the node answers is in reply->error. A descriptor that comes with the reply is in

@@ -433,7 +433,7 @@ static size_t put(struct rings *r, int fd, struct cursor *from, size_t n, bool *
 	*ended = publish(r, fd, space) != 0;
 	if (!*ended && space < n && atomic_load(&r->page->state) == RING_OPEN)
 		*ended = fill_socket(r, fd) != 0;
-	return space;
+	return *ended ? 0 : space; /* without a reader they are lost */
 }
 
 /*

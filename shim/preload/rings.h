@@ -27,7 +27,10 @@ extern struct rings rings_of[RINGS_DESCRIPTORS];
 /* rings_wanted is the bit of CONNECT and LISTEN, 0 without --rings. */
 int rings_wanted(void);
 
-/* rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0. */
+/*
+ * rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0: the node has to know. memory is
+ * NO_NUMBER where the process had no number for the descriptor.
+ */
 void rings_attach(int fd, int memory);
 
 /* rings_hold returns the rings of fd, NULL if it has none. rings_release undoes it. */

@@ -124,7 +124,7 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	}
 	if (ask_memory(&q, fd, &reply, &memory) == 0)
 		return 0;
-	if (memory >= 0) {
+	if (memory != -1) {
 		int saved = errno;
 		rings_attach(fd, memory);
 		errno = saved;
@@ -195,7 +195,9 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	if (n == sizeof *record && c != NULL && c->cmsg_type == SCM_RIGHTS) {
 		int got[2] = {-1, -1};
 		memcpy(got, CMSG_DATA(c), c->cmsg_len >= CMSG_LEN(sizeof got) ? sizeof got : sizeof got[0]);
-		if (got[1] >= 0)
+		if (got[1] < 0 && (m.msg_flags & MSG_CTRUNC) != 0)
+			got[1] = NO_NUMBER;
+		if (got[1] != -1)
 			rings_attach(got[0], got[1]);
 		__atomic_store_n(&last_accepted, got[0], __ATOMIC_RELAXED);
 		return got[0];

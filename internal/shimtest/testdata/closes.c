@@ -198,15 +198,15 @@ static void restart(char **args)
 	CHECK(accept(l, NULL, NULL) >= 0);
 }
 
-/* Opens and closes connections: COUNT, and how many of them at once. */
+/* Opens and closes connections: COUNT, how many of them at once, and the first of 16 ports of echo servers. */
 static void many(char **args)
 {
 	long count = atol(args[0]);
-	int n = atoi(args[1]), fds[256];
+	int n = atoi(args[1]), port = atoi(args[2]), fds[256];
 	CHECK(n <= 256);
 	for (long done = 0; done < count; done += n) {
 		for (int i = 0; i < n; i++)
-			fds[i] = connected(7);
+			fds[i] = connected(port + (int)(done / n) % 16);
 		for (int i = 0; i < n; i++) {
 			if ((done + i) % 3 == 0)
 				echo(fds[i], "hello");
