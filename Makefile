@@ -298,10 +298,11 @@ VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
 .PHONY: test-vm
 test-vm: ## the tests of eBPF loading in a virtual machine, beside xdp-loader and xdp-filter (a minute; needs no KVM)
 	$(call install-packages,$(VM_PACKAGES))
-	@rm -rf .deps/vm/tests && mkdir -p .deps/vm/tests/filter/ebpf .deps/vm/tests/pmd/xdp
-	$(GO) test -c -o .deps/vm/tests/filter/ebpf/test ./filter/ebpf
+	@rm -rf .deps/vm/tests && mkdir -p .deps/vm/tests/filter/ebpf .deps/vm/tests/pmd/afxdp
+	for p in filter/ebpf pmd/afxdp; do $(GO) test -c -o .deps/vm/tests/$$p/test ./$$p || exit 1; done
 	cp -r filter/ebpf/testdata .deps/vm/tests/filter/ebpf/
-	internal/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; cd filter/ebpf && ./test -test.v'
+	internal/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; \
+		(cd filter/ebpf && ./test -test.v) && cd pmd/afxdp && ./test -test.v -test.run Dispatcher\|KilledProcess'
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi

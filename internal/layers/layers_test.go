@@ -24,7 +24,7 @@ ring            : packet
 capture         :
 pmd             : packet ring clock wire
 pmd/pcap        : packet ring clock capture pmd
-pmd/afxdp       : packet ring clock pmd pmd/vnet internal/rtnl
+pmd/afxdp       : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
 pmd/vnet        : packet
 pmd/xdp         : internal/rtnl
 pmd/afpacket    : packet ring clock pmd pmd/vnet wire

@@ -107,7 +107,7 @@ func (d *Device) attach(multi bool) (err error) {
 		return d.explain("steer", 0, err)
 	}
 	if err := d.prog.attach(d.iface.index, d.cfg.Mode, multi); err != nil {
-		if busy := d.busyError(); busy != nil {
+		if busy := d.busyError(err); busy != nil {
 			return busy
 		}
 		return d.explain("attach", 0, err)
@@ -193,6 +193,10 @@ func (d *Device) describe(q *Queue) pmd.Info {
 // for each packet, which a user must be able to see.
 func (d *Device) modeWords() string {
 	switch {
+	case d.prog.member != nil && d.prog.mode == ModeNative:
+		return "native, behind other XDP programs"
+	case d.prog.member != nil:
+		return "generic, behind other XDP programs"
 	case d.prog.mode == ModeNative:
 		return "native"
 	case d.prog.whyNotNative != "":

@@ -11,17 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/xdp"
 )
 
 // busyError returns ErrBusy where the interface has an XDP program, with the process that holds it. The kernel's own EBUSY
-// names neither. A program that was attached by netlink has no holder and stays until it is taken off.
-func (d *Device) busyError() error {
+// names neither. why is the error of attaching. A program that was attached by netlink has no holder and stays until it is taken off.
+func (d *Device) busyError(why error) error {
 	id, err := attached(d.iface.index)
 	if err != nil {
 		return d.fail("open", 0, err, "")
 	}
 	if id == 0 {
 		return nil
+	}
+	if xdp.IsDispatcher(uint32(id)) {
+		return d.fail("attach", 0, fmt.Errorf("%w: join the interface's XDP dispatcher: %w", pmd.ErrBusy, why),
+			"take its programs off: millrace filter detach, or xdp-loader unload "+d.iface.name+" --all")
 	}
 	what := fmt.Sprintf("XDP program %d", id)
 	if p, err := ebpf.NewProgramFromID(id); err == nil {
@@ -31,7 +36,7 @@ func (d *Device) busyError() error {
 		p.Close()
 	}
 	remedy := fmt.Sprintf("take it off with: ip link set %s xdp off, or xdpgeneric off", d.iface.name)
-	if holders := processes("fdinfo", holdsProgram(id)); len(holders) > 0 {
+	if holders := xdp.Processes(uint32(id)); len(holders) > 0 {
 		what += " of " + strings.Join(holders, ", ")
 		remedy = "stop that process, or take its program off"
 	}
@@ -90,7 +95,7 @@ func (d *Device) unsupported() string {
 	switch {
 	case d.cfg.Copy == CopyOff:
 		return "the driver has no zero-copy AF_XDP: use CopyAuto"
-	case d.prog != nil && d.prog.link == nil:
+	case d.prog != nil && d.prog.link == nil && d.prog.member == nil:
 		return "the driver has no native XDP: use ModeAuto or ModeGeneric"
 	case d.cfg.MultiBuf != MultiBufOff:
 		return fmt.Sprintf("multi-buffer (MTU %d, frames of %d bytes) needs Linux 6.6 and a driver that can", d.iface.mtu, d.cfg.arena().FrameSize())
@@ -119,12 +124,6 @@ func processes(file string, holds func(text string) bool) []string {
 		}
 	}
 	return out
-}
-
-// holdsProgram finds the bpf_link or program descriptor of a program in /proc/PID/fdinfo.
-func holdsProgram(id ebpf.ProgramID) func(string) bool {
-	want := fmt.Sprintf("prog_id:\t%d\n", id)
-	return func(text string) bool { return strings.Contains(text, want) }
 }
 
 // holdsRings finds mapped AF_XDP rings in /proc/PID/maps: fill rings are mapped at offset 4 GiB of a socket

@@ -178,7 +178,12 @@ func (f *FS) update(ifindex int, mode Mode, edit func([]Component) ([]Component,
 	if old.Foreign != nil {
 		return old.Foreign
 	}
-	want, err := edit(slices.Clone(old.Components))
+	now := slices.Clone(old.Components)
+	gone := f.orphans(ifindex, now)
+	for _, id := range gone {
+		now = without(now, id)
+	}
+	want, err := edit(now)
 	if err != nil {
 		return err
 	}
@@ -195,7 +200,10 @@ func (f *FS) update(ifindex int, mode Mode, edit func([]Component) ([]Component,
 		}
 		defer next.prog.Close()
 	}
-	return f.swap(old, next)
+	if err := f.swap(old, next); err != nil {
+		return err
+	}
+	return f.forgetOrphans(ifindex, gone)
 }
 
 // build loads a dispatcher with all its components attached and pins them. It is on no interface yet.
