@@ -84,7 +84,9 @@ func TestDriverJoinsADispatcherAsItsLastComponent(t *testing.T) {
 		t.Errorf("the program before it saw %d of %d frames", n, frames)
 	}
 	// Another program comes and goes while the device is open.
-	must(t, w.host.Do(func() error { return w.store.AttachXDP("count/count_then_drop", dev, ebpf.XDPOptions{Actions: xdp.Drop}) }))
+	must(t, w.host.Do(func() error {
+		return w.store.AttachXDP("count/count_then_drop", dev, ebpf.XDPOptions{Actions: xdp.Drop})
+	}))
 	w.wantChain(t, "count_then_drop", "count_xdp", "steer")
 	must(t, w.host.Do(func() error { return w.store.DetachXDP("count/count_then_drop", dev) }))
 	if err := r.SetPrefilter(&pmd.Prefilter{}); err == nil {
@@ -102,7 +104,9 @@ func TestComponentOfAKilledProcessIsTakenOff(t *testing.T) {
 		t.Fatal(line)
 	}
 	w.wantChain(t, "count_xdp", "steer")
-	must(t, w.host.Do(func() error { return w.store.AttachXDP("count/count_then_drop", dev, ebpf.XDPOptions{Actions: xdp.Drop}) }))
+	must(t, w.host.Do(func() error {
+		return w.store.AttachXDP("count/count_then_drop", dev, ebpf.XDPOptions{Actions: xdp.Drop})
+	}))
 	w.wantChain(t, "count_then_drop", "count_xdp", "steer") // the process lives
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()

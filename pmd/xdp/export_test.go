@@ -1,0 +1,4 @@
+package xdp
+
+// OnStep has f called between the steps of an update.
+func OnStep(f func(string)) { step = f }
