@@ -110,7 +110,7 @@ func TestReplaceLeavesNoGap(t *testing.T) {
 		}
 	}()
 	before := w.store.mustObject(t, "drop").Programs[0].ID
-	for range 20 {
+	for range 8 {
 		w.do(func() error {
 			r, err := w.store.Replace(objects+"drop.o", "drop", ReplaceOptions{})
 			if err == nil && len(r.Places) != 1 {

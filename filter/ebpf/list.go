@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,6 +128,7 @@ func readMaps(dir string) ([]Map, error) {
 		m.Name = unpinName(e.Name())
 		list = append(list, m)
 	}
+	slices.SortFunc(list, func(a, b Map) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }
 

@@ -106,6 +106,10 @@ func (t *typedMap) readTypes() error {
 	if errno != 0 {
 		return errno
 	}
+	switch t.Type() {
+	case ebpf.Array, ebpf.PerCPUArray:
+		t.key = &btf.Int{Name: "__u32", Size: 4} // the index, also of a map of global variables
+	}
 	if info.btf == 0 {
 		return nil
 	}

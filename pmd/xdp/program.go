@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 //go:generate go tool -modfile=../../internal/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" dispatcher bpf/dispatcher.c
@@ -80,6 +81,9 @@ var extensions = sync.OnceValue(func() (r extensionSupport) {
 	p.Type, p.AttachType, p.AttachTarget, p.AttachTo = ebpf.Extension, ebpf.AttachNone, target, Function
 	var objs dispatcherPrograms
 	if err := spec.LoadAndAssign(&objs, nil); err != nil {
+		if errno := unix.Errno(0); errors.As(err, &errno) {
+			err = errno // the library's words are about limits of memory
+		}
 		return extensionSupport{refused: fmt.Errorf("%w: %w", ErrNoExtensions, err)}
 	}
 	objs.Close()
