@@ -24,6 +24,11 @@ func (s *Store) Load(path, name string) (Object, error) {
 	if !validName.MatchString(o.name) {
 		return Object{}, fmt.Errorf("%w: the name %q: letters, digits, - and _ are allowed; choose one", ErrUsage, o.name)
 	}
+	return s.loadObject(o)
+}
+
+// loadObject loads a parsed object under its name.
+func (s *Store) loadObject(o *object) (Object, error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return Object{}, err
