@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -140,7 +141,7 @@ func startSupervisor() (conn, pid int, err error) {
 	}
 	end := os.NewFile(uintptr(pair[1]), "supervisor")
 	defer end.Close()
-	cmd := exec.Command(self, superviseCommand, "--start")
+	cmd := exec.Command(self, superviseCommand, "--start", strconv.Itoa(os.Getpid()))
 	cmd.ExtraFiles = []*os.File{end}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return -1, 0, fmt.Errorf("%w: %s", err, out)
@@ -157,11 +158,14 @@ func startSupervisor() (conn, pid int, err error) {
 // newSupervise is the process of exec --seccomp that answers calls. It is no command for users.
 func newSupervise() *cobra.Command {
 	var start bool
-	cmd := &cobra.Command{Use: superviseCommand, Short: "Answer the system calls of a program (internal, of exec --seccomp)", Hidden: true, Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use: superviseCommand + " PROCESS", Short: "Answer the system calls of a program (internal, of exec --seccomp)", Hidden: true,
+		Args: cobra.ExactArgs(1), // which process it is, for ps(1) alone
+	}
 	cmd.Flags().BoolVar(&start, "start", false, "start it, and end")
-	cmd.RunE = command(func(context.Context, []string) error {
+	cmd.RunE = command(func(_ context.Context, args []string) error {
 		if start {
-			return startSelf()
+			return startSelf(args[0])
 		}
 		return supervise(3)
 	})
@@ -169,12 +173,12 @@ func newSupervise() *cobra.Command {
 }
 
 // startSelf starts the supervisor in a session of its own, without standard streams, whose readers would wait for its end.
-func startSelf() error {
+func startSelf(program string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, superviseCommand)
+	cmd := exec.Command(self, superviseCommand, program)
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "program")}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

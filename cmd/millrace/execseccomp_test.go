@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/shim/notify"
 )
 
 // buildProgram compiles the program of testdata without libc.
@@ -130,5 +132,147 @@ func TestExecSeccomp(t *testing.T) {
 	cmd.Stderr = &log
 	if code := exitCode(t, cmd.Run()); code != exitArchitecture || !strings.Contains(log.String(), "use --seccomp") {
 		t.Errorf("without --seccomp: code %d, %s", code, &log)
+	}
+}
+
+// supervisorOf waits for the supervisor of a program, and returns its process.
+func supervisorOf(t *testing.T, program int) int {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range found {
+			line, _ := os.ReadFile(path)
+			args := strings.Split(string(line), "\x00")
+			if len(args) > 2 && args[1] == superviseCommand && args[2] == fmt.Sprint(program) {
+				var pid int
+				if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err == nil {
+					return pid
+				}
+			}
+		}
+	}
+	t.Fatal("the program has no supervisor")
+	return 0
+}
+
+// TestSeccompEnds kills the supervisor, the program and the host: nothing hangs.
+func TestSeccompEnds(t *testing.T) {
+	testnet.Program(t, "curl")
+	b := newBed(t, "mr-cli-sece")
+	path := buildProgram(t)
+	server, out := b.start(path, "serve", "198.18.0.2:8080")
+	b.fetch("http://198.18.0.2:8080/", out)
+	supervisor := supervisorOf(t, server.Process.Pid)
+	if err := syscall.Kill(supervisor, syscall.SIGTERM); err != nil { // as a service manager sends it to all processes
+		t.Fatal(err)
+	}
+	b.fetch("http://198.18.0.2:8080/", out)
+	_ = server.Process.Kill()
+	_ = server.Wait()
+	gone(t, supervisor)
+
+	server, out = b.start(path, "serve", "198.18.0.2:8080") // the port is free
+	b.fetch("http://198.18.0.2:8080/", out)
+	if err := syscall.Kill(supervisorOf(t, server.Process.Pid), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = b.client.Run("curl", "-sS", "--max-time", "10", "http://198.18.0.2:8080/") // it is not accepted any more
+	if code := exitCode(t, server.Wait()); code != 9 || !strings.Contains(out.String(), "function not implemented") {
+		t.Errorf("without its supervisor: code %d, %s", code, out)
+	}
+}
+
+// gone waits for the end of a process that is not a child.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d goes on", pid)
+		}
+	}
+}
+
+// TestExecSeccompStatic runs static programs that are no Go programs.
+func TestExecSeccompStatic(t *testing.T) {
+	testnet.Program(t, "curl", "busybox")
+	b := newBed(t, "mr-cli-secs")
+	if err := b.client.Do(func() error { return testnet.ServeTCP(t, "198.18.0.1:80", answer) }); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := b.run("busybox", "wget", "-q", "-O", "-", "http://198.18.0.1/"); code != 0 || out != "from the kernel" {
+		t.Errorf("wget: code %d, %s", code, out)
+	}
+	dir := t.TempDir()
+	content := strings.Repeat("static\n", 50_000)
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, out := b.start("busybox", "httpd", "-f", "-p", "198.18.0.2:8081", "-h", dir) // it forks for each connection
+	for range 3 {
+		if got := b.fetch("http://198.18.0.2:8081/file", out); got != strings.TrimSpace(content) && got != content {
+			t.Errorf("httpd: %d bytes of %d", len(got), len(content))
+		}
+	}
+}
+
+// TestSeccompFailsClearly has an exit code for each reason.
+func TestSeccompFailsClearly(t *testing.T) {
+	b := newBed(t, "mr-cli-secf")
+	self, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{self, "exec", "--seccomp", "--socket", b.socket, "--", "true"}, exitSupervised, "supervisor of system calls already"},
+		{[]string{self, "exec", "--socket", b.socket, "--", "true"}, exitSupervised, "supervisor of system calls already"},
+	} {
+		if code, out := b.run(tc.args...); code != tc.code || strings.Count(out, "\n") != 1 || !strings.Contains(out, tc.says) {
+			t.Errorf("%v: code %d, want %d: %s", tc.args, code, tc.code, out)
+		}
+	}
+	for err, code := range map[error]int{
+		notify.ErrOldKernel: exitOldKernel, notify.ErrSupervised: exitSupervised, notify.ErrNotPermitted: exitNoSeccomp, syscall.ENOSYS: exitNoSeccomp,
+	} {
+		var not notStarted
+		if !errors.As(supervisorError(fmt.Errorf("socket: %w", err)), &not) || not.code != code {
+			t.Errorf("%v: code %d, want %d", err, not.code, code)
+		}
+	}
+	if code, _, said := run("exec", "--seccomp", "--rings", "--", "true"); code != exitUsage || !strings.Contains(said, "--rings") {
+		t.Errorf("--rings: code %d, %s", code, said)
+	}
+	env := seccompEnvironment([]string{"A=1", "LD_PRELOAD=/run/millrace/libmillrace-12.so:/other.so", "MILLRACE_SHIM=/x", "MILLRACE_SHIM_TOKEN=1", "MILLRACE_TIER=x"})
+	if got := strings.Join(env, " "); got != "A=1 LD_PRELOAD=/other.so MILLRACE_TIER=seccomp" {
+		t.Errorf("environment: %s", got)
+	}
+}
+
+// TestSupervisable says of which programs a supervisor would change the meaning.
+func TestSupervisable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "setuid")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := supervisable(path); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chown(path, 65534, 65534); err != nil {
+		t.Skipf("setuid programs of others: %v", err)
+	}
+	if err := os.Chmod(path, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	err := supervisable(path)
+	if !notify.Privileged() {
+		var not notStarted
+		if !errors.As(err, &not) || not.code != exitPrivileged {
+			t.Errorf("setuid without privileges: %v", err)
+		}
+	} else if err != nil {
+		t.Errorf("setuid as root: %v", err)
 	}
 }
