@@ -23,6 +23,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef __GLIBC__
+#define strerrorname_np strerror
+#endif
+
 static long said(const char *what, long result)
 {
 	printf("%s: %s\n", what, result >= 0 ? "ok" : strerrorname_np(errno));
@@ -133,6 +137,7 @@ static void wrong_memory(void)
 	SAY(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len));
 	printf("length %d\n", (int)len);
 	SAY(accept(fd, NULL, NULL));
+	fcntl(l, F_SETFL, O_NONBLOCK); /* musl makes another try, with accept */
 	SAY(accept4(l, NULL, NULL, 0x40));
 	SAY(listen(-1, 1));
 	SAY(listen(99, 1));
@@ -442,21 +447,28 @@ static void sockets(int n)
 	printf("%d sockets\n", n);
 }
 
-/* cost prints nanoseconds for each of some calls. */
+/* cost prints nanoseconds for each of some calls: those of the best of several batches of n. */
 static void cost(int n)
 {
 	struct timespec from, to;
+	double best;
 	int fd = socket(AF_INET, SOCK_STREAM, 0), value = 1;
 	struct sockaddr_in a;
 	socklen_t len = sizeof a;
 	int l = listener(), own = client(port_of(l)), pair[2];
 	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+#define BATCHES 20
 #define COST(call)                                                                                                        \
-	clock_gettime(CLOCK_MONOTONIC, &from);                                                                           \
-	for (int i = 0; i < n; i++)                                                                                       \
-		call;                                                                                                     \
-	clock_gettime(CLOCK_MONOTONIC, &to);                                                                             \
-	printf("%-90s %8.0f ns\n", #call, ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / n)
+	best = 1e12;                                                                                                      \
+	for (int batch = 0; batch < BATCHES; batch++) {                                                                  \
+		clock_gettime(CLOCK_MONOTONIC, &from);                                                                   \
+		for (int i = 0; i < n; i++)                                                                               \
+			call;                                                                                             \
+		clock_gettime(CLOCK_MONOTONIC, &to);                                                                     \
+		double each = ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / n;       \
+		best = each < best ? each : best;                                                                         \
+	}                                                                                                                 \
+	printf("%-90s %8.0f ns\n", #call, best)
 	COST(close(socket(AF_INET, SOCK_STREAM, 0)));
 	COST((len = sizeof a, getsockname(own, (struct sockaddr *)&a, &len)));
 	COST(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, sizeof value));
