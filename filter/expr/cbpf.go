@@ -39,6 +39,15 @@ const (
 // CBPF returns f as a classic BPF program. It returns the snapshot length for a packet that matches and
 // 0 for others, and has no backward jumps, so that Linux takes it for sockets.
 func (f *Filter) CBPF() ([]Instruction, error) {
+	prog, err := f.assemble()
+	if err == nil && len(prog) > maxInstructions {
+		return nil, ErrTooLong
+	}
+	return prog, err
+}
+
+// assemble returns the program, of any length.
+func (f *Filter) assemble() ([]Instruction, error) {
 	a := assembler{}
 	g := newGraph(f.tree)
 	a.reserve(g)
@@ -50,7 +59,7 @@ func (f *Filter) CBPF() ([]Instruction, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
-	return a.link()
+	return a.link(), nil
 }
 
 // label is the target of a jump. Labels from firstLabel on are given out by assembler.label.
@@ -447,7 +456,7 @@ func (a *assembler) headerLen(w *chain, keep, add, unit uint32, relative bool) {
 
 // link resolves labels. Conditional jumps reach 255 instructions; farther ones go by way of an
 // unconditional jump.
-func (a *assembler) link() ([]Instruction, error) {
+func (a *assembler) link() []Instruction {
 	a.dropJumps()
 	long := make([]bool, len(a.lines))
 	at := make(map[label]int, a.next)
@@ -506,7 +515,7 @@ func hasLabel(ls []label, l label) bool {
 	return false
 }
 
-func (a *assembler) output(long []bool, at map[label]int) ([]Instruction, error) {
+func (a *assembler) output(long []bool, at map[label]int) []Instruction {
 	out := make([]Instruction, 0, len(a.lines))
 	for i := range a.lines {
 		l := &a.lines[i]
@@ -525,10 +534,7 @@ func (a *assembler) output(long []bool, at map[label]int) ([]Instruction, error)
 			out = append(out, Instruction{Op: l.op, Jt: uint8(at[l.t] - n - 1), Jf: uint8(at[l.f] - n - 1), K: l.k})
 		}
 	}
-	if len(out) > maxInstructions {
-		return nil, ErrTooLong
-	}
-	return out, nil
+	return out
 }
 
 // Disassemble writes a program as tcpdump -d does.
