@@ -17,23 +17,27 @@ import (
 func newFilter(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "filter",
-		Short: "Load eBPF programs, check and run inspection rules",
+		Short: "Load eBPF programs, run inspection rules and packet filter expressions",
 		Long: `load, attach, list and their sisters put eBPF programs into the kernel and on
 interfaces, where they stay when the command ends.
 
 check reads inspection rules, in Suricata's language, and reports what is wrong and
-what is not supported; inspect runs them over captures.`,
+what is not supported; inspect runs them over captures.
+
+expr compiles packet filter expressions, in the language of tcpdump; match runs them
+over captures.`,
 		Example: `  millrace filter load drop.o && millrace filter attach drop --xdp eth0
   millrace filter list
   millrace filter check emerging.rules
-  millrace filter inspect local.rules trace.pcap`,
+  millrace filter inspect local.rules trace.pcap
+  millrace filter match 'tcp port 80' trace.pcap`,
 		Args: unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
 		RunE:                       showHelp,
 	}
 	cmd.AddCommand(newFilterLoad(c), newFilterAttach(c), newFilterDetach(c), newFilterReplace(c), newFilterUnload(c), newFilterList(c),
-		newFilterStats(c), newFilterMap(c), newFilterCheck(c), newFilterInspect(c))
+		newFilterStats(c), newFilterMap(c), newFilterCheck(c), newFilterInspect(c), newFilterExpr(c), newFilterMatch(c))
 	return cmd
 }
 

@@ -32,6 +32,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"bench kern", kernbench.Report{}},
 		{"doctor", doctor.Report{}},
 		{"filter check", RuleCheck{}},
+		{"filter match", ExprMatches{}},
 		{"filter inspect", RuleAlert{}},
 		{"forward", Forwarded{}},
 		{"filter attach", attachResult{}},

@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/millrace/millrace/docs"
 )
 
 func newMan(c *console) *cobra.Command {
@@ -52,4 +56,96 @@ func writeCommandPages(root *cobra.Command, dir string) error {
 	root.DisableAutoGenTag = true // the same source gives the same pages
 	head := &doc.GenManHeader{Section: "1", Source: "millrace " + thisBuild().Version, Manual: "Millrace"}
 	return doc.GenManTree(root, head, dir)
+}
+
+// writeConfigPages writes the manual pages of the configuration files, section 5, into a folder.
+func writeConfigPages(dir string) error {
+	for i := range configFiles {
+		f := &configFiles[i]
+		page, err := f.manual()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.pageName()+".5"), []byte(page), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *configFile) pageName() string { return "millrace-" + f.command + ".yaml" }
+
+// manual returns the page: keys and types of the decoder, defaults and meanings of the reference page.
+func (f *configFile) manual() (string, error) {
+	rows, err := docs.Keys(f.command)
+	if err != nil {
+		return "", err
+	}
+	var p roff
+	p.linef(`.TH "%s" "5" "" "millrace %s" "Millrace"`, strings.ToUpper(f.pageName()), thisBuild().Version)
+	p.section("NAME")
+	p.text(f.pageName() + " - configuration of millrace " + f.command)
+	p.section("DESCRIPTION")
+	p.text("The file is YAML. Unknown keys and values of the wrong type are errors; `" + f.check +
+		"` reports all of them. Durations have a unit, such as 500ms, 30s or 2h.")
+	p.line(".PP")
+	p.text("Anchors, aliases and merge keys (`<<`) may be used. Top-level keys that begin with `x-` are ignored: they can hold anchors. `millrace " +
+		f.command + " schema` prints the JSON Schema of the file.")
+	p.section("KEYS")
+	for _, k := range f.schema().Keys() {
+		row := reference(rows, k.Path)
+		p.line(".TP")
+		p.bold(k.Path)
+		p.text(keyLine(k.Schema.Form(), row.Default))
+		if row.Meaning != "" {
+			p.line(".br")
+			p.text(row.Meaning)
+		}
+	}
+	p.section("EXAMPLE")
+	p.line(".nf")
+	for line := range strings.Lines(f.example) {
+		p.text(strings.TrimSuffix(line, "\n"))
+	}
+	p.line(".fi")
+	p.section("SEE ALSO")
+	p.text(fmt.Sprintf("`millrace-%s`(1)", f.command))
+	return p.String(), nil
+}
+
+// keyLine writes the type of a key and its default.
+func keyLine(form, byDefault string) string {
+	switch byDefault {
+	case "required", "":
+		return form + "; required."
+	case "none":
+		return form + "; no default."
+	}
+	return form + "; default " + byDefault + "."
+}
+
+// roff builds a manual page for man(7).
+type roff struct{ strings.Builder }
+
+func (p *roff) line(s string)                    { p.WriteString(s + "\n") }
+func (p *roff) linef(format string, args ...any) { p.line(fmt.Sprintf(format, args...)) }
+func (p *roff) section(name string)              { p.line(".SH " + name) }
+func (p *roff) bold(s string)                    { p.line(".B " + escapeRoff(s)) }
+
+// text writes a line of text. Words between backquotes are bold.
+func (p *roff) text(markdown string) {
+	parts := strings.Split(escapeRoff(markdown), "`")
+	for i := 1; i < len(parts); i += 2 {
+		parts[i] = `\fB` + parts[i] + `\fR`
+	}
+	p.line(strings.Join(parts, ""))
+}
+
+// escapeRoff protects characters that roff interprets: the escape, minus signs, and control lines.
+func escapeRoff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
+		s = `\&` + s
+	}
+	return s
 }

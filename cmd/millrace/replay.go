@@ -20,6 +20,7 @@ import (
 // replayFlags are the flags of replay.
 type replayFlags struct {
 	engine, rules, rate string
+	filter              string
 	patterns, routes    string
 	matches             bool
 	conversations       int
@@ -38,6 +39,9 @@ errors, rule hits, drops by reason, packets per second. Malformed packets and
 those with truncated headers are dropped. Wrong checksums are only counted, since
 captures made on the sender have many (checksum offload). --to sends the packets
 that pass.
+
+--filter replays only the packets that an expression matches, in the language of
+tcpdump (see millrace filter expr). It sees them with the link header of the capture.
 
 --rules reads one rule per line; the first match decides:
 
@@ -85,7 +89,7 @@ is 1. Ctrl-C stops and prints the summary.
   output         null, or device, driver, negotiated, packets, bytes, tx_invalid,
                  seconds, packets_per_second, bits_per_second
   files          list: path, mode, records (read, cut, unsupported, not_ip, empty,
-                 too_long), error, and the fields of total
+                 filtered, too_long), error, and the fields of total
   total          packets, bytes, ipv4, ipv6, protocols, sizes, flows, vlan,
                  fragments, options, ip_checksum_errors, l4_checksum_errors,
                  l4_unverified, malformed, truncated, passed, dropped, seconds,
@@ -129,6 +133,7 @@ func newReplay(c *console) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.engine, "engine", "cpu", "engine that processes packets: cpu, cuda or auto")
+	fl.StringVar(&f.filter, "filter", "", "replay only packets that match the `expression`")
 	fl.StringVar(&f.rules, "rules", "", "file of rules")
 	fl.StringVar(&f.patterns, "patterns", "", "file of literals to search for")
 	fl.BoolVar(&f.matches, "matches", false, "list the matches of --patterns")
@@ -175,6 +180,8 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write, --conversations and --classify out")
 	}
 	switch {
+	case f.verify && f.filter != "":
+		return cfg, usage("--verify compares all packets: leave --filter out")
 	case f.conversations < 0:
 		return cfg, usage("--conversations=%d: say 1 or more", f.conversations)
 	case f.classify < 0:
@@ -232,6 +239,13 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	}
 	defer closing(c, engines)
 	cfg.Engine = engines.Open
+	var kept *linkFilters
+	if f.filter != "" {
+		if kept, err = newLinkFilters(f.filter, exprFlags{}); err != nil {
+			return err
+		}
+		cfg.Keep = kept.keep
+	}
 	if f.verify {
 		return runVerify(ctx, c, f.json, cfg)
 	}
@@ -262,6 +276,9 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	bar.end()
 	if rep == nil {
 		return err
+	}
+	if kept != nil {
+		err = errors.Join(err, kept.err)
 	}
 	switch {
 	case f.json:

@@ -203,7 +203,8 @@ func didYouMean(name string) string {
 func (g *lowering) protoName(name string, of proto) (uint32, bool) {
 	switch of {
 	case protoNone, protoIP, protoIPv6:
-		return g.opts.Names.protocol(name)
+		v, ok := g.opts.Names.ProtocolNumber(name)
+		return uint32(v), ok
 	case protoLink:
 		v, ok := linkProtocols[name]
 		return v, ok

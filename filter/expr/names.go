@@ -17,13 +17,13 @@ type Names struct {
 	Protocol func(name string) (number uint8, ok bool)
 }
 
-func (n *Names) protocol(name string) (uint32, bool) {
+// ProtocolNumber returns what n.Protocol does, or the number of a usual protocol where that is nil.
+func (n Names) ProtocolNumber(name string) (number uint8, ok bool) {
 	if n.Protocol != nil {
-		p, ok := n.Protocol(name)
-		return uint32(p), ok
+		return n.Protocol(name)
 	}
-	p, ok := ipProtocols[name]
-	return uint32(p), ok
+	number, ok = ipProtocols[name]
+	return number, ok
 }
 
 // ipProtocols are numbers of IANA's registry "Protocol Numbers".

@@ -136,6 +136,7 @@ internal/regfile:
 internal/rtnl   :
 internal/secretfile:
 internal/suggest :
+internal/sysnames: filter/expr
 internal/checkout:
 internal/cut    :
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout

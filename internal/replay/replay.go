@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -27,6 +28,7 @@ type Config struct {
 	Files []string
 	Laps  int          // how often each file is replayed; 0 is once
 	Rate  pcap.Rate    // the zero value is as fast as possible
+	Keep  KeepRecord   // which records are packets; nil takes all
 	Limit uint64       // packets after which to stop, over all files; 0 is no limit
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are counted; 0 is DefaultFlows
@@ -48,6 +50,9 @@ type Config struct {
 	// OnProgress, if it is set, is called from another goroutine while a file is replayed.
 	OnProgress func(Progress)
 }
+
+// KeepRecord reports whether a record of a capture is to be replayed.
+type KeepRecord func(*capture.Record) bool
 
 // Progress is how far a run is.
 type Progress struct {
@@ -304,7 +309,7 @@ func (r *runner) mode(path string) pcap.Mode {
 // openAs opens a file in a mode, with an arena of its own where nothing is sent.
 func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func() error, error) {
 	pc := pcap.Config{
-		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate,
+		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate, Keep: r.cfg.Keep,
 		// Where capture times are not used, gaps of seconds between them need not end batches early.
 		StampNow: r.cfg.Conversations == 0 && r.save == nil,
 	}

@@ -83,6 +83,7 @@ type Records struct {
 	Unsupported uint64 `json:"unsupported"` // of a link type that carries no Ethernet or IP
 	NotIP       uint64 `json:"not_ip"`      // of a link type without EtherTypes, and not IP
 	Empty       uint64 `json:"empty"`
+	Filtered    uint64 `json:"filtered"` // that Config.Keep refused
 	TooLong     uint64 `json:"too_long"`
 }
 
@@ -95,7 +96,7 @@ func newReport() *Report {
 // take reads the counters of a loop that has ended.
 func (f *File) take(h *handler, s stack.Stats, rec pcap.RecordStats) {
 	f.Sum = *h.sum
-	f.Records = Records{rec.Records, rec.Truncated, rec.Unsupported, rec.NotIP, rec.Empty, rec.TooLong}
+	f.Records = Records{rec.Records, rec.Truncated, rec.Unsupported, rec.NotIP, rec.Empty, rec.Filtered, rec.TooLong}
 	f.byVerdicts, f.Passed = s.Dropped, s.Forwarded
 	if !h.forward {
 		f.byVerdicts = h.dropped

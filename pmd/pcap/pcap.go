@@ -56,6 +56,10 @@ type Config struct {
 	// OnPacket, where it is set, is called by Rx for each packet that it returns, in their order, with the bytes that the
 	// packet had before the capturing program cut it, synthesized header included. Stream mode only.
 	OnPacket func(size int)
+
+	// Keep, where it is set, is asked for each record of the files, with the link header of the capture. One for which it
+	// returns false is counted as Filtered and not received.
+	Keep func(rec *capture.Record) bool
 }
 
 // RecordStats counts the records of the files by result, so that every record is accounted for: received or one of the
@@ -67,6 +71,7 @@ type RecordStats struct {
 	Unsupported uint64 // of a link type that carries neither Ethernet nor IP
 	NotIP       uint64 // without an EtherType in their link header, or ending in it
 	Empty       uint64 // without a byte
+	Filtered    uint64 // refused by Config.Keep
 	TooLong     uint64 // longer than a frame, with DropLong, or than the pool or batch can ever hold
 }
 
@@ -109,7 +114,7 @@ type lapState struct {
 // recordCounters are a RecordStats while it runs: the loop adds, any goroutine loads. A record that cannot be received has
 // one reason, so that the sum of the reasons is RxInvalid.
 type recordCounters struct {
-	records, truncated, unsupported, notIP, empty, tooLong atomic.Uint64
+	records, truncated, unsupported, notIP, empty, filtered, tooLong atomic.Uint64
 }
 
 // stampRange is how far from a batch's Base a Stamp is valid, ns, with a margin: a Stamp has the low 32 bits of a time, so
@@ -168,7 +173,7 @@ func (p *Driver) create() (err error) {
 // load prepares the source of packets for the mode: the files, their packets in memory, or those packets in frames. Each
 // is made from the one before.
 func (p *Driver) load() error {
-	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid}
+	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid, keep: p.cfg.Keep}
 	if err := files.rewind(); err != nil {
 		return err
 	}
@@ -404,7 +409,7 @@ func (p *Driver) Records() RecordStats {
 	c := &p.records
 	return RecordStats{
 		Records: c.records.Load(), Truncated: c.truncated.Load(), Unsupported: c.unsupported.Load(),
-		NotIP: c.notIP.Load(), Empty: c.empty.Load(), TooLong: c.tooLong.Load(),
+		NotIP: c.notIP.Load(), Empty: c.empty.Load(), Filtered: c.filtered.Load(), TooLong: c.tooLong.Load(),
 	}
 }
 

@@ -49,6 +49,7 @@ type fileSource struct {
 	r       *capture.Reader
 	count   *recordCounters
 	invalid *atomic.Uint64
+	keep    func(*capture.Record) bool
 }
 
 // rewind starts the next lap: files are opened again, so they may grow between laps. One that has been removed ends the
@@ -106,6 +107,10 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	f.count.records.Add(1)
 	if rec.Truncated() {
 		f.count.truncated.Add(1)
+	}
+	if f.keep != nil && !f.keep(rec) {
+		f.count.filtered.Add(1)
+		return false
 	}
 	k.data, k.time, k.nhead, k.original = rec.Data, rec.Time, 0, max(rec.Len, len(rec.Data))
 	if len(rec.Data) == 0 {
