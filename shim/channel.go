@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -16,14 +17,16 @@ import (
 // channel is a control connection of a process.
 type channel struct {
 	s     *Server
-	conn  *net.UnixConn
-	peer  *user // whose process it is
-	user  *user // whose limits count; nil before HELLO
+	conn  *net.UnixConn // closed once a loop has the channel
+	peer  *user         // whose process it is
+	user  *user         // whose limits count; nil before HELLO
 	owner *socket.Process
 
 	supervisor bool   // it speaks for other processes
 	asker      uint32 // thread that a supervisor asks for, 0 is one of the owner's
 	pids       int    // 1: it has the numbers of processes that the node has; -1: others
+
+	onLoop *loopChannel // nil until a loop has it; Server.mu guards it
 
 	in  [requestSize + 1]byte // one more, so that a longer message is seen
 	oob [64]byte              // for more descriptors than a request has, which are closed
@@ -76,27 +79,37 @@ func command(pid int) string {
 	return strings.TrimSuffix(string(b), "\n")
 }
 
-// serve answers requests until the process closes the channel, or sends what is none.
+// serve answers requests until the process closes the channel, or sends what is none. After HELLO a loop goes on with the
+// channel of a library.
 func (c *channel) serve() {
-	defer c.end()
 	for {
 		n, fds, err := c.receive()
 		if err != nil || n == 0 {
 			closeAll(fds)
-			return
+			break
 		}
-		c.s.stats.requests.Add(1)
-		r, err := c.handle(c.in[:n], fds)
-		closeAll(fds) // before the reply: a close of the program after it is the last
-		if errors.Is(err, errProtocol) {
-			c.s.stats.malformed.Add(1)
-			return
+		r, err := c.do(c.in[:n], fds)
+		if err != nil || c.answer(&r) != nil || c.user == nil {
+			break
 		}
-		r.errno = errnoOf(err)
-		if err := c.answer(&r); err != nil || c.user == nil {
+		if !c.supervisor && c.toLoop() {
 			return
 		}
 	}
+	c.end()
+}
+
+// do does a request and closes the descriptors that came with it. The error is errProtocol.
+func (c *channel) do(b []byte, fds []int) (reply, error) {
+	c.s.stats.requests.Add(1)
+	r, err := c.handle(b, fds)
+	closeAll(fds) // before the reply: a close of the program after it is the last
+	if errors.Is(err, errProtocol) {
+		c.s.stats.malformed.Add(1)
+		return r, err
+	}
+	r.errno = errnoOf(err)
+	return r, nil
 }
 
 // answer sends a reply, and the descriptor that goes with it.
@@ -122,20 +135,25 @@ func (c *channel) end() {
 // receive returns the length of a message, and the descriptors that came with it, which the caller closes.
 func (c *channel) receive() (int, []int, error) {
 	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.in[:], c.oob[:])
-	if oobn == 0 {
-		return n, nil, err
+	fds, e := rightsIn(c.oob[:oobn])
+	return n, fds, cmp.Or(err, e)
+}
+
+// rightsIn returns the descriptors of a control message.
+func rightsIn(oob []byte) (fds []int, err error) {
+	if len(oob) == 0 {
+		return nil, nil
 	}
-	msgs, e := unix.ParseSocketControlMessage(c.oob[:oobn])
-	if e != nil {
-		return n, nil, e
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
 	}
-	var fds []int
 	for i := range msgs {
 		if got, e := unix.ParseUnixRights(&msgs[i]); e == nil {
 			fds = append(fds, got...)
 		}
 	}
-	return n, fds, err
+	return fds, nil
 }
 
 func closeAll(fds []int) {
@@ -178,7 +196,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	case opBind:
 		err = k.bind(q, r)
 	case opConnect:
-		err = k.connect(c, q, r, p)
+		err = k.connect(c, q, r, p, c.s.cfg.Stack.Connect)
 	case opListen:
 		err = k.listen(q, r, p)
 	case opNames:

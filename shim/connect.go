@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 
@@ -33,9 +34,15 @@ func (k *sock) target(a netip.AddrPort) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, a.Port()), nil
 }
 
+// dialer is Connect of a Stack, or of a loop of it, which its caller holds then.
+type dialer func(d *socket.Dialer, to netip.AddrPort, f func(in socket.LoopConn, err error)) (*socket.Connecting, error)
+
+// errElsewhere is that the holder of a loop cannot connect without waiting for another one.
+var errElsewhere = errors.New("not on this loop")
+
 // connect begins a connection. The reply is EINPROGRESS, and the program's end is not writable until the handshake is
 // complete.
-func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
+func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer) error {
 	if !k.stream {
 		return k.connectPackets(q, r, p)
 	}
@@ -62,7 +69,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 	}
 	early, err := k.early()
 	if err == nil {
-		err = k.begins(p, to, early)
+		err = k.begins(p, to, early, dial)
 	}
 	if err != nil {
 		_ = k.setMark(p, false) // it was set before
@@ -75,12 +82,12 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int) error {
 }
 
 // begins fills the socket and sends the SYN. early bytes wait in the socket already.
-func (k *sock) begins(p int, to netip.AddrPort, early int) error {
+func (k *sock) begins(p int, to netip.AddrPort, early int, dial dialer) error {
 	filled, err := fill(p)
 	if err != nil {
 		return err
 	}
-	if err = k.start(to, early+filled); err != nil {
+	if err = k.start(to, early+filled, dial); err != nil {
 		k.drain(early + filled)
 	}
 	return err
@@ -110,12 +117,16 @@ func (k *sock) isConnected() bool {
 }
 
 // start sends the SYN. filled is how many bytes are to be taken out of the program's end when the handshake is complete.
-func (k *sock) start(to netip.AddrPort, filled int) error {
+func (k *sock) start(to netip.AddrPort, filled int, dial dialer) error {
 	d := &socket.Dialer{Process: k.owner, Bound: k.bound, TCPOptions: k.options.Apply, FreeBind: k.options.freeBind}
 	k.mu.Lock()
 	k.state = connecting
 	k.mu.Unlock()
-	attempt, err := k.s.cfg.Stack.Connect(d, to, func(in socket.LoopConn, err error) { k.finish(in, err, filled) })
+	attempt, err := dial(d, to, func(in socket.LoopConn, err error) { k.finish(in, err, filled) })
+	if err == nil && !attempt.LocalAddr().IsValid() { // the port has to be searched for
+		attempt.Cancel()
+		err = errElsewhere
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {

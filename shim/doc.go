@@ -7,8 +7,9 @@
 //
 // # Who does what
 //
-// A goroutine for each control channel reads requests, because binding and listening take every loop, and closing
-// a descriptor of a stranger may block. A registered socket that is idle, and a listener, are watched by one goroutine
+// A goroutine reads the first request of a control channel. Then a loop watches it, and does what needs no other loop and
+// does not wait: connect(2), and options and names of sockets without a connection. A goroutine does each of the others,
+// because binding and listening take every loop, and closing a descriptor of a stranger may block. A registered socket that is idle, and a listener, are watched by one goroutine
 // for all (watcher). Bytes of connections and datagrams pass in callbacks of the loops, which never block: they only
 // make calls with MSG_DONTWAIT on the node's own end.
 //

@@ -6,8 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -40,10 +40,12 @@ func equal(t *testing.T, from, to *program, n int) {
 	t.Helper()
 	data := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
-	go func() {
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() {
 		_, _ = from.Write(data)
 		_ = unix.Shutdown(from.fd, unix.SHUT_WR)
-	}()
+	})
 	if got, err := io.ReadAll(to); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes of %d, %v", len(got), n, err)
 	}
@@ -372,7 +374,7 @@ func TestPairsOfSharedPort(t *testing.T) {
 // TestPairLimits: both ends count for their users, also when both close before the node has seen it.
 func TestPairLimits(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.Everyone, c.Limits.Sockets = true, 9 })
-	b.userOf(uint32(os.Geteuid())).trusted = false
+	b.distrust("token")
 	l := b.dial(t).socket(unix.SOCK_STREAM, false)
 	local, err := l.listen("127.0.0.1:0", 64)
 	if err != nil {

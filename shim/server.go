@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,20 +19,21 @@ import (
 
 // Server serves programs that use the sockets of a stack by the preloaded library. New returns one that runs.
 type Server struct {
-	cfg     Config
-	control *net.UnixListener
-	chroot  *net.UnixListener // the same by an abstract name, for programs that have changed their root directory
-	private *registrar
-	watch   *watcher
-	pairs   *pairs
-	scratch [][]byte // of each loop, for bytes that are dropped
-	batches []*batch // of each loop, for datagrams
-	pollers []*ringPoller
-	process uint32 // of the node, in names
-	stats   counters
-	work    sync.WaitGroup // goroutines that Close waits for
-	ctx     context.Context
-	cancel  context.CancelFunc
+	cfg      Config
+	control  *net.UnixListener
+	chroot   *net.UnixListener // the same by an abstract name, for programs that have changed their root directory
+	private  *registrar
+	watch    *watcher
+	pairs    *pairs
+	scratch  [][]byte // of each loop, for bytes that are dropped
+	batches  []*batch // of each loop, for datagrams
+	pollers  []*ringPoller
+	process  uint32 // of the node, in names
+	stats    counters
+	nextLoop atomic.Uint32  // of a channel
+	work     sync.WaitGroup // goroutines that Close waits for
+	ctx      context.Context
+	cancel   context.CancelFunc
 
 	mu       sync.Mutex // a leaf, but for sock.mu
 	closed   bool
@@ -157,7 +159,7 @@ func (s *Server) Close() error {
 		}
 	}
 	for _, c := range open {
-		c.conn.Close()
+		c.hangUp()
 	}
 	s.releaseAll()
 	if s.watch != nil {

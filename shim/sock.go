@@ -60,8 +60,21 @@ type sock struct {
 	reported      bool         // connect(2) has returned 0 for the connection
 }
 
-// find returns the socket that p is the program's end of. It registers p first if need be.
-func (s *Server) find(c *channel, p int) (*sock, error) {
+// find returns the socket that p is the program's end of. It registers p first if need be, and may wait.
+func (s *Server) find(c *channel, p int) (*sock, error) { return s.lookUp(c, p, s.takeAnySocket) }
+
+// findNow is find in a loop: it does not wait.
+func (s *Server) findNow(c *channel, p int) (*sock, error) {
+	return s.lookUp(c, p, func(u *user) error {
+		if u.take(&u.sockets, s.cfg.Limits.Sockets) {
+			return nil
+		}
+		return syscall.EMFILE
+	})
+}
+
+// lookUp is find with a function that counts a new socket.
+func (s *Server) lookUp(c *channel, p int, take func(u *user) error) (*sock, error) {
 	cookie, err := cookieOf(p)
 	if err != nil {
 		return nil, err
@@ -79,7 +92,7 @@ func (s *Server) find(c *channel, p int) (*sock, error) {
 	case ended:
 		return nil, syscall.EISCONN
 	}
-	return s.register(c, p, cookie)
+	return s.register(c, p, cookie, take)
 }
 
 // cookieOf returns the kernel's number of a socket, which no other socket of the machine has had.
@@ -88,13 +101,13 @@ func cookieOf(fd int) (uint64, error) {
 }
 
 // register connects p to the node. It accepts AF_UNIX sockets with a mark, and only if they are not connected.
-func (s *Server) register(c *channel, p int, cookie uint64) (*sock, error) {
+func (s *Server) register(c *channel, p int, cookie uint64, take func(u *user) error) (*sock, error) {
 	k := &sock{s: s, user: c.user, owner: c.process(), cookie: cookie, fd: -1}
 	kind, err := k.inspect(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.takeAnySocket(c.user); err != nil {
+	if err := take(c.user); err != nil {
 		return nil, err
 	}
 	end, err := s.private.connect(p, kind)

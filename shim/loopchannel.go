@@ -1,0 +1,187 @@
+package shim
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/stack"
+)
+
+// loopChannel is a channel that a loop watches. It does in the loop what needs no other one and does not wait: connect(2),
+// and options and names of sockets that have no connection. A wakeup of a goroutine, and the handing over of the loop to it,
+// cost more than these do. For all else there is a goroutine while it lasts. The loop guards the fields.
+type loopChannel struct {
+	c     *channel
+	fd    int
+	loop  int
+	watch *stack.FileWatch
+	busy  bool // a goroutine does a request
+	ended bool
+}
+
+// toLoop makes a loop read the requests of the channel from now on. false is that nothing has changed.
+func (c *channel) toLoop() bool {
+	fd, err := c.duplicate()
+	if err != nil {
+		return false
+	}
+	l := &loopChannel{c: c, fd: fd, loop: int(c.s.nextLoop.Add(1)) % c.s.cfg.Stack.LoopCount()}
+	ok := false
+	c.s.cfg.Stack.EnterLoop(l.loop, func(in socket.LoopStack) { ok = l.begin(in) })
+	if ok {
+		c.conn.Close() // the runtime polls it no more
+	} else {
+		unix.Close(fd)
+	}
+	return ok
+}
+
+// duplicate returns the channel's socket as a descriptor that the runtime does not poll.
+func (c *channel) duplicate() (fd int, err error) {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	e := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(e, err)
+}
+
+// begin watches the channel, unless the server has been closed.
+func (l *loopChannel) begin(in socket.LoopStack) bool {
+	s := l.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	var err error
+	if l.watch, err = in.Watch(l.fd, stack.FileReadable, l.file); err != nil {
+		return false
+	}
+	l.c.onLoop = l
+	return true
+}
+
+// file reads one request: the next is reported once more, after those of other channels.
+func (l *loopChannel) file(in socket.LoopStack, _ stack.FileEvents) {
+	if l.busy || l.ended { // the process has ended meanwhile
+		l.end()
+		return
+	}
+	c := l.c
+	n, oobn, _, _, err := unix.Recvmsg(l.fd, c.in[:], c.oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err == syscall.EAGAIN || err == syscall.EINTR {
+		return
+	}
+	fds, e := rightsIn(c.oob[:max(oobn, 0)])
+	if err != nil || e != nil || n == 0 {
+		go closeAll(fds)
+		l.end()
+		return
+	}
+	if r, ok := l.inLoop(in, c.in[:n], fds); ok {
+		closeAll(fds) // AF_UNIX sockets of the node's: that does not wait
+		if l.answer(&r) != nil {
+			l.end()
+		}
+		return
+	}
+	l.busy = true
+	_ = l.watch.Modify(0) // it is watched
+	c.s.work.Go(func() { l.onGoroutine(n, fds) })
+}
+
+// onGoroutine does a request that may wait.
+func (l *loopChannel) onGoroutine(n int, fds []int) {
+	r, err := l.c.do(l.c.in[:n], fds)
+	if err == nil {
+		err = l.answer(&r)
+	}
+	l.c.s.cfg.Stack.EnterLoop(l.loop, func(socket.LoopStack) {
+		l.busy = false
+		if err != nil || l.ended {
+			l.end()
+			return
+		}
+		_ = l.watch.Modify(stack.FileReadable) // it is watched
+	})
+}
+
+// answer sends a reply. A process that does not take its replies is no library.
+func (l *loopChannel) answer(r *reply) error {
+	r.encode(l.c.out[:])
+	var rights []byte
+	if r.memory != 0 {
+		defer unix.Close(r.memory)
+		rights = unix.UnixRights(r.memory)
+	}
+	_, err := unix.SendmsgN(l.fd, l.c.out[:], rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return err
+}
+
+// end closes the channel, or lets the goroutine do so that does a request. It may be called twice.
+func (l *loopChannel) end() {
+	l.ended = true
+	l.watch.Remove()
+	if l.busy || l.fd < 0 {
+		return
+	}
+	unix.Close(l.fd)
+	l.fd = -1
+	l.c.end()
+}
+
+// hangUp ends a channel from outside.
+func (c *channel) hangUp() {
+	c.conn.Close()
+	c.s.mu.Lock()
+	l := c.onLoop
+	c.s.mu.Unlock()
+	if l != nil {
+		c.s.cfg.Stack.EnterLoop(l.loop, func(socket.LoopStack) { l.end() })
+	}
+}
+
+// inLoop does a request in the loop. false is that it has to be done by a goroutine, and that nothing was done.
+func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply, ok bool) {
+	c := l.c
+	q, err := decodeRequest(b)
+	if err != nil || len(fds) != 1 || q.op != opConnect && q.op != opNames && q.op != opSetOption && q.op != opGetOption {
+		return r, false
+	}
+	k, err := c.s.findNow(c, fds[0])
+	if err != nil || !k.stream || !k.ops.TryLock() {
+		return r, false
+	}
+	defer k.ops.Unlock()
+	k.asked = fds[0]
+	r = reply{op: q.op, id: q.id}
+	switch {
+	case q.op == opNames:
+		r.local, r.remote = k.names()
+	case q.op == opConnect && (k.bound != nil || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.isAlone():
+		return r, false
+	case q.op == opConnect:
+		err = k.connect(c, &q, &r, fds[0], in.Connect)
+	case q.op == opSetOption:
+		err = k.setOption(int(q.level), int(q.name), q.value)
+	default:
+		r.value, err = k.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
+	}
+	if err == errElsewhere {
+		return r, false
+	}
+	c.s.stats.requests.Add(1)
+	r.errno = errnoOf(err)
+	return r, true
+}
+
+// isAlone reports whether the options of the socket are those of sock.options: no loop has them.
+func (k *sock) isAlone() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.conn == nil && k.server == nil && k.attempt == nil && k.state != connecting
+}

@@ -1,0 +1,106 @@
+package shim
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestChannelEndsDuringRequest: a process ends while a goroutine does its request, and the channel is free when that is over.
+func TestChannelEndsDuringRequest(t *testing.T) {
+	begun, goOn := make(chan bool), make(chan bool)
+	b := newBed(t, func(c *Config) {
+		c.Lookup = func(context.Context, string) ([]netip.Addr, error) {
+			begun <- true
+			<-goOn
+			return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
+		}
+	})
+	c, other := b.dial(t), b.dial(t)
+	q := request{op: opResolve, id: 1, value: []byte("name")}
+	var out [requestSize]byte
+	q.encode(out[:])
+	if err := unix.Sendto(c.fd, out[:], unix.MSG_NOSIGNAL, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	if r := other.ask(request{op: opNames}, other.socket(unix.SOCK_STREAM, false).fd); r.errno != 0 {
+		t.Errorf("another channel meanwhile: %v", r.errno)
+	}
+	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	if b.Stats().Channels != 2 {
+		t.Errorf("%d channels during the request", b.Stats().Channels)
+	}
+	close(goOn)
+	until(t, "the channel is gone", func() bool { return b.Stats().Channels == 1 })
+}
+
+// TestRequestsBehindEachOther: those of the loop, and those of goroutines between them, are done in their order.
+func TestRequestsBehindEachOther(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	p := c.socket(unix.SOCK_STREAM, false)
+	send := func(q request) {
+		var out [requestSize]byte
+		q.encode(out[:])
+		if _, err := unix.SendmsgN(c.fd, out[:], unix.UnixRights(p.fd), nil, unix.MSG_NOSIGNAL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := []request{
+		{op: opSetOption, level: unix.IPPROTO_TCP, name: unix.TCP_NODELAY, value: appendInt(nil, 1)}, // in the loop
+		{op: opBind, addr: netip.MustParseAddrPort("127.0.0.1:0")},                                   // not
+		{op: opGetOption, level: unix.IPPROTO_TCP, name: unix.TCP_NODELAY, arg: 4},
+		{op: opListen, arg: 1}, // not
+		{op: opNames},
+		{op: opGetOption, level: unix.SOL_SOCKET, name: unix.SO_ACCEPTCONN, arg: 4}, // not: it listens
+	}
+	for i, q := range all {
+		q.id = uint32(i + 1)
+		send(q)
+	}
+	for i, q := range all {
+		var in [replySize + 1]byte
+		n, err := recv(c.fd, in[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := decodeReply(in[:n])
+		if err != nil || r.id != uint32(i+1) || r.op != q.op || r.errno != 0 {
+			t.Fatalf("reply %d: %+v, %v", i+1, r, err)
+		}
+		if q.op == opGetOption && order.Uint32(r.value) != 1 {
+			t.Errorf("option %d is %d", q.name, order.Uint32(r.value))
+		}
+		if q.op == opNames && r.local.Port() == 0 {
+			t.Errorf("names %+v", r)
+		}
+	}
+	if n := b.Stats().Requests; n != uint64(len(all))+1 {
+		t.Errorf("%d requests, %d were sent after HELLO", n, len(all))
+	}
+}
+
+// TestLoopRefusesForeignDescriptors: what is no socket of the library is the goroutine's, which may wait when it closes it.
+func TestLoopRefusesForeignDescriptors(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []op{opConnect, opNames, opSetOption, opGetOption} {
+		r := c.ask(request{op: what, addr: netip.MustParseAddrPort(peerAddr + ":1"), value: appendInt(nil, 1)}, pipe[0])
+		if r.errno != syscall.ENOTSOCK {
+			t.Errorf("request %d: %v", what, r.errno)
+		}
+	}
+	unix.Close(pipe[0])
+	if _, err := unix.Write(pipe[1], []byte{1}); err != syscall.EPIPE {
+		t.Errorf("the node still has the pipe: %v", err)
+	}
+	unix.Close(pipe[1])
+}
