@@ -51,7 +51,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-quic interop-peers peer-programs packetdrill llhttp h2spec bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop interop-suricata interop-quic interop-peers peer-programs packetdrill llhttp h2spec bogo lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -174,6 +174,9 @@ interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss an
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/stackd
 	$(MAKE) interop-peers interop-gateway
+
+interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
+	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestSuricata$$' .
 
 LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
 

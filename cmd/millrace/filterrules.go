@@ -248,6 +248,7 @@ type RuleAlert struct {
 	Proto     string     `json:"proto"`
 	App       string     `json:"app_proto"`
 	Direction string     `json:"direction"`
+	Tunnels   int        `json:"tunnels"`
 	Anomaly   string     `json:"anomaly"`
 	Alert     *AlertRule `json:"alert"`
 	Payload   string     `json:"payload_printable"`
@@ -270,7 +271,7 @@ alert, in the order of the packets:
   schema      1
   timestamp, flow_id, capture, pcap_cnt (the packet in that file; 0 at the end of a
   flow), event_type (alert or anomaly), src_ip, src_port, dest_ip, dest_port, proto,
-  app_proto, direction, anomaly, payload_printable (80 bytes at most)
+  app_proto, direction, tunnels (around the packet), anomaly, payload_printable (80 bytes at most)
   alert       null, or action, gid, signature_id, rev, signature, category, severity
 
 Streams of TCP and fragments of IP are put together, and VLAN tags, PPPoE, MPLS and
@@ -430,7 +431,7 @@ func (s *inspection) file(ctx context.Context, path string) error {
 func (s *inspection) alert(a *inspect.Alert) {
 	s.alerts++
 	j := RuleAlert{Schema: schemaVersion, Timestamp: time.Unix(0, a.Time).UTC().Format("2006-01-02T15:04:05.000000-0700"), FlowID: a.Flow, Capture: s.path,
-		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: protocolName(a.Proto), App: a.App.String(),
+		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: protocolName(a.Proto), App: a.App.String(), Tunnels: a.Tunnel,
 		Anomaly: a.Anomaly.String(), Payload: printable(a.Payload)}
 	if a.Packet > 0 {
 		j.Packet = a.Packet - s.before

@@ -24,7 +24,7 @@ func newLab(t *testing.T, rules string) *lab {
 	t.Helper()
 	var text strings.Builder
 	for i, line := range strings.Split(strings.TrimSpace(rules), "\n") {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "alert ") {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "alert ") && !strings.HasPrefix(line, "pass ") {
 			line = fmt.Sprintf("alert ip any any -> any any (%s sid:%d;)", line, i+1)
 		} else if !strings.Contains(line, "sid:") {
 			line = strings.TrimSuffix(line, ")") + fmt.Sprintf(" sid:%d;)", i+1)

@@ -72,6 +72,7 @@ type Alert struct {
 	Proto            uint8
 	Dir              signature.Direction // 0 for a packet of no flow
 	App              signature.App
+	Tunnel           int    // how many tunnels the packet is in
 	Payload          []byte // where it matched, borrowed
 }
 
@@ -316,7 +317,10 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 		if done := s.fired[q.id]; done > from {
 			text, base = w[done-from:], done
 		}
-		if e.admits(q, p) && e.payload(q, text, int(base)) {
+		if !e.admits(q, p) { // for good: what bits and headers say is about this segment
+			continue
+		}
+		if e.payload(q, text, int(base)) {
 			e.hits[q.id] = e.serial
 			if s.fired == nil {
 				s.fired = map[uint32]uint64{}
@@ -485,7 +489,7 @@ func (e *Engine) anomaly(p *packet, kind Anomaly) {
 }
 
 func (e *Engine) alert(p *packet) *Alert {
-	a := &Alert{Time: e.now, Packet: e.packet, Src: p.src.Unmap(), Dst: p.dst.Unmap(), SrcPort: p.srcPort, DstPort: p.dstPort, Proto: p.proto, Dir: p.dir}
+	a := &Alert{Time: e.now, Packet: e.packet, Src: p.src.Unmap(), Dst: p.dst.Unmap(), SrcPort: p.srcPort, DstPort: p.dstPort, Proto: p.proto, Dir: p.dir, Tunnel: p.depth}
 	if p.flow != nil {
 		a.Flow, a.App = p.flow.id, p.flow.app
 	}

@@ -39,6 +39,7 @@ const (
 // others in their place are an anomaly.
 func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) {
 	e.stats.Fragments++
+	e.piece(p)
 	if at+len(body) > maxPacket || len(body) == 0 {
 		e.stats.Malformed++
 		return
@@ -79,6 +80,16 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	q := *f.first
 	q.whole, q.joined = true, true
 	e.transport(&q, whole)
+}
+
+// piece evaluates the rules of single packets on a fragment: its header may be what a rule is about. It belongs to
+// no flow, and its payload is inspected when the packet is whole.
+func (e *Engine) piece(p *packet) {
+	e.serial++
+	q := *p
+	q.bit = bitOf(p.proto)
+	e.addresses(&q)
+	e.single(&q)
 }
 
 // insert keeps the bytes that are new, and reports whether others differ from what is there.

@@ -156,10 +156,9 @@ func mapped(a netip.Addr) netip.Addr { return netip.AddrFrom16(a.As16()) }
 
 // transport decodes what IP carries, inspects the packet, and then what a tunnel carries.
 func (e *Engine) transport(p *packet, b []byte) {
-	p.payload, p.bit = b, signature.OtherIP
+	p.payload, p.bit = b, bitOf(p.proto)
 	switch p.proto {
 	case wire.ProtoTCP:
-		p.bit = signature.TCP
 		t := wire.TCP(b)
 		if !t.Valid() {
 			e.stats.Malformed++
@@ -168,7 +167,6 @@ func (e *Engine) transport(p *packet, b []byte) {
 		p.tcp, p.payload, p.hasL4 = t, t.Payload(), true
 		p.srcPort, p.dstPort = t.SrcPort(), t.DstPort()
 	case wire.ProtoUDP:
-		p.bit = signature.UDP
 		if len(b) < wire.UDPLen {
 			e.stats.Malformed++
 			return
@@ -181,14 +179,12 @@ func (e *Engine) transport(p *packet, b []byte) {
 		p.payload, p.hasL4 = b[wire.UDPLen:end], true
 		p.srcPort, p.dstPort = u.SrcPort(), u.DstPort()
 	case wire.ProtoICMP, wire.ProtoICMPv6:
-		p.bit = signature.ICMP
 		if len(b) < wire.ICMPLen {
 			e.stats.Malformed++
 			return
 		}
 		p.icmp, p.payload, p.hasL4 = b, b[wire.ICMPLen:], true
 	case wire.ProtoSCTP:
-		p.bit = signature.SCTP
 		if len(b) >= 12 {
 			p.srcPort, p.dstPort, p.hasL4 = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]), true
 			p.payload = b[12:]
@@ -196,6 +192,21 @@ func (e *Engine) transport(p *packet, b []byte) {
 	}
 	e.inspect(p)
 	e.tunnel(p, b)
+}
+
+// bitOf returns the bit of a protocol of IP.
+func bitOf(proto uint8) signature.IPProtocols {
+	switch proto {
+	case wire.ProtoTCP:
+		return signature.TCP
+	case wire.ProtoUDP:
+		return signature.UDP
+	case wire.ProtoICMP, wire.ProtoICMPv6:
+		return signature.ICMP
+	case wire.ProtoSCTP:
+		return signature.SCTP
+	}
+	return signature.OtherIP
 }
 
 // Ports of tunnels over UDP, as IANA has assigned them.
@@ -336,7 +347,7 @@ func (e *Engine) packetTest(p *packet, t *signature.PacketTest) bool {
 		return t.Bits.Has(p.fragBits)
 	case signature.FieldStreamClient, signature.FieldStreamServer, signature.FieldStreamBoth, signature.FieldStreamEither:
 		f := p.flow
-		if f == nil || p.tcp == nil {
+		if f == nil || p.tcp == nil || !f.sides[0].stream.Started() && !f.sides[1].stream.Started() {
 			return false
 		}
 		c, s := t.Range.Has(f.size(0)), t.Range.Has(f.size(1))
