@@ -56,6 +56,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"net sockets", stackd.Sockets{}},
 		{"net stats", stackd.Stats{}},
 		{"replay", replay.Report{}},
+		{"replay --eve", replay.FlowEvent{}},
 		{"replay --verify", replay.Verification{}},
 		{"stack up --check", stackCheckResult{}},
 		{"version", Build{}},

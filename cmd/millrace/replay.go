@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -25,6 +26,7 @@ type replayFlags struct {
 	matches             bool
 	conversations       int
 	classify            int
+	eve                 bool
 	write               string
 	maxGap              time.Duration
 	to                  endpoint
@@ -66,7 +68,10 @@ none can be used) or auto, which prints what it found and what it uses.
 first packet and duration; --conversations=N lists N of them instead of 20.
 
 --classify lists them with the application protocol that their content shows (never
-their port or address alone), the server's name and JA4, and sums up protocols.
+their port or address alone), the server's name and JA4, and sums up protocols. --eve prints
+a line of JSON for every flow, with keys of Suricata's EVE output: timestamp, src_ip,
+src_port, dest_ip, dest_port, proto, app_proto, name, alpn, ja4, rules, flow
+(pkts_toserver, pkts_toclient, bytes_toserver, bytes_toclient, duration_seconds).
 
 --write stores the packets that pass in a pcap or pcapng file, with their time of
 capture; "-" is standard output, and the summary goes to standard error. Packets of
@@ -147,6 +152,7 @@ func newReplay(c *console) *cobra.Command {
 	fl.Lookup("conversations").NoOptDefVal = "20"
 	fl.IntVar(&f.classify, "classify", 0, "recognise application protocols, and list this `many` flows")
 	fl.Lookup("classify").NoOptDefVal = "20"
+	fl.BoolVar(&f.eve, "eve", false, "print every flow as a line of JSON, with its application")
 	fl.StringVar(&f.write, "write", "", "pcap or pcapng file for the packets that pass")
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
@@ -176,14 +182,16 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
-	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.conversations != 0 || f.classify != 0) {
-		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write, --conversations and --classify out")
+	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.conversations != 0 || f.classify != 0 || f.eve) {
+		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write, --conversations, --classify and --eve out")
 	}
 	switch {
 	case f.verify && f.filter != "":
 		return cfg, usage("--verify compares all packets: leave --filter out")
 	case f.conversations < 0:
 		return cfg, usage("--conversations=%d: say 1 or more", f.conversations)
+	case f.eve && (f.json || f.write == "-" || f.matches):
+		return cfg, usage("--eve has standard output for itself: leave --json, --write - and --matches out")
 	case f.classify < 0:
 		return cfg, usage("--classify=%d: say 1 or more", f.classify)
 	case f.write != "" && f.loop != 1:
@@ -193,7 +201,11 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	case f.write == "-" && f.matches:
 		return cfg, usage("--write - and --matches both print to standard output: name a file to write")
 	}
-	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: max(f.conversations, f.classify), Classify: f.classify > 0, Save: f.write}
+	listed := max(f.conversations, f.classify)
+	if f.eve {
+		listed = math.MaxInt
+	}
+	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: listed, Classify: f.classify > 0 || f.eve, Save: f.write}
 	if cfg.Rate, err = pcap.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
 	}
@@ -257,7 +269,8 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		defer closeAll()
 		cfg.Out, cfg.Pool = out, pool
 	}
-	if f.write == "-" {
+	lines := *c
+	if f.write == "-" || f.eve {
 		summary := *c
 		summary.out = c.err
 		c = &summary
@@ -279,6 +292,10 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	}
 	if kept != nil {
 		err = errors.Join(err, kept.err)
+	}
+	if f.eve {
+		err = errors.Join(err, replay.WriteFlows(lines.out, rep.Conversations))
+		rep.Conversations = nil
 	}
 	switch {
 	case f.json:

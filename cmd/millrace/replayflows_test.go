@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/testpcaps"
+)
+
+func TestClassifyNamesTheProtocolsOfFlows(t *testing.T) {
+	for file, want := range map[string][2]string{"http.pcap": {"HTTP", ""}, "tls.pcap": {"TLS", "example.test"}, "dns.pcap": {"DNS", ""}, "vlan.pcap": {"", ""}} {
+		path := testpcaps.File(t, file)
+		code, out, errs := run("replay", "--classify", "--json", path)
+		if code != exitOK {
+			t.Fatalf("%s: code %d %s", file, code, errs)
+		}
+		var rep replay.Report
+		decode(t, out, &rep)
+		var flows uint64
+		found := ""
+		for _, a := range rep.Conversations.Applications {
+			flows += a.Flows
+			found += a.Protocol + " "
+		}
+		if int(flows) != rep.Conversations.Total {
+			t.Errorf("%s: %d flows have an application, of %d", file, flows, rep.Conversations.Total)
+		}
+		if !strings.Contains(found, want[0]) {
+			t.Errorf("%s: found %s", file, found)
+		}
+		for _, c := range rep.Conversations.List {
+			if c.Application == nil {
+				t.Errorf("%s: %v has no application", file, c)
+			} else if want[1] != "" && c.Application.Protocol == want[0] && (c.Application.Name == "" || len(c.Application.JA4) != 36) {
+				t.Errorf("%s: %+v", file, *c.Application)
+			}
+		}
+		code, out, errs = run("replay", "--eve", path)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if code != exitOK || len(lines) != rep.Conversations.Total || !strings.Contains(errs, "packets") {
+			t.Errorf("%s: code %d, %d lines for %d flows, %s", file, code, len(lines), rep.Conversations.Total, errs)
+		}
+		for _, line := range lines {
+			var e replay.FlowEvent
+			if err := json.Unmarshal([]byte(line), &e); err != nil || e.Event != "flow" || e.App == "" || e.Flow.PacketsToServer == 0 {
+				t.Errorf("%s: %s %v", file, line, err)
+			}
+		}
+		code, out, _ = run("replay", "--classify", path)
+		if code != exitOK || !strings.Contains(out, "application") {
+			t.Errorf("%s: code %d %s", file, code, out)
+		}
+	}
+	for _, args := range [][]string{{"--classify=-1"}, {"--eve", "--json"}, {"--eve", "--write", "-"}, {"--verify", "--eve"}} {
+		if code, _, errs := run(append(append([]string{"replay"}, args...), testpcaps.File(t, "dns.pcap"))...); code != exitUsage {
+			t.Errorf("%v: code %d %s", args, code, errs)
+		}
+	}
+}
+
+// A name in a capture cannot change the terminal that it is shown on.
+func TestNamesOfCapturesAreShownAsText(t *testing.T) {
+	got := applied(&replay.Application{Protocol: "TLS", Name: "a\x1b[31m", Rules: []uint16{2}})
+	if got != `TLS "a\x1b[31m" rules [2]` {
+		t.Error(got)
+	}
+}
