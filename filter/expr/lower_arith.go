@@ -91,6 +91,11 @@ func (g *lowering) index(n *index) computed {
 		o.valid = valid
 	}
 	x := o.v
+	if base != nil && x.op == valueConst && x.k < 1<<20 {
+		if _, ok := ipv4Len4(base); ok { // at most 60, so that the sum cannot wrap
+			return computed{load(base, k+x.k, uint8(n.size)), o.valid, slot}
+		}
+	}
 	if base != nil {
 		x = compute(valueAdd, base, x)
 	}

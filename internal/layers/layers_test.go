@@ -45,7 +45,7 @@ filter/appid    : tls/clienthello
 filter/regex    :
 filter/signature: filter/regex internal/suggest
 filter/ebpf     : internal/rtnl pmd/xdp
-filter/expr     : internal/suggest
+filter/expr     : packet internal/suggest
 filter/reassembly:
 filter/inspect  : wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
 ip              : packet wire clock internal/random
