@@ -201,10 +201,10 @@ func (r *relay) emptySocket() {
 		limit += fillBytes
 	}
 	if g.mem.In.Filled() || g.mem.In.Rung()-g.taken > limit {
-		g.mem.In.Emptied() // what comes later is counted, and makes an event
 		g.emptying = true
 	}
 	if g.emptying {
+		g.mem.In.Emptied() // what comes later is counted, and makes an event
 		g.taken += uint32(r.skipAllBut(1))
 		g.emptying = g.mem.In.Rung() != g.taken
 	}
