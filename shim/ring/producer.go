@@ -26,12 +26,14 @@ func (p *Producer) Commit(n int) (bells int) {
 		next, bells := uint32(bellRung), 1
 		more := p.own-p.head.Load() > p.want.Load()
 		switch {
-		case bell == bellSuppressed && !more, bell == bellWoken && !more, bell == bellRung:
-			return 0
+		case bell == bellArmed:
 		case bell == bellAsleep && more:
 			bells = 2
 		case bell == bellAsleep:
 			next = bellWoken
+		case (bell == bellSuppressed || bell == bellWoken) && more:
+		default:
+			return 0
 		}
 		if p.bell.CompareAndSwap(bell, next) {
 			p.sent += uint32(bells)
