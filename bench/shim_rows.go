@@ -129,5 +129,12 @@ func (b *shimBench) connections() []shimRow {
 			},
 			gates: []harness.Gate{ratio(tier0, metricP50, "<=", 2), ratio(tier1, metricP50, "<=", 2)},
 		},
+		{
+			name: "setsockopt or getsockopt of a connection", unit: "call", part: "client", count: "requests", ways: []string{overKernel, tier0},
+			parts: []shimPart{
+				b.socketsPart("server", false, peerCPU, "echo", peerAddr, echoAt),
+				b.socketsPart("client", true, hostCPU, "options", peerAddr, echoAt),
+			},
+		},
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // loopChannel is a channel that a loop watches. It does in the loop what needs no other one and does not wait: connect(2),
-// and options and names of sockets that have no connection. A wakeup of a goroutine, and the handing over of the loop to it,
+// names, and options of sockets without a connection or with one of its own. A wakeup of a goroutine, and the handing over of the loop to it,
 // cost more than these do. For all else there is a goroutine while it lasts. The loop guards the fields.
 type loopChannel struct {
 	c     *channel
@@ -157,12 +157,13 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 		return r, false
 	}
 	defer k.ops.Unlock()
+	defer k.unhold()
 	k.asked = fds[0]
 	r = reply{op: q.op, id: q.id}
 	switch {
 	case q.op == opNames:
 		r.local, r.remote = k.names()
-	case q.op == opConnect && (k.bound != nil || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.isAlone():
+	case q.op == opConnect && (k.bound != nil || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.hold(in):
 		return r, false
 	case q.op == opConnect:
 		err = k.connect(c, &q, &r, fds[0], in.Connect)
@@ -179,9 +180,24 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 	return r, true
 }
 
-// isAlone reports whether the options of the socket are those of sock.options: no loop has them.
-func (k *sock) isAlone() bool {
+// hold makes options of the socket reachable on this loop. false is that another one has them, or all.
+func (k *sock) hold(in socket.LoopStack) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.conn == nil && k.server == nil && k.attempt == nil && k.state != connecting
+	switch {
+	case k.server != nil || k.state == connecting:
+		return false
+	case k.conn == nil: // sock.options has them
+		return true
+	case k.relayed == nil || in.Stack().LoopOf(k.relayed.in).Index() != in.Index():
+		return false
+	}
+	k.held = k.relayed.in
+	return true
+}
+
+func (k *sock) unhold() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = nil
 }

@@ -102,8 +102,9 @@ func intOf(n optionName, v []byte) (int, error) {
 
 // setTCP sets an option of TCP on what the socket is: a connection, a listener, or what will be one.
 func (k *sock) setTCP(opt socket.Option, v int) error {
+	conn := k.connection()
 	k.mu.Lock()
-	conn, l := k.conn, k.server
+	l := k.server
 	if conn == nil && (k.state == connecting || opt == socket.OptLinger) && k.state != listening {
 		k.late = append(k.late, lateOption{opt, v})
 	}
@@ -126,8 +127,9 @@ func (k *sock) setTCP(opt socket.Option, v int) error {
 
 // getTCP reads an option of TCP.
 func (k *sock) getTCP(opt socket.Option) (v int, err error) {
+	conn := k.connection()
 	k.mu.Lock()
-	conn, l, late := k.conn, k.server, k.late
+	l, late := k.server, k.late
 	k.mu.Unlock()
 	switch {
 	case conn != nil:
@@ -277,10 +279,22 @@ func getError(k *sock, _ optionName, b []byte) ([]byte, error) {
 	return appendInt(b, 0), nil
 }
 
-func (k *sock) connection() *socket.TCPConn {
+// optionConn is a connection for calls with options: a TCPConn, or a LoopConn where the loop does the request.
+type optionConn interface {
+	SetOption(opt socket.Option, v int) error
+	Option(opt socket.Option) (int, error)
+	SetOptions(change func(o *socket.TCPOptions)) error
+	Info() (socket.TCPInfo, error)
+}
+
+// connection returns the connection of a request, nil where there is none.
+func (k *sock) connection() optionConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.conn
+	if k.held == nil && k.conn != nil {
+		return k.conn
+	}
+	return k.held
 }
 
 // setCongestion is TCP_CONGESTION.
@@ -290,8 +304,9 @@ func setCongestion(k *sock, _ optionName, v []byte) error {
 	if !knownCongestion(name) {
 		return syscall.ENOENT
 	}
+	conn := k.connection()
 	k.mu.Lock()
-	conn, l := k.conn, k.server
+	l := k.server
 	k.mu.Unlock()
 	switch {
 	case conn != nil:

@@ -57,6 +57,7 @@ type sock struct {
 	refilled      int          // bytes more to be taken out of the program's end when it is connected
 	relayed       *relay       // its fields belong to the loop of conn
 	asked         int          // the program's end, during a request
+	held          optionConn   // the connection as its loop has it, during a request that the loop does; else nil
 	reported      bool         // connect(2) has returned 0 for the connection
 }
 

@@ -4,6 +4,7 @@
 //	sockets echo ADDRESS PORT        send back what comes, on each connection by a thread
 //	sockets hangup ADDRESS PORT      accept and close
 //	sockets rtt ADDRESS PORT BYTES   send and wait for as many bytes, again and again
+//	sockets options ADDRESS PORT     connect, and set and read TCP_NODELAY again and again
 //	sockets connect ADDRESS PORT     connect, wait until the server closes, and close
 //
 // Addresses are IPv4. The clients count requests, and the quantiles of their durations since the last mark.
@@ -192,12 +193,29 @@ static void connects(const struct sockaddr_in *to) {
 	}
 }
 
+static void options_of(const struct sockaddr_in *to) {
+	int fd = dial(to);
+	begin();
+	for (int on = 0;; on = !on) {
+		u64 start = clock_ns(CLOCK_MONOTONIC);
+		int got = -1;
+		socklen_t len = sizeof got;
+		if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on))
+			die("setsockopt");
+		count_duration(clock_ns(CLOCK_MONOTONIC) - start);
+		start = clock_ns(CLOCK_MONOTONIC);
+		if (getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &got, &len) || !got != !on)
+			die("getsockopt");
+		count_duration(clock_ns(CLOCK_MONOTONIC) - start);
+	}
+}
+
 int main(int argc, char **argv) {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	const char *role = argc > 3 ? argv[1] : "";
 	size_t size = argc > 4 ? (size_t)atoi(argv[4]) : 1;
 	if (argc < 4 || inet_pton(AF_INET, argv[2], &at.sin_addr) != 1 || size < 1 || size > LARGEST) {
-		fprintf(stderr, "usage: %s echo|hangup|rtt|connect ADDRESS PORT [BYTES]\n", argv[0]);
+		fprintf(stderr, "usage: %s echo|hangup|rtt|connect|options ADDRESS PORT [BYTES]\n", argv[0]);
 		return 2;
 	}
 	at.sin_port = htons(atoi(argv[3]));
@@ -205,6 +223,8 @@ int main(int argc, char **argv) {
 		round_trips(&at, size);
 	if (!strcmp(role, "connect"))
 		connects(&at);
+	if (!strcmp(role, "options"))
+		options_of(&at);
 	if (!strcmp(role, "echo") || !strcmp(role, "hangup")) {
 		int l = listen_at(&at);
 		begin();
