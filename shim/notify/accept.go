@@ -59,11 +59,18 @@ type acceptance struct {
 func (a *acceptance) take(c *call, fd int) *outcome {
 	var record [shim.AcceptedSize]byte
 	got, err := receiveConnection(fd, record[:])
-	if err == syscall.EAGAIN {
+	switch err {
+	case nil:
+	case syscall.EAGAIN:
 		return nil
-	}
-	if err != nil {
-		return &outcome{err: err}
+	case syscall.EINVAL: // the end: shutdown(2), or that of the node, which shows as ECONNRESET only once
+		if _, _, e := c.s.client.Names(int(c.tid), fd); e == syscall.ENETDOWN {
+			err = e
+		}
+		fallthrough
+	default:
+		o := c.refused(err)
+		return &o
 	}
 	_, remote, err := shim.DecodeAccepted(record[:])
 	if err == nil && a.flags&unix.SOCK_NONBLOCK != 0 {
