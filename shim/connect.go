@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,8 +59,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer) err
 		return err
 	}
 	k.owner = c.process()
+	k.passClosed(to)
 	if k.connectLocal(c, to, r, p) {
-		return nil
+		return k.reportPair(p)
 	}
 	if err := k.setMark(p, true); err != nil {
 		return err
@@ -93,6 +95,27 @@ func (k *sock) begins(p int, to netip.AddrPort, early int, dial dialer) error {
 	return err
 }
 
+// passClosed waits while a listener is there that its program has closed and the node has yet to: the connection is refused,
+// as on Linux, where close(2) returns after that, or is the next listener's.
+func (k *sock) passClosed(to netip.AddrPort) {
+	for end := time.Now().Add(closeTime); k.s.listensAt(to.Port()) && time.Now().Before(end); time.Sleep(closeTime / 1000) {
+		of, _ := k.s.cfg.Stack.LocalListener(&socket.Dialer{Bound: k.bound, FreeBind: k.options.freeBind}, to)
+		k.s.mu.Lock()
+		l := k.s.listeners[of]
+		k.s.mu.Unlock()
+		if l == nil || !l.k.isClosed() {
+			return
+		}
+	}
+}
+
+// isClosed reports whether the program has closed the socket.
+func (k *sock) isClosed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state == released || k.fd >= 0 && hungUp(k.fd)
+}
+
 // mayConnect returns why connect(2) fails in the state of the socket.
 func (k *sock) mayConnect() error {
 	k.mu.Lock()
@@ -100,7 +123,7 @@ func (k *sock) mayConnect() error {
 	switch {
 	case k.state == connecting:
 		return syscall.EALREADY
-	case k.state == listening || k.state == paired || k.state == connected && k.reported:
+	case k.state == listening || k.reported && (k.state == paired || k.state == connected):
 		return syscall.EISCONN
 	case k.state == released:
 		return syscall.ENETDOWN
@@ -112,8 +135,21 @@ func (k *sock) mayConnect() error {
 func (k *sock) isConnected() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.reported = k.reported || k.state == connected
-	return k.state == connected
+	made := k.state == connected || k.state == paired
+	k.reported = k.reported || made
+	return made
+}
+
+// reportPair returns what connect(2) does for a pair, which is connected at once. A socket that does not block gets EINPROGRESS,
+// as from Linux, even over lo: there are programs that only handle a connection when they are told that it is writable.
+func (k *sock) reportPair(p int) error {
+	if flags, err := unix.FcntlInt(uintptr(p), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.reported = false
+	return syscall.EINPROGRESS
 }
 
 // start sends the SYN. filled is how many bytes are to be taken out of the program's end when the handshake is complete.
@@ -136,9 +172,9 @@ func (k *sock) start(to netip.AddrPort, filled int, dial dialer) error {
 		return err
 	}
 	k.s.stats.connects.Add(1)
-	if k.state == released { // the program has closed it meanwhile
+	if k.state == released { // it has failed already, which SO_ERROR has, or the program has closed it
 		attempt.Cancel()
-		return syscall.ENETDOWN
+		return nil
 	}
 	k.local, k.remote = attempt.LocalAddr(), to
 	if k.state == connecting {

@@ -326,8 +326,8 @@ func (l *listener) close() {
 	waiting := l.waiting
 	l.waiting = nil
 	l.mu.Unlock()
-	l.k.s.delist(l)
 	_ = l.l.Close() // it is open
+	l.k.s.delist(l) // until then connect(2) waits
 	for _, in := range waiting {
 		in.Conn().Do(func(in socket.LoopConn) { _ = in.Abort() })
 	}

@@ -159,6 +159,41 @@ static void rebind(char **args)
 	}
 }
 
+/* A listener that has been closed refuses. */
+static void closed_listener(char **args)
+{
+	(void)args;
+	for (int i = 0; i < 100; i++) {
+		struct sockaddr_in at = address("127.0.0.1", 0);
+		socklen_t len = sizeof at;
+		int l = tcp(), fd = tcp();
+		CHECK(bind(l, (struct sockaddr *)&at, sizeof at) == 0 && listen(l, 5) == 0);
+		CHECK(getsockname(l, (struct sockaddr *)&at, &len) == 0);
+		if (i % 2 == 0)
+			CHECK(bind(fd, (struct sockaddr *)&(struct sockaddr_in){.sin_family = AF_INET}, sizeof at) == 0);
+		close(l);
+		FAILS(connect(fd, (struct sockaddr *)&at, sizeof at), ECONNREFUSED);
+		close(fd);
+	}
+}
+
+/* A connect that does not block says EINPROGRESS, then writable, then 0 once, also to an address of this host. */
+static void in_progress(char **args)
+{
+	(void)args;
+	struct sockaddr_in at = address("127.0.0.1", 0);
+	socklen_t len = sizeof at;
+	int l = tcp(), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	CHECK(fd >= 0 && bind(l, (struct sockaddr *)&at, sizeof at) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&at, &len) == 0);
+	FAILS(connect(fd, (struct sockaddr *)&at, sizeof at), EINPROGRESS);
+	await(fd, POLLOUT);
+	CHECK(so_error(fd) == 0);
+	CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
+	FAILS(connect(fd, (struct sockaddr *)&at, sizeof at), EISCONN);
+	CHECK(write(fd, "x", 1) == 1);
+}
+
 /* A reset ends writes at once, also those of a program that has yet to read what came before. */
 static void unread(char **args)
 {
@@ -312,6 +347,7 @@ const struct part semantics[] = {
 	{"two-datagrams", two_datagrams}, {"no-name", no_name},
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
 	{"linger", linger},           {"writes-on", writes_on},     {"unread", unread},
-	{"rebind", rebind},
+	{"rebind", rebind},           {"closed-listener", closed_listener},
+	{"in-progress", in_progress},
 	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
 };
