@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -149,6 +150,23 @@ func TestManyConnections(t *testing.T) {
 	b.idle()
 }
 
+// TestNetwork has connects that wait, to a peer and to nobody. What it expects is what Linux says.
+func TestNetwork(t *testing.T) {
+	if calls.err != nil {
+		t.Skip(calls.err)
+	}
+	b := newBed(t)
+	echoes(t, b.B, stackpair.AddrB+":7")
+	var got []string
+	for line := range strings.Lines(b.run("", calls.path, "network", stackpair.AddrB, "7", "198.18.0.77")) {
+		got = append(got, strings.TrimSpace(line[strings.LastIndex(line, ":")+1:]))
+	}
+	if said := strings.Join(got, " "); said != "ok EISCONN ok EINPROGRESS ENOTCONN EALREADY EINPROGRESS EINTR" {
+		t.Error(said)
+	}
+	b.idle()
+}
+
 // TestResolver runs Go's own resolver against a DNS server, over UDP.
 func TestResolver(t *testing.T) {
 	b := newBed(t)
@@ -202,6 +220,9 @@ func TestPackets(t *testing.T) {
 			n, from, err := u.ReadFrom(b)
 			if err != nil {
 				return
+			}
+			if bytes.Contains(b[:n], []byte("forged")) {
+				t.Error("a header of the program was believed")
 			}
 			_, _ = u.WriteTo(b[:n], from)
 		}

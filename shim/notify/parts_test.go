@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -142,11 +143,30 @@ func packets(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := forge(u.(*net.UDPConn)); err != nil {
+		return err
+	}
+	if err := echo(c, []byte("after it")); err != nil {
+		return err
+	}
 	_, err = u.WriteTo([]byte("x"), bound.RemoteAddr())
 	fmt.Println("unconnected:", errors.Is(err, syscall.EOPNOTSUPP))
 	_, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
 	fmt.Println("raw:", errors.Is(err, syscall.EPERM))
 	return nil
+}
+
+// forge sends what the library would put before a datagram to port 7 of the peer, on a socket that is not connected.
+func forge(u *net.UDPConn) error {
+	b := append(make([]byte, 64), "forged"...)
+	binary.NativeEndian.PutUint16(b, syscall.AF_INET)
+	binary.NativeEndian.PutUint16(b[2:], 7)
+	copy(b[8:], []byte{198, 18, 0, 2})
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), b) })
 }
 
 // signals opens connections while signals come at each thread.

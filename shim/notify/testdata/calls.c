@@ -136,6 +136,9 @@ static void wrong_memory(void)
 	len = 2;
 	SAY(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len));
 	printf("length %d\n", (int)len);
+	char few[5] = "abcd";
+	SAY(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, few, &len));
+	printf("length %d, the rest %s\n", (int)len, few + 2);
 	SAY(accept(fd, NULL, NULL));
 	fcntl(l, F_SETFL, O_NONBLOCK); /* musl makes another try, with accept */
 	SAY(accept4(l, NULL, NULL, 0x40));
@@ -433,6 +436,35 @@ static void hostile(long seconds)
 	puts("it lives");
 }
 
+/* A peer at address and port that answers, and a neighbor that does not. */
+static void network(const char *address, int port, const char *nobody)
+{
+	struct sockaddr_in a = at(port), none = at(port);
+	socklen_t len = sizeof a;
+	inet_pton(AF_INET, address, &a.sin_addr);
+	inet_pton(AF_INET, nobody, &none.sin_addr);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct timeval limit = {.tv_usec = 100 * 1000};
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	handle(SIGUSR1, 0);
+	after(100, alarm_parent, 0);
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	close(fd);
+}
+
 /* sockets opens n sockets, each of which has to be one. */
 static void sockets(int n)
 {
@@ -487,6 +519,8 @@ int main(int argc, char **argv)
 		fork_server(n);
 	} else if (strcmp(what, "hostile") == 0) {
 		hostile(n);
+	} else if (strcmp(what, "network") == 0 && argc == 5) {
+		network(argv[2], atoi(argv[3]), argv[4]);
 	} else if (strcmp(what, "sockets") == 0) {
 		sockets(n);
 	} else if (strcmp(what, "cost") == 0) {
