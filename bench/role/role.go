@@ -33,6 +33,7 @@ type role struct {
 var roles = []role{
 	{"source", openSource},
 	{"sink", openSink},
+	{"xdpdrop", openXDPDrop},
 	{"rx", openReceiver},
 	{"tx", openSender},
 	{"forward", openForwarder},
