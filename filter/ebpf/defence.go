@@ -30,7 +30,7 @@ type Verdict struct {
 // Defence is the XDP program that drops and limits sources, loaded in a store. Its maps are pinned: verdicts stay when the
 // process ends. Its methods may be called by any goroutine.
 type Defence struct {
-	drop4, drop6, counters *ebpf.Map
+	drop4, drop6, counters, syn *ebpf.Map
 }
 
 // verdictValue is struct verdict of bpf/defence.c.
@@ -51,6 +51,10 @@ type (
 		Addr [16]byte
 	}
 	ruleCount struct{ Packets, Bytes uint64 }
+	synState  struct {
+		Bucket, Answered uint64
+		Rate, Burst      uint32
+	}
 )
 
 // OpenDefence opens the program of a store and loads it where it is not loaded yet. It is attached to no interface:
@@ -65,7 +69,7 @@ func (s *Store) OpenDefence() (*Defence, error) {
 		return nil, err
 	}
 	d := &Defence{}
-	for name, m := range map[string]**ebpf.Map{"drop4": &d.drop4, "drop6": &d.drop6, "counters": &d.counters} {
+	for name, m := range map[string]**ebpf.Map{"drop4": &d.drop4, "drop6": &d.drop6, "counters": &d.counters, "syn": &d.syn} {
 		if *m, err = s.findMap(DefenceObject + "/" + name); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
@@ -75,7 +79,7 @@ func (s *Store) OpenDefence() (*Defence, error) {
 
 // Close gives the maps back. The program and its verdicts stay.
 func (d *Defence) Close() error {
-	return errors.Join(d.drop4.Close(), d.drop6.Close(), d.counters.Close())
+	return errors.Join(d.drop4.Close(), d.drop6.Close(), d.counters.Close(), d.syn.Close())
 }
 
 // Put adds verdicts, or replaces those of the same prefixes. Each is in force when Put returns, for packets that come after.
@@ -222,6 +226,36 @@ func (d *Defence) Dropped(rule uint32) (packets, bytes uint64, err error) {
 		bytes += c.Bytes
 	}
 	return packets, bytes, nil
+}
+
+// AssistSYN has SYNs beyond a rate, of each CPU and second, answered with SYN cookies in XDP, if a socket of the kernel
+// listens; 0: none. With net.ipv4.tcp_syncookies at 1, the default, the kernel gives cookies out when its queue of the
+// listener is full, and with 2 always. Connections that begin so have no window scaling, SACK and timestamps, so the rate is
+// one that only a flood exceeds. Sockets of Millrace's own TCP have cookies of their own and are not listeners here.
+func (d *Defence) AssistSYN(rate uint32) error {
+	var perCPU []synState
+	if err := d.syn.Lookup(uint32(0), &perCPU); err != nil {
+		return fmt.Errorf("SYN cookies: %w", err)
+	}
+	for i := range perCPU { // a count of this moment may be lost
+		perCPU[i].Rate, perCPU[i].Burst = rate, max(1, rate/10)
+	}
+	if err := d.syn.Put(uint32(0), perCPU); err != nil {
+		return fmt.Errorf("SYN cookies: %w", err)
+	}
+	return nil
+}
+
+// AnsweredSYNs returns how many SYNs were answered with cookies since the program was loaded.
+func (d *Defence) AnsweredSYNs() (n uint64, err error) {
+	var perCPU []synState
+	if err := d.syn.Lookup(uint32(0), &perCPU); err != nil {
+		return 0, fmt.Errorf("SYN cookies: %w", err)
+	}
+	for _, s := range perCPU {
+		n += s.Answered
+	}
+	return n, nil
 }
 
 // monotonic returns CLOCK_MONOTONIC, which bpf_ktime_get_ns reads.

@@ -20,6 +20,7 @@ const (
 	defenceMapCounters = "counters"
 	defenceMapDrop4    = "drop4"
 	defenceMapDrop6    = "drop6"
+	defenceMapSyn      = "syn"
 	defenceProgDefence = "defence"
 )
 
@@ -76,6 +77,7 @@ type defenceMapSpecs struct {
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Drop4    *ebpf.MapSpec `ebpf:"drop4"`
 	Drop6    *ebpf.MapSpec `ebpf:"drop6"`
+	Syn      *ebpf.MapSpec `ebpf:"syn"`
 }
 
 // defenceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -108,6 +110,7 @@ type defenceMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
 	Drop4    *ebpf.Map `ebpf:"drop4"`
 	Drop6    *ebpf.Map `ebpf:"drop6"`
+	Syn      *ebpf.Map `ebpf:"syn"`
 }
 
 func (m *defenceMaps) Close() error {
@@ -116,6 +119,7 @@ func (m *defenceMaps) Close() error {
 		m.Counters,
 		m.Drop4,
 		m.Drop6,
+		m.Syn,
 	)
 }
 

@@ -3,12 +3,16 @@ package ebpf
 import (
 	"encoding/binary"
 	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testnet"
 )
 
 // packetFrom is a frame with an IP header from a source, behind tags.
@@ -186,6 +190,78 @@ func TestVerdictIsInForceWhenPutReturns(t *testing.T) {
 	}
 }
 
+// Beyond the rate the kernel sees no SYN, and its own stack accepts the cookies: connections carry bytes.
+func TestSYNsOfAFloodAreAnsweredWithCookies(t *testing.T) {
+	w := newDefended(t)
+	w.ok(w.far.Do(func() error { return w.store.AttachXDP("count/count_xdp", "eth0", XDPOptions{}) })) // veth takes frames of XDP_TX only so
+	w.ok(w.near.Sysctl("net.ipv4.tcp_syncookies", "2"))
+	for ns, addrs := range map[*testnet.Namespace][]string{w.near: {"198.18.0.1/24", "2001:db8::1/64"}, w.far: {"198.18.0.2/24", "2001:db8::2/64"}} {
+		w.ok(ns.Sysctl("net.ipv6.conf.eth0.disable_ipv6", "0"))
+		w.ok(ns.Up("eth0", addrs...))
+	}
+	for _, addr := range []string{"198.18.0.1", "2001:db8::1"} {
+		var l net.Listener
+		w.do(func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(addr, "0")); return err })
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Write([]byte("hello"))
+				c.Close()
+			}
+		}()
+		cookies := 0
+		talk := func() {
+			t.Helper()
+			var c net.Conn
+			w.ok(w.far.Do(func() (err error) { c, err = net.DialTimeout("tcp", l.Addr().String(), 20*time.Second); return err }))
+			defer c.Close()
+			if plain(t, c) {
+				cookies++
+			}
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
+				t.Errorf("%s: read %q, %v", addr, b, err)
+			}
+		}
+		before, err := w.d.AnsweredSYNs()
+		w.ok(err)
+		w.ok(w.d.AssistSYN(0))
+		talk()
+		if n, _ := w.d.AnsweredSYNs(); n != before {
+			t.Errorf("%s: %d SYNs were answered without the assist", addr, n-before)
+		}
+		w.ok(w.d.AssistSYN(1)) // the first of a second passes, on each CPU
+		for range 6 {
+			talk()
+		}
+		if n, err := w.d.AnsweredSYNs(); n < before+uint64(cookies) || cookies < 2 || err != nil {
+			t.Errorf("%s: %d SYNs were answered with cookies, %d connections began so, %v", addr, n-before, cookies, err)
+		}
+		l.Close()
+	}
+}
+
+// plain reports whether a connection has no timestamps, as one that began with a cookie of XDP has none.
+func plain(t testing.TB, c net.Conn) (yes bool) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const timestamps = 1 // TCPI_OPT_TIMESTAMPS
+	if err := raw.Control(func(fd uintptr) {
+		info, e := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		yes, err = e == nil && info.Options&timestamps == 0, e
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return yes
+}
+
 // The layouts of Go and C are the same.
 func TestDefenceLayouts(t *testing.T) {
 	o, err := parseObject(_DefenceBytes)
@@ -194,7 +270,7 @@ func TestDefenceLayouts(t *testing.T) {
 	}
 	for name, want := range map[string][2]int{
 		"drop4": {binary.Size(prefixKey4{}), binary.Size(verdictValue{})}, "drop6": {binary.Size(prefixKey6{}), binary.Size(verdictValue{})},
-		"counters": {4, binary.Size(ruleCount{})},
+		"counters": {4, binary.Size(ruleCount{})}, "syn": {4, binary.Size(synState{})},
 	} {
 		if m := o.spec.Maps[name]; int(m.KeySize) != want[0] || int(m.ValueSize) != want[1] {
 			t.Errorf("%s: %d and %d bytes, want %v", name, m.KeySize, m.ValueSize, want)

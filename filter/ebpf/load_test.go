@@ -70,6 +70,9 @@ func TestVerifierErrorsAreShortAndNameTheSource(t *testing.T) {
 	if !errors.As(err, &v) {
 		t.Fatalf("%v is no VerifierError", err)
 	}
+	if errors.Is(err, ErrPermission) {
+		t.Errorf("a rejected program is no want of rights: %v", err)
+	}
 	if v.Program != "reads_beyond" || !strings.Contains(v.Reason, "invalid access to packet") {
 		t.Errorf("program %q, reason %q", v.Program, v.Reason)
 	}

@@ -214,7 +214,7 @@ func TestDumpIsThatOfBpftool(t *testing.T) {
 	}
 }
 
-// list and dump do not crawl with ten thousand pins and entries. Time is the process's own.
+// list and dump do not crawl with ten thousand pins and entries.
 func TestListWithTenThousandMaps(t *testing.T) {
 	s := typed(t)
 	const n = 10000
@@ -240,7 +240,7 @@ func TestListWithTenThousandMaps(t *testing.T) {
 	}
 	took := time.Since(begin)
 	t.Logf("%d maps listed in %v", len(o.Maps), took)
-	if took > 20*time.Second {
+	if took > time.Minute { // 0.2 s; half a minute on an emulated machine
 		t.Errorf("%d maps took %v", n, took)
 	}
 	if _, err := s.Unload("typed", false); err != nil {

@@ -46,6 +46,9 @@ func Open(bpffs string) (*Store, error) {
 
 // permission adds the remedy to an error of rights.
 func permission(err error) error {
+	if v := new(VerifierError); errors.As(err, &v) { // EACCES too
+		return err
+	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w: %w", ErrPermission, err)
 	}
