@@ -202,9 +202,9 @@ func (e *Engine) single(p *packet) {
 	e.search(scopePacket, signature.Payload, p.payload)
 	if !p.added && len(p.payload) > 0 { // no stream will show these bytes to the stream's rules
 		e.search(scopeStream, signature.Payload, p.payload)
-		e.all(scopeStream)
+		e.all(e.rules.stream, p)
 	}
-	e.all(scopePacket)
+	e.all(e.rules.single, p)
 	for _, c := range e.ordered() {
 		q := c.q
 		if q.scope == scopeStream && (p.added && !q.packet || e.hits[q.id] == e.serial) || q.Flow.OnlyStream || q.Protocol.Stream {
@@ -307,7 +307,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 		e.scan(g, old, fresh, end-uint64(n))
 	}
 	s.pending = s.pending[:0]
-	e.all(scopeStream)
+	e.all(e.rules.stream, p)
 	for _, c := range e.ordered() {
 		q := c.q
 		if q.app != signature.AppAny && p.flow.settled && p.flow.app != q.app || q.dir&p.dir == 0 {
@@ -350,11 +350,15 @@ func (e *Engine) add(q *rule, at uint64) {
 	}
 }
 
-// all makes the rules candidates that have nothing to search for.
-func (e *Engine) all(s scope) {
-	for _, q := range e.rules.always[s] {
-		e.add(q, 0)
-	}
+// all makes the rules candidates that have nothing to search for, and whose header may be that of p.
+func (e *Engine) all(l *lookup, p *packet) {
+	l.each(p, func(list []*rule) {
+		for _, q := range list {
+			if q.dir&p.dir != 0 || p.dir == 0 {
+				e.add(q, 0)
+			}
+		}
+	})
 }
 
 // ordered returns the candidates in the order of the rules.

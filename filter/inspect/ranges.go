@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 )
@@ -15,6 +16,46 @@ type ranges struct {
 type steps struct {
 	from  []netip.Addr
 	rules [][]*rule
+}
+
+// lookup finds rules that have no content to search for by what their header says, so that few are evaluated on a
+// packet: by an address, by a port of the destination, or else by the protocol.
+type lookup struct {
+	ips   *ranges
+	ports map[uint16][]*rule
+	rest  [5][]*rule // by the number of the protocol's bit
+}
+
+// fewPorts is how many ports of a rule are indexed.
+const fewPorts = 64
+
+func newLookup(list []*rule) *lookup {
+	l := &lookup{ports: map[uint16][]*rule{}}
+	var byAddress []*rule
+	for _, q := range list {
+		switch {
+		case !q.Both && !(q.Src.Any() && q.Dst.Any()):
+			byAddress = append(byAddress, q)
+		case !q.Both && q.DstPorts.Count() <= fewPorts:
+			q.DstPorts.Each(func(p uint16) { l.ports[p] = append(l.ports[p], q) })
+		default:
+			for i := range l.rest {
+				if q.Protocol.IP>>i&1 != 0 {
+					l.rest[i] = append(l.rest[i], q)
+				}
+			}
+		}
+	}
+	l.ips = newRanges(byAddress)
+	return l
+}
+
+// each calls f with the rules that may be about p.
+func (l *lookup) each(p *packet, f func(list []*rule)) {
+	f(l.ips.src.at(p.src))
+	f(l.ips.dst.at(p.dst))
+	f(l.ports[p.dstPort])
+	f(l.rest[bits.TrailingZeros8(uint8(p.bit))])
 }
 
 func newRanges(list []*rule) *ranges {

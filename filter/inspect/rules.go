@@ -37,12 +37,13 @@ type rule struct {
 // Rules are compiled rules, immutable and shared by engines.
 type Rules struct {
 	rules  []*rule
-	groups [scopeKinds][]*group // by what they search
-	always [scopeKinds][]*rule  // no content to search for: evaluated every time
-	ips    *ranges              // rules of scopeIP
-	names  int                  // of bits
-	apps   [256]bool            // protocols that some rule needs
-	noted  []string
+	groups [scopeKinds][]*group       // by what they search
+	always [scopeKinds][]*rule        // no content to search for: evaluated every time
+	ips    *ranges                    // rules of scopeIP
+	single *lookup                    // always, of scopePacket
+	stream *lookup                    // always, of scopeStream
+	txs    [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
+	names  int                        // of bits
 }
 
 // Len returns how many rules there are, and how many of them have no content that can be searched for.
@@ -91,10 +92,16 @@ func Compile(list []*signature.Rule) (*Rules, error) {
 	slices.SortStableFunc(r.rules, order)
 	for i, q := range r.rules {
 		q.id = uint32(i)
-		r.apps[q.app] = true
 		r.place(q)
 	}
 	r.ips = newRanges(r.always[scopeIP])
+	r.single, r.stream = newLookup(r.always[scopePacket]), newLookup(r.always[scopeStream])
+	for _, q := range r.always[scopeTx] {
+		b := q.parts[slices.IndexFunc(q.parts, func(p part) bool {
+			return p.Buffer != signature.Payload && p.Buffer != signature.Base64Data
+		})].Buffer
+		r.txs[b] = append(r.txs[b], q)
+	}
 	var errs []error
 	for _, groups := range r.groups {
 		for _, g := range groups {

@@ -46,7 +46,11 @@ func (e *Engine) transact(p *packet) {
 			e.scan(g, nil, text, 0)
 		}
 	}
-	e.all(scopeTx)
+	for _, b := range e.tx.used {
+		for _, q := range e.rules.txs[b] {
+			e.add(q, 0)
+		}
+	}
 	for _, c := range e.ordered() {
 		if q := c.q; q.dir&p.dir != 0 && e.present(q) && e.admits(q, p) && e.txParts(q, p) {
 			e.matched(q, p, e.tx.text)

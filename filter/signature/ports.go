@@ -28,6 +28,30 @@ func (s *Ports) Contains(p uint16) bool {
 	return i < len(s.ranges) && s.ranges[i].first <= p
 }
 
+// Count returns how many ports s has.
+func (s *Ports) Count() (n int) {
+	if s == nil {
+		return 1 << 16
+	}
+	for _, r := range s.ranges {
+		n += int(r.last) - int(r.first) + 1
+	}
+	return n
+}
+
+// Each calls f with each port of s.
+func (s *Ports) Each(f func(port uint16)) {
+	ranges := allPorts
+	if s != nil {
+		ranges = s.ranges
+	}
+	for _, r := range ranges {
+		for p := int(r.first); p <= int(r.last); p++ {
+			f(uint16(p))
+		}
+	}
+}
+
 // portList parses a list of ports: the text of a header, with variables.
 func (e *environment) portList(text string) (*Ports, error) {
 	if s, ok := e.portSets[text]; ok {
