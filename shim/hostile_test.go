@@ -62,8 +62,17 @@ func TestWrongDescriptors(t *testing.T) {
 	if err := unix.Listen(listening, 1); err != nil {
 		t.Fatal(err)
 	}
+	made := func(fd int, err error) int {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
 	for what, fd := range map[string]int{
-		"pipe": pipe[0], "file": file, "AF_INET": mark(inet), "socketpair": mark(pair[0]), "listener": listening,
+		"memfd": made(unix.MemfdCreate("test", unix.MFD_CLOEXEC)), "epoll": made(unix.EpollCreate1(unix.EPOLL_CLOEXEC)),
+		"pidfd": made(unix.PidfdOpen(os.Getpid(), 0)), "eventfd": made(unix.Eventfd(0, unix.EFD_CLOEXEC)),
+		"netlink": mark(made(unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0))),
+		"pipe":    pipe[0], "file": file, "AF_INET": mark(inet), "socketpair": mark(pair[0]), "listener": listening,
 		"datagrams": mark(rawSocket(t, unix.SOCK_DGRAM)), "no mark": rawSocket(t, unix.SOCK_STREAM), "channel": c.fd,
 	} {
 		for _, o := range []op{opBind, opConnect, opListen, opNames, opSetOption, opGetOption} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -231,5 +232,26 @@ func nodeRestarts(t *testing.T, env []string) {
 		if strings.Count(p.out.String(), line) != 1 {
 			t.Errorf("it said %q", &p.out)
 		}
+	}
+}
+
+// TestSeveralLoops: programs with sockets of all kinds on nodes of several loops, where connections and shards of UDP
+// sockets are on different ones.
+func TestSeveralLoops(t *testing.T) {
+	for _, loops := range []int{2, 4} {
+		t.Run(strconv.Itoa(loops), func(t *testing.T) {
+			b := newBed(t, loops, nil)
+			b.services()
+			onTiers(t, func(t *testing.T, env []string) {
+				b := b.with(t, env)
+				for _, args := range [][]string{
+					{"unconnected"}, {"connect-error"}, {"unreachable"}, {"nested-epoll"}, {"exec"}, {"eintr"}, {"threads-fork-exec", "10"},
+					{"pass"}, {"sandbox"}, {"udp-peers"}, {"self-connect"},
+				} {
+					b.runs(args...).saidOnly("")
+					b.clean()
+				}
+			})
+		})
 	}
 }

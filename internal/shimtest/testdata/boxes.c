@@ -7,7 +7,9 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 
 /* Another user, without groups. */
 static void other_user(char **args)
@@ -142,7 +144,89 @@ static void preinit(char **args)
 	echo(connected(7), "hello");
 }
 
+/* Holds N connections until it is killed. */
+static void hold(char **args)
+{
+	for (int i = atoi(args[0]); i > 0; i--)
+		echo(connected(7), "hello");
+	puts("holds");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
+/* One more socket fails with an errno. */
+static void one_more(char **args)
+{
+	struct sockaddr_in to = address(peer, 7);
+	FAILS(connect(tcp(), (struct sockaddr *)&to, sizeof to), atoi(args[0]));
+	FAILS(socket(AF_INET, SOCK_DGRAM, 0), atoi(args[0]));
+}
+
+static void low_port(char **args)
+{
+	struct sockaddr_in any = address("0.0.0.0", 80);
+	int fd = tcp();
+	FAILS(bind(fd, (struct sockaddr *)&any, sizeof any), atoi(args[0]));
+}
+
+/* Listens where a node would, and answers nothing. */
+static void fake_node(char **args)
+{
+	struct sockaddr_un own = {.sun_family = AF_UNIX};
+	CHECK(strlen(args[0]) < sizeof own.sun_path);
+	strcpy(own.sun_path, args[0]);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	CHECK(bind(fd, (struct sockaddr *)&own, sizeof own) == 0 && chmod(args[0], 0777) == 0 && listen(fd, 5) == 0);
+	puts("listens");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
+/* Opens sockets in all states, and writes and reads as they come, until it is killed. */
+static void flood(char **args)
+{
+	static char b[20000];
+	unsigned seed = (unsigned)atoi(args[0]) * 77 + (unsigned)getpid();
+	struct sockaddr_in ports[] = {address(peer, 7), address(peer, 9), address(peer, 19), address(peer, 1), address("198.18.0.77", 1)};
+	int fds[100];
+	memset(fds, -1, sizeof fds);
+	for (long n = 0;; n++) {
+		int i = rand_r(&seed) % 100;
+		if (n == 100) {
+			puts("floods");
+			fflush(stdout);
+		}
+		if (fds[i] < 0) {
+			fds[i] = socket(AF_INET, (rand_r(&seed) % 4 ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK, 0);
+			CHECK(fds[i] >= 0);
+			struct sockaddr_in *to = &ports[rand_r(&seed) % 5], any = address("0.0.0.0", 0);
+			if (rand_r(&seed) % 5 != 0)
+				connect(fds[i], (struct sockaddr *)to, sizeof *to);
+			else if (bind(fds[i], (struct sockaddr *)&any, sizeof any) == 0)
+				listen(fds[i], 3);
+			continue;
+		}
+		switch (rand_r(&seed) % 5) {
+		case 0:
+			close(fds[i]);
+			fds[i] = -1;
+			break;
+		case 1:
+			recv(fds[i], b, sizeof b, 0);
+			break;
+		case 2:
+			shutdown(fds[i], rand_r(&seed) % 3);
+			break;
+		default:
+			send(fds[i], b, (size_t)(rand_r(&seed) % (int)sizeof b), MSG_NOSIGNAL);
+		}
+	}
+}
+
 const struct part boxes[] = {
+	{"hold", hold}, {"one-more", one_more}, {"low-port", low_port}, {"fake-node", fake_node}, {"flood", flood},
 	{"other-user", other_user},     {"other-root", other_root}, {"sandbox", sandbox},
 	{"data-sandbox", data_sandbox}, {"no-unix", no_unix},       {"preinit", preinit},
 	{NULL, NULL},

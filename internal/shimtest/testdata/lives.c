@@ -327,7 +327,69 @@ static void pass_socket(char **args)
 	}
 }
 
+/* UDP sockets of many ports, so of all loops, unconnected and connected, each with datagrams of several sizes. */
+static void udp_peers(char **args)
+{
+	(void)args;
+	struct sockaddr_in to = address(peer, 7), from;
+	static char out[1500], in[1500];
+	for (int i = 0; i < 24; i++) {
+		socklen_t len = sizeof from;
+		int fd = udp(), n = 1 + i * 60;
+		struct timeval limit = {.tv_sec = 20};
+		CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+		memset(out, i, sizeof out);
+		if (i % 2)
+			CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 && send(fd, out, (size_t)n, 0) == n);
+		else
+			CHECK(sendto(fd, out, (size_t)n, 0, (struct sockaddr *)&to, sizeof to) == n);
+		ssize_t got = recvfrom(fd, in, sizeof in, 0, (struct sockaddr *)&from, &len);
+		CHECK(got == n && memcmp(in, out, (size_t)n) == 0);
+		CHECK(from.sin_port == to.sin_port && from.sin_addr.s_addr == to.sin_addr.s_addr);
+		close(fd);
+	}
+}
+
+/* Connections from many ports to a listener of the same program, and SO_REUSEPORT listeners that share a port. */
+static void self_connect(char **args)
+{
+	(void)args;
+	int one = 1, listeners[3], clients[30];
+	struct sockaddr_in own = address("127.0.0.1", 0);
+	socklen_t len = sizeof own;
+	for (int i = 0; i < 3; i++) {
+		listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		CHECK(setsockopt(listeners[i], SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) == 0);
+		CHECK(bind(listeners[i], (struct sockaddr *)&own, sizeof own) == 0 && listen(listeners[i], 50) == 0);
+		CHECK(getsockname(listeners[i], (struct sockaddr *)&own, &len) == 0);
+	}
+	for (int i = 0; i < 30; i++) {
+		clients[i] = tcp();
+		CHECK(connect(clients[i], (struct sockaddr *)&own, sizeof own) == 0 && send(clients[i], "x", 1, 0) == 1);
+	}
+	for (int taken = 0; taken < 30;) {
+		struct pollfd p[3] = {{listeners[0], POLLIN, 0}, {listeners[1], POLLIN, 0}, {listeners[2], POLLIN, 0}};
+		CHECK(poll(p, 3, 20000) > 0);
+		for (int i = 0; i < 3; i++) {
+			int fd = p[i].revents != 0 ? accept(listeners[i], NULL, NULL) : -1;
+			char b;
+			if (fd < 0)
+				continue;
+			CHECK(recv(fd, &b, 1, 0) == 1 && send(fd, "y", 1, 0) == 1);
+			close(fd);
+			taken++;
+		}
+	}
+	for (int i = 0; i < 30; i++) {
+		char b[4];
+		CHECK(recv(clients[i], b, sizeof b, 0) == 1 && recv(clients[i], b, sizeof b, 0) == 0);
+		close(clients[i]);
+	}
+}
+
 const struct part lives[] = {
+	{"udp-peers", udp_peers},
+	{"self-connect", self_connect},
 	{"nested-epoll", nested_epoll},
 	{"fork-after-listen", fork_after_listen},
 	{"exec", exec_with_sockets},
