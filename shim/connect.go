@@ -156,6 +156,10 @@ func (k *sock) reportPair(p int) error {
 func (k *sock) start(to netip.AddrPort, filled int, dial dialer) error {
 	d := &socket.Dialer{Process: k.owner, Bound: k.bound, TCPOptions: k.options.Apply, FreeBind: k.options.freeBind}
 	k.mu.Lock()
+	if k.state == released { // the program has shut it down since the request: it must not come back to life
+		k.mu.Unlock()
+		return syscall.ENETDOWN
+	}
 	k.state = connecting
 	k.mu.Unlock()
 	attempt, err := dial(d, to, func(in socket.LoopConn, err error) { k.finish(in, err, filled) })

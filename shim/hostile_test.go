@@ -570,3 +570,28 @@ func (c *client) end() {
 	unix.Close(c.fd)
 	c.fd = -1
 }
+
+// TestReleasedStaysReleased: a socket that its program shuts down while it asks for a connection is given back once.
+func TestReleasedStaysReleased(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	p := c.socket(unix.SOCK_STREAM, false)
+	if r := p.ask(request{op: opNames}, p.fd); r.errno != 0 {
+		t.Fatal(r.errno)
+	}
+	cookie, err := cookieOf(p.fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	k := b.sockets[cookie]
+	b.mu.Unlock()
+	k.release(0)
+	if err := k.start(netip.MustParseAddrPort(peerAddr+":9"), 0, b.node.Connect); err != syscall.ENETDOWN {
+		t.Errorf("connect: %v", err)
+	}
+	k.release(0)
+	if n := b.Stats().Users[0].Sockets; n != 0 {
+		t.Errorf("the user has %d sockets", n)
+	}
+}

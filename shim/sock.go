@@ -195,6 +195,8 @@ func (k *sock) begin(p, end int) error {
 	if !k.stream {
 		want |= unix.EPOLLIN
 	}
+	k.mu.Lock() // an event may come before the fields are there
+	defer k.mu.Unlock()
 	id, err := s.watch.add(end, want, k.watched)
 	if err != nil {
 		return err
