@@ -26,6 +26,7 @@ type listener struct {
 	mu       sync.Mutex // its holder enters no loop
 	backlog  int
 	charge   int               // of one record in the send buffer
+	measured bool              // charge is what the kernel has counted
 	rings    bool              // accepted connections have rings
 	linger   int               // SO_LINGER of accepted connections, -1 is off
 	waiting  []socket.LoopConn // accepted, and there was no space for their records
@@ -267,7 +268,7 @@ func (k *sock) enter(q int) (err error) {
 }
 
 // send sends the record of a connection with its descriptor. EAGAIN is that there is no space for it.
-func (l *listener) send(k *sock, q, memory int) error {
+func (l *listener) send(k *sock, q, memory int) (err error) {
 	var b [acceptedSize]byte
 	encodeAccepted(b[:], k.local, k.remote)
 	rights := unix.UnixRights(q)
@@ -276,9 +277,11 @@ func (l *listener) send(k *sock, q, memory int) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, err := l.queued()
-	if err != nil {
-		return err
+	before := 0
+	if !l.measured {
+		if before, err = l.queued(); err != nil {
+			return err
+		}
 	}
 	l.k.mu.Lock()
 	if l.k.fd >= 0 {
@@ -287,9 +290,9 @@ func (l *listener) send(k *sock, q, memory int) error {
 		err = syscall.EBADF
 	}
 	l.k.mu.Unlock()
-	if err == nil && before == 0 {
+	if err == nil && before == 0 && !l.measured {
 		if after, e := l.queued(); e == nil && after > 0 {
-			l.charge = after
+			l.charge, l.measured = after, true
 		}
 	}
 	return err
