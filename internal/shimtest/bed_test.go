@@ -84,11 +84,20 @@ type bed struct {
 	env  []string // of programs
 }
 
+// compiled skips a test where there is no C compiler. What does not compile is a failure.
+func compiled(t testing.TB) {
+	t.Helper()
+	switch {
+	case errors.Is(built.err, exec.ErrNotFound):
+		t.Skip(built.err)
+	case built.err != nil:
+		t.Fatal(built.err)
+	}
+}
+
 func newBed(t testing.TB, loops int, change func(*shim.Config)) *bed {
 	t.Helper()
-	if built.err != nil {
-		t.Skip(built.err)
-	}
+	compiled(t)
 	p, err := stackpair.New(loops)
 	if err != nil {
 		t.Fatal(err)

@@ -211,9 +211,7 @@ func node(t *testing.T, path string) *exec.Cmd {
 func TestNodeRestarts(t *testing.T) { onTiers(t, nodeRestarts) }
 
 func nodeRestarts(t *testing.T, env []string) {
-	if built.err != nil {
-		t.Skip(built.err)
-	}
+	compiled(t)
 	path := socketPath(t)
 	n := node(t, path)
 	p := start(t, path, env, "restart")

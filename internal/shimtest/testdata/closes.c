@@ -158,6 +158,16 @@ static void dead_servers(int l, int u)
 	CHECK(calls < 100 && processor() - used < 0.5);
 }
 
+/* Nor do they spin when another node runs, to which their listener is one that has ended. */
+static void dead_listener(int l)
+{
+	double begin = now();
+	int calls = 0;
+	for (; now() < begin + 0.5; calls++)
+		FAILS(accept(l, NULL, NULL), EINVAL);
+	CHECK(calls < 50);
+}
+
 /* The node ends while the program has sockets of all kinds; a new one comes when the test says so by SIGUSR1. */
 static void restart(char **args)
 {
@@ -192,6 +202,7 @@ static void restart(char **args)
 	CHECK(so_error(fd) == 0);
 	u = udp();
 	CHECK(sendto(u, "x", 1, 0, (struct sockaddr *)&to, sizeof to) == 1 && recv(u, b, sizeof b, 0) == 1);
+	dead_listener(l);
 	l = listening();
 	fd = tcp();
 	to_self(fd, l);
