@@ -43,6 +43,7 @@ func TestSemantics(t *testing.T) {
 		{"unread", throughLoop, true, ""},
 		{"rebind", nil, true, ""},
 		{"in-progress", nil, true, ""},
+		{"interfaces", nil, true, ""},
 		{"in-progress", throughLoop, true, ""},
 		{"closed-listener", nil, true, ""},
 		{"closed-listener", throughLoop, true, ""},

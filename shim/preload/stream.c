@@ -134,12 +134,29 @@ INTERPOSED int shutdown(int fd, int how)
 	return (int)KERNEL(shutdown, fd, shut ? SHUT_RD : how);
 }
 
+/*
+ * interface_ioctl asks a socket of the kernel's stack: AF_UNIX ones have no requests for interfaces (netdevice(7)). The
+ * answer is about the kernel's.
+ */
+static int interface_ioctl(unsigned long request, void *arg)
+{
+	int fd = (int)KERNEL(socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	int result = (int)KERNEL(ioctl, fd, request, arg), cause = errno;
+	KERNEL(close, fd);
+	errno = cause;
+	return result;
+}
+
 INTERPOSED int ioctl(int fd, unsigned long request, ...)
 {
 	va_list list;
 	va_start(list, request);
 	void *arg = va_arg(list, void *);
 	va_end(list);
+	if (request >= SIOCGIFNAME && request <= SIOCSIFMAP && read_mark(fd).kind != NOT_OURS)
+		return interface_ioctl(request, arg);
 	struct rings *r = request == FIONREAD ? rings_hold(fd) : NULL;
 	if (r == NULL)
 		return (int)KERNEL(ioctl, fd, request, arg);

@@ -3,7 +3,9 @@
 
 #include "life.h"
 
+#include <net/if.h>
 #include <netdb.h>
+#include <sys/ioctl.h>
 
 static void not_connected(int fd)
 {
@@ -194,6 +196,19 @@ static void in_progress(char **args)
 	CHECK(write(fd, "x", 1) == 1);
 }
 
+/* Interfaces are shown through any socket. */
+static void interfaces(char **args)
+{
+	(void)args;
+	struct ifreq q = {.ifr_name = "lo"};
+	int stream = tcp(), datagram = udp();
+	CHECK(ioctl(stream, SIOCGIFFLAGS, &q) == 0 && (q.ifr_flags & IFF_LOOPBACK) != 0);
+	CHECK(ioctl(datagram, SIOCGIFADDR, &q) == 0);
+	CHECK(((struct sockaddr_in *)&q.ifr_addr)->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+	snprintf(q.ifr_name, sizeof q.ifr_name, "none");
+	FAILS(ioctl(stream, SIOCGIFADDR, &q), ENODEV);
+}
+
 /* A reset ends writes at once, also those of a program that has yet to read what came before. */
 static void unread(char **args)
 {
@@ -348,6 +363,6 @@ const struct part semantics[] = {
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
 	{"linger", linger},           {"writes-on", writes_on},     {"unread", unread},
 	{"rebind", rebind},           {"closed-listener", closed_listener},
-	{"in-progress", in_progress},
+	{"in-progress", in_progress}, {"interfaces", interfaces},
 	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
 };
