@@ -190,15 +190,28 @@ interop-gateway: $(PYTHON_WEB) ## gRPC, curl, nginx, node, PHP, Python, wrk, ab 
 	$(call install-packages,$(LOAD_PACKAGES))
 	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
 
-SHIM_PACKAGES := curl wget iperf3 nginx-light haproxy redis-server memcached postgresql openssh-client openssh-server openssl python3 wrk util-linux
+SHIM_PACKAGES := curl wget iperf3 nginx-light haproxy redis-server memcached postgresql openssh-client openssh-server openssl python3 libpython3.11-testsuite wrk util-linux \
+	default-jdk-headless openmpi-bin libopenmpi-dev nodejs tcl dpkg-dev
 PROGRAM ?=
 TIER    ?=
 
-.PHONY: interop-shim
-interop-shim: build ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select)
+# The sources of the versions that are installed, for their tests.
+SHIM_SOURCES := .deps/shim
+DEBIAN_SOURCE = cd $(SHIM_SOURCES) && sed 's/^Types: deb$$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >sources.list.d/debian.sources && \
+	apt-get -qq $(APT_SOURCES) update && apt-get -qq $(APT_SOURCES) source $(1)=$$(dpkg-query -W -f '$${source:Version}' $(2))
+APT_SOURCES  := -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$(CURDIR)/$(SHIM_SOURCES)/sources.list.d -o Dir::State::lists=$(CURDIR)/$(SHIM_SOURCES)/lists -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+
+.PHONY: shim-sources
+shim-sources:
 	$(call install-packages,$(SHIM_PACKAGES))
-	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 \
-		$(GO) -C internal/interop test -count=1 -v -timeout 120m -run '^TestPrograms$$' ./programs
+	@mkdir -p $(SHIM_SOURCES)/lists/partial $(SHIM_SOURCES)/sources.list.d
+	@ls -d $(SHIM_SOURCES)/redis-*/ >/dev/null 2>&1 || { $(call DEBIAN_SOURCE,redis,redis-server); } || echo "note: no source of redis, so its tests are not run"
+	@ls -d $(SHIM_SOURCES)/nodejs-*/ >/dev/null 2>&1 || { $(call DEBIAN_SOURCE,nodejs,nodejs); } || echo "note: no source of Node, so its tests are not run"
+
+.PHONY: interop-shim
+interop-shim: build shim-sources ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select)
+	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_REDIS="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/redis-*/ 2>/dev/null)" MILLRACE_NODE_SOURCE="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/nodejs-*/ 2>/dev/null)" \
+		PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 $(GO) -C internal/interop test -count=1 -v -timeout 180m -run '^TestPrograms$$' ./programs
 
 PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
 PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a

@@ -24,13 +24,18 @@ type tier string
 const (
 	onKernel tier = "kernel" // the kernel's, without millrace exec
 	onTier0  tier = "tier 0" // Millrace's, data through AF_UNIX sockets
+	onLoop   tier = "loop"   // the same, connections between programs of the stack, too
+	onRings  tier = "rings"  // the same through rings in shared memory
 )
 
 // tiers are the columns of the page, in the order in which they run.
-var tiers = []tier{onKernel, onTier0}
+var tiers = []tier{onKernel, onTier0, onLoop, onRings}
 
-// execFlags are the flags of millrace exec for a tier.
-var execFlags = map[tier][]string{onTier0: nil}
+// execFlags are the flags of millrace exec for a tier, and shimConfig what the stack's section "shim" has beside.
+var (
+	execFlags  = map[tier][]string{onRings: {"--rings"}}
+	shimConfig = map[tier]string{onLoop: ", through_loop: true", onRings: ", through_loop: true"}
+)
 
 // The addresses of the two namespaces.
 const (
@@ -57,12 +62,15 @@ type bed struct {
 	dir        string // of files of this bed that all users may read
 	millrace   string
 	socket     string // the control socket of the stack
+
+	rows   map[string]*row // what came of other tiers
+	failed []string        // tests of the suite that runs
 }
 
 // newBed makes the namespaces, and starts the stack unless the tier is the kernel.
 func newBed(t *testing.T, on tier) *bed {
 	t.Helper()
-	n := testnet.For(t, "mr-programs")
+	n := testnet.For(t, "mr-programs-"+strings.ReplaceAll(string(on)+os.Getenv("PROGRAM"), " ", ""))
 	b := &bed{
 		tier: on, net: n, dir: sharedDir(t), millrace: os.Getenv("MILLRACE_PROGRAMS"),
 		host: &place{ns: n.Namespace("host"), addr: hostAddr, addr6: hostAddr6}, peer: &place{ns: n.Namespace("peer"), addr: peerAddr, addr6: peerAddr6},
@@ -75,16 +83,21 @@ func newBed(t *testing.T, on tier) *bed {
 		return b
 	}
 	must(t, b.host.ns.Up("st0"))
-	b.socket = startStack(t, b.host.ns, b.dir, b.millrace, "st0", hostAddr+"/24", hostAddr6+"/64")
-	b.host.prefix = append(append([]string{b.millrace, "exec", "--socket", b.socket}, execFlags[on]...), "--")
+	b.socket = startStack(t, b.host.ns, b.dir, b.millrace, "st0", shimConfig[on], hostAddr+"/24", hostAddr6+"/64")
+	b.host.prefix = b.execPrefix(b.socket)
 	return b
 }
 
+// execPrefix is what is put before commands that use the stack with the control socket.
+func (b *bed) execPrefix(socket string) []string {
+	return append(append([]string{b.millrace, "exec", "--socket", socket}, execFlags[b.tier]...), "--")
+}
+
 // startStack starts millrace stack up on an interface until the test ends, and returns its control socket.
-func startStack(t *testing.T, ns *testnet.Namespace, dir, millrace, iface string, addrs ...string) string {
+func startStack(t *testing.T, ns *testnet.Namespace, dir, millrace, iface, more string, addrs ...string) string {
 	t.Helper()
 	socket, config := filepath.Join(dir, iface+".sock"), filepath.Join(dir, iface+".yaml")
-	text := fmt.Sprintf("devices: [{name: %s, driver: afxdp, addresses: [%s]}]\ncontrol: {socket: %s}\nshim: {everyone: true}\n", iface, strings.Join(quoted(addrs), ", "), socket)
+	text := fmt.Sprintf("devices: [{name: %s, driver: afxdp, addresses: [%s]}]\ncontrol: {socket: %s}\nshim: {everyone: true%s}\n", iface, strings.Join(quoted(addrs), ", "), socket, more)
 	must(t, os.WriteFile(config, []byte(text), 0o644))
 	node := (&place{ns: ns}).start(t, millrace, "stack", "up", "-c", config)
 	t.Cleanup(func() { node.stop(t) })

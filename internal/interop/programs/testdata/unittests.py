@@ -1,6 +1,6 @@
 """Run the tests of one module of CPython's own suite, and write a line for each to a file.
 
-unittests.py MODULE PATTERN OUTPUT: the tests whose id the regular expression finds. Lines of OUTPUT are
+unittests.py MODULE PATTERN RESOURCES OUTPUT: the tests whose id the regular expression finds. Lines of OUTPUT are
 "start ID", "pass ID", "skip ID" and "fail ID", so that the test of a run that hangs is known. Tests that have
 a line already are not run again.
 """
@@ -10,15 +10,6 @@ import sys
 import unittest
 
 from test import support
-
-module, pattern, output = sys.argv[1:]
-support.use_resources = []  # as regrtest without -u: no network but the machine's own, nothing large
-done = set()
-if os.path.exists(output):
-    with open(output) as f:
-        done = {line.split(None, 1)[1].strip() for line in f}
-out = open(output, "a", buffering=1)
-
 
 class Result(unittest.TextTestResult):
     """Result writes what came of each test. A test with subtests that fail has failed once."""
@@ -72,7 +63,15 @@ def wanted(test):
     return test.id() not in done and re.search(pattern, test.id())
 
 
-tests = unittest.TestSuite(t for t in cases(unittest.defaultTestLoader.loadTestsFromName(module)) if wanted(t))
-unittest.TextTestRunner(resultclass=Result, verbosity=0).run(tests)
-out.write("end of\n")
-os._exit(0)  # threads that a failed test has left do not matter
+if __name__ == "__main__":  # multiprocessing imports this file again
+    module, pattern, resources, output = sys.argv[1:]
+    support.use_resources = resources.split()  # as -u of regrtest
+    done = set()
+    if os.path.exists(output):
+        with open(output) as f:
+            done = {line.split(None, 1)[1].strip() for line in f}
+    out = open(output, "a", buffering=1)
+    tests = unittest.TestSuite(t for t in cases(unittest.defaultTestLoader.loadTestsFromName(module)) if wanted(t))
+    unittest.TextTestRunner(resultclass=Result, verbosity=0).run(tests)
+    out.write("end of\n")
+    os._exit(0)  # threads that a failed test has left do not matter
