@@ -63,6 +63,11 @@ the host's configuration names another one. --config starts a host by that file 
 answers; it goes on running, and its log is beside the control socket. --fallback runs
 the program on the kernel's stack if there is no host.
 
+--rings moves the bytes of TCP by memory that the program shares with the host, for
+connections that the program makes or accepts itself. What cannot use it goes on by
+sockets, which millrace net sockets shows. With --busy-poll a blocking read looks for
+bytes for that long before it sleeps: it takes a CPU for as long.
+
 Exit code 117 the kernel is too old for --seccomp, 118 the program has a supervisor
 already, 119 a policy of the machine forbids one, 120 no host answers, 121 the user may
 not use it, 122 this build has no library, 123 the program is setuid, 124 it is of
@@ -99,6 +104,10 @@ func newExec(c *console) *cobra.Command {
 				return usage("name a program: millrace exec -- COMMAND")
 			case f.seccomp && f.rings:
 				return usage("--rings is of the library, which --seccomp does without")
+			case f.busyPoll != 0 && !f.rings:
+				return usage("--busy-poll is for --rings")
+			case f.busyPoll < 0:
+				return usage("--busy-poll is a time: 50us, 1ms")
 			}
 			return nil
 		},

@@ -278,6 +278,7 @@ func (d *decoder) shim(n *yaml.Node, s *Shim) {
 		strictyaml.Optional("sockets", limit("sockets", &s.Sockets)),
 		strictyaml.Optional("backlog", limit("backlog", &s.Backlog)),
 		strictyaml.Optional("connects", limit("connects", &s.Connects)),
+		strictyaml.Optional("rings", limit("rings", &s.Rings)),
 	)
 }
 

@@ -21,6 +21,7 @@ type Shim struct {
 	ThroughLoop     bool         // key "through_loop": connections between two programs of the host pass through the loop as TCP
 	Sockets         int          // key "sockets": of one user at once; 0 is the default of package shim, as for the others
 	Backlog         int          // key "backlog": the most of listen(2)
+	Rings           int          // key "rings": connections of one user that have rings (millrace exec --rings)
 	Connects        int          // key "connects": connections that one user begins in a second
 }
 
@@ -58,7 +59,7 @@ func (d *Daemon) openShim() error {
 		Stack: d.stack, Path: path, Name: "stack", Groups: groups, Everyone: c.Everyone, PrivilegedPorts: c.PrivilegedPorts,
 		ThroughLoop: c.ThroughLoop,
 		Lookup:      func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
-		Limits:      shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects},
+		Limits:      shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects, Rings: c.Rings},
 	})
 	if err != nil && c.Socket == autoSocket { // the configuration does not ask for it
 		d.opt.Log.Warn("shim", "error", err.Error())
