@@ -86,6 +86,7 @@ func (r *relay) moveBack() (bells uint32, err error) {
 		return 0, err
 	}
 	r.early, r.late, r.full = early, late, false
+	r.lateEnd = r.peerEnded // the ring had all
 	r.closeRings(ring.Moved)
 	r.k.s.stats.moved.Add(1)
 	r.showTier(0)
@@ -127,5 +128,9 @@ func (r *relay) sendLate() bool {
 		r.late = r.late[n:]
 	}
 	r.late = nil
+	if r.lateEnd {
+		r.lateEnd = false
+		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // the program may have closed it
+	}
 	return true
 }

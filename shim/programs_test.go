@@ -109,7 +109,7 @@ func TestPrograms(t *testing.T) {
 		moved bool // back to the socket
 	}{
 		{"echo", false}, {"transfer 10000000", false}, {"level", false}, {"edge", false}, {"threads", false}, {"forks", false},
-		{"waits", false}, {"files", false}, {"reuse", false}, {"exec", true},
+		{"waits", false}, {"files", false}, {"reuse", false}, {"exec", true}, {"unread", true}, {"ended", false},
 		{"moving dup", true}, {"moving dup2", true}, {"moving fdopen", true}, {"moving splice", true}, {"moving passing", true},
 		{"moving fork", true}, {"moving spawn", true}, {"moving vfork", false},
 	} {

@@ -48,9 +48,10 @@ type relay struct {
 	over       bool // the connection has ended
 	closed     bool
 
-	rings *rings // nil: the socket carries the bytes
-	early []byte // for the stack, before what the socket carries (see moveBack)
-	late  []byte // for the program, before what the stack has
+	rings   *rings // nil: the socket carries the bytes
+	early   []byte // for the stack, before what the socket carries (see moveBack)
+	late    []byte // for the program, before what the stack has
+	lateEnd bool   // nothing follows late
 }
 
 // relay begins to move bytes. filled bytes of fill are taken out before.
@@ -375,7 +376,9 @@ func (r *relay) atEnd() {
 		r.close(r.failed) // the guard byte makes it ECONNRESET
 	case !r.peerEnded && r.in.Ready()&socket.PeerClosed != 0:
 		r.peerEnded = true
-		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // the program may have closed it
+		if r.rings == nil || !r.rings.mem.Finish() {
+			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // the program may have closed it
+		}
 		fallthrough
 	case r.over:
 		if r.over && r.ended {
@@ -386,6 +389,10 @@ func (r *relay) atEnd() {
 
 // finish closes the socket after both ends have sent their FIN: the program sees the end, not a reset.
 func (r *relay) finish() {
+	if r.ringUnread() {
+		r.rings.lingers = true
+		return
+	}
 	r.skipAll()
 	_ = r.in.Close()
 	r.close(0)

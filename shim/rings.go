@@ -38,6 +38,7 @@ type rings struct {
 	hot      bool       // in poller.hot
 	last     clock.Time // bytes came
 	blocked  bool       // the stack has no space: Writable follows
+	lingers  bool       // both ends have sent their FIN, and the program has not read all
 	emptying bool       // the socket, until all that is on its way has come
 	taken    uint32     // doorbell bytes of the program that were taken out of the socket
 }
@@ -138,7 +139,12 @@ func (r *relay) ringToStack() {
 	if left, err := g.mem.In.Len(); err == nil && left == 0 && r.shut && !r.ended {
 		r.programEnded()
 	}
-	if r.hangup && !r.closed {
+	switch {
+	case r.closed:
+		return
+	case g.lingers && !r.ringUnread():
+		r.finish()
+	case r.hangup:
 		r.ringHangup()
 	}
 	if r.rings != nil {
@@ -217,6 +223,16 @@ func (r *relay) skipAllBut(n int) int {
 		return 0
 	}
 	return have - n
+}
+
+// ringUnread reports whether the program has its socket open and bytes in the ring. A dup of it, or the next program, may want
+// to read them from the socket.
+func (r *relay) ringUnread() bool {
+	if r.rings == nil || r.hangup && hungUp(r.fd) {
+		return false
+	}
+	n, err := r.rings.mem.Out.Used()
+	return err == nil && n > 0
 }
 
 // ringHangup closes a connection whose program has closed its socket. What it has not read makes that a reset (RFC 2525, 2.17).

@@ -58,6 +58,7 @@ struct ring_page {
 	uint32_t size; /* of each ring, a power of two */
 	_Alignas(64) _Atomic uint32_t state;
 	_Atomic uint32_t shut; /* the program has shut down its direction: what is in the ring is the last */
+	_Atomic uint32_t fin; /* the last byte of the peer is in the ring: who reads it shuts the socket down */
 	_Alignas(256) struct ring_direction direction[2]; /* from the program, to the program */
 	_Alignas(2048) struct ring_locks locks[2];
 };

@@ -196,6 +196,10 @@ static size_t take(struct rings *r, int fd, struct cursor *to, size_t want, int 
 		if (used(d) == 0 && (settle(fd, d) || done == want))
 			break;
 	}
+	if (used(d) == 0 && atomic_load(&r->page->fin) != 0 && atomic_exchange(&r->page->fin, 0) != 0) {
+		KERNEL(shutdown, fd, SHUT_RD); /* the end of the stream, for poll(2) and read(2) */
+		write_doorbell(r, fd, 1);
+	}
 	if (atomic_load(&d->space) != 0 && used(d) <= r->page->size / 2 && atomic_exchange(&d->space, 0) != 0)
 		write_doorbell(r, fd, 1); /* a node that has ended shows later */
 	return done;

@@ -21,6 +21,7 @@ const (
 	sizeAt    = 8
 	stateAt   = 64 // written by the node alone
 	shutAt    = 68
+	finAt     = 72
 
 	directionAt   = 256
 	directionSize = 256
@@ -133,6 +134,14 @@ func (m *Memory) SetState(s State) { m.word(stateAt).Store(uint32(s)) }
 
 // Shut reports whether the program has shut down its direction. What is in the ring then is the last of it.
 func (m *Memory) Shut() bool { return m.word(shutAt).Load() != 0 }
+
+// Finish says that nothing follows what is in the ring to the program. False is that this is empty already: the caller shuts
+// the socket down, as otherwise the program does that reads the last byte, with a doorbell byte.
+func (m *Memory) Finish() bool {
+	m.word(finAt).Store(1)
+	n, err := m.Out.Used()
+	return err != nil || n > 0
+}
 
 // Close unmaps the memory. Nothing of m may be used after it.
 func (m *Memory) Close() error {

@@ -324,6 +324,41 @@ static void exec_reader(char **arg)
 	CHECK(!"exec");
 }
 
+/* unread moves a socket that has all the peer has sent, with its FIN, in the ring. */
+static void unread(char **arg)
+{
+	struct flow f = {dial(arg), 0, 60000};
+	write_all(&f);
+	CHECK(shutdown(f.fd, SHUT_WR) == 0);
+	read_all(f.fd, 0, 20000);
+	usleep(100000); /* for the FIN of the peer */
+	int fd = dup(f.fd);
+	CHECK(fd >= 0);
+	read_all(fd, 20000, 50000);
+	close(f.fd);
+	usleep(20000);
+	read_all(fd, 50000, 60000);
+	char b;
+	CHECK(read(fd, &b, 1) == 0);
+}
+
+/* ended reads all with the FIN, and sees it by poll. */
+static void ended(char **arg)
+{
+	struct flow f = {dial(arg), 0, 60000};
+	write_all(&f);
+	CHECK(shutdown(f.fd, SHUT_WR) == 0);
+	usleep(100000);
+	struct pollfd p = {.fd = f.fd, .events = POLLIN | POLLRDHUP};
+	read_all(f.fd, 0, 59999);
+	CHECK(poll(&p, 1, 20000) == 1 && (p.revents & POLLIN) != 0);
+	read_all(f.fd, 59999, 60000);
+	CHECK(poll(&p, 1, 20000) == 1 && (p.revents & (POLLIN | POLLRDHUP)) == (POLLIN | POLLRDHUP));
+	char b;
+	CHECK(read(f.fd, &b, 1) == 0);
+	CHECK(close(f.fd) == 0);
+}
+
 static void inherited(char **arg)
 {
 	const uint64_t bytes = 60000;
@@ -663,7 +698,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(char **);
-	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited},
+	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server}};
 	self = argv[0];
