@@ -15,7 +15,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 BUILD_PACKAGES := ca-certificates git
 RUN_PACKAGES   := curl iproute2
 TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin busybox-static man-db iputils-ping netcat-openbsd nodejs node-ws nftables openssl gnutls-bin libnss3-tools haproxy nginx-light libnginx-mod-stream
-BENCH_PACKAGES := nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev pkg-config
+BENCH_PACKAGES := nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev libpcap-dev pkg-config
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -378,3 +378,19 @@ generate-check: generate
 
 clean: ## remove what was built
 	rm -rf $(BIN)
+
+# libpcap's source and its tests, for the oracle of filter/expr. Nothing of it is committed.
+LIBPCAP_COMMIT := f26ae497fce4cda04355806101dd8d3e851d5672
+LIBPCAP        ?= bin/libpcap
+
+.PHONY: pcap-oracle
+pcap-oracle: ## compare packet filter expressions with libpcap's own tests (needs git, cmake, flex, bison, perl, root)
+	@test -d $(LIBPCAP)/.git || git clone -q https://github.com/the-tcpdump-group/libpcap $(LIBPCAP)
+	@git -C $(LIBPCAP) checkout -q $(LIBPCAP_COMMIT)
+	@cmake -S $(LIBPCAP) -B $(LIBPCAP)/build -DDISABLE_DBUS=ON -DDISABLE_RDMA=ON -DBUILD_WITH_LIBNL=OFF >/dev/null
+	@$(MAKE) -s -C $(LIBPCAP)/build pcap_static >/dev/null
+	$(CC) -O2 -I $(LIBPCAP)/build -I $(LIBPCAP) -o bin/pcap-oracle filter/expr/testdata/oracle.c $(LIBPCAP)/build/libpcap.a
+	@perl filter/expr/testdata/corpus.pl $(LIBPCAP) $(LIBPCAP)/build $(abspath bin)/pcap-corpus.json
+	MILLRACE_PCAP_ORACLE=$(abspath filter/expr/testdata/oracle.sh) MILLRACE_PCAP_PROGRAM=$(abspath bin)/pcap-oracle \
+	MILLRACE_PCAP_CORPUS=$(abspath bin)/pcap-corpus.json MILLRACE_PCAP_FILES=$(abspath $(LIBPCAP))/tests/filter \
+	$(GO) test ./filter/expr ./filter/ebpf -run 'Corpus|Generated' -v

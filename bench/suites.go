@@ -10,6 +10,7 @@ var suites = []harness.Suite{
 	l4Established,
 	tables,
 	literals,
+	filterSuite,
 	kern,
 	transport,
 	sessions,

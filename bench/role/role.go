@@ -49,6 +49,7 @@ var roles = []role{
 	{"datagrams", openDatagrams},
 	{"tables", openTables},
 	{"literals", openLiterals},
+	{"expression", openExpression},
 	{"tcp-serve", openTCPServe},
 	{"tcp-load", openTCPLoad},
 	{"tcp-memory", openTCPMemory},

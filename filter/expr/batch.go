@@ -31,9 +31,13 @@ func (m *Matcher) Match(b *packet.Batch) []uint8 {
 		return nil
 	}
 	verdicts := m.verdicts[:n]
-	if m.header != nil && m.header.decide(b.Arena, b.D, verdicts) {
-		m.complete(b, verdicts)
-		return verdicts
+	if m.header != nil {
+		if whole, ok := m.header.decide(b.Arena, b.D, verdicts); ok {
+			if !whole {
+				m.complete(b, verdicts)
+			}
+			return verdicts
+		}
 	}
 	for i := 0; i < n; {
 		i += m.one(b, i, verdicts)

@@ -144,3 +144,81 @@ func TestLongProgramsJumpFar(t *testing.T) {
 		t.Error("nothing matched")
 	}
 }
+
+// Texts that are read alike have the same tree.
+func TestPrecedenceAndInheritedQualifiers(t *testing.T) {
+	for _, same := range [][2]string{
+		{"ip[8] & 1 + 2 = 3", "ip[8] & (1 + 2) = 3"},
+		{"ip[8] | 4 & 2 << 1 = 3", "ip[8] | (4 & (2 << 1)) = 3"},
+		{"ip[8] - 2 - 1 = 3", "(ip[8] - 2) - 1 = 3"},
+		{"ip[8] * 2 + 1 = 3", "(ip[8] * 2) + 1 = 3"},
+		{"ip[8] % 2 + 1 = 3", "ip[8] % (2 + 1) = 3"},
+		{"-ip[8] + 1 = 3", "(-ip[8]) + 1 = 3"},
+		{"ip[9- 1] = 6", "ip[9 - 1] = 6"},
+		{"tcp port 80 or 443", "tcp port 80 or tcp port 443"},
+		{"tcp port (80 or not 443)", "tcp port 80 or not tcp port 443"},
+		{"tcp port 80 and (udp) and 90", "tcp port 80 and (udp) and tcp port 90"},
+		{"tcp or udp and ip", "(tcp or udp) and ip"},
+		{"not tcp and udp", "(not tcp) and udp"},
+		{"net 10", "net 10.0.0.0/8"},
+		{"src or dst host 1.2.3.4", "host 1.2.3.4"},
+	} {
+		var trees [2]string
+		for i, text := range same {
+			f, err := Compile(text, LinkEthernet, Options{})
+			if err != nil {
+				t.Fatalf("%q: %v", text, err)
+			}
+			trees[i] = f.Tree()
+		}
+		if trees[0] != trees[1] {
+			t.Errorf("%q is\n%snot as %q\n%s", same[0], trees[0], same[1], trees[1])
+		}
+	}
+}
+
+// Match and the classic BPF program agree at the edges of fields.
+func TestBoundaries(t *testing.T) {
+	ipv4 := func(ttl byte) []byte {
+		b := append(make([]byte, 12), be16(typeIPv4)...)
+		return append(b, 0x45, 0, 0, 40, 0, 0, 0, 0, ttl, ipTCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 0)
+	}
+	llc := func(length uint16) []byte {
+		return join(make([]byte, 12), be16(length), []byte{0x42, 0x42, 3}, make([]byte, 40))
+	}
+	geneve := join(ipv4(64)[:34], be16(9, 6081, 0, 0), []byte{33, 0, 0x65, 0x58, 0, 0, 5, 0}, make([]byte, 33*4), make([]byte, 12),
+		be16(typeARP), make([]byte, 28))
+	geneve[23] = ipUDP
+	for _, tc := range []struct {
+		text string
+		pkt  []byte
+		want bool
+	}{
+		{"stp", llc(1500), true},
+		{"stp", llc(1501), false},
+		{"1 << ip[8] = 0x80000000", ipv4(31), true},
+		{"1 << ip[8] = 0", ipv4(32), true},
+		{"0x80000000 >> ip[8] = 1", ipv4(31), true},
+		{"ip[ip[8] * 0x2000000] = 0 or ip", ipv4(64), false},
+		{"not ip[ip[8] * 0x2000000] = 0", ipv4(64), false},
+		{"ip[ip[8] * 0x2000000] = 0x45", ipv4(128), true}, // the product is 0 in 32 bits
+		{"geneve and arp", geneve, true},
+		{"ip[21:1] = 0", ipv4(64), true},
+		{"ip[21:2] = 0 or ip", ipv4(64), false},
+	} {
+		f, err := Compile(tc.text, LinkEthernet, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prog, err := f.CBPF()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Match(tc.pkt, len(tc.pkt)); got != tc.want {
+			t.Errorf("%q: Match %v", tc.text, got)
+		}
+		if got := interpret(prog, tc.pkt, uint32(len(tc.pkt)), nil) != 0; got != tc.want {
+			t.Errorf("%q: classic BPF %v\n%s", tc.text, got, Disassemble(prog))
+		}
+	}
+}

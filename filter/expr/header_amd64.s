@@ -2,12 +2,13 @@
 
 #include "textflag.h"
 
-// func decideAVX512(h *headerTable, table *uint32, mem *byte, d *packet.Desc, n int, verdicts *uint8)
+// func decideAVX512(h *headerTable, table *uint32, mem *byte, d *packet.Desc, n int, verdicts *uint8) uint32
 //
 // For each packet: load up to 64 bytes, gather the fields of all tests into lanes (VPERMB), compare all
 // lanes, and look the results up. Layout of headerTable: pick 0, keep 64, mask 72, k 136, end 200,
-// equal 264, above 268. Layout of packet.Desc, 32 bytes: Off 0, Len 4.
-TEXT ·decideAVX512(SB), NOSPLIT, $0-48
+// equal 264, above 268. Layout of packet.Desc, 32 bytes: Off 0, Len 4, Flags 28. R15 collects all
+// verdicts and, 16 bits higher, all flags.
+TEXT ·decideAVX512(SB), NOSPLIT, $0-52
 	MOVQ h+0(FP), DI
 	MOVQ table+8(FP), R8
 	MOVQ mem+16(FP), SI
@@ -22,6 +23,7 @@ TEXT ·decideAVX512(SB), NOSPLIT, $0-48
 	MOVL      264(DI), R10 // equal
 	MOVL      268(DI), R11 // above
 	MOVL      $64, R12
+	XORL      R15, R15
 
 next:
 	MOVL    0(DX), AX
@@ -52,9 +54,14 @@ next:
 	ANDL    R14, DI               // tests that were made outside the packet
 	CMOVLNE CX, R13               // reject it
 	MOVB    R13, (R9)
+	ORL     R13, R15
+	MOVWLZX 28(DX), AX
+	SHLL    $16, AX
+	ORL     AX, R15
 	INCQ    R9
 	ADDQ    $32, DX
 	DECQ    BX
 	JNZ     next
 	VZEROUPPER
+	MOVL R15, ret+48(FP)
 	RET

@@ -5,4 +5,6 @@ package expr
 import "github.com/millrace/millrace/packet"
 
 // decide has no form for this processor.
-func (h *headerTable) decide(*packet.Arena, []packet.Desc, []uint8) bool { return false }
+func (h *headerTable) decide(*packet.Arena, []packet.Desc, []uint8) (whole, ok bool) {
+	return false, false
+}
