@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/bench/role"
 )
 
-// filterSuite compares packet filter expressions with libpcap and the kernel.
-var filterSuite = harness.Suite{
-	Name:  "filter",
+// expressionSuite compares packet filter expressions with libpcap and the kernel.
+var expressionSuite = harness.Suite{
+	Name:  "expressions",
 	Title: "Packet filter expressions",
 	About: []string{
 		"One core, the first 1024 Ethernet packets of the sample captures in memory, 256 a batch. libpcap runs the " +
@@ -22,7 +22,7 @@ var filterSuite = harness.Suite{
 			"the best that it does. The call itself costs too: row \"every packet\" is that of an empty program.",
 		"All contestants decide every packet once before the run and must find as many matches as the file says.",
 	},
-	Open: openFilterSuite,
+	Open: openExpressionSuite,
 }
 
 const (
@@ -36,7 +36,7 @@ var filterExpressions = []string{
 	"net 10.0.0.0/8 and not port 22", "vlan and tcp port 443",
 }
 
-func openFilterSuite(e *harness.Env) (*harness.Bench, error) {
+func openExpressionSuite(e *harness.Env) (*harness.Bench, error) {
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
 		return nil, err
