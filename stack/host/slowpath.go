@@ -68,7 +68,11 @@ func (h *Host) deliverToOwner(now clock.Time, t *wire.Tuple, g *ip.Datagram) pac
 	c, u := *g, *t
 	c.Payload = append([]byte(nil), g.Payload...)
 	c.Packet = append([]byte(nil), g.Packet...)
-	if !h.Do(func() { h.inputDatagram(max(now, h.Now()), &u, &c) }) {
+	input := func() {
+		h.inputDatagram(max(now, h.Now()), &u, &c)
+		h.RequestTick() // it reports to the socket's owner
+	}
+	if !h.Do(input) {
 		return packet.DropHandover
 	}
 	return packet.Deliver
