@@ -120,7 +120,7 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 test: deps preload generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	$(MAKE) -k -j 2 --no-print-directory --output-sync=line test-first test-others || { echo "tests failed"; exit 1; }
+	$(MAKE) -k -j 2 --no-print-directory test-first test-others || { echo "tests failed"; exit 1; }
 
 .PHONY: test-first test-others
 test-first:
