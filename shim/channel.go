@@ -196,7 +196,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	case opBind:
 		err = k.bind(q, r)
 	case opConnect:
-		err = k.connect(c, q, r, p, c.s.cfg.Stack.Connect)
+		err = k.connect(c, q, r, p, c.s.cfg.Stack.Connect, false)
 	case opListen:
 		err = k.listen(q, r, p)
 	case opNames:

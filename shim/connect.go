@@ -43,7 +43,10 @@ var errElsewhere = errors.New("not on this loop")
 
 // connect begins a connection. The reply is EINPROGRESS, and the program's end is not writable until the handshake is
 // complete.
-func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer) error {
+//
+// onLoop is that the caller holds a loop: then it is TCP through the loop, also where a program listens at the address. To join the
+// two takes all loops, and may wait.
+func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onLoop bool) error {
 	if !k.stream {
 		return k.connectPackets(q, r, p)
 	}
@@ -59,9 +62,11 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer) err
 		return err
 	}
 	k.owner = c.process()
-	k.passClosed(to)
-	if k.connectLocal(c, to, r, p) {
-		return k.reportPair(p)
+	if !onLoop {
+		k.passClosed(to)
+		if k.connectLocal(c, to, r, p) {
+			return k.reportPair(p)
+		}
 	}
 	if err := k.setMark(p, true); err != nil {
 		return err

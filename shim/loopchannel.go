@@ -166,7 +166,7 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 	case q.op == opConnect && (k.bound != nil || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.hold(in):
 		return r, false
 	case q.op == opConnect:
-		err = k.connect(c, &q, &r, fds[0], in.Connect)
+		err = k.connect(c, &q, &r, fds[0], in.Connect, true) // a listener may have come since
 	case q.op == opSetOption:
 		err = k.setOption(int(q.level), int(q.name), q.value)
 	default:

@@ -3,10 +3,14 @@ package shim
 import (
 	"context"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // TestChannelEndsDuringRequest: a process ends while a goroutine does its request, and the channel is free when that is over.
@@ -107,4 +111,41 @@ func TestLoopRefusesForeignDescriptors(t *testing.T) {
 		t.Errorf("the node still has the pipe: %v", err)
 	}
 	unix.Close(pipe[1])
+}
+
+// TestConnectOnLoopWithListener: a program begins to listen after the loop has seen that none does, and the loop goes on with the
+// connection. It must not enter itself, nor another loop.
+func TestConnectOnLoopWithListener(t *testing.T) {
+	b := newBed(t, nil)
+	l := b.dial(t).socket(unix.SOCK_STREAM, false)
+	local, err := l.listen("127.0.0.1:0", 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	ch := &channel{s: b.Server, user: b.userOf(uint32(os.Getuid())), owner: &socket.Process{}}
+	done := make(chan error, 1)
+	go b.cfg.Stack.EnterLoop(0, func(in socket.LoopStack) {
+		k, err := b.findNow(ch, p.fd)
+		if err == nil {
+			err = k.connect(ch, &request{op: opConnect, addr: local}, &reply{}, p.fd, in.Connect, true)
+		}
+		done <- err
+	})
+	select {
+	case err := <-done:
+		if err != syscall.EINPROGRESS {
+			t.Errorf("connect: %v", err)
+		}
+	case <-time.After(limit):
+		t.Fatal("the loop waits for itself")
+	}
+	if q, _, err := l.accept(); err != nil {
+		t.Error(err)
+	} else {
+		q.close()
+	}
+	if n := b.stats.pairs.Load(); n != 0 {
+		t.Errorf("%d pairs", n)
+	}
 }
