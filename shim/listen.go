@@ -42,7 +42,7 @@ func (k *sock) listen(q *request, r *reply, p int) error {
 	if !k.stream {
 		return syscall.EOPNOTSUPP
 	}
-	backlog := min(max(int(q.arg), 0), k.s.cfg.Limits.Backlog) // negative is 0
+	backlog := int(min(uint32(q.arg), uint32(k.s.cfg.Limits.Backlog))) // negative is the most, as on Linux
 	switch k.current() {
 	case listening:
 		r.local, r.remote = k.names()

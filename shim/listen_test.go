@@ -149,6 +149,24 @@ func TestBindErrors(t *testing.T) {
 	}
 }
 
+// TestNegativeBacklog: listen(2) of Linux takes it for the most.
+func TestNegativeBacklog(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	local, err := p.listen("127.0.0.1:0", -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if err := b.dial(t).socket(unix.SOCK_STREAM, false).connect(local.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.stats.pairs.Load(); n != 10 {
+		t.Errorf("%d connections of 10 are accepted at once", n)
+	}
+}
+
 // TestBacklog lets connections wait: no more records are in the program's socket than the backlog permits, all arrive, and
 // in the end.
 func TestBacklog(t *testing.T) {
