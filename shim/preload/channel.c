@@ -4,7 +4,8 @@
  * A process keeps up to CHANNELS of them, and a call takes one that is free: no reply waits for that of another
  * socket. A call that finds none free opens one for itself. The word of a channel says which process it belongs to,
  * and whether a call has it. After fork all words name the parent, so the child opens its own: no fork handler is
- * needed, and clone(2) and vfork(2) are served alike.
+ * needed, and clone(2) without shared memory is served alike. A child of vfork has the words of its parent, which has its threads
+ * at work on them: such a child opens a channel for each call.
  *
  * A program may close descriptors that are not its own (close_range, daemon) and then get the number of a channel for
  * a file. The kernel's cookie of the socket shows that.
@@ -270,7 +271,7 @@ static int cause_of_silence(int cause)
 int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory)
 {
 	uint64_t process = (uint64_t)getpid();
-	int saved = errno, i = take(process), result;
+	int saved = errno, i = own_memory() ? take(process) : -1, result;
 	errno = 0;
 	if (i >= 0) {
 		result = on(&channels[i].open, q, fd, reply, memory);

@@ -15,12 +15,26 @@
 #define PARTS 8  /* of a datagram, before memory is allocated for them */
 #define BATCH 16 /* datagrams of one system call. Threads may have stacks of 16 KiB */
 
+#define MAX_DATAGRAM 65507 /* bytes of the program in one: 65535 without the headers of IPv4 and UDP (RFC 768) */
+
 /* A header, and behind it the parts of a datagram. */
 struct framed {
 	struct shim_datagram header;
 	struct iovec few[1 + PARTS], *part;
 	size_t parts;
 };
+
+/* too_long reports whether UDP has no datagram of so many bytes. The kernel takes longer ones: AF_UNIX has no such limit. */
+static bool too_long(const struct iovec *part, size_t n)
+{
+	size_t left = MAX_DATAGRAM;
+	for (size_t i = 0; i < n; i++) {
+		if (part[i].iov_len > left)
+			return true;
+		left -= part[i].iov_len;
+	}
+	return false;
+}
 
 /* frame returns 0 or an errno. unframe ends what it began. */
 static int frame(struct framed *f, const struct iovec *from, size_t n)
@@ -80,6 +94,8 @@ static void read_control(const struct msghdr *from, struct shim_datagram *to)
 static int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
 {
 	int cause = frame(f, m->msg_iov, m->msg_iovlen);
+	if (cause == 0 && too_long(m->msg_iov, m->msg_iovlen))
+		cause = EMSGSIZE;
 	if (cause == 0)
 		cause = m->msg_name == NULL ? EDESTADDRREQ : decode_address(m->msg_name, m->msg_namelen, &f->header.remote);
 	if (cause != 0)
@@ -101,6 +117,10 @@ static bool may_send(const struct mark *m, int *flags)
 	*flags &= ~MSG_OOB;
 	if (m->connected)
 		return true;
+	if ((*flags & MSG_FASTOPEN) != 0) {
+		errno = EOPNOTSUPP;
+		return false;
+	}
 	if ((*flags & MSG_NOSIGNAL) == 0)
 		raise(SIGPIPE);
 	errno = EPIPE;
@@ -123,14 +143,18 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	if (stream_send(fd, m->msg_iov, m->msg_iovlen, flags, &put))
 		return put;
 	rings_leave_passed(m);
-	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
+	struct mark mark = data_mark(fd, m->msg_name != NULL || (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
 	if (mark.kind != DATAGRAM) {
 		struct msghdr plain = *m;
+		if (mark.kind == STREAM) { /* as TCP does */
+			plain.msg_name = NULL;
+			plain.msg_namelen = 0;
+		}
 		if (mark.kind == DATAGRAM_CONNECTED) {
-			if (m->msg_name != NULL) {
-				errno = EISCONN;
+			if (m->msg_name != NULL || too_long(m->msg_iov, m->msg_iovlen)) {
+				errno = m->msg_name != NULL ? EISCONN : EMSGSIZE;
 				return -1;
 			}
 			plain.msg_control = NULL;
@@ -161,11 +185,11 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 		return -1;
 	if (mark.kind == STREAM)
 		to = NULL, len = 0; /* as TCP does */
-	if (mark.kind == DATAGRAM_CONNECTED && to != NULL) {
-		errno = EISCONN;
+	if (mark.kind == DATAGRAM_CONNECTED && (to != NULL || n > MAX_DATAGRAM)) {
+		errno = to != NULL ? EISCONN : EMSGSIZE;
 		return -1;
 	}
-	if (mark.kind != DATAGRAM || to == NULL)
+	if (mark.kind != DATAGRAM)
 		return KERNEL(sendto, fd, data, n, flags, to, len);
 	struct iovec part = {(void *)data, n};
 	struct msghdr m = {.msg_name = (void *)to, .msg_namelen = len, .msg_iov = &part, .msg_iovlen = 1};
@@ -252,6 +276,20 @@ static ssize_t from_stream(int fd, ssize_t n)
 	return n;
 }
 
+/* from_sender is recvmsg of a stream: TCP shows no address, and the kernel would show the name of an AF_UNIX socket. */
+static ssize_t from_sender(int fd, struct msghdr *m, int flags)
+{
+	struct msghdr nameless = *m;
+	nameless.msg_name = NULL;
+	ssize_t n = from_stream(fd, KERNEL(recvmsg, fd, &nameless, flags));
+	if (n < 0)
+		return n;
+	m->msg_namelen = 0;
+	m->msg_controllen = nameless.msg_controllen;
+	m->msg_flags = nameless.msg_flags;
+	return n;
+}
+
 /* may_receive is may_send for the other direction. */
 static bool may_receive(const struct mark *m)
 {
@@ -297,13 +335,15 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 		m->msg_flags = 0;
 		return got_bytes;
 	}
-	struct mark mark = data_mark(fd, false);
+	struct mark mark = data_mark(fd, m->msg_name != NULL);
 	struct framed f;
 	if (!may_receive(&mark))
 		return -1;
 	if (mark.kind != DATAGRAM) {
-		if (mark.kind != DATAGRAM_CONNECTED)
-			return from_stream(fd, KERNEL(recvmsg, fd, m, flags));
+		if (mark.kind == NOT_OURS)
+			return KERNEL(recvmsg, fd, m, flags);
+		if (mark.kind == STREAM)
+			return from_sender(fd, m, flags);
 		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
 		ssize_t n = KERNEL(recvmsg, fd, &plain, flags);
 		m->msg_flags = plain.msg_flags;
@@ -331,11 +371,17 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 			*len = 0;
 		return got;
 	}
-	struct mark mark = data_mark(fd, false);
+	struct mark mark = data_mark(fd, from != NULL);
 	if (!may_receive(&mark))
 		return -1;
-	if (mark.kind == NOT_OURS || mark.kind == STREAM)
-		return from_stream(fd, KERNEL(recvfrom, fd, data, n, flags, from, len));
+	if (mark.kind == NOT_OURS)
+		return KERNEL(recvfrom, fd, data, n, flags, from, len);
+	if (mark.kind == STREAM) {
+		ssize_t taken = from_stream(fd, KERNEL(recvfrom, fd, data, n, flags, NULL, NULL));
+		if (taken >= 0 && from != NULL && len != NULL)
+			*len = 0; /* TCP shows no address */
+		return taken;
+	}
 	struct msghdr m = {.msg_name = len != NULL ? from : NULL, .msg_iov = &part, .msg_iovlen = 1};
 	if (m.msg_name != NULL)
 		m.msg_namelen = *len;

@@ -22,7 +22,7 @@
  */
 static _Atomic pid_t *owner;
 
-static bool own_table(void)
+bool own_memory(void)
 {
 	pid_t self = getpid();
 	if (owner == NULL) {
@@ -37,7 +37,7 @@ static bool own_table(void)
 
 __attribute__((constructor)) static void begin(void)
 {
-	own_table();
+	own_memory();
 }
 
 static bool has_rings(int fd)
@@ -48,7 +48,7 @@ static bool has_rings(int fd)
 /* closing is that fd is about to be closed or replaced. */
 static void closing(int fd)
 {
-	if (has_rings(fd) && own_table())
+	if (has_rings(fd) && own_memory())
 		rings_forget(fd);
 }
 

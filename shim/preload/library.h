@@ -57,6 +57,12 @@ const struct settings *settings(void);
 /* active reports whether the process has been started for a stack. */
 bool active(void);
 
+/*
+ * own_memory reports whether the process has the memory of the library to itself. A child of vfork has not: it has that of its
+ * parent, but descriptors of its own.
+ */
+bool own_memory(void);
+
 /* read_mark says what fd is. It keeps errno. */
 struct mark read_mark(int fd);
 

@@ -6,6 +6,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -693,6 +695,68 @@ static void server(char **arg)
 		CHECK(status == 0);
 }
 
+/* edges makes calls whose results on the kernel's stack are here. */
+static void edges(char **arg)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(arg[1]))}, from;
+	CHECK(inet_pton(AF_INET, arg[0], &to.sin_addr) == 1);
+	static char big[70000];
+	char b[8];
+	int fd = dial(arg);
+
+	/* TCP shows no address of the sender, and takes none of a receiver. */
+	struct iovec part = {b, 1};
+	struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &part, .msg_iovlen = 1};
+	CHECK(sendmsg(fd, &m, 0) == 1 && send(fd, b, 1, 0) == 1);
+	memset(&from, 0x55, sizeof from);
+	socklen_t len = sizeof from;
+	CHECK(recvfrom(fd, b, 1, 0, (struct sockaddr *)&from, &len) == 1 && len == 0 && from.sin_family == 0x5555);
+	m = (struct msghdr){.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &part, .msg_iovlen = 1};
+	CHECK(recvmsg(fd, &m, 0) == 1 && m.msg_namelen == 0 && from.sin_family == 0x5555);
+	close(fd);
+
+	/* docs/shim.md: programs fall back to connect. They would not survive SIGPIPE. */
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(sendto(fd, b, 1, MSG_FASTOPEN, (struct sockaddr *)&to, sizeof to) == -1 && errno == EOPNOTSUPP);
+	CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+	close(fd);
+
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	CHECK(send(fd, b, 1, 0) == -1 && errno == EDESTADDRREQ);
+	CHECK(sendto(fd, big, 65508, 0, (struct sockaddr *)&to, sizeof to) == -1 && errno == EMSGSIZE);
+	CHECK(sendto(fd, big, 65507, 0, (struct sockaddr *)&to, sizeof to) == 65507);
+	CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+	CHECK(send(fd, big, 65508, 0) == -1 && errno == EMSGSIZE);
+	CHECK(send(fd, big, 65507, 0) == 65507);
+	close(fd);
+}
+
+static int descriptors(void)
+{
+	int n = 0;
+	for (int fd = 0; fd < 2000; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* borrowed makes requests in children of vfork(2), which have the memory of the parent and descriptors of their own. */
+static void borrowed(char **arg)
+{
+	int fd = dial(arg), before = descriptors();
+	for (int i = 0; i < 20; i++) {
+		pid_t child = vfork();
+		if (child == 0) {
+			int one = 1;
+			_exit(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0);
+		}
+		int status, one = 1;
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+		CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+	}
+	CHECK(descriptors() == before);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -700,7 +764,8 @@ int main(int argc, char **argv)
 		void (*run)(char **);
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
-		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server}};
+		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
+		   {"edges", edges}, {"borrowed", borrowed}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
 		if (strcmp(argv[1], all[i].name) == 0) {
