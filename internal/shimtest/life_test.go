@@ -41,6 +41,7 @@ func TestLives(t *testing.T) {
 		{part: "vfork-spawn"},
 		{part: "pass"},
 		{part: "close-range", args: []func(*testing.T) string{file}},
+		{part: "close-by-number", args: []func(*testing.T) string{file}},
 		{part: "few-descriptors"},
 		{part: "no-channel"},
 		{part: "other-user", args: []func(*testing.T) string{text("opened")}, root: true},

@@ -3,7 +3,7 @@
  *
  * The library has no table of descriptors: what a descriptor is, it asks of the kernel at each call (mark.c), so that
  * dup2, fork, exec, close_range and SCM_RIGHTS need no interception. Calls that it does not serve are made as they
- * came, by system call: no symbol of another library is looked up, so the first call may come before any constructor.
+ * came, by system call: so the first call may come before any constructor.
  */
 #ifndef MILLRACE_SHIM_LIBRARY_H
 #define MILLRACE_SHIM_LIBRARY_H
@@ -27,8 +27,9 @@
 /* The function is one of those that the library defines in the place of libc. */
 #define INTERPOSED __attribute__((visibility("default")))
 
-/* The system call, with errno and -1 as libc has them. */
-#define KERNEL(call, ...) syscall(SYS_##call, __VA_ARGS__)
+/* The system call, with errno and -1 as libc has them. syscall(2) itself is intercepted (leave.c): this is libc's. */
+#define KERNEL(call, ...) system_call(SYS_##call, __VA_ARGS__)
+extern long (*system_call)(long number, ...);
 
 enum kind {
 	NOT_OURS, /* the kernel serves it alone */

@@ -50,6 +50,12 @@ void rings_release(struct rings *r);
 /* rings_forget is that fd is closed, or another file from now on. */
 void rings_forget(int fd);
 
+/*
+ * rings_renew is that the kernel has given the number to a new descriptor: what had it was closed, perhaps by a call that the
+ * library has not seen.
+ */
+void rings_renew(int fd);
+
 /* rings_leave moves the bytes of fd to the socket, for good: something will use it that knows no rings. */
 void rings_leave(int fd);
 

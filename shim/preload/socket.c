@@ -31,6 +31,7 @@ static int open_socket(int domain, int type, int unix_type)
 			report_once("a sandbox forbids AF_UNIX sockets, which those of the stack are: permit them, or run it without exec");
 		return -1;
 	}
+	rings_renew(fd);
 	if (set_mark(fd, domain) == 0 && (unix_type == SOCK_STREAM || register_datagram(fd) == 0))
 		return fd;
 	int cause = errno;
@@ -197,6 +198,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 		memcpy(got, CMSG_DATA(c), c->cmsg_len >= CMSG_LEN(sizeof got) ? sizeof got : sizeof got[0]);
 		if (got[1] < 0 && (m.msg_flags & MSG_CTRUNC) != 0)
 			got[1] = NO_NUMBER;
+		rings_renew(got[0]);
 		if (got[1] != -1)
 			rings_attach(got[0], got[1]);
 		__atomic_store_n(&last_accepted, got[0], __ATOMIC_RELAXED);

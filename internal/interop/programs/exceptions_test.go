@@ -26,7 +26,6 @@ var exceptions = []exception{
 	{suite: "Node tests", tests: `test-dgram-msgsize$`, reason: "a datagram that is longer than UDP permits is dropped without EMSGSIZE"},
 	{suite: "Node tests", tests: `test-dgram-multicast-set-interface$`, reason: "IP_MULTICAST_IF with that argument: ENOPROTOOPT"},
 	{suite: "Node tests", tests: `test-dgram-udp6-link-local-address$`, reason: "the list of interfaces is the kernel's, with the kernel's link-local address"},
-	{suite: "Node", on: []tier{onRings}, tests: whole, reason: "a client of the same stack gets EPIPE for its first write after connect, the peer does not: a fault that is open"},
 }
 
 // whole stands for all that a row runs.

@@ -2,6 +2,7 @@
 
 #include "life.h"
 
+#include <dlfcn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,6 +30,33 @@ static void close_range_all(char **args)
 		CHECK(fcntl(files[i], F_GETFD) >= 0);
 	struct stat st;
 	CHECK(stat(args[0], &st) == 0 && st.st_size == 0);
+}
+
+/*
+ * A number that was closed is another file, however that was done: by number as libuv does, or by a call of libc itself, which no
+ * library sees. The argument is the file.
+ */
+static void close_by_number(char **args)
+{
+	char b[16];
+	long (*unseen)(long, ...);
+	void *found = dlsym(dlopen("libc.so.6", RTLD_NOW), "syscall");
+	memcpy(&unseen, &found, sizeof found);
+	CHECK(unseen != NULL);
+	int fd = connected(7);
+	echo(fd, "before");
+	CHECK(syscall(SYS_close, fd) == 0);
+	CHECK(open(args[0], O_RDWR | O_CREAT, 0600) == fd);
+	CHECK(write(fd, "a file", 6) == 6 && lseek(fd, 0, SEEK_SET) == 0 && read(fd, b, sizeof b) == 6);
+	CHECK(memcmp(b, "a file", 6) == 0 && close(fd) == 0);
+	for (int i = 0; i < 20; i++) {
+		CHECK(connected(7) == fd);
+		echo(fd, "hello");
+		CHECK(syscall(SYS_write, fd, "by number", 9) == 9 && recv(fd, b, 9, MSG_WAITALL) == 9);
+		CHECK(memcmp(b, "by number", 9) == 0);
+		CHECK(shutdown(fd, SHUT_WR) == 0); /* a ring that has ended is the worst to keep */
+		CHECK((i % 2 == 0 ? unseen : syscall)(SYS_close, fd) == 0);
+	}
 }
 
 /* daemon(3) and the like: two forks, a new session, no descriptor left. The argument is the file for the result. */
@@ -234,6 +262,7 @@ static void many(char **args)
 
 const struct part closes[] = {
 	{"close-range", close_range_all},
+	{"close-by-number", close_by_number},
 	{"daemon", as_daemon},
 	{"few-descriptors", few_descriptors},
 	{"no-channel", no_channel},
