@@ -3,6 +3,7 @@ package shim
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -106,7 +107,7 @@ func (k *sock) setTCP(opt socket.Option, v int) error {
 	k.mu.Lock()
 	l := k.server
 	if conn == nil && (k.state == connecting || opt == socket.OptLinger) && k.state != listening {
-		k.late = append(k.late, lateOption{opt, v})
+		k.late = setLate(k.late, lateOption{opt, v})
 	}
 	k.mu.Unlock()
 	switch {
@@ -123,6 +124,12 @@ func (k *sock) setTCP(opt socket.Option, v int) error {
 		return bare(l.l.SetOption(opt, v))
 	}
 	return bare(k.options.SetOption(opt, v))
+}
+
+// setLate returns the options with o, in the place of one of before: a program may set it any number of times.
+func setLate(late []lateOption, o lateOption) []lateOption {
+	late = slices.DeleteFunc(slices.Clone(late), func(of lateOption) bool { return of.opt == o.opt })
+	return append(late, o)
 }
 
 // getTCP reads an option of TCP.

@@ -147,3 +147,55 @@ func TestV6Only(t *testing.T) {
 		t.Errorf("V6ONLY of a bound socket: %v", err)
 	}
 }
+
+// TestOptionsAreNotKeptTwice: what a program sets again and again takes no more memory of the node, nor do groups without end.
+func TestOptionsAreNotKeptTwice(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	p, u := c.socket(unix.SOCK_STREAM, false), c.socket(unix.SOCK_SEQPACKET, false)
+	set := func(of *program, name optionName, v ...byte) syscall.Errno {
+		return of.ask(request{op: opSetOption, level: int32(name.level), name: int32(name.name), value: v}, of.fd).errno
+	}
+	ofLinger := nameS(unix.SO_LINGER)
+	for i := range byte(100) {
+		if errno := set(p, ofLinger, 1, 0, 0, 0, i, 0, 0, 0); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	if r := p.ask(request{op: opGetOption, level: int32(ofLinger.level), name: int32(ofLinger.name), arg: 8}, p.fd); r.errno != 0 || r.value[4] != 99 {
+		t.Errorf("SO_LINGER is %v, %v", r.value, r.errno)
+	}
+	join, leave := name4(unix.IP_ADD_MEMBERSHIP), name4(unix.IP_DROP_MEMBERSHIP)
+	group := func(i int) []byte { return []byte{239, 1, byte(i >> 8), byte(i), 0, 0, 0, 0} }
+	for i := range maxGroups {
+		if errno := set(u, join, group(i)...); errno != 0 {
+			t.Fatal(i, errno)
+		}
+	}
+	for _, bound := range []bool{false, true} {
+		if bound {
+			if r := u.ask(request{op: opBind, addr: netip.MustParseAddrPort("0.0.0.0:0")}, u.fd); r.errno != 0 {
+				t.Fatal(r.errno)
+			}
+		}
+		for _, tc := range []struct {
+			name optionName
+			of   int
+			want syscall.Errno
+		}{
+			{join, 0, syscall.EADDRINUSE}, {join, maxGroups, syscall.ENOBUFS}, {leave, maxGroups, syscall.EADDRNOTAVAIL},
+			{leave, 0, 0}, {leave, 0, syscall.EADDRNOTAVAIL}, {join, 0, 0},
+		} {
+			if errno := set(u, tc.name, group(tc.of)...); errno != tc.want {
+				t.Errorf("bound %v: option %d of group %d: %v, not %v", bound, tc.name.name, tc.of, errno, tc.want)
+			}
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k := range b.all {
+		if len(k.late) > 1 || len(k.groups) > maxGroups {
+			t.Errorf("%d late options, %d groups", len(k.late), len(k.groups))
+		}
+	}
+}

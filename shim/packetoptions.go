@@ -2,6 +2,7 @@ package shim
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -164,27 +165,34 @@ func membership6(join bool) func(*sock, optionName, []byte) error {
 	}
 }
 
-// membership joins or leaves a group; a socket that is not bound yet does so as soon as it is.
+// maxGroups is how many groups a socket may be in. Linux permits 20 of IPv4 by default, and more of IPv6.
+const maxGroups = 256
+
+// membership joins or leaves a group; a socket that is not bound yet joins as soon as it is.
 func (k *sock) membership(join bool, group netip.Addr) error {
-	if !group.IsMulticast() {
+	at, u := slices.Index(k.groups, group), k.packets()
+	switch {
+	case !group.IsMulticast():
 		return syscall.EINVAL
+	case join && at >= 0:
+		return syscall.EADDRINUSE
+	case join && len(k.groups) >= maxGroups:
+		return syscall.ENOBUFS
+	case !join && at < 0:
+		return syscall.EADDRNOTAVAIL
+	case join && u != nil:
+		if err := u.conn.Join(0, group, netip.Addr{}); err != nil {
+			return bare(err)
+		}
+	case u != nil:
+		if err := u.conn.Leave(0, group, netip.Addr{}); err != nil {
+			return bare(err)
+		}
 	}
-	if k.packets() == nil {
-		k.members = append(k.members, member{group, join})
-		return nil
+	if join {
+		k.groups = append(k.groups, group)
+	} else {
+		k.groups = slices.Delete(k.groups, at, at+1)
 	}
-	return k.packets().member(member{group, join})
-}
-
-// member is a request to join or leave a group.
-type member struct {
-	group netip.Addr
-	join  bool
-}
-
-func (u *packets) member(m member) error {
-	if m.join {
-		return bare(u.conn.Join(0, m.group, netip.Addr{}))
-	}
-	return bare(u.conn.Leave(0, m.group, netip.Addr{}))
+	return nil
 }

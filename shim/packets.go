@@ -91,10 +91,9 @@ func (k *sock) open(conn *socket.UDPConn) error {
 		_ = conn.Close()
 		return err
 	}
-	for _, m := range k.members {
-		_ = u.member(m) // setsockopt(2) has returned already
+	for _, group := range k.groups {
+		_ = conn.Join(0, group, netip.Addr{}) // setsockopt(2) has returned already
 	}
-	k.members = nil
 	return bare(conn.OnReady(u.ready))
 }
 

@@ -39,7 +39,7 @@ type sock struct {
 	ops     sync.Mutex
 	options *options
 	bound   *socket.Bound
-	members []member // of a UDP socket that is not bound yet
+	groups  []netip.Addr // that a UDP socket has joined, or will join when it is bound
 
 	// mu is a leaf: its holder enters no loop and takes no other lock. Server.mu may be held.
 	mu            sync.Mutex
