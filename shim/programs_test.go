@@ -158,6 +158,27 @@ func TestFullRing(t *testing.T) {
 	})
 }
 
+// TestRestarts: a write that waits goes on after a signal whose handler has SA_RESTART, and ends after another.
+func TestRestarts(t *testing.T) {
+	tiers(t, func(t *testing.T, rings bool) {
+		b := newBed(t, nil)
+		stop := make(chan struct{})
+		args := b.serve(t, func(c net.Conn) {
+			time.Sleep(300 * time.Millisecond) // signals meet a write that waits
+			if _, err := io.CopyN(io.Discard, struct{ io.Reader }{c}, 8<<20); err != nil {
+				t.Error(err)
+			}
+			_, _ = c.Write([]byte{1})
+			<-stop
+		})
+		err := b.program(t, rings, append([]string{"restarts"}, args...)...).Run()
+		close(stop)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestResets: bytes before a reset of the peer are read, and then the reset.
 func TestResets(t *testing.T) {
 	tiers(t, func(t *testing.T, rings bool) {

@@ -101,6 +101,12 @@ int socket_error(int fd);
 int node_ended(void);
 
 /*
+ * restarts reports whether a call that a signal has interrupted goes on, as the kernel's would: poll(2), by which the library
+ * waits, never does. True is that every handler of the process has SA_RESTART.
+ */
+bool restarts(void);
+
+/*
  * slow_down is for calls that will never succeed again. Programs that try again at once would take a processor for
  * nothing: after the first few such calls of a process each waits for 100 ms.
  */

@@ -3,6 +3,7 @@
 #include "library.h"
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <time.h>
 
 static int option(int fd, int name)
@@ -61,6 +62,19 @@ void slow_down(void)
 	const struct timespec pause = {0, 100 * 1000 * 1000};
 	if (__atomic_add_fetch(&tries, 1, __ATOMIC_RELAXED) > FREE_TRIES)
 		KERNEL(nanosleep, &pause, NULL);
+}
+
+bool restarts(void)
+{
+	int saved = errno;
+	bool all = true;
+	for (int sig = 1; sig < NSIG && all; sig++) {
+		struct sigaction a;
+		if (sigaction(sig, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN)
+			all = (a.sa_flags & SA_RESTART) != 0;
+	}
+	errno = saved;
+	return all;
 }
 
 int node_ended(void)

@@ -81,7 +81,10 @@ static int wait_connected(int fd)
 	struct timespec time = {limit.tv_sec, limit.tv_usec * 1000};
 	bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
-	long n = KERNEL(ppoll, &p, 1, limited ? &time : NULL, NULL, 0);
+	long n;
+	do
+		n = KERNEL(ppoll, &p, 1, limited ? &time : NULL, NULL, 0);
+	while (n < 0 && errno == EINTR && !limited && restarts());
 	if (n < 0)
 		return -1; /* EINTR: the connection goes on, as POSIX has it */
 	if (n == 0) {

@@ -757,6 +757,31 @@ static void borrowed(char **arg)
 	close(fd);
 }
 
+/* restarts writes while signals come, to a peer that does not read at first. */
+static void restarts(char **arg)
+{
+	static char b[1 << 20];
+	int fd = dial(arg), interrupted = 0;
+	struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+	struct itimerval often = {{.tv_usec = 20000}, {.tv_usec = 20000}}, never = {0};
+	CHECK(sigaction(SIGALRM, &act, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (ssize_t n, left = 8 << 20; left > 0; left -= n) {
+		n = write(fd, b, left < (ssize_t)sizeof b ? (size_t)left : sizeof b);
+		CHECK(n > 0);
+	}
+	CHECK(read(fd, b, 1) == 1);
+	act.sa_flags = 0;
+	CHECK(sigaction(SIGALRM, &act, NULL) == 0);
+	while (!interrupted) {
+		ssize_t n = write(fd, b, sizeof b);
+		interrupted = n < 0 && errno == EINTR;
+		CHECK(n > 0 || interrupted);
+	}
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -765,7 +790,7 @@ int main(int argc, char **argv)
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
-		   {"edges", edges}, {"borrowed", borrowed}};
+		   {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
 		if (strcmp(argv[1], all[i].name) == 0) {
