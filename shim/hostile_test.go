@@ -595,3 +595,20 @@ func TestReleasedStaysReleased(t *testing.T) {
 		t.Errorf("the user has %d sockets", n)
 	}
 }
+
+// TestTakenAbstractName: a user who takes the abstract name does not keep the node from starting, and it serves the name later.
+func TestTakenAbstractName(t *testing.T) {
+	var taken *net.UnixListener
+	b := newBed(t, func(c *Config) {
+		var err error
+		if taken, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + c.Path, Net: "unixpacket"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b.dial(t)
+	taken.Close()
+	until(t, "the node has the name", func() bool {
+		_, err := Hello("@" + b.cfg.Path)
+		return err == nil
+	})
+}

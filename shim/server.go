@@ -21,7 +21,7 @@ import (
 type Server struct {
 	cfg      Config
 	control  *net.UnixListener
-	chroot   *net.UnixListener // the same by an abstract name, for programs that have changed their root directory
+	chroot   *net.UnixListener // the same by an abstract name, for programs that have changed their root directory; mu guards it
 	private  *registrar
 	watch    *watcher
 	pairs    *pairs
@@ -69,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.work.Go(s.watch.run)
 	s.work.Go(func() { s.accept(s.control) })
-	s.work.Go(func() { s.accept(s.chroot) })
+	s.work.Go(s.acceptAbstract)
 	s.work.Go(s.pairs.watch.run)
 	s.work.Go(func() { s.pairs.run(s.ctx) })
 	return s, nil
@@ -88,9 +88,47 @@ func (s *Server) open() (err error) {
 	if s.control, err = listenControl(s.cfg.Path); err != nil {
 		return err
 	}
-	s.chroot, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + s.cfg.Path, Net: "unixpacket"})
+	if err = s.listenAbstract(); errors.Is(err, syscall.EADDRINUSE) {
+		return nil // any user may take such a name, and must not keep the node from starting: see acceptAbstract
+	}
 	return err
 }
+
+func (s *Server) listenAbstract() error {
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + s.cfg.Path, Net: "unixpacket"})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	s.chroot = l
+	return nil
+}
+
+// acceptAbstract serves the abstract name, as soon as nobody else has it. Programs do not trust who has (SO_PEERCRED).
+func (s *Server) acceptAbstract() {
+	for {
+		s.mu.Lock()
+		l := s.chroot
+		s.mu.Unlock()
+		if l != nil {
+			s.accept(l)
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(namePause):
+			_ = s.listenAbstract() // later, then
+		}
+	}
+}
+
+// namePause is how often acceptAbstract looks whether the name is free.
+const namePause = time.Second
 
 // listenControl makes the control socket. It replaces one that a killed process has left.
 func listenControl(path string) (*net.UnixListener, error) {
@@ -147,13 +185,14 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	var open []*channel
+	listeners := []*net.UnixListener{s.control, s.chroot}
 	for c := range s.channels {
 		open = append(open, c)
 	}
 	s.mu.Unlock()
 	s.cancel()
 	var errs []error
-	for _, l := range []*net.UnixListener{s.control, s.chroot} {
+	for _, l := range listeners {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
