@@ -171,9 +171,9 @@ func (c *channel) handle(b []byte, fds []int) (reply, error) {
 		return r, err
 	}
 	switch {
-	case q.op == opHello:
+	case q.op == opHello && c.user == nil:
 		return r, c.greet(&q, &r)
-	case c.user == nil || len(fds) > 1:
+	case q.op == opHello, c.user == nil || len(fds) > 1:
 		return r, errProtocol
 	case q.op == opResolve:
 		return r, c.resolve(&q, &r)

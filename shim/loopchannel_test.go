@@ -149,3 +149,16 @@ func TestConnectOnLoopWithListener(t *testing.T) {
 		t.Errorf("%d pairs", n)
 	}
 }
+
+// TestSecondHello: a process cannot become another user, or a supervisor, on a channel that a loop reads.
+func TestSecondHello(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	if r, err := c.try(request{op: opHello, name: frontSeccomp, arg: requestSize, value: []byte("other")}); err == nil {
+		t.Errorf("a second HELLO: %+v", r)
+	}
+	until(t, "the channel is gone", func() bool { return b.Stats().Channels == 0 })
+	if n := b.Stats().Malformed; n != 1 {
+		t.Errorf("%d malformed requests", n)
+	}
+}
