@@ -36,7 +36,8 @@ static bool numeric(const char *host)
 		return false;
 	memcpy(plain, host, n);
 	plain[n] = 0;
-	return inet_pton(AF_INET, host, ip) == 1 || inet_pton(AF_INET6, plain, ip) == 1;
+	struct in_addr v4; /* 127.1 and the like, too */
+	return (strpbrk(host, " \t\n\v\f\r") == NULL && inet_aton(host, &v4) != 0) || inet_pton(AF_INET6, plain, ip) == 1;
 }
 
 /* resolve asks the node. It returns 0 or an EAI error. */

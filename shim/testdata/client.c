@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -714,6 +715,13 @@ static void edges(char **arg)
 	m = (struct msghdr){.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &part, .msg_iovlen = 1};
 	CHECK(recvmsg(fd, &m, 0) == 1 && m.msg_namelen == 0 && from.sin_family == 0x5555);
 	close(fd);
+
+	/* Numbers of inet_aton(3) are no names. */
+	struct addrinfo *list = NULL;
+	CHECK(getaddrinfo("127.1", "80", NULL, &list) == 0);
+	CHECK(((struct sockaddr_in *)list->ai_addr)->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+	freeaddrinfo(list);
+	CHECK(getaddrinfo("127.1 x", "80", NULL, &list) != 0);
 
 	/* docs/shim.md: programs fall back to connect. They would not survive SIGPIPE. */
 	fd = socket(AF_INET, SOCK_STREAM, 0);
