@@ -1,7 +1,9 @@
 package shim
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -192,10 +194,18 @@ func TestOptionsAreNotKeptTwice(t *testing.T) {
 		}
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k := range b.all {
+	all := slices.Collect(maps.Keys(b.all))
+	b.mu.Unlock()
+	for _, k := range all {
+		k.ops.Lock()
+		k.mu.Lock()
 		if len(k.late) > 1 || len(k.groups) > maxGroups {
 			t.Errorf("%d late options, %d groups", len(k.late), len(k.groups))
 		}
+		k.mu.Unlock()
+		k.ops.Unlock()
 	}
+	p.close()
+	u.close()
+	until(t, "the groups are left", func() bool { return b.Stats().Sockets == 0 })
 }
