@@ -28,8 +28,8 @@ func (k *sock) localAddr(proto string, a netip.AddrPort) (network string, at net
 }
 
 // bind reserves an address and port. The socket has it until it is closed.
-func (k *sock) bind(q *request, r *reply) error {
-	if err := k.s.mayBind(k.user, q.addr.Port()); err != nil {
+func (k *sock) bind(c *channel, q *request, r *reply) error {
+	if err := c.mayBind(q.addr.Port()); err != nil {
 		return err
 	}
 	bind := k.bindStream

@@ -194,7 +194,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	k.asked = p
 	switch q.op {
 	case opBind:
-		err = k.bind(q, r)
+		err = k.bind(c, q, r)
 	case opConnect:
 		err = k.connect(c, q, r, p, c.s.cfg.Stack.Connect, false)
 	case opListen:

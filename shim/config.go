@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
-	"syscall"
 
 	"github.com/millrace/millrace/socket"
 )
@@ -50,16 +49,4 @@ func (l Limits) complete() Limits {
 		Connects: cmp.Or(l.Connects, 10000), Lookups: cmp.Or(l.Lookups, 32),
 		Rings: cmp.Or(l.Rings, 4096),
 	}
-}
-
-// firstFreePort is the lowest port that every user may bind (net.ipv4.ip_unprivileged_port_start of Linux).
-const firstFreePort = 1024
-
-// mayBind returns EACCES where the user may not bind the port.
-func (s *Server) mayBind(u *user, port uint16) error {
-	if port == 0 || port >= firstFreePort || s.cfg.PrivilegedPorts || u.trusted {
-		return nil
-	}
-	u.denied.Add(1)
-	return syscall.EACCES
 }

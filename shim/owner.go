@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/millrace/millrace/socket"
 )
@@ -66,4 +67,43 @@ func readProcess(tid uint32) (*socket.Process, error) {
 		}
 	}
 	return nil, errProtocol
+}
+
+// firstFreePort is the lowest port that every user may bind (net.ipv4.ip_unprivileged_port_start of Linux).
+const firstFreePort = 1024
+
+// mayBind returns EACCES where the process may not bind the port. What was let in by a token of root, or was root when it
+// opened the channel, has to be root still: programs give their rights up to lose them.
+func (c *channel) mayBind(port uint16) error {
+	if port == 0 || port >= firstFreePort || c.s.cfg.PrivilegedPorts || c.user.trusted && c.stillTrusted() {
+		return nil
+	}
+	c.user.denied.Add(1)
+	return syscall.EACCES
+}
+
+// stillTrusted reports whether the process that asks acts as root, or as the node's user, now.
+func (c *channel) stillTrusted() bool {
+	asker := c.asker
+	if asker == 0 || !c.supervisor || !c.samePIDs() {
+		asker = uint32(c.owner.PID)
+	}
+	uid, err := effectiveUID(asker)
+	return err == nil && (uid == 0 || int(uid) == os.Geteuid())
+}
+
+// effectiveUID returns the effective user of a thread.
+func effectiveUID(tid uint32) (uint32, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), "\nUid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	fields := strings.Fields(line) // real, effective, saved, file system
+	if len(fields) != 4 {
+		return 0, errProtocol
+	}
+	uid, err := strconv.ParseUint(fields[1], 10, 32)
+	return uint32(uid), err
 }

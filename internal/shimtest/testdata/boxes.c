@@ -11,16 +11,30 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
+/* bound tries a port, and returns errno. */
+static int bound(int port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(fd >= 0);
+	int e = bind(fd, (struct sockaddr *)&a, sizeof a) == 0 ? 0 : errno;
+	close(fd);
+	return e;
+}
+
 /* Another user, without groups. */
 static void other_user(char **args)
 {
 	bool before = strcmp(args[0], "opened") == 0;
 	int fd = before ? connected(7) : -1;
+	if (before)
+		CHECK(bound(1021) == 0);
 	CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
 	if (before)
 		echo(fd, "as another user");
 	fd = connected(7);
 	echo(fd, "opened as another user");
+	CHECK(bound(1022) == EACCES && bound(1024) == 0);
 	pid_t p = fork();
 	if (p == 0) {
 		echo(connected(7), "in a child");
