@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testport"
 	"github.com/millrace/millrace/metrics"
 )
 
@@ -98,23 +99,8 @@ func (s *site) reload(src string) admin.Changes {
 	return changes
 }
 
-// free returns an address of the loopback that was free a moment ago, for TCP and UDP.
-func free(t *testing.T) string {
-	t.Helper()
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := l.Addr().String()
-		u, err := net.ListenPacket("udp", a)
-		l.Close()
-		if err == nil {
-			u.Close()
-			return a
-		}
-	}
-}
+// free returns an address of the loopback that is free for TCP and UDP.
+func free(t *testing.T) string { return testport.Hold(t).String() }
 
 // named is a backend that answers with its name.
 func named(t *testing.T, name string) string {

@@ -11,12 +11,11 @@ import (
 	"regexp"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/quicconn"
 	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/internal/testport"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack/host"
@@ -82,48 +81,14 @@ func (n *network) opener() quicconn.Opener {
 	return quicconn.OverKernel
 }
 
-// free returns an address of the gateway at which nothing listens, over TCP and UDP. Over the kernel a socket that does not
-// listen holds the port until the test ends: the gateway shares it (SO_REUSEPORT), and nobody else is given it. Without that,
-// rigs of parallel tests got the same port, and the kernel spread connections over both.
+// free returns an address of the gateway at which nothing listens, over TCP and UDP.
 func (n *network) free(t *testing.T) netip.AddrPort {
 	t.Helper()
 	if n.gateway != nil {
 		n.port++
 		return netip.AddrPortFrom(netip.MustParseAddr("198.18.0.2"), n.port)
 	}
-	for {
-		a, release := hold(t)
-		if !n.taken(a.String()) {
-			t.Cleanup(release)
-			return a
-		}
-		release()
-	}
-}
-
-// hold binds a TCP socket to a port that the kernel chooses.
-func hold(t *testing.T) (a netip.AddrPort, release func()) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	release = func() { _ = unix.Close(fd) }
-	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	if err == nil {
-		// As the gateway does: a port is shared only between sockets that agree on both options.
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	}
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	var name unix.Sockaddr
-	if err == nil {
-		name, err = unix.Getsockname(fd)
-	}
-	if err != nil {
-		release()
-		t.Fatal(err)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port)), release
+	return testport.Hold(t)
 }
 
 // listen opens a socket of TCP for a backend.

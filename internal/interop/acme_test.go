@@ -28,6 +28,7 @@ import (
 	"github.com/letsencrypt/pebble/v2/va"
 	"github.com/letsencrypt/pebble/v2/wfe"
 
+	"github.com/millrace/millrace/internal/testport"
 	"github.com/millrace/millrace/tls"
 	"github.com/millrace/millrace/tls/acme"
 )
@@ -90,24 +91,8 @@ func startPebble(t *testing.T, s *site) *pebble {
 	return p
 }
 
-// freePort returns an address whose port is free for UDP and for TCP, for a DNS server.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := net.ListenPacket("udp", l.Addr().String())
-		_ = l.Close()
-		if err == nil {
-			_ = c.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free for UDP and TCP")
-	return ""
-}
+// freePort returns an address whose port is free for UDP and for TCP.
+func freePort(t *testing.T) string { return testport.Hold(t).String() }
 
 // renewNow makes the authority ask for the renewal of a certificate.
 func (p *pebble) renewNow(t *testing.T, leaf *x509.Certificate) {

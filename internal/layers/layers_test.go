@@ -144,6 +144,7 @@ internal/testcert:
 internal/browser:
 internal/testnet:
 internal/testpackets: packet ring
+internal/testport:
 internal/testpcaps: internal/checkout
 internal/derivepcaps:
 internal/netsim : packet wire clock pmd ip tcp
