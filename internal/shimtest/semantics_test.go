@@ -20,8 +20,8 @@ var throughLoop = []string{"through-loop"}
 
 // socketsOnly are parts that fail with rings. What is in a ring when its program closes with SO_LINGER 0 is lost, a program
 // that goes on writing to a peer that has closed gets EAGAIN, and one that writes against unread data is not reset
-// at once. A process that permits itself read and write alone has no rings: they need getsockopt, recvfrom and sendto.
-var socketsOnly = map[string]bool{"linger": true, "writes-on": true, "unread": true, "data-sandbox": true}
+// at once.
+var socketsOnly = map[string]bool{"linger": true, "writes-on": true, "unread": true}
 
 // TestSemantics runs programs that use sockets in states that they should not, with the library and, where nothing stands
 // against it, on the kernel's stack first: that is the judge of what they expect.

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -165,6 +166,11 @@ INTERPOSED long syscall(long number, ...)
 		return dup3((int)a[0], (int)a[1], (int)a[2]);
 	case SYS_fcntl:
 		return control((int)a[0], (int)a[1], (void *)a[2]);
+	case SYS_prctl:
+		return prctl((int)a[0], a[1], a[2], a[3], a[4]);
+	case SYS_seccomp:
+		rings_leave_all(false);
+		break;
 	case SYS_read:
 		return read((int)a[0], (void *)a[1], (size_t)a[2]);
 	case SYS_write:
@@ -325,6 +331,23 @@ INTERPOSED int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *acti
 {
 	rings_leave(fd);
 	NEXT(posix_spawn_file_actions_adddup2, actions, fd, to);
+}
+
+/*
+ * The calls that rings need (sendto, recvfrom, fcntl, ppoll) may be none that a process permits itself from now on. Read and write
+ * are enough for a socket that was moved.
+ */
+INTERPOSED int prctl(int option, ...)
+{
+	long a[4];
+	va_list list;
+	va_start(list, option);
+	for (int i = 0; i < 4; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (option == PR_SET_SECCOMP)
+		rings_leave_all(false);
+	return (int)KERNEL(prctl, option, a[0], a[1], a[2], a[3]);
 }
 
 INTERPOSED int system(const char *command)

@@ -62,8 +62,8 @@ static void other_root(char **args)
 	reap(p);
 }
 
-/* install permits the calls of a list, which ends with -1. Any other ends the process. */
-static void install(const int *calls)
+/* install permits the calls of a list, which ends with -1. Any other ends the process. It does so by seccomp(2) or prctl(2). */
+static void install(const int *calls, bool by_seccomp)
 {
 	struct sock_filter f[128];
 	unsigned short n = 0;
@@ -74,7 +74,11 @@ static void install(const int *calls)
 	}
 	f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 	struct sock_fprog p = {n, f};
-	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0);
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	if (by_seccomp)
+		CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p) == 0);
+	else
+		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0);
 }
 
 /* What a network server permits itself: the calls that systemd has as @basic-io and @network-io, memory, time and poll. */
@@ -92,7 +96,7 @@ static void sandbox(char **args)
 		SYS_brk, SYS_mmap, SYS_munmap, SYS_futex, SYS_clock_gettime, SYS_nanosleep, SYS_getpid, SYS_geteuid, SYS_getuid,
 		SYS_newfstatat, SYS_fstat, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_getrandom, SYS_exit_group, SYS_prlimit64, -1,
 	};
-	install(calls);
+	install(calls, false);
 	int one = 1, l = tcp(), fd = tcp(), u = udp();
 	struct sockaddr_in any = address("0.0.0.0", 0), to = address(peer, 7), own;
 	socklen_t len = sizeof own;
@@ -113,9 +117,18 @@ static void data_sandbox(char **args)
 {
 	(void)args;
 	static const int calls[] = {SYS_read, SYS_write, SYS_exit_group, SYS_newfstatat, SYS_fstat, SYS_brk, SYS_getrandom, -1};
-	int fd = connected(7);
-	install(calls);
-	echo(fd, "data alone");
+	for (int by_seccomp = 0; by_seccomp < 2; by_seccomp++) {
+		pid_t child = fork();
+		if (child != 0) {
+			reap(child);
+			continue;
+		}
+		int fd = connected(7);
+		echo(fd, "before");
+		install(calls, by_seccomp != 0);
+		echo(fd, "data alone");
+		_exit(0);
+	}
 }
 
 /* RestrictAddressFamilies=AF_INET AF_INET6: sockets of the stack are AF_UNIX ones. */
