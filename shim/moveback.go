@@ -85,7 +85,7 @@ func (r *relay) moveBack() (bells uint32, err error) {
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 1); err != nil {
 		return 0, err
 	}
-	r.early, r.late, r.full = early, late, false
+	r.early, r.late, r.full, r.rejects = early, late, false, false
 	r.lateEnd = r.peerEnded // the ring had all
 	r.closeRings(ring.Moved)
 	r.k.s.stats.moved.Add(1)

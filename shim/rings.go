@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/shim/ring"
 	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/stack"
 )
 
 const (
@@ -39,6 +40,7 @@ type rings struct {
 	last     clock.Time // bytes came
 	blocked  bool       // the stack has no space: Writable follows
 	lingers  bool       // both ends have sent their FIN, and the program has not read all
+	resets   bool       // close(2) is a reset, which follows in the loop's next turn
 	emptying bool       // the socket, until all that is on its way has come
 	taken    uint32     // doorbell bytes of the program that were taken out of the socket
 }
@@ -134,6 +136,7 @@ func (r *relay) ringToStack() {
 			return
 		}
 	}
+	r.dropRejected()
 	r.emptySocket()
 	r.shut = r.shut || g.mem.Shut() // before Len: nothing comes after it
 	if left, err := g.mem.In.Len(); err == nil && left == 0 && r.shut && !r.ended {
@@ -244,6 +247,11 @@ func (r *relay) ringHangup() {
 	case used > 0 && r.reset:
 		r.programFailed()
 	case r.ended && r.isClosed():
+		if !r.rings.resets && r.lingers() { // after what has just been moved, as in toStack
+			r.rings.resets = true
+			r.watch.Again(stack.FileHangup)
+			return
+		}
 		r.programClosed()
 	}
 }
@@ -275,10 +283,36 @@ func (r *relay) ringToProgram() {
 	if bells > 0 && !r.ringDoorbell(bells) {
 		return
 	}
-	if left := r.in.Peek(); len(left[0]) == 0 {
+	left := r.in.Peek()
+	switch {
+	case len(left[0]) == 0:
 		r.atEnd()
-	} else if !r.full {
+		return
+	case !r.full:
 		r.watch.Again(stackWritable)
+	}
+	if r.failed != 0 && !r.rejects {
+		r.rejectRing()
+	}
+}
+
+// rejectRing is rejectWrites by the ring: the socket has to carry doorbell bytes until the program has read all.
+func (r *relay) rejectRing() {
+	r.rejects = true
+	r.rings.mem.SetState(ring.Failed)
+	r.dropRejected()
+	r.emptySocket()
+}
+
+// dropRejected drops what the program has written to a connection that has failed. So its socket is writable again, and the
+// program finds out.
+func (r *relay) dropRejected() {
+	if !r.rejects {
+		return
+	}
+	r.rings.blocked = false
+	if n, err := r.rings.mem.In.Len(); err == nil {
+		r.rings.mem.In.Discard(n)
 	}
 }
 

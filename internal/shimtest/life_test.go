@@ -60,9 +60,6 @@ func TestLives(t *testing.T) {
 			b := newBed(t, 1, nil)
 			b.services()
 			onTiers(t, func(t *testing.T, env []string) {
-				if env != nil && socketsOnly[tc.part] {
-					return
-				}
 				b := b.with(t, env)
 				args := []string{tc.part}
 				for _, a := range tc.args {

@@ -18,11 +18,6 @@ const resetPort = "2"
 // throughLoop are the arguments of parts whose local connections are no pairs.
 var throughLoop = []string{"through-loop"}
 
-// socketsOnly are parts that fail with rings. What is in a ring when its program closes with SO_LINGER 0 is lost, a program
-// that goes on writing to a peer that has closed gets EAGAIN, and one that writes against unread data is not reset
-// at once.
-var socketsOnly = map[string]bool{"linger": true, "writes-on": true, "unread": true}
-
 // TestSemantics runs programs that use sockets in states that they should not, with the library and, where nothing stands
 // against it, on the kernel's stack first: that is the judge of what they expect.
 func TestSemantics(t *testing.T) {
@@ -68,9 +63,6 @@ func TestSemantics(t *testing.T) {
 				}
 			}
 			onTiers(t, func(t *testing.T, env []string) {
-				if env != nil && socketsOnly[tc.part] {
-					return
-				}
 				b := b.with(t, env)
 				b.runs(append([]string{tc.part}, tc.args...)...).saidOnly(tc.says)
 				b.clean()

@@ -21,6 +21,7 @@ enum {
 	RING_OPEN,       /* by the rings */
 	RING_MOVED,      /* by the AF_UNIX socket, for good */
 	RING_CLOSED,     /* the node's end is closed: what is in the ring may still be read */
+	RING_FAILED,     /* the connection has failed: writes fail, and what came before goes on to come */
 };
 
 /* What the consumer wants to be woken for. Any other value is as RING_RUNG. */

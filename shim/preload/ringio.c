@@ -221,7 +221,8 @@ bool rings_shut(struct rings *r, int fd)
 {
 	if (!rings_lock(&r->page->locks[0].send))
 		return false;
-	bool open = atomic_load(&r->page->state) == RING_OPEN;
+	uint32_t state = atomic_load(&r->page->state);
+	bool open = state == RING_OPEN || state == RING_FAILED;
 	if (open && atomic_exchange(&r->page->shut, 1) == 0)
 		write_doorbell(r, fd, 1); /* a node that has ended shows later */
 	pthread_mutex_unlock(&r->page->locks[0].send);
@@ -437,23 +438,25 @@ static enum outcome begin_send(struct rings *r)
 static size_t put(struct rings *r, int fd, struct cursor *from, size_t n, bool *ended)
 {
 	struct iovec to[2];
-	size_t space = atomic_load(&r->page->state) == RING_OPEN ? room(r, n, to) : 0;
+	uint32_t state = atomic_load(&r->page->state);
+	size_t space = state == RING_OPEN ? room(r, n, to) : 0;
 	if (space > 0)
 		copy_pieces(from, to, true);
-	*ended = publish(r, fd, space) != 0;
-	if (!*ended && space < n && atomic_load(&r->page->state) == RING_OPEN)
+	*ended = state > RING_OPEN || publish(r, fd, space) != 0; /* it may have ended since begin_send */
+	if (!*ended && space < n && state == RING_OPEN)
 		*ended = fill_socket(r, fd) != 0;
 	return *ended ? 0 : space; /* without a reader they are lost */
 }
 
 /*
  * end_of_stream says why nothing can be written: EPIPE, with its signal, or ECONNRESET, if the kernel knows of one. After
- * shutdown(2) the socket itself is open, for doorbell bytes, and it may be for a moment before the node closes its end.
+ * shutdown(2) and a reset with bytes to come the socket itself is open, for doorbell bytes, and it may be for a moment before
+ * the node closes its end.
  */
 static ssize_t end_of_stream(struct rings *r, int fd, int flags)
 {
-	bool shut = atomic_load(&r->page->shut) != 0;
-	if (!shut && KERNEL(sendto, fd, zeros, 1, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0) < 0 && errno == ECONNRESET)
+	bool open = atomic_load(&r->page->shut) != 0 || atomic_load(&r->page->state) == RING_FAILED;
+	if (!open && KERNEL(sendto, fd, zeros, 1, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0) < 0 && errno == ECONNRESET)
 		return -1;
 	if ((flags & MSG_NOSIGNAL) == 0)
 		raise(SIGPIPE);

@@ -45,6 +45,7 @@ const (
 	Open                    // by the rings
 	Moved                   // by the AF_UNIX socket, for good
 	Closed                  // the node's end is closed: what is in the ring may still be read
+	Failed                  // the connection has failed: the program's writes fail, and what came before goes on to come
 )
 
 // What the consumer of a ring wants to be woken for (struct shim_direction, bell).

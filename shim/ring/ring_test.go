@@ -52,7 +52,7 @@ func TestLayout(t *testing.T) {
 int main(void) {
 	printf("%d %d %d %zu %zu %zu %zu %zu %zu %zu %zu | ", RING_MAGIC, RING_VERSION, RING_HEADER, P(magic), P(version), P(size), P(state), P(shut), P(fin), P(direction), P(locks));
 	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct ring_direction), D(head), D(want), D(taken), D(tail), D(rung), D(bell), D(space), D(fill));
-	printf("%d %d %d %d | %d %d %d %d %d\n", RING_CONNECTING, RING_OPEN, RING_MOVED, RING_CLOSED, RING_ARMED, RING_RUNG, RING_SUPPRESSED, RING_ASLEEP, RING_WOKEN);
+	printf("%d %d %d %d %d | %d %d %d %d %d\n", RING_CONNECTING, RING_OPEN, RING_MOVED, RING_CLOSED, RING_FAILED, RING_ARMED, RING_RUNG, RING_SUPPRESSED, RING_ASLEEP, RING_WOKEN);
 }`
 	file, bin := filepath.Join(dir, "layout.c"), filepath.Join(dir, "layout")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
@@ -67,7 +67,7 @@ int main(void) {
 	}
 	want := fmt.Sprintln(Magic, Version, headerSize, magicAt, versionAt, sizeAt, stateAt, shutAt, finAt, directionAt, locksAt, "|",
 		directionSize, headAt, wantAt, takenAt, tailAt, rungAt, bellAt, spaceAt, fillAt, "|",
-		int(Connecting), int(Open), int(Moved), int(Closed), "|", bellArmed, bellRung, bellSuppressed, bellAsleep, bellWoken)
+		int(Connecting), int(Open), int(Moved), int(Closed), int(Failed), "|", bellArmed, bellRung, bellSuppressed, bellAsleep, bellWoken)
 	if string(got) != want {
 		t.Errorf("C:  %sGo: %s", got, want)
 	}
