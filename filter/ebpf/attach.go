@@ -51,21 +51,22 @@ type XDPOptions struct {
 	NoActions bool
 }
 
+// attachment finds the program and the interface of an attachment.
+func (s *Store) attachment(ref string, kind Kind, ifname string) (o Object, p Program, i iface, err error) {
+	if o, p, err = s.program(ref, kind); err == nil {
+		i, err = lookUp(ifname)
+	}
+	return o, p, i, err
+}
+
 // AttachXDP attaches a program, "OBJECT" or "OBJECT/PROGRAM", to the XDP hook of an interface, beside those that are there.
 func (s *Store) AttachXDP(ref, ifname string, opts XDPOptions) error {
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return err
-	}
-	o, p, err := s.program(ref, KindXDP)
-	if err != nil {
-		return err
-	}
-	i, err := lookUp(ifname)
+	defer end()
+	o, p, i, err := s.attachment(ref, KindXDP, ifname)
 	if err != nil {
 		return err
 	}
@@ -94,35 +95,26 @@ func (s *Store) AttachXDP(ref, ifname string, opts XDPOptions) error {
 
 // DetachXDP takes a program, "OBJECT" or "OBJECT/PROGRAM", off the XDP hook of an interface. The others stay.
 func (s *Store) DetachXDP(ref, ifname string) error {
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return err
-	}
-	o, p, err := s.program(ref, KindXDP)
-	if err != nil {
-		return err
-	}
-	i, err := lookUp(ifname)
+	defer end()
+	o, p, i, err := s.attachment(ref, KindXDP, ifname)
 	if err != nil {
 		return err
 	}
 	if p.Alone != "" {
 		return permission(s.detachAlone(o, p, i))
 	}
-	found := false
-	err = s.fs.Update(i.index, xdp.ModeAny, func(now []xdp.Component) ([]xdp.Component, error) {
+	return permission(s.fs.Update(i.index, xdp.ModeAny, func(now []xdp.Component) ([]xdp.Component, error) {
 		n := len(now)
 		now = slices.DeleteFunc(now, func(c xdp.Component) bool { return c.ID == p.ID })
-		if found = len(now) < n; !found {
+		if len(now) == n {
 			return nil, notAttached(o, p, ifname)
 		}
 		return now, nil
-	})
-	return permission(err)
+	}))
 }
 
 func (s *Store) detachAlone(o Object, p Program, i iface) error {

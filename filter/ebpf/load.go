@@ -29,14 +29,11 @@ func (s *Store) Load(path, name string) (Object, error) {
 
 // loadObject loads a parsed object under its name.
 func (s *Store) loadObject(o *object) (Object, error) {
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return Object{}, err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return Object{}, err
-	}
+	defer end()
 	if s.exists(o.name) == nil {
 		return Object{}, fmt.Errorf("object %q: %w; replace it, unload it, or choose another name", o.name, ErrExists)
 	}

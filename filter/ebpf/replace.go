@@ -34,14 +34,11 @@ func (s *Store) Replace(path, name string, opts ReplaceOptions) (r Replaced, err
 		return r, err
 	}
 	o.name = name
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return r, err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return r, err
-	}
+	defer end()
 	old, err := s.Object(name)
 	if err != nil {
 		return r, err
@@ -157,14 +154,11 @@ func (s *Store) swapAll(from, to Object, folder string) error {
 
 // Unload removes a loaded object. Its programs must be attached nowhere, or detach must be true. It returns where they were.
 func (s *Store) Unload(name string, detach bool) (places []string, err error) {
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return nil, err
-	}
+	defer end()
 	o, err := s.Object(name)
 	if err != nil {
 		return nil, err

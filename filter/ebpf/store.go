@@ -74,6 +74,19 @@ func (s *Store) lock() (unlock func(), err error) {
 	return xdp.LockFolder(filepath.Join(s.base(), "objects"))
 }
 
+// begin locks the store and finishes what killed processes have left: every change begins with it.
+func (s *Store) begin() (end func(), err error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.recover(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
 // The map that holds about.
 const aboutMap = "about"
 

@@ -64,19 +64,12 @@ func (p Program) direction(d Direction) Direction {
 // AttachTC attaches a program to an interface behind those that are there: by tcx where the kernel has it (Linux 6.6), and
 // otherwise as a filter with direct action of a clsact qdisc, which is added if need be. It returns which of both.
 func (s *Store) AttachTC(ref, ifname string, opts TCOptions) (mode string, err error) {
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return "", err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return "", err
-	}
-	o, p, err := s.program(ref, KindTC)
-	if err != nil {
-		return "", err
-	}
-	i, err := lookUp(ifname)
+	defer end()
+	o, p, i, err := s.attachment(ref, KindTC, ifname)
 	if err != nil {
 		return "", err
 	}
@@ -202,19 +195,12 @@ func clsactFilters(i iface, d Direction) ([]*netlink.BpfFilter, error) {
 
 // DetachTC takes a program off an interface: from the direction, or with AnyDirection from where it is.
 func (s *Store) DetachTC(ref, ifname string, d Direction) error {
-	unlock, err := s.lock()
+	end, err := s.begin()
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if err := s.recover(); err != nil {
-		return err
-	}
-	o, p, err := s.program(ref, KindTC)
-	if err != nil {
-		return err
-	}
-	i, err := lookUp(ifname)
+	defer end()
+	o, p, i, err := s.attachment(ref, KindTC, ifname)
 	if err != nil {
 		return err
 	}
