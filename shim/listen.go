@@ -257,6 +257,11 @@ func (k *sock) enter(q int) (err error) {
 		return err
 	}
 	_ = k.s.bindName(q, k.local, k.remote) // it has no name
+	return k.enterTables()
+}
+
+// enterTables makes the socket known, unless the server is closed.
+func (k *sock) enterTables() error {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	if k.s.closed {

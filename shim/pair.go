@@ -245,14 +245,7 @@ func (k *sock) enterPaired(q int) (err error) {
 	if err != nil {
 		return err
 	}
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	if k.s.closed {
-		return syscall.ENETDOWN
-	}
-	k.s.sockets[k.cookie] = k
-	k.s.all[k] = struct{}{}
-	return nil
+	return k.enterTables()
 }
 
 func (k *sock) setAddresses(from, to netip.AddrPort) {

@@ -107,6 +107,12 @@ int node_ended(void);
 bool restarts(void);
 
 /*
+ * wait_writable waits until fd is writable, as long as SO_SNDTIMEO permits. The result is the events of poll(2); 0 is the timeout
+ * (EAGAIN), -1 a signal. partial is that the call has written something: then any signal ends it, whatever its handler is.
+ */
+int wait_writable(int fd, bool partial);
+
+/*
  * slow_down is for calls that will never succeed again. Programs that try again at once would take a processor for
  * nothing: after the first few such calls of a process each waits for 100 ms.
  */

@@ -359,27 +359,6 @@ static int fill_socket(struct rings *r, int fd)
 	return write_counted(r, fd, FILL) != 0 ? -1 : write_counted(r, fd, 1);
 }
 
-/*
- * await_space waits until the socket is writable. partial is that the call has written something: then a signal ends it, whatever
- * its handler is.
- */
-static int await_space(int fd, bool partial)
-{
-	struct timeval limit = {0};
-	socklen_t len = sizeof limit;
-	KERNEL(getsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &limit, &len);
-	struct timespec time = {limit.tv_sec, limit.tv_usec * 1000};
-	bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
-	struct pollfd p = {.fd = fd, .events = POLLOUT};
-	long n;
-	do
-		n = KERNEL(ppoll, &p, 1, limited ? &time : NULL, NULL, 0);
-	while (n < 0 && errno == EINTR && !partial && !limited && restarts());
-	if (n == 0)
-		errno = EAGAIN;
-	return n > 0 ? 0 : -1;
-}
-
 /* room returns the free pieces of the ring to the node, at most n bytes. */
 static size_t room(struct rings *r, size_t n, struct iovec to[2])
 {
@@ -487,7 +466,7 @@ ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n,
 			errno = EAGAIN;
 			return done > 0 ? (ssize_t)done : -1;
 		}
-		if (await_space(fd, done > 0) != 0)
+		if (wait_writable(fd, done > 0) <= 0)
 			return done > 0 ? (ssize_t)done : -1;
 	}
 }
@@ -531,7 +510,7 @@ ssize_t rings_sendfile(struct rings *r, int fd, int file, off_t *at, size_t n)
 			return done > 0 ? (ssize_t)done : end_of_stream(r, fd, 0);
 		if (!full && got == 0)
 			break; /* the end of the file */
-		if (full && done < n && (!blocking(fd, 0) || await_space(fd, done > 0) != 0)) {
+		if (full && done < n && (!blocking(fd, 0) || wait_writable(fd, done > 0) <= 0)) {
 			if (done == 0)
 				errno = EAGAIN;
 			return done > 0 ? (ssize_t)done : -1;

@@ -72,8 +72,7 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 }
 
 
-/* wait_connected is the second half of a blocking connect: the node makes fd writable when the handshake is complete. */
-static int wait_connected(int fd)
+int wait_writable(int fd, bool partial)
 {
 	struct timeval limit = {0};
 	socklen_t len = sizeof limit;
@@ -84,14 +83,23 @@ static int wait_connected(int fd)
 	long n;
 	do
 		n = KERNEL(ppoll, &p, 1, limited ? &time : NULL, NULL, 0);
-	while (n < 0 && errno == EINTR && !limited && restarts());
-	if (n < 0)
+	while (n < 0 && errno == EINTR && !partial && !limited && restarts());
+	if (n == 0)
+		errno = EAGAIN;
+	return n > 0 ? p.revents : (int)n;
+}
+
+/* wait_connected is the second half of a blocking connect: the node makes fd writable when the handshake is complete. */
+static int wait_connected(int fd)
+{
+	int events = wait_writable(fd, false);
+	if (events < 0)
 		return -1; /* EINTR: the connection goes on, as POSIX has it */
-	if (n == 0) {
+	if (events == 0) {
 		errno = EINPROGRESS;
 		return -1;
 	}
-	if ((p.revents & (POLLERR | POLLHUP)) == 0)
+	if ((events & (POLLERR | POLLHUP)) == 0)
 		return 0;
 	int cause = socket_error(fd);
 	if (cause == 0)
