@@ -70,7 +70,7 @@ func (c *compiler) node(n *node) error {
 			}
 		}
 	case nodeAlt:
-		return c.alternatives(n)
+		return c.firstOf(n.kids, c.node)
 	case nodeRepeat:
 		return c.repeat(n)
 	case nodeGroup:
@@ -100,15 +100,16 @@ func (c *compiler) set(s *set) {
 	}
 }
 
-func (c *compiler) alternatives(n *node) error {
+// firstOf emits alternatives: the first that leads to a match counts.
+func (c *compiler) firstOf(kids []*node, compile func(*node) error) error {
 	var ends []int
-	for i, k := range n.kids {
+	for i, k := range kids {
 		split := -1
-		if i < len(n.kids)-1 {
+		if i < len(kids)-1 {
 			split = c.emit(inst{op: opSplit})
 			c.prog[split].x = split + 1
 		}
-		if err := c.node(k); err != nil {
+		if err := compile(k); err != nil {
 			return err
 		}
 		if split >= 0 {
@@ -151,25 +152,7 @@ func (c *compiler) look(n *node) error {
 		}
 		return nil
 	}
-	var ends []int
-	for i, k := range kids {
-		split := -1
-		if i < len(kids)-1 {
-			split = c.emit(inst{op: opSplit})
-			c.prog[split].x = split + 1
-		}
-		if err := c.behind(k, false); err != nil {
-			return err
-		}
-		if split >= 0 {
-			ends = append(ends, c.emit(inst{op: opJump}))
-			c.prog[split].y = len(c.prog)
-		}
-	}
-	for _, e := range ends {
-		c.prog[e].x = len(c.prog)
-	}
-	return nil
+	return c.firstOf(kids, func(k *node) error { return c.behind(k, false) })
 }
 
 func (c *compiler) behind(n *node, not bool) error {
