@@ -118,8 +118,11 @@ func decodeInt(t *btf.Int, b []byte) any {
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 func decodeEnum(t *btf.Enum, b []byte) any {
-	n := word(b[:t.Size])
-	shift := 64 - 8*t.Size
+	return enumName(t, word(b[:t.Size]), 64-8*t.Size)
+}
+
+// enumName returns the name of a value, or its number where it has none. All but the low 64-shift bits are not of the value.
+func enumName(t *btf.Enum, n uint64, shift uint32) any {
 	for _, v := range t.Values {
 		if v.Value<<shift == n<<shift {
 			return v.Name
@@ -183,14 +186,7 @@ func decodeBits(m btf.Member, b []byte) any {
 			return int64(n<<shift) >> shift
 		}
 	case *btf.Enum:
-		for _, v := range t.Values {
-			if v.Value<<shift == n<<shift {
-				return v.Name
-			}
-		}
-		if t.Signed {
-			return int64(n<<shift) >> shift
-		}
+		return enumName(t, n, shift)
 	}
 	return n
 }
