@@ -23,9 +23,9 @@ var same = map[string][]Protocol{
 	"TES_Online": {ElderScrolls},
 	"KNXnet_IP":  {KNX}, "EthernetIP": {EtherNetIP}, "Mining": {Stratum}, "HTTP_Connect": {HTTPConnect},
 	"IPSec": {IPsec}, "SRTP": {STUN, RTP},
-	"DCERPC": {DCERPC}, "S7CommPlus": {S7Plus}, "TocaBoca": {Photon}, "EtherSIO": {EtherSIO}, "CNP-IP": {CNPIP},
+	"S7CommPlus": {S7Plus}, "TocaBoca": {Photon}, "CNP-IP": {CNPIP},
 	"MapleStory": {HTTP}, "SMBv1": {SMB},
-	"QUIC": {QUIC}, "IMO": {IMO}, "WhatsApp": {WhatsApp}, "TencentGame": {Tencent}, "SOAP": {SOAP, HTTP}, "i3D": {Discord},
+	"SOAP": {SOAP, HTTP}, "i3D": {Discord},
 }
 
 func agrees(name string, p Protocol) bool {

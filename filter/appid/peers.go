@@ -72,9 +72,7 @@ func zoom(v *view) verdict {
 	switch {
 	case v.u64(0) == 0x1f02010008000100 || v.u64(0) == 0x1f02010004000100: // between two clients
 		return yes
-	case len(v.p) > 36 && v.u8(0) == 1 && v.u16(1) == 2 && v.port(8801, 3478, 3479):
-		return yes
-	case v.u8(0) == 1 && v.u8(1) == 0 && v.u8(2) == 2 && v.port(8801):
+	case v.u24(0) == 0x010002 && (v.port(8801) || len(v.p) > 36 && v.port(3478, 3479)):
 		return yes
 	case v.port(8801, 8802, 8803, 8804, 8805, 8806, 8807, 8808, 8809, 8810):
 		return perhaps(v.u8(0) >= 3 && v.u8(0) <= 5 && v.u24(1) == 0 && len(v.p) > 20 || v.u8(0) == 5 &&
@@ -191,8 +189,7 @@ func activision(v *view) verdict {
 }
 
 func cryNetwork(v *view) verdict {
-	return is(len(v.p) == 70 && v.p[0] == 0x3c && v.u64(8) == 0 && v.u32(16) == 1<<24>>24 && v.u16(1) == 0 &&
-		v.u8(19) == 1 || len(v.p) == 70 && v.p[0] == 0x3c && v.u16(1) == 0 && v.u64(5) == 0)
+	return is(len(v.p) == 70 && v.p[0] == 0x3c && v.u64(8) == 0 && v.u32(16) == 1 && v.u16(1) == 0 || len(v.p) == 70 && v.p[0] == 0x3c && v.u16(1) == 0 && v.u64(5) == 0)
 }
 
 func gaijin(v *view) verdict { return is(v.contains(",env=production,circuit=")) }

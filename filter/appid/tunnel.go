@@ -1,5 +1,7 @@
 package appid
 
+import "bytes"
+
 // Tunnels and what carries other packets.
 
 func wireGuard(v *view) verdict {
@@ -130,11 +132,7 @@ func tinc(v *view) verdict {
 	if v.nth > 0 || !whole || len(line) < 5 || !v.has("0 ") {
 		return no
 	}
-	return perhaps(v.other.is("0 ") && (bytesHasSuffix(line, " 17") || bytesHasSuffix(line, " 17.7")))
-}
-
-func bytesHasSuffix(b []byte, s string) bool {
-	return len(b) >= len(s) && string(b[len(b)-len(s):]) == s
+	return perhaps(v.other.is("0 ") && (bytes.HasSuffix(line, []byte(" 17")) || bytes.HasSuffix(line, []byte(" 17.7"))))
 }
 
 // softEther is NAT traversal of SoftEther VPN: named values, or the answer with the client's address.
