@@ -33,5 +33,6 @@ func (p *Path) Probe(ctx context.Context) error { return convert(p.q.Probe(ctx))
 // Switch moves the connection to the path (RFC 9000 9.2). Probe must have succeeded.
 func (p *Path) Switch() error { return convert(p.q.Switch()) }
 
-// Close abandons a path that is not the active one.
+// Close abandons a path that is not the active one. Close the path before after each Switch: packets of it that arrive late make
+// the server probe it again, the answer takes one of the few connection IDs, and without any the next Probe never is sent.
 func (p *Path) Close() error { return convert(p.q.Close()) }
