@@ -105,3 +105,32 @@ func windowBounds(d *packet.Desc, p []byte) (start, end int) {
 	}
 	return start, int(d.L3) + wire.IPv6Len + int(binary.BigEndian.Uint16(p[int(d.L3)+4:]))
 }
+
+// Window returns the bytes of p that OpLiterals searches, from and up to an offset; d is the only descriptor of the
+// packet, after the header pass, and p its bytes. Both are 0 where nothing is searched.
+func Window(d *packet.Desc, p []byte) (from, to int) {
+	from, to = windowBounds(d, p)
+	to = min(to, len(p))
+	if d.Flags&packet.FlagMore != 0 || from >= to {
+		return 0, 0
+	}
+	return from, to
+}
+
+// MatchReader passes the matches of a batch by packet.
+type MatchReader struct{ next int }
+
+// Of borrows the matches of descriptor i, which is behind the one of the call before, or the first of a batch.
+func (r *MatchReader) Of(b *packet.Batch, i int) []packet.Match {
+	if i == 0 || r.next > len(b.Matches) {
+		r.next = 0
+	}
+	for r.next < len(b.Matches) && int(b.Matches[r.next].D) < i {
+		r.next++
+	}
+	from := r.next
+	for r.next < len(b.Matches) && int(b.Matches[r.next].D) == i {
+		r.next++
+	}
+	return b.Matches[from:r.next:r.next]
+}

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 func TestTextsAreThePayloadsOfPackets(t *testing.T) {
@@ -211,5 +213,46 @@ func TestStreamsHaveRoomForSomeSlotsOnly(t *testing.T) {
 	}
 	if n := newStreams(t, MaxStreams).Slots(); n != MaxStreams {
 		t.Errorf("room for %d slots", n)
+	}
+}
+
+// TestWindowIsWhatTheEngineSearches compares Window with the windows of a batch, and reads matches by packet.
+func TestWindowIsWhatTheEngineSearches(t *testing.T) {
+	b := &packet.Batch{Arena: &packet.Arena{Mem: make([]byte, 8<<11), Shift: 11}}
+	for i := range 8 {
+		udp := wire.AppendUDP(nil, 1, 2, 3*i)
+		ip := wire.AppendIPv4(wire.AppendEthernet(nil, wire.MAC{2}, wire.MAC{4}, wire.EtherTypeIPv4),
+			&wire.IPv4Header{PayloadLen: len(udp) + 3*i, TTL: 1, Proto: wire.ProtoUDP, Src: [4]byte{1}, Dst: [4]byte{2}})
+		frame := append(append(ip, udp...), "abcabcabcabcabcabcabcabc"[:3*i]...)
+		frame = append(frame, "padding"...)
+		copy(b.Arena.Mem[i<<11:], frame)
+		b.D = append(b.D, packet.Desc{Off: uint32(i << 11), Len: uint16(len(frame))})
+	}
+	set, err := literal.Compile([]literal.Pattern{{Bytes: []byte("abc"), Rule: 7}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := NewCPU(Config{Ops: OpLiterals, Tables: Tables{Literals: set}})
+	if err := e.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+	var r MatchReader
+	for range 2 {
+		for i := range b.D {
+			from, to := Window(&b.D[i], b.Bytes(i))
+			if i > 0 && (from != 42 || to != 42+3*i) || i == 0 && from != to {
+				t.Errorf("packet %d: window %d to %d", i, from, to)
+			}
+			if i == 3 {
+				continue // nobody asks for this one
+			}
+			if got := r.Of(b, i); len(got) != i || i > 0 && (int(got[0].D) != i || got[0].Rule != 7 || got[0].End != 45) {
+				t.Errorf("packet %d: %v", i, got)
+			}
+		}
+	}
+	b.D[1].Flags |= packet.FlagMore
+	if from, to := Window(&b.D[1], b.Bytes(1)); from != 0 || to != 0 {
+		t.Errorf("a packet of several descriptors: %d to %d", from, to)
 	}
 }

@@ -17,6 +17,7 @@ type lab struct {
 	e      *Engine
 	now    int64
 	alerts []Alert
+	record func(frame []byte) // called with each frame; may be nil
 }
 
 // newLab compiles rules, one per line; a line of options only is a rule about TCP or UDP with any addresses.
@@ -47,6 +48,9 @@ func newLab(t *testing.T, rules string) *lab {
 // frame gives the engine a frame.
 func (l *lab) frame(b []byte) {
 	l.now += 1e6
+	if l.record != nil {
+		l.record(b)
+	}
 	l.e.Packet(l.now, b)
 }
 

@@ -86,7 +86,8 @@ type Stats struct {
 	Malformed  uint64 // packets that were not decoded
 	Gaps       uint64 // places where bytes of a stream were missing
 	Full       uint64 // segments that were dropped for memory
-	Overflows  uint64 // scans with more matches than the first list holds, which were done again without a bound
+	Taken      uint64 // payloads that a packet engine had searched (Searched)
+	Overflows  uint64 // payloads with more matches than a packet engine lists, which were searched again without a bound
 	Evaluated  uint64 // rules that were evaluated
 	GaveUp     uint64 // evaluations that ended at the bound of their steps
 	Suppressed uint64 // matches that a threshold kept back
@@ -110,14 +111,18 @@ type Engine struct {
 	hostBits       map[bitKey]int64
 	limits         map[limitKey]limitState
 
-	eval   evaluator
-	found  []literal.Occurrence
-	marks  []uint32 // by rule: the round in which it became a candidate
-	hits   []uint64 // by rule: the last decoded packet whose stream it has matched
-	serial uint64   // of decoded packets
-	round  uint32
-	cands  []candidate
-	tx     tx
+	searched      Search // of the frame that is inspected
+	searchedFrame []byte
+
+	eval      evaluator
+	found     []literal.Occurrence
+	inPayload []literal.Occurrence // in the payload of the packet that is inspected
+	marks     []uint32             // by rule: the round in which it became a candidate
+	hits      []uint64             // by rule: the last decoded packet whose stream it has matched
+	serial    uint64               // of decoded packets
+	round     uint32
+	cands     []candidate
+	tx        tx
 }
 
 // candidate is a rule with a content that was found.
@@ -165,6 +170,7 @@ func (e *Engine) Flush() {
 // inspect evaluates rules on one decoded packet.
 func (e *Engine) inspect(p *packet) {
 	e.serial++
+	e.find(p)
 	if p.hasL4 || p.proto != 0 {
 		f := e.flowOf(p)
 		if p.tcp != nil {
@@ -199,9 +205,13 @@ func (e *Engine) addresses(p *packet) {
 // single evaluates the rules of single packets.
 func (e *Engine) single(p *packet) {
 	e.begin()
-	e.search(scopePacket, signature.Payload, p.payload)
+	for _, m := range e.inPayload {
+		for _, q := range e.rules.payloads.packet[m.Rule] {
+			e.add(q, 0)
+		}
+	}
 	if !p.added && len(p.payload) > 0 { // no stream will show these bytes to the stream's rules
-		e.search(scopeStream, signature.Payload, p.payload)
+		e.addStream(e.inPayload, 0)
 		e.all(e.rules.stream, p)
 	}
 	e.all(e.rules.single, p)
@@ -303,9 +313,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			e.add(r.q, r.at)
 		}
 	}
-	for _, g := range e.rules.groups[scopeStream] {
-		e.scan(g, old, fresh, end-uint64(n))
-	}
+	e.inStream(p, old, fresh, end-uint64(n))
 	s.pending = s.pending[:0]
 	e.all(e.rules.stream, p)
 	for _, c := range e.ordered() {
@@ -367,29 +375,12 @@ func (e *Engine) ordered() []candidate {
 	return e.cands
 }
 
-// firstMatches is how many matches a scan lists at first, as engines of packets do: nearly every text has fewer.
-const firstMatches = 16
-
-// search scans a text for the contents of all groups of a buffer.
-func (e *Engine) search(s scope, b signature.Buffer, text []byte) {
-	for _, g := range e.rules.groups[s] {
-		if g.buffer == b && len(g.transforms) == 0 {
-			e.scan(g, nil, text, 0)
-		}
-	}
-}
-
-// scan makes the rules candidates whose content ends in text. Where there are more matches than the first list
-// holds, it scans again without a bound: decoys hide nothing. at is where text begins in its stream.
-func (e *Engine) scan(g *group, before, text []byte, at uint64) {
-	e.found = g.set.Scan(before, text, firstMatches, e.found[:0])
-	if n := len(e.found); n > 0 && e.found[n-1].Rule == 0 {
-		e.stats.Overflows++
-		e.found = g.set.Scan(before, text, len(text)*g.set.Patterns()+1, e.found[:0])
-	}
+// scan makes the rules candidates whose content is in text. The list of matches has no bound: decoys hide nothing.
+func (e *Engine) scan(g *group, text []byte) {
+	e.found = g.set.Scan(nil, text, 0, e.found[:0])
 	for _, m := range e.found {
 		for _, q := range g.rules[m.Rule] {
-			e.add(q, at+uint64(m.End))
+			e.add(q, 0)
 		}
 	}
 }

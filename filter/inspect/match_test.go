@@ -114,8 +114,7 @@ func TestContentsMatchAsDocumented(t *testing.T) {
 	}
 }
 
-// TestDecoysHideNothing puts matches of other rules before the one that counts: an engine that lists 16 matches of
-// a packet has to look again.
+// TestDecoysHideNothing puts matches of other rules before the one that counts.
 func TestDecoysHideNothing(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 17, 100, 1000, 10000} {
 		var rules strings.Builder
@@ -139,9 +138,6 @@ func TestDecoysHideNothing(t *testing.T) {
 		l.tcp(9).open().send(true, text, 1400)
 		if got := strings.Count(" "+l.sids()+" ", " 2 "); got != 1 {
 			t.Errorf("%d decoys in a stream: the rule behind them has %d alerts", n, got)
-		}
-		if n > 100 && l.e.Stats().Overflows == 0 {
-			t.Errorf("%d decoys: no scan was done again", n)
 		}
 	}
 }

@@ -36,14 +36,15 @@ type rule struct {
 
 // Rules are compiled rules, immutable and shared by engines.
 type Rules struct {
-	rules  []*rule
-	groups [scopeKinds][]*group       // by what they search
-	always [scopeKinds][]*rule        // no content to search for: evaluated every time
-	ips    *ranges                    // rules of scopeIP
-	single *lookup                    // always, of scopePacket
-	stream *lookup                    // always, of scopeStream
-	txs    [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
-	names  int                        // of bits
+	rules    []*rule
+	payloads payloads                   // contents of scopePacket and scopeStream
+	groups   []*group                   // contents of scopeTx, by what they search
+	always   [scopeKinds][]*rule        // no content to search for: evaluated every time
+	ips      *ranges                    // rules of scopeIP
+	single   *lookup                    // always, of scopePacket
+	stream   *lookup                    // always, of scopeStream
+	txs      [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
+	names    int                        // of bits
 }
 
 // Len returns how many rules there are, and how many of them have no content that can be searched for.
@@ -102,13 +103,11 @@ func Compile(list []*signature.Rule) (*Rules, error) {
 		})].Buffer
 		r.txs[b] = append(r.txs[b], q)
 	}
-	var errs []error
-	for _, groups := range r.groups {
-		for _, g := range groups {
-			var err error
-			if g.set, err = literal.Compile(g.patterns); err != nil {
-				errs = append(errs, fmt.Errorf("contents of %v: %w", g.buffer, err))
-			}
+	errs := []error{r.payloads.compile()}
+	for _, g := range r.groups {
+		var err error
+		if g.set, err = literal.Compile(g.patterns); err != nil {
+			errs = append(errs, fmt.Errorf("contents of %v: %w", g.buffer, err))
 		}
 	}
 	return r, errors.Join(errs...)
@@ -210,19 +209,30 @@ func onlyAddresses(q *rule) bool {
 		len(q.Packet) == 0 && len(q.Bits) == 0 && q.Protocol.Name != "tcp-pkt"
 }
 
-// place puts a rule where it is found: behind its longest content, or among those that are always evaluated.
+// place puts a rule where it is found: behind one of its contents, or among those that are always evaluated.
 func (r *Rules) place(q *rule) {
 	at, c := q.chosen()
-	if c == nil {
+	if c == nil || isRun(piece(c)) && q.narrow() {
 		r.always[q.scope] = append(r.always[q.scope], q)
 		return
 	}
 	text := piece(c)
-	p := &q.parts[at]
-	r.group(q.scope, p).add(text, c.NoCase, q)
-	if q.packet {
-		r.group(scopePacket, p).add(text, c.NoCase, q)
+	if q.scope == scopeTx {
+		r.group(&q.parts[at]).add(text, c.NoCase, q)
+		return
 	}
+	r.payloads.add(q.scope, text, c.NoCase, q)
+	if q.packet {
+		r.payloads.add(scopePacket, text, c.NoCase, q)
+	}
+}
+
+// isRun reports whether all bytes of a content are the same: padding has thousands of such.
+func isRun(b []byte) bool { return len(b) == bytes.Count(b, b[:1]) }
+
+// narrow reports whether few packets have what the header of a rule wants.
+func (q *rule) narrow() bool {
+	return q.app != signature.AppAny || !q.Both && q.DstPorts.Count() <= fewPorts || q.Protocol.IP&(signature.TCP|signature.UDP) == 0
 }
 
 // chosen returns the content to search for and the part that it is in.
@@ -230,19 +240,19 @@ func (q *rule) chosen() (at int, best *signature.Content) {
 	score := 0
 	for i := range q.parts {
 		b := q.parts[i].Buffer
-		if b == signature.Base64Data || b == signature.Payload && len(q.parts[i].Transforms) > 0 {
-			continue // these bytes are made when the rule is evaluated
+		if b == signature.Base64Data || b == signature.Payload && (len(q.parts[i].Transforms) > 0 || q.scope == scopeTx) {
+			continue // these bytes are made when the rule is evaluated, or are not searched for a rule of requests
 		}
 		for j := range q.parts[i].Tests {
 			c := q.parts[i].Tests[j].Content
 			if c == nil || c.Not || len(piece(c)) < literal.MinLen {
 				continue
 			}
-			n := 2 * len(piece(c))
+			n := 2 * changes(piece(c))
 			if common(b) {
 				n = 1
 			}
-			if c.Fast {
+			if c.Fast && !isRun(piece(c)) {
 				n = 1 << 20
 			}
 			if n > score {
@@ -251,6 +261,15 @@ func (q *rule) chosen() (at int, best *signature.Content) {
 		}
 	}
 	return at, best
+}
+
+// changes counts the bytes of a content that differ from the one before: repeated ones say little.
+func changes(b []byte) int {
+	n := 1
+	for i := 1; i < len(b); i++ {
+		n += boolInt(b[i] != b[i-1])
+	}
+	return n
 }
 
 // common reports whether contents of a buffer are alike in many rules and messages.
@@ -272,31 +291,39 @@ func piece(c *signature.Content) []byte {
 }
 
 // group returns the group for the bytes of a part.
-func (r *Rules) group(s scope, p *part) *group {
-	for _, g := range r.groups[s] {
+func (r *Rules) group(p *part) *group {
+	for _, g := range r.groups {
 		if g.buffer == p.Buffer && slices.Equal(g.transforms, p.Transforms) {
 			return g
 		}
 	}
 	g := &group{buffer: p.Buffer, transforms: p.Transforms, rules: [][]*rule{nil}, index: map[string]uint32{}}
-	r.groups[s] = append(r.groups[s], g)
+	r.groups = append(r.groups, g)
 	return g
 }
 
 // add adds a pattern of a rule. Rules with the same bytes share it.
 func (g *group) add(text []byte, noCase bool, q *rule) {
-	key := "=" + string(text)
-	if noCase {
-		key = "~" + string(bytes.ToLower(text))
-	}
-	n, ok := g.index[key]
-	if !ok {
-		n = uint32(len(g.rules))
-		g.index[key] = n
+	n := patternOf(g.index, text, noCase)
+	if int(n) == len(g.rules) {
 		g.rules = append(g.rules, nil)
 		g.patterns = append(g.patterns, literal.Pattern{Bytes: text, NoCase: noCase, Rule: n})
 	}
 	g.rules[n] = append(g.rules[n], q)
+}
+
+// patternOf returns the number of a pattern, counted from 1, and gives it one where it has none.
+func patternOf(index map[string]uint32, text []byte, noCase bool) uint32 {
+	key := "=" + string(text)
+	if noCase {
+		key = "~" + string(bytes.ToLower(text))
+	}
+	n, ok := index[key]
+	if !ok {
+		n = uint32(len(index) + 1)
+		index[key] = n
+	}
+	return n
 }
 
 // actionRank puts pass first: it exempts what later rules would alert on.

@@ -38,12 +38,12 @@ func (t *tx) put(b signature.Buffer, text []byte) {
 // transact evaluates the rules of an application protocol on the buffers of e.tx, once each.
 func (e *Engine) transact(p *packet) {
 	e.begin()
-	for _, g := range e.rules.groups[scopeTx] {
+	for _, g := range e.rules.groups {
 		for _, text := range e.tx.buffers[g.buffer] {
 			if len(g.transforms) > 0 {
 				text = transformed(g.transforms, text)
 			}
-			e.scan(g, nil, text, 0)
+			e.scan(g, text)
 		}
 	}
 	for _, b := range e.tx.used {

@@ -47,7 +47,7 @@ filter/signature: filter/regex internal/suggest
 filter/ebpf     : internal/rtnl pmd/xdp
 filter/expr     : packet internal/suggest
 filter/reassembly:
-filter/inspect  : wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
+filter/inspect  : packet wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip internal/ports
