@@ -11,6 +11,7 @@ var suites = []harness.Suite{
 	tables,
 	literals,
 	filterSuite,
+	inspectionSuite,
 	kern,
 	transport,
 	sessions,

@@ -50,6 +50,8 @@ var roles = []role{
 	{"tables", openTables},
 	{"literals", openLiterals},
 	{"expression", openExpression},
+	{"inspection", openInspection},
+	{"rule-load", openRuleLoad},
 	{"tcp-serve", openTCPServe},
 	{"tcp-load", openTCPLoad},
 	{"tcp-memory", openTCPMemory},

@@ -32,33 +32,6 @@ const (
 	suricataPage  = "MILLRACE_SURICATA_PAGE" // the page to write
 )
 
-// suricataConfig is what both programs assume: any address is at home, every alert is written, and streams of TLS
-// are inspected to their end.
-const suricataConfig = `%%YAML 1.1
----
-vars:
-  address-groups: {HOME_NET: any, EXTERNAL_NET: any, HTTP_SERVERS: any, SMTP_SERVERS: any, SQL_SERVERS: any, DNS_SERVERS: any,
-    TELNET_SERVERS: any, AIM_SERVERS: any, DC_SERVERS: any, DNP3_SERVER: any, DNP3_CLIENT: any, MODBUS_CLIENT: any,
-    MODBUS_SERVER: any, ENIP_CLIENT: any, ENIP_SERVER: any}
-  port-groups: {HTTP_PORTS: "80", SHELLCODE_PORTS: "!80", ORACLE_PORTS: 1521, SSH_PORTS: 22, DNP3_PORTS: 20000, MODBUS_PORTS: 502,
-    FILE_DATA_PORTS: "[80,110,143]", FTP_PORTS: 21, GENEVE_PORTS: 6081, VXLAN_PORTS: 4789, TEREDO_PORTS: 3544}
-default-log-dir: %[1]s
-packet-alert-max: 255
-outputs: [{eve-log: {enabled: yes, filetype: regular, filename: eve.json, types: [alert]}}]
-logging: {default-log-level: warning, outputs: [{console: {enabled: yes}}]}
-app-layer: {protocols: {
-  http: {enabled: yes, libhtp: {default-config: {personality: IDS, request-body-limit: 100kb, response-body-limit: 100kb,
-    request-body-minimal-inspect-size: 32kb, response-body-minimal-inspect-size: 40kb, request-body-inspect-window: 4kb,
-    response-body-inspect-window: 16kb}}},
-  tls: {enabled: yes, detection-ports: {dp: 443}, ja3-fingerprints: yes, encryption-handling: full},
-  dns: {tcp: {enabled: yes, detection-ports: {dp: 53}}, udp: {enabled: yes, detection-ports: {dp: 53}}},
-  ssh: {enabled: yes}, ftp: {enabled: yes}, smtp: {enabled: yes}, smb: {enabled: yes, detection-ports: {dp: "139, 445"}},
-  imap: {enabled: detection-only}}}
-stream: {memcap: 256mb, checksum-validation: no, inline: no, reassembly: {memcap: 1gb, depth: 0, toserver-chunk-size: 2560,
-  toclient-chunk-size: 2560, randomize-chunk-size: no}}
-decoder: {vxlan: {enabled: true, ports: "4789"}, geneve: {enabled: true, ports: "6081"}, teredo: {enabled: true}}
-`
-
 // TestSuricata compares the alerts of Suricata and of filter/inspect on the same rules and captures, as they were
 // recorded and as an attacker would send them.
 func TestSuricata(t *testing.T) {
@@ -245,11 +218,7 @@ func nsPerByte(d time.Duration, sent []timed) float64 {
 // runSuricata returns how often each rule matched between each two ends, and the CPU time that it took.
 func runSuricata(t *testing.T, program, dir, rules, file string) (map[pair]int, time.Duration) {
 	t.Helper()
-	config := filepath.Join(dir, "suricata.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, suricataConfig, dir), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "-c", config, "-S", rules, "-l", dir, "-k", "none", "--runmode", "single", "-r", file)
+	cmd := exec.Command(program, "-c", "testdata/suricata/suricata.yaml", "-S", rules, "-l", dir, "-k", "none", "--runmode", "single", "-r", file)
 	out, err := cmd.CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("E: ")) {
 		t.Fatalf("%s: %v\n%.3000s", program, err, out)
