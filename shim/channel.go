@@ -24,6 +24,7 @@ type channel struct {
 
 	supervisor bool   // it speaks for other processes
 	asker      uint32 // thread that a supervisor asks for, 0 is one of the owner's
+	known      bool   // the descriptor of the request is that of a socket that the node has
 	pids       int    // 1: it has the numbers of processes that the node has; -1: others
 
 	onLoop *loopChannel // nil until a loop has it; Server.mu guards it
@@ -42,21 +43,48 @@ func (s *Server) newChannel(conn *net.UnixConn) *channel {
 		return nil
 	}
 	c.peer = s.userOf(cred.Uid)
-	c.owner = &socket.Process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
-	if !c.peer.take(&c.peer.channels, s.cfg.Limits.Channels) {
-		c.peer.limited.Add(1)
-		conn.Close()
+	if err := c.take(); err != nil {
+		refuseChannel(conn, err)
 		return nil
 	}
+	c.owner = &socket.Process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		c.peer.giveBack(&c.peer.channels)
+		c.giveBack()
 		conn.Close()
 		return nil
 	}
 	s.channels[c] = struct{}{}
 	return c
+}
+
+// take counts the channel for its user. giveBack undoes it.
+func (c *channel) take() error {
+	if !c.peer.take(&c.peer.channels, c.s.cfg.Limits.Channels) {
+		c.peer.limited.Add(1)
+		return syscall.EMFILE
+	}
+	err := c.s.takeFile(c.peer)
+	if err != nil {
+		c.peer.limited.Add(1)
+		c.peer.giveBack(&c.peer.channels)
+	}
+	return err
+}
+
+func (c *channel) giveBack() {
+	c.s.giveFile(c.peer)
+	c.peer.giveBack(&c.peer.channels)
+}
+
+// refuseChannel closes a channel with a reply to the HELLO that will follow or waits there: its number is 0.
+func refuseChannel(conn *net.UnixConn, cause error) {
+	r := reply{op: opHello, errno: errnoOf(cause)}
+	var b [replySize]byte
+	r.encode(b[:])
+	_, _ = conn.Write(b[:]) // there is space: nothing was sent before
+	conn.Close()
 }
 
 func peerCredentials(conn *net.UnixConn) (cred *unix.Ucred, err error) {
@@ -85,7 +113,7 @@ func (c *channel) serve() {
 	for {
 		n, fds, err := c.receive()
 		if err != nil || n == 0 {
-			closeAll(fds)
+			c.peer.closer.closeAll(c.s.ctx, fds)
 			break
 		}
 		r, err := c.do(c.in[:n], fds)
@@ -102,8 +130,13 @@ func (c *channel) serve() {
 // do does a request and closes the descriptors that came with it. The error is errProtocol.
 func (c *channel) do(b []byte, fds []int) (reply, error) {
 	c.s.stats.requests.Add(1)
+	c.known = false
 	r, err := c.handle(b, fds)
-	closeAll(fds) // before the reply: a close of the program after it is the last
+	if c.known {
+		closeAll(fds) // before the reply: a close of the program after it is the last
+	} else {
+		c.peer.closer.closeAll(c.s.ctx, fds)
+	}
 	if errors.Is(err, errProtocol) {
 		c.s.stats.malformed.Add(1)
 		return r, err
@@ -126,7 +159,7 @@ func (c *channel) answer(r *reply) error {
 
 func (c *channel) end() {
 	c.conn.Close()
-	c.peer.giveBack(&c.peer.channels)
+	c.giveBack()
 	c.s.mu.Lock()
 	delete(c.s.channels, c)
 	c.s.mu.Unlock()
@@ -180,6 +213,8 @@ func (c *channel) handle(b []byte, fds []int) (reply, error) {
 	case len(fds) == 0:
 		return r, syscall.EBADF
 	}
+	c.user.begin()
+	defer c.user.end()
 	return r, c.onSocket(&q, &r, fds[0])
 }
 
@@ -189,6 +224,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	if err != nil {
 		return c.s.onEnded(q, r, p, err)
 	}
+	c.known = true
 	k.ops.Lock()
 	defer k.ops.Unlock()
 	k.asked = p

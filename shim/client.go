@@ -85,7 +85,8 @@ func (c *Client) Option(tid, fd, level, name, most int) ([]byte, error) {
 	return r.value, err
 }
 
-// ask sends a request. ENETDOWN is that the node does not answer, EACCES that it does not let this user in.
+// ask sends a request. ENETDOWN is that the node does not answer, EACCES that it does not let this user in, ENFILE that this
+// process or the user has no descriptor for a channel.
 func (c *Client) ask(q *request, tid, fd int) (reply, error) {
 	q.process = uint32(tid)
 	ch, used, err := c.take()
@@ -109,8 +110,11 @@ func (c *Client) ask(q *request, tid, fd int) (reply, error) {
 			err = e
 		}
 	}
-	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+	switch {
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return reply{}, syscall.EACCES
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return reply{}, syscall.ENFILE
 	}
 	return reply{}, syscall.ENETDOWN
 }
@@ -167,10 +171,32 @@ func (c *Client) open(ch int) error {
 		return syscall.EPERM
 	}
 	r, err := c.exchange(ch, &request{op: opHello, name: frontSeccomp, arg: requestSize, value: append([]byte("millrace\x00"), c.token...)}, -1)
+	if refused := refusal(ch, err); refused != nil {
+		return refused
+	}
 	if err == nil && r.errno != 0 {
 		return r.errno
 	}
 	return err
+}
+
+// refusal returns why the Server has closed a channel before HELLO was answered: cause is what the calls say, which tells of
+// the end alone. Nil is that it has said nothing.
+func refusal(ch int, cause error) error {
+	if !errors.Is(cause, syscall.EPIPE) && !errors.Is(cause, syscall.ECONNRESET) {
+		return nil
+	}
+	var in [replySize + 1]byte
+	for range 2 { // the first says once more that the channel was reset
+		n, _, err := unix.Recvfrom(ch, in[:], unix.MSG_DONTWAIT)
+		if err != nil {
+			continue
+		}
+		if r, err := decodeReply(in[:n]); err == nil && r.op == opHello && r.id == 0 && r.errno != 0 {
+			return r.errno
+		}
+	}
+	return nil
 }
 
 // exchange sends a request on a channel and waits for the reply, whose value is its own.
@@ -197,7 +223,7 @@ func (c *Client) exchange(ch int, q *request, fd int) (reply, error) {
 			return reply{}, syscall.EPIPE
 		}
 		r, err := decodeReply(in[:n])
-		if err != nil || r.id == q.id && r.op == q.op {
+		if err != nil || r.op == q.op && (r.id == q.id || r.id == 0 && r.op == opHello) {
 			r.value = bytes.Clone(r.value)
 			return r, err
 		}

@@ -273,6 +273,7 @@ func newBed(t testing.TB, change func(*Config)) *bed {
 		if n := s.Stats(); n.Sockets != 0 || n.Channels != 0 {
 			t.Errorf("after Close: %+v", n)
 		}
+		until(t, "descriptors are given back", func() bool { return s.Stats().Files == 0 })
 	})
 	return b
 }

@@ -31,8 +31,8 @@ type Config struct {
 	Limits Limits // of each user
 }
 
-// Limits are what one user's programs may have at once. 0 is the default; uid 0 and the node's own user have no limits
-// but those of the process.
+// Limits are what one user's programs may have at once. 0 is the default. Uid 0 and the node's own user have none of these
+// limits, but some of the process's descriptors are kept for others.
 type Limits struct {
 	Sockets  int // registered sockets and connections, default 16384
 	Channels int // control channels, default 1024
@@ -40,6 +40,10 @@ type Limits struct {
 	Connects int // connections begun in one second, default 10000
 	Rings    int // connections with rings, default 4096; each takes 256 KiB when it is used
 	Lookups  int // host names resolved at the same time, default 32
+
+	// Descriptors are those of the node that channels, sockets and connections take, one each. The default is half of what the
+	// process may have (RLIMIT_NOFILE).
+	Descriptors int
 }
 
 // complete returns the limits with their defaults.
@@ -47,6 +51,6 @@ func (l Limits) complete() Limits {
 	return Limits{
 		Sockets: cmp.Or(l.Sockets, 16384), Channels: cmp.Or(l.Channels, 1024), Backlog: cmp.Or(l.Backlog, 4096),
 		Connects: cmp.Or(l.Connects, 10000), Lookups: cmp.Or(l.Lookups, 32),
-		Rings: cmp.Or(l.Rings, 4096),
+		Rings: cmp.Or(l.Rings, 4096), Descriptors: l.Descriptors,
 	}
 }

@@ -37,13 +37,13 @@ func Hello(path string) (Node, error) {
 	q := request{op: opHello, arg: requestSize, value: []byte(filepath.Base(os.Args[0]) + "\x00" + os.Getenv("MILLRACE_SHIM_TOKEN"))}
 	var out [requestSize]byte
 	q.encode(out[:])
-	if _, err := conn.Write(out[:]); err != nil {
-		return Node{}, err
-	}
 	var in [replySize + 1]byte
-	n, err := conn.Read(in[:])
+	n := 0
+	if _, err = conn.Write(out[:]); err == nil {
+		n, err = conn.Read(in[:])
+	}
 	if err != nil {
-		return Node{}, err
+		return Node{}, refusedOr(conn, err)
 	}
 	r, err := decodeReply(in[:n])
 	switch {
@@ -57,4 +57,18 @@ func Hello(path string) (Node, error) {
 		return Node{}, fmt.Errorf("%s: %w", path, syscall.EPROTO)
 	}
 	return Node{Name: string(name), Token: text(token), UID: cred.Uid}, nil
+}
+
+// refusedOr is refusal, or the cause itself.
+func refusedOr(conn *net.UnixConn, cause error) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return cause
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if refused := refusal(int(fd), cause); refused != nil {
+			cause = fmt.Errorf("too many control channels or descriptors: %w", refused)
+		}
+	})
+	return cause
 }

@@ -540,7 +540,7 @@ func TestStatsOfUsers(t *testing.T) {
 			t.Errorf("socket %d: %v", want, r.errno)
 		}
 	}
-	want := UserStats{UID: uint32(os.Geteuid()), Sockets: 2, Channels: 1, Limited: 1}
+	want := UserStats{UID: uint32(os.Geteuid()), Sockets: 2, Files: 3, Channels: 1, Limited: 1}
 	if st := b.Stats(); len(st.Users) != 1 || st.Users[0] != want || st.Limited != 1 || st.Sockets != 2 {
 		t.Errorf("%+v", st)
 	}
@@ -548,7 +548,7 @@ func TestStatsOfUsers(t *testing.T) {
 	uid := fmt.Sprintf(`{uid="%d"}`, os.Geteuid())
 	for _, line := range []string{
 		"millrace_shim_sockets 2\n", "millrace_shim_limited_total 1\n", "millrace_shim_descriptors_total 0\n",
-		"millrace_shim_user_sockets" + uid + " 2\n", "millrace_shim_user_channels" + uid + " 1\n",
+		"millrace_shim_user_sockets" + uid + " 2\n", "millrace_shim_user_files" + uid + " 3\n", "millrace_shim_files 3\n", "millrace_shim_user_channels" + uid + " 1\n",
 		"millrace_shim_user_limited_total" + uid + " 1\n", "millrace_shim_user_denied_total" + uid + " 0\n",
 	} {
 		if !strings.Contains(text, line) {

@@ -217,11 +217,12 @@ func (l *listener) hand(in socket.LoopConn) {
 // newAccepted makes the socket of an accepted connection, and returns the program's end.
 func (l *listener) newAccepted(in socket.LoopConn) (*sock, int, error) {
 	s, from := l.k.s, l.k
-	if err := s.takeSocket(from.user); err != nil {
+	if err := s.addFile(from.user, s.takeSocket(from.user)); err != nil {
 		return nil, -1, err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
+		s.giveFile(from.user)
 		from.user.giveBack(&from.user.sockets)
 		return nil, -1, err
 	}
@@ -234,6 +235,7 @@ func (l *listener) newAccepted(in socket.LoopConn) (*sock, int, error) {
 	if err := k.enter(pair[1]); err != nil {
 		unix.Close(pair[0])
 		unix.Close(pair[1])
+		s.giveFile(from.user)
 		from.user.giveBack(&from.user.sockets)
 		return nil, -1, err
 	}

@@ -18,6 +18,8 @@ type loopChannel struct {
 	fd    int
 	loop  int
 	watch *stack.FileWatch
+	turn  *turn
+	waits bool // for a share of the loop, in turn
 	busy  bool // a goroutine does a request
 	ended bool
 }
@@ -61,16 +63,23 @@ func (l *loopChannel) begin(in socket.LoopStack) bool {
 	if l.watch, err = in.Watch(l.fd, stack.FileReadable, l.file); err != nil {
 		return false
 	}
+	l.turn = s.turnsOf(l.loop).join(l.c.user)
 	l.c.onLoop = l
 	return true
 }
 
-// file reads one request: the next is reported once more, after those of other channels.
+// file reads one request, if its user has not used up its share of the loop.
 func (l *loopChannel) file(in socket.LoopStack, _ stack.FileEvents) {
-	if l.busy || l.ended { // the process has ended meanwhile
+	switch {
+	case l.busy || l.ended || l.waits: // the process has ended meanwhile
 		l.end()
-		return
+	case l.c.s.turnsOf(l.loop).take(in, l):
+		l.read(in)
 	}
+}
+
+// read reads one request: the next is reported once more, after those of other channels.
+func (l *loopChannel) read(in socket.LoopStack) {
 	c := l.c
 	n, oobn, _, _, err := unix.Recvmsg(l.fd, c.in[:], c.oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err == syscall.EAGAIN || err == syscall.EINTR {
@@ -78,8 +87,7 @@ func (l *loopChannel) file(in socket.LoopStack, _ stack.FileEvents) {
 	}
 	fds, e := rightsIn(c.oob[:max(oobn, 0)])
 	if err != nil || e != nil || n == 0 {
-		go closeAll(fds)
-		l.end()
+		l.endWith(fds)
 		return
 	}
 	if r, ok := l.inLoop(in, c.in[:n], fds); ok {
@@ -108,6 +116,21 @@ func (l *loopChannel) onGoroutine(n int, fds []int) {
 		}
 		_ = l.watch.Modify(stack.FileReadable) // it is watched
 	})
+}
+
+// endWith ends the channel once descriptors that came with no request are closed: it counts for its user until then.
+func (l *loopChannel) endWith(fds []int) {
+	if len(fds) > 0 {
+		l.busy = true
+		l.c.s.work.Go(func() {
+			l.c.peer.closer.closeAll(l.c.s.ctx, fds)
+			l.c.s.cfg.Stack.EnterLoop(l.loop, func(socket.LoopStack) {
+				l.busy = false
+				l.end()
+			})
+		})
+	}
+	l.end()
 }
 
 // answer sends a reply. A process that does not take its replies is no library.

@@ -171,6 +171,7 @@ func (k *sock) join(at *local, to netip.AddrPort, p int) bool {
 	s.pairs.add(k, p)
 	s.pairs.add(other, q)
 	unix.Close(q)
+	s.giveFile(k.user)
 	return true
 }
 

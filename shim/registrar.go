@@ -30,13 +30,15 @@ func refuseRights(end int) bool {
 	return unix.SetsockoptInt(end, unix.SOL_SOCKET, optPassRights, 0) == nil
 }
 
-// closeEnd closes the node's end of a socket. Where the kernel has taken descriptors, some may be closed with it.
-func closeEnd(end int, refused bool) {
-	if refused {
+// closeEnd closes the node's end of a socket. Where the kernel has taken descriptors, some may be closed with it, which may
+// take as long as a stranger likes: they count for the user until then.
+func (k *sock) closeEnd(end int) {
+	if k.refuses {
 		unix.Close(end)
-	} else {
-		go unix.Close(end)
+		k.s.giveFile(k.user)
+		return
 	}
+	k.user.closer.close(end, func() { k.s.giveFile(k.user) })
 }
 
 func newRegistrar() (*registrar, error) {

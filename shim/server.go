@@ -19,16 +19,21 @@ import (
 
 // Server serves programs that use the sockets of a stack by the preloaded library. New returns one that runs.
 type Server struct {
-	cfg      Config
-	control  *net.UnixListener
-	chroot   *net.UnixListener // the same by an abstract name, for programs that have changed their root directory; mu guards it
-	private  *registrar
-	watch    *watcher
-	pairs    *pairs
-	scratch  [][]byte // of each loop, for bytes that are dropped
-	batches  []*batch // of each loop, for datagrams
-	pollers  []*ringPoller
-	process  uint32 // of the node, in names
+	cfg     Config
+	control *net.UnixListener
+	chroot  *net.UnixListener // the same by an abstract name, for programs that have changed their root directory; mu guards it
+	private *registrar
+	watch   *watcher
+	pairs   *pairs
+	scratch [][]byte // of each loop, for bytes that are dropped
+	batches []*batch // of each loop, for datagrams
+	pollers []*ringPoller
+	turns   []*turns // of each loop
+	process uint32   // of the node, in names
+
+	mostFiles int          // descriptors that programs may have
+	files     atomic.Int64 // of these, those that they have
+
 	stats    counters
 	nextLoop atomic.Uint32  // of a channel
 	work     sync.WaitGroup // goroutines that Close waits for
@@ -36,6 +41,7 @@ type Server struct {
 	cancel   context.CancelFunc
 
 	mu       sync.Mutex // a leaf, but for sock.mu
+	gone     sync.Cond  // of mu: a socket has left all
 	closed   bool
 	users    map[uint32]*user
 	sockets  map[uint64]*sock   // by cookie of the program's end, while the node has the other
@@ -58,9 +64,11 @@ func New(cfg Config) (*Server, error) {
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
 		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]int{},
 	}
+	s.gone.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.batches = make([]*batch, cfg.Stack.LoopCount())
 	s.pollers = make([]*ringPoller, cfg.Stack.LoopCount())
+	s.turns = make([]*turns, cfg.Stack.LoopCount())
 	for range cfg.Stack.LoopCount() {
 		s.scratch = append(s.scratch, make([]byte, scratchSize))
 	}
@@ -76,6 +84,9 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) open() (err error) {
+	if err = s.limitFiles(); err != nil {
+		return err
+	}
 	if s.watch, err = newWatcher(); err != nil {
 		return err
 	}
@@ -176,7 +187,8 @@ func (s *Server) accept(l *net.UnixListener) {
 }
 
 // Close ends all channels and sockets. What programs have written and the stack has not taken is lost, and they get
-// ECONNRESET; connections of the stack are reset. It may be called twice.
+// ECONNRESET; connections of the stack are reset. It waits until nothing of the stack is in use, but not for files of programs
+// whose close takes long. It may be called twice.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -209,10 +221,20 @@ func (s *Server) Close() error {
 	}
 	s.work.Wait()
 	s.releaseAll() // what channels have registered meanwhile
+	s.awaitAll()
 	if s.private != nil {
 		errs = append(errs, s.private.close())
 	}
 	return errors.Join(errs...)
+}
+
+// awaitAll waits until what sockets had in the stack is free.
+func (s *Server) awaitAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.all) > 0 {
+		s.gone.Wait()
+	}
 }
 
 // unique returns a number for an abstract name that no other name of the machine has.

@@ -62,19 +62,25 @@ type sock struct {
 }
 
 // find returns the socket that p is the program's end of. It registers p first if need be, and may wait.
-func (s *Server) find(c *channel, p int) (*sock, error) { return s.lookUp(c, p, s.takeAnySocket) }
+func (s *Server) find(c *channel, p int) (*sock, error) {
+	return s.lookUp(c, p, func(u *user) error { return s.addFile(u, s.takeAnySocket(u)) })
+}
 
-// findNow is find in a loop: it does not wait.
+// findNow is find in a loop: it does not wait. What fails is tried again by find, which counts it.
 func (s *Server) findNow(c *channel, p int) (*sock, error) {
 	return s.lookUp(c, p, func(u *user) error {
-		if u.take(&u.sockets, s.cfg.Limits.Sockets) {
-			return nil
+		if !u.take(&u.sockets, s.cfg.Limits.Sockets) {
+			return syscall.EMFILE
 		}
-		return syscall.EMFILE
+		err := s.takeFile(u)
+		if err != nil {
+			u.giveBack(&u.sockets)
+		}
+		return err
 	})
 }
 
-// lookUp is find with a function that counts a new socket.
+// lookUp is find with a function that counts a new socket and its descriptor.
 func (s *Server) lookUp(c *channel, p int, take func(u *user) error) (*sock, error) {
 	cookie, err := cookieOf(p)
 	if err != nil {
@@ -113,6 +119,7 @@ func (s *Server) register(c *channel, p int, cookie uint64, take func(u *user) e
 	}
 	end, err := s.private.connect(p, kind)
 	if err != nil {
+		s.giveFile(c.user)
 		c.user.giveBack(&c.user.sockets)
 		return nil, err
 	}
@@ -120,6 +127,7 @@ func (s *Server) register(c *channel, p int, cookie uint64, take func(u *user) e
 	k.options = s.newOptions()
 	if err := k.begin(p, end); err != nil {
 		unix.Close(end)
+		s.giveFile(c.user)
 		c.user.giveBack(&c.user.sockets)
 		return nil, err
 	}
@@ -281,7 +289,7 @@ func (k *sock) release(errno syscall.Errno) {
 	}
 	k.s.forget(k, errno)
 	if fd >= 0 {
-		closeEnd(fd, k.refuses)
+		k.closeEnd(fd)
 	}
 	k.user.giveBack(&k.user.sockets)
 	go k.closeAll()
@@ -307,6 +315,7 @@ func (k *sock) closeAll() {
 	k.s.mu.Lock()
 	delete(k.s.all, k)
 	k.s.mu.Unlock()
+	k.s.gone.Broadcast()
 }
 
 // forget removes a socket from the table by cookie. That of all has it until closeAll.

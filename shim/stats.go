@@ -14,6 +14,7 @@ import (
 // counters are those of a Server.
 type counters struct {
 	channels, requests, malformed  atomic.Uint64
+	waited                         atomic.Uint64
 	connects, accepts, failures    atomic.Uint64
 	pairs                          atomic.Uint64
 	toStack, toProgram             atomic.Uint64 // bytes
@@ -27,8 +28,11 @@ type counters struct {
 type Stats struct {
 	Channels int // control channels now
 	Sockets  int // registered sockets, listeners and connections now
+	Files    int // descriptors of the node that programs have now
+	MayHave  int // most of these, for all users together
 
 	Requests  uint64
+	Waited    uint64 // times that a request waited because its user had used up its share of a loop
 	Malformed uint64 // channels that were closed because they sent no request
 	Connects  uint64 // connections begun
 	Failures  uint64 // of which none came
@@ -54,6 +58,7 @@ type Stats struct {
 type UserStats struct {
 	UID      uint32 `json:"uid"`
 	Sockets  int    `json:"sockets"`
+	Files    int    `json:"files"` // descriptors of the node
 	Channels int    `json:"channels"`
 	Rings    int    `json:"rings"`   // pairs of rings in shared memory
 	Lookups  int    `json:"lookups"` // host names that are being resolved
@@ -66,7 +71,7 @@ func (u *user) stats() UserStats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return UserStats{
-		UID: u.uid, Sockets: u.sockets, Channels: u.channels, Rings: u.rings, Lookups: u.lookups, Denied: u.denied.Load(), Limited: u.limited.Load(),
+		UID: u.uid, Sockets: u.sockets, Files: u.files, Channels: u.channels, Rings: u.rings, Lookups: u.lookups, Denied: u.denied.Load(), Limited: u.limited.Load(),
 	}
 }
 
@@ -87,6 +92,7 @@ func (s *Server) WriteMetrics(w *metrics.Writer) {
 	for _, u := range stats.Users {
 		uid := metrics.Label{Name: "uid", Value: strconv.FormatUint(uint64(u.UID), 10)}
 		w.Gauge("millrace_shim_user_sockets", "Sockets that the programs of a user have.", float64(u.Sockets), uid)
+		w.Gauge("millrace_shim_user_files", "Descriptors of the node that the programs of a user have.", float64(u.Files), uid)
 		w.Gauge("millrace_shim_user_channels", "Control channels that the programs of a user have.", float64(u.Channels), uid)
 		w.Gauge("millrace_shim_user_rings", "Pairs of rings in shared memory that the programs of a user have.", float64(u.Rings), uid)
 		w.Counter("millrace_shim_user_denied_total", "Requests of a user that the configuration does not permit.", u.Denied, uid)
@@ -110,8 +116,8 @@ func (s *Server) Stats() Stats {
 	}
 	c := &s.stats
 	return Stats{
-		Channels: channels, Sockets: sockets,
-		Requests: c.requests.Load(), Malformed: c.malformed.Load(), Connects: c.connects.Load(), Failures: c.failures.Load(),
+		Channels: channels, Sockets: sockets, Files: int(s.files.Load()), MayHave: s.mostFiles,
+		Requests: c.requests.Load(), Waited: c.waited.Load(), Malformed: c.malformed.Load(), Connects: c.connects.Load(), Failures: c.failures.Load(),
 		Accepts: c.accepts.Load(), Paired: c.pairs.Load(), Denied: denied, Limited: limited,
 		BytesToStack: c.toStack.Load(), BytesToProgram: c.toProgram.Load(),
 		DatagramsSent: c.datagramsOut.Load(), DatagramsPassed: c.datagramsIn.Load(),

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // user counts what the programs of one uid have.
@@ -18,6 +21,7 @@ type user struct {
 
 	mu       sync.Mutex // a leaf: callbacks of loops take it
 	sockets  int
+	files    int // descriptors of the node
 	channels int
 	lookups  int
 	rings    int
@@ -25,6 +29,11 @@ type user struct {
 	connects int
 
 	ended errorOrder // Server.mu guards it
+
+	once sync.Once
+	work chan struct{} // see begin
+
+	closer closer
 
 	denied, limited atomic.Uint64 // as those of Stats
 }
@@ -59,6 +68,15 @@ func (u *user) giveBack(n *int) {
 	u.mu.Unlock()
 }
 
+// begin waits until fewer than requestsAtOnce requests of the user are done by goroutines. Who has waited longest is the first.
+// end undoes it.
+func (u *user) begin() {
+	u.once.Do(func() { u.work = make(chan struct{}, requestsAtOnce) })
+	u.work <- struct{}{}
+}
+
+func (u *user) end() { <-u.work }
+
 // takeSocket counts a socket; EMFILE is that the user has too many.
 func (s *Server) takeSocket(u *user) error {
 	if u.take(&u.sockets, s.cfg.Limits.Sockets) {
@@ -75,6 +93,60 @@ func (s *Server) takeAnySocket(u *user) error {
 	}
 	s.pairs.sweepNow()
 	return s.takeSocket(u)
+}
+
+// filesKept is which part of the descriptors of the process is for no program: one in so many, for the node itself. As many
+// again are not for users without limits.
+const filesKept = 16
+
+// limitFiles sets how many descriptors programs may have: RLIMIT_NOFILE is for all of the process.
+func (s *Server) limitFiles() error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return err
+	}
+	most := int(min(l.Cur, 1<<30))
+	s.mostFiles = most - most/filesKept
+	s.cfg.Limits.Descriptors = cmp.Or(s.cfg.Limits.Descriptors, most/2)
+	return nil
+}
+
+// takeFile counts a descriptor of the node. EMFILE is that the user has too many, ENFILE that all users together have.
+func (s *Server) takeFile(u *user) error {
+	most := s.cfg.Limits.Descriptors
+	if u.trusted {
+		most = s.mostFiles - s.mostFiles/filesKept
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	err := syscall.EMFILE
+	if u.files < most {
+		if s.files.Add(1) <= int64(s.mostFiles) {
+			u.files++
+			return nil
+		}
+		s.files.Add(-1)
+		err = syscall.ENFILE
+	}
+	return err
+}
+
+// addFile takes the descriptor of a socket that has been counted, unless err says that it has not. A refusal undoes that.
+func (s *Server) addFile(u *user, err error) error {
+	if err != nil {
+		return err
+	}
+	if err = s.takeFile(u); err != nil {
+		u.limited.Add(1)
+		u.giveBack(&u.sockets)
+	}
+	return err
+}
+
+// giveFile undoes takeFile.
+func (s *Server) giveFile(u *user) {
+	u.giveBack(&u.files)
+	s.files.Add(-1)
 }
 
 // takeConnect counts the beginning of a connection; EAGAIN is that the user has begun too many in this second.

@@ -279,6 +279,7 @@ func (d *decoder) shim(n *yaml.Node, s *Shim) {
 		strictyaml.Optional("backlog", limit("backlog", &s.Backlog)),
 		strictyaml.Optional("connects", limit("connects", &s.Connects)),
 		strictyaml.Optional("rings", limit("rings", &s.Rings)),
+		strictyaml.Optional("descriptors", limit("descriptors", &s.Descriptors)),
 	)
 }
 

@@ -22,6 +22,7 @@ type Shim struct {
 	Sockets         int          // key "sockets": of one user at once; 0 is the default of package shim, as for the others
 	Backlog         int          // key "backlog": the most of listen(2)
 	Rings           int          // key "rings": connections of one user that have rings (millrace exec --rings)
+	Descriptors     int          // key "descriptors": of the host that one user's programs take; 0 is half of what the process may have
 	Connects        int          // key "connects": connections that one user begins in a second
 }
 
@@ -59,7 +60,7 @@ func (d *Daemon) openShim() error {
 		Stack: d.stack, Path: path, Name: "stack", Groups: groups, Everyone: c.Everyone, PrivilegedPorts: c.PrivilegedPorts,
 		ThroughLoop: c.ThroughLoop,
 		Lookup:      func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
-		Limits:      shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects, Rings: c.Rings},
+		Limits:      shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects, Rings: c.Rings, Descriptors: c.Descriptors},
 	})
 	if err != nil && c.Socket == autoSocket { // the configuration does not ask for it
 		d.opt.Log.Warn("shim", "error", err.Error())

@@ -133,6 +133,18 @@ static int exchange(struct channel *c, struct shim_request *q, int passed, struc
 	return -1;
 }
 
+/*
+ * refusal takes the reply of a node that has closed the channel before it read HELLO, because the user has too many. The first
+ * call may say once more that the channel was reset.
+ */
+static bool refusal(int fd, struct shim_reply *reply)
+{
+	for (int i = 0; i < 2; i++)
+		if (KERNEL(recvfrom, fd, reply, sizeof *reply, MSG_DONTWAIT, NULL, NULL) == sizeof *reply)
+			return reply->op == SHIM_HELLO && reply->id == 0;
+	return false;
+}
+
 static void append(struct shim_request *q, const char *text, size_t n)
 {
 	size_t space = sizeof q->value - q->len;
@@ -153,8 +165,15 @@ static int hello(struct channel *c)
 	append(&q, program_invocation_short_name, strnlen(program_invocation_short_name, 64) + 1);
 	q.value[q.len - 1] = 0;
 	append(&q, token, strlen(token));
-	if (exchange(c, &q, -1, &reply, NULL) != 0)
-		return -1;
+	q.version = SHIM_VERSION; /* and the number is 0 */
+	if (send_request(c->fd, &q, -1) != 0 || receive_reply(c->fd, &q, &reply, NULL) != 0) {
+		int cause = errno;
+		if (!refusal(c->fd, &reply)) {
+			hang_up(c);
+			errno = cause;
+			return -1;
+		}
+	}
 	if (reply.error == 0 && reply.version == SHIM_VERSION)
 		return 0;
 	if (reply.version != SHIM_VERSION)
@@ -253,9 +272,11 @@ static int cause_of_silence(int cause)
 	switch (cause) {
 	case EMFILE:
 	case ENFILE:
+		report_once("no descriptor is free for a control channel: of this process, or of what the node permits its user (millrace net stats)");
+		return cause;
 	case ENOMEM:
 	case ENOBUFS:
-		return cause; /* the process has no descriptor for a channel */
+		return cause;
 	case EACCES:
 	case EPERM:
 		report_once("the user of this process may not use the stack (shim.groups and shim.everyone of its configuration)");
@@ -300,6 +321,8 @@ int ask_memory(struct shim_request *q, int fd, struct shim_reply *reply, int *me
 		return -1;
 	if (reply->error == 0)
 		return 0;
+	if (reply->error == EMFILE || reply->error == ENFILE)
+		report_once("a limit of the node is reached: shim.sockets or shim.descriptors of its configuration (millrace net stats)");
 	errno = reply->error;
 	return -1;
 }
