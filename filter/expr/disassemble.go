@@ -1,6 +1,18 @@
 package expr
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
+
+// Disassemble writes a program as tcpdump -d does.
+func Disassemble(prog []Instruction) string {
+	var b strings.Builder
+	for i, in := range prog {
+		fmt.Fprintf(&b, "(%03d) %s\n", i, in.text(i))
+	}
+	return b.String()
+}
 
 // text returns one instruction in the notation of tcpdump -d. i is its place in the program.
 func (in Instruction) text(i int) string {
