@@ -1,29 +1,30 @@
 package expr
 
 // headerTable decides packets by the results of all tests at once: up to maxLanes tests of the first
-// headerLen bytes, each the comparison of a 32-bit lane, give an index into a table.
+// headerLen bytes, each whether a 32-bit lane lies in a range, give an index into a table.
 //
 // The table was filled by walking the decision graph for every combination of results. An entry also
-// holds which tests the walk made: one whose bytes are outside the packet rejects it. Tests behind the
-// IPv4 header are made for headers without options; the walk of a packet that has some ends at
-// undecided, and the program runs.
+// holds how many bytes the tests of that walk need: a packet with fewer is rejected. What lies behind
+// the packet may be read: it changes only tests behind the first that is outside, which the walk has
+// already passed. Tests behind the IPv4 header are made for headers without options; the walk of a
+// packet that has some ends at undecided, and the program runs.
 type headerTable struct {
 	pick  [64]uint8        // VPERMB: the byte of the header for each byte of the lanes, little-endian
 	keep  uint64           // bytes of the lanes that are loaded; the others are 0
 	mask  [lanes]uint32    // of each lane's value
-	k     [lanes]uint32    // that it is compared with
-	end   [lanes]uint32    // bytes that the packet must have
-	equal uint32           // lanes whose result is value == k
-	above uint32           // lanes whose result is value > k
-	table []uint32         // by the results: touched lanes, and the verdict << verdictShift
+	low   [lanes]uint32    // the result is value-low <= span
+	span  [lanes]uint32    // 0 is the test for one value
+	spans bool             // some span is not 0
+	need  [lanes]uint8     // bytes that the packet must have
+	table []uint16         // by the results: bytes needed, and the verdict << verdictShift
 	code  map[laneTest]int // lanes by what they test
 }
 
 const (
 	headerLen    = 64
 	lanes        = 16
-	maxLanes     = 14 // the table has 2^14 entries then, 64 KiB
-	verdictShift = 16
+	maxLanes     = 14 // the table has 2^14 entries then, 32 KiB
+	verdictShift = 8
 )
 
 // Verdicts of the table.
@@ -33,13 +34,11 @@ const (
 	verdictUndecided
 )
 
-// laneTest is one comparison of a lane.
+// laneTest is whether a field, masked, lies in a range.
 type laneTest struct {
-	at    uint32
-	size  uint8
-	mask  uint32
-	k     uint32
-	above bool
+	at   uint32
+	size uint8
+	rangeTest
 }
 
 // laneStep is a step of the graph as lanes.
@@ -65,9 +64,12 @@ func newHeaderTable(g *graph) *headerTable {
 	if g.entry < 0 || len(h.code) > maxLanes {
 		return nil
 	}
-	h.table = make([]uint32, 1<<len(h.code))
+	for n := len(h.code); n < lanes; n++ {
+		h.low[n] = 1 // which no lane that is not loaded equals
+	}
+	h.table = make([]uint16, 1<<len(h.code))
 	for bits := range h.table {
-		h.table[bits] = walk(g, steps, uint32(bits))
+		h.table[bits] = h.walk(g, steps, uint32(bits))
 	}
 	return h
 }
@@ -75,40 +77,22 @@ func newHeaderTable(g *graph) *headerTable {
 // step assigns the lanes of a step.
 func (h *headerTable) step(s *step) (laneStep, bool) {
 	none := laneStep{}
-	if s.op != condTest || s.b.op != valueConst {
+	v, r, inverted, ok := rangeOf(s)
+	if !ok || v.op != valueLoad {
 		return none, false
 	}
-	v, t := s.a, laneTest{mask: 0xffffffff, k: s.b.k}
-	if v.op == valueAnd && v.y.op == valueConst {
-		v, t.mask = v.x, v.y.k
-	}
-	if v.op != valueLoad {
-		return none, false
-	}
-	t.at, t.size = v.k, v.size
-	l := laneStep{noOption: -1}
+	t := laneTest{v.k, v.size, r}
+	l := laneStep{inverted: inverted, noOption: -1}
 	if v.x != nil {
 		base, ok := ipv4Len4(v.x)
 		if !ok || uint64(t.at)+20 > headerLen {
 			return none, false
 		}
 		t.at += 20
-		if l.noOption, ok = h.lane(laneTest{at: base, size: 1, mask: 0xf, k: 5}); !ok {
+		if l.noOption, ok = h.lane(laneTest{base, 1, rangeTest{mask: 0xf, low: 5}}); !ok {
 			return none, false
 		}
 	}
-	switch s.cmp {
-	case cmpGT:
-		t.above = true
-	case cmpGE:
-		if t.k == 0 {
-			return none, false
-		}
-		t.above, t.k = true, t.k-1
-	case cmpSet:
-		t.mask, t.k, l.inverted = t.mask&t.k, 0, true
-	}
-	var ok bool
 	l.lane, ok = h.lane(t)
 	return l, ok
 }
@@ -128,28 +112,24 @@ func (h *headerTable) lane(t laneTest) (int, bool) {
 		h.pick[at] = uint8(t.at + i)
 		h.keep |= 1 << at
 	}
-	h.mask[n], h.k[n], h.end[n] = t.mask, t.k, t.at+uint32(t.size)
-	if t.above {
-		h.above |= 1 << n
-	} else {
-		h.equal |= 1 << n
-	}
+	h.mask[n], h.low[n], h.span[n], h.need[n] = t.mask, t.low, t.span, uint8(t.at)+t.size
+	h.spans = h.spans || t.span != 0
 	return n, true
 }
 
 // walk follows the graph for one combination of results.
-func walk(g *graph, steps []laneStep, bits uint32) uint32 {
-	touched := uint32(0)
+func (h *headerTable) walk(g *graph, steps []laneStep, bits uint32) uint16 {
+	need := uint8(0)
 	i := g.entry
 	for i >= 0 {
 		l := &steps[i]
 		if l.noOption >= 0 {
-			touched |= 1 << l.noOption
+			need = max(need, h.need[l.noOption])
 			if bits>>l.noOption&1 == 0 {
-				return touched | verdictUndecided<<verdictShift
+				return uint16(need) | verdictUndecided<<verdictShift
 			}
 		}
-		touched |= 1 << l.lane
+		need = max(need, h.need[l.lane])
 		if bits>>l.lane&1 == 1 != l.inverted {
 			i = g.steps[i].jt
 		} else {
@@ -157,7 +137,7 @@ func walk(g *graph, steps []laneStep, bits uint32) uint32 {
 		}
 	}
 	if i == accept {
-		return touched | verdictAccept<<verdictShift
+		return uint16(need) | verdictAccept<<verdictShift
 	}
-	return touched
+	return 0
 }
