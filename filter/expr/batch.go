@@ -3,41 +3,63 @@ package expr
 import "github.com/millrace/millrace/packet"
 
 // Matcher evaluates a filter on batches. It belongs to one goroutine; several may use one Filter.
+//
+// It asks what decides packets for least, first: the descriptors, as the engine's header pass has written
+// them, then a table of all tests of the first 64 bytes, then the tests of 64 packets at once, and for what
+// none of these decides, the program that Match of a Filter runs.
 type Matcher struct {
-	f        *Filter
-	header   *headerTable // nil where the program decides all packets
-	verdicts []uint8      // by descriptor
-	scratch  []byte       // a packet of several frames
+	f      *Filter
+	always uint8        // verdict of a filter without tests, or verdictUndecided
+	parsed *parsedTable // nil where it decides nothing
+	rest   int          // batches for which parsed is not asked, since it decided too few packets
+	header *headerTable // nil where tests are not for it, or the processor
+	vector *vectorState // likewise
+
+	verdicts []uint8 // by descriptor
+	scratch  []byte  // a packet of several frames
 }
 
-// NewMatcher returns a matcher for batches. Where the filter looks only at the first 64 bytes, and the
-// processor has AVX-512, it decides by a table of all results of the tests, which costs at most 64 KiB.
+// NewMatcher returns a matcher for batches. Its tables take up to 40 KiB, and 8 KiB more for each list of ports.
 func (f *Filter) NewMatcher() *Matcher {
-	return &Matcher{f: f, header: newHeaderTable(newGraph(f.tree)), scratch: make([]byte, 0, maxPacket)}
+	m := &Matcher{f: f, always: verdictUndecided, scratch: make([]byte, 0, maxPacket)}
+	g := newGraph(f.tree)
+	if g.entry < 0 {
+		m.always = verdictReject
+		if g.entry == accept {
+			m.always = verdictAccept
+		}
+		return m
+	}
+	if f.link == LinkEthernet {
+		m.parsed = newParsedTable(g)
+	}
+	if haveVectors() {
+		if m.header = newHeaderTable(g); m.header != nil {
+			return m
+		}
+	}
+	if p := newVectorProgram(g); p != nil && (haveVectors() || p.lists()) {
+		m.vector = newVectorState(p)
+	}
+	return m
 }
 
 // maxPacket is the longest packet of several frames, in bytes. Bytes beyond it are not looked at.
 const maxPacket = 1 << 16
 
-// Match reports for each descriptor of b whether f matches its packet; the frames of a packet that has
-// several share the result. The slice is valid until the next call. Match borrows b, and allocates only
+// Match reports for each descriptor of b whether f matches its packet: 1, or 0; the frames of a packet that
+// has several share the result. The slice is valid until the next call. Match borrows b, and allocates only
 // when a batch is longer than all before.
+//
+// Where the engine's header pass has gone over b, what it wrote must still be true of the packets.
 func (m *Matcher) Match(b *packet.Batch) []uint8 {
 	n := len(b.D)
 	if n > len(m.verdicts) {
 		m.verdicts = make([]uint8, max(n, packet.BatchSize))
 	}
-	if n == 0 {
-		return nil
-	}
 	verdicts := m.verdicts[:n]
-	if m.header != nil {
-		if whole, ok := m.header.decide(b.Arena, b.D, verdicts); ok {
-			if !whole {
-				m.complete(b, verdicts)
-			}
-			return verdicts
-		}
+	if n == 0 || m.decide(b, verdicts) {
+		return verdicts
 	}
 	for i := 0; i < n; {
 		i += m.one(b, i, verdicts)
@@ -45,8 +67,58 @@ func (m *Matcher) Match(b *packet.Batch) []uint8 {
 	return verdicts
 }
 
-// complete decides the packets that the table has not, and those of several frames, of which it has
-// seen only the first.
+// decide writes all verdicts. False says that it has no form for the filter but the program.
+func (m *Matcher) decide(b *packet.Batch, verdicts []uint8) bool {
+	if m.always != verdictUndecided {
+		for i := range verdicts {
+			verdicts[i] = m.always
+		}
+		return true
+	}
+	if m.decideParsed(b, verdicts) {
+		return true
+	}
+	whole := false
+	switch {
+	case m.header != nil:
+		whole = m.header.decide(b.Arena, b.D, verdicts)
+	case m.vector != nil:
+		whole = m.vector.decideBatch(b, verdicts)
+	default:
+		return false
+	}
+	if !whole {
+		m.complete(b, verdicts)
+	}
+	return true
+}
+
+// restAfter is for how many batches the descriptors are not asked after one in which they decided too few.
+const restAfter = 63
+
+// decideParsed writes all verdicts if the descriptors decide most packets, so that the program, which is
+// slower than the other forms, has few to decide.
+func (m *Matcher) decideParsed(b *packet.Batch, verdicts []uint8) bool {
+	if m.parsed == nil {
+		return false
+	}
+	if m.rest > 0 {
+		m.rest--
+		return false
+	}
+	undecided := m.parsed.decide(b.D, verdicts)
+	if undecided > len(b.D)/16 {
+		m.rest = restAfter
+		return false
+	}
+	if undecided > 0 {
+		m.complete(b, verdicts)
+	}
+	return true
+}
+
+// complete decides the packets that are undecided, and those of several frames, of which only the first
+// has been looked at.
 func (m *Matcher) complete(b *packet.Batch, verdicts []uint8) {
 	for i := 0; i < len(verdicts); {
 		if verdicts[i] != verdictUndecided && b.D[i].Flags&packet.FlagMore == 0 {

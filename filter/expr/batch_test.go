@@ -3,9 +3,12 @@ package expr
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -39,9 +42,87 @@ func batchOf(pkts []pkt) *packet.Batch {
 	return b
 }
 
-// A matcher decides as Match does, with the table of the processor and without.
+// forms are the ways in which a Matcher can decide, each without the others.
+var forms = []struct {
+	name string
+	of   func(*Filter) *Matcher // nil where the filter has no such form
+}{
+	{"as it comes", (*Filter).NewMatcher},
+	{"program", func(f *Filter) *Matcher { return &Matcher{f: f, always: verdictUndecided} }},
+	{"descriptors", func(f *Filter) *Matcher {
+		m := &Matcher{f: f, always: verdictUndecided, parsed: newParsedTable(newGraph(f.tree))}
+		return unless(m.parsed == nil, m)
+	}},
+	{"header", func(f *Filter) *Matcher {
+		m := &Matcher{f: f, always: verdictUndecided, header: newHeaderTable(newGraph(f.tree))}
+		return unless(m.header == nil || !haveVectors(), m)
+	}},
+	{"vector", vectorMatcher},
+}
+
+func unless(none bool, m *Matcher) *Matcher {
+	if none {
+		return nil
+	}
+	return m
+}
+
+func vectorMatcher(f *Filter) *Matcher {
+	p := newVectorProgram(newGraph(f.tree))
+	if p == nil {
+		return nil
+	}
+	return &Matcher{f: f, always: verdictUndecided, vector: newVectorState(p)}
+}
+
+// A matcher decides as Match does, in all of its forms, and whether the header pass has seen the batch or not.
 func TestMatcherDecidesAsMatch(t *testing.T) {
+	pkts, batches := testBatches(t)
 	rng := rand.New(rand.NewPCG(4, 4))
+	used, matched := make([]int, len(forms)), 0
+	for rows := 0; rows < 1200; {
+		g := generator{rng, LinkEthernet}
+		text := g.expression(rng.IntN(3))
+		if rows%4 == 0 {
+			text = g.longList()
+		}
+		f, err := Compile(text, LinkEthernet, Options{Names: testNames})
+		if err != nil {
+			continue
+		}
+		rows++
+		want := make([]bool, len(pkts))
+		for i, p := range pkts {
+			want[i] = f.Match(p.data, int(p.len))
+			if want[i] {
+				matched++
+			}
+		}
+		for k, form := range forms {
+			m := form.of(f)
+			if m == nil {
+				continue
+			}
+			used[k]++
+			b := batches[rows%len(batches)]
+			for range 2 {
+				checkVerdicts(t, form.name, f, m.Match(b), pkts, want)
+			}
+		}
+	}
+	for k, n := range used {
+		if n < 300 && (haveVectors() || forms[k].name != "header") {
+			t.Errorf("form %q was used %d times", forms[k].name, n)
+		}
+	}
+	if matched == 0 {
+		t.Error("nothing matched")
+	}
+}
+
+// testBatches returns packets, one of them in several frames, and batches of them: bare, and as header passes
+// with various operations leave them.
+func testBatches(t *testing.T) ([]pkt, []*packet.Batch) {
 	pkts := zoo(LinkEthernet, 300)
 	long := pkt{make([]byte, 5000), 5000}
 	copy(long.data, pkts[3].data)
@@ -49,44 +130,109 @@ func TestMatcherDecidesAsMatch(t *testing.T) {
 	for i := range pkts {
 		pkts[i].len = uint32(len(pkts[i].data)) // a batch has whole packets
 	}
-	b := batchOf(pkts)
-	rows, tables, matched, undecided := 0, 0, 0, 0
-	for rows < 1500 {
-		g := generator{rng, LinkEthernet}
-		f, err := Compile(g.expression(rng.IntN(3)), LinkEthernet, Options{Names: testNames})
-		if err != nil {
-			continue
-		}
-		rows++
-		m := f.NewMatcher()
-		if m.header != nil {
-			tables++
-			for i := range pkts {
-				if m.header.slow(pkts[i].data) == verdictUndecided {
-					undecided++
-				}
+	batches := []*packet.Batch{batchOf(pkts)}
+	for _, more := range []gpukern.Ops{0, gpukern.OpTunnel, gpukern.OpL2Encap, gpukern.OpTunnel | gpukern.OpL2Encap} {
+		batches = append(batches, headerPass(t, batchOf(pkts), more))
+	}
+	return pkts, batches
+}
+
+// headerPass has the engine parse a batch.
+func headerPass(t testing.TB, b *packet.Batch, more gpukern.Ops) *packet.Batch {
+	cpu := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpsHeader | more})
+	defer cpu.Close()
+	if err := cpu.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+	var done [1]*packet.Batch
+	if cpu.Poll(done[:]) != 1 {
+		t.Fatal("the batch is not done")
+	}
+	return b
+}
+
+func checkVerdicts(t *testing.T, form string, f *Filter, got []uint8, pkts []pkt, want []bool) {
+	t.Helper()
+	at := 0
+	for i, p := range pkts {
+		for range max(1, (len(p.data)+2047)/2048) {
+			if got[at] == verdictAccept != want[i] || got[at] == verdictUndecided {
+				t.Fatalf("%s: %q, packet %d: %d, Match says %v\n%s%x", form, f, i, got[at], want[i], f.Tree(), p.data)
 			}
-		}
-		for range 2 {
-			got := m.Match(b)
-			at := 0
-			for i, p := range pkts {
-				want := f.Match(p.data, int(p.len))
-				if want {
-					matched++
-				}
-				for range max(1, (len(p.data)+2047)/2048) {
-					if got[at] == verdictAccept != want || got[at] == verdictUndecided {
-						t.Fatalf("%q, packet %d: %d, Match says %v\n%s%x", f, i, got[at], want, f.Tree(), p.data)
-					}
-					at++
-				}
-			}
-			m.header = nil
+			at++
 		}
 	}
-	if tables < rows/3 || matched == 0 || undecided == 0 {
-		t.Errorf("%d of %d filters have tables; %d matches, %d undecided", tables, rows, matched, undecided)
+}
+
+// longList returns a list of ports, hosts and networks, longer than a table holds.
+func (g *generator) longList() string {
+	join := pick(g, " or ", " or ", " and not ")
+	parts := []string{pick(g, "tcp", "ip", "udp or icmp", "len > 80", "vlan and ip", "not ip6")}
+	for range 3 + g.IntN(30) {
+		parts = append(parts, pick(g, "port 53", "src port 443", "dst portrange 1000-2000", "host 10.0.0.1", "net 192.168.0.0/16",
+			"tcp[13] & 2 != 0", "host 2001:db8::fb", "ip[8] < 5", "tcp[((tcp[12] & 0xf0) >> 2):4] = 0x47455420", "port "+
+				strconv.Itoa(g.IntN(1<<16))))
+	}
+	return "(" + parts[0] + ") and (" + strings.Join(parts[1:], join) + ")"
+}
+
+// The forms of an operation on 64 packets agree.
+func TestVectorOperationsAgree(t *testing.T) {
+	if !haveVectors() {
+		t.Skip("this processor has no AVX-512 with VBMI")
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	mem := make([]byte, 64*256)
+	for i := range mem {
+		mem[i] = byte(rng.Uint32())
+	}
+	for range 2000 {
+		n := 1 + rng.IntN(width)
+		d := make([]packet.Desc, n)
+		for i := range d {
+			length := rng.IntN(257)
+			d[i] = packet.Desc{Off: uint32(rng.IntN(len(mem) - length + 1)), Len: uint16(length), Port: 9, L3: 7, Flags: packet.Flags(rng.Uint32())}
+		}
+		var off, length, off2, length2 laneValues
+		if a, b := describe(d, &off, &length), describeGo(d, &off2, &length2); a != b || off != off2 || length != length2 {
+			t.Fatalf("describe: %x, %x\n%v\n%v", a, b, length, length2)
+		}
+		var x, y, dst, dst2 laneValues
+		for i := range x {
+			x[i], y[i], dst[i], dst2[i] = rng.Uint32()>>rng.IntN(32), rng.Uint32(), 7, 8
+		}
+		c := column{at: rng.Uint32N(250), mask: 1<<(8<<rng.IntN(3)) - 1, right: uint32(rng.IntN(32)), left: uint32(rng.IntN(32))}
+		if a, b := loadLanes(mem, &off, &length, &x, &c, &dst), loadGo(mem, &off, &length, &x, &c, &dst2); a != b || dst != dst2 {
+			t.Fatalf("load %+v: %x, %x\n%x\n%x", c, a, b, dst, dst2)
+		}
+		computeLanes(&x, &y, &c, &dst)
+		computeGo(&x, &y, &c, &dst2)
+		if dst != dst2 {
+			t.Fatalf("compute %+v", c)
+		}
+		ranges := make([]rangeTest, 1+rng.IntN(4))
+		for i := range ranges {
+			ranges[i] = rangeTest{rng.Uint32() | rng.Uint32(), x[rng.IntN(width)], rng.Uint32() >> rng.IntN(33)}
+		}
+		if a, b := inRanges(&x, ranges), inRangesGo(&x, ranges); a != b {
+			t.Fatalf("ranges %v: %x, %x", ranges, a, b)
+		}
+		for i := range x {
+			x[i] &= 0xffff
+		}
+		ranges = append(ranges, rangeTest{0xff, 3, 9}, rangeTest{0xffffffff, x[0], 4000})
+		set := newPortSet(ranges)
+		if a, b, c := inSet(&x, set), inSetGo(&x, set), inRangesGo(&x, ranges); a != b || b != c {
+			t.Fatalf("set %v: %x, %x, %x", ranges, a, b, c)
+		}
+		accepted := rng.Uint64()
+		undecided := rng.Uint64() &^ accepted
+		v, v2 := make([]uint8, n+1), make([]uint8, n+1)
+		expand(accepted, undecided, v[:n])
+		expandGo(accepted, undecided, v2[:n])
+		if !slices.Equal(v, v2) {
+			t.Fatalf("expand: %v, %v", v, v2)
+		}
 	}
 }
 
@@ -111,9 +257,12 @@ func TestHeaderTableAgreesWithItsSlowForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := f.NewMatcher()
-		if m.header == nil {
+		h := newHeaderTable(newGraph(f.tree))
+		if h == nil {
 			t.Fatalf("%q has no table", text)
+		}
+		if !haveVectors() {
+			t.Skip("this processor has no AVX-512 with VBMI")
 		}
 		var pkts []pkt
 		for i, p := range zoo(LinkEthernet, 150) {
@@ -122,11 +271,9 @@ func TestHeaderTableAgreesWithItsSlowForm(t *testing.T) {
 		}
 		b := batchOf(pkts)
 		verdicts := make([]uint8, len(b.D))
-		if _, ok := m.header.decide(b.Arena, b.D, verdicts); !ok {
-			t.Skip("this processor has no AVX-512 with VBMI")
-		}
+		h.decide(b.Arena, b.D, verdicts)
 		for i, p := range pkts {
-			if want := m.header.slow(p.data); uint16(verdicts[i]) != want {
+			if want := h.slow(p.data); uint16(verdicts[i]) != want {
 				t.Errorf("%q, packet %d: %d, want %d: %x", text, i, verdicts[i], want, p.data)
 			}
 		}
@@ -135,7 +282,7 @@ func TestHeaderTableAgreesWithItsSlowForm(t *testing.T) {
 
 func TestMatcherDoesNotAllocate(t *testing.T) {
 	b := batchOf(zoo(LinkEthernet, 256))
-	for _, text := range []string{"tcp port 80", "vxlan and tcp", "len > 100"} {
+	for _, text := range []string{"tcp port 80", "vxlan and tcp", "len > 100", "ip6", "", "port 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8 or 9 or 10"} {
 		f, err := Compile(text, LinkEthernet, Options{})
 		if err != nil {
 			t.Fatal(err)
