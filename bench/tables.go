@@ -21,7 +21,9 @@ var tables = harness.Suite{
 			"the shape of access lists in use, after the seeds of ClassBench; nine flows in ten lie inside of a rule. " +
 			"Routes have the lengths of full tables; every address lies inside of a route, each as likely as another.",
 		"All contestants answer every question once before the run and compare with what the file says; one that " +
-			"disagrees does not run. rte_acl runs its AVX-512 form by 32 flows, rte_fib its scalar or AVX-512 form, " +
+			"disagrees does not run. The other shapes of rules are firewalls and Linux chains after the seeds of ClassBench, " +
+			"the firewall of a site, all pairs of prefix lengths at random addresses (masks), and all pairs of prefix " +
+			"lengths around some hosts (nested). rte_acl runs its AVX-512 form by 32 flows, rte_fib its scalar or AVX-512 form, " +
 			"whichever is faster there; both get transparent huge pages.",
 	},
 	Open: openTableSuite,
@@ -45,6 +47,15 @@ func openTableSuite(e *harness.Env) (*harness.Bench, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+	for _, shape := range []string{"fw", "ipc", "site", "masks", "nested"} {
+		for _, n := range []int{100, 1000, 10000} {
+			m, err := b.rules(dir, shape, n, fmt.Sprintf("ACL, %d rules, %s", n, shape))
+			if err != nil {
+				return nil, errors.Join(err, os.RemoveAll(dir))
+			}
+			measures = append(measures, m)
+		}
+	}
 	return &harness.Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
 }
 
@@ -56,11 +67,11 @@ type tableBench struct {
 func (b tableBench) measures(dir string) ([]harness.Measure, error) {
 	var all []harness.Measure
 	for _, n := range []int{100, 1000, 10000} {
-		path := filepath.Join(dir, fmt.Sprint("rules-", n))
-		if err := role.WriteRules(path, n, tableFlows); err != nil {
+		m, err := b.rules(dir, "acl", n, fmt.Sprintf("ACL, %d rules", n))
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, b.measure(fmt.Sprintf("ACL, %d rules", n), "rules", path, b.acl, 1/3.0))
+		all = append(all, m)
 	}
 	for _, r := range []struct {
 		family, n int
@@ -74,6 +85,15 @@ func (b tableBench) measures(dir string) ([]harness.Measure, error) {
 		all = append(all, b.measure(fmt.Sprintf("LPM, %d routes of IPv%d", r.n, r.family), "routes", path, b.fib, 1/1.5))
 	}
 	return all, nil
+}
+
+// rules compares a list of n rules of a shape.
+func (b tableBench) rules(dir, shape string, n int, name string) (harness.Measure, error) {
+	path := filepath.Join(dir, fmt.Sprintf("rules-%s-%d", shape, n))
+	if err := role.WriteRules(path, shape, n, tableFlows); err != nil {
+		return harness.Measure{}, err
+	}
+	return b.measure(name, "rules", path, b.acl, 0.6), nil
 }
 
 // measure compares one table; bound is the least ratio to the peer that was promised.

@@ -75,16 +75,23 @@ func readTable[E, Q any](path string) (family int, entries []E, questions []Q, e
 	return int(head.Family), entries, questions, nil
 }
 
-// writeRules writes n rules and flows through them. What is wanted is what our list says: a peer that
+// WriteRules writes n rules of a shape and flows through them. What is wanted is what our list says: a peer that
 // disagrees does not run.
-func WriteRules(path string, n, flows int) error {
+func WriteRules(path, shape string, n, flows int) error {
+	make := shapes[shape]
+	if make == nil {
+		return fmt.Errorf("no rules of shape %q", shape)
+	}
 	rng := rand.New(rand.NewPCG(uint64(n), 11))
-	rules := accessList(rng, n)
+	return writeList(path, make(rng, n), rng, flows)
+}
+
+func writeList(path string, rules []acl.Rule, rng *rand.Rand, flows int) error {
 	acl, err := acl.Compile(rules)
 	if err != nil {
 		return err
 	}
-	entries, questions := make([]fileRule, n), make([]fileFlow, flows)
+	entries, questions := make([]fileRule, len(rules)), make([]fileFlow, flows)
 	for i := range entries {
 		entries[i] = ruleEntry(&rules[i])
 	}

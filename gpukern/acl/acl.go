@@ -1,13 +1,15 @@
 // Package acl matches packets with lists of 5-tuple rules, of which the first that matches wins. A list is
-// compiled once, into one of two forms: decisions (decision.go), which are faster, or bit vectors
+// compiled once, for IPv4 into a tree (tree.go), else into decisions (decision.go) or, the slowest, bit vectors
 // (classifier.go), which any list has. Engines match a chunk of packets at once, so that the reads of many
-// packets are under way together; kernels on a GPU read the same arrays.
+// packets are under way together. Kernels on a GPU have decisions or bit vectors.
 package acl
 
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/gpukern/tuple"
@@ -88,14 +90,30 @@ func (a *List) of(v4 bool) *family {
 	return &a.v6
 }
 
-// family is the rules of IPv4 or of IPv6, in one of two forms. A decision is two to three times as fast;
-// there are lists that it cannot take.
+// family is the rules of IPv4 or of IPv6, in one of three forms. The first that can take a list is the fastest by
+// far. Kernels have the other two, which a list with a tree makes when they are asked for.
 type family struct {
+	tree     *tree // of IPv4
 	decision *decision
 	vectors  classifier // where there is no decision; without rules it matches nothing
+
+	rules   []Rule // with a tree: what images are made of
+	kernels sync.Once
 }
 
 func (f *family) compile(rules []Rule, v4 bool) {
+	if v4 {
+		f.tree = growTree(rules)
+	}
+	if f.tree == nil {
+		f.shared(rules, v4)
+		return
+	}
+	f.rules = slices.Clone(rules)
+}
+
+// shared makes the forms that the CPU and kernels can read.
+func (f *family) shared(rules []Rule, v4 bool) {
 	if f.decision = decide(rules, v4); f.decision != nil {
 		return
 	}
@@ -110,6 +128,8 @@ func (f *family) compile(rules []Rule, v4 bool) {
 // none does. All packets are of the family.
 func (f *family) match(m *Matcher, tuples []tuple.Tuple, who []uint8, best *[tuple.ChunkSize]uint16) {
 	switch c := &f.vectors; {
+	case f.tree != nil:
+		f.tree.match(m, tuples, who, best)
 	case f.decision != nil:
 		f.decision.match(m, tuples, who, best)
 	case len(c.rules) > 0:
@@ -127,6 +147,9 @@ func (f *family) match(m *Matcher, tuples []tuple.Tuple, who []uint8, best *[tup
 }
 
 func (f *family) size() int {
+	if f.tree != nil {
+		return f.tree.size() + len(f.rules)*int(unsafe.Sizeof(Rule{}))
+	}
 	if f.decision != nil {
 		return f.decision.size()
 	}
@@ -196,5 +219,5 @@ var everyone = func() (all [tuple.ChunkSize]uint8) {
 // Len returns the number of rules.
 func (a *List) Len() int { return a.n }
 
-// Size returns the memory that the compiled list takes, in bytes.
+// Size returns the memory that the compiled list takes for the CPU, in bytes.
 func (a *List) Size() int { return a.v4.size() + a.v6.size() }

@@ -30,3 +30,18 @@ func (a *List) Coarse() bool { return a.v4.vectors.coarse || a.v6.vectors.coarse
 
 // VectorWords returns how many words the vectors of IPv4 take.
 func (a *List) VectorWords() int { return len(a.v4.vectors.vec) }
+
+// TreeOf returns a list that has a tree and no other form, nil where there is none.
+func TreeOf(rules []Rule) *List {
+	t := growTree(rules)
+	if t == nil {
+		return nil
+	}
+	return &List{n: len(rules), v4: family{tree: t}}
+}
+
+// TreeShape returns the trees, words, blocks and bytes of a list's tree.
+func (a *List) TreeShape() (trees, words, blocks, bytes int) {
+	t := a.v4.tree
+	return len(t.roots), len(t.words), len(t.blocks), t.size()
+}

@@ -6,7 +6,7 @@ import "testing"
 
 // PlainForm switches the vector instructions off for the rest of a test.
 func PlainForm(t *testing.T) {
-	was := scanByAVX512
-	scanByAVX512 = false
-	t.Cleanup(func() { scanByAVX512 = was })
+	scan, tree := scanByAVX512, treeByAVX512
+	scanByAVX512, treeByAVX512 = false, false
+	t.Cleanup(func() { scanByAVX512, treeByAVX512 = scan, tree })
 }

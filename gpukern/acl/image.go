@@ -49,6 +49,11 @@ func (a *List) Images() (v4, v6 image.Image) {
 }
 
 func (f *family) image() image.Image {
+	f.kernels.Do(func() {
+		if f.tree != nil {
+			f.shared(f.rules, true)
+		}
+	})
 	var m image.Image
 	f.vectors.image(&m)
 	d := f.decision

@@ -13,6 +13,8 @@ type Matcher struct {
 	q     [tuple.ChunkSize]scanQuery
 	refs  [tuple.ChunkSize]uint32
 	at    [tuple.ChunkSize]uint32
+	key   [tuple.ChunkSize]treeKey // of trees
+	found [tuple.ChunkSize]uint16
 }
 
 // scanQuery asks for the first item of a list that matches a packet. The order of the first four words is
