@@ -111,7 +111,8 @@ type Engine struct {
 	hostBits       map[bitKey]int64
 	limits         map[limitKey]limitState
 
-	searched      Search // of the frame that is inspected
+	packets       [maxDepth + 1]packet // by how many tunnels are around them
+	searched      Search               // of the frame that is inspected
 	searchedFrame []byte
 
 	eval      evaluator
@@ -212,9 +213,9 @@ func (e *Engine) single(p *packet) {
 	}
 	if !p.added && len(p.payload) > 0 { // no stream will show these bytes to the stream's rules
 		e.addStream(e.inPayload, 0)
-		e.all(e.rules.stream, p)
+		e.unsearched(inStreams, p)
 	}
-	e.all(e.rules.single, p)
+	e.unsearched(inPackets, p)
 	for _, c := range e.ordered() {
 		q := c.q
 		if q.scope == scopeStream && (p.added && !q.packet || e.hits[q.id] == e.serial) || q.Flow.OnlyStream || q.Protocol.Stream {
@@ -315,7 +316,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	}
 	e.inStream(p, old, fresh, end-uint64(n))
 	s.pending = s.pending[:0]
-	e.all(e.rules.stream, p)
+	e.unsearched(inStreams, p)
 	for _, c := range e.ordered() {
 		q := c.q
 		if q.app != signature.AppAny && p.flow.settled && p.flow.app != q.app || q.dir&p.dir == 0 {
@@ -358,15 +359,37 @@ func (e *Engine) add(q *rule, at uint64) {
 	}
 }
 
-// all makes the rules candidates that have nothing to search for, and whose header may be that of p.
-func (e *Engine) all(l *lookup, p *packet) {
-	l.each(p, func(list []*rule) {
-		for _, q := range list {
-			if q.dir&p.dir != 0 || p.dir == 0 {
+// The lists of rules that have nothing to search for.
+const (
+	inPackets = iota
+	inStreams
+)
+
+// unsearched makes the rules of a list candidates whose header may be that of p. A flow remembers them for each of its
+// directions.
+func (e *Engine) unsearched(list int, p *packet) {
+	if p.flow == nil || !p.hasL4 {
+		e.rules.unsearched[list].each(p, func(rules []*rule) {
+			for _, q := range rules {
 				e.add(q, 0)
 			}
-		}
-	})
+		})
+		return
+	}
+	known := &p.flow.sides[sideOf(p.dir)].unsearched[list]
+	if known.since != e.rules {
+		*known = headerRules{since: e.rules}
+		e.rules.unsearched[list].each(p, func(rules []*rule) {
+			for _, q := range rules {
+				if q.dir&p.dir != 0 && e.header(q, p) {
+					known.rules = append(known.rules, q)
+				}
+			}
+		})
+	}
+	for _, q := range known.rules {
+		e.add(q, 0)
+	}
 }
 
 // ordered returns the candidates in the order of the rules.

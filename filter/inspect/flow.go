@@ -66,6 +66,14 @@ type side struct {
 	unparsed int  // bytes of the window that the parsers have not had
 	pending  []pendingRule
 	fired    map[uint32]uint64 // by rule: how far the stream was when it matched last
+
+	unsearched [2]headerRules // the rules of Rules.unsearched that this direction may match
+}
+
+// headerRules are rules whose header is that of a direction of a flow.
+type headerRules struct {
+	since *Rules // what they are of; nil until they are asked for
+	rules []*rule
 }
 
 // pendingRule is a rule one of whose contents was found, and that did not match yet: what is missing may come in

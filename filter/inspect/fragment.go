@@ -58,7 +58,8 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		e.frags[k] = f
 	}
 	if at == 0 {
-		f.first = p
+		first := *p
+		f.first = &first
 	}
 	if !more {
 		f.end = at + len(body)

@@ -116,7 +116,8 @@ func (e *Engine) ipv4(b []byte, depth int) {
 	if end > len(b) || end < ip.HeaderLen() { // cut by the capture, or segmented later by a device (0)
 		end = len(b)
 	}
-	p := &packet{src: mapped(ip.SrcAddr()), dst: mapped(ip.DstAddr()), proto: ip.Proto(), ttl: ip.TTL(), tos: ip.TOS(), id: ip.ID(), depth: depth}
+	p := &e.packets[depth]
+	*p = packet{src: mapped(ip.SrcAddr()), dst: mapped(ip.DstAddr()), proto: ip.Proto(), ttl: ip.TTL(), tos: ip.TOS(), id: ip.ID(), depth: depth}
 	p.fragOff = ip.FragmentOffset() / 8
 	p.fragBits = uint8(boolInt(ip.MoreFragments()) | boolInt(ip.DontFragment())<<1 | int(b[6]>>7)<<2)
 	body := b[ip.HeaderLen():end]
@@ -143,7 +144,8 @@ func (e *Engine) ipv6(b []byte, depth int) {
 		e.stats.Malformed++
 		return
 	}
-	p := &packet{src: ip.SrcAddr(), dst: ip.DstAddr(), v6: true, proto: proto, ttl: ip.HopLimit(), tos: ip.TrafficClass(), depth: depth}
+	p := &e.packets[depth]
+	*p = packet{src: ip.SrcAddr(), dst: ip.DstAddr(), v6: true, proto: proto, ttl: ip.HopLimit(), tos: ip.TrafficClass(), depth: depth}
 	if p.whole = !frag.Present() || frag.Unfragmented(); !p.whole {
 		p.fragOff, p.fragBits = int(frag.Offset)/8, uint8(boolInt(frag.More))
 		e.fragment(p, frag.ID, int(frag.Offset), frag.More, b[off:end])

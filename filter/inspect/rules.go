@@ -36,15 +36,14 @@ type rule struct {
 
 // Rules are compiled rules, immutable and shared by engines.
 type Rules struct {
-	rules    []*rule
-	payloads payloads                   // contents of scopePacket and scopeStream
-	groups   []*group                   // contents of scopeTx, by what they search
-	always   [scopeKinds][]*rule        // no content to search for: evaluated every time
-	ips      *ranges                    // rules of scopeIP
-	single   *lookup                    // always, of scopePacket
-	stream   *lookup                    // always, of scopeStream
-	txs      [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
-	names    int                        // of bits
+	rules      []*rule
+	payloads   payloads                   // contents of scopePacket and scopeStream
+	groups     []*group                   // contents of scopeTx, by what they search
+	always     [scopeKinds][]*rule        // no content to search for: evaluated every time
+	ips        *ranges                    // rules of scopeIP
+	unsearched [2]*lookup                 // always, of scopePacket and scopeStream
+	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
+	names      int                        // of bits
 }
 
 // Len returns how many rules there are, and how many of them have no content that can be searched for.
@@ -96,7 +95,7 @@ func Compile(list []*signature.Rule) (*Rules, error) {
 		r.place(q)
 	}
 	r.ips = newRanges(r.always[scopeIP])
-	r.single, r.stream = newLookup(r.always[scopePacket]), newLookup(r.always[scopeStream])
+	r.unsearched = [2]*lookup{inPackets: newLookup(r.always[scopePacket]), inStreams: newLookup(r.always[scopeStream])}
 	for _, q := range r.always[scopeTx] {
 		b := q.parts[slices.IndexFunc(q.parts, func(p part) bool {
 			return p.Buffer != signature.Payload && p.Buffer != signature.Base64Data

@@ -11,6 +11,7 @@ package reassembly
 
 import (
 	"bytes"
+	"math/bits"
 	"slices"
 )
 
@@ -27,10 +28,46 @@ type Config struct {
 	Budget *Budget // nil is no bound for all streams together
 }
 
-// Budget bounds the memory of many streams. The zero value has no room.
+// Budget bounds the memory of many streams. The zero value has no room. It keeps windows of streams that have ended, for
+// the next ones.
 type Budget struct {
 	Max  int // bytes
 	used int
+
+	free      [freeSizes][][]byte // by capacity: 1 KiB << index
+	freeBytes int
+}
+
+// Windows of 1 KiB to 128 KiB are kept, up to 8 MiB of them.
+const (
+	smallestWindow = 10 // log2
+	freeSizes      = 8
+	maxFree        = 8 << 20
+)
+
+// window returns an empty slice with at least so much capacity.
+func (b *Budget) window(size int) []byte {
+	i := max(bits.Len(uint(size-1))-smallestWindow, 0)
+	if b == nil || i >= freeSizes {
+		return make([]byte, 0, size+size/4)
+	}
+	if n := len(b.free[i]); n > 0 {
+		w := b.free[i][n-1]
+		b.free[i] = b.free[i][:n-1]
+		b.freeBytes -= cap(w)
+		return w
+	}
+	return make([]byte, 0, 1<<(smallestWindow+i))
+}
+
+// recycle takes a window that no stream has any more.
+func (b *Budget) recycle(w []byte) {
+	i := bits.Len(uint(cap(w))) - 1 - smallestWindow
+	if b == nil || i < 0 || i >= freeSizes || cap(w) != 1<<(smallestWindow+i) || b.freeBytes+cap(w) > maxFree {
+		return
+	}
+	b.free[i] = append(b.free[i], w[:0])
+	b.freeBytes += cap(w)
 }
 
 // Used returns how many bytes the streams hold.
@@ -173,12 +210,18 @@ func (s *Stream) account() {
 func (s *Stream) deliver(data []byte, ev Event) (int, Event) {
 	if !s.cfg.Budget.take(len(data)) {
 		s.cfg.Budget.take(-s.counted)
+		s.cfg.Budget.recycle(s.window)
 		s.counted, s.window = 0, nil
 		ev |= Full
 		if !s.cfg.Budget.take(len(data)) {
 			s.next += uint64(len(data))
 			return 0, ev | Gap
 		}
+	}
+	if need := len(s.window) + len(data); need > cap(s.window) {
+		old := s.window
+		s.window = append(s.cfg.Budget.window(need), old...)
+		s.cfg.Budget.recycle(old)
 	}
 	s.window = append(s.window, data...)
 	s.counted += len(data)
@@ -290,6 +333,7 @@ func (s *Stream) Acked(ack uint32) (fresh int, ev Event) {
 func (s *Stream) Close() {
 	if s.cfg != nil {
 		s.cfg.Budget.take(-s.counted - s.queued)
+		s.cfg.Budget.recycle(s.window)
 	}
 	*s = Stream{}
 }
