@@ -31,7 +31,7 @@ type inspector struct {
 // inspect writes the matches of b. Streams are followed even without a set: once there is one, a literal may
 // begin in a packet that came before it.
 func (n *inspector) inspect(b *packet.Batch, set *literal.Set) {
-	n.out.Begin(b, n.limit)
+	n.out.Begin(b, n.limit, set)
 	if set == nil && n.streams == nil {
 		return
 	}
@@ -53,10 +53,10 @@ type MatchWriter struct {
 	written int // of the current packet; above limit once it has an entry with Rule 0
 }
 
-// Begin clears the matches of b and sets the limit of its packets.
-func (t *MatchWriter) Begin(b *packet.Batch, limit int) {
+// Begin clears the matches of b, names the set that they are of, and sets the limit of its packets.
+func (t *MatchWriter) Begin(b *packet.Batch, limit int, set *literal.Set) {
 	t.b, t.limit = b, limit
-	b.Matches = b.Matches[:0]
+	b.Matches, b.Searched = b.Matches[:0], set.ID()
 }
 
 // Write appends the matches of the window of descriptor d, or of the part of a packet's window that lies there.

@@ -45,6 +45,10 @@ type Batch struct {
 	// Matches are the literals that an engine found in the payloads, by packet and, within one, by End
 	// and then by Rule. The engine truncates the slice and appends to it, so that its memory is reused.
 	Matches []Match
+
+	// Searched names the literals that Matches are of (gpukern/literal.Set.ID); 0 is none. A reader that has replaced the
+	// literals compares it: batches that were submitted before come back with matches of the old ones.
+	Searched uint64
 }
 
 // Match is a literal that ends in the payload of a packet.

@@ -80,15 +80,24 @@ func (s *payloads) protocols(n uint32) (all signature.IPProtocols) {
 	return all
 }
 
-// Literals compiles the contents that rules want in payloads, for a packet engine: what it finds with them is what
-// Engine.Searched takes.
-func (r *Rules) Literals() (*literal.Set, error) { return literal.Compile(r.payloads.patterns) }
+// AppendLiterals appends the contents that rules want in payloads to list and returns it, for the set of a packet engine.
+// Their numbers follow from their places, so that one set serves several Rules: those of r begin behind
+// Search.Base = len(list).
+func (r *Rules) AppendLiterals(list []literal.Pattern) []literal.Pattern {
+	base := uint32(len(list))
+	for _, p := range r.payloads.patterns {
+		p.Rule += base
+		list = append(list, p)
+	}
+	return list
+}
 
-// Search is what a packet engine has found in a frame with the literals of Rules.Literals. The zero value says that
-// it has searched nothing.
+// Search is what a packet engine has found in a frame with the literals of Rules.AppendLiterals. The zero value says
+// that it has searched nothing.
 type Search struct {
 	From, To int           // the bytes of the frame that it has searched
 	Matches  []batch.Match // sorted; ends count from the first byte of the frame. Rule 0 says that there are more
+	Base     uint32        // the number before that of the rules' first literal; others are of other rules
 }
 
 // Searched inspects a frame as Packet does, without another search of the bytes that a packet engine has searched.
@@ -121,13 +130,11 @@ func (e *Engine) taken(p *packet) bool {
 	}
 	patterns := e.rules.payloads.patterns
 	for _, m := range s.Matches {
-		end := int(m.End) - s.From
-		if m.Rule > uint32(len(patterns)) || end > len(p.payload) {
-			return false // found with other literals
+		n, end := m.Rule-s.Base, int(m.End)-s.From
+		if n-1 >= uint32(len(patterns)) || end < len(patterns[n-1].Bytes) || end > len(p.payload) {
+			continue // of other rules, or it begins in an earlier packet of the flow
 		}
-		if end >= len(patterns[m.Rule-1].Bytes) { // otherwise it begins in an earlier packet of the flow
-			e.inPayload = append(e.inPayload, literal.Occurrence{End: uint32(end), Rule: m.Rule})
-		}
+		e.inPayload = append(e.inPayload, literal.Occurrence{End: uint32(end), Rule: n})
 	}
 	e.stats.Taken++
 	return true

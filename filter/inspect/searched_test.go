@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gpukern"
 	flows "github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/checkout"
 	"github.com/millrace/millrace/internal/testpcaps"
 	batch "github.com/millrace/millrace/packet"
@@ -118,7 +119,7 @@ func searchedBy(t testing.TB, rules *Rules, pe gpukern.Engine, list []timedFrame
 		for i := range b.D {
 			found := reader.Of(b, i)
 			from, to := gpukern.Window(&b.D[i], b.Bytes(i))
-			e.Searched(list[i].at, b.Bytes(i), Search{From: from, To: to, Matches: found})
+			e.Searched(list[i].at, b.Bytes(i), Search{From: from, To: to, Matches: found, Base: testBase})
 		}
 		list = list[n:]
 	}
@@ -136,10 +137,13 @@ func inspected(rules *Rules, list []timedFrame) (alerts []string) {
 	return alerts
 }
 
+// testBase is how many literals of others a set begins with.
+const testBase = 3
+
 // packetEngine returns a packet engine that searches for the literals of rules.
 func packetEngine(t testing.TB, rules *Rules, ops gpukern.Ops) gpukern.Engine {
 	t.Helper()
-	set, err := rules.Literals()
+	set, err := literal.Compile(rules.AppendLiterals([]literal.Pattern{{Bytes: []byte("other"), Rule: 1}, {Bytes: []byte("GET "), Rule: 2}, {Bytes: []byte("HTTP/1.1"), Rule: 3}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,15 +237,17 @@ func TestSearchOfOtherBytesIsNotTaken(t *testing.T) {
 		taken  uint64
 	}{
 		"nothing searched":     {Search{}, 1, 0},
-		"all searched":         {Search{from, to, []batch.Match{{Rule: 1, End: from + 7}}}, 1, 1},
-		"nothing found":        {Search{from, to, nil}, 0, 1},
-		"a part searched":      {Search{from, to - 1, nil}, 1, 0},
-		"headers searched too": {Search{from - 1, to, nil}, 1, 0},
-		"more than the frame":  {Search{from + 10, to + 10, nil}, 1, 0},
-		"others follow":        {Search{from, to, []batch.Match{{Rule: 0, End: from + 7}}}, 1, 0},
-		"other literals":       {Search{from, to, []batch.Match{{Rule: 2, End: from + 7}}}, 1, 0},
-		"behind the end":       {Search{from, to, []batch.Match{{Rule: 1, End: to + 1}}}, 1, 0},
-		"begins before":        {Search{from, to, []batch.Match{{Rule: 1, End: from + 5}}}, 0, 1},
+		"all searched":         {Search{from, to, []batch.Match{{Rule: 1, End: from + 7}}, 0}, 1, 1},
+		"nothing found":        {Search{from, to, nil, 0}, 0, 1},
+		"a part searched":      {Search{from, to - 1, nil, 0}, 1, 0},
+		"headers searched too": {Search{from - 1, to, nil, 0}, 1, 0},
+		"more than the frame":  {Search{from + 10, to + 10, nil, 0}, 1, 0},
+		"others follow":        {Search{from, to, []batch.Match{{Rule: 0, End: from + 7}}, 0}, 1, 0},
+		"with a base":          {Search{from, to, []batch.Match{{Rule: 8, End: from + 7}}, 7}, 1, 1},
+		"of rules before":      {Search{from, to, []batch.Match{{Rule: 7, End: from + 7}}, 7}, 0, 1},
+		"of rules behind":      {Search{from, to, []batch.Match{{Rule: 2, End: from + 7}}, 0}, 0, 1},
+		"behind the end":       {Search{from, to, []batch.Match{{Rule: 1, End: to + 1}}, 0}, 0, 1},
+		"begins before":        {Search{from, to, []batch.Match{{Rule: 1, End: from + 5}}, 0}, 0, 1},
 	} {
 		l.alerts = nil
 		taken := l.e.Stats().Taken

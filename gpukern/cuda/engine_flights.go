@@ -238,7 +238,7 @@ func (e *Engine) complete(i int) {
 		copy(fl.b.D, fl.d)
 	}
 	if e.searches != nil {
-		e.searches.of[e.flights.index(i)].WriteMatches(fl.b)
+		e.searches.of[e.flights.index(i)].WriteMatches(fl.b, fl.tables.tables.Literals)
 	}
 	e.release(fl.tables)
 	fl.tables = nil

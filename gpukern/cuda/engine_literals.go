@@ -54,7 +54,7 @@ func (s *searches) list(i int, fl *flight) {
 // scan does on the CPU what a lost device was to find in a list. The streams know the batch already: it
 // must not go into them again.
 func (s *Search) scan(b *packet.Batch, set *literal.Set) {
-	s.out.Begin(b, s.limit)
+	s.out.Begin(b, s.limit, set)
 	if set == nil {
 		return
 	}

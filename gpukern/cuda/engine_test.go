@@ -43,6 +43,8 @@ type expected struct {
 	b *packet.Batch
 	d []packet.Desc
 	m []packet.Match
+
+	searched uint64 // Batch.Searched
 }
 
 const bedFrames = 512
@@ -207,7 +209,7 @@ func (b *engineBed) submit(batch *packet.Batch) bool {
 		var back [1]*packet.Batch
 		b.oracle.Poll(back[:])
 	}
-	b.inside = append(b.inside, expected{batch, want.D, want.Matches})
+	b.inside = append(b.inside, expected{batch, want.D, want.Matches, want.Searched})
 	return true
 }
 
@@ -220,6 +222,9 @@ func (b *engineBed) poll() []*packet.Batch {
 			b.t.Fatal("a batch came back out of order")
 		}
 		b.compare(got.D, b.inside[0].d)
+		if got.Searched != b.inside[0].searched {
+			b.t.Fatalf("batch %d: searched for set %d, want %d", b.count, got.Searched, b.inside[0].searched)
+		}
 		if !slices.Equal(got.Matches, b.inside[0].m) {
 			b.t.Fatalf("batch %d: %d matches, want %d:\n%v\n%v", b.count, len(got.Matches), len(b.inside[0].m), got.Matches, b.inside[0].m)
 		}

@@ -128,9 +128,9 @@ func (f *matchLists) of(text int) []literal.Occurrence {
 }
 
 // write writes the matches of the first n words into b.Matches. list is what the host has listed, nil where
-// each packet is a text.
-func (f *matchLists) write(t *gpukern.MatchWriter, b *packet.Batch, list []literalWindow, n, limit int) {
-	t.Begin(b, limit)
+// each packet is a text, and set is what was searched for.
+func (f *matchLists) write(t *gpukern.MatchWriter, b *packet.Batch, list []literalWindow, n, limit int, set *literal.Set) {
+	t.Begin(b, limit, set)
 	f.sort(n)
 	last := -1
 	for i, set := range f.has {

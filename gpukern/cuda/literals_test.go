@@ -177,7 +177,7 @@ func (s *searched) counts(t testing.TB) (n []int) {
 func (s *searched) tell(t testing.TB, b *packet.Batch, list []literalWindow, limit int) {
 	s.of(t)
 	f := newMatchLists(s.texts, s.words)
-	f.write(new(gpukern.MatchWriter), b, list, s.n, limit)
+	f.write(new(gpukern.MatchWriter), b, list, s.n, limit, nil)
 }
 
 // of sets what p says of the arena of b.
@@ -726,7 +726,7 @@ func TestListingTextsAllocatesNothing(t *testing.T) {
 		for range l.Texts {
 			n += 1 + int(words[n].End)
 		}
-		f.write(&teller, b, l.Texts, n, 2)
+		f.write(&teller, b, l.Texts, n, 2, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}

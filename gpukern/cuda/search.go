@@ -206,8 +206,8 @@ func (s *Search) grid(k *Kernel, set LiteralSet, n int) (Grid, error) {
 // wants a List, and another Put.
 func (s *Search) Pieces() bool { return !s.listed && s.result.Pieces != 0 }
 
-// WriteMatches writes what the search found into b.Matches.
-func (s *Search) WriteMatches(b *packet.Batch) {
+// WriteMatches writes what the search for set found into b.Matches.
+func (s *Search) WriteMatches(b *packet.Batch, set *literal.Set) {
 	var list []literalWindow
 	texts := len(b.D)
 	if s.listed {
@@ -218,6 +218,6 @@ func (s *Search) WriteMatches(b *packet.Batch) {
 	if texts > 0 { // else nothing was launched
 		words = int(s.result.Words)
 	}
-	s.found.write(&s.out, b, list, words, s.limit)
+	s.found.write(&s.out, b, list, words, s.limit, set)
 	s.listed = false
 }

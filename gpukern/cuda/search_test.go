@@ -22,6 +22,7 @@ type searchBed struct {
 	search *Search
 	header HeaderPass
 	set    LiteralSet
+	of     *literal.Set
 }
 
 func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns, limit int) *searchBed {
@@ -36,7 +37,7 @@ func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns
 	region := must(d.Register(b.Arena.Mem))(t)
 	s := &searchBed{
 		t: t, b: b, runner: newRunner(t, d, region, 64), search: must(d.NewSearch(len(b.D), limit))(t),
-		header: HeaderPass{Ops: gpukern.OpParse, Tables: table.Ptr}, set: LiteralSetOf(image, table.Ptr),
+		header: HeaderPass{Ops: gpukern.OpParse, Tables: table.Ptr}, set: LiteralSetOf(image, table.Ptr), of: set,
 	}
 	s.search.threads = 64
 	t.Cleanup(func() {
@@ -62,7 +63,7 @@ func (s *searchBed) direct() []packet.Match {
 	s.run(func(r *Recorder, w Work) error {
 		return errors.Join(s.header.Put(r, w), s.search.Put(r, w, s.set))
 	})
-	s.search.WriteMatches(s.b)
+	s.search.WriteMatches(s.b, s.of)
 	return s.b.Matches
 }
 
@@ -72,7 +73,7 @@ func (s *searchBed) listed(streams *gpukern.Streams) []packet.Match {
 	s.run(s.header.Put)
 	s.search.List(s.b, streams)
 	s.run(func(r *Recorder, w Work) error { return s.search.Put(r, w, s.set) })
-	s.search.WriteMatches(s.b)
+	s.search.WriteMatches(s.b, s.of)
 	return s.b.Matches
 }
 

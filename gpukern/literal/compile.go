@@ -40,7 +40,7 @@ func Compile(patterns []Pattern) (*Set, error) {
 	}
 	slices.SortFunc(entries, entry.order)
 	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.order(b) == 0 })
-	s := &Set{patterns: len(entries)}
+	s := &Set{patterns: len(entries), id: ids.Add(1)}
 	s.store(s.anchor(entries))
 	return s, nil
 }

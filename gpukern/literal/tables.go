@@ -1,6 +1,9 @@
 package literal
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // Each pattern is found by a window of it, its anchor, somewhere inside: 3 bytes of a pattern of 3, 4 of one
 // of up to 8, 8 of a longer one. A search takes every position p of a text for the start of a window:
@@ -60,6 +63,18 @@ type Set struct {
 	slotShift uint32 // of a tag, to its slot
 	classes   uint32 // bit c: there are anchors of window[c] bytes
 	patterns  int
+	id        uint64
+}
+
+// ids counts the sets that Compile has made.
+var ids atomic.Uint64
+
+// ID names s among all sets of the process, from 1. It is 0 for nil.
+func (s *Set) ID() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.id
 }
 
 // The lengths of windows. The class of a pattern is the index of its anchor's.

@@ -185,7 +185,7 @@ func (r *resident) run(w *work) (time.Duration, error) {
 		err = batch.Results(w.batches[0].D)
 	}
 	if err == nil && r.search != nil {
-		r.search.WriteMatches(w.batches[0])
+		r.search.WriteMatches(w.batches[0], r.c.tables.compiled.Literals)
 	}
 	if err == nil && r.c.op.ops&gpukern.OpFill != 0 {
 		err = batch.Frames(r.c.load.arena.Mem)
