@@ -64,7 +64,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	k.owner = c.process()
 	if !onLoop {
 		k.passClosed(to)
-		if k.connectLocal(c, to, r, p) {
+		if k.connectLocal(c, q, to, r, p) {
 			return k.reportPair(p)
 		}
 	}

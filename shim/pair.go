@@ -22,11 +22,12 @@ type local struct {
 	l     *listener
 	from  netip.AddrPort
 	bound *socket.Bound // new; nil where the program has called bind(2)
+	rings bool          // the client asks for them
 }
 
 // connectLocal connects to a program of the same stack, if one listens at the address and a pair serves. false is that the
 // connection has to be made through the loop.
-func (k *sock) connectLocal(c *channel, to netip.AddrPort, r *reply, p int) bool {
+func (k *sock) connectLocal(c *channel, q *request, to netip.AddrPort, r *reply, p int) bool {
 	if !k.s.pairs.on || !k.s.listensAt(to.Port()) || !k.mayPair(p) {
 		return false
 	}
@@ -34,7 +35,8 @@ func (k *sock) connectLocal(c *channel, to netip.AddrPort, r *reply, p int) bool
 	if !ok {
 		return false
 	}
-	if !k.join(&at, to, p) {
+	at.rings = q.arg&wantRings != 0
+	if !k.join(&at, to, r, p) {
 		at.close()
 		return false
 	}
@@ -138,7 +140,7 @@ func (s *Server) delist(l *listener) {
 func (l *listener) port() uint16 { return addrOf(l.l.Addr()).Port() }
 
 // join passes the node's end of k to the program that listens. false is that nothing has changed.
-func (k *sock) join(at *local, to netip.AddrPort, p int) bool {
+func (k *sock) join(at *local, to netip.AddrPort, r *reply, p int) bool {
 	s := k.s
 	other, err := k.newPaired(at.l, at.from, to)
 	if err != nil {
@@ -154,9 +156,13 @@ func (k *sock) join(at *local, to netip.AddrPort, p int) bool {
 	}
 	if err == nil {
 		k.setAddresses(at.from, to)
-		err = at.l.send(other, q, 0)
+		if at.rings {
+			r.memory = k.newDirect(other, at.l, p, q)
+		}
+		err = at.l.send(other, q, r.memory)
 	}
 	if err != nil {
+		k.dropDirect(r)
 		other.release(0)
 		k.returnEnd(q, p)
 		return false

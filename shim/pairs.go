@@ -152,8 +152,14 @@ func (s *Server) Pairs() (all []Pair) {
 	defer s.pairs.mu.Unlock()
 	for _, k := range s.pairs.ends {
 		k.mu.Lock()
-		all = append(all, Pair{Local: k.local, Remote: k.remote, Process: k.owner})
+		end, d := Pair{Local: k.local, Remote: k.remote, Process: k.owner}, k.direct
 		k.mu.Unlock()
+		if d != nil && d.look(s) {
+			of := *end.Process
+			of.Tier = 1
+			end.Process = &of
+		}
+		all = append(all, end)
 	}
 	return all
 }

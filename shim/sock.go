@@ -54,6 +54,7 @@ type sock struct {
 	conn          *socket.TCPConn
 	late          []lateOption
 	mem           *ring.Memory // until the relay has it
+	direct        *direct      // of a pair
 	refilled      int          // bytes more to be taken out of the program's end when it is connected
 	relayed       *relay       // its fields belong to the loop of conn
 	asked         int          // the program's end, during a request
@@ -281,6 +282,7 @@ func (k *sock) release(errno syscall.Errno) {
 	if mem != nil {
 		k.closeMemory(mem, ring.Closed)
 	}
+	k.releaseDirect()
 	if attempt != nil {
 		attempt.Cancel() // false: it is over
 	}

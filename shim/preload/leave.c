@@ -2,7 +2,7 @@
  * leave.c - calls after which a descriptor is something else, or belongs to something that knows no rings.
  */
 
-#include "rings.h"
+#include "direct.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -49,8 +50,40 @@ static bool has_rings(int fd)
 /* closing is that fd is about to be closed or replaced. */
 static void closing(int fd)
 {
-	if (has_rings(fd) && own_memory())
-		rings_forget(fd);
+	if (!has_rings(fd) || !own_memory())
+		return;
+	struct rings *r = rings_hold(fd);
+	if (r != NULL && r->direct != NULL)
+		direct_wake(r);
+	if (r != NULL)
+		rings_release(r);
+	rings_forget(fd);
+}
+
+/*
+ * duplicating is that fd gets a second number, which to is to be, or -1. Rings to another program have that, too; those to the node
+ * do not, nor the numbers that become streams of libc.
+ */
+static void duplicating(int fd, int to)
+{
+	struct rings *r = has_rings(fd) ? rings_hold(fd) : NULL;
+	bool direct = r != NULL && r->direct != NULL;
+	if (r != NULL)
+		rings_release(r);
+	if (r != NULL && (!direct || (to >= 0 && to <= STDERR_FILENO) || !own_memory()))
+		rings_leave(fd);
+}
+
+/* duplicated is that it has got it. */
+static int duplicated(int fd, int got)
+{
+	if (got > STDERR_FILENO && has_rings(fd)) {
+		rings_renew(got);
+		rings_copy(fd, got);
+	} else if (got >= 0) {
+		rings_leave(fd);
+	}
+	return got;
 }
 
 void rings_renew(int fd)
@@ -89,17 +122,17 @@ INTERPOSED void closefrom(int first)
 
 INTERPOSED int dup(int fd)
 {
-	rings_leave(fd);
-	return (int)KERNEL(dup, fd);
+	duplicating(fd, -1);
+	return duplicated(fd, (int)KERNEL(dup, fd));
 }
 
 INTERPOSED int dup3(int fd, int to, int flags)
 {
 	if (fd == to || KERNEL(fcntl, fd, F_GETFD) < 0)
 		return (int)KERNEL(dup3, fd, to, flags);
-	rings_leave(fd);
+	duplicating(fd, to);
 	closing(to);
-	return (int)KERNEL(dup3, fd, to, flags);
+	return duplicated(fd, (int)KERNEL(dup3, fd, to, flags));
 }
 
 INTERPOSED int dup2(int fd, int to)
@@ -114,9 +147,13 @@ INTERPOSED int dup2(int fd, int to)
 
 static int control(int fd, int command, void *arg)
 {
-	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
-		rings_leave(fd);
-	return (int)KERNEL(fcntl, fd, command, arg);
+	bool copies = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+	if (copies)
+		duplicating(fd, -1);
+	int result = (int)KERNEL(fcntl, fd, command, arg);
+	if (command == F_SETFL && result == 0)
+		direct_nonblocking(fd, ((long)arg & O_NONBLOCK) != 0);
+	return copies ? duplicated(fd, result) : result;
 }
 
 INTERPOSED int fcntl(int fd, int command, ...)
@@ -166,6 +203,8 @@ INTERPOSED long syscall(long number, ...)
 		return dup3((int)a[0], (int)a[1], (int)a[2]);
 	case SYS_fcntl:
 		return control((int)a[0], (int)a[1], (void *)a[2]);
+	case SYS_ioctl:
+		return ioctl((int)a[0], (unsigned long)a[1], (void *)a[2]);
 	case SYS_prctl:
 		return prctl((int)a[0], a[1], a[2], a[3], a[4]);
 	case SYS_seccomp:

@@ -1,6 +1,6 @@
 /* option.c - setsockopt and getsockopt. */
 
-#include "library.h"
+#include "direct.h"
 
 #include <netinet/in.h>
 
@@ -25,6 +25,8 @@ static bool kept_by_kernel(int level, int name)
 INTERPOSED int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct mark m = read_mark(fd);
+	if (m.kind != NOT_OURS && kept_by_kernel(level, name))
+		direct_timed(fd);
 	if (m.kind == NOT_OURS || kept_by_kernel(level, name))
 		return (int)KERNEL(setsockopt, fd, level, name, value, len);
 	struct shim_request q = {.op = SHIM_SETOPT, .level = level, .name = name, .len = len};

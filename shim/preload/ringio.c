@@ -6,6 +6,7 @@
  * be on its way when the bytes that it announces have been read.
  */
 
+#include "cursor.h"
 #include "rings.h"
 
 #include <fcntl.h>
@@ -18,41 +19,6 @@
 
 static const char zeros[FILL];
 
-/* cursor is a position in the program's buffers. */
-struct cursor {
-	const struct iovec *part;
-	size_t parts, at;
-};
-
-static size_t total(const struct iovec *parts, size_t n)
-{
-	size_t sum = 0;
-	for (size_t i = 0; i < n; i++)
-		sum += parts[i].iov_len;
-	return sum;
-}
-
-/* copy moves n bytes between the cursor and one piece of a ring. */
-static void copy(struct cursor *c, uint8_t *ring, size_t n, bool to_ring)
-{
-	while (n > 0) {
-		size_t m = c->part->iov_len - c->at;
-		m = m < n ? m : n;
-		char *own = (char *)c->part->iov_base + c->at;
-		if (m > 0 && to_ring)
-			memcpy(ring, own, m);
-		else if (m > 0)
-			memcpy(own, ring, m);
-		ring += m;
-		n -= m;
-		c->at += m;
-		if (c->at == c->part->iov_len) {
-			c->part++;
-			c->at = 0;
-		}
-	}
-}
-
 /* pieces returns the n bytes of a ring from index at on. */
 static void pieces(const struct rings *r, int direction, uint32_t at, uint32_t n, struct iovec to[2])
 {
@@ -60,12 +26,6 @@ static void pieces(const struct rings *r, int direction, uint32_t at, uint32_t n
 	uint32_t first = n < size - from ? n : size - from;
 	to[0] = (struct iovec){r->data[direction] + from, first};
 	to[1] = (struct iovec){r->data[direction], n - first};
-}
-
-static void copy_pieces(struct cursor *c, const struct iovec ring[2], bool to_ring)
-{
-	copy(c, ring[0].iov_base, ring[0].iov_len, to_ring);
-	copy(c, ring[1].iov_base, ring[1].iov_len, to_ring);
 }
 
 static uint32_t used(const struct ring_direction *d)
@@ -229,22 +189,6 @@ bool rings_shut(struct rings *r, int fd)
 	return open;
 }
 
-static uint64_t now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static inline void pause_cpu(void)
-{
-#if defined __x86_64__ || defined __i386__
-	__builtin_ia32_pause();
-#elif defined __aarch64__
-	__asm__ volatile("yield");
-#endif
-}
-
 static bool blocking(int fd, int flags)
 {
 	return (flags & MSG_DONTWAIT) == 0 && (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
@@ -376,25 +320,6 @@ static int publish(struct rings *r, int fd, size_t n)
 		return 0;
 	atomic_fetch_add(&r->page->direction[TO_NODE].tail, (uint32_t)n);
 	return published(r, fd);
-}
-
-/* send_rest writes what the ring has not taken before the socket was moved. */
-static ssize_t send_rest(int fd, struct cursor *from, size_t n, int flags)
-{
-	size_t done = 0;
-	while (done < n) {
-		size_t m = from->part->iov_len - from->at;
-		ssize_t got = KERNEL(sendto, fd, (char *)from->part->iov_base + from->at, m, flags, NULL, 0);
-		if (got < 0)
-			break;
-		done += (size_t)got;
-		from->at += (size_t)got;
-		if (from->at == from->part->iov_len) {
-			from->part++;
-			from->at = 0;
-		}
-	}
-	return (ssize_t)done;
 }
 
 enum outcome { WROTE, MOVED, ENDED, BUSY };

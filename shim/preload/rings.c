@@ -7,7 +7,7 @@
  * before. So no call has to ask the kernel what a descriptor is.
  */
 
-#include "rings.h"
+#include "direct.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -35,7 +35,10 @@ uint64_t busy_poll(void)
 
 static void unmap(struct rings *r)
 {
-	KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->page->size);
+	if (r->direct != NULL)
+		direct_unmap(r);
+	else
+		KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->page->size);
 	atomic_store_explicit(&r->users, 0, memory_order_release);
 }
 
@@ -118,8 +121,61 @@ static void move(int fd, uint32_t taken)
 	}
 }
 
-void rings_attach(int fd, int memory)
+/* is_direct reports whether memory is that of two programs. */
+static bool is_direct(int memory)
 {
+	uint32_t magic = 0;
+	return KERNEL(pread64, memory, &magic, sizeof magic, 0) == sizeof magic && magic == DIRECT_MAGIC;
+}
+
+/* attach_direct begins to use rings to another program, whose bytes may be there already. */
+static void attach_direct(int fd, int memory, bool connects)
+{
+	struct rings own = {0}, *r = &own;
+	uint32_t none = 0;
+	bool usable = (unsigned)fd < RINGS_DESCRIPTORS && fd > STDERR_FILENO &&
+		      atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING);
+	if (usable)
+		r = &rings_of[fd];
+	bool sealed = (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) == SEALS;
+	if (!sealed || !direct_attach(r, fd, memory, connects)) {
+		KERNEL(shutdown, fd, SHUT_RDWR); /* there is no memory: bytes may be where nobody can read them */
+		if (usable)
+			atomic_store(&r->users, 0);
+	} else if (usable) {
+		atomic_store_explicit(&r->users, 1, memory_order_release);
+	} else {
+		direct_leave(r, fd);
+		direct_unmap(r);
+	}
+	KERNEL(close, memory);
+}
+
+void rings_copy(int fd, int other)
+{
+	struct rings *r = rings_hold(fd);
+	uint32_t none = 0;
+	if (r == NULL)
+		return;
+	if (r->direct == NULL || (unsigned)other >= RINGS_DESCRIPTORS ||
+	    !atomic_compare_exchange_strong(&rings_of[other].users, &none, UNMAPPING)) {
+		rings_release(r);
+		return;
+	}
+	struct rings *o = &rings_of[other];
+	bool shared = direct_share(r, o);
+	atomic_store_explicit(&o->users, shared ? 1 : 0, memory_order_release);
+	rings_release(r);
+	if (!shared)
+		rings_leave(fd);
+}
+
+void rings_attach(int fd, int memory, bool connects)
+{
+	if (memory >= 0 && is_direct(memory)) {
+		attach_direct(fd, memory, connects);
+		return;
+	}
 	bool known = (unsigned)fd < RINGS_DESCRIPTORS;
 	uint32_t none = 0;
 	/* The first three become streams of libc, whose calls cannot be intercepted. */
@@ -146,6 +202,13 @@ void rings_leave(int fd)
 	if (r == NULL)
 		return;
 	int saved = errno;
+	if (r->direct != NULL) {
+		direct_leave(r, fd);
+		rings_release(r);
+		rings_forget(fd);
+		errno = saved;
+		return;
+	}
 	struct ring_page *p = r->page;
 	struct ring_locks *l = &p->locks[0];
 	if (rings_lock(&l->send)) {

@@ -17,6 +17,10 @@ struct rings {
 	struct ring_page *page;
 	uint8_t *data[2];
 	_Atomic int error; /* what the socket had while bytes were in the ring */
+
+	struct direct_page *direct; /* not NULL: rings to another program (direct.h), and page is NULL */
+	struct direct_side *side;
+	uint32_t size, number; /* of a ring; of this side, which writes to data[number] */
 };
 
 enum { TO_NODE, TO_PROGRAM };
@@ -28,10 +32,10 @@ extern struct rings rings_of[RINGS_DESCRIPTORS];
 int rings_wanted(void);
 
 /*
- * rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0: the node has to know. memory is
- * NO_NUMBER where the process had no number for the descriptor.
+ * rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0: the node has to know, or another
+ * program. memory is NO_NUMBER where the process had no number for the descriptor. connects is that fd is not an accepted one.
  */
-void rings_attach(int fd, int memory);
+void rings_attach(int fd, int memory, bool connects);
 
 /* rings_hold returns the rings of fd, NULL if it has none. rings_release undoes it. */
 static inline struct rings *rings_hold(int fd)
@@ -55,6 +59,9 @@ void rings_forget(int fd);
  * library has not seen.
  */
 void rings_renew(int fd);
+
+/* rings_copy is that other is a new number for the socket fd. */
+void rings_copy(int fd, int other);
 
 /* rings_leave moves the bytes of fd to the socket, for good: something will use it that knows no rings. */
 void rings_leave(int fd);

@@ -1,6 +1,6 @@
 /* socket.c - socket, bind, connect, listen, accept, and the names of sockets. */
 
-#include "rings.h"
+#include "direct.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -134,13 +134,14 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		errno = cause;
 		return -1;
 	}
-	if (ask_memory(&q, fd, &reply, &memory) == 0)
-		return 0;
+	int result = ask_memory(&q, fd, &reply, &memory);
 	if (memory != -1) {
 		int saved = errno;
-		rings_attach(fd, memory);
+		rings_attach(fd, memory, true);
 		errno = saved;
 	}
+	if (result == 0)
+		return 0;
 	if (errno != EINPROGRESS || (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
 		return -1;
 	return wait_connected(fd);
@@ -211,7 +212,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 			got[1] = NO_NUMBER;
 		rings_renew(got[0]);
 		if (got[1] != -1)
-			rings_attach(got[0], got[1]);
+			rings_attach(got[0], got[1], false);
 		__atomic_store_n(&last_accepted, got[0], __ATOMIC_RELAXED);
 		return got[0];
 	}
@@ -240,8 +241,10 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	int got = has_number() ? receive_connection(fd, &record, flags) : -1;
 	if (got < 0)
 		return -1;
-	if ((flags & SOCK_NONBLOCK) != 0)
+	if ((flags & SOCK_NONBLOCK) != 0) {
 		KERNEL(fcntl, got, F_SETFL, O_RDWR | O_NONBLOCK);
+		direct_nonblocking(got, true);
+	}
 	encode_address(&record.remote, m.family, addr, len);
 	return got;
 }

@@ -4,7 +4,7 @@
  * that are made by system call.
  */
 
-#include "rings.h"
+#include "direct.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -40,6 +40,12 @@ bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssiz
 	if (r == NULL)
 		return false;
 	*result = RINGS_MOVED;
+	if (r->direct != NULL) {
+		if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
+			*result = direct_receive(r, fd, parts, n, flags);
+		rings_release(r);
+		return *result != RINGS_MOVED;
+	}
 	if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
 		*result = rings_receive(r, fd, parts, n, flags);
 	bool moved = atomic_load(&r->page->state) == RING_MOVED;
@@ -56,8 +62,11 @@ bool stream_send(int fd, const struct iovec *parts, size_t n, int flags, ssize_t
 	struct rings *r = rings_hold(fd);
 	if (r == NULL)
 		return false;
-	*result = rings_send(r, fd, parts, n, flags);
+	bool direct = r->direct != NULL;
+	*result = direct ? direct_send(r, fd, parts, n, flags) : rings_send(r, fd, parts, n, flags);
 	rings_release(r);
+	if (direct)
+		return *result != RINGS_MOVED;
 	if (*result != RINGS_MOVED)
 		return true;
 	rings_forget(fd);
@@ -109,11 +118,13 @@ INTERPOSED ssize_t sendfile(int to, int from, off_t *at, size_t n)
 {
 	struct rings *r = rings_hold(to);
 	if (r != NULL) {
-		ssize_t result = rings_sendfile(r, to, from, at, n);
+		bool direct = r->direct != NULL;
+		ssize_t result = direct ? direct_sendfile(r, to, from, at, n) : rings_sendfile(r, to, from, at, n);
 		rings_release(r);
 		if (result != RINGS_MOVED)
 			return result;
-		rings_forget(to);
+		if (!direct)
+			rings_forget(to);
 	}
 	return KERNEL(sendfile, to, from, at, n);
 }
@@ -126,6 +137,11 @@ INTERPOSED ssize_t sendfile64(int to, int from, off64_t *at, size_t n)
 INTERPOSED int shutdown(int fd, int how)
 {
 	struct rings *r = how == SHUT_WR || how == SHUT_RDWR ? rings_hold(fd) : NULL;
+	if (r != NULL && r->direct != NULL) {
+		int result = direct_shut(r, fd, how);
+		rings_release(r);
+		return result;
+	}
 	bool shut = r != NULL && rings_shut(r, fd);
 	if (r != NULL)
 		rings_release(r);
@@ -158,8 +174,17 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...)
 	if (request >= SIOCGIFNAME && request <= SIOCSIFMAP && read_mark(fd).kind != NOT_OURS)
 		return interface_ioctl(request, arg);
 	struct rings *r = request == FIONREAD ? rings_hold(fd) : NULL;
-	if (r == NULL)
-		return (int)KERNEL(ioctl, fd, request, arg);
+	if (r == NULL) {
+		int result = (int)KERNEL(ioctl, fd, request, arg);
+		if (request == FIONBIO && result == 0)
+			direct_nonblocking(fd, *(int *)arg != 0);
+		return result;
+	}
+	if (r->direct != NULL) {
+		*(int *)arg = (int)direct_unread(r, fd);
+		rings_release(r);
+		return 0;
+	}
 	bool moved = atomic_load(&r->page->state) == RING_MOVED;
 	if (!moved)
 		*(int *)arg = (int)rings_unread(r);

@@ -2,7 +2,6 @@ package ring
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -74,21 +73,16 @@ type Memory struct {
 // Create makes shared memory with two rings of size bytes, a power of two. It returns the descriptor for the program,
 // which the caller closes. No holder of the descriptor can change the size of the memory.
 func Create(size int) (*Memory, int, error) {
-	if size < 4096 || size > 1<<30 || size&(size-1) != 0 {
-		return nil, -1, fmt.Errorf("ring: size %d is no power of two", size)
-	}
-	fd, err := unix.MemfdCreate("millrace-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdNoExec)
-	if err == unix.EINVAL { // before Linux 6.3
-		fd, err = unix.MemfdCreate("millrace-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
+	b, fd, err := sealed("millrace-ring", headerSize, size)
 	if err != nil {
-		return nil, -1, fmt.Errorf("ring: memfd_create: %w", err)
+		return nil, -1, err
 	}
-	m, err := fill(fd, uint32(size))
-	if err != nil {
-		unix.Close(fd)
-		return nil, -1, fmt.Errorf("ring: %w", err)
-	}
+	m := &Memory{b: b, size: uint32(size)}
+	m.word(magicAt).Store(Magic)
+	m.word(versionAt).Store(Version)
+	m.word(sizeAt).Store(uint32(size))
+	m.In.half = m.direction(0)
+	m.Out.half = m.direction(1)
 	return m, fd, nil
 }
 
@@ -96,27 +90,6 @@ func Create(size int) (*Memory, int, error) {
 const mfdNoExec = 8
 
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-
-func fill(fd int, size uint32) (*Memory, error) {
-	total := headerSize + 2*int(size)
-	if err := unix.Ftruncate(fd, int64(total)); err != nil {
-		return nil, err
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, err
-	}
-	b, err := unix.Mmap(fd, 0, total, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	m := &Memory{b: b, size: size}
-	m.word(magicAt).Store(Magic)
-	m.word(versionAt).Store(Version)
-	m.word(sizeAt).Store(size)
-	m.In.half = m.direction(0)
-	m.Out.half = m.direction(1)
-	return m, nil
-}
 
 func (m *Memory) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m.b[at])) }
 

@@ -696,6 +696,40 @@ static void server(char **arg)
 		CHECK(status == 0);
 }
 
+/* victim accepts connections at an address, forks for each, and echoes until that fails in whatever way. */
+static void victim(char **arg)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(arg[1]))};
+	CHECK(inet_pton(AF_INET, arg[0], &at.sin_addr) == 1);
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(bind(l, (struct sockaddr *)&at, sizeof at) == 0 && listen(l, 10) == 0);
+	CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+	puts("ready");
+	fflush(stdout);
+	for (int i = 0; i < atoi(arg[2]); i++) {
+		int fd = accept(l, NULL, NULL);
+		CHECK(fd >= 0);
+		if (fork() == 0) {
+			static char b[50000];
+			ssize_t n;
+			close(l);
+			if (i % 2 == 1)
+				nonblocking(fd);
+			struct pollfd p = {.fd = fd, .events = POLLIN};
+			while ((n = read(fd, b, sizeof b)) > 0 || (n < 0 && errno == EAGAIN)) {
+				if (n < 0)
+					CHECK(poll(&p, 1, 20000) == 1);
+				else if (write(fd, b, (size_t)n) < 0 && errno != EAGAIN)
+					break;
+			}
+			_exit(0);
+		}
+		close(fd);
+	}
+	for (int status; wait(&status) > 0;)
+		CHECK(status == 0);
+}
+
 /* edges makes calls whose results on the kernel's stack are here. */
 static void edges(char **arg)
 {
@@ -798,7 +832,7 @@ int main(int argc, char **argv)
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
-		   {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}};
+		   {"victim", victim}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
 		if (strcmp(argv[1], all[i].name) == 0) {

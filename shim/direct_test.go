@@ -1,0 +1,168 @@
+package shim
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/shim/ring"
+)
+
+// Programs of testdata/client.c at both ends, with rings from one to the other.
+
+// serveDirect runs a server that accepts n connections, and echoes by a process for each. It returns its address as arguments, and
+// what waits for its end.
+func (b *bed) serveDirect(t testing.TB, rings bool, role string, n int) (at []string, wait func() error) {
+	t.Helper()
+	port := fmt.Sprint(7100)
+	cmd := b.program(t, rings, role, "127.0.0.1", port, fmt.Sprint(n))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatal(line, err)
+	}
+	return []string{"127.0.0.1", port}, cmd.Wait
+}
+
+// TestDirect runs programs against one that echoes.
+func TestDirect(t *testing.T) {
+	for _, args := range []string{
+		"echo", "transfer 10000000", "level", "edge", "threads", "forks", "waits", "files", "exec", "unread", "ended", "borrowed",
+		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork",
+	} {
+		t.Run(strings.ReplaceAll(args, " ", "-"), func(t *testing.T) {
+			b := newBed(t, nil)
+			words := strings.Fields(args)
+			at, wait := b.serveDirect(t, true, "server", 1)
+			if err := b.program(t, true, append(append([]string{words[0]}, at...), words[1:]...)...).Run(); err != nil {
+				t.Error(err)
+			}
+			if err := wait(); err != nil {
+				t.Errorf("server: %v", err)
+			}
+			if n := b.Stats(); n.Direct != 1 || n.Paired != 1 || n.Violations != 0 {
+				t.Errorf("%+v", n)
+			}
+			until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+		})
+	}
+}
+
+// A hostile end of a direct connection: the test is the program that has called connect(2), and writes what it likes.
+type intruder struct {
+	*program
+	page []byte
+}
+
+func (h *intruder) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&h.page[at])) }
+
+// Offsets of direct.h: the words of the direction from the hostile end, and to it.
+const (
+	fromTail, fromHead, fromBell = 264, 320, 256
+	toTail, toHead, toBell       = 392, 448, 384
+	directEnd                    = 4096 + 2*ring.DefaultSize
+)
+
+// intrude returns a hostile end of a connection to the program at an address.
+func (b *bed) intrude(t testing.TB, c *client, at []string) *intruder {
+	t.Helper()
+	p := c.socket(unix.SOCK_STREAM, false)
+	r, memory := p.askMemory(request{op: opConnect, addr: netip.MustParseAddrPort(at[0] + ":" + at[1]), arg: wantRings}, p.fd)
+	if r.errno != 0 || memory < 0 {
+		t.Fatal(r.errno, memory)
+	}
+	defer unix.Close(memory)
+	page, err := unix.Mmap(memory, 0, directEnd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(page) })
+	return &intruder{p, page}
+}
+
+// put writes to the ring, and a doorbell byte, both as a correct program does for its first bytes.
+func (h *intruder) put(text string) {
+	tail := h.word(fromTail).Load()
+	copy(h.page[4096+tail%ring.DefaultSize:], text)
+	h.word(fromTail).Store(tail + uint32(len(text)))
+	h.word(fromBell + 4).Add(1)
+	h.word(fromBell).Store(1)
+	_ = h.program.write([]byte{0})
+}
+
+// TestDirectWrongIndexes: a program whose peer publishes indexes that cannot be sees its connection reset, and that peer its end.
+func TestDirectWrongIndexes(t *testing.T) {
+	wrong := map[string]func(h *intruder){
+		"tail too far":   func(h *intruder) { h.word(fromTail).Store(ring.DefaultSize + 6); h.put("") },
+		"tail goes back": func(h *intruder) { h.word(fromTail).Store(1<<31 - 1); h.put("") },
+		"head not yet":   func(h *intruder) { h.word(toHead).Store(1 << 20); h.put("some bytes") },
+		"our tail":       func(h *intruder) { h.word(toTail).Store(77); h.put("some bytes") },
+		"our head":       func(h *intruder) { h.word(fromHead).Store(4); h.put("some bytes") },
+		"not silent":     func(h *intruder) { h.word(fromTail).Store(1 << 31); h.put("") },
+	}
+	b := newBed(t, nil)
+	at, wait := b.serveDirect(t, true, "victim", len(wrong)*2)
+	c := b.dial(t)
+	for what, spoil := range wrong {
+		for range 2 { // a blocking program, and one that does not block
+			h := b.intrude(t, c, at)
+			h.put("good ")
+			until(t, what+": the bytes came back", func() bool { return h.word(toTail).Load() == 5 })
+			spoil(h)
+			until(t, what+": the program has closed its end", func() bool { return h.poll(unix.POLLIN, 0)&unix.POLLHUP != 0 })
+			h.close()
+		}
+	}
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDirectHostile writes everything that a program can write, while the other echoes. That ends when the hostile one has closed.
+func TestDirectHostile(t *testing.T) {
+	const rounds = 24
+	b := newBed(t, nil)
+	at, wait := b.serveDirect(t, true, "victim", rounds)
+	c := b.dial(t)
+	for round := range rounds {
+		h := b.intrude(t, c, at)
+		random := rand.New(rand.NewPCG(uint64(round), 1))
+		_ = syscall.SetNonblock(h.fd, true)
+		for end := time.Now().Add(30 * time.Millisecond); time.Now().Before(end); {
+			word := random.IntN(130) * 4 // magic, version, size, both directions
+			switch random.IntN(8) {
+			case 0:
+				h.word(word).Store(random.Uint32() >> random.IntN(32))
+			case 1:
+				h.word(word).Add(1)
+			case 2:
+				h.word([]int{fromTail, fromHead, toTail, toHead}[random.IntN(4)]).Add(uint32(random.IntN(ring.DefaultSize)))
+			case 3:
+				h.word([]int{fromBell, toBell}[random.IntN(2)]).Store(uint32(random.IntN(7)))
+			case 4:
+				_, _ = unix.SendmsgN(h.fd, make([]byte, 1+random.IntN(5000)), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			default:
+				h.put("bytes")
+			}
+		}
+		h.close()
+	}
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}

@@ -1,0 +1,438 @@
+/*
+ * direct.c - the memory, doorbells and the way back of rings between two programs. Bytes are in directio.c.
+ */
+
+#include "doorbell.h"
+#include "cursor.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#define SIDE_SIZE 4096
+#define PATIENCE 1000000000ull /* ns: for a program whose bytes we have not read, until it makes a call */
+
+static const char zeros[DIRECT_FILL];
+
+static _Bool old_futex; /* there is no futex_waitv(2), or a filter may forbid it */
+
+__attribute__((constructor)) static void look_for_filter(void)
+{
+	old_futex = prctl(PR_GET_SECCOMP) > 0;
+}
+
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
+struct waiter { /* struct futex_waitv */
+	uint64_t value, address;
+	uint32_t flags, reserved;
+};
+
+/*
+ * futex_waitv(2) has an absolute time, so that the kernel restarts it after a signal whose handler has SA_RESTART, as recv(2).
+ * futex(2) with a time never is: there all handlers of the process have to have it.
+ */
+int sleep_on(_Atomic uint32_t *word, uint32_t value)
+{
+	uint64_t end = now() + DIRECT_SLEEP;
+	struct timespec at = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+	struct waiter w = {value, (uintptr_t)word, 2 /* FUTEX2_SIZE_U32 */, 0};
+	if (!__atomic_load_n(&old_futex, __ATOMIC_RELAXED)) {
+		if (KERNEL(futex_waitv, &w, 1, 0, &at, CLOCK_MONOTONIC) >= 0)
+			return 0;
+		if (errno != ENOSYS && errno != EPERM)
+			return errno == EINTR ? -1 : 0;
+		__atomic_store_n(&old_futex, 1, __ATOMIC_RELAXED);
+	}
+	struct timespec time = {0, DIRECT_SLEEP};
+	if (KERNEL(futex, word, FUTEX_WAIT, value, &time, NULL, 0) >= 0 || errno != EINTR || restarts())
+		return 0;
+	return -1;
+}
+
+void wake_all(_Atomic uint32_t *word)
+{
+	KERNEL(futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void make_lock(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(lock, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
+bool direct_attach(struct rings *r, int fd, int memory, bool connects)
+{
+	struct stat st;
+	if (fstat(memory, &st) != 0 || st.st_size <= DIRECT_HEADER)
+		return false;
+	size_t bytes = (size_t)st.st_size;
+	long p = KERNEL(mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	if (p == -1)
+		return false;
+	struct direct_page *page = (struct direct_page *)p;
+	uint32_t size = *(volatile uint32_t *)&page->size;
+	long s = -1;
+	if (page->magic == DIRECT_MAGIC && page->version == DIRECT_VERSION && size != 0 && (size & (size - 1)) == 0 && size <= 1u << 30 &&
+	    bytes == DIRECT_HEADER + 2 * (uint64_t)size)
+		s = KERNEL(mmap, NULL, SIDE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (s == -1) {
+		KERNEL(munmap, p, bytes);
+		return false;
+	}
+	r->direct = page;
+	r->side = (struct direct_side *)s;
+	r->size = size;
+	r->number = connects ? 0 : 1;
+	r->data[0] = (uint8_t *)page + DIRECT_HEADER;
+	r->data[1] = r->data[0] + size;
+	make_lock(&r->side->send);
+	make_lock(&r->side->receive);
+	if ((KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
+		atomic_store(&r->side->flags, SIDE_NONBLOCKING);
+	return true;
+}
+
+bool direct_share(const struct rings *r, struct rings *other)
+{
+	size_t bytes = DIRECT_HEADER + 2 * (size_t)r->size;
+	/* An old size of 0 makes a second mapping of shared pages: mremap(2). */
+	long p = KERNEL(mremap, r->direct, 0, bytes, MREMAP_MAYMOVE), s = -1;
+	if (p != -1)
+		s = KERNEL(mremap, r->side, 0, SIDE_SIZE, MREMAP_MAYMOVE);
+	if (s == -1) {
+		if (p != -1)
+			KERNEL(munmap, p, bytes);
+		return false;
+	}
+	other->direct = (struct direct_page *)p;
+	other->side = (struct direct_side *)s;
+	other->size = r->size;
+	other->number = r->number;
+	other->data[0] = (uint8_t *)p + DIRECT_HEADER;
+	other->data[1] = other->data[0] + r->size;
+	return true;
+}
+
+void direct_unmap(struct rings *r)
+{
+	KERNEL(munmap, r->direct, DIRECT_HEADER + 2 * (size_t)r->size);
+	KERNEL(munmap, r->side, SIDE_SIZE);
+	r->direct = NULL;
+}
+
+bool direct_lock_send(struct rings *r)
+{
+	struct direct_side *s = r->side;
+	int e = pthread_mutex_lock(&s->send);
+	if (e == EOWNERDEAD) {
+		e = pthread_mutex_consistent(&s->send);
+		uint32_t tail = atomic_load(&outgoing(r)->tail) & DIRECT_INDEX;
+		if (((tail - s->tail) & DIRECT_INDEX) <= r->size)
+			s->tail = tail;
+	}
+	return e == 0;
+}
+
+bool direct_lock_receive(struct rings *r, int fd)
+{
+	struct direct_side *s = r->side;
+	int e = pthread_mutex_lock(&s->receive), have = 0;
+	if (e != EOWNERDEAD)
+		return e == 0;
+	e = pthread_mutex_consistent(&s->receive);
+	uint32_t head = atomic_load(&incoming(r)->head) & DIRECT_INDEX;
+	if (((head - s->head) & DIRECT_INDEX) <= r->size)
+		s->head = head;
+	uint64_t bell = atomic_load(&incoming(r)->bell);
+	if (state_of(bell) != DIRECT_GONE && KERNEL(ioctl, fd, FIONREAD, &have) == 0)
+		s->taken = count_of(bell) - (uint32_t)have;
+	return e == 0;
+}
+
+int direct_fail(struct rings *r, int fd)
+{
+	atomic_fetch_or(&r->side->flags, SIDE_BROKEN);
+	KERNEL(shutdown, fd, SHUT_RDWR);
+	direct_wake(r);
+	errno = ECONNRESET;
+	return -1;
+}
+
+bool direct_used(const struct rings *r, uint32_t *n)
+{
+	struct direct_direction *d = incoming(r);
+	*n = 0;
+	if ((atomic_load(&d->head) & DIRECT_LEFT) != 0)
+		return true; /* the other has put it into the socket */
+	*n = ((atomic_load(&d->tail) & DIRECT_INDEX) - r->side->head) & DIRECT_INDEX;
+	return *n <= r->size;
+}
+
+void direct_drain(struct rings *r, int fd, uint32_t n)
+{
+	char dropped[4096];
+	for (n = n < DIRECT_DOORBELLS ? n : DIRECT_DOORBELLS; n > 0;) {
+		long got = KERNEL(recvfrom, fd, dropped, n < sizeof dropped ? n : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
+		if (got <= 0) /* on its way: the next call takes it */
+			return;
+		r->side->taken += (uint32_t)got;
+		n -= (uint32_t)got;
+	}
+}
+
+int direct_strip(struct rings *r, int fd)
+{
+	uint64_t bell = atomic_load(&incoming(r)->bell);
+	uint32_t left = count_of(bell) - r->side->taken;
+	if (state_of(bell) != DIRECT_GONE || left > DIRECT_DOORBELLS)
+		return -1;
+	direct_drain(r, fd, left);
+	return count_of(bell) == r->side->taken;
+}
+
+void direct_silence(struct direct_direction *d)
+{
+	uint64_t bell = atomic_load(&d->bell);
+	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++)
+		if (change_bell(d, &bell, DIRECT_GONE, 0)) {
+			if (state_of(bell) == DIRECT_ASLEEP)
+				wake_all(state_word(d));
+			return;
+		}
+}
+
+int direct_write(struct rings *r, int fd, uint32_t n)
+{
+	struct direct_direction *d = outgoing(r);
+	long sent;
+	do
+		sent = KERNEL(sendto, fd, zeros, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	while (sent < 0 && errno == EINTR);
+	int cause = errno;
+	if (sent < (long)n) {
+		uint64_t bell = atomic_load(&d->bell);
+		uint32_t less = n - (sent > 0 ? (uint32_t)sent : 0);
+		for (int i = 0; i < DIRECT_TRIES && !change_bell(d, &bell, state_of(bell), -less); i++)
+			;
+	}
+	return sent >= 0 || cause == EAGAIN ? 0 : -1;
+}
+
+int direct_announce(struct rings *r, int fd)
+{
+	struct direct_direction *d = outgoing(r);
+	uint64_t bell = atomic_load(&d->bell);
+	for (int i = 0; i < DIRECT_TRIES; i++) {
+		uint32_t state = state_of(bell), used = (r->side->tail - atomic_load(&d->head)) & DIRECT_INDEX;
+		bool more = used > atomic_load(&d->want);
+		if (used > r->size && (atomic_load(&d->head) & DIRECT_LEFT) == 0)
+			return direct_fail(r, fd);
+		if (state == DIRECT_RUNG || state >= DIRECT_GONE || (!more && (state == DIRECT_SPINNING || state == DIRECT_WOKEN)))
+			return 0;
+		bool byte = more || state == DIRECT_ARMED;
+		if (!change_bell(d, &bell, byte ? DIRECT_RUNG : DIRECT_WOKEN, byte))
+			continue;
+		if (state == DIRECT_ASLEEP)
+			wake_all(state_word(d));
+		return byte ? direct_write(r, fd, 1) : 0;
+	}
+	return 0;
+}
+
+static void raise_buffer(int fd)
+{
+	int bytes = 208 << 10; /* sendBuffer of the node */
+	KERNEL(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+/* takes reports whether the socket takes n bytes and the doorbell bytes before them. */
+static bool takes(int fd, uint32_t n)
+{
+	int have = 0;
+	socklen_t len = sizeof have;
+	raise_buffer(fd);
+	return KERNEL(getsockopt, fd, SOL_SOCKET, SO_SNDBUF, &have, &len) == 0 && (uint32_t)have >= 2 * n + 4 * DIRECT_FILL;
+}
+
+int direct_return(struct rings *r, int fd)
+{
+	struct direct_direction *d = outgoing(r);
+	struct direct_side *s = r->side;
+	if (s->back != 0 || (atomic_load(&d->tail) & DIRECT_LEFT) != 0)
+		return 0;
+	if (!takes(fd, (s->tail - atomic_load(&d->head)) & DIRECT_INDEX))
+		return -1;
+	direct_silence(d);
+	uint32_t head = atomic_fetch_or(&d->head, DIRECT_LEFT) & DIRECT_INDEX, left = (s->tail - head) & DIRECT_INDEX;
+	s->back = 1;
+	if (left > r->size)
+		return direct_fail(r, fd);
+	while (left > 0) {
+		uint32_t at = head & (r->size - 1), n = left < r->size - at ? left : r->size - at;
+		long sent = KERNEL(sendto, fd, r->data[r->number] + at, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent <= 0)
+			return errno == EAGAIN ? direct_fail(r, fd) : 0; /* else the other has closed its socket */
+		head += (uint32_t)sent;
+		left -= (uint32_t)sent;
+	}
+	return 0;
+}
+
+void direct_asked(struct rings *r, int fd)
+{
+	struct direct_direction *d = outgoing(r);
+	if (atomic_load_explicit(&d->asked, memory_order_relaxed) != 1 || !direct_lock_send(r))
+		return;
+	int saved = errno;
+	direct_return(r, fd);
+	direct_unlock(&r->side->send);
+	atomic_store(&d->asked, 2);
+	wake_all(&d->asked);
+	errno = saved;
+}
+
+static bool hung_up(int fd)
+{
+	struct pollfd p = {.fd = fd};
+	struct timespec none = {0, 0};
+	return KERNEL(ppoll, &p, 1, &none, NULL, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
+
+/*
+ * renounce ends the use of the ring to us. That needs nothing if it is empty; otherwise the other program puts the bytes into the
+ * socket, with its next call. False is that it has not for PATIENCE, or has ended. Both locks are held.
+ */
+static bool renounce(struct rings *r, int fd)
+{
+	struct direct_direction *d = incoming(r);
+	uint64_t end = now() + PATIENCE;
+	while (!by_socket(d)) {
+		uint32_t head = r->side->head;
+		if (atomic_compare_exchange_strong(&d->tail, &head, head | DIRECT_LEFT)) {
+			direct_silence(d);
+			break;
+		}
+		if (atomic_exchange(&d->asked, 1) != 1)
+			direct_announce(r, fd);
+		if (hung_up(fd) || now() > end)
+			return false;
+		sleep_on(&d->asked, 1);
+	}
+	if (atomic_exchange(&d->space, 0) != 0)
+		wake_all(&d->space);
+	for (int stripped; (stripped = direct_strip(r, fd)) != 1;) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		struct timespec pause = {0, DIRECT_SLEEP};
+		if (stripped < 0 || hung_up(fd) || now() > end)
+			return false;
+		KERNEL(ppoll, &p, 1, &pause, NULL, 0); /* the last one is on its way */
+	}
+	return true;
+}
+
+/*
+ * replace makes fd a socket that has what is unread, and then the end of the stream, or a reset if the other program was still
+ * there. Other processes that share the end go on with the rings.
+ */
+static void replace(struct rings *r, int fd)
+{
+	bool ended = hung_up(fd);
+	int pair[2], priority = 0;
+	socklen_t len = sizeof priority;
+	uint32_t left, head = r->side->head;
+	if (!direct_used(r, &left) || KERNEL(socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+		direct_fail(r, fd);
+		return;
+	}
+	KERNEL(getsockopt, fd, SOL_SOCKET, SO_PRIORITY, &priority, &len);
+	KERNEL(setsockopt, pair[0], SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+	raise_buffer(pair[1]);
+	while (left > 0) {
+		uint32_t at = head & (r->size - 1), n = left < r->size - at ? left : r->size - at;
+		long sent = KERNEL(sendto, pair[1], r->data[1 - r->number] + at, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		if (sent <= 0)
+			ended = false;
+		if (sent <= 0)
+			break;
+		head += (uint32_t)sent;
+		left -= (uint32_t)sent;
+	}
+	if (!ended) /* unread at its end: the close of that is a reset */
+		KERNEL(sendto, pair[0], zeros, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	KERNEL(close, pair[1]);
+	KERNEL(fcntl, pair[0], F_SETFL, KERNEL(fcntl, fd, F_GETFL));
+	bool closes = (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0;
+	KERNEL(dup3, pair[0], fd, closes ? O_CLOEXEC : 0);
+	KERNEL(close, pair[0]);
+}
+
+void direct_leave(struct rings *r, int fd)
+{
+	if ((atomic_load(&r->side->flags) & SIDE_BROKEN) != 0 || !direct_lock_send(r))
+		return;
+	if (direct_lock_receive(r, fd)) {
+		bool left = renounce(r, fd); /* before the other way is that of the socket: it may have to ring */
+		if (direct_return(r, fd) != 0)
+			direct_fail(r, fd);
+		else if (!left)
+			replace(r, fd);
+		direct_unlock(&r->side->receive);
+	}
+	direct_unlock(&r->side->send);
+}
+
+void direct_wake(struct rings *r)
+{
+	if (state_of(atomic_load(&outgoing(r)->bell)) == DIRECT_ASLEEP)
+		wake_all(state_word(outgoing(r)));
+	if ((atomic_load(&incoming(r)->space) & DIRECT_SLEEPS) != 0)
+		wake_all(&incoming(r)->space);
+}
+
+int direct_shut(struct rings *r, int fd, int how)
+{
+	if (how == SHUT_RD || !direct_lock_send(r))
+		return (int)KERNEL(shutdown, fd, how);
+	direct_return(r, fd);
+	atomic_fetch_or(&r->side->flags, SIDE_SHUT);
+	int result = (int)KERNEL(shutdown, fd, how);
+	direct_unlock(&r->side->send);
+	direct_wake(r);
+	return result;
+}
+
+static void set_flag(int fd, uint32_t flag, bool on)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return;
+	if (r->direct != NULL && on)
+		atomic_fetch_or(&r->side->flags, flag);
+	else if (r->direct != NULL)
+		atomic_fetch_and(&r->side->flags, ~flag);
+	rings_release(r);
+}
+
+void direct_nonblocking(int fd, bool on)
+{
+	set_flag(fd, SIDE_NONBLOCKING, on);
+}
+
+void direct_timed(int fd)
+{
+	set_flag(fd, SIDE_TIMED, true);
+}

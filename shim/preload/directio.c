@@ -1,0 +1,554 @@
+/*
+ * directio.c - bytes between a program and its rings to another program (direct.c).
+ */
+
+#include "cursor.h"
+#include "doorbell.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+
+/* pieces returns the n bytes of a ring from index at on. */
+static void pieces(const struct rings *r, int direction, uint32_t at, uint32_t n, struct iovec to[2])
+{
+	uint32_t from = at & (r->size - 1), first = n < r->size - from ? n : r->size - from;
+	to[0] = (struct iovec){r->data[direction] + from, first};
+	to[1] = (struct iovec){r->data[direction], n - first};
+}
+
+static bool has_bytes(const struct rings *r)
+{
+	uint32_t n;
+	return !direct_used(r, &n) || n > 0;
+}
+
+static bool blocks(const struct rings *r, int flags)
+{
+	return (flags & MSG_DONTWAIT) == 0 && (atomic_load(&r->side->flags) & SIDE_NONBLOCKING) == 0;
+}
+
+/*
+ * arm asks for a doorbell byte with the next bytes, and returns how many were counted before. A thread that sleeps by futex(2) has to
+ * wait by the socket then.
+ */
+static uint32_t arm(struct direct_direction *d)
+{
+	uint64_t bell = atomic_load(&d->bell);
+	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++)
+		if (change_bell(d, &bell, DIRECT_ARMED, 0))
+			break;
+	if (state_of(bell) == DIRECT_ASLEEP)
+		wake_all(state_word(d));
+	return count_of(bell);
+}
+
+/*
+ * settle takes the doorbell bytes out of the socket, because the ring is empty. False is that it is not: what has come since is
+ * announced by the byte of before, if there is one, or will be. The lock is held.
+ */
+static bool settle(struct rings *r, int fd)
+{
+	struct direct_direction *d = incoming(r);
+	uint32_t count = arm(d), left = count - r->side->taken;
+	if (has_bytes(r)) {
+		uint64_t armed = (uint64_t)count << 32 | DIRECT_ARMED;
+		if (left > 0)
+			change_bell(d, &armed, DIRECT_RUNG, 0);
+		return false;
+	}
+	direct_drain(r, fd, left);
+	return true;
+}
+
+/* free_space tells a producer that waits for it. The lock is held. */
+static void free_space(struct rings *r, int fd)
+{
+	struct direct_direction *d = incoming(r);
+	uint32_t used, space = atomic_load(&d->space);
+	if (space == 0 || !direct_used(r, &used) || used > r->size / 2)
+		return;
+	space = atomic_exchange(&d->space, 0);
+	if ((space & DIRECT_SLEEPS) != 0)
+		wake_all(&d->space);
+	uint32_t keep = used > 0, left = count_of(atomic_load(&d->bell)) - r->side->taken;
+	if ((space & DIRECT_FILLED) != 0 && left > keep)
+		direct_drain(r, fd, left - keep);
+}
+
+/* copy_out copies up to want bytes. It returns how many, or -1 if the other breaks the protocol. */
+static long copy_out(struct rings *r, struct cursor *to, size_t want, int flags)
+{
+	uint32_t have;
+	struct iovec from[2];
+	if (!direct_used(r, &have))
+		return -1;
+	uint32_t n = want < have ? (uint32_t)want : have;
+	if (n > 0 && (flags & MSG_TRUNC) == 0) {
+		pieces(r, 1 - r->number, r->side->head, n, from);
+		copy_pieces(to, from, false);
+	}
+	return n;
+}
+
+/* peek leaves the bytes in the ring. What comes after all of them has a doorbell byte of its own, for an edge of epoll(7). */
+static long peek(struct rings *r, struct cursor *to, size_t want, int flags)
+{
+	struct cursor begin = *to;
+	uint32_t have;
+	for (;;) {
+		long n = copy_out(r, to, want, flags);
+		if (n <= 0 || (size_t)n == want)
+			return n;
+		arm(incoming(r));
+		if (!direct_used(r, &have) || have == (uint32_t)n)
+			return n;
+		*to = begin;
+	}
+}
+
+/* advance frees n bytes. 0 is that the producer has put them into the socket, and -1 that it breaks the protocol. */
+static int advance(struct rings *r, uint32_t n)
+{
+	uint32_t head = r->side->head, next = (head + n) & DIRECT_INDEX;
+	if (!atomic_compare_exchange_strong(&incoming(r)->head, &head, next))
+		return head == (r->side->head | DIRECT_LEFT) ? 0 : -1;
+	r->side->head = next;
+	return 1;
+}
+
+/*
+ * take copies what the ring has. If it returns less than want, the ring was empty, and the next bytes make the socket readable
+ * again: programs that use edges of epoll(7) rely on a short read. The lock is held.
+ */
+static long take(struct rings *r, int fd, struct cursor *to, size_t want, int flags)
+{
+	size_t done = 0;
+	while (done < want) {
+		struct cursor before = *to;
+		long n = copy_out(r, to, want - done, flags);
+		int moved = n > 0 ? advance(r, (uint32_t)n) : 0;
+		if (n < 0 || moved < 0)
+			return -1;
+		if (moved == 0) {
+			*to = before;
+			break;
+		}
+		done += (size_t)n;
+		if (!has_bytes(r) && (settle(r, fd) || done == want))
+			break;
+	}
+	free_space(r, fd);
+	return (long)done;
+}
+
+/*
+ * lie_down announces that the caller waits beside the socket, and takes want bytes then. False is that another thread does, or a
+ * doorbell byte is there. The lock is held.
+ */
+static bool lie_down(struct rings *r, size_t want, uint32_t state)
+{
+	struct direct_direction *d = incoming(r);
+	uint64_t bell = atomic_load(&d->bell);
+	if (state_of(bell) != DIRECT_ARMED)
+		return false;
+	atomic_store(&d->want, want < UINT32_MAX ? (uint32_t)want : UINT32_MAX);
+	return change_bell(d, &bell, state, 0);
+}
+
+/* get_up undoes that. */
+static void get_up(struct direct_direction *d)
+{
+	uint64_t bell = atomic_load(&d->bell);
+	for (int i = 0; i < DIRECT_TRIES; i++)
+		if (state_of(bell) == DIRECT_ARMED || state_of(bell) == DIRECT_RUNG || state_of(bell) == DIRECT_GONE ||
+		    change_bell(d, &bell, DIRECT_ARMED, 0))
+			return;
+}
+
+static bool waits(struct rings *r)
+{
+	return !has_bytes(r) && !by_socket(incoming(r)) && atomic_load_explicit(&outgoing(r)->asked, memory_order_relaxed) != 1;
+}
+
+/* spin polls for as long as busy_poll permits. Bytes of a program on the same CPU do not come meanwhile. */
+static void spin(struct rings *r)
+{
+	struct direct_direction *d = incoming(r);
+	uint32_t cpu = atomic_load_explicit(&d->cpu, memory_order_relaxed);
+	if (cpu == (uint32_t)sched_getcpu() + 1)
+		return;
+	uint64_t end = now() + busy_poll();
+	while (waits(r) && now() < end)
+		for (int i = 0; i < 32 && (atomic_load_explicit(&d->tail, memory_order_acquire) & DIRECT_INDEX) == r->side->head; i++)
+			pause_cpu();
+}
+
+/* doze waits for bytes after lie_down: it spins, and sleeps for a while. -1 is EINTR. */
+static int doze(struct rings *r, uint32_t state)
+{
+	struct direct_direction *d = incoming(r);
+	int result = 0;
+	if (state == DIRECT_SPINNING) {
+		spin(r);
+		uint64_t bell = atomic_load(&d->bell);
+		if (state_of(bell) == DIRECT_SPINNING && waits(r) && change_bell(d, &bell, DIRECT_ASLEEP, 0))
+			state = DIRECT_ASLEEP;
+	}
+	if (state == DIRECT_ASLEEP && waits(r))
+		result = sleep_on(state_word(d), DIRECT_ASLEEP);
+	get_up(d);
+	return result < 0 && !has_bytes(r) ? -1 : 0;
+}
+
+/*
+ * stale takes doorbell bytes whose bytes have been read. A process may have been killed before it counted what it took: a byte
+ * that is there while the ring is empty, in this order, announces nothing.
+ */
+static void stale(struct rings *r, int fd)
+{
+	struct direct_direction *d = incoming(r);
+	char first;
+	if (!direct_lock_receive(r, fd))
+		return;
+	if (!has_bytes(r) && !by_socket(d)) {
+		if (count_of(atomic_load(&d->bell)) != r->side->taken)
+			settle(r, fd);
+		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && !has_bytes(r) && !by_socket(d))
+			KERNEL(recvfrom, fd, &first, 1, MSG_DONTWAIT, NULL, NULL);
+	}
+	direct_unlock(&r->side->receive);
+}
+
+static bool closed(int fd)
+{
+	struct pollfd p = {.fd = fd};
+	struct timespec none = {0, 0};
+	return KERNEL(ppoll, &p, 1, &none, NULL, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
+
+/*
+ * end_of is how the stream has ended, which has an errno in failed, or 0. The kernel makes a close with a doorbell byte unread a reset, and
+ * one without the end of the stream: what counts are our bytes that the other has not read (RFC 2525, 2.17).
+ */
+static ssize_t end_of(struct rings *r, int fd, int failed)
+{
+	struct direct_side *s = r->side;
+	struct direct_direction *d = outgoing(r);
+	bool ring = !by_socket(d), unread = ((s->tail - atomic_load(&d->head)) & DIRECT_INDEX) != 0;
+	if (ring && failed == ECONNRESET && !unread)
+		failed = 0;
+	if (ring && failed == 0 && unread && closed(fd))
+		failed = ECONNRESET;
+	if ((atomic_load(&s->flags) & SIDE_BROKEN) != 0)
+		failed = ECONNRESET;
+	if (failed == 0 || (atomic_fetch_or(&s->flags, SIDE_RESET) & SIDE_RESET) != 0)
+		return 0;
+	errno = failed;
+	return -1;
+}
+
+/* await waits for bytes as the socket does: with its timeout, and its signals. 1 is that there may be some, 0 the end. */
+static ssize_t await(struct rings *r, int fd, int flags)
+{
+	char first;
+	int wait = blocks(r, flags) ? 0 : MSG_DONTWAIT;
+	ssize_t n = KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | wait, NULL, NULL);
+	if (n == 1) {
+		if (!has_bytes(r))
+			stale(r, fd);
+		return 1;
+	}
+	int cause = n < 0 ? errno : 0;
+	if (cause == ECONNRESET)
+		atomic_store(&r->side->error, cause); /* the kernel says so once */
+	if (has_bytes(r))
+		return 1; /* they came before the end */
+	if (n < 0 && cause != ECONNRESET) {
+		errno = cause;
+		return -1;
+	}
+	return end_of(r, fd, atomic_exchange(&r->side->error, 0));
+}
+
+/* rest reads from the socket what follows the last bytes of the ring: done bytes were read. */
+static ssize_t rest(int fd, struct cursor *to, const struct iovec *end, size_t done, int flags)
+{
+	for (; to->part < end; to->part++, to->at = 0) {
+		size_t want = to->part->iov_len - to->at;
+		ssize_t n = want > 0 ? KERNEL(recvfrom, fd, (char *)to->part->iov_base + to->at, want, flags, NULL, NULL) : 0;
+		done += n > 0 ? (size_t)n : 0;
+		if (n < (ssize_t)want)
+			break;
+	}
+	return (ssize_t)done;
+}
+
+ssize_t direct_receive(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags)
+{
+	struct cursor to = {parts, n, 0};
+	size_t want = total(parts, n), done = 0;
+	bool peeks = (flags & MSG_PEEK) != 0, rested = false;
+	for (;;) {
+		uint32_t state = busy_poll() > 0 ? DIRECT_SPINNING : DIRECT_ASLEEP;
+		int stripped = 0;
+		direct_asked(r, fd);
+		if (!direct_lock_receive(r, fd)) {
+			errno = EAGAIN; /* this is a signal handler, in the middle of a call */
+			return -1;
+		}
+		long got = peeks ? peek(r, &to, want, flags) : take(r, fd, &to, want - done, flags);
+		bool left = got >= 0 && by_socket(incoming(r)) && !has_bytes(r);
+		if (left)
+			stripped = direct_strip(r, fd);
+		done += got > 0 ? (size_t)got : 0;
+		bool enough = want == 0 || (done > 0 && (peeks || (flags & MSG_WAITALL) == 0 || done == want));
+		bool lies = !left && !rested && !enough && blocks(r, flags) && (atomic_load(&r->side->flags) & SIDE_TIMED) == 0 &&
+			    lie_down(r, want - done, state);
+		direct_unlock(&r->side->receive);
+		if (got < 0 || stripped < 0) {
+			direct_fail(r, fd);
+			return done > 0 ? (ssize_t)done : -1;
+		}
+		if (stripped && done == 0)
+			return RINGS_MOVED;
+		if (stripped && done < want && !peeks && (flags & MSG_TRUNC) == 0)
+			return rest(fd, &to, parts + n, done, enough ? MSG_DONTWAIT : flags);
+		if (enough || stripped)
+			return (ssize_t)done;
+		if (lies) {
+			if (doze(r, state) < 0)
+				return done > 0 ? (ssize_t)done : -1;
+			rested = true;
+			continue;
+		}
+		ssize_t found = await(r, fd, flags);
+		if (found <= 0)
+			return done > 0 ? (ssize_t)done : found;
+		rested = false;
+	}
+}
+
+size_t direct_unread(struct rings *r, int fd)
+{
+	uint32_t n = 0;
+	int socket = 0;
+	if (!direct_lock_receive(r, fd))
+		return 0;
+	if (direct_used(r, &n) && n > 0) { /* see peek */
+		arm(incoming(r));
+		direct_used(r, &n);
+	} else if (by_socket(incoming(r)) && direct_strip(r, fd) == 1) {
+		KERNEL(ioctl, fd, FIONREAD, &socket);
+		n = (uint32_t)socket;
+	}
+	direct_unlock(&r->side->receive);
+	return n <= r->size || socket > 0 ? n : 0;
+}
+
+enum outcome { OPEN, MOVED, ENDED, BUSY };
+
+/* begin takes the lock if the ring may be written. */
+static enum outcome begin(struct rings *r, int fd)
+{
+	direct_asked(r, fd);
+	if (!direct_lock_send(r)) {
+		errno = EAGAIN;
+		return BUSY;
+	}
+	enum outcome o = OPEN;
+	if ((atomic_load(&r->side->flags) & (SIDE_SHUT | SIDE_BROKEN)) != 0)
+		o = ENDED;
+	else if (by_socket(outgoing(r)))
+		o = MOVED;
+	if (o != OPEN)
+		direct_unlock(&r->side->send);
+	return o;
+}
+
+/* room returns the free pieces of the ring, at most n bytes. The other's index is looked at where the last one does not suffice. */
+static long room(struct rings *r, size_t n, struct iovec to[2])
+{
+	struct direct_side *s = r->side;
+	uint32_t space = r->size - ((s->tail - s->seen) & DIRECT_INDEX);
+	if (space < n) {
+		uint32_t head = atomic_load(&outgoing(r)->head) & DIRECT_INDEX, used = (s->tail - head) & DIRECT_INDEX;
+		if (used > r->size)
+			return -1;
+		s->seen = head;
+		space = r->size - used;
+	}
+	space = n < space ? (uint32_t)n : space;
+	pieces(r, r->number, s->tail, space, to);
+	return space;
+}
+
+/* publish makes n bytes the other's. 0 is that it takes no more from the ring, and -1 that it has ended, or breaks the protocol. */
+static int publish(struct rings *r, int fd, size_t n)
+{
+	struct direct_direction *d = outgoing(r);
+	uint32_t tail = r->side->tail, next = (tail + (uint32_t)n) & DIRECT_INDEX, cpu = (uint32_t)sched_getcpu() + 1;
+	if (busy_poll() > 0 || atomic_load_explicit(&d->cpu, memory_order_relaxed) != cpu)
+		atomic_store_explicit(&d->cpu, cpu, memory_order_relaxed);
+	if (!atomic_compare_exchange_strong(&d->tail, &tail, next)) {
+		if (tail == (r->side->tail | DIRECT_LEFT))
+			return 0;
+		direct_fail(r, fd);
+		return -1;
+	}
+	r->side->tail = next;
+	return direct_announce(r, fd) == 0 ? 1 : -1;
+}
+
+/* fill makes the socket not writable, because the ring is full. The other empties it when half of the ring is free. */
+static int fill(struct rings *r, int fd)
+{
+	struct direct_direction *d = outgoing(r);
+	if ((atomic_fetch_or(&d->space, DIRECT_FILLED) & DIRECT_FILLED) != 0)
+		return 0;
+	uint64_t bell = atomic_load(&d->bell);
+	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++) {
+		uint32_t state = state_of(bell) == DIRECT_ARMED ? DIRECT_RUNG : state_of(bell);
+		if (change_bell(d, &bell, state, DIRECT_FILL))
+			return direct_write(r, fd, DIRECT_FILL);
+	}
+	return 0;
+}
+
+/*
+ * end_of_writing says why nothing can be written: ECONNRESET if the kernel knows of one, or EPIPE with its signal.
+ */
+static ssize_t end_of_writing(struct rings *r, int fd, int flags)
+{
+	if ((atomic_load(&r->side->flags) & SIDE_SHUT) == 0) {
+		int cause = 0;
+		socklen_t len = sizeof cause;
+		KERNEL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &cause, &len);
+		if (cause == ECONNRESET) {
+			errno = cause;
+			return -1;
+		}
+	}
+	if ((flags & MSG_NOSIGNAL) == 0)
+		raise(SIGPIPE);
+	errno = EPIPE;
+	return -1;
+}
+
+/* A source of bytes: the program's buffers, or a file. */
+struct source {
+	struct cursor from;
+	int file; /* -1: from */
+	off_t *at;
+	bool ended; /* the file */
+};
+
+/* put moves up to n bytes to the ring. It returns how many, and in *o what else is to be said. The lock is held. */
+static long put(struct rings *r, int fd, struct source *s, size_t n, enum outcome *o)
+{
+	struct iovec to[2];
+	struct cursor before = s->from;
+	long space = room(r, n, to), got = space;
+	if (space < 0) {
+		direct_fail(r, fd);
+		*o = ENDED;
+	}
+	if (space <= 0)
+		return 0;
+	if (s->file < 0) {
+		copy_pieces(&s->from, to, true);
+	} else {
+		got = s->at == NULL ? KERNEL(readv, s->file, to, 2) : KERNEL(preadv, s->file, to, 2, (long)*s->at, 0);
+		s->ended = got >= 0 && got < space;
+		if (got <= 0)
+			return got;
+	}
+	int done = publish(r, fd, (size_t)got);
+	if (done <= 0) {
+		s->from = before;
+		*o = done == 0 ? MOVED : ENDED;
+		if (s->file >= 0 && s->at == NULL)
+			lseek(s->file, -got, SEEK_CUR);
+		return 0;
+	}
+	if (s->at != NULL)
+		*s->at += got;
+	return got;
+}
+
+/* has_room reports whether the other has read since the last look. */
+static bool has_room(struct rings *r)
+{
+	struct iovec none[2];
+	return room(r, r->size, none) > 0;
+}
+
+/*
+ * await_room waits until the ring has space: by futex(2) first, and then as the socket does. 1 is that there may be some. It
+ * unlocks.
+ */
+static int await_room(struct rings *r, int fd, int flags, bool partial, bool *rested)
+{
+	struct direct_direction *d = outgoing(r);
+	bool blocking = blocks(r, flags);
+	if (blocking && !*rested && (atomic_load(&r->side->flags) & SIDE_TIMED) == 0) {
+		uint32_t space = atomic_fetch_or(&d->space, DIRECT_SLEEPS) | DIRECT_SLEEPS;
+		bool free = has_room(r);
+		direct_unlock(&r->side->send);
+		*rested = true;
+		return free || sleep_on(&d->space, space) == 0 ? 1 : -1;
+	}
+	bool ended = fill(r, fd) != 0, free = !ended && has_room(r);
+	direct_unlock(&r->side->send);
+	*rested = false;
+	if (free)
+		return 1;
+	if (ended) {
+		errno = EPIPE;
+		return 0;
+	}
+	errno = EAGAIN;
+	return blocking ? (wait_writable(fd, partial) > 0 ? 1 : -1) : -1;
+}
+
+static ssize_t send_from(struct rings *r, int fd, struct source *s, size_t want, int flags)
+{
+	size_t done = 0;
+	bool rested = false;
+	for (;;) {
+		enum outcome o = begin(r, fd);
+		long got = 0;
+		int more = 1;
+		if (o == OPEN) {
+			got = put(r, fd, s, want - done, &o);
+			done += got > 0 ? (size_t)got : 0;
+			if (o == OPEN && got == 0 && done < want && !s->ended)
+				more = await_room(r, fd, flags, done > 0, &rested);
+			else
+				direct_unlock(&r->side->send);
+		}
+		if (o == MOVED && s->file < 0 && done > 0)
+			return (ssize_t)done + send_rest(fd, &s->from, want - done, flags);
+		if (o == MOVED)
+			return done > 0 ? (ssize_t)done : RINGS_MOVED;
+		if (o == BUSY || got < 0 || more < 0)
+			return done > 0 ? (ssize_t)done : -1;
+		if (o == ENDED || more == 0)
+			return done > 0 ? (ssize_t)done : end_of_writing(r, fd, flags);
+		if (done == want || s->ended)
+			return (ssize_t)done;
+	}
+}
+
+ssize_t direct_send(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags)
+{
+	struct source s = {{parts, n, 0}, -1, NULL, false};
+	return send_from(r, fd, &s, total(parts, n), flags);
+}
+
+ssize_t direct_sendfile(struct rings *r, int fd, int from, off_t *at, size_t n)
+{
+	struct source s = {{NULL, 0, 0}, from, at, false};
+	return send_from(r, fd, &s, n, 0);
+}

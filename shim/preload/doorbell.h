@@ -1,0 +1,106 @@
+/*
+ * doorbell.h - what both halves of direct rings (direct.c, directio.c) share.
+ *
+ * Order of the fields that both programs write: a producer stores tail and then loads bell, a consumer stores bell and then loads
+ * tail, all of them sequentially consistent. So at least one of the two sees the other.
+ */
+#ifndef MILLRACE_SHIM_DOORBELL_H
+#define MILLRACE_SHIM_DOORBELL_H
+
+#include "direct.h"
+
+#define DIRECT_TRIES 16          /* a correct peer changes a word a few times meanwhile; one that goes on is not waited for */
+#define DIRECT_SLEEP 10000000    /* ns of sleep by futex(2), before the socket tells more: that the peer has ended */
+#define DIRECT_FILL 16384        /* a quarter of the socket's send buffer */
+#define DIRECT_DOORBELLS 0x40000 /* more than may be in a socket */
+
+/* flags of a side */
+enum {
+	SIDE_NONBLOCKING = 1,
+	SIDE_TIMED = 2,  /* SO_RCVTIMEO or SO_SNDTIMEO was set: the socket waits */
+	SIDE_SHUT = 4,   /* shutdown(SHUT_WR) */
+	SIDE_BROKEN = 8, /* the other has broken the protocol */
+	SIDE_RESET = 16, /* ECONNRESET was reported */
+};
+
+static inline struct direct_direction *incoming(const struct rings *r)
+{
+	return &r->direct->direction[1 - r->number];
+}
+
+static inline struct direct_direction *outgoing(const struct rings *r)
+{
+	return &r->direct->direction[r->number];
+}
+
+static inline uint32_t state_of(uint64_t bell)
+{
+	return (uint32_t)bell;
+}
+
+static inline uint32_t count_of(uint64_t bell)
+{
+	return (uint32_t)(bell >> 32);
+}
+
+/* change_bell gives it the state to and counts n more bytes, unless it is not *bell any more: then that is what it is. */
+static inline bool change_bell(struct direct_direction *d, uint64_t *bell, uint32_t to, uint32_t n)
+{
+	return atomic_compare_exchange_strong(&d->bell, bell, ((*bell >> 32) + n) << 32 | to);
+}
+
+/* state_word is the half of a bell that futex(2) looks at. */
+static inline _Atomic uint32_t *state_word(struct direct_direction *d)
+{
+	return (_Atomic uint32_t *)&d->bell + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
+static inline bool by_socket(const struct direct_direction *d)
+{
+	return ((atomic_load(&d->tail) | atomic_load(&d->head)) & DIRECT_LEFT) != 0;
+}
+
+/* Locks of a side. What has died with one has published its index, or not: the page says which. */
+bool direct_lock_send(struct rings *r);
+bool direct_lock_receive(struct rings *r, int fd);
+
+static inline void direct_unlock(pthread_mutex_t *lock)
+{
+	pthread_mutex_unlock(lock);
+}
+
+/* direct_fail ends a connection whose other program breaks the protocol. The result is -1, with ECONNRESET. */
+int direct_fail(struct rings *r, int fd);
+
+/* direct_used sets n to what the ring to us has. False is that the other says what cannot be. */
+bool direct_used(const struct rings *r, uint32_t *n);
+
+/* direct_drain takes up to n doorbell bytes out of the socket. The receive lock is held. */
+void direct_drain(struct rings *r, int fd, uint32_t n);
+
+/*
+ * direct_strip takes out the doorbell bytes that are before those of the stream. 1 is that this is done, 0 that some are on their
+ * way. The receive lock is held, and the direction goes by the socket.
+ */
+int direct_strip(struct rings *r, int fd);
+
+/* direct_return puts what the other has not read into the socket, and ends the use of the ring to it. The send lock is held. */
+int direct_return(struct rings *r, int fd);
+
+/* direct_asked does so where the other has asked for it. No lock is held. */
+void direct_asked(struct rings *r, int fd);
+
+/* direct_silence ends the doorbells of a direction: what is counted now is all. */
+void direct_silence(struct direct_direction *d);
+
+/* direct_announce wakes the consumer of the ring from us, as it wishes. -1 is that the other has closed its socket. */
+int direct_announce(struct rings *r, int fd);
+
+/* direct_write writes n doorbell bytes that are counted already. */
+int direct_write(struct rings *r, int fd, uint32_t n);
+
+/* sleep_on waits while *word is value, at most for DIRECT_SLEEP. -1 is EINTR: a signal whose handler has no SA_RESTART. */
+int sleep_on(_Atomic uint32_t *word, uint32_t value);
+void wake_all(_Atomic uint32_t *word);
+
+#endif
