@@ -80,6 +80,8 @@ func (s *server) run(ctx context.Context) {
 		}
 		if moved > 0 {
 			s.spin.worked(now)
+		} else {
+			offerCPU()
 		}
 		if s.spin.enough(now) {
 			s.spin.slept = s.sleep.sleep(ctx)
