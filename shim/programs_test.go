@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -192,6 +193,32 @@ func TestResets(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestSocketErrorWithoutRequests: SO_ERROR of a connection that has not failed is no request, and that of one that has is the
+// cause.
+func TestSocketErrorWithoutRequests(t *testing.T) {
+	for name, unread := range map[string]int{"all read": 0, "some bytes": 100} {
+		t.Run(name, func(t *testing.T) {
+			tiers(t, func(t *testing.T, rings bool) {
+				b := newBed(t, nil)
+				var before atomic.Uint64
+				args := b.serve(t, func(c net.Conn) {
+					_, _ = io.ReadFull(c, make([]byte, 2))
+					before.Store(b.Stats().Requests)
+					_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+					_, _ = c.Write(make([]byte, unread))
+					_ = c.(interface{ SetLinger(int) error }).SetLinger(0)
+				})
+				if err := b.program(t, rings, append([]string{"errors"}, args...)...).Run(); err != nil {
+					t.Fatal(err)
+				}
+				if n := before.Load(); n == 0 || n > 20 {
+					t.Errorf("%d requests before the reset", n)
+				}
+			})
+		})
+	}
 }
 
 // TestKilledProgram: a program that is killed while it writes has its connection closed, and leaves nothing.

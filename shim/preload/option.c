@@ -66,6 +66,24 @@ static void copy_value(const void *from, socklen_t have, void *to, socklen_t *le
 	*len = n;
 }
 
+/*
+ * intact reports whether a connection, or one that begins, has not failed: nothing has to be asked of the node then. The kernel
+ * refuses an empty write if either end is closed, or the node has ended the program's direction, as it does after a reset.
+ * nginx asks for SO_ERROR before each request that it passes on.
+ */
+static bool intact(int fd, const struct mark *m)
+{
+	if (m->kind != STREAM || !m->connected || KERNEL(sendto, fd, NULL, 0, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) != 0)
+		return false;
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return true;
+	bool failed = atomic_load(r->direct != NULL ? &r->side->error : &r->error) != 0 ||
+		      (r->direct == NULL && atomic_load(&r->page->state) > RING_MOVED);
+	rings_release(r);
+	return !failed;
+}
+
 /* A closed channel shows at the end of the node before a socket does, or behind: the kernel has the second word. */
 int socket_error(int fd)
 {
@@ -94,7 +112,7 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 		return 0;
 	}
 	if (level == SOL_SOCKET && name == SO_ERROR) {
-		fixed = socket_error(fd);
+		fixed = intact(fd, &m) ? 0 : socket_error(fd);
 		copy_value(&fixed, sizeof fixed, value, len);
 		return 0;
 	}

@@ -824,6 +824,30 @@ static void restarts(char **arg)
 	close(fd);
 }
 
+static int error_of(int fd)
+{
+	int error = -1;
+	socklen_t len = sizeof error;
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	return error;
+}
+
+/* errors asks for SO_ERROR of a connection often, and then until a reset has come. */
+static void errors(char **arg)
+{
+	int fd = dial(arg), error = 0;
+	for (int i = 0; i < 200; i++)
+		CHECK(error_of(fd) == 0);
+	CHECK(write(fd, "go", 2) == 2);
+	for (int i = 0; i < 20000 && error == 0; i++) {
+		error = error_of(fd);
+		usleep(1000);
+	}
+	CHECK(error == ECONNRESET);
+	CHECK(error_of(fd) == 0);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -832,7 +856,7 @@ int main(int argc, char **argv)
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
-		   {"victim", victim}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}};
+		   {"victim", victim}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}, {"errors", errors}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
 		if (strcmp(argv[1], all[i].name) == 0) {
