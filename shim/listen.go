@@ -28,6 +28,7 @@ type listener struct {
 	charge   int               // of one record in the send buffer
 	measured bool              // charge is what the kernel has counted
 	rings    bool              // accepted connections have rings
+	budget   ringBudget        // of these
 	linger   int               // SO_LINGER of accepted connections, -1 is off
 	waiting  []socket.LoopConn // accepted, and there was no space for their records
 	deferred bool              // TCP_DEFER_ACCEPT
@@ -99,7 +100,7 @@ func (k *sock) newListener(backlog int) (*listener, error) {
 		return nil, syscall.ENETDOWN
 	}
 	k.state = listening
-	return l, k.s.watch.modify(fd, id, unix.EPOLLRDHUP|unix.EPOLLOUT)
+	return l, k.s.watch.modify(fd, id, unix.EPOLLRDHUP)
 }
 
 // inherit sets the options that an accepted connection begins with.
@@ -149,17 +150,33 @@ func (l *listener) accept(in socket.LoopConn) {
 		return
 	}
 	if len(l.waiting) > 0 || l.space() <= 0 {
-		l.waiting = append(l.waiting, in)
-		pause := !l.paused
-		l.paused = true
+		l.wait(in)
 		l.mu.Unlock()
-		if pause {
-			go l.pass()
-		}
 		return
 	}
 	l.mu.Unlock()
 	l.hand(in)
+}
+
+// wait keeps a connection until the program has taken records. Only meanwhile the watcher reports that: otherwise each accept(2)
+// of the program would wake it. mu is held.
+func (l *listener) wait(in socket.LoopConn) {
+	l.waiting = append(l.waiting, in)
+	if !l.paused {
+		l.paused = true
+		l.watchSpace(unix.EPOLLOUT)
+		go l.pass()
+	}
+}
+
+// watchSpace makes the watcher call resume when there is space for records, or now if there is (EPOLLOUT), or stops that (0).
+func (l *listener) watchSpace(ev uint32) {
+	k := l.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fd >= 0 && k.watch != 0 {
+		_ = k.s.watch.modify(k.fd, k.watch, unix.EPOLLRDHUP|ev) // it is watched
+	}
 }
 
 // space returns how many more records may wait for the program. mu is held.
@@ -188,7 +205,7 @@ func (l *listener) hand(in socket.LoopConn) {
 	if err == nil {
 		memory := 0
 		if l.rings {
-			memory = k.newRings(q)
+			memory = k.newRings(q, &l.budget)
 		}
 		if err = l.send(k, q, memory); err != nil {
 			k.release(0)
@@ -200,9 +217,8 @@ func (l *listener) hand(in socket.LoopConn) {
 	}
 	if err == syscall.EAGAIN { // full all the same: the charge of a record was not known
 		l.mu.Lock()
-		l.waiting, l.paused = append(l.waiting, in), true
+		l.wait(in)
 		l.mu.Unlock()
-		go l.pass()
 		return
 	}
 	if err != nil {
@@ -314,6 +330,7 @@ func (l *listener) resume() {
 	again := len(l.waiting) == 0 && l.paused
 	if again {
 		l.paused = false
+		l.watchSpace(0)
 	}
 	l.mu.Unlock()
 	if len(next) == 0 && !again {

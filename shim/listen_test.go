@@ -2,8 +2,11 @@ package shim
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -203,5 +206,87 @@ func TestBacklog(t *testing.T) {
 		if c := <-got; c != nil {
 			c.Close()
 		}
+	}
+}
+
+// TestAListenerIsWatchedForSpaceOnlyWhileSomeWait: a program that takes records wakes no goroutine, unless there are connections
+// for which there was no space.
+func TestAListenerIsWatchedForSpaceOnlyWhileSomeWait(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	local, err := p.listen("0.0.0.0:0", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for k := range b.all {
+			k.mu.Lock()
+			fd, server := k.fd, k.server != nil
+			k.mu.Unlock()
+			if server {
+				return b.watch.events(t, fd)&unix.EPOLLOUT != 0
+			}
+		}
+		t.Fatal("no listener")
+		return false
+	}
+	if watched() {
+		t.Error("without connections it is watched for space")
+	}
+	for range 4 { // two of them have records
+		b.dialNode(t, local.Port())
+	}
+	until(t, "it is watched for space", watched)
+	for range 4 {
+		if _, _, err := p.accept(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "it is not watched for space any more", func() bool { return !watched() })
+}
+
+// events returns what the watcher waits for on a file.
+func (w *watcher) events(t *testing.T, fd int) (ev uint32) {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", w.fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(info)) {
+		var tfd int
+		if n, _ := fmt.Sscanf(line, "tfd: %d events: %x", &tfd, &ev); n == 2 && tfd == fd {
+			return ev
+		}
+	}
+	t.Fatal("the file is not watched")
+	return 0
+}
+
+// TestTheEndOfAnAcceptedConnectionNeedsNoGoroutine: what release leaves for a goroutine is only what takes loops.
+func TestTheEndOfAnAcceptedConnectionNeedsNoGoroutine(t *testing.T) {
+	b := newBed(t, nil)
+	entered := func(k *sock) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		_, ok := b.all[k]
+		return ok
+	}
+	k := &sock{s: b.Server, user: b.userOf(12345), fd: -1}
+	b.mu.Lock()
+	b.all[k] = struct{}{}
+	b.mu.Unlock()
+	k.ops.Lock()
+	if k.release(0); !entered(k) {
+		t.Error("it was forgotten during a request")
+	}
+	k.ops.Unlock()
+	until(t, "it is forgotten after the request", func() bool { return !entered(k) })
+	k = &sock{s: b.Server, user: b.userOf(12345), fd: -1}
+	b.mu.Lock()
+	b.all[k] = struct{}{}
+	b.mu.Unlock()
+	if k.release(0); entered(k) {
+		t.Error("it is left to a goroutine")
 	}
 }

@@ -294,7 +294,27 @@ func (k *sock) release(errno syscall.Errno) {
 		k.closeEnd(fd)
 	}
 	k.user.giveBack(&k.user.sockets)
-	go k.closeAll()
+	if !k.closeNow() {
+		go k.closeAll()
+	}
+}
+
+// closeNow is closeAll for a socket that has nothing of the loops', such as an accepted one: to wake a goroutine costs more than
+// all else that the end of a connection does. false is that nothing was done.
+func (k *sock) closeNow() bool {
+	if !k.ops.TryLock() {
+		return false
+	}
+	defer k.ops.Unlock()
+	k.mu.Lock()
+	empty := k.bound == nil && k.server == nil && k.udp == nil
+	k.mu.Unlock()
+	if empty {
+		k.s.mu.Lock()
+		delete(k.s.all, k)
+		k.s.mu.Unlock()
+	}
+	return empty
 }
 
 // closeAll closes what takes loops, once no request uses it.
