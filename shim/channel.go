@@ -27,6 +27,8 @@ type channel struct {
 	known      bool   // the descriptor of the request is that of a socket that the node has
 	pids       int    // 1: it has the numbers of processes that the node has; -1: others
 
+	budget ringBudget // of its connections
+
 	onLoop *loopChannel // nil until a loop has it; Server.mu guards it
 
 	in  [requestSize + 1]byte // one more, so that a longer message is seen

@@ -72,7 +72,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 		return err
 	}
 	if q.arg&wantRings != 0 {
-		r.memory = k.newRings(p)
+		r.memory = k.newRings(p, &c.budget)
 	}
 	early, err := k.early()
 	if err == nil {

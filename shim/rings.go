@@ -43,11 +43,16 @@ type rings struct {
 	resets   bool       // close(2) is a reset, which follows in the loop's next turn
 	emptying bool       // the socket, until all that is on its way has come
 	taken    uint32     // doorbell bytes of the program that were taken out of the socket
+	moved    uint64     // bytes, both ways
 }
 
-// newRings makes the memory of a connection, if the program asks for it and its user may have more. It returns the
-// descriptor for the program, which the caller closes, and 0 if there is none: then the socket is of tier 0.
-func (k *sock) newRings(p int) int {
+// newRings makes the memory of a connection, if its user may have more and the budget of those that it belongs to permits it.
+// It returns the descriptor for the program, which the caller closes, and 0 if there is none: then the socket is of tier 0.
+func (k *sock) newRings(p int, of *ringBudget) int {
+	if !of.take(stack.Now()) {
+		k.s.stats.noRings.Add(1)
+		return 0
+	}
 	if !k.user.take(&k.user.rings, k.s.cfg.Limits.Rings) {
 		k.user.limited.Add(1)
 		return 0
@@ -60,7 +65,7 @@ func (k *sock) newRings(p int) int {
 	_ = unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF, ringSendBuffer)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.mem = mem
+	k.mem, k.budget = mem, of
 	return fd
 }
 
@@ -100,6 +105,7 @@ func (r *relay) closeRings(s ring.State) {
 	if r.rings == nil {
 		return
 	}
+	r.k.budget.refund(r.rings.moved)
 	r.k.closeMemory(r.rings.mem, s)
 	r.rings = nil
 }
@@ -127,6 +133,7 @@ func (r *relay) ringToStack() {
 		moved += n
 	}
 	r.k.s.stats.toStack.Add(uint64(moved))
+	g.moved += uint64(moved)
 	if moved > 0 {
 		g.last = r.k.s.loopNow(r)
 	}
@@ -280,6 +287,7 @@ func (r *relay) ringToProgram() {
 		bells += more
 	}
 	r.k.s.stats.toProgram.Add(uint64(moved))
+	r.rings.moved += uint64(moved)
 	if bells > 0 && !r.ringDoorbell(bells) {
 		return
 	}

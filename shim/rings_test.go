@@ -270,12 +270,12 @@ func TestRingLimit(t *testing.T) {
 	k := &sock{s: b.Server, user: u}
 	p := rawSocket(t, unix.SOCK_STREAM)
 	defer unix.Close(p)
-	one := k.newRings(p)
-	if two := k.newRings(p); one == 0 || two != 0 {
+	one := k.newRings(p, new(ringBudget))
+	if two := k.newRings(p, new(ringBudget)); one == 0 || two != 0 {
 		t.Errorf("descriptors %d, %d", one, two)
 	}
 	k.dropRings(&reply{memory: one})
-	if again := k.newRings(p); again == 0 {
+	if again := k.newRings(p, new(ringBudget)); again == 0 {
 		t.Error("freed memory counts")
 	} else {
 		k.dropRings(&reply{memory: again})

@@ -55,6 +55,7 @@ type sock struct {
 	late          []lateOption
 	mem           *ring.Memory // until the relay has it
 	direct        *direct      // of a pair
+	budget        *ringBudget  // that mem counts for
 	refilled      int          // bytes more to be taken out of the program's end when it is connected
 	relayed       *relay       // its fields belong to the loop of conn
 	asked         int          // the program's end, during a request

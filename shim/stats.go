@@ -23,6 +23,7 @@ type counters struct {
 	descriptors                    atomic.Uint64
 	rings, moved, violations       atomic.Uint64
 	direct, directBytes            atomic.Uint64
+	noRings                        atomic.Uint64
 }
 
 // Stats are the counters of a Server since its start, and what it has now.
@@ -50,6 +51,7 @@ type Stats struct {
 
 	Rings      uint64 // connections whose bytes began to travel by rings
 	Moved      uint64 // of these, those that went back to sockets
+	NoRings    uint64 // connections of tier 0 because many short ones had come shortly before
 	Violations uint64 // those that were reset because the program has written impossible indexes
 
 	Direct      uint64 // of the paired connections, those whose bytes travel by rings from one program to the other
@@ -127,7 +129,7 @@ func (s *Server) Stats() Stats {
 		DatagramsSent: c.datagramsOut.Load(), DatagramsPassed: c.datagramsIn.Load(),
 		DatagramsDropped: c.datagramsDropped.Load(), AcceptErrors: c.acceptErrors.Load(),
 		Descriptors: c.descriptors.Load(), Users: users,
-		Rings: c.rings.Load(), Moved: c.moved.Load(), Violations: c.violations.Load(),
+		Rings: c.rings.Load(), Moved: c.moved.Load(), Violations: c.violations.Load(), NoRings: c.noRings.Load(),
 		Direct: c.direct.Load(), DirectBytes: c.directBytes.Load(),
 	}
 }
