@@ -16,42 +16,44 @@ const (
 
 // Verdicts that drop the packet, by reason.
 const (
-	DropMalformed   Verdict = 16 + iota // a length or version contradicts the bytes
-	DropTruncated                       // headers go on beyond the captured bytes
-	DropIPChecksum                      // IPv4 header checksum is wrong
-	DropL4Checksum                      // TCP, UDP, ICMP or ICMPv6 checksum is wrong
-	DropUnsupported                     // neither IPv4, IPv6 nor a protocol that is served here
-	DropFragment                        // a fragment where only whole packets are served
-	DropRule                            // denied by an ACL rule
-	DropNoService                       // no service has this address, protocol and port
-	DropNoFlow                          // belongs to no known flow and may not start one
-	DropNoBackend                       // the service has no healthy backend
-	DropNoRoute                         // no route to the next hop
-	DropNoNeighbor                      // the next hop's link address is not known (yet), its neighbour does not answer, or too many packets wait for it
-	DropTTL                             // TTL or hop limit has run out
-	DropTableFull                       // the flow table is full
-	DropPortsFull                       // no source port is left for address translation
-	DropTooBig                          // larger than the MTU of the output device
-	DropTxFull                          // the transmit ring stayed full
-	DropLinkDown                        // the output device is down or gone
-	DropNoFrame                         // no frame was free to hold the packet
-	DropDenied                          // the source is on a deny list, or not on an allow list
-	DropRateLimit                       // the source sends more than it may
-	DropImpaired                        // lost on purpose by an Impair wrapper
-	DropEngine                          // the engine failed or refused the batch
-	DropHandover                        // the loop that decides about it had no room or no frame, or has ended
-	DropNotOurs                         // neither an address of this host nor a group that it has joined
-	DropNoSocket                        // no socket has this address, protocol and port
-	DropSocketFull                      // the socket's receive queue is full
-	DropSequence                        // outside of the receive window, or a duplicate (RFC 9293 3.10.7.4)
-	DropState                           // not allowed in the connection's state, or forged
-	DropBacklog                         // the listener's queues are full
-	DropMemory                          // the budget of bytes for buffers is used up
-	DropAuth                            // a missing or wrong signature (TCP-AO, TCP-MD5)
-	DropReassembly                      // a fragment that overlaps, came too late or exceeds the reassembly limits
-	DropNeighbor                        // ARP or neighbour discovery that is malformed, forged or unsolicited
-	DropICMP                            // an ICMP message about an unknown packet, or of a type that is not served
-	DropBackendFull                     // the service's backends have as many connections as they may
+	DropMalformed      Verdict = 16 + iota // a length or version contradicts the bytes
+	DropTruncated                          // headers go on beyond the captured bytes
+	DropIPChecksum                         // IPv4 header checksum is wrong
+	DropL4Checksum                         // TCP, UDP, ICMP or ICMPv6 checksum is wrong
+	DropUnsupported                        // neither IPv4, IPv6 nor a protocol that is served here
+	DropFragment                           // a fragment where only whole packets are served
+	DropRule                               // denied by an ACL rule
+	DropNoService                          // no service has this address, protocol and port
+	DropNoFlow                             // belongs to no known flow and may not start one
+	DropNoBackend                          // the service has no healthy backend
+	DropNoRoute                            // no route to the next hop
+	DropNoNeighbor                         // the next hop's link address is not known (yet), its neighbour does not answer, or too many packets wait for it
+	DropTTL                                // TTL or hop limit has run out
+	DropTableFull                          // the flow table is full
+	DropPortsFull                          // no source port is left for address translation
+	DropTooBig                             // larger than the MTU of the output device
+	DropTxFull                             // the transmit ring stayed full
+	DropLinkDown                           // the output device is down or gone
+	DropNoFrame                            // no frame was free to hold the packet
+	DropDenied                             // the source is on a deny list, or not on an allow list
+	DropRateLimit                          // the source sends more than it may
+	DropImpaired                           // lost on purpose by an Impair wrapper
+	DropEngine                             // the engine failed or refused the batch
+	DropHandover                           // the loop that decides about it had no room or no frame, or has ended
+	DropNotOurs                            // neither an address of this host nor a group that it has joined
+	DropNoSocket                           // no socket has this address, protocol and port
+	DropSocketFull                         // the socket's receive queue is full
+	DropSequence                           // outside of the receive window, or a duplicate (RFC 9293 3.10.7.4)
+	DropState                              // not allowed in the connection's state, or forged
+	DropBacklog                            // the listener's queues are full
+	DropMemory                             // the budget of bytes for buffers is used up
+	DropAuth                               // a missing or wrong signature (TCP-AO, TCP-MD5)
+	DropReassembly                         // a fragment that overlaps, came too late or exceeds the reassembly limits
+	DropNeighbor                           // ARP or neighbour discovery that is malformed, forged or unsolicited
+	DropICMP                               // an ICMP message about an unknown packet, or of a type that is not served
+	DropBackendFull                        // the service's backends have as many connections as they may
+	DropInspection                         // an inspection rule drops the packet, or has blocked its flow
+	DropInspectionFull                     // inspection has no memory or steps left for the packet, and lets none pass uninspected
 	dropEnd
 )
 
@@ -79,6 +81,7 @@ var verdictNames = [Verdicts]string{
 	DropNotOurs: "not_ours", DropNoSocket: "no_socket", DropSocketFull: "socket_full",
 	DropSequence: "sequence", DropState: "state", DropBacklog: "backlog", DropMemory: "memory",
 	DropAuth: "auth", DropReassembly: "reassembly", DropBackendFull: "backend_full",
+	DropInspection: "inspection", DropInspectionFull: "inspection_full",
 	DropNeighbor: "invalid_neighbor", DropICMP: "icmp",
 }
 

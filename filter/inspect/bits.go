@@ -131,7 +131,7 @@ func makeRoom[K comparable, V any](m map[K]V, stale func(V) bool) {
 
 // limitKey is what a threshold counts.
 type limitKey struct {
-	rule uint32
+	rule ruleKey
 	kind uint8 // threshold or detection_filter
 	a, b netip.Addr
 }
@@ -147,7 +147,7 @@ const maxLimits = 1 << 18
 
 // passes counts a match and reports whether a limit lets it through.
 func (e *Engine) passes(l *signature.Limit, q *rule, p *packet) bool {
-	k := limitKey{rule: q.id}
+	k := limitKey{rule: q.key}
 	if l.Type == signature.AtLeast {
 		k.kind = 1
 	}

@@ -29,7 +29,24 @@ type Config struct {
 	KeepBytes   int  // of each direction of a stream; 0 is reassembly.DefaultKeep
 	BodyBytes   int  // of each body of HTTP that is inspected; 0 is 100 KiB
 	Midstream   bool // TCP flows without a handshake are put together too, and count as established
+
+	// Inline says that the receiver gets a packet only after the engine has seen it, and not where the caller follows
+	// Result.Outcome. See inline.go.
+	Inline bool
+
+	// Block makes a rule that drops block its flow: Result.Outcome of all that follows is Drop.
+	Block bool
+
+	// Refuse says what happens at a bound of memory with Inline: the packet is not taken (Result.Bound), and what is known of
+	// other flows stays. Without it flows and bytes are given up, and the packet is inspected as far as possible.
+	Refuse bool
+
+	// OnMatch is called for each match of a rule that tests hold for, alerts that a threshold keeps back included. It may be nil.
+	OnMatch func(*signature.Rule)
 }
+
+// defaultMemory is the default of Config.MemoryBytes.
+const defaultMemory = 256 << 20
 
 func (c *Config) maxFlows() int {
 	if c.MaxFlows > 0 {
@@ -91,6 +108,8 @@ type Stats struct {
 	Evaluated  uint64 // rules that were evaluated
 	GaveUp     uint64 // evaluations that ended at the bound of their steps
 	Suppressed uint64 // matches that a threshold kept back
+	Blocked    uint64 // flows that a rule or an anomaly has blocked
+	Bounds     uint64 // packets that met a bound: not all of them was inspected
 }
 
 // Engine inspects packets.
@@ -124,6 +143,10 @@ type Engine struct {
 	round     uint32
 	cands     []candidate
 	tx        tx
+
+	in     Input  // the packet that is inspected
+	result Result // of it
+	ending bool   // what is found is about bytes of a flow that ends, not about the packet
 }
 
 // candidate is a rule with a content that was found.
@@ -136,11 +159,8 @@ type candidate struct {
 func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 	e := &Engine{rules: r, cfg: cfg, onAlert: onAlert, flows: map[flowKey]*flow{}, frags: map[fragKey]*fragments{},
 		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules))}
-	e.budget.Max = cfg.MemoryBytes
-	if cfg.MemoryBytes <= 0 {
-		e.budget.Max = 256 << 20
-	}
-	e.streams = reassembly.Config{Keep: cfg.KeepBytes, Budget: &e.budget}
+	e.streams.Budget = &e.budget
+	e.Swap(r, cfg)
 	return e
 }
 
@@ -152,13 +172,7 @@ func (e *Engine) Stats() Stats {
 }
 
 // Packet inspects an Ethernet frame, which it borrows. now is its time in nanoseconds, from any begin.
-func (e *Engine) Packet(now int64, frame []byte) {
-	e.now = now
-	e.stats.Packets++
-	e.stats.Bytes += uint64(len(frame))
-	e.packet = e.stats.Packets
-	e.frame(frame, 0)
-}
+func (e *Engine) Packet(now int64, frame []byte) { e.Inspect(&Input{Now: now, Frame: frame}) }
 
 // Flush ends all flows: what is incomplete is inspected as far as it came.
 func (e *Engine) Flush() {
@@ -174,6 +188,15 @@ func (e *Engine) inspect(p *packet) {
 	e.find(p)
 	if p.hasL4 || p.proto != 0 {
 		f := e.flowOf(p)
+		if f == nil {
+			e.bound()
+			return
+		}
+		if f.blocked {
+			e.decide(Drop)
+			e.result.Blocked = true
+			return
+		}
 		if p.tcp != nil {
 			e.segment(p)
 		}
@@ -186,17 +209,20 @@ func (e *Engine) inspect(p *packet) {
 	}
 }
 
-// addresses evaluates the rules that are about addresses only: once for a direction of a flow.
+// addresses evaluates the rules that are about addresses only: once for a direction of a flow. After a swap of the rules
+// those that are new are evaluated.
 func (e *Engine) addresses(p *packet) {
+	done := uint32(0) // the rules of this generation and before
 	if f := p.flow; f != nil {
-		if f.ipDone[sideOf(p.dir)] {
+		side := sideOf(p.dir)
+		if done = f.ipDone[side]; done == e.rules.generation {
 			return
 		}
-		f.ipDone[sideOf(p.dir)] = true
+		f.ipDone[side] = e.rules.generation
 	}
 	for _, list := range [][]*rule{e.rules.ips.src.at(p.src), e.rules.ips.dst.at(p.dst), e.rules.ips.any} {
 		for _, q := range list {
-			if e.header(q, p) {
+			if q.since > done && e.header(q, p) {
 				e.matched(q, p, p.payload)
 			}
 		}
@@ -263,10 +289,10 @@ func (e *Engine) segment(p *packet) {
 			e.streamed(p, signature.BothWays-p.dir, n, ev)
 		}
 	}
-	if flags.Has(wire.FlagFIN) {
+	if flags.Has(wire.FlagFIN) && e.takes(me, seq+uint32(len(p.payload))) {
 		me.fin = true
 	}
-	if flags.Has(wire.FlagRST) || me.fin && peer.fin {
+	if flags.Has(wire.FlagRST) && e.takes(me, seq) || me.fin && peer.fin {
 		if f.state == tcpEstablished {
 			e.finish(f)
 		}
@@ -283,9 +309,11 @@ func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly
 	}
 	if ev&reassembly.Full != 0 {
 		e.stats.Full++
+		e.bound()
 	}
 	if ev&reassembly.Gap != 0 {
 		e.stats.Gaps++
+		e.bound()
 		s.broken = true
 		s.pending = s.pending[:0]
 	}
@@ -310,8 +338,8 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	end := from + uint64(len(w))
 	e.begin()
 	for _, r := range s.pending {
-		if r.at > from {
-			e.add(r.q, r.at)
+		if q := e.rules.current(r.q); q != nil && r.at > from {
+			e.add(q, r.at)
 		}
 	}
 	e.inStream(p, old, fresh, end-uint64(n))
@@ -323,7 +351,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			continue
 		}
 		text, base := w, from
-		if done := s.fired[q.id]; done > from {
+		if done := s.fired[q.key]; done > from {
 			text, base = w[done-from:], done
 		}
 		if !e.admits(q, p) { // for good: what bits and headers say is about this segment
@@ -332,9 +360,9 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 		if e.payload(q, text, int(base)) {
 			e.hits[q.id] = e.serial
 			if s.fired == nil {
-				s.fired = map[uint32]uint64{}
+				s.fired = map[ruleKey]uint64{}
 			}
-			s.fired[q.id] = end
+			s.fired[q.key] = end
 			e.matched(q, p, fresh)
 		} else if c.at > 0 {
 			s.pending = append(s.pending, pendingRule{q, c.at})
@@ -487,6 +515,15 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 		}
 		return
 	}
+	if e.cfg.OnMatch != nil {
+		e.cfg.OnMatch(q.Rule)
+	}
+	switch q.Action {
+	case signature.Drop:
+		e.block(p, Drop)
+	case signature.Reject:
+		e.block(p, Reject)
+	}
 	if q.NoAlert {
 		return
 	}
@@ -501,6 +538,7 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 
 // anomaly reports what no rule asks for.
 func (e *Engine) anomaly(p *packet, kind Anomaly) {
+	e.result.Anomaly = true
 	a := e.alert(p)
 	a.Anomaly, a.Payload = kind, p.payload
 	e.onAlert(a)
@@ -510,6 +548,9 @@ func (e *Engine) alert(p *packet) *Alert {
 	a := &Alert{Time: e.now, Packet: e.packet, Src: p.src.Unmap(), Dst: p.dst.Unmap(), SrcPort: p.srcPort, DstPort: p.dstPort, Proto: p.proto, Dir: p.dir, Tunnel: p.depth}
 	if p.flow != nil {
 		a.Flow, a.App = p.flow.id, p.flow.app
+	}
+	if e.ending {
+		a.Packet = 0
 	}
 	return a
 }

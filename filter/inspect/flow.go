@@ -41,7 +41,8 @@ type flow struct {
 	tried       int
 	proto       *protocol // the parsers of app; nil where there are none
 	passed      bool      // a pass rule has matched
-	ipDone      [2]bool
+	blocked     bool      // a rule that drops has matched: nothing of it passes any more
+	ipDone      [2]uint32 // generation of the rules on addresses that a direction was evaluated by
 	older       *flow
 	newer       *flow
 }
@@ -65,7 +66,7 @@ type side struct {
 	broken   bool // bytes are missing: parsers have stopped
 	unparsed int  // bytes of the window that the parsers have not had
 	pending  []pendingRule
-	fired    map[uint32]uint64 // by rule: how far the stream was when it matched last
+	fired    map[ruleKey]uint64 // by rule: how far the stream was when it matched last
 
 	unsearched [2]headerRules // the rules of Rules.unsearched that this direction may match
 }
@@ -117,22 +118,23 @@ func (f *flow) timeout() int64 {
 	return timeoutNew
 }
 
-// flowOf returns the flow of p, made where there is none, and sets p's direction.
+// flowOf returns the flow of p, made where there is none, and sets p's direction. It returns nil where there are too many.
 func (e *Engine) flowOf(p *packet) *flow {
 	k, first := keyOf(p)
 	f := e.flows[k]
-	if f != nil && (e.now-f.last > f.timeout() || reopens(f, p)) {
+	if f != nil && (e.now-f.last > f.timeout() || e.reopens(f, p)) {
 		e.end(f)
 		f = nil
 	}
 	if f == nil {
-		if len(e.flows) >= e.cfg.maxFlows() {
-			e.stats.Evicted++
-			e.end(e.oldest)
+		if len(e.flows) >= e.cfg.maxFlows() && !e.evict() {
+			return nil
 		}
 		e.stats.Flows++
 		f = &flow{key: k, id: e.stats.Flows, clientFirst: first}
-		if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) {
+		if dir := e.knownDir(p); dir != 0 {
+			f.clientFirst = first == (dir == signature.ToServer)
+		} else if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) {
 			f.clientFirst = !first // the answer to a SYN that was not captured
 		}
 		e.flows[k] = f
@@ -150,7 +152,10 @@ func (e *Engine) flowOf(p *packet) *flow {
 }
 
 // reopens reports whether p is the SYN of another connection on the ports of a closed one.
-func reopens(f *flow, p *packet) bool {
+func (e *Engine) reopens(f *flow, p *packet) bool {
+	if e.knownDir(p) != 0 { // the caller tracks the connection: a forged RST and SYN do not end it
+		return e.in.Fresh
+	}
 	if p.tcp == nil || p.tcp.Flags()&(wire.FlagSYN|wire.FlagACK) != wire.FlagSYN {
 		return false
 	}
@@ -189,9 +194,22 @@ func (e *Engine) relink(f *flow) {
 	e.newest = f
 }
 
+// evict makes room for a flow. It reports false where there is none.
+func (e *Engine) evict() bool {
+	if e.cfg.Refuse && e.now-e.oldest.last <= e.oldest.timeout() {
+		return false
+	}
+	e.stats.Evicted++
+	e.end(e.oldest)
+	return true
+}
+
 // end inspects what a flow still holds, and forgets it.
 func (e *Engine) end(f *flow) {
+	was := e.ending
+	e.ending = true
 	e.finish(f)
+	e.ending = was
 	for i := range f.sides {
 		f.sides[i].stream.Close()
 	}

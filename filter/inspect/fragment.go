@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -51,8 +52,9 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		f = nil
 	}
 	if f == nil {
-		if len(e.frags) >= maxFragmented {
-			makeRoom(e.frags, func(f *fragments) bool { return e.now-f.since > fragmentTimeout })
+		if len(e.frags) >= maxFragmented && !e.evictFragments() {
+			e.bound()
+			return
 		}
 		f = &fragments{since: e.now}
 		e.frags[k] = f
@@ -81,6 +83,17 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	q := *f.first
 	q.whole, q.joined = true, true
 	e.transport(&q, whole)
+}
+
+// evictFragments makes room for another packet. It reports false where there is none.
+func (e *Engine) evictFragments() bool {
+	stale := func(f *fragments) bool { return e.now-f.since > fragmentTimeout }
+	if e.cfg.Refuse {
+		maps.DeleteFunc(e.frags, func(_ fragKey, f *fragments) bool { return stale(f) })
+		return len(e.frags) < maxFragmented
+	}
+	makeRoom(e.frags, stale)
+	return true
 }
 
 // piece evaluates the rules of single packets on a fragment: its header may be what a rule is about. It belongs to

@@ -104,9 +104,7 @@ type Search struct {
 // The alerts are the same: where the engine has found more matches than it lists, or has searched other bytes than
 // the payload of a packet (in tunnels, fragments and streams), Searched searches them itself.
 func (e *Engine) Searched(now int64, frame []byte, s Search) {
-	e.searched, e.searchedFrame = s, frame
-	e.Packet(now, frame)
-	e.searched, e.searchedFrame = Search{}, nil
+	e.Inspect(&Input{Now: now, Frame: frame, Search: s})
 }
 
 // find searches the payload of p, or takes what a packet engine has found in it.

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 
 	"github.com/millrace/millrace/filter/signature"
@@ -26,6 +28,9 @@ const (
 type rule struct {
 	*signature.Rule
 	id     uint32 // its place in Rules.rules
+	key    ruleKey
+	gen    uint32 // generation of the rules that it is one of
+	since  uint32 // generation in which it came, as it is
 	scope  scope
 	packet bool // a stream's rule that is evaluated on single packets too
 	app    signature.App
@@ -43,8 +48,14 @@ type Rules struct {
 	ips        *ranges                    // rules of scopeIP
 	unsearched [2]*lookup                 // always, of scopePacket and scopeStream
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
-	names      int                        // of bits
+	names      map[string]int             // numbers of bits: the same in the generations that follow
+
+	generation uint32 // from 1
+	byKey      map[ruleKey]*rule
 }
+
+// ruleKey names a rule in all generations.
+type ruleKey struct{ gid, sid uint32 }
 
 // Len returns how many rules there are, and how many of them have no content that can be searched for.
 func (r *Rules) Len() (all, unfiltered int) {
@@ -52,6 +63,17 @@ func (r *Rules) Len() (all, unfiltered int) {
 		unfiltered += len(a)
 	}
 	return len(r.rules), unfiltered
+}
+
+// All lists the rules, in the order in which they are evaluated.
+func (r *Rules) All() iter.Seq[*signature.Rule] {
+	return func(yield func(*signature.Rule) bool) {
+		for _, q := range r.rules {
+			if !yield(q.Rule) {
+				return
+			}
+		}
+	}
 }
 
 // Unfiltered returns the rules that have no content of 3 bytes or more, and are evaluated on all that their
@@ -76,19 +98,26 @@ type group struct {
 }
 
 // Compile orders rules and builds the tables to search their contents.
-func Compile(list []*signature.Rule) (*Rules, error) {
-	r := &Rules{}
-	names := map[string]int{}
-	ids := map[[2]uint32]*signature.Rule{}
-	for _, s := range list {
-		id := [2]uint32{s.GID, s.SID}
-		if o := ids[id]; o != nil {
-			return nil, fmt.Errorf("%s:%d: sid %d is that of %s:%d too", s.File, s.Line, s.SID, o.File, o.Line)
-		}
-		ids[id] = s
-		r.rules = append(r.rules, newRule(s, names))
+func Compile(list []*signature.Rule) (*Rules, error) { return CompileNext(list, nil) }
+
+// CompileNext is Compile for rules that follow others in an engine (Engine.Swap). before may be nil.
+func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
+	r := &Rules{names: map[string]int{}, generation: 1, byKey: make(map[ruleKey]*rule, len(list))}
+	if before != nil {
+		r.names, r.generation = maps.Clone(before.names), before.generation+1
 	}
-	r.names = len(names)
+	for _, s := range list {
+		q := newRule(s, r.names)
+		if o := r.byKey[q.key]; o != nil {
+			return nil, &DuplicateError{s, o.Rule}
+		}
+		q.gen, q.since = r.generation, r.generation
+		if old := before.current(q); old != nil {
+			q.since = old.since
+		}
+		r.byKey[q.key] = q
+		r.rules = append(r.rules, q)
+	}
 	slices.SortStableFunc(r.rules, order)
 	for i, q := range r.rules {
 		q.id = uint32(i)
@@ -141,7 +170,7 @@ func (r *rule) bitRank() int {
 }
 
 func newRule(s *signature.Rule, names map[string]int) *rule {
-	q := &rule{Rule: s, app: s.Protocol.App, dir: s.Flow.Dir}
+	q := &rule{Rule: s, key: ruleKey{s.GID, s.SID}, app: s.Protocol.App, dir: s.Flow.Dir}
 	if q.dir == 0 {
 		q.dir = signature.BothWays
 	}

@@ -26,6 +26,10 @@ type Config struct {
 	Keep   int     // delivered bytes that stay for the search of patterns and for comparison
 	Queue  int     // bytes out of order; where there are more, the gap is given up
 	Budget *Budget // nil is no bound for all streams together
+
+	// Hold is for a caller that can keep a segment from its receiver: at a bound a segment is not taken, and nothing is given
+	// up. Add reports Full then, and the caller drops the segment, which its sender sends again.
+	Hold bool
 }
 
 // Budget bounds the memory of many streams. The zero value has no room. It keeps windows of streams that have ended, for
@@ -128,6 +132,9 @@ func (s *Stream) Started() bool { return s.started }
 // Next returns the offset in the stream of the next byte in order: how many there have been.
 func (s *Stream) Next() uint64 { return s.next }
 
+// Expects reports whether a sequence number is that of the next byte in order.
+func (s *Stream) Expects(seq uint32) bool { return seq == s.first+uint32(s.next) }
+
 // Window borrows the bytes that were delivered last, until the next Add, and returns the offset of the first.
 func (s *Stream) Window() (b []byte, from uint64) { return s.window, s.next - uint64(len(s.window)) }
 
@@ -166,9 +173,12 @@ func (s *Stream) Add(seq uint32, data []byte) (fresh int, ev Event) {
 	if off == s.next && len(s.queue) == 0 { // the usual case
 		return s.deliver(data, ev)
 	}
+	if s.cfg.Hold && off != s.next && s.queued+len(data) > s.queueLimit() {
+		return 0, ev | Full
+	}
 	ev |= s.insert(off, data)
 	n, e := s.drain()
-	if n == 0 && s.queued > s.queueLimit() { // skip empties the window, so never behind fresh bytes
+	if n == 0 && !s.cfg.Hold && s.queued > s.queueLimit() { // skip empties the window, so never behind fresh bytes
 		n, e = s.skip()
 	}
 	return n, ev | e
@@ -209,6 +219,9 @@ func (s *Stream) account() {
 // deliver appends bytes in order.
 func (s *Stream) deliver(data []byte, ev Event) (int, Event) {
 	if !s.cfg.Budget.take(len(data)) {
+		if s.cfg.Hold {
+			return 0, ev | Full
+		}
 		s.cfg.Budget.take(-s.counted)
 		s.cfg.Budget.recycle(s.window)
 		s.counted, s.window = 0, nil
@@ -323,7 +336,7 @@ func (s *Stream) Acked(ack uint32) (fresh int, ev Event) {
 		return 0, 0
 	}
 	s.acked = max(s.acked, uint64(at))
-	if len(s.queue) > 0 && uint64(at) > s.queue[0].at {
+	if len(s.queue) > 0 && uint64(at) > s.queue[0].at && !s.cfg.Hold {
 		return s.skip()
 	}
 	return 0, 0

@@ -1,0 +1,114 @@
+package inspect
+
+import "github.com/millrace/millrace/filter/signature"
+
+// A caller that forwards packets asks before each leaves (Inspect). The packet in which a match completes is the one
+// that Result is about, so that the receiver never has all of the bytes that a rule drops. A rule that drops blocks
+// its flow: nothing of it passes any more, and retransmissions neither.
+//
+// Bounds. What an attacker can fill must not become a way past the rules. With Config.Refuse a packet that meets a
+// bound is not taken: nothing of what is known changes, and the caller drops the packet (Result.Bound). Without it
+// the engine gives up the oldest, as it does for captures.
+//
+// Connections. Forged segments end nothing: with Config.Inline a RST or FIN counts only at the sequence number that the
+// receiver expects (RFC 5961 3.2), and a SYN opens another flow on the same ports only where the caller's connection
+// tracking says so (Input.Fresh).
+
+// Outcome is what the rules that a packet has matched ask for. The larger one counts.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Pass   Outcome = iota
+	Drop           // the packet, and all that follows in its flow
+	Reject         // the same, and both ends learn it
+)
+
+// String returns the name of an outcome.
+func (o Outcome) String() string { return [...]string{"pass", "drop", "reject"}[o] }
+
+// Input is a packet of a connection that the caller tracks. The zero values of Dir and Fresh are those of one that it does
+// not.
+type Input struct {
+	Now   int64               // nanoseconds, from any begin
+	Frame []byte              // Ethernet, borrowed
+	Dir   signature.Direction // of the packet, not of what is in a tunnel
+	Fresh bool                // it opens a connection: another one with its addresses and ports is over
+
+	Search Search // what a packet engine has found in the frame
+}
+
+// Result is what an engine says of one packet.
+type Result struct {
+	Outcome Outcome
+	Blocked bool // its flow was blocked before
+	Bound   bool // it met a bound: not all of it was inspected, or none with Config.Refuse
+	Anomaly bool // an anomaly was reported
+}
+
+// Inspect inspects a packet, which it borrows.
+func (e *Engine) Inspect(in *Input) Result {
+	e.in, e.result = *in, Result{}
+	e.searched, e.searchedFrame = in.Search, in.Frame
+	e.now = in.Now
+	e.stats.Packets++
+	e.stats.Bytes += uint64(len(in.Frame))
+	e.packet = e.stats.Packets
+	gaveUp := e.eval.gaveUp
+	e.frame(in.Frame, 0)
+	if e.eval.gaveUp != gaveUp {
+		e.bound()
+	}
+	if e.result.Bound {
+		e.stats.Bounds++
+	}
+	e.in.Frame, e.searched, e.searchedFrame = nil, Search{}, nil
+	return e.result
+}
+
+// Expire ends flows that have been quiet for their time, at most n, the quietest first.
+func (e *Engine) Expire(now int64, n int) {
+	e.now, e.packet = now, 0
+	for ; n > 0 && e.oldest != nil && now-e.oldest.last > e.oldest.timeout(); n-- {
+		e.end(e.oldest)
+	}
+}
+
+// Flows returns how many flows there are, and how many bytes their streams hold.
+func (e *Engine) Flows() (flows, bytes int) { return len(e.flows), e.budget.Used() }
+
+// knownDir returns the direction of a packet that the caller tracks; 0 for others, such as those in a tunnel.
+func (e *Engine) knownDir(p *packet) signature.Direction {
+	if p.depth > 0 {
+		return 0
+	}
+	return e.in.Dir
+}
+
+// takes reports whether the receiver takes a RST or FIN at a sequence number. In captures, which may lack segments, all
+// count.
+func (e *Engine) takes(s *side, seq uint32) bool {
+	return !e.cfg.Inline || !s.stream.Started() || s.stream.Expects(seq)
+}
+
+// bound notes that the packet has met a bound.
+func (e *Engine) bound() {
+	if !e.ending {
+		e.result.Bound = true
+	}
+}
+
+// decide notes what is to be done with the packet.
+func (e *Engine) decide(o Outcome) { e.result.Outcome = max(e.result.Outcome, o) }
+
+// block does what a rule that drops asks for.
+func (e *Engine) block(p *packet, o Outcome) {
+	if e.ending { // the bytes have left
+		return
+	}
+	e.decide(o)
+	if f := p.flow; e.cfg.Block && f != nil && !f.blocked {
+		f.blocked = true
+		e.stats.Blocked++
+	}
+}
