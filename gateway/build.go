@@ -61,6 +61,7 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 		g.buildEndpoints(s, id)
 		g.reconcile(s, id, "configuration")
 	}
+	g.buildInspection(s, c)
 	s.Limits, s.Sources = g.buildLimits(s, c), g.buildSources(s, c)
 	if len(changed) > 0 || g.reg.grown || !slices.Equal(g.indexed, c.SNAT) {
 		g.indexed, g.reg.grown = c.SNAT, false
@@ -248,6 +249,31 @@ func sourcesOf(t *config.SourceTable) *datapath.SourceTable {
 		return nil
 	}
 	return &datapath.SourceTable{Prefixes: t.Prefixes, Denied: config.SourceDeny, Deny: t.Deny}
+}
+
+// buildInspection enters the inspection policies of services.
+func (g *Gateway) buildInspection(s *datapath.Snapshot, c *config.Config) {
+	for i := range c.Services {
+		id := g.reg.services.of[c.Services[i].Name]
+		if of := g.inspectionOf(c, c.Services[i].Name); !slices.Equal(of, s.Services[id].Inspection) {
+			replace(s.Services, id).Inspection = of
+		}
+	}
+}
+
+// inspectionOf returns the numbers of a service's policies, by device.
+func (g *Gateway) inspectionOf(c *config.Config, service string) (of []uint8) {
+	if g.opt.Policy == nil || len(c.Inspection.Policies) == 0 {
+		return nil
+	}
+	for i := range c.Devices {
+		n := uint8(0)
+		if at := c.Inspection.PolicyOf(service, c.Devices[i].Name); at > 0 {
+			n = g.opt.Policy(c.Inspection.Policies[at-1].Name)
+		}
+		of = append(of, n)
+	}
+	return of
 }
 
 // buildLimits returns the limits of a configuration for the services of s.

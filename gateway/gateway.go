@@ -37,7 +37,9 @@ type Options struct {
 	// OnPortsShort is called at most once in a minute with the SNAT addresses whose ports are nearly used up; as OnEvent.
 	OnPortsShort func([]SNATStatus)
 	OnPeer       func(statesync.Event) // called when a stream to or from the other gateway comes up or goes down; may be nil
-	OnEvent      func(Event)           // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	// Policy returns the number of an inspection policy by its name, for datapath.Service.Inspection; nil: nothing is inspected.
+	Policy  func(name string) uint8
+	OnEvent func(Event) // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.

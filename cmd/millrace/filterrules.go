@@ -338,7 +338,7 @@ func runInspect(ctx context.Context, c *console, f *inspectFlags, rules string, 
 	}
 	loaded := time.Since(began)
 	out := bufio.NewWriterSize(c.out, 64<<10)
-	s := &inspection{out: json.NewEncoder(out), rules: r, cfg: inspect.Config{Midstream: f.midstream}}
+	s := &inspectRun{out: json.NewEncoder(out), rules: r, cfg: inspect.Config{Midstream: f.midstream}}
 	s.out.SetEscapeHTML(false)
 	began = time.Now()
 	for _, path := range captures {
@@ -357,8 +357,8 @@ func runInspect(ctx context.Context, c *console, f *inspectFlags, rules string, 
 	return err
 }
 
-// inspection is one run over captures.
-type inspection struct {
+// inspectRun is one run over captures.
+type inspectRun struct {
 	out    *json.Encoder
 	rules  *inspect.Rules
 	cfg    inspect.Config
@@ -371,14 +371,14 @@ type inspection struct {
 }
 
 // restart begins with an engine that knows no flows.
-func (s *inspection) restart() {
+func (s *inspectRun) restart() {
 	s.flush()
 	s.engine = inspect.New(s.rules, s.cfg, s.alert)
 	s.before = 0
 }
 
 // flush ends the flows and counts what there was.
-func (s *inspection) flush() {
+func (s *inspectRun) flush() {
 	if s.engine == nil {
 		return
 	}
@@ -396,7 +396,7 @@ func (s *inspection) flush() {
 }
 
 // file inspects the packets of one capture.
-func (s *inspection) file(ctx context.Context, path string) error {
+func (s *inspectRun) file(ctx context.Context, path string) error {
 	in, err := capture.Open(path)
 	if err != nil {
 		return err
@@ -428,7 +428,7 @@ func (s *inspection) file(ctx context.Context, path string) error {
 }
 
 // alert writes one alert.
-func (s *inspection) alert(a *inspect.Alert) {
+func (s *inspectRun) alert(a *inspect.Alert) {
 	s.alerts++
 	j := RuleAlert{Schema: schemaVersion, Timestamp: time.Unix(0, a.Time).UTC().Format("2006-01-02T15:04:05.000000-0700"), FlowID: a.Flow, Capture: s.path,
 		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: protocolName(a.Proto), App: a.App.String(), Tunnels: a.Tunnel,
@@ -451,7 +451,7 @@ func (s *inspection) alert(a *inspect.Alert) {
 	}
 }
 
-func (s *inspection) summary(c *console, loaded, took time.Duration) {
+func (s *inspectRun) summary(c *console, loaded, took time.Duration) {
 	all, unfiltered := s.rules.Len()
 	fmt.Fprintf(c.err, "%d rules (%d without a content to search for) in %v; %d packets, %d bytes, %d flows in %v: %d alerts\n", all, unfiltered,
 		loaded.Round(time.Millisecond), s.total.Packets, s.total.Bytes, s.total.Flows, took.Round(time.Millisecond), s.alerts)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/inspection"
 )
 
 func newGatewayCheck(c *console) *cobra.Command {
@@ -89,6 +90,9 @@ func allProblems(err error) error {
 // check checks a file, and says what changes from the file before, if that is not "".
 func check(c *console, file, before string, asJSON bool) error {
 	cfg, err := loadGateway(c, file)
+	if err == nil {
+		err = inspection.Check(cfg)
+	}
 	ce := new(config.Error)
 	switch {
 	case err != nil && (!asJSON || !errors.As(err, &ce)):

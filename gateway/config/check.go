@@ -21,6 +21,7 @@ type places struct {
 	tunnel    []place[netip.Prefix]
 	snatWrong bool           // some could not be read: what is missing is not known
 	services  []servicePlace // in the order of Config.Services
+	policies  []policyPlace  // in the order of Config.Inspection.Policies
 
 	halfOpen *yaml.Node // nil when absent
 
@@ -60,6 +61,7 @@ func (d *decoder) check(c *Config) {
 	d.checkTable(c)
 	fronts := d.checkFronts(c)
 	d.checkOverlaps(c)
+	d.checkInspection(c)
 	d.checkListeners(c, fronts)
 	d.checkRoutes(c)
 	d.checkPools(c)

@@ -40,16 +40,17 @@ type Config struct {
 	// KernelFlows says whether the kernel forwards established connections. Key "kernel_flows", default "off".
 	KernelFlows KernelFlows
 
-	CPUs     CPUs          // key "cpus"
-	Spin     time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
-	Tunnel   Tunnel        // key "tunnel"
-	Sources  Sources       // key "sources": of all services
-	Limits   Limits        // key "limits": of all services
-	Table    Table         // key "table"
-	Sync     *Sync         // key "sync": the gateway that connections are shared with; absent: none
-	Admin    Admin         // key "admin"
-	Metrics  Metrics       // key "metrics"
-	Services []Service     // key "services"; services or listeners are required
+	CPUs       CPUs          // key "cpus"
+	Spin       time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
+	Tunnel     Tunnel        // key "tunnel"
+	Sources    Sources       // key "sources": of all services
+	Limits     Limits        // key "limits": of all services
+	Table      Table         // key "table"
+	Sync       *Sync         // key "sync": the gateway that connections are shared with; absent: none
+	Admin      Admin         // key "admin"
+	Metrics    Metrics       // key "metrics"
+	Inspection Inspection    // key "inspection": rules that packets of services are inspected by
+	Services   []Service     // key "services"; services or listeners are required
 
 	Stack      Stack         // key "stack": whose connections those of listeners are, default "kernel"
 	ProxyLoops int           // key "loops": event loops of listeners with `stack: kernel`, default "auto" (LoopsAuto); with `stack: devices` there is one per queue
@@ -386,6 +387,7 @@ func newConfig() *Config {
 		Admin:       Admin{Socket: DefaultSocket},
 		Stack:       StackKernel,
 		AccessLog:   AccessLog{Buffer: 1 << 20},
+		Inspection:  newInspection(),
 	}
 }
 

@@ -34,6 +34,10 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	if diff := cmp.Diff(newDevice(), Device{Driver: c.Devices[0].Driver, Queues: c.Devices[0].Queues, Ring: c.Devices[0].Ring, Mode: c.Devices[0].Mode}); diff != "" {
 		t.Error(diff)
 	}
+	i, di := c.Inspection, d.Inspection
+	if i.Flows != di.Flows || i.Memory != di.Memory || i.Overload != di.Overload || i.Alerts.Buffer != di.Alerts.Buffer || i.Alerts.Payload != di.Alerts.Payload || i.Packets.Size != di.Packets.Size {
+		t.Errorf("the example states other defaults of inspection than the code: %+v", i)
+	}
 	h := *c.Services[0].Health
 	h.Port, h.Device = 0, ""
 	if diff := cmp.Diff(*health.New(), h); diff != "" {
@@ -48,7 +52,8 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
-		"passive failures window down max_down max_ejected"
+		"passive failures window down max_down max_ejected " +
+		"inspection policies devices rules access lenient overlaps variables variables_file classification flows memory overload alerts file buffer payload packets"
 	for _, key := range strings.Fields(keys) {
 		if !strings.Contains(string(src), key+":") {
 			t.Errorf("the example lacks %q", key)
@@ -73,6 +78,18 @@ limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
 table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 10s}, udp: 7s, half_open: 300, fragments: 64, kernel_flows: 5000}
 admin: {socket: /tmp/gw.sock}
 metrics: {listen: "127.0.0.1:0"}
+inspection:
+  policies:
+    - {name: all, mode: prevent, services: web, devices: [gw0], rules: [a.rules, b.rules], access: a.access, lenient: true, overlaps: pass}
+    - {name: rest, rules: c.rules}
+  variables: HOME_NET=any
+  variables_file: s.yaml
+  classification: c.config
+  flows: 100
+  memory: 2_097_152
+  overload: pass
+  alerts: {file: "-", buffer: 131072, payload: 9}
+  packets: {file: p.pcapng, size: 262144}
 services:
   - name: web
     protocol: udp
@@ -127,6 +144,14 @@ services:
 		Limits:  Limits{Packets: 10, Connections: 20, Burst: 2 * time.Second, Clients: 2048},
 		Admin:   Admin{Socket: "/tmp/gw.sock"},
 		Metrics: Metrics{Listen: "127.0.0.1:0"},
+		Inspection: Inspection{
+			Policies: []InspectionPolicy{{
+				Name: "all", Mode: InspectionPrevent, Services: []string{"web"}, Devices: []string{"gw0"}, Rules: []string{"a.rules", "b.rules"},
+				Access: []string{"a.access"}, Lenient: true, Overlaps: OverloadPass,
+			}, {Name: "rest", Mode: InspectionDetect, Rules: []string{"c.rules"}, Overlaps: OverloadDrop}},
+			Variables: []string{"HOME_NET=any"}, VariablesFile: "s.yaml", Classification: "c.config", Flows: 100, Memory: 2 << 20, Overload: OverloadPass,
+			Alerts: InspectionAlerts{File: "-", Buffer: 1 << 17, Payload: 9}, Packets: InspectionPackets{File: "p.pcapng", Size: 1 << 18},
+		},
 		Services: []Service{{
 			Name: "web", Protocol: "udp", Addresses: []AddrPorts{addrPorts("198.18.1.1:80")},
 			Balance: BalanceMaglev, WhenFull: FullNext,

@@ -65,6 +65,8 @@ var restartKeys = []struct {
 	{"spin", "spin", func(a, b *Config) bool { return a.Spin != b.Spin }},
 	{"admin", "admin.socket", func(a, b *Config) bool { return a.Admin != b.Admin }},
 	{"limits", "limits.clients", func(a, b *Config) bool { return a.Limits.Clients != b.Limits.Clients }},
+	{"inspection", "inspection.flows", func(a, b *Config) bool { return a.Inspection.Flows != b.Inspection.Flows }},
+	{"inspection", "inspection.memory", func(a, b *Config) bool { return a.Inspection.Memory != b.Inspection.Memory }},
 	{"listeners", "listeners", func(a, b *Config) bool { return (len(a.Listeners) == 0) != (len(b.Listeners) == 0) }},
 	{"stack", "stack", func(a, b *Config) bool { return a.Stack != b.Stack }},
 	{"loops", "loops", func(a, b *Config) bool { return a.ProxyLoops != b.ProxyLoops }},

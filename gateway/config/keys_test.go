@@ -59,7 +59,7 @@ func describedElsewhere(path string) bool {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|table|sync|admin|metrics|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md and docs/http-gateway.md list other keys than the code has: %s", diff)
 	}
@@ -71,6 +71,9 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
 		"table.tcp.syn_recv": c.Table.TCPSYNReceived, "table.tcp.half_closed": c.Table.TCPHalfClosed, "table.tcp.reset": c.Table.TCPReset,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
+		"inspection.flows": c.Inspection.Flows, "inspection.memory": c.Inspection.Memory, "inspection.overload": c.Inspection.Overload,
+		"inspection.alerts.buffer": c.Inspection.Alerts.Buffer, "inspection.alerts.payload": c.Inspection.Alerts.Payload, "inspection.packets.size": c.Inspection.Packets.Size,
+		"inspection.policies[].mode": newInspectionPolicy().Mode, "inspection.policies[].overlaps": newInspectionPolicy().Overlaps, "inspection.policies[].lenient": false,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "kernel_flows": c.KernelFlows, "table.kernel_flows": c.Table.KernelFlows, "admin.socket": c.Admin.Socket,
 		"services[].balance": sv.Balance, "services[].when_full": sv.WhenFull, "services[].persistence.by": newPersistence().By,

@@ -11,6 +11,7 @@ func TestRestartKeysAreKeysOfTheConfiguration(t *testing.T) {
 	b.Devices, b.Table.Size, b.Table.HalfOpen, b.Table.Fragments = []Device{{Name: "gw0"}}, 7, 7, 7
 	b.Sync, b.SNATPorts.First, b.CPUs.List, b.ExtraProcessor, b.Engine = &Sync{Index: 1}, 7, []int{7}, true, "auto"
 	b.Spin, b.Admin.Socket, b.Limits.Clients, b.Metrics.Listen = 7, "x", 7, "x"
+	b.Inspection.Flows, b.Inspection.Memory = 7, 7
 	b.KernelFlows, b.Table.KernelFlows = KernelFlowsOn, 7
 	b.Listeners, b.Stack, b.ProxyLoops, b.Network.Routes = []Listener{{Name: "web"}}, StackDevices, 7, []NetworkRoute{{}}
 	var marked []string

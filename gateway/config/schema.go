@@ -35,6 +35,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("sync", func(n *yaml.Node) { d.sync(n, c) }),
 		strictyaml.Optional("admin", func(n *yaml.Node) { d.admin(n, &c.Admin) }),
 		strictyaml.Optional("metrics", func(n *yaml.Node) { d.metrics(n, &c.Metrics) }),
+		strictyaml.Optional("inspection", func(n *yaml.Node) { d.inspection(n, c) }),
 		strictyaml.Optional("services", func(n *yaml.Node) { d.services(n, c) }),
 		strictyaml.Optional("stack", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "stack", &c.Stack, StackKernel, StackDevices) }),
 		strictyaml.Optional("loops", func(n *yaml.Node) { d.proxyLoops(n, &c.ProxyLoops) }),

@@ -53,7 +53,11 @@ func controlledWith(t *testing.T, r nexthop.Resolver, log *slog.Logger) (*Daemon
 	if d.node, err = node.Open(c); err != nil {
 		t.Fatal(err)
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r, OnEvent: d.events.add}); err != nil {
+	if err := d.openInspection(cfg); err != nil {
+		t.Fatal(err)
+	}
+	d.inspection.SetLoops(len(d.node.Loops()))
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r, Policy: d.inspection.Number, OnEvent: d.events.add}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(d.node.Add(d.service()), d.node.Start()); err != nil {

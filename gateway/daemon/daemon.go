@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/gateway/statesync"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
@@ -67,7 +68,8 @@ type Daemon struct {
 	workers *workers.Set  // nil without listeners
 	host    *socket.Stack // whose connections they have with `stack: devices`; nil otherwise
 
-	flows kernelFlows
+	flows      kernelFlows
+	inspection *inspection.Inspector // nil without services
 
 	announce chan struct{} // asks announceLoop
 	events   *eventLog     // changes of backends that are to be logged
@@ -104,10 +106,14 @@ func newDaemon(file string, opt Options) *Daemon {
 }
 
 func (d *Daemon) open(cfg *config.Config) (err error) {
+	if err := d.openInspection(cfg); err != nil {
+		return err
+	}
 	if d.node, err = node.Open(d.nodeConfig(cfg)); err != nil {
 		return err
 	}
 	cfg.SetQueues(len(d.node.Loops()))
+	d.inspection.SetLoops(len(d.node.Loops()))
 	if err := d.openGateway(cfg); err != nil {
 		return err
 	}
@@ -146,7 +152,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
@@ -172,6 +178,7 @@ func (d *Daemon) service() node.Service {
 	handlers := make([]stack.Handler, len(d.gate.Handlers()))
 	for i, h := range d.gate.Handlers() {
 		h.SetOutput(d.node.Loops()[i].Output())
+		h.SetInspector(d.inspection.Loop(i).Inspect)
 		if d.flows.table != nil {
 			h.SetForwarder(d.flows.table.Loop(i))
 		}
@@ -203,6 +210,7 @@ func (d *Daemon) service() node.Service {
 func (d *Daemon) writeMetrics(w *metrics.Writer) {
 	d.gate.WriteMetrics(w)
 	d.flows.writeMetrics(w)
+	d.writeInspection(w)
 	if d.workers != nil {
 		d.workers.WriteMetrics(w)
 	}
@@ -296,6 +304,9 @@ func (d *Daemon) DryReload() (admin.Changes, error) {
 	if err != nil {
 		return admin.Changes{}, err
 	}
+	if err := inspection.Check(cfg); err != nil {
+		return admin.Changes{}, err
+	}
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
 	switch err := d.gate.CheckReload(cfg); {
 	case errors.As(err, new(*config.Error)): // of a list file
@@ -325,14 +336,25 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	if err := d.gate.CheckReload(cfg); err != nil {
 		return admin.Changes{}, err
 	}
-	if err := d.reloadWorkers(cfg); err != nil {
+	rules, err := d.inspection.Plan(cfg)
+	if err != nil {
 		return admin.Changes{}, err
 	}
+	if err := d.reloadWorkers(cfg); err != nil {
+		rules.Discard()
+		return admin.Changes{}, err
+	}
+	d.inspection.Swap(rules) // ahead of the services that name new policies
 	if err := d.reconfigure(cfg); err != nil {
+		rules.Discard()
 		return admin.Changes{}, errors.Join(err, d.reloadWorkers(d.cfg))
 	}
 	if err := d.node.Update(); err != nil { // a driver does not take the rules, such as AF_PACKET very many addresses
+		rules.Discard()
 		return admin.Changes{}, errors.Join(err, d.restore())
+	}
+	if err := d.inspection.Finish(rules); err != nil {
+		d.opt.Log.Error("inspection", "error", err.Error())
 	}
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
 	d.cfg = cfg
@@ -363,6 +385,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.node != nil {
 		errs = append(errs, d.node.Close())
+	}
+	if d.inspection != nil { // the loops have ended
+		errs = append(errs, d.inspection.Close())
 	}
 	return errors.Join(append(errs, d.flows.close())...)
 }

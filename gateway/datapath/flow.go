@@ -69,7 +69,10 @@ func (h *Handler) superseded(n int, v *view) bool {
 // forward sends a packet of a client on to the backend of connection n.
 func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
-	h.updateFromClient(n, v)
+	tracked := h.updateFromClient(n, v)
+	if verdict := h.inspectPacket(n, v, sideClient, tracked); verdict != packet.Forward {
+		return verdict
+	}
 	b := h.snap.Backends[c.backend]
 	to, port := h.snap.endpoint(c.endpoint)
 	if v.flags.Has(wire.FlagSYN) {
@@ -125,16 +128,16 @@ func (h *Handler) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.
 // address, VLAN and device of the newest packet are where replies go. A direct connection never shows the
 // backend's packets, so the client confirms it: by an ACK after its SYN, or by another packet at least a
 // tick later, which a client that gets no answers hardly sends.
-func (h *Handler) updateFromClient(n int, v *view) {
+func (h *Handler) updateFromClient(n int, v *view) (tracked bool) {
 	if v.part == later {
-		return // without ports and flags: easily forged, so it refreshes nothing
+		return false // without ports and flags: easily forged, so it refreshes nothing
 	}
 	c := &h.table.conns[n]
 	if c.origin == originPeer {
 		c.origin = originClient
 	}
 	if c.state != stateUDP && !h.follow(n, v, sideClient) {
-		return
+		return false
 	}
 	c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
 	was, before := c.deadline, c.state
@@ -146,7 +149,7 @@ func (h *Handler) updateFromClient(n int, v *view) {
 		h.trackEnd(n, v, before, true)
 	}
 	if !c.halfOpen() {
-		return
+		return true
 	}
 	again := c.direct() && c.deadline != was
 	if again && before == stateMidFlow && c.state == stateMidFlow {
@@ -155,20 +158,21 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	if c.state.confirmed() || c.state == stateUDP && (again || c.origin == originBackend) {
 		h.confirm(n)
 	}
+	return true
 }
 
 // updateFromBackend updates connection n by a packet of its backend. The first one is counted as an answer
 // or a refusal: the outlier detector evaluates these counts.
-func (h *Handler) updateFromBackend(n int, v *view) {
+func (h *Handler) updateFromBackend(n int, v *view) (tracked bool) {
 	if v.part == later {
-		return
+		return false
 	}
 	c := &h.table.conns[n]
 	if c.origin == originPeer {
 		c.origin = originClient
 	}
 	if c.state != stateUDP && !h.follow(n, v, sideBackend) {
-		return
+		return false
 	}
 	if c.flags&connAnswered == 0 {
 		c.flags |= connAnswered
@@ -189,6 +193,7 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 	if c.halfOpen() && (c.state == stateUDP && c.origin != originBackend || c.state.confirmed()) {
 		h.confirm(n)
 	}
+	return true
 }
 
 // moved gives a connection the timeout of its state, and counts it where it begins to close.
@@ -313,13 +318,16 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 		}
 		return h.dropOrReport(v, service, verdict)
 	}
-	h.updateFromBackend(n, v)
+	tracked := h.updateFromBackend(n, v)
 	if v.flags.Has(wire.FlagSYN) {
 		h.clamp(v, h.snap.Services[service].MSS, h.snap.Devices[hop.Dev].MTU)
 	}
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
 	})
+	if verdict := h.inspectPacket(n, v, sideBackend, tracked); verdict != packet.Forward {
+		return verdict
+	}
 	if !h.setLink(v.d, &hop) {
 		return h.drop(service, packet.DropNoFrame)
 	}
@@ -367,7 +375,9 @@ func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 		return h.dropOrReport(v, id, verdict)
 	}
 	n := h.enter(&c, hash)
+	h.opens = true
 	verdict = h.forward(n, v)
+	h.opens = false
 	h.endIfReset(n, v)
 	return verdict
 }

@@ -71,6 +71,12 @@ type Handler struct {
 	pieces       []packet.Desc       // scratch of fragmentOuter
 	tail         []byte              // the same
 	answerCounts *metrics.Block      // answers, by kind
+
+	inspector Inspector      // nil without
+	inspected Inspected      // scratch
+	matches   []packet.Match // of the batch, from the packet on that is decided on
+	index     int            // of that packet in the batch
+	opens     bool           // it has opened its connection
 }
 
 // tally is what a batch adds to the counts of a backend.
@@ -189,6 +195,7 @@ func (h *Handler) Refuse(now clock.Time, b *packet.Batch) {
 func (h *Handler) handle(now clock.Time, b *packet.Batch) {
 	h.refresh()
 	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
+	h.matches = b.Matches
 	rest, cut := false, false // of a packet whose first descriptor has been decided, and is all that is left of it
 	for i := range b.D {
 		d := &b.D[i]
@@ -201,7 +208,10 @@ func (h *Handler) handle(now clock.Time, b *packet.Batch) {
 		case rest:
 			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
 		default:
-			h.chain = b.D[i:]
+			h.chain, h.index = b.D[i:], i
+			for len(h.matches) > 0 && int(h.matches[0].D) < i {
+				h.matches = h.matches[1:]
+			}
 			d.Verdict = h.decide(d, b.Arena.Bytes(d))
 			h.batch[d.Verdict]++
 			cut = more && !d.Flags.Has(packet.FlagMore)
@@ -435,5 +445,5 @@ var DropReasons = []packet.Verdict{
 	packet.DropUnsupported, packet.DropFragment, packet.DropNoService, packet.DropNoFlow,
 	packet.DropNoBackend, packet.DropNoRoute, packet.DropNoNeighbor, packet.DropTTL,
 	packet.DropPortsFull, packet.DropTooBig, packet.DropNoFrame, packet.DropDenied, packet.DropRateLimit,
-	packet.DropBackendFull,
+	packet.DropBackendFull, packet.DropRule, packet.DropInspection, packet.DropInspectionFull, packet.DropSequence,
 }

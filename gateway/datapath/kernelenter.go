@@ -43,6 +43,8 @@ func (h *Handler) mayEnter(n int) bool {
 		return false
 	case c.state != stateUDP && (q[sideClient].window == 0 || q[sideBackend].window == 0):
 		return false
+	case h.policyOf(c) != 0: // the kernel inspects nothing
+		return false
 	case !b.Usable || b.QUIC != nil || c.lists != s.Sources.Mark || s.DropL4:
 		return false
 	}

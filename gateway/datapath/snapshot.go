@@ -166,6 +166,7 @@ type Service struct {
 	LeastConnections bool         // new connections go to the less loaded of two backends
 	Limited          bool         // a backend has a Limit
 	WhenFull         FullAction
+	Inspection       []uint8          // by device that clients' packets come by: the inspection policy, 0 is none; shorter: none
 	NewFlow          [Families]*Pool  // for packets that may open a connection
 	MidFlow          [Families]*Pool  // for packets in the middle of one
 	drops            []*metrics.Block // by loop, then verdict

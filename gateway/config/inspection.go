@@ -1,0 +1,201 @@
+package config
+
+import (
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
+)
+
+// Inspection says which packets of services are inspected by rules, and what follows from a match. Files are relative to the
+// configuration file's folder; package gateway/inspection reads them.
+type Inspection struct {
+	Policies []InspectionPolicy // key "policies": of several that name a service and device the first counts
+
+	Variables      []string // key "variables": NAME=VALUE, what rules call $NAME
+	VariablesFile  string   // key "variables_file": a suricata.yaml, or its address-groups and port-groups
+	Classification string   // key "classification": a classification.config; the default is that beside the first file of rules
+
+	Flows    int      // key "flows": followed at once by each policy, of all loops together, default 65536
+	Memory   int      // key "memory": bytes of streams that each policy holds, of all loops together, default 268435456
+	Overload Overload // key "overload": what `prevent` does at these bounds, default "drop"
+
+	Alerts  InspectionAlerts  // key "alerts"
+	Packets InspectionPackets // key "packets"
+}
+
+// Overload says what becomes of a packet that cannot be inspected.
+type Overload string
+
+// The values of Overload.
+const (
+	OverloadDrop Overload = "drop" // fail closed
+	OverloadPass Overload = "pass" // fail open
+)
+
+// InspectionMode says what a match leads to.
+type InspectionMode string
+
+// The values of InspectionMode.
+const (
+	InspectionDetect  InspectionMode = "detect"  // to an alert
+	InspectionPrevent InspectionMode = "prevent" // and rules whose action is drop or reject do that
+)
+
+// InspectionPolicy is rules, and the packets that they are for.
+type InspectionPolicy struct {
+	Name     string         // key "name", required and unique
+	Mode     InspectionMode // key "mode", default "detect"
+	Services []string       // key "services": by name, default all
+	Devices  []string       // key "devices": that clients' packets come by, default all
+	Rules    []string       // key "rules": files of rules in Suricata's syntax
+	Access   []string       // key "access": files of rules on addresses and ports: the first that matches a packet of a client decides
+	Lenient  bool           // key "lenient": leave out rules with unsupported options, which are an error otherwise
+	Overlaps Overload       // key "overlaps": with `prevent`, packets whose bytes contradict earlier ones: default "drop"
+}
+
+// InspectionAlerts says where alerts are written.
+type InspectionAlerts struct {
+	File    string // key "file": a line of JSON each, or "-", the standard output; "" (default) is nowhere
+	Buffer  int    // key "buffer": bytes that may wait, default 4194304
+	Payload int    // key "payload": bytes of the payload that an alert shows, default 256
+}
+
+// InspectionPackets says where the packets of alerts are written.
+type InspectionPackets struct {
+	File string // key "file": a pcapng; "" (default) is nowhere
+	Size int    // key "size": bytes of it at most, default 67108864
+}
+
+func newInspection() Inspection {
+	return Inspection{
+		Flows: 1 << 16, Memory: 256 << 20, Overload: OverloadDrop,
+		Alerts: InspectionAlerts{Buffer: 4 << 20, Payload: 256}, Packets: InspectionPackets{Size: 64 << 20},
+	}
+}
+
+func newInspectionPolicy() InspectionPolicy {
+	return InspectionPolicy{Mode: InspectionDetect, Overlaps: OverloadDrop}
+}
+
+// Limits of the section.
+const (
+	maxPolicies   = 64
+	maxRuleFiles  = 1024
+	maxInspected  = 1 << 24 // flows
+	maxInspectMem = 1 << 40
+)
+
+func (d *decoder) inspection(n *yaml.Node, c *Config) {
+	i := &c.Inspection
+	d.Mapping(n, "inspection",
+		strictyaml.Required("policies", func(n *yaml.Node) { d.inspectionPolicies(n, i) }),
+		d.several("variables", &i.Variables),
+		strictyaml.Optional("variables_file", func(n *yaml.Node) { d.Text(n, "variables_file", &i.VariablesFile) }),
+		strictyaml.Optional("classification", func(n *yaml.Node) { d.Text(n, "classification", &i.Classification) }),
+		strictyaml.Optional("flows", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "flows", &i.Flows, 64, maxInspected) }),
+		strictyaml.Optional("memory", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "memory", &i.Memory, 1<<20, maxInspectMem) }),
+		strictyaml.Optional("overload", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "overload", &i.Overload, OverloadDrop, OverloadPass)
+		}),
+		strictyaml.Optional("alerts", func(n *yaml.Node) {
+			a := &i.Alerts
+			d.Mapping(n, "alerts",
+				strictyaml.Required("file", func(n *yaml.Node) { d.Text(n, "file", &a.File) }),
+				strictyaml.Optional("buffer", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "buffer", &a.Buffer, 64<<10, 1<<30) }),
+				strictyaml.Optional("payload", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "payload", &a.Payload, 0, 4096) }),
+			)
+		}),
+		strictyaml.Optional("packets", func(n *yaml.Node) {
+			d.Mapping(n, "packets",
+				strictyaml.Required("file", func(n *yaml.Node) { d.Text(n, "file", &i.Packets.File) }),
+				strictyaml.Optional("size", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "size", &i.Packets.Size, 64<<10, maxInspectMem) }),
+			)
+		}),
+	)
+}
+
+func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
+	d.List(n, "policies", maxPolicies, func(n *yaml.Node) {
+		p, at := newInspectionPolicy(), policyPlace{node: n}
+		d.Mapping(n, "a policy",
+			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &p.Name) }),
+			strictyaml.Optional("mode", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "mode", &p.Mode, InspectionDetect, InspectionPrevent)
+			}),
+			d.named("services", &p.Services, &at.services),
+			d.named("devices", &p.Devices, &at.devices),
+			d.several("rules", &p.Rules),
+			d.several("access", &p.Access),
+			strictyaml.Optional("lenient", func(n *yaml.Node) { d.Truth(n, "lenient", &p.Lenient) }),
+			strictyaml.Optional("overlaps", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "overlaps", &p.Overlaps, OverloadDrop, OverloadPass)
+			}),
+		)
+		if n != nil && len(p.Rules) == 0 && len(p.Access) == 0 {
+			d.Fail(n, "rules or access name files", "a policy has neither rules nor access")
+		}
+		d.places.policies = append(d.places.policies, at)
+		i.Policies = append(i.Policies, p)
+	})
+}
+
+// policyPlace is where a policy stands, and what it names.
+type policyPlace struct {
+	node, name        *yaml.Node
+	services, devices []*yaml.Node
+}
+
+// several reads one text or several.
+func (d *decoder) several(key string, to *[]string) strictyaml.Field {
+	return strictyaml.Optional(key, func(n *yaml.Node) {
+		d.OneOrMore(n, key, maxRuleFiles, func(n *yaml.Node) {
+			if s := ""; d.Text(n, key, &s) {
+				*to = append(*to, s)
+			}
+		})
+	})
+}
+
+// named reads one name or several, and where each stands.
+func (d *decoder) named(key string, to *[]string, at *[]*yaml.Node) strictyaml.Field {
+	return strictyaml.Optional(key, func(n *yaml.Node) {
+		d.OneOrMore(n, key, maxServices, func(n *yaml.Node) {
+			if s := ""; d.Text(n, key, &s) {
+				*to, *at = append(*to, s), append(*at, n)
+			}
+		})
+	})
+}
+
+// checkInspection reports policies with one name, and names of services and devices that are not there.
+func (d *decoder) checkInspection(c *Config) {
+	lines := map[string]int{}
+	for i := range c.Inspection.Policies {
+		p, at := &c.Inspection.Policies[i], &d.places.policies[i]
+		d.unique(lines, p.Name, at.name, "policy")
+		for k, name := range p.Services {
+			if !slices.ContainsFunc(c.Services, func(s Service) bool { return s.Name == name }) {
+				d.Fail(at.services[k], "", "policy %s is for a service %q, which is not there", p.Name, name)
+			}
+		}
+		for k, name := range p.Devices {
+			if !slices.ContainsFunc(c.Devices, func(dev Device) bool { return dev.Name == name }) {
+				d.Fail(at.devices[k], "", "policy %s is for a device %q, which is not there", p.Name, name)
+			}
+		}
+	}
+}
+
+// PolicyOf returns the place, from 1, of the policy for a service's connections whose client's packets come by a device; 0 is
+// none.
+func (i *Inspection) PolicyOf(service, device string) int {
+	for k := range i.Policies {
+		p := &i.Policies[k]
+		if (len(p.Services) == 0 || slices.Contains(p.Services, service)) && (len(p.Devices) == 0 || slices.Contains(p.Devices, device)) {
+			return k + 1
+		}
+	}
+	return 0
+}

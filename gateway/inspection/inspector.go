@@ -1,0 +1,282 @@
+package inspection
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/filter/inspect"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gateway/config"
+)
+
+// Options are what the configuration does not say.
+type Options struct {
+	Wall      func(t clock.Time) time.Time // the calendar time of the loops' clock; required
+	OnVerdict func(*Verdict)               // called by loops, which it must not delay; the Verdict is borrowed; may be nil
+}
+
+// Inspector is the inspection of a gateway. Its methods may be called from any goroutine.
+type Inspector struct {
+	opt     Options
+	loops   []*Loop
+	set     atomic.Pointer[set]
+	alerts  atomic.Pointer[output]
+	packets atomic.Pointer[packetFile]
+
+	planning sync.Mutex
+	compiled map[string]*inspect.Rules // by policy: the newest, that others follow; guarded by planning
+
+	mu      sync.Mutex // guards all below
+	cfg     *config.Config
+	numbers map[string]uint8 // of policies, for good
+	totals  map[string]*policyCounts
+	counts  map[countKey]*ruleCounts
+	loaded  time.Duration // how long the rules took to compile
+}
+
+// countKey names the counters of a rule in all generations.
+type countKey struct {
+	policy   string
+	gid, sid uint32
+	access   string // the text of an access rule
+}
+
+// maxNumbers bounds the names of policies of one process: numbers are for good.
+const maxNumbers = 255
+
+// errTooMany says that reloads have brought too many names.
+var errTooMany = errors.New("inspection: more than 255 names of policies since the start; a restart is needed")
+
+// Open reads the rules of a configuration and opens its files. A mistake in one is a *config.Error.
+func Open(cfg *config.Config, opt Options) (*Inspector, error) {
+	i := &Inspector{
+		opt: opt, numbers: map[string]uint8{}, totals: map[string]*policyCounts{}, counts: map[countKey]*ruleCounts{},
+		compiled: map[string]*inspect.Rules{},
+	}
+	i.set.Store(&set{})
+	return i, i.Reload(cfg)
+}
+
+// SetLoops says how many loops share the bounds, before the first packet.
+func (i *Inspector) SetLoops(loops int) {
+	i.loops = nil
+	for n := range loops {
+		i.loops = append(i.loops, &Loop{of: i, number: n})
+	}
+}
+
+// Loop returns what inspects the packets of a loop.
+func (i *Inspector) Loop(n int) *Loop { return i.loops[n] }
+
+// Number returns the number of a policy, 0 for one that was never loaded.
+func (i *Inspector) Number(policy string) uint8 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.numbers[policy]
+}
+
+// Plan is a configuration whose rules are compiled and whose files are open: Swap and Finish use it, Discard does not.
+type Plan struct {
+	cfg      *config.Config
+	policies []*policy
+	before   *set           // what Swap has replaced; nil before
+	alerts   io.WriteCloser // nil without
+	packets  io.WriteCloser
+	took     time.Duration
+	of       *Inspector
+}
+
+// Plan compiles the rules of a configuration, beside the loops, and opens its files anew: after a rotation they are others.
+func (i *Inspector) Plan(cfg *config.Config) (*Plan, error) {
+	i.planning.Lock()
+	defer i.planning.Unlock()
+	began := time.Now()
+	l := loader{cfg: cfg}
+	p := &Plan{cfg: cfg, of: i, policies: l.load(i.compiled)}
+	p.took = time.Since(began)
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	for _, q := range p.policies {
+		i.compiled[q.name] = q.rules
+	}
+	err := i.enter(p)
+	if path := beside(cfg, cfg.Inspection.Alerts.File); path != "" && err == nil {
+		p.alerts, err = openFile(path)
+	}
+	if path := beside(cfg, cfg.Inspection.Packets.File); path != "" && err == nil {
+		p.packets, err = openFile(path)
+	}
+	if err != nil {
+		p.Discard()
+		return nil, err
+	}
+	return p, nil
+}
+
+// beside returns the path of an output, "-" for the standard output, "" for none.
+func beside(cfg *config.Config, file string) string {
+	if file == "" || file == "-" {
+		return file
+	}
+	return cfg.Beside(file)
+}
+
+// Discard gives up a plan. If it was swapped to, what was before comes back.
+func (p *Plan) Discard() {
+	if p.before != nil {
+		p.of.set.Store(p.before)
+		p.before = nil
+	}
+	for _, f := range []io.WriteCloser{p.alerts, p.packets} {
+		if f != nil {
+			_ = f.Close() // nothing was written
+		}
+	}
+}
+
+// Swap gives the loops the rules of a plan, which they take with their next packet: no packet waits and no flow is lost.
+// Policies that the plan lacks stay until the next one, for services that name them until they are reloaded too.
+func (i *Inspector) Swap(p *Plan) {
+	was := i.set.Load()
+	next := &set{rules: p.policies, payload: p.cfg.Inspection.Alerts.Payload}
+	for _, list := range [][]*policy{was.rules, p.policies} {
+		for _, q := range list {
+			for len(next.policies) <= int(q.number) {
+				next.policies = append(next.policies, nil)
+			}
+			next.policies[q.number] = q
+		}
+	}
+	p.before = was
+	i.set.Store(next)
+}
+
+// Finish makes the files of a plan the outputs.
+func (i *Inspector) Finish(p *Plan) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	err := i.useFiles(p)
+	i.cfg, i.loaded = p.cfg, p.took
+	p.before = nil
+	return err
+}
+
+// enter gives the policies of a plan their numbers and counters.
+func (i *Inspector) enter(p *Plan) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for k, q := range p.policies {
+		if i.numbers[q.name] == 0 {
+			if len(i.numbers) == maxNumbers {
+				return errTooMany
+			}
+			i.numbers[q.name] = uint8(len(i.numbers) + 1)
+			i.totals[q.name] = &policyCounts{}
+		}
+		q.number, q.totals = i.numbers[q.name], i.totals[q.name]
+		q.engine = engineConfig(&p.cfg.Inspection, &p.cfg.Inspection.Policies[k])
+		i.enterCounts(q)
+	}
+	return nil
+}
+
+// enterCounts gives the rules of a policy their counters, which they keep over reloads.
+func (i *Inspector) enterCounts(p *policy) {
+	p.counts = map[*signature.Rule]*ruleCounts{}
+	for r := range p.rules.All() {
+		p.counts[r] = i.countsOf(countKey{policy: p.name, gid: r.GID, sid: r.SID})
+	}
+	if p.access == nil {
+		return
+	}
+	for _, r := range p.access.Rules() {
+		p.accessCounts = append(p.accessCounts, i.countsOf(countKey{policy: p.name, access: r.Text}))
+	}
+}
+
+func (i *Inspector) countsOf(k countKey) *ruleCounts {
+	c := i.counts[k]
+	if c == nil {
+		c = &ruleCounts{}
+		i.counts[k] = c
+	}
+	return c
+}
+
+// useFiles makes the files of a plan the outputs.
+func (i *Inspector) useFiles(p *Plan) (err error) {
+	c := &p.cfg.Inspection
+	was := i.alerts.Load()
+	switch {
+	case p.alerts == nil:
+		i.alerts.Store(nil)
+		if was != nil {
+			go was.close() // it may wait for a slow disk
+		}
+	case was != nil && i.cfg.Inspection.Alerts.Buffer == c.Alerts.Buffer:
+		err = was.file.swap(p.alerts)
+	default:
+		i.alerts.Store(newOutput(beside(p.cfg, c.Alerts.File), p.alerts, c.Alerts.Buffer))
+		if was != nil {
+			go was.close()
+		}
+	}
+	return errors.Join(err, i.usePackets(p))
+}
+
+func (i *Inspector) usePackets(p *Plan) (err error) {
+	was := i.packets.Load()
+	if p.packets == nil {
+		i.packets.Store(nil)
+	} else {
+		path := beside(p.cfg, p.cfg.Inspection.Packets.File)
+		var f *packetFile
+		if f, err = newPacketFile(path, p.packets, sizeOf(path), int64(p.cfg.Inspection.Packets.Size)); err == nil {
+			if was != nil {
+				f.count, f.lost = was.counts()
+			}
+			i.packets.Store(f)
+		}
+	}
+	if was != nil {
+		go was.out.close()
+	}
+	return err
+}
+
+// Reload is Plan, Swap and Finish.
+func (i *Inspector) Reload(cfg *config.Config) error {
+	p, err := i.Plan(cfg)
+	if err != nil {
+		return err
+	}
+	i.Swap(p)
+	return i.Finish(p)
+}
+
+// Close writes what waits, for a bounded time. The loops have ended.
+func (i *Inspector) Close() error {
+	var errs []error
+	if o := i.alerts.Swap(nil); o != nil {
+		errs = append(errs, o.close())
+	}
+	if f := i.packets.Swap(nil); f != nil {
+		errs = append(errs, f.out.close())
+	}
+	return errors.Join(errs...)
+}
+
+// sorted returns the rules that have matched, those with the most matches first.
+func sorted(list []RuleStatus) []RuleStatus {
+	slices.SortFunc(list, func(a, b RuleStatus) int {
+		return cmp.Or(cmp.Compare(b.Matches, a.Matches), cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.GID, b.GID), cmp.Compare(a.SID, b.SID))
+	})
+	return list
+}

@@ -1,0 +1,202 @@
+package inspection
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/filter/inspect"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gateway/config"
+)
+
+// Check reads and compiles the rules of a configuration, and returns every error in them as a *config.Error.
+func Check(cfg *config.Config) error {
+	l := loader{cfg: cfg}
+	l.load(nil)
+	return l.err()
+}
+
+// loader reads the files of a configuration and collects their errors.
+type loader struct {
+	cfg      *config.Config
+	vars     *signature.Config
+	problems []config.Problem
+	texts    map[string]string
+}
+
+func (l *loader) err() error {
+	if len(l.problems) == 0 {
+		return nil
+	}
+	return &config.Error{Problems: l.problems, ShowAll: "millrace gateway check --all"}
+}
+
+// load compiles the policies, in the order of the configuration. before has the rules that each follows, by name.
+func (l *loader) load(before map[string]*inspect.Rules) []*policy {
+	l.texts = map[string]string{}
+	l.readVariables()
+	var list []*policy
+	for i := range l.cfg.Inspection.Policies {
+		list = append(list, l.policy(&l.cfg.Inspection.Policies[i], before[l.cfg.Inspection.Policies[i].Name]))
+	}
+	return list
+}
+
+// readVariables reads what rules refer to.
+func (l *loader) readVariables() {
+	c := &l.cfg.Inspection
+	l.vars = &signature.Config{}
+	if c.VariablesFile != "" {
+		if text, ok := l.read(c.VariablesFile, "the file of variables"); ok {
+			l.fail(l.vars.ParseVars(l.cfg.Beside(c.VariablesFile), text))
+		}
+	}
+	for _, s := range c.Variables {
+		if err := l.vars.Set(s); err != nil {
+			l.problems = append(l.problems, config.Problem{Message: "inspection.variables: " + err.Error()})
+		}
+	}
+	path := c.Classification
+	if path == "" {
+		path = l.classesBeside()
+	}
+	if path == "" {
+		return
+	}
+	if text, ok := l.read(path, "the file of classes"); ok {
+		classes, err := signature.ParseClasses(l.cfg.Beside(path), text)
+		l.vars.Classes = classes
+		l.fail(err)
+	}
+}
+
+// classesBeside returns the classification.config beside the first file of rules, "" where there is none.
+func (l *loader) classesBeside() string {
+	for _, p := range l.cfg.Inspection.Policies {
+		for _, f := range p.Rules {
+			path := filepath.Join(filepath.Dir(f), "classification.config")
+			if _, err := os.Stat(l.cfg.Beside(path)); err != nil {
+				return ""
+			}
+			return path
+		}
+	}
+	return ""
+}
+
+// maxRuleText bounds a file of rules.
+const maxRuleText = 256 << 20
+
+func (l *loader) read(name, what string) (text string, ok bool) {
+	path := l.cfg.Beside(name)
+	if text, ok := l.texts[path]; ok {
+		return text, true
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		err = fmt.Errorf("%s: not a regular file", path)
+	case err == nil && info.Size() > maxRuleText:
+		err = fmt.Errorf("%s: larger than %d bytes", path, maxRuleText)
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
+	if err != nil {
+		l.problems = append(l.problems, config.Problem{Message: "inspection: " + what + " cannot be read: " + err.Error()})
+		return "", false
+	}
+	l.texts[path] = string(b)
+	return l.texts[path], true
+}
+
+// policy reads and compiles one policy.
+func (l *loader) policy(c *config.InspectionPolicy, before *inspect.Rules) *policy {
+	p := &policy{name: c.Name, prevent: c.Mode == config.InspectionPrevent, skipped: map[string]int{},
+		overlaps: c.Overlaps == config.OverloadDrop, failOpen: l.cfg.Inspection.Overload == config.OverloadPass}
+	var rules []*signature.Rule
+	for _, name := range c.Rules {
+		rules = append(rules, l.rules(c, p, name)...)
+	}
+	var err error
+	if p.rules, err = inspect.CompileNext(rules, before); err != nil {
+		l.fail(err)
+	}
+	p.access = l.access(c)
+	return p
+}
+
+// rules reads a file of inspection rules.
+func (l *loader) rules(c *config.InspectionPolicy, p *policy, name string) []*signature.Rule {
+	text, ok := l.read(name, "the file of rules")
+	if !ok {
+		return nil
+	}
+	f := signature.Parse(l.cfg.Beside(name), text, l.vars)
+	for _, e := range f.Errors {
+		l.fail(e)
+	}
+	for option, n := range f.Missing {
+		p.skipped[option] += n
+	}
+	if !c.Lenient {
+		for _, e := range f.Skipped {
+			l.fail(e)
+		}
+	}
+	return f.Rules
+}
+
+// access reads the files of rules on addresses and ports, as one list.
+func (l *loader) access(c *config.InspectionPolicy) *filter.List {
+	var rules []filter.Rule
+	for _, name := range c.Access {
+		if text, ok := l.read(name, "the file of access rules"); ok {
+			list, err := filter.Parse(l.cfg.Beside(name), text)
+			l.fail(err)
+			if list != nil {
+				rules = append(rules, list.Rules()...)
+			}
+		}
+	}
+	if len(rules) == 0 {
+		return nil
+	}
+	list, err := filter.New(rules)
+	l.fail(err)
+	return list
+}
+
+// fail notes an error, each of several that are joined with its place.
+func (l *loader) fail(err error) {
+	if err == nil {
+		return
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range many.Unwrap() {
+			l.fail(e)
+		}
+		return
+	}
+	var s *signature.Error
+	var a *filter.SyntaxError
+	var d *inspect.DuplicateError
+	p := config.Problem{Message: err.Error()}
+	switch {
+	case errors.As(err, &s):
+		p = config.Problem{File: s.Name, Line: s.Line, Column: s.Column, Message: s.Msg, Source: s.Source}
+		if s.Option != "" {
+			p.Hint = "`lenient: true` leaves out such rules"
+		}
+	case errors.As(err, &a):
+		p = config.Problem{File: a.Name, Line: a.Line, Column: a.Column, Message: a.Msg, Source: a.Source}
+	case errors.As(err, &d):
+		p = config.Problem{File: d.Rule.File, Line: d.Rule.Line, Column: 1, Source: d.Rule.Text,
+			Message: fmt.Sprintf("sid %d is that of %s:%d too", d.Rule.SID, d.Before.File, d.Before.Line)}
+	}
+	l.problems = append(l.problems, p)
+}

@@ -1,0 +1,209 @@
+package inspection
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/filter/inspect"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/gpukern/tuple"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Loop inspects the packets of one loop. Its methods belong to that loop.
+type Loop struct {
+	of      *Inspector
+	number  int
+	engines []*engine // by number of the policy
+	frame   []byte    // scratch for packets in several pieces
+	encoder encoder
+
+	// Of the packet that is inspected.
+	in     *datapath.Inspected
+	now    clock.Time
+	engine *engine
+	whole  []byte
+}
+
+// engine is what one loop has of one policy.
+type engine struct {
+	policy *policy
+	swept  clock.Time // when flows were ended last
+	*inspect.Engine
+}
+
+// Flows that have been quiet for their time end a few at a time.
+const (
+	sweepEvery = 100 * time.Millisecond
+	sweepMost  = 256
+)
+
+// Inspect is a datapath.Inspector.
+func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject bool) {
+	set := l.of.set.Load()
+	p := set.policy(in.Policy)
+	if p == nil { // the snapshot of the gateway is ahead of a reload, or behind it
+		return packet.Forward, false
+	}
+	t := p.totals
+	if in.Discarded != packet.Undecided {
+		t.discarded.Add(1)
+		if p.prevent {
+			return in.Discarded, false
+		}
+		return packet.Forward, false
+	}
+	e := l.engineOf(p)
+	l.in, l.now, l.engine, l.whole = in, in.Now, e, l.assemble(in)
+	if in.Now.Sub(e.swept) >= sweepEvery {
+		e.swept = in.Now
+		e.Expire(int64(in.Now), sweepMost)
+	}
+	t.packets.Add(1)
+	t.bytes.Add(uint64(len(l.whole)))
+	if p.access != nil && in.FromClient && l.denied(p) {
+		return packet.DropRule, false
+	}
+	dir := signature.ToClient
+	if in.FromClient {
+		dir = signature.ToServer
+	}
+	return l.decide(p, e.Inspect(&inspect.Input{Now: int64(in.Now), Frame: l.whole, Dir: dir, Fresh: in.Opens}))
+}
+
+// decide returns the verdict that follows from what the engine has found.
+func (l *Loop) decide(p *policy, r inspect.Result) (verdict packet.Verdict, reject bool) {
+	t := p.totals
+	if r.Bound {
+		t.bounds.Add(1)
+	}
+	switch {
+	case !p.prevent:
+		return packet.Forward, false
+	case r.Blocked:
+		t.blocked.Add(1)
+		return packet.DropInspection, false
+	case r.Outcome == inspect.Reject:
+		t.dropped.Add(1)
+		t.rejected.Add(1)
+		return packet.DropInspection, true
+	case r.Outcome == inspect.Drop, r.Anomaly && p.overlaps:
+		t.dropped.Add(1)
+		return packet.DropInspection, false
+	case r.Bound && !p.failOpen:
+		t.overload.Add(1)
+		return packet.DropInspectionFull, false
+	}
+	return packet.Forward, false
+}
+
+// engineOf returns the engine of a policy, with its present rules.
+func (l *Loop) engineOf(p *policy) *engine {
+	n := int(p.number)
+	for len(l.engines) <= n {
+		l.engines = append(l.engines, nil)
+	}
+	e := l.engines[n]
+	switch {
+	case e == nil:
+		e = &engine{policy: p, Engine: inspect.New(p.rules, l.config(p), l.alert)}
+		l.engines[n] = e
+	case e.policy != p:
+		e.Swap(p.rules, l.config(p))
+		e.policy = p
+	}
+	return e
+}
+
+// leastMemory is what a loop has for streams at least.
+const leastMemory = 1 << 18
+
+// config returns this loop's part of the bounds of a policy.
+func (l *Loop) config(p *policy) inspect.Config {
+	cfg, loops := p.engine, len(l.of.loops)
+	cfg.MaxFlows, cfg.MemoryBytes = max(cfg.MaxFlows/loops, 1), max(cfg.MemoryBytes/loops, leastMemory)
+	cfg.OnMatch = l.matched
+	return cfg
+}
+
+// assemble returns the bytes of a packet, which may lie in several frames or outside of them.
+func (l *Loop) assemble(in *datapath.Inspected) []byte {
+	d := &in.Chain[0]
+	first := in.Arena.Bytes(d)
+	more := d.Flags.Has(packet.FlagMore)
+	external := []byte(nil)
+	if d.Flags.Has(packet.FlagOffload) {
+		external = in.Arena.External(d)
+	}
+	if !more && external == nil {
+		return first
+	}
+	l.frame = append(append(l.frame[:0], first...), external...)
+	for i := 1; more && i < len(in.Chain); i++ {
+		l.frame = append(l.frame, in.Arena.Bytes(&in.Chain[i])...)
+		more = in.Chain[i].Flags.Has(packet.FlagMore)
+	}
+	return l.frame
+}
+
+// denied reports whether the access rules of a policy drop the packet. In `detect` they only count and alert.
+func (l *Loop) denied(p *policy) bool {
+	t, v4, ok := tupleOf(&l.in.Chain[0], l.whole)
+	if !ok {
+		return false
+	}
+	var rule [1]uint16
+	p.access.ACL().Match([]tuple.Tuple{t}, v4, rule[:])
+	if rule[0] == 0 {
+		return false
+	}
+	n := int(rule[0]) - 1
+	p.accessCounts[n].matches.Add(1)
+	if p.access.Rules()[n].Action != filter.Drop {
+		return false
+	}
+	l.accessAlert(p, n)
+	if !p.prevent {
+		return false
+	}
+	p.accessCounts[n].drops.Add(1)
+	p.totals.dropped.Add(1)
+	return true
+}
+
+// tupleOf returns what access rules match of a packet.
+func tupleOf(d *packet.Desc, frame []byte) (t tuple.Tuple, v4, ok bool) {
+	v4 = d.Flags.Has(packet.FlagIPv4)
+	src, dst, ok := addresses(d, frame)
+	if !ok {
+		return t, v4, false
+	}
+	t.Proto, t.Known = d.Proto, tuple.Addresses
+	t.SrcHi, t.SrcLo = tuple.Words(src)
+	t.DstHi, t.DstLo = tuple.Words(dst)
+	if d.L4 != 0 && int(d.L4)+4 <= len(frame) && (d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP) {
+		t.Known, t.Ports = tuple.Ports, binary.BigEndian.Uint32(frame[d.L4:])
+	}
+	return t, v4, true
+}
+
+// addresses returns the outer addresses of a packet.
+func addresses(d *packet.Desc, frame []byte) (src, dst netip.Addr, ok bool) {
+	switch {
+	case int(d.L3) >= len(frame):
+	case d.Flags.Has(packet.FlagIPv4):
+		if ip := wire.IPv4(frame[d.L3:]); ip.ValidHeader() {
+			return ip.SrcAddr(), ip.DstAddr(), true
+		}
+	case d.Flags.Has(packet.FlagIPv6):
+		if ip := wire.IPv6(frame[d.L3:]); ip.ValidHeader() {
+			return ip.SrcAddr(), ip.DstAddr(), true
+		}
+	}
+	return src, dst, false
+}

@@ -1,0 +1,68 @@
+package inspection
+
+import (
+	"sync/atomic"
+
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/filter/inspect"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gateway/config"
+)
+
+// policy is one policy of a configuration, compiled. It is immutable but for its counters.
+type policy struct {
+	name     string
+	number   uint8 // for good, from 1
+	prevent  bool
+	overlaps bool // with prevent: drop packets whose bytes contradict earlier ones
+	failOpen bool
+	rules    *inspect.Rules // nil without
+	access   *filter.List   // nil without
+
+	counts       map[*signature.Rule]*ruleCounts
+	accessCounts []*ruleCounts // by rule of access
+	totals       *policyCounts
+	skipped      map[string]int // options for which rules were left out, with how many
+	engine       inspect.Config
+}
+
+// ruleCounts counts what a rule has done since it was first loaded.
+type ruleCounts struct {
+	matches, alerts, drops atomic.Uint64
+}
+
+// policyCounts counts the packets of a policy. Loops add to it: once a batch is enough for readers, but a packet that is counted
+// here has cost a thousand times as much.
+type policyCounts struct {
+	packets, bytes   atomic.Uint64
+	dropped, blocked atomic.Uint64 // by a rule or anomaly; in flows that one has blocked
+	rejected         atomic.Uint64 // connections
+	bounds           atomic.Uint64 // packets that met a bound
+	overload         atomic.Uint64 // of them dropped
+	discarded        atomic.Uint64 // packets that their receivers discard: not inspected
+	anomalies        atomic.Uint64
+}
+
+// set is the policies of a configuration: what loops read, once for each packet.
+type set struct {
+	policies []*policy // by number; nil where there is none
+	rules    []*policy // in the order of the configuration
+	payload  int       // bytes that an alert shows
+}
+
+// policy returns a policy by its number, nil for none.
+func (s *set) policy(n uint8) *policy {
+	if int(n) >= len(s.policies) {
+		return nil
+	}
+	return s.policies[n]
+}
+
+// engineConfig returns the bounds of the engines of a policy.
+func engineConfig(c *config.Inspection, p *config.InspectionPolicy) inspect.Config {
+	prevent := p.Mode == config.InspectionPrevent
+	return inspect.Config{
+		MaxFlows: c.Flows, MemoryBytes: c.Memory, Midstream: true,
+		Inline: true, Block: prevent, Refuse: prevent && c.Overload == config.OverloadDrop,
+	}
+}
