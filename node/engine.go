@@ -2,11 +2,13 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/metrics"
 )
 
@@ -36,7 +38,12 @@ func (n *Node) openEngine() error {
 
 // addEngine opens the engine of the next loop. What was measured is logged once.
 func (n *Node) addEngine() (gpukern.Engine, error) {
-	e, err := n.opener.Open(gpukern.Config{Ops: n.cfg.Ops}, n.arena)
+	cfg := gpukern.Config{Ops: n.cfg.Ops}
+	if n.SearchesOnGPU() {
+		cfg.Ops |= gpukern.OpLiterals
+		cfg.Tables.Literals = n.cfg.Literals
+	}
+	e, err := n.opener.Open(cfg, n.arena)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -47,6 +54,25 @@ func (n *Node) addEngine() (gpukern.Engine, error) {
 	}
 	n.engines = append(n.engines, e)
 	return e, nil
+}
+
+// SearchesOnGPU reports whether engines search payloads: SearchOnGPU was asked for, and there is a GPU.
+func (n *Node) SearchesOnGPU() bool {
+	return n.cfg.SearchOnGPU && n.opener != nil && n.opener.Device() != nil
+}
+
+// LoadLiterals replaces what engines search payloads for. Batches that are under way come back with matches of the set
+// that they were submitted with: packet.Batch.Searched names it. An error says that a GPU has no room: its engine goes on
+// with the set before.
+func (n *Node) LoadLiterals(set *literal.Set) error {
+	if !n.SearchesOnGPU() {
+		return nil
+	}
+	var errs []error
+	for _, e := range n.engines {
+		errs = append(errs, e.Load(gpukern.Tables{Literals: set}))
+	}
+	return errors.Join(errs...)
 }
 
 // Engine sums the engines of all loops up.

@@ -31,6 +31,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
@@ -68,6 +69,12 @@ type Config struct {
 	Engine string
 	Ops    gpukern.Ops
 	GPU    cuda.Options
+
+	// SearchOnGPU has engines with a GPU search payloads for Literals (gpukern.OpLiterals; Node.LoadLiterals replaces them).
+	// Without a GPU nothing is searched: who reads Batch.Matches searches what it needs, which costs a core less than
+	// to search every packet.
+	SearchOnGPU bool
+	Literals    *literal.Set
 
 	Log        *slog.Logger  // of changes; nil discards. A call of it that blocks delays what it reports, and the end
 	LogDropped func() uint64 // records that the log has dropped so far, for the metrics; nil: it drops none

@@ -20,6 +20,10 @@ type Options struct {
 
 	// Patience is that of engines whose Config has none; 0 is 1 s. A driver that runs kernels on a busy CPU needs more.
 	Patience time.Duration
+
+	// Fault gives the device up when it is closed, as if it had stopped: for tests of what goes on without it. nil is
+	// never.
+	Fault <-chan struct{}
 }
 
 // Info describes a device.
@@ -83,11 +87,23 @@ func Open(o Options) (*Device, error) {
 	}
 	d.power = openPower(o.Management, d.info.Bus)
 	go d.runOwner()
+	if o.Fault != nil {
+		go d.awaitFault(o.Fault)
+	}
 	if err := d.do(d.begin); err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// awaitFault gives the device up at the end of fault.
+func (d *Device) awaitFault(fault <-chan struct{}) {
+	select {
+	case <-fault:
+		d.markLost(&Error{Op: "serve batches", Text: "a test has given the device up", kind: ErrLost})
+	case <-d.ended:
+	}
 }
 
 // describe reads what the GPU is and refuses one that cannot run the kernels.
