@@ -128,7 +128,7 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 		if len(p.D) == 0 {
 			continue
 		}
-		p.Arena, p.Base = b.Arena, b.Base
+		p.Arena, p.Base, p.Searched = b.Arena, b.Base, b.Searched
 		d.offer(now, p, i)
 		d.offerNext(now, p, ToHandler(i))
 		n += copy(b.D[n:], p.D)

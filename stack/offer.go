@@ -79,7 +79,7 @@ func (d *Dispatcher) refuse(now clock.Time, b *packet.Batch, by Target) {
 	if len(d.again.D) == 0 {
 		return
 	}
-	d.again.Arena, d.again.Base = b.Arena, b.Base
+	d.again.Arena, d.again.Base, d.again.Searched = b.Arena, b.Base, b.Searched
 	r.Refuse(now, &d.again)
 	d.putBack(b, by)
 }
@@ -159,7 +159,7 @@ func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, from, to Targe
 	if len(d.again.D) == 0 {
 		return
 	}
-	d.again.Arena, d.again.Base = b.Arena, b.Base
+	d.again.Arena, d.again.Base, d.again.Searched = b.Arena, b.Base, b.Searched
 	first, _ := from.handler()
 	second, _ := to.handler()
 	if d.refusers[first] != nil {

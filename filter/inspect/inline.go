@@ -44,6 +44,8 @@ type Result struct {
 	Blocked bool // its flow was blocked before
 	Bound   bool // it met a bound: not all of it was inspected, or none with Config.Refuse
 	Anomaly bool // an anomaly was reported
+	Taken   bool // what a packet engine has found was used
+	Partial bool // it lists not all that it has found: the payload was searched again
 }
 
 // Inspect inspects a packet, which it borrows.

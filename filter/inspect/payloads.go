@@ -124,6 +124,7 @@ func (e *Engine) taken(p *packet) bool {
 	}
 	if n := len(s.Matches); n > 0 && s.Matches[n-1].Rule == 0 {
 		e.stats.Overflows++
+		e.result.Partial = true
 		return false
 	}
 	patterns := e.rules.payloads.patterns
@@ -135,6 +136,7 @@ func (e *Engine) taken(p *packet) bool {
 		e.inPayload = append(e.inPayload, literal.Occurrence{End: uint32(end), Rule: n})
 	}
 	e.stats.Taken++
+	e.result.Taken = true
 	return true
 }
 

@@ -8,7 +8,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -129,7 +128,8 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	c := node.Config{
 		WithoutDevices: len(cfg.Devices) == 0,
 		Loops:          cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
-		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps(cfg), GPU: d.opt.GPU,
+		Engine: d.engine(cfg), Ops: engineOps(cfg), GPU: d.opt.GPU,
+		SearchOnGPU: len(cfg.Inspection.Policies) > 0, Literals: d.inspection.Literals(),
 		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
 	for _, dev := range cfg.Devices {
@@ -353,6 +353,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 		rules.Discard()
 		return admin.Changes{}, errors.Join(err, d.restore())
 	}
+	d.loadLiterals()
 	if err := d.inspection.Finish(rules); err != nil {
 		d.opt.Log.Error("inspection", "error", err.Error())
 	}

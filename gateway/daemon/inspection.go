@@ -1,16 +1,34 @@
 package daemon
 
 import (
+	"cmp"
+
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
 )
 
+// engineCPU is the engine that searches no payloads.
+const engineCPU = "cpu"
+
 // openInspection reads the rules of a configuration. Without policies it inspects nothing, until a reload brings some.
 func (d *Daemon) openInspection(cfg *config.Config) (err error) {
-	d.inspection, err = inspection.Open(cfg, inspection.Options{Wall: stack.Wall, OnVerdict: d.verdict})
+	d.inspection, err = inspection.Open(cfg, inspection.Options{Wall: stack.Wall, OnVerdict: d.verdict, Literals: d.engine(cfg) != engineCPU})
 	return err
+}
+
+// engine returns the kind of engine, of the command line or of the configuration.
+func (d *Daemon) engine(cfg *config.Config) string {
+	return cmp.Or(d.opt.Engine, cfg.Engine, engineCPU)
+}
+
+// loadLiterals gives the engines the literals of the present rules. Until then, and where a GPU has no room for them, the
+// loops search themselves.
+func (d *Daemon) loadLiterals() {
+	if err := d.node.LoadLiterals(d.inspection.Literals()); err != nil {
+		d.opt.Log.Error("engine", "result", "the loops search payloads", "error", err.Error())
+	}
 }
 
 // verdict gets each alert, on the goroutine of a loop.

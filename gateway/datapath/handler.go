@@ -75,6 +75,7 @@ type Handler struct {
 	inspector Inspector      // nil without
 	inspected Inspected      // scratch
 	matches   []packet.Match // of the batch, from the packet on that is decided on
+	searched  uint64         // Batch.Searched
 	index     int            // of that packet in the batch
 	opens     bool           // it has opened its connection
 }
@@ -195,7 +196,7 @@ func (h *Handler) Refuse(now clock.Time, b *packet.Batch) {
 func (h *Handler) handle(now clock.Time, b *packet.Batch) {
 	h.refresh()
 	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
-	h.matches = b.Matches
+	h.matches, h.searched = b.Matches, b.Searched
 	rest, cut := false, false // of a packet whose first descriptor has been decided, and is all that is left of it
 	for i := range b.D {
 		d := &b.D[i]

@@ -19,11 +19,12 @@ import (
 
 // Inspected is a packet to inspect. All of it is borrowed.
 type Inspected struct {
-	Now     clock.Time
-	Arena   *packet.Arena
-	Chain   []packet.Desc  // of the batch, from the packet on: it may go on in several (packet.FlagMore)
-	Matches []packet.Match // of the batch, from the packet on; their D is an index in the batch
-	Index   int            // of Chain[0] in the batch
+	Now      clock.Time
+	Arena    *packet.Arena
+	Chain    []packet.Desc  // of the batch, from the packet on: it may go on in several (packet.FlagMore)
+	Matches  []packet.Match // of the batch, from the packet on; their D is an index in the batch
+	Searched uint64         // of which literals they are: Batch.Searched
+	Index    int            // of Chain[0] in the batch
 
 	Service    string
 	Policy     uint8 // of the service, from 1
@@ -64,7 +65,7 @@ func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) packet.V
 	service := h.snap.Backends[c.backend].Service
 	in := &h.inspected
 	*in = Inspected{
-		Now: h.clock, Arena: h.arena, Chain: h.chain, Matches: h.matches, Index: h.index,
+		Now: h.clock, Arena: h.arena, Chain: h.chain, Matches: h.matches, Searched: h.searched, Index: h.index,
 		Service: h.snap.Services[service].Name, Policy: policy, Device: c.dev, FromClient: side == sideClient, Opens: h.opens,
 	}
 	switch {

@@ -13,11 +13,13 @@ import (
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gpukern/literal"
 )
 
 // Options are what the configuration does not say.
 type Options struct {
 	Wall      func(t clock.Time) time.Time // the calendar time of the loops' clock; required
+	Literals  bool                         // make a set of the literals that rules want in payloads, for packet engines
 	OnVerdict func(*Verdict)               // called by loops, which it must not delay; the Verdict is borrowed; may be nil
 }
 
@@ -85,6 +87,7 @@ func (i *Inspector) Number(policy string) uint8 {
 type Plan struct {
 	cfg      *config.Config
 	policies []*policy
+	literals *literal.Set   // of all policies; nil without
 	before   *set           // what Swap has replaced; nil before
 	alerts   io.WriteCloser // nil without
 	packets  io.WriteCloser
@@ -107,6 +110,9 @@ func (i *Inspector) Plan(cfg *config.Config) (*Plan, error) {
 		i.compiled[q.name] = q.rules
 	}
 	err := i.enter(p)
+	if i.opt.Literals && err == nil {
+		p.literals, err = literalsOf(p.policies)
+	}
 	if path := beside(cfg, cfg.Inspection.Alerts.File); path != "" && err == nil {
 		p.alerts, err = openFile(path)
 	}
@@ -119,6 +125,28 @@ func (i *Inspector) Plan(cfg *config.Config) (*Plan, error) {
 	}
 	return p, nil
 }
+
+// literalsOf compiles the literals of policies into one set; nil where there are none, or more than a set takes: rules are
+// then searched by the core that inspects.
+func literalsOf(policies []*policy) (*literal.Set, error) {
+	var list []literal.Pattern
+	for _, p := range policies {
+		p.base = uint32(len(list))
+		list = p.rules.AppendLiterals(list)
+	}
+	if len(list) == 0 || len(list) > literal.MaxPatterns {
+		return nil, nil
+	}
+	set, err := literal.Compile(list)
+	for _, p := range policies {
+		p.literals = set
+	}
+	return set, err
+}
+
+// Literals returns the literals that the present rules want in payloads, nil for none: a packet engine that searches for
+// them spares the loops the search.
+func (i *Inspector) Literals() *literal.Set { return i.set.Load().literals }
 
 // beside returns the path of an output, "-" for the standard output, "" for none.
 func beside(cfg *config.Config, file string) string {
@@ -145,7 +173,7 @@ func (p *Plan) Discard() {
 // Policies that the plan lacks stay until the next one, for services that name them until they are reloaded too.
 func (i *Inspector) Swap(p *Plan) {
 	was := i.set.Load()
-	next := &set{rules: p.policies, payload: p.cfg.Inspection.Alerts.Payload}
+	next := &set{rules: p.policies, payload: p.cfg.Inspection.Alerts.Payload, literals: p.literals}
 	for _, list := range [][]*policy{was.rules, p.policies} {
 		for _, q := range list {
 			for len(next.policies) <= int(q.number) {

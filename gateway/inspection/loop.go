@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -73,7 +74,32 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	if in.FromClient {
 		dir = signature.ToServer
 	}
-	return l.decide(p, e.Inspect(&inspect.Input{Now: int64(in.Now), Frame: l.whole, Dir: dir, Fresh: in.Opens}))
+	r := e.Inspect(&inspect.Input{Now: int64(in.Now), Frame: l.whole, Dir: dir, Fresh: in.Opens, Search: l.search(p)})
+	if r.Taken {
+		t.taken.Add(1)
+	}
+	if r.Partial {
+		t.partial.Add(1)
+	}
+	return l.decide(p, r)
+}
+
+// search returns what a packet engine has found in the packet: nothing where it has searched for the literals of other
+// rules, as after a swap, or where the packet is not all in one frame.
+func (l *Loop) search(p *policy) (s inspect.Search) {
+	in := l.in
+	d := &in.Chain[0]
+	if in.Searched == 0 || in.Searched != p.literals.ID() || d.Flags.Has(packet.FlagMore) || d.Flags.Has(packet.FlagOffload) {
+		return s
+	}
+	s.From, s.To = gpukern.Window(d, l.whole)
+	s.Base = p.base
+	n := 0
+	for n < len(in.Matches) && int(in.Matches[n].D) == in.Index {
+		n++
+	}
+	s.Matches = in.Matches[:n]
+	return s
 }
 
 // decide returns the verdict that follows from what the engine has found.

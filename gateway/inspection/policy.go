@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gpukern/literal"
 )
 
 // policy is one policy of a configuration, compiled. It is immutable but for its counters.
@@ -24,6 +25,9 @@ type policy struct {
 	totals       *policyCounts
 	skipped      map[string]int // options for which rules were left out, with how many
 	engine       inspect.Config
+
+	literals *literal.Set // of all policies, for packet engines; nil without
+	base     uint32       // the number before that of this policy's first literal
 }
 
 // ruleCounts counts what a rule has done since it was first loaded.
@@ -41,6 +45,8 @@ type policyCounts struct {
 	overload         atomic.Uint64 // of them dropped
 	discarded        atomic.Uint64 // packets that their receivers discard: not inspected
 	anomalies        atomic.Uint64
+	taken            atomic.Uint64 // packets whose payload a packet engine had searched
+	partial          atomic.Uint64 // packets of which it did not list all
 }
 
 // set is the policies of a configuration: what loops read, once for each packet.
@@ -48,6 +54,7 @@ type set struct {
 	policies []*policy // by number; nil where there is none
 	rules    []*policy // in the order of the configuration
 	payload  int       // bytes that an alert shows
+	literals *literal.Set
 }
 
 // policy returns a policy by its number, nil for none.

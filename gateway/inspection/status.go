@@ -37,6 +37,8 @@ type PolicyStatus struct {
 	Overload  uint64 `json:"overload"`  // of them dropped
 	Discarded uint64 `json:"discarded"` // packets that their receivers discard
 	Anomalies uint64 `json:"anomalies"`
+	Searched  uint64 `json:"searched"`       // packets whose payload a GPU had searched
+	Again     uint64 `json:"searched_again"` // packets of which it did not list all that it had found
 }
 
 // RuleStatus is what a rule has done.
@@ -81,6 +83,7 @@ func (p *policy) status() PolicyStatus {
 		Name: p.name, Mode: "detect", Skipped: maps.Clone(p.skipped), Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load(),
 		Blocked: t.blocked.Load(), Rejected: t.rejected.Load(), Bounds: t.bounds.Load(), Overload: t.overload.Load(), Discarded: t.discarded.Load(),
 		Anomalies: t.anomalies.Load(), Access: len(p.accessCounts),
+		Searched: t.taken.Load(), Again: t.partial.Load(),
 	}
 	if p.prevent {
 		s.Mode = "prevent"
@@ -134,6 +137,8 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		w.Counter("millrace_inspection_bound_packets_total", "Packets that met a bound of memory or steps.", p.Bounds, policy)
 		w.Counter("millrace_inspection_discarded_packets_total", "Packets that their receivers discard, which are not inspected.", p.Discarded, policy)
 		w.Counter("millrace_inspection_anomalies_total", "Overlaps whose bytes differ.", p.Anomalies, policy)
+		w.Counter("millrace_inspection_gpu_packets_total", "Packets whose payload a GPU had searched.", p.Searched, policy)
+		w.Counter("millrace_inspection_gpu_partial_packets_total", "Packets in which a GPU found more than it lists, which were searched again.", p.Again, policy)
 	}
 	for _, r := range s.Rules {
 		labels := []metrics.Label{{Name: "policy", Value: r.Policy}, {Name: "rule", Value: r.id()}}
