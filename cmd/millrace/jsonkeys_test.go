@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/kernbench"
@@ -46,6 +47,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"gateway", daemon.Summary{}},
 		{"gateway check", checkResult{}},
 		{"gateway connections", gateway.Connection{}},
+		{"gateway defence list", defence.Status{}},
 		{"gateway reload", admin.Changes{}},
 		{"gateway route", workers.Explanation{}},
 		{"gateway status", admin.Status{}},

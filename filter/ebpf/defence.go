@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -11,6 +12,7 @@ import (
 )
 
 //go:generate go tool -modfile=../../internal/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" defence bpf/defence.c
+//go:generate go tool -modfile=../../internal/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" chained bpf/chained.c
 
 // DefenceObject is the name under which OpenDefence loads the program. `filter attach defence --xdp IF` attaches it.
 const DefenceObject = "defence"
@@ -18,29 +20,56 @@ const DefenceObject = "defence"
 // MaxRules is how many rules a Defence counts: their numbers are below it.
 const MaxRules = 4096
 
-// Verdict says what becomes of packets from a prefix.
+// Verdict says what becomes of packets from a prefix. The longest prefix that holds a source decides.
 type Verdict struct {
 	Prefix netip.Prefix
 	Rule   uint32        // which counts what is dropped, below MaxRules
-	Rate   uint32        // packets a second that each source of the prefix may send; 0: none
+	Accept bool          // packets pass, whatever shorter prefixes say; without Rate
+	Rate   uint32        // packets a second that each source of the prefix may send: an IPv4 address or an IPv6 /64; 0: none
 	Burst  uint32        // packets that a source may send at once; 0: a tenth of a second's, at least 1
 	For    time.Duration // 0: until it is removed
 }
 
-// Defence is the XDP program that drops and limits sources, loaded in a store. Its maps are pinned: verdicts stay when the
-// process ends. Its methods may be called by any goroutine.
+// Defence is the XDP program that drops and limits sources: its maps, loaded in a store or for this process alone. Verdicts
+// in a store stay when the process ends. Its methods may be called by any goroutine.
 type Defence struct {
-	drop4, drop6, counters, syn *ebpf.Map
+	exact4, exact6, drop4, drop6, used, buckets, counters, syn *ebpf.Map
+
+	mu sync.RWMutex // Put marks a table as used that unmark finds to be empty
+}
+
+// maps returns the maps by their names in the object.
+func (d *Defence) maps() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{
+		defenceMapExact4: &d.exact4, defenceMapExact6: &d.exact6, defenceMapDrop4: &d.drop4, defenceMapDrop6: &d.drop6,
+		defenceMapUsed: &d.used, defenceMapBuckets: &d.buckets, defenceMapCounters: &d.counters, defenceMapSyn: &d.syn,
+	}
 }
 
 // verdictValue is struct verdict of bpf/defence.c.
 type verdictValue struct {
-	Until             uint64
-	Rule, Rate, Burst uint32
-	Bits              uint32
+	Until, Each, Ahead uint64
+	Rule               uint32
+	Action, Bits       uint16
 }
 
-// The keys of the maps, as in bpf/defence.c.
+// The actions of struct verdict.
+const (
+	actionDrop = iota
+	actionLimit
+	actionAccept
+)
+
+// The tables of verdicts: the indices of the map used.
+const (
+	tableExact4 = iota
+	tablePrefix4
+	tableExact6
+	tablePrefix6
+	tables
+)
+
+// The keys of the maps, as in bpf/defence.c. Those of the exact tables are addresses.
 type (
 	prefixKey4 struct {
 		Bits uint32
@@ -69,7 +98,7 @@ func (s *Store) OpenDefence() (*Defence, error) {
 		return nil, err
 	}
 	d := &Defence{}
-	for name, m := range map[string]**ebpf.Map{"drop4": &d.drop4, "drop6": &d.drop6, "counters": &d.counters, "syn": &d.syn} {
+	for name, m := range d.maps() {
 		if *m, err = s.findMap(DefenceObject + "/" + name); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
@@ -77,9 +106,12 @@ func (s *Store) OpenDefence() (*Defence, error) {
 	return d, nil
 }
 
-// Close gives the maps back. The program and its verdicts stay.
-func (d *Defence) Close() error {
-	return errors.Join(d.drop4.Close(), d.drop6.Close(), d.counters.Close(), d.syn.Close())
+// Close gives the maps back. In a store the program and its verdicts stay.
+func (d *Defence) Close() (err error) {
+	for _, m := range d.maps() {
+		err = errors.Join(err, (*m).Close())
+	}
+	return err
 }
 
 // Put adds verdicts, or replaces those of the same prefixes. Each is in force when Put returns, for packets that come after.
@@ -89,32 +121,64 @@ func (d *Defence) Put(list ...Verdict) error {
 	if err != nil {
 		return err
 	}
+	var marked [tables]bool
 	for _, v := range list {
-		value, err := v.value(now)
-		if err != nil {
-			return err
-		}
-		m, key := d.entry(v.Prefix)
-		if err := m.Put(key, value); err != nil {
+		if err := d.put(v, now, &marked); err != nil {
 			return fmt.Errorf("verdict on %v: %w", v.Prefix, err)
 		}
 	}
 	return nil
 }
 
+// put writes one verdict, and marks its table as used, where that is not done. Puts do not wait for each other.
+func (d *Defence) put(v Verdict, now time.Duration, marked *[tables]bool) error {
+	value, err := v.value(now)
+	if err != nil {
+		return err
+	}
+	table, key := placeOf(v.Prefix)
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.table(table).Put(key, value); err != nil || marked[table] {
+		return err
+	}
+	marked[table] = true
+	return d.used.Put(table, uint32(1)) // after the entry: see unmark
+}
+
 // value checks a verdict and returns its value in the map.
 func (v Verdict) value(now time.Duration) (w verdictValue, err error) {
-	if !v.Prefix.IsValid() || v.Rule >= MaxRules || v.For < 0 {
+	if !v.Prefix.IsValid() || v.Rule >= MaxRules || v.For < 0 || v.Accept && v.Rate != 0 {
 		return w, fmt.Errorf("%w: verdict on %v by rule %d for %v", ErrValue, v.Prefix, v.Rule, v.For)
 	}
-	w = verdictValue{Rule: v.Rule, Rate: v.Rate, Burst: v.Burst, Bits: uint32(unmapped(v.Prefix).Bits())}
-	if v.Rate != 0 && v.Burst == 0 {
-		w.Burst = max(1, v.Rate/10)
+	w = verdictValue{Rule: v.Rule, Bits: uint16(unmapped(v.Prefix).Bits())}
+	switch {
+	case v.Accept:
+		w.Action = actionAccept
+	case v.Rate != 0:
+		burst := v.Burst
+		if burst == 0 {
+			burst = max(1, v.Rate/10)
+		}
+		w.Action, w.Each = actionLimit, max(1, uint64(time.Second)/uint64(v.Rate))
+		w.Ahead = w.Each * uint64(burst)
 	}
 	if v.For != 0 {
 		w.Until = uint64(now + v.For)
 	}
 	return w, nil
+}
+
+// verdict is the inverse of value. For is at most 0 where it has expired.
+func (w *verdictValue) verdict(p netip.Prefix, now time.Duration) (v Verdict, expired bool) {
+	v = Verdict{Prefix: p, Rule: w.Rule, Accept: w.Action == actionAccept}
+	if w.Action == actionLimit {
+		v.Rate, v.Burst = uint32((uint64(time.Second)+w.Each/2)/w.Each), uint32(w.Ahead/w.Each)
+	}
+	if w.Until != 0 {
+		v.For = time.Duration(w.Until) - now
+	}
+	return v, w.Until != 0 && v.For <= 0
 }
 
 // unmapped returns the IPv4 prefix of an IPv4-mapped one (RFC 4291 2.5.5.2).
@@ -125,13 +189,23 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// entry returns the map of a prefix and its key.
-func (d *Defence) entry(p netip.Prefix) (*ebpf.Map, any) {
+// placeOf returns the table of a prefix and its key there.
+func placeOf(p netip.Prefix) (table uint32, key any) {
 	p = unmapped(p)
-	if p.Addr().Is4() {
-		return d.drop4, prefixKey4{uint32(p.Bits()), p.Addr().As4()}
+	switch a := p.Addr(); {
+	case a.Is4() && p.IsSingleIP():
+		return tableExact4, a.As4()
+	case a.Is4():
+		return tablePrefix4, prefixKey4{uint32(p.Bits()), a.As4()}
+	case p.IsSingleIP():
+		return tableExact6, a.As16()
+	default:
+		return tablePrefix6, prefixKey6{uint32(p.Bits()), a.As16()}
 	}
-	return d.drop6, prefixKey6{uint32(p.Bits()), p.Addr().As16()}
+}
+
+func (d *Defence) table(n uint32) *ebpf.Map {
+	return [tables]*ebpf.Map{d.exact4, d.drop4, d.exact6, d.drop6}[n]
 }
 
 // Remove removes the verdict on a prefix. One that is not there is removed already.
@@ -139,8 +213,8 @@ func (d *Defence) Remove(p netip.Prefix) error {
 	if !p.IsValid() {
 		return fmt.Errorf("%w: prefix %v", ErrValue, p)
 	}
-	m, key := d.entry(p)
-	if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	table, key := placeOf(p)
+	if err := d.table(table).Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("verdict on %v: %w", p, err)
 	}
 	return nil
@@ -148,69 +222,109 @@ func (d *Defence) Remove(p netip.Prefix) error {
 
 // Verdicts calls each with the verdicts that are in force. For is the time that is left; 0: it does not end.
 func (d *Defence) Verdicts(each func(Verdict)) error {
-	return d.walk(func(v Verdict, expired bool) error {
+	return d.walk(func(_ uint32, v Verdict, expired bool) {
 		if !expired {
 			each(v)
 		}
-		return nil
 	})
 }
 
-// Expire removes the verdicts that have expired and returns how many. They have no effect any more, but take room.
+// Expire removes the verdicts that have expired and returns how many. They have no effect any more, but take room, and
+// a table with entries is looked up for each packet.
 func (d *Defence) Expire() (n int, err error) {
 	var gone []netip.Prefix
-	err = d.walk(func(v Verdict, expired bool) error {
+	var left [tables]int
+	err = d.walk(func(table uint32, v Verdict, expired bool) {
 		if expired {
 			gone = append(gone, v.Prefix)
+		} else {
+			left[table]++
 		}
-		return nil
 	})
+	if err != nil {
+		return 0, err
+	}
 	for _, p := range gone {
-		now, e := monotonic()
-		var w verdictValue
-		m, key := d.entry(p)
-		if e == nil {
-			e = m.Lookup(key, &w)
+		again, e := d.removeExpired(p)
+		if table, _ := placeOf(p); again {
+			left[table]++
+			continue
 		}
-		if e != nil || w.Until == 0 || time.Duration(w.Until) > now {
-			continue // removed or put again meanwhile
-		}
-		err = errors.Join(err, d.Remove(p))
+		err = errors.Join(err, e)
 		n++
+	}
+	for table, entries := range left {
+		if entries == 0 {
+			err = errors.Join(err, d.unmark(uint32(table)))
+		}
 	}
 	return n, err
 }
 
-// walk calls each for all entries of both maps.
-func (d *Defence) walk(each func(v Verdict, expired bool) error) error {
+// removeExpired removes the verdict on a prefix, unless another process has put one there again meanwhile.
+func (d *Defence) removeExpired(p netip.Prefix) (again bool, err error) {
+	now, err := monotonic()
+	if err != nil {
+		return false, err
+	}
+	var w verdictValue
+	table, key := placeOf(p)
+	if err := d.table(table).Lookup(key, &w); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
+	}
+	if _, expired := w.verdict(p, now); !expired {
+		return true, nil
+	}
+	return false, d.Remove(p)
+}
+
+// unmark notes that a table is empty, if it is. Another process may put an entry meanwhile, and marks the table after
+// it: either this one finds the entry, or that mark is the later one.
+func (d *Defence) unmark(table uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.empty(table) {
+		return nil
+	}
+	if err := d.used.Put(table, uint32(0)); err != nil || d.empty(table) {
+		return err
+	}
+	return d.used.Put(table, uint32(1))
+}
+
+func (d *Defence) empty(table uint32) bool {
+	key := make([]byte, d.table(table).KeySize())
+	return errors.Is(d.table(table).NextKey(nil, &key), ebpf.ErrKeyNotExist)
+}
+
+// walk calls each for all entries of all tables.
+func (d *Defence) walk(each func(table uint32, v Verdict, expired bool)) error {
 	now, err := monotonic()
 	if err != nil {
 		return err
 	}
-	visit := func(addr netip.Addr, bits uint32, w verdictValue) error {
-		v := Verdict{Prefix: netip.PrefixFrom(addr, int(bits)), Rule: w.Rule, Rate: w.Rate, Burst: w.Burst}
-		if w.Until != 0 {
-			v.For = time.Duration(w.Until) - now
-		}
-		return each(v, w.Until != 0 && v.For <= 0)
+	visit := func(table uint32, p netip.Prefix, w *verdictValue) {
+		v, expired := w.verdict(p, now)
+		each(table, v, expired)
 	}
+	return errors.Join(
+		walk(d.exact4, func(k [4]byte, w *verdictValue) { visit(tableExact4, netip.PrefixFrom(netip.AddrFrom4(k), 32), w) }),
+		walk(d.exact6, func(k [16]byte, w *verdictValue) { visit(tableExact6, netip.PrefixFrom(netip.AddrFrom16(k), 128), w) }),
+		walk(d.drop4, func(k prefixKey4, w *verdictValue) {
+			visit(tablePrefix4, netip.PrefixFrom(netip.AddrFrom4(k.Addr), int(k.Bits)), w)
+		}),
+		walk(d.drop6, func(k prefixKey6, w *verdictValue) {
+			visit(tablePrefix6, netip.PrefixFrom(netip.AddrFrom16(k.Addr), int(k.Bits)), w)
+		}),
+	)
+}
+
+func walk[K any](m *ebpf.Map, visit func(K, *verdictValue)) error {
+	var k K
 	var w verdictValue
-	var k4 prefixKey4
-	it := d.drop4.Iterate()
-	for it.Next(&k4, &w) {
-		if err := visit(netip.AddrFrom4(k4.Addr), k4.Bits, w); err != nil {
-			return err
-		}
-	}
-	if err := it.Err(); err != nil {
-		return err
-	}
-	var k6 prefixKey6
-	it = d.drop6.Iterate()
-	for it.Next(&k6, &w) {
-		if err := visit(netip.AddrFrom16(k6.Addr), k6.Bits, w); err != nil {
-			return err
-		}
+	it := m.Iterate()
+	for it.Next(&k, &w) {
+		visit(k, &w)
 	}
 	return it.Err()
 }

@@ -20,7 +20,10 @@ const (
 	defenceMapCounters = "counters"
 	defenceMapDrop4    = "drop4"
 	defenceMapDrop6    = "drop6"
+	defenceMapExact4   = "exact4"
+	defenceMapExact6   = "exact6"
 	defenceMapSyn      = "syn"
+	defenceMapUsed     = "used"
 	defenceProgDefence = "defence"
 )
 
@@ -77,7 +80,10 @@ type defenceMapSpecs struct {
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Drop4    *ebpf.MapSpec `ebpf:"drop4"`
 	Drop6    *ebpf.MapSpec `ebpf:"drop6"`
+	Exact4   *ebpf.MapSpec `ebpf:"exact4"`
+	Exact6   *ebpf.MapSpec `ebpf:"exact6"`
 	Syn      *ebpf.MapSpec `ebpf:"syn"`
+	Used     *ebpf.MapSpec `ebpf:"used"`
 }
 
 // defenceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -110,7 +116,10 @@ type defenceMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
 	Drop4    *ebpf.Map `ebpf:"drop4"`
 	Drop6    *ebpf.Map `ebpf:"drop6"`
+	Exact4   *ebpf.Map `ebpf:"exact4"`
+	Exact6   *ebpf.Map `ebpf:"exact6"`
 	Syn      *ebpf.Map `ebpf:"syn"`
+	Used     *ebpf.Map `ebpf:"used"`
 }
 
 func (m *defenceMaps) Close() error {
@@ -119,7 +128,10 @@ func (m *defenceMaps) Close() error {
 		m.Counters,
 		m.Drop4,
 		m.Drop6,
+		m.Exact4,
+		m.Exact6,
 		m.Syn,
+		m.Used,
 	)
 }
 

@@ -10,6 +10,9 @@
 //	POST /v1/undrain  {"service", "backend"}               Target
 //	POST /v1/weight   {"service", "backend", "weight", "force"}     Weight
 //	POST /v1/route     workers.Query       which rule a request matches: workers.Explanation
+//	GET  /v1/defence                       defence.Status: verdicts in XDP, and what they have dropped
+//	POST /v1/defence/add     DefenceVerdict
+//	POST /v1/defence/remove  DefenceSource
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //
@@ -53,6 +56,21 @@ type Weight struct {
 	Target
 	Weight *int `json:"weight"` // null: what the configuration says
 	Force  bool `json:"force"`  // 0 also for the last backend that takes connections
+}
+
+// DefenceSource names a verdict of the defence.
+type DefenceSource struct {
+	Source netip.Prefix `json:"source"`
+}
+
+// DefenceVerdict asks for packets of a source to be dropped or limited in XDP.
+type DefenceVerdict struct {
+	DefenceSource
+	Packets int      `json:"packets_per_second"` // 0: all are dropped
+	Burst   int      `json:"burst"`              // packets at once; 0: a tenth of a second's
+	Time    Duration `json:"time"`               // 0: the default of the configuration
+	Forever bool     `json:"forever"`            // until it is removed or the gateway ends
+	Rule    string   `json:"rule"`               // what counts it, behind "operator"; may be empty
 }
 
 // Status is a picture of a running gateway.

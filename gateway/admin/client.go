@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/control"
 )
@@ -76,6 +77,21 @@ func (c *Client) Undrain(ctx context.Context, t Target) error { return c.post(ct
 
 // SetWeight sets the weight of a backend; nil restores that of the configuration.
 func (c *Client) SetWeight(ctx context.Context, w Weight) error { return c.post(ctx, "/v1/weight", w) }
+
+// Defence returns the verdicts of the defence. An *Error with Code 404 says that the gateway has none.
+func (c *Client) Defence(ctx context.Context) (st defence.Status, err error) {
+	return st, c.control.Call(ctx, http.MethodGet, "/v1/defence", nil, &st)
+}
+
+// AddVerdict has the defence drop or limit a source.
+func (c *Client) AddVerdict(ctx context.Context, v DefenceVerdict) error {
+	return c.post(ctx, "/v1/defence/add", v)
+}
+
+// RemoveVerdict takes a verdict of the defence back.
+func (c *Client) RemoveVerdict(ctx context.Context, v DefenceSource) error {
+	return c.post(ctx, "/v1/defence/remove", v)
+}
 
 // Route returns the way of a request through the configuration in use. An *Error with Code 400 says that it is no request.
 func (c *Client) Route(ctx context.Context, q workers.Query) (*workers.Explanation, error) {

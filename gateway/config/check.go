@@ -24,6 +24,7 @@ type places struct {
 	policies  []policyPlace  // in the order of Config.Inspection.Policies
 
 	halfOpen *yaml.Node // nil when absent
+	defence  *yaml.Node // the same
 
 	networkRoutes        []*yaml.Node
 	listeners            []listenerPlace // in the order of Config.Listeners; and so on
@@ -59,6 +60,7 @@ func (d *decoder) check(c *Config) {
 	d.checkDevices()
 	d.checkSNAT(c)
 	d.checkTable(c)
+	d.checkDefence(c)
 	fronts := d.checkFronts(c)
 	d.checkOverlaps(c)
 	d.checkInspection(c)

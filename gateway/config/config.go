@@ -45,6 +45,7 @@ type Config struct {
 	Tunnel     Tunnel        // key "tunnel"
 	Sources    Sources       // key "sources": of all services
 	Limits     Limits        // key "limits": of all services
+	Defence    *Defence      // key "defence"; nil is none
 	Table      Table         // key "table"
 	Sync       *Sync         // key "sync": the gateway that connections are shared with; absent: none
 	Admin      Admin         // key "admin"
@@ -62,10 +63,11 @@ type Config struct {
 	TCPRoutes  []StreamRoute // key "tcp_routes": where TCP goes
 	Pools      []Pool        // key "pools"
 
-	file   string             // it was read from
-	lists  *SourceTables      // nil until they have been read
-	listAt map[string]Problem // where a file or prefix of lists stands, without a message
-	keyAt  Problem            // the same of hash_key_file
+	file    string             // it was read from
+	lists   *SourceTables      // nil until they have been read
+	defence *DefenceLists      // the same
+	listAt  map[string]Problem // where a file or prefix of lists stands, without a message
+	keyAt   Problem            // the same of hash_key_file
 
 	syncKeyAt Problem     // and of sync.key_file
 	named     []namedFile // certificates, and what goes with them

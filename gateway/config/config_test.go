@@ -52,6 +52,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
+		"defence drop accept rates packets syn_rate time max_verdicts excess action clients refused inspection " +
 		"passive failures window down max_down max_ejected " +
 		"inspection policies devices rules access lenient overlaps variables variables_file classification flows memory overload alerts file buffer payload packets"
 	for _, key := range strings.Fields(keys) {

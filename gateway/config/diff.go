@@ -67,6 +67,7 @@ var restartKeys = []struct {
 	{"limits", "limits.clients", func(a, b *Config) bool { return a.Limits.Clients != b.Limits.Clients }},
 	{"inspection", "inspection.flows", func(a, b *Config) bool { return a.Inspection.Flows != b.Inspection.Flows }},
 	{"inspection", "inspection.memory", func(a, b *Config) bool { return a.Inspection.Memory != b.Inspection.Memory }},
+	{"defence", "defence.devices", func(a, b *Config) bool { return !slices.Equal(a.Defence.devices(), b.Defence.devices()) }},
 	{"listeners", "listeners", func(a, b *Config) bool { return (len(a.Listeners) == 0) != (len(b.Listeners) == 0) }},
 	{"stack", "stack", func(a, b *Config) bool { return a.Stack != b.Stack }},
 	{"loops", "loops", func(a, b *Config) bool { return a.ProxyLoops != b.ProxyLoops }},

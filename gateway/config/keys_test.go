@@ -59,7 +59,7 @@ func describedElsewhere(path string) bool {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|defence|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md and docs/http-gateway.md list other keys than the code has: %s", diff)
 	}
@@ -75,6 +75,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"inspection.alerts.buffer": c.Inspection.Alerts.Buffer, "inspection.alerts.payload": c.Inspection.Alerts.Payload, "inspection.packets.size": c.Inspection.Packets.Size,
 		"inspection.policies[].mode": newInspectionPolicy().Mode, "inspection.policies[].overlaps": newInspectionPolicy().Overlaps, "inspection.policies[].lenient": false,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
+		"defence.time": newDefence().Time, "defence.max_verdicts": newDefence().Max, "defence.syn_rate": newDefence().SYNRate,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "kernel_flows": c.KernelFlows, "table.kernel_flows": c.Table.KernelFlows, "admin.socket": c.Admin.Socket,
 		"services[].balance": sv.Balance, "services[].when_full": sv.WhenFull, "services[].persistence.by": newPersistence().By,
 		"services[].persistence.prefix4": newPersistence().Prefix4, "services[].persistence.prefix6": newPersistence().Prefix6,

@@ -58,10 +58,11 @@ func (c *Config) ReadLists() error {
 			t.Services[c.Services[i].Name] = one
 		}
 	}
+	lists := r.defence(c.Defence)
 	if r.problems = append(wrong, r.problems...); len(r.problems) > 0 {
 		return &Error{Problems: r.problems, More: r.more, ShowAll: showAll}
 	}
-	c.lists = t
+	c.lists, c.defence = t, lists
 	return nil
 }
 

@@ -13,6 +13,7 @@ func TestRestartKeysAreKeysOfTheConfiguration(t *testing.T) {
 	b.Spin, b.Admin.Socket, b.Limits.Clients, b.Metrics.Listen = 7, "x", 7, "x"
 	b.Inspection.Flows, b.Inspection.Memory = 7, 7
 	b.KernelFlows, b.Table.KernelFlows = KernelFlowsOn, 7
+	b.Defence = &Defence{Devices: []string{"eth0"}}
 	b.Listeners, b.Stack, b.ProxyLoops, b.Network.Routes = []Listener{{Name: "web"}}, StackDevices, 7, []NetworkRoute{{}}
 	var marked []string
 	for _, c := range Diff(newConfig(), b) {

@@ -31,6 +31,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("tunnel", func(n *yaml.Node) { d.tunnel(n, &c.Tunnel) }),
 		strictyaml.Optional("sources", func(n *yaml.Node) { d.sources(n, &c.Sources) }),
 		strictyaml.Optional("limits", func(n *yaml.Node) { d.limits(n, &c.Limits, true) }),
+		strictyaml.Optional("defence", func(n *yaml.Node) { d.defence(n, c) }),
 		strictyaml.Optional("table", func(n *yaml.Node) { d.table(n, &c.Table) }),
 		strictyaml.Optional("sync", func(n *yaml.Node) { d.sync(n, c) }),
 		strictyaml.Optional("admin", func(n *yaml.Node) { d.admin(n, &c.Admin) }),

@@ -14,12 +14,14 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/gateway/statesync"
 	"github.com/millrace/millrace/gateway/workers"
@@ -67,8 +69,13 @@ type Daemon struct {
 	workers *workers.Set  // nil without listeners
 	host    *socket.Stack // whose connections they have with `stack: devices`; nil otherwise
 
+	before     prefilters // of the devices: those of defence and flows
 	flows      kernelFlows
 	inspection *inspection.Inspector // nil without services
+	defence    *defence.Defence      // nil: none
+
+	defended []string               // devices with the defence
+	drives   atomic.Pointer[drives] // what the gateway has the defence do
 
 	announce chan struct{} // asks announceLoop
 	events   *eventLog     // changes of backends that are to be logged
@@ -156,7 +163,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
-	if err := d.openFlows(cfg); err != nil {
+	if err := d.openPrograms(cfg); err != nil {
 		return err
 	}
 	if err := d.openWorkers(cfg); err != nil {
@@ -182,6 +189,9 @@ func (d *Daemon) service() node.Service {
 		if d.flows.table != nil {
 			h.SetForwarder(d.flows.table.Loop(i))
 		}
+		if d.defence != nil {
+			h.OnLimited(d.limitReporter())
+		}
 		handlers[i] = h
 	}
 	return node.Service{
@@ -195,6 +205,9 @@ func (d *Daemon) service() node.Service {
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
 			all.Go(d.runWorkers)
+			if d.defence != nil {
+				all.Go(func() { d.defence.Run(ctx) })
+			}
 			if len(handlers) > 0 {
 				all.Go(func() { d.announceLoop(ctx) })
 				all.Go(func() { d.gate.Sync(ctx, stack.Now, d.node.OnLoop) })
@@ -211,6 +224,9 @@ func (d *Daemon) writeMetrics(w *metrics.Writer) {
 	d.gate.WriteMetrics(w)
 	d.flows.writeMetrics(w)
 	d.writeInspection(w)
+	if d.defence != nil {
+		d.defence.WriteMetrics(w)
+	}
 	if d.workers != nil {
 		d.workers.WriteMetrics(w)
 	}
@@ -228,6 +244,9 @@ func (d *Daemon) peerChanged(e statesync.Event) {
 
 // linkChanged tells the gateway of a link address or an MTU, and neighbours where the addresses are.
 func (d *Daemon) linkChanged(dev int, l node.Link) {
+	if d.defence != nil && l.State == node.LinkGone && slices.Contains(d.defended, l.Name) {
+		d.defence.Gone(l.Name)
+	}
 	if err := d.flows.linkChanged(dev, l); err != nil {
 		d.opt.Log.Debug("kernel flows", "device", l.Name, "error", err.Error())
 	}
@@ -344,10 +363,14 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 		rules.Discard()
 		return admin.Changes{}, err
 	}
+	if err := d.reloadDefence(cfg); err != nil {
+		rules.Discard()
+		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg))
+	}
 	d.inspection.Swap(rules) // ahead of the services that name new policies
 	if err := d.reconfigure(cfg); err != nil {
 		rules.Discard()
-		return admin.Changes{}, errors.Join(err, d.reloadWorkers(d.cfg))
+		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg))
 	}
 	if err := d.node.Update(); err != nil { // a driver does not take the rules, such as AF_PACKET very many addresses
 		rules.Discard()
@@ -371,7 +394,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 // restore puts the configuration of before back. While addresses of the other one have not been released, the devices keep
 // the rules that they have: the node tries again every second.
 func (d *Daemon) restore() error {
-	err := errors.Join(d.reloadWorkers(d.cfg), d.reconfigure(d.cfg))
+	err := errors.Join(d.reloadWorkers(d.cfg), d.reloadDefence(d.cfg), d.reconfigure(d.cfg))
 	_ = d.node.Update()
 	return err
 }
@@ -380,7 +403,7 @@ func (d *Daemon) restore() error {
 func (d *Daemon) Close() error {
 	d.reloading.Lock() // a request may have outlived the time-out of the control server
 	defer d.reloading.Unlock()
-	errs := []error{d.flows.detach(), d.closeWorkers()}
+	errs := []error{d.flows.detach(&d.before), d.closeWorkers()}
 	if d.gate != nil {
 		errs = append(errs, d.gate.Close())
 	}
@@ -390,5 +413,5 @@ func (d *Daemon) Close() error {
 	if d.inspection != nil { // the loops have ended
 		errs = append(errs, d.inspection.Close())
 	}
-	return errors.Join(append(errs, d.flows.close())...)
+	return errors.Join(append(errs, d.flows.close(), d.closeDefence())...)
 }

@@ -31,9 +31,6 @@ func (d *Daemon) loadLiterals() {
 	}
 }
 
-// verdict gets each alert, on the goroutine of a loop.
-func (d *Daemon) verdict(*inspection.Verdict) {}
-
 func (d *Daemon) writeInspection(w *metrics.Writer) {
 	if d.inspection != nil && d.inspection.Enabled() {
 		d.inspection.WriteMetrics(w)

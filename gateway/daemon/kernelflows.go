@@ -34,7 +34,7 @@ type flowDevice struct {
 // errNoFlows says that the configuration asks for kernel flows that this system does not have.
 var errNoFlows = errors.New("kernel_flows: on")
 
-// openFlows makes the table and attaches the programs, as the configuration says: always, never, or where it can be done.
+// openFlows makes the table, as the configuration says: always, never, or where it can be done.
 func (d *Daemon) openFlows(cfg *config.Config) error {
 	f := &d.flows
 	f.devices = make([]flowDevice, len(cfg.Devices))
@@ -45,22 +45,30 @@ func (d *Daemon) openFlows(cfg *config.Config) error {
 		return nil
 	}
 	var err error
-	if f.table, err = kernelflows.Open(kernelflows.Options{
-		Loops: len(d.node.Loops()), Slots: cfg.Table.KernelFlows, Now: stack.Now,
-	}); err == nil {
-		if err = d.node.OnOpened(d.attachFlows); err == nil {
-			err = f.missing(cfg.KernelFlows == config.KernelFlowsOn)
-		}
+	f.table, err = kernelflows.Open(kernelflows.Options{Loops: len(d.node.Loops()), Slots: cfg.Table.KernelFlows, Now: stack.Now})
+	return d.orWithoutFlows(cfg, err)
+}
+
+// checkFlows ends the start or does without the kernel, as the configuration says, where devices have no program.
+func (d *Daemon) checkFlows(cfg *config.Config) error {
+	if d.flows.table == nil {
+		return nil
 	}
+	return d.orWithoutFlows(cfg, d.flows.missing(cfg.KernelFlows == config.KernelFlowsOn))
+}
+
+// orWithoutFlows does without the kernel after an error, unless the configuration says that there is no doing without.
+func (d *Daemon) orWithoutFlows(cfg *config.Config, err error) error {
 	if err == nil {
 		return nil
 	}
+	f := &d.flows
 	if cfg.KernelFlows == config.KernelFlowsOn {
 		return fmt.Errorf("%w: %w", errNoFlows, err)
 	}
 	f.why = err.Error()
 	d.opt.Log.Info("kernel flows", "state", "off", "why", f.why)
-	f.detach()
+	f.detach(&d.before)
 	err = f.close()
 	f.table = nil
 	return err
@@ -95,7 +103,7 @@ func (d *Daemon) attachFlows(i int, dev *device.Device, index int) {
 	defer f.mu.Unlock()
 	at := &f.devices[i]
 	at.open, at.why = nil, ""
-	if err := f.attach(i, dev, index); err != nil {
+	if err := f.attach(&d.before, i, dev, index); err != nil {
 		at.why = err.Error()
 		d.opt.Log.Warn("kernel flows", "device", at.name, "state", "off", "why", at.why)
 		return
@@ -104,7 +112,7 @@ func (d *Daemon) attachFlows(i int, dev *device.Device, index int) {
 	d.opt.Log.Info("kernel flows", "device", at.name, "state", "on")
 }
 
-func (f *kernelFlows) attach(i int, dev *device.Device, index int) error {
+func (f *kernelFlows) attach(before *prefilters, i int, dev *device.Device, index int) error {
 	hook, ok := hooks[dev.Driver]
 	if !ok {
 		return fmt.Errorf("the driver %s has no place for programs", dev.Driver)
@@ -113,7 +121,7 @@ func (f *kernelFlows) attach(i int, dev *device.Device, index int) error {
 	if err != nil {
 		return err
 	}
-	if err := dev.SetPrefilter(p); err != nil {
+	if err := before.setFlows(dev, p); err != nil {
 		return errors.Join(err, f.table.Detach(i))
 	}
 	return nil
@@ -142,7 +150,7 @@ func (d *Daemon) renewFlows() {
 }
 
 // detach ends the forwarding. What the table has counted can be read still.
-func (f *kernelFlows) detach() (err error) {
+func (f *kernelFlows) detach(before *prefilters) (err error) {
 	if f.table == nil {
 		return nil
 	}
@@ -153,7 +161,7 @@ func (f *kernelFlows) detach() (err error) {
 		if dev.open == nil {
 			continue
 		}
-		err = errors.Join(err, dev.open.SetPrefilter(nil), f.table.Detach(i))
+		err = errors.Join(err, before.setFlows(dev.open, nil), f.table.Detach(i))
 		dev.open, dev.why = nil, "the gateway ends"
 	}
 	return err

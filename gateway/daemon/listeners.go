@@ -20,6 +20,9 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 		return nil
 	}
 	opt := workers.Options{Log: d.opt.Log, OnEvent: d.poolChanged}
+	if d.defence != nil {
+		opt.OnRefused = d.refusalReporter
+	}
 	if cfg.Stack == config.StackDevices {
 		if opt.Loops, err = d.openStack(cfg); err != nil {
 			return err

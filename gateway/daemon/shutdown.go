@@ -24,7 +24,7 @@ func (d *Daemon) shutdown() {
 	}
 	defer drained.Wait()
 	d.resetConnections()
-	if err := d.flows.detach(); err != nil {
+	if err := d.flows.detach(&d.before); err != nil {
 		d.opt.Log.Debug("kernel flows", "error", err.Error())
 	}
 }

@@ -11,6 +11,7 @@ import (
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if h.snap.Limits.on && h.offered != toLast {
 		if service := h.snap.serviceOf(front); !h.withinPackets(v.src, service) {
+			h.reportLimited(v.src)
 			return h.dropOf(service, packet.DropRateLimit)
 		}
 	}
@@ -429,6 +430,7 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 	case h.snap.Sources.Mark != 0 && h.snap.Sources.denies(v.src, service):
 		return false, packet.DropDenied
 	case h.snap.Limits.on && !h.withinConnections(v.src, service):
+		h.reportLimited(v.src)
 		return false, packet.DropRateLimit
 	}
 	return midflow, packet.Forward

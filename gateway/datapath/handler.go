@@ -59,7 +59,8 @@ type Handler struct {
 	discards   ip.RateLimiter          // of connections that are discarded with resets
 	resetFrame [maxResetFrame]byte
 
-	halfOpenResets ip.RateLimiter // of half-open connections that are discarded with a reset to the backend
+	onLimited      func(client netip.Addr, now clock.Time) // see OnLimited; nil: nobody asks
+	halfOpenResets ip.RateLimiter                          // of half-open connections that are discarded with a reset to the backend
 
 	closing int             // those that have begun to close
 	ending  metrics.Counter // the same, as a gauge

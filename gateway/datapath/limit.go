@@ -158,6 +158,16 @@ func (h *Handler) withinConnections(client addr, service uint32) bool {
 	return of.connections.cost == 0 || of.connections.take(&h.meters.find(client, of.meters, now).connections, now)
 }
 
+// OnLimited has f called with the client of each packet that exceeds a limit to all services, on the loop. It is called
+// before the first packet.
+func (h *Handler) OnLimited(f func(client netip.Addr, now clock.Time)) { h.onLimited = f }
+
+func (h *Handler) reportLimited(client addr) {
+	if h.onLimited != nil {
+		h.onLimited(client.Addr(), h.clock)
+	}
+}
+
 func moment(now clock.Time) uint64 { return uint64(now) * unitsPerNs & momentMask }
 
 // SourceTable says which clients may use a service: the longest prefix that holds one decides.

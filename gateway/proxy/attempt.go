@@ -27,7 +27,7 @@ func (x *exchange) route() {
 		return
 	}
 	if max := c.listener.Limits.Target; max > 0 && len(m.Path) > max {
-		x.w.refuse(Refusal(http1.Size), 1)
+		x.w.refuse(c, Refusal(http1.Size), 1)
 		x.answer(errTarget)
 		return
 	}

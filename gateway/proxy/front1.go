@@ -160,7 +160,7 @@ func (f *front1) requestEnd(trailers []semantics.Field) {
 
 // malformed answers a request that cannot be understood, and closes.
 func (f *front1) malformed(err error) {
-	f.l.w.refuse(refusalOf(err), 1)
+	f.l.w.refuse(f.info, refusalOf(err), 1)
 	var e *http1.Error
 	if x := f.x; x != nil { // within the content
 		if x.tunnel || x.answered || !errors.As(err, &e) {

@@ -47,7 +47,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 		ev, n, err := f.m.Input(p[taken:])
 		taken += n
 		if err != nil {
-			f.l.w.refuse(refusalOf(err), 1)
+			f.l.w.refuse(f.info, refusalOf(err), 1)
 			f.control()
 			f.l.linger = true
 			f.failAll()
@@ -62,7 +62,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 	f.control()
 	f.boundHeader()
 	if n := f.m.Malformed(); n > f.malformed {
-		f.l.w.refuse(RefusedMessage, n-f.malformed)
+		f.l.w.refuse(f.info, RefusedMessage, n-f.malformed)
 		f.malformed = n
 	}
 	if fin {
@@ -175,7 +175,7 @@ func (f *front2) begin(s *http2.Stream) {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front2) tooLarge(s *http2.Stream) {
-	f.l.w.refuse(Refusal(http1.Size), 1)
+	f.l.w.refuse(f.info, Refusal(http1.Size), 1)
 	m := semantics.Message{Status: 431, ContentLength: 0}
 	f.l.out, _ = f.m.AppendResponse(f.output(), s, &m, true)
 	f.m.Release(s)

@@ -150,7 +150,7 @@ func expects(fields []semantics.Field) bool {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front3) tooLarge(st *stream3) {
-	f.w.refuse(Refusal(http1.Size), 1)
+	f.w.refuse(f.info, Refusal(http1.Size), 1)
 	st.out = f.m.AppendResponse(st.output(), st.s.ID(), &semantics.Message{Status: 431, ContentLength: 0})
 	st.fin = true
 	st.end(http3.NoError)
@@ -173,7 +173,7 @@ func (f *front3) data(st *stream3, p []byte) {
 func (f *front3) broken(st *stream3, err error) {
 	var malformed *http3.StreamError
 	if errors.As(err, &malformed) {
-		f.w.refuse(RefusedMessage, 1)
+		f.w.refuse(f.info, RefusedMessage, 1)
 	}
 	if st.x != nil {
 		st.x.frontFailed()
@@ -320,7 +320,7 @@ func (f *front3) passed() {
 // overdue ends a stream whose header has taken too long. The exchange bounds what follows.
 func (f *front3) overdue(st *stream3) {
 	if t := f.info.listener.Timeouts.Header; st.x == nil && t > 0 && f.w.now >= st.since.Add(t) {
-		f.w.refuse(Refusal(http1.Incomplete), 1)
+		f.w.refuse(f.info, Refusal(http1.Incomplete), 1)
 		st.end(http3.RequestIncomplete)
 		f.ended()
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
@@ -40,11 +41,20 @@ func refusalOf(err error) Refusal {
 	return RefusedProtocol
 }
 
-// refuse counts a refusal.
-func (w *Worker) refuse(r Refusal, n uint64) { w.counters.refused[r].Add(n) }
+// refuse counts a refusal of a client.
+func (w *Worker) refuse(c *clientInfo, r Refusal, n uint64) {
+	w.counters.refused[r].Add(n)
+	if w.refused != nil && !c.local.IsValid() { // with a PROXY header the packets come from a proxy
+		w.refused(c.addr.Addr(), r, int(n))
+	}
+}
+
+// OnRefused has f called with the client of each request that is refused, and how many were, on the worker's goroutine. It
+// is called before the worker runs. Clients behind a proxy that names them (PROXY protocol) are left out.
+func (w *Worker) OnRefused(f func(client netip.Addr, r Refusal, n int)) { w.refused = f }
 
 // refuse answers a request that no rule is asked about.
 func (x *exchange) refuse(r Refusal) {
-	x.w.refuse(r, 1)
+	x.w.refuse(x.front.client(), r, 1)
 	x.answer(errRequest)
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -64,6 +65,7 @@ type Worker struct {
 	backs      map[backsKey]*backends
 	coroutines *tls.Coroutines
 	routed     route.Request
+	refused    func(client netip.Addr, r Refusal, n int) // see OnRefused; nil: nobody asks
 	fronts     map[*link]struct{}
 	queues     []*backends // that have one
 	queuesAt   clock.Time  // when they are looked at

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,10 @@ type Options struct {
 	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody
 	Loops   []Loop           // with `stack: devices`: those of the stack; without, the kernel's sockets have loops of their own
 	QUIC    quicconn.Opener  // with Loops: opens UDP sockets of the stack
+
+	// OnRefused returns what is called with the client of each request that a worker refuses, on its goroutine; nil: nothing.
+	// It is called once for each worker.
+	OnRefused func() func(client netip.Addr, r proxy.Refusal, n int)
 }
 
 // Set is the workers of a configuration. Its methods may be called from any goroutine.
@@ -162,6 +167,9 @@ func (s *Set) openLoops(cfg *config.Config) error {
 		l.hold(func() { l.worker = proxy.NewWorker(l.Loop.Loop, i) })
 		l.worker.OnRecord(s.logger())
 		l.worker.Share(&s.endpoints)
+		if s.opt.OnRefused != nil {
+			l.worker.OnRefused(s.opt.OnRefused())
+		}
 	}
 	return nil
 }

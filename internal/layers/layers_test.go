@@ -98,9 +98,10 @@ gateway/statesync: gateway/datapath
 gateway/inspection: filter filter/inspect filter/signature gateway/config gateway/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/workers : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/pool gateway/proxy gateway/quicconn gateway/rewrite gateway/route gateway/transport internal/suggest
-gateway/admin   : gateway gateway/config gateway/workers gpukern internal/control
+gateway/defence : filter/ebpf gateway/config metrics pmd
+gateway/admin   : gateway gateway/defence gateway/config gateway/workers gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/control internal/rtnl
-gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/control
+gateway/daemon  : clock gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/control
 docs            :
 cmd/millrace    : *
 cmd/prom        : metrics

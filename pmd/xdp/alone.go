@@ -34,7 +34,11 @@ func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) error {
 		return err
 	}
 	if s.Program != old {
-		return fmt.Errorf("%w: %s", ErrForeign, describeAt(s.Program))
+		fd := -1
+		if s.prog != nil {
+			fd = s.prog.FD()
+		}
+		return fmt.Errorf("%w: %s", ErrForeign, describeAt(s.Program, fd))
 	}
 	if old == 0 {
 		err = setAny(ifindex, fd, mode)
@@ -46,7 +50,7 @@ func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) error {
 	}
 	if err = f.swapError(s, err); errors.Is(err, errLost) {
 		now, _, _ := attached(ifindex)
-		return fmt.Errorf("%w: %s", ErrForeign, describeAt(now))
+		return fmt.Errorf("%w: %s", ErrForeign, describeAt(now, -1))
 	}
 	return err
 }
@@ -60,10 +64,10 @@ func (f *FS) noteAlone(ifindex int, old uint32) error {
 	return errors.Join(err, f.unpin(ifindex, old))
 }
 
-// describeAt is Describe, also for no program.
-func describeAt(id uint32) string {
+// describeAt is describe, also for no program.
+func describeAt(id uint32, fd int) string {
 	if id == 0 {
 		return "it has none any more"
 	}
-	return Describe(id)
+	return describe(id, fd)
 }

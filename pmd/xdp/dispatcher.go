@@ -93,7 +93,7 @@ func (s *State) open(f *FS) (err error) {
 	s.Name = info.Name
 	maps, _ := info.MapIDs()
 	if info.Name != dispatcherName || len(maps) != 1 {
-		return fmt.Errorf("%w: %s", ErrForeign, Describe(s.Program))
+		return fmt.Errorf("%w: %s", ErrForeign, describe(s.Program, s.prog.FD()))
 	}
 	conf, err := readConfig(maps[0])
 	if err != nil {

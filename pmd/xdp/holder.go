@@ -12,13 +12,20 @@ import (
 
 // Processes lists, as "name (pid N)", the processes that hold a descriptor of the BPF program or of a bpf_link of it.
 // Processes that this one may not read are left out.
-func Processes(program uint32) []string {
+func Processes(program uint32) []string { return processesBut(program, -1) }
+
+// processesBut is Processes without a descriptor of this process, which only looks at the program.
+func processesBut(program uint32, fd int) []string {
+	mine := fmt.Sprintf("/proc/%d/fdinfo/%d", os.Getpid(), fd)
 	want := fmt.Sprintf("prog_id:\t%d\n", program)
 	var out []string
 	pids, _ := filepath.Glob("/proc/[0-9]*")
 	for _, pid := range pids {
 		paths, _ := filepath.Glob(filepath.Join(pid, "fdinfo", "*"))
 		for _, path := range paths {
+			if path == mine {
+				continue
+			}
 			if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), want) {
 				continue
 			}
@@ -31,7 +38,9 @@ func Processes(program uint32) []string {
 }
 
 // Describe returns words for a program on an interface: its id, its name, its bpf_link and the processes that hold it.
-func Describe(program uint32) string {
+func Describe(program uint32) string { return describe(program, -1) }
+
+func describe(program uint32, fd int) string {
 	what := fmt.Sprintf("XDP program %d", program)
 	if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program)); err == nil {
 		if info, err := p.Info(); err == nil && info.Name != "" {
@@ -42,7 +51,7 @@ func Describe(program uint32) string {
 	if id, ok := linkOf(program); ok {
 		what += fmt.Sprintf(", attached by bpf_link %d,", id)
 	}
-	if holders := Processes(program); len(holders) > 0 {
+	if holders := processesBut(program, fd); len(holders) > 0 {
 		what += " of " + strings.Join(holders, ", ")
 	}
 	return strings.TrimSuffix(what, ",")
