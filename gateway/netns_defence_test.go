@@ -220,7 +220,7 @@ func TestOperatorAndListsDrop(t *testing.T) {
 	for err, want := range map[error]int{
 		add("198.18.0.3/32", admin.DefenceVerdict{}):                                                http.StatusConflict, // accepted
 		add("203.0.113.0/24", admin.DefenceVerdict{}):                                               http.StatusConflict, // on a list
-		d.g.RemoveVerdict(ctx, admin.DefenceSource{Source: source("198.51.100.7/32")}):              http.StatusNotFound, // the list's
+		d.g.RemoveVerdict(ctx, admin.DefenceSource{Source: source("198.51.100.7/32")}):              http.StatusConflict, // the list's
 		d.g.RemoveVerdict(ctx, admin.DefenceSource{Source: source("192.0.2.1/32")}):                 http.StatusNotFound,
 		add("192.0.2.2/32", admin.DefenceVerdict{Packets: -1}):                                      http.StatusBadRequest,
 		add("192.0.2.2/32", admin.DefenceVerdict{Forever: true, Time: admin.Duration(time.Second)}): http.StatusBadRequest,
