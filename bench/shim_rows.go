@@ -33,7 +33,7 @@ type shimRow struct {
 }
 
 const (
-	echoAt, hangupAt = 7000, 7001
+	echoAt, hangupAt, sinkAt = 7000, 7001, 7002
 )
 
 // sample turns a run into figures. own are the parts on the host.
@@ -79,7 +79,7 @@ func atLeast(bound float64) []harness.Gate {
 
 // rows are all there are.
 func (b *shimBench) rows() []shimRow {
-	return slices.Concat(b.roundTrips(), b.connections(), b.bulkRows(), b.redisRows(), b.nginxRows(), b.databaseRows())
+	return slices.Concat(b.roundTrips(), b.localBulk(), b.connections(), b.bulkRows(), b.redisRows(), b.nginxRows(), b.databaseRows())
 }
 
 func (b *shimBench) roundTrips() []shimRow {
@@ -109,6 +109,24 @@ func (b *shimBench) roundTrips() []shimRow {
 	apart := local("a CPU each", peerCPU, hostCPU)
 	apart.gates = append(apart.gates, ratio(busyPoll, metricP50, "<=", 0.3))
 	return []shimRow{far, veth(", host and peer on one CPU", hostCPU), local("one CPU", hostCPU, hostCPU), apart}
+}
+
+// localBulk are writes of 64 KiB from one program of the host to another.
+func (b *shimBench) localBulk() (all []shimRow) {
+	for _, o := range []struct {
+		cpus   string
+		client int
+	}{{"one CPU", hostCPU}, {"a CPU each", peerCPU}} {
+		all = append(all, shimRow{
+			name: "64 KiB writes, two programs of one host, " + o.cpus, unit: "byte", part: "server", count: "bytes",
+			parts: []shimPart{
+				b.socketsPart("server", true, hostCPU, "sink", "127.0.0.1", sinkAt),
+				b.socketsPart("client", true, o.client, "bulk", "127.0.0.1", sinkAt, strconv.Itoa(64<<10)),
+			},
+			ways: []string{overKernel, tier0, tier1, busyPoll},
+		})
+	}
+	return all
 }
 
 func (b *shimBench) connections() []shimRow {

@@ -2,9 +2,11 @@ package shim
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -19,12 +21,19 @@ import (
 
 // Programs of testdata/client.c at both ends, with rings from one to the other.
 
-// serveDirect runs a server that accepts n connections, and echoes by a process for each. It returns its address as arguments, and
-// what waits for its end.
-func (b *bed) serveDirect(t testing.TB, rings bool, role string, n int) (at []string, wait func() error) {
+// serveDirect runs a server. It returns its address as arguments.
+func (b *bed) serveDirect(t testing.TB, rings bool, role, more string) (at []string, server *exec.Cmd) {
 	t.Helper()
 	port := fmt.Sprint(7100)
-	cmd := b.program(t, rings, role, "127.0.0.1", port, fmt.Sprint(n))
+	cmd := b.program(t, rings, role, "127.0.0.1", port, more)
+	awaitReady(t, cmd)
+	return []string{"127.0.0.1", port}, cmd
+}
+
+// awaitReady starts a program and waits for its line. It gets a process group of its own.
+func awaitReady(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -35,23 +44,22 @@ func (b *bed) serveDirect(t testing.TB, rings bool, role string, n int) (at []st
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatal(line, err)
 	}
-	return []string{"127.0.0.1", port}, cmd.Wait
 }
 
 // TestDirect runs programs against one that echoes.
 func TestDirect(t *testing.T) {
 	for _, args := range []string{
 		"echo", "transfer 10000000", "level", "edge", "threads", "forks", "waits", "files", "exec", "unread", "ended", "borrowed",
-		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork",
+		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers",
 	} {
 		t.Run(strings.ReplaceAll(args, " ", "-"), func(t *testing.T) {
 			b := newBed(t, nil)
 			words := strings.Fields(args)
-			at, wait := b.serveDirect(t, true, "server", 1)
+			at, server := b.serveDirect(t, true, "server", "1")
 			if err := b.program(t, true, append(append([]string{words[0]}, at...), words[1:]...)...).Run(); err != nil {
 				t.Error(err)
 			}
-			if err := wait(); err != nil {
+			if err := server.Wait(); err != nil {
 				t.Errorf("server: %v", err)
 			}
 			if n := b.Stats(); n.Direct != 1 || n.Paired != 1 || n.Violations != 0 {
@@ -59,6 +67,105 @@ func TestDirect(t *testing.T) {
 			}
 			until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
 		})
+	}
+}
+
+// TestDirectHandover: a program gives a connection with unread bytes to another one, while the peer waits in some way, has ended, or does
+// not look.
+func TestDirectHandover(t *testing.T) {
+	for _, how := range []string{"reads", "polls", "shuts", "leaves", "sleeps"} {
+		t.Run(how, func(t *testing.T) {
+			b := newBed(t, nil)
+			at, server := b.serveDirect(t, true, "handover", how)
+			if err := b.program(t, true, "giver", at[0], at[1], how).Run(); err != nil {
+				t.Error(err)
+			}
+			if err := server.Wait(); err != nil {
+				t.Errorf("server: %v", err)
+			}
+			if n := b.Stats(); n.Direct != 1 {
+				t.Errorf("%+v", n)
+			}
+			until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+		})
+	}
+}
+
+// TestDirectReset: a program that closes its socket with bytes unread resets the connection, after what it has sent.
+func TestDirectReset(t *testing.T) {
+	b := newBed(t, nil)
+	at, server := b.serveDirect(t, true, "rude", "3")
+	for range 3 {
+		if err := b.program(t, true, append([]string{"resets"}, at...)...).Run(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDirectKilled: SIGKILL of one end in the middle of its work is the end for the other.
+func TestDirectKilled(t *testing.T) {
+	b := newBed(t, nil)
+	at, server := b.serveDirect(t, true, "victim", "6")
+	for range 3 {
+		client := b.program(t, true, append([]string{"sleeper"}, at...)...) // it writes and does not read
+		awaitReady(t, client)
+		time.Sleep(20 * time.Millisecond)
+		_ = syscall.Kill(-client.Process.Pid, syscall.SIGKILL)
+		_ = client.Wait()
+	}
+	var orphans []*exec.Cmd
+	for range 3 {
+		client := b.program(t, true, append([]string{"orphan"}, at...)...)
+		awaitReady(t, client)
+		orphans = append(orphans, client)
+	}
+	time.Sleep(20 * time.Millisecond)
+	_ = syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
+	_ = server.Wait()
+	for _, client := range orphans {
+		if err := client.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}
+
+// TestDirectWithoutNode: connections go on when the node has ended.
+func TestDirectWithoutNode(t *testing.T) {
+	b := newBed(t, nil)
+	at, server := b.serveDirect(t, true, "server", "1")
+	client := b.program(t, true, append([]string{"transfer"}, at[0], at[1], "60000000")...)
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "bytes pass", func() bool { b.Pairs(); return b.Stats().DirectBytes > 1_000_000 })
+	for _, p := range b.Pairs() {
+		if p.Process.Tier != 1 {
+			t.Errorf("%+v, tier %d", p, p.Process.Tier)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(client.Wait(), server.Wait()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDirectOrNot: a pair has rings if both programs ask for them, and their users may have more.
+func TestDirectOrNot(t *testing.T) {
+	for _, tc := range []struct{ server, client, want bool }{{true, true, true}, {false, true, false}, {true, false, false}} {
+		b := newBed(t, nil)
+		at, server := b.serveDirect(t, tc.server, "server", "1")
+		if err := errors.Join(b.program(t, tc.client, append([]string{"echo"}, at...)...).Run(), server.Wait()); err != nil {
+			t.Error(err)
+		}
+		if n := b.Stats(); (n.Direct == 1) != tc.want || n.Paired != 1 {
+			t.Errorf("%+v: %+v", tc, n)
+		}
 	}
 }
 
@@ -115,7 +222,7 @@ func TestDirectWrongIndexes(t *testing.T) {
 		"not silent":     func(h *intruder) { h.word(fromTail).Store(1 << 31); h.put("") },
 	}
 	b := newBed(t, nil)
-	at, wait := b.serveDirect(t, true, "victim", len(wrong)*2)
+	at, server := b.serveDirect(t, true, "victim", fmt.Sprint(len(wrong)*2))
 	c := b.dial(t)
 	for what, spoil := range wrong {
 		for range 2 { // a blocking program, and one that does not block
@@ -127,7 +234,7 @@ func TestDirectWrongIndexes(t *testing.T) {
 			h.close()
 		}
 	}
-	if err := wait(); err != nil {
+	if err := server.Wait(); err != nil {
 		t.Error(err)
 	}
 }
@@ -136,7 +243,7 @@ func TestDirectWrongIndexes(t *testing.T) {
 func TestDirectHostile(t *testing.T) {
 	const rounds = 24
 	b := newBed(t, nil)
-	at, wait := b.serveDirect(t, true, "victim", rounds)
+	at, server := b.serveDirect(t, true, "victim", fmt.Sprint(rounds))
 	c := b.dial(t)
 	for round := range rounds {
 		h := b.intrude(t, c, at)
@@ -161,7 +268,7 @@ func TestDirectHostile(t *testing.T) {
 		}
 		h.close()
 	}
-	if err := wait(); err != nil {
+	if err := server.Wait(); err != nil {
 		t.Error(err)
 	}
 	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })

@@ -5,6 +5,8 @@
 //	sockets hangup ADDRESS PORT      accept and close
 //	sockets rtt ADDRESS PORT BYTES   send and wait for as many bytes, again and again
 //	sockets options ADDRESS PORT     connect, and set and read TCP_NODELAY again and again
+//	sockets sink ADDRESS PORT        read 64 KiB at a time, and count bytes
+//	sockets bulk ADDRESS PORT BYTES  write so many at a time, again and again
 //	sockets connect ADDRESS PORT     connect, wait until the server closes, and close
 //
 // Addresses are IPv4. The clients count requests, and the quantiles of their durations since the last mark.
@@ -20,7 +22,7 @@ enum {
 	PATIENCE_MS = 8000,       // for a server that comes up
 };
 
-static volatile u64 requests;
+static volatile u64 requests, bytes;
 static volatile u64 buckets[BUCKETS];
 
 static void count_duration(u64 ns) {
@@ -48,8 +50,8 @@ static void mark(int final) {
 	static u64 before[BUCKETS], after[BUCKETS];
 	for (int i = 0; i < BUCKETS; i++)
 		after[i] = buckets[i];
-	printf("{\"ns\":%lu,\"cpu_ns\":%lu,\"final\":%s,\"counts\":{\"requests\":%lu,\"p50 ns\":%lu,\"p99 ns\":%lu}}\n",
-	       clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_PROCESS_CPUTIME_ID), final ? "true" : "false", requests,
+	printf("{\"ns\":%lu,\"cpu_ns\":%lu,\"final\":%s,\"counts\":{\"requests\":%lu,\"bytes\":%lu,\"p50 ns\":%lu,\"p99 ns\":%lu}}\n",
+	       clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_PROCESS_CPUTIME_ID), final ? "true" : "false", requests, bytes,
 	       quantile(before, after, 0.5), quantile(before, after, 0.99));
 	fflush(stdout);
 	memcpy(before, after, sizeof before);
@@ -147,6 +149,19 @@ static void serve_hangup(int l) {
 	}
 }
 
+static void serve_sink(int l) {
+	static char b[LARGEST];
+	for (;;) {
+		ssize_t n;
+		int fd = accept(l, NULL, NULL);
+		if (fd < 0)
+			die("accept");
+		while ((n = recv(fd, b, sizeof b, 0)) > 0)
+			bytes += n;
+		close(fd);
+	}
+}
+
 // dial waits for a server that comes up.
 static int dial(const struct sockaddr_in *to) {
 	for (int waited = 0;; waited++) {
@@ -174,6 +189,16 @@ static void round_trips(const struct sockaddr_in *to, size_t size) {
 			fprintf(stderr, "other bytes came back\n");
 			exit(1);
 		}
+	}
+}
+
+static void writes(const struct sockaddr_in *to, size_t size) {
+	static char out[LARGEST];
+	int fd = dial(to);
+	begin();
+	for (;;) {
+		send_all(fd, out, size);
+		requests++;
 	}
 }
 
@@ -215,20 +240,22 @@ int main(int argc, char **argv) {
 	const char *role = argc > 3 ? argv[1] : "";
 	size_t size = argc > 4 ? (size_t)atoi(argv[4]) : 1;
 	if (argc < 4 || inet_pton(AF_INET, argv[2], &at.sin_addr) != 1 || size < 1 || size > LARGEST) {
-		fprintf(stderr, "usage: %s echo|hangup|rtt|connect|options ADDRESS PORT [BYTES]\n", argv[0]);
+		fprintf(stderr, "usage: %s echo|hangup|sink|rtt|bulk|connect|options ADDRESS PORT [BYTES]\n", argv[0]);
 		return 2;
 	}
 	at.sin_port = htons(atoi(argv[3]));
 	if (!strcmp(role, "rtt"))
 		round_trips(&at, size);
+	if (!strcmp(role, "bulk"))
+		writes(&at, size);
 	if (!strcmp(role, "connect"))
 		connects(&at);
 	if (!strcmp(role, "options"))
 		options_of(&at);
-	if (!strcmp(role, "echo") || !strcmp(role, "hangup")) {
+	if (!strcmp(role, "echo") || !strcmp(role, "hangup") || !strcmp(role, "sink")) {
 		int l = listen_at(&at);
 		begin();
-		strcmp(role, "echo") ? serve_hangup(l) : serve_echo(l);
+		strcmp(role, "echo") ? strcmp(role, "sink") ? serve_hangup(l) : serve_sink(l) : serve_echo(l);
 	}
 	fprintf(stderr, "no role %s\n", role);
 	return 2;

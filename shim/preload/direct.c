@@ -230,7 +230,7 @@ int direct_write(struct rings *r, int fd, uint32_t n)
 	return sent >= 0 || cause == EAGAIN ? 0 : -1;
 }
 
-int direct_announce(struct rings *r, int fd)
+int direct_announce(struct rings *r, int fd, bool other)
 {
 	struct direct_direction *d = outgoing(r);
 	uint64_t bell = atomic_load(&d->bell);
@@ -239,6 +239,8 @@ int direct_announce(struct rings *r, int fd)
 		bool more = used > atomic_load(&d->want);
 		if (used > r->size && (atomic_load(&d->head) & DIRECT_LEFT) == 0)
 			return direct_fail(r, fd);
+		if (used == 0 && !other && state == DIRECT_ARMED)
+			return 0; /* a byte now would make the socket readable for nothing */
 		if (state == DIRECT_RUNG || state >= DIRECT_GONE || (!more && (state == DIRECT_SPINNING || state == DIRECT_WOKEN)))
 			return 0;
 		bool byte = more || state == DIRECT_ARMED;
@@ -327,7 +329,7 @@ static bool renounce(struct rings *r, int fd)
 			break;
 		}
 		if (atomic_exchange(&d->asked, 1) != 1)
-			direct_announce(r, fd);
+			direct_announce(r, fd, true);
 		if (hung_up(fd) || now() > end)
 			return false;
 		sleep_on(&d->asked, 1);

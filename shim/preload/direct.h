@@ -19,7 +19,10 @@
 #define DIRECT_LEFT 0x80000000u
 #define DIRECT_INDEX 0x7fffffffu
 
-/* What the consumer wants to be woken by: the low half of bell. The high half counts the bytes that were written to its socket. */
+/*
+ * What the consumer wants to be woken by: the low byte of bell. The 24 bits above change each time when it arms, and the high half
+ * counts the bytes that were written to its socket.
+ */
 enum {
 	DIRECT_ARMED,    /* a byte in its socket, with the next bytes */
 	DIRECT_RUNG,     /* nothing: such a byte is there, or about to be */

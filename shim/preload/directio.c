@@ -30,18 +30,21 @@ static bool blocks(const struct rings *r, int flags)
 }
 
 /*
- * arm asks for a doorbell byte with the next bytes, and returns how many were counted before. A thread that sleeps by futex(2) has to
- * wait by the socket then.
+ * arm asks for a doorbell byte with the next bytes, and returns the bell. A thread that sleeps by futex(2) has to wait by the socket
+ * then.
  */
-static uint32_t arm(struct direct_direction *d)
+static uint64_t arm(struct direct_direction *d)
 {
 	uint64_t bell = atomic_load(&d->bell);
-	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++)
-		if (change_bell(d, &bell, DIRECT_ARMED, 0))
-			break;
-	if (state_of(bell) == DIRECT_ASLEEP)
-		wake_all(state_word(d));
-	return count_of(bell);
+	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++) {
+		uint64_t next = armed(bell);
+		if (!atomic_compare_exchange_strong(&d->bell, &bell, next))
+			continue;
+		if (state_of(bell) == DIRECT_ASLEEP)
+			wake_all(state_word(d));
+		return next;
+	}
+	return bell;
 }
 
 /*
@@ -51,14 +54,18 @@ static uint32_t arm(struct direct_direction *d)
 static bool settle(struct rings *r, int fd)
 {
 	struct direct_direction *d = incoming(r);
-	uint32_t count = arm(d), left = count - r->side->taken;
+	uint64_t bell = arm(d);
+	uint32_t left = count_of(bell) - r->side->taken;
 	if (has_bytes(r)) {
-		uint64_t armed = (uint64_t)count << 32 | DIRECT_ARMED;
-		if (left > 0)
-			change_bell(d, &armed, DIRECT_RUNG, 0);
+		if (left > 0 && state_of(bell) == DIRECT_ARMED)
+			change_bell(d, &bell, DIRECT_RUNG, 0);
 		return false;
 	}
 	direct_drain(r, fd, left);
+	for (int i = 0; i < DIRECT_TRIES && count_of(bell) != r->side->taken; i++) {
+		sched_yield(); /* one is on its way: it would make the socket readable for nothing */
+		direct_drain(r, fd, count_of(bell) - r->side->taken);
+	}
 	return true;
 }
 
@@ -192,12 +199,13 @@ static int doze(struct rings *r, uint32_t state)
 	int result = 0;
 	if (state == DIRECT_SPINNING) {
 		spin(r);
-		uint64_t bell = atomic_load(&d->bell);
-		if (state_of(bell) == DIRECT_SPINNING && waits(r) && change_bell(d, &bell, DIRECT_ASLEEP, 0))
-			state = DIRECT_ASLEEP;
+		uint64_t now = atomic_load(&d->bell);
+		if (state_of(now) == DIRECT_SPINNING && waits(r))
+			change_bell(d, &now, DIRECT_ASLEEP, 0);
 	}
-	if (state == DIRECT_ASLEEP && waits(r))
-		result = sleep_on(state_word(d), DIRECT_ASLEEP);
+	uint64_t bell = atomic_load(&d->bell);
+	if (state_of(bell) == DIRECT_ASLEEP && waits(r))
+		result = sleep_on(state_word(d), (uint32_t)bell);
 	get_up(d);
 	return result < 0 && !has_bytes(r) ? -1 : 0;
 }
@@ -398,7 +406,7 @@ static int publish(struct rings *r, int fd, size_t n)
 		return -1;
 	}
 	r->side->tail = next;
-	return direct_announce(r, fd) == 0 ? 1 : -1;
+	return direct_announce(r, fd, false) == 0 ? 1 : -1;
 }
 
 /* fill makes the socket not writable, because the ring is full. The other empties it when half of the ring is free. */

@@ -2,7 +2,8 @@
  * doorbell.h - what both halves of direct rings (direct.c, directio.c) share.
  *
  * Order of the fields that both programs write: a producer stores tail and then loads bell, a consumer stores bell and then loads
- * tail, all of them sequentially consistent. So at least one of the two sees the other.
+ * tail, all of them sequentially consistent. So at least one of the two sees the other. TestDoorbellModel of shim/ring tries all
+ * interleavings.
  */
 #ifndef MILLRACE_SHIM_DOORBELL_H
 #define MILLRACE_SHIM_DOORBELL_H
@@ -35,7 +36,7 @@ static inline struct direct_direction *outgoing(const struct rings *r)
 
 static inline uint32_t state_of(uint64_t bell)
 {
-	return (uint32_t)bell;
+	return (uint8_t)bell;
 }
 
 static inline uint32_t count_of(uint64_t bell)
@@ -43,10 +44,22 @@ static inline uint32_t count_of(uint64_t bell)
 	return (uint32_t)(bell >> 32);
 }
 
-/* change_bell gives it the state to and counts n more bytes, unless it is not *bell any more: then that is what it is. */
+/* with_state is bell with the state to, and n more bytes counted. */
+static inline uint64_t with_state(uint64_t bell, uint32_t to, uint32_t n)
+{
+	return ((bell >> 32) + n) << 32 | ((uint32_t)bell & ~0xffu) | to;
+}
+
+/* change_bell makes that the bell, unless it is not *bell any more: then that is what it is. */
 static inline bool change_bell(struct direct_direction *d, uint64_t *bell, uint32_t to, uint32_t n)
 {
-	return atomic_compare_exchange_strong(&d->bell, bell, ((*bell >> 32) + n) << 32 | to);
+	return atomic_compare_exchange_strong(&d->bell, bell, with_state(*bell, to, n));
+}
+
+/* armed is bell with the state DIRECT_ARMED, unlike any before. */
+static inline uint64_t armed(uint64_t bell)
+{
+	return with_state((bell & ~0xffffffffull) | (uint32_t)(bell + 0x100), DIRECT_ARMED, 0);
 }
 
 /* state_word is the half of a bell that futex(2) looks at. */
@@ -93,8 +106,11 @@ void direct_asked(struct rings *r, int fd);
 /* direct_silence ends the doorbells of a direction: what is counted now is all. */
 void direct_silence(struct direct_direction *d);
 
-/* direct_announce wakes the consumer of the ring from us, as it wishes. -1 is that the other has closed its socket. */
-int direct_announce(struct rings *r, int fd);
+/*
+ * direct_announce wakes the consumer of the ring from us, as it wishes. It need not be woken where it has read all, unless it is
+ * for another reason. -1 is that the other has closed its socket.
+ */
+int direct_announce(struct rings *r, int fd, bool other);
 
 /* direct_write writes n doorbell bytes that are counted already. */
 int direct_write(struct rings *r, int fd, uint32_t n);

@@ -696,16 +696,23 @@ static void server(char **arg)
 		CHECK(status == 0);
 }
 
-/* victim accepts connections at an address, forks for each, and echoes until that fails in whatever way. */
-static void victim(char **arg)
+/* listen_at is the beginning of a server. */
+static int listen_at(char **arg)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(arg[1]))};
 	CHECK(inet_pton(AF_INET, arg[0], &at.sin_addr) == 1);
 	int l = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(bind(l, (struct sockaddr *)&at, sizeof at) == 0 && listen(l, 10) == 0);
-	CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
 	puts("ready");
 	fflush(stdout);
+	return l;
+}
+
+/* victim accepts connections at an address, forks for each, and echoes until that fails in whatever way. */
+static void victim(char **arg)
+{
+	int l = listen_at(arg);
+	CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
 	for (int i = 0; i < atoi(arg[2]); i++) {
 		int fd = accept(l, NULL, NULL);
 		CHECK(fd >= 0);
@@ -728,6 +735,138 @@ static void victim(char **arg)
 	}
 	for (int status; wait(&status) > 0;)
 		CHECK(status == 0);
+}
+
+/* await_unread waits until a socket has n bytes. */
+static void await_unread(int fd, int n)
+{
+	int unread = 0;
+	for (int i = 0; unread != n; i++) {
+		CHECK(i < 20000 && ioctl(fd, FIONREAD, &unread) == 0);
+		usleep(1000);
+	}
+}
+
+/* rude closes a connection that has sent 2 bytes, without reading them, after a message of its own. */
+static void rude(char **arg)
+{
+	int l = listen_at(arg);
+	for (int i = 0; i < atoi(arg[2]); i++) {
+		int fd = accept(l, NULL, NULL);
+		CHECK(fd >= 0);
+		await_unread(fd, 2);
+		CHECK(write(fd, "last words", 10) == 10);
+		CHECK(close(fd) == 0);
+	}
+}
+
+/* heir is the next program of handover. */
+static void heir(char **arg)
+{
+	int fd = atoi(arg[0]);
+	char b;
+	read_all(fd, 0, 50000);
+	if (strcmp(arg[1], "sleeps") == 0) {
+		CHECK(read(fd, &b, 1) == -1 && errno == ECONNRESET);
+		return;
+	}
+	if (strcmp(arg[1], "leaves") != 0)
+		CHECK(write(fd, "ok", 2) == 2);
+	CHECK(read(fd, &b, 1) == 0);
+}
+
+/* handover gives a connection with unread bytes to another program, as inetd does. */
+static void handover(char **arg)
+{
+	int l = listen_at(arg), fd = accept(l, NULL, NULL), status;
+	char number[12];
+	CHECK(fd >= 0);
+	close(l);
+	await_unread(fd, 50000);
+	snprintf(number, sizeof number, "%d", fd);
+	if (strcmp(arg[2], "leaves") == 0)
+		usleep(100000); /* it has ended by now */
+	pid_t child = fork();
+	if (child == 0) {
+		execl(self, self, "heir", number, arg[2], "", NULL);
+		_exit(9);
+	}
+	close(fd);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* giver is the peer of handover. */
+static void giver(char **arg)
+{
+	char b[3];
+	struct flow f = {dial(arg), 0, 50000};
+	struct pollfd p = {.fd = f.fd, .events = POLLIN};
+	write_all(&f);
+	if (strcmp(arg[2], "leaves") == 0)
+		_exit(0);
+	if (strcmp(arg[2], "sleeps") == 0) {
+		sleep(2);
+		CHECK(read(f.fd, b, sizeof b) <= 0);
+		return;
+	}
+	if (strcmp(arg[2], "shuts") == 0)
+		CHECK(shutdown(f.fd, SHUT_WR) == 0);
+	if (strcmp(arg[2], "polls") == 0) {
+		nonblocking(f.fd);
+		while (read(f.fd, b, sizeof b) != 2)
+			CHECK(errno == EAGAIN && poll(&p, 1, 20000) == 1);
+	} else {
+		CHECK(read(f.fd, b, sizeof b) == 2);
+	}
+	CHECK(shutdown(f.fd, SHUT_WR) == 0 || strcmp(arg[2], "shuts") == 0);
+	CHECK(fcntl(f.fd, F_SETFL, O_RDWR) == 0 && read(f.fd, b, 1) == 0);
+}
+
+/* orphan waits for the end of a peer that is killed. */
+static void orphan(char **arg)
+{
+	char b;
+	int fd = dial(arg);
+	CHECK(write(fd, "x", 1) == 1 && read(fd, &b, 1) == 1);
+	puts("ready");
+	fflush(stdout);
+	ssize_t n = read(fd, &b, 1);
+	CHECK(n == 0 || (n == -1 && errno == ECONNRESET));
+	CHECK(send(fd, &b, 1, MSG_NOSIGNAL) == -1 && (errno == EPIPE || errno == ECONNRESET));
+}
+
+/* storm is transfer while signals come. */
+static void storm(char **arg)
+{
+	struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+	struct itimerval often = {{.tv_usec = 300}, {.tv_usec = 300}};
+	CHECK(sigaction(SIGALRM, &act, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	transfer(arg);
+}
+
+/* numbers uses a socket by several numbers, and closes them one after another. */
+static void numbers(char **arg)
+{
+	char b[9];
+	int fd = dial(arg), other = dup(fd), third = fcntl(other, F_DUPFD_CLOEXEC, 100), fourth = dup2(third, 200);
+	CHECK(other >= 0 && third >= 100 && fourth == 200);
+	int all[] = {fd, other, third, fourth};
+	for (int i = 0; i < 4; i++) {
+		for (int j = i; j < 4; j++) {
+			CHECK(write(all[j], "abcdef", 6) == 6);
+			await_unread(all[j], 6);
+			CHECK(read(all[i], b, 2) == 2 && read(all[j], b + 2, 4) == 4 && memcmp(b, "abcdef", 6) == 0);
+		}
+		if (i == 1) /* the flags are those of all */
+			nonblocking(all[2]);
+		if (i == 2)
+			CHECK(read(all[3], b, 1) == -1 && errno == EAGAIN);
+		if (i < 3)
+			CHECK(close(all[i]) == 0);
+	}
+	CHECK(fcntl(200, F_SETFL, O_RDWR) == 0);
+	end(200);
 }
 
 /* edges makes calls whose results on the kernel's stack are here. */
@@ -856,7 +995,8 @@ int main(int argc, char **argv)
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
-		   {"victim", victim}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}, {"errors", errors}};
+		   {"victim", victim}, {"rude", rude}, {"heir", heir}, {"handover", handover},
+		   {"giver", giver}, {"orphan", orphan}, {"storm", storm}, {"numbers", numbers}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}, {"errors", errors}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
 		if (strcmp(argv[1], all[i].name) == 0) {
