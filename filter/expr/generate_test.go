@@ -228,6 +228,10 @@ func TestGenerated(t *testing.T) {
 	o := startOracle(t, files)
 	pkts := readCaptures(t, files)
 	rng := rand.New(rand.NewPCG(3, seed))
+	batches := map[LinkType]batchCase{}
+	for link := range pkts {
+		batches[link] = newBatchCase(t, link, pkts[link])
+	}
 	valid, refused, lenient, broken, judged, matched := 0, 0, 0, 0, 0, 0
 	for valid < count {
 		g := generator{rng, generatedLinks[rng.IntN(len(generatedLinks))]}
@@ -277,6 +281,7 @@ func TestGenerated(t *testing.T) {
 				break
 			}
 		}
+		batches[q.link].check(t, f)
 	}
 	t.Logf("%d expressions compared, %d refused by both, %d only by libpcap, %d clobbered there, %d verdicts, %d matches",
 		valid, refused, lenient, broken, judged, matched)
