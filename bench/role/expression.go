@@ -5,25 +5,29 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"strconv"
 	"sync/atomic"
+	"unsafe"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter/expr"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 )
 
 const (
-	expressionPackets = 1024
+	expressionPackets = 4096
 	expressionFrame   = 2048
+	perCapture        = 64
 )
 
-// WriteExpression writes the first Ethernet packets of the sample captures: a u64, how many of them match
-// text, and a list of { u32 len; u8 bytes[len] }.
-func WriteExpression(path, text, root string) error {
+// WriteExpression writes Ethernet packets of all sample captures, in random order: a u64, how many of those in
+// frames match text, and a list of { u32 len; u8 bytes[len] } of at most frames packets.
+func WriteExpression(path, text, root string, frames int) error {
 	f, err := expr.Compile(text, expr.LinkEthernet, expr.Options{})
 	if err != nil {
 		return err
@@ -33,25 +37,29 @@ func WriteExpression(path, text, root string) error {
 		return errors.New(reason)
 	}
 	pkts := ethernetPackets(files)
+	pkts = pkts[:min(len(pkts), frames)]
 	matches := uint64(0)
 	out := make([]byte, 8)
 	for _, p := range pkts {
-		if f.Match(p, len(p)) {
+		out = append(binary.NativeEndian.AppendUint32(out, uint32(len(p))), p...)
+	}
+	for i := range frames {
+		if p := pkts[i%len(pkts)]; f.Match(p, len(p)) {
 			matches++
 		}
-		out = append(binary.NativeEndian.AppendUint32(out, uint32(len(p))), p...)
 	}
 	binary.NativeEndian.PutUint64(out, matches)
 	return os.WriteFile(path, out, 0o600)
 }
 
+// ethernetPackets returns packets of all captures, of each the first perCapture, so that no capture is most of them.
 func ethernetPackets(files []string) (pkts [][]byte) {
 	for _, name := range files {
 		r, err := capture.Open(name)
 		if err != nil {
 			continue // SampleCaptures has read it
 		}
-		for len(pkts) < expressionPackets {
+		for range perCapture {
 			rec, err := r.Next()
 			if err != nil {
 				break
@@ -62,7 +70,9 @@ func ethernetPackets(files []string) (pkts [][]byte) {
 		}
 		r.Close()
 	}
-	return pkts
+	rng := rand.New(rand.NewPCG(1, 1))
+	rng.Shuffle(len(pkts), func(i, j int) { pkts[i], pkts[j] = pkts[j], pkts[i] })
+	return pkts[:min(len(pkts), expressionPackets)]
 }
 
 // readExpression reads what WriteExpression wrote.
@@ -79,23 +89,34 @@ func readExpression(path string) (pkts [][]byte, matches uint64, err error) {
 	return pkts, matches, nil
 }
 
-// openExpression decides the packets of a file without end, a batch a step, or in the kernel.
+// openExpression decides the packets of a file, in so many frames, without end, a batch a step. The engine has
+// parsed the batches before, unless -as is "bare".
 func openExpression(o roleOptions) (roleWork, error) {
-	if len(o.args) != 2 {
-		return roleWork{}, errors.New("which packets, which expression?")
+	if len(o.args) != 3 {
+		return roleWork{}, errors.New("which packets, how many frames, which expression?")
 	}
 	pkts, want, err := readExpression(o.args[0])
 	if err != nil {
 		return roleWork{}, err
 	}
-	f, err := expr.Compile(o.args[1], expr.LinkEthernet, expr.Options{})
+	frames, err := strconv.Atoi(o.args[1])
 	if err != nil {
 		return roleWork{}, err
 	}
-	if o.as == "kernel" {
-		return kernelExpression(f, pkts, want)
+	f, err := expr.Compile(o.args[2], expr.LinkEthernet, expr.Options{})
+	if err != nil {
+		return roleWork{}, err
 	}
-	r := expressionRun{m: f.NewMatcher(), batches: packetBatches(pkts)}
+	batches, err := packetBatches(pkts, frames)
+	if err != nil {
+		return roleWork{}, err
+	}
+	if o.as != "bare" {
+		if err := parse(batches); err != nil {
+			return roleWork{}, err
+		}
+	}
+	r := expressionRun{m: f.NewMatcher(), batches: batches}
 	got := uint64(0)
 	for _, b := range r.batches {
 		for _, v := range r.m.Match(b) {
@@ -108,18 +129,37 @@ func openExpression(o roleOptions) (roleWork, error) {
 	return roleWork{step: r.step, counts: r.counts}, nil
 }
 
-// packetBatches lays packets into frames, 256 a batch.
-func packetBatches(pkts [][]byte) (all []*packet.Batch) {
-	arena := &packet.Arena{Mem: make([]byte, expressionFrame*len(pkts)), Shift: 11}
-	for i, p := range pkts {
-		if i%packet.BatchSize == 0 {
-			all = append(all, &packet.Batch{Arena: arena})
-		}
-		copy(arena.Mem[i*expressionFrame:], p)
-		b := all[len(all)-1]
-		b.D = append(b.D, packet.Desc{Off: uint32(i * expressionFrame), Len: uint16(len(p))})
+// packetBatches lays packets into frames on huge pages, 256 a batch, again from the first where there are fewer.
+func packetBatches(pkts [][]byte, frames int) (all []*packet.Batch, err error) {
+	const hugePage = 2 << 20
+	mem, err := unix.Mmap(-1, 0, expressionFrame*frames+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
 	}
-	return all
+	mem = mem[-uintptr(unsafe.Pointer(&mem[0]))%hugePage:]
+	_ = unix.Madvise(mem[:expressionFrame*frames], unix.MADV_HUGEPAGE) // slower without
+	arena := &packet.Arena{Mem: mem[:expressionFrame*frames], Shift: 11}
+	for i := range frames {
+		if i%packet.BatchSize == 0 {
+			all = append(all, packet.NewBatch(arena, packet.BatchSize))
+		}
+		p := pkts[i%len(pkts)]
+		copy(arena.Mem[i*expressionFrame:], p)
+		all[len(all)-1].Append(packet.Desc{Off: uint32(i * expressionFrame), Len: uint16(len(p))})
+	}
+	return all, nil
+}
+
+// parse does the engine's header pass over batches.
+func parse(batches []*packet.Batch) error {
+	engine := gpukern.NewCPU(gpukern.Config{})
+	for _, b := range batches {
+		if err := engine.Submit(b); err != nil {
+			return err
+		}
+		engine.Poll(make([]*packet.Batch, 1))
+	}
+	return engine.Close()
 }
 
 type expressionRun struct {
@@ -141,44 +181,4 @@ func (r *expressionRun) step() error {
 
 func (r *expressionRun) counts() (map[string]uint64, error) {
 	return map[string]uint64{"packets": r.n.Load()}, nil
-}
-
-// kernelRepeat is how often the kernel decides a packet in one call.
-const kernelRepeat = 10000
-
-// kernelExpression runs the XDP form of an expression in the kernel.
-func kernelExpression(f *expr.Filter, pkts [][]byte, want uint64) (roleWork, error) {
-	code, err := f.XDP(1, 0)
-	if err != nil {
-		return roleWork{}, err
-	}
-	insns, err := asm.AppendInstructions(nil, bytes.NewReader(expr.Marshal(code)), binary.LittleEndian, "linux")
-	if err != nil {
-		return roleWork{}, err
-	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: insns, License: "GPL"})
-	if err != nil {
-		return roleWork{}, err
-	}
-	got := uint64(0)
-	for _, p := range pkts {
-		v, err := prog.Run(&ebpf.RunOptions{Data: p})
-		if err != nil {
-			return roleWork{}, err
-		}
-		got += uint64(v)
-	}
-	if got != want {
-		return roleWork{}, fmt.Errorf("%d matches, want %d", got, want)
-	}
-	at, n := 0, new(atomic.Uint64)
-	return roleWork{
-		step: func() error {
-			_, err := prog.Run(&ebpf.RunOptions{Data: pkts[at], Repeat: kernelRepeat})
-			at = (at + 1) % len(pkts)
-			n.Add(kernelRepeat)
-			return err
-		},
-		counts: func() (map[string]uint64, error) { return map[string]uint64{"packets": n.Load()}, nil },
-	}, nil
 }

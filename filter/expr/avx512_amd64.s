@@ -4,7 +4,7 @@
 
 // Registers of decideAVX512: SI mem, R12 the last offset of which 64 bytes can be read, DX descriptor, BX how
 // many are left, R8 table, R9 verdict, R10 all flags, R15 all verdicts, R11 0.
-// Layout of packet.Desc, 32 bytes: Off 0, Len 4, Flags 28.
+// Layout of packet.Desc, 32 bytes: Off 0, Len 4, L3 7, Flags 28, Proto 30.
 
 // LANES loads 64 bytes and brings the fields of all tests into the lanes of Z0.
 #define LANES(far) \
@@ -26,6 +26,16 @@
 	VPERMB.Z   Z0, Z16, K1, Z0       \
 	JMP        back
 
+// EQUAL and RANGE make the tests, whose results are K3.
+#define EQUAL \
+	VPANDD   Z17, Z0, Z0     \
+	VPCMPEQD Z18, Z0, K3
+
+#define RANGE \
+	VPANDD  Z17, Z0, Z0      \
+	VPSUBD  Z18, Z0, Z0      \
+	VPCMPUD $2, Z19, Z0, K3
+
 // VERDICT looks the results in K3 up. The entry's low byte is the length that it is for.
 #define VERDICT \
 	KMOVW   K3, R13               \
@@ -42,10 +52,10 @@
 	ADDQ    $32, DX               \
 	DECQ    BX
 
-// func decideAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8) uint32
+// func decideAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8, list *uint32) (seen uint32)
 //
 // Layout of headerTable: pick 0, keep 64, mask 72, low 136, span 200, spans 264.
-TEXT ·decideAVX512(SB), NOSPLIT, $0-60
+TEXT ·decideAVX512(SB), NOSPLIT, $0-68
 	MOVQ h+0(FP), DI
 	MOVQ table+8(FP), R8
 	MOVQ mem+16(FP), SI
@@ -62,6 +72,9 @@ TEXT ·decideAVX512(SB), NOSPLIT, $0-60
 	XORL      R10, R10
 	XORL      R11, R11
 	XORL      R15, R15
+	MOVQ      list+56(FP), AX
+	TESTQ     AX, AX
+	JNE       listed
 	CMPB      264(DI), $0
 	JNE       range
 
@@ -69,8 +82,7 @@ equal:
 	LANES(equalFar)
 
 equalLanes:
-	VPANDD   Z17, Z0, Z0
-	VPCMPEQD Z18, Z0, K3
+	EQUAL
 	VERDICT
 	JNZ equal
 	JMP done
@@ -82,9 +94,7 @@ range:
 	LANES(rangeFar)
 
 rangeLanes:
-	VPANDD  Z17, Z0, Z0
-	VPSUBD  Z18, Z0, Z0
-	VPCMPUD $2, Z19, Z0, K3 // lane - low <= span
+	RANGE
 	VERDICT
 	JNZ range
 	JMP done
@@ -92,11 +102,34 @@ rangeLanes:
 rangeFar:
 	FARLANES(rangeLanes)
 
+	// Only the packets of a list. DI is where it goes on.
+listed:
+	MOVQ AX, DI
+
+listNext:
+	MOVL (DI), AX
+	ADDQ $4, DI
+	MOVQ verdicts+48(FP), R9
+	ADDQ AX, R9
+	SHLQ $5, AX
+	MOVQ d+32(FP), DX
+	ADDQ AX, DX
+	LANES(listFar)
+
+listLanes:
+	RANGE
+	VERDICT
+	JNZ listNext
+	JMP done
+
+listFar:
+	FARLANES(listLanes)
+
 done:
 	VZEROUPPER
 	SHLL $16, R10
 	ORL  R15, R10
-	MOVL R10, ret+56(FP)
+	MOVL R10, seen+64(FP)
 	RET
 
 // Offsets of 16 descriptors of 32 bytes.
@@ -110,62 +143,157 @@ DATA descs<>+48(SB)/8, $0x000001a000000180
 DATA descs<>+56(SB)/8, $0x000001e0000001c0
 GLOBL descs<>(SB), RODATA|NOPTR, $64
 
+// The first 16 numbers.
+DATA count<>+0(SB)/8, $0x0000000100000000
+DATA count<>+8(SB)/8, $0x0000000300000002
+DATA count<>+16(SB)/8, $0x0000000500000004
+DATA count<>+24(SB)/8, $0x0000000700000006
+DATA count<>+32(SB)/8, $0x0000000900000008
+DATA count<>+40(SB)/8, $0x0000000b0000000a
+DATA count<>+48(SB)/8, $0x0000000d0000000c
+DATA count<>+56(SB)/8, $0x0000000f0000000e
+GLOBL count<>(SB), RODATA|NOPTR, $64
+
+#define BROADCAST(number, z) \
+	MOVL number, R9        \
+	VPBROADCASTD R9, z
+
+// func findAVX512(t *parsedTable, d *packet.Desc, n int, verdicts *uint8, list *uint32) (undecided int)
+//
+// Layout of packet.Desc, 32 bytes: L3 7, Flags 28, Proto 30.
+TEXT ·findAVX512(SB), NOSPLIT, $0-48
+	MOVQ t+0(FP), DI
+	MOVQ d+8(FP), DX
+	MOVQ n+16(FP), BX
+	MOVQ verdicts+24(FP), SI
+	MOVQ list+32(FP), R8
+	VMOVDQU32 descs<>(SB), Z0
+	VMOVDQU32 count<>(SB), Z1
+	BROADCAST($0x7, Z16)          // IPv4, IPv6, VLAN
+	BROADCAST($0x18, Z17)         // later fragment, options; 4 bits higher in Flags
+	BROADCAST($0x1fe0, Z18)       // protocol; 11 bits higher
+	BROADCAST($0x1e00, Z19)       // notParsed
+	BROADCAST($14, Z20)
+	BROADCAST($4, Z21)            // FlagVLAN
+	BROADCAST($2, Z22)            // undecided
+	BROADCAST($3, Z23)
+	BROADCAST($16, Z24)
+	MOVL $-1, R10
+
+group:
+	CMPQ BX, $16
+	JGE  full
+	BZHIL BX, R10, R10            // the descriptors that are left
+
+full:
+	KMOVW R10, K1
+	KMOVW R10, K2
+	KMOVW R10, K3
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPGATHERDD 28(DX)(Z0*1), K2, Z3
+	VPGATHERDD 4(DX)(Z0*1), K3, Z4
+	VPANDD Z16, Z3, Z5
+	VPSRLD $4, Z3, Z6
+	VPANDD Z17, Z6, Z6
+	VPSRLD $11, Z3, Z7
+	VPANDD Z18, Z7, Z7
+	VPTERNLOGD $0xfe, Z6, Z7, Z5  // or of the three
+	KMOVW K1, K2
+	VPXORD Z6, Z6, Z6
+	VPGATHERDD (DI)(Z5*1), K2, Z6
+	VPANDD Z23, Z6, Z6
+	VPTESTMD Z19, Z3, K4
+	VPSRLD $24, Z4, Z4            // L3
+	VPCMPD $4, Z20, Z4, K5
+	VPTESTNMD Z21, Z3, K5, K5     // not 14, and no tag
+	KORW K4, K5, K4
+	VMOVDQA32 Z22, K4, Z6
+	VPCMPEQD Z22, Z6, K1, K5
+	VPMOVDB Z6, K1, (SI)
+	VPCOMPRESSD Z1, K5, Z7
+	VMOVDQU32 Z7, (R8)
+	KMOVW K5, R9
+	POPCNTL R9, R9
+	LEAQ (R8)(R9*4), R8
+	VPADDD Z24, Z1, Z1
+	ADDQ $512, DX
+	ADDQ $16, SI
+	SUBQ $16, BX
+	JGT  group
+	VZEROUPPER
+	SUBQ list+32(FP), R8
+	SHRQ $2, R8
+	MOVQ R8, undecided+40(FP)
+	RET
+
 // The bytes of dwords in the opposite order.
 DATA swap<>+0(SB)/8, $0x0405060700010203
 DATA swap<>+8(SB)/8, $0x0c0d0e0f08090a0b
 GLOBL swap<>(SB), RODATA|NOPTR, $16
 
-// func describeAVX512(d *packet.Desc, n int, off, length *laneValues) (more uint64)
+// func copyAVX512(mem *byte, size int, d *packet.Desc, n int, rows *[width][rowLen]byte, off, length *laneValues) (flags uint32)
 //
-// Layout of packet.Desc, 32 bytes: Off 0, Len 4 (16 bits), Flags 28, of which FlagMore is bit 11.
-TEXT ·describeAVX512(SB), NOSPLIT, $0-40
-	MOVQ d+0(FP), DX
-	MOVQ n+8(FP), CX
-	MOVQ off+16(FP), DI
-	MOVQ length+24(FP), SI
-	MOVQ $-1, AX
-	BZHIQ CX, AX, AX              // descriptors that are there
-	XORL  R8, R8                  // more
-	XORL  CX, CX                  // first packet of the group
-	VMOVDQU32 descs<>(SB), Z0
-	MOVL $0xffff, R9
-	VPBROADCASTD R9, Z1
-	MOVL $0x800, R9
-	VPBROADCASTD R9, Z2
+// Layout of packet.Desc, 32 bytes: Off 0, Len 4 (16 bits), Flags 28.
+TEXT ·copyAVX512(SB), NOSPLIT, $0-60
+	MOVQ mem+0(FP), SI
+	MOVQ size+8(FP), R12
+	SUBQ $64, R12
+	MOVQ d+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ rows+32(FP), DI
+	MOVQ off+40(FP), R8
+	MOVQ length+48(FP), R9
+	XORL R10, R10
 
-group:
-	KMOVW AX, K1
-	KMOVW AX, K2
-	KMOVW AX, K3
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPGATHERDD (DX)(Z0*1), K1, Z3
-	VPGATHERDD 4(DX)(Z0*1), K2, Z4
-	VPGATHERDD 28(DX)(Z0*1), K3, Z5
-	VPANDD   Z1, Z4, Z4
-	VPTESTMD Z2, Z5, K4
-	VMOVDQU32 Z3, (DI)
-	VMOVDQU32 Z4, (SI)
-	KMOVW K4, R9
-	SHLQ  CX, R9
-	ORQ   R9, R8
-	ADDQ  $512, DX
-	ADDQ  $64, DI
-	ADDQ  $64, SI
-	SHRQ  $16, AX
-	ADDQ  $16, CX
-	CMPQ  CX, $64
-	JLT   group
+next:
+	MOVL    0(DX), AX
+	MOVWLZX 4(DX), CX
+	MOVL    AX, (R8)
+	MOVL    CX, (R9)
+	ORL     28(DX), R10
+	CMPQ    AX, R12
+	JGT     far
+	VMOVDQU64 (SI)(AX*1), Z0
+
+store:
+	VMOVDQU64 Z0, (DI)
+	ADDQ $32, DX
+	ADDQ $64, DI
+	ADDQ $4, R8
+	ADDQ $4, R9
+	DECQ BX
+	JNZ  next
 	VZEROUPPER
-	MOVQ R8, more+32(FP)
+	MOVL R10, flags+56(FP)
 	RET
 
-// func loadAVX512(mem *byte, off, length, x *laneValues, c *column, dst *laneValues) (valid uint64)
+far:
+	MOVL    $64, R13
+	CMPL    CX, R13
+	CMOVLGT R13, CX
+	MOVQ    $-1, R13
+	BZHIQ   CX, R13, R13
+	KMOVQ   R13, K2
+	VMOVDQU8.Z (SI)(AX*1), K2, Z0
+	JMP     store
+
+// Offsets of 16 rows of 64 bytes.
+DATA rows<>+0(SB)/8, $0x0000004000000000
+DATA rows<>+8(SB)/8, $0x000000c000000080
+DATA rows<>+16(SB)/8, $0x0000014000000100
+DATA rows<>+24(SB)/8, $0x000001c000000180
+DATA rows<>+32(SB)/8, $0x0000024000000200
+DATA rows<>+40(SB)/8, $0x000002c000000280
+DATA rows<>+48(SB)/8, $0x0000034000000300
+DATA rows<>+56(SB)/8, $0x000003c000000380
+GLOBL rows<>(SB), RODATA|NOPTR, $64
+
+// func loadAVX512(mem *byte, off, length, x *laneValues, c *column, dst *laneValues, rows *[width][rowLen]byte) (valid uint64)
 //
-// Indices of a gather are signed: mem and they are moved by 2^31.
+// What ends within a row is read from there. Indices of a gather are signed: mem and they are moved by 2^31.
 // Layout of column: at 24, mask 28, right 32.
-TEXT ·loadAVX512(SB), NOSPLIT, $0-56
+TEXT ·loadAVX512(SB), NOSPLIT, $0-64
 	MOVQ mem+0(FP), BX
 	MOVL $0x80000000, R9
 	ADDQ R9, BX
@@ -175,6 +303,7 @@ TEXT ·loadAVX512(SB), NOSPLIT, $0-56
 	MOVQ x+24(FP), DX
 	MOVQ c+32(FP), R10
 	MOVQ dst+40(FP), R11
+	MOVQ rows+48(FP), AX
 	VPBROADCASTD 24(R10), Z17
 	VPBROADCASTD 28(R10), Z18
 	MOVL 32(R10), R9
@@ -184,6 +313,9 @@ TEXT ·loadAVX512(SB), NOSPLIT, $0-56
 	MOVL $0x10000, R9             // maxIndex
 	VPBROADCASTD R9, Z21
 	VBROADCASTI32X4 swap<>(SB), Z22
+	VMOVDQU32 rows<>(SB), Z23
+	MOVL $64, R9
+	VPBROADCASTD R9, Z24
 	XORL R8, R8
 	XORL CX, CX
 
@@ -193,11 +325,19 @@ group:
 	VPADDD    Z17, Z0, Z0         // start of the four bytes
 	VPADDD    Z20, Z0, Z1         // and their end
 	VPCMPUD   $2, (SI), Z1, K1, K1
+	VPCMPUD   $2, Z24, Z1, K1, K2 // in the row
+	KANDNW    K1, K2, K3          // not there
+	KMOVW     K1, R9
+	VPADDD    Z23, Z0, Z1
+	VPXORD    Z2, Z2, Z2
+	VPGATHERDD (AX)(Z1*1), K2, Z2
+	KTESTW    K3, K3
+	JZ        have
 	VPADDD    (DI), Z0, Z0
 	VPXORD    Z16, Z0, Z0
-	VPXORD    Z2, Z2, Z2
-	KMOVW     K1, R9
-	VPGATHERDD (BX)(Z0*1), K1, Z2
+	VPGATHERDD (BX)(Z0*1), K3, Z2
+
+have:
 	VPSHUFB   Z22, Z2, Z2
 	VPSRLD    X19, Z2, Z2
 	VPANDD    Z18, Z2, Z2
@@ -208,11 +348,12 @@ group:
 	ADDQ $64, DI
 	ADDQ $64, SI
 	ADDQ $64, R11
+	ADDQ $1024, AX
 	ADDQ $16, CX
 	CMPQ CX, $64
 	JLT  group
 	VZEROUPPER
-	MOVQ R8, valid+48(FP)
+	MOVQ R8, valid+56(FP)
 	RET
 
 // func computeAVX512(x, y *laneValues, c *column, dst *laneValues)

@@ -8,16 +8,20 @@ import "github.com/millrace/millrace/packet"
 func haveVectors() bool { return false }
 
 // decide has no form for this processor.
-func (h *headerTable) decide(*packet.Arena, []packet.Desc, []uint8) (whole bool) {
+func (h *headerTable) decide(*packet.Arena, []packet.Desc, []uint32, []uint8) (whole bool) {
 	panic("expr: no table for this processor")
 }
 
-func describe(d []packet.Desc, off, length *laneValues) (more uint64) {
-	return describeGo(d, off, length)
+func (t *parsedTable) find(d []packet.Desc, verdicts []uint8, list []uint32) (undecided []uint32) {
+	return t.findGo(d, verdicts, list)
 }
 
-func loadLanes(mem []byte, off, length, x *laneValues, c *column, dst *laneValues) (valid uint64) {
-	return loadGo(mem, off, length, x, c, dst)
+func (s *vectorState) describe(d []packet.Desc) (more uint64) {
+	return describeGo(d, &s.off, &s.length)
+}
+
+func (s *vectorState) load(x *laneValues, c *column, dst *laneValues) (valid uint64) {
+	return loadGo(s.mem, &s.off, &s.length, x, c, dst)
 }
 
 func computeLanes(x, y *laneValues, c *column, dst *laneValues) { computeGo(x, y, c, dst) }

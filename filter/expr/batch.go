@@ -15,14 +15,17 @@ type Matcher struct {
 	header *headerTable // nil where tests are not for it, or the processor
 	vector *vectorState // likewise
 
-	verdicts []uint8 // by descriptor
-	scratch  []byte  // a packet of several frames
+	verdicts []uint8  // by descriptor
+	list     []uint32 // descriptors that parsed does not decide
+	scratch  []byte   // a packet of several frames
 }
 
-// NewMatcher returns a matcher for batches. Its tables take up to 40 KiB, and 8 KiB more for each list of ports.
+// NewMatcher returns a matcher for batches. Its tables take up to 136 KiB, or 8 KiB and as much
+// again for each list of ports.
 func (f *Filter) NewMatcher() *Matcher {
 	m := &Matcher{f: f, always: verdictUndecided, scratch: make([]byte, 0, maxPacket)}
 	g := newGraph(f.tree)
+	g.fuse()
 	if g.entry < 0 {
 		m.always = verdictReject
 		if g.entry == accept {
@@ -56,6 +59,7 @@ func (m *Matcher) Match(b *packet.Batch) []uint8 {
 	n := len(b.D)
 	if n > len(m.verdicts) {
 		m.verdicts = make([]uint8, max(n, packet.BatchSize))
+		m.list = make([]uint32, len(m.verdicts)+16)
 	}
 	verdicts := m.verdicts[:n]
 	if n == 0 || m.decide(b, verdicts) {
@@ -75,20 +79,22 @@ func (m *Matcher) decide(b *packet.Batch, verdicts []uint8) bool {
 		}
 		return true
 	}
-	if m.decideParsed(b, verdicts) {
-		return true
-	}
-	whole := false
+	left, asked := m.decideParsed(b, verdicts)
 	switch {
+	case asked && len(left) == 0:
+		return true
 	case m.header != nil:
-		whole = m.header.decide(b.Arena, b.D, verdicts)
-	case m.vector != nil:
-		whole = m.vector.decideBatch(b, verdicts)
-	default:
-		return false
-	}
-	if !whole {
+		if !m.header.decide(b.Arena, b.D, left, verdicts) {
+			m.complete(b, verdicts)
+		}
+	case asked && len(left) <= len(b.D)/32: // which the program decides in less time than the other forms all
 		m.complete(b, verdicts)
+	case m.vector == nil:
+		return false
+	default:
+		if !m.vector.decideBatch(b, verdicts) {
+			m.complete(b, verdicts)
+		}
 	}
 	return true
 }
@@ -96,25 +102,21 @@ func (m *Matcher) decide(b *packet.Batch, verdicts []uint8) bool {
 // restAfter is for how many batches the descriptors are not asked after one in which they decided too few.
 const restAfter = 63
 
-// decideParsed writes all verdicts if the descriptors decide most packets, so that the program, which is
-// slower than the other forms, has few to decide.
-func (m *Matcher) decideParsed(b *packet.Batch, verdicts []uint8) bool {
+// decideParsed writes the verdicts of the packets that the descriptors decide, and lists the others. asked is false
+// where it has not done so.
+func (m *Matcher) decideParsed(b *packet.Batch, verdicts []uint8) (left []uint32, asked bool) {
 	if m.parsed == nil {
-		return false
+		return nil, false
 	}
 	if m.rest > 0 {
 		m.rest--
-		return false
+		return nil, false
 	}
-	undecided := m.parsed.decide(b.D, verdicts)
-	if undecided > len(b.D)/16 {
+	left = m.parsed.find(b.D, verdicts, m.list)
+	if len(left) > len(b.D)/4 {
 		m.rest = restAfter
-		return false
 	}
-	if undecided > 0 {
-		m.complete(b, verdicts)
-	}
-	return true
+	return left, true
 }
 
 // complete decides the packets that are undecided, and those of several frames, of which only the first

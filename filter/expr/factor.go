@@ -9,10 +9,35 @@ import "slices"
 // (a and x) or (a and y) is a and (x or y), also where x rejects the packet. Terms between the two
 // stay behind them if their first test excludes a, as other values of the EtherType do.
 func factor(c *cond) *cond {
+	c = foldCond(c)
 	if stores(c) {
 		return c // their order matters
 	}
 	return factorPure(c)
+}
+
+// foldCond computes what is constant in values: "tcp-syn|tcp-fin" becomes a number.
+func foldCond(c *cond) *cond {
+	if c == nil {
+		return nil
+	}
+	folded := *c
+	folded.l, folded.r, folded.a, folded.b = foldCond(c.l), foldCond(c.r), foldValue(c.a), foldValue(c.b)
+	return &folded
+}
+
+func foldValue(v *value) *value {
+	if v == nil {
+		return nil
+	}
+	folded := *v
+	folded.x, folded.y, folded.c = foldValue(v.x), foldValue(v.y), foldCond(v.c)
+	if v.op > valueNeg && folded.x.op == valueConst && folded.y.op == valueConst {
+		if k, ok := calculate(v.op, folded.x.k, folded.y.k); ok { // what divides by 0 rejects the packet
+			return num(k)
+		}
+	}
+	return &folded
 }
 
 func stores(c *cond) bool { return c != nil && (c.op == condSet || stores(c.l) || stores(c.r)) }

@@ -9,7 +9,8 @@ type step struct {
 	a, b   *value
 	slot   int
 	walk   *chain
-	jt, jf int // of condSet only jt
+	jt, jf int        // of condSet only jt
+	fused  *rangeTest // two tests of a as one; the others are those of the first
 }
 
 const (
@@ -195,6 +196,58 @@ func compare(op cmpOp, a, b uint32) bool {
 		return a >= b
 	}
 	return a&b != 0
+}
+
+// fuse makes one step of two that bound a value from both sides, as those of a port range do. The forms for
+// batches test ranges; eBPF and classic BPF do not.
+func (g *graph) fuse() {
+	entered := g.entered()
+	for i := g.entry; i >= 0; i-- {
+		for g.fuseStep(&g.steps[i], entered) {
+		}
+	}
+}
+
+// entered counts the edges that lead to each step in use.
+func (g *graph) entered() []int {
+	n, used := make([]int, len(g.steps)), g.used()
+	for i, s := range g.steps {
+		for _, to := range []int{s.jt, s.jf} {
+			if used[i] && to >= 0 {
+				n[to]++
+			}
+		}
+	}
+	return n
+}
+
+// fuseStep joins s with the step behind it that only s leads to.
+func (g *graph) fuseStep(s *step, entered []int) bool {
+	v, r, inverted, ok := rangeOf(s)
+	if !ok || inverted || s.jt < 0 || entered[s.jt] != 1 {
+		return false
+	}
+	next := &g.steps[s.jt]
+	v2, r2, inverted, ok := rangeOf(next)
+	if !ok || inverted || r.mask != r2.mask || !equalValue(v, v2) {
+		return false
+	}
+	pass := next.jt
+	switch s.jf {
+	case next.jf:
+	case next.jt:
+		pass = next.jf
+		if r2, ok = r2.outside(); !ok {
+			return false
+		}
+	default:
+		return false
+	}
+	both, ok := r.and(r2)
+	if ok {
+		s.fused, s.jt = &both, pass
+	}
+	return ok
 }
 
 func dependsOnSlots(v *value) bool {

@@ -1,6 +1,6 @@
 package expr
 
-// headerTable decides packets by the results of all tests at once: up to maxLanes tests of the first
+// headerTable decides packets by the results of all tests at once: up to 16 tests of the first
 // headerLen bytes, each whether a 32-bit lane lies in a range, give an index into a table.
 //
 // The table was filled by walking the decision graph for every combination of results. An entry also
@@ -22,8 +22,7 @@ type headerTable struct {
 
 const (
 	headerLen    = 64
-	lanes        = 16
-	maxLanes     = 14 // the table has 2^14 entries then, 32 KiB
+	lanes        = 16 // the table has 2^16 entries then, 128 KiB
 	verdictShift = 8
 )
 
@@ -61,7 +60,7 @@ func newHeaderTable(g *graph) *headerTable {
 			}
 		}
 	}
-	if g.entry < 0 || len(h.code) > maxLanes {
+	if g.entry < 0 || len(h.code) > lanes {
 		return nil
 	}
 	for n := len(h.code); n < lanes; n++ {

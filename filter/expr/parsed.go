@@ -8,7 +8,7 @@ import "github.com/millrace/millrace/packet"
 // An entry was made by walking the decision graph with these findings; the walk ends at undecided where
 // a test needs more. Findings are used only where they determine bytes at fixed offsets: those of packets
 // that are malformed, truncated or tunnelled, or whose IP header is behind MPLS or PPPoE, are not.
-type parsedTable [1 << parsedBits]uint8
+type parsedTable [1<<parsedBits + 3]uint8 // the last 3 are read, but not used
 
 // Index of a parsedTable: IPv4, IPv6, VLAN, later fragment, options, and 8 bits of protocol.
 const (
@@ -36,7 +36,7 @@ const (
 // newParsedTable returns the table of a graph over Ethernet frames, or nil where it decides no packet.
 func newParsedTable(g *graph) *parsedTable {
 	t, useful := new(parsedTable), false
-	for i := range t {
+	for i := range 1 << parsedBits {
 		t[i] = g.walkParsed(uint(i))
 		useful = useful || t[i] != verdictUndecided
 	}
@@ -46,21 +46,23 @@ func newParsedTable(g *graph) *parsedTable {
 	return t
 }
 
-// decide writes a verdict for each descriptor and returns how many are undecided. Descriptors that the
-// header pass has not seen are among these.
-func (t *parsedTable) decide(d []packet.Desc, verdicts []uint8) (undecided int) {
-	verdicts = verdicts[:len(d)]
+// findGo writes a verdict for each descriptor and returns those that are undecided. Descriptors that the header
+// pass has not seen are among these. list has 16 entries more than d.
+func (t *parsedTable) findGo(d []packet.Desc, verdicts []uint8, list []uint32) (undecided []uint32) {
+	verdicts, list = verdicts[:len(d)], list[:len(d)+1]
+	n := 0
 	for i := range d {
 		p := &d[i]
 		f := uint(p.Flags)
-		v := t[(f&uint(parsedLinkFlags)|f>>4&(parsedFragment|parsedOptions)|uint(p.Proto)<<parsedProto)%uint(len(t))]
+		v := t[(f&uint(parsedLinkFlags)|f>>4&(parsedFragment|parsedOptions)|uint(p.Proto)<<parsedProto)%(1<<parsedBits)]
 		if p.Flags&notParsed != 0 || p.L3 != ethernetLen && p.Flags&packet.FlagVLAN == 0 {
 			v = verdictUndecided
 		}
 		verdicts[i] = v
-		undecided += int(v >> 1)
+		list[n] = uint32(i)
+		n += int(v >> 1)
 	}
-	return undecided
+	return list[:n]
 }
 
 // walkParsed follows the graph for one combination of findings.

@@ -169,6 +169,21 @@ type rangeTest struct {
 
 func (r rangeTest) holds(v uint32) bool { return v&r.mask-r.low <= r.span }
 
+// outside returns the range of the values that r, which goes up to the greatest, leaves out.
+func (r rangeTest) outside() (rangeTest, bool) {
+	if r.low == 0 || r.low+r.span != 1<<32-1 {
+		return r, false
+	}
+	return rangeTest{mask: r.mask, span: r.low - 1}, true
+}
+
+// and returns the values in both ranges, which have one mask, unless there are none.
+func (r rangeTest) and(o rangeTest) (rangeTest, bool) {
+	low, high := max(r.low, o.low), min(r.low+r.span, o.low+o.span)
+	wraps := r.low+r.span < r.low || o.low+o.span < o.low
+	return rangeTest{r.mask, low, high - low}, low <= high && !wraps
+}
+
 // rangeOf returns a step as a range test of a value. The step holds where the test does, or where it does
 // not if inverted. ok is false for steps that are no comparison with a constant, or compare with
 // constants that no value is above.
@@ -181,6 +196,9 @@ func rangeOf(s *step) (v *value, r rangeTest, inverted, ok bool) {
 	r = rangeTest{mask: most, low: k}
 	if v.op == valueAnd && v.y.op == valueConst {
 		v, r.mask = v.x, v.y.k
+	}
+	if s.fused != nil {
+		return v, *s.fused, false, true
 	}
 	switch s.cmp {
 	case cmpGT:

@@ -19,6 +19,10 @@ type vectorProgram struct {
 	nodes   []vectorNode
 }
 
+// rowLen is how many bytes of packets are copied: frames lie so that few of them fit into the first-level cache at
+// once, and every column would fetch them again.
+const rowLen = 64
+
 // width is the number of packets that are decided at once.
 const width = 64
 
@@ -84,8 +88,9 @@ func (p *vectorProgram) lists() bool {
 type vectorState struct {
 	p       *vectorProgram
 	mem     []byte
-	off     laneValues // of the packets in mem
-	length  laneValues // 0 where there is no packet
+	rows    [width][rowLen]byte // the first bytes of the packets, side by side; with AVX-512
+	off     laneValues          // of the packets in mem
+	length  laneValues          // 0 where there is no packet
 	columns []laneValues
 	valid   []uint64 // of columns: packets whose bytes were there
 	have    uint64   // columns that are computed
@@ -104,7 +109,7 @@ func (s *vectorState) decideBatch(b *packet.Batch, verdicts []uint8) (whole bool
 	s.mem, whole = b.Arena.Mem, true
 	for i := 0; i < len(b.D); i += width {
 		d := b.D[i:min(i+width, len(b.D))]
-		more := describe(d, &s.off, &s.length)
+		more := s.describe(d)
 		accepted, undecided := s.decide(lowest(len(d)))
 		expand(accepted, undecided, verdicts[i:i+len(d)])
 		whole = whole && more|undecided == 0
@@ -180,7 +185,7 @@ func (s *vectorState) column(i int) (valid uint64) {
 	case columnLength:
 		*dst = s.length
 	case columnLoad:
-		valid &= loadLanes(s.mem, &s.off, &s.length, x, c, dst)
+		valid &= s.load(x, c, dst)
 	default:
 		computeLanes(x, y, c, dst)
 		valid &= validY

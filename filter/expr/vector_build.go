@@ -2,17 +2,12 @@ package expr
 
 // newVectorProgram returns the program of a graph, or nil where its first test is none for columns.
 func newVectorProgram(g *graph) *vectorProgram {
-	b := vectorBuilder{g: g, entered: make([]int, len(g.steps)), index: make([]int, len(g.steps)), known: map[column]int{}}
+	b := vectorBuilder{g: g, index: make([]int, len(g.steps)), known: map[column]int{}}
 	if g.entry < 0 {
 		return nil
 	}
+	b.entered = g.entered()
 	used := g.used()
-	for i, s := range g.steps {
-		if used[i] {
-			b.enter(s.jt)
-			b.enter(s.jf)
-		}
-	}
 	for i := g.entry; i >= 0; i-- {
 		if used[i] && !b.merged(i) {
 			b.index[i] = len(b.p.nodes)
@@ -40,12 +35,6 @@ type vectorBuilder struct {
 }
 
 const inList = -1
-
-func (b *vectorBuilder) enter(i int) {
-	if i >= 0 {
-		b.entered[i]++
-	}
-}
 
 func (b *vectorBuilder) merged(i int) bool { return b.index[i] == inList }
 
