@@ -184,6 +184,14 @@ func (e *Engine) Flush() {
 
 // inspect evaluates rules on one decoded packet.
 func (e *Engine) inspect(p *packet) {
+	gaveUp := e.eval.gaveUp
+	e.evaluate(p)
+	if e.eval.gaveUp != gaveUp {
+		e.giveUp(p.flow)
+	}
+}
+
+func (e *Engine) evaluate(p *packet) {
 	e.serial++
 	e.find(p)
 	if p.hasL4 || p.proto != 0 {

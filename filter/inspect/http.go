@@ -47,6 +47,8 @@ type httpMessage struct {
 	headers []httpHeader
 	body    []byte
 	method  []byte // of the request that a response is for
+
+	early earlyMessage
 }
 
 type httpHeader struct{ name, value []byte }
@@ -97,6 +99,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	if end < 0 {
 		if len(s.line) > maxHead {
 			s.state = httpStop
+			e.giveUp(p.flow)
 		}
 		return nil
 	}
@@ -182,6 +185,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		default:
 			e.httpDone(p, h, s)
 		}
+		e.httpBegun(p, s)
 		return
 	}
 	code := statusOf(m.start)
@@ -208,6 +212,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	default:
 		s.state = httpClose
 	}
+	e.httpBegun(p, s)
 }
 
 // statusOf returns the code of a response's first line, 0 where it has none.
@@ -261,9 +266,12 @@ func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
 		return
 	}
 	limit := e.cfg.bodyBytes()
-	s.msg.body = append(s.msg.body, b[:min(len(b), limit-len(s.msg.body))]...)
+	before := len(s.msg.body)
+	s.msg.body = append(s.msg.body, b[:min(len(b), limit-before)]...)
 	if len(s.msg.body) == limit {
 		e.httpInspect(p, s)
+	} else {
+		e.httpGrown(p, s, before)
 	}
 }
 
@@ -289,7 +297,17 @@ func (e *Engine) httpEnd(f *flow) {
 // httpInspect fills the buffers of a message and evaluates the rules.
 func (e *Engine) httpInspect(p *packet, s *httpSide) {
 	s.sent = true
-	m, t := &s.msg, &e.tx
+	e.httpBuffers(p, &s.msg)
+	if s.msg.early.begun {
+		e.tx.early = &s.msg.early
+	}
+	e.transact(p)
+	e.tx.early = nil
+}
+
+// httpBuffers fills the buffers of a message.
+func (e *Engine) httpBuffers(p *packet, m *httpMessage) {
+	t := &e.tx
 	t.reset(signature.AppHTTP)
 	t.text = m.head
 	e.httpCommon(m, p.dir)
@@ -298,7 +316,6 @@ func (e *Engine) httpInspect(p *packet, s *httpSide) {
 	} else {
 		httpResponse(t, m)
 	}
-	e.transact(p)
 }
 
 // httpCommon fills the buffers that requests and responses have.

@@ -56,11 +56,7 @@ func (e *Engine) Inspect(in *Input) Result {
 	e.stats.Packets++
 	e.stats.Bytes += uint64(len(in.Frame))
 	e.packet = e.stats.Packets
-	gaveUp := e.eval.gaveUp
 	e.frame(in.Frame, 0)
-	if e.eval.gaveUp != gaveUp {
-		e.bound()
-	}
 	if e.result.Bound {
 		e.stats.Bounds++
 	}
@@ -97,6 +93,16 @@ func (e *Engine) takes(s *side, seq uint32) bool {
 func (e *Engine) bound() {
 	if !e.ending {
 		e.result.Bound = true
+	}
+}
+
+// giveUp notes that the bytes of a flow were not evaluated to the end. They will not be evaluated again when the packet is sent
+// again, so with Refuse the flow passes no more.
+func (e *Engine) giveUp(f *flow) {
+	e.bound()
+	if e.cfg.Refuse && e.cfg.Block && f != nil && !f.blocked && !e.ending {
+		f.blocked = true
+		e.stats.Blocked++
 	}
 }
 

@@ -31,6 +31,7 @@ type rule struct {
 	key    ruleKey
 	gen    uint32 // generation of the rules that it is one of
 	since  uint32 // generation in which it came, as it is
+	body   bodyUse
 	scope  scope
 	packet bool // a stream's rule that is evaluated on single packets too
 	app    signature.App
@@ -203,6 +204,7 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 			q.packet = position && !s.Flow.OnlyStream && !s.Protocol.Stream || hasStreamSize(s)
 		}
 	}
+	q.body = bodyUseOf(q)
 	for i := range s.Bits {
 		q.bits = append(q.bits, newBit(&s.Bits[i], names))
 	}

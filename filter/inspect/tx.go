@@ -15,6 +15,8 @@ type tx struct {
 	buffers [signature.Buffers][][]byte
 	used    []signature.Buffer
 	text    []byte // what stands behind an alert
+
+	early *earlyMessage // the message was evaluated before; nil for others
 }
 
 func (t *tx) reset(app signature.App) {
@@ -52,9 +54,13 @@ func (e *Engine) transact(p *packet) {
 		}
 	}
 	for _, c := range e.ordered() {
-		if q := c.q; q.dir&p.dir != 0 && e.present(q) && e.admits(q, p) && e.txParts(q, p) {
-			e.matched(q, p, e.tx.text)
+		q := c.q
+		if q.dir&p.dir == 0 || e.tx.early.has(q) || !e.present(q) || !e.admits(q, p) || !e.txParts(q, p) {
+			e.tx.early.wants(q)
+			continue
 		}
+		e.tx.early.add(q)
+		e.matched(q, p, e.tx.text)
 	}
 }
 

@@ -71,7 +71,7 @@ func (h *Handler) superseded(n int, v *view) bool {
 func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	tracked := h.updateFromClient(n, v)
-	if verdict := h.inspectPacket(n, v, sideClient, tracked); verdict != packet.Forward {
+	if verdict, passes := h.inspectPacket(n, v, sideClient, tracked); !passes {
 		return verdict
 	}
 	b := h.snap.Backends[c.backend]
@@ -326,7 +326,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
 	})
-	if verdict := h.inspectPacket(n, v, sideBackend, tracked); verdict != packet.Forward {
+	if verdict, passes := h.inspectPacket(n, v, sideBackend, tracked); !passes {
 		return verdict
 	}
 	if !h.setLink(v.d, &hop) {

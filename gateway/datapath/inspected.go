@@ -55,12 +55,13 @@ func (h *Handler) policyOf(c *Conn) uint8 {
 	return of[c.dev]
 }
 
-// inspectPacket decides a packet of connection n, if that is inspected. tracked says that its sequence numbers fit.
-func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) packet.Verdict {
+// inspectPacket decides a packet of connection n, if that is inspected. tracked says that its sequence numbers fit. Where it
+// reports true the packet goes on; otherwise the verdict is final.
+func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) (verdict packet.Verdict, passes bool) {
 	c := &h.table.conns[n]
 	policy := h.policyOf(c)
 	if policy == 0 {
-		return packet.Forward
+		return packet.Forward, true
 	}
 	service := h.snap.Backends[c.backend].Service
 	in := &h.inspected
@@ -75,13 +76,15 @@ func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) packet.V
 		in.Discarded = packet.DropSequence
 	}
 	verdict, reject := h.inspector(in)
-	if verdict == packet.Forward {
-		return verdict
-	}
-	if reject {
+	switch {
+	case verdict == packet.Forward:
+		return verdict, true
+	case reject && v.d.Proto == wire.ProtoTCP:
 		h.discard(n, false)
+	case reject && side == sideClient && h.reject(v, answerReset): // the packet has become the answer
+		return packet.Forward, false
 	}
-	return h.drop(service, verdict)
+	return h.drop(service, verdict), false
 }
 
 // mustFit reports whether the receiver of a segment discards it where its sequence numbers do not fit: one with data, or

@@ -1,0 +1,160 @@
+package inspect
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// A gateway asks about each packet before it leaves, so a message of HTTP is not evaluated at its end alone, when most of it
+// has left. With Config.Inline
+//
+//   - its head is evaluated when that is complete,
+//   - its body each time it grows: the rules of which a content ends in the new bytes, and those that wait for more,
+//   - the rest at its end: rules that ask for what is absent or for the end of the body, that have no content to search
+//     for, and bodies with a content coding. To decode those for each segment would cost the square of their length.
+//
+// A rule matches once for a message.
+
+// earlyMessage is what was evaluated of a message before its end.
+type earlyMessage struct {
+	begun   bool
+	coded   bool      // the body has a content coding
+	matched []ruleKey // few
+	waiting []*rule   // rules of the body a content of which was found
+}
+
+// bodyUse says what a rule asks of the body of a message.
+type bodyUse uint8
+
+const (
+	bodyNone   bodyUse = iota // nothing: the head decides
+	bodyGrows                 // what holds for a part of the body holds for all of it
+	bodyStream                // perhaps nothing: it looks at the payload of the stream
+	bodyWhole                 // all of it is needed
+)
+
+// isBody reports whether a buffer grows with the body of a message.
+func isBody(b signature.Buffer) bool {
+	return b == signature.HTTPRequestBody || b == signature.HTTPResponseBody || b == signature.FileData
+}
+
+func bodyUseOf(q *rule) (use bodyUse) {
+	for i := range q.parts {
+		p := &q.parts[i]
+		stream := p.Buffer == signature.Payload || p.Buffer == signature.Base64Data
+		switch {
+		case !stream && !isBody(p.Buffer):
+		case len(p.Transforms) > 0 || slices.ContainsFunc(p.Tests, aboutTheEnd):
+			use = bodyWhole
+		case stream:
+			use = max(use, bodyStream)
+		default:
+			use = max(use, bodyGrows)
+		}
+	}
+	return use
+}
+
+// aboutTheEnd reports whether more bytes can make a test fail that has held.
+func aboutTheEnd(t signature.Test) bool {
+	switch t.Kind {
+	case signature.TestContent:
+		return t.Content.Not || t.Content.EndsWith
+	case signature.TestPattern:
+		return t.Pattern.Not
+	case signature.TestByte:
+		return t.Number.Not
+	case signature.TestIsDataAt:
+		return t.IsDataAt.Not
+	case signature.TestSize:
+		return true
+	case signature.TestJump:
+		return t.Number.FromEnd
+	}
+	return false
+}
+
+// has reports whether a rule is not to be evaluated now: it has matched, the head has decided, or the body is missing.
+func (m *earlyMessage) has(q *rule) bool {
+	switch {
+	case m == nil:
+		return false
+	case !m.begun:
+		return q.body == bodyWhole
+	}
+	return q.body == bodyNone || slices.Contains(m.matched, q.key)
+}
+
+// add notes that a rule has matched.
+func (m *earlyMessage) add(q *rule) {
+	if m != nil {
+		m.matched = append(m.matched, q.key)
+	}
+}
+
+// wants keeps a rule that waits for the body, while the head is evaluated.
+func (m *earlyMessage) wants(q *rule) {
+	if m != nil && !m.begun && q.body == bodyGrows {
+		m.waiting = append(m.waiting, q)
+	}
+}
+
+// httpBegun evaluates the head of a message whose body follows.
+func (e *Engine) httpBegun(p *packet, s *httpSide) {
+	m := &s.msg
+	if !e.cfg.Inline || m.start == nil || s.sent {
+		return
+	}
+	m.early.coded = p.dir == signature.ToClient && len(m.value("content-encoding")) > 0
+	e.httpBuffers(p, m)
+	e.tx.early = &m.early
+	e.transact(p)
+	e.tx.early = nil
+	m.early.begun = true
+}
+
+// httpGrown evaluates the rules that the bytes of a body from before on may complete.
+func (e *Engine) httpGrown(p *packet, s *httpSide, before int) {
+	m := &s.msg
+	if !m.early.begun || m.early.coded || before == len(m.body) {
+		return
+	}
+	e.begin()
+	for _, q := range m.early.waiting {
+		if q = e.rules.current(q); q != nil {
+			e.add(q, 0)
+		}
+	}
+	for _, g := range e.rules.groups {
+		if isBody(g.buffer) && len(g.transforms) == 0 {
+			e.found = g.set.Scan(m.body[:before], m.body[before:], 0, e.found[:0])
+			for _, o := range e.found {
+				for _, q := range g.rules[o.Rule] {
+					e.add(q, 0)
+				}
+			}
+		}
+	}
+	if len(e.cands) > 0 {
+		e.grown(p, m)
+	}
+}
+
+// grown evaluates the candidates on what there is of a message.
+func (e *Engine) grown(p *packet, m *httpMessage) {
+	e.httpBuffers(p, m)
+	m.early.waiting = m.early.waiting[:0]
+	for _, c := range e.ordered() {
+		q := c.q
+		if q.body != bodyGrows || q.dir&p.dir == 0 || m.early.has(q) {
+			continue
+		}
+		if e.present(q) && e.admits(q, p) && e.txParts(q, p) {
+			m.early.add(q)
+			e.matched(q, p, e.tx.text)
+		} else {
+			m.early.waiting = append(m.early.waiting, q)
+		}
+	}
+}
