@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/gateway/defence"
+	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/kernbench"
@@ -50,6 +51,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"gateway defence list", defence.Status{}},
 		{"gateway reload", admin.Changes{}},
 		{"gateway route", workers.Explanation{}},
+		{"gateway rules", inspection.Status{}},
 		{"gateway status", admin.Status{}},
 		{"get", getReport{}},
 		{"net addr", addrList{}},

@@ -8,7 +8,13 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/gpukern"
 )
 
 func main() {
@@ -16,4 +22,74 @@ func main() {
 	code := execute(ctx, os.Args[1:], terminal(os.Stdout, os.Stderr))
 	stop()
 	os.Exit(code)
+}
+
+// version is set by -ldflags "-X main.version=1.2.3"; without it the module's version is used.
+var version string
+
+// Build is what `version --json` prints.
+type Build struct {
+	Version  string `json:"version"`  // "devel" outside of a release
+	Commit   string `json:"commit"`   // of the source, "" where it was not built from a checkout
+	Modified bool   `json:"modified"` // the checkout had changes that were not committed
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // operating system and architecture
+	Vector   string `json:"vector"`   // instructions that the CPU engine uses here
+}
+
+// thisBuild returns the build information of this binary.
+func thisBuild() Build {
+	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b.Vector = gpukern.NewCPU(gpukern.Config{}).Info().Device
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; b.Version == "" && v != "(devel)" {
+		b.Version = v
+	}
+	if b.Version == "" {
+		b.Version = "devel"
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func newVersion(c *console) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print version, commit and platform",
+		Long: `Print version, commit, compiler, platform and the vector instructions in use.
+
+--json prints one object: schema, version, commit, modified, go, platform, vector.`,
+		Example: `  millrace version
+  millrace version --json`,
+		Args: cobra.NoArgs,
+		RunE: command(func(context.Context, []string) error {
+			b := thisBuild()
+			if asJSON {
+				return c.json(b)
+			}
+			commit := b.Commit
+			if commit == "" {
+				commit = "unknown"
+			}
+			if b.Modified {
+				commit += " with changes"
+			}
+			c.printf("millrace %s\ncommit   %s\ngo       %s\nplatform %s\nvector   %s\n",
+				b.Version, commit, b.Go, b.Platform, b.Vector)
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }

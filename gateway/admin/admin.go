@@ -13,6 +13,7 @@
 //	GET  /v1/defence                       defence.Status: verdicts in XDP, and what they have dropped
 //	POST /v1/defence/add     DefenceVerdict
 //	POST /v1/defence/remove  DefenceSource
+//	GET  /v1/rules?limit=                  inspection.Status: policies, and rules that have matched
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //
@@ -33,6 +34,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/control"
@@ -84,6 +86,8 @@ type Status struct {
 	Gateway gateway.Status      `json:"gateway"`
 
 	KernelPrograms KernelPrograms `json:"kernel_programs"` // gateway.kernel has the connections
+
+	Inspection *inspection.Status `json:"inspection,omitempty"` // without policies: none. Of its rules the first 20
 
 	Listeners *workers.Status `json:"http,omitempty"` // without listeners: none
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/defence"
+	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/internal/control"
 )
@@ -60,6 +61,11 @@ func (c *Client) Reload(ctx context.Context, dryRun bool) (changes Changes, err 
 		path += "?dry_run=true"
 	}
 	return changes, c.control.Call(ctx, http.MethodPost, path, nil, &changes)
+}
+
+// Rules returns the policies of inspection, and at most so many rules that have matched.
+func (c *Client) Rules(ctx context.Context, limit int) (s inspection.Status, err error) {
+	return s, c.control.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/rules?limit=%d", limit), nil, &s)
 }
 
 // Stop ends the gateway.

@@ -23,6 +23,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", d.serveStatus)
 	mux.HandleFunc("GET /v1/names", d.serveNames)
+	mux.HandleFunc("GET /v1/rules", d.serveRules)
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
 	mux.HandleFunc("GET /v1/defence", d.serveDefence)
 	mux.HandleFunc("POST /v1/defence/add", d.command("defence add", d.addVerdict))
@@ -205,7 +206,7 @@ func (d *Daemon) status(gate gateway.Status) admin.Status {
 	}
 	return admin.Status{
 		Version: d.opt.Build.Version, Config: d.file, Started: d.node.Started(), Gateway: gate,
-		Reload: reload, Engine: engine, KernelPrograms: d.flows.status(),
+		Reload: reload, Engine: engine, KernelPrograms: d.flows.status(), Inspection: d.inspectionStatus(),
 		Counts: admin.Counts{
 			Received: counts.Received, Originated: counts.Originated, Forwarded: counts.Forwarded, Delivered: counts.Delivered, Merged: counts.Merged, Dropped: counts.Dropped,
 		},

@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"cmp"
+	"net/http"
+	"strconv"
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/inspection"
+	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
 )
@@ -35,4 +38,33 @@ func (d *Daemon) writeInspection(w *metrics.Writer) {
 	if d.inspection != nil && d.inspection.Enabled() {
 		d.inspection.WriteMetrics(w)
 	}
+}
+
+// statusRules is how many rules the status of the gateway has.
+const statusRules = 20
+
+// inspectionStatus returns what inspection has done, nil where there are no policies.
+func (d *Daemon) inspectionStatus() *inspection.Status {
+	if d.inspection == nil || !d.inspection.Enabled() {
+		return nil
+	}
+	s := d.inspection.Status(statusRules)
+	return &s
+}
+
+// maxRulesListed bounds the rules of one answer.
+const maxRulesListed = 100_000
+
+// serveRules answers the policies, and the rules that have matched.
+func (d *Daemon) serveRules(w http.ResponseWriter, r *http.Request) {
+	limit := statusRules
+	if text := r.URL.Query().Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxRulesListed {
+			refuse(w, badRequest("limit is 1 to %d, not %q", maxRulesListed, text))
+			return
+		}
+		limit = n
+	}
+	control.Reply(w, d.inspection.Status(limit))
 }

@@ -141,7 +141,7 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		w.Counter("millrace_inspection_gpu_partial_packets_total", "Packets in which a GPU found more than it lists, which were searched again.", p.Again, policy)
 	}
 	for _, r := range s.Rules {
-		labels := []metrics.Label{{Name: "policy", Value: r.Policy}, {Name: "rule", Value: r.id()}}
+		labels := []metrics.Label{{Name: "policy", Value: r.Policy}, {Name: "rule", Value: r.ID()}}
 		w.Counter("millrace_inspection_rule_matches_total", "Matches of a rule: of the 100 rules with the most.", r.Matches, labels...)
 		w.Counter("millrace_inspection_rule_alerts_total", "Alerts of a rule.", r.Alerts, labels...)
 		w.Counter("millrace_inspection_rule_drops_total", "Alerts of a rule whose packet was dropped.", r.Drops, labels...)
@@ -152,8 +152,8 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_inspection_capture_dropped_packets_total", "Packets beyond the size of the capture or its buffer.", s.PacketsDropped)
 }
 
-// id returns gid:sid of a rule, "access:n" of an access rule.
-func (r *RuleStatus) id() string {
+// ID returns gid:sid of a rule, "access:n" of an access rule.
+func (r *RuleStatus) ID() string {
 	if r.GID == 0 {
 		return "access:" + strconv.FormatUint(uint64(r.SID), 10)
 	}

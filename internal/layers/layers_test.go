@@ -99,7 +99,7 @@ gateway/inspection: filter filter/inspect filter/signature gateway/config gatewa
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/workers : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/pool gateway/proxy gateway/quicconn gateway/rewrite gateway/route gateway/transport internal/suggest
 gateway/defence : filter/ebpf gateway/config metrics pmd
-gateway/admin   : gateway gateway/defence gateway/config gateway/workers gpukern internal/control
+gateway/admin   : gateway gateway/defence gateway/inspection gateway/config gateway/workers gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/control internal/rtnl
 gateway/daemon  : clock gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/control
 docs            :
