@@ -23,9 +23,11 @@ var shimSuite = harness.Suite{
 		"Two network namespaces, host -- peer, joined by a veth pair and made anew for every run; checksum and segmentation offloads " +
 			"are off at both ends. The peer uses the kernel's stack on CPU 0. The program under test is on CPU 1 with its stack: the " +
 			"kernel's, or `millrace stack up` over AF_XDP, whose loop sleeps when it has no work. Both see the same programs with the same configuration. " +
-			"Rows of two programs of one host say which CPUs they have.",
+			"Rows of two programs of one host say which CPUs they have. A contestant with its node apart has that on a third CPU, as a stack that " +
+			"polls is deployed: it has two CPUs where the kernel has one, so own is to be read beside the rate. The node has as many processors of " +
+			"Go (GOMAXPROCS) as CPUs, which is Go's own choice.",
 		"own is the CPU time per operation of what is on the host: the program, its children and the node. A loop that waits spins for up to " +
-			"100 us before it sleeps, which is in its CPU time, and on one CPU with the program takes nothing from it but that.",
+			"100 us before it sleeps, which is in its CPU time. Meanwhile it offers the CPU to others, such as the program.",
 	},
 	Open: openShim,
 }
@@ -37,6 +39,9 @@ const (
 	throughLoop = "tier 0, through the loop"
 	tier1       = "rings"
 	busyPoll    = "rings, busy-poll"
+	tier0Apart  = "tier 0, node apart"
+	tier1Apart  = "rings, node apart"
+	busyApart   = "rings, busy-poll, node apart"
 )
 
 // A way is how a contestant runs programs.
@@ -44,6 +49,7 @@ type way struct {
 	name   string
 	flags  []string // of millrace exec
 	config string   // of section shim of the node
+	apart  bool     // the node has a CPU of its own
 }
 
 // ways are all there are.
@@ -53,10 +59,16 @@ var ways = []way{
 	{name: throughLoop, config: ", through_loop: true"},
 	{name: tier1, flags: []string{"--rings"}},
 	{name: busyPoll, flags: []string{"--rings", "--busy-poll", "50us"}},
+	{name: tier0Apart, apart: true},
+	{name: tier1Apart, flags: []string{"--rings"}, apart: true},
+	{name: busyApart, flags: []string{"--rings", "--busy-poll", "50us"}, apart: true},
 }
 
 // usualWays are those of most rows.
-var usualWays = []string{overKernel, tier0, tier1}
+var usualWays = []string{overKernel, tier0, tier1, tier0Apart, tier1Apart}
+
+// withNodeApart has the contestants that differ from others only in where the node runs.
+var withNodeApart = map[string]string{tier0: tier0Apart, tier1: tier1Apart, busyPoll: busyApart}
 
 // shimBench is the opened suite.
 type shimBench struct {
@@ -97,6 +109,9 @@ func (b *shimBench) absent(v *way, w *shimRow) string {
 	if v.name != overKernel && b.millrace.Absent != "" {
 		return b.millrace.Absent
 	}
+	if v.apart && runtime.NumCPU() <= nodeCPU {
+		return "three CPUs are needed"
+	}
 	for _, f := range v.flags {
 		if strings.HasPrefix(f, "--") && !strings.Contains(b.help, f) {
 			return "millrace exec has no " + f
@@ -122,6 +137,10 @@ func (b *shimBench) measures() (all []harness.Measure) {
 		for _, g := range w.gates {
 			g.Against = overKernel
 			m.Gates = append(m.Gates, g)
+			if apart := withNodeApart[g.Contestant]; slices.Contains(w.contestants(), apart) {
+				g.Contestant = apart
+				m.Gates = append(m.Gates, g)
+			}
 		}
 		all = append(all, m)
 	}
@@ -176,15 +195,19 @@ func (b *shimBench) run(ctx context.Context, t harness.Timing, v *way, w shimRow
 	return w.sample(win, own)
 }
 
-// node is the part that has the stack. Its loop is on the CPU of the host.
+// node is the part that has the stack. Its loop is on the CPU of the host, or on its own.
 func (b *shimBench) node(s *pair, v *way) (harness.Part, error) {
 	file, socket := filepath.Join(b.dir, "stack.yaml"), filepath.Join(b.dir, "stack.sock")
 	text := fmt.Sprintf("devices:\n  - name: %s\n    addresses: [%s/24]\ncontrol: {socket: %s}\nshim: {everyone: true%s}\n", devName, hostAddr, socket, v.config)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return harness.Part{}, err
 	}
-	argv := []string{b.e.Self, "role", "run", "-ready", "state=up control=", "--", b.millrace.Path, "stack", "up", "-c", file}
-	return harness.Part{Name: "node", CPU: hostCPU, In: s.host, Argv: argv}, nil
+	argv := []string{b.e.Self, "role", "run", "-ready", "state=up control=", "--", "env", "-u", "GOMAXPROCS", b.millrace.Path, "stack", "up", "-c", file}
+	node := harness.Part{Name: "node", CPU: hostCPU, In: s.host, Argv: argv}
+	if v.apart {
+		node.CPU = nodeCPU
+	}
+	return node, nil
 }
 
 // under returns the command that runs a program over the stack of a contestant. A prefix of the arguments that changes

@@ -105,10 +105,12 @@ func (b *shimBench) roundTrips() []shimRow {
 	}
 	far := veth("", peerCPU)
 	far.gates = []harness.Gate{ratio(tier0, metricP50, "<=", 1.2), ratio(tier1, metricP50, "<=", 0.8)}
-	far.ways = []string{overKernel, tier0, tier1, busyPoll}
+	far.ways = append(slices.Clone(usualWays), busyPoll, busyApart)
 	apart := local("a CPU each", peerCPU, hostCPU)
 	apart.gates = append(apart.gates, ratio(busyPoll, metricP50, "<=", 0.3))
-	return []shimRow{far, veth(", host and peer on one CPU", hostCPU), local("one CPU", hostCPU, hostCPU), apart}
+	one := veth(", host and peer on one CPU", hostCPU)
+	one.ways = []string{overKernel, tier0, tier1}
+	return []shimRow{far, one, local("one CPU", hostCPU, hostCPU), apart}
 }
 
 // localBulk are writes of 64 KiB from one program of the host to another.

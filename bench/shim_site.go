@@ -12,6 +12,7 @@ const (
 	peerAddr = "198.18.77.1"
 	peerCPU  = 0
 	hostCPU  = 1
+	nodeCPU  = 2 // of contestants whose node is apart
 )
 
 // A pair is the network of suite shim: host -- peer.

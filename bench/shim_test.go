@@ -57,3 +57,28 @@ func TestRowsOfShimAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// TestGatesHoldForNodesApart: what a contestant is measured against holds for the one that differs in its node's CPU alone.
+func TestGatesHoldForNodesApart(t *testing.T) {
+	b := &shimBench{e: &harness.Env{Self: "bench"}, dir: t.TempDir()}
+	apart := 0
+	for _, m := range b.measures() {
+		for i, g := range m.Gates {
+			other := withNodeApart[g.Contestant]
+			if other == "" {
+				continue
+			}
+			runs := slices.ContainsFunc(m.Contestants, func(c harness.Contestant) bool { return c.Name == other })
+			want := g
+			want.Contestant = other
+			if has := slices.Contains(m.Gates[i:], want); has != runs {
+				t.Errorf("%s: %q runs: %v, and has the gate: %v", m.Name, other, runs, has)
+			} else if has {
+				apart++
+			}
+		}
+	}
+	if apart == 0 {
+		t.Error("no contestant has its node apart")
+	}
+}
