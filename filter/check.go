@@ -21,56 +21,6 @@ const (
 	ChecksAll = CheckMalformed | CheckTruncated | CheckIPChecksum | CheckL4Checksum
 )
 
-// Filter is what one loop does to packets that the engine has been through: checks, then rules. It
-// belongs to that loop.
-type Filter struct {
-	Checks Checks
-	List   *List    // nil passes everything
-	Hits   []uint64 // packets that rule i+1 has decided; counted as far as the slice reaches
-}
-
-// NewFilter returns a filter with room to count the hits of every rule of l, which may be nil.
-func NewFilter(c Checks, l *List) *Filter {
-	if l == nil {
-		return &Filter{Checks: c}
-	}
-	return &Filter{Checks: c, List: l, Hits: make([]uint64, len(l.rules))}
-}
-
-// Apply sets the verdict of packets in b that a check or a rule drops; other packets, and those
-// that are dropped already, keep theirs. The engine has been through b with List's rules; checks of
-// checksums need gpukern.OpChecksum. The pieces of a packet (packet.FlagMore) share its verdict.
-func (f *Filter) Apply(b *packet.Batch) {
-	for i := 0; i < len(b.D); i++ {
-		d := &b.D[i]
-		if !d.Verdict.Dropped() {
-			f.decide(d)
-		}
-		for d.Flags&packet.FlagMore != 0 && i+1 < len(b.D) {
-			b.D[i+1].Verdict = d.Verdict
-			i++
-			d = &b.D[i]
-		}
-	}
-}
-
-// decide sets the verdict of one packet.
-func (f *Filter) decide(d *packet.Desc) {
-	if v := f.Checks.verdict(d); v != packet.Undecided {
-		d.Verdict = v
-		return
-	}
-	if d.Rule == 0 || f.List == nil {
-		return
-	}
-	if at := int(d.Rule) - 1; at < len(f.Hits) {
-		f.Hits[at]++
-	}
-	if f.List.rules[d.Rule-1].Action == Drop {
-		d.Verdict = packet.DropRule
-	}
-}
-
 const unusual = packet.FlagMalformed | packet.FlagTruncated | packet.FlagFragment
 
 // verdict returns what the checks say about d, Undecided where they say nothing.

@@ -35,7 +35,7 @@ func TestAListOfPortsMakesARuleForEachPair(t *testing.T) {
 
 func TestMisspeltWordsGetASuggestion(t *testing.T) {
 	for text, want := range map[string]string{
-		"dorp tcp":                      "1: a rule begins with pass or drop, not \"dorp\"; did you mean drop?",
+		"dorp tcp":                      "1: a rule begins with allow, deny, pass, drop, redirect, rate, mark or capture, not \"dorp\"; did you mean drop?",
 		"drop tpc to any":               "6: \"tpc\" is not a protocol; did you mean tcp?",
 		"drop fron any":                 "6: \"fron\" is not a protocol; did you mean from?",
 		"drop tcp to ayn":               "13: \"ayn\" is not an address; did you mean any?",

@@ -26,7 +26,7 @@ func lines(name, text, what string, uncomment func(string) string, read func(p *
 		}
 		p := &parser{rest: code, size: len(code)}
 		if err := read(p, line, source); err != nil {
-			wrong = append(wrong, &SyntaxError{name, line, p.at + 1, source, err.Error()})
+			wrong = append(wrong, &SyntaxError{Name: name, Line: line, Column: p.at + 1, Source: source, Msg: err.Error()})
 			if len(wrong) == maxMistakes {
 				break
 			}

@@ -23,10 +23,14 @@ type SyntaxError struct {
 	Line, Column int    // from 1; columns in bytes
 	Source       string // the line
 	Msg          string
+	Unsupported  string // what Millrace does not implement; "" where the rule is wrong
 }
 
 // Error implements error: the place, what is wrong, the line and a caret below the place.
 func (e *SyntaxError) Error() string {
+	if e.Source == "" {
+		return fmt.Sprintf("%s:%d:%d: %s", e.Name, e.Line, e.Column, e.Msg)
+	}
 	indent := strings.Map(func(r rune) rune { // tabs stay, so that the caret stands where it should
 		if r == '\t' {
 			return r
@@ -39,45 +43,29 @@ func (e *SyntaxError) Error() string {
 // Is reports whether target is ErrSyntax.
 func (e *SyntaxError) Is(target error) bool { return target == ErrSyntax }
 
-// Parse reads rules, one on a line; what follows a "#" is comment.
-//
-//	ACTION [PROTOCOL] [from PLACE] [to PLACE] [name "TEXT"]
-//
-//	ACTION    pass | drop
-//	PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto NUMBER
-//	PLACE     any | ADDRESS | ADDRESS/LENGTH, and then perhaps: port PORTS
-//	PORTS     N or N-M, or several with commas between them
-//
-//	drop tcp to 198.18.0.0/15 port 22,3389 name "no logins"
-//	pass udp from any port 1024-65535 to 2001:db8::53 port 53
-//	drop from 192.0.2.7
+// Parse reads rules of one text, which names no other files and has no inspection rules: see ParseFile for the
+// language.
 //
 // name is the text's, for errors. Parse returns every error in the source, joined, up to maxMistakes; each
 // is a *SyntaxError. A text longer than MaxText, or of more than acl.MaxRules rules, is rejected.
 func Parse(name, text string) (*List, error) {
-	var rules []Rule
-	err := lines(name, text, "rules", uncomment, func(p *parser, line int, _ string) error {
-		code := strings.Join(strings.Fields(p.rest), " ")
-		read, err := p.rule()
-		if err == nil && len(rules)+len(read) > acl.MaxRules {
-			err = fmt.Errorf("a list has at most %d rules, counting each port of a line", acl.MaxRules)
-			p.at = 0
-		}
-		for _, r := range read {
-			r.Text, r.Line = code, line
-			rules = append(rules, r)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
+	f, wrong := ParseFile(name, text, nil)
+	if len(wrong) > 0 {
+		return nil, joined(wrong)
 	}
-	l, err := New(rules)
-	if bad := new(acl.RuleError); errors.As(err, &bad) && bad.N <= len(rules) {
-		r := rules[bad.N-1]
-		return nil, &SyntaxError{name, r.Line, 1, r.Text, bad.Reason}
+	if len(f.Inspect) > 0 {
+		return nil, fmt.Errorf("%s: %w: inspection rules are not read here", name, ErrSyntax)
 	}
-	return l, err
+	return f.List, nil
+}
+
+// joined returns the first errors of a file as one.
+func joined(wrong []*SyntaxError) error {
+	var all []error
+	for _, e := range wrong[:min(len(wrong), maxMistakes)] {
+		all = append(all, e)
+	}
+	return errors.Join(all...)
 }
 
 // MaxText is the longest text of rules that Parse reads, in bytes.
@@ -86,8 +74,11 @@ const MaxText = 8 << 20
 // maxMistakes is how many mistakes are shown at once: a screen full.
 const maxMistakes = 20
 
-// maxSpread is how many rules the ports of one line may make.
-const maxSpread = 256
+// How many rules one line may make, of its ports and of all.
+const (
+	maxSpread = 256
+	maxLine   = 16384
+)
 
 // uncomment returns what lies before a "#" that is not inside of quotes.
 func uncomment(line string) string {
@@ -108,6 +99,9 @@ type parser struct {
 	rest string // what has not been read
 	size int    // of the line
 	at   int    // where the last word began
+
+	groups map[string][]netip.Prefix // that lines before have named
+	lists  map[string]*PrefixList
 }
 
 // peek returns the next word without reading it; "" at the end.
@@ -135,16 +129,12 @@ func (p *parser) took(w string) bool {
 	return true
 }
 
-// rule reads a whole line: one rule for each pair of source and destination ports.
+// rule reads a whole line: one rule for each pair of places and ports.
 func (p *parser) rule() ([]Rule, error) {
 	var r Rule
 	var err error
-	switch w := p.word(); w {
-	case "pass":
-	case "drop":
-		r.Action = Drop
-	default:
-		return nil, fmt.Errorf("a rule begins with pass or drop, not %q%s", w, didYouMean(w, "pass", "drop"))
+	if err = p.actions(&r); err != nil {
+		return nil, err
 	}
 	m := &r.Match
 	if w := p.peek(); w != "" && !slices.Contains(clauses, w) {
@@ -152,14 +142,14 @@ func (p *parser) rule() ([]Rule, error) {
 			return nil, err
 		}
 	}
-	from, to := []acl.Ports{{}}, []acl.Ports{{}}
+	from, to := anywhere(), anywhere()
 	if p.took("from") {
-		if m.Src, from, err = p.place(m.Proto); err != nil {
+		if from, err = p.place(m.Proto); err != nil {
 			return nil, err
 		}
 	}
 	if p.took("to") {
-		if m.Dst, to, err = p.place(m.Proto); err != nil {
+		if to, err = p.place(m.Proto); err != nil {
 			return nil, err
 		}
 	}
@@ -181,22 +171,40 @@ func (p *parser) surplus(w string) error {
 	if slices.Contains(clauses, w) {
 		return fmt.Errorf("%q is one word too many: from, to and name come once and in this order", w)
 	}
+	if err := unsupported(w); err != nil {
+		return err
+	}
 	if s := didYouMean(w, "from", "to", "port", "name"); s != "" {
 		return fmt.Errorf("%q is not known%s", w, s)
 	}
 	return fmt.Errorf("%q is one word too many; a rule is ACTION [PROTOCOL] [from PLACE] [to PLACE] [name \"TEXT\"]", w)
 }
 
-// spread returns r once for each pair of ports.
-func spread(r Rule, from, to []acl.Ports) ([]Rule, error) {
-	if len(from)*len(to) > maxSpread {
-		return nil, fmt.Errorf("the ports of one line make %d rules, at most %d are taken", len(from)*len(to), maxSpread)
+// spread returns r once for each pair of addresses and of ports. Addresses of two families make no pair.
+func spread(r Rule, from, to place) ([]Rule, error) {
+	if n := len(from.ports) * len(to.ports); n > maxSpread {
+		return nil, fmt.Errorf("the ports of one line make %d rules, at most %d are taken", n, maxSpread)
 	}
+	if n := len(from.addrs) * len(to.addrs) * len(from.ports) * len(to.ports); n > maxLine {
+		return nil, fmt.Errorf("the groups and ports of one line make %d rules, at most %d are taken: use a list", n, maxLine)
+	}
+	r.Src, r.Dst = from.list, to.list
+	any := netip.Prefix{}
 	var rules []Rule
-	for _, r.Match.SrcPorts = range from {
-		for _, r.Match.DstPorts = range to {
-			rules = append(rules, r)
+	for _, r.Match.Src = range from.addrs {
+		for _, r.Match.Dst = range to.addrs {
+			if r.Match.Src != any && r.Match.Dst != any && len(from.addrs)*len(to.addrs) > 1 && r.Match.Src.Addr().Is4() != r.Match.Dst.Addr().Is4() {
+				continue
+			}
+			for _, r.Match.SrcPorts = range from.ports {
+				for _, r.Match.DstPorts = range to.ports {
+					rules = append(rules, r)
+				}
+			}
 		}
+	}
+	if len(rules) == 0 {
+		return nil, errors.New("no source and destination are of one family: nothing can match")
 	}
 	return rules, nil
 }
@@ -240,22 +248,35 @@ func (p *parser) protocol() (uint8, error) {
 	return n, nil
 }
 
-// place reads an address or prefix, and ports.
-func (p *parser) place(proto uint8) (a netip.Prefix, ports []acl.Ports, err error) {
-	ports = []acl.Ports{{}}
-	if w := p.peek(); w != "port" {
-		if a, err = prefix(p.word()); err != nil {
-			return a, ports, err
-		}
+// place is one end of a rule.
+type place struct {
+	addrs []netip.Prefix
+	list  *PrefixList
+	ports []acl.Ports
+}
+
+func anywhere() place { return place{addrs: []netip.Prefix{{}}, ports: []acl.Ports{{}}} }
+
+// place reads an address, a prefix, a group or a list, and ports.
+func (p *parser) place(proto uint8) (a place, err error) {
+	a = anywhere()
+	switch w := p.peek(); w {
+	case "port":
+	case "group":
+		a.addrs, err = p.groupNamed()
+	case "list":
+		a.list, err = p.listNamed()
+	default:
+		a.addrs[0], err = prefix(p.word())
 	}
-	if !p.took("port") {
-		return a, ports, nil
+	if err != nil || !p.took("port") {
+		return a, err
 	}
 	if proto != wire.ProtoTCP && proto != wire.ProtoUDP && proto != wire.ProtoSCTP && proto != 0 {
-		return a, ports, errors.New("this protocol has no ports")
+		return a, errors.New("this protocol has no ports")
 	}
-	ports, err = p.ports()
-	return a, ports, err
+	a.ports, err = p.ports()
+	return a, err
 }
 
 // ports reads a list of ports and ranges, with commas between them.

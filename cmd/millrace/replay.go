@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
@@ -27,7 +28,7 @@ type replayFlags struct {
 	conversations       int
 	classify            int
 	eve                 bool
-	write               string
+	write, capture      string
 	maxGap              time.Duration
 	to                  endpoint
 	loop                int
@@ -45,12 +46,21 @@ that pass.
 --filter replays only the packets that an expression matches, in the language of
 tcpdump (see millrace filter expr). It sees them with the link header of the capture.
 
---rules reads one rule per line; the first match decides:
+--rules reads one rule per line; the first match decides (docs/rules.md):
 
-  ACTION [PROTOCOL] [from PLACE] [to PLACE] [name "TEXT"]    # comment
-  ACTION    pass | drop
+  ACTION... [PROTOCOL] [from PLACE] [to PLACE] [name "TEXT"]    # comment
+  ACTION    allow | deny | redirect DEVICE | mark N | capture
+            | rate N{pps,kpps,Mpps,kbps,Mbps,Gbps} [burst N] [per source]
   PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto N
-  PLACE     any | ADDRESS[/LENGTH], optionally with: port N[-M][,N[-M]]...
+  PLACE     any | ADDRESS[/LENGTH] | group NAME | list NAME, optionally with:
+            port N[-M][,N[-M]]...
+
+  group NAME ADDRESS[/LENGTH]...
+  list NAME file "FILE"      # a prefix on each line, of any number
+  include "FILE"
+
+Rates count in the time of the capture. What rules redirect goes to --to as all that
+passes does. --capture stores the packets whose rule says capture.
 
 --patterns reads literals to search for in payloads, one rule per line, also
 across the packets of a flow; at most 16 matches per packet are reported:
@@ -100,13 +110,15 @@ is 1. Ctrl-C stops and prints the summary.
                  l4_unverified, malformed, truncated, passed, dropped, seconds,
                  mpps, bits_per_second, ns_per_packet, engine_ns_per_packet;
                  packets = passed + the sum of dropped
-  rules          list: line, name, text, packets
+  rules          list: file, line, name, text, packets, over (packets dropped since
+                 they exceed the rate; left out where 0)
   patterns       list: line, name, text, packets, matches
   next_hops      packets by the number of the next hop
   more_matches   packets with more matches than the limit
   matches        with --matches, list: path, packet, line, name, end
   flows_unknown  packets of flows beyond the table's bound of a million
   saved          null, or path, packets, bytes of the file of --write
+  captured       the same, of the file of --capture
   conversations  with --conversations: total, others (packets of no listed flow), list:
                  protocol, a, b, packets_ab, packets_ba, bytes_ab, bytes_ba, start,
                  duration_seconds; a sent the first packet; with --classify,
@@ -154,6 +166,7 @@ func newReplay(c *console) *cobra.Command {
 	fl.Lookup("classify").NoOptDefVal = "20"
 	fl.BoolVar(&f.eve, "eve", false, "print every flow as a line of JSON, with its application")
 	fl.StringVar(&f.write, "write", "", "pcap or pcapng file for the packets that pass")
+	fl.StringVar(&f.capture, "capture", "", "pcap or pcapng file for the packets that rules capture")
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
@@ -182,8 +195,8 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
-	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.conversations != 0 || f.classify != 0 || f.eve) {
-		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write, --conversations, --classify and --eve out")
+	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.capture != "" || f.conversations != 0 || f.classify != 0 || f.eve) {
+		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write, --capture, --conversations, --classify and --eve out")
 	}
 	switch {
 	case f.verify && f.filter != "":
@@ -194,8 +207,12 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 		return cfg, usage("--eve has standard output for itself: leave --json, --write - and --matches out")
 	case f.classify < 0:
 		return cfg, usage("--classify=%d: say 1 or more", f.classify)
-	case f.write != "" && f.loop != 1:
-		return cfg, usage("--write stores every packet once: leave --loop out")
+	case (f.write != "" || f.capture != "") && f.loop != 1:
+		return cfg, usage("--write and --capture store every packet once: leave --loop out")
+	case f.capture != "" && f.rules == "":
+		return cfg, usage("--capture stores what rules capture: name a file with --rules")
+	case f.capture == "-":
+		return cfg, usage("--capture: name a file")
 	case f.write == "-" && f.json:
 		return cfg, usage("--write - and --json both print to standard output: name a file to write")
 	case f.write == "-" && f.matches:
@@ -205,14 +222,14 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.eve {
 		listed = math.MaxInt
 	}
-	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: listed, Classify: f.classify > 0 || f.eve, Save: f.write}
+	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: listed, Classify: f.classify > 0 || f.eve, Save: f.write, Capture: f.capture}
 	if cfg.Rate, err = pcap.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
 	}
 	if cfg.Rate.MaxGap = f.maxGap; f.maxGap < 0 || f.maxGap > 0 && cfg.Rate.Speed == 0 {
 		return cfg, usage("--max-gap %v: say a positive time, with a --rate like 2x: other rates keep no gaps", f.maxGap)
 	}
-	if cfg.Rules, err = readList("rules", f.rules, filter.Parse); err != nil {
+	if cfg.Rules, err = readFilter(f.rules); err != nil {
 		return cfg, err
 	}
 	if cfg.Patterns, err = readList("patterns", f.patterns, filter.ParsePatterns); err != nil {
@@ -222,6 +239,47 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 		return cfg, err
 	}
 	return cfg, f.to.check()
+}
+
+// readFilter reads a file of rules and those that it names; "" is no file.
+func readFilter(path string) (*filter.List, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	file, wrong := filter.ParseFile(path, string(text), openRules)
+	if len(wrong) > 0 {
+		return nil, coded{joinWrong(wrong), errConfig}
+	}
+	if len(file.Inspect) > 0 {
+		return nil, coded{fmt.Errorf("%s has inspection rules, which replay does not evaluate: millrace filter inspect does", file.Inspect[0].Name), errConfig}
+	}
+	return file.List, nil
+}
+
+// openRules is filter.Open for files.
+func openRules(name string) (string, error) {
+	b, err := os.ReadFile(name)
+	if pe := new(fs.PathError); errors.As(err, &pe) {
+		err = fmt.Errorf("%s: %w", pe.Path, pe.Err)
+	}
+	return string(b), err
+}
+
+// joinWrong returns the first errors of rules as one.
+func joinWrong(wrong []*filter.SyntaxError) error {
+	const most = 20
+	var all []error
+	for _, e := range wrong[:min(len(wrong), most)] {
+		all = append(all, e)
+	}
+	if n := len(wrong) - most; n > 0 {
+		all = append(all, fmt.Errorf("%d more; millrace filter check lists all", n))
+	}
+	return errors.Join(all...)
 }
 
 // readList reads a file in the language of parse; "" is no file.

@@ -85,7 +85,11 @@ func showReplay(c *console, r *replay.Report) {
 		group(t.IPChecksumErrors), group(t.L4ChecksumErrors), group(t.L4Unverified))
 	c.line("invalid", "malformed %s, truncated %s", group(t.Malformed), group(t.Truncated))
 	for _, h := range r.Rules {
-		c.line(fmt.Sprintf("rule %d", h.Line), "%s packets: %s", group(h.Packets), h.Text)
+		over := ""
+		if h.Over > 0 {
+			over = fmt.Sprintf(" (%s over the rate)", group(h.Over))
+		}
+		c.line(fmt.Sprintf("rule %d", h.Line), "%s packets%s: %s", group(h.Packets), over, h.Text)
 	}
 	for _, h := range r.Patterns {
 		c.line(fmt.Sprintf("pattern %d", h.Line), "%s matches in %s packets: %s", group(h.Matches), group(h.Packets), h.Text)
@@ -105,8 +109,10 @@ func showReplay(c *console, r *replay.Report) {
 	if o := r.Output; o != nil {
 		c.line("rate", "%s, %s, in %.3f s", metric(o.PacketRate, "pps"), metric(o.BitRate, "bit/s"), o.Seconds)
 	}
-	if w := r.Saved; w != nil {
-		c.line("written", "%s packets, %s bytes to %s", group(w.Packets), group(w.Bytes), w.Path)
+	for _, w := range []*replay.Saved{r.Saved, r.Captured} {
+		if w != nil {
+			c.line("written", "%s packets, %s bytes to %s", group(w.Packets), group(w.Bytes), w.Path)
+		}
 	}
 	c.line("time", "%.3f s, %.2f Mpps, %s, %.1f ns per packet, of which the engine %.1f",
 		t.Seconds, t.Mpps, metric(t.BitRate, "bit/s"), t.NsPacket, t.EngineNs)

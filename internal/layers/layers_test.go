@@ -40,7 +40,7 @@ gpukern/literal : gpukern/image
 gpukern         : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
 gpukern/cuda    : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
 gpukern/choose  : packet wire ring gpukern gpukern/cuda
-filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/suggest
+filter          : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/suggest
 filter/appid    : tls/clienthello
 filter/regex    :
 filter/signature: filter/regex internal/suggest

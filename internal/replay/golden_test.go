@@ -144,10 +144,10 @@ var zooTotal = Part{
 }
 
 var zooHits = []Hits{
-	{Line: 1, Name: "no names", Text: `drop udp to any port 53 name "no names"`, Packets: 3},
-	{Line: 2, Text: "pass tcp from 198.18.0.0/15 to any port 80,81", Packets: 4},
-	{Line: 3, Text: "drop tcp to 2001:db8::/32 port 443", Packets: 1},
-	{Line: 4, Text: "drop icmpv6", Packets: 2},
+	{File: "zoo", Line: 1, Name: "no names", Text: `drop udp to any port 53 name "no names"`, Packets: 3},
+	{File: "zoo", Line: 2, Text: "pass tcp from 198.18.0.0/15 to any port 80,81", Packets: 4},
+	{File: "zoo", Line: 3, Text: "drop tcp to 2001:db8::/32 port 443", Packets: 1},
+	{File: "zoo", Line: 4, Text: "drop icmpv6", Packets: 2},
 }
 
 // untimed compares what does not depend on the machine.

@@ -20,7 +20,8 @@ type handler struct {
 	filter  *filter.Filter
 	flows   *flows
 	found   *matches
-	save    *saver
+	save    *saver // of what passes
+	record  *saver // of what rules ask for
 	sum     *Sum
 	forward bool
 	dropped [packet.Verdicts]uint64 // packets, where nothing is forwarded
@@ -39,10 +40,9 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 		_, size := packet.Count(b.D[first:i])
 		h.count(b, first, int(size))
 		h.found.packet(i, d)
-		if h.save != nil {
-			h.save.packet(b, first, b.D[first:i], d.Verdict == packet.Undecided)
-		}
-		if h.forward && d.Verdict == packet.Undecided {
+		h.save.packet(b, first, b.D[first:i], !d.Verdict.Dropped())
+		h.record.packet(b, first, b.D[first:i], h.record != nil && h.filter.Captures(d))
+		if h.forward && !d.Verdict.Dropped() {
 			d.Verdict, d.Port = packet.Forward, outPort
 		} else if h.forward {
 			h.src.inside -= i - first

@@ -10,6 +10,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -36,6 +37,7 @@ type Config struct {
 	Conversations int    // most flows to report with their packets, bytes and duration; 0 reports none
 	Classify      bool   // recognise the application protocols of flows; with Conversations
 	Save          string // a capture to write with the packets that pass; "" writes none. Not with Laps
+	Capture       string // the same with the packets that rules capture
 
 	Patterns *filter.Patterns   // literals to find in the payloads of flows, in the order of packets; nil is none
 	Routes   *filter.Routes     // nil finds no next hop
@@ -99,29 +101,24 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = openCPU
 	}
-	if cfg.Save != "" && cfg.Laps > 1 {
-		return nil, errors.New("replay: packets are written once, not in each of several laps")
-	}
-	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules), found: newMatches(&cfg)}
+	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: newFilter(cfg.Rules), found: newMatches(&cfg)}
 	r.flows.converse, r.flows.classify = cfg.Conversations > 0, cfg.Classify
-	save, err := newSaver(&cfg)
-	if err != nil {
+	if err := r.openSavers(); err != nil {
 		return nil, err
 	}
-	r.save = save
 	r.openOut()
 	for i := range cfg.Files {
-		if ctx.Err() != nil || r.full() || r.bad != nil || save != nil && save.err != nil {
+		if ctx.Err() != nil || r.full() || r.bad != nil || r.save.failed() || r.record.failed() {
 			break
 		}
 		r.file(ctx, i)
 	}
 	r.rep.Stopped = ctx.Err() != nil
-	err = errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory(), save.close(r.rep))
+	err := errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory(), r.closeSavers())
 	if r.bad != nil {
 		return nil, errors.Join(r.bad, err)
 	}
-	r.rep.finish(r.flows, cfg.Rules, r.filter.Hits)
+	r.rep.finish(r.flows, cfg.Rules, r.filter)
 	if r.flows.converse {
 		r.rep.Conversations = r.flows.largest(cfg.Conversations, r.rep.Total.Packets)
 	}
@@ -142,7 +139,37 @@ type runner struct {
 	stream  *ring.Pool   // of the files that are streamed, one after the other; nil until there is one
 	out     *sink        // nil where packets go nowhere
 	save    *saver       // nil where no capture is written
+	record  *saver       // the same
 	bad     error        // no engine could be opened
+}
+
+// newFilter returns a filter that sends what rules redirect to the one output.
+func newFilter(rules *filter.List) *filter.Filter {
+	f := filter.NewFilter(checks, rules)
+	f.Seed = rand.Uint64()
+	for range rules.Devices() {
+		f.Ports = append(f.Ports, outPort)
+	}
+	return f
+}
+
+// openSavers creates the captures to write.
+func (r *runner) openSavers() (err error) {
+	if r.save, err = newSaver(&r.cfg, r.cfg.Save); err != nil {
+		return err
+	}
+	if r.record, err = newSaver(&r.cfg, r.cfg.Capture); err != nil {
+		return errors.Join(err, r.closeSavers())
+	}
+	return nil
+}
+
+// closeSavers ends the captures.
+func (r *runner) closeSavers() error {
+	var err1, err2 error
+	r.rep.Saved, err1 = r.save.close()
+	r.rep.Captured, err2 = r.record.close()
+	return errors.Join(err1, err2)
 }
 
 // openEngine opens the engine for packets in arena, unless it is open for it already.
@@ -260,7 +287,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		return err
 	}
 	r.found.begin(f.Path)
-	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, save: r.save, sum: newSum()}
+	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, save: r.save, record: r.record, sum: newSum()}
 	ports := []pmd.Driver{src}
 	if r.out != nil {
 		r.out.src, src.window = src, true
@@ -273,6 +300,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 	}
 	r.flows.begin()
 	r.save.begin()
+	r.record.begin()
 	stop := r.progress(i, loop, src)
 	spent, start := r.engine.spent, time.Now()
 	err = loop.Run(ctx)
@@ -311,10 +339,13 @@ func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func(
 	pc := pcap.Config{
 		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate, Keep: r.cfg.Keep,
 		// Where capture times are not used, gaps of seconds between them need not end batches early.
-		StampNow: r.cfg.Conversations == 0 && r.save == nil,
+		StampNow: r.cfg.Conversations == 0 && r.save == nil && r.record == nil && !r.cfg.Rules.Limited(),
 	}
-	if r.save != nil {
-		pc.OnPacket = r.save.note
+	if r.save != nil || r.record != nil {
+		pc.OnPacket = func(size int) {
+			r.save.note(size)
+			r.record.note(size)
+		}
 	}
 	if r.out != nil {
 		p, err := pcap.Open(r.cfg.Pool, pc)

@@ -23,6 +23,7 @@ type Report struct {
 	Matches      []PatternMatch      `json:"matches,omitempty"` // where they were asked for
 	FlowsUnknown uint64              `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
 	Saved        *Saved              `json:"saved"`             // null where packets were not written to a capture
+	Captured     *Saved              `json:"captured"`          // the same, of those that rules capture
 
 	Conversations *Conversations `json:"conversations,omitempty"` // where they were asked for
 	Stopped       bool           `json:"stopped"`                 // before the end, by a signal
@@ -44,11 +45,13 @@ type Output struct {
 
 // Hits is a line of rules and how many packets it decided, or a line of literals and how many packets have one.
 type Hits struct {
+	File    string `json:"file,omitempty"` // of rules, where Line is
 	Line    int    `json:"line"`
 	Name    string `json:"name"` // "" where it has none
 	Text    string `json:"text"`
 	Packets uint64 `json:"packets"`
 	Matches uint64 `json:"matches,omitempty"` // of literals; a packet may have several
+	Over    uint64 `json:"over,omitempty"`    // of rules: packets dropped since they exceed the rate
 }
 
 // Part is what was seen in one file, or in all. Packets = Passed + the sum of Dropped.
@@ -122,7 +125,7 @@ func (r *Report) add(f File) {
 }
 
 // finish works out what follows from the counts of all files.
-func (r *Report) finish(fl *flows, rules *filter.List, hits []uint64) {
+func (r *Report) finish(fl *flows, rules *filter.List, f *filter.Filter) {
 	r.Total.derive()
 	r.Total.Flows = uint64(fl.used)
 	r.FlowsUnknown = fl.beyond
@@ -133,11 +136,12 @@ func (r *Report) finish(fl *flows, rules *filter.List, hits []uint64) {
 	}
 	for i, rule := range rules.Rules() {
 		last := len(r.Rules) - 1
-		if last < 0 || r.Rules[last].Line != rule.Line { // a line that lists ports is several rules
-			r.Rules = append(r.Rules, Hits{Line: rule.Line, Name: rule.Name, Text: rule.Text})
+		if last < 0 || r.Rules[last].Line != rule.Line || r.Rules[last].File != rule.File { // a line that lists ports is several rules
+			r.Rules = append(r.Rules, Hits{File: rule.File, Line: rule.Line, Name: rule.Name, Text: rule.Text})
 			last++
 		}
-		r.Rules[last].Packets += hits[i]
+		r.Rules[last].Packets += f.Hits[i]
+		r.Rules[last].Over += f.Over[i]
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Saved says what was written to Config.Save.
+// Saved says what was written to Config.Save or Config.Capture.
 type Saved struct {
 	Path    string `json:"path"`
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"` // as captured, with link headers
 }
 
-// saver writes the packets that pass to a capture, with the time and the size that they had in theirs. It is nil where
+// saver writes packets to a capture, with the time and the size that they had in theirs. It is nil where
 // none is written.
 type saver struct {
 	w     *capture.Writer
@@ -27,38 +27,48 @@ type saver struct {
 	err   error // the first of the output
 }
 
-// newSaver creates the capture of cfg.Save. It refuses a file that is to be replayed too, since creating it would empty it.
-func newSaver(cfg *Config) (*saver, error) {
-	if cfg.Save == "" {
+// newSaver creates a capture, nil for "". It refuses a file that is to be replayed too, since creating it would empty it.
+func newSaver(cfg *Config, save string) (*saver, error) {
+	if save == "" {
 		return nil, nil
 	}
-	if out, err := os.Stat(cfg.Save); err == nil {
+	if cfg.Laps > 1 {
+		return nil, errors.New("replay: packets are written once, not in each of several laps")
+	}
+	if out, err := os.Stat(save); err == nil {
 		for _, path := range cfg.Files {
 			if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
-				return nil, fmt.Errorf("%s is one of the files to replay: name another file to write", cfg.Save)
+				return nil, fmt.Errorf("%s is one of the files to replay: name another file to write", save)
 			}
 		}
 	}
-	w, err := capture.Create(cfg.Save, capture.WriterConfig{
+	w, err := capture.Create(save, capture.WriterConfig{
 		Interfaces:  []capture.Interface{{LinkType: capture.LinkTypeEthernet, Name: "millrace"}},
 		Application: "millrace replay",
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &saver{w: w, saved: Saved{Path: cfg.Save}}, nil
+	return &saver{w: w, saved: Saved{Path: save}}, nil
 }
 
 // note is pcap.Config.OnPacket: it keeps the size on the wire until the packet comes to the handler.
-func (s *saver) note(size int) { s.sizes = append(s.sizes, size) }
+func (s *saver) note(size int) {
+	if s != nil {
+		s.sizes = append(s.sizes, size)
+	}
+}
 
-// packet takes the next packet of the handler, whose descriptors are d: it writes it if it passes.
-func (s *saver) packet(b *packet.Batch, first int, d []packet.Desc, pass bool) {
+// packet takes the next packet of the handler, whose descriptors are d: it writes it if it is wanted.
+func (s *saver) packet(b *packet.Batch, first int, d []packet.Desc, wanted bool) {
+	if s == nil {
+		return
+	}
 	size := s.sizes[s.at]
 	if s.at++; s.at == len(s.sizes) {
 		s.sizes, s.at = s.sizes[:0], 0
 	}
-	if !pass || s.err != nil {
+	if !wanted || s.err != nil {
 		return
 	}
 	data := b.Arena.Bytes(&d[0])
@@ -80,11 +90,13 @@ func (s *saver) begin() {
 	}
 }
 
-// close ends the capture.
-func (s *saver) close(rep *Report) error {
+// failed reports whether the output could not be written.
+func (s *saver) failed() bool { return s != nil && s.err != nil }
+
+// close ends the capture and returns what was written, nil where none is.
+func (s *saver) close() (*Saved, error) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
-	rep.Saved = &s.saved
-	return errors.Join(s.err, s.w.Close())
+	return &s.saved, errors.Join(s.err, s.w.Close())
 }

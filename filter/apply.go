@@ -1,0 +1,285 @@
+package filter
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern/tuple"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// NoPort says that packets cannot be redirected to a device.
+const NoPort = 255
+
+// Filter is what one loop does to packets that the engine has been through: checks, then rules. It
+// belongs to that loop, and so do its token buckets: with several loops, each lets a rate's packets through.
+type Filter struct {
+	Checks Checks
+	List   *List    // nil passes everything; Swap changes it
+	Hits   []uint64 // packets that rule i+1 has decided; counted as far as the slice reaches
+	Ports  []uint8  // by List.Devices, the device of the loop; NoPort and what is missing drop with packet.DropLinkDown
+	Seed   uint64   // of the table of sources: a number that senders do not know
+
+	Over    []uint64 // by rule as Hits: packets beyond its rate
+	Crowded uint64   // packets dropped since the table of sources had no place for theirs
+
+	buckets []bucket // by line
+	started bool     // buckets are full at the first packet
+	sources sources
+	behind  [][]int32 // by line that asks for prefix lists: packets of the batch that the lists lack
+	tuples  []tuple.Tuple
+	found   []uint16
+}
+
+// NewFilter returns a filter with counters for every rule of l, which may be nil.
+func NewFilter(c Checks, l *List) *Filter {
+	f := &Filter{Checks: c, List: l}
+	if l != nil {
+		f.Hits, f.Over = make([]uint64, len(l.rules)), make([]uint64, len(l.rules))
+		f.size()
+	}
+	return f
+}
+
+// size makes what the list needs.
+func (f *Filter) size() {
+	f.buckets, f.behind = nil, nil
+	if f.List.limited {
+		f.buckets = make([]bucket, len(f.List.rates))
+	}
+	if f.List.rest != nil {
+		f.behind = make([][]int32, len(f.List.rest))
+	}
+}
+
+// Apply sets the verdict of packets in b that a check or a rule drops or redirects; other packets, and those
+// that are dropped already, keep theirs. The engine has been through b with List's rules; checks of
+// checksums need gpukern.OpChecksum. The pieces of a packet (packet.FlagMore) share its verdict.
+// Rates count with the time of arrival, b.Time. Desc.Rule is that of the rule that decided, then.
+func (f *Filter) Apply(b *packet.Batch) {
+	if f.List != nil && f.List.rest != nil {
+		f.lookUp(b)
+	}
+	for i := 0; i < len(b.D); i++ {
+		d, first := &b.D[i], i
+		if !d.Verdict.Dropped() {
+			f.decide(b, i)
+		}
+		for d.Flags&packet.FlagMore != 0 && i+1 < len(b.D) {
+			b.D[i+1].Verdict, b.D[i+1].Port = b.D[first].Verdict, b.D[first].Port
+			i++
+			d = &b.D[i]
+		}
+	}
+}
+
+// Mark returns the mark of the rule that decided about a packet, 0 for none.
+func (f *Filter) Mark(d *packet.Desc) uint32 {
+	if r := f.rule(d); r != nil {
+		return r.Mark
+	}
+	return 0
+}
+
+// Captures reports whether the rule that decided about a packet asks for it to be captured.
+func (f *Filter) Captures(d *packet.Desc) bool {
+	r := f.rule(d)
+	return r != nil && r.Capture
+}
+
+// rule returns the rule that decided about a packet, nil for none. What a check dropped has none.
+func (f *Filter) rule(d *packet.Desc) *Rule {
+	if d.Rule == 0 || f.List == nil || int(d.Rule) > len(f.List.rules) || f.Checks.verdict(d) != packet.Undecided {
+		return nil
+	}
+	return &f.List.rules[d.Rule-1]
+}
+
+// decide sets the verdict of packet i.
+func (f *Filter) decide(b *packet.Batch, i int) {
+	d := &b.D[i]
+	if v := f.Checks.verdict(d); v != packet.Undecided {
+		d.Verdict = v
+		return
+	}
+	if d.Rule == 0 || f.List == nil {
+		return
+	}
+	at := int(d.Rule) - 1
+	if at < len(f.Hits) {
+		f.Hits[at]++
+	}
+	r := &f.List.rules[at]
+	if r.Rate.PerSecond != 0 && r.Action != Drop && !f.within(b, i, r) {
+		if d.Verdict = packet.DropRateLimit; at < len(f.Over) {
+			f.Over[at]++
+		}
+		return
+	}
+	switch r.Action {
+	case Drop:
+		d.Verdict = packet.DropRule
+	case Redirect:
+		f.redirect(d, int(f.List.device[at]))
+	}
+}
+
+// redirect sends a packet to a device of the list.
+func (f *Filter) redirect(d *packet.Desc, device int) {
+	if device >= len(f.Ports) || f.Ports[device] == NoPort {
+		d.Verdict = packet.DropLinkDown
+		return
+	}
+	d.Verdict, d.Port = packet.Forward, f.Ports[device]
+}
+
+// within takes the tokens for packet i and reports whether they were there.
+func (f *Filter) within(b *packet.Batch, i int, r *Rule) bool {
+	line, now, n := f.List.line[b.D[i].Rule-1], clock.Time(b.Time(i)), 1
+	if !f.started {
+		f.fill(now)
+	}
+	if r.Rate.Bytes {
+		_, bytes := packet.Count(b.D[i : i+max(1, packet.Chain(b.D[i:]))])
+		n = int(bytes)
+	}
+	if !r.Rate.PerSource {
+		return f.buckets[line].take(&r.Rate, n, now)
+	}
+	t := tupleOf(b, i)
+	p := f.sources.find(f.List.rates, line, t.SrcHi, t.SrcLo, b.D[i].Flags&packet.FlagIPv4 != 0, now)
+	if p == nil {
+		f.Crowded++
+		return false
+	}
+	return p.take(&r.Rate, n, now)
+}
+
+// fill fills the buckets that were not used yet.
+func (f *Filter) fill(now clock.Time) {
+	for i := range f.buckets {
+		if f.buckets[i] == (bucket{}) {
+			f.buckets[i] = f.List.rates[i].full(now)
+		}
+	}
+	f.started, f.sources.seed = true, f.Seed
+}
+
+// lookUp looks addresses up where rules ask for prefix lists. Packets that the lists lack are matched with the rules
+// behind, all of a line at once.
+func (f *Filter) lookUp(b *packet.Batch) {
+	first, last := len(f.behind), -1
+	note := func(i int) {
+		rule := b.D[i].Rule
+		if rule == 0 || int(rule) > len(f.List.rules) || f.listed(b, i, &f.List.rules[rule-1]) {
+			return
+		}
+		line := int(f.List.line[rule-1])
+		f.behind[line] = append(f.behind[line], int32(i))
+		first, last = min(first, line), max(last, line)
+	}
+	for i := 0; i < len(b.D); i += max(1, packet.Chain(b.D[i:])) {
+		note(i)
+	}
+	for line := first; line <= last; line++ { // a line leads to later ones alone
+		for list := f.behind[line]; len(list) > 0; list = list[min(len(list), tuple.ChunkSize):] {
+			f.matchBehind(b, list[:min(len(list), tuple.ChunkSize)], &f.List.rest[line])
+		}
+		for _, i := range f.behind[line] {
+			note(int(i))
+		}
+		f.behind[line] = f.behind[line][:0]
+	}
+}
+
+// listed reports whether the prefix lists of a rule have the addresses of packet i.
+func (f *Filter) listed(b *packet.Batch, i int, r *Rule) bool {
+	if r.Src == nil && r.Dst == nil {
+		return true
+	}
+	t, v4 := tupleOf(b, i), b.D[i].Flags&packet.FlagIPv4 != 0
+	return (r.Src == nil || r.Src.Contains(t.SrcHi, t.SrcLo, v4)) && (r.Dst == nil || r.Dst.Contains(t.DstHi, t.DstLo, v4))
+}
+
+// matchBehind sets the rules of some packets to the first of those behind a line.
+func (f *Filter) matchBehind(b *packet.Batch, list []int32, r *rest) {
+	f.found = slices.Grow(f.found[:0], len(list))[:len(list)]
+	for _, v4 := range [2]bool{true, false} {
+		f.tuples = f.tuples[:0]
+		for _, i := range list {
+			if (b.D[i].Flags&packet.FlagIPv4 != 0) == v4 {
+				f.tuples = append(f.tuples, tupleOf(b, int(i)))
+			}
+		}
+		r.acl.Match(f.tuples, v4, f.found)
+		n := 0
+		for _, i := range list {
+			if d := &b.D[i]; (d.Flags&packet.FlagIPv4 != 0) == v4 {
+				if d.Rule = f.found[n]; d.Rule != 0 {
+					d.Rule += uint16(r.first)
+				}
+				n++
+			}
+		}
+	}
+}
+
+// tupleOf returns the tuple that the engine matched packet i by: it has a rule, thus addresses.
+func tupleOf(b *packet.Batch, i int) (t tuple.Tuple) {
+	d, p := &b.D[i], b.Bytes(i)
+	t.Proto, t.Known = d.Proto, tuple.Addresses
+	if d.Flags&packet.FlagIPv4 != 0 {
+		h := wire.IPv4(p[d.L3:])
+		src, dst := h.Src(), h.Dst()
+		t.SrcHi, t.DstHi = uint64(binary.BigEndian.Uint32(src[:]))<<32, uint64(binary.BigEndian.Uint32(dst[:]))<<32
+	} else {
+		h := p[d.L3:]
+		t.SrcHi, t.SrcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
+		t.DstHi, t.DstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
+	}
+	if d.Payload != 0 && d.Proto != wire.ProtoICMP && d.Proto != wire.ProtoICMPv6 {
+		t.Ports, t.Known = binary.BigEndian.Uint32(p[d.L4:]), tuple.Ports
+	}
+	return t
+}
+
+// Swap puts a list in the place of another, between two batches: those that went through the engine with the rules of
+// the old list have been applied. Lines of the same text keep their counters and their buckets.
+func (f *Filter) Swap(l *List) {
+	old, hits, over, buckets := f.List, f.Hits, f.Over, f.buckets
+	*f = Filter{Checks: f.Checks, List: l, Ports: f.Ports, Seed: f.Seed, Crowded: f.Crowded, sources: f.sources, started: f.started}
+	if l == nil {
+		f.sources = sources{}
+		return
+	}
+	f.Hits, f.Over = make([]uint64, len(l.rules)), make([]uint64, len(l.rules))
+	f.size()
+	f.started = false // what is new gets full buckets
+	if old == nil {
+		return
+	}
+	lines := map[string]int32{} // of l, by file and text
+	first := map[int32]int{}    // the first rule of a line
+	for i := len(l.rules) - 1; i >= 0; i-- {
+		lines[l.rules[i].File+"\x00"+l.rules[i].Text], first[l.line[i]] = l.line[i], i
+	}
+	moved := make([]int32, len(old.rates)) // the line of l, and one more
+	for i := len(old.rules) - 1; i >= 0; i-- {
+		r, from := &old.rules[i], old.line[i]
+		to, ok := lines[r.File+"\x00"+r.Text]
+		if !ok || r.Text == "" {
+			continue
+		}
+		moved[from] = to + 1
+		if i < len(hits) && i < len(over) {
+			f.Hits[first[to]] += hits[i]
+			f.Over[first[to]] += over[i]
+		}
+		if buckets != nil && f.buckets != nil && old.rates[from] == l.rates[to] {
+			f.buckets[to] = buckets[from]
+		}
+	}
+	f.sources.renumber(moved)
+}
