@@ -3,6 +3,7 @@ package filter
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -441,4 +443,68 @@ include "none"
 	if _, err := Parse("r", "alert tcp any any -> any 80 (sid:1;)"); !errors.Is(err, ErrSyntax) {
 		t.Errorf("%v", err)
 	}
+}
+
+// BenchmarkPrefixList measures a list of a million prefixes: how long it takes to read, and to look an address up.
+func BenchmarkPrefixList(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var text strings.Builder
+	for range 1_000_000 {
+		a := rng.Uint32()
+		bits := []int{24, 24, 24, 24, 24, 24, 23, 22, 22, 20, 19, 16, 32, 32, 32, 32}[rng.IntN(16)]
+		fmt.Fprintf(&text, "%v\n", netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}), bits).Masked())
+	}
+	var l *PrefixList
+	b.Run("load", func(b *testing.B) {
+		for b.Loop() {
+			f, wrong := ParseFile("r", `list m file "m"`, func(string) (string, error) { return text.String(), nil })
+			if len(wrong) > 0 {
+				b.Fatal(wrong[0])
+			}
+			l = f.Lists[0]
+		}
+		b.ReportMetric(float64(l.Size()), "bytes")
+	})
+	addrs := make([]uint64, 1<<16)
+	for i := range addrs {
+		addrs[i] = uint64(rng.Uint32()) << 32
+	}
+	b.Run("look-up", func(b *testing.B) {
+		n, hits := 0, 0
+		for b.Loop() {
+			if l.Contains(addrs[n&0xffff], 0, true) {
+				hits++
+			}
+			n++
+		}
+	})
+	b.Run("packet", func(b *testing.B) {
+		f := NewFilter(0, &List{rules: []Rule{{Action: Drop, Src: l}, {}}, line: []int32{0, 1}, rest: []rest{{l, nil, must2("allow"), 1}, {}}, rates: make([]Rate, 2), device: make([]uint8, 2)})
+		f.size()
+		frames := make([][]byte, 256)
+		for i := range frames {
+			a := addrs[i] >> 32
+			frames[i] = udp(netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}).String(), "198.18.0.1", 1, 2)
+		}
+		batch := batchOf(frames...)
+		e := gpukern.NewCPU(gpukern.Config{Tables: gpukern.Tables{ACL: must2("allow")}})
+		if err := e.Submit(batch); err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			for i := range batch.D {
+				batch.D[i].Rule, batch.D[i].Verdict = 1, 0
+			}
+			f.Apply(batch)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/256, "ns/packet")
+	})
+}
+
+func must2(text string) *acl.List {
+	l, err := Parse("r", text)
+	if err != nil {
+		panic(err)
+	}
+	return l.ACL()
 }

@@ -28,9 +28,13 @@ type Filter struct {
 	buckets []bucket // by line
 	started bool     // buckets are full at the first packet
 	sources sources
-	behind  [][]int32 // by line that asks for prefix lists: packets of the batch that the lists lack
+	asked   [][]int32 // by line that asks for prefix lists: packets of the batch
+	who     []int32   // packets of one line and family, with their tuples:
 	tuples  []tuple.Tuple
 	found   []uint16
+	lacks   []uint16 // lists of the line that lack the packet's address
+	addrs4  []uint32
+	addrs6  [][2]uint64
 }
 
 // NewFilter returns a filter with counters for every rule of l, which may be nil.
@@ -45,12 +49,12 @@ func NewFilter(c Checks, l *List) *Filter {
 
 // size makes what the list needs.
 func (f *Filter) size() {
-	f.buckets, f.behind = nil, nil
+	f.buckets, f.asked = nil, nil
 	if f.List.limited {
 		f.buckets = make([]bucket, len(f.List.rates))
 	}
 	if f.List.rest != nil {
-		f.behind = make([][]int32, len(f.List.rest))
+		f.asked = make([][]int32, len(f.List.rest))
 	}
 }
 
@@ -168,61 +172,87 @@ func (f *Filter) fill(now clock.Time) {
 }
 
 // lookUp looks addresses up where rules ask for prefix lists. Packets that the lists lack are matched with the rules
-// behind, all of a line at once.
+// behind. Both is done for all packets of a line at once, so that the reads of many are under way together.
 func (f *Filter) lookUp(b *packet.Batch) {
-	first, last := len(f.behind), -1
-	note := func(i int) {
-		rule := b.D[i].Rule
-		if rule == 0 || int(rule) > len(f.List.rules) || f.listed(b, i, &f.List.rules[rule-1]) {
-			return
-		}
-		line := int(f.List.line[rule-1])
-		f.behind[line] = append(f.behind[line], int32(i))
-		first, last = min(first, line), max(last, line)
-	}
 	for i := 0; i < len(b.D); i += max(1, packet.Chain(b.D[i:])) {
-		note(i)
+		f.ask(b, int32(i))
 	}
-	for line := first; line <= last; line++ { // a line leads to later ones alone
-		for list := f.behind[line]; len(list) > 0; list = list[min(len(list), tuple.ChunkSize):] {
-			f.matchBehind(b, list[:min(len(list), tuple.ChunkSize)], &f.List.rest[line])
+	for line := range f.asked {
+		for list := f.asked[line]; len(list) > 0; list = list[min(len(list), tuple.ChunkSize):] {
+			f.askLine(b, list[:min(len(list), tuple.ChunkSize)], &f.List.rest[line])
 		}
-		for _, i := range f.behind[line] {
-			note(int(i))
-		}
-		f.behind[line] = f.behind[line][:0]
+		f.asked[line] = f.asked[line][:0]
 	}
 }
 
-// listed reports whether the prefix lists of a rule have the addresses of packet i.
-func (f *Filter) listed(b *packet.Batch, i int, r *Rule) bool {
-	if r.Src == nil && r.Dst == nil {
-		return true
+// ask notes a packet whose rule asks for a prefix list.
+func (f *Filter) ask(b *packet.Batch, i int32) {
+	rule := int(b.D[i].Rule)
+	if rule == 0 || rule > len(f.List.rules) {
+		return
 	}
-	t, v4 := tupleOf(b, i), b.D[i].Flags&packet.FlagIPv4 != 0
-	return (r.Src == nil || r.Src.Contains(t.SrcHi, t.SrcLo, v4)) && (r.Dst == nil || r.Dst.Contains(t.DstHi, t.DstLo, v4))
+	if line := f.List.line[rule-1]; f.List.rest[line].acl != nil {
+		f.asked[line] = append(f.asked[line], i)
+	}
 }
 
-// matchBehind sets the rules of some packets to the first of those behind a line.
-func (f *Filter) matchBehind(b *packet.Batch, list []int32, r *rest) {
-	f.found = slices.Grow(f.found[:0], len(list))[:len(list)]
+// askLine looks up the packets of one line, of a chunk at most. Those that its lists lack get the rules behind, which
+// may ask again, in later lines.
+func (f *Filter) askLine(b *packet.Batch, list []int32, r *rest) {
 	for _, v4 := range [2]bool{true, false} {
-		f.tuples = f.tuples[:0]
+		f.tuples, f.who = f.tuples[:0], f.who[:0]
 		for _, i := range list {
 			if (b.D[i].Flags&packet.FlagIPv4 != 0) == v4 {
-				f.tuples = append(f.tuples, tupleOf(b, int(i)))
+				f.tuples, f.who = append(f.tuples, tupleOf(b, int(i))), append(f.who, i)
 			}
 		}
-		r.acl.Match(f.tuples, v4, f.found)
-		n := 0
-		for _, i := range list {
-			if d := &b.D[i]; (d.Flags&packet.FlagIPv4 != 0) == v4 {
-				if d.Rule = f.found[n]; d.Rule != 0 {
-					d.Rule += uint16(r.first)
-				}
-				n++
+		n := len(f.who)
+		f.found, f.lacks = slices.Grow(f.found[:0], n)[:n], slices.Grow(f.lacks[:0], n)[:n]
+		clear(f.lacks)
+		if r.src != nil {
+			f.lookUpIn(r.src, v4, func(t *tuple.Tuple) (hi, lo uint64) { return t.SrcHi, t.SrcLo })
+		}
+		if r.dst != nil {
+			f.lookUpIn(r.dst, v4, func(t *tuple.Tuple) (hi, lo uint64) { return t.DstHi, t.DstLo })
+		}
+		lacking := 0
+		for k := range f.who {
+			if f.lacks[k] != 0 {
+				f.who[lacking], f.tuples[lacking] = f.who[k], f.tuples[k]
+				lacking++
 			}
 		}
+		r.acl.Match(f.tuples[:lacking], v4, f.found)
+		for k, i := range f.who[:lacking] {
+			d := &b.D[i]
+			if d.Rule = f.found[k]; d.Rule != 0 {
+				d.Rule += uint16(r.first)
+			}
+			f.ask(b, i)
+		}
+	}
+}
+
+// lookUpIn counts in f.lacks the packets of f.tuples whose address a list lacks.
+func (f *Filter) lookUpIn(l *PrefixList, v4 bool, addr func(*tuple.Tuple) (hi, lo uint64)) {
+	n := len(f.tuples)
+	if v4 {
+		f.addrs4 = slices.Grow(f.addrs4[:0], n)[:n]
+		for k := range f.tuples {
+			hi, _ := addr(&f.tuples[k])
+			f.addrs4[k] = uint32(hi >> 32)
+		}
+		l.table.Lookup4(f.addrs4, f.found)
+	} else {
+		f.addrs6 = slices.Grow(f.addrs6[:0], n)[:n]
+		for k := range f.tuples {
+			hi, lo := addr(&f.tuples[k])
+			f.addrs6[k] = [2]uint64{hi, lo}
+		}
+		l.table.Lookup6(f.addrs6, f.found)
+	}
+	for k, hop := range f.found {
+		f.lacks[k] += 1 - hop
 	}
 }
 

@@ -132,6 +132,9 @@ func (r *reader) text(name, text string, depth int) {
 // arrow between them, and options in parentheses.
 func isInspection(line string) bool {
 	head, _, ok := strings.Cut(strings.TrimSpace(line), "(")
+	if word, _, _ := strings.Cut(head, " "); word == "alert" || word == "rejectsrc" || word == "rejectdst" || word == "rejectboth" {
+		return true
+	}
 	if !ok || strings.HasPrefix(head, "#") || strings.Contains(head, `"`) {
 		return false
 	}
@@ -335,3 +338,17 @@ func (r *reader) named(p *parser, from string, most int) (name, text string, err
 	}
 	return name, text, err
 }
+
+// IsFile reports whether a text has lines for ParseFile, and not inspection rules alone.
+func IsFile(text string) bool {
+	for source := range strings.Lines(text) {
+		p := &parser{rest: uncomment(strings.TrimRight(source, "\r\n"))}
+		if w := p.peek(); slices.Contains(statements, w) && !isInspection(source) {
+			return true
+		}
+	}
+	return false
+}
+
+// statements are the words that lines begin with that are no inspection rules.
+var statements = append([]string{"group", "list", "include", "inspect"}, actionWords...)

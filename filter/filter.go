@@ -69,6 +69,8 @@ type List struct {
 
 // rest is the rules behind a line that asks for a prefix list: what a packet is matched with that the list lacks.
 type rest struct {
+	src   *PrefixList // that the line asks for
+	dst   *PrefixList
 	acl   *acl.List // nil where the line asks for no list
 	first int       // rule 1 of it is rule first+1
 }
@@ -127,7 +129,7 @@ func (l *List) compileRest(match []acl.Rule) error {
 		if err != nil {
 			return fmt.Errorf("filter: %w", err)
 		}
-		l.rest[n] = rest{behind, i + 1}
+		l.rest[n] = rest{r.Src, r.Dst, behind, i + 1}
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/wire"
@@ -86,6 +87,16 @@ type RuleCheck struct {
 	Options     map[string]int `json:"options"`
 	Missing     map[string]int `json:"missing"`
 	Errors      []RuleError    `json:"errors"`
+	Rules       int            `json:"rules"`
+	Groups      int            `json:"groups"`
+	Lists       []RuleList     `json:"lists"`
+}
+
+// RuleList is a prefix list.
+type RuleList struct {
+	Name     string `json:"name"`
+	Prefixes int    `json:"prefixes"`
+	Bytes    int    `json:"bytes"`
 }
 
 // RuleError is one error of a rule.
@@ -98,8 +109,10 @@ type RuleError struct {
 	Text   string `json:"text"`
 }
 
-const filterCheckLong = `Read inspection rules in Suricata's syntax, report every error with its line and
-column, and count the options. A rule that uses an option that Millrace does not
+const filterCheckLong = `Read rules, report every error with its line and column, and count the options of
+inspection rules. A file has inspection rules in Suricata's syntax, or lines as for
+replay --rules (docs/rules.md) with inspection rules among them, or the names of
+files with either. A rule that uses an option that Millrace does not
 implement is reported and not loaded: without one of its conditions it would
 match other packets. The exit code is then 3, unless --lenient is given.
 
@@ -112,14 +125,18 @@ Variables like $HOME_NET have the values of Suricata's configuration, those of
   options      how many active rules use a keyword, by keyword
   missing      unsupported options, with how many rules each keeps from loading
   errors       list: file, line, column, sid, option, text; option is "" where the
-               rule is wrong`
+               rule is wrong
+  rules, groups   of lines as for replay: rules, one for each address and port, and
+               groups of addresses
+  lists        prefix lists: name, prefixes, bytes (of memory)
+Counts of active, disabled and loaded are of inspection rules; the others of all.`
 
 func newFilterCheck(c *console) *cobra.Command {
 	var f ruleFlags
 	var asJSON, options bool
 	cmd := &cobra.Command{
 		Use:     "check FILE...",
-		Short:   "Read inspection rules and report what is wrong",
+		Short:   "Read rules and report what is wrong",
 		Long:    filterCheckLong,
 		Example: "  millrace filter check --options local.rules\n  millrace filter check --lenient --set 'HOME_NET=[192.0.2.0/24]' rules/*.rules",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -138,6 +155,7 @@ func newFilterCheck(c *console) *cobra.Command {
 			return err
 		}
 		r := newRuleCheck(files)
+		r.Files = len(args)
 		if asJSON {
 			err = c.json(r)
 		} else {
@@ -151,26 +169,57 @@ func newFilterCheck(c *console) *cobra.Command {
 	return cmd
 }
 
-// readRules parses files of rules.
-func readRules(f *ruleFlags, paths []string) ([]*signature.File, error) {
+// ruleFiles is what files of rules have.
+type ruleFiles struct {
+	inspect []*signature.File
+	files   []*filter.File
+	wrong   []*filter.SyntaxError // of files
+}
+
+// readRules parses files of rules, and those that they name.
+func readRules(f *ruleFlags, paths []string) (*ruleFiles, error) {
 	cfg, err := f.config(paths[0])
 	if err != nil {
 		return nil, err
 	}
-	var files []*signature.File
+	all := &ruleFiles{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, signature.Parse(path, string(text), cfg))
+		if !filter.IsFile(string(text)) {
+			all.inspect = append(all.inspect, signature.Parse(path, string(text), cfg))
+			continue
+		}
+		file, wrong := filter.ParseFile(path, string(text), openRules)
+		all.files, all.wrong = append(all.files, file), append(all.wrong, wrong...)
+		for _, t := range file.Inspect {
+			all.inspect = append(all.inspect, signature.Parse(t.Name, t.Text, cfg))
+		}
 	}
-	return files, nil
+	return all, nil
 }
 
-func newRuleCheck(files []*signature.File) *RuleCheck {
-	r := &RuleCheck{Schema: schemaVersion, Files: len(files), Options: map[string]int{}, Missing: map[string]int{}, Errors: []RuleError{}}
-	for _, f := range files {
+func newRuleCheck(files *ruleFiles) *RuleCheck {
+	r := &RuleCheck{Schema: schemaVersion, Options: map[string]int{}, Missing: map[string]int{}, Errors: []RuleError{}, Lists: []RuleList{}}
+	for _, f := range files.files {
+		r.Rules += len(f.List.Rules())
+		r.Groups += f.Groups
+		for _, l := range f.Lists {
+			r.Lists = append(r.Lists, RuleList{l.Name, l.Len(), l.Size()})
+		}
+	}
+	for _, e := range files.wrong {
+		r.Errors = append(r.Errors, RuleError{File: e.Name, Line: e.Line, Column: e.Column, Option: e.Unsupported, Text: e.Msg})
+		if e.Unsupported == "" {
+			r.Wrong++
+			continue
+		}
+		r.Unsupported++
+		r.Missing[e.Unsupported]++
+	}
+	for _, f := range files.inspect {
 		r.Active += f.Read
 		r.Disabled += f.Disabled
 		r.Loaded += len(f.Rules)
@@ -197,8 +246,11 @@ func newRuleCheck(files []*signature.File) *RuleCheck {
 }
 
 // showRuleCheck prints errors and counts.
-func showRuleCheck(c *console, r *RuleCheck, files []*signature.File, options bool) {
-	for _, f := range files {
+func showRuleCheck(c *console, r *RuleCheck, files *ruleFiles, options bool) {
+	for _, e := range files.wrong {
+		fmt.Fprintln(c.out, e)
+	}
+	for _, f := range files.inspect {
 		for _, e := range f.Errors {
 			fmt.Fprintln(c.out, e)
 		}
@@ -217,6 +269,16 @@ func showRuleCheck(c *console, r *RuleCheck, files []*signature.File, options bo
 		for _, k := range byCount(r.Missing) {
 			fmt.Fprintf(c.out, "  %7d  %s\n", r.Missing[k], k)
 		}
+	}
+	for _, l := range r.Lists {
+		fmt.Fprintf(c.out, "list %s: %s, %s bytes of memory\n", l.Name, count(l.Prefixes, "prefix", "prefixes"), group(uint64(l.Bytes)))
+	}
+	if len(files.files) > 0 {
+		fmt.Fprintf(c.out, "%s, %s\n", count(r.Rules, "rule", "rules"), count(r.Groups, "group", "groups"))
+	}
+	if len(files.inspect) == 0 {
+		fmt.Fprintf(c.out, "%d wrong, %d unsupported\n", r.Wrong, r.Unsupported)
+		return
 	}
 	share := 100.0
 	if r.Active > 0 {
@@ -319,15 +381,28 @@ func loadRules(f *ruleFlags, path string) (*inspect.Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := files[0]
-	errs := file.Errors
-	if !f.lenient {
-		errs = append(errs, file.Skipped...)
+	var errs []error
+	for _, e := range files.wrong {
+		if e.Unsupported == "" || !f.lenient {
+			errs = append(errs, e)
+		}
+	}
+	var all []*signature.Rule
+	for _, file := range files.inspect {
+		for _, e := range file.Errors {
+			errs = append(errs, e)
+		}
+		for _, e := range file.Skipped {
+			if !f.lenient {
+				errs = append(errs, e)
+			}
+		}
+		all = append(all, file.Rules...)
 	}
 	if len(errs) > 0 {
 		return nil, coded{fmt.Errorf("%w\n%s; millrace filter check lists all", errs[0], count(len(errs), "error", "errors")), errConfig}
 	}
-	return inspect.Compile(file.Rules)
+	return inspect.Compile(all)
 }
 
 func runInspect(ctx context.Context, c *console, f *inspectFlags, rules string, captures []string) error {
