@@ -62,6 +62,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 		return err
 	}
 	k.owner = c.process()
+	k.mu.Lock()
+	k.reported = q.arg&blocks != 0
+	k.mu.Unlock()
 	if !onLoop {
 		k.passClosed(to)
 		if k.connectLocal(c, q, to, r, p) {
@@ -196,6 +199,9 @@ func (k *sock) start(to netip.AddrPort, filled int, dial dialer) error {
 func (k *sock) finish(in socket.LoopConn, err error, filled int) {
 	if err != nil {
 		k.s.stats.failures.Add(1)
+		k.mu.Lock()
+		k.attempted = true
+		k.mu.Unlock()
 		k.release(errnoOf(err)) // with bytes unread: EPOLLERR and EPOLLHUP
 		return
 	}

@@ -15,7 +15,13 @@ const maxEnded = 1 << 15
 // does not see when a program closes such a socket, so that errors which no program reads stay until newer ones of the
 // same user need their place.
 type errorTable struct {
-	byCookie map[uint64]syscall.Errno
+	byCookie map[uint64]ended
+}
+
+// ended is why a connection has ended.
+type ended struct {
+	errno   syscall.Errno // 0 once the program has read it
+	attempt bool          // no connection came about, which connect(2) says for ever
 }
 
 // errorOrder has the cookies of a user's errors, the oldest first. Some may have been read since.
@@ -24,12 +30,12 @@ type errorOrder struct {
 }
 
 // put keeps an error of a user's socket. Server.mu is held.
-func (t *errorTable) put(o *errorOrder, cookie uint64, n syscall.Errno) {
+func (t *errorTable) put(o *errorOrder, cookie uint64, e ended) {
 	if t.byCookie == nil {
-		t.byCookie = map[uint64]syscall.Errno{}
+		t.byCookie = map[uint64]ended{}
 	}
 	if len(o.cookies) >= maxEnded {
-		o.cookies = slices.DeleteFunc(o.cookies, func(c uint64) bool { return t.byCookie[c] == 0 })
+		o.cookies = slices.DeleteFunc(o.cookies, func(c uint64) bool { return t.byCookie[c] == ended{} })
 		drop := max(len(o.cookies)-maxEnded/2, 0) // half at a time: the next compaction is far
 		for _, c := range o.cookies[:drop] {
 			delete(t.byCookie, c)
@@ -37,14 +43,18 @@ func (t *errorTable) put(o *errorOrder, cookie uint64, n syscall.Errno) {
 		o.cookies = append([]uint64(nil), o.cookies[drop:]...)
 	}
 	o.cookies = append(o.cookies, cookie)
-	t.byCookie[cookie] = n
+	t.byCookie[cookie] = e
 }
 
-// take returns an error and forgets it; 0 is none.
-func (t *errorTable) take(cookie uint64) syscall.Errno {
-	n := t.byCookie[cookie]
-	delete(t.byCookie, cookie)
-	return n
+// take returns why a connection has ended, and forgets the error; 0 is none.
+func (t *errorTable) take(cookie uint64) ended {
+	e := t.byCookie[cookie]
+	if e.attempt {
+		t.byCookie[cookie] = ended{attempt: true}
+	} else {
+		delete(t.byCookie, cookie)
+	}
+	return e
 }
 
 // errnoOf returns the number of an error. What has none is the node's own trouble.

@@ -12,6 +12,9 @@ import (
 // wantRings is the bit of a request that asks for rings: of arg in CONNECT, and of name in LISTEN.
 const wantRings = 1
 
+// blocks is the bit of CONNECT's arg that says that connect(2) waits for the end of the handshake.
+const blocks = 2
+
 // dropRings frees what newRings has made, when there is no connection.
 func (k *sock) dropRings(r *reply) {
 	if r.memory == 0 {

@@ -372,6 +372,9 @@ func (r *relay) awaitSpace(on bool) {
 // atEnd passes on the end of what the peer sends, once the program has all before it.
 func (r *relay) atEnd() {
 	switch {
+	case r.failed == syscall.EPIPE: // a reset after the peer's FIN: reads go on to say the end, as on Linux
+		r.skipAll()
+		r.close(r.failed)
 	case r.failed != 0:
 		r.close(r.failed) // the guard byte makes it ECONNRESET
 	case !r.peerEnded && r.in.Ready()&socket.PeerClosed != 0:

@@ -114,34 +114,34 @@ func TestSlowLastClose(t *testing.T) {
 func TestErrorsAreKeptForEachUser(t *testing.T) {
 	var table errorTable
 	var first, second errorOrder
-	table.put(&first, 1, syscall.ECONNREFUSED)
+	table.put(&first, 1, ended{errno: syscall.ECONNREFUSED})
 	for i := range uint64(3 * maxEnded) {
-		table.put(&second, 10+i, syscall.ETIMEDOUT)
+		table.put(&second, 10+i, ended{errno: syscall.ETIMEDOUT})
 	}
 	if n := len(table.byCookie); n > maxEnded+1 {
 		t.Errorf("%d errors are kept", n)
 	}
-	if n := table.take(10 + 3*maxEnded - maxEnded/2); n != syscall.ETIMEDOUT {
+	if n := table.take(10 + 3*maxEnded - maxEnded/2).errno; n != syscall.ETIMEDOUT {
 		t.Errorf("one of the latest: %v", n)
 	}
-	if n := table.take(10); n != 0 {
+	if n := table.take(10).errno; n != 0 {
 		t.Errorf("the oldest: %v", n)
 	}
-	if n := table.take(1); n != syscall.ECONNREFUSED {
+	if n := table.take(1).errno; n != syscall.ECONNREFUSED {
 		t.Errorf("that of the other user: %v", n)
 	}
-	if n := table.take(1); n != 0 {
+	if n := table.take(1).errno; n != 0 {
 		t.Errorf("a second time: %v", n)
 	}
 	// Errors that were read make place for others first.
 	var third errorOrder
 	table = errorTable{}
-	table.put(&third, 1, syscall.EPIPE)
+	table.put(&third, 1, ended{errno: syscall.EPIPE})
 	for i := range uint64(3 * maxEnded) {
-		table.put(&third, 10+i, syscall.ETIMEDOUT)
+		table.put(&third, 10+i, ended{errno: syscall.ETIMEDOUT})
 		table.take(10 + i)
 	}
-	if n := table.take(1); n != syscall.EPIPE {
+	if n := table.take(1).errno; n != syscall.EPIPE {
 		t.Errorf("the one that was not read: %v", n)
 	}
 	if len(third.cookies) > maxEnded {

@@ -61,6 +61,7 @@ type sock struct {
 	asked         int          // the program's end, during a request
 	held          optionConn   // the connection as its loop has it, during a request that the loop does; else nil
 	reported      bool         // connect(2) has returned 0 for the connection
+	attempted     bool         // it was released because no connection came about
 }
 
 // find returns the socket that p is the program's end of. It registers p first if need be, and may wait.
@@ -90,7 +91,7 @@ func (s *Server) lookUp(c *channel, p int, take func(u *user) error) (*sock, err
 	}
 	s.mu.Lock()
 	k := s.sockets[cookie]
-	ended := s.ended.byCookie[cookie] != 0
+	_, ended := s.ended.byCookie[cookie]
 	closed := s.closed
 	s.mu.Unlock()
 	switch {
@@ -349,7 +350,7 @@ func (s *Server) forget(k *sock, errno syscall.Errno) {
 		delete(s.sockets, k.cookie)
 	}
 	if errno != 0 {
-		s.ended.put(&k.user.ended, k.cookie, errno)
+		s.ended.put(&k.user.ended, k.cookie, ended{errno, k.attempted})
 	}
 }
 
@@ -398,18 +399,20 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 		return err
 	}
 	s.mu.Lock()
-	var n syscall.Errno
+	var e ended
 	asks := q.op == opGetOption && q.level == unix.SOL_SOCKET && q.name == unix.SO_ERROR
 	if asks || q.op == opConnect {
-		n = s.ended.take(cookie)
+		e = s.ended.take(cookie)
 	}
 	s.mu.Unlock()
 	switch {
 	case asks:
-		r.value = appendInt(nil, int(n))
+		r.value = appendInt(nil, int(e.errno))
 		return nil
-	case q.op == opConnect && n != 0:
-		return n
+	case q.op == opConnect && e.errno != 0:
+		return e.errno
+	case q.op == opConnect && e.attempt:
+		return syscall.ECONNABORTED
 	case q.op == opNames:
 		return nil
 	case q.op == opSetOption && q.level == unix.SOL_SOCKET:

@@ -8,7 +8,9 @@
 int decode_address(const struct sockaddr *from, socklen_t len, struct shim_addr *to)
 {
 	memset(to, 0, sizeof *to);
-	if (from == NULL || len < (socklen_t)sizeof from->sa_family)
+	if (no_memory(from, len))
+		return EFAULT;
+	if (len < (socklen_t)sizeof from->sa_family)
 		return EINVAL;
 	if (from->sa_family == AF_INET) {
 		struct sockaddr_in in;

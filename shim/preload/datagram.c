@@ -140,6 +140,8 @@ static ssize_t sent(long n)
 INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	ssize_t put;
+	if (no_message(m))
+		return bad_address();
 	if (stream_send(fd, m->msg_iov, m->msg_iovlen, flags, &put))
 		return put;
 	rings_leave_passed(m);
@@ -329,6 +331,8 @@ static ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
 	ssize_t got_bytes;
+	if (no_message(m))
+		return bad_address();
 	if (stream_receive(fd, m->msg_iov, m->msg_iovlen, flags, &got_bytes)) {
 		m->msg_namelen = 0;
 		m->msg_controllen = 0;
@@ -441,9 +445,20 @@ static int send_batch(int fd, struct mmsghdr *m, unsigned n, int flags)
 	return done < 0 ? (int)sent(-1) : done;
 }
 
+/* no_messages is no_message for several. */
+static bool no_messages(const struct mmsghdr *m, unsigned n)
+{
+	bool none = no_memory(m, n * sizeof *m);
+	for (unsigned i = 0; i < n && !none; i++)
+		none = no_message(&m[i].msg_hdr);
+	return none;
+}
+
 INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 {
 	rings_leave(fd);
+	if (no_messages(m, n))
+		return bad_address();
 	for (unsigned i = 0; i < n; i++)
 		rings_leave_passed(&m[i].msg_hdr);
 	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
@@ -498,6 +513,8 @@ static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struc
 INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit)
 {
 	rings_leave(fd);
+	if (no_messages(m, n))
+		return bad_address();
 	struct mark mark = data_mark(fd, false);
 	if (!may_receive(&mark))
 		return -1;

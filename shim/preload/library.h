@@ -118,6 +118,30 @@ int wait_writable(int fd, bool partial);
  */
 void slow_down(void);
 
+/*
+ * no_memory reports whether n bytes at p are surely none of the process: the first page, where NULL and what is added to it
+ * are, and the half of the kernel. The kernel says EFAULT for each address without memory. To ask it would cost a system call,
+ * so that other such addresses end the program with SIGSEGV where the library copies.
+ */
+static inline bool no_memory(const void *p, size_t n)
+{
+	return n != 0 && ((uintptr_t)p < 4096 || (uintptr_t)p > UINTPTR_MAX / 2 || n > UINTPTR_MAX / 2 - (uintptr_t)p);
+}
+
+/* no_message is no_memory for a message and the list of its parts. */
+static inline bool no_message(const struct msghdr *m)
+{
+	return no_memory(m, sizeof *m) || no_memory(m->msg_iov, m->msg_iovlen * sizeof *m->msg_iov) ||
+	       (m->msg_name != NULL && no_memory(m->msg_name, 1)) || (m->msg_control != NULL && no_memory(m->msg_control, m->msg_controllen));
+}
+
+/* bad_address is the result of a call with such an address. */
+static inline int bad_address(void)
+{
+	errno = EFAULT;
+	return -1;
+}
+
 /* name_of reads the name of fd's own end, or of its peer. It reports whether that is one of the stack. */
 bool own_name(int fd, struct shim_name *n);
 bool peer_name(int fd, struct shim_name *n);

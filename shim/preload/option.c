@@ -31,8 +31,10 @@ INTERPOSED int setsockopt(int fd, int level, int name, const void *value, sockle
 		return (int)KERNEL(setsockopt, fd, level, name, value, len);
 	struct shim_request q = {.op = SHIM_SETOPT, .level = level, .name = name, .len = len};
 	struct shim_reply reply;
-	if (len > sizeof q.value || (value == NULL && len != 0)) {
-		errno = value == NULL ? EFAULT : EINVAL;
+	if (no_memory(value, len))
+		return bad_address();
+	if (len > sizeof q.value) {
+		errno = EINVAL;
 		return -1;
 	}
 	if (len != 0)
@@ -102,10 +104,8 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS || kept_by_kernel(level, name))
 		return (int)KERNEL(getsockopt, fd, level, name, value, len);
-	if (value == NULL || len == NULL) {
-		errno = EFAULT;
-		return -1;
-	}
+	if (no_memory(len, sizeof *len) || no_memory(value, *len))
+		return bad_address();
 	int fixed;
 	if (known(&m, level, name, &fixed)) {
 		copy_value(&fixed, sizeof fixed, value, len);

@@ -39,6 +39,9 @@ enum {
    or with the record of each accepted connection, if the node has some. */
 #define SHIM_WANT_RINGS 1
 
+/* A bit of CONNECT's arg: the call waits for the end of the handshake, so that the next one has nothing to tell. */
+#define SHIM_BLOCKS 2
+
 /* An address with its port. family is AF_INET, AF_INET6 or 0 for none; IPv4 has the first 4 bytes. */
 struct shim_addr {
 	uint16_t family;

@@ -89,8 +89,41 @@ int wait_writable(int fd, bool partial)
 	return n > 0 ? p.revents : (int)n;
 }
 
+static void copy_option(int from, int to, int name)
+{
+	struct timeval value; /* the longest */
+	socklen_t len = sizeof value;
+	if (KERNEL(getsockopt, from, SOL_SOCKET, name, &value, &len) == 0)
+		KERNEL(setsockopt, to, SOL_SOCKET, name, &value, len);
+}
+
+/*
+ * renew puts a new socket in the place of one whose blocking connect has failed: programs may try again, and the kernel connects
+ * an AF_UNIX socket once. Options that the node has are the defaults again, and a port of bind(2) is free. Without a descriptor
+ * for it the next connect says ECONNABORTED.
+ */
+static void renew(int fd, const struct mark *m)
+{
+	int saved = errno, next = (int)KERNEL(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (next < 0) {
+		errno = saved;
+		return;
+	}
+	rings_renew(next);
+	copy_option(fd, next, SO_RCVTIMEO);
+	copy_option(fd, next, SO_SNDTIMEO);
+	copy_option(fd, next, SO_RCVLOWAT);
+	if (set_mark(next, m->family) == 0) {
+		int flags = (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
+		rings_renew(fd);
+		KERNEL(dup3, next, fd, flags);
+	}
+	KERNEL(close, next);
+	errno = saved;
+}
+
 /* wait_connected is the second half of a blocking connect: the node makes fd writable when the handshake is complete. */
-static int wait_connected(int fd)
+static int wait_connected(int fd, const struct mark *m)
 {
 	int events = wait_writable(fd, false);
 	if (events < 0)
@@ -105,13 +138,14 @@ static int wait_connected(int fd)
 	if (cause == 0)
 		return 0; /* connected, and closed by the peer since */
 	errno = cause;
+	renew(fd, m);
 	return -1;
 }
 
 /* decode_peer is decode_address for connect: AF_UNSPEC ends the association of a datagram socket. */
 static int decode_peer(const struct mark *m, const struct sockaddr *addr, socklen_t len, struct shim_addr *to)
 {
-	if (addr != NULL && len >= (socklen_t)sizeof addr->sa_family && addr->sa_family == AF_UNSPEC) {
+	if (!no_memory(addr, len) && len >= (socklen_t)sizeof addr->sa_family && addr->sa_family == AF_UNSPEC) {
 		memset(to, 0, sizeof *to);
 		return m->kind == STREAM ? EOPNOTSUPP : 0;
 	}
@@ -129,7 +163,9 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	struct shim_request q = {.op = SHIM_CONNECT, .arg = rings_wanted()};
 	struct shim_reply reply;
 	int memory = -1;
+	bool blocks = (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
 	int cause = decode_peer(&m, addr, len, &q.addr);
+	q.arg |= blocks ? SHIM_BLOCKS : 0;
 	if (cause != 0) {
 		errno = cause;
 		return -1;
@@ -142,9 +178,9 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	}
 	if (result == 0)
 		return 0;
-	if (errno != EINPROGRESS || (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
+	if (errno != EINPROGRESS || !blocks)
 		return -1;
-	return wait_connected(fd);
+	return wait_connected(fd, &m);
 }
 
 INTERPOSED int listen(int fd, int backlog)
@@ -228,6 +264,8 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(accept4, fd, addr, len, flags);
+	if (addr != NULL && (no_memory(len, sizeof *len) || no_memory(addr, *len)))
+		return bad_address();
 	struct shim_name name;
 	if (m.kind != STREAM || (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
 		errno = m.kind != STREAM ? EOPNOTSUPP : EINVAL;
@@ -274,6 +312,8 @@ INTERPOSED int getsockname(int fd, struct sockaddr *restrict addr, socklen_t *re
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(getsockname, fd, addr, len);
+	if (no_memory(len, sizeof *len) || no_memory(addr, *len))
+		return bad_address();
 	struct shim_name name;
 	struct shim_reply reply;
 	if (m.kind == STREAM && own_name(fd, &name)) {
@@ -288,12 +328,12 @@ INTERPOSED int getsockname(int fd, struct sockaddr *restrict addr, socklen_t *re
 	return 0;
 }
 
-/* writable reports whether the kernel would take bytes: what connects is not, nor is what failed to. */
+/* writable reports whether the kernel would take bytes: what connects is not, nor is what failed to, or has ended. */
 static bool writable(int fd)
 {
 	struct timespec now = {0, 0};
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
-	return KERNEL(ppoll, &p, 1, &now, NULL, 0) == 1 && (p.revents & (POLLOUT | POLLERR)) == POLLOUT;
+	return KERNEL(ppoll, &p, 1, &now, NULL, 0) == 1 && (p.revents & (POLLOUT | POLLERR | POLLHUP)) == POLLOUT;
 }
 
 INTERPOSED int getpeername(int fd, struct sockaddr *restrict addr, socklen_t *restrict len)
@@ -301,6 +341,8 @@ INTERPOSED int getpeername(int fd, struct sockaddr *restrict addr, socklen_t *re
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(getpeername, fd, addr, len);
+	if (no_memory(len, sizeof *len) || no_memory(addr, *len))
+		return bad_address();
 	struct shim_name name;
 	struct shim_reply reply;
 	if (m.kind == STREAM && peer_name(fd, &name)) {

@@ -34,12 +34,26 @@ __attribute__((constructor)) static void find_all(void)
 	find(&next.writev, "writev");
 }
 
+/* bad_parts is no_memory for the buffers of a call. */
+static bool bad_parts(const struct iovec *parts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (no_memory(parts[i].iov_base, parts[i].iov_len))
+			return true;
+	return false;
+}
+
 bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
 {
 	struct rings *r = rings_hold(fd);
 	if (r == NULL)
 		return false;
 	*result = RINGS_MOVED;
+	if (bad_parts(parts, n)) {
+		rings_release(r);
+		*result = bad_address();
+		return true;
+	}
 	if (r->direct != NULL) {
 		if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
 			*result = direct_receive(r, fd, parts, n, flags);
@@ -62,6 +76,11 @@ bool stream_send(int fd, const struct iovec *parts, size_t n, int flags, ssize_t
 	struct rings *r = rings_hold(fd);
 	if (r == NULL)
 		return false;
+	if (bad_parts(parts, n)) {
+		rings_release(r);
+		*result = bad_address();
+		return true;
+	}
 	bool direct = r->direct != NULL;
 	*result = direct ? direct_send(r, fd, parts, n, flags) : rings_send(r, fd, parts, n, flags);
 	rings_release(r);
@@ -101,7 +120,7 @@ INTERPOSED ssize_t write(int fd, const void *data, size_t n)
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int n)
 {
 	ssize_t result;
-	if (n > 0 && n <= IOV_MAX && stream_receive(fd, parts, (size_t)n, 0, &result))
+	if (n > 0 && n <= IOV_MAX && !no_memory(parts, (size_t)n * sizeof *parts) && stream_receive(fd, parts, (size_t)n, 0, &result))
 		return result;
 	return next.readv != NULL ? next.readv(fd, parts, n) : KERNEL(readv, fd, parts, n);
 }
@@ -109,7 +128,7 @@ INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int n)
 INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int n)
 {
 	ssize_t result;
-	if (n > 0 && n <= IOV_MAX && stream_send(fd, parts, (size_t)n, 0, &result))
+	if (n > 0 && n <= IOV_MAX && !no_memory(parts, (size_t)n * sizeof *parts) && stream_send(fd, parts, (size_t)n, 0, &result))
 		return result;
 	return next.writev != NULL ? next.writev(fd, parts, n) : KERNEL(writev, fd, parts, n);
 }
@@ -134,9 +153,21 @@ INTERPOSED ssize_t sendfile64(int to, int from, off64_t *at, size_t n)
 	return sendfile(to, from, (off_t *)at, n);
 }
 
+/* unconnected reports whether a stream is neither connected, or about to be, nor listens. */
+static bool unconnected(int fd)
+{
+	struct mark m = read_mark(fd);
+	struct shim_name name;
+	return m.kind == STREAM && !m.connected && !own_name(fd, &name);
+}
+
 INTERPOSED int shutdown(int fd, int how)
 {
 	struct rings *r = how == SHUT_WR || how == SHUT_RDWR ? rings_hold(fd) : NULL;
+	if (r == NULL && how >= SHUT_RD && how <= SHUT_RDWR && unconnected(fd)) { /* an AF_UNIX socket is shut down in any state */
+		errno = ENOTCONN;
+		return -1;
+	}
 	if (r != NULL && r->direct != NULL) {
 		int result = direct_shut(r, fd, how);
 		rings_release(r);
@@ -179,6 +210,10 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...)
 		if (request == FIONBIO && result == 0)
 			direct_nonblocking(fd, *(int *)arg != 0);
 		return result;
+	}
+	if (no_memory(arg, sizeof(int))) {
+		rings_release(r);
+		return bad_address();
 	}
 	if (r->direct != NULL) {
 		*(int *)arg = (int)direct_unread(r, fd);

@@ -1,0 +1,83 @@
+package shim
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// oracleParts are the arguments of the program of testdata/oracle.c.
+var oracleParts = []string{
+	"refused", "refused-later", "connected", "resets", "halves", "fresh", "urgent", "pointers", "ended", "ended-unread", "ended-write",
+}
+
+// oracleModes are how the program reaches itself, and the lines that may differ from the kernel's stack.
+var oracleModes = []struct {
+	name        string
+	loop, rings bool
+	differ      []string
+}{
+	{name: "pair", differ: []string{ // docs/design/035-shim-cost.md: the kernel joins the two by AF_UNIX
+		"resets: SO_ERROR after SO_LINGER of 0: 0",
+		"ended: the first write: -1 EPIPE", "ended: SIGPIPE: 2",
+		"ended-unread: the first write: -1 EPIPE", "ended-unread: SIGPIPE: 2",
+		"ended-write: the first write: -1 EPIPE", "ended-write: SIGPIPE: 2",
+	}},
+	{name: "loop", loop: true},
+	{name: "rings", loop: true, rings: true},
+}
+
+// oracle runs a part of the program, and returns what it prints.
+func oracle(t *testing.T, part string, env ...string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(compiled.dir, "oracle"), part)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("%s: %v", part, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// TestOracle: calls in odd states give what they give on the kernel's stack.
+func TestOracle(t *testing.T) {
+	_, lib := compileClient(t)
+	build := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Wno-nonnull", "-o", filepath.Join(compiled.dir, "oracle"), "testdata/oracle.c")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want := map[string][]string{}
+	for _, part := range oracleParts {
+		want[part] = oracle(t, part)
+	}
+	for _, mode := range oracleModes {
+		t.Run(mode.name, func(t *testing.T) {
+			b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
+			env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
+			if mode.rings {
+				env = append(env, "MILLRACE_SHIM_RINGS=1")
+			}
+			for _, part := range oracleParts {
+				got := oracle(t, part, env...)
+				for i, w := range want[part] {
+					g := "nothing"
+					if i < len(got) {
+						g = got[i]
+					}
+					if g != w && !slices.Contains(mode.differ, part+": "+g) {
+						t.Errorf("%s: %q, on the kernel's stack %q", part, g, w)
+					}
+				}
+			}
+		})
+	}
+}
