@@ -30,6 +30,7 @@ var oracleModes = []struct {
 	}},
 	{name: "loop", loop: true},
 	{name: "rings", loop: true, rings: true},
+	{name: "direct", rings: true, differ: []string{"resets: SO_ERROR after SO_LINGER of 0: 0"}},
 }
 
 // oracle runs a part of the program, and returns what it prints.

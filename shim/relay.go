@@ -228,6 +228,7 @@ func (r *relay) read() (n int, more bool, err error) {
 		}
 		return 0, false, errno
 	case n == 0:
+		r.hangup = r.hangup || hungUp(r.fd) // it may have closed its end, and the event is yet to come
 		r.programEnded()
 		return 0, false, nil
 	}

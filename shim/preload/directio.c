@@ -244,7 +244,8 @@ static ssize_t end_of(struct rings *r, int fd, int failed)
 {
 	struct direct_side *s = r->side;
 	struct direct_direction *d = outgoing(r);
-	bool ring = !by_socket(d), unread = ((s->tail - atomic_load(&d->head)) & DIRECT_INDEX) != 0;
+	bool late = (atomic_load(&s->flags) & SIDE_LATE) != 0;
+	bool ring = !by_socket(d), unread = !late && ((s->tail - atomic_load(&d->head)) & DIRECT_INDEX) != 0;
 	if (ring && failed == ECONNRESET && !unread)
 		failed = 0;
 	if (ring && failed == 0 && unread && closed(fd))
@@ -366,7 +367,7 @@ static enum outcome begin(struct rings *r, int fd)
 		return BUSY;
 	}
 	enum outcome o = OPEN;
-	if ((atomic_load(&r->side->flags) & (SIDE_SHUT | SIDE_BROKEN)) != 0)
+	if ((atomic_load(&r->side->flags) & (SIDE_SHUT | SIDE_BROKEN | SIDE_RESET | SIDE_ENDED)) != 0)
 		o = ENDED;
 	else if (by_socket(outgoing(r)))
 		o = MOVED;
@@ -396,7 +397,7 @@ static long room(struct rings *r, size_t n, struct iovec to[2])
 static int publish(struct rings *r, int fd, size_t n)
 {
 	struct direct_direction *d = outgoing(r);
-	uint32_t tail = r->side->tail, next = (tail + (uint32_t)n) & DIRECT_INDEX, cpu = (uint32_t)sched_getcpu() + 1;
+	uint32_t tail = r->side->tail, before = tail, next = (tail + (uint32_t)n) & DIRECT_INDEX, cpu = (uint32_t)sched_getcpu() + 1;
 	if (busy_poll() > 0 || atomic_load_explicit(&d->cpu, memory_order_relaxed) != cpu)
 		atomic_store_explicit(&d->cpu, cpu, memory_order_relaxed);
 	if (!atomic_compare_exchange_strong(&d->tail, &tail, next)) {
@@ -406,7 +407,11 @@ static int publish(struct rings *r, int fd, size_t n)
 		return -1;
 	}
 	r->side->tail = next;
-	return direct_announce(r, fd, false) == 0 ? 1 : -1;
+	if (direct_announce(r, fd, false) == 0)
+		return 1;
+	bool late = (atomic_load(&d->head) & DIRECT_INDEX) == before && (atomic_load(&r->side->flags) & SIDE_BROKEN) == 0;
+	atomic_fetch_or(&r->side->flags, late ? SIDE_ENDED | SIDE_LATE : SIDE_ENDED);
+	return late ? 1 : -1; /* as with TCP: the answer to these bytes is the reset */
 }
 
 /* fill makes the socket not writable, because the ring is full. The other empties it when half of the ring is free. */

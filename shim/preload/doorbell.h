@@ -22,6 +22,8 @@ enum {
 	SIDE_SHUT = 4,   /* shutdown(SHUT_WR) */
 	SIDE_BROKEN = 8, /* the other has broken the protocol */
 	SIDE_RESET = 16, /* ECONNRESET was reported */
+	SIDE_ENDED = 32, /* the other has closed its socket: no byte is for it any more */
+	SIDE_LATE = 64,  /* and had read all before: what was written since is lost, but makes that no reset */
 };
 
 static inline struct direct_direction *incoming(const struct rings *r)
