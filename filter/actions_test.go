@@ -445,6 +445,45 @@ include "none"
 	}
 }
 
+// FuzzParseFile looks for panics and for errors without a place, in files that name each other, and sends a packet
+// through the rules that are right, and through those of a swap.
+func FuzzParseFile(f *testing.F) {
+	f.Add("list a file \"x\"\ndeny from list a\ninclude \"y\"\ninspect \"z\"", "192.0.2.0/24\n2001:db8::/32 # x\nany")
+	f.Add("group a 192.0.2.1 ::1\nrate 10kpps burst 9 per source capture from group a to any port 1-2,5", "mark 9 redirect e1 tcp\nalert tcp any any -> any any (sid:1;)")
+	f.Add("allow rate 1Mbps mark 3\nlog\nlist b 192.0.2.0/24, 198.18.0.0/15\nmark 0x7 to list b name \"a\"", "include \"x\"")
+	f.Fuzz(func(t *testing.T, text, named string) {
+		file, wrong := ParseFile("f", text, func(name string) (string, error) {
+			if len(name)%7 == 6 {
+				return "", errors.New("missing")
+			}
+			return named, nil
+		})
+		for _, e := range wrong {
+			if _ = e.Error(); e.Line < 1 || e.Column < 1 || e.Msg == "" || e.Column > len(e.Source)+1 {
+				t.Fatalf("%+v", e)
+			}
+		}
+		flt := NewFilter(0, &List{})
+		for _, l := range []*List{file.List, {}, file.List} {
+			flt.Swap(l)
+			b := batchOf(udp("192.0.2.1", "198.18.0.1", 9, 5), udp("192.0.2.2", "192.0.2.1", 2, 1))
+			b.Base = int64(len(text)) << 30
+			through(t, flt, b)
+			for i := range b.D {
+				if r := int(b.D[i].Rule); r > len(l.rules) || r > 0 && !listHas(l.rules[r-1].Src, b, i) {
+					t.Fatalf("packet %d has rule %d", i, r)
+				}
+			}
+		}
+	})
+}
+
+// listHas reports whether a list, if it is one, has the source address of packet i.
+func listHas(l *PrefixList, b *packet.Batch, i int) bool {
+	u := tupleOf(b, i)
+	return l == nil || l.Contains(u.SrcHi, u.SrcLo, true)
+}
+
 // BenchmarkPrefixList measures a list of a million prefixes: how long it takes to read, and to look an address up.
 func BenchmarkPrefixList(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -72,3 +72,9 @@ func TestReplayRefusesWhatItDoesNotEvaluate(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, err)
 	}
 }
+
+func TestTheExampleOfRulesIsRight(t *testing.T) {
+	if code, out, err := run("filter", "check", "../../examples/filter.rules"); code != exitOK || !strings.Contains(out, "list bad: 3 prefixes") {
+		t.Errorf("exit code %d: %s%s", code, out, err)
+	}
+}
