@@ -1,10 +1,12 @@
 package inspection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/inspect"
@@ -137,6 +139,7 @@ func (l *loader) rules(c *config.InspectionPolicy, p *policy, name string) []*si
 		return nil
 	}
 	f := signature.Parse(l.cfg.Beside(name), text, l.vars)
+	from := len(l.problems)
 	for _, e := range f.Errors {
 		l.fail(e)
 	}
@@ -148,6 +151,9 @@ func (l *loader) rules(c *config.InspectionPolicy, p *policy, name string) []*si
 			l.fail(e)
 		}
 	}
+	slices.SortStableFunc(l.problems[from:], func(a, b config.Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return f.Rules
 }
 
