@@ -59,7 +59,7 @@ func serve(file string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // before anything is open: it may come early
 	defer stop()
-	d, err := daemon.Open(file, daemon.Options{Log: log, Metrics: textMetrics, Admin: os.Getenv(adminEnv) != ""})
+	d, err := daemon.Open(file, daemon.Options{Log: log, Metrics: textMetrics, Admin: os.Getenv(adminEnv) != "", GPU: faultyGPU()})
 	if err != nil {
 		return err
 	}

@@ -265,14 +265,14 @@ func tunnels(cfg *config.Config) bool {
 }
 
 // joins returns what loops may join before the gateway handles it. Datagrams of one client's port are not alike where a
-// connection ID of QUIC names the backend, and limits on packets count each one.
+// connection ID of QUIC names the backend, limits on packets count each one, and rules are about one.
 func joins(cfg *config.Config) stack.GRO {
 	for i := range cfg.Services {
 		if s := &cfg.Services[i]; s.QUIC != nil || s.Limits.Packets > 0 {
 			return stack.GROTCP
 		}
 	}
-	if cfg.Limits.Packets > 0 {
+	if cfg.Limits.Packets > 0 || len(cfg.Inspection.Policies) > 0 {
 		return stack.GROTCP
 	}
 	return stack.GROAll
