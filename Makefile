@@ -290,11 +290,13 @@ gpu-test: ## the tests of the kernels and engines on the GPU; without one it say
 	*"--- SKIP"*) echo "$$out" | sed -n 's/.*_test.go:[0-9]*: /no GPU can be used: /p'; \
 		echo "nothing was tested; \`$(GO) -C cmd run ./millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
 	*) export MILLRACE_MUST_GPU=1; $(GO) test -count=1 -timeout 15m ./gpukern/... && \
+		$(GO) test -count=1 -timeout 15m -run 'InspectionOnGPU' ./gateway && \
 		$(GO) -C internal/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
 	esac
 
-gpu-bench: build ## measure the batch engine on the GPU (suite kern), into bench/results
+gpu-bench: build ## measure the batch engine (suite kern) and inspection in the gateway on the GPU, into bench/results
 	$(GO) -C bench run . -suite kern $(BENCHFLAGS)
+	$(GO) -C bench run . -suite inspection-gateway $(BENCHFLAGS)
 
 # The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for
 # long, and the one that has the driver refuse a module.

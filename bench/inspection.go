@@ -16,6 +16,8 @@ import (
 
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
+	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/internal/kernbench"
 )
 
 // inspectionSuite compares inspection by rules with Suricata.
@@ -278,4 +280,90 @@ func readPairs(path string) (pairs map[role.Pair]bool, alerts int, err error) {
 		}
 	}
 	return pairs, alerts, lines.Err()
+}
+
+// inspectionGatewaySuite is the cost of inspection in the gateway.
+var inspectionGatewaySuite = harness.Suite{
+	Name:   "inspection-gateway",
+	Title:  "Inspection in the gateway",
+	Rounds: 3,
+	About: []string{
+		"The site of suite l4: client -- gateway -- backend, datagrams in one direction, on AF_XDP. none forwards; the others inspect each packet by " +
+			"10 000 rules with one content each, made as rules of intrusion detection have them, in mode detect. own is the CPU " +
+			"time of the gateway's process for a packet.",
+		"One flow of full packets shows the search, many flows of 64 bytes all else. Datagrams are not joined where rules are, so " +
+			"none does not join them either: it has a limit on packets that nothing reaches.",
+		"cuda has a GPU search the payloads.",
+	},
+	Open: openL4((*l4Bench).inspected),
+}
+
+// Names of contestants of the suite.
+const (
+	notInspected  = "none"
+	inspectedCPU  = "10 000 literals"
+	inspectedCUDA = "10 000 literals, cuda"
+)
+
+func (b *l4Bench) inspected() ([]harness.Measure, error) {
+	rules, err := writeLiteralRules(b.dir, 10_000)
+	if err != nil {
+		return nil, err
+	}
+	none, cpu, cuda := usual("afxdp"), usual("afxdp"), usual("afxdp")
+	none.Apart = true
+	cpu.Rules, cuda.Rules, cuda.Engine = rules, rules, "cuda"
+	contestants := []forwarder{b.gatewayOf(notInspected, none), b.gatewayOf(inspectedCPU, cpu), b.gatewayOf(inspectedCUDA, cuda)}
+	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
+		contestants[2].absent = "no GPU"
+	}
+	many := b.inspectedMeasure("UDP 64 B, 16 384 flows", manyFlows, 64, contestants, b.liveFrames)
+	one := b.inspectedMeasure("UDP 1242 B, 1 flow of a socket", 1, 1242, contestants, nil)
+	return []harness.Measure{many, one}, nil
+}
+
+func (b *l4Bench) inspectedMeasure(name string, flows uint, size int, contestants []forwarder, send sender64) harness.Measure {
+	m := harness.Measure{Name: name, Unit: "packet", Peer: notInspected, Gates: []harness.Gate{
+		gate(inspectedCPU, harness.MetricOwn, notInspected, "<=", 2),
+		gate(inspectedCUDA, harness.MetricOwn, notInspected, "<=", 1.2),
+	}}
+	for _, f := range contestants {
+		f.options = siteOptions{wire: true}
+		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
+			if flows > 1 {
+				t.Warmup = max(t.Warmup, t.Window) // to open the connections
+			}
+			source := harness.Part{Name: "source", CPU: 0, In: s.client,
+				Argv: []string{b.e.Self, "role", "datagrams", "-size", fmt.Sprint(size), "-to", fmt.Sprintf("%s:%d", serviceAddr, udpPort)}}
+			if send != nil {
+				source = send(s, s.streamTo(f, flows, 1))
+			}
+			w, err := harness.RunParts(ctx, t, append(append([]harness.Part{b.sinkPart(s)}, f.part(s)...), source)...)
+			if err != nil {
+				return harness.Sample{}, err
+			}
+			return w.Delivered("source", "gateway", "sink")
+		}))
+	}
+	return m
+}
+
+// writeLiteralRules writes n rules with one content each, and returns the file.
+func writeLiteralRules(dir string, n int) (string, error) {
+	var out strings.Builder
+	for i, p := range kernbench.Literals(1, n, nil) {
+		fmt.Fprintf(&out, "alert ip any any -> any any (msg:\"literal %d\"; content:\"%s\"; %ssid:%d;)\n", i, hexContent(p), noCase(p), i+1)
+	}
+	path := filepath.Join(dir, "literals.rules")
+	return path, os.WriteFile(path, []byte(out.String()), 0o600)
+}
+
+// hexContent is a content in bytes.
+func hexContent(p literal.Pattern) string { return fmt.Sprintf("|% x|", p.Bytes) }
+
+func noCase(p literal.Pattern) string {
+	if p.NoCase {
+		return "nocase; "
+	}
+	return ""
 }

@@ -27,6 +27,9 @@ type gatewayConfig struct {
 	Ports    string // of SNAT addresses; empty is the default
 	Deny     string // file of listed prefixes; empty is none
 	Kernel   bool   // the kernel forwards established connections
+	Rules    string // file of inspection rules, in mode detect; empty is none
+	Engine   string // empty is the default
+	Apart    bool   // datagrams are not joined
 }
 
 // gatewayYAML is the configuration of our gateway in every measure.
@@ -34,6 +37,15 @@ var gatewayYAML = template.Must(template.New("gateway").Funcs(template.FuncMap{"
   - {name: {{.Front}}, driver: {{.Driver}}{{if .Queues}}, queues: {{.Queues}}{{end}}}
   - {name: {{.Back}}, driver: {{.Driver}}{{if .Queues}}, queues: {{.Queues}}{{end}}}
 cpus: none
+{{- if .Engine}}
+engine: {{.Engine}}
+{{- end}}
+{{- if .Apart}}
+limits: {packets: 1000000000}
+{{- end}}
+{{- if .Rules}}
+inspection: {alerts: {file: alerts.json}, policies: [{name: all, rules: {{.Rules}}}]}
+{{- end}}
 {{- if .Kernel}}
 kernel_flows: on
 {{- end}}

@@ -12,6 +12,7 @@ var suites = []harness.Suite{
 	literals,
 	filterSuite,
 	inspectionSuite,
+	inspectionGatewaySuite,
 	kern,
 	transport,
 	sessions,

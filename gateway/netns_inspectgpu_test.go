@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,10 +21,9 @@ import (
 
 // The environment of the tests of inspection with a GPU.
 const (
-	mustGPU   = "MILLRACE_MUST_GPU"           // any value: on the GPU of the machine; else on a driver that runs kernels on the CPU
-	gpuEnv    = "MILLRACE_TEST_GPU"           // of the gateway: "fake" or "real"
-	gpuCosts  = "MILLRACE_INSPECTION_PACKETS" // packets of the measurement of costs; without it that is skipped
-	gpuDriver = "MILLRACE_INSPECTION_DRIVER"  // of the devices, default afxdp
+	mustGPU   = "MILLRACE_MUST_GPU"          // any value: on the GPU of the machine; else on a driver that runs kernels on the CPU
+	gpuEnv    = "MILLRACE_TEST_GPU"          // of the gateway: "fake" or "real"
+	gpuDriver = "MILLRACE_INSPECTION_DRIVER" // of the devices, default afxdp
 	nLiterals = 10_000
 )
 
@@ -367,99 +364,4 @@ func (s *site) checkEngine(t *testing.T, engine string, lost bool) {
 			t.Errorf("%d packets dropped: %s", n, why)
 		}
 	}
-}
-
-// TestInspectionCost measures the CPU time of the gateway for a packet, with datagrams of 1400 bytes and their answers: without
-// inspection, and with 10 000 literals on the core and on a GPU. It is for a quiet machine.
-func TestInspectionCost(t *testing.T) {
-	packets, err := strconv.Atoi(os.Getenv(gpuCosts))
-	if err != nil {
-		t.Skipf("%s says how many packets; it is not set", gpuCosts)
-	}
-	type result struct {
-		name string
-		ns   []float64
-	}
-	cases := []struct{ name, engine, inspection string }{{"none", "cpu", ""}, {"cpu", "cpu", "detect"}, {"cuda", "cuda", "detect"}, {"auto", "auto", "detect"}}
-	if os.Getenv(mustGPU) == "" {
-		cases = cases[:2] // kernels that run on the CPU cost nothing that a GPU does
-	}
-	results := make([]result, len(cases))
-	for range 3 {
-		for i, c := range cases {
-			t.Run(c.name, func(t *testing.T) {
-				s := gpuSite(t, gpuDeviceDriver(), c.engine, c.inspection)
-				s.load(t, packets/10)
-				before := s.cpu(t)
-				n := s.load(t, packets)
-				took := s.cpu(t) - before
-				results[i].name = c.name
-				results[i].ns = append(results[i].ns, float64(took)/float64(n))
-				sum := s.stop()
-				t.Logf("%d packets, %.0f ns each; engine %+v", n, float64(took)/float64(n), sum.Engine.Backends)
-			})
-		}
-	}
-	for _, r := range results {
-		slices.Sort(r.ns)
-		base := results[0].ns[len(results[0].ns)/2]
-		t.Logf("%-5s %5.0f ns a packet (%.0f to %.0f), %.2fx of none", r.name, r.ns[len(r.ns)/2], r.ns[0], r.ns[len(r.ns)-1], r.ns[len(r.ns)/2]/base)
-	}
-}
-
-// load sends n datagrams by 32 flows, each with up to 8 that are not answered, and returns how many packets went through the
-// gateway, both ways.
-func (s *site) load(t *testing.T, n int) int {
-	t.Helper()
-	const flows, window = 32, 8
-	text := []byte(strings.Repeat("The quick brown fox jumps over the lazy dog, 0123456789 times. ", 22))[:1372]
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	passed := 0
-	for range flows {
-		c := s.dial("udp", "198.18.1.1:53")
-		all.Go(func() {
-			sent, got, lost := 0, 0, 0
-			b := make([]byte, 2000)
-			for got+lost < n/flows {
-				for sent < n/flows && sent-got-lost < window {
-					if _, err := c.Write(text); err != nil {
-						t.Error(err)
-						return
-					}
-					sent++
-				}
-				c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-				if _, err := c.Read(b); err == nil {
-					got++
-				} else {
-					lost = sent - got
-				}
-			}
-			c.Close()
-			mu.Lock()
-			passed += sent + got
-			mu.Unlock()
-		})
-	}
-	all.Wait()
-	return passed
-}
-
-// cpu returns the CPU time that the gateway has used, in nanoseconds.
-func (s *site) cpu(t *testing.T) int64 {
-	t.Helper()
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", s.cmd.Process.Pid))
-	s.must(err)
-	total := int64(0)
-	for _, f := range tasks {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		ns, _, _ := strings.Cut(string(b), " ")
-		v, _ := strconv.ParseInt(ns, 10, 64)
-		total += v
-	}
-	return total
 }
