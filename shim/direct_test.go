@@ -50,7 +50,7 @@ func awaitReady(t testing.TB, cmd *exec.Cmd) {
 func TestDirect(t *testing.T) {
 	for _, args := range []string{
 		"echo", "transfer 10000000", "level", "edge", "threads", "forks", "waits", "files", "exec", "unread", "ended", "borrowed",
-		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers",
+		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers", "trips",
 	} {
 		t.Run(strings.ReplaceAll(args, " ", "-"), func(t *testing.T) {
 			b := newBed(t, nil)
@@ -88,6 +88,15 @@ func TestDirectHandover(t *testing.T) {
 			}
 			until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
 		})
+	}
+}
+
+// TestDirectFull: a program that writes to one that does not read sees its socket become writable when that reads.
+func TestDirectFull(t *testing.T) {
+	b := newBed(t, nil)
+	at, server := b.serveDirect(t, true, "lazy", "")
+	if err := errors.Join(b.program(t, true, append([]string{"full"}, at...)...).Run(), server.Wait()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -760,6 +760,35 @@ static void rude(char **arg)
 	}
 }
 
+/* lazy reads its first connection when there is a second one, and says how much there was. */
+static void lazy(char **arg)
+{
+	static char b[30000];
+	int l = listen_at(arg), fd = accept(l, NULL, NULL);
+	uint64_t all = 0;
+	ssize_t n;
+	CHECK(fd >= 0 && accept(l, NULL, NULL) >= 0);
+	while ((n = read(fd, b, sizeof b)) > 0) {
+		verify((uint8_t *)b, all, (size_t)n);
+		all += (uint64_t)n;
+	}
+	CHECK(n == 0 && write(fd, &all, sizeof all) == sizeof all);
+}
+
+/* trips makes round trips of one byte, each of which wakes both ends: they are not to wait for anything else. */
+static void trips(char **arg)
+{
+	struct timespec begin, end;
+	int fd = dial(arg);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (int i = 0; i < 2000; i++) {
+		char b = (char)i;
+		CHECK(write(fd, &b, 1) == 1 && read(fd, &b, 1) == 1 && b == (char)i);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	CHECK(end.tv_sec - begin.tv_sec < 10);
+}
+
 /* heir is the next program of handover. */
 static void heir(char **arg)
 {
@@ -995,7 +1024,7 @@ int main(int argc, char **argv)
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
-		   {"victim", victim}, {"rude", rude}, {"heir", heir}, {"handover", handover},
+		   {"victim", victim}, {"rude", rude}, {"lazy", lazy}, {"trips", trips}, {"heir", heir}, {"handover", handover},
 		   {"giver", giver}, {"orphan", orphan}, {"storm", storm}, {"numbers", numbers}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}, {"errors", errors}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
