@@ -78,6 +78,21 @@ func (k *sock) releaseDirect() {
 	}
 }
 
+// endDirect tells the program of k that the other end is closed, perhaps by SIGKILL.
+func (k *sock) endDirect() {
+	k.mu.Lock()
+	d := k.direct
+	k.mu.Unlock()
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mem != nil {
+		d.mem.End()
+	}
+}
+
 // look counts what has been read from the rings, and reports whether the programs still use them.
 func (d *direct) look(s *Server) bool {
 	d.mu.Lock()

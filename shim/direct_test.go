@@ -91,6 +91,15 @@ func TestDirectHandover(t *testing.T) {
 	}
 }
 
+// TestDirectChatter: small messages, each of which has to wake a program that waits by poll(2), get there.
+func TestDirectChatter(t *testing.T) {
+	b := newBed(t, nil)
+	at, server := b.serveDirect(t, true, "victim", "2")
+	if err := errors.Join(b.program(t, true, append([]string{"chatter"}, at...)...).Run(), server.Wait()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDirectFull: a program that writes to one that does not read sees its socket become writable when that reads.
 func TestDirectFull(t *testing.T) {
 	b := newBed(t, nil)
@@ -189,7 +198,7 @@ func (h *intruder) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.
 // Offsets of direct.h: the words of the direction from the hostile end, and to it.
 const (
 	fromTail, fromHead, fromBell = 264, 320, 256
-	toTail, toHead, toBell       = 392, 448, 384
+	toTail, toHead, toBell       = 456, 512, 448
 	directEnd                    = 4096 + 2*ring.DefaultSize
 )
 
@@ -216,7 +225,9 @@ func (h *intruder) put(text string) {
 	copy(h.page[4096+tail%ring.DefaultSize:], text)
 	h.word(fromTail).Store(tail + uint32(len(text)))
 	h.word(fromBell + 4).Add(1)
-	h.word(fromBell).Store(1)
+	if h.word(fromBell).Swap(1)&0xff == 3 { // asleep
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(h.word(fromBell))), 1, 1, 0, 0, 0)
+	}
 	_ = h.program.write([]byte{0})
 }
 
@@ -259,7 +270,7 @@ func TestDirectHostile(t *testing.T) {
 		random := rand.New(rand.NewPCG(uint64(round), 1))
 		_ = syscall.SetNonblock(h.fd, true)
 		for end := time.Now().Add(30 * time.Millisecond); time.Now().Before(end); {
-			word := random.IntN(130) * 4 // magic, version, size, both directions
+			word := random.IntN(160) * 4 // magic, version, size, both directions
 			switch random.IntN(8) {
 			case 0:
 				h.word(word).Store(random.Uint32() >> random.IntN(32))

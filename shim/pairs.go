@@ -48,7 +48,10 @@ func newPairs(direct bool) (*pairs, error) {
 
 // add begins to watch the end fd of k. If that fails, k is released: nothing would say that it has ended.
 func (p *pairs) add(k *sock, fd int) {
-	id, err := p.watch.add(fd, 0, func(uint32) { p.look() })
+	id, err := p.watch.add(fd, 0, func(uint32) {
+		k.endDirect()
+		p.look()
+	})
 	if err != nil {
 		k.release(0)
 		return

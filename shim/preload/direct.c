@@ -38,9 +38,9 @@ struct waiter { /* struct futex_waitv */
  * futex_waitv(2) has an absolute time, so that the kernel restarts it after a signal whose handler has SA_RESTART, as recv(2).
  * futex(2) with a time never is: there all handlers of the process have to have it.
  */
-int sleep_on(_Atomic uint32_t *word, uint32_t value)
+int sleep_on(_Atomic uint32_t *word, uint32_t value, uint32_t ns)
 {
-	uint64_t end = now() + DIRECT_SLEEP;
+	uint64_t end = now() + ns;
 	struct timespec at = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
 	struct waiter w = {value, (uintptr_t)word, 2 /* FUTEX2_SIZE_U32 */, 0};
 	if (!__atomic_load_n(&old_futex, __ATOMIC_RELAXED)) {
@@ -50,7 +50,7 @@ int sleep_on(_Atomic uint32_t *word, uint32_t value)
 			return errno == EINTR ? -1 : 0;
 		__atomic_store_n(&old_futex, 1, __ATOMIC_RELAXED);
 	}
-	struct timespec time = {0, DIRECT_SLEEP};
+	struct timespec time = {ns / 1000000000, ns % 1000000000};
 	if (KERNEL(futex, word, FUTEX_WAIT, value, &time, NULL, 0) >= 0 || errno != EINTR || restarts())
 		return 0;
 	return -1;
@@ -180,6 +180,19 @@ bool direct_used(const struct rings *r, uint32_t *n)
 	return *n <= r->size;
 }
 
+long direct_space(struct rings *r, size_t n)
+{
+	struct direct_side *s = r->side;
+	uint32_t space = r->size - ((s->tail - s->seen) & DIRECT_INDEX);
+	if (space >= n)
+		return space;
+	uint32_t head = atomic_load(&outgoing(r)->head) & DIRECT_INDEX, used = (s->tail - head) & DIRECT_INDEX;
+	if (used > r->size)
+		return -1;
+	s->seen = head;
+	return r->size - used;
+}
+
 void direct_drain(struct rings *r, int fd, uint32_t n)
 {
 	char dropped[4096];
@@ -190,6 +203,16 @@ void direct_drain(struct rings *r, int fd, uint32_t n)
 		r->side->taken += (uint32_t)got;
 		n -= (uint32_t)got;
 	}
+}
+
+void direct_free(struct rings *r, int fd, uint32_t keep)
+{
+	struct direct_direction *d = incoming(r);
+	uint32_t space = atomic_exchange(&d->space, 0), left = count_of(atomic_load(&d->bell)) - r->side->taken;
+	if ((space & DIRECT_SLEEPS) != 0)
+		wake_all(&d->space);
+	if ((space & DIRECT_FILLED) != 0 && left > keep)
+		direct_drain(r, fd, left - keep);
 }
 
 int direct_strip(struct rings *r, int fd)
@@ -235,11 +258,13 @@ int direct_announce(struct rings *r, int fd, bool other)
 	struct direct_direction *d = outgoing(r);
 	uint64_t bell = atomic_load(&d->bell);
 	for (int i = 0; i < DIRECT_TRIES; i++) {
-		uint32_t state = state_of(bell), used = (r->side->tail - atomic_load(&d->head)) & DIRECT_INDEX;
-		bool more = used > atomic_load(&d->want);
-		if (used > r->size && (atomic_load(&d->head) & DIRECT_LEFT) == 0)
+		uint32_t state = state_of(bell), want = atomic_load(&d->want);
+		/* How much there is has to be known where that is more than want, or could be nothing. */
+		long space = direct_space(r, state == DIRECT_ARMED || want >= r->size ? r->size : r->size - want);
+		if (space < 0)
 			return direct_fail(r, fd);
-		if (used == 0 && !other && state == DIRECT_ARMED)
+		bool more = r->size - (uint32_t)space > want;
+		if (space == (long)r->size && !other && state == DIRECT_ARMED)
 			return 0; /* a byte now would make the socket readable for nothing */
 		if (state == DIRECT_RUNG || state >= DIRECT_GONE || (!more && (state == DIRECT_SPINNING || state == DIRECT_WOKEN)))
 			return 0;
@@ -272,7 +297,7 @@ int direct_return(struct rings *r, int fd)
 {
 	struct direct_direction *d = outgoing(r);
 	struct direct_side *s = r->side;
-	if (s->back != 0 || (atomic_load(&d->tail) & DIRECT_LEFT) != 0)
+	if (gave_up(r))
 		return 0;
 	if (!takes(fd, (s->tail - atomic_load(&d->head)) & DIRECT_INDEX))
 		return -1;
@@ -330,15 +355,15 @@ static bool renounce(struct rings *r, int fd)
 		}
 		if (atomic_exchange(&d->asked, 1) != 1)
 			direct_announce(r, fd, true);
+		direct_free(r, fd, 1); /* it may wait for space */
 		if (hung_up(fd) || now() > end)
 			return false;
-		sleep_on(&d->asked, 1);
+		sleep_on(&d->asked, 1, DIRECT_PAUSE);
 	}
-	if (atomic_exchange(&d->space, 0) != 0)
-		wake_all(&d->space);
+	direct_free(r, fd, 0);
 	for (int stripped; (stripped = direct_strip(r, fd)) != 1;) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
-		struct timespec pause = {0, DIRECT_SLEEP};
+		struct timespec pause = {0, DIRECT_PAUSE};
 		if (stripped < 0 || hung_up(fd) || now() > end)
 			return false;
 		KERNEL(ppoll, &p, 1, &pause, NULL, 0); /* the last one is on its way */
@@ -399,10 +424,28 @@ void direct_leave(struct rings *r, int fd)
 
 void direct_wake(struct rings *r)
 {
-	if (state_of(atomic_load(&outgoing(r)->bell)) == DIRECT_ASLEEP)
-		wake_all(state_word(outgoing(r)));
-	if ((atomic_load(&incoming(r)->space) & DIRECT_SLEEPS) != 0)
+	struct direct_direction *d = outgoing(r);
+	atomic_fetch_add(&d->closes, 1);
+	uint64_t bell = atomic_load(&d->bell);
+	for (int i = 0; i < DIRECT_TRIES && state_of(bell) == DIRECT_ASLEEP; i++)
+		if (change_bell(d, &bell, DIRECT_WOKEN, 0)) {
+			wake_all(state_word(d));
+			break;
+		}
+	if ((atomic_fetch_and(&incoming(r)->space, ~DIRECT_SLEEPS) & DIRECT_SLEEPS) != 0)
 		wake_all(&incoming(r)->space);
+}
+
+/* What exit(3) closes is seen at once. The node tells the other of what _exit(2) and SIGKILL close. */
+__attribute__((destructor)) static void wake_at_exit(void)
+{
+	for (int fd = 0; fd < atomic_load(&rings_numbers); fd++) {
+		struct rings *r = rings_hold(fd);
+		if (r != NULL && r->direct != NULL)
+			direct_wake(r);
+		if (r != NULL)
+			rings_release(r);
+	}
 }
 
 int direct_shut(struct rings *r, int fd, int how)

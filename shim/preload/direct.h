@@ -43,32 +43,36 @@ struct direct_direction {
 	_Atomic uint32_t tail;              /* the producer's; DIRECT_LEFT is from the consumer, who has seen the ring empty */
 	_Atomic uint32_t want;              /* the consumer's */
 	_Atomic uint32_t cpu;               /* the producer's, of its last bytes, and 1: a hint */
+	_Atomic uint32_t closes;            /* how often the producer has closed its descriptor, or one of them: a hint to look */
 
 	_Alignas(64) _Atomic uint32_t head; /* the consumer's; DIRECT_LEFT is from the producer, who has the rest in the socket */
 	_Atomic uint32_t space;             /* of both */
-	_Atomic uint32_t asked;             /* the consumer asks the producer to do that */
+
+	_Alignas(64) _Atomic uint32_t asked; /* the consumer asks the producer to do that: apart, as the producer looks at it in each call */
 };
 
 struct direct_page {
 	uint32_t magic;
 	uint32_t version;
 	uint32_t size; /* of each ring, a power of two */
+	_Alignas(64) _Atomic uint32_t ended; /* the node's: the socket of one is closed */
 	_Alignas(256) struct direct_direction direction[2]; /* from the program that has called connect(2), and to it */
-	uint8_t rest[DIRECT_HEADER - 512];
+	uint8_t rest[DIRECT_HEADER - 640];
 };
 
-_Static_assert(sizeof(struct direct_direction) == 128, "direction");
+_Static_assert(sizeof(struct direct_direction) == 192, "direction");
 _Static_assert(sizeof(struct direct_page) == DIRECT_HEADER, "page");
 
 /* One end, for all processes that share its descriptor by fork. The other program does not see it. */
 struct direct_side {
 	_Alignas(64) pthread_mutex_t send;
 	uint32_t tail; /* as it was published */
-	uint32_t seen; /* the last head of the other, that was checked */
+	uint32_t seen; /* the last head of the other that was looked at, and checked */
 	uint32_t back; /* as DIRECT_LEFT of our head: what was unread is in the socket */
 	_Alignas(64) pthread_mutex_t receive;
 	uint32_t head;
-	uint32_t taken; /* doorbell bytes that were taken out of the socket */
+	uint32_t taken;  /* doorbell bytes that were taken out of the socket */
+	uint32_t closes; /* of the other, when we looked last */
 	_Alignas(64) _Atomic uint32_t flags;
 	_Atomic int error; /* what the socket had while bytes were in the ring */
 };
@@ -96,7 +100,7 @@ int direct_shut(struct rings *r, int fd, int how);
  */
 void direct_leave(struct rings *r, int fd);
 
-/* direct_wake wakes the other program where it sleeps by futex(2): fd is about to be closed. */
+/* direct_wake makes the other program look at its socket: ours is about to be closed. */
 void direct_wake(struct rings *r);
 
 /* What the library knows about the descriptor, so that it need not ask. */

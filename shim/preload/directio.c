@@ -69,19 +69,13 @@ static bool settle(struct rings *r, int fd)
 	return true;
 }
 
-/* free_space tells a producer that waits for it. The lock is held. */
+/* free_space tells a producer that waits for it when half of the ring is free. The lock is held. */
 static void free_space(struct rings *r, int fd)
 {
 	struct direct_direction *d = incoming(r);
-	uint32_t used, space = atomic_load(&d->space);
-	if (space == 0 || !direct_used(r, &used) || used > r->size / 2)
-		return;
-	space = atomic_exchange(&d->space, 0);
-	if ((space & DIRECT_SLEEPS) != 0)
-		wake_all(&d->space);
-	uint32_t keep = used > 0, left = count_of(atomic_load(&d->bell)) - r->side->taken;
-	if ((space & DIRECT_FILLED) != 0 && left > keep)
-		direct_drain(r, fd, left - keep);
+	uint32_t used;
+	if (atomic_load(&d->space) != 0 && direct_used(r, &used) && used <= r->size / 2)
+		direct_free(r, fd, used > 0);
 }
 
 /* copy_out copies up to want bytes. It returns how many, or -1 if the other breaks the protocol. */
@@ -176,7 +170,7 @@ static void get_up(struct direct_direction *d)
 
 static bool waits(struct rings *r)
 {
-	return !has_bytes(r) && !by_socket(incoming(r)) && atomic_load_explicit(&outgoing(r)->asked, memory_order_relaxed) != 1;
+	return !has_bytes(r) && !by_socket(incoming(r)) && !is_asked(r) && !may_have_ended(r);
 }
 
 /* spin polls for as long as busy_poll permits. Bytes of a program on the same CPU do not come meanwhile. */
@@ -205,7 +199,7 @@ static int doze(struct rings *r, uint32_t state)
 	}
 	uint64_t bell = atomic_load(&d->bell);
 	if (state_of(bell) == DIRECT_ASLEEP && waits(r))
-		result = sleep_on(state_word(d), (uint32_t)bell);
+		result = sleep_on(state_word(d), (uint32_t)bell, DIRECT_SLEEP);
 	get_up(d);
 	return result < 0 && !has_bytes(r) ? -1 : 0;
 }
@@ -252,6 +246,8 @@ static ssize_t end_of(struct rings *r, int fd, int failed)
 		failed = ECONNRESET;
 	if ((atomic_load(&s->flags) & SIDE_BROKEN) != 0)
 		failed = ECONNRESET;
+	if (closed(fd))
+		arm(d); /* the next bytes find out: a reader that was killed in its sleep has not asked for a byte */
 	if (failed == 0 || (atomic_fetch_or(&s->flags, SIDE_RESET) & SIDE_RESET) != 0)
 		return 0;
 	errno = failed;
@@ -314,7 +310,8 @@ ssize_t direct_receive(struct rings *r, int fd, const struct iovec *parts, size_
 		done += got > 0 ? (size_t)got : 0;
 		bool enough = want == 0 || (done > 0 && (peeks || (flags & MSG_WAITALL) == 0 || done == want));
 		bool lies = !left && !rested && !enough && blocks(r, flags) && (atomic_load(&r->side->flags) & SIDE_TIMED) == 0 &&
-			    lie_down(r, want - done, state);
+			    !may_have_ended(r) && lie_down(r, want - done, state);
+		r->side->closes = atomic_load(&incoming(r)->closes); /* the socket says whether that was the end */
 		direct_unlock(&r->side->receive);
 		if (got < 0 || stripped < 0) {
 			direct_fail(r, fd);
@@ -369,7 +366,7 @@ static enum outcome begin(struct rings *r, int fd)
 	enum outcome o = OPEN;
 	if ((atomic_load(&r->side->flags) & (SIDE_SHUT | SIDE_BROKEN | SIDE_RESET | SIDE_ENDED)) != 0)
 		o = ENDED;
-	else if (by_socket(outgoing(r)))
+	else if (gave_up(r))
 		o = MOVED;
 	if (o != OPEN)
 		direct_unlock(&r->side->send);
@@ -379,17 +376,11 @@ static enum outcome begin(struct rings *r, int fd)
 /* room returns the free pieces of the ring, at most n bytes. The other's index is looked at where the last one does not suffice. */
 static long room(struct rings *r, size_t n, struct iovec to[2])
 {
-	struct direct_side *s = r->side;
-	uint32_t space = r->size - ((s->tail - s->seen) & DIRECT_INDEX);
-	if (space < n) {
-		uint32_t head = atomic_load(&outgoing(r)->head) & DIRECT_INDEX, used = (s->tail - head) & DIRECT_INDEX;
-		if (used > r->size)
-			return -1;
-		s->seen = head;
-		space = r->size - used;
-	}
-	space = n < space ? (uint32_t)n : space;
-	pieces(r, r->number, s->tail, space, to);
+	long space = direct_space(r, n);
+	if (space > 0 && n < (size_t)space)
+		space = (long)n;
+	if (space > 0)
+		pieces(r, r->number, r->side->tail, (uint32_t)space, to);
 	return space;
 }
 
@@ -505,14 +496,14 @@ static int await_room(struct rings *r, int fd, int flags, bool partial, bool *re
 {
 	struct direct_direction *d = outgoing(r);
 	bool blocking = blocks(r, flags);
-	if (blocking && !*rested && (atomic_load(&r->side->flags) & SIDE_TIMED) == 0) {
+	if (blocking && !*rested && !may_have_ended(r) && (atomic_load(&r->side->flags) & SIDE_TIMED) == 0) {
 		uint32_t space = atomic_fetch_or(&d->space, DIRECT_SLEEPS) | DIRECT_SLEEPS;
-		bool free = has_room(r);
+		bool free = has_room(r) || is_asked(r);
 		direct_unlock(&r->side->send);
 		*rested = true;
-		return free || sleep_on(&d->space, space) == 0 ? 1 : -1;
+		return free || sleep_on(&d->space, space, DIRECT_SLEEP) == 0 ? 1 : -1;
 	}
-	bool ended = fill(r, fd) != 0, free = !ended && has_room(r);
+	bool ended = fill(r, fd) != 0, free = !ended && (has_room(r) || is_asked(r));
 	direct_unlock(&r->side->send);
 	*rested = false;
 	if (free)

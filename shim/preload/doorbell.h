@@ -11,7 +11,8 @@
 #include "direct.h"
 
 #define DIRECT_TRIES 16          /* a correct peer changes a word a few times meanwhile; one that goes on is not waited for */
-#define DIRECT_SLEEP 10000000    /* ns of sleep by futex(2), before the socket tells more: that the peer has ended */
+#define DIRECT_SLEEP 1000000000  /* ns of sleep by futex(2), before the socket tells more: the node wakes us when the other has ended */
+#define DIRECT_PAUSE 10000000    /* ns */
 #define DIRECT_FILL 16384        /* a quarter of the socket's send buffer */
 #define DIRECT_DOORBELLS 0x40000 /* more than may be in a socket */
 
@@ -75,6 +76,24 @@ static inline bool by_socket(const struct direct_direction *d)
 	return ((atomic_load(&d->tail) | atomic_load(&d->head)) & DIRECT_LEFT) != 0;
 }
 
+/* gave_up reports whether we write to the socket: the ring to the other is not used any more. */
+static inline bool gave_up(const struct rings *r)
+{
+	return r->side->back != 0 || (atomic_load(&outgoing(r)->tail) & DIRECT_LEFT) != 0;
+}
+
+/* is_asked reports whether the other wants to have in the socket what it has not read. */
+static inline bool is_asked(const struct rings *r)
+{
+	return atomic_load(&outgoing(r)->asked) == 1;
+}
+
+/* may_have_ended reports whether the socket has to be looked at before a sleep that is not its own. */
+static inline bool may_have_ended(const struct rings *r)
+{
+	return atomic_load(&r->direct->ended) != 0 || atomic_load(&incoming(r)->closes) != r->side->closes;
+}
+
 /* Locks of a side. What has died with one has published its index, or not: the page says which. */
 bool direct_lock_send(struct rings *r);
 bool direct_lock_receive(struct rings *r, int fd);
@@ -89,6 +108,17 @@ int direct_fail(struct rings *r, int fd);
 
 /* direct_used sets n to what the ring to us has. False is that the other says what cannot be. */
 bool direct_used(const struct rings *r, uint32_t *n);
+
+/*
+ * direct_space returns how much of the ring to the other is free, at least, and exactly if that is less than n: then its index is
+ * looked at. -1 is that it says what cannot be. The send lock is held.
+ */
+long direct_space(struct rings *r, size_t n);
+
+/*
+ * direct_free tells a producer that waits for space to go on, and keeps n doorbell bytes in the socket. The receive lock is held.
+ */
+void direct_free(struct rings *r, int fd, uint32_t keep);
 
 /* direct_drain takes up to n doorbell bytes out of the socket. The receive lock is held. */
 void direct_drain(struct rings *r, int fd, uint32_t n);
@@ -117,8 +147,8 @@ int direct_announce(struct rings *r, int fd, bool other);
 /* direct_write writes n doorbell bytes that are counted already. */
 int direct_write(struct rings *r, int fd, uint32_t n);
 
-/* sleep_on waits while *word is value, at most for DIRECT_SLEEP. -1 is EINTR: a signal whose handler has no SA_RESTART. */
-int sleep_on(_Atomic uint32_t *word, uint32_t value);
+/* sleep_on waits while *word is value, at most for ns. -1 is EINTR: a signal whose handler has no SA_RESTART. */
+int sleep_on(_Atomic uint32_t *word, uint32_t value, uint32_t ns);
 void wake_all(_Atomic uint32_t *word);
 
 #endif

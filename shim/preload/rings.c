@@ -22,6 +22,15 @@
 #define SEALS 7 /* F_SEAL_SEAL, SHRINK, GROW */
 
 struct rings rings_of[RINGS_DESCRIPTORS];
+_Atomic int rings_numbers;
+
+/* note_number makes rings_numbers more than fd. */
+static void note_number(int fd)
+{
+	int most = atomic_load_explicit(&rings_numbers, memory_order_relaxed);
+	while (most <= fd && !atomic_compare_exchange_weak(&rings_numbers, &most, fd + 1))
+		;
+}
 
 int rings_wanted(void)
 {
@@ -135,8 +144,10 @@ static void attach_direct(int fd, int memory, bool connects)
 	uint32_t none = 0;
 	bool usable = (unsigned)fd < RINGS_DESCRIPTORS && fd > STDERR_FILENO &&
 		      atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING);
-	if (usable)
+	if (usable) {
 		r = &rings_of[fd];
+		note_number(fd);
+	}
 	bool sealed = (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) == SEALS;
 	if (!sealed || !direct_attach(r, fd, memory, connects)) {
 		KERNEL(shutdown, fd, SHUT_RDWR); /* there is no memory: bytes may be where nobody can read them */
@@ -163,6 +174,7 @@ void rings_copy(int fd, int other)
 		return;
 	}
 	struct rings *o = &rings_of[other];
+	note_number(other);
 	bool shared = direct_share(r, o);
 	atomic_store_explicit(&o->users, shared ? 1 : 0, memory_order_release);
 	rings_release(r);
@@ -183,6 +195,7 @@ void rings_attach(int fd, int memory, bool connects)
 	KERNEL(close, memory);
 	if (page != NULL && atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING)) {
 		struct rings *r = &rings_of[fd];
+		note_number(fd);
 		r->page = page;
 		r->data[TO_NODE] = (uint8_t *)page + RING_HEADER;
 		r->data[TO_PROGRAM] = r->data[TO_NODE] + page->size;
@@ -231,7 +244,7 @@ void rings_leave(int fd)
 
 void rings_leave_all(bool inherited)
 {
-	for (int fd = 0; fd < RINGS_DESCRIPTORS; fd++)
+	for (int fd = 0; fd < atomic_load(&rings_numbers); fd++)
 		if ((atomic_load_explicit(&rings_of[fd].users, memory_order_relaxed) & 1) != 0 &&
 		    (!inherited || (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) == 0))
 			rings_leave(fd);

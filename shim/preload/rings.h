@@ -27,6 +27,7 @@ enum { TO_NODE, TO_PROGRAM };
 
 #define RINGS_DESCRIPTORS 65536
 extern struct rings rings_of[RINGS_DESCRIPTORS];
+extern _Atomic int rings_numbers; /* none of these or above has ever had rings */
 
 /* rings_wanted is the bit of CONNECT and LISTEN, 0 without --rings. */
 int rings_wanted(void);

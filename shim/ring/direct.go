@@ -1,7 +1,9 @@
 package ring
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -14,15 +16,21 @@ const (
 	DirectVersion = 1
 
 	directHeader        = 4096
+	directEndedAt       = 64
 	directAt            = 256
-	directDirectionSize = 128
+	directDirectionSize = 192
 	directBellAt        = 0 // of a direction
 	directTailAt        = 8
 	directWantAt        = 12
 	directCPUAt         = 16
+	directClosesAt      = 20
 	directHeadAt        = 64
 	directSpaceAt       = 68
-	directAskedAt       = 72
+	directAskedAt       = 128
+
+	directAsleep = 3 // states of a bell
+	directWoken  = 4
+	directSleeps = 1 // in space
 
 	directLeft  = 1 << 31 // of an index: the direction goes on by the socket
 	directIndex = directLeft - 1
@@ -71,6 +79,27 @@ func (d *Direct) Count() (n uint64) {
 	}
 	return n
 }
+
+// End tells both programs that the socket of one is closed, so that they look, and wakes what sleeps by futex(2).
+func (d *Direct) End() {
+	d.word(directEndedAt).Store(1)
+	for i := range 2 {
+		at := directAt + i*directDirectionSize
+		bell, space := d.word(at+directBellAt+lowHalf), d.word(at+directSpaceAt)
+		if old := bell.Load(); old&0xff == directAsleep {
+			bell.CompareAndSwap(old, old-directAsleep+directWoken) // or a producer wakes it
+		}
+		space.And(^uint32(directSleeps))
+		for _, word := range []*atomic.Uint32{bell, space} {
+			_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32, 0, 0, 0) // it is mapped
+		}
+	}
+}
+
+const futexWake = 1
+
+// lowHalf is where the state is in a bell.
+var lowHalf = int(binary.NativeEndian.Uint32([]byte{0, 0, 0, 4}) & 4)
 
 // Close unmaps the memory. Nothing of d may be used after it.
 func (d *Direct) Close() error {

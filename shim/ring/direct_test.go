@@ -22,9 +22,9 @@ func TestDirectLayout(t *testing.T) {
 #define D(f) offsetof(struct direct_direction, f)
 #define P(f) offsetof(struct direct_page, f)
 int main(void) {
-	printf("%d %d %d %zu %zu %zu %zu | ", DIRECT_MAGIC, DIRECT_VERSION, DIRECT_HEADER, P(magic), P(version), P(size), P(direction));
-	printf("%zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct direct_direction), D(bell), D(tail), D(want), D(cpu), D(head), D(space), D(asked));
-	printf("%u %u\n", DIRECT_LEFT, DIRECT_INDEX);
+	printf("%d %d %d %zu %zu %zu %zu %zu | ", DIRECT_MAGIC, DIRECT_VERSION, DIRECT_HEADER, P(magic), P(version), P(size), P(ended), P(direction));
+	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct direct_direction), D(bell), D(tail), D(want), D(cpu), D(closes), D(head), D(space), D(asked));
+	printf("%d %d %d %u %u\n", DIRECT_ASLEEP, DIRECT_WOKEN, DIRECT_SLEEPS, DIRECT_LEFT, DIRECT_INDEX);
 }`
 	file, bin := filepath.Join(dir, "layout.c"), filepath.Join(dir, "layout")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
@@ -37,8 +37,8 @@ int main(void) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintln(DirectMagic, DirectVersion, directHeader, magicAt, versionAt, sizeAt, directAt, "|",
-		directDirectionSize, directBellAt, directTailAt, directWantAt, directCPUAt, directHeadAt, directSpaceAt, directAskedAt, "|", directLeft, directIndex)
+	want := fmt.Sprintln(DirectMagic, DirectVersion, directHeader, magicAt, versionAt, sizeAt, directEndedAt, directAt, "|",
+		directDirectionSize, directBellAt, directTailAt, directWantAt, directCPUAt, directClosesAt, directHeadAt, directSpaceAt, directAskedAt, "|", directAsleep, directWoken, directSleeps, directLeft, directIndex)
 	if string(got) != want {
 		t.Errorf("C:  %sGo: %s", got, want)
 	}

@@ -789,6 +789,47 @@ static void trips(char **arg)
 	CHECK(end.tv_sec - begin.tv_sec < 10);
 }
 
+static const uint64_t chat = 150000; /* bytes */
+
+/* chat_away writes a few bytes at a time, with pauses of different lengths. */
+static void *chat_away(void *arg)
+{
+	unsigned seed = 7;
+	for (uint64_t at = 0; at < chat;) {
+		uint8_t b[3];
+		size_t n = 1 + (size_t)rand_r(&seed) % 3;
+		n = n < chat - at ? n : (size_t)(chat - at);
+		make(b, at, n);
+		CHECK(write(*(int *)arg, b, n) == (ssize_t)n);
+		at += n;
+		for (volatile int i = rand_r(&seed) % 2000; i > 0; i--)
+			;
+	}
+	return NULL;
+}
+
+/* chatter moves small messages between programs that wait by poll(2), and read until nothing is left: each has to wake. */
+static void chatter(char **arg)
+{
+	int idle = dial(arg), fd = dial(arg); /* the second one's server does not block */
+	uint8_t b[1000];
+	pthread_t writer;
+	CHECK(pthread_create(&writer, NULL, chat_away, &fd) == 0);
+	for (uint64_t at = 0; at < chat;) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		CHECK(poll(&p, 1, 20000) == 1);
+		ssize_t n = recv(fd, b, sizeof b, MSG_DONTWAIT);
+		CHECK(n > 0 || (n < 0 && errno == EAGAIN));
+		if (n > 0) {
+			verify(b, at, (size_t)n);
+			at += (uint64_t)n;
+		}
+	}
+	CHECK(pthread_join(writer, NULL) == 0);
+	close(idle);
+	end(fd);
+}
+
 /* heir is the next program of handover. */
 static void heir(char **arg)
 {
@@ -861,6 +902,7 @@ static void orphan(char **arg)
 	fflush(stdout);
 	ssize_t n = read(fd, &b, 1);
 	CHECK(n == 0 || (n == -1 && errno == ECONNRESET));
+	send(fd, &b, 1, MSG_NOSIGNAL); /* the answer of TCP is a reset */
 	CHECK(send(fd, &b, 1, MSG_NOSIGNAL) == -1 && (errno == EPIPE || errno == ECONNRESET));
 }
 
@@ -1024,7 +1066,7 @@ int main(int argc, char **argv)
 	} all[] = {{"echo", echo}, {"transfer", transfer}, {"moving", moving}, {"exec", exec_reader}, {"inherited", inherited}, {"unread", unread}, {"ended", ended},
 		   {"level", level}, {"edge", edge}, {"full", full}, {"threads", threads}, {"forks", forks}, {"waits", waits},
 		   {"files", files}, {"reuse", reuse}, {"resets", resets}, {"sleeper", sleeper}, {"server", server},
-		   {"victim", victim}, {"rude", rude}, {"lazy", lazy}, {"trips", trips}, {"heir", heir}, {"handover", handover},
+		   {"victim", victim}, {"rude", rude}, {"lazy", lazy}, {"trips", trips}, {"chatter", chatter}, {"heir", heir}, {"handover", handover},
 		   {"giver", giver}, {"orphan", orphan}, {"storm", storm}, {"numbers", numbers}, {"edges", edges}, {"borrowed", borrowed}, {"restarts", restarts}, {"errors", errors}};
 	self = argv[0];
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc > 3; i++)
