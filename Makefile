@@ -311,7 +311,7 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 
 VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
 
-VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp
+VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp gateway
 VM_FLAGS    ?=
 
 # An emulated machine with Debian's kernel and nothing but these tests: some kernels refuse extension programs of eBPF,
@@ -320,11 +320,13 @@ VM_FLAGS    ?=
 test-vm: ## the tests of eBPF loading in a virtual machine, beside xdp-loader and xdp-filter (a minute; needs no KVM)
 	$(call install-packages,$(VM_PACKAGES))
 	@rm -rf .deps/vm/tests && mkdir -p $(addprefix .deps/vm/tests/,$(VM_TESTS))
-	for p in $(VM_TESTS); do $(GO) test -c -o .deps/vm/tests/$$p/test ./$$p || exit 1; done
+	for p in $(VM_TESTS); do $(GO) test -c -ldflags=-w -o .deps/vm/tests/$$p/test ./$$p || exit 1; done
 	cp -r filter/ebpf/testdata .deps/vm/tests/filter/ebpf/
+	mkdir -p .deps/vm/tests/packet .deps/vm/tests/internal/testpcaps && cp packet/desc.h .deps/vm/tests/packet/ && cp -r internal/testpcaps/testdata .deps/vm/tests/internal/testpcaps/
 	internal/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; \
-		for p in $(filter-out pmd/afxdp,$(VM_TESTS)); do (cd $$p && ./test -test.v $(VM_FLAGS)) || exit 1; done; \
-		cd pmd/afxdp && ./test -test.v -test.run Dispatcher\|KilledProcess $(VM_FLAGS)'
+		for p in filter/ebpf pmd/xdp; do (cd $$p && ./test -test.v $(VM_FLAGS)) || exit 1; done; \
+		(cd pmd/afxdp && ./test -test.v -test.run Dispatcher\|KilledProcess $(VM_FLAGS)) || exit 1; \
+		cd gateway && ./test -test.v -test.run XDPTools $(VM_FLAGS)'
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi

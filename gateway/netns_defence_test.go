@@ -37,9 +37,9 @@ type defended struct {
 	net *testnet.Net
 }
 
-func newDefended(t *testing.T, driver, action, last, more string) *defended {
+// newDefended starts the gateway, after before. Services are known to answer when it returns only where before is absent.
+func newDefended(t *testing.T, driver, action, last, more string, before ...func(*defended)) *defended {
 	t.Helper()
-	testnet.Program(t, "curl")
 	s, n := layOut(t, "mr-gwdefence")
 	for i := range s.backends {
 		s.listen(i)
@@ -52,6 +52,15 @@ func newDefended(t *testing.T, driver, action, last, more string) *defended {
 	d := &defended{s, admin.NewClient(socket), n}
 	d.block("198.51.100.7")
 	s.must(os.WriteFile(s.file, []byte(more+fmt.Sprintf(defenceConfig, socket, action, last)+fmt.Sprintf(siteConfig, driver, "")), 0o644))
+	if len(before) > 0 {
+		for _, f := range before {
+			f(d)
+		}
+		s.start()
+		d.until("the gateway runs", func() bool { _, err := d.g.Defence(context.Background()); return err == nil })
+		return d
+	}
+	testnet.Program(t, "curl")
 	s.start("http://198.18.1.1/", "http://[2001:db8:1::1]/", "http://198.18.1.1:81/")
 	return d
 }
@@ -83,7 +92,8 @@ func (d *defended) until(what string, ok func() bool) {
 	d.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			d.t.Fatalf("%s: not in 30 s: %+v", what, d.status())
+			st, err := d.g.Defence(context.Background())
+			d.t.Fatalf("%s: not in 30 s: %+v, %v", what, st, err)
 		}
 	}
 }

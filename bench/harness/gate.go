@@ -23,6 +23,7 @@ const (
 	P50         = "p50 us" // of durations in the window
 	P99         = "p99 us"
 	P999        = "p99.9 us"
+	Longest     = "longest us"
 	SliceP99    = "p99 us of 100 ms"   // median of the quantiles of parts of the window
 	SliceP999   = "p99.9 us of 100 ms" // the same
 	Late        = "generator late us"  // the longest time that a request of a schedule waited for the generator itself

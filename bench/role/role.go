@@ -34,6 +34,7 @@ var roles = []role{
 	{"source", openSource},
 	{"sink", openSink},
 	{"xdpdrop", openXDPDrop},
+	{"verdicts", openVerdicts},
 	{"rx", openReceiver},
 	{"tx", openSender},
 	{"forward", openForwarder},

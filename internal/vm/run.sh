@@ -47,7 +47,10 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/t" && cp -a "$1/." "$work/t/" && printf '%s\n' "$2" >"$work/t/.command"
-(cat $deps/root.cpio; cd "$work" && find t | cpio -o -H newc --quiet) | gzip -1 >"$work/initrd"
+for program in $(find "$work/t" -name test -type f); do # the libraries of tests that are linked with some
+	for file in $(ldd "$program" 2>/dev/null | grep -o '/[^ ]*'); do mkdir -p "$work$(dirname "$file")" && cp -L "$file" "$work$file"; done
+done
+(cat $deps/root.cpio; cd "$work" && find ./* ! -name initrd | cpio -o -H newc --quiet) | gzip -1 >"$work/initrd"
 timeout "${LIMIT:-600}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 1500 -smp 2 -nodefaults -no-reboot -display none \
 	-serial stdio -kernel $deps/kernel -initrd "$work/initrd" -append 'console=ttyS0 quiet panic=-1' </dev/null |
 	tr -d '\r' | sed -n '/^== /,$p' | tee "$work/log"
