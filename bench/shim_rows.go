@@ -105,7 +105,7 @@ func (b *shimBench) roundTrips() []shimRow {
 	}
 	far := veth("", peerCPU)
 	far.gates = []harness.Gate{ratio(tier0, metricP50, "<=", 1.2), ratio(tier1, metricP50, "<=", 0.8)}
-	far.ways = append(slices.Clone(usualWays), busyPoll, busyApart)
+	far.ways = append(slices.Clone(usualWays), busyApart) // on one CPU with its node a program that polls only keeps that from it
 	apart := local("a CPU each", peerCPU, hostCPU)
 	apart.gates = append(apart.gates, ratio(busyPoll, metricP50, "<=", 0.3))
 	one := veth(", host and peer on one CPU", hostCPU)
