@@ -42,7 +42,7 @@ type dialer func(d *socket.Dialer, to netip.AddrPort, f func(in socket.LoopConn,
 var errElsewhere = errors.New("not on this loop")
 
 // connect begins a connection. The reply is EINPROGRESS, and the program's end is not writable until the handshake is
-// complete.
+// complete. The result errDelayed is that it is as before, and that the reply of a program that waits has to wait, too.
 //
 // onLoop is that the caller holds a loop: then it is TCP through the loop, also where a program listens at the address. To join the
 // two takes all loops, and may wait.
@@ -78,7 +78,12 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 		r.memory = k.newRings(p, &c.budget)
 	}
 	early, err := k.early()
-	if err == nil {
+	wait := onLoop && q.arg&blocks != 0
+	switch {
+	case err != nil:
+	case wait:
+		err = k.start(to, early, dial)
+	default:
 		err = k.begins(p, to, early, dial)
 	}
 	if err != nil {
@@ -88,6 +93,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	}
 	r.local, r.remote = k.shown(k.local), k.shown(to)
 	_ = k.s.bindName(p, r.local, r.remote)
+	if wait {
+		return errDelayed
+	}
 	return syscall.EINPROGRESS
 }
 
@@ -197,18 +205,25 @@ func (k *sock) start(to netip.AddrPort, filled int, dial dialer) error {
 
 // finish is called on the connection's loop at the end of the handshake.
 func (k *sock) finish(in socket.LoopConn, err error, filled int) {
+	answer := k.takeAnswer()
 	if err != nil {
 		k.s.stats.failures.Add(1)
 		k.mu.Lock()
 		k.attempted = true
 		k.mu.Unlock()
 		k.release(errnoOf(err)) // with bytes unread: EPOLLERR and EPOLLHUP
+		if answer != nil {
+			answer(syscall.EINPROGRESS) // and the socket shows that it has failed
+		}
 		return
 	}
 	k.mu.Lock()
 	if k.state == released {
 		k.mu.Unlock()
 		_ = in.Abort()
+		if answer != nil {
+			answer(syscall.EINPROGRESS)
+		}
 		return
 	}
 	id, fd := k.watch, k.fd
@@ -217,6 +232,9 @@ func (k *sock) finish(in socket.LoopConn, err error, filled int) {
 	k.mu.Unlock()
 	k.s.watch.remove(fd, id)
 	k.relay(in, fd, filled)
+	if answer != nil {
+		answer(nil)
+	}
 }
 
 // zeros fills sockets. No program reads it.

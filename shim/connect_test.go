@@ -183,3 +183,118 @@ func TestTransfer(t *testing.T) {
 		t.Errorf("events after the end: %#x", ev)
 	}
 }
+
+// blocking is connect(2) that waits.
+func (p *program) blocking(to string, more int32) (reply, int) {
+	p.t.Helper()
+	return p.askMemory(request{op: opConnect, addr: netip.MustParseAddrPort(to), arg: blocks | more}, p.fd)
+}
+
+// TestBlockingConnectIsAnsweredAtTheEndOfTheHandshake: with or without rings, and the socket was never filled.
+func TestBlockingConnectIsAnsweredAtTheEndOfTheHandshake(t *testing.T) {
+	tiers(t, func(t *testing.T, rings bool) {
+		b := newBed(t, nil)
+		l := b.listenPeer(t, "0")
+		c := b.dial(t)
+		atOnce := 0
+		for range 20 {
+			p := c.socket(unix.SOCK_STREAM, false)
+			r, memory := p.blocking(peerPort(l), map[bool]int32{true: wantRings}[rings])
+			if r.errno != 0 && r.errno != syscall.EINPROGRESS || (memory >= 0) != rings || !r.local.IsValid() || r.remote.String() != peerPort(l) {
+				t.Fatalf("%+v, %d", r, memory)
+			}
+			if r.errno == 0 {
+				atOnce++
+				if ev := p.poll(unix.POLLOUT, 0); ev != unix.POLLOUT {
+					t.Errorf("events %#x after connect(2)", ev)
+				}
+				k := b.sockOf(t, p.fd)
+				k.mu.Lock()
+				fd := k.fd
+				k.mu.Unlock()
+				if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err != nil || n != 1 {
+					t.Errorf("%d bytes in the node's end, %v; want the guard byte alone", n, err)
+				}
+			}
+			peer, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if memory >= 0 {
+				unix.Close(memory)
+			} else {
+				echo(t, p, peer, []byte("bytes both ways"))
+			}
+			peer.Close()
+			p.close()
+		}
+		if atOnce == 0 { // a loaded machine takes a millisecond here and there, not each time
+			t.Error("no connect(2) was answered at the end of the handshake")
+		}
+	})
+}
+
+// TestBlockingConnectThatTakesLong: the reply comes all the same, and the socket is not writable.
+func TestBlockingConnectThatTakesLong(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	p := c.socket(unix.SOCK_STREAM, false)
+	r, _ := p.blocking("198.18.0.99:80", 0) // no neighbour
+	if r.errno != syscall.EINPROGRESS {
+		t.Fatal(r.errno)
+	}
+	if ev := p.poll(unix.POLLOUT, 50*time.Millisecond); ev&unix.POLLOUT != 0 && ev&unix.POLLERR == 0 {
+		t.Errorf("events %#x", ev)
+	}
+	if r, _ := p.blocking("198.18.0.99:80", 0); r.errno != syscall.EALREADY {
+		t.Errorf("a second connect(2): %v", r.errno)
+	}
+}
+
+// TestBlockingConnectThatIsRefused shows that as one that does not wait.
+func TestBlockingConnectThatIsRefused(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	if r, _ := p.blocking(peerAddr+":9", 0); r.errno != syscall.EINPROGRESS {
+		t.Fatal(r.errno)
+	}
+	if ev := p.poll(unix.POLLOUT, limit); ev&unix.POLLERR == 0 {
+		t.Errorf("events %#x", ev)
+	}
+	if err := p.soError(); err != syscall.ECONNREFUSED {
+		t.Error(err)
+	}
+}
+
+// TestProcessEndsDuringConnect: another one that has the socket sees it unwritable, as long as the handshake goes on.
+func TestProcessEndsDuringConnect(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	p := c.socket(unix.SOCK_STREAM, false)
+	var out [requestSize]byte
+	q := request{op: opConnect, id: 99, addr: netip.MustParseAddrPort("198.18.0.99:80"), arg: blocks}
+	q.encode(out[:])
+	if _, err := unix.SendmsgN(c.fd, out[:], unix.UnixRights(p.fd), nil, unix.MSG_NOSIGNAL); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	until(t, "the channel is gone", func() bool { return b.Stats().Channels == 0 })
+	if ev := p.poll(unix.POLLOUT, 50*time.Millisecond); ev&unix.POLLOUT != 0 && ev&unix.POLLERR == 0 {
+		t.Errorf("events %#x", ev)
+	}
+}
+
+// sockOf returns what the node has of a socket.
+func (b *bed) sockOf(t *testing.T, fd int) *sock {
+	cookie, err := cookieOf(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.sockets[cookie]
+	if k == nil {
+		t.Fatal("the socket is not known")
+	}
+	return k
+}

@@ -22,6 +22,8 @@ type loopChannel struct {
 	waits bool // for a share of the loop, in turn
 	busy  bool // a goroutine does a request
 	ended bool
+
+	delayed *delayed // the reply that waits for a handshake; nil without one
 }
 
 // toLoop makes a loop read the requests of the channel from now on. false is that nothing has changed.
@@ -71,7 +73,7 @@ func (l *loopChannel) begin(in socket.LoopStack) bool {
 // file reads one request, if its user has not used up its share of the loop.
 func (l *loopChannel) file(in socket.LoopStack, _ stack.FileEvents) {
 	switch {
-	case l.busy || l.ended || l.waits: // the process has ended meanwhile
+	case l.busy || l.ended || l.waits || l.delayed != nil: // the process has ended meanwhile
 		l.end()
 	case l.c.s.turnsOf(l.loop).take(in, l):
 		l.read(in)
@@ -91,6 +93,9 @@ func (l *loopChannel) read(in socket.LoopStack) {
 		return
 	}
 	if r, ok := l.inLoop(in, c.in[:n], fds); ok {
+		if l.delayed != nil {
+			return
+		}
 		closeAll(fds) // AF_UNIX sockets of the node's: that does not wait
 		if l.answer(&r) != nil {
 			l.end()
@@ -149,6 +154,11 @@ func (l *loopChannel) answer(r *reply) error {
 func (l *loopChannel) end() {
 	l.ended = true
 	l.watch.Remove()
+	if l.delayed != nil { // other processes may have the socket
+		if r := l.stopWaiting(); r.memory != 0 {
+			unix.Close(r.memory)
+		}
+	}
 	if l.busy || l.fd < 0 {
 		return
 	}
@@ -199,6 +209,10 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 		return r, false
 	}
 	c.s.stats.requests.Add(1)
+	if err == errDelayed {
+		l.delay(k, r, fds[0])
+		return r, true
+	}
 	r.errno = errnoOf(err)
 	return r, true
 }

@@ -60,6 +60,7 @@ type sock struct {
 	relayed       *relay       // its fields belong to the loop of conn
 	asked         int          // the program's end, during a request
 	held          optionConn   // the connection as its loop has it, during a request that the loop does; else nil
+	answer        func(error)  // called on the loop at the end of the handshake; nil if no reply waits for it
 	reported      bool         // connect(2) has returned 0 for the connection
 	attempted     bool         // it was released because no connection came about
 }

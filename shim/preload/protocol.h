@@ -39,7 +39,8 @@ enum {
    or with the record of each accepted connection, if the node has some. */
 #define SHIM_WANT_RINGS 1
 
-/* A bit of CONNECT's arg: the call waits for the end of the handshake, so that the next one has nothing to tell. */
+/* A bit of CONNECT's arg: the call waits for the end of the handshake, so that the next one has nothing to tell. The reply may
+   wait for a millisecond, too, and its error is 0 if the handshake is complete by then. */
 #define SHIM_BLOCKS 2
 
 /* An address with its port. family is AF_INET, AF_INET6 or 0 for none; IPv4 has the first 4 bytes. */
