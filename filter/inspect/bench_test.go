@@ -1,13 +1,16 @@
 package inspect
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/wire"
 )
 
 // benchRules returns the rules of the folder MILLRACE_RULES, with any address at home.
@@ -77,5 +80,27 @@ func BenchmarkCaptures(b *testing.B) {
 			e.Packet(p.at, p.frame)
 		}
 		e.Flush()
+	}
+}
+
+// BenchmarkManyFlows inspects datagrams of 22 bytes of 16 384 flows by rules with one content each.
+func BenchmarkManyFlows(b *testing.B) {
+	var text strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "alert ip any any -> any any (content:\"literal %x of a rule\"; sid:%d;)\n", i*2654435761, i+1)
+	}
+	rules, err := Compile(signature.Parse("bench", text.String(), nil).Rules)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var frames [1 << 14][]byte
+	for i := range frames {
+		frames[i] = ether(wire.EtherTypeIPv4, ipPacket([4]byte{198, 18, byte(i >> 8), byte(i)}, server, wire.ProtoUDP,
+			append(wire.AppendUDP(nil, uint16(1024+i), 53, 22), "0123456789 and no more"...)))
+	}
+	e := New(rules, Config{}, func(*Alert) {})
+	b.ResetTimer()
+	for i := range b.N {
+		e.Packet(int64(i), frames[i%len(frames)])
 	}
 }

@@ -124,7 +124,7 @@ type Engine struct {
 	budget  reassembly.Budget
 	streams reassembly.Config
 
-	flows          map[flowKey]*flow
+	flows          flowTable
 	oldest, newest *flow
 	frags          map[fragKey]*fragments
 	hostBits       map[bitKey]int64
@@ -157,10 +157,11 @@ type candidate struct {
 
 // New returns an engine that calls onAlert for each match. The Alert is borrowed.
 func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
-	e := &Engine{rules: r, cfg: cfg, onAlert: onAlert, flows: map[flowKey]*flow{}, frags: map[fragKey]*fragments{},
+	e := &Engine{rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
 		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules))}
 	e.streams.Budget = &e.budget
 	e.Swap(r, cfg)
+	e.flows.grow()
 	return e
 }
 
@@ -412,7 +413,11 @@ func (e *Engine) unsearched(list int, p *packet) {
 		})
 		return
 	}
-	known := &p.flow.sides[sideOf(p.dir)].unsearched[list]
+	f, side := p.flow, sideOf(p.dir)
+	if f.emptyOf == e.rules && f.empty[side]>>list&1 != 0 {
+		return
+	}
+	known := &f.sides[side].unsearched[list]
 	if known.since != e.rules {
 		*known = headerRules{since: e.rules}
 		e.rules.unsearched[list].each(p, func(rules []*rule) {
@@ -422,6 +427,12 @@ func (e *Engine) unsearched(list int, p *packet) {
 				}
 			}
 		})
+	}
+	if len(known.rules) == 0 {
+		if f.emptyOf != e.rules {
+			f.emptyOf, f.empty = e.rules, [2]uint8{}
+		}
+		f.empty[side] |= 1 << list
 	}
 	for _, q := range known.rules {
 		e.add(q, 0)

@@ -28,23 +28,29 @@ func keyOf(p *packet) (k flowKey, fromFirst bool) {
 
 // flow is a conversation of two ends.
 type flow struct {
+	// What each packet needs comes first, in two lines of memory.
 	key         flowKey
-	id          uint64
-	clientFirst bool // the client is the end that is first in the key
-	last        int64
-	packets     [2]uint64 // by direction: client, server
+	last        int64 // when its last packet came
+	linked      int64 // last, when it got its place among the others
 	state       tcpState
-	sides       [2]side
-	bits        map[int]bool
 	app         signature.App
-	settled     bool // app will not change any more
-	tried       int
-	proto       *protocol // the parsers of app; nil where there are none
+	clientFirst bool      // the client is the end that is first in the key
+	settled     bool      // app will not change any more
 	passed      bool      // a pass rule has matched
 	blocked     bool      // a rule that drops has matched: nothing of it passes any more
+	empty       [2]uint8  // by direction, bits of the lists of Rules.unsearched in which no rule has its header, of emptyOf
 	ipDone      [2]uint32 // generation of the rules on addresses that a direction was evaluated by
-	older       *flow
-	newer       *flow
+	emptyOf     *Rules
+	packets     [2]uint64 // by direction: client, server
+
+	id    uint64
+	hash  uint64 // of the key
+	older *flow
+	newer *flow
+	bits  map[int]bool
+	tried int
+	proto *protocol // the parsers of app; nil where there are none
+	sides [2]side
 }
 
 // tcpState is as much of a connection's state as rules ask for.
@@ -121,13 +127,14 @@ func (f *flow) timeout() int64 {
 // flowOf returns the flow of p, made where there is none, and sets p's direction. It returns nil where there are too many.
 func (e *Engine) flowOf(p *packet) *flow {
 	k, first := keyOf(p)
-	f := e.flows[k]
+	h := e.flows.hash(&k)
+	f := e.flows.find(&k, h)
 	if f != nil && (e.now-f.last > f.timeout() || e.reopens(f, p)) {
 		e.end(f)
 		f = nil
 	}
 	if f == nil {
-		if len(e.flows) >= e.cfg.maxFlows() && !e.evict() {
+		if e.flows.n >= e.cfg.maxFlows() && !e.evict() {
 			return nil
 		}
 		e.stats.Flows++
@@ -137,12 +144,13 @@ func (e *Engine) flowOf(p *packet) *flow {
 		} else if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) {
 			f.clientFirst = !first // the answer to a SYN that was not captured
 		}
-		e.flows[k] = f
-	} else {
+		e.flows.insert(f, h)
+		f.last = e.now
+		e.relink(f)
+	} else if f.last = e.now; e.now-f.linked > relinkAfter {
 		e.unlink(f)
+		e.relink(f)
 	}
-	e.relink(f)
-	f.last = e.now
 	p.flow, p.dir = f, signature.ToClient
 	if first == f.clientFirst {
 		p.dir = signature.ToServer
@@ -169,7 +177,11 @@ func sideOf(d signature.Direction) int {
 	return 1
 }
 
-// unlink and relink keep flows in the order of their last packets.
+// relinkAfter is how long a flow keeps its place among the others although it has packets, in nanoseconds: to move it at
+// each would touch its neighbours.
+const relinkAfter = 1e9
+
+// unlink and relink keep flows nearly in the order of their last packets.
 func (e *Engine) unlink(f *flow) {
 	if f.older != nil {
 		f.older.newer = f.newer
@@ -185,6 +197,7 @@ func (e *Engine) unlink(f *flow) {
 }
 
 func (e *Engine) relink(f *flow) {
+	f.linked = f.last
 	f.older = e.newest
 	if e.newest != nil {
 		e.newest.newer = f
@@ -196,6 +209,10 @@ func (e *Engine) relink(f *flow) {
 
 // evict makes room for a flow. It reports false where there is none.
 func (e *Engine) evict() bool {
+	for f := e.oldest; f.last > f.linked; f = e.oldest {
+		e.unlink(f)
+		e.relink(f)
+	}
 	if e.cfg.Refuse && e.now-e.oldest.last <= e.oldest.timeout() {
 		return false
 	}
@@ -214,7 +231,7 @@ func (e *Engine) end(f *flow) {
 		f.sides[i].stream.Close()
 	}
 	e.unlink(f)
-	delete(e.flows, f.key)
+	e.flows.remove(f)
 }
 
 // packetOf returns an empty packet of a flow in a direction, for what is found without one.

@@ -67,13 +67,18 @@ func (e *Engine) Inspect(in *Input) Result {
 // Expire ends flows that have been quiet for their time, at most n, the quietest first.
 func (e *Engine) Expire(now int64, n int) {
 	e.now, e.packet = now, 0
-	for ; n > 0 && e.oldest != nil && now-e.oldest.last > e.oldest.timeout(); n-- {
-		e.end(e.oldest)
+	for ; n > 0 && e.oldest != nil && now-e.oldest.linked > e.oldest.timeout(); n-- {
+		if f := e.oldest; f.last > f.linked {
+			e.unlink(f)
+			e.relink(f)
+		} else {
+			e.end(f)
+		}
 	}
 }
 
 // Flows returns how many flows there are, and how many bytes their streams hold.
-func (e *Engine) Flows() (flows, bytes int) { return len(e.flows), e.budget.Used() }
+func (e *Engine) Flows() (flows, bytes int) { return e.flows.n, e.budget.Used() }
 
 // knownDir returns the direction of a packet that the caller tracks; 0 for others, such as those in a tunnel.
 func (e *Engine) knownDir(p *packet) signature.Direction {

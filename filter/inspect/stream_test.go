@@ -159,12 +159,12 @@ func TestFlowsAreBounded(t *testing.T) {
 	for port := range 100 {
 		l.udp(uint16(port+1), "x")
 	}
-	if s := l.e.Stats(); len(l.e.flows) > 10 || s.Evicted != 90 || s.Flows != 100 {
-		t.Errorf("%d flows, %+v", len(l.e.flows), s)
+	if s := l.e.Stats(); l.e.flows.n > 10 || s.Evicted != 90 || s.Flows != 100 {
+		t.Errorf("%d flows, %+v", l.e.flows.n, s)
 	}
 	l.e.Flush()
-	if len(l.e.flows) != 0 || l.e.oldest != nil || l.e.newest != nil || l.e.budget.Used() != 0 {
-		t.Errorf("%d flows and %d bytes after the end", len(l.e.flows), l.e.budget.Used())
+	if l.e.flows.n != 0 || l.e.oldest != nil || l.e.newest != nil || l.e.budget.Used() != 0 {
+		t.Errorf("%d flows and %d bytes after the end", l.e.flows.n, l.e.budget.Used())
 	}
 }
 
