@@ -323,6 +323,10 @@ func TestASwapKeepsCountersAndBucketsOfLinesThatStay(t *testing.T) {
 	if n := sent(t, f, "192.0.2.1", 5, time.Second, 0); n != 1 {
 		t.Errorf("%d pass a second later", n)
 	}
+	f.Swap(must(t, "rate 1pps burst 9 from 192.0.2.8"))
+	if n := sent(t, f, "192.0.2.8", 12, time.Second, 0); n != 1 {
+		t.Errorf("%d pass the line whose bucket was empty a second ago", n)
+	}
 	f.Swap(nil)
 	f.Apply(batchOf(udp("192.0.2.1", "198.18.0.1", 1, 53)))
 }

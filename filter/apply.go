@@ -2,9 +2,9 @@ package filter
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -31,11 +31,18 @@ type Filter struct {
 	asked   [][]int32 // by line that asks for prefix lists: packets of the batch
 	who     []int32   // packets of one line and family, with their tuples:
 	tuples  []tuple.Tuple
-	found   []uint16
-	lacks   []uint16 // lists of the line that lack the packet's address
-	addrs4  []uint32
-	addrs6  [][2]uint64
+	found   [tuple.ChunkSize]uint16
+	lacks   [tuple.ChunkSize]uint16 // lists of the line that lack the packet's address
+	match   *acl.Matcher
 }
+
+// everyone is all packets of a chunk.
+var everyone = func() (all [tuple.ChunkSize]uint8) {
+	for i := range all {
+		all[i] = uint8(i)
+	}
+	return all
+}()
 
 // NewFilter returns a filter with counters for every rule of l, which may be nil.
 func NewFilter(c Checks, l *List) *Filter {
@@ -52,9 +59,12 @@ func (f *Filter) size() {
 	f.buckets, f.asked = nil, nil
 	if f.List.limited {
 		f.buckets = make([]bucket, len(f.List.rates))
+		for i := range f.buckets {
+			f.buckets[i].tokens = unused
+		}
 	}
 	if f.List.rest != nil {
-		f.asked = make([][]int32, len(f.List.rest))
+		f.asked, f.match = make([][]int32, len(f.List.rest)), new(acl.Matcher)
 	}
 }
 
@@ -116,7 +126,7 @@ func (f *Filter) decide(b *packet.Batch, i int) {
 		f.Hits[at]++
 	}
 	r := &f.List.rules[at]
-	if r.Rate.PerSecond != 0 && r.Action != Drop && !f.within(b, i, r) {
+	if r.Rate.PerSecond != 0 && !f.within(b, i, r) {
 		if d.Verdict = packet.DropRateLimit; at < len(f.Over) {
 			f.Over[at]++
 		}
@@ -164,7 +174,7 @@ func (f *Filter) within(b *packet.Batch, i int, r *Rule) bool {
 // fill fills the buckets that were not used yet.
 func (f *Filter) fill(now clock.Time) {
 	for i := range f.buckets {
-		if f.buckets[i] == (bucket{}) {
+		if f.buckets[i].tokens == unused {
 			f.buckets[i] = f.List.rates[i].full(now)
 		}
 	}
@@ -206,9 +216,7 @@ func (f *Filter) askLine(b *packet.Batch, list []int32, r *rest) {
 				f.tuples, f.who = append(f.tuples, tupleOf(b, int(i))), append(f.who, i)
 			}
 		}
-		n := len(f.who)
-		f.found, f.lacks = slices.Grow(f.found[:0], n)[:n], slices.Grow(f.lacks[:0], n)[:n]
-		clear(f.lacks)
+		clear(f.lacks[:len(f.who)])
 		if r.src != nil {
 			f.lookUpIn(r.src, v4, func(t *tuple.Tuple) (hi, lo uint64) { return t.SrcHi, t.SrcLo })
 		}
@@ -222,10 +230,10 @@ func (f *Filter) askLine(b *packet.Batch, list []int32, r *rest) {
 				lacking++
 			}
 		}
-		r.acl.Match(f.tuples[:lacking], v4, f.found)
+		r.acl.Places(f.match, v4, f.tuples, everyone[:lacking], &f.found)
 		for k, i := range f.who[:lacking] {
 			d := &b.D[i]
-			if d.Rule = f.found[k]; d.Rule != 0 {
+			if d.Rule = f.found[k] + 1; d.Rule != 0 { // 65535 is none
 				d.Rule += uint16(r.first)
 			}
 			f.ask(b, i)
@@ -235,23 +243,11 @@ func (f *Filter) askLine(b *packet.Batch, list []int32, r *rest) {
 
 // lookUpIn counts in f.lacks the packets of f.tuples whose address a list lacks.
 func (f *Filter) lookUpIn(l *PrefixList, v4 bool, addr func(*tuple.Tuple) (hi, lo uint64)) {
-	n := len(f.tuples)
-	if v4 {
-		f.addrs4 = slices.Grow(f.addrs4[:0], n)[:n]
-		for k := range f.tuples {
-			hi, _ := addr(&f.tuples[k])
-			f.addrs4[k] = uint32(hi >> 32)
-		}
-		l.table.Lookup4(f.addrs4, f.found)
-	} else {
-		f.addrs6 = slices.Grow(f.addrs6[:0], n)[:n]
-		for k := range f.tuples {
-			hi, lo := addr(&f.tuples[k])
-			f.addrs6[k] = [2]uint64{hi, lo}
-		}
-		l.table.Lookup6(f.addrs6, f.found)
+	w := &f.match.Walk
+	for k := range f.tuples {
+		w.X[k], w.Lo[k] = addr(&f.tuples[k])
 	}
-	for k, hop := range f.found {
+	for k, hop := range l.table.LookupChunk(w, v4, len(f.tuples))[:len(f.tuples)] {
 		f.lacks[k] += 1 - hop
 	}
 }

@@ -21,9 +21,9 @@ func NewPrefixList(name string, prefixes []netip.Prefix) (*PrefixList, error) {
 	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
-	routes := make([]lpm.Route, 0, len(prefixes))
+	routes := make([]lpm.Route, 0, len(prefixes)) // a prefix that begins in the one before lies in it: the shorter stands first
 	for _, n := range prefixes {
-		if k := len(routes); k == 0 || !covers(routes[k-1].Prefix, n) {
+		if k := len(routes); k == 0 || !routes[k-1].Prefix.Contains(n.Addr()) {
 			routes = append(routes, lpm.Route{Prefix: n, NextHop: 1})
 		}
 	}
@@ -31,9 +31,6 @@ func NewPrefixList(name string, prefixes []netip.Prefix) (*PrefixList, error) {
 	p.table, err = lpm.Compile(routes)
 	return p, err
 }
-
-// covers reports whether the prefix a has all addresses of b.
-func covers(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
 
 // Contains reports whether the list has an address: of 128 bits in two words, an IPv4 address in the upper half of
 // the first.

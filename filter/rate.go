@@ -27,6 +27,9 @@ type bucket struct {
 	last   clock.Time
 }
 
+// unused is the tokens of a bucket that no packet came to.
+const unused = -1
+
 // full is the bucket of a rate that was not used for long.
 func (r *Rate) full(now clock.Time) bucket { return bucket{int64(r.Burst) * 1e9, now} }
 

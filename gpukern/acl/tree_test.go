@@ -107,6 +107,21 @@ func TestTreesHaveRulesThatHideOthers(t *testing.T) {
 	})
 }
 
+// TestTreesTellRangesFromPrefixes takes ranges of two and four ports, of which those of two begin at an odd one.
+func TestTreesTellRangesFromPrefixes(t *testing.T) {
+	var rules []acl.Rule
+	var all []kernref.Query
+	for lo := uint16(0); lo < 400; lo += 4 {
+		rules = append(rules, acl.Rule{DstPorts: acl.PortRange(lo+1, lo+2)}, acl.Rule{DstPorts: acl.PortRange(lo, lo+3), Proto: 6}, acl.Rule{DstPorts: acl.PortRange(lo, lo+3)})
+	}
+	for port := range uint32(410) {
+		for proto := range uint8(8) {
+			all = append(all, kernref.Query{Src: addr4(1), Dst: addr4(2), Proto: proto, SrcPort: 1, DstPort: port})
+		}
+	}
+	decided(t, rules, acl.TreeOf(rules), true, all)
+}
+
 // TestListsWithoutATreeStillMatch takes more alike rules than a leaf has.
 func TestListsWithoutATreeStillMatch(t *testing.T) {
 	var rules []acl.Rule

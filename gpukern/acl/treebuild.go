@@ -45,7 +45,6 @@ type box [treeFields]span
 type region struct {
 	box   box
 	known [treeFields]uint32
-	ports bool // the packets have ports
 }
 
 // treeBuilder makes a tree.
@@ -179,7 +178,6 @@ func (b *treeBuilder) root(list []uint16) {
 	root[1] = b.node(bare, &all, 0)
 	root[0] = root[1]
 	if len(bare) != len(list) {
-		all.ports = true
 		root[0] = b.node(list, &all, 0)
 	}
 	b.t.roots = append(b.t.roots, root)
@@ -233,7 +231,8 @@ next:
 	return kept
 }
 
-// covers reports whether a rule matches all packets of a region.
+// covers reports whether a rule matches all packets of a region. Rules that ask for ports are in no list for packets
+// without.
 func (b *treeBuilder) covers(i uint16, r *region) bool {
 	for f, s := range b.rules[i] {
 		inBox := s.lo <= r.box[f].lo && r.box[f].hi <= s.hi
@@ -241,7 +240,7 @@ func (b *treeBuilder) covers(i uint16, r *region) bool {
 			return false
 		}
 	}
-	return r.ports || !b.asks[i]
+	return true
 }
 
 // shadows reports whether rule i matches all packets of a region that rule k does; both match some.

@@ -176,15 +176,11 @@ func (b *treeBuilder) groups(lists [][]uint16) [][]uint32 {
 	return out
 }
 
-// within returns the region of packets that have one of some values in a window.
+// within returns the region of packets that have one of some values in a window. Where there are several, whose lists
+// are alike, the bits in which they differ are called known, too: no rule of the list asks for them.
 func (r *region) within(w window, values []uint32) region {
-	and, or := uint32(math.MaxUint32), uint32(0)
-	for _, v := range values {
-		and, or = and&v, or|v
-	}
-	alike := ^(and ^ or) & (1<<w.width - 1)
 	c := *r
-	c.known[w.field] |= alike << w.shift
+	c.known[w.field] |= (1<<w.width - 1) << w.shift
 	s := &c.box[w.field]
 	size := uint64(1) << (w.shift + w.width)
 	if uint64(s.hi)-uint64(s.lo)+1 == size && uint64(s.lo)&(size-1) == 0 { // the window is the box's first bits
