@@ -29,7 +29,7 @@ type guarded struct {
 }
 
 // guard makes a world of services, and inspection with these policies and rules.
-func guard(t *testing.T, services, policies, rules string) *guarded {
+func guard(t testing.TB, services, policies, rules string) *guarded {
 	t.Helper()
 	s := &guarded{dir: t.TempDir(), source: services}
 	s.write("a.rules", rules)
