@@ -115,7 +115,7 @@ func TestInspectionPrevents(t *testing.T) {
 
 func (s *site) prevented(t *testing.T) {
 	for _, url := range []string{"http://198.18.1.1/secret", "http://[2001:db8:1::1]/secret"} {
-		if out, err := s.client.Run("curl", "-sS", "-m", "1", url); err == nil {
+		if out, err := s.client.Run("curl", "-sS", "-m", "0.4", url); err == nil {
 			t.Fatalf("%s is served: %s", url, out)
 		}
 	}
@@ -129,12 +129,12 @@ func (s *site) prevented(t *testing.T) {
 	io.WriteString(c, "GET /needle-")
 	time.Sleep(50 * time.Millisecond)
 	io.WriteString(c, "in-two HTTP/1.0\r\n\r\n")
-	c.SetDeadline(time.Now().Add(time.Second))
+	c.SetDeadline(time.Now().Add(400 * time.Millisecond))
 	if b, err := io.ReadAll(c); err == nil || len(b) > 0 {
 		t.Fatalf("a path cut by segments is served: %q, %v", b, err)
 	}
 	s.alerted(4, "drop")
-	if out, err := s.client.Run("curl", "-sS", "-m", "1", "http://198.18.1.1:81/"); err == nil {
+	if out, err := s.client.Run("curl", "-sS", "-m", "0.4", "http://198.18.1.1:81/"); err == nil {
 		t.Fatalf("an answer that a rule drops came: %s", out)
 	}
 	s.alerted(5, "drop")
@@ -147,7 +147,7 @@ func (s *site) prevented(t *testing.T) {
 	}
 	io.WriteString(u, "forbidden")
 	io.WriteString(u, "allowed") // of a flow that is blocked
-	u.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	u.SetDeadline(time.Now().Add(300 * time.Millisecond))
 	if n, err := u.Read(b); err == nil {
 		t.Fatalf("a datagram of a flow that is blocked came: %q", b[:n])
 	}
@@ -173,7 +173,7 @@ func (s *site) rotated(t *testing.T) {
 			t.Fatal("no reload")
 		}
 	}
-	if out, err := s.client.Run("curl", "-sS", "-m", "1", "http://198.18.1.1/other-secret"); err == nil {
+	if out, err := s.client.Run("curl", "-sS", "-m", "0.4", "http://198.18.1.1/other-secret"); err == nil {
 		t.Fatalf("the new rule has no effect: %s", out)
 	}
 	s.alerted(1, "drop")

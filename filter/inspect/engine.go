@@ -110,6 +110,7 @@ type Stats struct {
 	Suppressed uint64 // matches that a threshold kept back
 	Blocked    uint64 // flows that a rule or an anomaly has blocked
 	Bounds     uint64 // packets that met a bound: not all of them was inspected
+	Shortened  uint64 // streams of which less was kept, for memory
 }
 
 // Engine inspects packets.
@@ -143,6 +144,8 @@ type Engine struct {
 	round     uint32
 	cands     []candidate
 	tx        tx
+
+	relieved int64 // when relieve has found nothing to give back
 
 	in     Input  // the packet that is inspected
 	result Result // of it
@@ -202,6 +205,7 @@ func (e *Engine) evaluate(p *packet) {
 			return
 		}
 		if f.blocked {
+			f.release()
 			e.decide(Drop)
 			e.result.Blocked = true
 			return
@@ -289,6 +293,7 @@ func (e *Engine) segment(p *packet) {
 		me.stream.Start(&e.streams, seq)
 	}
 	if me.stream.Started() && len(p.payload) > 0 && f.state != tcpNone {
+		e.relieve(len(p.payload))
 		n, ev := me.stream.Add(seq, p.payload)
 		p.added = true
 		e.streamed(p, p.dir, n, ev)

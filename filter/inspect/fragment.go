@@ -48,11 +48,16 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	k := fragKey{p.src, p.dst, p.proto, id, p.depth}
 	f := e.frags[k]
 	if f != nil && e.now-f.since > fragmentTimeout {
-		delete(e.frags, k)
+		e.forget(k, f)
 		f = nil
+	}
+	if !e.budget.Reserve(len(body)) {
+		e.bound()
+		return
 	}
 	if f == nil {
 		if len(e.frags) >= maxFragmented && !e.evictFragments() {
+			e.budget.Reserve(-len(body))
 			e.bound()
 			return
 		}
@@ -66,7 +71,10 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	if !more {
 		f.end = at + len(body)
 	}
-	if f.insert(at, body) {
+	held := f.bytes
+	conflict := f.insert(at, body)
+	e.budget.Reserve(f.bytes - held - len(body)) // what was there already is not held twice
+	if conflict {
 		e.anomaly(p, FragmentOverlap)
 	}
 	if f.end == 0 || f.bytes < f.end || f.first == nil {
@@ -79,15 +87,31 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		}
 		whole = append(whole, q.data...)
 	}
-	delete(e.frags, k)
+	e.forget(k, f)
 	q := *f.first
 	q.whole, q.joined = true, true
 	e.transport(&q, whole)
 }
 
+// forget gives up what there is of a packet.
+func (e *Engine) forget(k fragKey, f *fragments) {
+	delete(e.frags, k)
+	e.budget.Reserve(-f.bytes)
+}
+
+// held returns how many bytes of fragments there are.
+func (e *Engine) held() (n int) {
+	for _, f := range e.frags {
+		n += f.bytes
+	}
+	return n
+}
+
 // evictFragments makes room for another packet. It reports false where there is none.
 func (e *Engine) evictFragments() bool {
 	stale := func(f *fragments) bool { return e.now-f.since > fragmentTimeout }
+	before := e.held()
+	defer func() { e.budget.Reserve(e.held() - before) }()
 	if e.cfg.Refuse {
 		maps.DeleteFunc(e.frags, func(_ fragKey, f *fragments) bool { return stale(f) })
 		return len(e.frags) < maxFragmented

@@ -64,6 +64,35 @@ func (e *Engine) Inspect(in *Input) Result {
 	return e.result
 }
 
+// leastKeep is what is kept of a stream that is quiet while memory is short: patterns that are cut by segments are found in it,
+// and nearly all rules. relieveEvery bounds how often streams are looked through in vain.
+const (
+	leastKeep    = 2 << 10
+	relieveEvery = 10e6 // ns
+	relieveMost  = 4096 // flows at once
+)
+
+// relieve makes room for n bytes: less is kept of the streams that have been quiet for longest. Where nothing can be given
+// back, segments meet the bound.
+func (e *Engine) relieve(n int) {
+	if !e.cfg.Inline || e.budget.Used()+n <= e.budget.Max || e.relieved != 0 && e.now-e.relieved < relieveEvery {
+		return
+	}
+	want, left := max(n, e.budget.Max/64), relieveMost
+	for f := e.oldest; f != nil && want > 0 && left > 0; f, left = f.newer, left-1 {
+		for i := range f.sides {
+			s := &f.sides[i]
+			if freed := s.stream.Shrink(max(leastKeep, s.unparsed)); freed > 0 {
+				want -= freed
+				e.stats.Shortened++
+			}
+		}
+	}
+	if e.relieved = 0; e.budget.Used()+n > e.budget.Max {
+		e.relieved = e.now
+	}
+}
+
 // Expire ends flows that have been quiet for their time, at most n, the quietest first.
 func (e *Engine) Expire(now int64, n int) {
 	e.now, e.packet = now, 0
@@ -109,6 +138,15 @@ func (e *Engine) giveUp(f *flow) {
 		f.blocked = true
 		e.stats.Blocked++
 	}
+}
+
+// release gives back what a flow holds that is not inspected any more.
+func (f *flow) release() {
+	for i := range f.sides {
+		f.sides[i].stream.Close()
+		f.sides[i].pending, f.sides[i].fired = nil, nil
+	}
+	f.proto = nil
 }
 
 // decide notes what is to be done with the packet.

@@ -89,6 +89,10 @@ func (b *Budget) take(n int) bool {
 	return true
 }
 
+// Reserve takes n bytes of the budget for something else than a stream, or returns them where n is negative. It reports false,
+// and takes none, where there are fewer.
+func (b *Budget) Reserve(n int) bool { return b.take(n) }
+
 // Event is what a Stream has found, as bits.
 type Event uint8
 
@@ -214,6 +218,20 @@ func (s *Stream) trim() {
 func (s *Stream) account() {
 	s.cfg.Budget.take(len(s.window) - s.counted)
 	s.counted = len(s.window)
+}
+
+// Shrink keeps at most so many of the bytes that were delivered last, and returns how many it has given back. What Window has
+// returned is no longer valid.
+func (s *Stream) Shrink(keep int) (freed int) {
+	if len(s.window) <= keep {
+		return 0
+	}
+	old := s.window
+	freed = len(old) - keep
+	s.window = append(s.cfg.Budget.window(keep), old[freed:]...)
+	s.cfg.Budget.recycle(old)
+	s.account()
+	return freed
 }
 
 // deliver appends bytes in order.

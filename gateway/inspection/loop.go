@@ -35,6 +35,8 @@ type Loop struct {
 type engine struct {
 	policy *policy
 	swept  clock.Time // when flows were ended last
+
+	shortened uint64 // streams, as counted in policyCounts
 	*inspect.Engine
 }
 
@@ -64,6 +66,10 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	if in.Now.Sub(e.swept) >= sweepEvery {
 		e.swept = in.Now
 		e.Expire(int64(in.Now), sweepMost)
+		if n := e.Stats().Shortened; n != e.shortened {
+			t.shortened.Add(n - e.shortened)
+			e.shortened = n
+		}
 	}
 	t.packets.Add(1)
 	t.bytes.Add(uint64(len(l.whole)))

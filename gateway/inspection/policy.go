@@ -45,6 +45,7 @@ type policyCounts struct {
 	overload         atomic.Uint64 // of them dropped
 	discarded        atomic.Uint64 // packets that their receivers discard: not inspected
 	anomalies        atomic.Uint64
+	shortened        atomic.Uint64 // streams of which less was kept, for memory
 	taken            atomic.Uint64 // packets whose payload a packet engine had searched
 	partial          atomic.Uint64 // packets of which it did not list all
 }

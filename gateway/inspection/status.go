@@ -37,6 +37,7 @@ type PolicyStatus struct {
 	Overload  uint64 `json:"overload"`  // of them dropped
 	Discarded uint64 `json:"discarded"` // packets that their receivers discard
 	Anomalies uint64 `json:"anomalies"`
+	Shortened uint64 `json:"shortened"`      // streams of which less was kept, for memory
 	Searched  uint64 `json:"searched"`       // packets whose payload a GPU had searched
 	Again     uint64 `json:"searched_again"` // packets of which it did not list all that it had found
 }
@@ -82,7 +83,7 @@ func (p *policy) status() PolicyStatus {
 	s := PolicyStatus{
 		Name: p.name, Mode: "detect", Skipped: maps.Clone(p.skipped), Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load(),
 		Blocked: t.blocked.Load(), Rejected: t.rejected.Load(), Bounds: t.bounds.Load(), Overload: t.overload.Load(), Discarded: t.discarded.Load(),
-		Anomalies: t.anomalies.Load(), Access: len(p.accessCounts),
+		Anomalies: t.anomalies.Load(), Shortened: t.shortened.Load(), Access: len(p.accessCounts),
 		Searched: t.taken.Load(), Again: t.partial.Load(),
 	}
 	if p.prevent {
@@ -136,6 +137,7 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		w.Counter("millrace_inspection_rejected_connections_total", "Connections that a rule has reset.", p.Rejected, policy)
 		w.Counter("millrace_inspection_bound_packets_total", "Packets that met a bound of memory or steps.", p.Bounds, policy)
 		w.Counter("millrace_inspection_discarded_packets_total", "Packets that their receivers discard, which are not inspected.", p.Discarded, policy)
+		w.Counter("millrace_inspection_shortened_streams_total", "Streams of which less was kept, for memory.", p.Shortened, policy)
 		w.Counter("millrace_inspection_anomalies_total", "Overlaps whose bytes differ.", p.Anomalies, policy)
 		w.Counter("millrace_inspection_gpu_packets_total", "Packets whose payload a GPU had searched.", p.Searched, policy)
 		w.Counter("millrace_inspection_gpu_partial_packets_total", "Packets in which a GPU found more than it lists, which were searched again.", p.Again, policy)
