@@ -480,6 +480,22 @@ func TestFlowsExpire(t *testing.T) {
 	}
 }
 
+// What is found when a flow ends is about bytes that have left: it says nothing about the packet that made room.
+func TestTheEndOfAFlowDropsNoOther(t *testing.T) {
+	g := newGate(t, Config{MaxFlows: 1}, `drop http any any -> any any (http.request_body; content:"needle"; content:!"absent"; sid:1;)`)
+	g.open()
+	g.segment(true, 1, wire.FlagACK, "POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nneedle")
+	g.now++
+	r := g.e.Inspect(&Input{Now: g.now, Dir: signature.ToServer, Frame: ether(wire.EtherTypeIPv4, udpPacket(5000, 9, []byte("x")))})
+	if r.Outcome != Pass || g.e.Stats().Blocked != 0 {
+		t.Errorf("%+v", r)
+	}
+	g.want("alerts", "1")
+	if a := g.alerts[0]; a.Packet != 0 {
+		t.Errorf("an alert of packet %d", a.Packet)
+	}
+}
+
 // The direction is what the caller says, not who was seen first.
 func TestTheCallerKnowsTheDirection(t *testing.T) {
 	g := newGate(t, Config{Midstream: true}, `alert tcp any any -> any any (flow:to_server; content:"request"; sid:1;)
