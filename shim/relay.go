@@ -143,6 +143,10 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 	r.hangup = r.hangup || ev&stack.FileHangup != 0
 	r.shut = r.shut || ev&(stack.FilePeerClosed|stack.FileHangup) != 0
 	r.reset = r.reset || ev&stack.FileFailed != 0
+	if r.rings != nil && ev&stack.FileReadable != 0 && !r.hangup && r.foreign() {
+		r.violated()
+		return
+	}
 	awaited := r.rings != nil && r.full // a doorbell byte may say that the ring has space
 	if ev&(stack.FileReadable|stack.FilePeerClosed|stack.FileHangup|stack.FileFailed) != 0 {
 		r.toStack()

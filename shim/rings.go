@@ -43,6 +43,7 @@ type rings struct {
 	resets   bool       // close(2) is a reset, which follows in the loop's next turn
 	emptying bool       // the socket, until all that is on its way has come
 	taken    uint32     // doorbell bytes of the program that were taken out of the socket
+	heard    uint32     // how many it had written at the last event of the socket
 	moved    uint64     // bytes, both ways
 }
 
@@ -144,7 +145,9 @@ func (r *relay) ringToStack() {
 		}
 	}
 	r.dropRejected()
-	r.emptySocket()
+	if r.emptySocket(); r.closed {
+		return
+	}
 	r.shut = r.shut || g.mem.Shut() // before Len: nothing comes after it
 	if left, err := g.mem.In.Len(); err == nil && left == 0 && r.shut && !r.ended {
 		r.programEnded()
@@ -222,8 +225,25 @@ func (r *relay) emptySocket() {
 	if g.emptying {
 		g.mem.In.Emptied() // what comes later is counted, and makes an event
 		g.taken += uint32(r.skipAllBut(1))
-		g.emptying = g.mem.In.Rung() != g.taken
+		rung := g.mem.In.Rung()
+		if int32(rung-g.taken) < 0 {
+			r.violated()
+			return
+		}
+		g.emptying = rung != g.taken
 	}
+}
+
+// foreign reports whether the socket has bytes that are no doorbells: the program writes to it past the library, and what it has
+// written is not in its place in the stream. An event without a new doorbell byte makes it look.
+func (r *relay) foreign() bool {
+	g := r.rings
+	if rung := g.mem.In.Rung(); rung != g.heard {
+		g.heard = rung
+		return false
+	}
+	have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ)
+	return err == nil && have-1 > int(int32(g.mem.In.Rung()-g.taken)) // counted before it is written
 }
 
 // skipAllBut takes all bytes out of the socket but the last n. It returns how many.

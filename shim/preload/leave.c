@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -173,66 +172,6 @@ INTERPOSED int fcntl64(int fd, int command, ...)
 	va_end(list);
 	return control(fd, command, arg);
 }
-
-/*
- * Some programs call what is above by number, so that it is no point of cancellation: libuv closes that way, and the next
- * descriptor has the number.
- */
-INTERPOSED long syscall(long number, ...)
-{
-	long a[6];
-	va_list list;
-	va_start(list, number);
-	for (int i = 0; i < 6; i++)
-		a[i] = va_arg(list, long);
-	va_end(list);
-	switch (number) {
-	case SYS_close:
-		return close((int)a[0]);
-#ifdef SYS_close_range
-	case SYS_close_range:
-		return close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
-#endif
-	case SYS_dup:
-		return dup((int)a[0]);
-#ifdef SYS_dup2
-	case SYS_dup2:
-		return dup2((int)a[0], (int)a[1]);
-#endif
-	case SYS_dup3:
-		return dup3((int)a[0], (int)a[1], (int)a[2]);
-	case SYS_fcntl:
-		return control((int)a[0], (int)a[1], (void *)a[2]);
-	case SYS_ioctl:
-		return ioctl((int)a[0], (unsigned long)a[1], (void *)a[2]);
-	case SYS_prctl:
-		return prctl((int)a[0], a[1], a[2], a[3], a[4]);
-	case SYS_seccomp:
-		rings_leave_all(false);
-		break;
-	case SYS_read:
-		return read((int)a[0], (void *)a[1], (size_t)a[2]);
-	case SYS_write:
-		return write((int)a[0], (const void *)a[1], (size_t)a[2]);
-	}
-	return system_call(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
-/* first_call finds libc's syscall. Before the constructors, too, the loader has all libraries. */
-static long first_call(long number, ...)
-{
-	long a[6];
-	va_list list;
-	va_start(list, number);
-	for (int i = 0; i < 6; i++)
-		a[i] = va_arg(list, long);
-	va_end(list);
-	void *found = dlsym(RTLD_NEXT, "syscall");
-	memcpy(&system_call, &found, sizeof found);
-	return system_call(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
-long (*system_call)(long number, ...) = first_call;
 
 void rings_leave_passed(const struct msghdr *m)
 {

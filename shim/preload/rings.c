@@ -32,9 +32,11 @@ static void note_number(int fd)
 		;
 }
 
+static _Atomic bool unwanted; /* see rings_end */
+
 int rings_wanted(void)
 {
-	return settings()->rings ? SHIM_WANT_RINGS : 0;
+	return settings()->rings && !atomic_load_explicit(&unwanted, memory_order_relaxed) ? SHIM_WANT_RINGS : 0;
 }
 
 uint64_t busy_poll(void)
@@ -248,4 +250,10 @@ void rings_leave_all(bool inherited)
 		if ((atomic_load_explicit(&rings_of[fd].users, memory_order_relaxed) & 1) != 0 &&
 		    (!inherited || (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) == 0))
 			rings_leave(fd);
+}
+
+void rings_end(void)
+{
+	atomic_store(&unwanted, true);
+	rings_leave_all(false);
 }

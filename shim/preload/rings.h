@@ -70,6 +70,9 @@ void rings_leave(int fd);
 /* rings_leave_all does so for all sockets, or for those that stay open in the next program. */
 void rings_leave_all(bool inherited);
 
+/* rings_end moves all, and those to come have none: the process uses sockets in a way that no library sees. */
+void rings_end(void);
+
 /* Result of the following: the socket is of tier 0 by now, and nothing was done. */
 #define RINGS_MOVED (-2)
 
