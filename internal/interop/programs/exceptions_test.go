@@ -23,7 +23,7 @@ var exceptions = []exception{
 	{suite: "CPython asyncio", tests: `test_sendfile\..*\.test_sendfile_close_peer_in_the_middle_of_receiving$`,
 		reason: "the test sets a small SO_SNDBUF: what a program has written waits in an AF_UNIX socket whose buffer does not follow it, so that the file is written before the peer closes"},
 	{suite: "redis tests", on: onPairs, tests: `^unit/limits: Check if maxclients works refusing connections|^unit/limits ends|^unit/tracking`, reason: firstWrite},
-	{suite: "redis tests", on: []tier{onLoop, onRings}, tests: `^unit/pubsub: PUBLISH/P?SUBSCRIBE after P?UNSUBSCRIBE without arguments$`, reason: writesLater},
+	{suite: "redis tests", on: []tier{onLoop, onRings}, tests: `^unit/pubsub(shard)?: S?PUBLISH/[PS]?SUBSCRIBE after P?UNSUBSCRIBE without arguments$`, reason: writesLater},
 	{suite: "Node tests", on: onPairs, tests: `test-net-(connect-reset-after-destroy|connect-reset-until-connected|server-reset|socket-reset-send)$`, reason: lingers},
 	{suite: "Node tests", on: onPairs, tests: `test-net-server-max-connections-close-makes-more-available$`, reason: "passes through the loop; not looked into further"},
 	{suite: "Node tests", tests: `test-dgram-(bind-fd|socket-buffer-size)$`, reason: "SO_SNDBUF of a UDP socket is shown as it was set, not doubled"},
