@@ -23,7 +23,8 @@ var filterSuite = harness.Suite{
 		"One veth pair between two network namespaces. The kernel itself makes frames on CPU 0 and sends them; a program on " +
 			"the other side drops all of them, on CPU 1. The device counts, so that the programs need not. " +
 			"C is one instruction, attached by a bpf_link. filter is the same object as `millrace filter` attaches it, and " +
-			"defence finds a verdict on the packet's source and counts by rule and CPU.",
+			"defence, that of the gateway, finds a verdict on the packet's source, which has a time, and counts by rule and CPU; " +
+			"or one on 0.0.0.0/0, as of a prefix of any length.",
 		"The version of each contestant says whether filter is a component of a dispatcher or alone, which the kernel " +
 			"decides: the cost of a dispatcher is in these figures only where it says so.",
 		"The time of a verdict is from the packet that the gateway (AF_XDP, one loop on CPU 1) decides on, or the operator's command, " +
@@ -64,9 +65,9 @@ func openFilter(e *harness.Env) (*harness.Bench, error) {
 
 // drop is a measure of programs that drop what a source sends.
 func (p *packetBench) drop(name string, size int) harness.Measure {
-	const smallest, filter, defence = "C", "filter", "defence"
+	const smallest, filter, defence, prefix = "C", "filter", "defence", "defence, a prefix"
 	dropper := func(name string) harness.Contestant {
-		as := map[string]string{smallest: "c", filter: "filter", defence: "defence"}[name]
+		as := map[string]string{smallest: "c", filter: "filter", defence: "defence", prefix: "prefix"}[name]
 		argv := []string{p.e.Self, "role", "xdpdrop", "-dev", devName, "-size", strconv.Itoa(size), "-as", as, filepath.Join(p.e.Root, smallestC)}
 		return harness.Contestant{Name: name, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
 			part := harness.Part{Name: "dropper", Argv: argv, CPU: 1, In: p.b}
@@ -84,7 +85,7 @@ func (p *packetBench) drop(name string, size int) harness.Measure {
 	}
 	return harness.Measure{
 		Name: name, Unit: "packet", Peer: smallest,
-		Contestants: []harness.Contestant{dropper(filter), dropper(defence), dropper(smallest)},
+		Contestants: []harness.Contestant{dropper(filter), dropper(defence), dropper(prefix), dropper(smallest)},
 		Gates: []harness.Gate{
 			gate(filter, harness.MetricPerCPU, smallest, ">=", 0.9),
 			gate(defence, harness.MetricPerCPU, smallest, ">=", 0.9),

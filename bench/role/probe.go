@@ -3,6 +3,7 @@ package role
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/wire"
@@ -15,6 +16,9 @@ const (
 	seqAt    = 42 // Ethernet 14, IPv4 20, UDP 8
 	probeMin = seqAt + 8
 )
+
+// probeSource is the IPv4 address that the probe comes from.
+var probeSource = netip.AddrFrom4([4]byte{198, 18, 0, 1})
 
 func probe(size int) ([]byte, error) {
 	if size < probeMin || size > 1514 {

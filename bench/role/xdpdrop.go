@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -19,7 +20,8 @@ import (
 //
 //	-as c          the object of the argument, attached as it is: nothing is less work
 //	-as filter     the same object as `millrace filter` attaches it: by a dispatcher where the kernel allows one
-//	-as defence    a verdict on the packets' sources
+//	-as defence    the gateway's defence, with a verdict on the packets' source
+//	-as prefix     the same, with a verdict on 0.0.0.0/0
 //
 // Packets are counted by the device, so that no program counts.
 func openXDPDrop(o roleOptions) (roleWork, error) {
@@ -34,6 +36,10 @@ func openXDPDrop(o roleOptions) (roleWork, error) {
 	w := roleWork{version: "XDP_DROP", counts: func() (map[string]uint64, error) { return receivedBy(nic.Index) }}
 	if o.as == "c" {
 		w.close, err = dropInC(object, nic.Index)
+		return w, err
+	}
+	if o.as == "defence" || o.as == "prefix" {
+		w.version, w.close, err = dropByDefence(o.as == "prefix", nic.Index)
 		return w, err
 	}
 	root, err := os.MkdirTemp("", "millrace-bpffs-")
@@ -76,19 +82,28 @@ func dropInC(path string, ifindex int) (closeLink func() error, err error) {
 	return nil, fmt.Errorf("%s has no program", path)
 }
 
-// dropByFilter attaches what -as names, and returns how.
-func dropByFilter(s *ebpf.Store, o roleOptions, path string) (string, error) {
-	if o.as == "defence" {
-		d, err := s.OpenDefence()
-		if err != nil {
-			return "", err
-		}
-		defer d.Close()
-		if err := d.Put(ebpf.Verdict{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Rule: 1}); err != nil {
-			return "", err
-		}
-		return attachedAs(s, ebpf.DefenceObject, o.dev)
+// dropByDefence attaches the defence of a process, which ends with close.
+func dropByDefence(prefix bool, ifindex int) (version string, closeAll func() error, err error) {
+	d, err := ebpf.LoadDefence()
+	if err != nil {
+		return "", nil, err
 	}
+	v := ebpf.Verdict{Prefix: netip.PrefixFrom(probeSource, 32), Rule: 1, For: time.Hour}
+	if prefix {
+		v = ebpf.Verdict{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Rule: 1}
+	}
+	if err := d.Put(v); err != nil {
+		return "", nil, errors.Join(err, d.Close())
+	}
+	a, err := d.Attach(ifindex)
+	if err != nil {
+		return "", nil, errors.Join(err, d.Close())
+	}
+	return a.String() + ", a verdict on " + v.Prefix.String(), func() error { return errors.Join(a.Close(), d.Close()) }, nil
+}
+
+// dropByFilter attaches the object as `millrace filter` does, and returns how.
+func dropByFilter(s *ebpf.Store, o roleOptions, path string) (string, error) {
 	if _, err := s.Load(path, "drop"); err != nil {
 		return "", err
 	}

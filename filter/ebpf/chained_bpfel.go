@@ -22,6 +22,7 @@ const (
 	chainedMapDrop6    = "drop6"
 	chainedMapExact4   = "exact4"
 	chainedMapExact6   = "exact6"
+	chainedMapFront4   = "front4"
 	chainedMapNext     = "next"
 	chainedMapSyn      = "syn"
 	chainedMapUsed     = "used"
@@ -83,6 +84,7 @@ type chainedMapSpecs struct {
 	Drop6    *ebpf.MapSpec `ebpf:"drop6"`
 	Exact4   *ebpf.MapSpec `ebpf:"exact4"`
 	Exact6   *ebpf.MapSpec `ebpf:"exact6"`
+	Front4   *ebpf.MapSpec `ebpf:"front4"`
 	Next     *ebpf.MapSpec `ebpf:"next"`
 	Syn      *ebpf.MapSpec `ebpf:"syn"`
 	Used     *ebpf.MapSpec `ebpf:"used"`
@@ -120,6 +122,7 @@ type chainedMaps struct {
 	Drop6    *ebpf.Map `ebpf:"drop6"`
 	Exact4   *ebpf.Map `ebpf:"exact4"`
 	Exact6   *ebpf.Map `ebpf:"exact6"`
+	Front4   *ebpf.Map `ebpf:"front4"`
 	Next     *ebpf.Map `ebpf:"next"`
 	Syn      *ebpf.Map `ebpf:"syn"`
 	Used     *ebpf.Map `ebpf:"used"`
@@ -133,6 +136,7 @@ func (m *chainedMaps) Close() error {
 		m.Drop6,
 		m.Exact4,
 		m.Exact6,
+		m.Front4,
 		m.Next,
 		m.Syn,
 		m.Used,

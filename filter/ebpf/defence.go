@@ -33,7 +33,9 @@ type Verdict struct {
 // Defence is the XDP program that drops and limits sources: its maps, loaded in a store or for this process alone. Verdicts
 // in a store stay when the process ends. Its methods may be called by any goroutine.
 type Defence struct {
-	exact4, exact6, drop4, drop6, used, buckets, counters, syn *ebpf.Map
+	front4, exact4, exact6, drop4, drop6, used, buckets, counters, syn *ebpf.Map
+
+	front *front // nil: another process may write the maps
 
 	mu sync.RWMutex // Put marks a table as used that unmark finds to be empty
 }
@@ -41,7 +43,7 @@ type Defence struct {
 // maps returns the maps by their names in the object.
 func (d *Defence) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
-		defenceMapExact4: &d.exact4, defenceMapExact6: &d.exact6, defenceMapDrop4: &d.drop4, defenceMapDrop6: &d.drop6,
+		defenceMapFront4: &d.front4, defenceMapExact4: &d.exact4, defenceMapExact6: &d.exact6, defenceMapDrop4: &d.drop4, defenceMapDrop6: &d.drop6,
 		defenceMapUsed: &d.used, defenceMapBuckets: &d.buckets, defenceMapCounters: &d.counters, defenceMapSyn: &d.syn,
 	}
 }
@@ -66,6 +68,7 @@ const (
 	tablePrefix4
 	tableExact6
 	tablePrefix6
+	tableFront4
 	tables
 )
 
@@ -137,6 +140,11 @@ func (d *Defence) put(v Verdict, now time.Duration, marked *[tables]bool) error 
 		return err
 	}
 	table, key := placeOf(v.Prefix)
+	if table == tableExact4 && d.front != nil {
+		if placed, err := d.putFront(key.([4]byte), value); placed || err != nil {
+			return err
+		}
+	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if err := d.table(table).Put(key, value); err != nil || marked[table] {
@@ -205,7 +213,7 @@ func placeOf(p netip.Prefix) (table uint32, key any) {
 }
 
 func (d *Defence) table(n uint32) *ebpf.Map {
-	return [tables]*ebpf.Map{d.exact4, d.drop4, d.exact6, d.drop6}[n]
+	return [...]*ebpf.Map{d.exact4, d.drop4, d.exact6, d.drop6}[n]
 }
 
 // Remove removes the verdict on a prefix. One that is not there is removed already.
@@ -214,6 +222,11 @@ func (d *Defence) Remove(p netip.Prefix) error {
 		return fmt.Errorf("%w: prefix %v", ErrValue, p)
 	}
 	table, key := placeOf(p)
+	if table == tableExact4 && d.front != nil {
+		if err := d.removeFront(key.([4]byte)); err != nil {
+			return fmt.Errorf("verdict on %v: %w", p, err)
+		}
+	}
 	if err := d.table(table).Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("verdict on %v: %w", p, err)
 	}
@@ -254,7 +267,7 @@ func (d *Defence) Expire() (n int, err error) {
 		n++
 	}
 	for table, entries := range left {
-		if entries == 0 {
+		if entries == 0 && table != tableFront4 {
 			err = errors.Join(err, d.unmark(uint32(table)))
 		}
 	}
@@ -269,7 +282,9 @@ func (d *Defence) removeExpired(p netip.Prefix) (again bool, err error) {
 	}
 	var w verdictValue
 	table, key := placeOf(p)
-	if err := d.table(table).Lookup(key, &w); errors.Is(err, ebpf.ErrKeyNotExist) {
+	if found, err := d.lookUpFront(table, key, &w); err != nil {
+		return false, err
+	} else if !found && errors.Is(d.table(table).Lookup(key, &w), ebpf.ErrKeyNotExist) {
 		return false, nil
 	}
 	if _, expired := w.verdict(p, now); !expired {
@@ -308,6 +323,7 @@ func (d *Defence) walk(each func(table uint32, v Verdict, expired bool)) error {
 		each(table, v, expired)
 	}
 	return errors.Join(
+		d.walkFront(func(k [4]byte, w *verdictValue) { visit(tableFront4, netip.PrefixFrom(netip.AddrFrom4(k), 32), w) }),
 		walk(d.exact4, func(k [4]byte, w *verdictValue) { visit(tableExact4, netip.PrefixFrom(netip.AddrFrom4(k), 32), w) }),
 		walk(d.exact6, func(k [16]byte, w *verdictValue) { visit(tableExact6, netip.PrefixFrom(netip.AddrFrom16(k), 128), w) }),
 		walk(d.drop4, func(k prefixKey4, w *verdictValue) {

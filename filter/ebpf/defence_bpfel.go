@@ -22,6 +22,7 @@ const (
 	defenceMapDrop6    = "drop6"
 	defenceMapExact4   = "exact4"
 	defenceMapExact6   = "exact6"
+	defenceMapFront4   = "front4"
 	defenceMapSyn      = "syn"
 	defenceMapUsed     = "used"
 	defenceProgDefence = "defence"
@@ -82,6 +83,7 @@ type defenceMapSpecs struct {
 	Drop6    *ebpf.MapSpec `ebpf:"drop6"`
 	Exact4   *ebpf.MapSpec `ebpf:"exact4"`
 	Exact6   *ebpf.MapSpec `ebpf:"exact6"`
+	Front4   *ebpf.MapSpec `ebpf:"front4"`
 	Syn      *ebpf.MapSpec `ebpf:"syn"`
 	Used     *ebpf.MapSpec `ebpf:"used"`
 }
@@ -118,6 +120,7 @@ type defenceMaps struct {
 	Drop6    *ebpf.Map `ebpf:"drop6"`
 	Exact4   *ebpf.Map `ebpf:"exact4"`
 	Exact6   *ebpf.Map `ebpf:"exact6"`
+	Front4   *ebpf.Map `ebpf:"front4"`
 	Syn      *ebpf.Map `ebpf:"syn"`
 	Used     *ebpf.Map `ebpf:"used"`
 }
@@ -130,6 +133,7 @@ func (m *defenceMaps) Close() error {
 		m.Drop6,
 		m.Exact4,
 		m.Exact6,
+		m.Front4,
 		m.Syn,
 		m.Used,
 	)

@@ -270,7 +270,7 @@ func TestDefenceLayouts(t *testing.T) {
 	}
 	for name, want := range map[string][2]int{
 		"drop4": {binary.Size(prefixKey4{}), binary.Size(verdictValue{})}, "drop6": {binary.Size(prefixKey6{}), binary.Size(verdictValue{})},
-		"exact4": {4, binary.Size(verdictValue{})}, "exact6": {16, binary.Size(verdictValue{})}, "used": {4, 4},
+		"front4": {4, binary.Size(frontValue{})}, "exact4": {4, binary.Size(verdictValue{})}, "exact6": {16, binary.Size(verdictValue{})}, "used": {4, 4},
 		"counters": {4, binary.Size(ruleCount{})}, "syn": {4, binary.Size(synState{})},
 	} {
 		if m := o.spec.Maps[name]; int(m.KeySize) != want[0] || int(m.ValueSize) != want[1] {

@@ -30,7 +30,7 @@ func LoadDefence() (*Defence, error) {
 		return nil, fmt.Errorf("maps of the defence: %w", err)
 	}
 	defer coll.Close()
-	d := &Defence{}
+	d := &Defence{front: &front{slots: map[uint32][4]byte{}}}
 	for name, m := range d.maps() {
 		*m = coll.DetachMap(name)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -158,6 +159,8 @@ func TestAcceptedSourcesPass(t *testing.T) {
 	w.want("198.18.7.9", 0, 0, "an address within the accepted")
 	w.want("198.18.6.1", 0, 0, "beside the accepted")
 	time.Sleep(310 * time.Millisecond)
+	_, err := w.d.Expire()
+	w.ok(err)
 	w.want("198.18.7.8", 0, 20, "the wider verdict that accepts, after the time")
 	if err := w.d.Put(Verdict{Prefix: p("198.18.7.1/32"), Accept: true, Rate: 1}); !errors.Is(err, ErrValue) {
 		t.Errorf("accepted with a rate: %v", err)
@@ -208,6 +211,9 @@ func TestEmptiedTablesAreUsedAgain(t *testing.T) {
 	for _, s := range []string{"198.18.7.1/32", "198.18.7.0/24", "2001:db8:7::1/128", "2001:db8:7::/64", "198.18.7.1/32"} {
 		p := netip.MustParsePrefix(s)
 		table, _ := placeOf(p)
+		if table == tableExact4 {
+			table = tableFront4
+		}
 		src := p.Addr().String()
 		w.ok(w.d.Put(Verdict{Prefix: p, Rule: 1, For: 300 * time.Millisecond}))
 		w.want(src, 0, 0, s)
@@ -220,5 +226,50 @@ func TestEmptiedTablesAreUsedAgain(t *testing.T) {
 			t.Errorf("%s: %d have expired, the table is marked %d", s, n, used)
 		}
 		w.want(src, 0, 20, s+" after it has expired")
+	}
+}
+
+// Addresses that share a place are both found, and each is removed alone.
+func TestAddressesThatShareAPlace(t *testing.T) {
+	w := newGuarded(t)
+	w.guarded()
+	first, second := netip.MustParseAddr("198.18.7.1"), netip.MustParseAddr("198.19.0.1")
+	for frontSlot(second.As4()) != frontSlot(first.As4()) {
+		second = second.Next()
+	}
+	put := func(a netip.Addr) { w.ok(w.d.Put(Verdict{Prefix: netip.PrefixFrom(a, 32), Rule: 1})) }
+	list := func() (n int) {
+		w.ok(w.d.Verdicts(func(Verdict) { n++ }))
+		return n
+	}
+	put(first)
+	put(second)
+	w.want(first.String(), 0, 0, "first")
+	w.want(second.String(), 0, 0, "second, whose place is taken")
+	w.ok(w.d.Remove(netip.PrefixFrom(first, 32)))
+	w.want(first.String(), 0, 20, "first, removed")
+	w.want(second.String(), 0, 0, "second still")
+	put(second) // into the place, and out of the other table
+	if n := list(); n != 1 {
+		t.Errorf("%d verdicts, want 1", n)
+	}
+	w.want(second.String(), 0, 0, "second in its place")
+	w.ok(w.d.Remove(netip.PrefixFrom(second, 32)))
+	w.want(second.String(), 0, 20, "second, removed")
+	if n := list(); n != 0 {
+		t.Errorf("%d verdicts, want none", n)
+	}
+}
+
+// A verdict on an address ends without anybody: soon, if not at once.
+func TestVerdictOfAProcessEndsByItself(t *testing.T) {
+	w := newGuarded(t)
+	w.guarded()
+	w.ok(w.d.Put(Verdict{Prefix: netip.MustParsePrefix("198.18.7.1/32"), Rule: 1, For: 300 * time.Millisecond}))
+	w.want("198.18.7.1", 0, 0, "before it ends")
+	time.Sleep(310 * time.Millisecond)
+	cpus := runtime.NumCPU()
+	if n := w.passed("198.18.7.1", 0, 20*cpus); n < 20*cpus-16*cpus {
+		t.Errorf("%d of %d packets passed after the verdict has ended: the program never looks at the clock", n, 20*cpus)
 	}
 }
