@@ -18,7 +18,7 @@ import (
 // filterSuite compares what drops packets in the kernel with the least that can.
 var filterSuite = harness.Suite{
 	Name:  "filter",
-	Title: "Dropping in XDP",
+	Title: "Dropping in XDP, and recognition of protocols",
 	About: []string{
 		"One veth pair between two network namespaces. The kernel itself makes frames on CPU 0 and sends them; a program on " +
 			"the other side drops all of them, on CPU 1. The device counts, so that the programs need not. " +
@@ -30,6 +30,7 @@ var filterSuite = harness.Suite{
 		"The time of a verdict is from the packet that the gateway (AF_XDP, one loop on CPU 1) decides on, or the operator's command, " +
 			"to the first packet of the source that XDP drops. The source sends a packet in 4 us; failed are those of which none was " +
 			"dropped within 12 ms. The operator's includes the request on the control socket.",
+		recognitionAbout,
 	},
 	Open: openFilter,
 }
@@ -57,9 +58,14 @@ func openFilter(e *harness.Env) (*harness.Bench, error) {
 	if err := errors.Join(p.a.Up(devName, "198.18.0.2/24"), p.b.Up(devName, "198.18.0.1/24")); err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
+	apps, err := recognition(e, dir)
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
 	return &harness.Bench{Close: closeAll, Measures: []harness.Measure{
 		p.drop("XDP drop 64 B, live frames", 64),
 		p.verdict("from a verdict to the drop in XDP", dir, e.BuildMillrace()),
+		apps,
 	}}, nil
 }
 
