@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	pcapng "github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gateway/inspection"
+	"github.com/millrace/millrace/wire"
 )
 
 // inspectionConfig inspects the services of siteConfig; %s is the mode.
@@ -21,7 +23,8 @@ inspection:
   variables: ["HOME_NET=[198.18.0.0/15,2001:db8::/32]"]
   alerts: {file: alerts.json}
   packets: {file: alerts.pcapng}
-  policies: [{name: all, mode: %s, rules: live.rules, access: live.access}]
+  policies:
+    - {name: all, mode: %s, rules: live.rules, access: live.access, capture: "tcp port 80 and tcp[tcpflags] & tcp-syn != 0"}
 `
 
 const liveRules = `
@@ -101,6 +104,38 @@ func TestInspectionDetects(t *testing.T) {
 	sum := s.stop()
 	if n := sum.Dropped["inspection"]; n != 0 {
 		t.Errorf("%d packets dropped by `detect`", n)
+	}
+	s.captured("alerts.pcapng")
+}
+
+// captured checks that the packets of the policy's expression are in the file, and no others with its comment.
+func (s *site) captured(name string) {
+	s.t.Helper()
+	r, err := pcapng.Open(s.beside(name))
+	s.must(err)
+	defer r.Close()
+	syn, answers := 0, 0
+	for {
+		rec, err := r.Next()
+		if err != nil {
+			break
+		}
+		if string(rec.Meta.Comment) != "all capture" {
+			continue
+		}
+		ip := wire.IPv4(rec.Data[wire.EthernetLen:])
+		tcp := wire.TCP(ip.Payload())
+		switch {
+		case tcp.Flags()&wire.FlagSYN == 0 || tcp.SrcPort() != 80 && tcp.DstPort() != 80:
+			s.t.Errorf("captured: %x", rec.Data)
+		case tcp.Flags()&wire.FlagACK != 0:
+			answers++
+		default:
+			syn++
+		}
+	}
+	if syn == 0 || answers == 0 {
+		s.t.Errorf("%d SYN and %d answers captured", syn, answers)
 	}
 }
 

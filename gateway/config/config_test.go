@@ -54,7 +54,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
 		"defence drop accept rates packets syn_rate time max_verdicts excess action clients refused inspection " +
 		"passive failures window down max_down max_ejected " +
-		"inspection policies devices rules access lenient overlaps variables variables_file classification flows memory overload alerts file buffer payload packets"
+		"inspection policies devices rules access capture lenient overlaps variables variables_file classification flows memory overload alerts file buffer payload packets"
 	for _, key := range strings.Fields(keys) {
 		if !strings.Contains(string(src), key+":") {
 			t.Errorf("the example lacks %q", key)

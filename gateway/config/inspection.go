@@ -51,6 +51,7 @@ type InspectionPolicy struct {
 	Devices  []string       // key "devices": that clients' packets come by, default all
 	Rules    []string       // key "rules": files of rules in Suricata's syntax
 	Access   []string       // key "access": files of rules on addresses and ports: the first that matches a packet of a client decides
+	Capture  string         // key "capture": a packet filter expression: packets that match are written to Packets
 	Lenient  bool           // key "lenient": leave out rules with unsupported options, which are an error otherwise
 	Overlaps Overload       // key "overlaps": with `prevent`, packets whose bytes contradict earlier ones: default "drop"
 }
@@ -62,7 +63,7 @@ type InspectionAlerts struct {
 	Payload int    // key "payload": bytes of the payload that an alert shows, default 256
 }
 
-// InspectionPackets says where the packets of alerts are written.
+// InspectionPackets says where the packets of alerts are written, and those that policies capture.
 type InspectionPackets struct {
 	File string // key "file": a pcapng; "" (default) is nowhere
 	Size int    // key "size": bytes of it at most, default 67108864
@@ -128,13 +129,14 @@ func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
 			d.named("devices", &p.Devices, &at.devices),
 			d.several("rules", &p.Rules),
 			d.several("access", &p.Access),
+			strictyaml.Optional("capture", func(n *yaml.Node) { at.capture = n; d.Text(n, "capture", &p.Capture) }),
 			strictyaml.Optional("lenient", func(n *yaml.Node) { d.Truth(n, "lenient", &p.Lenient) }),
 			strictyaml.Optional("overlaps", func(n *yaml.Node) {
 				strictyaml.Choice(d.Decoder, n, "overlaps", &p.Overlaps, OverloadDrop, OverloadPass)
 			}),
 		)
-		if n != nil && len(p.Rules) == 0 && len(p.Access) == 0 {
-			d.Fail(n, "rules or access name files", "a policy has neither rules nor access")
+		if n != nil && len(p.Rules) == 0 && len(p.Access) == 0 && p.Capture == "" {
+			d.Fail(n, "rules or access name files, and capture is an expression", "a policy has neither rules nor access nor capture")
 		}
 		d.places.policies = append(d.places.policies, at)
 		i.Policies = append(i.Policies, p)
@@ -144,6 +146,7 @@ func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
 // policyPlace is where a policy stands, and what it names.
 type policyPlace struct {
 	node, name        *yaml.Node
+	capture           *yaml.Node // nil without
 	services, devices []*yaml.Node
 }
 
@@ -169,12 +172,15 @@ func (d *decoder) named(key string, to *[]string, at *[]*yaml.Node) strictyaml.F
 	})
 }
 
-// checkInspection reports policies with one name, and names of services and devices that are not there.
+// checkInspection reports policies with one name, packets without a file, and names of services and devices that are not there.
 func (d *decoder) checkInspection(c *Config) {
 	lines := map[string]int{}
 	for i := range c.Inspection.Policies {
 		p, at := &c.Inspection.Policies[i], &d.places.policies[i]
 		d.unique(lines, p.Name, at.name, "policy")
+		if p.Capture != "" && c.Inspection.Packets.File == "" {
+			d.Fail(at.capture, "inspection.packets.file names the file", "policy %s has capture, but there is no file for packets", p.Name)
+		}
 		for k, name := range p.Services {
 			if !slices.ContainsFunc(c.Services, func(s Service) bool { return s.Name == name }) {
 				d.Fail(at.services[k], "", "policy %s is for a service %q, which is not there", p.Name, name)

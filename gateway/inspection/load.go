@@ -9,9 +9,11 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/filter/expr"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/internal/sysnames"
 )
 
 // Check reads and compiles the rules of a configuration, and returns every error in them as a *config.Error.
@@ -129,6 +131,7 @@ func (l *loader) policy(c *config.InspectionPolicy, before *inspect.Rules) *poli
 		l.fail(err)
 	}
 	p.access = l.access(c)
+	p.capture = l.capture(c)
 	return p
 }
 
@@ -175,6 +178,19 @@ func (l *loader) access(c *config.InspectionPolicy) *filter.List {
 	list, err := filter.New(rules)
 	l.fail(err)
 	return list
+}
+
+// capture compiles the expression of a policy, nil without.
+func (l *loader) capture(c *config.InspectionPolicy) *expr.Filter {
+	if c.Capture == "" {
+		return nil
+	}
+	f, err := expr.Compile(c.Capture, expr.LinkEthernet, expr.Options{Source: expr.FromHost, Names: sysnames.Names()})
+	if err != nil {
+		l.problems = append(l.problems, config.Problem{Message: "inspection.policies: capture of " + c.Name + ": " + err.Error(), Source: c.Capture})
+		return nil
+	}
+	return f
 }
 
 // fail notes an error, each of several that are joined with its place.

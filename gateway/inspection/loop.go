@@ -73,6 +73,9 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	}
 	t.packets.Add(1)
 	t.bytes.Add(uint64(len(l.whole)))
+	if p.capture != nil && p.capture.Match(l.whole, len(l.whole)) {
+		l.captured(p)
+	}
 	if p.access != nil && in.FromClient && l.denied(p) {
 		return packet.DropRule, false
 	}
@@ -88,6 +91,14 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 		t.partial.Add(1)
 	}
 	return l.decide(p, r)
+}
+
+// captured writes the packet to the pcapng, with the policy as its comment.
+func (l *Loop) captured(p *policy) {
+	p.totals.captured.Add(1)
+	if f := l.of.packets.Load(); f != nil {
+		f.write(l.of.opt.Wall(l.now).UnixNano(), l.whole, []byte(p.name+" capture"))
+	}
 }
 
 // search returns what a packet engine has found in the packet: nothing where it has searched for the literals of other

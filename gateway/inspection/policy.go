@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/filter/expr"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gateway/config"
@@ -19,6 +20,7 @@ type policy struct {
 	failOpen bool
 	rules    *inspect.Rules // nil without
 	access   *filter.List   // nil without
+	capture  *expr.Filter   // what is written to the pcapng beside the packets of alerts; nil is nothing
 
 	counts       map[*signature.Rule]*ruleCounts
 	accessCounts []*ruleCounts // by rule of access
@@ -46,6 +48,7 @@ type policyCounts struct {
 	discarded        atomic.Uint64 // packets that their receivers discard: not inspected
 	anomalies        atomic.Uint64
 	shortened        atomic.Uint64 // streams of which less was kept, for memory
+	captured         atomic.Uint64 // packets that capture matched
 	taken            atomic.Uint64 // packets whose payload a packet engine had searched
 	partial          atomic.Uint64 // packets of which it did not list all
 }

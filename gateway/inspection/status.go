@@ -38,6 +38,7 @@ type PolicyStatus struct {
 	Discarded uint64 `json:"discarded"` // packets that their receivers discard
 	Anomalies uint64 `json:"anomalies"`
 	Shortened uint64 `json:"shortened"`      // streams of which less was kept, for memory
+	Captured  uint64 `json:"captured"`       // packets that the policy's expression matched
 	Searched  uint64 `json:"searched"`       // packets whose payload a GPU had searched
 	Again     uint64 `json:"searched_again"` // packets of which it did not list all that it had found
 }
@@ -83,7 +84,7 @@ func (p *policy) status() PolicyStatus {
 	s := PolicyStatus{
 		Name: p.name, Mode: "detect", Skipped: maps.Clone(p.skipped), Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load(),
 		Blocked: t.blocked.Load(), Rejected: t.rejected.Load(), Bounds: t.bounds.Load(), Overload: t.overload.Load(), Discarded: t.discarded.Load(),
-		Anomalies: t.anomalies.Load(), Shortened: t.shortened.Load(), Access: len(p.accessCounts),
+		Anomalies: t.anomalies.Load(), Shortened: t.shortened.Load(), Captured: t.captured.Load(), Access: len(p.accessCounts),
 		Searched: t.taken.Load(), Again: t.partial.Load(),
 	}
 	if p.prevent {
@@ -136,6 +137,7 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		}
 		w.Counter("millrace_inspection_rejected_connections_total", "Connections that a rule has reset.", p.Rejected, policy)
 		w.Counter("millrace_inspection_bound_packets_total", "Packets that met a bound of memory or steps.", p.Bounds, policy)
+		w.Counter("millrace_inspection_captured_packets_total", "Packets that the expression of the policy matched, for the pcapng.", p.Captured, policy)
 		w.Counter("millrace_inspection_discarded_packets_total", "Packets that their receivers discard, which are not inspected.", p.Discarded, policy)
 		w.Counter("millrace_inspection_shortened_streams_total", "Streams of which less was kept, for memory.", p.Shortened, policy)
 		w.Counter("millrace_inspection_anomalies_total", "Overlaps whose bytes differ.", p.Anomalies, policy)

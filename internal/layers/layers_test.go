@@ -95,7 +95,7 @@ gateway/rewrite : internal/random semantics
 gateway/pool    : clock gateway/health gateway/maglev internal/random
 gateway/datapath: gateway/quiclb gateway/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 gateway/statesync: gateway/datapath
-gateway/inspection: filter filter/inspect filter/signature gateway/config gateway/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue
+gateway/inspection: filter filter/expr filter/inspect filter/signature gateway/config gateway/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
 gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/workers : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/pool gateway/proxy gateway/quicconn gateway/rewrite gateway/route gateway/transport internal/suggest
 gateway/defence : filter/ebpf gateway/config metrics pmd
