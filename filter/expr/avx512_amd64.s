@@ -32,6 +32,8 @@
 	VPCMPEQD Z18, Z0, K3
 
 #define RANGE \
+	MOVWLZX      4(DX), CX   \
+	VPBROADCASTD CX, K6, Z0  \
 	VPANDD  Z17, Z0, Z0      \
 	VPSUBD  Z18, Z0, Z0      \
 	VPCMPUD $2, Z19, Z0, K3
@@ -54,7 +56,7 @@
 
 // func decideAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8, list *uint32) (seen uint32)
 //
-// Layout of headerTable: pick 0, keep 64, mask 72, low 136, span 200, spans 264.
+// Layout of headerTable: pick 0, keep 64, mask 72, low 136, span 200, spans 264, sized 266.
 TEXT ·decideAVX512(SB), NOSPLIT, $0-68
 	MOVQ h+0(FP), DI
 	MOVQ table+8(FP), R8
@@ -69,6 +71,7 @@ TEXT ·decideAVX512(SB), NOSPLIT, $0-68
 	VMOVDQU32 72(DI), Z17  // mask
 	VMOVDQU32 136(DI), Z18 // low
 	VMOVDQU32 200(DI), Z19 // span
+	KMOVW     266(DI), K6  // sized
 	XORL      R10, R10
 	XORL      R11, R11
 	XORL      R15, R15

@@ -14,7 +14,8 @@ type headerTable struct {
 	mask  [lanes]uint32    // of each lane's value
 	low   [lanes]uint32    // the result is value-low <= span
 	span  [lanes]uint32    // 0 is the test for one value
-	spans bool             // some span is not 0
+	spans bool             // some span is not 0, or some lane is a length
+	sized uint16           // lanes that hold the packet's length
 	need  [lanes]uint8     // bytes that the packet must have
 	table []uint16         // by the results: bytes needed, and the verdict << verdictShift
 	code  map[laneTest]int // lanes by what they test
@@ -33,7 +34,7 @@ const (
 	verdictUndecided
 )
 
-// laneTest is whether a field, masked, lies in a range.
+// laneTest is whether a field, masked, lies in a range. Size 0 is the length of the packet.
 type laneTest struct {
 	at   uint32
 	size uint8
@@ -77,12 +78,17 @@ func newHeaderTable(g *graph) *headerTable {
 func (h *headerTable) step(s *step) (laneStep, bool) {
 	none := laneStep{}
 	v, r, inverted, ok := rangeOf(s)
-	if !ok || v.op != valueLoad {
+	l, t := laneStep{inverted: inverted, noOption: -1}, laneTest{rangeTest: r}
+	switch {
+	case !ok:
+		return none, false
+	case v.op == valueLen:
+	case v.op == valueLoad:
+		t.at, t.size = v.k, v.size
+	default:
 		return none, false
 	}
-	t := laneTest{v.k, v.size, r}
-	l := laneStep{inverted: inverted, noOption: -1}
-	if v.x != nil {
+	if v.op == valueLoad && v.x != nil {
 		base, ok := ipv4Len4(v.x)
 		if !ok || uint64(t.at)+20 > headerLen {
 			return none, false
@@ -112,7 +118,10 @@ func (h *headerTable) lane(t laneTest) (int, bool) {
 		h.keep |= 1 << at
 	}
 	h.mask[n], h.low[n], h.span[n], h.need[n] = t.mask, t.low, t.span, uint8(t.at)+t.size
-	h.spans = h.spans || t.span != 0
+	h.spans = h.spans || t.span != 0 || t.size == 0
+	if t.size == 0 {
+		h.sized |= 1 << n
+	}
 	return n, true
 }
 
