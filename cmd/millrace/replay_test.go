@@ -72,6 +72,9 @@ func TestReplayCountsEveryPacketOfACapture(t *testing.T) {
 		{Line: 2, Text: "drop to port 53", Packets: 1},
 		{Line: 3, Text: "drop gre"},
 	}
+	for i := range hits {
+		hits[i].File = rules
+	}
 	if diff := cmp.Diff(hits, rep.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
