@@ -249,20 +249,28 @@ func TestBlockingConnectThatTakesLong(t *testing.T) {
 	if r, _ := p.blocking("198.18.0.99:80", 0); r.errno != syscall.EALREADY {
 		t.Errorf("a second connect(2): %v", r.errno)
 	}
+	k := &sock{s: b.Server, state: released, answer: func(error) {}}
+	if err := k.fillLate(p.fd); err != syscall.ENETDOWN || k.answer != nil {
+		t.Errorf("of a socket that was shut down meanwhile: %v", err)
+	}
 }
 
 // TestBlockingConnectThatIsRefused shows that as one that does not wait.
 func TestBlockingConnectThatIsRefused(t *testing.T) {
 	b := newBed(t, nil)
-	p := b.dial(t).socket(unix.SOCK_STREAM, false)
-	if r, _ := p.blocking(peerAddr+":9", 0); r.errno != syscall.EINPROGRESS {
-		t.Fatal(r.errno)
-	}
-	if ev := p.poll(unix.POLLOUT, limit); ev&unix.POLLERR == 0 {
-		t.Errorf("events %#x", ev)
-	}
-	if err := p.soError(); err != syscall.ECONNREFUSED {
-		t.Error(err)
+	c := b.dial(t)
+	b.join(t, c) // the neighbour is known from now on
+	for range 10 {
+		p := c.socket(unix.SOCK_STREAM, false)
+		if r, _ := p.blocking(peerAddr+":9", 0); r.errno != syscall.EINPROGRESS {
+			t.Fatal(r.errno)
+		}
+		if ev := p.poll(unix.POLLOUT, limit); ev&unix.POLLERR == 0 {
+			t.Errorf("events %#x", ev)
+		}
+		if err := p.soError(); err != syscall.ECONNREFUSED {
+			t.Error(err)
+		}
 	}
 }
 
