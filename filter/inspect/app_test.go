@@ -175,8 +175,10 @@ alert tls any any -> any any (ja3.hash; bsize:32; content:!"x"; sid:6;)
 alert tls any any -> any any (ja3s.hash; bsize:32; content:!"x"; sid:7;)
 alert tls any any -> any any (ja4.hash; content:"t1"; startswith; bsize:36; sid:8;)
 alert tls any any -> any any (tls.cert_fingerprint; bsize:59; sid:9;)
-alert tls any any -> any any (tls.sni; content:!"example"; sid:10;)`
-	for version, want := range map[uint16]string{tls.VersionTLS12: "1 2 3 4 5 6 7 8 9", tls.VersionTLS13: "1 6 7 8"} {
+alert tls any any -> any any (tls.sni; content:!"example"; sid:10;)
+alert tls any any -> any any (ja3.string; content:"771,"; startswith; pcre:"/^\d+(,[\d-]*){4}$/"; sid:11;)
+alert tls any any -> any any (ja3_string; content:"772"; startswith; sid:12;)`
+	for version, want := range map[uint16]string{tls.VersionTLS12: "1 11 2 3 4 5 6 7 8 9", tls.VersionTLS13: "1 11 6 7 8"} {
 		c, s := record(t, version)
 		for _, mss := range []int{3, 1400} {
 			l := newLab(t, rules)

@@ -149,16 +149,12 @@ func (e *Engine) inStream(p *packet, old, fresh []byte, at uint64) {
 		e.addStream(e.found, at)
 		return
 	}
-	rest := e.inPayload
 	if len(old) > 0 {
 		edge := fresh[:min(len(fresh), literal.CarryOverLen)]
 		e.found = set.Scan(old, edge, 0, e.found[:0])
 		e.addStream(e.found, at)
-		for len(rest) > 0 && int(rest[0].End) <= len(edge) {
-			rest = rest[1:]
-		}
 	}
-	e.addStream(rest, at)
+	e.addStream(e.inPayload, at) // those that end in the edge are candidates already
 }
 
 // addStream makes the rules of streams candidates whose contents were found.

@@ -241,6 +241,7 @@ func TestSearchOfOtherBytesIsNotTaken(t *testing.T) {
 		"nothing found":        {Search{from, to, nil, 0}, 0, 1},
 		"a part searched":      {Search{from, to - 1, nil, 0}, 1, 0},
 		"headers searched too": {Search{from - 1, to, nil, 0}, 1, 0},
+		"as many other bytes":  {Search{from - 8, to - 8, nil, 0}, 1, 0},
 		"more than the frame":  {Search{from + 10, to + 10, nil, 0}, 1, 0},
 		"others follow":        {Search{from, to, []batch.Match{{Rule: 0, End: from + 7}}, 0}, 1, 0},
 		"with a base":          {Search{from, to, []batch.Match{{Rule: 8, End: from + 7}}, 7}, 1, 1},

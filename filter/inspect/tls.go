@@ -118,7 +118,10 @@ func (e *Engine) clientHello(p *packet, m []byte) {
 	if len(h.ServerName) > 0 {
 		e.tx.put(signature.TLSSNI, h.ServerName)
 	}
-	e.tx.put(signature.JA3Hash, []byte(h.JA3()))
+	text := h.AppendJA3Text(nil)
+	hash := md5.Sum(text)
+	e.tx.put(signature.JA3String, text)
+	e.tx.put(signature.JA3Hash, []byte(hex.EncodeToString(hash[:])))
 	e.tx.put(signature.JA4Hash, []byte(h.JA4()))
 	e.transact(p)
 }

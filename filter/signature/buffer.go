@@ -133,7 +133,7 @@ func (b Buffer) Directions() Direction { return buffers[b].dir }
 var stickyNames = map[string]Buffer{
 	"file_data": FileData, "dns_query": DNSQuery, "tls_sni": TLSSNI, "tls_cert_subject": TLSCertSubject,
 	"tls_cert_issuer": TLSCertIssuer, "tls_cert_serial": TLSCertSerial, "tls_cert_fingerprint": TLSCertFingerprint,
-	"ja3_hash": JA3Hash, "ssh_proto": SSHProto, "ssh_software": SSHSoftware,
+	"ja3_hash": JA3Hash, "ja3_string": JA3String, "ssh_proto": SSHProto, "ssh_software": SSHSoftware,
 	"http_request_line": HTTPRequestLine, "http_response_line": HTTPResponseLine, "http_content_type": HTTPContentType,
 	"http_content_len": HTTPContentLen, "http_header_names": HTTPHeaderNames, "http_protocol": HTTPProtocol,
 	"http_start": HTTPStart, "http_accept": HTTPAccept, "http_accept_enc": HTTPAcceptEnc, "http_accept_lang": HTTPAcceptLang,

@@ -27,7 +27,7 @@ var transforms = map[string]Transform{
 }
 
 // unimplementedBuffers have a name, so that Buffer has them all in one place, and nobody who fills them.
-var unimplementedBuffers = []Buffer{FileName, JA3String, TLSVersion}
+var unimplementedBuffers = []Buffer{FileName, TLSVersion}
 
 // bufferKeywords are those that choose the buffer of the contents behind them, or before them.
 func bufferKeywords(bare addBare) {

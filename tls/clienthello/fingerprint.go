@@ -54,14 +54,23 @@ func (h *Hello) JA3() string {
 // AppendJA3 appends JA3 to dst.
 func (h *Hello) AppendJA3(dst []byte) []byte {
 	var suites, extensions, groups [maxOnStack]uint16
-	f := Features{
-		Version:      h.Version,
-		Suites:       h.Suites.appendTo(suites[:0]),
-		Extensions:   h.appendExtensions(extensions[:0]),
-		Groups:       h.Groups.appendTo(groups[:0]),
-		PointFormats: h.PointFormats,
-	}
+	f := h.ja3Features(suites[:0], extensions[:0], groups[:0])
 	return f.appendJA3(dst)
+}
+
+// AppendJA3Text appends the text that JA3 is the MD5 of.
+func (h *Hello) AppendJA3Text(dst []byte) []byte {
+	var suites, extensions, groups [maxOnStack]uint16
+	f := h.ja3Features(suites[:0], extensions[:0], groups[:0])
+	return f.appendJA3Text(dst)
+}
+
+// ja3Features returns what JA3 is made of, in lists that are appended to.
+func (h *Hello) ja3Features(suites, extensions, groups []uint16) Features {
+	return Features{
+		Version: h.Version, Suites: h.Suites.appendTo(suites), Extensions: h.appendExtensions(extensions),
+		Groups: h.Groups.appendTo(groups), PointFormats: h.PointFormats,
+	}
 }
 
 // AppendJA4 appends JA4 to dst: see Hello.AppendJA4.
@@ -189,11 +198,17 @@ func appendHexList(dst []byte, l []uint16) []byte {
 	return dst
 }
 
-// appendJA3 appends the MD5 of "version,suites,extensions,groups,formats", each a list of decimal
-// numbers; the lists have no GREASE.
+// appendJA3 appends the MD5 of what appendJA3Text appends.
 func (f *Features) appendJA3(dst []byte) []byte {
 	var text [3 * maxOnStack * 6]byte
-	b := strconv.AppendUint(text[:0], uint64(f.Version), 10)
+	sum := md5.Sum(f.appendJA3Text(text[:0]))
+	return hex.AppendEncode(dst, sum[:])
+}
+
+// appendJA3Text appends "version,suites,extensions,groups,formats", each a list of decimal numbers; the lists have no
+// GREASE.
+func (f *Features) appendJA3Text(b []byte) []byte {
+	b = strconv.AppendUint(b, uint64(f.Version), 10)
 	for _, l := range [...][]uint16{f.Suites, f.Extensions, f.Groups} {
 		b = append(b, ',')
 		for i, v := range l {
@@ -210,6 +225,5 @@ func (f *Features) appendJA3(dst []byte) []byte {
 		}
 		b = strconv.AppendUint(b, uint64(v), 10)
 	}
-	sum := md5.Sum(b)
-	return hex.AppendEncode(dst, sum[:])
+	return b
 }
