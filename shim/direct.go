@@ -93,6 +93,16 @@ func (k *sock) endDirect() {
 	}
 }
 
+// countDirect counts what has been read from the rings of k.
+func (k *sock) countDirect() {
+	k.mu.Lock()
+	d := k.direct
+	k.mu.Unlock()
+	if d != nil {
+		d.look(k.s)
+	}
+}
+
 // look counts what has been read from the rings, and reports whether the programs still use them.
 func (d *direct) look(s *Server) bool {
 	d.mu.Lock()

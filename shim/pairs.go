@@ -112,6 +112,7 @@ func (p *pairs) sweep() {
 	}
 	for id, k := range known {
 		if alive[id] {
+			k.countDirect()
 			continue
 		}
 		p.mu.Lock()

@@ -98,14 +98,14 @@ static long peek(struct rings *r, struct cursor *to, size_t want, int flags)
 {
 	struct cursor begin = *to;
 	uint32_t have;
-	for (;;) {
+	for (int i = 0;; i++) {
+		*to = begin;
 		long n = copy_out(r, to, want, flags);
-		if (n <= 0 || (size_t)n == want)
+		if (n <= 0 || (size_t)n == want || i == DIRECT_TRIES)
 			return n;
 		arm(incoming(r));
 		if (!direct_used(r, &have) || have == (uint32_t)n)
 			return n;
-		*to = begin;
 	}
 }
 
@@ -217,7 +217,8 @@ static void stale(struct rings *r, int fd)
 	if (!has_bytes(r) && !by_socket(d)) {
 		if (count_of(atomic_load(&d->bell)) != r->side->taken)
 			settle(r, fd);
-		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && !has_bytes(r) && !by_socket(d))
+		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && !has_bytes(r) && !by_socket(d) &&
+			 count_of(atomic_load(&d->bell)) == r->side->taken) /* it asks for nothing either */
 			KERNEL(recvfrom, fd, &first, 1, MSG_DONTWAIT, NULL, NULL);
 	}
 	direct_unlock(&r->side->receive);

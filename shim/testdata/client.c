@@ -304,6 +304,10 @@ static void moving(char **arg)
 		int (*how)(int);
 	} ways[] = {{"dup", by_dup}, {"dup2", by_dup2}, {"fdopen", by_fdopen}, {"splice", by_splice}, {"passing", by_passing},
 		    {"fork", by_fork_and_dup}, {"spawn", by_spawn}, {"vfork", by_vfork}};
+	sigset_t child;
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	CHECK(sigprocmask(SIG_BLOCK, &child, NULL) == 0); /* posix_spawn blocks it in its thread: another one's write may be cut short */
 	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 		if (strcmp(arg[2], ways[i].name) == 0) {
 			both(dial(arg), 4000000, ways[i].how);
