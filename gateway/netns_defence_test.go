@@ -294,3 +294,76 @@ func TestDefenceComesBackWithItsInterface(t *testing.T) {
 		})
 	}
 }
+
+// A client of a listener whose requests are malformed again and again is dropped in XDP.
+func TestMalformedRequestsAreDroppedInXDP(t *testing.T) {
+	d := newDefended(t, "afxdp", "drop", "1m", `
+listeners: [{name: l7, address: "198.18.0.1:8090", protocol: HTTP}]
+routes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]
+pools: [{name: p, backends: [{address: "198.18.3.2:8080"}]}]
+`, func(d *defended) {
+		b, err := os.ReadFile(d.file)
+		d.must(err)
+		d.must(os.WriteFile(d.file, []byte(strings.Replace(string(b), "  limits: {excess", "  clients: {refused: 5}\n  limits: {excess", 1)), 0o644))
+	})
+	say := func(source, text string) (answer string) {
+		var c net.Conn
+		d.must(d.client.Do(func() (err error) {
+			c, err = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}, Timeout: time.Second}).Dial("tcp", "198.18.0.1:8090")
+			if err != nil {
+				answer = err.Error()
+			}
+			return nil
+		}))
+		if c == nil {
+			return answer
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = c.Write([]byte(text))
+		b := make([]byte, 64)
+		n, _ := c.Read(b)
+		return string(b[:n])
+	}
+	for range 5 {
+		if a := say("198.18.0.6", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"); !strings.HasPrefix(a, "HTTP/1.1 400") {
+			t.Fatalf("answer %q", a)
+		}
+	}
+	if a := say("198.18.0.6", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); !strings.Contains(a, "timeout") {
+		t.Errorf("after five malformed requests: %q", a)
+	}
+	if v := d.status().Verdicts; len(v) != 1 || v[0].Rule != "clients" || d.dropped("clients") == 0 {
+		t.Errorf("verdicts %+v", v)
+	}
+	if a := say("198.18.0.5", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); !strings.HasPrefix(a, "HTTP/1.1 200") {
+		t.Errorf("another client: %q", a)
+	}
+}
+
+// The client of a packet that a rule of inspection drops is dropped in XDP.
+func TestInspectedSourceIsDroppedInXDP(t *testing.T) {
+	d := newDefended(t, "afxdp", "drop", "1m", "inspection: {policies: [{name: p, mode: prevent, rules: [drop.rules]}]}\n", func(d *defended) {
+		d.must(os.WriteFile(filepath.Join(filepath.Dir(d.file), "drop.rules"), []byte(`drop udp any any -> any any (msg:"x"; content:"attack"; sid:7;)`+"\n"), 0o644))
+		b, err := os.ReadFile(d.file)
+		d.must(err)
+		d.must(os.WriteFile(d.file, []byte(strings.Replace(string(b), "  limits: {excess", "  inspection: {}\n  limits: {excess", 1)), 0o644))
+	})
+	const service = "198.18.1.1:53"
+	d.until("the service answers", func() bool { return d.answers("198.18.0.6", service) })
+	c := d.from("198.18.0.6", service)
+	defer c.Close()
+	d.until("the verdict", func() bool {
+		_, _ = c.Write([]byte("an attack"))
+		return len(d.status().Verdicts) == 1
+	})
+	if v := d.status().Verdicts[0]; v.Source.String() != "198.18.0.6/32" || v.Rule != "inspection 1:7" || v.Action != "drop" {
+		t.Errorf("%+v", v)
+	}
+	if !d.silent("198.18.0.6", service) || d.dropped("inspection 1:7") == 0 {
+		t.Error("XDP drops nothing")
+	}
+	if !d.answers("198.18.0.5", service) {
+		t.Error("another source is not answered")
+	}
+}
