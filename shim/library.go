@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -58,9 +59,17 @@ func Unpack() (string, error) {
 	return path, nil
 }
 
+// tempFolder is os.TempDir, but where the loader would take that for several names: it splits LD_PRELOAD at colons and spaces.
+func tempFolder() string {
+	if dir := os.TempDir(); !strings.ContainsAny(dir, ": \t\n") {
+		return dir
+	}
+	return "/tmp"
+}
+
 // ownFolder returns a folder of this user. It refuses one that somebody else has made.
 func ownFolder() (string, error) {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millrace-%d", os.Geteuid()))
+	dir := filepath.Join(tempFolder(), fmt.Sprintf("millrace-%d", os.Geteuid()))
 	if os.Geteuid() == 0 {
 		dir = "/run/millrace"
 	}

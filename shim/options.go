@@ -106,6 +106,9 @@ func (k *sock) setTCP(opt socket.Option, v int) error {
 	conn := k.connection()
 	k.mu.Lock()
 	l := k.server
+	if conn == nil && k.conn != nil { // its handshake has ended meanwhile, and what is late has been set
+		conn = k.conn
+	}
 	if conn == nil && (k.state == connecting || opt == socket.OptLinger) && k.state != listening {
 		k.late = setLate(k.late, lateOption{opt, v})
 	}

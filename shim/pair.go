@@ -225,6 +225,11 @@ func (k *sock) takeEnd() (q int, ok bool) {
 func (k *sock) returnEnd(q, p int) {
 	_, _, _ = unix.SetNonblock(q, true), writeGuard(p), k.setMark(p, false) // what comes next fails if they do
 	k.mu.Lock()
+	if k.state == released { // Close was earlier: it had no end to close
+		k.mu.Unlock()
+		k.closeEnd(q)
+		return
+	}
 	k.state, k.local, k.remote, k.reported = idle, netip.AddrPort{}, netip.AddrPort{}, false
 	if k.bound != nil {
 		k.local = k.shown(k.bound.Addr())

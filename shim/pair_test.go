@@ -463,3 +463,34 @@ func TestPairIsFoundBySweep(t *testing.T) {
 		t.Errorf("%d ends after the close", n)
 	}
 }
+
+// TestEndIsReturnedToAClosedServer: where Close is earlier than the end of a failed join, the socket stays released, and its
+// descriptor is closed.
+func TestEndIsReturnedToAClosedServer(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	p := c.socket(unix.SOCK_STREAM, false)
+	if r := p.ask(request{op: opNames}, p.fd); r.errno != 0 {
+		t.Fatal(r.errno)
+	}
+	cookie, err := cookieOf(p.fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	k := b.sockets[cookie]
+	b.mu.Unlock()
+	q, ok := k.takeEnd()
+	if !ok {
+		t.Fatal("it is not idle")
+	}
+	k.release(0)
+	k.returnEnd(q, p.fd)
+	if s := k.current(); s != released {
+		t.Errorf("state %d", s)
+	}
+	until(t, "the descriptor is given back", func() bool { return b.Stats().Files == 1 })
+	if n, err := p.read(make([]byte, 1)); err == nil {
+		t.Errorf("the node's end is open: %d bytes", n)
+	}
+}
