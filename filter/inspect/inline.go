@@ -82,7 +82,7 @@ func (e *Engine) relieve(n int) {
 	for f := e.oldest; f != nil && want > 0 && left > 0; f, left = f.newer, left-1 {
 		for i := range f.sides {
 			s := &f.sides[i]
-			if freed := s.stream.Shrink(max(leastKeep, s.unparsed)); freed > 0 {
+			if freed := s.stream.Shrink(leastKeep); freed > 0 {
 				want -= freed
 				e.stats.Shortened++
 			}

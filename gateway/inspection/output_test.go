@@ -264,3 +264,24 @@ func FuzzRules(f *testing.F) {
 		i.Close()
 	})
 }
+
+// Rules of a reload follow those before: the bits that were set are the same ones, whatever their places.
+func TestBitsOutliveAReload(t *testing.T) {
+	const set = "alert udp any any -> any any (content:\"setit\"; xbits:set,x,track ip_src,expire 600; noalert; sid:1;)\n"
+	i, dir := opened(t, set, "drop from 192.0.2.9\n", "alerts.json")
+	inspect1(i.Loop(0), 1, 1000, "setit")
+	write(t, filepath.Join(dir, "a.rules"), "alert udp any any -> any any (content:\"other\"; xbits:set,y,track ip_src,expire 600; noalert; sid:9;)\n"+set+
+		"drop udp any any -> any any (content:\"ask x\"; xbits:isset,x,track ip_src; sid:2;)\n"+
+		"drop udp any any -> any any (content:\"ask y\"; xbits:isset,y,track ip_src; sid:3;)\n")
+	if err := i.Reload(parsed(t, dir, "alerts.json")); err != nil {
+		t.Fatal(err)
+	}
+	for payload, want := range map[string]packet.Verdict{"ask x": packet.DropInspection, "ask y": packet.Forward} {
+		if v := inspect1(i.Loop(0), 2, 1001, payload); v != want {
+			t.Errorf("%s: %v, want %v", payload, v, want)
+		}
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+}
