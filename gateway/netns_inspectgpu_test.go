@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -198,6 +199,18 @@ func conversation(flow int) (list []message) {
 	return list
 }
 
+// dialFrom connects a port of the client to the service: each flow has its own, since one that is blocked stays so.
+func (s *site) dialFrom(port int) net.Conn {
+	s.t.Helper()
+	var c net.Conn
+	s.must(s.client.Do(func() (err error) {
+		d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(198, 18, 0, 2), Port: port}, Timeout: 20 * time.Second}
+		c, err = d.Dial("udp", "198.18.1.1:53")
+		return err
+	}))
+	return c
+}
+
 // converse sends the datagrams of flows and checks that those that pass are answered, and no others.
 func (s *site) converse(t *testing.T, first, n int) {
 	t.Helper()
@@ -206,7 +219,7 @@ func (s *site) converse(t *testing.T, first, n int) {
 	for flow := first; flow < first+n; flow++ {
 		all.Add(1)
 		gate <- struct{}{}
-		c := s.dial("udp", "198.18.1.1:53")
+		c := s.dialFrom(20_000 + flow)
 		go func() {
 			defer func() { c.Close(); <-gate; all.Done() }()
 			b := make([]byte, 4000)
