@@ -357,3 +357,38 @@ func BenchmarkMatcher(b *testing.B) {
 		})
 	}
 }
+
+// A tree whose common tests are made once decides as the tree that the parser's syntax gives.
+func TestFactorKeepsTheMeaning(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	pkts := zoo(LinkEthernet, 250)
+	opts := &Options{Names: testNames}
+	fixed := []string{
+		"(ip and tcp[0] = 0) or (len > 60 and ip) or (ip and udp)", "(tcp port 80 and udp[40] = 1) or ip or (tcp port 80 and ip[8] > 3)",
+		"(vxlan and ip) or (vlan and ip) or (vlan and tcp)", "not tcp port 80 and not udp port 53 and not tcp port 22",
+	}
+	for rows := 0; rows < 400; rows++ {
+		g := generator{rng, LinkEthernet}
+		text := g.expression(3)
+		if rows < len(fixed) {
+			text = fixed[rows]
+		} else if rows%2 == 0 {
+			text = g.longList()
+		}
+		n, err := parse(text)
+		if err != nil {
+			continue
+		}
+		tree, err := lower(n, LinkEthernet, opts)
+		if err != nil {
+			continue
+		}
+		plain, factored := build(tree), build(factor(tree))
+		for i, p := range pkts {
+			data := p.data[:min(len(p.data), 20+i)]
+			if a, b := plain.run(data, p.len), factored.run(data, p.len); a != b {
+				t.Fatalf("%q, packet %d: %v, factored %v\n%x", text, i, a, b, data)
+			}
+		}
+	}
+}
