@@ -113,7 +113,7 @@ func TestReloadChangesLists(t *testing.T) {
 	}
 	must(t, d.Submit(on("198.18.0.1/32")))
 	must(t, d.Submit(on("198.18.0.2/32")))
-	must(t, d.Reload(read(t, "  drop: [list.txt]\n  accept: [198.18.0.2]\n  rates: [{sources: [192.0.2.0/24], packets: 10}]\n", "198.18.8.0/24\n198.18.0.1\n")))
+	must(t, d.Reload(read(t, "  drop: [list.txt]\n  accept: [198.18.0.2/31]\n  rates: [{sources: [192.0.2.0/24], packets: 10}]\n", "198.18.8.0/24\n198.18.0.1\n")))
 	st, err := d.Status()
 	must(t, err)
 	if len(st.Verdicts) != 0 || st.Listed != 4 || d.inKernel(t) != 4 || d.entered.Load() != 0 {
