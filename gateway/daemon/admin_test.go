@@ -48,12 +48,12 @@ func controlledWith(t *testing.T, r nexthop.Resolver, log *slog.Logger) (*Daemon
 	}
 	d := newDaemon(file, Options{Admin: true, Log: log})
 	d.cfg = cfg
+	if err := d.openInspection(cfg); err != nil {
+		t.Fatal(err)
+	}
 	c := d.nodeConfig(cfg)
 	c.OpenDevice, c.Control = inMemory, socket
 	if d.node, err = node.Open(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.openInspection(cfg); err != nil {
 		t.Fatal(err)
 	}
 	d.inspection.SetLoops(len(d.node.Loops()))

@@ -136,8 +136,10 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 		WithoutDevices: len(cfg.Devices) == 0,
 		Loops:          cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
 		Engine: d.engine(cfg), Ops: engineOps(cfg), GPU: d.opt.GPU,
-		SearchOnGPU: len(cfg.Inspection.Policies) > 0, Literals: d.inspection.Literals(),
 		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
+	}
+	if len(cfg.Inspection.Policies) > 0 {
+		c.SearchOnGPU, c.Literals = true, d.inspection.Literals()
 	}
 	for _, dev := range cfg.Devices {
 		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode, Ring: dev.Ring})
