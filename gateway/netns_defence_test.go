@@ -325,9 +325,14 @@ pools: [{name: p, backends: [{address: "198.18.3.2:8080"}]}]
 		n, _ := c.Read(b)
 		return string(b[:n])
 	}
-	for range 5 {
-		if a := say("198.18.0.6", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"); !strings.HasPrefix(a, "HTTP/1.1 400") {
-			t.Fatalf("answer %q", a)
+	// Each of the two workers counts for itself: one of them has refused five after nine at most.
+	for i := range 9 {
+		a := say("198.18.0.6", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+		if i >= 5 && strings.Contains(a, "timeout") {
+			break
+		}
+		if !strings.HasPrefix(a, "HTTP/1.1 400") {
+			t.Fatalf("answer %d: %q", i+1, a)
 		}
 	}
 	if a := say("198.18.0.6", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); !strings.Contains(a, "timeout") {
