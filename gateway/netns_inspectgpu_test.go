@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -65,7 +66,7 @@ func crashGPU() error {
 	if err != nil {
 		return err
 	}
-	var wrong [64]uint64
+	var wrong [10]uint64 // as long as struct gk_literal_pass, or the launch is refused
 	for i := range wrong {
 		wrong[i] = 16 // where nothing is
 	}
@@ -73,6 +74,22 @@ func crashGPU() error {
 		return err
 	}
 	return s.Wait()
+}
+
+// crashEnv makes the test's binary run the kernel of crashGPU and no more.
+const crashEnv = "MILLRACE_TEST_CRASH"
+
+func runCrash(string) error { return crashGPU() }
+
+// The kernel that the loss of a GPU is tested with is run: on a CPU what it reads ends the process, in place of the device.
+func TestKernelThatFailsIsRun(t *testing.T) {
+	driver := hostkern.OpenDriver(t).Path
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashEnv+"=1", "LD_LIBRARY_PATH="+filepath.Dir(driver))
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(err.Error(), "segmentation fault") {
+		t.Errorf("%v: %.300s", err, out)
+	}
 }
 
 // literalOf is the content of rule n: letters and digits as no other text here has them.

@@ -42,7 +42,7 @@ const configEnv = "MILLRACE_TEST_GATEWAY"
 const adminEnv = "MILLRACE_TEST_ADMIN"
 
 func TestMain(m *testing.M) {
-	for env, run := range map[string]func(string) error{configEnv: serve, crowdEnv: runCrowd} {
+	for env, run := range map[string]func(string) error{configEnv: serve, crowdEnv: runCrowd, crashEnv: runCrash} {
 		if arg := os.Getenv(env); arg != "" {
 			if err := run(arg); err != nil {
 				fmt.Fprintln(os.Stderr, err)
