@@ -31,6 +31,7 @@ type Inspector struct {
 	alerts  atomic.Pointer[output]
 	packets atomic.Pointer[packetFile]
 
+	closing  sync.WaitGroup // outputs that a reload replaced
 	planning sync.Mutex
 	compiled map[string]*inspect.Rules // by policy: the newest, that others follow; guarded by planning
 
@@ -246,14 +247,14 @@ func (i *Inspector) useFiles(p *Plan) (err error) {
 	case p.alerts == nil:
 		i.alerts.Store(nil)
 		if was != nil {
-			go was.close() // it may wait for a slow disk
+			i.closing.Go(func() { _ = was.close() }) // it may wait for a slow disk
 		}
 	case was != nil && i.cfg.Inspection.Alerts.Buffer == c.Alerts.Buffer:
 		err = was.file.swap(p.alerts)
 	default:
 		i.alerts.Store(newOutput(beside(p.cfg, c.Alerts.File), p.alerts, c.Alerts.Buffer))
 		if was != nil {
-			go was.close()
+			i.closing.Go(func() { _ = was.close() })
 		}
 	}
 	return errors.Join(err, i.usePackets(p))
@@ -266,15 +267,18 @@ func (i *Inspector) usePackets(p *Plan) (err error) {
 	} else {
 		path := beside(p.cfg, p.cfg.Inspection.Packets.File)
 		var f *packetFile
-		if f, err = newPacketFile(path, p.packets, sizeOf(path), int64(p.cfg.Inspection.Packets.Size)); err == nil {
-			if was != nil {
-				f.count, f.lost = was.counts()
-			}
+		most := int64(p.cfg.Inspection.Packets.Size)
+		if was != nil {
+			f, err = was.succeed(path, p.packets, most)
+		} else {
+			f, err = newPacketFile(path, p.packets, sizeOf(path), most)
+		}
+		if err == nil {
 			i.packets.Store(f)
 		}
 	}
 	if was != nil {
-		go was.out.close()
+		i.closing.Go(func() { _ = was.out.close() })
 	}
 	return err
 }
@@ -298,6 +302,7 @@ func (i *Inspector) Close() error {
 	if f := i.packets.Swap(nil); f != nil {
 		errs = append(errs, f.out.close())
 	}
+	i.closing.Wait() // the files before a reload
 	return errors.Join(errs...)
 }
 

@@ -22,7 +22,7 @@ type Writer struct {
 	queue   []byte
 	lost    uint64 // dropped since the last note
 	dropped uint64 // since the start
-	busy    bool   // to is being written
+	writing int    // bytes that to is being given
 	closed  bool
 }
 
@@ -58,6 +58,13 @@ func (w *Writer) Dropped() uint64 {
 	return w.dropped
 }
 
+// Waiting returns how many bytes to has not taken yet, those that it is being given included.
+func (w *Writer) Waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue) + w.writing
+}
+
 // Close waits until all records are written, but no longer than limit, and drops what comes later. It
 // reports whether all are.
 func (w *Writer) Close(limit time.Duration) bool {
@@ -73,10 +80,10 @@ func (w *Writer) Close(limit time.Duration) bool {
 		w.changed.Broadcast()
 	})
 	defer timer.Stop()
-	for !late && (len(w.queue) > 0 || w.busy) {
+	for !late && (len(w.queue) > 0 || w.writing > 0) {
 		w.changed.Wait()
 	}
-	return len(w.queue) == 0 && !w.busy
+	return len(w.queue) == 0 && w.writing == 0
 }
 
 // run writes what is queued until Close.
@@ -92,14 +99,14 @@ func (w *Writer) run() {
 			return
 		}
 		out, lost := w.queue, w.lost // records were lost behind those that filled the queue
-		w.queue, w.lost, w.busy = spare[:0], 0, true
+		w.queue, w.lost, w.writing = spare[:0], 0, len(out)
 		w.mu.Unlock()
 		_, _ = w.to.Write(out) // there is nowhere to report a log that fails
 		if lost > 0 && w.note != nil {
 			_, _ = w.to.Write(w.note(lost))
 		}
 		w.mu.Lock()
-		spare, w.busy = out, false
+		spare, w.writing = out, 0
 		w.changed.Broadcast()
 	}
 }

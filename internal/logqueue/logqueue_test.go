@@ -121,7 +121,7 @@ func stuck(t *testing.T, limit int, note func(uint64) []byte) (*Writer, *pipe) {
 	fmt.Fprint(w, "first\n")
 	for range 10_000 {
 		w.mu.Lock()
-		busy := w.busy
+		busy := w.writing > 0
 		w.mu.Unlock()
 		if busy {
 			return w, p
