@@ -31,7 +31,7 @@ type Server struct {
 	turns   []*turns // of each loop
 	process uint32   // of the node, in names
 
-	mostFiles int          // descriptors that programs may have
+	mostFiles atomic.Int64 // descriptors that programs may have
 	files     atomic.Int64 // of these, those that they have
 
 	stats    counters

@@ -122,7 +122,7 @@ func (s *Server) Stats() Stats {
 	}
 	c := &s.stats
 	return Stats{
-		Channels: channels, Sockets: sockets, Files: int(s.files.Load()), MayHave: s.mostFiles,
+		Channels: channels, Sockets: sockets, Files: int(s.files.Load()), MayHave: int(s.mostFiles.Load()),
 		Requests: c.requests.Load(), Waited: c.waited.Load(), Malformed: c.malformed.Load(), Connects: c.connects.Load(), Failures: c.failures.Load(),
 		Accepts: c.accepts.Load(), Paired: c.pairs.Load(), Denied: denied, Limited: limited,
 		BytesToStack: c.toStack.Load(), BytesToProgram: c.toProgram.Load(),

@@ -106,22 +106,22 @@ func (s *Server) limitFiles() error {
 		return err
 	}
 	most := int(min(l.Cur, 1<<30))
-	s.mostFiles = most - most/filesKept
+	s.mostFiles.Store(int64(most - most/filesKept))
 	s.cfg.Limits.Descriptors = cmp.Or(s.cfg.Limits.Descriptors, most/2)
 	return nil
 }
 
 // takeFile counts a descriptor of the node. EMFILE is that the user has too many, ENFILE that all users together have.
 func (s *Server) takeFile(u *user) error {
-	most := s.cfg.Limits.Descriptors
+	all, most := s.mostFiles.Load(), s.cfg.Limits.Descriptors
 	if u.trusted {
-		most = s.mostFiles - s.mostFiles/filesKept
+		most = int(all - all/filesKept)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	err := syscall.EMFILE
 	if u.files < most {
-		if s.files.Add(1) <= int64(s.mostFiles) {
+		if s.files.Add(1) <= all {
 			u.files++
 			return nil
 		}

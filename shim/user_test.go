@@ -36,13 +36,12 @@ func TestDescriptorLimit(t *testing.T) {
 	if errno := names(other); errno != 0 {
 		t.Errorf("another user: %v", errno)
 	}
-	most := b.mostFiles
-	b.mostFiles = int(b.files.Load())
+	most := b.mostFiles.Swap(b.files.Load())
 	if errno := names(other); errno != syscall.ENFILE {
 		t.Errorf("beyond the limit of all: %v", errno)
 	}
-	b.mostFiles = most
-	if st := b.Stats(); st.Files != 8 || st.MayHave != most {
+	b.mostFiles.Store(most)
+	if st := b.Stats(); st.Files != 8 || st.MayHave != int(most) {
 		t.Errorf("%+v", st)
 	}
 	c.programs[0].close()
@@ -93,7 +92,7 @@ func TestDescriptorsOfConnections(t *testing.T) {
 func TestRootLeavesDescriptors(t *testing.T) {
 	b := newBed(t, nil)
 	c := b.dial(t)
-	b.mostFiles = 17 // of which one is kept
+	b.mostFiles.Store(17) // of which one is kept
 	for range 15 {
 		if r := c.ask(request{op: opNames}, c.socket(unix.SOCK_STREAM, false).fd); r.errno != 0 {
 			t.Fatal(r.errno)
