@@ -153,6 +153,13 @@ static void append(struct shim_request *q, const char *text, size_t n)
 	q->len += (uint32_t)n;
 }
 
+/* report_limit says that the node has refused something. A process that is at a limit of its own learns it by errno alone, as ever. */
+static void report_limit(int32_t error)
+{
+	if (error == EMFILE || error == ENFILE)
+		report_once("a limit of the node is reached: shim.sockets or shim.descriptors of its configuration (millrace net stats)");
+}
+
 /*
  * Both sides compare what they were compiled with. The token is what millrace exec was given: it lets in a process that
  * has changed its user since.
@@ -178,6 +185,7 @@ static int hello(struct channel *c)
 		return 0;
 	if (reply.version != SHIM_VERSION)
 		report_once("the node is of another version (run the program with its own millrace exec)");
+	report_limit(reply.error);
 	hang_up(c);
 	errno = reply.error != 0 ? reply.error : EPROTO;
 	return -1;
@@ -272,11 +280,9 @@ static int cause_of_silence(int cause)
 	switch (cause) {
 	case EMFILE:
 	case ENFILE:
-		report_once("no descriptor is free for a control channel: of this process, or of what the node permits its user (millrace net stats)");
-		return cause;
 	case ENOMEM:
 	case ENOBUFS:
-		return cause;
+		return cause; /* the process has no descriptor for a channel, or report_limit has said why */
 	case EACCES:
 	case EPERM:
 		report_once("the user of this process may not use the stack (shim.groups and shim.everyone of its configuration)");
@@ -321,8 +327,7 @@ int ask_memory(struct shim_request *q, int fd, struct shim_reply *reply, int *me
 		return -1;
 	if (reply->error == 0)
 		return 0;
-	if (reply->error == EMFILE || reply->error == ENFILE)
-		report_once("a limit of the node is reached: shim.sockets or shim.descriptors of its configuration (millrace net stats)");
+	report_limit(reply->error);
 	errno = reply->error;
 	return -1;
 }
