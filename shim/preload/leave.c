@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -312,9 +313,18 @@ INTERPOSED int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *acti
 }
 
 /*
- * The calls that rings need (sendto, recvfrom, fcntl, ppoll) may be none that a process permits itself from now on. Read and write
- * are enough for a socket that was moved.
+ * The calls that rings need (sendto, recvfrom, fcntl, ppoll, futex_waitv, sched_yield) may be none that a process permits itself
+ * from now on. Read and write are enough for a socket that was moved, and those to come have no rings. The filter of a child of
+ * vfork is not its parent's, whose memory it has.
  */
+void rings_sandbox(void)
+{
+	if (own_memory())
+		rings_end();
+	else
+		rings_leave_all(false);
+}
+
 INTERPOSED int prctl(int option, ...)
 {
 	long a[4];
@@ -323,8 +333,8 @@ INTERPOSED int prctl(int option, ...)
 	for (int i = 0; i < 4; i++)
 		a[i] = va_arg(list, long);
 	va_end(list);
-	if (option == PR_SET_SECCOMP)
-		rings_leave_all(false);
+	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1] != 0)) /* NULL: a program asks whether there are filters */
+		rings_sandbox();
 	return (int)KERNEL(prctl, option, a[0], a[1], a[2], a[3]);
 }
 

@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -86,7 +87,8 @@ INTERPOSED long syscall(long number, ...)
 	case SYS_execve:
 		return execve(P(0), P(1), P(2));
 	case SYS_seccomp:
-		rings_leave_all(false);
+		if (I(0) == SECCOMP_SET_MODE_STRICT || (I(0) == SECCOMP_SET_MODE_FILTER && P(2) != NULL))
+			rings_sandbox();
 		break;
 #ifdef SYS_io_uring_setup
 	case SYS_io_uring_setup: /* its requests name descriptors, and no library sees them */

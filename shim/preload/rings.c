@@ -132,11 +132,18 @@ static void move(int fd, uint32_t taken)
 	}
 }
 
-/* is_direct reports whether memory is that of two programs. */
+/* is_direct reports whether memory is that of two programs. A sandbox that lets sockets be accepted may not let pread(2) be called. */
 static bool is_direct(int memory)
 {
-	uint32_t magic = 0;
-	return KERNEL(pread64, memory, &magic, sizeof magic, 0) == sizeof magic && magic == DIRECT_MAGIC;
+	struct stat st;
+	if ((KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size <= DIRECT_HEADER)
+		return false;
+	long p = KERNEL(mmap, NULL, DIRECT_HEADER, PROT_READ, MAP_SHARED, memory, 0);
+	if (p == -1)
+		return false;
+	bool direct = ((const struct direct_page *)p)->magic == DIRECT_MAGIC;
+	KERNEL(munmap, p, DIRECT_HEADER);
+	return direct;
 }
 
 /* attach_direct begins to use rings to another program, whose bytes may be there already. */
@@ -144,7 +151,7 @@ static void attach_direct(int fd, int memory, bool connects)
 {
 	struct rings own = {0}, *r = &own;
 	uint32_t none = 0;
-	bool usable = (unsigned)fd < RINGS_DESCRIPTORS && fd > STDERR_FILENO &&
+	bool usable = (unsigned)fd < RINGS_DESCRIPTORS && fd > STDERR_FILENO && !atomic_load(&unwanted) &&
 		      atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING);
 	if (usable) {
 		r = &rings_of[fd];
@@ -193,7 +200,7 @@ void rings_attach(int fd, int memory, bool connects)
 	bool known = (unsigned)fd < RINGS_DESCRIPTORS;
 	uint32_t none = 0;
 	/* The first three become streams of libc, whose calls cannot be intercepted. */
-	struct ring_page *page = known && fd > STDERR_FILENO ? map(memory) : NULL;
+	struct ring_page *page = known && fd > STDERR_FILENO && !atomic_load(&unwanted) ? map(memory) : NULL;
 	KERNEL(close, memory);
 	if (page != NULL && atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING)) {
 		struct rings *r = &rings_of[fd];

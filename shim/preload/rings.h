@@ -70,8 +70,14 @@ void rings_leave(int fd);
 /* rings_leave_all does so for all sockets, or for those that stay open in the next program. */
 void rings_leave_all(bool inherited);
 
-/* rings_end moves all, and those to come have none: the process uses sockets in a way that no library sees. */
+/*
+ * rings_end moves all, and those to come have none: the process uses sockets in a way that no library sees,
+ * or may be about to forbid itself what rings need. A listener of before still offers some: they end at accept(2).
+ */
 void rings_end(void);
+
+/* rings_sandbox does so for a process that is about to install a seccomp filter. */
+void rings_sandbox(void);
 
 /* Result of the following: the socket is of tier 0 by now, and nothing was done. */
 #define RINGS_MOVED (-2)
