@@ -406,12 +406,15 @@ static int publish(struct rings *r, int fd, size_t n)
 	return late ? 1 : -1; /* as with TCP: the answer to these bytes is the reset */
 }
 
-/* fill makes the socket not writable, because the ring is full. The other empties it when half of the ring is free. */
+/*
+ * fill makes the socket not writable, because the ring is full. The other empties it when half of the ring is free. -1 is that it
+ * has closed its socket: nobody frees any then, and the socket is writable from there on.
+ */
 static int fill(struct rings *r, int fd)
 {
 	struct direct_direction *d = outgoing(r);
 	if ((atomic_fetch_or(&d->space, DIRECT_FILLED) & DIRECT_FILLED) != 0)
-		return 0;
+		return closed(fd) ? -1 : 0;
 	uint64_t bell = atomic_load(&d->bell);
 	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++) {
 		uint32_t state = state_of(bell) == DIRECT_ARMED ? DIRECT_RUNG : state_of(bell);
