@@ -2,7 +2,8 @@
 // names, has an engine of filter/inspect for each policy in each loop, and decides by what the engine finds whether a
 // packet leaves.
 //
-//	i, err := inspection.Open(cfg, inspection.Options{Loops: n, ...})
+//	i, err := inspection.Open(cfg, inspection.Options{Wall: wall})
+//	i.SetLoops(n)
 //	handler.SetInspector(i.Loop(k).Inspect)
 //	err = i.Reload(cfg) // compiles beside the loops, and swaps
 //

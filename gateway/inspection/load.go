@@ -167,9 +167,16 @@ func (l *loader) access(c *config.InspectionPolicy) *filter.List {
 		if text, ok := l.read(name, "the file of access rules"); ok {
 			list, err := filter.Parse(l.cfg.Beside(name), text)
 			l.fail(err)
-			if list != nil {
-				rules = append(rules, list.Rules()...)
+			if list == nil {
+				continue
 			}
+			for _, r := range list.Rules() {
+				if r.Src != nil || r.Dst != nil || r.Rate != (filter.Rate{}) || r.Mark != 0 || r.Capture || r.Action == filter.Redirect {
+					l.problems = append(l.problems, config.Problem{File: l.cfg.Beside(name), Line: r.Line, Source: r.Text,
+						Message: "an access rule is pass or drop, without prefix list, rate, mark, redirect or capture"})
+				}
+			}
+			rules = append(rules, list.Rules()...)
 		}
 	}
 	if len(rules) == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -74,6 +75,33 @@ func inspect1(l *Loop, now clock.Time, port uint16, payload string) packet.Verdi
 const evilRule = "drop udp any any -> any any (msg:\"evil\"; content:\"evil\"; sid:7; rev:2;)\n"
 
 // A full disk takes no alerts, and costs nothing but them.
+// A metric that two help texts have would make the whole scrape fail.
+func TestMetricsOfAPolicyAreASeriesEach(t *testing.T) {
+	i, _ := opened(t, `drop udp any any -> any 53 (content:"evil"; sid:1;)`, "drop udp from 198.18.9.0/24 to any port 53\n", "a.json")
+	defer i.Close()
+	inspect1(i.Loop(0), 1, 40000, "evil")
+	r := metrics.NewRegistry(metrics.Build{})
+	r.Add(i.WriteMetrics)
+	if err := r.WriteText(io.Discard, metrics.Selection{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Access files take what a loop can decide by a list alone; another rule would match without its condition.
+func TestAccessRulesAreRefusedThatAreNotPassOrDrop(t *testing.T) {
+	for _, rule := range []string{
+		"list bad 203.0.113.0/24\ndrop from list bad", "rate 10pps from 203.0.113.0/24", "mark 1 from 203.0.113.0/24",
+		"redirect eth1 from 203.0.113.0/24", "capture from 203.0.113.0/24",
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "a.rules"), "")
+		write(t, filepath.Join(dir, "a.access"), rule+"\n")
+		if _, err := Open(parsed(t, dir, "a.json"), Options{}); err == nil || !strings.Contains(err.Error(), "pass or drop") {
+			t.Errorf("%s: %v", rule, err)
+		}
+	}
+}
+
 func TestAFullDiskLosesAlertsOnly(t *testing.T) {
 	i, _ := opened(t, evilRule, "drop from 192.0.2.9\n", "/dev/full")
 	for n := range 100 {

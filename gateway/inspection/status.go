@@ -152,7 +152,7 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 	}
 	w.Counter("millrace_inspection_alerts_dropped_total", "Alerts that did not fit the buffer.", s.AlertsDropped)
 	w.Counter("millrace_inspection_alert_write_errors_total", "Writes to the file of alerts that failed.", s.AlertsFailed)
-	w.Counter("millrace_inspection_captured_packets_total", "Packets written to the capture.", s.PacketsWritten)
+	w.Counter("millrace_inspection_written_packets_total", "Packets written to the pcapng.", s.PacketsWritten)
 	w.Counter("millrace_inspection_capture_dropped_packets_total", "Packets beyond the size of the capture or its buffer.", s.PacketsDropped)
 }
 
