@@ -225,12 +225,12 @@ func (r *listReader) defence(v *Defence) *DefenceLists {
 				e := like
 				e.Prefix, e.Rule = entries[i].prefix(), key+" "+name
 				if was, ok := known[e.Prefix]; ok {
-					if was.key != key || was.packets != like.Packets {
+					if was.key != key || was.packets != like.Packets || was.burst != like.Burst {
 						r.fail(&entries[i], fmt.Sprintf("%s is already in %s", e.Prefix, was.key))
 					}
 					continue
 				}
-				known[e.Prefix] = listedAs{key, like.Packets}
+				known[e.Prefix] = listedAs{key, like.Packets, like.Burst}
 				out.Prefixes = append(out.Prefixes, e)
 			}
 		}
@@ -260,4 +260,5 @@ func (r *listReader) defence(v *Defence) *DefenceLists {
 type listedAs struct {
 	key     string
 	packets int
+	burst   int
 }
