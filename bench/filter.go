@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -42,22 +41,10 @@ var filterSuite = harness.Suite{
 const smallestC = "filter/ebpf/testdata/objects/drop.o"
 
 func openFilter(e *harness.Env) (*harness.Bench, error) {
-	if runtime.NumCPU() < 2 {
-		return nil, errors.New("two CPUs are needed, one for each side")
-	}
-	net, err := testnet.New("mr-bench")
+	p, dir, closeAll, err := newPacketBench(e)
 	if err != nil {
 		return nil, err
 	}
-	p := &packetBench{e: e, a: net.Namespace("a"), b: net.Namespace("b")}
-	if err := p.link(net); err != nil {
-		return nil, errors.Join(err, net.Close())
-	}
-	dir, err := os.MkdirTemp("", "millrace-bench-")
-	if err != nil {
-		return nil, errors.Join(err, net.Close())
-	}
-	closeAll := func() error { return errors.Join(net.Close(), os.RemoveAll(dir)) }
 	if err := errors.Join(p.a.Up(devName, "198.18.0.2/24"), p.b.Up(devName, "198.18.0.1/24")); err != nil {
 		return nil, errors.Join(err, closeAll())
 	}

@@ -47,24 +47,31 @@ type packetBench struct {
 	xsk, packet, asavie harness.Peer
 }
 
-func openPacketIO(e *harness.Env) (*harness.Bench, error) {
+// newPacketBench links the namespaces and makes a folder. closeAll removes both.
+func newPacketBench(e *harness.Env) (p *packetBench, dir string, closeAll func() error, err error) {
 	if runtime.NumCPU() < 2 {
-		return nil, errors.New("two CPUs are needed, one for each side")
+		return nil, "", nil, errors.New("two CPUs are needed, one for each side")
 	}
 	net, err := testnet.New("mr-bench")
 	if err != nil {
+		return nil, "", nil, err
+	}
+	p = &packetBench{e: e, a: net.Namespace("a"), b: net.Namespace("b")}
+	if err := p.link(net); err != nil {
+		return nil, "", nil, errors.Join(err, net.Close())
+	}
+	if dir, err = os.MkdirTemp("", "millrace-bench-"); err != nil {
+		return nil, "", nil, errors.Join(err, net.Close())
+	}
+	return p, dir, func() error { return errors.Join(net.Close(), os.RemoveAll(dir)) }, nil
+}
+
+func openPacketIO(e *harness.Env) (*harness.Bench, error) {
+	p, dir, closeAll, err := newPacketBench(e)
+	if err != nil {
 		return nil, err
 	}
-	p := &packetBench{e: e, a: net.Namespace("a"), b: net.Namespace("b")}
-	if err := p.link(net); err != nil {
-		return nil, errors.Join(err, net.Close())
-	}
 	p.xsk, p.packet, p.asavie = e.BuildC("xsk"), e.BuildC("packet"), e.BuildGo("asavie")
-	dir, err := os.MkdirTemp("", "millrace-bench-")
-	if err != nil {
-		return nil, errors.Join(err, net.Close())
-	}
-	closeAll := func() error { return errors.Join(net.Close(), os.RemoveAll(dir)) }
 	headers, notes, err := headerMeasures(e, dir)
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
