@@ -138,20 +138,27 @@ func bothForms(t *testing.T, test func(t *testing.T)) {
 	t.Run("plain", test)
 }
 
+// rulesOf returns a list of one of the lengths. One list in four has sources and destinations that are short, or not there.
+func rulesOf(g kernref.Generator, seed uint64, lengths ...int) []acl.Rule {
+	rules := g.Rules(lengths[seed%uint64(len(lengths))])
+	if seed%4 != 0 {
+		return rules
+	}
+	for i := range rules {
+		if g.Chance(40) {
+			rules[i].Src = netip.PrefixFrom(netip.AddrFrom4([4]byte{192}), 2+g.IntN(7)).Masked()
+			rules[i].Dst = netip.Prefix{}
+		}
+	}
+	return rules
+}
+
 func TestDecisionsMatchAsByScanning(t *testing.T) {
 	bothForms(t, func(t *testing.T) {
 		taken := 0
 		for seed := range uint64(60) {
 			g := kernref.NewGenerator(seed)
-			rules := g.Rules([]int{1, 3, 17, 40, 120, 300}[seed%6])
-			if seed%4 == 0 { // sources and destinations that are short, or not there
-				for i := range rules {
-					if g.Chance(40) {
-						rules[i].Src = netip.PrefixFrom(netip.AddrFrom4([4]byte{192}), 2+g.IntN(7)).Masked()
-						rules[i].Dst = netip.Prefix{}
-					}
-				}
-			}
+			rules := rulesOf(g, seed, 1, 3, 17, 40, 120, 300)
 			for _, v4 := range []bool{true, false} {
 				d := acl.DecisionOf(rules, v4)
 				if d == nil {

@@ -15,15 +15,7 @@ func TestTreesMatchAsByScanning(t *testing.T) {
 		taken := 0
 		for seed := range uint64(60) {
 			g := kernref.NewGenerator(seed)
-			rules := g.Rules([]int{0, 1, 3, 17, 40, 120, 300}[seed%7])
-			if seed%4 == 0 { // sources and destinations that are short, or not there
-				for i := range rules {
-					if g.Chance(40) {
-						rules[i].Src = netip.PrefixFrom(netip.AddrFrom4([4]byte{192}), 2+g.IntN(7)).Masked()
-						rules[i].Dst = netip.Prefix{}
-					}
-				}
-			}
+			rules := rulesOf(g, seed, 0, 1, 3, 17, 40, 120, 300)
 			a := acl.TreeOf(rules)
 			if a == nil {
 				continue
