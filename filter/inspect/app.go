@@ -25,13 +25,13 @@ const enoughToTell = 64
 
 // recognise looks at the first bytes of both directions until they tell the protocol.
 func (e *Engine) recognise(f *flow) {
-	if f.settled {
+	if f.appFinal {
 		return
 	}
 	c, cFrom := f.sides[0].stream.Window()
 	s, sFrom := f.sides[1].stream.Window()
 	if cFrom != 0 || sFrom != 0 {
-		f.settled = true
+		f.appFinal = true
 		f.app = signature.AppUnknown
 		return
 	}
@@ -42,11 +42,11 @@ func (e *Engine) recognise(f *flow) {
 	f.app = tell(c, s, port)
 	switch {
 	case f.app != signature.AppAny:
-		f.settled = true
+		f.appFinal = true
 		f.proto = &protocol{}
 		e.catchUp(f, c, s)
 	case len(c) >= enoughToTell && (len(s) >= enoughToTell || len(s) == 0 && len(c) >= 1024), len(s) >= 1024:
-		f.settled, f.app = true, signature.AppUnknown
+		f.appFinal, f.app = true, signature.AppUnknown
 	}
 }
 

@@ -18,11 +18,11 @@ func (e *Engine) datagram(p *packet) {
 		return
 	}
 	f := p.flow
-	if !f.settled {
+	if !f.appFinal {
 		if !isDNS(p.payload) {
 			return
 		}
-		f.settled, f.app = true, signature.AppDNS
+		f.appFinal, f.app = true, signature.AppDNS
 	}
 	if f.app == signature.AppDNS {
 		e.dns(p, p.payload)

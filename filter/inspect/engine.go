@@ -361,7 +361,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	e.unsearched(inStreams, p)
 	for _, c := range e.ordered() {
 		q := c.q
-		if q.app != signature.AppAny && p.flow.settled && p.flow.app != q.app || q.dir&p.dir == 0 {
+		if q.app != signature.AppAny && p.flow.appFinal && p.flow.app != q.app || q.dir&p.dir == 0 {
 			continue
 		}
 		text, base := w, from

@@ -35,7 +35,7 @@ type flow struct {
 	state       tcpState
 	app         signature.App
 	clientFirst bool      // the client is the end that is first in the key
-	settled     bool      // app will not change any more
+	appFinal    bool      // app will not change any more
 	passed      bool      // a pass rule has matched
 	blocked     bool      // a rule that drops has matched: nothing of it passes any more
 	empty       [2]uint8  // by direction, bits of the lists of Rules.unsearched in which no rule has its header, of emptyOf

@@ -186,8 +186,8 @@ static void spin(struct rings *r)
 			pause_cpu();
 }
 
-/* doze waits for bytes after lie_down: it spins, and sleeps for a while. -1 is EINTR. */
-static int doze(struct rings *r, uint32_t state)
+/* sleep_for_bytes waits for bytes after lie_down: it spins, and sleeps for a while. -1 is EINTR. */
+static int sleep_for_bytes(struct rings *r, uint32_t state)
 {
 	struct direct_direction *d = incoming(r);
 	int result = 0;
@@ -325,7 +325,7 @@ ssize_t direct_receive(struct rings *r, int fd, const struct iovec *parts, size_
 		if (enough || stripped)
 			return (ssize_t)done;
 		if (lies) {
-			if (doze(r, state) < 0)
+			if (sleep_for_bytes(r, state) < 0)
 				return done > 0 ? (ssize_t)done : -1;
 			rested = true;
 			continue;
@@ -374,8 +374,8 @@ static enum outcome begin(struct rings *r, int fd)
 	return o;
 }
 
-/* room returns the free pieces of the ring, at most n bytes. The other's index is looked at where the last one does not suffice. */
-static long room(struct rings *r, size_t n, struct iovec to[2])
+/* free_pieces returns the free pieces of the ring, at most n bytes. It reads the other's index where the last one does not suffice. */
+static long free_pieces(struct rings *r, size_t n, struct iovec to[2])
 {
 	long space = direct_space(r, n);
 	if (space > 0 && n < (size_t)space)
@@ -457,7 +457,7 @@ static long put(struct rings *r, int fd, struct source *s, size_t n, enum outcom
 {
 	struct iovec to[2];
 	struct cursor before = s->from;
-	long space = room(r, n, to), got = space;
+	long space = free_pieces(r, n, to), got = space;
 	if (space < 0) {
 		direct_fail(r, fd);
 		*o = ENDED;
@@ -489,7 +489,7 @@ static long put(struct rings *r, int fd, struct source *s, size_t n, enum outcom
 static bool has_room(struct rings *r)
 {
 	struct iovec none[2];
-	return room(r, r->size, none) > 0;
+	return free_pieces(r, r->size, none) > 0;
 }
 
 /*

@@ -303,8 +303,8 @@ static int fill_socket(struct rings *r, int fd)
 	return write_counted(r, fd, FILL) != 0 ? -1 : write_counted(r, fd, 1);
 }
 
-/* room returns the free pieces of the ring to the node, at most n bytes. */
-static size_t room(struct rings *r, size_t n, struct iovec to[2])
+/* free_pieces returns the free pieces of the ring to the node, at most n bytes. */
+static size_t free_pieces(struct rings *r, size_t n, struct iovec to[2])
 {
 	struct ring_direction *d = &r->page->direction[TO_NODE];
 	uint32_t size = r->page->size, have = used(d);
@@ -343,7 +343,7 @@ static size_t put(struct rings *r, int fd, struct cursor *from, size_t n, bool *
 {
 	struct iovec to[2];
 	uint32_t state = atomic_load(&r->page->state);
-	size_t space = state == RING_OPEN ? room(r, n, to) : 0;
+	size_t space = state == RING_OPEN ? free_pieces(r, n, to) : 0;
 	if (space > 0)
 		copy_pieces(from, to, true);
 	*ended = state > RING_OPEN || publish(r, fd, space) != 0; /* it may have ended since begin_send */
@@ -400,7 +400,7 @@ ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n,
 static ssize_t put_file(struct rings *r, int fd, int file, off_t *at, size_t n, bool *full, bool *ended)
 {
 	struct iovec to[2];
-	size_t space = room(r, n, to);
+	size_t space = free_pieces(r, n, to);
 	ssize_t got = 0;
 	if (space > 0)
 		got = at == NULL ? KERNEL(readv, file, to, 2) : KERNEL(preadv, file, to, 2, (long)*at, 0);
