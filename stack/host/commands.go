@@ -21,10 +21,15 @@ func (h *Host) command(to *Host, f func(now clock.Time, h *Host)) {
 }
 
 // flushCommands passes what waits to the command queues of the loops. The first that finds a queue full waits on with all
-// that follow, because changes have to arrive in order: a route may rest on the address that was added before it.
+// that follow, because changes have to arrive in order: a route may rest on the address that was added before it. What a
+// command has caused, such as the report of an error to the owner of a socket, needs a Tick of its loop.
 func (h *Host) flushCommands() {
 	for i, l := range h.pending {
-		if !l.to.Do(func() { l.f(l.to.Now(), l.to) }) {
+		run := func() {
+			l.f(l.to.Now(), l.to)
+			l.to.RequestTick()
+		}
+		if !l.to.Do(run) {
 			h.pending = h.pending[:copy(h.pending, h.pending[i:])]
 			h.output.RequestTick()
 			return

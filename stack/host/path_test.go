@@ -180,6 +180,39 @@ func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 	w.settle()
 }
 
+// reports counts the events of a UDP socket.
+type reports int
+
+func (r *reports) Ready(udp.Events) { *r++ }
+
+// The owner of a socket learns of an error that another loop has received, also where its own loop has nothing else to do.
+func TestAnErrorFromAnotherLoopReachesTheOwner(t *testing.T) {
+	w := newWorld(t, setting{loops: 2})
+	var events [2]reports
+	for i, h := range w.a.Hosts {
+		w.must(h.locked(func(now clock.Time, h *Host) error {
+			s, err := h.UDP.Bind(wire.Addr{}, 10, &udp.Options{Share: true, QueueErrors: true}, &events[i])
+			if err == nil && i == 1 {
+				s.Write(now, []udp.Message{{Buffers: [][]byte{[]byte("x")}, Remote: wire.AddrFrom(addrB4.Addr()), RemotePort: 200}})
+			}
+			return err
+		}))
+	}
+	w.run(20*time.Millisecond, func() bool { return false })
+	before := events[1]
+	w.a.Hosts[0].onICMP(w.now, &ip.ICMPError{
+		Kind: ip.PortUnreachable, Proto: wire.ProtoUDP, Quote: make([]byte, 8),
+		Tuple: wire.Tuple{Local: wire.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: wire.AddrFrom(addrB4.Addr()), RemotePort: 200},
+	})
+	for range 3 { // iterations, in which no time passes
+		w.poll()
+	}
+	if events[1] != before+1 {
+		t.Errorf("the owner had %d events, want 1", events[1]-before)
+	}
+	w.settle()
+}
+
 func TestAFloodOfDatagramsIsDelayedNotLost(t *testing.T) {
 	w := newWorld(t, setting{slots: 16})
 	w.bind(w.b, 9)
