@@ -80,14 +80,15 @@ func (s *server) run(ctx context.Context) {
 		}
 		if moved > 0 {
 			s.spin.worked(now)
-		} else {
-			offerCPU()
 		}
-		if s.spin.enough(now) {
+		switch {
+		case s.spin.enough(now):
 			s.spin.slept = s.sleep.sleep(ctx)
 			if !s.spin.slept {
 				s.spin.worked(now)
 			}
+		case moved == 0: // a sleep leaves the CPU anyway
+			offerCPU()
 		}
 		yield()
 	}

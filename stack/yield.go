@@ -25,7 +25,7 @@ func yield() { goyield() }
 func goyield()
 
 // offerCPU lets other threads run that the kernel has on this CPU, and returns at once where there are none. A loop calls
-// it after an iteration in vain. A program that the loop has just woken, with the bytes of a packet, is often on the
+// it after an iteration in vain, unless it sleeps. A program that the loop has just woken, with the bytes of a packet, is often on the
 // same CPU: the kernel does not take the CPU from the loop for it, and the loop would spin for as long as it may before
 // the program runs. The runtime does not learn of the call, because the thread does not sleep.
 func offerCPU() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
