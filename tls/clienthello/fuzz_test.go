@@ -76,6 +76,23 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// FuzzSentServerName compares with ParseMessage: a valid message has the same name, in lower case.
+func FuzzSentServerName(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, b []byte, _ uint8) {
+		for _, m := range [][]byte{b, b[min(len(b), 5):]} { // a message, or one in a record
+			name := SentServerName(m[min(len(m), 4):])
+			var h Hello
+			if ParseMessage(m, &h) != nil || len(h.ServerName) == 0 {
+				continue
+			}
+			if data, _ := h.Extension(extServerName); data[2] == 0 && !bytes.EqualFold(name, h.ServerName) {
+				t.Fatalf("%q, parsed %q", name, h.ServerName)
+			}
+		}
+	})
+}
+
 // FuzzAgainstCryptoTLS compares with crypto/tls: what it accepts, this package accepts, with the same
 // content, but for a few things that this package refuses on purpose, long session IDs among them.
 func FuzzAgainstCryptoTLS(f *testing.F) {

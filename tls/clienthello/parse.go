@@ -231,6 +231,35 @@ func (h *Hello) parseServerName(data []byte) error {
 	return nil
 }
 
+// SentServerName returns the host name of a ClientHello, without its handshake header, as it was sent: in any case, and whether
+// or not it could be a name in DNS. It is for rules on what is sent; ParseMessage says whether the message is valid. nil is none.
+func SentServerName(body []byte) []byte {
+	r := reader(body)
+	_, fixed := r.take(2 + 32)
+	_, session := r.take8()
+	_, suites := r.take16()
+	_, compression := r.take8()
+	if _, ok := r.take(2); !fixed || !session || !suites || !compression || !ok {
+		return nil
+	}
+	for {
+		typ, _ := r.take(2)
+		data, ok := r.take16()
+		if !ok {
+			return nil
+		}
+		names := reader(data)
+		if binary.BigEndian.Uint16(typ) != extServerName || len(names) <= 5 || names[2] != 0 {
+			continue
+		}
+		_, _ = names.take(2 + 1) // the length of the list, and the type of its first name: a host's (RFC 6066 3)
+		if name, ok := names.take16(); ok {
+			return name
+		}
+		return names[2:] // which says that it is longer than the extension
+	}
+}
+
 // lowerName returns a host name in lower case. It refuses what could not be a name in DNS and might
 // harm a log or a comparison: controls, spaces, bytes beyond ASCII, a dot at the end.
 func (h *Hello) lowerName(name []byte) ([]byte, bool) {
