@@ -11,6 +11,7 @@ package reassembly
 
 import (
 	"bytes"
+	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -116,6 +117,13 @@ type Stream struct {
 	acked   uint64 // the receiver has acknowledged all before it
 }
 
+// maxPieces bounds the pieces that wait out of order, and so what a segment costs that goes between them: bytes alone would
+// allow a quarter of a million pieces of one byte. pieceCost is what the budget counts for a piece beside its bytes.
+const (
+	maxPieces = 1024
+	pieceCost = 64
+)
+
 // segment is bytes out of order.
 type segment struct {
 	at   uint64
@@ -177,12 +185,12 @@ func (s *Stream) Add(seq uint32, data []byte) (fresh int, ev Event) {
 	if off == s.next && len(s.queue) == 0 { // the usual case
 		return s.deliver(data, ev)
 	}
-	if s.cfg.Hold && off != s.next && s.queued+len(data) > s.queueLimit() {
+	if s.cfg.Hold && off != s.next && (s.queued+len(data) > s.queueLimit() || len(s.queue) >= maxPieces) {
 		return 0, ev | Full
 	}
 	ev |= s.insert(off, data)
 	n, e := s.drain()
-	if n == 0 && !s.cfg.Hold && s.queued > s.queueLimit() { // skip empties the window, so never behind fresh bytes
+	if n == 0 && !s.cfg.Hold && (s.queued > s.queueLimit() || len(s.queue) > maxPieces) { // skip empties the window, so never behind fresh bytes
 		n, e = s.skip()
 	}
 	return n, ev | e
@@ -283,13 +291,14 @@ func (s *Stream) compare(off uint64, data []byte) Event {
 
 // insert queues what is not queued yet, and compares what is.
 func (s *Stream) insert(off uint64, data []byte) (ev Event) {
-	for i := 0; len(data) > 0; i++ {
+	first, _ := slices.BinarySearchFunc(s.queue, off, func(q segment, off uint64) int { return cmp.Compare(q.end(), off+1) })
+	for i := first; len(data) > 0; i++ {
 		if i == len(s.queue) || off < s.queue[i].at {
 			part := data
 			if i < len(s.queue) {
 				part = data[:min(uint64(len(data)), s.queue[i].at-off)]
 			}
-			if !s.cfg.Budget.take(len(part)) {
+			if !s.cfg.Budget.take(len(part) + pieceCost) {
 				return ev | Full
 			}
 			s.queue = slices.Insert(s.queue, i, segment{off, bytes.Clone(part)})
@@ -319,7 +328,7 @@ func (s *Stream) drain() (n int, ev Event) {
 			break
 		}
 		s.queued -= len(q.data)
-		s.cfg.Budget.take(-len(q.data)) // deliver counts them again
+		s.cfg.Budget.take(-len(q.data) - pieceCost) // deliver counts the bytes again
 		fresh, e := s.deliver(q.data, 0)
 		if e&Full != 0 { // the window was emptied, of what this call has delivered too
 			n, e = 0, e|Gap
@@ -363,7 +372,7 @@ func (s *Stream) Acked(ack uint32) (fresh int, ev Event) {
 // Close returns the memory.
 func (s *Stream) Close() {
 	if s.cfg != nil {
-		s.cfg.Budget.take(-s.counted - s.queued)
+		s.cfg.Budget.take(-s.counted - s.queued - pieceCost*len(s.queue))
 		s.cfg.Budget.recycle(s.window)
 	}
 	*s = Stream{}

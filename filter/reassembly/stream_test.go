@@ -141,7 +141,7 @@ func TestRandomSegments(t *testing.T) {
 			at := rng.IntN(len(text))
 			n := 1 + rng.IntN(len(text)-at)
 			c.add(first+uint32(at), string(text[at:at+n]))
-			if b.Used() != len(c.s.window)+c.s.queued {
+			if b.Used() != len(c.s.window)+c.s.queued+pieceCost*len(c.s.queue) {
 				t.Fatalf("budget %d, held %d and %d", b.Used(), len(c.s.window), c.s.queued)
 			}
 		}
@@ -151,13 +151,59 @@ func TestRandomSegments(t *testing.T) {
 	}
 }
 
+// TestPiecesAreBounded sends single bytes with gaps between them: what waits stays small, and with it the work of the next.
+func TestPiecesAreBounded(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		b := &Budget{Max: 1 << 20}
+		var s Stream
+		s.Start(&Config{Budget: b, Hold: hold}, 0)
+		refused, gaps := 0, 0
+		for i := range 100_000 {
+			_, ev := s.Add(uint32(2*(i*7919%100_000)+1), []byte{'x'})
+			if len(s.queue) > maxPieces+1 {
+				t.Fatalf("hold %v: %d pieces wait", hold, len(s.queue))
+			}
+			refused += int(ev & Full / Full)
+			gaps += int(ev & Gap / Gap)
+		}
+		if want := s.queued + len(s.window) + pieceCost*len(s.queue); b.Used() != want {
+			t.Errorf("hold %v: %d bytes are counted, want %d", hold, b.Used(), want)
+		}
+		switch {
+		case hold && (refused < 90_000 || gaps > 0 || len(s.queue) != maxPieces):
+			t.Errorf("hold: %d segments refused, %d gaps given up, %d pieces", refused, gaps, len(s.queue))
+		case !hold && (gaps == 0 || refused > 0):
+			t.Errorf("%d segments refused, %d gaps given up", refused, gaps)
+		}
+		s.Close()
+		if b.Used() != 0 {
+			t.Errorf("hold %v: %d bytes are still counted", hold, b.Used())
+		}
+	}
+}
+
+// TestPiecesCostMemory: the budget counts them, not their bytes alone.
+func TestPiecesCostMemory(t *testing.T) {
+	b := &Budget{Max: 10 * (pieceCost + 1)}
+	var s Stream
+	s.Start(&Config{Budget: b}, 0)
+	for i := range 10 {
+		if _, ev := s.Add(uint32(2*i+2), []byte{'x'}); ev != 0 {
+			t.Fatalf("piece %d: events %b", i, ev)
+		}
+	}
+	if _, ev := s.Add(100, []byte{'x'}); ev != Full {
+		t.Errorf("events %b, want Full", ev)
+	}
+}
+
 // FuzzStream reads operations: offset, length and a byte to fill; every byte is delivered at most once, in order,
 // and is one that was sent there first.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{0, 4, 'a', 8, 4, 'b', 2, 10, 'a', 200, 1, 'x'})
 	f.Add([]byte{4, 4, 'a', 0, 4, 'b', 0, 8, 'c', 30, 250, 'd', 255, 0, 0})
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		b := &Budget{Max: 600}
+		b := &Budget{Max: 1200}
 		c := &collector{}
 		c.s.Start(&Config{Keep: 32, Queue: 200, Budget: b}, 7)
 		before := uint64(0)
@@ -176,7 +222,7 @@ func FuzzStream(f *testing.F) {
 			if ev&Gap == 0 && c.s.Next() != before+uint64(n) {
 				t.Fatalf("%d new bytes from %d to %d without a gap", n, before, c.s.Next())
 			}
-			if b.Used() > b.Max || b.Used() != c.s.counted+c.s.queued {
+			if b.Used() > b.Max || b.Used() != c.s.counted+c.s.queued+pieceCost*len(c.s.queue) {
 				t.Fatalf("budget %d, held %d and %d", b.Used(), c.s.counted, c.s.queued)
 			}
 			before = c.s.Next()

@@ -18,6 +18,7 @@ type Machine struct {
 	slots   []int
 	stack   []entry
 	left    int
+	spent   int // steps of searches that are over, and skipped bytes
 	over    bool
 	memo    bool
 	visited []uint64
@@ -34,6 +35,7 @@ type entry struct {
 // Find returns the begin and the end of the first match in b that begins at from or behind it, and the begins
 // and ends of its groups, borrowed until the next call: nil where there is none.
 func (m *Machine) Find(r *Regex, b []byte, from int) ([]int, error) {
+	m.spent = 0
 	m.r, m.b, m.start, m.memo = r, b, from, false
 	if cap(m.slots) < r.slots {
 		m.slots = make([]int, r.slots)
@@ -42,7 +44,9 @@ func (m *Machine) Find(r *Regex, b []byte, from int) ([]int, error) {
 	if m.left = m.Steps; m.left == 0 {
 		m.left = DefaultSteps
 	}
+	allowed := m.left
 	found, ok := m.search(from)
+	m.spent += allowed - m.left
 	if ok {
 		return found, nil
 	}
@@ -58,8 +62,15 @@ func (m *Machine) Find(r *Regex, b []byte, from int) ([]int, error) {
 	clear(m.visited)
 	m.left = 1 << 62
 	found, _ = m.search(from)
+	m.spent += 1<<62 - m.left
 	return found, nil
 }
+
+// Spent returns what the last Find took: steps, and 1 for each 16 bytes that it skipped.
+func (m *Machine) Spent() int { return m.spent }
+
+// skip counts bytes that no match begins in.
+func (m *Machine) skip(n int) { m.spent += n / 16 }
 
 // search tries one position after the other; ok is false where the steps did not suffice.
 func (m *Machine) search(from int) (found []int, ok bool) {
@@ -73,13 +84,17 @@ func (m *Machine) search(from int) (found []int, ok bool) {
 		case len(r.prefix) > 0:
 			i := bytes.Index(m.b[at:], r.prefix)
 			if i < 0 {
+				m.skip(len(m.b) - at)
 				return nil, true
 			}
+			m.skip(i)
 			at += i
 		case r.first != nil:
+			before := at
 			for at < len(m.b) && !r.first.has(m.b[at]) {
 				at++
 			}
+			m.skip(at - before)
 			if at == len(m.b) {
 				return nil, true
 			}
