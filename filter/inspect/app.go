@@ -152,12 +152,16 @@ func (e *Engine) parseSide(p *packet, text []byte) {
 	}
 }
 
-// finish inspects what the parsers of a flow hold.
+// finish inspects what the parsers of a flow hold, and evaluates the rules that wait.
 func (e *Engine) finish(f *flow) {
+	e.waited(f)
 	if f.proto != nil && f.proto.http != nil {
 		e.httpEnd(f)
 	}
 }
+
+// maxBanner is how much of a banner of SSH is inspected: longer ones are against RFC 4253 4.2.
+const maxBanner = 256
 
 // ssh reads the banner: SSH-protoversion-softwareversion SP comments CR LF (RFC 4253 4.2).
 func (e *Engine) ssh(p *packet, text []byte) {
@@ -166,9 +170,9 @@ func (e *Engine) ssh(p *packet, text []byte) {
 		return
 	}
 	s.text = append(s.text, text...)
+	s.text = s.text[:min(len(s.text), maxBanner)]
 	line, _, ok := bytes.Cut(s.text, []byte{'\n'})
-	if !ok {
-		s.done = len(s.text) > 255
+	if !ok && len(s.text) < maxBanner {
 		return
 	}
 	s.done = true

@@ -172,8 +172,8 @@ func (e *Engine) passes(l *signature.Limit, q *rule, p *packet) bool {
 	case signature.AtMost:
 		pass = s.count <= l.Count
 	case signature.Every:
-		if pass = s.count >= l.Count; pass {
-			s = limitState{since: e.now}
+		if pass = s.count >= l.Count; pass { // the time goes on: the next ones count from 0 in what is left of it
+			s.count = 0
 		}
 	case signature.Once:
 		pass = s.count == l.Count

@@ -120,6 +120,13 @@ func (e *Engine) httpGrown(p *packet, s *httpSide, before int) {
 	if !m.early.begun || m.early.coded || before == len(m.body) {
 		return
 	}
+	f := &p.flow.sides[sideOf(p.dir)]
+	if !f.afford() { // what the body has is evaluated at its end
+		e.postponed(p.flow)
+		return
+	}
+	began := e.eval.work
+	defer func() { f.spent += e.eval.work - began + len(m.body)/scanWork }()
 	e.begin()
 	for _, q := range m.early.waiting {
 		if q = e.rules.current(q); q != nil {

@@ -110,6 +110,8 @@ type Stats struct {
 	Suppressed uint64 // matches that a threshold kept back
 	Blocked    uint64 // flows that a rule or an anomaly has blocked
 	Bounds     uint64 // packets that met a bound: not all of them was inspected
+	Postponed  uint64 // segments at which rules were left for later, since they would have taken too much work
+	Work       uint64 // steps of evaluations: those of expressions, 4 for each test, 1 for each 16 bytes that are searched
 	Shortened  uint64 // streams of which less was kept, for memory
 }
 
@@ -171,7 +173,7 @@ func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
-	s.GaveUp = e.eval.gaveUp
+	s.GaveUp, s.Work = e.eval.gaveUp, uint64(e.eval.work)
 	return s
 }
 
@@ -356,12 +358,25 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			e.add(q, r.at)
 		}
 	}
-	e.inStream(p, old, fresh, end-uint64(n))
+	if n > 0 {
+		e.inStream(p, old, fresh, end-uint64(n))
+	}
 	s.pending = s.pending[:0]
 	e.unsearched(inStreams, p)
-	for _, c := range e.ordered() {
+	s.pay(n)
+	short := uint32(0)
+	for _, c := range e.rotated(s) {
 		q := c.q
 		if q.app != signature.AppAny && p.flow.appFinal && p.flow.app != q.app || q.dir&p.dir == 0 {
+			continue
+		}
+		if !s.afford() {
+			if short == 0 {
+				short = q.id + 1
+			}
+			if c.at > 0 {
+				s.pending = append(s.pending, pendingRule{q, c.at})
+			}
 			continue
 		}
 		text, base := w, from
@@ -371,7 +386,10 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 		if !e.admits(q, p) { // for good: what bits and headers say is about this segment
 			continue
 		}
-		if e.payload(q, text, int(base)) {
+		before := e.eval.work
+		hit := e.payload(q, text, int(base))
+		s.spent += e.eval.work - before
+		if hit {
 			e.hits[q.id] = e.serial
 			if s.fired == nil {
 				s.fired = map[ruleKey]uint64{}
@@ -381,6 +399,9 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 		} else if c.at > 0 {
 			s.pending = append(s.pending, pendingRule{q, c.at})
 		}
+	}
+	if s.resume = short; short > 0 {
+		e.postponed(p.flow)
 	}
 }
 

@@ -74,6 +74,9 @@ type side struct {
 	pending  []pendingRule
 	fired    map[ruleKey]uint64 // by rule: how far the stream was when it matched last
 
+	spent  int    // work beyond what the direction's bytes pay for: see afford
+	resume uint32 // the rule to begin with, since work for it was missing before
+
 	unsearched [2]headerRules // the rules of Rules.unsearched that this direction may match
 }
 
@@ -90,8 +93,15 @@ type pendingRule struct {
 	at uint64 // the end of that content in the stream
 }
 
-// size returns how many bytes of a direction have arrived in order.
-func (f *flow) size(side int) uint64 { return f.sides[side].stream.Next() }
+// sequenced returns how many sequence numbers of a direction have arrived in order, that of its SYN included: what
+// stream_size compares.
+func (f *flow) sequenced(side int) uint64 {
+	s := &f.sides[side].stream
+	if !s.Started() {
+		return 0
+	}
+	return 1 + s.Next()
+}
 
 // established reports whether both ends take part: after TCP's handshake, or once both have sent.
 func (f *flow) established() bool {
@@ -175,6 +185,13 @@ func sideOf(d signature.Direction) int {
 		return 0
 	}
 	return 1
+}
+
+func directionOf(side int) signature.Direction {
+	if side == 0 {
+		return signature.ToServer
+	}
+	return signature.ToClient
 }
 
 // relinkAfter is how long a flow keeps its place among the others although it has packets, in nanoseconds: to move it at

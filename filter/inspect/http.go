@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/millrace/millrace/filter/signature"
@@ -27,8 +28,9 @@ const (
 	httpData            // of a chunk: need bytes more
 	httpCRLF            // behind a chunk
 	httpTrailer
-	httpClose // a body up to the end of the connection
-	httpStop  // no HTTP any more
+	httpClose  // a body up to the end of the connection
+	httpTunnel // behind a CONNECT that has succeeded: perhaps TLS
+	httpStop   // no HTTP any more
 )
 
 // httpSide is one direction.
@@ -51,7 +53,19 @@ type httpMessage struct {
 	early earlyMessage
 }
 
-type httpHeader struct{ name, value []byte }
+// httpHeader is a field of a head. Fields of one name are one, their values joined by commas (RFC 9110 5.3).
+type httpHeader struct {
+	name, value []byte
+	own         bool // the value is a copy, not a part of the head
+}
+
+// add appends to the value.
+func (h *httpHeader) add(separator string, text []byte) {
+	if !h.own { // what is behind the value in the head stays
+		h.value, h.own = h.value[:len(h.value):len(h.value)], true
+	}
+	h.value = append(append(h.value, separator...), text...)
+}
 
 // maxHead bounds the head of a message.
 const maxHead = 64 << 10
@@ -64,6 +78,9 @@ func (e *Engine) http(p *packet, b []byte) {
 		switch s.state {
 		case httpHead:
 			b = e.httpHeadBytes(p, h, s, b)
+		case httpTunnel:
+			e.httpTunnel(p, h, b)
+			return
 		case httpBody, httpData, httpClose:
 			n := len(b)
 			if s.state != httpClose {
@@ -131,46 +148,76 @@ func headEnd(b []byte, from int) int {
 func parseHead(b []byte) httpMessage {
 	m := httpMessage{head: bytes.Clone(b)}
 	first := true
+	var named map[string]int
+	last := -1
 	for line := range bytes.Lines(m.head) {
 		line = bytes.TrimRight(line, "\r\n")
 		switch {
 		case first:
 			m.start, first = line, false
 		case len(line) == 0:
-		case (line[0] == ' ' || line[0] == '\t') && len(m.headers) > 0:
-			last := &m.headers[len(m.headers)-1]
-			last.value = append(append(bytes.Clone(last.value), ' '), bytes.TrimSpace(line)...)
+		case (line[0] == ' ' || line[0] == '\t') && last >= 0:
+			m.headers[last].add(" ", bytes.TrimSpace(line))
 		default:
 			name, value, _ := bytes.Cut(line, []byte{':'})
-			m.headers = append(m.headers, httpHeader{bytes.TrimSpace(name), bytes.Trim(value, " \t")})
+			last, named = m.field(bytes.TrimSpace(name), bytes.Trim(value, " \t"), named)
 		}
 	}
 	return m
 }
 
-// value returns the value of a header, several joined by commas; nil where there is none.
-func (m *httpMessage) value(name string) (v []byte) {
-	for _, h := range m.headers {
-		if len(h.name) != len(name) || !equalFold(h.name, []byte(name)) {
-			continue
-		}
-		if v == nil {
-			v = h.value[:len(h.value):len(h.value)]
-			if v == nil {
-				v = []byte{}
-			}
-		} else {
-			v = append(append(v, ", "...), h.value...)
+// fewHeaders is how many are compared one by one; above it a table has their names.
+const fewHeaders = 32
+
+// field adds a field, to the one of its name where there is one, and returns its place. The first Content-Length counts, as
+// in the parser that the rules are written for.
+func (m *httpMessage) field(name, value []byte, named map[string]int) (int, map[string]int) {
+	if named == nil && len(m.headers) == fewHeaders {
+		named = map[string]int{}
+		for i, h := range m.headers {
+			named[string(lowered(h.name))] = i
 		}
 	}
-	return v
+	var key string // with a table
+	i, found := 0, false
+	if named == nil {
+		i = slices.IndexFunc(m.headers, func(h httpHeader) bool { return len(h.name) == len(name) && equalNames(h.name, name) })
+		found = i >= 0
+	} else {
+		key = string(lowered(name))
+		i, found = named[key]
+	}
+	switch {
+	case !found:
+		i = len(m.headers)
+		m.headers = append(m.headers, httpHeader{name: name, value: value})
+		if named != nil {
+			named[key] = i
+		}
+	case string(lowered(m.headers[i].name)) != "content-length":
+		m.headers[i].add(", ", value)
+	}
+	return i, named
+}
+
+// value returns the value of a header; nil where there is none.
+func (m *httpMessage) value(name string) []byte {
+	for _, h := range m.headers {
+		if len(h.name) == len(name) && equalFold(h.name, []byte(name)) {
+			if h.value == nil {
+				return []byte{}
+			}
+			return h.value
+		}
+	}
+	return nil
 }
 
 // httpFraming decides how long the body is (RFC 9112 6.3).
 func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	m := &s.msg
 	s.sent = false
-	chunked := bytes.Contains(bytes.ToLower(m.value("transfer-encoding")), []byte("chunked"))
+	chunked := bytes.Contains(lowered(m.value("transfer-encoding")), []byte("chunked"))
 	length, err := strconv.Atoi(string(bytes.TrimSpace(m.value("content-length"))))
 	if p.dir == signature.ToServer {
 		m.method, _, _ = bytes.Cut(m.start, []byte{' '})
@@ -199,6 +246,10 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	case code == 101, string(m.method) == "CONNECT" && code/100 == 2:
 		e.httpDone(p, h, s)
 		h.sides[0].state, s.state = httpStop, httpStop
+		if code != 101 {
+			h.sides[0].state, s.state = httpTunnel, httpTunnel
+			h.sides[0].line = nil
+		}
 	case code/100 == 1:
 		s.msg = httpMessage{} // another response to the request follows
 	case code == 204, code == 304, string(m.method) == "HEAD":
@@ -283,11 +334,37 @@ func (e *Engine) httpDone(p *packet, _ *httpFlow, s *httpSide) {
 	s.msg, s.state, s.sent = httpMessage{}, httpHead, false
 }
 
+// httpTunnel collects the first bytes of a tunnel until they say whether it is TLS (RFC 9110 9.3.6), which is then the flow's
+// protocol. The client speaks first.
+func (e *Engine) httpTunnel(p *packet, h *httpFlow, b []byte) {
+	s := &h.sides[sideOf(p.dir)]
+	s.line = append(s.line, b...)
+	switch {
+	case p.dir == signature.ToClient && len(s.line) <= maxHead:
+		return
+	case p.dir == signature.ToServer && isTLS(s.line):
+		p.flow.app, p.flow.proto = signature.AppTLS, &protocol{tls: &tlsFlow{}}
+		e.tls(p, s.line)
+		return
+	case p.dir == signature.ToServer && len(s.line) < 6:
+		return
+	}
+	h.sides[0].state, h.sides[1].state = httpStop, httpStop
+}
+
 // httpEnd inspects the messages that are not complete when a flow ends.
 func (e *Engine) httpEnd(f *flow) {
 	h := f.proto.http
 	for i, d := range [2]signature.Direction{signature.ToServer, signature.ToClient} {
-		if s := &h.sides[i]; s.msg.start != nil && !s.sent && s.state != httpHead && s.state != httpStop {
+		s := &h.sides[i]
+		if s.state == httpHead && len(s.line) > 0 {
+			s.msg = parseHead(s.line)
+			if d == signature.ToServer {
+				s.msg.method, _, _ = bytes.Cut(s.msg.start, []byte{' '})
+			}
+			s.line, s.sent, s.state = nil, false, httpClose
+		}
+		if s.msg.start != nil && !s.sent && s.state != httpHead && s.state != httpStop {
 			e.httpInspect(packetOf(f, d), s)
 		}
 		h.sides[i].state = httpStop
@@ -314,7 +391,7 @@ func (e *Engine) httpBuffers(p *packet, m *httpMessage) {
 	if p.dir == signature.ToServer {
 		httpRequest(t, m)
 	} else {
-		httpResponse(t, m)
+		httpResponse(t, m, e.cfg.bodyBytes())
 	}
 }
 
@@ -326,26 +403,35 @@ func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 		cookie = "set-cookie"
 	}
 	normal, names := []byte{}, []byte("\r\n")
+	start := append(bytes.Clone(m.start), "\r\n"...)
 	for _, h := range m.headers {
 		names = append(append(names, h.name...), "\r\n"...)
+		start = h.appendTo(start)
 		if len(h.name) != len(cookie) || !equalFold(h.name, []byte(cookie)) {
-			normal = append(append(append(append(normal, h.name...), ": "...), h.value...), "\r\n"...)
+			normal = h.appendTo(normal)
 		}
 	}
-	names = append(names, "\r\n"...)
 	if len(normal) > 0 {
 		t.put(signature.HTTPHeader, normal)
 	}
-	t.put(signature.HTTPHeaderNames, names)
+	if len(m.headers) > 0 {
+		t.put(signature.HTTPHeaderNames, append(names, "\r\n"...))
+		start = append(start, "\r\n"...)
+	}
+	t.put(signature.HTTPStart, start)
 	if i := bytes.IndexByte(m.head, '\n'); i >= 0 {
 		t.put(signature.HTTPHeaderRaw, m.head[i+1:])
 	}
-	t.put(signature.HTTPStart, m.head)
 	t.put(signature.HTTPCookie, m.value(cookie))
 	for b, name := range map[signature.Buffer]string{signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
 		signature.HTTPContentType: "content-type"} {
 		t.put(b, m.value(name))
 	}
+}
+
+// appendTo appends a field as a line.
+func (h *httpHeader) appendTo(b []byte) []byte {
+	return append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)
 }
 
 // httpRequest fills the buffers of a request.
@@ -354,8 +440,8 @@ func httpRequest(t *tx, m *httpMessage) {
 	t.put(signature.HTTPMethod, m.method)
 	_, rest, _ := bytes.Cut(m.start, []byte{' '})
 	uri, version := bytes.TrimLeft(rest, " "), []byte(nil)
-	if i := bytes.LastIndexByte(uri, ' '); i >= 0 && bytes.HasPrefix(uri[i+1:], []byte("HTTP/")) {
-		uri, version = bytes.TrimRight(uri[:i], " "), uri[i+1:]
+	if i := bytes.IndexByte(uri, ' '); i >= 0 {
+		uri, version = uri[:i], bytes.Trim(uri[i:], " ")
 	}
 	t.put(signature.HTTPProtocol, version)
 	t.put(signature.HTTPURIRaw, uri)
@@ -364,8 +450,10 @@ func httpRequest(t *tx, m *httpMessage) {
 	if host == nil {
 		host = m.value("host")
 	}
-	t.put(signature.HTTPHostRaw, host)
-	t.put(signature.HTTPHost, normalHost(host))
+	if len(host) > 0 {
+		t.put(signature.HTTPHostRaw, host)
+		t.put(signature.HTTPHost, normalHost(host))
+	}
 	for b, name := range map[signature.Buffer]string{signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
 		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer"} {
 		t.put(b, m.value(name))
@@ -376,8 +464,8 @@ func httpRequest(t *tx, m *httpMessage) {
 	}
 }
 
-// httpResponse fills the buffers of a response.
-func httpResponse(t *tx, m *httpMessage) {
+// httpResponse fills the buffers of a response. A body that is decoded has at most limit bytes.
+func httpResponse(t *tx, m *httpMessage, limit int) {
 	t.put(signature.HTTPResponseLine, m.start)
 	version, rest, _ := bytes.Cut(m.start, []byte{' '})
 	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte{' '})
@@ -387,7 +475,7 @@ func httpResponse(t *tx, m *httpMessage) {
 	t.put(signature.HTTPServer, m.value("server"))
 	t.put(signature.HTTPLocation, m.value("location"))
 	if len(m.body) > 0 {
-		body := decoded(m.body, m.value("content-encoding"))
+		body := decoded(m.body, m.value("content-encoding"), limit)
 		t.put(signature.HTTPResponseBody, body)
 		t.put(signature.FileData, body)
 	}
@@ -411,7 +499,7 @@ func normalHost(host []byte) []byte {
 	if host == nil {
 		return nil
 	}
-	h := bytes.ToLower(bytes.TrimSpace(host))
+	h := lowered(bytes.TrimSpace(host))
 	if i := bytes.LastIndexByte(h, ':'); i >= 0 && !bytes.ContainsRune(h[i:], ']') {
 		h = h[:i]
 	}
@@ -464,14 +552,12 @@ func withoutDots(p []byte) []byte {
 	return bytes.Join(segments, []byte{'/'})
 }
 
-// maxDecoded bounds a body that was compressed: a small one may become gigabytes.
-const maxDecoded = 1 << 20
-
-// decoded returns the body that a content coding hides, as far as it can be decoded (RFC 9110 8.4).
-func decoded(body, coding []byte) []byte {
+// decoded returns the body that a content coding hides, as far as it can be decoded (RFC 9110 8.4), up to a limit: a small one
+// may become gigabytes.
+func decoded(body, coding []byte, limit int) []byte {
 	var r io.Reader
 	var err error
-	switch c := string(bytes.ToLower(bytes.TrimSpace(coding))); c {
+	switch c := string(lowered(bytes.TrimSpace(coding))); c {
 	case "gzip", "x-gzip":
 		r, err = gzip.NewReader(bytes.NewReader(body))
 	case "deflate": // with or without the header of zlib
@@ -484,7 +570,7 @@ func decoded(body, coding []byte) []byte {
 	if err != nil {
 		return body
 	}
-	out, _ := io.ReadAll(io.LimitReader(r, maxDecoded))
+	out, _ := io.ReadAll(io.LimitReader(r, int64(limit)))
 	if len(out) == 0 {
 		return body
 	}

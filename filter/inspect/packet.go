@@ -352,7 +352,7 @@ func (e *Engine) packetTest(p *packet, t *signature.PacketTest) bool {
 		if f == nil || p.tcp == nil || !f.sides[0].stream.Started() && !f.sides[1].stream.Started() {
 			return false
 		}
-		c, s := t.Range.Has(f.size(0)), t.Range.Has(f.size(1))
+		c, s := t.Range.Has(f.sequenced(0)), t.Range.Has(f.sequenced(1))
 		switch t.Field {
 		case signature.FieldStreamClient:
 			return c

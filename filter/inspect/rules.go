@@ -346,7 +346,7 @@ func (g *group) add(text []byte, noCase bool, q *rule) {
 func patternOf(index map[string]uint32, text []byte, noCase bool) uint32 {
 	key := "=" + string(text)
 	if noCase {
-		key = "~" + string(bytes.ToLower(text))
+		key = "~" + string(lowered(text))
 	}
 	n, ok := index[key]
 	if !ok {

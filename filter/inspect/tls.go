@@ -109,14 +109,15 @@ func (e *Engine) handshake(p *packet, t *tlsFlow, s *tlsSide) {
 }
 
 func (e *Engine) clientHello(p *packet, m []byte) {
-	var h clienthello.Hello
-	if clienthello.ParseMessage(m, &h) != nil {
-		return
-	}
 	e.tx.reset(signature.AppTLS)
 	e.tx.text = m
-	if len(h.ServerName) > 0 {
-		e.tx.put(signature.TLSSNI, h.ServerName)
+	if name, _, _ := bytes.Cut(clienthello.SentServerName(m[4:]), []byte{0}); len(name) > 0 { // up to a zero, as rules expect
+		e.tx.put(signature.TLSSNI, name)
+	}
+	var h clienthello.Hello
+	if clienthello.ParseMessage(m, &h) != nil { // a name that no DNS name is, such as one with a dot at its end
+		e.transact(p)
+		return
 	}
 	text := h.AppendJA3Text(nil)
 	hash := md5.Sum(text)

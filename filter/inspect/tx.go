@@ -114,12 +114,7 @@ func transformed(list []signature.Transform, b []byte) []byte {
 		case signature.DotPrefix:
 			b = append([]byte{'.'}, b...)
 		case signature.ToLower:
-			b = mapBytes(b, func(c byte) byte {
-				if c >= 'A' && c <= 'Z' {
-					c += 32
-				}
-				return c
-			})
+			b = lowered(b)
 		case signature.ToUpper:
 			b = mapBytes(b, func(c byte) byte {
 				if c >= 'a' && c <= 'z' {
@@ -177,7 +172,7 @@ func lowerNames(b []byte) []byte {
 	out := bytes.Clone(b)
 	for line := range bytes.Lines(out) {
 		if at := bytes.IndexByte(line, ':'); at >= 0 {
-			copy(line[:at], bytes.ToLower(line[:at]))
+			copy(line[:at], lowered(line[:at]))
 		}
 	}
 	return out
