@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	cilium "github.com/cilium/ebpf"
@@ -23,8 +24,57 @@ import (
 //	-as defence    the gateway's defence, with a verdict on the packets' source
 //	-as prefix     the same, with a verdict on 0.0.0.0/0
 //
-// Packets are counted by the device, so that no program counts.
+// Packets are counted by the device, so that no program counts. With RunAlone behind the object, nothing is to be sent:
+// the kernel runs what is attached on a frame, again and again.
 func openXDPDrop(o roleOptions) (roleWork, error) {
+	w, err := attachXDPDrop(o)
+	if err != nil || len(o.args) == 1 || o.args[1] != RunAlone {
+		return w, err
+	}
+	nic, err := net.InterfaceByName(o.dev)
+	if err == nil {
+		err = w.runAlone(nic.Index, o.size)
+	}
+	if err != nil {
+		return roleWork{}, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+// RunAlone is the argument for a program that is run without a device's frames.
+const RunAlone = "alone"
+
+// runAlone runs the program of a device on one frame of size bytes.
+func (w *roleWork) runAlone(ifindex, size int) error {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return err
+	}
+	prog, err := cilium.NewProgramFromID(cilium.ProgramID(l.Attrs().Xdp.ProgId))
+	if err != nil {
+		return err
+	}
+	const repeat, dropped = 20_000, 1 // XDP_DROP
+	frame := make([]byte, size)
+	copy(frame[12:], []byte{8, 0, 0x45, 0, 0, byte(size - 14)})
+	copy(frame[26:], probeSource.AsSlice())
+	var runs atomic.Uint64
+	w.step = func() error {
+		result, _, err := prog.Benchmark(frame, repeat, nil)
+		if err == nil && result != dropped {
+			err = fmt.Errorf("the program returned %d", result)
+		}
+		runs.Add(repeat)
+		return err
+	}
+	w.counts = func() (map[string]uint64, error) { return map[string]uint64{"packets": runs.Load()}, nil }
+	closeDevice := w.close
+	w.close = func() error { return errors.Join(prog.Close(), closeDevice()) }
+	return nil
+}
+
+// attachXDPDrop attaches what drops.
+func attachXDPDrop(o roleOptions) (roleWork, error) {
 	nic, err := net.InterfaceByName(o.dev)
 	if err != nil {
 		return roleWork{}, err

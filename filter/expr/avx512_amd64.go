@@ -20,6 +20,11 @@ var useAVX512 = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VB
 //go:noescape
 func decideAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8, list *uint32) (seen uint32)
 
+// decideJoinedAVX512 does so for a table whose lanes are joined.
+//
+//go:noescape
+func decideJoinedAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8, list *uint32) (seen uint32)
+
 // findAVX512 writes what t says of n > 0 descriptors. It lists those that are undecided; the list has 16 entries more than
 // there are descriptors.
 //
@@ -39,7 +44,11 @@ func (h *headerTable) decide(a *packet.Arena, d []packet.Desc, list []uint32, ve
 	if n == 0 {
 		return true
 	}
-	seen := decideAVX512(h, &h.table[0], unsafe.SliceData(a.Mem), len(a.Mem), &d[0], n, &verdicts[0], unsafe.SliceData(list))
+	run := decideAVX512
+	if h.joined {
+		run = decideJoinedAVX512
+	}
+	seen := run(h, &h.table[0], unsafe.SliceData(a.Mem), len(a.Mem), &d[0], n, &verdicts[0], unsafe.SliceData(list))
 	return seen&(verdictUndecided|uint32(packet.FlagMore)<<16) == 0
 }
 

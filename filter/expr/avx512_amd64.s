@@ -2,8 +2,9 @@
 
 #include "textflag.h"
 
-// Registers of decideAVX512: SI mem, R12 the last offset of which 64 bytes can be read, DX descriptor, BX how
-// many are left, R8 table, R9 verdict, R10 all flags, R15 all verdicts, R11 0.
+// Registers of decideAVX512: SI mem, R12 the last offset of which 64 bytes can be read, DX descriptor, R8 table, R13
+// verdict, R10 all flags, R15 all verdicts, R11 0. BX counts up to 0, from the number of packets below it, and indexes
+// R9, the end of the verdicts, or DI, that of the list; then R9 is their begin.
 // Layout of packet.Desc, 32 bytes: Off 0, Len 4, L3 7, Flags 28, Proto 30.
 
 // LANES loads 64 bytes and brings the fields of all tests into the lanes of Z0.
@@ -26,16 +27,16 @@
 	VPERMB.Z   Z0, Z16, K1, Z0       \
 	JMP        back
 
-// EQUAL and RANGE make the tests, whose results are K3.
+// EQUAL and RANGE make the tests, whose results are K3. Broadcasts are from memory: from a register they need the
+// same port as VPERMB and comparisons.
 #define EQUAL \
 	VPANDD   Z17, Z0, Z0     \
 	VPCMPEQD Z18, Z0, K3
 
 #define RANGE \
-	MOVWLZX      4(DX), CX   \
-	VPBROADCASTD CX, K6, Z0  \
-	VPANDD  Z17, Z0, Z0      \
-	VPSUBD  Z18, Z0, Z0      \
+	VPBROADCASTD 4(DX), K6, Z0  \
+	VPANDD  Z17, Z0, Z0         \
+	VPSUBD  Z18, Z0, Z0         \
 	VPCMPUD $2, Z19, Z0, K3
 
 // VERDICT looks the results in K3 up. The entry's low byte is the length that it is for.
@@ -46,40 +47,90 @@
 	MOVBLZX R13B, R14             \
 	SHRL    $8, R13               \
 	CMPL    CX, R14               \
-	CMOVLCS R11, R13              \
-	MOVB    R13, (R9)             \
-	ORL     R13, R15              \
-	ORL     28(DX), R10           \
-	INCQ    R9                    \
-	ADDQ    $32, DX               \
-	DECQ    BX
+	CMOVLCS R11, R13
+
+// STORE writes a verdict and goes to the next packet, STORELISTED to that of the list.
+#define STORE \
+	MOVB R13, (R9)(BX*1)  \
+	ORL  R13, R15         \
+	ORL  28(DX), R10      \
+	ADDQ $32, DX          \
+	INCQ BX
+
+#define STORELISTED \
+	MOVL (DI)(BX*4), AX   \
+	MOVB R13, (R9)(AX*1)  \
+	ORL  R13, R15         \
+	ORL  28(DX), R10      \
+	INCQ BX
+
+// LISTED finds the descriptor of the list's next packet.
+#define LISTED \
+	MOVL (DI)(BX*4), DX   \
+	SHLQ $5, DX           \
+	ADDQ d+32(FP), DX
+
+// COUNT begins to count: at back without a list, or at listed.
+#define COUNT(back) \
+	XORL  R10, R10          \
+	XORL  R15, R15          \
+	MOVQ  verdicts+48(FP), R9 \
+	MOVQ  d+32(FP), DX      \
+	MOVQ  n+40(FP), BX      \
+	MOVQ  list+56(FP), DI   \
+	LEAQ  (DI)(BX*4), AX    \
+	TESTQ DI, DI            \
+	CMOVQNE AX, DI          \
+	LEAQ  (R9)(BX*1), AX    \
+	CMOVQEQ AX, R9          \
+	NEGQ  BX                \
+	TESTQ DI, DI            \
+	JEQ   back
+
+// DONE returns what was seen.
+#define DONE \
+	VZEROUPPER              \
+	SHLL $16, R10           \
+	ORL  R15, R10           \
+	MOVL R10, seen+64(FP)   \
+	RET
 
 // func decideAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8, list *uint32) (seen uint32)
 //
-// Layout of headerTable: pick 0, keep 64, mask 72, low 136, span 200, spans 264, sized 266.
+// Layout of headerTable.regs: pick 0, keep 64, mask 72, low 136, span 200, spans 264, sized 266.
 TEXT ·decideAVX512(SB), NOSPLIT, $0-68
-	MOVQ h+0(FP), DI
+	MOVQ h+0(FP), CX
 	MOVQ table+8(FP), R8
 	MOVQ mem+16(FP), SI
 	MOVQ size+24(FP), R12
 	SUBQ $64, R12
-	MOVQ d+32(FP), DX
-	MOVQ n+40(FP), BX
-	MOVQ verdicts+48(FP), R9
-	VMOVDQU8  0(DI), Z16   // pick
-	KMOVQ     64(DI), K1   // keep
-	VMOVDQU32 72(DI), Z17  // mask
-	VMOVDQU32 136(DI), Z18 // low
-	VMOVDQU32 200(DI), Z19 // span
-	KMOVW     266(DI), K6  // sized
-	XORL      R10, R10
+	VMOVDQU8  0(CX), Z16   // pick
+	KMOVQ     64(CX), K1   // keep
+	VMOVDQU32 72(CX), Z17  // mask
+	VMOVDQU32 136(CX), Z18 // low
+	VMOVDQU32 200(CX), Z19 // span
+	KMOVW     266(CX), K6  // sized
 	XORL      R11, R11
-	XORL      R15, R15
-	MOVQ      list+56(FP), AX
-	TESTQ     AX, AX
-	JNE       listed
-	CMPB      264(DI), $0
-	JNE       range
+	COUNT(all)
+
+	// Only the packets of a list.
+list:
+	LISTED
+	LANES(listFar)
+
+listLanes:
+	RANGE
+	VERDICT
+	STORELISTED
+	JNZ list
+	DONE
+
+listFar:
+	FARLANES(listLanes)
+
+all:
+	CMPB 264(CX), $0
+	JNE  range
 
 equal:
 	LANES(equalFar)
@@ -87,8 +138,9 @@ equal:
 equalLanes:
 	EQUAL
 	VERDICT
+	STORE
 	JNZ equal
-	JMP done
+	DONE
 
 equalFar:
 	FARLANES(equalLanes)
@@ -99,41 +151,152 @@ range:
 rangeLanes:
 	RANGE
 	VERDICT
+	STORE
 	JNZ range
-	JMP done
+	DONE
 
 rangeFar:
 	FARLANES(rangeLanes)
 
-	// Only the packets of a list. DI is where it goes on.
-listed:
-	MOVQ AX, DI
+// The loop of decideJoinedAVX512. R11 is the table's headerTable and BP its flags; the other registers are those of
+// decideAVX512. R14 are the results.
+// Layout of headerTable: regs 0 and 272, carry 544, index 548, variable 552, short 576, flags 580.
 
-listNext:
-	MOVL (DI), AX
-	ADDQ $4, DI
-	MOVQ verdicts+48(FP), R9
-	ADDQ AX, R9
-	SHLQ $5, AX
-	MOVQ d+32(FP), DX
-	ADDQ AX, DX
-	LANES(listFar)
+// FIELDS brings the fields of the first register into the lanes of Z1. AX is where the packet is, CX its length.
+#define FIELDS(far) \
+	MOVL     0(DX), AX            \
+	CMPQ     AX, R12              \
+	JGT      far                  \
+	ADDQ     SI, AX               \
+	MOVWLZX  4(DX), CX            \
+	VPERMB.Z (AX), Z16, K1, Z1    \
+	XORL     R14, R14
 
-listLanes:
-	RANGE
-	VERDICT
-	JNZ listNext
-	JMP done
+// VARIABLE loads the field at the variable offset, and says in R14 whether it is within the packet.
+#define VARIABLE \
+	MOVL         552(R11), R13        \
+	MOVWLZX      (AX)(R13*1), R13     \
+	ANDL         556(R11), R13        \
+	SHRXL        BP, R13, R13         \
+	ADDL         560(R11), R13        \
+	VPBROADCASTD (AX)(R13*1), K5, Z1  \
+	ADDL         $4, R13              \
+	CMPL         CX, R13              \
+	SBBL         R14, R14             \
+	ANDNL        568(R11), R14, R14
+
+// FIRST and SECOND make the tests of a register.
+#define FIRST \
+	VPANDD  Z17, Z1, Z1     \
+	VPSUBD  Z18, Z1, Z1     \
+	VPCMPUD $2, Z19, Z1, K7 \
+	KMOVW   K7, R13         \
+	ORL     R13, R14
+
+#define SECOND \
+	VPERMB.Z     (AX), Z20, K2, Z2  \
+	VPBROADCASTD 4(DX), K4, Z2      \
+	VPANDD  Z21, Z2, Z2             \
+	VPSUBD  Z22, Z2, Z2             \
+	VPCMPUD $2, Z23, Z2, K7         \
+	KMOVW   K7, R13                 \
+	SHLL    $16, R13                \
+	ORL     R13, R14
+
+// JOINED looks the results in R14 up. Packets shorter than the entry's low byte are undecided.
+#define JOINED \
+	ADDL    544(R11), R14         \
+	PEXTL   548(R11), R14, R14    \
+	MOVWLZX (R8)(R14*2), R13      \
+	MOVBLZX R13B, R14             \
+	SHRL    $8, R13               \
+	CMPL    CX, R14               \
+	CMOVLCS 576(R11), R13
+
+// func decideJoinedAVX512(h *headerTable, table *uint16, mem *byte, size int, d *packet.Desc, n int, verdicts *uint8, list *uint32) (seen uint32)
+//
+// A packet within h.variable.reach bytes of the memory's end is left undecided.
+TEXT ·decideJoinedAVX512(SB), NOSPLIT, $8-68
+	MOVQ h+0(FP), R11
+	MOVQ table+8(FP), R8
+	MOVQ mem+16(FP), SI
+	MOVQ size+24(FP), R12
+	MOVL 572(R11), AX              // reach
+	SUBQ AX, R12
+	VMOVDQU8  0(R11), Z16
+	KMOVQ     64(R11), K1
+	VMOVDQU32 72(R11), Z17
+	VMOVDQU32 136(R11), Z18
+	VMOVDQU32 200(R11), Z19
+	VMOVDQU8  272(R11), Z20
+	KMOVQ     336(R11), K2
+	VMOVDQU32 344(R11), Z21
+	VMOVDQU32 408(R11), Z22
+	VMOVDQU32 472(R11), Z23
+	KMOVW     266(R11), K3
+	KMOVW     538(R11), K4
+	KMOVW     564(R11), K5
+	MOVL      580(R11), BP
+	COUNT(next)
+
+list:
+	LISTED
+	FIELDS(listFar)
+	TESTL $0x100, BP
+	JE    listSized
+	VARIABLE
+
+listSized:
+	TESTL $0x400, BP
+	JE    listFirst
+	VPBROADCASTD 4(DX), K3, Z1
+
+listFirst:
+	FIRST
+	TESTL $0x200, BP
+	JE    listJoined
+	SECOND
+
+listJoined:
+	JOINED
+
+listStore:
+	STORELISTED
+	JNZ list
+	DONE
 
 listFar:
-	FARLANES(listLanes)
+	MOVL $2, R13
+	JMP  listStore
 
-done:
-	VZEROUPPER
-	SHLL $16, R10
-	ORL  R15, R10
-	MOVL R10, seen+64(FP)
-	RET
+next:
+	FIELDS(far)
+	TESTL $0x100, BP
+	JE    nextSized
+	VARIABLE
+
+nextSized:
+	TESTL $0x400, BP
+	JE    nextFirst
+	VPBROADCASTD 4(DX), K3, Z1
+
+nextFirst:
+	FIRST
+	TESTL $0x200, BP
+	JE    nextJoined
+	SECOND
+
+nextJoined:
+	JOINED
+
+nextStore:
+	STORE
+	JNZ next
+	DONE
+
+far:
+	MOVL $2, R13
+	JMP  nextStore
 
 // Offsets of 16 descriptors of 32 bytes.
 DATA descs<>+0(SB)/8, $0x0000002000000000

@@ -21,7 +21,7 @@ type Matcher struct {
 }
 
 // NewMatcher returns a matcher for batches. Its tables take up to 136 KiB, or 8 KiB and as much
-// again for each list of ports.
+// again for each list of ports, or of addresses with a test of their own each.
 func (f *Filter) NewMatcher() *Matcher {
 	m := &Matcher{f: f, always: verdictUndecided, scratch: make([]byte, 0, maxPacket)}
 	g := newGraph(f.tree)
@@ -113,7 +113,7 @@ func (m *Matcher) decideParsed(b *packet.Batch, verdicts []uint8) (left []uint32
 		return nil, false
 	}
 	left = m.parsed.find(b.D, verdicts, m.list)
-	if len(left) > len(b.D)/4 {
+	if len(left) > len(b.D)-len(b.D)/8 {
 		m.rest = restAfter
 	}
 	return left, true

@@ -1,12 +1,15 @@
 package expr
 
 import (
+	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -177,6 +180,9 @@ func checkVerdicts(t *testing.T, form string, f *Filter, got []uint8, pkts []pkt
 
 // longList returns a list of ports, hosts and networks, longer than a table holds.
 func (g *generator) longList() string {
+	if g.IntN(3) == 0 {
+		return g.pairs()
+	}
 	join := pick(g, " or ", " or ", " and not ")
 	parts := []string{pick(g, "tcp", "ip", "udp or icmp", "len > 80", "vlan and ip", "not ip6")}
 	for range 3 + g.IntN(30) {
@@ -185,6 +191,96 @@ func (g *generator) longList() string {
 				strconv.Itoa(g.IntN(1<<16))))
 	}
 	return "(" + parts[0] + ") and (" + strings.Join(parts[1:], join) + ")"
+}
+
+// pairs returns alternatives whose first tests are of one value, some of them more than once, and whose others differ.
+func (g *generator) pairs() string {
+	first := pick(g, []string{"src host 192.168.1.%d", "src host 8.8.8.%d"}, []string{"src net 10.%d", "src net 192.%d", "src net 224.%d"},
+		[]string{"dst net 192.168.%d.0/24", "dst host 10.0.0.%d"}, []string{"ip[8] = %d", "ip[9] = %d"})
+	var parts []string
+	for range 6 + g.IntN(30) {
+		test := fmt.Sprintf(pick(g, first...), g.IntN(3)*g.IntN(100))
+		parts = append(parts, "("+test+" and "+pick(g, "dst port 53", "port 443", "udp", "tcp[13] & 2 != 0", "len < 90", "src port 80")+")")
+	}
+	return pick(g, "", "tcp or ", "vlan and ") + "(" + strings.Join(parts, " or ") + ")"
+}
+
+// A chain of tests of one value is one node, however long.
+func TestPairsAreFoundByATable(t *testing.T) {
+	var parts []string
+	for i := range 100 {
+		parts = append(parts, fmt.Sprintf("(src net 10.%d.0.0/16 and dst port %d)", i, 1000+i))
+	}
+	f, err := Compile(strings.Join(parts, " or "), LinkEthernet, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newVectorProgram(fusedGraph(f))
+	tables := 0
+	for i := range p.nodes {
+		if n := &p.nodes[i]; n.table != nil {
+			tables++
+			if keys := len(n.table.slots); keys < 400 {
+				t.Errorf("a table of %d slots, want one for 100 values", keys)
+			}
+		}
+	}
+	if tables == 0 || len(p.nodes) > 900 {
+		t.Errorf("%d tables, %d nodes", tables, len(p.nodes))
+	}
+}
+
+// A table of values gives what a walk through them gives, also of values that collide.
+func TestDispatchTableFindsItsKeys(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 8))
+	for range 200 {
+		n := 1 + rng.IntN(300)
+		keys, targets, want := make([]uint32, n), make([]int, n), map[uint32]int{}
+		for i := range keys {
+			keys[i], targets[i] = rng.Uint32()&0xff00ff>>rng.IntN(3), rng.IntN(50)
+			if _, ok := want[keys[i]]; !ok {
+				want[keys[i]] = targets[i]
+			}
+		}
+		table := newDispatchTable(1<<32-1, keys, targets)
+		s := &vectorState{}
+		for range 50 {
+			var v laneValues
+			for i := range v {
+				v[i] = rng.Uint32() & 0xff00ff >> rng.IntN(3)
+				if rng.IntN(2) == 0 {
+					v[i] = keys[rng.IntN(n)]
+				}
+			}
+			maybe := s.maybe(&v, table)
+			for i, x := range v {
+				to, ok := want[x]
+				if !ok {
+					to = -7
+				}
+				if got := table.find(x, -7); got != to || ok && maybe>>i&1 == 0 {
+					t.Fatalf("%x: %d, want %d; maybe %x", x, got, to, maybe)
+				}
+			}
+		}
+	}
+}
+
+// The assembly has offsets of its own.
+func TestOffsetsOfTheHeaderTable(t *testing.T) {
+	var h headerTable
+	for i, c := range []struct{ got, want uintptr }{
+		{unsafe.Offsetof(h.regs[0].keep), 64}, {unsafe.Offsetof(h.regs[0].mask), 72}, {unsafe.Offsetof(h.regs[0].low), 136},
+		{unsafe.Offsetof(h.regs[0].span), 200}, {unsafe.Offsetof(h.regs[0].spans), 264}, {unsafe.Offsetof(h.regs[0].sized), 266},
+		{unsafe.Sizeof(h.regs[0]), 272}, {unsafe.Offsetof(h.carry), 544}, {unsafe.Offsetof(h.index), 548},
+		{unsafe.Offsetof(h.variable), 552}, {unsafe.Offsetof(h.variable.mask), 4}, {unsafe.Offsetof(h.variable.start), 8},
+		{unsafe.Offsetof(h.variable.lanes), 12}, {unsafe.Offsetof(h.variable.bit), 16}, {unsafe.Offsetof(h.variable.reach), 20},
+		{unsafe.Offsetof(h.short), 576}, {unsafe.Offsetof(h.flags), 580},
+	} {
+		if c.got != c.want {
+			t.Errorf("offset %d is %d, the assembly has %d", i, c.got, c.want)
+		}
+	}
 }
 
 // The forms of the look-up by descriptor agree.
@@ -274,27 +370,62 @@ func TestVectorOperationsAgree(t *testing.T) {
 	}
 }
 
-// slow decides as decideAVX512 does, lane by lane.
+// slow decides as decideAVX512 and decideJoinedAVX512 do, lane by lane.
 func (h *headerTable) slow(pkt []byte) uint16 {
-	bits := uint32(0)
-	for t, n := range h.code {
-		v, ok := uint32(len(pkt)), true
-		if t.size > 0 {
-			v, ok = loadAt(pkt, uint64(t.at), t.size)
+	head := make([]byte, headerLen+mostReach)
+	copy(head, pkt)
+	results := uint32(0)
+	v := h.variable
+	at := v.start + uint32(binary.LittleEndian.Uint16(head[v.at:]))&v.mask>>(h.flags&31)
+	if int(at)+4 <= len(pkt) {
+		results = v.bit
+	}
+	for n := range 2 * lanes {
+		s, lane := &h.regs[n/lanes], n%lanes
+		x := uint32(0)
+		for i := range 4 {
+			if s.keep>>(4*lane+i)&1 == 1 {
+				x |= uint32(head[s.pick[4*lane+i]]) << (8 * i)
+			}
 		}
-		if ok && t.holds(v) {
-			bits |= 1 << n
+		if s.sized>>lane&1 == 1 {
+			x = uint32(len(pkt))
+		}
+		if v.lanes>>n&1 == 1 {
+			x = binary.LittleEndian.Uint32(head[at:])
+		}
+		if x&s.mask[lane]-s.low[lane] <= s.span[lane] {
+			results |= 1 << n
 		}
 	}
-	if e := h.table[bits]; int(e&0xff) <= len(pkt) {
+	results += h.carry
+	index, to := 0, 0
+	for n := range 32 {
+		if h.index>>n&1 == 1 {
+			index |= int(results>>n&1) << to
+			to++
+		}
+	}
+	e := h.table[index]
+	if int(e&0xff) <= len(pkt) {
 		return e >> verdictShift
+	}
+	if h.joined {
+		return verdictUndecided
 	}
 	return verdictReject
 }
 
+// Expressions for the joined lanes of a table.
+const (
+	getRequest = "tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420"
+	mixedList  = "ip and not (host 192.168.1.1 or host 10.0.0.1) and (tcp port 80 or 443 or 8080 or udp port 53 or 123)"
+)
+
 // The lanes of the table give what the slow form gives, for packets of every length.
 func TestHeaderTableAgreesWithItsSlowForm(t *testing.T) {
-	for _, text := range []string{"tcp port 80", "host 10.0.0.1", "port 53", "tcp[13] & 2 != 0", "ip[8] > 64 or ip6[7] >= 64", "ether multicast", "udp and len > 60", "len = 70 or greater 90"} {
+	for _, text := range []string{"tcp port 80", "host 10.0.0.1", "port 53", "tcp[13] & 2 != 0", "ip[8] > 64 or ip6[7] >= 64", "ether multicast", "udp and len > 60", "len = 70 or greater 90", getRequest,
+		"tcp port 80 or 443 or 22", mixedList, "udp[8 + (udp[10] & 7):2] = 0", getRequest + " or port 53 or 80 and len > 60"} {
 		f, err := Compile(text, LinkEthernet, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -315,10 +446,109 @@ func TestHeaderTableAgreesWithItsSlowForm(t *testing.T) {
 		verdicts := make([]uint8, len(b.D))
 		h.decide(b.Arena, b.D, nil, verdicts)
 		for i, p := range pkts {
-			if want := h.slow(p.data); uint16(verdicts[i]) != want {
+			want := h.slow(p.data)
+			if h.joined && len(b.Arena.Mem)-int(b.D[i].Off) < int(h.variable.reach) {
+				want = verdictUndecided
+			}
+			if uint16(verdicts[i]) != want {
 				t.Errorf("%q, packet %d: %d, want %d: %x", text, i, verdicts[i], want, p.data)
 			}
 		}
+	}
+}
+
+// httpPackets returns TCP packets with and without options in both headers, with a request or not, cut at every length.
+func httpPackets() (pkts []pkt) {
+	rng := rand.New(rand.NewPCG(21, 4))
+	for i := range 1200 {
+		words, data := 5+rng.IntN(11), 5+rng.IntN(2)*rng.IntN(2)
+		port := func() uint16 { return []uint16{80, 443, 8080, 53, uint16(rng.Uint32())}[rng.IntN(5)] }
+		head := join(make([]byte, 12), be16(typeIPv4), []byte{0x40 | byte(data), 0}, be16(0, 0, uint16(rng.IntN(2)*rng.IntN(2)*8191)),
+			[]byte{64, []byte{ipTCP, ipTCP, ipUDP}[rng.IntN(3)], 0, 0}, []byte{192, 168, 1, byte(rng.IntN(3))}, []byte{10, 0, 0, byte(rng.IntN(3))}, make([]byte, 4*(data-5)))
+		tcp := join(be16(port(), port()), make([]byte, 8), []byte{byte(words << 4), 2}, make([]byte, 6+4*(words-5)))
+		b := join(head, tcp, []byte([]string{"GET /x", "POST /", "GEX /x", "\x00\x00\x00\x00\x00"}[rng.IntN(4)]))
+		if i%2 == 0 {
+			b = b[:min(len(b), 14+rng.IntN(len(b)))]
+		}
+		pkts = append(pkts, pkt{b, uint32(len(b))})
+	}
+	return pkts
+}
+
+// pairsOf gives each of some tests a port of its own.
+func pairsOf(tests ...string) string {
+	ports := []string{"80", "443", "8080", "53"}
+	for i, test := range tests {
+		tests[i] = "(" + test + " and port " + ports[i%len(ports)] + ")"
+	}
+	return strings.Join(tests, " or ")
+}
+
+// Joined lanes and tables of pairs decide as Match does, whatever the packets end with.
+func TestJoinedLanesDecideAsMatch(t *testing.T) {
+	if !haveVectors() {
+		t.Skip("this processor has no AVX-512 with VBMI")
+	}
+	const at = "tcp[((tcp[12:1] & 0xf0) >> 2):"
+	pkts, shapes := httpPackets(), 0
+	bare, parsed := batchOf(pkts), headerPass(t, batchOf(pkts), 0)
+	for _, text := range []string{
+		getRequest, mixedList, getRequest + " or " + at + "4] = 0x504f5354", at + "1] = 0x47 and port 80", at + "2] = 0x4745 or port 443 or 80",
+		at + "4] > 0x47000000", at + "4] & 0xff00 != 0", "not " + getRequest, "tcp[4 + ((tcp[12] & 0xf0) >> 2):1] = 0x2f",
+		"udp[8 + (udp[12] & 0xf0):2] = 0", "ether[ether[16] + 20:1] = 0x40", "ether[(ether[46] & 0xf0) << 1:2] = 0", "tcp port 80 or 443",
+		getRequest + " and tcp[(tcp[12] & 0xf0) >> 3:1] = 0", "port 80 or 443 or 8080 or 53 and " + getRequest,
+		"(tcp port 80 or 443 or 8080 or 53 or 22 or 25 or 110) and " + getRequest, "host 192.168.1.1 or 10.0.0.2 or len = 60 or " + getRequest,
+		"tcp[0:2] = 80 or " + getRequest, getRequest + " or tcp[0:2] = 80", at + "1] < 0x48", "ether[62:4] = 0", "ether[63:1] = 0 or ether[64:1] = 0",
+		pairsOf("dst net 10.0.0.0/24", "dst host 10.0.0.1", "dst host 10.0.0.2", "dst net 10.0.0.0/30", "dst host 10.0.0.0", "dst net 10.0/16", "dst net 10.0.0.2/31"),
+		pairsOf("dst host 10.0.0.1", "dst host 10.0.0.2", "dst host 10.0.0.9", "dst host 10.0.0.8", "dst host 10.0.0.7", "dst host 10.0.0.6", "dst net 10.0.0/24"),
+		pairsOf("ip[19] = 0", "ip[19] = 7", "ip[19] = 8", "ip[19] = 9", "ip[19] = 10", "ip[19] = 11", "ip[19] > 0"),
+		"tcp dst port 80 or 443 and (ip[8] = 64 or ip[14] = 1 or " + getRequest + ")",
+	} {
+		f, err := Compile(text, LinkEthernet, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]bool, len(pkts))
+		for i, p := range pkts {
+			want[i] = f.Match(p.data, int(p.len))
+		}
+		for _, form := range forms {
+			m := form.of(f)
+			if m == nil {
+				continue
+			}
+			if m.header != nil && m.header.joined {
+				shapes++
+			}
+			for _, b := range []*packet.Batch{bare, parsed} {
+				checkVerdicts(t, form.name, f, m.Match(b), pkts, want)
+			}
+		}
+	}
+	if shapes < 12 {
+		t.Errorf("%d tables have joined lanes", shapes)
+	}
+}
+
+// A field that may lie far behind a packet is read only where there is memory.
+func TestFarFieldAtTheEndOfMemory(t *testing.T) {
+	f, err := Compile("ether[ether[16] + ether[14]:4] = 7 or ether[(ether[16] << 2) + 200:4] = 7", LinkEthernet, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Compile("ether[(ether[16] << 2) + 200:4] = 7", LinkEthernet, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := newHeaderTable(fusedGraph(f)); h != nil {
+		t.Error("a sum of two bytes has a table")
+	}
+	h := newHeaderTable(fusedGraph(g))
+	if h == nil {
+		t.Fatal("no table")
+	}
+	if last := h.variable.start + h.variable.mask>>(h.flags&31) + 4; h.variable.reach < last {
+		t.Errorf("%d bytes may be read, up to %d are", h.variable.reach, last)
 	}
 }
 

@@ -1,5 +1,7 @@
 package expr
 
+import "slices"
+
 // step is a node of the decision graph that a match tree becomes: a test with two successors, or a
 // store with one. Successors are steps with smaller indices, accept or reject. A load outside the
 // packet rejects at once.
@@ -111,12 +113,18 @@ func (g *graph) testFact(s *step) (fact, bool) {
 	return fact{value: g.number(s.a), cmp: s.cmp, k: s.b.k, slots: dependsOnSlots(s.a)}, true
 }
 
-// withFact returns a copy of facts with one more. The oldest leaves when there are too many.
+// withFact returns a copy of facts with one more. When there are too many, the oldest leaves that says what a value is
+// not: a long list has many of them, and none decides more than a test of the same.
 func withFact(facts []fact, f fact) []fact {
+	leaves := len(facts)
 	if len(facts) >= maxFacts {
-		facts = facts[1:]
+		leaves = max(0, slices.IndexFunc(facts, func(f fact) bool { return f.cmp == cmpEQ && !f.holds }))
 	}
-	return append(append(make([]fact, 0, len(facts)+1), facts...), f)
+	out := append(make([]fact, 0, len(facts)+1), facts[:leaves]...)
+	if leaves < len(facts) {
+		out = append(out, facts[leaves+1:]...)
+	}
+	return append(out, f)
 }
 
 func dropSlots(facts []fact) []fact {

@@ -61,6 +61,38 @@ type vectorNode struct {
 	any      []columnTest
 	inverted bool
 	jt, jf   int // nodes behind this one, accept or reject
+
+	table *dispatchTable // in place of tests of the only column, and of jt
+}
+
+// dispatchTable gives the place to go on for values of a column. Packets of other values are told apart 64 at once.
+type dispatchTable struct {
+	mask  uint32
+	sums  portSet // of the keys: the sums of their halves
+	slots []dispatchSlot
+	shift uint32
+}
+
+type dispatchSlot struct {
+	key uint32
+	to  int // freeSlot where there is none
+}
+
+const freeSlot = -3
+
+// hash is Fibonacci hashing, for which the number is.
+func (t *dispatchTable) hash(key uint32) int { return int(key * 0x9e3779b1 >> t.shift) }
+
+// find returns where to go on for a masked value, or other.
+func (t *dispatchTable) find(key uint32, other int) int {
+	for h := t.hash(key); ; h = (h + 1) % len(t.slots) {
+		switch s := &t.slots[h]; {
+		case s.to == freeSlot:
+			return other
+		case s.key == key:
+			return s.to
+		}
+	}
 }
 
 type columnTest struct {
@@ -75,6 +107,9 @@ type portSet [1 << 16 / 32]uint32
 // lists reports whether some test is against a long list, for which this form is faster on any processor.
 func (p *vectorProgram) lists() bool {
 	for i := range p.nodes {
+		if p.nodes[i].table != nil {
+			return true
+		}
 		for _, t := range p.nodes[i].any {
 			if len(t.ranges) > manyRanges {
 				return true
@@ -95,11 +130,14 @@ type vectorState struct {
 	valid   []uint64 // of columns: packets whose bytes were there
 	have    uint64   // columns that are computed
 	reach   []uint64 // of nodes: packets that reach them; all 0 between calls
+	pending []uint64 // nodes that are reached, as bits; likewise
+	sums    laneValues
 }
 
 func newVectorState(p *vectorProgram) *vectorState {
 	return &vectorState{
 		p: p, columns: make([]laneValues, len(p.columns)), valid: make([]uint64, len(p.columns)), reach: make([]uint64, len(p.nodes)),
+		pending: make([]uint64, (len(p.nodes)+63)/64),
 	}
 }
 
@@ -118,34 +156,65 @@ func (s *vectorState) decideBatch(b *packet.Batch, verdicts []uint8) (whole bool
 	return whole
 }
 
-// decide returns which of the packets in all are accepted, and which are undecided.
+// decide returns which of the packets in all are accepted, and which are undecided. Nodes lead to later ones only.
 func (s *vectorState) decide(all uint64) (accepted, undecided uint64) {
 	s.have = 0
-	s.reach[0] = all
-	for i := range s.p.nodes {
-		r := s.reach[i]
-		if r == 0 {
-			continue
+	s.pass(0, all)
+	for w := range s.pending {
+		for s.pending[w] != 0 {
+			i := w*64 + bits.TrailingZeros64(s.pending[w])
+			s.pending[w] &= s.pending[w] - 1
+			a, u := s.visit(&s.p.nodes[i], s.reach[i])
+			s.reach[i] = 0
+			accepted |= a
+			undecided |= u
 		}
-		s.reach[i] = 0
-		n := &s.p.nodes[i]
-		hit, valid := s.holds(n, r)
-		if len(n.any) != 1 || !s.p.columns[n.any[0].column].exact {
-			undecided |= r &^ valid
-		}
-		r &= valid
-		if n.inverted {
-			hit = ^hit
-		}
-		accepted |= s.pass(n.jt, r&hit) | s.pass(n.jf, r&^hit)
 	}
 	return accepted, undecided
+}
+
+// visit takes the packets that reach a node on.
+func (s *vectorState) visit(n *vectorNode, r uint64) (accepted, undecided uint64) {
+	hit, valid := s.holds(n, r)
+	if len(n.any) != 1 || !s.p.columns[n.any[0].column].exact {
+		undecided = r &^ valid
+	}
+	r &= valid
+	if n.table != nil {
+		return s.dispatch(n, r, hit), undecided
+	}
+	if n.inverted {
+		hit = ^hit
+	}
+	return s.pass(n.jt, r&hit) | s.pass(n.jf, r&^hit), undecided
+}
+
+// dispatch takes packets on by the node's table; those in maybe can have one of its values.
+func (s *vectorState) dispatch(n *vectorNode, r, maybe uint64) (accepted uint64) {
+	accepted = s.pass(n.jf, r&^maybe)
+	v := &s.columns[n.any[0].column]
+	for left := r & maybe; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		accepted |= s.pass(n.table.find(v[i&(width-1)]&n.table.mask, n.jf), left&-left)
+	}
+	return accepted
+}
+
+// maybe returns which values can be keys of a table.
+func (s *vectorState) maybe(v *laneValues, t *dispatchTable) (hit uint64) {
+	computeLanes(v, &zeroLanes, &column{mask: t.mask}, &s.sums)
+	computeLanes(&s.sums, &s.sums, &column{mask: 1<<32 - 1, right: 16}, &s.sums)
+	computeLanes(&s.sums, &zeroLanes, &column{mask: 0xffff}, &s.sums)
+	return inSet(&s.sums, &t.sums)
 }
 
 // pass lets packets reach a node, and returns those that are accepted.
 func (s *vectorState) pass(to int, packets uint64) uint64 {
 	if to >= 0 {
-		s.reach[to] |= packets
+		if packets != 0 {
+			s.reach[to] |= packets
+			s.pending[to>>6] |= 1 << (to & 63)
+		}
 		return 0
 	}
 	if to == accept {
@@ -163,9 +232,12 @@ func (s *vectorState) holds(n *vectorNode, packets uint64) (hit, valid uint64) {
 	for i := range n.any {
 		t := &n.any[i]
 		valid &= s.column(t.column)
-		if t.ports != nil {
+		switch {
+		case n.table != nil:
+			hit = s.maybe(&s.columns[t.column], n.table)
+		case t.ports != nil:
 			hit |= inSet(&s.columns[t.column], t.ports)
-		} else {
+		default:
 			hit |= inRanges(&s.columns[t.column], t.ranges)
 		}
 	}

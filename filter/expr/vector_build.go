@@ -1,5 +1,10 @@
 package expr
 
+import (
+	"math/bits"
+	"slices"
+)
+
 // newVectorProgram returns the program of a graph, or nil where its first test is none for columns.
 func newVectorProgram(g *graph) *vectorProgram {
 	b := vectorBuilder{g: g, index: make([]int, len(g.steps)), known: map[column]int{}}
@@ -11,13 +16,18 @@ func newVectorProgram(g *graph) *vectorProgram {
 	for i := g.entry; i >= 0; i-- {
 		if used[i] && !b.merged(i) {
 			b.index[i] = len(b.p.nodes)
-			b.node(i)
+			if !b.dispatch(i) {
+				b.node(i)
+			}
 		}
 	}
 	for i := range b.p.nodes {
 		n := &b.p.nodes[i]
 		b.sets(n)
 		n.jt, n.jf = b.target(n.jt), b.target(n.jf)
+		if n.table != nil {
+			n.table.resolve(b.target)
+		}
 	}
 	if len(b.p.nodes[0].any) == 0 || len(b.p.columns) > maxColumns {
 		return nil
@@ -190,4 +200,65 @@ func newPortSet(ranges []rangeTest) *portSet {
 		}
 	}
 	return s
+}
+
+// fewestKeys is from how many values on a chain of tests becomes a table.
+const fewestKeys = 6
+
+// dispatch appends a node that finds the place to go on by a table, if step i begins a chain of tests of one value for
+// single values that lead to different places.
+func (b *vectorBuilder) dispatch(i int) bool {
+	c, r, inverted, ok := b.test(i)
+	if !ok || inverted || r.span != 0 {
+		return false
+	}
+	keys, targets := []uint32{r.low}, []int{b.g.steps[i].jt}
+	last := i
+	for next := b.g.steps[i].jf; next >= 0 && b.entered[next] == 1; next = b.g.steps[next].jf {
+		c2, r2, inverted, ok := b.test(next)
+		if !ok || inverted || c2 != c || r2.span != 0 || r2.mask != r.mask {
+			break
+		}
+		keys, targets = append(keys, r2.low), append(targets, b.g.steps[next].jt)
+		last = next
+	}
+	if len(keys) < fewestKeys || !slices.ContainsFunc(targets, func(t int) bool { return t != targets[0] }) {
+		return false
+	}
+	for next := b.g.steps[i].jf; next >= last && i != last; next = b.g.steps[next].jf {
+		b.index[next] = inList
+	}
+	n := vectorNode{any: []columnTest{{column: c}}, jt: reject, jf: b.g.steps[last].jf, table: newDispatchTable(r.mask, keys, targets)}
+	b.p.nodes = append(b.p.nodes, n)
+	return true
+}
+
+// newDispatchTable returns a table of keys, of which the first of equal ones counts. Targets are steps.
+func newDispatchTable(mask uint32, keys []uint32, targets []int) *dispatchTable {
+	t := &dispatchTable{mask: mask, shift: uint32(32 - bits.Len(uint(4*len(keys))))}
+	t.slots = make([]dispatchSlot, 1<<(32-t.shift))
+	for i := range t.slots {
+		t.slots[i].to = freeSlot
+	}
+	for i, k := range keys {
+		h := t.hash(k)
+		for t.slots[h].to != freeSlot && t.slots[h].key != k {
+			h = (h + 1) % len(t.slots)
+		}
+		if t.slots[h].to == freeSlot {
+			t.slots[h] = dispatchSlot{k, targets[i]}
+		}
+		sum := uint16(k>>16 + k)
+		t.sums[sum>>5] |= 1 << (sum & 31)
+	}
+	return t
+}
+
+// resolve replaces steps by nodes.
+func (t *dispatchTable) resolve(node func(step int) int) {
+	for i := range t.slots {
+		if s := &t.slots[i]; s.to != freeSlot {
+			s.to = node(s.to)
+		}
+	}
 }
