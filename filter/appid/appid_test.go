@@ -2,44 +2,8 @@ package appid
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"testing"
 )
-
-// Random bytes are no protocol, whatever their ports.
-func TestRandomPayloadsAreUnknown(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	const flows = 200_000
-	found := map[Protocol]int{}
-	total := 0
-	var payload [600]byte
-	for n := range flows {
-		var f Flow
-		transport := uint8(tcp)
-		if n%2 == 0 {
-			transport = udp
-		}
-		p := Packet{Transport: transport, Source: uint16(r.UintN(1 << 16)), Destination: uint16(r.UintN(1 << 16)),
-			Sequence: r.Uint32()}
-		for range 6 {
-			for i := 0; i < len(payload); i += 8 {
-				binary.LittleEndian.PutUint64(payload[i:], r.Uint64())
-			}
-			p.Payload = payload[:1+r.UintN(uint(len(payload)))]
-			p.Reply = r.UintN(2) == 0
-			f.Packet(&p)
-			p.Sequence += uint32(len(p.Payload))
-		}
-		if f.Protocol() != Unknown {
-			found[f.Protocol()]++
-			total++
-		}
-	}
-	if total > flows/10000 {
-		t.Errorf("%d of %d flows of random bytes were recognised: %v", total, flows, found)
-	}
-	t.Logf("%d of %d: %v", total, flows, found)
-}
 
 // A flow takes any packets, and keeps no more than it says.
 func FuzzFlow(f *testing.F) {

@@ -83,7 +83,10 @@ func field(line, name string) string {
 }
 
 // each calls f with all packets of a capture that have a transport.
-func each(t testing.TB, path string, f func(id flowID, p *Packet)) {
+func each(t testing.TB, path string, f func(id flowID, p *Packet)) { eachOf(t, path, false, f) }
+
+// eachOf is each, of the outermost UDP or TCP instead of the innermost if outermost.
+func eachOf(t testing.TB, path string, outermost bool, f func(id flowID, p *Packet)) {
 	r, err := capture.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -94,12 +97,12 @@ func each(t testing.TB, path string, f func(id flowID, p *Packet)) {
 		if err != nil {
 			break
 		}
-		decode(rec, f)
+		decode(rec, outermost, f)
 	}
 }
 
-// decode finds the innermost IP packet of a record.
-func decode(rec *capture.Record, f func(id flowID, p *Packet)) {
+// decode finds the innermost IP packet of a record, or the outermost.
+func decode(rec *capture.Record, outermost bool, f func(id flowID, p *Packet)) {
 	frame, err := capture.ToEthernet(rec.LinkType, rec.Data, nil)
 	if err != nil {
 		return
@@ -128,11 +131,19 @@ func decode(rec *capture.Record, f func(id flowID, p *Packet)) {
 				uint16(l.DstPort))
 			p = Packet{Transport: 6, Source: uint16(l.SrcPort), Destination: uint16(l.DstPort), Payload: l.Payload,
 				Sequence: l.Seq, SYN: l.SYN}
+			if outermost {
+				f(id, &p)
+				return
+			}
 		case *layers.UDP:
 			id.transport = "UDP"
 			id.a, id.b = netip.AddrPortFrom(id.a.Addr(), uint16(l.SrcPort)), netip.AddrPortFrom(id.b.Addr(),
 				uint16(l.DstPort))
 			p = Packet{Transport: 17, Source: uint16(l.SrcPort), Destination: uint16(l.DstPort), Payload: l.Payload}
+			if outermost {
+				f(id, &p)
+				return
+			}
 		}
 	}
 	if found {

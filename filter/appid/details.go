@@ -20,7 +20,7 @@ const maxHello = clienthello.DefaultLimit
 // collector waits for the details of a flow that was recognised.
 type collector struct {
 	Details
-	stream  []byte // of the client, for TLS
+	stream  []byte // of the client, while a ClientHello or the fields of a request are not complete
 	initial initial
 }
 
@@ -34,26 +34,47 @@ func (f *Flow) Details() Details {
 
 // named reports whether flows of a protocol have details.
 func named(p Protocol) bool {
-	return p == TLS || p == QUIC || p == HTTP || p == HTTPConnect || p == DNS || p == MDNS || p == LLMNR
+	return p == TLS || p == QUIC || p == HTTP || p == HTTPConnect || p == DNS || p == MDNS || p == LLMNR || upgrades(p)
+}
+
+// upgrades reports whether a flow of a protocol may go on with TLS: STARTTLS and its like.
+func upgrades(p Protocol) bool {
+	switch p {
+	case SMTP, IMAP, POP3, FTP, NNTP, IRC, XMPP, LDAP, PostgreSQL, MySQL, TDS, RDP:
+		return true
+	}
+	return false
+}
+
+// pending reports whether the details of a flow have come in part.
+func (c *collector) pending() bool {
+	return c != nil && (len(c.stream) > 0 || len(c.initial.have) > 0 && c.initial.packets < maxInitials)
 }
 
 // collect looks for the details in a payload, and reports whether more payloads may have them. It allocates.
 func (f *Flow) collect(v *view) (more bool) {
+	if upgrades(f.protocol) && !f.collector.pending() && !v.startsHello() {
+		return true
+	}
 	if f.collector == nil {
 		f.collector = &collector{}
 	}
 	c := f.collector
 	switch f.protocol {
-	case TLS:
-		return c.tls(v)
+	case DNS, MDNS, LLMNR:
+		c.Name = v.firstQuestion()
+		return false
 	case QUIC:
 		return c.quic(v)
 	case HTTP, HTTPConnect:
 		return c.http(v)
-	default:
-		c.Name = v.firstQuestion()
-		return false
 	}
+	return c.tls(v)
+}
+
+// startsHello reports whether a record with a ClientHello of the client begins.
+func (v *view) startsHello() bool {
+	return !v.reply && v.u8(0) == 22 && v.u8(1) == 3 && (v.u8(5) == 1 || len(v.p) < 6)
 }
 
 // tls reads the ClientHello, which may span segments.
@@ -88,32 +109,48 @@ func (c *collector) hello(h *clienthello.Hello, transport byte) {
 	}
 }
 
-// http reads the field Host of a request, or the authority of CONNECT.
+// maxFields bounds the fields of a request that are kept until Host has come, in bytes.
+const maxFields = 8 << 10
+
+// http reads the field Host of the first request, or the authority of CONNECT.
 func (c *collector) http(v *view) bool {
-	if v.has("HTTP/") {
+	if v.reply {
+		return len(c.stream) > 0
+	}
+	data := v.p
+	if len(c.stream) > 0 {
+		c.stream = append(c.stream, data...)
+		data = c.stream
+	}
+	host, whole := requestHost(data)
+	c.Name = string(host)
+	if whole || len(data) > maxFields {
+		c.stream = nil
 		return false
 	}
-	if v.has("CONNECT ") {
-		target, _, _ := bytes.Cut(v.p[8:], []byte(" "))
-		c.Name = string(target)
-		return false
+	if len(c.stream) == 0 {
+		c.stream = append(c.stream, data...)
 	}
-	for rest := v.p; ; {
-		i := bytes.IndexByte(rest, '\n')
-		if i < 0 {
-			return v.nth == 0
+	return true
+}
+
+// requestHost returns what a request says of its host. whole is that more bytes change nothing.
+func requestHost(p []byte) (host []byte, whole bool) {
+	line, rest, found := bytes.Cut(p, []byte("\n"))
+	if target, ok := bytes.CutPrefix(line, []byte("CONNECT ")); ok {
+		host, _, found = bytes.Cut(target, []byte(" "))
+		return host, found
+	}
+	for found {
+		line, rest, found = bytes.Cut(rest, []byte("\n"))
+		if line = bytes.TrimSuffix(line, []byte("\r")); found && len(line) == 0 {
+			return nil, true
 		}
-		if rest = rest[i+1:]; len(rest) >= 5 && bytes.EqualFold(rest[:5], []byte("host:")) {
-			value, _, whole := bytes.Cut(rest[5:], []byte("\n"))
-			if whole {
-				c.Name = string(bytes.TrimSpace(value))
-			}
-			return false
-		}
-		if len(rest) > 0 && (rest[0] == '\r' || rest[0] == '\n') {
-			return false
+		if found && len(line) >= 5 && bytes.EqualFold(line[:5], []byte("host:")) {
+			return bytes.TrimSpace(line[5:]), true
 		}
 	}
+	return nil, false
 }
 
 // firstQuestion returns the name of the first question of a DNS message, with dots.

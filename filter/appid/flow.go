@@ -1,5 +1,7 @@
 package appid
 
+import "strings"
+
 // Directions of a flow. The first packet of a flow goes to its server.
 const (
 	toServer = iota
@@ -8,6 +10,9 @@ const (
 
 // maxPayloads is how many packets with payload of each direction are looked at: what has not shown itself by then is Unknown.
 const maxPayloads = 8
+
+// maxPending is maxPayloads while a part of the details has come: a ClientHello in segments of 512 bytes.
+const maxPending = 32
 
 // Packet is what the recognisers see of a packet.
 type Packet struct {
@@ -68,6 +73,9 @@ func (f *Flow) Packet(p *Packet) Protocol {
 	if len(data) == 0 {
 		return f.protocol
 	}
+	if p.Transport == tcp && f.protocol == Unknown && f.last[way].starts() {
+		data = append(f.last[way].head[:f.last[way].size:f.last[way].size], data...)
+	}
 	v := view{
 		p: data, nth: int(f.payloads[way]), replies: int(f.payloads[1-way]), source: p.Source,
 		destination: p.Destination, reply: p.Reply,
@@ -92,8 +100,26 @@ func (f *Flow) Packet(p *Packet) Protocol {
 		f.first[way] = f.last[way]
 	}
 	f.payloads[way]++
-	f.done = f.payloads[way] >= maxPayloads
+	f.done = f.payloads[way] >= maxPayloads && (!f.collector.pending() || f.payloads[way] >= maxPending)
 	return f.protocol
+}
+
+// starts reports whether a payload is so little of a TLS record or of a request of HTTP that the next one must be seen with
+// it: some clients cut there to avoid recognition.
+func (p *payload) starts() bool {
+	if p.size == 0 || p.size > len(p.head) {
+		return false
+	}
+	head := string(p.head[:p.size])
+	if p.head[0] == 22 {
+		return p.size == 1 || p.head[1] == 3
+	}
+	for _, m := range methods {
+		if strings.HasPrefix(m, head) || strings.HasPrefix(head, m) {
+			return true
+		}
+	}
+	return false
 }
 
 // fresh returns the bytes of a segment that were not looked at before: a retransmission shows nothing new.

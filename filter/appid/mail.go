@@ -1,5 +1,7 @@
 package appid
 
+import "bytes"
+
 // smtp is a server's greeting with the word SMTP, or a client's EHLO after any (RFC 5321, 4.2 and 4.1.1.1).
 func smtp(v *view) verdict {
 	switch {
@@ -128,8 +130,10 @@ func teamViewerUDP(v *view) verdict { return is(len(v.p) > 20 && v.p[0] == 0 && 
 
 func citrix(v *view) verdict { return is(v.has("\x7f\x7fICA\x00") || v.has("\x1aCGP/01")) }
 
+// rlogin is the client's first message: four strings that end with zeros, the first of them empty (RFC 1282).
 func rlogin(v *view) verdict {
-	return perhaps(v.port(513) && v.nth == 0 && v.u8(0) == 0 && len(v.p) > 4 && v.p[len(v.p)-1] == 0 && v.printableFrom(1))
+	return is(v.port(513) && v.nth == 0 && !v.reply && v.u8(0) == 0 && len(v.p) > 6 && v.p[len(v.p)-1] == 0 &&
+		bytes.Count(v.p, []byte{0}) == 4 && v.printableFrom(1) && v.contains("/"))
 }
 
 func xdmcp(v *view) verdict {

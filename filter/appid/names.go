@@ -77,7 +77,7 @@ func netbiosNames(v *view) verdict {
 	if !v.port(137) || len(v.p) < 12 || opcode > 9 {
 		return no
 	}
-	return is(v.u8(12) == 32 && encodedName(v.p[13:min(len(v.p), 45)]) || v.u16(2)&0x8000 != 0)
+	return is(v.u8(12) == 32 && encodedName(v.p[13:min(len(v.p), 45)]))
 }
 
 func encodedName(p []byte) bool {

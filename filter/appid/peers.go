@@ -44,7 +44,7 @@ func gnutellaUDP(v *view) verdict {
 	}
 	// A descriptor: GUID, payload type, TTL, hops, length.
 	kind := v.u8(16)
-	return perhaps(len(v.p) >= 23 && int(v.le32(19)) == len(v.p)-23 && (kind <= 2 || kind == 0x30 || kind == 0x31 ||
+	return perhaps(v.dense(0, 16) && len(v.p) >= 23 && int(v.le32(19)) == len(v.p)-23 && (kind <= 2 || kind == 0x30 || kind == 0x31 ||
 		kind == 0x40 || kind == 0x80 || kind == 0x81) && v.u8(17)+v.u8(18) <= 16)
 }
 
@@ -118,7 +118,8 @@ func lineCall(v *view) verdict {
 }
 
 func imo(v *view) verdict {
-	return perhaps(v.nth > 0 && len(v.p) == 1 && v.mine.size == 1 && v.other.size == 1 || len(v.p) == 11 &&
+	return perhaps(v.nth > 0 && len(v.p) == 1 && v.mine.size == 1 && v.other.size == 1 && v.p[0] == v.mine.head[0] &&
+		v.p[0]^v.other.head[0] == 0x07^0x76 && (v.p[0] == 0x07 || v.p[0] == 0x76) || len(v.p) == 11 &&
 		v.reply && v.u16(0) == 9 && v.u24(8) == 0 && v.u32(4)&0xff000000 == 0x9a000000)
 }
 
@@ -156,9 +157,18 @@ func raknet(v *view) verdict {
 
 func minecraft(v *view) verdict {
 	// Handshake: length, packet 0, protocol version, address, port, next state.
-	n := v.u8(0)
-	return is(v.nth == 0 && !v.reply && n > 6 && n < 0x80 && v.u8(1) == 0 && n+1 <= len(v.p) && v.p[n] >= 1 &&
-		v.p[n] <= 3 && v.u16(n-2) == int(v.destination) && v.u8(2) > 0x2f)
+	n, at := v.u8(0), 1
+	switch {
+	case v.reply || n == 0 && v.nth == 0 || v.nth > 1:
+		return no
+	case len(v.p) == 1 && v.nth == 0: // the length alone
+		return maybe
+	case v.nth == 1 && v.mine.size == 1:
+		n, at = int(v.mine.head[0]), 0
+	}
+	last := at + n - 1
+	return is(n > 6 && n < 0x80 && v.u8(at) == 0 && last < len(v.p) && v.p[last] >= 1 && v.p[last] <= 3 &&
+		v.u16(last-2) == int(v.destination) && v.u8(at+1) >= 0x2f)
 }
 
 func genshin(v *view) verdict {
@@ -212,7 +222,7 @@ func photon(v *view) verdict {
 	// An Enet-like header: peer, checksum or flags, commands, time, challenge; then commands of known types.
 	kind := v.u8(12)
 	return perhaps(len(v.p) >= 24 && v.port(5055, 5056, 5058, 4530, 4531, 4532) && v.u8(3) >= 1 && v.u8(3) < 32 &&
-		(kind <= 16 && kind > 0))
+		(kind <= 16 && kind > 0) && v.u32(16) >= 12 && int(v.u32(16)) <= len(v.p)-12)
 }
 
 func elderScrolls(v *view) verdict {

@@ -1,5 +1,7 @@
 package appid
 
+import "bytes"
+
 // Services of networks: time, addresses, directories, management.
 
 func ntp(v *view) verdict {
@@ -8,17 +10,21 @@ func ntp(v *view) verdict {
 		return no
 	}
 	switch mode {
-	case 6:
-		return is(len(v.p) >= 12 && v.u16(10) <= len(v.p)-12)
-	case 7:
-		return is(len(v.p) >= 8)
+	case 6: // control: the data is padded to words, and an authenticator may follow (RFC 9327, 2)
+		n := 12 + (v.u16(10)+3)&^3
+		return is(v.p[0]&0xc0 == 0 && v.u8(1)&0x1f <= 12 && (n == len(v.p) || n+20 == len(v.p) || n+24 == len(v.p)))
+	case 7: // private: an implementation, a request and items of one size
+		items := 8 + v.u16(4)&0xfff*(v.u16(6)&0xfff)
+		return is(len(v.p) >= 8 && (v.u8(2) <= 3 && v.u16(6)&0xf000 == 0 && items <= len(v.p)) && len(v.p)%4 == 0)
 	}
-	return is(len(v.p) >= 48 && v.u8(1) <= 16)
+	// Behind the 48 bytes are extensions and a digest, in words (RFC 5905, 7.3). The precision is less than a second.
+	return is(len(v.p) >= 48 && len(v.p)%4 == 0 && v.u8(1) <= 16 && v.u8(2) <= 17 && (v.u8(3) >= 0xe0 || v.u8(3) == 0))
 }
 
 func ptp(v *view) verdict {
 	kind := v.p[0] & 0xf
-	return is(v.port(319, 320) && v.u8(1)&0xf == 2 && v.u16(2) <= len(v.p) && v.u16(2) >= 34 && (kind <= 3 ||
+	// The control field is that of version 1 (IEEE 1588, 13.3.2).
+	return is(v.port(319, 320) && v.u8(1)&0xf == 2 && v.p[0]>>4 <= 3 && v.u8(32) <= 5 && v.u16(2) <= len(v.p) && v.u16(2) >= 34 && (kind <= 3 ||
 		kind >= 8 && kind <= 13))
 }
 
@@ -28,8 +34,14 @@ func dhcp(v *view) verdict {
 }
 
 func dhcp6(v *view) verdict {
-	return is(v.port(546, 547) && v.p[0] >= 1 && v.p[0] <= 13 && len(v.p) >= 8 && (v.p[0] >= 12 || v.u16(4) <= 144 &&
-		v.u16(6)+8 <= len(v.p)))
+	at := 4
+	if v.p[0] >= 12 { // between relays: a count of hops and two addresses (RFC 8415, 9)
+		at = 34
+	}
+	if !v.port(546, 547) || v.p[0] < 1 || v.p[0] > 13 || len(v.p) < at+4 || at == 34 && v.u8(1) > 32 {
+		return no
+	}
+	return is(v.items(at, 1, 255))
 }
 
 // ber returns the length of the content of a BER element at an offset, and that of its header.
@@ -163,16 +175,19 @@ func month(v *view, at int) bool {
 	return false
 }
 
+// exports is when the first flow was exported, in seconds of 1970: no export has an earlier time.
+const exports = 800_000_000
+
 // netFlow is an export of version 5, 9 or 10 (RFC 3954, RFC 7011).
 func netFlow(v *view) verdict {
 	switch v.u16(0) {
 	case 5:
 		return is(len(v.p) >= 24 && v.u16(2) >= 1 && v.u16(2) <= 30 && len(v.p) == 24+48*v.u16(2))
 	case 9:
-		return is(len(v.p) >= 24 && v.u16(2) >= 1 && v.u16(2) < 100 && (v.u16(20) <= 1 || v.u16(20) >= 256) &&
+		return is(len(v.p) >= 24 && v.u32(8) > exports && v.u16(2) >= 1 && v.u16(2) < 100 && (v.u16(20) <= 1 || v.u16(20) >= 256) &&
 			v.u16(22) >= 4 && v.u16(22) <= len(v.p)-20)
 	case 10:
-		return is(v.u16(2) == len(v.p) && len(v.p) >= 20 && (v.u16(16) == 2 || v.u16(16) == 3 || v.u16(16) >= 256) &&
+		return is(v.u16(2) == len(v.p) && len(v.p) >= 20 && v.u32(4) > exports && (v.u16(16) == 2 || v.u16(16) == 3 || v.u16(16) >= 256) &&
 			v.u16(18) >= 4)
 	}
 	return no
@@ -224,8 +239,15 @@ func bfd(v *view) verdict {
 }
 
 func hsrp(v *view) verdict {
-	return is(v.port(1985, 2029) && (v.p[0] == 0 && v.u8(1) <= 3 && len(v.p) >= 20 || v.p[0] == 1 && v.u8(1) == 40 &&
-		len(v.p) >= 42))
+	if !v.port(1985, 2029) || len(v.p) < 16 {
+		return no
+	}
+	if v.p[0] == 1 { // version 2: a group's state, of 40 bytes
+		return is(v.u8(1) == 40 && len(v.p) >= 42 && v.u8(2) == 2)
+	}
+	state := v.u8(2)
+	return is(v.p[0] == 0 && (v.u8(1) <= 2 && state <= 16 && state&(state-1) == 0 && v.u8(3) > 0 && v.u8(4) > v.u8(3) &&
+		v.u8(7) == 0 && v.u8(16) != 0 && (len(v.p) == 20 || len(v.p) > 20 && v.u8(20) == 4) || v.u8(1) == 3 && v.u16(2) == 1 && v.u16(4) == len(v.p)-6)) // RFC 2281, 5; an advertisement
 }
 
 func bgp(v *view) verdict {
@@ -244,7 +266,10 @@ func ldp(v *view) verdict {
 
 func whois(v *view) verdict {
 	line, whole := v.line()
-	return perhaps(v.port(43) && !v.reply && v.nth == 0 && whole && len(line) == len(v.p)-2 && v.printable(len(v.p)))
+	// A domain, an address, a number of an autonomous system, or options: any line would be a guess by the port.
+	asked := bytes.ContainsAny(line, ".:-") || v.hasFold("AS")
+	return perhaps(v.port(43) && !v.reply && v.nth == 0 && v.replies == 0 && whole && len(line) == len(v.p)-2 && asked &&
+		v.printable(len(v.p)))
 }
 
 func coap(v *view) verdict {
@@ -252,17 +277,59 @@ func coap(v *view) verdict {
 		return no
 	}
 	code := v.u8(1)
-	return is(code <= 7 || code>>5 >= 2 && code>>5 <= 5)
+	if code == 0 { // an empty message has no more than its header (RFC 7252, 4.1)
+		return is(len(v.p) == 4)
+	}
+	class, detail := code>>5, code&0x1f
+	known := class == 0 && detail <= 7 || class == 2 && (detail >= 1 && detail <= 5 || detail == 31) ||
+		class == 4 && detail != 7 && detail <= 15 || class == 5 && detail <= 8
+	return is(known && v.coapOptions(4+v.u8(0)&0xf))
+}
+
+// coapOptions reports whether options of CoAP fill a message up to its payload (RFC 7252, 3.1).
+func (v *view) coapOptions(at int) bool {
+	for number := 0; at < len(v.p); {
+		b := v.u8(at)
+		if b == 0xff {
+			return at+1 < len(v.p) // behind the marker is a payload
+		}
+		at++
+		delta, size := b>>4, b&0xf
+		for _, n := range []*int{&delta, &size} {
+			switch *n {
+			case 13:
+				*n = 13 + v.u8(at)
+				at++
+			case 14:
+				*n = 269 + v.u16(at)
+				at += 2
+			case 15:
+				return false
+			}
+		}
+		number += delta
+		at += size
+		if number > 2100 {
+			return false
+		}
+	}
+	return at == len(v.p)
 }
 
 func dlep(v *view) verdict {
-	return is(v.has("DLEP") || v.port(854) && v.u16(0) >= 1 && v.u16(0) <= 16 && v.u16(2) == len(v.p)-4)
+	return is(v.has("DLEP") || v.port(854) && v.u16(0) >= 1 && v.u16(0) <= 16 && v.u16(2) == len(v.p)-4 &&
+		v.items(4, 0, 64)) // data items (RFC 8175, 11.3)
 }
 
 // dceRPC is a packet over TCP (C706, 12.6): version 5.0, a known type, a little-endian format, and its length.
 func dceRPC(v *view) verdict {
-	return is(v.u8(0) == 5 && v.u8(1) <= 1 && v.u8(2) <= 19 && len(v.p) >= 16 && v.le16(8) >= 16 &&
-		v.le16(8) <= 1<<14 && (v.u8(4) == 0x10 && v.le16(8) <= len(v.p)+4096 || v.u8(4) == 0))
+	size := v.le16(8)
+	if v.u8(4) == 0 {
+		size = v.u16(8)
+	}
+	return is(v.u8(0) == 5 && v.u8(1) <= 1 && v.u8(2) <= 19 && len(v.p) >= 16 && v.u8(4)&^0x10 == 0 && v.u8(5) <= 3 &&
+		v.u16(6) == 0 && size >= 16 && size <= 1<<14 && (size == len(v.p) || size > len(v.p) && len(v.p) >= 500 ||
+		v.u16(size) == 0x0500))
 }
 
 // dceRPCUDP is a packet of the connectionless protocol: version 4, type, representation, and the length behind.
@@ -284,7 +351,10 @@ func smpp(v *view) verdict {
 	command := v.u32(4) &^ 0x80000000
 	known := command >= 1 && command <= 9 || command == 0x15 || command == 0xb || command == 0x21 ||
 		command == 0x102 || command == 0x103
-	return perhaps(known && int(v.u32(0)) == len(v.p) && len(v.p) >= 16 && len(v.p) < 4096 && v.u32(12) < 1<<16 &&
+	if command == 0x15 || command == 6 { // enquire_link and unbind have no body
+		known = len(v.p) == 16 && v.port(2775)
+	}
+	return perhaps(known && (v.u32(4)&0x80000000 != 0 || v.u32(8) == 0) && int(v.u32(0)) == len(v.p) && len(v.p) >= 16 && len(v.p) < 4096 && v.u32(12) < 1<<16 &&
 		v.u32(12) > 0 &&
 		(command != 2 && command != 1 && command != 9 || v.u32(4)&0x80000000 != 0 || v.p[16] >= ' '))
 }

@@ -31,6 +31,9 @@ func mongoDB(v *view) verdict {
 	if len(v.p) < 16 || v.le32(0) < 16 || v.le32(0) > 48<<20 {
 		return no
 	}
+	if code == 1 && (!v.reply || len(v.p) < 36) || code == 2013 && (v.u8(20) > 2 || v.le32(21) < 5) {
+		return no
+	}
 	return is((code == 1 || code >= 2001 && code <= 2007 || code == 2010 || code == 2011 || code == 2012 || code == 2013) &&
 		(int(v.le32(0)) == len(v.p) || len(v.p) > 1000) && (code == 1 || code == 2012 || v.le32(8) == 0 || v.reply))
 }
@@ -68,11 +71,12 @@ func tds(v *view) verdict {
 		v.u16(2) == len(v.p) && v.u16(2) > 8 && v.u8(7) == 0 && v.u16(4) == 0 && (kind != 0x12 || v.u8(8) == 0))
 }
 
-// tns is a connect, accept or redirect of Oracle's Net.
+// tns is a connect, accept or redirect of Oracle's Net. Where the data of a connect are long, they follow it.
 func tns(v *view) verdict {
 	return is(v.nth == 0 && v.u16(0) == len(v.p) && v.u16(2) == 0 && v.u8(4) >= 1 && v.u8(4) <= 11 && v.u8(5) <= 8 &&
 		v.u16(6) == 0 &&
-		(v.u8(4) == 1 && v.contains("(CONNECT_DATA=") || v.u8(4) == 11 && v.port(1521) || v.u8(4) == 2 && v.port(1521)))
+		(v.u8(4) == 1 && (v.contains("(CONNECT_DATA=") || v.u16(8) >= 300 && v.u16(8) < 400 && v.u16(24) > 0 &&
+			v.u16(26) == v.u16(0)) || v.u8(4) == 11 && v.port(1521) || v.u8(4) == 2 && v.port(1521)))
 }
 
 func drda(v *view) verdict {
@@ -100,8 +104,14 @@ func kafka(v *view) verdict {
 }
 
 func zooKeeper(v *view) verdict {
-	return is(v.nth == 0 && !v.reply && (v.u32(0) == 44 || v.u32(0) == 45) && v.u32(4) == 0 &&
-		int(v.u32(0)) == len(v.p)-4 && v.u32(24) == 16)
+	// ConnectRequest: version, last transaction, time-out, session, a password of 16 bytes, and whether to read only. The
+	// answer has the version, the time-out, the session and the password.
+	size, password := int(v.u32(0)), 28
+	if v.reply {
+		size, password = size+8, 20
+	}
+	return is(v.nth == 0 && (size == 44 || size == 45) && v.u32(4) == 0 && int(v.u32(0)) == len(v.p)-4 &&
+		v.u32(password) == 16)
 }
 
 func amqp(v *view) verdict {
@@ -205,7 +215,14 @@ func iscsi(v *view) verdict {
 func svn(v *view) verdict { return is(v.has("( success ( 2 2 ") || v.has("( 2 ( edit-pipeline")) }
 
 func git(v *view) verdict {
-	return is(v.hasAt(4, "git-upload-pack /") || v.hasAt(4, "git-receive-pack /"))
+	at := 4 // behind the length, which Git itself sends in a segment of its own
+	switch {
+	case v.nth == 0 && len(v.p) == 4 && v.digits(0) >= 2:
+		return maybe
+	case v.nth == 1 && v.mine.size == 4:
+		at = 0
+	}
+	return is(v.hasAt(at, "git-upload-pack /") || v.hasAt(at, "git-receive-pack /"))
 }
 
 func opcUA(v *view) verdict {

@@ -6,10 +6,10 @@ import "bytes"
 
 func wireGuard(v *view) verdict {
 	switch v.le32(0) {
-	case 1:
-		return is(len(v.p) == 148)
+	case 1: // a key, encrypted
+		return is(len(v.p) == 148 && v.dense(8, 32))
 	case 2:
-		return is(len(v.p) == 92)
+		return is(len(v.p) == 92 && v.dense(12, 32))
 	case 3:
 		return is(len(v.p) == 64)
 	case 4:
@@ -70,11 +70,11 @@ func gtp(v *view) verdict {
 	size, version := v.u16(2), v.p[0]>>5
 	switch {
 	case v.port(2123) && version == 2:
-		return is(size == len(v.p)-4 || v.p[0]&0x10 != 0 && size < len(v.p)-4)
+		return is(v.u8(1) != 0 && (size == len(v.p)-4 || v.p[0]&0x10 != 0 && size < len(v.p)-4))
 	case v.port(2123, 2152) && version == 1 && v.p[0]&0x10 != 0:
-		return is(size == len(v.p)-8)
+		return is(size == len(v.p)-8 && v.p[0]&0x08 == 0 && v.u8(1) != 0)
 	case v.port(3386) && version <= 2:
-		return is(size == len(v.p)-6 || size == len(v.p)-20 || version == 1 && v.u16(2) <= len(v.p))
+		return is(v.p[0]&0x1e == 0x0e && v.u8(1) != 0 && (size == len(v.p)-6 || size == len(v.p)-20 || version == 1 && size <= len(v.p)))
 	}
 	return no
 }
@@ -101,12 +101,41 @@ func pptp(v *view) verdict {
 func lisp(v *view) verdict {
 	switch {
 	case v.port(4342):
-		kind := v.p[0] >> 4
-		return is(kind >= 1 && kind <= 8 && len(v.p) >= 12)
+		return is(len(v.p) >= 12 && v.lispControl())
 	case v.port(4341):
-		return is(len(v.p) >= 28 && (v.u8(8)>>4 == 4 || v.u8(8)>>4 == 6))
+		return is(v.innerIP(8))
 	}
 	return no
+}
+
+// lispControl reports whether a message has the fixed bits and the counts of its type (RFC 9301, 5).
+func (v *view) lispControl() bool {
+	switch v.p[0] >> 4 {
+	case 1: // Map-Request: records that are asked for
+		return v.u8(1)&0x1f == 0 && v.u8(3) >= 1 && v.u8(3) <= 64 && len(v.p) >= 24
+	case 2: // Map-Reply
+		return v.u24(0)&0x01ffff == 0 && v.u8(3) <= 64
+	case 3: // Map-Register
+		return v.u24(0)&0x00ff80 == 0 && v.u8(3) >= 1 && v.u8(3) <= 64 && len(v.p) >= 16
+	case 4: // Map-Notify
+		return v.u24(0)&0x00ffff == 0 && v.u8(3) >= 1 && v.u8(3) <= 64
+	case 7: // Info
+		return v.u32(0)&0x07ffffff == 0
+	case 8: // Encapsulated Control Message: an IP datagram
+		return v.u32(0)&0x03ffffff == 0 && v.innerIP(4)
+	}
+	return false
+}
+
+// innerIP reports whether what begins at an offset is an IP datagram that ends with the payload.
+func (v *view) innerIP(at int) bool {
+	switch v.u8(at) >> 4 {
+	case 4:
+		return v.u8(at)&0xf >= 5 && v.u16(at+2) == len(v.p)-at
+	case 6:
+		return v.u16(at+4) == len(v.p)-at-40
+	}
+	return false
 }
 
 // lispTCP is the reliable transport of a map server: messages with a type, a length and the end 0x9facade9.
@@ -116,15 +145,31 @@ func lispTCP(v *view) verdict {
 }
 
 func roce(v *view) verdict {
-	// The transport header of InfiniBand (RoCEv2): a known opcode, version 0, partition with members.
+	// The transport header of InfiniBand (RoCEv2): a known opcode, version 0, a partition, reserved bits, a destination
+	// queue. All is padded to words, and a checksum follows.
 	op := v.u8(0)
-	return is(v.port(4791) && len(v.p) >= 16 && v.u8(1)&0x0f == 0 && (op <= 0x17 || op >= 0x20 && op <= 0x37 ||
+	return is(v.port(4791) && len(v.p) >= 16 && len(v.p)%4 == 0 && v.u8(1)&0x0f == 0 && v.u8(4)&0x3f == 0 &&
+		v.u8(8)&0x7f == 0 && v.u24(5) != 0 && (op <= 0x17 || op >= 0x20 && op <= 0x37 ||
 		op >= 0x64 && op <= 0x65 || op == 0x81) && v.u16(2)&0x7fff > 0)
 }
 
 func capwap(v *view) verdict {
-	return is(v.port(5246, 5247) && (v.p[0] == 0 && len(v.p) >= 16 && v.u8(1)>>3 >= 2 && v.u8(1)>>3 <= 16 ||
+	return is(v.port(5246, 5247) && (v.p[0] == 0 && len(v.p) >= 16 && v.capwapHeader(v.u24(1)) ||
 		v.p[0] == 1 && v.u8(4) >= 20 && v.u8(4) <= 23 && v.u8(5) == 0xfe))
+}
+
+// capwapHeader checks a header in the clear (RFC 5415, 4.3): its length in words, radio, binding and reserved bits. At the
+// control port a message with its length follows (4.5.1).
+func (v *view) capwapHeader(bits int) bool {
+	words, binding := bits>>19, bits>>9&0x1f
+	at := 4 * words
+	if words < 2 || words > 16 || at > len(v.p) || bits&7 != 0 || binding > 3 {
+		return false
+	}
+	if v.port(5246) && bits&0x80 == 0 { // not a fragment
+		return v.u24(at+1) >= 1 && v.u24(at+1) <= 26 && v.u8(at) == 0 && v.u16(at+5) <= len(v.p)-at-4
+	}
+	return binding != 0 || bits&8 != 0
 }
 
 func tinc(v *view) verdict {
@@ -151,7 +196,11 @@ func natPMP(v *view) verdict {
 	case !v.port(5351):
 		return no
 	case v.u8(0) == 0: // RFC 6886, 3.2 and 3.3
-		return is(len(v.p) == 2 && v.u8(1) == 0 || len(v.p) == 12 || len(v.p) == 16)
+		op, size := v.u8(1), len(v.p)
+		return is(size == 2 && op == 0 || size == 12 && (op == 1 || op == 2) && v.u16(2) == 0 && v.u16(4) != 0 ||
+			size == 12 && op == 128 && v.u16(2) <= 5 || size == 16 && (op == 129 || op == 130) && v.u16(2) <= 5)
 	}
-	return is(v.u8(0) == 2 && len(v.p) >= 24 && len(v.p)%4 == 0) // PCP, RFC 6887, 7
+	// PCP (RFC 6887, 7.1 and 7.2): a request has the client's address, an answer a reserved byte and a result.
+	return is(v.u8(0) == 2 && len(v.p) >= 24 && len(v.p)%4 == 0 && v.u8(1)&0x7f <= 3 && v.u8(2) == 0 &&
+		(v.u8(1)&0x80 != 0 && v.u8(3) <= 13 || v.u8(3) == 0 && v.u64(8)|v.u64(16) != 0))
 }

@@ -208,6 +208,20 @@ func (v *view) textAt(at, n int) bool {
 	return true
 }
 
+// items reports whether a payload is filled, from an offset on, by items of a type, a length and as many bytes. Types are from
+// least to most.
+func (v *view) items(at, least, most int) bool {
+	for at+4 <= len(v.p) && v.u16(at) >= least && v.u16(at) <= most {
+		at += 4 + v.u16(at+2)
+	}
+	return at == len(v.p)
+}
+
+// dense reports whether fewer than a quarter of n bytes at an offset are zero, as of a key or of what is encrypted.
+func (v *view) dense(at, n int) bool {
+	return at+n <= len(v.p) && 4*bytes.Count(v.p[at:at+n], []byte{0}) < n
+}
+
 func (v *view) containsFrom(at int, s string) bool {
 	return at < len(v.p) && bytes.Contains(v.p[at:], []byte(s))
 }

@@ -40,13 +40,17 @@ func http2(v *view) verdict {
 	if v.has("PRI * HTTP/2.0\r\n") {
 		return yes
 	}
-	return is(v.nth == 0 && v.reply && v.u8(3) == 4 && v.u8(4) <= 1 && v.u32(5) == 0 && v.u24(0)%6 == 0 &&
-		v.u24(0) <= 60 && len(v.p) >= 9)
+	size, setting := v.u24(0), v.u16(9)
+	return is(v.nth == 0 && v.reply && v.u8(3) == 4 && v.u8(4) == 0 && v.u32(5) == 0 && size > 0 && size%6 == 0 &&
+		size <= 60 && len(v.p) >= 9+size && setting >= 1 && setting <= 9)
 }
 
 // tls recognises the first record of a handshake (RFC 8446, 5.1 and 4), and data in the middle of a connection.
 func tls(v *view) verdict {
-	if v.u8(1) != 3 || v.u8(2) > 4 || len(v.p) < 5 {
+	if len(v.p) < 5 { // too little of a record
+		return perhapsOnly(v.p[0] == 22 && (len(v.p) == 1 || v.p[1] == 3))
+	}
+	if v.u8(1) != 3 || v.u8(2) > 4 {
 		return no
 	}
 	size := v.u16(3)
@@ -169,9 +173,11 @@ func quic(v *view) verdict {
 	version := v.u32(1)
 	switch {
 	case version == 0: // Version Negotiation: the versions that a server has
-		at := 6 + v.u8(5)
-		at += 1 + v.u8(at)
-		return perhaps(len(v.p) > at && (len(v.p)-at)%4 == 0 && (knownQUIC(v.u32(at)) || knownQUIC(v.u32(at+4))))
+		dcid := v.u8(5)
+		scid := v.u8(6 + dcid) // the client's first Destination Connection ID, of 8 bytes or more (RFC 9000, 7.2)
+		at := 7 + dcid + scid
+		return perhaps(scid >= 8 && scid <= 20 && dcid <= 20 && len(v.p) > at && (len(v.p)-at)%4 == 0 &&
+			(knownQUIC(v.u32(at)) || knownQUIC(v.u32(at+4))))
 	case version>>8 == 0x513034 || version>>8 == 0x513035 || version>>8 == 0x543035: // Q046, Q050, T050
 		return yes
 	case !knownQUIC(version):
@@ -179,11 +185,11 @@ func quic(v *view) verdict {
 	}
 	dcid := v.u8(5)
 	scid := v.u8(6 + dcid)
-	return is(dcid <= 20 && scid <= 20 && len(v.p) >= 7+dcid+scid)
+	return is(v.p[0]&0x40 != 0 && dcid <= 20 && scid <= 20 && len(v.p) >= 7+dcid+scid)
 }
 
 func knownQUIC(version uint32) bool {
-	return version == 1 || version == 0x6b3343cf || version>>8 == 0xff0000 && version&0xff < 64 ||
+	return version == 1 || version == 0x6b3343cf || version>>8 == 0xff0000 && version&0xff >= 18 && version&0xff < 64 ||
 		version&0x0f0f0f0f == 0x0a0a0a0a ||
 		version>>8 == 0xfaceb0 || version>>8 == 0x513034 || version>>8 == 0x513035 || version>>8 == 0x543035 ||
 		version>>16 == 0x5130 || version>>16 == 0x5430
