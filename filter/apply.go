@@ -151,24 +151,37 @@ func (f *Filter) redirect(d *packet.Desc, device int) {
 
 // within takes the tokens for packet i and reports whether they were there.
 func (f *Filter) within(b *packet.Batch, i int, r *Rule) bool {
-	line, now, n := f.List.line[b.D[i].Rule-1], clock.Time(b.Time(i)), 1
+	now, bytes := clock.Time(b.Time(i)), 0
 	if !f.started {
 		f.fill(now)
 	}
 	if r.Rate.Bytes {
-		_, bytes := packet.Count(b.D[i : i+max(1, packet.Chain(b.D[i:]))])
-		n = int(bytes)
+		_, n := packet.Count(b.D[i : i+max(1, packet.Chain(b.D[i:]))])
+		bytes = int(n)
 	}
-	if !r.Rate.PerSource {
-		return f.buckets[line].take(&r.Rate, n, now)
+	var t tuple.Tuple
+	if r.Rate.PerSource {
+		t = tupleOf(b, i)
 	}
-	t := tupleOf(b, i)
-	p := f.sources.find(f.List.rates, line, t.SrcHi, t.SrcLo, b.D[i].Flags&packet.FlagIPv4 != 0, now)
+	return f.take(int(b.D[i].Rule), t.SrcHi, t.SrcLo, b.D[i].Flags&packet.FlagIPv4 != 0, bytes, now)
+}
+
+// take takes the tokens of a rule's packet and reports whether they were there. The address counts for rates per source,
+// bytes for rates of bytes.
+func (f *Filter) take(rule int, hi, lo uint64, v4 bool, bytes int, now clock.Time) bool {
+	line, r, n := f.List.line[rule-1], &f.List.rules[rule-1].Rate, 1
+	if r.Bytes {
+		n = bytes
+	}
+	if !r.PerSource {
+		return f.buckets[line].take(r, n, now)
+	}
+	p := f.sources.find(f.List.rates, line, hi, lo, v4, now)
 	if p == nil {
 		f.Crowded++
 		return false
 	}
-	return p.take(&r.Rate, n, now)
+	return p.take(r, n, now)
 }
 
 // fill fills the buckets that were not used yet.

@@ -109,7 +109,7 @@ func (s *sources) renumber(moved []int32) {
 	old := s.table
 	s.table = nil
 	for i := range old {
-		p := &old[i]
+		p := old[i] // the table before may still be in use
 		if p.line == 0 || moved[p.line-1] == 0 {
 			continue
 		}
@@ -120,7 +120,7 @@ func (s *sources) renumber(moved []int32) {
 		at := s.place(p.line, p.hi, p.lo)
 		for k := range uint64(sourceProbe) {
 			if to := &s.table[(at+k)%sourcesMost]; to.line == 0 {
-				*to = *p
+				*to = p
 				break
 			}
 		}
