@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,14 +31,24 @@ func TestXDPProgramSeesPacketsAndLeaves(t *testing.T) {
 	if err := w.near.Do(func() error { return w.store.AttachXDP("count/count_xdp", "eth0", XDPOptions{}) }); err == nil {
 		t.Error("attached twice")
 	}
-	if _, err := w.store.Unload("count", false); err == nil {
-		t.Error("unloaded although attached")
+	if _, err := w.store.Unload("count", true); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("unloaded from another network namespace: %v", err)
+	}
+	if err := w.near.Do(func() error { _, err := w.store.Unload("count", false); return err }); !errors.Is(err, ErrAttached) {
+		t.Errorf("unloaded although attached: %v", err)
 	}
 	w.detach("count/count_xdp")
 	w.attach("drop", XDPOptions{})
 	if diff := cmp.Diff([]string{"drop_all"}, w.chain("xdp")); diff != "" {
 		t.Error(diff)
 	}
+	w.do(func() error { // another program than the one that is meant stays
+		l, err := lookUp("eth0")
+		if err == nil && !errors.Is(w.store.fs.Detach(l.index, w.store.mustObject(t, "count").Programs[0].ID), xdp.ErrForeign) {
+			t.Error("a program that is not on the interface was detached")
+		}
+		return err
+	})
 	send(t, out, 100)
 	if n := received(in, 200*time.Millisecond); n != 0 {
 		t.Errorf("%d frames passed a program that drops", n)
@@ -45,6 +56,9 @@ func TestXDPProgramSeesPacketsAndLeaves(t *testing.T) {
 	w.detach("drop")
 	if err := w.near.Do(func() error { return w.store.DetachXDP("drop", "eth0") }); !errors.Is(err, ErrNotFound) {
 		t.Errorf("detached twice: %v", err)
+	}
+	if left, _ := filepath.Glob(w.root + "/millrace/dispatchers/*"); len(left) > 0 {
+		t.Errorf("records of what is no more attached: %v", left)
 	}
 	send(t, out, 100)
 	if n := received(in, 200*time.Millisecond); n != 100 {
@@ -170,7 +184,7 @@ func TestReplaceKeepsMapsAndAttachments(t *testing.T) {
 		t.Errorf("the fresh map begins at %d", n)
 	}
 	err := w.near.Do(func() error { _, err := w.store.Replace(objects+"drop.o", "count", ReplaceOptions{}); return err })
-	if !errors.Is(err, ErrUsage) {
+	if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "has no program for") {
 		t.Errorf("replaced by an object without the program: %v", err)
 	}
 	w.do(func() error {

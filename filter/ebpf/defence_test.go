@@ -149,6 +149,37 @@ func TestVerdictsExpire(t *testing.T) {
 	w.want("198.18.7.1", 0, 0, "after the expired one is removed")
 }
 
+// Below an expired prefix the next shorter one counts, also where several expired ones lie in each other.
+func TestShorterPrefixCountsBelowExpiredOnes(t *testing.T) {
+	w := newDefended(t)
+	for n, s := range []string{"198.18.7.0/24", "198.18.6.0/23", "198.18.4.0/22", "2001:db8:7::/48", "2001:db8::/32"} {
+		w.ok(w.d.Put(Verdict{Prefix: netip.MustParsePrefix(s), Rule: uint32(n + 1), For: time.Millisecond}))
+	}
+	time.Sleep(50 * time.Millisecond)
+	w.want("198.18.7.1", 0, 20, "below expired verdicts alone")
+	w.ok(w.d.Put(Verdict{Prefix: netip.MustParsePrefix("198.18.0.0/16"), Rule: 6}, Verdict{Prefix: netip.MustParsePrefix("2001:db8::/31"), Rule: 7}))
+	w.want("198.18.7.1", 0, 0, "by the fourth")
+	w.want("2001:db8:7::1", 0, 0, "by the third of IPv6")
+}
+
+// A burst is counted exactly, and hosts of an IPv6 /64 share the bucket of a prefix of that length.
+func TestBurstIsExactAndSharedInA64(t *testing.T) {
+	w := newDefended(t)
+	w.ok(w.d.Put(
+		Verdict{Prefix: netip.MustParsePrefix("198.18.7.1/32"), Rule: 1, Rate: 1, Burst: 3},
+		Verdict{Prefix: netip.MustParsePrefix("2001:db8:7::/64"), Rule: 2, Rate: 1, Burst: 10},
+	))
+	begin := time.Now()
+	most := func(n int) int { return n + int(time.Since(begin).Seconds()) }
+	if n := w.passed("198.18.7.1", 0, 20); n < 3 || n > most(3) {
+		t.Errorf("%d pass a burst of 3", n)
+	}
+	begin = time.Now()
+	if n := w.passed("2001:db8:7::1", 0, 20) + w.passed("2001:db8:7::2", 0, 20); n < 10 || n > most(10) {
+		t.Errorf("%d of two hosts pass a burst of 10", n)
+	}
+}
+
 func TestSourcesAreLimitedEach(t *testing.T) {
 	w := newDefended(t)
 	w.ok(w.d.Put(Verdict{Prefix: netip.MustParsePrefix("198.18.0.0/16"), Rule: 1, Rate: 10, Burst: 15}))

@@ -32,6 +32,11 @@ func TestLoadPinsProgramsAndMaps(t *testing.T) {
 	if _, err := w.store.Load(objects+"count.o", ""); !errors.Is(err, ErrExists) {
 		t.Errorf("loaded twice: %v", err)
 	}
+	for _, name := range []string{"../count", "a b", ".count"} {
+		if _, err := w.store.Load(objects+"count.o", name); !errors.Is(err, ErrUsage) {
+			t.Errorf("loaded as %q: %v", name, err)
+		}
+	}
 	if _, err := w.store.Unload("count", false); err != nil {
 		t.Error(err)
 	}
@@ -76,7 +81,7 @@ func TestVerifierErrorsAreShortAndNameTheSource(t *testing.T) {
 	if v.Program != "reads_beyond" || !strings.Contains(v.Reason, "invalid access to packet") {
 		t.Errorf("program %q, reason %q", v.Program, v.Reason)
 	}
-	if !strings.Contains(v.Source, "return data[20] == 6") {
+	if !strings.HasPrefix(v.Source, "rejected.c:11: return data[20] == 6") {
 		t.Errorf("source %q", v.Source)
 	}
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 2 || len(v.Log) < 5 {

@@ -42,7 +42,7 @@ func (s *Store) where(o Object) (list []place, err error) {
 		if at.Elsewhere {
 			return nil, fmt.Errorf("%s/%s: %w", o.Name, p.Name, ErrElsewhere)
 		}
-		list = append(list, place{program: p, xdp: &at, what: fmt.Sprintf("xdp of interface %d", at.Ifindex)})
+		list = append(list, place{program: p, xdp: &at, what: "xdp of " + nameOf(at.Ifindex)})
 	}
 	tcx, err := s.whereTCX(o, byID)
 	if err != nil {
@@ -52,7 +52,15 @@ func (s *Store) where(o Object) (list []place, err error) {
 	return append(append(list, tcx...), clsact...), err
 }
 
-// whereTCX finds links by their pins, in all network namespaces.
+// nameOf returns the name of an interface of this network namespace.
+func nameOf(ifindex int) string {
+	if l, err := netlink.LinkByIndex(ifindex); err == nil {
+		return l.Attrs().Name
+	}
+	return fmt.Sprintf("interface %d", ifindex)
+}
+
+// whereTCX finds links by their pins, in all network namespaces: the kernel does not say in which an interface is.
 func (s *Store) whereTCX(o Object, byID map[uint32]Program) (list []place, err error) {
 	entries, err := os.ReadDir(s.links(o.Name))
 	if errors.Is(err, os.ErrNotExist) {
