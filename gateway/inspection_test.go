@@ -344,6 +344,77 @@ func TestAccessRules(t *testing.T) {
 	}
 }
 
+// A rate, of a line or of each source, lets so many packets pass; marks count; what is captured is in the pcapng, also where
+// it is dropped. A reload keeps buckets and counters. With detect a rate alerts alone.
+func TestAccessRulesLimitMarkAndCapture(t *testing.T) {
+	const rules = `list near file "near.txt"
+group dns 198.18.1.1
+rate 10pps burst 3 per source udp from list near to group dns port 53,5353 name "per source"
+rate 10pps burst 5 udp to group dns port 53 name "all others"
+mark 7 capture tcp
+`
+	for _, mode := range []string{"prevent", "detect"} {
+		prevent := mode == "prevent"
+		s := guard(t, fill(""), detectAll, "alert tcp any any -> any any (content:\"marked\"; sid:1;)\n")
+		s.write("near.txt", "198.18.9.0/24\n")
+		s.write("a.access", rules)
+		policy := "  policies: [{name: p, mode: " + mode + ", access: a.access, rules: a.rules}]\n"
+		reload := func() {
+			t.Helper()
+			if err := s.i.Reload(s.parse(t, policy)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reload()
+		passes := func(source string, n int) (passed int) {
+			for range n {
+				switch r := s.send(0, client(source+":40000", guardedDNS, "").bytes()); {
+				case r.verdict == packet.Forward:
+					passed++
+				case r.verdict != packet.DropRateLimit:
+					t.Fatalf("%s: %v", mode, r.verdict)
+				}
+			}
+			return passed
+		}
+		want := func(what string, got, n, all int) {
+			t.Helper()
+			if !prevent {
+				n = all
+			}
+			if got != n {
+				t.Errorf("%s, %s: %d of %d pass, want %d", mode, what, got, all, n)
+			}
+		}
+		want("a source", passes("198.18.9.8", 5), 3, 5)
+		want("another source", passes("198.18.9.9", 2), 2, 2)
+		reload()
+		want("it, after a reload", passes("198.18.9.9", 5), 1, 5)
+		want("sources that are not in the list", passes("198.18.7.1", 4)+passes("198.18.7.2", 4), 5, 8)
+		s.after(200 * time.Millisecond)
+		want("a source after the time of two packets", passes("198.18.9.8", 5), 2, 5)
+		s.handshake(guardedClient)
+		s.expect(0, data(guardedClient, 0, "marked"), 1)
+		st := s.i.Status(10)
+		if m := st.Policies[0].Marked; len(m) != 1 || m[7] != 3 || st.Policies[0].Captured != 3 || st.Policies[0].Access != 4 {
+			t.Errorf("%s: marks %v, %d captured, %d access rules", mode, m, st.Policies[0].Captured, st.Policies[0].Access)
+		}
+		drops := map[bool][2]uint64{true: {9, 3}}[prevent]
+		if r := st.Rules; len(r) != 4 || r[0].Msg != "per source" || r[0].Action != "rate" || r[0].Matches != 17 || r[0].Alerts != 1 || r[0].Drops != drops[0] ||
+			r[1].Msg != "all others" || r[1].Matches != 8 || r[1].Alerts != 1 || r[1].Drops != drops[1] || r[2].Matches != 3 || r[2].Action != "pass" {
+			t.Errorf("%s: %+v", mode, r)
+		}
+		action := map[bool]string{true: "drop", false: "alert"}[prevent]
+		s.wantAlerts("access 1 "+action, "access 3 "+action, "alert 1 alert")
+		if text, _ := os.ReadFile(filepath.Join(s.dir, "alerts.json")); strings.Count(string(text), `"mark":7`) != 1 {
+			t.Errorf("%s: marks of alerts: %s", mode, text)
+		}
+		if b, _ := os.ReadFile(filepath.Join(s.dir, "alerts.pcapng")); strings.Count(string(b), "p access:4 mark 7 capture tcp") != 3 {
+			t.Errorf("%s: the capture has %q", mode, b)
+		}
+	}
+}
+
 // A connection that is inspected stays with the loop.
 func TestInspectedConnectionsStayOutOfTheKernel(t *testing.T) {
 	was := kernelFlows

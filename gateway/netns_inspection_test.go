@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -195,6 +196,65 @@ func (s *site) prevented(t *testing.T) {
 	}
 	if !bytes.Contains(capturedPackets(t, s.beside("alerts.pcapng")), []byte("all drop: 1:1:3 secret path")) {
 		t.Error("the capture lacks the packet of rule 1")
+	}
+}
+
+// Rates, marks and captures of access rules on live traffic: a source is limited, and another one is not.
+func TestAccessRulesOnLiveTraffic(t *testing.T) {
+	t.Parallel()
+	s, _ := layOut(t, "mr-gwaccess")
+	for i := range s.backends {
+		s.listen(i)
+	}
+	s.must(s.client.Up("eth0", "198.18.0.3/24"))
+	s.rules("")
+	s.must(os.WriteFile(s.beside("limited.txt"), []byte("198.18.0.2\n"), 0o644))
+	s.must(os.WriteFile(s.beside("live.access"), []byte(`list limited file "limited.txt"
+rate 1pps burst 5 per source udp from list limited to any port 53 name "a packet a second"
+mark 9 udp from 198.18.0.3
+drop capture tcp to any port 80 name "no web"
+`), 0o644))
+	s.must(os.WriteFile(s.file, fmt.Appendf(nil, siteConfig+inspectionConfig, "afxdp", "", "prevent"), 0o644))
+	s.start()
+	answered := func(source string, n int) (answers int) {
+		var c net.Conn
+		s.must(s.client.Do(func() (err error) {
+			c, err = (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}).Dial("udp", "198.18.1.1:53")
+			return err
+		}))
+		defer c.Close()
+		b := make([]byte, 100)
+		for range n {
+			io.WriteString(c, "?")
+			c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, err := c.Read(b); err == nil {
+				answers++
+			}
+		}
+		return answers
+	}
+	for end := time.Now().Add(20 * time.Second); answered("198.18.0.3", 1) == 0; {
+		if time.Now().After(end) {
+			t.Fatal("the service does not answer")
+		}
+	}
+	began := time.Now()
+	if n := answered("198.18.0.2", 20); n < 1 || n > 5+int(time.Since(began).Seconds())+1 {
+		t.Errorf("%d answers in %v, at a packet a second and a burst of 5", n, time.Since(began))
+	}
+	if n := answered("198.18.0.3", 20); n < 15 { // a loaded machine may be late
+		t.Errorf("%d answers to another source", n)
+	}
+	if out, err := s.client.Run("curl", "-sS", "-m", "0.3", "http://198.18.1.1/"); err == nil {
+		t.Errorf("a service that a rule drops: %s", out)
+	}
+	s.alerted(1, "drop")
+	s.alerted(3, "drop")
+	if sum := s.stop(); sum.Dropped["rate_limit"] == 0 || sum.Dropped["rule"] == 0 {
+		t.Errorf("dropped %v", sum.Dropped)
+	}
+	if b := capturedPackets(t, s.beside("alerts.pcapng")); !bytes.Contains(b, []byte("all access:3 no web")) {
+		t.Error("the capture lacks the packets of the rule with capture")
 	}
 }
 

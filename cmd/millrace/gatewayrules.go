@@ -19,7 +19,7 @@ Counters go on over reloads.
 
 --json prints one object: schema, policies (list of name, mode, rules, access, skipped,
 compile_ms, packets, bytes, dropped, blocked, rejected, bounds, overload, discarded,
-anomalies, shortened, captured, searched, searched_again), rules (list of policy, gid, sid,
+anomalies, shortened, captured, searched, searched_again, marked: packets by mark), rules (list of policy, gid, sid,
 rev, msg, action, matches, alerts, drops), more_rules, alerts_dropped, alerts_failed,
 packets_written, packets_dropped.`
 

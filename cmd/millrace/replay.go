@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,9 @@ none can be used) or auto, which prints what it found and what it uses.
 first packet and duration; --conversations=N lists N of them instead of 20.
 
 --classify lists them with the application protocol that their content shows (never
-their port or address alone), the server's name and JA4, and sums up protocols. --eve prints
+their port or address alone), the server's name and JA4, and sums up protocols of all flows.
+Up to eight payloads each way decide. A million flows of HTTP take 0.9 GB; packets of
+flows beyond those are counted in flows_unknown. --eve prints
 a line of JSON for every flow, with keys of Suricata's EVE output: timestamp, src_ip,
 src_port, dest_ip, dest_port, proto, app_proto, name, alpn, ja4, rules, flow
 (pkts_toserver, pkts_toclient, bytes_toserver, bytes_toclient, duration_seconds).
@@ -398,9 +401,14 @@ func remedied(err error) error {
 	if driver := new(pmd.OpError); errors.As(err, &driver) {
 		err = driver.Err // without device and queue
 	}
+	number, record := new(fs.PathError), new(capture.Error)
 	switch {
+	case errors.As(err, &number) && errors.Is(err, fs.ErrNotExist) && strings.Trim(number.Path, "0123456789") == "":
+		return fmt.Errorf("%w\n  a number of flows follows its option with =, as in --classify=%s", err, number.Path)
 	case errors.Is(err, capture.ErrFormat):
 		return fmt.Errorf("%w\n  pcap and pcapng are read; convert others with `editcap -F pcapng IN OUT`", err)
+	case errors.As(err, &record) && record.Record == 0 && errors.Is(err, capture.ErrTruncated):
+		return fmt.Errorf("%w\n  the file has no packets: it ends before the first", err)
 	case errors.Is(err, capture.ErrTruncated), errors.Is(err, capture.ErrCorrupt):
 		return fmt.Errorf("%w\n  the packets before that were counted; `editcap IN OUT` writes a file that ends there", err)
 	case errors.Is(err, capture.ErrLinkType):

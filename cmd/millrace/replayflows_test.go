@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,5 +67,22 @@ func TestNamesOfCapturesAreShownAsText(t *testing.T) {
 	got := applied(&replay.Application{Protocol: "TLS", Name: "a\x1b[31m", Rules: []uint16{2}})
 	if got != `TLS "a\x1b[31m" rules [2]` {
 		t.Error(got)
+	}
+}
+
+// A number behind an option without = is taken for a file, and an empty file has no packets: both are said.
+func TestClassifyExplainsWrongFiles(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.pcap")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for arg, want := range map[string]string{"5": "as in --classify=5", empty: "has no packets", "/nonexistent": "no such file"} {
+		code, _, errs := run("replay", "--classify", arg)
+		if code != exitFailure || !strings.Contains(errs, want) {
+			t.Errorf("%s: code %d, %s", arg, code, errs)
+		}
+		if arg == "/nonexistent" && strings.Contains(errs, "--classify=") {
+			t.Error(errs)
+		}
 	}
 }

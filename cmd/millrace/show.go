@@ -78,6 +78,9 @@ func showReplay(c *console, r *replay.Report) {
 	t := &r.Total
 	showEngine(c, &r.Engine)
 	c.line("packets", "%s, %s bytes, %s flows", group(t.Packets), group(t.Bytes), group(t.Flows))
+	if r.FlowsUnknown > 0 {
+		c.line("unknown", "%s packets of flows beyond the first %s", group(r.FlowsUnknown), group(t.Flows))
+	}
 	c.line("network", "IPv4 %s, IPv6 %s, other %s; VLAN %s, fragments %s, options %s", group(t.IPv4), group(t.IPv6),
 		group(t.Packets-t.IPv4-t.IPv6), group(t.VLAN), group(t.Fragments), group(t.Options))
 	c.line("protocols", "%s", tally(t.Protocols))

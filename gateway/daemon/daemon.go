@@ -115,7 +115,9 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 	if err := d.openInspection(cfg); err != nil {
 		return err
 	}
-	if d.node, err = node.Open(d.nodeConfig(cfg)); err != nil {
+	c := d.nodeConfig(cfg)
+	c.Literals = d.inspection.Literals()
+	if d.node, err = node.Open(c); err != nil {
 		return err
 	}
 	cfg.SetQueues(len(d.node.Loops()))
@@ -136,10 +138,8 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 		WithoutDevices: len(cfg.Devices) == 0,
 		Loops:          cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
 		Engine: d.engine(cfg), Ops: engineOps(cfg), GPU: d.opt.GPU,
-		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
-	}
-	if len(cfg.Inspection.Policies) > 0 {
-		c.SearchOnGPU, c.Literals = true, d.inspection.Literals()
+		SearchOnGPU: true, // a reload may bring the first literals
+		Log:         d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
 	for _, dev := range cfg.Devices {
 		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode, Ring: dev.Ring})

@@ -32,6 +32,7 @@ type Alert struct {
 	Action    string     `json:"action"`  // what was done: "alert", "drop" or "reject"
 	Rule      *AlertRule `json:"rule"`    // null for an anomaly
 	Anomaly   string     `json:"anomaly"`
+	Mark      uint32     `json:"mark"`    // that an access rule gave the packet; 0: none
 	Payload   []byte     `json:"payload"` // base64, where the rule matched
 	Text      string     `json:"text"`    // the same, with dots for what is no printable ASCII
 }
@@ -120,42 +121,11 @@ func actionOf(p *policy, a *inspect.Alert, late bool) Action {
 	return ActionAlert
 }
 
-// accessAlert reports that access rule n drops a packet that opens a connection; the others of the connection only count.
-func (l *Loop) accessAlert(p *policy, n int) {
-	if !l.in.Opens {
-		return
-	}
-	p.accessCounts[n].alerts.Add(1)
-	d := &l.in.Chain[0]
-	src, dst, ok := addresses(d, l.whole)
-	if !ok {
-		return
-	}
-	r := &p.access.Rules()[n]
-	action := ActionAlert
-	if p.prevent {
-		action = ActionDrop
-	}
-	msg := r.Name
-	if msg == "" {
-		msg = r.Text
-	}
-	out := Alert{
-		Event: "access", Policy: p.name, Src: src, Dst: dst, Proto: wire.ProtoName(d.Proto), Direction: "to_server", Action: action.String(),
-		Rule: &AlertRule{SID: uint32(n + 1), Msg: msg, Action: r.Action.String()},
-	}
-	if t, _, _ := tupleOf(d, l.whole); t.Ports != 0 {
-		out.SrcPort, out.DstPort = uint16(t.Ports>>16), uint16(t.Ports)
-	}
-	l.write(&out, nil)
-	l.report(&out, nil, d.Proto, action)
-}
-
 // write queues an alert for the file, and its packet for the pcapng.
 func (l *Loop) write(a *Alert, payload []byte) {
 	now := l.of.opt.Wall(l.now)
 	if !a.Late {
-		a.Service = l.in.Service
+		a.Service, a.Mark = l.in.Service, l.mark
 	}
 	a.Loop = l.number
 	a.Time = now.UTC().Format("2006-01-02T15:04:05.000000Z07:00")

@@ -40,6 +40,7 @@ type Inspector struct {
 	numbers map[string]uint8 // of policies, for good
 	totals  map[string]*policyCounts
 	counts  map[countKey]*ruleCounts
+	marked  map[markKey]*atomic.Uint64
 	loaded  time.Duration // how long the rules took to compile
 }
 
@@ -47,7 +48,13 @@ type Inspector struct {
 type countKey struct {
 	policy   string
 	gid, sid uint32
-	access   string // the text of an access rule
+	access   string // the file and text of an access rule
+}
+
+// markKey names a counter of packets with a mark.
+type markKey struct {
+	policy string
+	mark   uint32
 }
 
 // maxNumbers bounds the names of policies of one process: numbers are for good.
@@ -60,6 +67,7 @@ var errTooMany = errors.New("inspection: more than 255 names of policies since t
 func Open(cfg *config.Config, opt Options) (*Inspector, error) {
 	i := &Inspector{
 		opt: opt, numbers: map[string]uint8{}, totals: map[string]*policyCounts{}, counts: map[countKey]*ruleCounts{},
+		marked:   map[markKey]*atomic.Uint64{},
 		compiled: map[string]*inspect.Rules{},
 	}
 	i.set.Store(&set{})
@@ -183,6 +191,11 @@ func (i *Inspector) Swap(p *Plan) {
 			next.policies[q.number] = q
 		}
 	}
+	for _, q := range p.policies {
+		if old := was.policy(q.number); old != nil && old.access != nil && q.access != nil {
+			q.access.rates.follow(&old.access.rates)
+		}
+	}
 	p.before = was
 	i.set.Store(next)
 }
@@ -226,8 +239,22 @@ func (i *Inspector) enterCounts(p *policy) {
 		return
 	}
 	for _, r := range p.access.Rules() {
-		p.accessCounts = append(p.accessCounts, i.countsOf(countKey{policy: p.name, access: r.Text}))
+		p.access.counts = append(p.access.counts, i.countsOf(countKey{policy: p.name, access: r.File + "\x00" + r.Text}))
+		var marked *atomic.Uint64
+		if r.Mark != 0 {
+			marked = i.markedBy(markKey{p.name, r.Mark})
+		}
+		p.access.marked = append(p.access.marked, marked)
 	}
+}
+
+func (i *Inspector) markedBy(k markKey) *atomic.Uint64 {
+	c := i.marked[k]
+	if c == nil {
+		c = new(atomic.Uint64)
+		i.marked[k] = c
+	}
+	return c
 }
 
 func (i *Inspector) countsOf(k countKey) *ruleCounts {

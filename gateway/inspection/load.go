@@ -95,9 +95,17 @@ func (l *loader) classesBeside() string {
 const maxRuleText = 256 << 20
 
 func (l *loader) read(name, what string) (text string, ok bool) {
-	path := l.cfg.Beside(name)
+	text, err := l.readPath(l.cfg.Beside(name))
+	if err != nil {
+		l.problems = append(l.problems, config.Problem{Message: "inspection: " + what + " cannot be read: " + err.Error()})
+	}
+	return text, err == nil
+}
+
+// readPath reads a file once.
+func (l *loader) readPath(path string) (string, error) {
 	if text, ok := l.texts[path]; ok {
-		return text, true
+		return text, nil
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -111,11 +119,10 @@ func (l *loader) read(name, what string) (text string, ok bool) {
 		b, err = os.ReadFile(path)
 	}
 	if err != nil {
-		l.problems = append(l.problems, config.Problem{Message: "inspection: " + what + " cannot be read: " + err.Error()})
-		return "", false
+		return "", err
 	}
 	l.texts[path] = string(b)
-	return l.texts[path], true
+	return l.texts[path], nil
 }
 
 // policy reads and compiles one policy.
@@ -158,33 +165,6 @@ func (l *loader) rules(c *config.InspectionPolicy, p *policy, name string) []*si
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return f.Rules
-}
-
-// access reads the files of rules on addresses and ports, as one list.
-func (l *loader) access(c *config.InspectionPolicy) *filter.List {
-	var rules []filter.Rule
-	for _, name := range c.Access {
-		if text, ok := l.read(name, "the file of access rules"); ok {
-			list, err := filter.Parse(l.cfg.Beside(name), text)
-			l.fail(err)
-			if list == nil {
-				continue
-			}
-			for _, r := range list.Rules() {
-				if r.Src != nil || r.Dst != nil || r.Rate != (filter.Rate{}) || r.Mark != 0 || r.Capture || r.Action == filter.Redirect {
-					l.problems = append(l.problems, config.Problem{File: l.cfg.Beside(name), Line: r.Line, Source: r.Text,
-						Message: "an access rule is pass or drop, without prefix list, rate, mark, redirect or capture"})
-				}
-			}
-			rules = append(rules, list.Rules()...)
-		}
-	}
-	if len(rules) == 0 {
-		return nil
-	}
-	list, err := filter.New(rules)
-	l.fail(err)
-	return list
 }
 
 // capture compiles the expression of a policy, nil without.

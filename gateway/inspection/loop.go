@@ -1,17 +1,14 @@
 package inspection
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -22,6 +19,7 @@ type Loop struct {
 	number  int
 	engines []*engine // by number of the policy
 	frame   []byte    // scratch for packets in several pieces
+	part    []byte    // scratch for one of the datagrams that a packet joins
 	encoder encoder
 
 	// Of the packet that is inspected.
@@ -29,6 +27,7 @@ type Loop struct {
 	now    clock.Time
 	engine *engine
 	whole  []byte
+	mark   uint32 // of an access rule; 0: none
 }
 
 // engine is what one loop has of one policy.
@@ -62,7 +61,7 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 		return packet.Forward, false
 	}
 	e := l.engineOf(p)
-	l.in, l.now, l.engine, l.whole = in, in.Now, e, l.assemble(in)
+	l.in, l.now, l.engine, l.whole, l.mark = in, in.Now, e, l.assemble(in), 0
 	if in.Now.Sub(e.swept) >= sweepEvery {
 		e.swept = in.Now
 		e.Expire(int64(in.Now), sweepMost)
@@ -74,16 +73,18 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	t.packets.Add(1)
 	t.bytes.Add(uint64(len(l.whole)))
 	if p.capture != nil && p.capture.Match(l.whole, len(l.whole)) {
-		l.captured(p)
+		l.captured(p, "capture")
 	}
-	if p.access != nil && in.FromClient && l.denied(p) {
-		return packet.DropRule, false
+	if p.access != nil && in.FromClient {
+		if v := l.decideAccess(p); v != packet.Undecided {
+			return v, false
+		}
 	}
 	dir := signature.ToClient
 	if in.FromClient {
 		dir = signature.ToServer
 	}
-	r := e.Inspect(&inspect.Input{Now: int64(in.Now), Frame: l.whole, Dir: dir, Fresh: in.Opens, Search: l.search(p)})
+	r := l.inspectAll(p, &inspect.Input{Now: int64(in.Now), Dir: dir, Fresh: in.Opens, Search: l.search(p)})
 	if r.Taken {
 		t.taken.Add(1)
 	}
@@ -93,11 +94,11 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	return l.decide(p, r)
 }
 
-// captured writes the packet to the pcapng, with the policy as its comment.
-func (l *Loop) captured(p *policy) {
+// captured writes the packet to the pcapng, with what asked for it as its comment.
+func (l *Loop) captured(p *policy, cause string) {
 	p.totals.captured.Add(1)
 	if f := l.of.packets.Load(); f != nil {
-		f.write(l.of.opt.Wall(l.now).UnixNano(), l.whole, []byte(p.name+" capture"))
+		f.write(l.of.opt.Wall(l.now).UnixNano(), l.whole, []byte(p.name+" "+cause))
 	}
 }
 
@@ -192,47 +193,6 @@ func (l *Loop) assemble(in *datapath.Inspected) []byte {
 		more = in.Chain[i].Flags.Has(packet.FlagMore)
 	}
 	return l.frame
-}
-
-// denied reports whether the access rules of a policy drop the packet. In `detect` they only count and alert.
-func (l *Loop) denied(p *policy) bool {
-	t, v4, ok := tupleOf(&l.in.Chain[0], l.whole)
-	if !ok {
-		return false
-	}
-	var rule [1]uint16
-	p.access.ACL().Match([]tuple.Tuple{t}, v4, rule[:])
-	if rule[0] == 0 {
-		return false
-	}
-	n := int(rule[0]) - 1
-	p.accessCounts[n].matches.Add(1)
-	if p.access.Rules()[n].Action != filter.Drop {
-		return false
-	}
-	l.accessAlert(p, n)
-	if !p.prevent {
-		return false
-	}
-	p.accessCounts[n].drops.Add(1)
-	p.totals.dropped.Add(1)
-	return true
-}
-
-// tupleOf returns what access rules match of a packet.
-func tupleOf(d *packet.Desc, frame []byte) (t tuple.Tuple, v4, ok bool) {
-	v4 = d.Flags.Has(packet.FlagIPv4)
-	src, dst, ok := addresses(d, frame)
-	if !ok {
-		return t, v4, false
-	}
-	t.Proto, t.Known = d.Proto, tuple.Addresses
-	t.SrcHi, t.SrcLo = tuple.Words(src)
-	t.DstHi, t.DstLo = tuple.Words(dst)
-	if d.L4 != 0 && int(d.L4)+4 <= len(frame) && (d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP) {
-		t.Known, t.Ports = tuple.Ports, binary.BigEndian.Uint32(frame[d.L4:])
-	}
-	return t, v4, true
 }
 
 // addresses returns the outer addresses of a packet.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,6 +73,75 @@ func inspect1(l *Loop, now clock.Time, port uint16, payload string) packet.Verdi
 	return v
 }
 
+// Datagrams that a driver has joined into one packet are inspected one by one, in both families and whatever frames they lie in.
+func TestJoinedDatagramsAreInspectedOneByOne(t *testing.T) {
+	const rules = `alert udp any any -> any 53 (msg:"whole"; content:"needle"; startswith; dsize:10; sid:1;)
+drop udp any any -> any 53 (msg:"end"; content:"evil"; endswith; dsize:<10; sid:2;)
+alert udp any any -> any 53 (msg:"across"; content:"Acrosstwo"; sid:3;)
+`
+	mac := wire.MAC{2, 0, 0, 0, 0, 1}
+	joined := func(l *Loop, six bool, size int, payload string) packet.Verdict {
+		const headroom = 64
+		d := packet.Desc{Off: headroom, L3: 14, L4: 34, Flags: packet.FlagIPv4 | packet.FlagL4ChecksumOK | packet.FlagOffload, Proto: wire.ProtoUDP}
+		frame := make([]byte, headroom, 4096)
+		if six {
+			d.L4, d.Flags = 54, packet.FlagIPv6|packet.FlagL4ChecksumOK|packet.FlagOffload
+			frame = wire.AppendEthernet(frame, mac, mac, wire.EtherTypeIPv6)
+			frame = wire.AppendIPv6(frame, &wire.IPv6Header{PayloadLen: wire.UDPLen + len(payload), HopLimit: 64, NextHeader: wire.ProtoUDP, Src: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}, Dst: [16]byte{0x20, 1, 0xd, 0xb8, 15: 2}})
+		} else {
+			frame = wire.AppendEthernet(frame, mac, mac, wire.EtherTypeIPv4)
+			frame = wire.AppendIPv4(frame, &wire.IPv4Header{PayloadLen: wire.UDPLen + len(payload), TTL: 64, Proto: wire.ProtoUDP, Src: [4]byte{192, 0, 2, 1}, Dst: [4]byte{198, 18, 1, 1}})
+		}
+		d.Payload = d.L4 + wire.UDPLen
+		frame = append(wire.AppendUDP(frame, 4000, 53, len(payload)), payload...)
+		d.Len = uint16(len(frame) - headroom)
+		a := &packet.Arena{Mem: frame, Shift: 12}
+		a.SetOffload(&d, &packet.Offload{GSO: packet.GSOUDP, SegmentSize: uint16(size)})
+		v, _ := l.Inspect(&datapath.Inspected{Arena: a, Chain: []packet.Desc{d}, Service: "dns", Policy: 1, FromClient: true, Opens: true})
+		return v
+	}
+	for _, six := range []bool{false, true} {
+		i, _ := opened(t, rules, "drop from 192.0.2.9\n", "alerts.json")
+		l := i.Loop(0)
+		if v := joined(l, six, 10, "0123456789needle0123Acro0123ssstwo6789needle4567"); v != packet.Forward {
+			t.Errorf("six %v: %v", six, v)
+		}
+		want := map[uint32]uint64{1: 1}
+		check := func() {
+			t.Helper()
+			got := map[uint32]uint64{}
+			for _, r := range i.Status(10).Rules {
+				got[r.SID] = r.Matches
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("six %v: matches %v, want %v", six, got, want)
+			}
+		}
+		check()
+		if v := joined(l, six, 6, "AcrosstwoAcrosstwo"); v != packet.Forward { // AcrosstwoAc|... is cut
+			t.Errorf("six %v: %v", six, v)
+		}
+		check()
+		if v := joined(l, six, 10, "0123456789012345evil"+"needle0123"+"abcd"); v != packet.Forward { // ten bytes, no match
+			t.Errorf("six %v: %v", six, v)
+		}
+		want[1]++
+		check()
+		if v := joined(l, six, 10, "needle0123"+"0123456789"+"evil"); v != packet.DropInspection {
+			t.Errorf("six %v: %v", six, v)
+		}
+		want[1]++
+		want[2] = 1
+		check()
+		if p := i.Status(1).Policies[0]; p.Dropped != 1 || p.Blocked != 0 || p.Packets != 4 {
+			t.Errorf("six %v: %+v", six, p)
+		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 const evilRule = "drop udp any any -> any any (msg:\"evil\"; content:\"evil\"; sid:7; rev:2;)\n"
 
 // A full disk takes no alerts, and costs nothing but them.
@@ -87,17 +157,27 @@ func TestMetricsOfAPolicyAreASeriesEach(t *testing.T) {
 	}
 }
 
-// Access files take what a loop can decide by a list alone; another rule would match without its condition.
-func TestAccessRulesAreRefusedThatAreNotPassOrDrop(t *testing.T) {
-	for _, rule := range []string{
-		"list bad 203.0.113.0/24\ndrop from list bad", "rate 10pps from 203.0.113.0/24", "mark 1 from 203.0.113.0/24",
-		"redirect eth1 from 203.0.113.0/24", "capture from 203.0.113.0/24",
+// What has no meaning on a gateway is refused at its place, each line once.
+func TestAccessRulesWithoutMeaningAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"pass tcp\nredirect eth1 to any port 1,2":                "a.access:2:1: redirect has no meaning on a gateway",
+		"alert tcp any any -> any any (content:\"abc\"; sid:1;)": "inspection rules are not read in a file of access rules",
+		"drop from list bad":                                     "a.access:1:16: no line before defines the list",
+		"list bad file \"none.txt\"\ndrop from list bad":         "none.txt",
+		"include \"b.access\"":                                   "b.access:1:1: redirect has no meaning",
+		"capture mark 9":                                         "the rule has capture, but there is no file for packets",
 	} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "a.rules"), "")
-		write(t, filepath.Join(dir, "a.access"), rule+"\n")
-		if _, err := Open(parsed(t, dir, "a.json"), Options{}); err == nil || !strings.Contains(err.Error(), "pass or drop") {
-			t.Errorf("%s: %v", rule, err)
+		write(t, filepath.Join(dir, "a.access"), text+"\n")
+		write(t, filepath.Join(dir, "b.access"), "redirect eth1\n")
+		cfg := parsed(t, dir, "a.json")
+		if strings.HasPrefix(text, "capture") {
+			cfg.Inspection.Packets.File = ""
+		}
+		ce := new(config.Error)
+		if _, err := Open(cfg, Options{}); !errors.As(err, &ce) || !strings.Contains(err.Error(), want) || len(ce.Problems) != 1 {
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package inspection
 import (
 	"sync/atomic"
 
-	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/expr"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
@@ -19,14 +18,13 @@ type policy struct {
 	overlaps bool // with prevent: drop packets whose bytes contradict earlier ones
 	failOpen bool
 	rules    *inspect.Rules // nil without
-	access   *filter.List   // nil without
+	access   *access        // nil without
 	capture  *expr.Filter   // what is written to the pcapng beside the packets of alerts; nil is nothing
 
-	counts       map[*signature.Rule]*ruleCounts
-	accessCounts []*ruleCounts // by rule of access
-	totals       *policyCounts
-	skipped      map[string]int // options for which rules were left out, with how many
-	engine       inspect.Config
+	counts  map[*signature.Rule]*ruleCounts
+	totals  *policyCounts
+	skipped map[string]int // options for which rules were left out, with how many
+	engine  inspect.Config
 
 	literals *literal.Set // of all policies, for packet engines; nil without
 	base     uint32       // the number before that of this policy's first literal
@@ -35,6 +33,7 @@ type policy struct {
 // ruleCounts counts what a rule has done since it was first loaded.
 type ruleCounts struct {
 	matches, alerts, drops atomic.Uint64
+	alerted                atomic.Int64 // clock.Time of the last alert of a rate; 0: none
 }
 
 // policyCounts counts the packets of a policy. Loops add to it: once a batch is enough for readers, but a packet that is counted

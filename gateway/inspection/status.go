@@ -2,6 +2,7 @@ package inspection
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/millrace/millrace/metrics"
@@ -41,6 +42,8 @@ type PolicyStatus struct {
 	Captured  uint64 `json:"captured"`       // packets that the policy's expression matched
 	Searched  uint64 `json:"searched"`       // packets whose payload a GPU had searched
 	Again     uint64 `json:"searched_again"` // packets of which it did not list all that it had found
+
+	Marked map[uint32]uint64 `json:"marked"` // packets by the mark that an access rule gave them
 }
 
 // RuleStatus is what a rule has done.
@@ -84,11 +87,19 @@ func (p *policy) status() PolicyStatus {
 	s := PolicyStatus{
 		Name: p.name, Mode: "detect", Skipped: maps.Clone(p.skipped), Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load(),
 		Blocked: t.blocked.Load(), Rejected: t.rejected.Load(), Bounds: t.bounds.Load(), Overload: t.overload.Load(), Discarded: t.discarded.Load(),
-		Anomalies: t.anomalies.Load(), Shortened: t.shortened.Load(), Captured: t.captured.Load(), Access: len(p.accessCounts),
+		Anomalies: t.anomalies.Load(), Shortened: t.shortened.Load(), Captured: t.captured.Load(),
 		Searched: t.taken.Load(), Again: t.partial.Load(),
 	}
 	if p.prevent {
 		s.Mode = "prevent"
+	}
+	if s.Marked = map[uint32]uint64{}; p.access != nil {
+		s.Access = len(p.access.Rules())
+		for n, r := range p.access.Rules() {
+			if r.Mark != 0 {
+				s.Marked[r.Mark] = p.access.marked[n].Load()
+			}
+		}
 	}
 	s.Rules, _ = p.rules.Len()
 	return s
@@ -105,13 +116,9 @@ func (p *policy) matchedRules() (list []RuleStatus) {
 		return list
 	}
 	for n, r := range p.access.Rules() {
-		c := p.accessCounts[n]
-		if m := c.matches.Load(); m > 0 {
-			msg := r.Name
-			if msg == "" {
-				msg = r.Text
-			}
-			list = append(list, RuleStatus{p.name, 0, uint32(n + 1), 0, msg, r.Action.String(), m, c.alerts.Load(), c.drops.Load()})
+		c := p.access.counts[n]
+		if m := c.matches.Load(); m > 0 && (n == 0 || p.access.counts[n-1] != c) {
+			list = append(list, RuleStatus{p.name, 0, uint32(n + 1), 0, accessName(&r), accessAction(&r), m, c.alerts.Load(), c.drops.Load()})
 		}
 	}
 	return list
@@ -138,6 +145,10 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		w.Counter("millrace_inspection_rejected_connections_total", "Connections that a rule has reset.", p.Rejected, policy)
 		w.Counter("millrace_inspection_bound_packets_total", "Packets that met a bound of memory or steps.", p.Bounds, policy)
 		w.Counter("millrace_inspection_captured_packets_total", "Packets that the expression of the policy matched, for the pcapng.", p.Captured, policy)
+		for _, mark := range slices.Sorted(maps.Keys(p.Marked)) {
+			w.Counter("millrace_inspection_marked_packets_total", "Packets to which access rules gave a mark.", p.Marked[mark], policy,
+				metrics.Label{Name: "mark", Value: strconv.FormatUint(uint64(mark), 10)})
+		}
 		w.Counter("millrace_inspection_discarded_packets_total", "Packets that their receivers discard, which are not inspected.", p.Discarded, policy)
 		w.Counter("millrace_inspection_shortened_streams_total", "Streams of which less was kept, for memory.", p.Shortened, policy)
 		w.Counter("millrace_inspection_anomalies_total", "Overlaps whose bytes differ.", p.Anomalies, policy)

@@ -1,0 +1,46 @@
+package inspection
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gpukern/tuple"
+	"github.com/millrace/millrace/packet"
+)
+
+// Loops share the buckets of a rate, whatever the differences of their clocks.
+func TestRateIsThatOfAllLoops(t *testing.T) {
+	for _, rule := range []string{"rate 1kpps burst 10", "rate 1kpps burst 10 per source"} {
+		list, err := filter.Parse("r", rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := newAccess(list.Rules())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var loops sync.WaitGroup
+		var passed [4]int
+		for loop := range passed {
+			loops.Go(func() {
+				for i := range 10_000 { // a second
+					at := clock.Time(time.Hour) + clock.Time(i)*clock.Time(100*time.Microsecond) - clock.Time(loop)*clock.Time(300*time.Microsecond)
+					if a.verdict(1, tuple.Tuple{SrcHi: 7, Known: tuple.Addresses}, true, 60, at) == packet.Undecided {
+						passed[loop]++
+					}
+				}
+			})
+		}
+		loops.Wait()
+		n := 0
+		for _, p := range passed {
+			n += p
+		}
+		if n < 10+990 || n > 10+1001 {
+			t.Errorf("%s: %v pass in a second", rule, passed)
+		}
+	}
+}
