@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,10 +38,13 @@ type defended struct {
 	net *testnet.Net
 }
 
-// newDefended starts the gateway, after before. Services are known to answer when it returns only where before is absent.
+// defendedNets numbers the networks, so that tests run beside each other.
+var defendedNets atomic.Uint32
+
+// newDefended starts the gateway, after before.
 func newDefended(t *testing.T, driver, action, last, more string, before ...func(*defended)) *defended {
 	t.Helper()
-	s, n := layOut(t, "mr-gwdefence")
+	s, n := layOut(t, fmt.Sprint("mr-gwdef", defendedNets.Add(1)))
 	for i := range s.backends {
 		s.listen(i)
 	}
@@ -52,16 +56,12 @@ func newDefended(t *testing.T, driver, action, last, more string, before ...func
 	d := &defended{s, admin.NewClient(socket), n}
 	d.block("198.51.100.7")
 	s.must(os.WriteFile(s.file, []byte(more+fmt.Sprintf(defenceConfig, socket, action, last)+fmt.Sprintf(siteConfig, driver, "")), 0o644))
-	if len(before) > 0 {
-		for _, f := range before {
-			f(d)
-		}
-		s.start()
-		d.until("the gateway runs", func() bool { _, err := d.g.Defence(context.Background()); return err == nil })
-		return d
+	for _, f := range before {
+		f(d)
 	}
-	testnet.Program(t, "curl")
-	s.start("http://198.18.1.1/", "http://[2001:db8:1::1]/", "http://198.18.1.1:81/")
+	s.start()
+	d.until("the gateway runs", func() bool { _, err := d.g.Defence(context.Background()); return err == nil })
+	d.until("the service answers", func() bool { return d.asked("198.18.0.5", "198.18.1.1:53", 1) })
 	return d
 }
 
@@ -156,8 +156,11 @@ var defenceDrivers = []struct{ driver, more, how string }{
 
 // A source beyond the limits is dropped in XDP: its packets do not come to the loops any more, and those of others do.
 func TestFloodIsDroppedInXDP(t *testing.T) {
+	t.Parallel()
 	for _, c := range defenceDrivers {
 		t.Run(c.driver+" "+c.more, func(t *testing.T) {
+			t.Parallel()
+			testnet.Program(t, "curl")
 			d := newDefended(t, c.driver, "drop", "1m", c.more)
 			if dev := d.status().Devices; len(dev) != 1 || !dev[0].On || dev[0].How != c.how {
 				t.Fatalf("devices %+v, want %s", dev, c.how)
@@ -182,7 +185,7 @@ func TestFloodIsDroppedInXDP(t *testing.T) {
 			if !d.answers("198.18.0.5", "198.18.1.1:53") {
 				t.Error("another source is not answered")
 			}
-			d.curl("198.18.1.1")
+			d.served("http://198.18.1.1/", 20*time.Second)
 			d.must(d.g.RemoveVerdict(context.Background(), admin.DefenceSource{Source: netip.MustParsePrefix("198.18.0.4/32")}))
 			if !d.answers("198.18.0.4", "198.18.1.1:53") {
 				t.Error("the source is not answered after its verdict was removed")
@@ -194,6 +197,7 @@ func TestFloodIsDroppedInXDP(t *testing.T) {
 
 // With `action: limit` a source keeps what the limit gives it, and verdicts end by themselves.
 func TestFloodIsLimitedInXDP(t *testing.T) {
+	t.Parallel()
 	d := newDefended(t, "afxdp", "limit", "2s", "")
 	d.flood("198.18.0.4", "198.18.1.1:53", "drops in XDP", func() bool { return d.dropped("limits") > 1000 })
 	if v := d.status().Verdicts; len(v) != 1 || v[0].Action != "limit" || v[0].Packets != 200 {
@@ -211,6 +215,7 @@ func TestFloodIsLimitedInXDP(t *testing.T) {
 
 // Verdicts of the operator, and lists, which a reload changes.
 func TestOperatorAndListsDrop(t *testing.T) {
+	t.Parallel()
 	d := newDefended(t, "afxdp", "drop", "1m", "")
 	ctx, source := context.Background(), netip.MustParsePrefix
 	add := func(s string, v admin.DefenceVerdict) error {
@@ -261,7 +266,8 @@ func TestOperatorAndListsDrop(t *testing.T) {
 
 // What holds the hook of a device already is named, and the gateway does not start without its defence.
 func TestDefenceRefusesForeignProgram(t *testing.T) {
-	s, _ := layOut(t, "mr-gwdefence")
+	t.Parallel()
+	s, _ := layOut(t, fmt.Sprint("mr-gwdef", defendedNets.Add(1)))
 	_, err := s.gate.Run("ip", "link", "set", "front", "xdp", "obj", "../filter/ebpf/testdata/objects/drop.o", "sec", "xdp.frags")
 	s.must(err)
 	c := fmt.Sprintf(defenceConfig, "", "drop", "1m") + fmt.Sprintf(siteConfig, "afpacket", "")
@@ -275,8 +281,11 @@ func TestDefenceRefusesForeignProgram(t *testing.T) {
 
 // The program comes to an interface again that is made anew, and verdicts count there.
 func TestDefenceComesBackWithItsInterface(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			testnet.Program(t, "curl")
 			d := newDefended(t, driver, "drop", "1m", "")
 			d.must(d.g.AddVerdict(context.Background(), admin.DefenceVerdict{DefenceSource: admin.DefenceSource{Source: netip.MustParsePrefix("198.18.0.6/32")}}))
 			d.deleted("front")
@@ -297,6 +306,7 @@ func TestDefenceComesBackWithItsInterface(t *testing.T) {
 
 // A client of a listener whose requests are malformed again and again is dropped in XDP.
 func TestMalformedRequestsAreDroppedInXDP(t *testing.T) {
+	t.Parallel()
 	d := newDefended(t, "afxdp", "drop", "1m", `
 listeners: [{name: l7, address: "198.18.0.1:8090", protocol: HTTP}]
 routes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]
@@ -348,6 +358,7 @@ pools: [{name: p, backends: [{address: "198.18.3.2:8080"}]}]
 
 // The client of a packet that a rule of inspection drops is dropped in XDP.
 func TestInspectedSourceIsDroppedInXDP(t *testing.T) {
+	t.Parallel()
 	d := newDefended(t, "afxdp", "drop", "1m", "inspection: {policies: [{name: p, mode: prevent, rules: [drop.rules]}]}\n", func(d *defended) {
 		d.must(os.WriteFile(filepath.Join(filepath.Dir(d.file), "drop.rules"), []byte(`drop udp any any -> any any (msg:"x"; content:"attack"; sid:7;)`+"\n"), 0o644))
 		b, err := os.ReadFile(d.file)
@@ -355,7 +366,6 @@ func TestInspectedSourceIsDroppedInXDP(t *testing.T) {
 		d.must(os.WriteFile(d.file, []byte(strings.Replace(string(b), "  limits: {excess", "  inspection: {}\n  limits: {excess", 1)), 0o644))
 	})
 	const service = "198.18.1.1:53"
-	d.until("the service answers", func() bool { return d.answers("198.18.0.6", service) })
 	c := d.from("198.18.0.6", service)
 	defer c.Close()
 	d.until("the verdict", func() bool {

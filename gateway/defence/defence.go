@@ -22,36 +22,34 @@ var (
 	ErrListed   = errors.New("the prefix is on a list of the configuration")
 )
 
-// errBusy says that Submit was called more often than verdictsPerSecond.
-var errBusy = errors.New("more verdicts than the kernel is given in a second")
-
-// Bounds of what callers of Submit can cost.
-const (
-	verdictsPerSecond = 20_000 // system calls of some microseconds
-	records           = 8192   // that wait for Run
+// Verdicts of the gateway that Submit does not write; the operator's Add does not return errKept.
+var (
+	errKept = errors.New("the verdict in force on this prefix is the operator's, or lasts longer")
+	errBusy = errors.New("more verdicts than the kernel is given in a second")
 )
+
+// verdictsPerSecond bounds the system calls of Submit, each of some microseconds.
+const verdictsPerSecond = 20_000
 
 // sweepInterval is how often Run removes verdicts that have ended.
 const sweepInterval = time.Second
 
 // Defence is the verdicts of a gateway. Its methods may be called by any goroutine.
 type Defence struct {
-	maps    *ebpf.Defence
-	rules   rules
-	policy  atomic.Pointer[policy]
-	entered atomic.Int64 // verdicts beyond the lists that the kernel may have
-	records chan record
-	second  limiter
+	maps     *ebpf.Defence
+	rules    rules
+	policy   atomic.Pointer[policy]
+	verdicts verdicts
+	second   limiter
 
 	namespace *os.File // of the network, at Open
 
 	refused [reasons]atomic.Uint64
 
-	mu       sync.Mutex // guards all below; not taken by Submit
-	verdicts map[netip.Prefix]record
-	lists    map[netip.Prefix]config.DefencePrefix
-	devices  []*device
-	syns     int
+	mu      sync.Mutex // guards all below; not taken by Submit
+	lists   map[netip.Prefix]config.DefencePrefix
+	devices []*device
+	syns    int
 }
 
 // policy is what Submit reads of a configuration.
@@ -63,16 +61,19 @@ type policy struct {
 }
 
 func (p *policy) isListed(source netip.Prefix) bool {
-	_, ok := p.listed[source.Masked()]
+	_, ok := p.listed[source]
 	return ok
 }
 
-// record is a verdict beyond the lists.
-type record struct {
-	ebpf.Verdict
-	rule  string
-	since time.Time
-	until time.Time // zero: until it is removed
+// allows returns why there is no verdict on a prefix beyond the lists, nil where there may be one.
+func (p *policy) allows(source netip.Prefix) error {
+	switch {
+	case p.lists.Accepted.Lookup(source.Addr()) == config.SourceAllow:
+		return ErrAccepted
+	case p.isListed(source):
+		return ErrListed
+	}
+	return nil
 }
 
 // Why Submit did not write a verdict.
@@ -80,12 +81,13 @@ const (
 	refusedAccepted = iota
 	refusedListed
 	refusedFull
+	refusedKept
 	refusedBusy
 	refusedKernel
 	reasons
 )
 
-var reasonNames = [reasons]string{"accepted", "listed", "full", "busy", "kernel"}
+var reasonNames = [reasons]string{"accepted", "listed", "full", "kept", "busy", "kernel"}
 
 // Open loads the maps and fills them with the lists of a configuration. It is attached to no device.
 func Open(c *config.Config) (*Defence, error) {
@@ -97,9 +99,7 @@ func Open(c *config.Config) (*Defence, error) {
 	if err != nil {
 		return nil, errors.Join(err, maps.Close())
 	}
-	d := &Defence{
-		maps: maps, namespace: ns, records: make(chan record, records), verdicts: map[netip.Prefix]record{}, lists: map[netip.Prefix]config.DefencePrefix{},
-	}
+	d := &Defence{maps: maps, namespace: ns, lists: map[netip.Prefix]config.DefencePrefix{}}
 	d.rules.init()
 	if err := d.Reload(c); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -130,14 +130,15 @@ func Source(client netip.Addr) netip.Prefix {
 }
 
 // Submit puts a verdict in force: packets of the source that come after it has returned are dropped or limited. It takes
-// some microseconds, waits for nothing, and does not replace longer prefixes. An error is counted, too.
+// some microseconds and waits for no goroutine. It replaces neither longer prefixes, nor a verdict of the operator on the
+// same prefix, nor one of the gateway that lasts longer; but a drop replaces a limit. An error is counted, too.
 func (d *Defence) Submit(v Verdict) error {
 	p := d.policy.Load()
 	if v.For == 0 {
 		v.For = p.time
 	}
-	err := d.submit(p, v)
-	for i, e := range [reasons]error{ErrAccepted, ErrListed, ErrFull, errBusy} {
+	err := d.submit(p, v, false)
+	for i, e := range [reasons]error{ErrAccepted, ErrListed, ErrFull, errKept, errBusy} {
 		if e != nil && errors.Is(err, e) {
 			d.refused[i].Add(1)
 			return err
@@ -149,39 +150,34 @@ func (d *Defence) Submit(v Verdict) error {
 	return err
 }
 
-func (d *Defence) submit(p *policy, v Verdict) error {
-	switch {
-	case p.lists.Accepted.Lookup(v.Source.Addr()) == config.SourceAllow:
-		return ErrAccepted
-	case p.isListed(v.Source):
-		return ErrListed
-	case !d.second.take(time.Now()):
-		return errBusy
-	case d.entered.Add(1) > p.max:
-		d.entered.Add(-1)
-		return ErrFull
-	}
-	now := time.Now()
-	r := record{
-		Verdict: ebpf.Verdict{Prefix: v.Source.Masked(), Rule: d.rules.number(v.Rule), Rate: uint32(v.Rate), Burst: uint32(v.Burst), For: v.For},
-		rule:    v.Rule, since: now,
-	}
-	if v.For != 0 {
-		r.until = now.Add(v.For)
-	}
-	if err := d.maps.Put(r.Verdict); err != nil {
-		d.entered.Add(-1)
+func (d *Defence) submit(p *policy, v Verdict, operator bool) error {
+	source := v.Source.Masked()
+	if err := p.allows(source); err != nil {
 		return err
 	}
-	select {
-	case d.records <- r:
-	default: // Run is late: the kernel's entry ends by itself, and the sweep of all finds it
-		d.entered.Add(-1)
+	now := time.Now()
+	e := &entry{
+		Verdict: ebpf.Verdict{Prefix: source, Rule: d.rules.number(v.Rule), Rate: uint32(v.Rate), Burst: uint32(v.Burst), For: v.For},
+		rule:    v.Rule, operator: operator, since: now,
+	}
+	if v.For != 0 {
+		e.until = now.Add(v.For)
+	}
+	old, err := d.verdicts.enter(e, now, p.max, &d.second)
+	if err != nil {
+		return err
+	}
+	if err := d.write(source); err != nil {
+		d.verdicts.restore(e, old)
+		return err
+	}
+	if err := d.policy.Load().allows(source); err != nil { // since a reload meanwhile
+		return errors.Join(err, d.end(e))
 	}
 	return nil
 }
 
-// Run keeps the list of verdicts until ctx ends, and removes those that have ended.
+// Run removes verdicts that have ended, until ctx ends.
 func (d *Defence) Run(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -189,69 +185,58 @@ func (d *Defence) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case r := <-d.records:
-			d.note(r)
 		case now := <-tick.C:
 			d.sweep(now)
 			d.reattach()
-			if n++; n%60 == 0 { // also those that were not noted
+			if n++; n%60 == 0 { // which also notes that a table is empty, so that packets are not looked up in it
 				_, _ = d.maps.Expire()
 			}
 		}
 	}
 }
 
-// note enters a verdict in the list.
-func (d *Defence) note(r record) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, again := d.verdicts[r.Prefix]; again {
-		d.entered.Add(-1)
-	}
-	d.verdicts[r.Prefix] = r
-}
-
-// noteAll enters what waits for Run, so that a reader sees what it has submitted.
-func (d *Defence) noteAll() {
-	for {
-		select {
-		case r := <-d.records:
-			d.note(r)
-		default:
-			return
-		}
-	}
-}
-
 // sweep removes the verdicts that have ended.
 func (d *Defence) sweep(now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for p, r := range d.verdicts {
-		if !r.until.IsZero() && r.until.Before(now) {
-			_ = d.remove(p)
+	for e := range d.verdicts.all() {
+		if e.ended(now) {
+			_ = d.end(e)
 		}
 	}
 }
 
-// remove takes a verdict back; what a list says of the prefix is in force again. mu is held.
-func (d *Defence) remove(p netip.Prefix) error {
-	listed, ok := d.lists[p]
-	if ok {
-		if err := d.maps.Put(d.listed(&listed)); err != nil {
+// end removes a verdict, unless another has taken its place.
+func (d *Defence) end(e *entry) error {
+	if !d.verdicts.remove(e) {
+		return nil
+	}
+	return d.write(e.Prefix)
+}
+
+// write makes the kernel's entry of a prefix what the lists and the verdicts say. Of two goroutines the one that changed
+// the verdict last may write first, so each looks again.
+func (d *Defence) write(source netip.Prefix) error {
+	for {
+		p, e := d.policy.Load(), d.verdicts.on(source)
+		err := d.writeOnce(p, e, source)
+		if err != nil || d.verdicts.on(source) == e && d.policy.Load() == p {
 			return err
 		}
-	} else if err := d.maps.Remove(p); err != nil {
-		return err
 	}
-	delete(d.verdicts, p)
-	d.entered.Add(-1)
-	return nil
 }
 
-// Add is Submit for the operator: For may be 0, until the verdict is removed or the gateway ends.
+func (d *Defence) writeOnce(p *policy, e *entry, source netip.Prefix) error {
+	if listed, ok := p.listed[source]; ok {
+		return d.maps.Put(d.listed(&listed))
+	}
+	if e == nil {
+		return d.maps.Remove(source)
+	}
+	return d.maps.Put(e.Verdict)
+}
+
+// Add is Submit for the operator, whose verdict replaces any other on the prefix. With forever it stays until it is removed
+// or the gateway ends; otherwise For 0 is the default of the configuration.
 func (d *Defence) Add(v Verdict, forever bool) error {
-	d.noteAll()
 	if !v.Source.IsValid() || v.Rate < 0 || v.Burst < 0 || v.For < 0 {
 		return fmt.Errorf("%w: %v", ebpf.ErrValue, v.Source)
 	}
@@ -259,26 +244,24 @@ func (d *Defence) Add(v Verdict, forever bool) error {
 	if v.For == 0 && !forever {
 		v.For = p.time
 	}
-	if err := d.submit(p, v); err != nil {
+	if err := d.submit(p, v, true); err != nil {
 		return fmt.Errorf("%v: %w", v.Source, err)
 	}
-	d.noteAll()
 	return nil
 }
 
 // Remove takes back a verdict of the operator or of the gateway.
 func (d *Defence) Remove(p netip.Prefix) error {
-	d.noteAll()
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	p = p.Masked()
-	if _, ok := d.verdicts[p]; !ok {
-		if _, listed := d.lists[p]; listed {
-			return fmt.Errorf("%w: %v: edit the list and reload", ErrListed, p)
+	for e := d.verdicts.on(p); e != nil; e = d.verdicts.on(p) {
+		if d.verdicts.remove(e) {
+			return d.write(p)
 		}
-		return fmt.Errorf("%w: %v", ErrUnknown, p)
 	}
-	return d.remove(p)
+	if d.policy.Load().isListed(p) {
+		return fmt.Errorf("%w: %v: edit the list and reload", ErrListed, p)
+	}
+	return fmt.Errorf("%w: %v", ErrUnknown, p)
 }
 
 // limiter bounds the calls in a second.

@@ -3,9 +3,11 @@ package defence
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,13 +88,12 @@ func TestVerdictsEndAndMakePlace(t *testing.T) {
 	d := open(t, "", "")
 	for range 3 {
 		must(t, d.Submit(on("198.18.0.1/32")))
-		d.noteAll()
 	}
-	if n := d.entered.Load(); n != 1 {
+	if n := d.verdicts.number.Load(); n != 1 {
 		t.Errorf("%d places for one source", n)
 	}
 	d.sweep(time.Now().Add(2 * time.Second))
-	if n := d.entered.Load(); n != 0 || d.inKernel(t) != 0 {
+	if n := d.verdicts.number.Load(); n != 0 || d.inKernel(t) != 0 {
 		t.Errorf("after the end %d places, %d entries in the kernel", n, d.inKernel(t))
 	}
 	must(t, d.Add(on("198.18.0.1/32"), true))
@@ -106,6 +107,185 @@ func TestVerdictsEndAndMakePlace(t *testing.T) {
 	}
 }
 
+// A verdict of the gateway does not shorten or weaken one in force; the operator's decides.
+func TestVerdictInForceStays(t *testing.T) {
+	const source = "198.18.0.1/32"
+	type step struct {
+		operator bool
+		rate     int
+		last     time.Duration // 0: until it is removed
+	}
+	gateway := func(rate int, last time.Duration) step { return step{rate: rate, last: last} }
+	operator := func(rate int, last time.Duration) step { return step{operator: true, rate: rate, last: last} }
+	d := open(t, "", "")
+	for name, c := range map[string]struct {
+		first, second step
+		stays         bool
+	}{
+		"shorter":                        {gateway(0, time.Hour), gateway(0, time.Minute), true},
+		"longer":                         {gateway(0, time.Minute), gateway(0, time.Hour), false},
+		"shorter than the operator's":    {operator(0, time.Hour), gateway(0, time.Minute), true},
+		"longer than the operator's":     {operator(0, time.Minute), gateway(0, time.Hour), true},
+		"the operator's has no end":      {operator(0, 0), gateway(0, time.Hour), true},
+		"the operator's is a limit":      {operator(10, time.Minute), gateway(0, time.Hour), true},
+		"of the operator, shorter":       {operator(0, time.Hour), operator(0, time.Minute), false},
+		"of the operator, a limit":       {gateway(0, time.Hour), operator(10, time.Minute), false},
+		"a drop in place of a limit":     {gateway(10, time.Hour), gateway(0, time.Minute), false},
+		"a limit in place of a drop":     {gateway(0, time.Minute), gateway(10, time.Hour), true},
+		"a limit that is longer":         {gateway(10, time.Minute), gateway(20, time.Hour), false},
+		"of the operator, without end":   {operator(0, time.Minute), operator(0, 0), false},
+		"after one that has ended":       {gateway(0, time.Nanosecond), gateway(10, time.Minute), false},
+		"after an operator's that ended": {operator(0, time.Nanosecond), gateway(10, time.Minute), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			give := func(s step) error {
+				v := on(source)
+				v.Rate, v.For = s.rate, s.last
+				if s.operator {
+					return d.Add(v, s.last == 0)
+				}
+				return d.Submit(v)
+			}
+			must(t, give(c.first))
+			time.Sleep(time.Microsecond)
+			before := d.refused[refusedKept].Load()
+			err, want := give(c.second), c.second
+			if c.stays {
+				want = c.first
+			}
+			if errors.Is(err, errKept) != c.stays || err != nil && !c.stays || d.refused[refusedKept].Load()-before != map[bool]uint64{true: 1}[c.stays] {
+				t.Errorf("the second: %v", err)
+			}
+			st, err := d.Status()
+			must(t, err)
+			if v := st.Verdicts; len(v) != 1 || v[0].Packets != want.rate || time.Duration(v[0].Left*1e9) > want.last || want.last-time.Duration(v[0].Left*1e9) > 30*time.Second {
+				t.Errorf("listed %+v, want %+v", v, want)
+			}
+			d.wantInKernel(t, source, want.rate, want.last)
+			must(t, d.Remove(prefix(source)))
+			if n := d.inKernel(t); n != 0 || d.verdicts.number.Load() != 0 {
+				t.Errorf("%d entries after the removal, %d places", n, d.verdicts.number.Load())
+			}
+		})
+	}
+}
+
+// wantInKernel checks the one entry of the kernel.
+func (d *Defence) wantInKernel(t *testing.T, source string, rate int, last time.Duration) {
+	t.Helper()
+	n := 0
+	must(t, d.maps.Verdicts(func(v ebpf.Verdict) {
+		n++
+		if v.Prefix != prefix(source) || int(v.Rate) != rate || v.For > last || last-v.For > 30*time.Second {
+			t.Errorf("the kernel has %+v, want %s at %d for %v", v, source, rate, last)
+		}
+	}))
+	if n != 1 {
+		t.Errorf("%d entries in the kernel", n)
+	}
+}
+
+// At max_verdicts the verdicts that are in force are still renewed.
+func TestVerdictIsRenewedAtTheBound(t *testing.T) {
+	d := open(t, "", "")
+	for i := range 4 {
+		must(t, d.Submit(on(fmt.Sprintf("198.18.0.%d/32", i+1))))
+	}
+	for i := range 4 {
+		v := on(fmt.Sprintf("198.18.0.%d/32", i+1))
+		v.For = time.Hour
+		must(t, d.Submit(v))
+	}
+	if err := d.Submit(on("198.18.0.9/32")); !errors.Is(err, ErrFull) {
+		t.Errorf("a fifth: %v", err)
+	}
+	st, err := d.Status()
+	must(t, err)
+	if len(st.Verdicts) != 4 || st.Verdicts[0].Left < 3500 || st.Verdicts[3].Left < 3500 || d.verdicts.number.Load() != 4 {
+		t.Errorf("%+v", st.Verdicts)
+	}
+}
+
+// Whatever goroutines do at once, the kernel has in the end what the list has.
+func TestConcurrentVerdictsAgreeWithTheKernel(t *testing.T) {
+	d := open(t, "", "")
+	const sources, writers, each = 6, 4, 200
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for range each {
+				v := on(fmt.Sprintf("198.18.0.%d/32", 1+r.IntN(sources)))
+				v.Rate, v.For = 1000*r.IntN(3), time.Minute*time.Duration(1+r.IntN(50))
+				switch r.IntN(4) {
+				case 0:
+					_ = d.Add(v, false)
+				case 1:
+					_ = d.Remove(v.Source)
+				default:
+					_ = d.Submit(v)
+				}
+			}
+		})
+	}
+	all.Wait()
+	kernel := map[netip.Prefix]ebpf.Verdict{}
+	must(t, d.maps.Verdicts(func(v ebpf.Verdict) { kernel[v.Prefix] = v }))
+	st, err := d.Status()
+	must(t, err)
+	if len(st.Verdicts) != len(kernel) || d.verdicts.number.Load() != int64(len(kernel)) || len(kernel) > 4 {
+		t.Errorf("%d verdicts listed, %d places, %d in the kernel", len(st.Verdicts), d.verdicts.number.Load(), len(kernel))
+	}
+	for _, v := range st.Verdicts {
+		k, ok := kernel[v.Source]
+		if left := time.Duration(v.Left * 1e9); !ok || int(k.Rate) != v.Packets || (k.For-left).Abs() > 30*time.Second {
+			t.Errorf("listed %+v, the kernel has %+v", v, k)
+		}
+	}
+}
+
+// The kernel is given so many verdicts in a second, and as many in the next.
+func TestVerdictsOfASecondAreBounded(t *testing.T) {
+	var l limiter
+	for _, second := range []int64{100, 101} {
+		for n := range verdictsPerSecond + 5 {
+			if got, want := l.take(time.Unix(second, int64(n))), n < verdictsPerSecond; got != want {
+				t.Fatalf("second %d, call %d: %v", second, n, got)
+			}
+		}
+	}
+}
+
+// A reload that fails leaves nothing that the next one does not remove.
+func TestReloadAfterOneThatFailed(t *testing.T) {
+	d := open(t, "  drop: [list.txt]\n", "198.18.8.0/24\n198.18.7.7\n")
+	broken := read(t, "  drop: [list.txt]\n", "198.18.6.6\n198.18.5.5\n")
+	p := broken.DefenceLists().Prefixes
+	p[1].Accept, p[1].Packets = true, 1 // an entry that the kernel cannot have
+	if err := d.Reload(broken); !errors.Is(err, ebpf.ErrValue) {
+		t.Fatal(err)
+	}
+	must(t, d.Reload(read(t, "  drop: [list.txt]\n", "198.18.7.7\n")))
+	d.wantInKernel(t, "198.18.7.7/32", 0, 0)
+}
+
+// The entries behind the one that failed were not written. Callers of Submit read the policy meanwhile, so that it does not change.
+func TestListsThatFailedAreWrittenAgain(t *testing.T) {
+	d := open(t, "  drop: [list.txt]\n", "198.18.8.0/24\n")
+	broken := read(t, "  drop: [list.txt]\n", "198.18.5.5\n198.18.6.6\n")
+	p := broken.DefenceLists().Prefixes
+	p[0].Accept, p[0].Packets = true, 1 // an entry that the kernel cannot have
+	behind := p[1].Prefix
+	if err := d.Reload(broken); !errors.Is(err, ebpf.ErrValue) {
+		t.Fatal(err)
+	}
+	if listed := d.policy.Load().listed; len(listed) != 1 {
+		t.Errorf("the policy in force lists %v", listed)
+	}
+	must(t, d.Reload(read(t, "  drop: [list.txt]\n", behind.Addr().String()+"\n")))
+	d.wantInKernel(t, behind.String(), 0, 0)
+}
+
 func TestReloadChangesLists(t *testing.T) {
 	d := open(t, "  drop: [list.txt]\n", "198.18.8.0/24\n2001:db8::/32\n198.18.7.7\n")
 	if n := d.inKernel(t); n != 3 {
@@ -116,8 +296,8 @@ func TestReloadChangesLists(t *testing.T) {
 	must(t, d.Reload(read(t, "  drop: [list.txt]\n  accept: [198.18.0.2/31]\n  rates: [{sources: [192.0.2.0/24], packets: 10}]\n", "198.18.8.0/24\n198.18.0.1\n")))
 	st, err := d.Status()
 	must(t, err)
-	if len(st.Verdicts) != 0 || st.Listed != 4 || d.inKernel(t) != 4 || d.entered.Load() != 0 {
-		t.Errorf("%+v, %d entries in the kernel, %d places; want 4 of lists and no verdicts", st, d.inKernel(t), d.entered.Load())
+	if len(st.Verdicts) != 0 || st.Listed != 4 || d.inKernel(t) != 4 || d.verdicts.number.Load() != 0 {
+		t.Errorf("%+v, %d entries in the kernel, %d places; want 4 of lists and no verdicts", st, d.inKernel(t), d.verdicts.number.Load())
 	}
 }
 

@@ -2,6 +2,7 @@ package defence
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 
 	"github.com/millrace/millrace/filter/ebpf"
@@ -12,7 +13,6 @@ import (
 // throughout. Verdicts of the operator and the gateway stay. On an error the lists are partly the new ones, and Reload with the
 // old configuration restores them.
 func (d *Defence) Reload(c *config.Config) error {
-	d.noteAll()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := c.DefenceLists()
@@ -26,43 +26,39 @@ func (d *Defence) Reload(c *config.Config) error {
 	}
 	// Those that are accepted come first: they are never dropped by a wider prefix meanwhile.
 	if err := d.maps.Put(put...); err != nil {
+		d.lists = maps.Clone(d.lists) // the policy in force has the map, and Submit reads it
+		for p := range next {
+			d.lists[p] = config.DefencePrefix{} // the kernel may have it: the next Reload writes or removes it
+		}
 		return err
 	}
-	err := d.removeLists(next)
-	for p := range next { // what a list says has taken the place of a verdict
-		if _, ok := d.verdicts[p]; ok {
-			delete(d.verdicts, p)
-			d.entered.Add(-1)
-		}
-	}
+	was := d.lists
 	d.lists = next
 	d.policy.Store(&policy{lists: now, listed: next, max: int64(c.Defence.Max), time: c.Defence.Time})
+	err := errors.Join(d.removeLists(was), d.removeRefused())
 	if d.syns != c.Defence.SYNRate {
 		err = errors.Join(err, d.maps.AssistSYN(uint32(c.Defence.SYNRate)))
 		d.syns = c.Defence.SYNRate
 	}
-	return errors.Join(err, d.dropAccepted())
+	return err
 }
 
-// removeLists removes the entries of lists that are not in next, unless a verdict has taken their place.
-func (d *Defence) removeLists(next map[netip.Prefix]config.DefencePrefix) (err error) {
-	for p := range d.lists {
-		if _, stays := next[p]; stays {
-			continue
-		}
-		if _, taken := d.verdicts[p]; !taken {
-			err = errors.Join(err, d.maps.Remove(p))
+// removeLists removes the entries of lists that are not in the present ones.
+func (d *Defence) removeLists(was map[netip.Prefix]config.DefencePrefix) (err error) {
+	for p := range was {
+		if _, stays := d.lists[p]; !stays {
+			err = errors.Join(err, d.write(p))
 		}
 	}
 	return err
 }
 
-// dropAccepted removes the verdicts on sources that are accepted now.
-func (d *Defence) dropAccepted() (err error) {
-	table := d.policy.Load().lists.Accepted
-	for p := range d.verdicts {
-		if table.Lookup(p.Addr()) == config.SourceAllow {
-			err = errors.Join(err, d.remove(p))
+// removeRefused removes the verdicts on sources that are accepted or in a list now.
+func (d *Defence) removeRefused() (err error) {
+	p := d.policy.Load()
+	for e := range d.verdicts.all() {
+		if p.allows(e.Prefix) != nil {
+			err = errors.Join(err, d.end(e))
 		}
 	}
 	return err

@@ -48,7 +48,6 @@ type RuleStatus struct {
 
 // Status returns a picture of the defence.
 func (d *Defence) Status() (s Status, err error) {
-	d.noteAll()
 	s = Status{Devices: []DeviceStatus{}, Verdicts: []VerdictStatus{}, Rules: []RuleStatus{}, Max: d.policy.Load().max, Refused: map[string]uint64{}}
 	now, of := time.Now(), map[string]int{}
 	d.mu.Lock()
@@ -56,11 +55,13 @@ func (d *Defence) Status() (s Status, err error) {
 		how := dev.how()
 		s.Devices = append(s.Devices, DeviceStatus{Name: dev.name, On: how != "", How: how, Why: dev.why})
 	}
-	for p, r := range d.verdicts {
-		if !r.until.IsZero() && !r.until.After(now) {
+	s.Listed = len(d.lists)
+	d.mu.Unlock()
+	for r := range d.verdicts.all() {
+		if r.ended(now) {
 			continue // ended, and not removed yet
 		}
-		v := VerdictStatus{Source: p, Action: "drop", Packets: int(r.Rate), Rule: r.rule, Since: r.since}
+		v := VerdictStatus{Source: r.Prefix, Action: "drop", Packets: int(r.Rate), Rule: r.rule, Since: r.since}
 		if r.Rate != 0 {
 			v.Action = "limit"
 		}
@@ -70,8 +71,6 @@ func (d *Defence) Status() (s Status, err error) {
 		of[r.rule]++
 		s.Verdicts = append(s.Verdicts, v)
 	}
-	s.Listed = len(d.lists)
-	d.mu.Unlock()
 	slices.SortFunc(s.Verdicts, func(a, b VerdictStatus) int {
 		return cmp.Or(a.Source.Addr().Compare(b.Source.Addr()), cmp.Compare(a.Source.Bits(), b.Source.Bits()))
 	})
