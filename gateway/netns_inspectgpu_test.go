@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/internal/hostkern"
@@ -129,6 +131,15 @@ inspection:
 // gpuSite runs a gateway with an engine.
 func gpuSite(t *testing.T, driver, engine, inspection string) *site {
 	t.Helper()
+	s := gpuFile(t, driver, engine, inspection)
+	s.start()
+	s.echoed(t)
+	return s
+}
+
+// gpuFile is gpuSite before the start.
+func gpuFile(t *testing.T, driver, engine, inspection string) *site {
+	t.Helper()
 	s, _ := layOut(t, "mr-gwgpu")
 	for i := range s.backends {
 		s.listen(i)
@@ -149,8 +160,6 @@ func gpuSite(t *testing.T, driver, engine, inspection string) *site {
 			t.Setenv("LD_LIBRARY_PATH", filepath.Dir(hostkern.OpenDriver(t).Path))
 		}
 	}
-	s.start()
-	s.echoed(t)
 	return s
 }
 
@@ -374,6 +383,32 @@ func gpuDeviceDriver() string {
 		return d
 	}
 	return "afxdp"
+}
+
+// Policies that a reload brings are searched for on the GPU as those of the start are: the loops search until it has the literals.
+func TestPoliciesOfAReloadAreSearchedOnGPU(t *testing.T) {
+	s := gpuFile(t, gpuDeviceDriver(), "cuda", "")
+	text, err := os.ReadFile(s.file)
+	s.must(err)
+	socket := filepath.Join(filepath.Dir(s.file), "gw.sock")
+	policies := strings.Replace(fmt.Sprintf(gpuConfig, "cuda", "prevent"), "\nengine: cuda\n", "\n", 1)
+	s.admin = true
+	plain := fmt.Appendf(text, "admin: {socket: %q}\n", socket)
+	s.must(os.WriteFile(s.file, plain, 0o644))
+	s.start()
+	s.echoed(t)
+	s.must(os.WriteFile(s.file, append(plain, policies...), 0o644))
+	g := admin.NewClient(socket)
+	_, err = g.Reload(context.Background(), false)
+	s.must(err)
+	s.converse(t, 0, 5)
+	st, err := g.Rules(context.Background(), 1)
+	s.must(err)
+	if p := st.Policies[0]; p.Searched == 0 || p.Packets == 0 {
+		t.Errorf("of %d packets the GPU has searched %d", p.Packets, p.Searched)
+	}
+	s.wantAlerts(t, 5, nil)
+	s.checkEngine(t, "cuda", false)
 }
 
 // checkEngine ends the gateway and looks at who did the work.

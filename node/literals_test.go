@@ -90,6 +90,14 @@ func TestLiteralsOnGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(second, 19)
+	if err := n.LoadLiterals(nil); err != nil {
+		t.Fatal(err)
+	}
+	check(nil, 0)
+	if err := n.LoadLiterals(second); err != nil {
+		t.Fatal(err)
+	}
+	check(second, 19)
 	close(fault)
 	for end := time.Now().Add(20 * time.Second); n.engines[0].Info().Fault == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -106,6 +114,29 @@ func TestLiteralsOnGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(nil, 0)
+}
+
+// TestLiteralsComeToAGPUThatHadNone starts without literals, as a gateway without rules does.
+func TestLiteralsComeToAGPUThatHadNone(t *testing.T) {
+	drv := hostkern.OpenDriver(t)
+	n := searching(t, Config{
+		Engine: "cuda", Ops: gpukern.OpParse, SearchOnGPU: true,
+		GPU: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
+	})
+	for range 3 {
+		if set, at := n.find(t); set != 0 || at != 0 {
+			t.Errorf("without literals: set %d, a match that ends at %d", set, at)
+		}
+	}
+	set := setOf(t, "sluice")
+	if err := n.LoadLiterals(set); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got, at := n.find(t); got != set.ID() || at != 19 {
+			t.Errorf("searched for set %d, a match that ends at %d; want %d, 19", got, at, set.ID())
+		}
+	}
 }
 
 // TestNothingIsSearchedWithoutAGPU has the readers of matches search what they need.

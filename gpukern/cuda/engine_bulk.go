@@ -30,7 +30,7 @@ func (e *Engine) launch(i int, fl *flight) {
 		Ops: gpukern.Ops(e.headerOps()), Tables: fl.tables.ptr, State: e.state.ptr(), Epoch: fl.epoch,
 		Generation: fl.tables.generation,
 	}
-	if e.searches != nil && !fl.lists {
+	if fl.search && !fl.lists {
 		j.search = e.searches.of[i]
 		j.pass.Texts = j.search
 	}
@@ -47,7 +47,7 @@ func (e *Engine) launchSearch(i int, fl *flight) {
 // searchAgain has a flight in place i searched once more, by a list, where it turned out to have packets in
 // pieces.
 func (e *Engine) searchAgain(i int, fl *flight) bool {
-	if e.searches == nil || fl.lists || !e.searches.of[i].Pieces() {
+	if !fl.search || fl.lists || !e.searches.of[i].Pieces() {
 		return false
 	}
 	fl.lists = true

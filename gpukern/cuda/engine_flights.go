@@ -16,6 +16,7 @@ type flight struct {
 	tables *loaded
 	epoch  uint32
 	bulk   bool
+	search bool // its payloads are searched
 	copied bool
 	lists  bool // its texts are listed between two launches
 	listed bool // and have been
@@ -81,8 +82,10 @@ func (e *Engine) Submit(b *packet.Batch) error {
 	if e.cfg.Flows != nil {
 		fl.epoch = e.cfg.Flows.Epoch()
 	}
+	// Without literals only streams are kept, whose next packets may be searched.
+	fl.search = e.searches != nil && (e.searches.streams != nil || fl.tables.tables.Literals != nil)
 	fl.bulk = e.isBulk(fl)
-	fl.lists = e.searches != nil && fl.bulk && e.searches.streams != nil
+	fl.lists = fl.search && fl.bulk && e.searches.streams != nil
 	f.held++
 	e.post()
 	return nil
@@ -108,7 +111,7 @@ func (f *flights) place(fl *flight) bool {
 // isBulk reports whether a flight goes by launches of its own: it is large, its payloads are searched, or
 // it has a packet of more descriptors than a slot takes.
 func (e *Engine) isBulk(fl *flight) bool {
-	if len(fl.d) >= e.cfg.Bulk || e.searches != nil && len(fl.d) > 0 {
+	if len(fl.d) >= e.cfg.Bulk || fl.search && len(fl.d) > 0 {
 		return true
 	}
 	for at := 0; len(fl.d)-at > slotMax; {
@@ -238,7 +241,11 @@ func (e *Engine) complete(i int) {
 		copy(fl.b.D, fl.d)
 	}
 	if e.searches != nil {
-		e.searches.of[e.flights.index(i)].WriteMatches(fl.b, fl.tables.tables.Literals)
+		if of := e.searches.of[e.flights.index(i)]; fl.search {
+			of.WriteMatches(fl.b, fl.tables.tables.Literals)
+		} else {
+			of.scan(fl.b, nil) // no matches of the batch before
+		}
 	}
 	e.release(fl.tables)
 	fl.tables = nil
