@@ -24,7 +24,7 @@ type channel struct {
 
 	supervisor bool   // it speaks for other processes
 	asker      uint32 // thread that a supervisor asks for, 0 is one of the owner's
-	known      bool   // the descriptor of the request is that of a socket that the node has
+	known      bool   // the descriptor of the request is that of a socket of the node, whose close does not wait
 	pids       int    // 1: it has the numbers of processes that the node has; -1: others
 
 	budget ringBudget // of its connections
@@ -46,7 +46,7 @@ func (s *Server) newChannel(conn *net.UnixConn) *channel {
 	}
 	c.peer = s.userOf(cred.Uid)
 	if err := c.take(); err != nil {
-		refuseChannel(conn, err)
+		c.refuse(err)
 		return nil
 	}
 	c.owner = &socket.Process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
@@ -80,13 +80,22 @@ func (c *channel) giveBack() {
 	c.peer.giveBack(&c.peer.channels)
 }
 
-// refuseChannel closes a channel with a reply to the HELLO that will follow or waits there: its number is 0.
-func refuseChannel(conn *net.UnixConn, cause error) {
+// refuse closes the channel with a reply to the HELLO that will follow or waits there: its number is 0. What the program has
+// sent already may be descriptors whose close takes long: others must not wait for that. Who sends them is bounded by
+// RLIMIT_NOFILE (unix(7)).
+func (c *channel) refuse(cause error) {
 	r := reply{op: opHello, errno: errnoOf(cause)}
-	var b [replySize]byte
-	r.encode(b[:])
-	_, _ = conn.Write(b[:]) // there is space: nothing was sent before
-	conn.Close()
+	r.encode(c.out[:])
+	_, _ = c.conn.Write(c.out[:]) // there is space: nothing was sent before
+	slow := true
+	if raw, err := c.conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { slow = holdsRights(int(fd)) })
+	}
+	if slow {
+		c.peer.closer.do(func() { c.conn.Close() })
+		return
+	}
+	c.conn.Close()
 }
 
 func peerCredentials(conn *net.UnixConn) (cred *unix.Ucred, err error) {
@@ -159,7 +168,10 @@ func (c *channel) answer(r *reply) error {
 	return err
 }
 
-func (c *channel) end() {
+// end closes the channel later: requests that were not read may have brought descriptors.
+func (c *channel) end() { c.peer.closer.do(c.free) }
+
+func (c *channel) free() {
 	c.conn.Close()
 	c.giveBack()
 	c.s.mu.Lock()
@@ -226,9 +238,9 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	if err != nil {
 		return c.s.onEnded(q, r, p, err)
 	}
-	c.known = true
 	k.ops.Lock()
 	defer k.ops.Unlock()
+	defer func() { c.known = !k.holdsStrangers() }()
 	k.asked = p
 	switch q.op {
 	case opBind:

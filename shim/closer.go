@@ -11,21 +11,23 @@ import (
 // serves it likes (FUSE, a network file system), and takes a thread meanwhile: each user has one closer.
 type closer struct {
 	mu      sync.Mutex
-	waiting []closing
+	waiting []func()
 	running bool
 }
 
-// closing is a descriptor, and what is called once it is closed.
-type closing struct {
-	fd   int
-	then func()
+// close closes a descriptor later, and calls then.
+func (c *closer) close(fd int, then func()) {
+	c.do(func() {
+		unix.Close(fd)
+		then()
+	})
 }
 
-// close closes a descriptor later.
-func (c *closer) close(fd int, then func()) {
+// do calls a function later, which closes something.
+func (c *closer) do(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, closing{fd, then})
+	c.waiting = append(c.waiting, f)
 	if !c.running {
 		c.running = true
 		go c.run()
@@ -43,8 +45,7 @@ func (c *closer) run() {
 		next := c.waiting[0]
 		c.waiting = c.waiting[1:]
 		c.mu.Unlock()
-		unix.Close(next.fd)
-		next.then()
+		next()
 	}
 }
 
@@ -64,4 +65,25 @@ func (c *closer) closeAll(ctx context.Context, fds []int) {
 			return
 		}
 	}
+}
+
+// mostMessages is more than may wait in a socket: net.unix.max_dgram_qlen is 512 at most unless it was changed.
+const mostMessages = 600
+
+// holdsRights reports whether messages with descriptors wait in a socket that the caller closes next, and takes those before
+// them. The other end cannot send any more.
+func holdsRights(fd int) bool {
+	_ = unix.Shutdown(fd, unix.SHUT_RD)
+	var first [1]byte
+	for empty := 0; empty < mostMessages; { // an empty message looks like the end
+		n, _, flags, _, err := unix.Recvmsg(fd, first[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		if err != nil || flags&unix.MSG_CTRUNC != 0 {
+			return err == nil
+		}
+		if n == 0 {
+			empty++
+		}
+		_, _, _ = unix.Recvfrom(fd, first[:], unix.MSG_DONTWAIT)
+	}
+	return false
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // slowToClose returns a descriptor whose last close takes some seconds: a connection with unsent data and SO_LINGER.
@@ -25,7 +27,7 @@ func slowToClose(t *testing.T, seconds int) int {
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	for err == nil { // nobody reads
+	for err == nil { // the other end does not read
 		_, err = unix.SendmsgN(fd, make([]byte, 1<<20), nil, nil, unix.MSG_DONTWAIT)
 	}
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: int32(seconds)}); err != nil {
@@ -44,11 +46,17 @@ func threads(t *testing.T) int {
 	return len(list)
 }
 
+// closesLate waits at the end of a test for channels that Close has not waited for: by then what is slow to close is closed.
+func (b *bed) closesLate(t *testing.T) {
+	t.Cleanup(func() { until(t, "channels are closed", func() bool { return b.Stats().Channels == 0 }) })
+}
+
 // TestSlowCloses: descriptors whose close takes long take one thread of the node, and count for the user's channels. Others are
 // served meanwhile, and Close does not wait.
 func TestSlowCloses(t *testing.T) {
 	const passed = 24
 	b := newBed(t, nil)
+	b.closesLate(t)
 	_, token := b.another(70001)
 	var channels []*client
 	var fds []int
@@ -83,4 +91,126 @@ func TestSlowCloses(t *testing.T) {
 	if d := time.Since(start); d > 20*time.Second { // one after the other they take longer
 		t.Errorf("Close waited for strangers: %v", d)
 	}
+}
+
+// brief runs f, which the node must not be kept by.
+func brief(t *testing.T, what string, f func()) {
+	t.Helper()
+	begin := time.Now()
+	if f(); time.Since(begin) > 6*time.Second {
+		t.Errorf("%s: the node has waited %v", what, time.Since(begin))
+	}
+}
+
+// pass sends a descriptor whose close takes 12 s, and keeps no copy. False is that the kernel refuses it (SO_PASSRIGHTS of Linux 6.16).
+func pass(t *testing.T, fd int, data []byte) bool {
+	t.Helper()
+	slow := slowToClose(t, 12)
+	err := unix.Sendmsg(fd, data, unix.UnixRights(slow), nil, unix.MSG_NOSIGNAL)
+	if err == unix.EPERM {
+		_ = unix.SetsockoptLinger(slow, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	} else if err != nil {
+		t.Error(err)
+	}
+	unix.Close(slow)
+	return err == nil
+}
+
+// TestSlowClosesInQueues: descriptors in messages that the node has not read, or that one program has sent to another, keep no other user
+// waiting when the node closes the last copy of the socket that they wait in.
+func TestSlowClosesInQueues(t *testing.T) {
+	const loop = 0
+	for name, attack := range map[string]func(t *testing.T, b *bed){
+		"behind what ends a channel": func(t *testing.T, b *bed) {
+			_, token := b.another(70001)
+			c := b.as(t, token)
+			b.cfg.Stack.EnterLoop(loop, func(socket.LoopStack) { // the node reads neither meanwhile
+				_, _ = unix.Write(c.fd, []byte("no request"))
+				pass(t, c.fd, []byte("behind"))
+			})
+		},
+		"before HELLO": func(t *testing.T, b *bed) {
+			fd := rawSocket(t, unix.SOCK_SEQPACKET)
+			defer unix.Close(fd)
+			b.mu.Lock() // the channel is not read before it is in the table
+			if err := unix.Connect(fd, &unix.SockaddrUnix{Name: b.cfg.Path}); err != nil {
+				t.Error(err)
+			}
+			_, _ = unix.Write(fd, []byte("no request"))
+			pass(t, fd, []byte("behind"))
+			b.mu.Unlock()
+		},
+		"in a refused channel": func(t *testing.T, b *bed) {
+			uid := uint32(os.Geteuid())
+			b.mu.Lock()
+			u := &user{uid: uid, token: newToken(), channels: 1 << 20} // at the limit
+			old := b.users[uid]
+			b.users[uid] = u
+			fd := rawSocket(t, unix.SOCK_SEQPACKET)
+			if err := unix.Connect(fd, &unix.SockaddrUnix{Name: b.cfg.Path}); err != nil {
+				t.Error(err)
+			}
+			_, _ = unix.Write(fd, nil)
+			pass(t, fd, nil)
+			b.mu.Unlock()
+			until(t, "it is refused", func() bool { return u.limited.Load() > 0 })
+			b.mu.Lock()
+			b.users[uid] = old
+			b.mu.Unlock()
+			unix.Close(fd)
+		},
+		"in an end of a pair": func(t *testing.T, b *bed) {
+			client, server := b.pairOf(t, "127.0.0.1:0", "127.0.0.1")
+			_ = unix.SetsockoptInt(client.fd, unix.SOL_SOCKET, optPassRights, 1)
+			if !pass(t, server.fd, []byte("x")) {
+				t.Error("the kernel refuses what the program has permitted")
+			}
+			client.last(t, b, loop)
+		},
+		"in a listener": func(t *testing.T, b *bed) {
+			l := b.dial(t).socket(unix.SOCK_STREAM, false)
+			local, err := l.listen("127.0.0.1:0", 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := b.dial(t).socket(unix.SOCK_STREAM, false)
+			if err := client.connect(local.String()); err != nil {
+				t.Fatal(err)
+			}
+			if !pass(t, client.fd, []byte("x")) {
+				t.Log("the kernel refuses descriptors for ends that wait in a listener")
+			}
+			client.close()
+			l.last(t, b, loop)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, nil)
+			b.closesLate(t)
+			attack(t, b)
+			brief(t, "a channel", func() { b.works(t) })
+			brief(t, "the loop", func() { b.cfg.Stack.EnterLoop(loop, func(socket.LoopStack) {}) })
+			brief(t, "Close", func() {
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// last makes a request whose copy of the socket is the last.
+func (p *program) last(t *testing.T, b *bed, loop int) {
+	t.Helper()
+	b.cfg.Stack.EnterLoop(loop, func(socket.LoopStack) { // the node reads it when the program has closed its own
+		var out [requestSize]byte
+		q := request{op: opNames, id: 77}
+		q.encode(out[:])
+		if err := unix.Sendmsg(p.client.fd, out[:], unix.UnixRights(p.fd), nil, unix.MSG_NOSIGNAL); err != nil {
+			t.Error(err)
+		}
+		unix.Close(p.fd)
+		p.fd = -1
+	})
+	time.Sleep(100 * time.Millisecond)
 }

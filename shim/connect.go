@@ -83,6 +83,8 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	case err != nil:
 	case wait:
 		err = k.start(to, early, dial)
+	case onLoop && early == 0:
+		err = k.narrows(p, to, dial)
 	default:
 		err = k.begins(p, to, early, dial)
 	}
@@ -232,6 +234,7 @@ func (k *sock) finish(in socket.LoopConn, err error, filled int) {
 	k.mu.Unlock()
 	k.s.watch.remove(fd, id)
 	k.relay(in, fd, filled)
+	k.widen()
 	if answer != nil {
 		answer(nil)
 	}

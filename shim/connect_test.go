@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // listenPeer listens on the other stack.
@@ -181,6 +183,48 @@ func TestTransfer(t *testing.T) {
 	until(t, "the node's end is released after both FINs", func() bool { return b.Stats().Sockets == 0 })
 	if ev := p.poll(unix.POLLIN|unix.POLLRDHUP, limit); ev&unix.POLLHUP == 0 || ev&unix.POLLERR != 0 {
 		t.Errorf("events after the end: %#x", ev)
+	}
+}
+
+// TestBulk: much that a program writes at once is taken out of its socket. All of it arrives without more being written, a byte
+// stays in the socket all the time, and the end of the connection is a reset for the program.
+func TestBulk(t *testing.T) {
+	b := newBed(t, nil)
+	p, peer := b.join(t, b.dial(t))
+	k := b.sockOf(t, p.fd)
+	block := make([]byte, 300_000)
+	for i := range block {
+		block[i] = byte(i * i >> 8)
+	}
+	bulk := 0
+	for range 20 {
+		go func() {
+			if _, err := p.Write(block); err != nil {
+				t.Error(err)
+			}
+		}()
+		got := make([]byte, len(block))
+		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, block) {
+			t.Fatalf("other bytes, %v", err)
+		}
+		k.conn.Do(func(socket.LoopConn) {
+			r := k.relayed
+			have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ)
+			if err != nil || have != r.unconsumed || have < 1 {
+				t.Errorf("%d bytes in the socket, %d of them read, %v", have, r.unconsumed, err)
+			}
+			if r.bulk {
+				bulk++
+			}
+		})
+		echo(t, p, peer, []byte("few bytes"))
+	}
+	if bulk == 0 {
+		t.Error("no burst was a large one")
+	}
+	k.abort()
+	if n, err := p.read(make([]byte, 1)); err != syscall.ECONNRESET {
+		t.Errorf("after the end: %d, %v", n, err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/shim/ring"
 )
 
-// Programs of testdata/client.c at both ends, with rings from one to the other.
+// Programs of testdata/client at both ends, with rings from one to the other.
 
 // serveDirect runs a server. It returns its address as arguments.
 func (b *bed) serveDirect(t testing.TB, rings bool, role, more string) (at []string, server *exec.Cmd) {
@@ -50,7 +50,7 @@ func awaitReady(t testing.TB, cmd *exec.Cmd) {
 func TestDirect(t *testing.T) {
 	for _, args := range []string{
 		"echo", "transfer 10000000", "level", "edge", "threads", "forks", "waits", "files", "exec", "unread", "ended", "borrowed",
-		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers", "trips",
+		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers", "trips", "jumps", "stays",
 	} {
 		t.Run(strings.ReplaceAll(args, " ", "-"), func(t *testing.T) {
 			b := newBed(t, nil)

@@ -308,6 +308,55 @@ func TestProgramDies(t *testing.T) {
 	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
 }
 
+// TestLastWords: what a program writes before it closes with data unread arrives before the reset, as on Linux.
+func TestLastWords(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	for i := range 50 {
+		p, peer := b.join(t, c)
+		if _, err := peer.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		p.poll(unix.POLLIN, limit)
+		if err := p.write([]byte("last words")); err != nil {
+			t.Fatal(err)
+		}
+		p.close()
+		got, err := io.ReadAll(struct{ io.Reader }{peer})
+		if string(got) != "last words" || !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("connection %d: %q, %v", i, got, err)
+		}
+	}
+	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}
+
+// TestLastWordsToABusyPeer: the peer goes on to write, so that what the program has not read comes while it closes.
+func TestLastWordsToABusyPeer(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	for i := range 50 {
+		p, peer := b.join(t, c)
+		go func() {
+			for err := error(nil); err == nil; {
+				_, err = peer.Write(make([]byte, 7))
+			}
+		}()
+		got := make([]byte, 16<<10)
+		if _, err := p.read(got); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.write([]byte("last words")); err != nil {
+			t.Fatal(err)
+		}
+		p.close()
+		got, err := io.ReadAll(struct{ io.Reader }{peer})
+		if string(got) != "last words" || err != nil && !errors.Is(err, syscall.ECONNRESET) { // the end, if it has read all
+			t.Fatalf("connection %d: %q, %v", i, got, err)
+		}
+	}
+	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
+}
+
 // TestLinger: SO_LINGER of 0 seconds makes close(2) a reset, whenever it was set.
 func TestLinger(t *testing.T) {
 	b := newBed(t, nil)
@@ -519,7 +568,7 @@ func TestManySockets(t *testing.T) {
 
 // TestStatsOfUsers: each user's use is in Stats and in the metrics, and is given back.
 func TestStatsOfUsers(t *testing.T) {
-	b := newBed(t, func(c *Config) { c.Limits.Sockets = 2 })
+	b := newBed(t, func(c *Config) { c.Limits.Sockets, c.Everyone = 2, true })
 	reg := &metrics.Registry{}
 	reg.Add(b.WriteMetrics)
 	series := func() string {
@@ -530,26 +579,27 @@ func TestStatsOfUsers(t *testing.T) {
 		}
 		return out.String()
 	}
-	c := b.dial(t)
+	uid := uint32(os.Geteuid())
 	b.mu.Lock()
-	b.users[uint32(os.Geteuid())].trusted = false
+	b.users[uid] = &user{uid: uid, token: newToken()} // not trusted
 	b.mu.Unlock()
+	c := b.dial(t)
 	for want, errno := range []syscall.Errno{0, 0, syscall.EMFILE} {
 		p := c.socket(unix.SOCK_STREAM, false)
 		if r := p.ask(request{op: opNames}, p.fd); r.errno != errno {
 			t.Errorf("socket %d: %v", want, r.errno)
 		}
 	}
-	want := UserStats{UID: uint32(os.Geteuid()), Sockets: 2, Files: 3, Channels: 1, Limited: 1}
+	want := UserStats{UID: uid, Sockets: 2, Files: 3, Channels: 1, Limited: 1}
 	if st := b.Stats(); len(st.Users) != 1 || st.Users[0] != want || st.Limited != 1 || st.Sockets != 2 {
 		t.Errorf("%+v", st)
 	}
 	text := series()
-	uid := fmt.Sprintf(`{uid="%d"}`, os.Geteuid())
+	label := fmt.Sprintf(`{uid="%d"}`, uid)
 	for _, line := range []string{
 		"millrace_shim_sockets 2\n", "millrace_shim_limited_total 1\n", "millrace_shim_descriptors_total 0\n",
-		"millrace_shim_user_sockets" + uid + " 2\n", "millrace_shim_user_files" + uid + " 3\n", "millrace_shim_files 3\n", "millrace_shim_user_channels" + uid + " 1\n",
-		"millrace_shim_user_limited_total" + uid + " 1\n", "millrace_shim_user_denied_total" + uid + " 0\n",
+		"millrace_shim_user_sockets" + label + " 2\n", "millrace_shim_user_files" + label + " 3\n", "millrace_shim_files 3\n", "millrace_shim_user_channels" + label + " 1\n",
+		"millrace_shim_user_limited_total" + label + " 1\n", "millrace_shim_user_denied_total" + label + " 0\n",
 	} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q in\n%s", line, text)
@@ -611,4 +661,26 @@ func TestTakenAbstractName(t *testing.T) {
 		_, err := Hello("@" + b.cfg.Path)
 		return err == nil
 	})
+}
+
+// TestCloseWaitsForTheLastSocket: a socket that its loop frees while Close waits ends the wait.
+func TestCloseWaitsForTheLastSocket(t *testing.T) {
+	s := &Server{all: map[*sock]struct{}{}}
+	s.gone.L = &s.mu
+	k := &sock{s: s}
+	s.all[k] = struct{}{}
+	done := make(chan struct{})
+	go func() {
+		s.awaitAll()
+		close(done)
+	}()
+	time.Sleep(50 * time.Millisecond) // it waits
+	if !k.closeNow() {
+		t.Fatal("the socket has something of the loops'")
+	}
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Fatal("Close waits for ever")
+	}
 }

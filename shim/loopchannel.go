@@ -162,9 +162,8 @@ func (l *loopChannel) end() {
 	if l.busy || l.fd < 0 {
 		return
 	}
-	unix.Close(l.fd)
+	l.c.peer.closer.close(l.fd, l.c.free) // see channel.end
 	l.fd = -1
-	l.c.end()
 }
 
 // hangUp ends a channel from outside.
@@ -186,7 +185,7 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 		return r, false
 	}
 	k, err := c.s.findNow(c, fds[0])
-	if err != nil || !k.stream || !k.ops.TryLock() {
+	if err != nil || !k.stream || k.holdsStrangers() || !k.ops.TryLock() {
 		return r, false
 	}
 	defer k.ops.Unlock()
@@ -226,7 +225,7 @@ func (k *sock) hold(in socket.LoopStack) bool {
 		return false
 	case k.conn == nil: // sock.options has them
 		return true
-	case k.relayed == nil || in.Stack().LoopOf(k.relayed.in).Index() != in.Index():
+	case k.relayed == nil || k.relayed.loop != in.Index():
 		return false
 	}
 	k.held = k.relayed.in

@@ -30,10 +30,10 @@ var commonOptions = map[optionName]optionSpec{
 	nameS(unix.SO_REUSEADDR):    field(func(o *options) *bool { return &o.reuse }),
 	nameS(unix.SO_REUSEPORT):    field(func(o *options) *bool { return &o.share }),
 	nameS(unix.SO_BINDTODEVICE): {set: setDevice, get: func(_ *sock, _ optionName, b []byte) ([]byte, error) { return b, nil }},
-	nameS(unix.SO_PRIORITY):     kept(0, 0, 6),
+	nameS(unix.SO_PRIORITY):     beyond(kept(0, 0, 6), syscall.EPERM),
 	nameS(unix.SO_DONTROUTE):    kept(0, math.MinInt32, math.MaxInt32),
 	nameS(unix.SO_BUSY_POLL):    kept(0, 0, math.MaxInt32),
-	nameS(unix.SO_DEBUG):        kept(0, 0, 0),
+	nameS(unix.SO_DEBUG):        beyond(kept(0, 0, 0), syscall.EACCES),
 	nameS(unix.SO_MARK):         {set: refuse, get: zero},
 	nameS(unix.SO_TIMESTAMP):    {get: zero},
 	name4(unix.IP_FREEBIND):     field(func(o *options) *bool { return &o.freeBind }),
@@ -110,6 +110,18 @@ func asInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// beyond is an option whose other values need privileges in the kernel, as those that refuse is for.
+func beyond(spec optionSpec, err error) optionSpec {
+	set := spec.set
+	spec.set = func(k *sock, n optionName, v []byte) error {
+		if e := set(k, n, v); e != syscall.EINVAL || len(v) < 4 {
+			return e
+		}
+		return err
+	}
+	return spec
 }
 
 // refuse is for options that need privileges in the kernel, which programs do not have here.

@@ -34,11 +34,11 @@ var oracleModes = []struct {
 }
 
 // oracle runs a part of the program, and returns what it prints.
-func oracle(t *testing.T, part string, env ...string) []string {
+func oracle(t *testing.T, program, part string, env ...string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(compiled.dir, "oracle"), part)
+	cmd := exec.CommandContext(ctx, filepath.Join(compiled.dir, program), part)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = time.Second
@@ -49,16 +49,40 @@ func oracle(t *testing.T, part string, env ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// TestOracle: calls in odd states give what they give on the kernel's stack.
-func TestOracle(t *testing.T) {
-	_, lib := compileClient(t)
-	build := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Wno-nonnull", "-o", filepath.Join(compiled.dir, "oracle"), "testdata/oracle.c")
+// compileOracle makes a program of testdata.
+func compileOracle(t *testing.T, name string) {
+	t.Helper()
+	build := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Wno-nonnull", "-o", filepath.Join(compiled.dir, name), "testdata/"+name+".c")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+}
+
+// TestBatches: sendmmsg(2), recvmmsg(2) and options that need rights give what they give on the kernel's stack.
+func TestBatches(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "batches")
+	for _, part := range []string{"receives", "receives-connected", "sends", "sends-connected", "options"} {
+		t.Run(part, func(t *testing.T) {
+			b := newBed(t, nil)
+			want := oracle(t, "batches", part)
+			got := oracle(t, "batches", part, "LD_PRELOAD="+lib, "MILLRACE_SHIM="+b.cfg.Path)
+			for i, w := range want {
+				if i >= len(got) || got[i] != w {
+					t.Fatalf("line %d: %q, on the kernel's stack %q", i, got[min(i, len(got)-1)], w)
+				}
+			}
+		})
+	}
+}
+
+// TestOracle: calls in odd states give what they give on the kernel's stack.
+func TestOracle(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "oracle")
 	want := map[string][]string{}
 	for _, part := range oracleParts {
-		want[part] = oracle(t, part)
+		want[part] = oracle(t, "oracle", part)
 	}
 	for _, mode := range oracleModes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -68,7 +92,7 @@ func TestOracle(t *testing.T) {
 				env = append(env, "MILLRACE_SHIM_RINGS=1")
 			}
 			for _, part := range oracleParts {
-				got := oracle(t, part, env...)
+				got := oracle(t, "oracle", part, env...)
 				for i, w := range want[part] {
 					g := "nothing"
 					if i < len(got) {

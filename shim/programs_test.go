@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The programs of testdata/client.c run with the preloaded library, by sockets (tier 0) and by rings (tier 1).
+// The programs of testdata/client run with the preloaded library, by sockets (tier 0) and by rings (tier 1).
 
 var compiled struct {
 	sync.Once
@@ -46,7 +46,9 @@ func compileClient(t testing.TB) (program, library string) {
 			return
 		}
 		if compiled.err = os.WriteFile(filepath.Join(compiled.dir, "lib.so"), lib, 0o755); compiled.err == nil {
-			out, err := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-pthread", "-o", filepath.Join(compiled.dir, "client"), "testdata/client.c").CombinedOutput()
+			sources, _ := filepath.Glob("testdata/client/*.c")
+			args := append([]string{"-std=c11", "-O1", "-Wall", "-Wextra", "-pthread", "-o", filepath.Join(compiled.dir, "client")}, sources...)
+			out, err := exec.Command("cc", args...).CombinedOutput()
 			if compiled.err = err; err != nil {
 				t.Logf("%s", out)
 			}
@@ -111,7 +113,7 @@ func TestPrograms(t *testing.T) {
 	}{
 		{"echo", false}, {"transfer 10000000", false}, {"level", false}, {"edge", false}, {"threads", false}, {"forks", false},
 		{"waits", false}, {"files", false}, {"reuse", false}, {"exec", true}, {"unread", true}, {"ended", false},
-		{"edges", false}, {"borrowed", false},
+		{"edges", false}, {"borrowed", false}, {"jumps", false}, {"stays", false},
 		{"moving dup", true}, {"moving dup2", true}, {"moving fdopen", true}, {"moving splice", true}, {"moving passing", true},
 		{"moving fork", true}, {"moving spawn", true}, {"moving vfork", false},
 	} {

@@ -14,6 +14,10 @@ const (
 	// burst is how many bytes one call moves in one direction: packets wait for it.
 	burst = 64 << 10
 
+	// bulkFrom is from how many bytes on, in a burst, the next one is taken out of the socket (see take), and bulkLeast how many
+	// it needs: a system call more is worth it where a second copy is spared.
+	bulkFrom, bulkLeast = 32 << 10, 8 << 10
+
 	// reserved is how much of the send buffer one read may fill.
 	reserved = 16 << 10
 
@@ -31,11 +35,13 @@ const (
 type relay struct {
 	k     *sock
 	in    socket.LoopConn
+	loop  int // of in; any goroutine may read it
 	watch *stack.FileWatch
 	drop  []byte // where bytes go that are consumed
 	fd    int
 
 	unconsumed int  // bytes that were read and are still in the socket, with the guard byte
+	bulk       bool // the program writes much at once
 	full       bool // the program's receive buffer: Writable is watched
 	peerEnded  bool // the peer's FIN was passed on
 	ended      bool // the program's FIN was passed on
@@ -43,6 +49,8 @@ type relay struct {
 	hangup     bool // the program has closed its end
 	readShut   bool // the program reads no more: what comes is dropped
 	reset      bool // the program has closed its end with bytes unread in it
+	sends      int  // more calls of file until the loop has sent what the program wrote, and then follows
+	then       func(*relay)
 	rejects    bool // the program's writes fail, because the connection has failed
 	failed     syscall.Errno
 	over       bool // the connection has ended
@@ -57,7 +65,7 @@ type relay struct {
 // relay begins to move bytes. filled bytes of fill are taken out before.
 func (k *sock) relay(in socket.LoopConn, fd, filled int) {
 	loop := k.s.cfg.Stack.LoopOf(in)
-	r := &relay{k: k, in: in, fd: fd, drop: k.s.scratch[loop.Index()], unconsumed: 1}
+	r := &relay{k: k, in: in, loop: loop.Index(), fd: fd, drop: k.s.scratch[loop.Index()], unconsumed: 1}
 	k.mu.Lock()
 	late := k.late
 	k.mu.Unlock()
@@ -72,10 +80,7 @@ func (k *sock) relay(in socket.LoopConn, fd, filled int) {
 	k.mu.Unlock()
 	var err error
 	if r.watch, err = loop.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, r.file); err == nil {
-		err = r.skip(filled)
-	}
-	if err == nil && r.rings == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 1)
+		err = r.begin(filled)
 	}
 	if err != nil {
 		_ = in.Abort()
@@ -83,6 +88,21 @@ func (k *sock) relay(in socket.LoopConn, fd, filled int) {
 		return
 	}
 	in.OnReady(r.ready)
+}
+
+// begin passes over what was in the socket before the first byte of the program. A few bytes stay: reads look behind them.
+func (r *relay) begin(filled int) error {
+	switch {
+	case r.rings != nil:
+		return r.skip(filled)
+	case filled <= maxUnconsumed:
+		r.unconsumed += filled
+	default:
+		if err := r.skip(filled); err != nil {
+			return err
+		}
+	}
+	return unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, r.unconsumed)
 }
 
 // skipAll consumes what the program may have left in the socket, with the guard byte.
@@ -140,6 +160,10 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 	if r.closed {
 		return
 	}
+	if r.sends > 0 {
+		r.sent()
+		return
+	}
 	r.hangup = r.hangup || ev&stack.FileHangup != 0
 	r.shut = r.shut || ev&(stack.FilePeerClosed|stack.FileHangup) != 0
 	r.reset = r.reset || ev&stack.FileFailed != 0
@@ -159,6 +183,9 @@ func (r *relay) file(_ socket.LoopStack, ev stack.FileEvents) {
 // toStack moves what the program has written to the send buffer, as far as that has space: Writable follows where it has
 // none. What is left stays in the program's send buffer.
 func (r *relay) toStack() {
+	if r.sends > 0 {
+		return
+	}
 	if r.rings != nil {
 		r.ringToStack()
 		return
@@ -171,7 +198,7 @@ func (r *relay) toStack() {
 		n, more, err := r.read()
 		moved += n
 		if err != nil {
-			r.programFailed()
+			r.afterSend((*relay).programFailed)
 			return
 		}
 		if !more {
@@ -182,17 +209,19 @@ func (r *relay) toStack() {
 			break
 		}
 	}
+	r.bulk = moved >= bulkFrom
 	r.k.s.stats.toStack.Add(uint64(moved))
 	if r.failed != 0 {
 		r.toProgram()
 		return
 	}
 	if err := r.consume(); err != nil {
-		r.programFailed()
+		r.afterSend((*relay).programFailed)
+		return
 	}
 	if r.ended && r.isClosed() && !r.closed {
-		if moved > 0 && r.lingers() {
-			r.watch.Again(stack.FileHangup) // once the loop has sent what the window permits, as Linux does before the reset
+		if moved > 0 && r.lingers() || r.unread() {
+			r.closeAfterSend()
 			return
 		}
 		r.programClosed()
@@ -207,6 +236,11 @@ func (r *relay) lingers() bool {
 
 // read copies one piece into the send buffer. more is that there may be more.
 func (r *relay) read() (n int, more bool, err error) {
+	if r.bulk {
+		if want := r.takable(); want >= bulkLeast {
+			return r.take(want)
+		}
+	}
 	space, err := r.in.Reserve(reserved)
 	if err != nil { // and ready does not report it again
 		r.fail(err)
@@ -240,6 +274,54 @@ func (r *relay) read() (n int, more bool, err error) {
 	return n, n == size || r.shut, nil
 }
 
+// takable returns how many bytes take may move: all that are new in the socket but one. Where many were read before, they would
+// be copied twice.
+func (r *relay) takable() int {
+	if r.unconsumed > 1+maxUnconsumed {
+		return 0
+	}
+	have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return min(have-r.unconsumed-1, burst)
+}
+
+// take moves up to most bytes into the send buffer, and takes them out of the socket with the same call, with what was read
+// before. So they are copied once, where a look at them and their consumption are two copies. At least one byte stays that
+// was not read yet: it is the guard byte until the next read, which begins with it (the kernel has set SO_PEEK_OFF to 0).
+func (r *relay) take(most int) (n int, more bool, err error) {
+	space, err := r.in.Reserve(most)
+	if err != nil {
+		r.fail(err)
+		return 0, false, nil
+	}
+	cut(&space, most)
+	if len(space[0]) == 0 {
+		return 0, false, nil
+	}
+	got, errno := receiveBehind(r.fd, r.drop[:r.unconsumed], &space, unix.MSG_DONTWAIT)
+	n = max(got-r.unconsumed, 0)
+	r.unconsumed = max(r.unconsumed-max(got, 0), 0)
+	if err := r.in.Commit(n); err != nil {
+		r.fail(err)
+		return 0, false, nil
+	}
+	if errno != 0 && errno != syscall.EINTR {
+		if errno == errDescriptors {
+			r.k.s.stats.descriptors.Add(1)
+		}
+		return 0, false, errno
+	}
+	return n, true, nil
+}
+
+// cut shortens pieces to n bytes.
+func cut(pieces *[2][]byte, n int) {
+	pieces[0] = pieces[0][:min(len(pieces[0]), n)]
+	pieces[1] = pieces[1][:min(len(pieces[1]), n-len(pieces[0]))]
+}
+
 // consume takes out what was read, but for the guard byte.
 func (r *relay) consume() error {
 	if r.closed || r.unconsumed <= 1+maxUnconsumed {
@@ -269,6 +351,37 @@ func (r *relay) programClosed() {
 	_ = r.in.Close()
 	r.close(0)
 }
+
+// afterSend calls f once the loop has sent what the window permits. A close that is a reset must not overtake what the
+// program wrote before, which Linux has sent by then: a server's last words, such as why it refuses a client.
+func (r *relay) afterSend(f func(*relay)) {
+	if !r.closed && r.sends == 0 {
+		r.sends, r.then = 2, f // where a packet has caused this, the first call is of the same iteration, before the loop sends
+		r.watch.Again(stack.FileHangup)
+	}
+}
+
+func (r *relay) sent() {
+	if r.sends--; r.sends == 0 {
+		r.then(r)
+		return
+	}
+	r.watch.Again(stack.FileHangup)
+}
+
+// closeAfterSend is programClosed after the loop has sent, and a reset if the program has not got all that came.
+func (r *relay) closeAfterSend() {
+	if !r.unread() {
+		r.afterSend((*relay).programClosed)
+		return
+	}
+	r.afterSend(func(r *relay) {
+		_ = r.in.Abort() // what is unread may have been dropped meanwhile
+		r.programClosed()
+	})
+}
+
+func (r *relay) unread() bool { return len(r.in.Peek()[0]) > 0 }
 
 // programFailed ends the connection because the program has closed its end with data unread: ECONNRESET, which becomes a
 // reset as with a socket of the kernel (RFC 9293, 3.6.1).
@@ -340,9 +453,9 @@ func (r *relay) rejectWrites() {
 // direction. Linux drops what comes then.
 func (r *relay) rejected() {
 	r.readShut = true
-	if hungUp(r.fd) {
+	if r.sends == 0 && hungUp(r.fd) {
 		r.file(socket.LoopStack{}, stack.FileHangup)
-		r.programFailed() // what it has written and the stack has no space for is lost with the reset
+		r.afterSend((*relay).programFailed) // what it has written and the stack has no space for is lost with the reset
 	}
 }
 

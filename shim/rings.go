@@ -40,7 +40,6 @@ type rings struct {
 	last     clock.Time // bytes came
 	blocked  bool       // the stack has no space: Writable follows
 	lingers  bool       // both ends have sent their FIN, and the program has not read all
-	resets   bool       // close(2) is a reset, which follows in the loop's next turn
 	emptying bool       // the socket, until all that is on its way has come
 	taken    uint32     // doorbell bytes of the program that were taken out of the socket
 	heard    uint32     // how many it had written at the last event of the socket
@@ -272,11 +271,10 @@ func (r *relay) ringHangup() {
 	case err != nil:
 		r.violated()
 	case used > 0 && r.reset:
-		r.programFailed()
+		r.afterSend((*relay).programFailed)
 	case r.ended && r.isClosed():
-		if !r.rings.resets && r.lingers() { // after what has just been moved, as in toStack
-			r.rings.resets = true
-			r.watch.Again(stack.FileHangup)
+		if r.lingers() || r.unread() {
+			r.closeAfterSend()
 			return
 		}
 		r.programClosed()

@@ -222,6 +222,7 @@ func (s *Server) Close() error {
 	s.work.Wait()
 	s.releaseAll() // what channels have registered meanwhile
 	s.awaitAll()
+	s.awaitChannels()
 	if s.private != nil {
 		errs = append(errs, s.private.close())
 	}
@@ -234,6 +235,21 @@ func (s *Server) awaitAll() {
 	defer s.mu.Unlock()
 	for len(s.all) > 0 {
 		s.gone.Wait()
+	}
+}
+
+// channelsTime is how long Close waits for channels whose descriptors take long to close.
+const channelsTime = time.Second
+
+// awaitChannels waits until channels are closed, but not for long.
+func (s *Server) awaitChannels() {
+	for end := time.Now().Add(channelsTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := len(s.channels)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
 	}
 }
 

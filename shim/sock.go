@@ -56,6 +56,7 @@ type sock struct {
 	mem           *ring.Memory // until the relay has it
 	direct        *direct      // of a pair
 	budget        *ringBudget  // that mem counts for
+	narrow        *narrow      // until the handshake is complete; nil if the socket was filled
 	refilled      int          // bytes more to be taken out of the program's end when it is connected
 	relayed       *relay       // its fields belong to the loop of conn
 	asked         int          // the program's end, during a request
@@ -259,6 +260,13 @@ func (k *sock) watched(ev uint32) {
 	}
 }
 
+// holdsStrangers reports whether the program's end may hold descriptors of another program, which are closed with it: the other
+// end of a pair is that program's, and a listener holds ends of pairs. The last close of one may block.
+func (k *sock) holdsStrangers() bool {
+	state := k.current()
+	return state == paired || state == listening
+}
+
 // unsent reports whether the program has sent datagrams before it closed its socket, which have not been read.
 func (k *sock) unsent() bool {
 	k.mu.Lock()
@@ -280,6 +288,7 @@ func (k *sock) release(errno syscall.Errno) {
 		k.mu.Unlock()
 		return
 	}
+	k.narrow.close()
 	k.state, k.fd, k.watch, k.attempt, k.conn, k.mem, k.relayed = released, -1, 0, nil, nil, nil, nil
 	k.mu.Unlock()
 	if mem != nil {
@@ -316,6 +325,7 @@ func (k *sock) closeNow() bool {
 		k.s.mu.Lock()
 		delete(k.s.all, k)
 		k.s.mu.Unlock()
+		k.s.gone.Broadcast()
 	}
 	return empty
 }

@@ -14,16 +14,21 @@ const errDescriptors = syscall.EBADMSG
 
 // receive is recvmsg(2) into two pieces. It does not tell the scheduler, because with MSG_DONTWAIT it does not block.
 func receive(fd int, to *[2][]byte, flags int) (int, syscall.Errno) {
-	return transfer(unix.SYS_RECVMSG, fd, to, flags)
+	return transfer(unix.SYS_RECVMSG, fd, to[:], flags)
+}
+
+// receiveBehind is receive of what follows the bytes that go to drop.
+func receiveBehind(fd int, drop []byte, to *[2][]byte, flags int) (int, syscall.Errno) {
+	return transfer(unix.SYS_RECVMSG, fd, [][]byte{drop, to[0], to[1]}, flags)
 }
 
 // send is sendmsg(2) of two pieces.
 func send(fd int, from *[2][]byte) (int, syscall.Errno) {
-	return transfer(unix.SYS_SENDMSG, fd, from, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return transfer(unix.SYS_SENDMSG, fd, from[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
-func transfer(call uintptr, fd int, parts *[2][]byte, flags int) (int, syscall.Errno) {
-	var iov [2]unix.Iovec
+func transfer(call uintptr, fd int, parts [][]byte, flags int) (int, syscall.Errno) {
+	var iov [3]unix.Iovec
 	n := 0
 	for _, p := range parts {
 		if len(p) > 0 {

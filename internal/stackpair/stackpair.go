@@ -82,8 +82,12 @@ func start(loops []stack.Config, v4, v6 string) (*socket.Stack, error) {
 
 // Used returns how many frames of the pools are not free, those on their way included.
 func (p *Pair) Used() (n int) {
-	for _, pool := range p.pools {
-		n += frames - pool.Free()
+	for i, pool := range p.pools {
+		s := p.A
+		if i%2 == 1 {
+			s = p.B
+		}
+		s.EnterLoop(i/2, func(socket.LoopStack) { n += frames - pool.Free() })
 	}
 	return n
 }

@@ -28,7 +28,7 @@ const (
 	partVariable  = "MILLRACE_NOTIFY_PART"  // it is a Go program of parts
 )
 
-// calls is the program of testdata/calls.c.
+// calls is the program of testdata/calls.
 var calls struct {
 	path string
 	err  error
@@ -52,11 +52,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	calls.path = filepath.Join(dir, "calls")
-	cc := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-static", "-pthread", "-o", calls.path, "testdata/calls.c")
-	if out, err := cc.CombinedOutput(); err != nil {
+	sources, _ := filepath.Glob("testdata/calls/*.c")
+	args := append([]string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-static", "-pthread", "-o", calls.path}, sources...)
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
 		calls.err = fmt.Errorf("cc -static: %w: %s", err, out)
 	}
-	_, _ = os.ReadFile("testdata/calls.c") // the test's cache has what was read
+	for _, f := range sources {
+		_, _ = os.ReadFile(f) // the test's cache has what was read
+	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

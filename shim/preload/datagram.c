@@ -3,29 +3,17 @@
  * connected one are plain, so that read(2) and write(2) work on it.
  */
 
-#include "rings.h"
+#include "datagram.h"
 
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/uio.h>
-
-#define PARTS 8  /* of a datagram, before memory is allocated for them */
-#define BATCH 16 /* datagrams of one system call. Threads may have stacks of 16 KiB */
 
 #define MAX_DATAGRAM 65507 /* bytes of the program in one: 65535 without the headers of IPv4 and UDP (RFC 768) */
 
-/* A header, and behind it the parts of a datagram. */
-struct framed {
-	struct shim_datagram header;
-	struct iovec few[1 + PARTS], *part;
-	size_t parts;
-};
-
-/* too_long reports whether UDP has no datagram of so many bytes. The kernel takes longer ones: AF_UNIX has no such limit. */
-static bool too_long(const struct iovec *part, size_t n)
+bool too_long(const struct iovec *part, size_t n)
 {
 	size_t left = MAX_DATAGRAM;
 	for (size_t i = 0; i < n; i++) {
@@ -36,8 +24,7 @@ static bool too_long(const struct iovec *part, size_t n)
 	return false;
 }
 
-/* frame returns 0 or an errno. unframe ends what it began. */
-static int frame(struct framed *f, const struct iovec *from, size_t n)
+int frame(struct framed *f, const struct iovec *from, size_t n)
 {
 	f->part = f->few;
 	f->parts = 0;
@@ -53,45 +40,13 @@ static int frame(struct framed *f, const struct iovec *from, size_t n)
 	return 0;
 }
 
-static void unframe(struct framed *f)
+void unframe(struct framed *f)
 {
 	if (f->part != f->few)
 		free(f->part);
 }
 
-/* read_control takes the source address and the like that the program names in control messages. */
-static void read_control(const struct msghdr *from, struct shim_datagram *to)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(from); c != NULL; c = CMSG_NXTHDR((struct msghdr *)from, c)) {
-		const unsigned char *data = CMSG_DATA(c);
-		size_t len = c->cmsg_len - CMSG_LEN(0);
-		int value;
-		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO && len >= sizeof(struct in_pktinfo)) {
-			struct in_pktinfo info;
-			memcpy(&info, data, sizeof info);
-			to->local.family = AF_INET;
-			memcpy(to->local.ip, &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
-			to->ifindex = (uint32_t)info.ipi_ifindex;
-		} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO && len >= sizeof(struct in6_pktinfo)) {
-			struct in6_pktinfo info;
-			memcpy(&info, data, sizeof info);
-			to->local.family = AF_INET6;
-			memcpy(to->local.ip, &info.ipi6_addr, sizeof info.ipi6_addr);
-			to->ifindex = info.ipi6_ifindex;
-		} else if (len >= sizeof value) {
-			memcpy(&value, data, sizeof value);
-			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
-			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS))
-				to->tos = (uint8_t)value;
-			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
-			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
-				to->hop_limit = (uint8_t)value;
-		}
-	}
-}
-
-/* outgoing makes the message that the node gets. It returns 0 or an errno; unframe follows in any case. */
-static int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
+int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
 {
 	int cause = frame(f, m->msg_iov, m->msg_iovlen);
 	if (cause == 0 && too_long(m->msg_iov, m->msg_iovlen))
@@ -106,11 +61,7 @@ static int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
 	return 0;
 }
 
-/*
- * may_send sets errno where a stream is not connected. The kernel would take the bytes, since the node has the other end.
- * Urgent bytes stay in their place in the stream (RFC 6093, 6): flags lose MSG_OOB.
- */
-static bool may_send(const struct mark *m, int *flags)
+bool may_send(const struct mark *m, int *flags)
 {
 	if (m->kind != STREAM)
 		return true;
@@ -127,8 +78,7 @@ static bool may_send(const struct mark *m, int *flags)
 	return false;
 }
 
-/* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
-static ssize_t sent(long n)
+ssize_t sent(long n)
 {
 	if (n >= 0)
 		return n - (ssize_t)sizeof(struct shim_datagram);
@@ -203,54 +153,7 @@ INTERPOSED ssize_t send(int fd, const void *data, size_t n, int flags)
 	return sendto(fd, data, n, flags, NULL, 0);
 }
 
-/* add_control appends one control message, and says in flags if there is no space for it. */
-static void add_control(struct msghdr *m, size_t *used, int level, int type, const void *data, size_t len)
-{
-	if (m->msg_control == NULL || *used + CMSG_SPACE(len) > m->msg_controllen) {
-		m->msg_flags |= MSG_CTRUNC;
-		return;
-	}
-	struct cmsghdr c = {.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(len)};
-	char *at = (char *)m->msg_control + *used;
-	memcpy(at, &c, sizeof c);
-	memcpy(at + CMSG_LEN(0), data, len);
-	*used += CMSG_SPACE(len);
-}
-
-static void add_destination(struct msghdr *m, size_t *used, const struct shim_datagram *h)
-{
-	if (h->local.family == AF_INET) {
-		struct in_pktinfo info = {.ipi_ifindex = (int)h->ifindex};
-		memcpy(&info.ipi_addr, h->local.ip, sizeof info.ipi_addr);
-		info.ipi_spec_dst = info.ipi_addr;
-		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
-	} else {
-		struct in6_pktinfo info = {.ipi6_ifindex = h->ifindex};
-		memcpy(&info.ipi6_addr, h->local.ip, sizeof info.ipi6_addr);
-		add_control(m, used, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
-	}
-}
-
-/* write_control makes the control messages that the program has asked for. */
-static void write_control(struct msghdr *m, const struct shim_datagram *h)
-{
-	size_t used = 0;
-	bool v4 = h->local.family == AF_INET;
-	if ((h->flags & SHIM_DATAGRAM_PKTINFO) != 0)
-		add_destination(m, &used, h);
-	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && v4)
-		add_control(m, &used, IPPROTO_IP, IP_TOS, &h->tos, sizeof h->tos);
-	int value = h->tos;
-	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
-		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
-	value = h->hop_limit;
-	if ((h->flags & SHIM_DATAGRAM_HOP_LIMIT) != 0)
-		add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &value, sizeof value);
-	m->msg_controllen = used;
-}
-
-/* received fills m from a message of n bytes with its header. It returns the result for the program. */
-static ssize_t received(struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family)
+ssize_t received(struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family)
 {
 	if (n < 0) {
 		if (errno == ECONNRESET)
@@ -292,8 +195,7 @@ static ssize_t from_sender(int fd, struct msghdr *m, int flags)
 	return n;
 }
 
-/* may_receive is may_send for the other direction. */
-static bool may_receive(const struct mark *m)
+bool may_receive(const struct mark *m)
 {
 	bool may = m->kind != STREAM || m->connected;
 	if (!may)
@@ -315,7 +217,7 @@ static int no_bytes(int fd)
 }
 
 /* from_peer adds the peer's address to what a connected socket has received. */
-static ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
+ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 {
 	m->msg_flags &= ~MSG_EOR;
 	int cause = n == 0 ? no_bytes(fd) : n < 0 && errno == ECONNRESET ? node_ended() : 0;
@@ -414,117 +316,4 @@ INTERPOSED ssize_t __recvfrom_chk(int fd, void *data, size_t n, size_t space, in
 	if (n > space)
 		__builtin_trap();
 	return recvfrom(fd, data, n, flags, from, len);
-}
-
-static void unframe_all(struct framed *f, unsigned n)
-{
-	int saved = errno;
-	for (unsigned i = 0; i < n; i++)
-		unframe(&f[i]);
-	errno = saved;
-}
-
-/* send_batch sends up to BATCH datagrams by one system call. It returns how many went, or -1. */
-static int send_batch(int fd, struct mmsghdr *m, unsigned n, int flags)
-{
-	struct framed f[BATCH];
-	struct mmsghdr to[BATCH] = {0};
-	unsigned ready = 0, begun = 0;
-	int cause = 0, done = -1;
-	while (begun < n && cause == 0) {
-		cause = outgoing(&m[begun].msg_hdr, &f[begun], &to[begun].msg_hdr);
-		begun++;
-		ready += cause == 0;
-	}
-	errno = cause;
-	if (ready > 0)
-		done = (int)KERNEL(sendmmsg, fd, to, ready, flags | MSG_NOSIGNAL);
-	unframe_all(f, begun);
-	for (int i = 0; i < done; i++)
-		m[i].msg_len = to[i].msg_len - (unsigned)sizeof f->header;
-	return done < 0 ? (int)sent(-1) : done;
-}
-
-/* no_messages is no_message for several. */
-static bool no_messages(const struct mmsghdr *m, unsigned n)
-{
-	bool none = no_memory(m, n * sizeof *m);
-	for (unsigned i = 0; i < n && !none; i++)
-		none = no_message(&m[i].msg_hdr);
-	return none;
-}
-
-INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
-{
-	rings_leave(fd);
-	if (no_messages(m, n))
-		return bad_address();
-	for (unsigned i = 0; i < n; i++)
-		rings_leave_passed(&m[i].msg_hdr);
-	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
-	if (!may_send(&mark, &flags))
-		return -1;
-	if (mark.kind != DATAGRAM)
-		return (int)KERNEL(sendmmsg, fd, m, n, mark.kind == DATAGRAM_CONNECTED ? flags | MSG_NOSIGNAL : flags);
-	unsigned total = 0;
-	while (total < n) {
-		unsigned want = n - total < BATCH ? n - total : BATCH;
-		int done = send_batch(fd, m + total, want, flags);
-		if (done < 0)
-			return total > 0 ? (int)total : -1;
-		total += (unsigned)done;
-		if ((unsigned)done < want)
-			break;
-	}
-	return (int)total;
-}
-
-/* deliver fills what the program has asked for from what came. It returns how many datagrams, or -1. */
-static int deliver(struct mmsghdr *m, const struct mmsghdr *got, const struct framed *f, int n, int family)
-{
-	for (int i = 0; i < n; i++) {
-		ssize_t len = received(&m[i].msg_hdr, got[i].msg_len, &f[i], &got[i].msg_hdr, family);
-		if (len < 0)
-			return i > 0 ? i : -1;
-		m[i].msg_len = (unsigned)len;
-	}
-	return n;
-}
-
-static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit, int family)
-{
-	struct framed f[BATCH];
-	struct mmsghdr got[BATCH] = {0};
-	unsigned begun = 0;
-	int cause = 0, done = -1;
-	for (; begun < n && cause == 0; begun++) {
-		cause = frame(&f[begun], m[begun].msg_hdr.msg_iov, m[begun].msg_hdr.msg_iovlen);
-		got[begun].msg_hdr = (struct msghdr){.msg_iov = f[begun].part, .msg_iovlen = f[begun].parts};
-	}
-	errno = cause;
-	if (cause == 0) {
-		done = (int)KERNEL(recvmmsg, fd, got, n, flags, limit);
-		done = done < 0 ? (int)received(NULL, -1, f, NULL, family) : deliver(m, got, f, done, family);
-	}
-	unframe_all(f, begun);
-	return done;
-}
-
-INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit)
-{
-	rings_leave(fd);
-	if (no_messages(m, n))
-		return bad_address();
-	struct mark mark = data_mark(fd, false);
-	if (!may_receive(&mark))
-		return -1;
-	if (mark.kind == NOT_OURS || mark.kind == STREAM)
-		return (int)KERNEL(recvmmsg, fd, m, n, flags, limit);
-	if (mark.kind == DATAGRAM)
-		return receive_batch(fd, m, n < BATCH ? n : BATCH, flags, limit, mark.family);
-	ssize_t len = n > 0 ? recvmsg(fd, &m[0].msg_hdr, flags) : 0; /* one at a time: the peer's address is added */
-	if (len < 0 || n == 0)
-		return (int)len;
-	m[0].msg_len = (unsigned)len;
-	return 1;
 }

@@ -1,5 +1,5 @@
 /*
- * direct.c - the memory, doorbells and the way back of rings between two programs. Bytes are in directio.c.
+ * direct.c - the memory, doorbells and the way back of rings between two programs. Bytes are in directread.c and directwrite.c.
  */
 
 #include "doorbell.h"
@@ -23,6 +23,11 @@ static _Bool old_futex; /* there is no futex_waitv(2), or a filter may forbid it
 __attribute__((constructor)) static void look_for_filter(void)
 {
 	old_futex = prctl(PR_GET_SECCOMP) > 0;
+}
+
+void direct_sandbox(void)
+{
+	__atomic_store_n(&old_futex, 1, __ATOMIC_RELAXED);
 }
 
 #ifndef SYS_futex_waitv
@@ -61,17 +66,6 @@ void wake_all(_Atomic uint32_t *word)
 	KERNEL(futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-static void make_lock(pthread_mutex_t *lock)
-{
-	pthread_mutexattr_t a;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
-	pthread_mutex_init(lock, &a);
-	pthread_mutexattr_destroy(&a);
-}
-
 bool direct_attach(struct rings *r, int fd, int memory, bool connects)
 {
 	struct stat st;
@@ -97,8 +91,8 @@ bool direct_attach(struct rings *r, int fd, int memory, bool connects)
 	r->number = connects ? 0 : 1;
 	r->data[0] = (uint8_t *)page + DIRECT_HEADER;
 	r->data[1] = r->data[0] + size;
-	make_lock(&r->side->send);
-	make_lock(&r->side->receive);
+	lock_make(&r->side->send);
+	lock_make(&r->side->receive);
 	if ((KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
 		atomic_store(&r->side->flags, SIDE_NONBLOCKING);
 	return true;
@@ -132,33 +126,42 @@ void direct_unmap(struct rings *r)
 	r->direct = NULL;
 }
 
+/* left reports whether a call that had the lock was left in the middle: e is the result of lock_take. */
+static bool left(struct direct_side *s, uint32_t flag, int e)
+{
+	bool jumped = (atomic_load_explicit(&s->flags, memory_order_relaxed) & flag) != 0;
+	return jumped ? (atomic_fetch_and(&s->flags, ~flag), true) : e == EOWNERDEAD;
+}
+
 bool direct_lock_send(struct rings *r)
 {
 	struct direct_side *s = r->side;
-	int e = pthread_mutex_lock(&s->send);
-	if (e == EOWNERDEAD) {
-		e = pthread_mutex_consistent(&s->send);
+	int e = lock_take(&s->send, &s->flags, SIDE_LEFT_SEND);
+	if (e != 0 && e != EOWNERDEAD)
+		return false;
+	if (left(s, SIDE_LEFT_SEND, e)) {
 		uint32_t tail = atomic_load(&outgoing(r)->tail) & DIRECT_INDEX;
 		if (((tail - s->tail) & DIRECT_INDEX) <= r->size)
 			s->tail = tail;
 	}
-	return e == 0;
+	return true;
 }
 
 bool direct_lock_receive(struct rings *r, int fd)
 {
 	struct direct_side *s = r->side;
-	int e = pthread_mutex_lock(&s->receive), have = 0;
-	if (e != EOWNERDEAD)
-		return e == 0;
-	e = pthread_mutex_consistent(&s->receive);
+	int e = lock_take(&s->receive, &s->flags, SIDE_LEFT_RECEIVE), have = 0;
+	if (e != 0 && e != EOWNERDEAD)
+		return false;
+	if (!left(s, SIDE_LEFT_RECEIVE, e))
+		return true;
 	uint32_t head = atomic_load(&incoming(r)->head) & DIRECT_INDEX;
 	if (((head - s->head) & DIRECT_INDEX) <= r->size)
 		s->head = head;
 	uint64_t bell = atomic_load(&incoming(r)->bell);
 	if (state_of(bell) != DIRECT_GONE && KERNEL(ioctl, fd, FIONREAD, &have) == 0)
 		s->taken = count_of(bell) - (uint32_t)have;
-	return e == 0;
+	return true;
 }
 
 int direct_fail(struct rings *r, int fd)
@@ -332,13 +335,6 @@ void direct_asked(struct rings *r, int fd)
 	errno = saved;
 }
 
-static bool hung_up(int fd)
-{
-	struct pollfd p = {.fd = fd};
-	struct timespec none = {0, 0};
-	return KERNEL(ppoll, &p, 1, &none, NULL, 0) == 1 && (p.revents & POLLHUP) != 0;
-}
-
 /*
  * renounce ends the use of the ring to us. That needs nothing if it is empty; otherwise the other program puts the bytes into the
  * socket, with its next call. False is that it has not for PATIENCE, or has ended. Both locks are held.
@@ -372,10 +368,10 @@ static bool renounce(struct rings *r, int fd)
 }
 
 /*
- * replace makes fd a socket that has what is unread, and then the end of the stream, or a reset if the other program was still
- * there. Other processes that share the end go on with the rings.
+ * successor makes a socket that has what is unread, and then the end of the stream, or a reset if the other program was still
+ * there. Other processes that share the end go on with the rings. -1 is that there is none.
  */
-static void replace(struct rings *r, int fd)
+static int successor(struct rings *r, int fd)
 {
 	bool ended = hung_up(fd);
 	int pair[2], priority = 0;
@@ -383,7 +379,7 @@ static void replace(struct rings *r, int fd)
 	uint32_t left, head = r->side->head;
 	if (!direct_used(r, &left) || KERNEL(socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
 		direct_fail(r, fd);
-		return;
+		return -1;
 	}
 	KERNEL(getsockopt, fd, SOL_SOCKET, SO_PRIORITY, &priority, &len);
 	KERNEL(setsockopt, pair[0], SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
@@ -402,24 +398,50 @@ static void replace(struct rings *r, int fd)
 		KERNEL(sendto, pair[0], zeros, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	KERNEL(close, pair[1]);
 	KERNEL(fcntl, pair[0], F_SETFL, KERNEL(fcntl, fd, F_GETFL));
-	bool closes = (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0;
-	KERNEL(dup3, pair[0], fd, closes ? O_CLOEXEC : 0);
-	KERNEL(close, pair[0]);
+	KERNEL(fcntl, pair[0], F_SETFD, KERNEL(fcntl, fd, F_GETFD));
+	return pair[0];
 }
 
-void direct_leave(struct rings *r, int fd)
+/* replace makes fd the socket next, if there is one. It returns what remains. */
+static int replace(int fd, int next)
 {
+	if (next < 0)
+		return fd;
+	KERNEL(dup3, next, fd, (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+	KERNEL(close, next);
+	return fd;
+}
+
+/* leave returns the number of what has the stream from now on, which is fd if the program knows that. */
+static int leave(struct rings *r, int fd, bool known)
+{
+	int next = fd;
 	if ((atomic_load(&r->side->flags) & SIDE_BROKEN) != 0 || !direct_lock_send(r))
-		return;
+		return fd;
 	if (direct_lock_receive(r, fd)) {
 		bool left = renounce(r, fd); /* before the other way is that of the socket: it may have to ring */
 		if (direct_return(r, fd) != 0)
 			direct_fail(r, fd);
 		else if (!left)
-			replace(r, fd);
+			next = known ? replace(fd, successor(r, fd)) : successor(r, fd);
 		direct_unlock(&r->side->receive);
 	}
 	direct_unlock(&r->side->send);
+	return next;
+}
+
+void direct_leave(struct rings *r, int fd)
+{
+	leave(r, fd, true);
+}
+
+int direct_decline(struct rings *r, int fd)
+{
+	int next = leave(r, fd, false);
+	if (next < 0 || next == fd)
+		return fd;
+	KERNEL(close, fd);
+	return next;
 }
 
 void direct_wake(struct rings *r)

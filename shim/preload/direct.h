@@ -100,6 +100,15 @@ int direct_shut(struct rings *r, int fd, int how);
  */
 void direct_leave(struct rings *r, int fd);
 
+/*
+ * direct_decline does so for a connection whose number the program does not know yet, and returns its number: that of the new
+ * socket, where there is one. So it needs no dup3(2), which a seccomp filter of the program may forbid.
+ */
+int direct_decline(struct rings *r, int fd);
+
+/* direct_sandbox is that the program is about to install a seccomp filter: futex_waitv(2) may be none of its calls. */
+void direct_sandbox(void);
+
 /* direct_wake makes the other program look at its socket: ours is about to be closed. */
 void direct_wake(struct rings *r);
 

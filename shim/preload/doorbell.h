@@ -1,5 +1,5 @@
 /*
- * doorbell.h - what both halves of direct rings (direct.c, directio.c) share.
+ * doorbell.h - what the parts of direct rings (direct.c, directread.c, directwrite.c) share.
  *
  * Order of the fields that both programs write: a producer stores tail and then loads bell, a consumer stores bell and then loads
  * tail, all of them sequentially consistent. So at least one of the two sees the other. TestDoorbellModel of shim/ring tries all
@@ -9,6 +9,8 @@
 #define MILLRACE_SHIM_DOORBELL_H
 
 #include "direct.h"
+
+#include <poll.h>
 
 #define DIRECT_TRIES 16          /* a correct peer changes a word a few times meanwhile; one that goes on is not waited for */
 #define DIRECT_SLEEP 1000000000  /* ns of sleep by futex(2), before the socket tells more: the node wakes us when the other has ended */
@@ -25,6 +27,8 @@ enum {
 	SIDE_RESET = 16, /* ECONNRESET was reported */
 	SIDE_ENDED = 32, /* the other has closed its socket: no byte is for it any more */
 	SIDE_LATE = 64,  /* and had read all before: what was written since is lost, but makes that no reset */
+	SIDE_LEFT_SEND = 128, /* a jump has left a call that had the lock */
+	SIDE_LEFT_RECEIVE = 256,
 };
 
 static inline struct direct_direction *incoming(const struct rings *r)
@@ -94,13 +98,35 @@ static inline bool may_have_ended(const struct rings *r)
 	return atomic_load(&r->direct->ended) != 0 || atomic_load(&incoming(r)->closes) != r->side->closes;
 }
 
-/* Locks of a side. What has died with one has published its index, or not: the page says which. */
+/* pieces returns the n bytes of a ring from index at on. */
+static inline void pieces(const struct rings *r, int direction, uint32_t at, uint32_t n, struct iovec to[2])
+{
+	uint32_t from = at & (r->size - 1), first = n < r->size - from ? n : r->size - from;
+	to[0] = (struct iovec){r->data[direction] + from, first};
+	to[1] = (struct iovec){r->data[direction], n - first};
+}
+
+/* blocks reports whether a call on our socket waits. */
+static inline bool blocks(const struct rings *r, int flags)
+{
+	return (flags & MSG_DONTWAIT) == 0 && (atomic_load(&r->side->flags) & SIDE_NONBLOCKING) == 0;
+}
+
+/* hung_up reports whether the other has closed its socket. */
+static inline bool hung_up(int fd)
+{
+	struct pollfd p = {.fd = fd};
+	struct timespec none = {0, 0};
+	return KERNEL(ppoll, &p, 1, &none, NULL, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
+
+/* Locks of a side. Who was killed with one, or has left the call by a jump, has published its index or not: the page says which. */
 bool direct_lock_send(struct rings *r);
 bool direct_lock_receive(struct rings *r, int fd);
 
 static inline void direct_unlock(pthread_mutex_t *lock)
 {
-	pthread_mutex_unlock(lock);
+	lock_give(lock);
 }
 
 /* direct_fail ends a connection whose other program breaks the protocol. The result is -1, with ECONNRESET. */

@@ -313,16 +313,18 @@ INTERPOSED int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *acti
 }
 
 /*
- * The calls that rings need (sendto, recvfrom, fcntl, ppoll, futex_waitv, sched_yield) may be none that a process permits itself
- * from now on. Read and write are enough for a socket that was moved, and those to come have no rings. The filter of a child of
+ * The calls that rings need (sendto, recvfrom, fcntl, ppoll, futex_waitv, sched_yield, dup3) may be none that a process permits
+ * itself from now on. Read and write are enough for a socket that was moved, and those to come have no rings. The filter of a child of
  * vfork is not its parent's, whose memory it has.
  */
 void rings_sandbox(void)
 {
-	if (own_memory())
+	if (own_memory()) {
 		rings_end();
-	else
+		direct_sandbox(); /* a listener of before still accepts rings to other programs, and leaves them */
+	} else {
 		rings_leave_all(false);
+	}
 }
 
 INTERPOSED int prctl(int option, ...)

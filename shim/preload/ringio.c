@@ -172,7 +172,7 @@ size_t rings_unread(struct rings *r)
 	if (n != 0 && rings_lock(&r->page->locks[0].receive)) {
 		if ((n = used(d)) != 0)
 			n = arm(d); /* see peek */
-		pthread_mutex_unlock(&r->page->locks[0].receive);
+		rings_unlock(&r->page->locks[0].receive);
 	}
 	return n;
 }
@@ -185,7 +185,7 @@ bool rings_shut(struct rings *r, int fd)
 	bool open = state == RING_OPEN || state == RING_FAILED;
 	if (open && atomic_exchange(&r->page->shut, 1) == 0)
 		write_doorbell(r, fd, 1); /* a node that has ended shows later */
-	pthread_mutex_unlock(&r->page->locks[0].send);
+	rings_unlock(&r->page->locks[0].send);
 	return open;
 }
 
@@ -209,7 +209,7 @@ static bool spin(struct rings *r, size_t want)
 		atomic_store(&d->want, want < UINT32_MAX ? (uint32_t)want : UINT32_MAX);
 		mine = atomic_compare_exchange_strong(&d->bell, &armed, RING_SUPPRESSED);
 	}
-	pthread_mutex_unlock(&r->page->locks[0].receive);
+	rings_unlock(&r->page->locks[0].receive);
 	uint64_t end = now() + busy_poll();
 	while (used(d) == 0 && atomic_load(&r->page->state) == RING_OPEN && now() < end)
 		for (int i = 0; i < 32 && used(d) == 0; i++)
@@ -235,7 +235,7 @@ static void stale(struct rings *r, int fd)
 		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && used(d) == 0)
 			KERNEL(recvfrom, fd, &first, 1, MSG_DONTWAIT, NULL, NULL);
 	}
-	pthread_mutex_unlock(&r->page->locks[0].receive);
+	rings_unlock(&r->page->locks[0].receive);
 }
 
 /* await waits for bytes, as the socket does: with its timeout, and its signals. 1 is that there may be some, 0 the end. */
@@ -279,7 +279,7 @@ ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t
 			done = peek(r, &to, want, flags);
 		else if (!moved)
 			done += take(r, fd, &to, want - done, flags);
-		pthread_mutex_unlock(&r->page->locks[0].receive);
+		rings_unlock(&r->page->locks[0].receive);
 		if (moved && done == 0)
 			return RINGS_MOVED;
 		if (moved || want == 0 || (done > 0 && ((flags & MSG_WAITALL) == 0 || done == want || (flags & MSG_PEEK) != 0)))
@@ -334,7 +334,7 @@ static enum outcome begin_send(struct rings *r)
 	uint32_t state = atomic_load(&r->page->state);
 	if (state <= RING_OPEN && atomic_load(&r->page->shut) == 0)
 		return WROTE;
-	pthread_mutex_unlock(&r->page->locks[0].send);
+	rings_unlock(&r->page->locks[0].send);
 	return state == RING_MOVED ? MOVED : ENDED;
 }
 
@@ -377,7 +377,7 @@ ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n,
 		enum outcome o = begin_send(r);
 		if (o == WROTE) {
 			done += put(r, fd, &from, want - done, &ended);
-			pthread_mutex_unlock(&r->page->locks[0].send);
+			rings_unlock(&r->page->locks[0].send);
 		}
 		if (o == MOVED)
 			return done > 0 ? (ssize_t)done + send_rest(fd, &from, want - done, flags) : RINGS_MOVED;
@@ -422,7 +422,7 @@ ssize_t rings_sendfile(struct rings *r, int fd, int file, off_t *at, size_t n)
 		ssize_t got = 0;
 		if (o == WROTE) {
 			got = put_file(r, fd, file, at, n - done, &full, &ended);
-			pthread_mutex_unlock(&r->page->locks[0].send);
+			rings_unlock(&r->page->locks[0].send);
 		}
 		if (o == MOVED)
 			return done > 0 ? (ssize_t)done : RINGS_MOVED;

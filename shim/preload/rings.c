@@ -93,25 +93,16 @@ static struct ring_page *map(int memory)
 	return NULL;
 }
 
-static void make_locks(struct ring_locks *l)
-{
-	pthread_mutexattr_t a;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
-	pthread_mutex_init(&l->send, &a);
-	pthread_mutex_init(&l->receive, &a);
-	pthread_mutexattr_destroy(&a);
-}
-
-/* What has died with the lock has published nothing: indexes are stored last. */
+/* Who is killed with the lock, or leaves the call by a jump, has published nothing: indexes are stored last. */
 bool rings_lock(pthread_mutex_t *lock)
 {
-	int e = pthread_mutex_lock(lock);
-	if (e == EOWNERDEAD)
-		e = pthread_mutex_consistent(lock);
-	return e == 0;
+	int e = lock_take(lock, NULL, 0);
+	return e == 0 || e == EOWNERDEAD;
+}
+
+void rings_unlock(pthread_mutex_t *lock)
+{
+	lock_give(lock);
 }
 
 /* move asks the node to use the socket, and takes out the doorbell bytes in front of what it writes then. */
@@ -147,7 +138,7 @@ static bool is_direct(int memory)
 }
 
 /* attach_direct begins to use rings to another program, whose bytes may be there already. */
-static void attach_direct(int fd, int memory, bool connects)
+static int attach_direct(int fd, int memory, bool connects)
 {
 	struct rings own = {0}, *r = &own;
 	uint32_t none = 0;
@@ -164,11 +155,15 @@ static void attach_direct(int fd, int memory, bool connects)
 			atomic_store(&r->users, 0);
 	} else if (usable) {
 		atomic_store_explicit(&r->users, 1, memory_order_release);
-	} else {
+	} else if (connects) {
 		direct_leave(r, fd);
+		direct_unmap(r);
+	} else {
+		fd = direct_decline(r, fd);
 		direct_unmap(r);
 	}
 	KERNEL(close, memory);
+	return fd;
 }
 
 void rings_copy(int fd, int other)
@@ -191,12 +186,10 @@ void rings_copy(int fd, int other)
 		rings_leave(fd);
 }
 
-void rings_attach(int fd, int memory, bool connects)
+int rings_attach(int fd, int memory, bool connects)
 {
-	if (memory >= 0 && is_direct(memory)) {
-		attach_direct(fd, memory, connects);
-		return;
-	}
+	if (memory >= 0 && is_direct(memory))
+		return attach_direct(fd, memory, connects);
 	bool known = (unsigned)fd < RINGS_DESCRIPTORS;
 	uint32_t none = 0;
 	/* The first three become streams of libc, whose calls cannot be intercepted. */
@@ -209,13 +202,15 @@ void rings_attach(int fd, int memory, bool connects)
 		r->data[TO_NODE] = (uint8_t *)page + RING_HEADER;
 		r->data[TO_PROGRAM] = r->data[TO_NODE] + page->size;
 		atomic_store(&r->error, 0);
-		make_locks(&page->locks[0]);
+		lock_make(&page->locks[0].send);
+		lock_make(&page->locks[0].receive);
 		atomic_store_explicit(&r->users, 1, memory_order_release);
-		return;
+		return fd;
 	}
 	if (page != NULL)
 		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)page->size);
 	move(fd, 0);
+	return fd;
 }
 
 void rings_leave(int fd)
@@ -240,9 +235,9 @@ void rings_leave(int fd)
 				if (atomic_load(&p->shut) != 0)
 					KERNEL(shutdown, fd, SHUT_WR);
 			}
-			pthread_mutex_unlock(&l->receive);
+			rings_unlock(&l->receive);
 		}
-		pthread_mutex_unlock(&l->send);
+		rings_unlock(&l->send);
 	}
 	bool moved = atomic_load(&p->state) == RING_MOVED;
 	rings_release(r);

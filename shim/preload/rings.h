@@ -9,6 +9,7 @@
 
 #include <sys/uio.h>
 
+#include "lock.h"
 #include "ring.h"
 
 /* What a descriptor of this process is mapped to. There is one for each number, so that it is never freed. */
@@ -34,9 +35,10 @@ int rings_wanted(void);
 
 /*
  * rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0: the node has to know, or another
- * program. memory is NO_NUMBER where the process had no number for the descriptor. connects is that fd is not an accepted one.
+ * program. memory is NO_NUMBER where the process had no number for the descriptor. connects is that fd is not an accepted one. The
+ * result is the number of the connection, which of an accepted one may be another.
  */
-void rings_attach(int fd, int memory, bool connects);
+int rings_attach(int fd, int memory, bool connects);
 
 /* rings_hold returns the rings of fd, NULL if it has none. rings_release undoes it. */
 static inline struct rings *rings_hold(int fd)
@@ -102,6 +104,7 @@ void rings_leave_passed(const struct msghdr *m);
 
 /* rings_lock takes a lock of this side. False is that this thread has it: a signal handler in the middle of a call. */
 bool rings_lock(pthread_mutex_t *lock);
+void rings_unlock(pthread_mutex_t *lock);
 
 /* busy_poll is how long a blocking read looks for bytes before it sleeps, in ns. */
 uint64_t busy_poll(void);

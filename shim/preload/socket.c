@@ -248,7 +248,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 			got[1] = NO_NUMBER;
 		rings_renew(got[0]);
 		if (got[1] != -1)
-			rings_attach(got[0], got[1], false);
+			got[0] = rings_attach(got[0], got[1], false);
 		__atomic_store_n(&last_accepted, got[0], __ATOMIC_RELAXED);
 		return got[0];
 	}

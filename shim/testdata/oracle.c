@@ -240,6 +240,15 @@ static void resets(void)
 	await(fd, POLLHUP);
 	show("SO_ERROR after SO_LINGER of 0", error_of(fd));
 	close(fd);
+	pair(&fd, &peer);
+	send(fd, "unread", 6, 0);
+	await(peer, POLLIN);
+	send(peer, "words", 5, 0); /* what was written before the close arrives before the reset */
+	close(peer);
+	await(fd, POLLHUP);
+	show("recv of the last words", recv(fd, b, sizeof b, 0));
+	show("recv after the last words", recv(fd, b, sizeof b, 0));
+	close(fd);
 }
 
 static void halves(void)

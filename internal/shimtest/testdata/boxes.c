@@ -81,6 +81,47 @@ static void install(const int *calls, bool by_seccomp)
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0);
 }
 
+/* accepts_waiting accepts a connection whose listener and client, with its byte, were there before the filter of the caller. */
+static void accepts_waiting(int l)
+{
+	char b;
+	int got = accept(l, NULL, NULL);
+	CHECK(got >= 0 && recv(got, &b, 1, 0) == 1 && b == 'x' && send(got, "y", 1, 0) == 1 && recv(got, &b, 1, 0) == 0);
+}
+
+/* accepts_ended does so for a client that has ended: without its help. */
+static void accepts_ended(int l)
+{
+	char b;
+	int low = dup(l);
+	close(low);
+	int got = accept(l, NULL, NULL);
+	CHECK(got >= 0 && fcntl(got, F_GETFD) == 0 && recv(got, &b, 1, 0) == 1 && b == 'x' && recv(got, &b, 1, 0) == 0);
+	close(got);
+	CHECK(dup(l) == low); /* nothing else is open */
+	close(low);
+}
+
+/* waiting makes the listener, and a child that connects to it and has no filter. It may end once it has sent its byte. */
+static int waiting(bool ends)
+{
+	struct sockaddr_in any = address("0.0.0.0", 0), own;
+	socklen_t len = sizeof own;
+	int l = tcp(), ready[2];
+	char b;
+	CHECK(bind(l, (struct sockaddr *)&any, sizeof any) == 0 && listen(l, 5) == 0 && pipe(ready) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&own, &len) == 0);
+	if (fork() == 0) {
+		int fd = tcp();
+		CHECK(connect(fd, (struct sockaddr *)&own, sizeof own) == 0 && send(fd, "x", 1, 0) == 1);
+		CHECK(ends || (write(ready[1], "r", 1) == 1 && recv(fd, &b, 1, 0) == 1 && b == 'y'));
+		_exit(0);
+	}
+	close(ready[1]);
+	CHECK(read(ready[0], &b, 1) == !ends); /* its end has closed the socket, too */
+	return l;
+}
+
 /* What a network server permits itself: the calls that systemd has as @basic-io and @network-io, memory, time and poll. */
 static void sandbox(char **args)
 {
@@ -96,7 +137,10 @@ static void sandbox(char **args)
 		SYS_brk, SYS_mmap, SYS_munmap, SYS_futex, SYS_clock_gettime, SYS_nanosleep, SYS_getpid, SYS_geteuid, SYS_getuid,
 		SYS_newfstatat, SYS_fstat, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_getrandom, SYS_exit_group, SYS_prlimit64, -1,
 	};
+	int talks = waiting(false), ends = waiting(true);
 	install(calls, false);
+	accepts_waiting(talks);
+	accepts_ended(ends);
 	int one = 1, l = tcp(), fd = tcp(), u = udp();
 	struct sockaddr_in any = address("0.0.0.0", 0), to = address(peer, 7), own;
 	socklen_t len = sizeof own;

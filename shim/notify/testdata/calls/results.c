@@ -1,0 +1,199 @@
+/* results.c - single calls, right and wrong ones. */
+#include "calls.h"
+
+void descriptors(void)
+{
+	int fds[4] = {socket(AF_INET, SOCK_STREAM, 0), socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0),
+		      socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, IPPROTO_TCP), socket(AF_INET6, SOCK_DGRAM, 0)};
+	for (int i = 0; i < 4; i++) {
+		int domain = -1, type = -1, proto = -1;
+		socklen_t len = sizeof domain;
+		getsockopt(fds[i], SOL_SOCKET, SO_DOMAIN, &domain, &len);
+		getsockopt(fds[i], SOL_SOCKET, SO_TYPE, &type, &len);
+		getsockopt(fds[i], SOL_SOCKET, SO_PROTOCOL, &proto, &len);
+		printf("socket %d: cloexec %d nonblock %d domain %d type %d protocol %d length %d\n", fds[i], fcntl(fds[i], F_GETFD),
+		       (fcntl(fds[i], F_GETFL) & O_NONBLOCK) != 0, domain, type, proto, (int)len);
+		close(fds[i]);
+	}
+	SAY(socket(AF_INET, SOCK_STREAM, IPPROTO_UDP));
+	SAY(socket(AF_INET, SOCK_STREAM | 0x100000, 0));
+	SAY(socket(AF_INET, SOCK_SEQPACKET, IPPROTO_TCP));
+}
+
+void wrong_memory(void)
+{
+	struct sockaddr_in a = at(1);
+	struct sockaddr *bad = (struct sockaddr *)8;
+	socklen_t len = sizeof a, huge = 0x7fffffff, negative = -1, small = 3;
+	int fd = socket(AF_INET, SOCK_STREAM, 0), value = 1, l = listener();
+	SAY(bind(fd, bad, sizeof a));
+	SAY(bind(fd, (struct sockaddr *)&a, 3));
+	SAY(bind(fd, (struct sockaddr *)&a, -1));
+	SAY(bind(fd, (struct sockaddr *)&a, 4096));
+	SAY(connect(fd, bad, sizeof a));
+	SAY(connect(fd, (struct sockaddr *)&a, 2));
+	SAY(connect(fd, (struct sockaddr *)&a, 1));
+	SAY(connect(fd, (struct sockaddr *)&a, -1));
+	a.sin_family = AF_INET6;
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	a.sin_family = 77;
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	int six = socket(AF_INET6, SOCK_STREAM, 0);
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET};
+	SAY(bind(six, (struct sockaddr *)&in6, sizeof in6));
+	SAY(bind(six, (struct sockaddr *)&in6, 16));
+	SAY(connect(six, (struct sockaddr *)&in6, sizeof in6));
+	close(six);
+	SAY(getsockname(fd, bad, &len));
+	SAY(getsockname(fd, (struct sockaddr *)&a, NULL));
+	SAY(getsockname(fd, (struct sockaddr *)&a, &negative));
+	SAY(getsockname(fd, (struct sockaddr *)&a, &small));
+	printf("length %d\n", (int)small);
+	SAY(getsockname(fd, (struct sockaddr *)&a, &huge));
+	printf("length %d, family %d\n", (int)huge, a.sin_family);
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	SAY(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, NULL, sizeof value));
+	SAY(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, bad, sizeof value));
+	SAY(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, 1));
+	SAY(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, -1));
+	len = sizeof value;
+	SAY(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, bad, &len));
+	SAY(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, NULL));
+	len = -1;
+	SAY(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len));
+	len = 2;
+	SAY(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len));
+	printf("length %d\n", (int)len);
+	char few[5] = "abcd";
+	SAY(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, few, &len));
+	printf("length %d, the rest %s\n", (int)len, few + 2);
+	SAY(accept(fd, NULL, NULL));
+	fcntl(l, F_SETFL, O_NONBLOCK); /* musl makes another try, with accept */
+	SAY(accept4(l, NULL, NULL, 0x40));
+	SAY(listen(-1, 1));
+	SAY(listen(99, 1));
+	SAY(connect(STDOUT_FILENO, (struct sockaddr *)&a, sizeof a));
+	SAY(accept(STDOUT_FILENO, NULL, NULL));
+	SAY(getsockopt(STDOUT_FILENO, SOL_SOCKET, SO_ERROR, &value, &len));
+	close(fd);
+	close(l);
+}
+
+void streams(void)
+{
+	int l = listener(), value = 5;
+	char text[8] = "";
+	struct sockaddr_in a = {0};
+	socklen_t len = sizeof a;
+	int c = client(port_of(l)), own = port_of(c);
+	int s = accept4(l, (struct sockaddr *)&a, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	printf("accepted: the peer's port %d, length %d, cloexec %d, nonblock %d\n", ntohs(a.sin_port) == own, (int)len, fcntl(s, F_GETFD),
+	       (fcntl(s, F_GETFL) & O_NONBLOCK) != 0);
+	len = sizeof a;
+	SAY(getpeername(s, (struct sockaddr *)&a, &len));
+	printf("its name: %d\n", ntohs(a.sin_port) == own);
+	SAY(write(c, "text", 4));
+	struct pollfd p = {.fd = s, .events = POLLIN};
+	SAY(poll(&p, 1, 10000));
+	SAY(read(s, text, sizeof text));
+	puts(text);
+	SAY(read(s, text, sizeof text));
+	SAY(setsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &value, sizeof value));
+	value = 0;
+	len = sizeof value;
+	SAY(getsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &value, &len));
+	printf("value %d\n", value);
+	a = at(port_of(l));
+	SAY(connect(c, (struct sockaddr *)&a, sizeof a));
+	SAY(shutdown(c, SHUT_WR));
+	SAY(poll(&p, 1, 10000));
+	SAY(read(s, text, sizeof text) == 0 ? 0 : -1);
+	close(s);
+	close(c);
+	fcntl(l, F_SETFL, O_NONBLOCK);
+	SAY(accept(l, NULL, NULL));
+	int port = port_of(l), fd = socket(AF_INET, SOCK_STREAM, 0);
+	a = at(port);
+	SAY(bind(fd, (struct sockaddr *)&a, sizeof a));
+	close(l);
+	usleep(300 * 1000); /* the node is another process */
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	long r = connect(fd, (struct sockaddr *)&a, sizeof a);
+	p = (struct pollfd){.fd = fd, .events = POLLOUT};
+	printf("refused at once or later: %d\n", (r < 0 && errno == ECONNREFUSED) || (errno == EINPROGRESS && poll(&p, 1, 10000) == 1));
+	if (errno == EINPROGRESS) {
+		len = sizeof value;
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &len);
+		errno = value;
+	}
+	said("and the error", errno == 0 ? 0 : -1);
+	close(fd);
+}
+
+void families(void)
+{
+	int pair[2], value = 0, n = socket(AF_NETLINK, SOCK_RAW, 0), l = socket(AF_UNIX, SOCK_STREAM, 0), c = socket(AF_UNIX, SOCK_STREAM, 0);
+	socklen_t len = sizeof value;
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	socklen_t size = (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)snprintf(un.sun_path + 1, 64, "millrace-notify-%d", getpid()));
+	SAY(getsockopt(n, SOL_SOCKET, SO_TYPE, &value, &len));
+	printf("type %d\n", value);
+	SAY(bind(l, (struct sockaddr *)&un, size));
+	SAY(listen(l, 1));
+	SAY(connect(c, (struct sockaddr *)&un, size));
+	SAY(accept(l, NULL, NULL));
+	SAY(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	SAY(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &(int){100000}, 4));
+	SAY(getsockname(pair[0], (struct sockaddr *)&un, &(socklen_t){sizeof un}));
+}
+
+void datagrams(void)
+{
+	struct sockaddr_in a = at(9);
+	char b[4];
+	socklen_t len = sizeof a;
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	a = at(9);
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	printf("port %d\n", ntohs(a.sin_port));
+	SAY(listen(fd, 1));
+	SAY(accept(fd, NULL, NULL));
+	SAY(recv(fd, b, sizeof b, MSG_DONTWAIT));
+	a.sin_family = AF_UNSPEC;
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	close(fd);
+}
+
+/* A peer at address and port that answers, and a neighbor that does not. */
+void network(const char *address, int port, const char *silent)
+{
+	struct sockaddr_in a = at(port), none = at(port);
+	socklen_t len = sizeof a;
+	inet_pton(AF_INET, address, &a.sin_addr);
+	inet_pton(AF_INET, silent, &none.sin_addr);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	SAY(connect(fd, (struct sockaddr *)&a, sizeof a));
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	SAY(getpeername(fd, (struct sockaddr *)&a, &len));
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct timeval limit = {.tv_usec = 100 * 1000};
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	close(fd);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	handle(SIGUSR1, 0);
+	after(100, alarm_parent, 0);
+	SAY(connect(fd, (struct sockaddr *)&none, sizeof none));
+	close(fd);
+}

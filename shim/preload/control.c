@@ -1,0 +1,80 @@
+/* control.c - control messages of datagrams: source address, TOS and hop limit. */
+
+#include "datagram.h"
+
+#include <netinet/in.h>
+
+void read_control(const struct msghdr *from, struct shim_datagram *to)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(from); c != NULL; c = CMSG_NXTHDR((struct msghdr *)from, c)) {
+		const unsigned char *data = CMSG_DATA(c);
+		size_t len = c->cmsg_len - CMSG_LEN(0);
+		int value;
+		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO && len >= sizeof(struct in_pktinfo)) {
+			struct in_pktinfo info;
+			memcpy(&info, data, sizeof info);
+			to->local.family = AF_INET;
+			memcpy(to->local.ip, &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
+			to->ifindex = (uint32_t)info.ipi_ifindex;
+		} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO && len >= sizeof(struct in6_pktinfo)) {
+			struct in6_pktinfo info;
+			memcpy(&info, data, sizeof info);
+			to->local.family = AF_INET6;
+			memcpy(to->local.ip, &info.ipi6_addr, sizeof info.ipi6_addr);
+			to->ifindex = info.ipi6_ifindex;
+		} else if (len >= sizeof value) {
+			memcpy(&value, data, sizeof value);
+			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
+			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS))
+				to->tos = (uint8_t)value;
+			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
+			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
+				to->hop_limit = (uint8_t)value;
+		}
+	}
+}
+
+/* add_control appends one control message, and says in flags if there is no space for it. */
+static void add_control(struct msghdr *m, size_t *used, int level, int type, const void *data, size_t len)
+{
+	if (m->msg_control == NULL || *used + CMSG_SPACE(len) > m->msg_controllen) {
+		m->msg_flags |= MSG_CTRUNC;
+		return;
+	}
+	struct cmsghdr c = {.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(len)};
+	char *at = (char *)m->msg_control + *used;
+	memcpy(at, &c, sizeof c);
+	memcpy(at + CMSG_LEN(0), data, len);
+	*used += CMSG_SPACE(len);
+}
+
+static void add_destination(struct msghdr *m, size_t *used, const struct shim_datagram *h)
+{
+	if (h->local.family == AF_INET) {
+		struct in_pktinfo info = {.ipi_ifindex = (int)h->ifindex};
+		memcpy(&info.ipi_addr, h->local.ip, sizeof info.ipi_addr);
+		info.ipi_spec_dst = info.ipi_addr;
+		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
+	} else {
+		struct in6_pktinfo info = {.ipi6_ifindex = h->ifindex};
+		memcpy(&info.ipi6_addr, h->local.ip, sizeof info.ipi6_addr);
+		add_control(m, used, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
+	}
+}
+
+void write_control(struct msghdr *m, const struct shim_datagram *h)
+{
+	size_t used = 0;
+	bool v4 = h->local.family == AF_INET;
+	if ((h->flags & SHIM_DATAGRAM_PKTINFO) != 0)
+		add_destination(m, &used, h);
+	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && v4)
+		add_control(m, &used, IPPROTO_IP, IP_TOS, &h->tos, sizeof h->tos);
+	int value = h->tos;
+	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
+		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
+	value = h->hop_limit;
+	if ((h->flags & SHIM_DATAGRAM_HOP_LIMIT) != 0)
+		add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &value, sizeof value);
+	m->msg_controllen = used;
+}

@@ -1,0 +1,47 @@
+/* datagram.h - what single datagrams (datagram.c), batches of them (batch.c) and their control messages (control.c) share. */
+#ifndef MILLRACE_SHIM_DATAGRAM_H
+#define MILLRACE_SHIM_DATAGRAM_H
+
+#include "rings.h"
+
+#include <sys/uio.h>
+
+#define PARTS 8 /* of a datagram, before memory is allocated for them */
+
+/* A header, and behind it the parts of a datagram. */
+struct framed {
+	struct shim_datagram header;
+	struct iovec few[1 + PARTS], *part;
+	size_t parts;
+};
+
+/* too_long reports whether UDP has no datagram of so many bytes. The kernel takes longer ones: AF_UNIX has no such limit. */
+bool too_long(const struct iovec *part, size_t n);
+
+/* frame returns 0 or an errno. unframe ends what it began. */
+int frame(struct framed *f, const struct iovec *from, size_t n);
+void unframe(struct framed *f);
+
+/* outgoing makes the message that the node gets. It returns 0 or an errno; unframe follows in any case. */
+int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to);
+
+/*
+ * may_send sets errno where a stream is not connected. The kernel would take the bytes, since the node has the other end.
+ * Urgent bytes stay in their place in the stream (RFC 6093, 6): flags lose MSG_OOB. may_receive is for the other direction.
+ */
+bool may_send(const struct mark *m, int *flags);
+bool may_receive(const struct mark *m);
+
+/* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
+ssize_t sent(long n);
+
+/* received fills m from a message of n bytes with its header. It returns the result for the program. */
+ssize_t received(struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family);
+
+/* read_control takes the source address and the like that the program names in control messages. */
+void read_control(const struct msghdr *from, struct shim_datagram *to);
+
+/* write_control makes the control messages that the program has asked for. */
+void write_control(struct msghdr *m, const struct shim_datagram *h);
+
+#endif

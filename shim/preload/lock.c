@@ -1,0 +1,136 @@
+/* lock.c - the locks of rings, and jumps out of calls that have them. */
+
+#include "library.h"
+
+#include "lock.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <time.h>
+
+#define LOCKS 16    /* of a thread at once: two, and those of handlers in handlers */
+#define PATIENCE 60 /* s, for a thread that has a lock: what reads a file for sendfile(2) may take long */
+
+/* The locks that this thread has, or is about to get. Signal handlers read it, so that the count changes last, or first. */
+struct held {
+	pthread_mutex_t *lock;
+	_Atomic uint32_t *flags;
+	uint32_t flag;
+	const char *frame; /* an address on the stack of the call */
+	bool changing;     /* libc changes the lock, and its list of those that this thread has */
+};
+
+#define OF_THREAD static __thread __attribute__((tls_model("initial-exec")))
+OF_THREAD struct held held[LOCKS];
+OF_THREAD unsigned locks;
+
+void lock_make(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(lock, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
+int lock_take(pthread_mutex_t *lock, _Atomic uint32_t *flags, uint32_t flag)
+{
+	if (locks == LOCKS)
+		return EDEADLK;
+	struct held *h = &held[locks];
+	*h = (struct held){lock, flags, flag, __builtin_frame_address(0), true};
+	atomic_signal_fence(memory_order_seq_cst);
+	locks++;
+	int e = pthread_mutex_trylock(lock);
+	if (e == EBUSY) {
+		struct timespec end;
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		end.tv_sec += PATIENCE;
+		e = pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &end);
+	}
+	if (e == EOWNERDEAD && pthread_mutex_consistent(lock) != 0)
+		e = EDEADLK;
+	h->changing = false;
+	if (e != 0 && e != EOWNERDEAD)
+		locks--;
+	return e;
+}
+
+void lock_give(pthread_mutex_t *lock)
+{
+	held[locks - 1].changing = true;
+	atomic_signal_fence(memory_order_seq_cst);
+	pthread_mutex_unlock(lock);
+	atomic_signal_fence(memory_order_seq_cst);
+	locks--; /* they are given in the opposite order */
+}
+
+static bool within(const void *p, const stack_t *s)
+{
+	return (s->ss_flags & SS_ONSTACK) != 0 && (uintptr_t)p - (uintptr_t)s->ss_sp < s->ss_size;
+}
+
+/* stays reports whether a jump ends in the signal handler: what it jumps to is on the handler's stack. The call goes on then. */
+static bool stays(const void *env, const char *frame)
+{
+	const char *here = __builtin_frame_address(0);
+	stack_t own;
+	if (sigaltstack(NULL, &own) == 0 && within(here, &own) && !within(frame, &own))
+		return within(env, &own);
+	return (const char *)env > here && (const char *)env < frame;
+}
+
+/*
+ * leave gives back the locks of calls that a jump leaves. Without that the next thread would wait for PATIENCE, each time.
+ * That remains where a handler jumps out of libc's own work on a lock.
+ */
+static void leave(const void *env)
+{
+	while (locks > 0 && !stays(env, held[locks - 1].frame)) {
+		struct held h = held[locks - 1];
+		if (h.flags != NULL)
+			atomic_fetch_or(h.flags, h.flag);
+		if (h.changing)
+			locks--;
+		else
+			lock_give(h.lock);
+	}
+}
+
+typedef void jump(struct __jmp_buf_tag *, int);
+static jump *next_longjmp, *next_siglongjmp, *next_checked;
+
+static jump *found(const char *name)
+{
+	jump *f;
+	void *at = dlsym(RTLD_NEXT, name);
+	memcpy(&f, &at, sizeof f);
+	return f;
+}
+
+/* A handler that jumps cannot look them up. */
+__attribute__((constructor)) static void find_jumps(void)
+{
+	next_longjmp = found("longjmp");
+	next_siglongjmp = found("siglongjmp");
+	next_checked = found("__longjmp_chk");
+}
+
+#define JUMP(name, next)                                                                                              \
+	INTERPOSED __attribute__((noreturn)) void name(struct __jmp_buf_tag env[1], int value);                       \
+	void name(struct __jmp_buf_tag env[1], int value)                                                             \
+	{                                                                                                             \
+		leave(env);                                                                                           \
+		if (next == NULL) /* before the constructors */                                                       \
+			find_jumps();                                                                                 \
+		next(env, value);                                                                                     \
+		__builtin_unreachable();                                                                              \
+	}
+
+JUMP(longjmp, next_longjmp)
+JUMP(_longjmp, next_longjmp)
+JUMP(siglongjmp, next_siglongjmp)
+JUMP(__longjmp_chk, next_checked)
