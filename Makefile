@@ -176,7 +176,7 @@ interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss an
 	$(MAKE) interop-peers interop-gateway
 
 interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
-	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestSuricata$$' .
+	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
 
 LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
 

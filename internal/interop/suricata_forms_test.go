@@ -42,6 +42,9 @@ var forms = []form{
 		return segments(b, func(n int) [][2]int { return [][2]int{{n / 3, n}, {0, 2 * n / 3}, {n / 4, n / 2}} })
 	}},
 	{"in VXLAN", func(b []byte) [][]byte { return [][]byte{inVXLAN(b)} }},
+	{"in two VLAN tags", func(b []byte) [][]byte { return [][]byte{inTags(b)} }},
+	{"in PPPoE", func(b []byte) [][]byte { return [][]byte{inPPPoE(b)} }},
+	{"in GRE", func(b []byte) [][]byte { return [][]byte{inGRE(b)} }},
 }
 
 // segments sends the payload of a TCP segment over IPv4 in pieces; other frames stay as they are.

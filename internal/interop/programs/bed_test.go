@@ -65,6 +65,15 @@ type bed struct {
 
 	rows   map[string]*row // what came of other tiers
 	failed []string        // tests of the suite that runs
+	// skipped is why a program cannot run on this tier.
+	skipped string
+}
+
+// skip ends the test of a program that cannot run on this tier, and keeps the reason for the page.
+func (b *bed) skip(t *testing.T, reason string) {
+	t.Helper()
+	b.skipped = reason
+	t.Skip(reason)
 }
 
 // newBed makes the namespaces, and starts the stack unless the tier is the kernel.

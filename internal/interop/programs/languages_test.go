@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 
 // languagePrograms are programs of ours in languages whose run-time systems have their own ways with sockets.
 func languagePrograms() []program {
-	node := cmp.Or(os.Getenv("MILLRACE_NODE"), "node")
+	const node = "node"
 	return []program{
 		{"Python", []string{python, "--version"}, "asyncio, a server that forks and one with threads, UDP: 162 MB from the peer and from the same stack, compared", func(t *testing.T, b *bed) string {
 			return runLanguage(t, b, 7104, python, data(t, "servers.py"), hostAddr, "", python, data(t, "servers.py"), "client", hostAddr)

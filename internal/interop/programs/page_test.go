@@ -30,6 +30,7 @@ type cell struct {
 	Note    string   `json:"note,omitempty"`   // figures, or why it did not run
 	Failed  []string `json:"failed,omitempty"` // tests of a suite
 	Seconds float64  `json:"seconds"`
+	Run     string   `json:"run,omitempty"` // the day
 }
 
 // row is a program's cells by tier, as the results file has them.
@@ -50,7 +51,7 @@ const (
 
 // programs are the rows, in the order of the page.
 func programs() []program {
-	return slices.Concat(transferPrograms(), webPrograms(), storePrograms(), loginPrograms(), languagePrograms(), pythonPrograms(), redisPrograms(), nodePrograms())
+	return slices.Concat(transferPrograms(), webPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), pythonPrograms(), redisPrograms(), nodePrograms())
 }
 
 // TestPrograms runs the programs on all tiers, or those that PROGRAM and TIER select. MILLRACE_PROGRAMS is the millrace binary.
@@ -73,7 +74,7 @@ func TestPrograms(t *testing.T) {
 				if b == nil {
 					b = newBed(t, on)
 				}
-				b.rows, b.failed = merged(t, rows), nil
+				b.rows, b.failed, b.skipped = merged(t, rows), nil, ""
 				runRow(t, b, p, rows)
 			}
 		})
@@ -110,8 +111,12 @@ func runRow(t *testing.T, b *bed, p program, rows map[string]*row) {
 	if !t.Run(strings.ReplaceAll(p.name, " ", "_")+"_leaves_no_socket", func(t *testing.T) { b.settled(t) }) && c.Verdict == passed {
 		c.Verdict = failed
 	}
+	if c.Verdict == notRun {
+		c.Note = b.skipped
+	}
 	c.Failed = b.failed
 	c.Seconds = time.Since(start).Round(100 * time.Millisecond).Seconds()
+	c.Run = time.Now().Format(time.DateOnly)
 	if rows[p.name] == nil {
 		rows[p.name] = &row{Program: p.name, Cells: map[tier]cell{}}
 	}
@@ -215,7 +220,31 @@ func table(rows map[string]*row) string {
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString(runTable(rows))
 	b.WriteString(exceptionTable())
+	return b.String()
+}
+
+// runTable is the table of when each cell was made, the last day first.
+func runTable(rows map[string]*row) string {
+	cells := map[string][]string{}
+	for _, p := range programs() {
+		on := map[string][]string{}
+		for _, tier := range tiers {
+			if r := rows[p.name]; r != nil && r.Cells[tier].Verdict != "" {
+				run := cmp.Or(r.Cells[tier].Run, "2026-11 or earlier")
+				on[run] = append(on[run], string(tier))
+			}
+		}
+		for run, list := range on {
+			cells[run] = append(cells[run], fmt.Sprintf("%s (%s)", p.name, strings.Join(list, ", ")))
+		}
+	}
+	var b strings.Builder
+	b.WriteString("\n| last run | cells |\n|---|---|\n")
+	for _, run := range slices.Backward(slices.Sorted(maps.Keys(cells))) {
+		fmt.Fprintf(&b, "| %s | %s |\n", run, strings.Join(cells[run], ", "))
+	}
 	return b.String()
 }
 
@@ -223,6 +252,8 @@ func (c cell) String() string {
 	switch {
 	case c.Verdict == "":
 		return notRun
+	case c.Verdict == notRun && c.Note != "":
+		return "not possible: " + c.Note
 	case c.Note != "":
 		return c.Verdict + ": " + c.Note
 	}

@@ -91,17 +91,17 @@ type iperf3Report struct {
 	}
 }
 
-// iperf3 runs a client. A server is busy until it has closed the connections of the client before.
-func iperf3(t *testing.T, on *place, args ...string) (r iperf3Report) {
+// iperf3 runs a client. The server closes its listener when a run ends, and opens another one: a client that comes
+// between them is refused, on the kernel's stack too. So the server's line about the next listener is awaited.
+func iperf3(t *testing.T, server *process, on *place, args ...string) (r iperf3Report) {
 	t.Helper()
-	await(t, "a run of iperf3", func() bool {
-		out, _ := on.try(t, patience, append([]string{"iperf3", "-J", "-p", "5201"}, args...)...)
-		r = iperf3Report{}
-		if err := json.Unmarshal([]byte(out), &r); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return !strings.Contains(r.Error, "busy")
-	})
+	listeners := func() int { return strings.Count(server.log.String(), "Server listening") }
+	before := listeners()
+	out, _ := on.try(t, patience, append([]string{"iperf3", "-J", "-p", "5201"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	await(t, "iperf3 -s after a run", func() bool { return listeners() > before || server.ended() })
 	return r
 }
 
@@ -119,7 +119,7 @@ func runIperf3(t *testing.T, b *bed) string {
 			if mode[0] == "-6" {
 				addr = side.server.addr6
 			}
-			r := iperf3(t, side.client, append([]string{"-c", addr}, mode...)...)
+			r := iperf3(t, server, side.client, append([]string{"-c", addr}, mode...)...)
 			what := fmt.Sprintf("as %s, %v", side.name, mode)
 			switch {
 			case r.Error != "":
