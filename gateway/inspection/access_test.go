@@ -2,6 +2,7 @@ package inspection
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,5 +43,32 @@ func TestRateIsThatOfAllLoops(t *testing.T) {
 		if n < 10+990 || n > 10+1001 {
 			t.Errorf("%s: %v pass in a second", rule, passed)
 		}
+	}
+}
+
+// No token is given out twice, however many loops ask at once.
+func TestTokensAreGivenOutOnce(t *testing.T) {
+	list, err := filter.Parse("r", "rate 1pps burst 20000 per source")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAccess(list.Rules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var loops sync.WaitGroup
+	var passed atomic.Int64
+	for range 4 {
+		loops.Go(func() {
+			for range 10_000 {
+				if a.verdict(1, tuple.Tuple{SrcHi: 7, Known: tuple.Addresses}, true, 60, clock.Time(time.Hour)) == packet.Undecided {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	loops.Wait()
+	if n := passed.Load(); n != 20_000 {
+		t.Errorf("%d of a burst of 20000 pass", n)
 	}
 }

@@ -16,7 +16,6 @@ func (l *Loop) inspectAll(p *policy, in *inspect.Input) (r inspect.Result) {
 		return l.engine.Inspect(in)
 	}
 	whole, payload := l.whole, l.whole[d.Payload:]
-	defer func() { l.whole = whole }()
 	for len(payload) > 0 {
 		n := min(size, len(payload))
 		l.whole = l.datagram(whole[:d.Payload], payload[:n])

@@ -2,9 +2,9 @@ package inspection
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,15 +34,46 @@ inspection:
 // opened returns an inspector of testConfig with one loop, and its folder.
 func opened(t testing.TB, rules, access, alerts string) (*Inspector, string) {
 	t.Helper()
+	return openedAs(t, rules, access, Options{}, func(c *config.Config) { c.Inspection.Alerts.File = alerts })
+}
+
+// openedAs is opened with other options and a configuration that edit has changed.
+func openedAs(t testing.TB, rules, access string, opt Options, edit func(*config.Config)) (*Inspector, string) {
+	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.rules"), rules)
 	write(t, filepath.Join(dir, "a.access"), access)
-	i, err := Open(parsed(t, dir, alerts), Options{Wall: func(now clock.Time) time.Time { return time.Unix(1, int64(now)) }})
+	cfg := parsed(t, dir, "alerts.json")
+	if edit != nil {
+		edit(cfg)
+	}
+	opt.Wall = func(now clock.Time) time.Time { return time.Unix(1, int64(now)) }
+	i, err := Open(cfg, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	i.SetLoops(1)
 	return i, dir
+}
+
+// alertsOf closes an inspector and returns its alerts.
+func alertsOf(t testing.TB, i *Inspector, dir string) (list []Alert) {
+	t.Helper()
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "alerts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var a Alert
+		if err := json.Unmarshal(line, &a); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, a)
+	}
+	return list
 }
 
 func parsed(t testing.TB, dir, alerts string) *config.Config {
@@ -64,87 +95,31 @@ func write(t testing.TB, path, text string) {
 
 // inspect1 gives a loop a datagram of a client that opens a connection.
 func inspect1(l *Loop, now clock.Time, port uint16, payload string) packet.Verdict {
-	mac := wire.MAC{2, 0, 0, 0, 0, 1}
-	frame := wire.AppendEthernet(nil, mac, mac, wire.EtherTypeIPv4)
-	frame = wire.AppendIPv4(frame, &wire.IPv4Header{PayloadLen: wire.UDPLen + len(payload), TTL: 64, Proto: wire.ProtoUDP, Src: [4]byte{192, 0, 2, 1}, Dst: [4]byte{198, 18, 1, 1}})
-	frame = append(wire.AppendUDP(frame, port, 53, len(payload)), payload...)
-	d := packet.Desc{Len: uint16(len(frame)), L3: 14, L4: 34, Payload: 42, Flags: packet.FlagIPv4 | packet.FlagL4ChecksumOK, Proto: wire.ProtoUDP}
-	v, _ := l.Inspect(&datapath.Inspected{Now: now, Arena: &packet.Arena{Mem: frame, Shift: 11}, Chain: []packet.Desc{d}, Service: "dns", Policy: 1, FromClient: true, Opens: true})
+	return inspectIn(l, datagramOf(port, payload), &datapath.Inspected{Now: now, FromClient: true, Opens: true})
+}
+
+// inspectIn gives a loop a packet of an IPv4 client whose payload is at 42, or that of TCP at 54.
+func inspectIn(l *Loop, frame []byte, in *datapath.Inspected) packet.Verdict {
+	d := packet.Desc{Len: uint16(len(frame)), L3: 14, L4: 34, Payload: 42, Flags: packet.FlagIPv4 | packet.FlagL4ChecksumOK, Proto: frame[23]}
+	if d.Proto == wire.ProtoTCP {
+		d.Payload = 54
+	}
+	in.Arena, in.Chain = &packet.Arena{Mem: frame, Shift: 11}, []packet.Desc{d}
+	in.Service, in.Policy = "dns", 1
+	v, _ := l.Inspect(in)
 	return v
 }
 
-// Datagrams that a driver has joined into one packet are inspected one by one, in both families and whatever frames they lie in.
-func TestJoinedDatagramsAreInspectedOneByOne(t *testing.T) {
-	const rules = `alert udp any any -> any 53 (msg:"whole"; content:"needle"; startswith; dsize:10; sid:1;)
-drop udp any any -> any 53 (msg:"end"; content:"evil"; endswith; dsize:<10; sid:2;)
-alert udp any any -> any 53 (msg:"across"; content:"Acrosstwo"; sid:3;)
-`
+// datagramOf is a datagram of a client.
+func datagramOf(port uint16, payload string) []byte {
 	mac := wire.MAC{2, 0, 0, 0, 0, 1}
-	joined := func(l *Loop, six bool, size int, payload string) packet.Verdict {
-		const headroom = 64
-		d := packet.Desc{Off: headroom, L3: 14, L4: 34, Flags: packet.FlagIPv4 | packet.FlagL4ChecksumOK | packet.FlagOffload, Proto: wire.ProtoUDP}
-		frame := make([]byte, headroom, 4096)
-		if six {
-			d.L4, d.Flags = 54, packet.FlagIPv6|packet.FlagL4ChecksumOK|packet.FlagOffload
-			frame = wire.AppendEthernet(frame, mac, mac, wire.EtherTypeIPv6)
-			frame = wire.AppendIPv6(frame, &wire.IPv6Header{PayloadLen: wire.UDPLen + len(payload), HopLimit: 64, NextHeader: wire.ProtoUDP, Src: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}, Dst: [16]byte{0x20, 1, 0xd, 0xb8, 15: 2}})
-		} else {
-			frame = wire.AppendEthernet(frame, mac, mac, wire.EtherTypeIPv4)
-			frame = wire.AppendIPv4(frame, &wire.IPv4Header{PayloadLen: wire.UDPLen + len(payload), TTL: 64, Proto: wire.ProtoUDP, Src: [4]byte{192, 0, 2, 1}, Dst: [4]byte{198, 18, 1, 1}})
-		}
-		d.Payload = d.L4 + wire.UDPLen
-		frame = append(wire.AppendUDP(frame, 4000, 53, len(payload)), payload...)
-		d.Len = uint16(len(frame) - headroom)
-		a := &packet.Arena{Mem: frame, Shift: 12}
-		a.SetOffload(&d, &packet.Offload{GSO: packet.GSOUDP, SegmentSize: uint16(size)})
-		v, _ := l.Inspect(&datapath.Inspected{Arena: a, Chain: []packet.Desc{d}, Service: "dns", Policy: 1, FromClient: true, Opens: true})
-		return v
-	}
-	for _, six := range []bool{false, true} {
-		i, _ := opened(t, rules, "drop from 192.0.2.9\n", "alerts.json")
-		l := i.Loop(0)
-		if v := joined(l, six, 10, "0123456789needle0123Acro0123ssstwo6789needle4567"); v != packet.Forward {
-			t.Errorf("six %v: %v", six, v)
-		}
-		want := map[uint32]uint64{1: 1}
-		check := func() {
-			t.Helper()
-			got := map[uint32]uint64{}
-			for _, r := range i.Status(10).Rules {
-				got[r.SID] = r.Matches
-			}
-			if !maps.Equal(got, want) {
-				t.Errorf("six %v: matches %v, want %v", six, got, want)
-			}
-		}
-		check()
-		if v := joined(l, six, 6, "AcrosstwoAcrosstwo"); v != packet.Forward { // AcrosstwoAc|... is cut
-			t.Errorf("six %v: %v", six, v)
-		}
-		check()
-		if v := joined(l, six, 10, "0123456789012345evil"+"needle0123"+"abcd"); v != packet.Forward { // ten bytes, no match
-			t.Errorf("six %v: %v", six, v)
-		}
-		want[1]++
-		check()
-		if v := joined(l, six, 10, "needle0123"+"0123456789"+"evil"); v != packet.DropInspection {
-			t.Errorf("six %v: %v", six, v)
-		}
-		want[1]++
-		want[2] = 1
-		check()
-		if p := i.Status(1).Policies[0]; p.Dropped != 1 || p.Blocked != 0 || p.Packets != 4 {
-			t.Errorf("six %v: %+v", six, p)
-		}
-		if err := i.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	frame := wire.AppendEthernet(nil, mac, mac, wire.EtherTypeIPv4)
+	frame = wire.AppendIPv4(frame, &wire.IPv4Header{PayloadLen: wire.UDPLen + len(payload), TTL: 64, Proto: wire.ProtoUDP, Src: [4]byte{192, 0, 2, 1}, Dst: [4]byte{198, 18, 1, 1}})
+	return append(wire.AppendUDP(frame, port, 53, len(payload)), payload...)
 }
 
 const evilRule = "drop udp any any -> any any (msg:\"evil\"; content:\"evil\"; sid:7; rev:2;)\n"
 
-// A full disk takes no alerts, and costs nothing but them.
 // A metric that two help texts have would make the whole scrape fail.
 func TestMetricsOfAPolicyAreASeriesEach(t *testing.T) {
 	i, _ := opened(t, `drop udp any any -> any 53 (content:"evil"; sid:1;)`, "drop udp from 198.18.9.0/24 to any port 53\n", "a.json")
@@ -182,6 +157,7 @@ func TestAccessRulesWithoutMeaningAreRefused(t *testing.T) {
 	}
 }
 
+// A full disk takes no alerts, and costs nothing but them.
 func TestAFullDiskLosesAlertsOnly(t *testing.T) {
 	i, _ := opened(t, evilRule, "drop from 192.0.2.9\n", "/dev/full")
 	for n := range 100 {
