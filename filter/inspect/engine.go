@@ -130,6 +130,7 @@ type Engine struct {
 	flows          flowTable
 	oldest, newest *flow
 	frags          map[fragKey]*fragments
+	fragsSwept     int64 // when sweepFragments has looked at them
 	hostBits       map[bitKey]int64
 	limits         map[limitKey]limitState
 
@@ -180,9 +181,13 @@ func (e *Engine) Stats() Stats {
 // Packet inspects an Ethernet frame, which it borrows. now is its time in nanoseconds, from any begin.
 func (e *Engine) Packet(now int64, frame []byte) { e.Inspect(&Input{Now: now, Frame: frame}) }
 
-// Flush ends all flows: what is incomplete is inspected as far as it came.
+// Flush ends all flows: what is incomplete is inspected as far as it came. Of packets that lack fragments nothing is, but
+// for the headers, which rules have seen.
 func (e *Engine) Flush() {
 	e.packet = 0
+	for k, f := range e.frags {
+		e.forget(k, f)
+	}
 	for e.oldest != nil {
 		e.end(e.oldest)
 	}

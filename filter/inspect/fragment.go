@@ -34,6 +34,8 @@ const (
 	maxFragmented   = 4096      // packets at a time
 	fragmentTimeout = 60 * 1e9  // nanoseconds, RFC 8200 4.5
 	maxPacket       = 65535 + 8 // bytes
+
+	fragmentSweep = 1e9 // nanoseconds between two looks for packets that have waited too long
 )
 
 // fragment keeps a part of a packet, and inspects the packet once it is whole. The bytes that came first stay;
@@ -47,7 +49,7 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	}
 	k := fragKey{p.src, p.dst, p.proto, id, p.depth}
 	f := e.frags[k]
-	if f != nil && e.now-f.since > fragmentTimeout {
+	if f != nil && e.stale(f) {
 		e.forget(k, f)
 		f = nil
 	}
@@ -99,6 +101,23 @@ func (e *Engine) forget(k fragKey, f *fragments) {
 	e.budget.Reserve(-f.bytes)
 }
 
+// stale reports whether the rest of a packet is too late.
+func (e *Engine) stale(f *fragments) bool { return e.now-f.since > fragmentTimeout }
+
+// sweepFragments gives up the packets that have waited too long. Without it they would hold memory that streams and other
+// packets need, until their number is that of maxFragmented.
+func (e *Engine) sweepFragments() {
+	if d := e.now - e.fragsSwept; d >= 0 && d < fragmentSweep || len(e.frags) == 0 {
+		return
+	}
+	e.fragsSwept = e.now
+	for k, f := range e.frags {
+		if e.stale(f) {
+			e.forget(k, f)
+		}
+	}
+}
+
 // held returns how many bytes of fragments there are.
 func (e *Engine) held() (n int) {
 	for _, f := range e.frags {
@@ -109,14 +128,13 @@ func (e *Engine) held() (n int) {
 
 // evictFragments makes room for another packet. It reports false where there is none.
 func (e *Engine) evictFragments() bool {
-	stale := func(f *fragments) bool { return e.now-f.since > fragmentTimeout }
 	before := e.held()
 	defer func() { e.budget.Reserve(e.held() - before) }()
 	if e.cfg.Refuse {
-		maps.DeleteFunc(e.frags, func(_ fragKey, f *fragments) bool { return stale(f) })
+		maps.DeleteFunc(e.frags, func(_ fragKey, f *fragments) bool { return e.stale(f) })
 		return len(e.frags) < maxFragmented
 	}
-	makeRoom(e.frags, stale)
+	makeRoom(e.frags, e.stale)
 	return true
 }
 

@@ -56,6 +56,7 @@ func (e *Engine) Inspect(in *Input) Result {
 	e.stats.Packets++
 	e.stats.Bytes += uint64(len(in.Frame))
 	e.packet = e.stats.Packets
+	e.sweepFragments()
 	e.frame(in.Frame, 0)
 	if e.result.Bound {
 		e.stats.Bounds++
@@ -93,9 +94,11 @@ func (e *Engine) relieve(n int) {
 	}
 }
 
-// Expire ends flows that have been quiet for their time, at most n, the quietest first.
+// Expire ends flows that have been quiet for their time, at most n, the quietest first, and gives up packets whose fragments
+// are too late.
 func (e *Engine) Expire(now int64, n int) {
 	e.now, e.packet = now, 0
+	e.sweepFragments()
 	for ; n > 0 && e.oldest != nil && now-e.oldest.linked > e.oldest.timeout(); n-- {
 		if f := e.oldest; f.last > f.linked {
 			e.unlink(f)
