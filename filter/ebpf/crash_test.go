@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -141,5 +143,35 @@ func TestLoadAndUnloadKilledBetweenSteps(t *testing.T) {
 	w.do(w.store.Recover)
 	if pins, ids := w.pins(), w.ids(); len(pins) > 0 || len(ids) > 0 {
 		t.Errorf("unload killed: left %v, attached %v", pins, ids)
+	}
+}
+
+// Where a program cannot be swapped, those that were are swapped back: all that is attached is the old object's.
+func TestReplaceThatFailsIsUndone(t *testing.T) {
+	w := newWorld(t)
+	w.load("count.o", "")
+	w.attachAll()
+	before, object := w.ids(), w.store.mustObject(t, "count")
+	was, swapped := step, 0
+	defer func() { step = was }()
+	step = func(what string) {
+		if what == "swapped one" {
+			if swapped++; swapped == 2 { // two of three: the last one is gone
+				w.ok(os.Remove(w.store.staged("count") + "/programs/count_out"))
+			}
+		}
+	}
+	err := w.near.Do(func() error { _, err := w.store.Replace(objects+"count.o", "count", ReplaceOptions{}); return err })
+	if !errors.Is(err, os.ErrNotExist) || swapped < 4 {
+		t.Errorf("%v, after %d swaps", err, swapped)
+	}
+	if got := w.ids(); !slices.Equal(got, before) {
+		t.Errorf("programs %v are attached, were %v", got, before)
+	}
+	if got := w.store.mustObject(t, "count"); !reflect.DeepEqual(got, object) {
+		t.Errorf("the object is %+v, was %+v", got, object)
+	}
+	if left, _ := os.ReadDir(w.root + "/millrace/staged"); len(left) > 0 {
+		t.Errorf("%v is left", left)
 	}
 }

@@ -70,7 +70,7 @@ func TestFreePlacesHaveNoVerdict(t *testing.T) {
 func segment(from, to netip.AddrPort, flags wire.TCPFlags, change func(ip wire.IPv4)) []byte {
 	mac := wire.MAC{2, 0, 0, 0, 0, 1}
 	b := wire.AppendEthernet(nil, mac, mac, wire.EtherTypeIPv4)
-	b = wire.AppendIPv4(b, &wire.IPv4Header{PayloadLen: wire.TCPLen, TTL: 64, Proto: wire.ProtoTCP, Src: from.Addr().As4(), Dst: to.Addr().As4()})
+	b = wire.AppendIPv4(b, &wire.IPv4Header{PayloadLen: wire.TCPLen, TTL: 5, TOS: 8, ID: 9, Proto: wire.ProtoTCP, Src: from.Addr().As4(), Dst: to.Addr().As4()})
 	b = wire.AppendTCP(b, &wire.TCPHeader{SrcPort: from.Port(), DstPort: to.Port(), Seq: 7, Flags: flags, Window: 1000})
 	if change != nil {
 		change(b[wire.EthernetLen:])
@@ -131,7 +131,8 @@ func TestSegmentsThatAreNoSYNAreNotCounted(t *testing.T) {
 					continue
 				}
 				ip := wire.IPv4(out[wire.EthernetLen:])
-				if tcp := wire.TCP(ip.Payload()); tcp.Flags() != wire.FlagSYN|wire.FlagACK || tcp.Ack() != 8 || tcp.DstPort() != 1000 || !ip.ChecksumOK() {
+				if tcp := wire.TCP(ip.Payload()); tcp.Flags() != wire.FlagSYN|wire.FlagACK || tcp.Ack() != 8 || tcp.DstPort() != 1000 || !ip.ChecksumOK() ||
+					ip.TTL() != 64 || ip.ID() != 0 || ip[1] != 0 || ip.DstAddr() != from.Addr() {
 					t.Errorf("the answer: %x", out)
 				}
 			}
@@ -166,6 +167,33 @@ func TestOnlyPlainSYNsToListenersAreAnswered(t *testing.T) {
 			if got, _ := run(t, p, segment(c.from, c.to, wire.FlagSYN, c.change)); got != c.want {
 				t.Errorf("%s: %d, want %d", what, got, c.want)
 			}
+		}
+	})
+}
+
+// An extension header in an IPv6 packet is not taken for TCP.
+func TestOnlyPlainSYNsOfIPv6AreAnswered(t *testing.T) {
+	assisted(t, func(p *ebpf.Program, d *Defence, _, _ netip.AddrPort) {
+		l, err := net.Listen("tcp6", "[::1]:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := d.AssistSYN(1); err != nil {
+			t.Fatal(err)
+		}
+		mac := wire.MAC{2, 0, 0, 0, 0, 1}
+		syn := func(next uint8) []byte {
+			b := wire.AppendEthernet(nil, mac, mac, wire.EtherTypeIPv6)
+			b = wire.AppendIPv6(b, &wire.IPv6Header{PayloadLen: wire.TCPLen, HopLimit: 5, NextHeader: next, Src: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}, Dst: [16]byte{15: 1}})
+			return wire.AppendTCP(b, &wire.TCPHeader{SrcPort: 1000, DstPort: uint16(l.Addr().(*net.TCPAddr).Port), Seq: 7, Flags: wire.FlagSYN, Window: 1000})
+		}
+		run(t, p, syn(wire.ProtoTCP)) // uses up the second
+		if got, _ := run(t, p, syn(0)); got != xdpPass {
+			t.Errorf("hop-by-hop options: %d", got)
+		}
+		if got, out := run(t, p, syn(wire.ProtoTCP)); got != xdpTx || wire.IPv6(out[wire.EthernetLen:]).HopLimit() != 64 {
+			t.Errorf("a SYN: %d, %x", got, out)
 		}
 	})
 }
