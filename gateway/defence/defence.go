@@ -212,12 +212,16 @@ func (d *Defence) end(e *entry) error {
 	return d.write(e.Prefix)
 }
 
+// step is called between the steps of a change: tests make another one there.
+var step = func(string) {}
+
 // write makes the kernel's entry of a prefix what the lists and the verdicts say. Of two goroutines the one that changed
 // the verdict last may write first, so each looks again.
 func (d *Defence) write(source netip.Prefix) error {
 	for {
 		p, e := d.policy.Load(), d.verdicts.on(source)
 		err := d.writeOnce(p, e, source)
+		step("written")
 		if err != nil || d.verdicts.on(source) == e && d.policy.Load() == p {
 			return err
 		}

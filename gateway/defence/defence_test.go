@@ -334,3 +334,82 @@ func TestSourceIsAnAddressOrA64(t *testing.T) {
 		}
 	}
 }
+
+// A verdict that was decided by the lists before a reload does not outlive those behind it.
+func TestVerdictOfTheListsBeforeAReload(t *testing.T) {
+	d := open(t, "", "")
+	before := d.policy.Load()
+	must(t, d.Reload(read(t, "  accept: [198.18.0.1]\n  drop: [198.18.0.2]\n", "")))
+	for s, want := range map[string]error{"198.18.0.1/32": ErrAccepted, "198.18.0.2/32": ErrListed} {
+		v := on(s)
+		v.Rate = 77
+		if err := d.submit(before, v, false); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", s, err, want)
+		}
+	}
+	if st, _ := d.Status(); len(st.Verdicts) != 0 || d.verdicts.number.Load() != 0 || d.inKernel(t) != 2 {
+		t.Errorf("%+v, %d places, %d entries in the kernel", st.Verdicts, d.verdicts.number.Load(), d.inKernel(t))
+	}
+	must(t, d.maps.Verdicts(func(v ebpf.Verdict) {
+		if v.Rate != 0 {
+			t.Errorf("the kernel has %+v", v)
+		}
+	}))
+}
+
+// between calls f once, at a step of the changes of this test.
+func between(t *testing.T, at string, f func()) {
+	was, called := step, false
+	t.Cleanup(func() {
+		if step = was; !called {
+			t.Errorf("the step %q was not reached", at)
+		}
+	})
+	step = func(what string) {
+		if what == at && !called {
+			called = true
+			f()
+		}
+	}
+}
+
+// Of two decisions on one prefix at once the kernel has the one that the list has.
+func TestAVerdictReplacesOneThatIsBeingWritten(t *testing.T) {
+	d := open(t, "", "")
+	v := on("198.18.0.1/32")
+	v.Rate, v.For = 10, time.Hour
+	between(t, "written", func() { // before another goroutine has written it, which the list has by now
+		second := v
+		second.Rate = 20
+		must(t, d.Add(second, false))
+		must(t, d.maps.Put(ebpf.Verdict{Prefix: v.Source, Rule: d.rules.number("test"), Rate: 10, For: time.Hour})) // the first writes last
+	})
+	must(t, d.Add(v, false))
+	d.wantInKernel(t, "198.18.0.1/32", 20, time.Hour)
+}
+
+// A verdict that is decided while a reload lists its prefix leaves the prefix to the list.
+func TestAVerdictThatIsBeingWrittenBesideAReload(t *testing.T) {
+	d := open(t, "", "")
+	v := on("198.18.0.1/32")
+	v.Rate, v.For = 10, time.Hour
+	between(t, "written", func() {
+		must(t, d.Reload(read(t, "  drop: [list.txt]\n", "198.18.0.1\n")))
+		must(t, d.maps.Put(ebpf.Verdict{Prefix: v.Source, Rate: 10, For: time.Hour})) // it writes last
+	})
+	if err := d.Submit(v); !errors.Is(err, ErrListed) {
+		t.Error(err)
+	}
+	d.wantInKernel(t, "198.18.0.1/32", 0, 0)
+}
+
+// A verdict that ends while a reload lists its prefix takes nothing out of the list.
+func TestAVerdictEndsBesideAReload(t *testing.T) {
+	d := open(t, "", "")
+	v := on("198.18.0.1/32")
+	v.Rate, v.For = 10, time.Hour
+	must(t, d.Add(v, false))
+	between(t, "listed", func() { must(t, d.Remove(v.Source)) })
+	must(t, d.Reload(read(t, "  drop: [list.txt]\n", "198.18.0.1\n")))
+	d.wantInKernel(t, "198.18.0.1/32", 0, 0)
+}

@@ -24,17 +24,20 @@ func (d *Defence) Reload(c *config.Config) error {
 			put = append(put, d.listed(&e))
 		}
 	}
+	// The policy comes first: a verdict that ends meanwhile leaves its prefix to the new list, which has it or is about to.
+	before := d.policy.Swap(&policy{lists: now, listed: next, max: int64(c.Defence.Max), time: c.Defence.Time})
 	// Those that are accepted come first: they are never dropped by a wider prefix meanwhile.
 	if err := d.maps.Put(put...); err != nil {
+		d.policy.Store(before)
 		d.lists = maps.Clone(d.lists) // the policy in force has the map, and Submit reads it
 		for p := range next {
 			d.lists[p] = config.DefencePrefix{} // the kernel may have it: the next Reload writes or removes it
 		}
 		return err
 	}
+	step("listed")
 	was := d.lists
 	d.lists = next
-	d.policy.Store(&policy{lists: now, listed: next, max: int64(c.Defence.Max), time: c.Defence.Time})
 	err := errors.Join(d.removeLists(was), d.removeRefused())
 	if d.syns != c.Defence.SYNRate {
 		err = errors.Join(err, d.maps.AssistSYN(uint32(c.Defence.SYNRate)))
