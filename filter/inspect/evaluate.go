@@ -426,6 +426,9 @@ func (e *evaluator) read(n *signature.Number, prev int) (v uint64, end int, ok b
 	b := e.b[at : at+n.Bytes]
 	size := n.Bytes
 	if n.Text {
+		if n.Bytes == 0 {
+			b = e.b[at:min(len(e.b), at+maxDigits)]
+		}
 		v, size, ok = digits(b, n.Base)
 		if !ok {
 			return 0, 0, false
@@ -448,6 +451,9 @@ func (e *evaluator) read(n *signature.Number, prev int) (v uint64, end int, ok b
 	}
 	return v, at + size, true
 }
+
+// maxDigits is how much of a number in digits is read that may have any length.
+const maxDigits = 23
 
 // digits reads a number as strtoull does: white space, a sign or "0x" may come before it.
 func digits(b []byte, base int) (v uint64, size int, ok bool) {

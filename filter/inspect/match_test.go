@@ -50,6 +50,11 @@ func TestContentsMatchAsDocumented(t *testing.T) {
 		{`content:"abc"; isdataat:3,relative;`, "abcdef", true},
 		{`content:"abc"; isdataat:4,relative;`, "abcdef", false},
 		{`content:"def"; isdataat:!1,relative;`, "abcdef", true},
+		{`content:"abc"; content:!"def"; isdataat:!1,relative;`, "abcdefg", true}, // it is about the content before it: no def at the end
+		{`content:"abc"; content:!"def"; isdataat:!1,relative;`, "abcdef", false},
+		{`content:"abc"; content:!"def"; isdataat:!1,relative;`, "abcxyz", true},
+		{`pcre:"/def/"; isdataat:!1,relative;`, "abcdef", true},
+		{`pcre:"/abc/"; isdataat:!1,relative;`, "abcdef", false},
 		{`isdataat:5;`, "abcdef", true},
 		{`isdataat:6;`, "abcdef", false},
 		{`isdataat:!6;`, "abcdef", true},
@@ -75,6 +80,11 @@ func TestContentsMatchAsDocumented(t *testing.T) {
 		{`byte_test:1,>=,5,0;`, "\x05", true},
 		{`byte_test:3,=,123,0,string,dec;`, "123", true},
 		{`byte_test:4,=,255,0,string,hex;`, "0xff", true},
+		{`byte_test:0,=,0,0,string,dec;`, "0", true}, // any number of digits
+		{`byte_test:0,=,17,1,string,dec;`, "x17y", true},
+		{`byte_test:0,=,17,1,string,dec;`, "x170", false},
+		{`byte_test:0,=,0,0,string,dec;`, "x", false},
+		{`byte_jump:0,0,string,dec; content:"xyz"; within:3;`, "2abxyz", true},
 		{`byte_test:4,=,1,0;`, "\x00\x00\x01", false}, // too short
 		{`content:"len"; byte_test:1,=,4,0,relative;`, "len\x04", true},
 		{`byte_test:2,=,0x3,0,bitmask 0x0ff0;`, "\x00\x30", true},

@@ -10,7 +10,7 @@ import (
 // Number is how byte_test, byte_jump, byte_extract and byte_math read a number from a buffer, and what they do
 // with it.
 type Number struct {
-	Bytes     int // how many
+	Bytes     int // how many; 0 with Text: as many as are digits
 	Offset    int // from the begin, or from where the test before ended
 	OffsetVar int // 1 + a variable, which replaces Offset
 	Relative  bool
@@ -300,7 +300,7 @@ func (p *ruleParser) byteMath(v string) error {
 	return nil
 }
 
-// isDataAt reads [!]N [, relative] [, rawbytes].
+// isDataAt reads [!]N [, relative] [, rawbytes]. Behind a content !1,relative is endswith.
 func (p *ruleParser) isDataAt(v string) error {
 	a := arguments(v)
 	body, not := strings.CutPrefix(a[0], "!")
@@ -317,6 +317,10 @@ func (p *ruleParser) isDataAt(v string) error {
 		default:
 			return fmt.Errorf("isdataat does not know %q", w)
 		}
+	}
+	if t.Relative && t.Not && t.At == 1 && t.Var == 0 && p.last != nil { // Suricata reads it so, also behind a content that is negated
+		p.last.EndsWith = true
+		return nil
 	}
 	p.add(Test{Kind: TestIsDataAt, IsDataAt: t})
 	return nil

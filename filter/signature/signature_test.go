@@ -186,7 +186,7 @@ func TestBuffers(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	r := one(t, `byte_extract:2,1,len,relative,little; byte_test:4,!>=,0x10,len,string,hex; byte_jump:2,0,relative,align,multiplier 2,post_offset -3;`+
-		`byte_math:bytes 1, offset 2, oper <<, rvalue len, result x; content:"a"; within:x; isdataat:!1,relative; bsize:3<>7; base64_decode:bytes 8,offset 2,relative;`)
+		`byte_math:bytes 1, offset 2, oper <<, rvalue len, result x; content:"a"; within:x; isdataat:!2,relative; bsize:3<>7; base64_decode:bytes 8,offset 2,relative;`)
 	c := r.Parts[0].Tests
 	if n := c[0].Number; n.Bytes != 2 || n.Offset != 1 || n.Var != 0 || !n.Relative || !n.Little {
 		t.Errorf("%+v", n)
@@ -202,6 +202,18 @@ func TestNumbers(t *testing.T) {
 	}
 	if c[4].Content.WithinVar != 2 || !c[5].IsDataAt.Not || c[6].Size != (Range{4, 6, false}) || *c[7].Base64 != (Base64{8, 2, true}) {
 		t.Errorf("%+v", c[4:])
+	}
+}
+
+// TestEndOfBuffer has isdataat where it says the same as endswith.
+func TestEndOfBuffer(t *testing.T) {
+	for options, ends := range map[string]bool{`content:"a"; isdataat:!1,relative;`: true, `content:!"a"; within:9; isdataat:!1,relative;`: true,
+		`content:"a"; isdataat:!2,relative;`: false, `content:"a"; isdataat:!1;`: false, `content:"a"; isdataat:1,relative;`: false,
+		`content:"a"; pcre:"/b/"; isdataat:!1,relative;`: false, `content:"a"; byte_extract:1,0,v; isdataat:!v,relative;`: false} {
+		tests := one(t, options).Parts[0].Tests
+		if got := tests[0].Content.EndsWith; got != ends || (tests[len(tests)-1].Kind == TestIsDataAt) == ends {
+			t.Errorf("%s: the content ends the buffer: %v", options, got)
+		}
 	}
 }
 
