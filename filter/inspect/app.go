@@ -23,17 +23,18 @@ type sshSide struct {
 // enoughToTell is how many bytes of a direction recognise a protocol, if they do.
 const enoughToTell = 64
 
-// recognise looks at the first bytes of both directions until they tell the protocol.
-func (e *Engine) recognise(f *flow) {
+// recognise looks at the first bytes of both directions until they tell the protocol, and reports whether they do so now. The
+// server's may do that after any number of the client's.
+func (e *Engine) recognise(f *flow) bool {
 	if f.appFinal {
-		return
+		return false
 	}
 	c, cFrom := f.sides[0].stream.Window()
 	s, sFrom := f.sides[1].stream.Window()
 	if cFrom != 0 || sFrom != 0 {
 		f.appFinal = true
 		f.app = signature.AppUnknown
-		return
+		return false
 	}
 	port := f.key.bPort
 	if !f.clientFirst {
@@ -45,9 +46,11 @@ func (e *Engine) recognise(f *flow) {
 		f.appFinal = true
 		f.proto = &protocol{}
 		e.catchUp(f, c, s)
-	case len(c) >= enoughToTell && (len(s) >= enoughToTell || len(s) == 0 && len(c) >= 1024), len(s) >= 1024:
+		return true
+	case len(c) >= enoughToTell && len(s) >= enoughToTell, len(s) >= 1024:
 		f.appFinal, f.app = true, signature.AppUnknown
 	}
+	return false
 }
 
 // catchUp gives the parsers what came before the protocol was known, but for the bytes that parse will give them:
@@ -56,15 +59,16 @@ func (e *Engine) catchUp(f *flow, c, s []byte) {
 	f.sides[0].unparsed, f.sides[1].unparsed = len(c), len(s)
 }
 
-var methods = [][]byte{[]byte("GET "), []byte("POST "), []byte("HEAD "), []byte("PUT "), []byte("DELETE "), []byte("OPTIONS "),
-	[]byte("CONNECT "), []byte("TRACE "), []byte("PATCH "), []byte("PROPFIND "), []byte("PROPPATCH "), []byte("MKCOL "), []byte("COPY "),
-	[]byte("MOVE "), []byte("LOCK "), []byte("UNLOCK "), []byte("SEARCH "), []byte("REPORT "), []byte("CHECKOUT "), []byte("BITS_POST "),
-	[]byte("VERSION-CONTROL "), []byte("DESCRIBE "), []byte("SUBSCRIBE "), []byte("UNSUBSCRIBE "), []byte("NOTIFY ")}
+// methods are requests' first words, in lower case.
+var methods = [][]byte{[]byte("get "), []byte("post "), []byte("head "), []byte("put "), []byte("delete "), []byte("options "),
+	[]byte("connect "), []byte("trace "), []byte("patch "), []byte("propfind "), []byte("proppatch "), []byte("mkcol "), []byte("copy "),
+	[]byte("move "), []byte("lock "), []byte("unlock "), []byte("search "), []byte("report "), []byte("checkout "), []byte("bits_post "),
+	[]byte("version-control "), []byte("describe "), []byte("subscribe "), []byte("unsubscribe "), []byte("notify ")}
 
 // tell returns the protocol that the first bytes of client and server are of; AppAny where they do not tell yet.
 func tell(c, s []byte, port uint16) signature.App {
 	for _, m := range methods {
-		if bytes.HasPrefix(c, m) {
+		if len(c) >= len(m) && equalFold(c[:len(m)], m) {
 			return signature.AppHTTP
 		}
 	}
@@ -88,7 +92,7 @@ func tell(c, s []byte, port uint16) signature.App {
 	switch w := string(bytes.ToUpper(bytes.TrimRight(word, "\r\n"))); {
 	case w == "EHLO" || w == "HELO":
 		return signature.AppSMTP
-	case (w == "USER" || w == "FEAT" || w == "AUTH") && bytes.HasPrefix(s, []byte("220")):
+	case (w == "USER" || w == "FEAT" || w == "AUTH") && (bytes.HasPrefix(s, []byte("220")) || len(s) == 0 && port == 21):
 		return signature.AppFTP
 	}
 	return signature.AppAny

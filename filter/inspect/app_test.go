@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,55 @@ func TestLostBytesStopParsers(t *testing.T) {
 		t.Errorf("%d gaps", s.Gaps)
 	}
 	l.want("behind a gap", "")
+}
+
+// TestProtocolIsKnownLate has payload rules of a protocol that only the answer shows.
+func TestProtocolIsKnownLate(t *testing.T) {
+	const rules = `alert http any any -> any any (flow:to_server; content:"GET "; content:"Host|3a|"; distance:0; sid:1;)
+alert http any any -> any any (flow:to_server; content:"zz"; sid:2;)
+alert ssh any any -> any any (flow:to_server; content:"Host|3a|"; sid:3;)
+alert http any any -> any any (flow:to_client; http.stat_code; content:"200"; sid:4;)
+alert tcp any any -> any any (flow:to_server; content:"Host|3a|"; sid:5;)`
+	for _, mss := range []int{3, 1000} {
+		l := newLab(t, rules)
+		c := l.tcp(80).open().send(true, "xGET / HTTP/1.1\r\nHost: zz\r\n\r\n", mss)
+		l.want("before the answer", "5")
+		c.send(false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", mss)
+		l.want("behind it", "1 2 4 5")
+		c.close()
+		l.want("at the end", "1 2 4 5")
+
+		l = newLab(t, rules)
+		c = l.tcp(80).open().send(true, strings.Repeat("x", 3000)+"GET Host: zz", 1000)
+		c.send(false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", mss)
+		l.want("behind many bytes that tell nothing", "1 2 4 5")
+	}
+	l := newLab(t, `alert http any any -> any any (http.uri; content:"/a"; sid:1;)`)
+	l.tcp(80).open().send(true, "gEt /a HTTP/1.1\r\n\r\n", 100)
+	l.want("a method in other letters", "1")
+	l = newLab(t, `alert ftp any any -> any any (flow:to_server; content:"USER "; depth:5; sid:1;)`)
+	l.tcp(2100).open().send(true, "USER ACC\r\n", 100)
+	l.want("USER on any port", "")
+	l.tcp(21).open().send(true, "USER ACC\r\n", 100)
+	l.want("USER on the port of FTP", "1")
+}
+
+// TestFieldsAsTheyCame has names and lines that are none.
+func TestFieldsAsTheyCame(t *testing.T) {
+	for request, want := range map[string]string{
+		"GET / HTTP/1.1\r\nName \t: x\r\n\r\n":   "1",   // blanks before the colon (RFC 9112 5.1)
+		"GET / HTTP/1.1\r\nName\r: x\r\n\r\n":    "2",   // another byte is one of the name
+		"GET / HTTP/1.1\r\nA: b\r\nName\r\n\r\n": "3",   // no colon: a value without a name
+		"GET / HTTP/1.1\r\nName: x\r\n\r\n":      "1",   //
+		" \tGET /a HTTP/1.1\r\nName: x\r\n\r\n":  "1 4", // blanks before the method
+	} {
+		l := newLab(t, `alert http any any -> any any (http.header_names; content:"|0d 0a|Name|0d 0a|"; sid:1;)
+alert http any any -> any any (http.header_names; content:"|0d 0a|Name|0d 0d 0a|"; sid:2;)
+alert http any any -> any any (http.header; content:"A|3a| b|0d 0a 3a| Name|0d 0a|"; bsize:14; sid:3;)
+alert http any any -> any any (http.method; content:"GET"; bsize:3; http.uri; content:"/a"; bsize:2; sid:4;)`)
+		l.tcp(80).open().send(true, request, 100).send(false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 100)
+		l.want(fmt.Sprintf("%q", request), want)
+	}
 }
 
 func TestDNSNames(t *testing.T) {

@@ -347,9 +347,19 @@ func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly
 	}
 	q.stateOK = f.established()
 	w, from := s.stream.Window()
-	e.recognise(f)
+	if e.recognise(f) {
+		e.late(f, signature.BothWays-d)
+	}
 	e.stream(q, s, w, from, n)
 	e.parse(q, w[len(w)-n:])
+}
+
+// late evaluates the rules that have waited for the protocol of a flow on a direction that is not the one which has shown it.
+func (e *Engine) late(f *flow, d signature.Direction) {
+	s := &f.sides[sideOf(d)]
+	if w, from := s.stream.Window(); len(w) > 0 {
+		e.stream(packetOf(f, d), s, w, from, 0)
+	}
 }
 
 // stream evaluates the stream's rules on a window whose last n bytes are new. A rule that has matched is evaluated
@@ -373,6 +383,12 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	for _, c := range e.rotated(s) {
 		q := c.q
 		if q.app != signature.AppAny && p.flow.appFinal && p.flow.app != q.app || q.dir&p.dir == 0 {
+			continue
+		}
+		if q.app != signature.AppAny && !p.flow.appFinal { // until the protocol is known
+			if c.at > 0 {
+				s.pending = append(s.pending, pendingRule{q, c.at})
+			}
 			continue
 		}
 		if !s.afford() {

@@ -144,7 +144,7 @@ func headEnd(b []byte, from int) int {
 }
 
 // parseHead cuts a head into its first line and headers. A line that begins with a blank continues the one before
-// (RFC 9112 5.2).
+// (RFC 9112 5.2). One without a colon is a value without a name, as in the parser that the rules are written for.
 func parseHead(b []byte) httpMessage {
 	m := httpMessage{head: bytes.Clone(b)}
 	first := true
@@ -159,8 +159,11 @@ func parseHead(b []byte) httpMessage {
 		case (line[0] == ' ' || line[0] == '\t') && last >= 0:
 			m.headers[last].add(" ", bytes.TrimSpace(line))
 		default:
-			name, value, _ := bytes.Cut(line, []byte{':'})
-			last, named = m.field(bytes.TrimSpace(name), bytes.Trim(value, " \t"), named)
+			name, value, ok := bytes.Cut(line, []byte{':'})
+			if !ok {
+				name, value = nil, line
+			}
+			last, named = m.field(bytes.Trim(name, " \t"), bytes.Trim(value, " \t"), named)
 		}
 	}
 	return m
@@ -220,7 +223,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	chunked := bytes.Contains(lowered(m.value("transfer-encoding")), []byte("chunked"))
 	length, err := strconv.Atoi(string(bytes.TrimSpace(m.value("content-length"))))
 	if p.dir == signature.ToServer {
-		m.method, _, _ = bytes.Cut(m.start, []byte{' '})
+		m.method, _, _ = requestLine(m.start)
 		if len(h.methods) < 1000 {
 			h.methods = append(h.methods, m.method)
 		}
@@ -360,7 +363,7 @@ func (e *Engine) httpEnd(f *flow) {
 		if s.state == httpHead && len(s.line) > 0 {
 			s.msg = parseHead(s.line)
 			if d == signature.ToServer {
-				s.msg.method, _, _ = bytes.Cut(s.msg.start, []byte{' '})
+				s.msg.method, _, _ = requestLine(s.msg.start)
 			}
 			s.line, s.sent, s.state = nil, false, httpClose
 		}
@@ -434,15 +437,21 @@ func (h *httpHeader) appendTo(b []byte) []byte {
 	return append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)
 }
 
+// requestLine cuts the first line of a request (RFC 9112 3). Blanks before it do not count, and version is nil where there is none.
+func requestLine(line []byte) (method, uri, version []byte) {
+	method, rest, _ := bytes.Cut(bytes.TrimLeft(line, " \t"), []byte{' '})
+	uri = bytes.TrimLeft(rest, " ")
+	if i := bytes.IndexByte(uri, ' '); i >= 0 {
+		uri, version = uri[:i], bytes.Trim(uri[i:], " ")
+	}
+	return method, uri, version
+}
+
 // httpRequest fills the buffers of a request.
 func httpRequest(t *tx, m *httpMessage) {
 	t.put(signature.HTTPRequestLine, m.start)
 	t.put(signature.HTTPMethod, m.method)
-	_, rest, _ := bytes.Cut(m.start, []byte{' '})
-	uri, version := bytes.TrimLeft(rest, " "), []byte(nil)
-	if i := bytes.IndexByte(uri, ' '); i >= 0 {
-		uri, version = uri[:i], bytes.Trim(uri[i:], " ")
-	}
+	_, uri, version := requestLine(m.start)
 	t.put(signature.HTTPProtocol, version)
 	t.put(signature.HTTPURIRaw, uri)
 	path, host := splitURI(uri)

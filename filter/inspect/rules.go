@@ -47,7 +47,7 @@ type Rules struct {
 	groups     []*group                   // contents of scopeTx, by what they search
 	always     [scopeKinds][]*rule        // no content to search for: evaluated every time
 	ips        *ranges                    // rules of scopeIP
-	unsearched [2]*lookup                 // always, of scopePacket and scopeStream
+	unsearched [2]*lookup                 // always, of those that are evaluated on packets and on streams
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
 	names      map[string]int             // numbers of bits: the same in the generations that follow
 
@@ -125,7 +125,13 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 		r.place(q)
 	}
 	r.ips = newRanges(r.always[scopeIP])
-	r.unsearched = [2]*lookup{inPackets: newLookup(r.always[scopePacket]), inStreams: newLookup(r.always[scopeStream])}
+	packets := slices.Clone(r.always[scopePacket])
+	for _, q := range r.always[scopeStream] {
+		if q.packet {
+			packets = append(packets, q)
+		}
+	}
+	r.unsearched = [2]*lookup{inPackets: newLookup(packets), inStreams: newLookup(r.always[scopeStream])}
 	for _, q := range r.always[scopeTx] {
 		b := q.parts[slices.IndexFunc(q.parts, func(p part) bool {
 			return p.Buffer != signature.Payload && p.Buffer != signature.Base64Data

@@ -55,6 +55,17 @@ func TestDifferentBytesAreAnAnomaly(t *testing.T) {
 	l.want("delivered bytes", "7 stream overlap differs stream overlap differs")
 }
 
+// TestPositionsCountInSegmentsToo has rules with a depth whose contents begin a later segment: those with a content to search for and
+// those without.
+func TestPositionsCountInSegmentsToo(t *testing.T) {
+	for _, options := range []string{`content:"later"; depth:5;`, `content:"l"; depth:1; content:"te"; distance:1; within:2;`,
+		`content:"l"; startswith; pcre:"/^later/";`, `content:"at"; offset:1; depth:2;`} {
+		l := newLab(t, "alert tcp any any -> any any (flow:established,to_server; "+options+" sid:1;)")
+		l.tcp(9).open().send(true, "first", 5).send(true, "later", 5).send(true, "x later", 7)
+		l.want(options, "1")
+	}
+}
+
 // TestFlowIsKept wants direction and state: the same bytes elsewhere are no match.
 func TestFlowIsKept(t *testing.T) {
 	l := newLab(t, evil)
