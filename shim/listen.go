@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/shim/ring"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -202,12 +203,15 @@ func (l *listener) queued() (int, error) {
 func (l *listener) hand(in socket.LoopConn) {
 	s := l.k.s
 	k, q, err := l.newAccepted(in)
+	var r *relay
 	if err == nil {
 		memory := 0
 		if l.rings {
 			memory = k.newRings(q, &l.budget)
 		}
+		r = k.newRelay(in, k.fd) // before the program has the connection, and may write to it
 		if err = l.send(k, q, memory); err != nil {
+			r.closeRings(ring.Moved)
 			k.release(0)
 		}
 		unix.Close(q)
@@ -227,7 +231,7 @@ func (l *listener) hand(in socket.LoopConn) {
 		return
 	}
 	s.stats.accepts.Add(1)
-	k.relay(in, k.fd, 0)
+	r.start(0)
 }
 
 // newAccepted makes the socket of an accepted connection, and returns the program's end.

@@ -29,6 +29,16 @@ func (p *program) listen(at string, backlog int) (netip.AddrPort, error) {
 
 // accept is accept(2).
 func (p *program) accept() (*program, netip.AddrPort, error) {
+	q, remote, memory, err := p.acceptMemory()
+	if memory >= 0 {
+		unix.Close(memory)
+		return q, remote, errors.Join(err, errors.New("more than one descriptor"))
+	}
+	return q, remote, err
+}
+
+// acceptMemory is accept, with the memory of the connection, -1 if it has none.
+func (p *program) acceptMemory() (q *program, remote netip.AddrPort, memory int, err error) {
 	var b [acceptedSize + 1]byte
 	var oob [64]byte
 	n, oobn, _, _, err := unix.Recvmsg(p.fd, b[:], oob[:], unix.MSG_CMSG_CLOEXEC)
@@ -36,21 +46,25 @@ func (p *program) accept() (*program, netip.AddrPort, error) {
 		n, oobn, _, _, err = unix.Recvmsg(p.fd, b[:], oob[:], unix.MSG_CMSG_CLOEXEC)
 	}
 	if err != nil {
-		return nil, netip.AddrPort{}, err
+		return nil, netip.AddrPort{}, -1, err
 	}
 	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || n != acceptedSize || len(msgs) != 1 {
-		return nil, netip.AddrPort{}, errors.Join(err, errors.New("no record with a descriptor"))
+		return nil, netip.AddrPort{}, -1, errors.Join(err, errors.New("no record with a descriptor"))
 	}
 	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) != 1 {
-		return nil, netip.AddrPort{}, errors.Join(err, errors.New("no descriptor"))
+	if err != nil || len(fds) == 0 {
+		return nil, netip.AddrPort{}, -1, errors.Join(err, errors.New("no descriptor"))
+	}
+	memory = -1
+	if len(fds) > 1 {
+		memory = fds[1]
 	}
 	_ = unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30})
-	q := &program{p.client, fds[0]}
+	q = &program{p.client, fds[0]}
 	p.t.Cleanup(q.close)
-	remote, _, err := decodeAddr(b[acceptedRemoteAt:])
-	return q, remote, err
+	remote, _, err = decodeAddr(b[acceptedRemoteAt:])
+	return q, remote, memory, err
 }
 
 func (b *bed) dialNode(t testing.TB, port uint16) net.Conn {

@@ -64,6 +64,12 @@ type relay struct {
 
 // relay begins to move bytes. filled bytes of fill are taken out before.
 func (k *sock) relay(in socket.LoopConn, fd, filled int) {
+	k.newRelay(in, fd).start(filled)
+}
+
+// newRelay makes the relay of a connection, whose rings may be written from now on. The program may have its end before start:
+// its requests wait for the loop, which the caller holds until then.
+func (k *sock) newRelay(in socket.LoopConn, fd int) *relay {
 	loop := k.s.cfg.Stack.LoopOf(in)
 	r := &relay{k: k, in: in, loop: loop.Index(), fd: fd, drop: k.s.scratch[loop.Index()], unconsumed: 1}
 	k.mu.Lock()
@@ -78,8 +84,17 @@ func (k *sock) relay(in socket.LoopConn, fd, filled int) {
 	k.mu.Lock()
 	k.relayed = r
 	k.mu.Unlock()
+	return r
+}
+
+func (r *relay) start(filled int) {
+	in, loop := r.in, r.k.s.cfg.Stack.LoopOf(r.in)
+	if r.rings != nil {
+		r.k.s.stats.rings.Add(1)
+		r.showTier(1)
+	}
 	var err error
-	if r.watch, err = loop.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, r.file); err == nil {
+	if r.watch, err = loop.Watch(r.fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, r.file); err == nil {
 		err = r.begin(filled)
 	}
 	if err != nil {

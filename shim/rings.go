@@ -89,8 +89,6 @@ func (k *sock) closeMemory(mem *ring.Memory, s ring.State) {
 func (r *relay) openRings(mem *ring.Memory, loop socket.LoopStack) {
 	r.rings = &rings{mem: mem, poller: r.k.s.pollerOf(loop)}
 	r.rings.mem.SetState(ring.Open)
-	r.k.s.stats.rings.Add(1)
-	r.showTier(1)
 }
 
 // showTier says in the reports how bytes travel.

@@ -281,3 +281,42 @@ func TestRingLimit(t *testing.T) {
 		k.dropRings(&reply{memory: again})
 	}
 }
+
+// TestAcceptedRingsAreOpen: who has an accepted connection may write to its ring at once, and its socket is writable, or move it:
+// then the peer gets what is written, and nothing of the node.
+func TestAcceptedRingsAreOpen(t *testing.T) {
+	b := newBed(t, nil)
+	server := b.dial(t).socket(unix.SOCK_STREAM, false)
+	if r := server.ask(request{op: opBind, addr: netip.MustParseAddrPort(nodeAddr + ":0")}, server.fd); r.errno != 0 {
+		t.Fatal(r.errno)
+	}
+	at := server.ask(request{op: opListen, arg: 16, name: wantRings}, server.fd)
+	if at.errno != 0 {
+		t.Fatal(at.errno)
+	}
+	for i := range 300 {
+		peer := b.dialNode(t, at.local.Port())
+		p, _, memory, err := server.acceptMemory()
+		if err != nil || memory < 0 {
+			t.Fatal(memory, err)
+		}
+		var state [4]byte
+		_, err = unix.Pread(memory, state[:], pageState)
+		unix.Close(memory)
+		if s := ring.State(order.Uint32(state[:])); err != nil || s != ring.Open {
+			t.Fatalf("connection %d: state %d, %v", i, s, err)
+		}
+		if r := p.ask(request{op: opMove}, p.fd); r.errno != 0 {
+			t.Fatalf("connection %d: it is not moved: %v", i, r.errno)
+		}
+		if err := p.write([]byte("x")); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		p.close()
+		_ = peer.SetReadDeadline(time.Now().Add(limit))
+		if got, err := io.ReadAll(peer); string(got) != "x" || err != nil {
+			t.Fatalf("connection %d: the peer has %d bytes, %v", i, len(got), err)
+		}
+		peer.Close()
+	}
+}
