@@ -15,12 +15,7 @@ type bit struct {
 func newBit(b *signature.Bit, names map[string]int) bit {
 	n := bit{Bit: b}
 	for _, name := range b.Names {
-		id, ok := names[name]
-		if !ok {
-			id = len(names)
-			names[name] = id
-		}
-		n.names = append(n.names, id)
+		n.names = append(n.names, numberOf(name, names))
 	}
 	return n
 }

@@ -545,7 +545,7 @@ func (e *Engine) admits(q *rule, p *packet) bool {
 			return false
 		}
 	}
-	return e.bitsHold(q, p)
+	return e.bitsHold(q, p) && countersHold(q, p)
 }
 
 // payload evaluates a rule whose parts are all of the payload.
@@ -575,6 +575,7 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 		return
 	}
 	e.setBits(q, p)
+	count(q, p)
 	if q.Action == signature.Pass {
 		if p.flow != nil {
 			p.flow.passed = true

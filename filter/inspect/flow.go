@@ -48,6 +48,9 @@ type flow struct {
 	older *flow
 	newer *flow
 	bits  map[int]bool
+
+	counters map[int]uint32 // of flowint
+
 	tried int
 	proto *protocol // the parsers of app; nil where there are none
 	sides [2]side

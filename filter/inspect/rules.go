@@ -38,6 +38,8 @@ type rule struct {
 	dir    signature.Direction
 	parts  []part
 	bits   []bit // conditions first
+
+	counters []counter
 }
 
 // Rules are compiled rules, immutable and shared by engines.
@@ -49,7 +51,7 @@ type Rules struct {
 	ips        *ranges                    // rules of scopeIP
 	unsearched [2]*lookup                 // always, of those that are evaluated on packets and on streams
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
-	names      map[string]int             // numbers of bits: the same in the generations that follow
+	names      map[string]int             // numbers of bits and counters: the same in the generations that follow
 
 	generation uint32 // from 1
 	byKey      map[ruleKey]*rule
@@ -148,7 +150,7 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 	return r, errors.Join(errs...)
 }
 
-// order puts rules that set bits before those that ask for them, then by priority: a request that sets a bit
+// order puts rules that set bits and counters before those that ask for them, then by priority: a request that sets a bit
 // matches a rule that wants it.
 func order(a, b *rule) int {
 	return cmp.Or(cmp.Compare(a.bitRank(), b.bitRank()), cmp.Compare(actionRank(a), actionRank(b)), cmp.Compare(a.Priority, b.Priority))
@@ -164,6 +166,9 @@ func (r *rule) bitRank() int {
 		} else {
 			asks = true
 		}
+	}
+	for _, c := range r.Counters {
+		sets, asks = sets || !c.Op.Condition(), asks || c.Op.Condition()
 	}
 	switch {
 	case sets && !asks:
@@ -214,6 +219,9 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 	for i := range s.Bits {
 		q.bits = append(q.bits, newBit(&s.Bits[i], names))
 	}
+	for i := range s.Counters {
+		q.counters = append(q.counters, newCounter(&s.Counters[i], names))
+	}
 	return q
 }
 
@@ -242,7 +250,7 @@ func hasStreamSize(s *signature.Rule) bool {
 // flow holds for all.
 func onlyAddresses(q *rule) bool {
 	return q.app == signature.AppAny && q.SrcPorts.Any() && q.DstPorts.Any() && q.Flow == (signature.Flow{}) &&
-		len(q.Packet) == 0 && len(q.Bits) == 0 && q.Protocol.Name != "tcp-pkt"
+		len(q.Packet) == 0 && len(q.Bits) == 0 && len(q.Counters) == 0 && q.Protocol.Name != "tcp-pkt"
 }
 
 // place puts a rule where it is found: behind one of its contents, or among those that are always evaluated.

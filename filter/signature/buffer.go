@@ -44,7 +44,6 @@ const (
 	HTTPServer
 	HTTPLocation
 	FileData
-	FileName
 	DNSQuery
 	TLSSNI
 	TLSCerts
@@ -52,7 +51,6 @@ const (
 	TLSCertIssuer
 	TLSCertSerial
 	TLSCertFingerprint
-	TLSVersion
 	JA3Hash
 	JA3String
 	JA3SHash
@@ -100,7 +98,6 @@ var buffers = [Buffers]bufferInfo{
 	HTTPServer:         {"http.server", AppHTTP, ToClient},
 	HTTPLocation:       {"http.location", AppHTTP, ToClient},
 	FileData:           {"file.data", AppAny, BothWays},
-	FileName:           {"file.name", AppAny, BothWays},
 	DNSQuery:           {"dns.query", AppDNS, ToServer},
 	TLSSNI:             {"tls.sni", AppTLS, ToServer},
 	TLSCerts:           {"tls.certs", AppTLS, ToClient},
@@ -108,7 +105,6 @@ var buffers = [Buffers]bufferInfo{
 	TLSCertIssuer:      {"tls.cert_issuer", AppTLS, ToClient},
 	TLSCertSerial:      {"tls.cert_serial", AppTLS, ToClient},
 	TLSCertFingerprint: {"tls.cert_fingerprint", AppTLS, ToClient},
-	TLSVersion:         {"tls.version", AppTLS, BothWays},
 	JA3Hash:            {"ja3.hash", AppTLS, ToServer},
 	JA3String:          {"ja3.string", AppTLS, ToServer},
 	JA3SHash:           {"ja3s.hash", AppTLS, ToClient},

@@ -46,8 +46,10 @@ type Rule struct {
 	Packet []PacketTest
 	Parts  []Part // in the order in which the rule names their buffers
 	Bits   []Bit
-	Limit  *Limit // threshold
-	Detect *Limit // detection_filter
+	// Counters are the operations of flowint.
+	Counters []Counter
+	Limit    *Limit // threshold
+	Detect   *Limit // detection_filter
 
 	File string
 	Line int    // of its first byte, from 1

@@ -273,6 +273,26 @@ func TestStateIsParsed(t *testing.T) {
 	}
 }
 
+func TestCounters(t *testing.T) {
+	r := one(t, `flowint:ET.a/b_1 , + ,1 ; flowint:ab,>=,4294967295; flowint:ab,=,cd; flowint:ab,notset; flowint:ab,isnotset; flowint:ab,isset,5;`)
+	want := []Counter{{Op: CounterAdd, Name: "ET.a/b_1", Value: 1}, {Op: CounterGreaterEqual, Name: "ab", Value: 1<<32 - 1}, {Op: CounterSet, Name: "ab", Other: "cd"},
+		{Op: CounterAbsent, Name: "ab"}, {Op: CounterAbsent, Name: "ab"}, {Op: CounterPresent, Name: "ab"}}
+	if !slices.Equal(r.Counters, want) {
+		t.Errorf("got  %+v\nwant %+v", r.Counters, want)
+	}
+	for _, v := range []string{"ab", "ab,+", "ab,+,", "a,+,1", "1b,+,1", "a-b,+,1", "ab,=>,1", "ab,=,4294967296", "ab,=,b", "ab,=,b.c", "ab,=,-1", "ab,=,1,2"} {
+		if f := Parse("test", "alert ip any any -> any any (flowint:"+v+"; sid:1;)", nil); len(f.Errors) != 1 || !strings.HasPrefix(f.Errors[0].Msg, "flowint") {
+			t.Errorf("%s: %v", v, f.Errors)
+		}
+	}
+	for text, op := range counterOps {
+		v := "flowint:ab," + text + ",7;"
+		if got := one(t, v).Counters[0]; got.Op != op || got.Op.Condition() != !strings.Contains("=+-", text) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
 func TestClasses(t *testing.T) {
 	classes, err := ParseClasses("c", "# comment\nconfig classification: bad-unknown,Potentially Bad Traffic,2\n")
 	if err != nil || classes["bad-unknown"].Priority != 2 {

@@ -68,6 +68,7 @@ const (
 func stateKeywords(value addValue, bare addBare) {
 	keywords["flowbits"] = keyword{read: (*ruleParser).flowbits, needs: true}
 	value("xbits", (*ruleParser).xbits)
+	value("flowint", (*ruleParser).flowint)
 	value("threshold", func(p *ruleParser, v string) (err error) {
 		p.rule.Limit, err = limit(v, map[string]LimitType{"limit": AtMost, "threshold": Every, "both": Once})
 		return err

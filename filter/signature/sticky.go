@@ -26,15 +26,10 @@ var transforms = map[string]Transform{
 	"url_decode": URLDecode, "header_lowercase": HeaderLowercase, "strip_pseudo_headers": StripPseudo,
 }
 
-// unimplementedBuffers have a name, so that Buffer has them all in one place, and nobody who fills them.
-var unimplementedBuffers = []Buffer{FileName, TLSVersion}
-
 // bufferKeywords are those that choose the buffer of the contents behind them, or before them.
 func bufferKeywords(bare addBare) {
 	for b := HTTPURI; b < Buffers; b++ {
-		if !slices.Contains(unimplementedBuffers, b) {
-			bare(b.String(), choose(b))
-		}
+		bare(b.String(), choose(b))
 	}
 	for name, b := range stickyNames {
 		bare(name, choose(b))
