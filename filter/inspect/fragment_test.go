@@ -30,6 +30,17 @@ func TestFlushForgetsFragments(t *testing.T) {
 	}
 }
 
+// TestFragmentsAreGivenUpWhereTimeGoesBack, as that of captures may.
+func TestFragmentsAreGivenUpWhereTimeGoesBack(t *testing.T) {
+	l := newLab(t, evil)
+	l.e.Packet(1000e9, fragmentFrame(1, 1000))
+	l.e.Packet(500e9, fragmentFrame(2, 200))
+	l.e.Packet(500e9+fragmentTimeout+2e9, fragmentFrame(3, 32))
+	if n := l.e.budget.Used(); n != 1032 {
+		t.Errorf("%d bytes held", n)
+	}
+}
+
 // TestStaleFragmentsGiveMemoryBack fills the memory with fragments. After their time they are given up: for a fragment, for a
 // segment, and where nothing comes, by Expire.
 func TestStaleFragmentsGiveMemoryBack(t *testing.T) {

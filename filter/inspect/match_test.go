@@ -102,6 +102,9 @@ func TestContentsMatchAsDocumented(t *testing.T) {
 		{`byte_extract:1,0,n; content:"abc"; distance:0; within:n;`, "\x04xabc", true},
 		{`byte_extract:1,0,n; content:"abc"; distance:0; within:n;`, "\x03xabc", false},
 		{`byte_extract:1,0,n; byte_test:1,=,n,1;`, "\x07\x07", true},
+		{`content:"k"; byte_extract:1,0,n,relative; content:"Z"; offset:n; depth:1;`, "k\x01.k\x05Z", true}, // only with the second value
+		{`content:"k"; byte_math:bytes 1,offset 0,oper +,rvalue 1,result n,relative; content:"Z"; offset:n; depth:1;`, "k\x01.k\x04Z", true},
+		{`pcre:"/x.*y|z/"; content:"m"; distance:0; content:"n"; distance:0; within:1;`, "x z mn y m.", true}, // the second match ends before the first
 		{`byte_math:bytes 1,offset 0,oper +,rvalue 2,result n; byte_test:1,=,n,1;`, "\x05\x07", true},
 		{`content:"b64:"; base64_decode:offset 0,relative; base64_data; content:"hello";`, "b64:aGVsbG8=", true},
 		{`content:"b64:"; base64_decode:offset 0,relative; base64_data; content:"hello"; endswith;`, "b64:aGVsbG8h", false},
