@@ -40,6 +40,7 @@ func (s *Server) newOptions() *options {
 	o.Change(func(t *socket.TCPOptions) {
 		t.NoDelay = false
 		t.KeepAlive = tcp.KeepAlive{}
+		t.DelayFINAck = true // most programs close a connection when its peer has
 	})
 	return o
 }

@@ -129,3 +129,49 @@ func finCase(t *testing.T, state State, pieces, first, edge, left uint32) {
 		t.Fatalf("finished: %v, want %v", p.c.Finished(), done)
 	}
 }
+
+// TestDelayFINAck: our FIN carries the ACK of the peer's where it follows within the delay of an ACK. An ACK of its own
+// follows otherwise, and at once where nothing else can carry it: for a FIN after ours, one that comes again, and one behind more
+// text than a delay is for.
+func TestDelayFINAck(t *testing.T) {
+	o := bare()
+	o.DelayFINAck = true
+	p := established(t, o)
+	p.send(seg{flags: fin | ackF, seq: 1, ack: 1, win: 10000})
+	p.quiet()
+	p.c.CloseWrite(p.now)
+	p.poll()
+	p.expect(seg{flags: fin | ackF, seq: 1, ack: 2})
+	p.send(seg{flags: ackF, seq: 2, ack: 2, win: 10000})
+	p.after(2 * delayedAck)
+	p.quiet()
+	p.state(StateClosed, nil)
+
+	p = established(t, o)
+	p.send(seg{flags: fin | ackF, seq: 1, ack: 1, win: 10000})
+	p.after(delayedAck - ms)
+	p.quiet()
+	p.send(seg{flags: fin | ackF, seq: 1, ack: 1, win: 10000})
+	p.expect(seg{flags: ackF, seq: 1, ack: 2})
+	p.after(2 * ms)
+	p.quiet()
+
+	p = established(t, o)
+	p.send(seg{flags: fin | ackF, seq: 1, ack: 1, win: 10000})
+	p.after(delayedAck + ms)
+	p.expect(seg{flags: ackF, seq: 1, ack: 2})
+
+	p = established(t, o)
+	p.c.CloseWrite(p.now)
+	p.poll()
+	p.expect(seg{flags: fin | ackF, seq: 1, ack: 1})
+	p.send(seg{flags: fin | ackF, seq: 1, ack: 2, win: 10000})
+	p.expect(seg{flags: ackF, seq: 2, ack: 2})
+
+	p = established(t, o)
+	p.c.quickACKs = 0
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 1000})
+	p.quiet()
+	p.send(seg{flags: fin | ackF, seq: 1001, ack: 1, win: 10000, n: 1000})
+	p.expect(seg{flags: ackF, seq: 1, ack: 2002})
+}

@@ -41,7 +41,9 @@ func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
 		if c.noteFIN(s.Seq + s.Len) {
 			v = packet.Deliver
 		}
-		c.ackNow() // also where it lies behind a hole (RFC 5681 4.2) or cannot be the end
+		if !c.delaysFINAck() {
+			c.ackNow() // also where it lies behind a hole (RFC 5681 4.2) or cannot be the end
+		}
 	}
 	c.processFIN(now)
 	return v
@@ -241,7 +243,14 @@ func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 	case c.quickACKs > 0 && !c.has(flagInteractive):
 		c.quickACKs--
 		c.ackNow()
-	case c.ackAt == never:
+	default:
+		c.delayACK(now)
+	}
+}
+
+// delayACK makes the next segment carry the ACK, or a segment of its own after a delay.
+func (c *Conn) delayACK(now clock.Time) {
+	if c.ackAt == never {
 		c.ackAt = now.Add(delayedAck)
 		c.m.markDirty(c)
 	}
@@ -275,15 +284,26 @@ func (c *Conn) noteFIN(seq uint32) bool {
 	return true
 }
 
+// delaysFINAck reports whether the ACK of the peer's FIN, which is next in the stream, may wait for our own FIN. Behind ours
+// nothing follows that would carry it.
+func (c *Conn) delaysFINAck() bool {
+	return c.opt.DelayFINAck && c.state == StateEstablished && c.has(flagPeerFIN) && c.rcvNxt == c.peerFIN
+}
+
 // processFIN handles the peer's FIN once all data before it has arrived (RFC 9293 3.10.7.4,
 // eighth).
 func (c *Conn) processFIN(now clock.Time) {
 	if !c.has(flagPeerFIN) || c.rcvNxt != c.peerFIN {
 		return
 	}
+	delay := c.delaysFINAck()
 	c.rcvNxt++
 	c.rcvAdv = seqnum.Latest(c.rcvAdv, c.rcvNxt)
-	c.ackNow()
+	if delay {
+		c.delayACK(now)
+	} else {
+		c.ackNow()
+	}
 	c.report(Readable)
 	if c.has(flagDeferred) {
 		c.m.passive.acceptDeferred(c)

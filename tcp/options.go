@@ -34,6 +34,7 @@ type Options struct {
 	PathProbe                       bool      // search for a larger path MTU by probes (RFC 4821); without it only the sizes that timeouts have given up are tried again
 	NoTimestamps, NoSACK, NoScaling bool      // neither offer nor accept the option
 	NoDelayedAck                    bool      // acknowledge every segment at once
+	DelayFINAck                     bool      // acknowledge a FIN with our own where that follows soon, as Linux does; RFC 9293 3.10.7.4 permits both
 	Stamps                          stamp.Set // times to keep for NextStamp and ReceivedAt
 	UrgentOutOfBand                 bool      // take the urgent byte out of the stream, for ReadUrgent (SO_OOBINLINE off)
 
