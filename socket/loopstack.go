@@ -59,6 +59,9 @@ func (in LoopStack) Watch(fd int, want stack.FileEvents, f func(in LoopStack, ev
 // AddPoller adds memory that is shared with another process to what the loop polls. See stack.Poller.
 func (in LoopStack) AddPoller(p stack.Poller) { in.h.AddPoller(p) }
 
+// After makes the loop call f once it has sent what this iteration causes: see stack.Loop.After.
+func (in LoopStack) After(f func()) { in.h.After(f) }
+
 // Connect begins to connect, as Stack.Connect does, and f is not called before it returns. Without a local port in d the
 // connection is one of this loop, unless no port of it is free.
 func (in LoopStack) Connect(d *Dialer, to netip.AddrPort, f func(in LoopConn, err error)) (*Connecting, error) {

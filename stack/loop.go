@@ -95,7 +95,9 @@ type Loop struct {
 	notifier *notifier
 	commands CommandQueue
 	lock     LoopLock
-	files    *files // nil before the first Watch
+	files    *files   // nil before the first Watch
+	after    []func() // see After
+	spare    []func() // empty, for the next of after
 	pollers  []Poller
 
 	// With other loops: see Mesh.

@@ -55,6 +55,9 @@ func (l *Loop) poll(now clock.Time) int {
 		l.out.keepExternal()
 		l.out.external = false
 	}
+	if len(l.after) > 0 {
+		l.runAfter()
+	}
 	moved += l.out.loopback.Len()
 	l.count.Iterations++
 	if moved > 0 {

@@ -30,6 +30,26 @@ func (l *Loop) pollAll(now clock.Time) (n int) {
 	return n
 }
 
+// After makes the loop call f once, when it has sent what this iteration causes: for a wakeup of another process, which may
+// take the CPU, and does not need to know before the peer does. f may call After again, for the next iteration. The holder of the
+// loop calls it.
+func (l *Loop) After(f func()) {
+	l.after = append(l.after, f)
+	l.notifier.wake() // the caller may have entered a sleeping loop
+}
+
+// runAfter calls what After has added. What that causes, such as packets, leaves with the next iteration.
+func (l *Loop) runAfter() {
+	due := l.after
+	l.after = l.spare
+	for _, f := range due {
+		f()
+	}
+	clear(due)
+	l.spare = due[:0]
+	l.out.RequestTick()
+}
+
 // armAll makes the pollers wake the loop, which is about to sleep.
 func (l *Loop) armAll() {
 	for _, p := range l.pollers {

@@ -119,7 +119,7 @@ const (
 // mayNotSleep reports whether there is work that no notification announces: batches in the engine,
 // which is polled, packets that other loops handed over before the notifier was armed, and files that are to be called again.
 func (l *Loop) mayNotSleep() bool {
-	return l.inside > 0 || l.waiting != nil || l.handedOver() || l.files.waiting()
+	return l.inside > 0 || l.waiting != nil || len(l.after) > 0 || l.handedOver() || l.files.waiting()
 }
 
 // hasFile reports whether device i has a file to sleep on.

@@ -192,6 +192,10 @@ func (h *Host) Watch(fd int, want stack.FileEvents, f func(ev stack.FileEvents))
 // AddPoller adds memory that the loop polls: see stack.Loop.AddPoller. It belongs to the holder of the loop.
 func (h *Host) AddPoller(p stack.Poller) { h.loop.AddPoller(p) }
 
+// After makes the loop call f once it has sent what this iteration causes: see stack.Loop.After. It belongs to the holder of the
+// loop.
+func (h *Host) After(f func()) { h.loop.After(f) }
+
 // AtEnd makes the loop call f once, when it ends. It belongs to the holder of the loop.
 func (h *Host) AtEnd(f func()) { h.output.AtEnd(f) }
 
