@@ -73,12 +73,16 @@ func (l *loopChannel) reply(r *reply) {
 	}
 }
 
-// fillLate is fill during a handshake. Without an error of it the result is EINPROGRESS.
+// fillLate is fill during a handshake. Without an error of it the result is EINPROGRESS, and nil where the handshake has ended.
 func (k *sock) fillLate(p int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.answer = nil
-	if k.state != connecting { // the program has shut it down
+	switch k.state {
+	case connecting:
+	case connected: // and the answer is about to be sent (finish)
+		return nil
+	default: // the program has shut it down
 		return syscall.ENETDOWN
 	}
 	filled, err := fill(p)

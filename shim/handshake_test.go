@@ -194,3 +194,13 @@ func TestConnectIsFilledMeanwhile(t *testing.T) {
 	}
 	echo(t, p, peer, []byte("the first bytes"))
 }
+
+// TestLateFillAfterTheHandshake: a handshake that has ended while its answer waits to be sent needs no fill: connect(2) is over.
+func TestLateFillAfterTheHandshake(t *testing.T) {
+	for state, want := range map[state]error{connected: nil, released: syscall.ENETDOWN} {
+		k := &sock{state: state}
+		if err := k.fillLate(-1); err != want {
+			t.Errorf("%v: %v, want %v", state, err, want)
+		}
+	}
+}
