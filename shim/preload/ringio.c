@@ -15,6 +15,11 @@
 #include <sys/time.h>
 #include <time.h>
 
+/* how long a blocking read looks for bytes before it sleeps, in ns: see look */
+#define LOOK_LEAST 2000
+#define LOOK_MOST 50000
+#define LOOK_WAKEUP 30000
+
 #define FILL 16384 /* a quarter of the socket's send buffer (ringSendBuffer of the node) */
 
 static const char zeros[FILL];
@@ -195,10 +200,10 @@ static bool blocking(int fd, int flags)
 }
 
 /*
- * spin looks for bytes for as long as busy_poll permits. The producer writes no doorbell byte meanwhile, unless it has more
- * than the caller takes: what would be left has to be announced.
+ * spin looks for bytes for ns at most. The producer writes no doorbell byte meanwhile, unless it has more than the caller
+ * takes: what would be left has to be announced. With share the node gets the CPU between two looks, if it is on this one.
  */
-static bool spin(struct rings *r, size_t want)
+static bool spin(struct rings *r, size_t want, uint64_t ns, bool share)
 {
 	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
 	uint32_t armed = RING_ARMED, suppressed = RING_SUPPRESSED;
@@ -210,10 +215,13 @@ static bool spin(struct rings *r, size_t want)
 		mine = atomic_compare_exchange_strong(&d->bell, &armed, RING_SUPPRESSED);
 	}
 	rings_unlock(&r->page->locks[0].receive);
-	uint64_t end = now() + busy_poll();
-	while (used(d) == 0 && atomic_load(&r->page->state) == RING_OPEN && now() < end)
+	uint64_t end = now() + ns;
+	while (used(d) == 0 && atomic_load(&r->page->state) == RING_OPEN && now() < end) {
 		for (int i = 0; i < 32 && used(d) == 0; i++)
 			pause_cpu();
+		if (share && used(d) == 0)
+			sched_yield();
+	}
 	if (mine)
 		atomic_compare_exchange_strong(&d->bell, &suppressed, RING_ARMED);
 	return used(d) != 0;
@@ -238,13 +246,39 @@ static void stale(struct rings *r, int fd)
 	rings_unlock(&r->page->locks[0].receive);
 }
 
+/*
+ * look spins before a call blocks, as long as the answers to this socket have been worth it: a sleep and its wakeup cost as much as
+ * LOOK_MOST. It follows what the waits before took (looked).
+ */
+static bool look(struct rings *r, size_t want)
+{
+	uint32_t ns = atomic_load_explicit(&r->look, memory_order_relaxed);
+	if (busy_poll() > 0)
+		return spin(r, want, busy_poll(), false);
+	return ns >= LOOK_LEAST && spin(r, want, ns, true);
+}
+
+/* looked notes how long a wait took, of which all was a sleep or a look in vain before it. */
+static void looked(struct rings *r, uint64_t took)
+{
+	uint32_t ns = atomic_load_explicit(&r->look, memory_order_relaxed);
+	ns = took <= LOOK_MOST + LOOK_WAKEUP ? LOOK_MOST : ns / 2;
+	atomic_store_explicit(&r->look, ns, memory_order_relaxed);
+}
+
 /* await waits for bytes, as the socket does: with its timeout, and its signals. 1 is that there may be some, 0 the end. */
 static ssize_t await(struct rings *r, int fd, size_t want, int flags)
 {
 	char first;
-	if (busy_poll() > 0 && blocking(fd, flags) && spin(r, want))
-		return 1;
+	uint64_t since = 0;
+	if (blocking(fd, flags)) {
+		since = now();
+		if (look(r, want))
+			return 1;
+	}
 	ssize_t n = KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | (flags & MSG_DONTWAIT), NULL, NULL);
+	if (since != 0)
+		looked(r, now() - since);
 	if (n == 1) {
 		if (empty(r))
 			stale(r, fd);

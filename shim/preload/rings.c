@@ -202,6 +202,7 @@ int rings_attach(int fd, int memory, bool connects)
 		r->data[TO_NODE] = (uint8_t *)page + RING_HEADER;
 		r->data[TO_PROGRAM] = r->data[TO_NODE] + page->size;
 		atomic_store(&r->error, 0);
+		atomic_store(&r->look, 0);
 		lock_make(&page->locks[0].send);
 		lock_make(&page->locks[0].receive);
 		atomic_store_explicit(&r->users, 1, memory_order_release);

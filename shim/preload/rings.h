@@ -18,6 +18,7 @@ struct rings {
 	struct ring_page *page;
 	uint8_t *data[2];
 	_Atomic int error; /* what the socket had while bytes were in the ring */
+	_Atomic uint32_t look; /* how long a blocking read looks for bytes before it sleeps, in ns */
 
 	struct direct_page *direct; /* not NULL: rings to another program (direct.h), and page is NULL */
 	struct direct_side *side;
