@@ -146,6 +146,30 @@ alert http any any -> any any (http.method; content:"GET"; bsize:3; http.uri; co
 	}
 }
 
+// TestPathsLoseDotSegments has what Suricata 7 makes of paths.
+func TestPathsLoseDotSegments(t *testing.T) {
+	for path, want := range map[string]string{"/a/../": "", "/a/..": "", "/a/b/../": "/a", "/a/b/..": "/a", "/../": "", "/a/./": "/a", "/a/../b": "/b",
+		"/b/../../": "", "//a//b": "/a/b", "/a/b/": "/a/b/", "/a/.b/": "/a/.b/", "/a/...": "/a/...", "/a/../?/../": "?/../", "/%2e%2e/a": "/a", "/": "/", ".": "."} {
+		if got := string(normalURI([]byte(path))); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestLengthsOfBodies has numbers as the parser of Suricata reads them.
+func TestLengthsOfBodies(t *testing.T) {
+	for value, want := range map[string]int{"16": 16, " 16\t": 16, "v7Content": 7, "16, 16": 16, "-5": 5, "+3": 3, "0": 0, "007": 7} {
+		if n, ok := bodyLength([]byte(value)); n != want || !ok {
+			t.Errorf("%q: %d %v, want %d", value, n, ok, want)
+		}
+	}
+	for _, value := range []string{"", " ", "q", "99999999999999999999"} {
+		if n, ok := bodyLength([]byte(value)); ok || n != 0 {
+			t.Errorf("%q: %d", value, n)
+		}
+	}
+}
+
 func TestDNSNames(t *testing.T) {
 	const query = "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07example\x03com\x00\x00\x01\x00\x01"
 	l := newLab(t, `alert dns any any -> any any (dns.query; content:"www.example.com"; bsize:15; sid:1;)

@@ -221,7 +221,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	m := &s.msg
 	s.sent = false
 	chunked := bytes.Contains(lowered(m.value("transfer-encoding")), []byte("chunked"))
-	length, err := strconv.Atoi(string(bytes.TrimSpace(m.value("content-length"))))
+	length, known := bodyLength(m.value("content-length"))
 	if p.dir == signature.ToServer {
 		m.method, _, _ = requestLine(m.start)
 		if len(h.methods) < 1000 {
@@ -230,7 +230,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		switch {
 		case chunked:
 			s.state = httpChunk
-		case err == nil && length > 0:
+		case length > 0:
 			s.state, s.need = httpBody, length
 		default:
 			e.httpDone(p, h, s)
@@ -259,14 +259,33 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		e.httpDone(p, h, s)
 	case chunked:
 		s.state = httpChunk
-	case err == nil && length > 0:
+	case length > 0:
 		s.state, s.need = httpBody, length
-	case err == nil:
+	case known:
 		e.httpDone(p, h, s)
 	default:
 		s.state = httpClose
 	}
 	e.httpBegun(p, s)
+}
+
+// bodyLength returns the number of a Content-Length: its first digits, whatever stands around them, as in the parser that the rules
+// are written for.
+func bodyLength(value []byte) (n int, ok bool) {
+	at := bytes.IndexAny(value, "0123456789")
+	if at < 0 {
+		return 0, false
+	}
+	value = value[at:]
+	end := 0
+	for end < len(value) && digit(value[end]) < 10 {
+		end++
+	}
+	n, err := strconv.Atoi(string(value[:end]))
+	if err != nil {
+		return 0, false
+	}
+	return n, true
 }
 
 // statusOf returns the code of a response's first line, 0 where it has none.
@@ -515,7 +534,8 @@ func normalHost(host []byte) []byte {
 	return h
 }
 
-// normalURI decodes a path and its query, and removes empty and dot segments of the path (RFC 3986 5.2.4).
+// normalURI decodes a path and its query, and removes empty and dot segments of the path (RFC 3986 5.2.4), as the parser that the
+// rules are written for: a slash behind the last dot segment goes with it.
 func normalURI(uri []byte) []byte {
 	path, query := uri, []byte(nil)
 	if i := bytes.IndexByte(uri, '?'); i >= 0 {
@@ -544,17 +564,14 @@ func withoutDots(p []byte) []byte {
 	}
 	var segments [][]byte
 	parts := bytes.Split(p, []byte{'/'})
+	dots := false // the segment before was one of dots
 	for i, s := range parts {
-		last := i == len(parts)-1
+		end := dots && i == len(parts)-1 && len(s) == 0
+		dots = string(s) == "." || string(s) == ".."
 		switch {
-		case string(s) == "." || string(s) == "..":
-			if string(s) == ".." && len(segments) > 1 {
-				segments = segments[:len(segments)-1]
-			}
-			if last {
-				segments = append(segments, nil)
-			}
-		default:
+		case string(s) == ".." && len(segments) > 1:
+			segments = segments[:len(segments)-1]
+		case !dots && !end:
 			segments = append(segments, s)
 		}
 	}
