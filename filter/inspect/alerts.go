@@ -1,0 +1,94 @@
+package inspect
+
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// Anomaly is what the engine reports without a rule.
+type Anomaly uint8
+
+// The anomalies.
+const (
+	NoAnomaly       Anomaly = iota
+	StreamOverlap           // segments of TCP differ in bytes of the same place
+	FragmentOverlap         // fragments of IP do
+)
+
+// String returns the name of an anomaly.
+func (a Anomaly) String() string {
+	return [...]string{"", "stream overlap differs", "fragment overlap differs"}[a]
+}
+
+// Alert is one match of a rule, or an anomaly.
+type Alert struct {
+	Rule             *signature.Rule // nil for an anomaly
+	Anomaly          Anomaly
+	Time             int64  // of the packet, in the unit that Packet was given
+	Packet           uint64 // which, counted from 1; 0 at the end of a flow
+	Flow             uint64 // which, counted from 1; 0 for a packet of no flow
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16
+	Proto            uint8
+	Dir              signature.Direction // 0 for a packet of no flow
+	App              signature.App
+	Tunnel           int    // how many tunnels the packet is in
+	Payload          []byte // where it matched, borrowed
+}
+
+// matched does what a rule that matches does.
+func (e *Engine) matched(q *rule, p *packet, payload []byte) {
+	if f := p.flow; f != nil && f.passed {
+		return
+	}
+	if q.Detect != nil && !e.passes(q.Detect, q, p) {
+		return
+	}
+	e.setBits(q, p)
+	count(q, p)
+	if q.Action == signature.Pass {
+		if p.flow != nil {
+			p.flow.passed = true
+		}
+		return
+	}
+	if e.cfg.OnMatch != nil {
+		e.cfg.OnMatch(q.Rule)
+	}
+	switch q.Action {
+	case signature.Drop:
+		e.block(p, Drop)
+	case signature.Reject:
+		e.block(p, Reject)
+	}
+	if q.NoAlert {
+		return
+	}
+	if q.Limit != nil && !e.passes(q.Limit, q, p) {
+		e.stats.Suppressed++
+		return
+	}
+	a := e.alert(p)
+	a.Rule, a.Payload = q.Rule, payload
+	e.onAlert(a)
+}
+
+// anomaly reports what no rule asks for.
+func (e *Engine) anomaly(p *packet, kind Anomaly) {
+	e.result.Anomaly = true
+	a := e.alert(p)
+	a.Anomaly, a.Payload = kind, p.payload
+	e.onAlert(a)
+}
+
+func (e *Engine) alert(p *packet) *Alert {
+	a := &Alert{Time: e.now, Packet: e.packet, Src: p.src.Unmap(), Dst: p.dst.Unmap(), SrcPort: p.srcPort, DstPort: p.dstPort, Proto: p.proto, Dir: p.dir, Tunnel: p.depth}
+	if p.flow != nil {
+		a.Flow, a.App = p.flow.id, p.flow.app
+	}
+	if e.ending {
+		a.Packet = 0
+	}
+	return a
+}

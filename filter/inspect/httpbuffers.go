@@ -1,0 +1,206 @@
+package inspect
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// httpInspect fills the buffers of a message and evaluates the rules.
+func (e *Engine) httpInspect(p *packet, s *httpSide) {
+	s.sent = true
+	e.httpBuffers(p, &s.msg)
+	if s.msg.early.begun {
+		e.tx.early = &s.msg.early
+	}
+	e.transact(p)
+	e.tx.early = nil
+}
+
+// httpBuffers fills the buffers of a message.
+func (e *Engine) httpBuffers(p *packet, m *httpMessage) {
+	t := &e.tx
+	t.reset(signature.AppHTTP)
+	t.text = m.head
+	e.httpCommon(m, p.dir)
+	if p.dir == signature.ToServer {
+		httpRequest(t, m)
+	} else {
+		httpResponse(t, m, e.cfg.bodyBytes())
+	}
+}
+
+// httpCommon fills the buffers that requests and responses have.
+func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
+	t := &e.tx
+	cookie := "cookie"
+	if d == signature.ToClient {
+		cookie = "set-cookie"
+	}
+	normal, names := []byte{}, []byte("\r\n")
+	start := append(bytes.Clone(m.start), "\r\n"...)
+	for _, h := range m.headers {
+		names = append(append(names, h.name...), "\r\n"...)
+		start = h.appendTo(start)
+		if len(h.name) != len(cookie) || !equalFold(h.name, []byte(cookie)) {
+			normal = h.appendTo(normal)
+		}
+	}
+	if len(normal) > 0 {
+		t.put(signature.HTTPHeader, normal)
+	}
+	if len(m.headers) > 0 {
+		t.put(signature.HTTPHeaderNames, append(names, "\r\n"...))
+		start = append(start, "\r\n"...)
+	}
+	t.put(signature.HTTPStart, start)
+	if i := bytes.IndexByte(m.head, '\n'); i >= 0 {
+		t.put(signature.HTTPHeaderRaw, m.head[i+1:])
+	}
+	t.put(signature.HTTPCookie, m.value(cookie))
+	for b, name := range map[signature.Buffer]string{signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
+		signature.HTTPContentType: "content-type"} {
+		t.put(b, m.value(name))
+	}
+}
+
+// httpRequest fills the buffers of a request.
+func httpRequest(t *tx, m *httpMessage) {
+	t.put(signature.HTTPRequestLine, m.start)
+	t.put(signature.HTTPMethod, m.method)
+	_, uri, version := requestLine(m.start)
+	t.put(signature.HTTPProtocol, version)
+	t.put(signature.HTTPURIRaw, uri)
+	path, host := splitURI(uri)
+	t.put(signature.HTTPURI, normalURI(path))
+	if host == nil {
+		host = m.value("host")
+	}
+	if len(host) > 0 {
+		t.put(signature.HTTPHostRaw, host)
+		t.put(signature.HTTPHost, normalHost(host))
+	}
+	for b, name := range map[signature.Buffer]string{signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
+		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer"} {
+		t.put(b, m.value(name))
+	}
+	if len(m.body) > 0 {
+		t.put(signature.HTTPRequestBody, m.body)
+		t.put(signature.FileData, m.body)
+	}
+}
+
+// httpResponse fills the buffers of a response. A body that is decoded has at most limit bytes.
+func httpResponse(t *tx, m *httpMessage, limit int) {
+	t.put(signature.HTTPResponseLine, m.start)
+	version, rest, _ := bytes.Cut(m.start, []byte{' '})
+	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte{' '})
+	t.put(signature.HTTPProtocol, version)
+	t.put(signature.HTTPStatCode, code)
+	t.put(signature.HTTPStatMsg, reason)
+	t.put(signature.HTTPServer, m.value("server"))
+	t.put(signature.HTTPLocation, m.value("location"))
+	if len(m.body) > 0 {
+		body := decoded(m.body, m.value("content-encoding"), limit)
+		t.put(signature.HTTPResponseBody, body)
+		t.put(signature.FileData, body)
+	}
+}
+
+// splitURI returns what follows the authority of an absolute URI, and the authority; nil where there is none.
+func splitURI(uri []byte) (path, host []byte) {
+	scheme, rest, ok := bytes.Cut(uri, []byte("://"))
+	if !ok || bytes.ContainsAny(scheme, "/?#") {
+		return uri, nil
+	}
+	end := bytes.IndexAny(rest, "/?#")
+	if end < 0 {
+		return []byte("/"), rest
+	}
+	return rest[end:], rest[:end]
+}
+
+// normalHost returns a host in lower case, without its port.
+func normalHost(host []byte) []byte {
+	if host == nil {
+		return nil
+	}
+	h := lowered(bytes.TrimSpace(host))
+	if i := bytes.LastIndexByte(h, ':'); i >= 0 && !bytes.ContainsRune(h[i:], ']') {
+		h = h[:i]
+	}
+	return h
+}
+
+// normalURI decodes a path and its query, and removes empty and dot segments of the path (RFC 3986 5.2.4), as the parser that the
+// rules are written for: a slash behind the last dot segment goes with it.
+func normalURI(uri []byte) []byte {
+	path, query := uri, []byte(nil)
+	if i := bytes.IndexByte(uri, '?'); i >= 0 {
+		path, query = uri[:i], uri[i:]
+	}
+	p := urlDecode(bytes.Clone(path), false)
+	out := make([]byte, 0, len(uri))
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		if c == '\\' {
+			c = '/'
+		}
+		if c == '/' && len(out) > 0 && out[len(out)-1] == '/' {
+			continue
+		}
+		out = append(out, c)
+	}
+	out = withoutDots(out)
+	return append(out, urlDecode(bytes.Clone(query), false)...)
+}
+
+// withoutDots removes "/./" and "/x/../".
+func withoutDots(p []byte) []byte {
+	if !bytes.Contains(p, []byte("/.")) {
+		return p
+	}
+	var segments [][]byte
+	parts := bytes.Split(p, []byte{'/'})
+	dots := false // the segment before was one of dots
+	for i, s := range parts {
+		end := dots && i == len(parts)-1 && len(s) == 0
+		dots = string(s) == "." || string(s) == ".."
+		switch {
+		case string(s) == ".." && len(segments) > 1:
+			segments = segments[:len(segments)-1]
+		case !dots && !end:
+			segments = append(segments, s)
+		}
+	}
+	return bytes.Join(segments, []byte{'/'})
+}
+
+// decoded returns the body that a content coding hides, as far as it can be decoded (RFC 9110 8.4), up to a limit: a small one
+// may become gigabytes.
+func decoded(body, coding []byte, limit int) []byte {
+	var r io.Reader
+	var err error
+	switch c := string(lowered(bytes.TrimSpace(coding))); c {
+	case "gzip", "x-gzip":
+		r, err = gzip.NewReader(bytes.NewReader(body))
+	case "deflate": // with or without the header of zlib
+		if r, err = zlib.NewReader(bytes.NewReader(body)); err != nil {
+			r, err = flate.NewReader(bytes.NewReader(body)), nil
+		}
+	default:
+		return body
+	}
+	if err != nil {
+		return body
+	}
+	out, _ := io.ReadAll(io.LimitReader(r, int64(limit)))
+	if len(out) == 0 {
+		return body
+	}
+	return out
+}

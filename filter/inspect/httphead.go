@@ -1,0 +1,166 @@
+package inspect
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+)
+
+// httpMessage is one request or response.
+type httpMessage struct {
+	head    []byte // as it came, with the empty line
+	start   []byte // its first line
+	headers []httpHeader
+	body    []byte
+	method  []byte // of the request that a response is for
+
+	early earlyMessage
+}
+
+// httpHeader is a field of a head. Fields of one name are one, their values joined by commas (RFC 9110 5.3).
+type httpHeader struct {
+	name, value []byte
+	own         bool // the value is a copy, not a part of the head
+}
+
+// add appends to the value.
+func (h *httpHeader) add(separator string, text []byte) {
+	if !h.own { // what is behind the value in the head stays
+		h.value, h.own = h.value[:len(h.value):len(h.value)], true
+	}
+	h.value = append(append(h.value, separator...), text...)
+}
+
+// headEnd returns where the empty line behind a head ends, or -1.
+func headEnd(b []byte, from int) int {
+	for i := from; i < len(b); i++ {
+		if b[i] != '\n' {
+			continue
+		}
+		switch {
+		case i+1 < len(b) && b[i+1] == '\n':
+			return i + 2
+		case i+2 < len(b) && b[i+1] == '\r' && b[i+2] == '\n':
+			return i + 3
+		}
+	}
+	return -1
+}
+
+// parseHead cuts a head into its first line and headers. A line that begins with a blank continues the one before
+// (RFC 9112 5.2). One without a colon is a value without a name, as in the parser that the rules are written for.
+func parseHead(b []byte) httpMessage {
+	m := httpMessage{head: bytes.Clone(b)}
+	first := true
+	var named map[string]int
+	last := -1
+	for line := range bytes.Lines(m.head) {
+		line = bytes.TrimRight(line, "\r\n")
+		switch {
+		case first:
+			m.start, first = line, false
+		case len(line) == 0:
+		case (line[0] == ' ' || line[0] == '\t') && last >= 0:
+			m.headers[last].add(" ", bytes.TrimSpace(line))
+		default:
+			name, value, ok := bytes.Cut(line, []byte{':'})
+			if !ok {
+				name, value = nil, line
+			}
+			last, named = m.field(bytes.Trim(name, " \t"), bytes.Trim(value, " \t"), named)
+		}
+	}
+	return m
+}
+
+// fewHeaders is how many are compared one by one; above it a table has their names.
+const fewHeaders = 32
+
+// field adds a field, to the one of its name where there is one, and returns its place. The first Content-Length counts, as
+// in the parser that the rules are written for.
+func (m *httpMessage) field(name, value []byte, named map[string]int) (int, map[string]int) {
+	if named == nil && len(m.headers) == fewHeaders {
+		named = map[string]int{}
+		for i, h := range m.headers {
+			named[string(lowered(h.name))] = i
+		}
+	}
+	var key string // with a table
+	i, found := 0, false
+	if named == nil {
+		i = slices.IndexFunc(m.headers, func(h httpHeader) bool { return len(h.name) == len(name) && equalNames(h.name, name) })
+		found = i >= 0
+	} else {
+		key = string(lowered(name))
+		i, found = named[key]
+	}
+	switch {
+	case !found:
+		i = len(m.headers)
+		m.headers = append(m.headers, httpHeader{name: name, value: value})
+		if named != nil {
+			named[key] = i
+		}
+	case string(lowered(m.headers[i].name)) != "content-length":
+		m.headers[i].add(", ", value)
+	}
+	return i, named
+}
+
+// value returns the value of a header; nil where there is none.
+func (m *httpMessage) value(name string) []byte {
+	for _, h := range m.headers {
+		if len(h.name) == len(name) && equalFold(h.name, []byte(name)) {
+			if h.value == nil {
+				return []byte{}
+			}
+			return h.value
+		}
+	}
+	return nil
+}
+
+// bodyLength returns the number of a Content-Length: its first digits, whatever stands around them, as in the parser that the rules
+// are written for.
+func bodyLength(value []byte) (n int, ok bool) {
+	at := bytes.IndexAny(value, "0123456789")
+	if at < 0 {
+		return 0, false
+	}
+	value = value[at:]
+	end := 0
+	for end < len(value) && digit(value[end]) < 10 {
+		end++
+	}
+	n, err := strconv.Atoi(string(value[:end]))
+	if err != nil {
+		return 0, false
+	}
+	return n, true
+}
+
+// statusOf returns the code of a response's first line, 0 where it has none.
+func statusOf(line []byte) int {
+	_, rest, _ := bytes.Cut(line, []byte{' '})
+	rest = bytes.TrimLeft(rest, " ")
+	if len(rest) < 3 {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(rest[:3]))
+	return n
+}
+
+// appendTo appends a field as a line.
+func (h *httpHeader) appendTo(b []byte) []byte {
+	return append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)
+}
+
+// requestLine cuts the first line of a request (RFC 9112 3). Blanks before it do not count, and version is nil where there is none.
+func requestLine(line []byte) (method, uri, version []byte) {
+	method, rest, _ := bytes.Cut(bytes.TrimLeft(line, " \t"), []byte{' '})
+	uri = bytes.TrimLeft(rest, " ")
+	if i := bytes.IndexByte(uri, ' '); i >= 0 {
+		uri, version = uri[:i], bytes.Trim(uri[i:], " ")
+	}
+	return method, uri, version
+}
