@@ -98,7 +98,7 @@ func TestColumnsOfOptions(t *testing.T) {
 		"alert tcp [ [192.0.2.1,x] ] any -> any any":       24,
 		"alert tcp ! [$NO] any -> any any":                 34, // a header has no blanks outside of brackets: 8 words
 		"alert tcp ![192.0.2.1,$NO] any -> any any":        23,
-		"alert tcp [192.0.2.1 any -> any any":              30,
+		"alert tcp [192.0.2.1 any -> any any":              37,
 		"alert tcp any [1,70000] -> any any":               18,
 		"alert tcp any ]80 -> any any":                     15, // brackets that close nothing change no depth
 	} {
