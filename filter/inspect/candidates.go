@@ -31,6 +31,8 @@ func (e *Engine) add(q *rule, at uint64) {
 const (
 	inPackets = iota
 	inStreams
+	inSegments // of streams, in the segments alone: a position counts in these too
+	lists      // how many there are
 )
 
 // unsearched makes the rules of a list candidates whose header may be that of p. A flow remembers them for each of its
@@ -66,7 +68,9 @@ func (e *Engine) unsearched(list int, p *packet) {
 		f.empty[side] |= 1 << list
 	}
 	for _, q := range known.rules {
-		e.add(q, 0)
+		if list != inSegments || q.mayMatch(p.payload) {
+			e.add(q, 0)
+		}
 	}
 }
 

@@ -221,6 +221,9 @@ func (e *Engine) single(p *packet) {
 		e.unsearched(inStreams, p)
 	}
 	e.unsearched(inPackets, p)
+	if p.added {
+		e.unsearched(inSegments, p)
+	}
 	for _, c := range e.ordered() {
 		q := c.q
 		if q.scope == scopeStream && (p.added && !q.packet || e.hits[q.id] == e.serial) || q.Flow.OnlyStream || q.Protocol.Stream {

@@ -80,7 +80,7 @@ type side struct {
 	spent  int    // work beyond what the direction's bytes pay for: see afford
 	resume uint32 // the rule to begin with, since work for it was missing before
 
-	unsearched [2]headerRules // the rules of Rules.unsearched that this direction may match
+	unsearched [lists]headerRules // the rules of Rules.unsearched that this direction may match
 }
 
 // headerRules are rules whose header is that of a direction of a flow.

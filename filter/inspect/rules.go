@@ -40,6 +40,9 @@ type rule struct {
 	bits   []bit // conditions first
 
 	counters []counter
+
+	fixed   []byte // a content of the payload that has one place, for a look before the rule is evaluated; nil where there is none
+	fixedAt int
 }
 
 // Rules are compiled rules, immutable and shared by engines.
@@ -49,7 +52,7 @@ type Rules struct {
 	groups     []*group                   // contents of scopeTx, by what they search
 	always     [scopeKinds][]*rule        // no content to search for: evaluated every time
 	ips        *ranges                    // rules of scopeIP
-	unsearched [2]*lookup                 // always, of those that are evaluated on packets and on streams
+	unsearched [lists]*lookup             // always, of those that are evaluated on packets and on streams
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
 	names      map[string]int             // numbers of bits and counters: the same in the generations that follow
 
@@ -127,13 +130,8 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 		r.place(q)
 	}
 	r.ips = newRanges(r.always[scopeIP])
-	packets := slices.Clone(r.always[scopePacket])
-	for _, q := range r.always[scopeStream] {
-		if q.packet {
-			packets = append(packets, q)
-		}
-	}
-	r.unsearched = [2]*lookup{inPackets: newLookup(packets), inStreams: newLookup(r.always[scopeStream])}
+	segments := slices.DeleteFunc(slices.Clone(r.always[scopeStream]), func(q *rule) bool { return !q.packet })
+	r.unsearched = [lists]*lookup{inPackets: newLookup(r.always[scopePacket]), inStreams: newLookup(r.always[scopeStream]), inSegments: newLookup(segments)}
 	for _, q := range r.always[scopeTx] {
 		b := q.parts[slices.IndexFunc(q.parts, func(p part) bool {
 			return p.Buffer != signature.Payload && p.Buffer != signature.Base64Data
@@ -216,6 +214,7 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 		}
 	}
 	q.body = bodyUseOf(q)
+	q.fix()
 	for i := range s.Bits {
 		q.bits = append(q.bits, newBit(&s.Bits[i], names))
 	}
@@ -223,6 +222,30 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 		q.counters = append(q.counters, newCounter(&s.Counters[i], names))
 	}
 	return q
+}
+
+// fix finds a content that has one place in the payload.
+func (q *rule) fix() {
+	for i := range q.parts {
+		if q.parts[i].Buffer != signature.Payload || len(q.parts[i].Transforms) > 0 {
+			continue
+		}
+		for _, t := range q.parts[i].Tests {
+			c := t.Content
+			if t.Kind != signature.TestContent || c.Not || c.NoCase || c.Relative || c.OffsetVar+c.DepthVar > 0 {
+				continue
+			}
+			if c.StartsWith || c.Depth == len(c.Bytes) {
+				q.fixed, q.fixedAt = c.Bytes, c.Offset
+				return
+			}
+		}
+	}
+}
+
+// mayMatch reports whether a segment has the content that has one place.
+func (q *rule) mayMatch(b []byte) bool {
+	return q.fixed == nil || len(b) >= q.fixedAt && bytes.HasPrefix(b[q.fixedAt:], q.fixed)
 }
 
 func boolInt(b bool) int {
