@@ -177,7 +177,7 @@ func withoutDots(p []byte) []byte {
 			segments = append(segments, s)
 		}
 	}
-	return bytes.Join(segments, []byte{'/'})
+	return append([]byte{}, bytes.Join(segments, []byte{'/'})...) // not nil, which is no path
 }
 
 // decoded returns the body that a content coding hides, as far as it can be decoded (RFC 9110 8.4), up to a limit: a small one
