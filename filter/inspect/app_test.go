@@ -156,6 +156,20 @@ func TestPathsLoseDotSegments(t *testing.T) {
 	}
 }
 
+func TestRequestLines(t *testing.T) {
+	for line, want := range map[string]string{"GET /a HTTP/1.1": "GET|/a|HTTP/1.1", " \t GET  /a   HTTP/1.1 ": "GET|/a|HTTP/1.1", "GET\t/a\tHTTP/1.1": "GET|/a|HTTP/1.1",
+		"GET\f/a\tb HTTP/1.1": "GET|/a\tb|HTTP/1.1", "GET /a": "GET|/a|<nil>", "GET": "GET||<nil>", "": "||<nil>", "GET ": "GET||<nil>", "GET /a b HTTP/1.1": "GET|/a|b HTTP/1.1"} {
+		method, uri, version := requestLine([]byte(line))
+		got := fmt.Sprintf("%s|%s|%s", method, uri, version)
+		if version == nil {
+			got = fmt.Sprintf("%s|%s|<nil>", method, uri)
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", line, got, want)
+		}
+	}
+}
+
 // TestLengthsOfBodies has numbers as the parser of Suricata reads them.
 func TestLengthsOfBodies(t *testing.T) {
 	for value, want := range map[string]int{"16": 16, " 16\t": 16, "v7Content": 7, "16, 16": 16, "-5": 5, "+3": 3, "0": 0, "007": 7} {

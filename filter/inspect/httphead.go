@@ -155,12 +155,22 @@ func (h *httpHeader) appendTo(b []byte) []byte {
 	return append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)
 }
 
-// requestLine cuts the first line of a request (RFC 9112 3). Blanks before it do not count, and version is nil where there is none.
+// requestLine cuts the first line of a request (RFC 9112 3). White space before it does not count, and version is nil where there
+// is none. Other white space than blanks parts the words too, as recipients may read it; in a URI it does where no blank follows.
 func requestLine(line []byte) (method, uri, version []byte) {
-	method, rest, _ := bytes.Cut(bytes.TrimLeft(line, " \t"), []byte{' '})
-	uri = bytes.TrimLeft(rest, " ")
-	if i := bytes.IndexByte(uri, ' '); i >= 0 {
-		uri, version = uri[:i], bytes.Trim(uri[i:], " ")
+	line = bytes.TrimLeft(line, whiteSpace)
+	end := bytes.IndexAny(line, whiteSpace)
+	if end < 0 {
+		return line, []byte{}, nil
+	}
+	method, uri = line[:end], bytes.TrimLeft(line[end:], whiteSpace)
+	if end = bytes.IndexByte(uri, ' '); end < 0 {
+		end = bytes.IndexAny(uri, whiteSpace)
+	}
+	if end >= 0 {
+		uri, version = uri[:end], bytes.Trim(uri[end:], whiteSpace)
 	}
 	return method, uri, version
 }
+
+const whiteSpace = " \t\r\n\v\f"
