@@ -30,6 +30,20 @@ alert udp any any -> any any (content:"end"; flowint:low,>=,seen; flowint:absent
 	l.want("another flow", "1 4")
 }
 
+// TestCountersCountPackets has a rule of nothing but a counter, and one that asks behind it whatever their order in the file.
+func TestCountersCountPackets(t *testing.T) {
+	l := newLab(t, `alert udp any any -> any any (content:"end"; flowint:all,>=,3; flowint:all,<=,3; sid:1;)
+alert udp any any -> any any (content:"end"; flowint:all,>=,4; sid:2;)
+alert udp any any -> any any (flowint:all,+,1; noalert; sid:3;)`)
+	l.udp(9, "one")
+	l.udp(9, "end")
+	l.want("two packets", "")
+	l.udp(9, "end")
+	l.want("three", "1")
+	l.udp(9, "end")
+	l.want("four", "1 2")
+}
+
 // TestCountersWantAFlow has packets of none: fragments.
 func TestCountersWantAFlow(t *testing.T) {
 	l := newLab(t, `alert ip any any -> any any (fragbits:M; flowint:ab,notset; sid:1;)

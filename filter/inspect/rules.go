@@ -232,7 +232,7 @@ func (q *rule) fix() {
 		}
 		for _, t := range q.parts[i].Tests {
 			c := t.Content
-			if t.Kind != signature.TestContent || c.Not || c.NoCase || c.Relative || c.OffsetVar+c.DepthVar > 0 {
+			if t.Kind != signature.TestContent || c.Not || c.NoCase || c.OffsetVar+c.DepthVar > 0 {
 				continue
 			}
 			if c.StartsWith || c.Depth == len(c.Bytes) {
