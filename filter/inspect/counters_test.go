@@ -34,8 +34,12 @@ alert udp any any -> any any (content:"end"; flowint:low,>=,seen; flowint:absent
 func TestCountersCountPackets(t *testing.T) {
 	l := newLab(t, `alert udp any any -> any any (content:"end"; flowint:all,>=,3; flowint:all,<=,3; sid:1;)
 alert udp any any -> any any (content:"end"; flowint:all,>=,4; sid:2;)
-alert udp any any -> any any (flowint:all,+,1; noalert; sid:3;)`)
+alert udp any any -> any any (flowint:all,+,1; noalert; sid:3;)
+alert udp any any -> any any (content:"one"; flowint:both,isset; sid:4;)
+alert udp any any -> any any (content:"one"; flowint:all,==,1; flowint:both,=,1; sid:5;)`)
 	l.udp(9, "one")
+	l.want("one packet", "4 5")
+	l.alerts = nil
 	l.udp(9, "end")
 	l.want("two packets", "")
 	l.udp(9, "end")

@@ -141,10 +141,28 @@ func keywordsOf(r *signature.Rule) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
+// tally counts the rules of a keyword and their pairs.
+type tally struct{ rules, matched, both, theirs, mine int }
+
+// logTallies writes what each keyword has, and each pair of one program alone.
+func logTallies(t *testing.T, byKeyword map[string]*tally, why map[string][]string) {
+	t.Helper()
+	t.Log("keyword: rules in the sample, matched in Suricata; pairs of both, of Suricata alone, of Millrace alone")
+	for _, k := range slices.SortedFunc(maps.Keys(byKeyword), func(a, b string) int { return byKeyword[b].rules - byKeyword[a].rules }) {
+		c := byKeyword[k]
+		t.Logf("%s: %d, %d; %d, %d, %d", k, c.rules, c.matched, c.both, c.theirs, c.mine)
+	}
+	for who, list := range why {
+		slices.Sort(list)
+		for _, l := range list {
+			t.Logf("%s: %s", who, l)
+		}
+	}
+}
+
 // reportGenerated compares the pairs, and counts by keyword.
 func reportGenerated(t *testing.T, rules, sample []*signature.Rule, theirs map[pair]int, mine map[pair]mineOf, of map[pair]generated) {
 	t.Helper()
-	type tally struct{ rules, matched, both, theirs, mine int }
 	byKeyword := map[string]*tally{}
 	bySID := map[uint32]*signature.Rule{}
 	for _, r := range rules {
@@ -189,17 +207,7 @@ func reportGenerated(t *testing.T, rules, sample []*signature.Rule, theirs map[p
 			}
 		})
 	}
-	t.Log("keyword: rules in the sample, matched in Suricata; pairs of both, of Suricata alone, of Millrace alone")
-	for _, k := range slices.SortedFunc(maps.Keys(byKeyword), func(a, b string) int { return byKeyword[b].rules - byKeyword[a].rules }) {
-		c := byKeyword[k]
-		t.Logf("%s: %d, %d; %d, %d, %d", k, c.rules, c.matched, c.both, c.theirs, c.mine)
-	}
-	for who, list := range why {
-		slices.Sort(list)
-		for _, l := range list {
-			t.Logf("%s: %s", who, l)
-		}
-	}
+	logTallies(t, byKeyword, why)
 	all := byKeyword["all"]
 	if bad := all.theirs + all.mine; bad*100 > all.both {
 		t.Errorf("%d pairs of both, %d of one alone: more than 1 %%", all.both, bad)
