@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -505,8 +506,8 @@ func (s *inspectRun) file(ctx context.Context, path string) error {
 // alert writes one alert.
 func (s *inspectRun) alert(a *inspect.Alert) {
 	s.alerts++
-	j := RuleAlert{Schema: schemaVersion, Timestamp: time.Unix(0, a.Time).UTC().Format("2006-01-02T15:04:05.000000-0700"), FlowID: a.Flow, Capture: s.path,
-		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: protocolName(a.Proto), App: a.App.String(), Tunnels: a.Tunnel,
+	j := RuleAlert{Schema: schemaVersion, Timestamp: time.Unix(0, a.Time).UTC().Format(replay.EVETime), FlowID: a.Flow, Capture: s.path,
+		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: replay.EVETransport(wire.ProtoName(a.Proto)), App: a.App.String(), Tunnels: a.Tunnel,
 		Anomaly: a.Anomaly.String(), Payload: printable(a.Payload)}
 	if a.Packet > 0 {
 		j.Packet = a.Packet - s.before
@@ -532,14 +533,6 @@ func (s *inspectRun) summary(c *console, loaded, took time.Duration) {
 		loaded.Round(time.Millisecond), s.total.Packets, s.total.Bytes, s.total.Flows, took.Round(time.Millisecond), s.alerts)
 	fmt.Fprintf(c.err, "%d rules evaluated, %d scans done again for their matches, %d gaps in streams, %d alerts kept back by thresholds, %d evaluations given up\n",
 		s.total.Evaluated, s.total.Overflows, s.total.Gaps, s.total.Suppressed, s.total.GaveUp)
-}
-
-// protocolName returns the name of a protocol of IP, in capital letters.
-func protocolName(p uint8) string {
-	if p == wire.ProtoICMPv6 {
-		return "IPv6-ICMP"
-	}
-	return strings.ToUpper(wire.ProtoName(p))
 }
 
 // printable returns at most 80 bytes, with dots for those that are not printable ASCII.

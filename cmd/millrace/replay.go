@@ -83,8 +83,9 @@ their port or address alone), the server's name and JA4, and sums up protocols o
 Up to eight payloads each way decide. A million flows of HTTP take 0.9 GB; packets of
 flows beyond those are counted in flows_unknown. --eve prints
 a line of JSON for every flow, with keys of Suricata's EVE output: timestamp, src_ip,
-src_port, dest_ip, dest_port, proto, app_proto, name, alpn, ja4, rules, flow
-(pkts_toserver, pkts_toclient, bytes_toserver, bytes_toclient, duration_seconds).
+src_port, dest_ip, dest_port, proto, app_proto ("failed" where nothing was recognised),
+protocol (the name of --classify), name, alpn, ja4, rules, flow (pkts_toserver,
+pkts_toclient, bytes_toserver, bytes_toclient, start, end, duration_seconds).
 
 --write stores the packets that pass in a pcap or pcapng file, with their time of
 capture; "-" is standard output, and the summary goes to standard error. Packets of

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type FlowEvent struct {
 	DstPort   uint16        `json:"dest_port"`
 	Proto     string        `json:"proto"`
 	App       string        `json:"app_proto"`
+	Protocol  string        `json:"protocol"` // the name of --classify, of which app_proto is Suricata's
 	Name      string        `json:"name"`
 	ALPN      string        `json:"alpn"`
 	JA4       string        `json:"ja4"`
@@ -31,7 +33,32 @@ type FlowEventFlow struct {
 	PacketsToClient uint64  `json:"pkts_toclient"`
 	BytesToServer   uint64  `json:"bytes_toserver"`
 	BytesToClient   uint64  `json:"bytes_toclient"`
+	Start           string  `json:"start"`
+	End             string  `json:"end"`
 	Seconds         float64 `json:"duration_seconds"`
+}
+
+// EVETime is the layout of a time in EVE output.
+const EVETime = "2006-01-02T15:04:05.000000-0700"
+
+// EVETransport returns the name that EVE output has for a transport protocol of wire.ProtoName.
+func EVETransport(name string) string {
+	if name == "icmpv6" {
+		return "IPv6-ICMP"
+	}
+	return strings.ToUpper(name)
+}
+
+// eveApps are the application protocols whose names in EVE output are not those of package appid in lower case.
+var eveApps = map[string]string{
+	"unknown": "failed", "HTTP-CONNECT": "http", "DCE-RPC": "dcerpc", "EtherNet/IP": "enip", "Kerberos": "krb5", "PostgreSQL": "pgsql", "VNC": "rfb",
+}
+
+func eveApp(name string) string {
+	if other, ok := eveApps[name]; ok {
+		return other
+	}
+	return strings.ReplaceAll(strings.ToLower(name), " ", "-")
 }
 
 // WriteFlows writes a line of JSON for each flow, a FlowEvent, the largest first.
@@ -40,12 +67,15 @@ func WriteFlows(w io.Writer, flows *Conversations) error {
 	for i := range flows.List {
 		f := &flows.List[i]
 		e := FlowEvent{
-			Schema: 1, Timestamp: f.Start.Format(time.RFC3339Nano), Event: "flow",
-			Src: f.A.Addr(), SrcPort: f.A.Port(), Dst: f.B.Addr(), DstPort: f.B.Port(), Proto: f.Protocol,
-			Flow: FlowEventFlow{f.PacketsAB, f.PacketsBA, f.BytesAB, f.BytesBA, f.Seconds},
+			Schema: 1, Timestamp: f.Start.Format(EVETime), Event: "flow",
+			Src: f.A.Addr(), SrcPort: f.A.Port(), Dst: f.B.Addr(), DstPort: f.B.Port(), Proto: EVETransport(f.Protocol),
+			Flow: FlowEventFlow{
+				PacketsToServer: f.PacketsAB, PacketsToClient: f.PacketsBA, BytesToServer: f.BytesAB, BytesToClient: f.BytesBA,
+				Start: f.Start.Format(EVETime), End: f.Start.Add(time.Duration(f.Seconds * float64(time.Second))).Format(EVETime), Seconds: f.Seconds,
+			},
 		}
 		if a := f.Application; a != nil {
-			e.App, e.Name, e.ALPN, e.JA4, e.Rules = a.Protocol, a.Name, a.ALPN, a.JA4, a.Rules
+			e.App, e.Protocol, e.Name, e.ALPN, e.JA4, e.Rules = eveApp(a.Protocol), a.Protocol, a.Name, a.ALPN, a.JA4, a.Rules
 		}
 		if e.Rules == nil {
 			e.Rules = []uint16{}
