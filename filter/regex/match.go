@@ -114,8 +114,7 @@ func (m *Machine) search(from int) (found []int, ok bool) {
 }
 
 // run executes from an instruction on until opMatch or opSubEnd, and returns the position there. Below base the
-// stack belongs to the caller. It is one function, since each instruction moves pc and at, which are in registers here: a call for
-// each costs more than what it does.
+// stack belongs to the caller. It is one function: its cases are the instructions, and share pc and at.
 func (m *Machine) run(pc, at, base int) (end int, ok bool) {
 	prog, b := m.r.prog, m.b
 	for {
