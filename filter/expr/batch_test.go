@@ -502,6 +502,8 @@ func TestJoinedLanesDecideAsMatch(t *testing.T) {
 		pairsOf("dst net 10.0.0.0/24", "dst host 10.0.0.1", "dst host 10.0.0.2", "dst net 10.0.0.0/30", "dst host 10.0.0.0", "dst net 10.0/16", "dst net 10.0.0.2/31"),
 		pairsOf("dst host 10.0.0.1", "dst host 10.0.0.2", "dst host 10.0.0.9", "dst host 10.0.0.8", "dst host 10.0.0.7", "dst host 10.0.0.6", "dst net 10.0.0/24"),
 		pairsOf("ip[19] = 0", "ip[19] = 7", "ip[19] = 8", "ip[19] = 9", "ip[19] = 10", "ip[19] = 11", "ip[19] > 0"),
+		pairsOf("dst host 10.0.0.9", "dst host 10.0.0.8", "dst host 10.0.0.7", "dst host 10.0.0.6", "dst host 10.0.0.5", "dst host 10.0.0.4", "dst net 10.0.0.0/30"),
+		"tcp and (tcp[0:2] = 80 or " + getRequest + ")", "tcp and (" + getRequest + " or tcp[0:2] = 80)", "tcp[0:4] = 0x00500035 or " + getRequest,
 		"tcp dst port 80 or 443 and (ip[8] = 64 or ip[14] = 1 or " + getRequest + ")",
 	} {
 		f, err := Compile(text, LinkEthernet, Options{})
