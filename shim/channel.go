@@ -25,6 +25,7 @@ type channel struct {
 	supervisor bool   // it speaks for other processes
 	asker      uint32 // thread that a supervisor asks for, 0 is one of the owner's
 	known      bool   // the descriptor of the request is that of a socket of the node, whose close does not wait
+	started    uint64 // when the owner has begun (see startTime), 0 is unknown
 	pids       int    // 1: it has the numbers of processes that the node has; -1: others
 
 	budget ringBudget // of its connections
@@ -50,6 +51,7 @@ func (s *Server) newChannel(conn *net.UnixConn) *channel {
 		return nil
 	}
 	c.owner = &socket.Process{PID: int(cred.Pid), UID: cred.Uid, Command: command(int(cred.Pid))}
+	c.started, _ = startTime(c.owner.PID) // a process that has ended is not trusted
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -82,14 +82,34 @@ func (c *channel) mayBind(port uint16) error {
 	return syscall.EACCES
 }
 
-// stillTrusted reports whether the process that asks acts as root, or as the node's user, now.
+// stillTrusted reports whether the process with the channel acts as root, or as the node's user, now, and so does the one that it asks
+// for. It has to be the process that has opened the channel: others may have that after its end, and its number another process.
 func (c *channel) stillTrusted() bool {
-	asker := c.asker
-	if asker == 0 || !c.supervisor || !c.samePIDs() {
-		asker = uint32(c.owner.PID)
+	started, err := startTime(c.owner.PID)
+	if err != nil || started != c.started || !actsTrusted(uint32(c.owner.PID)) {
+		return false
 	}
-	uid, err := effectiveUID(asker)
+	return !c.supervisor || c.asker == 0 || !c.samePIDs() || actsTrusted(c.asker)
+}
+
+// actsTrusted reports whether a thread has the effective user root, or the node's.
+func actsTrusted(tid uint32) bool {
+	uid, err := effectiveUID(tid)
 	return err == nil && (uid == 0 || int(uid) == os.Geteuid())
+}
+
+// startTime returns when a process has begun, in ticks since the machine has (starttime of proc_pid_stat(5)).
+func startTime(pid int) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	rest := b[bytes.LastIndexByte(b, ')')+1:] // the name of the program may have spaces and parentheses
+	fields := bytes.Fields(rest)              // from the third on
+	if len(fields) < 20 {
+		return 0, errProtocol
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64)
 }
 
 // effectiveUID returns the effective user of a thread.

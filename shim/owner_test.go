@@ -41,3 +41,69 @@ func TestOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestStillTrusted: rights are those of the process that has opened the channel, as long as it has them, and not of one that has its
+// number later, nor of one that it names and that is not its own.
+func TestStillTrusted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	other := exec.Command("sleep", "60")
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 70001, Gid: 70001}}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	own, its := os.Getpid(), other.Process.Pid
+	for _, tc := range []struct {
+		what       string
+		pid        int
+		later      uint64 // it has begun, in ticks after what the channel has
+		supervisor bool
+		asker      int
+		want       bool
+	}{
+		{"itself", own, 0, false, 0, true},
+		{"a process with its number", own, 1, false, 0, false},
+		{"a process of a user", its, 0, false, 0, false},
+		{"a supervisor for itself", own, 0, true, 0, true},
+		{"a supervisor for root", own, 0, true, own, true},
+		{"a supervisor for a user", own, 0, true, its, false},
+		{"a user's supervisor for root", its, 0, true, own, false},
+		{"a user's supervisor for itself", its, 0, true, its, false},
+		{"no supervisor, which names another", own, 0, false, its, true},
+		{"a process that has ended", 1 << 30, 0, false, 0, false},
+	} {
+		started, _ := startTime(tc.pid)
+		c := &channel{supervisor: tc.supervisor, peer: &user{}, owner: &socket.Process{PID: tc.pid}, started: started - tc.later, asker: uint32(tc.asker)}
+		if got := c.stillTrusted(); got != tc.want {
+			t.Errorf("%s: %v", tc.what, got)
+		}
+	}
+}
+
+// TestStartTime: it is that of the kernel, whatever the program's name.
+func TestStartTime(t *testing.T) {
+	dir := t.TempDir()
+	path := dir + "/a) R (b"
+	if err := os.Symlink("/bin/sleep", path); err != nil {
+		t.Fatal(err)
+	}
+	before, err := startTime(os.Getpid())
+	if err != nil || before == 0 {
+		t.Fatal(before, err)
+	}
+	cmd := exec.Command(path, "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	until(t, "it has its name", func() bool { return command(cmd.Process.Pid) == "a) R (b" })
+	began, err := startTime(cmd.Process.Pid)
+	if err != nil || began < before || began > before+100*600 {
+		t.Errorf("%d, after %d: %v", began, before, err)
+	}
+	if _, err := startTime(1 << 30); err == nil {
+		t.Error("a process that is none has begun")
+	}
+}
