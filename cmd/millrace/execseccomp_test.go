@@ -230,7 +230,7 @@ func TestSeccompFailsClearly(t *testing.T) {
 		{[]string{self, "exec", "--seccomp", "--socket", b.socket, "--", "true"}, exitSupervised, "supervisor of system calls already"},
 		{[]string{self, "exec", "--socket", b.socket, "--", "true"}, exitSupervised, "supervisor of system calls already"},
 	} {
-		if code, out := b.run(tc.args...); code != tc.code || strings.Count(out, "\n") != 1 || !strings.Contains(out, tc.says) {
+		if code, out := b.run(tc.args...); code != tc.code || strings.Count(out, "\n") != 1 || !strings.Contains(out, tc.says) || strings.Contains(out, "notify:") {
 			t.Errorf("%v: code %d, want %d: %s", tc.args, code, tc.code, out)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 // Why a program cannot be supervised.
 var (
 	// ErrOldKernel is that the kernel lacks a part of seccomp user notification.
-	ErrOldKernel = errors.New("notify: the kernel lacks seccomp user notification (Linux 5.19 or later has it, with CONFIG_SECCOMP_FILTER)")
+	ErrOldKernel = errors.New("the kernel lacks seccomp user notification (Linux 5.19 or later has it, with CONFIG_SECCOMP_FILTER)")
 
 	// ErrSupervised is that the task has a supervisor already: the kernel permits one.
-	ErrSupervised = errors.New("notify: this program runs under a supervisor of system calls already, and the kernel permits one")
+	ErrSupervised = errors.New("this program runs under a supervisor of system calls already, and the kernel permits one")
 
 	// ErrNotPermitted is that a policy of the machine forbids it.
-	ErrNotPermitted = errors.New("notify: a policy of this machine forbids it (AppArmor, SELinux, Yama, or the seccomp filter of a container)")
+	ErrNotPermitted = errors.New("a policy of this machine forbids it (AppArmor, SELinux, Yama, or the seccomp filter of a container)")
 )
 
 // Install puts the filter on the calling thread, which its children and what it executes inherit, and returns the
@@ -89,7 +89,7 @@ func Probe() error {
 		return probeError("getsockname", err)
 	}
 	if _, ok := sa.(*unix.SockaddrInet4); !ok {
-		return fmt.Errorf("notify: the call went to the kernel: %w", ErrNotPermitted)
+		return fmt.Errorf("the call went to the kernel: %w", ErrNotPermitted)
 	}
 	return nil
 }
@@ -101,5 +101,5 @@ func probeError(call string, err error) error {
 	case unix.EINVAL:
 		return fmt.Errorf("%s: %w", call, ErrOldKernel)
 	}
-	return fmt.Errorf("notify: the supervisor does not answer: %w", os.NewSyscallError(call, err))
+	return fmt.Errorf("the supervisor does not answer: %w", os.NewSyscallError(call, err))
 }
