@@ -437,7 +437,7 @@ func TestInspectedConnectionsStayOutOfTheKernel(t *testing.T) {
 // The rules of a reload that has errors are not used, and every error has its place.
 func TestABrokenFileLeavesTheRules(t *testing.T) {
 	s := guard(t, fill(""), preventAll, dropEvil)
-	s.write("a.rules", "drop tcp any any -> any any (msg:\"a\"; contnt:\"x\"; sid:1;)\n\ndrop tcp any any -> any any (content:\"abc\"; flowint:x,+,1; sid:2;)\nbad\n")
+	s.write("a.rules", "drop tcp any any -> any any (msg:\"a\"; contnt:\"x\"; sid:1;)\n\ndrop tcp any any -> any any (content:\"abc\"; asn1:oversize_length 500; sid:2;)\nbad\n")
 	err := s.i.Reload(s.parse(t, preventAll))
 	ce, ok := err.(*config.Error)
 	if !ok {
@@ -453,7 +453,7 @@ func TestABrokenFileLeavesTheRules(t *testing.T) {
 	}
 	s.handshake(guardedClient)
 	s.refused(0, data(guardedClient, 0, "evil bytes"), packet.DropInspection)
-	s.write("a.rules", dropEvil+"drop tcp any any -> any any (content:\"abc\"; flowint:x,+,1; sid:2;)\n")
+	s.write("a.rules", dropEvil+"drop tcp any any -> any any (content:\"abc\"; asn1:oversize_length 500; sid:2;)\n")
 	if err := s.i.Reload(s.parse(t, "  policies: [{name: p, mode: prevent, rules: a.rules, lenient: true}]\n")); err != nil {
 		t.Fatal(err)
 	}
