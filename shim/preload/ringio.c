@@ -358,13 +358,19 @@ static int publish(struct rings *r, int fd, size_t n)
 
 enum outcome { WROTE, MOVED, ENDED, BUSY };
 
-/* begin_send takes the lock if the ring may be written. */
-static enum outcome begin_send(struct rings *r)
+/*
+ * begin_send takes the lock if the ring may be written. Who was killed with it may have noted that the node is woken, and not have
+ * written the doorbell byte: nobody else would.
+ */
+static enum outcome begin_send(struct rings *r, int fd)
 {
-	if (!rings_lock(&r->page->locks[0].send)) {
+	int e = lock_take(&r->page->locks[0].send, NULL, 0);
+	if (e != 0 && e != EOWNERDEAD) {
 		errno = EAGAIN; /* this is a signal handler, in the middle of a call */
 		return BUSY;
 	}
+	if (e == EOWNERDEAD)
+		write_doorbell(r, fd, 1);
 	uint32_t state = atomic_load(&r->page->state);
 	if (state <= RING_OPEN && atomic_load(&r->page->shut) == 0)
 		return WROTE;
@@ -408,7 +414,7 @@ ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n,
 	size_t want = total(parts, n), done = 0;
 	for (;;) {
 		bool ended = false;
-		enum outcome o = begin_send(r);
+		enum outcome o = begin_send(r, fd);
 		if (o == WROTE) {
 			done += put(r, fd, &from, want - done, &ended);
 			rings_unlock(&r->page->locks[0].send);
@@ -452,7 +458,7 @@ ssize_t rings_sendfile(struct rings *r, int fd, int file, off_t *at, size_t n)
 	size_t done = 0;
 	while (done < n) {
 		bool full = false, ended = false;
-		enum outcome o = begin_send(r);
+		enum outcome o = begin_send(r, fd);
 		ssize_t got = 0;
 		if (o == WROTE) {
 			got = put_file(r, fd, file, at, n - done, &full, &ended);
