@@ -11,6 +11,7 @@
 
 #define LOCKS 16    /* of a thread at once: two, and those of handlers in handlers */
 #define PATIENCE 60 /* s, for a thread that has a lock: what reads a file for sendfile(2) may take long */
+#define RETRY 20    /* ms, see wait_for */
 
 /* The locks that this thread has, or is about to get. Signal handlers read it, so that the count changes last, or first. */
 struct held {
@@ -36,6 +37,26 @@ void lock_make(pthread_mutex_t *lock)
 	pthread_mutexattr_destroy(&a);
 }
 
+/*
+ * wait_for waits for a lock that another thread has, and tries again every RETRY: a process that is killed after it was woken,
+ * and before it has the lock, leaves the others asleep if a third has taken it meanwhile. That one wakes nobody, as it knows of none.
+ */
+static int wait_for(pthread_mutex_t *lock)
+{
+	struct timespec end;
+	int e = ETIMEDOUT;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	for (int tries = PATIENCE * 1000 / RETRY; tries > 0 && e == ETIMEDOUT; tries--) {
+		end.tv_nsec += RETRY * 1000000;
+		if (end.tv_nsec >= 1000000000) {
+			end.tv_sec++;
+			end.tv_nsec -= 1000000000;
+		}
+		e = pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &end);
+	}
+	return e;
+}
+
 int lock_take(pthread_mutex_t *lock, _Atomic uint32_t *flags, uint32_t flag)
 {
 	if (locks == LOCKS)
@@ -45,12 +66,8 @@ int lock_take(pthread_mutex_t *lock, _Atomic uint32_t *flags, uint32_t flag)
 	atomic_signal_fence(memory_order_seq_cst);
 	locks++;
 	int e = pthread_mutex_trylock(lock);
-	if (e == EBUSY) {
-		struct timespec end;
-		clock_gettime(CLOCK_MONOTONIC, &end);
-		end.tv_sec += PATIENCE;
-		e = pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &end);
-	}
+	if (e == EBUSY)
+		e = wait_for(lock);
 	if (e == EOWNERDEAD && pthread_mutex_consistent(lock) != 0)
 		e = EDEADLK;
 	h->changing = false;
