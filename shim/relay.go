@@ -120,9 +120,11 @@ func (r *relay) begin(filled int) error {
 	return unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, r.unconsumed)
 }
 
-// skipAll consumes what the program may have left in the socket, with the guard byte.
+// skipAll consumes what the program may have left in the socket, with the guard byte, before the socket is closed: bytes in it
+// would make the end of the stream ECONNRESET. A doorbell byte that the program is about to write fails from here on.
 func (r *relay) skipAll() {
 	if r.rings != nil {
+		_ = unix.Shutdown(r.fd, unix.SHUT_RD) // the program may have closed it
 		r.skipAllBut(0)
 	} else {
 		_ = r.skip(r.unconsumed)

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -318,5 +319,29 @@ func TestAcceptedRingsAreOpen(t *testing.T) {
 			t.Fatalf("connection %d: the peer has %d bytes, %v", i, len(got), err)
 		}
 		peer.Close()
+	}
+}
+
+// TestDoorbellAtTheEnd: a doorbell byte that comes between the last look into the socket and its close does not turn the end of the
+// stream into ECONNRESET.
+func TestDoorbellAtTheEnd(t *testing.T) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[0])
+	node := os.NewFile(uintptr(ends[1]), "node")
+	defer node.Close()
+	if _, err := unix.Write(ends[0], make([]byte, 3)); err != nil { // doorbell bytes of before
+		t.Fatal(err)
+	}
+	r := &relay{fd: ends[1], drop: make([]byte, scratchSize), rings: &rings{}}
+	r.skipAll()
+	if err := unix.Send(ends[0], make([]byte, 1), unix.MSG_NOSIGNAL); err != syscall.EPIPE {
+		t.Errorf("a doorbell byte: %v, want EPIPE", err)
+	}
+	node.Close()
+	if n, err := unix.Read(ends[0], make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("%d bytes, %v, want the end", n, err)
 	}
 }
