@@ -151,7 +151,7 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	case os.Getenv(tierVariable) != "": // never both
 		return supervisorError(notify.ErrSupervised)
 	default:
-		if env, err = f.shimEnvironment(env, path, socket, &node); err != nil {
+		if env, err = f.shimEnvironment(env, path, args, socket, &node); err != nil {
 			return err
 		}
 	}
@@ -178,11 +178,36 @@ func noNode(err error) bool {
 func nodeError(socket string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return notStarted{fmt.Errorf("this user may not use the host at %s (shim.groups and shim.everyone of its configuration): %w", socket, err), exitNotPermitted}
+		return notStarted{fmt.Errorf("this user may not use the host at %s (shim.groups and shim.everyone of its configuration)", socket), exitNotPermitted}
 	case noNode(err):
-		return notStarted{fmt.Errorf("no host answers at %s: start one by `millrace stack up`, or name its control socket by --socket", socket), exitNoNode}
+		return notStarted{fmt.Errorf("no host answers at %s: start one by `millrace stack up`, or name its control socket by --socket%s", socket, others(socket)), exitNoNode}
 	}
 	return notStarted{err, exitNoNode}
+}
+
+// maxOthers is how many hosts an error names.
+const maxOthers = 4
+
+// others names the control sockets of hosts that answer, beside socket and in the usual folder.
+func others(socket string) string {
+	var found []string
+	suffix := stackd.ShimSocket("*.sock")
+	for _, dir := range slices.Compact([]string{filepath.Dir(socket), filepath.Dir(stackd.DefaultSocket)}) {
+		paths, _ := filepath.Glob(filepath.Join(dir, suffix)) // it is well-formed
+		for _, p := range paths {
+			control := strings.TrimSuffix(p, suffix[1:]) + ".sock"
+			if p == socket || len(found) == maxOthers || slices.Contains(found, control) {
+				continue
+			}
+			if _, err := shim.Hello(p); err == nil {
+				found = append(found, control)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(found, ", ") + " answers)"
 }
 
 // maxHostLog is how much of a host's log exec shows, in bytes.
@@ -241,8 +266,9 @@ func openHostLog(socket string) (f *os.File, begin int64, err error) {
 }
 
 // shimEnvironment returns the environment in which a program uses the host.
-func (f *execFlags) shimEnvironment(env []string, path, socket string, node *shim.Node) ([]string, error) {
-	if err := loadable(path); err != nil && !isSelf(path) { // exec of exec: the inner one says what can be loaded
+func (f *execFlags) shimEnvironment(env []string, path string, args []string, socket string, node *shim.Node) ([]string, error) {
+	nested := isSelf(path) && len(args) > 1 && args[1] == "exec" // the inner one checks what it loads the library into
+	if err := loadable(path); err != nil && !nested {
 		return nil, err
 	}
 	lib, err := unpack()
@@ -296,6 +322,9 @@ func loadable(path string) error {
 	defer f.Close()
 	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return notStarted{fmt.Errorf("%s is statically linked: a library cannot be loaded into it (use --seccomp)", path), exitArchitecture}
+	}
+	if f.Section(".go.buildinfo") != nil { // with cgo it loads libc, but its package net makes system calls of its own
+		return notStarted{fmt.Errorf("%s is a Go program, which makes system calls without libc: the library would not see them (use --seccomp)", path), exitArchitecture}
 	}
 	return nil
 }

@@ -60,7 +60,8 @@ func TestExecNeedsPermission(t *testing.T) {
 	}
 	closed, open := shimServer(t, nil), shimServer(t, func(c *shim.Config) { c.Groups = []uint32{65534} })
 	code, says := execAs(t, 65534, "--socket", closed, "--", "true")
-	if code != exitNotPermitted || !strings.Contains(says, "shim.groups and shim.everyone") || strings.Count(strings.TrimSpace(says), "\n") != 0 {
+	folder := strings.TrimSuffix(closed, ".sock") // the control socket's and the programs' socket have it in common
+	if code != exitNotPermitted || !strings.Contains(says, "shim.groups and shim.everyone") || strings.Count(says, folder) != 1 || strings.Count(strings.TrimSpace(says), "\n") != 0 {
 		t.Errorf("code %d: %s", code, says)
 	}
 	if code, says := execAs(t, 65534, "--socket", open, "--", "sh", "-c", "exit 9"); code != 9 || says != "" {
@@ -104,6 +105,32 @@ func TestExecOfExec(t *testing.T) {
 		if code != 0 || len(lines) != 2 || lines[0] != strings.TrimSuffix(tc.inner, ".sock")+".shim.sock" || strings.Count(lines[1], "libmillrace") != 1 {
 			t.Errorf("%v: code %d: %s", tc.args, code, says)
 		}
+	}
+}
+
+// TestExecOfItself: only exec itself goes on without the library. Other commands would use the kernel's stack in silence.
+func TestExecOfItself(t *testing.T) {
+	socket := shimServer(t, nil)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, says := execAs(t, 0, "--socket", socket, "--", self, "version")
+	if code != exitArchitecture || !strings.Contains(says, "use --seccomp") {
+		t.Errorf("code %d: %s", code, says)
+	}
+}
+
+// TestExecNamesOtherHosts: where a path is wrong, the error has those of the hosts beside it that answer.
+func TestExecNamesOtherHosts(t *testing.T) {
+	socket := shimServer(t, nil)
+	dead := filepath.Join(filepath.Dir(socket), "dead.shim.sock")
+	if err := os.WriteFile(dead, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, says := execAs(t, 0, "--socket", filepath.Join(filepath.Dir(socket), "stak.sock"), "--", "true")
+	if code != exitNoNode || !strings.Contains(says, "("+socket) || strings.Contains(says, "dead") || strings.Count(strings.TrimSpace(says), "\n") != 0 {
+		t.Errorf("code %d: %s", code, says)
 	}
 }
 
