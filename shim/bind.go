@@ -2,6 +2,7 @@ package shim
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"syscall"
 	"time"
@@ -37,10 +38,25 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 		bind = k.bindPackets
 	}
 	if err := k.s.afterCloses(q.addr.Port(), func() error { return bind(q.addr) }); err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			r.value = []byte(k.s.portCause(q.addr.Port()))
+		}
 		return err
 	}
 	r.local, r.remote = k.names()
 	return nil
+}
+
+// portCause returns why no program can have a port that is in use, "" if another one has it.
+func (s *Server) portCause(port uint16) string {
+	if s.cfg.Service == nil {
+		return ""
+	}
+	name := s.cfg.Service(port)
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("port %d is that of the node's service %s: start the node without it (millrace stack up -c FILE)", port, name)
 }
 
 // closeTime is the most that afterCloses waits.

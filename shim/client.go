@@ -46,9 +46,24 @@ func (c *Client) Close() {
 
 // Bind is bind(2).
 func (c *Client) Bind(tid, fd int, a netip.AddrPort, scope uint32) error {
-	_, err := c.ask(&request{op: opBind, addr: a, scope: scope}, tid, fd)
+	r, err := c.ask(&request{op: opBind, addr: a, scope: scope}, tid, fd)
+	if err != nil && len(r.value) > 0 {
+		return &BindError{Cause: string(r.value), Errno: r.errno}
+	}
 	return err
 }
+
+// BindError is an error of Bind whose cause is worth a line on the program's standard error.
+type BindError struct {
+	Cause string
+	Errno syscall.Errno
+}
+
+// Error returns the cause.
+func (e *BindError) Error() string { return e.Cause }
+
+// Unwrap returns the errno.
+func (e *BindError) Unwrap() error { return e.Errno }
 
 // Connect is connect(2) that does not wait: EINPROGRESS is that fd will be writable when the connection is complete. An
 // address that is not valid ends the association of a UDP socket.

@@ -28,6 +28,10 @@ type Config struct {
 	// most are AF_UNIX pairs, which no capture sees.
 	ThroughLoop bool
 
+	// Service returns the name of the node's own service at a TCP or UDP port, "" where there is none. A program that cannot
+	// bind the port reports it. Nil: the node has no services.
+	Service func(port uint16) string
+
 	Limits Limits // of each user
 }
 

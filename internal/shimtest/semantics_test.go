@@ -98,3 +98,22 @@ func TestNoResolver(t *testing.T) {
 		t.Errorf("it said %q", &p.out)
 	}
 }
+
+// TestServicePort: a program that cannot have the port of a service of the node learns whose it is.
+func TestServicePort(t *testing.T) {
+	b := newBed(t, 1, func(c *shim.Config) {
+		c.Service = func(port uint16) string {
+			if port == 80 {
+				return "http"
+			}
+			return ""
+		}
+	})
+	l, err := b.A.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b.runs("service-port", "80").saidOnly("millrace: port 80 is that of the node's service http: start the node without it (millrace stack up -c FILE)\n")
+	b.clean()
+}

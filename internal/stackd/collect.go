@@ -184,6 +184,16 @@ func (d *Daemon) service(local netip.AddrPort) string {
 	return ""
 }
 
+// servicePort returns the service at a port of any address, "" for none.
+func (d *Daemon) servicePort(port uint16) string {
+	for _, l := range d.listeners() {
+		if l.Port == port {
+			return string(l.Kind)
+		}
+	}
+	return ""
+}
+
 func ends(t wire.Tuple) (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(t.Local.Netip(), t.LocalPort), netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort)
 }

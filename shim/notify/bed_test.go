@@ -91,6 +91,16 @@ type bed struct {
 	path   string
 }
 
+// servicePort is the port of a service of the node's own.
+const servicePort = 99
+
+func service(port uint16) string {
+	if port == servicePort {
+		return "echo"
+	}
+	return ""
+}
+
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	p, err := stackpair.New(1)
@@ -98,7 +108,7 @@ func newBed(t testing.TB) *bed {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := shim.New(shim.Config{Stack: p.A, Path: path, Name: "stack"})
+	s, err := shim.New(shim.Config{Stack: p.A, Path: path, Name: "stack", Service: service})
 	if err != nil {
 		t.Fatal(err)
 	}

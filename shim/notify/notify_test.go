@@ -227,8 +227,13 @@ func TestPackets(t *testing.T) {
 			_, _ = u.WriteTo(b[:n], from)
 		}
 	}()
+	l, err := b.A.Listen("tcp", fmt.Sprintf(":%d", servicePort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
 	out := b.run("packets", stackpair.AddrB+":7")
-	for _, line := range []string{"a server: true\n", "unconnected: true\n", "raw: true\n", "millrace: UDP under --seccomp is for connected sockets"} {
+	for _, line := range []string{"a server: true\n", "unconnected: true\n", "raw: true\n", "service: true\n", "millrace: port 99 is that of the node's service echo: start the node without it", "millrace: UDP under --seccomp is for connected sockets"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("it did not say %q: %s", line, out)
 		}

@@ -153,6 +153,8 @@ func packets(args []string) error {
 	fmt.Println("unconnected:", errors.Is(err, syscall.EOPNOTSUPP))
 	_, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
 	fmt.Println("raw:", errors.Is(err, syscall.EPERM))
+	_, err = net.Listen("tcp4", fmt.Sprintf("198.18.0.1:%d", servicePort))
+	fmt.Println("service:", errors.Is(err, syscall.EADDRINUSE))
 	return nil
 }
 

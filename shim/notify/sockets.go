@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 	"time"
@@ -75,6 +76,11 @@ func (c *call) served() (int, shim.Mark, *outcome) {
 
 // refused is the outcome of a request that failed.
 func (c *call) refused(err error) outcome {
+	var e *shim.BindError
+	if errors.As(err, &e) {
+		c.report(e.Cause)
+		return failed(e.Errno)
+	}
 	switch err {
 	case syscall.ENETDOWN:
 		c.report("the node does not answer: is millrace stack up still running?")

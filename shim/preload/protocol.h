@@ -25,7 +25,7 @@ enum {
 /* What a request asks. All but HELLO and RESOLVE carry the socket's descriptor (SCM_RIGHTS). */
 enum {
 	SHIM_HELLO = 1,   /* name: 1 of a supervisor; arg: the size of a request; value: the program's name, 0, a token. Reply: value is the stack's name, 0, a token */
-	SHIM_BIND = 2,    /* addr. Reply: local */
+	SHIM_BIND = 2,    /* addr. Reply: local; on an error value is a line for standard error, or empty */
 	SHIM_CONNECT = 3, /* addr (family 0: disconnect UDP). Reply: error 0 (complete) or EINPROGRESS; local, remote */
 	SHIM_LISTEN = 4,  /* arg is the backlog. Reply: local */
 	SHIM_NAMES = 5,   /* Reply: local, remote; family 0 where there is none */

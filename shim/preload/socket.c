@@ -54,13 +54,25 @@ INTERPOSED int socket(int domain, int type, int protocol)
 	return -1;
 }
 
+/* report_cause writes what the node has said about a port. */
+static void report_cause(const struct shim_reply *reply)
+{
+	char text[SHIM_REPLY_VALUE + 1];
+	size_t n = reply->len < SHIM_REPLY_VALUE ? reply->len : SHIM_REPLY_VALUE;
+	if (n == 0)
+		return;
+	memcpy(text, reply->value, n);
+	text[n] = 0;
+	report_once(text);
+}
+
 INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(bind, fd, addr, len);
 	struct shim_request q = {.op = SHIM_BIND};
-	struct shim_reply reply;
+	struct shim_reply reply = {0};
 	int cause = decode_address(addr, len, &q.addr);
 	if (cause == 0 && q.addr.family != m.family)
 		cause = m.family == AF_INET ? EAFNOSUPPORT : EINVAL;
@@ -68,7 +80,10 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 		errno = cause;
 		return -1;
 	}
-	return ask(&q, fd, &reply);
+	if (ask(&q, fd, &reply) == 0)
+		return 0;
+	report_cause(&reply);
+	return -1;
 }
 
 

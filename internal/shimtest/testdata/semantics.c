@@ -161,6 +161,19 @@ static void rebind(char **args)
 	}
 }
 
+/* A port of the node's own service cannot be had, and the library says so once. Of a program's port it says nothing. */
+static void service_port(char **args)
+{
+	struct sockaddr_in at = address("0.0.0.0", atoi(args[0]));
+	socklen_t len = sizeof at;
+	for (int i = 0; i < 2; i++)
+		FAILS(bind(tcp(), (struct sockaddr *)&at, sizeof at), EADDRINUSE);
+	at.sin_port = 0;
+	int fd = tcp();
+	CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && getsockname(fd, (struct sockaddr *)&at, &len) == 0);
+	FAILS(bind(tcp(), (struct sockaddr *)&at, sizeof at), EADDRINUSE);
+}
+
 /* A listener that has been closed refuses. */
 static void closed_listener(char **args)
 {
@@ -362,7 +375,7 @@ const struct part semantics[] = {
 	{"two-datagrams", two_datagrams}, {"no-name", no_name},
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
 	{"linger", linger},           {"writes-on", writes_on},     {"unread", unread},
-	{"rebind", rebind},           {"closed-listener", closed_listener},
+	{"rebind", rebind},           {"service-port", service_port}, {"closed-listener", closed_listener},
 	{"in-progress", in_progress}, {"interfaces", interfaces},
 	{"unreachable", unreachable}, {"families", families},       {"urgent", urgent},               {NULL, NULL},
 };
