@@ -12,17 +12,24 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
+// accessOf compiles access rules.
+func accessOf(t *testing.T, rules string) *access {
+	t.Helper()
+	list, err := filter.Parse("r", rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAccess(list.Rules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // Loops share the buckets of a rate, whatever the differences of their clocks.
 func TestRateIsThatOfAllLoops(t *testing.T) {
 	for _, rule := range []string{"rate 1kpps burst 10", "rate 1kpps burst 10 per source"} {
-		list, err := filter.Parse("r", rule)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := newAccess(list.Rules())
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := accessOf(t, rule)
 		var loops sync.WaitGroup
 		var passed [4]int
 		for loop := range passed {
@@ -48,14 +55,7 @@ func TestRateIsThatOfAllLoops(t *testing.T) {
 
 // No token is given out twice, however many loops ask at once.
 func TestTokensAreGivenOutOnce(t *testing.T) {
-	list, err := filter.Parse("r", "rate 1pps burst 20000 per source")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := newAccess(list.Rules())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := accessOf(t, "rate 1pps burst 20000 per source")
 	var loops sync.WaitGroup
 	var passed atomic.Int64
 	for range 4 {
