@@ -60,6 +60,16 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// someOf refuses a command line without arguments, which are called name.
+func someOf(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usage("%s is missing", name)
+		}
+		return nil
+	}
+}
+
 // done prints the result of a command that returns nothing: a line, or an empty document.
 func (f *control) done(c *console, format string, args ...any) error {
 	if f.json {

@@ -366,12 +366,12 @@ func reloadsSay(t *testing.T, socket, file, good string) {
 			t.Errorf("%s%v printed %q, want %q", problem, args, got, out)
 		}
 	}
-	const nothing, weight = "nothing would change\n", "  ~ service web: drain 0s -> 7s\n"
+	const nothing, weight = "no key would change; the files that the configuration names would be read again\n", "  ~ service web: drain 0s -> 7s\n"
 	say(good, exitOK, nothing, "--dry-run")
 	changed := strings.Replace(good, "name: web", "name: web\n    drain: 7s", 1)
 	say(changed, exitOK, "a reload would change:\n"+weight, "--dry-run")
 	say(changed, exitOK, "the new configuration is in use\n"+weight)
-	say(changed, exitOK, "the new configuration is in use; nothing has changed\n")
+	say(changed, exitOK, "the new configuration is in use: no key has changed, and the files that it names were read again\n")
 	say(changed+"engine: auto\n", exitFailure, "a reload would change:\n  ~ engine cpu -> auto (needs a restart: a reload refuses it)\nmillrace: a reload would be refused: engine: the change needs a restart\n", "--dry-run")
 	say(changed, exitOK, nothing, "--dry-run")
 	say(good, exitOK, "the new configuration is in use\n  ~ service web: drain 7s -> 0s\n")

@@ -186,11 +186,11 @@ and of a dry run refused (why a reload would fail).`,
 		all := len(changes.List) + changes.More
 		switch {
 		case dryRun && all == 0:
-			c.printf("nothing would change\n")
+			c.printf("no key would change; the files that the configuration names would be read again\n")
 		case dryRun:
 			c.printf("a reload would change:\n")
 		case all == 0:
-			c.printf("the new configuration is in use; nothing has changed\n")
+			c.printf("the new configuration is in use: no key has changed, and the files that it names were read again\n")
 		default:
 			c.printf("the new configuration is in use\n")
 		}

@@ -49,6 +49,35 @@ func sourceOf(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// ofEach calls f for each source, until one fails. All arguments are checked before.
+func ofEach(args []string, f func(netip.Prefix) error) error {
+	sources := make([]netip.Prefix, len(args))
+	for i, a := range args {
+		var err error
+		if sources[i], err = sourceOf(a); err != nil {
+			return err
+		}
+	}
+	for i, p := range sources {
+		if err := f(p); err != nil {
+			if err = ofDefence(err); len(args) > 1 {
+				err = fmt.Errorf("%s, after %d of %d sources: %w", p, i, len(args), err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// someSources names the sources of a command in its result.
+func someSources(args []string) string {
+	if len(args) == 1 {
+		p, _ := sourceOf(args[0]) // it was checked
+		return p.String()
+	}
+	return group(uint64(len(args))) + " sources"
+}
+
 // ofDefence explains a 404 of a gateway that knows no defence.
 func ofDefence(err error) error {
 	if e := new(admin.Error); errors.As(err, &e) && e.Code == http.StatusNotFound && strings.HasPrefix(e.Message, "no ") {
@@ -131,24 +160,22 @@ func newDefenceAdd(c *console) *cobra.Command {
 	var v admin.DefenceVerdict
 	var d time.Duration
 	cmd := &cobra.Command{
-		Use:   "add SOURCE",
-		Short: "Drop or limit the packets of a source",
-		Long: `Drop the packets of a source, an address or a prefix, in XDP, or limit them with
---packets. The verdict is in force when the command returns, and ends after --time,
+		Use:   "add SOURCE...",
+		Short: "Drop or limit the packets of sources",
+		Long: `Drop the packets of sources, addresses or prefixes, in XDP, or limit them with
+--packets. The verdicts are in force when the command returns, and end after --time,
 with remove, or with the gateway. Sources that the configuration accepts, or has in a
-list, are refused.
+list, are refused, and those behind them on the command line are not added.
 
 --json prints one object: schema.`,
 		Example: `  millrace gateway defence add 192.0.2.7
   millrace gateway defence add 2001:db8::/64 --packets 1000 --time 10m --rule scan
-  millrace gateway defence add 198.51.100.0/24 --forever`,
-		Args:              exactly("SOURCE"),
+  millrace gateway defence add 198.51.100.0/24 --forever
+  xargs -a sources.txt millrace gateway defence add --time 1h`,
+		Args:              someOf("SOURCE"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	newControl(c, cmd, func(ctx context.Context, g *admin.Client, f *control, args []string) (err error) {
-		if v.Source, err = sourceOf(args[0]); err != nil {
-			return err
-		}
+	newControl(c, cmd, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
 		switch {
 		case v.Packets < 0 || v.Burst < 0 || d < 0:
 			return usage("--packets, --burst and --time cannot be negative")
@@ -158,10 +185,14 @@ list, are refused.
 			return usage("--forever and --time exclude each other")
 		}
 		v.Time = admin.Duration(d)
-		if err := g.AddVerdict(ctx, v); err != nil {
-			return ofDefence(err)
+		err := ofEach(args, func(p netip.Prefix) error {
+			v.Source = p
+			return g.AddVerdict(ctx, v)
+		})
+		if err != nil {
+			return err
 		}
-		return f.done(c, "packets of %s are %s", v.Source, map[bool]string{true: "dropped", false: "limited"}[v.Packets == 0])
+		return f.done(c, "packets of %s are %s", someSources(args), map[bool]string{true: "dropped", false: "limited"}[v.Packets == 0])
 	})
 	fl := cmd.Flags()
 	fl.IntVar(&v.Packets, "packets", 0, "packets a second that each source may send (default: none)")
@@ -174,23 +205,22 @@ list, are refused.
 
 func newDefenceRemove(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
-		Use:   "remove SOURCE",
-		Short: "Take a verdict back",
-		Long: `Take the verdict on a source back, the operator's or the gateway's. What a list of the
+		Use:   "remove SOURCE...",
+		Short: "Take verdicts back",
+		Long: `Take the verdicts on sources back, the operator's or the gateway's. What a list of the
 configuration says is changed there.
 
 --json prints one object: schema.`,
 		Example:           `  millrace gateway defence remove 192.0.2.7`,
-		Args:              exactly("SOURCE"),
+		Args:              someOf("SOURCE"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
-		p, err := sourceOf(args[0])
+		err := ofEach(args, func(p netip.Prefix) error {
+			return g.RemoveVerdict(ctx, admin.DefenceSource{Source: p})
+		})
 		if err != nil {
 			return err
 		}
-		if err := g.RemoveVerdict(ctx, admin.DefenceSource{Source: p}); err != nil {
-			return ofDefence(err)
-		}
-		return f.done(c, "the verdict on %s is removed", p)
+		return f.done(c, "the verdict on %s is removed", someSources(args))
 	})
 }

@@ -130,7 +130,7 @@ func TestAGatewayOfListenersAlone(t *testing.T) {
 		{"gateway drain p a --force --wait --timeout 5s", "a of p is drained"},
 		{"gateway undrain p a", "takes connections"},
 		{"gateway weight p a 5", "has weight 5"},
-		{"gateway reload", "nothing has changed"},
+		{"gateway reload", "no key has changed"},
 	} {
 		if _, out, err := run(strings.Split(c.args, " ")...); !strings.Contains(out, c.want) {
 			t.Errorf("%s: %s%s", c.args, out, err)
