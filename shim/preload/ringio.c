@@ -288,7 +288,9 @@ static ssize_t await(struct rings *r, int fd, size_t want, int flags)
 		return !empty(r) ? 1 : n;
 	if (n < 0) { /* the kernel says so once, and for every end but FIN: the node knows which */
 		int cause = socket_error(fd);
+		uint32_t open = RING_OPEN;
 		atomic_store(&r->error, cause != 0 ? cause : ECONNRESET);
+		atomic_compare_exchange_strong(&r->page->state, &open, RING_CLOSED); /* a node that was killed has not */
 	}
 	if (!empty(r))
 		return 1; /* they came before the end */
