@@ -221,6 +221,6 @@ configuration says is changed there.
 		if err != nil {
 			return err
 		}
-		return f.done(c, "the verdict on %s is removed", someSources(args))
+		return f.done(c, "%s", map[bool]string{true: "the verdict on " + someSources(args) + " is removed", false: "verdicts on " + someSources(args) + " are removed"}[len(args) == 1])
 	})
 }
