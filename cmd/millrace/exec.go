@@ -191,11 +191,11 @@ const maxOthers = 4
 // others names the control sockets of hosts that answer, beside socket and in the usual folder.
 func others(socket string) string {
 	var found []string
-	suffix := stackd.ShimSocket("*.sock")
+	pattern := stackd.ShimSocket("*.sock")
 	for _, dir := range slices.Compact([]string{filepath.Dir(socket), filepath.Dir(stackd.DefaultSocket)}) {
-		paths, _ := filepath.Glob(filepath.Join(dir, suffix)) // it is well-formed
+		paths, _ := filepath.Glob(filepath.Join(dir, pattern)) // it is well-formed
 		for _, p := range paths {
-			control := strings.TrimSuffix(p, suffix[1:]) + ".sock"
+			control := strings.TrimSuffix(p, pattern[1:]) + ".sock"
 			if p == socket || len(found) == maxOthers || slices.Contains(found, control) {
 				continue
 			}
@@ -204,10 +204,13 @@ func others(socket string) string {
 			}
 		}
 	}
-	if len(found) == 0 {
+	switch len(found) {
+	case 0:
 		return ""
+	case 1:
+		return " (" + found[0] + " answers)"
 	}
-	return " (" + strings.Join(found, ", ") + " answers)"
+	return " (" + strings.Join(found, ", ") + " answer)"
 }
 
 // maxHostLog is how much of a host's log exec shows, in bytes.

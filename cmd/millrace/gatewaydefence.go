@@ -49,33 +49,30 @@ func sourceOf(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// ofEach calls f for each source, until one fails. All arguments are checked before.
-func ofEach(args []string, f func(netip.Prefix) error) error {
+// sourcesOf parses the arguments of a command.
+func sourcesOf(args []string) ([]netip.Prefix, error) {
 	sources := make([]netip.Prefix, len(args))
 	for i, a := range args {
 		var err error
 		if sources[i], err = sourceOf(a); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	return sources, nil
+}
+
+// forEach calls f for each source, until one fails.
+func forEach(sources []netip.Prefix, f func(netip.Prefix) error) error {
 	for i, p := range sources {
-		if err := f(p); err != nil {
-			if err = ofDefence(err); len(args) > 1 {
-				err = fmt.Errorf("%s, after %d of %d sources: %w", p, i, len(args), err)
-			}
+		err := ofDefence(f(p))
+		switch {
+		case err != nil && len(sources) > 1:
+			return fmt.Errorf("%s, after %d of %d sources: %w", p, i, len(sources), err)
+		case err != nil:
 			return err
 		}
 	}
 	return nil
-}
-
-// someSources names the sources of a command in its result.
-func someSources(args []string) string {
-	if len(args) == 1 {
-		p, _ := sourceOf(args[0]) // it was checked
-		return p.String()
-	}
-	return group(uint64(len(args))) + " sources"
 }
 
 // ofDefence explains a 404 of a gateway that knows no defence.
@@ -185,14 +182,25 @@ list, are refused, and those behind them on the command line are not added.
 			return usage("--forever and --time exclude each other")
 		}
 		v.Time = admin.Duration(d)
-		err := ofEach(args, func(p netip.Prefix) error {
+		sources, err := sourcesOf(args)
+		if err != nil {
+			return err
+		}
+		err = forEach(sources, func(p netip.Prefix) error {
 			v.Source = p
 			return g.AddVerdict(ctx, v)
 		})
 		if err != nil {
 			return err
 		}
-		return f.done(c, "packets of %s are %s", someSources(args), map[bool]string{true: "dropped", false: "limited"}[v.Packets == 0])
+		whose, done := sources[0].String(), "dropped"
+		if len(sources) > 1 {
+			whose = group(uint64(len(sources))) + " sources"
+		}
+		if v.Packets > 0 {
+			done = "limited"
+		}
+		return f.done(c, "packets of %s are %s", whose, done)
 	})
 	fl := cmd.Flags()
 	fl.IntVar(&v.Packets, "packets", 0, "packets a second that each source may send (default: none)")
@@ -215,12 +223,19 @@ configuration says is changed there.
 		Args:              someOf("SOURCE"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
-		err := ofEach(args, func(p netip.Prefix) error {
-			return g.RemoveVerdict(ctx, admin.DefenceSource{Source: p})
-		})
+		sources, err := sourcesOf(args)
 		if err != nil {
 			return err
 		}
-		return f.done(c, "%s", map[bool]string{true: "the verdict on " + someSources(args) + " is removed", false: "verdicts on " + someSources(args) + " are removed"}[len(args) == 1])
+		err = forEach(sources, func(p netip.Prefix) error {
+			return g.RemoveVerdict(ctx, admin.DefenceSource{Source: p})
+		})
+		switch {
+		case err != nil:
+			return err
+		case len(sources) > 1:
+			return f.done(c, "verdicts on %s sources are removed", group(uint64(len(sources))))
+		}
+		return f.done(c, "the verdict on %s is removed", sources[0])
 	})
 }
