@@ -39,7 +39,7 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 	}
 	if err := k.s.afterCloses(q.addr.Port(), func() error { return bind(q.addr) }); err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			r.value = []byte(k.s.portCause(q.addr.Port()))
+			r.value = []byte(k.s.portCause(q.addr))
 		}
 		return err
 	}
@@ -47,16 +47,16 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 	return nil
 }
 
-// portCause returns why no program can have a port that is in use, "" if another one has it.
-func (s *Server) portCause(port uint16) string {
+// portCause returns why no program can have an address and port that are in use, "" if another one has them.
+func (s *Server) portCause(a netip.AddrPort) string {
 	if s.cfg.Service == nil {
 		return ""
 	}
-	name := s.cfg.Service(port)
+	name := s.cfg.Service(netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
 	if name == "" {
 		return ""
 	}
-	return fmt.Sprintf("port %d is that of the node's service %s: start the node without it (millrace stack up -c FILE)", port, name)
+	return fmt.Sprintf("port %d is that of the node's service %s: start the node without it (millrace stack up -c FILE)", a.Port(), name)
 }
 
 // closeTime is the most that afterCloses waits.

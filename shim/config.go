@@ -28,9 +28,9 @@ type Config struct {
 	// most are AF_UNIX pairs, which no capture sees.
 	ThroughLoop bool
 
-	// Service returns the name of the node's own service at a TCP or UDP port, "" where there is none. A program that cannot
-	// bind the port reports it. Nil: the node has no services.
-	Service func(port uint16) string
+	// Service returns the name of the node's own service that has a local address and port, "" for none. An unspecified address
+	// is all. A program that cannot bind there reports it. Nil: the node has no services.
+	Service func(local netip.AddrPort) string
 
 	Limits Limits // of each user
 }

@@ -2,6 +2,7 @@ package shimtest
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -102,8 +103,8 @@ func TestNoResolver(t *testing.T) {
 // TestServicePort: a program that cannot have the port of a service of the node learns whose it is.
 func TestServicePort(t *testing.T) {
 	b := newBed(t, 1, func(c *shim.Config) {
-		c.Service = func(port uint16) string {
-			if port == 80 {
+		c.Service = func(local netip.AddrPort) string {
+			if local.Port() == 80 {
 				return "http"
 			}
 			return ""

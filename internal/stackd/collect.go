@@ -184,10 +184,10 @@ func (d *Daemon) service(local netip.AddrPort) string {
 	return ""
 }
 
-// servicePort returns the service at a port of any address, "" for none.
-func (d *Daemon) servicePort(port uint16) string {
+// serviceThatHas returns the service because of which a program cannot bind to a local address, "" for none.
+func (d *Daemon) serviceThatHas(local netip.AddrPort) string {
 	for _, l := range d.listeners() {
-		if l.Port == port {
+		if l.at(local) || local.Addr().IsUnspecified() && l.Port == local.Port() {
 			return string(l.Kind)
 		}
 	}

@@ -58,7 +58,7 @@ func (d *Daemon) openShim() error {
 	r := d.stack.Resolver(servers...)
 	s, err := shim.New(shim.Config{
 		Stack: d.stack, Path: path, Name: "stack", Groups: groups, Everyone: c.Everyone, PrivilegedPorts: c.PrivilegedPorts,
-		ThroughLoop: c.ThroughLoop, Service: d.servicePort,
+		ThroughLoop: c.ThroughLoop, Service: d.serviceThatHas,
 		Lookup: func(ctx context.Context, name string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", name) },
 		Limits: shim.Limits{Sockets: c.Sockets, Backlog: c.Backlog, Connects: c.Connects, Rings: c.Rings, Descriptors: c.Descriptors},
 	})

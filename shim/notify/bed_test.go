@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,8 +95,8 @@ type bed struct {
 // servicePort is the port of a service of the node's own.
 const servicePort = 99
 
-func service(port uint16) string {
-	if port == servicePort {
+func service(local netip.AddrPort) string {
+	if local.Port() == servicePort {
 		return "echo"
 	}
 	return ""
