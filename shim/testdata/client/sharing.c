@@ -1,7 +1,10 @@
 /* sharing.c - threads and processes that use one socket, and numbers that are used again. */
 #include "client.h"
 
+#include "../rings.h"
+
 #include <linux/futex.h>
+#include <stdbool.h>
 
 /* Sums of what several threads read from one socket. */
 static _Atomic uint64_t sum, count;
@@ -132,20 +135,12 @@ static void borrowed(char **arg)
 	close(fd);
 }
 
-#define LOCK_AT 2048 /* of the writers, in ring.h */
+/* The futex of the lock that writers of a socket with rings take; NULL without rings. */
+static _Atomic uint32_t *writers_lock;
 
-/* writers_lock returns the futex of the lock that writers of a socket take, NULL for a socket without rings. */
-static _Atomic uint32_t *writers_lock(void)
+static void find_lock(struct ring_page *page)
 {
-	FILE *maps = fopen("/proc/self/maps", "r");
-	char line[500];
-	uintptr_t at = 0;
-	CHECK(maps != NULL);
-	while (at == 0 && fgets(line, sizeof line, maps) != NULL)
-		if (strstr(line, "memfd:millrace-ring") != NULL)
-			at = strtoul(line, NULL, 16) + LOCK_AT;
-	fclose(maps);
-	return (_Atomic uint32_t *)at;
+	writers_lock = (_Atomic uint32_t *)&page->locks[0].send; /* its first member in glibc */
 }
 
 static void *write_one(void *fd)
@@ -155,23 +150,23 @@ static void *write_one(void *fd)
 }
 
 /*
- * lost_wakeup frees the lock of the writers while a thread waits for it, and wakes nobody: so it is after a process was killed that
+ * lost_wakeup frees the lock of the writers while a thread waits for it, without waking that: so it is after a process was killed that
  * had been woken, and a third has had the lock meanwhile.
  */
 static void lost_wakeup(char **arg)
 {
 	int fd = dial(arg);
-	_Atomic uint32_t *lock = writers_lock();
+	bool rings = each_ring(find_lock) > 0;
 	pthread_t writer;
 	char b;
-	if (lock != NULL)
-		*lock = (uint32_t)getpid();
+	if (rings)
+		*writers_lock = (uint32_t)getpid();
 	CHECK(pthread_create(&writer, NULL, write_one, &fd) == 0);
-	while (lock != NULL && (*lock & FUTEX_WAITERS) == 0)
+	while (rings && (*writers_lock & FUTEX_WAITERS) == 0)
 		usleep(1000);
 	usleep(5000); /* it sleeps */
-	if (lock != NULL)
-		*lock = 0;
+	if (rings)
+		*writers_lock = 0;
 	alarm(10);
 	CHECK(pthread_join(writer, NULL) == 0);
 	CHECK(read(fd, &b, 1) == 1);
