@@ -39,7 +39,7 @@ void lock_make(pthread_mutex_t *lock)
 
 /*
  * wait_for waits for a lock that another thread has, and tries again every RETRY: a process that is killed after it was woken,
- * and before it has the lock, leaves the others asleep if a third has taken it meanwhile. That one wakes nobody, as it knows of none.
+ * and before it has the lock, leaves the others asleep if a third has taken it meanwhile: that one knows of no waiter.
  */
 static int wait_for(pthread_mutex_t *lock)
 {
