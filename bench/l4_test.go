@@ -262,6 +262,9 @@ func sniff(t *testing.T, s *site, sender harness.Part, n int) (got [][]byte) {
 	buf := make([]byte, 2048)
 	for len(got) < n {
 		k, err := unix.Read(fd, buf)
+		if err == unix.EINTR { // with SO_RCVTIMEO it is not restarted (signal(7))
+			continue
+		}
 		if err != nil {
 			t.Fatalf("after %d packets: %v", len(got), err)
 		}
