@@ -20,14 +20,17 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// driver drives a machine over a net.Conn, for tests: one goroutine reads, and a lock guards the machine.
+// driver drives a machine over a net.Conn, for tests: one goroutine reads, and mu guards the machine.
+// Frames reach the connection in the order in which the machine made them, as HPACK demands, so
+// writing is held from before the frames are taken until they are written.
 type driver struct {
-	mu     sync.Mutex
-	m      *Machine
-	c      net.Conn
-	handle func(ev Event) // with mu held
-	out    []byte
-	queued map[*Stream]*queue
+	writing sync.Mutex // taken before mu
+	mu      sync.Mutex
+	m       *Machine
+	c       net.Conn
+	handle  func(ev Event) // with mu held
+	out     []byte
+	queued  map[*Stream]*queue
 }
 
 // queue is content that waits for a window.
@@ -88,6 +91,8 @@ func (d *driver) send(s *Stream, q *queue) {
 }
 
 func (d *driver) flush() {
+	d.writing.Lock()
+	defer d.writing.Unlock()
 	d.mu.Lock()
 	out := append(d.m.AppendControl(nil), d.out...)
 	d.out = d.out[:0]
