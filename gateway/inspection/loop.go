@@ -17,7 +17,8 @@ import (
 type Loop struct {
 	of      *Inspector
 	number  int
-	engines []*engine // by number of the policy
+	set     *set      // that the engines were last compared with
+	engines []*engine // by number of the policy; nil where there is none
 	frame   []byte    // scratch for packets in several pieces
 	part    []byte    // scratch for one of the datagrams that a packet joins
 	encoder encoder
@@ -48,6 +49,9 @@ const (
 // Inspect is a datapath.Inspector.
 func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject bool) {
 	set := l.of.set.Load()
+	if set != l.set {
+		l.follow(set)
+	}
 	p := set.policy(in.Policy)
 	if p == nil { // the snapshot of the gateway is ahead of a reload, or behind it
 		return packet.Forward, false
@@ -144,6 +148,16 @@ func (l *Loop) decide(p *policy, r inspect.Result) (verdict packet.Verdict, reje
 		return packet.DropInspectionFull, false
 	}
 	return packet.Forward, false
+}
+
+// follow gives up the engines of policies that a reload has removed.
+func (l *Loop) follow(set *set) {
+	l.set = set
+	for n, e := range l.engines {
+		if e != nil && set.policy(e.policy.number) == nil {
+			l.engines[n] = nil
+		}
+	}
 }
 
 // engineOf returns the engine of a policy, with its present rules.

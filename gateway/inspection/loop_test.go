@@ -1,6 +1,7 @@
 package inspection
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,27 @@ func TestLoopsShareTheFlows(t *testing.T) {
 	}
 	if n, _ := i.Loop(0).engines[1].Flows(); n != 1 {
 		t.Errorf("%d flows are kept after an hour", n)
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a loop holds of a policy that is gone is given back with the next packet of any other.
+func TestEnginesOfPoliciesThatAreGoneEnd(t *testing.T) {
+	i, _ := openedAs(t, evilRule, "drop from 192.0.2.9\n", Options{}, nil)
+	inspect1(i.Loop(0), 1, 1000, "fine")
+	cfg := *i.cfg
+	cfg.Inspection.Policies = slices.Clone(cfg.Inspection.Policies)
+	cfg.Inspection.Policies[0].Name = "other"
+	for n, want := range []bool{true, false} { // services may name it until the second reload
+		if err := i.Reload(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		inspectIn(i.Loop(0), datagramOf(1001, "fine"), &datapath.Inspected{Now: clock.Time(2 + n), Policy: 2, FromClient: true, Opens: true})
+		if e := i.Loop(0).engines; e[2] == nil || (e[1] != nil) != want {
+			t.Errorf("after %d reloads the loop has the engine of the policy: %v", n+1, e[1] != nil)
+		}
 	}
 	if err := i.Close(); err != nil {
 		t.Error(err)

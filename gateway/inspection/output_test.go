@@ -2,6 +2,7 @@ package inspection
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -105,7 +106,7 @@ func inspectIn(l *Loop, frame []byte, in *datapath.Inspected) packet.Verdict {
 		d.Payload = 54
 	}
 	in.Arena, in.Chain = &packet.Arena{Mem: frame, Shift: 11}, []packet.Desc{d}
-	in.Service, in.Policy = "dns", 1
+	in.Service, in.Policy = "dns", cmp.Or(in.Policy, 1)
 	v, _ := l.Inspect(in)
 	return v
 }
