@@ -41,11 +41,13 @@ CONTROL void fake_fail(const char *name, long n, int code)
 }
 
 /* fake_lose loses the device: kernels stop where they are, and every call returns code until the context
- * has ended. */
+ * has ended. It returns when no kernel touches memory any more, as a driver reports an error that ended a
+ * context after the context's kernels: a program may unmap host memory then. */
 CONTROL void fake_lose(int code)
 {
 	drv.lost = code;
 	__atomic_store_n(&gk_stopped, 1, __ATOMIC_SEQ_CST);
+	settle();
 }
 
 CONTROL long fake_calls(const char *name)

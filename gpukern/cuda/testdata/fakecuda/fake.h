@@ -131,6 +131,9 @@ result put(uintptr_t handle, work w);
 /* idle waits until no stream has work; false when that takes too long. */
 bool idle(void);
 
+/* settle is idle without a limit: for a device whose kernels have been stopped. */
+void settle(void);
+
 /* end_streams ends the threads of all streams. */
 void end_streams(void);
 

@@ -80,6 +80,20 @@ bool idle(void)
 	return true;
 }
 
+void settle(void)
+{
+	std::vector<std::shared_ptr<stream>> all;
+	{
+		std::lock_guard<std::mutex> lock(drv.m);
+		for (auto &s : drv.streams)
+			all.push_back(s.second);
+	}
+	for (auto &s : all) {
+		std::unique_lock<std::mutex> lock(s->m);
+		s->changed.wait(lock, [&] { return !s->busy && s->todo.empty(); });
+	}
+}
+
 static void end_stream(stream *s)
 {
 	{
