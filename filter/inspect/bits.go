@@ -101,27 +101,27 @@ func (e *Engine) setBit(b *bit, name int, p *packet, on bool) {
 		return
 	}
 	if len(e.hostBits) >= maxHostBits {
-		makeRoom(e.hostBits, func(until int64) bool { return until <= e.now })
+		delete(e.hostBits, earliest(e.hostBits, func(until int64) int64 { return until }))
 	}
 	e.hostBits[k] = e.now + int64(b.Expire)
 }
 
-// makeRoom removes the entries of m that are stale, or a quarter of all where none is.
-func makeRoom[K comparable, V any](m map[K]V, stale func(V) bool) {
-	before := len(m)
+// fewEntries is how many entries of a full table are compared for the one that makes room: a packet must not cost the
+// table's length, as who forges sources keeps it full.
+const fewEntries = 64
+
+// earliest returns the key of the earliest of a few entries of m, which are others each time. m is not empty.
+func earliest[K comparable, V any](m map[K]V, time func(V) int64) (key K) {
+	n, first := 0, int64(0)
 	for k, v := range m {
-		if stale(v) {
-			delete(m, k)
+		if t := time(v); n == 0 || t < first {
+			key, first = k, t
+		}
+		if n++; n == fewEntries {
+			break
 		}
 	}
-	if len(m) < before {
-		return
-	}
-	for k := range m {
-		if delete(m, k); len(m) < before*3/4 {
-			return
-		}
-	}
+	return key
 }
 
 // limitKey is what a threshold counts.
@@ -156,7 +156,7 @@ func (e *Engine) passes(l *signature.Limit, q *rule, p *packet) bool {
 	}
 	s, ok := e.limits[k]
 	if !ok && len(e.limits) >= maxLimits {
-		makeRoom(e.limits, func(s limitState) bool { return e.now-s.since > int64(l.Time) })
+		delete(e.limits, earliest(e.limits, func(s limitState) int64 { return s.since }))
 	}
 	if !ok || e.now < s.since || e.now-s.since > int64(l.Time) { // captures may go back in time
 		s = limitState{since: e.now}

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"bytes"
-	"maps"
 	"net/netip"
 	"slices"
 )
@@ -118,23 +117,13 @@ func (e *Engine) sweepFragments() {
 	}
 }
 
-// held returns how many bytes of fragments there are.
-func (e *Engine) held() (n int) {
-	for _, f := range e.frags {
-		n += f.bytes
-	}
-	return n
-}
-
 // evictFragments makes room for another packet. It reports false where there is none.
 func (e *Engine) evictFragments() bool {
-	before := e.held()
-	defer func() { e.budget.Reserve(e.held() - before) }()
-	if e.cfg.Refuse {
-		maps.DeleteFunc(e.frags, func(_ fragKey, f *fragments) bool { return e.stale(f) })
-		return len(e.frags) < maxFragmented
+	if e.cfg.Refuse { // sweepFragments gives up those that are too late
+		return false
 	}
-	makeRoom(e.frags, e.stale)
+	k := earliest(e.frags, func(f *fragments) int64 { return f.since })
+	e.forget(k, e.frags[k])
 	return true
 }
 
