@@ -136,9 +136,9 @@ func (d *Defence) attach(dev *device) error {
 // reattach attaches the program to interfaces that have come back, in the network namespace of Open.
 func (d *Defence) reattach() {
 	d.mu.Lock()
-	list := slices.Clone(d.devices)
+	list := slices.DeleteFunc(slices.Clone(d.devices), func(dev *device) bool { return dev.opened })
 	d.mu.Unlock()
-	if !slices.ContainsFunc(list, func(dev *device) bool { return !dev.opened }) {
+	if len(list) == 0 {
 		return
 	}
 	_ = inNamespace(d.namespace, func() error { d.reattachAll(list); return nil })
@@ -146,18 +146,18 @@ func (d *Defence) reattach() {
 
 func (d *Defence) reattachAll(list []*device) {
 	for _, dev := range list {
-		if dev.opened {
-			continue
-		}
 		i, err := net.InterfaceByName(dev.name)
-		if err == nil && dev.at != nil && i.Index == dev.index {
+		d.mu.Lock()
+		opened, at, stays := dev.opened, dev.at, err == nil && dev.at != nil && i.Index == dev.index
+		if at != nil && !opened && !stays {
+			dev.at, dev.why = nil, "the interface is gone"
+		}
+		d.mu.Unlock()
+		if opened || stays { // a driver may have opened the interface meanwhile
 			continue
 		}
-		if dev.at != nil {
-			_ = dev.at.Close()
-			d.mu.Lock()
-			dev.at, dev.why = nil, "the interface is gone"
-			d.mu.Unlock()
+		if at != nil {
+			_ = at.Close()
 		}
 		if err == nil {
 			_ = d.attach(dev) // the status says why not
