@@ -67,12 +67,9 @@ var methods = [][]byte{[]byte("get "), []byte("post "), []byte("head "), []byte(
 
 // tell returns the protocol that the first bytes of client and server are of; AppAny where they do not tell yet.
 func tell(c, s []byte, port uint16) signature.App {
-	for _, m := range methods {
-		if len(c) >= len(m) && equalFold(c[:len(m)], m) {
-			return signature.AppHTTP
-		}
-	}
 	switch {
+	case isRequest(bytes.TrimLeft(c, "\r\n")): // a server skips empty lines before a request (RFC 9112 2.2)
+		return signature.AppHTTP
 	case bytes.HasPrefix(s, []byte("HTTP/1.")) || bytes.HasPrefix(s, []byte("HTTP/0.9")):
 		return signature.AppHTTP
 	case isTLS(c) || isTLS(s):
@@ -96,6 +93,19 @@ func tell(c, s []byte, port uint16) signature.App {
 		return signature.AppFTP
 	}
 	return signature.AppAny
+}
+
+// isRequest reports whether b begins with a request of HTTP/1: a method that is known, or a whole line with any method, a
+// target and the version (RFC 9112 3). Servers answer methods that they do not know, too.
+func isRequest(b []byte) bool {
+	for _, m := range methods {
+		if len(b) >= len(m) && equalFold(b[:len(m)], m) {
+			return true
+		}
+	}
+	line, _, ok := bytes.Cut(b[:min(len(b), maxHead)], []byte{'\n'})
+	words := bytes.Fields(line)
+	return ok && len(words) >= 3 && bytes.HasPrefix(words[len(words)-1], []byte("HTTP/1."))
 }
 
 // isTLS reports whether b begins with a record of a handshake: type 22, version 3.x (RFC 8446 5.1).

@@ -106,7 +106,7 @@ alert http any any -> any any (flow:to_client; http.stat_code; content:"200"; si
 alert tcp any any -> any any (flow:to_server; content:"Host|3a|"; sid:5;)`
 	for _, mss := range []int{3, 1000} {
 		l := newLab(t, rules)
-		c := l.tcp(80).open().send(true, "xGET / HTTP/1.1\r\nHost: zz\r\n\r\n", mss)
+		c := l.tcp(80).open().send(true, "xGET /\r\nHost: zz\r\n\r\n", mss)
 		l.want("before the answer", "5")
 		c.send(false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", mss)
 		l.want("behind it", "1 2 4 5")

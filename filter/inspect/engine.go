@@ -21,7 +21,7 @@ import (
 // Config bounds an Engine. The zero value stands for the defaults.
 type Config struct {
 	MaxFlows    int  // flows at a time; 0 is 65536. The one that is quiet for longest makes room
-	MemoryBytes int  // of all streams; 0 is 256 MiB
+	MemoryBytes int  // of all streams and what their parsers hold; 0 is 256 MiB
 	KeepBytes   int  // of each direction of a stream; 0 is reassembly.DefaultKeep
 	BodyBytes   int  // of each body of HTTP that is inspected; 0 is 100 KiB
 	Midstream   bool // TCP flows without a handshake are put together too, and count as established
@@ -171,7 +171,7 @@ func (e *Engine) evaluate(p *packet) {
 			return
 		}
 		if f.blocked {
-			f.release()
+			e.release(f)
 			e.decide(Drop)
 			e.result.Blocked = true
 			return

@@ -53,6 +53,7 @@ type flow struct {
 
 	tried int
 	proto *protocol // the parsers of app; nil where there are none
+	held  int       // bytes of the budget that the parsers have
 	sides [2]side
 }
 
@@ -250,6 +251,7 @@ func (e *Engine) end(f *flow) {
 	for i := range f.sides {
 		f.sides[i].stream.Close()
 	}
+	e.charge(f, 0)
 	e.unlink(f)
 	e.flows.remove(f)
 }

@@ -32,7 +32,7 @@ const (
 type httpSide struct {
 	state httpState
 	line  []byte // an incomplete head or line
-	need  int
+	need  int64
 	msg   httpMessage
 	sent  bool // the message was inspected: its body has reached the bound
 }
@@ -54,8 +54,8 @@ func (e *Engine) http(p *packet, b []byte) {
 		case httpBody, httpData, httpClose:
 			n := len(b)
 			if s.state != httpClose {
-				n = min(n, s.need)
-				s.need -= n
+				n = int(min(int64(n), s.need))
+				s.need -= int64(n)
 			}
 			e.httpBodyBytes(p, h, s, b[:n])
 			b = b[n:]
@@ -85,8 +85,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	end := headEnd(s.line, max(0, before-3))
 	if end < 0 {
 		if len(s.line) > maxHead {
-			s.state = httpStop
-			e.giveUp(p.flow)
+			e.httpLost(p, s)
 		}
 		return nil
 	}
@@ -112,7 +111,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		case chunked:
 			s.state = httpChunk
 		case length > 0:
-			s.state, s.need = httpBody, length
+			s.state, s.need = httpBody, int64(length)
 		default:
 			e.httpDone(p, h, s)
 		}
@@ -141,7 +140,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	case chunked:
 		s.state = httpChunk
 	case length > 0:
-		s.state, s.need = httpBody, length
+		s.state, s.need = httpBody, int64(length)
 	case known:
 		e.httpDone(p, h, s)
 	default:
@@ -150,12 +149,21 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	e.httpBegun(p, s)
 }
 
+// httpLost gives a direction up in which it is not known where messages begin any more. What it holds is inspected.
+func (e *Engine) httpLost(p *packet, s *httpSide) {
+	if s.msg.start != nil && !s.sent {
+		e.httpInspect(p, s)
+	}
+	*s = httpSide{state: httpStop}
+	e.giveUp(p.flow)
+}
+
 // httpLine collects a line between chunks.
 func (e *Engine) httpLine(p *packet, h *httpFlow, s *httpSide, b []byte) []byte {
 	at := bytes.IndexByte(b, '\n')
 	if at < 0 {
 		if s.line = append(s.line, b...); len(s.line) > maxHead {
-			s.state = httpStop
+			e.httpLost(p, s)
 		}
 		return nil
 	}
@@ -166,15 +174,14 @@ func (e *Engine) httpLine(p *packet, h *httpFlow, s *httpSide, b []byte) []byte 
 		s.state = httpChunk
 	case httpChunk:
 		size, _, _ := bytes.Cut(line, []byte{';'})
-		n, err := strconv.ParseUint(string(bytes.TrimSpace(size)), 16, 31)
+		n, err := strconv.ParseUint(string(bytes.TrimSpace(size)), 16, 63)
 		switch {
 		case err != nil:
-			e.httpDone(p, h, s)
-			s.state = httpStop
+			e.httpLost(p, s)
 		case n == 0:
 			s.state = httpTrailer
 		default:
-			s.state, s.need = httpData, int(n)
+			s.state, s.need = httpData, int64(n)
 		}
 	case httpTrailer:
 		if len(line) == 0 {
@@ -191,8 +198,8 @@ func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
 	}
 	limit := e.cfg.bodyBytes()
 	before := len(s.msg.body)
-	s.msg.body = append(s.msg.body, b[:min(len(b), limit-before)]...)
-	if len(s.msg.body) == limit {
+	s.msg.body = append(s.msg.body, b[:min(len(b), max(limit-before, 0))]...) // a swap may have lowered the bound
+	if len(s.msg.body) >= limit {
 		e.httpInspect(p, s)
 	} else {
 		e.httpGrown(p, s, before)

@@ -73,12 +73,25 @@ const (
 	relieveMost  = 4096 // flows at once
 )
 
-// relieve makes room for n bytes: less is kept of the streams that have been quiet for longest. Where nothing can be given
-// back, segments meet the bound.
-func (e *Engine) relieve(n int) {
-	if !e.cfg.Inline || e.budget.Used()+n <= e.budget.Max || e.relieved != 0 && e.now-e.relieved < relieveEvery {
+// relieve makes room for n bytes of a flow: less is kept of the streams that have been quiet for longest, and then nothing
+// of what parsers hold of them. Where nothing can be given back, segments meet the bound.
+func (e *Engine) relieve(of *flow, n int) {
+	if e.budget.Used()+n <= e.budget.Max || e.relieved != 0 && e.now-e.relieved < relieveEvery {
 		return
 	}
+	if e.cfg.Inline {
+		e.shorten(n)
+	}
+	if e.budget.Used()+n > e.budget.Max {
+		e.giveUpParsers(of, n)
+	}
+	if e.relieved = 0; e.budget.Used()+n > e.budget.Max {
+		e.relieved = e.now
+	}
+}
+
+// shorten keeps less of quiet streams, until about n bytes are free.
+func (e *Engine) shorten(n int) {
 	want, left := max(n, e.budget.Max/64), relieveMost
 	for f := e.oldest; f != nil && want > 0 && left > 0; f, left = f.newer, left-1 {
 		for i := range f.sides {
@@ -88,9 +101,6 @@ func (e *Engine) relieve(n int) {
 				e.stats.Shortened++
 			}
 		}
-	}
-	if e.relieved = 0; e.budget.Used()+n > e.budget.Max {
-		e.relieved = e.now
 	}
 }
 
@@ -144,12 +154,13 @@ func (e *Engine) giveUp(f *flow) {
 }
 
 // release gives back what a flow holds that is not inspected any more.
-func (f *flow) release() {
+func (e *Engine) release(f *flow) {
 	for i := range f.sides {
 		f.sides[i].stream.Close()
 		f.sides[i].pending, f.sides[i].fired = nil, nil
 	}
 	f.proto = nil
+	e.charge(f, 0)
 }
 
 // decide notes what is to be done with the packet.

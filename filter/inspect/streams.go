@@ -33,7 +33,7 @@ func (e *Engine) segment(p *packet) {
 		me.stream.Start(&e.streams, seq)
 	}
 	if me.stream.Started() && len(p.payload) > 0 && f.state != tcpNone {
-		e.relieve(len(p.payload))
+		e.relieve(f, len(p.payload))
 		n, ev := me.stream.Add(seq, p.payload)
 		p.added = true
 		e.streamed(p, p.dir, n, ev)
@@ -85,6 +85,7 @@ func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly
 	}
 	e.stream(q, s, w, from, n)
 	e.parse(q, w[len(w)-n:])
+	e.charge(f, f.proto.size())
 }
 
 // late evaluates the rules that have waited for the protocol of a flow on a direction that is not the one which has shown it.

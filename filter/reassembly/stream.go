@@ -94,6 +94,10 @@ func (b *Budget) take(n int) bool {
 // and takes none, where there are fewer.
 func (b *Budget) Reserve(n int) bool { return b.take(n) }
 
+// Charge takes n bytes of the budget that are held already, or returns them where n is negative. It may exceed the bound:
+// streams find no room then.
+func (b *Budget) Charge(n int) { b.used += n }
+
 // Event is what a Stream has found, as bits.
 type Event uint8
 
