@@ -274,8 +274,10 @@ type limiter struct {
 	calls  atomic.Int64
 }
 
+// take counts a call. One that comes a little late, of the second before, begins no other; a clock that is set back does.
 func (l *limiter) take(now time.Time) bool {
-	if s := now.Unix(); l.second.Swap(s) != s {
+	s, was := now.Unix(), l.second.Load()
+	if (s > was || s < was-1) && l.second.CompareAndSwap(was, s) {
 		l.calls.Store(0)
 	}
 	return l.calls.Add(1) <= verdictsPerSecond

@@ -254,6 +254,12 @@ func TestVerdictsOfASecondAreBounded(t *testing.T) {
 			}
 		}
 	}
+	if l.take(time.Unix(100, 999)) || l.take(time.Unix(101, 999)) {
+		t.Error("a call that is late by a second begins another")
+	}
+	if !l.take(time.Unix(50, 0)) {
+		t.Error("a clock that was set back refuses verdicts until it comes to where it was")
+	}
 }
 
 // A reload that fails leaves nothing that the next one does not remove.
