@@ -211,8 +211,10 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 			r.Lists = append(r.Lists, RuleList{l.Name, l.Len(), l.Size()})
 		}
 	}
+	for _, e := range files.faults() {
+		r.Errors = append(r.Errors, e.RuleError)
+	}
 	for _, e := range files.wrong {
-		r.Errors = append(r.Errors, RuleError{File: e.Name, Line: e.Line, Column: e.Column, Option: e.Unsupported, Text: e.Msg})
 		if e.Unsupported == "" {
 			r.Wrong++
 			continue
@@ -227,7 +229,6 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 		for _, list := range [][]*signature.Error{f.Errors, f.Skipped} {
 			last := 0
 			for _, e := range list {
-				r.Errors = append(r.Errors, RuleError{e.Name, e.Line, e.Column, e.SID, e.Option, e.Msg})
 				if e.Line != last && e.Option == "" {
 					r.Wrong++
 				} else if e.Line != last {
@@ -246,18 +247,38 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 	return r
 }
 
-// showRuleCheck prints errors and counts.
-func showRuleCheck(c *console, r *RuleCheck, files *ruleFiles, options bool) {
+// ruleFault is an error in a file of rules.
+type ruleFault struct {
+	RuleError
+	shown error // with its line and column pointed at
+}
+
+// faults returns the errors of both kinds of rules, those of one file in the order of its lines.
+func (files *ruleFiles) faults() (list []ruleFault) {
+	order := map[string]int{}
 	for _, e := range files.wrong {
-		fmt.Fprintln(c.out, e)
+		list = append(list, ruleFault{RuleError{File: e.Name, Line: e.Line, Column: e.Column, Option: e.Unsupported, Text: e.Msg}, e})
 	}
 	for _, f := range files.inspect {
-		for _, e := range f.Errors {
-			fmt.Fprintln(c.out, e)
+		for _, e := range slices.Concat(f.Errors, f.Skipped) {
+			list = append(list, ruleFault{RuleError{e.Name, e.Line, e.Column, e.SID, e.Option, e.Msg}, e})
 		}
-		for _, e := range f.Skipped {
-			fmt.Fprintln(c.out, e)
+	}
+	for _, e := range list {
+		if _, ok := order[e.File]; !ok {
+			order[e.File] = len(order)
 		}
+	}
+	slices.SortStableFunc(list, func(a, b ruleFault) int {
+		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return list
+}
+
+// showRuleCheck prints errors and counts.
+func showRuleCheck(c *console, r *RuleCheck, files *ruleFiles, options bool) {
+	for _, e := range files.faults() {
+		fmt.Fprintln(c.out, e.shown)
 	}
 	if options {
 		fmt.Fprintln(c.out, "options, by the number of rules:")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,6 +51,27 @@ func TestFilterCheckReportsAllErrorsOfAMixedFile(t *testing.T) {
 	if _, out, _ = run("filter", "check", "--json", path); json.Unmarshal([]byte(out), &r) != nil || r.Wrong != 3 || r.Unsupported != 1 || len(r.Errors) != 4 ||
 		r.Rules != 5 || r.Groups != 1 || r.Missing["log"] != 1 || r.Loaded != 1 || len(r.Lists) != 1 || r.Lists[0].Prefixes != 2 {
 		t.Errorf("%+v of\n%s", r, out)
+	}
+}
+
+// The errors of access rules and of inspection rules come in the order of the lines, whichever they are of.
+func TestFilterCheckReportsErrorsByLine(t *testing.T) {
+	path := ruleFile(t, "deny tpc\nalert tcp any any -> any any (contnt:\"a\"; sid:1;)\nrate 10 to any\nalert tcp any any -> any any (contnt:\"b\"; sid:2;)\n")
+	_, out, _ := run("filter", "check", path)
+	at := 0
+	for _, want := range []string{"r.rules:1:", "r.rules:2:", "r.rules:3:", "r.rules:4:"} {
+		i := strings.Index(out, want)
+		if i < at {
+			t.Fatalf("%q is not where it belongs in\n%s", want, out)
+		}
+		at = i
+	}
+	var r RuleCheck
+	if _, out, _ = run("filter", "check", "--json", path); json.Unmarshal([]byte(out), &r) != nil || len(r.Errors) < 4 {
+		t.Fatal(out)
+	}
+	if !slices.IsSortedFunc(r.Errors, func(a, b RuleError) int { return a.Line - b.Line }) {
+		t.Errorf("%+v", r.Errors)
 	}
 }
 
