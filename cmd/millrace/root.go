@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -130,7 +131,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return coded{suggestFlag(cmd.Flags(), err), errUsage}
+		return coded{suggestFlag(cmd.Flags(), wordFlagError(err)), errUsage}
 	})
 	root.Version = thisBuild().Version
 	root.SetVersionTemplate("millrace {{.Version}}\n")
@@ -194,6 +195,25 @@ func newHelp() *cobra.Command {
 			return found.Help()
 		},
 	}
+}
+
+// wordFlagError says what is wrong with the number or the choice that a flag was given.
+func wordFlagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	var parse *strconv.NumError
+	if !errors.As(err, &invalid) || !errors.As(err, &parse) {
+		return err
+	}
+	wrong := "is not a whole number"
+	switch {
+	case errors.Is(parse.Err, strconv.ErrRange):
+		wrong = "is out of range"
+	case parse.Func == "ParseFloat":
+		wrong = "is not a number"
+	case parse.Func == "ParseBool":
+		wrong = "is neither true nor false"
+	}
+	return fmt.Errorf("--%s: %q %s", invalid.GetFlag().Name, invalid.GetValue(), wrong)
 }
 
 // suggestFlag adds the nearest flag to the error of an unknown one.
