@@ -66,15 +66,18 @@ static bool wait_for(stream *s)
 				   [&] { return !s->busy && s->todo.empty(); });
 }
 
-bool idle(void)
+static std::vector<std::shared_ptr<stream>> all_streams(void)
 {
 	std::vector<std::shared_ptr<stream>> all;
-	{
-		std::lock_guard<std::mutex> lock(drv.m);
-		for (auto &s : drv.streams)
-			all.push_back(s.second);
-	}
-	for (auto &s : all)
+	std::lock_guard<std::mutex> lock(drv.m);
+	for (auto &s : drv.streams)
+		all.push_back(s.second);
+	return all;
+}
+
+bool idle(void)
+{
+	for (auto &s : all_streams())
 		if (!wait_for(s.get()))
 			return false;
 	return true;
@@ -82,13 +85,7 @@ bool idle(void)
 
 void settle(void)
 {
-	std::vector<std::shared_ptr<stream>> all;
-	{
-		std::lock_guard<std::mutex> lock(drv.m);
-		for (auto &s : drv.streams)
-			all.push_back(s.second);
-	}
-	for (auto &s : all) {
+	for (auto &s : all_streams()) {
 		std::unique_lock<std::mutex> lock(s->m);
 		s->changed.wait(lock, [&] { return !s->busy && s->todo.empty(); });
 	}
