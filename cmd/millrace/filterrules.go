@@ -108,6 +108,8 @@ type RuleError struct {
 	SID    uint32 `json:"sid"`
 	Option string `json:"option"`
 	Text   string `json:"text"`
+
+	shown error // the same with the line, and the column pointed at
 }
 
 const filterCheckLong = `Read rules, report every error with its line and column, and count the options of
@@ -211,10 +213,8 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 			r.Lists = append(r.Lists, RuleList{l.Name, l.Len(), l.Size()})
 		}
 	}
-	for _, e := range files.faults() {
-		r.Errors = append(r.Errors, e.RuleError)
-	}
 	for _, e := range files.wrong {
+		r.Errors = append(r.Errors, RuleError{File: e.Name, Line: e.Line, Column: e.Column, Option: e.Unsupported, Text: e.Msg, shown: e})
 		if e.Unsupported == "" {
 			r.Wrong++
 			continue
@@ -229,6 +229,7 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 		for _, list := range [][]*signature.Error{f.Errors, f.Skipped} {
 			last := 0
 			for _, e := range list {
+				r.Errors = append(r.Errors, RuleError{e.Name, e.Line, e.Column, e.SID, e.Option, e.Msg, e})
 				if e.Line != last && e.Option == "" {
 					r.Wrong++
 				} else if e.Line != last {
@@ -244,40 +245,26 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 			r.Missing[k] += n
 		}
 	}
+	sortByLine(r.Errors)
 	return r
 }
 
-// ruleFault is an error in a file of rules.
-type ruleFault struct {
-	RuleError
-	shown error // with its line and column pointed at
-}
-
-// faults returns the errors of both kinds of rules, those of one file in the order of its lines.
-func (files *ruleFiles) faults() (list []ruleFault) {
-	order := map[string]int{}
-	for _, e := range files.wrong {
-		list = append(list, ruleFault{RuleError{File: e.Name, Line: e.Line, Column: e.Column, Option: e.Unsupported, Text: e.Msg}, e})
-	}
-	for _, f := range files.inspect {
-		for _, e := range slices.Concat(f.Errors, f.Skipped) {
-			list = append(list, ruleFault{RuleError{e.Name, e.Line, e.Column, e.SID, e.Option, e.Msg}, e})
-		}
-	}
+// sortByLine puts the errors of each file in the order of its lines, whichever kind of rule they are of.
+func sortByLine(list []RuleError) {
+	files := map[string]int{} // in the order of their first errors
 	for _, e := range list {
-		if _, ok := order[e.File]; !ok {
-			order[e.File] = len(order)
+		if _, ok := files[e.File]; !ok {
+			files[e.File] = len(files)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b ruleFault) int {
-		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	slices.SortStableFunc(list, func(a, b RuleError) int {
+		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return list
 }
 
 // showRuleCheck prints errors and counts.
 func showRuleCheck(c *console, r *RuleCheck, files *ruleFiles, options bool) {
-	for _, e := range files.faults() {
+	for _, e := range r.Errors {
 		fmt.Fprintln(c.out, e.shown)
 	}
 	if options {
