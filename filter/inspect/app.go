@@ -104,9 +104,17 @@ func isRequest(b []byte) bool {
 		}
 	}
 	line, _, ok := bytes.Cut(b[:min(len(b), maxHead)], []byte{'\n'})
-	words := bytes.Fields(line)
-	return ok && len(words) >= 3 && bytes.HasPrefix(words[len(words)-1], []byte("HTTP/1."))
+	line = bytes.TrimSpace(line)
+	at := bytes.LastIndex(line, []byte("HTTP/1."))
+	if !ok || at < 0 || bytes.ContainsAny(line[at:], blanks) {
+		return false
+	}
+	words := bytes.TrimRight(line[:at], blanks) // not cut one by one: each segment of an unknown flow comes here
+	return len(words) < at && bytes.ContainsAny(words, blanks)
 }
+
+// blanks are what servers take between the words of a request's line (RFC 9112 3).
+const blanks = " \t\v\f\r"
 
 // isTLS reports whether b begins with a record of a handshake: type 22, version 3.x (RFC 8446 5.1).
 func isTLS(b []byte) bool {

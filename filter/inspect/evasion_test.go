@@ -101,6 +101,42 @@ func TestParsersHaveABudget(t *testing.T) {
 	}
 }
 
+// Requests that wait for their answers are counted with what they keep, and keep no heads.
+func TestUnansweredRequestsKeepNoHeads(t *testing.T) {
+	const requests, head = 500, 20 << 10
+	g := newGate(t, Config{}, evilRequests)
+	g.open()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	keptBack(g, strings.Repeat("GET / HTTP/1.1\r\nA: "+strings.Repeat("a", head)+"\r\n\r\n", requests))
+	g.got = nil // what the receiver has is not the engine's
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	_, used := g.e.Flows()
+	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > int64(used)+requests*head/4 {
+		t.Errorf("the heap has %d bytes, the budget %d", held, used)
+	}
+	runtime.KeepAlive(g)
+}
+
+// A method of any name makes a request with a target and a version, with the blanks that servers take.
+func TestRequestsAreKnownByTheirLine(t *testing.T) {
+	for text, want := range map[string]bool{
+		"FETCH /a HTTP/1.1\r\n": true, "fetch\t/a\tHTTP/1.0\n": true, " FETCH /a b HTTP/1.1 \r\n": true, "gEt ": true,
+		"FETCH /a HTTP/1.1": false, "FETCH HTTP/1.1\n": false, "HTTP/1.1 200 OK\n": false, "FETCH /aHTTP/1.1\n": false,
+		"FETCH /a HTTP/1.1 x\n": false, "INVITE sip:a SIP/2.0\r\n": false, "\n": false, "": false,
+	} {
+		if got := isRequest([]byte(text)); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+	long := []byte("FETCH " + strings.Repeat("a ", 30000) + "x\n")
+	if n := testing.AllocsPerRun(10, func() { isRequest(long) }); n != 0 {
+		t.Errorf("%.0f allocations", n)
+	}
+}
+
 // A table of thresholds that forged sources keep full does not make each packet look through it.
 func TestFullTablesAreNotSearched(t *testing.T) {
 	const span = 60_000_000_000

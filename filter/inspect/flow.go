@@ -242,16 +242,21 @@ func (e *Engine) evict() bool {
 	return true
 }
 
-// end inspects what a flow still holds, and forgets it.
-func (e *Engine) end(f *flow) {
+// conclude inspects what a flow still holds, of which the bytes have left.
+func (e *Engine) conclude(f *flow) {
 	was := e.ending
 	e.ending = true
 	e.finish(f)
 	e.ending = was
+}
+
+// end inspects what a flow still holds, and forgets it.
+func (e *Engine) end(f *flow) {
+	e.conclude(f)
 	for i := range f.sides {
 		f.sides[i].stream.Close()
 	}
-	e.charge(f, 0)
+	e.dropParsers(f)
 	e.unlink(f)
 	e.flows.remove(f)
 }

@@ -105,7 +105,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	if p.dir == signature.ToServer {
 		m.method, _, _ = requestLine(m.start)
 		if len(h.methods) < 1000 {
-			h.methods = append(h.methods, m.method)
+			h.methods = append(h.methods, bytes.Clone(m.method)) // a part of the head would keep all of it
 		}
 		switch {
 		case chunked:

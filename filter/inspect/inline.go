@@ -73,7 +73,7 @@ const (
 	relieveMost  = 4096 // flows at once
 )
 
-// relieve makes room for n bytes of a flow: less is kept of the streams that have been quiet for longest, and then nothing
+// relieve frees n bytes of memory for a flow: less is kept of the streams that have been quiet for longest, and then nothing
 // of what parsers hold of them. Where nothing can be given back, segments meet the bound.
 func (e *Engine) relieve(of *flow, n int) {
 	if e.budget.Used()+n <= e.budget.Max || e.relieved != 0 && e.now-e.relieved < relieveEvery {
@@ -147,9 +147,8 @@ func (e *Engine) bound() {
 // again, so with Refuse the flow passes no more.
 func (e *Engine) giveUp(f *flow) {
 	e.bound()
-	if e.cfg.Refuse && e.cfg.Block && f != nil && !f.blocked && !e.ending {
-		f.blocked = true
-		e.stats.Blocked++
+	if e.cfg.Refuse && !e.ending {
+		e.blockFlow(f)
 	}
 }
 
@@ -159,8 +158,7 @@ func (e *Engine) release(f *flow) {
 		f.sides[i].stream.Close()
 		f.sides[i].pending, f.sides[i].fired = nil, nil
 	}
-	f.proto = nil
-	e.charge(f, 0)
+	e.dropParsers(f)
 }
 
 // decide notes what is to be done with the packet.
@@ -172,7 +170,12 @@ func (e *Engine) block(p *packet, o Outcome) {
 		return
 	}
 	e.decide(o)
-	if f := p.flow; e.cfg.Block && f != nil && !f.blocked {
+	e.blockFlow(p.flow)
+}
+
+// blockFlow lets nothing of a flow pass any more, with Block. f is nil for a packet of no flow.
+func (e *Engine) blockFlow(f *flow) {
+	if e.cfg.Block && f != nil && !f.blocked {
 		f.blocked = true
 		e.stats.Blocked++
 	}

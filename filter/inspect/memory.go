@@ -4,10 +4,16 @@ package inspect
 // otherwise have a head, a body and a handshake kept for each of its flows without a bound.
 
 // charge makes n bytes the part of the budget that the parsers of a flow have. They hold the bytes already, so the budget may
-// be exceeded by those of one segment: the next one makes room (relieve), or is not taken.
+// be exceeded by those of one segment: the next one frees memory (relieve), or is not taken.
 func (e *Engine) charge(f *flow, n int) {
 	e.budget.Charge(n - f.held)
 	f.held = n
+}
+
+// dropParsers gives back what the parsers of a flow hold. What follows in it is not parsed.
+func (e *Engine) dropParsers(f *flow) {
+	f.proto = nil
+	e.charge(f, 0)
 }
 
 // Sizes of what has no bytes of packets in it.
@@ -25,7 +31,9 @@ func (p *protocol) size() (n int) {
 		n += cap(p.dns[i]) + cap(p.ssh[i].text)
 	}
 	if h := p.http; h != nil {
-		n += len(h.methods) * sliceSize
+		for _, m := range h.methods {
+			n += sliceSize + len(m)
+		}
 		for i := range h.sides {
 			s := &h.sides[i]
 			n += cap(s.line) + cap(s.msg.head) + cap(s.msg.body) + len(s.msg.headers)*headerSize
@@ -42,11 +50,11 @@ func (p *protocol) size() (n int) {
 	return n
 }
 
-// parsersQuiet is how long a flow has been quiet before its parsers make room for others, in nanoseconds.
+// parsersQuiet is how long a flow has been quiet before its parsers are given up for others, in nanoseconds.
 const parsersQuiet = 1e9
 
 // giveUpParsers inspects what the parsers hold of the flows that have been quiet for longest, but for one, and gives it back
-// until about n bytes are free. What follows in such a flow is not parsed: with Refuse it passes no more.
+// until about n bytes are free. With Refuse such a flow passes no more, as what follows in it is not parsed.
 func (e *Engine) giveUpParsers(but *flow, n int) {
 	want := max(n, e.budget.Max/64)
 	for f, left := e.oldest, relieveMost; f != nil && want > 0 && left > 0; f, left = f.newer, left-1 {
@@ -54,16 +62,11 @@ func (e *Engine) giveUpParsers(but *flow, n int) {
 			continue
 		}
 		want -= f.held
-		was := e.ending
-		e.ending = true
-		e.finish(f)
-		e.ending = was
-		f.proto = nil
-		e.charge(f, 0)
+		e.conclude(f)
+		e.dropParsers(f)
 		e.stats.Shortened++
-		if e.cfg.Refuse && e.cfg.Block && !f.blocked {
-			f.blocked = true
-			e.stats.Blocked++
+		if e.cfg.Refuse {
+			e.blockFlow(f)
 		}
 	}
 }

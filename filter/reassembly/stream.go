@@ -95,7 +95,7 @@ func (b *Budget) take(n int) bool {
 func (b *Budget) Reserve(n int) bool { return b.take(n) }
 
 // Charge takes n bytes of the budget that are held already, or returns them where n is negative. It may exceed the bound:
-// streams find no room then.
+// Reserve fails then.
 func (b *Budget) Charge(n int) { b.used += n }
 
 // Event is what a Stream has found, as bits.
