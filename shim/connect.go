@@ -3,8 +3,8 @@ package shim
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,7 +66,7 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	k.reported = q.arg&blocks != 0
 	k.mu.Unlock()
 	if !onLoop {
-		k.passClosed(to)
+		k.s.closeAbandoned(to.Port())
 		if k.connectLocal(c, q, to, r, p) {
 			return k.reportPair(p)
 		}
@@ -113,16 +113,16 @@ func (k *sock) begins(p int, to netip.AddrPort, early int, dial dialer) error {
 	return err
 }
 
-// passClosed waits while a listener is there that its program has closed and the node has yet to: the connection is refused,
-// as on Linux, where close(2) returns after that, or is the next listener's.
-func (k *sock) passClosed(to netip.AddrPort) {
-	for end := time.Now().Add(closeTime); k.s.listensAt(to.Port()) && time.Now().Before(end); time.Sleep(closeTime / 1000) {
-		of, _ := k.s.cfg.Stack.LocalListener(&socket.Dialer{Bound: k.bound, FreeBind: k.options.freeBind}, to)
-		k.s.mu.Lock()
-		l := k.s.listeners[of]
-		k.s.mu.Unlock()
-		if l == nil || !l.k.isClosed() {
-			return
+// closeAbandoned closes the listeners at a port that their programs have closed and the node has yet to: the connection is refused,
+// as on Linux, where close(2) returns after that, or is the next listener's. It waits for as long as that takes.
+func (s *Server) closeAbandoned(port uint16) {
+	s.mu.Lock()
+	at := slices.Clone(s.ports[port])
+	s.mu.Unlock()
+	for _, l := range at {
+		if l.k.isClosed() {
+			l.k.release(0) // the watcher may do so at the same time
+			l.k.closeAll() // no listener waits for another socket with its lock held: the caller may hold that of its own
 		}
 	}
 }

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -98,7 +99,7 @@ func (at *local) close() {
 func (s *Server) listensAt(port uint16) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ports[port] > 0
+	return len(s.ports[port]) > 0
 }
 
 // pairListener returns the listener of a program, nil where it has to accept through the loop.
@@ -122,7 +123,7 @@ func (s *Server) enlist(l *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listeners[l.l] = l
-	s.ports[l.port()]++
+	s.ports[l.port()] = append(s.ports[l.port()], l)
 }
 
 func (s *Server) delist(l *listener) {
@@ -132,7 +133,8 @@ func (s *Server) delist(l *listener) {
 		return
 	}
 	delete(s.listeners, l.l)
-	if s.ports[l.port()]--; s.ports[l.port()] == 0 {
+	rest := slices.DeleteFunc(s.ports[l.port()], func(other *listener) bool { return other == l })
+	if s.ports[l.port()] = rest; len(rest) == 0 {
 		delete(s.ports, l.port())
 	}
 }

@@ -50,7 +50,7 @@ type Server struct {
 	ended    errorTable
 
 	listeners map[*socket.Listener]*listener // of programs, for connections of others on the same stack
-	ports     map[uint16]int                 // how many of these
+	ports     map[uint16][]*listener         // the same by port
 }
 
 // New listens at cfg.Path and serves until Close.
@@ -62,7 +62,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, process: uint32(os.Getpid()),
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
-		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]int{},
+		listeners: map[*socket.Listener]*listener{}, ports: map[uint16][]*listener{},
 	}
 	s.gone.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())
