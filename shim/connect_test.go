@@ -197,17 +197,20 @@ func TestBulk(t *testing.T) {
 		block[i] = byte(i * i >> 8)
 	}
 	bulk := 0
+	k.mu.Lock()
+	conn := k.conn
+	k.mu.Unlock()
 	for range 20 {
-		go func() {
-			if _, err := p.Write(block); err != nil {
-				t.Error(err)
-			}
-		}()
+		written := make(chan error, 1)
+		go func() { written <- p.write(block) }()
 		got := make([]byte, len(block))
 		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, block) {
 			t.Fatalf("other bytes, %v", err)
 		}
-		k.conn.Do(func(socket.LoopConn) {
+		if err := <-written; err != nil {
+			t.Fatal(err)
+		}
+		conn.Do(func(socket.LoopConn) {
 			r := k.relayed
 			have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ)
 			if err != nil || have != r.unconsumed || have < 1 {
