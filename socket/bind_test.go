@@ -31,8 +31,8 @@ type bound interface{ Close() error }
 // bindings are the sockets of one kind of host: the kernel's or ours.
 type bindings interface {
 	bind(network, addr string, share bool) (bound, error)
-	// probe returns the index of the socket that gets what is sent to addr, -1 for none.
-	probe(network, addr string, sockets []bound) int
+	// probe returns the index of the socket that gets what is sent to addr, or why none does.
+	probe(network, addr string, sockets []bound) string
 }
 
 // ownBindings are the sockets of stack b of a testbed.
@@ -49,7 +49,7 @@ func (o ownBindings) bind(network, addr string, share bool) (bound, error) {
 	return o.x.b.ListenWith(context.Background(), cfg, network, addr)
 }
 
-func (o ownBindings) probe(network, addr string, sockets []bound) int {
+func (o ownBindings) probe(network, addr string, sockets []bound) string {
 	return probe(o.x.a.Dial, network[:3], addr, sockets)
 }
 
@@ -78,35 +78,41 @@ func (k kernelBindings) bind(network, addr string, share bool) (b bound, err err
 	return b, err
 }
 
-func (k kernelBindings) probe(network, addr string, sockets []bound) (i int) {
+func (k kernelBindings) probe(network, addr string, sockets []bound) (got string) {
 	_ = k.ns.Do(func() error {
-		i = probe(net.Dial, network[:3], addr, sockets)
+		got = probe(net.Dial, network[:3], addr, sockets)
 		return nil
 	})
-	return i
+	return got
 }
 
+// probeTime is how long a probe waits. A socket gets what is sent, or the sender an error, long before on an idle machine.
+const probeTime = 20 * time.Second
+
 // probe sends to addr and asks each socket whether it has got something.
-func probe(dial func(network, addr string) (net.Conn, error), network, addr string, sockets []bound) int {
+func probe(dial func(network, addr string) (net.Conn, error), network, addr string, sockets []bound) string {
 	c, err := dial(network, addr)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "refused"
+	}
 	if err != nil {
-		return -1
+		return err.Error()
 	}
 	defer c.Close()
 	_, _ = c.Write([]byte("x"))
 	udp := network == "udp"
-	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+	for end := time.Now().Add(probeTime); time.Now().Before(end); {
 		for i, s := range sockets {
 			if took(s) {
-				return i
+				return fmt.Sprint(i)
 			}
 		}
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := c.Read(make([]byte, 1)); udp && errors.Is(err, syscall.ECONNREFUSED) {
-			return -1
+			return "refused"
 		}
 	}
-	return -1
+	return "lost"
 }
 
 // took reports whether a connection or a datagram has come.
@@ -142,6 +148,7 @@ func TestBindConflictsAreThoseOfLinux(t *testing.T) {
 			t.Fatal(out, err)
 		}
 	}
+	awaitRoutes(t, ns, addrB6, addrB62)
 	x := newTestbed(t, testbedConfig{loops: 2})
 	for _, p := range []string{addrB2 + "/24", addrB62 + "/64"} {
 		if err := x.b.group.AddAddr(0, netip.MustParsePrefix(p), ip.Static, true); err != nil {
@@ -166,6 +173,29 @@ func TestBindConflictsAreThoseOfLinux(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// awaitRoutes waits until the kernel has the routes of IPv6 addresses of a namespace: it adds them later, also without
+// duplicate address detection.
+func awaitRoutes(t *testing.T, ns *testnet.Namespace, addrs ...string) {
+	for _, addr := range addrs {
+		var err error
+		for end := time.Now().Add(probeTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			err = ns.Do(func() error {
+				c, err := net.Dial("udp", net.JoinHostPort(addr, "9"))
+				if err == nil {
+					c.Close()
+				}
+				return err
+			})
+			if err == nil {
+				break
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
