@@ -36,7 +36,7 @@ type listener struct {
 	paused   bool              // the stack's listener is to stop, because some wait
 	closed   bool
 
-	turn sync.Mutex // of pausing and resuming: its holder enters loops
+	switching sync.Mutex // of pausing and resuming: its holder enters loops
 }
 
 // listen is listen(2): the first one makes the listener, further ones change the backlog.
@@ -128,8 +128,8 @@ func (l *listener) resize(backlog int) error {
 
 // pass tells the stack's listener whether to go on. It enters all loops.
 func (l *listener) pass() {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.switching.Lock()
+	defer l.switching.Unlock()
 	l.mu.Lock()
 	paused, closed := l.paused, l.closed
 	l.mu.Unlock()

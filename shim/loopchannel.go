@@ -18,8 +18,8 @@ type loopChannel struct {
 	fd    int
 	loop  int
 	watch *stack.FileWatch
-	turn  *turn
-	waits bool // for a share of the loop, in turn
+	queue *userQueue
+	waits bool // in queue
 	busy  bool // a goroutine does a request
 	ended bool
 
@@ -65,17 +65,17 @@ func (l *loopChannel) begin(in socket.LoopStack) bool {
 	if l.watch, err = in.Watch(l.fd, stack.FileReadable, l.file); err != nil {
 		return false
 	}
-	l.turn = s.turnsOf(l.loop).join(l.c.user)
+	l.queue = s.fairQueueOf(l.loop).queueOf(l.c.user)
 	l.c.onLoop = l
 	return true
 }
 
-// file reads one request, if its user has not used up its share of the loop.
+// file reads one request, if its user has not used up its quota.
 func (l *loopChannel) file(in socket.LoopStack, _ stack.FileEvents) {
 	switch {
 	case l.busy || l.ended || l.waits || l.delayed != nil: // the process has ended meanwhile
 		l.end()
-	case l.c.s.turnsOf(l.loop).take(in, l):
+	case l.c.s.fairQueueOf(l.loop).take(in, l):
 		l.read(in)
 	}
 }

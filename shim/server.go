@@ -28,8 +28,8 @@ type Server struct {
 	scratch [][]byte // of each loop, for bytes that are dropped
 	batches []*batch // of each loop, for datagrams
 	pollers []*ringPoller
-	turns   []*turns // of each loop
-	process uint32   // of the node, in names
+	queues  []*fairQueue // of each loop
+	process uint32       // of the node, in names
 
 	mostFiles atomic.Int64 // descriptors that programs may have
 	files     atomic.Int64 // of these, those that they have
@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.batches = make([]*batch, cfg.Stack.LoopCount())
 	s.pollers = make([]*ringPoller, cfg.Stack.LoopCount())
-	s.turns = make([]*turns, cfg.Stack.LoopCount())
+	s.queues = make([]*fairQueue, cfg.Stack.LoopCount())
 	for range cfg.Stack.LoopCount() {
 		s.scratch = append(s.scratch, make([]byte, scratchSize))
 	}

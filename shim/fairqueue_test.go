@@ -107,8 +107,8 @@ func TestFloodOfRequests(t *testing.T) {
 	}
 }
 
-// TestTurnsAreFair: of one user's channels none waits for ever behind those that flood.
-func TestTurnsAreFair(t *testing.T) {
+// TestRequestsOfOneUserAreServedFairly: of one user's channels none waits for ever behind those that flood.
+func TestRequestsOfOneUserAreServedFairly(t *testing.T) {
 	b := newBed(t, nil)
 	var stop atomic.Bool
 	var work sync.WaitGroup
