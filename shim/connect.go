@@ -84,9 +84,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	case wait:
 		err = k.start(to, early, dial)
 	case onLoop && early == 0:
-		err = k.narrows(p, to, dial)
+		err = k.beginSmall(p, to, dial)
 	default:
-		err = k.begins(p, to, early, dial)
+		err = k.beginFilled(p, to, early, dial)
 	}
 	if err != nil {
 		_ = k.setMark(p, false) // it was set before
@@ -99,18 +99,6 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 		return errDelayed
 	}
 	return syscall.EINPROGRESS
-}
-
-// begins fills the socket and sends the SYN. early bytes wait in the socket already.
-func (k *sock) begins(p int, to netip.AddrPort, early int, dial dialer) error {
-	filled, err := fill(p)
-	if err != nil {
-		return err
-	}
-	if err = k.start(to, early+filled, dial); err != nil {
-		k.drain(early + filled)
-	}
-	return err
 }
 
 // closeAbandoned closes the listeners at a port that their programs have closed and the node has yet to: the connection is refused,
@@ -235,29 +223,11 @@ func (k *sock) finish(in socket.LoopConn, err error, filled int) {
 	k.s.watch.remove(fd, id)
 	k.relay(in, fd, filled)
 	k.s.cfg.Stack.LoopOf(in).After(func() { // the ACK that ends the handshake leaves first: the peer works meanwhile
-		k.widen()
+		k.restoreBuffer()
 		if answer != nil {
 			answer(nil)
 		}
 	})
-}
-
-// zeros fills sockets. No program reads it.
-var zeros [1 << 20]byte
-
-// fill takes so much of p's send buffer that poll(2) does not report POLLOUT: one byte more than a quarter. The
-// last byte is apart, because it is the guard byte from then on: a buffer of the kernel of which one byte is left counts as
-// a whole. It returns how many bytes are to be taken out: all, with the guard byte of before, but the last.
-func fill(p int) (int, error) {
-	size, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF)
-	if err != nil {
-		return 0, err
-	}
-	n, err := unix.SendmsgN(p, zeros[:min(size/4+1, len(zeros))], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	if err != nil {
-		return 0, err
-	}
-	return n + 1, writeGuard(p)
 }
 
 // early returns how many bytes wait in the node's end beside the guard byte: a program has written them before connect(2),
@@ -270,20 +240,6 @@ func (k *sock) early() (int, error) {
 	}
 	n, err := unix.IoctlGetInt(k.fd, unix.SIOCINQ)
 	return max(n-1, 0), err
-}
-
-// drain takes back what fill has put there.
-func (k *sock) drain(filled int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var b [4096]byte
-	for filled > 0 && k.fd >= 0 {
-		n, _, err := unix.Recvfrom(k.fd, b[:min(filled, len(b))], unix.MSG_DONTWAIT)
-		if err != nil || n == 0 {
-			return
-		}
-		filled -= n
-	}
 }
 
 // shown returns an address as the program's socket shows it: IPv6 sockets have mapped IPv4 addresses.

@@ -56,7 +56,7 @@ type sock struct {
 	mem           *ring.Memory // until the relay has it
 	direct        *direct      // of a pair
 	budget        *ringBudget  // that mem counts for
-	narrow        *narrow      // until the handshake is complete; nil if the socket was filled
+	small         *smallBuffer // until the handshake is complete; nil if the socket was filled
 	refilled      int          // bytes more to be taken out of the program's end when it is connected
 	relayed       *relay       // its fields belong to the loop of conn
 	asked         int          // the program's end, during a request
@@ -288,7 +288,7 @@ func (k *sock) release(errno syscall.Errno) {
 		k.mu.Unlock()
 		return
 	}
-	k.narrow.close()
+	k.small.close()
 	k.state, k.fd, k.watch, k.attempt, k.conn, k.mem, k.relayed = released, -1, 0, nil, nil, nil, nil
 	k.mu.Unlock()
 	if mem != nil {

@@ -51,9 +51,9 @@ func edges(t *testing.T, fd int) (next func(wait time.Duration) uint32) {
 	}
 }
 
-// TestNarrow: a socket with a small buffer is not writable, nor is it while it gets its own again, and all that was written to
+// TestSmallBuffer: a socket with a small buffer is not writable, nor is it while it gets its own again, and all that was written to
 // it is counted. The edge comes when its buffer is enlarged, or when what fill has written was read.
-func TestNarrow(t *testing.T) {
+func TestSmallBuffer(t *testing.T) {
 	for _, size := range []int{ringSendBuffer, sendBuffer} {
 		for _, late := range []bool{false, true} {
 			ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
@@ -66,7 +66,7 @@ func TestNarrow(t *testing.T) {
 			if err := writeGuard(p); err != nil {
 				t.Fatal(err)
 			}
-			n, err := newNarrow(p)
+			n, err := newSmallBuffer(p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestNarrow(t *testing.T) {
 			if ev := next(0); ev != 0 {
 				t.Fatalf("a small buffer: events %#x", ev)
 			}
-			filled := narrowBytes
+			filled := smallBytes
 			if late {
 				more, err := n.fill()
 				if err != nil {
@@ -89,12 +89,12 @@ func TestNarrow(t *testing.T) {
 					t.Error(err)
 				}
 			} else {
-				n.widen()
+				n.restore()
 			}
 			if ev := next(limit); ev != unix.EPOLLOUT {
 				t.Errorf("size %d, late %v: events %#x", size, late, ev)
 			}
-			want := 1 + narrowBytes
+			want := 1 + smallBytes
 			if late {
 				want = 1
 			}
@@ -120,13 +120,13 @@ func TestConnectIsNotFilled(t *testing.T) {
 		p, peer := b.join(t, c)
 		k := b.sockOf(t, p.fd)
 		k.mu.Lock()
-		fd, n := k.fd, k.narrow
+		fd, n := k.fd, k.small
 		k.mu.Unlock()
 		if n == nil || n.p != -1 {
 			t.Fatalf("%+v after the handshake", n)
 		}
-		if k.refilled == 0 { // it took less than narrowTime
-			if have, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err != nil || have != 1+narrowBytes {
+		if k.refilled == 0 { // it took less than smallTime
+			if have, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err != nil || have != 1+smallBytes {
 				t.Errorf("%d bytes in the node's end, %v", have, err)
 			}
 		}
@@ -153,7 +153,7 @@ func TestConnectThatTakesLong(t *testing.T) {
 	until(t, "the descriptor is closed", func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.narrow.p < 0
+		return k.small.p < 0
 	})
 	if ev := next(20 * time.Millisecond); ev&unix.EPOLLOUT != 0 && ev&unix.EPOLLERR == 0 {
 		t.Errorf("events %#x", ev)
@@ -175,9 +175,9 @@ func TestConnectIsFilledMeanwhile(t *testing.T) {
 		k, err := b.findNow(ch, p.fd)
 		if err == nil {
 			err = k.connect(ch, &request{op: opConnect, addr: netip.MustParseAddrPort(peerPort(l))}, &reply{}, p.fd, in.Connect, true)
-			k.fillNarrow()
+			k.fillSmall()
 		}
-		if k.refilled == 0 || k.narrow.p >= 0 {
+		if k.refilled == 0 || k.small.p >= 0 {
 			t.Errorf("%d bytes were written", k.refilled)
 		}
 		done <- err
