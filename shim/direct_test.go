@@ -197,9 +197,9 @@ func (h *intruder) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.
 
 // Offsets of direct.h: the words of the direction from the hostile end, and to it.
 const (
-	fromTail, fromHead, fromBell = 264, 320, 256
-	toTail, toHead, toBell       = 456, 512, 448
-	directEnd                    = 4096 + 2*ring.DefaultSize
+	fromTail, fromHead, fromNotifier = 264, 320, 256
+	toTail, toHead, toNotifier       = 456, 512, 448
+	directEnd                        = 4096 + 2*ring.DefaultSize
 )
 
 // intrude returns a hostile end of a connection to the program at an address.
@@ -224,9 +224,9 @@ func (h *intruder) put(text string) {
 	tail := h.word(fromTail).Load()
 	copy(h.page[4096+tail%ring.DefaultSize:], text)
 	h.word(fromTail).Store(tail + uint32(len(text)))
-	h.word(fromBell + 4).Add(1)
-	if h.word(fromBell).Swap(1)&0xff == 3 { // asleep
-		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(h.word(fromBell))), 1, 1, 0, 0, 0)
+	h.word(fromNotifier + 4).Add(1)
+	if h.word(fromNotifier).Swap(1)&0xff == 3 { // asleep
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(h.word(fromNotifier))), 1, 1, 0, 0, 0)
 	}
 	_ = h.program.write([]byte{0})
 }
@@ -279,7 +279,7 @@ func TestDirectHostile(t *testing.T) {
 			case 2:
 				h.word([]int{fromTail, fromHead, toTail, toHead}[random.IntN(4)]).Add(uint32(random.IntN(ring.DefaultSize)))
 			case 3:
-				h.word([]int{fromBell, toBell}[random.IntN(2)]).Store(uint32(random.IntN(7)))
+				h.word([]int{fromNotifier, toNotifier}[random.IntN(2)]).Store(uint32(random.IntN(7)))
 			case 4:
 				_, _ = unix.SendmsgN(h.fd, make([]byte, 1+random.IntN(5000)), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 			default:

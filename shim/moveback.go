@@ -44,13 +44,13 @@ func (k *sock) moveBack(p int) (value []byte, err error) {
 		return nil, syscall.ENOTCONN
 	}
 	raiseBuffer(p, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-	bells := uint32(0)
+	doorbells := uint32(0)
 	err = syscall.ENOTCONN
 	conn.Do(func(in socket.LoopConn) {
 		r.in = in
-		bells, err = r.moveBack()
+		doorbells, err = r.moveBack()
 	})
-	return appendInt(nil, int(bells)), err
+	return appendInt(nil, int(doorbells)), err
 }
 
 // moveEarly is moveBack before the handshake is complete. The larger send buffer has to be filled again.
@@ -71,14 +71,14 @@ func (k *sock) moveEarly(p int) error {
 }
 
 // moveBack takes the bytes out of both rings.
-func (r *relay) moveBack() (bells uint32, err error) {
+func (r *relay) moveBack() (doorbells uint32, err error) {
 	switch {
 	case r.closed:
 		return 0, syscall.ENOTCONN
 	case r.rings == nil:
 		return 0, syscall.EALREADY
 	}
-	bells = r.rings.mem.Out.Rung()
+	doorbells = r.rings.mem.Out.Doorbells()
 	early, late, err := r.rings.mem.Drain()
 	if err != nil {
 		r.violated()
@@ -97,7 +97,7 @@ func (r *relay) moveBack() (bells uint32, err error) {
 	if !r.closed {
 		r.toProgram()
 	}
-	return bells, nil
+	return doorbells, nil
 }
 
 // sendEarly writes what the ring from the program had. True is that nothing is left of it.

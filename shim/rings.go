@@ -34,16 +34,16 @@ const (
 
 // rings is what a relay has while bytes travel by shared memory. It belongs to the connection's loop.
 type rings struct {
-	mem      *ring.Memory
-	poller   *ringPoller
-	hot      bool       // in poller.hot
-	last     clock.Time // bytes came
-	blocked  bool       // the stack has no space: Writable follows
-	lingers  bool       // both ends have sent their FIN, and the program has not read all
-	emptying bool       // the socket, until all that is on its way has come
-	taken    uint32     // doorbell bytes of the program that were taken out of the socket
-	heard    uint32     // how many it had written at the last event of the socket
-	moved    uint64     // bytes, both ways
+	mem           *ring.Memory
+	poller        *ringPoller
+	hot           bool       // in poller.hot
+	last          clock.Time // bytes came
+	blocked       bool       // the stack has no space: Writable follows
+	lingers       bool       // both ends have sent their FIN, and the program has not read all
+	emptying      bool       // the socket, until all that is on its way has come
+	taken         uint32     // doorbell bytes of the program that were taken out of the socket
+	lastDoorbells uint32     // how many it had written at the last event of the socket
+	moved         uint64     // bytes, both ways
 }
 
 // newRings makes the memory of a connection, if its user may have more and the budget of those that it belongs to permits it.
@@ -216,18 +216,18 @@ func (r *relay) emptySocket() {
 	if g.mem.In.Full() { // it tries to write once more than it needs to, where the other direction needs many doorbell bytes
 		limit += fillBytes
 	}
-	if g.mem.In.Filled() || g.mem.In.Rung()-g.taken > limit {
+	if g.mem.In.Filled() || g.mem.In.Doorbells()-g.taken > limit {
 		g.emptying = true
 	}
 	if g.emptying {
 		g.mem.In.Emptied() // what comes later is counted, and makes an event
 		g.taken += uint32(r.skipAllBut(1))
-		rung := g.mem.In.Rung()
-		if int32(rung-g.taken) < 0 {
+		doorbells := g.mem.In.Doorbells()
+		if int32(doorbells-g.taken) < 0 {
 			r.violated()
 			return
 		}
-		g.emptying = rung != g.taken
+		g.emptying = doorbells != g.taken
 	}
 }
 
@@ -235,12 +235,12 @@ func (r *relay) emptySocket() {
 // written is not in its place in the stream. An event without a new doorbell byte makes it look.
 func (r *relay) foreign() bool {
 	g := r.rings
-	if rung := g.mem.In.Rung(); rung != g.heard {
-		g.heard = rung
+	if doorbells := g.mem.In.Doorbells(); doorbells != g.lastDoorbells {
+		g.lastDoorbells = doorbells
 		return false
 	}
 	have, err := unix.IoctlGetInt(r.fd, unix.SIOCINQ)
-	return err == nil && have-1 > int(int32(g.mem.In.Rung()-g.taken)) // counted before it is written
+	return err == nil && have-1 > int(int32(g.mem.In.Doorbells()-g.taken)) // counted before it is written
 }
 
 // skipAllBut takes all bytes out of the socket but the last n. It returns how many.
@@ -281,7 +281,7 @@ func (r *relay) ringHangup() {
 
 // ringToProgram is toProgram by the ring.
 func (r *relay) ringToProgram() {
-	moved, bells := 0, 0
+	moved, doorbells := 0, 0
 	r.full = false
 	for moved < burst {
 		data := r.in.Peek()
@@ -300,11 +300,11 @@ func (r *relay) ringToProgram() {
 		}
 		r.in.Discard(n)
 		moved += n
-		bells += more
+		doorbells += more
 	}
 	r.k.s.stats.toProgram.Add(uint64(moved))
 	r.rings.moved += uint64(moved)
-	if bells > 0 && !r.ringDoorbell(bells) {
+	if doorbells > 0 && !r.ringDoorbell(doorbells) {
 		return
 	}
 	left := r.in.Peek()
@@ -341,7 +341,7 @@ func (r *relay) dropRejected() {
 }
 
 // putToRing copies one piece to the ring, or drops it where the program reads no more. 0 is that the ring is full.
-func (r *relay) putToRing(data *[2][]byte, size int) (n, bells int, err error) {
+func (r *relay) putToRing(data *[2][]byte, size int) (n, doorbells int, err error) {
 	if r.readShut {
 		return size, 0, nil
 	}

@@ -26,9 +26,9 @@ func (r *ringed) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Po
 
 // Offsets of ring.h: the words of the direction to the node, and to the program.
 const (
-	toNodeHead, toNodeTail, toNodeBell, toNodeFill       = 256, 320, 384, 452
-	toProgramHead, toProgramTail, toProgramBell          = 512, 576, 640
-	toNodeRung, pageState, pageShut, toNodeData, pageEnd = 324, 64, 68, 4096, 4096 + 2*ring.DefaultSize
+	toNodeHead, toNodeTail, toNodeNotifier, toNodeFill        = 256, 320, 384, 452
+	toProgramHead, toProgramTail, toProgramNotifier           = 512, 576, 640
+	toNodeDoorbells, pageState, pageShut, toNodeData, pageEnd = 324, 64, 68, 4096, 4096 + 2*ring.DefaultSize
 )
 
 // askMemory is ask for a request whose reply comes with a descriptor, -1 if it has none.
@@ -98,7 +98,7 @@ func (r *ringed) put(text string) {
 	tail := r.word(toNodeTail).Load()
 	copy(r.page[toNodeData+int(tail):], text)
 	r.word(toNodeTail).Store(tail + uint32(len(text)))
-	r.word(toNodeRung).Add(1)
+	r.word(toNodeDoorbells).Add(1)
 	if err := r.program.write([]byte{0}); err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
 /*
- * direct.c - the memory, doorbells and the way back of rings between two programs. Bytes are in directread.c and directwrite.c.
+ * direct.c - the memory and doorbells of rings between two programs. Bytes are in directread.c and directwrite.c, the return to the
+ * socket in directleave.c.
  */
 
 #include "doorbell.h"
@@ -14,7 +15,6 @@
 #include <sys/stat.h>
 
 #define SIDE_SIZE 4096
-#define PATIENCE 1000000000ull /* ns: for a program whose bytes we have not read, until it makes a call */
 
 static const char zeros[DIRECT_FILL];
 
@@ -158,9 +158,9 @@ bool direct_lock_receive(struct rings *r, int fd)
 	uint32_t head = atomic_load(&incoming(r)->head) & DIRECT_INDEX;
 	if (((head - s->head) & DIRECT_INDEX) <= r->size)
 		s->head = head;
-	uint64_t bell = atomic_load(&incoming(r)->bell);
-	if (state_of(bell) != DIRECT_GONE && KERNEL(ioctl, fd, FIONREAD, &have) == 0)
-		s->taken = count_of(bell) - (uint32_t)have;
+	uint64_t notifier = atomic_load(&incoming(r)->notifier);
+	if (state_of(notifier) != DIRECT_GONE && KERNEL(ioctl, fd, FIONREAD, &have) == 0)
+		s->taken = count_of(notifier) - (uint32_t)have;
 	return true;
 }
 
@@ -211,7 +211,7 @@ void direct_drain(struct rings *r, int fd, uint32_t n)
 void direct_free(struct rings *r, int fd, uint32_t keep)
 {
 	struct direct_direction *d = incoming(r);
-	uint32_t space = atomic_exchange(&d->space, 0), left = count_of(atomic_load(&d->bell)) - r->side->taken;
+	uint32_t space = atomic_exchange(&d->space, 0), left = count_of(atomic_load(&d->notifier)) - r->side->taken;
 	if ((space & DIRECT_SLEEPS) != 0)
 		wake_all(&d->space);
 	if ((space & DIRECT_FILLED) != 0 && left > keep)
@@ -220,20 +220,20 @@ void direct_free(struct rings *r, int fd, uint32_t keep)
 
 int direct_strip(struct rings *r, int fd)
 {
-	uint64_t bell = atomic_load(&incoming(r)->bell);
-	uint32_t left = count_of(bell) - r->side->taken;
-	if (state_of(bell) != DIRECT_GONE || left > DIRECT_DOORBELLS)
+	uint64_t notifier = atomic_load(&incoming(r)->notifier);
+	uint32_t left = count_of(notifier) - r->side->taken;
+	if (state_of(notifier) != DIRECT_GONE || left > DIRECT_DOORBELLS)
 		return -1;
 	direct_drain(r, fd, left);
-	return count_of(bell) == r->side->taken;
+	return count_of(notifier) == r->side->taken;
 }
 
 void direct_silence(struct direct_direction *d)
 {
-	uint64_t bell = atomic_load(&d->bell);
-	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++)
-		if (change_bell(d, &bell, DIRECT_GONE, 0)) {
-			if (state_of(bell) == DIRECT_ASLEEP)
+	uint64_t notifier = atomic_load(&d->notifier);
+	for (int i = 0; i < DIRECT_TRIES && state_of(notifier) != DIRECT_GONE; i++)
+		if (change_notifier(d, &notifier, DIRECT_GONE, 0)) {
+			if (state_of(notifier) == DIRECT_ASLEEP)
 				wake_all(state_word(d));
 			return;
 		}
@@ -248,9 +248,9 @@ int direct_write(struct rings *r, int fd, uint32_t n)
 	while (sent < 0 && errno == EINTR);
 	int cause = errno;
 	if (sent < (long)n) {
-		uint64_t bell = atomic_load(&d->bell);
+		uint64_t notifier = atomic_load(&d->notifier);
 		uint32_t less = n - (sent > 0 ? (uint32_t)sent : 0);
-		for (int i = 0; i < DIRECT_TRIES && !change_bell(d, &bell, state_of(bell), -less); i++)
+		for (int i = 0; i < DIRECT_TRIES && !change_notifier(d, &notifier, state_of(notifier), -less); i++)
 			;
 	}
 	return sent >= 0 || cause == EAGAIN ? 0 : -1;
@@ -259,9 +259,9 @@ int direct_write(struct rings *r, int fd, uint32_t n)
 int direct_announce(struct rings *r, int fd, bool other)
 {
 	struct direct_direction *d = outgoing(r);
-	uint64_t bell = atomic_load(&d->bell);
+	uint64_t notifier = atomic_load(&d->notifier);
 	for (int i = 0; i < DIRECT_TRIES; i++) {
-		uint32_t state = state_of(bell), want = atomic_load(&d->want);
+		uint32_t state = state_of(notifier), want = atomic_load(&d->want);
 		/* How much there is has to be known where that is more than want, or could be nothing. */
 		long space = direct_space(r, state == DIRECT_ARMED || want >= r->size ? r->size : r->size - want);
 		if (space < 0)
@@ -269,10 +269,10 @@ int direct_announce(struct rings *r, int fd, bool other)
 		bool more = r->size - (uint32_t)space > want;
 		if (space == (long)r->size && !other && state == DIRECT_ARMED)
 			return 0; /* a byte now would make the socket readable for nothing */
-		if (state == DIRECT_RUNG || state >= DIRECT_GONE || (!more && (state == DIRECT_SPINNING || state == DIRECT_WOKEN)))
+		if (state == DIRECT_DISARMED || state >= DIRECT_GONE || (!more && (state == DIRECT_SPINNING || state == DIRECT_WOKEN)))
 			return 0;
 		bool byte = more || state == DIRECT_ARMED;
-		if (!change_bell(d, &bell, byte ? DIRECT_RUNG : DIRECT_WOKEN, byte))
+		if (!change_notifier(d, &notifier, byte ? DIRECT_DISARMED : DIRECT_WOKEN, byte))
 			continue;
 		if (state == DIRECT_ASLEEP)
 			wake_all(state_word(d));
@@ -281,176 +281,13 @@ int direct_announce(struct rings *r, int fd, bool other)
 	return 0;
 }
 
-static void raise_buffer(int fd)
-{
-	int bytes = 208 << 10; /* sendBuffer of the node */
-	KERNEL(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-}
-
-/* takes reports whether the socket takes n bytes and the doorbell bytes before them. */
-static bool takes(int fd, uint32_t n)
-{
-	int have = 0;
-	socklen_t len = sizeof have;
-	raise_buffer(fd);
-	return KERNEL(getsockopt, fd, SOL_SOCKET, SO_SNDBUF, &have, &len) == 0 && (uint32_t)have >= 2 * n + 4 * DIRECT_FILL;
-}
-
-int direct_return(struct rings *r, int fd)
-{
-	struct direct_direction *d = outgoing(r);
-	struct direct_side *s = r->side;
-	if (gave_up(r))
-		return 0;
-	if (!takes(fd, (s->tail - atomic_load(&d->head)) & DIRECT_INDEX))
-		return -1;
-	direct_silence(d);
-	uint32_t head = atomic_fetch_or(&d->head, DIRECT_LEFT) & DIRECT_INDEX, left = (s->tail - head) & DIRECT_INDEX;
-	s->back = 1;
-	if (left > r->size)
-		return direct_fail(r, fd);
-	while (left > 0) {
-		uint32_t at = head & (r->size - 1), n = left < r->size - at ? left : r->size - at;
-		long sent = KERNEL(sendto, fd, r->data[r->number] + at, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent <= 0)
-			return errno == EAGAIN ? direct_fail(r, fd) : 0; /* else the other has closed its socket */
-		head += (uint32_t)sent;
-		left -= (uint32_t)sent;
-	}
-	return 0;
-}
-
-void direct_asked(struct rings *r, int fd)
-{
-	struct direct_direction *d = outgoing(r);
-	if (atomic_load_explicit(&d->asked, memory_order_relaxed) != 1 || !direct_lock_send(r))
-		return;
-	int saved = errno;
-	direct_return(r, fd);
-	direct_unlock(&r->side->send);
-	atomic_store(&d->asked, 2);
-	wake_all(&d->asked);
-	errno = saved;
-}
-
-/*
- * renounce ends the use of the ring to us. That needs nothing if it is empty; otherwise the other program puts the bytes into the
- * socket, with its next call. False is that it has not for PATIENCE, or has ended. Both locks are held.
- */
-static bool renounce(struct rings *r, int fd)
-{
-	struct direct_direction *d = incoming(r);
-	uint64_t end = now() + PATIENCE;
-	while (!by_socket(d)) {
-		uint32_t head = r->side->head;
-		if (atomic_compare_exchange_strong(&d->tail, &head, head | DIRECT_LEFT)) {
-			direct_silence(d);
-			break;
-		}
-		if (atomic_exchange(&d->asked, 1) != 1)
-			direct_announce(r, fd, true);
-		direct_free(r, fd, 1); /* it may wait for space */
-		if (hung_up(fd) || now() > end)
-			return false;
-		sleep_on(&d->asked, 1, DIRECT_PAUSE);
-	}
-	direct_free(r, fd, 0);
-	for (int stripped; (stripped = direct_strip(r, fd)) != 1;) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		struct timespec pause = {0, DIRECT_PAUSE};
-		if (stripped < 0 || hung_up(fd) || now() > end)
-			return false;
-		KERNEL(ppoll, &p, 1, &pause, NULL, 0); /* the last one is on its way */
-	}
-	return true;
-}
-
-/*
- * successor makes a socket that has what is unread, and then the end of the stream, or a reset if the other program was still
- * there. Other processes that share the end go on with the rings. -1 is that there is none.
- */
-static int successor(struct rings *r, int fd)
-{
-	bool ended = hung_up(fd);
-	int pair[2], priority = 0;
-	socklen_t len = sizeof priority;
-	uint32_t left, head = r->side->head;
-	if (!direct_used(r, &left) || KERNEL(socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-		direct_fail(r, fd);
-		return -1;
-	}
-	KERNEL(getsockopt, fd, SOL_SOCKET, SO_PRIORITY, &priority, &len);
-	KERNEL(setsockopt, pair[0], SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
-	raise_buffer(pair[1]);
-	while (left > 0) {
-		uint32_t at = head & (r->size - 1), n = left < r->size - at ? left : r->size - at;
-		long sent = KERNEL(sendto, pair[1], r->data[1 - r->number] + at, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-		if (sent <= 0)
-			ended = false;
-		if (sent <= 0)
-			break;
-		head += (uint32_t)sent;
-		left -= (uint32_t)sent;
-	}
-	if (!ended) /* unread at its end: the close of that is a reset */
-		KERNEL(sendto, pair[0], zeros, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-	KERNEL(close, pair[1]);
-	KERNEL(fcntl, pair[0], F_SETFL, KERNEL(fcntl, fd, F_GETFL));
-	KERNEL(fcntl, pair[0], F_SETFD, KERNEL(fcntl, fd, F_GETFD));
-	return pair[0];
-}
-
-/* replace makes fd the socket next, if there is one. It returns what remains. */
-static int replace(int fd, int next)
-{
-	if (next < 0)
-		return fd;
-	KERNEL(dup3, next, fd, (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
-	KERNEL(close, next);
-	return fd;
-}
-
-/* leave returns the number of what has the stream from now on, which is fd if the program knows that. */
-static int leave(struct rings *r, int fd, bool known)
-{
-	int next = fd;
-	if ((atomic_load(&r->side->flags) & SIDE_BROKEN) != 0 || !direct_lock_send(r))
-		return fd;
-	if (direct_lock_receive(r, fd)) {
-		bool left = renounce(r, fd); /* before the other way is that of the socket: it may have to ring */
-		if (direct_return(r, fd) != 0)
-			direct_fail(r, fd);
-		else if (!left)
-			next = known ? replace(fd, successor(r, fd)) : successor(r, fd);
-		direct_unlock(&r->side->receive);
-	}
-	direct_unlock(&r->side->send);
-	return next;
-}
-
-void direct_leave(struct rings *r, int fd)
-{
-	leave(r, fd, true);
-}
-
-int direct_decline(struct rings *r, int fd)
-{
-	int next = leave(r, fd, false);
-	if (next < 0 || next == fd)
-		return fd;
-	KERNEL(close, fd);
-	return next;
-}
-
 void direct_wake(struct rings *r)
 {
 	struct direct_direction *d = outgoing(r);
 	atomic_fetch_add(&d->closes, 1);
-	uint64_t bell = atomic_load(&d->bell);
-	for (int i = 0; i < DIRECT_TRIES && state_of(bell) == DIRECT_ASLEEP; i++)
-		if (change_bell(d, &bell, DIRECT_WOKEN, 0)) {
+	uint64_t notifier = atomic_load(&d->notifier);
+	for (int i = 0; i < DIRECT_TRIES && state_of(notifier) == DIRECT_ASLEEP; i++)
+		if (change_notifier(d, &notifier, DIRECT_WOKEN, 0)) {
 			wake_all(state_word(d));
 			break;
 		}

@@ -20,12 +20,12 @@
 #define DIRECT_INDEX 0x7fffffffu
 
 /*
- * What the consumer wants to be woken by: the low byte of bell. The 24 bits above change each time when it arms, and the high half
+ * What the consumer wants to be woken by: the low byte of notifier. The 24 bits above change each time when it arms, and the high half
  * counts the bytes that were written to its socket.
  */
 enum {
 	DIRECT_ARMED,    /* a byte in its socket, with the next bytes */
-	DIRECT_RUNG,     /* nothing: such a byte is there, or about to be */
+	DIRECT_DISARMED, /* nothing: such a byte is there, or about to be */
 	DIRECT_SPINNING, /* a byte in its socket, if there are more than want bytes: it polls, and takes that many */
 	DIRECT_ASLEEP,   /* as DIRECT_SPINNING, and in any case futex(2): it sleeps there */
 	DIRECT_WOKEN,    /* as DIRECT_SPINNING, after futex(2) */
@@ -39,7 +39,7 @@ enum {
 };
 
 struct direct_direction {
-	_Alignas(64) _Atomic uint64_t bell; /* of both */
+	_Alignas(64) _Atomic uint64_t notifier; /* of both */
 	_Atomic uint32_t tail;              /* the producer's; DIRECT_LEFT is from the consumer, who has seen the ring empty */
 	_Atomic uint32_t want;              /* the consumer's */
 	_Atomic uint32_t cpu;               /* the producer's, of its last bytes, and 1: a hint */

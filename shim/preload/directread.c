@@ -15,21 +15,21 @@ static bool has_bytes(const struct rings *r)
 }
 
 /*
- * arm asks for a doorbell byte with the next bytes, and returns the bell. A thread that sleeps by futex(2) has to wait by the socket
- * then.
+ * arm asks for a doorbell byte with the next bytes, and returns the notifier. A thread that sleeps by futex(2) has to wait by the
+ * socket then.
  */
 static uint64_t arm(struct direct_direction *d)
 {
-	uint64_t bell = atomic_load(&d->bell);
-	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++) {
-		uint64_t next = armed(bell);
-		if (!atomic_compare_exchange_strong(&d->bell, &bell, next))
+	uint64_t notifier = atomic_load(&d->notifier);
+	for (int i = 0; i < DIRECT_TRIES && state_of(notifier) != DIRECT_GONE; i++) {
+		uint64_t next = armed(notifier);
+		if (!atomic_compare_exchange_strong(&d->notifier, &notifier, next))
 			continue;
-		if (state_of(bell) == DIRECT_ASLEEP)
+		if (state_of(notifier) == DIRECT_ASLEEP)
 			wake_all(state_word(d));
 		return next;
 	}
-	return bell;
+	return notifier;
 }
 
 /*
@@ -39,17 +39,17 @@ static uint64_t arm(struct direct_direction *d)
 static bool settle(struct rings *r, int fd)
 {
 	struct direct_direction *d = incoming(r);
-	uint64_t bell = arm(d);
-	uint32_t left = count_of(bell) - r->side->taken;
+	uint64_t notifier = arm(d);
+	uint32_t left = count_of(notifier) - r->side->taken;
 	if (has_bytes(r)) {
-		if (left > 0 && state_of(bell) == DIRECT_ARMED)
-			change_bell(d, &bell, DIRECT_RUNG, 0);
+		if (left > 0 && state_of(notifier) == DIRECT_ARMED)
+			change_notifier(d, &notifier, DIRECT_DISARMED, 0);
 		return false;
 	}
 	direct_drain(r, fd, left);
-	for (int i = 0; i < DIRECT_TRIES && count_of(bell) != r->side->taken; i++) {
+	for (int i = 0; i < DIRECT_TRIES && count_of(notifier) != r->side->taken; i++) {
 		sched_yield(); /* one is on its way: it would make the socket readable for nothing */
-		direct_drain(r, fd, count_of(bell) - r->side->taken);
+		direct_drain(r, fd, count_of(notifier) - r->side->taken);
 	}
 	return true;
 }
@@ -136,20 +136,20 @@ static long take(struct rings *r, int fd, struct cursor *to, size_t want, int fl
 static bool lie_down(struct rings *r, size_t want, uint32_t state)
 {
 	struct direct_direction *d = incoming(r);
-	uint64_t bell = atomic_load(&d->bell);
-	if (state_of(bell) != DIRECT_ARMED)
+	uint64_t notifier = atomic_load(&d->notifier);
+	if (state_of(notifier) != DIRECT_ARMED)
 		return false;
 	atomic_store(&d->want, want < UINT32_MAX ? (uint32_t)want : UINT32_MAX);
-	return change_bell(d, &bell, state, 0);
+	return change_notifier(d, &notifier, state, 0);
 }
 
 /* get_up undoes that. */
 static void get_up(struct direct_direction *d)
 {
-	uint64_t bell = atomic_load(&d->bell);
+	uint64_t notifier = atomic_load(&d->notifier);
 	for (int i = 0; i < DIRECT_TRIES; i++)
-		if (state_of(bell) == DIRECT_ARMED || state_of(bell) == DIRECT_RUNG || state_of(bell) == DIRECT_GONE ||
-		    change_bell(d, &bell, DIRECT_ARMED, 0))
+		if (state_of(notifier) == DIRECT_ARMED || state_of(notifier) == DIRECT_DISARMED || state_of(notifier) == DIRECT_GONE ||
+		    change_notifier(d, &notifier, DIRECT_ARMED, 0))
 			return;
 }
 
@@ -178,13 +178,13 @@ static int sleep_for_bytes(struct rings *r, uint32_t state)
 	int result = 0;
 	if (state == DIRECT_SPINNING) {
 		spin(r);
-		uint64_t now = atomic_load(&d->bell);
+		uint64_t now = atomic_load(&d->notifier);
 		if (state_of(now) == DIRECT_SPINNING && waits(r))
-			change_bell(d, &now, DIRECT_ASLEEP, 0);
+			change_notifier(d, &now, DIRECT_ASLEEP, 0);
 	}
-	uint64_t bell = atomic_load(&d->bell);
-	if (state_of(bell) == DIRECT_ASLEEP && waits(r))
-		result = sleep_on(state_word(d), (uint32_t)bell, DIRECT_SLEEP);
+	uint64_t notifier = atomic_load(&d->notifier);
+	if (state_of(notifier) == DIRECT_ASLEEP && waits(r))
+		result = sleep_on(state_word(d), (uint32_t)notifier, DIRECT_SLEEP);
 	get_up(d);
 	return result < 0 && !has_bytes(r) ? -1 : 0;
 }
@@ -200,10 +200,10 @@ static void stale(struct rings *r, int fd)
 	if (!direct_lock_receive(r, fd))
 		return;
 	if (!has_bytes(r) && !by_socket(d)) {
-		if (count_of(atomic_load(&d->bell)) != r->side->taken)
+		if (count_of(atomic_load(&d->notifier)) != r->side->taken)
 			settle(r, fd);
 		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && !has_bytes(r) && !by_socket(d) &&
-			 count_of(atomic_load(&d->bell)) == r->side->taken) /* it asks for nothing either */
+			 count_of(atomic_load(&d->notifier)) == r->side->taken) /* it asks for nothing either */
 			KERNEL(recvfrom, fd, &first, 1, MSG_DONTWAIT, NULL, NULL);
 	}
 	direct_unlock(&r->side->receive);

@@ -68,10 +68,10 @@ static int fill(struct rings *r, int fd)
 	struct direct_direction *d = outgoing(r);
 	if ((atomic_fetch_or(&d->space, DIRECT_FILLED) & DIRECT_FILLED) != 0)
 		return hung_up(fd) ? -1 : 0;
-	uint64_t bell = atomic_load(&d->bell);
-	for (int i = 0; i < DIRECT_TRIES && state_of(bell) != DIRECT_GONE; i++) {
-		uint32_t state = state_of(bell) == DIRECT_ARMED ? DIRECT_RUNG : state_of(bell);
-		if (change_bell(d, &bell, state, DIRECT_FILL))
+	uint64_t notifier = atomic_load(&d->notifier);
+	for (int i = 0; i < DIRECT_TRIES && state_of(notifier) != DIRECT_GONE; i++) {
+		uint32_t state = state_of(notifier) == DIRECT_ARMED ? DIRECT_DISARMED : state_of(notifier);
+		if (change_notifier(d, &notifier, state, DIRECT_FILL))
 			return direct_write(r, fd, DIRECT_FILL);
 	}
 	return 0;

@@ -1,7 +1,7 @@
 /*
- * doorbell.h - what the parts of direct rings (direct.c, directread.c, directwrite.c) share.
+ * doorbell.h - what the parts of direct rings (direct.c, directread.c, directwrite.c, directleave.c) share.
  *
- * Order of the fields that both programs write: a producer stores tail and then loads bell, a consumer stores bell and then loads
+ * Order of the fields that both programs write: a producer stores tail and then loads notifier, a consumer stores notifier and then loads
  * tail, all of them sequentially consistent. So at least one of the two sees the other. TestDoorbellModel of shim/ring tries all
  * interleavings.
  */
@@ -41,38 +41,38 @@ static inline struct direct_direction *outgoing(const struct rings *r)
 	return &r->direct->direction[r->number];
 }
 
-static inline uint32_t state_of(uint64_t bell)
+static inline uint32_t state_of(uint64_t notifier)
 {
-	return (uint8_t)bell;
+	return (uint8_t)notifier;
 }
 
-static inline uint32_t count_of(uint64_t bell)
+static inline uint32_t count_of(uint64_t notifier)
 {
-	return (uint32_t)(bell >> 32);
+	return (uint32_t)(notifier >> 32);
 }
 
-/* with_state is bell with the state to, and n more bytes counted. */
-static inline uint64_t with_state(uint64_t bell, uint32_t to, uint32_t n)
+/* with_state is notifier with the state to, and n more bytes counted. */
+static inline uint64_t with_state(uint64_t notifier, uint32_t to, uint32_t n)
 {
-	return ((bell >> 32) + n) << 32 | ((uint32_t)bell & ~0xffu) | to;
+	return ((notifier >> 32) + n) << 32 | ((uint32_t)notifier & ~0xffu) | to;
 }
 
-/* change_bell makes that the bell, unless it is not *bell any more: then that is what it is. */
-static inline bool change_bell(struct direct_direction *d, uint64_t *bell, uint32_t to, uint32_t n)
+/* change_notifier sets the state and counts n more bytes, unless the notifier is not *notifier any more: then it loads that. */
+static inline bool change_notifier(struct direct_direction *d, uint64_t *notifier, uint32_t to, uint32_t n)
 {
-	return atomic_compare_exchange_strong(&d->bell, bell, with_state(*bell, to, n));
+	return atomic_compare_exchange_strong(&d->notifier, notifier, with_state(*notifier, to, n));
 }
 
-/* armed is bell with the state DIRECT_ARMED, unlike any before. */
-static inline uint64_t armed(uint64_t bell)
+/* armed is notifier with the state DIRECT_ARMED, unlike any before. */
+static inline uint64_t armed(uint64_t notifier)
 {
-	return with_state((bell & ~0xffffffffull) | (uint32_t)(bell + 0x100), DIRECT_ARMED, 0);
+	return with_state((notifier & ~0xffffffffull) | (uint32_t)(notifier + 0x100), DIRECT_ARMED, 0);
 }
 
-/* state_word is the half of a bell that futex(2) looks at. */
+/* state_word is the half of a notifier that futex(2) looks at. */
 static inline _Atomic uint32_t *state_word(struct direct_direction *d)
 {
-	return (_Atomic uint32_t *)&d->bell + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+	return (_Atomic uint32_t *)&d->notifier + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
 }
 
 static inline bool by_socket(const struct direct_direction *d)

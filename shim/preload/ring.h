@@ -24,10 +24,10 @@ enum {
 	RING_FAILED,     /* the connection has failed: writes fail, and what came before goes on to come */
 };
 
-/* What the consumer wants to be woken for. Any other value is as RING_RUNG. */
+/* What the consumer wants to be woken for. Any other value is as RING_DISARMED. */
 enum {
 	RING_ARMED,      /* the next byte */
-	RING_RUNG,       /* nothing: it has been, or polls */
+	RING_DISARMED,   /* nothing: it has been woken, or polls */
 	RING_SUPPRESSED, /* more than want bytes: it spins, and takes that many */
 	RING_ASLEEP,     /* the next byte, and once more if there are more than want: it takes one doorbell byte by read(2) */
 	RING_WOKEN,      /* as RING_ASLEEP, of which the first has been */
@@ -39,11 +39,11 @@ struct ring_direction {
 	_Atomic uint32_t taken; /* doorbell bytes that it took out of its socket */
 
 	_Alignas(64) _Atomic uint32_t tail; /* the producer's: bytes that were written */
-	_Atomic uint32_t rung;              /* doorbell bytes that it wrote, or is about to */
+	_Atomic uint32_t doorbells;         /* doorbell bytes that it wrote, or is about to */
 
-	_Alignas(64) _Atomic uint32_t bell; /* of both */
+	_Alignas(64) _Atomic uint32_t notifier; /* of both */
 
-	_Alignas(64) _Atomic uint32_t space; /* the producer waits for space: the consumer owes it a doorbell byte */
+	_Alignas(64) _Atomic uint32_t space; /* the producer waits for space: the consumer has to write it a doorbell byte */
 	_Atomic uint32_t fill;               /* the producer has filled its socket, so that it is not writable */
 };
 

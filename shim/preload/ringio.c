@@ -2,7 +2,7 @@
  * ringio.c - bytes between a program and the rings of a socket.
  *
  * The program's socket holds a doorbell byte exactly while the ring to the program has bytes, so that poll(2) is right.
- * The call that empties the ring takes it out. Both sides count doorbell bytes (rung, taken), because one may
+ * The call that empties the ring takes it out. Both sides count doorbell bytes (doorbells, taken), because one may
  * be on its way when the bytes that it announces have been read.
  */
 
@@ -53,13 +53,13 @@ static int write_counted(struct rings *r, int fd, uint32_t n)
 	while (sent < 0 && errno == EINTR);
 	int cause = errno;
 	if (sent < (long)n)
-		atomic_fetch_sub(&d->rung, n - (sent > 0 ? (uint32_t)sent : 0));
+		atomic_fetch_sub(&d->doorbells, n - (sent > 0 ? (uint32_t)sent : 0));
 	return sent >= 0 || cause == EAGAIN ? 0 : -1;
 }
 
 static int write_doorbell(struct rings *r, int fd, uint32_t n)
 {
-	atomic_fetch_add(&r->page->direction[TO_NODE].rung, n);
+	atomic_fetch_add(&r->page->direction[TO_NODE].doorbells, n);
 	return write_counted(r, fd, n);
 }
 
@@ -67,17 +67,17 @@ static int write_doorbell(struct rings *r, int fd, uint32_t n)
 static int published(struct rings *r, int fd)
 {
 	struct ring_direction *d = &r->page->direction[TO_NODE];
-	uint32_t bell = atomic_load(&d->bell);
+	uint32_t notifier = atomic_load(&d->notifier);
 	for (;;) {
 		bool more = used(d) > atomic_load(&d->want);
-		uint32_t next = RING_RUNG, n = 1;
-		if (bell != RING_ARMED && bell != RING_ASLEEP && !(more && (bell == RING_SUPPRESSED || bell == RING_WOKEN)))
+		uint32_t next = RING_DISARMED, n = 1;
+		if (notifier != RING_ARMED && notifier != RING_ASLEEP && !(more && (notifier == RING_SUPPRESSED || notifier == RING_WOKEN)))
 			return 0;
-		if (bell == RING_ASLEEP && more)
+		if (notifier == RING_ASLEEP && more)
 			n = 2;
-		else if (bell == RING_ASLEEP)
+		else if (notifier == RING_ASLEEP)
 			next = RING_WOKEN;
-		if (atomic_compare_exchange_weak(&d->bell, &bell, next))
+		if (atomic_compare_exchange_weak(&d->notifier, &notifier, next))
 			return write_doorbell(r, fd, n);
 	}
 }
@@ -85,7 +85,7 @@ static int published(struct rings *r, int fd)
 /* arm asks for a doorbell byte with the next bytes, and returns how many there are already, of which it says nothing. */
 static uint32_t arm(struct ring_direction *d)
 {
-	atomic_store(&d->bell, RING_ARMED);
+	atomic_store(&d->notifier, RING_ARMED);
 	return used(d);
 }
 
@@ -95,12 +95,12 @@ static uint32_t arm(struct ring_direction *d)
  */
 static bool settle(int fd, struct ring_direction *d)
 {
-	uint32_t rung = atomic_load(&d->rung);
+	uint32_t doorbells = atomic_load(&d->doorbells);
 	if (arm(d) != 0) {
-		atomic_store(&d->bell, RING_RUNG);
+		atomic_store(&d->notifier, RING_DISARMED);
 		return false;
 	}
-	for (uint32_t left = rung - atomic_load(&d->taken); left > 0;) {
+	for (uint32_t left = doorbells - atomic_load(&d->taken); left > 0;) {
 		char dropped[64];
 		long n = KERNEL(recvfrom, fd, dropped, left < sizeof dropped ? left : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
 		if (n <= 0) /* on its way: the next call takes it */
@@ -209,10 +209,10 @@ static bool spin(struct rings *r, size_t want, uint64_t ns, bool share)
 	uint32_t armed = RING_ARMED, suppressed = RING_SUPPRESSED;
 	if (!rings_lock(&r->page->locks[0].receive))
 		return false;
-	bool mine = atomic_load(&d->bell) == RING_ARMED;
+	bool mine = atomic_load(&d->notifier) == RING_ARMED;
 	if (mine) {
 		atomic_store(&d->want, want < UINT32_MAX ? (uint32_t)want : UINT32_MAX);
-		mine = atomic_compare_exchange_strong(&d->bell, &armed, RING_SUPPRESSED);
+		mine = atomic_compare_exchange_strong(&d->notifier, &armed, RING_SUPPRESSED);
 	}
 	rings_unlock(&r->page->locks[0].receive);
 	uint64_t end = now() + ns;
@@ -223,7 +223,7 @@ static bool spin(struct rings *r, size_t want, uint64_t ns, bool share)
 			sched_yield();
 	}
 	if (mine)
-		atomic_compare_exchange_strong(&d->bell, &suppressed, RING_ARMED);
+		atomic_compare_exchange_strong(&d->notifier, &suppressed, RING_ARMED);
 	return used(d) != 0;
 }
 
@@ -238,7 +238,7 @@ static void stale(struct rings *r, int fd)
 	if (!rings_lock(&r->page->locks[0].receive))
 		return;
 	if (atomic_load(&r->page->state) == RING_OPEN && used(d) == 0) {
-		if (atomic_load(&d->rung) != atomic_load(&d->taken))
+		if (atomic_load(&d->doorbells) != atomic_load(&d->taken))
 			settle(fd, d);
 		else if (KERNEL(recvfrom, fd, &first, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 1 && used(d) == 0)
 			KERNEL(recvfrom, fd, &first, 1, MSG_DONTWAIT, NULL, NULL);
@@ -335,7 +335,7 @@ static int fill_socket(struct rings *r, int fd)
 	struct ring_direction *d = &r->page->direction[TO_NODE];
 	if (atomic_exchange(&d->fill, 1) != 0)
 		return 0;
-	atomic_fetch_add(&d->rung, FILL + 1); /* both: the node goes on until it has read all */
+	atomic_fetch_add(&d->doorbells, FILL + 1); /* both: the node goes on until it has read all */
 	return write_counted(r, fd, FILL) != 0 ? -1 : write_counted(r, fd, 1);
 }
 

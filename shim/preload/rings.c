@@ -110,11 +110,11 @@ static void move(int fd, uint32_t taken)
 {
 	struct shim_request q = {.op = SHIM_MOVE};
 	struct shim_reply reply;
-	uint32_t rung = 0;
+	uint32_t doorbells = 0;
 	if (ask(&q, fd, &reply) != 0)
 		return; /* it is closed, or was moved by another process */
-	memcpy(&rung, reply.value, sizeof rung);
-	for (uint32_t left = rung - taken; left > 0;) {
+	memcpy(&doorbells, reply.value, sizeof doorbells);
+	for (uint32_t left = doorbells - taken; left > 0;) {
 		char dropped[64];
 		long n = KERNEL(recvfrom, fd, dropped, left < sizeof dropped ? left : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
 		if (n <= 0)

@@ -28,17 +28,17 @@ func (c *Consumer) Discard(n int) {
 }
 
 // Arm makes the program write a doorbell byte with the next bytes. What it has written before is found by one more Len.
-func (c *Consumer) Arm() { c.bell.Store(bellArmed) }
+func (c *Consumer) Arm() { c.notifier.Store(notifierArmed) }
 
 // Suppress is that the node polls the ring: the program writes no doorbell bytes.
 func (c *Consumer) Suppress() {
-	if c.bell.Load() != bellRung {
-		c.bell.Store(bellRung)
+	if c.notifier.Load() != notifierDisarmed {
+		c.notifier.Store(notifierDisarmed)
 	}
 }
 
-// Rung returns how many doorbell bytes the program says it has written. It is a hint.
-func (c *Consumer) Rung() uint32 { return c.rung.Load() }
+// Doorbells returns how many doorbell bytes the program says it has written. It is a hint.
+func (c *Consumer) Doorbells() uint32 { return c.doorbells.Load() }
 
 // Full reports whether the program has filled its socket, because it waits for space.
 func (c *Consumer) Full() bool { return c.fill.Load() != 0 }

@@ -19,7 +19,7 @@ const (
 	directEndedAt       = 64
 	directAt            = 256
 	directDirectionSize = 192
-	directBellAt        = 0 // of a direction
+	directNotifierAt    = 0 // of a direction
 	directTailAt        = 8
 	directWantAt        = 12
 	directCPUAt         = 16
@@ -28,7 +28,7 @@ const (
 	directSpaceAt       = 68
 	directAskedAt       = 128
 
-	directAsleep = 3 // states of a bell
+	directAsleep = 3 // states of a notifier
 	directWoken  = 4
 	directSleeps = 1 // in space
 
@@ -85,12 +85,12 @@ func (d *Direct) End() {
 	d.word(directEndedAt).Store(1)
 	for i := range 2 {
 		at := directAt + i*directDirectionSize
-		bell, space := d.word(at+directBellAt+lowHalf), d.word(at+directSpaceAt)
-		if old := bell.Load(); old&0xff == directAsleep {
-			bell.CompareAndSwap(old, old-directAsleep+directWoken) // or a producer wakes it
+		notifier, space := d.word(at+directNotifierAt+lowHalf), d.word(at+directSpaceAt)
+		if old := notifier.Load(); old&0xff == directAsleep {
+			notifier.CompareAndSwap(old, old-directAsleep+directWoken) // or a producer wakes it
 		}
 		space.And(^uint32(directSleeps))
-		for _, word := range []*atomic.Uint32{bell, space} {
+		for _, word := range []*atomic.Uint32{notifier, space} {
 			_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32, 0, 0, 0) // it is mapped
 		}
 	}
@@ -98,7 +98,7 @@ func (d *Direct) End() {
 
 const futexWake = 1
 
-// lowHalf is where the state is in a bell.
+// lowHalf is where the state is in a notifier.
 var lowHalf = int(binary.NativeEndian.Uint32([]byte{0, 0, 0, 4}) & 4)
 
 // Close unmaps the memory. Nothing of d may be used after it.

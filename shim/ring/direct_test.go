@@ -23,7 +23,7 @@ func TestDirectLayout(t *testing.T) {
 #define P(f) offsetof(struct direct_page, f)
 int main(void) {
 	printf("%d %d %d %zu %zu %zu %zu %zu | ", DIRECT_MAGIC, DIRECT_VERSION, DIRECT_HEADER, P(magic), P(version), P(size), P(ended), P(direction));
-	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct direct_direction), D(bell), D(tail), D(want), D(cpu), D(closes), D(head), D(space), D(asked));
+	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct direct_direction), D(notifier), D(tail), D(want), D(cpu), D(closes), D(head), D(space), D(asked));
 	printf("%d %d %d %u %u\n", DIRECT_ASLEEP, DIRECT_WOKEN, DIRECT_SLEEPS, DIRECT_LEFT, DIRECT_INDEX);
 }`
 	file, bin := filepath.Join(dir, "layout.c"), filepath.Join(dir, "layout")
@@ -38,7 +38,7 @@ int main(void) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintln(DirectMagic, DirectVersion, directHeader, magicAt, versionAt, sizeAt, directEndedAt, directAt, "|",
-		directDirectionSize, directBellAt, directTailAt, directWantAt, directCPUAt, directClosesAt, directHeadAt, directSpaceAt, directAskedAt, "|", directAsleep, directWoken, directSleeps, directLeft, directIndex)
+		directDirectionSize, directNotifierAt, directTailAt, directWantAt, directCPUAt, directClosesAt, directHeadAt, directSpaceAt, directAskedAt, "|", directAsleep, directWoken, directSleeps, directLeft, directIndex)
 	if string(got) != want {
 		t.Errorf("C:  %sGo: %s", got, want)
 	}

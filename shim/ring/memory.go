@@ -28,8 +28,8 @@ const (
 	wantAt        = 4
 	takenAt       = 8
 	tailAt        = 64 // the producer's line
-	rungAt        = 68
-	bellAt        = 128 // both sides
+	doorbellsAt   = 68
+	notifierAt    = 128 // both sides
 	spaceAt       = 192 // both sides, rarely
 	fillAt        = 196
 	locksAt       = 2048
@@ -47,13 +47,13 @@ const (
 	Failed                  // the connection has failed: the program's writes fail, and what came before goes on to come
 )
 
-// What the consumer of a ring wants to be woken for (struct shim_direction, bell).
+// What the consumer of a ring wants to be woken for (struct shim_direction, notifier).
 const (
-	bellArmed      = 0 // by the next byte
-	bellRung       = 1 // it has been, or does not want to be
-	bellSuppressed = 2 // by more than want bytes: it spins
-	bellAsleep     = 3 // by the next byte, which it takes; by one more if there are more than want bytes
-	bellWoken      = 4 // as bellRung after bellAsleep, with one byte
+	notifierArmed      = 0 // by the next byte
+	notifierDisarmed   = 1 // by nothing: it has been woken, or polls
+	notifierSuppressed = 2 // by more than want bytes: it spins
+	notifierAsleep     = 3 // by the next byte, which it takes; by one more if there are more than want bytes
+	notifierWoken      = 4 // as notifierDisarmed after notifierAsleep, with one byte
 )
 
 // ErrViolation is that the other side has written what no correct program can have written.
@@ -97,8 +97,8 @@ func (m *Memory) direction(i int) half {
 	at := directionAt + i*directionSize
 	data := headerSize + i*int(m.size)
 	return half{
-		head: m.word(at + headAt), want: m.word(at + wantAt), tail: m.word(at + tailAt), rung: m.word(at + rungAt),
-		bell: m.word(at + bellAt), space: m.word(at + spaceAt), fill: m.word(at + fillAt),
+		head: m.word(at + headAt), want: m.word(at + wantAt), tail: m.word(at + tailAt), doorbells: m.word(at + doorbellsAt),
+		notifier: m.word(at + notifierAt), space: m.word(at + spaceAt), fill: m.word(at + fillAt),
 		data: m.b[data : data+int(m.size)],
 	}
 }
@@ -126,10 +126,10 @@ func (m *Memory) Close() error {
 
 // half is one direction, as both of its sides see it.
 type half struct {
-	head, want, tail, rung *atomic.Uint32
-	bell, space, fill      *atomic.Uint32
-	data                   []byte
-	own                    uint32 // the index that this side publishes
+	head, want, tail, doorbells *atomic.Uint32
+	notifier, space, fill       *atomic.Uint32
+	data                        []byte
+	own                         uint32 // the index that this side publishes
 }
 
 // pieces returns n bytes from index at on, in order.

@@ -7,13 +7,13 @@ import "testing"
 
 // Steps of the producer (publish, direct_announce).
 const (
-	pPublish = iota
-	pBell    // load bell
-	pHead    // load head
-	pWant    // load want, and decide
-	pChange  // compare and swap bell
-	pWake    // futex(2)
-	pByte    // send(2)
+	pPublish  = iota
+	pNotifier // load notifier
+	pHead     // load head
+	pWant     // load want, and decide
+	pChange   // compare and swap notifier
+	pWake     // futex(2)
+	pByte     // send(2)
 	pDone
 )
 
@@ -21,18 +21,18 @@ const (
 const (
 	cTake    = iota // look at tail, and free what is taken
 	cAgain          // is the ring empty?
-	cLoad           // settle: load bell
+	cLoad           // settle: load notifier
 	cArm            // compare and swap
 	cLook           // look at tail once more
-	cRung           // there is something: the byte of before announces it
+	cPending        // there is something: the byte of before announces it
 	cDrain          // take the doorbell bytes
 	cReturn         // of read(2)
-	cLie            // lie_down: load bell
+	cLie            // lie_down: load notifier
 	cSleepy         // compare and swap
 	cCheck          // look at tail, before
 	cFutex          // futex(2)
 	cAsleep         // in it
-	cUp             // get_up: load bell
+	cUp             // get_up: load notifier
 	cUp2            // compare and swap
 	cWait           // until the socket is readable: recv(MSG_PEEK), poll(2), or an edge of epoll(7)
 	cStale          // it is, and the ring is empty?
@@ -42,28 +42,28 @@ const (
 
 const (
 	mArmed = iota
-	mRung
+	mDisarmed
 	mSpinning
 	mAsleep
 	mWoken
 )
 
-type modelBell struct{ state, epoch, count uint8 }
+type modelNotifier struct{ state, epoch, count uint8 }
 
 // modelState is all that the two threads and the kernel have.
 type modelState struct {
 	tail, head, want, sock, taken uint8
-	bell                          modelBell
+	notifier                      modelNotifier
 	edge                          bool
 
 	p            uint8
-	pSaw, pNext  modelBell
+	pSaw, pNext  modelNotifier
 	pUsed, pLeft uint8 // messages to come
 	pFutex       bool
 	pSend        bool
 
 	c            uint8
-	cSaw         modelBell
+	cSaw         modelNotifier
 	cLeft        uint8 // bytes that were announced and not taken
 	done         uint8 // bytes of this read
 	rested, dead bool
@@ -89,35 +89,35 @@ func (m *model) producer(s modelState) (modelState, bool) {
 		}
 		s.pLeft--
 		s.tail += m.message
-		s.p = pBell
-		if m.broken == "bell before tail" { // it has been loaded before
+		s.p = pNotifier
+		if m.broken == "notifier before tail" { // it has been loaded before
 			s.p = pHead
 		}
-	case pBell:
-		s.pSaw, s.p = s.bell, pHead
+	case pNotifier:
+		s.pSaw, s.p = s.notifier, pHead
 	case pHead:
 		s.pUsed, s.p = s.tail-s.head, pWant
 	case pWant:
 		more := s.pUsed > s.want
 		st := s.pSaw.state
 		s.p = m.after()
-		if st == mRung || !more && (st == mSpinning || st == mWoken) || s.pUsed == 0 && st == mArmed {
+		if st == mDisarmed || !more && (st == mSpinning || st == mWoken) || s.pUsed == 0 && st == mArmed {
 			break
 		}
 		s.pSend, s.pFutex = more || st == mArmed, st == mAsleep
 		s.pNext = s.pSaw
 		s.pNext.state = mWoken
 		if s.pSend {
-			s.pNext.state = mRung
+			s.pNext.state = mDisarmed
 			s.pNext.count++
 		}
 		s.p = pChange
 	case pChange:
-		if s.bell != s.pSaw {
-			s.pSaw, s.p = s.bell, pHead
+		if s.notifier != s.pSaw {
+			s.pSaw, s.p = s.notifier, pHead
 			break
 		}
-		s.bell = s.pNext
+		s.notifier = s.pNext
 		s.p = pByte
 		if s.pFutex {
 			s.p = pWake
@@ -137,9 +137,9 @@ func (m *model) producer(s modelState) (modelState, bool) {
 		return s, false
 	}
 	if s.p == pPublish {
-		s.pSaw, s.pNext, s.pUsed, s.pFutex, s.pSend = modelBell{}, modelBell{}, 0, false, false
-		if m.broken == "bell before tail" {
-			s.pSaw = s.bell
+		s.pSaw, s.pNext, s.pUsed, s.pFutex, s.pSend = modelNotifier{}, modelNotifier{}, 0, false, false
+		if m.broken == "notifier before tail" {
+			s.pSaw = s.notifier
 		}
 	}
 	return s, true
@@ -194,18 +194,18 @@ func (m *model) consumer(s modelState) (next []modelState) {
 			s.c = cTake
 		}
 	case cLoad:
-		s.cSaw, s.c = s.bell, cArm
+		s.cSaw, s.c = s.notifier, cArm
 	case cArm:
-		if s.bell != s.cSaw {
-			s.cSaw = s.bell
+		if s.notifier != s.cSaw {
+			s.cSaw = s.notifier
 			break
 		}
-		s.bell.state = mArmed
-		s.bell.epoch = (s.bell.epoch + 1) % 8
+		s.notifier.state = mArmed
+		s.notifier.epoch = (s.notifier.epoch + 1) % 8
 		if m.broken == "no epoch" {
-			s.bell.epoch = 0
+			s.notifier.epoch = 0
 		}
-		s.cSaw, s.cLeft, s.c = s.bell, s.bell.count-s.taken, cLook
+		s.cSaw, s.cLeft, s.c = s.notifier, s.notifier.count-s.taken, cLook
 		if m.broken == "drain all" {
 			s.cLeft = 100
 		}
@@ -215,11 +215,11 @@ func (m *model) consumer(s modelState) (next []modelState) {
 	case cLook:
 		s.c = cDrain
 		if s.tail != s.head {
-			s.c = cRung
+			s.c = cPending
 		}
-	case cRung:
-		if (s.cLeft > 0 || m.broken == "always rung") && s.bell == s.cSaw {
-			s.bell.state = mRung
+	case cPending:
+		if (s.cLeft > 0 || m.broken == "always disarmed") && s.notifier == s.cSaw {
+			s.notifier.state = mDisarmed
 		}
 		settled(false)
 	case cDrain:
@@ -237,17 +237,17 @@ func (m *model) consumer(s modelState) (next []modelState) {
 			s.rested, s.c = false, cWait
 		}
 	case cLie:
-		s.cSaw, s.c = s.bell, cWait
+		s.cSaw, s.c = s.notifier, cWait
 		if s.cSaw.state == mArmed {
 			s.want, s.c = m.want, cSleepy
 		}
 	case cSleepy:
-		if s.bell != s.cSaw {
+		if s.notifier != s.cSaw {
 			s.c = cWait
 			break
 		}
-		s.bell.state = mAsleep
-		s.cSaw, s.c = s.bell, cCheck
+		s.notifier.state = mAsleep
+		s.cSaw, s.c = s.notifier, cCheck
 		if m.broken == "no check" {
 			s.c = cFutex
 		}
@@ -258,7 +258,7 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 	case cFutex: // its value is compared in the kernel, in one step with the sleep
 		s.c = cUp
-		if s.bell.state == s.cSaw.state && s.bell.epoch == s.cSaw.epoch || m.broken == "blind sleep" {
+		if s.notifier.state == s.cSaw.state && s.notifier.epoch == s.cSaw.epoch || m.broken == "blind sleep" {
 			s.c = cAsleep
 		}
 	case cAsleep:
@@ -270,19 +270,19 @@ func (m *model) consumer(s modelState) (next []modelState) {
 			s.dead = true // it has slept although there were bytes
 		}
 	case cUp:
-		s.rested, s.cSaw, s.c = true, s.bell, cTake
-		if s.bell.state == mAsleep || s.bell.state == mWoken || s.bell.state == mSpinning {
+		s.rested, s.cSaw, s.c = true, s.notifier, cTake
+		if s.notifier.state == mAsleep || s.notifier.state == mWoken || s.notifier.state == mSpinning {
 			s.c = cUp2
 		}
 	case cUp2:
-		if s.bell != s.cSaw {
+		if s.notifier != s.cSaw {
 			s.c = cUp
 			break
 		}
-		s.bell.state = mArmed
+		s.notifier.state = mArmed
 		s.c = cTake
 		if m.broken == "stays woken" {
-			s.bell.state = mWoken
+			s.notifier.state = mWoken
 		}
 	case cWait:
 		if s.sock == 0 || m.edges && !s.edge {
@@ -303,7 +303,7 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 	case cExplain:
 		s.back, s.c = cWait, cLoad
-		if s.bell.count == s.taken {
+		if s.notifier.count == s.taken {
 			s.c = cTakeOne
 		}
 	case cTakeOne:
@@ -312,10 +312,10 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 		s.c = cTake
 	}
-	if s.c != cLoad && s.c != cArm && s.c != cLook && s.c != cRung && s.c != cDrain {
+	if s.c != cLoad && s.c != cArm && s.c != cLook && s.c != cPending && s.c != cDrain {
 		s.back, s.cLeft = 0, 0
 		if s.c != cSleepy && s.c != cCheck && s.c != cFutex && s.c != cUp2 {
-			s.cSaw = modelBell{}
+			s.cSaw = modelNotifier{}
 		}
 	}
 	step(s)
@@ -376,7 +376,7 @@ func TestDoorbellModel(t *testing.T) {
 
 // TestDoorbellModelFinds: the model finds what is wrong with protocols that lack a step.
 func TestDoorbellModelFinds(t *testing.T) {
-	for _, broken := range []string{"bell before tail", "no wake", "no look", "always rung", "blind sleep", "stays woken", "drain all"} {
+	for _, broken := range []string{"notifier before tail", "no wake", "no look", "always disarmed", "blind sleep", "stays woken", "drain all"} {
 		found := false
 		for _, m := range models() {
 			m.broken = broken

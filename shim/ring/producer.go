@@ -18,27 +18,27 @@ func (p *Producer) Reserve(most int) ([2][]byte, error) {
 
 // Commit publishes the first n bytes of what Reserve returned. It returns how many doorbell bytes the caller has to write
 // to the socket now: the program's reader may sleep in poll(2) or in read(2).
-func (p *Producer) Commit(n int) (bells int) {
+func (p *Producer) Commit(n int) (doorbells int) {
 	p.own += uint32(n)
 	p.tail.Store(p.own)
-	for range 4 { // a correct program changes bell only a few times meanwhile
-		bell := p.bell.Load()
-		next, bells := uint32(bellRung), 1
+	for range 4 { // a correct program changes notifier only a few times meanwhile
+		notifier := p.notifier.Load()
+		next, doorbells := uint32(notifierDisarmed), 1
 		more := p.own-p.head.Load() > p.want.Load()
 		switch {
-		case bell == bellArmed:
-		case bell == bellAsleep && more:
-			bells = 2
-		case bell == bellAsleep:
-			next = bellWoken
-		case (bell == bellSuppressed || bell == bellWoken) && more:
+		case notifier == notifierArmed:
+		case notifier == notifierAsleep && more:
+			doorbells = 2
+		case notifier == notifierAsleep:
+			next = notifierWoken
+		case (notifier == notifierSuppressed || notifier == notifierWoken) && more:
 		default:
 			return 0
 		}
-		if p.bell.CompareAndSwap(bell, next) {
-			p.sent += uint32(bells)
-			p.rung.Store(p.sent)
-			return bells
+		if p.notifier.CompareAndSwap(notifier, next) {
+			p.sent += uint32(doorbells)
+			p.doorbells.Store(p.sent)
+			return doorbells
 		}
 	}
 	return 0
@@ -59,5 +59,5 @@ func (p *Producer) AwaitSpace() bool {
 	return p.own-p.head.Load() < uint32(len(p.data))
 }
 
-// Rung returns how many doorbell bytes Commit has asked for.
-func (p *Producer) Rung() uint32 { return p.sent }
+// Doorbells returns how many doorbell bytes Commit has asked for.
+func (p *Producer) Doorbells() uint32 { return p.sent }

@@ -51,8 +51,8 @@ func TestLayout(t *testing.T) {
 #define P(f) offsetof(struct ring_page, f)
 int main(void) {
 	printf("%d %d %d %zu %zu %zu %zu %zu %zu %zu %zu | ", RING_MAGIC, RING_VERSION, RING_HEADER, P(magic), P(version), P(size), P(state), P(shut), P(fin), P(direction), P(locks));
-	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct ring_direction), D(head), D(want), D(taken), D(tail), D(rung), D(bell), D(space), D(fill));
-	printf("%d %d %d %d %d | %d %d %d %d %d\n", RING_CONNECTING, RING_OPEN, RING_MOVED, RING_CLOSED, RING_FAILED, RING_ARMED, RING_RUNG, RING_SUPPRESSED, RING_ASLEEP, RING_WOKEN);
+	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct ring_direction), D(head), D(want), D(taken), D(tail), D(doorbells), D(notifier), D(space), D(fill));
+	printf("%d %d %d %d %d | %d %d %d %d %d\n", RING_CONNECTING, RING_OPEN, RING_MOVED, RING_CLOSED, RING_FAILED, RING_ARMED, RING_DISARMED, RING_SUPPRESSED, RING_ASLEEP, RING_WOKEN);
 }`
 	file, bin := filepath.Join(dir, "layout.c"), filepath.Join(dir, "layout")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
@@ -66,8 +66,8 @@ int main(void) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintln(Magic, Version, headerSize, magicAt, versionAt, sizeAt, stateAt, shutAt, finAt, directionAt, locksAt, "|",
-		directionSize, headAt, wantAt, takenAt, tailAt, rungAt, bellAt, spaceAt, fillAt, "|",
-		int(Connecting), int(Open), int(Moved), int(Closed), int(Failed), "|", bellArmed, bellRung, bellSuppressed, bellAsleep, bellWoken)
+		directionSize, headAt, wantAt, takenAt, tailAt, doorbellsAt, notifierAt, spaceAt, fillAt, "|",
+		int(Connecting), int(Open), int(Moved), int(Closed), int(Failed), "|", notifierArmed, notifierDisarmed, notifierSuppressed, notifierAsleep, notifierWoken)
 	if string(got) != want {
 		t.Errorf("C:  %sGo: %s", got, want)
 	}
@@ -148,32 +148,32 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestBells has the doorbell bytes for each state of the consumer.
-func TestBells(t *testing.T) {
+// TestDoorbellsOfCommit has the doorbell bytes for each state of the consumer.
+func TestDoorbellsOfCommit(t *testing.T) {
 	for _, tc := range []struct {
-		bell, want uint32
-		bytes      int
-		bells      int
-		next       uint32
-		bytes2     int // written after that
-		bells2     int
+		notifier, want uint32
+		bytes          int
+		doorbells      int
+		next           uint32
+		bytes2         int // written after that
+		doorbells2     int
 	}{
-		{bellArmed, 0, 1, 1, bellRung, 100, 0},
-		{bellRung, 0, 1, 0, bellRung, 100, 0},
-		{bellSuppressed, 10, 10, 0, bellSuppressed, 1, 1},
-		{bellSuppressed, 10, 11, 1, bellRung, 1, 0},
-		{bellAsleep, 10, 10, 1, bellWoken, 1, 1},
-		{bellAsleep, 10, 11, 2, bellRung, 1, 0},
+		{notifierArmed, 0, 1, 1, notifierDisarmed, 100, 0},
+		{notifierDisarmed, 0, 1, 0, notifierDisarmed, 100, 0},
+		{notifierSuppressed, 10, 10, 0, notifierSuppressed, 1, 1},
+		{notifierSuppressed, 10, 11, 1, notifierDisarmed, 1, 0},
+		{notifierAsleep, 10, 10, 1, notifierWoken, 1, 1},
+		{notifierAsleep, 10, 11, 2, notifierDisarmed, 1, 0},
 		{77, 0, 1, 0, 77, 1, 0},
 	} {
 		m, b := create(t, 4096)
 		p := program(b, 4096)
-		p.In.bell.Store(tc.bell)
+		p.In.notifier.Store(tc.notifier)
 		p.In.want.Store(tc.want)
-		if n := m.Out.Commit(tc.bytes); n != tc.bells || p.In.bell.Load() != tc.next {
-			t.Errorf("%+v: %d doorbell bytes, then state %d", tc, n, p.In.bell.Load())
+		if n := m.Out.Commit(tc.bytes); n != tc.doorbells || p.In.notifier.Load() != tc.next {
+			t.Errorf("%+v: %d doorbell bytes, then state %d", tc, n, p.In.notifier.Load())
 		}
-		if n := m.Out.Commit(tc.bytes2); n != tc.bells2 || int(m.Out.Rung()) != tc.bells+tc.bells2 || p.In.Rung() != m.Out.Rung() {
+		if n := m.Out.Commit(tc.bytes2); n != tc.doorbells2 || int(m.Out.Doorbells()) != tc.doorbells+tc.doorbells2 || p.In.Doorbells() != m.Out.Doorbells() {
 			t.Errorf("%+v: %d doorbell bytes more", tc, n)
 		}
 	}
@@ -280,7 +280,7 @@ func TestHostileWhileReading(t *testing.T) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		words := []func(uint32){p.In.head.Store, p.In.bell.Store, p.In.want.Store, p.Out.tail.Store, p.Out.bell.Store, p.Out.fill.Store, p.In.space.Store}
+		words := []func(uint32){p.In.head.Store, p.In.notifier.Store, p.In.want.Store, p.Out.tail.Store, p.Out.notifier.Store, p.Out.fill.Store, p.In.space.Store}
 		for i := uint32(0); ; i++ {
 			select {
 			case <-stop:
@@ -304,8 +304,8 @@ func TestHostileWhileReading(t *testing.T) {
 		}
 		if space, err := m.Out.Reserve(100); err == nil {
 			n := copy(space[0], "some bytes")
-			if bells := m.Out.Commit(n); bells > 2 {
-				t.Fatalf("%d doorbell bytes", bells)
+			if doorbells := m.Out.Commit(n); doorbells > 2 {
+				t.Fatalf("%d doorbell bytes", doorbells)
 			}
 		}
 		m.In.Filled()
