@@ -257,6 +257,12 @@ func newBed(t testing.TB, change func(*Config)) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newBedOn(t, node, peer, change)
+}
+
+// newBedOn is newBed over a stack and its peer, which it closes.
+func newBedOn(t testing.TB, node, peer *socket.Stack, change func(*Config)) *bed {
+	t.Helper()
 	cfg := Config{Stack: node, Path: filepath.Join(t.TempDir(), "shim"), Name: "stack"}
 	if change != nil {
 		change(&cfg)
