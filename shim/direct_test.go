@@ -50,7 +50,7 @@ func awaitReady(t testing.TB, cmd *exec.Cmd) {
 func TestDirect(t *testing.T) {
 	for _, args := range []string{
 		"echo", "transfer 10000000", "level", "edge", "threads", "forks", "waits", "files", "exec", "unread", "ended", "borrowed",
-		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers", "trips", "jumps", "stays",
+		"moving dup", "moving dup2", "moving fdopen", "moving splice", "moving passing", "moving fork", "moving spawn", "moving vfork", "storm 3000000", "numbers", "trips", "jumps", "stays", "waits-left",
 	} {
 		t.Run(strings.ReplaceAll(args, " ", "-"), func(t *testing.T) {
 			b := newBed(t, nil)

@@ -113,7 +113,7 @@ func TestPrograms(t *testing.T) {
 	}{
 		{"echo", false}, {"transfer 10000000", false}, {"level", false}, {"edge", false}, {"threads", false}, {"forks", false},
 		{"waits", false}, {"files", false}, {"reuse", false}, {"exec", true}, {"unread", true}, {"ended", false},
-		{"edges", false}, {"borrowed", false}, {"lost-wakeup", false}, {"jumps", false}, {"stays", false},
+		{"edges", false}, {"borrowed", false}, {"lost-wakeup", false}, {"jumps", false}, {"stays", false}, {"waits-left", false},
 		{"moving dup", true}, {"moving dup2", true}, {"moving fdopen", true}, {"moving splice", true}, {"moving passing", true},
 		{"moving fork", true}, {"moving spawn", true}, {"moving vfork", false},
 	} {

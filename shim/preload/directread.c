@@ -143,9 +143,10 @@ static bool lie_down(struct rings *r, size_t want, uint32_t state)
 	return change_notifier(d, &notifier, state, 0);
 }
 
-/* get_up undoes that. */
-static void get_up(struct direct_direction *d)
+/* get_up undoes that. A jump out of the wait calls it, too: poll(2) would not see the bytes that come next. */
+static void get_up(void *direction)
 {
+	struct direct_direction *d = direction;
 	uint64_t notifier = atomic_load(&d->notifier);
 	for (int i = 0; i < DIRECT_TRIES; i++)
 		if (state_of(notifier) == DIRECT_ARMED || state_of(notifier) == DIRECT_DISARMED || state_of(notifier) == DIRECT_GONE ||
@@ -176,6 +177,7 @@ static int sleep_for_bytes(struct rings *r, uint32_t state)
 {
 	struct direct_direction *d = incoming(r);
 	int result = 0;
+	wait_begin(get_up, d);
 	if (state == DIRECT_SPINNING) {
 		spin(r);
 		uint64_t now = atomic_load(&d->notifier);
@@ -186,6 +188,7 @@ static int sleep_for_bytes(struct rings *r, uint32_t state)
 	if (state_of(notifier) == DIRECT_ASLEEP && waits(r))
 		result = sleep_on(state_word(d), (uint32_t)notifier, DIRECT_SLEEP);
 	get_up(d);
+	wait_end();
 	return result < 0 && !has_bytes(r) ? -1 : 0;
 }
 

@@ -9,17 +9,19 @@
 #include <signal.h>
 #include <time.h>
 
-#define LOCKS 16    /* of a thread at once: two, and those of handlers in handlers */
+#define LOCKS 16    /* of a thread at once: two or a wait, and those of handlers in handlers */
 #define PATIENCE 60 /* s, for a thread that has a lock: what reads a file for sendfile(2) may take long */
 #define RETRY 20    /* ms, see wait_for */
 
-/* The locks that this thread has, or is about to get. Signal handlers read it, so that the count changes last, or first. */
+/* The locks that this thread has, or is about to get, and its waits. Signal handlers read it, so that the count changes last, or first. */
 struct held {
 	pthread_mutex_t *lock;
 	_Atomic uint32_t *flags;
 	uint32_t flag;
 	const char *frame; /* an address on the stack of the call */
 	bool changing;     /* libc changes the lock, and its list of those that this thread has */
+	void (*undo)(void *); /* NULL: it is a lock, else a wait */
+	void *of;
 };
 
 #define OF_THREAD static __thread __attribute__((tls_model("initial-exec")))
@@ -62,7 +64,7 @@ int lock_take(pthread_mutex_t *lock, _Atomic uint32_t *flags, uint32_t flag)
 	if (locks == LOCKS)
 		return EDEADLK;
 	struct held *h = &held[locks];
-	*h = (struct held){lock, flags, flag, __builtin_frame_address(0), true};
+	*h = (struct held){.lock = lock, .flags = flags, .flag = flag, .frame = __builtin_frame_address(0), .changing = true};
 	atomic_signal_fence(memory_order_seq_cst);
 	locks++;
 	int e = pthread_mutex_trylock(lock);
@@ -85,6 +87,28 @@ void lock_give(pthread_mutex_t *lock)
 	locks--; /* they are given in the opposite order */
 }
 
+/* A wait beyond LOCKS has no entry, and does not end the last one. */
+OF_THREAD unsigned beyond;
+
+void wait_begin(void (*undo)(void *), void *of)
+{
+	if (locks == LOCKS) {
+		beyond++;
+		return;
+	}
+	held[locks] = (struct held){.frame = __builtin_frame_address(0), .undo = undo, .of = of};
+	atomic_signal_fence(memory_order_seq_cst);
+	locks++;
+}
+
+void wait_end(void)
+{
+	if (beyond > 0)
+		beyond--;
+	else
+		locks--;
+}
+
 static bool within(const void *p, const stack_t *s)
 {
 	return (s->ss_flags & SS_ONSTACK) != 0 && (uintptr_t)p - (uintptr_t)s->ss_sp < s->ss_size;
@@ -101,16 +125,20 @@ static bool stays(const void *env, const char *frame)
 }
 
 /*
- * leave gives back the locks of calls that a jump leaves. Without that the next thread would wait for PATIENCE, each time.
+ * leave ends the waits of calls that a jump leaves, and gives back their locks. Without that the next thread would wait for PATIENCE, each time.
  * That remains where a handler jumps out of libc's own work on a lock.
  */
 static void leave(const void *env)
 {
 	while (locks > 0 && !stays(env, held[locks - 1].frame)) {
 		struct held h = held[locks - 1];
+		beyond = 0; /* those are of calls within */
 		if (h.flags != NULL)
 			atomic_fetch_or(h.flags, h.flag);
-		if (h.changing)
+		if (h.undo != NULL) {
+			locks--;
+			h.undo(h.of);
+		} else if (h.changing)
 			locks--;
 		else
 			lock_give(h.lock);

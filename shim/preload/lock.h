@@ -20,4 +20,11 @@ void lock_make(pthread_mutex_t *lock);
 int lock_take(pthread_mutex_t *lock, _Atomic uint32_t *flags, uint32_t flag);
 void lock_give(pthread_mutex_t *lock);
 
+/*
+ * wait_begin says that the caller waits from now on, and that undo has to be called with of if a jump leaves the wait. undo is called
+ * in the signal handler. wait_end is the end of the wait. Locks that are taken meanwhile are given back before.
+ */
+void wait_begin(void (*undo)(void *), void *of);
+void wait_end(void);
+
 #endif

@@ -199,6 +199,14 @@ static bool blocking(int fd, int flags)
 	return (flags & MSG_DONTWAIT) == 0 && (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
 }
 
+/* stop_spinning makes the producer write a doorbell byte with the next bytes. */
+static void stop_spinning(void *direction)
+{
+	struct ring_direction *d = direction;
+	uint32_t suppressed = RING_SUPPRESSED;
+	atomic_compare_exchange_strong(&d->notifier, &suppressed, RING_ARMED);
+}
+
 /*
  * spin looks for bytes for ns at most. The producer writes no doorbell byte meanwhile, unless it has more than the caller
  * takes: what would be left has to be announced. With share the node gets the CPU between two looks, if it is on this one.
@@ -206,7 +214,7 @@ static bool blocking(int fd, int flags)
 static bool spin(struct rings *r, size_t want, uint64_t ns, bool share)
 {
 	struct ring_direction *d = &r->page->direction[TO_PROGRAM];
-	uint32_t armed = RING_ARMED, suppressed = RING_SUPPRESSED;
+	uint32_t armed = RING_ARMED;
 	if (!rings_lock(&r->page->locks[0].receive))
 		return false;
 	bool mine = atomic_load(&d->notifier) == RING_ARMED;
@@ -216,14 +224,18 @@ static bool spin(struct rings *r, size_t want, uint64_t ns, bool share)
 	}
 	rings_unlock(&r->page->locks[0].receive);
 	uint64_t end = now() + ns;
+	if (mine)
+		wait_begin(stop_spinning, d);
 	while (used(d) == 0 && atomic_load(&r->page->state) == RING_OPEN && now() < end) {
 		for (int i = 0; i < 32 && used(d) == 0; i++)
 			pause_cpu();
 		if (share && used(d) == 0)
 			sched_yield();
 	}
-	if (mine)
-		atomic_compare_exchange_strong(&d->notifier, &suppressed, RING_ARMED);
+	if (mine) {
+		stop_spinning(d);
+		wait_end();
+	}
 	return used(d) != 0;
 }
 

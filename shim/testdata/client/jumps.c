@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdbool.h>
+#include <time.h>
 
 static sigjmp_buf out;
 
@@ -25,6 +26,19 @@ static void *answered(void *arg)
 	int fd = *(int *)arg;
 	make(b, 7, sizeof b);
 	CHECK(send(fd, b, sizeof b, MSG_NOSIGNAL) == sizeof b);
+	CHECK(recv(fd, back, sizeof back, MSG_WAITALL) == sizeof back && memcmp(b, back, sizeof b) == 0);
+	return NULL;
+}
+
+/* polled is answered by a thread that waits by poll(2). */
+static void *polled(void *arg)
+{
+	uint8_t b[300], back[300];
+	int fd = *(int *)arg;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	make(b, 7, sizeof b);
+	CHECK(send(fd, b, sizeof b, MSG_NOSIGNAL) == sizeof b);
+	CHECK(poll(&p, 1, 10000) == 1 && p.revents == POLLIN);
 	CHECK(recv(fd, back, sizeof back, MSG_WAITALL) == sizeof back && memcmp(b, back, sizeof b) == 0);
 	return NULL;
 }
@@ -122,7 +136,68 @@ static void stays(char **arg)
 	end(stays_fd);
 }
 
+static void after(int ms)
+{
+	struct itimerval once = {.it_value = {.tv_usec = ms * 1000}};
+	CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+}
+
+#define CHUNK 10000
+
+static int full_fd;
+
+/* rest ends the stream of a socket in another thread, and returns how many bytes of it came back. */
+static void *rest(void *got)
+{
+	static uint8_t b[CHUNK];
+	ssize_t n;
+	time_t begin = time(NULL);
+	CHECK(shutdown(full_fd, SHUT_WR) == 0);
+	CHECK(time(NULL) - begin < 20); /* a lock that is taken makes it wait for a minute */
+	while ((n = read(full_fd, b, sizeof b)) > 0) {
+		verify(b, *(uint64_t *)got, (size_t)n);
+		*(uint64_t *)got += (uint64_t)n;
+	}
+	CHECK(n == 0);
+	return NULL;
+}
+
+/* waits_left leaves calls that wait: reads for bytes, then a write for space. This thread and others go on with the socket. */
+static void waits_left(char **arg)
+{
+	static uint8_t b[CHUNK];
+	static volatile uint64_t at;
+	uint64_t got = 0;
+	pthread_t t;
+	struct sigaction act = {.sa_handler = leave};
+	CHECK(sigaction(SIGALRM, &act, NULL) == 0);
+	full_fd = dial(arg);
+	answered(&full_fd);
+	for (int i = 0; i < 10; i++) {
+		if (sigsetjmp(out, 1) == 0) {
+			after(2 * i + 1);
+			read(full_fd, b, sizeof b);
+			CHECK(!"read returned");
+		}
+		if (i % 2 == 0) /* the read has asked for more than comes: the socket shows that all the same */
+			polled(&full_fd);
+		usable(full_fd);
+	}
+	if (sigsetjmp(out, 1) == 0)
+		for (;;) {
+			make(b, at, sizeof b);
+			after(500); /* long after the others have filled their memory, and wait */
+			ssize_t n = write(full_fd, b, sizeof b);
+			CHECK(n > 0);
+			at += (uint64_t)n;
+		}
+	CHECK(pthread_create(&t, NULL, rest, &got) == 0 && pthread_join(t, NULL) == 0);
+	CHECK(got >= at && got <= at + CHUNK);
+	close(full_fd);
+}
+
 const struct part jumping[] = {
+	{"waits-left", waits_left},
 	{"jumps", jumps},
 	{"stays", stays},
 	{NULL, NULL},
