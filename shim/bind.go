@@ -76,19 +76,28 @@ func (s *Server) afterCloses(port uint16, bind func() error) error {
 	return err
 }
 
-// closing reports whether a socket with the port has been closed and is not free yet.
-func (s *Server) closing(port uint16) bool {
+// closing reports whether a socket with the port has been closed and is not free yet. It releases what programs have closed, which the
+// watcher may report late.
+func (s *Server) closing(port uint16) (ends bool) {
+	var closed []*sock
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for k := range s.all {
 		k.mu.Lock()
-		ends := k.local.Port() == port && (k.state == released || hungUp(k.fd))
-		k.mu.Unlock()
-		if ends {
-			return true
+		if k.local.Port() == port {
+			left := hungUp(k.fd)
+			ends = ends || left || k.state == released
+			if left && k.stream && (k.state == idle || k.state == listening) { // no bytes are on their way
+				closed = append(closed, k)
+			}
 		}
+		k.mu.Unlock()
 	}
-	return false
+	s.mu.Unlock()
+	for _, k := range closed {
+		k.release(0)
+		k.closeAll() // it has an address, so that no request of its own waits for another socket
+	}
+	return ends
 }
 
 func (k *sock) bindStream(a netip.AddrPort) error {

@@ -304,3 +304,27 @@ func TestTheEndOfAnAcceptedConnectionNeedsNoGoroutine(t *testing.T) {
 		t.Error("it is left to a goroutine")
 	}
 }
+
+// TestBindToAPortThatTheNodeHasYetToFree: the program has closed the socket, and the watcher is late with its report.
+func TestBindToAPortThatTheNodeHasYetToFree(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.dial(t)
+	for _, listens := range []bool{false, true} {
+		p := c.socket(unix.SOCK_STREAM, false)
+		at := netip.MustParseAddrPort(nodeAddr + ":7001")
+		if r := p.ask(request{op: opBind, addr: at}, p.fd); r.errno != 0 {
+			t.Fatalf("listens %v: %v", listens, r.errno)
+		}
+		if listens {
+			if r := p.ask(request{op: opListen, arg: 5}, p.fd); r.errno != 0 {
+				t.Fatal(r.errno)
+			}
+		}
+		b.watch.forget(b.sockOf(t, p.fd).watch)
+		p.close()
+	}
+	p := c.socket(unix.SOCK_STREAM, false)
+	if _, err := p.listen(nodeAddr+":7001", 5); err != nil {
+		t.Error(err)
+	}
+}
