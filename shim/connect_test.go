@@ -120,8 +120,19 @@ func TestConnectFails(t *testing.T) {
 		if n := p.soError(); n != 0 {
 			t.Errorf("SO_ERROR again: %v", n)
 		}
+		if ReadMark(p.fd).Connected && want != syscall.ECONNREFUSED {
+			t.Errorf("connect to %s: the socket has the mark of a connection", to)
+		}
 		p.close()
 	}
+	v6 := c.socket(unix.SOCK_STREAM, true)
+	if err := v6.setInt(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := v6.connect("[::ffff:" + peerAddr + "]:81"); err != syscall.ENETUNREACH { // as Linux
+		t.Errorf("connect of a socket for IPv6 alone: %v", err)
+	}
+	v6.close()
 	until(t, "the sockets are released", func() bool { return b.Stats().Sockets == 0 })
 }
 

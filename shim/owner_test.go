@@ -1,10 +1,13 @@
 package shim
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/millrace/millrace/socket"
 )
@@ -105,5 +108,35 @@ func TestStartTime(t *testing.T) {
 	}
 	if _, err := startTime(1 << 30); err == nil {
 		t.Error("a process that is none has begun")
+	}
+}
+
+// TestGroupsOfProcesses: each supplementary group of a process lets it in, the last one, too.
+func TestGroupsOfProcesses(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change its groups")
+	}
+	b := newBed(t, nil)
+	n, err := Hello(b.cfg.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.distrust(n.Token)
+	for group, want := range map[uint32]error{70001: nil, 70002: nil, 70003: nil, 70004: syscall.EACCES} {
+		b.cfg.Groups = []uint32{group}
+		hello := make(chan error)
+		go func() {
+			runtime.LockOSThread() // which ends with the goroutine
+			groups := [3]uint32{70001, 70002, 70003}
+			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETGROUPS, 3, uintptr(unsafe.Pointer(&groups)), 0); errno != 0 {
+				hello <- errno
+				return
+			}
+			_, err := Hello(b.cfg.Path)
+			hello <- err
+		}()
+		if err := <-hello; !errors.Is(err, want) {
+			t.Errorf("group %d: %v, want %v", group, err, want)
+		}
 	}
 }

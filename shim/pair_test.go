@@ -527,3 +527,21 @@ func TestConnectToAListenerThatTheNodeHasYetToClose(t *testing.T) {
 		})
 	}
 }
+
+// TestPairsLeaveNothing: what the node has kept of a pair is gone with it.
+func TestPairsLeaveNothing(t *testing.T) {
+	b := newBed(t, nil)
+	client, server := b.pairOf(t, nodeAddr+":0", nodeAddr)
+	client.close()
+	server.close()
+	until(t, "the ends are forgotten", func() bool {
+		b.pairs.mu.Lock()
+		defer b.pairs.mu.Unlock()
+		return len(b.pairs.ends) == 0
+	})
+	b.pairs.watch.mu.Lock()
+	defer b.pairs.watch.mu.Unlock()
+	if n := len(b.pairs.watch.calls); n != 0 {
+		t.Errorf("%d calls are left", n)
+	}
+}
