@@ -328,3 +328,43 @@ func TestBindToAPortThatTheNodeHasYetToFree(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestConnectionsOfAListenerThatTheNodeHasYetToClose are reset, and leave nothing.
+func TestConnectionsOfAListenerThatTheNodeHasYetToClose(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	local, err := p.listen(nodeAddr+":0", 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.watch.forget(b.sockOf(t, p.fd).watch)
+	p.close()
+	for range 3 {
+		if _, err := b.dialNode(t, local.Port()).Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v, want ECONNRESET", err)
+		}
+	}
+	until(t, "the sockets but the listener's are released", func() bool { return b.Stats().Sockets == 1 })
+	if n := b.Stats().AcceptErrors; n != 3 {
+		t.Errorf("%d errors, want 3", n)
+	}
+}
+
+// TestUsersDoNotShareAPort: SO_REUSEPORT is for sockets of one user, as on Linux.
+func TestUsersDoNotShareAPort(t *testing.T) {
+	b := newBed(t, nil)
+	_, first := b.another(70001)
+	_, second := b.another(70002)
+	for _, tc := range []struct {
+		token string
+		want  syscall.Errno
+	}{{first, 0}, {first, 0}, {second, syscall.EADDRINUSE}} {
+		p := b.as(t, tc.token).socket(unix.SOCK_STREAM, false)
+		if err := p.setInt(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.ask(request{op: opBind, addr: netip.MustParseAddrPort(nodeAddr + ":7003")}, p.fd); r.errno != tc.want {
+			t.Errorf("%v, want %v", r.errno, tc.want)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/shim/ring"
+	"github.com/millrace/millrace/socket"
 )
 
 // ringed is a program's connection with rings, whose memory the test writes as it likes.
@@ -343,5 +344,41 @@ func TestDoorbellAtTheEnd(t *testing.T) {
 	node.Close()
 	if n, err := unix.Read(ends[0], make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("%d bytes, %v, want the end", n, err)
+	}
+}
+
+// TestMovedWithTheEnd: the FIN that has reached a ring before its connection is moved to the socket follows the bytes there, and the program's
+// socket has the send buffer of one without rings.
+func TestMovedWithTheEnd(t *testing.T) {
+	b := newBed(t, nil)
+	g, peer := b.joinRings(t, b.dial(t))
+	k := b.sockOf(t, g.fd)
+	if _, err := peer.Write([]byte("the last bytes")); err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the ring has the end", func() (ended bool) {
+		k.mu.Lock()
+		conn, r := k.conn, k.relayed
+		k.mu.Unlock()
+		conn.Do(func(socket.LoopConn) { ended = r.peerEnded })
+		return ended
+	})
+	r := g.ask(request{op: opMove}, g.fd)
+	if r.errno != 0 {
+		t.Fatal(r.errno)
+	}
+	for left := order.Uint32(r.value); left > 0; left-- { // doorbell bytes
+		if n, err := g.read(make([]byte, 1)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if all, err := io.ReadAll(g.program); err != nil || string(all) != "the last bytes" {
+		t.Errorf("%q, %v", all, err)
+	}
+	if n := sendBufferOf(t, g.fd); n < 2*sendBuffer*9/10 {
+		t.Errorf("a send buffer of %d bytes", n)
 	}
 }
