@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // sendTo is sendto(2) of the library.
@@ -361,5 +363,33 @@ func TestDatagramsWithin(t *testing.T) {
 			}
 		}
 		client.close()
+	}
+}
+
+// TestManyDatagramsAtOnce: what a program has written beyond the datagrams of one call of the loop is sent without another event.
+func TestManyDatagramsAtOnce(t *testing.T) {
+	b := newBed(t, nil)
+	peer, to := b.udpPeer(t)
+	p := b.dial(t).socket(unix.SOCK_SEQPACKET, false)
+	if err := p.sendTo(to, []byte("first")); err != nil { // it binds, and finds the neighbour
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	if _, _, err := peer.ReadFrom(buf); err != nil {
+		t.Fatal(err)
+	}
+	const all = packetLimit + packetBatch
+	b.cfg.Stack.EnterLoop(0, func(socket.LoopStack) { // which reads nothing meanwhile
+		for i := range all {
+			if err := p.sendTo(to, []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	_ = peer.SetReadDeadline(time.Now().Add(limit))
+	for i := range all {
+		if n, _, err := peer.ReadFrom(buf); err != nil || n != 1 || int(buf[0]) != i {
+			t.Fatalf("datagram %d of %d: %v, %v", i, all, buf[:n], err)
+		}
 	}
 }
