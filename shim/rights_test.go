@@ -148,3 +148,35 @@ func TestErrorsAreKeptForEachUser(t *testing.T) {
 		t.Errorf("%d cookies", len(third.cookies))
 	}
 }
+
+// TestRegistrationAfterAFailure: what a failed registration leaves in the queue of the listener is not the next one's.
+func TestRegistrationAfterAFailure(t *testing.T) {
+	r, err := newRegistrar()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.close() })
+	var fds [2]int
+	for i := range fds {
+		fds[i] = rawSocket(t, unix.SOCK_STREAM)
+		defer unix.Close(fds[i])
+	}
+	listener := r.listeners[unix.SOCK_STREAM]
+	defer unix.Close(listener)
+	r.listeners[unix.SOCK_STREAM] = -1 // accept(2) fails, as for a process without descriptors
+	if _, err := r.connect(fds[0], unix.SOCK_STREAM); err != syscall.ENFILE {
+		t.Fatalf("%v, want ENFILE", err)
+	}
+	end, err := r.connect(fds[1], unix.SOCK_STREAM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(end)
+	if _, err := unix.Write(fds[1], []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	if n, err := unix.Read(end, b[:]); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
