@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,7 @@ struct flow {
 };
 
 void *write_all(void *arg); /* of a struct flow, in a thread */
+extern bool signals_come;   /* a write that has taken some bytes may return as many: also of TCP, and with SA_RESTART */
 void read_all(int fd, uint64_t from, uint64_t to);
 
 /* transfer sends much to an echo server, and reads it back. */

@@ -230,6 +230,7 @@ static void storm(char **arg)
 	struct itimerval often = {{.tv_usec = 300}, {.tv_usec = 300}};
 	CHECK(sigaction(SIGALRM, &act, NULL) == 0);
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	signals_come = true;
 	transfer(arg);
 }
 
