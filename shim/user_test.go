@@ -3,8 +3,11 @@ package shim
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,5 +103,52 @@ func TestRootLeavesDescriptors(t *testing.T) {
 	}
 	if r := c.ask(request{op: opNames}, c.socket(unix.SOCK_STREAM, false).fd); r.errno != syscall.EMFILE {
 		t.Errorf("beyond: %v", r.errno)
+	}
+}
+
+// TestConnectsOfASecond: a user begins as many connections as the limit says, and no more.
+func TestConnectsOfASecond(t *testing.T) {
+	s := &Server{cfg: Config{Limits: Limits{Connects: 3}}}
+	for range 5 { // a second may end meanwhile
+		u := &user{second: time.Now().Unix()}
+		var got [4]error
+		for i := range got {
+			got[i] = s.takeConnect(u)
+		}
+		if time.Now().Unix() != u.second || u.connects != len(got) {
+			continue
+		}
+		if want := [4]error{3: syscall.EAGAIN}; got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+		return
+	}
+	t.Skip("no second was long enough")
+}
+
+// TestAWatchThatFailsLeavesNothing behind in the watcher.
+func TestAWatchThatFailsLeavesNothing(t *testing.T) {
+	w, err := newWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if _, err := w.add(-1, 0, func(uint32) {}); err == nil || len(w.calls) != 0 {
+		t.Errorf("%v, and %d calls are left", err, len(w.calls))
+	}
+}
+
+// TestAFileIsNoServer: a server replaces the socket that one before has left, and no other file.
+func TestAFileIsNoServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shim")
+	if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := listenControl(path); err == nil {
+		l.Close()
+		t.Error("no error")
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "kept" {
+		t.Errorf("the file has %q, %v", b, err)
 	}
 }
