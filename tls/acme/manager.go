@@ -270,8 +270,8 @@ func (m *Manager) obtain(ctx context.Context, c *managed) error {
 	if err != nil {
 		return err
 	}
-	if c.hasARI() {
-		order.Replaces = c.leaf() // RFC 9773 5
+	if c.namesReplaced() {
+		order.Replaces = c.leaf()
 	}
 	certs, err := m.client.ObtainCertificate(ctx, order)
 	if err != nil {

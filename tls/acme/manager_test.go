@@ -220,7 +220,7 @@ func TestRenewalIsAtTwoThirdsOfTheLifeOrWhenTheAuthoritySays(t *testing.T) {
 			t.Errorf("%d: asks in %v, want %v", i, got, tc.ask)
 		}
 	}
-	if !c.status().FromARI || !c.hasARI() {
+	if !c.status().FromARI || !c.namesReplaced() {
 		t.Error("not by ARI")
 	}
 	// A certificate that was just issued stays for a while, even so.
@@ -237,7 +237,7 @@ func TestRenewalIsAtTwoThirdsOfTheLifeOrWhenTheAuthoritySays(t *testing.T) {
 	leaf := *c.leaf()
 	leaf.SerialNumber = big.NewInt(7)
 	c.installed(&leaf)
-	if c.hasARI() || c.nextARI().After(now) || !c.due().Equal(now.Add(60*24*time.Hour)) {
+	if c.namesReplaced() || c.nextARI().After(now) || !c.due().Equal(now.Add(60*24*time.Hour)) {
 		t.Error("the information of the certificate before is used")
 	}
 }

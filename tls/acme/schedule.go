@@ -29,6 +29,9 @@ type state struct {
 	NotBefore time.Time `json:"not_before,omitzero"` // of the next attempt after a failure
 	LastError string    `json:"last_error,omitempty"`
 	ARI       *ari      `json:"ari,omitempty"`
+
+	// OmitReplaces: the next order does not name the certificate that it replaces.
+	OmitReplaces bool `json:"omit_replaces,omitempty"`
 }
 
 // ari is renewal information of the authority (RFC 9773 4.2) for the certificate with the serial number.
@@ -90,10 +93,11 @@ func (c *managed) ari() *ari {
 	return c.state.ARI
 }
 
-func (c *managed) hasARI() bool {
+// namesReplaced reports whether the next order names the certificate that it replaces (RFC 9773 5).
+func (c *managed) namesReplaced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ari() != nil
+	return c.ari() != nil && !c.state.OmitReplaces
 }
 
 // nextARI returns when renewal information is to be asked for.
@@ -125,9 +129,15 @@ func (c *managed) ended(err error, now time.Time) {
 		if c.cert != nil {
 			pause = min(pause, c.cert.NotAfter.Sub(c.cert.NotBefore)/3)
 		}
-		c.state.Failures, c.state.NotBefore, c.state.LastError = 0, now.Add(pause), ""
+		c.state.Failures, c.state.NotBefore, c.state.LastError, c.state.OmitReplaces = 0, now.Add(pause), "", false
 		return
 	}
+	// An authority may reject an order because of the certificate that it names: it does not know the
+	// certificate, or knows it as another account's (RFC 9773 5). Naming it in every order would let it
+	// expire; naming it in none would lose the exemption from rate limits that ARI brings. So after a
+	// rejection the orders alternate.
+	var problem acme.Problem
+	c.state.OmitReplaces = errors.As(err, &problem) && !c.state.OmitReplaces
 	c.state.NotBefore = now.Add(min(firstRetry<<min(c.state.Failures, 12), mostRetry))
 	c.state.Failures++
 	c.state.LastError = err.Error()
