@@ -6,6 +6,7 @@ import (
 	"crypto"
 	stdtls "crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/letsencrypt/challtestsrv"
 	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/letsencrypt/pebble/v2/core"
 	"github.com/letsencrypt/pebble/v2/db"
 	"github.com/letsencrypt/pebble/v2/va"
 	"github.com/letsencrypt/pebble/v2/wfe"
@@ -113,10 +115,50 @@ func (p *pebble) renewNow(t *testing.T, leaf *x509.Certificate) {
 	}
 }
 
-// replaced reports whether the authority was told that a certificate has been replaced. It notes so some
-// time after it has issued the other one.
-func (p *pebble) replaced(leaf *x509.Certificate) bool {
-	order, err := p.db.GetOrderByIssuedSerial(fmt.Sprintf("%x", leaf.SerialNumber.Bytes()))
+// serialInCertID returns a certificate's serial number as Pebble decodes it from a renewal identifier
+// (RFC 9773 4.1): the content octets of its DER encoding, in hexadecimal.
+func serialInCertID(t *testing.T, leaf *x509.Certificate) string {
+	t.Helper()
+	der, err := asn1.Marshal(leaf.SerialNumber)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", der[2:]) // behind tag and length
+}
+
+// fileOrder files the order of a certificate under the serial number that its renewal identifier has.
+// Pebble itself files it under the absolute value, without the zero octet that DER puts before a first
+// octet of 0x80 or more. It then does not find the order of one certificate in 256 (its serial numbers
+// have 63 bits), and answers the order that replaces it with 500.
+func (p *pebble) fileOrder(t *testing.T, leaf *x509.Certificate) {
+	t.Helper()
+	order, err := p.issuedBy(fmt.Sprintf("%x", leaf.SerialNumber.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	order.RLock()
+	filed := &core.Order{ID: order.ID, AccountID: order.AccountID, Order: order.Order, CertificateObject: &core.Certificate{ID: serialInCertID(t, leaf)}}
+	order.RUnlock()
+	if err := p.db.AddOrderByIssuedSerial(filed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// issuedBy returns the order of a serial number. Pebble files it some time after it has issued the
+// certificate.
+func (p *pebble) issuedBy(serial string) (order *core.Order, err error) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if order, err = p.db.GetOrderByIssuedSerial(serial); err == nil || time.Now().After(deadline) {
+			return order, err
+		}
+	}
+}
+
+// replaced reports whether an order said that it replaces the certificate. Pebble notes so some time
+// after it has issued the other one.
+func (p *pebble) replaced(t *testing.T, leaf *x509.Certificate) bool {
+	t.Helper()
+	order, err := p.issuedBy(serialInCertID(t, leaf))
 	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		order.RLock()
 		done := order.IsReplaced
@@ -235,6 +277,7 @@ func TestCertificatesByACME(t *testing.T) {
 			_ = m.Close()
 			// The authority wants a new certificate, which replaces the first one (RFC 9773 5). It is
 			// asked when: the answer is forgotten with the file.
+			p.fileOrder(t, first)
 			p.renewNow(t, first)
 			files, _ := filepath.Glob(filepath.Join(o.Dir, "*", "certificates", "a.example-*.json"))
 			if len(files) != 1 || os.Remove(files[0]) != nil {
@@ -253,7 +296,7 @@ func TestCertificatesByACME(t *testing.T) {
 			if second.Equal(first) || second.PublicKey.(interface{ Equal(crypto.PublicKey) bool }).Equal(first.PublicKey) {
 				t.Error("the old certificate, or the old key")
 			}
-			if !p.replaced(first) {
+			if !p.replaced(t, first) {
 				t.Error("the order does not say which certificate it replaces")
 			}
 			if b, _ := os.ReadFile(key[0]); !bytes.Equal(b, account) {
