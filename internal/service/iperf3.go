@@ -171,6 +171,7 @@ func (p *iperf) serve(c *conn) {
 	p.s.in.Add(cookieSize)
 	if t := p.test(id); t != nil {
 		if st := t.attach(&stream{conn: c}); st != nil {
+			t.beginIfFull()
 			st.run(t)
 		}
 		return

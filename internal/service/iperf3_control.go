@@ -21,7 +21,7 @@ type test struct {
 	peer netip.Addr
 	params
 
-	full  chan struct{} // all streams have come
+	full  chan struct{} // all streams have come, and those of UDP were answered
 	start chan struct{} // they may begin
 	stop  chan struct{} // they must end
 	begun time.Time
@@ -31,6 +31,7 @@ type test struct {
 
 	mu      sync.Mutex
 	open    bool // streams are awaited
+	isFull  bool // full is closed
 	stopped bool
 	streams []*stream
 }
@@ -84,7 +85,7 @@ func (t *test) prepare() error {
 	}
 }
 
-// attach gives the test its next stream; nil where it waits for none of this protocol.
+// attach gives the test its next stream; nil where it waits for none of this protocol. beginIfFull follows.
 func (t *test) attach(st *stream) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,9 +99,18 @@ func (t *test) attach(st *stream) *stream {
 	if len(t.streams) == len(sends) {
 		t.number(sends)
 		t.open = false
-		close(t.full)
 	}
 	return st
+}
+
+// beginIfFull lets the test begin once it has all its streams.
+func (t *test) beginIfFull() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isFull && len(t.streams) == len(t.params.streams()) {
+		t.isFull = true
+		close(t.full)
+	}
 }
 
 // number gives TCP streams their numbers in the order in which the client connected; their goroutines may have

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -200,6 +201,7 @@ func TestStreamsAreNumberedAsTheyConnected(t *testing.T) {
 	byNumber := map[uint64]*stream{}
 	for _, n := range []uint64{7, 5, 9, 6} {
 		byNumber[n] = x.attach(&stream{conn: &conn{number: n}})
+		x.beginIfFull()
 	}
 	<-x.full
 	for i, n := range []uint64{5, 6, 7, 9} {
@@ -208,6 +210,63 @@ func TestStreamsAreNumberedAsTheyConnected(t *testing.T) {
 			t.Errorf("connection %d is stream %d, sends %v", n, st.id, st.sends)
 		}
 	}
+}
+
+// welcomeRecorder is a packet conn that records how often it is written to, and whether the test had all its
+// streams by then.
+type welcomeRecorder struct {
+	net.PacketConn
+	x       *test
+	written int
+	early   bool
+}
+
+func (w *welcomeRecorder) WriteTo(b []byte, _ net.Addr) (int, error) {
+	w.written++
+	select {
+	case <-w.x.full:
+		w.early = true
+	default:
+	}
+	return len(b), nil
+}
+
+// TestAUDPStreamIsWelcomedBeforeTheTestBegins: the client takes what comes before the welcome of its last stream
+// for datagrams out of order and drops them, so that the test would report them as lost.
+func TestAUDPStreamIsWelcomedBeforeTheTestBegins(t *testing.T) {
+	s, err := New(Iperf3, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := netip.MustParseAddr("192.0.2.1")
+	x := &test{
+		p: s.iperf, peer: peer, open: true, params: params{UDP: true, Parallel: 2, Reverse: true},
+		full: make(chan struct{}), start: make(chan struct{}), stop: make(chan struct{}),
+	}
+	defer close(x.stop)
+	s.iperf.order = []*test{x}
+	pc := &welcomeRecorder{x: x}
+	hello := func(port uint16) {
+		from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, port))
+		s.iperf.hello(flow{pc, from.AddrPort()}, from, udpHello)
+	}
+	hello(4000)
+	hello(4000) // the welcome was lost
+	select {
+	case <-x.full:
+		t.Error("the test begins with one stream of two")
+	default:
+	}
+	hello(4001)
+	select {
+	case <-x.full:
+	default:
+		t.Error("the test does not begin with all its streams")
+	}
+	if pc.written != 3 || pc.early {
+		t.Errorf("%d welcomes; the test began before the last: %v", pc.written, pc.early)
+	}
+	hello(4001) // once more, after the beginning
 }
 
 func TestParametersHaveLimits(t *testing.T) {

@@ -61,22 +61,29 @@ func (p *iperf) datagrams(pc net.PacketConn) func([]byte, net.Addr) {
 }
 
 // hello gives a new flow to the test that waits for streams from its address. The answer is lost or late like
-// any datagram: one more hello gets one more answer.
+// any datagram: one more hello gets one more answer. The test begins after the answer to its last stream: the
+// client drops datagrams that come before it, and reports them as lost.
 func (p *iperf) hello(f flow, from net.Addr, word uint32) {
 	welcome := map[uint32]uint32{udpHello: udpWelcome, udpHelloOld: udpWelcomeOld}[word]
-	if welcome == 0 || !p.join(f, from) {
+	var st *stream
+	if welcome != 0 {
+		st = p.join(f, from)
+	}
+	if st == nil {
 		p.s.unanswered.Add(1)
 		return
 	}
-	p.s.send(f.pc, binary.NativeEndian.AppendUint32(nil, welcome), from)
+	if p.s.send(f.pc, binary.NativeEndian.AppendUint32(nil, welcome), from) {
+		st.t.beginIfFull()
+	}
 }
 
-// join makes a flow a stream of the oldest test that waits for it.
-func (p *iperf) join(f flow, from net.Addr) bool {
+// join makes a flow a stream of the oldest test that waits for it; nil where none does.
+func (p *iperf) join(f flow, from net.Addr) *stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if st := p.flows[f]; st != nil {
-		return true
+		return st
 	}
 	for _, t := range p.order {
 		if t.peer != f.peer.Addr() {
@@ -89,10 +96,10 @@ func (p *iperf) join(f flow, from net.Addr) bool {
 			} else {
 				close(st.over) // nothing runs: the reader of pc does it
 			}
-			return true
+			return st
 		}
 	}
-	return false
+	return nil
 }
 
 // datagram counts one that was received.
