@@ -157,6 +157,13 @@ func (s *site) iperf3(args ...string) (sent, received, lost int64) {
 	return r.End.Sent.Bytes, r.End.Received.Bytes, 0
 }
 
+// losses returns the counters that show where a datagram between us and Linux was lost: in the buffer of a
+// socket (RcvbufErrors), at an interface, or in a CPU's backlog (second column of softnet_stat).
+func (s *site) losses() string {
+	return s.run("sh", "-c", "grep Udp: /proc/net/snmp; ip -s link show eth0; cat /proc/net/softnet_stat") +
+		fmt.Sprintf("ours: %+v", s.d.Stats().UDP)
+}
+
 func TestIperf3OfLinuxMeasuresUs(t *testing.T) {
 	s := newSite(t, "iperf3", siteConfig{})
 	seconds := "1"
@@ -168,7 +175,7 @@ func TestIperf3OfLinuxMeasuresUs(t *testing.T) {
 	} {
 		sent, received, lost := s.iperf3(args...)
 		if received == 0 || received > sent || lost > 0 {
-			t.Errorf("iperf3 %v: sent %d, received %d, lost %d", args, sent, received, lost)
+			t.Errorf("iperf3 %v: sent %d, received %d, lost %d\n%s", args, sent, received, lost, s.losses())
 		}
 		t.Logf("iperf3 %v: sent %d, received %d, lost %d", args, sent, received, lost)
 	}
