@@ -142,15 +142,26 @@ func (o *Opener) openGPU(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine,
 
 // lost reports a loss once.
 func (o *Opener) lost(err error) {
+	why := cause(err)
 	o.mu.Lock()
-	known := slices.Contains(o.reported, err.Error())
+	known := slices.Contains(o.reported, why)
 	if !known {
-		o.reported = append(o.reported, err.Error())
+		o.reported = append(o.reported, why)
 	}
 	o.mu.Unlock()
 	if !known && o.cfg.Lost != nil {
 		o.cfg.Lost(err)
 	}
+}
+
+// cause names the reason of a loss. It is the driver's result, where there is one: engines on one device notice
+// its loss in whichever call they make next.
+func cause(err error) string {
+	var e *cuda.Error
+	if errors.As(err, &e) && e.Code != 0 {
+		return fmt.Sprintf("%s (%d)", e.Name, e.Code)
+	}
+	return err.Error()
 }
 
 // Close gives the device back.
