@@ -39,7 +39,7 @@ func (p *parser) actions(r *Rule) error {
 			if err := unsupported(w); err != nil {
 				return err
 			}
-			return fmt.Errorf("a rule begins with %s or %s, not %q%s", strings.Join(actionWords[:len(actionWords)-1], ", "), actionWords[len(actionWords)-1], w,
+			return fmt.Errorf("a rule begins with %s or %s, not %.60q%s", strings.Join(actionWords[:len(actionWords)-1], ", "), actionWords[len(actionWords)-1], w,
 				didYouMean(w, actionWords...))
 		}
 		if err != nil {

@@ -40,6 +40,7 @@ func TestMisspeltWordsGetASuggestion(t *testing.T) {
 		"drop fron any":                 "6: \"fron\" is not a protocol; did you mean from?",
 		"drop tcp to ayn":               "13: \"ayn\" is not an address; did you mean any?",
 		"drop tcp to any prot 80":       "17: \"prot\" is not known; did you mean port?",
+		"drop tcp port 80":              "10: \"port\" is one word too many: ports stand behind a place, as in \"to any port 80\"",
 		"drop tcp to any port 80,8o":    "25: \"8o\" is not a port or a range of ports, 0 to 65535",
 		"drop tcp to any port 80,":      "25: \"\" is not a port or a range of ports, 0 to 65535",
 		"drop xy":                       "6: \"xy\" is not a protocol; say tcp, udp, icmp, icmpv6, sctp, gre, esp, ah, ipip or proto NUMBER",

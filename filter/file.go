@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/internal/excerpt"
 )
 
 // File is what a file of rules has, with the files that it names.
@@ -95,6 +96,9 @@ type reader struct {
 func (r *reader) text(name, text string, depth int) {
 	if len(text) > MaxText {
 		r.wrong = append(r.wrong, &SyntaxError{Name: name, Line: 1, Column: 1, Msg: fmt.Sprintf("%d bytes of rules, at most %d are read", len(text), MaxText)})
+		return
+	}
+	if r.binary(name, text, "rules") {
 		return
 	}
 	var inspect strings.Builder // of this file's own lines
@@ -269,6 +273,9 @@ func (r *reader) list(p *parser, name string) (err error) {
 
 // prefixes reads the text of a prefix list: one on each line.
 func (r *reader) prefixes(name, text string) []netip.Prefix {
+	if r.binary(name, text, "prefixes") {
+		return nil
+	}
 	all := make([]netip.Prefix, 0, strings.Count(text, "\n")+1)
 	line := 0
 	for source := range strings.Lines(text) {
@@ -290,6 +297,18 @@ func (r *reader) prefixes(name, text string) []netip.Prefix {
 	}
 	return all
 }
+
+// binary reports whether a text that should have some kind of lines is none, and records that as its one error.
+func (r *reader) binary(name, text, kind string) bool {
+	line, column, found := excerpt.Binary(text)
+	if found {
+		r.wrong = append(r.wrong, &SyntaxError{Name: name, Line: line, Column: column, Msg: notText + kind})
+	}
+	return found
+}
+
+// notText begins the error of a binary file.
+const notText = "a NUL byte: this is a binary file, not "
 
 // include reads "include "FILE"": more rules.
 func (r *reader) include(p *parser, name string, depth int) error {

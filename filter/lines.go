@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/millrace/millrace/internal/excerpt"
 )
 
 // lines takes a text apart, line by line: each that is not empty without its comment goes to read, whose
@@ -14,6 +16,9 @@ import (
 func lines(name, text, what string, uncomment func(string) string, read func(p *parser, line int, source string) error) error {
 	if len(text) > MaxText {
 		return fmt.Errorf("%s: %w: %d bytes of %s, at most %d are read", name, ErrSyntax, len(text), what, MaxText)
+	}
+	if line, column, binary := excerpt.Binary(text); binary {
+		return &SyntaxError{Name: name, Line: line, Column: column, Msg: notText + what}
 	}
 	var wrong []error
 	line := 0

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/internal/excerpt"
 	"github.com/millrace/millrace/internal/suggest"
 	"github.com/millrace/millrace/wire"
 )
@@ -31,13 +32,7 @@ func (e *SyntaxError) Error() string {
 	if e.Source == "" {
 		return fmt.Sprintf("%s:%d:%d: %s", e.Name, e.Line, e.Column, e.Msg)
 	}
-	indent := strings.Map(func(r rune) rune { // tabs stay, so that the caret stands where it should
-		if r == '\t' {
-			return r
-		}
-		return ' '
-	}, e.Source[:e.Column-1])
-	return fmt.Sprintf("%s:%d:%d: %s\n    %s\n    %s^", e.Name, e.Line, e.Column, e.Msg, e.Source, indent)
+	return fmt.Sprintf("%s:%d:%d: %s\n%s", e.Name, e.Line, e.Column, e.Msg, excerpt.Caret(e.Source, e.Column-1))
 }
 
 // Is reports whether target is ErrSyntax.
@@ -173,6 +168,9 @@ func (p *parser) surplus(w string) error {
 	}
 	if err := unsupported(w); err != nil {
 		return err
+	}
+	if w == "port" {
+		return fmt.Errorf("%q is one word too many: ports stand behind a place, as in \"to any port 80\"", w)
 	}
 	if s := didYouMean(w, "from", "to", "port", "name"); s != "" {
 		return fmt.Errorf("%q is not known%s", w, s)

@@ -113,9 +113,9 @@ type RuleError struct {
 }
 
 const filterCheckLong = `Read rules, report every error with its line and column, and count the options of
-inspection rules. A file has inspection rules in Suricata's syntax, or lines as for
-replay --rules (docs/rules.md) with inspection rules among them, or the names of
-files with either. A rule that uses an option that Millrace does not
+inspection rules. A file has inspection rules, in Suricata's syntax, or access rules,
+as replay --rules has them (docs/rules.md), with inspection rules among them, or the
+names of files with either. An inspection rule with an option that Millrace does not
 implement is reported and not loaded: without one of its conditions it would
 match other packets. The exit code is then 3, unless --lenient is given.
 
@@ -124,15 +124,18 @@ Variables like $HOME_NET have the values of Suricata's configuration, those of
 
 --json prints one object:
   schema       1
-  files, active, disabled, loaded, wrong, unsupported   how many files and rules
+  files        how many
+  active, disabled, loaded   how many inspection rules
+  wrong, unsupported         how many lines of both kinds are wrong, or use what is
+               not supported; a rule on several lines counts once, whatever the
+               number of its errors
   options      how many active rules use a keyword, by keyword
   missing      unsupported options, with how many rules each keeps from loading
   errors       list: file, line, column, sid, option, text; option is "" where the
                rule is wrong
-  rules, groups   of lines as for replay: rules, one for each address and port, and
-               groups of addresses
-  lists        prefix lists: name, prefixes, bytes (of memory)
-Counts of active, disabled and loaded are of inspection rules; the others of all.`
+  rules, groups   how many access rules, one for each address and port, and groups of
+               addresses
+  lists        prefix lists: name, prefixes, bytes (of memory)`
 
 func newFilterCheck(c *console) *cobra.Command {
 	var f ruleFlags
@@ -226,17 +229,10 @@ func newRuleCheck(files *ruleFiles) *RuleCheck {
 		r.Active += f.Read
 		r.Disabled += f.Disabled
 		r.Loaded += len(f.Rules)
-		for _, list := range [][]*signature.Error{f.Errors, f.Skipped} {
-			last := 0
-			for _, e := range list {
-				r.Errors = append(r.Errors, RuleError{e.Name, e.Line, e.Column, e.SID, e.Option, e.Msg, e})
-				if e.Line != last && e.Option == "" {
-					r.Wrong++
-				} else if e.Line != last {
-					r.Unsupported++
-				}
-				last = e.Line
-			}
+		r.Wrong += f.Wrong
+		r.Unsupported += f.Unsupported
+		for _, e := range slices.Concat(f.Errors, f.Skipped) {
+			r.Errors = append(r.Errors, RuleError{e.Name, e.Line, e.Column, e.SID, e.Option, e.Msg, e})
 		}
 		for k, n := range f.Options {
 			r.Options[k] += n
@@ -283,18 +279,21 @@ func showRuleCheck(c *console, r *RuleCheck, files *ruleFiles, options bool) {
 		fmt.Fprintf(c.out, "list %s: %s, %s bytes of memory\n", l.Name, count(l.Prefixes, "prefix", "prefixes"), group(uint64(l.Bytes)))
 	}
 	if len(files.files) > 0 {
-		fmt.Fprintf(c.out, "%s, %s\n", count(r.Rules, "rule", "rules"), count(r.Groups, "group", "groups"))
+		c.printf("%s, %s\n", count(r.Rules, "access rule", "access rules"), count(r.Groups, "group", "groups"))
 	}
-	if len(files.inspect) == 0 {
-		fmt.Fprintf(c.out, "%d wrong, %d unsupported\n", r.Wrong, r.Unsupported)
+	if r.Active > 0 || r.Disabled > 0 {
+		share := 100.0
+		if r.Active > 0 {
+			share = 100 * float64(r.Loaded) / float64(r.Active)
+		}
+		c.printf("%d of %s load (%.1f %%), %d disabled\n", r.Loaded, count(r.Active, "inspection rule", "inspection rules"), share, r.Disabled)
+	}
+	where := count(r.Files, "file", "files")
+	if len(r.Errors) == 0 {
+		c.printf("%s, no errors\n", where)
 		return
 	}
-	share := 100.0
-	if r.Active > 0 {
-		share = 100 * float64(r.Loaded) / float64(r.Active)
-	}
-	fmt.Fprintf(c.out, "%s of %s in %s load (%.1f %%); %d wrong, %d unsupported, %d disabled\n", count(r.Loaded, "rule", "rules"),
-		count(r.Active, "active one", "active"), count(r.Files, "file", "files"), share, r.Wrong, r.Unsupported, r.Disabled)
+	c.printf("%s, %s: %s wrong, %d not supported\n", where, count(len(r.Errors), "error", "errors"), count(r.Wrong, "line is", "lines are"), r.Unsupported)
 }
 
 // byCount returns the keys of m, those of the highest counts first.
@@ -537,10 +536,21 @@ func (s *inspectRun) alert(a *inspect.Alert) {
 
 func (s *inspectRun) summary(c *console, loaded, took time.Duration) {
 	all, unfiltered := s.rules.Len()
-	fmt.Fprintf(c.err, "%d rules (%d without a content to search for) in %v; %d packets, %d bytes, %d flows in %v: %d alerts\n", all, unfiltered,
-		loaded.Round(time.Millisecond), s.total.Packets, s.total.Bytes, s.total.Flows, took.Round(time.Millisecond), s.alerts)
-	fmt.Fprintf(c.err, "%d rules evaluated, %d scans done again for their matches, %d gaps in streams, %d alerts kept back by thresholds, %d evaluations given up\n",
-		s.total.Evaluated, s.total.Overflows, s.total.Gaps, s.total.Suppressed, s.total.GaveUp)
+	fmt.Fprintf(c.err, "%s (%d without a content to search for) in %v; %s, %s, %s in %v: %s\n", count(all, "rule", "rules"), unfiltered,
+		rounded(loaded), count(int(s.total.Packets), "packet", "packets"), count(int(s.total.Bytes), "byte", "bytes"), count(int(s.total.Flows), "flow", "flows"),
+		rounded(took), count(s.alerts, "alert", "alerts"))
+	fmt.Fprintf(c.err, "rules evaluated %d times, %s done again for their matches, %s in streams, %s kept back by thresholds, %s given up\n",
+		s.total.Evaluated, count(int(s.total.Overflows), "scan", "scans"), count(int(s.total.Gaps), "gap", "gaps"), count(int(s.total.Suppressed), "alert", "alerts"),
+		count(int(s.total.GaveUp), "evaluation", "evaluations"))
+}
+
+// rounded returns a time with three digits or so, however short it is.
+func rounded(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // printable returns at most 80 bytes, with dots for those that are not printable ASCII.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const mixedRules = `group web 198.18.0.10, 198.18.0.11
@@ -38,7 +39,7 @@ func TestFilterCheckReportsAllErrorsOfAMixedFile(t *testing.T) {
 	code, out, _ := run("filter", "check", path)
 	for _, want := range []string{
 		"bad.prefixes:2:1: \"203.0.113.300\" is not an address", "r.rules:5:1: \"log\" is not supported", "r.rules:6:1: a rule begins with",
-		"r.rules:8:41: \"contnt\" is not a keyword", "        1  log\n", "list bad: 2 prefixes", "5 rules, 1 group\n", "3 wrong, 1 unsupported",
+		"r.rules:8:41: \"contnt\" is not a keyword", "        1  log\n", "list bad: 2 prefixes", "5 access rules, 1 group\n1 of 2 inspection rules load (50.0 %), 0 disabled\n1 file, 4 errors: 3 lines are wrong, 1 not supported\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -80,7 +81,7 @@ func TestFilterCheckLenientTakesUnsupportedRulesForLeftOut(t *testing.T) {
 	if code, _, _ := run("filter", "check", path); code != exitConfig {
 		t.Errorf("exit code %d", code)
 	}
-	if code, out, _ := run("filter", "check", "--lenient", path); code != exitOK || !strings.Contains(out, "1 rule, 0 groups\n0 wrong, 1 unsupported\n") {
+	if code, out, _ := run("filter", "check", "--lenient", path); code != exitOK || !strings.Contains(out, "1 access rule, 0 groups\n1 file, 1 error: 0 lines are wrong, 1 not supported\n") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }
@@ -98,5 +99,70 @@ func TestReplayRefusesWhatItDoesNotEvaluate(t *testing.T) {
 func TestTheExampleOfRulesIsRight(t *testing.T) {
 	if code, out, err := run("filter", "check", "../../examples/filter.rules"); code != exitOK || !strings.Contains(out, "list bad: 3 prefixes") {
 		t.Errorf("exit code %d: %s%s", code, out, err)
+	}
+}
+
+// The errors that are printed are those that the total counts, and a rule with several errors is one that is wrong.
+func TestFilterCheckCountsErrorsAndLines(t *testing.T) {
+	const twice = "alert tcp any any -> any any (contnt:\"a\"; \\\n  noxase; sid:1;)\nalert tcp any any -> any any (asn1:1; lua:x; sid:2;)\n"
+	for _, c := range []struct {
+		text   string
+		errors int
+		want   string
+	}{
+		{"allow tcp\n", 0, "1 access rule, 0 groups\n1 file, no errors\n"},
+		{"deny tpc\ndeny tpc\n", 2, "0 access rules, 0 groups\n1 file, 2 errors: 2 lines are wrong, 0 not supported\n"},
+		{twice, 4, "0 of 2 inspection rules load (0.0 %), 0 disabled\n1 file, 4 errors: 1 line is wrong, 1 not supported\n"},
+		{"allow udp\ndeny tpc\n" + twice, 5, "1 access rule, 0 groups\n0 of 2 inspection rules load (0.0 %), 0 disabled\n1 file, 5 errors: 2 lines are wrong, 1 not supported\n"},
+		{"# nothing\n", 0, "1 file, no errors\n"},
+	} {
+		_, out, _ := run("filter", "check", ruleFile(t, c.text))
+		if n := strings.Count(out, "^\n"); !strings.HasSuffix(out, c.want) || n != c.errors {
+			t.Errorf("%d errors in\n%s, want %d and\n%s", n, out, c.errors, c.want)
+		}
+	}
+}
+
+// A capture or a program that is named in the place of rules is one error, whichever reader meets it.
+func TestFilterCheckRejectsABinaryFileOnce(t *testing.T) {
+	for _, text := range []string{"\xd4\xc3\xb2\xa1\x02\x00(\n;;\n)(\n", "deny tcp\n\x00\x01\nlog\nlog\n", "a\x00\nalert \n"} {
+		code, out, _ := run("filter", "check", ruleFile(t, text))
+		if n := strings.Count(out, "this is a binary file, not rules\n"); code != exitConfig || n != 1 || !strings.HasSuffix(out, "1 file, 1 error: 1 line is wrong, 0 not supported\n") {
+			t.Errorf("exit code %d for %q:\n%s", code, text, out)
+		}
+	}
+	path := ruleFile(t, "list bad file \"bad.prefixes\"\n")
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "bad.prefixes"), []byte("x\ny\n\x00\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ := run("filter", "check", path); !strings.HasPrefix(out, "/") || !strings.Contains(out, "bad.prefixes:3:1: a NUL byte: this is a binary file, not prefixes\n") || strings.Count(out, "\n") != 4 {
+		t.Error(out)
+	}
+	for _, flag := range []string{"--patterns", "--routes"} {
+		path := ruleFile(t, "x\ny\x00\n")
+		if code, _, err := run("replay", flag, path, "x.pcap"); code != exitConfig || strings.Count(err, "\n") != 2 || !strings.Contains(err, "this is a binary file, not "+flag[2:]) {
+			t.Errorf("%s: exit code %d: %s", flag, code, err)
+		}
+	}
+}
+
+// The line of an error is shown as it is, without what a terminal would obey, and the caret stands below its character.
+func TestFilterCheckShowsLettersOfAllLanguages(t *testing.T) {
+	_, out, _ := run("filter", "check", ruleFile(t, "deny \"é\" \x1b[31m\nalert tcp any any -> any any (msg:\"é\xff日\"; contént:\"a\"; sid:1;)\n"))
+	for _, want := range []string{
+		"    deny \"é\" \ufffd[31m\n         ^\n",
+		"    alert tcp any any -> any any (msg:\"é\ufffd日\"; contént:\"a\"; sid:1;)\n                                             ^\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestTimesAreRoundedToThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0s", 7: "7ns", 41_234: "41.2µs", 999_999: "1ms", 1_234_567: "1.23ms", 83*time.Second + 456*time.Millisecond: "1m23.5s"} {
+		if got := rounded(d).String(); got != want {
+			t.Errorf("%d: %s, want %s", d, got, want)
+		}
 	}
 }

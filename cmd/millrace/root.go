@@ -50,6 +50,9 @@ func execute(ctx context.Context, args []string, c *console) int {
 	root := newRoot(c)
 	root.SetArgs(append([]string{}, args...)) // not nil, which stands for os.Args
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil { // --help comes before the check of arguments
+		_, err = helpTopic(cmd)
+	}
 	var ran *failure
 	var not notStarted
 	switch {
@@ -130,6 +133,13 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	}
 	root.SetOut(c.out)
 	root.SetErr(c.err)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if topic, err := helpTopic(cmd); err == nil {
+			topic.InitDefaultHelpFlag()
+			help(topic, args)
+		}
+	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded{suggestFlag(cmd.Flags(), wordFlagError(err)), errUsage}
 	})
@@ -159,6 +169,22 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return usage("unknown command %q, did you mean %s?", args[0], strings.Join(near, " or "))
 	}
 	return usage("unknown command %q", args[0])
+}
+
+// helpTopic returns the command that the arguments beside --help name, below cmd: cobra takes the word behind --help
+// for its value. A word that is no command is an error.
+func helpTopic(cmd *cobra.Command) (*cobra.Command, error) {
+	for _, name := range cmd.Flags().Args() {
+		if !cmd.HasAvailableSubCommands() {
+			return cmd, nil
+		}
+		next, _, err := cmd.Find([]string{name})
+		if err != nil || next == cmd {
+			return cmd, unknownCommand(cmd, []string{name})
+		}
+		cmd = next
+	}
+	return cmd, nil
 }
 
 // newHelp returns the command help. Cobra's own prints a message and succeeds where there is no such command.

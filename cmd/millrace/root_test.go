@@ -39,6 +39,16 @@ func TestHelpIsAsRecorded(t *testing.T) {
 	}
 }
 
+// The words around --help name the command, wherever it stands.
+func TestHelpIsOfTheCommandThatIsNamed(t *testing.T) {
+	_, want, _ := run("help", "filter", "map", "dump")
+	for _, args := range []string{"filter map dump --help", "filter --help map dump", "filter map --help dump", "filter map dump x -h", "--help filter map dump"} {
+		if code, out, err := run(strings.Fields(args)...); code != exitOK || out != want {
+			t.Errorf("%s: code %d, %.80q %s", args, code, out, err)
+		}
+	}
+}
+
 func TestWithoutACommandTheHelpIsShown(t *testing.T) {
 	code, out, _ := run()
 	_, help, _ := run("--help")
@@ -51,6 +61,10 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"repaly", `unknown command "repaly", did you mean replay?`},
 		{"frobnicate", `unknown command "frobnicate" (see`},
+		{"frobnicate --help", `unknown command "frobnicate" (see`},
+		{"filter chekc --help", `unknown command "chekc", did you mean check?`},
+		{"filter --help map dupm", `unknown command "dupm", did you mean dump?`},
+		{"gateway stauts -h", `unknown command "stauts", did you mean status?`},
 		{"replay", "no capture file; name one or more"},
 		{"replay --lopo 3 x", "unknown flag: --lopo, did you mean --loop?"},
 		{"replay --frobnicate x", "unknown flag: --frobnicate (see `millrace replay --help`)"},

@@ -3,7 +3,8 @@ package signature
 import (
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/millrace/millrace/internal/excerpt"
 )
 
 // ErrSyntax is matched by the errors of a rule that is wrong, ErrUnsupported by those of a rule that uses what
@@ -23,30 +24,12 @@ type Error struct {
 	Option       string // the keyword that is not supported; "" for an error of syntax
 }
 
-// excerpt is how much of a line an error shows: rules are long.
-const excerpt = 76
-
 // Error implements error: the place, what is wrong, the part of the line and a caret below the place.
 func (e *Error) Error() string {
-	at := min(max(e.Column-1, 0), len(e.Source))
-	from := 0
-	if len(e.Source) > excerpt {
-		from = max(0, min(at-excerpt/2, len(e.Source)-excerpt))
+	if e.Source == "" { // of the whole file
+		return fmt.Sprintf("%s:%d:%d: %s", e.Name, e.Line, e.Column, e.Msg)
 	}
-	shown := strings.Map(printable, e.Source[from:min(len(e.Source), from+excerpt)])
-	return fmt.Sprintf("%s:%d:%d: %s\n    %s\n    %s^", e.Name, e.Line, e.Column, e.Msg, shown, strings.Repeat(" ", at-from))
-}
-
-// printable keeps the caret in its place: tabs and control characters become blanks, and bytes that are no
-// UTF-8 one question mark each.
-func printable(r rune) rune {
-	if r < ' ' {
-		return ' '
-	}
-	if r > '~' {
-		return '?'
-	}
-	return r
+	return fmt.Sprintf("%s:%d:%d: %s\n%s", e.Name, e.Line, e.Column, e.Msg, excerpt.Caret(e.Source, e.Column-1))
 }
 
 // Is reports whether target is the sentinel of e's kind.

@@ -74,7 +74,7 @@ func (p *ruleParser) header() int {
 		if a, ok := actions[words[0]]; ok {
 			p.rule.Action = a
 		} else {
-			p.fail(at[0], fmt.Errorf("a rule begins with alert, pass, drop or reject, not %q%s", words[0],
+			p.fail(at[0], fmt.Errorf("a rule begins with alert, pass, drop or reject, not %.60q%s", words[0],
 				didYouMean(words[0], slices.Sorted(maps.Keys(actions)))))
 		}
 	}

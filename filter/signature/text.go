@@ -3,6 +3,8 @@ package signature
 import (
 	"fmt"
 	"strings"
+
+	"github.com/millrace/millrace/internal/excerpt"
 )
 
 // MaxText is the longest text of rules that Parse reads, in bytes.
@@ -16,8 +18,11 @@ type File struct {
 	Disabled int            // rules that stand behind a "#"
 	Options  map[string]int // of active rules: how many rules have the keyword
 	Missing  map[string]int // unsupported keywords: how many rules are not loaded for each
-	Errors   []*Error       // wrong rules, in the order of the text
-	Skipped  []*Error       // rules with unsupported options, in the order of the text
+	Errors   []*Error       // of wrong rules, in the order of the text; perhaps several of a rule
+	Skipped  []*Error       // of rules with unsupported options, in the order of the text
+
+	Wrong       int // rules that have Errors; 1 where the text as a whole is wrong
+	Unsupported int // rules that are Skipped
 
 	lines map[[2]uint32]int // of the rules by gid and sid
 }
@@ -27,8 +32,14 @@ type File struct {
 func Parse(name, text string, cfg *Config) *File {
 	f := &File{Name: name, Options: map[string]int{}, Missing: map[string]int{}, lines: map[[2]uint32]int{}}
 	if len(text) > MaxText {
+		f.Wrong = 1
 		f.Errors = append(f.Errors, &Error{Name: name, Line: 1, Column: 1,
 			Msg: fmt.Sprintf("%d bytes of rules, at most %d are read", len(text), MaxText)})
+		return f
+	}
+	if line, column, binary := excerpt.Binary(text); binary {
+		f.Wrong = 1
+		f.Errors = append(f.Errors, &Error{Name: name, Line: line, Column: column, Msg: "a NUL byte: this is a binary file, not rules"})
 		return f
 	}
 	if cfg == nil {
@@ -110,6 +121,7 @@ func (f *File) add(e *environment, t source) {
 	}
 	switch {
 	case len(p.wrong()) > 0:
+		f.Wrong++
 		f.Errors = append(f.Errors, p.wrong()...)
 	case len(p.errs) > 0:
 		counted := map[string]bool{}
@@ -119,6 +131,7 @@ func (f *File) add(e *environment, t source) {
 				f.Missing[err.Option]++
 			}
 		}
+		f.Unsupported++
 		f.Skipped = append(f.Skipped, p.errs...)
 	default:
 		f.Rules = append(f.Rules, p.rule)

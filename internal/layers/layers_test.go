@@ -40,10 +40,10 @@ gpukern/literal : gpukern/image
 gpukern         : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
 gpukern/cuda    : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
 gpukern/choose  : packet wire ring gpukern gpukern/cuda
-filter          : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/suggest
+filter          : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
 filter/appid    : tls/clienthello
 filter/regex    :
-filter/signature: filter/regex internal/suggest
+filter/signature: filter/regex internal/excerpt internal/suggest
 filter/ebpf     : internal/rtnl pmd/xdp
 filter/expr     : packet internal/suggest
 filter/reassembly:
@@ -123,7 +123,7 @@ internal/flowmodel: gateway/fastpath clock wire
 internal/doctor : gpukern internal/rtnl
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid stack internal/kernref
 internal/service:
-internal/strictyaml: internal/suggest
+internal/strictyaml: internal/excerpt internal/suggest
 internal/shimtest:
 internal/stackpair: gpukern pmd ring socket stack
 internal/stackd : shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control internal/rtnl internal/regfile
@@ -137,6 +137,7 @@ internal/ports  : wire clock
 internal/regfile:
 internal/rtnl   :
 internal/secretfile:
+internal/excerpt :
 internal/suggest :
 internal/sysnames: filter/expr
 internal/checkout:

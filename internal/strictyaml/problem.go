@@ -3,7 +3,8 @@ package strictyaml
 import (
 	"fmt"
 	"strings"
-	"unicode"
+
+	"github.com/millrace/millrace/internal/excerpt"
 )
 
 // Problem is one error in a file.
@@ -24,8 +25,8 @@ func (p Problem) String() string {
 	}
 	s.WriteString(p.Message + "\n")
 	if strings.TrimSpace(p.Source) != "" {
-		line, column := excerpt(p.Source, p.Column-1)
-		fmt.Fprintf(&s, "  %s\n  %s^\n", line, margin(line, column))
+		line, column := excerpt.Around(p.Source, p.Column-1, excerptWidth)
+		fmt.Fprintf(&s, "  %s\n  %s^\n", line, excerpt.Margin(line, column))
 	}
 	if p.Hint != "" {
 		fmt.Fprintf(&s, "  %s\n", p.Hint)
@@ -33,42 +34,8 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// excerptWidth is how much of a line is shown, and excerptBefore how much of that before the caret.
-const (
-	excerptWidth  = 120
-	excerptBefore = 80
-)
-
-// excerpt returns the part of a line around its character at, and where that character is in it:
-// a file may be one long line. Characters that a terminal could interpret are replaced.
-func excerpt(line string, at int) (string, int) {
-	rs := []rune(line)
-	for i, r := range rs {
-		if r != '\t' && !unicode.IsPrint(r) {
-			rs[i] = unicode.ReplacementChar
-		}
-	}
-	if len(rs) <= excerptWidth {
-		return string(rs), at
-	}
-	first := min(max(at-excerptBefore, 0), len(rs)-excerptWidth)
-	return string(rs[first : first+excerptWidth]), at - first
-}
-
-// margin returns the white space as wide as the first n characters of line: tabs stay tabs.
-func margin(line string, n int) string {
-	var s strings.Builder
-	for i, r := range []rune(line) {
-		if i >= n {
-			break
-		}
-		if r != '\t' {
-			r = ' '
-		}
-		s.WriteRune(r)
-	}
-	return s.String()
-}
+// excerptWidth is how much of a line is shown, in characters.
+const excerptWidth = 120
 
 // MaxShown is how many problems Error.Error renders: a generated file may have as many as lines.
 const MaxShown = 20
