@@ -358,15 +358,23 @@ func (r *reader) named(p *parser, from string, most int) (name, text string, err
 	return name, text, err
 }
 
-// IsFile reports whether a text has lines for ParseFile, and not inspection rules alone.
+// IsFile reports whether a text is one for ParseFile, and not inspection rules alone: a line begins as only such a text's
+// do, or none is an inspection rule.
 func IsFile(text string) bool {
+	inspection, other := false, false
 	for source := range strings.Lines(text) {
+		if isInspection(source) {
+			inspection = true
+			continue
+		}
 		p := &parser{rest: uncomment(strings.TrimRight(source, "\r\n"))}
-		if w := p.peek(); slices.Contains(statements, w) && !isInspection(source) {
+		w := p.peek()
+		if slices.Contains(statements, w) {
 			return true
 		}
+		other = other || w != ""
 	}
-	return false
+	return other && !inspection
 }
 
 // statements are the words that lines begin with that are no inspection rules.

@@ -2,12 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/rulefile"
+	"github.com/millrace/millrace/internal/testpcaps"
 )
 
 const mixedRules = `group web 198.18.0.10, 198.18.0.11
@@ -48,7 +53,7 @@ func TestFilterCheckReportsAllErrorsOfAMixedFile(t *testing.T) {
 	if code != exitConfig {
 		t.Errorf("exit code %d", code)
 	}
-	var r RuleCheck
+	var r rulefile.Check
 	if _, out, _ = run("filter", "check", "--json", path); json.Unmarshal([]byte(out), &r) != nil || r.Wrong != 3 || r.Unsupported != 1 || len(r.Errors) != 4 ||
 		r.Rules != 5 || r.Groups != 1 || r.Missing["log"] != 1 || r.Loaded != 1 || len(r.Lists) != 1 || r.Lists[0].Prefixes != 2 {
 		t.Errorf("%+v of\n%s", r, out)
@@ -67,11 +72,11 @@ func TestFilterCheckReportsErrorsByLine(t *testing.T) {
 		}
 		at = i
 	}
-	var r RuleCheck
+	var r rulefile.Check
 	if _, out, _ = run("filter", "check", "--json", path); json.Unmarshal([]byte(out), &r) != nil || len(r.Errors) < 4 {
 		t.Fatal(out)
 	}
-	if !slices.IsSortedFunc(r.Errors, func(a, b RuleError) int { return a.Line - b.Line }) {
+	if !slices.IsSortedFunc(r.Errors, func(a, b rulefile.Error) int { return a.Line - b.Line }) {
 		t.Errorf("%+v", r.Errors)
 	}
 }
@@ -86,9 +91,55 @@ func TestFilterCheckLenientTakesUnsupportedRulesForLeftOut(t *testing.T) {
 	}
 }
 
-func TestReplayRefusesWhatItDoesNotEvaluate(t *testing.T) {
-	path := ruleFile(t, "allow tcp\nalert http any any -> any any (msg:\"x\"; content:\"evil\"; sid:1;)\n")
-	if code, _, err := run("replay", "--rules", path, "x.pcap"); code != exitConfig || !strings.Contains(err, "inspection rules, which replay does not evaluate") {
+func TestReplayShowsTheAlertsOfFlows(t *testing.T) {
+	capture := testpcaps.File(t, "http.pcap")
+	path := ruleFile(t, "allow tcp\nalert http any any -> any any (msg:\"a \x1b[31mrequest\"; http.method; content:\"GET\"; sid:77;)\n")
+	var want int
+	_, lines, _ := run("filter", "inspect", "--quiet", path, capture)
+	if want = strings.Count(lines, "\n"); want == 0 {
+		t.Fatal("filter inspect has no alert")
+	}
+	code, out, err := run("replay", "--rules", path, "--classify", capture)
+	for _, s := range []string{fmt.Sprintf("sid 77     %d alerts: \"a \\x1b[31mrequest\"\n", want), "by 1 rule:", "x sid 77]\n", "rule 1"} {
+		if code != exitOK || !strings.Contains(out, s) {
+			t.Errorf("exit code %d, no %q in\n%s%s", code, s, out, err)
+		}
+	}
+	code, out, _ = run("replay", "--rules", path, "--classify=1000", "--json", capture)
+	var rep replay.Report
+	decode(t, out, &rep)
+	found := 0
+	for _, f := range rep.Conversations.List {
+		for _, h := range f.Alerts {
+			found += int(h.Alerts)
+		}
+	}
+	if code != exitOK || found != want || int(rep.Inspected.Hits[0].Alerts) != want {
+		t.Errorf("exit code %d, %d alerts of %d: %+v", code, found, want, rep.Inspected)
+	}
+	code, out, _ = run("replay", "--rules", path, "--eve", capture)
+	if n := strings.Count(out, `"signature_id":77`); code != exitOK || n == 0 || n != strings.Count(out, `"alerted":true`) {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
+
+// A file of nothing but inspection rules is one for replay too, and wrong or unsupported rules are errors.
+func TestReplayReadsInspectionRules(t *testing.T) {
+	capture := testpcaps.File(t, "http.pcap")
+	path := ruleFile(t, "alert tcp $OURS any -> any any (flags:S; sid:1;)\nalert tcp any any -> any any (asn1:1; sid:2;)\n")
+	for args, want := range map[string]int{"": exitConfig, "--lenient": exitConfig, "--set OURS=any": exitConfig, "--lenient --set OURS=any": exitOK} {
+		code, out, err := run(append(append([]string{"replay", "--rules", path}, strings.Fields(args)...), capture)...)
+		if code != want || code == exitOK && !strings.Contains(out, "sid 1 ") {
+			t.Errorf("%s: exit code %d: %s%s", args, code, out, err)
+		}
+	}
+	path = ruleFile(t, "alert tcp any any -> any any (flags:S; sid:1;)\n")
+	for _, args := range [][]string{{"--verify"}, {"--loop", "2"}} {
+		if code, _, err := run(append(append([]string{"replay", "--rules", path}, args...), capture)...); code != exitUsage || !strings.Contains(err, "leave --loop and --verify out") {
+			t.Errorf("%v: exit code %d: %s", args, code, err)
+		}
+	}
+	if code, _, err := run("replay", "--rules", ruleFile(t, "permit tcp\n"), capture); code != exitConfig || !strings.Contains(err, "a rule begins with allow") {
 		t.Errorf("exit code %d: %s", code, err)
 	}
 	if code, _, err := run("replay", "--capture", "x", "x.pcap"); code != exitUsage || !strings.Contains(err, "name a file with --rules") {

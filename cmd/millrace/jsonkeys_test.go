@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/kernbench"
 	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/rulefile"
 	"github.com/millrace/millrace/internal/stackd"
 	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/socket"
@@ -33,9 +34,9 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 	}{
 		{"bench kern", kernbench.Report{}},
 		{"doctor", doctor.Report{}},
-		{"filter check", RuleCheck{}},
+		{"filter check", rulefile.Check{}},
 		{"filter match", ExprMatches{}},
-		{"filter inspect", RuleAlert{}},
+		{"filter inspect", replay.AlertEvent{}},
 		{"forward", Forwarded{}},
 		{"filter attach", attachResult{}},
 		{"filter list", filterList{}},

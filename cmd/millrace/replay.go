@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type replayFlags struct {
 	loop                int
 	limit               uint64
 	verify, json        bool
+	ruleFlags           // how rules are read
 }
 
 const replayLong = `Replay pcap and pcapng files (also compressed by gzip; "-" is standard input)
@@ -60,6 +62,11 @@ tcpdump (see millrace filter expr). It sees them with the link header of the cap
   list NAME file "FILE"      # a prefix on each line, of any number
   include "FILE"
 
+A file may also have inspection rules in Suricata's syntax, alone or among them, or name a
+file of them by inspect "FILE" (docs/inspection.md). They see the packets that no
+access rule drops; alerts are counted, and listed with flows, their actions are not
+taken. --lenient, --vars, --set and --classification are as for filter check.
+
 Rates count in the time of the capture. What rules redirect goes to --to as all that
 passes does. --capture stores the packets whose rule says capture.
 
@@ -84,8 +91,10 @@ Up to eight payloads each way decide. A million flows of HTTP take 0.9 GB; packe
 flows beyond those are counted in flows_unknown. --eve prints
 a line of JSON for every flow, with keys of Suricata's EVE output: timestamp, src_ip,
 src_port, dest_ip, dest_port, proto, app_proto ("failed" where nothing was recognised),
-protocol (the name of --classify), name, alpn, ja4, rules, flow (pkts_toserver,
-pkts_toclient, bytes_toserver, bytes_toclient, start, end, duration_seconds).
+protocol (the name of --classify), name, alpn, ja4, rules (access rules, counted from 1),
+alerts (list: action, gid, signature_id, rev, signature, category, severity, count; of 16
+inspection rules at most), anomalies, flow (pkts_toserver, pkts_toclient, bytes_toserver,
+bytes_toclient, start, end, duration_seconds, alerted).
 
 --write stores the packets that pass in a pcap or pcapng file, with their time of
 capture; "-" is standard output, and the summary goes to standard error. Packets of
@@ -127,7 +136,12 @@ is 1. Ctrl-C stops and prints the summary.
                  protocol, a, b, packets_ab, packets_ba, bytes_ab, bytes_ba, start,
                  duration_seconds; a sent the first packet; with --classify,
                  application (protocol, name, alpn, ja4, rules) in each, and
-                 applications (list: protocol, flows, packets, bytes)
+                 applications (list: protocol, flows, packets, bytes); with inspection
+                 rules that found something in a flow, alerts (as hits, of 16 rules at
+                 most), more_alerts (of other rules), anomalies
+  inspected      with inspection rules: rules, packets, alerts, anomalies, no_flow
+                 (alerts of no flow, where flows are listed), hits (list: gid, sid, rev,
+                 msg, class, priority, action, alerts)
   stopped        true after Ctrl-C
 With --verify instead: schema, packets, skipped, decoded, mismatch_count, mismatches
 (list: path, record, field, engine, other, by).`
@@ -140,6 +154,7 @@ const replayExamples = `  millrace replay trace.pcap
   millrace replay --to eth1 --rate 1x --max-gap 1s trace.pcap
   millrace replay --conversations=50 trace.pcap
   millrace replay --classify trace.pcap            which protocols, to which servers
+  millrace replay --rules local.rules --eve trace.pcap   flows with the alerts in them
   millrace replay --rules web.rules --write web.pcap trace.pcap
   millrace replay --verify *.pcap`
 
@@ -155,7 +170,8 @@ func newReplay(c *console) *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVar(&f.engine, "engine", "cpu", "engine that processes packets: cpu, cuda or auto")
 	fl.StringVar(&f.filter, "filter", "", "replay only packets that match the `expression`")
-	fl.StringVar(&f.rules, "rules", "", "file of rules")
+	fl.StringVar(&f.rules, "rules", "", "file of access rules, inspection rules or both")
+	f.ruleFlags.add(cmd)
 	fl.StringVar(&f.patterns, "patterns", "", "file of literals to search for")
 	fl.BoolVar(&f.matches, "matches", false, "list the matches of --patterns")
 	fl.StringVar(&f.routes, "routes", "", "file of routes")
@@ -233,7 +249,7 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if cfg.Rate.MaxGap = f.maxGap; f.maxGap < 0 || f.maxGap > 0 && cfg.Rate.Speed == 0 {
 		return cfg, usage("--max-gap %v: say a positive time, with a --rate like 2x: other rates keep no gaps", f.maxGap)
 	}
-	if cfg.Rules, err = readFilter(f.rules); err != nil {
+	if err := f.readRules(&cfg); err != nil {
 		return cfg, err
 	}
 	if cfg.Patterns, err = readList("patterns", f.patterns, filter.ParsePatterns); err != nil {
@@ -245,43 +261,37 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	return cfg, f.to.check()
 }
 
-// readFilter reads a file of rules and those that it names; "" is no file.
-func readFilter(path string) (*filter.List, error) {
-	if path == "" {
-		return nil, nil
+// readRules reads the file of --rules and those that it names.
+func (f *replayFlags) readRules(cfg *replay.Config) error {
+	if f.rules == "" {
+		return nil
 	}
-	text, err := os.ReadFile(path)
+	files, err := f.ruleFlags.read(f.rules)
 	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+		return err
 	}
-	file, wrong := filter.ParseFile(path, string(text), openRules)
-	if len(wrong) > 0 {
-		return nil, coded{joinWrong(wrong), errConfig}
+	if wrong := files.Errors(f.lenient); len(wrong) > 0 {
+		return coded{joinWrong(wrong), errConfig}
 	}
-	if len(file.Inspect) > 0 {
-		return nil, coded{fmt.Errorf("%s has inspection rules, which replay does not evaluate: millrace filter inspect does", file.Inspect[0].Name), errConfig}
+	for _, a := range files.Access {
+		cfg.Rules = a.List
 	}
-	return file.List, nil
-}
-
-// openRules is filter.Open for files.
-func openRules(name string) (string, error) {
-	b, err := os.ReadFile(name)
-	if pe := new(fs.PathError); errors.As(err, &pe) {
-		err = fmt.Errorf("%s: %w", pe.Path, pe.Err)
+	if len(files.Inspection) == 0 {
+		return nil
 	}
-	return string(b), err
+	if f.verify || f.loop != 1 {
+		return usage("%s has inspection rules, which see every packet once: leave --loop and --verify out", files.Inspection[0].Name)
+	}
+	cfg.Inspect, err = files.Compile()
+	return err
 }
 
 // joinWrong returns the first errors of rules as one.
-func joinWrong(wrong []*filter.SyntaxError) error {
+func joinWrong(wrong []error) error {
 	const most = 20
-	var all []error
-	for _, e := range wrong[:min(len(wrong), most)] {
-		all = append(all, e)
-	}
+	all := wrong[:min(len(wrong), most)]
 	if n := len(wrong) - most; n > 0 {
-		all = append(all, fmt.Errorf("%d more; millrace filter check lists all", n))
+		all = append(slices.Clip(all), fmt.Errorf("%d more; millrace filter check lists all", n))
 	}
 	return errors.Join(all...)
 }

@@ -97,6 +97,7 @@ func showReplay(c *console, r *replay.Report) {
 	for _, h := range r.Patterns {
 		c.line(fmt.Sprintf("pattern %d", h.Line), "%s matches in %s packets: %s", group(h.Matches), group(h.Packets), h.Text)
 	}
+	showInspected(c, r.Inspected)
 	if r.MoreMatches > 0 {
 		c.line("more", "%s packets have more matches than the limit of one packet", group(r.MoreMatches))
 	}
@@ -124,6 +125,17 @@ func showReplay(c *console, r *replay.Report) {
 	}
 	if r.Conversations != nil {
 		showConversations(c, r.Conversations)
+	}
+}
+
+// showInspected prints what inspection rules found, a line for each that alerted.
+func showInspected(c *console, r *replay.Inspected) {
+	if r == nil {
+		return
+	}
+	c.line("inspected", "%s packets by %s: %s alerts, %s anomalies", group(r.Packets), count(r.Rules, "rule", "rules"), group(r.Alerts), group(r.Anomalies))
+	for _, h := range r.Hits {
+		c.line(fmt.Sprintf("sid %d", h.SID), "%s alerts: %s", group(h.Alerts), visible(h.Msg))
 	}
 }
 
@@ -160,7 +172,7 @@ func showConversations(c *console, r *replay.Conversations) {
 	for _, one := range r.List {
 		c.printf(columns, one.Protocol, wideA, end(one.A), wideB, end(one.B),
 			group(one.PacketsAB), group(one.BytesAB), group(one.PacketsBA), group(one.BytesBA),
-			fmt.Sprintf("%.6f", one.Start.Sub(start).Seconds()), fmt.Sprintf("%.6f", one.Seconds), applied(one.Application))
+			fmt.Sprintf("%.6f", one.Start.Sub(start).Seconds()), fmt.Sprintf("%.6f", one.Seconds), strings.TrimSpace(applied(one.Application)+" "+alerted(&one)))
 	}
 	if r.Others > 0 {
 		c.printf("%s packets are in no conversation of this list\n", group(r.Others))
@@ -196,6 +208,24 @@ func applied(a *replay.Application) string {
 		words = append(words, fmt.Sprint("rules ", a.Rules))
 	}
 	return strings.Join(words, " ")
+}
+
+// alerted writes the inspection rules that alerted in a flow, and how often each, for the end of its line.
+func alerted(f *replay.Conversation) string {
+	var words []string
+	for _, h := range f.Alerts {
+		words = append(words, fmt.Sprintf("%dx sid %d", h.Alerts, h.SID))
+	}
+	if f.MoreAlerts > 0 {
+		words = append(words, fmt.Sprintf("%dx other sids", f.MoreAlerts))
+	}
+	if f.Anomalies > 0 {
+		words = append(words, count(int(f.Anomalies), "anomaly", "anomalies"))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "alerts [" + strings.Join(words, ", ") + "]"
 }
 
 // visible quotes a name of a capture that would change the terminal.

@@ -121,7 +121,8 @@ internal/conformance: packet ring clock pmd
 internal/control:
 internal/flowmodel: gateway/fastpath clock wire
 internal/doctor : gpukern internal/rtnl
-internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid stack internal/kernref
+internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
+internal/rulefile: filter filter/inspect filter/signature
 internal/service:
 internal/strictyaml: internal/excerpt internal/suggest
 internal/shimtest:

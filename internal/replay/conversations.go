@@ -34,6 +34,10 @@ type Conversation struct {
 	Seconds   float64        `json:"duration_seconds"` // from its first packet to its last
 
 	Application *Application `json:"application,omitempty"` // where it was asked for
+
+	Alerts     []AlertHits `json:"alerts,omitempty"`      // of inspection rules in it, by gid and sid; of the first maxFlowRules rules
+	MoreAlerts uint64      `json:"more_alerts,omitempty"` // of other rules
+	Anomalies  uint64      `json:"anomalies,omitempty"`   // overlapping bytes that differ
 }
 
 // conversation is the traffic of a flow, by direction: 0 is that of the flow's first packet.
@@ -43,6 +47,7 @@ type conversation struct {
 	packets, bytes [2]uint64
 	first, last    int64 // capture times, ns since the Unix epoch
 	application    *application
+	alerts         *flowAlerts // nil where nothing was found in it
 }
 
 // count adds a packet of size bytes that was captured at time at, and returns its direction. reversed says that its sender is
@@ -86,6 +91,9 @@ func (c *conversation) export() Conversation {
 	}
 	if c.application != nil {
 		r.Application = c.application.export()
+	}
+	if c.alerts != nil {
+		r.Alerts, r.MoreAlerts, r.Anomalies = c.alerts.counts.export(), c.alerts.more, c.alerts.anomalies
 	}
 	return r
 }

@@ -24,7 +24,15 @@ type FlowEvent struct {
 	ALPN      string        `json:"alpn"`
 	JA4       string        `json:"ja4"`
 	Rules     []uint16      `json:"rules"`
+	Alerts    []FlowAlert   `json:"alerts"`    // of inspection rules, by gid and sid
+	Anomalies uint64        `json:"anomalies"` // overlapping bytes that differ
 	Flow      FlowEventFlow `json:"flow"`
+}
+
+// FlowAlert is an inspection rule and how often it alerted in a flow.
+type FlowAlert struct {
+	AlertRule
+	Count uint64 `json:"count"`
 }
 
 // FlowEventFlow is the traffic of a flow.
@@ -36,6 +44,7 @@ type FlowEventFlow struct {
 	Start           string  `json:"start"`
 	End             string  `json:"end"`
 	Seconds         float64 `json:"duration_seconds"`
+	Alerted         bool    `json:"alerted"`
 }
 
 // EVETime is the layout of a time in EVE output.
@@ -72,10 +81,15 @@ func WriteFlows(w io.Writer, flows *Conversations) error {
 			Flow: FlowEventFlow{
 				PacketsToServer: f.PacketsAB, PacketsToClient: f.PacketsBA, BytesToServer: f.BytesAB, BytesToClient: f.BytesBA,
 				Start: f.Start.Format(EVETime), End: f.Start.Add(time.Duration(f.Seconds * float64(time.Second))).Format(EVETime), Seconds: f.Seconds,
+				Alerted: len(f.Alerts) > 0,
 			},
+			Alerts: []FlowAlert{}, Anomalies: f.Anomalies,
 		}
 		if a := f.Application; a != nil {
 			e.App, e.Protocol, e.Name, e.ALPN, e.JA4, e.Rules = eveApp(a.Protocol), a.Protocol, a.Name, a.ALPN, a.JA4, a.Rules
+		}
+		for _, h := range f.Alerts {
+			e.Alerts = append(e.Alerts, FlowAlert{AlertRule{h.Action, h.GID, h.SID, h.Rev, h.Msg, h.Class, h.Priority}, h.Alerts})
 		}
 		if e.Rules == nil {
 			e.Rules = []uint16{}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 
@@ -58,13 +59,17 @@ type flows struct {
 	classify      bool           // to be recognised too
 	converse      bool           // to be counted:
 	conversations []conversation // of all flows, in the order of their first packets
+	present       uint32         // the index of the conversation of the packet that is counted, or noConversation
 }
+
+// noConversation is no index of flows.conversations.
+const noConversation = math.MaxUint32
 
 func newFlows(most int) *flows {
 	if most <= 0 {
 		most = DefaultFlows
 	}
-	f := &flows{slots: make([]flowSlot, 1024), most: most}
+	f := &flows{slots: make([]flowSlot, 1024), most: most, present: noConversation}
 	for i := range f.seed {
 		f.seed[i] = rand.Uint64()
 	}
@@ -93,6 +98,7 @@ func (f *flows) add(p []byte, d *packet.Desc, size int, at int64) {
 				f.conversations[s.conversation].application = &application{}
 			}
 		}
+		f.present = s.conversation
 		c := &f.conversations[s.conversation]
 		way := c.count(reversed(p, d), size, at)
 		if c.application != nil {

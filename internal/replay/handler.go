@@ -20,6 +20,7 @@ type handler struct {
 	filter  *filter.Filter
 	flows   *flows
 	found   *matches
+	inspect *inspector
 	save    *saver // of what passes
 	record  *saver // of what rules ask for
 	sum     *Sum
@@ -38,7 +39,9 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 		d, first := &b.D[i], i
 		i += max(1, packet.Chain(b.D[i:]))
 		_, size := packet.Count(b.D[first:i])
+		h.flows.present = noConversation
 		h.count(b, first, int(size))
+		h.inspect.packet(b, first, b.D[first:i])
 		h.found.packet(i, d)
 		h.save.packet(b, first, b.D[first:i], !d.Verdict.Dropped())
 		h.record.packet(b, first, b.D[first:i], h.record != nil && h.filter.Captures(d))

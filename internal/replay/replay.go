@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
@@ -32,7 +33,11 @@ type Config struct {
 	Keep  KeepRecord   // which records are packets; nil takes all
 	Limit uint64       // packets after which to stop, over all files; 0 is no limit
 	Rules *filter.List // nil passes everything
-	Flows int          // most flows that are counted; 0 is DefaultFlows
+	// Inspect are inspection rules, which see the packets that no access rule drops; nil is none. Their alerts are counted,
+	// their actions are not taken. Not with Laps.
+	Inspect *inspect.Rules
+
+	Flows int // most flows that are counted; 0 is DefaultFlows
 
 	Conversations int    // most flows to report with their packets, bytes and duration; 0 reports none
 	Classify      bool   // recognise the application protocols of flows; with Conversations
@@ -103,6 +108,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: newFilter(cfg.Rules), found: newMatches(&cfg)}
 	r.flows.converse, r.flows.classify = cfg.Conversations > 0, cfg.Classify
+	r.inspect = newInspector(cfg.Inspect, r.flows)
+	if cfg.Inspect != nil && cfg.Laps > 1 {
+		return nil, errors.New("replay: packets are inspected once, not in each of several laps")
+	}
 	if err := r.openSavers(); err != nil {
 		return nil, err
 	}
@@ -119,6 +128,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, errors.Join(r.bad, err)
 	}
 	r.rep.finish(r.flows, cfg.Rules, r.filter)
+	r.rep.Inspected = r.inspect.finish()
 	if r.flows.converse {
 		r.rep.Conversations = r.flows.largest(cfg.Conversations, r.rep.Total.Packets)
 	}
@@ -133,6 +143,7 @@ type runner struct {
 	flows   *flows
 	filter  *filter.Filter
 	found   *matches
+	inspect *inspector
 	engine  *timed       // nil until there is an arena
 	streams *streamState // of that engine; nil without patterns
 	memory  *ring.Arena  // that engine was opened for
@@ -287,7 +298,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		return err
 	}
 	r.found.begin(f.Path)
-	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, save: r.save, record: r.record, sum: newSum()}
+	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, inspect: r.inspect, save: r.save, record: r.record, sum: newSum()}
 	ports := []pmd.Driver{src}
 	if r.out != nil {
 		r.out.src, src.window = src, true
@@ -339,7 +350,7 @@ func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func(
 	pc := pcap.Config{
 		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate, Keep: r.cfg.Keep,
 		// Where capture times are not used, gaps of seconds between them need not end batches early.
-		StampNow: r.cfg.Conversations == 0 && r.save == nil && r.record == nil && !r.cfg.Rules.Limited(),
+		StampNow: r.cfg.Conversations == 0 && r.save == nil && r.record == nil && r.inspect == nil && !r.cfg.Rules.Limited(),
 	}
 	if r.save != nil || r.record != nil {
 		pc.OnPacket = func(size int) {

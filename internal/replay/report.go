@@ -25,6 +25,7 @@ type Report struct {
 	Saved        *Saved              `json:"saved"`             // null where packets were not written to a capture
 	Captured     *Saved              `json:"captured"`          // the same, of those that rules capture
 
+	Inspected     *Inspected     `json:"inspected,omitempty"`     // where there were inspection rules
 	Conversations *Conversations `json:"conversations,omitempty"` // where they were asked for
 	Stopped       bool           `json:"stopped"`                 // before the end, by a signal
 }
