@@ -426,6 +426,46 @@ func TestCheckOfManyErrorsIsShort(t *testing.T) {
 	}
 }
 
+// TestCheckReportsFilesOfRulesBesideErrorsOfTheConfiguration has an error in each: one run shows all.
+func TestCheckReportsFilesOfRulesBesideErrorsOfTheConfiguration(t *testing.T) {
+	rules := ruleFile(t, "alert tcp any any -> any any (msg:\"é\"; contnt:\"x\"; sid:1;)\n")
+	file := filepath.Join(t.TempDir(), "gw.yaml")
+	check := func(more string, args ...string) (int, string) {
+		t.Helper()
+		text := fmt.Sprintf(gatewayConfig, `"/run/x.sock"`, "auto", "auto") + more + fmt.Sprintf("inspection:\n  policies: [{name: a, rules: [%q]}, {name: b, access: [%q]}]\n", rules, rules+".none")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, err := run(append([]string{"gateway", "check", "-c", file}, args...)...)
+		return code, out + err
+	}
+	for more, wrong := range map[string]string{"": "", "engine: gpu\n": "engine cannot be", "sources: {deny: [{file: missing.list}]}\n": "missing.list", "services: 7\n": "services"} {
+		for _, args := range [][]string{{}, {"--all"}} {
+			code, out := check(more, args...)
+			for _, want := range []string{wrong, "r.rules:1:40: \"contnt\" is not a keyword", "r.rules.none: no such"} {
+				if code != exitConfig || !strings.Contains(out, want) {
+					t.Errorf("%q: code %d, no %q in\n%s", more, code, want, out)
+				}
+			}
+			lines := strings.Split(out, "\n")
+			for i, l := range lines {
+				if strings.Contains(l, "contnt:") && strings.Index(lines[i+1], "^") != len([]rune(l[:strings.Index(l, "contnt:")])) {
+					t.Errorf("the caret of\n%s\n%s", l, lines[i+1])
+				}
+			}
+		}
+	}
+	_, out := check("engine: gpu\n", "--json")
+	var r checkResult
+	decode(t, out, &r)
+	if len(r.Errors) != 3 {
+		t.Errorf("%+v", r)
+	}
+	if code, out := func() (int, string) { c, o, e := run("gateway", "check", "-c", file+".none"); return c, o + e }(); code != exitConfig || !strings.Contains(out, "no such file") {
+		t.Errorf("code %d, %s", code, out)
+	}
+}
+
 // TestCheckSaysWhatChanges compares files whose first service differs: what is printed is short, however much changes.
 func TestCheckSaysWhatChanges(t *testing.T) {
 	with := func(name string, first, n int, more string) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/inspection"
+	"github.com/millrace/millrace/internal/regfile"
 )
 
 func newGatewayCheck(c *console) *cobra.Command {
@@ -89,10 +90,7 @@ func allProblems(err error) error {
 
 // check checks a file, and says what changes from the file before, if that is not "".
 func check(c *console, file, before string, asJSON bool) error {
-	cfg, err := loadGateway(c, file)
-	if err == nil {
-		err = inspection.Check(cfg)
-	}
+	cfg, err := examineGateway(c, file)
 	ce := new(config.Error)
 	switch {
 	case err != nil && (!asJSON || !errors.As(err, &ce)):
@@ -149,6 +147,24 @@ func loadGateway(c *console, file string) (*config.Config, error) {
 		return config.Read(inputName(file), c.in)
 	}
 	return config.Load(file)
+}
+
+// examineGateway checks a file or standard input, and the files of rules that it names. The error has the errors of all.
+func examineGateway(c *console, file string) (*config.Config, error) {
+	in := c.in
+	if file != standardInput {
+		f, err := regfile.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	cfg, err := config.Examine(inputName(file), in)
+	if cfg == nil {
+		return nil, err
+	}
+	return cfg, config.JoinErrors(err, inspection.Check(cfg))
 }
 
 func newGatewayReload(c *console) *cobra.Command {

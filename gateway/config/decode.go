@@ -28,23 +28,39 @@ func Load(path string) (*Config, error) {
 
 // Read is Load of an open file. Its name is that of messages, and the lists are relative to its folder.
 func Read(name string, r io.Reader) (*Config, error) {
-	src, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	c, err := Examine(name, r)
 	if err != nil {
-		return nil, err
-	}
-	c, err := Parse(name, src)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.ReadLists(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
+// Examine is Read that returns a configuration with errors too, as far as it could be read, to look for errors in the files
+// that it names. It is nil where the file itself cannot be read.
+func Examine(name string, r io.Reader) (*Config, error) {
+	src, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	c, err := parse(name, src)
+	if err != nil { // lists that are named in the wrong way would be errors that follow from others
+		return c, err
+	}
+	return c, c.ReadLists()
+}
+
 // Parse checks the configuration in src; file names it in messages. All errors are reported at
 // once, as an *Error. Lists that it names are read by Open or Reload.
 func Parse(file string, src []byte) (*Config, error) {
+	c, err := parse(file, src)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// parse is Parse that returns what it could read of a configuration with errors.
+func parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}}
 	d.Example, d.Cause, d.ShowAll = "examples/gateway.yaml", bareAddress, showAll
 	c := newConfig()
@@ -55,10 +71,7 @@ func Parse(file string, src []byte) (*Config, error) {
 		d.config(root, c)
 		d.check(c)
 	}
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, d.Err()
 }
 
 // Schema returns the JSON Schema of a configuration file.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -64,6 +65,18 @@ func (c *Config) ReadLists() error {
 	}
 	c.lists, c.defence = t, lists
 	return nil
+}
+
+// JoinErrors returns one *Error with the problems of two errors. An error that is no *Error is returned alone.
+func JoinErrors(a, b error) error {
+	var first, second *Error
+	switch {
+	case a == nil || !errors.As(b, &second):
+		return cmp.Or(a, b)
+	case !errors.As(a, &first):
+		return a
+	}
+	return &Error{Problems: slices.Concat(first.Problems, second.Problems), More: first.More + second.More, ShowAll: showAll}
 }
 
 // all returns the entries of all lists of s, marked with what they say.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/expr"
@@ -197,15 +198,20 @@ func (l *loader) fail(err error) {
 	p := config.Problem{Message: err.Error()}
 	switch {
 	case errors.As(err, &s):
-		p = config.Problem{File: s.Name, Line: s.Line, Column: s.Column, Message: s.Msg, Source: s.Source}
+		p = config.Problem{File: s.Name, Line: s.Line, Column: characters(s.Source, s.Column), Message: s.Msg, Source: s.Source}
 		if s.Option != "" {
 			p.Hint = "`lenient: true` leaves out such rules"
 		}
 	case errors.As(err, &a):
-		p = config.Problem{File: a.Name, Line: a.Line, Column: a.Column, Message: a.Msg, Source: a.Source}
+		p = config.Problem{File: a.Name, Line: a.Line, Column: characters(a.Source, a.Column), Message: a.Msg, Source: a.Source}
 	case errors.As(err, &d):
 		p = config.Problem{File: d.Rule.File, Line: d.Rule.Line, Column: 1, Source: d.Rule.Text,
 			Message: fmt.Sprintf("sid %d is that of %s:%d too", d.Rule.SID, d.Before.File, d.Before.Line)}
 	}
 	l.problems = append(l.problems, p)
+}
+
+// characters returns the column of a line in characters, as config.Problem has it, of one in bytes.
+func characters(line string, column int) int {
+	return utf8.RuneCountInString(line[:min(column-1, len(line))]) + 1
 }
