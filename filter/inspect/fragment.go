@@ -19,13 +19,42 @@ type fragments struct {
 	parts []fragmentPart // sorted, apart
 	end   int            // of the packet; 0 while the last fragment is missing
 	since int64
-	bytes int
+	bytes int // of the packet that have come
+	held  int // in the budget
 	first *packet
 }
 
 type fragmentPart struct {
 	at   int
 	data []byte
+}
+
+// What is allocated for a packet that is put together, beside its bytes: the places in tables and the copy of its first
+// header, and a place for each part.
+const (
+	fragmentsSize    = 768
+	fragmentPartSize = 32
+)
+
+// size returns how many bytes are allocated for the fragments of a packet.
+func (f *fragments) size() int {
+	n := fragmentsSize + cap(f.parts)*fragmentPartSize
+	for _, q := range f.parts {
+		n += cap(q.data)
+	}
+	return n
+}
+
+// needs returns how many bytes are allocated at most for another part, of a packet that may be nil.
+func (f *fragments) needs(body []byte) int {
+	n := len(body) + len(body)/4
+	switch {
+	case f == nil:
+		n += fragmentsSize + fragmentPartSize
+	case len(f.parts) == cap(f.parts):
+		n += len(f.parts) * fragmentPartSize
+	}
+	return n
 }
 
 // Limits of packets that are being put together.
@@ -52,13 +81,14 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		e.forget(k, f)
 		f = nil
 	}
-	if !e.budget.Reserve(len(body)) {
+	need := f.needs(body)
+	if !e.budget.Reserve(need) {
 		e.bound()
 		return
 	}
 	if f == nil {
 		if len(e.frags) >= maxFragmented && !e.evictFragments() {
-			e.budget.Reserve(-len(body))
+			e.budget.Reserve(-need)
 			e.bound()
 			return
 		}
@@ -72,9 +102,10 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	if !more {
 		f.end = at + len(body)
 	}
-	held := f.bytes
 	conflict := f.insert(at, body)
-	e.budget.Reserve(f.bytes - held - len(body)) // what was there already is not held twice
+	held := f.size() // what was there already is not held twice
+	e.budget.Charge(held - f.held - need)
+	f.held = held
 	if conflict {
 		e.anomaly(p, FragmentOverlap)
 	}
@@ -97,7 +128,7 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 // forget gives up what there is of a packet.
 func (e *Engine) forget(k fragKey, f *fragments) {
 	delete(e.frags, k)
-	e.budget.Reserve(-f.bytes)
+	e.budget.Reserve(-f.held)
 }
 
 // stale reports whether the rest of a packet is too late.

@@ -90,9 +90,12 @@ func (e *Engine) relieve(of *flow, n int) {
 	}
 }
 
-// shorten keeps less of quiet streams, until about n bytes are free.
+// missing returns how many bytes are to be freed for n to fit, and some more so that the next need not look again.
+func (e *Engine) missing(n int) int { return max(e.budget.Used()+n-e.budget.Max, e.budget.Max/64) }
+
+// shorten keeps less of quiet streams, until n bytes fit.
 func (e *Engine) shorten(n int) {
-	want, left := max(n, e.budget.Max/64), relieveMost
+	want, left := e.missing(n), relieveMost
 	for f := e.oldest; f != nil && want > 0 && left > 0; f, left = f.newer, left-1 {
 		for i := range f.sides {
 			s := &f.sides[i]

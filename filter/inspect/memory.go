@@ -36,15 +36,16 @@ func (p *protocol) size() (n int) {
 		}
 		for i := range h.sides {
 			s := &h.sides[i]
-			n += cap(s.line) + cap(s.msg.head) + cap(s.msg.body) + len(s.msg.headers)*headerSize
+			n += cap(s.line) + cap(s.msg.head) + cap(s.msg.body) + cap(s.msg.headers)*headerSize
 		}
 	}
 	if t := p.tls; t != nil {
 		for i := range t.sides {
 			n += cap(t.sides[i].records) + cap(t.sides[i].message)
 		}
+		n += cap(t.certs) * sliceSize
 		for _, c := range t.certs {
-			n += len(c)
+			n += cap(c)
 		}
 	}
 	return n
@@ -54,9 +55,9 @@ func (p *protocol) size() (n int) {
 const parsersQuiet = 1e9
 
 // giveUpParsers inspects what the parsers hold of the flows that have been quiet for longest, but for one, and gives it back
-// until about n bytes are free. With Refuse such a flow passes no more, as what follows in it is not parsed.
+// until n bytes fit. With Refuse such a flow passes no more, as what follows in it is not parsed.
 func (e *Engine) giveUpParsers(but *flow, n int) {
-	want := max(n, e.budget.Max/64)
+	want := e.missing(n)
 	for f, left := e.oldest, relieveMost; f != nil && want > 0 && left > 0; f, left = f.newer, left-1 {
 		if f == but || f.held == 0 || e.now-f.last < parsersQuiet {
 			continue

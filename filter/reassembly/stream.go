@@ -33,8 +33,8 @@ type Config struct {
 	Hold bool
 }
 
-// Budget bounds the memory of many streams. The zero value has no room. It keeps windows of streams that have ended, for
-// the next ones.
+// Budget bounds the memory of many streams: what is allocated for them, not what is in it. The zero value has no room. It
+// keeps windows of streams that have ended, for the next ones, where they fit beside what is used.
 type Budget struct {
 	Max  int // bytes
 	used int
@@ -50,29 +50,50 @@ const (
 	maxFree        = 8 << 20
 )
 
-// window returns an empty slice with at least so much capacity.
-func (b *Budget) window(size int) []byte {
-	i := max(bits.Len(uint(size-1))-smallestWindow, 0)
-	if b == nil || i >= freeSizes {
-		return make([]byte, 0, size+size/4)
+// windowSize returns the capacity of a window of so many bytes.
+func windowSize(size int) int {
+	if i := max(bits.Len(uint(size-1))-smallestWindow, 0); i < freeSizes {
+		return 1 << (smallestWindow + i)
 	}
-	if n := len(b.free[i]); n > 0 {
-		w := b.free[i][n-1]
-		b.free[i] = b.free[i][:n-1]
-		b.freeBytes -= cap(w)
-		return w
-	}
-	return make([]byte, 0, 1<<(smallestWindow+i))
+	return (size + largeWindow) &^ (largeWindow - 1)
 }
 
-// recycle takes a window that no stream has any more.
+// largeWindow is what the capacities of windows that are not kept are multiples of: whole pages of the allocator.
+const largeWindow = 64 << 10
+
+// window returns an empty slice of a capacity that windowSize has returned.
+func (b *Budget) window(size int) []byte {
+	i := bits.Len(uint(size)) - 1 - smallestWindow
+	if b == nil || i >= freeSizes || len(b.free[i]) == 0 {
+		return make([]byte, 0, size)
+	}
+	n := len(b.free[i])
+	w := b.free[i][n-1]
+	b.free[i][n-1] = nil
+	b.free[i] = b.free[i][:n-1]
+	b.freeBytes -= cap(w)
+	return w
+}
+
+// recycle takes a window that no stream has any more, and that is not counted any more.
 func (b *Budget) recycle(w []byte) {
 	i := bits.Len(uint(cap(w))) - 1 - smallestWindow
-	if b == nil || i < 0 || i >= freeSizes || cap(w) != 1<<(smallestWindow+i) || b.freeBytes+cap(w) > maxFree {
+	if b == nil || i < 0 || i >= freeSizes || cap(w) != 1<<(smallestWindow+i) || b.freeBytes+cap(w) > maxFree || b.used+b.freeBytes+cap(w) > b.Max {
 		return
 	}
 	b.free[i] = append(b.free[i], w[:0])
 	b.freeBytes += cap(w)
+}
+
+// reclaim drops windows that are kept until n bytes are free, the largest first.
+func (b *Budget) reclaim(n int) {
+	for i := freeSizes - 1; i >= 0 && b.used+b.freeBytes+n > b.Max; i-- {
+		for k := len(b.free[i]); k > 0 && b.used+b.freeBytes+n > b.Max; k-- {
+			b.freeBytes -= cap(b.free[i][k-1])
+			b.free[i][k-1] = nil
+			b.free[i] = b.free[i][:k-1]
+		}
+	}
 }
 
 // Used returns how many bytes the streams hold.
@@ -86,6 +107,9 @@ func (b *Budget) take(n int) bool {
 	if n > 0 && b.used+n > b.Max {
 		return false
 	}
+	if n > 0 && b.used+b.freeBytes+n > b.Max {
+		b.reclaim(n)
+	}
 	b.used += n
 	return true
 }
@@ -96,7 +120,12 @@ func (b *Budget) Reserve(n int) bool { return b.take(n) }
 
 // Charge takes n bytes of the budget that are held already, or returns them where n is negative. It may exceed the bound:
 // Reserve fails then.
-func (b *Budget) Charge(n int) { b.used += n }
+func (b *Budget) Charge(n int) {
+	b.used += n
+	if b.used+b.freeBytes > b.Max {
+		b.reclaim(0)
+	}
+}
 
 // Event is what a Stream has found, as bits.
 type Event uint8
@@ -117,15 +146,18 @@ type Stream struct {
 	window  []byte // the last delivered bytes, up to next
 	queue   []segment
 	queued  int
-	counted int    // bytes of the window in the budget
+	counted int    // bytes of the budget that it has: the window and the queue, as they are allocated
 	acked   uint64 // the receiver has acknowledged all before it
 }
 
 // maxPieces bounds the pieces that wait out of order, and so what a segment costs that goes between them: bytes alone would
-// allow a quarter of a million pieces of one byte. pieceCost is what the budget counts for a piece beside its bytes.
+// allow a quarter of a million pieces of one byte.
+const maxPieces = 1024
+
+// What is allocated for a place in the queue, and for a piece however short it is.
 const (
-	maxPieces = 1024
-	pieceCost = 64
+	placeSize  = 32 // of a segment, on 64 bits
+	leastPiece = 16
 )
 
 // segment is bytes out of order.
@@ -135,6 +167,9 @@ type segment struct {
 }
 
 func (s segment) end() uint64 { return s.at + uint64(len(s.data)) }
+
+// size returns how many bytes are allocated for the data.
+func (s segment) size() int { return max(cap(s.data), leastPiece) }
 
 // Start says which sequence number the first byte has: that behind the SYN.
 func (s *Stream) Start(cfg *Config, first uint32) {
@@ -176,7 +211,7 @@ func (s *Stream) Add(seq uint32, data []byte) (fresh int, ev Event) {
 		}
 		data, at = data[-at:], 0
 	}
-	s.trim()
+	s.trim(len(data))
 	off := uint64(at)
 	if off < s.next {
 		ev |= s.compare(off, data)
@@ -214,62 +249,109 @@ func (s *Stream) keep() int {
 	return DefaultKeep
 }
 
-// trim drops the oldest bytes of the window where it has twice those to be kept: each is moved once.
-func (s *Stream) trim() {
-	if keep := s.keep(); len(s.window) > 2*keep {
-		n := copy(s.window, s.window[len(s.window)-keep:])
-		s.window = s.window[:n]
-		if cap(s.window) > 8*keep {
-			s.window = slices.Clip(s.window)
-		}
-		s.account()
+// take reserves n bytes of the budget for the stream, or returns them where n is negative.
+func (s *Stream) take(n int) bool {
+	if !s.cfg.Budget.take(n) {
+		return false
 	}
+	s.counted += n
+	return true
 }
 
-// account brings the budget up to date with the window.
-func (s *Stream) account() {
-	s.cfg.Budget.take(len(s.window) - s.counted)
-	s.counted = len(s.window)
-}
-
-// Shrink keeps at most so many of the bytes that were delivered last, and returns how many it has given back. What Window has
-// returned is no longer valid.
-func (s *Stream) Shrink(keep int) (freed int) {
-	if len(s.window) <= keep {
+// Needs returns how many bytes of the budget Add would take for a segment of n bytes.
+func (s *Stream) Needs(seq uint32, n int) int {
+	if !s.started || n == 0 {
 		return 0
 	}
+	if at, ok := s.offset(seq); ok && uint64(at) > s.next {
+		return max(n, leastPiece) + s.placesFor()
+	}
+	return s.growth(len(s.window) + n)
+}
+
+// growth returns how many bytes more are allocated for a window of size bytes.
+func (s *Stream) growth(size int) int {
+	if size <= cap(s.window) {
+		return 0
+	}
+	return windowSize(size) - cap(s.window)
+}
+
+// trim drops the oldest bytes of the window where there would be more than twice those to be kept with n more: each is moved
+// once. A window that has grown for a queue gets smaller again.
+func (s *Stream) trim(n int) {
+	keep := s.keep()
+	if len(s.window) <= keep || len(s.window)+n <= 2*keep {
+		return
+	}
+	if most := windowSize(2 * keep); cap(s.window) > most {
+		s.resize(keep, most)
+		return
+	}
+	s.window = s.window[:copy(s.window, s.window[len(s.window)-keep:])]
+}
+
+// resize puts the last keep bytes of the window into one of a smaller capacity.
+func (s *Stream) resize(keep, capacity int) {
 	old := s.window
-	freed = len(old) - keep
-	s.window = append(s.cfg.Budget.window(keep), old[freed:]...)
+	s.take(capacity - cap(old))
+	s.window = append(s.cfg.Budget.window(capacity), old[max(len(old)-keep, 0):]...)
 	s.cfg.Budget.recycle(old)
-	s.account()
+}
+
+// Shrink keeps at most so many of the bytes that were delivered last, and returns how many bytes of memory it has given back.
+// What Window has returned is no longer valid.
+func (s *Stream) Shrink(keep int) (freed int) {
+	if s.cfg == nil || cap(s.window) == 0 {
+		return 0
+	}
+	size := windowSize(max(min(keep, len(s.window)), 1))
+	if freed = cap(s.window) - size; freed <= 0 {
+		return 0
+	}
+	s.resize(keep, size)
 	return freed
+}
+
+// drop gives up the window.
+func (s *Stream) drop() {
+	old := s.window
+	s.take(-cap(old))
+	s.window = nil
+	s.cfg.Budget.recycle(old)
 }
 
 // deliver appends bytes in order.
 func (s *Stream) deliver(data []byte, ev Event) (int, Event) {
-	if !s.cfg.Budget.take(len(data)) {
+	if !s.grow(len(s.window) + len(data)) {
 		if s.cfg.Hold {
 			return 0, ev | Full
 		}
-		s.cfg.Budget.take(-s.counted)
-		s.cfg.Budget.recycle(s.window)
-		s.counted, s.window = 0, nil
+		s.drop()
 		ev |= Full
-		if !s.cfg.Budget.take(len(data)) {
+		if !s.grow(len(data)) {
 			s.next += uint64(len(data))
 			return 0, ev | Gap
 		}
 	}
-	if need := len(s.window) + len(data); need > cap(s.window) {
-		old := s.window
-		s.window = append(s.cfg.Budget.window(need), old...)
-		s.cfg.Budget.recycle(old)
-	}
 	s.window = append(s.window, data...)
-	s.counted += len(data)
 	s.next += uint64(len(data))
 	return len(data), ev
+}
+
+// grow makes the window large enough for size bytes. It reports false where the budget has no room.
+func (s *Stream) grow(size int) bool {
+	n := s.growth(size)
+	if n == 0 {
+		return true
+	}
+	if !s.take(n) {
+		return false
+	}
+	old := s.window
+	s.window = append(s.cfg.Budget.window(windowSize(size)), old...)
+	s.cfg.Budget.recycle(old)
+	return true
 }
 
 // compare compares bytes at an offset with those of the window.
@@ -302,11 +384,9 @@ func (s *Stream) insert(off uint64, data []byte) (ev Event) {
 			if i < len(s.queue) {
 				part = data[:min(uint64(len(data)), s.queue[i].at-off)]
 			}
-			if !s.cfg.Budget.take(len(part) + pieceCost) {
+			if !s.enqueue(i, off, part) {
 				return ev | Full
 			}
-			s.queue = slices.Insert(s.queue, i, segment{off, bytes.Clone(part)})
-			s.queued += len(part)
 			off, data = off+uint64(len(part)), data[len(part):]
 			continue
 		}
@@ -324,6 +404,32 @@ func (s *Stream) insert(off uint64, data []byte) (ev Event) {
 	return ev
 }
 
+// enqueue puts a copy of bytes at a place in the queue. It reports false where the budget has no room.
+func (s *Stream) enqueue(i int, off uint64, part []byte) bool {
+	places := s.placesFor()
+	if b := s.cfg.Budget; b != nil && b.used+len(part)+places > b.Max {
+		return false // nothing is allocated in vain
+	}
+	q := segment{off, append([]byte(nil), part...)}
+	if !s.take(q.size() + places) {
+		return false
+	}
+	if places > 0 {
+		s.queue = append(make([]segment, 0, cap(s.queue)+places/placeSize), s.queue...)
+	}
+	s.queue = slices.Insert(s.queue, i, q)
+	s.queued += len(part)
+	return true
+}
+
+// placesFor returns how many bytes the queue takes to have another place.
+func (s *Stream) placesFor() int {
+	if len(s.queue) < cap(s.queue) {
+		return 0
+	}
+	return max(4, len(s.queue)) * placeSize
+}
+
 // drain delivers queued bytes that are in order now.
 func (s *Stream) drain() (n int, ev Event) {
 	done := 0
@@ -332,7 +438,7 @@ func (s *Stream) drain() (n int, ev Event) {
 			break
 		}
 		s.queued -= len(q.data)
-		s.cfg.Budget.take(-len(q.data) - pieceCost) // deliver counts the bytes again
+		s.take(-q.size()) // deliver counts the bytes again
 		fresh, e := s.deliver(q.data, 0)
 		if e&Full != 0 { // the window was emptied, of what this call has delivered too
 			n, e = 0, e|Gap
@@ -340,7 +446,10 @@ func (s *Stream) drain() (n int, ev Event) {
 		n, ev = n+fresh, ev|e
 		done++
 	}
-	s.queue = slices.Delete(s.queue, 0, done)
+	if s.queue = slices.Delete(s.queue, 0, done); len(s.queue) == 0 {
+		s.take(-cap(s.queue) * placeSize)
+		s.queue = nil
+	}
 	return n, ev
 }
 
@@ -349,8 +458,7 @@ func (s *Stream) skip() (int, Event) {
 	if len(s.queue) == 0 {
 		return 0, 0
 	}
-	s.cfg.Budget.take(-s.counted)
-	s.window, s.counted = s.window[:0], 0
+	s.window = s.window[:0]
 	s.next = s.queue[0].at
 	n, ev := s.drain()
 	return n, ev | Gap
@@ -376,7 +484,7 @@ func (s *Stream) Acked(ack uint32) (fresh int, ev Event) {
 // Close returns the memory.
 func (s *Stream) Close() {
 	if s.cfg != nil {
-		s.cfg.Budget.take(-s.counted - s.queued - pieceCost*len(s.queue))
+		s.cfg.Budget.take(-s.counted)
 		s.cfg.Budget.recycle(s.window)
 	}
 	*s = Stream{}

@@ -1,0 +1,93 @@
+package reassembly
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+)
+
+// heap returns the bytes of the heap that are in use.
+func heap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the first has found unused, sweeping
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// TestTheBudgetHoldsForTheHeap fills a budget with streams of several kinds, and compares the heap with it.
+func TestTheBudgetHoldsForTheHeap(t *testing.T) {
+	const segment = 1300
+	data := make([]byte, 300_000)
+	kinds := map[string]func(s *Stream, r *rand.Rand){
+		"a few bytes": func(s *Stream, r *rand.Rand) { s.Add(0, data[:1+r.IntN(200)]) },
+		"just over a size": func(s *Stream, _ *rand.Rand) {
+			for i := range 26 {
+				s.Add(uint32(i*segment), data[:segment])
+			}
+		},
+		"long": func(s *Stream, _ *rand.Rand) {
+			for i := range 200 {
+				s.Add(uint32(i*segment), data[:segment])
+			}
+		},
+		"pieces of one byte": func(s *Stream, _ *rand.Rand) {
+			for i := range 900 {
+				s.Add(uint32(2*i+1), data[:1])
+			}
+		},
+		"pieces that were drained": func(s *Stream, _ *rand.Rand) {
+			for i := range 900 {
+				s.Add(uint32(2*i+1), data[:1])
+			}
+			for i := range 900 {
+				s.Add(uint32(2*i), data[:1])
+			}
+		},
+		"a queue that was drained": func(s *Stream, _ *rand.Rand) {
+			for i := range 180 {
+				s.Add(uint32((i+1)*segment), data[:segment])
+			}
+			s.Add(0, data[:segment])
+		},
+		"then quiet": func(s *Stream, _ *rand.Rand) {
+			for i := range 200 {
+				s.Add(uint32(i*segment), data[:segment])
+			}
+			s.Shrink(2 << 10)
+		},
+		"closed": func(s *Stream, r *rand.Rand) {
+			for i := range 1 + r.IntN(60) {
+				s.Add(uint32(i*segment), data[:segment])
+			}
+			s.Close()
+		},
+	}
+	for name, fill := range kinds {
+		for _, hold := range []bool{false, true} {
+			b := &Budget{Max: 2 << 20}
+			cfg := &Config{Budget: b, Hold: hold}
+			streams := make([]Stream, 2_500)
+			r := rand.New(rand.NewPCG(1, 2))
+			before := heap()
+			for i := range streams {
+				streams[i].Start(cfg, 0)
+				fill(&streams[i], r)
+			}
+			got := heap() - before
+			if most := b.Max + b.Max/32; got > most {
+				t.Errorf("%s, hold %v: %d bytes of heap, the budget has %d and says %d are used", name, hold, got, b.Max, b.Used())
+			}
+			if got > b.Used()+b.freeBytes+b.Max/32 {
+				t.Errorf("%s, hold %v: %d bytes of heap, the budget says %d are used", name, hold, got, b.Used())
+			}
+			for i := range streams {
+				streams[i].Close()
+			}
+			if b.Used() != 0 {
+				t.Errorf("%s, hold %v: %d bytes are used without streams", name, hold, b.Used())
+			}
+			runtime.KeepAlive(streams)
+		}
+	}
+}
