@@ -72,3 +72,18 @@ func TestOnlyTheClientSendsAHello(t *testing.T) {
 		}
 	}
 }
+
+// The number of ranges of an ACK frame has 62 bits: twice it, and the fields around it, do not fit an int.
+func TestAnACKWithTooManyRangesEndsThePacket(t *testing.T) {
+	most := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	for _, ecn := range []bool{false, true} {
+		p := append(append([]byte{1, 2}, most...), make([]byte, 100)...) // largest, delay, number of ranges
+		if at := skipAck(p, 0, ecn); at != -1 {
+			t.Errorf("ecn %v: the frame ends at %d", ecn, at)
+		}
+		p = append([]byte{1, 2, 1}, make([]byte, 100)...) // one range, and the first one
+		if at, want := skipAck(p, 0, ecn), map[bool]int{false: 6, true: 9}[ecn]; at != want {
+			t.Errorf("ecn %v: the frame ends at %d, want %d", ecn, at, want)
+		}
+	}
+}

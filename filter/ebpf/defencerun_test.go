@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -63,6 +64,43 @@ func TestFreePlacesHaveNoVerdict(t *testing.T) {
 	w.ok(w.d.Remove(netip.MustParsePrefix("0.0.0.0/32")))
 	if got, _ := run(t, p, packetFrom("0.0.0.0", 0)); got != xdpPass {
 		t.Errorf("0.0.0.0 without: %d", got)
+	}
+}
+
+// A verdict of the array ends without anything being done: a limit on time, a drop with the rule's next look at the clock,
+// which each CPU has every 16 packets.
+func TestVerdictsOfTheArrayExpire(t *testing.T) {
+	w := newGuarded(t)
+	p := w.d.runnable(t)
+	const until = 300 * time.Millisecond
+	w.ok(w.d.Put(
+		Verdict{Prefix: netip.MustParsePrefix("198.18.7.1/32"), Rule: 1, For: until},
+		Verdict{Prefix: netip.MustParsePrefix("198.18.7.2/32"), Rule: 2, Rate: 1, Burst: 1, For: until},
+	))
+	drops := func(src string, frames int) (n int, last uint32) {
+		for range frames {
+			if last, _ = run(t, p, packetFrom(src, 0)); last == xdpDrop {
+				n++
+			}
+		}
+		return n, last
+	}
+	if n, _ := drops("198.18.7.1", 21); n != 21 {
+		t.Errorf("%d of 21 frames are dropped", n)
+	}
+	if n, last := drops("198.18.7.2", 20); n < 10 || last != xdpDrop {
+		t.Errorf("%d of 20 frames beyond the rate are dropped", n)
+	}
+	if len(w.d.front.slots) != 2 {
+		t.Fatal("the verdicts are not in the array")
+	}
+	time.Sleep(until + 50*time.Millisecond)
+	untimed := 16 * runtime.NumCPU()
+	if n, last := drops("198.18.7.1", untimed+20); n >= untimed || last != xdpPass {
+		t.Errorf("%d of %d frames are dropped after the verdict's end", n, untimed+20)
+	}
+	if n, _ := drops("198.18.7.2", 20); n != 0 {
+		t.Errorf("%d of 20 frames are dropped after the limit's end", n)
 	}
 }
 

@@ -107,11 +107,11 @@ func (l *Loop) captured(p *policy, cause string) {
 }
 
 // search returns what a packet engine has found in the packet: nothing where it has searched for the literals of other
-// rules, as after a swap, or where the packet is not all in one frame.
+// rules, as after a swap, or where the packet is not all in one frame, of which the window is empty.
 func (l *Loop) search(p *policy) (s inspect.Search) {
 	in := l.in
 	d := &in.Chain[0]
-	if in.Searched == 0 || in.Searched != p.literals.ID() || d.Flags.Has(packet.FlagMore) || d.Flags.Has(packet.FlagOffload) {
+	if in.Searched == 0 || in.Searched != p.literals.ID() || d.Flags.Has(packet.FlagOffload) {
 		return s
 	}
 	s.From, s.To = gpukern.Window(d, l.whole)
