@@ -420,6 +420,34 @@ func TestAVerdictEndsBesideAReload(t *testing.T) {
 	d.wantInKernel(t, "198.18.0.1/32", 0, 0)
 }
 
+// A verdict that has ended is not shown, though nothing has removed it yet.
+func TestStatusHasNoEndedVerdicts(t *testing.T) {
+	d := open(t, "", "")
+	for s, last := range map[string]time.Duration{"198.18.0.1/32": time.Millisecond, "198.18.0.2/32": time.Hour} {
+		v := on(s)
+		v.For = last
+		must(t, d.Add(v, false))
+	}
+	time.Sleep(10 * time.Millisecond)
+	if s, err := d.Status(); err != nil || len(s.Verdicts) != 1 || s.Verdicts[0].Source != prefix("198.18.0.2/32") || s.Rules[0].Verdicts != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A reload takes a prefix off the lists while an older goroutine writes what they had: the kernel ends with nothing.
+func TestAListThatIsBeingWrittenBesideAReload(t *testing.T) {
+	d := open(t, "  drop: [list.txt]\n", "198.18.0.1\n")
+	source := prefix("198.18.0.1/32")
+	between(t, "written", func() {
+		must(t, d.Reload(read(t, "", "")))
+		must(t, d.maps.Put(ebpf.Verdict{Prefix: source})) // it writes last
+	})
+	must(t, d.write(source))
+	if n := d.inKernel(t); n != 0 {
+		t.Errorf("the kernel has %d entries", n)
+	}
+}
+
 // A driver's loss of its interface comes beside the look for interfaces that have come back: for the race detector.
 func TestReattachBesideGone(t *testing.T) {
 	d := &Defence{devices: []*device{{name: "a", opened: true}}}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 )
@@ -70,5 +72,67 @@ func TestTokensAreGivenOutOnce(t *testing.T) {
 	loops.Wait()
 	if n := passed.Load(); n != 20_000 {
 		t.Errorf("%d of a burst of 20000 pass", n)
+	}
+}
+
+// A reload fills no bucket of a line that stays: a source beyond its rate stays beyond it.
+func TestBucketsOutliveAReload(t *testing.T) {
+	for _, rule := range []string{"rate 1pps burst 2 udp from 192.0.2.1\n", "rate 1pps burst 2 per source udp\n"} {
+		i, dir := opened(t, "", rule, "alerts.json")
+		l, now := i.Loop(0), clock.Time(time.Hour)
+		var got []packet.Verdict
+		for n := range 4 {
+			if n == 2 {
+				write(t, dir+"/a.access", "allow udp from 192.0.2.77\n"+rule)
+				if err := i.Reload(parsed(t, dir, "alerts.json")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got = append(got, inspect1(l, now, uint16(1000+n), "x"))
+		}
+		if got[1] != packet.Forward || got[2] != packet.DropRateLimit || got[3] != packet.DropRateLimit {
+			t.Errorf("%s: %v", rule, got)
+		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A rule with capture writes its packets, also those that it drops, and no others.
+func TestAccessRulesCapture(t *testing.T) {
+	i, _ := opened(t, "", "deny capture udp from any port 1000\nallow capture udp from any port 1001\ndeny udp from any port 1002\n", "alerts.json")
+	for n := range 4 { // of connections that are open: no alert writes them too
+		inspectIn(i.Loop(0), datagramOf(uint16(1000+n), "x"), &datapath.Inspected{Now: clock.Time(n), FromClient: true})
+	}
+	if n, lost := i.packets.Load().counts(); n != 2 || lost != 0 {
+		t.Errorf("%d packets are written and %d lost, want 2", n, lost)
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The loops share the memory of a policy, and a file of packets that is there already counts against its size.
+func TestBoundsAreThoseOfThePolicyAndTheFile(t *testing.T) {
+	i, dir := openedAs(t, "", "deny capture udp\n", Options{}, func(c *config.Config) { c.Inspection.Memory = 64 << 20 })
+	i.SetLoops(4)
+	if cfg := i.Loop(0).config(i.set.Load().policy(1)); cfg.MemoryBytes != 16<<20 {
+		t.Errorf("a loop of four has %d bytes of 64 MiB", cfg.MemoryBytes)
+	}
+	inspect1(i.Loop(0), 1, 1000, "x")
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	size := sizeOf(dir + "/p.pcapng")
+	again, err := Open(parsed(t, dir, "alerts.json"), Options{Wall: func(clock.Time) time.Time { return time.Unix(1, 0) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := again.packets.Load(); size < 200 || f.size != size {
+		t.Errorf("the file had %d bytes, %d are counted", size, f.size)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
 	}
 }
