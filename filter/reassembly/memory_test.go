@@ -91,3 +91,22 @@ func TestTheBudgetHoldsForTheHeap(t *testing.T) {
 		}
 	}
 }
+
+// A window that is kept for the next stream counts: it is dropped where it does not fit beside what is used.
+func TestKeptWindowsAreWithinTheBudget(t *testing.T) {
+	for most, kept := range map[int]int{2500: 0, 3072: 1024} {
+		b := &Budget{Max: most}
+		var s Stream
+		s.Start(&Config{Budget: b}, 0)
+		s.Add(0, make([]byte, 600))
+		if _, ev := s.Add(600, make([]byte, 600)); ev != 0 || b.Used() != 2048 || b.freeBytes != kept {
+			t.Errorf("of %d bytes %d are used and %d kept, want %d (%b)", most, b.Used(), b.freeBytes, kept, ev)
+		}
+		b.Charge(most - 2048) // of others
+		if b.freeBytes != 0 {
+			t.Errorf("%d bytes are kept in a full budget", b.freeBytes)
+		}
+		b.Charge(2048 - most)
+		s.Close()
+	}
+}
