@@ -65,9 +65,9 @@ func TestTheBudgetHoldsForTheHeap(t *testing.T) {
 	}
 	for name, fill := range kinds {
 		for _, hold := range []bool{false, true} {
-			b := &Budget{Max: 2 << 20}
+			b := &Budget{Max: 1 << 20}
 			cfg := &Config{Budget: b, Hold: hold}
-			streams := make([]Stream, 2_500)
+			streams := make([]Stream, 1_000)
 			r := rand.New(rand.NewPCG(1, 2))
 			before := heap()
 			for i := range streams {
