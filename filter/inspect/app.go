@@ -110,7 +110,19 @@ func isRequest(b []byte) bool {
 		return false
 	}
 	words := bytes.TrimRight(line[:at], blanks) // not cut one by one: each segment of an unknown flow comes here
-	return len(words) < at && bytes.ContainsAny(words, blanks)
+	method := bytes.IndexAny(words, blanks)
+	return len(words) < at && method > 0 && isMethod(words[:method])
+}
+
+// isMethod reports whether a server may take b for a method. Some take more than tokens (RFC 9110 9.1), but none takes bytes
+// that are not printable, which messages of other protocols have before a request that they carry (SOCKS).
+func isMethod(b []byte) bool {
+	for _, c := range b {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 // blanks are what servers take between the words of a request's line (RFC 9112 3).

@@ -70,6 +70,19 @@ func TestHTTPBuffers(t *testing.T) {
 	}
 }
 
+// A request that SOCKS carries (RFC 1928) is no request of the flow: its line begins with bytes that no method has.
+func TestRequestInSOCKSIsNoRequest(t *testing.T) {
+	const greeting, connect = "\x05\x02\x00\x01", "\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50"
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	for text, want := range map[string]int{greeting + connect + request: 0, "FETCH" + request[3:]: 1} {
+		l := newLab(t, `alert http any any -> any any (http.host; content:"a"; sid:1;)`)
+		l.tcp(1080).open().send(true, text, 1400)
+		if got := len(l.alerts); got != want {
+			t.Errorf("%q: %d alerts, want %d", text, got, want)
+		}
+	}
+}
+
 // TestHTTPMessagesAreApart has pipelined requests, answers without a body, and bodies that look like messages.
 func TestHTTPMessagesAreApart(t *testing.T) {
 	l := newLab(t, `alert http any any -> any any (http.uri; content:"/two"; sid:1;)
