@@ -23,6 +23,7 @@ var recorded = map[string]map[uint16]Protocol{
 	"iec104":          {2404: IEC104},
 	"imap":            {143: IMAP},
 	"iscsi":           {3260: ISCSI},
+	"gtp":             {2123: GTP, 2152: GTP},
 	"kafka":           {9092: Kafka},
 	"kerberos":        {88: Kerberos},
 	"l2tp":            {1701: L2TP},
@@ -34,6 +35,7 @@ var recorded = map[string]map[uint16]Protocol{
 	"mysql":           {3306: MySQL},
 	"nats":            {4222: NATS},
 	"nfs":             {2049: NFS},
+	"nntp":            {119: NNTP},
 	"openvpn":         {1194: OpenVPN},
 	"oracle":          {1521: Oracle},
 	"pop3":            {110: POP3},
@@ -44,7 +46,9 @@ var recorded = map[string]map[uint16]Protocol{
 	"redis":           {6379: Redis},
 	"rpc":             {111: NFS},
 	"s7":              {102: S7},
+	"sctp":            {}, // by the number of IP
 	"sip":             {5060: SIP},
+	"smb":             {139: SMB, 445: SMB},
 	"smtp":            {25: SMTP},
 	"snmp":            {161: SNMP},
 	"stun":            {3478: STUN},
@@ -161,6 +165,7 @@ func TestRecordedFlows(t *testing.T) {
 // also are protocols that a flow may show when its beginning is not seen: what it carries, or what it became.
 var also = map[Protocol][]Protocol{
 	FTP: {TLS}, IMAP: {TLS}, POP3: {TLS}, SMTP: {TLS}, LDAP: {TLS}, RDP: {TLS}, MySQL: {TLS}, MQTT: {},
+	NNTP: {TLS}, SMB: {NetBIOS},
 }
 
 func (r *recording) right(got Protocol) bool {

@@ -82,15 +82,15 @@ func (f *Flow) Packet(p *Packet) Protocol {
 		mine: &f.last[way], other: &f.last[1-way], began: &f.first[way], answers: &f.first[1-way],
 	}
 	switch {
-	case f.protocol == STUN: // a call may follow over the same ports
-		if f.payloads[way] < maxPayloads && dtls(&v) == yes {
-			f.protocol, f.done = DTLS, true
+	case f.opens(p.Transport):
+		if then := f.opened(&v); then != Unknown {
+			f.protocol, f.done = then, true
 			return f.protocol
 		}
 	case f.protocol != Unknown:
 		f.done = !f.collect(&v)
 	case f.recognise(p.Transport, &v):
-		f.done = f.protocol != STUN && (!named(f.protocol) || !f.collect(&v))
+		f.done = !f.opens(p.Transport) && (!named(f.protocol) || !f.collect(&v))
 	}
 	if f.done {
 		return f.protocol
@@ -102,6 +102,23 @@ func (f *Flow) Packet(p *Packet) Protocol {
 	f.payloads[way]++
 	f.done = f.payloads[way] >= maxPayloads && (!f.collector.pending() || f.payloads[way] >= maxPending)
 	return f.protocol
+}
+
+// opens reports whether the protocol of a flow only opens the way for another one over the same ports: STUN for a call, a
+// session request of NetBIOS for SMB.
+func (f *Flow) opens(transport uint8) bool {
+	return f.protocol == STUN || f.protocol == NetBIOS && transport == tcp
+}
+
+// opened returns the other protocol if a payload is of it, or Unknown.
+func (f *Flow) opened(v *view) Protocol {
+	switch {
+	case f.protocol == STUN && v.nth < maxPayloads && dtls(v) == yes:
+		return DTLS
+	case f.protocol == NetBIOS && smb(v) == yes:
+		return SMB
+	}
+	return Unknown
 }
 
 // starts reports whether a payload is so little of a TLS record or of a request of HTTP that the next one must be seen with

@@ -67,9 +67,11 @@ func irc(v *view) verdict {
 	return maybe
 }
 
+// nntp is a server's greeting with the name of the protocol, or NNRP as INN's server for readers calls it, or a command
+// after any greeting (RFC 3977, 5.1).
 func nntp(v *view) verdict {
 	if v.code("200", "201") {
-		return perhaps(v.contains("NNTP") || v.port(119) && v.nth == 0)
+		return perhaps(v.contains("NNTP") || v.contains("NNRP") || v.port(119) && v.nth == 0)
 	}
 	return perhaps(v.command("MODE READER", "GROUP", "ARTICLE", "XOVER", "LIST OVERVIEW.FMT") && v.other.is("20"))
 }
