@@ -184,6 +184,9 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 	if q.dir == 0 {
 		q.dir = signature.BothWays
 	}
+	if s.FTPBounce {
+		q.dir &= signature.ToServer
+	}
 	onlyPacket, position := needsPacket(s), false
 	for i := range s.Parts {
 		p := &s.Parts[i]
@@ -204,6 +207,8 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 	})
 	if q.scope != scopeTx {
 		switch {
+		case s.FTPBounce:
+			q.scope = scopeStream
 		case len(q.parts) == 0 && onlyAddresses(q):
 			q.scope = scopeIP
 		case len(q.parts) == 0 || onlyPacket || s.Protocol.IP&signature.TCP == 0:

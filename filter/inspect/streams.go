@@ -138,7 +138,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			continue
 		}
 		before := e.eval.work
-		hit := e.payload(q, text, int(base))
+		hit := e.payload(q, text, int(base)) && (!q.FTPBounce || bounces(text, p.src))
 		s.spent += e.eval.work - before
 		if hit {
 			e.hits[q.id] = e.serial

@@ -84,6 +84,7 @@ func metaKeywords(value addValue, bare addBare) {
 	})
 	value("reference metadata tag target", func(*ruleParser, string) error { return nil })
 	bare("noalert", func(p *ruleParser) error { p.rule.NoAlert = true; return nil })
+	bare("ftpbounce", func(p *ruleParser) error { p.rule.FTPBounce = true; return nil })
 }
 
 // unescape takes the backslashes from \; \" \\ and \:.
@@ -102,7 +103,7 @@ func unescape(s string) string {
 }
 
 // others are keywords of Suricata 7 that are not implemented.
-const others = `asn1 app-layer-event app-layer-protocol ftpbounce ftpdata_command ftp.command ftp.command_data hostbits
+const others = `asn1 app-layer-event app-layer-protocol ftpdata_command ftp.command ftp.command_data hostbits
 	lua luajit geoip iprep dataset datarep filemagic filestore filemd5 filesha1 filesha256 fileext filename filesize file.magic
 	frame http.request_header http.response_header http2.header_name modbus dnp3_func dnp3_data cip_service enip_command
 	dce_iface dce_opnum dce_stub_data smb.named_pipe smb.share smb.ntlmssp_user ssh.hassh ssh.hassh.server ssh.hassh.string

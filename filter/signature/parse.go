@@ -224,6 +224,9 @@ func (p *ruleParser) finish() {
 			}
 		}
 	}
+	if r.FTPBounce {
+		p.bounce()
+	}
 	if d := r.directions(); d == 0 {
 		p.fail(0, errors.New("the rule names buffers of requests and of responses, which never come together"))
 	} else if f := r.Flow.Dir; f != 0 && f&d == 0 {
@@ -319,4 +322,21 @@ func rangeOf(s string, most uint64) (r Range, err error) {
 		return r, fmt.Errorf("%q is not a comparison", op)
 	}
 	return r, nil
+}
+
+// bounce makes a rule with ftpbounce one of FTP's clients. Their commands have no buffers: the rule may look at payload alone.
+func (p *ruleParser) bounce() {
+	r := p.rule
+	if r.Protocol.App == AppAny {
+		r.Protocol.App = AppFTP
+	}
+	if r.Protocol.App != AppFTP || r.Protocol.IP&TCP == 0 {
+		p.fail(0, errors.New("ftpbounce is of ftp"))
+	}
+	r.Protocol.IP = TCP
+	for i := range r.Parts {
+		if b := r.Parts[i].Buffer; b != Payload {
+			p.fail(0, fmt.Errorf("ftpbounce does not go with %v", b))
+		}
+	}
 }

@@ -41,6 +41,7 @@ type Rule struct {
 	Class         string // classtype
 	Priority      int    // 1 is the most urgent; 3 where neither priority nor classtype says
 	NoAlert       bool   // it sets bits only
+	FTPBounce     bool   // a PORT command of FTP names another host than the client (RFC 2577 3)
 
 	Flow   Flow
 	Packet []PacketTest
