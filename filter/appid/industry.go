@@ -1,5 +1,7 @@
 package appid
 
+import "math/bits"
+
 // Control of machines and buildings, vehicles and energy.
 
 // modbus is a request or a response over TCP: protocol 0, a length, a function.
@@ -46,7 +48,22 @@ func s7Plus(v *view) verdict {
 }
 
 func iec104(v *view) verdict {
-	return is(v.port(2404) && v.u8(0) == 0x68 && v.u8(1) >= 4 && v.u8(1) <= 253 && v.u8(1) <= len(v.p)-2)
+	return is(v.port(2404) && v.u8(0) == 0x68 && v.u8(1) >= 4 && v.u8(1) <= 253 && v.u8(1) <= len(v.p)-2 && v.iec104Control())
+}
+
+// iec104Control reports whether the control field has one of the three formats (IEC 60870-5-104, 5): I with a type and a cause,
+// S with the number of what was received, U with one function.
+func (v *view) iec104Control() bool {
+	control, size := v.u8(2), v.u8(1)
+	switch {
+	case v.u8(4)&1 != 0:
+		return false
+	case control&1 == 0: // a type of 1 to 127, and a cause of 1 to 47 behind the bits for test and negative
+		return size >= 10 && v.u8(6) >= 1 && v.u8(6) <= 127 && v.u8(8)&0x3f >= 1 && v.u8(8)&0x3f <= 47
+	case control == 1:
+		return size == 4 && v.u8(3) == 0
+	}
+	return size == 4 && control&3 == 3 && bits.OnesCount8(uint8(control)) == 3 && v.u8(3) == 0 && v.u16(4) == 0
 }
 
 // etherNetIP is a command of the encapsulation, with its length.

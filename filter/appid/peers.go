@@ -76,7 +76,7 @@ func zoom(v *view) verdict {
 		return yes
 	case v.port(8801, 8802, 8803, 8804, 8805, 8806, 8807, 8808, 8809, 8810):
 		return perhaps(v.u8(0) >= 3 && v.u8(0) <= 5 && v.u24(1) == 0 && len(v.p) > 20 || v.u8(0) == 5 &&
-			len(v.p) > 40 && v.u8(8) <= 0x20)
+			len(v.p) > 40 && (v.u8(7) == 0 || v.u8(7) == 4) && v.u8(8) <= 0x20) // to or from a server, and a kind of media
 	}
 	return no
 }

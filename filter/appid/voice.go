@@ -87,7 +87,8 @@ func rtcp(v *view) verdict {
 	for at+4 <= len(v.p) && v.p[at]>>6 == 2 && v.u8(at+1) >= 200 && v.u8(at+1) <= 213 {
 		at += 4 + 4*v.u16(at+2)
 	}
-	return perhaps(at == len(v.p) || at > 0 && v.nth > 0 && v.mine.head[1] >= 200)
+	// Behind the first packet may be what is encrypted (RFC 3711 3.4).
+	return perhaps(at == len(v.p) || at > 0 && 4+4*v.u16(2) <= len(v.p) && v.nth > 0 && v.mine.head[0]>>6 == 2 && v.mine.head[1] >= 200 && v.mine.head[1] <= 207)
 }
 
 // h225 is a call signalling message of Q.931 in a TPKT.
@@ -134,6 +135,9 @@ func iax2(v *view) verdict {
 func mpegTS(v *view) verdict {
 	if len(v.p)%188 != 0 || len(v.p) == 188 && v.nth == 0 {
 		return perhapsOnly(len(v.p) == 188)
+	}
+	if len(v.p) == 188 && (v.mine.size%188 != 0 || v.mine.head[0] != 0x47) { // one mark says little
+		return no
 	}
 	for at := 0; at < len(v.p); at += 188 {
 		if v.p[at] != 0x47 {
