@@ -18,6 +18,7 @@ var recorded = map[string]map[uint16]Protocol{
 	"mpegts":          {1234: MPEGTS},
 	"ipsec":           {500: IPsec},
 	"routing":         {520: RIP, 646: LDP},
+	"geneve":          {6081: Geneve},
 	"git":             {9418: Git},
 	"http2":           {8080: HTTP2},
 	"iec104":          {2404: IEC104},
@@ -44,6 +45,7 @@ var recorded = map[string]map[uint16]Protocol{
 	"tftp":            {69: TFTP, 45854: Unknown},
 	"rdp":             {3389: RDP},
 	"redis":           {6379: Redis},
+	"rocev2":          {4791: RoCE},
 	"rpc":             {111: NFS},
 	"s7":              {102: S7},
 	"sctp":            {}, // by the number of IP
@@ -148,16 +150,23 @@ const whole = 1 << 16
 // Each flow between real programs is what they speak.
 func TestRecordedFlows(t *testing.T) {
 	right, all := 0, 0
+	said := map[string]bool{}
 	for _, r := range recordings(t) {
 		if r.payloads() == 0 {
 			continue
 		}
 		all++
+		said[r.name] = true
 		if got := r.play(0, whole, 0).Protocol(); got != r.want {
 			t.Errorf("%s %v: %v, not %v", r.name, r.id, got, r.want)
 			continue
 		}
 		right++
+	}
+	for name := range recorded {
+		if !said[name] {
+			t.Errorf("%s has no payload", name)
+		}
 	}
 	t.Logf("%d of %d flows of %d captures", right, all, len(recorded))
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # record.sh [NAME...]: records captures of this folder, or all that it can, between two network namespaces: the server at
 # 198.18.5.1, the client at 198.18.5.2. It needs root and the Debian packages iproute2 tcpdump openssl python3, samba smbclient
-# (smb), inn2 (nntp), libusrsctp-examples (sctp), osmo-ggsn (gtp). Keys are made for the recording and thrown away.
+# (smb), inn2 (nntp), libusrsctp-examples (sctp), osmo-ggsn (gtp), and c104 (iec104). Keys are made for the recording and thrown away.
 # Each run gives other bytes: tests must not depend on single packets. record-vm.sh has those that need another kernel.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -33,6 +33,7 @@ use() { timeout 20 ip netns exec $client "$@" >>"$work/client.log" 2>&1; }
 
 # record NAME FILTER PACKETS: captures in the client's namespace; stop ends it.
 record() {
+	: >"$work/tcpdump.log"
 	ip netns exec $client tcpdump -i eth0 -c "$3" -U --immediate-mode -Z root -w "$1.pcap" "$2" 2>"$work/tcpdump.log" &
 	recorder=$!
 	until grep -q 'listening on' "$work/tcpdump.log"; do sleep 0.05; done
@@ -148,7 +149,34 @@ gtp() {
 	stop
 }
 
-[ $# -gt 0 ] || set -- smb nntp sctp gtp
+# c104 of Python's packages, where it is installed: the start of transfer, an interrogation, a clock and values that come by
+# themselves.
+iec104() {
+	cat >"$work/server.py" <<-'PY'
+		import c104, time
+		server = c104.Server(ip='198.18.5.1', port=2404)
+		point = server.add_station(common_address=47).add_point(io_address=11, type=c104.Type.M_ME_NC_1, report_ms=500)
+		point.value = 1.5
+		server.start()
+		time.sleep(12)
+	PY
+	cat >"$work/client.py" <<-'PY'
+		import c104, time
+		client = c104.Client()
+		connection = client.add_connection(ip='198.18.5.1', port=2404, init=c104.Init.ALL)
+		connection.add_station(common_address=47).add_point(io_address=11, type=c104.Type.M_ME_NC_1)
+		client.start()
+		time.sleep(4)
+		client.stop()
+	PY
+	serve python3 "$work/server.py"
+	listening tcp 2404
+	record iec104 'tcp port 2404' 80
+	use python3 "$work/client.py"
+	stop
+}
+
+[ $# -gt 0 ] || set -- smb nntp sctp gtp iec104
 for name in "$@"; do
 	: >"$work/server.log"
 	"$name" || { tail -n 20 "$work"/*.log; exit 1; }
