@@ -106,3 +106,25 @@ func TestOracle(t *testing.T) {
 		})
 	}
 }
+
+// TestCorners: calls that few programs make give what they give on the kernel's stack, and the library says nothing wrong.
+func TestCorners(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "corners")
+	for _, part := range []string{"long-options"} {
+		want := oracle(t, "corners", part)
+		for _, mode := range oracleModes {
+			t.Run(part+"/"+mode.name, func(t *testing.T) {
+				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
+				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
+				if mode.rings {
+					env = append(env, "MILLRACE_SHIM_RINGS=1")
+				}
+				got := oracle(t, "corners", part, env...)
+				if !slices.Equal(got, want) {
+					t.Errorf("it printed\n%s\non the kernel's stack\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			})
+		}
+	}
+}

@@ -96,7 +96,13 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS || kept_by_kernel(level, name))
 		return (int)KERNEL(getsockopt, fd, level, name, value, len);
-	if (no_memory(len, sizeof *len) || no_memory(value, *len))
+	if (no_memory(len, sizeof *len))
+		return bad_address();
+	if (*len > INT32_MAX) { /* negative, as the kernel sees it */
+		errno = EINVAL;
+		return -1;
+	}
+	if (no_memory(value, *len))
 		return bad_address();
 	int fixed;
 	if (known(&m, level, name, &fixed)) {
@@ -108,8 +114,9 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 		copy_value(&fixed, sizeof fixed, value, len);
 		return 0;
 	}
-	struct shim_request q = {.op = SHIM_GETOPT, .level = level, .name = name, .len = *len};
 	struct shim_reply reply;
+	uint32_t most = *len < sizeof reply.value ? *len : sizeof reply.value; /* a longer buffer is no error: the length tells */
+	struct shim_request q = {.op = SHIM_GETOPT, .level = level, .name = name, .len = most};
 	if (ask(&q, fd, &reply) != 0)
 		return -1;
 	copy_value(reply.value, reply.len <= sizeof reply.value ? reply.len : 0, value, len);

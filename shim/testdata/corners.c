@@ -1,0 +1,275 @@
+/*
+ * corners.c - calls that few programs make, and what they must not do: a line for each call, with its result and errno. TestCorners runs
+ * it on the kernel's stack and by the library, and compares.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static long show(const char *what, long result)
+{
+	printf("%s: %ld%s%s\n", what, result < 0 ? -1 : result, result < 0 ? " " : "", result < 0 ? strerrorname_np(errno) : "");
+	return result;
+}
+
+static void pause_ms(int ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+	nanosleep(&t, NULL);
+}
+
+static struct sockaddr_in at(const char *ip, int port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	if (inet_pton(AF_INET, ip, &a.sin_addr) != 1)
+		exit(2);
+	return a;
+}
+
+static struct sockaddr_in name_of(int fd)
+{
+	struct sockaddr_in a;
+	socklen_t len = sizeof a;
+	if (getsockname(fd, (struct sockaddr *)&a, &len) != 0)
+		exit(3);
+	return a;
+}
+
+static int bound_at(int type, int port)
+{
+	struct sockaddr_in a = at("127.0.0.1", port);
+	int fd = socket(AF_INET, type, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0)
+		exit(4);
+	return fd;
+}
+
+/* bound returns a socket at a free port of 127.0.0.1. It binds twice: Linux takes a port of its own choice away at a disconnect. */
+static int bound(int type)
+{
+	int fd = bound_at(type, 0), port = ntohs(name_of(fd).sin_port);
+	close(fd);
+	return bound_at(type, port);
+}
+
+static long aim(int fd, const struct sockaddr_in *to)
+{
+	return connect(fd, (const struct sockaddr *)to, sizeof *to);
+}
+
+static long aim_at(int fd, int other)
+{
+	struct sockaddr_in to = name_of(other);
+	return aim(fd, &to);
+}
+
+static void put(int fd, int to, const char *text)
+{
+	struct sockaddr_in a = name_of(to);
+	if (sendto(fd, text, strlen(text), 0, (struct sockaddr *)&a, sizeof a) != (ssize_t)strlen(text))
+		exit(5);
+}
+
+/* receive shows a datagram or bytes that must be there already, and whether the sender is from. */
+static void receive(const char *what, int fd, int flags, int from)
+{
+	char b[300] = "";
+	struct sockaddr_in a = {0};
+	socklen_t len = sizeof a;
+	long n = show(what, recvfrom(fd, b, sizeof b - 1, MSG_DONTWAIT | flags, (struct sockaddr *)&a, &len));
+	if (n > 0)
+		printf("  %.8s%s\n", b, from >= 0 && a.sin_port == name_of(from).sin_port ? " of the sender" : "");
+}
+
+static void stream_pair(int *client, int *server)
+{
+	int l = bound(SOCK_STREAM);
+	*client = socket(AF_INET, SOCK_STREAM, 0);
+	if (listen(l, 5) != 0 || aim_at(*client, l) != 0 || (*server = accept(l, NULL, NULL)) < 0)
+		exit(6);
+	close(l);
+}
+
+/* Buffers for an option that are much longer than it. */
+static void long_options(void)
+{
+	char space[4096];
+	int client, server;
+	struct {
+		int level, name;
+	} all[] = {{IPPROTO_TCP, TCP_NODELAY}, {SOL_SOCKET, SO_KEEPALIVE}, {IPPROTO_TCP, TCP_CONGESTION}, {SOL_SOCKET, SO_LINGER}};
+	stream_pair(&client, &server);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		socklen_t len = sizeof space;
+		show("long buffer", getsockopt(client, all[i].level, all[i].name, space, &len));
+		show("length", len);
+	}
+	socklen_t len = sizeof space, negative = (socklen_t)-1;
+	show("TCP_INFO", getsockopt(client, IPPROTO_TCP, TCP_INFO, space, &len));
+	show("as long as of old kernels", len >= 104);
+	show("negative", getsockopt(client, IPPROTO_TCP, TCP_NODELAY, space, &negative));
+}
+
+/* The queue of errors is empty, and what the peer has sent stays. */
+static void error_queue(void)
+{
+	int client, server, a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM);
+	stream_pair(&client, &server);
+	send(server, "stream", 6, 0);
+	pause_ms(100);
+	receive("stream, errors", client, MSG_ERRQUEUE, -1);
+	receive("stream, bytes", client, 0, -1);
+	receive("stream, errors without MSG_DONTWAIT", client, MSG_ERRQUEUE, -1);
+	put(a, b, "datagram");
+	pause_ms(100);
+	receive("datagram, errors", b, MSG_ERRQUEUE, -1);
+	receive("datagram", b, 0, a);
+	show("connect", aim_at(b, a));
+	put(a, b, "connected");
+	pause_ms(100);
+	receive("connected, errors", b, MSG_ERRQUEUE, -1);
+	receive("connected", b, 0, a);
+	struct iovec part = {(char[10]){0}, 10};
+	struct mmsghdr m = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
+	show("several", recvmmsg(b, &m, 1, MSG_ERRQUEUE, NULL));
+}
+
+static void *shut_later(void *fd)
+{
+	pause_ms(200);
+	shutdown(*(int *)fd, SHUT_RDWR);
+	return NULL;
+}
+
+/* woken shows what a call that waits returns when another thread has shut the socket down. */
+static void woken(void)
+{
+	char b[10];
+	pthread_t t;
+	int l = bound(SOCK_STREAM), u = bound(SOCK_DGRAM), c = bound(SOCK_DGRAM), peer = bound(SOCK_DGRAM);
+	show("listen", listen(l, 5));
+	pthread_create(&t, NULL, shut_later, &l);
+	show("accept", accept(l, NULL, NULL));
+	pthread_join(t, NULL);
+	show("accept again", accept(l, NULL, NULL));
+	pthread_create(&t, NULL, shut_later, &u);
+	show("recv", recv(u, b, sizeof b, 0));
+	pthread_join(t, NULL);
+	show("recv again", recv(u, b, sizeof b, 0));
+	show("connect", aim_at(c, peer));
+	pthread_create(&t, NULL, shut_later, &c);
+	show("recv, connected", recv(c, b, sizeof b, 0));
+	pthread_join(t, NULL);
+	show("recv again", recv(c, b, sizeof b, 0));
+	show("shutdown of one without a peer", shutdown(peer, SHUT_RDWR));
+}
+
+/* disconnected: what waits when a UDP socket gets a peer or loses it keeps its bytes and its sender. */
+static void disconnected(void)
+{
+	int a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM);
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	char big[200];
+	memset(big, 'z', sizeof big - 1);
+	big[sizeof big - 1] = 0;
+	show("connect", aim_at(b, a));
+	put(a, b, "one");
+	put(a, b, "");
+	put(a, b, big);
+	pause_ms(100);
+	show("disconnect", connect(b, &none, sizeof none));
+	put(a, b, "two");
+	pause_ms(100);
+	receive("short", b, 0, a);
+	receive("empty", b, 0, a);
+	receive("long", b, 0, a);
+	receive("since", b, 0, a);
+	receive("none", b, 0, a);
+	put(a, b, "three");
+	put(a, b, "");
+	put(a, b, big);
+	pause_ms(100);
+	show("connect again", aim_at(b, a));
+	put(a, b, "four");
+	pause_ms(100);
+	receive("short", b, 0, a);
+	receive("empty", b, 0, a);
+	receive("long", b, 0, a);
+	receive("since", b, 0, a);
+	receive("none", b, 0, a);
+}
+
+static int error_of(int fd)
+{
+	int e = -1;
+	socklen_t len = sizeof e;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 ? e : -1;
+}
+
+/* refusals: an ICMP error is an error once, and never a datagram. */
+static void refusals(void)
+{
+	int gone = bound(SOCK_DGRAM), a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM);
+	struct sockaddr_in to = name_of(gone);
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	close(gone);
+	show("connect", aim(b, &to));
+	show("send", send(b, "x", 1, 0));
+	pause_ms(100);
+	show("SO_ERROR", error_of(b));
+	show("SO_ERROR again", error_of(b));
+	receive("nothing", b, 0, -1);
+	show("send", send(b, "x", 1, 0));
+	pause_ms(100);
+	receive("refused", b, 0, -1);
+	receive("nothing", b, 0, -1);
+	show("send", send(b, "x", 1, 0));
+	pause_ms(100);
+	show("SO_ERROR", error_of(b));
+	show("disconnect", connect(b, &none, sizeof none));
+	receive("nothing", b, 0, -1);
+	put(a, b, "one");
+	pause_ms(100);
+	receive("one", b, 0, a);
+	show("connect", aim(b, &to));
+	show("send", send(b, "x", 1, 0));
+	pause_ms(100);
+	show("SO_ERROR", error_of(b));
+	show("another peer", aim_at(b, a));
+	put(a, b, "two");
+	pause_ms(100);
+	receive("two", b, 0, a);
+	receive("nothing", b, 0, -1);
+}
+
+int main(int n, char **args)
+{
+	const struct {
+		const char *name;
+		void (*run)(void);
+	} parts[] = {
+		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
+		{"refusals", refusals},
+	};
+	signal(SIGPIPE, SIG_IGN);
+	alarm(10);
+	for (size_t i = 0; n == 2 && i < sizeof parts / sizeof *parts; i++)
+		if (strcmp(parts[i].name, args[1]) == 0) {
+			parts[i].run();
+			return 0;
+		}
+	return 1;
+}
