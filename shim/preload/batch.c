@@ -165,7 +165,7 @@ INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct
 	if (no_memory(m, n * sizeof *m) || (limit != NULL && no_memory(limit, sizeof *limit)))
 		return bad_address();
 	struct mark mark = data_mark(fd, false);
-	if (!may_receive(&mark))
+	if ((mark.kind != NOT_OURS && no_errors_queued(flags)) || !may_receive(&mark))
 		return -1;
 	if (mark.kind == NOT_OURS || mark.kind == STREAM)
 		return (int)KERNEL(recvmmsg, fd, m, n, flags, limit);

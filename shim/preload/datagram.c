@@ -195,6 +195,14 @@ static ssize_t from_sender(int fd, struct msghdr *m, int flags)
 	return n;
 }
 
+bool no_errors_queued(int flags)
+{
+	if ((flags & MSG_ERRQUEUE) == 0)
+		return false;
+	errno = EAGAIN;
+	return true;
+}
+
 bool may_receive(const struct mark *m)
 {
 	bool may = m->kind != STREAM || m->connected;
@@ -243,11 +251,11 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	}
 	struct mark mark = data_mark(fd, m->msg_name != NULL);
 	struct framed f;
-	if (!may_receive(&mark))
+	if (mark.kind == NOT_OURS)
+		return KERNEL(recvmsg, fd, m, flags);
+	if (no_errors_queued(flags) || !may_receive(&mark))
 		return -1;
 	if (mark.kind != DATAGRAM) {
-		if (mark.kind == NOT_OURS)
-			return KERNEL(recvmsg, fd, m, flags);
 		if (mark.kind == STREAM)
 			return from_sender(fd, m, flags);
 		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
@@ -278,10 +286,10 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 		return got;
 	}
 	struct mark mark = data_mark(fd, from != NULL);
-	if (!may_receive(&mark))
-		return -1;
 	if (mark.kind == NOT_OURS)
 		return KERNEL(recvfrom, fd, data, n, flags, from, len);
+	if (no_errors_queued(flags) || !may_receive(&mark))
+		return -1;
 	if (mark.kind == STREAM) {
 		ssize_t taken = from_stream(fd, KERNEL(recvfrom, fd, data, n, flags, NULL, NULL));
 		if (taken >= 0 && from != NULL && len != NULL)

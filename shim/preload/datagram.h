@@ -32,6 +32,12 @@ int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to);
 bool may_send(const struct mark *m, int *flags);
 bool may_receive(const struct mark *m);
 
+/*
+ * no_errors_queued reports whether a call asks for the queue of errors, and sets errno: it is empty, since IP_RECVERR and what else
+ * fills it cannot be set. The kernel's AF_UNIX does not know the flag, and would take bytes of the peer.
+ */
+bool no_errors_queued(int flags);
+
 /* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
 ssize_t sent(long n);
 
