@@ -77,10 +77,10 @@ INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 }
 
 /* deliver fills what the program has asked for from what came. It returns how many datagrams, or -1. */
-static int deliver(struct mmsghdr *m, const struct mmsghdr *got, const struct framed *f, int n, int family)
+static int deliver(int fd, struct mmsghdr *m, const struct mmsghdr *got, const struct framed *f, int n, int family)
 {
 	for (int i = 0; i < n; i++) {
-		ssize_t len = received(&m[i].msg_hdr, got[i].msg_len, &f[i], &got[i].msg_hdr, family);
+		ssize_t len = received(fd, &m[i].msg_hdr, got[i].msg_len, &f[i], &got[i].msg_hdr, family);
 		if (len < 0)
 			return i > 0 ? i : -1;
 		m[i].msg_len = (unsigned)len;
@@ -106,7 +106,7 @@ static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struc
 	errno = cause;
 	if (ready > 0) {
 		done = (int)KERNEL(recvmmsg, fd, got, ready, flags, limit);
-		done = done < 0 ? (int)received(NULL, -1, f, NULL, family) : deliver(m, got, f, done, family);
+		done = done < 0 ? (int)received(fd, &m->msg_hdr, -1, f, NULL, family) : deliver(fd, m, got, f, done, family);
 	}
 	unframe_all(f, begun);
 	return done;

@@ -21,10 +21,6 @@
 #define LOWEST_DESCRIPTOR 512 /* leaves the small numbers to programs, and those of select(2) */
 #define REPLY_SECONDS 30      /* the node answers at once, unless it hangs */
 
-#ifndef SO_COOKIE
-#define SO_COOKIE 57
-#endif
-
 struct channel {
 	int fd;
 	uint64_t cookie;
@@ -35,7 +31,7 @@ static struct {
 	struct channel open;
 } channels[CHANNELS];
 
-static uint64_t cookie_of(int fd)
+uint64_t cookie_of(int fd)
 {
 	uint64_t cookie = 0;
 	socklen_t len = sizeof cookie;

@@ -153,17 +153,25 @@ INTERPOSED ssize_t send(int fd, const void *data, size_t n, int flags)
 	return sendto(fd, data, n, flags, NULL, 0);
 }
 
-ssize_t received(struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family)
+/* ended is the result of recv at the end of a socket: none after shutdown, as on Linux, or the node is gone. */
+static ssize_t ended(int fd, struct msghdr *m)
 {
-	if (n < 0) {
-		if (errno == ECONNRESET)
-			errno = node_ended();
-		return -1;
+	if (was_shut(fd)) {
+		m->msg_namelen = 0;
+		m->msg_controllen = 0;
+		m->msg_flags = 0;
+		return 0;
 	}
-	if (n < (long)sizeof f->header) { /* the end: a datagram without bytes has a header, too */
-		errno = node_ended();
+	errno = node_ended();
+	return -1;
+}
+
+ssize_t received(int fd, struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family)
+{
+	if (n < 0 && errno != ECONNRESET)
 		return -1;
-	}
+	if (n < (long)sizeof f->header) /* the end: a datagram without bytes has a header, too */
+		return ended(fd, m);
 	m->msg_flags = got->msg_flags & ~MSG_EOR; /* of SOCK_SEQPACKET, not of UDP */
 	if (m->msg_name != NULL)
 		encode_address(&f->header.remote, family, m->msg_name, &m->msg_namelen);
@@ -211,24 +219,21 @@ bool may_receive(const struct mark *m)
 	return may;
 }
 
-/*
- * no_bytes says what a connected socket's empty datagram is: one of the peer, the error of one before (the node sends one,
- * so that poll shows it), or the end of the node. It returns 0 or an errno.
- */
-static int no_bytes(int fd)
+/* hung_up reports whether nothing can follow what a socket has received. */
+static bool hung_up(int fd)
 {
 	struct pollfd p = {.fd = fd};
 	const struct timespec now = {0, 0};
-	if (KERNEL(ppoll, &p, 1, &now, NULL, 0) == 1 && (p.revents & POLLHUP) != 0)
-		return node_ended();
-	return socket_error(fd);
+	return KERNEL(ppoll, &p, 1, &now, NULL, 0) == 1 && (p.revents & POLLHUP) != 0;
 }
 
 /* from_peer adds the peer's address to what a connected socket has received. */
 ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 {
 	m->msg_flags &= ~MSG_EOR;
-	int cause = n == 0 ? no_bytes(fd) : n < 0 && errno == ECONNRESET ? node_ended() : 0;
+	if (n < 0 ? errno == ECONNRESET : n == 0 && hung_up(fd))
+		return ended(fd, m);
+	int cause = n == 0 ? socket_error(fd) : 0;
 	if (cause != 0) {
 		errno = cause;
 		return -1;
@@ -270,7 +275,7 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 		return -1;
 	}
 	struct msghdr got = {.msg_iov = f.part, .msg_iovlen = f.parts};
-	ssize_t n = received(m, KERNEL(recvmsg, fd, &got, flags), &f, &got, mark.family);
+	ssize_t n = received(fd, m, KERNEL(recvmsg, fd, &got, flags), &f, &got, mark.family);
 	unframe(&f);
 	return n;
 }

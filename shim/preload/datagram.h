@@ -42,7 +42,7 @@ bool no_errors_queued(int flags);
 ssize_t sent(long n);
 
 /* received fills m from a message of n bytes with its header. It returns the result for the program. */
-ssize_t received(struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family);
+ssize_t received(int fd, struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family);
 
 /* read_control takes the source address and the like that the program names in control messages. */
 void read_control(const struct msghdr *from, struct shim_datagram *to);

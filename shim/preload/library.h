@@ -73,6 +73,12 @@ struct mark read_mark(int fd);
  */
 struct mark data_mark(int fd, bool sure);
 
+/* cookie_of returns the kernel's number of a socket, which no other has had, or 0. */
+#ifndef SO_COOKIE
+#define SO_COOKIE 57
+#endif
+uint64_t cookie_of(int fd);
+
 /* set_mark makes an AF_UNIX socket one of the stack. */
 int set_mark(int fd, int family);
 
@@ -99,6 +105,13 @@ int socket_error(int fd);
 
 /* node_ended returns the errno of a call on a socket whose node is gone. */
 int node_ended(void);
+
+/*
+ * note_shut remembers that the program has shut down a listener or a socket of datagrams, and was_shut tells: the node ends such a
+ * socket, and for the kernel that looks as if it had gone itself. What another process has shut down is not known.
+ */
+void note_shut(int fd);
+bool was_shut(int fd);
 
 /*
  * restarts reports whether a call that a signal has interrupted goes on, as the kernel's would: poll(2), by which the library

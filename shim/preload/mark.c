@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 
 static int option(int fd, int name)
@@ -75,6 +76,32 @@ bool restarts(void)
 	}
 	errno = saved;
 	return all;
+}
+
+#define SHUT_PLACES 64
+
+static _Atomic uint64_t shut[SHUT_PLACES]; /* cookies of sockets, which the kernel gives once */
+
+static _Atomic uint64_t *shut_place(int fd, uint64_t *cookie)
+{
+	int saved = errno;
+	*cookie = cookie_of(fd);
+	errno = saved;
+	return &shut[*cookie % SHUT_PLACES];
+}
+
+void note_shut(int fd)
+{
+	uint64_t cookie;
+	_Atomic uint64_t *place = shut_place(fd, &cookie);
+	atomic_store(place, cookie);
+}
+
+bool was_shut(int fd)
+{
+	uint64_t cookie;
+	_Atomic uint64_t *place = shut_place(fd, &cookie);
+	return cookie != 0 && atomic_load(place) == cookie;
 }
 
 int node_ended(void)

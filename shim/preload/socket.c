@@ -220,6 +220,8 @@ static int end_of_listener(int fd)
 {
 	struct shim_request q = {.op = SHIM_NAMES};
 	struct shim_reply reply;
+	if (was_shut(fd))
+		return EINVAL;
 	if (request(&q, fd, &reply, NULL) != 0)
 		return node_ended();
 	slow_down();
@@ -252,7 +254,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	long n = KERNEL(recvmsg, fd, &m, (flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0);
 	if (n < 0) {
 		if (errno == ECONNRESET)
-			errno = node_ended();
+			errno = was_shut(fd) ? EINVAL : node_ended();
 		return -1;
 	}
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);

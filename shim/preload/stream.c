@@ -153,21 +153,35 @@ INTERPOSED ssize_t sendfile64(int to, int from, off64_t *at, size_t n)
 	return sendfile(to, from, (off_t *)at, n);
 }
 
-/* unconnected reports whether a stream is neither connected, or about to be, nor listens. */
-static bool unconnected(int fd)
+/*
+ * shut_alone is shutdown of what is no connection. A stream that does not listen stays as it is: an AF_UNIX socket is shut down in any
+ * state. UDP without a peer fails, too, but wakes those who wait, which programs use to end them. false: it is a connection.
+ */
+static bool shut_alone(int fd, int how, int *result)
 {
 	struct mark m = read_mark(fd);
 	struct shim_name name;
-	return m.kind == STREAM && !m.connected && !own_name(fd, &name);
+	bool listens = m.kind == STREAM && !m.connected && own_name(fd, &name);
+	if (m.kind == NOT_OURS || (m.kind == STREAM && m.connected))
+		return false;
+	if (m.kind != STREAM || listens) {
+		if (how != SHUT_WR)
+			note_shut(fd); /* before the others wake */
+		*result = (int)KERNEL(shutdown, fd, how);
+	}
+	if (m.kind == DATAGRAM || (m.kind == STREAM && !listens)) {
+		errno = ENOTCONN;
+		*result = -1;
+	}
+	return true;
 }
 
 INTERPOSED int shutdown(int fd, int how)
 {
 	struct rings *r = how == SHUT_WR || how == SHUT_RDWR ? rings_hold(fd) : NULL;
-	if (r == NULL && how >= SHUT_RD && how <= SHUT_RDWR && unconnected(fd)) { /* an AF_UNIX socket is shut down in any state */
-		errno = ENOTCONN;
-		return -1;
-	}
+	int alone;
+	if (r == NULL && how >= SHUT_RD && how <= SHUT_RDWR && shut_alone(fd, how, &alone))
+		return alone;
 	if (r != NULL && r->direct != NULL) {
 		int result = direct_shut(r, fd, how);
 		rings_release(r);
