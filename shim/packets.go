@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/wire"
@@ -252,14 +250,14 @@ func (u *packets) ready(in socket.LoopUDPConn, ev socket.Events) {
 	}
 }
 
-// failed keeps what ICMP has said of a datagram, and wakes the program by an empty one: the library asks then what it means.
+// failed keeps what ICMP has said of a datagram, and wakes the program by a notice: the library asks then what it means.
 // A program without it would take it for a datagram.
 func (u *packets) failed(err error) {
 	u.k.setPacketError(err)
 	u.k.mu.Lock()
 	defer u.k.mu.Unlock()
 	if u.k.fd >= 0 && u.plain.Load() && !u.k.plain {
-		_, _ = send(u.k.fd, &[2][]byte{}) // full: it is awake
+		sendNotice(u.k.fd, u.k.s.notice) // full: it is awake
 	}
 }
 
@@ -288,12 +286,12 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 	payload := lease.Payload()
 	var head [datagramSize]byte
 	parts := [2][]byte{nil, payload}
+	u.k.mu.Lock() // other loops do this, too, one may close it, and connect(2) changes the form of datagrams
+	defer u.k.mu.Unlock()
 	if !u.plain.Load() {
 		var m socket.Message
 		lease.Describe(&m)
-		u.k.mu.Lock()
 		port := u.k.local.Port()
-		u.k.mu.Unlock()
 		d := datagram{
 			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: m.Interface,
 			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()),
@@ -301,8 +299,6 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 		d.encode(head[:])
 		parts[0] = head[:]
 	}
-	u.k.mu.Lock() // other loops do this, too, and one may close it
-	defer u.k.mu.Unlock()
 	switch {
 	case u.k.fd < 0:
 		return syscall.EBADF
@@ -378,86 +374,6 @@ func (u *packets) close() {
 		})
 	}
 	_ = u.conn.Close()
-}
-
-// connectPackets is connect(2) of a UDP socket: datagrams of the peer alone, and without headers.
-func (k *sock) connectPackets(q *request, r *reply, p int) error {
-	if !q.addr.IsValid() {
-		return k.disconnect(r, p)
-	}
-	to, err := k.target(q.addr)
-	if err != nil {
-		return err
-	}
-	if k.packets() == nil {
-		if err := k.bindPackets(k.unspecified()); err != nil {
-			return err
-		}
-	}
-	u := k.packets()
-	if u == nil {
-		return syscall.ENETDOWN // the program has closed it meanwhile
-	}
-	if err := u.conn.Connect(to); err != nil {
-		return bare(err)
-	}
-	u.plain.Store(true)
-	k.mu.Lock()
-	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), k.shown(to)
-	k.mu.Unlock()
-	r.local, r.remote = k.names()
-	if err := k.setMark(p, true); err != nil || k.plain {
-		return err
-	}
-	return k.strip(p, to)
-}
-
-// disconnect ends the association of a UDP socket with its peer.
-func (k *sock) disconnect(r *reply, p int) error {
-	u := k.packets()
-	if u == nil {
-		return nil
-	}
-	if err := u.conn.Connect(netip.AddrPort{}); err != nil {
-		return bare(err)
-	}
-	u.plain.Store(k.plain)
-	k.mu.Lock()
-	k.local, k.remote = k.shown(udpAddr(u.conn.LocalAddr())), netip.AddrPort{}
-	k.mu.Unlock()
-	r.local, r.remote = k.names()
-	return k.setMark(p, false)
-}
-
-// maxStripped is how many datagrams strip looks at: more fit into no socket's buffer.
-const maxStripped = 1024
-
-// strip takes the headers off what waits in the program's socket since before it was connected, and drops what is not
-// of the peer.
-func (k *sock) strip(p int, peer netip.AddrPort) error {
-	var kept [][]byte
-	b := make([]byte, packetSize)
-	for range maxStripped {
-		n, _, err := unix.Recvfrom(p, b, unix.MSG_DONTWAIT)
-		if err != nil || n == 0 {
-			break
-		}
-		d, err := decodeDatagram(b[:n])
-		switch {
-		case err != nil || !d.remote.IsValid(): // it has come since, without a header
-			kept = append(kept, bytes.Clone(b[:n]))
-		case netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()) == peer:
-			kept = append(kept, bytes.Clone(b[datagramSize:n]))
-		}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, b := range kept {
-		if k.fd >= 0 {
-			_, _ = send(k.fd, &[2][]byte{b, nil}) // full: lost, as a datagram may be
-		}
-	}
-	return nil
 }
 
 // setPacketError keeps an error for SO_ERROR.

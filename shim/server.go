@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/socket"
 )
 
@@ -30,6 +32,7 @@ type Server struct {
 	pollers []*ringPoller
 	queues  []*fairQueue // of each loop
 	process uint32       // of the node, in names
+	notice  int          // the descriptor of sendNotice
 
 	mostFiles atomic.Int64 // descriptors that programs may have
 	files     atomic.Int64 // of these, those that they have
@@ -62,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, process: uint32(os.Getpid()),
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
-		listeners: map[*socket.Listener]*listener{}, ports: map[uint16][]*listener{},
+		listeners: map[*socket.Listener]*listener{}, ports: map[uint16][]*listener{}, notice: -1,
 	}
 	s.gone.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -85,6 +88,9 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) open() (err error) {
 	if err = s.limitFiles(); err != nil {
+		return err
+	}
+	if s.notice, err = newNotice(); err != nil {
 		return err
 	}
 	if s.watch, err = newWatcher(); err != nil {
@@ -225,6 +231,9 @@ func (s *Server) Close() error {
 	s.awaitChannels()
 	if s.private != nil {
 		errs = append(errs, s.private.close())
+	}
+	if s.notice >= 0 {
+		errs = append(errs, unix.Close(s.notice))
 	}
 	return errors.Join(errs...)
 }

@@ -233,14 +233,39 @@ ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 	m->msg_flags &= ~MSG_EOR;
 	if (n < 0 ? errno == ECONNRESET : n == 0 && hung_up(fd))
 		return ended(fd, m);
-	int cause = n == 0 ? socket_error(fd) : 0;
-	if (cause != 0) {
-		errno = cause;
-		return -1;
-	}
 	if (n >= 0 && m->msg_name != NULL && getpeername(fd, m->msg_name, &m->msg_namelen) != 0)
 		m->msg_namelen = 0;
 	return n;
+}
+
+/*
+ * is_notice reports whether what came without bytes is the node's word that a datagram of before has an error, so that poll shows it.
+ * It has a descriptor, for which there is no space here. The error may be taken already.
+ */
+static bool is_notice(long n, const struct msghdr *got)
+{
+	return n == 0 && (got->msg_flags & MSG_CTRUNC) != 0;
+}
+
+/* receive_plain receives a datagram of a connected socket, or the error of one before. */
+static ssize_t receive_plain(int fd, struct msghdr *m, int flags)
+{
+	for (;;) {
+		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
+		ssize_t n = KERNEL(recvmsg, fd, &plain, flags);
+		if (!is_notice(n, &plain)) {
+			m->msg_flags = plain.msg_flags;
+			m->msg_controllen = 0;
+			return from_peer(fd, m, n);
+		}
+		int cause = socket_error(fd);
+		if ((flags & MSG_PEEK) != 0) /* it would be seen again */
+			KERNEL(recvfrom, fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+		if (cause != 0) {
+			errno = cause;
+			return -1;
+		}
+	}
 }
 
 INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
@@ -263,11 +288,7 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	if (mark.kind != DATAGRAM) {
 		if (mark.kind == STREAM)
 			return from_sender(fd, m, flags);
-		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
-		ssize_t n = KERNEL(recvmsg, fd, &plain, flags);
-		m->msg_flags = plain.msg_flags;
-		m->msg_controllen = 0;
-		return from_peer(fd, m, n);
+		return receive_plain(fd, m, flags);
 	}
 	int cause = frame(&f, m->msg_iov, m->msg_iovlen);
 	if (cause != 0) {

@@ -1,0 +1,121 @@
+package shim
+
+import (
+	"bytes"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectPackets is connect(2) of a UDP socket: datagrams of the peer alone, and without headers.
+func (k *sock) connectPackets(q *request, r *reply, p int) error {
+	if !q.addr.IsValid() {
+		return k.disconnect(r, p)
+	}
+	to, err := k.target(q.addr)
+	if err != nil {
+		return err
+	}
+	if k.packets() == nil {
+		if err := k.bindPackets(k.unspecified()); err != nil {
+			return err
+		}
+	}
+	u := k.packets()
+	if u == nil {
+		return syscall.ENETDOWN // the program has closed it meanwhile
+	}
+	if err := u.conn.Connect(to); err != nil {
+		return bare(err)
+	}
+	err = u.convert(p, to)
+	r.local, r.remote = k.names()
+	return err
+}
+
+// convert makes to the peer, if it is valid, and takes it away otherwise: the datagrams that wait in the program's socket p get the form
+// that the mark says. mu keeps others out meanwhile, so that no two forms are mixed: a program would take bytes of a stranger for
+// a header.
+func (u *packets) convert(p int, to netip.AddrPort) error {
+	k := u.k
+	local := k.shown(udpAddr(u.conn.LocalAddr()))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	from := k.remote
+	plain := to.IsValid()
+	was := u.plain.Swap(plain || k.plain)
+	k.local, k.remote = local, netip.AddrPort{}
+	if plain {
+		k.remote = k.shown(to)
+	}
+	if err := k.setMark(p, plain); err != nil || k.plain {
+		return err
+	}
+	change := func(b []byte) []byte { return strip(b, to) }
+	switch {
+	case was && plain && from == k.remote, !was && !plain:
+		return nil
+	case was && plain: // recvfrom(2) would show the new peer as their sender
+		change = func([]byte) []byte { return nil }
+	case was:
+		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()) & wantPktInfo}
+		change = func(b []byte) []byte {
+			out := make([]byte, datagramSize, datagramSize+len(b))
+			d.encode(out)
+			return append(out, b...)
+		}
+	}
+	k.replace(p, change)
+	return nil
+}
+
+// disconnect ends the association of a UDP socket with its peer.
+func (k *sock) disconnect(r *reply, p int) error {
+	u := k.packets()
+	if u == nil {
+		return nil
+	}
+	if err := u.conn.Connect(netip.AddrPort{}); err != nil {
+		return bare(err)
+	}
+	err := u.convert(p, netip.AddrPort{})
+	r.local, r.remote = k.names()
+	return err
+}
+
+// maxReplaced is how many datagrams replace looks at: more fit into no socket's buffer.
+const maxReplaced = 1024
+
+// replace puts what change makes of each datagram that waits in the program's socket in its place; nil drops it. Notices of errors go:
+// only a connected socket has some, and SO_ERROR stays. mu is held.
+func (k *sock) replace(p int, change func(b []byte) []byte) {
+	var kept [][]byte
+	b := make([]byte, packetSize)
+	for range maxReplaced {
+		n, errno := receive(p, &[2][]byte{b}, unix.MSG_DONTWAIT)
+		if errno == errDescriptors {
+			continue
+		}
+		if errno != 0 {
+			break
+		}
+		if c := change(b[:n]); c != nil {
+			kept = append(kept, bytes.Clone(c))
+		}
+	}
+	for _, b := range kept {
+		if k.fd >= 0 {
+			_, _ = send(k.fd, &[2][]byte{b, nil}) // full: lost, as a datagram may be
+		}
+	}
+}
+
+// strip takes the header off a datagram. nil is that peer has not sent it.
+func strip(b []byte, peer netip.AddrPort) []byte {
+	d, err := decodeDatagram(b)
+	if err != nil || netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()) != peer {
+		return nil
+	}
+	return b[datagramSize:]
+}
