@@ -191,3 +191,17 @@ func TestTwoDevices(t *testing.T) {
 		}
 	}
 }
+
+// TestLoopbackStays: no path leads from a loopback address out of the host.
+func TestLoopbackStays(t *testing.T) {
+	for _, c := range pairs {
+		l, a, _ := meet(t, c, nil)
+		lo := map[string]wire.Addr{"IPv4": addr("127.0.0.1"), "IPv6": addr("::1")}[c.name]
+		if p, why := a.Route(l.now, addr(c.b), lo, AnyDev); p != nil || why != packet.DropNoRoute {
+			t.Errorf("%s: %+v, %v", c.name, p, why)
+		}
+		if p, _ := a.Route(l.now, addr(c.a), lo, AnyDev); p == nil || p.Dev != LoopDev {
+			t.Errorf("%s: the host itself: %+v", c.name, p)
+		}
+	}
+}

@@ -64,6 +64,8 @@ func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 		p.Ref = Ref((loopSlot+v)<<refShift | n.epoch)
 		p.Header = loopHeader(dst.Is4())
 		return p, packet.Forward
+	case src.Loopback() && !dst.Multicast(): // must not appear outside of this host (RFC 1122 3.2.1.3 (g), RFC 4291 2.5.3)
+		return nil, packet.DropNoRoute
 	case dst.Multicast() || dst == wire.Broadcast4 || n.isDirectedBroadcast(dst, dev):
 		return n.multicastRoute(dst, src, dev)
 	}

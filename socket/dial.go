@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -136,6 +137,9 @@ func (s *Stack) tupleOn(h *host.Host, d *Dialer, r netip.AddrPort) (wire.Tuple, 
 		t.Local = wire.AddrFrom(a)
 		if t.Local.Is4() != t.Remote.Is4() {
 			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
+		}
+		if t.Local.Loopback() && !t.Remote.Multicast() && !h.IP.Usable(t.Remote) { // no such packet may leave this host
+			return t, errnoError("connect", syscall.EINVAL)
 		}
 		if d.FreeBind || d.Bound != nil { // Bind has checked it
 			return t, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,6 +25,21 @@ func TestDialErrors(t *testing.T) {
 		{"udp", "192.0.2.1:9", syscall.ENETUNREACH},
 	} {
 		_, err := x.a.Dial(c.network, c.addr)
+		checkOpError(t, err, "dial", c.is)
+	}
+	for _, c := range []struct {
+		local, network, remote string
+		is                     error
+	}{
+		{"127.0.0.1", "tcp4", addrB, syscall.EINVAL},
+		{"127.0.0.1", "udp4", addrB, syscall.EINVAL},
+		{"::1", "tcp6", addrB6, syscall.EINVAL},
+		{"127.0.0.1", "tcp4", addrA, syscall.ECONNREFUSED}, // the host itself
+		{addrA, "tcp4", "198.18.0.255", syscall.ENETUNREACH},
+		{"0.0.0.0", "tcp4", "198.18.0.255", syscall.ENETUNREACH},
+	} {
+		d := &Dialer{Local: netip.AddrPortFrom(netip.MustParseAddr(c.local), 0), Timeout: time.Second}
+		_, err := x.a.DialWith(t.Context(), d, c.network, net.JoinHostPort(c.remote, "9"))
 		checkOpError(t, err, "dial", c.is)
 	}
 	for _, addr := range []string{"198.18.0.2", "name:80", "[2001:db8::b]:80", ":80"} {

@@ -23,11 +23,11 @@ const maxPayload = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
 func (o tcpOutput) Offload() int { return maxPayload }
 
 // MTU implements tcp.Output: that of the path, from which TCP derives its segment size (RFC 9293 3.7.1), and no more than
-// a burst has frames for. 0 says that there is no route.
+// a burst has frames for. 0 says that there is no route for TCP: a broadcast has no single peer (RFC 9293 3.9.2.3, MUST-57).
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
 	p, _ := h.route(h.Now(), t, ip.AnyDev, nil)
-	if p == nil {
+	if p == nil || p.Kind == ip.Broadcast {
 		return 0
 	}
 	return min(h.IP.MTU(h.Now(), p, t.Remote), h.maxMTU)
