@@ -87,6 +87,29 @@ ssize_t sent(long n)
 	return -1;
 }
 
+/*
+ * to_stream is the result of n bytes sent without a signal: the kernel says EPIPE for every end, and the node knows which.
+ * One that a reset, a timeout or a refusal has caused is that error once, without a signal, as with TCP. The kernel has ECONNRESET for
+ * these until a call has returned it, read(2) too, which the library does not see.
+ */
+static ssize_t to_stream(int fd, ssize_t n, int flags)
+{
+	if (n >= 0 || errno != EPIPE)
+		return n;
+	int pending = 0;
+	socklen_t len = sizeof pending;
+	KERNEL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &pending, &len);
+	int cause = pending != 0 ? socket_error(fd) : EPIPE;
+	if (cause != EPIPE) {
+		errno = cause != 0 ? cause : pending;
+		return -1;
+	}
+	if ((flags & MSG_NOSIGNAL) == 0)
+		raise(SIGPIPE);
+	errno = EPIPE;
+	return -1;
+}
+
 INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	ssize_t put;
@@ -103,6 +126,7 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		if (mark.kind == STREAM) { /* as TCP does */
 			plain.msg_name = NULL;
 			plain.msg_namelen = 0;
+			return to_stream(fd, KERNEL(sendmsg, fd, &plain, flags | MSG_NOSIGNAL), flags);
 		}
 		if (mark.kind == DATAGRAM_CONNECTED) {
 			if (m->msg_name != NULL || too_long(m->msg_iov, m->msg_iovlen)) {
@@ -135,8 +159,8 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 	struct mark mark = data_mark(fd, to != NULL || (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
-	if (mark.kind == STREAM)
-		to = NULL, len = 0; /* as TCP does */
+	if (mark.kind == STREAM) /* without the address, as TCP does */
+		return to_stream(fd, KERNEL(sendto, fd, data, n, flags | MSG_NOSIGNAL, NULL, 0), flags);
 	if (mark.kind == DATAGRAM_CONNECTED && (to != NULL || n > MAX_DATAGRAM)) {
 		errno = to != NULL ? EISCONN : EMSGSIZE;
 		return -1;

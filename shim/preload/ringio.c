@@ -407,15 +407,22 @@ static size_t put(struct rings *r, int fd, struct cursor *from, size_t n, bool *
 }
 
 /*
- * end_of_stream says why nothing can be written: EPIPE, with its signal, or ECONNRESET, if the kernel knows of one. After
- * shutdown(2) and a reset with bytes to come the socket itself is open, for doorbell bytes, and it may be for a moment before
- * the node closes its end.
+ * end_of_stream says why nothing can be written: EPIPE, with its signal, or once what the kernel or the node knows, such as
+ * ECONNRESET. After shutdown(2) and a reset with bytes to come the socket itself is open, for doorbell bytes, and it may be for a
+ * moment before the node closes its end.
  */
 static ssize_t end_of_stream(struct rings *r, int fd, int flags)
 {
-	bool open = atomic_load(&r->page->shut) != 0 || atomic_load(&r->page->state) == RING_FAILED;
+	bool shut = atomic_load(&r->page->shut) != 0, open = shut || atomic_load(&r->page->state) == RING_FAILED;
 	if (!open && KERNEL(sendto, fd, zeros, 1, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0) < 0 && errno == ECONNRESET)
 		return -1;
+	int cause = shut ? 0 : atomic_exchange(&r->error, 0);
+	if (cause == 0 && !shut)
+		cause = socket_error(fd);
+	if (cause != 0 && cause != EPIPE) {
+		errno = cause;
+		return -1;
+	}
 	if ((flags & MSG_NOSIGNAL) == 0)
 		raise(SIGPIPE);
 	errno = EPIPE;

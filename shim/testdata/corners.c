@@ -255,6 +255,43 @@ static void refusals(void)
 	receive("nothing", b, 0, -1);
 }
 
+static int signals;
+
+static void on_pipe(int sig)
+{
+	signals += sig == SIGPIPE;
+}
+
+/* ends: a reset is an error of send once, without a signal. */
+static void ends(void)
+{
+	int client, server;
+	struct linger abort = {1, 0};
+	signal(SIGPIPE, on_pipe);
+	for (int i = 0; i < 2; i++) {
+		stream_pair(&client, &server);
+		send(client, "x", 1, 0);
+		setsockopt(server, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+		pause_ms(100);
+		close(server);
+		pause_ms(100);
+		struct iovec part = {"y", 1};
+		struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+		show("first", i == 0 ? send(client, "y", 1, 0) : sendmsg(client, &m, 0));
+		show("SIGPIPE", signals);
+		show("second", send(client, "y", 1, MSG_NOSIGNAL));
+		show("SIGPIPE", signals);
+		show("third", i == 0 ? send(client, "y", 1, 0) : sendmsg(client, &m, 0));
+		show("SIGPIPE", signals);
+		show("SO_ERROR", error_of(client));
+		close(client);
+	}
+	stream_pair(&client, &server);
+	show("shutdown", shutdown(client, SHUT_WR));
+	show("own end", send(client, "y", 1, 0));
+	show("SIGPIPE", signals);
+}
+
 int main(int n, char **args)
 {
 	const struct {
@@ -262,7 +299,7 @@ int main(int n, char **args)
 		void (*run)(void);
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
-		{"refusals", refusals},
+		{"refusals", refusals}, {"ends", ends},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
