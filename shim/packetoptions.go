@@ -33,11 +33,11 @@ var packetOptions = map[optionName]optionSpec{
 	name6(unix.IPV6_MULTICAST_LOOP): udpLoop,
 
 	name4(unix.IP_PKTINFO):         wants(wantPktInfo),
-	name6(unix.IPV6_RECVPKTINFO):   wants(wantPktInfo),
+	name6(unix.IPV6_RECVPKTINFO):   wants(of6(wantPktInfo)),
 	name4(unix.IP_RECVTOS):         wants(wantTOS),
-	name6(unix.IPV6_RECVTCLASS):    wants(wantTOS),
+	name6(unix.IPV6_RECVTCLASS):    wants(of6(wantTOS)),
 	name4(unix.IP_RECVTTL):         wants(wantHopLimit),
-	name6(unix.IPV6_RECVHOPLIMIT):  wants(wantHopLimit),
+	name6(unix.IPV6_RECVHOPLIMIT):  wants(of6(wantHopLimit)),
 	name4(unix.IP_ADD_MEMBERSHIP):  {set: membership4(true)},
 	name4(unix.IP_DROP_MEMBERSHIP): {set: membership4(false)},
 	name6(unix.IPV6_JOIN_GROUP):    {set: membership6(true)},
@@ -128,6 +128,9 @@ func wants(f datagramFlags) optionSpec {
 			i, err := intOf(n, v)
 			if err != nil {
 				return err
+			}
+			if n.level == unix.IPPROTO_IPV6 && !k.v6 {
+				return syscall.ENOPROTOOPT
 			}
 			k.options.want &^= f
 			if i != 0 {

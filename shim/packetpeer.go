@@ -39,13 +39,13 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 // a header.
 func (u *packets) convert(p int, to netip.AddrPort) error {
 	k := u.k
-	local := k.shown(udpAddr(u.conn.LocalAddr()))
+	local := udpAddr(u.conn.LocalAddr())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	from := k.remote
 	plain := to.IsValid()
 	was := u.plain.Swap(plain || k.plain)
-	k.local, k.remote = local, netip.AddrPort{}
+	k.local, k.remote = k.shown(local), netip.AddrPort{}
 	if plain {
 		k.remote = k.shown(to)
 	}
@@ -59,7 +59,7 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	case was && plain: // recvfrom(2) would show the new peer as their sender
 		change = func([]byte) []byte { return nil }
 	case was:
-		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()) & wantPktInfo}
+		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()).with(local.Addr().Is4()) & (wantPktInfo | wantMapped)}
 		change = func(b []byte) []byte {
 			out := make([]byte, datagramSize, datagramSize+len(b))
 			d.encode(out)

@@ -294,7 +294,7 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 		port := u.k.local.Port()
 		d := datagram{
 			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: m.Interface,
-			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()),
+			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
 		}
 		d.encode(head[:])
 		parts[0] = head[:]

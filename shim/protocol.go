@@ -67,7 +67,24 @@ const (
 	wantPktInfo  datagramFlags = 1 << iota // IP_PKTINFO, IPV6_RECVPKTINFO
 	wantTOS                                // IP_RECVTOS, IPV6_RECVTCLASS
 	wantHopLimit                           // IP_RECVTTL, IPV6_RECVHOPLIMIT
+	wantMapped                             // IPV6_RECVPKTINFO of a datagram of IPv4: its address is mapped
 )
+
+// of6 is the flag of an option of IPv6, beside that of IPv4: a socket may have both.
+func of6(f datagramFlags) datagramFlags { return f << 8 }
+
+// with returns the flags of a datagram of IPv4 or IPv6, of those of both. An IPv6 socket has the options of IPv4 for datagrams of
+// IPv4, but for the destination, of which it has both forms (ipv6(7)).
+func (f datagramFlags) with(v4 bool) datagramFlags {
+	own := f & (wantPktInfo | wantTOS | wantHopLimit)
+	switch {
+	case !v4:
+		return f >> 8
+	case f&of6(wantPktInfo) != 0:
+		return own | wantMapped
+	}
+	return own
+}
 
 // frontSeccomp is the name of a HELLO of a supervisor (package notify). That of the library is 0.
 const frontSeccomp = 1

@@ -35,7 +35,7 @@ int main(void) {
 	C(SHIM_VERSION); C(SHIM_MARK_TCP4_CONNECTED); C(SHIM_MARK_TCP6_CONNECTED); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
 	C(SHIM_HELLO); C(SHIM_BIND); C(SHIM_CONNECT); C(SHIM_LISTEN); C(SHIM_NAMES); C(SHIM_SETOPT); C(SHIM_GETOPT);
 	C(SHIM_RESOLVE); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
-	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT);
+	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT); C(SHIM_DATAGRAM_MAPPED);
 	printf("magic %s\n", SHIM_NAME_MAGIC);
 	return 0;
 }
@@ -120,12 +120,13 @@ SHIM_REPLY_VALUE %d
 SHIM_DATAGRAM_PKTINFO %d
 SHIM_DATAGRAM_TOS %d
 SHIM_DATAGRAM_HOP_LIMIT %d
+SHIM_DATAGRAM_MAPPED %d
 magic %s
 `, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, requestValueAt, replyValueAt, acceptedRemoteAt,
 		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, nameLocalAt, nameRemoteAt,
 		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
 		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve,
-		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, nameMagic)
+		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, wantMapped, nameMagic)
 	if string(out) != want {
 		t.Errorf("protocol.h and protocol.go differ:\n%s", diff(string(out), want))
 	}

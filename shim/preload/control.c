@@ -50,31 +50,36 @@ static void add_control(struct msghdr *m, size_t *used, int level, int type, con
 
 static void add_destination(struct msghdr *m, size_t *used, const struct shim_datagram *h)
 {
-	if (h->local.family == AF_INET) {
-		struct in_pktinfo info = {.ipi_ifindex = (int)h->ifindex};
-		memcpy(&info.ipi_addr, h->local.ip, sizeof info.ipi_addr);
-		info.ipi_spec_dst = info.ipi_addr;
-		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
+	struct in_pktinfo four = {.ipi_ifindex = (int)h->ifindex};
+	struct in6_pktinfo six = {.ipi6_ifindex = h->ifindex};
+	memcpy(&four.ipi_addr, h->local.ip, sizeof four.ipi_addr);
+	four.ipi_spec_dst = four.ipi_addr;
+	if (h->local.family == AF_INET) { /* mapped: ::ffff:0:0/96 */
+		memset(&six.ipi6_addr.s6_addr[10], 0xff, 2);
+		memcpy(&six.ipi6_addr.s6_addr[12], h->local.ip, sizeof four.ipi_addr);
 	} else {
-		struct in6_pktinfo info = {.ipi6_ifindex = h->ifindex};
-		memcpy(&info.ipi6_addr, h->local.ip, sizeof info.ipi6_addr);
-		add_control(m, used, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
+		memcpy(&six.ipi6_addr, h->local.ip, sizeof six.ipi6_addr);
 	}
+	bool plain = (h->flags & SHIM_DATAGRAM_PKTINFO) != 0;
+	if ((h->flags & SHIM_DATAGRAM_MAPPED) != 0 || (plain && h->local.family != AF_INET))
+		add_control(m, used, IPPROTO_IPV6, IPV6_PKTINFO, &six, sizeof six);
+	if (plain && h->local.family == AF_INET)
+		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &four, sizeof four);
 }
 
+/* The order is Linux's: a program with space for some of them gets those that it would get there. */
 void write_control(struct msghdr *m, const struct shim_datagram *h)
 {
 	size_t used = 0;
 	bool v4 = h->local.family == AF_INET;
-	if ((h->flags & SHIM_DATAGRAM_PKTINFO) != 0)
-		add_destination(m, &used, h);
-	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && v4)
-		add_control(m, &used, IPPROTO_IP, IP_TOS, &h->tos, sizeof h->tos);
-	int value = h->tos;
-	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
-		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
-	value = h->hop_limit;
+	int value = h->hop_limit;
+	add_destination(m, &used, h);
 	if ((h->flags & SHIM_DATAGRAM_HOP_LIMIT) != 0)
 		add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &value, sizeof value);
+	value = h->tos;
+	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && v4)
+		add_control(m, &used, IPPROTO_IP, IP_TOS, &h->tos, sizeof h->tos);
+	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
+		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
 	m->msg_controllen = used;
 }

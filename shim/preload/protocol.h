@@ -97,6 +97,7 @@ enum {
 	SHIM_DATAGRAM_PKTINFO = 1,
 	SHIM_DATAGRAM_TOS = 2,
 	SHIM_DATAGRAM_HOP_LIMIT = 4,
+	SHIM_DATAGRAM_MAPPED = 8, /* IPV6_PKTINFO with the address of an IPv4 datagram */
 };
 
 struct shim_datagram {

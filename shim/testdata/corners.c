@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,6 +293,59 @@ static void ends(void)
 	show("SIGPIPE", signals);
 }
 
+/* bound6 returns a socket at a free port of all addresses. */
+static int bound6(struct sockaddr_in6 *a)
+{
+	socklen_t len = sizeof *a;
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0), off = 0;
+	*a = (struct sockaddr_in6){.sin6_family = AF_INET6};
+	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0 || bind(fd, (struct sockaddr *)a, len) != 0 ||
+	    getsockname(fd, (struct sockaddr *)a, &len) != 0)
+		exit(7);
+	return fd;
+}
+
+/* controls shows the control messages of a datagram that is sent to an address of this host. */
+static void controls(int fd, struct sockaddr_in6 to, const char *ip)
+{
+	char b[10], space[400], text[INET6_ADDRSTRLEN];
+	struct iovec part = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+	int from = socket(AF_INET6, SOCK_DGRAM, 0);
+	inet_pton(AF_INET6, ip, &to.sin6_addr);
+	show(ip, sendto(from, "x", 1, 0, (struct sockaddr *)&to, sizeof to));
+	pause_ms(100);
+	show("received", recvmsg(fd, &m, MSG_DONTWAIT));
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c)) {
+		bool v4 = c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO, v6 = c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO;
+		if (v4)
+			inet_ntop(AF_INET, CMSG_DATA(c) + offsetof(struct in_pktinfo, ipi_addr), text, sizeof text);
+		if (v6)
+			inet_ntop(AF_INET6, CMSG_DATA(c), text, sizeof text);
+		printf("  %d %d of %zu %s\n", c->cmsg_level, c->cmsg_type, (size_t)c->cmsg_len, v4 || v6 ? text : "");
+	}
+	close(from);
+}
+
+/* control_messages: an IPv6 socket gets those of IPv6 with datagrams of IPv4, too, where they have some. */
+static void control_messages(void)
+{
+	struct sockaddr_in6 at;
+	int fd = bound6(&at), on = 1;
+	show("IPV6_RECVTCLASS", setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof on));
+	show("IPV6_RECVHOPLIMIT", setsockopt(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &on, sizeof on));
+	controls(fd, at, "::1");
+	controls(fd, at, "::ffff:127.0.0.1");
+	show("IPV6_RECVPKTINFO", setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on));
+	controls(fd, at, "::1");
+	controls(fd, at, "::ffff:127.0.0.1");
+	show("IP_RECVTOS", setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof on));
+	controls(fd, at, "::1");
+	controls(fd, at, "::ffff:127.0.0.1");
+	show("IP_PKTINFO", setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on));
+	controls(fd, at, "::ffff:127.0.0.1");
+}
+
 int main(int n, char **args)
 {
 	const struct {
@@ -299,7 +353,7 @@ int main(int n, char **args)
 		void (*run)(void);
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
-		{"refusals", refusals}, {"ends", ends},
+		{"refusals", refusals}, {"ends", ends}, {"control", control_messages},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
