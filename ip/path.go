@@ -62,7 +62,7 @@ func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 		}
 		p := &n.loop[v]
 		p.Ref = Ref((loopSlot+v)<<refShift | n.epoch)
-		p.Header = loopHeader(dst.Is4())
+		p.Header = LoopHeader(dst.Is4())
 		return p, packet.Forward
 	case src.Loopback() && !dst.Multicast(): // must not appear outside of this host (RFC 1122 3.2.1.3 (g), RFC 4291 2.5.3)
 		return nil, packet.DropNoRoute
@@ -86,8 +86,8 @@ func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	return &e.path, packet.Forward
 }
 
-// loopHeader returns the Ethernet header of packets to this host: the EtherType alone, as the header pass needs it.
-func loopHeader(is4 bool) (h [wire.EthernetLen]byte) {
+// LoopHeader returns the Ethernet header of packets to this host: the EtherType alone, as the header pass needs it.
+func LoopHeader(is4 bool) (h [wire.EthernetLen]byte) {
 	t := wire.EtherTypeIPv6
 	if is4 {
 		t = wire.EtherTypeIPv4

@@ -103,3 +103,28 @@ func testBroadcast(t *testing.T, w testbedConfig) {
 		receive("connected")
 	}
 }
+
+// TestMulticastLoops: the sockets of the sending host that are in the group get what it sends, unless the sender has NoLoop.
+func TestMulticastLoops(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	for _, c := range []struct{ network, group string }{{"udp4", "224.1.1.1"}, {"udp6", "ff15::77"}} {
+		in := x.listenPacket(t, x.a, c.network, ":0", nil)
+		if err := in.Join(1, netip.MustParseAddr(c.group), netip.Addr{}); err != nil {
+			t.Fatal(err)
+		}
+		to := netip.AddrPortFrom(netip.MustParseAddr(c.group), in.LocalAddr().(*net.UDPAddr).AddrPort().Port())
+		for _, text := range []string{"not looped", "looped"} {
+			out := x.listenPacket(t, x.a, c.network, ":0", &udp.Options{MulticastInterface: 1, NoLoop: text != "looped"})
+			if _, err := out.WriteToUDPAddrPort([]byte(text), to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		buf := make([]byte, 100)
+		if err := in.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := in.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "looped" {
+			t.Errorf("%s: %q, %v", c.network, buf[:n], err)
+		}
+	}
+}

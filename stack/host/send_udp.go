@@ -133,7 +133,7 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 // loopMulticast sends a copy of what was sent to a group to its members on this host (RFC 1112 6.1, IP_MULTICAST_LOOP): a
 // device does not receive what it sends. The segmenter begins again, because it has consumed the payload.
 func (h *Host) loopMulticast(hdr *ip.Header, s *udp.Outgoing) {
-	back := ip.Path{Dev: ip.LoopDev, Resolved: true, Kind: ip.Multicast}
+	back := ip.Path{Dev: ip.LoopDev, Resolved: true, Kind: ip.Multicast, Header: ip.LoopHeader(hdr.Src.Is4())}
 	t := *s.Tuple
 	t.Local = hdr.Src
 	h.udpSegmenter.Begin(s, &t, wire.PseudoHeader(t.Local, t.Remote, wire.ProtoUDP, 0))

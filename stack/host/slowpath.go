@@ -94,6 +94,18 @@ func (h *Host) inputDatagram(now clock.Time, t *wire.Tuple, g *ip.Datagram) pack
 	return h.TCP.Input(now, t, &h.single.tcp.Segment)
 }
 
+// interfaceOf returns the interface that a datagram counts for. A copy of what this host has sent to a group comes by the loopback
+// queue, and counts for the interface that it left by, where the members are: the source address names it.
+func (h *Host) interfaceOf(now clock.Time, g *ip.Datagram) uint32 {
+	dev := g.Dev
+	if dev == ip.LoopDev && g.Kind == ip.Multicast {
+		if p, _ := h.IP.Route(now, g.Dst, g.Src, ip.AnyDev); p != nil {
+			dev = p.Dev
+		}
+	}
+	return uint32(dev) + 1
+}
+
 // inputDatagramUDP is inputDatagram for UDP. Only a unicast datagram to a closed port is answered (RFC 1122 3.2.2): to a
 // group or broadcast address, every host without the socket would answer.
 func (h *Host) inputDatagramUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
@@ -103,7 +115,7 @@ func (h *Host) inputDatagramUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) p
 	}
 	m := &h.single.udp
 	m.Datagram = udp.Datagram{
-		Interface: uint32(g.Dev) + 1, TOS: g.TOS, TTL: g.TTL,
+		Interface: h.interfaceOf(now, g), TOS: g.TOS, TTL: g.TTL,
 		Broadcast: g.Kind == ip.Broadcast, NoChecksum: u.Checksum() == 0, Time: now,
 	}
 	m.Begin(u)
