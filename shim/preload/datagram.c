@@ -53,6 +53,8 @@ int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
 		cause = EMSGSIZE;
 	if (cause == 0)
 		cause = m->msg_name == NULL ? EDESTADDRREQ : decode_address(m->msg_name, m->msg_namelen, &f->header.remote);
+	if (cause == 0 && f->header.remote.port == 0)
+		cause = EINVAL;
 	if (cause != 0)
 		return cause;
 	if (m->msg_control != NULL)

@@ -210,6 +210,15 @@ static int interface_ioctl(unsigned long request, void *arg)
 	return result;
 }
 
+/* next_datagram is FIONREAD of UDP: the bytes of the first that waits, where AF_UNIX counts all and their headers. */
+static int next_datagram(int fd, const struct mark *m, int *n)
+{
+	long got = KERNEL(recvfrom, fd, NULL, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
+	long header = m->kind == DATAGRAM ? (long)sizeof(struct shim_datagram) : 0;
+	*n = got > header ? (int)(got - header) : 0;
+	return 0;
+}
+
 INTERPOSED int ioctl(int fd, unsigned long request, ...)
 {
 	va_list list;
@@ -219,6 +228,9 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...)
 	if (request >= SIOCGIFNAME && request <= SIOCSIFMAP && read_mark(fd).kind != NOT_OURS)
 		return interface_ioctl(request, arg);
 	struct rings *r = request == FIONREAD ? rings_hold(fd) : NULL;
+	struct mark m = r == NULL && request == FIONREAD ? data_mark(fd, false) : (struct mark){NOT_OURS, 0, false};
+	if ((m.kind == DATAGRAM || m.kind == DATAGRAM_CONNECTED) && !no_memory(arg, sizeof(int)))
+		return next_datagram(fd, &m, arg);
 	if (r == NULL) {
 		int result = (int)KERNEL(ioctl, fd, request, arg);
 		if (request == FIONBIO && result == 0)

@@ -346,6 +346,34 @@ static void control_messages(void)
 	controls(fd, at, "::ffff:127.0.0.1");
 }
 
+static long unread(int fd)
+{
+	int n = -1;
+	return ioctl(fd, FIONREAD, &n) == 0 ? n : -1;
+}
+
+/* lengths: FIONREAD of UDP is the length of the next datagram. */
+static void lengths(void)
+{
+	int a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM);
+	struct sockaddr_in none = at("127.0.0.1", 0);
+	show("port 0", sendto(a, "x", 1, 0, (struct sockaddr *)&none, sizeof none));
+	show("nothing", unread(b));
+	put(a, b, "");
+	put(a, b, "three");
+	pause_ms(100);
+	show("empty", unread(b));
+	receive("empty", b, 0, a);
+	show("five", unread(b));
+	put(a, b, "nine more");
+	pause_ms(100);
+	show("five", unread(b));
+	show("connect", aim_at(b, a));
+	show("five", unread(b));
+	receive("five", b, 0, a);
+	show("nine", unread(b));
+}
+
 int main(int n, char **args)
 {
 	const struct {
@@ -353,7 +381,7 @@ int main(int n, char **args)
 		void (*run)(void);
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
-		{"refusals", refusals}, {"ends", ends}, {"control", control_messages},
+		{"refusals", refusals}, {"ends", ends}, {"control", control_messages}, {"lengths", lengths},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
