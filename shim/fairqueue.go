@@ -92,7 +92,7 @@ func (p *queuePoller) Poll(clock.Time) (n int) {
 }
 
 // Arm implements stack.Poller: all that wakes a channel is a file.
-func (p *queuePoller) Arm() {}
+func (p *queuePoller) Arm() clock.Time { return clock.Never }
 
 // serve does the requests of those that have waited longest.
 func (u *userQueue) serve(in socket.LoopStack) int {

@@ -51,13 +51,14 @@ func (p *ringPoller) Poll(now clock.Time) (n int) {
 }
 
 // Arm implements stack.Poller.
-func (p *ringPoller) Arm() {
+func (p *ringPoller) Arm() clock.Time {
 	p.asleep = 2
 	for _, r := range p.hot {
 		if r.rings != nil {
 			r.rings.mem.In.Arm()
 		}
 	}
+	return clock.Never
 }
 
 // suppress undoes Arm.

@@ -99,6 +99,7 @@ type Loop struct {
 	after    []func() // see After
 	spare    []func() // empty, for the next of after
 	pollers  []Poller
+	pollBy   clock.Time // as the pollers want it, while the loop sleeps
 
 	// With other loops: see Mesh.
 	mesh     *Mesh // nil without

@@ -9,8 +9,9 @@ type Poller interface {
 	Poll(now clock.Time) int
 
 	// Arm makes the other side wake the loop from now on, by a file that the loop watches. One more Poll follows
-	// before the loop sleeps, which finds what came before.
-	Arm()
+	// before the loop sleeps, which finds what came before. It returns when the loop shall poll at the latest, clock.Never
+	// where only a file wakes it.
+	Arm() clock.Time
 }
 
 // AddPoller adds p to what the loop polls. The holder of the loop calls it.
@@ -52,7 +53,8 @@ func (l *Loop) runAfter() {
 
 // armAll makes the pollers wake the loop, which is about to sleep.
 func (l *Loop) armAll() {
+	l.pollBy = clock.Never
 	for _, p := range l.pollers {
-		p.Arm()
+		l.pollBy = min(l.pollBy, p.Arm())
 	}
 }

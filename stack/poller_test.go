@@ -43,3 +43,39 @@ func TestAfterFollowsWhatIsSent(t *testing.T) {
 	}
 	w.settled(t)
 }
+
+// due is a Poller that wants to be polled at a time.
+type due struct {
+	at     clock.Time
+	polled []clock.Time
+}
+
+func (d *due) Poll(now clock.Time) int { d.polled = append(d.polled, now); return 0 }
+func (d *due) Arm() clock.Time         { return d.at }
+
+// TestPollersBoundTheSleep: a loop sleeps until the first of its pollers wants to be polled, and as long as without them where none does.
+func TestPollersBoundTheSleep(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Time(time.Hour)
+	w.loop.Poll(0)
+	without := w.loop.sleepLimit(0)
+	early, late := &due{at: clock.Never}, &due{at: clock.Never}
+	w.loop.AddPoller(late)
+	w.loop.AddPoller(early)
+	for _, test := range []struct {
+		early, late clock.Time
+		want        time.Duration
+	}{
+		{clock.Never, clock.Never, without},
+		{clock.Time(time.Microsecond), clock.Never, time.Microsecond},
+		{clock.Time(2 * time.Microsecond), clock.Time(time.Microsecond), time.Microsecond},
+		{-1, clock.Never, 0},
+	} {
+		early.at, late.at = test.early, test.late
+		w.loop.armAll()
+		if limit := w.loop.sleepLimit(0); limit != test.want {
+			t.Errorf("pollers at %v and %v: %v, want %v", test.early, test.late, limit, test.want)
+		}
+	}
+	w.settled(t)
+}

@@ -150,6 +150,9 @@ func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Du
 // sleepLimit returns how long an idle loop may sleep at most.
 func (l *Loop) sleepLimit(now clock.Time) time.Duration {
 	limit := min(maxSleep, max(0, l.out.tick.Sub(now)))
+	if len(l.pollers) > 0 {
+		limit = min(limit, max(0, l.pollBy.Sub(now)))
+	}
 	if l.hasCredits() { // a returned frame does not notify
 		limit = min(limit, blindSleep)
 	}
