@@ -21,27 +21,27 @@ var errDelayed = errors.New("delayed")
 // delayed is a connect(2) whose reply waits for the handshake. It belongs to the loop of its channel, which is that of the
 // connection.
 type delayed struct {
-	k     *sock
-	r     reply
-	p     int // the program's end
-	timer *time.Timer
+	l *loopChannel
+	k *sock
+	r reply
+	p int // the program's end
 }
 
 // delay keeps the reply r for a socket whose handshake has begun. It takes p.
-func (l *loopChannel) delay(k *sock, r reply, p int) {
-	d := &delayed{k: k, r: r, p: p}
+func (l *loopChannel) delay(in socket.LoopStack, k *sock, r reply, p int) {
+	d := &delayed{l: l, k: k, r: r, p: p}
 	l.delayed = d
 	k.mu.Lock()
 	k.answer = func(err error) { l.connected(d, err) }
 	k.mu.Unlock()
-	d.timer = time.AfterFunc(connectWait, func() {
-		l.c.s.cfg.Stack.EnterLoop(l.loop, func(socket.LoopStack) {
-			if l.delayed == d {
-				l.reply(l.stopWaiting())
-			}
-		})
-	})
+	l.c.s.queuesOf(in).replies.add(in.Now(), d)
 }
+
+// over implements expiring.
+func (d *delayed) over() bool { return d.l.delayed != d }
+
+// expire implements expiring.
+func (d *delayed) expire() { d.l.reply(d.l.stopWaiting()) }
 
 // connected is called at the end of the handshake.
 func (l *loopChannel) connected(d *delayed, err error) {
@@ -49,7 +49,6 @@ func (l *loopChannel) connected(d *delayed, err error) {
 		return
 	}
 	l.delayed = nil
-	d.timer.Stop()
 	unix.Close(d.p)
 	d.r.errno = errnoOf(err)
 	l.reply(&d.r)
@@ -59,7 +58,6 @@ func (l *loopChannel) connected(d *delayed, err error) {
 func (l *loopChannel) stopWaiting() *reply {
 	d := l.delayed
 	l.delayed = nil
-	d.timer.Stop()
 	d.r.errno = errnoOf(d.k.fillLate(d.p))
 	unix.Close(d.p)
 	return &d.r

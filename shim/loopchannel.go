@@ -198,7 +198,9 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 	case q.op == opConnect && (k.bound != nil || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.hold(in):
 		return r, false
 	case q.op == opConnect:
-		err = k.connect(c, &q, &r, fds[0], in.Connect, true) // a listener may have come since
+		if err = k.connect(c, &q, &r, fds[0], in.Connect, true); err == syscall.EINPROGRESS { // a listener may have come since
+			k.limitSmall(in)
+		}
 	case q.op == opSetOption:
 		err = k.setOption(int(q.level), int(q.name), q.value)
 	default:
@@ -209,7 +211,7 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 	}
 	c.s.stats.requests.Add(1)
 	if err == errDelayed {
-		l.delay(k, r, fds[0])
+		l.delay(in, k, r, fds[0])
 		return r, true
 	}
 	r.errno = errnoOf(err)

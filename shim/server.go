@@ -31,6 +31,7 @@ type Server struct {
 	batches []*batch // of each loop, for datagrams
 	pollers []*ringPoller
 	queues  []*fairQueue // of each loop
+	later   []loopQueues // of each loop
 	process uint32       // of the node, in names
 	notice  int          // the descriptor of sendNotice
 
@@ -70,6 +71,7 @@ func New(cfg Config) (*Server, error) {
 	s.gone.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.batches = make([]*batch, cfg.Stack.LoopCount())
+	s.later = make([]loopQueues, cfg.Stack.LoopCount())
 	s.pollers = make([]*ringPoller, cfg.Stack.LoopCount())
 	s.queues = make([]*fairQueue, cfg.Stack.LoopCount())
 	for range cfg.Stack.LoopCount() {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // A socket that connects without blocking must not be writable before its handshake is complete. Either it is filled (fill), or it has
@@ -63,9 +65,9 @@ const smallTime = 10 * time.Millisecond
 // guard byte and one more. Only the program's end can enlarge it again, so that the node keeps a descriptor of that: if the
 // handshake takes longer than smallTime, the socket is filled instead, and the descriptor closed. sock.mu guards it.
 type smallBuffer struct {
-	p     int // the program's end; -1 once it is closed
-	size  int // of its send buffer, as getsockopt(2) has it
-	timer *time.Timer
+	p    int // the program's end; -1 once it is closed
+	size int // of its send buffer, as getsockopt(2) has it
+	k    *sock
 }
 
 // beginSmall is beginFilled with a small send buffer.
@@ -82,12 +84,18 @@ func (k *sock) beginSmall(p int, to netip.AddrPort, dial dialer) error {
 		k.restoreBuffer()
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n.p >= 0 {
-		n.timer = time.AfterFunc(smallTime, k.fillSmall)
-	}
 	return nil
+}
+
+// limitSmall bounds for how long the socket has a small buffer, if it has one. The caller holds the loop.
+func (k *sock) limitSmall(in socket.LoopStack) {
+	k.mu.Lock()
+	n := k.small
+	k.mu.Unlock()
+	if n != nil {
+		n.k = k
+		k.s.queuesOf(in).small.add(in.Now(), n)
+	}
 }
 
 // restoreBuffer makes the socket writable if its send buffer is small.
@@ -96,6 +104,16 @@ func (k *sock) restoreBuffer() {
 	defer k.mu.Unlock()
 	k.small.restore()
 }
+
+// over implements expiring.
+func (n *smallBuffer) over() bool {
+	n.k.mu.Lock()
+	defer n.k.mu.Unlock()
+	return n.k.state != connecting || n.p < 0
+}
+
+// expire implements expiring.
+func (n *smallBuffer) expire() { n.k.fillSmall() }
 
 // fillSmall gives a socket whose handshake takes long its send buffer, without making it writable, and closes the
 // descriptor. Without success it stays as it is.
@@ -150,9 +168,6 @@ func (n *smallBuffer) restore() {
 func (n *smallBuffer) close() {
 	if n == nil || n.p < 0 {
 		return
-	}
-	if n.timer != nil {
-		n.timer.Stop()
 	}
 	unix.Close(n.p)
 	n.p = -1

@@ -1,0 +1,96 @@
+package shim
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/socket"
+)
+
+// expiresPerPoll bounds how many entries of a delayQueue expire in one iteration.
+const expiresPerPoll = 64
+
+// delayQueue is what a loop does after a delay, unless it is over before. A timer of the runtime would wake another thread each time
+// one is set that is due before all others: two switches for each connect(2).
+type delayQueue struct {
+	delay   time.Duration
+	entries []delayEntry // in the order of time
+}
+
+type delayEntry struct {
+	at   clock.Time
+	what expiring
+}
+
+// expiring is what waits in a delayQueue. The holder of the loop calls its methods.
+type expiring interface {
+	over() bool // it need not expire
+	expire()    // if it is not over
+}
+
+// loopQueues is what a loop of a server does later.
+type loopQueues struct {
+	replies *delayQueue // of connect(2), see delayed
+	small   *delayQueue // of sockets, see smallBuffer
+}
+
+// queuesOf returns the queues of a loop, which is that of the caller.
+func (s *Server) queuesOf(in socket.LoopStack) *loopQueues {
+	q := &s.later[in.Index()]
+	if q.small == nil {
+		q.replies, q.small = newDelayQueue(in, connectWait), newDelayQueue(in, smallTime)
+	}
+	return q
+}
+
+// newDelayQueue returns a queue of a loop, which is that of the caller.
+func newDelayQueue(in socket.LoopStack, delay time.Duration) *delayQueue {
+	q := &delayQueue{delay: delay}
+	in.AddPoller(q)
+	return q
+}
+
+// add makes what expire after the delay. The loop is in an iteration.
+func (q *delayQueue) add(now clock.Time, what expiring) {
+	q.dropOver()
+	q.entries = append(q.entries, delayEntry{now.Add(q.delay), what})
+}
+
+// Poll implements stack.Poller.
+func (q *delayQueue) Poll(now clock.Time) (n int) {
+	for n < expiresPerPoll && n < len(q.entries) && q.entries[n].at <= now {
+		if e := q.entries[n].what; !e.over() {
+			e.expire()
+		}
+		n++
+	}
+	q.drop(n)
+	return n
+}
+
+// Arm implements stack.Poller.
+func (q *delayQueue) Arm() clock.Time {
+	q.dropOver()
+	if len(q.entries) == 0 {
+		return clock.Never
+	}
+	return q.entries[0].at
+}
+
+// dropOver removes the first entries that are over.
+func (q *delayQueue) dropOver() {
+	n := 0
+	for n < len(q.entries) && q.entries[n].what.over() {
+		n++
+	}
+	q.drop(n)
+}
+
+func (q *delayQueue) drop(n int) {
+	if n == 0 {
+		return
+	}
+	left := copy(q.entries, q.entries[n:])
+	clear(q.entries[left:])
+	q.entries = q.entries[:left]
+}
