@@ -32,13 +32,14 @@ type expiring interface {
 type loopQueues struct {
 	replies *delayQueue // of connect(2), see delayed
 	small   *delayQueue // of sockets, see smallBuffer
+	unread  *deferred
 }
 
 // queuesOf returns the queues of a loop, which is that of the caller.
 func (s *Server) queuesOf(in socket.LoopStack) *loopQueues {
 	q := &s.later[in.Index()]
-	if q.small == nil {
-		q.replies, q.small = newDelayQueue(in, connectWait), newDelayQueue(in, smallTime)
+	if q.unread == nil {
+		q.replies, q.small, q.unread = newDelayQueue(in, connectWait), newDelayQueue(in, smallTime), newDeferred(in)
 	}
 	return q
 }

@@ -40,7 +40,8 @@ type relay struct {
 	drop  []byte // where bytes go that are consumed
 	fd    int
 
-	unconsumed int  // bytes that were read and are still in the socket, with the guard byte
+	unconsumed int // bytes that were read and are still in the socket, with the guard byte
+	deferral   deferral
 	bulk       bool // the program writes much at once
 	full       bool // the program's receive buffer: Writable is watched
 	peerEnded  bool // the peer's FIN was passed on

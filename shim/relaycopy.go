@@ -44,11 +44,15 @@ func (r *relay) toStack() {
 		r.toProgram()
 		return
 	}
+	if !r.ended {
+		r.consumeLater()
+		return
+	}
 	if err := r.consume(); err != nil {
 		r.afterSend((*relay).programFailed)
 		return
 	}
-	if r.ended && r.isClosed() && !r.closed {
+	if r.isClosed() && !r.closed {
 		if moved > 0 && r.lingers() || r.unread() {
 			r.closeAfterSend()
 			return
@@ -157,7 +161,7 @@ func (r *relay) consume() error {
 		return nil
 	}
 	n := r.unconsumed - 1
-	r.unconsumed = 1
+	r.unconsumed, r.deferral.reads = 1, 0
 	return r.skip(n)
 }
 
@@ -194,6 +198,7 @@ func (r *relay) toProgram() {
 			break
 		}
 	}
+	r.deferral.answered = r.deferral.answered || moved > 0
 	r.k.s.stats.toProgram.Add(uint64(moved))
 	left := r.in.Peek()
 	switch {
