@@ -64,6 +64,29 @@ func (k *sock) setOption(level, name int, v []byte) error {
 	return spec.set(k, n, v)
 }
 
+// earlyBits are the options that a program may have set before the node knew its socket.
+var earlyBits = []struct {
+	at   int
+	name optionName
+}{
+	{earlyNoDelay, optionName{unix.IPPROTO_TCP, unix.TCP_NODELAY}},
+	{earlyKeepAlive, optionName{unix.SOL_SOCKET, unix.SO_KEEPALIVE}},
+}
+
+// setEarly sets the options that the library has kept in p, the program's end. What the program writes there itself is none of
+// them, or is as good as if it had called setsockopt(2).
+func (k *sock) setEarly(p int) {
+	kept, err := unix.GetsockoptInt(p, unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
+	if err != nil || kept&earlyMask != earlyOptions {
+		return
+	}
+	for _, e := range earlyBits {
+		if bits := kept >> e.at; bits&1 != 0 {
+			_ = k.setOption(e.name.level, e.name.name, appendInt(nil, bits>>1&1)) // the option takes any int
+		}
+	}
+}
+
 // option is getsockopt(2) with a buffer of most bytes. It appends to b.
 func (k *sock) option(level, name int, b []byte, most int) ([]byte, error) {
 	n := optionName{level, name}

@@ -12,7 +12,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides compare it with each request and reply.
-const Version = 1
+const Version = 2
 
 // Marks of sockets, which are the SO_PRIORITY of the AF_UNIX socket.
 const (
@@ -22,6 +22,14 @@ const (
 	markInet          = 4
 	markUDP6Connected = 5
 	markInet6         = 6
+)
+
+// Options that a program has set before the first request of a socket, in SO_INCOMING_CPU of the AF_UNIX socket.
+const (
+	earlyMask      = 0x7fff0000
+	earlyOptions   = 0x4d520000 // the upper half of the value
+	earlyNoDelay   = 0          // where the two bits of an option are: it was set; to what
+	earlyKeepAlive = 2
 )
 
 // op says what a request asks.

@@ -33,6 +33,7 @@ int main(void) {
 	O(shim_name, magic); O(shim_name, version); O(shim_name, process); O(shim_name, unique); O(shim_name, local);
 	O(shim_name, remote);
 	C(SHIM_VERSION); C(SHIM_MARK_TCP4_CONNECTED); C(SHIM_MARK_TCP6_CONNECTED); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
+	C(SHIM_EARLY_MASK); C(SHIM_EARLY); C(SHIM_EARLY_NODELAY); C(SHIM_EARLY_KEEPALIVE);
 	C(SHIM_HELLO); C(SHIM_BIND); C(SHIM_CONNECT); C(SHIM_LISTEN); C(SHIM_NAMES); C(SHIM_SETOPT); C(SHIM_GETOPT);
 	C(SHIM_RESOLVE); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
 	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT); C(SHIM_DATAGRAM_MAPPED);
@@ -107,6 +108,10 @@ SHIM_MARK_UDP4_CONNECTED %d
 SHIM_MARK_INET %d
 SHIM_MARK_UDP6_CONNECTED %d
 SHIM_MARK_INET6 %d
+SHIM_EARLY_MASK %d
+SHIM_EARLY %d
+SHIM_EARLY_NODELAY %d
+SHIM_EARLY_KEEPALIVE %d
 SHIM_HELLO %d
 SHIM_BIND %d
 SHIM_CONNECT %d
@@ -125,6 +130,7 @@ magic %s
 `, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, requestValueAt, replyValueAt, acceptedRemoteAt,
 		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, nameLocalAt, nameRemoteAt,
 		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
+		earlyMask, earlyOptions, earlyNoDelay, earlyKeepAlive,
 		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve,
 		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, wantMapped, nameMagic)
 	if string(out) != want {

@@ -189,6 +189,7 @@ func (k *sock) begin(p, end int) error {
 	raiseBuffer(p, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
 	k.refuses = refuseRights(end)
 	if k.stream {
+		k.setEarly(p)
 		// Urgent bytes stay in the stream: the loop would not see those behind.
 		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 		if err := writeGuard(p); err != nil {

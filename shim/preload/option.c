@@ -3,6 +3,8 @@
 #include "direct.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
 
 /* kept_by_kernel names the options that have their effect on the AF_UNIX socket itself. */
 static bool kept_by_kernel(int level, int name)
@@ -22,6 +24,40 @@ static bool kept_by_kernel(int level, int name)
 	return false;
 }
 
+/* is_registered reports whether the node has the other end of a socket. */
+static bool is_registered(int fd)
+{
+	struct ucred peer = {0, (uid_t)-1, (gid_t)-1};
+	socklen_t len = sizeof peer;
+	return KERNEL(getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || peer.uid != (uid_t)-1;
+}
+
+/*
+ * keep_early keeps an option that is set before the node knows the socket in the socket itself, where the node finds it with the
+ * first request: a round trip to the node costs as much as the rest of connect(2). SO_INCOMING_CPU means nothing to AF_UNIX. False is
+ * that the node has to be asked: it knows the socket, or another thread is about to.
+ */
+static bool keep_early(int fd, int level, int name, const void *value, socklen_t len)
+{
+	static atomic_flag busy = ATOMIC_FLAG_INIT;
+	int bit = -1, on, kept = 0;
+	socklen_t size = sizeof kept;
+	if (level == IPPROTO_TCP && name == TCP_NODELAY)
+		bit = SHIM_EARLY_NODELAY;
+	if (level == SOL_SOCKET && name == SO_KEEPALIVE)
+		bit = SHIM_EARLY_KEEPALIVE;
+	if (bit < 0 || len < sizeof on || atomic_flag_test_and_set(&busy))
+		return false;
+	memcpy(&on, value, sizeof on);
+	bool done = KERNEL(getsockopt, fd, SOL_SOCKET, SO_INCOMING_CPU, &kept, &size) == 0;
+	if ((kept & SHIM_EARLY_MASK) != SHIM_EARLY)
+		kept = SHIM_EARLY;
+	kept = (kept & ~(3 << bit)) | (on != 0 ? 3 : 1) << bit;
+	done = done && KERNEL(setsockopt, fd, SOL_SOCKET, SO_INCOMING_CPU, &kept, sizeof kept) == 0;
+	atomic_flag_clear(&busy);
+	return done && !is_registered(fd); /* in this order: it may be registered meanwhile */
+}
+
 INTERPOSED int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct mark m = read_mark(fd);
@@ -37,6 +73,8 @@ INTERPOSED int setsockopt(int fd, int level, int name, const void *value, sockle
 		errno = EINVAL;
 		return -1;
 	}
+	if (m.kind == STREAM && !m.connected && keep_early(fd, level, name, value, len))
+		return 0;
 	if (len != 0)
 		memcpy(q.value, value, len);
 	return ask(&q, fd, &reply);

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define SHIM_VERSION 1
+#define SHIM_VERSION 2
 
 /* The mark of a socket that the node serves: SO_PRIORITY of the AF_UNIX socket. */
 enum {
@@ -20,6 +20,17 @@ enum {
 	SHIM_MARK_INET = 4,           /* TCP that is not connected, or UDP with a header before each datagram */
 	SHIM_MARK_UDP6_CONNECTED = 5,
 	SHIM_MARK_INET6 = 6,
+};
+
+/*
+ * Options that a program has set before the first request of a TCP socket: SO_INCOMING_CPU of the AF_UNIX socket, which the node reads
+ * when it registers the socket. Each option has two bits from its place on: that it was set, and to what.
+ */
+enum {
+	SHIM_EARLY_MASK = 0x7fff0000,
+	SHIM_EARLY = 0x4d520000, /* the upper half of the value */
+	SHIM_EARLY_NODELAY = 0,  /* places */
+	SHIM_EARLY_KEEPALIVE = 2,
 };
 
 /* What a request asks. All but HELLO and RESOLVE carry the socket's descriptor (SCM_RIGHTS). */

@@ -374,6 +374,40 @@ static void lengths(void)
 	show("nine", unread(b));
 }
 
+static void switches(const char *what, int fd)
+{
+	int on = -1;
+	socklen_t len = sizeof on;
+	show(what, getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len) == 0 ? on : -1);
+	show(what, getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &len) == 0 ? on : -1);
+}
+
+/* early_options: those that are set before bind, listen and connect are there behind them, and accepted sockets inherit them. */
+static void early_options(void)
+{
+	int on = 1, off = 0, seven = 7;
+	int l = bound(SOCK_STREAM), first = socket(AF_INET, SOCK_STREAM, 0), second = socket(AF_INET, SOCK_STREAM, 0);
+	struct sockaddr_in to = name_of(l);
+	show("of a bound socket", setsockopt(l, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+	show("listen", listen(l, 5));
+	show("of a listener", setsockopt(l, SOL_SOCKET, SO_KEEPALIVE, &seven, sizeof seven));
+	switches("listener", l);
+	show("short", setsockopt(first, IPPROTO_TCP, TCP_NODELAY, &on, 1));
+	show("nodelay", setsockopt(first, IPPROTO_TCP, TCP_NODELAY, &seven, sizeof seven));
+	show("keepalive", setsockopt(first, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
+	show("off", setsockopt(first, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off));
+	show("keepalive", setsockopt(second, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
+	show("connect", connect(first, (struct sockaddr *)&to, sizeof to));
+	switches("first", first);
+	switches("second before connect", second);
+	show("nodelay", setsockopt(second, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+	show("connect", connect(second, (struct sockaddr *)&to, sizeof to));
+	switches("second", second);
+	show("off", setsockopt(second, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off));
+	switches("second", second);
+	switches("accepted", accept(l, NULL, NULL));
+}
+
 int main(int n, char **args)
 {
 	const struct {
@@ -381,7 +415,7 @@ int main(int n, char **args)
 		void (*run)(void);
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
-		{"refusals", refusals}, {"ends", ends}, {"control", control_messages}, {"lengths", lengths},
+		{"refusals", refusals}, {"ends", ends}, {"control", control_messages}, {"lengths", lengths}, {"early-options", early_options},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
