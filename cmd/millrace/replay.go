@@ -268,7 +268,7 @@ func (f *replayFlags) readRules(cfg *replay.Config) error {
 	}
 	files, err := f.ruleFlags.read(f.rules)
 	if err != nil {
-		return err
+		return fmt.Errorf("rules: %w", err)
 	}
 	if wrong := files.Errors(f.lenient); len(wrong) > 0 {
 		return coded{joinWrong(wrong), errConfig}
