@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -250,6 +251,9 @@ func (p *program) blocking(to string, more int32) (reply, int) {
 
 // TestBlockingConnectIsAnsweredAtTheEndOfTheHandshake: with or without rings, and the socket was never filled.
 func TestBlockingConnectIsAnsweredAtTheEndOfTheHandshake(t *testing.T) {
+	// The peer's loop runs in this process. With a processor of the runtime for each thread that waits in a system call, and no more,
+	// it would wait for one.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2))
 	tiers(t, func(t *testing.T, rings bool) {
 		b := newBed(t, nil)
 		l := b.listenPeer(t, "0")
