@@ -34,14 +34,18 @@ type deferral struct {
 type deferred struct {
 	relays []*relay
 	since  clock.Time // of the first
-	due    bool
-	sent   func() // consumes behind what the loop sends
+	due    bool       // the rest of those that were too many
+	sends  bool       // sent is called behind what the loop sends
+	sent   func()
 }
 
 // newDeferred returns the deferred relays of a loop, which is that of the caller.
 func newDeferred(in socket.LoopStack) *deferred {
 	d := &deferred{}
-	d.sent = func() { d.consume() }
+	d.sent = func() {
+		d.sends = false
+		d.consume()
+	}
 	in.AddPoller(d)
 	return d
 }
@@ -108,8 +112,8 @@ func (r *relay) consumeLater() {
 	loop := r.k.s.cfg.Stack.LoopOf(r.in)
 	d := r.k.s.queuesOf(loop).unread
 	d.add(r, loop.Now())
-	if soon && !d.due {
-		d.due = true
+	if soon && !d.sends {
+		d.sends = true
 		loop.After(d.sent)
 	}
 }

@@ -52,8 +52,11 @@ func TestConsumeLater(t *testing.T) {
 				if n := r.waiting(t); n != before+test.bytes || r.unconsumed != n {
 					t.Errorf("%d bytes wait, %d of them read, before the loop has sent any", n, r.unconsumed)
 				}
-				if test.soon != d.due {
-					t.Errorf("they are to be consumed at once: %t", d.due)
+				if test.soon != d.sends {
+					t.Errorf("they are to be consumed at once: %t", d.sends)
+				}
+				if n := d.Poll(d.since); n != 0 || r.waiting(t) != before+test.bytes {
+					t.Errorf("%d relays have consumed before the loop has sent", n)
 				}
 				if queued := test.bytes > maxUnconsumed; r.deferral.queued != queued {
 					t.Errorf("queued %t", r.deferral.queued)
