@@ -92,9 +92,9 @@ func (d *deferred) consume() int {
 	return n
 }
 
-// consumeDeferred consumes what was deferred.
+// consumeDeferred consumes what was deferred: nothing on a relay that is closed by now, or has rings.
 func (r *relay) consumeDeferred() {
-	if !r.closed && r.rings == nil && r.consume() != nil {
+	if r.consume() != nil {
 		r.afterSend((*relay).programFailed)
 	}
 }

@@ -105,6 +105,30 @@ func TestDeferredTime(t *testing.T) {
 	}
 }
 
+// TestAnswers: bytes for the program are an answer, until it writes again.
+func TestAnswers(t *testing.T) {
+	b := newBed(t, nil)
+	p, peer := b.join(t, b.dial(t))
+	k := b.sockOf(t, p.fd)
+	answered := func() (yes bool) {
+		k.conn.Do(func(socket.LoopConn) { yes = k.relayed.deferral.answered })
+		return yes
+	}
+	if answered() {
+		t.Error("an answer before any")
+	}
+	for range 2 {
+		if _, err := peer.Write([]byte("answer")); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the program has an answer", answered)
+		if err := p.write(make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "and a request", func() bool { return !answered() })
+	}
+}
+
 // TestDeferredAreBounded: an iteration consumes from a bounded number of sockets, and the rest is due with the next one.
 func TestDeferredAreBounded(t *testing.T) {
 	d := &deferred{}

@@ -204,3 +204,21 @@ func TestLateFillAfterTheHandshake(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallBufferIsForAMoment: a handshake that takes long leaves the node no descriptor of the program's end, and the socket is filled.
+func TestSmallBufferIsForAMoment(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_STREAM, false)
+	if r := p.ask(request{op: opConnect, addr: netip.MustParseAddrPort("198.18.0.99:80")}, p.fd); r.errno != syscall.EINPROGRESS { // no neighbour
+		t.Fatal(r.errno)
+	}
+	k := b.sockOf(t, p.fd)
+	until(t, "the small buffer is gone", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.small != nil && k.small.p < 0 && k.refilled > 0
+	})
+	if ev := p.poll(unix.POLLOUT, 0); ev&unix.POLLERR == 0 && ev != 0 {
+		t.Errorf("events %#x", ev)
+	}
+}

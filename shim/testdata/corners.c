@@ -387,12 +387,12 @@ static void early_options(void)
 {
 	int on = 1, off = 0, seven = 7;
 	int l = bound(SOCK_STREAM), first = socket(AF_INET, SOCK_STREAM, 0), second = socket(AF_INET, SOCK_STREAM, 0);
+	int third = socket(AF_INET, SOCK_STREAM, 0);
 	struct sockaddr_in to = name_of(l);
 	show("of a bound socket", setsockopt(l, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
 	show("listen", listen(l, 5));
 	show("of a listener", setsockopt(l, SOL_SOCKET, SO_KEEPALIVE, &seven, sizeof seven));
 	switches("listener", l);
-	show("short", setsockopt(first, IPPROTO_TCP, TCP_NODELAY, &on, 1));
 	show("nodelay", setsockopt(first, IPPROTO_TCP, TCP_NODELAY, &seven, sizeof seven));
 	show("keepalive", setsockopt(first, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
 	show("off", setsockopt(first, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off));
@@ -406,6 +406,8 @@ static void early_options(void)
 	show("off", setsockopt(second, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off));
 	switches("second", second);
 	switches("accepted", accept(l, NULL, NULL));
+	show("short", setsockopt(third, IPPROTO_TCP, TCP_NODELAY, &on, 1));
+	switches("third", third);
 }
 
 int main(int n, char **args)
