@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -85,10 +86,8 @@ func (d *deferred) consume() int {
 		r.deferral.queued = false
 		r.consumeDeferred()
 	}
-	left := copy(d.relays, d.relays[n:])
-	clear(d.relays[left:])
-	d.relays = d.relays[:left]
-	d.due = left > 0
+	d.relays = slices.Delete(d.relays, 0, n)
+	d.due = len(d.relays) > 0
 	return n
 }
 

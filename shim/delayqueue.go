@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -65,7 +66,7 @@ func (q *delayQueue) Poll(now clock.Time) (n int) {
 		}
 		n++
 	}
-	q.drop(n)
+	q.entries = slices.Delete(q.entries, 0, n)
 	return n
 }
 
@@ -84,14 +85,5 @@ func (q *delayQueue) dropOver() {
 	for n < len(q.entries) && q.entries[n].what.over() {
 		n++
 	}
-	q.drop(n)
-}
-
-func (q *delayQueue) drop(n int) {
-	if n == 0 {
-		return
-	}
-	left := copy(q.entries, q.entries[n:])
-	clear(q.entries[left:])
-	q.entries = q.entries[:left]
+	q.entries = slices.Delete(q.entries, 0, n)
 }
