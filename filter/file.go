@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/gpukern/acl"
-	"github.com/millrace/millrace/internal/excerpt"
 )
 
 // File is what a file of rules has, with the files that it names.
@@ -300,15 +299,12 @@ func (r *reader) prefixes(name, text string) []netip.Prefix {
 
 // binary reports whether a text that should have some kind of lines is none, and records that as its one error.
 func (r *reader) binary(name, text, kind string) bool {
-	line, column, found := excerpt.Binary(text)
-	if found {
-		r.wrong = append(r.wrong, &SyntaxError{Name: name, Line: line, Column: column, Msg: notText + kind})
+	e := notText(name, text, kind)
+	if e != nil {
+		r.wrong = append(r.wrong, e)
 	}
-	return found
+	return e != nil
 }
-
-// notText begins the error of a binary file.
-const notText = "a NUL byte: this is a binary file, not "
 
 // include reads "include "FILE"": more rules.
 func (r *reader) include(p *parser, name string, depth int) error {

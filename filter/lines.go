@@ -8,6 +8,15 @@ import (
 	"github.com/millrace/millrace/internal/excerpt"
 )
 
+// notText returns the one error of a text that should have some kind of lines and is none; nil if it may have them.
+func notText(name, text, kind string) *SyntaxError {
+	line, column, found := excerpt.Binary(text)
+	if !found {
+		return nil
+	}
+	return &SyntaxError{Name: name, Line: line, Column: column, Msg: excerpt.NotText + kind}
+}
+
 // lines takes a text apart, line by line: each that is not empty without its comment goes to read, whose
 // error is about the word that the parser read last. what names the entries of the text, uncomment takes the
 // comment from a line.
@@ -17,8 +26,8 @@ func lines(name, text, what string, uncomment func(string) string, read func(p *
 	if len(text) > MaxText {
 		return fmt.Errorf("%s: %w: %d bytes of %s, at most %d are read", name, ErrSyntax, len(text), what, MaxText)
 	}
-	if line, column, binary := excerpt.Binary(text); binary {
-		return &SyntaxError{Name: name, Line: line, Column: column, Msg: notText + what}
+	if e := notText(name, text, what); e != nil {
+		return e
 	}
 	var wrong []error
 	line := 0

@@ -39,7 +39,7 @@ func Parse(name, text string, cfg *Config) *File {
 	}
 	if line, column, binary := excerpt.Binary(text); binary {
 		f.Wrong = 1
-		f.Errors = append(f.Errors, &Error{Name: name, Line: line, Column: column, Msg: "a NUL byte: this is a binary file, not rules"})
+		f.Errors = append(f.Errors, &Error{Name: name, Line: line, Column: column, Msg: excerpt.NotText + "rules"})
 		return f
 	}
 	if cfg == nil {

@@ -48,6 +48,9 @@ func Caret(line string, at int) string {
 	return "    " + shown + "\n    " + Margin(shown, column) + "^"
 }
 
+// NotText begins the error of a file that is Binary, before what it should have been.
+const NotText = "a NUL byte: this is a binary file, not "
+
 // Binary returns the line and the column, from 1, of the first byte of a text that no text has, NUL, and whether there
 // is one: a capture, an archive, a program or UTF-16 that was named in the place of a file of rules.
 func Binary(text string) (line, column int, found bool) {
