@@ -11,7 +11,7 @@ import (
 )
 
 // connectWait is how long the reply to a connect(2) that waits may be delayed. In a local network the handshake is complete
-// by then, and the program is told so at once: its socket need not be made unwritable, it does not wait in poll(2), and is
+// by then, and the reply says so at once: its socket need not be made unwritable, it does not wait in poll(2), and is
 // woken once, not twice. A signal of the program is delayed by as much.
 const connectWait = time.Millisecond
 

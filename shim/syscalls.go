@@ -50,8 +50,8 @@ func transfer(call uintptr, fd int, parts [][]byte, flags int) (int, syscall.Err
 	return int(got), 0
 }
 
-// sendNotice sends a datagram without bytes and with a descriptor, by which the library tells it from those of peers: it has no space
-// for one, so that the kernel drops it and says so (MSG_CTRUNC).
+// sendNotice sends a datagram without bytes and with a descriptor, by which the library distinguishes it from those of peers: it has
+// no space for one, so that the kernel drops it and says so (MSG_CTRUNC).
 func sendNotice(fd, passed int) {
 	rights := unix.UnixRights(passed)
 	m := unix.Msghdr{Control: unsafe.SliceData(rights)}
@@ -60,8 +60,8 @@ func sendNotice(fd, passed int) {
 	runtime.KeepAlive(rights)
 }
 
-// newNotice makes the descriptor of notices: a program that receives it by a system call of its own has an empty file that nobody can
-// change.
+// newNotice makes the descriptor of notices: a program that receives it by a system call of its own has an empty file that it
+// cannot change.
 func newNotice() (int, error) {
 	fd, err := unix.MemfdCreate("millrace-notice", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err == nil {

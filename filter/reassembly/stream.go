@@ -33,7 +33,7 @@ type Config struct {
 	Hold bool
 }
 
-// Budget bounds the memory of many streams: what is allocated for them, not what is in it. The zero value has no room. It
+// Budget bounds the memory of many streams: what is allocated for them, not what is in it. The zero value has no space. It
 // keeps windows of streams that have ended, for the next ones, where they fit beside what is used.
 type Budget struct {
 	Max  int // bytes
@@ -134,7 +134,7 @@ type Event uint8
 const (
 	Conflict Event = 1 << iota // bytes differ from those that came first
 	Gap                        // bytes were given up: those behind them are delivered
-	Full                       // the budget has no room: bytes were dropped
+	Full                       // the budget has no space: bytes were dropped
 )
 
 // Stream is one direction of a connection. The zero value waits for Start.
@@ -339,7 +339,7 @@ func (s *Stream) deliver(data []byte, ev Event) (int, Event) {
 	return len(data), ev
 }
 
-// grow makes the window large enough for size bytes. It reports false where the budget has no room.
+// grow makes the window large enough for size bytes. It reports false where the budget has no space.
 func (s *Stream) grow(size int) bool {
 	n := s.growth(size)
 	if n == 0 {
@@ -404,7 +404,7 @@ func (s *Stream) insert(off uint64, data []byte) (ev Event) {
 	return ev
 }
 
-// enqueue puts a copy of bytes at a place in the queue. It reports false where the budget has no room.
+// enqueue puts a copy of bytes at a place in the queue. It reports false where the budget has no space.
 func (s *Stream) enqueue(i int, off uint64, part []byte) bool {
 	places := s.placesFor()
 	if b := s.cfg.Budget; b != nil && b.used+len(part)+places > b.Max {

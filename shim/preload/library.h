@@ -107,7 +107,7 @@ int socket_error(int fd);
 int node_ended(void);
 
 /*
- * note_shut remembers that the program has shut down a listener or a socket of datagrams, and was_shut tells: the node ends such a
+ * note_shut remembers that the program has shut down a listener or a socket of datagrams, and was_shut whether it has: the node ends such a
  * socket, and for the kernel that looks as if it had gone itself. What another process has shut down is not known.
  */
 void note_shut(int fd);

@@ -153,7 +153,7 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 		return 0;
 	}
 	struct shim_reply reply;
-	uint32_t most = *len < sizeof reply.value ? *len : sizeof reply.value; /* a longer buffer is no error: the length tells */
+	uint32_t most = *len < sizeof reply.value ? *len : sizeof reply.value; /* a longer buffer is no error: *len has the length */
 	struct shim_request q = {.op = SHIM_GETOPT, .level = level, .name = name, .len = most};
 	if (ask(&q, fd, &reply) != 0)
 		return -1;
