@@ -53,6 +53,23 @@ func TestPagesKeepTheirLength(t *testing.T) {
 	}
 }
 
+// The first section is "Unreleased"; what came before the first release takes 60 lines; a release has its date.
+func TestChangelogHasReleases(t *testing.T) {
+	_, text, _ := strings.Cut(pagesOf(t, "CHANGELOG.md")[filepath.Join("..", "CHANGELOG.md")], "\n## ")
+	release := regexp.MustCompile(`^\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d$`)
+	for i, section := range strings.Split(text, "\n## ") {
+		title, body, _ := strings.Cut(section, "\n")
+		switch lines := strings.Count(body, "\n"); {
+		case (i == 0) != (title == "Unreleased"):
+			t.Errorf("section %d of CHANGELOG.md is %q; Unreleased is the first and the only one of that name", i+1, title)
+		case title == "Before 0.1" && lines > 65:
+			t.Errorf("%q has %d lines, at most 65: it sums up, the history has the details", title, lines)
+		case i > 0 && title != "Before 0.1" && !release.MatchString(title):
+			t.Errorf("%q is no release: 1.2.3 - 2026-01-31", title)
+		}
+	}
+}
+
 // Tables and code are as wide as they need.
 func TestPagesWrapAt100Columns(t *testing.T) {
 	for path, text := range pagesOf(t, "*.md", "docs/*.md", "docs/design/*.md") {
