@@ -5,9 +5,9 @@ TOOL     := tool -modfile=internal/tools/go.mod
 BIN      := bin
 
 # The Go modules of the repository that have code; internal/tools only names the linters and generators.
-MODULES := . cmd bench bench/asavie internal/interop internal/kernbench
+MODULES := . cmd bench bench/asavie internal/testkit/interop internal/app/kernbench
 # What tests in network namespaces import, if only by way of others.
-TESTNET  := github.com/millrace/millrace/internal/testnet
+TESTNET  := github.com/millrace/millrace/internal/testkit/testnet
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
@@ -162,21 +162,21 @@ bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), 
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
 
 soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, CONNECTIONS (1000000) of programs of millrace exec
-	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
+	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./l4/control
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
-	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
-	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./gateway/proxy
-	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/shimtest
+	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./l4/control
+	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./l7/proxy
+	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/testkit/shimtest
 
 INTEROP ?= 10G
 
 interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers (root)
-	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/stackd
-	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/stackd
+	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/app/stackd
+	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/app/stackd
 	$(MAKE) interop-peers interop-gateway
 
 interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
-	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
+	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
 
 LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
 
@@ -188,7 +188,7 @@ $(PYTHON_WEB):
 .PHONY: interop-gateway
 interop-gateway: $(PYTHON_WEB) ## gRPC, curl, nginx, node, PHP, Python, wrk, ab and h2load through the proxy: 100 000 calls, downloads of 1 GB
 	$(call install-packages,$(LOAD_PACKAGES))
-	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
+	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/testkit/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
 
 SHIM_PACKAGES := curl wget iperf3 nginx-light haproxy redis-server memcached postgresql openssh-client openssh-server openssl python3 libpython3.11-testsuite wrk util-linux \
 	default-jdk-headless openmpi-bin libopenmpi-dev nodejs tcl dpkg-dev
@@ -211,7 +211,7 @@ shim-sources:
 .PHONY: interop-shim
 interop-shim: build shim-sources ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select)
 	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_REDIS="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/redis-*/ 2>/dev/null)" MILLRACE_NODE_SOURCE="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/nodejs-*/ 2>/dev/null)" \
-		PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 $(GO) -C internal/interop test -count=1 -v -timeout 180m -run '^TestPrograms$$' ./programs
+		PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 $(GO) -C internal/testkit/interop test -count=1 -v -timeout 180m -run '^TestPrograms$$' ./programs
 
 PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
 PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
@@ -220,7 +220,7 @@ PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
 	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/google/packetdrill $(PACKETDRILL_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
 
 packetdrill: $(if $(filter .deps/%,$(PACKETDRILL)),.deps/packetdrill) ## the scripts that packetdrill comes with, fetched unless PACKETDRILL names their folder
-	MILLRACE_PACKETDRILL=$(abspath $(PACKETDRILL)) $(GO) -C internal/interop test -count=1 -run Packetdrill .
+	MILLRACE_PACKETDRILL=$(abspath $(PACKETDRILL)) $(GO) -C internal/testkit/interop test -count=1 -run Packetdrill .
 
 LLHTTP        ?= .deps/llhttp/test
 LLHTTP_COMMIT := 01e105a30fd06e248bc8ac73c4adb34a63d4114a
@@ -229,7 +229,7 @@ LLHTTP_COMMIT := 01e105a30fd06e248bc8ac73c4adb34a63d4114a
 	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/nodejs/llhttp $(LLHTTP_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
 
 llhttp: $(if $(filter .deps/%,$(LLHTTP)),.deps/llhttp) ## the messages of llhttp's own tests, fetched unless LLHTTP names their folder
-	MILLRACE_LLHTTP=$(abspath $(LLHTTP)) $(GO) -C internal/interop test -count=1 -run LLHTTP .
+	MILLRACE_LLHTTP=$(abspath $(LLHTTP)) $(GO) -C internal/testkit/interop test -count=1 -run LLHTTP .
 
 H2SPEC_COMMIT := af83a65f0b6273ef38bf778d400d98892e7653d8
 H2SPEC        ?= .deps/h2spec/bin
@@ -239,7 +239,7 @@ H2SPEC        ?= .deps/h2spec/bin
 	git -C .deps/h2spec checkout -q FETCH_HEAD && GOFLAGS=-mod=mod $(GO) -C .deps/h2spec build -o bin ./cmd/h2spec || { rm -rf .deps/h2spec; exit 1; }
 
 h2spec: $(if $(filter .deps/%,$(H2SPEC)),.deps/h2spec/bin) ## h2spec's cases of HTTP/2, fetched and built unless H2SPEC names the program
-	MILLRACE_H2SPEC=$(abspath $(H2SPEC)) $(GO) -C internal/interop test -count=1 -run H2spec .
+	MILLRACE_H2SPEC=$(abspath $(H2SPEC)) $(GO) -C internal/testkit/interop test -count=1 -run H2spec .
 
 BOGO        ?= .deps/boringssl
 BOGO_FROM   := https://github.com/google/boringssl
@@ -251,7 +251,7 @@ BOGO_COMMIT := f51d8b099832f805022a6ff2e9466dbcacdfb0ab
 	git -C $@ fetch -q --depth 1 --filter=blob:none origin $(BOGO_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
 
 bogo: $(if $(filter .deps/%,$(BOGO)),.deps/boringssl) ## BoringSSL's TLS test suite, fetched unless BOGO names its folder
-	MILLRACE_BOGO=$(abspath $(BOGO)) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run BoGo .
+	MILLRACE_BOGO=$(abspath $(BOGO)) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run BoGo .
 
 AIOQUIC := .deps/aioquic/bin/python
 
@@ -259,12 +259,12 @@ $(AIOQUIC):
 	python3 -m venv .deps/aioquic && .deps/aioquic/bin/pip install -q aioquic==1.7.2 || { rm -rf .deps/aioquic; exit 1; }
 
 interop-quic: $(AIOQUIC) ## QUIC and HTTP/3 with aioquic, which it installs, both ways: plain, at 2 % loss, over paths of 1200 bytes
-	MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) $(GO) -C internal/interop test -count=1 -v -run Aioquic .
+	MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) $(GO) -C internal/testkit/interop test -count=1 -v -run Aioquic .
 	MILLRACE_PYLSQPACK=$(abspath $(AIOQUIC)) $(GO) test -count=1 -v -run Lsqpack ./http3/qpack
 
 # The programs of other implementations. Those in Rust need cargo 1.85 or later, cmake and clang, and ten minutes the first time.
 PEERS := .deps/peers
-RUST  := internal/interop/testdata/rust
+RUST  := internal/testkit/interop/testdata/rust
 
 $(PEERS)/quinn-peer $(PEERS)/quiche-peer &: $(wildcard $(RUST)/Cargo.* $(RUST)/*/Cargo.toml $(RUST)/*/src/*.rs)
 	@mkdir -p $(PEERS)
@@ -274,7 +274,7 @@ $(PEERS)/quinn-peer $(PEERS)/quiche-peer &: $(wildcard $(RUST)/Cargo.* $(RUST)/*
 peer-programs: $(AIOQUIC)
 	$(call install-packages,$(PEER_PACKAGES))
 	@mkdir -p $(PEERS)
-	$(GO) -C internal/interop/testdata/webtransport build -trimpath -o $(abspath $(PEERS))/webtransport-peer .
+	$(GO) -C internal/testkit/interop/testdata/webtransport build -trimpath -o $(abspath $(PEERS))/webtransport-peer .
 	$(GO) -C cmd build -trimpath -o $(abspath $(PEERS))/millrace ./millrace
 	@if command -v cargo >/dev/null; then $(MAKE) -s $(PEERS)/quinn-peer; else echo "note: no cargo, so the peers in Rust are not run"; fi
 
@@ -282,7 +282,7 @@ peer-programs: $(AIOQUIC)
 interop-peers: export GODEBUG = http2xconnect=1
 interop-peers: peer-programs ## every other implementation of TLS, QUIC, HTTP/3 and WebSocket, Chromium too: kernel sockets, AF_XDP, 2 % loss, 1200 bytes; writes the table of docs/interop.md (root)
 	MILLRACE_PEERS=$(abspath $(PEERS)) MILLRACE_PEERS_PAGE=$(abspath docs/interop.md) MILLRACE_MUST_NETNS=1 MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) \
-		MILLRACE_SCREENSHOT=$(SCREENSHOT) $(GO) -C internal/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
+		MILLRACE_SCREENSHOT=$(SCREENSHOT) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
@@ -290,8 +290,8 @@ gpu-test: ## the tests of the kernels and engines on the GPU; without one it say
 	*"--- SKIP"*) echo "$$out" | sed -n 's/.*_test.go:[0-9]*: /no GPU can be used: /p'; \
 		echo "nothing was tested; \`$(GO) -C cmd run ./millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
 	*) export MILLRACE_MUST_GPU=1; $(GO) test -count=1 -timeout 15m ./gpukern/... && \
-		$(GO) test -count=1 -timeout 15m -run 'InspectionOnGPU' ./gateway && \
-		$(GO) -C internal/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
+		$(GO) test -count=1 -timeout 15m -run 'InspectionOnGPU' ./l4/control && \
+		$(GO) -C internal/app/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
 	esac
 
 gpu-bench: build ## measure the batch engine (suite kern) and inspection in the gateway on the GPU, into bench/results
@@ -311,7 +311,7 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 
 VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
 
-VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp gateway
+VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp l4/control
 VM_FLAGS    ?=
 
 # An emulated machine with Debian's kernel and nothing but these tests: some kernels refuse extension programs of eBPF,
@@ -322,11 +322,11 @@ test-vm: ## the tests of eBPF loading in a virtual machine, beside xdp-loader an
 	@rm -rf .deps/vm/tests && mkdir -p $(addprefix .deps/vm/tests/,$(VM_TESTS))
 	for p in $(VM_TESTS); do $(GO) test -c -ldflags=-w -o .deps/vm/tests/$$p/test ./$$p || exit 1; done
 	cp -r filter/ebpf/testdata .deps/vm/tests/filter/ebpf/
-	mkdir -p .deps/vm/tests/packet .deps/vm/tests/internal/testpcaps && cp packet/desc.h .deps/vm/tests/packet/ && cp -r internal/testpcaps/testdata .deps/vm/tests/internal/testpcaps/
-	internal/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; \
+	mkdir -p .deps/vm/tests/packet .deps/vm/tests/internal/testkit/testpcaps && cp packet/desc.h .deps/vm/tests/packet/ && cp -r internal/testkit/testpcaps/testdata .deps/vm/tests/internal/testkit/testpcaps/
+	internal/testkit/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; \
 		for p in filter/ebpf pmd/xdp; do (cd $$p && ./test -test.v $(VM_FLAGS)) || exit 1; done; \
 		(cd pmd/afxdp && ./test -test.v -test.run Dispatcher\|KilledProcess $(VM_FLAGS)) || exit 1; \
-		cd gateway && ./test -test.v -test.run XDPTools $(VM_FLAGS)'
+		cd l4/control && ./test -test.v -test.run XDPTools $(VM_FLAGS)'
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
@@ -373,7 +373,7 @@ ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 	@touch $@
 
 generate: kernels ## rebuild the generated files (eBPF objects, PTX)
-	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./gateway/kernelflows/... ./filter/ebpf/...
+	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./l4/kernelflows/... ./filter/ebpf/...
 
 # The committed objects must be what the sources give, byte for byte.
 generate-check: generate

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/socket"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // filterSuite compares what drops packets in the kernel with the least that can.

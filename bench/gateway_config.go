@@ -13,7 +13,7 @@ import (
 
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/bench/webpeer"
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 )
 
 // The ports of a proxy at serviceAddr.

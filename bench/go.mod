@@ -9,7 +9,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/gopacket/gopacket v1.7.7
 	github.com/millrace/millrace v0.0.0
-	github.com/millrace/millrace/internal/kernbench v0.0.0
+	github.com/millrace/millrace/internal/app/kernbench v0.0.0
 	github.com/quic-go/qpack v0.6.0
 	github.com/quic-go/quic-go v0.65.0
 	github.com/vishvananda/netlink v1.3.1
@@ -41,5 +41,5 @@ require (
 
 replace (
 	github.com/millrace/millrace => ../
-	github.com/millrace/millrace/internal/kernbench => ../internal/kernbench
+	github.com/millrace/millrace/internal/app/kernbench => ../internal/app/kernbench
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 // inspectionSuite compares inspection by rules with Suricata.
@@ -42,7 +42,7 @@ var inspectionSuite = harness.Suite{
 
 const (
 	suricata       = "Suricata"
-	suricataConfig = "internal/interop/testdata/suricata/suricata.yaml"
+	suricataConfig = "internal/testkit/interop/testdata/suricata/suricata.yaml"
 	samePairs      = 0.98 // of the pairs of Suricata are to be found
 )
 
@@ -333,8 +333,10 @@ func (b *l4Bench) inspectedMeasure(name string, flows uint, size int, contestant
 			if flows > 1 {
 				t.Warmup = max(t.Warmup, t.Window) // to open the connections
 			}
-			source := harness.Part{Name: "source", CPU: 0, In: s.client,
-				Argv: []string{b.e.Self, "role", "datagrams", "-size", fmt.Sprint(size), "-to", fmt.Sprintf("%s:%d", serviceAddr, udpPort)}}
+			source := harness.Part{
+				Name: "source", CPU: 0, In: s.client,
+				Argv: []string{b.e.Self, "role", "datagrams", "-size", fmt.Sprint(size), "-to", fmt.Sprintf("%s:%d", serviceAddr, udpPort)},
+			}
 			if send != nil {
 				source = send(s, s.streamTo(f, flows, 1))
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/choose"
-	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 // kernRun is one run of all operations, or the report of one on another machine.

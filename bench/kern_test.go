@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/bench/harness"
-	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 // gpuReport is of a machine with a GPU that keeps one promise of each kind and breaks another.

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/millrace/millrace/bench/role"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // Addresses of the l4 site. Probes come from networks that are routed to the client, which does not

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/internal/checkout"
+	"github.com/millrace/millrace/internal/testkit/checkout"
 )
 
 func testEnv(t *testing.T) *harness.Env {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 // literals compares the search for sets of literals with Hyperscan.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
-	"github.com/millrace/millrace/internal/checkout"
+	"github.com/millrace/millrace/internal/testkit/checkout"
 )
 
 // Exit codes.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/bench/harness"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // packetIO compares our AF_XDP driver with a C program on raw rings, with asavie/xdp and with

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/bench/harness"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // Contestants of the rows of HTTP/3 beside ours.

@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // Addresses of suite shim, and the CPUs of its sides.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/bench/harness"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // transport compares the TCP of Millrace with gVisor's netstack and the kernel's.

@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 )
 
 const (

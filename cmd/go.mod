@@ -6,7 +6,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3
 	github.com/millrace/millrace v0.0.0
-	github.com/millrace/millrace/internal/kernbench v0.0.0
+	github.com/millrace/millrace/internal/app/kernbench v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.66.1
@@ -52,5 +52,5 @@ require (
 
 replace (
 	github.com/millrace/millrace => ../
-	github.com/millrace/millrace/internal/kernbench => ../internal/kernbench
+	github.com/millrace/millrace/internal/app/kernbench => ../internal/app/kernbench
 )

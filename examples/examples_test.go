@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 const (

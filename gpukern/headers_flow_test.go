@@ -7,8 +7,8 @@ import (
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/flow"
-	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/gpukern/sketch"
-	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 )
 

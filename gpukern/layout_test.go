@@ -12,7 +12,7 @@ import (
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/sketch"
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
 // TestStateLayout compares what State lays out, and hostkern.Pass, with the C compiler's structs.

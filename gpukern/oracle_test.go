@@ -13,7 +13,7 @@ import (
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/internal/kernref"
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

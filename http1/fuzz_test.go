@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 )
 
 // FuzzServer feeds input at different cuts: a machine reports the same, whatever the cuts. What it accepts, net/http

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 	"github.com/millrace/millrace/semantics"
 )
 

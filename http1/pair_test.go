@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -38,15 +38,19 @@ func TestAppendRequest(t *testing.T) {
 		{"POST without content states so (RFC 9110 8.6)", newRequest("POST", "/", -1), true, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"},
 		{"a length", newRequest("POST", "/", 5), false, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n"},
 		{"no length", newRequest("GET", "/", -1), false, "GET / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"},
-		{"fields that are its own", newRequest("GET", "/", -1, semantics.Field{Name: "host", Value: "b"}, semantics.Field{Name: "content-length", Value: "7"},
-			semantics.Field{Name: "te", Value: "trailers"}, semantics.Field{Name: "connection", Value: "x"}, semantics.Field{Name: "transfer-encoding", Value: "x"},
-			semantics.Field{Name: "keep-alive", Value: "x"}, semantics.Field{Name: "proxy-connection", Value: "x"}, semantics.Field{Name: "upgrade", Value: "h2c"}),
-			true, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"},
+		{
+			"fields that are its own", newRequest("GET", "/", -1, semantics.Field{Name: "host", Value: "b"}, semantics.Field{Name: "content-length", Value: "7"},
+				semantics.Field{Name: "te", Value: "trailers"}, semantics.Field{Name: "connection", Value: "x"}, semantics.Field{Name: "transfer-encoding", Value: "x"},
+				semantics.Field{Name: "keep-alive", Value: "x"}, semantics.Field{Name: "proxy-connection", Value: "x"}, semantics.Field{Name: "upgrade", Value: "h2c"}),
+			true, "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+		},
 		{"cookies of HTTP/2 (RFC 9113 8.2.3)", newRequest("GET", "/", -1, semantics.Field{Name: "cookie", Value: "a=1"}, semantics.Field{Name: "b", Value: "c"},
 			semantics.Field{Name: "cookie", Value: "d=2"}), true, "GET / HTTP/1.1\r\nhost: a\r\ncookie: a=1; d=2\r\nb: c\r\n\r\n"},
 		{"CONNECT", &semantics.Message{Method: "CONNECT", Authority: "a:443", ContentLength: -1}, true, "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n"},
-		{"an upgrade", &semantics.Message{Method: "GET", Authority: "a", Path: "/", Protocol: "websocket", ContentLength: -1}, true,
-			"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"},
+		{
+			"an upgrade", &semantics.Message{Method: "GET", Authority: "a", Path: "/", Protocol: "websocket", ContentLength: -1}, true,
+			"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := NewMachine(RoleClient, Options{})
@@ -75,14 +79,22 @@ func TestAppendResponse(t *testing.T) {
 		{"304 with the length of a 200", get, semantics.Message{Status: 304, ContentLength: 7}, true, "HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n", true},
 		{"HEAD", "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", semantics.Message{Status: 200, ContentLength: 7}, false, "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n", true},
 		{"HEAD without a length", "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", semantics.Message{Status: 200, ContentLength: -1}, false, "HTTP/1.1 200 OK\r\n\r\n", true},
-		{"the client closes", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", semantics.Message{Status: 200, ContentLength: -1}, true,
-			"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", false},
+		{
+			"the client closes", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+			semantics.Message{Status: 200, ContentLength: -1},
+			true,
+			"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", false,
+		},
 		{"HTTP/1.0", old, semantics.Message{Status: 200, ContentLength: 3}, false, "HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: keep-alive\r\n\r\n", true},
 		{"HTTP/1.0 has no chunks", old, semantics.Message{Status: 200, ContentLength: -1}, false, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", false},
 		{"an interim response", get, semantics.Message{Status: 103, Fields: []semantics.Field{{Name: "link", Value: "</a>"}}}, false, "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", true},
 		{"CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", semantics.Message{Status: 200, ContentLength: -1}, false, "HTTP/1.1 200 OK\r\n\r\n", false},
-		{"an upgrade", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", semantics.Message{Status: 101, Protocol: "websocket"}, false,
-			"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", false},
+		{
+			"an upgrade", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+			semantics.Message{Status: 101, Protocol: "websocket"},
+			false,
+			"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", false,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := server()

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -23,30 +23,48 @@ func asked(method, protocol string) func() *Machine {
 
 func TestResponses(t *testing.T) {
 	for _, test := range []struct{ name, method, in, want string }{
-		{"a length", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: b\r\n\r\nxy",
-			`response 1.1 200 "OK" length=2 body=length [a="b"]` + "\ndata \"xy\"\nend\n"},
+		{
+			"a length", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: b\r\n\r\nxy",
+			`response 1.1 200 "OK" length=2 body=length [a="b"]` + "\ndata \"xy\"\nend\n",
+		},
 		{"no reason", "GET", "HTTP/1.1 404 \r\nContent-Length: 0\r\n\r\n", "response 1.1 404 \"\" length=0 body=none []\nend\n"},
 		{"no reason and no space", "GET", "HTTP/1.1 404\r\nContent-Length: 0\r\n\r\n", "response 1.1 404 \"\" length=0 body=none []\nend\n"},
-		{"a reason with blanks", "GET", "HTTP/1.1 404 Not  here \r\nContent-Length: 0\r\n\r\n",
-			"response 1.1 404 \"Not  here \" length=0 body=none []\nend\n"},
-		{"chunks", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\nT: u\r\n\r\n",
-			"response 1.1 200 \"OK\" body=chunked []\ndata \"xy\"\ntrailers [t=\"u\"]\nend\n"},
-		{"up to the end of the connection (RFC 9112 6.3 rule 8)", "GET", "HTTP/1.1 200 OK\r\n\r\nxy",
-			"response 1.1 200 \"OK\" body=until close close []\ndata \"xy\"\nend\n"},
+		{
+			"a reason with blanks", "GET", "HTTP/1.1 404 Not  here \r\nContent-Length: 0\r\n\r\n",
+			"response 1.1 404 \"Not  here \" length=0 body=none []\nend\n",
+		},
+		{
+			"chunks", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\nT: u\r\n\r\n",
+			"response 1.1 200 \"OK\" body=chunked []\ndata \"xy\"\ntrailers [t=\"u\"]\nend\n",
+		},
+		{
+			"up to the end of the connection (RFC 9112 6.3 rule 8)", "GET", "HTTP/1.1 200 OK\r\n\r\nxy",
+			"response 1.1 200 \"OK\" body=until close close []\ndata \"xy\"\nend\n",
+		},
 		{"HTTP/1.0", "GET", "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", "response 1.0 200 \"OK\" length=1 body=length close []\ndata \"x\"\nend\n"},
-		{"HEAD has no content (rule 1)", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
-			"response 1.1 200 \"OK\" length=9 body=none []\nend\n"},
+		{
+			"HEAD has no content (rule 1)", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+			"response 1.1 200 \"OK\" length=9 body=none []\nend\n",
+		},
 		{"HEAD has no chunks", "HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "response 1.1 200 \"OK\" body=none []\nend\n"},
-		{"304 has no content", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
-			"response 1.1 304 \"Not Modified\" length=9 body=none []\nend\n"},
+		{
+			"304 has no content", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+			"response 1.1 304 \"Not Modified\" length=9 body=none []\nend\n",
+		},
 		{"204 has no content", "GET", "HTTP/1.1 204 No Content\r\n\r\n", "response 1.1 204 \"No Content\" body=none []\nend\n"},
-		{"204 with a length of content is the last", "GET", "HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n",
-			"response 1.1 204 \"No Content\" body=none close []\nend\n"},
-		{"interim responses (RFC 9110 15.2)", "GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-			"response 1.1 100 \"Continue\" body=none []\nresponse 1.1 103 \"Early Hints\" body=none [link=\"</a>\"]\nresponse 1.1 200 \"OK\" length=0 body=none []\nend\n"},
+		{
+			"204 with a length of content is the last", "GET", "HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n",
+			"response 1.1 204 \"No Content\" body=none close []\nend\n",
+		},
+		{
+			"interim responses (RFC 9110 15.2)", "GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+			"response 1.1 100 \"Continue\" body=none []\nresponse 1.1 103 \"Early Hints\" body=none [link=\"</a>\"]\nresponse 1.1 200 \"OK\" length=0 body=none []\nend\n",
+		},
 		{"close", "GET", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "response 1.1 200 \"OK\" length=0 body=none close []\nend\n"},
-		{"CONNECT opens a tunnel", "CONNECT", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcdef",
-			"response 1.1 200 \"OK\" length=3 body=none []\ndata \"abcdef\"\nend\n"},
+		{
+			"CONNECT opens a tunnel", "CONNECT", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcdef",
+			"response 1.1 200 \"OK\" length=3 body=none []\ndata \"abcdef\"\nend\n",
+		},
 		{"CONNECT that fails", "CONNECT", "HTTP/1.1 403 No\r\nContent-Length: 1\r\n\r\nx", "response 1.1 403 \"No\" length=1 body=length []\ndata \"x\"\nend\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,8 +3,8 @@ package http1
 import (
 	"testing"
 
-	"github.com/millrace/millrace/internal/cut"
-	"github.com/millrace/millrace/internal/wrongcases"
+	"github.com/millrace/millrace/internal/testkit/cut"
+	"github.com/millrace/millrace/internal/testkit/wrongcases"
 )
 
 // relay is the simplest proxy: what a server machine reads, a client machine writes. It returns what the back end receives.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 	"github.com/millrace/millrace/semantics"
 )
 

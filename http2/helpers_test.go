@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/http2/hpack"
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 	"github.com/millrace/millrace/semantics"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/http2/hpack"
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -19,29 +19,43 @@ func TestRequests(t *testing.T) {
 		want string
 	}{
 		{"a request", start(request(1, "x: y")), "1 headers GET a / length=-1 [{x y false}]\n1 end \"\"\n"},
-		{"content", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameData, 0, 1, []byte("ab")...), frame(frameData, flagEndStream, 1, []byte("c")...)),
-			"1 headers POST a /p length=-1 []\n1 end \"abc\"\n"},
-		{"an empty frame ends it", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameData, flagEndStream, 1)),
-			"1 headers POST a /p length=-1 []\n1 end \"\"\n"},
-		{"padding (RFC 9113 6.1, 6.2)", start(frame(frameHeaders, flagEndHeaders|flagPadded, 1, append(append([]byte{3}, block(post...)...), 0, 0, 0)...),
-			frame(frameData, flagPadded, 1, 2, 'a', 0, 0), frame(frameData, flagPadded, 1, 1, 0), frame(frameData, flagPadded|flagEndStream, 1, 0)),
-			"1 headers POST a /p length=-1 []\n1 end \"a\"\n"},
+		{
+			"content", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameData, 0, 1, []byte("ab")...), frame(frameData, flagEndStream, 1, []byte("c")...)),
+			"1 headers POST a /p length=-1 []\n1 end \"abc\"\n",
+		},
+		{
+			"an empty frame ends it", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameData, flagEndStream, 1)),
+			"1 headers POST a /p length=-1 []\n1 end \"\"\n",
+		},
+		{
+			"padding (RFC 9113 6.1, 6.2)", start(frame(frameHeaders, flagEndHeaders|flagPadded, 1, append(append([]byte{3}, block(post...)...), 0, 0, 0)...),
+				frame(frameData, flagPadded, 1, 2, 'a', 0, 0), frame(frameData, flagPadded, 1, 1, 0), frame(frameData, flagPadded|flagEndStream, 1, 0)),
+			"1 headers POST a /p length=-1 []\n1 end \"a\"\n",
+		},
 		{"a priority is ignored", start(frame(frameHeaders, flagEndHeaders|flagEndStream|flagPriority, 1, append([]byte{0, 0, 0, 3, 9}, block(get...)...)...),
 			frame(framePriority, 0, 5, 0, 0, 0, 3, 9)), "1 headers GET a / length=-1 []\n1 end \"\"\n"},
 		{"a field block in three frames (RFC 9113 6.10)", start(frame(frameHeaders, flagEndStream, 1, block(get[:2]...)...), frame(frameContinuation, 0, 1, block(get[2])...),
 			frame(frameContinuation, flagEndHeaders, 1, block(get[3])...)), "1 headers GET a / length=-1 []\n1 end \"\"\n"},
-		{"trailers (RFC 9113 8.1)", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameData, 0, 1, 'x'),
-			frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block("grpc-status: 0")...)),
-			"1 headers POST a /p length=-1 []\n1 trailers [{grpc-status 0 false}]\n1 end \"x\"\n"},
-		{"two at a time", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameHeaders, flagEndHeaders, 3, block(post...)...),
-			frame(frameData, 0, 3, 'b'), frame(frameData, flagEndStream, 1, 'a'), frame(frameData, flagEndStream, 3, 'b')),
-			"1 headers POST a /p length=-1 []\n3 headers POST a /p length=-1 []\n1 end \"a\"\n3 end \"bb\"\n"},
+		{
+			"trailers (RFC 9113 8.1)", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameData, 0, 1, 'x'),
+				frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block("grpc-status: 0")...)),
+			"1 headers POST a /p length=-1 []\n1 trailers [{grpc-status 0 false}]\n1 end \"x\"\n",
+		},
+		{
+			"two at a time", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameHeaders, flagEndHeaders, 3, block(post...)...),
+				frame(frameData, 0, 3, 'b'), frame(frameData, flagEndStream, 1, 'a'), frame(frameData, flagEndStream, 3, 'b')),
+			"1 headers POST a /p length=-1 []\n3 headers POST a /p length=-1 []\n1 end \"a\"\n3 end \"bb\"\n",
+		},
 		{"an unknown frame is ignored (RFC 9113 5.5)", start(frame(0xbe, 0xff, 7, 1, 2, 3), request(1)), "1 headers GET a / length=-1 []\n1 end \"\"\n"},
-		{"the client resets", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameReset, 0, 1, 0, 0, 0, 8)),
-			"1 headers POST a /p length=-1 []\n1 failed CANCEL <nil>\n"},
+		{
+			"the client resets", start(frame(frameHeaders, flagEndHeaders, 1, block(post...)...), frame(frameReset, 0, 1, 0, 0, 0, 8)),
+			"1 headers POST a /p length=-1 []\n1 failed CANCEL <nil>\n",
+		},
 		{"goaway", start(frame(frameGoAway, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0)), "goaway 5 NO_ERROR\n"},
-		{"a section above the limit", start(request(1, "x: "+strings.Repeat("v", 200), "y: "+strings.Repeat("w", 200)), request(3)),
-			"1 too large\n3 headers GET a / length=-1 []\n3 end \"\"\n"},
+		{
+			"a section above the limit", start(request(1, "x: "+strings.Repeat("v", 200), "y: "+strings.Repeat("w", 200)), request(3)),
+			"1 too large\n3 headers GET a / length=-1 []\n3 end \"\"\n",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			machine := server
@@ -67,8 +81,10 @@ func TestStreamErrors(t *testing.T) {
 		{"less content than Content-Length", [][]byte{post, frame(frameData, flagEndStream, 1, 1)}, ProtocolError},
 		{"no content", [][]byte{frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block(append(get[:4:4], "content-length: 2")...)...)}, ProtocolError},
 		{"trailers that do not end", [][]byte{post, frame(frameHeaders, flagEndHeaders, 1, block("a: b")...)}, ProtocolError},
-		{"trailers of a request without a length that do not end", [][]byte{frame(frameHeaders, flagEndHeaders, 1, block(append([]string{":method: PUT"}, get[1:]...)...)...),
-			frame(frameHeaders, flagEndHeaders, 1, block("a: b")...)}, ProtocolError},
+		{"trailers of a request without a length that do not end", [][]byte{
+			frame(frameHeaders, flagEndHeaders, 1, block(append([]string{":method: PUT"}, get[1:]...)...)...),
+			frame(frameHeaders, flagEndHeaders, 1, block("a: b")...),
+		}, ProtocolError},
 		{"a pseudo-header in trailers", [][]byte{post, frame(frameData, 0, 1, 1, 2), frame(frameHeaders, flagEndHeaders|flagEndStream, 1, block(":path: b")...)}, ProtocolError},
 		{"content after the end", [][]byte{request(1), frame(frameData, 0, 1, 1)}, StreamClosed},
 		{"a header after the end", [][]byte{request(1), request(1)}, StreamClosed},
@@ -382,8 +398,10 @@ func TestWindowOfTheConnection(t *testing.T) {
 func TestLargeFieldBlocks(t *testing.T) {
 	c := NewMachine(RoleClient, Options{})
 	stream, _ := c.Open()
-	msg := &semantics.Message{Method: "GET", Scheme: "https", Authority: "a", Path: "/", ContentLength: -1,
-		Fields: []semantics.Field{{Name: "x", Value: strings.Repeat("\xff", 20000)}}}
+	msg := &semantics.Message{
+		Method: "GET", Scheme: "https", Authority: "a", Path: "/", ContentLength: -1,
+		Fields: []semantics.Field{{Name: "x", Value: strings.Repeat("\xff", 20000)}},
+	}
 	out := c.AppendControl(nil)
 	out = must(t)(c.AppendRequest(out, stream, msg, true))
 	if got := trace(server(), out, cut.Whole); !strings.Contains(got, "1 headers GET a / length=-1 [{x ") || !strings.HasSuffix(got, "1 end \"\"\n") {
@@ -448,8 +466,10 @@ func TestClient(t *testing.T) {
 // Streams are used again, and nothing is allocated for a request, its response and their content.
 func TestNothingIsAllocated(t *testing.T) {
 	c, s := NewMachine(RoleClient, Options{}), server()
-	msg := &semantics.Message{Method: "POST", Scheme: "https", Authority: "shop.example.org", Path: "/path?query", ContentLength: 7,
-		Fields: []semantics.Field{{Name: "user-agent", Value: "test/1.0"}, {Name: "x-custom", Value: "value"}}}
+	msg := &semantics.Message{
+		Method: "POST", Scheme: "https", Authority: "shop.example.org", Path: "/path?query", ContentLength: 7,
+		Fields: []semantics.Field{{Name: "user-agent", Value: "test/1.0"}, {Name: "x-custom", Value: "value"}},
+	}
 	answer := &semantics.Message{Status: 200, ContentLength: -1, Fields: msg.Fields}
 	var buf []byte
 	pass := func(from, to *Machine, handle func(ev Event)) {

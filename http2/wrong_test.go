@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/http1"
-	"github.com/millrace/millrace/internal/cut"
-	"github.com/millrace/millrace/internal/wrongcases"
+	"github.com/millrace/millrace/internal/testkit/cut"
+	"github.com/millrace/millrace/internal/testkit/wrongcases"
 )
 
 // downgrade is the simplest proxy from HTTP/2 to HTTP/1.1: what a server machine reads, a client machine writes. It returns what

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http3"
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/quic"
 )
 

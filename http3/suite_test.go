@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/http3"
-	"github.com/millrace/millrace/internal/h3cases"
+	"github.com/millrace/millrace/internal/testkit/h3cases"
 	"github.com/millrace/millrace/quic"
 )
 

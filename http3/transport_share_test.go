@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/http3"
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -78,9 +78,15 @@ func TestConnectionsAreShared(t *testing.T) {
 		status int
 		conns  int64 // so far
 	}{
-		{"a", 200, 1}, {"b", 200, 1}, {"a", 200, 1}, {"b", 200, 1},
-		{"none", 421, 2}, {"none", 421, 2}, // refused on the shared connection, then on its own
-		{"strict", 200, 3}, {"strict", 200, 3}, {"b", 200, 3},
+		{"a", 200, 1},
+		{"b", 200, 1},
+		{"a", 200, 1},
+		{"b", 200, 1},
+		{"none", 421, 2},
+		{"none", 421, 2}, // refused on the shared connection, then on its own
+		{"strict", 200, 3},
+		{"strict", 200, 3},
+		{"b", 200, 3},
 		{"elsewhere", 200, 4},
 	} {
 		host := step.host + ".test.example"

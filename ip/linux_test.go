@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

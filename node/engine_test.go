@@ -11,8 +11,8 @@ import (
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
-	"github.com/millrace/millrace/internal/hostkern"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"

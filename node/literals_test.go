@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
@@ -47,11 +47,11 @@ const maxScrapes = 64
 func (n *Node) serveMetrics(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
-	srv := control.NewServer(mux, maxScrapes, n.log)
+	srv := controlsocket.NewServer(mux, maxScrapes, n.log)
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	n.log.Info("metrics", "listen", "http://"+n.metrics.Addr().String()+"/metrics")
-	if err := srv.Serve(control.LimitConns(n.metrics)); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(controlsocket.LimitConns(n.metrics)); !errors.Is(err, http.ErrServerClosed) {
 		n.log.Error("metrics", "error", err.Error())
 	}
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
@@ -203,7 +203,7 @@ func (n *Node) listenControl() (err error) {
 	if n.cfg.Control == "" {
 		return nil
 	}
-	if n.control, err = control.Listen(n.cfg.Control, n.cfg.ControlInUse); err != nil {
+	if n.control, err = controlsocket.Listen(n.cfg.Control, n.cfg.ControlInUse); err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil
@@ -325,7 +325,9 @@ func (n *Node) Run(ctx context.Context) error {
 		run(n.serveMetrics)
 	}
 	if n.control != nil && n.cfg.ControlServer != nil {
-		run(func(ctx context.Context) { control.Serve(ctx, n.control, n.cfg.ControlServer(n), n.log, "control") })
+		run(func(ctx context.Context) {
+			controlsocket.Serve(ctx, n.control, n.cfg.ControlServer(n), n.log, "control")
+		})
 	}
 	for _, s := range n.services {
 		if s.Background != nil {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/internal/cut"
+	"github.com/millrace/millrace/internal/testkit/cut"
 )
 
 // FuzzParse parses the same at different cuts, and what is read of a header is what Append says again.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/millrace/millrace/gateway/quiclb"
+	"github.com/millrace/millrace/l4/quiclb"
 )
 
 func TestIndexedIDs(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/ring"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/checkout"
+	"github.com/millrace/millrace/internal/testkit/checkout"
 )
 
 // mostModules bounds what a program sees in `go list -m all`, itself and Millrace included: their

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/net/nettest"
 
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 )
 
 // Programs over package net run on the stack unchanged.

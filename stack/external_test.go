@@ -7,7 +7,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/testpackets"
+	"github.com/millrace/millrace/internal/testkit/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"

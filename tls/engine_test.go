@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 )
 
 // testCertificate is for example.com, signed by itself, with the pool that has it alone.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/millrace/millrace/internal/wscases"
+	"github.com/millrace/millrace/internal/testkit/wscases"
 )
 
 // The limits under which the fuzzer runs: low enough to be met.

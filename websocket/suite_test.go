@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/wscases"
+	"github.com/millrace/millrace/internal/testkit/wscases"
 	"github.com/millrace/millrace/websocket"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/socket"
 )

@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/socket"
 	mtls "github.com/millrace/millrace/tls"
 )

@@ -15,10 +15,10 @@ import (
 
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
@@ -31,7 +31,7 @@ const FrontDev, BackDev = "front", "back"
 // inMemory is the gateway of a configuration without devices: engine and handler over batches whose
 // packets this program writes. Port 0 leads to clients, port 1 to backends.
 type inMemory struct {
-	gate   *gateway.Gateway
+	gate   *control.Gateway
 	arena  *ring.Arena
 	engine *gpukern.CPU
 	first  []byte // of the stream
@@ -77,7 +77,7 @@ func (g *inMemory) open(cfg *config.Config, size int) (err error) {
 	}
 	ports := []datapath.Device{{Name: FrontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: BackDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
 	g.before = memoryNow()
-	g.gate, err = gateway.Open(cfg, gateway.Options{Devices: ports, Resolver: hops})
+	g.gate, err = control.Open(cfg, control.Options{Devices: ports, Resolver: hops})
 	return err
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 // openLiterals searches the texts of a file for the patterns of another without end, a text a step. All

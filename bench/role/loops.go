@@ -7,7 +7,7 @@ import (
 	"runtime"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"

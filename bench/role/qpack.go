@@ -12,7 +12,7 @@ import (
 
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/http3/qpack"
-	"github.com/millrace/millrace/internal/browser"
+	"github.com/millrace/millrace/internal/testkit/browser"
 )
 
 // browserFields are those of a request as Chromium sends it for a page.

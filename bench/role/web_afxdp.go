@@ -4,9 +4,9 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/millrace/millrace/gateway/proxy"
-	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/socket"
@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/tcp"
 )
 
-// overAFXDP is one worker of package gateway/proxy on one loop of our stack, over FrontDev with the address front and
+// overAFXDP is one worker of package l7/proxy on one loop of our stack, over FrontDev with the address front and
 // BackDev with back.
 func overAFXDP(tree *proxy.Tree, front, back string) (stop func() error, err error) {
 	arena, pools, err := device.NewArena(1, device.Config{Name: FrontDev}, device.Config{Name: BackDev})

@@ -8,15 +8,15 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/millrace/millrace/gateway/pool"
-	"github.com/millrace/millrace/gateway/proxy"
-	"github.com/millrace/millrace/gateway/route"
-	"github.com/millrace/millrace/gateway/transport"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/transport"
 )
 
-// serveMillrace is the workers of package gateway/proxy: the request path of our gateway without the program around it. Their
+// serveMillrace is the workers of package l7/proxy: the request path of our gateway without the program around it. Their
 // loops are of the kernel's sockets or, with the prefixes front and back, one of our stack over AF_XDP.
 func serveMillrace(o roleOptions, config *tls.Config) (func() error, error) {
 	address, err := netip.ParseAddrPort(o.stream.To)

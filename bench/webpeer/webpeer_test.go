@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 )
 
 // free returns an address of loopback that nothing listens at.

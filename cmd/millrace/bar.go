@@ -7,7 +7,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/app/replay"
 )
 
 // recordHeader is how many bytes of a pcap file stand beside each packet's; a pcapng file has about

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
-	server "github.com/millrace/millrace/internal/control"
+	server "github.com/millrace/millrace/internal/controlsocket"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // servedControl serves h on a control socket.
@@ -31,9 +31,9 @@ func servedControl(t *testing.T, h http.HandlerFunc) (socket string) {
 func fakeGateway(t *testing.T) (socket string) {
 	t.Helper()
 	st := admin.Status{Version: "test", Started: time.Now()}
-	st.Gateway.Services = []gateway.ServiceStatus{
-		{Name: "web", Backends: []gateway.BackendStatus{{Name: "w1"}, {Name: "w2"}}},
-		{Name: "dns", Backends: []gateway.BackendStatus{{Name: "d1"}}},
+	st.Gateway.Services = []l4control.ServiceStatus{
+		{Name: "web", Backends: []l4control.BackendStatus{{Name: "w1"}, {Name: "w2"}}},
+		{Name: "dns", Backends: []l4control.BackendStatus{{Name: "d1"}}},
 	}
 	names := map[string][]string{"": {"web", "dns"}, "service=": {"d1", "w1", "w2"}, "service=web": {"w1", "w2"}, "service=dns": {"d1"}}
 	return servedControl(t, func(w http.ResponseWriter, r *http.Request) {

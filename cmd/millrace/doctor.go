@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
-	"github.com/millrace/millrace/internal/doctor"
+	"github.com/millrace/millrace/internal/app/doctor"
 )
 
 const doctorLong = `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/doctor"
+	"github.com/millrace/millrace/internal/app/doctor"
 )
 
 func TestDoctorTextAndJSONAgree(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/gpukern/cuda"
-	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/app/replay"
 	"github.com/millrace/millrace/wire"
 )
 

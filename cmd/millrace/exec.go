@@ -21,7 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/stackd"
 	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/shim/notify"
 )
@@ -285,8 +285,12 @@ func (f *execFlags) shimEnvironment(env []string, path string, args []string, so
 		lib += ":" + old
 	}
 	for _, v := range [][2]string{
-		{"MILLRACE_SHIM_RINGS", f.ringsValue()}, {"MILLRACE_SHIM_BUSY_POLL", strconv.FormatInt(f.busyPoll.Nanoseconds(), 10)},
-		{"LD_PRELOAD", lib}, {"MILLRACE_SHIM", socket}, {"MILLRACE_SHIM_UID", strconv.FormatUint(uint64(node.UID), 10)}, {"MILLRACE_SHIM_TOKEN", node.Token},
+		{"MILLRACE_SHIM_RINGS", f.ringsValue()},
+		{"MILLRACE_SHIM_BUSY_POLL", strconv.FormatInt(f.busyPoll.Nanoseconds(), 10)},
+		{"LD_PRELOAD", lib},
+		{"MILLRACE_SHIM", socket},
+		{"MILLRACE_SHIM_UID", strconv.FormatUint(uint64(node.UID), 10)},
+		{"MILLRACE_SHIM_TOKEN", node.Token},
 	} {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, v[0]+"=") })
 		env = append(env, v[0]+"="+v[1])

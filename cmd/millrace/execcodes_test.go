@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/millrace/millrace/internal/stackpair"
+	"github.com/millrace/millrace/internal/testkit/stackpair"
 	"github.com/millrace/millrace/shim"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/shim/notify"
 )
 

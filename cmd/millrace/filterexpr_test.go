@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 )
 
 func TestFilterExprShowsTheForms(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
-	"github.com/millrace/millrace/internal/replay"
-	"github.com/millrace/millrace/internal/rulefile"
+	"github.com/millrace/millrace/internal/app/replay"
+	"github.com/millrace/millrace/internal/app/rulefile"
 )
 
 // ruleFlags say how rules are read.

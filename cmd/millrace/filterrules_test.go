@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/replay"
-	"github.com/millrace/millrace/internal/rulefile"
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/app/replay"
+	"github.com/millrace/millrace/internal/app/rulefile"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 )
 
 const mixedRules = `group web 198.18.0.10, 198.18.0.11

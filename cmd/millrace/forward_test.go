@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/capture"
-	"github.com/millrace/millrace/internal/doctor"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/app/doctor"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/wire"
 )
 

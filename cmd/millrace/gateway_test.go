@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // gatewayConfig has one TCP service with one backend, the server.
@@ -220,7 +220,7 @@ func controls(t *testing.T, socket, file string, served func()) {
 		}
 		return out
 	}
-	backend := func() gateway.BackendStatus {
+	backend := func() l4control.BackendStatus {
 		t.Helper()
 		var st admin.Status
 		decode(t, expect(exitOK, "web", "status", "--json"), &st)
@@ -266,7 +266,7 @@ func controls(t *testing.T, socket, file string, served func()) {
 	}
 	served()
 	expect(exitOK, "connections\n", "connections")
-	var c gateway.Connection
+	var c l4control.Connection
 	first, rest, _ := strings.Cut(expect(exitOK, "198.18.0.1:", "connections", "--json", "-n", "1", "--service", "web", "--client", "198.18.0.0/24"), "\n")
 	if rest != "" {
 		t.Errorf("more than the one connection that was asked for: %s", rest)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/inspection"
 	"github.com/millrace/millrace/internal/regfile"
+	"github.com/millrace/millrace/l4/inspection"
 )
 
 func newGatewayCheck(c *console) *cobra.Command {

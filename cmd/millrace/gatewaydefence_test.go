@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	server "github.com/millrace/millrace/internal/control"
+	server "github.com/millrace/millrace/internal/controlsocket"
 )
 
 // TestVerdictsOnSeveralSources: all sources are checked before the first request, and the first that is refused ends the command.

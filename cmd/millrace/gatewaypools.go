@@ -6,11 +6,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/millrace/millrace/gateway/workers"
+	l7control "github.com/millrace/millrace/l7/control"
 )
 
 // showListeners prints the listeners of a gateway, and what they have done.
-func showListeners(c *console, st *workers.Status) {
+func showListeners(c *console, st *l7control.Status) {
 	for i := range st.Listeners {
 		l := &st.Listeners[i]
 		var words []string
@@ -45,7 +45,7 @@ func refused(c *console, by map[string]uint64) string {
 }
 
 // showPools prints pools with their backends: at most maxServices, unless all are asked for.
-func showPools(c *console, pools []workers.PoolStatus, all bool) {
+func showPools(c *console, pools []l7control.PoolStatus, all bool) {
 	shown := len(pools)
 	if !all {
 		shown = min(shown, maxServices)
@@ -58,7 +58,7 @@ func showPools(c *console, pools []workers.PoolStatus, all bool) {
 	}
 }
 
-func showPool(c *console, p *workers.PoolStatus) {
+func showPool(c *console, p *l7control.PoolStatus) {
 	c.printf("\n%s %s %s", c.paint(bold, p.Name), p.Protocol, p.Balance)
 	if p.Panic {
 		c.printf(" %s", c.paint(red, "too few backends are up: health is ignored"))
@@ -90,7 +90,7 @@ func showPool(c *console, p *workers.PoolStatus) {
 }
 
 // poolState formats the state of a backend, and how an operator has changed it.
-func poolState(b *workers.BackendStatus) string {
+func poolState(b *l7control.BackendStatus) string {
 	s := b.State
 	if b.SlowStart < 100 {
 		s += fmt.Sprintf(", %d %%", b.SlowStart)
@@ -101,7 +101,7 @@ func poolState(b *workers.BackendStatus) string {
 	return s
 }
 
-func poolHealth(b *workers.BackendStatus) string {
+func poolHealth(b *l7control.BackendStatus) string {
 	switch {
 	case !b.Healthy:
 		return "down"
@@ -119,7 +119,7 @@ func sumOf(m map[string]uint64) (n uint64) {
 }
 
 // showPoolSummary prints a line for each pool.
-func showPoolSummary(c *console, pools []workers.PoolStatus) {
+func showPoolSummary(c *console, pools []l7control.PoolStatus) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "pool\tprotocol\tup\trequests\tconns\t2xx\t3xx\t4xx\t5xx\tfailures\tretries")
 	for i := range pools {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/gateway/admin"
-	"github.com/millrace/millrace/gateway/workers"
+	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -31,7 +31,7 @@ route, rule, match, pools (list of name, percent), status, rules, other_host,
 listeners.`
 
 func newGatewayRoute(c *console) *cobra.Command {
-	var q workers.Query
+	var q l7control.Query
 	var file, client string
 	var headers []string
 	cmd := &cobra.Command{
@@ -80,7 +80,7 @@ func newGatewayRoute(c *console) *cobra.Command {
 }
 
 // completeQuery reads the flags of a query.
-func completeQuery(q *workers.Query, client string, headers []string) (err error) {
+func completeQuery(q *l7control.Query, client string, headers []string) (err error) {
 	if client != "" {
 		if q.Client, err = netip.ParseAddr(client); err != nil {
 			return usage("--client %q: say an address", client)
@@ -91,13 +91,13 @@ func completeQuery(q *workers.Query, client string, headers []string) (err error
 		if !ok || !semantics.IsToken(name) {
 			return usage("--header %q: say a name, a colon and a value", h)
 		}
-		q.Headers = append(q.Headers, workers.Field{Name: strings.ToLower(name), Value: strings.TrimSpace(value)})
+		q.Headers = append(q.Headers, l7control.Field{Name: strings.ToLower(name), Value: strings.TrimSpace(value)})
 	}
 	return nil
 }
 
 // explain asks the running gateway, or looks into a file.
-func explain(ctx context.Context, c *console, g *admin.Client, file string, q workers.Query) (*workers.Explanation, error) {
+func explain(ctx context.Context, c *console, g *admin.Client, file string, q l7control.Query) (*l7control.Explanation, error) {
 	if file == "" {
 		e, err := g.Route(ctx, q)
 		if bad := new(admin.Error); errors.As(err, &bad) && bad.Code == http.StatusBadRequest {
@@ -109,15 +109,15 @@ func explain(ctx context.Context, c *console, g *admin.Client, file string, q wo
 	if err != nil {
 		return nil, configured(err, file)
 	}
-	e, err := workers.Explain(cfg, q)
-	if errors.Is(err, workers.ErrQuery) {
+	e, err := l7control.Explain(cfg, q)
+	if errors.Is(err, l7control.ErrQuery) {
 		return nil, coded{err, errUsage}
 	}
 	return e, err
 }
 
 // showRoute prints the way of a request.
-func showRoute(c *console, e *workers.Explanation) {
+func showRoute(c *console, e *l7control.Explanation) {
 	c.line("listener", "%s", e.Listener)
 	c.line("request", "%s%s", e.Host, e.Path)
 	for _, t := range e.Tried {

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
-	"github.com/millrace/millrace/gateway/workers"
+	l4control "github.com/millrace/millrace/l4/control"
+	l7control "github.com/millrace/millrace/l7/control"
 )
 
 const routeConfig = `
@@ -65,7 +65,7 @@ func TestRouteSaysWhichRuleMatches(t *testing.T) {
 		}
 	}
 	code, out, _ := run("gateway", "route", "http://shop.example/api", "--json", "-c", file)
-	var e workers.Explanation
+	var e l7control.Explanation
 	if decode(t, out, &e); code != exitOK || e.Route != "shop" || e.Rule != "all" || len(e.Tried) != 2 || e.Tried[1].Missing != "clients" {
 		t.Errorf("code %d, %+v", code, e)
 	}
@@ -161,7 +161,7 @@ func TestAGatewayOfListenersAlone(t *testing.T) {
 	if code, _ := get("/api"); code != 410 {
 		t.Errorf("%d after a wrong file", code)
 	}
-	st, err := admin.NewClient(socket).Status(t.Context(), gateway.Selection{})
+	st, err := admin.NewClient(socket).Status(t.Context(), l4control.Selection{})
 	if err != nil || st.Listeners.Counts.Requests < 3 {
 		t.Errorf("%+v, %v", st.Listeners, err)
 	}

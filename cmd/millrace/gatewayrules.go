@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/gateway/admin"
-	"github.com/millrace/millrace/gateway/inspection"
+	"github.com/millrace/millrace/l4/inspection"
 )
 
 const rulesLong = `Show the inspection of a running gateway: each policy with what it has inspected and

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // statusFlags are the flags of gateway status.
@@ -84,14 +84,14 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		return usage("--limit %d: say 1 or more, or 0 for all", sf.limit)
 	}
 	names := append(slices.Clone(sf.services), args...)
-	sel := gateway.Selection{Services: names, Backend: sf.backend, Limit: sf.limit, Summary: sf.summary}
+	sel := l4control.Selection{Services: names, Backend: sf.backend, Limit: sf.limit, Summary: sf.summary}
 	if !asJSON && !sf.summary && !sf.all && len(names) == 0 && sf.limit == 0 {
 		sel.Foremost = maxServices
 	}
 	st, err := g.Status(ctx, sel)
 	if e := new(admin.Error); sf.watch != 0 && len(args) > 0 && (err == nil || errors.As(err, &e) && e.Code == http.StatusNotFound) {
 		last := args[len(args)-1]
-		shown := slices.ContainsFunc(st.Gateway.Services, func(s gateway.ServiceStatus) bool { return s.Name == last })
+		shown := slices.ContainsFunc(st.Gateway.Services, func(s l4control.ServiceStatus) bool { return s.Name == last })
 		if d, not := time.ParseDuration(last); not == nil && !shown {
 			return usage("an interval follows with an equals sign: --watch=%v", d)
 		}
@@ -117,7 +117,7 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 const maxServices = 50
 
 // showMore prints how many services and backends are not shown.
-func showMore(c *console, st *gateway.Status, limited bool) {
+func showMore(c *console, st *l4control.Status, limited bool) {
 	if st.MoreBackends == 0 {
 		return
 	}
@@ -198,7 +198,7 @@ func showPackets(c *console, st *admin.Status) {
 const mostSNATs = 16
 
 // showSync prints the state of the other gateway.
-func showSync(c *console, p *gateway.SyncStatus) {
+func showSync(c *console, p *l4control.SyncStatus) {
 	state := func(up bool) string {
 		if up {
 			return "up"
@@ -216,7 +216,7 @@ func showSync(c *console, p *gateway.SyncStatus) {
 		state(p.Receives), group(p.ReceivedRecords), group(p.Dropped), time.Duration(p.LagSeconds*float64(time.Second)).Round(time.Microsecond))
 }
 
-func showSNAT(c *console, s *gateway.SNATStatus) {
+func showSNAT(c *console, s *l4control.SNATStatus) {
 	used := fmt.Sprintf("%d %%", s.UsedPercent)
 	if s.MostUsedBy != nil {
 		used += " to " + s.MostUsedBy.String()
@@ -226,7 +226,7 @@ func showSNAT(c *console, s *gateway.SNATStatus) {
 		group(r.Resting+r.Closed+r.HalfOpen))
 }
 
-func showService(c *console, s *gateway.ServiceStatus) {
+func showService(c *console, s *l4control.ServiceStatus) {
 	var at []string
 	for _, ap := range s.Addresses {
 		at = append(at, ap.String())
@@ -259,7 +259,7 @@ func showService(c *console, s *gateway.ServiceStatus) {
 }
 
 // stateOf formats the state of a backend, and how an operator has changed it.
-func stateOf(b *gateway.BackendStatus) string {
+func stateOf(b *l4control.BackendStatus) string {
 	switch {
 	case b.Removed:
 		return "removed"
@@ -272,7 +272,7 @@ func stateOf(b *gateway.BackendStatus) string {
 }
 
 // weightOf formats the weight of a backend, with the configured one where an operator has changed it.
-func weightOf(b *gateway.BackendStatus) string {
+func weightOf(b *l4control.BackendStatus) string {
 	if b.OperatorWeight {
 		return fmt.Sprintf("%d (file: %d)", b.Weight, b.ConfigWeight)
 	}
@@ -284,7 +284,8 @@ func target(ap interface {
 	Addr() netip.Addr
 	Port() uint16
 	String() string
-}) string {
+},
+) string {
 	if ap.Port() == 0 {
 		return ap.Addr().String()
 	}
@@ -337,7 +338,7 @@ func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.
 	const columns = "%-5s %-12s %-26s %-24s %-12s %-24s %-24s %-18s %8s\n"
 	var failed error
 	n := 0
-	err := g.Connections(ctx, *q, func(one gateway.Connection) bool {
+	err := g.Connections(ctx, *q, func(one l4control.Connection) bool {
 		if asJSON {
 			failed = c.jsonLine(one)
 			return failed == nil

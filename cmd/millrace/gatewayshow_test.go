@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
-	server "github.com/millrace/millrace/internal/control"
+	server "github.com/millrace/millrace/internal/controlsocket"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // services returns n services of two backends; some have trouble, some many connections.
-func services(n int, trouble, busy map[int]bool) (list []gateway.ServiceStatus) {
+func services(n int, trouble, busy map[int]bool) (list []l4control.ServiceStatus) {
 	for i := range n {
-		s := gateway.ServiceStatus{Name: fmt.Sprint("s", i)}
+		s := l4control.ServiceStatus{Name: fmt.Sprint("s", i)}
 		for k := range 2 {
-			b := gateway.BackendStatus{Name: fmt.Sprint("b", k), Healthy: !trouble[i], Connections: 1, Opened: 2, ToPackets: 3, FromPackets: 4}
+			b := l4control.BackendStatus{Name: fmt.Sprint("b", k), Healthy: !trouble[i], Connections: 1, Opened: 2, ToPackets: 3, FromPackets: 4}
 			if busy[i] {
 				b.Connections, b.ToPackets = 100, 100
 			}
@@ -32,14 +32,17 @@ func services(n int, trouble, busy map[int]bool) (list []gateway.ServiceStatus) 
 
 func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	for _, tc := range []struct {
-		st      gateway.Status
+		st      l4control.Status
 		limited bool
 		want    string
 	}{
-		{gateway.Status{}, false, ""},
-		{gateway.Status{MoreServices: 9950, MoreBackends: 39_800, MoreDown: 3, MoreConnections: 1234}, false,
-			"\n9,950 more services: 39,800 backends, 3 of them down, 1,234 connections (--all, or name services)\n"},
-		{gateway.Status{MoreBackends: 7, MoreConnections: 5}, true, "\n7 more backends, 0 of them down, 5 connections (--limit)\n"},
+		{l4control.Status{}, false, ""},
+		{
+			l4control.Status{MoreServices: 9950, MoreBackends: 39_800, MoreDown: 3, MoreConnections: 1234},
+			false,
+			"\n9,950 more services: 39,800 backends, 3 of them down, 1,234 connections (--all, or name services)\n",
+		},
+		{l4control.Status{MoreBackends: 7, MoreConnections: 5}, true, "\n7 more backends, 0 of them down, 5 connections (--limit)\n"},
 	} {
 		var out bytes.Buffer
 		showMore(&console{out: &out}, &tc.st, tc.limited)
@@ -78,7 +81,7 @@ func TestCommandsAskForWhatTheyShow(t *testing.T) {
 }
 
 func TestTheSummaryOfManyBackendsNamesTheBusiest(t *testing.T) {
-	s := daemon.Summary{Gateway: gateway.Status{Services: services(1000, nil, map[int]bool{777: true})}}
+	s := daemon.Summary{Gateway: l4control.Status{Services: services(1000, nil, map[int]bool{777: true})}}
 	text := s.String()
 	if n := strings.Count(text, "\n"); n != 52 { // 50 backends, the others, the balance
 		t.Errorf("%d lines", n)

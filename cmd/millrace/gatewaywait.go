@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // drainWait are the flags by which drain waits.
@@ -67,7 +67,7 @@ func (w *drainWait) until(ctx context.Context, c *console, g *admin.Client, t ad
 
 // drainingConnections returns the number of connections of a backend, over all its addresses; of a pool's that of its requests.
 func drainingConnections(ctx context.Context, g *admin.Client, t admin.Target) (n uint64, err error) {
-	st, err := g.Status(ctx, gateway.Selection{Services: []string{t.Service}})
+	st, err := g.Status(ctx, l4control.Selection{Services: []string{t.Service}})
 	if err != nil {
 		return 0, err
 	}

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // defaultWatch is the interval of --watch without one, and minWatch the shortest.
@@ -73,7 +73,7 @@ func drawPage(w io.Writer, text string, height int, first bool) error {
 
 // summaryLine is a service, or all of them, in one line.
 type summaryLine struct {
-	gateway.ServiceSummary
+	l4control.ServiceSummary
 	dropped uint64
 }
 

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
+	l4control "github.com/millrace/millrace/l4/control"
 )
 
 // scriptedGateway answers the n-th status request, from 0, with what status returns. Other requests get an empty object,
@@ -52,10 +52,11 @@ func scriptedGateway(t *testing.T, refused int32, status func(n int) admin.Statu
 // statusWith is a service web with the backend b1 in a state, with connections over two addresses.
 func statusWith(state config.State, connections uint64) admin.Status {
 	st := admin.Status{}
-	st.Gateway.Services = []gateway.ServiceStatus{
-		{Name: "dns", Backends: []gateway.BackendStatus{{Name: "b1", State: config.StateActive, Connections: 9}}},
-		{Name: "web", Backends: []gateway.BackendStatus{
-			{Name: "b1", State: state, Connections: connections}, {Name: "b2", State: config.StateActive, Connections: 77},
+	st.Gateway.Services = []l4control.ServiceStatus{
+		{Name: "dns", Backends: []l4control.BackendStatus{{Name: "b1", State: config.StateActive, Connections: 9}}},
+		{Name: "web", Backends: []l4control.BackendStatus{
+			{Name: "b1", State: state, Connections: connections},
+			{Name: "b2", State: config.StateActive, Connections: 77},
 			{Name: "b1", State: state, Connections: connections},
 		}},
 	}
@@ -79,8 +80,11 @@ func TestDrainWaitsForTheLastConnection(t *testing.T) {
 			}
 			return statusWith(config.StateInactive, 0)
 		}, []string{"--wait"}, exitOK, "b1 of web is drained\n", 3},
-		{"until the timeout", func(int) admin.Status { return statusWith(config.StateDraining, 1500) }, []string{"--wait", "--timeout", "300ms"},
-			exitTimeout, "b1 of web still has 3,000 connections after 300ms; it drains on", 1},
+		{
+			"until the timeout", func(int) admin.Status { return statusWith(config.StateDraining, 1500) },
+			[]string{"--wait", "--timeout", "300ms"},
+			exitTimeout, "b1 of web still has 3,000 connections after 300ms; it drains on", 1,
+		},
 		{"until it takes connections again", func(n int) admin.Status {
 			if n == 0 {
 				return statusWith(config.StateDraining, 4)
@@ -127,25 +131,25 @@ func TestTheLastBackendIsNotDrainedWithoutForce(t *testing.T) {
 }
 
 func TestTheSummaryHasALineForEachService(t *testing.T) {
-	backend := func(n uint64, change func(*gateway.BackendStatus)) gateway.BackendStatus {
-		b := gateway.BackendStatus{Healthy: true, State: config.StateActive, Weight: 1, Connections: n, Opened: 2 * n, ToPackets: 3 * n, FromPackets: 4 * n}
+	backend := func(n uint64, change func(*l4control.BackendStatus)) l4control.BackendStatus {
+		b := l4control.BackendStatus{Healthy: true, State: config.StateActive, Weight: 1, Connections: n, Opened: 2 * n, ToPackets: 3 * n, FromPackets: 4 * n}
 		if change != nil {
 			change(&b)
 		}
 		return b
 	}
 	var st admin.Status
-	st.Gateway.Services = []gateway.ServiceStatus{
-		{Name: "web", Protocol: "tcp", Dropped: map[string]uint64{"a": 1, "b": 2}, Backends: []gateway.BackendStatus{
+	st.Gateway.Services = []l4control.ServiceStatus{
+		{Name: "web", Protocol: "tcp", Dropped: map[string]uint64{"a": 1, "b": 2}, Backends: []l4control.BackendStatus{
 			backend(100, nil),
-			backend(1000, func(b *gateway.BackendStatus) { b.Healthy = false }),
-			backend(1, func(b *gateway.BackendStatus) { b.Ejected = true }),
-			backend(1, func(b *gateway.BackendStatus) { b.State = config.StateDraining }),
-			backend(1, func(b *gateway.BackendStatus) { b.Weight = 0 }),
-			backend(1, func(b *gateway.BackendStatus) { b.State = config.StateFilling }),
-			backend(1, func(b *gateway.BackendStatus) { b.Removed = true }),
+			backend(1000, func(b *l4control.BackendStatus) { b.Healthy = false }),
+			backend(1, func(b *l4control.BackendStatus) { b.Ejected = true }),
+			backend(1, func(b *l4control.BackendStatus) { b.State = config.StateDraining }),
+			backend(1, func(b *l4control.BackendStatus) { b.Weight = 0 }),
+			backend(1, func(b *l4control.BackendStatus) { b.State = config.StateFilling }),
+			backend(1, func(b *l4control.BackendStatus) { b.Removed = true }),
 		}},
-		{Name: "dns", Protocol: "udp", Backends: []gateway.BackendStatus{backend(5, nil)}},
+		{Name: "dns", Protocol: "udp", Backends: []l4control.BackendStatus{backend(5, nil)}},
 	}
 	socket := scriptedGateway(t, 0, func(int) admin.Status { return st })
 	code, out, stderr := run("gateway", "status", "--summary", "--socket", socket)

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http3"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/socket"
 	mtls "github.com/millrace/millrace/tls"
 )

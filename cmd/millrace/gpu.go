@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/gpukern/lpm"
-	"github.com/millrace/millrace/internal/doctor"
-	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/app/doctor"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 // probeGPU opens the GPU by the binding that engines use, compiles the kernels, runs a batch through every path

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
 // TestDoctorChecksTheGPU uses a driver that runs the kernels on the CPU.

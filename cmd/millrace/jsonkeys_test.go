@@ -8,17 +8,17 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/filter/ebpf"
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/gateway/defence"
-	"github.com/millrace/millrace/gateway/inspection"
-	"github.com/millrace/millrace/gateway/workers"
-	"github.com/millrace/millrace/internal/doctor"
-	"github.com/millrace/millrace/internal/kernbench"
-	"github.com/millrace/millrace/internal/replay"
-	"github.com/millrace/millrace/internal/rulefile"
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/doctor"
+	"github.com/millrace/millrace/internal/app/kernbench"
+	"github.com/millrace/millrace/internal/app/replay"
+	"github.com/millrace/millrace/internal/app/rulefile"
+	"github.com/millrace/millrace/internal/app/stackd"
+	l4control "github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/inspection"
+	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/tcp"
@@ -48,10 +48,10 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"filter unload", filterUnloaded{}},
 		{"gateway", daemon.Summary{}},
 		{"gateway check", checkResult{}},
-		{"gateway connections", gateway.Connection{}},
+		{"gateway connections", l4control.Connection{}},
 		{"gateway defence list", defence.Status{}},
 		{"gateway reload", admin.Changes{}},
-		{"gateway route", workers.Explanation{}},
+		{"gateway route", l7control.Explanation{}},
 		{"gateway rules", inspection.Status{}},
 		{"gateway status", admin.Status{}},
 		{"get", getReport{}},

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/admin"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // sometime waits until what is so.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/stackd"
 )
 
 func newNet(c *console) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/stackd"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/app/stackd"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/shim"
 )
 

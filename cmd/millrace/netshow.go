@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/stackd"
 )
 
 // showAddrs prints addresses as ip addr does, device by device.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter"
-	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/app/replay"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/pcap"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/app/replay"
 	"github.com/millrace/millrace/wire"
 )
 

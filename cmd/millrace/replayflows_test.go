@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/replay"
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/app/replay"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 )
 
 func TestClassifyNamesTheProtocolsOfFlows(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/admin"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // The short form of TestGatewayWithManyServices; MILLRACE_SOAK makes it the long one.

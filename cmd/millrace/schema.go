@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace/millrace/docs"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/stackd"
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/replay"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/app/replay"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // listen opens a packet socket for one EtherType on eth0 of a namespace.

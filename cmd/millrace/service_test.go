@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // unit returns the settings of the systemd unit.

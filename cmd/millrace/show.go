@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/app/replay"
 )
 
 // group writes n with commas between thousands.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/prom"
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/stackd"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 )

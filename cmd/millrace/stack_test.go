@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 const stackConfig = "devices: [{name: st0, driver: afpacket, addresses: [198.18.0.2/24]}]\nservices: SERVICES\ncontrol: {socket: SOCKET}\n"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/internal/app/stackd"
 	"github.com/millrace/millrace/pmd/device"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
 // childEnv makes the test binary a lab that has started one program in the namespace named, and

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/pmd/xdp"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter/signature"
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 	"github.com/millrace/millrace/wire"
 )
 

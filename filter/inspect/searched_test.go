@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	flows "github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/checkout"
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/testkit/checkout"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 	batch "github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -56,7 +56,7 @@ func searchRules(t testing.TB) *Rules {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{filepath.Join(root, "internal/interop/testdata/suricata/keywords.rules")}
+	paths := []string{filepath.Join(root, "internal/testkit/interop/testdata/suricata/keywords.rules")}
 	if dir := os.Getenv("MILLRACE_RULES"); dir != "" {
 		more, _ := filepath.Glob(filepath.Join(dir, "*.rules"))
 		paths = append(paths, more...)

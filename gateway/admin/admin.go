@@ -32,12 +32,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/inspection"
-	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
+	l4control "github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/inspection"
+	l7control "github.com/millrace/millrace/l7/control"
 )
 
 // Target names a backend of a service.
@@ -83,13 +83,13 @@ type Status struct {
 	Reload  Reload              `json:"reload"`
 	Counts  Counts              `json:"counts"`
 	Engine  gpukern.EngineStats `json:"engine"` // of all loops
-	Gateway gateway.Status      `json:"gateway"`
+	Gateway l4control.Status    `json:"gateway"`
 
 	KernelPrograms KernelPrograms `json:"kernel_programs"` // gateway.kernel has the connections
 
 	Inspection *inspection.Status `json:"inspection,omitempty"` // without policies: none. Of its rules the first 20
 
-	Listeners *workers.Status `json:"http,omitempty"` // without listeners: none
+	Listeners *l7control.Status `json:"http,omitempty"` // without listeners: none
 }
 
 // KernelPrograms says whether the kernel forwards established connections, and what its programs have seen.
@@ -170,7 +170,7 @@ type Names struct {
 }
 
 // SelectionValues returns a selection as parameters of a URL: service, for each one, backend, limit, foremost and summary.
-func SelectionValues(s *gateway.Selection) url.Values {
+func SelectionValues(s *l4control.Selection) url.Values {
 	v := Query{Backend: s.Backend, Limit: s.Limit}.Values()
 	if s.Foremost != 0 {
 		v.Set("foremost", strconv.Itoa(s.Foremost))
@@ -185,7 +185,7 @@ func SelectionValues(s *gateway.Selection) url.Values {
 }
 
 // ParseSelection is the inverse of SelectionValues. It knows no other parameters.
-func ParseSelection(v url.Values) (sel gateway.Selection, err error) {
+func ParseSelection(v url.Values) (sel l4control.Selection, err error) {
 	one := url.Values{}
 	for key, list := range v {
 		switch key {
@@ -266,7 +266,7 @@ func ParseClient(s string) (netip.Prefix, error) {
 }
 
 // Error is what a request is answered with that could not be done.
-type Error = control.Error
+type Error = controlsocket.Error
 
 // Duration is a time.Duration that reads and writes itself as "30s".
 type Duration time.Duration

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/l4/control"
 )
 
 func TestAQueryIsReadAsItWasWritten(t *testing.T) {
@@ -68,7 +68,7 @@ func TestOfManyChangesTheFirstAreListed(t *testing.T) {
 }
 
 func TestASelectionIsReadAsItWasWritten(t *testing.T) {
-	for _, s := range []gateway.Selection{{}, {Services: []string{"a", "b&c"}, Backend: "x", Limit: 9}, {Foremost: 50}, {Summary: true}} {
+	for _, s := range []control.Selection{{}, {Services: []string{"a", "b&c"}, Backend: "x", Limit: 9}, {Foremost: 50}, {Summary: true}} {
 		v, err := url.ParseQuery(SelectionValues(&s).Encode())
 		if err != nil {
 			t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/defence"
-	"github.com/millrace/millrace/gateway/inspection"
-	"github.com/millrace/millrace/gateway/workers"
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
+	l4control "github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/inspection"
+	l7control "github.com/millrace/millrace/l7/control"
 )
 
 // ErrNotRunning reports that no gateway listens on the socket.
@@ -21,11 +21,11 @@ var ErrNotRunning = errors.New("no gateway is running there")
 
 // Client sends requests to the gateway behind a socket. Its methods may be called from any goroutine. A request
 // that the gateway rejects is an *Error.
-type Client struct{ control control.Client }
+type Client struct{ control controlsocket.Client }
 
 // NewClient returns a client of the gateway at the path socket. Nothing is opened yet.
 func NewClient(socket string) *Client {
-	c := &Client{control.Client{
+	c := &Client{controlsocket.Client{
 		Socket: socket, NotRunning: ErrNotRunning, User: "the gateway",
 		Start: "start one, or name the socket of its configuration with --socket or $MILLRACE_SOCKET",
 	}}
@@ -35,7 +35,7 @@ func NewClient(socket string) *Client {
 
 // Status returns a picture of the gateway, with what is chosen of its services. An *Error with Code 404 says that there is
 // no such service or backend.
-func (c *Client) Status(ctx context.Context, sel gateway.Selection) (s Status, err error) {
+func (c *Client) Status(ctx context.Context, sel l4control.Selection) (s Status, err error) {
 	return s, c.control.Call(ctx, http.MethodGet, "/v1/status?"+SelectionValues(&sel).Encode(), nil, &s)
 }
 
@@ -100,8 +100,8 @@ func (c *Client) RemoveVerdict(ctx context.Context, v DefenceSource) error {
 }
 
 // Route returns the way of a request through the configuration in use. An *Error with Code 400 says that it is no request.
-func (c *Client) Route(ctx context.Context, q workers.Query) (*workers.Explanation, error) {
-	var e workers.Explanation
+func (c *Client) Route(ctx context.Context, q l7control.Query) (*l7control.Explanation, error) {
+	var e l7control.Explanation
 	if err := c.control.Call(ctx, http.MethodPost, "/v1/route", q, &e); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *Client) Route(ctx context.Context, q workers.Query) (*workers.Explanati
 }
 
 // Connections calls yield with each connection that the query chooses, until it returns false.
-func (c *Client) Connections(ctx context.Context, q Query, yield func(gateway.Connection) bool) error {
+func (c *Client) Connections(ctx context.Context, q Query, yield func(l4control.Connection) bool) error {
 	resp, err := c.control.Do(ctx, http.MethodGet, "/v1/connections?"+q.Values().Encode(), nil)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (c *Client) Connections(ctx context.Context, q Query, yield func(gateway.Co
 	d := json.NewDecoder(resp.Body)
 	for {
 		var one struct {
-			gateway.Connection
+			l4control.Connection
 			Error
 		}
 		switch err := d.Decode(&one); {

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/millrace/millrace/gateway/route"
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/semantics"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway/route"
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -107,8 +107,12 @@ ticket_key_file: tickets`)
 		line int
 		part string
 	}{
-		{7, "no such file"}, {8, "found a certificate rather than a key"}, {9, "private key does not match"},
-		{10, "the file of authorities cannot be used"}, {10, "the revocation list cannot be used"}, {11, "the file of ticket keys cannot be used"},
+		{7, "no such file"},
+		{8, "found a certificate rather than a key"},
+		{9, "private key does not match"},
+		{10, "the file of authorities cannot be used"},
+		{10, "the revocation list cannot be used"},
+		{11, "the file of ticket keys cannot be used"},
 	} {
 		p := wrong.Problems[i]
 		if p.Line != want.line || !strings.Contains(p.Message, want.part) {

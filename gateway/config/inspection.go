@@ -9,7 +9,7 @@ import (
 )
 
 // Inspection says which packets of services are inspected by rules, and what follows from a match. Files are relative to the
-// configuration file's folder; package gateway/inspection reads them.
+// configuration file's folder; package l4/inspection reads them.
 type Inspection struct {
 	Policies []InspectionPolicy // key "policies": of several that name a service and device the first counts
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/millrace/millrace/gateway/route"
+	"github.com/millrace/millrace/l7/route"
 )
 
 // RuleRef is what the number of a route.Rule stands for.

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/workers"
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
+	l4control "github.com/millrace/millrace/l4/control"
+	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -51,7 +51,7 @@ func (d *Daemon) command(name string, do func(*http.Request) error) http.Handler
 			return
 		}
 		d.opt.Log.Info("admin", "command", name, "result", "done")
-		control.Reply(w, struct{}{})
+		controlsocket.Reply(w, struct{}{})
 	}
 }
 
@@ -79,7 +79,7 @@ func (d *Daemon) serveReload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	control.Reply(w, changes)
+	controlsocket.Reply(w, changes)
 }
 
 // loggedChanges is how many changes a line of the log names.
@@ -109,7 +109,7 @@ func (d *Daemon) drain(r *http.Request) error {
 	if d.ofPool(req.Service) || d.onlyPools() {
 		return d.workers.Drain(req.Service, req.Backend, time.Duration(req.Deadline), req.Force)
 	}
-	return d.gate.Drain(req.Service, req.Backend, gateway.DrainOptions{Deadline: time.Duration(req.Deadline), Force: req.Force})
+	return d.gate.Drain(req.Service, req.Backend, l4control.DrainOptions{Deadline: time.Duration(req.Deadline), Force: req.Force})
 }
 
 func (d *Daemon) undrain(r *http.Request) error {
@@ -154,7 +154,7 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	st := d.status(gate)
 	st.Listeners = web
-	control.Reply(w, st)
+	controlsocket.Reply(w, st)
 }
 
 // serveNames writes the names of the services, or of the backends of the one that the request names.
@@ -173,12 +173,12 @@ func (d *Daemon) serveNames(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	control.Reply(w, admin.Names{Names: names})
+	controlsocket.Reply(w, admin.Names{Names: names})
 }
 
 // serveRoute says which rule a request matches.
 func (d *Daemon) serveRoute(w http.ResponseWriter, r *http.Request) {
-	var q workers.Query
+	var q l7control.Query
 	err := body(r, &q)
 	if err == nil && d.workers == nil {
 		err = badRequest("the gateway has no listeners")
@@ -192,11 +192,11 @@ func (d *Daemon) serveRoute(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	control.Reply(w, e)
+	controlsocket.Reply(w, e)
 }
 
 // status returns what GET /v1/status shows.
-func (d *Daemon) status(gate gateway.Status) admin.Status {
+func (d *Daemon) status(gate l4control.Status) admin.Status {
 	counts, engine := d.node.Counters(), d.node.Engine()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -227,7 +227,7 @@ func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	e, n := json.NewEncoder(w), 0
-	d.gate.Connections(stack.Now(), d.node.OnLoop, func(c gateway.Connection) bool {
+	d.gate.Connections(stack.Now(), d.node.OnLoop, func(c l4control.Connection) bool {
 		if !matches(&q, &c) {
 			return true
 		}
@@ -237,7 +237,7 @@ func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
 }
 
 // matches reports whether the query chooses a connection.
-func matches(q *admin.Query, c *gateway.Connection) bool {
+func matches(q *admin.Query, c *l4control.Connection) bool {
 	return (q.Service == "" || q.Service == c.Service) && (q.Backend == "" || q.Backend == c.Backend) &&
 		(!q.Client.IsValid() || q.Client.Contains(c.Client.Addr()))
 }
@@ -261,7 +261,7 @@ func badRequest(format string, args ...any) error {
 
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, err error) {
-	control.ReplyError(w, codeOf(err), err.Error())
+	controlsocket.ReplyError(w, codeOf(err), err.Error())
 }
 
 // codeOf returns the HTTP status of an error.
@@ -270,12 +270,12 @@ func codeOf(err error) int {
 	switch {
 	case errors.As(err, &e):
 		return e.Code
-	case errors.Is(err, gateway.ErrUnknownService), errors.Is(err, gateway.ErrUnknownBackend),
-		errors.Is(err, workers.ErrUnknownPool), errors.Is(err, workers.ErrUnknownBackend):
+	case errors.Is(err, l4control.ErrUnknownService), errors.Is(err, l4control.ErrUnknownBackend),
+		errors.Is(err, l7control.ErrUnknownPool), errors.Is(err, l7control.ErrUnknownBackend):
 		return http.StatusNotFound
-	case errors.Is(err, workers.ErrQuery):
+	case errors.Is(err, l7control.ErrQuery):
 		return http.StatusBadRequest
-	case errors.Is(err, gateway.ErrRestart), errors.Is(err, gateway.ErrLastBackend), errors.Is(err, workers.ErrLastBackend):
+	case errors.Is(err, l4control.ErrRestart), errors.Is(err, l4control.ErrLastBackend), errors.Is(err, l7control.ErrLastBackend):
 		return http.StatusConflict
 	case errors.As(err, new(*config.Error)):
 		return http.StatusUnprocessableEntity

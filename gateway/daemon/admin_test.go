@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/pmd"
@@ -57,7 +57,7 @@ func controlledWith(t *testing.T, r nexthop.Resolver, log *slog.Logger) (*Daemon
 		t.Fatal(err)
 	}
 	d.inspection.SetLoops(len(d.node.Loops()))
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r, Policy: d.inspection.Number, OnEvent: d.events.add}); err != nil {
+	if d.gate, err = control.Open(cfg, control.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r, Policy: d.inspection.Number, OnEvent: d.events.add}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(d.node.Add(d.service()), d.node.Start()); err != nil {
@@ -209,7 +209,7 @@ func TestAReloadOverTheSocketTellsWhatIsWrong(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != tc.code || !strings.Contains(e.Message, tc.want) {
 			t.Errorf("%q: %v, want %d %q", tc.text, err, tc.code, tc.want)
 		}
-		if st, err := c.Status(t.Context(), gateway.Selection{}); err != nil || !st.Reload.Failed || !strings.Contains(st.Reload.Error, tc.want) {
+		if st, err := c.Status(t.Context(), control.Selection{}); err != nil || !st.Reload.Failed || !strings.Contains(st.Reload.Error, tc.want) {
 			t.Errorf("after a refused reload: %+v, %v", st.Reload, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestAReloadOverTheSocketTellsWhatIsWrong(t *testing.T) {
 	if _, err := c.Reload(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Status(t.Context(), gateway.Selection{})
+	st, err := c.Status(t.Context(), control.Selection{})
 	if err != nil || st.Reload.Failed || st.Reload.Error != "" || time.Since(st.Reload.Succeeded) > time.Minute {
 		t.Errorf("after a reload: %+v, %v", st.Reload, err)
 	}
@@ -237,7 +237,7 @@ func TestStopOverTheSocketEndsRun(t *testing.T) {
 }
 
 func TestWithoutAGatewayTheClientSaysSo(t *testing.T) {
-	_, err := admin.NewClient("/nonexistent/gw.sock").Status(t.Context(), gateway.Selection{})
+	_, err := admin.NewClient("/nonexistent/gw.sock").Status(t.Context(), control.Selection{})
 	if !errors.Is(err, admin.ErrNotRunning) {
 		t.Error(err)
 	}
@@ -318,7 +318,7 @@ func TestCloseWaitsForAReload(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if _, err := d.Reload(); !errors.Is(err, gateway.ErrClosed) {
+	if _, err := d.Reload(); !errors.Is(err, control.ErrClosed) {
 		t.Errorf("a reload after the end: %v", err)
 	}
 }
@@ -326,8 +326,8 @@ func TestCloseWaitsForAReload(t *testing.T) {
 func TestEventsSayWhatChangedAndWhoDidIt(t *testing.T) {
 	var log strings.Builder
 	l := newEventLog(slog.New(slog.NewTextHandler(&log, nil)))
-	l.add(gateway.Event{Service: "web", Backend: "b1", What: "weight", Why: "operator", Weight: 0})
-	l.add(gateway.Event{Service: "web", Backend: "b1", What: "unhealthy", Cause: admin.ErrNotRunning})
+	l.add(control.Event{Service: "web", Backend: "b1", What: "weight", Why: "operator", Weight: 0})
+	l.add(control.Event{Service: "web", Backend: "b1", What: "unhealthy", Cause: admin.ErrNotRunning})
 	l.flush(true)
 	for _, want := range []string{"state=weight weight=0 why=operator", "level=WARN", `cause="no gateway is running there"`} {
 		if !strings.Contains(log.String(), want) {
@@ -337,7 +337,7 @@ func TestEventsSayWhatChangedAndWhoDidIt(t *testing.T) {
 }
 
 func TestAQueryChoosesByAllThatItNames(t *testing.T) {
-	c := gateway.Connection{
+	c := control.Connection{
 		Service: "web", Backend: "b1", Client: netip.MustParseAddrPort("198.18.0.1:4000"), Address: netip.MustParseAddrPort("198.18.1.1:80"),
 	}
 	for _, tc := range []struct {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/l4/control"
 )
 
 // How often, and how far apart, an address is announced: RFC 4861 10 (MAX_NEIGHBOR_ADVERTISEMENT,
@@ -121,10 +121,10 @@ func (d *Daemon) sendAnnouncements(ctx context.Context) {
 }
 
 // networks returns the networks that hear announcements.
-func (d *Daemon) networks() (list []gateway.Network, err error) {
+func (d *Daemon) networks() (list []control.Network, err error) {
 	networks, err := d.node.Networks()
 	for _, n := range networks {
-		list = append(list, gateway.Network{Prefix: n.Prefix, Dev: n.Dev, VLAN: n.VLAN})
+		list = append(list, control.Network{Prefix: n.Prefix, Dev: n.Dev, VLAN: n.VLAN})
 	}
 	return list, err
 }

@@ -17,16 +17,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/defence"
-	"github.com/millrace/millrace/gateway/inspection"
-	"github.com/millrace/millrace/gateway/statesync"
-	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
+	l4control "github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/datapath"
+	"github.com/millrace/millrace/l4/inspection"
+	"github.com/millrace/millrace/l4/statesync"
+	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/node/nexthop"
@@ -64,10 +64,10 @@ type Daemon struct {
 	file string
 	opt  Options
 	node *node.Node
-	gate *gateway.Gateway
+	gate *l4control.Gateway
 
-	workers *workers.Set  // nil without listeners
-	host    *socket.Stack // whose connections they have with `stack: devices`; nil otherwise
+	workers *l7control.Set // nil without listeners
+	host    *socket.Stack  // whose connections they have with `stack: devices`; nil otherwise
 
 	before     prefilters // of the devices: those of defence and flows
 	flows      kernelFlows
@@ -161,7 +161,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
+	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/defence"
-	"github.com/millrace/millrace/gateway/inspection"
-	"github.com/millrace/millrace/gateway/proxy"
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
+	"github.com/millrace/millrace/l4/inspection"
+	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/stack"
@@ -189,7 +189,7 @@ func (d *Daemon) serveDefence(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, err)
 		return
 	}
-	control.Reply(w, st)
+	controlsocket.Reply(w, st)
 }
 
 // addVerdict puts a verdict of the operator in force.

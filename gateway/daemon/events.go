@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/node/nexthop"
 )
 
@@ -22,9 +22,9 @@ type eventLog struct {
 	mu     sync.Mutex // never held while log is called
 	window time.Time  // start of the window that list and more belong to
 	room   int        // events that may still be logged one by one in it
-	list   []gateway.Event
+	list   []control.Event
 	more   map[eventKind]int    // those beyond
-	short  []gateway.SNATStatus // SNAT addresses whose ports are short, to be logged
+	short  []control.SNATStatus // SNAT addresses whose ports are short, to be logged
 }
 
 // eventKind is what summed events have in common.
@@ -43,9 +43,9 @@ func newEventLog(log *slog.Logger) *eventLog {
 }
 
 // add queues an event. It never waits, and may be called with locks held.
-func (l *eventLog) add(e gateway.Event) { l.addAt(time.Now(), e) }
+func (l *eventLog) add(e control.Event) { l.addAt(time.Now(), e) }
 
-func (l *eventLog) addAt(now time.Time, e gateway.Event) {
+func (l *eventLog) addAt(now time.Time, e control.Event) {
 	if !l.log.Enabled(context.Background(), levelOf(e.What)) {
 		return
 	}
@@ -64,7 +64,7 @@ func (l *eventLog) addAt(now time.Time, e gateway.Event) {
 }
 
 // addPorts queues a warning that source ports are nearly used up, in place of one that was not logged yet. As add.
-func (l *eventLog) addPorts(short []gateway.SNATStatus) {
+func (l *eventLog) addPorts(short []control.SNATStatus) {
 	l.mu.Lock()
 	l.short = short
 	l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *eventLog) flush(all bool) {
 }
 
 // write logs one event.
-func (l *eventLog) write(e *gateway.Event) {
+func (l *eventLog) write(e *control.Event) {
 	args := []any{"service", e.Service, "backend", e.Backend, "address", e.Address.String(), "state", e.What}
 	if e.What == "weight" {
 		args = append(args, "weight", e.Weight)
@@ -142,7 +142,7 @@ func (l *eventLog) write(e *gateway.Event) {
 const mostShort = 4
 
 // writePorts logs that source ports are nearly used up.
-func (l *eventLog) writePorts(short []gateway.SNATStatus) {
+func (l *eventLog) writePorts(short []control.SNATStatus) {
 	for i := range short[:min(len(short), mostShort)] {
 		st := &short[i]
 		l.log.Warn("ports", "snat", st.Address, "backend", st.MostUsedBy, "used_percent", st.UsedPercent,

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/node/nexthop"
 )
 
@@ -51,14 +51,14 @@ func TestALogThatBlocksStopsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(d.gate.Drain("web", "b1", gateway.DrainOptions{Deadline: time.Minute, Force: true}))
+	must(d.gate.Drain("web", "b1", control.DrainOptions{Deadline: time.Minute, Force: true}))
 	<-handler.entered // the record of the drain, or of the start, hangs
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
 		done <- errors.Join(d.gate.Undrain("web", "b1"), d.gate.SetWeight("web", "b1", 7, false), func() error {
-			st, err := client.Status(ctx, gateway.Selection{})
+			st, err := client.Status(ctx, control.Selection{})
 			if err == nil && st.Gateway.Services[0].Backends[0].Weight != 7 {
 				err = fmt.Errorf("weight %d", st.Gateway.Services[0].Backends[0].Weight)
 			}
@@ -86,8 +86,8 @@ func TestManyEventsAreSummedUp(t *testing.T) {
 	var log testnet.Log
 	l := newEventLog(slog.New(slog.NewTextHandler(&log, nil)))
 	start := time.Now()
-	event := func(i int, what, why string) gateway.Event {
-		return gateway.Event{Service: "web", Backend: fmt.Sprint("b", i), Address: config.AddrPortsFrom(netip.MustParseAddr("198.18.2.1"), config.PortRange{First: 80, Last: 80}), What: what, Why: why}
+	event := func(i int, what, why string) control.Event {
+		return control.Event{Service: "web", Backend: fmt.Sprint("b", i), Address: config.AddrPortsFrom(netip.MustParseAddr("198.18.2.1"), config.PortRange{First: 80, Last: 80}), What: what, Why: why}
 	}
 	for i := range 1000 {
 		l.addAt(start, event(i, "unhealthy", ""))

@@ -3,7 +3,7 @@ package daemon
 import (
 	"testing"
 
-	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/tap"

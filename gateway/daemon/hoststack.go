@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack/host"
@@ -27,7 +27,7 @@ const stackMemory = 256 << 20
 const resetTime = time.Second
 
 // openStack makes the host, and returns a loop for each of the node's.
-func (d *Daemon) openStack(cfg *config.Config) ([]workers.Loop, error) {
+func (d *Daemon) openStack(cfg *config.Config) ([]control.Loop, error) {
 	c := host.Config{Loops: d.node.Loops(), Dispatched: true, TCP: tcp.Config{Budget: stackMemory}}
 	for i, l := range d.node.Links() {
 		is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
@@ -42,9 +42,9 @@ func (d *Daemon) openStack(cfg *config.Config) ([]workers.Loop, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	group.Settle() // listeners ask each loop for its addresses
-	var loops []workers.Loop
+	var loops []control.Loop
 	for _, h := range group.Hosts {
-		loops = append(loops, workers.StackLoop(h))
+		loops = append(loops, control.StackLoop(h))
 	}
 	return loops, d.node.Add(node.Service{
 		Name: "host", Handlers: group.Handlers(), Claims: group.Claims, Fallback: true, Entered: true, Metrics: d.host.WriteMetrics,

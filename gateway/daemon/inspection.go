@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/inspection"
-	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/internal/controlsocket"
+	"github.com/millrace/millrace/l4/inspection"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
 )
@@ -66,5 +66,5 @@ func (d *Daemon) serveRules(w http.ResponseWriter, r *http.Request) {
 		}
 		limit = n
 	}
-	control.Reply(w, d.inspection.Status(limit))
+	controlsocket.Reply(w, d.inspection.Status(limit))
 }

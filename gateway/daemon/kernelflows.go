@@ -7,7 +7,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/kernelflows"
+	"github.com/millrace/millrace/l4/kernelflows"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd/device"

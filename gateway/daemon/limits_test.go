@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -50,7 +50,7 @@ func (s *site) asked() net.Conn {
 }
 
 // listener returns the state of a listener.
-func (s *site) listener(name string) (l workers.ListenerStatus) {
+func (s *site) listener(name string) (l control.ListenerStatus) {
 	s.t.Helper()
 	st := s.d.workers.Status(nil)
 	for _, l = range st.Listeners {

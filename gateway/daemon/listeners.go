@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/pool"
-	"github.com/millrace/millrace/gateway/quicconn"
-	"github.com/millrace/millrace/gateway/workers"
+	l4control "github.com/millrace/millrace/l4/control"
+	l7control "github.com/millrace/millrace/l7/control"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/node/nexthop"
 )
 
@@ -19,7 +19,7 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 	if len(cfg.Listeners) == 0 {
 		return nil
 	}
-	opt := workers.Options{Log: d.opt.Log, OnEvent: d.poolChanged}
+	opt := l7control.Options{Log: d.opt.Log, OnEvent: d.poolChanged}
 	if d.defence != nil {
 		opt.OnRefused = d.refusalReporter
 	}
@@ -29,7 +29,7 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 		}
 		opt.QUIC = quicconn.OverStack(d.host)
 	}
-	d.workers, err = workers.Open(cfg, opt)
+	d.workers, err = l7control.Open(cfg, opt)
 	return err
 }
 
@@ -62,7 +62,7 @@ func (d *Daemon) closeWorkers() error {
 // poolChanged logs a change of a pool's backend.
 func (d *Daemon) poolChanged(e pool.Event) {
 	at := e.Backend.Address()
-	d.events.add(gateway.Event{
+	d.events.add(l4control.Event{
 		Service: e.Backend.Pool().Name(), Backend: e.Backend.Name(), What: poolChanges[e.Change], Cause: e.Cause,
 		Address: config.AddrPortsFrom(at.Addr(), config.PortRange{First: at.Port(), Last: at.Port()}),
 	})
@@ -78,7 +78,7 @@ func (d *Daemon) ofPool(name string) bool { return d.workers != nil && d.workers
 func (d *Daemon) onlyPools() bool { return d.workers != nil && len(d.gate.ServiceNames()) == 0 }
 
 // statusOf returns the state of what a selection chooses: services and pools have their names in common.
-func (d *Daemon) statusOf(sel gateway.Selection) (gateway.Status, *workers.Status, error) {
+func (d *Daemon) statusOf(sel l4control.Selection) (l4control.Status, *l7control.Status, error) {
 	if d.workers == nil {
 		st, err := d.gate.StatusOf(sel)
 		return st, nil, err
@@ -94,7 +94,7 @@ func (d *Daemon) statusOf(sel gateway.Selection) (gateway.Status, *workers.Statu
 	})
 	if d.onlyPools() && len(sel.Services) > 0 {
 		_, err := d.workers.BackendNames(sel.Services[0])
-		return gateway.Status{}, nil, err
+		return l4control.Status{}, nil, err
 	}
 	all, none := func(string) bool { return true }, named && len(sel.Services) == 0
 	if named {
@@ -108,27 +108,27 @@ func (d *Daemon) statusOf(sel gateway.Selection) (gateway.Status, *workers.Statu
 		all := sel.Backend
 		sel.Backend = ""
 		if all != "" && len(web.Pools) == 0 {
-			return gateway.Status{}, nil, fmt.Errorf("%w %q", workers.ErrUnknownBackend, all)
+			return l4control.Status{}, nil, fmt.Errorf("%w %q", l7control.ErrUnknownBackend, all)
 		}
 	}
 	st, err := d.gate.StatusOf(sel)
-	if errors.Is(err, gateway.ErrUnknownBackend) && len(web.Pools) > 0 { // pools have it
+	if errors.Is(err, l4control.ErrUnknownBackend) && len(web.Pools) > 0 { // pools have it
 		sel.Backend = ""
 		st, err = d.gate.StatusOf(sel)
 		none = true
 	}
 	if none {
-		st.Services = []gateway.ServiceStatus{}
+		st.Services = []l4control.ServiceStatus{}
 	}
 	return st, &web, err
 }
 
 // onlyBackend leaves the backends of a name, and the pools that have one.
-func onlyBackend(st *workers.Status, name string) {
+func onlyBackend(st *l7control.Status, name string) {
 	for i := range st.Pools {
-		st.Pools[i].Backends = slices.DeleteFunc(st.Pools[i].Backends, func(b workers.BackendStatus) bool { return b.Name != name })
+		st.Pools[i].Backends = slices.DeleteFunc(st.Pools[i].Backends, func(b l7control.BackendStatus) bool { return b.Name != name })
 	}
-	st.Pools = slices.DeleteFunc(st.Pools, func(p workers.PoolStatus) bool { return len(p.Backends) == 0 })
+	st.Pools = slices.DeleteFunc(st.Pools, func(p l7control.PoolStatus) bool { return len(p.Backends) == 0 })
 }
 
 // names returns the names of services and pools.

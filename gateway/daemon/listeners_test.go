@@ -21,11 +21,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/http3"
-	"github.com/millrace/millrace/internal/testcert"
-	"github.com/millrace/millrace/internal/testport"
+	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/internal/testkit/testport"
+	"github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/metrics"
 )
 
@@ -139,7 +139,7 @@ func TestListenersAloneServeRequestsAndReloadWhatChanges(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 
-	st, err := s.admin.Status(t.Context(), gateway.Selection{})
+	st, err := s.admin.Status(t.Context(), control.Selection{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestListenersAloneServeRequestsAndReloadWhatChanges(t *testing.T) {
 	}
 	c := named(t, "c")
 	s.reload(strings.NewReplacer("/fixed", "/other", "{name: a, address", "{name: c, address: \""+c+"\"}, {name: a, state: inactive, address").Replace(src))
-	st, err = s.admin.Status(t.Context(), gateway.Selection{Services: []string{"p"}})
+	st, err = s.admin.Status(t.Context(), control.Selection{Services: []string{"p"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestAReloadThatCannotBeUsedChangesNothing(t *testing.T) {
 			t.Errorf("%s: %q", what, body)
 		}
 	}
-	st, err := s.admin.Status(t.Context(), gateway.Selection{})
+	st, err := s.admin.Status(t.Context(), control.Selection{})
 	if err != nil || !st.Reload.Failed {
 		t.Errorf("%+v, %v", st.Reload, err)
 	}
@@ -256,7 +256,7 @@ func TestCommandsReachPools(t *testing.T) {
 	state := func(want string) {
 		t.Helper()
 		await(t, func() bool {
-			st, err := s.admin.Status(ctx, gateway.Selection{})
+			st, err := s.admin.Status(ctx, control.Selection{})
 			return err == nil && st.Listeners.Pools[0].Backends[0].State == want
 		})
 	}
@@ -289,10 +289,10 @@ func TestCommandsReachPools(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.admin.Status(ctx, gateway.Selection{Services: []string{"q"}}); code(err) != 404 {
+	if _, err := s.admin.Status(ctx, control.Selection{Services: []string{"q"}}); code(err) != 404 {
 		t.Error(err)
 	}
-	if st, err := s.admin.Status(ctx, gateway.Selection{}); err != nil || !st.Listeners.Pools[0].Backends[1].Operator {
+	if st, err := s.admin.Status(ctx, control.Selection{}); err != nil || !st.Listeners.Pools[0].Backends[1].Operator {
 		t.Errorf("%+v, %v", st.Listeners, err)
 	}
 }
@@ -337,7 +337,7 @@ func TestWhatWasCountedAndOrderedOutlivesReloads(t *testing.T) {
 	}
 	state := func() string {
 		t.Helper()
-		st, err := s.admin.Status(t.Context(), gateway.Selection{})
+		st, err := s.admin.Status(t.Context(), control.Selection{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +363,7 @@ func TestBackendsOfPoolsAreProbed(t *testing.T) {
 		"{name: p, health: {type: http, interval: 100ms, fall: 1, rise: 1},").Replace(siteConfig)
 	s := newSite(t, src)
 	await(t, func() bool {
-		st, err := s.admin.Status(t.Context(), gateway.Selection{})
+		st, err := s.admin.Status(t.Context(), control.Selection{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -669,7 +669,7 @@ pools:
 	if err := dial("mail.example"); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
 		t.Error(err)
 	}
-	st, err := s.admin.Status(t.Context(), gateway.Selection{})
+	st, err := s.admin.Status(t.Context(), control.Selection{})
 	if err != nil || st.Listeners.Counts.Streams.Passed != 3 || st.Listeners.Counts.Streams.Unrouted != 1 {
 		t.Errorf("%+v, %v", st.Listeners, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/l4/control"
 )
 
 // seen is a request as a backend has got it.
@@ -172,7 +172,7 @@ func TestRulesDoWhatTheFileSays(t *testing.T) {
 			t.Errorf("the session went from %s to %s", first.Name, got.Name)
 		}
 	}
-	st, err := s.admin.Status(t.Context(), gateway.Selection{})
+	st, err := s.admin.Status(t.Context(), control.Selection{})
 	if err != nil || st.Listeners.Counts.Retries == 0 {
 		t.Errorf("%+v, %v", st.Listeners, err)
 	}

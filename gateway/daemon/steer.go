@@ -1,13 +1,13 @@
 package daemon
 
 import (
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/pmd"
 )
 
 // Rules says in the drivers' words what the gateway wants, for the Claims of a node.Service. Every device
 // gets the same rules: an address is the gateway's on whichever side its packets come in.
-func Rules(list []gateway.Steer) (out []pmd.Rule) {
+func Rules(list []control.Steer) (out []pmd.Rule) {
 	for _, s := range list {
 		if s.Keep {
 			out = append(out, pmd.Rule{Addr: s.Addr, Kind: pmd.Keep})

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/gateway"
-	"github.com/millrace/millrace/gateway/workers"
 	"github.com/millrace/millrace/gpukern"
+	l4control "github.com/millrace/millrace/l4/control"
+	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 )
@@ -19,9 +19,9 @@ type Summary struct {
 	node.Counters
 	Devices []node.DeviceCounters `json:"devices"`
 	Engine  gpukern.EngineStats   `json:"engine"`
-	Gateway gateway.Status        `json:"gateway"`
+	Gateway l4control.Status      `json:"gateway"`
 
-	Listeners *workers.Status `json:"http,omitempty"` // without listeners: none
+	Listeners *l7control.Status `json:"http,omitempty"` // without listeners: none
 }
 
 // Summary returns the counters.
@@ -88,7 +88,7 @@ const maxSummary = 50
 func (s *Summary) backends(b *strings.Builder) {
 	type line struct {
 		service string
-		of      *gateway.BackendStatus
+		of      *l4control.BackendStatus
 	}
 	var list []line
 	for i := range s.Gateway.Services {
@@ -97,7 +97,7 @@ func (s *Summary) backends(b *strings.Builder) {
 			list = append(list, line{sv.Name, &sv.Backends[k]})
 		}
 	}
-	var more gateway.BackendStatus
+	var more l4control.BackendStatus
 	others := 0
 	if len(list) > maxSummary {
 		slices.SortStableFunc(list, func(a, b line) int {

@@ -6,7 +6,7 @@
 // backend leaves, and equal on all gateways with the same names and weights: a packet that another gateway
 // forwarded before, or that came before a restart, goes to the same backend without shared state.
 //
-// The L4 gateway (gateway/datapath) and the pools of the L7 gateway (gateway/pool) share it. The package has no state.
+// The L4 gateway (l4/datapath) and the pools of the L7 gateway (l7/pool) share it. The package has no state.
 package maglev
 
 import (

@@ -10,8 +10,8 @@ import (
 
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/tuple"
-	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/gpukern/image"
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
 )

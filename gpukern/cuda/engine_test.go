@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/lpm"
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

@@ -22,8 +22,8 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/gpukern/tuple"
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/gpukern/tuple"
-	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
 func TestRoutesAreFoundAsByScanning(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
 // TestCellLayout compares the counter with that of the C compiler.

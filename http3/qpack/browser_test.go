@@ -1,7 +1,7 @@
 package qpack
 
 import (
-	browsers "github.com/millrace/millrace/internal/browser"
+	browsers "github.com/millrace/millrace/internal/testkit/browser"
 )
 
 // browser returns the fields of a request as Chromium sends them for a page.

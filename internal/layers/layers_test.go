@@ -81,33 +81,33 @@ quic            :
 quic/fec        :
 proxyproto      :
 gateway/health  : clock internal/regfile
-gateway/quiclb  :
-gateway/route   : semantics
-gateway/transport: clock ip socket stack stack/host tcp wire
-gateway/quicconn: gateway/transport quic socket
-gateway/proxy   : clock gateway/pool gateway/quicconn gateway/rewrite gateway/route gateway/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
+l4/quiclb  :
+l7/route   : semantics
+l7/transport: clock ip socket stack stack/host tcp wire
+l7/quicconn: l7/transport quic socket
+l7/proxy   : clock l7/pool l7/quicconn l7/rewrite l7/route l7/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
 node/nexthop    : internal/rtnl
-gateway/config  : tls gateway/health gateway/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
-gateway/fastpath: clock
-gateway/kernelflows: gateway/fastpath clock metrics pmd wire
+gateway/config  : tls gateway/health l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+l4/fastpath: clock
+l4/kernelflows: l4/fastpath clock metrics pmd wire
 gateway/maglev  :
-gateway/rewrite : internal/random semantics
-gateway/pool    : clock gateway/health gateway/maglev internal/random
-gateway/datapath: gateway/quiclb gateway/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
-gateway/statesync: gateway/datapath
-gateway/inspection: filter filter/expr filter/inspect filter/signature gateway/config gateway/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
-gateway         : gateway/health gateway/statesync gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
-gateway/workers : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/pool gateway/proxy gateway/quicconn gateway/rewrite gateway/route gateway/transport internal/suggest
+l7/rewrite : internal/random semantics
+l7/pool    : clock gateway/health gateway/maglev internal/random
+l4/datapath: l4/quiclb l4/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
+l4/statesync: l4/datapath
+l4/inspection: filter filter/expr filter/inspect filter/signature gateway/config l4/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
+l4/control      : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
+l7/control : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/pool l7/proxy l7/quicconn l7/rewrite l7/route l7/transport internal/suggest
 gateway/defence : filter/ebpf gateway/config metrics pmd
-gateway/admin   : gateway gateway/defence gateway/inspection gateway/config gateway/workers gpukern internal/control
-node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/control internal/rtnl
-gateway/daemon  : clock gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/control
+gateway/admin   : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
+node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/rtnl
+gateway/daemon  : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
 docs            :
 cmd/millrace    : *
 cmd/prom        : metrics
 bench           : *
 bench/asavie    :
-bench/harness   : internal/testnet
+bench/harness   : internal/testkit/testnet
 bench/netpeer   : *
 bench/role      : *
 bench/webpeer   : http1 http2 semantics tls
@@ -116,19 +116,19 @@ examples/httpclient: . socket
 examples/httpserver: . socket
 examples/poller : . socket
 examples/udpecho: . socket
-examples/lab    : internal/testcert internal/testnet websocket
-internal/conformance: packet ring clock pmd
-internal/control:
-internal/flowmodel: gateway/fastpath clock wire
-internal/doctor : gpukern internal/rtnl
-internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
-internal/rulefile: filter filter/inspect filter/signature
-internal/service:
+examples/lab    : internal/testkit/testcert internal/testkit/testnet websocket
+internal/testkit/conformance: packet ring clock pmd
+internal/controlsocket:
+internal/testkit/flowmodel: l4/fastpath clock wire
+internal/app/doctor : gpukern internal/rtnl
+internal/app/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
+internal/app/rulefile: filter filter/inspect filter/signature
+internal/app/service:
 internal/strictyaml: internal/excerpt internal/suggest
-internal/shimtest:
-internal/stackpair: gpukern pmd ring socket stack
-internal/stackd : shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control internal/rtnl internal/regfile
-internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
+internal/testkit/shimtest:
+internal/testkit/stackpair: gpukern pmd ring socket stack
+internal/app/stackd : shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile
+internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
 internal/bounded:
@@ -141,26 +141,26 @@ internal/secretfile:
 internal/excerpt :
 internal/suggest :
 internal/sysnames: filter/expr
-internal/checkout:
-internal/cut    :
-internal/hostkern: gpukern/image gpukern/tuple internal/checkout
-internal/testcert:
-internal/browser:
-internal/testnet:
-internal/testpackets: packet ring
-internal/testport:
-internal/testpcaps: internal/checkout
-internal/derivepcaps:
-internal/netsim : packet wire clock pmd ip tcp
-internal/script : wire clock ip tcp
-internal/interop:
-internal/interop/bogoshim: socket tls
-internal/interop/programs:
-internal/wscases:
-internal/wrongcases:
-internal/memtransport: clock gateway/transport
-internal/h3cases: quic
-internal/onenode:
+internal/testkit/checkout:
+internal/testkit/cut    :
+internal/testkit/hostkern: gpukern/image gpukern/tuple internal/testkit/checkout
+internal/testkit/testcert:
+internal/testkit/browser:
+internal/testkit/testnet:
+internal/testkit/testpackets: packet ring
+internal/testkit/testport:
+internal/testkit/testpcaps: internal/testkit/checkout
+internal/testkit/derivepcaps:
+internal/testkit/netsim : packet wire clock pmd ip tcp
+internal/testkit/script : wire clock ip tcp
+internal/testkit/interop:
+internal/testkit/interop/bogoshim: socket tls
+internal/testkit/interop/programs:
+internal/testkit/wscases:
+internal/testkit/wrongcases:
+internal/testkit/memtransport: clock l7/transport
+internal/testkit/h3cases: quic
+internal/testkit/onenode:
 internal/layers :
 internal/tools  :
 `
@@ -169,26 +169,26 @@ internal/tools  :
 // Tests may import oracles anywhere.
 const rooms = `
 github.com/asavie/xdp             : bench/asavie
-github.com/cilium/ebpf            : filter/ebpf pmd/afxdp pmd/xdp gateway/kernelflows bench
+github.com/cilium/ebpf            : filter/ebpf pmd/afxdp pmd/xdp l4/kernelflows bench
 github.com/coder/websocket        : bench
 github.com/gobwas/ws              : bench
-github.com/gopacket/gopacket      : capture bench internal/derivepcaps
+github.com/gopacket/gopacket      : capture bench internal/testkit/derivepcaps
 github.com/klauspost/compress     : websocket
-github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device gateway/kernelflows internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
-github.com/vishvananda/netns      : internal/testnet
+github.com/vishvananda/netns      : internal/testkit/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
-go.yaml.in/yaml/v3                : internal/strictyaml gateway/config internal/stackd
+go.yaml.in/yaml/v3                : internal/strictyaml gateway/config internal/app/stackd
 github.com/insomniacslk/dhcp      :
 github.com/pires/go-proxyproto    :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench quic
 github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
-github.com/ebitengine/purego      : gpukern/cuda internal/hostkern
-gonum.org/v1/plot                 : internal/kernbench
+github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
+gonum.org/v1/plot                 : internal/app/kernbench
 golang.org/x/crypto               : tls
 golang.org/x/net                  : socket quic shim/notify
 golang.org/x/term                 : cmd/millrace
@@ -196,7 +196,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/inspect", "filter/reassembly", "filter/regex", "filter/signature", "gateway/quiclb", "gateway/maglev", "gateway/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/inspect", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."
@@ -312,7 +312,7 @@ func TestImportsFlowDown(t *testing.T) {
 
 // unreachable names what a package must not import, directly or through other packages of ours.
 const unreachable = `
-gateway/datapath : gateway/config node/nexthop go.yaml.in/yaml/v3 github.com/vishvananda/netlink net/http
+l4/datapath : gateway/config node/nexthop go.yaml.in/yaml/v3 github.com/vishvananda/netlink net/http
 `
 
 func TestWhatMustNotBeReachedIsNot(t *testing.T) {

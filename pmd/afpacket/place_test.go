@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/testpackets"
+	"github.com/millrace/millrace/internal/testkit/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testpackets"
+	"github.com/millrace/millrace/internal/testkit/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"

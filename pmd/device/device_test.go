@@ -11,7 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/ring"

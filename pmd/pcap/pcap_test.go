@@ -14,7 +14,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/internal/testpcaps"
+	"github.com/millrace/millrace/internal/testkit/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/pcap"

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/internal/testnet"
-	"github.com/millrace/millrace/internal/testpackets"
+	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/internal/testkit/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/tap"

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/testcert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/quic/fec"
 )

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/stackpair"
+	"github.com/millrace/millrace/internal/testkit/stackpair"
 	"github.com/millrace/millrace/shim"
 )
 

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/stackpair"
+	"github.com/millrace/millrace/internal/testkit/stackpair"
 	"github.com/millrace/millrace/socket"
 )
 

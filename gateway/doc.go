@@ -1,8 +1,0 @@
-// Package gateway is the control side of the L4 load balancer. It builds the snapshots that the handlers
-// of gateway/datapath decide by, out of the configuration (gateway/config), health checks
-// (gateway/health) and next hops (node/nexthop), and publishes each by an atomic pointer.
-//
-// A Gateway owns what packets do not: the numbers of services and backends, which are never used again,
-// so that a reload keeps every flow; states, slow start and drain of backends; ejections; what a reload
-// changes; status and metrics. Nothing here is on a packet's path.
-package gateway

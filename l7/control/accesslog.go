@@ -1,0 +1,180 @@
+package control
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/internal/logqueue"
+	"github.com/millrace/millrace/l7/proxy"
+)
+
+// accessLog writes a line of JSON for each request. Loops never wait for it: lines that do not fit the buffer are counted
+// and dropped.
+type accessLog struct {
+	queue *logqueue.Writer
+	file  *reopened
+	path  string
+}
+
+// reopened is a file that can be opened again under its name, after a rotation.
+type reopened struct {
+	mu sync.Mutex
+	w  io.WriteCloser
+}
+
+// Write implements io.Writer.
+func (r *reopened) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.w.Write(p)
+}
+
+// swap replaces the file, and closes the one before.
+func (r *reopened) swap(w io.WriteCloser) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.w
+	r.w = w
+	return old.Close()
+}
+
+// kept is a file that stays open: the standard output.
+type kept struct{ *os.File }
+
+func (kept) Close() error { return nil }
+
+// accessLogPath returns the path of a configuration's log, "-" for the standard output, "" for none.
+func accessLogPath(cfg *config.Config) string {
+	if f := cfg.AccessLog.File; f == "" || f == "-" {
+		return f
+	}
+	return cfg.Beside(cfg.AccessLog.File)
+}
+
+func openLogFile(path string) (io.WriteCloser, error) {
+	if path == "-" {
+		return kept{os.Stdout}, nil
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+}
+
+// planLog opens the log of a configuration anew: after a rotation its file is another one.
+func (s *Set) planLog(cfg *config.Config) (io.WriteCloser, error) {
+	path := accessLogPath(cfg)
+	if path == "" {
+		return nil, nil
+	}
+	return openLogFile(path)
+}
+
+// useLog makes a file the log; nil is none.
+func (s *Set) useLog(cfg *config.Config, w io.WriteCloser) {
+	old := s.log.Load()
+	switch {
+	case w == nil:
+		s.log.Store(nil)
+		if old != nil {
+			go old.close() // it may wait for a slow disk
+		}
+	case old != nil && s.cfg.AccessLog.Buffer == cfg.AccessLog.Buffer:
+		if err := old.file.swap(w); err != nil {
+			s.opt.Log.Error("access log", "error", err.Error())
+		}
+	default:
+		l := &accessLog{file: &reopened{w: w}, path: accessLogPath(cfg)}
+		l.queue = logqueue.New(l.file, cfg.AccessLog.Buffer, nil)
+		s.log.Store(l)
+		if old != nil {
+			go old.close()
+		}
+	}
+}
+
+// closeLimit bounds how long the end waits for the log.
+const closeLimit = 2 * time.Second
+
+func (l *accessLog) close() {
+	l.queue.Close(closeLimit)
+	l.file.mu.Lock()
+	defer l.file.mu.Unlock()
+	_ = l.file.w.Close() // nothing more is written
+}
+
+// logger returns the function that writes the records of one loop.
+func (s *Set) logger() func(*proxy.Record) {
+	var line []byte // of this loop
+	return func(r *proxy.Record) {
+		l := s.log.Load()
+		if l == nil {
+			return
+		}
+		line = appendRecord(line[:0], time.Now(), r)
+		_, _ = l.queue.Write(line) // it does not fail
+	}
+}
+
+// appendRecord appends a line of JSON.
+func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
+	b = append(b, `{"time":"`...)
+	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
+	b = append(b, `","client":"`...)
+	b = r.Client.AppendTo(b)
+	b = append(b, '"')
+	for _, f := range []struct{ name, value string }{
+		{"listener", r.Listener},
+		{"protocol", r.Protocol},
+		{"method", r.Method},
+		{"host", r.Host},
+		{"path", r.Path},
+		{"route", r.Route},
+		{"rule", r.Rule},
+		{"pool", r.Pool},
+		{"backend", r.Backend},
+		{"error", r.Error},
+	} {
+		if f.value != "" {
+			b = append(append(append(b, `,"`...), f.name...), `":`...)
+			b = appendJSON(b, f.value)
+		}
+	}
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
+	b = strconv.AppendInt(append(b, `,"attempts":`...), int64(r.Attempts), 10)
+	b = strconv.AppendUint(append(b, `,"bytes_in":`...), r.BytesIn, 10)
+	b = strconv.AppendUint(append(b, `,"bytes_out":`...), r.BytesOut, 10)
+	b = strconv.AppendFloat(append(b, `,"seconds":`...), r.Began.Seconds(), 'f', 6, 64)
+	return append(b, "}\n"...)
+}
+
+// appendJSON appends a string of JSON. What clients send need not be UTF-8, and must not end the line.
+func appendJSON(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			switch {
+			case c == '"' || c == '\\':
+				b = append(b, '\\', c)
+			case c < ' ' || c == 0x7f:
+				b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			default:
+				b = append(b, c)
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			b = append(b, `\ufffd`...)
+		} else {
+			b = append(b, s[i:i+n]...)
+		}
+		i += n
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,109 @@
+package control
+
+import (
+	ctls "crypto/tls"
+	"reflect"
+	"slices"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/tls"
+)
+
+// servedTLS is the TLS of a listener: what the workers have, and the files that it is made of.
+type servedTLS struct {
+	settings config.ListenerTLS
+	versions []config.HTTPVersion
+	config   *ctls.Config
+	serves   func(serverName, host string) bool // see proxy.Listener
+	files    []tls.Reloader
+}
+
+// planTLS returns the TLS of a listener. What has the same settings stays, so that clients resume their sessions, and its
+// files are read again.
+func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error) {
+	if old := s.served[l.Name]; old != nil && reflect.DeepEqual(old.settings, *l.TLS) && slices.Equal(old.versions, l.Versions) {
+		for _, f := range old.files {
+			if err := f.Reload(); err != nil {
+				return nil, err
+			}
+		}
+		return old, nil
+	}
+	t := &servedTLS{settings: *l.TLS, versions: l.Versions}
+	store := &tls.Store{}
+	var pairs []tls.KeyPair
+	for _, c := range l.TLS.Certificates {
+		pairs = append(pairs, cfg.KeyPair(c))
+	}
+	if err := store.Load(pairs...); err != nil {
+		return nil, err
+	}
+	t.files = append(t.files, store)
+	t.serves = servesOf(l.TLS.Misdirected, store)
+	o := tls.ServerOptions{Store: store, MinVersion: ctls.VersionTLS12}
+	if l.TLS.MinVersion == config.TLS13 {
+		o.MinVersion = ctls.VersionTLS13
+	}
+	if l.HTTP2() {
+		o.Protocols = append(o.Protocols, "h2")
+	}
+	if slices.Contains(l.Versions, config.HTTP1) {
+		o.Protocols = append(o.Protocols, "http/1.1")
+	}
+	if err := t.addClientAuth(cfg, l.TLS.ClientAuth, &o); err != nil {
+		return nil, err
+	}
+	if file := l.TLS.TicketKeyFile; file != "" {
+		keys, err := tls.LoadTicketKeys(tls.TicketPeriod, cfg.Beside(file))
+		if err != nil {
+			return nil, err
+		}
+		o.Tickets, t.files = keys, append(t.files, keys)
+	}
+	var err error
+	t.config, err = tls.NewServerConfig(o)
+	return t, err
+}
+
+// servesOf returns which hosts a connection serves; nil is all.
+func servesOf(m config.Misdirected, store *tls.Store) func(serverName, host string) bool {
+	switch m {
+	case config.MisdirectedCertificate:
+		return func(serverName, host string) bool { // a client that asks for no name has looked at the certificate, or takes any
+			return serverName == "" || store.Serves(serverName, host)
+		}
+	case config.MisdirectedServerName:
+		return proxy.SameName
+	}
+	return nil
+}
+
+// clientCert returns what backends learn of certificates of clients.
+func clientCert(a *config.ClientAuth) proxy.ClientCert {
+	if a == nil {
+		return proxy.ClientCert{}
+	}
+	styles := map[config.ForwardCert]proxy.CertStyle{config.ForwardCertRFC: proxy.CertRFC9440, config.ForwardCertX: proxy.CertXFCC}
+	return proxy.ClientCert{Style: styles[a.Forward], Chain: a.ForwardChain}
+}
+
+func (t *servedTLS) addClientAuth(cfg *config.Config, a *config.ClientAuth, o *tls.ServerOptions) error {
+	if a == nil {
+		return nil
+	}
+	roots, err := tls.LoadRoots(beside(cfg, a.CAFiles)...)
+	if err != nil {
+		return err
+	}
+	o.ClientAuth, t.files = &tls.ClientAuth{Roots: roots, Optional: a.Optional}, append(t.files, roots)
+	if len(a.CRLFiles) == 0 {
+		return nil
+	}
+	lists, err := tls.LoadRevocation(tls.RevocationOptions{Files: beside(cfg, a.CRLFiles)})
+	if err != nil {
+		return err
+	}
+	o.ClientAuth.Revocation, t.files = lists, append(t.files, lists)
+	return nil
+}

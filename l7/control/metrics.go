@@ -1,0 +1,178 @@
+package control
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/stack"
+)
+
+// WriteMetrics writes the counters of the workers and of their pools. Labels are names of the configuration, classes of
+// statuses and kinds of failures: no host, path or client, of which there is no bound.
+func (s *Set) WriteMetrics(w *metrics.Writer) {
+	t := s.Totals()
+	w.Counter("millrace_http_connections_total", "Connections of clients that were accepted.", t.Connections)
+	w.Gauge("millrace_http_connections", "Open connections of clients.", float64(t.Open))
+	w.Counter("millrace_http_requests_total", "Requests.", t.Requests)
+	w.Gauge("millrace_http_active_requests", "Requests in progress.", float64(t.Active))
+	w.Gauge("millrace_http_kept_content_bytes", "Content of requests that is kept for another attempt.", float64(t.Kept))
+	for i, n := range t.RefusedBy {
+		w.Counter("millrace_http_malformed_requests_total", "Requests that were refused before any rule, by reason.", n, metrics.Label{Name: "reason", Value: proxy.Refusal(i).String()})
+	}
+	for i, n := range t.Status {
+		w.Counter("millrace_http_responses_total", "Responses by class; none are requests that ended without one.", n, metrics.Label{Name: "class", Value: Classes[i]})
+	}
+	w.Counter("millrace_http_retries_total", "Requests that were sent to another backend.", t.Retries)
+	w.Counter("millrace_http_backend_connections_total", "Connections to backends that were opened.", t.BackOpened)
+	w.Counter("millrace_http_backend_connection_failures_total", "Connections to backends that failed before they were established.", t.BackFailed)
+	w.Counter("millrace_http_reused_requests_total", "Requests on a connection to a backend that had carried one before.", t.Reused)
+	w.Counter("millrace_http_drained_streams_total", "WebSockets and connections passed through that ended with the drain time of their backend.", t.Drained)
+	var took metrics.Distribution
+	for _, l := range s.loops {
+		l.worker.Latency(&took)
+	}
+	w.Histogram("millrace_http_request_seconds", "Time from the header of a request to the end of the response.", &took, metrics.Nanoseconds)
+	writeStreams(w, &t.Stream)
+	w.Counter("millrace_http_missing_proxy_headers_total", "Connections that lacked the PROXY header that was to come.", t.Headers)
+	w.Counter("millrace_http_write_timeouts_total", "Connections and responses that ended because their client took nothing of what was sent.", t.WriteTimeouts)
+	if l := s.log.Load(); l != nil {
+		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.queue.Dropped())
+	}
+	s.mu.Lock()
+	order, routes := s.order, slices.Collect(maps.Values(s.routes))
+	listeners := make([]admission, len(s.cfg.Listeners))
+	for i := range listeners {
+		name := s.cfg.Listeners[i].Name
+		listeners[i] = admission{name, s.admissions[name]}
+	}
+	s.mu.Unlock()
+	for i := range listeners {
+		if wanted(&w.Selection, i, listeners[i].name) {
+			listeners[i].write(w)
+		}
+	}
+	s.writeRoutes(w, routes)
+	for i, p := range order {
+		if wanted(&w.Selection, i, p.cfg.Name) {
+			st := p.Status(stack.Now())
+			writePool(w, &st)
+		}
+	}
+}
+
+// admission is a listener with what counts its connections.
+type admission struct {
+	name string
+	*proxy.Admission
+}
+
+func (a admission) write(w *metrics.Writer) {
+	of := metrics.Label{Name: "listener", Value: a.name}
+	w.Gauge("millrace_http_listener_connections", "Open connections of clients at a listener.", float64(a.Open()), of)
+	for d := range proxy.Denials {
+		w.Counter("millrace_http_refused_connections_total", "Connections of clients that were refused as soon as they came, by reason.", a.Refused(d), of,
+			metrics.Label{Name: "reason", Value: d.String()})
+	}
+}
+
+// listed is how many listeners, pools and routes a scrape lists unless it asks for more: the first of the configuration, and the routes
+// with the most requests.
+const listed = 100
+
+// wanted reports whether a scrape lists the ith of listeners, pools or routes.
+func wanted(sel *metrics.Selection, i int, name string) bool {
+	if sel.Names == nil {
+		return sel.All || i < listed
+	}
+	return slices.Contains(sel.Names, name)
+}
+
+func writeStreams(w *metrics.Writer, t *proxy.StreamStats) {
+	w.Counter("millrace_http_streams_total", "Connections that were passed through.", t.Passed)
+	w.Gauge("millrace_http_streams", "Connections that are passed through now.", float64(t.Active))
+	for _, f := range []struct {
+		why string
+		n   uint64
+	}{{"unrouted", t.Unrouted}, {"no_hello", t.Hellos}, {"no_backend", t.Failed}, {"cut", t.Cut}} {
+		w.Counter("millrace_http_stream_failures_total", "Connections that were not passed through to their end, by reason.", f.n,
+			metrics.Label{Name: "reason", Value: f.why})
+	}
+	w.Counter("millrace_http_stream_retries_total", "Backends that were tried after another one.", t.Retries)
+	w.Counter("millrace_http_stream_received_bytes_total", "Bytes from clients that were passed through.", t.Up)
+	w.Counter("millrace_http_stream_sent_bytes_total", "Bytes to clients that were passed through.", t.Down)
+}
+
+// writeRoutes writes the counters of routes, the busiest first.
+func (s *Set) writeRoutes(w *metrics.Writer, routes []*proxy.Route) {
+	type one struct {
+		name   string
+		counts [proxy.RouteCounts]uint64
+	}
+	list := make([]one, 0, len(routes))
+	for _, r := range routes {
+		list = append(list, one{r.Name, r.Counts()})
+	}
+	slices.SortFunc(list, func(a, b one) int {
+		return cmp.Or(cmp.Compare(b.counts[proxy.RouteRequests], a.counts[proxy.RouteRequests]), cmp.Compare(a.name, b.name))
+	})
+	for i := range list {
+		if !wanted(&w.Selection, i, list[i].name) {
+			continue
+		}
+		of, c := metrics.Label{Name: "route", Value: list[i].name}, &list[i].counts
+		w.Counter("millrace_http_route_requests_total", "Requests of a route.", c[proxy.RouteRequests], of)
+		for k, class := range Classes {
+			w.Counter("millrace_http_route_responses_total", "Responses of a route by class.", c[int(proxy.RouteStatus)+k], of, metrics.Label{Name: "class", Value: class})
+		}
+		w.Counter("millrace_http_route_internal_responses_total", "Responses that the gateway made, for want of one of a backend.", c[proxy.RouteInternal], of)
+		w.Counter("millrace_http_route_retries_total", "Further attempts of requests.", c[proxy.RouteRetries], of)
+		w.Counter("millrace_http_route_received_bytes_total", "Bytes of the content of requests.", c[proxy.RouteBytesIn], of)
+		w.Counter("millrace_http_route_sent_bytes_total", "Bytes of the content of responses.", c[proxy.RouteBytesOut], of)
+	}
+}
+
+func writePool(w *metrics.Writer, st *pool.Status) {
+	in := metrics.Label{Name: "pool", Value: st.Name}
+	w.Gauge("millrace_pool_panic", "1 while too few backends are up and health is ignored.", truth(st.Panic), in)
+	w.Counter("millrace_pool_retries_total", "Retries that the budget allowed.", st.Retries, in)
+	w.Counter("millrace_pool_retries_denied_total", "Retries that the budget denied.", st.RetriesDenied, in)
+	for i := range st.Backends {
+		b := &st.Backends[i]
+		of := metrics.Label{Name: "backend", Value: b.Backend.Name()}
+		w.Gauge("millrace_pool_backend_up", "1 while a backend is healthy and not ejected.", truth(b.Healthy && b.Ejected == 0), in, of)
+		w.Gauge("millrace_pool_backend_ejected", "1 while a backend is ejected because of its responses.", truth(b.Ejected > 0), in, of)
+		w.Gauge("millrace_pool_backend_weight", "Weight of a backend, as it counts now.", float64(b.Weight), in, of)
+		w.Gauge("millrace_pool_backend_requests", "Requests in progress.", float64(b.Requests), in, of)
+		w.Gauge("millrace_pool_backend_connections", "Open connections.", float64(b.Conns), in, of)
+		w.Gauge("millrace_pool_backend_pending", "Requests that wait for a connection.", float64(b.Pending), in, of)
+		for _, r := range [...]struct {
+			reason string
+			n      uint64
+		}{{"full", b.Refused}, {"timeout", b.Expired}} {
+			w.Counter("millrace_pool_backend_wait_failures_total", "Requests that did not get a connection: as many waited as may, or they waited for too long.", r.n, in, of,
+				metrics.Label{Name: "reason", Value: r.reason})
+		}
+		for k, n := range b.Statuses {
+			w.Counter("millrace_pool_backend_responses_total", "Responses by class; none ended without one and without a failure.", n, in, of,
+				metrics.Label{Name: "class", Value: Classes[k]})
+		}
+		for f := pool.NoFailure + 1; f < pool.Failures; f++ {
+			w.Counter("millrace_pool_backend_failures_total", "Requests that failed, by kind.", b.Failures[f], in, of,
+				metrics.Label{Name: "kind", Value: f.String()})
+		}
+		w.Counter("millrace_pool_backend_retries_total", "Requests that were retries of others.", b.Retries, in, of)
+		w.Counter("millrace_pool_backend_ejections_total", "Times a backend was ejected.", b.Ejections, in, of)
+		w.Gauge("millrace_pool_backend_latency_seconds", "Time to the header of a response, smoothed.", b.Latency.Seconds(), in, of)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

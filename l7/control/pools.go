@@ -1,0 +1,189 @@
+package control
+
+import (
+	"crypto/sha256"
+	ctls "crypto/tls"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/tls"
+)
+
+// pooled is a pool of the configuration. Its pool.Pool stays over reloads.
+type pooled struct {
+	*pool.Pool
+	*drains
+	cfg   config.Pool
+	proxy *proxy.Pool
+	files []tls.Reloader
+	fresh bool // its options and backends are those of cfg already
+}
+
+// planPool returns a pool for a configuration: with the state of the one of the name, if there is one.
+func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
+	p := &pooled{cfg: *c}
+	old := s.pools[c.Name]
+	if old != nil {
+		p.Pool, p.drains = old.Pool, old.drains
+	} else {
+		made, err := pool.New(p.options(s, cfg), backendsOf(c), rand.Uint64())
+		if err != nil {
+			return nil, err
+		}
+		p.Pool, p.drains, p.fresh = made, &drains{timers: map[*pool.Backend]*time.Timer{}}, true
+	}
+	if old != nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
+		p.proxy, p.files = old.proxy, old.files
+		return p, nil
+	}
+	p.proxy = &proxy.Pool{
+		Pool: p.Pool, Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
+		Replay:      none(c.RetryContent),
+		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
+	}
+	p.proxy.Protocol = protocols[c.Protocol]
+	if c.TLS == nil {
+		return p, nil
+	}
+	var err error
+	p.proxy.TLS, p.files, err = backendTLS(cfg, c)
+	return p, err
+}
+
+var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
+	config.PoolH2: proxy.HTTP2, config.PoolH2C: proxy.HTTP2, config.PoolH3: proxy.OverQUIC,
+}
+
+// sameConnections reports whether connections to backends may stay.
+func sameConnections(a, b *config.Pool) bool {
+	return a.Protocol == b.Protocol && reflect.DeepEqual(a.TLS, b.TLS) && a.Timeouts == b.Timeouts && a.Idle == b.Idle && a.Uses == b.Uses && a.RetryContent == b.RetryContent &&
+		a.ProxyProtocol == b.ProxyProtocol
+}
+
+var proxyHeaders = map[config.ProxyVersion]proxy.ProxyHeader{
+	config.ProxyV1: {Version: 1}, config.ProxyV2: {Version: 2, TLVs: true},
+}
+
+var keys = map[config.HashBy]rewrite.KeyBy{
+	config.HashClient: rewrite.ByClient, config.HashHeader: rewrite.ByHeader, config.HashCookie: rewrite.ByCookie,
+	config.HashQuery: rewrite.ByQuery, config.HashPath: rewrite.ByPath,
+}
+
+// keyOf returns what of requests a pool hashes; nil is nothing.
+func keyOf(cfg *config.Config, c *config.Pool) *rewrite.Key {
+	if c.Balance != config.PoolConsistentHash {
+		return nil
+	}
+	k := &rewrite.Key{By: keys[c.Hash.By], Name: c.Hash.Name}
+	if len(cfg.HashKey.Key) > 0 {
+		sum := sha256.Sum256(append([]byte("consistent hash of pools\x00"), cfg.HashKey.Key...))
+		k.Secret = random.KeyFrom(sum[:])
+	}
+	if k.By == rewrite.ByHeader {
+		k.Name = strings.ToLower(k.Name)
+	}
+	return k
+}
+
+// backendTLS returns how connections to the backends of a pool are encrypted, and the files that it is made of.
+func backendTLS(cfg *config.Config, c *config.Pool) (*ctls.Config, []tls.Reloader, error) {
+	o := tls.ClientOptions{ServerName: c.TLS.ServerName, Protocols: []string{"http/1.1"}, Sessions: ctls.NewLRUClientSessionCache(1024)}
+	switch c.Protocol {
+	case config.PoolH2:
+		o.Protocols = []string{"h2"}
+	case config.PoolH3:
+		o.Protocols = []string{http3.NextProto}
+	}
+	var files []tls.Reloader
+	if len(c.TLS.CAFiles) > 0 {
+		roots, err := tls.LoadRoots(beside(cfg, c.TLS.CAFiles)...)
+		if err != nil {
+			return nil, nil, err
+		}
+		o.Roots, files = roots, append(files, roots)
+	}
+	if c.TLS.Certificate != nil {
+		o.Certificates = &tls.Store{}
+		if err := o.Certificates.Load(cfg.KeyPair(*c.TLS.Certificate)); err != nil {
+			return nil, nil, err
+		}
+		files = append(files, o.Certificates)
+	}
+	conf, err := tls.NewClientConfig(o)
+	if err == nil && c.TLS.Insecure {
+		conf.InsecureSkipVerify, conf.VerifyConnection = true, nil // as the file says
+	}
+	return conf, files, err
+}
+
+// beside returns the paths of files that a configuration names.
+func beside(cfg *config.Config, files []string) (paths []string) {
+	for _, f := range files {
+		paths = append(paths, cfg.Beside(f))
+	}
+	return paths
+}
+
+var balances = map[config.PoolBalance]pool.Balance{
+	config.PoolRoundRobin: pool.RoundRobin, config.PoolLeastRequest: pool.LeastRequest, config.PoolRandom: pool.Random,
+	config.PoolConsistentHash: pool.ConsistentHash,
+}
+
+// options returns the settings of a pool.
+func (p *pooled) options(s *Set, cfg *config.Config) pool.Options {
+	c := &p.cfg
+	o := pool.Options{
+		Name: c.Name, Balance: balances[c.Balance], SlowStart: c.SlowStart, PanicThreshold: c.Panic, Check: c.Health, Notify: s.opt.OnEvent,
+		Limits:      pool.Limits(c.Limits),
+		RetryBudget: pool.RetryBudget{Percent: none(c.RetryBudget.Percent), MinPerSecond: none(c.RetryBudget.MinRate), Window: c.RetryBudget.Interval},
+		Secret:      cfg.HashKey.Key,
+	}
+	if x := c.Passive; x != nil {
+		o.Outlier = &pool.Outlier{Errors: none(x.Errors), GatewayErrors: x.GatewayErrors, Down: x.Down, MaxDown: x.MaxDown, MaxEjected: none(x.MaxEjected)}
+		if r := x.SuccessRate; r != nil {
+			o.Outlier.SuccessRate = &pool.SuccessRate{
+				Interval: r.Interval, MinBackends: r.MinBackends, MinRequests: r.MinRequests, Factor: float64(r.Factor) / 100,
+			}
+		}
+	}
+	return o
+}
+
+// bound returns a time in the form in which 0 is the default, and less no bound.
+func bound(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// none returns a number in the form in which 0 is the default, and -1 none.
+func none(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+var states = map[config.State]pool.State{
+	config.StateActive: pool.Active, config.StateDraining: pool.Draining, config.StateInactive: pool.Inactive,
+}
+
+// backendsOf returns the backends of a pool.
+func backendsOf(c *config.Pool) (list []pool.BackendOptions) {
+	for _, b := range c.Backends {
+		list = append(list, pool.BackendOptions{
+			Name: b.Name, Address: b.Address, Weight: none(b.Weight), State: states[b.State],
+			Limits: pool.Limits{Requests: b.MaxRequests, Connections: b.MaxConnections},
+		})
+	}
+	return list
+}

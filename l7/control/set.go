@@ -1,0 +1,346 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/transport"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/tls"
+)
+
+// Options are what a configuration does not say.
+type Options struct {
+	Log     *slog.Logger     // required
+	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody
+	Loops   []Loop           // with `stack: devices`: those of the stack; without, the kernel's sockets have loops of their own
+	QUIC    quicconn.Opener  // with Loops: opens UDP sockets of the stack
+
+	// OnRefused returns what is called with the client of each request that a worker refuses, on its goroutine; nil: nothing.
+	// It is called once for each worker.
+	OnRefused func() func(client netip.Addr, r proxy.Refusal, n int)
+}
+
+// Set is the workers of a configuration. Its methods may be called from any goroutine.
+type Set struct {
+	opt    Options
+	loops  []*loop
+	checks *health.Checker
+	wake   chan struct{}             // the checker has something
+	log    atomic.Pointer[accessLog] // nil: none
+
+	endpoints proxy.Endpoints // of HTTP/3
+
+	ending sync.Once
+	stop   context.CancelFunc // of what runs beside the loops
+	ctx    context.Context
+
+	mu         sync.Mutex // guards all below; never taken by a loop
+	cfg        *config.Config
+	tree       *proxy.Tree
+	pools      map[string]*pooled
+	order      []*pooled // of the configuration
+	served     map[string]*servedTLS
+	routes     map[string]*proxy.Route
+	admissions map[string]*proxy.Admission // of listeners
+	probes     pool.Probes
+
+	leaving drains // of backends that the configuration has no more
+}
+
+// Loop is a loop that workers run on.
+type Loop struct {
+	transport.Loop
+	run   func(context.Context) error
+	close func() error
+	hold  func(f func()) // calls f while the loop stands still: before it runs
+}
+
+// StackLoop returns the part of a host on one of its loops, which something else runs.
+func StackLoop(h *host.Host) Loop {
+	l := transport.NewStackLoop(h)
+	done := make(chan struct{})
+	var once sync.Once
+	return Loop{
+		Loop: l, hold: l.Hold,
+		run:   func(context.Context) error { <-done; return nil },
+		close: func() error { once.Do(func() { close(done) }); return l.Close() },
+	}
+}
+
+// epollLoop returns a loop over the kernel's sockets.
+func epollLoop() (Loop, error) {
+	l, err := transport.NewEpollLoop()
+	if err != nil {
+		return Loop{}, err
+	}
+	return Loop{Loop: l, run: l.Run, close: l.Close, hold: func(f func()) { f() }}, nil
+}
+
+// loop is a loop with its worker.
+type loop struct {
+	Loop
+	worker *proxy.Worker
+}
+
+// renewEvery is how often files of certificates are looked at: one that was renewed is used without a reload.
+const renewEvery = time.Minute
+
+// Open opens the loops and the listeners of a configuration. Connections wait until Run.
+func Open(cfg *config.Config, opt Options) (*Set, error) {
+	s := &Set{
+		opt: opt, wake: make(chan struct{}, 1), pools: map[string]*pooled{}, served: map[string]*servedTLS{},
+		leaving: drains{timers: map[*pool.Backend]*time.Timer{}},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.checks = health.NewChecker(health.Options{Notify: func() {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it is awake already, and takes all there is
+		}
+	}})
+	if err := s.open(cfg); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Set) open(cfg *config.Config) error {
+	if err := s.openLoops(cfg); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.plan(cfg)
+	if err != nil {
+		return err
+	}
+	release, err := s.endpoints.Reserve(next.tree)
+	if err != nil {
+		return errors.Join(err, next.drop())
+	}
+	defer release()
+	for _, l := range s.loops { // which nothing runs yet
+		var err error
+		if l.hold(func() { err = l.worker.Apply(next.tree) }); err != nil {
+			return errors.Join(err, next.drop())
+		}
+	}
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		s.opt.Log.Info("listener", "name", l.Name, "protocol", string(l.Protocol), "address", fmt.Sprint(l.Addresses), "loops", len(s.loops))
+	}
+	return s.use(next)
+}
+
+// openLoops opens a loop for each worker, or takes those of the stack.
+func (s *Set) openLoops(cfg *config.Config) error {
+	loops := s.opt.Loops
+	s.endpoints.Open = s.opt.QUIC
+	n := cfg.ProxyLoops
+	if n == config.LoopsAuto {
+		n = runtime.GOMAXPROCS(0)
+	}
+	for i := 0; loops == nil && i < n; i++ {
+		l, err := epollLoop()
+		if err != nil {
+			return err
+		}
+		s.loops = append(s.loops, &loop{Loop: l})
+	}
+	for _, l := range loops {
+		s.loops = append(s.loops, &loop{Loop: l})
+	}
+	for i, l := range s.loops {
+		l.hold(func() { l.worker = proxy.NewWorker(l.Loop.Loop, i) })
+		l.worker.OnRecord(s.logger())
+		l.worker.Share(&s.endpoints)
+		if s.opt.OnRefused != nil {
+			l.worker.OnRefused(s.opt.OnRefused())
+		}
+	}
+	return nil
+}
+
+// Run runs the loops until Shutdown has ended them.
+func (s *Set) Run() error {
+	var all sync.WaitGroup
+	errs := make([]error, len(s.loops))
+	for i, l := range s.loops {
+		all.Go(func() {
+			if errs[i] = l.run(context.Background()); errs[i] != nil {
+				s.opt.Log.Error("loop", "loop", i, "error", errs[i].Error())
+			}
+		})
+	}
+	var beside sync.WaitGroup
+	beside.Go(s.watchHealth)
+	beside.Go(s.renew)
+	all.Wait()
+	s.stop()
+	beside.Wait()
+	return errors.Join(errs...)
+}
+
+// Close frees what Open has taken where Run was never called; otherwise Shutdown and Run have.
+func (s *Set) Close() error {
+	s.stop()
+	s.checks.Close()
+	var errs []error
+	for _, l := range s.loops {
+		errs = append(errs, l.close())
+	}
+	errs = append(errs, s.endpoints.Close())
+	for _, p := range s.pools {
+		p.stop()
+	}
+	s.leaving.stop()
+	if l := s.log.Swap(nil); l != nil {
+		l.close()
+	}
+	return errors.Join(errs...)
+}
+
+// watchHealth enters what probes find.
+func (s *Set) watchHealth() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.wake:
+			s.mu.Lock()
+			s.probes.Enter(stack.Now(), s.checks.Take())
+			s.mu.Unlock()
+		}
+	}
+}
+
+// renew reads files of certificates again that have changed.
+func (s *Set) renew() {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		var list []tls.Reloader
+		for _, t := range s.served {
+			list = append(list, t.files...)
+		}
+		for _, p := range s.order {
+			list = append(list, p.files...)
+		}
+		s.mu.Unlock()
+		for _, r := range list {
+			if err := r.Reload(); err != nil {
+				s.opt.Log.Error("certificates", "error", err.Error())
+			}
+		}
+	}
+}
+
+// Reload makes a configuration the one in use. With an error the old one stays.
+func (s *Set) Reload(cfg *config.Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.plan(cfg)
+	if err != nil {
+		return err
+	}
+	if err := s.apply(next.tree); err != nil { // an address is taken
+		return errors.Join(err, s.apply(s.tree), next.drop())
+	}
+	err = s.use(next)
+	for _, l := range s.loops { // pools have fewer backends only now
+		s.on(l, l.worker.DropGone)
+	}
+	return err
+}
+
+// apply gives all workers a tree. The caller holds s.mu.
+func (s *Set) apply(t *proxy.Tree) error {
+	release, err := s.endpoints.Reserve(t)
+	if err != nil {
+		return err
+	}
+	defer release()
+	errs := make([]error, len(s.loops))
+	for i, l := range s.loops {
+		if !s.on(l, func() { errs[i] = l.worker.Apply(t) }) {
+			errs[i] = fmt.Errorf("loop %d has ended", i)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// on runs f on a loop, and waits until it has run. It reports whether it has.
+func (s *Set) on(l *loop, f func()) bool {
+	done := make(chan struct{})
+	if !l.Do(func() { f(); close(done) }) {
+		return false
+	}
+	<-done
+	return true
+}
+
+// Shutdown ends what the workers do: they accept nothing more, tell clients so (Connection: close, GOAWAY), and end when
+// no request is left, or when the longest drain time of the listeners is over.
+func (s *Set) Shutdown() {
+	s.ending.Do(func() {
+		for _, l := range s.loops {
+			s.on(l, l.worker.Drain)
+		}
+		until := time.Now().Add(s.ShutdownLimit())
+		for time.Now().Before(until) && s.Totals().Open > 0 {
+			time.Sleep(drainPoll)
+		}
+		if left := s.Totals().Open; left > 0 {
+			s.opt.Log.Warn("listeners", "result", "connections were still open at the end of the drain time", "connections", left)
+		}
+		for _, l := range s.loops {
+			if err := l.close(); err != nil {
+				s.opt.Log.Error("loop", "error", err.Error())
+			}
+		}
+		if err := s.endpoints.Close(); err != nil { // while the loops of the stack still send
+			s.opt.Log.Error("endpoints", "error", err.Error())
+		}
+	})
+}
+
+// drainPoll is how often Shutdown looks whether anything is left.
+const drainPoll = 20 * time.Millisecond
+
+// ShutdownLimit returns how long Shutdown takes at most.
+func (s *Set) ShutdownLimit() (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.cfg.Listeners {
+		longest = max(longest, s.cfg.Listeners[i].Timeouts.Drain)
+	}
+	return longest + time.Second
+}
+
+// Totals returns the counters of all workers.
+func (s *Set) Totals() (sum proxy.Stats) {
+	for _, l := range s.loops {
+		add(&sum, l.worker.Stats())
+	}
+	return sum
+}

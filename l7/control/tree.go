@@ -1,0 +1,318 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/stack"
+)
+
+// plan is a configuration that can be used.
+type plan struct {
+	cfg        *config.Config
+	tree       *proxy.Tree
+	pools      map[string]*pooled
+	order      []*pooled
+	served     map[string]*servedTLS
+	routes     map[string]*proxy.Route
+	admissions map[string]*proxy.Admission
+	log        io.WriteCloser // nil is none
+}
+
+// drop gives back what a plan that is not used has opened.
+func (n *plan) drop() error {
+	if n.log == nil {
+		return nil
+	}
+	return n.log.Close()
+}
+
+// plan makes what a configuration needs, and keeps what is there. It changes nothing that is in use. The caller holds s.mu.
+func (s *Set) plan(cfg *config.Config) (*plan, error) {
+	n := &plan{
+		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
+		routes: map[string]*proxy.Route{}, admissions: s.admit(cfg),
+	}
+	var errs []error
+	for i := range cfg.Pools {
+		p, err := s.planPool(cfg, &cfg.Pools[i])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("pool %s: %w", cfg.Pools[i].Name, err))
+			continue
+		}
+		n.pools[p.cfg.Name], n.order = p, append(n.order, p)
+		n.tree.Pools = append(n.tree.Pools, p.proxy)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Listeners {
+		if err := s.planListener(n, &cfg.Listeners[i]); err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: %w", cfg.Listeners[i].Name, err))
+		}
+	}
+	log, err := s.planLog(cfg)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("access log: %w", err))
+	}
+	n.log = log
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, n.drop())
+	}
+	return n, nil
+}
+
+// use makes a plan the one in use: pools change their backends. The caller holds s.mu.
+func (s *Set) use(n *plan) error {
+	now := stack.Now()
+	var errs []error
+	for name, p := range s.pools {
+		if n.pools[name] == nil {
+			p.stop()
+			s.leave(p, p.Backends())
+		}
+	}
+	for _, p := range n.order {
+		if p.fresh {
+			p.fresh = false
+			continue
+		}
+		before := p.Backends()
+		errs = append(errs, p.Update(now, p.options(s, n.cfg), backendsOf(&p.cfg)))
+		s.leave(p, slices.DeleteFunc(slices.Clone(before), func(b *pool.Backend) bool { return !b.Gone() }))
+		s.followStates(&s.pools[p.cfg.Name].cfg, p)
+	}
+	s.useLog(n.cfg, n.log)
+	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
+	var probed []*pool.Pool
+	for _, p := range s.order {
+		probed = append(probed, p.Pool)
+	}
+	s.checks.Set(s.probes.Watch(now, probed))
+	s.probes.Enter(now, s.checks.Take())
+	return errors.Join(errs...)
+}
+
+// followStates begins drains that the configuration asks for, and calls those off that it asks for no more. The caller holds s.mu.
+func (s *Set) followStates(old *config.Pool, p *pooled) {
+	was := map[string]config.State{}
+	for i := range old.Backends {
+		was[old.Backends[i].Name] = old.Backends[i].State
+	}
+	for i := range p.cfg.Backends {
+		c := &p.cfg.Backends[i]
+		b := p.ByName(c.Name)
+		if before, ok := was[c.Name]; b == nil || !ok || before == c.State {
+			continue
+		}
+		after := time.Duration(0)
+		if c.State == config.StateDraining {
+			after = p.cfg.Drain
+		}
+		p.endDrain(b, after, s.endStreams)
+	}
+}
+
+// leave ends the streams to backends that the configuration has no more, after the drain time of their pool. The caller holds s.mu.
+func (s *Set) leave(p *pooled, gone []*pool.Backend) {
+	for _, b := range gone {
+		s.leaving.endDrain(b, p.cfg.Drain, s.endStreams)
+	}
+}
+
+// admit returns what counts the connections of listeners. That of a listener that is gone stays while it has some: they count if
+// the listener comes back.
+func (s *Set) admit(cfg *config.Config) map[string]*proxy.Admission {
+	all := map[string]*proxy.Admission{}
+	for name, a := range s.admissions {
+		if a.Open() > 0 {
+			all[name] = a
+		}
+	}
+	for i := range cfg.Listeners {
+		name := cfg.Listeners[i].Name
+		if all[name] = s.admissions[name]; all[name] == nil {
+			all[name] = &proxy.Admission{}
+		}
+	}
+	return all
+}
+
+// planListener adds a listener to the tree, once for each of its addresses.
+func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
+	out := proxy.Listener{
+		Name: l.Name, ProxyProtocol: l.ProxyProtocol, Admission: n.admissions[l.Name],
+		Forwarding: rewrite.Forwarding{Style: styles[l.Forwarded.Style], Trusted: l.Forwarded.Trusted},
+		Timeouts: proxy.Timeouts{
+			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,
+			Write: l.Timeouts.Write, Idle: l.Timeouts.Idle, Tunnel: l.Timeouts.Stream,
+			Drain: l.Timeouts.Drain,
+		},
+		Limits: proxy.Limits{
+			Connections: int64(l.Limits.Connections), Requests: l.Limits.ConnectionRequests, Body: l.Limits.BodyBytes,
+			Target: l.Limits.TargetBytes,
+		},
+	}
+	if l.Forwarded.Via {
+		out.Via = "millrace"
+	}
+	var rules []route.Rule
+	if l.Protocol.IsHTTP() {
+		rules = s.planHTTP(n, l, &out)
+	} else {
+		rules = s.planStream(n, l, &out)
+	}
+	if out.Table, err = route.New(rules); err != nil {
+		return err
+	}
+	if l.TLS != nil {
+		t, err := s.planTLS(n.cfg, l)
+		if err != nil {
+			return err
+		}
+		out.TLS, out.Serves, n.served[l.Name] = t.config, t.serves, t
+		out.ClientCert = clientCert(l.TLS.ClientAuth)
+	}
+	for _, a := range l.Addresses {
+		one := out
+		one.Address = a
+		if l.HTTP3() && l.AltSvc > 0 && len(l.Versions) > 1 {
+			one.AltSvc = fmt.Sprintf(`h3=":%d"; ma=%d`, a.Port(), int(l.AltSvc.Seconds()))
+		}
+		n.tree.Listeners = append(n.tree.Listeners, &one)
+	}
+	return nil
+}
+
+// planHTTP fills in a listener of HTTP, and returns its rules.
+func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {
+	if slices.Contains(l.Versions, config.HTTP1) {
+		out.HTTP1 = &http1.Options{MaxHead: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, MaxTarget: l.Limits.TargetBytes}
+	}
+	if l.HTTP2() {
+		out.HTTP2 = &http2.Options{MaxStreams: l.Limits.Streams, MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true}
+	}
+	if l.HTTP3() {
+		out.HTTP3 = &proxy.HTTP3{
+			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true},
+			QUIC: &quic.Config{
+				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: l.Timeouts.Handshake, IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
+				StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20, // of a request, of a connection
+			},
+		}
+	}
+	rules, refs := n.cfg.RulesOf(l.Name)
+	for i := range refs {
+		out.Rules = append(out.Rules, n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i]))
+	}
+	return rules
+}
+
+// planStream fills in a listener that passes connections through, and returns its rules.
+func (s *Set) planStream(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {
+	out.Stream = proxy.StreamTCP
+	if l.Protocol == config.ListenerPass {
+		out.Stream = proxy.StreamTLS
+	}
+	rules, refs := n.cfg.StreamRules(l)
+	for _, r := range refs {
+		out.Rules = append(out.Rules, &proxy.Rule{Name: r.Name, Route: s.route(n, r.Name), Backends: n.weighted(r.BackendRefs), Attempts: streamAttempts})
+	}
+	return rules
+}
+
+// streamAttempts is how many backends are tried for a connection that is passed through.
+const streamAttempts = 3
+
+// route returns the counters of a route, which stay over reloads.
+func (s *Set) route(n *plan, name string) *proxy.Route {
+	r := n.routes[name]
+	if r == nil {
+		if r = s.routes[name]; r == nil {
+			r = proxy.NewRoute(name, len(s.loops))
+		}
+		n.routes[name] = r
+	}
+	return r
+}
+
+// weighted returns the pools of a rule with their shares.
+func (n *plan) weighted(refs []config.BackendRef) (list []proxy.Weighted) {
+	for _, ref := range refs {
+		list = append(list, proxy.Weighted{Pool: n.pools[ref.Name].proxy, Weight: ref.Weight})
+	}
+	return list
+}
+
+// rule returns a rule as workers have it: one for each match, since a filter may depend on the prefix that has matched.
+func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Rule {
+	u := ref.Rule
+	r := &proxy.Rule{
+		Name: name, Route: of, Backends: n.weighted(u.BackendRefs), RetryStatus: u.Retry.Codes,
+		Request: u.Timeouts.Request, Attempt: u.Timeouts.BackendRequest, Attempts: 1 + u.Retry.Attempts,
+	}
+	for _, ref := range u.BackendRefs {
+		c := &n.pools[ref.Name].cfg
+		if c.Sticky != nil {
+			r.Sticky = &rewrite.Sticky{Name: c.Sticky.Cookie, MaxAge: c.Sticky.MaxAge}
+		}
+	}
+	prefix := "/"
+	if len(u.Matches) > 0 {
+		prefix = u.Matches[ref.Match].Path.Value
+	}
+	for i := range u.Filters {
+		addFilter(r, &u.Filters[i], prefix)
+	}
+	return r
+}
+
+// addFilter adds what a filter does. prefix is that of the rule's match.
+func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
+	switch f.Type {
+	case config.FilterRequestHeaders:
+		r.RequestHeaders = &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+	case config.FilterResponseHeaders:
+		r.ResponseHeaders = &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+	case config.FilterRedirect:
+		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Port: f.Port, Status: f.Status}
+	case config.FilterRewrite:
+		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix)}
+	case config.FilterFixed:
+		r.Response = &proxy.Response{Status: f.Status, Fields: fieldsOf(f.Add), Body: []byte(f.Body)}
+	}
+}
+
+func fieldsOf(list []config.Header) (fields []semantics.Field) {
+	for _, h := range list {
+		fields = append(fields, semantics.Field{Name: h.Name, Value: h.Value})
+	}
+	return fields
+}
+
+func pathModifier(m *config.PathModifier, prefix string) rewrite.PathModifier {
+	switch {
+	case m == nil:
+		return rewrite.PathModifier{}
+	case m.Type == config.ReplaceFullPath:
+		return rewrite.PathModifier{Type: rewrite.ReplaceFullPath, Value: m.Value}
+	}
+	return rewrite.PathModifier{Type: rewrite.ReplacePrefixMatch, Value: m.Value, Prefix: prefix}
+}
+
+var styles = map[config.ForwardedStyle]rewrite.Style{
+	config.ForwardedX: rewrite.StyleX, config.ForwardedRFC: rewrite.StyleForwarded, config.ForwardedNone: rewrite.StyleNone,
+}

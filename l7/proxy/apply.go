@@ -1,0 +1,228 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/transport"
+)
+
+// Apply gives the worker a configuration. Listeners that were there before keep their sockets, also where another value
+// describes them: what they are is their name and address. Requests that are in progress go on with what they began with, and
+// the next one of their connection has the new configuration. Connections at a listener that is gone end after their requests, and
+// at the end of its drain time. With an error nothing has changed.
+func (w *Worker) Apply(t *Tree) error {
+	var errs []error
+	var begun []before
+	used := map[string]bool{}
+	for _, ln := range t.Listeners {
+		key := ln.Name + " " + ln.Address.String()
+		used[key] = true
+		l := w.listeners[key]
+		if l == nil {
+			l = &listening{w: w, admission: w.admissionOf(ln)}
+			w.listeners[key] = l
+		}
+		begun = append(begun, before{key, l, l.current, l.socket, l.quic})
+		if err := w.listen(l, ln); err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: %w", ln.Name, err))
+		}
+	}
+	if len(errs) > 0 {
+		for _, b := range begun {
+			errs = append(errs, w.restore(b))
+		}
+		return errors.Join(errs...)
+	}
+	for key, l := range w.listeners {
+		switch {
+		case !used[key]:
+			w.remove(key, l)
+		case l.current.HTTP3 == nil:
+			w.unlisten3(l)
+		case l.current.onlyHTTP3() && l.socket != nil:
+			l.socket.Close()
+			l.socket = nil
+		}
+	}
+	w.tree = t
+	w.dropUnused(t)
+	return nil
+}
+
+// admissionOf returns what counts the connections of a listener.
+func (w *Worker) admissionOf(ln *Listener) *Admission {
+	if ln.Admission != nil {
+		return ln.Admission
+	}
+	if w.admissions[ln.Name] == nil {
+		w.admissions[ln.Name] = &Admission{}
+	}
+	return w.admissions[ln.Name]
+}
+
+// listen opens what ln needs and l has not.
+func (w *Worker) listen(l *listening, ln *Listener) (err error) {
+	l.current = ln
+	if l.socket == nil && !ln.onlyHTTP3() {
+		l.socket, err = w.loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l, c) })
+	}
+	return errors.Join(err, w.listen3(l))
+}
+
+// before is what a listener was before Apply: nothing if current is nil.
+type before struct {
+	key     string
+	l       *listening
+	current *Listener
+	socket  transport.Listener
+	quic    bool
+}
+
+// restore makes a listener again what it was.
+func (w *Worker) restore(b before) error {
+	l := b.l
+	if l.socket != nil && b.socket == nil {
+		l.socket.Close()
+		l.socket = nil
+	}
+	if !b.quic {
+		w.unlisten3(l)
+	}
+	if b.current == nil {
+		delete(w.listeners, b.key)
+		return nil
+	}
+	l.current = b.current
+	if b.quic {
+		return w.listen3(l) // with its certificates
+	}
+	return nil
+}
+
+// unlisten stops accepting.
+func (w *Worker) unlisten(l *listening) {
+	if l.socket != nil {
+		l.socket.Close()
+	}
+	w.unlisten3(l)
+}
+
+// remove stops accepting, and ends the connections that came in there.
+func (w *Worker) remove(key string, l *listening) {
+	w.unlisten(l)
+	delete(w.listeners, key)
+	l.removed = true
+	for f := range w.fronts {
+		if f.info != nil && f.info.at == l {
+			f.drain()
+		}
+	}
+	if t := l.current.Timeouts.Drain; t > 0 {
+		w.after(t, l)
+	}
+}
+
+// fired ends what is left of a listener that was removed, at the end of its drain time.
+func (l *listening) fired() {
+	w := l.w
+	for f := range w.fronts {
+		if f.info != nil && f.info.at == l {
+			f.reset = true
+			f.fail(errDrained)
+		}
+	}
+	for f := range w.fronts3 {
+		if f.l == l {
+			f.close(http3.NoError, "", errDrained)
+		}
+	}
+}
+
+var errDrained = errors.New("proxy: the drain time is over")
+
+// dropUnused closes idle connections to backends that the configuration has no more.
+func (w *Worker) dropUnused(t *Tree) {
+	w.pools = map[*Pool]bool{}
+	for _, p := range t.Pools {
+		w.pools[p] = true
+	}
+	w.DropGone()
+}
+
+// DropGone closes the idle connections to backends that are Gone since the last Apply.
+func (w *Worker) DropGone() {
+	for k, bs := range w.backs {
+		if w.unused(k.pool, k.backend) {
+			bs.retire()
+			w.forgetUnused(k)
+		}
+	}
+}
+
+// unused reports whether no further request goes to a backend: the configuration does not have it, or its pool as it was.
+func (w *Worker) unused(p *Pool, b *pool.Backend) bool { return !w.pools[p] || b.Gone() }
+
+// forgetUnused forgets the connections to a backend that is not used, once there are none.
+func (w *Worker) forgetUnused(k backsKey) {
+	bs := w.backs[k]
+	if bs != nil && w.unused(k.pool, k.backend) && len(bs.idle)+len(bs.opening)+len(bs.shared) == 0 && bs.first == nil {
+		delete(w.backs, k)
+	}
+}
+
+// front is the session of a client's connection.
+type front interface {
+	session
+	// drain ends the connection as soon as nothing is lost by it.
+	drain()
+}
+
+// drainGrace is how long a connection without a request is kept once its listener has gone: what its client has sent by the time
+// that it knows is still served.
+const drainGrace = 250 * time.Millisecond
+
+// drainOpening is how long a handshake that is in progress may still take.
+const drainOpening = time.Second
+
+// drain ends the connection of a client as soon as nothing is lost by it.
+func (l *link) drain() {
+	switch f, ok := l.session.(front); {
+	case l.closing:
+	case ok:
+		f.drain()
+	default: // a handshake, or what comes before the protocol is known
+		if by := l.w.now.Add(drainOpening); by < l.inputBy {
+			l.deadline(&l.inputBy, drainOpening)
+		}
+	}
+}
+
+// draining reports whether connections at a listener end after the requests that they have.
+func (l *listening) draining() bool { return l.removed || l.w.draining }
+
+// Drain stops accepting, and ends the connections of clients as their requests are answered. Idle reports when that is done.
+func (w *Worker) Drain() {
+	if w.draining {
+		return
+	}
+	for key, l := range w.listeners {
+		w.unlisten(l)
+		delete(w.listeners, key)
+	}
+	w.draining = true // of those that have been accepted just now, too
+	for l := range w.fronts {
+		l.drain()
+	}
+	w.dropUnused(&Tree{})
+}
+
+// Idle reports whether there is no connection of a client.
+func (w *Worker) Idle() bool { return len(w.fronts)+len(w.fronts3) == 0 }
+
+// random returns a random number.
+func (w *Worker) random() uint64 { return rand.Uint64() }

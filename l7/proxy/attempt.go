@@ -1,0 +1,466 @@
+package proxy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/semantics"
+)
+
+// route finds the rule of the request and begins the first attempt.
+func (x *exchange) route() {
+	c := x.front.client()
+	m := x.request
+	if m.Method == "CONNECT" && !isWebSocket(m) {
+		x.answer(errDenied)
+		return
+	}
+	if m.Scheme != "http" && m.Scheme != "https" || isWebSocket(m) && !isHandshake(m) {
+		x.refuse(Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
+		return
+	}
+	if max := c.listener.Limits.Target; max > 0 && len(m.Path) > max {
+		x.w.refuse(c, Refusal(http1.Size), 1)
+		x.answer(errTarget)
+		return
+	}
+	path, query := semantics.SplitTarget(m.Path)
+	if m.Path != "*" {
+		normal, buf, err := semantics.NormalizePath(x.path, path)
+		if err != nil {
+			x.refuse(RefusedPath)
+			return
+		}
+		x.path, path = buf[:0], normal
+	}
+	host := hostOf(m.Authority)
+	if c.misdirects(host) {
+		x.answer(errMisdirected)
+		return
+	}
+	r := &x.w.routed
+	*r = route.Request{
+		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn,
+		Client: c.listener.Forwarding.Client(m.Fields, c.addr.Addr()),
+	}
+	if query != "" {
+		r.Query = query[1:]
+	}
+	n := c.listener.Table.Find(r)
+	if alt, differs := semantics.AlternatePath(path); differs && !sameRule(c.listener.Table, r, alt, n) {
+		x.refuse(RefusedPath)
+		return
+	}
+	if n < 0 {
+		x.answer(errNoRoute)
+		return
+	}
+	x.rule = c.listener.Rules[n]
+	switch {
+	case x.rule.Response != nil:
+		x.respond(x.rule.Response)
+		return
+	case x.rule.Redirect != nil:
+		x.redirect(path, query)
+		return
+	}
+	if !x.session() {
+		x.pooled = x.rule.pick(x.w)
+	}
+	if x.pooled == nil {
+		x.answer(errUnavailable)
+		return
+	}
+	x.forward(path, query)
+	if k := x.pooled.Key; k != nil {
+		x.hash = k.Of(&rewrite.Source{Fields: m.Fields, Path: path, Query: query, Client: r.Client})
+	}
+	x.deadline()
+	x.attempt()
+}
+
+// session finds the backend that the cookie of a session names, in any of the rule's pools: a session comes before the weights
+// that split requests, also before 0 (GEP-1619 of Gateway API, "Traffic Splitting").
+func (x *exchange) session() bool {
+	s := x.rule.Sticky
+	if s == nil {
+		return false
+	}
+	token, ok := rewrite.Cookie(x.request.Fields, s.Name)
+	for i := 0; ok && i < len(x.rule.Backends); i++ {
+		p := x.rule.Backends[i].Pool
+		if b, _ := p.FromToken(x.w.now, token); b != nil {
+			x.pooled, x.preferred, x.kept = p, b, b
+			return true
+		}
+	}
+	return false
+}
+
+// sameRule reports whether a request leads to the same rule where a back end takes its path for alt. If not, rules that deny
+// something could be gone around, so that the request is refused.
+func sameRule(t *route.Table, r *route.Request, alt string, n int) bool {
+	path := r.Path
+	r.Path = alt
+	same := alt != "" && t.Find(r) == n
+	r.Path = path
+	return same
+}
+
+// pick returns the pool of a request.
+func (r *Rule) pick(w *Worker) *Pool {
+	if len(r.Backends) == 1 {
+		return r.Backends[0].Pool
+	}
+	total := 0
+	for i := range r.Backends {
+		total += r.Backends[i].Weight
+	}
+	if total <= 0 {
+		return nil
+	}
+	n := int(w.random() % uint64(total))
+	for i := range r.Backends {
+		if n -= r.Backends[i].Weight; n < 0 {
+			return r.Backends[i].Pool
+		}
+	}
+	return nil
+}
+
+// hostOf returns the host of an authority: without port, in lower case.
+func hostOf(a string) string {
+	host := semantics.Host(a)
+	for i := range len(host) {
+		if 'A' <= host[i] && host[i] <= 'Z' {
+			return strings.ToLower(host)
+		}
+	}
+	return host
+}
+
+// forward makes the request that a backend gets.
+func (x *exchange) forward(path, query string) {
+	m, c := x.request, x.front.client()
+	x.outgoing = *m
+	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
+	x.fields, x.scratch = c.listener.Forwarding.Apply(append(x.fields[:0], m.Fields...), x.scratch[:0], &peer)
+	x.fields = c.forwardCert(x.fields)
+	if name := c.listener.Via; name != "" {
+		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.front.protocol(), "HTTP/"), name)
+	}
+	if h := x.rule.RequestHeaders; h != nil {
+		x.fields = h.Apply(x.fields)
+	}
+	switch r := x.rule.Rewrite; {
+	case r != nil:
+		x.target = r.Apply(&x.outgoing, x.target[:0], path, query)
+	case m.Path[:min(len(path), len(m.Path))] != path: // it was normalised
+		x.target = append(append(x.target[:0], path...), query...)
+		x.outgoing.Path = view(x.target)
+	}
+	x.outgoing.Fields = x.fields
+	x.prepareUpgrade()
+	x.up.keep = x.replay()
+}
+
+// attempt chooses a backend and asks for a connection to it.
+func (x *exchange) attempt() {
+	b, refusal := x.preferred, pool.NotRefused
+	if x.preferred = nil; b == nil {
+		b, refusal = x.pooled.Pick(x.w.now, x.hash, &x.tried)
+	}
+	if b == nil {
+		f := errUnavailable
+		if refusal == pool.Full || refusal == pool.PoolFull {
+			f = errLimit
+		}
+		x.answer(f)
+		return
+	}
+	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.now
+	x.tried.Add(b)
+	x.wait.turn = 0
+	b.Start(x.w.now)
+	if x.w.open(x); !x.over {
+		x.deadline()
+	}
+}
+
+// account tells the pool how the attempt went.
+func (x *exchange) account(f *failure) {
+	b := x.backend
+	if b == nil {
+		return
+	}
+	x.backend = nil
+	o := pool.Outcome{Status: cmp.Or(x.call, x.status), Latency: x.latency, Retry: x.attempts > 1}
+	if f != nil {
+		o.Failure = f.class
+	}
+	b.Done(x.w.now, o)
+}
+
+// backFailed says that the attempt has failed.
+func (x *exchange) backFailed(err error) {
+	if x.over {
+		return
+	}
+	if x.down.ended && !x.tunnel {
+		x.detach()
+		return
+	}
+	x.w.cancelOpen(x) // where it ends by its time
+	f := failureOf(err, !x.connected)
+	fresh := x.back == nil || !x.back.reused()
+	if back := x.takeBack(); back != nil {
+		back.release()
+	}
+	x.account(f)
+	if x.answered || f == errCanceled {
+		x.failure, x.canceled = f.name, f == errCanceled
+		if !x.answered {
+			x.status = f.status
+		}
+		x.cut()
+		return
+	}
+	if x.mayRetry(f, fresh) {
+		x.again()
+		return
+	}
+	x.answer(f)
+}
+
+// isGRPC reports whether the request is one of gRPC. Its server cancels a stream at the deadline of the call, perhaps before the
+// client does, which takes the code for the end of the call and a response for an error.
+func (x *exchange) isGRPC() bool {
+	for i := range x.request.Fields {
+		if f := &x.request.Fields[i]; f.Name == "content-type" {
+			return strings.HasPrefix(f.Value, "application/grpc")
+		}
+	}
+	return false
+}
+
+// again begins another attempt.
+func (x *exchange) again() {
+	x.w.counters.retries.Add(1)
+	x.connected, x.up.sent = false, false
+	x.up.rewind(x.w)
+	x.attempt()
+}
+
+// retryStatus begins another attempt where the rule says so of the status of a response, which counts as f.
+func (x *exchange) retryStatus(status int, f *failure) bool {
+	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(f, true) {
+		return false
+	}
+	back := x.takeBack()
+	back.cancel()
+	back.release()
+	x.status = status
+	x.account(nil)
+	x.status, x.call = 0, 0
+	x.again()
+	return true
+}
+
+// takeBack takes the side of the backend from the exchange, which goes on without it; nil if there is none.
+func (x *exchange) takeBack() backStream {
+	back := x.back
+	if back != nil {
+		x.back, x.up.to, x.down.from = nil, nil, nil
+	}
+	return back
+}
+
+// detach gives the backend back whose response has arrived as a whole: a slow client still gets what is held of it, whatever
+// becomes of the connection.
+func (x *exchange) detach() {
+	back := x.takeBack()
+	if back == nil {
+		return
+	}
+	x.down.trailers = cloneFields(x.down.trailers)
+	x.account(nil)
+	back.release()
+	x.finishIfDone()
+}
+
+// cloneFields returns fields that do not depend on the machine that has read them.
+func cloneFields(fields []semantics.Field) []semantics.Field {
+	fields = slices.Clone(fields)
+	for i := range fields {
+		fields[i].Name, fields[i].Value = strings.Clone(fields[i].Name), strings.Clone(fields[i].Value)
+	}
+	return fields
+}
+
+// mayRetry reports whether the request can be sent again. Another attempt is free where a connection that had been idle turned
+// out to be closed, or the backend has not processed the request; with content that was sent it counts in the pool's budget. The
+// others come out of the rule's number and the budget.
+func (x *exchange) mayRetry(f *failure, fresh bool) bool {
+	a := rewrite.Attempt{
+		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed || f == errCallFailed, Streamed: !x.up.repeatable(),
+		Responded: x.answered,
+	}
+	if !a.MayRepeat() {
+		return false
+	}
+	unserved := (!fresh && f == errTerminated && x.interims == 0 || f.unprocessed) && x.attempts < maxStale
+	if unserved && len(x.up.kept) == 0 {
+		return true
+	}
+	return (unserved || x.attempts < x.rule.Attempts) && x.pooled.RetryAllowed(x.w.now)
+}
+
+// maxStale bounds the attempts on connections that turn out to be closed.
+const maxStale = 3
+
+// deadline arms the timer of the exchange for the first of its bounds.
+func (x *exchange) deadline() {
+	if x.over {
+		return // the attempt has failed at once: the timer is another's
+	}
+	whole, attempt, idle := x.bounds()
+	by := min(whole, attempt, idle)
+	if by == clock.Never {
+		x.w.wheel.Stop(x.timer)
+		return
+	}
+	x.w.wheel.Arm(x.timer, by)
+}
+
+// bounds are the times at which the request as a whole, the attempt, and the wait for the next byte end. The pool's time for a
+// response counts from the end of the request, however long that takes: nothing but the end sets progress then.
+func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
+	whole, attempt, idle = clock.Never, clock.Never, clock.Never
+	if r := x.rule; r != nil && !x.tunnel && !x.local {
+		if r.Request > 0 {
+			whole = x.began.Add(r.Request)
+		}
+		switch waits := !x.answered && x.attempts > 0; {
+		case waits && r.Attempt > 0:
+			attempt = x.started.Add(r.Attempt)
+		case waits && x.requested() && x.pooled.Response > 0:
+			attempt = x.progress.Add(x.pooled.Response)
+		}
+	}
+	if t := x.idleTime(); t > 0 {
+		idle = x.progress.Add(t)
+	}
+	return whole, attempt, idle
+}
+
+// requested reports whether the backend has got all of the request. The end of one for an upgrade is that of its header.
+func (x *exchange) requested() bool {
+	return x.connected && (x.up.sent || x.outgoing.Protocol != "")
+}
+
+// awaitResponse begins the time for the response once the request was sent.
+func (x *exchange) awaitResponse() {
+	if !x.over && !x.answered && x.requested() {
+		x.deadline()
+	}
+}
+
+// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. Between the end of the request
+// and the header of the response there is nothing to go on with. On a connection that requests share, a client that stops in
+// the middle of one holds up nothing else: the connection has no deadline for it, as that of HTTP/1.1 has.
+func (x *exchange) idleTime() (idle time.Duration) {
+	t := &x.front.client().listener.Timeouts
+	if x.tunnel {
+		return t.Tunnel
+	}
+	if !x.local && (x.answered || x.connected && !x.requested()) {
+		idle = x.pooled.Body
+	}
+	if _, alone := x.front.(*front1); alone {
+		return idle
+	}
+	shorten := func(by time.Duration) {
+		if by > 0 && (idle == 0 || by < idle) {
+			idle = by
+		}
+	}
+	if x.stopped() {
+		shorten(t.Body)
+	}
+	if len(x.down.held) > 0 {
+		shorten(t.Write)
+	}
+	return idle
+}
+
+// stopped reports whether the exchange waits for content of the client, and the backend has not answered: it may have all that
+// it wants of a request that goes on.
+func (x *exchange) stopped() bool { return !x.answered && !x.up.ended && !x.up.paused }
+
+// fired is called at the deadline.
+func (x *exchange) fired() {
+	whole, attempt, idle := x.bounds()
+	now := x.w.now
+	switch {
+	case now < min(whole, attempt, idle):
+		x.deadline()
+	case now >= idle && x.stopped():
+		x.abandon(errRequestTimeout)
+	case now >= idle && len(x.down.held) > 0:
+		x.w.counters.writeTimeouts.Add(1)
+		x.canceled = true
+		x.abandon(errWriteTimeout)
+	case now >= whole, now >= idle:
+		x.abandon(errReadTimeout)
+	case x.connected:
+		x.backFailed(errReadTimeout)
+	default:
+		x.backFailed(errConnectTimeout)
+	}
+}
+
+// abandon ends the exchange without another attempt.
+func (x *exchange) abandon(f *failure) {
+	x.w.cancelOpen(x)
+	if back := x.takeBack(); back != nil {
+		back.cancel()
+		back.release()
+	}
+	x.account(f)
+	if x.answered {
+		x.failure = f.name
+		x.cut()
+		return
+	}
+	x.answer(f)
+}
+
+// cut ends a response that is not complete, so that the client sees it.
+func (x *exchange) cut() {
+	x.front.cancel()
+	x.finish()
+}
+
+// frontFailed says that the client is gone.
+func (x *exchange) frontFailed() {
+	if x.over {
+		return
+	}
+	x.w.cancelOpen(x)
+	if back := x.takeBack(); back != nil {
+		back.cancel()
+		back.release()
+	}
+	x.account(errGone)
+	if x.status == 0 {
+		x.status = errGone.status
+	}
+	x.finish()
+}

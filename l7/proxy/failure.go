@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/l7/pool"
+)
+
+// failure is why the gateway answers by itself: a status, and the error type of Proxy-Status (RFC 9209 2.3).
+type failure struct {
+	status      int
+	name        string
+	class       pool.Failure
+	unprocessed bool // the backend has not processed the request: it may be sent again
+}
+
+func (f *failure) Error() string { return "proxy: " + f.name }
+
+// The failures.
+var (
+	errNoRoute        = &failure{status: 404, name: "destination_not_found", class: pool.Canceled}
+	errUnavailable    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled}
+	errLimit          = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled}
+	errBackendFull    = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled, unprocessed: true}
+	errRefused        = &failure{status: 502, name: "connection_refused", class: pool.Refused}
+	errConnect        = &failure{status: 502, name: "destination_ip_unroutable", class: pool.Refused}
+	errUnsent         = &failure{status: 502, name: "connection_terminated", class: pool.Reset, unprocessed: true} // nothing of the request has left
+	errTerminated     = &failure{status: 502, name: "connection_terminated", class: pool.Reset}
+	errConnectTimeout = &failure{status: 504, name: "connection_timeout", class: pool.ConnectTimeout}
+	errTLS            = &failure{status: 502, name: "tls_protocol_error", class: pool.Handshake}
+	errProtocol       = &failure{status: 502, name: "http_protocol_error", class: pool.Malformed}
+	errIncomplete     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}
+	errCallFailed     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}    // of gRPC, by a response without messages
+	errCanceled       = &failure{status: 502, name: "http_response_incomplete", class: pool.Canceled} // by the backend, at a deadline
+	errUnprocessed    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled, unprocessed: true}
+	errReadTimeout    = &failure{status: 504, name: "http_response_timeout", class: pool.Timeout}
+	errLocal          = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled} // no descriptor, port or memory of this host
+	errWriteTimeout   = &failure{status: 499, name: "http_response_timeout", class: pool.Canceled}   // the client takes nothing of the response
+	errUpgrade        = &failure{status: 502, name: "http_upgrade_failed", class: pool.Malformed}
+	errGone           = &failure{status: 499, class: pool.Canceled} // the client has left: nginx's code, for logs
+	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}
+	errTooEarly       = &failure{status: 425, name: "http_request_denied", class: pool.Canceled}
+	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
+	errTarget         = &failure{status: 414, name: "http_request_error", class: pool.Canceled}
+	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}
+	errMisdirected    = &failure{status: 421, name: "http_request_denied", class: pool.Canceled}
+	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}
+)
+
+// failureOf returns the failure that an error of a connection to a backend is.
+func failureOf(err error, connecting bool) *failure {
+	var f *failure
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, unix.ECONNREFUSED):
+		return errRefused
+	case errors.Is(err, unix.ETIMEDOUT):
+		return errConnectTimeout
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		return errConnect
+	case connecting && errors.As(err, &errno):
+		return connectFailure(errno)
+	case connecting:
+		return errTLS // an error of the engine
+	}
+	return errTerminated
+}
+
+// connectFailure returns what an error of the system is while a connection is being established. Those that are not about the
+// backend say nothing of its health.
+func connectFailure(errno unix.Errno) *failure {
+	switch errno {
+	case unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED:
+		return errRefused
+	case unix.EHOSTDOWN:
+		return errConnect
+	}
+	return errLocal
+}

@@ -1,0 +1,402 @@
+package proxy
+
+import (
+	"context"
+	ctls "crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/tls"
+)
+
+// HTTP3 is how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
+type HTTP3 struct {
+	Machine http3.MachineOptions
+	// QUIC configures connections; nil is windows of up to 2 MiB for a request and 4 MiB for a connection. With ZeroRTT requests are taken as early data: those that change
+	// nothing are passed on with Early-Data: 1, others answered with 425 (RFC 8470).
+	QUIC *quic.Config
+}
+
+// onlyHTTP3 reports whether nothing is served over TCP.
+func (ln *Listener) onlyHTTP3() bool {
+	return ln.HTTP3 != nil && ln.HTTP1 == nil && ln.HTTP2 == nil && ln.Stream == NoStream
+}
+
+// Endpoints are the UDP sockets on which the workers of a process serve HTTP/3, one for each address. Workers share them: a
+// connection of QUIC keeps its socket when the client's address changes, and when the configuration does. Each connection
+// stays with one worker.
+//
+// No method of a socket is called on a loop, nor with mu held, which loops take: those of the userspace stack wait for its loops.
+type Endpoints struct {
+	// Config configures the transports of QUIC. It must not be changed once there is one.
+	Config quic.TransportConfig
+	// Open opens the sockets; nil is quicconn.OverKernel. It must not be changed either.
+	Open quicconn.Opener
+
+	opening sync.Mutex // serializes what opens and closes sockets; it comes before mu
+	closed  bool       // guarded by opening
+
+	mu      sync.Mutex
+	open    map[netip.AddrPort]*endpoint
+	dialers map[*Worker]*quic.Transport // to backends
+	workers []*Worker
+}
+
+// endpoint is a socket with its connections.
+type endpoint struct {
+	all     *Endpoints
+	address netip.AddrPort
+	t       *quic.Transport
+	config  atomic.Pointer[ctls.Config]
+	current atomic.Pointer[Listener]
+	l       *quic.Listener // nil while nobody needs one; it changes with both mutexes of all held
+
+	// Guarded by all.mu.
+	holds     int // of Reserve
+	members   []member
+	accepting *quic.Listener // whose connections go to members
+	next      int
+	conns     int
+}
+
+// member is a worker that serves connections of an endpoint.
+type member struct {
+	w *Worker
+	l *listening
+}
+
+// Share has the worker serve HTTP/3 on the sockets of e, and give idle connections up for the other workers of e where a backend
+// may have no more. It is called before Apply.
+func (w *Worker) Share(e *Endpoints) {
+	w.endpoints = e
+	e.mu.Lock()
+	e.workers = append(e.workers, w)
+	e.mu.Unlock()
+}
+
+// Errors of HTTP/3.
+var (
+	// ErrEndpoints is the error of Apply for a listener with HTTP/3 at a worker without Endpoints, without TLS, or at an
+	// address that was not reserved.
+	ErrEndpoints = errors.New("proxy: HTTP/3 needs TLS and Endpoints that have reserved the address")
+
+	errEndpointsClosed = errors.New("proxy: the endpoints are closed")
+)
+
+// Reserve opens the sockets that a tree needs and that are not open, so that workers can Apply it. They stay open until
+// release, and as long as a worker uses them. Neither function may be called on a loop.
+func (es *Endpoints) Reserve(t *Tree) (release func(), err error) {
+	var held []*endpoint
+	release = func() {
+		for _, e := range held {
+			es.mu.Lock()
+			e.holds--
+			es.mu.Unlock()
+			e.settle()
+		}
+		held = nil
+	}
+	for _, ln := range t.Listeners {
+		if ln.HTTP3 == nil || ln.TLS == nil {
+			continue // Apply has an error for the second
+		}
+		e, err := es.reserve(ln)
+		if err != nil {
+			release()
+			return nil, fmt.Errorf("listener %s: UDP: %w", ln.Name, err)
+		}
+		held = append(held, e)
+	}
+	return release, nil
+}
+
+// reserve returns the endpoint of a listener, which listens, with a hold on it.
+func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
+	es.opening.Lock()
+	defer es.opening.Unlock()
+	es.mu.Lock()
+	e := es.open[ln.Address]
+	es.mu.Unlock()
+	if e == nil {
+		t, err := es.socket(ln.Address)
+		if err != nil {
+			return nil, err
+		}
+		e = &endpoint{all: es, address: ln.Address, t: t}
+	}
+	if err := e.listen(ln); err != nil {
+		e.closeUnused()
+		return nil, err
+	}
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.open == nil {
+		es.open = map[netip.AddrPort]*endpoint{}
+	}
+	es.open[ln.Address] = e
+	e.holds++
+	return e, nil
+}
+
+// socket opens a socket with its transport. The caller holds opening.
+func (es *Endpoints) socket(at netip.AddrPort) (*quic.Transport, error) {
+	if es.closed {
+		return nil, errEndpointsClosed
+	}
+	open, c := es.Open, es.Config
+	if open == nil {
+		open = quicconn.OverKernel
+	}
+	if !at.IsValid() { // of connections to backends
+		c = quic.TransportConfig{}
+	}
+	return open(at, c)
+}
+
+// listen begins to listen, if nothing does. Connections wait until a worker joins. The caller holds opening.
+func (e *endpoint) listen(ln *Listener) error {
+	if e.l != nil {
+		return nil
+	}
+	e.config.Store(versionThree(ln.TLS))
+	e.current.Store(ln)
+	base := e.config.Load().Clone()
+	base.GetConfigForClient = func(hello *ctls.ClientHelloInfo) (*ctls.Config, error) {
+		if ln := e.current.Load(); ln.Admission != nil && ln.Admission.full(ln.Limits.Connections) {
+			return nil, errFull // before keys and signatures
+		}
+		if e.current.Load().Table.ReadsHello() {
+			quic.Attach(hello.Context(), &hello3{tls.JA4QUIC(hello), slices.Clone(hello.SupportedProtos)})
+		}
+		c := e.config.Load()
+		if c.GetConfigForClient == nil {
+			return c, nil
+		}
+		chosen, err := c.GetConfigForClient(hello)
+		if chosen == nil {
+			chosen = c
+		}
+		return chosen, err
+	}
+	qc := quic.Config{StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20}
+	if ln.HTTP3.QUIC != nil {
+		qc = *ln.HTTP3.QUIC
+	}
+	if qc.ZeroRTT {
+		base = http3.EarlySettings(base, ln.HTTP3.Machine)
+	}
+	l, err := e.t.Listen(base, &qc)
+	e.all.mu.Lock()
+	defer e.all.mu.Unlock()
+	e.l = l
+	return err
+}
+
+// join has a worker take a share of the connections that come in at the address of its listener.
+func (es *Endpoints) join(w *Worker, l *listening) error {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	e := es.open[l.current.Address]
+	if e == nil || e.l == nil {
+		return ErrEndpoints
+	}
+	e.config.Store(versionThree(l.current.TLS))
+	e.current.Store(l.current)
+	if !slices.Contains(e.members, member{w, l}) {
+		e.members = append(e.members, member{w, l})
+	}
+	if e.accepting != e.l {
+		e.accepting = e.l
+		go e.accept(e.l)
+	}
+	return nil
+}
+
+// hello3 is what rules ask of a ClientHello.
+type hello3 struct {
+	ja4  string
+	alpn []string
+}
+
+// errFull ends the handshake of a client for which there is no room: as an alert, since it has sent its ClientHello.
+var errFull = errors.New("proxy: the listener has as many connections as it may")
+
+// versionThree returns c for HTTP/3: with its keys of tickets, and the protocol h3 alone.
+func versionThree(c *ctls.Config) *ctls.Config {
+	_, _ = c.DecryptTicket(nil, ctls.ConnectionState{}) // makes the keys that all copies share
+	out := c.Clone()
+	out.NextProtos = []string{http3.NextProto}
+	if choose := c.GetConfigForClient; choose != nil {
+		out.GetConfigForClient = func(hello *ctls.ClientHelloInfo) (*ctls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen == nil || err != nil {
+				return chosen, err
+			}
+			return versionThree(chosen), nil
+		}
+	}
+	return out
+}
+
+// accept gives connections to the workers in turn.
+func (e *endpoint) accept(l *quic.Listener) {
+	for {
+		q, err := l.Accept(context.Background())
+		if err != nil {
+			return
+		}
+		m, ok := e.turn()
+		if !ok {
+			go func() { _ = q.CloseWithError(uint64(http3.NoError), "") }()
+			continue
+		}
+		context.AfterFunc(q.Context(), e.ended)
+		m.w.hub.Serve(q, quicconn.Options{Uni: 3}, uint64(http3.NoError), func(c *quicconn.Conn) quicconn.Handler {
+			return m.w.accept3(m.l, c)
+		})
+	}
+}
+
+// turn returns the worker whose turn it is, and counts the connection.
+func (e *endpoint) turn() (m member, ok bool) {
+	e.all.mu.Lock()
+	defer e.all.mu.Unlock()
+	if len(e.members) == 0 {
+		return m, false
+	}
+	e.next++
+	e.conns++
+	return e.members[e.next%len(e.members)], true
+}
+
+// ended takes notice that a connection has.
+func (e *endpoint) ended() {
+	e.all.mu.Lock()
+	e.conns--
+	e.all.mu.Unlock()
+	e.settle()
+}
+
+// leave ends the share of a worker. Connections go on; the socket is closed after the last.
+func (es *Endpoints) leave(w *Worker, l *listening, address netip.AddrPort) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if e := es.open[address]; e != nil {
+		e.members = slices.DeleteFunc(e.members, func(m member) bool { return m == member{w, l} })
+		go e.settle() // the caller holds its loop
+	}
+}
+
+// settle stops to listen where no worker is left, and closes the socket after the last connection.
+func (e *endpoint) settle() {
+	e.all.opening.Lock()
+	defer e.all.opening.Unlock()
+	e.closeUnused()
+}
+
+// closeUnused is settle for those that hold opening.
+func (e *endpoint) closeUnused() {
+	es := e.all
+	es.mu.Lock()
+	listens := e.holds+len(e.members) > 0
+	unused, l := !listens && e.conns == 0, e.l
+	if !listens {
+		e.l, e.accepting = nil, nil
+	}
+	if unused && es.open[e.address] == e {
+		delete(es.open, e.address)
+	}
+	es.mu.Unlock()
+	if !listens && l != nil {
+		_ = l.Close()
+	}
+	if unused {
+		_ = e.t.Close() // a second time it does nothing
+	}
+}
+
+// Close closes all sockets and connections, those of its workers to backends too. The loops of the workers have ended, but
+// those of a userspace stack still run.
+func (es *Endpoints) Close() error {
+	es.opening.Lock()
+	defer es.opening.Unlock()
+	es.closed = true
+	es.mu.Lock()
+	var list []*quic.Transport
+	for _, e := range es.open {
+		list = append(list, e.t)
+	}
+	for _, t := range es.dialers {
+		list = append(list, t)
+	}
+	es.open, es.dialers = nil, nil
+	es.mu.Unlock()
+	var errs []error
+	for _, t := range list {
+		errs = append(errs, t.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// listen3 begins or changes HTTP/3 for a listener.
+func (w *Worker) listen3(l *listening) error {
+	ln := l.current
+	if ln.HTTP3 == nil { // Apply ends what there was
+		return nil
+	}
+	if ln.TLS == nil || w.endpoints == nil {
+		return ErrEndpoints
+	}
+	if err := w.endpoints.join(w, l); err != nil {
+		return fmt.Errorf("UDP: %w", err)
+	}
+	l.quic = true
+	return nil
+}
+
+// unlisten3 ends HTTP/3 for a listener. Its connections end after the requests in progress.
+func (w *Worker) unlisten3(l *listening) {
+	if !l.quic {
+		return
+	}
+	l.quic = false
+	w.endpoints.leave(w, l, l.current.Address)
+	for f := range w.fronts3 {
+		if f.l == l {
+			f.drain()
+		}
+	}
+}
+
+// dialer returns the transport for a worker's connections to backends. It may not be called on a loop.
+func (es *Endpoints) dialer(w *Worker) (*quic.Transport, error) {
+	es.mu.Lock()
+	t := es.dialers[w]
+	es.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	es.opening.Lock()
+	defer es.opening.Unlock()
+	if t = es.dialers[w]; t != nil { // it changes with both mutexes held
+		return t, nil
+	}
+	t, err := es.socket(netip.AddrPort{})
+	if err != nil {
+		return nil, err
+	}
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.dialers == nil {
+		es.dialers = map[*Worker]*quic.Transport{}
+	}
+	es.dialers[w] = t
+	return t, nil
+}

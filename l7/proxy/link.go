@@ -1,0 +1,478 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/transport"
+	"github.com/millrace/millrace/tls"
+)
+
+// Marks of the bytes that wait for a connection to take them. Above high its session accepts no content.
+const (
+	high = 128 << 10
+	low  = 32 << 10
+)
+
+// session is a protocol on a link.
+type session interface {
+	// input takes bytes of the peer, and returns how many. It takes fewer when it has to wait for something else; it
+	// calls link.resume later. fin says that the input ends with p.
+	input(p []byte, fin bool) int
+	// writable says that the link accepts content again.
+	writable()
+	// expired says that the deadline of the input, or of the output, has passed.
+	expired(output bool)
+	// failed says that the connection has ended before its input did, or by an error.
+	failed(err error)
+}
+
+// link is a connection with its buffers. One that has nothing to send and nothing received has none.
+type link struct {
+	w       *Worker
+	conn    transport.Conn
+	engine  *tls.Engine // nil without TLS
+	watch   *watch      // until the ClientHello has been read, nil if nothing of it is wanted
+	session session
+
+	raw []byte // ciphertext that was received and not decrypted yet
+	in  []byte // what the session has not taken yet
+
+	out    []byte // what the session sends, before TLS
+	sealed []byte // ciphertext that the connection has not taken yet
+	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
+
+	bypass      mover // its input goes to another connection; nil if not
+	bypassed    bypass
+	bypassFrom  *link       // whose input goes to this one, and waits until it takes more
+	holding     bool        // the loop holds bytes of it that the other connection has not taken
+	noBypass    bool        // its loop cannot
+	dial        *dialing    // while it is a connection to a backend that is being established
+	front       bool        // of a client
+	info        *clientInfo // of a client
+	owner       *clientInfo // of a connection to a backend: whose alone it is
+	timer       uint32
+	armed       clock.Time // when the timer fires: not after the deadlines
+	inputBy     clock.Time
+	outputBy    clock.Time
+	outputTime  time.Duration // how long output may wait without progress
+	remote      netip.AddrPort
+	readable    bool // there may be more to read
+	paused      bool // the session wants no input
+	again       bool // it does again, and may have events left without input
+	fin         bool // the input has ended,
+	finTaken    bool // and the session knows
+	full        bool // the session was refused content
+	dirty       bool // in Worker.dirty
+	queued      bool // in Worker.ready
+	closing     bool // it is closed once all is sent
+	closed      bool
+	handshaking bool
+	up          bool // a dialed connection has been established
+	blocked     bool // the connection takes no more for now
+	wrote       bool // it has taken a byte since its session set this to false
+	notified    bool // close_notify was gathered
+	endOutput   bool // the output ends after what is gathered,
+	outputEnded bool // and has
+	reset       bool // close by a reset
+	linger      bool // it closes after it has read what its peer still sends, for a while
+}
+
+// newLink returns a link for conn, which is nil while it is dialed.
+func (w *Worker) newLink(conn transport.Conn) *link {
+	l := &link{w: w, conn: conn, armed: clock.Never, inputBy: clock.Never, outputBy: clock.Never}
+	l.timer = w.newTimer(l)
+	if conn != nil {
+		l.remote = conn.Remote()
+	}
+	return l
+}
+
+// Ready is called by the loop.
+func (l *link) Ready(_ transport.Conn, ev transport.Events) {
+	l.w.enter()
+	if l.closed {
+		return
+	}
+	if ev&transport.Failed != 0 {
+		if l.dial == nil { // what arrived before the error counts: a response, and then a reset
+			l.readable = true
+			for i := 0; i < maxLast && l.readable && !l.paused && !l.closed; i++ {
+				l.advance()
+			}
+		}
+		l.fail(l.conn.Err())
+		return
+	}
+	if ev&transport.Writable != 0 {
+		l.blocked = false
+		if l.dial != nil && !l.up {
+			l.up = true
+			l.dial.connected()
+		}
+		l.flush()
+		if from := l.bypassFrom; from != nil && !l.closed {
+			l.bypassFrom = nil
+			if from.bypass != nil { // otherwise its exchange has ended, and another one may have paused it
+				from.resume()
+			}
+		}
+	}
+	if ev&transport.Readable != 0 && !l.closed {
+		l.readable = true
+		l.advance()
+	}
+}
+
+// resume has the loop read the link again, soon.
+func (l *link) resume() {
+	l.paused, l.again = false, true
+	if !l.queued && !l.closed {
+		l.queued = true
+		l.w.ready = append(l.w.ready, l)
+	}
+}
+
+// advance moves input to the session until there is none or the session waits. After much of it other connections get their
+// time first: a sender that is as fast as the loop would keep it for ever.
+func (l *link) advance() {
+	for steps := 0; !l.closed && !l.paused; steps++ {
+		if steps == maxSteps {
+			l.w.yield(l)
+			return
+		}
+		switch {
+		case l.bypass != nil && (l.readable || l.holding):
+			l.move()
+		case l.again && len(l.in) == 0:
+			l.again = false
+			l.session.input(nil, false)
+		case len(l.in) > 0:
+			l.again = false
+			n := l.session.input(l.in, l.fin && len(l.raw) == 0)
+			if l.closed {
+				return
+			}
+			rest := copy(l.in, l.in[n:])
+			if l.in = l.in[:rest]; rest > 0 {
+				return
+			}
+			l.w.putBuffer(&l.in)
+		case len(l.raw) > 0:
+			raw := l.raw
+			l.raw = nil
+			l.decrypt(raw)
+			l.w.putBuffer(&raw)
+		case l.readable:
+			l.read()
+		case l.fin && !l.finTaken:
+			l.finTaken = true
+			l.endInput()
+		default:
+			return
+		}
+	}
+}
+
+// read reads once and passes on what came.
+func (l *link) read() {
+	buf := l.w.buf
+	n, err := l.conn.Read(buf)
+	switch {
+	case err == transport.ErrAgain:
+		l.readable = false
+		return
+	case err == io.EOF:
+		l.readable, l.fin = false, true
+		return
+	case err != nil:
+		l.fail(err)
+		return
+	}
+	l.readable = n == len(buf)
+	if l.engine != nil {
+		l.decrypt(buf[:n])
+		return
+	}
+	l.deliver(buf[:n])
+}
+
+// deliver gives plaintext to the session, and keeps what it does not take. It borrows p.
+func (l *link) deliver(p []byte) {
+	if n := l.session.input(p, false); n < len(p) && !l.closed {
+		if l.in == nil {
+			l.in = l.w.getBuffer()
+		}
+		l.in = append(l.in, p[n:]...)
+	}
+}
+
+var errCut = errors.New("proxy: the connection ended without close_notify")
+
+// endInput tells the session that the peer sends no more.
+func (l *link) endInput() {
+	if l.engine != nil {
+		if err := l.engine.InputClosed(); err != nil {
+			l.fail(errCut)
+			return
+		}
+	}
+	l.session.input(nil, true)
+}
+
+// touch has the link flushed after the batch.
+func (l *link) touch() {
+	if !l.dirty && !l.closed {
+		l.dirty = true
+		l.w.dirty = append(l.w.dirty, l)
+	}
+}
+
+// output returns the buffer that a session appends to. The caller sets l.out and calls touch.
+func (l *link) output() []byte {
+	if l.out == nil {
+		l.out = l.w.getBuffer()
+	}
+	return l.out
+}
+
+// unsent returns how many bytes wait.
+func (l *link) unsent() int { return len(l.out) + len(l.sealed) - l.sent }
+
+// accepts reports whether the link takes content. Otherwise writable follows.
+func (l *link) accepts() bool {
+	if l.unsent() < high {
+		return true
+	}
+	l.full = true
+	return false
+}
+
+// send writes to the connection.
+func (l *link) send(p []byte) (int, error) {
+	n, err := l.conn.Write(p)
+	l.wrote = l.wrote || n > 0
+	return n, err
+}
+
+// through sends content without gathering it, if it is large and nothing else waits, and returns how much was sent.
+func (l *link) through(p []byte) int {
+	if len(p) < 8<<10 || l.engine != nil || l.blocked || l.conn == nil || l.endOutput {
+		return 0
+	}
+	if l.unsent() > 0 {
+		l.touch() // what follows a flush, and an error, wait until the session's call is over
+		if err := l.flushPlain(); err != nil || l.unsent() > 0 {
+			return 0
+		}
+	}
+	n, err := l.send(p)
+	if err != nil && err != transport.ErrAgain {
+		return 0 // the next flush reports it
+	}
+	l.blocked = n < len(p)
+	return n
+}
+
+// content sends content of HTTP/1.1, or bytes of the protocol that a tunnel carries, and returns how many it takes.
+func (l *link) content(m *http1.Machine, tunnel bool, p []byte) int {
+	if !l.accepts() {
+		return 0
+	}
+	if !tunnel {
+		var err error
+		if l.out, err = m.AppendDataHeader(l.output(), len(p)); err != nil {
+			return len(p) // more than its length: the machine that received it has checked it
+		}
+	}
+	n := l.through(p)
+	l.out = append(l.output(), p[n:]...)
+	if !tunnel {
+		l.out = m.AppendDataTail(l.out)
+	}
+	l.touch()
+	return len(p)
+}
+
+// flush sends what is gathered.
+func (l *link) flush() {
+	if l.closed || l.conn == nil {
+		return
+	}
+	if l.blocked {
+		if l.outputBy == clock.Never && l.dial == nil && l.unsent() > 0 { // what through could not send waits from now on
+			l.deadline(&l.outputBy, l.outputTime)
+		}
+		return
+	}
+	before := l.unsent()
+	var err error
+	if l.engine == nil {
+		err = l.flushPlain()
+	} else {
+		err = l.flushTLS()
+	}
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	rest := l.unsent()
+	switch {
+	case rest == 0:
+		l.outputBy = clock.Never
+		l.flushed()
+	case rest < before || l.outputBy == clock.Never:
+		if l.outputTime > 0 {
+			l.deadline(&l.outputBy, l.outputTime)
+		}
+	}
+	if l.full && rest <= low && !l.closed {
+		l.full = false
+		l.session.writable()
+	}
+}
+
+// flushPlain sends out.
+func (l *link) flushPlain() error {
+	for l.sent < len(l.out) {
+		n, err := l.send(l.out[l.sent:])
+		if err != nil && err != transport.ErrAgain {
+			return err
+		}
+		if l.sent += n; l.sent < len(l.out) {
+			l.blocked = true
+			return nil
+		}
+	}
+	l.sent = 0
+	l.w.putBuffer(&l.out)
+	return nil
+}
+
+// flushed acts on what was to happen after all is sent.
+func (l *link) flushed() {
+	switch {
+	case l.closing:
+		l.finish()
+	case l.endOutput && !l.outputEnded:
+		l.outputEnded = true
+		l.conn.CloseWrite()
+	}
+}
+
+// closeWrite ends the output after what is gathered.
+func (l *link) closeWrite() {
+	if l.endOutput || l.closed {
+		return
+	}
+	l.endOutput = true
+	l.touch()
+}
+
+// close ends the connection after what is gathered. No more methods of the session are called.
+func (l *link) close() {
+	if l.closed || l.closing {
+		return
+	}
+	l.closing = true
+	if l.outputTime == 0 {
+		l.outputTime = closeTime
+	}
+	l.deadline(&l.outputBy, l.outputTime)
+	l.inputBy = clock.Never
+	l.touch()
+}
+
+// abort ends the connection at once.
+func (l *link) abort() {
+	l.reset = true
+	l.finish()
+}
+
+// finish gives the connection back.
+func (l *link) finish() {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	if l.conn != nil {
+		switch {
+		case l.reset:
+			l.conn.Abort()
+		case l.linger && !l.fin:
+			l.conn.Linger()
+		default:
+			l.conn.Close()
+		}
+	}
+	if l.engine != nil {
+		l.engine.Close()
+	}
+	l.w.freeTimer(l.timer)
+	if l.front {
+		l.w.counters.open.Add(-1)
+		delete(l.w.fronts, l)
+		if l.info != nil { // it was not refused
+			l.info.at.admission.leave()
+		}
+		if l.info != nil && l.info.owns != nil {
+			l.w.disown(l.info)
+		}
+	}
+	l.w.putBuffer(&l.in)
+	l.w.putBuffer(&l.raw)
+	l.w.putBuffer(&l.out)
+	l.w.putBuffer(&l.sealed)
+}
+
+// fail ends the connection by an error, and reports it to the session unless that has closed the link itself.
+func (l *link) fail(err error) {
+	if l.closed {
+		return
+	}
+	ended := l.closing                    // by the session
+	if l.engine != nil && l.conn != nil { // an alert says why
+		if p := l.engine.Pending(); len(p) > 0 && !l.blocked && l.unsent() == 0 {
+			_, _ = l.conn.Write(p)
+		}
+	}
+	l.finish()
+	if !ended {
+		l.session.failed(err)
+	}
+}
+
+// deadline sets inputBy or outputBy to a time from now.
+func (l *link) deadline(which *clock.Time, d time.Duration) {
+	if d <= 0 {
+		*which = clock.Never
+		return
+	}
+	if *which = l.w.now.Add(d); *which < l.armed {
+		l.armed = *which
+		l.w.wheel.Arm(l.timer, l.armed)
+	}
+}
+
+// fired is called by the worker at the time that the timer was armed for, or later.
+func (l *link) fired() {
+	l.armed = clock.Never
+	switch now := l.w.now; {
+	case l.outputBy <= now && l.closing:
+		l.abort()
+	case l.outputBy <= now:
+		l.outputBy = clock.Never
+		l.session.expired(true)
+	case l.inputBy <= now:
+		l.inputBy = clock.Never
+		l.session.expired(false)
+	}
+	if by := min(l.inputBy, l.outputBy); by != clock.Never && !l.closed && by < l.armed {
+		l.armed = by
+		l.w.wheel.Arm(l.timer, by)
+	}
+}

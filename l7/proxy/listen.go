@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	ctls "crypto/tls"
+	"crypto/x509"
+	"net/netip"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/transport"
+	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/tls"
+)
+
+// clientInfo is what the connection says about its client.
+type clientInfo struct {
+	at       *listening // where it came in
+	listener *Listener  // as at described it when the last request began
+	addr     netip.AddrPort
+	sni, ja4 string
+	alpn     []string       // protocols that the client offers, if rules ask for them
+	local    netip.AddrPort // what the client connected to, where a PROXY header says it
+	link     *link          // nil with HTTP/3
+
+	version  uint16            // of the TLS that ends here, 0 is none
+	protocol string            // of ALPN
+	peer     *x509.Certificate // that the client has shown, verified
+
+	host        string // the last one that was not the server name,
+	misdirected bool   // and whether the listener does not serve it
+
+	certFields []semantics.Field // for backends, see ClientCert
+	owns       []backsKey        // connections to backends that are this client's alone
+	gone       bool
+	tls        bool
+}
+
+// accept takes a connection of a client.
+func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
+	w.enter()
+	ln := at.current
+	w.counters.connections.Add(1)
+	l := w.newLink(conn)
+	if ln.onlyHTTP3() || !at.admit() {
+		l.session = closer{}
+		w.counters.open.Add(1)
+		w.fronts[l] = struct{}{}
+		l.front = true
+		l.abort()
+		return l
+	}
+	w.counters.open.Add(1)
+	w.fronts[l] = struct{}{}
+	l.front = true
+	l.outputTime = ln.Timeouts.Write
+	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
+	if ln.sendsHeader(l.remote.Addr()) {
+		newAwaiting(l, l.info)
+	} else {
+		w.begin(l, l.info)
+	}
+	return l
+}
+
+// begin begins what the listener does with a connection.
+func (w *Worker) begin(l *link, info *clientInfo) {
+	ln := info.listener
+	switch {
+	case ln.TLS != nil:
+		l.session, l.handshaking = &opening{l: l, info: info}, true
+		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
+		if ln.Table.ReadsHello() {
+			l.watch = &watch{}
+		}
+	case ln.Stream == StreamTLS:
+		newPeeking(l, info)
+	case ln.Stream == StreamTCP:
+		newPass(l, info, nil)
+	case ln.HTTP2 == nil:
+		newFront1(l, info)
+	case ln.HTTP1 == nil:
+		newFront2(l, info)
+	default:
+		l.session = &sniffing{l: l, info: info}
+		l.deadline(&l.inputBy, ln.Timeouts.Header)
+	}
+}
+
+// handshaken begins the protocol that the handshake agreed on.
+func (w *Worker) handshaken(l *link) {
+	if l.dial != nil {
+		l.dial.established()
+		return
+	}
+	o := l.session.(*opening)
+	s := l.engine.ConnectionState()
+	o.info.established(&s)
+	ln := o.info.listener
+	if ln.Stream != NoStream {
+		l.inputBy = clock.Never
+		newPass(l, o.info, nil)
+		return
+	}
+	if ln.HTTP2 != nil && (s.NegotiatedProtocol == "h2" || ln.HTTP1 == nil) {
+		newFront2(l, o.info)
+		return
+	}
+	newFront1(l, o.info)
+}
+
+// established notes what the handshake says.
+func (c *clientInfo) established(s *ctls.ConnectionState) {
+	c.sni, c.version, c.protocol = s.ServerName, s.Version, s.NegotiatedProtocol
+	if len(s.VerifiedChains) > 0 {
+		c.peer = s.PeerCertificates[0]
+		c.certFields = c.listener.ClientCert.fields(s.VerifiedChains[0])
+	}
+}
+
+// opening is the session of a TLS handshake of a client.
+type opening struct {
+	l    *link
+	info *clientInfo
+}
+
+func (o *opening) input(p []byte, fin bool) int { return len(p) }
+func (o *opening) writable()                    {}
+func (o *opening) expired(bool)                 { o.l.abort() }
+func (o *opening) failed(error)                 {}
+
+// closer is the session of a connection that is refused.
+type closer struct{}
+
+func (closer) input(p []byte, _ bool) int { return len(p) }
+func (closer) writable()                  {}
+func (closer) expired(bool)               {}
+func (closer) failed(error)               {}
+
+// sniffing tells HTTP/2 by prior knowledge from HTTP/1.1 (RFC 9113 3.3).
+type sniffing struct {
+	l    *link
+	info *clientInfo
+	held []byte // a part of the preface
+}
+
+func (s *sniffing) input(p []byte, fin bool) int {
+	n := min(len(p), len(http2.Preface)-len(s.held))
+	same := string(p[:n]) == http2.Preface[len(s.held):][:n]
+	if same && len(s.held)+n < len(http2.Preface) && !fin {
+		s.held = append(s.held, p...)
+		return len(p)
+	}
+	if same {
+		newFront2(s.l, s.info)
+	} else {
+		newFront1(s.l, s.info)
+	}
+	if len(s.held) > 0 {
+		s.l.session.input(s.held, false) // what is shorter than the preface is taken as a whole
+	}
+	return s.l.session.input(p, fin)
+}
+
+func (s *sniffing) writable()      {}
+func (s *sniffing) expired(o bool) { s.l.close() }
+func (s *sniffing) failed(error)   {}

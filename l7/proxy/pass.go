@@ -1,0 +1,385 @@
+package proxy
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/tls/clienthello"
+)
+
+// StreamMode says how a listener passes connections on.
+type StreamMode uint8
+
+// Values of StreamMode.
+const (
+	NoStream  StreamMode = iota
+	StreamTCP            // a backend is chosen as soon as the connection is accepted
+	StreamTLS            // by the ClientHello, which is read and passed on: TLS does not end here
+)
+
+// pass is a connection that is passed through: a client's, and one to a backend.
+//
+// Nothing of the client is read until the backend is connected. What one side cannot take yet stays unread at the other.
+// The end of one direction is passed on and the other goes on (half close); a reset is passed on as a reset.
+type pass struct {
+	w        *Worker
+	info     *clientInfo
+	rule     *Rule
+	pooled   *Pool
+	backend  *pool.Backend
+	tried    pool.Tried
+	dial     *dialing
+	first    []byte // what was read of the client while the backend was chosen
+	client   passEnd
+	server   passEnd // without a link until the backend is connected
+	attempts int
+	wait     waiter        // for a connection, where all backends have as many as they may
+	full     *pool.Backend // the first that had
+	began    clock.Time
+	started  clock.Time    // of the attempt
+	latency  time.Duration // of the connect
+	over     bool
+
+	backendName string // of the last one
+	failure     string // why it was refused or cut, "" if it was not
+}
+
+// passEnd is the session of one of its connections.
+type passEnd struct {
+	p     *pass
+	other *passEnd
+	l     *link
+	count *metrics.Counter // of bytes of all passes that came in here
+	ended bool             // no more follow
+	bytes uint64           // that came
+}
+
+// newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
+func newPass(l *link, info *clientInfo, first []byte) {
+	w := l.w
+	p := &pass{w: w, info: info, first: first, began: w.now}
+	p.wait.p = p
+	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
+	p.server = passEnd{p: p, other: &p.client, count: &w.counters.stream.down}
+	l.session, l.paused = &p.client, true
+	w.counters.stream.passed.Add(1)
+	w.counters.stream.active.Add(1)
+	p.route()
+}
+
+// route finds the rule of the connection, and begins the first attempt.
+func (p *pass) route() {
+	r, c := &p.w.routed, p.info
+	*r = route.Request{Host: c.sni, Path: "/", SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: c.addr.Addr()}
+	n := c.listener.Table.Find(r)
+	if n < 0 {
+		p.w.counters.stream.unrouted.Add(1)
+		p.failure = errNoRoute.name
+		p.refuse(clienthello.AlertUnrecognizedName)
+		return
+	}
+	p.rule = c.listener.Rules[n]
+	if p.pooled = p.rule.pick(p.w); p.pooled == nil {
+		p.unavailable()
+		return
+	}
+	p.attempt()
+}
+
+// attempt chooses a backend and connects to it.
+func (p *pass) attempt() {
+	for {
+		b, refusal := p.pooled.Pick(p.w.now, p.hash(), &p.tried)
+		if refusal == pool.Full || refusal == pool.PoolFull {
+			p.failure = errLimit.name
+		}
+		if b == nil || p.tried.Has(b) {
+			p.line()
+			return
+		}
+		p.tried.Add(b)
+		p.attempts++
+		p.choose(b)
+		err := p.dialTo(b)
+		if err == nil {
+			return
+		}
+		if !p.mayRetry(err) {
+			p.line()
+			return
+		}
+	}
+}
+
+// choose begins an attempt at a backend.
+func (p *pass) choose(b *pool.Backend) {
+	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.now, 0
+	b.Start(p.w.now)
+}
+
+// dialTo opens a connection to a backend.
+func (p *pass) dialTo(b *pool.Backend) error {
+	if p.w.overtakes(&p.wait, p.backs(b), b) {
+		return errBackendFull
+	}
+	p.dial = &dialing{pool: p.pooled, backend: b, client: p.info, pass: p}
+	err := p.w.connect(p.dial)
+	if err != nil {
+		p.dial = nil
+	}
+	return err
+}
+
+func (p *pass) backs(b *pool.Backend) *backends {
+	return p.w.backsTo(p.pooled, b, p.pooled.owner(p.info))
+}
+
+// line has the connection wait for the first backend that had as many as it may, or ends it.
+func (p *pass) line() {
+	b := p.full
+	if b == nil {
+		p.unavailable()
+		return
+	}
+	p.full = nil
+	p.choose(b)
+	if !p.w.enqueue(&p.wait, p.backs(b), p.pooled, b) {
+		p.unavailable()
+	}
+}
+
+// connect goes on once there is room for a connection.
+func (p *pass) connect() {
+	b := p.backend
+	err := p.dialTo(b)
+	switch {
+	case err == nil, err == errBackendFull && p.w.enqueue(&p.wait, p.backs(b), p.pooled, b): // at its place
+	case p.mayRetry(err):
+		p.attempt()
+	default:
+		p.line()
+	}
+}
+
+// hash is what the choice of a backend may depend on: the client's address.
+func (p *pass) hash() uint64 {
+	if p.pooled.Key == nil {
+		return 0
+	}
+	return p.pooled.Key.Of(&rewrite.Source{Client: p.info.addr.Addr()})
+}
+
+// maxFull bounds the backends that are asked for a connection and have as many as they may: pool.Tried remembers so many.
+const maxFull = 8
+
+// dialFailed says that there is no connection to the backend. Nothing was sent to it, so another one may be tried.
+func (p *pass) dialFailed(err error) {
+	if p.dial = nil; p.mayRetry(err) {
+		p.attempt()
+		return
+	}
+	p.line()
+}
+
+// mayRetry accounts for a failed attempt, and reports whether there may be another one.
+func (p *pass) mayRetry(err error) bool {
+	f, b := failureOf(err, true), p.backend
+	p.failure = f.name
+	p.account(f.class)
+	if f == errBackendFull { // nothing was tried
+		p.full = cmp.Or(p.full, b)
+		return p.attempts < maxFull
+	}
+	if p.attempts >= p.rule.Attempts || !p.pooled.RetryAllowed(p.w.now) {
+		return false
+	}
+	p.w.counters.stream.retries.Add(1)
+	return true
+}
+
+// opened says that the backend is connected.
+func (p *pass) opened(l *link) {
+	p.dial, p.failure = nil, ""
+	p.latency = p.w.now.Sub(p.started)
+	p.server.l = l
+	l.session, l.outputTime = &p.server, p.info.listener.Timeouts.Write
+	if len(p.first) > 0 {
+		l.out = append(l.output(), p.first...)
+		p.client.received(len(p.first))
+	}
+	p.w.putBuffer(&p.first)
+	l.touch()
+	p.progress()
+	p.client.l.resume()
+}
+
+// account tells the pool how the attempt or the connection went.
+func (p *pass) account(f pool.Failure) {
+	if b := p.backend; b != nil {
+		p.backend = nil
+		b.Done(p.w.now, pool.Outcome{Failure: f, Latency: p.latency, Retry: p.attempts > 1})
+	}
+}
+
+// finish ends what the pass has. The connections are the caller's to end.
+func (p *pass) finish(f pool.Failure) {
+	p.over = true
+	p.w.counters.stream.active.Add(-1)
+	p.w.dequeue(&p.wait)
+	if d := p.dial; d != nil { // it is not wanted any more
+		p.dial = nil
+		d.end()
+		d.l.abort()
+		p.w.connClosed(d.backend)
+	}
+	if p.server.l != nil {
+		p.w.connClosed(p.backend)
+	}
+	p.account(f)
+	p.w.putBuffer(&p.first)
+	p.record()
+}
+
+// unavailable ends a connection for which there is no backend.
+func (p *pass) unavailable() {
+	p.w.counters.stream.failed.Add(1)
+	p.failure = cmp.Or(p.failure, errUnavailable.name)
+	p.refuse(clienthello.AlertInternalError)
+}
+
+// refuse ends the connection of a client without a backend. One with TLS that is passed through gets an alert.
+func (p *pass) refuse(a clienthello.Alert) {
+	p.finish(pool.Canceled)
+	if p.info.listener.Stream == StreamTLS {
+		p.client.l.alert(a)
+		return
+	}
+	p.client.l.abort()
+}
+
+// alert ends the connection by an alert in the clear.
+func (l *link) alert(a clienthello.Alert) {
+	l.out = a.Append(l.output())
+	l.linger = true
+	l.close()
+}
+
+// progress moves the time at which the connection counts as idle.
+func (p *pass) progress() { p.client.l.deadline(&p.client.l.inputBy, p.info.listener.Timeouts.Tunnel) }
+
+// cut ends both connections by a reset: an end by FIN would pass for the end of what was sent. e has failed already.
+func (p *pass) cut(e *passEnd) {
+	if p.over {
+		return
+	}
+	f := pool.NoFailure
+	switch {
+	case e == &p.server && e.bytes == 0:
+		f = pool.Reset
+	case p.server.l == nil:
+		f = pool.Canceled
+	}
+	p.w.counters.stream.cut.Add(1)
+	p.failure = cutByReset
+	p.finish(f)
+	e.abort()
+	if o := e.other.l; o != nil { // it gets what was received before
+		o.reset = true
+		o.close()
+	}
+}
+
+func (e *passEnd) abort() {
+	if e.l != nil {
+		e.l.abort()
+	}
+}
+
+// received counts bytes that came in here.
+func (e *passEnd) received(n int) {
+	e.count.Add(uint64(n))
+	e.bytes += uint64(n)
+}
+
+// input passes bytes and the end of the input on.
+func (e *passEnd) input(b []byte, fin bool) int {
+	p, o := e.p, e.other.l
+	if p.over {
+		return len(b)
+	}
+	if len(b) > 0 {
+		if !o.accepts() {
+			e.l.paused = true
+			return 0
+		}
+		p.progress()
+		e.received(len(b))
+		if n := o.through(b); n < len(b) && !o.closed {
+			o.out = append(o.output(), b[n:]...)
+			o.touch()
+		}
+		if len(b) == readSize && e.l.engine == nil && o.engine == nil && !e.l.noBypass {
+			e.l.bypass = e // there is much
+		}
+	}
+	if fin && !p.over {
+		e.end()
+	}
+	return len(b)
+}
+
+// leastMoved is how much has to arrive at a time for it to pay that it is not read.
+const leastMoved = 16 << 10
+
+// path implements mover.
+func (e *passEnd) path() (to *link, most int) { return e.other.l, bypassMost }
+
+// moved implements mover: what arrives in small parts is read.
+func (e *passEnd) moved(n int, dry bool) (over bool) {
+	if n > 0 {
+		e.received(n)
+		e.p.progress()
+	}
+	return dry && n < leastMoved
+}
+
+// end passes the end of the input on. With both ends the pass is over.
+func (e *passEnd) end() {
+	p := e.p
+	e.ended = true
+	e.other.l.closeWrite()
+	if !e.other.ended {
+		p.progress()
+		return
+	}
+	p.finish(pool.NoFailure)
+	e.l.close()
+	e.other.l.close()
+}
+
+func (e *passEnd) writable() { e.other.l.resume() }
+
+// expired is called where a peer takes nothing, or where nothing has passed for long.
+func (e *passEnd) expired(output bool) {
+	p := e.p
+	if p.over {
+		return
+	}
+	p.w.counters.stream.cut.Add(1)
+	if p.failure = cutIdle; output {
+		p.failure = cutNotTaken
+	}
+	p.finish(pool.NoFailure)
+	p.client.abort()
+	p.server.abort()
+}
+
+func (e *passEnd) failed(error) { e.p.cut(e) }
+
+// drain implements front: a connection that is passed through ends when its peers end it.
+func (e *passEnd) drain() {}

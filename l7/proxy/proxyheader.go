@@ -1,0 +1,207 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	ctls "crypto/tls"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/proxyproto"
+)
+
+// awaiting is the session of a connection that begins with a header of the PROXY protocol. What it says of the client's
+// address holds for the connection from then on.
+type awaiting struct {
+	l    *link
+	info *clientInfo
+	held []byte // a part of the header
+}
+
+// sendsHeader reports whether connections of a peer begin with a header.
+func (ln *Listener) sendsHeader(peer netip.Addr) bool {
+	peer = peer.Unmap()
+	return slices.ContainsFunc(ln.ProxyProtocol, func(p netip.Prefix) bool { return p.Contains(peer) })
+}
+
+func newAwaiting(l *link, info *clientInfo) {
+	l.session = &awaiting{l: l, info: info}
+	l.deadline(&l.inputBy, info.listener.Timeouts.Handshake)
+}
+
+func (a *awaiting) input(p []byte, fin bool) int {
+	before := len(a.held)
+	all := p
+	if before > 0 {
+		a.held = append(a.held, p...)
+		all = a.held
+	}
+	h, n, err := proxyproto.Parse(all, 0)
+	switch {
+	case err != nil || n == 0 && fin:
+		a.refuse()
+		return len(p)
+	case n == 0:
+		if before == 0 {
+			a.held = append(a.l.w.getBuffer(), p...)
+		}
+		return len(p)
+	}
+	a.info.relayed(&h) // h lies in all
+	a.l.w.putBuffer(&a.held)
+	return a.begin(p, n-before)
+}
+
+// begin has what follows the header, from p[n], served. It returns how much of p is taken.
+func (a *awaiting) begin(p []byte, n int) int {
+	l := a.l
+	l.inputBy = clock.Never
+	l.w.begin(l, a.info)
+	if l.engine == nil || l.closed {
+		return n
+	}
+	if n < len(p) { // it is the engine's
+		l.raw = append(l.w.getBuffer(), p[n:]...)
+	}
+	return len(p)
+}
+
+// refuse ends a connection without a valid header (section 2: the receiver must abort).
+func (a *awaiting) refuse() {
+	a.l.w.counters.headers.Add(1)
+	a.l.w.putBuffer(&a.held)
+	a.l.abort()
+}
+
+func (a *awaiting) writable()    {}
+func (a *awaiting) expired(bool) { a.refuse() }
+func (a *awaiting) failed(error) { a.l.w.putBuffer(&a.held) }
+
+// drain implements front: the header may be on its way.
+func (a *awaiting) drain() {}
+
+// relayed takes over what a header says. With LOCAL, and of other protocols than TCP, the connection's addresses stay.
+func (c *clientInfo) relayed(h *proxyproto.Header) {
+	if !h.Relays() || h.Transport != proxyproto.Stream {
+		return
+	}
+	c.addr, c.local = unmapped(h.Source), unmapped(h.Destination)
+	if c.listener.TLS != nil {
+		return // TLS ends here: the client's own hello says the rest
+	}
+	if ssl, ok := h.TLVs.SSL(); ok && ssl.Client&proxyproto.ClientSSL != 0 {
+		c.tls = true
+	}
+	if name, ok := h.TLVs.Find(proxyproto.TypeAuthority); ok {
+		c.sni = strings.ToLower(string(name))
+	}
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// ProxyHeader is the header that begins connections to the backends of a pool. The zero value is none.
+//
+// A connection with a header belongs to one client: it carries requests of that client's connection only, and ends with it.
+type ProxyHeader struct {
+	Version uint8 // 1 or 2; 0 is no header
+	// TLVs adds what is known of the client's TLS, in version 2: the server name, the protocol of ALPN, the version, and
+	// the common name of a verified certificate.
+	TLVs bool
+}
+
+// appendHeader appends the header of a connection on behalf of a client.
+func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
+	local := c.local
+	if !local.IsValid() && c.link != nil && c.link.conn != nil {
+		local = c.link.conn.Local()
+	}
+	if !local.IsValid() { // of HTTP/3, or the connection has ended meanwhile
+		local = c.listener.Address
+	}
+	h := proxyproto.TCP(p.ProxyHeader.Version, c.addr, local)
+	if p.ProxyHeader.TLVs && h.Version == 2 {
+		h.TLVs = c.tlvs()
+	}
+	out, err := h.Append(dst)
+	if err != nil { // an address is not known: so says the header
+		h = proxyproto.Header{Version: p.ProxyHeader.Version}
+		out, _ = h.Append(dst)
+	}
+	return out
+}
+
+// sendHeader sends the header before anything else, TLS too.
+func (d *dialing) sendHeader() {
+	l := d.l
+	if l.engine == nil {
+		l.out = d.pool.appendHeader(l.output(), d.client)
+	} else {
+		l.sealed = d.pool.appendHeader(l.w.getBuffer(), d.client)
+	}
+	l.touch()
+}
+
+// tlvs returns what is known of the client's TLS.
+func (c *clientInfo) tlvs() (t proxyproto.TLVs) {
+	if c.protocol != "" {
+		t, _ = t.Append(proxyproto.TypeALPN, []byte(c.protocol))
+	}
+	if c.sni != "" {
+		t, _ = t.Append(proxyproto.TypeAuthority, []byte(c.sni))
+	}
+	if c.version == 0 {
+		return t
+	}
+	s := proxyproto.SSL{Client: proxyproto.ClientSSL, Verify: 1}
+	s.TLVs, _ = s.TLVs.Append(proxyproto.SubtypeVersion, []byte(versionName(c.version)))
+	if c.peer != nil {
+		s.Client |= proxyproto.ClientCertConn | proxyproto.ClientCertSession
+		s.Verify = 0 // the handshake has verified it
+		if name := c.peer.Subject.CommonName; len(name) <= maxCommonName {
+			s.TLVs, _ = s.TLVs.Append(proxyproto.SubtypeCommonName, []byte(name))
+		}
+	}
+	t, _ = t.AppendSSL(s)
+	return t
+}
+
+// maxCommonName bounds a name in a header, which receivers bound. X.520 permits 64 characters.
+const maxCommonName = 255
+
+// versionName is a version of TLS as HAProxy and OpenSSL write it.
+func versionName(v uint16) string {
+	if v == ctls.VersionTLS13 {
+		return "TLSv1.3"
+	}
+	return "TLSv1.2"
+}
+
+// owner returns whose alone a connection to a backend of a pool is, nil if it is no one's.
+func (p *Pool) owner(c *clientInfo) *clientInfo {
+	if p.ProxyHeader.Version == 0 || p.Protocol == OverQUIC { // QUIC has no place for a header
+		return nil
+	}
+	return c
+}
+
+// disown closes the connections to backends that belong to a client who has left.
+func (w *Worker) disown(c *clientInfo) {
+	c.gone = true
+	for _, k := range c.owns {
+		bs := w.backs[k]
+		if bs == nil {
+			continue
+		}
+		bs.retire()
+		w.forgetOwned(k)
+	}
+	c.owns = nil
+}
+
+// forgetOwned forgets the connections of a client who has left, once there are none.
+func (w *Worker) forgetOwned(k backsKey) {
+	if bs := w.backs[k]; bs != nil && k.owner != nil && k.owner.gone && len(bs.idle)+len(bs.shared)+len(bs.opening) == 0 {
+		delete(w.backs, k)
+	}
+}

@@ -1,0 +1,278 @@
+package proxy
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/pool"
+)
+
+// A backend has at most as many connections as its pool says. Requests beyond them, and connections that are passed through, wait
+// here in order, up to the pool's limit of pending ones. The connections of other workers count too, and these free them
+// without notice: a queue is looked at again every queueCheck, and the others are asked for an idle one.
+//
+// Each worker has a queue of its own. They are one in effect: a worker that gets a connection lets it go where a request has
+// waited at another one for longer than at its own queue, by more than waitSlack.
+const (
+	queueCheck = 5 * time.Millisecond
+	waitSlack  = 4 * queueCheck
+)
+
+// waiter is an exchange or a pass that may wait for a connection.
+type waiter struct {
+	x       *exchange // either,
+	p       *pass     // or
+	pool    *Pool
+	backend *pool.Backend
+	bs      *backends  // in whose queue it is, nil if in none
+	turn    uint64     // its place in the order of all of the worker, 0 if it has not waited for this attempt
+	since   clock.Time // when it got its turn
+	prev    *waiter
+	next    *waiter
+}
+
+// queue is a list of waiters in the order of their turns.
+type queue struct {
+	first, last *waiter
+	at          int // in Worker.queues
+}
+
+// insert enters a waiter: at the end, but for one that has waited before.
+func (q *queue) insert(v *waiter) {
+	after := q.last
+	if q.first != nil && v.turn < q.first.turn {
+		after = nil // the first one, which got no connection after all
+	}
+	for after != nil && after.turn > v.turn {
+		after = after.prev
+	}
+	if v.prev = after; after == nil {
+		v.next, q.first = q.first, v
+	} else {
+		v.next, after.next = after.next, v
+	}
+	if v.next == nil {
+		q.last = v
+	} else {
+		v.next.prev = v
+	}
+}
+
+// remove takes a waiter out.
+func (q *queue) remove(v *waiter) {
+	if v.prev == nil {
+		q.first = v.next
+	} else {
+		v.prev.next = v.next
+	}
+	if v.next == nil {
+		q.last = v.prev
+	} else {
+		v.next.prev = v.prev
+	}
+	v.prev, v.next = nil, nil
+}
+
+// enqueue has v wait for a connection to a backend. It reports false where as many wait as may.
+func (w *Worker) enqueue(v *waiter, bs *backends, p *Pool, b *pool.Backend) bool {
+	if !b.PendingAdded() {
+		return false
+	}
+	if v.turn == 0 {
+		w.turns++
+		v.turn, v.since = w.turns, w.now
+	}
+	if bs.first == nil {
+		bs.at = len(w.queues)
+		w.queues = append(w.queues, bs)
+	}
+	v.bs, v.pool, v.backend = bs, p, b
+	bs.insert(v)
+	w.publishWait(bs, b)
+	return true
+}
+
+// dequeue takes v from its queue, if it is in one.
+func (w *Worker) dequeue(v *waiter) {
+	bs := v.bs
+	if bs == nil {
+		return
+	}
+	bs.remove(v)
+	v.bs = nil
+	v.backend.PendingRemoved()
+	w.publishWait(bs, v.backend)
+	if bs.first == nil {
+		last := len(w.queues) - 1
+		w.queues[bs.at] = w.queues[last]
+		w.queues[bs.at].at = bs.at
+		w.queues[last] = nil
+		w.queues = w.queues[:last]
+	}
+}
+
+// publishWait tells the other workers since when the first of a queue waits. Connections that belong to one client are no use to
+// them.
+func (w *Worker) publishWait(bs *backends, b *pool.Backend) {
+	since := clock.Never
+	switch {
+	case bs.owned:
+		return
+	case bs.first != nil:
+		since = bs.first.since
+	}
+	if since != bs.published {
+		bs.published = since
+		b.SetWait(w.id, since)
+	}
+}
+
+// yields reports whether another worker's request is to have a connection before one that waits here.
+func (w *Worker) yields(b *pool.Backend, since clock.Time) bool {
+	other := b.LongestWait(w.id)
+	return other < since.Add(-waitSlack) && other > w.now.Add(-maxYield)
+}
+
+// maxYield bounds how long a worker goes on waiting that takes no connection, as one that stands still.
+const maxYield = 10 * time.Second
+
+// overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for.
+func (w *Worker) overtakes(v *waiter, bs *backends, b *pool.Backend) bool {
+	return v.turn == 0 && (bs.first != nil || !bs.owned && w.yields(b, w.now))
+}
+
+// takeTurn takes the first of a queue out, nil if there is none, or if another worker's request has waited for longer: yielded
+// says so.
+func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
+	if v = bs.first; v == nil {
+		return nil, false
+	}
+	if !bs.owned && w.yields(v.backend, v.since) {
+		return nil, true
+	}
+	w.dequeue(v)
+	return v, false
+}
+
+// takeQueued begins requests that wait on a connection that they share. One that another worker needs becomes unused, and makeRoom
+// closes it.
+func (w *Worker) takeQueued(bs *backends, s sharedBack) {
+	for s.available() && !w.draining {
+		v, _ := w.takeTurn(bs)
+		if v == nil {
+			return
+		}
+		s.begin(v.x)
+	}
+}
+
+// begin has a waiter go on: it takes a connection, or waits again at its place.
+func (v *waiter) begin() {
+	if v.p != nil {
+		v.p.connect()
+		return
+	}
+	v.x.w.open(v.x)
+}
+
+// expire gives up a waiter that has waited for too long.
+func (v *waiter) expire() {
+	v.backend.PendingExpired()
+	if v.p != nil {
+		v.p.failure = errLimit.name
+		v.p.unavailable()
+		return
+	}
+	v.x.backFailed(errLimit)
+}
+
+// connClosed ends what ConnOpened of a backend has counted: there may be a connection for a request that waits.
+func (w *Worker) connClosed(b *pool.Backend) {
+	b.ConnClosed()
+	w.queuesAt = w.now
+}
+
+// checkQueues begins the requests for which there is a connection by now, and gives up those that have waited too long.
+func (w *Worker) checkQueues() {
+	if len(w.queues) == 0 || w.now < w.queuesAt {
+		return
+	}
+	w.queuesAt = w.now.Add(queueCheck) // it may become earlier meanwhile
+	for i := len(w.queues) - 1; i >= 0; i-- {
+		if i < len(w.queues) {
+			w.checkQueue(w.queues[i])
+		}
+	}
+}
+
+// nextCheck returns when checkQueues is to be called again.
+func (w *Worker) nextCheck() clock.Time {
+	if len(w.queues) == 0 {
+		return clock.Never
+	}
+	return w.queuesAt
+}
+
+// checkQueue is checkQueues for one backend.
+func (w *Worker) checkQueue(bs *backends) {
+	for v := bs.first; v != nil && v.pool.Wait >= 0 && w.now.Sub(v.since) >= cmp.Or(v.pool.Wait, DefaultWait); v = bs.first {
+		w.dequeue(v)
+		v.expire()
+	}
+	begun := 0 // of those that open a connection after the batch
+	for v := bs.first; v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first {
+		w.dequeue(v)
+		if v.begin(); bs.first == v {
+			break
+		}
+		if v.x != nil && v.x.starting {
+			begun++
+		}
+	}
+	if v := bs.first; v != nil {
+		w.askForRoom(v.backend)
+	}
+}
+
+// askForRoom has each worker close an idle connection to a backend that has as many as it may.
+func (w *Worker) askForRoom(b *pool.Backend) {
+	w.makeRoom(b)
+	if w.endpoints == nil {
+		return
+	}
+	w.endpoints.mu.Lock()
+	others := slices.Clone(w.endpoints.workers)
+	w.endpoints.mu.Unlock()
+	for _, o := range others {
+		if o != w {
+			o.loop.Do(func() {
+				o.enter()
+				o.makeRoom(b)
+			})
+		}
+	}
+}
+
+// makeRoom closes the connection to a backend that has been idle for the longest time, if the backend may have no more.
+func (w *Worker) makeRoom(b *pool.Backend) {
+	if b.MayConnect() {
+		return
+	}
+	for k, bs := range w.backs {
+		if k.backend != b {
+			continue
+		}
+		if len(bs.idle) > 0 {
+			bs.idle[0].drop()
+			return
+		}
+		for _, s := range bs.shared {
+			if s.unused() {
+				s.leave()
+				return
+			}
+		}
+	}
+}

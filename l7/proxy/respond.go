@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"strconv"
+
+	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/semantics"
+)
+
+// answer answers by itself.
+func (x *exchange) answer(f *failure) {
+	x.failure = f.name
+	x.scratch = append(append(x.scratch[:0], "millrace; error="...), f.name...)
+	x.fields = append(x.fields[:0], semantics.Field{Name: "proxy-status", Value: string(x.scratch)})
+	body := strconv.AppendInt(nil, int64(f.status), 10)
+	body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
+	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: "text/plain"})
+	x.send(f.status, body)
+}
+
+// respond sends a fixed response.
+func (x *exchange) respond(r *Response) {
+	x.fields = append(x.fields[:0], r.Fields...)
+	x.send(r.Status, r.Body)
+}
+
+// send sends a response of the gateway with x.fields, and ends the exchange.
+func (x *exchange) send(status int, body []byte) {
+	x.status, x.answered, x.local, x.progress = status, true, true, x.w.now
+	x.up.forget(x.w)
+	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
+	if err := x.front.head(&m, len(body) == 0); err != nil {
+		x.frontFailed()
+		return
+	}
+	if x.down.ended = true; x.request.Method != "HEAD" && len(body) > 0 {
+		x.down.data(x.w, body)
+	}
+	x.down.end(x.w)
+	x.finishIfDone()
+	x.deadline() // of a client that does not take it
+}
+
+// appendRefusal appends a response of HTTP/1.1 to a request that could not be understood. The connection is closed after it.
+func appendRefusal(dst []byte, status int) []byte {
+	dst = strconv.AppendInt(append(dst, "HTTP/1.1 "...), int64(status), 10)
+	dst = append(append(append(dst, ' '), semantics.Reason(status)...), "\r\nproxy-status: millrace; error=http_request_error"...)
+	return append(dst, "\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"...)
+}
+
+// interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100, which
+// the gateway sends by itself. They are not held back where the client does not read, and so are bounded.
+func (x *exchange) interim(m *semantics.Message) {
+	if x.interims += semantics.Size(m.Fields) + 64; x.interims > maxInterim {
+		x.backFailed(errProtocol)
+		return
+	}
+	if m.Status == 100 {
+		return
+	}
+	if err := x.front.head(m, false); err != nil {
+		x.frontFailed()
+	}
+}
+
+// maxInterim bounds the interim responses to one request, in bytes: without fields there are 1024.
+const maxInterim = 64 << 10
+
+// responseMessage returns the response as the client gets it.
+func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
+	r, ln := x.rule, x.front.client().listener
+	session := r.Sticky != nil && x.backend != nil && x.backend != x.kept
+	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" {
+		return m
+	}
+	if m != &x.reply {
+		x.fields = append(x.fields[:0], m.Fields...)
+		x.reply = *m
+	}
+	if ln.AltSvc != "" {
+		x.fields = append(x.fields, semantics.Field{Name: "alt-svc", Value: ln.AltSvc})
+	}
+	if session {
+		x.target = r.Sticky.AppendSetCookie(x.target[:0], x.pooled.Token(x.backend), x.front.client().tls)
+		x.fields = append(x.fields, semantics.Field{Name: "set-cookie", Value: view(x.target)})
+	}
+	if h := r.ResponseHeaders; h != nil {
+		x.fields = h.Apply(x.fields)
+	}
+	x.reply.Fields = x.fields
+	return &x.reply
+}
+
+// redirect answers with another URL.
+func (x *exchange) redirect(path, query string) {
+	c, r := x.front.client(), x.rule.Redirect
+	x.target = r.AppendLocation(x.target[:0], &rewrite.Target{
+		TLS: c.tls, Port: c.listener.Address.Port(), Authority: x.request.Authority, Path: path, Query: query,
+	})
+	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
+	x.send(r.Code(), nil)
+}

@@ -1,0 +1,279 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/http3/qpack"
+	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/quic"
+	"github.com/millrace/millrace/semantics"
+)
+
+// stream3 is a stream of HTTP/3. Those of requests have an exchange while one is in progress.
+type stream3 struct {
+	conn *conn3
+	s    *quicconn.Stream
+	h    *http3.Stream
+	x    *exchange
+	next *stream3 // of the free ones
+
+	index    int           // in conn3.streams, -1 for one that is not of a request
+	section  qpack.Section // of the header: trailers are decoded into another
+	out      []byte        // what is sent after the batch
+	since    clock.Time    // of its beginning
+	priority http3.Priority
+	stuck    clock.Time // since when no output is taken, 0 while some is
+	arrived  bool       // the message has arrived as a whole
+	last     bool       // nothing but the end of the message follows the event
+	paused   bool
+	queued   bool // in Worker.ready3
+	dirty    bool // in Worker.dirty3
+	fin      bool // the message ends with out,
+	sent     bool // and that has been sent
+	mute     bool // nothing can be sent any more
+	expect   bool // the client waits for 100 (Continue)
+	first    bool // of its connection
+}
+
+// advance reads a stream until it has no more or its exchange waits.
+func (st *stream3) advance() {
+	k := st.conn
+	for st.s != nil && !st.paused && !k.closed {
+		s := st.s
+		if err := s.Err(); err != nil && err != io.EOF { //nolint:errorlint // package quic returns it as it is
+			st.aborted(err)
+			return
+		}
+		in, fin := s.Input(), s.Err() == io.EOF //nolint:errorlint // see above
+		ev, n, err := k.m.Input(st.h, in, fin)
+		if err != nil {
+			st.malformed(err)
+			return
+		}
+		if st.last = fin && n == len(in); ev.Kind != http3.NeedInput {
+			st.handle(&ev)
+		}
+		if st.s != s {
+			return
+		}
+		s.Consume(n)
+		if ev.Kind == http3.NeedInput && (n == 0 || len(s.Input()) == 0 && s.Err() == nil) {
+			break
+		}
+	}
+	if _, encoder, decoder := k.m.Pending(); encoder || decoder {
+		k.touch()
+	}
+}
+
+// handle acts on an event.
+func (st *stream3) handle(ev *http3.Event) {
+	k := st.conn
+	switch ev.Kind {
+	case http3.Headers, http3.TooLarge, http3.Data, http3.Trailers, http3.End:
+		if st.index >= 0 {
+			k.session.message(st, ev)
+		}
+	case http3.Unblocked:
+		for h, found := ev.Blocked, true; found && !k.closed; h, found = k.m.NextUnblocked() {
+			if other, ok := h.User.(*stream3); ok {
+				other.resume()
+			}
+		}
+	case http3.Unknown:
+		st.s.StopReading(uint64(http3.StreamCreationError)) // RFC 9114 6.2
+	default:
+		k.session.control(ev)
+	}
+}
+
+// keepHeader has the strings and fields of the header stay when trailers come.
+func (st *stream3) keepHeader() { st.section, st.h.Section = st.h.Section, st.section }
+
+// trailers returns the fields after the content, nil if there were none.
+func (st *stream3) trailers() []semantics.Field {
+	if len(st.h.Section.Fields) == 0 {
+		return nil
+	}
+	return st.h.Section.Fields
+}
+
+// aborted handles the reset of a stream by the peer.
+func (st *stream3) aborted(err error) {
+	k := st.conn
+	var e *quic.StreamError
+	remote := errors.As(err, &e) && e.Remote
+	if more := k.m.Cancelled(st.h, remote); more != nil {
+		k.fail(more)
+		return
+	}
+	st.arrived = true
+	if st.index >= 0 {
+		k.session.broken(st, err)
+		return
+	}
+	st.end(http3.NoError)
+}
+
+// malformed handles an error of the machine: of the stream, or of the connection.
+func (st *stream3) malformed(err error) {
+	k := st.conn
+	var e *http3.StreamError
+	if !errors.As(err, &e) || st.index < 0 {
+		k.fail(err)
+		return
+	}
+	st.abort(e.Code)
+	k.session.broken(st, err)
+}
+
+// abort resets the stream in both directions.
+func (st *stream3) abort(code http3.ErrorCode) {
+	if st.s == nil || st.mute && st.arrived {
+		return
+	}
+	if !st.sent {
+		st.mute = true
+		st.s.Reset(uint64(code))
+	}
+	if !st.arrived {
+		st.arrived = true
+		st.s.StopReading(uint64(code))
+		if err := st.conn.m.Cancelled(st.h, false); err != nil {
+			st.conn.fail(err)
+		}
+	}
+}
+
+// end gives the stream back. What is not complete is ended with the code.
+func (st *stream3) end(code http3.ErrorCode) {
+	k, s := st.conn, st.s
+	if s == nil {
+		return
+	}
+	if st.fin && !st.mute {
+		st.flush()
+		k.m.Completed()
+	} else if !st.mute && st.index >= 0 && !k.closed {
+		st.mute = true
+		s.Reset(uint64(code))
+	}
+	k.w.putBuffer(&st.out)
+	if !st.arrived && !k.closed {
+		s.StopReading(uint64(code))
+		_ = k.m.Cancelled(st.h, false)
+	}
+	k.m.Release(st.h)
+	s.Release()
+	st.s, st.h, st.x = nil, nil, nil
+	if i, last := st.index, len(k.streams)-1; i >= 0 {
+		k.streams[i] = k.streams[last]
+		k.streams[i].index = i
+		k.streams = k.streams[:last]
+		st.index = -1
+	}
+	st.recycle()
+}
+
+// resume has the stream read again, soon.
+func (st *stream3) resume() {
+	st.paused = false
+	if !st.queued && st.s != nil {
+		st.queued = true
+		st.conn.w.ready3 = append(st.conn.w.ready3, st)
+	}
+}
+
+func (st *stream3) pause() { st.paused = true }
+
+// touch has the stream flushed after the batch.
+func (st *stream3) touch() {
+	if !st.dirty {
+		st.dirty = true
+		st.conn.w.dirty3 = append(st.conn.w.dirty3, st)
+	}
+}
+
+// output returns the buffer to append to.
+func (st *stream3) output() []byte {
+	st.touch()
+	if st.out == nil {
+		st.out = st.conn.w.getBuffer()
+	}
+	return st.out
+}
+
+// largeContent is how much content passes by the buffer.
+const largeContent = 8 << 10
+
+// write sends content in DATA frames, as much as there is room for. With less than p, writable follows.
+func (st *stream3) write(p []byte) (n int) {
+	for n < len(p) && !st.mute { // the end of a mute stream's exchange follows
+		size := min(len(p)-n, st.room())
+		if size == 0 {
+			return n
+		}
+		st.writeFrame(p[n : n+size])
+		n += size
+	}
+	return len(p)
+}
+
+// room returns how much may be written now. With 0 writable follows.
+func (st *stream3) room() int {
+	if n := st.s.Room() - len(st.out); n > 0 {
+		return n
+	}
+	st.flush()
+	n := st.s.Room()
+	if n == 0 && st.stuck == 0 {
+		st.stuck = st.conn.w.now
+	}
+	return n
+}
+
+// writeFrame sends content as one DATA frame.
+func (st *stream3) writeFrame(p []byte) {
+	st.out = http3.AppendDataHeader(st.output(), len(p))
+	if len(p) < largeContent {
+		st.out = append(st.out, p...)
+		return
+	}
+	if st.flush(); !st.mute {
+		st.s.Write(p, false)
+	}
+}
+
+// finish ends the message.
+func (st *stream3) finish(trailers []semantics.Field) {
+	if st.mute {
+		return
+	}
+	if st.touch(); len(trailers) > 0 {
+		st.out = st.conn.m.AppendTrailers(st.output(), st.s.ID(), trailers)
+	}
+	st.fin = true
+}
+
+// flush sends what is gathered. Instructions of QPACK come first, so that the peer need not wait for them.
+func (st *stream3) flush() {
+	if st.s == nil || st.mute || st.sent || len(st.out) == 0 && !st.fin {
+		return
+	}
+	if _, encoder, _ := st.conn.m.Pending(); encoder {
+		st.conn.flush()
+	}
+	st.sent = st.fin
+	st.s.Write(st.out, st.fin)
+	st.conn.w.putBuffer(&st.out)
+}
+
+// recycle puts a stream that has ended among the free ones, if no list has it any more.
+func (st *stream3) recycle() {
+	if !st.queued && !st.dirty {
+		st.next, st.conn.free = st.conn.free, st
+	}
+}

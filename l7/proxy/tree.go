@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	ctls "crypto/tls"
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Tree is a configuration. It is not changed once workers have it.
+type Tree struct {
+	Listeners []*Listener
+	Pools     []*Pool
+}
+
+// Listener is an address on which clients are served.
+type Listener struct {
+	Name    string
+	Address netip.AddrPort
+	// TLS ends TLS; nil is none. Its ALPN protocols are those of HTTP1 and HTTP2.
+	TLS *ctls.Config
+	// HTTP1 and HTTP2 configure the versions; nil does not serve one. Without TLS, HTTP2 is served to clients that
+	// begin with its preface (RFC 9113 3.3).
+	HTTP1 *http1.Options
+	HTTP2 *http2.Options
+	// Stream passes connections on as they are, in place of HTTP. Rules see no requests then: of the conditions of a
+	// rule those hold that are about the connection, and Host is the server name.
+	Stream StreamMode
+	// ProxyProtocol are the peers whose connections begin with a header of the PROXY protocol, version 1 or 2; without it
+	// they are reset. Connections of others have none.
+	ProxyProtocol []netip.Prefix
+	// Serves reports whether a connection that was opened for a server name may carry requests for another host, which
+	// clients do where the certificate has both names (RFC 9113 9.1.1). Others are answered 421. nil is any host; see
+	// Store.Serves of package tls, and SameName.
+	Serves func(serverName, host string) bool
+	// ClientCert tells backends of the certificate that a client has shown.
+	ClientCert ClientCert
+	// HTTP3 serves HTTP/3 on the UDP port of the address; nil does not. It needs TLS and Worker.Share.
+	HTTP3 *HTTP3
+
+	Table *route.Table // of Rules
+	Rules []*Rule      // by the numbers of the table
+
+	Timeouts Timeouts
+	Limits   Limits
+	// Admission counts the connections; nil counts those of the worker alone, by the listener's name. It stays the same for as long
+	// as there is a listener of the name and address.
+	Admission *Admission
+	// Forwarding is what backends learn of clients.
+	Forwarding rewrite.Forwarding
+	// Via is the name of the gateway in the field Via of requests, which RFC 9110 7.6.3 asks of it; "" leaves the field as it is.
+	Via string
+	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
+	AltSvc string
+}
+
+// Timeouts of a listener's connections. 0 is none.
+type Timeouts struct {
+	Handshake time.Duration // of TLS
+	Header    time.Duration // from the first byte of a request to the end of its header
+	Body      time.Duration // without progress
+	Write     time.Duration // without progress
+	Idle      time.Duration // between requests
+	Drain     time.Duration // of all connections, once the listener is removed
+	Tunnel    time.Duration // without a byte in either direction of a WebSocket or of a connection that is passed through
+}
+
+// Limits of a listener. 0 is none.
+type Limits struct {
+	Connections int64 // open ones, of all that share the Admission
+	Requests    int   // of one connection; then it is closed
+	Body        int64 // bytes of a request
+	Target      int   // bytes of a request's target; that of HTTP/1.1 has a bound of its own
+}
+
+// Rule is where requests lead.
+type Rule struct {
+	Name  string
+	Route *Route // its counters; nil is none
+	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.
+	Backends []Weighted
+	// Response and Redirect answer instead of a backend.
+	Response *Response
+	Redirect *rewrite.Redirect
+	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
+	RequestHeaders, ResponseHeaders *rewrite.Headers
+	Rewrite                         *rewrite.Rewrite
+	// Sticky keeps the requests of a session at one backend of each pool; nil does not.
+	Sticky *rewrite.Sticky
+	// RetryStatus are the statuses of responses after which another attempt is made.
+	RetryStatus []int
+	Request     time.Duration // from the header of the request to the end of the response; 0 is no bound
+	Attempt     time.Duration // from the choice of a backend to the header of its response; 0 is Response of the pool
+	Attempts    int           // in all; 0 is one
+}
+
+// Weighted is a pool with its share of requests.
+type Weighted struct {
+	Pool   *Pool
+	Weight int
+}
+
+// Response is a fixed response.
+type Response struct {
+	Status int
+	Fields []semantics.Field
+	Body   []byte
+}
+
+// PoolProtocol is what a pool's backends speak.
+type PoolProtocol uint8
+
+// Values of PoolProtocol.
+const (
+	HTTP1    PoolProtocol = iota
+	HTTP2                 // with TLS, or by prior knowledge
+	OverQUIC              // HTTP/3; it needs TLS
+)
+
+// Pool is a pool of backends with what a worker needs to connect to them.
+type Pool struct {
+	*pool.Pool
+	Protocol PoolProtocol
+	TLS      *ctls.Config  // nil is plain
+	Connect  time.Duration // until a connection is established, TLS included; 0 is DefaultConnect
+	Wait     time.Duration // for a connection, where a backend has as many as it may; 0 is DefaultWait, below 0 no bound
+	Response time.Duration // from the end of a request to the header of the response; 0 is no bound
+	Body     time.Duration // without a byte of content, of a response or of a request that goes on; 0 is no bound
+	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
+	MaxIdle  int           // idle connections of a worker to a backend; 0 is DefaultMaxIdle
+	MaxUses  int           // requests of a connection; 0 is no bound
+	Replay   int           // bytes of a request's content that are kept until the response begins, to be sent again; 0 is DefaultReplay, below 0 none
+	// ProxyHeader begins each connection.
+	ProxyHeader ProxyHeader
+	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing
+}
+
+// Defaults of Pool.
+const (
+	DefaultConnect = 5 * time.Second
+	DefaultWait    = 5 * time.Second
+	DefaultIdle    = 60 * time.Second
+	DefaultMaxIdle = 512
+)
