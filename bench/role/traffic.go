@@ -72,7 +72,7 @@ func CaptureDir(root string) string {
 	if dir := os.Getenv("MILLRACE_PCAPS"); dir != "" {
 		return dir
 	}
-	return filepath.Join(root, "internal", "testpcaps", "testdata")
+	return filepath.Join(root, "internal", "testkit", "testpcaps", "testdata")
 }
 
 // sampleCaptures returns the captures of captureDir that can be read to their end. reason says why

@@ -18,7 +18,7 @@ import (
 func reference(t *testing.T) string {
 	t.Helper()
 	var text string
-	for _, file := range []string{"../../docs/gateway.md", "../docs/http-gateway.md"} {
+	for _, file := range []string{"../../docs/gateway.md", "../../docs/http-gateway.md"} {
 		page, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func File(t testing.TB, name string) string {
 // Dir returns the folder of the repository's captures.
 func Dir() (string, error) {
 	root, err := checkout.Root()
-	return filepath.Join(root, "internal", "testpcaps", "testdata"), err
+	return filepath.Join(root, "internal", "testkit", "testpcaps", "testdata"), err
 }
 
 func captures(dir string) []string {
