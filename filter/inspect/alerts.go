@@ -77,6 +77,9 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 // anomaly reports what no rule asks for.
 func (e *Engine) anomaly(p *packet, kind Anomaly) {
 	e.result.Anomaly = true
+	if e.cfg.DropConflicts && !e.ending {
+		e.decide(Drop)
+	}
 	a := e.alert(p)
 	a.Anomaly, a.Payload = kind, p.payload
 	e.onAlert(a)

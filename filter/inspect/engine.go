@@ -33,6 +33,9 @@ type Config struct {
 	// Block makes a rule that drops block its flow: Result.Outcome of all that follows is Drop.
 	Block bool
 
+	// DropConflicts makes bytes that contradict earlier ones (an anomaly) drop their packet, but not their flow.
+	DropConflicts bool
+
 	// Refuse says what happens at a bound of memory with Inline: the packet is not taken (Result.Bound), and what is known of
 	// other flows stays. Without it flows and bytes are given up, and the packet is inspected as far as possible.
 	Refuse bool

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
+
+	"github.com/millrace/millrace/wire"
 )
 
 // fragKey is what the fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5).
@@ -22,6 +24,8 @@ type fragments struct {
 	bytes int // of the packet that have come
 	held  int // in the budget
 	first *packet
+
+	dropped bool // the packet was dropped when it was whole: no fragment of it passes until droppedLife has gone by
 }
 
 type fragmentPart struct {
@@ -63,11 +67,20 @@ const (
 	fragmentTimeout = 60 * 1e9  // nanoseconds, RFC 8200 4.5
 	maxPacket       = 65535 + 8 // bytes
 
+	// droppedLife is how long a receiver may still hold the other fragments of a packet that was dropped: the
+	// longest time that RFC 1122 3.3.2 lets it wait. One fragment sent again would otherwise complete the packet there.
+	droppedLife = 120 * 1e9 // nanoseconds
+
 	fragmentSweep = 1e9 // nanoseconds between two looks for packets that have waited too long
 )
 
 // fragment keeps a part of a packet, and inspects the packet once it is whole. The bytes that came first stay;
 // others in their place are an anomaly.
+//
+// The receiver has every fragment that passed, for as long as it waits for the rest. So with Config.Block
+//   - a fragment that is dropped is not kept: the receiver does not have it either,
+//   - the fragments of a packet that was dropped are dropped too, those that come again included,
+//   - a packet that met a bound is kept, and is inspected again with the next fragment of it.
 func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) {
 	e.stats.Fragments++
 	e.piece(p)
@@ -75,11 +88,19 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		e.stats.Malformed++
 		return
 	}
+	if e.cfg.Block && e.result.Outcome != Pass {
+		return
+	}
 	k := fragKey{p.src, p.dst, p.proto, id, p.depth}
 	f := e.frags[k]
 	if f != nil && e.stale(f) {
 		e.forget(k, f)
 		f = nil
+	}
+	if f != nil && f.dropped {
+		e.decide(Drop)
+		e.result.Blocked = true
+		return
 	}
 	need := f.needs(body)
 	if !e.budget.Reserve(need) {
@@ -99,10 +120,11 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		first := *p
 		f.first = &first
 	}
-	if !more {
+	conflict := f.contradicts(at+len(body), more)
+	if !more && !conflict {
 		f.end = at + len(body)
 	}
-	conflict := f.insert(at, body)
+	conflict = f.insert(at, body) || conflict
 	held := f.size() // what was there already is not held twice
 	e.budget.Charge(held - f.held - need)
 	f.held = held
@@ -119,10 +141,66 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		}
 		whole = append(whole, q.data...)
 	}
-	e.forget(k, f)
 	q := *f.first
 	q.whole, q.joined = true, true
-	e.transport(&q, whole)
+	if !e.cfg.Block {
+		e.forget(k, f)
+		e.transport(&q, whole)
+		return
+	}
+	if wrongChecksum(&q, whole) { // the receiver discards it: nothing of it is part of a stream there
+		e.stats.Malformed++
+		e.decide(Drop)
+	} else {
+		e.transport(&q, whole)
+	}
+	e.settle(k, f)
+}
+
+// settle decides what is left of a packet that was whole.
+func (e *Engine) settle(k fragKey, f *fragments) {
+	switch {
+	case e.result.Outcome != Pass:
+		f.dropped, f.parts, f.first, f.since = true, nil, nil, e.now
+		held := f.size()
+		e.budget.Charge(held - f.held)
+		f.held = held
+	case e.result.Bound && e.cfg.Refuse:
+	default:
+		e.forget(k, f)
+	}
+}
+
+// contradicts reports whether a fragment that ends at end is not of the same packet as the others: another one is
+// the last, or it lies behind the last.
+func (f *fragments) contradicts(end int, more bool) bool {
+	if f.end != 0 {
+		return end > f.end || !more && end != f.end
+	}
+	if n := len(f.parts); !more && n > 0 {
+		last := f.parts[n-1]
+		return last.at+len(last.data) > end
+	}
+	return false
+}
+
+// wrongChecksum reports whether a receiver discards a packet of TCP or UDP that was put together (RFC 9293 3.1, RFC 768, RFC
+// 8200 8.1): devices leave checksums to others only in packets that are whole.
+func wrongChecksum(p *packet, body []byte) bool {
+	switch {
+	case p.proto == wire.ProtoUDP && len(body) >= wire.UDPLen:
+		if !p.v6 && wire.UDP(body).Checksum() == 0 { // the sender has made none
+			return false
+		}
+		if n := int(wire.UDP(body).Len()); n >= wire.UDPLen && n <= len(body) {
+			body = body[:n]
+		}
+	case p.proto == wire.ProtoTCP && len(body) >= wire.TCPLen:
+	default:
+		return false
+	}
+	pseudo := wire.PseudoHeader(wire.Addr(p.src.As16()), wire.Addr(p.dst.As16()), p.proto, uint32(len(body)))
+	return wire.Fold(wire.Sum(body, pseudo)) != 0
 }
 
 // forget gives up what there is of a packet.
@@ -132,7 +210,12 @@ func (e *Engine) forget(k fragKey, f *fragments) {
 }
 
 // stale reports whether the rest of a packet is too late.
-func (e *Engine) stale(f *fragments) bool { return e.now-f.since > fragmentTimeout }
+func (e *Engine) stale(f *fragments) bool {
+	if f.dropped {
+		return e.now-f.since > droppedLife
+	}
+	return e.now-f.since > fragmentTimeout
+}
 
 // sweepFragments gives up the packets that have waited too long. Without it they would hold memory that streams and other
 // packets need, until their number is that of maxFragmented.

@@ -140,7 +140,7 @@ func (l *Loop) decide(p *policy, r inspect.Result) (verdict packet.Verdict, reje
 		t.dropped.Add(1)
 		t.rejected.Add(1)
 		return packet.DropInspection, true
-	case r.Outcome == inspect.Drop, r.Anomaly && p.overlaps:
+	case r.Outcome == inspect.Drop:
 		t.dropped.Add(1)
 		return packet.DropInspection, false
 	case r.Bound && !p.failOpen:

@@ -74,5 +74,6 @@ func engineConfig(c *config.Inspection, p *config.InspectionPolicy) inspect.Conf
 	return inspect.Config{
 		MaxFlows: c.Flows, MemoryBytes: c.Memory, Midstream: true,
 		Inline: true, Block: prevent, Refuse: prevent && c.Overload == config.OverloadDrop,
+		DropConflicts: prevent && p.Overlaps == config.OverloadDrop,
 	}
 }
