@@ -14,11 +14,12 @@ const (
 	NoAnomaly       Anomaly = iota
 	StreamOverlap           // segments of TCP differ in bytes of the same place
 	FragmentOverlap         // fragments of IP do
+	UrgentData              // a segment of TCP has urgent data, and is not taken
 )
 
 // String returns the name of an anomaly.
 func (a Anomaly) String() string {
-	return [...]string{"", "stream overlap differs", "fragment overlap differs"}[a]
+	return [...]string{"", "stream overlap differs", "fragment overlap differs", "urgent data"}[a]
 }
 
 // Alert is one match of a rule, or an anomaly.

@@ -36,6 +36,8 @@ type Config struct {
 	// DropConflicts makes bytes that contradict earlier ones (an anomaly) drop their packet, but not their flow.
 	DropConflicts bool
 
+	Urgent Urgent // urgent data of TCP
+
 	// Refuse says what happens at a bound of memory with Inline: the packet is not taken (Result.Bound), and what is known of
 	// other flows stays. Without it flows and bytes are given up, and the packet is inspected as far as possible.
 	Refuse bool
@@ -180,6 +182,9 @@ func (e *Engine) evaluate(p *packet) {
 			return
 		}
 		if p.tcp != nil {
+			if e.refusesUrgent(p) {
+				return
+			}
 			e.segment(p)
 		}
 		p.stateOK = f.established()

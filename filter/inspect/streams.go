@@ -33,10 +33,7 @@ func (e *Engine) segment(p *packet) {
 		me.stream.Start(&e.streams, seq)
 	}
 	if me.stream.Started() && len(p.payload) > 0 && f.state != tcpNone {
-		e.relieve(f, me.stream.Needs(seq, len(p.payload)))
-		n, ev := me.stream.Add(seq, p.payload)
-		p.added = true
-		e.streamed(p, p.dir, n, ev)
+		e.take(p, &me.stream, seq)
 	}
 	if flags.Has(wire.FlagACK) {
 		if n, ev := peer.stream.Acked(t.Ack()); n > 0 || ev != 0 {

@@ -148,6 +148,7 @@ type Stream struct {
 	queued  int
 	counted int    // bytes of the budget that it has: the window and the queue, as they are allocated
 	acked   uint64 // the receiver has acknowledged all before it
+	skipped uint64 // 1 + the offset at which Skip has left out the last byte; 0 for none
 }
 
 // maxPieces bounds the pieces that wait out of order, and so what a segment costs that goes between them: bytes alone would
@@ -195,7 +196,30 @@ func (s *Stream) Queued() int { return s.queued }
 // offset returns where in the stream a sequence number is, which is at most 2^31 bytes away from the next.
 func (s *Stream) offset(seq uint32) (int64, bool) {
 	at := int64(s.next) + int64(int32(seq-(s.first+uint32(s.next))))
+	if s.skipped > 0 && at < int64(s.skipped)-1 { // it was counted from before the byte that was left out
+		at++
+	}
 	return at, at >= 0
+}
+
+// Reaches reports whether a segment that begins at a sequence number leaves no gap.
+func (s *Stream) Reaches(seq uint32) bool {
+	at, _ := s.offset(seq)
+	return s.started && at <= int64(s.next)
+}
+
+// Skip leaves out the byte at a sequence number, if it is the next in order: it is no part of the text, as urgent data (RFC
+// 9293 3.8.5). What has come after it moves up. Bytes before the last one that was left out keep their places; those before
+// an earlier one are not compared any more where they are sent again.
+func (s *Stream) Skip(seq uint32) {
+	if !s.started || !s.Expects(seq) {
+		return
+	}
+	s.first++
+	s.skipped = s.next + 1
+	for i := range s.queue {
+		s.queue[i].at--
+	}
 }
 
 // Add takes the payload of a segment, which it borrows, and returns how many bytes are in order now that were not

@@ -242,3 +242,32 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
+
+// A byte that is left out is no part of the text; what is sent again keeps its place, and what waits moves up.
+func TestSkippedBytesAreLeftOut(t *testing.T) {
+	for _, at := range []uint32{0, 3, 5} {
+		const text = "abcdefgh"
+		c := &collector{}
+		c.s.Start(&Config{}, 100)
+		wire := text[:at] + "X" + text[at:]
+		if at < 5 {
+			c.add(100+6, wire[6:7]) // before the gap is filled
+		}
+		c.add(100, wire[:at])
+		c.s.Skip(100 + at + 1) // not the next
+		c.s.Skip(100 + at)
+		c.add(100+at+1, wire[at+1:])
+		for i := range len(wire) { // all of it again, but for the byte that is none
+			if i != int(at) {
+				c.add(100+uint32(i), wire[i:i+1])
+			}
+		}
+		if string(c.got) != text || c.events != 0 || c.s.Queued() != 0 || !c.s.Reaches(100) || c.s.Reaches(100+10) {
+			t.Errorf("at %d: %q, events %b, %d queued", at, c.got, c.events, c.s.Queued())
+		}
+	}
+	var s Stream
+	if s.Skip(1); s.Reaches(1) {
+		t.Error("a stream that was not started reaches")
+	}
+}

@@ -54,7 +54,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
 		"defence drop accept rates packets syn_rate time max_verdicts excess action clients refused inspection " +
 		"passive failures window down max_down max_ejected " +
-		"inspection policies devices rules access capture lenient overlaps variables variables_file classification flows memory overload alerts file buffer payload packets"
+		"inspection policies devices rules access capture lenient overlaps urgent variables variables_file classification flows memory overload alerts file buffer payload packets"
 	for _, key := range strings.Fields(keys) {
 		if !strings.Contains(string(src), key+":") {
 			t.Errorf("the example lacks %q", key)
@@ -81,7 +81,7 @@ admin: {socket: /tmp/gw.sock}
 metrics: {listen: "127.0.0.1:0"}
 inspection:
   policies:
-    - {name: all, mode: prevent, services: web, devices: [gw0], rules: [a.rules, b.rules], access: a.access, lenient: true, overlaps: pass}
+    - {name: all, mode: prevent, services: web, devices: [gw0], rules: [a.rules, b.rules], access: a.access, lenient: true, overlaps: pass, urgent: drop}
     - {name: rest, rules: c.rules}
   variables: HOME_NET=any
   variables_file: s.yaml
@@ -148,8 +148,8 @@ services:
 		Inspection: Inspection{
 			Policies: []InspectionPolicy{{
 				Name: "all", Mode: InspectionPrevent, Services: []string{"web"}, Devices: []string{"gw0"}, Rules: []string{"a.rules", "b.rules"},
-				Access: []string{"a.access"}, Lenient: true, Overlaps: OverloadPass,
-			}, {Name: "rest", Mode: InspectionDetect, Rules: []string{"c.rules"}, Overlaps: OverloadDrop}},
+				Access: []string{"a.access"}, Lenient: true, Overlaps: OverloadPass, Urgent: UrgentDrop,
+			}, {Name: "rest", Mode: InspectionDetect, Rules: []string{"c.rules"}, Overlaps: OverloadDrop, Urgent: UrgentStrip}},
 			Variables: []string{"HOME_NET=any"}, VariablesFile: "s.yaml", Classification: "c.config", Flows: 100, Memory: 2 << 20, Overload: OverloadPass,
 			Alerts: InspectionAlerts{File: "-", Buffer: 1 << 17, Payload: 9}, Packets: InspectionPackets{File: "p.pcapng", Size: 1 << 18},
 		},

@@ -54,7 +54,18 @@ type InspectionPolicy struct {
 	Capture  string         // key "capture": a packet filter expression: packets that match are written to Packets
 	Lenient  bool           // key "lenient": leave out rules with unsupported options, which are an error otherwise
 	Overlaps Overload       // key "overlaps": with `prevent`, packets whose bytes contradict earlier ones: default "drop"
+	Urgent   Urgent         // key "urgent": TCP segments with urgent data, default "strip"
 }
+
+// Urgent is the policy for urgent data of TCP: a receiver may take the byte that the urgent pointer names out of the stream,
+// so that it reads other bytes than those that were inspected (RFC 6093 3.4).
+type Urgent string
+
+// The values of Urgent.
+const (
+	UrgentStrip Urgent = "strip" // clear the flag and the pointer: the receiver reads the byte in the stream, as inspection does
+	UrgentDrop  Urgent = "drop"  // with `prevent`: drop the segment
+)
 
 // InspectionAlerts says where alerts are written.
 type InspectionAlerts struct {
@@ -77,7 +88,7 @@ func newInspection() Inspection {
 }
 
 func newInspectionPolicy() InspectionPolicy {
-	return InspectionPolicy{Mode: InspectionDetect, Overlaps: OverloadDrop}
+	return InspectionPolicy{Mode: InspectionDetect, Overlaps: OverloadDrop, Urgent: UrgentStrip}
 }
 
 // Limits of the section.
@@ -133,6 +144,9 @@ func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
 			strictyaml.Optional("lenient", func(n *yaml.Node) { d.Truth(n, "lenient", &p.Lenient) }),
 			strictyaml.Optional("overlaps", func(n *yaml.Node) {
 				strictyaml.Choice(d.Decoder, n, "overlaps", &p.Overlaps, OverloadDrop, OverloadPass)
+			}),
+			strictyaml.Optional("urgent", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "urgent", &p.Urgent, UrgentStrip, UrgentDrop)
 			}),
 		)
 		if n != nil && len(p.Rules) == 0 && len(p.Access) == 0 && p.Capture == "" {

@@ -109,10 +109,9 @@ func actionOf(p *policy, a *inspect.Alert, late bool) Action {
 	switch {
 	case !p.prevent || late:
 		return ActionAlert
+	case a.Anomaly == inspect.UrgentData, a.Anomaly != inspect.NoAnomaly && p.overlaps:
+		return ActionDrop
 	case a.Rule == nil:
-		if p.overlaps {
-			return ActionDrop
-		}
 	case a.Rule.Action == signature.Drop:
 		return ActionDrop
 	case a.Rule.Action == signature.Reject:

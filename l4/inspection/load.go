@@ -130,7 +130,7 @@ func (l *loader) readPath(path string) (string, error) {
 func (l *loader) policy(c *config.InspectionPolicy, before *inspect.Rules) *policy {
 	p := &policy{
 		name: c.Name, prevent: c.Mode == config.InspectionPrevent, skipped: map[string]int{},
-		overlaps: c.Overlaps == config.OverloadDrop, failOpen: l.cfg.Inspection.Overload == config.OverloadPass,
+		overlaps: c.Overlaps == config.OverloadDrop, strip: c.Urgent != config.UrgentDrop, failOpen: l.cfg.Inspection.Overload == config.OverloadPass,
 	}
 	var rules []*signature.Rule
 	for _, name := range c.Rules {

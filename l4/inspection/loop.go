@@ -95,7 +95,10 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	if r.Partial {
 		t.partial.Add(1)
 	}
-	return l.decide(p, r)
+	if verdict, reject = l.decide(p, r); verdict == packet.Forward && p.strip {
+		stripUrgent(&in.Chain[0], in.Arena.Bytes(&in.Chain[0]))
+	}
+	return verdict, reject
 }
 
 // captured writes the packet to the pcapng, with what asked for it as its comment.

@@ -16,6 +16,7 @@ type policy struct {
 	number   uint8 // for good, from 1
 	prevent  bool
 	overlaps bool // with prevent: drop packets whose bytes contradict earlier ones
+	strip    bool // clear the flag of urgent data
 	failOpen bool
 	rules    *inspect.Rules // nil without
 	access   *access        // nil without
@@ -74,6 +75,16 @@ func engineConfig(c *config.Inspection, p *config.InspectionPolicy) inspect.Conf
 	return inspect.Config{
 		MaxFlows: c.Flows, MemoryBytes: c.Memory, Midstream: true,
 		Inline: true, Block: prevent, Refuse: prevent && c.Overload == config.OverloadDrop,
-		DropConflicts: prevent && p.Overlaps == config.OverloadDrop,
+		DropConflicts: prevent && p.Overlaps == config.OverloadDrop, Urgent: urgentOf(p),
 	}
+}
+
+func urgentOf(p *config.InspectionPolicy) inspect.Urgent {
+	switch {
+	case p.Urgent != config.UrgentDrop:
+		return inspect.UrgentInline
+	case p.Mode == config.InspectionPrevent:
+		return inspect.UrgentDrop
+	}
+	return inspect.UrgentApart // nothing is dropped or changed: the receiver leaves the byte out
 }
