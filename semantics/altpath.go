@@ -1,35 +1,66 @@
 package semantics
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// AlternatePath returns what a lenient recipient may take a normalised path for, and whether that is another path. It is one
-// that decodes separators, even twice (%2F, %255C), has backslashes separate segments, or drops their parameters (RFC 3986 3.3).
-// A proxy that routes by one path and a back end that serves the other are how rules are gone around. alt is "" where it leads
-// above the root.
-func AlternatePath(path string) (alt string, differs bool) {
+// decodings is how often AlternatePaths decodes: recipients behind one another may each do so once.
+const decodings = 3
+
+// AlternatePaths returns what lenient recipients may take a normalised path for. They decode separators (%2F, %255C), have
+// backslashes separate segments, or drop the parameters of segments (RFC 3986 3.3), in any combination. A proxy that routes by one
+// path and a backend that serves another are how rules are gone around. ok is false where a segment becomes "." or "..": some
+// recipients resolve it then and others do not, so that no path can be named.
+func AlternatePaths(path string) (alts []string, ok bool) {
 	if !strings.ContainsAny(path, "%\\;") {
-		return path, false
+		return nil, true
 	}
-	s := path
-	for range 3 {
-		s = decodeSeparators.Replace(s)
+	levels := []string{path}
+	for range decodings {
+		last := levels[len(levels)-1]
+		s := decodeSeparators.Replace(last)
+		if s == last {
+			break
+		}
+		levels = append(levels, s)
 	}
-	s = strings.ReplaceAll(s, "\\", "/")
-	segments := strings.Split(s, "/")
+	most := withoutParameters(withSlashes(levels[len(levels)-1])) // all segments of the others are in it, or are split further
+	if HasDotSegments(most) {
+		return nil, false
+	}
+	for _, s := range levels {
+		for _, one := range []string{s, withSlashes(s), withoutParameters(s), withoutParameters(withSlashes(s))} {
+			alt, _, err := NormalizePath(nil, one)
+			if err != nil {
+				return nil, false
+			}
+			if alt != path && !slices.Contains(alts, alt) {
+				alts = append(alts, alt)
+			}
+		}
+	}
+	return alts, true
+}
+
+// withSlashes returns a path with slashes in place of backslashes.
+func withSlashes(path string) string { return strings.ReplaceAll(path, "\\", "/") }
+
+// withoutParameters returns a path whose segments end before a semicolon.
+func withoutParameters(path string) string {
+	if !strings.Contains(path, ";") {
+		return path
+	}
+	segments := strings.Split(path, "/")
 	for i := range segments {
 		segments[i], _, _ = strings.Cut(segments[i], ";")
 	}
-	s = strings.Join(segments, "/")
-	alt, _, err := NormalizePath(nil, s)
-	if err != nil {
-		return "", true
-	}
-	return alt, alt != path
+	return strings.Join(segments, "/")
 }
 
-// decodeSeparators decodes the characters that separate and resolve segments, and the percent sign of those that are encoded
-// twice. Other encodings stay: no recipient routes by them.
+// decodeSeparators decodes once the characters that separate and resolve segments, and the percent sign of those that are encoded
+// again. Other encodings stay: no recipient routes by them.
 var decodeSeparators = strings.NewReplacer(
 	"%2F", "/", "%2f", "/", "%5C", "\\", "%5c", "\\", "%3B", ";", "%3b", ";", "%2E", ".", "%2e", ".",
-	"%252F", "/", "%252f", "/", "%255C", "\\", "%255c", "\\", "%253B", ";", "%253b", ";", "%252E", ".", "%252e", ".", "%2525", "%25",
+	"%252F", "%2F", "%252f", "%2F", "%255C", "%5C", "%255c", "%5C", "%253B", "%3B", "%253b", "%3B", "%252E", "%2E", "%252e", "%2E", "%2525", "%25",
 )

@@ -129,3 +129,26 @@ func upperHex(c byte) byte {
 	}
 	return c
 }
+
+// HasDotSegments reports whether a segment of a path is "." or "..", encoded or not (RFC 3986 3.3).
+func HasDotSegments(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if isDots(segment) {
+			return true
+		}
+	}
+	return false
+}
+
+// isDots reports whether a segment is one or two dots, encoded or not.
+func isDots(segment string) bool {
+	dots := 0
+	for ; segment != ""; dots++ {
+		c, n, err := unescape(segment)
+		if err != nil || c != '.' {
+			return false
+		}
+		segment = segment[n:]
+	}
+	return dots == 1 || dots == 2
+}

@@ -11,7 +11,20 @@ type Route struct {
 	Listeners []string // key "listeners": names; absent: all that speak HTTP
 	Hostnames []string // key "hostnames": names, or "*.example.org" for all below; absent: every host
 	Rules     []Rule   // key "rules", required
+
+	ForwardPath ForwardPath // key "forward_path": "normalized" (default) or "raw"
 }
+
+// ForwardPath is the form of the path that backends get.
+type ForwardPath string
+
+// The values of ForwardPath.
+const (
+	// ForwardNormalized is the path as rules compare it (RFC 3986 6.2.2).
+	ForwardNormalized ForwardPath = "normalized"
+	// ForwardRaw is the path as the client sent it. Paths that backends read in different ways get 400.
+	ForwardRaw ForwardPath = "raw"
+)
 
 // Rule is what happens to requests that one of its matches holds for.
 type Rule struct {

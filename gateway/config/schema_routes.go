@@ -35,12 +35,15 @@ type matchPlace struct {
 
 func (d *decoder) routes(n *yaml.Node, c *Config) {
 	d.List(n, "routes", maxRoutes, func(n *yaml.Node) {
-		var r Route
+		r := Route{ForwardPath: ForwardNormalized}
 		at := routePlace{node: n}
 		d.Mapping(n, "a route",
 			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &r.Name) }),
 			strictyaml.Optional("listeners", func(n *yaml.Node) { r.Listeners, at.listeners = d.references(n, "listeners") }),
 			strictyaml.Optional("hostnames", func(n *yaml.Node) { d.hostnames(n, "hostnames", &r.Hostnames, &at.hostnames) }),
+			strictyaml.Optional("forward_path", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "forward_path", &r.ForwardPath, ForwardNormalized, ForwardRaw)
+			}),
 			strictyaml.Required("rules", func(n *yaml.Node) { d.rules(n, &r, &at) }),
 		)
 		c.Routes = append(c.Routes, r)

@@ -100,7 +100,7 @@ func Explain(cfg *config.Config, q Query) (*Explanation, error) {
 		r.Query = u.RawQuery
 	}
 	e.Path = r.Path
-	return e, e.find(cfg, l, &r)
+	return e, e.find(cfg, l, &r, u.EscapedPath())
 }
 
 // listenerOf returns the listener that a URL leads to, and the names of those that it does not.
@@ -140,8 +140,8 @@ func listens(l *config.Listener, host netip.Addr, port string) bool {
 	return false
 }
 
-// find fills in which rule a request matches.
-func (e *Explanation) find(cfg *config.Config, l *config.Listener, r *route.Request) error {
+// find fills in which rule a request matches. raw is its path as the client sends it.
+func (e *Explanation) find(cfg *config.Config, l *config.Listener, r *route.Request, raw string) error {
 	var rules []route.Rule
 	var refs []config.RuleRef
 	var streams []*config.StreamRoute
@@ -155,6 +155,9 @@ func (e *Explanation) find(cfg *config.Config, l *config.Listener, r *route.Requ
 		return err
 	}
 	e.Rules = len(rules)
+	if l.Protocol.IsHTTP() && ambiguous(table, refs, r, raw) {
+		return fmt.Errorf("%w: path %q: a backend may take it for one of another rule: the gateway answers 400", ErrQuery, raw)
+	}
 	steps := table.Explain(r)
 	for _, s := range steps {
 		if s.Missing != "" {
@@ -170,6 +173,12 @@ func (e *Explanation) find(cfg *config.Config, l *config.Listener, r *route.Requ
 	}
 	e.OtherHost = !anyHost(rules, r.Host)
 	return nil
+}
+
+// ambiguous reports whether the gateway refuses a request because backends differ in what they take its path for.
+func ambiguous(t *route.Table, refs []config.RuleRef, r *route.Request, raw string) bool {
+	n := t.Find(r)
+	return t.Ambiguous(r, n) || n >= 0 && refs[n].Route.ForwardPath == config.ForwardRaw && t.AmbiguousRaw(r, n, raw)
 }
 
 func (e *Explanation) matched(ref *config.RuleRef) {

@@ -264,6 +264,9 @@ func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Ru
 		Name: name, Route: of, Backends: n.weighted(u.BackendRefs), RetryStatus: u.Retry.Codes,
 		Request: u.Timeouts.Request, Attempt: u.Timeouts.BackendRequest, Attempts: 1 + u.Retry.Attempts,
 	}
+	if ref.Route.ForwardPath == config.ForwardRaw {
+		r.PathForm = proxy.RawPath
+	}
 	for _, ref := range u.BackendRefs {
 		c := &n.pools[ref.Name].cfg
 		if c.Sticky != nil {

@@ -54,7 +54,7 @@ func (x *exchange) route() {
 		r.Query = query[1:]
 	}
 	n := c.listener.Table.Find(r)
-	if alt, differs := semantics.AlternatePath(path); differs && !sameRule(c.listener.Table, r, alt, n) {
+	if x.ambiguous(r, n) {
 		x.refuse(RefusedPath)
 		return
 	}
@@ -104,16 +104,6 @@ func (x *exchange) session() bool {
 	return false
 }
 
-// sameRule reports whether a request leads to the same rule where a back end takes its path for alt. If not, rules that deny
-// something could be gone around, so that the request is refused.
-func sameRule(t *route.Table, r *route.Request, alt string, n int) bool {
-	path := r.Path
-	r.Path = alt
-	same := alt != "" && t.Find(r) == n
-	r.Path = path
-	return same
-}
-
 // pick returns the pool of a request.
 func (r *Rule) pick(w *Worker) *Pool {
 	if len(r.Backends) == 1 {
@@ -159,13 +149,7 @@ func (x *exchange) forward(path, query string) {
 	if h := x.rule.RequestHeaders; h != nil {
 		x.fields = h.Apply(x.fields)
 	}
-	switch r := x.rule.Rewrite; {
-	case r != nil:
-		x.target = r.Apply(&x.outgoing, x.target[:0], path, query)
-	case m.Path[:min(len(path), len(m.Path))] != path: // it was normalised
-		x.target = append(append(x.target[:0], path...), query...)
-		x.outgoing.Path = view(x.target)
-	}
+	x.outgoingPath(path, query)
 	x.outgoing.Fields = x.fields
 	x.prepareUpgrade()
 	x.up.keep = x.replay()

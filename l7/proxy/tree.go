@@ -91,6 +91,8 @@ type Rule struct {
 	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
 	RequestHeaders, ResponseHeaders *rewrite.Headers
 	Rewrite                         *rewrite.Rewrite
+	// PathForm is the form of the path that the backend gets, and that Rewrite changes.
+	PathForm PathForm
 	// Sticky keeps the requests of a session at one backend of each pool; nil does not.
 	Sticky *rewrite.Sticky
 	// RetryStatus are the statuses of responses after which another attempt is made.
@@ -99,6 +101,17 @@ type Rule struct {
 	Attempt     time.Duration // from the choice of a backend to the header of its response; 0 is Response of the pool
 	Attempts    int           // in all; 0 is one
 }
+
+// PathForm is a form of a request's path.
+type PathForm uint8
+
+// Values of PathForm.
+const (
+	// NormalPath is the path as rules compare it.
+	NormalPath PathForm = iota
+	// RawPath is the path as the client sent it. A path that a backend may take for one of another rule is refused.
+	RawPath
+)
 
 // Weighted is a pool with its share of requests.
 type Weighted struct {

@@ -1,0 +1,54 @@
+package proxy
+
+import (
+	"strings"
+
+	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/semantics"
+)
+
+// ambiguous reports whether the backend of rule n, which the request matches, may take its path for one of another rule.
+func (x *exchange) ambiguous(r *route.Request, n int) bool {
+	ln := x.front.client().listener
+	if ln.Table.Ambiguous(r, n) {
+		return true
+	}
+	if n < 0 || ln.Rules[n].PathForm != RawPath {
+		return false
+	}
+	raw, _ := semantics.SplitTarget(x.request.Path)
+	return ln.Table.AmbiguousRaw(r, n, raw)
+}
+
+// outgoingPath sets the path that the backend gets: all of what the rule has matched, or of what was sent, or what the rule makes
+// of that. path is the normal form, query begins with the question mark or is empty.
+func (x *exchange) outgoingPath(path, query string) {
+	sent := x.request.Path[:len(x.request.Path)-len(query)]
+	if x.rule.PathForm == RawPath {
+		path = sent
+	}
+	switch r := x.rule.Rewrite; {
+	case r != nil:
+		x.target = r.Apply(&x.outgoing, x.target[:0], path, query)
+	case path != sent:
+		x.target = append(append(x.target[:0], path...), query...)
+		x.outgoing.Path = view(x.target)
+	}
+}
+
+// SameName is a Listener.Serves: every host needs a connection of its own.
+func SameName(serverName, host string) bool { return serverName == host }
+
+// misdirects reports whether a request for a host came on a connection that does not serve it (RFC 9110 15.5.20): the
+// client opens another one then. It borrows host.
+func (c *clientInfo) misdirects(host string) bool {
+	serves := c.listener.Serves
+	if serves == nil || !c.tls || host == "" || strings.EqualFold(host, c.sni) {
+		return false
+	}
+	if host != c.host {
+		c.host = strings.Clone(host)
+		c.misdirected = !serves(c.sni, c.host)
+	}
+	return c.misdirected
+}
