@@ -13,7 +13,8 @@ import (
 // not sampled: a drop without a reason cannot be written (packet.Verdict), and each
 // packet is counted once, also one of several frames or one that was handed over
 // between loops. They hold at rest; while loops run, packets inside of them are on
-// neither side.
+// neither side. A packet that a driver received and could not use came to no loop: it
+// counts as received and as dropped, for the reason DropRxInvalid.
 //
 // The JSON keys are stable. After Run, Received + Originated = Forwarded + Delivered +
 // Merged + the sum of Dropped.
@@ -26,6 +27,10 @@ type Counters struct {
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 
+// DropRxInvalid is the reason, as in Dropped, of what a driver received and could not use
+// (pmd.Stats.RxInvalid). No loop sees such a packet, so it is no packet.Verdict.
+const DropRxInvalid = "rx_invalid"
+
 // DeviceCounters are the drivers' own counts, beside those of the loops: what a device
 // lost before a loop saw it (RxMissed) is in no loop's Received. They are what went
 // over a device, all queues together.
@@ -35,8 +40,8 @@ type DeviceCounters struct {
 	Negotiated string `json:"negotiated"` // what the driver and the kernel agreed on: native or generic, copy or zero-copy
 	RxPackets  uint64 `json:"rx_packets"`
 	RxBytes    uint64 `json:"rx_bytes"`
-	RxMissed   uint64 `json:"rx_missed"` // lost by the device or the kernel, before the driver
-	RxInvalid  uint64 `json:"rx_invalid"`
+	RxMissed   uint64 `json:"rx_missed"`  // lost by the device or the kernel, before the driver
+	RxInvalid  uint64 `json:"rx_invalid"` // received by the driver and unusable: DropRxInvalid of Counters
 	TxPackets  uint64 `json:"tx_packets"`
 	TxBytes    uint64 `json:"tx_bytes"`
 	TxInvalid  uint64 `json:"tx_invalid"`
@@ -50,7 +55,7 @@ func (n *Node) Stats() (sum stack.Stats) {
 	return sum
 }
 
-// Counters returns the counters of the loops.
+// Counters returns the counters of the loops, and what the drivers refused.
 func (n *Node) Counters() Counters {
 	total := n.Stats()
 	c := Counters{
@@ -62,7 +67,18 @@ func (n *Node) Counters() Counters {
 			c.Dropped[packet.Verdict(v).String()] = k
 		}
 	}
+	c.refused(n.DeviceCounters())
 	return c
+}
+
+// refused adds what the drivers of the devices refused.
+func (c *Counters) refused(devices []DeviceCounters) {
+	for _, d := range devices {
+		if d.RxInvalid > 0 {
+			c.Received += d.RxInvalid
+			c.Dropped[DropRxInvalid] += d.RxInvalid
+		}
+	}
 }
 
 // DeviceCounters returns the counters of the devices, in their order.
@@ -88,11 +104,15 @@ func (n *Node) DeviceCounters() (list []DeviceCounters) {
 func (c *Counters) Balance() string {
 	var dropped uint64
 	var reasons []string
-	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
-		if k := c.Dropped[v.String()]; k > 0 {
+	count := func(reason string) {
+		if k := c.Dropped[reason]; k > 0 {
 			dropped += k
-			reasons = append(reasons, fmt.Sprintf("%s %d", v, k))
+			reasons = append(reasons, fmt.Sprintf("%s %d", reason, k))
 		}
+	}
+	count(DropRxInvalid)
+	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
+		count(v.String())
 	}
 	sign := "="
 	if c.Received+c.Originated != c.Forwarded+c.Delivered+c.Merged+dropped {

@@ -200,6 +200,7 @@ func (n *Node) watch(ctx context.Context) {
 			n.watchLinks()
 			n.recoverDevices()
 			n.watchChecksums(time.Now())
+			n.watchLosses(time.Now())
 			if err := n.Update(); err != nil {
 				n.log.Error("steering", "error", err.Error())
 			}

@@ -114,6 +114,7 @@ type Node struct {
 	control   net.Listener // nil without
 	started   time.Time
 	checksums checksumWatch                              // belongs to watch
+	losses    lossWatch                                  // the same
 	recovery  []recovery                                 // by device; belongs to watch
 	namespace *os.File                                   // the network namespace of the devices; nil is the process's
 	opened    func(i int, dev *device.Device, index int) // see OnOpened; nil: nothing

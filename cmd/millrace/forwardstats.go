@@ -4,11 +4,13 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 )
 
-// Forwarded is what forward prints. Received = Forwarded + the sum of Dropped + InFlight.
+// Forwarded is what forward prints. Received = Forwarded + the sum of Dropped + InFlight. What a driver received and could
+// not use is in Received, and in Dropped as node.DropRxInvalid.
 type Forwarded struct {
 	Interfaces [2]Interface        `json:"interfaces"`
 	Received   uint64              `json:"received"`
@@ -61,6 +63,10 @@ func (b *bridge) count() Forwarded {
 			Device: d.Name, Driver: d.Driver, Negotiated: d.Negotiated,
 			RxPackets: d.RxPackets, RxBytes: d.RxBytes, RxMissed: d.RxMissed, RxInvalid: d.RxInvalid,
 			TxPackets: d.TxPackets, TxBytes: d.TxBytes, TxInvalid: d.TxInvalid, Impaired: impaired(b.impaired[i]),
+		}
+		if d.RxInvalid > 0 {
+			f.Received += d.RxInvalid
+			f.Dropped[node.DropRxInvalid] += d.RxInvalid
 		}
 	}
 	return f

@@ -231,8 +231,8 @@ func showStackStats(c *console, s *stackd.Stats) {
 	}
 	head("devices")
 	for _, d := range s.Devices {
-		c.printf("  %s %s, takes %s: received %s (%s bytes), sent %s (%s bytes), rx missed %s, invalid %s\n", d.Name, d.Driver,
-			d.Takes, group(d.RxPackets), group(d.RxBytes), group(d.TxPackets), group(d.TxBytes), group(d.RxMissed), group(d.RxInvalid+d.TxInvalid))
+		c.printf("  %s %s, takes %s: received %s (%s bytes), sent %s (%s bytes), rx missed %s, rx invalid %s, tx invalid %s\n", d.Name, d.Driver,
+			d.Takes, group(d.RxPackets), group(d.RxBytes), group(d.TxPackets), group(d.TxBytes), group(d.RxMissed), group(d.RxInvalid), group(d.TxInvalid))
 	}
 	head("tcp")
 	for _, name := range slices.Sorted(maps.Keys(s.TCP)) {

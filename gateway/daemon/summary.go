@@ -40,7 +40,8 @@ func (d *Daemon) Summary() Summary {
 func (s Summary) String() string {
 	var b strings.Builder
 	for _, dev := range s.Devices {
-		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, rx missed %d\n", dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxMissed)
+		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, rx missed %d, rx invalid %d\n",
+			dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxMissed, dev.RxInvalid)
 	}
 	s.backends(&b)
 	if s.Listeners != nil {
