@@ -51,7 +51,7 @@ func (q *Queue) fetch(b *packet.Batch, stamp uint32, head int, pieces ...[]byte)
 		b.D = b.D[:first]
 		return false
 	}
-	q.setOffload(b.Arena, d)
+	q.setOffload(b.Arena, d, p.headers, true)
 	q.count.RxPlaced(p.size - head)
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/vnet"
 	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/wire"
 )
 
 // Queue is one packet socket of a Device: a pmd.Driver.
@@ -27,7 +28,7 @@ type Queue struct {
 	packet  received // described by peek; borrows the ring's memory, or scratch
 	pending bool     // packet has been described, and not all of it is delivered
 	seg     segments // where packet is a large one
-	whole   bool     // where packet is a large one that is not to be cut
+	pass    passage  // how packet is passed on
 	tag     [4]byte  // of packet
 	parts   [4][]byte
 	in      inbox
@@ -109,8 +110,8 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 func (q *Queue) peek() bool {
 	for q.ring.peek(&q.packet) {
 		p := &q.packet
-		q.whole = len(p.data) >= 14 && q.dev.large.Load() && p.passesWhole()
-		if q.whole || q.complete(p) && q.prepare(p) {
+		q.pass = p.passage(q.dev.large.Load())
+		if q.pass == passWhole || q.complete(p) && q.prepare(p) {
 			q.pending = true
 			return true
 		}
@@ -121,10 +122,13 @@ func (q *Queue) peek() bool {
 
 // prepare makes a packet one, or several, that are complete. It reports false, and counts, where that cannot be.
 func (q *Queue) prepare(p *received) bool {
-	ok := len(p.data) >= 14
+	ok := len(p.data) >= wire.EthernetLen
 	switch {
 	case p.gso != packet.GSONone:
-		ok = ok && q.seg.start(p)
+		if p.size > mostPiece {
+			p.removeJumbo()
+		}
+		ok = ok && q.seg.start(p, q.pass == passPieces)
 	case p.partial:
 		ok = ok && p.fillChecksum()
 	}
@@ -145,7 +149,7 @@ func (q *Queue) complete(p *received) bool {
 		return true
 	}
 	if q.scratch == nil {
-		q.scratch = make([]byte, blockSize)
+		q.scratch = make([]byte, mostPacket)
 	}
 	q.in.begin()
 	q.in.add(q.scratch)
@@ -173,7 +177,7 @@ func (q *Queue) receive(n int) bool {
 // next call goes on at the same segment, since the ring's memory stays the driver's until all of the packet is copied.
 func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 	p := &q.packet
-	if q.whole && p.queued && !p.tagged {
+	if q.pass == passWhole && p.queued && !p.tagged {
 		switch q.placePayload(b, stamp) {
 		case pmd.PlaceDirect:
 			q.pending = false
@@ -183,15 +187,19 @@ func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 			return false
 		}
 	}
-	if p.gso == packet.GSONone || q.whole {
+	if q.pass == passAlone || q.pass == passWhole {
 		if !q.copyPacket(b, stamp, p.data, nil, p.size) {
 			return false
 		}
 	} else {
 		for more := true; more; more = q.seg.next(p) {
 			head, payload := q.seg.build(p)
+			first := b.Len()
 			if !q.copyPacket(b, stamp, head, payload, len(head)+len(payload)) {
 				return false
+			}
+			if len(payload) > q.seg.mss && b.Len() > first {
+				q.setOffload(b.Arena, &b.D[first], q.seg.payload, q.seg.at == 0)
 			}
 		}
 	}
@@ -229,8 +237,8 @@ func (q *Queue) copyPacket(b *packet.Batch, stamp uint32, head, payload []byte, 
 	} else {
 		q.scatter(b.Arena, b.D[first:])
 	}
-	if q.whole {
-		q.setOffload(b.Arena, &b.D[first])
+	if q.pass == passWhole {
+		q.setOffload(b.Arena, &b.D[first], q.packet.headers, true)
 	}
 	return true
 }
@@ -300,16 +308,21 @@ func (q *Queue) gather(b *packet.Batch, first int) bool {
 
 // setOffload leaves checksum and segmentation of the packet that starts with d to the device that sends it. The offsets of
 // packet.Offload count from the start of the frame, those of the kernel from the Ethernet header without a tag: both the
-// headroom and a tag that was put back move them.
-func (q *Queue) setOffload(arena *packet.Arena, d *packet.Desc) {
+// headroom and a tag that was put back move them. Each segment repeats so many bytes of headers. CWR, which
+// packet.GSOECN is about, is in the first piece alone.
+func (q *Queue) setOffload(arena *packet.Arena, d *packet.Desc, headers int, first bool) {
 	d.Flags |= packet.FlagOffload
 	p, at := &q.packet, arena.Headroom(d)
 	if p.tagged {
 		at += len(q.tag)
 	}
+	kind := p.kind
+	if !first {
+		kind = p.gso
+	}
 	arena.SetOffload(d, &packet.Offload{
-		Flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, GSO: p.kind,
-		HeadersEnd: uint16(at + p.headers), SegmentSize: uint16(p.mss),
+		Flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, GSO: kind,
+		HeadersEnd: uint16(at + headers), SegmentSize: uint16(p.mss),
 		ChecksumFrom: uint16(at + p.csumStart), ChecksumAt: uint16(p.csumOffset),
 	})
 }

@@ -25,27 +25,29 @@ func (p *received) fillChecksum() bool {
 const maxHeaders = 256
 
 // segments cuts a large packet into segments of mss bytes, as the device would have that it was meant for
-// (TSO, USO). GRO merged such packets under the same rules, so cutting restores them.
+// (TSO, USO). GRO merged such packets under the same rules, so cutting restores them. Of a packet beyond 64 KiB that
+// passes in pieces, each segment is a piece: several times mss bytes, which the sending device cuts.
 type segments struct {
 	head    [maxHeaders]byte // headers of the current segment
 	l3, l4  int              // offsets of the IP and the transport header
 	payload int              // offset of the payload
 	mss     int
+	size    int // bytes of payload of each segment but the last: mss, or of each piece
 	proto   uint8
 	at      int // offset of the current segment's payload in the packet's
 }
 
-// start prepares to cut p and reports false when its headers contradict the findings of the kernel. The headers are parsed
-// again, because the length in the virtio_net_hdr is a hint only.
-func (s *segments) start(p *received) bool {
-	*s = segments{mss: p.mss}
+// start prepares to cut p into segments, or into pieces, and reports false when its headers contradict the findings of
+// the kernel. The headers are parsed again, because the length in the virtio_net_hdr is a hint only.
+func (s *segments) start(p *received, pieces bool) bool {
+	*s = segments{mss: p.mss, size: p.mss}
 	etherType, l3, ok := wire.Network(p.data)
 	if !ok || p.mss == 0 {
 		return false
 	}
 	switch ip := p.data[l3:]; etherType {
 	case wire.EtherTypeIPv4:
-		if !wire.IPv4(ip).ValidHeader() {
+		if !largeHeader4(ip) {
 			return false
 		}
 		s.l3, s.l4, s.proto = l3, l3+wire.IPv4(ip).HeaderLen(), wire.IPv4(ip).Proto()
@@ -59,7 +61,16 @@ func (s *segments) start(p *received) bool {
 		return false
 	}
 	s.payload = s.l4 + transportLen(p.gso, s.proto, p.data[s.l4:])
+	if pieces {
+		s.size = pieceSize(s.payload, p.mss)
+	}
 	return s.payload > s.l4 && s.payload < len(p.data) && s.payload <= maxHeaders
+}
+
+// largeHeader4 reports whether the IPv4 header of a large packet is usable. Beyond 64 KiB its total length is 0.
+func largeHeader4(b []byte) bool {
+	ip := wire.IPv4(b)
+	return ip.ValidHeader() || len(b) >= wire.IPv4Len && b[0]-0x45 <= 10 && ip.HeaderLen() <= len(b) && ip.TotalLen() == 0
 }
 
 // transportLen returns the length of the transport header, 0 where it does not fit the kind of
@@ -78,7 +89,7 @@ func transportLen(gso, proto uint8, b []byte) int {
 // until the next call.
 func (s *segments) build(p *received) (head, payload []byte) {
 	rest := p.data[s.payload+s.at:]
-	payload = rest[:min(len(rest), s.mss)]
+	payload = rest[:min(len(rest), s.size)]
 	head = s.head[:s.payload]
 	copy(head, p.data)
 	last := len(payload) == len(rest)
@@ -129,22 +140,24 @@ func (s *segments) checksum(transport, payload []byte, pseudo uint32) {
 	if s.proto == wire.ProtoTCP {
 		at = 16
 	}
+	if len(payload) > s.mss {
+		leaveChecksum(transport, at, pseudo)
+		return
+	}
 	binary.BigEndian.PutUint16(transport[at:], 0)
 	sum := wire.Sum(payload, wire.Sum(transport, pseudo))
 	binary.BigEndian.PutUint16(transport[at:], wire.UDPChecksum(wire.Fold(sum)))
 }
 
-// next goes to the next segment and reports false after the last. All have mss bytes of payload but the last.
+// next goes to the next segment and reports false after the last. All have size bytes of payload but the last.
 func (s *segments) next(p *received) bool {
-	s.at += s.mss
+	s.at += s.size
 	return s.payload+s.at < len(p.data)
 }
 
-// passesWhole reports whether segmentation of a packet can be left to the device that sends it: IP and a
-// descriptor can express its length, its checksum is not complete, and the checksum lies within the
-// bytes of headers that the kernel accepts.
-func (p *received) passesWhole() bool {
-	const most = 1<<16 - 1
-	return p.gso != packet.GSONone && p.partial && p.mss > 0 && (p.queued || len(p.data) == p.size) && p.size <= most &&
-		p.csumStart >= 14 && p.csumStart+p.csumOffset+2 <= len(p.data) && p.csumStart+p.csumOffset+2 <= maxHeaders
+// expressible reports whether segmentation of a packet can be left to the device that sends it: its checksum is not
+// complete, and lies within the bytes of headers that the kernel accepts.
+func (p *received) expressible() bool {
+	return p.partial && p.mss > 0 && p.csumStart >= wire.EthernetLen &&
+		p.csumStart+p.csumOffset+2 <= len(p.data) && p.csumStart+p.csumOffset+2 <= maxHeaders
 }

@@ -50,15 +50,15 @@ func mapSlots(fd, size, slot int) (*slots, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_COPY_THRESH, 1); err != nil {
 		return nil, err
 	}
-	n := max(1, (size+blockSize-1)/blockSize)
+	n := max(1, (size+slotBlock-1)/slotBlock)
 	req := unix.TpacketReq{
-		Block_size: blockSize, Block_nr: uint32(n),
-		Frame_size: uint32(slot), Frame_nr: uint32(n * (blockSize / slot)),
+		Block_size: slotBlock, Block_nr: uint32(n),
+		Frame_size: uint32(slot), Frame_nr: uint32(n * (slotBlock / slot)),
 	}
 	if err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
 		return nil, err
 	}
-	mem, err := unix.Mmap(fd, 0, n*blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, 0, n*slotBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}

@@ -14,10 +14,12 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// A block is the unit that the kernel passes to the driver. It must hold the largest packet, 64 KiB of GSO
-// and its headers. The smaller it is, the sooner it is full.
+// A block is the unit that the kernel passes to the driver. It must hold the largest packet (mostPacket): the kernel cuts
+// off what is beyond the block. The smaller it is, the sooner it is full. Slots need no larger memory than slotBlock in
+// one piece.
 const (
-	blockSize    = 128 << 10
+	blockSize    = 576 << 10
+	slotBlock    = 128 << 10
 	blockTimeout = 1 // ms, the least there is
 )
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/internal/app/service"
 	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/tcp"
 )
@@ -226,6 +227,26 @@ func TestPayloadOfLinuxIsPlaced(t *testing.T) {
 		if placed < 5 { // only that of a connection whose reader waits just then
 			t.Errorf("kernel %v: the payload of %d packets was placed", kernel, placed)
 		}
+	}
+}
+
+// TestPacketsBeyond64KiBReachTheStack has Linux build packets that no IP header can express: the stack gets all of them.
+func TestPacketsBeyond64KiBReachTheStack(t *testing.T) {
+	s := newSite(t, "big", siteConfig{driver: "afpacket", large: true})
+	if err := s.linux.BigTCP("eth0", 500_000); err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{host4, host6} {
+		if err := s.echo("tcp", net.JoinHostPort(host, "7"), 16<<20); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	again, err := s.linux.Run("sh", "-c", "awk '/^Tcp:/{v=$13} END{print v}' /proc/net/snmp")
+	if n, _ := strconv.Atoi(strings.TrimSpace(again)); err != nil || n > 100 {
+		t.Errorf("Linux sent %q segments again, %v", again, err)
+	}
+	if c := s.d.node.Counters(); c.Dropped[node.DropRxInvalid] != 0 {
+		t.Errorf("%v", c.Dropped)
 	}
 }
 

@@ -1,9 +1,11 @@
 package testnet
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,4 +50,21 @@ func ethtool(fd int, name string, v *ethtoolValue) error {
 		return errno
 	}
 	return nil
+}
+
+// BigTCP has the interface build TCP packets of up to size bytes, beyond the 64 KiB that an IP header can express (Linux 6.3):
+// IPv6 ones with a jumbo payload option, IPv4 ones with a total length of 0.
+func (ns *Namespace) BigTCP(name string, size int) error {
+	return ns.Do(func() error {
+		h, err := netlink.NewHandle()
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(h.LinkSetGSOMaxSize(l, size), h.LinkSetGSOIPv4MaxSize(l, size))
+	})
 }
