@@ -173,9 +173,9 @@ func (x *exchange) attempt() {
 	x.tried.Add(b)
 	x.wait.turn = 0
 	b.Start(x.w.now)
-	if x.w.open(x); !x.over {
-		x.deadline()
-	}
+	x.on(begun)
+	x.w.open(x)
+	x.deadline()
 }
 
 // account tells the pool how the attempt went.
@@ -194,23 +194,23 @@ func (x *exchange) account(f *failure) {
 
 // backFailed says that the attempt has failed.
 func (x *exchange) backFailed(err error) {
-	if x.over {
+	switch x.phase {
+	case done:
 		return
-	}
-	if x.down.ended && !x.tunnel {
+	case draining:
 		x.detach()
 		return
 	}
-	x.w.cancelOpen(x) // where it ends by its time
-	f := failureOf(err, !x.connected)
+	x.withdraw() // where it ends by its time
+	f := failureOf(err, !x.phase.connected())
 	fresh := x.back == nil || !x.back.reused()
 	if back := x.takeBack(); back != nil {
 		back.release()
 	}
 	x.account(f)
-	if x.answered || f == errCanceled {
+	if x.phase.answered() || f == errCanceled {
 		x.failure, x.canceled = f.name, f == errCanceled
-		if !x.answered {
+		if !x.phase.answered() {
 			x.status = f.status
 		}
 		x.cut()
@@ -237,7 +237,8 @@ func (x *exchange) isGRPC() bool {
 // again begins another attempt.
 func (x *exchange) again() {
 	x.w.counters.retries.Add(1)
-	x.connected, x.up.sent = false, false
+	x.on(failed)
+	x.up.sent = false
 	x.up.rewind(x.w)
 	x.attempt()
 }
@@ -293,8 +294,8 @@ func cloneFields(fields []semantics.Field) []semantics.Field {
 // others come out of the rule's number and the budget.
 func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 	a := rewrite.Attempt{
-		Method: x.request.Method, Sent: x.connected, Unprocessed: f.unprocessed || f == errCallFailed, Streamed: !x.up.repeatable(),
-		Responded: x.answered,
+		Method: x.request.Method, Sent: x.phase.connected(), Unprocessed: f.unprocessed || f == errCallFailed, Streamed: !x.up.repeatable(),
+		Responded: x.phase.answered(),
 	}
 	if !a.MayRepeat() {
 		return false
@@ -311,7 +312,7 @@ const maxStale = 3
 
 // deadline arms the timer of the exchange for the first of its bounds.
 func (x *exchange) deadline() {
-	if x.over {
+	if x.phase == done {
 		return // the attempt has failed at once: the timer is another's
 	}
 	whole, attempt, idle := x.bounds()
@@ -327,14 +328,14 @@ func (x *exchange) deadline() {
 // response counts from the end of the request, however long that takes: nothing but the end sets progress then.
 func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
 	whole, attempt, idle = clock.Never, clock.Never, clock.Never
-	if r := x.rule; r != nil && !x.tunnel && !x.local {
+	if r := x.rule; r != nil && x.phase != tunnel && x.phase != answering {
 		if r.Request > 0 {
 			whole = x.began.Add(r.Request)
 		}
-		switch waits := !x.answered && x.attempts > 0; {
+		switch waits := !x.phase.answered() && x.attempts > 0; {
 		case waits && r.Attempt > 0:
 			attempt = x.started.Add(r.Attempt)
-		case waits && x.requested() && x.pooled.Response > 0:
+		case x.phase == awaiting && x.pooled.Response > 0:
 			attempt = x.progress.Add(x.pooled.Response)
 		}
 	}
@@ -344,27 +345,15 @@ func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
 	return whole, attempt, idle
 }
 
-// requested reports whether the backend has got all of the request. The end of one for an upgrade is that of its header.
-func (x *exchange) requested() bool {
-	return x.connected && (x.up.sent || x.outgoing.Protocol != "")
-}
-
-// awaitResponse begins the time for the response once the request was sent.
-func (x *exchange) awaitResponse() {
-	if !x.over && !x.answered && x.requested() {
-		x.deadline()
-	}
-}
-
 // idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. Between the end of the request
 // and the header of the response there is nothing to go on with. On a connection that requests share, a client that stops in
 // the middle of one holds up nothing else: the connection has no deadline for it, as that of HTTP/1.1 has.
 func (x *exchange) idleTime() (idle time.Duration) {
 	t := &x.front.client().listener.Timeouts
-	if x.tunnel {
+	switch x.phase {
+	case tunnel:
 		return t.Tunnel
-	}
-	if !x.local && (x.answered || x.connected && !x.requested()) {
+	case sending, responding, draining:
 		idle = x.pooled.Body
 	}
 	if _, alone := x.front.(*front1); alone {
@@ -386,7 +375,7 @@ func (x *exchange) idleTime() (idle time.Duration) {
 
 // stopped reports whether the exchange waits for content of the client, and the backend has not answered: it may have all that
 // it wants of a request that goes on.
-func (x *exchange) stopped() bool { return !x.answered && !x.up.ended && !x.up.paused }
+func (x *exchange) stopped() bool { return !x.phase.answered() && !x.up.ended && !x.up.paused }
 
 // fired is called at the deadline.
 func (x *exchange) fired() {
@@ -403,7 +392,7 @@ func (x *exchange) fired() {
 		x.abandon(errWriteTimeout)
 	case now >= whole, now >= idle:
 		x.abandon(errReadTimeout)
-	case x.connected:
+	case x.phase.connected():
 		x.backFailed(errReadTimeout)
 	default:
 		x.backFailed(errConnectTimeout)
@@ -412,13 +401,13 @@ func (x *exchange) fired() {
 
 // abandon ends the exchange without another attempt.
 func (x *exchange) abandon(f *failure) {
-	x.w.cancelOpen(x)
+	x.withdraw()
 	if back := x.takeBack(); back != nil {
 		back.cancel()
 		back.release()
 	}
 	x.account(f)
-	if x.answered {
+	if x.phase.answered() {
 		x.failure = f.name
 		x.cut()
 		return
@@ -434,10 +423,10 @@ func (x *exchange) cut() {
 
 // frontFailed says that the client is gone.
 func (x *exchange) frontFailed() {
-	if x.over {
+	if x.phase == done {
 		return
 	}
-	x.w.cancelOpen(x)
+	x.withdraw()
 	if back := x.takeBack(); back != nil {
 		back.cancel()
 		back.release()

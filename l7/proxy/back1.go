@@ -51,7 +51,7 @@ func (s *back1) input(p []byte, fin bool) (taken int) {
 			s.broken = true
 			if fin && len(p) == taken {
 				err = errTerminated
-				if s.x.answered {
+				if s.x.phase.answered() {
 					err = errIncomplete
 				}
 			} else {
@@ -110,7 +110,7 @@ func (s *back1) end(trailers []semantics.Field) {
 func (s *back1) progress() {}
 
 // tunnel is that of front1.
-func (s *back1) tunnel() bool { return s.x != nil && s.x.tunnel }
+func (s *back1) tunnel() bool { return s.x != nil && s.x.phase == tunnel }
 
 func (s *back1) pause()  { s.l.paused = true }
 func (s *back1) resume() { s.l.resume() }
@@ -174,7 +174,7 @@ func (s *back1) failed(err error) {
 	s.broken = true
 	if s.x != nil {
 		switch {
-		case s.x.answered:
+		case s.x.phase.answered():
 			err = errIncomplete
 		case !s.l.wrote:
 			err = errUnsent

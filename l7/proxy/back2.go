@@ -74,7 +74,7 @@ const (
 // whether one may that opens a WebSocket (RFC 8441 3). One that the backend refuses could not be sent again after its content.
 func (b *back2) begin(x *exchange) {
 	if !b.settled {
-		b.early, x.early = append(b.early, x), b
+		b.early, x.waits = append(b.early, x), b
 		return
 	}
 	s, err := b.m.Open()
@@ -160,7 +160,7 @@ func (b *back2) handle(ev *http2.Event) {
 			f = errUnprocessed
 		case ev.Err != nil:
 			f = errProtocol
-		case ev.Code == http2.Cancel && (r.x.answered || r.x.isGRPC()):
+		case ev.Code == http2.Cancel && (r.x.phase.answered() || r.x.isGRPC()):
 			f = errCanceled
 		}
 		r.x.backFailed(f)
@@ -176,7 +176,7 @@ func (b *back2) settle() {
 	streams := int(min(b.m.Peer().MaxStreams, maxShared))
 	b.backends().streams = streams
 	for _, x := range early {
-		x.early = nil
+		x.waits = nil
 		switch {
 		case b.available():
 			b.begin(x)
@@ -196,7 +196,7 @@ func (b *back2) failEarly(f *failure) {
 	early := b.early
 	b.early = nil
 	for _, x := range early {
-		x.early = nil
+		x.waits = nil
 		x.backFailed(f)
 	}
 }
@@ -323,7 +323,7 @@ func (b *back2) expired(output bool) {
 
 func (b *back2) failed(err error) { b.lose(failureOf(err, false)) }
 
-func (b *back2) forgetEarly(x *exchange) {
+func (b *back2) withdraw(x *exchange) {
 	b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
 	b.idle()
 }

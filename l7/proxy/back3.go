@@ -103,10 +103,10 @@ func (d *dialing) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	bs.shared = append(bs.shared, b)
 	b.rest()
 	for _, x := range waiting {
-		if x.dial != d {
+		if x.waits != awaited(d) {
 			continue // given up meanwhile
 		}
-		x.dial = nil
+		x.waits = nil
 		switch {
 		case b.available():
 			b.begin(x)
@@ -132,7 +132,7 @@ func (b *back3) available() bool {
 
 func (b *back3) begin(x *exchange) {
 	if x.outgoing.Protocol != "" && !b.settled { // they say whether it may (RFC 9220 3)
-		b.early, x.early = append(b.early, x), b
+		b.early, x.waits = append(b.early, x), b
 		return
 	}
 	if b.closed {
@@ -172,7 +172,7 @@ func (b *back3) begin(x *exchange) {
 	x.opened(backRequest3{st})
 }
 
-func (b *back3) forgetEarly(x *exchange) {
+func (b *back3) withdraw(x *exchange) {
 	b.early = slices.DeleteFunc(b.early, func(o *exchange) bool { return o == x })
 	b.rest()
 }
@@ -226,10 +226,10 @@ func (b *back3) control(ev *http3.Event) {
 		early := b.early
 		b.settled, b.early = true, nil
 		for _, x := range early { // one that fails may be the end of the connection
-			if x.early != sharedBack(b) {
+			if x.waits != awaited(b) {
 				continue
 			}
-			if x.early = nil; b.available() {
+			if x.waits = nil; b.available() {
 				b.begin(x)
 			} else {
 				b.w.open(x)
@@ -287,7 +287,7 @@ func (b *back3) lost(error) {
 	early := b.early
 	b.early = nil
 	for _, x := range early {
-		x.early = nil
+		x.waits = nil
 		x.backFailed(errUnprocessed)
 	}
 	for len(b.streams) > 0 {

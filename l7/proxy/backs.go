@@ -28,8 +28,7 @@ type sharedBack interface {
 	available() bool
 	// begin sends the request of an exchange, perhaps once the backend's settings have arrived.
 	begin(x *exchange)
-	// forgetEarly has an exchange wait for the settings no more.
-	forgetEarly(x *exchange)
+	awaited // settings
 	// unused reports whether no request is in progress.
 	unused() bool
 	// leave closes the connection after the requests in progress.
@@ -77,31 +76,40 @@ func (bs *backends) retire() {
 // asked for, which a request that goes out before that is read would get for its response. One of HTTP/1.1 is opened then, too: a
 // response in the batch may make another idle.
 func (w *Worker) open(x *exchange) {
-	if !x.starting && (x.pooled.Protocol == HTTP1 || len(w.backsOf(x).idle) > 0) {
-		x.starting = true
-		w.starting = slices.Insert(w.starting, w.startsAt(x), x)
+	if x.waits == nil && (x.pooled.Protocol == HTTP1 || len(w.backsOf(x).idle) > 0) {
+		w.starting.add(x)
 		return
 	}
 	w.openNow(x)
 }
 
-// startsAt returns the place in starting of an exchange: the last, or before those that have not waited if it has.
-func (w *Worker) startsAt(x *exchange) int {
-	at := len(w.starting)
+// starts are exchanges that ask for a connection after the batch. nil stands for those that openWaiting has begun.
+type starts []*exchange
+
+// add puts an exchange at the end, or before those that have not waited if it has.
+func (s *starts) add(x *exchange) {
+	at := len(*s)
 	for turn := x.wait.turn; turn != 0 && at > 0; at-- {
-		before := w.starting[at-1]
+		before := (*s)[at-1]
 		if before == nil || before.wait.turn != 0 && before.wait.turn < turn {
 			break
 		}
 	}
-	return at
+	x.waits = s
+	*s = slices.Insert(*s, at, x)
+}
+
+// withdraw implements awaited.
+func (s *starts) withdraw(x *exchange) {
+	at := slices.Index(*s, x)
+	*s = slices.Delete(*s, at, at+1)
 }
 
 // openWaiting opens connections for the exchanges that open has put off.
 func (w *Worker) openWaiting() {
 	for i := 0; i < len(w.starting); i++ {
 		x := w.starting[i]
-		w.starting[i], x.starting = nil, false // it may enter the list again, and be taken from there
+		w.starting[i], x.waits = nil, nil // it may enter the list again, and be taken from there
 		w.openNow(x)
 	}
 	w.starting = w.starting[:0]
@@ -156,15 +164,15 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 		for _, d := range bs.opening {
 			if d.pass == nil && len(d.waiting) < bs.waiting() {
 				d.waiting = append(d.waiting, x)
-				x.dial = d
+				x.waits = d
 				return
 			}
 		}
 	}
 	d := &dialing{pool: x.pooled, backend: x.backend, client: x.front.client(), waiting: []*exchange{x}}
-	x.dial = d
+	x.waits = d
 	if err := w.connect(d); err != nil {
-		if x.dial = nil; err == errBackendFull {
+		if x.waits = nil; err == errBackendFull {
 			x.line(bs)
 			return
 		}
@@ -246,10 +254,10 @@ func (d *dialing) established() {
 			return
 		}
 		for _, x := range waiting {
-			if x.dial != d {
+			if x.waits != awaited(d) {
 				continue // given up meanwhile
 			}
-			x.dial = nil
+			x.waits = nil
 			if s.available() {
 				s.begin(x)
 			} else {
@@ -261,10 +269,10 @@ func (d *dialing) established() {
 	s := newBack1(l, d.pool, d.backend)
 	used := false
 	for _, x := range waiting {
-		if x.dial != d {
+		if x.waits != awaited(d) {
 			continue
 		}
-		if x.dial = nil; used {
+		if x.waits = nil; used {
 			w.open(x)
 			continue
 		}
@@ -302,30 +310,23 @@ func (d *dialing) failed(err error) {
 		d.pass.dialFailed(err)
 	}
 	for _, x := range waiting {
-		if x.dial == d {
-			x.dial = nil
+		if x.waits == awaited(d) {
+			x.waits = nil
 			x.backFailed(err)
 		}
 	}
 }
 
-// cancelOpen has an exchange wait for no connection any more. The connection may serve another request.
-func (w *Worker) cancelOpen(x *exchange) {
-	if x.starting {
-		x.starting = false
-		at := slices.Index(w.starting, x)
-		w.starting = slices.Delete(w.starting, at, at+1)
+// withdraw has an exchange wait for no connection any more. The connection may serve another request.
+func (x *exchange) withdraw() {
+	if a := x.waits; a != nil {
+		x.waits = nil
+		a.withdraw(x)
 	}
-	if b := x.early; b != nil {
-		x.early = nil
-		b.forgetEarly(x)
-	}
-	w.dequeue(&x.wait)
-	d := x.dial
-	if d == nil {
-		return
-	}
-	x.dial = nil
+}
+
+// withdraw implements awaited.
+func (d *dialing) withdraw(x *exchange) {
 	d.waiting = slices.DeleteFunc(d.waiting, func(o *exchange) bool { return o == x })
 }
 

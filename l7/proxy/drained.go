@@ -44,7 +44,7 @@ const cutDrained = "backend_drained"
 
 // drains reports whether the exchange is a WebSocket to a backend.
 func (x *exchange) drains(b *pool.Backend) bool {
-	return x != nil && x.tunnel && x.backend == b && !x.over
+	return x != nil && x.phase == tunnel && x.backend == b
 }
 
 // goingAway is the payload of a Close frame: code 1001.
@@ -59,18 +59,18 @@ func (x *exchange) endSocket() {
 	masked := []byte{0x88, 0x82, key[0], key[1], key[2], key[3], goingAway[0] ^ key[0], goingAway[1] ^ key[1]}
 	if x.up.closeSocket(masked) {
 		x.back.end(nil)
-	} else if !x.over {
+	} else if x.phase != done {
 		x.back.cancel()
 	}
-	if x.over {
+	if x.phase == done {
 		return
 	}
-	if x.down.closeSocket([]byte{0x88, 2, goingAway[0], goingAway[1]}) && !x.over {
+	if x.down.closeSocket([]byte{0x88, 2, goingAway[0], goingAway[1]}) && x.phase != done {
 		x.front.end(nil)
 		x.finish()
 		return
 	}
-	if !x.over {
+	if x.phase != done {
 		x.cut()
 	}
 }

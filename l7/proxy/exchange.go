@@ -108,15 +108,14 @@ func (r *relay) end(w *Worker) {
 type exchange struct {
 	w     *Worker
 	next  *exchange // of the free ones
+	phase phase
 	front frontStream
 	back  backStream
 
 	rule      *Rule
 	pooled    *Pool
-	dial      *dialing   // a connection that it waits for
-	early     sharedBack // the same, for its settings
-	starting  bool       // in Worker.starting
-	wait      waiter     // for a connection, where the backend has as many as it may
+	waits     awaited // what an attempt waits for, nil if for nothing
+	wait      waiter  // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
 	tried     pool.Tried
 	preferred *pool.Backend      // by a sticky cookie
@@ -145,13 +144,15 @@ type exchange struct {
 	interims    uint64 // bytes of interim responses
 	failure     string // the error of Proxy-Status, where the gateway answered
 	backendName string // of the last attempt
-	answered    bool   // the header of the response has been sent
-	connected   bool   // the request was sent to the backend
-	local       bool   // the response is one of the gateway
-	tunnel      bool   // both sides speak another protocol
 	exact       bool   // the content of the response is as long as its header says, and no trailers follow
 	canceled    bool   // a stream of the client ends with CANCEL: that of the backend did, or the client takes nothing
-	over        bool
+}
+
+// awaited is what an attempt waits for: the end of the batch, a place in a queue, a connection that is being opened, or the settings
+// of one that is shared.
+type awaited interface {
+	// withdraw ends the wait of an exchange.
+	withdraw(x *exchange)
 }
 
 // frontStream is the side of the client.
@@ -180,7 +181,7 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 		w.exchanges = x.next
 	}
 	*x = exchange{
-		w: w, front: front, request: m, began: w.now, wait: waiter{x: x},
+		w: w, phase: received, front: front, request: m, began: w.now, wait: waiter{x: x},
 		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
 	}
 	if c := front.client(); c.at != nil {
@@ -207,14 +208,14 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	x.up.trailers = trailers
 	x.up.end(x.w)
 	x.finishIfDone()
-	x.awaitResponse()
+	x.requestSent()
 }
 
 // frontWritable has the response go on.
 func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 
 // backWritable has the request go on.
-func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.awaitResponse() }
+func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestSent() }
 
 // opened says that there is a connection for the request. The exchange sends it.
 func (x *exchange) opened(back backStream) {
@@ -225,18 +226,28 @@ func (x *exchange) opened(back backStream) {
 		x.backFailed(err)
 		return
 	}
-	if x.connected, x.progress = true, x.w.now; upgrade {
-		x.awaitResponse()
-		return // what the client sends ahead is held until there is a tunnel
+	x.progress = x.w.now
+	if !upgrade { // what the client sends ahead is held until there is a tunnel
+		x.up.to, x.up.sent = back, end
 	}
-	if x.up.to = back; end {
-		x.up.sent = true
-		x.awaitResponse()
+	if end {
+		x.on(sent)
+		x.deadline()
 		return
 	}
+	x.on(opened)
 	x.front.proceed()
 	x.up.push(x.w)
-	x.deadline() // of what is left of the request, or of the response
+	x.requestSent()
+	x.deadline() // of what is left of the request
+}
+
+// requestSent begins the time for the response once the request was sent.
+func (x *exchange) requestSent() {
+	if x.phase == sending && x.up.sent {
+		x.on(sent)
+		x.deadline()
+	}
 }
 
 // responseHead is the header of a response, or of an interim one.
@@ -255,29 +266,34 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 		x.backFailed(errUpgrade)
 		return
 	}
-	x.answered, x.status, x.progress = true, m.Status, x.w.now
+	x.status, x.progress = m.Status, x.w.now
+	if out == &x.reply {
+		x.on(switched)
+	} else {
+		x.on(answered)
+	}
 	x.deadline()
-	if err := x.front.head(x.responseMessage(out), end && !x.tunnel); err != nil {
+	if err := x.front.head(x.responseMessage(out), end && x.phase != tunnel); err != nil {
 		x.frontFailed()
 		return
 	}
-	if x.tunnel {
+	switch {
+	case x.phase == tunnel:
 		x.up.to = x.back
 		x.up.push(x.w)
-		return
-	}
-	if end {
+	case end:
 		x.down.ended, x.down.sent = true, true
+		x.on(complete)
 	}
 }
 
 // responseData is content of the response. It borrows p.
 func (x *exchange) responseData(p []byte) {
-	if x.tunnel {
+	if x.phase == tunnel {
 		x.down.frames.pass(p)
 	}
 	was := x.down.paused
-	if x.down.data(x.w, p); x.down.paused && !was && !x.over {
+	if x.down.data(x.w, p); x.down.paused && !was && x.phase != done {
 		x.deadline() // of a client that takes nothing
 	}
 }
@@ -287,16 +303,16 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 	if x.down.trailers = trailers; len(trailers) > 0 && x.status == 200 {
 		x.call = callStatus(trailers)
 	}
+	if x.phase == responding {
+		x.on(complete)
+	}
 	x.down.end(x.w)
 	x.finishIfDone()
 }
 
 // finishIfDone ends the exchange when both directions have.
 func (x *exchange) finishIfDone() {
-	if x.over || !x.down.sent {
-		return
-	}
-	if x.tunnel && !x.up.sent {
+	if x.phase == done || !x.down.sent || x.phase == tunnel && !x.up.sent {
 		return
 	}
 	x.finish()
@@ -304,10 +320,11 @@ func (x *exchange) finishIfDone() {
 
 // finish ends the exchange and gives both sides back.
 func (x *exchange) finish() {
-	if x.over {
+	if x.phase == done {
 		return
 	}
-	x.over, x.up.over, x.down.over = true, true, true
+	x.on(finished)
+	x.up.over, x.down.over = true, true
 	w := x.w
 	w.freeTimer(x.timer)
 	x.account(nil)

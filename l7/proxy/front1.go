@@ -17,6 +17,7 @@ type front1 struct {
 	requests int
 	arrived  bool // the request has arrived as a whole,
 	answered bool // and so was the response sent
+	tunnel   bool // the connection carries another protocol: the machine forgets it at the end of the input
 	heading  bool // the deadline of the header runs
 	idle     bool // no request is in progress, and compact is next
 	old      bool // the request has HTTP/1.0
@@ -86,7 +87,7 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 // begin begins the exchange of a request.
 func (f *front1) begin() {
 	m := f.m.Message()
-	f.heading, f.arrived, f.answered, f.expect = false, false, false, m.Expect100
+	f.heading, f.arrived, f.answered, f.tunnel, f.expect = false, false, false, false, m.Expect100
 	f.old = m.Minor == 0
 	f.requests++
 	ln := f.info.listener
@@ -112,7 +113,7 @@ func (f *front1) begin() {
 
 // progress sets the deadline of the content.
 func (f *front1) progress() {
-	if f.x != nil && f.x.tunnel {
+	if f.tunnel {
 		f.l.inputBy = clock.Never // the exchange has a time for both directions
 		return
 	}
@@ -128,8 +129,8 @@ func (f *front1) requestData(p []byte) {
 		}
 		return
 	}
-	if max := f.info.listener.Limits.Body; max > 0 && !x.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
-		if x.answered {
+	if max := f.info.listener.Limits.Body; max > 0 && !f.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
+		if x.phase.answered() {
 			x.frontFailed()
 			f.l.abort()
 			return
@@ -148,7 +149,7 @@ func (f *front1) requestEnd(trailers []semantics.Field) {
 		return
 	}
 	f.l.inputBy = clock.Never
-	if f.x.outgoing.Protocol != "" && !f.x.tunnel {
+	if f.x.outgoing.Protocol != "" && !f.tunnel {
 		return // the bytes of the other protocol follow
 	}
 	if f.x.up.sent { // it was sent with the header
@@ -163,7 +164,7 @@ func (f *front1) malformed(err error) {
 	f.l.w.refuse(f.info, refusalOf(err), 1)
 	var e *http1.Error
 	if x := f.x; x != nil { // within the content
-		if x.tunnel || x.answered || !errors.As(err, &e) {
+		if f.tunnel || x.phase.answered() || !errors.As(err, &e) {
 			x.frontFailed()
 			f.l.abort()
 			return
@@ -203,7 +204,7 @@ func (f *front1) proceed() {
 var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
 func (f *front1) head(m *semantics.Message, end bool) error {
-	if m.Status < 200 && f.old && !f.tunnel() {
+	if f.tunnel = f.tunnel || m.Status == 101; m.Status < 200 && f.old && !f.tunnel {
 		return nil // RFC 9110 15.2
 	}
 	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.m.Left() > maxDropped) {
@@ -215,10 +216,10 @@ func (f *front1) head(m *semantics.Message, end bool) error {
 	return err
 }
 
-func (f *front1) write(p []byte) int { return f.l.content(f.m, f.tunnel(), p) }
+func (f *front1) write(p []byte) int { return f.l.content(f.m, f.tunnel, p) }
 
 func (f *front1) end(trailers []semantics.Field) {
-	if f.tunnel() {
+	if f.tunnel {
 		f.l.closeWrite()
 		return
 	}
@@ -231,9 +232,6 @@ func (f *front1) end(trailers []semantics.Field) {
 	f.l.touch()
 }
 
-// tunnel reports whether the connection carries another protocol. The machine forgets it at the end of the input.
-func (f *front1) tunnel() bool { return f.x != nil && f.x.tunnel }
-
 func (f *front1) pause()  { f.l.paused = true }
 func (f *front1) resume() { f.l.resume() }
 
@@ -242,7 +240,6 @@ func (f *front1) cancel() { f.l.reset = true; f.l.close() }
 
 // release ends the exchange.
 func (f *front1) release() {
-	tunnel := f.x != nil && f.x.tunnel
 	bodiless := f.x != nil && f.x.up.ended && !f.arrived
 	stuck := f.l.bypass != nil && f.l.holding // the loop holds content for the backend, which must not get into another request
 	f.x, f.l.bypass = nil, nil
@@ -250,7 +247,7 @@ func (f *front1) release() {
 		return
 	}
 	switch {
-	case tunnel:
+	case f.tunnel:
 		f.l.close()
 	case !stuck && (f.arrived || f.m.Idle()):
 		f.next()
@@ -310,7 +307,7 @@ func (f *front1) expired(output bool) {
 	switch {
 	case !output && x != nil && f.l.paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
 		f.progress()
-	case output || x != nil && x.answered:
+	case output || x != nil && x.phase.answered():
 		if output {
 			f.l.w.counters.writeTimeouts.Add(1)
 		}

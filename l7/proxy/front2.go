@@ -196,7 +196,7 @@ func (f *front2) leave() {
 // data is content of the request. It borrows p.
 func (st *stream2) data(p []byte) {
 	x := st.x
-	if max := st.f.info.listener.Limits.Body; max > 0 && !x.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
+	if max := st.f.info.listener.Limits.Body; max > 0 && x.phase != tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
 		st.f.m.Consumed(st.s, len(p))
 		x.abandon(errBody)
 		return

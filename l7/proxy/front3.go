@@ -163,7 +163,7 @@ func (f *front3) data(st *stream3, p []byte) {
 	if x == nil {
 		return
 	}
-	if max := f.info.listener.Limits.Body; max > 0 && !x.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
+	if max := f.info.listener.Limits.Body; max > 0 && x.phase != tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
 		x.abandon(errBody)
 		return
 	}

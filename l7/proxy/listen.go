@@ -55,7 +55,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	l.outputTime = ln.Timeouts.Write
 	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
 	if ln.sendsHeader(l.remote.Addr()) {
-		newAwaiting(l, l.info)
+		newHeaderReader(l, l.info)
 	} else {
 		w.begin(l, l.info)
 	}

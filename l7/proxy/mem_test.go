@@ -116,6 +116,9 @@ func (r *memRig) nothingLeft(clients ...*memtransport.Peer) {
 	if s := w.Stats(); s.Active != 0 || s.Open != 0 || len(w.fronts) != 0 {
 		r.t.Errorf("%d exchanges and %d connections of clients are left", s.Active, s.Open)
 	}
+	if w.misfits != 0 {
+		r.t.Errorf("%d events did not fit the phase of their exchange", w.misfits)
+	}
 	if n := r.loop.Open(); n != 0 {
 		r.t.Errorf("%d connections are open", n)
 	}

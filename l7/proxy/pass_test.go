@@ -67,8 +67,8 @@ func dial(t *testing.T, ln *Listener) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// refused connects to a listener, and expects a reset and nothing before.
-func refused(t *testing.T, ln *Listener) {
+// expectRefused connects to a listener, and expects a reset and nothing before.
+func expectRefused(t *testing.T, ln *Listener) {
 	t.Helper()
 	c, err := net.Dial("tcp", ln.Address.String())
 	if err == nil {
@@ -316,7 +316,7 @@ func TestPassRetries(t *testing.T) {
 	}
 	// Without another one the client is refused.
 	r, ln = passRig(t, StreamTCP, streamRule{backends: []string{dead}})
-	refused(t, ln)
+	expectRefused(t, ln)
 	if s := r.passed(); s.Failed != 1 {
 		t.Errorf("%+v", s)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/proxyproto"
 )
 
-// awaiting is the session of a connection that begins with a header of the PROXY protocol. What it says of the client's
+// headerReader is the session of a connection that begins with a header of the PROXY protocol. What it says of the client's
 // address holds for the connection from then on.
-type awaiting struct {
+type headerReader struct {
 	l    *link
 	info *clientInfo
 	held []byte // a part of the header
@@ -25,12 +25,12 @@ func (ln *Listener) sendsHeader(peer netip.Addr) bool {
 	return slices.ContainsFunc(ln.ProxyProtocol, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-func newAwaiting(l *link, info *clientInfo) {
-	l.session = &awaiting{l: l, info: info}
+func newHeaderReader(l *link, info *clientInfo) {
+	l.session = &headerReader{l: l, info: info}
 	l.deadline(&l.inputBy, info.listener.Timeouts.Handshake)
 }
 
-func (a *awaiting) input(p []byte, fin bool) int {
+func (a *headerReader) input(p []byte, fin bool) int {
 	before := len(a.held)
 	all := p
 	if before > 0 {
@@ -54,7 +54,7 @@ func (a *awaiting) input(p []byte, fin bool) int {
 }
 
 // begin has what follows the header, from p[n], served. It returns how much of p is taken.
-func (a *awaiting) begin(p []byte, n int) int {
+func (a *headerReader) begin(p []byte, n int) int {
 	l := a.l
 	l.inputBy = clock.Never
 	l.w.begin(l, a.info)
@@ -68,18 +68,18 @@ func (a *awaiting) begin(p []byte, n int) int {
 }
 
 // refuse ends a connection without a valid header (section 2: the receiver must abort).
-func (a *awaiting) refuse() {
+func (a *headerReader) refuse() {
 	a.l.w.counters.headers.Add(1)
 	a.l.w.putBuffer(&a.held)
 	a.l.abort()
 }
 
-func (a *awaiting) writable()    {}
-func (a *awaiting) expired(bool) { a.refuse() }
-func (a *awaiting) failed(error) { a.l.w.putBuffer(&a.held) }
+func (a *headerReader) writable()    {}
+func (a *headerReader) expired(bool) { a.refuse() }
+func (a *headerReader) failed(error) { a.l.w.putBuffer(&a.held) }
 
 // drain implements front: the header may be on its way.
-func (a *awaiting) drain() {}
+func (a *headerReader) drain() {}
 
 // relayed takes over what a header says. With LOCAL, and of other protocols than TCP, the connection's addresses stay.
 func (c *clientInfo) relayed(h *proxyproto.Header) {

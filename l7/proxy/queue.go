@@ -90,6 +90,10 @@ func (w *Worker) enqueue(v *waiter, bs *backends, p *Pool, b *pool.Backend) bool
 	}
 	v.bs, v.pool, v.backend = bs, p, b
 	bs.insert(v)
+	if v.x != nil {
+		v.x.waits = v
+		v.x.on(enqueued)
+	}
 	w.publishWait(bs, b)
 	return true
 }
@@ -101,7 +105,9 @@ func (w *Worker) dequeue(v *waiter) {
 		return
 	}
 	bs.remove(v)
-	v.bs = nil
+	if v.bs = nil; v.x != nil {
+		v.x.waits = nil
+	}
 	v.backend.PendingRemoved()
 	w.publishWait(bs, v.backend)
 	if bs.first == nil {
@@ -152,7 +158,7 @@ func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
 	if !bs.owned && w.yields(v.backend, v.since) {
 		return nil, true
 	}
-	w.dequeue(v)
+	v.take()
 	return v, false
 }
 
@@ -166,6 +172,19 @@ func (w *Worker) takeQueued(bs *backends, s sharedBack) {
 		}
 		s.begin(v.x)
 	}
+}
+
+// withdraw implements awaited.
+func (v *waiter) withdraw(x *exchange) { x.w.dequeue(v) }
+
+// take takes a waiter out of its queue: there is a connection for it.
+func (v *waiter) take() {
+	if v.p != nil {
+		v.p.w.dequeue(v)
+		return
+	}
+	v.x.w.dequeue(v)
+	v.x.on(dequeued)
 }
 
 // begin has a waiter go on: it takes a connection, or waits again at its place.
@@ -223,11 +242,11 @@ func (w *Worker) checkQueue(bs *backends) {
 	}
 	begun := 0 // of those that open a connection after the batch
 	for v := bs.first; v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first {
-		w.dequeue(v)
+		v.take()
 		if v.begin(); bs.first == v {
 			break
 		}
-		if v.x != nil && v.x.starting {
+		if v.x != nil && v.x.waits == awaited(&w.starting) {
 			begun++
 		}
 	}

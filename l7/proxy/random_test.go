@@ -308,8 +308,8 @@ func (s *soak) report(age time.Duration) {
 			switch one := one.(type) {
 			case *exchange:
 				if old := s.worker.now.Sub(one.began); old >= age {
-					s.t.Logf("exchange: %v old, %v without progress, status %d, attempts %d, to %s, answered %v, connected %v, dial %v, starting %v, up %s, down %s",
-						old, s.worker.now.Sub(one.progress), one.status, one.attempts, one.backendName, one.answered, one.connected, one.dial != nil, one.starting, one.up.state(), one.down.state())
+					s.t.Logf("exchange: %v old, %v without progress, status %d, attempts %d, to %s, phase %v, waits for %T, up %s, down %s",
+						old, s.worker.now.Sub(one.progress), one.status, one.attempts, one.backendName, one.phase, one.waits, one.up.state(), one.down.state())
 					s.t.Logf("its sides: %s; %s", side(one.front), side(one.back))
 				}
 			case *link:

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"strconv"
+	"unsafe"
 
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/semantics"
@@ -26,7 +27,8 @@ func (x *exchange) respond(r *Response) {
 
 // send sends a response of the gateway with x.fields, and ends the exchange.
 func (x *exchange) send(status int, body []byte) {
-	x.status, x.answered, x.local, x.progress = status, true, true, x.w.now
+	x.on(refused)
+	x.status, x.progress = status, x.w.now
 	x.up.forget(x.w)
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
 	if err := x.front.head(&m, len(body) == 0); err != nil {
@@ -100,3 +102,6 @@ func (x *exchange) redirect(path, query string) {
 	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
 	x.send(r.Code(), nil)
 }
+
+// view returns b as a string without a copy. It is valid until b changes.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

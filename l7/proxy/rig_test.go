@@ -122,7 +122,11 @@ func (r *rig) settled() {
 	r.t.Helper()
 	var active int64
 	for range 200 {
-		r.do(func() { active = r.worker.Stats().Active })
+		var misfits int
+		r.do(func() { active, misfits = r.worker.Stats().Active, r.worker.misfits })
+		if misfits != 0 {
+			r.t.Fatalf("%d events did not fit the phase of their exchange", misfits)
+		}
 		if active == 0 {
 			return
 		}

@@ -59,7 +59,8 @@ func (x *exchange) prepareUpgrade() {
 	m.Fields = x.fields
 }
 
-// upgraded begins the tunnel, if the response says so. ok is false where the response is wrong.
+// upgraded returns the response as the client gets it: x.reply where it begins a tunnel, and m otherwise. ok is false where the
+// response is wrong.
 func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bool) {
 	asked := x.outgoing.Protocol != ""
 	connect := asked && x.outgoing.Method == "CONNECT"
@@ -74,7 +75,6 @@ func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bo
 	if !connect && (i < 0 || m.Fields[i].Value != websocket.AcceptKey(x.key)) {
 		return nil, false
 	}
-	x.tunnel = true
 	x.reply = *m
 	x.fields = slices.DeleteFunc(append(x.fields[:0], m.Fields...), isAccept)
 	if x.request.Method == "CONNECT" {

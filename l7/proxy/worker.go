@@ -51,7 +51,7 @@ type Worker struct {
 	later   []*link  // have more, for the next iteration,
 	due     []*link  // and had in the last one
 
-	starting []*exchange // ask for an idle connection: those that have waited come first; nil for those that openWaiting has begun
+	starting starts // those that have waited come first
 
 	wheel      *clock.Wheel
 	timers     []timed
@@ -70,6 +70,7 @@ type Worker struct {
 	queues     []*backends // that have one
 	queuesAt   clock.Time  // when they are looked at
 	turns      uint64      // of waiters so far
+	misfits    int         // events that exchanges got in phases that do not permit them: always 0
 	draining   bool
 
 	endpoints  *Endpoints

@@ -15,15 +15,15 @@ import (
 	"github.com/millrace/millrace/quic"
 )
 
-// received is what a backend over the kernel's sockets gets, by connection.
-type received struct {
+// recording is what a backend over the kernel's sockets gets, by connection.
+type recording struct {
 	mu          sync.Mutex
 	connections []*bytes.Buffer
 }
 
 // recordingBackend answers each request that is whole, and closes the connection.
-func recordingBackend(t *testing.T) (addr string, got *received) {
-	got = &received{}
+func recordingBackend(t *testing.T) (addr string, got *recording) {
+	got = &recording{}
 	return script(t, func(c net.Conn) {
 		got.mu.Lock()
 		kept := new(bytes.Buffer)
@@ -49,7 +49,7 @@ func recordingBackend(t *testing.T) (addr string, got *received) {
 
 // take returns what was received since the call before: a connection that was opened for a request that is refused may serve the
 // next.
-func (r *received) take() (all [][]byte) {
+func (r *recording) take() (all [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range r.connections {
