@@ -5,9 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/pmd/xdp"
 )
@@ -39,9 +37,8 @@ func LoadDefence() (*Defence, error) {
 
 // Attachment is a program of a Defence at an interface.
 type Attachment struct {
-	prog, next closer // nil: none. Of a chain next is the map with the program behind
-	link       link.Link
-	member     *xdp.Member
+	prog, next closer    // nil: none. Of a chain next is the map with the program behind
+	held       *xdp.Held // nil for a chain, which its driver attaches
 	fd         int
 	how        string
 }
@@ -51,16 +48,13 @@ type closer interface{ Close() error }
 // FD returns the descriptor of the program, which stays the Attachment's.
 func (a *Attachment) FD() int { return a.fd }
 
-// String says how the program is attached.
+// String describes how the program is attached.
 func (a *Attachment) String() string { return a.how }
 
 // Close takes the program off the interface. A chain is taken off by its driver before.
 func (a *Attachment) Close() (err error) {
-	if a.link != nil {
-		err = a.link.Close()
-	}
-	if a.member != nil {
-		err = errors.Join(err, a.member.Leave())
+	if a.held != nil {
+		err = a.held.Close()
 	}
 	for _, c := range []closer{a.prog, a.next} {
 		if c != nil {
@@ -115,75 +109,66 @@ func (d *Defence) program(spec *ebpf.CollectionSpec) (*ebpf.Collection, error) {
 // as the first component of a dispatcher that is there, and by a bpf_link, in native mode if the driver has it, where there
 // is no program. Any other program is refused and named (xdp.ErrForeign).
 func (d *Defence) Attach(ifindex int) (*Attachment, error) {
-	fs, err := xdp.OpenFS(xdp.DefaultFS())
+	a := &Attachment{}
+	load := func(prepare func(*ebpf.ProgramSpec)) (int, error) {
+		prog, err := d.defence(prepare)
+		if err != nil {
+			return -1, err
+		}
+		a.prog, a.fd = prog, prog.FD()
+		return a.fd, nil
+	}
+	held, err := xdp.Hold(ifindex, xdp.Program{
+		Alone:     func() (int, error) { return load(func(*ebpf.ProgramSpec) {}) },
+		Component: func(template int) (int, error) { return loadUpon(template, load) },
+		Priority:  defencePriority,
+		Frags:     true,
+	}, xdp.ModeAny)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("attach the defence: %w", err), a.Close())
 	}
-	st, err := fs.Query(ifindex)
-	switch {
-	case err != nil:
-		return nil, err
-	case st.Dispatcher:
-		return d.join(fs, ifindex)
-	case st.Foreign != nil:
-		return nil, st.Foreign
-	}
-	return d.alone(ifindex)
-}
-
-// join makes the defence the first component of the dispatcher.
-func (d *Defence) join(fs *xdp.FS, ifindex int) (*Attachment, error) {
-	spec, err := loadDefence()
-	if err != nil {
-		return nil, err
-	}
-	template, err := newTemplate()
-	if err != nil {
-		return nil, err
-	}
-	defer template.Close()
-	p := spec.Programs[defenceProgDefence]
-	p.Type, p.AttachType, p.AttachTarget, p.AttachTo = ebpf.Extension, ebpf.AttachNone, template, xdp.Function
-	p.Flags &^= hasFrags
-	coll, err := d.program(spec)
-	if err != nil {
-		return nil, err
-	}
-	defer coll.Close()
-	prog := coll.DetachProgram(defenceProgDefence)
-	c := xdp.Component{FD: prog.FD(), Priority: defencePriority, Actions: xdp.DefaultActions, Frags: true}
-	member, err := fs.Join(ifindex, c)
-	if err != nil {
-		return nil, errors.Join(err, prog.Close())
-	}
-	return &Attachment{prog: prog, member: member, fd: prog.FD(), how: "in the interface's XDP dispatcher"}, nil
-}
-
-// alone attaches the defence by a bpf_link.
-func (d *Defence) alone(ifindex int) (*Attachment, error) {
-	spec, err := loadDefence()
-	if err != nil {
-		return nil, err
-	}
-	coll, err := d.program(spec)
-	if err != nil {
-		return nil, err
-	}
-	defer coll.Close()
-	prog := coll.DetachProgram(defenceProgDefence)
-	a := &Attachment{prog: prog, fd: prog.FD(), how: "alone, in native mode"}
-	opts := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
-	if a.link, err = link.AttachXDP(opts); err == nil {
-		return a, nil
-	}
-	native := err
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV) {
-		return nil, errors.Join(fmt.Errorf("attach the defence: %w", err), prog.Close()) // generic mode would fail alike
-	}
-	opts.Flags = link.XDPGenericMode
-	if a.link, err = link.AttachXDP(opts); err != nil {
-		return nil, errors.Join(fmt.Errorf("attach the defence: %w", err), prog.Close())
-	}
-	a.how = fmt.Sprintf("alone, in generic mode (native: %v)", native)
+	a.held, a.how = held, howHeld(held)
 	return a, nil
+}
+
+// loadUpon loads a program as an extension of the dispatcher with the descriptor template, which it takes.
+func loadUpon(template int, load func(prepare func(*ebpf.ProgramSpec)) (int, error)) (int, error) {
+	target, err := ebpf.NewProgramFromFD(template)
+	if err != nil {
+		return -1, err
+	}
+	defer target.Close()
+	return load(func(p *ebpf.ProgramSpec) { extend(p, target) })
+}
+
+// extend makes a program an extension of the dispatcher target.
+func extend(p *ebpf.ProgramSpec, target *ebpf.Program) {
+	p.Type, p.AttachType, p.AttachTarget, p.AttachTo = ebpf.Extension, ebpf.AttachNone, target, xdp.Function
+	p.Flags &^= hasFrags
+}
+
+// defence loads the program of the defence, as prepare has changed it.
+func (d *Defence) defence(prepare func(*ebpf.ProgramSpec)) (*ebpf.Program, error) {
+	spec, err := loadDefence()
+	if err != nil {
+		return nil, err
+	}
+	prepare(spec.Programs[defenceProgDefence])
+	coll, err := d.program(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer coll.Close()
+	return coll.DetachProgram(defenceProgDefence), nil
+}
+
+// howHeld describes an attachment, with the reason of a fallback.
+func howHeld(h *xdp.Held) string {
+	switch {
+	case h.InDispatcher():
+		return "in the interface's XDP dispatcher"
+	case h.NotNative() != nil:
+		return fmt.Sprintf("alone, in generic mode (native: %v)", h.NotNative())
+	}
+	return fmt.Sprintf("alone, in %v mode", h.Mode())
 }

@@ -110,9 +110,7 @@ func load(o *object, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
 			o.about.Programs[i].Alone = refused.Error()
 			continue
 		}
-		p := spec.Programs[a.Name]
-		p.Type, p.AttachType, p.AttachTarget, p.AttachTo = ebpf.Extension, ebpf.AttachNone, template, xdp.Function
-		p.Flags &^= hasFrags
+		extend(spec.Programs[a.Name], template)
 	}
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone // the object's folder has the pins

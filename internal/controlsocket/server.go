@@ -1,4 +1,4 @@
-// Package control is the control socket of a daemon: a Unix socket with an HTTP server whose bodies are JSON,
+// Package controlsocket is the control socket of a daemon: a Unix socket with an HTTP server whose bodies are JSON,
 // and the client of the commands. gateway/admin and internal/app/stackd define the requests.
 package controlsocket
 

@@ -192,17 +192,14 @@ func (d *Device) describe(q *Queue) pmd.Info {
 // modeWords returns the XDP mode for Info.Negotiated, with the reason of a fallback: generic mode costs a copy and an skb
 // for each packet, which a user must be able to see.
 func (d *Device) modeWords() string {
-	switch {
-	case d.prog.member != nil && d.prog.mode == ModeNative:
-		return "native, behind other XDP programs"
-	case d.prog.member != nil:
-		return "generic, behind other XDP programs"
-	case d.prog.mode == ModeNative:
-		return "native"
-	case d.prog.whyNotNative != "":
-		return "generic (not native: " + d.prog.whyNotNative + ")"
+	words := d.prog.held.Mode().String()
+	if d.prog.held.InDispatcher() {
+		return words + ", behind other XDP programs"
 	}
-	return "generic"
+	if err := d.prog.held.NotNative(); err != nil {
+		return words + " (not native: " + whyNotNative(err) + ")"
+	}
+	return words
 }
 
 // Steering returns the rules of the device.

@@ -95,7 +95,7 @@ func (d *Device) unsupported() string {
 	switch {
 	case d.cfg.Copy == CopyOff:
 		return "the driver has no zero-copy AF_XDP: use CopyAuto"
-	case d.prog != nil && d.prog.link == nil && d.prog.member == nil:
+	case d.prog != nil && d.prog.held == nil:
 		return "the driver has no native XDP: use ModeAuto or ModeGeneric"
 	case d.cfg.MultiBuf != MultiBufOff:
 		return fmt.Sprintf("multi-buffer (MTU %d, frames of %d bytes) needs Linux 6.6 and a driver that can", d.iface.mtu, d.cfg.arena().FrameSize())

@@ -83,8 +83,8 @@ func TestForeignProgramIsNamedAndNotReplaced(t *testing.T) {
 func TestBoundQueueIsBusy(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	r := w.open(t, Config{All: true})
-	must(t, r.prog.link.Close()) // leaves the socket, as a program without XDP of its own would
-	defer func(l *program) { l.link = nil }(r.prog)
+	must(t, r.prog.held.Close()) // leaves the socket, as a program without XDP of its own would
+	defer func(p *program) { p.held = nil }(r.prog)
 	w.wantOpenError(t, Config{}, pmd.ErrBusy, "AF_XDP sockets are held by", fmt.Sprintf("(pid %d)", os.Getpid()))
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
@@ -19,14 +18,12 @@ import (
 // program is the steering program on an interface. It exists twice in the object, because only one that is
 // loaded as multi-buffer aware (BPF_F_XDP_HAS_FRAGS, Linux 5.18) may be attached where packets span buffers.
 type program struct {
-	objs         steerObjects
-	link         link.Link   // alone on the interface
-	member       *xdp.Member // of the interface's dispatcher, instead of link
-	joined       *ebpf.Program
-	all          uint32 // the program's constant
-	frags        bool   // steer_frags is attached
-	mode         Mode   // in use
-	whyNotNative string // native mode was not, in ModeAuto
+	objs      steerObjects
+	held      *xdp.Held     // nil: not attached
+	component *ebpf.Program // what held is in the interface's dispatcher
+	all       uint32        // the program's constant
+	frags     bool          // steer_frags is attached
+	mode      Mode          // in use
 }
 
 // load loads the program and its maps into the kernel. all is a constant of the program, so that the verifier
@@ -52,77 +49,36 @@ func load(all bool) (*program, error) {
 	return p, nil
 }
 
-// attach attaches the program to the interface, in native or generic mode as configured. It never replaces
-// another program: that would cut off whatever depends on it. It joins a dispatcher, behind the programs that are there.
-func (p *program) attach(ifindex int, mode Mode, frags bool) error {
+// attach attaches the program to the interface, in native or generic mode as configured, and behind the programs of a
+// dispatcher that is there. What a packet meets before, a filter for instance, may drop it.
+func (p *program) attach(ifindex int, mode Mode, frags bool) (err error) {
 	p.frags = frags
-	if joined, err := p.join(ifindex, mode); joined || err != nil {
-		return err
+	steer := xdp.Program{
+		Alone:     func() (int, error) { return p.steer().FD(), nil },
+		Component: p.loadComponent,
+		Priority:  xdp.Last,
+		Frags:     frags,
 	}
-	opts := link.XDPOptions{Program: p.steer(), Interface: ifindex, Flags: link.XDPDriverMode}
-	var err error
-	if mode != ModeGeneric {
-		if p.link, err = link.AttachXDP(opts); err == nil {
-			p.mode = ModeNative
-			return nil
-		}
-		if mode == ModeNative || independentOfMode(err) {
-			return fmt.Errorf("attach the steering program in native mode: %w", err)
-		}
-		p.whyNotNative = whyNotNative(err)
-	}
-	opts.Flags = link.XDPGenericMode
-	if p.link, err = link.AttachXDP(opts); err != nil {
-		return fmt.Errorf("attach the steering program in generic mode: %w", err)
+	want := map[Mode]xdp.Mode{ModeAuto: xdp.ModeAny, ModeNative: xdp.ModeNative, ModeGeneric: xdp.ModeGeneric}[mode]
+	if p.held, err = xdp.Hold(ifindex, steer, want); err != nil {
+		return fmt.Errorf("steering program: %w", err)
 	}
 	p.mode = ModeGeneric
+	if p.held.Mode() == xdp.ModeNative {
+		p.mode = ModeNative
+	}
 	return nil
 }
 
-// join makes the program the last component of the interface's dispatcher; false: the interface has none. What a packet
-// meets before, a filter for instance, may drop it.
-func (p *program) join(ifindex int, mode Mode) (bool, error) {
-	id, err := attached(ifindex)
-	if err != nil || id == 0 || !xdp.IsDispatcher(uint32(id)) {
-		return false, err
-	}
-	fs, err := xdp.OpenFS(xdp.DefaultFS())
+// loadComponent loads the steering program once more, as an extension program upon the same maps. It takes template.
+func (p *program) loadComponent(template int) (fd int, err error) {
+	target, err := ebpf.NewProgramFromFD(template)
 	if err != nil {
-		return false, err
+		return -1, err
 	}
-	st, err := fs.Query(ifindex)
-	if err != nil || !st.Dispatcher {
-		return false, errors.Join(err, st.Foreign)
-	}
-	have := ModeNative
-	if st.Mode != xdp.ModeNative {
-		have = ModeGeneric
-	}
-	if mode != ModeAuto && mode != have {
-		return false, fmt.Errorf("%w: the interface's XDP dispatcher is in %v mode", unix.EBUSY, st.Mode)
-	}
-	if p.joined, err = p.loadComponent(); err != nil {
-		return false, fmt.Errorf("load the steering program for the interface's XDP dispatcher: %w", err)
-	}
-	p.mode = have
-	p.member, err = fs.Join(ifindex, xdp.Component{FD: p.joined.FD(), Priority: xdp.Last, Actions: xdp.DefaultActions, Frags: p.frags})
-	return err == nil, err
-}
-
-// loadComponent loads the steering program once more, as an extension program upon the same maps.
-func (p *program) loadComponent() (*ebpf.Program, error) {
-	fd, err := xdp.Template()
-	if err != nil {
-		return nil, err
-	}
-	template, err := ebpf.NewProgramFromFD(fd)
-	if err != nil {
-		return nil, err
-	}
-	defer template.Close()
 	spec, err := loadSteer()
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	name, other := steerProgSteer, steerProgSteerFrags
 	if p.frags {
@@ -130,10 +86,10 @@ func (p *program) loadComponent() (*ebpf.Program, error) {
 	}
 	delete(spec.Programs, other)
 	s := spec.Programs[name]
-	s.Type, s.AttachType, s.AttachTarget, s.AttachTo = ebpf.Extension, ebpf.AttachNone, template, xdp.Function
+	s.Type, s.AttachType, s.AttachTarget, s.AttachTo = ebpf.Extension, ebpf.AttachNone, target, xdp.Function
 	s.Flags &^= unix.BPF_F_XDP_HAS_FRAGS
 	if err := spec.Variables[steerVarAll].Set(p.all); err != nil {
-		return nil, err
+		return -1, err
 	}
 	maps := map[string]*ebpf.Map{
 		steerMapAddresses: p.objs.Addresses, steerMapCounters: p.objs.Counters, steerMapPorts: p.objs.Ports,
@@ -141,10 +97,11 @@ func (p *program) loadComponent() (*ebpf.Program, error) {
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	defer coll.Close()
-	return coll.DetachProgram(name), nil
+	p.component = coll.DetachProgram(name)
+	return p.component.FD(), nil
 }
 
 // steer returns the program that steers.
@@ -159,32 +116,18 @@ func (p *program) steer() *ebpf.Program {
 // again. The kernel does so atomically: packets meet the old or the new program.
 func (p *program) setPrefilter(f *pmd.Prefilter) error {
 	switch {
-	case p.member != nil && f == nil:
+	case p.held.InDispatcher() && f == nil:
 		return nil
-	case p.member != nil:
+	case p.held.InDispatcher():
 		return fmt.Errorf("%w: no program can be placed before the steering program in the interface's XDP dispatcher", pmd.ErrNotSupported)
 	case f == nil:
-		return p.link.Update(p.steer())
+		return p.held.Replace(p.steer().FD())
 	}
 	fd, err := f.XDP(p.steer().FD(), p.frags)
 	if err != nil {
 		return err
 	}
-	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-		return err
-	}
-	first, err := ebpf.NewProgramFromFD(fd)
-	if err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
-	defer first.Close() // the link holds it
-	return p.link.Update(first)
-}
-
-// independentOfMode reports whether generic mode would fail with the same error. Falling back then would only replace the
-// reason that the user needs by another one.
-func independentOfMode(err error) bool {
-	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
+	return p.held.Replace(fd)
 }
 
 // whyNotNative returns in words why the driver rejected the program.
@@ -207,14 +150,11 @@ func (p *program) steering(all bool, nic *addressFilter) *Steering {
 // begins without rules.
 func (p *program) close() error {
 	var err error
-	if p.link != nil {
-		err = p.link.Close()
+	if p.held != nil {
+		err = p.held.Close()
 	}
-	if p.member != nil {
-		err = p.member.Leave()
-	}
-	if p.joined != nil {
-		err = errors.Join(err, p.joined.Close())
+	if p.component != nil {
+		err = errors.Join(err, p.component.Close())
 	}
 	return errors.Join(err, p.objs.Close())
 }

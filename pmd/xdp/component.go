@@ -3,7 +3,6 @@ package xdp
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -34,13 +33,11 @@ type Component struct {
 
 // open takes a reference to the program and reads what it says about itself.
 func (c *Component) open() error {
-	fd, err := unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0)
+	p, err := programOf(c.FD)
 	if err != nil {
-		return fmt.Errorf("component: descriptor %d: %w", c.FD, err)
+		return fmt.Errorf("component: %w", err)
 	}
-	if c.prog, err = ebpf.NewProgramFromFD(fd); err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
+	c.prog = p
 	return c.describe()
 }
 

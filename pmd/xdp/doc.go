@@ -8,6 +8,9 @@
 // remove a component, a whole new dispatcher is built beside the attached one and takes its place by one netlink message
 // that names the program it expects there (IFLA_XDP_EXPECTED_FD). A packet meets the old set or the new one.
 //
+// This package is the only one that attaches at XDP. Store objects of filter/ebpf stay when the process ends (Update, Attach);
+// the steering program of pmd/afxdp and the defence of filter/ebpf end with it (Hold).
+//
 // # Ownership
 //
 // The pins below bpffs hold the components, as the protocol says, so that they stay when the process ends:
