@@ -1,4 +1,4 @@
-// Package gateway is the control side of the L4 load balancer. It builds the snapshots that the handlers
+// Package control is the control side of the L4 load balancer. It builds the snapshots that the handlers
 // of l4/datapath decide by, out of the configuration (gateway/config), health checks
 // (gateway/health) and next hops (node/nexthop), and publishes each by an atomic pointer.
 //

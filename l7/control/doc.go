@@ -1,4 +1,4 @@
-// Package workers runs the listeners of a configuration: a proxy.Worker on each of its loops, the pools that they share,
+// Package control runs the listeners of a configuration: a proxy.Worker on each of its loops, the pools that they share,
 // the probes of their backends and the files of their certificates.
 //
 //	s, err := workers.Open(cfg, workers.Options{Log: log})
