@@ -145,6 +145,7 @@ internal/testkit/checkout:
 internal/testkit/cut    :
 internal/testkit/hostkern: gpukern/image gpukern/tuple internal/testkit/checkout
 internal/testkit/testcert:
+internal/testkit/blockcount:
 internal/testkit/browser:
 internal/testkit/testnet:
 internal/testkit/testpackets: packet ring
