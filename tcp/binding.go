@@ -1,8 +1,6 @@
 package tcp
 
 import (
-	"slices"
-
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/wire"
@@ -29,10 +27,16 @@ type Binding struct {
 	closed   bool
 }
 
-// localPort is what is bound to one port.
+func (o *BindOptions) terms() ports.Terms {
+	return ports.Terms{Reuse: o.Reuse, Share: o.Share, User: o.User}
+}
+
+// localPort is what is bound to one port. One user may have thousands of bindings and listeners there, at as many
+// addresses of 127/8: neither a request nor a SYN visits them one by one.
 type localPort struct {
-	listeners listenPort
-	bound     []*Binding // that do not listen
+	listeners ports.ByScope[sharers]
+	listening ports.Taken // the listeners
+	bound     ports.Taken // bindings that do not listen
 }
 
 // Bind reserves port at local: any address where that is zero, any of IPv4 where it is wire.Unspecified4. Port 0 chooses
@@ -47,24 +51,16 @@ func (m *Mux) Bind(local wire.Addr, port uint16, o BindOptions) (*Binding, error
 	}
 	b := &Binding{m: m, scope: ports.NewScope(local, o.V6Only), local: local, port: port, opts: o}
 	f := &m.passive
-	if p := f.byPort[port]; p != nil && (p.conflict(b.scope, o) || p.listeners.conflict(b.scope, o.Share, o.User)) {
+	if p := f.byPort[port]; p != nil && p.conflict(b.scope, o.terms()) {
 		return nil, ErrInUse
 	}
 	f.bind(b)
 	return b, nil
 }
 
-// conflict reports whether a binding may not be beside those of the port that do not listen.
-func (p *localPort) conflict(s ports.Scope, o BindOptions) bool {
-	return slices.ContainsFunc(p.bound, func(b *Binding) bool {
-		together := o.Reuse && b.opts.Reuse || o.Share && b.opts.Share && o.User == b.opts.User
-		return !together && b.scope.Overlaps(s)
-	})
-}
-
-// covers reports whether a binding that does not listen has the address.
-func (p *localPort) covers(a wire.Addr) bool {
-	return slices.ContainsFunc(p.bound, func(b *Binding) bool { return b.scope.Covers(a) })
+// conflict reports whether a socket may not be beside the bindings and listeners of the port.
+func (p *localPort) conflict(s ports.Scope, x ports.Terms) bool {
+	return p.bound.Conflict(s, x) || p.listening.Conflict(s, x)
 }
 
 // at returns what is bound to a port, a new localPort where that is nothing.
@@ -81,23 +77,17 @@ func (f *passive) at(port uint16) *localPort {
 // release forgets a port that nothing is bound to, which is free again for connections to anywhere.
 func (f *passive) release(port uint16) {
 	f.searches.Reset()
-	if p := f.byPort[port]; len(p.bound) == 0 && len(p.listeners) == 0 {
+	if p := f.byPort[port]; p.bound.Len() == 0 && p.listening.Len() == 0 {
 		delete(f.byPort, port)
 		f.bound.Remove(port)
 	}
 }
 
 // bind makes b known to the look-ups.
-func (f *passive) bind(b *Binding) {
-	p := f.at(b.port)
-	p.bound = append(p.bound, b)
-}
+func (f *passive) bind(b *Binding) { f.at(b.port).bound.Add(b.scope, b.opts.terms()) }
 
 // unbind ends what bind began.
-func (f *passive) unbind(b *Binding) {
-	p := f.byPort[b.port]
-	p.bound = slices.DeleteFunc(p.bound, func(x *Binding) bool { return x == b })
-}
+func (f *passive) unbind(b *Binding) { f.byPort[b.port].bound.Remove(b.scope, b.opts.terms()) }
 
 // Addr returns the address and the port.
 func (b *Binding) Addr() (wire.Addr, uint16) { return b.local, b.port }
@@ -117,7 +107,7 @@ func (b *Binding) Listen(backlog int, o *Options, owner Owner) (*Listener, error
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if b.closed || b.listener != nil || m.passive.at(b.port).listeners.conflict(b.scope, b.opts.Share, b.opts.User) {
+	if b.closed || b.listener != nil || m.passive.at(b.port).listening.Conflict(b.scope, ports.Terms{Share: b.opts.Share, User: b.opts.User}) {
 		return nil, ErrInUse
 	}
 	l, err := m.newListener(b.scope, b.local, b.port, backlog, o, owner, b.opts.User)
@@ -135,7 +125,13 @@ func (b *Binding) Narrow(local wire.Addr) {
 	if local == (wire.Addr{}) {
 		local = b.local
 	}
-	b.scope = ports.NewScope(local, b.opts.V6Only)
+	known := !b.closed && b.listener == nil
+	if known {
+		b.m.passive.unbind(b)
+	}
+	if b.scope = ports.NewScope(local, b.opts.V6Only); known {
+		b.m.passive.bind(b)
+	}
 }
 
 // Connect is Mux.Connect from the address of b. t has its port, and an address that b covers.

@@ -67,8 +67,7 @@ func (m *Mux) connect(now clock.Time, t wire.Tuple, o *Options, owner Owner, b *
 // SO_REUSEADDR. A listener there may not be beside, unless both have the option Share. What b may be beside Bind has decided.
 func (m *Mux) mayBind(t *wire.Tuple, o *Options, b *Binding) error {
 	if p := m.passive.byPort[t.LocalPort]; p != nil && b == nil {
-		s := ports.NewScope(t.Local, false)
-		if p.conflict(s, BindOptions{Reuse: true, Share: o.Share}) || p.listeners.conflict(s, o.Share, 0) {
+		if p.conflict(ports.NewScope(t.Local, false), ports.Terms{Reuse: true, Share: o.Share}) {
 			return ErrInUse
 		}
 	}

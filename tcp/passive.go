@@ -156,7 +156,7 @@ func (m *Mux) portFree(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple
 	if m.cfg.Owns != nil && !m.cfg.Owns(t) || connected(t) || f.listens(t) {
 		return false, clock.Never
 	}
-	if p := f.byPort[t.LocalPort]; p != nil && p.covers(t.Local) {
+	if p := f.byPort[t.LocalPort]; p != nil && p.bound.Covers(ports.NewScope(t.Local, false)) {
 		return false, clock.Never
 	}
 	slot := f.timeWait.find(t)

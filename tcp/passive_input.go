@@ -86,16 +86,16 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	}
 	// Backlog many records per listener: more would complete handshakes for which Accept
 	// has no room.
-	if f.synQueue.scarce() || l.halfOpen >= max(l.backlog, minHalfOpen) {
+	if f.synQueue.scarce() || l.halfOpen >= l.mostHalfOpen() {
 		return m.sendCookie(now, l, t, s, a)
 	}
 	slot := f.synQueue.add(now, t)
 	if slot == noSlot {
 		return m.sendCookie(now, l, t, s, a)
 	}
-	l.halfOpen++
+	f.synQueue.link(l, slot)
 	h := f.synQueue.at(slot)
-	h.iss, h.irs, h.tsRecent, h.listenerID = iss, s.Seq, s.Options.TSVal, l.id
+	h.iss, h.irs, h.tsRecent = iss, s.Seq, s.Options.TSVal
 	h.peerMSS = announcedBy(t, &s.Options)
 	h.terms = termsOf(l.opts, s)
 	if m.promisesShort(l.synAckOptions) {
@@ -112,6 +112,9 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 // a round trip, so a backlog of one would otherwise let a single connection through per
 // round trip.
 const minHalfOpen = 16
+
+// mostHalfOpen returns how many records l may have.
+func (l *Listener) mostHalfOpen() int { return max(l.backlog, minHalfOpen) }
 
 // halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a SYN queue record.
 func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segment) packet.Verdict {
@@ -167,8 +170,7 @@ func acceptable(s *Segment, next uint32, window uint32) bool {
 func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.State, s *Segment) packet.Verdict {
 	h := m.passive.synQueue.at(slot)
 	if s.Seq == h.irs+1 {
-		l.halfOpen--
-		m.passive.synQueue.drop(slot)
+		m.passive.synQueue.end(l, slot)
 		m.stats.Failed++
 		return packet.Deliver
 	}
@@ -183,8 +185,7 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 func (m *Mux) resetHalfOpen(now clock.Time, slot uint32, l *Listener, a *auth.State) {
 	f := &m.passive
 	h := *f.synQueue.at(slot)
-	l.halfOpen--
-	f.synQueue.drop(slot)
+	f.synQueue.end(l, slot)
 	m.stats.Failed++
 	if m.reply(now, &h.tuple, &wire.TCPHeader{Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagRST | wire.FlagACK}, a, l.opts) {
 		m.stats.ResetsOut++
@@ -213,8 +214,7 @@ func (m *Mux) completeHandshake(now clock.Time, slot uint32, l *Listener, s *Seg
 	}
 	v, ok := m.establish(now, l, &shake, s)
 	if ok {
-		l.halfOpen--
-		f.synQueue.drop(slot)
+		f.synQueue.end(l, slot)
 	}
 	return v
 }

@@ -20,14 +20,15 @@ type Listener struct {
 	index           int      // among them
 	id              uint16   // index in passive.listeners, by which half-open records name it
 	backlog         int
-	halfOpen        int // records in the SYN queue
-	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
+	halfOpen        int    // records in the SYN queue
+	firstHalfOpen   uint32 // of them, slot+1: the others follow by synQueue.links
+	fastOpenPending int    // Fast Open connections in the queue whose handshake is not complete
 	owner           Owner
 	opts            *Options
-	synAckOptions   *Options      // as Listen had them: SYN-ACKs under way have announced their window and scale
-	deferAccept     time.Duration // see SetDeferAccept
-	deferred        int           // connections in passive.deferred
-	queue           []*Conn       // established connections that wait for Accept, the oldest at head
+	synAckOptions   *Options            // as Listen had them: SYN-ACKs under way have announced their window and scale
+	deferAccept     time.Duration       // see SetDeferAccept
+	deferred        map[uint32]struct{} // by Conn.id: connections in passive.deferred
+	queue           []*Conn             // established connections that wait for Accept, the oldest at head
 	head            int
 	user            uint32
 	binding         *Binding // that it has the port from; nil for most
@@ -35,38 +36,30 @@ type Listener struct {
 	closed          bool
 }
 
-// listenPort holds the listeners of one port, by scope, the most specific first.
-type listenPort []*sharers
-
 // sharers are the listeners of one scope: one, or several that share it.
 type sharers = ports.Sharers[Listener]
 
-// conflict reports whether a listener in scope s may not be beside those of the port: one
-// of them would take connections from the other.
-func (p listenPort) conflict(s ports.Scope, share bool, user uint32) bool {
-	for _, g := range p {
-		if g.Scope.Overlaps(s) && !(share && g.First().opts.Share && g.First().user == user) {
-			return true
-		}
+// listen puts l among the listeners of its scope.
+func (p *localPort) listen(s ports.Scope, l *Listener) {
+	if l.sharers = p.listeners.Get(s); l.sharers == nil {
+		l.sharers = &sharers{Scope: s}
+		p.listeners.Set(s, l.sharers)
 	}
-	return false
+	l.index = l.sharers.Add(l)
+	p.listening.Add(s, l.terms())
 }
 
-// add puts l among those of its scope.
-func (p *listenPort) add(s ports.Scope, l *Listener) {
-	at := 0
-	for _, g := range *p {
-		if g.Scope == s {
-			l.sharers, l.index = g, g.Add(l)
-			return
-		}
-		if g.Scope.Rank() <= s.Rank() {
-			at++
-		}
+// endListen undoes listen.
+func (p *localPort) endListen(l *Listener) {
+	p.listening.Remove(l.sharers.Scope, l.terms())
+	if l.sharers.Remove(l.index); l.sharers.Empty() {
+		p.listeners.Delete(l.sharers.Scope)
 	}
-	l.sharers = &sharers{Scope: s}
-	l.index = l.sharers.Add(l)
-	*p = slices.Insert(*p, at, l.sharers)
+}
+
+// terms returns which listeners may be beside l. SetOptions does not change them.
+func (l *Listener) terms() ports.Terms {
+	return ports.Terms{Share: l.synAckOptions.Share, User: l.user}
 }
 
 // maxListeners is what the index in a record can name.
@@ -93,7 +86,7 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 		}
 	}
 	scope := ports.NewScope(local, o.V6Only)
-	if p := f.byPort[port]; p != nil && (p.conflict(scope, BindOptions{Reuse: true, Share: o.Share}) || p.listeners.conflict(scope, o.Share, 0)) {
+	if p := f.byPort[port]; p != nil && p.conflict(scope, ports.Terms{Reuse: true, Share: o.Share}) {
 		return nil, ErrInUse
 	}
 	return m.newListener(scope, local, port, backlog, o, owner, 0)
@@ -108,7 +101,7 @@ func (m *Mux) newListener(s ports.Scope, local wire.Addr, port uint16, backlog i
 	}
 	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, synAckOptions: o, user: user}
 	f.listeners[id] = l
-	f.at(port).listeners.add(s, l)
+	f.at(port).listen(s, l)
 	return l, nil
 }
 
@@ -136,10 +129,7 @@ func (m *Mux) freePort() uint16 {
 func (f *passive) remove(l *Listener) {
 	f.listeners[l.id] = nil
 	f.freeIDs = append(f.freeIDs, l.id)
-	l.sharers.Remove(l.index)
-	if p := f.byPort[l.port]; l.sharers.Empty() {
-		p.listeners = slices.DeleteFunc(p.listeners, func(g *sharers) bool { return g == l.sharers })
-	}
+	f.byPort[l.port].endListen(l)
 	if l.binding != nil {
 		l.binding.listenerClosed()
 	}
@@ -168,10 +158,8 @@ func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 	if p == nil {
 		return nil
 	}
-	for _, g := range p.listeners {
-		if g.Scope.Covers(t.Local) {
-			return f.member(g, t)
-		}
+	if g, _ := p.listeners.Covering(t.Local, 0); g != nil {
+		return f.member(g, t)
 	}
 	return nil
 }
@@ -215,7 +203,7 @@ func (l *Listener) Accept() *Conn {
 func (l *Listener) Waiting() int { return len(l.queue) - l.head }
 
 // full reports whether the backlog is used up.
-func (l *Listener) full() bool { return l.Waiting()+l.deferred >= l.backlog }
+func (l *Listener) full() bool { return l.Waiting()+len(l.deferred) >= l.backlog }
 
 // Options returns the options of the connections that will be accepted.
 func (l *Listener) Options() Options { return *l.opts }
@@ -254,8 +242,10 @@ func (l *Listener) admit(now clock.Time, c *Conn, s *Segment) {
 	if f.deferred == nil {
 		f.deferred = map[uint32]*Listener{}
 	}
-	f.deferred[c.id] = l
-	l.deferred++
+	if l.deferred == nil {
+		l.deferred = map[uint32]struct{}{}
+	}
+	f.deferred[c.id], l.deferred[c.id] = l, struct{}{}
 	c.flags |= flagDeferred
 	c.ensureRare().deferUntil = now.Add(l.deferAccept)
 	c.m.markDirty(c)
@@ -265,7 +255,7 @@ func (l *Listener) admit(now clock.Time, c *Conn, s *Segment) {
 func (f *passive) undefer(c *Conn) *Listener {
 	l := f.deferred[c.id]
 	delete(f.deferred, c.id)
-	l.deferred--
+	delete(l.deferred, c.id)
 	c.flags &^= flagDeferred
 	return l
 }
@@ -282,12 +272,10 @@ func (f *passive) dropDeferred(c *Conn) {
 // closeDeferred passes on the connections of l that are kept from Accept.
 func (l *Listener) closeDeferred(now clock.Time) {
 	f := &l.m.passive
-	for _, id := range slices.Sorted(maps.Keys(f.deferred)) {
-		if f.deferred[id] == l {
-			c := l.m.conn(id)
-			f.undefer(c)
-			l.pass(now, c)
-		}
+	for _, id := range slices.Sorted(maps.Keys(l.deferred)) {
+		c := l.m.conn(id)
+		f.undefer(c)
+		l.pass(now, c)
 	}
 }
 
@@ -352,21 +340,18 @@ func (l *Listener) successor(t *wire.Tuple) *Listener {
 	return to
 }
 
-// closeHalfOpen moves or forgets the SYN queue records of l. It walks the table, which only
-// Close does.
+// closeHalfOpen moves or forgets the SYN queue records of l. A successor takes them up to twice as many as SYNs make: all of
+// one listener's, but not those of many, which each Close that follows would move once more.
 func (l *Listener) closeHalfOpen() {
 	f := &l.m.passive
-	for slot := 0; l.halfOpen > 0 && slot < len(f.synQueue.slots); slot++ {
-		h := &f.synQueue.slots[slot]
-		if !h.live() || h.listenerID != l.id {
-			continue
-		}
-		l.halfOpen--
-		if to := l.successor(&h.tuple); to != nil {
-			to.halfOpen++
-			h.listenerID = to.id
+	for l.firstHalfOpen != 0 {
+		slot := l.firstHalfOpen - 1
+		h := f.synQueue.at(slot)
+		f.synQueue.unlink(l, slot)
+		if to := l.successor(&h.tuple); to != nil && to.halfOpen < 2*to.mostHalfOpen() {
+			f.synQueue.link(to, slot)
 		} else {
-			f.synQueue.drop(uint32(slot))
+			f.synQueue.drop(slot)
 		}
 	}
 }

@@ -698,12 +698,12 @@ func TestDeferredConnectionsMove(t *testing.T) {
 	one := d.listen(100, &Options{Share: true})
 	one.SetDeferAccept(time.Minute)
 	d.establish(1)
-	if one.Waiting() != 0 || one.deferred != 1 {
-		t.Fatalf("%d wait, %d are deferred", one.Waiting(), one.deferred)
+	if one.Waiting() != 0 || len(one.deferred) != 1 {
+		t.Fatalf("%d wait, %d are deferred", one.Waiting(), len(one.deferred))
 	}
 	other := d.listen(100, &Options{Share: true})
 	one.Close(d.now)
-	if other.Waiting() != 1 || d.m.Stats().Conns != 1 || one.deferred != 0 {
+	if other.Waiting() != 1 || d.m.Stats().Conns != 1 || len(one.deferred) != 0 {
 		t.Errorf("%d wait after the listener closed, of %d connections", other.Waiting(), d.m.Stats().Conns)
 	}
 }
@@ -731,7 +731,7 @@ func TestDeferredConnectionsAreFreed(t *testing.T) {
 			p.a.Abort(p.now)
 		}
 		p.turn()
-		if n := p.mb.Stats().Conns; n != 0 || p.l.deferred != 0 || len(p.mb.passive.deferred) != 0 {
+		if n := p.mb.Stats().Conns; n != 0 || len(p.l.deferred) != 0 || len(p.mb.passive.deferred) != 0 {
 			t.Errorf("closing %v: %d connections, %d and %d deferred", closing, n, p.l.deferred, len(p.mb.passive.deferred))
 		}
 		if closing && p.a.Err() != ErrReset {

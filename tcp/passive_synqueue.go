@@ -43,9 +43,14 @@ const (
 // synQueue holds the half-open connections of a Mux with their retransmission timers.
 type synQueue struct {
 	records[halfOpen, *halfOpen]
-	wheel *clock.Wheel // timers by slot; made anew when the table grows
-	armed int          // slots that wheel has
+	wheel *clock.Wheel    // timers by slot; made anew when the table grows
+	armed int             // slots that wheel and links have
+	links []halfOpenLinks // by slot
 }
+
+// halfOpenLinks join the records of a listener in a list: slot+1, 0 ends. They are not in halfOpen, which fills a
+// cache line.
+type halfOpenLinks struct{ next, prev uint32 }
 
 // add makes a record for t and returns its slot, noSlot where there is no room. Its first
 // timer is armed by sendHalfOpen.
@@ -61,10 +66,43 @@ func (h *synQueue) add(now clock.Time, t *wire.Tuple) uint32 {
 	return slot
 }
 
-// rebuildTimers moves the timers to a wheel as large as the table. Each record but the
-// newest has one.
+// link makes the record of a slot one of l, so that Close finds those of l and no others: a walk through a table that
+// a flood has filled would take milliseconds for each listener.
+func (h *synQueue) link(l *Listener, slot uint32) {
+	h.at(slot).listenerID = l.id
+	h.links[slot] = halfOpenLinks{next: l.firstHalfOpen}
+	if l.firstHalfOpen != 0 {
+		h.links[l.firstHalfOpen-1].prev = slot + 1
+	}
+	l.firstHalfOpen = slot + 1
+	l.halfOpen++
+}
+
+// unlink undoes link.
+func (h *synQueue) unlink(l *Listener, slot uint32) {
+	x := h.links[slot]
+	if x.next != 0 {
+		h.links[x.next-1].prev = x.prev
+	}
+	if x.prev != 0 {
+		h.links[x.prev-1].next = x.next
+	} else {
+		l.firstHalfOpen = x.next
+	}
+	l.halfOpen--
+}
+
+// end takes the record of a slot from its listener, and drops it.
+func (h *synQueue) end(l *Listener, slot uint32) {
+	h.unlink(l, slot)
+	h.drop(slot)
+}
+
+// rebuildTimers moves the timers to a wheel as large as the table, and makes as many links. Each record but the
+// newest has a timer.
 func (h *synQueue) rebuildTimers(now clock.Time) {
 	h.wheel, h.armed = clock.NewWheel(len(h.slots), halfOpenTick, now), len(h.slots)
+	h.links = append(h.links, make([]halfOpenLinks, len(h.slots)-len(h.links))...)
 	for _, n := range h.buckets {
 		for ; n != 0; n = h.slots[n-1].next {
 			h.wheel.Arm(n-1, h.slots[n-1].timer(now))
@@ -78,7 +116,7 @@ func (h *synQueue) drop(slot uint32) {
 	h.wheel.Stop(slot)
 	h.remove(slot)
 	if h.slots == nil {
-		h.wheel, h.armed = nil, 0
+		h.wheel, h.armed, h.links = nil, 0, nil
 	}
 }
 
@@ -124,8 +162,7 @@ func (m *Mux) halfOpenTimeout(slot uint32) {
 	l := f.listeners[h.listenerID]
 	if h.terms&termsUnsent == 0 || h.due(f.now) <= f.now {
 		if h.resent >= synAckRetries || f.synQueue.scarce() && h.resent >= synAckRetriesScarce {
-			l.halfOpen--
-			f.synQueue.drop(slot)
+			f.synQueue.end(l, slot)
 			m.stats.Failed++
 			return
 		}

@@ -19,9 +19,10 @@ type Socket struct {
 	writeBlocked bool // a Write found no room
 	events       Events
 	opts         Options
-	sharers      *sharers // nil when connected
-	index        int
-	boundAs      uint64    // place in the order of binding
+	sharers      *sharers  // nil when connected
+	index        int       // among sharers
+	older, newer *Socket   // of sharers, by the order of binding
+	place        int       // in port.all
 	local        wire.Addr // that Bind has given it
 	bound        bool      // made by Bind: Connect may change its peer
 
@@ -34,6 +35,7 @@ type Socket struct {
 	err         error
 	errors      []Error // that NextError has not returned
 	nextPending *Socket
+	nextBlocked *Socket
 	routeCache  uint64
 	members     []membership
 	stats       SocketStats
@@ -215,11 +217,11 @@ func (s *Socket) Owner() Owner { return s.owner }
 // Options returns the options in force.
 func (s *Socket) Options() Options { return s.opts }
 
-// SetOptions changes the options. Share, Reuse and V6Only stay as they were bound.
+// SetOptions changes the options. Share, Reuse, V6Only and User stay as they were bound.
 func (s *Socket) SetOptions(o *Options) {
-	share, reuse, v6Only := s.opts.Share, s.opts.Reuse, s.opts.V6Only
+	was := s.opts
 	s.opts = *o
-	s.opts.Share, s.opts.Reuse, s.opts.V6Only = share, reuse, v6Only
+	s.opts.Share, s.opts.Reuse, s.opts.V6Only, s.opts.User = was.Share, was.Reuse, was.V6Only, was.User
 }
 
 // SetOwner sets the handler of events. The next Poll reports to it what is already

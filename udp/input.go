@@ -72,21 +72,48 @@ func (s *Socket) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return packet.Deliver
 }
 
-// inputGroup gives copies of a datagram to a group or broadcast address to every socket
-// that accepts it (RFC 1122 4.1.3.5, RFC 3376 3.1).
+// inputGroup puts copies of a datagram to a group or broadcast address into the queue of every
+// socket that accepts it (RFC 1122 4.1.3.5, RFC 3376 3.1).
 func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	v := packet.DropNoSocket
 	p := m.ports[t.LocalPort]
 	if p == nil {
 		return v
 	}
-	for _, s := range p.all {
-		if !s.acceptsGroup(t, d) {
-			continue
+	if d.Broadcast {
+		return m.inputBroadcast(p, t, d)
+	}
+	for _, s := range p.groups[t.Local] {
+		v = s.inputCopy(t, d, v)
+	}
+	return v
+}
+
+// maxBroadcast is how many sockets of a port receive a broadcast. The host bounds the members of
+// a multicast group in the same way: otherwise one user's sockets decide what a datagram costs.
+const maxBroadcast = 256
+
+// inputBroadcast puts copies into the queues of the sockets that are not connected, those with the
+// more specific address first.
+func (m *Mux) inputBroadcast(p *port, t *wire.Tuple, d *Datagram) packet.Verdict {
+	v, n := packet.DropNoSocket, 0
+	for g, next := p.scopes.Covering(t.Local, 0); g != nil; g, next = p.scopes.Covering(t.Local, next) {
+		for s, i := g.Next(0); s != nil && n < maxBroadcast; s, i = g.Next(i) {
+			v = s.inputCopy(t, d, v)
+			n++
 		}
-		if got := s.input(t, d); v != packet.Deliver {
-			v = got
-		}
+	}
+	return v
+}
+
+// inputCopy puts a copy into the queue of s, if s accepts it. v is the verdict of the sockets before: one
+// that has the datagram is enough for Deliver.
+func (s *Socket) inputCopy(t *wire.Tuple, d *Datagram, v packet.Verdict) packet.Verdict {
+	if !s.acceptsGroup(t, d) {
+		return v
+	}
+	if got := s.input(t, d); v != packet.Deliver {
+		v = got
 	}
 	return v
 }

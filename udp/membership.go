@@ -44,7 +44,37 @@ func (s *Socket) Listen(now clock.Time, iface uint32, group wire.Addr, include b
 	if s.members[i].include, s.members[i].sources = include, slices.Clone(sources); leave {
 		s.members = slices.Delete(s.members, i, i+1)
 	}
+	s.updateGroup(group)
 	return nil
+}
+
+// updateGroup notes in the port of s whether it is a member of a group, by any interface.
+func (s *Socket) updateGroup(group wire.Addr) {
+	p := s.m.ports[s.tuple.LocalPort]
+	if p.leave(s, group); slices.ContainsFunc(s.members, func(x membership) bool { return x.group == group }) {
+		p.join(s, group)
+	}
+}
+
+// join and leave keep the members of each group. The host bounds how many a group has.
+func (p *port) join(s *Socket, group wire.Addr) {
+	if slices.Contains(p.groups[group], s) {
+		return
+	}
+	if p.groups == nil {
+		p.groups = map[wire.Addr][]*Socket{}
+	}
+	p.groups[group] = append(p.groups[group], s)
+}
+
+func (p *port) leave(s *Socket, group wire.Addr) {
+	i := slices.Index(p.groups[group], s)
+	if i < 0 {
+		return
+	}
+	if p.groups[group] = slices.Delete(p.groups[group], i, i+1); len(p.groups[group]) == 0 {
+		delete(p.groups, group)
+	}
 }
 
 // Filter returns what Listen has set for a group: include and no sources where s is no

@@ -43,7 +43,6 @@ type Mux struct {
 	lastMatch   *Socket                // the connected socket of the datagram before: flows come in bursts
 	sockets     int
 	nextID      uint32
-	bounds      uint64 // how many were bound
 	pool        pool
 	longest     lengthBuckets
 	recentPeers peerCache // peers of unconnected sockets
@@ -51,7 +50,7 @@ type Mux struct {
 	stats       Stats
 
 	pendingHead, pendingTail *Socket // to be told at the next Poll
-	writeBlocked             []*Socket
+	blockedHead, blockedTail *Socket // whose Write found no room
 
 	// What is passed to the Output lives here, so that nothing escapes to the heap for each
 	// call.
@@ -111,16 +110,21 @@ func (s *Socket) mark(ev Events) {
 // queue of a device and the pool of frames do not say when they have room.
 const writeRetry = 64 * time.Microsecond
 
+// writeRetries is how many sockets try again in one Poll, those first that have waited
+// longest. More than that would find no room either, and one user's sockets would keep the
+// loop from all others.
+const writeRetries = 64
+
 // Poll reports events to owners, and returns when it must be called again: never, now where
 // owners caused more events, or soon where a Write found no room. Its owner gets Writable at
 // the next Poll, and tries again.
 func (m *Mux) Poll(now clock.Time) clock.Time {
-	for i, s := range m.writeBlocked {
+	for n := 0; n < writeRetries && m.blockedHead != nil; n++ {
+		s := m.blockedHead
+		m.blockedHead, s.nextBlocked = s.nextBlocked, nil
 		s.writeBlocked = false
 		s.mark(Writable)
-		m.writeBlocked[i] = nil
 	}
-	m.writeBlocked = m.writeBlocked[:0]
 	s := m.pendingHead
 	m.pendingHead, m.pendingTail = nil, nil
 	for s != nil {
@@ -134,7 +138,7 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	switch {
 	case m.pendingHead != nil:
 		return now
-	case len(m.writeBlocked) > 0:
+	case m.blockedHead != nil:
 		return now.Add(writeRetry)
 	}
 	return clock.Never

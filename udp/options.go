@@ -26,7 +26,7 @@ type Options struct {
 	// DefaultReceiveBuffer.
 	ReceiveBuffer int
 
-	// Share lets several sockets that all say so bind one address and port. They form a
+	// Share lets several sockets of one User that all have it bind one address and port. They form a
 	// group: datagrams are spread over it by flow, or as Steer says. Multicast and
 	// broadcast go to each.
 	Share bool
@@ -34,6 +34,10 @@ type Options struct {
 	// Reuse lets several sockets that all say so bind one address and port (SO_REUSEADDR of socket(7)). A unicast
 	// datagram goes to the one that was bound last.
 	Reuse bool
+
+	// User is whose socket it is. Sockets of others are not in its group, or any user could take a
+	// share of another's datagrams (SO_REUSEPORT of socket(7)).
+	User uint32
 
 	QueueErrors  bool  // keep what ICMP reports, for NextError, and report soft errors, too (IP_RECVERR)
 	V6Only       bool  // the unspecified address is that of IPv6 alone, not both (RFC 3493 5.3)

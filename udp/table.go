@@ -1,8 +1,6 @@
 package udp
 
 import (
-	"slices"
-
 	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/wire"
 )
@@ -12,7 +10,8 @@ import (
 type sharers struct {
 	ports.Sharers[Socket]
 	steering *Steering
-	newest   *Socket // of those that do not share the datagrams
+	newest   *Socket // bound last; those bound before it follow by Socket.older
+	unshared int     // members without Options.Share
 }
 
 // pick chooses the member for a datagram: by connection ID, else by the hash of the flow,
@@ -22,7 +21,7 @@ func (g *sharers) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 	if n == 1 {
 		return g.First()
 	}
-	if g.newest != nil {
+	if g.unshared > 0 {
 		return g.newest
 	}
 	if g.steering != nil && len(d.Payload) > 0 {
@@ -37,36 +36,64 @@ func (g *sharers) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 	return g.From(scale(h, n))
 }
 
-// port holds what is bound to one local port.
+// add makes s a member: the newest one.
+func (g *sharers) add(s *Socket) {
+	s.sharers, s.index = g, g.Add(s)
+	if !s.opts.Share {
+		g.unshared++
+	}
+	if s.older = g.newest; s.older != nil {
+		s.older.newer = s
+	}
+	g.newest = s
+}
+
+// remove undoes add, in the same time however many members there are.
+func (g *sharers) remove(s *Socket) {
+	g.Remove(s.index)
+	if !s.opts.Share {
+		g.unshared--
+	}
+	if s.newer != nil {
+		s.newer.older = s.older
+	} else {
+		g.newest = s.older
+	}
+	if s.older != nil {
+		s.older.newer = s.newer
+	}
+	s.older, s.newer = nil, nil
+}
+
+// port holds what is bound to one local port. One user may have all sockets that a Mux
+// permits there, so that no request and no unicast datagram visits them one by one.
 type port struct {
-	all       []*Socket
-	connected int        // of all
-	sharers   []*sharers // of those that are not connected, by rank
+	all       []*Socket   // each at its Socket.place
+	bound     ports.Taken // of all, those that are not connected
+	connected ports.Taken
+	scopes    ports.ByScope[sharers]  // of those that are not connected
+	groups    map[wire.Addr][]*Socket // members of multicast groups; nil for most
 }
 
 // conflict reports whether a new socket may not be beside those of the port. RFC 768 does
-// not say; these are the rules of Linux's SO_REUSEPORT.
+// not say; these are the rules of Linux's SO_REUSEADDR and SO_REUSEPORT. Connected sockets
+// do not conflict with each other: the table of flows keeps their peers apart.
 func (p *port) conflict(c ports.Scope, o *Options, connected bool) bool {
-	for _, s := range p.all {
-		apart := connected && s.connected // different peers: the table of flows has told
-		together := o.Share && s.opts.Share || o.Reuse && s.opts.Reuse
-		if !apart && s.scope.Overlaps(c) && !together {
-			return true
-		}
-	}
-	return false
+	x := o.terms()
+	return p.bound.Conflict(c, x) || !connected && p.connected.Conflict(c, x)
+}
+
+func (o *Options) terms() ports.Terms {
+	return ports.Terms{Reuse: o.Reuse, Share: o.Share, User: o.User}
 }
 
 // sharersOf returns those of a scope, a new one where there is none.
 func (p *port) sharersOf(c ports.Scope) *sharers {
-	for _, g := range p.sharers {
-		if g.Scope == c {
-			return g
-		}
+	g := p.scopes.Get(c)
+	if g == nil {
+		g = &sharers{Sharers: ports.Sharers[Socket]{Scope: c}}
+		p.scopes.Set(c, g)
 	}
-	g := &sharers{Sharers: ports.Sharers[Socket]{Scope: c}}
-	at, _ := slices.BinarySearchFunc(p.sharers, c.Rank()+1, func(g *sharers, rank int) int { return g.Scope.Rank() - rank })
-	p.sharers = slices.Insert(p.sharers, at, g)
 	return g
 }
 
@@ -78,53 +105,44 @@ func (m *Mux) insert(s *Socket) {
 		m.ports[s.tuple.LocalPort] = p
 		m.bound.Add(s.tuple.LocalPort)
 	}
+	s.place = len(p.all)
 	p.all = append(p.all, s)
 	m.sockets++
 	m.lastMatch = nil
+	for _, x := range s.members {
+		p.join(s, x.group)
+	}
 	if s.connected {
-		p.connected++
+		p.connected.Add(s.scope, s.opts.terms())
 		m.flows[s.tuple] = s
 		return
 	}
-	m.bounds++
-	s.boundAs = m.bounds
-	s.sharers = p.sharersOf(s.scope)
-	s.index = s.sharers.Add(s)
-	s.sharers.chooseNewest()
-}
-
-// chooseNewest finds the socket that gets all datagrams, which is the one that was bound last unless all of them share.
-func (g *sharers) chooseNewest() {
-	g.newest = nil
-	all := true
-	for i := range g.Indexes() {
-		s := g.From(i)
-		all = all && s.opts.Share
-		if g.newest == nil || s.boundAs > g.newest.boundAs {
-			g.newest = s
-		}
-	}
-	if all {
-		g.newest = nil
-	}
+	p.bound.Add(s.scope, s.opts.terms())
+	p.sharersOf(s.scope).add(s)
 }
 
 // remove takes s out of the tables.
 func (m *Mux) remove(s *Socket) {
 	p := m.ports[s.tuple.LocalPort]
-	p.all = slices.DeleteFunc(p.all, func(o *Socket) bool { return o == s })
+	last := len(p.all) - 1
+	p.all[s.place] = p.all[last]
+	p.all[s.place].place = s.place
+	p.all[last] = nil
+	p.all = p.all[:last]
 	m.sockets--
 	m.lastMatch = nil
+	for _, x := range s.members {
+		p.leave(s, x.group)
+	}
 	if s.connected {
-		p.connected--
+		p.connected.Remove(s.scope, s.opts.terms())
 		delete(m.flows, s.tuple)
 		m.searches.Release(&s.tuple)
 	} else {
 		m.searches.Reset() // the port is free for every destination
-		if s.sharers.Remove(s.index); s.sharers.Empty() {
-			p.sharers = slices.DeleteFunc(p.sharers, func(g *sharers) bool { return g == s.sharers })
-		} else {
-			s.sharers.chooseNewest()
+		p.bound.Remove(s.scope, s.opts.terms())
+		if s.sharers.remove(s); s.sharers.Empty() {
+			p.scopes.Delete(s.scope)
 		}
 	}
 	if len(p.all) == 0 {
@@ -143,17 +161,15 @@ func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 	if p == nil {
 		return nil
 	}
-	if p.connected > 0 {
+	if p.connected.Len() > 0 {
 		if s := m.flows[*t]; s != nil && s.acceptsInterface(d) {
 			m.lastMatch = s
 			return s
 		}
 	}
-	for _, g := range p.sharers {
-		if g.Scope.Covers(t.Local) {
-			if s := g.pick(t, d, m.cfg.Seed); s.acceptsInterface(d) {
-				return s
-			}
+	for g, next := p.scopes.Covering(t.Local, 0); g != nil; g, next = p.scopes.Covering(t.Local, next) {
+		if s := g.pick(t, d, m.cfg.Seed); s.acceptsInterface(d) {
+			return s
 		}
 	}
 	return nil

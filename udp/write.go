@@ -14,13 +14,24 @@ func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
 	for i := range msgs {
 		if v := s.send(now, &msgs[i]); v != packet.Forward {
 			if v == packet.DropTxFull && !s.writeBlocked {
-				s.writeBlocked = true
-				s.m.writeBlocked = append(s.m.writeBlocked, s)
+				s.block()
 			}
 			return i, v
 		}
 	}
 	return len(msgs), packet.Forward
+}
+
+// block puts s at the end of those that try again in a Poll.
+func (s *Socket) block() {
+	m := s.m
+	s.writeBlocked = true
+	if m.blockedHead == nil {
+		m.blockedHead = s
+	} else {
+		m.blockedTail.nextBlocked = s
+	}
+	m.blockedTail = s
 }
 
 // send sends one message, from its N on.

@@ -1,5 +1,5 @@
 // Package ports has what TCP and UDP share about local ports: the addresses that a socket is bound to
-// (Scope), sockets that share a port (Sharers), sets of ports (Set), and the search for a local port of a
+// (Scope, ByScope), which sockets may be together (Taken, Sharers), sets of ports (Set), and the search for a local port of a
 // connection where few are free (Searches). It is pure, as its users are.
 package ports
 
