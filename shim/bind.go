@@ -59,36 +59,48 @@ func (s *Server) portCause(a netip.AddrPort) string {
 	return fmt.Sprintf("port %d is that of the node's service %s: start the node without it (millrace stack up -c FILE)", a.Port(), name)
 }
 
-// closeTime is the most that afterCloses waits.
-const closeTime = 200 * time.Millisecond
+// How afterCloses waits.
+const (
+	closeTime  = 200 * time.Millisecond // at most
+	closePause = closeTime / 1000       // before the first further try; twice as long before each that follows
+)
 
 // afterCloses calls bind, again if a program has closed a socket with the port and the node has yet to release it: on
 // Linux the port is free when close(2) returns, and programs look for a free port that way.
 func (s *Server) afterCloses(port uint16, bind func() error) error {
 	err := bind()
-	end := time.Now().Add(closeTime)
+	end, pause := time.Now().Add(closeTime), closePause
 	for wait := true; wait && port != 0 && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
 		if wait = s.closing(port); wait {
-			time.Sleep(closeTime / 1000)
+			time.Sleep(pause)
+			pause *= 2
 		}
 		err = bind() // also if none is closing now: one may have been when bind failed
 	}
 	return err
 }
 
-// closing reports whether a socket with the port has been closed and is not free yet. It releases what programs have closed, which the
-// watcher may report late.
+// mostLooked is how many sockets of a port one call looks at: the kernel is asked about each, and one user may have thousands
+// there. Which ones is random.
+const mostLooked = 64
+
+// closing reports whether a socket with the port may have been closed and is not free yet. It releases what programs have closed,
+// which the watcher may report late.
 func (s *Server) closing(port uint16) (ends bool) {
 	var closed []*sock
 	s.mu.Lock()
-	for k := range s.all {
+	ends = len(s.bound[port]) > mostLooked
+	looked := 0
+	for k := range s.bound[port] {
+		if looked++; looked > mostLooked {
+			break
+		}
+		s.stats.looked.Add(1)
 		k.mu.Lock()
-		if k.local.Port() == port {
-			left := hungUp(k.fd)
-			ends = ends || left || k.state == released
-			if left && k.stream && (k.state == idle || k.state == listening) { // no bytes are on their way
-				closed = append(closed, k)
-			}
+		left := hungUp(k.fd)
+		ends = ends || left || k.state == released
+		if left && k.stream && (k.state == idle || k.state == listening) { // no bytes are on their way
+			closed = append(closed, k)
 		}
 		k.mu.Unlock()
 	}
@@ -98,6 +110,39 @@ func (s *Server) closing(port uint16) (ends bool) {
 		k.closeAll() // it has an address, so that no request of its own waits for another socket
 	}
 	return ends
+}
+
+// enterPort notes that k has reserved a port. leave undoes it.
+func (k *sock) enterPort(port uint16) {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if _, open := k.s.all[k]; open {
+		k.port = port
+		put(k.s.bound, port, k)
+	}
+}
+
+// leave removes k from the tables, once what it had is free.
+func (k *sock) leave() {
+	k.s.mu.Lock()
+	delete(k.s.all, k)
+	drop(k.s.bound, k.port, k)
+	k.s.mu.Unlock()
+	k.s.gone.Broadcast()
+}
+
+// put and drop keep sets of what has a port.
+func put[T comparable](sets map[uint16]map[T]struct{}, port uint16, x T) {
+	if sets[port] == nil {
+		sets[port] = map[T]struct{}{}
+	}
+	sets[port][x] = struct{}{}
+}
+
+func drop[T comparable](sets map[uint16]map[T]struct{}, port uint16, x T) {
+	if delete(sets[port], x); len(sets[port]) == 0 {
+		delete(sets, port)
+	}
 }
 
 func (k *sock) bindStream(a netip.AddrPort) error {
@@ -114,6 +159,7 @@ func (k *sock) bindStream(a netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
+	k.enterPort(bound.Addr().Port())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.bound = bound

@@ -3,7 +3,6 @@ package shim
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -102,11 +101,18 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 }
 
 // closeAbandoned closes the listeners at a port that their programs have closed and the node has yet to: the connection is refused,
-// as on Linux, where close(2) returns after that, or is the next listener's. It waits for as long as that takes.
+// as on Linux, where close(2) returns after that, or is the next listener's. It waits for as long as that takes. Of more
+// than mostLooked listeners at the port it looks at some: the others' are found by the watcher.
 func (s *Server) closeAbandoned(port uint16) {
+	var at []*listener
 	s.mu.Lock()
-	at := slices.Clone(s.ports[port])
+	for l := range s.ports[port] {
+		if at = append(at, l); len(at) == mostLooked {
+			break
+		}
+	}
 	s.mu.Unlock()
+	s.stats.looked.Add(uint64(len(at)))
 	for _, l := range at {
 		if l.k.isClosed() {
 			l.k.release(0) // the watcher may do so at the same time

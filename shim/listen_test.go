@@ -359,12 +359,14 @@ func TestUsersDoNotShareAPort(t *testing.T) {
 		token string
 		want  syscall.Errno
 	}{{first, 0}, {first, 0}, {second, syscall.EADDRINUSE}} {
-		p := b.as(t, tc.token).socket(unix.SOCK_STREAM, false)
-		if err := p.setInt(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-			t.Fatal(err)
-		}
-		if r := p.ask(request{op: opBind, addr: netip.MustParseAddrPort(nodeAddr + ":7003")}, p.fd); r.errno != tc.want {
-			t.Errorf("%v, want %v", r.errno, tc.want)
+		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_SEQPACKET} {
+			p := b.as(t, tc.token).socket(kind, false)
+			if err := p.setInt(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+				t.Fatal(err)
+			}
+			if r := p.ask(request{op: opBind, addr: netip.MustParseAddrPort(nodeAddr + ":7003")}, p.fd); r.errno != tc.want {
+				t.Errorf("kind %d: %v, want %v", kind, r.errno, tc.want)
+			}
 		}
 	}
 }

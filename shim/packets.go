@@ -48,7 +48,7 @@ func (k *sock) bindPackets(a netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	cfg := &socket.ListenConfig{Process: k.owner, FreeBind: k.options.freeBind, UDPOptions: k.options.applyUDP}
+	cfg := &socket.ListenConfig{Process: k.owner, FreeBind: k.options.freeBind, UDPOptions: k.applyUDP}
 	conn, err := k.s.cfg.Stack.ListenPacketWith(context.Background(), cfg, network, at.String())
 	if err != nil {
 		return bare(err)
@@ -56,10 +56,11 @@ func (k *sock) bindPackets(a netip.AddrPort) error {
 	return k.open(conn)
 }
 
-// applyUDP is for ListenConfig.UDPOptions and Dialer.UDPOptions.
-func (o *options) applyUDP(u *socket.UDPOptions) {
+// applyUDP is for ListenConfig.UDPOptions.
+func (k *sock) applyUDP(u *socket.UDPOptions) {
+	o := k.options
 	*u = o.udp
-	u.V6Only, u.Share, u.Reuse = o.v6only, o.share, o.reuse
+	u.V6Only, u.Share, u.Reuse, u.User = o.v6only, o.share, o.reuse, k.user.uid
 }
 
 // bindLate binds a socket whose program has sent something without bind(2).
@@ -107,6 +108,7 @@ func (u *packets) begin(in socket.LoopStack) (err error) {
 	k.udp, k.watch = u, 0
 	k.local = k.shown(udpAddr(u.conn.LocalAddr()))
 	k.mu.Unlock()
+	k.enterPort(udpAddr(u.conn.LocalAddr()).Port())
 	k.s.watch.remove(fd, id)
 	if u.watch, err = in.Watch(fd, stack.FileReadable|stack.FilePeerClosed|stack.FileEdge, u.file); err != nil {
 		k.release(0)

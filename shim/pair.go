@@ -2,7 +2,6 @@ package shim
 
 import (
 	"net/netip"
-	"slices"
 	"syscall"
 	"unsafe"
 
@@ -123,7 +122,7 @@ func (s *Server) enlist(l *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listeners[l.l] = l
-	s.ports[l.port()] = append(s.ports[l.port()], l)
+	put(s.ports, l.port(), l)
 }
 
 func (s *Server) delist(l *listener) {
@@ -133,10 +132,7 @@ func (s *Server) delist(l *listener) {
 		return
 	}
 	delete(s.listeners, l.l)
-	rest := slices.DeleteFunc(s.ports[l.port()], func(other *listener) bool { return other == l })
-	if s.ports[l.port()] = rest; len(rest) == 0 {
-		delete(s.ports, l.port())
-	}
+	drop(s.ports, l.port(), l)
 }
 
 func (l *listener) port() uint16 { return addrOf(l.l.Addr()).Port() }
@@ -175,6 +171,7 @@ func (k *sock) join(at *local, to netip.AddrPort, r *reply, p int) bool {
 	}
 	if at.bound != nil {
 		k.bound = at.bound
+		k.enterPort(at.bound.Addr().Port())
 	}
 	s.pairs.add(k, p)
 	s.pairs.add(other, q)

@@ -26,13 +26,15 @@ type pairs struct {
 	ends map[uint64]*sock // by the number of the watch
 
 	looking sync.Mutex // one sweep at a time
-	last    time.Time  // of a sweep
+	next    time.Time  // before which sweepNow does not sweep
+	sweeps  uint64
 }
 
 const (
 	sweepPause = 10 * time.Millisecond  // ends that close together are found together
 	sweepEvery = 500 * time.Millisecond // both ends may close before the hang-up of the first is reported
 	sweepShare = 100                    // a sweep begins no sooner than so many times its own duration after the last
+	limitShare = 10                     // the same, for users who have reached a limit
 )
 
 func newPairs(direct bool) (*pairs, error) {
@@ -86,20 +88,31 @@ func (p *pairs) run(ctx context.Context) {
 	}
 }
 
-// sweepNow sweeps for a user who has reached a limit, but not more often than run does after hang-ups.
+// sweepNow sweeps for a user who has reached a limit. A sweep takes the longer the more ends there are, and requests beyond a limit
+// cost a user nothing: all that wait at the same time have one sweep together, and sweeps take a tenth of the time at most.
 func (p *pairs) sweepNow() {
 	p.looking.Lock()
-	soon := sweepPause - time.Since(p.last)
+	pause, before := time.Until(p.next), p.sweeps
 	p.looking.Unlock()
-	time.Sleep(soon)
-	p.sweep()
+	time.Sleep(pause)
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if p.sweeps == before {
+		p.sweepLocked()
+	}
 }
 
 // sweep releases the ends whose files are gone.
 func (p *pairs) sweep() {
 	p.looking.Lock()
 	defer p.looking.Unlock()
-	p.last = time.Now()
+	p.sweepLocked()
+}
+
+func (p *pairs) sweepLocked() {
+	begin := time.Now()
+	p.sweeps++
+	defer func() { p.next = time.Now().Add(max(sweepPause, limitShare*time.Since(begin))) }()
 	p.mu.Lock()
 	known := maps.Clone(p.ends) // before the kernel's list: what is added later is not missing there
 	p.mu.Unlock()

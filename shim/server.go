@@ -106,8 +106,9 @@ type Server struct {
 	channels map[*channel]struct{}
 	ended    errorTable
 
-	listeners map[*socket.Listener]*listener // of programs, for connections of others on the same stack
-	ports     map[uint16][]*listener         // the same by port
+	listeners map[*socket.Listener]*listener    // of programs, for connections of others on the same stack
+	ports     map[uint16]map[*listener]struct{} // the same by port
+	bound     map[uint16]map[*sock]struct{}     // sockets that have reserved a port, until it is free
 }
 
 // New listens at cfg.Path and serves until Close.
@@ -119,7 +120,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, process: uint32(os.Getpid()),
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
-		listeners: map[*socket.Listener]*listener{}, ports: map[uint16][]*listener{}, notice: -1,
+		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]map[*listener]struct{}{}, bound: map[uint16]map[*sock]struct{}{}, notice: -1,
 	}
 	s.gone.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -39,6 +39,7 @@ type sock struct {
 	ops     sync.Mutex
 	options *options
 	bound   *socket.Bound
+	port    uint16       // in Server.bound, whose mutex guards it
 	groups  []netip.Addr // that a UDP socket has joined, or will join when it is bound
 
 	// mu is a leaf: its holder enters no loop and takes no other lock. Server.mu may be held.
@@ -323,10 +324,7 @@ func (k *sock) closeNow() bool {
 	empty := k.bound == nil && k.server == nil && k.udp == nil
 	k.mu.Unlock()
 	if empty {
-		k.s.mu.Lock()
-		delete(k.s.all, k)
-		k.s.mu.Unlock()
-		k.s.gone.Broadcast()
+		k.leave()
 	}
 	return empty
 }
@@ -348,10 +346,7 @@ func (k *sock) closeAll() {
 	if u != nil {
 		u.close()
 	}
-	k.s.mu.Lock()
-	delete(k.s.all, k)
-	k.s.mu.Unlock()
-	k.s.gone.Broadcast()
+	k.leave()
 }
 
 // forget removes a socket from the table by cookie. That of all has it until closeAll.

@@ -16,6 +16,7 @@ type counters struct {
 	channels, requests, malformed  atomic.Uint64
 	waited                         atomic.Uint64
 	connects, accepts, failures    atomic.Uint64
+	looked                         atomic.Uint64 // sockets that requests have looked at beside their own: tests bound it
 	pairs                          atomic.Uint64
 	toStack, toProgram             atomic.Uint64 // bytes
 	datagramsIn, datagramsOut      atomic.Uint64
