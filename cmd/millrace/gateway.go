@@ -5,10 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
-	"os/signal"
-	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +12,8 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/internal/app/lifetime"
 	"github.com/millrace/millrace/metrics"
-	"github.com/millrace/millrace/node"
 )
 
 // gatewayFlags are the flags of gateway.
@@ -91,10 +87,8 @@ func newGateway(c *console) *cobra.Command {
 }
 
 func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
-	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first; children do not inherit this
+	life := lifetime.Begin()
+	defer life.End()
 	errs, flush := c.queueErrors(f.json)
 	defer flush()
 	b, log := thisBuild(), c.logger(f.json)
@@ -106,18 +100,12 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 		return engineError(configured(err, f.config))
 	}
 	log.Info("gateway", "version", b.Version, "config", f.config)
-	if err := node.Notify("READY=1"); err != nil {
-		log.Warn("gateway", "error", err.Error())
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var reloads sync.WaitGroup
-	reloads.Go(func() { reloadGateway(ctx, hup, d, c, log, f.json) })
-	err = d.Run(ctx)
-	if err := node.Notify("STOPPING=1"); err != nil {
-		log.Warn("gateway", "error", err.Error())
-	}
-	cancel()
-	reloads.Wait()
+	var changes admin.Changes
+	err = life.Run(ctx, d.Run, lifetime.Config{
+		Name: "gateway", Log: log,
+		Reload:   func() (err error) { changes, err = d.Reload(); return err },
+		Reloaded: logReload(c, log, f.json, func() []any { return daemon.LogChanges(&changes) }),
+	})
 	sum := d.Summary()
 	err = errors.Join(err, d.Close()) // before anything is printed: its reader may be slow
 	if f.json {
@@ -125,16 +113,6 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	}
 	c.printf("%s", sum)
 	return err
-}
-
-// reloadGateway reloads at every signal until ctx ends, and logs what has changed.
-func reloadGateway(ctx context.Context, hup <-chan os.Signal, d *daemon.Daemon, c *console, log *slog.Logger, asJSON bool) {
-	var changes admin.Changes
-	reload := func() (err error) {
-		changes, err = d.Reload()
-		return err
-	}
-	reloadLoop(ctx, hup, reload, logReload(c, log, asJSON, func() []any { return daemon.LogChanges(&changes) }))
 }
 
 // configured marks the errors of the configuration file.
@@ -165,17 +143,5 @@ func logReload(c *console, log *slog.Logger, asJSON bool, args func() []any) fun
 		}
 		c.complain(err)
 		log.Error("reload", "result", result)
-	}
-}
-
-// reloadLoop reloads at every signal until ctx ends, and reports each result.
-func reloadLoop(ctx context.Context, hup <-chan os.Signal, reload func() error, report func(error)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hup:
-			report(reload())
-		}
 	}
 }

@@ -26,7 +26,7 @@ func showAddrs(c *console, list []stackd.AddrReport) {
 			family = "inet"
 		}
 		c.printf("    %s %s scope %s origin %s state %s\n       valid_lft %s preferred_lft %s\n",
-			family, a.Address, scope(a.Address.Addr()), a.Origin, a.State, lifetime(a.Valid), lifetime(a.Preferred))
+			family, a.Address, scope(a.Address.Addr()), a.Origin, a.State, addressLifetime(a.Valid), addressLifetime(a.Preferred))
 	}
 }
 
@@ -41,8 +41,8 @@ func scope(a netip.Addr) string {
 	return "global"
 }
 
-// lifetime formats seconds as ip does; nil is for ever.
-func lifetime(s *float64) string {
+// addressLifetime formats seconds as ip does; nil is for ever.
+func addressLifetime(s *float64) string {
 	if s == nil {
 		return "forever"
 	}

@@ -6,16 +6,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/signal"
-	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/prom"
+	"github.com/millrace/millrace/internal/app/lifetime"
 	"github.com/millrace/millrace/internal/app/stackd"
 	"github.com/millrace/millrace/metrics"
-	"github.com/millrace/millrace/node"
 )
 
 func newStack(c *console) *cobra.Command {
@@ -112,10 +109,8 @@ func newStackUp(c *console) *cobra.Command {
 }
 
 func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config, named bool) error {
-	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first
+	life := lifetime.Begin()
+	defer life.End()
 	errs, flush := c.queueErrors(f.json)
 	defer flush()
 	b, log := thisBuild(), c.logger(f.json)
@@ -127,18 +122,9 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 		return engineError(err)
 	}
 	log.Info("stack", "version", b.Version, "state", "up", "control", cfg.Control.Socket)
-	if err := node.Notify("READY=1"); err != nil {
-		log.Warn("stack", "error", err.Error())
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var reloads sync.WaitGroup
-	reloads.Go(func() { reloadLoop(ctx, hup, d.ReloadFile, logReload(c, log, f.json, nil)) })
-	err = d.Run(ctx)
-	if err := node.Notify("STOPPING=1"); err != nil {
-		log.Warn("stack", "error", err.Error())
-	}
-	cancel()
-	reloads.Wait()
+	err = life.Run(ctx, d.Run, lifetime.Config{
+		Name: "stack", Log: log, Reload: d.ReloadFile, Reloaded: logReload(c, log, f.json, nil),
+	})
 	closed := d.Close() // first: what it sends is counted
 	s := d.Stats()
 	if f.json {

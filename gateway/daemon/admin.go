@@ -3,7 +3,6 @@ package daemon
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -20,66 +19,38 @@ import (
 
 // adminHandler serves what the package admin describes.
 func (d *Daemon) adminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", d.serveStatus)
-	mux.HandleFunc("GET /v1/names", d.serveNames)
-	mux.HandleFunc("GET /v1/rules", d.serveRules)
-	mux.HandleFunc("GET /v1/connections", d.serveConnections)
-	mux.HandleFunc("GET /v1/defence", d.serveDefence)
-	mux.HandleFunc("POST /v1/defence/add", d.command("defence add", d.addVerdict))
-	mux.HandleFunc("POST /v1/defence/remove", d.command("defence remove", d.removeVerdict))
-	mux.HandleFunc("POST /v1/reload", d.serveReload)
-	mux.HandleFunc("POST /v1/route", d.serveRoute)
-	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
-	mux.HandleFunc("POST /v1/stop", d.command("stop", func(*http.Request) error { d.Stop(); return nil }))
-	mux.HandleFunc("POST /v1/drain", d.command("drain", d.drain))
-	mux.HandleFunc("POST /v1/undrain", d.command("undrain", d.undrain))
-	mux.HandleFunc("POST /v1/weight", d.command("weight", d.weight))
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, &admin.Error{Message: fmt.Sprintf("no %s %s here", r.Method, r.URL.Path), Code: http.StatusNotFound})
-	})
-	return mux
+	c := &controlsocket.Commands{Log: d.opt.Log, Name: "admin", Code: codeOf}
+	c.Show("/v1/status", d.showStatus)
+	c.Show("/v1/names", d.showNames)
+	c.Show("/v1/rules", d.showRules)
+	c.Show("/v1/defence", func(*http.Request) (any, error) { return d.showDefence() })
+	c.Handle("GET /v1/connections", func(w http.ResponseWriter, r *http.Request) { d.serveConnections(c, w, r) })
+	c.Ask("/v1/route", d.explainRoute)
+	c.Ask("/v1/reload", func(r *http.Request) (any, error) { return d.serveReload(c, r) })
+	c.Change("/v1/defence/add", "defence add", d.addVerdict)
+	c.Change("/v1/defence/remove", "defence remove", d.removeVerdict)
+	c.Change("/v1/announce", "announce", func(*http.Request) error { d.Announce(); return nil })
+	c.Change("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
+	c.Change("/v1/drain", "drain", d.drain)
+	c.Change("/v1/undrain", "undrain", d.undrain)
+	c.Change("/v1/weight", "weight", d.weight)
+	return c
 }
 
-// command answers a request that changes something, and logs it.
-func (d *Daemon) command(name string, do func(*http.Request) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		err := do(r)
-		if err != nil {
-			d.opt.Log.Error("admin", "command", name, "error", err.Error())
-			refuse(w, err)
-			return
-		}
-		d.opt.Log.Info("admin", "command", name, "result", "done")
-		controlsocket.Reply(w, struct{}{})
-	}
-}
-
-// serveReload reloads, and answers what has changed; with dry_run it answers what would change.
-func (d *Daemon) serveReload(w http.ResponseWriter, r *http.Request) {
+// serveReload reloads, and returns what has changed; with dry_run it returns what would change.
+func (d *Daemon) serveReload(c *controlsocket.Commands, r *http.Request) (any, error) {
 	dry := false
 	for key, values := range r.URL.Query() {
 		if dry = key == "dry_run" && slices.Equal(values, []string{"true"}); !dry {
-			refuse(w, badRequest("%q is not understood, only dry_run=true", r.URL.RawQuery))
-			return
+			return nil, badRequest("%q is not understood, only dry_run=true", r.URL.RawQuery)
 		}
 	}
-	do := d.Reload
 	if dry {
-		do = d.DryReload
+		return d.DryReload()
 	}
-	changes, err := do()
-	switch {
-	case err != nil && !dry:
-		d.opt.Log.Error("admin", "command", "reload", "error", err.Error())
-	case !dry:
-		d.opt.Log.Info("admin", append([]any{"command", "reload", "result", "done"}, LogChanges(&changes)...)...)
-	}
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	controlsocket.Reply(w, changes)
+	changes, err := d.Reload()
+	c.Record("reload", err, LogChanges(&changes)...)
+	return changes, err
 }
 
 // loggedChanges is how many changes a line of the log names.
@@ -140,59 +111,45 @@ func (d *Daemon) weight(r *http.Request) error {
 	return d.gate.SetWeight(req.Service, req.Backend, weight, req.Force)
 }
 
-// serveStatus writes the status, of what the request chooses or of all.
-func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
+// showStatus returns the status, of what the request selects or of all.
+func (d *Daemon) showStatus(r *http.Request) (any, error) {
 	sel, err := admin.ParseSelection(r.URL.Query())
 	if err != nil {
-		refuse(w, badRequest("%w", err))
-		return
+		return nil, badRequest("%w", err)
 	}
 	gate, web, err := d.statusOf(sel)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	st := d.status(gate)
 	st.Listeners = web
-	controlsocket.Reply(w, st)
+	return st, nil
 }
 
-// serveNames writes the names of the services, or of the backends of the one that the request names.
-func (d *Daemon) serveNames(w http.ResponseWriter, r *http.Request) {
+// showNames returns the names of the services, or of the backends of the one that the request names.
+func (d *Daemon) showNames(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	service, backends := q["service"]
 	if len(service) > 1 || len(q) > len(service) {
-		refuse(w, badRequest("%q is not understood, only one service", r.URL.RawQuery))
-		return
+		return nil, badRequest("%q is not understood, only one service", r.URL.RawQuery)
 	}
 	names, err := d.names(), error(nil)
 	if backends {
 		names, err = d.backendNames(service[0])
 	}
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	controlsocket.Reply(w, admin.Names{Names: names})
+	return admin.Names{Names: names}, err
 }
 
-// serveRoute says which rule a request matches.
-func (d *Daemon) serveRoute(w http.ResponseWriter, r *http.Request) {
+// explainRoute returns which rule a request matches.
+func (d *Daemon) explainRoute(r *http.Request) (any, error) {
 	var q l7control.Query
-	err := body(r, &q)
-	if err == nil && d.workers == nil {
-		err = badRequest("the gateway has no listeners")
+	if err := body(r, &q); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		refuse(w, err)
-		return
+	if d.workers == nil {
+		return nil, badRequest("the gateway has no listeners")
 	}
-	e, err := d.workers.Explain(q)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	controlsocket.Reply(w, e)
+	return d.workers.Explain(q)
 }
 
 // status returns what GET /v1/status shows.
@@ -214,7 +171,7 @@ func (d *Daemon) status(gate l4control.Status) admin.Status {
 }
 
 // serveConnections writes the connections that the request chooses, a line each.
-func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) serveConnections(commands *controlsocket.Commands, w http.ResponseWriter, r *http.Request) {
 	q, err := admin.ParseQuery(r.URL.Query())
 	if err == nil {
 		err = d.gate.Known(q.Service, q.Backend)
@@ -222,7 +179,7 @@ func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
 		err = badRequest("%w", err)
 	}
 	if err != nil {
-		refuse(w, err)
+		commands.Refuse(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -255,21 +212,11 @@ func body(r *http.Request, to any) error {
 	return nil
 }
 
-func badRequest(format string, args ...any) error {
-	return &admin.Error{Message: fmt.Errorf(format, args...).Error(), Code: http.StatusBadRequest}
-}
+var badRequest = controlsocket.BadRequest
 
-// refuse answers with an error.
-func refuse(w http.ResponseWriter, err error) {
-	controlsocket.ReplyError(w, codeOf(err), err.Error())
-}
-
-// codeOf returns the HTTP status of an error.
+// codeOf returns the HTTP status of an error that is no *admin.Error.
 func codeOf(err error) int {
-	var e *admin.Error
 	switch {
-	case errors.As(err, &e):
-		return e.Code
 	case errors.Is(err, l4control.ErrUnknownService), errors.Is(err, l4control.ErrUnknownBackend),
 		errors.Is(err, l7control.ErrUnknownPool), errors.Is(err, l7control.ErrUnknownBackend):
 		return http.StatusNotFound

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/defence"
-	"github.com/millrace/millrace/internal/controlsocket"
 	"github.com/millrace/millrace/l4/inspection"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/pmd"
@@ -178,18 +177,12 @@ func (d *Daemon) closeDefence() error {
 
 var errNoDefence = &admin.Error{Message: "the gateway has no defence: add defence to its configuration", Code: http.StatusNotFound}
 
-// serveDefence writes the verdicts and what rules have dropped.
-func (d *Daemon) serveDefence(w http.ResponseWriter, _ *http.Request) {
+// showDefence returns the verdicts and what rules have dropped.
+func (d *Daemon) showDefence() (any, error) {
 	if d.defence == nil {
-		refuse(w, errNoDefence)
-		return
+		return nil, errNoDefence
 	}
-	st, err := d.defence.Status()
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	controlsocket.Reply(w, st)
+	return d.defence.Status()
 }
 
 // addVerdict puts a verdict of the operator in force.

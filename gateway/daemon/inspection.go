@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/internal/controlsocket"
 	"github.com/millrace/millrace/l4/inspection"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
@@ -55,16 +54,15 @@ func (d *Daemon) inspectionStatus() *inspection.Status {
 // maxRulesListed bounds the rules of one answer.
 const maxRulesListed = 100_000
 
-// serveRules answers the policies, and the rules that have matched.
-func (d *Daemon) serveRules(w http.ResponseWriter, r *http.Request) {
+// showRules returns the policies, and the rules that have matched.
+func (d *Daemon) showRules(r *http.Request) (any, error) {
 	limit := statusRules
 	if text := r.URL.Query().Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxRulesListed {
-			refuse(w, badRequest("limit is 1 to %d, not %q", maxRulesListed, text))
-			return
+			return nil, badRequest("limit is 1 to %d, not %q", maxRulesListed, text)
 		}
 		limit = n
 	}
-	controlsocket.Reply(w, d.inspection.Status(limit))
+	return d.inspection.Status(limit), nil
 }

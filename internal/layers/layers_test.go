@@ -120,6 +120,7 @@ examples/lab    : internal/testkit/testcert internal/testkit/testnet websocket
 internal/testkit/conformance: packet ring clock pmd
 internal/controlsocket:
 internal/testkit/flowmodel: l4/fastpath clock wire
+internal/app/lifetime:
 internal/app/doctor : gpukern internal/rtnl
 internal/app/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
 internal/app/rulefile: filter filter/inspect filter/signature

@@ -1,4 +1,4 @@
-package node
+package lifetime
 
 import (
 	"fmt"
@@ -6,10 +6,8 @@ import (
 	"os"
 )
 
-// Notify lets units with Type=notify order themselves behind a process that serves, not
-// one that was merely started. It tells the service manager how far the process has
-// come, by the protocol of sd_notify(3): "READY=1", "STOPPING=1". Without a service
-// manager that wants to know it does nothing.
+// Notify sends a state, "READY=1" or "STOPPING=1", to the service manager by the protocol of sd_notify(3), so that units with
+// Type=notify start behind a process that serves, not one that was merely started. Without NOTIFY_SOCKET it does nothing.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -1,4 +1,4 @@
-package node
+package lifetime
 
 import (
 	"net"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheServiceManagerIsTold(t *testing.T) {
+func TestNotifyReachesTheServiceManager(t *testing.T) {
 	for _, path := range []string{filepath.Join(t.TempDir(), "notify"), "@millrace-notify-test"} {
 		addr := &net.UnixAddr{Name: path, Net: "unixgram"}
 		if path[0] == '@' {
