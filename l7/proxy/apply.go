@@ -132,7 +132,7 @@ func (l *listening) fired() {
 	w := l.w
 	for f := range w.fronts {
 		if f.info != nil && f.info.at == l {
-			f.reset = true
+			f.mode = closeReset
 			f.fail(errDrained)
 		}
 	}
@@ -192,7 +192,7 @@ const drainOpening = time.Second
 // drain ends the connection of a client as soon as nothing is lost by it.
 func (l *link) drain() {
 	switch f, ok := l.session.(front); {
-	case l.closing:
+	case l.stage == linkClosing:
 	case ok:
 		f.drain()
 	default: // a handshake, or what comes before the protocol is known

@@ -15,7 +15,8 @@ type back1 struct {
 	pool    *Pool
 	backend *pool.Backend
 	uses    int
-	index   int // among the idle ones, or -1
+	index   int    // among the idle ones, or -1
+	before  uint64 // what its link had written when the request began
 	broken  bool
 	gone    bool // it is none of the backend's any more
 	heard   bool // a byte of the response has come
@@ -30,7 +31,7 @@ func newBack1(l *link, p *Pool, b *pool.Backend) *back1 {
 
 // begin sends the request of an exchange.
 func (s *back1) begin(x *exchange) {
-	s.x, s.uses, s.heard, s.l.wrote = x, s.uses+1, false, false
+	s.x, s.uses, s.heard, s.before = x, s.uses+1, false, s.l.written
 	s.l.inputBy = clock.Never
 	x.opened(s)
 }
@@ -44,7 +45,7 @@ func (s *back1) input(p []byte, fin bool) (taken int) {
 		return len(p)
 	}
 	s.heard = s.heard || len(p) > 0
-	for !s.l.paused && !s.l.closing && s.x != nil {
+	for s.l.demand != paused && s.l.stage != linkClosing && s.x != nil {
 		ev, n, err := s.m.Input(p[taken:], fin)
 		taken += n
 		if err != nil {
@@ -80,14 +81,14 @@ func (s *back1) input(p []byte, fin bool) (taken int) {
 			s.x.responseEnd(s.m.Trailers())
 		}
 	}
-	if s.x == nil && taken < len(p) && !s.l.closing {
+	if s.x == nil && taken < len(p) && s.l.stage != linkClosing {
 		s.drop() // bytes after the response: whose they are is not known
 	}
 	return taken
 }
 
 func (s *back1) head(m *semantics.Message, end bool) (err error) {
-	s.l.out, err = s.m.AppendRequest(s.l.output(), m, end)
+	s.l.out, err = s.m.AppendRequest(s.l.buffer(), m, end)
 	s.l.touch()
 	return err
 }
@@ -100,7 +101,7 @@ func (s *back1) end(trailers []semantics.Field) {
 		return
 	}
 	var err error
-	if s.l.out, err = s.m.AppendEnd(s.l.output(), trailers); err != nil {
+	if s.l.out, err = s.m.AppendEnd(s.l.buffer(), trailers); err != nil {
 		s.broken = true
 	}
 	s.l.touch()
@@ -112,23 +113,23 @@ func (s *back1) progress() {}
 // tunnel is that of front1.
 func (s *back1) tunnel() bool { return s.x != nil && s.x.phase == tunnel }
 
-func (s *back1) pause()  { s.l.paused = true }
+func (s *back1) pause()  { s.l.pause() }
 func (s *back1) resume() { s.l.resume() }
 func (s *back1) cancel() { s.broken = true }
 
 // release makes the connection idle, if its request and response are complete.
 func (s *back1) release() {
-	s.broken = s.broken || s.l.bypass != nil && s.l.holding // the loop holds content of this response
+	s.broken = s.broken || s.l.bypass != nil && s.l.moves == moveHolding // the loop holds content of this response
 	s.x, s.l.bypass = nil, nil
 	l := s.l
-	if l.closed || l.closing {
+	if !l.open() {
 		return
 	}
-	if s.broken || !s.m.Idle() || !s.m.KeepAlive() || len(l.in) > 0 || l.fin || s.pool.MaxUses > 0 && s.uses >= s.pool.MaxUses {
+	if s.broken || !s.m.Idle() || !s.m.KeepAlive() || len(l.in) > 0 || l.ended() || s.pool.MaxUses > 0 && s.uses >= s.pool.MaxUses {
 		s.drop()
 		return
 	}
-	if l.paused {
+	if l.demand == paused {
 		l.resume()
 	}
 	l.w.keep(s)
@@ -176,7 +177,7 @@ func (s *back1) failed(err error) {
 		switch {
 		case s.x.phase.answered():
 			err = errIncomplete
-		case !s.l.wrote:
+		case s.l.written == s.before:
 			err = errUnsent
 		}
 		s.x.backFailed(err)

@@ -48,7 +48,7 @@ func newBack2(l *link, p *Pool, b *pool.Backend) *back2 {
 
 // available reports whether another request may begin.
 func (b *back2) available() bool {
-	if b.leaving || b.l.closing || b.l.closed {
+	if b.leaving || !b.l.open() {
 		return false
 	}
 	if max := b.pool.MaxUses; max > 0 && b.uses+len(b.early) >= max {
@@ -98,7 +98,7 @@ func (b *back2) begin(x *exchange) {
 
 func (b *back2) input(p []byte, fin bool) (taken int) {
 	b.allowance.grant(b.m, b.l.w.now)
-	for !b.l.closed && !b.l.closing {
+	for b.l.open() {
 		ev, n, err := b.m.Input(p[taken:])
 		taken += n
 		if err != nil {
@@ -246,7 +246,7 @@ func (b *back2) idle() {
 	if len(b.l.w.queues) > 0 && b.settled && b.available() {
 		b.l.w.takeQueued(b.backends(), b)
 	}
-	if b.m.Streams() > 0 || len(b.early) > 0 || b.l.closed || b.l.closing {
+	if b.m.Streams() > 0 || len(b.early) > 0 || !b.l.open() {
 		return
 	}
 	if b.leaving || b.l.owner != nil && b.l.owner.gone || b.pool.MaxUses > 0 && b.uses >= b.pool.MaxUses || b.l.w.draining || b.l.w.unused(b.pool, b.backend) {

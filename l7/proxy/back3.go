@@ -65,7 +65,7 @@ func (w *Worker) dialQUIC(d *dialing) error {
 
 // failedQUIC says that there is no connection.
 func (d *dialing) failedQUIC(err error) {
-	if d.l.closed {
+	if d.l.closed() {
 		return // the deadline was before
 	}
 	d.l.finish()
@@ -91,7 +91,7 @@ func (d *dialing) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 		conn3: w.newConn3(c, http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})),
 	}
 	b.session = b
-	if d.l.closed {
+	if d.l.closed() {
 		b.gone = true
 		b.close(http3.NoError, "", nil)
 		return b.conn3

@@ -77,42 +77,26 @@ func (bs *backends) retire() {
 // response in the batch may make another idle.
 func (w *Worker) open(x *exchange) {
 	if x.waits == nil && (x.pooled.Protocol == HTTP1 || len(w.backsOf(x).idle) > 0) {
-		w.starting.add(x)
+		t := taskStart
+		if x.wait.turn != 0 {
+			t = taskRestart
+		}
+		x.waits = &w.run
+		w.run.add(t, x, &x.tasks)
 		return
 	}
 	w.openNow(x)
 }
 
-// starts are exchanges that ask for a connection after the batch. nil stands for those that openWaiting has begun.
-type starts []*exchange
+// withdraw implements awaited. The exchange stays in the queue, which may be for another request by then.
+func (q *runQueue) withdraw(*exchange) {}
 
-// add puts an exchange at the end, or before those that have not waited if it has.
-func (s *starts) add(x *exchange) {
-	at := len(*s)
-	for turn := x.wait.turn; turn != 0 && at > 0; at-- {
-		before := (*s)[at-1]
-		if before == nil || before.wait.turn != 0 && before.wait.turn < turn {
-			break
-		}
+// run implements runnable.
+func (x *exchange) run(t task) {
+	if x.tasks.clear(t); x.waits == awaited(&x.w.run) {
+		x.waits = nil
+		x.w.openNow(x)
 	}
-	x.waits = s
-	*s = slices.Insert(*s, at, x)
-}
-
-// withdraw implements awaited.
-func (s *starts) withdraw(x *exchange) {
-	at := slices.Index(*s, x)
-	*s = slices.Delete(*s, at, at+1)
-}
-
-// openWaiting opens connections for the exchanges that open has put off.
-func (w *Worker) openWaiting() {
-	for i := 0; i < len(w.starting); i++ {
-		x := w.starting[i]
-		w.starting[i], x.waits = nil, nil // it may enter the list again, and be taken from there
-		w.openNow(x)
-	}
-	w.starting = w.starting[:0]
 }
 
 func (w *Worker) openNow(x *exchange) {
@@ -186,7 +170,7 @@ func (w *Worker) connect(d *dialing) error {
 		return errBackendFull
 	}
 	l := w.newLink(nil)
-	l.session, l.dial, d.l = d, d, l
+	l.session, l.dial, l.stage, d.l = d, d, linkConnecting, l
 	l.owner = d.pool.owner(d.client)
 	var conn transport.Conn
 	var err error
@@ -206,7 +190,7 @@ func (w *Worker) connect(d *dialing) error {
 	bs := w.backsTo(d.pool, d.backend, l.owner)
 	bs.opening = append(bs.opening, d)
 	if d.pool.TLS != nil && conn != nil {
-		l.engine, l.handshaking = tls.NewClientEngine(d.pool.TLS, tls.EngineOptions{Coroutines: w.coroutines}), true
+		l.engine = tls.NewClientEngine(d.pool.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 	}
 	l.blocked = true // until it is established
 	l.deadline(&l.inputBy, cmp.Or(d.pool.Connect, DefaultConnect))

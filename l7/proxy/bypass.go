@@ -56,7 +56,7 @@ func (x *exchange) startBypass(r *relay) {
 	}
 	l, from := a.plain()
 	receiver, to := b.plain()
-	if from.Left() < bypassLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.noBypass {
+	if from.Left() < bypassLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.moves == moveUnsupported {
 		return
 	}
 	l.bypass = &l.bypassed
@@ -81,12 +81,12 @@ func (s *bypass) moved(n int, _ bool) (over bool) {
 // move moves what has arrived at l, past its session.
 func (l *link) move() {
 	to, most := l.bypass.path()
-	if to.closed || to.closing { // what follows has nowhere to go: the end of the exchange, or of l, is near
-		l.paused = true
+	if !to.open() { // what follows has nowhere to go: the end of the exchange, or of l, is near
+		l.pause()
 		return
 	}
 	if to.unsent() > 0 {
-		if to.flush(); to.closed {
+		if to.flush(); to.closed() {
 			return
 		}
 	}
@@ -96,29 +96,31 @@ func (l *link) move() {
 	}
 	taken, in, out := l.conn.Relay(to.conn, most)
 	over := l.bypass.moved(taken, in == transport.ErrAgain)
-	l.holding = out == transport.ErrAgain
+	if l.moves = moveIdle; out == transport.ErrAgain {
+		l.moves = moveHolding
+	}
 	switch {
 	case errors.Is(out, errors.ErrUnsupported):
-		l.noBypass, over = true, true
-	case l.holding:
+		l.moves, over = moveUnsupported, true
+	case l.moves == moveHolding:
 		l.waitFor(to)
 		return
 	case out != nil:
 		to.fail(out)
 		return
 	case in == transport.ErrAgain:
-		l.readable = false
+		l.input = inputDrained
 	case in != nil:
 		over = true // the next read reports it
 	}
 	if over {
-		l.bypass, l.again = nil, true
+		l.bypass, l.demand = nil, recalled
 	}
 }
 
 // waitFor has l go on when another connection takes more.
 func (l *link) waitFor(to *link) {
-	l.paused, to.blocked, to.bypassFrom = true, true, l
+	l.demand, to.blocked, to.bypassFrom = paused, true, l
 	if to.outputBy == clock.Never {
 		to.deadline(&to.outputBy, to.outputTime)
 	}

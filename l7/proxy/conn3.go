@@ -39,7 +39,7 @@ type conn3 struct {
 	free    *stream3
 	timer   uint32
 	armed   clock.Time // when it fires
-	dirty   bool
+	tasks   taskSet
 	closed  bool
 }
 
@@ -52,11 +52,12 @@ func (w *Worker) newConn3(c *quicconn.Conn, m *http3.Machine) *conn3 {
 }
 
 // touch has what the machine sends by itself sent after the batch.
-func (k *conn3) touch() {
-	if !k.dirty {
-		k.dirty = true
-		k.w.dirtyConns = append(k.w.dirtyConns, k)
-	}
+func (k *conn3) touch() { k.w.run.add(taskFlush, k, &k.tasks) }
+
+// run implements runnable.
+func (k *conn3) run(t task) {
+	k.tasks.clear(t)
+	k.flush()
 }
 
 // flush sends what the machine has for the three streams.
@@ -212,36 +213,3 @@ func (k *conn3) end(err error) {
 	k.session.lost(err)
 	k.w.freeTimer(k.timer)
 }
-
-// advance3 flushes and resumes what the batch has left of HTTP/3.
-func (w *Worker) advance3() {
-	for i := 0; i < len(w.dirty3); i++ {
-		st := w.dirty3[i]
-		st.dirty = false
-		if st.s == nil {
-			st.recycle()
-			continue
-		}
-		st.flush()
-	}
-	w.dirty3 = w.dirty3[:0]
-	for i := 0; i < len(w.ready3); i++ {
-		st := w.ready3[i]
-		st.queued = false
-		if st.s == nil {
-			st.recycle()
-			continue
-		}
-		st.advance()
-	}
-	w.ready3 = w.ready3[:0]
-	for i := 0; i < len(w.dirtyConns); i++ {
-		k := w.dirtyConns[i]
-		k.dirty = false
-		k.flush()
-	}
-	w.dirtyConns = w.dirtyConns[:0]
-}
-
-// pending3 reports whether advance3 has something to do.
-func (w *Worker) pending3() bool { return len(w.dirty3)+len(w.ready3)+len(w.dirtyConns) > 0 }

@@ -15,7 +15,7 @@ func (w *Worker) EndStreams(b *pool.Backend) {
 		switch s := l.session.(type) {
 		case *front1:
 			if s.x.drains(b) {
-				s.l.linger = true // what the client still sends would have the kernel reset the connection, and with it the frame
+				s.l.closeBy(closeLinger) // what the client still sends would have the kernel reset the connection, and with it the frame
 				s.x.endSocket()
 			}
 		case *front2:

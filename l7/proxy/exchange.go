@@ -109,6 +109,7 @@ type exchange struct {
 	w     *Worker
 	next  *exchange // of the free ones
 	phase phase
+	tasks taskSet // it outlives the request
 	front frontStream
 	back  backStream
 
@@ -181,7 +182,7 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 		w.exchanges = x.next
 	}
 	*x = exchange{
-		w: w, phase: received, front: front, request: m, began: w.now, wait: waiter{x: x},
+		w: w, tasks: x.tasks, phase: received, front: front, request: m, began: w.now, wait: waiter{x: x},
 		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
 	}
 	if c := front.client(); c.at != nil {

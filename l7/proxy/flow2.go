@@ -16,7 +16,7 @@ type conn2 struct {
 // control gathers what the machine sends by itself.
 func (c *conn2) control() {
 	if c.m.Pending() {
-		c.l.out = c.m.AppendControl(c.l.output())
+		c.l.out = c.m.AppendControl(c.l.buffer())
 		c.l.touch()
 	}
 }
@@ -24,7 +24,7 @@ func (c *conn2) control() {
 // output returns the buffer to append to. Control frames come first.
 func (c *conn2) output() []byte {
 	c.l.touch()
-	return c.m.AppendControl(c.l.output())
+	return c.m.AppendControl(c.l.buffer())
 }
 
 // unblock lets the streams that wait go on.

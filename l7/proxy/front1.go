@@ -47,7 +47,7 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 		f.heading, f.idle = true, false
 		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Header)
 	}
-	for !f.l.paused && !f.l.closing {
+	for f.l.demand != paused && f.l.stage != linkClosing {
 		if f.x != nil && f.arrived && f.m.Idle() {
 			// The response was complete with its header, and the end of the backend's is still to come. It must not meet the
 			// next request, whose response it would end.
@@ -124,7 +124,7 @@ func (f *front1) requestData(p []byte) {
 	x := f.x
 	if x == nil {
 		if f.dropped += len(p); f.dropped > maxDropped {
-			f.l.linger = true
+			f.l.closeBy(closeLinger)
 			f.l.close()
 		}
 		return
@@ -176,9 +176,9 @@ func (f *front1) malformed(err error) {
 		f.l.abort()
 		return
 	}
-	f.l.linger = true
+	f.l.closeBy(closeLinger)
 	if errors.As(err, &e) && e.Status != 0 {
-		f.l.out = appendRefusal(f.l.output(), e.Status)
+		f.l.out = appendRefusal(f.l.buffer(), e.Status)
 	}
 	f.l.close()
 }
@@ -197,7 +197,7 @@ func (f *front1) proceed() {
 		return
 	}
 	f.expect = false
-	f.l.out, _ = f.m.AppendResponse(f.l.output(), &continue100, false)
+	f.l.out, _ = f.m.AppendResponse(f.l.buffer(), &continue100, false)
 	f.l.touch()
 }
 
@@ -210,7 +210,7 @@ func (f *front1) head(m *semantics.Message, end bool) error {
 	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.m.Left() > maxDropped) {
 		f.m.CloseAfter() // an early answer: what the client still sends is not waited for
 	}
-	out, err := f.m.AppendResponse(f.l.output(), m, end)
+	out, err := f.m.AppendResponse(f.l.buffer(), m, end)
 	f.l.out = out
 	f.l.touch()
 	return err
@@ -224,7 +224,7 @@ func (f *front1) end(trailers []semantics.Field) {
 		return
 	}
 	var err error
-	if f.l.out, err = f.m.AppendEnd(f.l.output(), trailers); err != nil {
+	if f.l.out, err = f.m.AppendEnd(f.l.buffer(), trailers); err != nil {
 		f.cancel()
 		return
 	}
@@ -232,18 +232,18 @@ func (f *front1) end(trailers []semantics.Field) {
 	f.l.touch()
 }
 
-func (f *front1) pause()  { f.l.paused = true }
+func (f *front1) pause()  { f.l.pause() }
 func (f *front1) resume() { f.l.resume() }
 
 // cancel ends a response that is not complete. A client knows it only by the end of the connection.
-func (f *front1) cancel() { f.l.reset = true; f.l.close() }
+func (f *front1) cancel() { f.l.closeBy(closeReset); f.l.close() }
 
 // release ends the exchange.
 func (f *front1) release() {
 	bodiless := f.x != nil && f.x.up.ended && !f.arrived
-	stuck := f.l.bypass != nil && f.l.holding // the loop holds content for the backend, which must not get into another request
+	stuck := f.l.bypass != nil && f.l.moves == moveHolding // the loop holds content for the backend, which must not get into another request
 	f.x, f.l.bypass = nil, nil
-	if f.l.closing || f.l.closed {
+	if !f.l.open() {
 		return
 	}
 	switch {
@@ -254,7 +254,7 @@ func (f *front1) release() {
 	case bodiless: // it was answered at once: the event End follows, and then the next request
 	case stuck || !f.m.KeepAlive() || f.info.at.draining() || f.m.Left() > maxDropped:
 		f.m.CloseAfter()
-		f.l.linger = true
+		f.l.closeBy(closeLinger)
 		f.l.close()
 	default: // the client still sends: it may have sent all by now, and begin another request
 		f.dropping, f.dropped = true, 0
@@ -266,12 +266,14 @@ func (f *front1) release() {
 // next waits for another request.
 func (f *front1) next() {
 	if !f.m.KeepAlive() || f.info.at.draining() {
-		f.l.linger = f.l.linger || len(f.l.in) > 0
+		if len(f.l.in) > 0 {
+			f.l.closeBy(closeLinger)
+		}
 		f.l.close()
 		return
 	}
 	f.wait()
-	if f.l.paused || len(f.l.in) > 0 || len(f.l.raw) > 0 || f.l.fin {
+	if f.l.demand == paused || len(f.l.in) > 0 || len(f.l.raw) > 0 || f.l.ended() {
 		f.l.resume()
 	}
 }
@@ -292,7 +294,8 @@ func (f *front1) drain() {
 		f.m.CloseAfter()
 		return
 	}
-	f.idle, f.l.linger = false, true
+	f.idle = false
+	f.l.closeBy(closeLinger)
 	f.l.deadline(&f.l.inputBy, drainGrace) // a request may be on its way: begin makes it the last
 }
 
@@ -305,7 +308,7 @@ func (f *front1) writable() {
 func (f *front1) expired(output bool) {
 	x := f.x
 	switch {
-	case !output && x != nil && f.l.paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
+	case !output && x != nil && f.l.demand == paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
 		f.progress()
 	case output || x != nil && x.phase.answered():
 		if output {
@@ -319,8 +322,8 @@ func (f *front1) expired(output bool) {
 		f.m.CloseAfter()
 		x.abandon(errRequestTimeout)
 	case f.heading:
-		f.l.out = appendRefusal(f.l.output(), 408)
-		f.l.linger = true
+		f.l.out = appendRefusal(f.l.buffer(), 408)
+		f.l.closeBy(closeLinger)
 		f.l.close()
 	case f.idle:
 		f.idle = false

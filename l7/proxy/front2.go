@@ -43,13 +43,13 @@ func newFront2(l *link, info *clientInfo) {
 
 func (f *front2) input(p []byte, fin bool) (taken int) {
 	f.allowance.grant(f.m, f.l.w.now)
-	for !f.l.closing && !f.l.closed {
+	for f.l.open() {
 		ev, n, err := f.m.Input(p[taken:])
 		taken += n
 		if err != nil {
 			f.l.w.refuse(f.info, refusalOf(err), 1)
 			f.control()
-			f.l.linger = true
+			f.l.closeBy(closeLinger)
 			f.failAll()
 			f.l.close()
 			return len(p)
@@ -75,7 +75,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 // boundHeader has the deadline of a header run while one is being received. No other frame can arrive meanwhile.
 func (f *front2) boundHeader() {
 	in := f.m.InHeader()
-	if in == f.heading || f.l.closing || f.l.closed {
+	if in == f.heading || !f.l.open() {
 		return
 	}
 	f.heading = in
@@ -250,7 +250,7 @@ func (st *stream2) release() {
 	if !st.waiting {
 		st.next, f.free = f.free, st
 	}
-	if f.m.Streams() == 0 && !f.l.closed && !f.l.closing {
+	if f.m.Streams() == 0 && f.l.open() {
 		if f.leaving {
 			f.l.close()
 			return
@@ -274,7 +274,8 @@ func (f *front2) drain() {
 	if f.leaving || f.warned {
 		return
 	}
-	f.warned, f.l.linger = true, true
+	f.warned = true
+	f.l.closeBy(closeLinger)
 	f.m.Shutdown()
 	f.control()
 	f.l.w.after(drainGrace, f)
@@ -282,7 +283,7 @@ func (f *front2) drain() {
 
 // fired ends the time of drain.
 func (f *front2) fired() {
-	if f.l.closing || f.l.closed {
+	if !f.l.open() {
 		return
 	}
 	f.leave()

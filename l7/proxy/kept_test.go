@@ -161,7 +161,7 @@ func TestUnsentRequestsAreSentAgain(t *testing.T) {
 	client.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"))
 	reset := false
 	r.loop.SetTick(func(now clock.Time) clock.Time { // the loop has no event of it yet
-		if !reset && len(r.worker.starting) > 0 {
+		if !reset && len(r.worker.run.lists[taskStart]) > 0 {
 			reset = true
 			r.backs[0].Abort()
 		}

@@ -46,40 +46,29 @@ type link struct {
 	sealed []byte // ciphertext that the connection has not taken yet
 	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
 
-	bypass      mover // its input goes to another connection; nil if not
-	bypassed    bypass
-	bypassFrom  *link       // whose input goes to this one, and waits until it takes more
-	holding     bool        // the loop holds bytes of it that the other connection has not taken
-	noBypass    bool        // its loop cannot
-	dial        *dialing    // while it is a connection to a backend that is being established
-	front       bool        // of a client
-	info        *clientInfo // of a client
-	owner       *clientInfo // of a connection to a backend: whose alone it is
-	timer       uint32
-	armed       clock.Time // when the timer fires: not after the deadlines
-	inputBy     clock.Time
-	outputBy    clock.Time
-	outputTime  time.Duration // how long output may wait without progress
-	remote      netip.AddrPort
-	readable    bool // there may be more to read
-	paused      bool // the session wants no input
-	again       bool // it does again, and may have events left without input
-	fin         bool // the input has ended,
-	finTaken    bool // and the session knows
-	full        bool // the session was refused content
-	dirty       bool // in Worker.dirty
-	queued      bool // in Worker.ready
-	closing     bool // it is closed once all is sent
-	closed      bool
-	handshaking bool
-	up          bool // a dialed connection has been established
-	blocked     bool // the connection takes no more for now
-	wrote       bool // it has taken a byte since its session set this to false
-	notified    bool // close_notify was gathered
-	endOutput   bool // the output ends after what is gathered,
-	outputEnded bool // and has
-	reset       bool // close by a reset
-	linger      bool // it closes after it has read what its peer still sends, for a while
+	bypass     mover // its input goes to another connection; nil if not
+	bypassed   bypass
+	bypassFrom *link // whose input goes to this one, and waits until it takes more
+	moves      moveState
+	dial       *dialing    // while it is a connection to a backend that is being established
+	info       *clientInfo // of a client, nil if the listener refused it
+	onClosed   func(*link) // of a client, nil otherwise
+	owner      *clientInfo // of a connection to a backend: whose alone it is
+	timer      uint32
+	armed      clock.Time // when the timer fires: not after the deadlines
+	inputBy    clock.Time
+	outputBy   clock.Time
+	outputTime time.Duration // how long output may wait without progress
+	remote     netip.AddrPort
+	written    uint64 // bytes that the connection has taken
+	tasks      taskSet
+	stage      linkStage
+	mode       closeMode
+	input      inputState
+	demand     demand
+	output     outputState
+	blocked    bool // the connection takes no more for now
+	full       bool // the session was refused content, and waits for writable
 }
 
 // newLink returns a link for conn, which is nil while it is dialed.
@@ -95,13 +84,13 @@ func (w *Worker) newLink(conn transport.Conn) *link {
 // Ready is called by the loop.
 func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 	l.w.enter()
-	if l.closed {
+	if l.closed() {
 		return
 	}
 	if ev&transport.Failed != 0 {
 		if l.dial == nil { // what arrived before the error counts: a response, and then a reset
-			l.readable = true
-			for i := 0; i < maxLast && l.readable && !l.paused && !l.closed; i++ {
+			l.arrived()
+			for i := 0; i < maxLast && l.input == inputReadable && l.demand != paused && !l.closed(); i++ {
 				l.advance()
 			}
 		}
@@ -110,51 +99,69 @@ func (l *link) Ready(_ transport.Conn, ev transport.Events) {
 	}
 	if ev&transport.Writable != 0 {
 		l.blocked = false
-		if l.dial != nil && !l.up {
-			l.up = true
+		if l.stage == linkConnecting {
+			l.stage = linkOpen
+			if l.engine != nil {
+				l.stage = linkHandshaking
+			}
 			l.dial.connected()
 		}
 		l.flush()
-		if from := l.bypassFrom; from != nil && !l.closed {
+		if from := l.bypassFrom; from != nil && !l.closed() {
 			l.bypassFrom = nil
 			if from.bypass != nil { // otherwise its exchange has ended, and another one may have paused it
 				from.resume()
 			}
 		}
 	}
-	if ev&transport.Readable != 0 && !l.closed {
-		l.readable = true
+	if ev&transport.Readable != 0 && !l.closed() {
+		l.arrived()
 		l.advance()
 	}
 }
 
+// arrived notes that there may be more to read.
+func (l *link) arrived() {
+	if l.input == inputDrained {
+		l.input = inputReadable
+	}
+}
+
+// run implements runnable.
+func (l *link) run(t task) {
+	if l.tasks.clear(t); t == taskFlush {
+		l.flush()
+		return
+	}
+	l.advance()
+}
+
 // resume has the loop read the link again, soon.
 func (l *link) resume() {
-	l.paused, l.again = false, true
-	if !l.queued && !l.closed {
-		l.queued = true
-		l.w.ready = append(l.w.ready, l)
+	l.demand = recalled
+	if !l.closed() {
+		l.w.run.add(taskRead, l, &l.tasks)
 	}
 }
 
 // advance moves input to the session until there is none or the session waits. After much of it other connections get their
 // time first: a sender that is as fast as the loop would keep it for ever.
 func (l *link) advance() {
-	for steps := 0; !l.closed && !l.paused; steps++ {
+	for steps := 0; !l.closed() && l.demand != paused; steps++ {
 		if steps == maxSteps {
-			l.w.yield(l)
+			l.w.run.add(taskLater, l, &l.tasks)
 			return
 		}
 		switch {
-		case l.bypass != nil && (l.readable || l.holding):
+		case l.bypass != nil && (l.input == inputReadable || l.moves == moveHolding):
 			l.move()
-		case l.again && len(l.in) == 0:
-			l.again = false
+		case l.demand == recalled && len(l.in) == 0:
+			l.demand = wanted
 			l.session.input(nil, false)
 		case len(l.in) > 0:
-			l.again = false
-			n := l.session.input(l.in, l.fin && len(l.raw) == 0)
-			if l.closed {
+			l.demand = wanted
+			n := l.session.input(l.in, l.ended() && len(l.raw) == 0)
+			if l.closed() {
 				return
 			}
 			rest := copy(l.in, l.in[n:])
@@ -167,10 +174,10 @@ func (l *link) advance() {
 			l.raw = nil
 			l.decrypt(raw)
 			l.w.putBuffer(&raw)
-		case l.readable:
+		case l.input == inputReadable:
 			l.read()
-		case l.fin && !l.finTaken:
-			l.finTaken = true
+		case l.input == inputEnded:
+			l.input = inputReported
 			l.endInput()
 		default:
 			return
@@ -184,16 +191,18 @@ func (l *link) read() {
 	n, err := l.conn.Read(buf)
 	switch {
 	case err == transport.ErrAgain:
-		l.readable = false
+		l.input = inputDrained
 		return
 	case err == io.EOF:
-		l.readable, l.fin = false, true
+		l.input = inputEnded
 		return
 	case err != nil:
 		l.fail(err)
 		return
 	}
-	l.readable = n == len(buf)
+	if n < len(buf) {
+		l.input = inputDrained
+	}
 	if l.engine != nil {
 		l.decrypt(buf[:n])
 		return
@@ -203,7 +212,7 @@ func (l *link) read() {
 
 // deliver gives plaintext to the session, and keeps what it does not take. It borrows p.
 func (l *link) deliver(p []byte) {
-	if n := l.session.input(p, false); n < len(p) && !l.closed {
+	if n := l.session.input(p, false); n < len(p) && !l.closed() {
 		if l.in == nil {
 			l.in = l.w.getBuffer()
 		}
@@ -226,14 +235,13 @@ func (l *link) endInput() {
 
 // touch has the link flushed after the batch.
 func (l *link) touch() {
-	if !l.dirty && !l.closed {
-		l.dirty = true
-		l.w.dirty = append(l.w.dirty, l)
+	if !l.closed() {
+		l.w.run.add(taskFlush, l, &l.tasks)
 	}
 }
 
-// output returns the buffer that a session appends to. The caller sets l.out and calls touch.
-func (l *link) output() []byte {
+// buffer returns the buffer that a session appends to. The caller sets l.out and calls touch.
+func (l *link) buffer() []byte {
 	if l.out == nil {
 		l.out = l.w.getBuffer()
 	}
@@ -255,13 +263,13 @@ func (l *link) accepts() bool {
 // send writes to the connection.
 func (l *link) send(p []byte) (int, error) {
 	n, err := l.conn.Write(p)
-	l.wrote = l.wrote || n > 0
+	l.written += uint64(max(n, 0))
 	return n, err
 }
 
 // through sends content without gathering it, if it is large and nothing else waits, and returns how much was sent.
 func (l *link) through(p []byte) int {
-	if len(p) < 8<<10 || l.engine != nil || l.blocked || l.conn == nil || l.endOutput {
+	if len(p) < 8<<10 || l.engine != nil || l.blocked || l.conn == nil || l.endsOutput() {
 		return 0
 	}
 	if l.unsent() > 0 {
@@ -285,12 +293,12 @@ func (l *link) content(m *http1.Machine, tunnel bool, p []byte) int {
 	}
 	if !tunnel {
 		var err error
-		if l.out, err = m.AppendDataHeader(l.output(), len(p)); err != nil {
+		if l.out, err = m.AppendDataHeader(l.buffer(), len(p)); err != nil {
 			return len(p) // more than its length: the machine that received it has checked it
 		}
 	}
 	n := l.through(p)
-	l.out = append(l.output(), p[n:]...)
+	l.out = append(l.buffer(), p[n:]...)
 	if !tunnel {
 		l.out = m.AppendDataTail(l.out)
 	}
@@ -300,7 +308,7 @@ func (l *link) content(m *http1.Machine, tunnel bool, p []byte) int {
 
 // flush sends what is gathered.
 func (l *link) flush() {
-	if l.closed || l.conn == nil {
+	if l.closed() || l.conn == nil {
 		return
 	}
 	if l.blocked {
@@ -330,7 +338,7 @@ func (l *link) flush() {
 			l.deadline(&l.outputBy, l.outputTime)
 		}
 	}
-	if l.full && rest <= low && !l.closed {
+	if l.full && rest <= low && !l.closed() {
 		l.full = false
 		l.session.writable()
 	}
@@ -356,29 +364,29 @@ func (l *link) flushPlain() error {
 // flushed acts on what was to happen after all is sent.
 func (l *link) flushed() {
 	switch {
-	case l.closing:
+	case l.stage == linkClosing:
 		l.finish()
-	case l.endOutput && !l.outputEnded:
-		l.outputEnded = true
+	case l.output == outputEnding || l.output == outputNotified:
+		l.output = outputEnded
 		l.conn.CloseWrite()
 	}
 }
 
 // closeWrite ends the output after what is gathered.
 func (l *link) closeWrite() {
-	if l.endOutput || l.closed {
+	if l.endsOutput() || l.closed() {
 		return
 	}
-	l.endOutput = true
+	l.output = outputEnding
 	l.touch()
 }
 
 // close ends the connection after what is gathered. No more methods of the session are called.
 func (l *link) close() {
-	if l.closed || l.closing {
+	if !l.open() {
 		return
 	}
-	l.closing = true
+	l.stage = linkClosing
 	if l.outputTime == 0 {
 		l.outputTime = closeTime
 	}
@@ -389,21 +397,21 @@ func (l *link) close() {
 
 // abort ends the connection at once.
 func (l *link) abort() {
-	l.reset = true
+	l.mode = closeReset
 	l.finish()
 }
 
 // finish gives the connection back.
 func (l *link) finish() {
-	if l.closed {
+	if l.closed() {
 		return
 	}
-	l.closed = true
+	l.stage = linkClosed
 	if l.conn != nil {
 		switch {
-		case l.reset:
+		case l.mode == closeReset:
 			l.conn.Abort()
-		case l.linger && !l.fin:
+		case l.mode == closeLinger && !l.ended():
 			l.conn.Linger()
 		default:
 			l.conn.Close()
@@ -413,15 +421,8 @@ func (l *link) finish() {
 		l.engine.Close()
 	}
 	l.w.freeTimer(l.timer)
-	if l.front {
-		l.w.counters.open.Add(-1)
-		delete(l.w.fronts, l)
-		if l.info != nil { // it was not refused
-			l.info.at.admission.leave()
-		}
-		if l.info != nil && l.info.owns != nil {
-			l.w.disown(l.info)
-		}
+	if l.onClosed != nil {
+		l.onClosed(l)
 	}
 	l.w.putBuffer(&l.in)
 	l.w.putBuffer(&l.raw)
@@ -431,17 +432,17 @@ func (l *link) finish() {
 
 // fail ends the connection by an error, and reports it to the session unless that has closed the link itself.
 func (l *link) fail(err error) {
-	if l.closed {
+	if l.closed() {
 		return
 	}
-	ended := l.closing                    // by the session
+	closing := l.stage == linkClosing     // by the session
 	if l.engine != nil && l.conn != nil { // an alert says why
 		if p := l.engine.Pending(); len(p) > 0 && !l.blocked && l.unsent() == 0 {
 			_, _ = l.conn.Write(p)
 		}
 	}
 	l.finish()
-	if !ended {
+	if !closing {
 		l.session.failed(err)
 	}
 }
@@ -462,7 +463,7 @@ func (l *link) deadline(which *clock.Time, d time.Duration) {
 func (l *link) fired() {
 	l.armed = clock.Never
 	switch now := l.w.now; {
-	case l.outputBy <= now && l.closing:
+	case l.outputBy <= now && l.stage == linkClosing:
 		l.abort()
 	case l.outputBy <= now:
 		l.outputBy = clock.Never
@@ -471,7 +472,7 @@ func (l *link) fired() {
 		l.inputBy = clock.Never
 		l.session.expired(false)
 	}
-	if by := min(l.inputBy, l.outputBy); by != clock.Never && !l.closed && by < l.armed {
+	if by := min(l.inputBy, l.outputBy); by != clock.Never && !l.closed() && by < l.armed {
 		l.armed = by
 		l.w.wheel.Arm(l.timer, by)
 	}

@@ -13,8 +13,8 @@ func (l *link) decrypt(p []byte) {
 	if l.watch != nil {
 		l.watch.see(l, p)
 	}
-	for !l.closed {
-		if l.paused || len(l.in) > 0 { // the session waits: the rest stays as it is
+	for !l.closed() {
+		if l.demand == paused || len(l.in) > 0 { // the session waits: the rest stays as it is
 			if len(p) > 0 {
 				l.raw = append(l.w.getBuffer(), p...)
 			}
@@ -33,12 +33,12 @@ func (l *link) decrypt(p []byte) {
 		case tls.NeedInput:
 			return
 		case tls.HandshakeComplete:
-			l.handshaking = false
+			l.stage = linkOpen
 			l.w.handshaken(l)
 		case tls.Data:
 			l.deliver(ev.Data)
 		case tls.PeerClosed:
-			l.fin, l.readable = true, false
+			l.input = inputEnded
 			return
 		}
 	}
@@ -59,8 +59,7 @@ func (l *link) flushTLS() error {
 		}
 		l.sent = 0
 		l.w.putBuffer(&l.sealed)
-		if len(l.out) == 0 && (l.closing || l.endOutput) && !l.notified && !l.handshaking {
-			l.notified = true
+		if len(l.out) == 0 && l.closeNotify() {
 			_ = l.engine.CloseWrite() // it fails only where the connection has failed
 		}
 		if len(l.out) == 0 && len(l.engine.Pending()) == 0 {
@@ -73,9 +72,18 @@ func (l *link) flushTLS() error {
 	}
 }
 
+// closeNotify reports whether the output has to end with close_notify, once.
+func (l *link) closeNotify() bool {
+	if l.output == outputOpen && l.stage != linkClosing || l.output >= outputNotified || l.stage == linkHandshaking {
+		return false
+	}
+	l.output = outputNotified
+	return true
+}
+
 // seal encrypts a part of out into sealed.
 func (l *link) seal() error {
-	if l.handshaking {
+	if l.stage == linkHandshaking {
 		p := l.engine.Pending()
 		l.sealed = append(l.w.getBuffer(), p...)
 		l.engine.Advance(len(p))

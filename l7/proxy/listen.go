@@ -40,18 +40,14 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	w.enter()
 	ln := at.current
 	w.counters.connections.Add(1)
+	w.counters.open.Add(1)
 	l := w.newLink(conn)
+	w.fronts[l], l.onClosed = struct{}{}, w.frontClosed
 	if ln.onlyHTTP3() || !at.admit() {
 		l.session = closer{}
-		w.counters.open.Add(1)
-		w.fronts[l] = struct{}{}
-		l.front = true
 		l.abort()
 		return l
 	}
-	w.counters.open.Add(1)
-	w.fronts[l] = struct{}{}
-	l.front = true
 	l.outputTime = ln.Timeouts.Write
 	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
 	if ln.sendsHeader(l.remote.Addr()) {
@@ -62,12 +58,25 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	return l
 }
 
+// clientClosed forgets the connection of a client.
+func (w *Worker) clientClosed(l *link) {
+	w.counters.open.Add(-1)
+	delete(w.fronts, l)
+	if l.info == nil { // it was refused
+		return
+	}
+	l.info.at.admission.leave()
+	if l.info.owns != nil {
+		w.disown(l.info)
+	}
+}
+
 // begin begins what the listener does with a connection.
 func (w *Worker) begin(l *link, info *clientInfo) {
 	ln := info.listener
 	switch {
 	case ln.TLS != nil:
-		l.session, l.handshaking = &opening{l: l, info: info}, true
+		l.session, l.stage = &opening{l: l, info: info}, linkHandshaking
 		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
 		if ln.Table.ReadsHello() {

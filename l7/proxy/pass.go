@@ -66,7 +66,7 @@ func newPass(l *link, info *clientInfo, first []byte) {
 	p.wait.p = p
 	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
 	p.server = passEnd{p: p, other: &p.client, count: &w.counters.stream.down}
-	l.session, l.paused = &p.client, true
+	l.session, l.demand = &p.client, paused
 	w.counters.stream.passed.Add(1)
 	w.counters.stream.active.Add(1)
 	p.route()
@@ -209,7 +209,7 @@ func (p *pass) opened(l *link) {
 	p.server.l = l
 	l.session, l.outputTime = &p.server, p.info.listener.Timeouts.Write
 	if len(p.first) > 0 {
-		l.out = append(l.output(), p.first...)
+		l.out = append(l.buffer(), p.first...)
 		p.client.received(len(p.first))
 	}
 	p.w.putBuffer(&p.first)
@@ -264,8 +264,8 @@ func (p *pass) refuse(a clienthello.Alert) {
 
 // alert ends the connection by an alert in the clear.
 func (l *link) alert(a clienthello.Alert) {
-	l.out = a.Append(l.output())
-	l.linger = true
+	l.out = a.Append(l.buffer())
+	l.closeBy(closeLinger)
 	l.close()
 }
 
@@ -289,7 +289,7 @@ func (p *pass) cut(e *passEnd) {
 	p.finish(f)
 	e.abort()
 	if o := e.other.l; o != nil { // it gets what was received before
-		o.reset = true
+		o.mode = closeReset
 		o.close()
 	}
 }
@@ -314,16 +314,16 @@ func (e *passEnd) input(b []byte, fin bool) int {
 	}
 	if len(b) > 0 {
 		if !o.accepts() {
-			e.l.paused = true
+			e.l.pause()
 			return 0
 		}
 		p.progress()
 		e.received(len(b))
-		if n := o.through(b); n < len(b) && !o.closed {
-			o.out = append(o.output(), b[n:]...)
+		if n := o.through(b); n < len(b) && !o.closed() {
+			o.out = append(o.buffer(), b[n:]...)
 			o.touch()
 		}
-		if len(b) == readSize && e.l.engine == nil && o.engine == nil && !e.l.noBypass {
+		if len(b) == readSize && e.l.engine == nil && o.engine == nil && e.l.moves != moveUnsupported {
 			e.l.bypass = e // there is much
 		}
 	}

@@ -58,7 +58,7 @@ func (a *headerReader) begin(p []byte, n int) int {
 	l := a.l
 	l.inputBy = clock.Never
 	l.w.begin(l, a.info)
-	if l.engine == nil || l.closed {
+	if l.engine == nil || l.closed() {
 		return n
 	}
 	if n < len(p) { // it is the engine's
@@ -135,7 +135,7 @@ func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 func (d *dialing) sendHeader() {
 	l := d.l
 	if l.engine == nil {
-		l.out = d.pool.appendHeader(l.output(), d.client)
+		l.out = d.pool.appendHeader(l.buffer(), d.client)
 	} else {
 		l.sealed = d.pool.appendHeader(l.w.getBuffer(), d.client)
 	}

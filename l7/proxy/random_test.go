@@ -326,8 +326,8 @@ func (r *relay) state() string {
 }
 
 func (l *link) state() string {
-	return fmt.Sprintf("%T, front %v, TLS %v, closing %v, closed %v, paused %v, blocked %v, full %v, readable %v, fin %v, %d in, %d raw, %d to send, bypass %v",
-		l.session, l.front, l.engine != nil, l.closing, l.closed, l.paused, l.blocked, l.full, l.readable, l.fin, len(l.in), len(l.raw), l.unsent(), l.bypass != nil)
+	return fmt.Sprintf("%T, client %v, TLS %v, stage %v, demand %v, blocked %v, full %v, input %v, %d in, %d raw, %d to send, bypass %v",
+		l.session, l.onClosed != nil, l.engine != nil, l.stage, l.demand, l.blocked, l.full, l.input, len(l.in), len(l.raw), l.unsent(), l.bypass != nil)
 }
 
 // side describes one side of an exchange.

@@ -29,8 +29,7 @@ type stream3 struct {
 	arrived  bool       // the message has arrived as a whole
 	last     bool       // nothing but the end of the message follows the event
 	paused   bool
-	queued   bool // in Worker.ready3
-	dirty    bool // in Worker.dirty3
+	tasks    taskSet
 	fin      bool // the message ends with out,
 	sent     bool // and that has been sent
 	mute     bool // nothing can be sent any more
@@ -181,19 +180,25 @@ func (st *stream3) end(code http3.ErrorCode) {
 // resume has the stream read again, soon.
 func (st *stream3) resume() {
 	st.paused = false
-	if !st.queued && st.s != nil {
-		st.queued = true
-		st.conn.w.ready3 = append(st.conn.w.ready3, st)
+	if st.s != nil {
+		st.conn.w.run.add(taskRead, st, &st.tasks)
 	}
 }
 
 func (st *stream3) pause() { st.paused = true }
 
 // touch has the stream flushed after the batch.
-func (st *stream3) touch() {
-	if !st.dirty {
-		st.dirty = true
-		st.conn.w.dirty3 = append(st.conn.w.dirty3, st)
+func (st *stream3) touch() { st.conn.w.run.add(taskFlush, st, &st.tasks) }
+
+// run implements runnable.
+func (st *stream3) run(t task) {
+	switch st.tasks.clear(t); {
+	case st.s == nil:
+		st.recycle()
+	case t == taskFlush:
+		st.flush()
+	default:
+		st.advance()
 	}
 }
 
@@ -271,9 +276,9 @@ func (st *stream3) flush() {
 	st.conn.w.putBuffer(&st.out)
 }
 
-// recycle puts a stream that has ended among the free ones, if no list has it any more.
+// recycle puts a stream that has ended among the free ones, if the queue does not hold it any more.
 func (st *stream3) recycle() {
-	if !st.queued && !st.dirty {
+	if st.tasks == 0 {
 		st.next, st.conn.free = st.conn.free, st
 	}
 }

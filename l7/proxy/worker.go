@@ -46,39 +46,32 @@ type Worker struct {
 	buf     []byte   // every connection is read into it
 	sealed  []byte   // and encrypted into it
 	buffers [][]byte // free ones
-	dirty   []*link  // have output
-	ready   []*link  // have input that their session takes now
-	later   []*link  // have more, for the next iteration,
-	due     []*link  // and had in the last one
-
-	starting starts // those that have waited come first
+	run     runQueue
 
 	wheel      *clock.Wheel
 	timers     []timed
 	freeTimers []uint32
 
-	tree       *Tree
-	pools      map[*Pool]bool // those of tree
-	listeners  map[string]*listening
-	admissions map[string]*Admission // of listeners without one, by name
-	exchanges  *exchange             // free ones
-	backs      map[backsKey]*backends
-	coroutines *tls.Coroutines
-	routed     route.Request
-	refused    func(client netip.Addr, r Refusal, n int) // see OnRefused; nil: nobody asks
-	fronts     map[*link]struct{}
-	queues     []*backends // that have one
-	queuesAt   clock.Time  // when they are looked at
-	turns      uint64      // of waiters so far
-	misfits    int         // events that exchanges got in phases that do not permit them: always 0
-	draining   bool
+	tree        *Tree
+	pools       map[*Pool]bool // those of tree
+	listeners   map[string]*listening
+	admissions  map[string]*Admission // of listeners without one, by name
+	exchanges   *exchange             // free ones
+	backs       map[backsKey]*backends
+	coroutines  *tls.Coroutines
+	routed      route.Request
+	refused     func(client netip.Addr, r Refusal, n int) // see OnRefused; nil: nobody asks
+	fronts      map[*link]struct{}
+	frontClosed func(*link) // clientClosed
+	queues      []*backends // that have one
+	queuesAt    clock.Time  // when they are looked at
+	turns       uint64      // of waiters so far
+	misfits     int         // events that exchanges got in phases that do not permit them: always 0
+	draining    bool
 
-	endpoints  *Endpoints
-	hub        *quicconn.Hub
-	fronts3    map[*front3]struct{}
-	dirty3     []*stream3 // have output
-	ready3     []*stream3 // have input that is taken now
-	dirtyConns []*conn3   // have output of the machine
+	endpoints *Endpoints
+	hub       *quicconn.Hub
+	fronts3   map[*front3]struct{}
 
 	id       int // of the worker, from 0
 	counters counters
@@ -93,6 +86,7 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 		id: id, loop: loop, now: loop.Now(), buf: make([]byte, readSize), sealed: make([]byte, 0, sealSize),
 		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]struct{}{},
 	}
+	w.frontClosed = w.clientClosed
 	w.wheel = clock.NewWheel(64, tick, w.now)
 	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*front3]struct{}{}
 	loop.SetTick(w.tick)
@@ -110,25 +104,9 @@ func (w *Worker) tick(now clock.Time) clock.Time {
 			t.fired()
 		}
 	})
-	w.ready, w.due = append(w.ready, w.due...), w.due[:0]
+	w.run.begin()
 	w.checkQueues()
-	for len(w.starting)+len(w.dirty)+len(w.ready) > 0 || w.pending3() {
-		w.openWaiting()
-		for i := 0; i < len(w.dirty); i++ {
-			l := w.dirty[i]
-			l.dirty = false
-			l.flush()
-		}
-		w.dirty = w.dirty[:0]
-		for i := 0; i < len(w.ready); i++ {
-			l := w.ready[i]
-			l.queued = false
-			l.advance()
-		}
-		w.ready = w.ready[:0]
-		w.advance3()
-	}
-	if w.due, w.later = w.later, w.due; len(w.due) > 0 {
+	if w.run.run() {
 		return now // at once
 	}
 	return min(w.wheel.Next(), w.nextCheck())
@@ -139,14 +117,6 @@ const maxSteps = 8
 
 // maxLast bounds how often a link advances once its connection has failed: by more than a receive buffer has.
 const maxLast = 64
-
-// yield has l go on in the next iteration.
-func (w *Worker) yield(l *link) {
-	if !l.queued {
-		l.queued = true
-		w.later = append(w.later, l)
-	}
-}
 
 // newTimer returns a timer that calls t.
 func (w *Worker) newTimer(t timed) uint32 {
