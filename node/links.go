@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -26,14 +27,17 @@ const (
 	LinkDown                // administratively down
 	LinkNoCarrier           // up, without carrier
 	LinkGone                // deleted; the driver is opened anew where one has its name again
+	LinkFailed              // the interface is there, but its driver has ended with an error; it is opened anew
 )
 
 // String returns the state as logs and reports show it.
-func (s LinkState) String() string { return [...]string{"up", "down", "no carrier", "gone"}[s] }
+func (s LinkState) String() string {
+	return [...]string{"up", "down", "no carrier", "gone", "not receiving"}[s]
+}
 
 // level is how loud a change to the state is logged.
 func (s LinkState) level() slog.Level {
-	return [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn, slog.LevelError}[s]
+	return [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn, slog.LevelError, slog.LevelError}[s]
 }
 
 // Link is the interface of a device, as last seen. The node follows it because drivers
@@ -129,6 +133,7 @@ func (n *Node) Links() []Link {
 func (n *Node) watchLinks() {
 	for i, old := range n.Links() {
 		now := old.look(n.netlink)
+		n.checkDriver(i, &now, time.Now())
 		if now == old {
 			continue
 		}
@@ -136,11 +141,51 @@ func (n *Node) watchLinks() {
 	}
 }
 
+// failedAfter is how long an interface remains whose driver has ended before that is a failure: one that is being deleted is
+// still there when its driver ends.
+const failedAfter = 500 * time.Millisecond
+
+// checkDriver makes the state of device i LinkFailed where its interface is there and a loop gets nothing from it any more: its
+// driver has ended with an error. Otherwise the link would seem to be up.
+func (n *Node) checkDriver(i int, l *Link, now time.Time) {
+	r := &n.recovery[i]
+	if l.State == LinkGone || l.index == 0 {
+		return
+	}
+	if r.away { // the loops have no driver to ask
+		l.State = LinkFailed
+		return
+	}
+	if r.err = n.driverError(i); r.err == nil {
+		r.since = time.Time{}
+		return
+	}
+	if r.since.IsZero() {
+		r.since = now
+	}
+	if now.Sub(r.since) >= failedAfter {
+		l.State = LinkFailed
+	}
+}
+
+// driverError returns the error with which the driver of device i has ended in any loop; nil while it works.
+func (n *Node) driverError(i int) error {
+	for _, l := range n.loops {
+		if err := l.Failed(i); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	return nil
+}
+
 // setLink enters, logs and reports a change of the interface of device i.
 func (n *Node) setLink(i int, old, now *Link) {
 	n.mu.Lock()
 	n.links[i] = *now
 	n.mu.Unlock()
+	if now.State == LinkFailed && old.State != LinkFailed {
+		n.log.Error("device", "name", now.Name, "error", n.recovery[i].err.Error())
+	}
 	n.logLink(old, now, n.recoverable(i))
 	for _, s := range n.services {
 		if s.LinkChanged != nil {
@@ -159,6 +204,10 @@ func (n *Node) logLink(old, now *Link, reopens bool) {
 			args = append(args, "waiting", "for an interface of this name")
 		case now.State == LinkGone:
 			args = append(args, "remedy", "restart when the interface is back")
+		case now.State == LinkFailed && reopens:
+			args = append(args, "waiting", "until the driver can be opened again")
+		case now.State == LinkFailed:
+			args = append(args, "remedy", "restart")
 		}
 		n.log.Log(context.Background(), now.State.level(), "link", args...)
 	}
@@ -247,6 +296,6 @@ func (n *Node) writeLinks(w *metrics.Writer) {
 		if l.State == LinkUp {
 			up = 1
 		}
-		w.Gauge("millrace_device_up", "1 while the interface is up and has carrier.", up, metrics.Label{Name: "device", Value: l.Name})
+		w.Gauge("millrace_device_up", "1 while the interface is up and has carrier, and its driver receives.", up, metrics.Label{Name: "device", Value: l.Name})
 	}
 }

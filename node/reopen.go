@@ -1,11 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,10 +20,12 @@ import (
 // under its name later has another index, so its driver is opened anew on the same pools and
 // takes the place of the old one. Between the two, the loops have drivers that are down.
 
-// recovery is how far a device is whose interface is gone.
+// recovery is how far a device is whose interface is gone, or whose driver has ended.
 type recovery struct {
-	away    bool   // no loop has the dead driver any more
-	failure string // why the last attempt to open it failed, as logged
+	away    bool      // no loop has the dead driver any more
+	failure string    // why the last attempt to open it failed, as logged
+	err     error     // with which the driver has ended although the interface is there
+	since   time.Time // when that was first seen; zero: it has not
 }
 
 // recoverable reports whether device i is opened again when its interface comes back. That of a
@@ -40,11 +44,11 @@ func (n *Node) mayRecover() bool {
 	return false
 }
 
-// recoverDevices opens the devices again whose interfaces were gone and have come back. Others
+// recoverDevices opens the devices again whose interfaces were gone and have come back, or whose drivers have ended. Others
 // serve meanwhile: a loop waits for one command only.
 func (n *Node) recoverDevices() {
 	for i, old := range n.Links() {
-		if old.State != LinkGone || !n.recoverable(i) {
+		if old.State != LinkGone && old.State != LinkFailed || !n.recoverable(i) {
 			continue
 		}
 		r := &n.recovery[i]
@@ -54,6 +58,9 @@ func (n *Node) recoverDevices() {
 			}
 		}
 		c := n.cfg.Devices[i]
+		if old.State == LinkFailed {
+			c.Name = cmp.Or(old.as, c.Name)
+		}
 		if _, err := n.netlink.LinkByName(c.Name); err != nil {
 			continue // not yet
 		}
@@ -87,6 +94,7 @@ func (n *Node) reopen(i int, c Device) (l Link, err error) {
 	if l, err = n.newLink(c.Name, dev); err != nil { // it has gone again
 		return l, errors.Join(err, dev.Close())
 	}
+	l.Name = n.cfg.Devices[i].Name // the interface may have another by now
 	if n.opened != nil {
 		_ = inNamespace(n.namespace, func() error { n.opened(i, dev, l.index); return nil })
 	}

@@ -75,6 +75,7 @@ type Loop struct {
 	cfg     Config
 	handler Handler
 	devices []rxDevice
+	failed  []atomic.Pointer[error] // by device: its final error
 	out     Output
 	free    []*packet.Batch // empty batches, for the next Rx
 	waiting *packet.Batch   // received, but the engine was full
@@ -149,6 +150,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 	l.out.dispose = l.dispose
 	for _, drv := range cfg.Devices {
 		l.devices = append(l.devices, l.newDevice(drv))
+		l.failed = append(l.failed, atomic.Pointer[error]{})
 	}
 	l.newBatches()
 	l.attachPlacer()
@@ -271,6 +273,7 @@ func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
 		was.info.Placer.Attach(nil)
 	}
 	l.devices[i] = l.newDevice(drv)
+	l.failed[i].Store(nil)
 	l.cfg.Devices = slices.Clone(l.cfg.Devices) // others may have borrowed it
 	l.cfg.Devices[i] = drv
 	l.out.replace(i, drv)
@@ -280,6 +283,15 @@ func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
 
 // errNoHandler is what a runner returns for a loop that was never given a handler.
 var errNoHandler = errors.New("loop: no handler")
+
+// Failed returns the error after which device i brings no packet any more, until it is replaced; nil while it may. Any
+// goroutine may call it. At the end of a file the error is io.EOF.
+func (l *Loop) Failed(i int) error {
+	if err := l.failed[i].Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Devices borrows the drivers of the loop's devices.
 func (l *Loop) Devices() []pmd.Driver { return l.cfg.Devices }

@@ -85,7 +85,7 @@ func (l *Loop) receive(now clock.Time, i int) int {
 	l.externalFrames = 0
 	n, err := p.drv.Rx(now, b)
 	if err != nil {
-		p.fail(now, err)
+		l.deviceFailed(now, i, err)
 	} else {
 		p.err = nil
 	}
@@ -227,12 +227,15 @@ func run(d []packet.Desc) int {
 	return n
 }
 
-// fail notes an error of Rx: a device whose link is down is polled again after a while, any other
+// deviceFailed notes an error of Rx: a device whose link is down is polled again after a while, any other
 // error is final.
-func (p *rxDevice) fail(now clock.Time, err error) {
+func (l *Loop) deviceFailed(now clock.Time, i int, err error) {
+	p := &l.devices[i]
 	p.err = err
-	p.ended = !errors.Is(err, pmd.ErrDown)
 	p.retry = now.Add(retryAfter)
+	if p.ended = !errors.Is(err, pmd.ErrDown); p.ended {
+		l.failed[i].Store(&err)
+	}
 }
 
 // ended reports whether no packet will ever come: every device has ended, in the other loops of the

@@ -24,7 +24,7 @@ func TestWhatAnIdleLoopWaitsFor(t *testing.T) {
 		"a timer":               {func(l *Loop) { l.out.tick = 1_000 + 5_000 }, []int32{70, 71}, 5_000},
 		"a timer that is due":   {func(l *Loop) { l.out.tick = 900 }, []int32{70, 71}, 0},
 		"no timer":              {func(l *Loop) { l.out.tick = clock.Never }, []int32{70, 71}, maxSleep},
-		"a port that is down":   {func(l *Loop) { l.devices[0].fail(1_000, pmd.ErrDown) }, []int32{71}, retryAfter},
+		"a port that is down":   {func(l *Loop) { l.deviceFailed(1_000, 0, pmd.ErrDown) }, []int32{71}, retryAfter},
 		"a port that has ended": {func(l *Loop) { l.devices[0].ended = true }, []int32{71}, maxSleep},
 		"a port without file":   {func(l *Loop) { l.devices[0].info.Caps = 0 }, []int32{71}, blindSleep},
 		"packets by time":       {func(l *Loop) { l.devices[1].info.Caps |= pmd.CapTimed }, []int32{70, 71}, timedSleep},

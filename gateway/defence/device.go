@@ -146,9 +146,10 @@ func (d *Defence) reattach() {
 
 func (d *Defence) reattachAll(list []*device) {
 	for _, dev := range list {
-		i, err := net.InterfaceByName(dev.name)
+		_, err := net.InterfaceByName(dev.name)
+		_, lost := net.InterfaceByIndex(dev.index) // which an interface keeps when it is renamed
 		d.mu.Lock()
-		opened, at, stays := dev.opened, dev.at, err == nil && dev.at != nil && i.Index == dev.index
+		opened, at, stays := dev.opened, dev.at, dev.at != nil && lost == nil
 		if at != nil && !opened && !stays {
 			dev.at, dev.why = nil, "the interface is gone"
 		}

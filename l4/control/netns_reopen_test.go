@@ -100,3 +100,26 @@ func (s *site) logged(record string) {
 		}
 	}
 }
+
+// A gateway goes on where its interfaces are renamed, and renamed back.
+func TestARenamedInterfaceServesOn(t *testing.T) {
+	for _, driver := range []string{"afxdp", "afpacket"} {
+		t.Run(driver, func(t *testing.T) {
+			s, _ := layOutQueues(t, "mr-gwname", 1)
+			for i := range s.backends {
+				s.listen(i)
+			}
+			s.must(os.WriteFile(s.file, []byte(fmt.Sprintf(siteConfig, driver, "")), 0o644))
+			s.start("http://198.18.1.1/", "http://198.18.1.1:81/")
+			for _, name := range [][2]string{{"front", "wan0"}, {"back1", "lan0"}, {"wan0", "front"}, {"lan0", "back1"}} {
+				_, err := s.gate.Run("ip", "link", "set", name[0], "name", name[1])
+				s.must(err)
+				s.logged("renamed=" + name[1])
+				time.Sleep(50 * time.Millisecond) // an idle loop looks at its devices
+				s.served("http://198.18.1.1/", 20*time.Second)
+				s.served("http://198.18.1.1:81/", 20*time.Second)
+			}
+			s.stop()
+		})
+	}
+}

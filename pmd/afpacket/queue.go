@@ -49,7 +49,7 @@ type Queue struct {
 // On an error nothing stays open.
 func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err error) {
 	q = &Queue{dev: d, id: id, pool: pool}
-	q.link = link{name: d.cfg.Interface, index: d.iface.index}
+	q.link = link{index: d.iface.index}
 	if q.rx, q.ring, op, err = rxSocket(&d.cfg, d.iface); err != nil {
 		return nil, op, err
 	}

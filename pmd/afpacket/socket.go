@@ -193,7 +193,6 @@ const linkEvery = 10 * time.Millisecond
 
 // link is the state of an interface as a queue last saw it.
 type link struct {
-	name  string
 	index int
 	err   error      // of the last check: nil, ENETDOWN or ENODEV
 	next  clock.Time // when to ask again
@@ -205,7 +204,7 @@ func (l *link) check(fd int, now clock.Time) error {
 		return l.err
 	}
 	l.next = now.Add(linkEvery)
-	if l.err = state(fd, l.name, l.index); l.err == nil {
+	if l.err = state(fd, l.index); l.err == nil {
 		// The socket keeps the ENETDOWN of a link that has been down until SO_ERROR is read;
 		// with it poll(2) would return at once for ever.
 		_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -213,21 +212,33 @@ func (l *link) check(fd int, now clock.Time) error {
 	return l.err
 }
 
-// state asks the kernel by the socket, which stays in its network namespace. An interface of the same name with another
-// index is another interface.
-func state(fd int, name string, index int) error {
-	r, err := unix.NewIfreq(name)
+// state asks the kernel by the socket, which stays in its network namespace. An interface keeps its index when it is
+// renamed, and one that takes its name later has another: only the index identifies what the socket is bound to.
+// Flags are read by name, so a rename between the two calls makes it ask again.
+func state(fd int, index int) error {
+	r, err := unix.NewIfreq("")
 	if err != nil {
 		return err
 	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, r); err != nil || int(r.Uint32()) != index {
-		return unix.ENODEV
+	for range maxRenames {
+		r.SetUint32(uint32(index))
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFNAME, r); err != nil {
+			return unix.ENODEV
+		}
+		named := *r
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, &named); err != nil || int(named.Uint32()) != index {
+			continue
+		}
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+			continue
+		}
+		if r.Uint16()&unix.IFF_UP == 0 {
+			return unix.ENETDOWN
+		}
+		return nil
 	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
-		return unix.ENODEV
-	}
-	if r.Uint16()&unix.IFF_UP == 0 {
-		return unix.ENETDOWN
-	}
-	return nil
+	return nil // it exists; the next check reads its flags
 }
+
+// maxRenames is how often state asks again for an interface that is renamed meanwhile.
+const maxRenames = 3
