@@ -16,155 +16,155 @@ import (
 //
 // It is a statement of policy: change it by discussion, not to fix a build.
 const policy = `
-packet          :
-wire            :
-clock           :
-metrics         :
-ring            : packet
-capture         :
-pmd             : packet ring clock wire
-pmd/pcap        : packet ring clock capture pmd
-pmd/afxdp       : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
-pmd/vnet        : packet
-pmd/xdp         : internal/rtnl
-pmd/afpacket    : packet ring clock pmd pmd/vnet wire
-pmd/tap         : packet ring clock pmd
-pmd/device      : ring pmd pmd/* internal/rtnl
-gpukern/image   :
-gpukern/tuple   :
-gpukern/lpm     : gpukern/image gpukern/tuple
-gpukern/acl     : gpukern/image gpukern/lpm gpukern/tuple
-gpukern/flow    : packet ring gpukern/image gpukern/tuple internal/random
-gpukern/sketch  : packet ring gpukern/image gpukern/tuple internal/random
-gpukern/literal : gpukern/image
-gpukern         : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
-gpukern/cuda    : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
-gpukern/choose  : packet wire ring gpukern gpukern/cuda
-filter          : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
-filter/appid    : tls/clienthello
-filter/regex    :
-filter/signature: filter/regex internal/excerpt internal/suggest
-filter/ebpf     : internal/rtnl pmd/xdp
-filter/expr     : packet internal/suggest
-filter/reassembly:
-filter/inspect  : packet wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
-ip              : packet wire clock internal/random
-ip/dhcp         : wire clock internal/random
-udp             : packet wire clock ip internal/ports
-tcp/cc          : clock
-tcp/seqnum      :
-tcp/buffer      : tcp/seqnum
-tcp/loss        : wire clock tcp/seqnum
-tcp/auth        : wire
-tcp/ecn         : wire internal/bounded
-tcp/syncookie   : clock internal/random
-tcp/stamp       : clock tcp/seqnum
-tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/stamp tcp/syncookie internal/random internal/ports internal/bounded
-stack           : packet wire ring clock pmd gpukern
-stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
-socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
-shim            : shim/ring metrics socket stack tcp tcp/cc wire clock
-shim/ring       :
-shim/notify     : shim
-.               : wire gpukern ip node node/nexthop socket stack/host
-tls             : tls/clienthello internal/secretfile metrics
-tls/acme        : tls internal/secretfile
-tls/clienthello :
-websocket       :
-semantics       :
-http1           : semantics
-http2/hpack     : semantics
-http2           : http2/hpack semantics
-http3/qpack     : http2/hpack semantics
-http3           : http3/qpack quic semantics
-quic            :
-quic/fec        :
-proxyproto      :
-gateway/health  : clock internal/regfile
-l4/quiclb  :
-l7/route   : semantics
-l7/transport: clock ip socket stack stack/host tcp wire
-l7/quicconn: l7/transport quic socket
-l7/proxy   : clock l7/pool l7/quicconn l7/rewrite l7/route l7/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
-node/nexthop    : internal/rtnl
-gateway/config  : tls gateway/health l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
-l4/fastpath: clock
-l4/kernelflows: l4/fastpath clock metrics pmd wire
-gateway/maglev  :
-l7/rewrite : internal/random semantics
-l7/pool    : clock gateway/health gateway/maglev internal/random
-l4/datapath: l4/quiclb l4/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
-l4/statesync: l4/datapath
-l4/inspection: filter filter/expr filter/inspect filter/signature gateway/config l4/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
-l4/control      : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
-l7/control : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/pool l7/proxy l7/quicconn l7/rewrite l7/route l7/transport internal/suggest
-gateway/defence : filter/ebpf gateway/config metrics pmd
-gateway/admin   : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
-node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/rtnl
-gateway/daemon  : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
-docs            :
-cmd/millrace    : *
-cmd/prom        : metrics
-bench           : *
-bench/asavie    :
-bench/harness   : internal/testkit/testnet
-bench/netpeer   : *
-bench/role      : *
-bench/webpeer   : http1 http2 semantics tls
-examples        :
-examples/httpclient: . socket
-examples/httpserver: . socket
-examples/poller : . socket
-examples/udpecho: . socket
-examples/lab    : internal/testkit/testcert internal/testkit/testnet websocket
-internal/testkit/conformance: packet ring clock pmd
-internal/controlsocket:
-internal/testkit/flowmodel: l4/fastpath clock wire
-internal/app/lifetime:
-internal/app/doctor : gpukern internal/rtnl
-internal/app/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
-internal/app/rulefile: filter filter/inspect filter/signature
-internal/app/service:
-internal/strictyaml: internal/excerpt internal/suggest
-internal/testkit/shimtest:
-internal/testkit/stackpair: gpukern pmd ring socket stack
-internal/app/stackd : shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile
-internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
-internal/kernref: packet wire gpukern gpukern/* internal/litref
-internal/litref :
-internal/bounded:
-internal/logqueue:
-internal/random :
-internal/ports  : wire clock
-internal/regfile:
-internal/rtnl   :
+packet            :
+wire              :
+clock             :
+metrics           :
+internal/bounded  :
+internal/excerpt  :
+internal/litref   :
+internal/logqueue :
+internal/random   :
+internal/regfile  :
+internal/rtnl     :
 internal/secretfile:
-internal/excerpt :
-internal/suggest :
-internal/sysnames: filter/expr
+internal/suggest  :
+internal/controlsocket:
+internal/ports    : wire clock
+internal/strictyaml: internal/excerpt internal/suggest
+ring              : packet
+capture           :
+pmd               : packet ring clock wire
+pmd/vnet          : packet
+pmd/xdp           : internal/rtnl
+pmd/pcap          : packet ring clock capture pmd
+pmd/afpacket      : packet ring clock pmd pmd/vnet wire
+pmd/afxdp         : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
+pmd/tap           : packet ring clock pmd
+pmd/device        : ring pmd pmd/* internal/rtnl
+gpukern/image     :
+gpukern/tuple     :
+gpukern/lpm       : gpukern/image gpukern/tuple
+gpukern/acl       : gpukern/image gpukern/lpm gpukern/tuple
+gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
+gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
+gpukern/literal   : gpukern/image
+gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
+gpukern/cuda      : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
+gpukern/choose    : packet wire ring gpukern gpukern/cuda
+internal/kernref  : packet wire gpukern gpukern/* internal/litref
+filter            : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
+filter/regex      :
+filter/signature  : filter/regex internal/excerpt internal/suggest
+filter/ebpf       : internal/rtnl pmd/xdp
+filter/expr       : packet internal/suggest
+filter/reassembly :
+filter/appid      : tls/clienthello
+filter/inspect    : packet wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
+internal/sysnames : filter/expr
+ip                : packet wire clock internal/random
+ip/dhcp           : wire clock internal/random
+udp               : packet wire clock ip internal/ports
+tcp/cc            : clock
+tcp/seqnum        :
+tcp/buffer        : tcp/seqnum
+tcp/loss          : wire clock tcp/seqnum
+tcp/auth          : wire
+tcp/ecn           : wire internal/bounded
+tcp/syncookie     : clock internal/random
+tcp/stamp         : clock tcp/seqnum
+tcp               : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/stamp tcp/syncookie internal/random internal/ports internal/bounded
+stack             : packet wire ring clock pmd gpukern
+stack/host        : packet ring clock wire pmd gpukern ip tcp udp stack
+node/nexthop      : internal/rtnl
+node              : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/rtnl
+socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
+shim/ring         :
+shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
+shim/notify       : shim
+.                 : wire gpukern ip node node/nexthop socket stack/host
+tls/clienthello   :
+tls               : tls/clienthello internal/secretfile metrics
+tls/acme          : tls internal/secretfile
+quic              :
+quic/fec          :
+semantics         :
+http1             : semantics
+http2/hpack       : semantics
+http2             : http2/hpack semantics
+http3/qpack       : http2/hpack semantics
+http3             : http3/qpack quic semantics
+websocket         :
+proxyproto        :
+l7/route          : semantics
+gateway/health    : clock internal/regfile
+gateway/maglev    :
+gateway/config    : tls gateway/health l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+l4/quiclb         :
+l4/fastpath       : clock
+l4/kernelflows    : l4/fastpath clock metrics pmd wire
+l4/datapath       : l4/quiclb l4/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
+l4/statesync      : l4/datapath
+l4/inspection     : filter filter/expr filter/inspect filter/signature gateway/config l4/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
+l4/control        : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
+l7/transport      : clock ip socket stack stack/host tcp wire
+l7/quicconn       : l7/transport quic socket
+l7/rewrite        : internal/random semantics
+l7/pool           : clock gateway/health gateway/maglev internal/random
+l7/proxy          : clock l7/pool l7/quicconn l7/rewrite l7/route l7/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/control        : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/pool l7/proxy l7/quicconn l7/rewrite l7/route l7/transport internal/suggest
+gateway/defence   : filter/ebpf gateway/config metrics pmd
+gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
+gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
+internal/app/lifetime:
+internal/app/rulefile: filter filter/inspect filter/signature
+internal/app/doctor: gpukern internal/rtnl
+internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
+internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
+internal/app/service:
+internal/app/stackd: shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile
+cmd/prom          : metrics
+cmd/millrace      : *
+docs              :
+internal/layers   :
+internal/tools    :
 internal/testkit/checkout:
-internal/testkit/cut    :
-internal/testkit/hostkern: gpukern/image gpukern/tuple internal/testkit/checkout
-internal/testkit/testcert:
 internal/testkit/blockcount:
 internal/testkit/browser:
-internal/testkit/testnet:
-internal/testkit/testpackets: packet ring
-internal/testkit/testport:
-internal/testkit/testpcaps: internal/testkit/checkout
+internal/testkit/conformance: packet ring clock pmd
+internal/testkit/cut:
 internal/testkit/derivepcaps:
-internal/testkit/netsim : packet wire clock pmd ip tcp
-internal/testkit/script : wire clock ip tcp
+internal/testkit/flowmodel: l4/fastpath clock wire
+internal/testkit/h3cases: quic
+internal/testkit/hostkern: gpukern/image gpukern/tuple internal/testkit/checkout
 internal/testkit/interop:
 internal/testkit/interop/bogoshim: socket tls
 internal/testkit/interop/programs:
-internal/testkit/wscases:
-internal/testkit/wrongcases:
 internal/testkit/memtransport: clock l7/transport
-internal/testkit/h3cases: quic
+internal/testkit/netsim: packet wire clock pmd ip tcp
 internal/testkit/onenode:
-internal/layers :
-internal/tools  :
+internal/testkit/script: wire clock ip tcp
+internal/testkit/shimtest:
+internal/testkit/stackpair: gpukern pmd ring socket stack
+internal/testkit/testcert:
+internal/testkit/testnet:
+internal/testkit/testpackets: packet ring
+internal/testkit/testpcaps: internal/testkit/checkout
+internal/testkit/testport:
+internal/testkit/wrongcases:
+internal/testkit/wscases:
+examples          :
+examples/httpclient: . socket
+examples/httpserver: . socket
+examples/poller   : . socket
+examples/udpecho  : . socket
+examples/lab      : internal/testkit/testcert internal/testkit/testnet websocket
+bench/harness     : internal/testkit/testnet
+bench/webpeer     : http1 http2 semantics tls
+bench/netpeer     : *
+bench/role        : *
+bench             : *
+bench/asavie      :
 `
 
 // rooms names the folders (and those below them) in which a third-party module may be imported.
