@@ -55,7 +55,7 @@ type backendPlace struct {
 }
 
 // check compares the parts of the file with each other.
-func (d *decoder) check(c *Config) {
+func (d *checker) check(c *Config) {
 	d.checkParts(c)
 	d.checkDevices()
 	d.checkSNAT(c)
@@ -107,7 +107,7 @@ func (d *decoder) unique(lines map[string]int, name string, n *yaml.Node, what s
 	lines[name] = n.Line
 }
 
-func (d *decoder) checkDevices() {
+func (d *checker) checkDevices() {
 	names := map[string]int{}
 	for _, p := range d.places.devices {
 		d.unique(names, p.value.Name, p.node, "device")
@@ -130,7 +130,7 @@ func (d *Device) queues() string {
 	return strconv.Itoa(d.Queues)
 }
 
-func (d *decoder) checkSNAT(c *Config) {
+func (d *checker) checkSNAT(c *Config) {
 	lines := map[string]int{}
 	for _, p := range d.places.snat {
 		d.unique(lines, p.value.String(), p.node, "snat address")
@@ -140,7 +140,7 @@ func (d *decoder) checkSNAT(c *Config) {
 	}
 }
 
-func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts *fronts) {
+func (d *checker) checkBackends(s *Service, at *servicePlace, fronts *fronts) {
 	names, addrs := map[string]int{}, map[string]int{}
 	for i := range s.Backends {
 		b, p := &s.Backends[i], &at.backends[i]
@@ -163,7 +163,7 @@ func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts *fronts) {
 
 // checkFamilies reports backends that no address of the service can lead to, and addresses that
 // lead to no backend: NAT does not change the address family.
-func (d *decoder) checkFamilies(c *Config, s *Service, at *servicePlace) {
+func (d *checker) checkFamilies(c *Config, s *Service, at *servicePlace) {
 	back := map[bool]bool{}
 	front := map[bool]bool{}
 	for _, ap := range s.Addresses {

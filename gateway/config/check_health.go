@@ -14,7 +14,7 @@ var typesOf = map[string][]health.Type{
 }
 
 // checkHealth reports what of a service's health check does not fit together.
-func (d *decoder) checkHealth(s *Service, at *servicePlace) {
+func (d *checker) checkHealth(s *Service, at *servicePlace) {
 	c := s.Health
 	if c == nil {
 		return
@@ -33,7 +33,7 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 }
 
 // checkKeysOfType reports keys that are for checks of another type.
-func (d *decoder) checkKeysOfType(c *health.Check, k keyPlaces) {
+func (d *checker) checkKeysOfType(c *health.Check, k keyPlaces) {
 	for key, types := range typesOf {
 		if n := k[key]; n != nil && !slices.Contains(types, c.Type) {
 			d.Fail(n, "set `type: "+string(types[0])+"`, or remove it", "%s is not for checks of type %s", key, c.Type)
@@ -54,7 +54,7 @@ func (s *Service) portless() (name string, ok bool) {
 }
 
 // checkDevice reports a device of a check that is none of the gateway's. A gateway without devices may have any.
-func (d *decoder) checkDevice(c *health.Check, k keyPlaces) {
+func (d *checker) checkDevice(c *health.Check, k keyPlaces) {
 	if n := k["device"]; n != nil && c.Type == health.TypeCommand {
 		d.Fail(n, "", "device is not for checks of type command")
 	}
@@ -68,7 +68,7 @@ func (d *decoder) checkDevice(c *health.Check, k keyPlaces) {
 }
 
 // checkPassive reports what of a service's passive health does not fit together.
-func (d *decoder) checkPassive(s *Service, at *servicePlace) {
+func (d *checker) checkPassive(s *Service, at *servicePlace) {
 	if s.Passive == nil {
 		return
 	}
@@ -79,7 +79,7 @@ func (d *decoder) checkPassive(s *Service, at *servicePlace) {
 }
 
 // problemsOf reports problems at the places of their keys, but for keys that could not be read.
-func (d *decoder) problemsOf(list []health.Problem, k keyPlaces) {
+func (d *checker) problemsOf(list []health.Problem, k keyPlaces) {
 	for _, p := range list {
 		n := k.at(p.Key)
 		if !slices.ContainsFunc(d.Problems, func(old Problem) bool { return old.Line == n.Line && old.Column == n.Column }) {

@@ -10,7 +10,7 @@ import (
 )
 
 // checkParts reports sections that need others.
-func (d *decoder) checkParts(c *Config) {
+func (d *checker) checkParts(c *Config) {
 	k := d.places.keys
 	if k[""].Kind != yaml.MappingNode { // it could not be read
 		return
@@ -38,7 +38,7 @@ func (d *decoder) checkParts(c *Config) {
 }
 
 // checkStack reports addresses and routes of the userspace stack that do not fit it.
-func (d *decoder) checkStack(c *Config, stacked bool) {
+func (d *checker) checkStack(c *Config, stacked bool) {
 	p := &d.places
 	some := false
 	for _, dev := range p.devices {
@@ -64,7 +64,7 @@ func (d *decoder) checkStack(c *Config, stacked bool) {
 }
 
 // checkListeners reports what of listeners does not fit together, nor with services.
-func (d *decoder) checkListeners(c *Config, services *fronts) {
+func (d *checker) checkListeners(c *Config, services *fronts) {
 	names, lines := map[string]int{}, map[front]int{}
 	for i := range c.Listeners {
 		l, at := &c.Listeners[i], &d.places.listeners[i]
@@ -110,7 +110,7 @@ func (p *places) has(a netip.Addr) bool {
 }
 
 // checkListener reports keys that do not go with the listener's protocol.
-func (d *decoder) checkListener(l *Listener, at *listenerPlace) {
+func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 	if l.Protocol == "" { // it could not be read
 		return
 	}
@@ -153,7 +153,7 @@ const (
 )
 
 // nearest returns the hint of an unknown name.
-func (d *decoder) nearest(name string, known []string) string {
+func (d *checker) nearest(name string, known []string) string {
 	if len(known) <= mostNamed {
 		return d.Hint(name, known)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // checkTable reports what of the table and the loops does not fit together.
-func (d *decoder) checkTable(c *Config) {
+func (d *checker) checkTable(c *Config) {
 	if n := d.places.halfOpen; n != nil && c.Table.HalfOpen > c.Table.Size {
 		d.Fail(n, "", "half_open is %d, more than the table's size %d", c.Table.HalfOpen, c.Table.Size)
 	}
@@ -20,7 +20,7 @@ func (d *decoder) checkTable(c *Config) {
 }
 
 // checkMode reports backends and keys that do not go with the service's mode.
-func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
+func (d *checker) checkMode(c *Config, s *Service, at *servicePlace) {
 	direct := s.Mode.Direct()
 	if direct && at.source != nil {
 		d.Fail(at.source, "leave it out", "source is for `mode: nat`: with mode %s backends see the client", s.Mode)
@@ -78,7 +78,7 @@ func (t *Tunnel) hasFamily(is4 bool) bool {
 
 // checkQUIC reports server IDs that are missing, alike, or of the wrong length. Lengths are those
 // of draft-ietf-quic-load-balancers: a connection ID has at most 20 octets, the first is ours.
-func (d *decoder) checkQUIC(s *Service, at *servicePlace) {
+func (d *checker) checkQUIC(s *Service, at *servicePlace) {
 	q := s.QUIC
 	if q == nil {
 		for i := range s.Backends {

@@ -3,7 +3,7 @@ package config
 import "net/netip"
 
 // checkOverlaps reports addresses that the gateway would have in two roles.
-func (d *decoder) checkOverlaps(c *Config) {
+func (d *checker) checkOverlaps(c *Config) {
 	snats, fronts := d.roles(c)
 	for _, p := range d.places.tunnel {
 		for _, a := range d.places.snat {
@@ -30,7 +30,7 @@ func (d *decoder) checkOverlaps(c *Config) {
 type roles struct{ snats, fronts map[netip.Addr]int }
 
 // roles returns the line of each SNAT address and of each service's address.
-func (d *decoder) roles(c *Config) (snats, fronts map[netip.Addr]int) {
+func (d *checker) roles(c *Config) (snats, fronts map[netip.Addr]int) {
 	snats, fronts = map[netip.Addr]int{}, map[netip.Addr]int{}
 	for _, p := range d.places.snat {
 		snats[p.value] = p.node.Line
@@ -46,7 +46,7 @@ func (d *decoder) roles(c *Config) (snats, fronts map[netip.Addr]int) {
 }
 
 // tunnelOf returns the tunnel source that an address lies in.
-func (d *decoder) tunnelOf(a netip.Addr) (place[netip.Prefix], bool) {
+func (d *checker) tunnelOf(a netip.Addr) (place[netip.Prefix], bool) {
 	for _, p := range d.places.tunnel {
 		if p.value.Contains(a) {
 			return p, true
@@ -57,7 +57,7 @@ func (d *decoder) tunnelOf(a netip.Addr) (place[netip.Prefix], bool) {
 
 // checkRoles reports a backend that is the gateway itself: what is sent there would come back. NAT
 // distinguishes services' addresses by port; checkBackends looks at those.
-func (d *decoder) checkRoles(s *Service, b *Backend, at *backendPlace, r roles) {
+func (d *checker) checkRoles(s *Service, b *Backend, at *backendPlace, r roles) {
 	for i, ap := range b.Addresses {
 		n, a := at.addresses[i], ap.Addr()
 		if line, ok := r.snats[a]; ok {

@@ -3,7 +3,7 @@ package config
 import "github.com/millrace/millrace/gateway/health"
 
 // checkPools reports what of pools does not fit together.
-func (d *decoder) checkPools(c *Config) {
+func (d *checker) checkPools(c *Config) {
 	lines := map[string]int{}
 	for i := range c.Services {
 		if n := d.places.services[i].name; n != nil {
@@ -21,7 +21,7 @@ func (d *decoder) checkPools(c *Config) {
 }
 
 // checkPool reports keys that do not go with each other.
-func (d *decoder) checkPool(p *Pool, at *poolPlace) {
+func (d *checker) checkPool(p *Pool, at *poolPlace) {
 	switch {
 	case p.Protocol.HasTLS() && p.TLS == nil:
 		d.Fail(at.node, "tls names the server: server_name", "pool %q lacks the key \"tls\": its protocol is %s", p.Name, p.Protocol)
@@ -52,7 +52,7 @@ func (d *decoder) checkPool(p *Pool, at *poolPlace) {
 	}
 }
 
-func (d *decoder) checkPoolBackends(p *Pool, at *poolPlace) {
+func (d *checker) checkPoolBackends(p *Pool, at *poolPlace) {
 	names, addrs, weights := map[string]int{}, map[string]int{}, 0
 	for i := range p.Backends {
 		b, place := &p.Backends[i], &at.backends[i]
@@ -72,7 +72,7 @@ func (d *decoder) checkPoolBackends(p *Pool, at *poolPlace) {
 }
 
 // checkPoolHealth reports what of a pool's health check does not fit together.
-func (d *decoder) checkPoolHealth(p *Pool, at *poolPlace) {
+func (d *checker) checkPoolHealth(p *Pool, at *poolPlace) {
 	c := p.Health
 	if c == nil {
 		return

@@ -36,7 +36,7 @@ type fronts struct {
 
 // checkFronts reports addresses that two services share, ranges of ports that overlap, and ports that would swallow
 // replies to an SNAT address. A single port takes precedence over a range, and a range over AllPorts.
-func (d *decoder) checkFronts(c *Config) *fronts {
+func (d *checker) checkFronts(c *Config) *fronts {
 	f := &fronts{lines: map[front]int{}, all: map[frontAddr][]frontRange{}, ranges: map[frontAddr][]frontRange{}}
 	for i := range c.Services {
 		s := &c.Services[i]
@@ -70,7 +70,7 @@ func (d *decoder) checkFronts(c *Config) *fronts {
 }
 
 // checkRanges reports ranges of one address and protocol that overlap.
-func (d *decoder) checkRanges(list []frontRange) {
+func (d *checker) checkRanges(list []frontRange) {
 	list = slices.DeleteFunc(slices.Clone(list), func(r frontRange) bool { return r.at.Ports() == AllPorts })
 	slices.SortFunc(list, func(a, b frontRange) int { return cmp.Compare(a.at.Port(), b.at.Port()) })
 	for i := 1; i < len(list); i++ {
@@ -106,7 +106,7 @@ func (f *fronts) of(a netip.Addr, ports PortRange, proto string) (line int, ok b
 }
 
 // checkBackendPorts reports ports of a backend's address that those of the service's addresses cannot be translated to.
-func (d *decoder) checkBackendPorts(s *Service, a AddrPorts, n *yaml.Node) {
+func (d *checker) checkBackendPorts(s *Service, a AddrPorts, n *yaml.Node) {
 	switch {
 	case a.Ports() == AllPorts:
 		d.Fail(n, "write "+a.Addr().String()+", which keeps the client's port", "backend %s cannot have all ports", a)

@@ -36,7 +36,7 @@ func namesOf(c *Config) *named {
 }
 
 // checkRoutes reports what of routes does not fit together, nor with listeners and pools.
-func (d *decoder) checkRoutes(c *Config) {
+func (d *checker) checkRoutes(c *Config) {
 	known, lines := namesOf(c), map[string]int{}
 	for i := range c.Routes {
 		r, at := &c.Routes[i], &d.places.routes[i]
@@ -79,7 +79,7 @@ func (r *StreamRoute) listenersOf(c *Config, protocol ListenerProtocol) (list []
 	return list
 }
 
-func (d *decoder) checkStreamRoute(c *Config, known *named, lines map[string]int, r *StreamRoute, at *routePlace, protocol ListenerProtocol) {
+func (d *checker) checkStreamRoute(c *Config, known *named, lines map[string]int, r *StreamRoute, at *routePlace, protocol ListenerProtocol) {
 	d.unique(lines, r.Name, at.name, "route")
 	d.checkParents(c, known, r.Listeners, at, protocol)
 	d.checkHosts(r.Hostnames, at.hostnames, "hostname")
@@ -89,7 +89,7 @@ func (d *decoder) checkStreamRoute(c *Config, known *named, lines map[string]int
 }
 
 // checkParents reports listeners of a route that are not there, or speak another protocol.
-func (d *decoder) checkParents(c *Config, known *named, list []string, at *routePlace, protocols ...ListenerProtocol) {
+func (d *checker) checkParents(c *Config, known *named, list []string, at *routePlace, protocols ...ListenerProtocol) {
 	for i, name := range list {
 		j, ok := known.listeners[name]
 		switch {
@@ -118,7 +118,7 @@ func orProtocols(list []ListenerProtocol) string {
 	return strings.Join(words, " or ")
 }
 
-func (d *decoder) checkHosts(list []string, at []*yaml.Node, what string) {
+func (d *checker) checkHosts(list []string, at []*yaml.Node, what string) {
 	lines := map[string]int{}
 	for i, h := range list {
 		if err := route.CheckHost(h); err != nil {
@@ -129,7 +129,7 @@ func (d *decoder) checkHosts(list []string, at []*yaml.Node, what string) {
 	}
 }
 
-func (d *decoder) checkRule(c *Config, known *named, r *Route, u *Rule, at *rulePlace) {
+func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rulePlace) {
 	for i := range u.Matches {
 		d.checkMatch(&u.Matches[i], &at.matches[i])
 	}
@@ -163,7 +163,7 @@ func mixedSticky(c *Config, known *named, u *Rule) int {
 }
 
 // checkRefs reports pools that are not there, do not fit or have no share.
-func (d *decoder) checkRefs(c *Config, known *named, list []BackendRef, at []*yaml.Node, fits func(PoolProtocol) bool, why string) {
+func (d *checker) checkRefs(c *Config, known *named, list []BackendRef, at []*yaml.Node, fits func(PoolProtocol) bool, why string) {
 	lines, weights := map[string]int{}, 0
 	for i, r := range list {
 		weights += r.Weight
@@ -185,7 +185,7 @@ func (d *decoder) checkRefs(c *Config, known *named, list []BackendRef, at []*ya
 
 var ja4Form = regexp.MustCompile(`^[tqd][0-9a-z]{9}_[0-9a-f]{12}_[0-9a-f]{12}$`)
 
-func (d *decoder) checkMatch(m *Match, at *matchPlace) {
+func (d *checker) checkMatch(m *Match, at *matchPlace) {
 	if err := m.Path.compiled().Check(); err != nil {
 		hint := "begin with a slash: no query, no host"
 		if m.Path.Type == MatchRegexp {
@@ -211,7 +211,7 @@ func (d *decoder) checkMatch(m *Match, at *matchPlace) {
 	d.checkJA4(m.JA4, at.node)
 }
 
-func (d *decoder) checkJA4(list []string, at *yaml.Node) {
+func (d *checker) checkJA4(list []string, at *yaml.Node) {
 	for _, s := range list {
 		if !ja4Form.MatchString(s) {
 			d.Fail(at, "such as t13d1516h2_8daaf6152771_e5627efa2ab1", "%q is not a fingerprint JA4", s)
@@ -219,7 +219,7 @@ func (d *decoder) checkJA4(list []string, at *yaml.Node) {
 	}
 }
 
-func (d *decoder) checkValue(v *ValueMatch, at *yaml.Node) {
+func (d *checker) checkValue(v *ValueMatch, at *yaml.Node) {
 	one := v.compiled()
 	if err := one.Check(); err != nil {
 		d.Fail(at, "RE2: https://github.com/google/re2/wiki/Syntax", "%s", plainError(err))
@@ -232,7 +232,7 @@ func plainError(err error) string {
 }
 
 // checkFilters reports filters that exclude each other, as in Gateway API, and returns the one that answers.
-func (d *decoder) checkFilters(u *Rule, at *rulePlace) (answers *yaml.Node) {
+func (d *checker) checkFilters(u *Rule, at *rulePlace) (answers *yaml.Node) {
 	lines := map[FilterType]int{}
 	for i := range u.Filters {
 		f, n := &u.Filters[i], at.filters[i]
@@ -266,7 +266,7 @@ func prefixOnly(list []Match) bool {
 var redirects = []int{301, 302, 303, 307, 308}
 
 // checkFilter reports keys that are not for the filter's type, and what is missing. It fills in defaults.
-func (d *decoder) checkFilter(f *Filter, k keyPlaces) {
+func (d *l7Decoder) checkFilter(f *Filter, k keyPlaces) {
 	if f.Type == "" {
 		return
 	}
@@ -308,7 +308,7 @@ func (d *decoder) checkFilter(f *Filter, k keyPlaces) {
 var ownFields = []string{"host", "connection", "content-length", "transfer-encoding", "keep-alive", "proxy-connection", "upgrade", "te", "trailer"}
 
 // editable reads a name of a field that a filter may edit.
-func (d *decoder) editable(n *yaml.Node, to *string) {
+func (d *l7Decoder) editable(n *yaml.Node, to *string) {
 	var s string
 	if !d.Text(n, "name", &s) {
 		return
@@ -326,7 +326,7 @@ func (d *decoder) editable(n *yaml.Node, to *string) {
 	}
 }
 
-func (d *decoder) headers(n *yaml.Node, what string) (list []Header) {
+func (d *l7Decoder) headers(n *yaml.Node, what string) (list []Header) {
 	lines := map[string]int{}
 	d.List(n, what, maxEdits, func(n *yaml.Node) {
 		var h Header
@@ -345,7 +345,7 @@ func (d *decoder) headers(n *yaml.Node, what string) (list []Header) {
 	return list
 }
 
-func (d *decoder) removed(n *yaml.Node, f *Filter) {
+func (d *l7Decoder) removed(n *yaml.Node, f *Filter) {
 	d.OneOrMore(n, "remove", maxEdits, func(n *yaml.Node) {
 		var s string
 		if d.editable(n, &s); s != "" {
@@ -355,7 +355,7 @@ func (d *decoder) removed(n *yaml.Node, f *Filter) {
 }
 
 // checkReplacement reports a path that no request could have.
-func (d *decoder) checkReplacement(m *PathModifier, n *yaml.Node) {
+func (d *l7Decoder) checkReplacement(m *PathModifier, n *yaml.Node) {
 	if n == nil || m.Value == "" {
 		return
 	}
@@ -365,7 +365,7 @@ func (d *decoder) checkReplacement(m *PathModifier, n *yaml.Node) {
 }
 
 // oneHost reads a name of a host without a wildcard.
-func (d *decoder) oneHost(n *yaml.Node, to *string) {
+func (d *l7Decoder) oneHost(n *yaml.Node, to *string) {
 	var s string
 	if !d.Text(n, "hostname", &s) {
 		return
@@ -378,7 +378,7 @@ func (d *decoder) oneHost(n *yaml.Node, to *string) {
 }
 
 // token reads a token (RFC 9110 5.6.2), such as the name of a cookie.
-func (d *decoder) token(n *yaml.Node, what string, to *string) {
+func (d *l7Decoder) token(n *yaml.Node, what string, to *string) {
 	var s string
 	if d.describeText(n, what, to) || !d.Text(n, what, &s) {
 		return
@@ -391,6 +391,6 @@ func (d *decoder) token(n *yaml.Node, what string, to *string) {
 }
 
 // describeText is Text of a decoder that describes: its default is that of to.
-func (d *decoder) describeText(_ *yaml.Node, _ string, to *string) bool {
+func (d *l7Decoder) describeText(_ *yaml.Node, _ string, to *string) bool {
 	return d.Takes(strictyaml.Schema{Type: "string", Title: "text", Default: *to})
 }

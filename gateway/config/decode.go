@@ -69,7 +69,7 @@ func parse(file string, src []byte) (*Config, error) {
 		d.FailAt(1, 1, "", fmt.Sprintf("file is larger than %d bytes", maxFileBytes))
 	} else if root := d.Document(src); root != nil {
 		d.config(root, c)
-		d.check(c)
+		(&checker{d}).check(c)
 	}
 	return c, d.Err()
 }
@@ -91,6 +91,12 @@ type decoder struct {
 	places places
 	listAt map[string]Problem // see Config
 }
+
+// l7Decoder reads the sections of the request path: listeners, routes and pools.
+type l7Decoder struct{ *decoder }
+
+// checker compares the parts of a configuration that has been read with each other.
+type checker struct{ *decoder }
 
 // bare6 is an IPv6 address with a port that lacks quotes: YAML takes its bracket for a list.
 var bare6 = regexp.MustCompile(`(?:^|[^"'0-9A-Za-z])(\[[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\]:(?:[0-9]+(?:-[0-9]+)?|\*))`)

@@ -173,7 +173,7 @@ func (v *Defence) devices() []string {
 }
 
 // checkDefence reports what of the defence does not go with the rest of the file.
-func (d *decoder) checkDefence(c *Config) {
+func (d *checker) checkDefence(c *Config) {
 	v, n := c.Defence, d.places.defence
 	if v == nil {
 		return

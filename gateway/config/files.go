@@ -12,7 +12,7 @@ type namedFile struct {
 }
 
 // noteFiles keeps where files are named, for readFiles.
-func (d *decoder) noteFiles(c *Config, certificates []certificatePlace, files []filePlace) {
+func (d *checker) noteFiles(c *Config, certificates []certificatePlace, files []filePlace) {
 	for _, p := range certificates {
 		c.named = append(c.named, namedFile{fileCertificate, p.value.Cert, p.value.Key, p.value.Default, d.Place(p.node.Line, p.node.Column)})
 	}

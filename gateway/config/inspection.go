@@ -187,7 +187,7 @@ func (d *decoder) named(key string, to *[]string, at *[]*yaml.Node) strictyaml.F
 }
 
 // checkInspection reports policies with one name, packets without a file, and names of services and devices that are not there.
-func (d *decoder) checkInspection(c *Config) {
+func (d *checker) checkInspection(c *Config) {
 	lines := map[string]int{}
 	for i := range c.Inspection.Policies {
 		p, at := &c.Inspection.Policies[i], &d.places.policies[i]

@@ -15,6 +15,7 @@ import (
 func (d *decoder) config(n *yaml.Node, c *Config) {
 	k := keyPlaces{"": n}
 	d.places.keys = k
+	l7 := &l7Decoder{d}
 	d.Mapping(n, "the configuration", k.under("",
 		strictyaml.Optional("devices", func(n *yaml.Node) { d.devices(n, c) }),
 		strictyaml.Optional("snat", func(n *yaml.Node) { d.snat(n, c) }),
@@ -39,14 +40,14 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("inspection", func(n *yaml.Node) { d.inspection(n, c) }),
 		strictyaml.Optional("services", func(n *yaml.Node) { d.services(n, c) }),
 		strictyaml.Optional("stack", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "stack", &c.Stack, StackKernel, StackDevices) }),
-		strictyaml.Optional("loops", func(n *yaml.Node) { d.proxyLoops(n, &c.ProxyLoops) }),
-		strictyaml.Optional("network", func(n *yaml.Node) { d.network(n, &c.Network) }),
-		strictyaml.Optional("access_log", func(n *yaml.Node) { d.accessLog(n, &c.AccessLog) }),
-		strictyaml.Optional("listeners", func(n *yaml.Node) { d.listeners(n, c) }),
-		strictyaml.Optional("routes", func(n *yaml.Node) { d.routes(n, c) }),
-		strictyaml.Optional("tls_routes", func(n *yaml.Node) { d.streamRoutes(n, "tls_routes", &c.TLSRoutes, &d.places.tlsRoutes) }),
-		strictyaml.Optional("tcp_routes", func(n *yaml.Node) { d.streamRoutes(n, "tcp_routes", &c.TCPRoutes, &d.places.tcpRoutes) }),
-		strictyaml.Optional("pools", func(n *yaml.Node) { d.pools(n, c) }),
+		strictyaml.Optional("loops", func(n *yaml.Node) { l7.proxyLoops(n, &c.ProxyLoops) }),
+		strictyaml.Optional("network", func(n *yaml.Node) { l7.network(n, &c.Network) }),
+		strictyaml.Optional("access_log", func(n *yaml.Node) { l7.accessLog(n, &c.AccessLog) }),
+		strictyaml.Optional("listeners", func(n *yaml.Node) { l7.listeners(n, c) }),
+		strictyaml.Optional("routes", func(n *yaml.Node) { l7.routes(n, c) }),
+		strictyaml.Optional("tls_routes", func(n *yaml.Node) { l7.streamRoutes(n, "tls_routes", &c.TLSRoutes, &d.places.tlsRoutes) }),
+		strictyaml.Optional("tcp_routes", func(n *yaml.Node) { l7.streamRoutes(n, "tcp_routes", &c.TCPRoutes, &d.places.tcpRoutes) }),
+		strictyaml.Optional("pools", func(n *yaml.Node) { l7.pools(n, c) }),
 	)...)
 }
 

@@ -47,7 +47,7 @@ const (
 )
 
 // proxyLoops reads "auto" or a number.
-func (d *decoder) proxyLoops(n *yaml.Node, to *int) {
+func (d *l7Decoder) proxyLoops(n *yaml.Node, to *int) {
 	if d.Word(n, "auto") {
 		*to = LoopsAuto
 		return
@@ -55,7 +55,7 @@ func (d *decoder) proxyLoops(n *yaml.Node, to *int) {
 	strictyaml.Integer(d.Decoder, n, "loops", to, 1, MaxQueues)
 }
 
-func (d *decoder) accessLog(n *yaml.Node, a *AccessLog) {
+func (d *l7Decoder) accessLog(n *yaml.Node, a *AccessLog) {
 	d.Mapping(n, "access_log",
 		strictyaml.Required("file", func(n *yaml.Node) { d.Text(n, "file", &a.File) }),
 		strictyaml.Optional("buffer", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "buffer", &a.Buffer, 64<<10, 1<<30) }),
@@ -63,7 +63,7 @@ func (d *decoder) accessLog(n *yaml.Node, a *AccessLog) {
 }
 
 // network reads the routes of the userspace stack.
-func (d *decoder) network(n *yaml.Node, w *Network) {
+func (d *l7Decoder) network(n *yaml.Node, w *Network) {
 	d.Mapping(n, "network", strictyaml.Required("routes", func(n *yaml.Node) {
 		d.List(n, "routes", 4096, func(n *yaml.Node) {
 			var r NetworkRoute
@@ -109,7 +109,7 @@ func (d *decoder) deviceAddresses(n *yaml.Node, to *[]netip.Prefix) {
 	})
 }
 
-func (d *decoder) listeners(n *yaml.Node, c *Config) {
+func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 	d.List(n, "listeners", maxListeners, func(n *yaml.Node) {
 		l, at := newListener(), listenerPlace{node: n}
 		d.Mapping(n, "a listener",
@@ -153,7 +153,7 @@ func defaultVersions(p ListenerProtocol) []HTTPVersion {
 
 // listenAddrs reads one or more addresses with a port. Unlike addresses of services they may be unspecified or of loopback:
 // sockets have them.
-func (d *decoder) listenAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
+func (d *l7Decoder) listenAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
 	d.OneOrMore(n, "address", 64, func(n *yaml.Node) {
 		if a, ok := d.socketAddr(n, "address"); ok {
 			list, at = append(list, a), append(at, n)
@@ -163,7 +163,7 @@ func (d *decoder) listenAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.N
 }
 
 // socketAddr reads an address and a port that a socket can have.
-func (d *decoder) socketAddr(n *yaml.Node, what string) (netip.AddrPort, bool) {
+func (d *l7Decoder) socketAddr(n *yaml.Node, what string) (netip.AddrPort, bool) {
 	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port"}) {
 		return netip.AddrPort{}, false
 	}
@@ -181,7 +181,7 @@ func (d *decoder) socketAddr(n *yaml.Node, what string) (netip.AddrPort, bool) {
 	return a, false
 }
 
-func (d *decoder) versions(n *yaml.Node, to *[]HTTPVersion) {
+func (d *l7Decoder) versions(n *yaml.Node, to *[]HTTPVersion) {
 	lines := map[string]int{}
 	d.OneOrMore(n, "versions", 3, func(n *yaml.Node) {
 		var v HTTPVersion
@@ -193,7 +193,7 @@ func (d *decoder) versions(n *yaml.Node, to *[]HTTPVersion) {
 }
 
 // prefixes reads one or more prefixes.
-func (d *decoder) prefixes(n *yaml.Node, what string, to *[]netip.Prefix) {
+func (d *l7Decoder) prefixes(n *yaml.Node, what string, to *[]netip.Prefix) {
 	d.OneOrMore(n, what, maxLists, func(n *yaml.Node) {
 		if p, ok := d.prefix(n, what); ok {
 			*to = append(*to, p)
@@ -201,7 +201,7 @@ func (d *decoder) prefixes(n *yaml.Node, what string, to *[]netip.Prefix) {
 	})
 }
 
-func (d *decoder) forwarded(n *yaml.Node, f *Forwarded) {
+func (d *l7Decoder) forwarded(n *yaml.Node, f *Forwarded) {
 	d.Mapping(n, "forwarded",
 		strictyaml.Optional("trusted", func(n *yaml.Node) { d.prefixes(n, "trusted", &f.Trusted) }),
 		strictyaml.Optional("style", func(n *yaml.Node) {
@@ -211,7 +211,7 @@ func (d *decoder) forwarded(n *yaml.Node, f *Forwarded) {
 	)
 }
 
-func (d *decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
+func (d *l7Decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
 	d.Mapping(n, "tls",
 		strictyaml.Required("certificates", func(n *yaml.Node) {
 			d.List(n, "certificates", maxCertificates, func(n *yaml.Node) {
@@ -250,7 +250,7 @@ func (d *decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
 }
 
 // certificate reads the names of the files of one.
-func (d *decoder) certificate(n *yaml.Node) (c Certificate) {
+func (d *l7Decoder) certificate(n *yaml.Node) (c Certificate) {
 	d.Mapping(n, "a certificate",
 		strictyaml.Required("cert", func(n *yaml.Node) { d.Text(n, "cert", &c.Cert) }),
 		strictyaml.Optional("key", func(n *yaml.Node) { d.Text(n, "key", &c.Key) }),
@@ -260,7 +260,7 @@ func (d *decoder) certificate(n *yaml.Node) (c Certificate) {
 }
 
 // files reads one or more names of files.
-func (d *decoder) files(n *yaml.Node, what string, kind fileKind, to *[]string, at *[]filePlace) {
+func (d *l7Decoder) files(n *yaml.Node, what string, kind fileKind, to *[]string, at *[]filePlace) {
 	d.OneOrMore(n, what, 64, func(n *yaml.Node) {
 		if s := ""; d.Text(n, what, &s) {
 			*to, *at = append(*to, s), append(*at, filePlace{kind, s, n})
@@ -269,11 +269,11 @@ func (d *decoder) files(n *yaml.Node, what string, kind fileKind, to *[]string, 
 }
 
 // timeout is the key of a time-out, of which 0 is none.
-func (d *decoder) timeout(name string, to *time.Duration) strictyaml.Field {
+func (d *l7Decoder) timeout(name string, to *time.Duration) strictyaml.Field {
 	return strictyaml.Optional(name, func(n *yaml.Node) { d.Duration(n, name, to, 0, maxTimeout) })
 }
 
-func (d *decoder) listenerTimeouts(n *yaml.Node, t *ListenerTimeouts) {
+func (d *l7Decoder) listenerTimeouts(n *yaml.Node, t *ListenerTimeouts) {
 	d.Mapping(n, "timeouts",
 		d.timeout("handshake", &t.Handshake), d.timeout("request_header", &t.RequestHeader), d.timeout("request_body", &t.RequestBody),
 		d.timeout("write", &t.Write), d.timeout("idle", &t.Idle), d.timeout("stream", &t.Stream), d.timeout("drain", &t.Drain))
@@ -284,10 +284,10 @@ func limit[N ~int | ~int64](d *decoder, name string, to *N, most int64) strictya
 	return strictyaml.Optional(name, func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, name, to, 0, most) })
 }
 
-func (d *decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
+func (d *l7Decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
 	d.Mapping(n, "limits",
-		limit(d, "connections", &l.Connections, maxRate),
-		limit(d, "connection_requests", &l.ConnectionRequests, maxRate),
+		limit(d.decoder, "connections", &l.Connections, maxRate),
+		limit(d.decoder, "connection_requests", &l.ConnectionRequests, maxRate),
 		strictyaml.Optional("streams", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "streams", &l.Streams, 1, 65536) }),
 		strictyaml.Optional("target_bytes", func(n *yaml.Node) {
 			strictyaml.Integer(d.Decoder, n, "target_bytes", &l.TargetBytes, 64, 1<<20)
@@ -298,11 +298,11 @@ func (d *decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
 		strictyaml.Optional("header_fields", func(n *yaml.Node) {
 			strictyaml.Integer(d.Decoder, n, "header_fields", &l.HeaderFields, 8, 10000)
 		}),
-		limit(d, "body_bytes", &l.BodyBytes, maxBodyBytes))
+		limit(d.decoder, "body_bytes", &l.BodyBytes, maxBodyBytes))
 }
 
 // hostnames reads names of hosts, or "*.name", in lower case.
-func (d *decoder) hostnames(n *yaml.Node, what string, to *[]string, at *[]*yaml.Node) {
+func (d *l7Decoder) hostnames(n *yaml.Node, what string, to *[]string, at *[]*yaml.Node) {
 	d.OneOrMore(n, what, maxHostnames, func(n *yaml.Node) {
 		if s := ""; d.Text(n, what, &s) {
 			*to = append(*to, strings.ToLower(s))
@@ -314,7 +314,7 @@ func (d *decoder) hostnames(n *yaml.Node, what string, to *[]string, at *[]*yaml
 }
 
 // references reads names of listeners.
-func (d *decoder) references(n *yaml.Node, what string) (list []string, at []*yaml.Node) {
+func (d *l7Decoder) references(n *yaml.Node, what string) (list []string, at []*yaml.Node) {
 	d.OneOrMore(n, what, maxListeners, func(n *yaml.Node) {
 		if s := ""; d.Text(n, what, &s) {
 			if slices.Contains(list, s) {

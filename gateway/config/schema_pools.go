@@ -26,7 +26,7 @@ const maxRetryContent = 1 << 20
 
 type poolBackendPlace struct{ node, name, address *yaml.Node }
 
-func (d *decoder) pools(n *yaml.Node, c *Config) {
+func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 	d.List(n, "pools", maxPools, func(n *yaml.Node) {
 		p, at := newPool(), poolPlace{node: n}
 		d.Mapping(n, "a pool",
@@ -56,11 +56,11 @@ func (d *decoder) pools(n *yaml.Node, c *Config) {
 			strictyaml.Optional("slow_start", func(n *yaml.Node) { d.Duration(n, "slow_start", &p.SlowStart, 0, 24*time.Hour) }),
 			strictyaml.Optional("drain", func(n *yaml.Node) { d.Duration(n, "drain", &p.Drain, 0, maxTimeout) }),
 			strictyaml.Optional("idle_connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "idle_connections", &p.Idle, 0, 65536) }),
-			limit(d, "connection_requests", &p.Uses, maxRate), limit(d, "retry_content", &p.RetryContent, maxRetryContent),
-			limit(d, "panic_threshold", &p.Panic, 100),
+			limit(d.decoder, "connection_requests", &p.Uses, maxRate), limit(d.decoder, "retry_content", &p.RetryContent, maxRetryContent),
+			limit(d.decoder, "panic_threshold", &p.Panic, 100),
 			strictyaml.Optional("limits", func(n *yaml.Node) {
-				d.Mapping(n, "limits", limit(d, "requests", &p.Limits.Requests, maxRate),
-					limit(d, "connections", &p.Limits.Connections, maxRate), limit(d, "pending", &p.Limits.Pending, 1<<20))
+				d.Mapping(n, "limits", limit(d.decoder, "requests", &p.Limits.Requests, maxRate),
+					limit(d.decoder, "connections", &p.Limits.Connections, maxRate), limit(d.decoder, "pending", &p.Limits.Pending, 1<<20))
 			}),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				t := &p.Timeouts
@@ -74,7 +74,7 @@ func (d *decoder) pools(n *yaml.Node, c *Config) {
 	})
 }
 
-func (d *decoder) poolHash(n *yaml.Node, h *PoolHash, at *poolPlace) {
+func (d *l7Decoder) poolHash(n *yaml.Node, h *PoolHash, at *poolPlace) {
 	at.hash = n
 	d.Mapping(n, "hash",
 		strictyaml.Required("by", func(n *yaml.Node) {
@@ -84,14 +84,14 @@ func (d *decoder) poolHash(n *yaml.Node, h *PoolHash, at *poolPlace) {
 	)
 }
 
-func (d *decoder) sticky(n *yaml.Node, s *Sticky) {
+func (d *l7Decoder) sticky(n *yaml.Node, s *Sticky) {
 	d.Mapping(n, "sticky",
 		strictyaml.Optional("cookie", func(n *yaml.Node) { d.token(n, "cookie", &s.Cookie) }),
 		strictyaml.Optional("max_age", func(n *yaml.Node) { d.Duration(n, "max_age", &s.MaxAge, 0, 365*24*time.Hour) }),
 	)
 }
 
-func (d *decoder) backendTLS(n *yaml.Node, t *BackendTLS, at *poolPlace) {
+func (d *l7Decoder) backendTLS(n *yaml.Node, t *BackendTLS, at *poolPlace) {
 	d.Mapping(n, "tls",
 		strictyaml.Optional("server_name", func(n *yaml.Node) { at.serverName = n; d.oneHost(n, &t.ServerName) }),
 		strictyaml.Optional("ca_file", func(n *yaml.Node) { d.files(n, "ca_file", fileRoots, &t.CAFiles, &at.files) }),
@@ -108,7 +108,7 @@ func (d *decoder) backendTLS(n *yaml.Node, t *BackendTLS, at *poolPlace) {
 	)
 }
 
-func (d *decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
+func (d *l7Decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 	d.List(n, "backends", maxBackends, func(n *yaml.Node) {
 		b, place := newPoolBackend(), poolBackendPlace{node: n, name: n}
 		d.Mapping(n, "a backend",
@@ -122,7 +122,7 @@ func (d *decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 			strictyaml.Optional("state", func(n *yaml.Node) {
 				strictyaml.Choice(d.Decoder, n, "state", &b.State, StateActive, StateDraining, StateInactive)
 			}),
-			limit(d, "max_connections", &b.MaxConnections, maxRate), limit(d, "max_requests", &b.MaxRequests, maxRate),
+			limit(d.decoder, "max_connections", &b.MaxConnections, maxRate), limit(d.decoder, "max_requests", &b.MaxRequests, maxRate),
 		)
 		if b.Name == "" && b.Address.IsValid() {
 			b.Name = b.Address.String()
@@ -131,10 +131,10 @@ func (d *decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 	})
 }
 
-func (d *decoder) poolPassive(n *yaml.Node, p *PoolPassive) {
+func (d *l7Decoder) poolPassive(n *yaml.Node, p *PoolPassive) {
 	k := keyPlaces{"": n}
 	d.Mapping(n, "passive", k.under("",
-		limit(d, "errors", &p.Errors, 1_000_000), limit(d, "gateway_errors", &p.GatewayErrors, 1_000_000),
+		limit(d.decoder, "errors", &p.Errors, 1_000_000), limit(d.decoder, "gateway_errors", &p.GatewayErrors, 1_000_000),
 		strictyaml.Optional("success_rate", func(n *yaml.Node) { p.SuccessRate = newSuccessRate(); d.successRate(n, p.SuccessRate) }),
 		strictyaml.Optional("down", func(n *yaml.Node) { d.Duration(n, "down", &p.Down, time.Second, 24*time.Hour) }),
 		strictyaml.Optional("max_down", func(n *yaml.Node) { d.Duration(n, "max_down", &p.MaxDown, time.Second, 24*time.Hour) }),
@@ -151,7 +151,7 @@ func (d *decoder) poolPassive(n *yaml.Node, p *PoolPassive) {
 	}
 }
 
-func (d *decoder) successRate(n *yaml.Node, r *SuccessRate) {
+func (d *l7Decoder) successRate(n *yaml.Node, r *SuccessRate) {
 	d.Mapping(n, "success_rate",
 		strictyaml.Optional("interval", func(n *yaml.Node) { d.Duration(n, "interval", &r.Interval, time.Second, time.Hour) }),
 		strictyaml.Optional("min_backends", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "min_backends", &r.MinBackends, 2, maxBackends) }),
@@ -160,7 +160,7 @@ func (d *decoder) successRate(n *yaml.Node, r *SuccessRate) {
 	)
 }
 
-func (d *decoder) retryBudget(n *yaml.Node, b *RetryBudget) {
+func (d *l7Decoder) retryBudget(n *yaml.Node, b *RetryBudget) {
 	d.Mapping(n, "retry_budget",
 		strictyaml.Optional("percent", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "percent", &b.Percent, 0, 100) }),
 		strictyaml.Optional("interval", func(n *yaml.Node) { d.Duration(n, "interval", &b.Interval, time.Second, time.Hour) }),

@@ -33,7 +33,7 @@ type matchPlace struct {
 	sni                []*yaml.Node
 }
 
-func (d *decoder) routes(n *yaml.Node, c *Config) {
+func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 	d.List(n, "routes", maxRoutes, func(n *yaml.Node) {
 		r := Route{ForwardPath: ForwardNormalized}
 		at := routePlace{node: n}
@@ -51,7 +51,7 @@ func (d *decoder) routes(n *yaml.Node, c *Config) {
 	})
 }
 
-func (d *decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
+func (d *l7Decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 	d.List(n, "rules", maxRules, func(n *yaml.Node) {
 		u, p := newRule(), rulePlace{node: n}
 		d.Mapping(n, "a rule",
@@ -73,7 +73,7 @@ func (d *decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 	})
 }
 
-func (d *decoder) matches(n *yaml.Node, u *Rule, at *rulePlace) {
+func (d *l7Decoder) matches(n *yaml.Node, u *Rule, at *rulePlace) {
 	d.List(n, "matches", maxMatches, func(n *yaml.Node) {
 		m, p := newMatch(), matchPlace{node: n}
 		d.Mapping(n, "a match",
@@ -100,7 +100,7 @@ func (d *decoder) matches(n *yaml.Node, u *Rule, at *rulePlace) {
 
 // valueMatches reads conditions on fields or parameters. HTTPRoute takes the first of several conditions on a name; here
 // they are an error.
-func (d *decoder) valueMatches(n *yaml.Node, what string, form func(string) string) (list []ValueMatch, at []*yaml.Node) {
+func (d *l7Decoder) valueMatches(n *yaml.Node, what string, form func(string) string) (list []ValueMatch, at []*yaml.Node) {
 	lines := map[string]int{}
 	d.List(n, what, maxConditions, func(n *yaml.Node) {
 		v := ValueMatch{Type: MatchExact}
@@ -129,7 +129,7 @@ func (d *decoder) scalar(n *yaml.Node, what string, to *string) {
 	*to = n.Value
 }
 
-func (d *decoder) backendRefs(n *yaml.Node) (list []BackendRef, at []*yaml.Node) {
+func (d *l7Decoder) backendRefs(n *yaml.Node) (list []BackendRef, at []*yaml.Node) {
 	d.List(n, "backend_refs", maxRefs, func(n *yaml.Node) {
 		r, place := BackendRef{Weight: 1}, n
 		d.Mapping(n, "an entry of backend_refs",
@@ -141,7 +141,7 @@ func (d *decoder) backendRefs(n *yaml.Node) (list []BackendRef, at []*yaml.Node)
 	return list, at
 }
 
-func (d *decoder) retry(n *yaml.Node, r *Retry) {
+func (d *l7Decoder) retry(n *yaml.Node, r *Retry) {
 	d.Mapping(n, "retry",
 		strictyaml.Optional("attempts", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "attempts", &r.Attempts, 0, 10) }),
 		strictyaml.Optional("codes", func(n *yaml.Node) {
@@ -162,7 +162,7 @@ var filterKeys = map[string][]FilterType{
 	"path": {FilterRedirect, FilterRewrite}, "port": {FilterRedirect}, "status_code": {FilterRedirect, FilterFixed}, "body": {FilterFixed},
 }
 
-func (d *decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
+func (d *l7Decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 	d.List(n, "filters", maxFilters, func(n *yaml.Node) {
 		var f Filter
 		k := keyPlaces{"": n}
@@ -185,13 +185,13 @@ func (d *decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 	})
 }
 
-func (d *decoder) fixedBody(n *yaml.Node, to *string) {
+func (d *l7Decoder) fixedBody(n *yaml.Node, to *string) {
 	if d.scalar(n, "body", to); len(*to) > maxFixedBody {
 		d.Fail(n, "", "body has %d bytes; at most %d are allowed", len(*to), maxFixedBody)
 	}
 }
 
-func (d *decoder) pathModifier(n *yaml.Node) *PathModifier {
+func (d *l7Decoder) pathModifier(n *yaml.Node) *PathModifier {
 	var m PathModifier
 	place := n
 	d.Mapping(n, "path",
@@ -205,7 +205,7 @@ func (d *decoder) pathModifier(n *yaml.Node) *PathModifier {
 }
 
 // texts is a key with one or more texts.
-func (d *decoder) texts(key string, to *[]string) strictyaml.Field {
+func (d *l7Decoder) texts(key string, to *[]string) strictyaml.Field {
 	return strictyaml.Optional(key, func(n *yaml.Node) {
 		d.OneOrMore(n, key, maxLists, func(n *yaml.Node) {
 			if s := ""; d.Text(n, key, &s) {
@@ -216,7 +216,7 @@ func (d *decoder) texts(key string, to *[]string) strictyaml.Field {
 }
 
 // streamRoutes reads tls_routes or tcp_routes.
-func (d *decoder) streamRoutes(n *yaml.Node, what string, to *[]StreamRoute, places *[]routePlace) {
+func (d *l7Decoder) streamRoutes(n *yaml.Node, what string, to *[]StreamRoute, places *[]routePlace) {
 	d.List(n, what, maxRoutes, func(n *yaml.Node) {
 		var r StreamRoute
 		at := routePlace{node: n}

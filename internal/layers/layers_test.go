@@ -9,10 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// policy says which of our packages each folder may import. Imports flow down.
+// policy lists the folders of the repository in the order of imports, with the packages of the project that each may import.
 //
 // It is a statement of policy: change it by discussion, not to fix a build.
 const policy = `
@@ -123,9 +124,9 @@ internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern
 internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/app/service:
 internal/app/stackd: shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile
+docs              :
 cmd/prom          : metrics
 cmd/millrace      : *
-docs              :
 internal/layers   :
 internal/tools    :
 internal/testkit/checkout:
@@ -213,10 +214,21 @@ type file struct {
 	ast  *ast.File
 }
 
-// sources parses every Go file of the repository, those of nested modules too.
-func sources(t *testing.T) (files []file) {
+// sources parses every Go file of the repository, those of nested modules too, once for all tests.
+func sources(t *testing.T) []file {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	files, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("found only %d source files", len(files))
+	}
+	return files
+}
+
+var parsed = sync.OnceValues(func() (files []file, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -238,14 +250,8 @@ func sources(t *testing.T) (files []file) {
 		files = append(files, file{rel, filepath.ToSlash(filepath.Dir(rel)), strings.HasSuffix(path, "_test.go"), f})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) < 20 {
-		t.Fatalf("found only %d source files", len(files))
-	}
-	return files
-}
+	return files, err
+})
 
 // table reads lines of the form "name : word word".
 func table(text string) map[string][]string {
@@ -309,6 +315,53 @@ func TestImportsFlowDown(t *testing.T) {
 				t.Errorf("%s imports %s; %s may import: %s", f.path, dir, f.dir, strings.Join(allowed, " "))
 			}
 		}
+	}
+}
+
+// upward lists the imports of a package that stands below the importer in policy, with their reasons: at most five.
+const upward = `
+filter/appid   tls/clienthello   recognises TLS and QUIC by their ClientHello, which the request path parses for certificates
+filter/inspect tls/clienthello   the same, for the buffers tls.* of rules
+`
+
+const mostUpward = 5
+
+// TestImportsFollowTheOrder holds the order of policy: whoever reads it from the top meets no package before those that it is
+// made of.
+func TestImportsFollowTheOrder(t *testing.T) {
+	place, reasons := map[string]int{}, map[string]string{}
+	for line := range strings.Lines(policy) {
+		if name, _, ok := strings.Cut(line, ":"); ok {
+			place[strings.TrimSpace(name)] = len(place)
+		}
+	}
+	for line := range strings.Lines(upward) {
+		if f := strings.Fields(line); len(f) > 2 {
+			reasons[f[0]+" "+f[1]] = strings.Join(f[2:], " ")
+		}
+	}
+	found := map[string]bool{}
+	for _, f := range sources(t) {
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			dir, ours := folderOf(path)
+			if !ours || f.test || place[dir] < place[f.dir] {
+				continue
+			}
+			arrow := f.dir + " " + dir
+			if found[arrow] = true; reasons[arrow] == "" {
+				t.Errorf("%s imports %s, which stands below %s in policy", f.path, dir, f.dir)
+			}
+		}
+	}
+	for arrow, why := range reasons {
+		t.Logf("upward: %s: %s", arrow, why)
+		if !found[arrow] {
+			t.Errorf("upward: %s is no import", arrow)
+		}
+	}
+	if len(reasons) > mostUpward {
+		t.Errorf("%d imports run upward, want at most %d", len(reasons), mostUpward)
 	}
 }
 
@@ -466,23 +519,6 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	for dir, ok := range docs {
 		if !ok {
 			t.Errorf("package %s has no comment", dir)
-		}
-	}
-}
-
-// mostFiles bounds the source files of a package: in a longer list no file is found by its name.
-const mostFiles = 40
-
-func TestNoPackageHasTooManyFiles(t *testing.T) {
-	count := map[string]int{}
-	for _, f := range sources(t) {
-		if !f.test {
-			count[f.dir]++
-		}
-	}
-	for dir, n := range count {
-		if n > mostFiles {
-			t.Errorf("%s has %d source files, want at most %d", dir, n, mostFiles)
 		}
 	}
 }
