@@ -54,7 +54,7 @@ func (c OpenConfig) Open() (*socket.Stack, error) {
 	if len(c.Node.Devices) != 1 || len(c.Addrs) == 0 {
 		return nil, errors.New("millrace: one device and at least one address are required")
 	}
-	kernels, err := nexthop.KernelAddrs()
+	kernels, _, err := nexthop.KernelAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("millrace: the kernel's addresses: %w", err)
 	}

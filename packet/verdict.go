@@ -54,6 +54,7 @@ const (
 	DropBackendFull                        // the service's backends have as many connections as they may
 	DropInspection                         // an inspection rule drops the packet, or has blocked its flow
 	DropInspectionFull                     // inspection has no memory or steps left for the packet, and lets none pass uninspected
+	DropMartian                            // a source that no packet from another host can have
 	dropEnd
 )
 
@@ -82,7 +83,7 @@ var verdictNames = [Verdicts]string{
 	DropSequence: "sequence", DropState: "state", DropBacklog: "backlog", DropMemory: "memory",
 	DropAuth: "auth", DropReassembly: "reassembly", DropBackendFull: "backend_full",
 	DropInspection: "inspection", DropInspectionFull: "inspection_full",
-	DropNeighbor: "invalid_neighbor", DropICMP: "icmp",
+	DropNeighbor: "invalid_neighbor", DropICMP: "icmp", DropMartian: "martian",
 }
 
 // String returns the name under which the verdict is counted: lower case, words joined by "_".

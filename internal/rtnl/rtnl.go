@@ -5,6 +5,7 @@
 package rtnl
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"time"
@@ -45,17 +46,38 @@ func interrupted(err error) bool {
 		errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOBUFS)
 }
 
-// Addrs returns the addresses of all interfaces in the network namespace of the calling thread.
-func Addrs() (map[netip.Addr]bool, error) {
+// Addrs returns the addresses of all interfaces in the network namespace of the calling thread, and the directed
+// broadcasts of their networks.
+func Addrs() (own, broadcasts map[netip.Addr]bool, err error) {
 	list, err := Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	set := make(map[netip.Addr]bool, len(list))
+	own, broadcasts = make(map[netip.Addr]bool, len(list)), map[netip.Addr]bool{}
 	for _, a := range list {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			set[ip] = true
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
+		}
+		own[ip] = true
+		bits, _ := a.Mask.Size()
+		if b, ok := Broadcast(netip.PrefixFrom(ip, bits)); ok {
+			broadcasts[b] = true
+		}
+		if b, ok := netip.AddrFromSlice(a.Broadcast); ok { // set by hand, it need not be the last address of the network
+			broadcasts[b] = true
 		}
 	}
-	return set, nil
+	return own, broadcasts, nil
+}
+
+// Broadcast returns the directed broadcast of an IPv4 network (RFC 919 7). Networks of two addresses and of one have none
+// (RFC 3021 2.1).
+func Broadcast(p netip.Prefix) (netip.Addr, bool) {
+	if !p.Addr().Is4() || p.Bits() < 0 || p.Bits() > 30 {
+		return netip.Addr{}, false
+	}
+	a := p.Addr().As4()
+	binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])|^uint32(0)>>p.Bits())
+	return netip.AddrFrom4(a), true
 }

@@ -65,8 +65,8 @@ func TestAddrsAreThoseOfTheNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got map[netip.Addr]bool
-	if err := a.Do(func() (err error) { got, err = Addrs(); return err }); err != nil {
+	var got, broadcasts map[netip.Addr]bool
+	if err := a.Do(func() (err error) { got, broadcasts, err = Addrs(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []string{"198.18.2.1", "2001:db8:2::1", "127.0.0.1", "::1"} {
@@ -76,6 +76,32 @@ func TestAddrsAreThoseOfTheNamespace(t *testing.T) {
 	}
 	if got[netip.MustParseAddr("198.18.2.2")] {
 		t.Error("an address that nobody has")
+	}
+	if !broadcasts[netip.MustParseAddr("198.18.2.255")] {
+		t.Errorf("the directed broadcast is missing in %v", broadcasts)
+	}
+	if out, err := a.Run("ip", "addr", "add", "198.18.3.1/24", "broadcast", "198.18.3.127", "dev", "eth0"); err != nil {
+		t.Fatal(out, err)
+	}
+	if err := a.Do(func() (err error) { got, broadcasts, err = Addrs(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"198.18.3.127", "198.18.3.255"} {
+		if !broadcasts[netip.MustParseAddr(s)] || got[netip.MustParseAddr(s)] {
+			t.Errorf("%s is no broadcast in %v", s, broadcasts)
+		}
+	}
+}
+
+func TestDirectedBroadcasts(t *testing.T) {
+	for p, want := range map[string]string{
+		"198.18.0.1/24": "198.18.0.255", "198.18.0.9/30": "198.18.0.11", "198.18.0.0/15": "198.19.255.255", "0.0.0.0/0": "255.255.255.255",
+		"198.18.0.1/31": "", "198.18.0.1/32": "", "2001:db8::1/64": "",
+	} {
+		got, ok := Broadcast(netip.MustParsePrefix(p))
+		if ok != (want != "") || ok && got.String() != want {
+			t.Errorf("%s: %v, %v, want %q", p, got, ok, want)
+		}
 	}
 }
 

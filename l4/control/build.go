@@ -67,6 +67,7 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 		g.indexed, g.reg.grown = c.SNAT, false
 		s.Index(c.SNAT)
 	}
+	g.enterOwn(s, c)
 	g.list(s, c)
 	g.retire(s)
 	g.unreleased = g.hasRemoved(s)

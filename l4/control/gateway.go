@@ -38,7 +38,12 @@ type Options struct {
 	OnPortsShort func([]SNATStatus)
 	OnPeer       func(statesync.Event) // called when a stream to or from the other gateway comes up or goes down; may be nil
 	// Policy returns the number of an inspection policy by its name, for datapath.Service.Inspection; nil: nothing is inspected.
-	Policy  func(name string) uint8
+	Policy func(name string) uint8
+	// HostAddrs are the addresses of a host of the same node that the configuration does not have; KernelAddrs reads those of
+	// the kernel, nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
+	HostAddrs   []netip.Prefix
+	KernelAddrs func() (own, broadcasts map[netip.Addr]bool, err error)
+
 	OnEvent func(Event) // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
@@ -85,15 +90,15 @@ type Gateway struct {
 	alarm   time.Time            // when timer runs; zero is never
 	timer   *time.Timer
 
-	dirty   map[netip.Addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
-	held    bool                       // they wait for flushHops
-	window  time.Time                  // when burst began to count changes of hops
-	burst   int
-	down    map[uint32]bool // backends that fail their checks
-	cut     map[uint32]bool // backends that a reload removed, with `removed: drop`
-	hops    map[netip.Addr]nexthop.Hop
-	kernels map[netip.Addr]bool // the kernel's own addresses, as last read; not changed once here
-	closed  bool
+	dirty  map[netip.Addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
+	held   bool                       // they wait for flushHops
+	window time.Time                  // when burst began to count changes of hops
+	burst  int
+	down   map[uint32]bool // backends that fail their checks
+	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
+	hops   map[netip.Addr]nexthop.Hop
+	own    ownAddrs
+	closed bool
 
 	portsWarned time.Time // when OnPortsShort was called
 
@@ -130,6 +135,8 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[netip.Addr]nexthop.Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1), clientsAsked: make(chan struct{}, 1),
 	}
+	g.own = ownAddrs{map[netip.Addr]bool{}, map[netip.Addr]bool{}}
+	g.kernelAddrs()
 	g.checks = g.newChecker()
 	g.snap.Store(g.build(&datapath.Snapshot{Devices: slices.Clone(opt.Devices), HoldResets: c.Sync != nil}, c))
 	for i := range loops {

@@ -392,8 +392,8 @@ func TestEchoRequestsAreAnswered(t *testing.T) {
 		}
 	}
 	w := newWorld(t, fill(""))
-	w.refused(0, echoRequest("127.0.0.1", "198.18.1.1", 0), packet.DropUnsupported)
-	w.refused(0, echoRequest("224.0.0.1", "198.18.1.1", 0), packet.DropUnsupported)
+	w.refused(0, echoRequest("127.0.0.1", "198.18.1.1", 0), packet.DropMartian)
+	w.refused(0, echoRequest("224.0.0.1", "198.18.1.1", 0), packet.DropMartian)
 }
 
 func TestErrorsAboutExpiredConnectionsAreDropped(t *testing.T) {

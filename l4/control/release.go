@@ -145,6 +145,7 @@ func (g *Gateway) free(s *datapath.Snapshot, gone *datapath.Numbers) {
 	}
 	s.Free(gone, services, r.loops)
 	s.Index(g.cfg.SNAT)
+	g.enterOwn(s, g.cfg)
 }
 
 // freeBackend takes the number from a backend. Its health was forgotten when a reload removed it.

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/l4/datapath"
-	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -40,16 +39,6 @@ func (g *Gateway) Steering() []Steer {
 		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
 	}
 	return append(withMessages(list), kept(list, kernels)...)
-}
-
-// kernelAddrs returns the kernel's own addresses, those of before when they cannot be read: without
-// them the gateway would answer ARP for the machine's addresses and take its packets. The caller holds
-// g.mu.
-func (g *Gateway) kernelAddrs() map[netip.Addr]bool {
-	if set, err := nexthop.KernelAddrs(); err == nil {
-		g.kernels = set
-	}
-	return g.kernels
 }
 
 // Types of messages for the gateway, see icmp.go: errors, and to its own addresses echo requests (8,

@@ -23,6 +23,18 @@ func addr6(b []byte) addr {
 	return addr{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
 }
 
+// noAddr is a multicast address that is no group's. It stands for an IPv4-mapped address in an IPv6 header, which must
+// not be taken for the IPv4 address (RFC 4942 2.2): nothing is found by it, and as a source it is a martian.
+var noAddr = addr{^uint64(0), ^uint64(0)}
+
+// wireAddr6 returns an address of an IPv6 header.
+func wireAddr6(b []byte) addr {
+	if a := addr6(b); !a.is4() {
+		return a
+	}
+	return noAddr
+}
+
 func addrOf(a netip.Addr) addr {
 	b := a.As16()
 	return addr6(b[:])
@@ -91,4 +103,42 @@ var selection = hashKey{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31
 func (k *hashKey) sum(a addr, w uint64) uint64 {
 	h := mum(a.hi^k[0], a.lo^k[1])
 	return mum(h^w, k[2]^bits.RotateLeft64(w, 32)^k[0])
+}
+
+// A packet from outside whose source is an address of the gateway is forged, or came back by a loop of routes. A reply to
+// it returns to the gateway and is forwarded again: one datagram with the source of a service circulates for ever. RFC
+// 1812 5.3.7 has routers drop such packets, which Linux calls martians.
+//
+// A martian opens no connection and gets no answer. So the test is made where no connection is known, and before answers
+// and ICMP errors. A packet of a known connection needs none: its source was tested when the connection opened, and is
+// tested again when the own addresses have changed (Sources.Mark).
+
+// SetOwn enters the addresses that only the gateway itself sends from: service and SNAT addresses, those that connections
+// still have included, and machine, the addresses of the kernel and of a host in the same process. broadcasts are the
+// directed broadcasts of their networks, which no host sends from (RFC 1122 3.2.1.3).
+func (s *Snapshot) SetOwn(machine, broadcasts map[netip.Addr]bool) {
+	var all []indexSlot
+	add := func(a addr) { all = append(all, indexSlot{a, tagOf(kindLocal, 0, 0), 0}) }
+	for i := range s.VIPs {
+		if v := &s.VIPs[i]; !v.Free() {
+			add(v.addr)
+		}
+	}
+	for _, a := range s.SNATs() {
+		add(addrOf(a))
+	}
+	for _, set := range []map[netip.Addr]bool{machine, broadcasts} {
+		for a := range set {
+			add(addrOf(a))
+		}
+	}
+	s.own = newIndex(all)
+}
+
+// martian reports whether no packet from outside has an honest source a.
+func (s *Snapshot) martian(a addr) bool {
+	if _, own := s.own.find(a, tagOf(kindLocal, 0, 0)); own {
+		return true
+	}
+	return a.martian() || s.Tunnel.holds(a)
 }

@@ -11,6 +11,9 @@ import (
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if h.snap.Limits.on && h.offered != toLast {
 		if service := h.snap.serviceOf(front); !h.withinPackets(v.src, service) {
+			if h.snap.martian(v.src) { // whoever forges it must not have an own address blocked
+				return h.dropOf(service, packet.DropMartian)
+			}
 			h.reportLimited(v.src)
 			return h.dropOf(service, packet.DropRateLimit)
 		}
@@ -30,9 +33,9 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	c := &h.table.conns[n]
 	if c.lists != h.snap.Sources.Mark {
 		service := h.snap.Backends[c.backend].Service
-		if h.snap.Sources.denies(v.src, service) {
+		if why := h.deniedSource(v.src, service); why != packet.Forward {
 			h.forget(n)
-			return h.drop(service, packet.DropDenied)
+			return h.drop(service, why)
 		}
 		c.lists = h.snap.Sources.Mark
 	}
@@ -46,6 +49,17 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	}
 	h.endIfReset(n, v)
 	return verdict
+}
+
+// deniedSource returns why no connection of a source may go on, Forward if it may.
+func (h *Handler) deniedSource(src addr, service uint32) packet.Verdict {
+	switch {
+	case h.snap.martian(src):
+		return packet.DropMartian
+	case h.snap.Sources.denies(src, service):
+		return packet.DropDenied
+	}
+	return packet.Forward
 }
 
 // superseded reports whether a packet from the client ends its connection and opens another:
@@ -284,6 +298,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 
 // unknownReply decides a packet of an endpoint that belongs to no connection.
 func (h *Handler) unknownReply(v *view, from uint32, toUs bool) packet.Verdict {
+	if h.snap.martian(v.src) {
+		return packet.DropMartian
+	}
 	if h.offered == toFirst {
 		return packet.DropNoFlow
 	}
@@ -342,6 +359,9 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 // unless the packet can leave: a drop costs no entry, so a flood to a service without a route fills nothing.
 func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 	service := h.snap.serviceOf(number)
+	if h.snap.martian(v.src) { // before anything is answered
+		return h.dropOf(service, packet.DropMartian)
+	}
 	if service < 0 {
 		return packet.DropNoService
 	}
@@ -425,7 +445,7 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 		midflow = true
 	}
 	switch {
-	case v.src.martian() || v.sport == 0:
+	case v.sport == 0:
 		return false, packet.DropUnsupported
 	case h.snap.Sources.Mark != 0 && h.snap.Sources.denies(v.src, service):
 		return false, packet.DropDenied

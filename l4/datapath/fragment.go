@@ -146,7 +146,7 @@ func fragmentOf(d *packet.Desc, p []byte) fragmentHeader {
 	}
 	h := it.Fragment()
 	f := fragmentHeader{
-		key: fragmentKey{addr6(ip[8:24]), addr6(ip[24:40]), h.ID, 0},
+		key: fragmentKey{wireAddr6(ip[8:24]), wireAddr6(ip[24:40]), h.ID, 0},
 		at:  int(h.Offset), more: h.More, proto: d.Proto, idAt: uint16(d.L3) + h.At + 4,
 	}
 	f.end = f.at + wire.IPv6Len + int(ip.PayloadLen()) - int(h.At) - wire.FragmentHeaderLen
@@ -168,6 +168,9 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropUnsupported
 	}
 	f := fragmentOf(d, p)
+	if h.snap.martian(f.key.src) { // it would be held, and take the place of another
+		return packet.DropMartian
+	}
 	if to := h.fragmentLoop(d, &f.key); to != h.loop {
 		if f.at > 0 {
 			h.early.add(h.fragments.hash(&f.key))

@@ -448,4 +448,5 @@ var DropReasons = []packet.Verdict{
 	packet.DropNoBackend, packet.DropNoRoute, packet.DropNoNeighbor, packet.DropTTL,
 	packet.DropPortsFull, packet.DropTooBig, packet.DropNoFrame, packet.DropDenied, packet.DropRateLimit,
 	packet.DropBackendFull, packet.DropRule, packet.DropInspection, packet.DropInspectionFull, packet.DropSequence,
+	packet.DropMartian,
 }

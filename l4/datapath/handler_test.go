@@ -39,6 +39,7 @@ func newBench() *bench {
 	s.SNAT4 = []uint16{1}
 	s.Sources.services, s.Limits.services = make([]*SourceTable, 1), make([]Limits, 1)
 	s.Index([]netip.Addr{netip.MustParseAddr("198.18.2.1")})
+	s.SetOwn(nil, nil)
 	b.snap.Store(s)
 	b.h = New(Options{Loops: 1, Table: 64, HalfOpen: 32, Fragments: 64, SNATPorts: PortRange{1024, 2047}, Seed: 1}, &b.snap)
 	return b

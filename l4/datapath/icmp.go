@@ -47,7 +47,9 @@ func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
 	switch {
 	case !h.snap.local(v.dst):
 		return packet.DropNoService
-	case v.src.martian() || !v.is4 && d.Flags.Has(packet.FlagOptions):
+	case h.snap.martian(v.src): // a reply to a directed broadcast would reach all of its network
+		return packet.DropMartian
+	case !v.is4 && d.Flags.Has(packet.FlagOptions):
 		return packet.DropUnsupported
 	case !h.mayAnswer(answerEcho, v.src):
 		return packet.DropRateLimit
@@ -92,6 +94,9 @@ func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
 func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 	var v view
 	v.readIP(d, p)
+	if h.snap.martian(v.src) {
+		return packet.DropMartian
+	}
 	if v.hopsLeft() <= 1 {
 		return packet.DropTTL
 	}
@@ -146,6 +151,9 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 // table does not know the connection: it may have begun on another gateway.
 func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	id := h.snap.serviceOf(front)
+	if h.snap.martian(q.dst) { // no client: what the error quotes was never sent
+		return packet.DropMartian
+	}
 	if h.offered == toFirst || id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT || h.snap.Services[id].LeastConnections {
 		return packet.DropNoFlow
 	}
@@ -255,8 +263,12 @@ func parseQuote(b []byte, is4 bool) (q quote, why packet.Verdict) {
 	case r.Proto != wire.ProtoTCP && r.Proto != wire.ProtoUDP:
 		return q, packet.DropUnsupported // also errors about errors (RFC 1122 3.2.2)
 	}
+	of := wireAddr6
+	if is4 {
+		of = addr6 // which the reader has mapped
+	}
 	return quote{
-		b: b, l4: r.L4, src: addr6(r.Flow.Local[:]), dst: addr6(r.Flow.Remote[:]),
+		b: b, l4: r.L4, src: of(r.Flow.Local[:]), dst: of(r.Flow.Remote[:]),
 		sport: r.Flow.LocalPort, dport: r.Flow.RemotePort, proto: r.Proto, is4: is4,
 	}, why
 }

@@ -299,12 +299,12 @@ func (h *Handler) TakeSnapshot(now clock.Time) {
 }
 
 // reconcileKernel takes back the connections that the snapshot which follows old concerns: all after a reload, which may
-// give addresses another meaning, and where devices have changed; otherwise those of the backends and endpoints that are
+// give addresses another meaning, and where devices or own addresses have changed; otherwise those of the backends and endpoints that are
 // not what they were: an inactive backend is not usable, and all else of one changes by a reload. The loop forwards nothing
 // by the new snapshot before.
 func (h *Handler) reconcileKernel(old *Snapshot) {
 	k, s := &h.kernel, h.snap
-	if old.Round != s.Round || !slices.Equal(old.Devices, s.Devices) {
+	if old.Round != s.Round || old.Sources.Mark != s.Sources.Mark || !slices.Equal(old.Devices, s.Devices) {
 		k.generation++
 		k.forwarder.Renew()
 		return

@@ -211,6 +211,9 @@ func (s *Sources) denies(client addr, service uint32) bool {
 // lastMark is the last before marks begin anew, with the next round.
 const lastMark = 255
 
+// Renew returns the same lists with another mark: what let connections in has changed.
+func (s *Sources) Renew() Sources { return s.Next(s.all, s.services, true) }
+
 // Next returns the state of the lists after s. Its mark differs if they have changed.
 func (s *Sources) Next(all *SourceTable, services []*SourceTable, changed bool) Sources {
 	n := Sources{all: all, services: services, round: s.round, Mark: s.Mark}

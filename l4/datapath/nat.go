@@ -48,7 +48,7 @@ func (v *view) readIP(d *packet.Desc, p []byte) {
 	if ip := p[d.L3:]; v.is4 {
 		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
 	} else {
-		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
+		v.src, v.dst = wireAddr6(ip[8:24]), wireAddr6(ip[24:40])
 	}
 }
 

@@ -40,7 +40,7 @@ func (h *Handler) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
 	key := clientKey{v.dst, at.VIP, v.dport}
 	hash := h.table.hashClient(&key) // the packet was looked up by its backend's key
 	switch {
-	case v.dst.martian() || v.dport == 0 || h.snap.backendAddr(v.dst): // a backend is served from an SNAT address
+	case h.snap.martian(v.dst) || v.dport == 0 || h.snap.backendAddr(v.dst): // a backend is served from an SNAT address
 		return h.drop(service, packet.DropNoFlow)
 	case h.table.findClient(&key, hash) >= 0: // it leads to another backend now, or has another source port
 		return h.drop(service, packet.DropNoFlow)

@@ -44,6 +44,9 @@ func (h *Handler) tooBig(v *view) bool {
 // ttlExpired answers a packet whose time to live is over (RFC 1812 5.3.1, RFC 4443 3.3). Only those to
 // one of our addresses have an answer.
 func (h *Handler) ttlExpired(v *view) packet.Verdict {
+	if h.snap.martian(v.src) {
+		return h.dropTo(v, packet.DropMartian)
+	}
 	if h.snap.local(v.dst) && h.sendICMPError(v, v.dst, ip.TimeExceeded.Message(v.is4)) {
 		return packet.Forward
 	}

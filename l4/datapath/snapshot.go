@@ -23,6 +23,7 @@ type Snapshot struct {
 	Retired   *Numbers // numbers without use: loops report which of them they still hold; nil: there are none
 	Devices   []Device // by Desc.Port
 	keys      index
+	own       index // addresses that no packet from outside comes from, see SetOwn
 	VIPs      []VIP
 	Services  []*Service // elements of these three are shared by snapshots: one that changes is replaced
 	Backends  []*Backend

@@ -261,6 +261,9 @@ func (h *Handler) Import(now clock.Time, list []ConnCopy, outcomes *[RecordOutco
 // importConn enters one connection. What packets here have said of one counts more than what a peer says: such a
 // connection only lives longer by a record.
 func (h *Handler) importConn(c *Conn) int {
+	if h.snap.martian(c.client) { // the peer does not know this machine's addresses
+		return RecordUnknown
+	}
 	timeout := ticks(h.snap.Timeouts[c.state])
 	if int32(timeout-c.deadline) <= 0 {
 		return RecordStale

@@ -159,6 +159,7 @@ func TestWhatIsFreeIsNotFound(t *testing.T) {
 	gone.SNATs.Add(1)
 	s.Free(&gone, nil, 1)
 	s.Index(nil)
+	s.SetOwn(nil, nil)
 	if _, ok := s.keys.find(addrOf(at), tagOf(kindVIP, 80, 6)); !ok {
 		t.Error("the service address that is left is not found")
 	}

@@ -62,6 +62,7 @@ func TestPathsOfBackendsThatAreGoneAreForgotten(t *testing.T) {
 	kept, gone := addrOf(netip.MustParseAddr("198.18.2.11")), addrOf(netip.MustParseAddr("198.18.2.12"))
 	s := &Snapshot{Endpoints: []*Endpoint{{addr: kept, InUse: true}, {addr: gone}}}
 	s.Index(nil)
+	s.SetOwn(nil, nil)
 	var snap atomic.Pointer[Snapshot]
 	snap.Store(s)
 	h := New(Options{Loops: 1, Table: 64, HalfOpen: 16, Fragments: 64, SNATPorts: PortRange{First: 1024, Last: 2047}}, &snap)

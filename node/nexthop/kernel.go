@@ -356,6 +356,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// KernelAddrs returns the addresses of this machine's interfaces: those of the calling thread's network
-// namespace. An error is not an answer: a caller that takes it for none would claim the machine's own.
-func KernelAddrs() (map[netip.Addr]bool, error) { return rtnl.Addrs() }
+// KernelAddrs returns the addresses of this machine's interfaces, those of the calling thread's network namespace, and
+// the directed broadcasts of their networks. An error is not an answer: a caller that takes it for none would claim the
+// machine's own.
+func KernelAddrs() (own, broadcasts map[netip.Addr]bool, err error) { return rtnl.Addrs() }
+
+// Broadcast returns the directed broadcast of an IPv4 network; false where it has none.
+func Broadcast(p netip.Prefix) (netip.Addr, bool) { return rtnl.Broadcast(p) }
