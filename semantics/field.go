@@ -22,12 +22,14 @@ const (
 	inTarget                // of pseudo-headers: no blanks and no control characters
 	inAuthority             // of a host and port (RFC 3986 3.2.2, 3.2.3)
 	inHost                  // of a host name
+	inVariable              // letters in lower case and digits, which stay in the name of a variable
+	inPlain                 // these and the hyphen
 	inURI                   // of a request target in HTTP/1.1: visible ASCII without the fragment's mark
 )
 
 var classes = newClasses()
 
-func newClasses() (t [256]uint8) {
+func newClasses() (t [256]uint16) {
 	for i := range t {
 		c := byte(i)
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
@@ -49,6 +51,12 @@ func newClasses() (t [256]uint8) {
 		if t[i]&inAuthority != 0 && strings.IndexByte(":[]", c) < 0 {
 			t[i] |= inHost
 		}
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			t[i] |= inVariable | inPlain
+		}
+		if c == '-' {
+			t[i] |= inPlain
+		}
 		if c > ' ' && c < 0x7f && c != '#' {
 			t[i] |= inURI
 		}
@@ -57,7 +65,7 @@ func newClasses() (t [256]uint8) {
 }
 
 // all reports whether every byte of s is in a class.
-func all(s string, class uint8) bool {
+func all(s string, class uint16) bool {
 	and := class
 	for i := range len(s) {
 		and &= classes[s[i]]

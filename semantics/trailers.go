@@ -1,5 +1,10 @@
 package semantics
 
+import (
+	"slices"
+	"strings"
+)
+
 // TrailerUse is what a recipient does with a field after the content.
 type TrailerUse uint8
 
@@ -17,12 +22,32 @@ func UseOfTrailer(name string) TrailerUse {
 	switch name {
 	case "content-length", "transfer-encoding", "host", "connection", "proxy-connection", "keep-alive", "upgrade", "te", "trailer":
 		return TrailerRefused
-	case "authorization", "proxy-authorization", "cookie", "set-cookie", "content-encoding", "content-type", "content-range",
-		"cache-control", "expect", "max-forwards", "range",
-		"forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-real-ip":
+	case "authorization", "cookie", "expect", "range", "forwarded":
+		return TrailerDropped
+	}
+	if strings.HasPrefix(name, forwardedPrefix) || slices.Contains(decidedByHeader, name) || !IsPlainName(name) && readAsHeader(name) {
 		return TrailerDropped
 	}
 	return TrailerKept
+}
+
+// forwardedPrefix begins the names by which proxies speak of a client.
+const forwardedPrefix = "x-forwarded-"
+
+// decidedByHeader are names with a hyphen whose fields a header decides.
+var decidedByHeader = []string{
+	"proxy-authorization", "set-cookie", "content-encoding", "content-type", "content-range", "cache-control", "max-forwards", "x-real-ip", "client-cert",
+	"client-cert-chain", "early-data",
+}
+
+// framingNames are those of the refused ones that have a hyphen.
+var framingNames = []string{"content-length", "transfer-encoding", "proxy-connection", "keep-alive"}
+
+// readAsHeader reports whether a name becomes the variable of a field that a header decides.
+func readAsHeader(name string) bool {
+	same := func(other string) bool { return SameVariable(name, other) }
+	return len(name) > len(forwardedPrefix) && SameVariable(name[:len(forwardedPrefix)], forwardedPrefix) ||
+		slices.ContainsFunc(decidedByHeader, same) || slices.ContainsFunc(framingNames, same)
 }
 
 // ReadTrailers validates the field section of trailers of HTTP/2 or HTTP/3, which have no pseudo-headers (RFC 9113 8.1, RFC

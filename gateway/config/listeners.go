@@ -45,10 +45,22 @@ type Listener struct {
 	AltSvc        time.Duration    // key "alt_svc": how long clients may remember that there is HTTP/3 (RFC 7838 3.1), default 24h; 0 does not announce it
 	ProxyProtocol []netip.Prefix   // key "proxy_protocol.from": peers whose connections begin with a PROXY header, version 1 or 2; others have none
 	Forwarded     Forwarded        // key "forwarded", of HTTP and HTTPS
+	Colliding     CollidingFields  // key "colliding_fields", of HTTP and HTTPS: "drop" (default), "reject" or "allow"
 	TLS           *ListenerTLS     // key "tls": required with HTTPS, nil otherwise
 	Timeouts      ListenerTimeouts // key "timeouts"
 	Limits        ListenerLimits   // key "limits"
 }
+
+// CollidingFields is what happens to fields of clients whose names differ from those that the gateway sets, removes or reads only
+// where both have no letter or digit, as X_Real_IP and X-Real-IP: backends that read fields as variables cannot tell them apart.
+type CollidingFields string
+
+// The values of CollidingFields.
+const (
+	CollidingDrop   CollidingFields = "drop"   // backends do not get the field
+	CollidingReject CollidingFields = "reject" // the request gets 400
+	CollidingAllow  CollidingFields = "allow"  // backends get the field
+)
 
 // ListenerProtocol is what a listener speaks.
 type ListenerProtocol string
@@ -178,6 +190,7 @@ const (
 func newListener() Listener {
 	return Listener{
 		AltSvc:    24 * time.Hour,
+		Colliding: CollidingDrop,
 		Forwarded: Forwarded{Style: ForwardedX, Via: true},
 		Timeouts: ListenerTimeouts{
 			Handshake: 10 * time.Second, RequestHeader: 15 * time.Second, RequestBody: time.Minute, Write: time.Minute,

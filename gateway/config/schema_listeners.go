@@ -17,6 +17,7 @@ type listenerPlace struct {
 	versions        *yaml.Node
 	proxyProtocol   *yaml.Node
 	forwarded       *yaml.Node
+	colliding       *yaml.Node
 	altSvc          *yaml.Node
 	addresses       []*yaml.Node
 	certificates    []certificatePlace
@@ -128,6 +129,10 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 				d.Mapping(n, "proxy_protocol", strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }))
 			}),
 			strictyaml.Optional("forwarded", func(n *yaml.Node) { at.forwarded = n; d.forwarded(n, &l.Forwarded) }),
+			strictyaml.Optional("colliding_fields", func(n *yaml.Node) {
+				at.colliding = n
+				strictyaml.Choice(d.Decoder, n, "colliding_fields", &l.Colliding, CollidingDrop, CollidingReject, CollidingAllow)
+			}),
 			strictyaml.Optional("tls", func(n *yaml.Node) { at.tls = n; l.TLS = newListenerTLS(); d.listenerTLS(n, l.TLS, &at) }),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) { d.listenerTimeouts(n, &l.Timeouts) }),
 			strictyaml.Optional("limits", func(n *yaml.Node) { d.listenerLimits(n, &l.Limits) }),

@@ -215,6 +215,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		}
 	}
 	rules, refs := n.cfg.RulesOf(l.Name)
+	out.Names, out.Colliding = rewrite.NewNames(namesOf(n, refs)), collidings[l.Colliding]
 	for i := range refs {
 		out.Rules = append(out.Rules, n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i]))
 	}

@@ -31,6 +31,10 @@ func (x *exchange) route() {
 		x.answer(errTarget)
 		return
 	}
+	if c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields) {
+		x.refuse(RefusedMessage)
+		return
+	}
 	path, query := semantics.SplitTarget(m.Path)
 	if m.Path != "*" {
 		normal, buf, err := semantics.NormalizePath(x.path, path)
@@ -141,7 +145,7 @@ func (x *exchange) forward(path, query string) {
 	m, c := x.request, x.front.client()
 	x.outgoing = *m
 	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
-	x.fields, x.scratch = c.listener.Forwarding.Apply(append(x.fields[:0], m.Fields...), x.scratch[:0], &peer)
+	x.fields, x.scratch = c.listener.Forwarding.Apply(c.passedFields(x.fields[:0], m.Fields), x.scratch[:0], &peer)
 	x.fields = c.forwardCert(x.fields)
 	if name := c.listener.Via; name != "" {
 		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.front.protocol(), "HTTP/"), name)

@@ -44,6 +44,14 @@ func (c *clientInfo) forwardCert(fields []semantics.Field) []semantics.Field {
 	return append(fields, c.certFields...)
 }
 
+// passedFields appends the fields of a request that the listener passes on.
+func (c *clientInfo) passedFields(dst, fields []semantics.Field) []semantics.Field {
+	if c.listener.Colliding == AllowColliding {
+		return append(dst, fields...)
+	}
+	return c.listener.Names.Append(dst, fields)
+}
+
 func tellsCert(f semantics.Field) bool {
 	return f.Name == "client-cert" || f.Name == "client-cert-chain" || f.Name == "x-forwarded-client-cert"
 }

@@ -206,6 +206,9 @@ func (x *exchange) requestData(p []byte) {
 
 // requestEnd is the end of the request.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
+	if len(trailers) > 0 {
+		trailers = x.front.client().listener.Names.Trailers(trailers)
+	}
 	x.up.trailers = trailers
 	x.up.end(x.w)
 	x.finishIfDone()

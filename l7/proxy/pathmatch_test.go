@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/internal/testkit/wrongcases"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -222,22 +223,11 @@ func TestTheBackendGetsThePathThatWasMatchedHTTP3(t *testing.T) {
 		r := http3Rig(t, backend, func(r *rig) { usePathRules(t, rules, r.rule, r.tree.Listeners) })
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		conn := r.dial3(ctx, quicSocket(t), nil)
-		control, err := conn.OpenUniStream(ctx)
-		must(t, err)
-		_, err = io.WriteString(control, "\x00\x04\x00") // its type, and SETTINGS without any
-		must(t, err)
 		passed := 0
 		for range 60 {
 			target := randomTarget(rnd)
 			c := wrongcases.FieldCase{Fields: []wrongcases.Field{{":method", "GET"}, {":scheme", "https"}, {":authority", "gateway.test"}, {":path", target}}}
-			s, err := conn.OpenStream(ctx)
-			must(t, err)
-			_, err = io.WriteString(s, c.HTTP3())
-			must(t, err)
-			must(t, s.Close())
-			must(t, s.SetReadDeadline(time.Now().Add(patience)))
-			_, err = io.ReadAll(s)
-			must(t, err)
+			ask3(t, ctx, conn, &c)
 			for _, b := range got.take() {
 				requests, err := wrongcases.Parse(b)
 				must(t, err)
@@ -254,6 +244,25 @@ func TestTheBackendGetsThePathThatWasMatchedHTTP3(t *testing.T) {
 		}
 		cancel()
 	}
+}
+
+// ask3 sends a request on a connection of HTTP/3, and waits for the end of the response.
+func ask3(t *testing.T, ctx context.Context, conn *quic.Conn, c *wrongcases.FieldCase) {
+	t.Helper()
+	s, err := conn.OpenStream(ctx)
+	must(t, err)
+	if s.ID() == 0 {
+		control, err := conn.OpenUniStream(ctx)
+		must(t, err)
+		_, err = io.WriteString(control, "\x00\x04\x00") // its type, and SETTINGS without any
+		must(t, err)
+	}
+	_, err = io.WriteString(s, c.HTTP3())
+	must(t, err)
+	must(t, s.Close())
+	must(t, s.SetReadDeadline(time.Now().Add(patience)))
+	_, err = io.ReadAll(s)
+	must(t, err)
 }
 
 // A rule that denies a path holds for every target that a real server serves under it: net/http's mux resolves dot segments.

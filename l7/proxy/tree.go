@@ -54,11 +54,25 @@ type Listener struct {
 	Admission *Admission
 	// Forwarding is what backends learn of clients.
 	Forwarding rewrite.Forwarding
+	// Names are the fields that rules set, remove or read; nil is those of every gateway. Colliding says what happens to fields
+	// of clients that backends may take for one of these.
+	Names     *rewrite.Names
+	Colliding Colliding
 	// Via is the name of the gateway in the field Via of requests, which RFC 9110 7.6.3 asks of it; "" leaves the field as it is.
 	Via string
 	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
 	AltSvc string
 }
+
+// Colliding is what happens to fields of requests that collide with Listener.Names.
+type Colliding uint8
+
+// Values of Colliding.
+const (
+	DropColliding   Colliding = iota // backends do not get them
+	RejectColliding                  // the request gets 400
+	AllowColliding                   // backends get them
+)
 
 // Timeouts of a listener's connections. 0 is none.
 type Timeouts struct {

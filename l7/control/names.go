@@ -1,0 +1,38 @@
+package control
+
+import (
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/rewrite"
+)
+
+var collidings = map[config.CollidingFields]proxy.Colliding{
+	config.CollidingDrop: proxy.DropColliding, config.CollidingReject: proxy.RejectColliding, config.CollidingAllow: proxy.AllowColliding,
+}
+
+// namesOf returns the names of the fields of requests that rules and their pools read, set, add or remove.
+func namesOf(n *plan, refs []config.RuleRef) (names []string) {
+	for _, ref := range refs {
+		if len(ref.Rule.Matches) > 0 {
+			for _, h := range ref.Rule.Matches[ref.Match].Headers {
+				names = append(names, h.Name)
+			}
+		}
+		for i := range ref.Rule.Filters {
+			if f := &ref.Rule.Filters[i]; f.Type == config.FilterRequestHeaders {
+				names = append(names, f.Remove...)
+				for _, list := range [][]config.Header{f.Set, f.Add} {
+					for _, h := range list {
+						names = append(names, h.Name)
+					}
+				}
+			}
+		}
+		for _, b := range ref.Rule.BackendRefs {
+			if k := n.pools[b.Name].proxy.Key; k != nil && k.By == rewrite.ByHeader {
+				names = append(names, k.Name)
+			}
+		}
+	}
+	return names
+}
