@@ -372,12 +372,13 @@ ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 	cd .deps/ptxas && python3 -m zipfile -e nvidia_cuda_nvcc_cu12-*.whl . && rm -f *.whl && chmod +x nvidia/*/bin/ptxas
 	@touch $@
 
-generate: kernels ## rebuild the generated files (eBPF objects, PTX)
-	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./l4/kernelflows/... ./filter/ebpf/...
+generate: kernels ## rebuild the generated files (eBPF objects, PTX, the layout of shared rings)
+	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./l4/kernelflows/... ./filter/ebpf/... ./shim/ring/...
 
 # The committed objects must be what the sources give, byte for byte.
 generate-check: generate
-	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o' 'filter/ebpf/testdata/objects/*.o' '*.ptx'); \
+	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o' 'filter/ebpf/testdata/objects/*.o' '*.ptx' \
+		shim/ring/layout.go shim/preload/ring.h gpukern/cuda/sharedring.h); \
 	if [ -n "$$changed" ]; then echo "generated files differ from their sources:"; echo "$$changed"; exit 1; fi
 
 clean: ## remove what was built

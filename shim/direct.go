@@ -9,7 +9,7 @@ import (
 )
 
 // direct is the memory of a pair whose programs both have rings: their bytes travel from one to the other by it, and the socket
-// carries doorbells (preload/direct.h). The node looks at it for the reports alone.
+// carries doorbells (design 049). The node looks at it for the reports alone.
 type direct struct {
 	mu   sync.Mutex
 	mem  *ring.Direct

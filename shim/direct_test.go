@@ -195,12 +195,7 @@ type intruder struct {
 
 func (h *intruder) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&h.page[at])) }
 
-// Offsets of direct.h: the words of the direction from the hostile end, and to it.
-const (
-	fromTail, fromHead, fromNotifier = 264, 320, 256
-	toTail, toHead, toNotifier       = 456, 512, 448
-	directEnd                        = 4096 + 2*ring.DefaultSize
-)
+func (h *intruder) long(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&h.page[at])) }
 
 // intrude returns a hostile end of a connection to the program at an address.
 func (b *bed) intrude(t testing.TB, c *client, at []string) *intruder {
@@ -211,7 +206,7 @@ func (b *bed) intrude(t testing.TB, c *client, at []string) *intruder {
 		t.Fatal(r.errno, memory)
 	}
 	defer unix.Close(memory)
-	page, err := unix.Mmap(memory, 0, directEnd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	page, err := unix.Mmap(memory, 0, pageEnd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,25 +216,33 @@ func (b *bed) intrude(t testing.TB, c *client, at []string) *intruder {
 
 // put writes to the ring, and a doorbell byte, both as a correct program does for its first bytes.
 func (h *intruder) put(text string) {
-	tail := h.word(fromTail).Load()
-	copy(h.page[4096+tail%ring.DefaultSize:], text)
-	h.word(fromTail).Store(tail + uint32(len(text)))
-	h.word(fromNotifier + 4).Add(1)
-	if h.word(fromNotifier).Swap(1)&0xff == 3 { // asleep
-		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(h.word(fromNotifier))), 1, 1, 0, 0, 0)
+	tail := h.long(outTail).Load()
+	copy(h.page[pageData+tail%ring.DefaultSize:], text)
+	h.long(outTail).Store(tail + uint64(len(text)))
+	h.word(outNotified + 4).Add(1)
+	h.word(outNotified).Store(h.word(outArm).Load()&^0xff | 2) // a doorbell byte
+	if h.word(outArm).Load()&0xff >= 3 {                       // asleep
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(h.word(outNotified))), 1, 1, 0, 0, 0)
 	}
 	_ = h.program.write([]byte{0})
 }
 
+// arm asks for a doorbell byte, so that the program looks at the head.
+func (h *intruder) arm(epoch uint64) { h.long(inArm).Store(epoch << 8) }
+
 // TestDirectWrongIndexes: a program whose peer publishes indexes that cannot be sees its connection reset, and that peer its end.
 func TestDirectWrongIndexes(t *testing.T) {
 	wrong := map[string]func(h *intruder){
-		"tail too far":   func(h *intruder) { h.word(fromTail).Store(ring.DefaultSize + 6); h.put("") },
-		"tail goes back": func(h *intruder) { h.word(fromTail).Store(1<<31 - 1); h.put("") },
-		"head not yet":   func(h *intruder) { h.word(toHead).Store(1 << 20); h.put("some bytes") },
-		"our tail":       func(h *intruder) { h.word(toTail).Store(77); h.put("some bytes") },
-		"our head":       func(h *intruder) { h.word(fromHead).Store(4); h.put("some bytes") },
-		"not silent":     func(h *intruder) { h.word(fromTail).Store(1 << 31); h.put("") },
+		"tail too far":   func(h *intruder) { h.long(outTail).Store(ring.DefaultSize + 6); h.put("") },
+		"tail goes back": func(h *intruder) { h.long(outTail).Store(4); h.put("") },
+		"head not yet":   func(h *intruder) { h.arm(1); h.long(inHead).Store(1 << 20); h.put("some bytes") },
+		"head goes back": func(h *intruder) { h.arm(1); h.long(inHead).Store(1<<64 - ring.DefaultSize); h.put("some bytes") },
+		"not final":      func(h *intruder) { h.long(outTail).Store(5 | tailLeft | tailFinal); h.put("") },
+		"taken back twice": func(h *intruder) {
+			h.word(outNotified).Store(3) // no more doorbell bytes
+			h.long(outTail).Store(2 | tailLeft | tailFinal)
+			_ = h.program.write([]byte{0})
+		},
 	}
 	b := newBed(t, nil)
 	at, server := b.serveDirect(t, true, "victim", fmt.Sprint(len(wrong)*2))
@@ -248,7 +251,7 @@ func TestDirectWrongIndexes(t *testing.T) {
 		for range 2 { // a blocking program, and one that does not block
 			h := b.intrude(t, c, at)
 			h.put("good ")
-			until(t, what+": the bytes came back", func() bool { return h.word(toTail).Load() == 5 })
+			until(t, what+": the bytes came back", func() bool { return h.long(inTail).Load() == 5 })
 			spoil(h)
 			until(t, what+": the program has closed its end", func() bool { return h.poll(unix.POLLIN, 0)&unix.POLLHUP != 0 })
 			h.close()
@@ -270,16 +273,18 @@ func TestDirectHostile(t *testing.T) {
 		random := rand.New(rand.NewPCG(uint64(round), 1))
 		_ = syscall.SetNonblock(h.fd, true)
 		for end := time.Now().Add(30 * time.Millisecond); time.Now().Before(end); {
-			word := random.IntN(160) * 4 // magic, version, size, both directions
+			word := random.IntN(192) * 4 // magic, version, size, both directions
 			switch random.IntN(8) {
 			case 0:
 				h.word(word).Store(random.Uint32() >> random.IntN(32))
 			case 1:
 				h.word(word).Add(1)
 			case 2:
-				h.word([]int{fromTail, fromHead, toTail, toHead}[random.IntN(4)]).Add(uint32(random.IntN(ring.DefaultSize)))
+				h.long([]int{outTail, outHead, inTail, inHead}[random.IntN(4)]).Add(uint64(random.IntN(ring.DefaultSize)))
 			case 3:
-				h.word([]int{fromNotifier, toNotifier}[random.IntN(2)]).Store(uint32(random.IntN(7)))
+				h.word([]int{outNotified, outArm, inNotified, inArm}[random.IntN(4)]).Store(uint32(random.IntN(7)))
+			case 5:
+				h.long(outTail).Or([]uint64{tailLeft, tailLeft | tailFinal}[random.IntN(2)])
 			case 4:
 				_, _ = unix.SendmsgN(h.fd, make([]byte, 1+random.IntN(5000)), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 			default:

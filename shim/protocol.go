@@ -12,7 +12,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides compare it with each request and reply.
-const Version = 2
+const Version = 3
 
 // Marks of sockets, which are the SO_PRIORITY of the AF_UNIX socket.
 const (

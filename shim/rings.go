@@ -23,7 +23,7 @@ const (
 	// together they are less than a quarter.
 	maxDoorbells = 12
 
-	// fillBytes is with how many bytes a program makes its socket not writable (FILL of ringio.c, and one).
+	// fillBytes is with how many bytes a program makes its socket not writable (RING_FILL of ringend.h, and one).
 	fillBytes = 16<<10 + 1
 
 	// hotRings is how many rings a loop polls. The others have a doorbell.

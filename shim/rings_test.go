@@ -25,11 +25,17 @@ type ringed struct {
 
 func (r *ringed) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.page[at])) }
 
-// Offsets of ring.h: the words of the direction to the node, and to the program.
+func (r *ringed) long(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.page[at])) }
+
+// Offsets of ring/layout.txt: words of the page, and of its directions: from the program, or from the one that has called connect(2),
+// and to it.
 const (
-	toNodeHead, toNodeTail, toNodeNotifier, toNodeFill        = 256, 320, 384, 452
-	toProgramHead, toProgramTail, toProgramNotifier           = 512, 576, 640
-	toNodeDoorbells, pageState, pageShut, toNodeData, pageEnd = 324, 64, 68, 4096, 4096 + 2*ring.DefaultSize
+	pageState, pageShut, pageData, pageEnd = 64, 128, 4096, 4096 + 2*ring.DefaultSize
+
+	outTail, outNotified, outHead, outArm, outFreed = 256, 264, 384, 392, 400
+	inTail, inNotified, inSpace, inHead, inArm      = 512, 520, 528, 640, 648
+
+	tailLeft, tailFinal = 1 << 63, 1 << 62
 )
 
 // askMemory is ask for a request whose reply comes with a descriptor, -1 if it has none.
@@ -96,10 +102,10 @@ func (b *bed) joinRings(t testing.TB, c *client) (*ringed, net.Conn) {
 
 // put writes to the ring, and always a doorbell byte.
 func (r *ringed) put(text string) {
-	tail := r.word(toNodeTail).Load()
-	copy(r.page[toNodeData+int(tail):], text)
-	r.word(toNodeTail).Store(tail + uint32(len(text)))
-	r.word(toNodeDoorbells).Add(1)
+	tail := r.long(outTail).Load()
+	copy(r.page[pageData+int(tail):], text)
+	r.long(outTail).Store(tail + uint64(len(text)))
+	r.word(outNotified + 4).Add(1)
 	if err := r.program.write([]byte{0}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -128,19 +134,19 @@ func (r *ringed) isReset(peer net.Conn) {
 // TestWrongIndexes: indexes that cannot be reset the connection, whichever side finds them, and nothing else.
 func TestWrongIndexes(t *testing.T) {
 	for what, spoil := range map[string]func(r *ringed, peer net.Conn){
-		"tail too far": func(r *ringed, _ net.Conn) { r.word(toNodeTail).Store(ring.DefaultSize + 1); r.put("") },
+		"tail too far": func(r *ringed, _ net.Conn) { r.long(outTail).Store(ring.DefaultSize + 1); r.put("") },
 		"tail goes back": func(r *ringed, _ net.Conn) {
 			r.put("some bytes")
 			time.Sleep(20 * time.Millisecond)
-			r.word(toNodeTail).Store(3)
+			r.long(outTail).Store(3)
 			r.put("")
 		},
-		"head not yet": func(r *ringed, peer net.Conn) { r.word(toProgramHead).Store(1); _, _ = peer.Write([]byte("x")) },
+		"head not yet": func(r *ringed, peer net.Conn) { r.long(inHead).Store(1); _, _ = peer.Write([]byte("x")) },
 		"head long ago": func(r *ringed, peer net.Conn) {
-			r.word(toProgramHead).Store(^uint32(ring.DefaultSize))
+			r.long(inHead).Store(^uint64(ring.DefaultSize))
 			_, _ = peer.Write([]byte("x"))
 		},
-		"found by moving": func(r *ringed, _ net.Conn) { r.word(toProgramHead).Store(9); r.ask(request{op: opMove}, r.fd) },
+		"found by moving": func(r *ringed, _ net.Conn) { r.long(inHead).Store(9); r.ask(request{op: opMove}, r.fd) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newBed(t, nil)
@@ -199,7 +205,7 @@ func TestUnreadRing(t *testing.T) {
 		}
 		g.put("last words")
 		if read {
-			g.word(toProgramHead).Store(g.word(toProgramTail).Load())
+			g.long(inHead).Store(g.long(inTail).Load())
 			got := make([]byte, 10)
 			if _, err := io.ReadFull(peer, got); err != nil || string(got) != "last words" {
 				t.Fatal(string(got), err)

@@ -81,6 +81,7 @@ node/nexthop      : internal/rtnl
 node              : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/rtnl
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
+shim/ring/layoutgen:
 shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 .                 : wire gpukern ip node node/nexthop socket stack/host

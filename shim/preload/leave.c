@@ -2,7 +2,7 @@
  * leave.c - calls after which a descriptor is something else, or belongs to something that knows no rings.
  */
 
-#include "direct.h"
+#include "rings.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -50,14 +50,8 @@ static bool has_rings(int fd)
 /* closing is that fd is about to be closed or replaced. */
 static void closing(int fd)
 {
-	if (!has_rings(fd) || !own_memory())
-		return;
-	struct rings *r = rings_hold(fd);
-	if (r != NULL && r->direct != NULL)
-		direct_wake(r);
-	if (r != NULL)
-		rings_release(r);
-	rings_forget(fd);
+	if (has_rings(fd) && own_memory())
+		rings_closing(fd);
 }
 
 /*
@@ -66,11 +60,7 @@ static void closing(int fd)
  */
 static void duplicating(int fd, int to)
 {
-	struct rings *r = has_rings(fd) ? rings_hold(fd) : NULL;
-	bool direct = r != NULL && r->direct != NULL;
-	if (r != NULL)
-		rings_release(r);
-	if (r != NULL && (!direct || (to >= 0 && to <= STDERR_FILENO) || !own_memory()))
+	if (has_rings(fd) && (!rings_shareable(fd) || (to >= 0 && to <= STDERR_FILENO) || !own_memory()))
 		rings_leave(fd);
 }
 
@@ -152,7 +142,7 @@ static int control(int fd, int command, void *arg)
 		duplicating(fd, -1);
 	int result = (int)KERNEL(fcntl, fd, command, arg);
 	if (command == F_SETFL && result == 0)
-		direct_nonblocking(fd, ((long)arg & O_NONBLOCK) != 0);
+		rings_nonblocking(fd, ((long)arg & O_NONBLOCK) != 0);
 	return copies ? duplicated(fd, result) : result;
 }
 
@@ -321,7 +311,7 @@ void rings_sandbox(void)
 {
 	if (own_memory()) {
 		rings_end();
-		direct_sandbox(); /* a listener of before still accepts rings to other programs, and leaves them */
+		ring_sandbox(); /* a listener of before still accepts rings to other programs, and leaves them */
 	} else {
 		rings_leave_all(false);
 	}

@@ -4,7 +4,7 @@
  * program's own are not seen.
  */
 
-#include "direct.h"
+#include "rings.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* option.c - setsockopt and getsockopt. */
 
-#include "direct.h"
+#include "rings.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -62,7 +62,7 @@ INTERPOSED int setsockopt(int fd, int level, int name, const void *value, sockle
 {
 	struct mark m = read_mark(fd);
 	if (m.kind != NOT_OURS && kept_by_kernel(level, name))
-		direct_timed(fd);
+		rings_timed(fd);
 	if (m.kind == NOT_OURS || kept_by_kernel(level, name))
 		return (int)KERNEL(setsockopt, fd, level, name, value, len);
 	struct shim_request q = {.op = SHIM_SETOPT, .level = level, .name = name, .len = len};

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define SHIM_VERSION 2
+#define SHIM_VERSION 3
 
 /* The mark of a socket that the node serves: SO_PRIORITY of the AF_UNIX socket. */
 enum {

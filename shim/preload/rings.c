@@ -7,7 +7,7 @@
  * before. So no call has to ask the kernel what a descriptor is.
  */
 
-#include "direct.h"
+#include "ringend.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -39,20 +39,6 @@ int rings_wanted(void)
 	return settings()->rings && !atomic_load_explicit(&unwanted, memory_order_relaxed) ? SHIM_WANT_RINGS : 0;
 }
 
-uint64_t busy_poll(void)
-{
-	return settings()->busy_poll;
-}
-
-static void unmap(struct rings *r)
-{
-	if (r->direct != NULL)
-		direct_unmap(r);
-	else
-		KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->page->size);
-	atomic_store_explicit(&r->users, 0, memory_order_release);
-}
-
 void rings_release(struct rings *r)
 {
 	uint32_t users = atomic_load_explicit(&r->users, memory_order_relaxed);
@@ -60,8 +46,10 @@ void rings_release(struct rings *r)
 		uint32_t next = users == 2 ? UNMAPPING : users - 2;
 		if (!atomic_compare_exchange_weak_explicit(&r->users, &users, next, memory_order_acq_rel, memory_order_relaxed))
 			continue;
-		if (next == UNMAPPING)
-			unmap(r);
+		if (next == UNMAPPING) {
+			r->tier->unmap(r);
+			atomic_store_explicit(&r->users, 0, memory_order_release);
+		}
 		return;
 	}
 }
@@ -75,143 +63,119 @@ void rings_forget(int fd)
 	rings_release(r);
 }
 
-/* map checks what the node has sent: of the right size, which nobody can change. */
+void rings_closing(int fd)
+{
+	struct rings *r = rings_hold(fd);
+	if (r != NULL && r->tier->closing != NULL)
+		r->tier->closing(r);
+	if (r != NULL)
+		rings_release(r);
+	rings_forget(fd);
+}
+
+/* map checks what the node has sent: of the right size, which cannot change. */
 static struct ring_page *map(int memory)
 {
 	struct stat st;
-	if ((KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size < RING_HEADER)
+	if (memory < 0 || (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size <= RING_HEADER)
 		return NULL;
 	long p = KERNEL(mmap, NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	if (p == -1)
 		return NULL;
 	struct ring_page *page = (struct ring_page *)p;
-	uint32_t size = page->size;
-	if (page->magic == RING_MAGIC && page->version == RING_VERSION && size != 0 && (size & (size - 1)) == 0 &&
-	    (uint64_t)st.st_size == RING_HEADER + 2 * (uint64_t)size)
+	uint32_t size = *(volatile uint32_t *)&page->size;
+	if (page->magic == RING_MAGIC && page->version == RING_VERSION && page->ends <= RING_ENDS_PROGRAMS && size >= 4096 &&
+	    (size & (size - 1)) == 0 && size <= 1u << 30 && (uint64_t)st.st_size == RING_HEADER + 2 * (uint64_t)size)
 		return page;
 	KERNEL(munmap, p, (size_t)st.st_size);
 	return NULL;
 }
 
-/* Who is killed with the lock, or leaves the call by a jump, has published nothing: indexes are stored last. */
-bool rings_lock(pthread_mutex_t *lock)
+/* find_data sets where the bytes of the rings are. */
+static void find_data(struct rings *r, uint32_t size)
 {
-	int e = lock_take(lock, NULL, 0);
-	return e == 0 || e == EOWNERDEAD;
+	r->size = size;
+	r->data[0] = (uint8_t *)r->page + RING_HEADER;
+	r->data[1] = r->data[0] + size;
 }
 
-void rings_unlock(pthread_mutex_t *lock)
+/* take_slot gets the entry of a number for a socket, NULL if it may have no rings. */
+static struct rings *take_slot(int fd)
 {
-	lock_give(lock);
-}
-
-/* move asks the node to use the socket, and takes out the doorbell bytes in front of what it writes then. */
-static void move(int fd, uint32_t taken)
-{
-	struct shim_request q = {.op = SHIM_MOVE};
-	struct shim_reply reply;
-	uint32_t doorbells = 0;
-	if (ask(&q, fd, &reply) != 0)
-		return; /* it is closed, or was moved by another process */
-	memcpy(&doorbells, reply.value, sizeof doorbells);
-	for (uint32_t left = doorbells - taken; left > 0;) {
-		char dropped[64];
-		long n = KERNEL(recvfrom, fd, dropped, left < sizeof dropped ? left : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
-		if (n <= 0)
-			return;
-		left -= (uint32_t)n;
-	}
-}
-
-/* is_direct reports whether memory is that of two programs. A sandbox that lets sockets be accepted may not let pread(2) be called. */
-static bool is_direct(int memory)
-{
-	struct stat st;
-	if ((KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size <= DIRECT_HEADER)
-		return false;
-	long p = KERNEL(mmap, NULL, DIRECT_HEADER, PROT_READ, MAP_SHARED, memory, 0);
-	if (p == -1)
-		return false;
-	bool direct = ((const struct direct_page *)p)->magic == DIRECT_MAGIC;
-	KERNEL(munmap, p, DIRECT_HEADER);
-	return direct;
-}
-
-/* attach_direct begins to use rings to another program, whose bytes may be there already. */
-static int attach_direct(int fd, int memory, bool connects)
-{
-	struct rings own = {0}, *r = &own;
 	uint32_t none = 0;
-	bool usable = (unsigned)fd < RINGS_DESCRIPTORS && fd > STDERR_FILENO && !atomic_load(&unwanted) &&
-		      atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING);
-	if (usable) {
-		r = &rings_of[fd];
-		note_number(fd);
-	}
-	bool sealed = (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) == SEALS;
-	if (!sealed || !direct_attach(r, fd, memory, connects)) {
-		KERNEL(shutdown, fd, SHUT_RDWR); /* there is no memory: bytes may be where nobody can read them */
-		if (usable)
-			atomic_store(&r->users, 0);
-	} else if (usable) {
-		atomic_store_explicit(&r->users, 1, memory_order_release);
-	} else if (connects) {
-		direct_leave(r, fd);
-		direct_unmap(r);
-	} else {
-		fd = direct_decline(r, fd);
-		direct_unmap(r);
-	}
-	KERNEL(close, memory);
-	return fd;
+	/* The first three become streams of libc, whose calls cannot be intercepted. */
+	if ((unsigned)fd >= RINGS_DESCRIPTORS || fd <= STDERR_FILENO || atomic_load(&unwanted) ||
+	    !atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING))
+		return NULL;
+	note_number(fd);
+	return &rings_of[fd];
 }
 
-void rings_copy(int fd, int other)
+/* begin sets up rings. False: there is no memory for it, and r is as before. */
+static bool begin(struct rings *r, struct ring_page *page, int fd, bool connects)
 {
-	struct rings *r = rings_hold(fd);
-	uint32_t none = 0;
-	if (r == NULL)
-		return;
-	if (r->direct == NULL || (unsigned)other >= RINGS_DESCRIPTORS ||
-	    !atomic_compare_exchange_strong(&rings_of[other].users, &none, UNMAPPING)) {
-		rings_release(r);
-		return;
-	}
-	struct rings *o = &rings_of[other];
-	note_number(other);
-	bool shared = direct_share(r, o);
-	atomic_store_explicit(&o->users, shared ? 1 : 0, memory_order_release);
-	rings_release(r);
-	if (!shared)
-		rings_leave(fd);
+	r->tier = page->ends == RING_ENDS_NODE ? &node_tier : &peer_tier;
+	r->page = page;
+	find_data(r, page->size);
+	atomic_store(&r->spin, 0);
+	if (!r->tier->attach(r, fd, connects))
+		return false;
+	lock_make(&r->side->send);
+	lock_make(&r->side->receive);
+	if ((KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) != 0)
+		atomic_store(&r->side->flags, SIDE_NONBLOCKING);
+	return true;
 }
 
 int rings_attach(int fd, int memory, bool connects)
 {
-	if (memory >= 0 && is_direct(memory))
-		return attach_direct(fd, memory, connects);
-	bool known = (unsigned)fd < RINGS_DESCRIPTORS;
-	uint32_t none = 0;
-	/* The first three become streams of libc, whose calls cannot be intercepted. */
-	struct ring_page *page = known && fd > STDERR_FILENO && !atomic_load(&unwanted) ? map(memory) : NULL;
+	struct rings own = {0}, *slot = take_slot(fd), *r = slot != NULL ? slot : &own;
+	struct ring_page *page = map(memory);
+	bool ready = page != NULL && begin(r, page, fd, connects);
 	KERNEL(close, memory);
-	if (page != NULL && atomic_compare_exchange_strong(&rings_of[fd].users, &none, UNMAPPING)) {
-		struct rings *r = &rings_of[fd];
-		note_number(fd);
-		r->page = page;
-		r->data[TO_NODE] = (uint8_t *)page + RING_HEADER;
-		r->data[TO_PROGRAM] = r->data[TO_NODE] + page->size;
-		atomic_store(&r->error, 0);
-		atomic_store(&r->look, 0);
-		lock_make(&page->locks[0].send);
-		lock_make(&page->locks[0].receive);
+	if (ready && slot != NULL) {
 		atomic_store_explicit(&r->users, 1, memory_order_release);
 		return fd;
 	}
-	if (page != NULL)
+	if (ready) {
+		fd = r->tier->refuse(r, fd, connects);
+		r->tier->unmap(r);
+		return fd;
+	}
+	if (page != NULL) { /* no memory for the end of another program, who may use the rings: bytes may be where none can read them */
 		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)page->size);
-	move(fd, 0);
+		KERNEL(shutdown, fd, SHUT_RDWR);
+	} else {
+		fd = node_tier.refuse(r, fd, connects);
+	}
+	if (slot != NULL)
+		atomic_store(&r->users, 0);
 	return fd;
+}
+
+bool rings_shareable(int fd)
+{
+	struct rings *r = rings_hold(fd);
+	bool shareable = r == NULL || r->tier->share != NULL;
+	if (r != NULL)
+		rings_release(r);
+	return shareable;
+}
+
+void rings_copy(int fd, int other)
+{
+	struct rings *r = rings_hold(fd), *o = r != NULL && r->tier->share != NULL ? take_slot(other) : NULL;
+	bool shared = o != NULL && r->tier->share(r, o);
+	if (shared) {
+		o->tier = r->tier;
+		find_data(o, r->size);
+	}
+	if (o != NULL)
+		atomic_store_explicit(&o->users, shared ? 1 : 0, memory_order_release);
+	if (r != NULL)
+		rings_release(r);
+	if (o != NULL && !shared)
+		rings_leave(fd);
 }
 
 void rings_leave(int fd)
@@ -220,29 +184,9 @@ void rings_leave(int fd)
 	if (r == NULL)
 		return;
 	int saved = errno;
-	if (r->direct != NULL) {
-		direct_leave(r, fd);
-		rings_release(r);
-		rings_forget(fd);
-		errno = saved;
-		return;
-	}
-	struct ring_page *p = r->page;
-	struct ring_locks *l = &p->locks[0];
-	if (rings_lock(&l->send)) {
-		if (rings_lock(&l->receive)) {
-			if (atomic_load(&p->state) != RING_MOVED) {
-				move(fd, atomic_load(&p->direction[TO_PROGRAM].taken));
-				if (atomic_load(&p->shut) != 0)
-					KERNEL(shutdown, fd, SHUT_WR);
-			}
-			rings_unlock(&l->receive);
-		}
-		rings_unlock(&l->send);
-	}
-	bool moved = atomic_load(&p->state) == RING_MOVED;
+	bool left = r->tier->leave(r, fd);
 	rings_release(r);
-	if (moved)
+	if (left)
 		rings_forget(fd);
 	errno = saved;
 }
@@ -259,4 +203,81 @@ void rings_end(void)
 {
 	atomic_store(&unwanted, true);
 	rings_leave_all(false);
+}
+
+int rings_shut(struct rings *r, int fd, int how)
+{
+	return r->tier->shut(r, fd, how);
+}
+
+/* end_call ends the use of rings by a call. It reports whether that has its result, which is the socket's otherwise. */
+static bool end_call(struct rings *r, int fd, ssize_t result)
+{
+	bool moved = result == RINGS_MOVED && r->tier->moved(r);
+	rings_release(r);
+	if (moved)
+		rings_forget(fd);
+	return result != RINGS_MOVED;
+}
+
+/* bad_parts is no_memory for the buffers of a call. */
+static bool bad_parts(const struct iovec *parts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (no_memory(parts[i].iov_base, parts[i].iov_len))
+			return true;
+	return false;
+}
+
+bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return false;
+	*result = RINGS_MOVED;
+	if (bad_parts(parts, n))
+		*result = bad_address();
+	else if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
+		*result = rings_receive(r, fd, parts, n, flags);
+	return end_call(r, fd, *result);
+}
+
+bool stream_send(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return false;
+	*result = bad_parts(parts, n) ? bad_address() : rings_send(r, fd, parts, n, flags);
+	return end_call(r, fd, *result);
+}
+
+bool stream_sendfile(int to, int from, off_t *at, size_t n, ssize_t *result)
+{
+	struct rings *r = rings_hold(to);
+	if (r == NULL)
+		return false;
+	*result = rings_sendfile(r, to, from, at, n);
+	return end_call(r, to, *result);
+}
+
+static void set_flag(int fd, uint32_t flag, bool on)
+{
+	struct rings *r = rings_hold(fd);
+	if (r == NULL)
+		return;
+	if (on)
+		atomic_fetch_or(&r->side->flags, flag);
+	else
+		atomic_fetch_and(&r->side->flags, ~flag);
+	rings_release(r);
+}
+
+void rings_nonblocking(int fd, bool on)
+{
+	set_flag(fd, SIDE_NONBLOCKING, on);
+}
+
+void rings_timed(int fd)
+{
+	set_flag(fd, SIDE_TIMED, true);
 }

@@ -1,31 +1,31 @@
 /*
  * rings.h - sockets of this process whose bytes travel by shared memory.
+ *
+ * There are three tiers. Without an entry in rings_of the socket carries the bytes (tier 0). The others have one protocol
+ * (ring.h, docs/design/049-one-ring.md) and a table of what differs with the other end, which is the node or another program.
  */
 #ifndef MILLRACE_SHIM_RINGS_H
 #define MILLRACE_SHIM_RINGS_H
 
-
 #include "library.h"
 
+#include <stdatomic.h>
 #include <sys/uio.h>
 
-#include "lock.h"
-#include "ring.h"
+struct tier;
+struct ring_page;
+struct ring_side;
 
 /* What a descriptor of this process is mapped to. There is one for each number, so that it is never freed. */
 struct rings {
 	_Atomic uint32_t users; /* twice the calls that use it, and 1 while the descriptor is open; see rings.c */
+	const struct tier *tier;
 	struct ring_page *page;
+	struct ring_side *side; /* shared by the processes that have this end by fork */
 	uint8_t *data[2];
-	_Atomic int error; /* what the socket had while bytes were in the ring */
-	_Atomic uint32_t look; /* how long a blocking read looks for bytes before it sleeps, in ns */
-
-	struct direct_page *direct; /* not NULL: rings to another program (direct.h), and page is NULL */
-	struct direct_side *side;
-	uint32_t size, number; /* of a ring; of this side, which writes to data[number] */
+	uint32_t size, number;  /* of a ring; of the direction that this end writes */
+	_Atomic uint32_t spin;  /* how long a blocking read polls before it sleeps, in ns: see node_plan */
 };
-
-enum { TO_NODE, TO_PROGRAM };
 
 #define RINGS_DESCRIPTORS 65536
 extern struct rings rings_of[RINGS_DESCRIPTORS];
@@ -36,8 +36,8 @@ int rings_wanted(void);
 
 /*
  * rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0: the node has to know, or another
- * program. memory is NO_NUMBER where the process had no number for the descriptor. connects is that fd is not an accepted one. The
- * result is the number of the connection, which of an accepted one may be another.
+ * program. memory is NO_NUMBER where the process had no number for the descriptor. connects reports that fd is not an accepted
+ * one. The result is the number of the connection, which of an accepted one may be another.
  */
 int rings_attach(int fd, int memory, bool connects);
 
@@ -55,16 +55,16 @@ static inline struct rings *rings_hold(int fd)
 }
 void rings_release(struct rings *r);
 
-/* rings_forget is that fd is closed, or another file from now on. */
+/* rings_forget removes fd from the table: it is closed, another file from now on, or of tier 0. */
 void rings_forget(int fd);
 
-/*
- * rings_renew is that the kernel has given the number to a new descriptor: what had it was closed, perhaps by a call that the
- * library has not seen.
- */
-void rings_renew(int fd);
+/* rings_closing is rings_forget before fd is closed or replaced: another program is to look at its socket. */
+void rings_closing(int fd);
 
-/* rings_copy is that other is a new number for the socket fd. */
+/* rings_shareable reports whether a second number of fd can have its rings. */
+bool rings_shareable(int fd);
+
+/* rings_copy is called when other has become a second number of the socket fd. */
 void rings_copy(int fd, int other);
 
 /* rings_leave moves the bytes of fd to the socket, for good: something will use it that knows no rings. */
@@ -79,35 +79,34 @@ void rings_leave_all(bool inherited);
  */
 void rings_end(void);
 
-/* rings_sandbox does so for a process that is about to install a seccomp filter. */
-void rings_sandbox(void);
-
 /* Result of the following: the socket is of tier 0 by now, and nothing was done. */
 #define RINGS_MOVED (-2)
 
 ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags);
 ssize_t rings_send(struct rings *r, int fd, const struct iovec *parts, size_t n, int flags);
 ssize_t rings_sendfile(struct rings *r, int fd, int from, off_t *at, size_t n);
-size_t rings_unread(struct rings *r);
 
-/*
- * rings_shut ends the direction to the node. False is that the socket does not carry doorbell bytes: shutdown(2) does it.
- * Otherwise the socket stays open in that direction, for doorbell bytes that say that the other ring has space.
- */
-bool rings_shut(struct rings *r, int fd);
+/* rings_unread is FIONREAD. */
+size_t rings_unread(struct rings *r, int fd);
 
-/* stream_receive and stream_send are recvmsg and sendmsg on a socket with rings. False is that fd is none: nothing was done. */
+/* rings_shut is shutdown(2). */
+int rings_shut(struct rings *r, int fd, int how);
+
+/* rings_nonblocking and rings_timed keep what the program has set, so that calls need not ask the kernel. */
+void rings_nonblocking(int fd, bool on);
+void rings_timed(int fd);
+
+/* Calls on a socket that may have rings. False: the socket carries the bytes, and nothing was done. */
 bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result);
 bool stream_send(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result);
+bool stream_sendfile(int to, int from, off_t *at, size_t n, ssize_t *result);
 
-/* rings_leave_passed moves the sockets that a message passes to another process. */
+/* Of leave.c: a number that the kernel has given to a new descriptor, sockets that a message passes, a seccomp filter to come. */
+void rings_renew(int fd);
 void rings_leave_passed(const struct msghdr *m);
+void rings_sandbox(void);
 
-/* rings_lock takes a lock of this side. False is that this thread has it: a signal handler in the middle of a call. */
-bool rings_lock(pthread_mutex_t *lock);
-void rings_unlock(pthread_mutex_t *lock);
-
-/* busy_poll is how long a blocking read looks for bytes before it sleeps, in ns. */
-uint64_t busy_poll(void);
+/* ring_sandbox makes sleeps use futex(2): a filter may not permit futex_waitv(2). */
+void ring_sandbox(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* socket.c - socket, bind, connect, listen, accept, and the names of sockets. */
 
-#include "direct.h"
+#include "rings.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -298,7 +298,7 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 		return -1;
 	if ((flags & SOCK_NONBLOCK) != 0) {
 		KERNEL(fcntl, got, F_SETFL, O_RDWR | O_NONBLOCK);
-		direct_nonblocking(got, true);
+		rings_nonblocking(got, true);
 	}
 	encode_address(&record.remote, m.family, addr, len);
 	return got;

@@ -4,7 +4,7 @@
  * that are made by system call.
  */
 
-#include "direct.h"
+#include "rings.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -32,64 +32,6 @@ __attribute__((constructor)) static void find_all(void)
 	find(&next.write, "write");
 	find(&next.readv, "readv");
 	find(&next.writev, "writev");
-}
-
-/* bad_parts is no_memory for the buffers of a call. */
-static bool bad_parts(const struct iovec *parts, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (no_memory(parts[i].iov_base, parts[i].iov_len))
-			return true;
-	return false;
-}
-
-bool stream_receive(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
-{
-	struct rings *r = rings_hold(fd);
-	if (r == NULL)
-		return false;
-	*result = RINGS_MOVED;
-	if (bad_parts(parts, n)) {
-		rings_release(r);
-		*result = bad_address();
-		return true;
-	}
-	if (r->direct != NULL) {
-		if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
-			*result = direct_receive(r, fd, parts, n, flags);
-		rings_release(r);
-		return *result != RINGS_MOVED;
-	}
-	if ((flags & (MSG_OOB | MSG_ERRQUEUE)) == 0)
-		*result = rings_receive(r, fd, parts, n, flags);
-	bool moved = atomic_load(&r->page->state) == RING_MOVED;
-	rings_release(r);
-	if (*result != RINGS_MOVED)
-		return true;
-	if (moved)
-		rings_forget(fd);
-	return false;
-}
-
-bool stream_send(int fd, const struct iovec *parts, size_t n, int flags, ssize_t *result)
-{
-	struct rings *r = rings_hold(fd);
-	if (r == NULL)
-		return false;
-	if (bad_parts(parts, n)) {
-		rings_release(r);
-		*result = bad_address();
-		return true;
-	}
-	bool direct = r->direct != NULL;
-	*result = direct ? direct_send(r, fd, parts, n, flags) : rings_send(r, fd, parts, n, flags);
-	rings_release(r);
-	if (direct)
-		return *result != RINGS_MOVED;
-	if (*result != RINGS_MOVED)
-		return true;
-	rings_forget(fd);
-	return false;
 }
 
 INTERPOSED ssize_t read(int fd, void *data, size_t n)
@@ -135,16 +77,9 @@ INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int n)
 
 INTERPOSED ssize_t sendfile(int to, int from, off_t *at, size_t n)
 {
-	struct rings *r = rings_hold(to);
-	if (r != NULL) {
-		bool direct = r->direct != NULL;
-		ssize_t result = direct ? direct_sendfile(r, to, from, at, n) : rings_sendfile(r, to, from, at, n);
-		rings_release(r);
-		if (result != RINGS_MOVED)
-			return result;
-		if (!direct)
-			rings_forget(to);
-	}
+	ssize_t result;
+	if (stream_sendfile(to, from, at, n, &result))
+		return result;
 	return KERNEL(sendfile, to, from, at, n);
 }
 
@@ -182,17 +117,11 @@ INTERPOSED int shutdown(int fd, int how)
 	int alone;
 	if (r == NULL && how >= SHUT_RD && how <= SHUT_RDWR && shut_alone(fd, how, &alone))
 		return alone;
-	if (r != NULL && r->direct != NULL) {
-		int result = direct_shut(r, fd, how);
-		rings_release(r);
-		return result;
-	}
-	bool shut = r != NULL && rings_shut(r, fd);
-	if (r != NULL)
-		rings_release(r);
-	if (shut && how == SHUT_WR)
-		return 0;
-	return (int)KERNEL(shutdown, fd, shut ? SHUT_RD : how);
+	if (r == NULL)
+		return (int)KERNEL(shutdown, fd, how);
+	int result = rings_shut(r, fd, how);
+	rings_release(r);
+	return result;
 }
 
 /*
@@ -234,21 +163,14 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...)
 	if (r == NULL) {
 		int result = (int)KERNEL(ioctl, fd, request, arg);
 		if (request == FIONBIO && result == 0)
-			direct_nonblocking(fd, *(int *)arg != 0);
+			rings_nonblocking(fd, *(int *)arg != 0);
 		return result;
 	}
 	if (no_memory(arg, sizeof(int))) {
 		rings_release(r);
 		return bad_address();
 	}
-	if (r->direct != NULL) {
-		*(int *)arg = (int)direct_unread(r, fd);
-		rings_release(r);
-		return 0;
-	}
-	bool moved = atomic_load(&r->page->state) == RING_MOVED;
-	if (!moved)
-		*(int *)arg = (int)rings_unread(r);
+	*(int *)arg = (int)rings_unread(r, fd);
 	rings_release(r);
-	return moved ? (int)KERNEL(ioctl, fd, request, arg) : 0;
+	return 0;
 }

@@ -1,13 +1,16 @@
-// Package ring is the memory through which a program and the node move the bytes of one TCP connection without system
-// calls: two byte rings, one for each direction, in a sealed memfd. shim/preload/ring.h has the same layout for the
-// program's side, and docs/design/033-rings.md the protocol.
+// Package ring is the memory through which two ends move the bytes of a connection without system calls: two byte rings, one for
+// each direction, in a sealed memfd. layout.txt describes it once, for this package, for programs (shim/preload, C) and for kernels
+// (gpukern/cuda). docs/design/049-one-ring.md has the protocol.
 //
 // # Who does what
 //
-// A ring has one producer and one consumer. Each publishes its own index, and reads the other's. The node keeps its
-// own indexes in its own memory, so that what it reads from the shared page is only the other side's progress: that
-// is copied once and checked against the size. An index that no correct program can have is ErrViolation.
+// A ring has one producer and one consumer, and each word of it has one writer. An end keeps its own indexes in its own memory, so
+// that it reads only the other's progress from the shared page: that is copied once and checked against the size. An index that
+// no correct program can have is ErrViolation. Memory has the node as one end. Direct has a program at both, and the node
+// only looks.
 //
-// The package makes no system call after Create, and knows neither sockets nor connections: the caller writes the
-// wakeups (doorbell bytes) that Publish and Consumed ask for.
+// The package makes no system call for a byte, and knows neither sockets nor connections: the caller writes the
+// wakeups (doorbell bytes) that Commit asks for.
 package ring
+
+//go:generate go run ./layoutgen

@@ -1,118 +1,119 @@
 package ring
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// Sizes and offsets of ring.h, in bytes. A test compares them with what a C compiler says.
-const (
-	Magic   = 0x4d52494e // "MRIN"
-	Version = 1
-
-	headerSize = 4096 // before the first ring's bytes
-
-	magicAt   = 0
-	versionAt = 4
-	sizeAt    = 8
-	stateAt   = 64 // written by the node alone
-	shutAt    = 68
-	finAt     = 72
-
-	directionAt   = 256
-	directionSize = 256
-	headAt        = 0 // of a direction: the consumer's line
-	wantAt        = 4
-	takenAt       = 8
-	tailAt        = 64 // the producer's line
-	doorbellsAt   = 68
-	notifierAt    = 128 // both sides
-	spaceAt       = 192 // both sides, rarely
-	fillAt        = 196
-	locksAt       = 2048
-)
-
-// State says how the bytes of the socket travel. The node writes it.
+// State is how the bytes of the socket travel. The node writes it.
 type State uint32
 
 // The states.
 const (
-	Connecting State = iota // the handshake is not complete
-	Open                    // by the rings
-	Moved                   // by the AF_UNIX socket, for good
-	Closed                  // the node's end is closed: what is in the ring may still be read
-	Failed                  // the connection has failed: the program's writes fail, and what came before goes on to come
+	Connecting State = stateConnecting // the handshake is not complete
+	Open       State = stateOpen       // by the rings
+	Moved      State = stateMoved      // by the AF_UNIX socket, for good
+	Closed     State = stateClosed     // the node's end is closed: what is in the ring may still be read
+	Failed     State = stateFailed     // the connection has failed: the program's writes fail, and what came before may be read
 )
 
-// What the consumer of a ring wants to be woken for (struct shim_direction, notifier).
-const (
-	notifierArmed      = 0 // by the next byte
-	notifierDisarmed   = 1 // by nothing: it has been woken, or polls
-	notifierSuppressed = 2 // by more than want bytes: it spins
-	notifierAsleep     = 3 // by the next byte, which it takes; by one more if there are more than want bytes
-	notifierWoken      = 4 // as notifierDisarmed after notifierAsleep, with one byte
-)
-
-// ErrViolation is that the other side has written what no correct program can have written.
+// ErrViolation reports a word that no correct program can have written.
 var ErrViolation = errors.New("ring: index out of bounds")
 
 // DefaultSize is the usual size of each of the two rings, in bytes: two bursts of a loop. It is a power of two.
 const DefaultSize = 128 << 10
 
-// Memory is the shared memory of one connection.
-type Memory struct {
+// page is mapped shared memory: a header and two rings.
+type page struct {
 	b    []byte
-	size uint32
-	In   Consumer // from the program
-	Out  Producer // to the program
+	size int // of each ring
+}
+
+func (p *page) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.b[at])) }
+
+func (p *page) long(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.b[at])) }
+
+// direction is one ring, as both of its ends see it.
+type direction struct {
+	tail, notified, head, arm *atomic.Uint64
+	space, gone, freed        *atomic.Uint32
+	data                      []byte
+}
+
+func (p *page) direction(i int) direction {
+	at, data := pageDirectionAt+i*directionSize, header+i*p.size
+	return direction{
+		tail: p.long(at + directionTailAt), notified: p.long(at + directionNotifiedAt), space: p.word(at + directionSpaceAt),
+		gone: p.word(at + directionGoneAt),
+		head: p.long(at + directionHeadAt), arm: p.long(at + directionArmAt), freed: p.word(at + directionFreedAt),
+		data: p.b[data : data+p.size],
+	}
+}
+
+// pieces returns n bytes from index at on, in order.
+func (d *direction) pieces(at uint64, n int) [2][]byte {
+	size := len(d.data)
+	from := int(at & uint64(size-1))
+	first := min(n, size-from)
+	return [2][]byte{d.data[from : from+first], d.data[:n-first]}
+}
+
+// A wakeup word (arm, notified) has a state in its low byte, an epoch above, and a count or size in its high half.
+func wakeup(state uint8, epoch, high uint32) uint64 {
+	return uint64(high)<<highShift | uint64(epoch&epochMask)<<epochShift | uint64(state)
+}
+
+func stateOf(w uint64) uint8  { return uint8(w) }
+func epochOf(w uint64) uint32 { return uint32(w) >> epochShift }
+func highOf(w uint64) uint32  { return uint32(w >> highShift) }
+
+// answerTo returns what the producer has done for the epoch of arm.
+func answerTo(arm, notified uint64) uint8 {
+	if stateOf(notified) == answerEnded {
+		return answerEnded
+	}
+	if epochOf(arm) != epochOf(notified) {
+		return answerNone
+	}
+	return stateOf(notified)
+}
+
+// Memory is the shared memory of a connection between the node and a program.
+type Memory struct {
+	page
+	In  Consumer // from the program
+	Out Producer // to the program
 }
 
 // Create makes shared memory with two rings of size bytes, a power of two. It returns the descriptor for the program,
 // which the caller closes. No holder of the descriptor can change the size of the memory.
 func Create(size int) (*Memory, int, error) {
-	b, fd, err := sealed("millrace-ring", headerSize, size)
+	p, fd, err := sealed("millrace-ring", endsNode, size)
 	if err != nil {
 		return nil, -1, err
 	}
-	m := &Memory{b: b, size: uint32(size)}
-	m.word(magicAt).Store(Magic)
-	m.word(versionAt).Store(Version)
-	m.word(sizeAt).Store(uint32(size))
-	m.In.half = m.direction(0)
-	m.Out.half = m.direction(1)
+	m := &Memory{page: p}
+	m.In.direction = m.direction(0)
+	m.Out.direction = m.direction(1)
 	return m, fd, nil
 }
 
-// mfdNoExec is MFD_NOEXEC_SEAL.
-const mfdNoExec = 8
-
-const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-
-func (m *Memory) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m.b[at])) }
-
-func (m *Memory) direction(i int) half {
-	at := directionAt + i*directionSize
-	data := headerSize + i*int(m.size)
-	return half{
-		head: m.word(at + headAt), want: m.word(at + wantAt), tail: m.word(at + tailAt), doorbells: m.word(at + doorbellsAt),
-		notifier: m.word(at + notifierAt), space: m.word(at + spaceAt), fill: m.word(at + fillAt),
-		data: m.b[data : data+int(m.size)],
-	}
-}
-
 // SetState publishes how the bytes travel from now on.
-func (m *Memory) SetState(s State) { m.word(stateAt).Store(uint32(s)) }
+func (m *Memory) SetState(s State) { m.word(pageStateAt).Store(uint32(s)) }
 
 // Shut reports whether the program has shut down its direction. What is in the ring then is the last of it.
-func (m *Memory) Shut() bool { return m.word(shutAt).Load() != 0 }
+func (m *Memory) Shut() bool { return m.word(pageShutAt).Load() != 0 }
 
-// Finish says that nothing follows what is in the ring to the program. False is that this is empty already: the caller shuts
-// the socket down, as otherwise the program does that reads the last byte, with a doorbell byte.
+// Finish publishes that nothing follows what is in the ring to the program. It returns false if that is empty already: then the
+// caller shuts the socket down. Otherwise the program does that reads the last byte, and writes a doorbell byte.
 func (m *Memory) Finish() bool {
-	m.word(finAt).Store(1)
+	m.word(pageFinAt).Store(1)
 	n, err := m.Out.Used()
 	return err != nil || n > 0
 }
@@ -124,25 +125,9 @@ func (m *Memory) Close() error {
 	return unix.Munmap(b)
 }
 
-// half is one direction, as both of its sides see it.
-type half struct {
-	head, want, tail, doorbells *atomic.Uint32
-	notifier, space, fill       *atomic.Uint32
-	data                        []byte
-	own                         uint32 // the index that this side publishes
-}
-
-// pieces returns n bytes from index at on, in order.
-func (h *half) pieces(at, n uint32) [2][]byte {
-	size := uint32(len(h.data))
-	from := at & (size - 1)
-	first := min(n, size-from)
-	return [2][]byte{h.data[from : from+first], h.data[:n-first]}
-}
-
 // Drain takes all bytes out of both rings, which neither side uses any more.
 func (m *Memory) Drain() (fromProgram, toProgram []byte, err error) {
-	in, err := m.In.Peek(int(m.size))
+	in, err := m.In.Peek(m.size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,6 +135,109 @@ func (m *Memory) Drain() (fromProgram, toProgram []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out := m.Out.pieces(m.Out.own-uint32(used), uint32(used))
+	out := m.Out.pieces(m.Out.own-uint64(used), used)
 	return append(append([]byte{}, in[0]...), in[1]...), append(append([]byte{}, out[0]...), out[1]...), nil
+}
+
+// Direct is the memory of a connection between two programs. The node makes it and has no end in it: what it reads are claims of
+// both programs.
+type Direct struct {
+	page
+	last [2]uint64
+}
+
+// CreateDirect makes shared memory with two rings of size bytes, a power of two. It returns the descriptor for both programs, which
+// the caller closes. No holder of the descriptor can change the size of the memory.
+func CreateDirect(size int) (*Direct, int, error) {
+	p, fd, err := sealed("millrace-direct", endsPrograms, size)
+	if err != nil {
+		return nil, -1, err
+	}
+	return &Direct{page: p}, fd, nil
+}
+
+// Moved reports whether both directions go by the socket by now.
+func (d *Direct) Moved() bool {
+	for i := range 2 {
+		if w := d.direction(i); w.tail.Load()&tailLeft == 0 && w.gone.Load() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// mostCounted bounds what Count believes of one direction, in bytes: more than two programs can move between two calls.
+const mostCounted = 1 << 40
+
+// Count returns how many bytes the programs have read from both rings since the last call.
+func (d *Direct) Count() (n uint64) {
+	for i := range 2 {
+		w := d.direction(i)
+		head := w.head.Load()
+		if more := head - d.last[i]; more < mostCounted {
+			n += more
+		}
+		d.last[i] = head
+	}
+	return n
+}
+
+// End makes both programs look at their sockets, because one is closed, and wakes threads that sleep by futex(2). One that is just
+// about to sleep may miss that: it looks again after a second.
+func (d *Direct) End() {
+	d.word(pageEndedAt).Store(1)
+	for i := range 2 {
+		at := pageDirectionAt + i*directionSize
+		for _, word := range []*atomic.Uint32{d.word(at + directionNotifiedAt + lowHalf), d.word(at + directionFreedAt)} {
+			_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32, 0, 0, 0) // it is mapped
+		}
+	}
+}
+
+const futexWake = 1
+
+// lowHalf is where the low half of a 64-bit word is.
+var lowHalf = int(binary.NativeEndian.Uint32([]byte{0, 0, 0, 4}) & 4)
+
+// Close unmaps the memory. Nothing of d may be used after it.
+func (d *Direct) Close() error {
+	b := d.b
+	d.b = nil
+	return unix.Munmap(b)
+}
+
+// mfdNoExec is MFD_NOEXEC_SEAL.
+const mfdNoExec = 8
+
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// sealed makes memory of a header and two rings whose size cannot change, and maps it.
+func sealed(name string, ends uint32, size int) (p page, fd int, err error) {
+	if size < 4096 || size > 1<<30 || size&(size-1) != 0 {
+		return p, -1, fmt.Errorf("ring: size %d is no power of two", size)
+	}
+	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdNoExec)
+	if err == unix.EINVAL { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return p, -1, fmt.Errorf("ring: memfd_create: %w", err)
+	}
+	total := header + 2*size
+	if err = unix.Ftruncate(fd, int64(total)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	p.size = size
+	if err == nil {
+		p.b, err = unix.Mmap(fd, 0, total, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return p, -1, fmt.Errorf("ring: %w", err)
+	}
+	p.word(pageMagicAt).Store(magic)
+	p.word(pageVersionAt).Store(version)
+	p.word(pageSizeAt).Store(uint32(size))
+	p.word(pageEndsAt).Store(ends)
+	return p, fd, nil
 }

@@ -2,72 +2,81 @@ package ring
 
 import "testing"
 
-// A model of one direction of direct rings: the steps of directio.c and direct.c, each of which touches shared memory, futex(2) or the
-// socket once, in all orders that two threads can make of them. What is asked: a consumer that waits for ever has read all.
+// A model of one direction of a ring between two programs: the steps of ringread.c, ringwrite.c and ringdoorbell.c, each of which touches
+// shared memory, futex(2) or the socket once, in all orders that two threads can make of them. What is asked: a consumer that
+// waits for ever has read all, and one that has read all finds no doorbell byte that it cannot account for.
 
-// Steps of the producer (publish, direct_announce).
+// Steps of the producer (publish, ring_announce, withdraw).
 const (
 	pPublish  = iota
-	pNotifier // load notifier
-	pHead     // load head
-	pWant     // load want, and decide
-	pChange   // compare and swap notifier
+	pArm      // load arm
+	pHead     // load head, and decide
+	pNotify   // store notified
+	pWithdraw // load head
+	pTakeBack // store notified
+	pOwe      // store owed
+	pClear    // store owed: it is written now
 	pWake     // futex(2)
 	pByte     // send(2)
 	pDone
 )
 
-// Steps of the consumer (direct_receive).
+// Steps of the consumer (rings_receive).
 const (
 	cTake    = iota // look at tail, and free what is taken
 	cAgain          // is the ring empty?
-	cLoad           // settle: load notifier
-	cArm            // compare and swap
+	cLoad           // ring_arm: load notified
+	cArm            // store arm
+	cCount          // load notified
 	cLook           // look at tail once more
-	cPending        // there is something: the byte of before announces it
-	cDrain          // take the doorbell bytes
+	cPending        // there is something: load notified, whose byte announces it
+	cOwed           // load owed: or is that not written?
+	cDisarm         // store arm
+	cDrain          // take as many doorbell bytes as were counted
+	cYield          // load notified and owed: is one on its way?
+	cLate           // load notified: too late
 	cReturn         // of read(2)
-	cLie            // lie_down: load notifier
-	cSleepy         // compare and swap
+	cLie            // ring_lie_down: load notified
+	cSleepy         // store arm
+	cSaw            // load notified
 	cCheck          // look at tail, before
 	cFutex          // futex(2)
 	cAsleep         // in it
-	cUp             // get_up: load notifier
-	cUp2            // compare and swap
+	cUp             // get_up: load notified
+	cUp2            // store arm
 	cWait           // until the socket is readable: recv(MSG_PEEK), poll(2), or an edge of epoll(7)
 	cStale          // it is, and the ring is empty?
 	cExplain        // is there a byte that was counted?
 	cTakeOne        // one that was not
 )
 
-const (
-	mArmed = iota
-	mDisarmed
-	mSpinning
-	mAsleep
-	mWoken
-)
+type modelArm struct{ state, epoch, want uint8 }
 
-type modelNotifier struct{ state, epoch, count uint8 }
+type modelNotified struct{ answer, epoch, count uint8 }
 
 // modelState is all that the two threads and the kernel have.
 type modelState struct {
-	tail, head, want, sock, taken uint8
-	notifier                      modelNotifier
-	edge                          bool
+	tail, head, sock, taken uint8
+	owed                    uint8
+	arm                     modelArm
+	notified                modelNotified
+	edge                    bool
 
 	p            uint8
-	pSaw, pNext  modelNotifier
-	pUsed, pLeft uint8 // messages to come
+	pArm         modelArm
+	pBefore      modelNotified
+	pOwed, pUsed uint8
+	pLeft        uint8 // messages to come
 	pFutex       bool
 	pSend        bool
 
-	c            uint8
-	cSaw         modelNotifier
-	cLeft        uint8 // bytes that were announced and not taken
-	done         uint8 // bytes of this read
-	rested, dead bool
-	back         uint8 // where settle returns to
+	c      uint8
+	saw    modelNotified
+	count  uint8 // doorbell bytes that were counted and not taken
+	done   uint8 // bytes of this read
+	rested bool
+	late   bool  // a sleep that only time has ended
+	back   uint8 // where drain_doorbells returns to
 }
 
 // A model is how the program reads, and what is wrong with the protocol.
@@ -77,7 +86,16 @@ type model struct {
 	broken                  string
 }
 
+const modelEpochs = 4
+
 func (m *model) total() uint8 { return m.message * m.messages }
+
+func answer(a modelArm, n modelNotified) uint8 {
+	if a.epoch != n.epoch {
+		return answerNone
+	}
+	return n.answer
+}
 
 // producer makes one step. ok is that it could.
 func (m *model) producer(s modelState) (modelState, bool) {
@@ -89,35 +107,48 @@ func (m *model) producer(s modelState) (modelState, bool) {
 		}
 		s.pLeft--
 		s.tail += m.message
-		s.p = pNotifier
-		if m.broken == "notifier before tail" { // it has been loaded before
+		s.p = pArm
+		if m.broken == "arm before tail" { // it has been loaded before
 			s.p = pHead
 		}
-	case pNotifier:
-		s.pSaw, s.p = s.notifier, pHead
+	case pArm:
+		s.pArm, s.p = s.arm, pHead
 	case pHead:
-		s.pUsed, s.p = s.tail-s.head, pWant
-	case pWant:
-		more := s.pUsed > s.want
-		st := s.pSaw.state
-		s.p = m.after()
-		if st == mDisarmed || !more && (st == mSpinning || st == mWoken) || s.pUsed == 0 && st == mArmed {
-			break
-		}
-		s.pSend, s.pFutex = more || st == mArmed, st == mAsleep
-		s.pNext = s.pSaw
-		s.pNext.state = mWoken
+		s.pUsed = s.tail - s.head
+		s.p = m.decide(&s)
+	case pNotify:
+		s.pBefore = s.notified
+		s.notified.epoch, s.notified.answer = s.pArm.epoch, answerWoken
 		if s.pSend {
-			s.pNext.state = mDisarmed
-			s.pNext.count++
+			s.notified.answer = answerNotified
+			s.notified.count++
 		}
-		s.p = pChange
-	case pChange:
-		if s.notifier != s.pSaw {
-			s.pSaw, s.p = s.notifier, pHead
-			break
+		switch {
+		case s.pSend && m.broken == "no withdrawal":
+			s.p = pClear
+		case s.pSend:
+			s.p = pWithdraw
+		default:
+			s.p = pWake
 		}
-		s.notifier = s.pNext
+	case pWithdraw:
+		s.p = pClear
+		if s.head == s.tail {
+			s.p = pTakeBack
+		}
+	case pTakeBack:
+		count := s.notified.count
+		s.notified = s.pBefore
+		s.p = pPublish
+		if m.broken != "not owed" {
+			s.notified.count = count
+			s.p = pOwe
+		}
+	case pOwe:
+		s.owed++
+		s.p = pPublish
+	case pClear:
+		s.pOwed, s.owed = s.owed, 0
 		s.p = pByte
 		if s.pFutex {
 			s.p = pWake
@@ -129,23 +160,36 @@ func (m *model) producer(s modelState) (modelState, bool) {
 		s.p = pByte
 	case pByte:
 		if s.pSend {
-			s.sock++
+			s.sock += 1 + s.pOwed
 			s.edge = true
 		}
-		s.p = m.after()
+		s.p = pPublish
 	default:
 		return s, false
 	}
 	if s.p == pPublish {
-		s.pSaw, s.pNext, s.pUsed, s.pFutex, s.pSend = modelNotifier{}, modelNotifier{}, 0, false, false
-		if m.broken == "notifier before tail" {
-			s.pSaw = s.notifier
+		s.pArm, s.pBefore, s.pUsed, s.pOwed, s.pFutex, s.pSend = modelArm{}, modelNotified{}, 0, 0, false, false
+		if m.broken == "arm before tail" {
+			s.pArm = s.arm
 		}
 	}
 	return s, true
 }
 
-func (m *model) after() uint8 { return pPublish }
+// decide is the middle of ring_announce.
+func (m *model) decide(s *modelState) uint8 {
+	a := answer(s.pArm, s.notified)
+	armed := s.pArm.state == notifyArmed || s.pArm.state == notifyWatched
+	asleep := s.pArm.state == notifyAsleep || s.pArm.state == notifyWatched
+	if s.pArm.state == notifyDisarmed || a >= answerNotified || armed && s.pUsed == 0 {
+		return pPublish
+	}
+	s.pSend, s.pFutex = armed || s.pUsed > s.pArm.want, asleep && a == answerNone
+	if !s.pSend && !s.pFutex {
+		return pPublish
+	}
+	return pNotify
+}
 
 // returned is the end of a read(2) of n bytes, and what the program does then.
 func (m *model) returned(s modelState) modelState {
@@ -160,19 +204,20 @@ func (m *model) returned(s modelState) modelState {
 	return s
 }
 
-// consumer makes one step, or two that are possible: the second is the end of a sleep by time.
-func (m *model) consumer(s modelState) (next []modelState) {
-	step := func(s modelState) { next = append(next, s) }
-	settled := func(empty bool) {
-		switch {
-		case s.back == cWait: // stale
-			s.c = cTake
-		case empty || s.done == m.want:
-			s.c = cReturn
-		default:
-			s.c = cTake
-		}
+// drained is the end of drain_doorbells.
+func (m *model) drained(s *modelState, empty bool) {
+	switch {
+	case s.back == cWait: // a spurious byte
+		s.c = cTake
+	case empty || s.done == m.want:
+		s.c = cReturn
+	default:
+		s.c = cTake
 	}
+}
+
+// consumer makes one step, if it can.
+func (m *model) consumer(s modelState) (next []modelState) {
 	switch s.c {
 	case cTake:
 		n := min(m.want-s.done, s.tail-s.head)
@@ -194,39 +239,55 @@ func (m *model) consumer(s modelState) (next []modelState) {
 			s.c = cTake
 		}
 	case cLoad:
-		s.cSaw, s.c = s.notifier, cArm
+		s.saw, s.c = s.notified, cArm
 	case cArm:
-		if s.notifier != s.cSaw {
-			s.cSaw = s.notifier
-			break
+		if answer(s.arm, s.saw) != answerNone && m.broken != "no epoch" {
+			s.arm.epoch = (s.arm.epoch + 1) % modelEpochs
 		}
-		s.notifier.state = mArmed
-		s.notifier.epoch = (s.notifier.epoch + 1) % 8
-		if m.broken == "no epoch" {
-			s.notifier.epoch = 0
-		}
-		s.cSaw, s.cLeft, s.c = s.notifier, s.notifier.count-s.taken, cLook
-		if m.broken == "drain all" {
-			s.cLeft = 100
-		}
+		s.arm.state, s.c = notifyArmed, cCount
+	case cCount:
+		s.count, s.c = s.notified.count-s.taken, cLook
 		if m.broken == "no look" {
 			s.c = cDrain
 		}
 	case cLook:
 		s.c = cDrain
+		if m.broken == "count after look" {
+			s.c = cLate
+		}
 		if s.tail != s.head {
 			s.c = cPending
 		}
+	case cLate:
+		s.count, s.c = s.notified.count-s.taken, cDrain
 	case cPending:
-		if (s.cLeft > 0 || m.broken == "always disarmed") && s.notifier == s.cSaw {
-			s.notifier.state = mDisarmed
+		if m.broken != "count before look" {
+			s.count = s.notified.count - s.taken
 		}
-		settled(false)
+		s.c = cOwed
+	case cOwed:
+		s.c = cDisarm
+		if s.count-s.owed == 0 && m.broken != "always disarmed" || s.arm.state != notifyArmed {
+			m.drained(&s, false)
+		}
+	case cDisarm:
+		s.arm.state = notifyDisarmed
+		m.drained(&s, false)
 	case cDrain:
-		n := min(s.cLeft, s.sock)
+		n := min(s.count, s.sock)
 		s.sock -= n
 		s.taken += n
-		settled(true)
+		s.count -= n
+		s.c = cYield
+		if m.broken == "drain all" {
+			s.sock = 0
+		}
+	case cYield:
+		yields := s
+		m.drained(&s, true) // or it has yielded often enough
+		if yields.c = cDrain; yields.count > 0 && yields.notified.count-yields.owed != yields.taken {
+			next = append(next, yields)
+		}
 	case cReturn:
 		switch {
 		case s.done > 0:
@@ -237,17 +298,17 @@ func (m *model) consumer(s modelState) (next []modelState) {
 			s.rested, s.c = false, cWait
 		}
 	case cLie:
-		s.cSaw, s.c = s.notifier, cWait
-		if s.cSaw.state == mArmed {
-			s.want, s.c = m.want, cSleepy
+		s.saw, s.c = s.notified, cWait
+		if s.arm.state == notifyArmed && answer(s.arm, s.saw) == answerNone {
+			s.c = cSleepy
 		}
 	case cSleepy:
-		if s.notifier != s.cSaw {
-			s.c = cWait
-			break
+		s.arm.state, s.arm.want, s.c = notifyAsleep, m.want, cSaw
+	case cSaw:
+		s.saw, s.c = s.notified, cCheck
+		if answer(s.arm, s.saw) != answerNone {
+			s.c = cUp
 		}
-		s.notifier.state = mAsleep
-		s.cSaw, s.c = s.notifier, cCheck
 		if m.broken == "no check" {
 			s.c = cFutex
 		}
@@ -258,42 +319,35 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 	case cFutex: // its value is compared in the kernel, in one step with the sleep
 		s.c = cUp
-		if s.notifier.state == s.cSaw.state && s.notifier.epoch == s.cSaw.epoch || m.broken == "blind sleep" {
+		if s.notified.answer == s.saw.answer && s.notified.epoch == s.saw.epoch || m.broken == "blind sleep" {
 			s.c = cAsleep
 		}
 	case cAsleep:
-		if m.broken != "" {
+		if s.tail != s.head && s.p != pDone || m.broken != "" {
 			return nil // what is wrong has to show without the help of time
 		}
+		s.late = s.tail != s.head
 		s.c = cUp
-		if s.tail != s.head && s.p == pDone {
-			s.dead = true // it has slept although there were bytes
-		}
 	case cUp:
-		s.rested, s.cSaw, s.c = true, s.notifier, cTake
-		if s.notifier.state == mAsleep || s.notifier.state == mWoken || s.notifier.state == mSpinning {
-			s.c = cUp2
-		}
+		s.rested, s.saw, s.c = true, s.notified, cUp2
 	case cUp2:
-		if s.notifier != s.cSaw {
-			s.c = cUp
-			break
+		if s.arm.state != notifyDisarmed {
+			s.arm.state = notifyArmed
+			if answer(s.arm, s.saw) == answerWoken {
+				s.arm.epoch = (s.arm.epoch + 1) % modelEpochs
+			}
 		}
-		s.notifier.state = mArmed
+		if m.broken == "stays asleep" {
+			s.arm.state = notifyAsleep
+		}
 		s.c = cTake
-		if m.broken == "stays woken" {
-			s.notifier.state = mWoken
-		}
 	case cWait:
 		if s.sock == 0 || m.edges && !s.edge {
 			return nil
 		}
 		s.edge = false
 		s.c = cTake
-		if m.blocking {
-			s.c = cStale
-		}
-		if !m.blocking && s.tail == s.head { // the read that finds nothing looks at the socket, too
+		if m.blocking || s.tail == s.head { // the read that finds nothing looks at the socket, too
 			s.c = cStale
 		}
 	case cStale:
@@ -303,7 +357,7 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 	case cExplain:
 		s.back, s.c = cWait, cLoad
-		if s.notifier.count == s.taken {
+		if s.notified.count == s.taken {
 			s.c = cTakeOne
 		}
 	case cTakeOne:
@@ -312,14 +366,22 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 		s.c = cTake
 	}
-	if s.c != cLoad && s.c != cArm && s.c != cLook && s.c != cPending && s.c != cDrain {
-		s.back, s.cLeft = 0, 0
-		if s.c != cSleepy && s.c != cCheck && s.c != cFutex && s.c != cUp2 {
-			s.cSaw = modelNotifier{}
-		}
+	return append(next, s.forget())
+}
+
+// forget clears what has no meaning before the next step, so that equal states are equal.
+func (s modelState) forget() modelState {
+	switch s.c {
+	case cLoad, cArm, cCount, cLook, cPending, cOwed, cDisarm, cDrain, cYield, cLate:
+	default:
+		s.back, s.count = 0, 0
 	}
-	step(s)
-	return next
+	switch s.c {
+	case cArm, cCheck, cFutex, cUp2:
+	default:
+		s.saw = modelNotified{}
+	}
+	return s
 }
 
 // wrong returns a state that must not be, and how many there are.
@@ -336,7 +398,7 @@ func (m *model) wrong() (bad *modelState, states int) {
 		if p, ok := m.producer(s); ok {
 			next = append(next, p)
 		}
-		if s.dead || len(next) == 0 && s.head != m.total() {
+		if s.late || m.isStuck(s, next) {
 			return &s, len(seen)
 		}
 		for _, n := range next {
@@ -347,6 +409,11 @@ func (m *model) wrong() (bad *modelState, states int) {
 		}
 	}
 	return nil, len(seen)
+}
+
+// isStuck reports whether nothing happens any more, and bytes are unread, or a doorbell byte has no bytes.
+func (m *model) isStuck(s modelState, next []modelState) bool {
+	return len(next) == 0 && s.head != m.total() || s.p == pDone && s.c == cWait && s.head == m.total() && s.sock > 0 && s.notified.count == s.taken
 }
 
 func models() (all []model) {
@@ -374,193 +441,21 @@ func TestDoorbellModel(t *testing.T) {
 	t.Logf("%d states", all)
 }
 
-// TestDoorbellModelFinds: the model finds what is wrong with protocols that lack a step.
+// TestDoorbellModelFinds: the model finds what is wrong with protocols that lack a step, or have it in another place.
 func TestDoorbellModelFinds(t *testing.T) {
-	for _, broken := range []string{"notifier before tail", "no wake", "no look", "always disarmed", "blind sleep", "stays woken", "drain all"} {
+	for _, broken := range []string{
+		"arm before tail", "no wake", "no look", "no epoch", "always disarmed", "count after look", "count before look", "not owed", "blind sleep", "stays asleep", "no check", "drain all",
+	} {
 		found := false
 		for _, m := range models() {
 			m.broken = broken
-			bad, _ := m.wrong()
-			found = found || bad != nil
+			if bad, _ := m.wrong(); bad != nil {
+				found = true
+				break
+			}
 		}
 		if !found {
 			t.Errorf("%s: nothing is found", broken)
-		}
-	}
-}
-
-// spaceState is a model of a producer that waits for space (await_room, free_space), and a consumer that reads all.
-type spaceState struct {
-	tail, head, left uint8
-	space            uint8 // bits sleeps, filled
-	filled, counted  uint8 // fills that are in the consumer's socket; that were counted
-
-	p, c, value uint8
-	had         uint8
-}
-
-const (
-	spaceSize    = 2
-	modelSleeps  = 1
-	modelFilled  = 2
-	spaceBytes   = 6
-	sPut         = 0 // look at head, and publish
-	sAsk         = 1 // set the bit
-	sCount       = 2 // the fill
-	sFill        = 3 // send(2)
-	sLookAgain   = 4 // is there space?
-	sSleep       = 5 // futex(2)
-	sAsleep      = 6
-	sNotWritable = 7 // poll(2)
-	sDone        = 8
-
-	rTake, rSpace, rUsed, rExchange, rWake, rDrain, rEmpty = 0, 1, 2, 3, 4, 5, 6
-)
-
-func spaceProducer(s spaceState, fills bool, broken string) (spaceState, bool) {
-	switch s.p {
-	case sPut:
-		switch {
-		case s.left == 0:
-			s.p = sDone
-		case s.tail-s.head < spaceSize:
-			s.tail++
-			s.left--
-		default:
-			s.p = sAsk
-		}
-	case sAsk:
-		if !fills {
-			s.space |= modelSleeps
-			s.value, s.p = s.space, sLookAgain
-			if broken == "no look" {
-				s.p = sSleep
-			}
-			break
-		}
-		s.p = sCount
-		if s.space&modelFilled != 0 {
-			s.p = sLookAgain
-		}
-		s.space |= modelFilled
-	case sCount:
-		s.counted++
-		s.p = sFill
-	case sFill:
-		s.filled++
-		s.p = sLookAgain
-		if broken == "no look" {
-			s.p = sNotWritable
-		}
-	case sLookAgain:
-		switch {
-		case s.tail-s.head < spaceSize:
-			s.p = sPut
-		case fills:
-			s.p = sNotWritable
-		default:
-			s.p = sSleep
-		}
-	case sSleep:
-		s.p = sPut
-		if s.space == s.value {
-			s.p = sAsleep
-		}
-	case sNotWritable:
-		if s.filled > 0 {
-			return s, false
-		}
-		s.p = sPut
-	default:
-		return s, false
-	}
-	return s, true
-}
-
-func spaceConsumer(s spaceState, broken string) (spaceState, bool) {
-	switch s.c {
-	case rTake:
-		if s.tail == s.head { // the doorbells of the other model are behind: it waits for bytes
-			return s, false
-		}
-		s.head++
-		s.c = rSpace
-		if s.tail == s.head {
-			s.c = rEmpty
-		}
-	case rEmpty: // settle
-		n := min(s.counted, s.filled)
-		s.counted -= n
-		s.filled -= n
-		s.c = rSpace
-	case rSpace:
-		s.c = rTake
-		if s.space != 0 {
-			s.c = rUsed
-		}
-	case rUsed:
-		s.c = rTake
-		if s.tail-s.head <= spaceSize/2 {
-			s.c = rExchange
-		}
-	case rExchange:
-		s.had, s.space, s.c = s.space, 0, rWake
-	case rWake:
-		if s.had&modelSleeps != 0 && s.p == sAsleep && broken != "no wake" {
-			s.p = sPut
-		}
-		s.c = rTake
-		if s.had&modelFilled != 0 {
-			s.c = rDrain
-		}
-		s.had = 0
-	case rDrain:
-		n := min(s.counted, s.filled)
-		s.counted -= n
-		s.filled -= n
-		s.c = rTake
-	}
-	return s, true
-}
-
-func spaceWrong(fills bool, broken string) *spaceState {
-	first := spaceState{left: spaceBytes}
-	seen := map[spaceState]bool{first: true}
-	for todo := []spaceState{first}; len(todo) > 0; {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		stuck := true
-		for _, step := range []func() (spaceState, bool){
-			func() (spaceState, bool) { return spaceProducer(s, fills, broken) },
-			func() (spaceState, bool) { return spaceConsumer(s, broken) },
-		} {
-			n, ok := step()
-			stuck = stuck && !ok
-			if ok && !seen[n] {
-				seen[n] = true
-				todo = append(todo, n)
-			}
-		}
-		if stuck && s.head != spaceBytes {
-			return &s
-		}
-	}
-	return nil
-}
-
-// TestSpaceModel: in no order of steps does a producer wait while there is space.
-func TestSpaceModel(t *testing.T) {
-	for _, fills := range []bool{false, true} {
-		if bad := spaceWrong(fills, ""); bad != nil {
-			t.Errorf("fills %v: %+v", fills, *bad)
-		}
-	}
-	for _, tc := range []struct {
-		fills  bool
-		broken string
-	}{{false, "no look"}, {false, "no wake"}} {
-		if spaceWrong(tc.fills, tc.broken) == nil {
-			t.Errorf("%v: nothing is found", tc)
 		}
 	}
 }

@@ -1,53 +1,55 @@
 package ring
 
-// Producer is the node's side of the ring to a program.
+// Producer is the node's end of the ring to a program.
 type Producer struct {
-	half
-	sent uint32 // doorbell bytes
+	direction
+	own   uint64 // bytes that were written
+	epoch uint32 // that was answered
+	done  uint8  // the answer
+	sent  uint32 // doorbell bytes
+	asked uint32 // epoch of space
 }
 
 // Reserve returns the free space of the ring, at most most bytes.
 func (p *Producer) Reserve(most int) ([2][]byte, error) {
-	used := p.own - p.head.Load()
-	size := uint32(len(p.data))
-	if used > size {
-		return [2][]byte{}, ErrViolation
+	used, err := p.Used()
+	if err != nil {
+		return [2][]byte{}, err
 	}
-	return p.pieces(p.own, min(size-used, uint32(most))), nil
+	return p.pieces(p.own, min(len(p.data)-used, most)), nil
 }
 
 // Commit publishes the first n bytes of what Reserve returned. It returns how many doorbell bytes the caller has to write
-// to the socket now: the program's reader may sleep in poll(2) or in read(2).
+// to the socket now, at most 1.
 func (p *Producer) Commit(n int) (doorbells int) {
-	p.own += uint32(n)
+	p.own += uint64(n)
 	p.tail.Store(p.own)
-	for range 4 { // a correct program changes notifier only a few times meanwhile
-		notifier := p.notifier.Load()
-		next, doorbells := uint32(notifierDisarmed), 1
-		more := p.own-p.head.Load() > p.want.Load()
-		switch {
-		case notifier == notifierArmed:
-		case notifier == notifierAsleep && more:
-			doorbells = 2
-		case notifier == notifierAsleep:
-			next = notifierWoken
-		case (notifier == notifierSuppressed || notifier == notifierWoken) && more:
-		default:
+	arm := p.arm.Load() // after tail: a consumer that arms later sees the bytes
+	answer, used := p.done, p.own-p.head.Load()
+	if epochOf(arm) != p.epoch {
+		answer = answerNone
+	}
+	switch state := stateOf(arm); {
+	case answer >= answerNotified:
+		return 0
+	case state == notifyArmed || state == notifyWatched: // unless it has read them by now
+		if used == 0 {
 			return 0
 		}
-		if p.notifier.CompareAndSwap(notifier, next) {
-			p.sent += uint32(doorbells)
-			p.doorbells.Store(p.sent)
-			return doorbells
-		}
+	case (state == notifySpinning || state == notifyAsleep) && used > uint64(highOf(arm)):
+	default:
+		return 0
 	}
-	return 0
+	p.epoch, p.done = epochOf(arm), answerNotified
+	p.sent++
+	p.notified.Store(wakeup(p.done, p.epoch, p.sent))
+	return 1
 }
 
 // Used returns how many bytes the program has not read.
 func (p *Producer) Used() (int, error) {
 	used := p.own - p.head.Load()
-	if used > uint32(len(p.data)) {
+	if used > uint64(len(p.data)) {
 		return 0, ErrViolation
 	}
 	return int(used), nil
@@ -55,8 +57,9 @@ func (p *Producer) Used() (int, error) {
 
 // AwaitSpace makes the program write a doorbell byte once it has freed space. It reports whether there is space already.
 func (p *Producer) AwaitSpace() bool {
-	p.space.Store(1)
-	return p.own-p.head.Load() < uint32(len(p.data))
+	p.asked = (p.asked + 1) & epochMask
+	p.space.Store(p.asked<<epochShift | spaceByte)
+	return p.own-p.head.Load() < uint64(len(p.data))
 }
 
 // Doorbells returns how many doorbell bytes Commit has asked for.

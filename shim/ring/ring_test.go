@@ -3,10 +3,7 @@ package ring
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +16,7 @@ func create(t testing.TB, size int) (*Memory, []byte) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	b, err := unix.Mmap(fd, 0, headerSize+2*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(fd, 0, header+2*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,45 +29,9 @@ func create(t testing.TB, size int) (*Memory, []byte) {
 
 // program is the program's side: the same memory, mapped once more, with the two directions exchanged.
 func program(b []byte, size int) *Memory {
-	p := &Memory{b: b, size: uint32(size)}
-	p.In.half, p.Out.half = p.direction(1), p.direction(0)
+	p := &Memory{page: page{b: b, size: size}}
+	p.In.direction, p.Out.direction = p.direction(1), p.direction(0)
 	return p
-}
-
-// TestLayout compares offsets with what a C compiler says about ring.h.
-func TestLayout(t *testing.T) {
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler (cc)")
-	}
-	dir := t.TempDir()
-	source := `#include "ring.h"
-#include <stddef.h>
-#include <stdio.h>
-#define D(f) offsetof(struct ring_direction, f)
-#define P(f) offsetof(struct ring_page, f)
-int main(void) {
-	printf("%d %d %d %zu %zu %zu %zu %zu %zu %zu %zu | ", RING_MAGIC, RING_VERSION, RING_HEADER, P(magic), P(version), P(size), P(state), P(shut), P(fin), P(direction), P(locks));
-	printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu | ", sizeof(struct ring_direction), D(head), D(want), D(taken), D(tail), D(doorbells), D(notifier), D(space), D(fill));
-	printf("%d %d %d %d %d | %d %d %d %d %d\n", RING_CONNECTING, RING_OPEN, RING_MOVED, RING_CLOSED, RING_FAILED, RING_ARMED, RING_DISARMED, RING_SUPPRESSED, RING_ASLEEP, RING_WOKEN);
-}`
-	file, bin := filepath.Join(dir, "layout.c"), filepath.Join(dir, "layout")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(cc, "-std=c11", "-I../preload", "-o", bin, file).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	got, err := exec.Command(bin).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := fmt.Sprintln(Magic, Version, headerSize, magicAt, versionAt, sizeAt, stateAt, shutAt, finAt, directionAt, locksAt, "|",
-		directionSize, headAt, wantAt, takenAt, tailAt, doorbellsAt, notifierAt, spaceAt, fillAt, "|",
-		int(Connecting), int(Open), int(Moved), int(Closed), int(Failed), "|", notifierArmed, notifierDisarmed, notifierSuppressed, notifierAsleep, notifierWoken)
-	if string(got) != want {
-		t.Errorf("C:  %sGo: %s", got, want)
-	}
 }
 
 func TestSizes(t *testing.T) {
@@ -148,34 +109,82 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestDoorbellsOfCommit has the doorbell bytes for each state of the consumer.
+// TestDoorbellsOfCommit: a byte for each arming, where the consumer wants one.
 func TestDoorbellsOfCommit(t *testing.T) {
 	for _, tc := range []struct {
-		notifier, want uint32
-		bytes          int
-		doorbells      int
-		next           uint32
-		bytes2         int // written after that
-		doorbells2     int
+		state      uint8
+		want       uint32
+		bytes      int
+		doorbells  int
+		bytes2     int // written after that
+		doorbells2 int
 	}{
-		{notifierArmed, 0, 1, 1, notifierDisarmed, 100, 0},
-		{notifierDisarmed, 0, 1, 0, notifierDisarmed, 100, 0},
-		{notifierSuppressed, 10, 10, 0, notifierSuppressed, 1, 1},
-		{notifierSuppressed, 10, 11, 1, notifierDisarmed, 1, 0},
-		{notifierAsleep, 10, 10, 1, notifierWoken, 1, 1},
-		{notifierAsleep, 10, 11, 2, notifierDisarmed, 1, 0},
-		{77, 0, 1, 0, 77, 1, 0},
+		{notifyArmed, 0, 1, 1, 100, 0},
+		{notifyWatched, 0, 1, 1, 100, 0},
+		{notifyDisarmed, 0, 1, 0, 100, 0},
+		{notifySpinning, 10, 10, 0, 1, 1},
+		{notifySpinning, 10, 11, 1, 1, 0},
+		{notifyAsleep, 10, 11, 1, 1, 0},
+		{77, 0, 1, 0, 1, 0},
 	} {
 		m, b := create(t, 4096)
 		p := program(b, 4096)
-		p.In.notifier.Store(tc.notifier)
-		p.In.want.Store(tc.want)
-		if n := m.Out.Commit(tc.bytes); n != tc.doorbells || p.In.notifier.Load() != tc.next {
-			t.Errorf("%+v: %d doorbell bytes, then state %d", tc, n, p.In.notifier.Load())
+		for epoch := range uint32(3) { // each is answered once
+			p.In.arm.Store(wakeup(tc.state, epoch, tc.want))
+			before := int(m.Out.Doorbells())
+			if n := m.Out.Commit(tc.bytes); n != tc.doorbells {
+				t.Errorf("%+v: %d doorbell bytes", tc, n)
+			}
+			n := m.Out.Commit(tc.bytes2)
+			if n != tc.doorbells2 || int(m.Out.Doorbells()) != before+tc.doorbells+tc.doorbells2 || p.In.Doorbells() != m.Out.Doorbells() {
+				t.Errorf("%+v: %d doorbell bytes more", tc, n)
+			}
+			if notified := m.Out.notified.Load(); n+tc.doorbells > 0 && answerTo(p.In.arm.Load(), notified) != answerNotified {
+				t.Errorf("%+v: notified is %#x", tc, notified)
+			}
+			p.In.Discard(tc.bytes + tc.bytes2)
 		}
-		if n := m.Out.Commit(tc.bytes2); n != tc.doorbells2 || int(m.Out.Doorbells()) != tc.doorbells+tc.doorbells2 || p.In.Doorbells() != m.Out.Doorbells() {
-			t.Errorf("%+v: %d doorbell bytes more", tc, n)
+	}
+}
+
+// TestNoDoorbellForNothing: a program that has read all before it armed gets no doorbell byte for that.
+func TestNoDoorbellForNothing(t *testing.T) {
+	m, b := create(t, 4096)
+	p := program(b, 4096)
+	m.Out.own, m.Out.epoch = 5, 1
+	p.In.head.Store(8)
+	p.In.arm.Store(wakeup(notifyArmed, 2, 0))
+	if n := m.Out.Commit(3); n != 0 || m.Out.notified.Load() != 0 {
+		t.Errorf("%d doorbell bytes", n)
+	}
+}
+
+// TestArm: an arming that was answered gets another epoch, and one that was not stays.
+func TestArm(t *testing.T) {
+	m, b := create(t, 4096)
+	p := program(b, 4096)
+	for i, want := range []int{1, 0, 1, 0, 0} { // armed from the beginning, answered, armed, suppressed, and suppressed again
+		if n := p.Out.Commit(1); n != want {
+			t.Errorf("%d: %d doorbell bytes", i, n)
 		}
+		switch i {
+		case 1:
+			m.In.Arm()
+		case 2, 3:
+			m.In.Suppress()
+			m.In.Suppress()
+		}
+	}
+	m.In.Arm()
+	armed := m.In.arm.Load()
+	m.In.Arm()
+	if m.In.arm.Load() != armed || p.Out.Commit(1) != 1 {
+		t.Errorf("armed twice: %#x, then %#x", armed, m.In.arm.Load())
+	}
+	m.In.epoch = epochMask
+	p.Out.notified.Store(wakeup(answerNotified, epochMask, 0))
+	if m.In.Arm(); epochOf(m.In.arm.Load()) != 0 {
+		t.Errorf("after the last epoch: %#x", m.In.arm.Load())
 	}
 }
 
@@ -187,15 +196,19 @@ func TestSpace(t *testing.T) {
 	if space, err := m.Out.Reserve(1); err != nil || len(space[0]) != 0 || m.Out.AwaitSpace() {
 		t.Fatalf("a full ring has %d bytes, %v", len(space[0]), err)
 	}
-	if p.In.space.Load() != 1 {
+	if !p.In.waits() || p.In.space.Load()&spaceByte == 0 {
 		t.Error("the program does not know")
+	}
+	p.In.Emptied()
+	if p.In.waits() || m.Out.AwaitSpace() || !p.In.waits() {
+		t.Error("answered, and asked again")
 	}
 	p.In.Discard(1)
 	if !m.Out.AwaitSpace() {
 		t.Error("no space")
 	}
 	p.Out.Commit(3000)
-	p.Out.fill.Store(1)
+	p.Out.space.Store(1<<epochShift | spaceFilled)
 	if m.In.Filled() {
 		t.Error("emptied with less than half of the ring free")
 	}
@@ -221,8 +234,8 @@ func TestDrain(t *testing.T) {
 		copy(space[1], text[n:])
 		out.Commit(len(text))
 	}
-	for _, d := range []*half{&m.In.half, &m.Out.half, &p.In.half, &p.Out.half} { // around the end
-		d.own = 4090
+	m.In.own, m.Out.own, p.In.own, p.Out.own = 4090, 4090, 4090, 4090 // around the end
+	for _, d := range []*direction{&m.In.direction, &m.Out.direction} {
 		d.head.Store(4090)
 		d.tail.Store(4090)
 	}
@@ -239,7 +252,7 @@ func TestDrain(t *testing.T) {
 func TestViolations(t *testing.T) {
 	m, b := create(t, 4096)
 	p := program(b, 4096)
-	for _, v := range []uint32{4097, 1 << 31, ^uint32(0)} {
+	for _, v := range []uint64{4097, tailLeft, ^uint64(0)} {
 		m.In.tail.Store(v)
 		_, err := m.In.Len()
 		_, err2 := m.In.Peek(10)
@@ -249,7 +262,7 @@ func TestViolations(t *testing.T) {
 		}
 	}
 	m.In.tail.Store(0)
-	for _, v := range []uint32{1, 1 << 31, ^uint32(4096)} { // read before it was written; longer ago than the ring is
+	for _, v := range []uint64{1, 1 << 31, ^uint64(4096)} { // read before it was written; longer ago than the ring is
 		m.Out.head.Store(v)
 		_, err := m.Out.Reserve(10)
 		_, err2 := m.Out.Used()
@@ -280,13 +293,15 @@ func TestHostileWhileReading(t *testing.T) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		words := []func(uint32){p.In.head.Store, p.In.notifier.Store, p.In.want.Store, p.Out.tail.Store, p.Out.notifier.Store, p.Out.fill.Store, p.In.space.Store}
-		for i := uint32(0); ; i++ {
+		words := []*atomic.Uint64{p.In.head, p.In.arm, p.Out.tail, p.Out.notified, p.In.tail, p.In.notified}
+		for i := uint64(0); ; i++ {
 			select {
 			case <-stop:
 				return
 			default:
-				words[i%uint32(len(words))](i * 2654435761 >> (i % 32))
+				words[i%uint64(len(words))].Store(i * 2654435761 >> (i % 32) << (i % 37))
+				p.Out.space.Store(uint32(i))
+				p.In.freed.Store(uint32(i))
 			}
 		}
 	}()
@@ -304,7 +319,7 @@ func TestHostileWhileReading(t *testing.T) {
 		}
 		if space, err := m.Out.Reserve(100); err == nil {
 			n := copy(space[0], "some bytes")
-			if doorbells := m.Out.Commit(n); doorbells > 2 {
+			if doorbells := m.Out.Commit(n); doorbells > 1 {
 				t.Fatalf("%d doorbell bytes", doorbells)
 			}
 		}

@@ -140,7 +140,7 @@ static _Atomic uint32_t *writers_lock;
 
 static void find_lock(struct ring_page *page)
 {
-	writers_lock = (_Atomic uint32_t *)&page->locks[0].send; /* its first member in glibc */
+	writers_lock = (_Atomic uint32_t *)page->own; /* struct ring_side: the first member of its first lock in glibc */
 }
 
 static void *write_one(void *fd)

@@ -201,7 +201,7 @@ static void dead_listener(int l)
 /* polled makes a ring as one of a node that was killed while it polled it: nothing wakes it. */
 static void polled(struct ring_page *page)
 {
-	page->direction[0].notifier = RING_DISARMED; /* to the node */
+	page->direction[0].arm = RING_NOTIFY_DISARMED; /* to the node */
 }
 
 /* The node ends while the program has sockets of all kinds; a new one comes when the test says so by SIGUSR1. */
