@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -92,7 +91,7 @@ func TestSlowLastClose(t *testing.T) {
 	for err == nil { // nobody reads: close(2) waits for the whole time
 		_, err = unix.SendmsgN(slow, make([]byte, 1<<16), nil, nil, unix.MSG_DONTWAIT)
 	}
-	const linger = 20
+	const linger = 600 // seconds; until waits less
 	if err := unix.SetsockoptLinger(slow, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: linger}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +101,8 @@ func TestSlowLastClose(t *testing.T) {
 		}
 		unix.Close(slow)
 	})
-	begin := time.Now()
 	until(t, "the socket is closed", func() bool { return b.Stats().Descriptors == 1 })
 	b.works(t)
-	if d := time.Since(begin); d > linger*time.Second*3/4 {
-		t.Errorf("the loop was held up for %v", d)
-	}
 }
 
 // TestErrorsAreKeptForEachUser: one user's failed connections do not take the place of another's.

@@ -139,13 +139,12 @@ func TestShutdownEndsWithContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Close()
-	began := time.Now()
-	if err := x.a.Shutdown(soon(t, 200*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
-	if d := time.Since(began); d < 200*time.Millisecond || d > 2*time.Second {
-		t.Errorf("shutdown took %v", d)
-	}
+	ctx := soon(t, 200*time.Millisecond)
+	within(t, 20*time.Second, "shutdown", func() {
+		if err := x.a.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+			t.Errorf("%v", err)
+		}
+	})
 	within(t, 5*time.Second, "reset", func() {
 		if _, err := io.Copy(io.Discard, s); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%v, want a reset", err)
@@ -213,10 +212,9 @@ func TestShutdownWithIdlePeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newTestbed(t, testbedConfig{})
 			_, s := x.pair(t)
-			began := time.Now()
 			ended := make(chan error, 1)
-			go func() { ended <- x.a.Shutdown(soon(t, 20*time.Second)) }()
-			within(t, 10*time.Second, "shutdown", func() {
+			go func() { ended <- x.a.Shutdown(soon(t, time.Hour)) }()
+			within(t, 20*time.Second, "shutdown", func() {
 				if n, err := s.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 					t.Errorf("%d, %v", n, err)
 				}
@@ -227,10 +225,6 @@ func TestShutdownWithIdlePeers(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			d := time.Since(began)
-			if stays != (d >= peerFINTime) || d > 4*peerFINTime {
-				t.Errorf("it took %v", d)
-			}
 			if stats, _ := x.a.Stats(); stays == (stats.ResetsOut == 0) {
 				t.Errorf("%d resets left", stats.ResetsOut)
 			}

@@ -101,6 +101,7 @@ type Loop struct {
 	spare    []func() // empty, for the next of after
 	pollers  []Poller
 	pollBy   clock.Time // as the pollers want it, while the loop sleeps
+	maxSleep time.Duration
 
 	// With other loops: see Mesh.
 	mesh     *Mesh // nil without
@@ -143,7 +144,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loop{cfg: cfg, handler: cfg.Handler, notifier: n}
+	l := &Loop{cfg: cfg, handler: cfg.Handler, notifier: n, maxSleep: maxSleep}
 	l.commands = CommandQueue{ring.NewMPSC[func()](commandQueueLen), n}
 	l.lock.loop, l.lock.notifier = l, n
 	l.out.init(&cfg, &l.count)

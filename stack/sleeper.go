@@ -149,7 +149,7 @@ func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Du
 
 // sleepLimit returns how long an idle loop may sleep at most.
 func (l *Loop) sleepLimit(now clock.Time) time.Duration {
-	limit := min(maxSleep, max(0, l.out.tick.Sub(now)))
+	limit := min(l.maxSleep, max(0, l.out.tick.Sub(now)))
 	if len(l.pollers) > 0 {
 		limit = min(limit, max(0, l.pollBy.Sub(now)))
 	}

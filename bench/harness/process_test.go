@@ -90,10 +90,9 @@ func TestAFaultyPartIsAnErrorWithItsWords(t *testing.T) {
 func TestAnInterruptEndsTheParts(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	begin := time.Now()
-	_, err := RunParts(ctx, Timing{Window: time.Hour}, fakePart(t, ""))
-	if !errors.Is(err, context.Canceled) || time.Since(begin) > time.Minute {
-		t.Errorf("error %v after %v", err, time.Since(begin))
+	_, err := RunParts(ctx, Timing{Window: time.Hour}, fakePart(t, "")) // without the interrupt it outlasts the test
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
 	}
 }
 

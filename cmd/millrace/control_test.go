@@ -86,12 +86,8 @@ func TestCompletionIsSilentWithoutAGateway(t *testing.T) {
 	}
 	defer l.Close()
 	for _, socket := range []string{"/nonexistent/gw.sock", silent} {
-		began := time.Now()
-		if got := offered("gateway", "drain", "--socket", socket, ""); len(got) > 0 {
+		if got := offered("gateway", "drain", "--socket", socket, ""); len(got) > 0 { // a hang would outlast the test
 			t.Errorf("%s: offered %q", socket, got)
-		}
-		if took := time.Since(began); took > 20*completionTimeout {
-			t.Errorf("%s: it took %v", socket, took)
 		}
 	}
 }

@@ -200,12 +200,9 @@ func TestSourcesAreLimitedEach(t *testing.T) {
 // The time from a verdict to the first packet that it drops is that of Put: what is sent after it does not pass.
 func TestVerdictIsInForceWhenPutReturns(t *testing.T) {
 	w := newDefended(t)
-	var took []time.Duration
 	for i := range 100 {
 		src := netip.AddrFrom4([4]byte{198, 19, 0, byte(i)})
-		begin := time.Now()
 		w.ok(w.d.Put(Verdict{Prefix: netip.PrefixFrom(src, 32), Rule: 1, For: time.Minute}))
-		took = append(took, time.Since(begin))
 		if _, err := unix.Write(w.out, packetFrom(src.String(), 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -213,11 +210,6 @@ func TestVerdictIsInForceWhenPutReturns(t *testing.T) {
 	w.passed("198.18.0.1", 0, 1)
 	if n, _, _ := w.d.Dropped(1); n != 100 {
 		t.Errorf("%d of 100 packets that followed their verdict were dropped", n)
-	}
-	slices.Sort(took)
-	t.Logf("Put takes %v, 99 %% below %v", took[50], took[98])
-	if took[50] > 10*time.Millisecond {
-		t.Errorf("the median of Put is %v", took[50])
 	}
 }
 

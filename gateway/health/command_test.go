@@ -48,11 +48,7 @@ func TestACommandsEndIsItsAnswer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("MILLRACE_TEST_SECRET", "x")
-			start := time.Now()
 			expect(t, once(t, commandOf(t, c.text, "two words", ";"), first), c.want)
-			if took := time.Since(start); took > 15*time.Second {
-				t.Errorf("took %v", took)
-			}
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
@@ -74,7 +75,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// slow is an engine that takes real time for each batch.
+// slow is an engine that takes time for each batch: in a bubble of synctest Poll has it pass.
 type slow struct {
 	*gpukern.CPU
 	extra time.Duration
@@ -87,9 +88,10 @@ func (s *slow) Submit(b *packet.Batch) error {
 }
 
 func (s *slow) Poll(done []*packet.Batch) int {
-	if len(s.ready) == 0 || time.Now().Before(s.ready[0]) {
+	if len(s.ready) == 0 {
 		return 0
 	}
+	time.Sleep(time.Until(s.ready[0]))
 	s.ready = s.ready[1:]
 	return s.CPU.Poll(done[:1])
 }
@@ -115,25 +117,26 @@ func backend(name string, extra time.Duration, light bool) Backend {
 	}
 }
 
+// In virtual time a batch takes what its engine waits, and the rest of the code nothing.
 func TestCalibrationSaysNeverOfASlowGPU(t *testing.T) {
-	// The delay is longer than the CPU needs for the largest batch, under the race detector too (0.25 us a
-	// packet): shorter, it would hide the work of large batches, and one of them would be worth the wait.
-	const delay = 3 * time.Millisecond
-	start := time.Now()
-	all, err := Calibrate(context.Background(), backend("cpu", 0, false), backend("cuda", delay, false),
-		Plan{Ops: []gpukern.Ops{gpukern.OpsHeader}, Sizes: []int{64}, Time: 60 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) != 1 || !all[0].Never() || all[0].BreakEvenAlone != 0 {
-		t.Errorf("%v", &all[0])
-	}
-	if g := all[0].GPU; g.FixedNs < 2.5e6 || g.FixedNs > 20e6 {
-		t.Errorf("fixed part %v, want some 3 ms", g)
-	}
-	if d := time.Since(start); d > 3*time.Second {
-		t.Errorf("took %v of 60 ms", d)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const onCPU, delay, limit = 10 * time.Microsecond, 3 * time.Millisecond, 60 * time.Millisecond
+		begin := time.Now()
+		all, err := Calibrate(t.Context(), backend("cpu", onCPU, false), backend("cuda", delay, false),
+			Plan{Ops: []gpukern.Ops{gpukern.OpsHeader}, Sizes: []int{64}, Time: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != 1 || !all[0].Never() || all[0].BreakEvenAlone != 0 {
+			t.Errorf("%v", &all[0])
+		}
+		if c, g := all[0].CPU, all[0].GPU; math.Abs(g.FixedNs-float64(delay)) > 1 || math.Abs(c.FixedNs-float64(onCPU)) > 1 {
+			t.Errorf("fixed parts %v and %v, want %v and %v", c, g, onCPU, delay)
+		}
+		if took := time.Since(begin); took < limit/2 || took > 2*limit { // each measurement ends with the batch that is under way
+			t.Errorf("took %v of %v", took, limit)
+		}
+	})
 }
 
 func TestCalibrationMeasuresEverySetAndSize(t *testing.T) {

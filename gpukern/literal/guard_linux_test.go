@@ -1,6 +1,8 @@
 package literal
 
 import (
+	"bytes"
+	"runtime/debug"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,4 +35,29 @@ func noReadBeyondTheText(t *testing.T) {
 			agree(t, s, set, text[:n/2], text[n/2:], 0)
 		}
 	}
+}
+
+// TestLimitEndsTheSearch: where matches are everywhere, the search stops soon behind the last that is reported. What is
+// further on cannot be read.
+func TestLimitEndsTheSearch(t *testing.T) {
+	set := hardSets()["a"]
+	s := compile(t, set)
+	agree(t, s, set, nil, bytes.Repeat([]byte("a"), 300), 100)
+	const readable = 1 << 16
+	memory, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(memory) }()
+	copy(memory, bytes.Repeat([]byte("a"), readable))
+	if err := unix.Mprotect(memory[readable:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("the first 16 matches are in the first bytes, and the search reads beyond %d: %v", readable, p)
+		}
+	}()
+	s.Scan(nil, memory, 16, nil)
 }

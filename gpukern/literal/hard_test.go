@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
 
 // hardSets are sets that a careless choice of anchors would pile up.
@@ -91,19 +90,6 @@ func longestChain(s *Set) (longest int) {
 		longest = max(longest, n)
 	}
 	return longest
-}
-
-// TestLimitEndsTheSearch: where matches are everywhere, the search stops soon behind the last that is told.
-func TestLimitEndsTheSearch(t *testing.T) {
-	set := hardSets()["a"]
-	s := compile(t, set)
-	text := bytes.Repeat([]byte("a"), 16<<20)
-	agree(t, s, set, nil, text[:300], 100)
-	start := time.Now()
-	s.Scan(nil, text, 16, nil)
-	if d := time.Since(start); d > time.Second { // all of it takes several
-		t.Errorf("%v for the first 16 matches", d)
-	}
 }
 
 // TestFiltersPassLittle bounds what the filters pass of noise.

@@ -254,6 +254,16 @@ var parsed = sync.OnceValues(func() (files []file, err error) {
 	return files, err
 })
 
+// parse parses a file of a test.
+func parse(t *testing.T, code string) *ast.File {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "", code, parser.SkipObjectResolution|parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 // table reads lines of the form "name : word word".
 func table(text string) map[string][]string {
 	m := map[string][]string{}

@@ -162,9 +162,10 @@ func TestNoConnectionBreaksWhileTheConfigurationChanges(t *testing.T) {
 		l.wg.Go(l.come)
 	}
 	reloads, early, peak := 0, 0, 0
-	for began := time.Now(); time.Since(began) < lasts; reloads++ {
+	begin := time.Now()
+	for now := begin; now.Before(begin.Add(lasts)); reloads++ {
 		time.Sleep(100 * time.Millisecond)
-		if peak = s.peakMemory(); time.Since(began) < lasts/3 {
+		if peak, now = s.peakMemory(), time.Now(); now.Before(begin.Add(lasts / 3)) {
 			early = peak
 		}
 		write()

@@ -46,8 +46,8 @@ func TestStalledPhasesEnd(t *testing.T) {
 			began := time.Now()
 			conn.SetReadDeadline(began.Add(20 * time.Second))
 			all, err := io.ReadAll(conn)
-			if took := time.Since(began); took < d/2 || took > 10*time.Second {
-				t.Errorf("after %v", took)
+			if now := time.Now(); now.Before(began.Add(d / 2)) {
+				t.Errorf("after %v", now.Sub(began))
 			}
 			if ne, ok := err.(net.Error); ok && ne.Timeout() || !strings.HasPrefix(string(all), c.want) || !strings.HasSuffix(string(all), c.end) {
 				t.Errorf("%q %v", all, err)

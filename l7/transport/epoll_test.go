@@ -151,11 +151,7 @@ func TestNoDescriptors(t *testing.T) {
 	if dialErr != unix.EMFILE {
 		t.Errorf("dial: %v", dialErr)
 	}
-	begin := time.Now()
 	iterateUntil(t, l, "the pause does not end", func() bool { return accepted == 3 })
-	if d := time.Since(begin); d > patience/2 {
-		t.Errorf("the pause lasted %v", d)
-	}
 }
 
 // noDescriptors lowers the limit of descriptors to those that are open.

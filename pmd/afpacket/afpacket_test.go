@@ -17,37 +17,34 @@ func echoRequest(seq byte) []byte {
 	return p
 }
 
-// ping sends n echo requests from Linux to the driver's address, each after the answer to the one before,
-// and returns the shortest time that an answer took.
-func (r *rig) ping(n int) (best time.Duration, err error) {
+// ping sends n echo requests from Linux to the driver's address, each after the answer to the one before.
+func (r *rig) ping(n int) error {
 	var c net.Conn
-	if err := r.linux.Do(func() error {
+	if err := r.linux.Do(func() (err error) {
 		c, err = net.Dial("ip4:icmp", ourAddr.String())
 		return err
 	}); err != nil {
-		return 0, err
+		return err
 	}
 	defer c.Close()
-	best = time.Hour
 	for i := range n {
-		req, start := echoRequest(byte(i)), time.Now()
+		req := echoRequest(byte(i))
 		if _, err := c.Write(req); err != nil {
-			return 0, err
+			return err
 		}
 		buf := make([]byte, 1500)
-		_ = c.SetReadDeadline(start.Add(3 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 		for {
 			n, err := c.Read(buf)
 			if err != nil {
-				return 0, err
+				return err
 			}
 			if n > 20 && buf[20] == 0 && bytes.Equal(buf[24:n], req[4:]) { // behind the IP header
 				break
 			}
 		}
-		best = min(best, time.Since(start))
 	}
-	return best, nil
+	return nil
 }
 
 func TestLinuxPingsTheDriver(t *testing.T) {
@@ -66,14 +63,13 @@ func TestLinuxPingsTheDriver(t *testing.T) {
 			}
 		}
 	}()
-	best, err := r.ping(50)
+	err := r.ping(50)
 	close(stop)
 	<-watched
 	<-done
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("best round trip %v", best)
 	if s := r.dev.Queues[0].Info().Stats; s.RxPackets < 51 || s.TxPackets < 51 {
 		t.Errorf("%+v", s)
 	}

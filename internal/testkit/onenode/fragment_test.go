@@ -84,7 +84,7 @@ func TestFragmentsInAnyOrderReachTheGatewayAndTheHost(t *testing.T) {
 			s := newSite(t, fmt.Sprintf("mr-onefrag%d", queues), queues)
 			s.start()
 			send := s.sender()
-			r, late := rand.New(rand.NewPCG(1, 2)), 0
+			r := rand.New(rand.NewPCG(1, 2))
 			for _, port := range []int{53, 54} {
 				dst := &net.UDPAddr{IP: net.ParseIP(movingAddr), Port: port}
 				c, err := s.dial("udp", dst.String(), answerLimit)
@@ -103,20 +103,13 @@ func TestFragmentsInAnyOrderReachTheGatewayAndTheHost(t *testing.T) {
 							}
 						}
 					}
-					begin := time.Now()
 					send(list)
 					got := make([]byte, 1<<16)
 					s.must(c.SetReadDeadline(time.Now().Add(answerLimit)))
 					if n, err := c.Read(got); err != nil || !bytes.Equal(got[:n], data) {
 						t.Fatalf("port %d, datagram %d: %d bytes, %v", port, id, n, err)
 					}
-					if time.Since(begin) > 900*time.Millisecond { // fragments are held for a second at most
-						late++
-					}
 				}
-			}
-			if late > 3 { // a machine may stall
-				t.Errorf("%d of 40 datagrams took a second", late)
 			}
 			if sum := s.stop(); sum.Counters.Dropped["fragment"] != 0 {
 				t.Errorf("dropped %v", sum.Counters.Dropped)

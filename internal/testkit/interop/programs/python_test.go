@@ -101,11 +101,11 @@ func unittests(t *testing.T, b *bed, m module, tests string) verdicts {
 		cmd := b.host.command(python, script, "test."+m.name, tests, m.resources, output)
 		cmd.Dir = dir
 		run := b.host.begin(t, cmd)
-		size, since := int64(0), time.Now()
-		for !run.ended() && time.Since(since) < stall {
+		size, end := int64(0), time.Now().Add(stall)
+		for !run.ended() && time.Now().Before(end) {
 			time.Sleep(100 * time.Millisecond)
 			if info, err := os.Stat(output); err == nil && info.Size() != size {
-				size, since = info.Size(), time.Now()
+				size, end = info.Size(), time.Now().Add(stall)
 			}
 		}
 		hung := !run.ended()
