@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/app/stackd"
 	"github.com/millrace/millrace/shim"
@@ -63,6 +64,12 @@ the host's configuration names another one. --config starts a host by that file 
 answers; it goes on running, and its log is beside the control socket. --fallback runs
 the program on the kernel's stack if there is no host.
 
+What the program starts uses the host, too, unless the library cannot be loaded into it:
+static and Go programs, those with capabilities or setuid, and those that are started with
+an empty environment. A line on standard error names each. --strict refuses to start them
+(EACCES). --isolate runs the program in a network namespace of its own, without interfaces:
+whatever does not use the host reaches nothing at all.
+
 --rings moves the bytes of TCP by memory that the program shares with the host, for
 connections that the program makes or accepts itself. What cannot use it goes on by
 sockets, which millrace net sockets shows. With --busy-poll a blocking read looks for
@@ -70,7 +77,8 @@ bytes for that long before it sleeps: it takes a CPU for as long.
 
 Exit code 117 the kernel is too old for --seccomp, 118 the program has a supervisor
 already, 119 a policy of the machine forbids one, 120 no host answers, 121 the user may
-not use it, 122 this build has no library, 123 the program is setuid, 124 it is of
+not use it, 122 this build has no library, 123 the program is setuid or
+has capabilities, 124 it is of
 another architecture or statically linked, 126 it cannot be run, 127 it is not found;
 otherwise the program's.`
 
@@ -79,6 +87,7 @@ type execFlags struct {
 	socket, shim, config string
 	fallback             bool
 	rings, seccomp       bool
+	strict, isolate      bool
 	busyPoll             time.Duration
 }
 
@@ -88,6 +97,27 @@ func (f *execFlags) ringsValue() string {
 		return "1"
 	}
 	return ""
+}
+
+// strictValue is MILLRACE_SHIM_STRICT.
+func (f *execFlags) strictValue() string {
+	if f.strict {
+		return "1"
+	}
+	return ""
+}
+
+// selfValue is MILLRACE_SHIM_SELF: the file of this program by device and inode. Its exec may be started in the program.
+func selfValue() string {
+	info, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
 func newExec(c *console) *cobra.Command {
@@ -108,6 +138,10 @@ func newExec(c *console) *cobra.Command {
 				return usage("--busy-poll is for --rings")
 			case f.busyPoll < 0:
 				return usage("--busy-poll is a time: 50us, 1ms")
+			case f.strict && f.seccomp:
+				return usage("--strict is of the library: --seccomp serves all programs that its program starts")
+			case f.fallback && (f.strict || f.isolate):
+				return usage("--fallback is the kernel's stack, which --strict and --isolate forbid")
 			}
 			return nil
 		},
@@ -117,6 +151,8 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().StringVar(&f.shim, "shim", "", "socket for programs (default: beside the control socket)")
 	cmd.Flags().StringVarP(&f.config, "config", "c", "", "start a host by this file if none answers")
 	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "refuse programs that would leave the host's stack")
+	cmd.Flags().BoolVar(&f.isolate, "isolate", false, "run it in a network namespace without interfaces (needs CAP_SYS_ADMIN)")
 	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
 	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
 	cmd.Flags().BoolVar(&f.seccomp, "seccomp", false, "serve a program without libc: Go, static, musl")
@@ -147,7 +183,7 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	case err != nil:
 		return nodeError(socket, err)
 	case f.seccomp:
-		return supervised(path, args, env, socket, &node)
+		return supervised(path, args, env, socket, &node, f.isolate)
 	case os.Getenv(tierVariable) != "": // never both
 		return supervisorError(notify.ErrSupervised)
 	default:
@@ -155,7 +191,22 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 			return err
 		}
 	}
+	if f.isolate {
+		if err := isolate(); err != nil {
+			return err
+		}
+	}
 	return notStarted{fmt.Errorf("%s: %w", path, syscall.Exec(path, args, env)), exitCannotRun}
+}
+
+// isolate moves the thread, which is about to become the program, to a network namespace of its own. That has no interface but lo, which is
+// down: what does not use the host's stack reaches nothing. Sockets by path, as the host's for programs, are not of a namespace.
+func isolate() error {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return notStarted{fmt.Errorf("--isolate makes a network namespace, which needs CAP_SYS_ADMIN: %w (run it as root, or without --isolate and with --strict)", err), exitCannotRun}
+	}
+	return nil
 }
 
 // findProgram returns the path of a command, as a shell finds it.
@@ -287,6 +338,8 @@ func (f *execFlags) shimEnvironment(env []string, path string, args []string, so
 	for _, v := range [][2]string{
 		{"MILLRACE_SHIM_RINGS", f.ringsValue()},
 		{"MILLRACE_SHIM_BUSY_POLL", strconv.FormatInt(f.busyPoll.Nanoseconds(), 10)},
+		{"MILLRACE_SHIM_STRICT", f.strictValue()},
+		{"MILLRACE_SHIM_SELF", selfValue()},
 		{"LD_PRELOAD", lib},
 		{"MILLRACE_SHIM", socket},
 		{"MILLRACE_SHIM_UID", strconv.FormatUint(uint64(node.UID), 10)},
@@ -316,6 +369,9 @@ func loadable(path string) error {
 	if privileged(info) {
 		return notStarted{fmt.Errorf("%s is setuid or setgid: the loader ignores LD_PRELOAD, so it cannot use the host", path), exitPrivileged}
 	}
+	if capable(path) {
+		return notStarted{fmt.Errorf("%s has capabilities: the loader ignores LD_PRELOAD, so it cannot use the host (run millrace exec as root, or take them away by setcap -r)", path), exitPrivileged}
+	}
 	if script := interpreter(path); script != "" {
 		return loadable(script)
 	}
@@ -340,6 +396,13 @@ func loadable(path string) error {
 func privileged(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (info.Mode()&fs.ModeSetuid != 0 && int(st.Uid) != os.Geteuid() || info.Mode()&fs.ModeSetgid != 0 && int(st.Gid) != os.Getegid())
+}
+
+// capable reports whether a program gets capabilities when this user executes it. Root has them already, and its programs are not
+// executed in the loader's secure mode (capabilities(7)).
+func capable(path string) bool {
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0 && os.Getuid() != 0
 }
 
 // rightMachine returns an error if a program is of another architecture. What is no ELF file at all is left to the kernel.

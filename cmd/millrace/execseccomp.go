@@ -37,7 +37,7 @@ type instructions struct {
 }
 
 // supervised becomes the program, with a filter whose supervisor is a process apart. It returns only if that fails.
-func supervised(path string, args, env []string, socket string, node *shim.Node) error {
+func supervised(path string, args, env []string, socket string, node *shim.Node, isolated bool) error {
 	if err := supervisable(path); err != nil {
 		return err
 	}
@@ -66,6 +66,11 @@ func supervised(path string, args, env []string, socket string, node *shim.Node)
 	})
 	if err := notify.Probe(); err != nil {
 		return supervisorError(errors.Join(said(conn), err))
+	}
+	if isolated {
+		if err := isolate(); err != nil {
+			return err
+		}
 	}
 	return notStarted{fmt.Errorf("%s: %w", path, syscall.Exec(path, args, seccompEnvironment(env))), exitCannotRun}
 }
@@ -103,8 +108,8 @@ func supervisable(path string) error {
 	if err != nil {
 		return notStarted{err, exitCannotRun}
 	}
-	if privileged(info) && !notify.Privileged() {
-		return notStarted{fmt.Errorf("%s is setuid or setgid, and without CAP_SYS_ADMIN a filter takes its rights away (no_new_privs): run millrace exec as root", path), exitPrivileged}
+	if (privileged(info) || capable(path)) && !notify.Privileged() {
+		return notStarted{fmt.Errorf("%s is setuid or setgid, or has capabilities, and without CAP_SYS_ADMIN a filter takes its rights away (no_new_privs): run millrace exec as root", path), exitPrivileged}
 	}
 	if script := interpreter(path); script != "" {
 		return supervisable(script)

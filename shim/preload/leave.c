@@ -2,6 +2,7 @@
  * leave.c - calls after which a descriptor is something else, or belongs to something that knows no rings.
  */
 
+#include "isolation.h"
 #include "rings.h"
 
 #include <dlfcn.h>
@@ -220,6 +221,8 @@ INTERPOSED int dprintf(int fd, const char *restrict format, ...)
 /* exec: the next program has the library perhaps, but not its memory. */
 INTERPOSED int execve(const char *path, char *const argv[], char *const env[])
 {
+	if (!may_start(path, argv, env))
+		return -1;
 	rings_leave_all(true);
 	return (int)KERNEL(execve, path, argv, env);
 }
@@ -231,6 +234,8 @@ INTERPOSED int execv(const char *path, char *const argv[])
 
 INTERPOSED int execvpe(const char *file, char *const argv[], char *const env[])
 {
+	if (!may_start_found(file, argv, env))
+		return -1;
 	rings_leave_all(true);
 	NEXT(execvpe, file, argv, env);
 }
@@ -242,6 +247,8 @@ INTERPOSED int execvp(const char *file, char *const argv[])
 
 INTERPOSED int fexecve(int fd, char *const argv[], char *const env[])
 {
+	if (!may_start_open(fd, argv, env))
+		return -1;
 	rings_leave_all(true);
 	NEXT(fexecve, fd, argv, env);
 }
@@ -285,6 +292,8 @@ INTERPOSED int execle(const char *path, const char *first, ...)
 INTERPOSED int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
 {
+	if (!may_start(path, argv, env))
+		return errno;
 	rings_leave_all(true);
 	NEXT(posix_spawn, pid, path, actions, attr, argv, env);
 }
@@ -292,6 +301,8 @@ INTERPOSED int posix_spawn(pid_t *restrict pid, const char *restrict path, const
 INTERPOSED int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *actions,
 			    const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
 {
+	if (!may_start_found(file, argv, env))
+		return errno;
 	rings_leave_all(true);
 	NEXT(posix_spawnp, pid, file, actions, attr, argv, env);
 }

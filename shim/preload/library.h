@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -49,6 +50,9 @@ struct settings {
 	char token[64];
 	bool has_uid; /* of the node */
 	uid_t uid;
+	bool strict;        /* programs that would leave the stack are not started */
+	dev_t self_device;  /* the file of millrace, whose exec may be started */
+	ino_t self_inode;
 	bool rings;         /* for the bytes of streams */
 	uint64_t busy_poll; /* ns */
 };

@@ -65,7 +65,7 @@ static void copy(char *to, size_t size, const char *name)
 /* The loader calls it while the process has one thread. */
 __attribute__((constructor)) static void load(void)
 {
-	char buffer[32];
+	char buffer[32], number[64];
 	if (loaded)
 		return;
 	loaded = true;
@@ -73,6 +73,12 @@ __attribute__((constructor)) static void load(void)
 	copy(copied.path, sizeof copied.path, "MILLRACE_SHIM");
 	copy(copied.token, sizeof copied.token, "MILLRACE_SHIM_TOKEN");
 	const char *rings = getenv("MILLRACE_SHIM_RINGS"), *busy = getenv("MILLRACE_SHIM_BUSY_POLL");
+	const char *strict = variable("MILLRACE_SHIM_STRICT", number, sizeof number);
+	copied.strict = strict != NULL && strict[0] != 0;
+	const char *self = variable("MILLRACE_SHIM_SELF", number, sizeof number);
+	char *inode = NULL;
+	copied.self_device = self != NULL ? (dev_t)strtoull(self, &inode, 10) : 0;
+	copied.self_inode = inode != NULL && *inode == ':' ? (ino_t)strtoull(inode + 1, NULL, 10) : 0;
 	copied.rings = rings != NULL && rings[0] != 0;
 	copied.busy_poll = busy != NULL ? strtoull(busy, NULL, 10) : 0;
 	copied.has_uid = uid != NULL;
