@@ -9,6 +9,8 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/qlogwriter"
+
+	"github.com/millrace/millrace/quic/fec"
 )
 
 // Config configures the connections of a listener, or one that is dialed. The zero value is valid,
@@ -42,6 +44,12 @@ type Config struct {
 
 	// Datagrams enables datagrams (RFC 9221).
 	Datagrams bool
+	// DatagramRepair sends datagrams with forward error correction where the peer agrees, so that a
+	// lost one is recovered without a round trip. It is experimental, costs fec.Overhead bytes of each
+	// datagram and a repair symbol for several, and is agreed on by the application protocol: each of
+	// NextProtos is offered with the scheme and without. nil is none. It needs Datagrams, and excludes
+	// ZeroRTT, whose datagrams may leave before the agreement.
+	DatagramRepair *fec.Config
 
 	// ResetAt enables resets that leave the bytes before a stream's reliable boundary to be delivered
 	// (draft-ietf-quic-reliable-stream-reset).
@@ -113,6 +121,17 @@ func (c *Config) check() error {
 	}
 	if c.PacketSize != 0 && (c.PacketSize < minPacketSize || c.PacketSize > maxPacketSize) {
 		return fmt.Errorf("%w: PacketSize is %d, not 0 or %d to %d", ErrConfig, c.PacketSize, minPacketSize, maxPacketSize)
+	}
+	switch {
+	case c.DatagramRepair == nil:
+	case !c.Datagrams:
+		return fmt.Errorf("%w: DatagramRepair needs Datagrams", ErrConfig)
+	case c.ZeroRTT:
+		return fmt.Errorf("%w: DatagramRepair and ZeroRTT exclude each other", ErrConfig)
+	default:
+		if _, err := fec.NewEncoder(*c.DatagramRepair); err != nil {
+			return fmt.Errorf("%w: DatagramRepair: %w", ErrConfig, err)
+		}
 	}
 	for _, v := range c.Versions {
 		if v != Version1 && v != Version2 {

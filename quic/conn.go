@@ -7,12 +7,18 @@ import (
 	"time"
 
 	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/millrace/millrace/quic/fec"
 )
 
 // Conn is a connection. All methods may be called by several goroutines at once.
 type Conn struct {
 	q   *quicgo.Conn
 	ctx context.Context
+
+	repair   *fec.Conn  // of datagrams; nil without Config.DatagramRepair
+	scheme   fec.Scheme // that both ends have
+	protocol string     // agreed on, without the scheme; only with repair
 }
 
 func newConn(q *quicgo.Conn) *Conn {
@@ -74,17 +80,23 @@ func (c *Conn) SendDatagram(b []byte) error {
 	if !c.datagrams() {
 		return ErrNoDatagrams
 	}
-	return convert(c.q.SendDatagram(b))
+	if c.repair != nil {
+		return c.repair.SendDatagram(b)
+	}
+	return plainDatagrams{c}.SendDatagram(b)
 }
 
-// ReceiveDatagram returns the next datagram, which is the caller's. While the program does not read,
+// ReceiveDatagram returns the next datagram, which is the caller's. With Config.DatagramRepair those that were lost and recovered
+// come out of order. While the program does not read,
 // 128 datagrams wait and further ones are dropped.
 func (c *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 	if !c.q.ConnectionState().SupportsDatagrams.Local {
 		return nil, ErrNoDatagrams
 	}
-	b, err := c.q.ReceiveDatagram(ctx)
-	return b, convert(err)
+	if c.repair != nil {
+		return c.repair.ReceiveDatagram(ctx)
+	}
+	return plainDatagrams{c}.ReceiveDatagram(ctx)
 }
 
 func (c *Conn) datagrams() bool {
@@ -109,13 +121,19 @@ type ConnState struct {
 	Datagrams bool // both ends enabled them
 	ResetAt   bool // both ends enabled it
 	GSO       bool // segmentation is left to the packet conn
+
+	DatagramRepair fec.Scheme // that both ends have, fec.None without
 }
 
 // State returns what is known; Version, Datagrams and ResetAt are final when the handshake is complete.
 func (c *Conn) State() ConnState {
 	s := c.q.ConnectionState()
+	if c.repair != nil {
+		s.TLS.NegotiatedProtocol = c.protocol
+	}
 	return ConnState{
-		TLS: s.TLS, Version: Version(s.Version), Used0RTT: s.Used0RTT,
+		DatagramRepair: c.scheme,
+		TLS:            s.TLS, Version: Version(s.Version), Used0RTT: s.Used0RTT,
 		Datagrams: s.SupportsDatagrams.Local && s.SupportsDatagrams.Remote, GSO: s.GSO,
 		ResetAt: s.SupportsStreamResetPartialDelivery.Local && s.SupportsStreamResetPartialDelivery.Remote,
 	}

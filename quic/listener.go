@@ -18,6 +18,7 @@ type acceptor interface {
 type Listener struct {
 	t      *Transport
 	q      acceptor
+	config *Config         // of its connections
 	replay *StrikeRegister // with Config.ZeroRTT
 }
 
@@ -30,7 +31,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, convert(err)
 	}
-	c, err := l.t.add(q)
+	c, err := l.t.add(q, l.config)
 	if err != nil {
 		return nil, ErrListenerClosed
 	}

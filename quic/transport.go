@@ -120,13 +120,17 @@ func (t *Transport) Dial(ctx context.Context, addr net.Addr, tc *tls.Config, c *
 	if c != nil && c.ZeroRTT {
 		dial = t.e.DialEarly
 	}
+	tc, err := c.offering(tc)
+	if err != nil {
+		return nil, err
+	}
 	q, err := dial(ctx, addr, tc, c.engine())
 	if err != nil {
 		t.events.dialErrors.Add(1)
 		return nil, convertDial(err)
 	}
 	t.events.dialed.Add(1)
-	return t.add(q)
+	return t.add(q, c)
 }
 
 // Listen accepts connections. A transport has one listener at a time. tc must have a certificate and
@@ -146,8 +150,11 @@ func (t *Transport) Listen(tc *tls.Config, c *Config) (*Listener, error) {
 	if t.listener != nil {
 		return nil, ErrListening
 	}
-	l := &Listener{t: t}
-	var err error
+	l := &Listener{t: t, config: c}
+	tc, err := c.offering(tc)
+	if err != nil {
+		return nil, err
+	}
 	if c != nil && c.ZeroRTT {
 		l.replay = c.Replay
 		if l.replay == nil {
@@ -175,9 +182,13 @@ func checkTLS(tc *tls.Config) error {
 	return nil
 }
 
-// add wraps a connection and keeps it until it ends.
-func (t *Transport) add(q *quicgo.Conn) (*Conn, error) {
+// add wraps a connection of a configuration and keeps it until it ends.
+func (t *Transport) add(q *quicgo.Conn, cfg *Config) (*Conn, error) {
 	c := newConn(q)
+	if err := c.repairing(cfg); err != nil {
+		_ = q.CloseWithError(0, "")
+		return nil, err
+	}
 	t.mu.Lock()
 	closed := t.closed
 	if !closed {

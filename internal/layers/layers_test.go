@@ -88,8 +88,8 @@ shim/notify       : shim
 tls/clienthello   :
 tls               : tls/clienthello internal/secretfile metrics
 tls/acme          : tls internal/secretfile
-quic              :
 quic/fec          :
+quic              : quic/fec
 semantics         :
 http1             : semantics
 http2/hpack       : semantics
@@ -157,6 +157,7 @@ internal/testkit/wrongcases:
 internal/testkit/wscases:
 examples          :
 examples/httpclient: . socket
+examples/datagrams : quic quic/fec
 examples/httpserver: . socket
 examples/poller   : . socket
 examples/udpecho  : . socket

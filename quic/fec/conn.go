@@ -37,8 +37,8 @@ func Negotiated(protocol string) (base string, s Scheme) {
 	return protocol, None
 }
 
-// Conn sends and receives datagrams with error correction. Several goroutines may send; one at a time
-// may receive.
+// Conn sends and receives datagrams with error correction. All methods may be called by several
+// goroutines at once.
 type Conn struct {
 	under Datagrams
 
@@ -46,14 +46,19 @@ type Conn struct {
 	enc *Encoder
 	buf []byte
 
-	dec     *Decoder
-	waiting [][]byte // delivered and not yet returned
+	// One goroutine at a time waits for a symbol: a second one would wait on, while the datagram that
+	// the first has recovered for it lies in waiting.
+	receiving chan struct{}
+
+	decoding sync.Mutex // guards all below
+	dec      *Decoder
+	waiting  [][]byte // delivered and not yet returned
 }
 
 // NewConn returns a Conn over datagrams. Both ends must have agreed on c.Scheme. With None, symbols
 // are datagrams as they are, without a header.
 func NewConn(under Datagrams, c Config) (*Conn, error) {
-	f := &Conn{under: under}
+	f := &Conn{under: under, receiving: make(chan struct{}, 1)}
 	if c.Scheme == None {
 		return f, nil
 	}
@@ -110,22 +115,44 @@ func (f *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 	if f.dec == nil {
 		return f.under.ReceiveDatagram(ctx)
 	}
-	for len(f.waiting) == 0 {
-		b, err := f.under.ReceiveDatagram(ctx)
+	select {
+	case f.receiving <- struct{}{}:
+		defer func() { <-f.receiving }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	for {
+		if b, ok := f.next(); ok {
+			return b, nil
+		}
+		symbol, err := f.under.ReceiveDatagram(ctx)
 		if err != nil {
 			return nil, err
 		}
-		_ = f.dec.Receive(b) // an error is of this symbol alone, and its effect is a loss
+		f.decoding.Lock()
+		_ = f.dec.Receive(symbol) // an error is of this symbol alone, and its effect is a loss
+		f.decoding.Unlock()
+	}
+}
+
+// next returns a datagram that has been delivered.
+func (f *Conn) next() ([]byte, bool) {
+	f.decoding.Lock()
+	defer f.decoding.Unlock()
+	if len(f.waiting) == 0 {
+		return nil, false
 	}
 	b := f.waiting[0]
 	f.waiting = f.waiting[1:]
-	return b, nil
+	return b, true
 }
 
-// Stats returns the counters of the receiving side, for the goroutine that receives.
+// Stats returns the counters of the receiving side.
 func (f *Conn) Stats() DecoderStats {
 	if f.dec == nil {
 		return DecoderStats{}
 	}
+	f.decoding.Lock()
+	defer f.decoding.Unlock()
 	return f.dec.Stats()
 }
