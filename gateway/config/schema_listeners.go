@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/semantics"
 )
 
 // listenerPlace is where the parts of a listener stand that are compared with others.
@@ -310,12 +311,21 @@ func (d *l7Decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
 func (d *l7Decoder) hostnames(n *yaml.Node, what string, to *[]string, at *[]*yaml.Node) {
 	d.OneOrMore(n, what, maxHostnames, func(n *yaml.Node) {
 		if s := ""; d.Text(n, what, &s) {
-			*to = append(*to, strings.ToLower(s))
+			*to = append(*to, comparedHost(s))
 			if at != nil {
 				*at = append(*at, n)
 			}
 		}
 	})
+}
+
+// comparedHost returns a name, or an address of IPv6 in brackets, as rules compare it. Names with a dot at the end stay, and are
+// reported: one form is enough for the file.
+func comparedHost(s string) string {
+	if host, ok := semantics.NormalizeHost(s); ok && !strings.HasSuffix(s, ".") {
+		return host
+	}
+	return strings.ToLower(s)
 }
 
 // references reads names of listeners.

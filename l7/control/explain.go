@@ -78,8 +78,14 @@ func Explain(cfg *config.Config, q Query) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Listener: l.Name, Host: strings.ToLower(u.Hostname()), Others: others, Tried: []TriedRule{}}
-	r := route.Request{Host: e.Host, Path: "/", Method: q.Method, SNI: strings.ToLower(q.SNI), JA4: q.JA4, Client: q.Client}
+	e := &Explanation{Listener: l.Name, Others: others, Tried: []TriedRule{}}
+	host, named := semantics.NormalizeHost(semantics.Host(u.Host))
+	sni, namedSNI := semantics.NormalizeHost(q.SNI)
+	if !named || !namedSNI {
+		return nil, fmt.Errorf("%w: a name that ends with more than one dot: the gateway answers 400", ErrQuery)
+	}
+	e.Host = host
+	r := route.Request{Host: host, Path: "/", Method: q.Method, SNI: sni, JA4: q.JA4, Client: q.Client}
 	for _, h := range q.Headers {
 		r.Fields = append(r.Fields, semantics.Field{Name: h.Name, Value: h.Value})
 	}

@@ -44,7 +44,11 @@ func (x *exchange) route() {
 		}
 		x.path, path = buf[:0], normal
 	}
-	host := hostOf(m.Authority)
+	host, ok := normalHost(m)
+	if !ok {
+		x.refuse(Refusal(http1.Host))
+		return
+	}
 	if c.misdirects(host) {
 		x.answer(errMisdirected)
 		return
@@ -127,17 +131,6 @@ func (r *Rule) pick(w *Worker) *Pool {
 		}
 	}
 	return nil
-}
-
-// hostOf returns the host of an authority: without port, in lower case.
-func hostOf(a string) string {
-	host := semantics.Host(a)
-	for i := range len(host) {
-		if 'A' <= host[i] && host[i] <= 'Z' {
-			return strings.ToLower(host)
-		}
-	}
-	return host
 }
 
 // forward makes the request that a backend gets.

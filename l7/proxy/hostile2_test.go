@@ -32,12 +32,17 @@ type memAnswer struct {
 }
 
 // ask sends a request and returns what comes back without time passing.
-func (c *memClient2) ask(method, path string) (a memAnswer) {
+func (c *memClient2) ask(method, path string) memAnswer { return c.send(method, "a", path) }
+
+// askHost is ask for another host.
+func (c *memClient2) askHost(host string) memAnswer { return c.send("GET", host, "/") }
+
+func (c *memClient2) send(method, host, path string) (a memAnswer) {
 	s, err := c.m.Open()
 	if err != nil {
 		c.r.t.Fatal(err)
 	}
-	out, err := c.m.AppendRequest(c.m.AppendControl(nil), s, &semantics.Message{Method: method, Scheme: "http", Authority: "a", Path: path, ContentLength: -1}, true)
+	out, err := c.m.AppendRequest(c.m.AppendControl(nil), s, &semantics.Message{Method: method, Scheme: "http", Authority: host, Path: path, ContentLength: -1}, true)
 	if err != nil {
 		c.r.t.Fatal(err)
 	}

@@ -120,7 +120,8 @@ func (w *Worker) handshaken(l *link) {
 
 // established notes what the handshake says.
 func (c *clientInfo) established(s *ctls.ConnectionState) {
-	c.sni, c.version, c.protocol = s.ServerName, s.Version, s.NegotiatedProtocol
+	c.version, c.protocol = s.Version, s.NegotiatedProtocol
+	c.sni, _ = semantics.NormalizeHost(s.ServerName) // crypto/tls refuses names that end with a dot, and keeps upper case
 	if len(s.VerifiedChains) > 0 {
 		c.peer = s.PeerCertificates[0]
 		c.certFields = c.listener.ClientCert.fields(s.VerifiedChains[0])

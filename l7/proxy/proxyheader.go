@@ -3,12 +3,12 @@ package proxy
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	ctls "crypto/tls"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/proxyproto"
+	"github.com/millrace/millrace/semantics"
 )
 
 // headerReader is the session of a connection that begins with a header of the PROXY protocol. What it says of the client's
@@ -94,7 +94,7 @@ func (c *clientInfo) relayed(h *proxyproto.Header) {
 		c.tls = true
 	}
 	if name, ok := h.TLVs.Find(proxyproto.TypeAuthority); ok {
-		c.sni = strings.ToLower(string(name))
+		c.sni, _ = semantics.NormalizeHost(string(name))
 	}
 }
 

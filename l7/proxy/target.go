@@ -36,6 +36,14 @@ func (x *exchange) outgoingPath(path, query string) {
 	}
 }
 
+// normalHost returns the host of a request as rules compare it, and takes the dot that ends an absolute name from its authority: a
+// backend may know the name without it alone, and serve another site for it. ok is false for a name that is none.
+func normalHost(m *semantics.Message) (host string, ok bool) {
+	host, ok = semantics.NormalizeHost(semantics.Host(m.Authority))
+	m.Authority = semantics.WithoutRootDot(m.Authority)
+	return host, ok
+}
+
 // SameName is a Listener.Serves: every host needs a connection of its own.
 func SameName(serverName, host string) bool { return serverName == host }
 
