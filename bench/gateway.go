@@ -184,8 +184,10 @@ func (b *gatewayBench) run(ctx context.Context, t harness.Timing, p webProxy, w 
 		parts := each(backend, at.backends)
 		if w.polled {
 			for _, p := range []harness.Part{
-				{Name: role.FrontDev, CPU: at.proxy[0], In: s.gateway}, {Name: role.BackDev, CPU: at.proxy[0], In: s.gateway},
-				{Name: "client's device", CPU: at.clients[0], In: s.client}, {Name: "backend's device", CPU: at.backends[0], In: s.backend},
+				{Name: role.FrontDev, CPU: at.proxy[0], In: s.gateway},
+				{Name: role.BackDev, CPU: at.proxy[0], In: s.gateway},
+				{Name: "client's device", CPU: at.clients[0], In: s.client},
+				{Name: "backend's device", CPU: at.backends[0], In: s.backend},
 			} {
 				dev := devName
 				if p.In == s.gateway {

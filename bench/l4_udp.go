@@ -54,8 +54,10 @@ func (b *l4Bench) packetTx(s *site, p []byte, t role.Stream, batch, pps int) har
 func (b *l4Bench) bulkUDP(name string, size int) harness.Measure {
 	run := func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
 		to := fmt.Sprintf("%s:%d", cmp.Or(f.to, serviceAddr), udpPort)
-		source := harness.Part{Name: "source", CPU: 0, In: s.client,
-			Argv: []string{b.e.Self, "role", "datagrams", "-size", fmt.Sprint(size), "-to", to}}
+		source := harness.Part{
+			Name: "source", CPU: 0, In: s.client,
+			Argv: []string{b.e.Self, "role", "datagrams", "-size", fmt.Sprint(size), "-to", to},
+		}
 		w, err := harness.RunParts(ctx, t, append(append([]harness.Part{b.sinkPart(s)}, f.part(s)...), source)...)
 		if err != nil {
 			return harness.Sample{}, err

@@ -1,8 +1,9 @@
 package gpukern_test
 
 import (
-	. "github.com/millrace/millrace/gpukern"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
 
 	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"

@@ -8,64 +8,116 @@ import (
 
 // Requests that are accepted, and what is read of them.
 var accepted = []struct{ name, in, want string }{
-	{"origin-form", "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\n\r\n",
-		"request 1.1 GET http example.org /a?b=c body=none []\nend\n"},
-	{"names are lower case, values are trimmed", "GET / HTTP/1.1\r\nHOST: a\r\nX-A:  b \t\r\nX-Empty:\r\n\r\n",
-		`request 1.1 GET http a / body=none [x-a="b" x-empty=""]` + "\nend\n"},
-	{"absolute-form (RFC 9112 3.2.2)", "GET http://a:80/x HTTP/1.1\r\nHost: a:80\r\n\r\n",
-		"request 1.1 GET http a:80 /x body=none []\nend\n"},
-	{"absolute-form without a path", "GET HTTPS://a HTTP/1.1\r\nHost: A\r\n\r\n",
-		"request 1.1 GET https a / body=none []\nend\n"},
-	{"absolute-form with a query and no path", "GET http://a?x=/y HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 GET http a /?x=/y body=none []\nend\n"},
-	{"authority-form (RFC 9112 3.2.3)", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 CONNECT  a:443  body=none []\nend\n"},
-	{"asterisk-form (RFC 9112 3.2.4)", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 OPTIONS http a * body=none []\nend\n"},
-	{"asterisk-form from absolute-form", "OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 OPTIONS http a * body=none []\nend\n"},
-	{"an empty line before (RFC 9112 2.2)", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 GET http a / body=none []\nend\n"},
+	{
+		"origin-form", "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\n\r\n",
+		"request 1.1 GET http example.org /a?b=c body=none []\nend\n",
+	},
+	{
+		"names are lower case, values are trimmed", "GET / HTTP/1.1\r\nHOST: a\r\nX-A:  b \t\r\nX-Empty:\r\n\r\n",
+		`request 1.1 GET http a / body=none [x-a="b" x-empty=""]` + "\nend\n",
+	},
+	{
+		"absolute-form (RFC 9112 3.2.2)", "GET http://a:80/x HTTP/1.1\r\nHost: a:80\r\n\r\n",
+		"request 1.1 GET http a:80 /x body=none []\nend\n",
+	},
+	{
+		"absolute-form without a path", "GET HTTPS://a HTTP/1.1\r\nHost: A\r\n\r\n",
+		"request 1.1 GET https a / body=none []\nend\n",
+	},
+	{
+		"absolute-form with a query and no path", "GET http://a?x=/y HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 GET http a /?x=/y body=none []\nend\n",
+	},
+	{
+		"authority-form (RFC 9112 3.2.3)", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 CONNECT  a:443  body=none []\nend\n",
+	},
+	{
+		"asterisk-form (RFC 9112 3.2.4)", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 OPTIONS http a * body=none []\nend\n",
+	},
+	{
+		"asterisk-form from absolute-form", "OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 OPTIONS http a * body=none []\nend\n",
+	},
+	{
+		"an empty line before (RFC 9112 2.2)", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 GET http a / body=none []\nend\n",
+	},
 	{"HTTP/1.0 without Host", "GET / HTTP/1.0\r\n\r\n", "request 1.0 GET http  / body=none close []\nend\n"},
 	{"HTTP/1.0 that is kept", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", "request 1.0 GET http  / body=none []\nend\n"},
-	{"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-		"request 1.1 POST http a / length=3 body=length []\ndata \"abc\"\nend\n"},
-	{"length zero", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
-		"request 1.1 POST http a / length=0 body=none []\nend\n"},
-	{"chunks (RFC 9112 7.1)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n",
-		"request 1.1 POST http a / body=chunked []\ndata \"abc0123456789\"\nend\n"},
-	{"chunk extensions (RFC 9112 7.1.1)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\"b;\\\"c\" ; d\t= e ;f\r\nx\r\n0;e\r\n\r\n",
-		"request 1.1 POST http a / body=chunked []\ndata \"x\"\nend\n"},
-	{"trailers (RFC 9112 7.1.2)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nGrpc-Status: 0\r\nB: c\r\n\r\n",
-		"request 1.1 POST http a / body=chunked []\ndata \"x\"\n" + `trailers [grpc-status="0" b="c"]` + "\nend\n"},
-	{"trailers that a header decides are dropped (RFC 9110 6.5.1)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Type: a/b\r\nAuthorization: c\r\n\r\n",
-		"request 1.1 POST http a / body=chunked []\nend\n"},
-	{"fields of the connection (RFC 9110 7.6.1)", "GET / HTTP/1.1\r\nHost: a\r\nX-Hop: 1\r\nConnection: x-hop, , Keep-Alive\r\nKeep-Alive: timeout=5\r\n" +
-		"Proxy-Connection: keep-alive\r\nTE: gzip\r\nX-End: 2\r\nConnection: x-other\r\nX-Other: 3\r\n\r\n",
-		`request 1.1 GET http a / body=none [x-end="2"]` + "\nend\n"},
-	{"HTTP2-Settings goes with the Upgrade that is not seen (RFC 9113 3.1)", "GET / HTTP/1.1\r\nHost: a\r\nHTTP2-Settings: AAMAAABk\r\nB: c\r\n\r\n",
-		`request 1.1 GET http a / body=none [b="c"]` + "\nend\n"},
-	{"TE: trailers stays", "GET / HTTP/1.1\r\nHost: a\r\nTE: Trailers\r\nConnection: TE\r\n\r\n",
-		`request 1.1 GET http a / body=none [te="Trailers"]` + "\nend\n"},
+	{
+		"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+		"request 1.1 POST http a / length=3 body=length []\ndata \"abc\"\nend\n",
+	},
+	{
+		"length zero", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+		"request 1.1 POST http a / length=0 body=none []\nend\n",
+	},
+	{
+		"chunks (RFC 9112 7.1)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n",
+		"request 1.1 POST http a / body=chunked []\ndata \"abc0123456789\"\nend\n",
+	},
+	{
+		"chunk extensions (RFC 9112 7.1.1)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\"b;\\\"c\" ; d\t= e ;f\r\nx\r\n0;e\r\n\r\n",
+		"request 1.1 POST http a / body=chunked []\ndata \"x\"\nend\n",
+	},
+	{
+		"trailers (RFC 9112 7.1.2)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nGrpc-Status: 0\r\nB: c\r\n\r\n",
+		"request 1.1 POST http a / body=chunked []\ndata \"x\"\n" + `trailers [grpc-status="0" b="c"]` + "\nend\n",
+	},
+	{
+		"trailers that a header decides are dropped (RFC 9110 6.5.1)", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Type: a/b\r\nAuthorization: c\r\n\r\n",
+		"request 1.1 POST http a / body=chunked []\nend\n",
+	},
+	{
+		"fields of the connection (RFC 9110 7.6.1)", "GET / HTTP/1.1\r\nHost: a\r\nX-Hop: 1\r\nConnection: x-hop, , Keep-Alive\r\nKeep-Alive: timeout=5\r\n" +
+			"Proxy-Connection: keep-alive\r\nTE: gzip\r\nX-End: 2\r\nConnection: x-other\r\nX-Other: 3\r\n\r\n",
+		`request 1.1 GET http a / body=none [x-end="2"]` + "\nend\n",
+	},
+	{
+		"HTTP2-Settings goes with the Upgrade that is not seen (RFC 9113 3.1)", "GET / HTTP/1.1\r\nHost: a\r\nHTTP2-Settings: AAMAAABk\r\nB: c\r\n\r\n",
+		`request 1.1 GET http a / body=none [b="c"]` + "\nend\n",
+	},
+	{
+		"TE: trailers stays", "GET / HTTP/1.1\r\nHost: a\r\nTE: Trailers\r\nConnection: TE\r\n\r\n",
+		`request 1.1 GET http a / body=none [te="Trailers"]` + "\nend\n",
+	},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "request 1.1 GET http a / body=none close []\nend\n"},
-	{"an upgrade (RFC 9110 7.8)", "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n",
-		"request 1.1 GET http a / protocol=websocket body=none []\nend\n"},
-	{"an upgrade that Connection does not name", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
-		"request 1.1 GET http a / body=none []\nend\n"},
-	{"an upgrade to h2c is not seen", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
-		"request 1.1 GET http a / body=none []\nend\n"},
+	{
+		"an upgrade (RFC 9110 7.8)", "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"request 1.1 GET http a / protocol=websocket body=none []\nend\n",
+	},
+	{
+		"an upgrade that Connection does not name", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
+		"request 1.1 GET http a / body=none []\nend\n",
+	},
+	{
+		"an upgrade to h2c is not seen", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+		"request 1.1 GET http a / body=none []\nend\n",
+	},
 	{"HTTP/1.0 has no upgrade", "GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", "request 1.0 GET http  / body=none close []\nend\n"},
-	{"HTTP/1.0 has no 100-continue", "PUT / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx",
-		"request 1.0 PUT http  / length=1 body=length close []\ndata \"x\"\nend\n"},
-	{"100-continue (RFC 9110 10.1.1)", "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n\r\nx",
-		"request 1.1 PUT http a / length=1 body=length expect []\ndata \"x\"\nend\n"},
-	{"two requests at once", "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 GET http a /1 body=none []\nend\nrequest 1.1 GET http a /2 body=none []\nend\n"},
-	{"content, then a request", "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nabGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
-		"request 1.1 POST http a /1 length=2 body=length []\ndata \"ab\"\nend\nrequest 1.1 GET http a /2 body=none []\nend\n"},
+	{
+		"HTTP/1.0 has no 100-continue", "PUT / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx",
+		"request 1.0 PUT http  / length=1 body=length close []\ndata \"x\"\nend\n",
+	},
+	{
+		"100-continue (RFC 9110 10.1.1)", "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n\r\nx",
+		"request 1.1 PUT http a / length=1 body=length expect []\ndata \"x\"\nend\n",
+	},
+	{
+		"two requests at once", "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 GET http a /1 body=none []\nend\nrequest 1.1 GET http a /2 body=none []\nend\n",
+	},
+	{
+		"content, then a request", "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nabGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+		"request 1.1 POST http a /1 length=2 body=length []\ndata \"ab\"\nend\nrequest 1.1 GET http a /2 body=none []\nend\n",
+	},
 	{"a method of one's own", "M-SEARCH / HTTP/1.1\r\nHost: a\r\n\r\n", "request 1.1 M-SEARCH http a / body=none []\nend\n"},
-	{"bytes above ASCII in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: \xc3\xa9\r\n\r\n",
-		"request 1.1 GET http a / body=none [x=\"é\"]\nend\n"},
+	{
+		"bytes above ASCII in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: \xc3\xa9\r\n\r\n",
+		"request 1.1 GET http a / body=none [x=\"é\"]\nend\n",
+	},
 }
 
 func TestRequests(t *testing.T) {

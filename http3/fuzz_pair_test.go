@@ -94,8 +94,11 @@ func (p *pair) request(content []byte) {
 	}
 	p.ids, p.streams[0][id] = append(p.ids, id), s
 	p.message(0, id, []qpack.Field{
-		{Name: ":method", Value: "POST"}, {Name: ":authority", Value: "h3.example"}, {Name: ":scheme", Value: "https"},
-		{Name: ":path", Value: fmt.Sprint("/", p.rng.IntN(30))}, {Name: "x-name", Value: strings.Repeat("v", p.rng.IntN(40))},
+		{Name: ":method", Value: "POST"},
+		{Name: ":authority", Value: "h3.example"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":path", Value: fmt.Sprint("/", p.rng.IntN(30))},
+		{Name: "x-name", Value: strings.Repeat("v", p.rng.IntN(40))},
 	}, content)
 }
 

@@ -35,9 +35,15 @@ func exchangeMessage(t *testing.T, role Role, head, encoder []byte) semantics.Me
 
 func TestMessages(t *testing.T) {
 	fields := []semantics.Field{
-		{Name: "accept", Value: "*/*"}, {Name: "connection", Value: "x"}, {Name: "host", Value: "h"}, {Name: "content-length", Value: "5"},
-		{Name: "transfer-encoding", Value: "chunked"}, {Name: "upgrade", Value: "x"}, {Name: "keep-alive", Value: "1"},
-		{Name: "proxy-connection", Value: "x"}, {Name: "x-secret", Value: "s", Never: true},
+		{Name: "accept", Value: "*/*"},
+		{Name: "connection", Value: "x"},
+		{Name: "host", Value: "h"},
+		{Name: "content-length", Value: "5"},
+		{Name: "transfer-encoding", Value: "chunked"},
+		{Name: "upgrade", Value: "x"},
+		{Name: "keep-alive", Value: "1"},
+		{Name: "proxy-connection", Value: "x"},
+		{Name: "x-secret", Value: "s", Never: true},
 	}
 	kept := []semantics.Field{fields[0], fields[8]}
 	length := func(s string) []semantics.Field {

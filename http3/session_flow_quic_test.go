@@ -215,8 +215,11 @@ func rawConnect(t *testing.T, c *quic.Conn, m *http3.Machine) *quic.Stream {
 		t.Fatal(err)
 	}
 	_, _ = s.Write(m.AppendHeaders(nil, uint64(s.ID()), []qpack.Field{
-		{Name: ":method", Value: "CONNECT"}, {Name: ":protocol", Value: "webtransport-h3"}, {Name: ":scheme", Value: "https"},
-		{Name: ":authority", Value: "test.example"}, {Name: ":path", Value: "/"},
+		{Name: ":method", Value: "CONNECT"},
+		{Name: ":protocol", Value: "webtransport-h3"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: "test.example"},
+		{Name: ":path", Value: "/"},
 	}))
 	_ = s.SetReadDeadline(time.Now().Add(patience))
 	return s

@@ -27,18 +27,34 @@ func TestOptionsAsOfLinux(t *testing.T) {
 		values      []int // to set; each is read after it
 	}
 	calls := []call{
-		{unix.SOL_SOCKET, unix.SO_TYPE, nil}, {unix.SOL_SOCKET, unix.SO_DOMAIN, nil}, {unix.SOL_SOCKET, unix.SO_PROTOCOL, nil},
-		{unix.SOL_SOCKET, unix.SO_ACCEPTCONN, nil}, {unix.SOL_SOCKET, unix.SO_ERROR, nil}, {unix.SOL_SOCKET, unix.SO_SNDLOWAT, nil},
-		{unix.SOL_SOCKET, unix.SO_REUSEADDR, []int{1, 0, 7}}, {unix.SOL_SOCKET, unix.SO_REUSEPORT, []int{1, 0}},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, []int{1, 0, 5}}, {unix.SOL_SOCKET, unix.SO_PRIORITY, []int{3, 0}},
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, []int{50000, 1}}, {unix.SOL_SOCKET, unix.SO_SNDBUF, []int{50000}},
-		{unix.SOL_SOCKET, unix.SO_BROADCAST, []int{1, 0}}, {unix.SOL_SOCKET, unix.SO_TIMESTAMP, nil}, {unix.SOL_SOCKET, unix.SO_MARK, nil},
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, []int{1, 0, 3}}, {unix.IPPROTO_TCP, unix.TCP_CORK, []int{1, 0}},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, []int{30, 0, 32768, 32767}}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, []int{30, 0}},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, []int{3, 0, 128}}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, []int{5000, -1, 0}},
-		{unix.IPPROTO_TCP, unix.TCP_SYNCNT, []int{3, 0, 128}}, {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, []int{10000}},
-		{unix.IPPROTO_IP, unix.IP_TOS, []int{0x10, 0x20}}, {unix.IPPROTO_IP, unix.IP_TTL, []int{7, 0, 256, 255, -1}},
-		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, []int{0, 2, 1}}, {unix.IPPROTO_TCP, 999, []int{1}}, {unix.IPPROTO_SCTP, 1, []int{1}},
+		{unix.SOL_SOCKET, unix.SO_TYPE, nil},
+		{unix.SOL_SOCKET, unix.SO_DOMAIN, nil},
+		{unix.SOL_SOCKET, unix.SO_PROTOCOL, nil},
+		{unix.SOL_SOCKET, unix.SO_ACCEPTCONN, nil},
+		{unix.SOL_SOCKET, unix.SO_ERROR, nil},
+		{unix.SOL_SOCKET, unix.SO_SNDLOWAT, nil},
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR, []int{1, 0, 7}},
+		{unix.SOL_SOCKET, unix.SO_REUSEPORT, []int{1, 0}},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, []int{1, 0, 5}},
+		{unix.SOL_SOCKET, unix.SO_PRIORITY, []int{3, 0}},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, []int{50000, 1}},
+		{unix.SOL_SOCKET, unix.SO_SNDBUF, []int{50000}},
+		{unix.SOL_SOCKET, unix.SO_BROADCAST, []int{1, 0}},
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMP, nil},
+		{unix.SOL_SOCKET, unix.SO_MARK, nil},
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, []int{1, 0, 3}},
+		{unix.IPPROTO_TCP, unix.TCP_CORK, []int{1, 0}},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, []int{30, 0, 32768, 32767}},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, []int{30, 0}},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, []int{3, 0, 128}},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, []int{5000, -1, 0}},
+		{unix.IPPROTO_TCP, unix.TCP_SYNCNT, []int{3, 0, 128}},
+		{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, []int{10000}},
+		{unix.IPPROTO_IP, unix.IP_TOS, []int{0x10, 0x20}},
+		{unix.IPPROTO_IP, unix.IP_TTL, []int{7, 0, 256, 255, -1}},
+		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, []int{0, 2, 1}},
+		{unix.IPPROTO_TCP, 999, []int{1}},
+		{unix.IPPROTO_SCTP, 1, []int{1}},
 	}
 	get := func(level, name int) (int, syscall.Errno) {
 		r := p.ask(request{op: opGetOption, level: int32(level), name: int32(name), arg: 4}, p.fd)
@@ -84,8 +100,11 @@ func TestOptionsReachTheConnection(t *testing.T) {
 	l := b.listenPeer(t, "0")
 	p := b.dial(t).socket(unix.SOCK_STREAM, false)
 	for _, v := range []struct{ level, name, v int }{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
-		{unix.IPPROTO_IP, unix.IP_TOS, 0x20}, {unix.SOL_SOCKET, unix.SO_RCVBUF, 100_000},
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
+		{unix.IPPROTO_IP, unix.IP_TOS, 0x20},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, 100_000},
 	} {
 		if err := p.setInt(v.level, v.name, v.v); err != nil {
 			t.Fatal(v, err)
@@ -101,8 +120,11 @@ func TestOptionsReachTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []struct{ level, name, want int }{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
-		{unix.IPPROTO_IP, unix.IP_TOS, 0x20}, {unix.SOL_SOCKET, unix.SO_RCVBUF, 200_000},
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
+		{unix.IPPROTO_IP, unix.IP_TOS, 0x20},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, 200_000},
 	} {
 		if got := p.getInt(v.level, v.name); got != v.want {
 			t.Errorf("option %d %d of the connection is %d, want %d", v.level, v.name, got, v.want)
@@ -185,8 +207,12 @@ func TestOptionsAreNotKeptTwice(t *testing.T) {
 			of   int
 			want syscall.Errno
 		}{
-			{join, 0, syscall.EADDRINUSE}, {join, maxGroups, syscall.ENOBUFS}, {leave, maxGroups, syscall.EADDRNOTAVAIL},
-			{leave, 0, 0}, {leave, 0, syscall.EADDRNOTAVAIL}, {join, 0, 0},
+			{join, 0, syscall.EADDRINUSE},
+			{join, maxGroups, syscall.ENOBUFS},
+			{leave, maxGroups, syscall.EADDRNOTAVAIL},
+			{leave, 0, 0},
+			{leave, 0, syscall.EADDRNOTAVAIL},
+			{join, 0, 0},
 		} {
 			if errno := set(u, tc.name, group(tc.of)...); errno != tc.want {
 				t.Errorf("bound %v: option %d of group %d: %v, not %v", bound, tc.name.name, tc.of, errno, tc.want)

@@ -156,10 +156,14 @@ func TestPairOptions(t *testing.T) {
 		p                 *program
 		level, name, want int
 	}{
-		{client, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {server, unix.IPPROTO_TCP, unix.TCP_NODELAY, 0},
-		{client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}, {server, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{server, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77}, {server, unix.SOL_SOCKET, unix.SO_ERROR, 0},
-		{server, unix.SOL_SOCKET, unix.SO_ACCEPTCONN, 0}, {l, unix.SOL_SOCKET, unix.SO_ACCEPTCONN, 1},
+		{client, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{server, unix.IPPROTO_TCP, unix.TCP_NODELAY, 0},
+		{client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0},
+		{server, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{server, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
+		{server, unix.SOL_SOCKET, unix.SO_ERROR, 0},
+		{server, unix.SOL_SOCKET, unix.SO_ACCEPTCONN, 0},
+		{l, unix.SOL_SOCKET, unix.SO_ACCEPTCONN, 1},
 	} {
 		if v := tc.p.getInt(tc.level, tc.name); v != tc.want {
 			t.Errorf("option %d %d is %d, want %d", tc.level, tc.name, v, tc.want)

@@ -111,11 +111,32 @@ func TestPrograms(t *testing.T) {
 		args  string
 		moved bool // back to the socket
 	}{
-		{"echo", false}, {"transfer 10000000", false}, {"level", false}, {"edge", false}, {"threads", false}, {"forks", false},
-		{"waits", false}, {"files", false}, {"reuse", false}, {"exec", true}, {"unread", true}, {"ended", false},
-		{"edges", false}, {"borrowed", false}, {"lost-wakeup", false}, {"jumps", false}, {"stays", false}, {"waits-left", false},
-		{"moving dup", true}, {"moving dup2", true}, {"moving fdopen", true}, {"moving splice", true}, {"moving passing", true},
-		{"moving fork", true}, {"moving spawn", true}, {"moving vfork", false},
+		{"echo", false},
+		{"transfer 10000000", false},
+		{"level", false},
+		{"edge", false},
+		{"threads", false},
+		{"forks", false},
+		{"waits", false},
+		{"files", false},
+		{"reuse", false},
+		{"exec", true},
+		{"unread", true},
+		{"ended", false},
+		{"edges", false},
+		{"borrowed", false},
+		{"lost-wakeup", false},
+		{"jumps", false},
+		{"stays", false},
+		{"waits-left", false},
+		{"moving dup", true},
+		{"moving dup2", true},
+		{"moving fdopen", true},
+		{"moving splice", true},
+		{"moving passing", true},
+		{"moving fork", true},
+		{"moving spawn", true},
+		{"moving vfork", false},
 	} {
 		t.Run(strings.ReplaceAll(tc.args, " ", "-"), func(t *testing.T) {
 			tiers(t, func(t *testing.T, rings bool) {

@@ -158,7 +158,8 @@ func diff(a, b string) string {
 }
 
 var addrs = []netip.AddrPort{
-	{}, netip.MustParseAddrPort("198.18.0.1:80"), netip.MustParseAddrPort("[2001:db8::1]:65535"),
+	{},
+	netip.MustParseAddrPort("198.18.0.1:80"), netip.MustParseAddrPort("[2001:db8::1]:65535"),
 	netip.MustParseAddrPort("[::ffff:198.18.0.1]:1"), netip.MustParseAddrPort("0.0.0.0:0"),
 }
 

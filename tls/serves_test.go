@@ -10,10 +10,20 @@ func TestServes(t *testing.T) {
 		name, host string
 		want       bool
 	}{
-		{"x.a.example", "y.a.example", true}, {"x.a.example", "b.example", true}, {"x.a.example", "www.a.example", true}, {"X.A.example", "B.example", true},
-		{"x.a.example", "c.example", false}, {"x.a.example", "default.example", false}, {"x.a.example", "x.y.a.example", false},
-		{"www.a.example", "c.example", true}, {"www.a.example", "d.example", true}, {"www.a.example", "y.a.example", true},
-		{"", "default.example", true}, {"unknown", "default.example", true}, {"unknown", "unknown", false}, {"", "a.example", false},
+		{"x.a.example", "y.a.example", true},
+		{"x.a.example", "b.example", true},
+		{"x.a.example", "www.a.example", true},
+		{"X.A.example", "B.example", true},
+		{"x.a.example", "c.example", false},
+		{"x.a.example", "default.example", false},
+		{"x.a.example", "x.y.a.example", false},
+		{"www.a.example", "c.example", true},
+		{"www.a.example", "d.example", true},
+		{"www.a.example", "y.a.example", true},
+		{"", "default.example", true},
+		{"unknown", "default.example", true},
+		{"unknown", "unknown", false},
+		{"", "a.example", false},
 	} {
 		if got := s.Serves(c.name, c.host); got != c.want {
 			t.Errorf("%q for %q: %v", c.name, c.host, got)

@@ -91,8 +91,11 @@ func TestOnlyChoosesByMeasureAndContestant(t *testing.T) {
 	var order []string
 	m := Measure{Name: "rx 64 B", Peer: "C", Contestants: []Contestant{fake("ours", &order, 1), fake("C", &order, 1)}}
 	for _, c := range []struct{ only, want []string }{
-		{nil, []string{"ours", "C"}}, {[]string{"rx"}, []string{"ours", "C"}}, {[]string{"B/ours"}, []string{"ours"}},
-		{[]string{"tx"}, nil}, {[]string{"tx", "/C"}, []string{"C"}},
+		{nil, []string{"ours", "C"}},
+		{[]string{"rx"}, []string{"ours", "C"}},
+		{[]string{"B/ours"}, []string{"ours"}},
+		{[]string{"tx"}, nil},
+		{[]string{"tx", "/C"}, []string{"C"}},
 	} {
 		order = nil
 		if _, err := RunMeasure(context.Background(), m, Plan{Rounds: 1, Only: c.only}, quiet); err != nil {

@@ -56,7 +56,9 @@ func (s *client2) open() {
 }
 
 var grpcRequestFields = []semantics.Field{
-	{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}, {Name: "user-agent", Value: "bench"},
+	{Name: "content-type", Value: "application/grpc"},
+	{Name: "te", Value: "trailers"},
+	{Name: "user-agent", Value: "bench"},
 	{Name: "grpc-timeout", Value: "10S"},
 }
 

@@ -129,8 +129,10 @@ func decode(rec *capture.Record, outermost bool, f func(id flowID, p *Packet)) {
 			id.transport = "TCP"
 			id.a, id.b = netip.AddrPortFrom(id.a.Addr(), uint16(l.SrcPort)), netip.AddrPortFrom(id.b.Addr(),
 				uint16(l.DstPort))
-			p = Packet{Transport: 6, Source: uint16(l.SrcPort), Destination: uint16(l.DstPort), Payload: l.Payload,
-				Sequence: l.Seq, SYN: l.SYN}
+			p = Packet{
+				Transport: 6, Source: uint16(l.SrcPort), Destination: uint16(l.DstPort), Payload: l.Payload,
+				Sequence: l.Seq, SYN: l.SYN,
+			}
 			if outermost {
 				f(id, &p)
 				return

@@ -80,8 +80,10 @@ func TestClientHelloInSegments(t *testing.T) {
 // A request in two segments has the same host, and those behind the first of a pipeline change nothing.
 func TestRequestsInSegmentsAndPipelines(t *testing.T) {
 	one := "GET /a HTTP/1.1\r\nUser-Agent: a\r\nHost: one.example.test\r\nAccept: */*\r\n\r\n"
-	for _, text := range []string{one, one + "GET /b HTTP/1.1\r\nHost: two.example.test\r\n\r\n",
-		strings.Replace(one, "\r\n", "\n", -1)} {
+	for _, text := range []string{
+		one, one + "GET /b HTTP/1.1\r\nHost: two.example.test\r\n\r\n",
+		strings.Replace(one, "\r\n", "\n", -1),
+	} {
 		for at := 1; at < len(text); at++ {
 			var f Flow
 			first := true
@@ -158,8 +160,10 @@ func TestUpgradesInRecordedFlows(t *testing.T) {
 
 // quicHello returns the ClientHello of a QUIC client.
 func quicHello(t *testing.T) []byte {
-	c := crypto.QUICClient(&crypto.QUICConfig{TLSConfig: &crypto.Config{ServerName: "quic.example.test", NextProtos: []string{"h3"},
-		MinVersion: crypto.VersionTLS13}})
+	c := crypto.QUICClient(&crypto.QUICConfig{TLSConfig: &crypto.Config{
+		ServerName: "quic.example.test", NextProtos: []string{"h3"},
+		MinVersion: crypto.VersionTLS13,
+	}})
 	c.SetTransportParameters([]byte{1, 4, 0x80, 0, 0x75, 0x30})
 	if err := c.Start(context.Background()); err != nil {
 		t.Fatal(err)
@@ -267,8 +271,10 @@ func TestHelloOverManyInitials(t *testing.T) {
 	const n = 12
 	for i := range n {
 		s := span{i * len(hello) / n, (i + 1) * len(hello) / n}
-		f.Packet(&Packet{Transport: udp, Source: 1, Destination: 2,
-			Payload: sealInitial(1, []byte("abcdefgh"), uint16(i), cryptoFrame(hello, s))})
+		f.Packet(&Packet{
+			Transport: udp, Source: 1, Destination: 2,
+			Payload: sealInitial(1, []byte("abcdefgh"), uint16(i), cryptoFrame(hello, s)),
+		})
 	}
 	if f.Details().Name != "quic.example.test" || !f.Done() {
 		t.Errorf("%+v, done %v", f.Details(), f.Done())

@@ -21,8 +21,10 @@ func FuzzRecognisers(f *testing.F) {
 		other.keep(before)
 		for i := range recognisers {
 			for nth := range 3 {
-				v := view{p: data, nth: nth / 2, replies: nth, source: 40000, destination: port, reply: nth == 1, mine: &mine,
-					other: &other, began: &mine, answers: &other}
+				v := view{
+					p: data, nth: nth / 2, replies: nth, source: 40000, destination: port, reply: nth == 1, mine: &mine,
+					other: &other, began: &mine, answers: &other,
+				}
 				if a, b := recognisers[i].match(&v), recognisers[i].match(&v); a != b {
 					t.Fatalf("%v: %v, then %v", recognisers[i].protocol, a, b)
 				}

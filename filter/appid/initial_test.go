@@ -64,8 +64,12 @@ func TestOnlyTheClientSendsAHello(t *testing.T) {
 		v    view
 		want bool
 	}{
-		{view{p: hello}, true}, {view{p: hello[:5]}, true}, {view{p: hello, reply: true}, false},
-		{view{p: []byte{22, 3, 1, 2, 0, 2}}, false}, {view{p: []byte{23, 3, 1, 2, 0, 1}}, false}, {view{p: []byte{22, 2, 1, 2, 0, 1}}, false},
+		{view{p: hello}, true},
+		{view{p: hello[:5]}, true},
+		{view{p: hello, reply: true}, false},
+		{view{p: []byte{22, 3, 1, 2, 0, 2}}, false},
+		{view{p: []byte{23, 3, 1, 2, 0, 1}}, false},
+		{view{p: []byte{22, 2, 1, 2, 0, 1}}, false},
 	} {
 		if got := c.v.startsHello(); got != c.want {
 			t.Errorf("%v, of the server %v: %v", c.v.p, c.v.reply, got)

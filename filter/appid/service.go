@@ -166,8 +166,10 @@ func syslog(v *view) verdict {
 }
 
 func month(v *view, at int) bool {
-	for _, m := range []string{"Jan ", "Feb ", "Mar ", "Apr ", "May ", "Jun ", "Jul ", "Aug ", "Sep ", "Oct ",
-		"Nov ", "Dec "} {
+	for _, m := range []string{
+		"Jan ", "Feb ", "Mar ", "Apr ", "May ", "Jun ", "Jul ", "Aug ", "Sep ", "Oct ",
+		"Nov ", "Dec ",
+	} {
 		if v.hasAt(at, m) {
 			return true
 		}

@@ -226,5 +226,5 @@ func git(v *view) verdict {
 }
 
 func opcUA(v *view) verdict {
-	return is((v.hasAny("HELF", "ACKF", "ERRF", "OPNF", "MSGF", "RHEF")) && int(v.le32(4)) <= 1<<20 && v.le32(4) >= 8)
+	return is(v.hasAny("HELF", "ACKF", "ERRF", "OPNF", "MSGF", "RHEF") && int(v.le32(4)) <= 1<<20 && v.le32(4) >= 8)
 }

@@ -270,12 +270,23 @@ func TestDispatchTableFindsItsKeys(t *testing.T) {
 func TestOffsetsOfTheHeaderTable(t *testing.T) {
 	var h headerTable
 	for i, c := range []struct{ got, want uintptr }{
-		{unsafe.Offsetof(h.regs[0].keep), 64}, {unsafe.Offsetof(h.regs[0].mask), 72}, {unsafe.Offsetof(h.regs[0].low), 136},
-		{unsafe.Offsetof(h.regs[0].span), 200}, {unsafe.Offsetof(h.regs[0].spans), 264}, {unsafe.Offsetof(h.regs[0].sized), 266},
-		{unsafe.Sizeof(h.regs[0]), 272}, {unsafe.Offsetof(h.carry), 544}, {unsafe.Offsetof(h.index), 548},
-		{unsafe.Offsetof(h.variable), 552}, {unsafe.Offsetof(h.variable.mask), 4}, {unsafe.Offsetof(h.variable.start), 8},
-		{unsafe.Offsetof(h.variable.lanes), 12}, {unsafe.Offsetof(h.variable.bit), 16}, {unsafe.Offsetof(h.variable.reach), 20},
-		{unsafe.Offsetof(h.short), 576}, {unsafe.Offsetof(h.flags), 580},
+		{unsafe.Offsetof(h.regs[0].keep), 64},
+		{unsafe.Offsetof(h.regs[0].mask), 72},
+		{unsafe.Offsetof(h.regs[0].low), 136},
+		{unsafe.Offsetof(h.regs[0].span), 200},
+		{unsafe.Offsetof(h.regs[0].spans), 264},
+		{unsafe.Offsetof(h.regs[0].sized), 266},
+		{unsafe.Sizeof(h.regs[0]), 272},
+		{unsafe.Offsetof(h.carry), 544},
+		{unsafe.Offsetof(h.index), 548},
+		{unsafe.Offsetof(h.variable), 552},
+		{unsafe.Offsetof(h.variable.mask), 4},
+		{unsafe.Offsetof(h.variable.start), 8},
+		{unsafe.Offsetof(h.variable.lanes), 12},
+		{unsafe.Offsetof(h.variable.bit), 16},
+		{unsafe.Offsetof(h.variable.reach), 20},
+		{unsafe.Offsetof(h.short), 576},
+		{unsafe.Offsetof(h.flags), 580},
 	} {
 		if c.got != c.want {
 			t.Errorf("offset %d is %d, the assembly has %d", i, c.got, c.want)
@@ -424,8 +435,10 @@ const (
 
 // The lanes of the table give what the slow form gives, for packets of every length.
 func TestHeaderTableAgreesWithItsSlowForm(t *testing.T) {
-	for _, text := range []string{"tcp port 80", "host 10.0.0.1", "port 53", "tcp[13] & 2 != 0", "ip[8] > 64 or ip6[7] >= 64", "ether multicast", "udp and len > 60", "len = 70 or greater 90", getRequest,
-		"tcp port 80 or 443 or 22", mixedList, "udp[8 + (udp[10] & 7):2] = 0", getRequest + " or port 53 or 80 and len > 60"} {
+	for _, text := range []string{
+		"tcp port 80", "host 10.0.0.1", "port 53", "tcp[13] & 2 != 0", "ip[8] > 64 or ip6[7] >= 64", "ether multicast", "udp and len > 60", "len = 70 or greater 90", getRequest,
+		"tcp port 80 or 443 or 22", mixedList, "udp[8 + (udp[10] & 7):2] = 0", getRequest + " or port 53 or 80 and len > 60",
+	} {
 		f, err := Compile(text, LinkEthernet, Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -92,8 +92,11 @@ func (z zookeeper) frame(t LinkType) []byte {
 
 func (z zookeeper) mac() []byte {
 	return [][]byte{
-		{0, 1, 2, 3, 4, 5}, {0, 0x11, 0x22, 0x33, 0x44, 0x55}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
-		{1, 0, 0x5e, 0, 0, 0xfb}, {0x33, 0x33, 0, 0, 0, 1},
+		{0, 1, 2, 3, 4, 5},
+		{0, 0x11, 0x22, 0x33, 0x44, 0x55},
+		{0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		{1, 0, 0x5e, 0, 0, 0xfb},
+		{0x33, 0x33, 0, 0, 0, 1},
 	}[z.IntN(5)]
 }
 
@@ -115,8 +118,13 @@ func (z zookeeper) ethernet(proto uint16, payload []byte) []byte {
 		return join(head, be16(typePPPoES), []byte{0x11, 0}, be16(z.of(1, 59), uint16(len(payload)+2), ppp), payload)
 	case 3:
 		llc := [][]byte{
-			{0xfe, 0xfe, 3, 0x83, 0x1b, 1, 0, byte(z.of(15, 16, 17, 18, 20, 24, 25, 26, 27))}, {0x42, 0x42, 3}, {0xe0, 0xe0, 3},
-			{0xff, 0xff}, {0xf0, 0xf0, 0x7f}, {sapSNAP, sapSNAP, 3, 8, 0, 7, 0x80, 0x9b}, {6, 6, 5},
+			{0xfe, 0xfe, 3, 0x83, 0x1b, 1, 0, byte(z.of(15, 16, 17, 18, 20, 24, 25, 26, 27))},
+			{0x42, 0x42, 3},
+			{0xe0, 0xe0, 3},
+			{0xff, 0xff},
+			{0xf0, 0xf0, 0x7f},
+			{sapSNAP, sapSNAP, 3, 8, 0, 7, 0x80, 0x9b},
+			{6, 6, 5},
 		}[z.IntN(7)]
 		return join(head, be16(uint16(z.IntN(1501))), llc, z.bytes(40))
 	}
@@ -154,8 +162,15 @@ func (z zookeeper) ipv6Packet(depth int) []byte {
 
 func (z zookeeper) ipv4() []byte {
 	return [][]byte{
-		{10, 0, 0, 1}, {192, 168, 1, 1}, {192, 168, 1, 2}, {224, 0, 0, 251}, {8, 8, 8, 8}, {127, 0, 0, 1},
-		{192, 168, byte(z.IntN(3)), byte(z.Uint32())}, {172, 16, 5, 255}, {255, 255, 255, 255},
+		{10, 0, 0, 1},
+		{192, 168, 1, 1},
+		{192, 168, 1, 2},
+		{224, 0, 0, 251},
+		{8, 8, 8, 8},
+		{127, 0, 0, 1},
+		{192, 168, byte(z.IntN(3)), byte(z.Uint32())},
+		{172, 16, 5, 255},
+		{255, 255, 255, 255},
 	}[z.IntN(9)]
 }
 

@@ -60,10 +60,12 @@ func (e *Engine) catchUp(f *flow, c, s []byte) {
 }
 
 // methods are requests' first words, in lower case.
-var methods = [][]byte{[]byte("get "), []byte("post "), []byte("head "), []byte("put "), []byte("delete "), []byte("options "),
+var methods = [][]byte{
+	[]byte("get "), []byte("post "), []byte("head "), []byte("put "), []byte("delete "), []byte("options "),
 	[]byte("connect "), []byte("trace "), []byte("patch "), []byte("propfind "), []byte("proppatch "), []byte("mkcol "), []byte("copy "),
 	[]byte("move "), []byte("lock "), []byte("unlock "), []byte("search "), []byte("report "), []byte("checkout "), []byte("bits_post "),
-	[]byte("version-control "), []byte("describe "), []byte("subscribe "), []byte("unsubscribe "), []byte("notify ")}
+	[]byte("version-control "), []byte("describe "), []byte("subscribe "), []byte("unsubscribe "), []byte("notify "),
+}
 
 // tell returns the protocol that the first bytes of client and server are of; AppAny where they do not tell yet.
 func tell(c, s []byte, port uint16) signature.App {

@@ -39,18 +39,32 @@ func TestHTTPBuffers(t *testing.T) {
 		buffer, content string
 		want            bool
 	}{
-		{"http.method", "POST", true}, {"http.method", "GET", false},
-		{"http.uri", "/aA/b/d?q=.+x", true}, {"http.uri.raw", "/a%41/./b//c/../d?q=%2e+x", true},
-		{"http.host", "www.example.com", true}, {"http.host.raw", "WWW.Example.com|3a|8080", true},
-		{"http.user_agent", "agent/1", true}, {"http.cookie", "k=v", true}, {"http.accept", "*/*, text/html", true},
-		{"http.referer", "http|3a|//r/", true}, {"http.content_type", "text/plain", true}, {"http.content_len", "5", true},
-		{"flow:to_server; http.protocol", "HTTP/1.1", true}, {"http.request_line", "POST /a%41/./b//c/../d?q=%2e+x HTTP/1.1", true},
-		{"http.request_body", "hello", true}, {"http.accept_enc", "", false},
+		{"http.method", "POST", true},
+		{"http.method", "GET", false},
+		{"http.uri", "/aA/b/d?q=.+x", true},
+		{"http.uri.raw", "/a%41/./b//c/../d?q=%2e+x", true},
+		{"http.host", "www.example.com", true},
+		{"http.host.raw", "WWW.Example.com|3a|8080", true},
+		{"http.user_agent", "agent/1", true},
+		{"http.cookie", "k=v", true},
+		{"http.accept", "*/*, text/html", true},
+		{"http.referer", "http|3a|//r/", true},
+		{"http.content_type", "text/plain", true},
+		{"http.content_len", "5", true},
+		{"flow:to_server; http.protocol", "HTTP/1.1", true},
+		{"http.request_line", "POST /a%41/./b//c/../d?q=%2e+x HTTP/1.1", true},
+		{"http.request_body", "hello", true},
+		{"http.accept_enc", "", false},
 		{"http.header_names", "|0d 0a|Host|0d 0a|User-Agent|0d 0a|Cookie|0d 0a|Accept|0d 0a|Referer|0d 0a|Content-Type|0d 0a|Content-Length|0d 0a 0d 0a|", true},
 		{"flow:to_server; http.header", "Host|3a| WWW.Example.com|3a|8080|0d 0a|User-Agent|3a| agent/1|0d 0a|Accept|3a| */*, text/html|0d 0a|Referer|3a| http|3a|//r/|0d 0a|Content-Type|3a| text/plain|0d 0a|Content-Length|3a| 5|0d 0a|", true},
-		{"http.stat_code", "200", true}, {"http.stat_msg", "Very OK", true}, {"http.response_line", "HTTP/1.1 200 Very OK", true},
-		{"http.server", "s/1", true}, {"flow:to_client; http.cookie", "a=b", true}, {"http.response_body", "<html>unpacked</html>", true},
-		{"flow:to_client; file.data", "<html>unpacked</html>", true}, {"flow:to_server; file.data", "hello", true},
+		{"http.stat_code", "200", true},
+		{"http.stat_msg", "Very OK", true},
+		{"http.response_line", "HTTP/1.1 200 Very OK", true},
+		{"http.server", "s/1", true},
+		{"flow:to_client; http.cookie", "a=b", true},
+		{"http.response_body", "<html>unpacked</html>", true},
+		{"flow:to_client; file.data", "<html>unpacked</html>", true},
+		{"flow:to_server; file.data", "hello", true},
 		{"http.location", "", false},
 	} {
 		content := fmt.Sprintf("content:%q; startswith; endswith;", c.content)
@@ -161,8 +175,10 @@ alert http any any -> any any (http.method; content:"GET"; bsize:3; http.uri; co
 
 // TestPathsLoseDotSegments has what Suricata 7 makes of paths.
 func TestPathsLoseDotSegments(t *testing.T) {
-	for path, want := range map[string]string{"/a/../": "", "/a/..": "", "/a/b/../": "/a", "/a/b/..": "/a", "/../": "", "/a/./": "/a", "/a/../b": "/b",
-		"/b/../../": "", "//a//b": "/a/b", "/a/b/": "/a/b/", "/a/.b/": "/a/.b/", "/a/...": "/a/...", "/a/../?/../": "?/../", "/%2e%2e/a": "/a", "/": "/", ".": "."} {
+	for path, want := range map[string]string{
+		"/a/../": "", "/a/..": "", "/a/b/../": "/a", "/a/b/..": "/a", "/../": "", "/a/./": "/a", "/a/../b": "/b",
+		"/b/../../": "", "//a//b": "/a/b", "/a/b/": "/a/b/", "/a/.b/": "/a/.b/", "/a/...": "/a/...", "/a/../?/../": "?/../", "/%2e%2e/a": "/a", "/": "/", ".": ".",
+	} {
 		if got := normalURI([]byte(path)); string(got) != want || got == nil { // empty is a path
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
@@ -170,8 +186,10 @@ func TestPathsLoseDotSegments(t *testing.T) {
 }
 
 func TestRequestLines(t *testing.T) {
-	for line, want := range map[string]string{"GET /a HTTP/1.1": "GET|/a|HTTP/1.1", " \t GET  /a   HTTP/1.1 ": "GET|/a|HTTP/1.1", "GET\t/a\tHTTP/1.1": "GET|/a|HTTP/1.1",
-		"GET\f/a\tb HTTP/1.1": "GET|/a\tb|HTTP/1.1", "GET /a": "GET|/a|<nil>", "GET": "GET||<nil>", "": "||<nil>", "GET ": "GET||<nil>", "GET /a b HTTP/1.1": "GET|/a|b HTTP/1.1"} {
+	for line, want := range map[string]string{
+		"GET /a HTTP/1.1": "GET|/a|HTTP/1.1", " \t GET  /a   HTTP/1.1 ": "GET|/a|HTTP/1.1", "GET\t/a\tHTTP/1.1": "GET|/a|HTTP/1.1",
+		"GET\f/a\tb HTTP/1.1": "GET|/a\tb|HTTP/1.1", "GET /a": "GET|/a|<nil>", "GET": "GET||<nil>", "": "||<nil>", "GET ": "GET||<nil>", "GET /a b HTTP/1.1": "GET|/a|b HTTP/1.1",
+	} {
 		method, uri, version := requestLine([]byte(line))
 		got := fmt.Sprintf("%s|%s|%s", method, uri, version)
 		if version == nil {

@@ -127,8 +127,10 @@ type Engine struct {
 
 // New returns an engine that calls onAlert for each match. The Alert is borrowed.
 func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
-	e := &Engine{rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
-		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules))}
+	e := &Engine{
+		rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
+		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
+	}
 	e.streams.Budget = &e.budget
 	e.Swap(r, cfg)
 	e.flows.grow()

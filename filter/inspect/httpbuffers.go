@@ -62,8 +62,10 @@ func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 		t.put(signature.HTTPHeaderRaw, m.head[i+1:])
 	}
 	t.put(signature.HTTPCookie, m.value(cookie))
-	for b, name := range map[signature.Buffer]string{signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
-		signature.HTTPContentType: "content-type"} {
+	for b, name := range map[signature.Buffer]string{
+		signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
+		signature.HTTPContentType: "content-type",
+	} {
 		t.put(b, m.value(name))
 	}
 }
@@ -84,8 +86,10 @@ func httpRequest(t *tx, m *httpMessage) {
 		t.put(signature.HTTPHostRaw, host)
 		t.put(signature.HTTPHost, normalHost(host))
 	}
-	for b, name := range map[signature.Buffer]string{signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
-		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer"} {
+	for b, name := range map[signature.Buffer]string{
+		signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
+		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer",
+	} {
 		t.put(b, m.value(name))
 	}
 	if len(m.body) > 0 {

@@ -58,9 +58,11 @@ func TestDifferentBytesAreAnAnomaly(t *testing.T) {
 // TestPositionsCountInSegmentsToo has rules with a depth whose contents begin a later segment: those with a content to search for and
 // those without.
 func TestPositionsCountInSegmentsToo(t *testing.T) {
-	for _, options := range []string{`content:"later"; depth:5;`, `content:"l"; depth:1; content:"te"; distance:1; within:2;`,
+	for _, options := range []string{
+		`content:"later"; depth:5;`, `content:"l"; depth:1; content:"te"; distance:1; within:2;`,
 		`content:"l"; startswith; pcre:"/^later/";`, `content:"at"; offset:1; depth:2;`,
-		`content:"LA"; nocase; depth:2;`, `content:"at"; depth:4;`, `content:!"f"; depth:1; content:"te"; offset:2; depth:2;`} {
+		`content:"LA"; nocase; depth:2;`, `content:"at"; depth:4;`, `content:!"f"; depth:1; content:"te"; offset:2; depth:2;`,
+	} {
 		l := newLab(t, "alert tcp any any -> any any (flow:established,to_server; "+options+" sid:1;)")
 		l.tcp(9).open().send(true, "first", 5).send(true, "later", 5).send(true, "x later", 7)
 		l.want(options, "1")

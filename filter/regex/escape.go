@@ -8,8 +8,10 @@ import (
 // classes are \d, \w, \s, \h and \v; their capital letters are the other bytes.
 var classes = func() map[byte]*set {
 	m := map[byte]*set{}
-	for c, text := range map[byte]string{'d': "0123456789", 's': " \t\n\v\f\r", 'h': " \t\xa0", 'v': "\n\v\f\r\x85",
-		'w': "0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+	for c, text := range map[byte]string{
+		'd': "0123456789", 's': " \t\n\v\f\r", 'h': " \t\xa0", 'v': "\n\v\f\r\x85",
+		'w': "0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+	} {
 		s := &set{}
 		for i := range len(text) {
 			s.add(text[i])

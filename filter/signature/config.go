@@ -20,8 +20,10 @@ func ParseClasses(name, text string) (map[string]Class, error) {
 		parts := strings.Split(body, ",")
 		priority, err := strconv.Atoi(strings.TrimSpace(parts[len(parts)-1]))
 		if !ok || len(parts) < 3 || err != nil || priority < 1 || priority > 255 {
-			return nil, &Error{Name: name, Line: line, Column: 1, Source: strings.TrimRight(l, "\r\n"),
-				Msg: "a line is config classification: NAME,TEXT,PRIORITY"}
+			return nil, &Error{
+				Name: name, Line: line, Column: 1, Source: strings.TrimRight(l, "\r\n"),
+				Msg: "a line is config classification: NAME,TEXT,PRIORITY",
+			}
 		}
 		classes[strings.TrimSpace(parts[0])] = Class{strings.TrimSpace(strings.Join(parts[1:len(parts)-1], ",")), priority}
 	}

@@ -147,8 +147,10 @@ func packetKeywords(value addValue, _ addBare) {
 	value("stream_size", (*ruleParser).streamSize)
 }
 
-var ipProtocols = map[string]uint64{"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "ipv6": 41, "gre": 47, "esp": 50, "ah": 51,
-	"ipv6-icmp": 58, "icmp6": 58, "pim": 103, "sctp": 132}
+var ipProtocols = map[string]uint64{
+	"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "ipv6": 41, "gre": 47, "esp": 50, "ah": 51,
+	"ipv6-icmp": 58, "icmp6": 58, "pim": 103, "sctp": 132,
+}
 
 func (p *ruleParser) ipProto(v string) error {
 	body, not := strings.CutPrefix(v, "!")

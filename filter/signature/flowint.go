@@ -27,9 +27,11 @@ const (
 	CounterSubtract
 )
 
-var counterOps = map[string]CounterOp{"<": CounterLess, "<=": CounterLessEqual, "==": CounterEqual, "!=": CounterNotEqual, ">=": CounterGreaterEqual,
+var counterOps = map[string]CounterOp{
+	"<": CounterLess, "<=": CounterLessEqual, "==": CounterEqual, "!=": CounterNotEqual, ">=": CounterGreaterEqual,
 	">": CounterGreater, "isset": CounterPresent, "notset": CounterAbsent, "isnotset": CounterAbsent,
-	"=": CounterSet, "+": CounterAdd, "-": CounterSubtract}
+	"=": CounterSet, "+": CounterAdd, "-": CounterSubtract,
+}
 
 // Condition reports whether o asks for something.
 func (o CounterOp) Condition() bool { return o <= CounterAbsent }

@@ -17,9 +17,11 @@ type Pattern struct {
 }
 
 // pcreBuffers are the options that name a buffer.
-var pcreBuffers = map[byte]Buffer{'U': HTTPURI, 'I': HTTPURIRaw, 'P': HTTPRequestBody, 'Q': HTTPResponseBody, 'H': HTTPHeader,
+var pcreBuffers = map[byte]Buffer{
+	'U': HTTPURI, 'I': HTTPURIRaw, 'P': HTTPRequestBody, 'Q': HTTPResponseBody, 'H': HTTPHeader,
 	'D': HTTPHeaderRaw, 'M': HTTPMethod, 'C': HTTPCookie, 'S': HTTPStatCode, 'Y': HTTPStatMsg, 'V': HTTPUserAgent,
-	'W': HTTPHost, 'Z': HTTPHostRaw}
+	'W': HTTPHost, 'Z': HTTPHostRaw,
+}
 
 // pcre reads [!]"/EXPRESSION/OPTIONS".
 func (p *ruleParser) pcre(v string) error {

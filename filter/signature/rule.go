@@ -21,8 +21,10 @@ const (
 	Reject
 )
 
-var actions = map[string]Action{"alert": Alert, "pass": Pass, "drop": Drop,
-	"reject": Reject, "rejectsrc": Reject, "rejectdst": Reject, "rejectboth": Reject}
+var actions = map[string]Action{
+	"alert": Alert, "pass": Pass, "drop": Drop,
+	"reject": Reject, "rejectsrc": Reject, "rejectdst": Reject, "rejectboth": Reject,
+}
 
 // String returns the word that a rule begins with.
 func (a Action) String() string { return [...]string{"alert", "pass", "drop", "reject"}[a] }

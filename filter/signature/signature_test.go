@@ -207,9 +207,11 @@ func TestNumbers(t *testing.T) {
 
 // TestEndOfBuffer has isdataat where it says the same as endswith.
 func TestEndOfBuffer(t *testing.T) {
-	for options, ends := range map[string]bool{`content:"a"; isdataat:!1,relative;`: true, `content:!"a"; within:9; isdataat:!1,relative;`: true,
+	for options, ends := range map[string]bool{
+		`content:"a"; isdataat:!1,relative;`: true, `content:!"a"; within:9; isdataat:!1,relative;`: true,
 		`content:"a"; isdataat:!2,relative;`: false, `content:"a"; isdataat:!1;`: false, `content:"a"; isdataat:1,relative;`: false,
-		`content:"a"; pcre:"/b/"; isdataat:!1,relative;`: false, `content:"a"; byte_extract:1,0,v; isdataat:!v,relative;`: false} {
+		`content:"a"; pcre:"/b/"; isdataat:!1,relative;`: false, `content:"a"; byte_extract:1,0,v; isdataat:!v,relative;`: false,
+	} {
 		tests := one(t, options).Parts[0].Tests
 		if got := tests[0].Content.EndsWith; got != ends || (tests[len(tests)-1].Kind == TestIsDataAt) == ends {
 			t.Errorf("%s: the content ends the buffer: %v", options, got)
@@ -218,8 +220,10 @@ func TestEndOfBuffer(t *testing.T) {
 }
 
 func TestRanges(t *testing.T) {
-	for text, want := range map[string]Range{"5": {5, 5, false}, "!5": {5, 5, true}, "<5": {0, 4, false}, ">5": {6, 100, false},
-		"<=5": {0, 5, false}, ">=5": {5, 100, false}, "5<>8": {6, 7, false}, "5-8": {6, 7, false}, " > 5 ": {6, 100, false}, "0x10": {16, 16, false}} {
+	for text, want := range map[string]Range{
+		"5": {5, 5, false}, "!5": {5, 5, true}, "<5": {0, 4, false}, ">5": {6, 100, false},
+		"<=5": {0, 5, false}, ">=5": {5, 100, false}, "5<>8": {6, 7, false}, "5-8": {6, 7, false}, " > 5 ": {6, 100, false}, "0x10": {16, 16, false},
+	} {
 		if got, err := rangeOf(text, 100); err != nil || got != want {
 			t.Errorf("%q: %v %v, want %v", text, got, err, want)
 		}
@@ -237,9 +241,12 @@ func TestFlowAndPackets(t *testing.T) {
 		t.Errorf("%+v", r.Flow)
 	}
 	want := []PacketTest{
-		{Field: FieldFlags, Bits: BitTest{Bits: 2, Ignore: 0xc0}}, {Field: FieldPayloadLen, Range: Range{11, 65535, false}},
-		{Field: FieldICMPType, Range: Range{8, 8, false}}, {Field: FieldStreamServer, Range: Range{0, 4, false}},
-		{Field: FieldTTL, Range: Range{64, 64, true}}, {Field: FieldIPProto, Range: Range{17, 17, true}},
+		{Field: FieldFlags, Bits: BitTest{Bits: 2, Ignore: 0xc0}},
+		{Field: FieldPayloadLen, Range: Range{11, 65535, false}},
+		{Field: FieldICMPType, Range: Range{8, 8, false}},
+		{Field: FieldStreamServer, Range: Range{0, 4, false}},
+		{Field: FieldTTL, Range: Range{64, 64, true}},
+		{Field: FieldIPProto, Range: Range{17, 17, true}},
 		{Field: FieldFragBits, Bits: BitTest{Bits: 3, How: All}},
 	}
 	if !slices.Equal(r.Packet, want) {
@@ -250,8 +257,13 @@ func TestFlowAndPackets(t *testing.T) {
 		flags uint8
 		want  bool
 	}{
-		{BitTest{Bits: 2}, 2, true}, {BitTest{Bits: 2}, 18, false}, {BitTest{Bits: 2, Ignore: 16}, 18, true}, {BitTest{Bits: 2, How: All}, 18, true},
-		{BitTest{Bits: 3, How: Any}, 18, true}, {BitTest{Bits: 3, How: None}, 16, true}, {BitTest{Bits: 3, How: None}, 1, false},
+		{BitTest{Bits: 2}, 2, true},
+		{BitTest{Bits: 2}, 18, false},
+		{BitTest{Bits: 2, Ignore: 16}, 18, true},
+		{BitTest{Bits: 2, How: All}, 18, true},
+		{BitTest{Bits: 3, How: Any}, 18, true},
+		{BitTest{Bits: 3, How: None}, 16, true},
+		{BitTest{Bits: 3, How: None}, 1, false},
 	} {
 		if c.test.Has(c.flags) != c.want {
 			t.Errorf("%+v on %#x: %v", c.test, c.flags, !c.want)
@@ -275,8 +287,14 @@ func TestStateIsParsed(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	r := one(t, `flowint:ET.a/b_1 , + ,1 ; flowint:ab,>=,4294967295; flowint:ab,=,cd; flowint:ab,notset; flowint:ab,isnotset; flowint:ab,isset,5;`)
-	want := []Counter{{Op: CounterAdd, Name: "ET.a/b_1", Value: 1}, {Op: CounterGreaterEqual, Name: "ab", Value: 1<<32 - 1}, {Op: CounterSet, Name: "ab", Other: "cd"},
-		{Op: CounterAbsent, Name: "ab"}, {Op: CounterAbsent, Name: "ab"}, {Op: CounterPresent, Name: "ab"}}
+	want := []Counter{
+		{Op: CounterAdd, Name: "ET.a/b_1", Value: 1},
+		{Op: CounterGreaterEqual, Name: "ab", Value: 1<<32 - 1},
+		{Op: CounterSet, Name: "ab", Other: "cd"},
+		{Op: CounterAbsent, Name: "ab"},
+		{Op: CounterAbsent, Name: "ab"},
+		{Op: CounterPresent, Name: "ab"},
+	}
 	if !slices.Equal(r.Counters, want) {
 		t.Errorf("got  %+v\nwant %+v", r.Counters, want)
 	}

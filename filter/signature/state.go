@@ -35,8 +35,10 @@ const (
 	TrackBoth // either end, thresholds
 )
 
-var tracks = map[string]Track{"ip_src": TrackSrc, "ip_dst": TrackDst, "ip_pair": TrackPair, "by_src": TrackSrc, "by_dst": TrackDst,
-	"by_both": TrackPair, "by_rule": TrackRule, "by_flow": TrackFlow}
+var tracks = map[string]Track{
+	"ip_src": TrackSrc, "ip_dst": TrackDst, "ip_pair": TrackPair, "by_src": TrackSrc, "by_dst": TrackDst,
+	"by_both": TrackPair, "by_rule": TrackRule, "by_flow": TrackFlow,
+}
 
 // Bit is one operation of flowbits or xbits. Of several names, IsSet wants one.
 type Bit struct {

@@ -33,8 +33,10 @@ func Parse(name, text string, cfg *Config) *File {
 	f := &File{Name: name, Options: map[string]int{}, Missing: map[string]int{}, lines: map[[2]uint32]int{}}
 	if len(text) > MaxText {
 		f.Wrong = 1
-		f.Errors = append(f.Errors, &Error{Name: name, Line: 1, Column: 1,
-			Msg: fmt.Sprintf("%d bytes of rules, at most %d are read", len(text), MaxText)})
+		f.Errors = append(f.Errors, &Error{
+			Name: name, Line: 1, Column: 1,
+			Msg: fmt.Sprintf("%d bytes of rules, at most %d are read", len(text), MaxText),
+		})
 		return f
 	}
 	if line, column, binary := excerpt.Binary(text); binary {

@@ -29,8 +29,10 @@ func Default() *Config {
 		"MODBUS_PORTS": "502", "FILE_DATA_PORTS": "[$HTTP_PORTS,110,143]", "FTP_PORTS": "21", "GENEVE_PORTS": "6081",
 		"VXLAN_PORTS": "4789", "TEREDO_PORTS": "3544",
 	}}
-	for _, n := range []string{"HTTP_SERVERS", "SMTP_SERVERS", "SQL_SERVERS", "DNS_SERVERS", "TELNET_SERVERS", "DC_SERVERS",
-		"DNP3_SERVER", "DNP3_CLIENT", "MODBUS_CLIENT", "MODBUS_SERVER", "ENIP_CLIENT", "ENIP_SERVER"} {
+	for _, n := range []string{
+		"HTTP_SERVERS", "SMTP_SERVERS", "SQL_SERVERS", "DNS_SERVERS", "TELNET_SERVERS", "DC_SERVERS",
+		"DNP3_SERVER", "DNP3_CLIENT", "MODBUS_CLIENT", "MODBUS_SERVER", "ENIP_CLIENT", "ENIP_SERVER",
+	} {
 		c.Addresses[n] = "$HOME_NET"
 	}
 	return c
@@ -50,8 +52,10 @@ func (c *Config) environment() *environment {
 	d := Default()
 	maps.Copy(d.Addresses, c.Addresses)
 	maps.Copy(d.Ports, c.Ports)
-	return &environment{addresses: d.Addresses, ports: d.Ports, classes: c.Classes,
-		addrs: map[string]*Addrs{}, portSets: map[string]*Ports{}}
+	return &environment{
+		addresses: d.Addresses, ports: d.Ports, classes: c.Classes,
+		addrs: map[string]*Addrs{}, portSets: map[string]*Ports{},
+	}
 }
 
 // maxDepth bounds how deep variables and lists stand inside of one another: a variable may name itself.

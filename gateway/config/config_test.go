@@ -129,8 +129,10 @@ services:
 		SNATPorts: PortRange{2000, 2999},
 		Checksum:  "drop",
 		Engine:    "auto",
-		Table: Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, TCPSYNReceived: 8 * time.Second,
-			TCPHalfClosed: 9 * time.Second, TCPReset: 10 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64, KernelFlows: 5000},
+		Table: Table{
+			Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, TCPSYNReceived: 8 * time.Second,
+			TCPHalfClosed: 9 * time.Second, TCPReset: 10 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64, KernelFlows: 5000,
+		},
 		CPUs: CPUs{List: []int{3}},
 
 		ExtraProcessor: true,

@@ -36,8 +36,10 @@ func TestDiffSaysWhatChanges(t *testing.T) {
 		{[]string{"snat: [198.18.2.1]", "snat: [198.18.2.3]"}, []string{"~ snat [198.18.2.1] -> [198.18.2.3]"}},
 		{[]string{"name: dns", "name: dns\n    slow_start: 10s"}, []string{"~ service dns: slow_start 0s -> 10s"}},
 		{[]string{"name: dns", "name: dns\n    health: {type: tcp, port: 80}"}, []string{"~ service dns: health none -> ..."}},
-		{[]string{"name: b2, address: 198.18.2.12:80", "name: b2, address: 198.18.2.13:80, weight: 3"},
-			[]string{"~ backend web/b2: address [198.18.2.12:80] -> [198.18.2.13:80]", "~ backend web/b2: weight 1 -> 3"}},
+		{
+			[]string{"name: b2, address: 198.18.2.12:80", "name: b2, address: 198.18.2.13:80, weight: 3"},
+			[]string{"~ backend web/b2: address [198.18.2.12:80] -> [198.18.2.13:80]", "~ backend web/b2: weight 1 -> 3"},
+		},
 		{[]string{"name: b2", "name: b9"}, []string{"+ backend web/b9 ([198.18.2.12:80])", "- backend web/b2 ([198.18.2.12:80])"}},
 		{[]string{"name: dns", "name: names"}, []string{"+ service names (1 backend)", "- service dns (1 backend)"}},
 	} {
@@ -88,16 +90,24 @@ pools:
 		want    []string
 	}{
 		{[]string{"x", "x"}, nil},
-		{[]string{"listeners:\n", "stack: kernel\nloops: 2\naccess_log: {file: \"-\"}\nlisteners:\n"},
-			[]string{"~ loops 0 -> 2 (needs a restart: a reload refuses it)", "~ access_log"}},
-		{[]string{"198.18.0.1:80", "198.18.0.1:81", "protocol: HTTP}", "protocol: HTTP, timeouts: {idle: 1s}}"},
-			[]string{"~ listener web: address [198.18.0.1:80] -> [198.18.0.1:81]", "~ listener web: timeouts"}},
-		{[]string{"- {name: db, address: \"198.18.0.1:5432\", protocol: TCP}\n", "", "tcp_routes: [{name: db, backend_refs: [{name: t}]}]\n", ""},
-			[]string{"- listener db ([198.18.0.1:5432])", "- route db"}},
+		{
+			[]string{"listeners:\n", "stack: kernel\nloops: 2\naccess_log: {file: \"-\"}\nlisteners:\n"},
+			[]string{"~ loops 0 -> 2 (needs a restart: a reload refuses it)", "~ access_log"},
+		},
+		{
+			[]string{"198.18.0.1:80", "198.18.0.1:81", "protocol: HTTP}", "protocol: HTTP, timeouts: {idle: 1s}}"},
+			[]string{"~ listener web: address [198.18.0.1:80] -> [198.18.0.1:81]", "~ listener web: timeouts"},
+		},
+		{
+			[]string{"- {name: db, address: \"198.18.0.1:5432\", protocol: TCP}\n", "", "tcp_routes: [{name: db, backend_refs: [{name: t}]}]\n", ""},
+			[]string{"- listener db ([198.18.0.1:5432])", "- route db"},
+		},
 		{[]string{"{name: r, listeners: web,", "{name: s,"}, []string{"+ route s (1 rule)", "- route r (1 rule)"}},
 		{[]string{"listeners: web, rules: [{", "rules: [{timeouts: {request: 1s}, "}, []string{"~ route r: listeners", "~ route r: rules"}},
-		{[]string{"{name: b, address: \"198.18.1.2:80\"}", "{name: c, address: \"198.18.1.3:80\"}", "{name: a,", "{name: a, weight: 3,", "{name: p,", "{name: p, drain: 1s,"},
-			[]string{"~ pool p: drain 0s -> 1s", "~ backend p/a: weight 1 -> 3", "+ backend p/c (198.18.1.3:80)", "- backend p/b (198.18.1.2:80)"}},
+		{
+			[]string{"{name: b, address: \"198.18.1.2:80\"}", "{name: c, address: \"198.18.1.3:80\"}", "{name: a,", "{name: a, weight: 3,", "{name: p,", "{name: p, drain: 1s,"},
+			[]string{"~ pool p: drain 0s -> 1s", "~ backend p/a: weight 1 -> 3", "+ backend p/c (198.18.1.3:80)", "- backend p/b (198.18.1.2:80)"},
+		},
 	} {
 		var got []string
 		for _, change := range Diff(old, parsed(strings.NewReplacer(c.replace...).Replace(src))) {

@@ -124,8 +124,15 @@ var apiSuites = []apiSuite{
   - {matches: [{path: {value: /}}, {headers: [{name: version, value: one}]}], backend_refs: [{name: v1}]}
   - {matches: [{path: {value: /v2}}, {headers: [{name: version, value: two}]}], backend_refs: [{name: v2}]}
 `, []apiCase{
-			{"GET - /", "v1"}, {"GET - /example", "v1"}, {"GET - / Version=one", "v1"}, {"GET - /v2", "v2"}, {"GET - /v2/example", "v2"},
-			{"GET - / Version=two", "v2"}, {"GET - /v2/", "v2"}, {"GET - /v2example", "v1"}, {"GET - /foo/v2/example", "v1"},
+			{"GET - /", "v1"},
+			{"GET - /example", "v1"},
+			{"GET - / Version=one", "v1"},
+			{"GET - /v2", "v2"},
+			{"GET - /v2/example", "v2"},
+			{"GET - / Version=two", "v2"},
+			{"GET - /v2/", "v2"},
+			{"GET - /v2example", "v1"},
+			{"GET - /foo/v2/example", "v1"},
 		},
 	},
 	{
@@ -139,8 +146,14 @@ var apiSuites = []apiSuite{
   rules:
   - {matches: [{path: {value: /v2}}, {headers: [{name: version, value: two}]}], backend_refs: [{name: v2}]}
 `, []apiCase{
-			{"GET example.com /", "v1"}, {"GET example.com /example", "v1"}, {"GET example.net /example", "v1"}, {"GET example.com /example Version=one", "v1"},
-			{"GET example.com /v2", "v2"}, {"GET example.net /v2", "v1"}, {"GET example.com /v2/example", "v2"}, {"GET example.com / Version=two", "v2"},
+			{"GET example.com /", "v1"},
+			{"GET example.com /example", "v1"},
+			{"GET example.net /example", "v1"},
+			{"GET example.com /example Version=one", "v1"},
+			{"GET example.com /v2", "v2"},
+			{"GET example.net /v2", "v1"},
+			{"GET example.com /v2/example", "v2"},
+			{"GET example.com / Version=two", "v2"},
 		},
 	},
 	{
@@ -154,8 +167,12 @@ var apiSuites = []apiSuite{
   - {matches: [{path: {value: /match/prefix/}}], backend_refs: [{name: v1}]}
   - {matches: [{path: {value: /match/prefix/one}}], backend_refs: [{name: v2}]}
 `, []apiCase{
-			{"GET - /match/exact/one", "v3"}, {"GET - /match/exact", "v2"}, {"GET - /match", "v1"}, {"GET - /match/prefix/one/any", "v2"},
-			{"GET - /match/prefix/any", "v1"}, {"GET - /match/any", "v3"},
+			{"GET - /match/exact/one", "v3"},
+			{"GET - /match/exact", "v2"},
+			{"GET - /match", "v1"},
+			{"GET - /match/prefix/one/any", "v2"},
+			{"GET - /match/prefix/any", "v1"},
+			{"GET - /match/any", "v3"},
 		},
 	},
 	{
@@ -173,9 +190,18 @@ var apiSuites = []apiSuite{
   - {matches: [{method: PATCH}], backend_refs: [{name: v2}]}
   - {matches: [{headers: [{name: version, value: four}]}], backend_refs: [{name: v3}]}
 `, []apiCase{
-			{"POST - /", "v1"}, {"GET - /", "v2"}, {"HEAD - /", "404"}, {"GET - /path1", "v1"}, {"PUT - / version=one", "v2"}, {"POST - /path2 version=two", "v3"},
-			{"PATCH - /path3", "v1"}, {"DELETE - /path4 version=three", "v1"}, {"PUT - /", "404"}, {"DELETE - /path4", "404"},
-			{"PATCH - /path5", "v1"}, {"PATCH - / version=four", "v2"},
+			{"POST - /", "v1"},
+			{"GET - /", "v2"},
+			{"HEAD - /", "404"},
+			{"GET - /path1", "v1"},
+			{"PUT - / version=one", "v2"},
+			{"POST - /path2 version=two", "v3"},
+			{"PATCH - /path3", "v1"},
+			{"DELETE - /path4 version=three", "v1"},
+			{"PUT - /", "404"},
+			{"DELETE - /path4", "404"},
+			{"PATCH - /path5", "v1"},
+			{"PATCH - / version=four", "v2"},
 		},
 	},
 	{
@@ -195,11 +221,23 @@ var apiSuites = []apiSuite{
     - {path: {value: /path4}, headers: [{name: version, value: three}], query_params: [{name: animal, value: kraken}]}
     backend_refs: [{name: v1}]
 `, []apiCase{
-			{"GET - /?animal=whale", "v1"}, {"GET - /?animal=dolphin", "v2"}, {"GET - /?animal=dolphin&color=blue", "v3"}, {"GET - /?ANIMAL=Whale", "v3"},
-			{"GET - /?animal=whale&otherparam=irrelevant", "v1"}, {"GET - /?animal=dolphin&color=yellow", "v2"}, {"GET - /?color=blue", "404"},
-			{"GET - /?animal=dog", "404"}, {"GET - /?animal=whaledolphin", "404"}, {"GET - /", "404"}, {"GET - /path1?animal=whale", "v1"},
-			{"GET - /?animal=whale version=one", "v2"}, {"GET - /path2?animal=whale version=two", "v3"}, {"GET - /path3?animal=shark", "v1"},
-			{"GET - /path4?animal=kraken version=three", "v1"}, {"GET - /?animal=shark", "404"}, {"GET - /path4?animal=kraken", "404"},
+			{"GET - /?animal=whale", "v1"},
+			{"GET - /?animal=dolphin", "v2"},
+			{"GET - /?animal=dolphin&color=blue", "v3"},
+			{"GET - /?ANIMAL=Whale", "v3"},
+			{"GET - /?animal=whale&otherparam=irrelevant", "v1"},
+			{"GET - /?animal=dolphin&color=yellow", "v2"},
+			{"GET - /?color=blue", "404"},
+			{"GET - /?animal=dog", "404"},
+			{"GET - /?animal=whaledolphin", "404"},
+			{"GET - /", "404"},
+			{"GET - /path1?animal=whale", "v1"},
+			{"GET - /?animal=whale version=one", "v2"},
+			{"GET - /path2?animal=whale version=two", "v3"},
+			{"GET - /path3?animal=shark", "v1"},
+			{"GET - /path4?animal=kraken version=three", "v1"},
+			{"GET - /?animal=shark", "404"},
+			{"GET - /path4?animal=kraken", "404"},
 		},
 	},
 	{
@@ -212,9 +250,17 @@ var apiSuites = []apiSuite{
   - {matches: [{headers: [{name: color, value: blue}]}, {headers: [{name: color, value: green}]}], backend_refs: [{name: v1}]}
   - {matches: [{headers: [{name: color, value: red}]}, {headers: [{name: color, value: yellow}]}], backend_refs: [{name: v2}]}
 `, []apiCase{
-			{"GET - / Version=one", "v1"}, {"GET - / Version=two", "v2"}, {"GET - / Version=two Color=orange", "v1"}, {"GET - / Version=two Color=blue", "v2"},
-			{"GET - / Color=orange", "404"}, {"GET - / Some-Other-Header=one", "404"}, {"GET - / Color=blue", "v1"}, {"GET - / Color=green", "v1"},
-			{"GET - / Color=red", "v2"}, {"GET - / Color=yellow", "v2"}, {"GET - / Color=purple", "404"},
+			{"GET - / Version=one", "v1"},
+			{"GET - / Version=two", "v2"},
+			{"GET - / Version=two Color=orange", "v1"},
+			{"GET - / Version=two Color=blue", "v2"},
+			{"GET - / Color=orange", "404"},
+			{"GET - / Some-Other-Header=one", "404"},
+			{"GET - / Color=blue", "v1"},
+			{"GET - / Color=green", "v1"},
+			{"GET - / Color=red", "v2"},
+			{"GET - / Color=yellow", "v2"},
+			{"GET - / Color=purple", "404"},
 		},
 	},
 	{
@@ -233,12 +279,25 @@ var apiSuites = []apiSuite{
 - {name: s2, hostnames: [foo.wildcard.io, bar.wildcard.io, foo.bar.wildcard.io], rules: [{matches: [{path: {value: /s2}}], backend_refs: [{name: v2}]}]}
 - {name: s4, hostnames: ["*.anotherwildcard.io"], rules: [{matches: [{path: {value: /s4}}], backend_refs: [{name: v1}]}]}
 `, []apiCase{
-			{"GET very.specific.com /s1", "v1"}, {"GET very.specific.com:1234 /s1", "v1"}, {"GET non.matching.com /s1", "404"},
-			{"GET foo.nonmatchingwildcard.io /s1", "404"}, {"GET foo.wildcard.io /s1", "404"}, {"GET very.specific.com /non-matching-prefix", "404"},
-			{"GET foo.wildcard.io /s2", "v2"}, {"GET bar.wildcard.io /s2", "v2"}, {"GET foo.bar.wildcard.io /s2", "v2"}, {"GET non.matching.com /s2", "404"},
-			{"GET wildcard.io /s2", "404"}, {"GET very.specific.com /s2", "404"}, {"GET foo.wildcard.io /non-matching-prefix", "404"},
-			{"GET foo.anotherwildcard.io /s4", "v1"}, {"GET bar.anotherwildcard.io /s4", "v1"}, {"GET foo.bar.anotherwildcard.io /s4", "v1"},
-			{"GET anotherwildcard.io /s4", "404"}, {"GET foo.wildcard.io /s4", "404"}, {"GET very.specific.com /s4", "404"},
+			{"GET very.specific.com /s1", "v1"},
+			{"GET very.specific.com:1234 /s1", "v1"},
+			{"GET non.matching.com /s1", "404"},
+			{"GET foo.nonmatchingwildcard.io /s1", "404"},
+			{"GET foo.wildcard.io /s1", "404"},
+			{"GET very.specific.com /non-matching-prefix", "404"},
+			{"GET foo.wildcard.io /s2", "v2"},
+			{"GET bar.wildcard.io /s2", "v2"},
+			{"GET foo.bar.wildcard.io /s2", "v2"},
+			{"GET non.matching.com /s2", "404"},
+			{"GET wildcard.io /s2", "404"},
+			{"GET very.specific.com /s2", "404"},
+			{"GET foo.wildcard.io /non-matching-prefix", "404"},
+			{"GET foo.anotherwildcard.io /s4", "v1"},
+			{"GET bar.anotherwildcard.io /s4", "v1"},
+			{"GET foo.bar.anotherwildcard.io /s4", "v1"},
+			{"GET anotherwildcard.io /s4", "404"},
+			{"GET foo.wildcard.io /s4", "404"},
+			{"GET very.specific.com /s4", "404"},
 			{"GET foo.anotherwildcard.io /non-matching-prefix", "404"},
 		},
 	},
@@ -270,7 +329,9 @@ var apiSuites = []apiSuite{
     - *modifier
     backend_refs: [{name: v1}]
 `, []apiCase{
-			{"GET - /prefix/one/two", "v1 path=/one/two"}, {"GET - /strip-prefix/three", "v1 path=/three"}, {"GET - /strip-prefix", "v1 path=/"},
+			{"GET - /prefix/one/two", "v1 path=/one/two"},
+			{"GET - /strip-prefix/three", "v1 path=/three"},
+			{"GET - /strip-prefix", "v1 path=/"},
 			{"GET - /full/one/two", "v1 path=/one"},
 			{
 				"GET - /full/rewrite-path-and-modify-headers/test X-Header-Remove=remove-val X-Header-Add-Append=append-val-1 X-Header-Set=set-val",
@@ -298,7 +359,8 @@ var apiSuites = []apiSuite{
       remove: [X-Header-Remove]
     backend_refs: [{name: v2}]
 `, []apiCase{
-			{"GET rewrite.example /one", "v1 path=/one host=one.example.org"}, {"GET rewrite.example /two", "v2 path=/two host=example.org"},
+			{"GET rewrite.example /one", "v1 path=/one host=one.example.org"},
+			{"GET rewrite.example /two", "v2 path=/two host=example.org"},
 			{
 				"GET rewrite.example /rewrite-host-and-modify-headers X-Header-Remove=remove-val X-Header-Add-Append=append-val-1",
 				"v2 host=test.example.org " + modified,
@@ -325,13 +387,19 @@ var apiSuites = []apiSuite{
   - {matches: [{path: {value: /307}}], filters: [{type: RequestRedirect, hostname: example.org, port: 80, status_code: 307}]}
   - {matches: [{path: {value: /308}}], filters: [{type: RequestRedirect, hostname: example.org, port: 80, status_code: 308}]}
 `, []apiCase{
-			{"GET - /original-prefix/lemon", "302 http://ADDR/replacement-prefix/lemon"}, {"GET - /full/path/original", "302 http://ADDR/full-path-replacement"},
-			{"GET x.example:1 /path-and-status", "301"}, {"GET - /path-and-status", "301 http://ADDR/replacement-prefix"},
-			{"GET - /port", "302 http://127.0.0.1:8083/port"}, {"GET - /port-and-host-and-status", "302 http://example.org:8083/port-and-host-and-status"},
-			{"GET - /scheme", "302 https://127.0.0.1/scheme"}, {"GET - /scheme-and-host-and-status", "302 https://example.org/scheme-and-host-and-status"},
+			{"GET - /original-prefix/lemon", "302 http://ADDR/replacement-prefix/lemon"},
+			{"GET - /full/path/original", "302 http://ADDR/full-path-replacement"},
+			{"GET x.example:1 /path-and-status", "301"},
+			{"GET - /path-and-status", "301 http://ADDR/replacement-prefix"},
+			{"GET - /port", "302 http://127.0.0.1:8083/port"},
+			{"GET - /port-and-host-and-status", "302 http://example.org:8083/port-and-host-and-status"},
+			{"GET - /scheme", "302 https://127.0.0.1/scheme"},
+			{"GET - /scheme-and-host-and-status", "302 https://example.org/scheme-and-host-and-status"},
 			{"GET - /scheme-nil-and-port-80", "302 http://example.org/scheme-nil-and-port-80"},
 			{"GET - /scheme-https-and-port-8443?q=1", "302 https://example.org:8443/scheme-https-and-port-8443?q=1"},
-			{"GET - /303", "303 http://example.org/303"}, {"POST - /307", "307 http://example.org/307"}, {"POST - /308", "308 http://example.org/308"},
+			{"GET - /303", "303 http://example.org/303"},
+			{"POST - /307", "307 http://example.org/307"},
+			{"POST - /308", "308 http://example.org/308"},
 		},
 	},
 	{

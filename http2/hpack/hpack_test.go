@@ -40,16 +40,22 @@ func TestVectorsOfTheRFC(t *testing.T) {
 		{4096, [][2]string{
 			{"8286 8441 8cf1 e3c2 e5f2 3a6b a0ab 90f4 ff", ":method: GET\n:scheme: http\n:path: /\n:authority: www.example.com\n"},
 			{"8286 84be 5886 a8eb 1064 9cbf", ":method: GET\n:scheme: http\n:path: /\n:authority: www.example.com\ncache-control: no-cache\n"},
-			{"8287 85bf 4088 25a8 49e9 5ba9 7d7f 8925 a849 e95b b8e8 b4bf",
-				":method: GET\n:scheme: https\n:path: /index.html\n:authority: www.example.com\ncustom-key: custom-value\n"},
+			{
+				"8287 85bf 4088 25a8 49e9 5ba9 7d7f 8925 a849 e95b b8e8 b4bf",
+				":method: GET\n:scheme: https\n:path: /index.html\n:authority: www.example.com\ncustom-key: custom-value\n",
+			},
 		}, 164},
 		{256, [][2]string{
-			{"4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
-				":status: 302\ncache-control: private\ndate: Mon, 21 Oct 2013 20:13:21 GMT\nlocation: https://www.example.com\n"},
+			{
+				"4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
+				":status: 302\ncache-control: private\ndate: Mon, 21 Oct 2013 20:13:21 GMT\nlocation: https://www.example.com\n",
+			},
 			{"4883 640e ffc1 c0bf", ":status: 307\ncache-control: private\ndate: Mon, 21 Oct 2013 20:13:21 GMT\nlocation: https://www.example.com\n"},
-			{"88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
+			{
+				"88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
 				":status: 200\ncache-control: private\ndate: Mon, 21 Oct 2013 20:13:22 GMT\nlocation: https://www.example.com\ncontent-encoding: gzip\n" +
-					"set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1\n"},
+					"set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1\n",
+			},
 		}, 215},
 	} {
 		d := NewDecoder(c.capacity, 1<<16)
@@ -287,9 +293,15 @@ func TestNothingIsAllocated(t *testing.T) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	fields := []semantics.Field{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "shop.example.org"},
-		{Name: ":path", Value: "/catalogue/items/4711?page=2&sort=price"}, {Name: "user-agent", Value: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"},
-		{Name: "accept", Value: "text/html,application/xhtml+xml,*/*;q=0.8"}, {Name: "accept-encoding", Value: "gzip, deflate, br"}}
+	fields := []semantics.Field{
+		{Name: ":method", Value: "GET"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: "shop.example.org"},
+		{Name: ":path", Value: "/catalogue/items/4711?page=2&sort=price"},
+		{Name: "user-agent", Value: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"},
+		{Name: "accept", Value: "text/html,application/xhtml+xml,*/*;q=0.8"},
+		{Name: "accept-encoding", Value: "gzip, deflate, br"},
+	}
 	var block []byte
 	for i := range fields {
 		block = AppendField(block, &fields[i])

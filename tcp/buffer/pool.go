@@ -163,6 +163,7 @@ func (p *Pool) Minima() int {
 // grow; above the second, or where queues have nearly all that they may have, they shrink,
 // data out of order is kept only where it needs no memory, and stalled connections are reset.
 func (p *Pool) Tight() bool { return p.used > p.Budget/2 }
+
 func (p *Pool) Critical() bool {
 	return p.used > p.ordinary() || p.queued > p.direction()-p.Budget/8
 }

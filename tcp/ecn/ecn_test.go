@@ -40,8 +40,14 @@ func TestSection3_1_1Table2(t *testing.T) {
 
 func TestSection3_1_2Agreement(t *testing.T) {
 	for f, want := range [8][3]Mode{
-		{None, None, None}, {None, Classic, Classic}, {None, None, Accurate}, {None, None, Accurate},
-		{None, None, Accurate}, {None, Classic, Accurate}, {None, None, Accurate}, {None, None, None},
+		{None, None, None},
+		{None, Classic, Classic},
+		{None, None, Accurate},
+		{None, None, Accurate},
+		{None, None, Accurate},
+		{None, Classic, Accurate},
+		{None, None, Accurate},
+		{None, None, None},
 	} {
 		for asked, mode := range want {
 			if got := Field(f).Agreed(Mode(asked)); got != mode {
@@ -342,8 +348,12 @@ func TestSection3_2_3_2_4ZeroedOption(t *testing.T) {
 		option string
 		zeroed bool
 	}{
-		{"\xac\x05\x00\x00\x00", true}, {"\xac\x05\x00\x00\x01", false}, {"\xac\x02", false},
-		{"\xac\x0b\x00\x00\x01\x00\x00\x00\x00\x00\x00", true}, {"\xae\x08\x00\x00\x00\x00\x00\x00", true}, {"\xae\x05\x00\x00\x09", false},
+		{"\xac\x05\x00\x00\x00", true},
+		{"\xac\x05\x00\x00\x01", false},
+		{"\xac\x02", false},
+		{"\xac\x0b\x00\x00\x01\x00\x00\x00\x00\x00\x00", true},
+		{"\xae\x08\x00\x00\x00\x00\x00\x00", true},
+		{"\xae\x05\x00\x00\x09", false},
 	} {
 		var s, client Sender
 		s.Start(true)
