@@ -16,7 +16,7 @@ import (
 //
 // One timer per address serves all states.
 
-// dadTransmits is how many solicitations are sent for a tentative IPv6 address (RFC 4862 5.1, DupAddrDetectTransmits).
+// dadTransmits is the number of solicitations sent for a tentative IPv6 address (RFC 4862 5.1, DupAddrDetectTransmits).
 const dadTransmits = 1
 
 // addrTimer runs when the timer of the address in slot i expires.
@@ -97,7 +97,7 @@ func (n *Node) armAddr(i int, t clock.Time) {
 	}
 }
 
-// handleDuplicate gives up the tentative address x, which another host has (RFC 4862 5.4.5, RFC 5227 2.1.1). The entry
+// handleDuplicate withdraws the tentative address x, which another host has (RFC 4862 5.4.5, RFC 5227 2.1.1). The entry
 // stays, as duplicate, so that the user sees why the address does not work. A generated address is replaced by the one
 // with the next DAD_Counter (RFC 7217 6). RFC 4862 5.4.5 would stop IPv6 on the link for an address made from the MAC;
 // with RFC 7217 the MAC does not decide, so a conflict does not mean two equal MACs.

@@ -26,7 +26,7 @@ type FastPacket struct {
 }
 
 // FastPath decides whether the packet that d describes and frame begins with may go to its transport without Input,
-// and fills in p. It borrows frame. False says nothing about the packet but that Input decides.
+// and fills in p. It borrows frame. After false, Input decides on the packet.
 //
 // The two paths agree on every packet that the fast one takes, with one exception: of the sources that Input drops
 // because they are this host's own or a directed broadcast, the fast path looks only for the destination itself (the

@@ -91,7 +91,7 @@ func compareAddrs(a, b wire.Addr) int { return slices.Compare(a[:], b[:]) }
 
 // Listen sets the filter of a socket for a group on dev, as IPMulticastListen of RFC 3376 2 and RFC 3810 3: packets from
 // sources alone (include), or from all but those. Including none leaves the group. socket is any number below 1<<31 that
-// the caller chose for one socket. ErrFull says that there are too many groups, sockets in one, or sources.
+// the caller chose for one socket. ErrFull reports too many groups, sockets in one, or sources.
 func (n *Node) Listen(now clock.Time, socket uint32, dev uint8, a wire.Addr, include bool, sources []wire.Addr) error {
 	n.setNow(now)
 	err := n.listen(socket, dev, a, include, sources)

@@ -10,7 +10,7 @@ import (
 // ErrorKind is the meaning of an ICMP error, the same for both versions.
 type ErrorKind uint8
 
-// Kinds of errors. A soft error may pass, and TCP only records it; a hard one says that later packets will fail as well
+// Kinds of errors. A soft error may pass, and TCP only records it; a hard one means that later packets will fail as well
 // (RFC 1122 4.2.3.9). What a connection does about either is the transport's decision (RFC 5461, RFC 5927).
 const (
 	NetUnreachable   ErrorKind = iota // no route: soft

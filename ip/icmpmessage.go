@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ICMP errors as a host and a gateway share them: what they say, which packets may be answered by one, how much they
+// ICMP errors as a host and a gateway share them: their contents, the packets that may be answered by one, how much they
 // quote, and how a quoted packet is read. Node adds routes and limits; the gateway writes the message into the frame of
 // the packet itself.
 
@@ -25,7 +25,7 @@ type ICMPMessage struct {
 	Rest       uint32
 }
 
-// Message returns the message that says k in ICMP, or in ICMPv6. The caller adds the MTU of TooBig and the pointers of
+// Message returns the ICMP or ICMPv6 message of kind k. The caller adds the MTU of TooBig and the pointers of
 // ParameterProblem and of ProtoUnreachable over IPv6, which is a parameter problem there (RFC 4443 3.4).
 func (k ErrorKind) Message(is4 bool) ICMPMessage {
 	if is4 {
@@ -129,7 +129,7 @@ type Quote struct {
 }
 
 // ReadQuote reads a quoted packet. Routers quote at least 8 bytes behind the IP header (RFC 792), so the rest need not
-// be there, and lengths are those of the whole packet. The verdict is Forward, or says why the quote names no flow:
+// be there, and lengths are those of the whole packet. The verdict is Forward, or the reason why the quote names no flow:
 // DropMalformed, DropFragment (it has no ports), DropTruncated. Proto and L4 are right where L4 is not 0.
 func ReadQuote(b []byte) (q Quote, why packet.Verdict) {
 	switch {

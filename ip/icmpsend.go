@@ -105,7 +105,7 @@ type RateLimiter struct {
 	last   clock.Time // until which tokens have been added
 }
 
-// errorBurst is how many ICMP errors may be sent at once, after a pause: a traceroute sends several probes together.
+// errorBurst is the number of ICMP errors that may be sent at once, after a pause: a traceroute sends several probes together.
 const errorBurst = 50
 
 // NewRateLimiter returns a full bucket.

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Datagram is what a transport gets: the payload of an IP packet. It borrows everything, from the frame of the packet or
+// Datagram is the payload of an IP packet, as passed to a transport. It borrows everything, from the frame of the packet or
 // from the node's reassembly buffer, until the next call of Input.
 type Datagram struct {
 	Src, Dst  wire.Addr
@@ -160,7 +160,7 @@ func options4(ip wire.IPv4) packet.Verdict {
 	return packet.Undecided
 }
 
-// deliver passes a whole datagram on to the consumer of its protocol. checked says that its checksum is right, or absent
+// deliver passes a whole datagram on to the consumer of its protocol. checked means that its checksum is right, or absent
 // from UDP. frame is nil for a reassembled IPv4 datagram. A protocol without a consumer is answered with protocol
 // unreachable (RFC 1122 3.2.2.1), over IPv6 with a parameter problem (RFC 4443 3.4).
 func (n *Node) deliver(frame []byte, g *Datagram, checked bool) packet.Verdict {

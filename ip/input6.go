@@ -89,7 +89,7 @@ type walk6 struct {
 }
 
 // walk processes the extension headers in the order in which they appear (RFC 8200 4). It ends at the upper layer with
-// Undecided, or earlier with the verdict on the packet. A fragment header has 8 bytes whatever its second octet says: that
+// Undecided, or earlier with the verdict on the packet. A fragment header has 8 bytes whatever its second octet: that
 // is reserved, not a length (RFC 8200 4.5).
 func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
 	for extended(w.next) {

@@ -11,7 +11,7 @@ import (
 // AnyDev leaves the device to the routes. In the index of addresses it marks an address that is valid on all devices.
 const AnyDev uint8 = 255
 
-// Kind is what an address is to this host.
+// Kind classifies an address by what it means to this host.
 type Kind uint8
 
 // The kinds of addresses.
@@ -27,7 +27,7 @@ func (k Kind) String() string {
 	return [...]string{"not_local", "unicast", "broadcast", "multicast"}[k&3]
 }
 
-// maxAddrs is how many addresses a node has at most, all devices together: searches of them are linear.
+// maxAddrs bounds the addresses of a node, all devices together: searches of them are linear.
 const maxAddrs = 256
 
 // addrState is the state of an address (RFC 4862 2); see dad.go.
@@ -171,7 +171,7 @@ func (t *locals) find(dev uint8, a wire.Addr) *address {
 	return nil
 }
 
-// AddAddr gives dev an address with the length of its on-link prefix. Duplicate address detection (RFC 5227, RFC 4862
+// AddAddr assigns an address to dev, with the length of its on-link prefix. Duplicate address detection (RFC 5227, RFC 4862
 // 5.4) runs first unless unchecked is set, and its result is reported as AddrUp or AddrDuplicate. The address is usable
 // after AddrUp: using it earlier would take it from a host that has it.
 func (n *Node) AddAddr(now clock.Time, dev uint8, p netip.Prefix, o Origin, unchecked bool) error {

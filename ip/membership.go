@@ -44,7 +44,7 @@ type record struct {
 	sources []wire.Addr
 }
 
-// querier is what a device knows of the multicast routers of one IP version. A host uses the oldest version that a
+// querier is the state that a device keeps of the multicast routers of one IP version. A host uses the oldest version that a
 // querier on the link has used lately: an older router cannot read records (RFC 3376 7.2.1, RFC 3810 8.2.1).
 type querier struct {
 	robust     uint8      // QRV
@@ -53,7 +53,7 @@ type querier struct {
 	lastReport clock.Time // the last answer
 }
 
-// pendingReport is what is still to be reported of a group: changes, and answers to queries, each with its time. The
+// pendingReport holds the reports of a group that are still to be sent: changes, and answers to queries, each with its time. The
 // earlier of the two is the group's timer.
 type pendingReport struct {
 	mode    uint8          // reports of a changed filter mode that are still to be sent; they carry all sources

@@ -32,7 +32,7 @@ type Output interface {
 	Send(dev uint8, n int)
 }
 
-// Config is what a Node is made of. Zero values of limits are the documented defaults.
+// Config configures a Node. Zero values of limits are the documented defaults.
 type Config struct {
 	Now    clock.Time
 	Seed   uint64   // of random delays, which need not be secret
@@ -44,7 +44,7 @@ type Config struct {
 	LoopMTU int
 
 	// Follower is one node of several on the same links: another, the leader, handles ARP, neighbour discovery and
-	// group membership, and reports by Changed what the caller gives to Apply here. A follower's Input returns Handover
+	// group membership, and reports by Changed what the caller passes to Apply here. A follower's Input returns Handover
 	// for such packets.
 	Follower bool
 	ID       uint32 // of the node among those of its host, below 1<<31: it names the node in group filters

@@ -10,7 +10,7 @@ import (
 // back to Input, as received on LoopDev. Its frames have an Ethernet header of zero addresses.
 const LoopDev uint8 = 254
 
-// DefaultTTL is the TTL and hop limit of packets unless a router says otherwise (RFC 1700, RFC 4861
+// DefaultTTL is the TTL and hop limit of packets unless a router advertises another (RFC 1700, RFC 4861
 // 6.3.2).
 const DefaultTTL = 64
 
@@ -28,7 +28,7 @@ const (
 )
 
 // Path is the way to a destination: what every packet to one next hop has in common. A path with a
-// Ref stays where it is, and its link addresses follow what the neighbour says, until Node.Path answers
+// Ref stays where it is, and its link addresses follow the neighbour entry, until Node.Path answers
 // nil for it; one without is good until the node's next method.
 type Path struct {
 	Ref      Ref

@@ -12,7 +12,7 @@ import (
 const MinMTU6 = 1280
 
 const (
-	// minMTU4 is what a smaller path MTU of IPv4 counts as, in bytes. RFC 791 allows 68, of which an attacker who
+	// minMTU4 is the least path MTU of IPv4 that is believed, in bytes; smaller ones count as this. RFC 791 allows 68, of which an attacker who
 	// forges a report would leave 28 for payload (RFC 5927 7.2).
 	minMTU4 = 576
 	pmtuAge = 10 * time.Minute // RFC 1191 6.3, RFC 8201 4: then a larger one is tried

@@ -52,7 +52,7 @@ func (r *Route) same(o *Route) bool {
 	return r.Prefix.Masked() == o.Prefix.Masked() && r.Gateway == o.Gateway && r.Dev == o.Dev && r.Metric == o.Metric
 }
 
-// AddRoute adds a route. ErrExists says that one with the same prefix, gateway, device and metric is there.
+// AddRoute adds a route. It fails with ErrExists where one with the same prefix, gateway, device and metric is there.
 func (n *Node) AddRoute(now clock.Time, r Route) error {
 	n.setNow(now)
 	if int(r.Dev) >= len(n.links) || !r.Prefix.IsValid() {
@@ -74,7 +74,7 @@ func (n *Node) DelRoute(now clock.Time, r Route) error {
 }
 
 // SetTable replaces all routes, on-link ones too, by a table that may be shared with other nodes: it is never written.
-// No change is reported: the caller gives other nodes the same table.
+// No change is reported: the caller sets the same table at the other nodes.
 func (n *Node) SetTable(now clock.Time, t *Table) {
 	n.setNow(now)
 	n.setTable(t)

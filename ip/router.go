@@ -77,7 +77,7 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 	return packet.Deliver
 }
 
-// setDefaultRouter adds, prolongs or removes the default route by router (RFC 4861 6.3.4): a lifetime of 0 says that it is
+// setDefaultRouter adds, prolongs or removes the default route by router (RFC 4861 6.3.4): a lifetime of 0 means that it is
 // no default router. The preference of RFC 4191 2.2 becomes the metric.
 func (n *Node) setDefaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdvert) {
 	r := Route{
@@ -138,9 +138,9 @@ func (n *Node) routerOption(dev uint8, typ uint8, data []byte) {
 	}
 }
 
-// handlePrefix processes a prefix option. The L flag makes it on-link (RFC 4861 6.3.4), the A flag gives an address in it
+// handlePrefix processes a prefix option. The L flag makes it on-link (RFC 4861 6.3.4), the A flag forms an address in it
 // (RFC 4862 5.5.3), independently of each other. A prefix of another length than 64 bits has no room for the interface
-// identifier and gives no address (5.5.3 (d)), nor does one with a preferred lifetime beyond the valid one (5.5.3 (c)).
+// identifier and forms no address (5.5.3 (d)), nor does one with a preferred lifetime beyond the valid one (5.5.3 (c)).
 func (n *Node) handlePrefix(dev uint8, p *wire.NDPrefix) {
 	prefix := netip.PrefixFrom(netip.AddrFrom16(p.Prefix), int(p.Bits)).Masked()
 	if p.OnLink && p.Bits > 0 {
@@ -230,7 +230,7 @@ func (n *Node) startSolicit(dev uint8) {
 	n.wheel.Arm(n.base.solicits+uint32(dev), n.now.Add(n.rand.Between(0, solicitDelay)))
 }
 
-// sendRouterSolicit sends a router solicitation and sets the time of the next. RFC 4861 6.3.7 gives up after three; RFC 7559 2
+// sendRouterSolicit sends a router solicitation and sets the time of the next. RFC 4861 6.3.7 stops after three; RFC 7559 2
 // goes on with doubled intervals up to an hour, so that a host finds a router that starts later.
 func (n *Node) sendRouterSolicit(dev uint8) {
 	l := &n.links[dev]

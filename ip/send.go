@@ -126,7 +126,7 @@ func (n *Node) sendFragments(p *Path, h *Header, payload [][]byte, size int) pac
 	if h.DontFragment || size > longest {
 		return packet.DropTooBig
 	}
-	// One identification for all fragments: it is what the receiver joins them by.
+	// One identification for all fragments: the receiver joins them by it.
 	g := *h
 	if g.Dst.Is4() && g.ID == 0 {
 		g.ID = uint16(n.ids.next(h))

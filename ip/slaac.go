@@ -14,7 +14,7 @@ import (
 const (
 	idRetries    = 3             // RFC 7217 7: IDGEN_RETRIES
 	twoHours     = 2 * time.Hour // RFC 4862 5.5.3 (e)
-	maxAutoAddrs = 16            // addresses that routers may give a device
+	maxAutoAddrs = 16            // addresses of a device that routers may form
 )
 
 // interfaceID returns the lower half of an address in a prefix (RFC 7217 5):

@@ -43,7 +43,7 @@ func (c *Counter) Load() uint64 { return c.v.Load() }
 // protocol. They share cache lines with each other but not with anything else.
 type Block struct{ row []atomic.Uint64 }
 
-// linePairs is how many counters make up a pair of cache lines.
+// linePairs is the number of counters in a pair of cache lines.
 const linePairs = len(pad{}) / 8
 
 // NewBlock returns n counters.

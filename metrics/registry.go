@@ -45,7 +45,7 @@ func (r *Registry) Add(s Source) {
 	r.sources = append(r.sources, s)
 }
 
-// Selection says which series a scrape wants of sources that have very many. The zero value leaves the
+// Selection selects the series of a scrape from sources that have very many. The zero value leaves the
 // choice to the source.
 type Selection struct {
 	All   bool     // every series, however many
@@ -116,7 +116,7 @@ func (w *Writer) Histogram(name, help string, d *Distribution, sc Scale, labels 
 	w.put(s, labels)
 }
 
-// put appends a series with its labels sorted by name: the order in which a source gives them does
+// put appends a series with its labels sorted by name: the order in which a source writes them does
 // not matter.
 func (w *Writer) put(s Series, labels []Label) {
 	s.Labels = slices.SortedFunc(slices.Values(labels), func(a, b Label) int {
@@ -125,7 +125,7 @@ func (w *Writer) put(s Series, labels []Label) {
 	w.series = append(w.series, s)
 }
 
-// Scale says how recorded values are shown: their unit, and which buckets there are. Bucket k ends
+// Scale describes how recorded values are rendered: their unit and the buckets. Bucket k ends
 // at 1<<k - 1, the end that the recorded buckets share, so that the counts are exact.
 type Scale struct {
 	Unit     float64 // one recorded unit in the unit of the metric's name

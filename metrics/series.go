@@ -2,7 +2,7 @@ package metrics
 
 import "strconv"
 
-// Kind is how a scraper treats the values of a metric.
+// Kind selects how a scraper treats the values of a metric.
 type Kind uint8
 
 const (

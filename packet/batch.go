@@ -40,7 +40,7 @@ const BatchSize = 256
 type Batch struct {
 	Arena *Arena
 	Base  int64  // clock at the last receive into this batch, ns; Desc.Stamp is read relative to it
-	D     []Desc // the packets; cap(D) is what the batch can hold
+	D     []Desc // the packets; cap(D) bounds them
 
 	// Matches are the literals that an engine found in the payloads, by packet and, within one, by End
 	// and then by Rule. The engine truncates the slice and appends to it, so that its memory is reused.
@@ -54,7 +54,7 @@ type Batch struct {
 // Match is a literal that ends in the payload of a packet.
 type Match struct {
 	D    uint32 // index in Batch.D of the descriptor in whose bytes the literal ends
-	Rule uint32 // number of the literal's rule, from 1; 0 says that the packet has more matches than are listed
+	Rule uint32 // number of the literal's rule, from 1; 0: the packet has more matches than are listed
 	End  uint32 // offset behind the literal's last byte, from the first byte of that descriptor
 }
 

@@ -9,7 +9,7 @@
 // # Ownership
 //
 // A frame has one owner at any moment: driver, loop, engine, loop, driver or pool. Passing a Batch passes
-// its frames. A function that keeps them says "takes" in its comment; one that only reads them says
+// its frames. The comment of a function that keeps them has the word "takes"; that of one which only reads them
 // "borrows".
 //
 // The package is pure: it allocates no memory of its own, starts nothing and imports nothing.
@@ -56,7 +56,7 @@ type Flags uint16
 // The bits of Flags. A checksum bit says "verified and right"; it is clear where the checksum is
 // wrong, absent or covers bytes that are not there.
 //
-// FlagTruncated says either that a header goes on beyond the captured bytes, or that IP claims a length
+// FlagTruncated is set where a header goes on beyond the captured bytes, or where IP claims a length
 // beyond those present. Where only payload is missing, offsets and lookups are valid nevertheless: L4
 // and Payload are 0 unless the transport header was complete.
 const (

@@ -12,14 +12,14 @@ import (
 //	frame   | Offload, length, address | ... | Ethernet, IP, TCP, first payload |
 //	driver                                        | the rest of the payload |
 //
-// The external bytes belong to the driver and are valid until its next Rx: for one iteration of the loop. Whoever keeps
+// The external bytes belong to the driver and are valid until its next Rx: for one iteration of the loop. A handler that keeps
 // the packet longer copies them to frames first. Only drivers with pmd.CapExternal are given such a packet to send.
 
-// OffloadExternal, in Offload.Flags beside OffloadPlaced, says that the placed payload is external: the packet has one descriptor,
+// OffloadExternal, in Offload.Flags beside OffloadPlaced, marks placed payload as external: the packet has one descriptor,
 // and External returns its other bytes.
 const OffloadExternal = 0x40
 
-// ExternalHeadroom is how many bytes of headroom a packet with external payload needs.
+// ExternalHeadroom is the headroom in bytes that a packet with external payload needs.
 const ExternalHeadroom = externalAt + 8
 
 // externalAt is the offset in the frame of the address of the external bytes.

@@ -7,7 +7,7 @@ const OffloadLen = 10
 
 // Offload is the work on a packet with FlagOffload that the device which sends it has to do: fill in the
 // transport checksum and cut the packet into segments. The checksum field holds the sum of the
-// pseudo-header, not complemented, which is what virtio and Linux (CHECKSUM_PARTIAL) expect there.
+// pseudo-header, not complemented, as virtio and Linux (CHECKSUM_PARTIAL) expect it.
 //
 // It lies at the start of the packet's first frame, in the headroom, because Desc has no room for it. The
 // layout is that of a virtio_net_hdr (virtio 1.2, 5.1.6) in the byte order of the machine, but two
@@ -61,18 +61,18 @@ func (a *Arena) SetOffload(d *Desc, o *Offload) {
 	binary.NativeEndian.PutUint16(b[8:], o.ChecksumAt)
 }
 
-// offload borrows the bytes of the Offload: the first of the frame, whatever Off says.
+// offload borrows the bytes of the Offload: the first of the frame, whatever the value of Off.
 func (a *Arena) offload(d *Desc) []byte {
 	frame := d.Off &^ (1<<a.Shift - 1)
 	return a.Mem[frame:][:OffloadLen:OffloadLen]
 }
 
-// OffloadPlaced, in Offload.Flags, says that the payload of the packet is not in its frame: the driver has received it to where
+// OffloadPlaced, in Offload.Flags, marks a packet whose payload is not in its frame: the driver has received it to where
 // the transport wants it (pmd.Placer), and the descriptor has the headers alone. Such a packet never leaves
 // the loop that received it, unless the payload is external (OffloadExternal).
 const OffloadPlaced = 0x80
 
-// PlacedHeadroom is how many bytes of headroom a packet with OffloadPlaced needs.
+// PlacedHeadroom is the headroom in bytes that a packet with OffloadPlaced needs.
 const PlacedHeadroom = OffloadLen + 4
 
 // Placed returns how many bytes of payload of the packet with FlagOffload, whose first descriptor is d, are placed; 0 for

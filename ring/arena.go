@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Huge says which pages an arena is made of.
+// Huge selects the pages of an arena.
 type Huge uint8
 
 // The choices of pages.
@@ -37,7 +37,7 @@ const (
 
 const hugePage = 2 << 20
 
-// ErrNoHugePages says that HugeRequire found too few reserved huge pages.
+// ErrNoHugePages reports that HugeRequire found too few reserved huge pages.
 var ErrNoHugePages = errors.New("not enough reserved huge pages")
 
 // ArenaConfig describes an arena.

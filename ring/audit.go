@@ -11,7 +11,7 @@ type Holder interface {
 	Holds(visit func(off uint32))
 }
 
-// ErrAudit says that a frame has no owner or more than one.
+// ErrAudit reports a frame with no owner or more than one.
 var ErrAudit = errors.New("frame audit")
 
 // Audit checks the rule that a frame has one owner: each of a's frames that was cut into pools is held

@@ -3,7 +3,7 @@ package ring
 import "sync/atomic"
 
 // MPSC is a bounded ring from many producers to one consumer, by value: the command queue of a loop. Each
-// slot carries a sequence number that says which position it serves (Vyukov's bounded queue), so
+// slot carries the sequence number of the position that it serves (Vyukov's bounded queue), so
 // producers meet in one compare-and-swap and never wait for each other's copies.
 //
 // Slot s serves the positions s, s+len, s+2*len, ... Its sequence number goes round as follows:
@@ -22,7 +22,7 @@ type MPSC[T any] struct {
 	_    pad
 }
 
-// slot is one element and the sequence number that says which side may use it.
+// slot is one element, and the sequence number that decides which side may use it.
 type slot[T any] struct {
 	seq atomic.Uint64
 	v   T
@@ -41,7 +41,7 @@ func NewMPSC[T any](n int) *MPSC[T] {
 	return r
 }
 
-// Push appends v; false says that the ring is full. Any goroutine may call it.
+// Push appends v, and returns false where the ring is full. Any goroutine may call it.
 func (r *MPSC[T]) Push(v T) bool {
 	for {
 		pos := r.tail.Load()
@@ -59,7 +59,7 @@ func (r *MPSC[T]) Push(v T) bool {
 	}
 }
 
-// Pop removes the oldest element; false says that the ring is empty, or that the producer of the oldest
+// Pop removes the oldest element. It returns false where the ring is empty, or where the producer of the oldest
 // element has not finished its copy. Consumer only.
 func (r *MPSC[T]) Pop() (v T, ok bool) {
 	s := &r.slots[r.head&r.mask]

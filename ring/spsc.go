@@ -7,7 +7,7 @@ import "sync/atomic"
 type pad [128]byte
 
 // SPSC is a bounded ring between one producer and one consumer (Lamport), by value and in batches. Each
-// side keeps a copy of the other's index and reads the shared one only when that copy says full or
+// side keeps a copy of the other's index and reads the shared one only when by that copy the ring is full or
 // empty, so a batch costs at most one cache miss.
 //
 // The indices run freely and wrap at 2^32; an element lies at index & mask. end - head is therefore the
@@ -41,7 +41,7 @@ func (r *SPSC[T]) Cap() int { return len(r.buf) }
 // Len returns the number of elements in the ring; a snapshot when others are at work. Any goroutine
 // may call it.
 func (r *SPSC[T]) Len() int {
-	head := r.head.Load() // before end, which only grows: the other order could give a negative length
+	head := r.head.Load() // before end, which only grows: the other order could compute a negative length
 	return min(int(r.end.Load()-head), len(r.buf))
 }
 

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandQueueLen is how many commands wait at most. A power of two, as the ring wants it.
+// commandQueueLen bounds the commands that wait: a power of two, as the ring needs.
 const commandQueueLen = 256
 
 // CommandQueue brings functions from any goroutine to the one that polls a loop, which runs them
-// between two iterations. It is how everything outside of a loop reaches the loop's own state
+// between two iterations. Everything outside of a loop reaches the loop's own state by it
 // without the LoopLock, and the only way into a loop with Run.
 type CommandQueue struct {
 	ring     *ring.MPSC[func()]

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Dispatcher is the Handler of a loop that serves several: it gives each packet to the
+// Dispatcher is the Handler of a loop that serves several: it passes each packet to the
 // handler that an AddressTable names. Packets of one flow stay in order; packets for
 // different handlers do not.
 //
@@ -28,7 +28,7 @@ type Dispatcher struct {
 	handlers []Handler
 	refusers []Refuser // those of handlers that are one, by their places; all nil where there is one handler
 	fallback []Target  // by device: of packets that no claim names; 0 is none
-	loopback Target    // of packets of the loopback queue; 0 is what claims say
+	loopback Target    // of packets of the loopback queue; 0: as claimed
 
 	placer     PayloadPlacer // the first handler that places payload; nil is none
 	placing    Target        // names it
@@ -69,8 +69,8 @@ func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error
 	return d, nil
 }
 
-// PlacePayload implements PayloadPlacer for packets that a claim gives to a handler that is one, or to an
-// ExternalForwarder. From then on such a packet is that handler's, whatever the table says meanwhile, since no other could
+// PlacePayload implements PayloadPlacer for packets that a claim assigns to a handler that is one, or to an
+// ExternalForwarder. From then on such a packet is that handler's, whatever the table has meanwhile, since no other could
 // read its payload. So payload stays with the driver only where no second handler claims the packet.
 func (d *Dispatcher) PlacePayload(head []byte, size int) (how pmd.Placement, headers int, pieces [][]byte) {
 	s, ok := selectorOf(head)
@@ -90,7 +90,7 @@ func (d *Dispatcher) PlacePayload(head []byte, size int) (how pmd.Placement, hea
 	return pmd.PlaceInFrames, 0, nil
 }
 
-// SetFallback gives packets of a device that no claim names to a target: for a device
+// SetFallback assigns the packets of a device that no claim names to a target: for a device
 // whose every packet a handler wants, multicast included. It is called before the loop
 // runs.
 func (d *Dispatcher) SetFallback(dev uint8, to Target) {
@@ -101,7 +101,7 @@ func (d *Dispatcher) SetFallback(dev uint8, to Target) {
 }
 
 // SetLoopback names the handler that sends packets to itself (Output.Loopback): it gets them whatever
-// claims say, as they do not come from outside. It is called before the loop runs.
+// the claims, as they do not come from outside. It is called before the loop runs.
 func (d *Dispatcher) SetLoopback(to Target) { d.loopback = to }
 
 // Tick implements Handler.
@@ -249,7 +249,7 @@ func (d *Dispatcher) split(b *packet.Batch) {
 // reject moves the packets without a handler to the front of b, with the reason why
 // they are dropped, and returns how many descriptors they have. A packet for the kernel
 // comes here only while steering changes, or from a device that takes every packet:
-// nothing can give it back.
+// nothing can return it.
 func (d *Dispatcher) reject(b *packet.Batch) (n int) {
 	for at, to := range d.targets {
 		if _, ok := to.handler(); ok {
@@ -382,7 +382,7 @@ type datagram struct {
 	proto    uint8
 }
 
-// fragmentLife is how long fragments may follow the first: as long as ip keeps an
+// fragmentLife is the time in which fragments may follow the first: as long as ip keeps an
 // incomplete datagram.
 const fragmentLife = 30e9
 

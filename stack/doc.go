@@ -17,7 +17,7 @@
 //     poller. It suits hosts: goroutines that use sockets enter the loop through its LoopLock and
 //     do their work themselves, without a switch to another goroutine.
 //
-// A loop that serves several handlers has a Dispatcher, which gives each packet to the one that the
+// A loop that serves several handlers has a Dispatcher, which passes each packet to the one that the
 // AddressTable names. The table is the one source of the drivers' steering, too (Rules).
 //
 // The package reads no more of a packet than the addresses, ports and types that claims name. Package

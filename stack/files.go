@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// FileEvents are what a file of a loop is ready for. The values are those of epoll(7).
+// FileEvents is the set of operations that a file of a loop is ready for. The values are those of epoll(7).
 type FileEvents uint32
 
 // The bits of FileEvents.
@@ -33,7 +33,7 @@ const (
 	// Packets wait for these calls.
 	fileCalls = 64
 
-	// lookEvery is how often a loop that moves packets looks for events of files. A look in vain takes some 0.2 us.
+	// lookEvery is the interval at which a loop that moves packets looks for events of files. A look in vain takes some 0.2 us.
 	lookEvery = 10 * time.Microsecond
 )
 
@@ -171,7 +171,7 @@ func (w *FileWatch) Remove() {
 	f.free = append(f.free, w.slot)
 }
 
-// serve calls what is ready, and returns how many calls it made. busy says that the iteration has moved packets.
+// serve calls what is ready, and returns how many calls it made. busy means that the iteration has moved packets.
 func (f *files) serve(now clock.Time, busy bool) int {
 	n := f.callAgain()
 	if !busy || f.found || now.Sub(f.looked) >= lookEvery {

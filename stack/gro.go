@@ -31,11 +31,11 @@ type gro struct {
 	burst []packet.Desc // scratch: the burst, while it is put into its new order
 
 	// next is, by descriptor, how the burst is linked: 0 is a packet that was not joined, n > 0 one whose first
-	// follower is n. Of a follower it is the complement, so negative: ^n, where n is the next one and 0 says that there is none.
+	// follower is n. Of a follower it is the complement, so negative: ^n, where n is the next one and 0 is none.
 	next []int32
 }
 
-// groSlots is how many flows of a burst are joined at a time. A flow whose ports select a used slot closes it: flows that
+// groSlots is the number of flows of a burst that are joined at a time. A flow whose ports select a used slot closes it: flows that
 // share one are joined less, never reordered.
 const groSlots = 32
 
@@ -52,7 +52,7 @@ type groSlot struct {
 // mostMerged is the longest network-layer packet that IPv4 can express, bytes.
 const mostMerged = 1<<16 - 1
 
-// mostDatagrams is how many datagrams a packet has at most. It is UDP_MAX_SEGMENTS of kernels before 6.9, which reject a packet
+// mostDatagrams bounds the datagrams of a packet. It is UDP_MAX_SEGMENTS of kernels before 6.9, which reject a packet
 // of more.
 const mostDatagrams = 64
 
@@ -130,11 +130,11 @@ func (g *gro) add(b *packet.Batch, i int) (joined uint64) {
 	return 0
 }
 
-// onlyData reports whether nothing but payload is lost when the headers of p give way to those of a packet before it.
+// onlyData reports whether nothing but payload is lost when the headers of p are replaced by those of a packet before it.
 //
 // A control bit of TCP has its place in the order of segments, and CWR is for the first of several (RFC 3168 6.1.2). A datagram
 // must end where its packet does (RFC 768). It has a checksum, or the engine had not found that right: the device that cuts the
-// packet gives each one.
+// packet writes one for each.
 func onlyData(d *packet.Desc, p []byte, payload int) bool {
 	if d.Proto == wire.ProtoUDP {
 		return int(wire.UDP(p[d.L4:]).Len()) == wire.UDPLen+payload
@@ -147,7 +147,7 @@ func pushes(d *packet.Desc, p []byte) bool {
 	return d.Proto == wire.ProtoTCP && wire.TCP(p[d.L4:]).Flags().Has(wire.FlagPSH)
 }
 
-// networkLen returns the length of the network-layer packet, as its header says.
+// networkLen returns the length of the network-layer packet by its header.
 func networkLen(d *packet.Desc, p []byte) int {
 	if d.Flags.Has(packet.FlagIPv4) {
 		return int(wire.IPv4(p[d.L3:]).TotalLen())

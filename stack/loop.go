@@ -18,13 +18,13 @@ import (
 // larger bursts no longer make a packet cheaper, they only make the last one later.
 const DefaultBurst = 64
 
-// DefaultSpin is how long a loop on its own thread polls in vain before it sleeps: about what waking
+// DefaultSpin is the time that a loop on its own thread polls in vain before it sleeps: about what waking
 // up costs, so that waiting never costs much more than twice the better of the two. With a packet
 // every 7 us a loop that spins for 50 us never sleeps and takes 2.4 us of CPU time for each, with
 // 5 us it takes 1.0.
 const DefaultSpin = 5 * time.Microsecond
 
-// retryAfter is how long a loop does not poll a device whose link is down.
+// retryAfter is the time that a loop does not poll a device whose link is down.
 const retryAfter = 10 * time.Millisecond
 
 // processStart is the zero of the process's clock; it carries a monotonic and a wall reading.
@@ -45,11 +45,11 @@ type Config struct {
 	Handler Handler        // nil where SetHandler follows
 	Burst   int            // packets received from a device at once; 0 is DefaultBurst
 
-	// Spin is how long a runner polls in vain before it sleeps. 0 is DefaultSpin for Run, and a time
+	// Spin is the time that a runner polls in vain before it sleeps. 0 is DefaultSpin for Run, and a time
 	// that adapts for Serve (ServeSpin).
 	Spin time.Duration
 
-	// Replaceable says that a device which is gone will be replaced (Loop.Replace): the loop goes on without it, also
+	// Replaceable means that a device which is gone will be replaced (Loop.Replace): the loop goes on without it, also
 	// where it was the last one. A file that ends (io.EOF) is not replaced.
 	Replaceable bool
 
@@ -85,7 +85,7 @@ type Loop struct {
 	gro     gro
 	joins   atomic.Uint32 // GRO: what gro joins
 
-	// onePacket says that the last burst was one packet and no Exit has followed it: see
+	// onePacket is set while the last burst was one packet and no Exit has followed it: see
 	// LoopLock.Exit.
 	onePacket bool
 
@@ -200,7 +200,7 @@ func NewLoops(configs ...Config) ([]*Loop, error) {
 	return loops, nil
 }
 
-// SetHandler gives the loop its handler, before the first Poll. A handler often needs the Output of
+// SetHandler sets the handler of the loop, before the first Poll. A handler often needs the Output of
 // the loop, so it is made after the loop. It panics where h is nil or the loop has run.
 func (l *Loop) SetHandler(h Handler) {
 	if h == nil || l.count.Iterations > 0 {
@@ -210,7 +210,7 @@ func (l *Loop) SetHandler(h Handler) {
 	l.attachPlacer()
 }
 
-// GRO says what a loop joins; see Loop.SetGRO.
+// GRO selects what a loop joins; see Loop.SetGRO.
 type GRO uint32
 
 // Values of GRO.
@@ -258,10 +258,10 @@ func (l *Loop) attachPlacer() {
 	}
 }
 
-// Replace gives device i another driver, which has the pool of the loop, and returns the one that it had. Packets that wait to
+// Replace replaces the driver of device i by one that has the pool of the loop, and returns the old one. Packets that wait to
 // be sent there are dropped (link_down). It belongs to the goroutine that polls the loop: call it in a command, and close
-// the old driver there, which gives its frames to the pool. A driver with a file cannot take the place of one without, or
-// the reverse, because a runner prepares its way to sleep once: an error says so, and nothing is replaced.
+// the old driver there, which returns its frames to the pool. A driver with a file cannot take the place of one without, or
+// the reverse, because a runner prepares its way to sleep once: that is an error, and nothing is replaced.
 func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
 	was := l.devices[i]
 	if (drv.Info().Caps^was.info.Caps)&pmd.CapPoll != 0 {
@@ -282,7 +282,7 @@ func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
 	return was.drv, nil
 }
 
-// errNoHandler is what a runner returns for a loop that was never given a handler.
+// errNoHandler is returned by runners for a loop without a handler.
 var errNoHandler = errors.New("loop: no handler")
 
 // Failed returns the error after which device i brings no packet any more, until it is replaced; nil while it may. Any

@@ -41,7 +41,7 @@ type Mesh struct {
 // they have not taken over: 1 ms at 2 Mpps.
 const meshWindow = 2048
 
-// maxCongestion is how long a loop does not receive because another one takes nothing over: longer than some
+// maxCongestion is the longest time that a loop does not receive because another one takes nothing over: longer than some
 // time slices of the scheduler, for loops that share a CPU. A loop that stands still for longer costs the others
 // their packets for it, and not their own.
 const maxCongestion = 100 * time.Millisecond
@@ -266,7 +266,7 @@ func (l *Loop) takeOver(now clock.Time, p *pipe) int {
 	return n
 }
 
-// returnFrames gives the sender a free frame for each descriptor of b. Packets for which there is no
+// returnFrames returns a free frame to the sender for each descriptor of b. Packets for which there is no
 // frame are dropped: their own frames go back. It returns how many descriptors those were.
 func (l *Loop) returnFrames(p *pipe, b *packet.Batch) (dropped int) {
 	n := packet.Whole(b.D, l.cfg.Pool.Free())

@@ -17,19 +17,19 @@ import (
 // was woken by the loop's return. At 150 000 packets a second that was a third of all CPU time.
 //
 // So a sleep that will be short keeps the P: it is a system call that the runtime does not know of. Other goroutines
-// cannot run meanwhile, and the monitor would take the P from the loop after 10 ms only. So the loop gives it to
+// cannot run meanwhile, and the monitor would take the P from the loop after 10 ms only. So the loop yields it to
 // them every yieldEvery.
 
 const (
 	// napLimit bounds a short sleep. A loop expects one where packets ended the last sleep that soon.
 	napLimit = 300 * time.Microsecond
 
-	// yieldEvery is how long other goroutines wait for a processor beside a loop that takes short sleeps. A yield
+	// yieldEvery is the longest time that other goroutines wait for a processor beside a loop that takes short sleeps. A yield
 	// costs two switches between threads, some 20 us.
 	yieldEvery = time.Millisecond
 )
 
-// running is how many loops Run runs in this process.
+// running counts the loops that Run runs in this process.
 var running atomic.Int32
 
 // allTaken reports whether there is no processor but those of loops.

@@ -21,7 +21,7 @@ type Refuser interface {
 	// Refuse is Handle for packets that Offer has declined and no other handler has taken.
 	Refuse(now clock.Time, b *packet.Batch)
 
-	// Elsewhere says that the first fragment of a datagram, d with its frame, goes to another handler. If this one holds
+	// Elsewhere reports that the first fragment of a datagram, d with its frame, goes to another handler. If this one holds
 	// others of the same datagram, it has them offered again (Output.Repeat): they follow the first. It borrows both.
 	Elsewhere(d *packet.Desc, frame []byte)
 }
@@ -84,7 +84,7 @@ func (d *Dispatcher) refuse(now clock.Time, b *packet.Batch, by Target) {
 	d.putBack(b, by)
 }
 
-// elsewhere tells handlers that may hold other fragments of a datagram that the first one goes to another.
+// elsewhere notifies handlers that may hold other fragments of a datagram that the first one goes to another.
 func (d *Dispatcher) elsewhere(to Target, desc *packet.Desc, frame []byte) {
 	i, ok := to.handler()
 	for k, r := range d.refusers {

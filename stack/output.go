@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// txBacklog is how many bursts wait for a full transmit ring before packets are dropped.
+// txBacklog is the number of bursts that wait for a full transmit ring before packets are dropped.
 const txBacklog = 8
 
 // Errors of Send.
@@ -36,7 +36,7 @@ type Output struct {
 	tick    clock.Time // when the loop calls Handler.Tick next
 	count   *Stats     // of the loop, which publishes them
 
-	// loopback collects what the next iteration gives to the handler; the batch that the handler is
+	// loopback collects what the next iteration passes to the handler; the batch that the handler is
 	// given is delivering. They swap places, so that what the handler sends meanwhile waits.
 	loopback, delivering *packet.Batch
 
@@ -76,7 +76,7 @@ func (o *Output) mayOffload() {
 	}
 }
 
-// replace gives device i another driver. What waits for the old one is dropped.
+// replace replaces the driver of device i. Packets that wait for the old one are dropped.
 func (o *Output) replace(i int, drv pmd.Driver) {
 	q := &o.queues[i]
 	o.drop(q.out.D, packet.DropLinkDown)

@@ -189,7 +189,7 @@ func (l *Loop) handle(now clock.Time, b *packet.Batch) {
 	l.dispose(b.D)
 }
 
-// dispose moves each packet of d where its verdict says, in runs of packets with the same verdict:
+// dispose moves each packet of d by its verdict, in runs of packets with the same verdict:
 // in ordinary traffic there are far fewer runs than packets.
 func (l *Loop) dispose(d []packet.Desc) {
 	for len(d) > 0 {
@@ -217,7 +217,7 @@ func (l *Loop) dispose(d []packet.Desc) {
 
 // run returns the number of leading descriptors that belong to packets with the verdict and the
 // device of the first. A descriptor that continues a packet (the one before has FlagMore) belongs
-// to it whatever it says.
+// to it whatever its verdict.
 func run(d []packet.Desc) int {
 	v, out := d[0].Verdict, d[0].Port
 	n := 1

@@ -14,7 +14,7 @@ type quiescence struct {
 	pending func() bool // packets are between two loops
 }
 
-// activity is what one loop contributes to quiescence. Its owner calls busy and idle; any loop reads
+// activity is the part of one loop in quiescence. Its owner calls busy and idle; any loop reads
 // the epoch.
 type activity struct {
 	epoch atomic.Uint32 // odd while idle

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// selector is what claims look at in one packet. It is made from the bytes of the
+// selector holds the fields of one packet that claims compare. It is made from the bytes of the
 // frame, the outermost headers, by the same rules as in the XDP program
 // (pmd/afxdp/bpf/steer.c): what cannot be parsed has no selector.
 type selector struct {
@@ -34,7 +34,7 @@ func mapped(a [4]byte) (k addrKey) {
 	return k
 }
 
-// maxTags is how many VLAN tags are skipped: 802.1ad outside of 802.1Q.
+// maxTags bounds the VLAN tags that are skipped: 802.1ad outside of 802.1Q.
 const maxTags = 2
 
 // selectorOf reads the headers of a frame.

@@ -61,8 +61,8 @@ func (p *sleeper) close() {
 	}
 }
 
-// sleep sleeps, and reports whether it did. From arm on, whoever enters the loop sends its own output,
-// and whoever has work for the loop notifies; the iteration in prepare finds what came before.
+// sleep sleeps, and reports whether it did. From arm on, a goroutine that enters the loop sends its own output,
+// and one that has work for the loop notifies it; the iteration in prepare finds what came before.
 func (p *sleeper) sleep(ctx context.Context) bool {
 	n := p.l.notifier
 	n.arm()

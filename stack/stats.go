@@ -66,7 +66,7 @@ func (s *Stats) scalars() [12]*uint64 {
 }
 
 // published is the copy of a loop's counters that readers on other threads see. The loop is the only
-// writer, so plain loads tell it what readers see, and unchanged counters cost no store: a store
+// writer, so plain loads return what readers see, and unchanged counters cost no store: a store
 // would take the cache line from every reader.
 type published struct {
 	scalars [12]atomic.Uint64

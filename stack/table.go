@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// Target says what serves the packets of a Claim.
+// Target names what serves the packets of a Claim.
 type Target uint8
 
 // The targets that are not handlers. The zero Target is none: no claim matches.
@@ -21,7 +21,7 @@ const (
 	firstHandler
 )
 
-// maxHandlers is how many handlers one loop can have: Target is one byte,
+// maxHandlers bounds the handlers of one loop: Target is one byte,
 // of which `offered` is a bit.
 const maxHandlers = offered - int(firstHandler)
 
@@ -44,15 +44,15 @@ func (t Target) String() string {
 	return fmt.Sprintf("handler %d", t-firstHandler)
 }
 
-// Claim gives the packets that a rule names to a target. A rule with Bits claims a
+// Claim assigns the packets that a rule names to a target. A rule with Bits claims a
 // prefix: with a protocol only that protocol's packets, else every packet to its
-// addresses. Rules of kind Keep are not claims: ToKernel says the same.
+// addresses. Rules of kind Keep are not claims: ToKernel means the same.
 type Claim struct {
 	pmd.Rule
 	Target Target
 }
 
-// ErrClaim reports a claim that means nothing, or two claims that give one packet to
+// ErrClaim reports a claim that means nothing, or two claims that assign one packet to
 // two targets.
 var ErrClaim = errors.New("address table")
 
@@ -132,7 +132,7 @@ func Rules(claims []Claim) (rules []pmd.Rule) {
 // in the XDP program.
 type addrKey [16]byte
 
-// side tells packets to an address from packets from it.
+// side distinguishes packets to an address from packets from it.
 type side uint8
 
 const (
@@ -225,7 +225,7 @@ func (l *lookup) add(c Claim) error {
 	return nil
 }
 
-// wrong says why a claim means nothing; "" if it means something.
+// wrong returns why a claim means nothing, "" if it means something.
 func (c *Claim) wrong() string {
 	r := c.Rule
 	if r.Bits != 0 && r.Proto == 0 { // a prefix of every protocol, which Rule.Validate rejects
@@ -259,7 +259,7 @@ func (l *lookup) at(a netip.Addr) *addrClaims {
 	return l.addrs[k]
 }
 
-// set gives what t stands for to the target of c. It may not have another one already.
+// set assigns what t stands for to the target of c. It may not have another one already.
 func set(t *Target, c Claim) error {
 	if *t != 0 && *t != c.Target {
 		return fmt.Errorf("%w: %s is claimed for %s and for %s", ErrClaim, describe(c.Rule), *t, c.Target)

@@ -98,7 +98,7 @@ func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	return s, nil
 }
 
-// Connect gives a socket that Bind has made a peer, as connect(2) does, or another one than it had: it then receives from that
+// Connect sets or replaces the peer of a socket that Bind has made, as connect(2) does: it then receives from that
 // peer alone and sends to it by default. local is the address that it sends from, one of those that it is bound to. What
 // waits to be read stays. The error is ErrAddress for another kind of socket or address, and ErrInUse where another one is
 // connected so.

@@ -9,7 +9,7 @@ import (
 const MaxCoalesced = 64
 
 // maxPacket is the most payload of merged datagrams, bytes: what the length field of an IP
-// packet can say.
+// packet can hold.
 const maxPacket = 1<<16 - 1
 
 // Coalescer merges neighbouring datagrams of one flow into one Datagram (generic receive
@@ -59,7 +59,7 @@ func (g *Coalescer) take(piece []byte) {
 }
 
 // Join adds a datagram of the same flow, which is Valid and contiguous, and reports whether
-// it could. A datagram that is longer than the first would be cut where SegmentSize says;
+// it could. A datagram that is longer than the first would be cut at SegmentSize;
 // an empty one would leave no trace.
 func (g *Coalescer) Join(u wire.UDP) bool {
 	if !g.open || len(g.Payload) == len(g.pieces) {

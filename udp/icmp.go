@@ -43,10 +43,10 @@ func (s *Socket) noteError(e *ip.ICMPError) {
 	}
 }
 
-// Error is what ICMP has reported about a datagram that a socket sent.
+// Error is an error that ICMP has reported about a datagram of a socket.
 type Error struct {
 	Err        error // as TakeErr has it
-	Local      bool  // the host found out by itself: Type and Code are what a router would have sent
+	Local      bool  // detected by the host itself: Type and Code are those that a router would have sent
 	Type, Code uint8
 	MTU        int       // of ErrTooLong
 	From       wire.Addr // sender of the report
@@ -106,7 +106,7 @@ func anyError(e *ip.ICMPError) error {
 }
 
 // hardError returns the error that e stands for, nil for soft ones (RFC 1122 4.1.3.3,
-// 4.2.3.9). A neighbour that does not answer is reported by this host itself, so that nobody
+// 4.2.3.9). A neighbour that does not answer is reported by this host itself, so that no other
 // can forge it (RFC 1122 2.4: the link layer must be able to report failures upwards).
 func hardError(e *ip.ICMPError) error {
 	switch e.Kind {

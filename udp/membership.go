@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// membership is what a socket accepts of a group on one interface: only from sources, or
+// membership is the part of a group that a socket accepts on one interface: only from sources, or
 // from all but them (RFC 3376 3.1).
 type membership struct {
 	iface   uint32

@@ -30,7 +30,7 @@ type Message struct {
 	Buffers [][]byte // in order; read: filled; written: sent, and borrowed for the call
 
 	// N is the number of bytes read. Before a Write it must be 0; where that stops within
-	// the message for want of room, N says how much has gone, and a further Write goes on
+	// the message for want of room, N is what has gone, and a further Write goes on
 	// behind it.
 	N int
 
@@ -89,7 +89,7 @@ type Output interface {
 	Offload() int
 }
 
-// Groups is where sockets say what they want of multicast groups.
+// Groups joins and leaves multicast groups for sockets.
 type Groups interface {
 	// Listen sets which packets to group a socket wants by an interface (0: the one of the
 	// route to the group), as IPMulticastListen of RFC 3376 2 and RFC 3810 3. Numbers of
@@ -97,7 +97,7 @@ type Groups interface {
 	Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error
 }
 
-// Events are the conditions that an Owner is told of.
+// Events are the conditions that are reported to an Owner.
 type Events uint16
 
 // The bits of Events.

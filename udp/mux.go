@@ -29,7 +29,7 @@ type Config struct {
 	PortFirst, PortLast uint16
 }
 
-// DefaultBudget is the memory of all queues of a Mux where Config does not say: 32 MiB.
+// DefaultBudget is the default of Config for the memory of all queues of a Mux: 32 MiB.
 const DefaultBudget = 32 << 20
 
 // Mux holds the sockets of one loop. It does not lock: only the owner of the loop calls it
@@ -49,7 +49,7 @@ type Mux struct {
 	rng         uint64
 	stats       Stats
 
-	pendingHead, pendingTail *Socket // to be told at the next Poll
+	pendingHead, pendingTail *Socket // to be notified at the next Poll
 	blockedHead, blockedTail *Socket // whose Write found no room
 
 	// What is passed to the Output lives here, so that nothing escapes to the heap for each
@@ -59,7 +59,7 @@ type Mux struct {
 	pieces   [][]byte
 }
 
-// Stats counts what a Mux did, in datagrams. Received is what was queued on a socket at
+// Stats are the counters of a Mux, in datagrams. Received is what was queued on a socket at
 // least and the sum of Dropped.
 type Stats struct {
 	Received uint64                  // Input, each of those merged
@@ -106,11 +106,11 @@ func (s *Socket) mark(ev Events) {
 	m.pendingTail = s
 }
 
-// writeRetry is how long a Write that found no room waits until its owner tries again. The
-// queue of a device and the pool of frames do not say when they have room.
+// writeRetry is the time that a Write which found no room waits until its owner tries again. The
+// queue of a device and the pool of frames do not notify when they have room.
 const writeRetry = 64 * time.Microsecond
 
-// writeRetries is how many sockets try again in one Poll, those first that have waited
+// writeRetries is the number of sockets that try again in one Poll, those first that have waited
 // longest. More than that would find no room either, and one user's sockets would keep the
 // loop from all others.
 const writeRetries = 64

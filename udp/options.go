@@ -27,11 +27,11 @@ type Options struct {
 	ReceiveBuffer int
 
 	// Share lets several sockets of one User that all have it bind one address and port. They form a
-	// group: datagrams are spread over it by flow, or as Steer says. Multicast and
+	// group: datagrams are spread over it by flow, or by Steer. Multicast and
 	// broadcast go to each.
 	Share bool
 
-	// Reuse lets several sockets that all say so bind one address and port (SO_REUSEADDR of socket(7)). A unicast
+	// Reuse lets several sockets that all have it bind one address and port (SO_REUSEADDR of socket(7)). A unicast
 	// datagram goes to the one that was bound last.
 	Reuse bool
 

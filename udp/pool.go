@@ -10,7 +10,7 @@ import (
 var classes = [...]int{256, 2048, 10240, 65536}
 
 const (
-	// nodeOverhead is what a queued datagram takes beside its buffer, rounded up: without
+	// nodeOverhead is the memory of a queued datagram beside its buffer, rounded up: without
 	// it, floods of empty datagrams would be free.
 	nodeOverhead = 128
 

@@ -161,6 +161,6 @@ func (l Lease) Describe(msg *Message) {
 	msg.N, msg.Truncated = l.x.n, false
 }
 
-// Release gives the memory back, once, also after the socket was closed. Like all else it
+// Release returns the memory, once, also after the socket was closed. Like all else it
 // belongs to the owner of the loop.
 func (l Lease) Release() { l.s.free(l.x) }

@@ -9,7 +9,7 @@ import (
 // Write sends messages and returns how many were sent completely. Where that is less than
 // all, the verdict is why the next one was not: see Output.Send; DropMalformed is a message
 // without a peer. After DropTxFull the owner gets Writable when to try again; of a message
-// of several datagrams, N says how much was sent.
+// of several datagrams, N is what was sent.
 func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
 	for i := range msgs {
 		if v := s.send(now, &msgs[i]); v != packet.Forward {

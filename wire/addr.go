@@ -85,7 +85,7 @@ func martian4(first byte) bool { return first == 0 || first == 127 || first >= 2
 
 func martian6(a []byte) bool { return a[0] == 0xff || binary.BigEndian.Uint64(a) == 0 }
 
-// The addresses that mean nobody in particular, and everybody.
+// The unspecified and the broadcast addresses.
 var (
 	Unspecified4 = AddrFrom4([4]byte{})
 	Broadcast4   = AddrFrom4([4]byte{255, 255, 255, 255})

@@ -10,7 +10,7 @@
 //	}
 //	ip.SetTTL(ip.TTL() - 1)
 //
-// Valid says one thing only: no accessor of this view panics. It checks lengths and versions, never
+// Valid guarantees one thing only: no accessor of this view panics. It checks lengths and versions, never
 // meaning and never checksums. An accessor on a view that is not Valid may panic, as indexing a
 // slice does. Where a header is followed by bytes that a capture may have cut off, ValidHeader asks
 // for the header alone and everything but Payload is safe.

@@ -8,7 +8,7 @@ const MaxExtHeaders = 8
 // FragmentHeaderLen is the length of the IPv6 fragment header.
 const FragmentHeaderLen = 8
 
-// Fragment6 is what the IPv6 fragment header says; zero where the packet has none.
+// Fragment6 holds the fields of the IPv6 fragment header; zero where the packet has none.
 //
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|  Next Header  |   Reserved    |      Fragment Offset    |Res|M|
@@ -42,7 +42,7 @@ func (f Fragment6) Unfragmented() bool { return f.Offset == 0 && !f.More }
 //	}
 //
 // The walk ends at what is no extension header; Upper and Offset are its protocol and place. It ends
-// early, and Malformed says so, where the packet ends inside of a header, where the chain is longer than
+// early, with Malformed set, where the packet ends inside of a header, where the chain is longer than
 // MaxExtHeaders, and where hop-by-hop options come anywhere but first (RFC 8200 4.1).
 type ExtIter struct {
 	b    []byte // the packet up to its payload length
@@ -101,7 +101,7 @@ func (it *ExtIter) Upper() uint8 { return it.next }
 // Offset returns the offset of what follows the headers that were walked, from the start of the packet.
 func (it *ExtIter) Offset() int { return it.off }
 
-// Fragment returns what the fragment header says, if one was walked.
+// Fragment returns the fields of the fragment header, if one was walked.
 func (it *ExtIter) Fragment() Fragment6 { return it.frag }
 
 // Malformed reports whether the walk ended early.
@@ -109,7 +109,7 @@ func (it *ExtIter) Malformed() bool { return it.bad }
 
 // Upper6 walks the extension headers of the IPv6 packet b and returns the protocol and the offset of
 // what lies behind them. It stops at a fragment other than the first, whose bytes at off are the middle
-// of something of protocol proto, at ESP, which nobody can look into, and at "no next header". It reports
+// of something of protocol proto, at ESP, which is encrypted, and at "no next header". It reports
 // false where the walk of ExtIter is malformed.
 func Upper6(b []byte) (proto uint8, off int, frag Fragment6, ok bool) {
 	if ip := IPv6(b); ip.ValidHeader() && !extension(ip.NextHeader()) {

@@ -85,7 +85,7 @@ func AppendGeneveOption(b []byte, class uint16, typ uint8, data []byte) []byte {
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //
 // RFC 8926 3.5; Length counts 4 bytes of data. The walk ends at the end of the options, or at one that
-// goes on beyond it; Malformed then says so, and the packet must be dropped (RFC 8926 3.5).
+// goes on beyond it; Malformed is then true, and the packet must be dropped (RFC 8926 3.5).
 type GeneveOptionIter struct {
 	rest []byte
 	opt  []byte

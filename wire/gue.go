@@ -53,7 +53,7 @@ func (b GUE) Proto() uint8 {
 	return b[1]
 }
 
-// Flags returns the flags of variant 0, which say what the optional fields are.
+// Flags returns the flags of variant 0, which select the optional fields.
 func (b GUE) Flags() uint16 { return u16(b, 2) }
 
 // Extensions borrows the optional fields; empty in variant 1.

@@ -117,7 +117,7 @@ func (b IPv4) SetDSCP(v uint8) { b[1] = v<<2 | b[1]&3 }
 func (b IPv4) SetECN(e ECN) { b[1] = b[1]&^3 | byte(e&3) }
 
 // MarkCE sets Congestion Experienced and mends the checksum, if the sender's transport is capable of it
-// (RFC 3168 5, 23.1), and reports whether it did: a packet that says Not-ECT, or CE already, is left as it is.
+// (RFC 3168 5, 23.1), and reports whether it did: a packet with Not-ECT, or CE already, is left as it is.
 func (b IPv4) MarkCE() bool {
 	if !b.ECN().capable() {
 		return false
@@ -237,5 +237,5 @@ const (
 // capable reports whether a router may replace e by CE.
 func (e ECN) capable() bool { return e == ECT0 || e == ECT1 }
 
-// String returns the name that RFC 3168 gives the code point.
+// String returns the name of the code point in RFC 3168.
 func (e ECN) String() string { return [4]string{"Not-ECT", "ECT(1)", "ECT(0)", "CE"}[e&3] }

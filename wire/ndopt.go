@@ -15,8 +15,8 @@ const (
 //	|     Type      |    Length     |    Data ...      Length counts 8 bytes, type and length too
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-
 //
-// The walk ends at the end of the message, or at an option of length 0 or beyond the end; Malformed then
-// says so, and the whole message must be dropped (RFC 4861 4.6). RFC 4861 4.6.
+// The walk ends at the end of the message, or at an option of length 0 or beyond the end; Malformed
+// is then true, and the whole message must be dropped (RFC 4861 4.6).
 type NDOptionIter struct {
 	rest []byte
 	opt  []byte
@@ -59,7 +59,7 @@ func linkAddr(it NDOptionIter, typ uint8) (mac MAC, ok bool) {
 	return MAC{}, false
 }
 
-// NDPrefix is what a prefix information option says (RFC 4861 4.6.2).
+// NDPrefix holds the fields of a prefix information option (RFC 4861 4.6.2).
 type NDPrefix struct {
 	Bits               uint8 // length of the prefix, 0 to 128
 	OnLink, Autonomous bool

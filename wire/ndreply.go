@@ -7,7 +7,7 @@ const NDReplyLen = IPv6Len + NeighborAdvertLen + 8
 // AppendNeighborReply appends to b the whole IPv6 packet, with checksum, by which the host with
 // link-layer address mac answers the solicitation in the IPv6 packet req. A solicitation from the
 // unspecified address is a duplicate address detection: it is answered to all nodes and without the
-// solicited flag (RFC 4861 7.2.4). The flags say whether the host is a router and overrides; solicited
+// solicited flag (RFC 4861 7.2.4). The flags are those of a router and of an override; solicited
 // is added here. NeighborRequest has accepted req, and b has a distinct memory.
 func AppendNeighborReply(b []byte, req IPv6, mac MAC, flags NAFlags) []byte {
 	target := NeighborSolicit(req[IPv6Len:]).Target()

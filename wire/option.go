@@ -8,7 +8,7 @@ package wire
 //	+--------+--------+---------//--------+
 //
 // Padding is skipped. The walk ends at the end of the list, or at the first option whose length is
-// below 2 or beyond the list; Malformed then says so.
+// below 2 or beyond the list; Malformed is then true.
 //
 //	for it := t.OptionIter(); it.Next(); {
 //		switch it.Kind() { ... it.Data() ... }
@@ -61,7 +61,7 @@ const (
 	OptionNOP uint8 = 1
 )
 
-// IPv4 option types (RFC 791 3.1; the high bit says that fragments carry a copy).
+// IPv4 option types (RFC 791 3.1; the high bit means that fragments carry a copy).
 const (
 	IPv4RecordRoute  uint8 = 7
 	IPv4Timestamp    uint8 = 68

@@ -15,7 +15,7 @@ const (
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+- - - - - - - - -
 //
 // Padding (Pad1, PadN) is skipped. The walk ends at the end of the header, or at an option that goes on
-// beyond it; Malformed then says so. RFC 8200 4.2.
+// beyond it; Malformed is then true. RFC 8200 4.2.
 type Option6Iter struct {
 	rest []byte
 	opt  []byte
@@ -42,7 +42,7 @@ func (it *Option6Iter) Next() bool {
 	return false
 }
 
-// Type returns the type of the current option. Its top two bits say what a node that does not know it
+// Type returns the type of the current option. Its top two bits select what a node that does not know it
 // does: 0 skips it, others drop the packet (RFC 8200 4.2).
 func (it *Option6Iter) Type() uint8 { return it.opt[0] }
 

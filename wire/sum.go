@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// SumPlain is the Internet checksum as RFC 1071 1 tells it: the ones' complement sum of big-endian
+// SumPlain is the Internet checksum as RFC 1071 1 defines it: the ones' complement sum of big-endian
 // 16-bit words, an odd last byte padded with zero on the right. It is the form that every fast one is
 // compared with.
 func SumPlain(b []byte, acc uint32) uint32 {

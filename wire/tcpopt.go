@@ -26,7 +26,7 @@ const (
 // after the last (RFC 2018 3).
 type SACKBlock struct{ Left, Right uint32 }
 
-// TCPOptions is what the options of a segment say. Has* tell an option with the value 0 from none.
+// TCPOptions holds the options of a segment. Has* distinguish an option with the value 0 from none.
 type TCPOptions struct {
 	MSS            uint16 // largest segment the sender takes, bytes; 0 where there is none
 	WindowScale    uint8  // shift, at most MaxWindowScale
@@ -59,7 +59,7 @@ func (b TCP) ParseOptions(o *TCPOptions) bool {
 	return !it.Malformed()
 }
 
-// alignedTimestamps is how RFC 7323 Appendix A lays timestamps out: most segments have nothing else.
+// alignedTimestamps is the layout of timestamps in RFC 7323 Appendix A: most segments have nothing else.
 const alignedTimestamps = "\x01\x01\x08\x0a"
 
 func (o *TCPOptions) set(kind uint8, data []byte) {
@@ -92,7 +92,7 @@ func (o *TCPOptions) setSACK(data []byte) {
 	}
 }
 
-// AccECN is what the options of accurate ECN say (RFC 9768 3.2.3): the low 24 bits of how many bytes of
+// AccECN holds the options of accurate ECN (RFC 9768 3.2.3): the low 24 bits of how many bytes of
 // payload arrived by ECN field.
 type AccECN struct {
 	Fields         uint8 // bit 1<<ECN: the counter is there; bit 0: there is an option at all

@@ -32,7 +32,7 @@ func (b UDP) DstPort() uint16 { return u16(b, 2) }
 // Len returns the length of header and payload in bytes.
 func (b UDP) Len() uint16 { return u16(b, 4) }
 
-// Checksum returns the checksum; 0 says that the sender made none.
+// Checksum returns the checksum; 0 means that the sender made none.
 func (b UDP) Checksum() uint16 { return u16(b, 6) }
 
 // Payload borrows the bytes after the header up to the datagram's length.

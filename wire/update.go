@@ -5,7 +5,7 @@ package wire
 //	HC' = ~(~HC + ~m + m')
 //
 // where HC is the checksum in the header and m the old, m' the new value of a 16-bit word. It differs
-// from RFC 1141, whose HC + m + ~m' gives 0xffff where the sum over the header says 0 (RFC 1624 2).
+// from RFC 1141, whose HC + m + ~m' yields 0xffff where the sum over the header is 0 (RFC 1624 2).
 //
 // Ones' complement has two zeros. A checksum that was computed by Fold over anything but zeros is never
 // 0xffff, and neither is one that was updated from there, so both agree in every bit unless the change

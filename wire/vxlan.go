@@ -16,7 +16,7 @@ const VXLANLen = 8
 // RFC 7348 5.
 type VXLAN []byte
 
-// Valid reports whether the header is there and its I flag says that the VNI counts; reserved bits are
+// Valid reports whether the header is there and its I flag marks the VNI as valid; reserved bits are
 // ignored (RFC 7348 5).
 func (b VXLAN) Valid() bool { return len(b) >= VXLANLen && b[0]&8 != 0 }
 

@@ -1,6 +1,6 @@
 // Package dhcp is a DHCPv4 client (RFC 2131): the messages and the state machine, without sockets. Its caller sends the
 // messages of Config.Send from port 68 to port 67, passes those to port 68 to Input, and calls Poll at the time that Poll
-// returned. It gives the host the address of a Lease, after duplicate address detection (RFC 2131 4.4.1), and calls
+// returned. It assigns the address of a Lease to the host, after duplicate address detection (RFC 2131 4.4.1), and calls
 // Decline where there is a duplicate.
 //
 //	init --DISCOVER--> selecting --OFFER, REQUEST--> requesting --ACK--> bound --T1--> renewing --T2--> rebinding
@@ -50,7 +50,7 @@ type Lease struct {
 	Until   clock.Time // Never: for ever
 }
 
-// Config is what a Client is made of.
+// Config configures a Client.
 type Config struct {
 	Now      clock.Time
 	Seed     uint64 // of transaction IDs and delays; secret, since a forged answer has to match the ID
@@ -257,7 +257,7 @@ func (c *Client) appendClientID(w *writer) {
 	w.option(optClientID, 1, m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// Input takes a message that came from a server. False says that it was ignored: it is not an answer to the current
+// Input takes a message that came from a server. It returns false for one that it ignores: it is not an answer to the current
 // transaction, or not one that the state waits for. Transaction ID and MAC are all that a client without an address can
 // verify.
 func (c *Client) Input(now clock.Time, b []byte) bool {
@@ -347,7 +347,7 @@ func (c *Client) handleNak(now clock.Time, r *reply) bool {
 // again. The client restarts after at least ten seconds, or a server with one address would be in a loop (RFC 2131 3.1.5).
 func (c *Client) Decline(now clock.Time) { c.endLease(now, decline, declineWait) }
 
-// Release gives the lease back (RFC 2131 4.4.6), so that the server can give the address to another host at once. The
+// Release releases the lease (RFC 2131 4.4.6), so that the server can assign the address to another host at once. The
 // client does nothing more until Restart.
 func (c *Client) Release(now clock.Time) {
 	c.endLease(now, release, 0)

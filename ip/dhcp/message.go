@@ -93,7 +93,7 @@ type reply struct {
 	Lease
 }
 
-// parse decodes a message of a server; false says that it is none, or that an option has a wrong length. Nothing of a
+// parse decodes a message of a server. It returns false for other messages and for options of a wrong length. Nothing of a
 // malformed message is used. The hardware type and the magic cookie are those of Ethernet and DHCP (RFC 2131 2, 3).
 func parse(b []byte) (r reply, ok bool) {
 	if len(b) < headerLen || b[0] != opReply || b[1] != 1 || b[2] != 6 || binary.BigEndian.Uint32(b[atCookie:]) != cookie {
@@ -158,7 +158,7 @@ func collect(m map[uint8][]byte, b []byte) bool {
 	return true
 }
 
-// option reads one option; false says that its length is wrong.
+// option reads one option, and returns false where its length is wrong.
 func (r *reply) option(code uint8, v []byte) bool {
 	switch code {
 	case optType:

@@ -62,7 +62,7 @@ type Host struct {
 	txDropped      [packet.Verdicts]uint64
 }
 
-// maxChain is how many frames an originated packet takes at most, so that one burst holds several.
+// maxChain bounds the frames of an originated packet, so that one burst holds several.
 const maxChain = 32
 
 // newHost makes the host of loop i, and makes it the loop's handler unless that is dispatched.
@@ -88,7 +88,7 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 	return h
 }
 
-// build makes the layers. The loop does not run yet: Enter gives the time, and Exit makes its first
+// build makes the layers. The loop does not run yet: Enter returns the time, and Exit makes its first
 // iteration call Tick. All loops but the first follow it: they learn addresses, routes and
 // neighbours by onChange. Each loop has a seed of its own for random delays. The secret is the same for all,
 // because flows may move between loops.

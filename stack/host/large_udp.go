@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// mostLarge is how many datagrams a large packet has at most: UDP_MAX_SEGMENTS of kernels before 6.9.
+// mostLarge bounds the datagrams of a large packet: UDP_MAX_SEGMENTS of kernels before 6.9.
 const mostLarge = 64
 
 // train is the large packet of datagrams that was sent last. While it waits in the queue of its device, datagrams of the next

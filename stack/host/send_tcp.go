@@ -16,14 +16,14 @@ import (
 type tcpOutput struct{ h *Host }
 
 // maxPayload is the most payload of one tcp.Outgoing, in bytes: with its headers it is still one IP packet,
-// which is what a device segments.
+// which a device segments.
 const maxPayload = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
 
 // Offload implements tcp.Output.
 func (o tcpOutput) Offload() int { return maxPayload }
 
 // MTU implements tcp.Output: that of the path, from which TCP derives its segment size (RFC 9293 3.7.1), and no more than
-// a burst has frames for. 0 says that there is no route for TCP: a broadcast has no single peer (RFC 9293 3.9.2.3, MUST-57).
+// a burst has frames for. 0 means that there is no route for TCP: a broadcast has no single peer (RFC 9293 3.9.2.3, MUST-57).
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
 	p, _ := h.route(h.Now(), t, ip.AnyDev, nil)
@@ -115,7 +115,7 @@ func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 }
 
 // sendTSO sends one large packet, in a chain of frames, that the device segments and whose checksums it
-// fills in. It gives the segments consecutive identifications, from the first one's on, so that h.id is advanced by as
+// fills in. The segments get consecutive identifications, from the first one's on, so that h.id is advanced by as
 // many. Offsets in packet.Offload count from the start of the frame, hence the headroom.
 func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n+h.segmenter.HeaderLen()
