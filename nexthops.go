@@ -19,7 +19,7 @@ const (
 	lookupEvery = time.Second
 )
 
-// maxFinds is how many addresses that Find wants are tried at once.
+// maxFinds is the number of addresses of Find that are tried at once.
 const maxFinds = 4096
 
 // NextHops returns a resolver that takes next hops from the routes and neighbours of a

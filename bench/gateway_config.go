@@ -217,7 +217,7 @@ https://:443 {
 `, c.dir, proxies, c.cert(), c.key())
 }
 
-// routeRules is how many rules one of our routes has.
+// routeRules is the number of rules that one of our routes has.
 const routeRules = 500
 
 // millrace is our gateway, which answers clients without a server name, such as h2load, by its default certificate. It is over the kernel's sockets or its own stack.

@@ -42,7 +42,7 @@ func (b *l4Bench) established() ([]harness.Measure, error) {
 // loses some.
 const answerOneOf = 64
 
-// openingTime is how long it may take until all of many connections are open, and the kernel has them.
+// openingTime is the time that it may take until all of many connections are open, and the kernel has them.
 const openingTime = 10 * time.Second
 
 // establishedUDP is udpMeasure with a backend that answers some of the datagrams: without an answer no gateway knows that

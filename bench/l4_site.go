@@ -217,7 +217,7 @@ func (s *site) kernel(o siteOptions) error {
 	return nil
 }
 
-// manyBackends is how many addresses the backend has beside its first: a million connections need
+// manyBackends is the number of addresses that the backend has beside its first: a million connections need
 // more source ports than one pair of addresses has.
 const manyBackends = 16
 

@@ -51,7 +51,7 @@ func Decode(frame []byte) (d Decoded) {
 	return d
 }
 
-// take reads the layer l at offset at; false says that nothing behind it matters.
+// take reads the layer l at offset at; false means that nothing behind it matters.
 func (d *Decoded) take(l gopacket.Layer, at int) bool {
 	switch l := l.(type) {
 	case *layers.Ethernet:

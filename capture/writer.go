@@ -99,7 +99,7 @@ func (w *Writer) Format() Format { return w.format }
 func (w *Writer) Written() int64 { return w.written + int64(len(w.buf)) }
 
 // Write appends one record; it borrows it. Data is cut to the snap length. Len counts where it is
-// larger than Data; smaller, it is taken for not set. ErrRange says that the format cannot hold the
+// larger than Data; smaller, it is taken for not set. ErrRange reports that the format cannot hold the
 // record: nothing is written then, and the writer goes on. Any other error is of the output; it
 // repeats.
 func (w *Writer) Write(r *Record) error {

@@ -33,7 +33,7 @@ type Open func(name string) (string, error)
 // MaxListText is the longest text of a prefix list, in bytes.
 const MaxListText = 64 << 20
 
-// maxDepth is how many files may name each other.
+// maxDepth is the number of files that may name each other.
 const maxDepth = 8
 
 // ParseFile reads rules, one on a line, and what they use; what follows a "#" is comment.

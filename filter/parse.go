@@ -66,7 +66,7 @@ func joined(wrong []*SyntaxError) error {
 // MaxText is the longest text of rules that Parse reads, in bytes.
 const MaxText = 8 << 20
 
-// maxMistakes is how many mistakes are shown at once: a screen full.
+// maxMistakes is the number of mistakes that are shown at once: a screen full.
 const maxMistakes = 20
 
 // How many rules one line may make, of its ports and of all.

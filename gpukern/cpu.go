@@ -22,7 +22,7 @@ type Config struct {
 	// from another one gets the same.
 	Streams *Streams
 
-	// MatchLimit is how many matches of a packet OpLiterals reports at most; 0 is DefaultMatchLimit, and
+	// MatchLimit is the number of matches of a packet that OpLiterals reports at most; 0 is DefaultMatchLimit, and
 	// more than MaxMatchLimit is that.
 	MatchLimit int
 

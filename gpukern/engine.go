@@ -96,7 +96,7 @@ type Info struct {
 	Synchronous bool
 
 	// NewBatch makes a batch of at most n packets of a whose descriptors the engine works on without a copy.
-	// nil says that every batch is as good. It belongs to the loop and is called before the first Submit.
+	// nil means that every batch is as good. It belongs to the loop and is called before the first Submit.
 	NewBatch func(a *packet.Arena, n int) *packet.Batch
 
 	Fault  string // why the GPU is no longer used and the CPU does its work; "" while it works

@@ -56,7 +56,7 @@ func fillTransport(b *packet.Batch, i int, t *tuple.Tuple) {
 	}
 	c := ^fold(acc)
 	if c == 0 && t.Proto == wire.ProtoUDP {
-		c = 0xffff // RFC 768: 0 says that there is none
+		c = 0xffff // RFC 768: 0 means that there is none
 	}
 	binary.LittleEndian.PutUint16(field, c)
 }

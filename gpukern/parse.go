@@ -154,7 +154,7 @@ const (
 )
 
 // skipL2Encap returns the offset and the EtherType of the IP packet in the MPLS or PPPoE packet at l3, and both
-// as they are for others. False says that its headers are cut off.
+// as they are for others. False means that its headers are cut off.
 func (s parser) skipL2Encap(l3 int, ether uint16) (int, uint16, bool) {
 	switch ether {
 	case wire.EtherTypePPPoE:

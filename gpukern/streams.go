@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// CarryOverLen is how many bytes of a stream are kept for literals that continue in the next window: one less than
+// CarryOverLen is the number of bytes of a stream that are kept for literals that continue in the next window: one less than
 // the longest literal has.
 const CarryOverLen = literal.CarryOverLen
 

@@ -17,7 +17,7 @@ type AltSvcTransport struct {
 	HTTP3 *Transport
 	// Fallback is used for all others, and while HTTP/3 fails; nil is http.DefaultTransport.
 	Fallback http.RoundTripper
-	// Broken is how long an alternative that failed is not used; 0 is DefaultBroken.
+	// Broken is the time that an alternative that failed is not used; 0 is DefaultBroken.
 	Broken time.Duration
 
 	mu     sync.Mutex

@@ -140,7 +140,7 @@ func contentLength(req *http.Request) int64 {
 	return -1
 }
 
-// continueTimeout is how long a request with Expect waits for 100.
+// continueTimeout is the time that a request with Expect waits for 100.
 const continueTimeout = time.Second
 
 // sendBody sends the body, and ends the sending.
@@ -287,7 +287,7 @@ func statusLine(status int) string {
 	return strconv.Itoa(status)
 }
 
-// end gives the stream back, once.
+// end returns the stream, once.
 func (x *clientRequest) end() {
 	if x.r.s == nil {
 		return

@@ -24,7 +24,7 @@ func ParseDatagram(p []byte) (stream uint64, payload []byte, err error) {
 	return quarter * 4, p[n:], nil
 }
 
-// datagramQueue is how many datagrams of a stream wait to be received. Further ones are dropped.
+// datagramQueue is the number of datagrams of a stream that wait to be received. Further ones are dropped.
 const datagramQueue = 64
 
 // receiveDatagrams sorts the datagrams of the connection. Those of streams that do not take any are

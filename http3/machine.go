@@ -16,7 +16,7 @@ const (
 // MachineOptions configures a Machine. The zero value is valid.
 type MachineOptions struct {
 	// TableCapacity is the dynamic table that the peer may use, in bytes; 0 is DefaultTableCapacity, a
-	// negative number is no table. BlockedStreams is how many streams may wait for it; 0 is
+	// negative number is no table. BlockedStreams is the number of streams that may wait for it; 0 is
 	// DefaultBlockedStreams, a negative number is none.
 	TableCapacity, BlockedStreams int
 	// MaxFieldSection bounds the field sections that are received, in bytes; 0 is
@@ -36,7 +36,7 @@ type MachineOptions struct {
 	// several sessions, which must have flow control then (draft 5.1), and none otherwise. The limits hold if
 	// both ends have some.
 	Session SessionLimits
-	// MaxPushes is how many pushes a client permits from the start; 0 is none.
+	// MaxPushes is the number of pushes that a client permits from the start; 0 is none.
 	MaxPushes uint64
 	// MaxResets bounds the requests that a client cancels beyond those that it lets finish; 0 is
 	// DefaultMaxResets. It is what a rapid reset meets.

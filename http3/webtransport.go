@@ -55,13 +55,13 @@ var ErrSession = errors.New("http3: WebTransport is not enabled at both ends")
 var sessionProtocols = []string{"webtransport-h3", "webtransport"}
 
 const (
-	// sessionBacklog is how many streams of a kind wait for the application.
+	// sessionBacklog is the number of streams of a kind that wait for the application.
 	sessionBacklog = 64
-	// earlyStreams is how many streams of a connection wait for their session, whose request may come
+	// earlyStreams is the number of streams of a connection that wait for their session, whose request may come
 	// after them.
 	earlyStreams = 16
 	maxCloseText = 1024 // bytes of the text with which a session is closed
-	// settingsWait is how long a session waits for the client's settings.
+	// settingsWait is the time that a session waits for the client's settings.
 	settingsWait = 5 * time.Second
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// checksumWindow is how long checksumWatch adds up: clients send a SYN again after 1, 3 and 7 s.
+// checksumWindow is the time that checksumWatch adds up: clients send a SYN again after 1, 3 and 7 s.
 // checksumDrops of them are none of chance. A second warning about a device comes after
 // checksumQuiet at the earliest.
 const (

@@ -32,7 +32,7 @@ func (d *Device) Config(pools []*ring.Pool) device.Config {
 // QueuesAuto, as Config.Loops, stands for as many queues as the devices receive on.
 const QueuesAuto = 0
 
-// MaxQueues is how many queues of a device a node serves. Each pair of loops has
+// MaxQueues is the number of queues of a device that a node serves. Each pair of loops has
 // rings of its own, so the memory of the mesh grows with the square of the loops.
 const MaxQueues = 64
 
@@ -153,7 +153,7 @@ func (n *Node) openDevices() (err error) {
 	return nil
 }
 
-// busyLimit is how long Open waits for a device that another process has: longer than a node that
+// busyLimit is the time that Open waits for a device that another process has: longer than a node that
 // is stopping keeps it.
 const busyLimit = shutdownLimit + time.Second
 

@@ -141,7 +141,7 @@ func (n *Node) watchLinks() {
 	}
 }
 
-// failedAfter is how long an interface remains whose driver has ended before that is a failure: one that is being deleted is
+// failedAfter is the time that an interface remains whose driver has ended before that is a failure: one that is being deleted is
 // still there when its driver ends.
 const failedAfter = 500 * time.Millisecond
 
@@ -224,7 +224,7 @@ func (n *Node) logLink(old, now *Link, reopens bool) {
 	}
 }
 
-// updateEvery is how often claims and links are compared: addresses that a reload
+// updateEvery is the interval at which claims and links are compared: addresses that a reload
 // removed go back to the kernel when their last connection has ended.
 const updateEvery = time.Second
 

@@ -37,7 +37,7 @@ func (n *Node) writeLog(w *metrics.Writer) {
 	}
 }
 
-// maxScrapes is how many scrapes are answered at once. They share what is rendered, so each costs
+// maxScrapes is the number of scrapes that are answered at once. They share what is rendered, so each costs
 // little, and those that are not read must not keep the others out.
 const maxScrapes = 64
 

@@ -90,7 +90,7 @@ func (h *heap) firstLen() (length int) {
 	return length
 }
 
-// pop moves the first packet to b, stamped with its due time; false says that it does not fit.
+// pop moves the first packet to b, stamped with its due time; false means that it does not fit.
 func (h *heap) pop(b *packet.Batch) bool {
 	if h.firstLen() > b.Room() {
 		return false

@@ -13,7 +13,7 @@ import (
 
 // StrikeConfig configures a StrikeRegister. The zero value is valid.
 type StrikeConfig struct {
-	// Window is how long after its issue a ticket is good for early data; 0 is 1 h. Older tickets
+	// Window is the time that after its issue a ticket is good for early data; 0 is 1 h. Older tickets
 	// still resume.
 	Window time.Duration
 	// Entries bounds the tickets that are remembered for each window; 0 is 65536, about 3 MiB. When

@@ -27,7 +27,7 @@ type TransportConfig struct {
 	// tokens of the others, and one can reset connections of another that has gone. nil is random
 	// token keys and no stateless resets.
 	Secret []byte
-	// TokenAge is how long a client may use a token of NEW_TOKEN; 0 is 24 h.
+	// TokenAge is the time that a client may use a token of NEW_TOKEN; 0 is 24 h.
 	TokenAge time.Duration
 
 	// RetryAbove is the number of handshakes under way from which on clients must prove their address

@@ -80,7 +80,7 @@ func (s *Server) afterCloses(port uint16, bind func() error) error {
 	return err
 }
 
-// mostLooked is how many sockets of a port one call looks at: the kernel is asked about each, and one user may have thousands
+// mostLooked is the number of sockets of a port that one call looks at: the kernel is asked about each, and one user may have thousands
 // there. Which ones is random.
 const mostLooked = 64
 

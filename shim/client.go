@@ -23,7 +23,7 @@ type Node struct {
 	UID   uint32 // of the server
 }
 
-// helloTime is how long a server may take to answer.
+// helloTime is the time that a server may take to answer.
 const helloTime = 10 * time.Second
 
 // Hello asks the Server at path whether this process may use it: EACCES is no; ENOENT and ECONNREFUSED are that none runs.
@@ -92,10 +92,10 @@ type Client struct {
 	idle []int // channels
 }
 
-// maxIdle is how many channels a Client keeps.
+// maxIdle is the number of channels that a Client keeps.
 const maxIdle = 8
 
-// replySeconds is how long the node may take for a reply. It answers at once, unless it hangs.
+// replySeconds is the time that the node may take for a reply. It answers at once, unless it hangs.
 const replySeconds = 30
 
 // NewClient returns a Client of the Server at path, which Hello has described.

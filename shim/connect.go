@@ -164,7 +164,7 @@ func (k *sock) reportPair(p int) error {
 	return syscall.EINPROGRESS
 }
 
-// start sends the SYN. filled is how many bytes are to be taken out of the program's end when the handshake is complete.
+// start sends the SYN. filled is the number of bytes that are to be taken out of the program's end when the handshake is complete.
 func (k *sock) start(to netip.AddrPort, filled int, dial dialer) error {
 	d := &socket.Dialer{Process: k.owner, Bound: k.bound, TCPOptions: k.options.Apply, FreeBind: k.options.freeBind}
 	k.mu.Lock()

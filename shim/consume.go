@@ -17,7 +17,7 @@ const (
 	deferBytes = 4 << 10
 	deferReads = 16
 
-	// deferTime is how long they stay at most: a program that writes very short pieces may find its socket full meanwhile.
+	// deferTime is the time that they stay at most: a program that writes very short pieces may find its socket full meanwhile.
 	deferTime = time.Millisecond
 
 	// consumesPerPoll bounds how many sockets are consumed from at once.

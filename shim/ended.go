@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// maxEnded is how many errors of one user's ended connections are kept for SO_ERROR: twice as many as a user may have
+// maxEnded is the number of errors of one user's ended connections that are kept for SO_ERROR: twice as many as a user may have
 // sockets by default. The oldest go first.
 const maxEnded = 1 << 15
 

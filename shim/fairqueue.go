@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// requestQuota is how many requests of one user a loop does in an iteration. Packets, and other users, wait for them.
+	// requestQuota is the number of requests of one user that a loop does in an iteration. Packets, and other users, wait for them.
 	requestQuota = 8
 
-	// requestsAtOnce is how many requests of one user goroutines do at the same time: most of these take every loop.
+	// requestsAtOnce is the number of requests of one user that goroutines do at the same time: most of these take every loop.
 	requestsAtOnce = 8
 )
 

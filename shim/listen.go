@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
-// maxRecords is how many accepted connections wait in the program's socket. The rest of the backlog waits in the stack.
+// maxRecords is the number of accepted connections that wait in the program's socket. The rest of the backlog waits in the stack.
 const maxRecords = 256
 
 // recordCharge is more than a record counts in a send buffer, in bytes, before the first was measured.

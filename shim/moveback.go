@@ -31,7 +31,7 @@ func (k *sock) dropRings(r *reply) {
 // what the rings have is complete, and the socket carries doorbell bytes alone. The library takes those out that are in
 // the program's end; they are before all bytes that the relay writes from now on.
 //
-// value is how many doorbell bytes the node has written since the beginning.
+// value is the number of doorbell bytes that the node has written since the beginning.
 func (k *sock) moveBack(p int) (value []byte, err error) {
 	k.mu.Lock()
 	conn, r := k.conn, k.relayed

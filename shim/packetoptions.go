@@ -168,7 +168,7 @@ func membership6(join bool) func(*sock, optionName, []byte) error {
 	}
 }
 
-// maxGroups is how many groups a socket may be in. Linux permits 20 of IPv4 by default, and more of IPv6.
+// maxGroups is the number of groups that a socket may be in. Linux permits 20 of IPv4 by default, and more of IPv6.
 const maxGroups = 256
 
 // membership joins or leaves a group; a socket that is not bound yet joins as soon as it is.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// burst is how many bytes one call moves in one direction: packets wait for it.
+	// burst is the number of bytes that one call moves in one direction: packets wait for it.
 	burst = 64 << 10
 
 	// bulkFrom is from how many bytes on, in a burst, the next one is taken out of the socket (see take), and bulkLeast how many
@@ -21,7 +21,7 @@ const (
 	// reserved is how much of the send buffer one read may fill.
 	reserved = 16 << 10
 
-	// maxUnconsumed is how many bytes that were read already may stay in the program's socket beside the guard byte,
+	// maxUnconsumed is the number of bytes read already that may stay in the program's socket beside the guard byte,
 	// to spare a system call. Each may be a buffer of the kernel, which counts 768 bytes against the program's
 	// send buffer, and together they must leave it writable (see sendBuffer).
 	maxUnconsumed = 24

@@ -19,14 +19,14 @@ const (
 	// has to take those twice, once while they are being read, and all doorbell bytes: one that is lost wakes nobody.
 	ringSendBuffer = 32 << 10
 
-	// maxDoorbells is how many doorbell bytes may stay in the socket unread, beside the guard byte. Each counts as 768, and
+	// maxDoorbells is the number of doorbell bytes that may stay in the socket unread, beside the guard byte. Each counts as 768, and
 	// together they are less than a quarter.
 	maxDoorbells = 12
 
 	// fillBytes is with how many bytes a program makes its socket not writable (RING_FILL of ringend.h, and one).
 	fillBytes = 16<<10 + 1
 
-	// hotRings is how many rings a loop polls. The others have a doorbell.
+	// hotRings is the number of rings that a loop polls. The others have a doorbell.
 	hotRings = 64
 
 	// hotTime is for how long a ring without bytes is polled by a loop that is awake.
@@ -380,7 +380,7 @@ func (r *relay) ringDoorbell(n int) bool {
 }
 
 const (
-	// ringBurst is how many connections get rings whatever they move, and ringPause how often one more does. To make, map and
+	// ringBurst is the number of connections that get rings whatever they move, and ringPause how often one more does. To make, map and
 	// unmap rings costs node and program some 40 us, about as much as all else that a connection of a few
 	// messages does: at this rate it is less than 1 % of a processor.
 	ringBurst = 1024

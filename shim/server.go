@@ -228,7 +228,7 @@ func listenControl(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// acceptPause is how long the control socket waits when the process has no descriptors left.
+// acceptPause is the time that the control socket waits when the process has no descriptors left.
 const acceptPause = 50 * time.Millisecond
 
 // accept takes control channels until the listener is closed.
@@ -303,7 +303,7 @@ func (s *Server) awaitAll() {
 	}
 }
 
-// channelsTime is how long Close waits for channels whose descriptors take long to close.
+// channelsTime is the time that Close waits for channels whose descriptors take long to close.
 const channelsTime = time.Second
 
 // awaitChannels waits until channels are closed, but not for long.

@@ -131,7 +131,7 @@ func (k *sock) fillSmall() {
 	}
 }
 
-// smallBytes is how many bytes make a socket with the smallest send buffer unwritable, beside the guard byte.
+// smallBytes is the number of bytes that make a socket with the smallest send buffer unwritable, beside the guard byte.
 const smallBytes = 1
 
 // newSmallBuffer makes p unwritable. p stays the caller's.

@@ -138,7 +138,7 @@ func (b *Bound) closeShard(i int) {
 	}
 }
 
-// freeTime is how long awaitFreed waits for loops that do not run.
+// freeTime is the time that awaitFreed waits for loops that do not run.
 const freeTime = time.Second
 
 // awaitFreed waits until the loops have freed the ports that were closed before.
@@ -229,7 +229,7 @@ func (b *Bound) Close() error {
 	return nil
 }
 
-// free gives the port back if b is closed and not taken. held is as of drop.
+// free returns the port if b is closed and not taken. held is as of drop.
 func (b *Bound) free(held *host.Host) {
 	b.mu.Lock()
 	due := b.closed && !b.taken && !b.freed

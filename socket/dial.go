@@ -31,7 +31,7 @@ type Dialer struct {
 	// it is.
 	FreeBind bool
 
-	// FallbackDelay is how long TCP waits for an address of a name before it also tries the next (RFC 8305 5).
+	// FallbackDelay is the time that TCP waits for an address of a name before it also tries the next (RFC 8305 5).
 	// 0 is 250 ms; negative tries one address after the other.
 	FallbackDelay time.Duration
 

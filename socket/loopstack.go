@@ -83,7 +83,7 @@ func (in LoopStack) Connect(d *Dialer, to netip.AddrPort, f func(in LoopConn, er
 	return k, nil
 }
 
-// fullQueueRetry is how long a function waits for a loop whose command queue is full.
+// fullQueueRetry is the time that a function waits for a loop whose command queue is full.
 const fullQueueRetry = time.Millisecond
 
 // passTo makes loop h call f soon. The caller may hold any loop.

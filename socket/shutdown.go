@@ -44,7 +44,7 @@ const (
 	lastLook  = 100 * time.Millisecond
 )
 
-// peerFINTime is how long Shutdown waits for the FIN of peers that have acknowledged all. A peer that only waits for
+// peerFINTime is the time that Shutdown waits for the FIN of peers that have acknowledged all. A peer that only waits for
 // the end answers at once, and is spared a reset; one that goes on sending has no claim to be waited for.
 const peerFINTime = 500 * time.Millisecond
 

@@ -52,7 +52,7 @@ func (c *Conn) startECN(h *handshake) {
 	c.ensureRare().accurate = a
 }
 
-// receivedCE is how many packets arrived marked.
+// receivedCE is the number of packets that arrived marked.
 func (c *Conn) receivedCE() uint32 {
 	if a := c.accurate(); a != nil {
 		return a.in.CE()

@@ -27,7 +27,7 @@ type Coalescer struct {
 	pieces [MaxCoalesced][]byte
 }
 
-// maxCoalescedCE is how many segments are merged that all arrived marked: more could not be
+// maxCoalescedCE is the number of segments that are merged that all arrived marked: more could not be
 // told apart in the three bits of accurate ECN (RFC 9768 3.2.2.5.1).
 const maxCoalescedCE = 6
 

@@ -169,7 +169,7 @@ func (c *Conn) afterACK(now clock.Time) {
 	}
 }
 
-// orphanTime is how long FIN-WAIT-2 lasts after Close: a peer that never closes would keep
+// orphanTime is the time that FIN-WAIT-2 lasts after Close: a peer that never closes would keep
 // the connection for ever.
 const orphanTime = 60 * time.Second
 

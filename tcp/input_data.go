@@ -228,7 +228,7 @@ func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	return packet.Deliver
 }
 
-// initialQuickACKs is how many segments are acknowledged at once at the start, when the
+// initialQuickACKs is the number of segments that are acknowledged at once at the start, when the
 // peer is in slow start and each ACK opens its window, and again after a timeout of ours,
 // when the path has lost segments.
 const initialQuickACKs = 16

@@ -34,7 +34,7 @@ const (
 	receiveFloors   = 256 // parts of the free memory, of which a floor is one
 )
 
-// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so
+// sendLimit is the number of bytes that the send queue holds at most: twice the congestion window, so
 // that a window that was acknowledged is replaced at once, and what the peer has SACKed,
 // which fills no window but stays queued (RFC 2018 8). Under memory pressure it is less, but
 // never nothing.
@@ -197,7 +197,7 @@ func (c *Conn) refuse() {
 	}
 }
 
-// maxRefused is how many connections wait to announce that there is memory again. The peers
+// maxRefused is the number of connections that wait to announce that there is memory again. The peers
 // of others find out by themselves.
 const maxRefused = 4096
 
@@ -220,7 +220,7 @@ func (m *Mux) announceMemory() {
 	m.refused = append(m.refused[:0], m.refused[n:]...)
 }
 
-// staleOutOfOrder is how long a gap keeps its memory from the gaps of others: longer than
+// staleOutOfOrder is the time that a gap keeps its memory from the gaps of others: longer than
 // the peer needs to fill it, a few round trips.
 const staleOutOfOrder = time.Second
 
@@ -444,5 +444,5 @@ func (m *Mux) putRing(r *buffer.Ring) {
 	m.rings.put(r, maxSpare)
 }
 
-// maxSpare is how many structures of each kind wait to be used again.
+// maxSpare is the number of structures of each kind that wait to be used again.
 const maxSpare = 4096

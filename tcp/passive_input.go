@@ -108,7 +108,7 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	return packet.Deliver
 }
 
-// minHalfOpen is how many records a listener may have whatever its backlog: handshakes take
+// minHalfOpen is the number of records that a listener may have whatever its backlog: handshakes take
 // a round trip, so a backlog of one would otherwise let a single connection through per
 // round trip.
 const minHalfOpen = 16

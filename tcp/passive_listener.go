@@ -125,7 +125,7 @@ func (m *Mux) freePort() uint16 {
 	return port
 }
 
-// remove ends what newListener began, and gives the port back to the binding that l has it from.
+// remove ends what newListener began, and returns the port to the binding that l has it from.
 func (f *passive) remove(l *Listener) {
 	f.listeners[l.id] = nil
 	f.freeIDs = append(f.freeIDs, l.id)

@@ -9,7 +9,7 @@ import (
 )
 
 // halfOpen is a connection in SYN-RECEIVED that its listener has not got yet. A flood of
-// SYNs costs these 64 bytes for each, up to the limit of the table, and gives the garbage
+// SYNs costs these 64 bytes for each, up to the limit of the table, and leaves the garbage
 // collector nothing to scan.
 type halfOpen struct {
 	tuple      wire.Tuple

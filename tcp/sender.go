@@ -250,7 +250,7 @@ func (x *sender) window() uint32 {
 	return x.cc.Window()
 }
 
-// room is how many bytes may be sent now by window, PRR and pacing: full segments, or 0.
+// room is the number of bytes that may be sent now by window, PRR and pacing: full segments, or 0.
 // Where pacing is what limits, wait is when to ask again; else it is clock.Never. With
 // nothing in flight one segment may always be sent, or a window below one segment would
 // stop the connection.
@@ -323,7 +323,7 @@ func (x *sender) pace(now clock.Time, n uint32) {
 	x.nextSend = max(x.nextSend, now.Add(-credit)).Add(duration(n, rate))
 }
 
-// duration is how long n bytes take at rate.
+// duration is the time that n bytes take at rate.
 func duration(n uint32, rate uint64) time.Duration {
 	return time.Duration(uint64(n) * uint64(time.Second) / rate)
 }

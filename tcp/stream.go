@@ -363,7 +363,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 	c.windowOpened()
 }
 
-// freeRing gives the ring back when it is empty: idle connections have none.
+// freeRing returns the ring when it is empty: idle connections have none.
 func (c *Conn) freeRing() {
 	if r := c.rcv; r != nil && r.Empty() {
 		c.rcv = nil

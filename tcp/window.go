@@ -93,7 +93,7 @@ const (
 	// needs to wake up decides how much must fit into the window.
 	leastRound = 250 * time.Microsecond
 
-	// receiveRTTPeriod is how long a least round-trip time holds. A standing queue of this
+	// receiveRTTPeriod is the time that a least round-trip time holds. A standing queue of this
 	// flow must not pass for a longer path at once, or the window would grow with the queue
 	// and the queue with the window.
 	receiveRTTPeriod = 30 * time.Second

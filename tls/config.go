@@ -17,7 +17,7 @@ var safeSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// ErrConfig says that options contradict each other.
+// ErrConfig reports that options contradict each other.
 var ErrConfig = errors.New("tls: bad configuration")
 
 // ClientAuth is how a server authenticates clients (mutual TLS).

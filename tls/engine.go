@@ -24,7 +24,7 @@ var (
 
 // EngineOptions configures an Engine. The zero value is valid.
 type EngineOptions struct {
-	// Output is how many bytes of ciphertext Write gathers before it accepts no more.
+	// Output is the number of bytes of ciphertext that Write gathers before it accepts no more.
 	// 0 is DefaultOutput; less than one record of full size counts as one.
 	Output int
 	// Local and Remote are the addresses that callbacks of the Config see in ClientHelloInfo.Conn.

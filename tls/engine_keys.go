@@ -23,7 +23,7 @@ import (
 //	CLIENT_TRAFFIC_SECRET_0 <client random> <secret>     TLS 1.3, one line for each end
 //	CLIENT_RANDOM           <client random> <master>     TLS 1.2
 //
-// What it does not say is how many records crypto/tls has already sent under the new keys (session tickets). Using
+// What it does not say is the number of records that crypto/tls has already sent under the new keys (session tickets). Using
 // a sequence number twice would reveal the key (RFC 8446 5.3), so that is not assumed: the engine tries
 // to open what was sent with the new keys, and counts.
 type keyLog struct {
@@ -39,7 +39,7 @@ type keyLog struct {
 	hello   []byte    // the first bytes that the server sent
 }
 
-// helloPrefix is how many bytes of the server's first record it takes to read its random: the record header,
+// helloPrefix is the number of bytes of the server's first record that it takes to read its random: the record header,
 // the message header, the version and 32 bytes (RFC 5246 7.4.1.3).
 const helloPrefix = recordHeader + 4 + 2 + 32
 

@@ -34,7 +34,7 @@ const (
 const (
 	levelWarning, levelFatal = 1, 2
 
-	// maxUseless is how many empty records the peer may send without data between, and how many handshake messages (key
+	// maxUseless is the number of empty records that the peer may send without data between, and how many handshake messages (key
 	// updates, tickets). Each costs the receiver work. maxWarnings is the same for alerts. Both are BoringSSL's.
 	maxUseless  = 32
 	maxWarnings = 4

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// listedCertificates is how many certificates a scrape lists that does not ask for all: those that expire first.
+// listedCertificates is the number of certificates that a scrape lists that does not ask for all: those that expire first.
 const listedCertificates = 100
 
 // WriteMetrics writes when certificates and their OCSP responses end, and which could not be loaded again; it is a

@@ -19,13 +19,13 @@ import (
 
 // Errors of OCSP responses.
 var (
-	// ErrNoResponder says that a certificate names no OCSP responder, or has no issuer in its chain.
+	// ErrNoResponder reports that a certificate names no OCSP responder, or has no issuer in its chain.
 	ErrNoResponder = errors.New("tls: no OCSP responder")
-	// ErrBadResponse says that a response is malformed, of the wrong responder or too large.
+	// ErrBadResponse reports that a response is malformed, of the wrong responder or too large.
 	ErrBadResponse = errors.New("tls: bad OCSP response")
-	// ErrStaleResponse says that a response is not valid now, or not for a bounded time.
+	// ErrStaleResponse reports that a response is not valid now, or not for a bounded time.
 	ErrStaleResponse = errors.New("tls: OCSP response is not current")
-	// ErrStatusUnknown says that the responder does not know the certificate.
+	// ErrStatusUnknown reports that the responder does not know the certificate.
 	ErrStatusUnknown = errors.New("tls: OCSP responder does not know the certificate")
 )
 

@@ -45,7 +45,7 @@ type crl struct {
 	genuine sync.Map             // certificate of an issuer (DER) -> whether its key signed the list
 }
 
-// ErrBadCRL says that a file is no usable revocation list.
+// ErrBadCRL reports that a file is no usable revocation list.
 var ErrBadCRL = errors.New("tls: unusable revocation list")
 
 // maxCRL bounds a file of lists, in bytes; those of large authorities have 10 million.

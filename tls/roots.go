@@ -19,7 +19,7 @@ type Roots struct {
 // rootSet is one state of Roots. Its address tells it from others.
 type rootSet struct{ pool *x509.CertPool }
 
-// ErrNoRoots says that a file has no certificates of authorities.
+// ErrNoRoots reports that a file has no certificates of authorities.
 var ErrNoRoots = errors.New("tls: no certificate of an authority")
 
 // LoadRoots reads files of certificates in PEM.

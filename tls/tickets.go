@@ -47,7 +47,7 @@ const (
 	ticketsKept     = 2 // epochs before the current one whose tickets are accepted
 )
 
-// ErrTicketSecret says that a secret is missing or too short.
+// ErrTicketSecret reports that a secret is missing or too short.
 var ErrTicketSecret = errors.New("tls: unusable secret of session tickets")
 
 // NewTicketKeys returns keys derived from secrets of at least MinTicketSecret bytes each. The first

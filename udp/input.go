@@ -89,7 +89,7 @@ func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return v
 }
 
-// maxBroadcast is how many sockets of a port receive a broadcast. The host bounds the members of
+// maxBroadcast is the number of sockets of a port that receive a broadcast. The host bounds the members of
 // a multicast group in the same way: otherwise one user's sockets decide what a datagram costs.
 const maxBroadcast = 256
 

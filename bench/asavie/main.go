@@ -35,7 +35,7 @@ var count struct {
 
 var own struct{ packets, bytes, gaps, reordered, batches uint64 }
 
-// publishEvery is how many batches the work counts for itself.
+// publishEvery is the number of batches that the work counts for itself.
 const publishEvery = 32
 
 func publish() {

@@ -30,7 +30,7 @@ const (
 	HeapPerConn = "B/conn"             // Go heap, one end
 	RSSPerConn  = "rss/conn"
 	StartMS     = "start ms" // until a program accepts connections
-	// BackendConns is how many connections a backend has accepted, Reuse how many requests came on each.
+	// BackendConns is the number of connections that a backend has accepted, Reuse how many requests came on each.
 	BackendConns = "backend connections"
 	Reuse        = "requests/backend connection"
 	// ProxyBusy is the share of its CPUs' time that a proxy used.
@@ -39,7 +39,7 @@ const (
 	GCStop    = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
 )
 
-// Of returns the figure of s; false says that s has no such count.
+// Of returns the figure of s; false means that s has no such count.
 func (m Metric) Of(s Sample) (float64, bool) {
 	switch m {
 	case MetricRate:

@@ -114,7 +114,7 @@ func loopOver(d pmd.Driver, p *ring.Pool) stack.Config {
 	return stack.Config{Devices: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
 }
 
-// framesOf is how many frames each loop of a pair has.
+// framesOf is the number of frames that each loop of a pair has.
 const framesOf = 8192
 
 // MillracePair returns two of our stacks over our wire in memory, one for each loop.

@@ -222,7 +222,7 @@ func client(op string) (func(context.Context, Net, netip.AddrPort, *Counters) er
 	return nil, 0, fmt.Errorf("no operation %q", op)
 }
 
-// dialTimeout is how long a client waits for a connection.
+// dialTimeout is the time that a client waits for a connection.
 const dialTimeout = 5 * time.Second
 
 func dial(ctx context.Context, n Net, to netip.AddrPort) (net.Conn, error) {

@@ -56,7 +56,7 @@ func answer(c net.Conn) error {
 	return err
 }
 
-// connectTimeout is how long a client waits: a lost SYN is repeated after 1 s, and what takes longer
+// connectTimeout is the time that a client waits: a lost SYN is repeated after 1 s, and what takes longer
 // is lost for a user.
 const connectTimeout = 2 * time.Second
 

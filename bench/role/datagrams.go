@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datagramBurst is how many datagrams a system call of the role sends, as programs of QUIC do.
+// datagramBurst is the number of datagrams that a system call of the role sends, as programs of QUIC do.
 const datagramBurst = 40
 
 // openDatagrams is a UDP socket that floods one flow, by UDP_SEGMENT. Each datagram begins with its number, where a probe has

@@ -134,7 +134,7 @@ func openHandler(o roleOptions) (roleWork, error) {
 // ownNanos counts the CPU time of engine and handler.
 const OwnNanos = "own_ns"
 
-// chunk is how many batches are written, and then handled, at once: reading the clock costs a packet.
+// chunk is the number of batches that are written, and then handled, at once: reading the clock costs a packet.
 const chunk = 8
 
 // handlerBench is a handler and the batches that it gets again and again.

@@ -43,7 +43,7 @@ func openLoops(o roleOptions) (roleWork, error) {
 	}, nil
 }
 
-// loopCPUs is how many CPUs loops are spread over: those of the suite's client and gateway.
+// loopCPUs is the number of CPUs that loops are spread over: those of the suite's client and gateway.
 const loopCPUs = 2
 
 type loopsBench struct {

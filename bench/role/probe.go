@@ -54,7 +54,7 @@ type tally struct {
 	shown                      [4]atomic.Uint64
 }
 
-// publishEvery is how many batches a busy receiver counts for itself.
+// publishEvery is the number of batches that a busy receiver counts for itself.
 const publishEvery = 32
 
 // batch ends a batch.

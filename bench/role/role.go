@@ -239,7 +239,7 @@ func clockNanos(clock int32) int64 {
 	return ts.Nano()
 }
 
-// nap is how long every receiver sleeps that finds nothing, in C too (peers/peer.h): spinning would
+// nap is the time that every receiver sleeps that finds nothing, in C too (peers/peer.h): spinning would
 // measure how slowly a contestant polls, and poll(2) at every wake-up would cost more than a packet.
 const nap = 20 * time.Microsecond
 

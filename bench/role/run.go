@@ -21,7 +21,7 @@ import (
 
 // openRun plays a program that knows nothing of the harness: a gateway, nginx, testpmd. Its CPU time
 // and that of its children are told as the part's. It is ready when it has printed the words of -ready and accepts a
-// connection at -at; without either, at once. "start ms" is how long that took, "rss" what they have resident.
+// connection at -at; without either, at once. "start ms" is the time that this took, "rss" what they have resident.
 func openRun(o roleOptions) (roleWork, error) {
 	if len(o.args) == 0 {
 		return roleWork{}, errors.New("no program to run")
@@ -67,7 +67,7 @@ const (
 	foreignReady = 9 * time.Second // below readyIn, so that its words are seen
 	foreignEnd   = 4 * time.Second // below answerIn
 
-	// foreignSettle is how long a program may still be busy with its start when it says that it is
+	// foreignSettle is the time that a program may still be busy with its start when it says that it is
 	// ready: a gateway learns the link addresses of its backends.
 	foreignSettle = 50 * time.Millisecond
 )

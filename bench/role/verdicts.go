@@ -28,7 +28,7 @@ const (
 	VerdictText    = "verdict please"
 )
 
-// verdictTime is how long the client sends after what leads to a verdict, and verdictGap is between two packets.
+// verdictTime is the time that the client sends after what leads to a verdict, and verdictGap is between two packets.
 const (
 	verdictTime = 12 * time.Millisecond
 	verdictGap  = 4 * time.Microsecond

@@ -25,7 +25,7 @@ type WebOptions struct {
 	Streams     int // requests at a time on a connection of HTTP/2 or 3
 	PerConn     int // requests on a connection; 0 is no limit
 	Paths       int // different paths of requests
-	// Saturate is how long a generator with a rate first makes as many requests as it can. The rate is then this share of what
+	// Saturate is the time in which a generator with a rate first makes as many requests as it can. The rate is then this share of what
 	// was answered, in percent.
 	Saturate time.Duration
 }
@@ -52,10 +52,10 @@ func (o WebOptions) Args() []string {
 	}
 }
 
-// webSlice is how long the parts of the window are whose quantiles a generator with a schedule tells, beside those of the whole.
+// webSlice is the length of the parts of the window whose quantiles a generator with a schedule tells, beside those of the whole.
 const webSlice = 100 * time.Millisecond
 
-// webStep is how long a role waits for something to happen before it looks whether it has to end.
+// webStep is the time that a role waits for something to happen before it looks whether it has to end.
 const webStep = 20 * time.Millisecond
 
 // openWebServe is the backend of suite gateway at -to.

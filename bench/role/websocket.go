@@ -57,7 +57,7 @@ func openWebSocket(o roleOptions) (roleWork, error) {
 	}, nil
 }
 
-// webSocketBurst is how many messages a step has, and how many frames with different masking keys there are.
+// webSocketBurst is the number of messages that a step has, and how many frames with different masking keys there are.
 const webSocketBurst = 64
 
 // webSocketPeer is a client that sends one masked frame after another and checks that each comes back. It is the

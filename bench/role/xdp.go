@@ -13,7 +13,7 @@ import (
 // liveFrames makes BPF_PROG_TEST_RUN send what the program returns (BPF_F_TEST_XDP_LIVE_FRAMES).
 const liveFrames = 1 << 1
 
-// repeats is how many packets one call of the source sends: half a second or more, since the kernel
+// repeats is the number of packets that one call of the source sends: half a second or more, since the kernel
 // waits for some 20 ms at the end of each.
 const repeats = 1 << 22
 

@@ -23,7 +23,7 @@ const (
 	OpIdle      = "idle" // one request on each connection, and nothing more
 )
 
-// idleAtOnce is how many requests of OpIdle are open at a time, so that a proxy opens few connections to the backend.
+// idleAtOnce is the number of requests of OpIdle that are open at a time, so that a proxy opens few connections to the backend.
 const idleAtOnce = 4
 
 // LoadOptions say what a generator does. All requests are alike but for the path.
@@ -37,9 +37,9 @@ type LoadOptions struct {
 	Streams int // of each connection of HTTP/2
 	PerConn int // requests on a connection before it is closed and another opened; 0 is no limit
 	Size    int // bytes of a response
-	// Paths is how many paths requests have in turn, /r0 to /r(Paths-1) before the rest. 0 is none.
+	// Paths is the number of paths that requests have in turn, /r0 to /r(Paths-1) before the rest. 0 is none.
 	Paths int
-	// Rate is how many requests are due in a second, whether or not those before have been answered. 0 makes a new one as soon
+	// Rate is the number of requests that are due in a second, whether or not those before have been answered. 0 makes a new one as soon
 	// as one is answered.
 	Rate int
 }
@@ -66,7 +66,7 @@ type Load struct {
 	Requests, Bytes, Errors, Connections atomic.Uint64
 	// Times are from when a request is due to its end.
 	Times Histogram
-	// Late is how long a request that a connection was free for has waited for the generator at most, in nanoseconds. The reader may
+	// Late is the time that a request that a connection was free for has waited for the generator at most, in nanoseconds. The reader may
 	// set it to 0.
 	Late atomic.Int64
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/internal/app/replay"
 )
 
-// recordHeader is how many bytes of a pcap file stand beside each packet's; a pcapng file has about
+// recordHeader is the number of bytes of a pcap file beside each packet's; a pcapng file has about
 // twice as many. It makes a bar that counts packets come out even with a file's size.
 const recordHeader = 16
 

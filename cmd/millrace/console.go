@@ -78,7 +78,7 @@ func (c *console) logger(asJSON bool) *slog.Logger {
 // logLimit is how much of a log waits for a reader that is slow: some ten thousand records.
 const logLimit = 2 << 20
 
-// logFlush is how long a program that ends waits for the reader of its log.
+// logFlush is the time that a program that ends waits for the reader of its log.
 const logFlush = time.Second
 
 // queueErrors puts a queue in front of the error output, for programs that serve: one whose log is not

@@ -24,7 +24,7 @@ func (e *endpoint) check() error {
 	return nil
 }
 
-// queues is how many queues must be opened for all packets to arrive.
+// queues is the number of queues that must be opened for all packets to arrive.
 func (e *endpoint) queues() int {
 	if d := device.Driver(e.driver); d == device.TAP || d == device.AFPacket {
 		return 1

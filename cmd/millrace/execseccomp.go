@@ -75,7 +75,7 @@ func supervised(path string, args, env []string, socket string, node *shim.Node,
 	return notStarted{fmt.Errorf("%s: %w", path, syscall.Exec(path, args, seccompEnvironment(env))), exitCannotRun}
 }
 
-// probeTime is how long the first calls may take.
+// probeTime is the time that the first calls may take.
 const probeTime = 20 * time.Second
 
 // supervisorError has the exit code of each reason.

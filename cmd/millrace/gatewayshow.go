@@ -113,7 +113,7 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 	return nil
 }
 
-// maxServices is how many services the status for people shows, unless it is asked for more.
+// maxServices is the number of services that the status for people shows, unless it is asked for more.
 const maxServices = 50
 
 // showMore prints how many services and backends are not shown.
@@ -194,7 +194,7 @@ func showPackets(c *console, st *admin.Status) {
 	showCalibrations(c, st.Engine.Calibrations)
 }
 
-// mostSNATs is how many SNAT addresses the status as text has; --json has more.
+// mostSNATs is the number of SNAT addresses that the status as text has; --json has more.
 const mostSNATs = 16
 
 // showSync prints the state of the other gateway.

@@ -102,7 +102,7 @@ func (d *getDialer) openTLS(u *url.URL) (err error) {
 	return nil
 }
 
-// close gives the interface back and ends the key log.
+// close returns the interface and ends the key log.
 func (d *getDialer) close() (err error) {
 	if d.quic != nil {
 		err = d.quic.Close()

@@ -16,11 +16,11 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// maxStreams is how many scrapes with parameters are answered at once; others get status 503. Each may take as long
+// maxStreams is the number of scrapes with parameters that are answered at once; others get status 503. Each may take as long
 // as its client reads, and costs the CPU time of all series: 0.6 s with 40 000 backends.
 const maxStreams = 4
 
-// streamBuffer is how many bytes of a scrape are rendered before they are sent. An error in them is status 500.
+// streamBuffer is the number of bytes of a scrape that are rendered before they are sent. An error in them is status 500.
 const streamBuffer = 64 << 10
 
 // streamer answers scrapes with parameters. It keeps none of the series.

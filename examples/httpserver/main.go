@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
-// drainTime is how long responses may take to finish, and then their last bytes to arrive.
+// drainTime is the time that responses may take to finish, and then their last bytes to arrive.
 const drainTime = 5 * time.Second
 
 func main() {

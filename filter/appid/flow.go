@@ -8,7 +8,7 @@ const (
 	toClient
 )
 
-// maxPayloads is how many packets with payload of each direction are looked at: what has not shown itself by then is Unknown.
+// maxPayloads is the number of packets with payload of each direction that are looked at: what has not shown itself by then is Unknown.
 const maxPayloads = 8
 
 // maxPending is maxPayloads while a part of the details has come: a ClientHello in segments of 512 bytes.

@@ -2,7 +2,7 @@ package appid
 
 import "math/bits"
 
-// setWords is how many words a set of recognisers has.
+// setWords is the number of words that a set of recognisers has.
 const setWords = 4
 
 // set is a set of recognisers, by their number.

@@ -17,7 +17,7 @@ import (
 // DefenceObject is the name under which OpenDefence loads the program. `filter attach defence --xdp IF` attaches it.
 const DefenceObject = "defence"
 
-// MaxRules is how many rules a Defence counts: their numbers are below it.
+// MaxRules is the number of rules that a Defence counts: their numbers are below it.
 const MaxRules = 4096
 
 // Verdict says what becomes of packets from a prefix. The longest prefix that holds a source decides.
@@ -109,7 +109,7 @@ func (s *Store) OpenDefence() (*Defence, error) {
 	return d, nil
 }
 
-// Close gives the maps back. In a store the program and its verdicts stay.
+// Close returns the maps. In a store the program and its verdicts stay.
 func (d *Defence) Close() (err error) {
 	for _, m := range d.maps() {
 		err = errors.Join(err, (*m).Close())

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// ErrValue says that a JSON value does not fit the type of a map.
+// ErrValue reports that a JSON value does not fit the type of a map.
 var ErrValue = errors.New("the value does not fit the type")
 
 // parseJSON reads one JSON value, with its numbers as they are written.

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pmd/xdp"
 )
 
-// ErrObject says that a file is no eBPF object that can be loaded.
+// ErrObject reports that a file is no eBPF object that can be loaded.
 var ErrObject = errors.New("not an eBPF object")
 
 // Bounds of an object file. The largest objects of xdp-tools and of Cilium are below 2 MiB.

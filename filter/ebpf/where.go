@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pmd/xdp"
 )
 
-// ErrElsewhere says that a program is attached to an interface of another network namespace.
+// ErrElsewhere reports that a program is attached to an interface of another network namespace.
 var ErrElsewhere = errors.New("a program is attached in another network namespace: run the command there")
 
 // place is where a program of an object is attached.

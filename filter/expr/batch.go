@@ -71,7 +71,7 @@ func (m *Matcher) Match(b *packet.Batch) []uint8 {
 	return verdicts
 }
 
-// decide writes all verdicts. False says that it has no form for the filter but the program.
+// decide writes all verdicts. False means that it has no form for the filter but the program.
 func (m *Matcher) decide(b *packet.Batch, verdicts []uint8) bool {
 	if m.always != verdictUndecided {
 		for i := range verdicts {

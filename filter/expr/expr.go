@@ -35,7 +35,7 @@ const DefaultSnapLen = 262144
 
 // Options are the circumstances of a filter. The zero value is a filter for files, without names.
 type Options struct {
-	// SnapLen is how many bytes of a matching packet the classic BPF program asks for; 0 is
+	// SnapLen is the number of bytes of a matching packet that the classic BPF program asks for; 0 is
 	// DefaultSnapLen.
 	SnapLen uint32
 	// Netmask is the IPv4 mask of the network, for "ip broadcast". The zero value is unknown.

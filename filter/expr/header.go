@@ -76,7 +76,7 @@ type laneTest struct {
 	rangeTest
 }
 
-// need is how many bytes the packet must have, but for a field at a variable offset.
+// need is the number of bytes that the packet must have, but for a field at a variable offset.
 func (t laneTest) need() uint8 {
 	if t.variable {
 		return 0

@@ -11,7 +11,7 @@ type offset struct {
 
 const noSlot = -1
 
-// slots is how many values a program can store: the scratch memory of classic BPF.
+// slots is the number of values that a program can store: the scratch memory of classic BPF.
 const slots = 16
 
 // lowering builds the match tree of a parsed expression for one link type.

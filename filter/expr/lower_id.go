@@ -215,7 +215,7 @@ func (g *lowering) protoName(name string, of proto) (uint32, bool) {
 	return 0, false
 }
 
-// maxAddresses is how many addresses of one family a name may have.
+// maxAddresses is the number of addresses of one family that a name may have.
 const maxAddresses = 100
 
 // hostName tests the addresses that a name has, of the families that the qualifiers allow.

@@ -19,7 +19,7 @@ type vectorProgram struct {
 	nodes   []vectorNode
 }
 
-// rowLen is how many bytes of packets are copied: frames lie so that few of them fit into the first-level cache at
+// rowLen is the number of bytes of packets that are copied: frames lie so that few of them fit into the first-level cache at
 // once, and every column would fetch them again.
 const rowLen = 64
 

@@ -106,7 +106,7 @@ func (e *Engine) setBit(b *bit, name int, p *packet, on bool) {
 	e.hostBits[k] = e.now + int64(b.Expire)
 }
 
-// fewEntries is how many entries of a full table are compared for the one that is given up: a packet must not cost the
+// fewEntries is the number of entries of a full table that are compared for the one that is given up: a packet must not cost the
 // table's length, as who forges sources keeps it full.
 const fewEntries = 64
 

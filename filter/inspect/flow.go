@@ -198,7 +198,7 @@ func directionOf(side int) signature.Direction {
 	return signature.ToClient
 }
 
-// relinkAfter is how long a flow keeps its place among the others although it has packets, in nanoseconds: to move it at
+// relinkAfter is the time that a flow keeps its place among the others although it has packets, in nanoseconds: to move it at
 // each would touch its neighbours.
 const relinkAfter = 1e9
 

@@ -67,7 +67,7 @@ const (
 	fragmentTimeout = 60 * 1e9  // nanoseconds, RFC 8200 4.5
 	maxPacket       = 65535 + 8 // bytes
 
-	// droppedLife is how long a receiver may still hold the other fragments of a packet that was dropped: the
+	// droppedLife is the time that a receiver may still hold the other fragments of a packet that was dropped: the
 	// longest time that RFC 1122 3.3.2 lets it wait. One fragment sent again would otherwise complete the packet there.
 	droppedLife = 120 * 1e9 // nanoseconds
 

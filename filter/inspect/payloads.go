@@ -96,7 +96,7 @@ func (r *Rules) AppendLiterals(list []literal.Pattern) []literal.Pattern {
 // that it has searched nothing.
 type Search struct {
 	From, To int           // the bytes of the frame that it has searched
-	Matches  []batch.Match // sorted; ends count from the first byte of the frame. Rule 0 says that there are more
+	Matches  []batch.Match // sorted; ends count from the first byte of the frame. Rule 0 means that there are more
 	Base     uint32        // the number before that of the rules' first literal; others are of other rules
 }
 

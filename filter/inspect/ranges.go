@@ -26,7 +26,7 @@ type lookup struct {
 	rest  [5][]*rule // by the number of the protocol's bit
 }
 
-// fewPorts is how many ports of a rule are indexed.
+// fewPorts is the number of ports of a rule that are indexed.
 const fewPorts = 64
 
 func newLookup(list []*rule) *lookup {

@@ -54,7 +54,7 @@ func FlagOf(c byte) Flags {
 	return 0
 }
 
-// ErrSteps says that a search took more than Machine.Steps and could not be done in linear time.
+// ErrSteps reports that a search took more than Machine.Steps and could not be done in linear time.
 var ErrSteps = errors.New("regular expression takes too many steps")
 
 // SyntaxError is what is wrong in an expression.

@@ -265,7 +265,7 @@ func (p *ruleParser) numberOrVar(s string) (n, variable int, err error) {
 	return 0, 0, fmt.Errorf("%q is neither a number nor a variable of byte_extract or byte_math", s)
 }
 
-// MaxVars is how many variables one rule may extract.
+// MaxVars is the number of variables that one rule may extract.
 const MaxVars = 16
 
 func (p *ruleParser) newVar(name string) (int, error) {

@@ -103,7 +103,7 @@ func (p *ruleParser) flowbits(v string) error {
 	return nil
 }
 
-// maxExpire is how long a bit of an address lives without a time of its own, as in Suricata.
+// maxExpire is the time that a bit of an address lives without a time of its own, as in Suricata.
 const maxExpire = 30 * time.Second
 
 // xbits reads OPERATION, NAME, track WHO [, expire SECONDS].

@@ -164,7 +164,7 @@ type Device struct {
 	// "auto" (QueuesAuto, until SetQueues) is as many as the interface receives on.
 	Queues int
 
-	// Ring is how many packets of a queue may wait for its loop. Key "ring", a power of two, default 2048.
+	// Ring is the number of packets of a queue that may wait for its loop. Key "ring", a power of two, default 2048.
 	Ring int
 
 	Addresses []netip.Prefix // key "addresses", with `stack: devices`: of the gateway there, with the length of the network's prefix
@@ -405,7 +405,7 @@ func newService() Service {
 	}
 }
 
-// MaxQueues is how many queues a device may have, and so how many loops there may be.
+// MaxQueues is the number of queues that a device may have, and so how many loops there may be.
 const MaxQueues = 64
 
 // Bounds and default of Device.Ring. They are those of pmd/device, which a test of gateway/daemon holds: a schema

@@ -53,7 +53,7 @@ func (d *Daemon) serveReload(c *controlsocket.Commands, r *http.Request) (any, e
 	return changes, err
 }
 
-// loggedChanges is how many changes a line of the log names.
+// loggedChanges is the number of changes that a line of the log names.
 const loggedChanges = 3
 
 // LogChanges returns changes as attributes of a line of the log: their numbers, and the first of them.

@@ -16,7 +16,7 @@ const (
 	announceEvery = time.Second
 )
 
-// announceBurst is how many announcements are handed to the loop at once: many addresses must neither
+// announceBurst is the number of announcements that are handed to the loop at once: many addresses must neither
 // fill its transmit ring nor keep it from its packets.
 const (
 	announceBurst = 64

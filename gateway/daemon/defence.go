@@ -167,7 +167,7 @@ func (d *Daemon) reloadDefence(cfg *config.Config) error {
 	return nil
 }
 
-// closeDefence gives the maps back. The devices are closed.
+// closeDefence returns the maps. The devices are closed.
 func (d *Daemon) closeDefence() error {
 	if d.defence == nil {
 		return nil

@@ -39,7 +39,7 @@ func (d *Daemon) writeInspection(w *metrics.Writer) {
 	}
 }
 
-// statusRules is how many rules the status of the gateway has.
+// statusRules is the number of rules that the status of the gateway has.
 const statusRules = 20
 
 // inspectionStatus returns what inspection has done, nil where there are no policies.

@@ -167,7 +167,7 @@ func (f *kernelFlows) detach(before *prefilters) (err error) {
 	return err
 }
 
-// close gives the memory back. Handlers are not called any more.
+// close returns the memory. Handlers are not called any more.
 func (f *kernelFlows) close() error {
 	if f.table == nil {
 		return nil

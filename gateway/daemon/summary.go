@@ -82,7 +82,7 @@ func counted(m map[string]uint64) string {
 	return strings.Join(words, ", ")
 }
 
-// maxSummary is how many backends the summary for people names: those with the most packets.
+// maxSummary is the number of backends that the summary for people names: those with the most packets.
 const maxSummary = 50
 
 // backends writes a line for each backend, or for the busiest and one for the others.

@@ -31,7 +31,7 @@ var (
 // verdictsPerSecond bounds the system calls of Submit, each of some microseconds.
 const verdictsPerSecond = 20_000
 
-// sweepInterval is how often Run removes verdicts that have ended.
+// sweepInterval is the interval at which Run removes verdicts that have ended.
 const sweepInterval = time.Second
 
 // Defence is the verdicts of a gateway. Its methods may be called by any goroutine.
@@ -107,7 +107,7 @@ func Open(c *config.Config) (*Defence, error) {
 	return d, nil
 }
 
-// Close gives the maps back. The devices are detached before.
+// Close returns the maps. The devices are detached before.
 func (d *Defence) Close() error { return errors.Join(d.maps.Close(), d.namespace.Close()) }
 
 // Verdict is what the gateway decides about a source.

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// Backoff is how long a backend is ejected. After an ejection it is on probation for as long as that lasted: the next one in
+// Backoff is the time that a backend is ejected. After an ejection it is on probation for as long as that lasted: the next one in
 // this time lasts twice as long. The zero value has seen none.
 type Backoff struct {
 	down     time.Duration // length of the last ejection; 0 is none

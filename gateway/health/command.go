@@ -20,7 +20,7 @@ type commandProbe []string
 // maxOutput is how much of a program's output is kept: the start, of which a cause shows a line.
 const maxOutput = 512
 
-// pipeDelay is how long a program that left its process group may hold its output open.
+// pipeDelay is the time that a program that left its process group may hold its output open.
 const pipeDelay = 100 * time.Millisecond
 
 // ask runs the program in a process group of its own. When ctx ends, or the program does, the

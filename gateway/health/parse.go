@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ErrSyntax says that a text of the configuration cannot be read.
+// ErrSyntax reports that a text of the configuration cannot be read.
 var ErrSyntax = errors.New("cannot be read")
 
 // StatusRange is a closed range of HTTP status codes.

@@ -67,7 +67,7 @@ type Ejection struct {
 	Cause   error         // an ErrEjected with the counts; nil when it returns in time, else ErrAlone
 }
 
-// buckets is how many parts the window has: failures leave it part by part.
+// buckets is the number of parts that the window has: failures leave it part by part.
 const buckets = 10
 
 // Evaluator decides on the backends of one service. It is not safe for concurrent use.

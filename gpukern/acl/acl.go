@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/gpukern/tuple"
 )
 
-// MaxRules is how many rules a List has at most: Desc.Rule counts from 1 in 16 bits.
+// MaxRules is the number of rules that a List has at most: Desc.Rule counts from 1 in 16 bits.
 const MaxRules = 65534
 
 // Ports is a range of ports that a rule asks for. The zero value asks for nothing: it matches every

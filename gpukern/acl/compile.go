@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/gpukern/lpm"
 )
 
-// vectorBudget is how many words the vectors of one field may take: 16 MiB, half a third-level
+// vectorBudget is the number of words that the vectors of one field may take: 16 MiB, half a third-level
 // cache. Lists of ten thousand rules as they are in use need a tenth of it.
 const vectorBudget = 16 << 20 / 8
 
-// denseRules is how many rules have vectors with all their words: up to there, reading four words of
+// denseRules is the number of rules that have vectors with all their words: up to there, reading four words of
 // each costs less than finding out which matter.
 const denseRules = 256
 

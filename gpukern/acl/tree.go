@@ -27,7 +27,7 @@ type tree struct {
 	places [][blockRules]uint16 // of the rules, inverted
 }
 
-// blockRules is how many rules a block has.
+// blockRules is the number of rules that a block has.
 const blockRules = 4
 
 // block is rules as ranges of eight numbers of 16 bits: the halves of the key's words. A prefix is a range

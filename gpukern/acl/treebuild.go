@@ -202,7 +202,7 @@ func (b *treeBuilder) node(list []uint16, r *region, depth int) uint32 {
 	return b.split(list, r, w, depth)
 }
 
-// shadowMost is how many rules a list may have to be compared with each other.
+// shadowMost is the number of rules that a list may have to be compared with each other.
 const shadowMost = 700
 
 // prune returns a list without what no packet of a region reaches: the rules behind the first that matches all of

@@ -26,7 +26,7 @@ func (w window) values(s span) (first, more uint32) {
 // clip returns the part of s in t; they overlap.
 func (s span) clip(t span) span { return span{max(s.lo, t.lo), min(s.hi, t.hi)} }
 
-// samples is how many rules of a list choose a window.
+// samples is the number of rules of a list that choose a window.
 const samples = 256
 
 // window returns the window that divides a list best, false where none divides it.

@@ -38,7 +38,7 @@ var DefaultSizes = []int{64, 512, 1408}
 // counts are the sizes of the batches that are timed with no other in flight.
 var counts = []int{32, 128, 256}
 
-// inFlight is how many batches are kept under way to measure the rate.
+// inFlight is the number of batches that are kept under way to measure the rate.
 const inFlight = 8
 
 // Calibrate measures both back ends and returns a calibration for each set of operations and size, in the
@@ -136,7 +136,7 @@ func timeAlone(e gpukern.Engine, b *packet.Batch, limit time.Duration) (float64,
 	return median(times), nil
 }
 
-// patience is how long a batch may take before calibration gives the back end up.
+// patience is the time that a batch may take before calibration gives the back end up.
 const patience = 5 * time.Second
 
 // await polls until a batch comes back.

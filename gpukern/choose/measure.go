@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// scratchSlots is how many packets calibration has in flight at most, each in a frame.
+// scratchSlots is the number of packets that calibration has in flight at most, each in a frame.
 const scratchSlots = inFlight * smallBatch
 
 // calibrations measures both back ends with cfg, once for each set of operations.

@@ -25,7 +25,7 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{KindCPU, KindCUDA, KindAuto}
 
-// ErrKind says that a word names no engine.
+// ErrKind reports that a word names no engine.
 var ErrKind = errors.New("no engine")
 
 // ParseKind reads a kind.
@@ -36,7 +36,7 @@ func ParseKind(word string) (Kind, error) {
 	return Kind(word), nil
 }
 
-// ErrNoGPU says that a GPU was asked for and cannot be used. The error beside it says why, and what can be
+// ErrNoGPU reports that a GPU was asked for and cannot be used. The error beside it says why, and what can be
 // done.
 var ErrNoGPU = errors.New("no GPU can be used")
 
@@ -164,7 +164,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// Close gives the device back.
+// Close returns the device.
 func (o *Opener) Close() error {
 	if o.device == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 )
 
-// bulkStreams is how many streams bulk batches take turns on: the end of one leaves multiprocessors without
+// bulkStreams is the number of streams that bulk batches take turns on: the end of one leaves multiprocessors without
 // work, which the beginning of the next takes up. No state of the device asks for an order of batches.
 const bulkStreams = 3
 

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// queued is how many persistent kernels are under way: one that runs, and one that waits for its end.
+// queued is the number of persistent kernels that are under way: one that runs, and one that waits for its end.
 const queued = 2
 
 // watchDevice is the goroutine that watches the device by the words that both share. It makes no call of the
@@ -74,7 +74,7 @@ func (w *watch) stuck(slots []slot) int {
 	return -1
 }
 
-// launchPatience is how many times Patience the launches have: they give no sign before their end.
+// launchPatience multiplies Patience for the launches: they give no sign before their end.
 const launchPatience = 10
 
 // launchWatch finds out that launches of large batches do not end. It counts checks as watch does.

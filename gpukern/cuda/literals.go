@@ -102,7 +102,7 @@ type matchLists struct {
 	has   []uint64             // a bit for each text: it has matches
 }
 
-// foundWords is how many words the kernel may write of n texts.
+// foundWords is the number of words that the kernel may write of n texts.
 func foundWords(n, limit int) int { return n * (limit + 2) }
 
 func newMatchLists(most int, words []literal.Occurrence) matchLists {

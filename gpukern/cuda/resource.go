@@ -7,7 +7,7 @@ import (
 
 // resource is something that lives in a device's context until it is closed, at the latest with the device.
 type resource struct {
-	free  func() error // gives it back to the driver; nil where there is nothing to give
+	free  func() error // returns it to the driver; nil where there is nothing to give
 	lost  func() error // what is left to do instead when the context is lost; nil where there is nothing
 	unmap func() error // gives host memory back, once the device cannot reach it; nil where there is none
 }
@@ -15,7 +15,7 @@ type resource struct {
 // track remembers what the owner has made.
 func (d *Device) track(k *resource) { d.resources = append(d.resources, k) }
 
-// free gives k back, once. A context that is lost answers nothing more: the driver's part ends with the
+// free returns k, once. A context that is lost answers nothing more: the driver's part ends with the
 // context, and host memory is unmapped only then. What the driver does not take back is kept, for the
 // device's Close to try again. For the owner.
 func (d *Device) free(k *resource) error {

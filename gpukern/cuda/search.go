@@ -44,7 +44,7 @@ func (s LiteralSet) shared(limit, threads int) int {
 	return s.Filter + threads/32*(literalStage+literalQueue+list)
 }
 
-// ErrNoRoom says that a batch does not fit a Search.
+// ErrNoRoom reports that a batch does not fit a Search.
 var ErrNoRoom = errors.New("batch is larger than the device was prepared for")
 
 // Search is what the search of one batch for literals needs besides the batch: the texts and counters on the
@@ -121,7 +121,7 @@ func (s *Search) open() (err error) {
 	return nil
 }
 
-// Close gives the memory back, when no search runs. It may wait for kernels, as Buffer.Close does.
+// Close returns the memory, when no search runs. It may wait for kernels, as Buffer.Close does.
 func (s *Search) Close() error {
 	var errs []error
 	if s.mapped != nil {

@@ -120,7 +120,7 @@ func likely(text []byte) float64 {
 	return p
 }
 
-// frequency is how often a byte is expected in payloads, with bit 0x20 set: half of them text, fields of
+// frequency is the interval at which a byte is expected in payloads, with bit 0x20 set: half of them text, fields of
 // protocols and paddings, half of them compressed or encrypted.
 var frequency = expected()
 

@@ -19,7 +19,7 @@ func (s *Set) Scan(tail, text []byte, limit int, out []Occurrence) []Occurrence 
 	return l.result()
 }
 
-// edge is how many of a text's windows belong to patterns that may begin before it: no anchor begins further
+// edge is the number of a text's windows that belong to patterns which may begin before it: no anchor begins further
 // inside of its pattern. It is even.
 const edge = MaxLen - 8
 
@@ -49,7 +49,7 @@ type view struct {
 	skip  int // behind which they end; ends count from there
 }
 
-// chunk is how many positions are filtered before candidates are looked at.
+// chunk is the number of positions that are filtered before candidates are looked at.
 const chunk = 2048
 
 // windows searches the patterns with anchors that begin in v.text[from:to]. from is even.

@@ -52,10 +52,10 @@ const (
 	bucketBits = 32 // of the address
 )
 
-// inNode is how many values fit in a node in place of its positions.
+// inNode is the number of values that fit in a node in place of its positions.
 func inNode[V uint16 | uint32]() int { return 16 / int(unsafe.Sizeof(V(0))) }
 
-// inBucket is how many values a bucket of 2^k nodes has; it has one key less.
+// inBucket is the number of values that a bucket of 2^k nodes has; it has one key less.
 func inBucket[V uint16 | uint32](k int) int {
 	return (nodeSize<<k + 4) / (4 + int(unsafe.Sizeof(V(0))))
 }

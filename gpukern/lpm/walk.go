@@ -77,7 +77,7 @@ type bucketQuery struct {
 	x, at, k, by uint32
 }
 
-// block is how many addresses take a step before the memory for their next is asked for.
+// block is the number of addresses that take a step before the memory for their next is asked for.
 const block = 32
 
 // Find stores in w.out the values of the n addresses whose first 64 bits are in w.x, from the row of 2^wide

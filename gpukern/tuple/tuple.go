@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// ChunkSize is how many packets go through one stage before the next begins: enough for memory
+// ChunkSize is the number of packets that go through one stage before the next begins: enough for memory
 // reads of many packets to be under way at once, few enough for their tuples to stay in the
 // first-level cache.
 const ChunkSize = 256

@@ -30,7 +30,7 @@ const maxIdleInstructions = 1 << 16
 // maxPending bounds the acknowledgments that wait for AppendStream, in bytes.
 const maxPending = 64 << 10
 
-// lazyBytes is how many bytes of instructions may wait without harm.
+// lazyBytes is the number of bytes of instructions that may wait without harm.
 const lazyBytes = 24
 
 // Decoder decodes the field sections of one connection.

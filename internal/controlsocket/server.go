@@ -52,7 +52,7 @@ func Listen(path, running string) (net.Listener, error) {
 	return l, nil
 }
 
-// endLimit is how long Listen waits for a process that listens there: one that is stopping gives the socket up
+// endLimit is the time that Listen waits for a process that listens there: one that is stopping gives the socket up
 // at once, but after the answer.
 const endLimit = 500 * time.Millisecond
 
@@ -70,7 +70,7 @@ func awaitEnd(path string) error {
 	}
 }
 
-// maxRequests is how many requests of a control socket are worked on at once: each may render a whole status.
+// maxRequests is the number of requests of a control socket that are worked on at once: each may render a whole status.
 const maxRequests = 16
 
 // Serve answers requests until ctx ends, and gives those in progress a second to finish. name is the message of

@@ -5,7 +5,7 @@ package litref
 
 import "slices"
 
-// longest is how many bytes before the text a literal may begin: one less than the longest has.
+// longest is the number of bytes before the text at which a literal may begin: one less than the longest has.
 const longest = 63
 
 // Scan appends to out what literal.Set.Scan finds in text, behind before, with the patterns: matches in the order of

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// ErrPermissions says that a file can be read by everybody.
+// ErrPermissions reports that a file can be read by everybody.
 var ErrPermissions = errors.New("everybody may read this secret")
 
 // maxSize bounds a file, in bytes.

@@ -91,7 +91,7 @@ func (m *backendState) expire(now time.Time, flows uint64) {
 	m.drainOver = m.drainOver || late || m.drained && flows == 0 && now.Sub(m.drainSince) >= drainPoll
 }
 
-// drainPoll is how often the connections of a backend that an operator drains are counted.
+// drainPoll is the interval at which the connections of a backend that an operator drains are counted.
 const drainPoll = 250 * time.Millisecond
 
 // next returns when expire may find something; zero is never.

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// passiveInterval is how often clients' connections are evaluated.
+// passiveInterval is the interval at which clients' connections are evaluated.
 const passiveInterval = time.Second
 
 // poolKey names the backends of one service and address family.

@@ -27,7 +27,7 @@ type syncTable struct {
 	outcomes  [datapath.RecordOutcomes]atomic.Uint64
 }
 
-// syncBurst is how many changes are taken from a loop at once.
+// syncBurst is the number of changes that are taken from a loop at once.
 const syncBurst = 256
 
 // outcomeNames are the outcomes of records in status and metrics.
@@ -64,7 +64,7 @@ func (g *Gateway) openSync(c *config.Config) (err error) {
 	return err
 }
 
-// peerAwaited is how long a gateway waits after its start for all connections of its peer. Until they are here it
+// peerAwaited is the time that a gateway waits after its start for all connections of its peer. Until they are here it
 // announces no address, and drops segments of unknown connections that it would reset.
 const peerAwaited = 5 * time.Second
 

@@ -45,7 +45,7 @@ func (g *Gateway) sumsOf(s *datapath.Snapshot, id uint32) (sums serviceSums) {
 	return sums
 }
 
-// maxListed is how many backends have series of their own unless a scrape wants all: 1.3 MB of text. The
+// maxListed is the number of backends that have series of their own unless a scrape wants all: 1.3 MB of text. The
 // services whose backends fit, in the order of the configuration, are listed as a whole.
 const maxListed = 1000
 

@@ -19,7 +19,7 @@ const (
 	later      // any other: addresses only
 )
 
-// fragmentLife is how long a datagram's fragments are expected: what the first says is forgotten then
+// fragmentLife is the time that a datagram's fragments are expected: what the first says is forgotten then
 // (RFC 791 3.2: reassembly timers of 15 s and more; RFC 8200 4.5: 60 s; Linux: 30 s).
 const fragmentLife = 30 * time.Second
 

@@ -188,7 +188,7 @@ const (
 	portCounters
 )
 
-// surveyStep is how many pairs of SNAT address and endpoint a tick looks at.
+// surveyStep is the number of pairs of SNAT address and endpoint that a tick looks at.
 const surveyStep = 256
 
 // portSurvey adds up the ports of the pairs, some with each tick, and publishes the sums when it has seen all. A

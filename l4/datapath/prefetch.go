@@ -39,11 +39,11 @@ type lookup struct {
 // notLookedUp is the lookup of packets that are decided on without prefetching.
 var notLookedUp lookup
 
-// window is how many packets are prefetched together: more than the misses that a core keeps in flight
+// window is the number of packets that are prefetched together: more than the misses that a core keeps in flight
 // (10 to 16 line-fill buffers), and so few that the lines are still in the first-level cache when used.
 const window = 64
 
-// group is how many lines are asked for at once, a power of two: about as many misses as a core keeps in flight.
+// group is the number of lines that are asked for at once, a power of two: about as many misses as a core keeps in flight.
 const group = 16
 
 // fewBackends is the number of backends up to which the first-level cache holds what connections refer to.
@@ -177,10 +177,10 @@ func (h *Handler) prefetchBackendSlot(c *Conn) {
 	prefetch(&line, 1)
 }
 
-// refers is how many cache lines that a connection refers to are prefetched.
+// refers is the number of cache lines prefetched of those that a connection refers to.
 const refers = 4
 
-// victimLines is how many of a connection that will be evicted: not more than refers.
+// victimLines is the number of lines prefetched of a connection that will be evicted: not more than refers.
 const victimLines = 4
 
 // prefetchCounters prefetches the counters that publish adds to. They are atomic, and atomic adds do not

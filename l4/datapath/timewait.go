@@ -17,7 +17,7 @@ import (
 // (RFC 1337). The exception is one whose backend has answered a SYN by an ACK while the client says nothing: the
 // reset that ends it is the client's duty, and without it the port stays unusable (heldByBackend).
 
-// timeWaitTime is how long a backend may stay in TIME-WAIT: as long as Linux does (TCP_TIMEWAIT_LEN), and
+// timeWaitTime is the time that a backend may stay in TIME-WAIT: as long as Linux does (TCP_TIMEWAIT_LEN), and
 // longer than other systems do by default.
 const timeWaitTime = 60 * time.Second
 

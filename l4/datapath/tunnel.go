@@ -129,7 +129,7 @@ type tunnelPath struct {
 	until ticks
 }
 
-// pathLife is how long a smaller MTU is believed: RFC 8201 4 and RFC 1191 6.3 recommend 10 minutes.
+// pathLife is the time that a smaller MTU is believed: RFC 8201 4 and RFC 1191 6.3 recommend 10 minutes.
 const pathLife = 10 * time.Minute
 
 // leastPath4 is the least MTU of an IPv4 path that an error can make the gateway believe, bytes: as Linux's

@@ -105,7 +105,7 @@ func (l *Loop) decideAccess(p *policy) packet.Verdict {
 	return verdict
 }
 
-// accessAlertEvery is how often a rate that is exceeded is alerted.
+// accessAlertEvery is the interval at which a rate that is exceeded is alerted.
 const accessAlertEvery = time.Second
 
 // accessAlert reports that access rule n drops a packet that opens a connection, or one beyond its rate; the others only count.

@@ -22,7 +22,7 @@ type packetFile struct {
 	next  *packetFile // took the place of this one
 }
 
-// packetBuffer is how many bytes of packets may wait for the disk.
+// packetBuffer is the number of bytes of packets that may wait for the disk.
 const packetBuffer = 8 << 20
 
 // newPacketFile appends a section to an open file, which has size bytes, until it has most.

@@ -124,7 +124,7 @@ func (p *policy) matchedRules() (list []RuleStatus) {
 	return list
 }
 
-// metricRules is how many rules the metrics name: those with the most matches.
+// metricRules is the number of rules that the metrics name: those with the most matches.
 const metricRules = 100
 
 // WriteMetrics writes the counters.

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// rest is how long a slot is not used again after Leave: far longer than a program runs that has found it before.
+// rest is the time that a slot is not used again after Leave: far longer than a program runs that has found it before.
 const rest = 50 * time.Millisecond
 
 // Loop is one loop's part of a Table: slots of its own. It implements fastpath.Forwarder, and only that loop calls it.

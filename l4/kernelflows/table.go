@@ -167,7 +167,7 @@ func (t *Table) pathsOf(f *fastpath.Flow) (in, out [2]path, ok bool) {
 	return in, out, true
 }
 
-// Close detaches all programs and gives the memory back. The loops have stopped.
+// Close detaches all programs and returns the memory. The loops have stopped.
 func (t *Table) Close() error {
 	var errs []error
 	for i := range t.devices {

@@ -58,7 +58,7 @@ type PoolShare struct {
 	Percent float64 `json:"percent"`
 }
 
-// ErrQuery says that a query is no request.
+// ErrQuery reports that a query is no request.
 var ErrQuery = errors.New("not a request")
 
 // Explain returns the way of a request through a configuration.

@@ -96,7 +96,7 @@ type loop struct {
 	worker *proxy.Worker
 }
 
-// renewEvery is how often files of certificates are looked at: one that was renewed is used without a reload.
+// renewEvery is the interval at which files of certificates are looked at: one that was renewed is used without a reload.
 const renewEvery = time.Minute
 
 // Open opens the loops and the listeners of a configuration. Connections wait until Run.
@@ -324,7 +324,7 @@ func (s *Set) Shutdown() {
 	})
 }
 
-// drainPoll is how often Shutdown looks whether anything is left.
+// drainPoll is the interval at which Shutdown looks whether anything is left.
 const drainPoll = 20 * time.Millisecond
 
 // ShutdownLimit returns how long Shutdown takes at most.

@@ -235,7 +235,7 @@ func (s *Set) planStream(n *plan, l *config.Listener, out *proxy.Listener) []rou
 	return rules
 }
 
-// streamAttempts is how many backends are tried for a connection that is passed through.
+// streamAttempts is the number of backends that are tried for a connection that is passed through.
 const streamAttempts = 3
 
 // route returns the counters of a route, which stay over reloads.

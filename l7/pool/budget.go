@@ -24,7 +24,7 @@ func (r RetryBudget) withDefaults() RetryBudget {
 	return r
 }
 
-// marks is how many parts the window has.
+// marks is the number of parts that the window has.
 const marks = 10
 
 // budget counts requests and retries of a pool. The window is cumulative counters, remembered at the start of each part.

@@ -38,7 +38,7 @@ type Options struct {
 	// HashSize is the number of slots of ConsistentHash, a prime below 2^24. 0 is 65537: the share of each of 600 backends
 	// is then within 1 % of its weight.
 	HashSize int
-	// SlowStart is how long the share of a backend grows, from a tenth, after it was added, rose, returned from an ejection
+	// SlowStart is the time that the share of a backend grows, from a tenth, after it was added, rose, returned from an ejection
 	// or became active again. 0 gives it its full share at once. The backends of New have their full share.
 	SlowStart time.Duration
 	// Outlier says when requests show that a backend does not serve; nil is never.

@@ -52,7 +52,7 @@ func (x Outlier) withDefaults() Outlier {
 	return x
 }
 
-// streak is how many requests in a row have failed.
+// streak is the number of requests in a row that have failed.
 type streak struct{ errors, gatewayErrors atomic.Int64 }
 
 // count adds a failure to n, or ends the row.

@@ -126,7 +126,7 @@ func (c *Conn) acceptUni() {
 	}
 }
 
-// firstRead is how long the goroutine that accepts streams waits for the first bytes of one: mostly they are there, and
+// firstRead is the time that the goroutine that accepts streams waits for the first bytes of one: mostly they are there, and
 // often all of them, so that the stream needs no goroutine.
 const firstRead = 200 * time.Microsecond
 

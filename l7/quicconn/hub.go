@@ -77,9 +77,9 @@ func (h *Hub) dispatch() {
 
 // Options configures connections. The zero value is valid.
 type Options struct {
-	// Uni is how many unidirectional streams are opened before the connection is reported, in Conn.Uni.
+	// Uni is the number of unidirectional streams that are opened before the connection is reported, in Conn.Uni.
 	Uni int
-	// Wait is how long the peer may take to permit them; 0 is DefaultWait.
+	// Wait is the time that the peer may take to permit them; 0 is DefaultWait.
 	Wait time.Duration
 }
 

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batchEvents is how many events one epoll_pwait(2) returns at most.
+// batchEvents is the number of events that one epoll_pwait(2) returns at most.
 const batchEvents = 256
 
-// yieldEvery is how long a loop runs at most before it calls the Go scheduler.
+// yieldEvery is the time that a loop runs at most before it calls the Go scheduler.
 //
 // The runtime's monitor thread preempts a goroutine that the scheduler has not seen for 10 ms, and takes the processor (P)
 // of one that is in a system call at that moment, even where nothing else can run. Once all Ps are idle the monitor sleeps.

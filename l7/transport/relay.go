@@ -12,7 +12,7 @@ type relayBuffer struct {
 	b        [relaySize]byte
 }
 
-// relayBuffersKept is how many unused buffers a loop keeps.
+// relayBuffersKept is the number of unused buffers that a loop keeps.
 const relayBuffersKept = 16
 
 // Relay implements Conn. The bytes go through a buffer of the loop, which c keeps while dst does not take them.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// findTime is how long an address that Find wants is tried.
+// findTime is the time that an address that Find wants is tried.
 const findTime = 3 * time.Second
 
 // Finds are the addresses that a Resolver was asked to Find and has not found yet. Any goroutine may Add; one tries them.

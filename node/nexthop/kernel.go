@@ -56,7 +56,7 @@ const (
 	resolveSoon  = 500 * time.Millisecond // while a hop is unresolved: ask the kernel again
 )
 
-// maxFinds is how many addresses that Find wants are tried at once: what is beyond is dropped, and asked for again by
+// maxFinds is the number of addresses of Find that are tried at once: what is beyond is dropped, and asked for again by
 // those that still want it.
 const maxFinds = 1 << 16
 

@@ -56,7 +56,7 @@ type Config struct {
 	// be of different arenas.
 	Pools []*ring.Pool
 
-	// Ring is how many bytes the kernel may fill for each queue, rounded up to whole blocks; 0 is DefaultRing. With Offload,
+	// Ring is the number of bytes that the kernel may fill for each queue, rounded up to whole blocks; 0 is DefaultRing. With Offload,
 	// large packets take as many again, which the kernel doubles for what it adds to each.
 	Ring int
 

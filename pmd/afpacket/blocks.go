@@ -11,7 +11,7 @@ import (
 
 // rxRing is the memory that the kernel receives into: blocks, or slots.
 type rxRing interface {
-	// peek describes the next packet, until next; false says that none is there.
+	// peek describes the next packet, until next; false means that none is there.
 	peek(*received) bool
 
 	// next skips that packet and returns its memory to the kernel.
@@ -86,7 +86,7 @@ func (r *blocks) status() *uint32 {
 	return (*uint32)(unsafe.Pointer(&r.block()[blockStatus]))
 }
 
-// peek describes the next packet; false says that no block is ready. A block that its timer has passed on without a packet
+// peek describes the next packet; false means that no block is ready. A block that its timer has passed on without a packet
 // goes back at once.
 func (r *blocks) peek(p *received) bool {
 	for r.left == 0 {

@@ -56,7 +56,7 @@ func (q *Queue) fetch(b *packet.Batch, stamp uint32, head int, pieces ...[]byte)
 	return true
 }
 
-// externalHead is how many bytes of a packet with external payload lie in its frame: all headers that a handler reads or rewrites.
+// externalHead is the number of bytes of a packet with external payload that lie in its frame: all headers that a handler reads or rewrites.
 const externalHead = 256
 
 // leave receives the queued packet with its payload into the external buffer. A burst has one such packet, since more

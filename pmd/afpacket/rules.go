@@ -16,7 +16,7 @@ import (
 // Rule names packets to receive. A VLAN tag makes no difference to it.
 type Rule = pmd.Rule
 
-// ErrRule says that a rule is invalid or that there are too many.
+// ErrRule reports that a rule is invalid or that there are too many.
 var ErrRule = errors.New("packet filter rule")
 
 // matcher is a set of rules as a classic BPF program whose results are resultTake and resultLeave. One program
@@ -175,7 +175,7 @@ func prologue4() code {
 	}
 }
 
-// extHeaders is how many IPv6 extension headers the program skips. Classic BPF has no backward jumps, so
+// extHeaders is the number of IPv6 extension headers that the program skips. Classic BPF has no backward jumps, so
 // the loop is unrolled. Behind more, a packet has the protocol number of an extension header, which no
 // rule names, and stays with the kernel.
 const extHeaders = 4

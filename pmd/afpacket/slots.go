@@ -112,7 +112,7 @@ type inbox struct {
 	n      int // of pieces
 }
 
-// maxPieces is how many pieces a packet has that passes whole: the header, 64 KiB in frames of 2 KiB, one more for the
+// maxPieces is the number of pieces of a packet that passes whole: the header, 64 KiB in frames of 2 KiB, one more for the
 // headroom and one for a VLAN tag in the first.
 const maxPieces = 1 + 32 + 1 + 1
 

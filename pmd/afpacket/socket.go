@@ -187,7 +187,7 @@ func (d *Device) explain(op string, queue int, err error) error {
 	return e
 }
 
-// linkEvery is how often an idle queue checks its interface: the ring does not report that it goes down or
+// linkEvery is the interval at which an idle queue checks its interface: the ring does not report that it goes down or
 // away.
 const linkEvery = 10 * time.Millisecond
 

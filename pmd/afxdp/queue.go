@@ -163,7 +163,7 @@ func newFrameSet(a *ring.Arena) frameSet {
 	return frameSet{held: make([]bool, a.Frames()), shift: a.Shift}
 }
 
-// add puts the frame of an address into the set; false says that it was there or that there is no
+// add puts the frame of an address into the set; false means that it was there or that there is no
 // such frame. The caller adds to n.
 func (l *frameSet) add(addr uint64) bool {
 	f := addr >> l.shift
@@ -174,7 +174,7 @@ func (l *frameSet) add(addr uint64) bool {
 	return true
 }
 
-// remove takes the frame of an address out of the set; false says that it was not there. The
+// remove takes the frame of an address out of the set; false means that it was not there. The
 // caller subtracts from n.
 func (l *frameSet) remove(addr uint64) bool {
 	f := addr >> l.shift

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// probeEvery is how often an idle queue asks for the state of its link, ns: the rings stay empty and report
+// probeEvery is the interval at which an idle queue asks for the state of its link, ns: the rings stay empty and report
 // nothing when an interface goes down.
 const probeEvery = clock.Time(10e6)
 
-// refillBatch is how many frames the fill ring may lack before it is refilled: few enough to keep
+// refillBatch is the number of frames that the fill ring may lack before it is refilled: few enough to keep
 // it full, many enough to share the cost of the store to its index, whose cache line the kernel reads.
 const refillBatch = 32
 

@@ -124,7 +124,7 @@ func (s *socket) setBusyPoll(b BusyPoll) error {
 	return nil
 }
 
-// bindWait is how long bind waits for a queue of a socket that was just closed: the kernel releases it
+// bindWait is the time that bind waits for a queue of a socket that was just closed: the kernel releases it
 // from a work queue, after close(2) has returned (xdp_umem_release_deferred).
 const bindWait = time.Second
 

@@ -16,14 +16,14 @@ import (
 // Rule names packets that go to the AF_XDP sockets instead of to the kernel.
 type Rule = pmd.Rule
 
-// ErrRule says that a rule is invalid or that there is no room for it.
+// ErrRule reports that a rule is invalid or that there is no room for it.
 var ErrRule = errors.New("steering rule")
 
-// maxRanges is how many separate port ranges one address, side and protocol can have: MAX_RANGES of
+// maxRanges is the number of separate port ranges that one address, side and protocol can have: MAX_RANGES of
 // bpf/steer.c. Single ports do not count.
 const maxRanges = 8
 
-// maxSmall is how many ports the ranges beyond those may have together: they are entered port by port.
+// maxSmall is the number of ports that the ranges beyond those may have together: they are entered port by port.
 const maxSmall = 4096
 
 // Flags of an address, the same as in bpf/steer.c: one lookup of the address says which further

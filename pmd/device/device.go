@@ -47,7 +47,7 @@ type Config struct {
 	All    bool         // take every packet away from the kernel: a bump in the wire
 	Rules  []pmd.Rule   // without All: the packets to take away from the kernel
 
-	// Ring is how many packets of a queue may wait for their loop: a power of two from MinRing to MaxRing; 0 is
+	// Ring is the number of packets of a queue that may wait for their loop: a power of two from MinRing to MaxRing; 0 is
 	// DefaultRing. Each takes a frame of the pool (NewArena), and with AF_PACKET 8 KiB of the kernel's memory.
 	// What waits in a TAP device is the kernel's, with a limit of its own (txqueuelen).
 	Ring int
@@ -231,7 +231,7 @@ func SetOffload(on bool, devices ...*Device) error {
 	return errors.Join(errs...)
 }
 
-// Close closes every queue, which gives the frames back to their pools.
+// Close closes every queue, which returns the frames to their pools.
 func (d *Device) Close() error { return d.close() }
 
 // Bounds and default of Config.Ring. The default takes 1 ms of packets at 2 Mpps.
@@ -241,7 +241,7 @@ const (
 	MaxRing     = 32768
 )
 
-// txRing is how many packets of a queue may wait for the device. It does not follow Config.Ring: a loop that
+// txRing is the number of packets of a queue that may wait for the device. It does not follow Config.Ring: a loop that
 // waits for a core sends nothing meanwhile, and what waits here only delays what comes behind it.
 const txRing = 2048
 

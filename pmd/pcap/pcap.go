@@ -269,7 +269,7 @@ func (p *Driver) endLap(err error) {
 	}
 }
 
-// copyNext copies the next packet into frames and appends it; false says that b or the pool has no room, or that the
+// copyNext copies the next packet into frames and appends it; false means that b or the pool has no room, or that the
 // packet is too far from b.Base: it stays the next one. A packet that could never fit is dropped and counted, or the
 // replay would stop at it for ever.
 func (p *Driver) copyNext(now clock.Time, b *packet.Batch) bool {

@@ -130,7 +130,7 @@ func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 }
 
 // skipLong skips a packet of more descriptors than a batch of the caller's size holds, and counts it: it would block the
-// capture for ever. False says that the next packet is not such a one: it waits for room or for its time.
+// capture for ever. False means that the next packet is not such a one: it waits for room or for its time.
 func (p *Driver) skipLong(most int) bool {
 	n := packet.Chain(p.res.d[p.res.at:])
 	if n <= most {

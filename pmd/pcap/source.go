@@ -100,7 +100,7 @@ func (f *fileSource) next(k *sourcePacket) error {
 	return io.EOF
 }
 
-// convert makes an Ethernet packet of a record; false says that it cannot be one, and is counted. The engine parses
+// convert makes an Ethernet packet of a record; false means that it cannot be one, and is counted. The engine parses
 // Ethernet only, so a header is synthesized for the other link types that carry IP. A record that the capturing program
 // has cut is received as it is: its headers still say the original length, and the engine reports it as truncated.
 func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {

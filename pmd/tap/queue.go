@@ -16,7 +16,7 @@ import (
 // is never longer: without TUNSETOFFLOAD the kernel segments before it passes packets on.
 const maxPieces = 34
 
-// linkEvery is how often an idle queue checks whether its interface is up: two system calls each, so not with every poll.
+// linkEvery is the interval at which an idle queue checks whether its interface is up: two system calls each, so not with every poll.
 const linkEvery = 10 * time.Millisecond
 
 // Queue is one queue of a Device: a pmd.Driver. It belongs to one loop, as its pool does; only Info may be called from

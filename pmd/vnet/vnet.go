@@ -33,7 +33,7 @@ type Sender struct {
 	headers [128][packet.OffloadLen]byte
 }
 
-// MaxPieces is how many descriptors a packet has at most, one for its virtio_net_hdr and one for external payload.
+// MaxPieces is the number of descriptors that a packet has at most, one for its virtio_net_hdr and one for external payload.
 const MaxPieces = 1024
 
 // mmsghdr is struct mmsghdr of <sys/socket.h>.

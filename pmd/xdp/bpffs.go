@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked says that another process is changing XDP programs and does not come to an end.
+// ErrLocked reports that another process is changing XDP programs and does not come to an end.
 var ErrLocked = errors.New("another process holds the lock of XDP programs")
 
-// lockWait is how long a change waits for that of another process. xdp-loader holds the lock for milliseconds.
+// lockWait is the time that a change waits for that of another process. xdp-loader holds the lock for milliseconds.
 const lockWait = 20 * time.Second
 
 // FS is a BPF file system, where programs, links and maps are pinned.
@@ -71,7 +71,7 @@ func (f *FS) record(cookie uint64, ifindex int, id uint32) string {
 	return filepath.Join(f.records(), fmt.Sprintf("%x-%d-%d", cookie, ifindex, id))
 }
 
-// Lock takes the lock of the protocol, flock(2) on the folder of the dispatchers, and returns what gives it back. The lock
+// Lock takes the lock of the protocol, flock(2) on the folder of the dispatchers, and returns what releases it. The lock
 // ends with the process.
 func (f *FS) Lock() (unlock func(), err error) {
 	if err := os.MkdirAll(f.dispatchers(), 0o700); err != nil {
@@ -80,7 +80,7 @@ func (f *FS) Lock() (unlock func(), err error) {
 	return LockFolder(f.dispatchers())
 }
 
-// LockFolder takes an exclusive flock(2) on a folder, for which it waits 20 s at most, and returns what gives it back.
+// LockFolder takes an exclusive flock(2) on a folder, for which it waits 20 s at most, and returns what releases it.
 func LockFolder(path string) (unlock func(), err error) {
 	dir, err := os.Open(path)
 	if err != nil {

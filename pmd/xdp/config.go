@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// MaxComponents is how many programs a dispatcher calls.
+// MaxComponents is the number of programs that a dispatcher calls.
 const MaxComponents = 10
 
 // DefaultPriority orders a component that names none, as libxdp's does.
@@ -68,7 +68,7 @@ func ParseAction(name string) (Actions, error) {
 	return 0, fmt.Errorf("no XDP action %q: aborted, drop, pass, tx or redirect", name)
 }
 
-// ErrVersion says that the dispatcher on an interface speaks another version of the protocol than 2.
+// ErrVersion reports that the dispatcher on an interface speaks another version of the protocol than 2.
 var ErrVersion = errors.New("another version of the dispatcher protocol")
 
 // config is struct config of bpf/dispatcher.c.

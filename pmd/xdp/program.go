@@ -50,7 +50,7 @@ func Template() (fd int, err error) {
 	return detachFD(p)
 }
 
-// ErrNoExtensions says that the kernel loads no extension programs, so that only one program can be on an interface: it is
+// ErrNoExtensions reports that the kernel loads no extension programs, so that only one program can be on an interface: it is
 // older than 5.10, or a security policy forbids them.
 var ErrNoExtensions = errors.New("the kernel refuses extension programs (BPF_PROG_TYPE_EXT), so XDP programs cannot share an interface")
 

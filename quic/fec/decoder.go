@@ -2,7 +2,7 @@ package fec
 
 import "encoding/binary"
 
-// horizon is how many of the latest source symbols a decoder knows of: the window of a repair symbol,
+// horizon is the number of the latest source symbols that a decoder keeps: the window of a repair symbol,
 // and as many again for reordering. It divides 2^32, so that ESIs may wrap.
 const horizon = 2 * MaxWindow
 

@@ -42,7 +42,7 @@ const (
 	lengthField  = 2
 )
 
-// Overhead is how many bytes shorter a datagram must be with FEC, so that its repair symbol fits too.
+// Overhead is the number of bytes shorter that a datagram must be with FEC, so that its repair symbol fits too.
 const Overhead = repairHeader + lengthField
 
 // Errors of Decoder.Receive.

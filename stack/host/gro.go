@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// groSlots is how many flows of a burst are merged at a time. A flow whose hash selects a used slot flushes it, so
+// groSlots is the number of flows of a burst that are merged at a time. A flow whose hash selects a used slot flushes it, so
 // interleaved flows in one slot are merged less, never reordered. Eight slots fit the bits of gro.used.
 const groSlots = 8
 

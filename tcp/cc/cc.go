@@ -110,7 +110,7 @@ func New(name string, mss uint32) (Controller, error) {
 // connections have it.
 type Pool struct{ cubics []*cubic }
 
-// maxSpare is how many controllers wait in a Pool.
+// maxSpare is the number of controllers that wait in a Pool.
 const maxSpare = 4096
 
 // New returns what the function New does, from the pool where it can.

@@ -120,7 +120,7 @@ const (
 )
 
 // SynAck returns what a SYN-ACK agrees by to mode, in answer to a SYN that arrived with ECN
-// field mark. unanswered is how many SYN-ACKs timed out before.
+// field mark. unanswered is the number of SYN-ACKs that timed out before.
 func SynAck(mode Mode, mark wire.ECN, unanswered int) Field {
 	switch {
 	case mode == Classic:

@@ -27,7 +27,7 @@ type Sender struct {
 	continuous bool   // it is: reports are ignored
 }
 
-// continuousRounds is how many round trips from the start on must have been marked as a whole. Congestion that does so has
+// continuousRounds is the number of round trips from the start on that must have been marked as a whole. Congestion that does so has
 // brought the window down to the minimum by then.
 const continuousRounds = 4
 
@@ -117,7 +117,7 @@ type Feedback struct {
 }
 
 // Read returns how many bytes an ACK reports as marked, and whether it reports congestion at
-// all: packets without payload can be marked, too. delivered is how many bytes the ACK shows
+// all: packets without payload can be marked, too. delivered is the number of bytes that the ACK shows
 // to have arrived, mss what a full segment has. Classic ECN-Echo does not count: everything
 // that the ACK delivers is taken as marked (RFC 8257 3.3).
 //

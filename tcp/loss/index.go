@@ -10,7 +10,7 @@ import (
 // can cut a flight into single segments: 87 000 for 4 MB at the least MSS (CVE-2019-11477 to
 // 11479 are of this kind). So their number is bounded, and a long flight has an index.
 const (
-	// maxRecords is how many records a flight has before it takes no new data, and before
+	// maxRecords is the number of records that a flight has before it takes no new data, and before
 	// SACK cuts no more of them: holes of 4096 at once. A paced flight without holes has a
 	// record for each millisecond of its round trip.
 	maxRecords = 8192

@@ -78,7 +78,7 @@ func (b *Scoreboard) split(i, seq uint32) uint32 {
 }
 
 // freeRecord unlinks record i, which is not outstanding, from the list by sequence number
-// and gives it back.
+// and returns it.
 func (b *Scoreboard) freeRecord(i uint32) {
 	f := b.f
 	r := b.record(i)

@@ -34,10 +34,10 @@ const (
 	appLimited       // sent while the application limited the rate
 )
 
-// maxSpare is how many unused records a pool keeps when none is in use.
+// maxSpare is the number of unused records that a pool keeps when none is in use.
 const maxSpare = 4096
 
-// maxSpareIndexes is how many unused indexes a pool keeps: few flights are long.
+// maxSpareIndexes is the number of unused indexes that a pool keeps: few flights are long.
 const maxSpareIndexes = 64
 
 // Pool is the memory of the scoreboards of one loop. The zero value is ready. A scoreboard

@@ -17,7 +17,7 @@ const (
 	uncertainRTO = 3 * time.Second // RFC 6298 5.7
 )
 
-// minRTTWindow is how long the least round-trip time holds. A route that became longer
+// minRTTWindow is the time that the least round-trip time holds. A route that became longer
 // would otherwise never be noticed.
 const minRTTWindow = 30 * time.Second
 

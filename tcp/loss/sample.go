@@ -22,7 +22,7 @@ type Ack struct {
 	// (RFC 5681 2). It counts only where the peer has no SACK.
 	Duplicate bool
 
-	// Packets is how many ACKs were merged into this one; 0 is 1.
+	// Packets is the number of ACKs that were merged into this one; 0 is 1.
 	Packets uint16
 }
 

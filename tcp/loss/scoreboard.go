@@ -279,7 +279,7 @@ func (b *Scoreboard) Flight() uint32 {
 	return b.f.pipe - min(b.f.pipe, b.f.reno.arrived)
 }
 
-// SACKed is how many bytes have arrived behind a hole: the peer has them, and the sender
+// SACKed is the number of bytes that have arrived behind a hole: the peer has them, and the sender
 // must keep them all the same (RFC 2018 8).
 func (b *Scoreboard) SACKed() uint32 {
 	if b.f == nil {
@@ -324,10 +324,10 @@ func (b *Scoreboard) MinRTT() time.Duration { return b.rtt.min }
 // RTO is the retransmission timeout with its backoff.
 func (b *Scoreboard) RTO() time.Duration { return b.rtt.rto() }
 
-// Backoff is how many times in a row the retransmission timer expired.
+// Backoff is the number of times in a row that the retransmission timer expired.
 func (b *Scoreboard) Backoff() int { return int(b.rtt.backoff) }
 
-// Unrepaired is how many bytes are lost and not sent again yet.
+// Unrepaired is the number of bytes that are lost and not sent again yet.
 func (b *Scoreboard) Unrepaired() uint32 {
 	if b.f == nil {
 		return 0
@@ -343,9 +343,9 @@ func (b *Scoreboard) Reordering() uint32 {
 	return b.reorder.maxDistance/b.opts.MSS + 1
 }
 
-// Delivered is how many bytes have arrived since Init.
+// Delivered is the number of bytes that have arrived since Init.
 func (b *Scoreboard) Delivered() uint64 { return b.delivered }
 
-// TotalLost is how many bytes were marked lost since Init, less those that turned out not
+// TotalLost is the number of bytes that were marked lost since Init, less those that turned out not
 // to be.
 func (b *Scoreboard) TotalLost() uint64 { return b.lost }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// maxAckDelay is how long the peer may delay the ACK of a single segment (RFC 8985 7.2,
+// maxAckDelay is the time that the peer may delay the ACK of a single segment (RFC 8985 7.2,
 // TLP.max_ack_delay).
 const maxAckDelay = 200 * time.Millisecond
 

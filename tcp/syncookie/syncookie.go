@@ -51,7 +51,7 @@ const (
 // StampMask selects the bits of a timestamp that a Stamp takes.
 const StampMask = 1<<stampBits - 1
 
-// FlowLen is how many bytes of addresses and ports the flow hash has taken in, all in whole
+// FlowLen is the number of bytes of addresses and ports that the flow hash has taken in, all in whole
 // words.
 const FlowLen = 40
 

@@ -4,13 +4,13 @@ import "errors"
 
 // Kinds of errors, for errors.Is.
 var (
-	// ErrIncomplete says that the bytes so far are the beginning of a ClientHello.
+	// ErrIncomplete reports that the bytes so far are the beginning of a ClientHello.
 	ErrIncomplete = errors.New("clienthello: incomplete")
-	// ErrNotTLS says that the stream does not begin with a TLS handshake record.
+	// ErrNotTLS reports that the stream does not begin with a TLS handshake record.
 	ErrNotTLS = errors.New("clienthello: not TLS")
-	// ErrMalformed says that the records or the ClientHello break the protocol.
+	// ErrMalformed reports that the records or the ClientHello break the protocol.
 	ErrMalformed = errors.New("clienthello: malformed")
-	// ErrTooLarge says that the ClientHello exceeds the limit.
+	// ErrTooLarge reports that the ClientHello exceeds the limit.
 	ErrTooLarge = errors.New("clienthello: too large")
 )
 

@@ -22,7 +22,7 @@ type Features struct {
 	Signatures    []uint16
 }
 
-// maxOnStack is how many values of a list fingerprints keep on the stack; beyond, they allocate.
+// maxOnStack is the number of values of a list that fingerprints keep on the stack; beyond, they allocate.
 const maxOnStack = 128
 
 // JA4 returns the fingerprint JA4 of a hello over TCP, 36 characters.

@@ -15,7 +15,7 @@ type rate struct {
 	packets, bytes uint64
 }
 
-// sources is how many sources of a load are asked for.
+// sources is the number of sources of a load that are asked for.
 const sources = 1000
 
 // countedBy asks the sketch of an engine for the sources of evenly spread packets; the first entry, without

@@ -47,7 +47,7 @@ func (t *tables) open(o *Op, depth int, start func(gpukern.Config) (gpukern.Engi
 	return e, nil
 }
 
-// tableSize is how many flows the table holds: some more than there are.
+// tableSize is the number of flows that the table holds: some more than there are.
 func (o *Op) tableSize() int {
 	if o.flows == 0 {
 		return 2 * usualFlows
@@ -75,10 +75,10 @@ func openCPU(o *Op, t *tables) (*engine, error) {
 	return t.open(o, 4, func(c gpukern.Config) (gpukern.Engine, error) { return gpukern.NewCPU(c), nil })
 }
 
-// stuck is how long an engine may keep batches without giving one back.
+// stuck is the time that an engine may keep batches without giving one back.
 var stuck = 5 * time.Second
 
-// ErrStuck says that an engine keeps batches.
+// ErrStuck reports that an engine keeps batches.
 var ErrStuck = errors.New("the engine gives no batch back")
 
 // pump runs batches through an engine, as many at once as it holds, and returns when all are back.

@@ -25,7 +25,7 @@ type expectation struct {
 	counted []rate         // what the sketch says after one time
 }
 
-// referenceBudget is how many comparisons of rules and routes the reference may take.
+// referenceBudget is the number of comparisons of rules and routes that the reference may take.
 const referenceBudget = 20_000_000
 
 // expect runs the CPU form over the load, and the reference over a sample of it.

@@ -29,7 +29,7 @@ const (
 	never     = math.MaxInt
 )
 
-// launches are how many passes a resident run is, and hostLaps how often one in bulk goes over the load, so
+// launches is the number of passes that a resident run is, and hostLaps how often one in bulk goes over the load, so
 // that filling the pipeline does not count.
 var launches, hostLaps = 16, 8
 

@@ -23,7 +23,7 @@ const (
 	frameSize = 65536
 )
 
-// ErrNoCaptures says that no real captures were found.
+// ErrNoCaptures reports that no real captures were found.
 var ErrNoCaptures = errors.New("no captures")
 
 // load is the packets of one operation and size, as a driver hands them over: an arena and

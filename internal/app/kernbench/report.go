@@ -62,7 +62,7 @@ type Figure struct {
 	Error            string  `json:"error,omitempty"`
 }
 
-// Latency is how long single batches take from Submit to Poll, microseconds.
+// Latency is the time that single batches take from Submit to Poll, microseconds.
 type Latency struct {
 	Op       string  `json:"op"`
 	Size     string  `json:"size"`

@@ -136,7 +136,7 @@ func (t tuple) writeL4(p []byte, proto uint8, pseudo uint32) {
 	}
 	sum := wire.Fold(wire.Sum(p, pseudo))
 	if sum == 0 && proto == wire.ProtoUDP {
-		sum = 0xffff // RFC 768: 0 says that there is none
+		sum = 0xffff // RFC 768: 0 means that there is none
 	}
 	binary.BigEndian.PutUint16(p[check:], sum)
 }

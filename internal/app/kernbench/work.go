@@ -123,7 +123,7 @@ func (w *work) noRoom() (n uint64) {
 	return n
 }
 
-// ErrWrong says that a back end gave another result than the one that it is compared with.
+// ErrWrong reports that a back end gave another result than the one that it is compared with.
 var ErrWrong = errors.New("wrong result")
 
 func wrong(i int, what string, got, want any) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// DefaultFlows is how many flows are counted unless Config says otherwise: 96 MiB of table.
+// DefaultFlows is the number of flows that are counted unless Config says otherwise: 96 MiB of table.
 const DefaultFlows = 1 << 20
 
 // flowKey is a flow whatever its direction, in words that compare without jumps:

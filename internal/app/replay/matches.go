@@ -95,7 +95,7 @@ func (f *matches) finish(r *Report) {
 	}
 }
 
-// followedFlows is how many flows literals are followed in at once: 60 MiB with both tables, of which the system
+// followedFlows is the number of flows that literals are followed in at once: 60 MiB with both tables, of which the system
 // allocates what is used. Packets of more flows continue no other.
 const followedFlows = 1 << 18
 

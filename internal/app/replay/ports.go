@@ -27,7 +27,7 @@ func (t *timed) Poll(done []*packet.Batch) int {
 	return n
 }
 
-// window is how many descriptors may be between the source and the output device: a file does not run
+// window is the number of descriptors that may be between the source and the output device: a file does not run
 // ahead of the device it is sent to, so that nothing is dropped for its speed. It is less than a
 // loop's transmit queue holds.
 const window = 4 * stack.DefaultBurst

@@ -37,7 +37,7 @@ type Verification struct {
 	Count      uint64     `json:"mismatch_count"`
 }
 
-// MaxMismatches is how many mismatches are kept; more are counted.
+// MaxMismatches is the number of mismatches that are kept; more are counted.
 const MaxMismatches = 100
 
 // verifyFrame is the frame size of a verification: every packet lies in one piece.
@@ -176,7 +176,7 @@ func (v *verifier) compare() error {
 	return nil
 }
 
-// patience is how long an engine may take for a batch.
+// patience is the time that an engine may take for a batch.
 const patience = 10 * time.Second
 
 // submit passes the batch through the engine.

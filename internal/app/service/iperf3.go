@@ -130,7 +130,7 @@ func (p *params) check(tunable bool) error {
 	return nil
 }
 
-// limit is how many bytes the whole test sends; 0 is as many as the time allows.
+// limit is the number of bytes that the whole test sends; 0 is as many as the time allows.
 func (p *params) limit() int64 {
 	if p.Blocks > 0 {
 		return p.Blocks * int64(p.Len)

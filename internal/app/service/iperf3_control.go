@@ -187,7 +187,7 @@ func (t *test) exchange() {
 	_, _ = t.c.Conn.Read(state[:]) // stateDone, or the end: there is nothing more to do
 }
 
-// settleLimit is how long what a client has sent of a test by bytes may be on its way when it says that it is over.
+// settleLimit is the time that what a client has sent of a test by bytes may be on its way when it says that it is over.
 const settleLimit = 2 * time.Second
 
 // settle waits until the bytes of a test by bytes have come.

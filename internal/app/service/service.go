@@ -170,7 +170,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// open notes a listener or packet conn, and what ends it; false says that the Server has been closed.
+// open notes a listener or packet conn, and what ends it; false means that the Server has been closed.
 func (s *Server) open(door io.Closer, end func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

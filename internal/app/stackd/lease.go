@@ -81,7 +81,7 @@ func (l *dhcpClient) listen() error {
 	})
 }
 
-// run has the client do what is due until ctx ends, and then gives the lease back.
+// run has the client do what is due until ctx ends, and then returns the lease.
 func (l *dhcpClient) run(ctx context.Context) {
 	for {
 		now := stack.Now()

@@ -197,7 +197,7 @@ type Query struct {
 	Limit    int      // 0 is DefaultLimit
 }
 
-// DefaultLimit is how many sockets are listed at most unless a query says otherwise.
+// DefaultLimit is the number of sockets that are listed at most unless a query says otherwise.
 const DefaultLimit = 10000
 
 // States are what a socket can be in, as ss(8) names it.

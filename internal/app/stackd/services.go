@@ -100,7 +100,7 @@ func (d *Daemon) serve(l *listener, run func() error) {
 	})
 }
 
-// shutdownLimit is how long services may take to finish what they have begun, and then peers to acknowledge it.
+// shutdownLimit is the time that services may take to finish what they have begun, and then peers to acknowledge it.
 const shutdownLimit = 2 * time.Second
 
 // closeServices ends all services. It may be called twice.

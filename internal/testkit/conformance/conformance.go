@@ -48,7 +48,7 @@ type Rig struct {
 	Queue   pmd.Driver    // also a ring.Holder
 	Holders []ring.Holder // the other owners of frames of the arena
 
-	// Send sends a packet to the queue; false says that the link is full. Nil: all of
+	// Send sends a packet to the queue; false means that the link is full. Nil: all of
 	// Setup.Inbound is there from the start.
 	Send func(p []byte) bool
 	// Lost counts packets that Send has sent and the link has lost.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// inFlight is how many packets the far end sends before Rx is called: fewer than any
+// inFlight is the number of packets that the far end sends before Rx is called: fewer than any
 // device or wire drops.
 const inFlight = 16
 
@@ -93,7 +93,7 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 	}
 }
 
-// uncounted is how many of the packets that were sent the queue or the link report as lost.
+// uncounted is the number of packets that were sent and that the queue or the link report as lost.
 func (b *harness) uncounted() uint64 {
 	st := b.Queue.Info().Stats
 	return st.RxMissed + st.RxInvalid + b.lost()

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/quic"
 )
 
-// pause is how long a case waits where one stream should arrive after another. arrival is how long where bytes
+// pause is the time that a case waits where one stream should arrive after another. arrival is how long where bytes
 // must have been read before the stream is reset, on a busy machine too.
 const (
 	pause   = 20 * time.Millisecond

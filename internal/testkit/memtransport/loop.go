@@ -119,7 +119,7 @@ func (l *Loop) SetTick(f func(now clock.Time) clock.Time) { l.tick = f }
 // Do implements transport.Loop.
 func (l *Loop) Do(f func()) bool { l.commands = append(l.commands, f); return true }
 
-// ErrBusy says that a loop does not come to rest: connections become ready again and again, without a cause.
+// ErrBusy reports that a loop does not come to rest: connections become ready again and again, without a cause.
 var ErrBusy = errors.New("memtransport: the loop does not come to rest")
 
 // Run delivers events and calls peers until nothing is left to do.

@@ -226,7 +226,7 @@ func (e *End) abort(now clock.Time) bool {
 	return true
 }
 
-// leave gives the connection back when there is nothing more to do.
+// leave returns the connection when there is nothing more to do.
 func (e *End) leave() {
 	over := e.Conn.Err() != nil || e.Seen&tcp.Closed != 0
 	if !over && (e.cfg.Hold || !e.shut || !e.Conn.Finished()) || e.Conn.Readable() > 0 {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse says that another process, which is alive, has a network with the same prefix.
+// ErrInUse reports that another process, which is alive, has a network with the same prefix.
 var ErrInUse = errors.New("test network is in use")
 
 // current holds the network of each prefix that this process has.

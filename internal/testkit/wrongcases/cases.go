@@ -17,7 +17,7 @@ type Case struct {
 	Name   string // unique among all cases
 	Origin string // section of an RFC, identifier of a vulnerability, or the name that a tool gives the technique
 	Bytes  string
-	// Passed is how many requests a back end receives whole. 0 is a case of which nothing may pass, but for the beginning of a
+	// Passed is the number of requests that a back end receives whole. 0 is a case of which nothing may pass, but for the beginning of a
 	// request whose content turns out to be malformed: its connection must end before it is whole.
 	// Either leaves it open.
 	Passed int
