@@ -2,6 +2,7 @@ package millrace
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -71,6 +72,48 @@ func TestOpenBesideTheKernel(t *testing.T) {
 	must(s.Close())
 	if out, err := linux.Run("ping", "-c", "1", "-W", "2", "198.18.9.3"); err != nil {
 		t.Errorf("the kernel's address after the stack: %v\n%s", err, out)
+	}
+}
+
+// TestAnOpenStackFollowsTheMTUOfItsInterface lowers it while a connection sends.
+func TestAnOpenStackFollowsTheMTUOfItsInterface(t *testing.T) {
+	n := testnet.For(t, "mr-open-mtu")
+	testnet.Program(t, "ip")
+	linux, here := n.Namespace("linux"), n.Namespace("here")
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(n.Link(linux, "eth0", here, "st0"), linux.NoOffload("eth0"), here.NoOffload("st0"), linux.Up("eth0", "198.18.9.1/24"), here.Up("st0"))
+	var s *socket.Stack
+	must(here.Do(func() (err error) { s, err = Open("st0", netip.MustParsePrefix("198.18.9.2/24")); return err }))
+	defer s.Close()
+	var l net.Listener
+	must(linux.Do(func() (err error) { l, err = net.Listen("tcp", "198.18.9.1:80"); return err }))
+	defer l.Close()
+	c, err := s.Dial("tcp", "198.18.9.1:80")
+	must(err)
+	defer c.Close()
+	in, err := l.Accept()
+	must(err)
+	defer in.Close()
+	const size = 64 << 20
+	must(c.SetDeadline(time.Now().Add(30*time.Second)), in.SetDeadline(time.Now().Add(30*time.Second)))
+	go func() { _, _ = c.Write(make([]byte, size)) }()
+	got, err := io.CopyN(io.Discard, in, size/2)
+	must(err)
+	for ns, name := range map[*testnet.Namespace]string{linux: "eth0", here: "st0"} {
+		_, err := ns.Run("ip", "link", "set", name, "mtu", "1300")
+		must(err)
+	}
+	rest, err := io.CopyN(io.Discard, in, size/2)
+	if got+rest != size || err != nil {
+		t.Errorf("%d of %d bytes with an MTU of 1300: %v", got+rest, size, err)
+	}
+	if i, err := c.(*socket.TCPConn).Info(); i.PathMTU != 1300 || err != nil {
+		t.Errorf("path MTU %d, %v", i.PathMTU, err)
 	}
 }
 

@@ -18,6 +18,7 @@ func Service(s *socket.Stack) node.Service {
 	return node.Service{
 		Name: "host", Handlers: g.Handlers(), Claims: g.Claims,
 		Fallback: true, Entered: true, Metrics: s.WriteMetrics,
+		LinkChanged: func(dev int, l node.Link) { g.SetLink(uint8(dev), l.MAC, l.MTU) },
 		Shutdown: func() {
 			ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 			defer cancel()

@@ -107,12 +107,17 @@ func (n *Node) setRouterParameters(dev uint8, ra wire.RouterAdvert) {
 	n.updatePaths()
 }
 
-// updatePaths copies hop limit and MTU of the links to the paths of their IPv6 neighbours, which connections hold by Ref.
+// updatePaths copies MTU and hop limit of the links to the paths of their neighbours, which connections hold by Ref. Routers
+// set the hop limit of IPv6 alone.
 func (n *Node) updatePaths() {
 	for i := range n.neigh.slot {
-		if e := &n.neigh.slot[i]; e.state != nudFree && !e.key.addr.Is4() {
-			l := &n.links[e.key.dev]
-			e.path.TTL, e.path.MTU = l.hopLimit, l.mtu6
+		e := &n.neigh.slot[i]
+		if e.state == nudFree {
+			continue
+		}
+		l := &n.links[e.key.dev]
+		if e.path.MTU = l.mtu(e.key.addr.Is4()); !e.key.addr.Is4() {
+			e.path.TTL = l.hopLimit
 		}
 	}
 }

@@ -60,6 +60,30 @@ func (c *Conn) tooBig(mtu int) {
 	c.reduceSegmentSize(n)
 }
 
+// PathsChanged makes the segments of all connections fit the MTU that the Output has for their paths now: that of a link has
+// changed. What is in flight and too long for it was lost in silence, without an ICMP message, so it is sent again. Smaller
+// sizes that a search has found stay (pathProbe). It looks at every connection once.
+func (m *Mux) PathsChanged(now clock.Time) {
+	m.now = now
+	m.Each((*Conn).pathChanged)
+}
+
+func (c *Conn) pathChanged() {
+	if c.state < StateEstablished || c.ended() || c.pathMTU() == 0 {
+		return // the handshake asks for the MTU when it is complete; without a route there is nothing to fit
+	}
+	switch n := c.segmentSize(); {
+	case n == int(c.segment), n > int(c.segment) && c.rare != nil && c.rare.probe.suspected:
+	case c.active == nil:
+		c.segment = uint16(n)
+		c.compacted.cc.SetMSS(uint32(c.mss()))
+	case n < int(c.segment):
+		c.reduceSegmentSize(n)
+	default:
+		c.updateSegmentSize()
+	}
+}
+
 // reduceSegmentSize makes n the size of segments with their options, and sends again what
 // is in flight.
 func (c *Conn) reduceSegmentSize(n int) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -230,4 +231,68 @@ func TestABlackHoleCostsLittle(t *testing.T) {
 
 func probeName(o *Options) string {
 	return fmt.Sprintf("PathProbe %v, NoSACK %v, NoTimestamps %v, %s", o.PathProbe, o.NoSACK, o.NoTimestamps, congestionName(o))
+}
+
+// mssControl notes the segment size that it is given.
+type mssControl struct {
+	cc.Controller
+	mss uint32
+}
+
+func (c *mssControl) SetMSS(mss uint32) { c.mss = mss; c.Controller.SetMSS(mss) }
+
+// Connections follow the MTU of their link, down and up: one with data in flight sends it again, an idle one keeps the size for
+// when it is active again. A size that a search for a black hole has found stays, and so does the application's.
+func TestConnectionsFollowTheMTUOfTheirLink(t *testing.T) {
+	n := newNet(t)
+	a, b, _, _ := n.open(t, nil, nil)
+	n.pour(t, a, b, 100_000, time.Minute)
+	set := func(mtu int) {
+		n.a.mtu, n.b.mtu = mtu, mtu
+		n.a.m.PathsChanged(n.now)
+		n.b.m.PathsChanged(n.now)
+	}
+	want := func(mtu int) {
+		t.Helper()
+		if got := a.Info().PathMTU; got != mtu {
+			t.Errorf("path MTU %d, want %d", got, mtu)
+		}
+	}
+	if a.Write(n.now, make([]byte, 50_000)) != 50_000 {
+		t.Fatal("not written")
+	}
+	a.m.Poll(n.now)
+	before := a.Info().Retransmits
+	n.a.out = nil
+	set(1300) // what is in flight now is too long, and lost
+	want(1300)
+	for got, end, buf := 0, n.now.Add(5*time.Second), make([]byte, 1<<10); got < 50_000; got += b.Read(n.now, buf) {
+		if n.run(time.Millisecond); n.now > end {
+			t.Fatalf("%d bytes in time", got)
+		}
+	}
+	n.pour(t, a, b, 100_000, 5*time.Second)
+	if a.Info().Retransmits == before {
+		t.Error("what was in flight was not sent again")
+	}
+	n.run(5 * time.Second)
+	if a.active != nil {
+		t.Fatal("not compacted")
+	}
+	control := &mssControl{Controller: a.compacted.cc}
+	a.compacted.cc = control
+	set(1400)
+	if a.active != nil || control.mss != uint32(a.mss()) {
+		t.Errorf("an idle connection became active, or its congestion control counts in segments of %d bytes", control.mss)
+	}
+	n.pour(t, a, b, 100_000, 5*time.Second)
+	want(1400)
+	set(1500)
+	want(1500)
+	a.ensureRare().probe.suspected = true
+	a.reduceSegmentSize(1240)
+	set(1400)
+	want(1280)
+	set(1200)
+	want(1200)
 }

@@ -48,6 +48,7 @@ func (d *Daemon) openStack(cfg *config.Config) ([]control.Loop, error) {
 	}
 	return loops, d.node.Add(node.Service{
 		Name: "host", Handlers: group.Handlers(), Claims: group.Claims, Fallback: true, Entered: true, Metrics: d.host.WriteMetrics,
+		LinkChanged: func(dev int, l node.Link) { group.SetLink(uint8(dev), l.MAC, l.MTU) },
 	})
 }
 

@@ -45,6 +45,9 @@ func (h *Host) onChange(now clock.Time, c ip.Change) {
 		if o != h {
 			h.command(o, func(now clock.Time, o *Host) { o.IP.Apply(now, &c) })
 		}
+		if c.Kind == ip.LinkMTU6 { // behind Apply, and never within a method of the node that reports
+			h.command(o, func(now clock.Time, o *Host) { o.TCP.PathsChanged(now) })
+		}
 	}
 	if h.changed != nil {
 		h.changed(now, c)

@@ -206,6 +206,15 @@ func (g *Group) onLeader(f func(now clock.Time, n *ip.Node) error) error {
 	return g.Hosts[0].locked(func(now clock.Time, h *Host) error { return f(now, h.IP) })
 }
 
+// SetLink changes the link address and the MTU of device dev in all loops: see ip.Node.SetLink. Connections follow.
+func (g *Group) SetLink(dev uint8, mac wire.MAC, mtu int) {
+	_ = g.Each(func(now clock.Time, h *Host) error { // its error is that of the function
+		h.IP.SetLink(now, dev, mac, mtu)
+		h.TCP.PathsChanged(now)
+		return nil
+	})
+}
+
 // AddAddr gives device dev an address: see ip.Node.AddAddr.
 func (g *Group) AddAddr(dev uint8, p netip.Prefix, o ip.Origin, noDAD bool) error {
 	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, dev, p, o, noDAD) })

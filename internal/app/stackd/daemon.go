@@ -170,7 +170,8 @@ func (d *Daemon) openHost() error {
 	}
 	return d.node.Add(node.Service{
 		Name: "host", Handlers: group.Handlers(), Claims: group.Claims, Fallback: true, Entered: true,
-		Metrics: d.writeMetrics, Background: d.follow, Shutdown: d.shutdown,
+		LinkChanged: func(dev int, l node.Link) { group.SetLink(uint8(dev), l.MAC, l.MTU) },
+		Metrics:     d.writeMetrics, Background: d.follow, Shutdown: d.shutdown,
 	})
 }
 
