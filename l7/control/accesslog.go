@@ -135,7 +135,7 @@ func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
 		{"rule", r.Rule},
 		{"pool", r.Pool},
 		{"backend", r.Backend},
-		{"error", r.Error},
+		{"error", r.Error}, {"reason", r.Reason},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, `,"`...), f.name...), `":`...)

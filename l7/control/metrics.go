@@ -38,6 +38,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Histogram("millrace_http_request_seconds", "Time from the header of a request to the end of the response.", &took, metrics.Nanoseconds)
 	writeStreams(w, &t.Stream)
 	w.Counter("millrace_http_missing_proxy_headers_total", "Connections that lacked the PROXY header that was to come.", t.Headers)
+	w.Counter("millrace_http_failed_handshakes_total", "Handshakes of TLS that clients began and did not complete.", t.Handshakes)
 	w.Counter("millrace_http_write_timeouts_total", "Connections and responses that ended because their client took nothing of what was sent.", t.WriteTimeouts)
 	if l := s.log.Load(); l != nil {
 		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.queue.Dropped())

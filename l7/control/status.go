@@ -204,6 +204,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.Reused += o.Reused
 	s.Drained += o.Drained
 	s.Headers += o.Headers
+	s.Handshakes += o.Handshakes
 	s.WriteTimeouts += o.WriteTimeouts
 	a, b := &s.Stream, &o.Stream
 	a.Passed += b.Passed

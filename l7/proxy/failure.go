@@ -45,6 +45,7 @@ var (
 	errTooEarly       = &failure{status: 425, name: "http_request_denied", class: pool.Canceled}
 	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
 	errTarget         = &failure{status: 414, name: "http_request_error", class: pool.Canceled}
+	errHeader         = &failure{status: 431, name: "http_request_error", class: pool.Canceled}
 	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}
 	errMisdirected    = &failure{status: 421, name: "http_request_denied", class: pool.Canceled}
 	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}

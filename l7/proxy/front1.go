@@ -161,9 +161,9 @@ func (f *front1) requestEnd(trailers []semantics.Field) {
 
 // malformed answers a request that cannot be understood, and closes.
 func (f *front1) malformed(err error) {
-	f.l.w.refuse(f.info, refusalOf(err), 1)
 	var e *http1.Error
 	if x := f.x; x != nil { // within the content
+		f.l.w.refuse(f.info, refusalOf(err), 1)
 		if f.tunnel || x.phase.answered() || !errors.As(err, &e) {
 			x.frontFailed()
 			f.l.abort()
@@ -172,13 +172,22 @@ func (f *front1) malformed(err error) {
 		x.abandon(&failure{status: e.Status, name: errRequest.name})
 		return
 	}
-	if f.dropping { // its request was answered
+	status := 0
+	if errors.As(err, &e) && !f.dropping { // otherwise its request was answered
+		status = e.Status
+	}
+	f.l.w.refuseInput(f.info, f.protocol(), status, refusalOf(err), 1)
+	if f.dropping {
 		f.l.abort()
 		return
 	}
-	f.l.closeBy(closeLinger)
-	if errors.As(err, &e) && e.Status != 0 {
-		f.l.out = appendRefusal(f.l.buffer(), e.Status)
+	f.refuse(status)
+}
+
+// refuse closes the connection, after an answer if there is a status for it.
+func (f *front1) refuse(status int) {
+	if f.l.closeBy(closeLinger); status != 0 {
+		f.l.out = appendRefusal(f.l.buffer(), status)
 	}
 	f.l.close()
 }
@@ -322,9 +331,8 @@ func (f *front1) expired(output bool) {
 		f.m.CloseAfter()
 		x.abandon(errRequestTimeout)
 	case f.heading:
-		f.l.out = appendRefusal(f.l.buffer(), 408)
-		f.l.closeBy(closeLinger)
-		f.l.close()
+		f.l.w.refuseInput(f.info, f.protocol(), errRequestTimeout.status, Refusal(http1.Incomplete), 1)
+		f.refuse(errRequestTimeout.status)
 	case f.idle:
 		f.idle = false
 		f.m.Compact()

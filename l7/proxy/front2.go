@@ -47,7 +47,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 		ev, n, err := f.m.Input(p[taken:])
 		taken += n
 		if err != nil {
-			f.l.w.refuse(f.info, refusalOf(err), 1)
+			f.l.w.refuseInput(f.info, "HTTP/2", 0, refusalOf(err), 1)
 			f.control()
 			f.l.closeBy(closeLinger)
 			f.failAll()
@@ -62,7 +62,7 @@ func (f *front2) input(p []byte, fin bool) (taken int) {
 	f.control()
 	f.boundHeader()
 	if n := f.m.Malformed(); n > f.malformed {
-		f.l.w.refuse(f.info, RefusedMessage, n-f.malformed)
+		f.l.w.refuseInput(f.info, "HTTP/2", 0, RefusedMessage, n-f.malformed)
 		f.malformed = n
 	}
 	if fin {
@@ -175,8 +175,8 @@ func (f *front2) begin(s *http2.Stream) {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front2) tooLarge(s *http2.Stream) {
-	f.l.w.refuse(f.info, Refusal(http1.Size), 1)
-	m := semantics.Message{Status: 431, ContentLength: 0}
+	f.l.w.refuseInput(f.info, "HTTP/2", errHeader.status, Refusal(http1.Size), 1)
+	m := semantics.Message{Status: errHeader.status, ContentLength: 0}
 	f.l.out, _ = f.m.AppendResponse(f.output(), s, &m, true)
 	f.m.Release(s)
 }
@@ -303,6 +303,9 @@ func (f *front2) expired(output bool) {
 		f.l.w.counters.writeTimeouts.Add(1)
 		f.l.abort()
 		return
+	}
+	if f.heading {
+		f.l.w.refuseInput(f.info, "HTTP/2", 0, Refusal(http1.Incomplete), 1)
 	}
 	f.leave()
 	f.l.close()

@@ -150,8 +150,8 @@ func expects(fields []semantics.Field) bool {
 
 // tooLarge answers a request whose header is above the limit (RFC 6585 5).
 func (f *front3) tooLarge(st *stream3) {
-	f.w.refuse(f.info, Refusal(http1.Size), 1)
-	st.out = f.m.AppendResponse(st.output(), st.s.ID(), &semantics.Message{Status: 431, ContentLength: 0})
+	f.w.refuseInput(f.info, "HTTP/3", errHeader.status, Refusal(http1.Size), 1)
+	st.out = f.m.AppendResponse(st.output(), st.s.ID(), &semantics.Message{Status: errHeader.status, ContentLength: 0})
 	st.fin = true
 	st.end(http3.NoError)
 	f.ended()
@@ -172,12 +172,16 @@ func (f *front3) data(st *stream3, p []byte) {
 
 func (f *front3) broken(st *stream3, err error) {
 	var malformed *http3.StreamError
-	if errors.As(err, &malformed) {
-		f.w.refuse(f.info, RefusedMessage, 1)
-	}
+	wrong := errors.As(err, &malformed)
 	if st.x != nil {
+		if wrong {
+			f.w.refuse(f.info, RefusedMessage, 1)
+		}
 		st.x.frontFailed()
 		return
+	}
+	if wrong {
+		f.w.refuseInput(f.info, "HTTP/3", 0, RefusedMessage, 1)
 	}
 	st.end(http3.RequestCancelled)
 	f.ended()
@@ -207,7 +211,11 @@ func (f *front3) stopped(st *stream3, err error) {
 	f.ended()
 }
 
-func (f *front3) lost(error) {
+func (f *front3) lost(err error) {
+	var e *http3.ConnError
+	if errors.As(err, &e) {
+		f.w.refuseInput(f.info, "HTTP/3", 0, RefusedProtocol, 1)
+	}
 	for len(f.streams) > 0 {
 		st := f.streams[len(f.streams)-1]
 		st.mute, st.arrived = true, true
@@ -320,7 +328,7 @@ func (f *front3) passed() {
 // overdue ends a stream whose header has taken too long. The exchange bounds what follows.
 func (f *front3) overdue(st *stream3) {
 	if t := f.info.listener.Timeouts.Header; st.x == nil && t > 0 && f.w.now >= st.since.Add(t) {
-		f.w.refuse(f.info, Refusal(http1.Incomplete), 1)
+		f.w.refuseInput(f.info, "HTTP/3", 0, Refusal(http1.Incomplete), 1)
 		st.end(http3.RequestIncomplete)
 		f.ended()
 	}

@@ -10,6 +10,9 @@ import (
 
 // decrypt passes ciphertext through the engine. It borrows p.
 func (l *link) decrypt(p []byte) {
+	if o, ok := l.session.(*opening); ok {
+		o.begun = true
+	}
 	if l.watch != nil {
 		l.watch.see(l, p)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/semantics"
@@ -130,14 +131,26 @@ func (c *clientInfo) established(s *ctls.ConnectionState) {
 
 // opening is the session of a TLS handshake of a client.
 type opening struct {
-	l    *link
-	info *clientInfo
+	l     *link
+	info  *clientInfo
+	begun bool // something of a ClientHello has come
 }
 
 func (o *opening) input(p []byte, fin bool) int { return len(p) }
 func (o *opening) writable()                    {}
-func (o *opening) expired(bool)                 { o.l.abort() }
-func (o *opening) failed(error)                 {}
+
+func (o *opening) expired(bool) {
+	if o.begun {
+		o.l.w.handshakeFailed(o.info, errConnectTimeout.name, "no handshake in time")
+	}
+	o.l.abort()
+}
+
+func (o *opening) failed(err error) {
+	if o.begun {
+		o.l.w.handshakeFailed(o.info, errTLS.name, err.Error())
+	}
+}
 
 // closer is the session of a connection that is refused.
 type closer struct{}
@@ -173,5 +186,12 @@ func (s *sniffing) input(p []byte, fin bool) int {
 }
 
 func (s *sniffing) writable()      {}
-func (s *sniffing) expired(o bool) { s.l.close() }
+
+func (s *sniffing) expired(bool) {
+	if len(s.held) > 0 {
+		s.l.w.refuseInput(s.info, "HTTP/2", 0, Refusal(http1.Incomplete), 1)
+	}
+	s.l.close()
+}
+
 func (s *sniffing) failed(error)   {}

@@ -33,7 +33,7 @@ func (k *peeking) input(p []byte, fin bool) int {
 	case err != clienthello.ErrIncomplete:
 		k.refuse(err)
 	case fin:
-		k.drop()
+		k.drop(clienthello.ErrIncomplete.Error())
 		k.l.abort()
 	}
 	return len(p)
@@ -51,7 +51,7 @@ func (k *peeking) pass(h *clienthello.Hello) {
 
 // refuse answers what is no ClientHello by an alert.
 func (k *peeking) refuse(err error) {
-	k.drop()
+	k.drop(err.Error())
 	var e *clienthello.Error
 	if errors.As(err, &e) {
 		k.l.alert(e.Alert)
@@ -60,9 +60,12 @@ func (k *peeking) refuse(err error) {
 	k.l.abort()
 }
 
-// drop ends the wait for a hello.
-func (k *peeking) drop() {
+// drop ends the wait for a hello. Connections that end before its first byte leave no line in the access log.
+func (k *peeking) drop(reason string) {
 	k.l.w.counters.stream.hellos.Add(1)
+	if len(k.held) > 0 {
+		k.l.w.recordRefused(k.info, "TLS", 0, errTLS.name, reason)
+	}
 	k.l.w.putBuffer(&k.held)
 	k.l.session = closer{} // what else comes is dropped
 }
@@ -70,11 +73,11 @@ func (k *peeking) drop() {
 func (k *peeking) writable() {}
 
 func (k *peeking) expired(output bool) {
-	k.drop()
+	k.drop("no ClientHello in time")
 	k.l.abort()
 }
 
-func (k *peeking) failed(error) { k.drop() }
+func (k *peeking) failed(err error) { k.drop(err.Error()) }
 
 // drain implements front: the hello may be on its way.
 func (k *peeking) drain() {}

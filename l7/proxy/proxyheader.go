@@ -70,6 +70,7 @@ func (a *headerReader) begin(p []byte, n int) int {
 // refuse ends a connection without a valid header (section 2: the receiver must abort).
 func (a *headerReader) refuse() {
 	a.l.w.counters.headers.Add(1)
+	a.l.w.recordRefused(a.info, "PROXY", 0, errRequest.name, "no valid header")
 	a.l.w.putBuffer(&a.held)
 	a.l.abort()
 }

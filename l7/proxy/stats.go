@@ -24,6 +24,7 @@ type Stats struct {
 	Active      int64  // requests
 	Kept        int64  // bytes of their content that are kept for another attempt
 	Headers     uint64 // connections without the PROXY header that was to come
+	Handshakes  uint64 // of TLS that clients began and did not complete
 	Stream      StreamStats
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing of what was sent.
 	WriteTimeouts uint64
@@ -31,7 +32,7 @@ type Stats struct {
 
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
-	connections, requests, retries, backOpened, backFailed, reused, drained, headers, writeTimeouts metrics.Counter
+	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
 	refused                                                                                         [Refusals]metrics.Counter
 	status                                                                                          [6]metrics.Counter
 	open, active, kept                                                                              atomic.Int64
@@ -44,7 +45,7 @@ func (w *Worker) Stats() Stats {
 	s := Stats{
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
-		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Stream: c.stream.load(),
+		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Handshakes: c.handshakes.Load(), Stream: c.stream.load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(),
 	}
 	for i := range s.RefusedBy {
@@ -97,7 +98,7 @@ func (r *Route) Counts() (sum [RouteCounts]uint64) {
 	return sum
 }
 
-// Record is a request that has ended, or a connection that was passed through, for an access log. Its strings are valid during the call that it is given to.
+// Record is a request that has ended, a connection that was passed through, or input that was refused, for an access log. Its strings are valid during the call that it is given to.
 type Record struct {
 	Began      time.Duration // how long ago the header of the request had arrived
 	Client     netip.AddrPort
@@ -111,6 +112,7 @@ type Record struct {
 	Host, Path string // the path with its query, as the client sent it; of TLS that was passed through the server name
 	Status     int
 	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
+	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake
 	Attempts   int
 	BytesIn    uint64
 	BytesOut   uint64

@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	ctls "crypto/tls"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/internal/testkit/wrongcases"
+)
+
+// Input that becomes no request leaves a line in the access log, with the client's address.
+func TestRefusedInputIsRecorded(t *testing.T) {
+	headers := []wrongcases.Field{{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/"}}
+	with := func(more ...wrongcases.Field) []wrongcases.Field { return append(headers[:4:4], more...) }
+	for _, c := range []struct {
+		name string
+		to   netip.AddrPort
+		send string
+		wait time.Duration
+		want []Record
+	}{
+		{"syntax", memHTTP1, "GET / HTTP/1.1\r\nHost: a\r\nx y: 1\r\n\r\n", 0, []Record{{Protocol: "HTTP/1.1", Status: 400, Error: "http_request_error", Reason: "syntax"}}},
+		{"no host", memHTTP1, "GET / HTTP/1.1\r\n\r\n", 0, []Record{{Protocol: "HTTP/1.1", Status: 400, Error: "http_request_error", Reason: "host"}}},
+		{"slow", memHTTP1, "GET / HTTP/1.1\r\n", memTimes.Header + time.Second, []Record{{Protocol: "HTTP/1.1", Status: 408, Error: "http_request_error", Reason: "incomplete"}}},
+		{"target", memHTTP1, "GET /" + strings.Repeat("a", 300) + " HTTP/1.1\r\nHost: a\r\n\r\n", 0, []Record{{Protocol: "HTTP/1.1", Status: 414, Error: "http_request_error", Reason: "size"}}},
+		{"fields", memHTTP1, "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("a: b\r\n", 20) + "\r\n", 0, []Record{{Protocol: "HTTP/1.1", Status: 431, Error: "http_request_error", Reason: "size"}}},
+		{"none", memHTTP1, "", memTimes.Idle + time.Second, nil},
+		{"HTTP/2: fields", memHTTP2, wrongcases.Preface + wrongcases.Section(1, 1, with(manyFields(20)...)), 0, []Record{{Protocol: "HTTP/2", Status: 431, Error: "http_request_error", Reason: "size"}}},
+		{"HTTP/2: malformed", memHTTP2, wrongcases.Preface + wrongcases.Section(1, 1, with(wrongcases.Field{"connection", "x"})), 0, []Record{{Protocol: "HTTP/2", Error: "http_request_error", Reason: "message"}}},
+		{"HTTP/2: protocol", memHTTP2, wrongcases.Preface + wrongcases.Frame(8, 0, 0, "\x00\x00\x00\x00"), 0, []Record{{Protocol: "HTTP/2", Error: "http_request_error", Reason: "protocol"}}},
+		{"HTTP/2: slow", memHTTP2, wrongcases.Preface + wrongcases.Section(1, 1, headers)[:12], memTimes.Header + time.Second, []Record{{Protocol: "HTTP/2", Error: "http_request_error", Reason: "incomplete"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newMemRig(t, func(r *memRig, tree *Tree) {
+				tree.Listeners[0].HTTP1 = &http1.Options{MaxTarget: 200, MaxFields: 10}
+				tree.Listeners[1].HTTP2.MaxFields = 10
+			})
+			var got []Record
+			r.worker.OnRecord(func(record *Record) { got = append(got, *record) })
+			p := r.connect(c.to)
+			p.Write([]byte(c.send))
+			r.run()
+			r.pass(c.wait)
+			for i := range c.want {
+				c.want[i].Client, c.want[i].Listener = p.Conn.Remote(), map[netip.AddrPort]string{memHTTP1: "one", memHTTP2: "two"}[c.to]
+			}
+			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+				t.Errorf("records: %s", diff)
+			}
+			refused := uint64(0)
+			for _, n := range r.worker.Stats().RefusedBy {
+				refused += n
+			}
+			if refused != uint64(len(c.want)) {
+				t.Errorf("%d refusals are counted, want %d", refused, len(c.want))
+			}
+			r.nothingLeft([]*memtransport.Peer{p}...)
+		})
+	}
+}
+
+func manyFields(n int) (fields []wrongcases.Field) {
+	for range n {
+		fields = append(fields, wrongcases.Field{"a", "b"})
+	}
+	return fields
+}
+
+// So does a handshake of TLS that a client begins and does not complete; a connection without a byte, as of a probe, does not.
+func TestFailedHandshakesAreRecorded(t *testing.T) {
+	r := newRig(t, echoBackend(t, false), nil)
+	records := make(chan Record, 10)
+	r.do(func() { r.worker.OnRecord(func(record *Record) { records <- *record }) })
+	probe, err := net.Dial("tcp", r.secure)
+	must(t, err)
+	must(t, probe.Close())
+	for name, play := range map[string]func(c net.Conn){
+		"no TLS":              func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")) },
+		"untrusted authority": func(c net.Conn) { _ = ctls.Client(c, &ctls.Config{ServerName: "gateway.test"}).Handshake() },
+		"a version of the past": func(c net.Conn) {
+			_ = ctls.Client(c, &ctls.Config{InsecureSkipVerify: true, MinVersion: ctls.VersionTLS10, MaxVersion: ctls.VersionTLS10}).Handshake()
+		},
+	} {
+		c, err := net.Dial("tcp", r.secure)
+		must(t, err)
+		play(c)
+		select {
+		case got := <-records:
+			if got.Client.String() != c.LocalAddr().String() || got.Listener != "secure" || got.Protocol != "TLS" || got.Status != 0 || got.Error != "tls_protocol_error" || got.Reason == "" {
+				t.Errorf("%s: %+v", name, got)
+			}
+		case <-time.After(patience):
+			t.Errorf("%s: no record", name)
+		}
+		must(t, c.Close())
+	}
+	r.settled()
+	if n := r.worker.Stats().Handshakes; n != 3 || len(records) != 0 {
+		t.Errorf("%d handshakes have failed, %d more records", n, len(records))
+	}
+}
