@@ -2,6 +2,7 @@ package docs
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,6 +67,37 @@ func TestChangelogHasReleases(t *testing.T) {
 			t.Errorf("%q has %d lines, at most 65: it sums up, the history has the details", title, lines)
 		case i > 0 && title != "Before 0.1" && !release.MatchString(title):
 			t.Errorf("%q is no release: 1.2.3 - 2026-01-31", title)
+		}
+	}
+}
+
+// The Makefile has what a user calls, in 150 lines; targets of one purpose are in files that it includes. `make help` lists
+// all that have a description.
+func TestMakefileIsShortAndItsHelpWhole(t *testing.T) {
+	makefile := filepath.Join("..", "Makefile")
+	text, err := os.ReadFile(makefile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n > 150 {
+		t.Errorf("the Makefile has %d lines, at most 150", n)
+	}
+	help, err := exec.Command("make", "-s", "-C", "..", "help").CombinedOutput()
+	if err != nil {
+		t.Skipf("make: %v %s", err, help)
+	}
+	for _, include := range regexp.MustCompile(`(?m)^include (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		for _, file := range strings.Fields(include[1]) {
+			part, err := os.ReadFile(filepath.Join("..", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, part...)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^([\w-]+):.*?## `).FindAllStringSubmatch(string(text), -1) {
+		if !regexp.MustCompile(`(?m)^  ` + m[1] + ` `).Match(help) {
+			t.Errorf("make help does not list %s", m[1])
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (c batchConn) WriteTo(b []byte, addr net.Addr) (int, error) { return c.conn
 func (c batchConn) Close() error                                 { return c.conn.Close() }
 func (c batchConn) LocalAddr() net.Addr                          { return c.conn.LocalAddr() }
 func (c batchConn) SetDeadline(t time.Time) error                { return c.conn.SetDeadline(t) }
-func (c batchConn) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }
+func (c batchConn) SetReadDeadline(t time.Time) error            { return c.conn.SetReadDeadline(t) }
 
 func (c batchConn) SetWriteDeadline(t time.Time) error { return c.conn.SetWriteDeadline(t) }
 

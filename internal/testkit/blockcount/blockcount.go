@@ -37,9 +37,12 @@ const slack = 2000
 
 // Nonlinear runs the test named run of the caller's package with inputs of size small and factor times as large, counting the
 // blocks of packages. It returns those that ran more than 1.5 times factor as often, those with the most first.
-// Factor should be 4 at least.
+// Factor should be 4 at least. With -short the test is skipped.
 func Nonlinear(t *testing.T, run string, small, factor int, packages ...string) []Grows {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: the package is not built again, with counters")
+	}
 	few, many := count(t, run, small, packages), count(t, run, small*factor, packages)
 	var list []Grows
 	for block, n := range many {

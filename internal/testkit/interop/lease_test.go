@@ -134,6 +134,9 @@ func (l *lender) answer(conn net.PacketConn, peer net.Addr, m *dhcpv4.DHCPv4) {
 }
 
 func TestAnAddressComesByDHCPAndGoesBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: no network namespaces")
+	}
 	l := &lender{give: net.IP{198, 18, 9, 50}}
 	var d *stackd.Daemon
 	var linux *testnet.Namespace

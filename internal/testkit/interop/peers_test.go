@@ -174,7 +174,7 @@ func page(path string) (before, table, after string, err error) {
 
 // TestPageOfPeers compares the rows of the page with those of the code: a peer that is added or removed needs a new run.
 func TestPageOfPeers(t *testing.T) {
-	_, table, _, err := page("../../../../docs/interop.md")
+	_, table, _, err := page("../../../docs/interop.md")
 	if err != nil {
 		t.Fatal(err)
 	}

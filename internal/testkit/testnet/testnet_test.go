@@ -239,3 +239,29 @@ func TestNamesSurviveAnIPNetnsBesideThem(t *testing.T) {
 		t.Errorf("the name is left: %v", err)
 	}
 }
+
+// TestPrefixesAreForOneTest: tests that run in parallel wait for each other where they have the same prefix.
+func TestPrefixesAreForOneTest(t *testing.T) {
+	const prefix = "mr-testnet-prefix"
+	other := &named{TB: t, name: "TestAnother"}
+	if !use(t, prefix) || use(other, prefix) || !use(&named{TB: t, name: t.Name() + "/part"}, prefix) {
+		t.Error("another test gets the prefix of this one, or a part of this one does not")
+	}
+	unuse(prefix)
+	if use(other, prefix) {
+		t.Error("another test gets the prefix while a network is open")
+	}
+	unuse(prefix)
+	if !use(other, prefix) {
+		t.Error("the prefix is not free once its networks are closed")
+	}
+	unuse(prefix)
+}
+
+// named is a test of another name.
+type named struct {
+	testing.TB
+	name string
+}
+
+func (n *named) Name() string { return n.name }

@@ -1,0 +1,68 @@
+# Targets of the GPU: the kernels as PTX, their check, and the tests and benchmarks on a device.
+
+MUST_GPU ?=
+
+.PHONY: kernels ptxas gpu-test gpu-bench gpu-sanitize
+
+gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
+	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
+	case "$$out" in \
+	*"--- SKIP"*) echo "$$out" | sed -n 's/.*_test.go:[0-9]*: /no GPU can be used: /p'; \
+		echo "nothing was tested; \`$(GO) -C cmd run ./millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
+	*) export MILLRACE_MUST_GPU=1; $(GO) test -count=1 -timeout 15m ./gpukern/... && \
+		$(GO) test -count=1 -timeout 15m -run 'InspectionOnGPU' ./l4/control && \
+		$(GO) -C internal/app/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
+	esac
+
+gpu-bench: build ## measure the batch engine (suite kern) and inspection in the gateway on the GPU, into bench/results
+	$(GO) -C bench run . -suite kern $(BENCHFLAGS)
+	$(GO) -C bench run . -suite inspection-gateway $(BENCHFLAGS)
+
+# The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for
+# long, and the one that has the driver refuse a module.
+gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, races in shared memory
+	@command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed: it comes with the CUDA toolkit"; exit 1; }
+	@mkdir -p $(BIN)
+	$(GO) test -c -o $(BIN)/cuda.test ./gpukern/cuda
+	cd gpukern/cuda && for tool in memcheck racecheck; do \
+		MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 ../../$(BIN)/cuda.test -test.timeout 15m \
+			-test.run 'HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident' || exit 1; \
+	done
+
+# Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
+# is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.
+KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpukern/cuda/*.cu))
+CUDA_FLAGS := -x cuda --cuda-device-only -nocudainc -nocudalib -ffreestanding -O3 -Wall -Wextra -Werror -S
+
+# The kernels that only tests load are no part of the binary.
+TEST_KERNELS := gpukern/cuda/testdata/ptx/probe.ptx
+
+kernels: $(KERNELS) $(TEST_KERNELS) ## compile the CUDA kernels to PTX (clang-19, no CUDA toolkit)
+
+gpukern/cuda/ptx/%.sm_90.ptx: gpukern/cuda/%.sm_90.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_90 --cuda-feature=+ptx78 $< -o $@
+
+gpukern/cuda/ptx/%.ptx: gpukern/cuda/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+$(TEST_KERNELS): gpukern/cuda/testdata/ptx/%.ptx: gpukern/cuda/testdata/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+FORCE:
+
+# NVIDIA's assembler checks what clang wrote (TestPTXAssembles). It comes as a Python wheel, 40 MB, under
+# NVIDIA's own licence: it is used here and goes nowhere.
+PTXAS_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
+
+ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
+
+.deps/ptxas/done:
+	@python3 -m pip --version >/dev/null 2>&1 || { echo "ptxas comes as a Python wheel: python3 with pip is not installed"; exit 1; }
+	@rm -rf .deps/ptxas && mkdir -p .deps/ptxas
+	python3 -m pip download -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --only-binary=:all: \
+		-d .deps/ptxas $(PTXAS_WHEEL)
+	cd .deps/ptxas && python3 -m zipfile -e nvidia_cuda_nvcc_cu12-*.whl . && rm -f *.whl && chmod +x nvidia/*/bin/ptxas
+	@touch $@

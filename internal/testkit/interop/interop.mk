@@ -1,0 +1,151 @@
+# Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
+
+.PHONY: interop interop-suricata interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo interop-quic peer-programs interop-peers test-vm pcap-oracle
+
+PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
+
+INTEROP ?= 10G
+
+interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers (root)
+	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/app/stackd
+	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/app/stackd
+	$(MAKE) interop-peers interop-gateway
+
+interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
+	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
+
+LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
+
+PYTHON_WEB := .deps/web/bin/python
+
+$(PYTHON_WEB):
+	python3 -m venv .deps/web && .deps/web/bin/pip install -q 'httpx[http2]==0.28.1' requests==2.34.2 websockets==17.4 hypercorn==0.18.0 || { rm -rf .deps/web; exit 1; }
+
+interop-gateway: $(PYTHON_WEB) ## gRPC, curl, nginx, node, PHP, Python, wrk, ab and h2load through the proxy: 100 000 calls, downloads of 1 GB
+	$(call install-packages,$(LOAD_PACKAGES))
+	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/testkit/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
+
+SHIM_PACKAGES := curl wget iperf3 nginx-light haproxy redis-server memcached postgresql openssh-client openssh-server openssl python3 libpython3.11-testsuite wrk util-linux \
+	default-jdk-headless openmpi-bin libopenmpi-dev nodejs tcl dpkg-dev
+PROGRAM ?=
+TIER    ?=
+
+# The sources of the versions that are installed, for their tests.
+SHIM_SOURCES := .deps/shim
+DEBIAN_SOURCE = cd $(SHIM_SOURCES) && sed 's/^Types: deb$$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >sources.list.d/debian.sources && \
+	apt-get -qq $(APT_SOURCES) update && apt-get -qq $(APT_SOURCES) source $(1)=$$(dpkg-query -W -f '$${source:Version}' $(2))
+APT_SOURCES  := -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$(CURDIR)/$(SHIM_SOURCES)/sources.list.d -o Dir::State::lists=$(CURDIR)/$(SHIM_SOURCES)/lists -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+
+shim-sources:
+	$(call install-packages,$(SHIM_PACKAGES))
+	@mkdir -p $(SHIM_SOURCES)/lists/partial $(SHIM_SOURCES)/sources.list.d
+	@ls -d $(SHIM_SOURCES)/redis-*/ >/dev/null 2>&1 || { $(call DEBIAN_SOURCE,redis,redis-server); } || echo "note: no source of redis, so its tests are not run"
+	@ls -d $(SHIM_SOURCES)/nodejs-*/ >/dev/null 2>&1 || { $(call DEBIAN_SOURCE,nodejs,nodejs); } || echo "note: no source of Node, so its tests are not run"
+
+interop-shim: build shim-sources ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select)
+	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_REDIS="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/redis-*/ 2>/dev/null)" MILLRACE_NODE_SOURCE="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/nodejs-*/ 2>/dev/null)" \
+		PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 $(GO) -C internal/testkit/interop test -count=1 -v -timeout 180m -run '^TestPrograms$$' ./programs
+
+PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
+PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
+
+.deps/packetdrill:
+	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/google/packetdrill $(PACKETDRILL_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+packetdrill: $(if $(filter .deps/%,$(PACKETDRILL)),.deps/packetdrill) ## the scripts that packetdrill comes with, fetched unless PACKETDRILL names their folder
+	MILLRACE_PACKETDRILL=$(abspath $(PACKETDRILL)) $(GO) -C internal/testkit/interop test -count=1 -run Packetdrill .
+
+LLHTTP        ?= .deps/llhttp/test
+LLHTTP_COMMIT := 01e105a30fd06e248bc8ac73c4adb34a63d4114a
+
+.deps/llhttp:
+	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/nodejs/llhttp $(LLHTTP_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+llhttp: $(if $(filter .deps/%,$(LLHTTP)),.deps/llhttp) ## the messages of llhttp's own tests, fetched unless LLHTTP names their folder
+	MILLRACE_LLHTTP=$(abspath $(LLHTTP)) $(GO) -C internal/testkit/interop test -count=1 -run LLHTTP .
+
+H2SPEC_COMMIT := af83a65f0b6273ef38bf778d400d98892e7653d8
+H2SPEC        ?= .deps/h2spec/bin
+
+.deps/h2spec/bin:
+	git init -q .deps/h2spec && git -C .deps/h2spec fetch -q --depth 1 https://github.com/summerwind/h2spec $(H2SPEC_COMMIT) && \
+	git -C .deps/h2spec checkout -q FETCH_HEAD && GOFLAGS=-mod=mod $(GO) -C .deps/h2spec build -o bin ./cmd/h2spec || { rm -rf .deps/h2spec; exit 1; }
+
+h2spec: $(if $(filter .deps/%,$(H2SPEC)),.deps/h2spec/bin) ## h2spec's cases of HTTP/2, fetched and built unless H2SPEC names the program
+	MILLRACE_H2SPEC=$(abspath $(H2SPEC)) $(GO) -C internal/testkit/interop test -count=1 -run H2spec .
+
+BOGO        ?= .deps/boringssl
+BOGO_FROM   := https://github.com/google/boringssl
+BOGO_COMMIT := f51d8b099832f805022a6ff2e9466dbcacdfb0ab
+
+# Without --filter the fetch would bring the sources of a library, of which the runner is a small part.
+.deps/boringssl:
+	git init -q $@ && git -C $@ remote add origin $(BOGO_FROM) && git -C $@ sparse-checkout set ssl/test/runner util/testresult && \
+	git -C $@ fetch -q --depth 1 --filter=blob:none origin $(BOGO_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+bogo: $(if $(filter .deps/%,$(BOGO)),.deps/boringssl) ## BoringSSL's TLS test suite, fetched unless BOGO names its folder
+	MILLRACE_BOGO=$(abspath $(BOGO)) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run BoGo .
+
+AIOQUIC := .deps/aioquic/bin/python
+
+$(AIOQUIC):
+	python3 -m venv .deps/aioquic && .deps/aioquic/bin/pip install -q aioquic==1.7.2 || { rm -rf .deps/aioquic; exit 1; }
+
+interop-quic: $(AIOQUIC) ## QUIC and HTTP/3 with aioquic, which it installs, both ways: plain, at 2 % loss, over paths of 1200 bytes
+	MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) $(GO) -C internal/testkit/interop test -count=1 -v -run Aioquic .
+	MILLRACE_PYLSQPACK=$(abspath $(AIOQUIC)) $(GO) test -count=1 -v -run Lsqpack ./http3/qpack
+
+# The programs of other implementations. Those in Rust need cargo 1.85 or later, cmake and clang, and ten minutes the first time.
+PEERS := .deps/peers
+RUST  := internal/testkit/interop/testdata/rust
+
+$(PEERS)/quinn-peer $(PEERS)/quiche-peer &: $(wildcard $(RUST)/Cargo.* $(RUST)/*/Cargo.toml $(RUST)/*/src/*.rs)
+	@mkdir -p $(PEERS)
+	LIBCLANG_PATH=$${LIBCLANG_PATH:-/usr/lib/llvm-19/lib} cargo build -q --locked --release --manifest-path $(RUST)/Cargo.toml --target-dir .deps/rust
+	cp .deps/rust/release/quinn-peer .deps/rust/release/quiche-peer $(PEERS)
+
+peer-programs: $(AIOQUIC)
+	$(call install-packages,$(PEER_PACKAGES))
+	@mkdir -p $(PEERS)
+	$(GO) -C internal/testkit/interop/testdata/webtransport build -trimpath -o $(abspath $(PEERS))/webtransport-peer .
+	$(GO) -C cmd build -trimpath -o $(abspath $(PEERS))/millrace ./millrace
+	@if command -v cargo >/dev/null; then $(MAKE) -s $(PEERS)/quinn-peer; else echo "note: no cargo, so the peers in Rust are not run"; fi
+
+# net/http takes WebSocket over HTTP/2 only with this setting in the environment.
+interop-peers: export GODEBUG = http2xconnect=1
+interop-peers: peer-programs ## every other implementation of TLS, QUIC, HTTP/3 and WebSocket, Chromium too: kernel sockets, AF_XDP, 2 % loss, 1200 bytes; writes the table of docs/interop.md (root)
+	MILLRACE_PEERS=$(abspath $(PEERS)) MILLRACE_PEERS_PAGE=$(abspath docs/interop.md) MILLRACE_MUST_NETNS=1 MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) \
+		MILLRACE_SCREENSHOT=$(SCREENSHOT) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
+
+VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
+
+VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp l4/control
+VM_FLAGS    ?=
+
+# An emulated machine with Debian's kernel and nothing but these tests: some kernels refuse extension programs of eBPF,
+# which several XDP programs on one interface need.
+test-vm: ## the tests of eBPF loading in a virtual machine, beside xdp-loader and xdp-filter (a minute; needs no KVM)
+	$(call install-packages,$(VM_PACKAGES))
+	@rm -rf .deps/vm/tests && mkdir -p $(addprefix .deps/vm/tests/,$(VM_TESTS))
+	for p in $(VM_TESTS); do $(GO) test -c -ldflags=-w -o .deps/vm/tests/$$p/test ./$$p || exit 1; done
+	cp -r filter/ebpf/testdata .deps/vm/tests/filter/ebpf/
+	mkdir -p .deps/vm/tests/packet .deps/vm/tests/internal/testkit/testpcaps && cp packet/desc.h .deps/vm/tests/packet/ && cp -r internal/testkit/testpcaps/testdata .deps/vm/tests/internal/testkit/testpcaps/
+	internal/testkit/vm/run.sh .deps/vm/tests 'export MILLRACE_MUST_NETNS=1 MILLRACE_MUST_EXTENSIONS=1; \
+		for p in filter/ebpf pmd/xdp; do (cd $$p && ./test -test.v $(VM_FLAGS)) || exit 1; done; \
+		(cd pmd/afxdp && ./test -test.v -test.run Dispatcher\|KilledProcess $(VM_FLAGS)) || exit 1; \
+		cd l4/control && ./test -test.v -test.run XDPTools $(VM_FLAGS)'
+
+# libpcap's source and its tests, for the oracle of filter/expr. Nothing of it is committed.
+LIBPCAP_COMMIT := f26ae497fce4cda04355806101dd8d3e851d5672
+LIBPCAP        ?= bin/libpcap
+
+pcap-oracle: ## compare packet filter expressions with libpcap's own tests (needs git, cmake, flex, bison, perl, root)
+	@test -d $(LIBPCAP)/.git || git clone -q https://github.com/the-tcpdump-group/libpcap $(LIBPCAP)
+	@git -C $(LIBPCAP) checkout -q $(LIBPCAP_COMMIT)
+	@cmake -S $(LIBPCAP) -B $(LIBPCAP)/build -DDISABLE_DBUS=ON -DDISABLE_RDMA=ON -DBUILD_WITH_LIBNL=OFF >/dev/null
+	@$(MAKE) -s -C $(LIBPCAP)/build pcap_static >/dev/null
+	$(CC) -O2 -I $(LIBPCAP)/build -I $(LIBPCAP) -o bin/pcap-oracle filter/expr/testdata/oracle.c $(LIBPCAP)/build/libpcap.a
+	@perl filter/expr/testdata/corpus.pl $(LIBPCAP) $(LIBPCAP)/build $(abspath bin)/pcap-corpus.json
+	MILLRACE_PCAP_ORACLE=$(abspath filter/expr/testdata/oracle.sh) MILLRACE_PCAP_PROGRAM=$(abspath bin)/pcap-oracle \
+	MILLRACE_PCAP_CORPUS=$(abspath bin)/pcap-corpus.json MILLRACE_PCAP_FILES=$(abspath $(LIBPCAP))/tests/filter \
+	$(GO) test ./filter/expr ./filter/ebpf -run 'Corpus|Generated' -v

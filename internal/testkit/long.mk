@@ -1,0 +1,40 @@
+# The tests in other forms: for long, with random input, under the race detector, and alone.
+
+FUZZTIME    ?= 20s
+SOAK        ?= 60s
+CONNECTIONS ?= 1000000
+
+.PHONY: race netns list-netns fuzz soak
+
+# What tests in network namespaces import, if only by way of others.
+TESTNET  := github.com/millrace/millrace/internal/testkit/testnet
+
+race: deps ## all tests under the race detector, freed frames poisoned
+	@for m in $(filter-out bench,$(MODULES)); do CGO_ENABLED=1 $(GO) -C $$m test -race -tags debug -timeout 30m ./... || exit 1; done
+	CGO_ENABLED=1 $(GO) -C bench test -race ./... # its senders fill free frames once for all: no poison there
+
+netns: deps ## only the tests that speak with the Linux kernel in network namespaces (root)
+	@for m in $(MODULES); do \
+		pkgs=$$($(call netns-packages,$$m)); \
+		[ -z "$$pkgs" ] || MILLRACE_MUST_NETNS=1 $(GO) -C $$m test -count=1 -timeout 15m $$pkgs || exit 1; \
+	done
+
+# netns-packages: the packages of a module whose tests link TESTNET. That of TESTNET itself is a variant of it.
+netns-packages = $(GO) -C $(1) list -test -f '{{range .Deps}}{{if or (eq . "$(TESTNET)") (eq . "$(TESTNET) [$(TESTNET).test]")}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p' | sort -u
+
+list-netns:
+	@for m in $(MODULES); do $(call netns-packages,$$m); done
+
+fuzz: ## run every fuzzer for FUZZTIME (20s)
+	@for m in $(MODULES); do for pkg in $$($(GO) -C $$m list ./...); do \
+		for f in $$($(GO) -C $$m test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "== $$pkg $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done; done
+
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, CONNECTIONS (1000000) of programs of millrace exec
+	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./l4/control
+	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
+	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./l4/control
+	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./l7/proxy
+	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/testkit/shimtest
