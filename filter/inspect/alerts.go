@@ -15,11 +15,12 @@ const (
 	StreamOverlap           // segments of TCP differ in bytes of the same place
 	FragmentOverlap         // fragments of IP do
 	UrgentData              // a segment of TCP has urgent data, and is not taken
+	HTTPFraming             // recipients may read the length of a request's body differently
 )
 
 // String returns the name of an anomaly.
 func (a Anomaly) String() string {
-	return [...]string{"", "stream overlap differs", "fragment overlap differs", "urgent data"}[a]
+	return [...]string{"", "stream overlap differs", "fragment overlap differs", "urgent data", "ambiguous length of a request"}[a]
 }
 
 // Alert is one match of a rule, or an anomaly.

@@ -2,16 +2,18 @@ package inspect
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/millrace/millrace/filter/signature"
 )
 
 // protocol is the parsers of a flow's application protocol.
 type protocol struct {
-	http *httpFlow
-	tls  *tlsFlow
-	dns  [2][]byte // DNS over TCP: what has come of a message
-	ssh  [2]sshSide
+	http  *httpFlow
+	http2 *http2Flow
+	tls   *tlsFlow
+	dns   [2][]byte // DNS over TCP: what has come of a message
+	ssh   [2]sshSide
 }
 
 // sshSide is the banner of one side, up to the end of its line.
@@ -70,7 +72,9 @@ var methods = [][]byte{
 // tell returns the protocol that the first bytes of client and server are of; AppAny where they do not tell yet.
 func tell(c, s []byte, port uint16) signature.App {
 	switch {
-	case isRequest(bytes.TrimLeft(c, "\r\n")): // a server skips empty lines before a request (RFC 9112 2.2)
+	case bytes.HasPrefix(c, []byte("PRI * HTTP/2.0\r\n")):
+		return signature.AppHTTP2
+	case isRequest(bytes.TrimLeft(c, whiteSpace)): // a server skips empty lines before a request (RFC 9112 2.2), and some skip blanks
 		return signature.AppHTTP
 	case bytes.HasPrefix(s, []byte("HTTP/1.")) || bytes.HasPrefix(s, []byte("HTTP/0.9")):
 		return signature.AppHTTP
@@ -101,7 +105,7 @@ func tell(c, s []byte, port uint16) signature.App {
 // target and the version (RFC 9112 3). Servers answer methods that they do not know, too.
 func isRequest(b []byte) bool {
 	for _, m := range methods {
-		if len(b) >= len(m) && equalFold(b[:len(m)], m) {
+		if at := len(m) - 1; len(b) >= len(m) && equalFold(b[:at], m[:at]) && bytes.IndexByte([]byte(blanks[:4]), b[at]) >= 0 {
 			return true
 		}
 	}
@@ -130,9 +134,27 @@ func isMethod(b []byte) bool {
 // blanks are what servers take between the words of a request's line (RFC 9112 3).
 const blanks = " \t\v\f\r"
 
-// isTLS reports whether b begins with a record of a handshake: type 22, version 3.x (RFC 8446 5.1).
+// isTLS reports whether b begins with records of which the first with text is that of a hello (RFC 8446 5.1). Servers take records
+// without text and alerts before it, and any version in the record: it is not used (RFC 8446 5.1).
 func isTLS(b []byte) bool {
-	return len(b) >= 6 && b[0] == 22 && b[1] == 3 && b[2] <= 4 && (b[5] == 1 || b[5] == 2)
+	for len(b) >= 5 && isRecord(b) {
+		n := int(binary.BigEndian.Uint16(b[3:]))
+		switch {
+		case n == 0, b[0] == tlsAlert && n == 2, b[0] == tlsChangeCipher && n == 1:
+			if len(b) < 5+n {
+				return false
+			}
+			b = b[5+n:]
+		default:
+			return b[0] == tlsHandshake && len(b) >= 6 && (b[5] == tlsClientHello || b[5] == tlsServerHello) && (n < 2 || len(b) < 7 || b[6] <= 1)
+		}
+	}
+	return false
+}
+
+// isRecord reports whether a record may begin with b. Its version is 3.x; some servers take any with a first byte below 16.
+func isRecord(b []byte) bool {
+	return b[0] >= tlsChangeCipher && b[0] <= tlsAppData && b[1] < 16 && int(binary.BigEndian.Uint16(b[3:])) <= maxRecord
 }
 
 // isSMB reports whether b begins with a message of SMB behind the length of the direct transport.
@@ -176,6 +198,11 @@ func (e *Engine) parseSide(p *packet, text []byte) {
 			f.proto.http = &httpFlow{}
 		}
 		e.http(p, text)
+	case signature.AppHTTP2:
+		if f.proto.http2 == nil { // from its first byte on: the whole preface comes
+			f.proto.http2 = newHTTP2Flow()
+		}
+		e.http2(p, text)
 	case signature.AppTLS:
 		if f.proto.tls == nil {
 			f.proto.tls = &tlsFlow{}
@@ -193,6 +220,9 @@ func (e *Engine) finish(f *flow) {
 	e.waited(f)
 	if f.proto != nil && f.proto.http != nil {
 		e.httpEnd(f)
+	}
+	if f.proto != nil && f.proto.http2 != nil {
+		e.http2Finish(f)
 	}
 }
 

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/millrace/millrace/filter/signature"
@@ -9,20 +10,31 @@ import (
 // A gateway asks about each packet before it leaves, so a message of HTTP is not evaluated at its end alone, when most of it
 // has left. With Config.Inline
 //
+//   - the first line of a request without a version is evaluated when that is complete: servers of HTTP/0.9 answer it,
 //   - its head is evaluated when that is complete,
 //   - its body each time it grows: the rules of which a content ends in the new bytes, and those that wait for more,
-//   - the rest at its end: rules that ask for what is absent or for the end of the body, that have no content to search
-//     for, and bodies with a content coding. To decode those for each segment would cost the square of their length.
+//   - the rest at its end: rules that ask for what is absent or for the end of the body, or that have no content to search
+//     for.
 //
 // A rule matches once for a message.
 
 // earlyMessage is what was evaluated of a message before its end.
 type earlyMessage struct {
-	begun   bool
-	coded   bool      // the body has a content coding
+	stage   earlyStage
+	scanned int       // bytes of httpMessage.growing that were searched
+	failed  bool      // the body is not in its coding: growing is the body as it came
 	matched []ruleKey // few
 	waiting []*rule   // rules of the body a content of which was found
 }
+
+// earlyStage is how much of a message was evaluated.
+type earlyStage uint8
+
+const (
+	earlyNothing earlyStage = iota
+	earlyLine               // the first line
+	earlyHead               // and the head
+)
 
 // bodyUse says what a rule asks of the body of a message.
 type bodyUse uint8
@@ -80,10 +92,12 @@ func (m *earlyMessage) has(q *rule) bool {
 	switch {
 	case m == nil:
 		return false
-	case !m.begun:
+	case slices.Contains(m.matched, q.key):
+		return true
+	case m.stage < earlyHead:
 		return q.body == bodyWhole
 	}
-	return q.body == bodyNone || slices.Contains(m.matched, q.key)
+	return q.body == bodyNone
 }
 
 // add notes that a rule has matched.
@@ -95,7 +109,7 @@ func (m *earlyMessage) add(q *rule) {
 
 // wants keeps a rule that waits for the body, while the head is evaluated.
 func (m *earlyMessage) wants(q *rule) {
-	if m != nil && !m.begun && q.body == bodyGrows {
+	if m != nil && m.stage < earlyHead && q.body == bodyGrows {
 		m.waiting = append(m.waiting, q)
 	}
 }
@@ -106,18 +120,48 @@ func (e *Engine) httpBegun(p *packet, s *httpSide) {
 	if !e.cfg.Inline || m.start == nil || s.sent {
 		return
 	}
-	m.early.coded = p.dir == signature.ToClient && len(m.value("content-encoding")) > 0
 	e.httpBuffers(p, m)
 	e.tx.early = &m.early
 	e.transact(p)
 	e.tx.early = nil
-	m.early.begun = true
+	m.early.stage = earlyHead
 }
 
-// httpGrown evaluates the rules that the bytes of a body from before on may complete.
-func (e *Engine) httpGrown(p *packet, s *httpSide, before int) {
+// httpFirstLine evaluates a request of HTTP/0.9 (RFC 1945 4.1): a server answers it before any empty line, and what follows
+// it says nothing. The parser waits for a head, since a server may do so too.
+func (e *Engine) httpFirstLine(p *packet, s *httpSide) {
+	if !e.cfg.Inline || s.early.stage != earlyNothing || p.dir != signature.ToServer {
+		return
+	}
+	at := bytes.IndexByte(s.line, '\n')
+	if at < 0 {
+		return
+	}
+	m := httpMessage{head: s.line[:at+1], start: bytes.TrimRight(s.line[:at], "\r")}
+	if m.parseRequestLine(); len(m.method) == 0 || hasVersion(m.version) {
+		return
+	}
+	e.httpBuffers(p, &m)
+	e.tx.early = &s.early
+	e.transact(p)
+	e.tx.early = nil
+	s.early.stage, s.early.waiting = earlyLine, nil // the head makes them wait again
+}
+
+// hasVersion reports whether what follows a URI ends in a version of HTTP that makes a head follow.
+func hasVersion(b []byte) bool {
+	i := bytes.LastIndex(b, []byte("HTTP/"))
+	return i >= 0 && !bytes.ContainsAny(b[i:], blanks) && !bytes.HasPrefix(b[i:], []byte("HTTP/0"))
+}
+
+// httpGrown evaluates the rules that the new bytes of a body may complete.
+func (e *Engine) httpGrown(p *packet, s *httpSide) {
 	m := &s.msg
-	if !m.early.begun || m.early.coded || before == len(m.body) {
+	if failed := m.coding != nil && m.coding.failed(); failed != m.early.failed {
+		m.early.failed, m.early.scanned = true, 0
+	}
+	body, before := m.growing(), m.early.scanned
+	if m.early.stage < earlyHead || before == len(body) {
 		return
 	}
 	f := &p.flow.sides[sideOf(p.dir)]
@@ -126,7 +170,8 @@ func (e *Engine) httpGrown(p *packet, s *httpSide, before int) {
 		return
 	}
 	began := e.eval.work
-	defer func() { f.spent += e.eval.work - began + len(m.body)/scanWork }()
+	m.early.scanned = len(body)
+	defer func() { f.spent += e.eval.work - began + len(body)/scanWork }()
 	e.begin()
 	for _, q := range m.early.waiting {
 		if q = e.rules.current(q); q != nil {
@@ -135,7 +180,7 @@ func (e *Engine) httpGrown(p *packet, s *httpSide, before int) {
 	}
 	for _, g := range e.rules.groups {
 		if isBody(g.buffer) && len(g.transforms) == 0 {
-			e.found = g.set.Scan(m.body[:before], m.body[before:], 0, e.found[:0])
+			e.found = g.set.Scan(body[:before], body[before:], 0, e.found[:0])
 			for _, o := range e.found {
 				for _, q := range g.rules[o.Rule] {
 					e.add(q, 0)

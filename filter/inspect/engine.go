@@ -280,7 +280,7 @@ func (e *Engine) admits(q *rule, p *packet) bool {
 		f.NotEstablished && p.stateOK,
 		f.OnlyFrag && !p.joined,
 		f.NoFrag && p.joined,
-		q.app != signature.AppAny && p.flow.app != q.app:
+		q.app != signature.AppAny && !q.about(p.flow.app):
 		return false
 	}
 	for i := range q.Packet {

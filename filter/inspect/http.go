@@ -11,6 +11,7 @@ import (
 type httpFlow struct {
 	sides   [2]httpSide
 	methods [][]byte // of requests without an answer yet
+	version []byte   // of the last request
 }
 
 // httpState is where a direction is.
@@ -34,7 +35,8 @@ type httpSide struct {
 	line  []byte // an incomplete head or line
 	need  int64
 	msg   httpMessage
-	sent  bool // the message was inspected: its body has reached the bound
+	sent  bool         // the message was inspected: its body has reached the bound
+	early earlyMessage // of the message whose head is not complete
 }
 
 // maxHead bounds the head of a message.
@@ -82,8 +84,17 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	}
 	before := len(s.line)
 	s.line = append(s.line, b...)
+	if p.dir == signature.ToClient && h.bareAnswer(s.line) {
+		s.msg, s.state, s.sent = httpMessage{head: []byte{}, start: []byte{}}, httpClose, false
+		e.httpBegun(p, s)
+		b, s.line = s.line, nil
+		return b
+	}
 	end := headEnd(s.line, max(0, before-3))
 	if end < 0 {
+		if bytes.IndexByte(b, '\n') >= 0 {
+			e.httpFirstLine(p, s)
+		}
 		if len(s.line) > maxHead {
 			e.httpLost(p, s)
 		}
@@ -91,9 +102,28 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	}
 	rest := b[end-before:]
 	s.msg = parseHead(s.line[:end])
+	s.msg.early, s.early = s.early, earlyMessage{}
 	s.line = nil
+	if p.dir == signature.ToServer && isPreface(s.msg.start) {
+		e.http2Begin(p, rest)
+		return nil
+	}
 	e.httpFraming(p, h, s)
 	return rest
+}
+
+// bareAnswer reports whether the answer to a request of HTTP/0.9 begins: it has no head (RFC 1945 6).
+func (h *httpFlow) bareAnswer(b []byte) bool {
+	const begin = "HTTP/"
+	if len(b) < len(begin) || string(b[:len(begin)]) == begin || len(h.methods) == 0 && len(h.sides[0].line) == 0 {
+		return false
+	}
+	m := httpMessage{version: h.version}
+	if line, _, ok := bytes.Cut(h.sides[0].line, []byte{'\n'}); ok {
+		m.start = line
+		m.parseRequestLine()
+	}
+	return !hasVersion(m.version)
 }
 
 // httpFraming decides how long the body is (RFC 9112 6.3).
@@ -102,8 +132,13 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	s.sent = false
 	chunked := bytes.Contains(lowered(m.value("transfer-encoding")), []byte("chunked"))
 	length, known := bodyLength(m.value("content-length"))
+	m.coding = newCoding(m.value("content-encoding"), e.cfg.bodyBytes())
 	if p.dir == signature.ToServer {
-		m.method, _, _ = requestLine(m.start)
+		m.parseRequestLine()
+		h.version = bytes.Clone(m.version)
+		if e.cfg.Inline && m.ambiguous() {
+			e.ambiguous(p)
+		}
 		if len(h.methods) < 1000 {
 			h.methods = append(h.methods, bytes.Clone(m.method)) // a part of the head would keep all of it
 		}
@@ -126,6 +161,10 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		}
 	}
 	switch {
+	case code == 101 && bytes.Contains(lowered(m.value("upgrade")), []byte("h2c")):
+		e.httpDone(p, h, s)
+		e.http2Upgraded(p, h)
+		return
 	case code == 101, string(m.method) == "CONNECT" && code/100 == 2:
 		e.httpDone(p, h, s)
 		h.sides[0].state, s.state = httpStop, httpStop
@@ -147,6 +186,13 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		s.state = httpClose
 	}
 	e.httpBegun(p, s)
+}
+
+// ambiguous reports a request whose end is not where all recipients see it. Nothing of the flow passes any more with Block: a
+// rule could be about a request that only the receiver sees.
+func (e *Engine) ambiguous(p *packet) {
+	e.anomaly(p, HTTPFraming)
+	e.block(p, Drop)
 }
 
 // httpLost gives a direction up in which it is not known where messages begin any more. What it holds is inspected.
@@ -171,7 +217,9 @@ func (e *Engine) httpLine(p *packet, h *httpFlow, s *httpSide, b []byte) []byte 
 	s.line = nil
 	switch s.state {
 	case httpCRLF:
-		s.state = httpChunk
+		if s.state = httpChunk; len(line) > 0 { // the chunk is longer than its size
+			e.httpLost(p, s)
+		}
 	case httpChunk:
 		size, _, _ := bytes.Cut(line, []byte{';'})
 		n, err := strconv.ParseUint(string(bytes.TrimSpace(size)), 16, 63)
@@ -196,13 +244,15 @@ func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
 	if s.sent {
 		return
 	}
-	limit := e.cfg.bodyBytes()
-	before := len(s.msg.body)
-	s.msg.body = append(s.msg.body, b[:min(len(b), max(limit-before, 0))]...) // a swap may have lowered the bound
-	if len(s.msg.body) >= limit {
+	m, limit := &s.msg, e.cfg.bodyBytes()
+	m.body = append(m.body, b[:min(len(b), max(limit-len(m.body), 0))]...) // a swap may have lowered the bound
+	if m.coding != nil {
+		m.coding.write(b)
+	}
+	if len(m.body) >= limit || m.coding != nil && len(m.coding.text()) >= limit {
 		e.httpInspect(p, s)
 	} else {
-		e.httpGrown(p, s, before)
+		e.httpGrown(p, s)
 	}
 }
 
@@ -240,8 +290,9 @@ func (e *Engine) httpEnd(f *flow) {
 		if s.state == httpHead && len(s.line) > 0 {
 			s.msg = parseHead(s.line)
 			if d == signature.ToServer {
-				s.msg.method, _, _ = requestLine(s.msg.start)
+				s.msg.parseRequestLine()
 			}
+			s.msg.early, s.early = s.early, earlyMessage{}
 			s.line, s.sent, s.state = nil, false, httpClose
 		}
 		if s.msg.start != nil && !s.sent && s.state != httpHead && s.state != httpStop {

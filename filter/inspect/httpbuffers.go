@@ -2,10 +2,6 @@ package inspect
 
 import (
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
-	"io"
 
 	"github.com/millrace/millrace/filter/signature"
 )
@@ -14,7 +10,7 @@ import (
 func (e *Engine) httpInspect(p *packet, s *httpSide) {
 	s.sent = true
 	e.httpBuffers(p, &s.msg)
-	if s.msg.early.begun {
+	if s.msg.early.stage > earlyNothing {
 		e.tx.early = &s.msg.early
 	}
 	e.transact(p)
@@ -30,7 +26,7 @@ func (e *Engine) httpBuffers(p *packet, m *httpMessage) {
 	if p.dir == signature.ToServer {
 		httpRequest(t, m)
 	} else {
-		httpResponse(t, m, e.cfg.bodyBytes())
+		httpResponse(t, m)
 	}
 }
 
@@ -74,13 +70,19 @@ func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 func httpRequest(t *tx, m *httpMessage) {
 	t.put(signature.HTTPRequestLine, m.start)
 	t.put(signature.HTTPMethod, m.method)
-	_, uri, version := requestLine(m.start)
-	t.put(signature.HTTPProtocol, version)
+	uri := m.uri
+	t.put(signature.HTTPProtocol, m.version)
 	t.put(signature.HTTPURIRaw, uri)
 	path, host := splitURI(uri)
-	t.put(signature.HTTPURI, normalURI(path))
+	normal := normalURI(path)
+	t.put(signature.HTTPURI, normal)
+	for _, other := range otherReadings(m, normal) {
+		t.put(signature.HTTPURI, other)
+	}
 	if host == nil {
-		host = m.value("host")
+		if host = m.host; host == nil {
+			host = m.value("host")
+		}
 	}
 	if len(host) > 0 {
 		t.put(signature.HTTPHostRaw, host)
@@ -92,14 +94,14 @@ func httpRequest(t *tx, m *httpMessage) {
 	} {
 		t.put(b, m.value(name))
 	}
-	if len(m.body) > 0 {
-		t.put(signature.HTTPRequestBody, m.body)
-		t.put(signature.FileData, m.body)
+	for _, body := range m.bodies(true) {
+		t.put(signature.HTTPRequestBody, body)
+		t.put(signature.FileData, body)
 	}
 }
 
-// httpResponse fills the buffers of a response. A body that is decoded has at most limit bytes.
-func httpResponse(t *tx, m *httpMessage, limit int) {
+// httpResponse fills the buffers of a response.
+func httpResponse(t *tx, m *httpMessage) {
 	t.put(signature.HTTPResponseLine, m.start)
 	version, rest, _ := bytes.Cut(m.start, []byte{' '})
 	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte{' '})
@@ -108,8 +110,7 @@ func httpResponse(t *tx, m *httpMessage, limit int) {
 	t.put(signature.HTTPStatMsg, reason)
 	t.put(signature.HTTPServer, m.value("server"))
 	t.put(signature.HTTPLocation, m.value("location"))
-	if len(m.body) > 0 {
-		body := decoded(m.body, m.value("content-encoding"), limit)
+	for _, body := range m.bodies(false) {
 		t.put(signature.HTTPResponseBody, body)
 		t.put(signature.FileData, body)
 	}
@@ -182,29 +183,4 @@ func withoutDots(p []byte) []byte {
 		}
 	}
 	return append([]byte{}, bytes.Join(segments, []byte{'/'})...) // not nil, which is no path
-}
-
-// decoded returns the body that a content coding hides, as far as it can be decoded (RFC 9110 8.4), up to a limit: a small one
-// may become gigabytes.
-func decoded(body, coding []byte, limit int) []byte {
-	var r io.Reader
-	var err error
-	switch c := string(lowered(bytes.TrimSpace(coding))); c {
-	case "gzip", "x-gzip":
-		r, err = gzip.NewReader(bytes.NewReader(body))
-	case "deflate": // with or without the header of zlib
-		if r, err = zlib.NewReader(bytes.NewReader(body)); err != nil {
-			r, err = flate.NewReader(bytes.NewReader(body)), nil
-		}
-	default:
-		return body
-	}
-	if err != nil {
-		return body
-	}
-	out, _ := io.ReadAll(io.LimitReader(r, int64(limit)))
-	if len(out) == 0 {
-		return body
-	}
-	return out
 }

@@ -11,16 +11,42 @@ type httpMessage struct {
 	head    []byte // as it came, with the empty line
 	start   []byte // its first line
 	headers []httpHeader
-	body    []byte
-	method  []byte // of the request that a response is for
+	body    []byte  // as it came
+	coding  *coding // decodes it; nil without one that is implemented
+	method  []byte  // of the request that a response is for
+	uri     []byte  // of a request, as it came
+	host    []byte  // of a request, where it is not a header
+	version []byte  // of a request; nil for one without
 
 	early earlyMessage
+}
+
+// growing returns the body that is evaluated as it grows: decoded, where it can be.
+func (m *httpMessage) growing() []byte {
+	if m.coding != nil && !m.coding.failed() {
+		return m.coding.text()
+	}
+	return m.body
+}
+
+// bodies returns the body in each form in which a receiver may read it: decoded, and as it came where it is no content
+// coding after all, or a request, since few servers decode those.
+func (m *httpMessage) bodies(request bool) (list [][]byte) {
+	if m.coding != nil && len(m.coding.text()) > 0 {
+		list = append(list, m.coding.text())
+	}
+	if len(m.body) > 0 && (len(list) == 0 || request || m.coding.failed()) {
+		list = append(list, m.body)
+	}
+	return list
 }
 
 // httpHeader is a field of a head. Fields of one name are one, their values joined by commas (RFC 9110 5.3).
 type httpHeader struct {
 	name, value []byte
 	own         bool // the value is a copy, not a part of the head
+	several     bool // it was sent more than once
+	odd         bool // a blank before the colon, or a value in several lines: some recipients do not take it for this field
 }
 
 // add appends to the value.
@@ -62,12 +88,15 @@ func parseHead(b []byte) httpMessage {
 		case len(line) == 0:
 		case (line[0] == ' ' || line[0] == '\t') && last >= 0:
 			m.headers[last].add(" ", bytes.TrimSpace(line))
+			m.headers[last].odd = true
 		default:
 			name, value, ok := bytes.Cut(line, []byte{':'})
 			if !ok {
 				name, value = nil, line
 			}
-			last, named = m.field(bytes.Trim(name, " \t"), bytes.Trim(value, " \t"), named)
+			word := bytes.Trim(name, " \t")
+			last, named = m.field(word, bytes.Trim(value, " \t"), named)
+			m.headers[last].odd = m.headers[last].odd || len(word) != len(name)
 		}
 	}
 	return m
@@ -103,21 +132,65 @@ func (m *httpMessage) field(name, value []byte, named map[string]int) (int, map[
 		}
 	case string(lowered(m.headers[i].name)) != "content-length":
 		m.headers[i].add(", ", value)
+		m.headers[i].several = true
+	case !bytes.Equal(m.headers[i].value, value):
+		m.headers[i].several = true
 	}
 	return i, named
 }
 
 // value returns the value of a header; nil where there is none.
 func (m *httpMessage) value(name string) []byte {
-	for _, h := range m.headers {
-		if len(h.name) == len(name) && equalFold(h.name, []byte(name)) {
-			if h.value == nil {
-				return []byte{}
-			}
-			return h.value
+	h := m.header(name)
+	switch {
+	case h == nil:
+		return nil
+	case h.value == nil:
+		return []byte{}
+	}
+	return h.value
+}
+
+// header returns a header, nil where there is none.
+func (m *httpMessage) header(name string) *httpHeader {
+	for i := range m.headers {
+		if h := &m.headers[i]; isWord(h.name, name) {
+			return h
 		}
 	}
 	return nil
+}
+
+// parseRequestLine reads the first line of a request.
+func (m *httpMessage) parseRequestLine() { m.method, m.uri, m.version = requestLine(m.start) }
+
+// ambiguous reports whether recipients may read the length of a request's body differently: they would take different bytes
+// for the next request. RFC 9112 6.1 and 6.3 have servers refuse such requests, and no client sends them.
+func (m *httpMessage) ambiguous() bool {
+	length, coding := m.header("content-length"), m.header("transfer-encoding")
+	switch {
+	case length == nil && coding == nil:
+		return false
+	case length != nil && (coding != nil || length.several || length.odd || !isNumber(length.value)):
+		return true
+	case coding == nil:
+		return false
+	}
+	return coding.odd || coding.several || !isWord(coding.value, "chunked") || bytes.HasSuffix(m.version, []byte("/1.0"))
+}
+
+func isNumber(b []byte) bool {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// isWord reports whether a text is a word, which is in lower case, but for its case.
+func isWord(b []byte, lower string) bool {
+	return len(b) == len(lower) && equalFold(b, []byte(lower))
 }
 
 // bodyLength returns the number of a Content-Length: its first digits, whatever stands around them, as in the parser that the rules

@@ -35,9 +35,11 @@ func (p *protocol) size() (n int) {
 			n += sliceSize + len(m)
 		}
 		for i := range h.sides {
-			s := &h.sides[i]
-			n += cap(s.line) + cap(s.msg.head) + cap(s.msg.body) + cap(s.msg.headers)*headerSize
+			n += h.sides[i].size()
 		}
+	}
+	if p.http2 != nil {
+		n += p.http2.size()
 	}
 	if t := p.tls; t != nil {
 		for i := range t.sides {
@@ -49,6 +51,12 @@ func (p *protocol) size() (n int) {
 		}
 	}
 	return n
+}
+
+// size returns how many bytes a direction of HTTP holds.
+func (s *httpSide) size() int {
+	m := &s.msg
+	return cap(s.line) + cap(m.head) + cap(m.body) + m.coding.size() + cap(m.headers)*headerSize
 }
 
 // parsersQuiet is how long a flow has been quiet before its parsers are given up for others, in nanoseconds.

@@ -193,7 +193,9 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 		q.parts = append(q.parts, newPart(p))
 		q.dir &= p.Buffer.Directions()
 		if a := p.Buffer.App(); a != signature.AppAny {
-			q.app = a
+			if q.app != signature.AppHTTP2 || a != signature.AppHTTP {
+				q.app = a
+			}
 		}
 		if p.Buffer != signature.Payload && p.Buffer != signature.Base64Data {
 			q.scope = scopeTx
@@ -227,6 +229,11 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 		q.counters = append(q.counters, newCounter(&s.Counters[i], names))
 	}
 	return q
+}
+
+// about reports whether a rule is about flows of an application protocol. Those on HTTP are about all of its versions.
+func (q *rule) about(app signature.App) bool {
+	return app == q.app || q.app == signature.AppHTTP && app == signature.AppHTTP2 && !q.Protocol.Only
 }
 
 // fix finds a content that has one place in the payload.

@@ -113,7 +113,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	short := uint32(0)
 	for _, c := range e.rotated(s) {
 		q := c.q
-		if q.app != signature.AppAny && p.flow.appFinal && p.flow.app != q.app || q.dir&p.dir == 0 {
+		if q.app != signature.AppAny && p.flow.appFinal && !q.about(p.flow.app) || q.dir&p.dir == 0 {
 			continue
 		}
 		if q.app != signature.AppAny && !p.flow.appFinal { // until the protocol is known

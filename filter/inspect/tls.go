@@ -28,7 +28,11 @@ type tlsSide struct {
 	records []byte // incomplete
 	message []byte // of handshake, incomplete
 	done    bool   // what follows is encrypted
+	changed bool   // a client has changed its cipher: only another hello is in clear (RFC 8446 4.1.4 and D.4)
 }
+
+// maxRecord is the longest record of TLS 1.2 and before, in bytes (RFC 5246 6.2.3).
+const maxRecord = 1<<14 + 2048
 
 // maxHandshake bounds one message: chains of certificates have some thousand bytes.
 const maxHandshake = 128 << 10
@@ -36,6 +40,7 @@ const maxHandshake = 128 << 10
 // Types of records and of messages (RFC 8446 5.1, 4).
 const (
 	tlsChangeCipher = 20
+	tlsAlert        = 21
 	tlsHandshake    = 22
 	tlsAppData      = 23
 
@@ -56,7 +61,7 @@ func (e *Engine) tls(p *packet, text []byte) {
 	b := s.records
 	for len(b) >= 5 && !s.done {
 		n := int(binary.BigEndian.Uint16(b[3:]))
-		if b[0] < tlsChangeCipher || b[0] > tlsAppData || b[1] != 3 || n > 1<<14+2048 {
+		if !isRecord(b) {
 			s.done = true
 			break
 		}
@@ -65,9 +70,16 @@ func (e *Engine) tls(p *packet, text []byte) {
 		}
 		switch b[0] {
 		case tlsHandshake:
+			if s.changed && !isWholeHello(b[5:5+n]) {
+				s.done = true
+				break
+			}
 			s.message = append(s.message, b[5:5+n]...)
 			e.handshake(p, t, s)
 		case tlsChangeCipher, tlsAppData:
+			if s.changed = true; p.dir == signature.ToServer && b[0] == tlsChangeCipher {
+				break
+			}
 			s.done = true
 			if p.dir == signature.ToClient {
 				e.serverHello(p, t)
@@ -79,6 +91,11 @@ func (e *Engine) tls(p *packet, text []byte) {
 	if s.done {
 		s.records, s.message = nil, nil
 	}
+}
+
+// isWholeHello reports whether the text of a record is one hello of a client.
+func isWholeHello(b []byte) bool {
+	return len(b) > 4 && b[0] == tlsClientHello && int(b[1])<<16|int(b[2])<<8|int(b[3]) == len(b)-4
 }
 
 // handshake reads messages.

@@ -23,10 +23,11 @@ const (
 	AppSMB
 	AppIMAP
 	AppPOP3
+	AppHTTP2   // HTTP/2 without TLS: rules on http are about it, too
 	AppUnknown // recognised as none of these
 )
 
-var appNames = [...]string{"", "http", "tls", "dns", "smtp", "ssh", "ftp", "ftp-data", "smb", "imap", "pop3", "unknown"}
+var appNames = [...]string{"", "http", "tls", "dns", "smtp", "ssh", "ftp", "ftp-data", "smb", "imap", "pop3", "http2", "unknown"}
 
 // String returns the name that rules use.
 func (a App) String() string { return appNames[a] }
@@ -52,6 +53,7 @@ type Protocol struct {
 	V4, V6 bool // only this version of IP; neither means both
 	Packet bool // tcp-pkt: single segments, not the stream
 	Stream bool // tcp-stream: not single segments
+	Only   bool // http1: no other version
 }
 
 var protocols = map[string]Protocol{
@@ -59,14 +61,15 @@ var protocols = map[string]Protocol{
 	"ipv6": {IP: anyIP, V6: true}, "ip6": {IP: anyIP, V6: true},
 	"tcp": {IP: TCP}, "tcp-pkt": {IP: TCP, Packet: true}, "tcp-stream": {IP: TCP, Stream: true},
 	"udp": {IP: UDP}, "icmp": {IP: ICMP}, "icmpv4": {IP: ICMP, V4: true}, "icmpv6": {IP: ICMP, V6: true}, "sctp": {IP: SCTP},
-	"http": {IP: TCP, App: AppHTTP}, "http1": {IP: TCP, App: AppHTTP}, "tls": {IP: TCP, App: AppTLS}, "ssl": {IP: TCP, App: AppTLS},
+	"http": {IP: TCP, App: AppHTTP}, "http1": {IP: TCP, App: AppHTTP, Only: true}, "http2": {IP: TCP, App: AppHTTP2},
+	"tls": {IP: TCP, App: AppTLS}, "ssl": {IP: TCP, App: AppTLS},
 	"dns": {IP: TCP | UDP, App: AppDNS}, "smtp": {IP: TCP, App: AppSMTP}, "ssh": {IP: TCP, App: AppSSH},
 	"ftp": {IP: TCP, App: AppFTP}, "ftp-data": {IP: TCP, App: AppFTPData}, "smb": {IP: TCP, App: AppSMB},
 	"imap": {IP: TCP, App: AppIMAP}, "pop3": {IP: TCP, App: AppPOP3},
 }
 
 // otherProtocols are those that the syntax has and this package does not recognise.
-var otherProtocols = strings.Fields(`http2 quic modbus dnp3 enip nfs ike krb5 ntp dhcp rfb rdp snmp tftp sip mqtt pgsql
+var otherProtocols = strings.Fields(`quic modbus dnp3 enip nfs ike krb5 ntp dhcp rfb rdp snmp tftp sip mqtt pgsql
 	dcerpc telnet websocket ldap doh2 rpc bittorrent-dht pkthdr template mdns`)
 
 func parseProtocol(w string) (Protocol, error) {

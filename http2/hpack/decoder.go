@@ -48,6 +48,9 @@ func NewDecoder(capacity, limit uint64) *Decoder {
 	return &Decoder{table: table{capacity: DefaultCapacity}, max: max(capacity, DefaultCapacity), limit: limit}
 }
 
+// Allocated returns how many bytes the dynamic table has allocated, about.
+func (d *Decoder) Allocated() int { return d.table.allocated() }
+
 // Decode decodes a field block, which is whole, into s. With ErrTooLarge the table is as the peer's, so the connection can go
 // on, and s has no fields. It borrows p.
 func (d *Decoder) Decode(p []byte, s *Section) error {

@@ -21,6 +21,11 @@ type entry struct {
 
 func (e *entry) size() uint64 { return uint64(e.name) + uint64(e.value) + semantics.Overhead }
 
+// entrySize is the size of an entry in memory.
+const entrySize = 16
+
+func (t *table) allocated() int { return cap(t.entries)*entrySize + cap(t.bytes) }
+
 // len returns the number of entries.
 func (t *table) len() int { return len(t.entries) - t.oldest }
 

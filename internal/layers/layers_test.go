@@ -61,7 +61,7 @@ filter/ebpf       : internal/rtnl pmd/xdp
 filter/expr       : packet internal/suggest
 filter/reassembly :
 filter/appid      : tls/clienthello
-filter/inspect    : packet wire filter/reassembly filter/regex filter/signature gpukern/literal tls/clienthello
+filter/inspect    : packet wire filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack tls/clienthello
 internal/sysnames : filter/expr
 ip                : packet wire clock internal/random
 ip/dhcp           : wire clock internal/random
@@ -334,6 +334,7 @@ func TestImportsFlowDown(t *testing.T) {
 const upward = `
 filter/appid   tls/clienthello   recognises TLS and QUIC by their ClientHello, which the request path parses for certificates
 filter/inspect tls/clienthello   the same, for the buffers tls.* of rules
+filter/inspect http2/hpack       decodes the field blocks of HTTP/2 without TLS, for the buffers http.* of rules
 `
 
 const mostUpward = 5

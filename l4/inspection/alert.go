@@ -109,7 +109,7 @@ func actionOf(p *policy, a *inspect.Alert, late bool) Action {
 	switch {
 	case !p.prevent || late:
 		return ActionAlert
-	case a.Anomaly == inspect.UrgentData, a.Anomaly != inspect.NoAnomaly && p.overlaps:
+	case a.Anomaly == inspect.UrgentData, a.Anomaly == inspect.HTTPFraming, a.Anomaly != inspect.NoAnomaly && p.overlaps:
 		return ActionDrop
 	case a.Rule == nil:
 	case a.Rule.Action == signature.Drop:

@@ -151,7 +151,7 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		}
 		w.Counter("millrace_inspection_discarded_packets_total", "Packets that their receivers discard, which are not inspected.", p.Discarded, policy)
 		w.Counter("millrace_inspection_shortened_streams_total", "Streams of which less was kept, for memory.", p.Shortened, policy)
-		w.Counter("millrace_inspection_anomalies_total", "Overlaps whose bytes differ, and urgent data that is dropped.", p.Anomalies, policy)
+		w.Counter("millrace_inspection_anomalies_total", "Overlaps whose bytes differ, urgent data that is dropped, and ambiguous requests.", p.Anomalies, policy)
 		w.Counter("millrace_inspection_gpu_packets_total", "Packets whose payload a GPU had searched.", p.Searched, policy)
 		w.Counter("millrace_inspection_gpu_partial_packets_total", "Packets in which a GPU found more than it lists, which were searched again.", p.Again, policy)
 	}

@@ -1,0 +1,512 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// inflater decodes DEFLATE (RFC 1951), in the formats gzip (RFC 1952) and zlib (RFC 1950), as its bytes come. The decoders of
+// the standard library read from a source that has all bytes: a body would be decoded again for each of its segments.
+// Checksums are not compared: receivers use what they have decoded before they know them.
+//
+// Each step reads whole symbols, or puts their bits back and waits for more input.
+type inflater struct {
+	format inflateFormat
+	state  inflateState
+	in     []byte // not read yet
+	acc    uint64 // bits that were read, the next one lowest
+	bits   uint   // how many
+	last   bool   // the block is the last
+	stored int    // bytes that are left of a stored block
+	out    []byte
+	limit  int // of out
+
+	codes, distances huffman
+}
+
+// inflateFormat is what surrounds the blocks.
+type inflateFormat uint8
+
+const (
+	formatGzip    inflateFormat = iota
+	formatDeflate               // zlib, or blocks alone: "deflate" of HTTP is sent as both (RFC 9110 8.4.1.2)
+)
+
+type inflateState uint8
+
+const (
+	inflateHeader inflateState = iota
+	inflateBlock
+	inflateStored
+	inflateCodes
+	inflateTrailer
+	inflateDone
+	inflateFailed // these bytes are not in the format
+)
+
+// size returns how many bytes are allocated.
+func (z *inflater) size() int { return inflaterSize + cap(z.in) + cap(z.out) }
+
+const inflaterSize = 4 << 10
+
+// write decodes bytes that follow those before, up to the limit.
+func (z *inflater) write(b []byte) {
+	if z.state >= inflateDone || len(z.out) >= z.limit {
+		return
+	}
+	z.in = append(z.in, b...)
+	for len(z.out) < z.limit && z.step() {
+	}
+	if len(z.out) > z.limit {
+		z.out = z.out[:z.limit]
+	}
+	if z.state >= inflateDone {
+		z.in = nil
+	} else {
+		z.in = append(z.in[:0:0], z.in...) // what was read is given back
+	}
+}
+
+// step reads as much as it can without another decision. It reports false where the input, or the text, has ended.
+func (z *inflater) step() bool {
+	switch z.state {
+	case inflateHeader:
+		return z.header()
+	case inflateBlock:
+		return z.block()
+	case inflateStored:
+		return z.copyStored()
+	case inflateCodes:
+		return z.symbol()
+	case inflateTrailer:
+		return z.trailer()
+	}
+	return false
+}
+
+func (z *inflater) fail() bool {
+	z.state = inflateFailed
+	return false
+}
+
+// header skips what comes before the blocks.
+func (z *inflater) header() bool {
+	if len(z.in) < 2 {
+		return false
+	}
+	if z.format == formatDeflate {
+		if z.state = inflateBlock; z.in[0]&15 == 8 && binary.BigEndian.Uint16(z.in)%31 == 0 { // RFC 1950 2.2
+			z.in = z.in[2:]
+		}
+		return true
+	}
+	n, ok := gzipHeader(z.in)
+	if !ok {
+		return z.fail()
+	}
+	if n == 0 {
+		return false
+	}
+	z.in, z.state = z.in[n:], inflateBlock
+	return true
+}
+
+// gzipHeader returns the length of a member's header (RFC 1952 2.3), 0 where it is not complete.
+//
+//	| 1f 8b | CM | FLG | MTIME 4 | XFL | OS | extra, name, comment, CRC16 as FLG says
+func gzipHeader(b []byte) (n int, ok bool) {
+	const fixed, hasCRC, hasExtra, hasName, hasComment = 10, 2, 4, 8, 16
+	if b[0] != 0x1f || b[1] != 0x8b {
+		return 0, false
+	}
+	if len(b) < fixed {
+		return 0, true
+	}
+	flags := b[3]
+	if b[2] != 8 || flags&0xe0 != 0 {
+		return 0, false
+	}
+	n = fixed
+	if flags&hasExtra != 0 {
+		if len(b) < n+2 {
+			return 0, true
+		}
+		n += 2 + int(binary.LittleEndian.Uint16(b[n:]))
+	}
+	for _, flag := range [2]byte{hasName, hasComment} {
+		if flags&flag == 0 {
+			continue
+		}
+		end := bytes.IndexByte(b[min(n, len(b)):], 0)
+		if end < 0 {
+			return 0, len(b) < maxHead // a name without an end is not kept for ever
+		}
+		n += end + 1
+	}
+	if flags&hasCRC != 0 {
+		n += 2
+	}
+	if n > len(b) {
+		return 0, true
+	}
+	return n, true
+}
+
+// trailer skips what follows the last block. Another member of gzip may follow (RFC 1952 2.2).
+func (z *inflater) trailer() bool {
+	z.align()
+	if z.format == formatDeflate {
+		z.state = inflateDone
+		return false
+	}
+	if len(z.in) < 8+2 {
+		return false
+	}
+	if z.in[8] != 0x1f || z.in[9] != 0x8b {
+		z.state = inflateDone
+		return false
+	}
+	z.in, z.state = z.in[8:], inflateHeader
+	return true
+}
+
+// fill reads bytes into the accumulator.
+func (z *inflater) fill() {
+	for z.bits <= 56 && len(z.in) > 0 {
+		z.acc |= uint64(z.in[0]) << z.bits
+		z.in = z.in[1:]
+		z.bits += 8
+	}
+}
+
+// align drops the bits up to the next byte, and puts whole bytes back: at most eight were read in a row, so they are before in.
+func (z *inflater) align() {
+	z.acc >>= z.bits & 7
+	z.bits &^= 7
+	if z.bits == 0 {
+		return
+	}
+	back := make([]byte, 0, 8+len(z.in))
+	for ; z.bits > 0; z.bits -= 8 {
+		back = append(back, byte(z.acc))
+		z.acc >>= 8
+	}
+	z.in, z.acc = append(back, z.in...), 0
+}
+
+// take reads n bits. It reports false where there are fewer.
+func (z *inflater) take(n uint) (v int, ok bool) {
+	if z.bits < n {
+		if z.fill(); z.bits < n {
+			return 0, false
+		}
+	}
+	v = int(z.acc & (1<<n - 1))
+	z.acc >>= n
+	z.bits -= n
+	return v, true
+}
+
+// inflateMark is a place to go back to.
+type inflateMark struct {
+	in   []byte
+	acc  uint64
+	bits uint
+}
+
+func (z *inflater) mark() inflateMark { return inflateMark{z.in, z.acc, z.bits} }
+
+// wait goes back to a place until there is more input.
+func (z *inflater) wait(m inflateMark) bool {
+	z.in, z.acc, z.bits = m.in, m.acc, m.bits
+	return false
+}
+
+// block reads the header of a block (RFC 1951 3.2.3).
+func (z *inflater) block() bool {
+	m := z.mark()
+	last, ok := z.take(1)
+	kind, ok2 := z.take(2)
+	if !ok || !ok2 {
+		return z.wait(m)
+	}
+	switch kind {
+	case 0:
+		z.align()
+		if len(z.in) < 4 {
+			return z.wait(m)
+		}
+		n, not := binary.LittleEndian.Uint16(z.in), binary.LittleEndian.Uint16(z.in[2:])
+		if n != ^not {
+			return z.fail()
+		}
+		z.in, z.stored, z.state = z.in[4:], int(n), inflateStored
+	case 1:
+		z.fixedCodes()
+		z.state = inflateCodes
+	case 2:
+		switch z.dynamicCodes() {
+		case codesMissing:
+			return z.wait(m)
+		case codesWrong:
+			return z.fail()
+		}
+		z.state = inflateCodes
+	default:
+		return z.fail()
+	}
+	z.last = last == 1
+	return true
+}
+
+func (z *inflater) endOfBlock() bool {
+	if z.state = inflateBlock; z.last {
+		z.state = inflateTrailer
+	}
+	return true
+}
+
+func (z *inflater) copyStored() bool {
+	n := min(z.stored, len(z.in))
+	z.out = append(z.out, z.in[:n]...)
+	z.in, z.stored = z.in[n:], z.stored-n
+	if z.stored > 0 {
+		return false
+	}
+	return z.endOfBlock()
+}
+
+// Lengths and distances (RFC 1951 3.2.5).
+var (
+	lengthBase    = [29]uint16{3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258}
+	lengthExtra   = [29]uint8{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0}
+	distanceBase  = [30]uint16{1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577}
+	distanceExtra = [30]uint8{0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13}
+)
+
+// symbol reads a literal, the end of the block, or a length and a distance: at most 48 bits.
+func (z *inflater) symbol() bool {
+	const endOfBlock = 256
+	z.fill()
+	m := z.mark()
+	s := z.codes.decode(z)
+	switch {
+	case s == codeMissing:
+		return z.wait(m)
+	case s == codeWrong || s >= 257+len(lengthBase):
+		return z.fail()
+	case s < endOfBlock:
+		z.out = append(z.out, byte(s))
+		return true
+	case s == endOfBlock:
+		return z.endOfBlock()
+	}
+	more, ok := z.take(uint(lengthExtra[s-257]))
+	n := int(lengthBase[s-257]) + more
+	d := codeMissing
+	if ok {
+		d = z.distances.decode(z)
+	}
+	switch {
+	case d == codeMissing:
+		return z.wait(m)
+	case d == codeWrong || d >= len(distanceBase):
+		return z.fail()
+	}
+	if more, ok = z.take(uint(distanceExtra[d])); !ok {
+		return z.wait(m)
+	}
+	back := int(distanceBase[d]) + more
+	if back > len(z.out) {
+		return z.fail()
+	}
+	for range n { // the bytes that are copied may be copied again
+		z.out = append(z.out, z.out[len(z.out)-back])
+	}
+	return true
+}
+
+// huffman is a canonical code of at most 15 bits (RFC 1951 3.2.2).
+type huffman struct {
+	count  [16]uint16        // codes by length
+	symbol [288]uint16       // in the order of their codes
+	fast   [1 << fast]uint16 // by the next bits: symbol<<4 | length, 0 for longer codes
+}
+
+const fast = 9 // bits
+
+// What decode returns beside symbols.
+const (
+	codeMissing = -1 // more input is needed
+	codeWrong   = -2
+)
+
+// build makes the code of lengths. It reports false where there are more codes than the lengths allow.
+func (h *huffman) build(lengths []uint8) bool {
+	*h = huffman{}
+	for _, n := range lengths {
+		h.count[n]++
+	}
+	h.count[0] = 0
+	left := 1
+	var at, code [16]uint16
+	for n := 1; n < 16; n++ {
+		if left = left<<1 - int(h.count[n]); left < 0 {
+			return false
+		}
+		if n < 15 {
+			at[n+1] = at[n] + h.count[n]
+			code[n+1] = (code[n] + h.count[n]) << 1
+		}
+	}
+	for s, n := range lengths {
+		if n == 0 {
+			continue
+		}
+		h.symbol[at[n]] = uint16(s)
+		at[n]++
+		if n <= fast {
+			for i := int(reversed(code[n], n)); i < len(h.fast); i += 1 << n {
+				h.fast[i] = uint16(s)<<4 | uint16(n)
+			}
+		}
+		code[n]++
+	}
+	return true
+}
+
+// reversed returns a code with its first bit lowest, as it lies in the accumulator.
+func reversed(code uint16, n uint8) (r uint16) {
+	for range n {
+		r = r<<1 | code&1
+		code >>= 1
+	}
+	return r
+}
+
+// decode reads a symbol.
+func (h *huffman) decode(z *inflater) int {
+	if z.bits < 15 {
+		z.fill()
+	}
+	if e := h.fast[z.acc&(1<<fast-1)]; e != 0 && uint(e&15) <= z.bits {
+		z.acc >>= e & 15
+		z.bits -= uint(e & 15)
+		return int(e >> 4)
+	}
+	code, first, index := 0, 0, 0
+	for n := uint(1); n <= 15; n++ {
+		if n > z.bits {
+			return codeMissing
+		}
+		code |= int(z.acc >> (n - 1) & 1)
+		count := int(h.count[n])
+		if code-count < first {
+			z.acc >>= n
+			z.bits -= n
+			return int(h.symbol[index+code-first])
+		}
+		index += count
+		first, code = (first+count)<<1, code<<1
+	}
+	return codeWrong
+}
+
+func (z *inflater) fixedCodes() {
+	var n [288]uint8
+	for i := range n {
+		switch {
+		case i < 144:
+			n[i] = 8
+		case i < 256:
+			n[i] = 9
+		case i < 280:
+			n[i] = 7
+		default:
+			n[i] = 8
+		}
+	}
+	z.codes.build(n[:])
+	for i := range 30 {
+		n[i] = 5
+	}
+	z.distances.build(n[:30])
+}
+
+// codesResult is the outcome of the header of a block with codes of its own.
+type codesResult uint8
+
+const (
+	codesRead codesResult = iota
+	codesMissing
+	codesWrong
+)
+
+// codeOrder is the order in which the lengths of the code for lengths are sent.
+var codeOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
+
+// dynamicCodes reads the codes of a block (RFC 1951 3.2.7).
+func (z *inflater) dynamicCodes() codesResult {
+	literals, ok := z.take(5)
+	distances, ok2 := z.take(5)
+	order, ok3 := z.take(4)
+	if !ok || !ok2 || !ok3 {
+		return codesMissing
+	}
+	literals, distances = literals+257, distances+1
+	if literals > 286 || distances > 30 {
+		return codesWrong
+	}
+	var lengths [320]uint8
+	for i := range order + 4 {
+		n, ok := z.take(3)
+		if !ok {
+			return codesMissing
+		}
+		lengths[codeOrder[i]] = uint8(n)
+	}
+	if !z.codes.build(lengths[:19]) {
+		return codesWrong
+	}
+	clear(lengths[:19])
+	if r := z.codeLengths(lengths[:literals+distances]); r != codesRead {
+		return r
+	}
+	if !z.codes.build(lengths[:literals]) || !z.distances.build(lengths[literals:literals+distances]) {
+		return codesWrong
+	}
+	return codesRead
+}
+
+// codeLengths reads lengths by the code for them: 16 repeats the one before, 17 and 18 are zeros.
+func (z *inflater) codeLengths(lengths []uint8) codesResult {
+	for i := 0; i < len(lengths); {
+		s := z.codes.decode(z)
+		switch {
+		case s == codeMissing:
+			return codesMissing
+		case s < 0 || s == 16 && i == 0:
+			return codesWrong
+		case s < 16:
+			lengths[i] = uint8(s)
+			i++
+			continue
+		}
+		extra, base, value := [3]uint{2, 3, 7}[s-16], [3]int{3, 3, 11}[s-16], uint8(0)
+		if s == 16 {
+			value = lengths[i-1]
+		}
+		n, ok := z.take(extra)
+		if !ok {
+			return codesMissing
+		}
+		if n += base; i+n > len(lengths) {
+			return codesWrong
+		}
+		for ; n > 0; n-- {
+			lengths[i] = value
+			i++
+		}
+	}
+	return codesRead
+}
