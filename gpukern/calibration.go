@@ -20,7 +20,7 @@ func (l CostModel) String() string {
 	return fmt.Sprintf("%.2f us + n*%.1f ns, %.1f Mpps", l.FixedNs/1e3, l.PacketNs, 1e3/l.PipelinedNs)
 }
 
-// Calibration is what was measured of a set of operations on packets of a size: the cost of both back ends and
+// Calibration is a measurement of a set of operations on packets of one size: the cost of both back ends and
 // the batch size from which the GPU is worth it (gpukern/choose measures).
 type Calibration struct {
 	Ops      Ops

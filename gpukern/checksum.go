@@ -82,7 +82,7 @@ func verify(f packet.Flags, t *tuple.Tuple, l4 []byte) packet.Flags {
 	return 0
 }
 
-// noChecksum is what a UDP checksum field of 0 means: over IPv6 it is not legal (RFC 8200 8.1).
+// noChecksum is the result for a UDP checksum field of 0: over IPv6 it is not legal (RFC 8200 8.1).
 func noChecksum(f packet.Flags) packet.Flags {
 	if f&packet.FlagIPv4 != 0 {
 		return packet.FlagL4NoChecksum

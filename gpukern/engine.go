@@ -34,7 +34,7 @@ const (
 	OpFill                     // write checksums into packets that are to be sent
 	OpL2Encap                  // look behind MPLS label stacks and PPPoE session headers as behind VLAN tags
 
-	// OpsHeader is what an engine does by default.
+	// OpsHeader are the default operations of an engine.
 	OpsHeader = OpParse | OpChecksum | OpHash | OpACL | OpLPM
 )
 
@@ -57,7 +57,7 @@ var (
 	ErrClosed = errors.New("engine is closed")
 )
 
-// Tables are what the operations look up. They are immutable: a change is a new Tables.
+// Tables hold the tables of the operations. They are immutable: a change is a new Tables.
 type Tables struct {
 	ACL      *acl.List    // nil matches nothing
 	Routes   *lpm.Table   // nil finds nothing

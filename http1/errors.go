@@ -12,7 +12,7 @@ type Error struct {
 	Text   string
 }
 
-// Reason is what kind of rule a message breaks, for counters.
+// Reason classifies the rule that a message breaks, for counters.
 type Reason uint8
 
 // Values of Reason.

@@ -56,7 +56,7 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// framing is what the fields of a header say about the connection and the content.
+// framing holds the fields of a header that concern the connection and the content.
 type framing struct {
 	host                     string
 	hasHost                  bool

@@ -77,13 +77,13 @@ const (
 	End
 )
 
-// Event is what a machine reports of its input.
+// Event is a report of a machine on its input.
 type Event struct {
 	Kind    EventKind
 	Payload []byte // of Data: a part of the input
 }
 
-// state is what a machine expects of its input.
+// state names the next part of its input that a machine expects.
 type state uint8
 
 const (

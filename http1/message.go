@@ -17,7 +17,7 @@ type Message struct {
 	Expect100 bool   // the client waits for 100 (Continue) before it sends content (RFC 9110 10.1.1)
 }
 
-// Body is how the end of content is recognised (RFC 9112 6).
+// Body selects how the end of content is recognised (RFC 9112 6).
 type Body uint8
 
 // Values of Body.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrorCode is why a stream or the connection ends (RFC 9113 7).
+// ErrorCode is the reason why a stream or the connection ends (RFC 9113 7).
 type ErrorCode uint32
 
 // Error codes of RFC 9113 7.

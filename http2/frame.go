@@ -34,7 +34,7 @@ const (
 	defaultWindow  = 65535 // until settings say otherwise (RFC 9113 6.9.2)
 )
 
-// Preface is what a client sends first (RFC 9113 3.4).
+// Preface begins the connection of a client (RFC 9113 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // header is the header of a frame (RFC 9113 4.1):

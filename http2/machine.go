@@ -103,7 +103,7 @@ const (
 	Pong
 )
 
-// Event is what a machine reports of its input.
+// Event is a report of a machine on its input.
 type Event struct {
 	Kind    EventKind
 	Stream  *Stream
@@ -113,7 +113,7 @@ type Event struct {
 	Last    uint32
 }
 
-// state is what a machine expects of its input.
+// state names the next part of its input that a machine expects.
 type state uint8
 
 const (

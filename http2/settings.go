@@ -13,7 +13,7 @@ const (
 	settingExtendedConnect = 8
 )
 
-// Settings are what a peer permits (RFC 9113 6.5.2).
+// Settings hold the limits that a peer announces (RFC 9113 6.5.2).
 type Settings struct {
 	MaxStreams      uint32 // streams at a time that this end opens
 	Window          uint32 // bytes of content in flight on a new stream

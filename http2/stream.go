@@ -32,7 +32,7 @@ type Stream struct {
 	content    int64 // bytes that have arrived
 	sendWindow int64 // may be negative (RFC 9113 6.9.2)
 	recvWindow int64
-	// outstanding is what the driver has got and not consumed, in bytes.
+	// outstanding counts the bytes delivered to the driver and not consumed.
 	outstanding int64
 	credit      int64 // bytes that were consumed and the peer has not learned of
 }

@@ -133,7 +133,7 @@ const (
 	Unknown
 )
 
-// Event is what a Machine has received.
+// Event is a report of a Machine on its input.
 type Event struct {
 	Payload  []byte  // of Data; it lies in the input
 	Blocked  *Stream // of Unblocked

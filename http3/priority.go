@@ -2,7 +2,7 @@ package http3
 
 import "strings"
 
-// Priority is how urgent a response is (RFC 9218 4).
+// Priority holds the urgency of a response (RFC 9218 4).
 type Priority struct {
 	Urgency     uint8 // 0, the most urgent, to 7
 	Incremental bool  // the response can be used in parts, so it shares with others

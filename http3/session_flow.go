@@ -49,7 +49,7 @@ type flow struct {
 	peerBlocked           uint64 // the limit at which the peer had no credit, plus 1
 }
 
-// flowDue is what is to be sent in capsules.
+// flowDue holds the capsules that are to be sent.
 type flowDue struct {
 	streams, streamsBlocked [2]bool
 	data, dataBlocked       bool

@@ -1,6 +1,6 @@
 package http3
 
-// Settings are what one end tells the other (RFC 9114 7.2.4.1).
+// Settings hold the settings of one end (RFC 9114 7.2.4.1).
 type Settings struct {
 	// TableCapacity and BlockedStreams are those of QPACK (RFC 9204 5).
 	TableCapacity, BlockedStreams uint64

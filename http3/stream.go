@@ -2,7 +2,7 @@ package http3
 
 import "github.com/millrace/millrace/http3/qpack"
 
-// kind is what a stream carries.
+// kind classifies a stream by what it carries.
 type kind uint8
 
 const (

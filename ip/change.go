@@ -12,7 +12,7 @@ import (
 // node reports what it learns as a Change, and the caller carries it to the other nodes, which apply it on their own
 // goroutine. A Change states the new value, not a difference, so that applying one twice does no harm.
 
-// ChangeKind is what a Change is about.
+// ChangeKind is the kind of a Change.
 type ChangeKind uint8
 
 // Kinds of changes. NeighborRequest goes from a follower to the leader, the others from the node where they happened to

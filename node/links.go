@@ -35,7 +35,7 @@ func (s LinkState) String() string {
 	return [...]string{"up", "down", "no carrier", "gone", "not receiving"}[s]
 }
 
-// level is how loud a change to the state is logged.
+// level is the level at which a change to the state is logged.
 func (s LinkState) level() slog.Level {
 	return [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn, slog.LevelError, slog.LevelError}[s]
 }

@@ -20,7 +20,7 @@ import (
 // under its name later has another index, so its driver is opened anew on the same pools and
 // takes the place of the old one. Between the two, the loops have drivers that are down.
 
-// recovery is how far a device is whose interface is gone, or whose driver has ended.
+// recovery is the state of a device whose interface is gone, or whose driver has ended.
 type recovery struct {
 	away    bool      // no loop has the dead driver any more
 	failure string    // why the last attempt to open it failed, as logged

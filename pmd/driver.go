@@ -57,7 +57,7 @@ type Driver interface {
 	Close() error
 }
 
-// Caps are what a queue can do, as bits.
+// Caps are the capabilities of a queue, as bits.
 type Caps uint32
 
 // The bits of Caps.

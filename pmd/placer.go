@@ -2,7 +2,7 @@ package pmd
 
 import "sync/atomic"
 
-// Placement is what becomes of the payload of a packet that the driver has not copied yet.
+// Placement selects where a driver copies the payload of a packet.
 type Placement uint8
 
 // The values of Placement.

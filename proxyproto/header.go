@@ -35,7 +35,7 @@ const (
 	Datagram           // UDP, or a datagram socket of Unix
 )
 
-// Header is what a header says. Slices that Parse sets are parts of its input.
+// Header holds the fields of a header. Slices that Parse sets are parts of its input.
 type Header struct {
 	Version   uint8  // 1 or 2
 	Local     bool   // the sender speaks for itself, as with a health check: use the addresses of the connection

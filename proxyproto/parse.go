@@ -2,7 +2,7 @@ package proxyproto
 
 import "bytes"
 
-// DefaultLimit is how long a header may be where Parse is given no limit. The longest that HAProxy sends by itself
+// DefaultLimit bounds the length of a header where Parse is given no limit. The longest that HAProxy sends by itself
 // has the names of a connection, and no certificate.
 const DefaultLimit = 4096
 

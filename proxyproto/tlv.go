@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// Type is what a TLV is about (section 2.2).
+// Type is the type of a TLV (section 2.2).
 type Type uint8
 
 // The registered types. 0xE0 to 0xEF are for applications, 0xF0 to 0xF7 for experiments.

@@ -113,7 +113,7 @@ func (c *Conn) CloseWithError(code uint64, reason string) error {
 	return convert(err)
 }
 
-// ConnState is what the handshake agreed on.
+// ConnState holds the results of the handshake.
 type ConnState struct {
 	TLS       tls.ConnectionState
 	Version   Version

@@ -39,7 +39,7 @@ type kernelConn struct {
 	peer *net.UDPAddr
 }
 
-// train is what is left of a message: datagrams of one size, of which the last may be shorter.
+// train is the rest of a message: datagrams of one size, of which the last may be shorter.
 type train struct {
 	data []byte
 	size int

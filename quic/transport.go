@@ -22,7 +22,7 @@ type TransportConfig struct {
 	// IDs chooses connection IDs.
 	IDs ConnectionIDs
 
-	// Secret is what the keys of stateless resets, Retry and address validation tokens are derived
+	// Secret is the input from which the keys of stateless resets, Retry and address validation tokens are derived
 	// from: at least 16 bytes. Instances that serve one address share it, so that each accepts the
 	// tokens of the others, and one can reset connections of another that has gone. nil is random
 	// token keys and no stateless resets.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// decodings is how often AlternatePaths decodes: recipients behind one another may each do so once.
+// decodings is the number of times that AlternatePaths decodes: recipients behind one another may each do so once.
 const decodings = 3
 
 // AlternatePaths returns what lenient recipients may take a normalised path for. They decode separators (%2F, %255C), have

@@ -122,7 +122,7 @@ func ParseLength(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// Overhead is what a field counts beyond its name and value, in limits and in compression tables (RFC 7541 4.1, RFC 9113
+// Overhead is the size that a field counts beyond its name and value, in limits and in compression tables (RFC 7541 4.1, RFC 9113
 // 6.5.2, RFC 9114 4.2.2).
 const Overhead = 32
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// TrailerUse is what a recipient does with a field after the content.
+// TrailerUse selects how a recipient treats a field after the content.
 type TrailerUse uint8
 
 // Values of TrailerUse.

@@ -94,7 +94,7 @@ func (c *TCPConn) writeWith(now clock.Time, b []byte, f SendFlags) (n int, err e
 	return n, nil
 }
 
-// Received is what ReadWith knows of a read.
+// Received holds the properties of a read.
 type Received struct {
 	Left int       // bytes that can be read behind those returned, 1 for the end alone (TCP_INQ)
 	Time time.Time // when the last byte arrived, if Stamps of the options asks for it

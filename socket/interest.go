@@ -49,7 +49,7 @@ func (x *interest) mark(ev Events) bool {
 // watchList has the interests of one socket on one loop, which guards it.
 type watchList []*interest
 
-// pollCommand is what a Poller does with a socket.
+// pollCommand is an operation of a Poller on a socket.
 type pollCommand uint8
 
 const (

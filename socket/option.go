@@ -43,7 +43,7 @@ const (
 	numOptions
 )
 
-// optionTarget is what an Option is read from and applied to.
+// optionTarget is a socket, as Options read and set it.
 type optionTarget struct {
 	*TCPOptions
 	idle *time.Duration // of keepalive while that is off: TCPOptions has no place for it

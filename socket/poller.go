@@ -75,7 +75,7 @@ type Event struct {
 	Data   any // of the Interest
 }
 
-// Interest is what to report of a socket.
+// Interest selects the events of a socket that are reported.
 type Interest struct {
 	Events    Events // Closed and Failed always are
 	Edge      bool   // report changes, not states (EPOLLET)

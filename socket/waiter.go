@@ -46,7 +46,7 @@ type waiter struct {
 	_ [48]byte // fills a cache line: the next waiter in memory may belong to a loop on another core
 }
 
-// wakeup is what ends wait. Its size makes the channel of a waiter two cache lines of its own: of an empty
+// wakeup is the message that ends wait. Its size makes the channel of a waiter two cache lines of its own: of an empty
 // struct, two channels that goroutines on different cores use would share one.
 type wakeup [16]byte
 

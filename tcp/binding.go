@@ -31,7 +31,7 @@ func (o *BindOptions) terms() ports.Terms {
 	return ports.Terms{Reuse: o.Reuse, Share: o.Share, User: o.User}
 }
 
-// localPort is what is bound to one port. One user may have thousands of bindings and listeners there, at as many
+// localPort holds the sockets bound to one port. One user may have thousands of bindings and listeners there, at as many
 // addresses of 127/8: neither a request nor a SYN visits them one by one.
 type localPort struct {
 	listeners ports.ByScope[sharers]

@@ -25,7 +25,7 @@ func (c *Conn) CloseWrite(now clock.Time) {
 	c.m.markDirty(c)
 }
 
-// CloseRead discards what waits to be read and what arrives later. The peer is not told:
+// CloseRead discards what waits to be read and what arrives later. The peer is not notified:
 // TCP has no way to.
 func (c *Conn) CloseRead(now clock.Time) {
 	c.ensureActive()
@@ -77,7 +77,7 @@ func (c *Conn) Abort(now clock.Time) {
 	switch c.state {
 	case StateClosed, StateTimeWait:
 	case StateSynSent:
-		c.enterClosed(aborted) // RFC 9293 3.10.5: nobody knows of it
+		c.enterClosed(aborted) // RFC 9293 3.10.5: no peer knows of it
 	default:
 		c.sendReset()
 		c.enterClosed(aborted)

@@ -11,7 +11,7 @@ import (
 )
 
 // Most connections are idle most of the time. One that has nothing to do for compactAfter
-// gives back the part of its state that only work needs, active, and keeps of it what
+// returns the part of its state that only work needs, active, and keeps of it what
 // compacted has: a million idle connections then take 300 MB less. Whatever happens to it
 // next restores active first.
 //
@@ -40,7 +40,7 @@ type active struct {
 	dsack      byteRange // duplicate to report in the next ACK
 }
 
-// compacted is what a compacted connection remembers of active.
+// compacted holds the parts of active that a compacted connection keeps.
 type compacted struct {
 	scoreboard loss.Saved
 	cc         cc.Controller
@@ -48,7 +48,7 @@ type compacted struct {
 	lastSent   clock.Time
 }
 
-// maxSpareActive is how many of active wait to be used again. It is few, since compacting
+// maxSpareActive is the number of unused active structures that are kept: few, since compacting
 // is to free memory.
 const maxSpareActive = 64
 
@@ -68,7 +68,7 @@ func (c *Conn) compactAt() clock.Time {
 	return max(c.aliveAt, x.lastSent, x.nextSend).Add(compactAfter)
 }
 
-// compact gives active back.
+// compact frees active.
 func (c *Conn) compact() {
 	c.unpromise()
 	x := &c.sender

@@ -74,7 +74,7 @@ type Conn struct {
 // byteRange is [left, right) of sequence space; left == right is none.
 type byteRange struct{ left, right uint32 }
 
-// rare is what few connections need. Outside of Conn it costs the others eight bytes.
+// rare holds fields that few connections need. Outside of Conn it costs the others eight bytes.
 type rare struct {
 	corkAt       clock.Time   // when data that is held back for more leaves; never
 	sndUrgent    uint32       // SND.UP
@@ -100,7 +100,7 @@ const (
 	flagSACK                             // negotiated (RFC 2018 2)
 	flagScaling                          // negotiated (RFC 7323 2.2)
 	flagDirty                            // in the Mux's dirty list
-	flagOrphaned                         // the application has called Close or Abort: nobody reads any more
+	flagOrphaned                         // the application has called Close or Abort and reads no more
 	flagTable                            // in the Mux's table
 	flagFIN                              // the application has closed its direction: the FIN has number end
 	flagPeerFIN                          // the FIN of the peer has number peerFIN, though data before it may be missing

@@ -10,7 +10,7 @@ import (
 )
 
 // Connect begins to connect to t's remote end (RFC 9293 3.10.1, active OPEN). Where
-// LocalPort is 0 it chooses a free one that Owns approves. The owner is told Connected, or
+// LocalPort is 0 it chooses a free one that Owns approves. The owner gets Connected, or
 // Closed. A nil o is the Mux's Defaults. ErrInUse is a listener at the LocalPort, and
 // ErrConnected a connection, or one in TIME-WAIT, with the same tuple. ErrPortSearch asks the caller to call again: most
 // ports are in use, and the search goes on where it stopped.

@@ -95,7 +95,7 @@ func (c *Conn) noteECNAnswer(now clock.Time, agreed ecn.Mode) {
 	}
 }
 
-// asksECN is what our latest SYN asks for. One that timed out twice no longer asks: a
+// asksECN is the mode that the latest SYN requests. One that timed out twice no longer asks: a
 // middlebox may drop it for that (RFC 3168 6.1.1.1, RFC 9768 3.1.4.1).
 func (c *Conn) asksECN() ecn.Mode {
 	want := c.wantsECN()
@@ -199,7 +199,7 @@ func (c *Conn) inputSYNAgain(s *Segment) bool {
 	return false
 }
 
-// askedAgain is what a further SYN asks for. One for accurate ECN that crossed ours for
+// askedAgain is the mode that a further SYN requests. One for accurate ECN that crossed ours for
 // classic ECN was answered by that, and is again: it contradicts nothing.
 func (c *Conn) askedAgain(f ecn.Field) ecn.Mode {
 	mode := f.Asked()
@@ -322,7 +322,7 @@ func (c *Conn) inputECN(now clock.Time, s *Segment) {
 	}
 }
 
-// feedback reads what an ACK says of congestion. The first in accurate mode that an
+// feedback reads the congestion feedback of an ACK. The first in accurate mode that an
 // accepting end gets may have the encoding of the handshake.
 func (c *Conn) feedback(now clock.Time, s *Segment, progress bool) (f ecn.Feedback) {
 	if s.Flags.Has(wire.FlagSYN) {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// fastOpenCache is what a client knows of servers that support TCP Fast Open (RFC 7413
+// fastOpenCache records servers that support TCP Fast Open (RFC 7413
 // 4.1.3): their cookies, and whether the path to them lets such SYNs through.
 type fastOpenCache struct {
 	servers bounded.Map[wire.Addr, fastOpenServer]

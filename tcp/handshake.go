@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// handshake is what the two ends of a connection agreed on when it was opened.
+// handshake holds what the two ends of a connection agreed on when it was opened.
 type handshake struct {
 	tuple    wire.Tuple
 	iss, irs uint32
@@ -91,7 +91,7 @@ func headersLen(t *wire.Tuple) int {
 	return wire.IPv6Len + wire.TCPLen
 }
 
-// lossOptions is what the scoreboard needs to know of the connection. SACK counts once the
+// lossOptions returns the scoreboard's options for the connection. SACK counts once the
 // handshake is complete: a SYN is never SACKed, and a tail loss probe, which SACK brings
 // (RFC 8985 7.2), would come instead of its timeout.
 func (c *Conn) lossOptions() loss.Options {
@@ -131,9 +131,9 @@ func (c *Conn) pathMTU() int {
 	return c.m.cfg.Output.MTU(&c.tuple)
 }
 
-// announcedMSS is what our SYN or SYN-ACK announces: what the interface receives, without
+// announcedMSS returns the MSS for a SYN or SYN-ACK: what the interface receives, without
 // options (RFC 9293 3.7.1, MUST-14 and MUST-67; RFC 6691 2). The MTU of the path to the
-// peer says nothing of the way back: the peer finds that out by itself.
+// peer has no bearing on the way back: the peer discovers that by itself.
 func (m *Mux) announcedMSS(t *wire.Tuple, o *Options) uint16 {
 	n := m.cfg.Output.LinkMTU(t) - headersLen(t)
 	if o.MSS > 0 {

@@ -75,7 +75,7 @@ type Info struct {
 	Busy, WindowLimited, BufferLimited time.Duration
 }
 
-// RecoveryState is what loss recovery is doing, with the numbers of Linux (TCP_CA_).
+// RecoveryState is the state of loss recovery, with the numbers of Linux (TCP_CA_).
 type RecoveryState uint8
 
 // Values of RecoveryState.
@@ -109,7 +109,7 @@ type counts struct {
 	busy, windowLimited, bufferLimited time.Duration
 }
 
-// limitReason is what sending waits for.
+// limitReason is the reason why sending waits.
 type limitReason uint8
 
 const (

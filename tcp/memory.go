@@ -75,7 +75,7 @@ const (
 	growthParts  = 2   // and one that grows
 )
 
-// unpromised is what windows may still promise, bytes.
+// unpromised returns the memory that windows may still promise, bytes.
 func (m *Mux) unpromised() int64 {
 	return max(m.buffers.Budget/promisePart-m.buffers.Promised, 0)
 }
@@ -101,8 +101,8 @@ func (m *Mux) initialReceive(o *Options) uint32 {
 // promisesShort reports whether a new connection gets less than it would alone.
 func (m *Mux) promisesShort(o *Options) bool { return m.initialReceive(o) < m.baseReceive(o) }
 
-// receiveFloor is what a receive buffer has at least, bytes: a part of the memory that is
-// free, since the promises that others have do not matter while nobody fills them.
+// receiveFloor returns the least size of a receive buffer, bytes: a part of the memory that is
+// free, since the promises that others have do not matter while no peer fills them.
 func (m *Mux) receiveFloor() int64 {
 	free := m.buffers.Budget - m.buffers.Used()
 	return max(min(free/receiveFloors, maxReceiveFloor), minReceiveFloor)
@@ -188,7 +188,7 @@ func (c *Conn) reserve(now clock.Time, r *buffer.Ring, left, right uint32) uint3
 	return seqnum.Latest(left, got)
 }
 
-// refuse notes that data in order found no memory. The ACK of it says so to nobody: the peer
+// refuse notes that data in order found no memory. Its ACK does not show it: the peer
 // sends it again after its timeout.
 func (c *Conn) refuse() {
 	if m := c.m; !c.has(flagRefused) && len(m.refused) < maxRefused {
@@ -198,7 +198,7 @@ func (c *Conn) refuse() {
 }
 
 // maxRefused is the number of connections that wait to announce that there is memory again. The peers
-// of others find out by themselves.
+// of others probe by themselves.
 const maxRefused = 4096
 
 // refusedReady reports whether there is memory for data that was refused.
@@ -398,13 +398,13 @@ func (m *Mux) findStalled(now clock.Time) {
 
 // waitsForACK reports whether the connection stands still since una because what it sent, or
 // the ACK, was lost, or refused by a peer that is short of memory itself. That passes, while
-// a peer that keeps its window closed chooses to. Nobody waits for an orphan.
+// a peer that keeps its window closed chooses to. No application waits for an orphan.
 func (c *Conn) waitsForACK(now clock.Time, una uint32) bool {
 	return c.outstanding() && c.una == una && !c.has(flagOrphaned) && now.Sub(c.progressAt) < stalledSilence
 }
 
-// stalledRank orders stalled connections, the first to be reset highest. Nobody misses the
-// data of an orphan but its peer.
+// stalledRank orders stalled connections, the first to be reset highest. Only its peer misses the
+// data of an orphan.
 func (c *Conn) stalledRank() int {
 	n := c.snd.Len()
 	if c.has(flagOrphaned) {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/tcp/stamp"
 )
 
-// Options are what an application may choose for a connection or listener. Accepted
+// Options are the settings of a connection or listener. Accepted
 // connections begin with their listener's. The zero value suits most.
 type Options struct {
 	Congestion string // "cubic" (also ""), "reno", "bbr" or "dctcp"; package tcp/cc has the list
@@ -19,7 +19,7 @@ type Options struct {
 	Cork    bool // hold back what does not fill a segment, for 200 ms at most
 
 	KeepAlive   KeepAlive     // RFC 9293 3.8.4
-	UserTimeout time.Duration // how long sent data may stay unacknowledged (RFC 5482); 0 lasts until retransmissions give up
+	UserTimeout time.Duration // how long sent data may stay unacknowledged (RFC 5482); 0: until retransmissions end
 
 	SendBuffer, ReceiveBuffer int    // bytes; 0 grows with need
 	MSS                       int    // largest segment to announce and send; 0 follows the MTU
@@ -39,7 +39,7 @@ type Options struct {
 	UrgentOutOfBand                 bool      // take the urgent byte out of the stream, for ReadUrgent (SO_OOBINLINE off)
 
 	// V6Only and Share are of listeners. With V6Only the unspecified address is that of IPv6
-	// alone (RFC 3493 5.3). Share lets listeners that all say so have one address and port, as
+	// alone (RFC 3493 5.3). Share lets listeners that all have it use one address and port, as
 	// SO_REUSEPORT of socket(7): connections are spread over them by a hash of their tuples. Share
 	// of a connection lets it begin at the port of such a listener.
 	V6Only, Share bool
@@ -58,7 +58,7 @@ type KeepAlive struct {
 	Count    int           // unanswered probes that end the connection; 0 is 9
 }
 
-// PathMTUMode is what a connection does about the MTU of its path (IP_MTU_DISCOVER).
+// PathMTUMode selects how a connection treats the MTU of its path (IP_MTU_DISCOVER).
 type PathMTUMode uint8
 
 // Values of PathMTUMode.
@@ -69,7 +69,7 @@ const (
 	IgnorePathMTU                        // DF, and segments as the interface takes them: for programs that probe the path
 )
 
-// ECNMode is how a connection uses explicit congestion notification.
+// ECNMode selects how a connection uses explicit congestion notification.
 type ECNMode uint8
 
 // Values of ECNMode.
@@ -91,7 +91,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// intern returns a copy of o that nobody writes. Most connections share the defaults or the
+// intern returns a copy of o that is never written. Most connections share the defaults or the
 // copy of the one before, so that a million of them do not hold a million Options.
 func (m *Mux) intern(o *Options) *Options {
 	if *o == m.cfg.Defaults {

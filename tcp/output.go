@@ -126,7 +126,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	}
 	c.flags &^= flagWindowProbe
 	c.probeAt = never
-	// All data is sent and the window has room: the application limits, so this flight says
+	// All data is sent and the window has room: the application limits, so this flight shows
 	// nothing about the path.
 	limited := c.nxt == c.end+seqLen(c.has(flagFIN)) && c.window() > 0
 	if probe != 0 && sent == n {

@@ -9,7 +9,7 @@ import (
 
 // inputUnmatched handles a segment that belongs to no connection: it may be for a TIME-WAIT
 // record, a SYN queue record or a listener, in this order, since a record is more specific
-// than the listener that it came from. Anything else is for nobody and is reset (RFC 9293
+// than the listener that it came from. Anything else has no connection and is reset (RFC 9293
 // 3.10.7.1).
 func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.passive

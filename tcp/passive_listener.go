@@ -62,7 +62,7 @@ func (l *Listener) terms() ports.Terms {
 	return ports.Terms{Share: l.synAckOptions.Share, User: l.user}
 }
 
-// maxListeners is what the index in a record can name.
+// maxListeners is the largest index that a record can hold.
 const maxListeners = 1 << 16
 
 // Listen accepts connections to port at local: any address where that is zero, any of IPv4
@@ -106,7 +106,7 @@ func (m *Mux) newListener(s ports.Scope, local wire.Addr, port uint16, backlog i
 }
 
 // freePort returns a port that nothing is bound to, 0 where there is none; if it can, one at which no connection began. It
-// begins with a random one, so that closing and listening again does not give the same port (RFC 6056 3.3.1).
+// begins with a random one, so that closing and listening again does not return the same port (RFC 6056 3.3.1).
 func (m *Mux) freePort() uint16 {
 	from := uint16(firstPort + m.random.Uint64()%portCount)
 	for range ports.QuickTries {
@@ -356,7 +356,7 @@ func (l *Listener) closeHalfOpen() {
 	}
 }
 
-// reportAcceptable tells the owners of listeners that connections wait, once for all that
+// reportAcceptable reports to the owners of listeners that connections wait, once for all that
 // came in a burst.
 func (f *passive) reportAcceptable() {
 	for len(f.ready) > 0 {

@@ -4,7 +4,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// record is what a table of records holds: a tuple, and room for a link.
+// record is an entry of a table of records: a tuple, and room for a link.
 type record[T any] interface {
 	*T
 	key() *wire.Tuple

@@ -112,7 +112,7 @@ func (f *passive) setACE(h *wire.TCPHeader, ace ecn.Field) {
 	f.out.AE = ae
 }
 
-// challenge sends an ACK that says which segment is expected (RFC 5961 3.2 and 4.2), at a
+// challenge sends an ACK with the number of the segment that is expected (RFC 5961 3.2 and 4.2), at a
 // bounded rate.
 func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State) {
 	f := &m.passive

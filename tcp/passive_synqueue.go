@@ -110,7 +110,7 @@ func (h *synQueue) rebuildTimers(now clock.Time) {
 	}
 }
 
-// drop removes the record and its timer. An empty table that was large gives its memory
+// drop removes the record and its timer. An empty table that was large returns its memory
 // back, and the wheel with it.
 func (h *synQueue) drop(slot uint32) {
 	h.wheel.Stop(slot)
@@ -154,7 +154,7 @@ func (h *halfOpen) timer(now clock.Time) clock.Time {
 
 func microseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Microsecond)) }
 
-// halfOpenTimeout sends the SYN-ACK again, or gives up after the last retry (RFC 9293
+// halfOpenTimeout sends the SYN-ACK again, or drops the record after the last retry (RFC 9293
 // 3.8.3). No RST is sent: a peer that answers later gets one for its ACK.
 func (m *Mux) halfOpenTimeout(slot uint32) {
 	f := &m.passive

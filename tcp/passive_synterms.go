@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// synTerms is what a SYN offered and we accepted:
+// synTerms holds the accepted options of a SYN:
 //
 //	 15  14  13  12  11  10  9   8 7   6  5   4  3       0
 //	+---+---+---+---+----+---+-----+-----+----+----+-------+

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// timeWaitRecord is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to
+// timeWaitRecord is the rest of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to
 // acknowledge a FIN that its peer sends again, and to tell old duplicates from a new
 // connection. It takes 76 bytes, a Conn some 300.
 type timeWaitRecord struct {
@@ -144,7 +144,7 @@ func (w *timeWaitTable) expire(now clock.Time) clock.Time {
 	return clock.Never
 }
 
-// timeWaitInput handles a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). reopen says
+// timeWaitInput handles a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). reopen means
 // that it is a SYN that begins a new connection: the record is gone, and the new sequence
 // numbers must be above last.
 func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.Verdict, last uint32, again bool) {

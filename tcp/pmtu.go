@@ -93,7 +93,7 @@ func (c *Conn) reduceSegmentSize(n int) {
 	c.m.markDirty(c)
 }
 
-// minPathMTU is the smallest path MTU that an ICMP message may claim. One that says less is
+// minPathMTU is the smallest path MTU that an ICMP message may claim. One that claims less is
 // forged, or of a link that fragments IPv4 itself (RFC 8200 5; RFC 5927 7.2, RFC 879). Tiny
 // segments would cost us a header for every few bytes.
 func minPathMTU(t *wire.Tuple) int {
@@ -106,7 +106,7 @@ func minPathMTU(t *wire.Tuple) int {
 // pathProbe is the state of the search for a larger path MTU (RFC 4821), which is a search
 // by whole segments of data.
 //
-// Segments that are too long and that nobody reports vanish each time they are sent: a
+// Segments that are too long and that no router reports vanish each time they are sent: a
 // black hole (RFC 2923 2.1). So repeated timeouts make segments as short as nearly every
 // path takes, then as short as all do. But most often an outage has caused the timeouts, and
 // not the size. So when data is acknowledged again, the size from before is tried first (RFC

@@ -64,7 +64,7 @@ const isnTick = 4 * time.Microsecond
 const timestampTick = time.Millisecond
 
 // secrets are the keys that make numbers unguessable from outside, all derived from
-// Config.Secret. Each use has its own key, so that what one reveals says nothing about
+// Config.Secret. Each use has its own key, so that what one reveals is no hint at
 // another.
 type secrets struct {
 	isn, timestamp, port, cookie, fastOpen, table sipKey

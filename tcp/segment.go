@@ -39,7 +39,7 @@ type Segment struct {
 	Raw      wire.TCP        // header and payload as received, for signatures; nil when merged, since a signature covers one segment
 }
 
-// Outgoing is what a connection sends: one segment, or as many as SegmentSize cuts it into.
+// Outgoing is the output of a connection: one segment, or as many as SegmentSize cuts it into.
 // The Output borrows it for the call; payload must be copied or be on its way when Send
 // returns.
 type Outgoing struct {
@@ -80,7 +80,7 @@ type Output interface {
 	Offload() int
 }
 
-// Events are the conditions that an Owner is told of.
+// Events are the conditions that are reported to an Owner.
 type Events uint16
 
 // The bits of Events.

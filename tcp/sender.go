@@ -30,10 +30,10 @@ type sender struct {
 	lastACK       ackFacts
 	windowLimited bool
 	unreduced     bool // fast recovery keeps the window (RFC 4821 7.5)
-	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
+	cwr           bool // the window was reduced: the next new segment carries CWR (RFC 3168 6.1.2)
 }
 
-// ackFacts are what the last ACK has shown, for Info.
+// ackFacts are the measurements of the last ACK, for Info.
 type ackFacts uint8
 
 const (
@@ -61,7 +61,7 @@ func (x *sender) setControl(control cc.Controller) {
 	x.nextSend = 0
 }
 
-// sent notes n bytes of new sequence space from seq (SYN and FIN count). appLimited says
+// sent notes n bytes of new sequence space from seq (SYN and FIN count). appLimited means
 // that there is nothing more to send though window and receiver would allow it: rate
 // samples then measure the application, not the path.
 func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
@@ -82,7 +82,7 @@ func (x *sender) sentProbe(now clock.Time, seq, n uint32, limited bool) {
 }
 
 // noteUse notes whether the window, not the application, limits what was just sent. Only
-// then may the window grow: an unused window says nothing about what the path carries (RFC
+// then may the window grow: an unused window is no measure of what the path carries (RFC
 // 7661, RFC 9438 5.8). Retransmissions use the window as new data does. Otherwise the loss
 // window after a timeout (RFC 5681 3.1) would stay at one segment where the flight before
 // had not filled the window.
@@ -115,7 +115,7 @@ func (x *sender) resent(now clock.Time, seq, n uint32) {
 	x.noteUse()
 }
 
-// ack applies an acceptable ACK, of which f says what it reports of congestion.
+// ack applies an acceptable ACK with its congestion feedback f.
 func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	var s loss.Sample
 	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
@@ -196,7 +196,7 @@ func (x *sender) congested(now clock.Time, una, flight uint32) {
 // since that would let a burst leave. Where segments are overtaken all the time nearly
 // everything is SACKed first, and then it counts once it is acknowledged.
 //
-// While a timeout is repaired, what had arrived before it says nothing about the path now.
+// While a timeout is repaired, what had arrived before it is no measure of the path now.
 // Without SACK the two look alike, and each ACK counts as one segment (RFC 3465 2.3).
 func (x *sender) growth(a *loss.Ack, s *loss.Sample, repairing bool) uint32 {
 	b := &x.scoreboard
@@ -213,7 +213,7 @@ func (x *sender) growth(a *loss.Ack, s *loss.Sample, repairing bool) uint32 {
 // for a loss (RFC 5681 3.2).
 const dupThresh = 3
 
-// sample is what congestion control learns of an ACK.
+// sample returns the input of congestion control from an ACK.
 func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, recovering bool) cc.Sample {
 	b := &x.scoreboard
 	return cc.Sample{
@@ -242,7 +242,7 @@ func (x *sender) reduce(s *loss.Sample) {
 	}
 }
 
-// window is how much may be in flight, bytes.
+// window returns the bytes that may be in flight.
 func (x *sender) window() uint32 {
 	if x.scoreboard.InFastRecovery() && x.cc.Threshold() != 0 {
 		return x.prrWindow
@@ -278,7 +278,7 @@ func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 	return n - n%x.mss(), clock.Never
 }
 
-// afterIdle tells congestion control that nothing was sent for longer than the RTO: the
+// afterIdle informs congestion control that nothing was sent for longer than the RTO: the
 // path may have changed (RFC 5681 4.1).
 func (x *sender) afterIdle(now clock.Time) {
 	if x.scoreboard.Outstanding() == 0 && x.lastSent != 0 && now.Sub(x.lastSent) > x.scoreboard.RTO() {
@@ -299,13 +299,13 @@ func (x *sender) pacing() uint64 {
 	return rate
 }
 
-// burst is how much leaves at once at a rate: what it carries in a millisecond, at least
-// two segments, at most 64 KiB. Shorter bursts would need more wakeups than timers give.
+// burst returns the amount that leaves at once at a rate: what it carries in a millisecond, at least
+// two segments, at most 64 KiB. Shorter bursts would need more wakeups than timers provide.
 func burst(rate uint64, mss uint32) uint32 {
 	return max(uint32(min(rate/1000, 1<<16)), 2*mss)
 }
 
-// maxCatchUp is how much sending time a late timer may make up for on long paths. A loop
+// maxCatchUp is the sending time that a late timer may make up for on long paths. A loop
 // that shares its CPU often wakes a millisecond late, and what it never makes up for lowers
 // the rate below the one that was asked for.
 const maxCatchUp = 2 * time.Millisecond
@@ -343,7 +343,7 @@ func (x *sender) undoReduction(now clock.Time) {
 }
 
 // onTimer handles what is due. With loss.Probe in the result, the caller sends one segment
-// now, whatever room says: new data if the peer's window allows it, else the range of
+// now, whatever room returns: new data if the peer's window allows it, else the range of
 // scoreboard.Probe; then it calls scoreboard.Probed.
 func (x *sender) onTimer(now clock.Time) loss.Events {
 	var s loss.Sample

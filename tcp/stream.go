@@ -56,7 +56,7 @@ func (c *Conn) writeCopy(now clock.Time, b []byte) (n int) {
 	return n
 }
 
-// reservation is the room that Reserve has lent and Commit has not taken back.
+// reservation is the room that Reserve has returned and Commit has not ended.
 type reservation struct {
 	c     *Conn  // nil without one
 	end   uint32 // c.end then: a Write since makes it void
@@ -68,7 +68,7 @@ type reservation struct {
 // Reserve borrows room of the send buffer for at most n bytes, in two pieces to be filled in order. It is for data that a system
 // call can put there, which saves a copy. None is that there is no room, and Writable is reported later.
 //
-// Commit comes next, with no call for a connection of the Mux between: it says how many bytes were put there.
+// Commit comes next, with no call for a connection of the Mux between: its argument is the number of bytes put there.
 func (c *Conn) Reserve(n int) (room [2][]byte) {
 	c.ensureActive()
 	m := c.m
@@ -111,7 +111,7 @@ func (c *Conn) newChunk(need int) []byte {
 	return c.snd.NewChunk(&c.m.buffers, need)
 }
 
-// unreserve gives back what Reserve has lent.
+// unreserve ends the reservation.
 func (m *Mux) unreserve() {
 	if r := &m.reserved; r.c != nil {
 		if r.spare != nil {
@@ -161,7 +161,7 @@ func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 	if len(b) < minZeroCopy && !c.mustWait() {
 		n := c.queue().Write(&c.m.buffers, b)
 		c.wrote(now, uint32(n))
-		b = b[n:] // no memory for the rest: that is lent
+		b = b[n:] // no memory for the rest: that is borrowed
 	}
 	if len(b) > 0 {
 		c.queue().AppendZeroCopy(b, done)
@@ -270,7 +270,7 @@ func (c *Conn) Writable() int {
 	return n
 }
 
-// roomBelowLowat is what Write may add below NotSentLowat. A segment always fits while nothing
+// roomBelowLowat returns the bytes that Write may add below NotSentLowat. A segment always fits while nothing
 // waits, or a limit below one would let only partial segments leave.
 func (c *Conn) roomBelowLowat() int {
 	unsent, low := int(c.unsent()), c.opt.NotSentLowat

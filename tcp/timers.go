@@ -112,7 +112,7 @@ func (c *Conn) retransmission(ev loss.Events) {
 // timeoutAt is when the connection is given up: nothing that was sent was acknowledged, or
 // a closed window was not acknowledged, for too long (RFC 9293 3.8.3, RFC 5482). A peer
 // that keeps acknowledging probes of a zero window may do so for ever (RFC 9293 3.8.6.1),
-// unless a user timeout is set or nobody is left who waits.
+// unless a user timeout is set or no application is left that waits.
 func (c *Conn) timeoutAt() clock.Time {
 	t := never
 	limit := c.opt.UserTimeout
@@ -130,14 +130,14 @@ func (c *Conn) timeoutAt() clock.Time {
 		if limit != 0 {
 			t = min(t, c.progressAt.Add(limit))
 		}
-		if c.has(flagOrphaned) { // nobody is left who would wait for the window to open
+		if c.has(flagOrphaned) { // no application is left that would wait for the window to open
 			t = min(t, c.progressAt.Add(orphanTime))
 		}
 	}
 	return t
 }
 
-// timeOutConn gives the connection up. An ICMP error that came before explains more than
+// timeOutConn ends the connection. An ICMP error that came before explains more than
 // "timed out" (RFC 1122 4.2.3.9).
 func (c *Conn) timeOutConn() {
 	if c.state == StateSynSent || c.state == StateSynReceived {
@@ -147,7 +147,7 @@ func (c *Conn) timeOutConn() {
 	}
 	why := timedOut
 	if c.reason != closedInOrder {
-		why = c.reason // an ICMP error has told
+		why = c.reason // of an ICMP error
 	}
 	c.enterClosed(why)
 }

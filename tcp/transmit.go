@@ -109,7 +109,7 @@ func (o *Outgoing) setHeader(p *Options) {
 	o.TTL, o.TOS, o.Fragment = p.TTL, p.TOS&^3, p.PathMTU == FragmentPackets
 }
 
-// acknowledged notes what the segment that was just sent has told the peer: window and ACK.
+// acknowledged notes the window and ACK of the segment that was just sent.
 func (c *Conn) acknowledged(right uint32, data bool) {
 	if data && c.ackAt != never {
 		c.flags |= flagInteractive
@@ -134,7 +134,7 @@ func (c *Conn) countRetransmit(n uint32) {
 // 7323 Appendix A).
 const timestampsLen = 12 // with the two bytes that align them
 
-// optionsLen is what options take in every segment, bytes.
+// optionsLen returns the length of the options in every segment, bytes.
 func (c *Conn) optionsLen() (n int) {
 	if c.has(flagTimestamps) {
 		n = timestampsLen

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to
+// receiveSpace returns the number of bytes from RCV.NXT on that may arrive: the limit less what waits to
 // be read, within what the window field can say (RFC 7323 2.3).
 func (c *Conn) receiveSpace() uint32 {
 	held, limit := uint32(c.Readable()), c.receiveLimit()
@@ -25,7 +25,7 @@ func (c *Conn) receiveEdge() uint32 {
 	// Until the handshake is complete the peer knows the window of the SYN-ACK, which is
 	// not scaled.
 	if c.state == StateSynReceived {
-		return c.rcvAdv // what the SYN-ACK says, or will say again
+		return c.rcvAdv // as in the SYN-ACK, or when it is sent again
 	}
 	edge := c.rcvNxt + c.receiveSpace()
 	gain := seqnum.Distance(c.rcvAdv, edge)
@@ -41,7 +41,7 @@ func (c *Conn) fullSegmentIn() uint32 {
 }
 
 // scaledWindow returns the window field for the right edge and moves the edge to what the
-// field says. Scaling rounds down, but up where the edge would otherwise move left.
+// field holds. Scaling rounds down, but up where the edge would otherwise move left.
 func (c *Conn) scaledWindow(right *uint32) uint16 {
 	wnd := *right - c.rcvNxt
 	field := wnd >> c.rcvScale
@@ -146,7 +146,7 @@ func (t *receiveTuning) sample(d time.Duration) {
 
 // receiveRTT is the round-trip time for the receive buffer; 0 while it is not known. The
 // sender's may be from the handshake, so with timestamps the receiver's counts where it is
-// surely longer: echoes are rounded down to a tick. The window gives an upper bound only.
+// surely longer: echoes are rounded down to a tick. The window is an upper bound only.
 func (c *Conn) receiveRTT() time.Duration {
 	srtt, own := c.sender.scoreboard.SRTT(), time.Duration(max(c.tuning.rtt, 1)-1)*time.Microsecond
 	switch {

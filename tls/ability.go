@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// ability is what a client must support for a certificate.
+// ability describes what a client must support for a certificate.
 type ability struct {
 	name string
 	rank uint8 // which of several certificates is preferred: the lowest

@@ -20,7 +20,7 @@ var safeSuites = []uint16{
 // ErrConfig reports that options contradict each other.
 var ErrConfig = errors.New("tls: bad configuration")
 
-// ClientAuth is how a server authenticates clients (mutual TLS).
+// ClientAuth selects how a server authenticates clients (mutual TLS).
 type ClientAuth struct {
 	Roots      *Roots      // authorities of clients; required
 	Revocation *Revocation // lists; nil checks none

@@ -60,7 +60,7 @@ const (
 	PeerClosed
 )
 
-// Event is what an Engine has received.
+// Event is a report of an Engine on its input.
 type Event struct {
 	// Data of an event of that kind is plaintext, valid until the next call of Next. It lies in the input
 	// or in a buffer of the engine.

@@ -58,7 +58,7 @@ func (h *handshake) finishing() *finishing {
 	return f
 }
 
-// transcript is what went to and fro up to the server's Finished.
+// transcript holds the handshake messages up to the server's Finished.
 type transcript struct {
 	suite *suite
 	hash  hash.Hash

@@ -29,7 +29,7 @@ type handshake struct {
 	keys   keyLog
 }
 
-// errAborted is what crypto/tls reads in a handshake that is given up.
+// errAborted is returned to crypto/tls in a handshake that is aborted.
 var errAborted = errors.New("tls: handshake aborted")
 
 func newHandshake(e *Engine, config *tls.Config) *handshake {
@@ -81,7 +81,7 @@ func (h *handshake) coroutine(pool *Coroutines) {
 // handshake's CPU time. It is for the engines of one loop, and is not safe for concurrent use. The zero value is ready.
 type Coroutines struct{ idle []*coroutine }
 
-// maxIdleCoroutines is how many a loop keeps. Their stacks are 16 to 32 KiB; the runtime shrinks those that
+// maxIdleCoroutines is the number of coroutines that a loop keeps. Their stacks are 16 to 32 KiB; the runtime shrinks those that
 // are not used.
 const maxIdleCoroutines = 16
 

@@ -17,7 +17,7 @@ type KeyPair struct {
 	Default  bool   // see Store.Set
 }
 
-// FileError is why a file could not be used.
+// FileError describes why a file could not be used.
 type FileError struct {
 	File string
 	Err  error
@@ -152,7 +152,7 @@ func (p KeyPair) load(old *entry) (*entry, error) {
 	return e, nil
 }
 
-// Reloader is what reads files again: a Store, Roots, Revocation, TicketKeys or ECHKeys.
+// Reloader reads files again: a Store, Roots, Revocation, TicketKeys or ECHKeys.
 type Reloader interface {
 	Reload() error
 }

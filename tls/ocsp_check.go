@@ -43,7 +43,7 @@ const (
 // answerKey is a hash of a certificate and its issuer.
 type answerKey [sha256.Size]byte
 
-// ocspAnswer is what is known of a certificate. Its fields but renewing are set when done is closed.
+// ocspAnswer is the cached status of a certificate. Its fields but renewing are set when done is closed.
 type ocspAnswer struct {
 	done         chan struct{}
 	err          error // nil: good

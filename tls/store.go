@@ -43,7 +43,7 @@ type staple struct {
 	untilUnix         int64
 }
 
-// index is what look-ups read. It is replaced as a whole.
+// index is read by look-ups. It is replaced as a whole.
 type index struct {
 	exact    map[string][]*entry
 	wildcard map[string][]*entry // "*.a.example" is stored as "a.example"

@@ -21,7 +21,7 @@ var (
 	ErrNoStaple          = errors.New("tls: certificate demands a stapled OCSP response, and there is none")
 )
 
-// VerifyError is why a certificate was refused.
+// VerifyError describes why a certificate was rejected.
 type VerifyError struct {
 	Reason      error             // one of the sentinels of this package
 	Certificate *x509.Certificate // the one at fault; nil if it is not known

@@ -16,7 +16,7 @@ import (
 // ConnOptions configures a Conn. The zero value is valid.
 type ConnOptions struct {
 	Limits Limits
-	// Deflate is what the handshake agreed on. Dial and Accept offer and set it.
+	// Deflate is the result of the handshake. Dial and Accept offer and set it.
 	Deflate Deflate
 	// CloseTimeout bounds the closing handshake, and how long an answer to a ping may be stuck behind
 	// a peer that does not read; 0 is DefaultCloseTimeout.
@@ -24,9 +24,9 @@ type ConnOptions struct {
 	// ReadBuffer and WriteBuffer are in bytes; 0 is DefaultBuffer. Longer messages pass by the
 	// read buffer, and those of a server by the write buffer.
 	ReadBuffer, WriteBuffer int
-	// Subprotocol is what the handshake agreed on. Dial and Accept set it.
+	// Subprotocol is the result of the handshake. Dial and Accept set it.
 	Subprotocol string
-	// Received is what was read from the stream beyond the handshake. NewConn takes it.
+	// Received holds bytes that were read from the stream beyond the handshake. NewConn takes it.
 	Received []byte
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Deflate is what a handshake agreed on for permessage-deflate (RFC 7692 7.1), and how to compress. The
+// Deflate holds the result of a handshake for permessage-deflate (RFC 7692 7.1), and how to compress. The
 // zero value is no compression.
 type Deflate struct {
 	Enabled bool
@@ -81,7 +81,7 @@ type deflater struct {
 	open              bool        // a message is under way
 }
 
-// compressor is what compresses, and its output. A pool for each kind keeps those that are not needed.
+// compressor holds a DEFLATE writer and its output. A pool for each kind keeps those that are not needed.
 type compressor struct {
 	enc *flate.Writer
 	out sliceWriter

@@ -26,7 +26,7 @@ type inflater struct {
 	finals   int
 }
 
-// decompressor is what decompresses, and its output. It depends on nothing but the window, so a pool keeps those
+// decompressor holds a DEFLATE reader and its output. It depends on nothing but the window, so a pool keeps those
 // that no message needs.
 type decompressor struct {
 	src    bytes.Reader

@@ -20,7 +20,7 @@ type Limits struct {
 	// Conn is the most payload of all data frames of the connection in bytes, as they came over the
 	// wire; 0 or less is no limit.
 	Conn int64
-	// Ratio is how many times the size of its compressed form a message may have, once it exceeds
+	// Ratio bounds the size of a message as a multiple of its compressed form, once it exceeds
 	// RatioFloor bytes. 0 is DefaultRatioLimit, a negative number is no limit.
 	Ratio int
 }
@@ -57,7 +57,7 @@ func (l Limits) withDefaults() Limits {
 // MachineOptions configures a Machine. The zero value is valid.
 type MachineOptions struct {
 	Limits Limits
-	// Deflate is what the handshake agreed on, the zero value for no compression.
+	// Deflate is the result of the handshake, the zero value for no compression.
 	Deflate Deflate
 	// Random is the source of a client's masking keys; nil is crypto/rand, as RFC 6455 5.3 demands.
 	// It must not fail.
@@ -83,7 +83,7 @@ const (
 	Close
 )
 
-// Event is what a Machine has received.
+// Event is a report of a Machine on its input.
 type Event struct {
 	// Payload is a part of a message (it may be empty in the last part), or the whole payload of a
 	// ping or pong, or the reason of a close. It is valid until the next call of Next, and lies in

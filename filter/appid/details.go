@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
-// Details are what a flow says of itself before it is encrypted.
+// Details hold the fields of a flow that are sent before encryption begins.
 type Details struct {
 	Name string // the server name of TLS and QUIC, the host of HTTP, the name that was asked of DNS
 	ALPN string // the client's first

@@ -14,7 +14,7 @@ const maxPayloads = 8
 // maxPending is maxPayloads while a part of the details has come: a ClientHello in segments of 512 bytes.
 const maxPending = 32
 
-// Packet is what the recognisers see of a packet.
+// Packet is the view of a packet that the recognisers read.
 type Packet struct {
 	Payload     []byte // of the transport; borrowed during the call
 	Sequence    uint32 // of TCP
@@ -39,7 +39,7 @@ type Flow struct {
 	collector *collector // of flows that have details
 }
 
-// payload is what is kept of a payload.
+// payload is the kept part of a payload.
 type payload struct {
 	size int // 0: there was none
 	head [24]byte

@@ -131,7 +131,7 @@ func (c *collector) quic(v *view) bool {
 	return more
 }
 
-// longHeader is what a long header says (RFC 9000, 17.2).
+// longHeader holds the fields of a long header (RFC 9000, 17.2).
 type longHeader struct {
 	initial bool
 	version uint32

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// verdict is what a recogniser says of a payload.
+// verdict is the result of a recogniser on a payload.
 type verdict uint8
 
 const (

@@ -126,7 +126,7 @@ func jsonRPC(v *view) verdict {
 		v.contains(`"error":`)))
 }
 
-// stratum is what miners of currencies speak with their pools: JSON-RPC of a few methods.
+// stratum recognises the protocol between miners of currencies and their pools: JSON-RPC of a few methods.
 func stratum(v *view) verdict {
 	return perhaps(v.contains(`"mining.`) || v.contains(`"eth_submit`) ||
 		v.contains(`"eth_getWork`) || v.contains(`"eth1.0"`) ||

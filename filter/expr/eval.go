@@ -2,7 +2,7 @@ package expr
 
 import "encoding/binary"
 
-// state is what the evaluation of values needs. It lives on the stack.
+// state holds the working state of the evaluation of values. It lives on the stack.
 type state struct {
 	pkt []byte
 	len uint32

@@ -30,7 +30,7 @@ const (
 	FromHost
 )
 
-// DefaultSnapLen is what CBPF returns for a packet that matches: more than any packet has.
+// DefaultSnapLen is the value that CBPF returns for a packet that matches: more bytes than any packet has.
 const DefaultSnapLen = 262144
 
 // Options are the circumstances of a filter. The zero value is a filter for files, without names.

@@ -28,7 +28,7 @@ const (
 	kindArith                     // "(1 + len)": can only begin a relation
 )
 
-// operand is what stands between "and" and "or".
+// operand is an operand of "and" and "or".
 type operand struct {
 	kind operandKind
 	n    node       // kindTerm, kindID, kindList

@@ -119,7 +119,7 @@ func (p *vectorProgram) lists() bool {
 	return false
 }
 
-// vectorState is what the evaluation of a vectorProgram needs: 64 packets, and their columns.
+// vectorState holds the working state of a vectorProgram: 64 packets, and their columns.
 type vectorState struct {
 	p       *vectorProgram
 	mem     []byte

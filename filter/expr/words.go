@@ -176,7 +176,7 @@ const (
 	fieldHSLS
 )
 
-// word is what the scanner knows of a reserved word.
+// word describes a reserved word to the scanner.
 type word struct {
 	tok   token
 	value uint32

@@ -24,7 +24,7 @@ type Machine struct {
 	visited []uint64
 }
 
-// entry is what the search returns to. Slots are restored on the way back.
+// entry is a place that the search returns to. Slots are restored on the way back.
 type entry struct {
 	pc   int32 // -1: slot at gets its value again
 	at   int32

@@ -57,7 +57,7 @@ func FlagOf(c byte) Flags {
 // ErrSteps reports that a search took more than Machine.Steps and could not be done in linear time.
 var ErrSteps = errors.New("regular expression takes too many steps")
 
-// SyntaxError is what is wrong in an expression.
+// SyntaxError describes an error in an expression.
 type SyntaxError struct {
 	At  int // offset in the expression
 	Msg string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Number is how byte_test, byte_jump, byte_extract and byte_math read a number from a buffer, and what they do
+// Number describes how byte_test, byte_jump, byte_extract and byte_math read a number from a buffer, and what they do
 // with it.
 type Number struct {
 	Bytes     int // how many; 0 with Text: as many as are digits

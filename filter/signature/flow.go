@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Flow is what a rule asks of the flow of a packet. The zero value asks nothing.
+// Flow holds the conditions of a rule on the flow of a packet. The zero value has none.
 type Flow struct {
 	Dir            Direction // 0: either
 	Established    bool

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// CounterOp is what a rule does with a counter of a flow.
+// CounterOp is the operation of a rule on a counter of a flow.
 type CounterOp uint8
 
 // The operations. Those up to CounterAbsent are conditions; the others are done when the rule matches.

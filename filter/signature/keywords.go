@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// keyword is how an option is read.
+// keyword describes how an option is parsed.
 type keyword struct {
 	read  func(p *ruleParser, value string) error
 	needs bool // it has a value

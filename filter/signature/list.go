@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ops is what list has to know of ranges of T.
+// ops are the operations on ranges of T that list needs.
 type ops[T any] struct {
 	compare  func(a, b T) int               // by their first elements
 	adjacent func(a, b T) bool              // for a before b: no element lies between them

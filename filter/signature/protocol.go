@@ -45,7 +45,7 @@ const (
 	anyIP = TCP | UDP | ICMP | SCTP | OtherIP
 )
 
-// Protocol is what a rule is about.
+// Protocol is the protocol of a rule.
 type Protocol struct {
 	Name   string
 	IP     IPProtocols

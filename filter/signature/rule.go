@@ -10,7 +10,7 @@
 // The language is that of Suricata 7's user guide, chapter "Suricata Rules".
 package signature
 
-// Action is what a rule does with what it matches.
+// Action is the action of a rule on what it matches.
 type Action uint8
 
 // The actions. Reject also drops.

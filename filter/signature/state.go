@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// BitOp is what a rule does with a bit.
+// BitOp is the operation of a rule on a bit.
 type BitOp uint8
 
 // The operations. Those up to IsNotSet are conditions; the others are done when the rule matches.

@@ -10,7 +10,7 @@ import (
 // MaxText is the longest text of rules that Parse reads, in bytes.
 const MaxText = 256 << 20
 
-// File is what Parse read from one text.
+// File is the result of parsing one text.
 type File struct {
 	Name     string
 	Rules    []*Rule        // those that load

@@ -5,7 +5,7 @@ import (
 	"maps"
 )
 
-// Config is what rules refer to. The zero value has the variables of Default and no classes.
+// Config defines the variables and classes that rules refer to. The zero value has the variables of Default and no classes.
 type Config struct {
 	Addresses map[string]string // by name without "$": a list of addresses, as in a rule
 	Ports     map[string]string // by name without "$": a list of ports

@@ -40,7 +40,7 @@ type span struct{ lo, hi uint32 }
 // box is a rule, or the packets that can reach a node.
 type box [treeFields]span
 
-// region is what is known of the packets that reach a node: they lie in a box, and some bits of their fields
+// region bounds the packets that reach a node: they lie in a box, and some bits of their fields
 // are known to be those of the rules in the node's list.
 type region struct {
 	box   box

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Backend is what calibration measures.
+// Backend is one side that calibration measures.
 type Backend struct {
 	Name string
 

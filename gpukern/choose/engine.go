@@ -117,7 +117,7 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// usualSize is what packets have in the mean, in bytes, near enough.
+// usualSize is the mean size of packets in bytes, near enough.
 const usualSize = 512
 
 // Submit takes b until Poll returns it.

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// searches is what an engine with OpLiterals has besides. A batch goes to the device once where that finds
+// searches is the additional state of an engine with OpLiterals. A batch goes to the device once where that finds
 // the texts by itself: the header pass and the search in one stream. With streams it goes twice: the host lists
 // the texts when the header pass is done, batch after batch, and the search is launched then. A batch that
 // has packets in several descriptors is listed and searched again; no other waits for that.

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// fault is why the device was given up.
+// fault is the reason why the device was given up.
 type fault struct{ err error }
 
 // lose gives the device up. The loop notices at its next call and does what is inside again. A kernel that

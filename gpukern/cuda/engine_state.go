@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/gpukern/sketch"
 )
 
-// state is what the device keeps from batch to batch, the flow table and the sketches: struct gk_state.
+// state is kept on the device from batch to batch: the flow table and the sketches: struct gk_state.
 type state struct {
 	mem    *Buffer
 	flows  []statePart

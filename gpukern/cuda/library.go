@@ -167,7 +167,7 @@ const leastVersion = 11040
 // versionText writes a version as people do.
 func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// environment is what the driver reads when it starts. With 8 connections, as usual, more streams than
+// environment sets variables that the driver reads when it starts. With 8 connections, as usual, more streams than
 // that share some: a persistent kernel that waits for the end of the one before would hold up all launches
 // behind it in the same connection. 32 is the most there are.
 var environment = map[string]string{"CUDA_MODULE_LOADING": "EAGER", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}

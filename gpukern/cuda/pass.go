@@ -34,7 +34,7 @@ type pass struct {
 	pieces     Ptr
 }
 
-// HeaderPass is what the kernel of the header pass does with a batch.
+// HeaderPass selects the work of the header pass on a batch.
 type HeaderPass struct {
 	Ops        gpukern.Ops
 	Tables     Ptr     // struct gk_tables, a Table's

@@ -50,7 +50,7 @@ type markParams struct {
 	_     uint32
 }
 
-// work is what is posted in a slot.
+// work is the content of a posted slot.
 type work struct {
 	desc, tables      Ptr
 	n, ops            uint32

@@ -47,7 +47,7 @@ func (s LiteralSet) shared(limit, threads int) int {
 // ErrNoRoom reports that a batch does not fit a Search.
 var ErrNoRoom = errors.New("batch is larger than the device was prepared for")
 
-// Search is what the search of one batch for literals needs besides the batch: the texts and counters on the
+// Search holds what a search of one batch for literals needs besides the batch: the texts and counters on the
 // device, and memory that both sides map for the list of texts that the host makes, and for the results.
 //
 //	header pass with Texts ... Put ... Pieces ... Tell

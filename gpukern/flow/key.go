@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// key is what makes a flow: its two ends in ascending order (after), and rest. Flows of one end
+// key identifies a flow: its two ends in ascending order (after), and rest. Flows of one end
 // with itself have only one direction.
 //
 //	rest: port of a << 48 | port of b << 32 | protocol << 16 | IPv4 << 8 | known

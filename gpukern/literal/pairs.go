@@ -46,7 +46,7 @@ func (f *pairFilter) at(p int, w uint64, h4, h8 uint32) (may8, may4 uint32) {
 	return has(v, h8) &^ odd, has(v, h4)
 }
 
-// mark is what an anchor sets in a word.
+// mark holds the bits that an anchor sets in a word.
 type mark struct{ word, bits uint32 }
 
 // marks calls set for each mark of the window w, of which the class says how many bytes count.

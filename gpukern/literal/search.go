@@ -12,7 +12,7 @@ type probe struct {
 	tag uint32
 }
 
-// probeQueue is how many probes wait, at most: reads of as many slots are under way at once.
+// probeQueue bounds the probes that wait: reads of as many slots are under way at once.
 const probeQueue = 48
 
 // search looks for the patterns with anchors at the positions of the bits in masks, counted from

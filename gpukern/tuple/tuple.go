@@ -21,7 +21,7 @@ const (
 	Ports
 )
 
-// Tuple is what a packet is looked up by, between the stages of the pass. An IPv4 address fills the
+// Tuple is the look-up key of a packet, between the stages of the pass. An IPv4 address fills the
 // upper half of the first word, as the left end of an IPv6 address does.
 type Tuple struct {
 	SrcHi, SrcLo uint64

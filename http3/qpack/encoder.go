@@ -56,7 +56,7 @@ type outstanding struct {
 
 const none = 1<<64 - 1
 
-// plan is how a field is to be encoded.
+// plan is the chosen encoding of a field.
 type plan struct {
 	how   how
 	index uint64 // in the static table, or absolute

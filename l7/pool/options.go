@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/gateway/health"
 )
 
-// Balance is how backends are chosen.
+// Balance is the method by which backends are selected.
 type Balance uint8
 
 // Values of Balance. All of them honour weights.
@@ -53,7 +53,7 @@ type Options struct {
 	// Secret keys the tokens of session persistence. Pools with one name and secret understand each other's tokens, also
 	// after a restart. Without it the key comes from the seed.
 	Secret []byte
-	// Check is how backends are probed; nil is not at all. See Probes.
+	// Check configures the probes of backends; nil is none. See Probes.
 	Check *health.Check
 	// Notify is called with each change of a backend, from the goroutine that caused or noticed it; nil is no one. It must not
 	// call methods of the pool that change anything.
@@ -91,7 +91,7 @@ const (
 // DefaultHashSize is the default of Options.HashSize.
 const DefaultHashSize = 65537
 
-// State is what a backend is wanted for.
+// State is the administrative state of a backend.
 type State uint8
 
 // Values of State.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Failure is how a request failed without a response, or in the middle of one.
+// Failure classifies a request that failed without a response, or in the middle of one.
 type Failure uint8
 
 // Values of Failure. All but NoFailure and Canceled count against the backend.
@@ -26,7 +26,7 @@ var failures = [Failures]string{"", "refused", "connect_timeout", "handshake", "
 // String returns the name of the failure in metrics, "" for NoFailure.
 func (f Failure) String() string { return failures[f] }
 
-// Outcome is how a request ended.
+// Outcome is the result of a request.
 type Outcome struct {
 	Status  int // of the final response, 0 without one and for connections of a TCP pool
 	Failure Failure

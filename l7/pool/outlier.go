@@ -139,7 +139,7 @@ func (p *Pool) returned(now clock.Time, b *Backend) {
 	p.events = append(p.events, Event{Backend: b, Change: Returned})
 }
 
-// sample is what a backend has done up to a moment.
+// sample holds the counters of a backend at one time.
 type sample struct{ requests, failures uint64 }
 
 // sample returns the counts so far.

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/internal/random"
 )
 
-// Refusal is why there is no backend for a request.
+// Refusal is the reason why there is no backend for a request.
 type Refusal uint8
 
 // Values of Refusal.
@@ -51,7 +51,7 @@ func (t *Tried) Has(b *Backend) bool {
 // Len returns how often a backend was tried.
 func (t *Tried) Len() int { return int(t.n) }
 
-// draws is how often a backend is drawn before all are looked at: with half of the backends out, less than one request of
+// draws is the number of draws of a backend before all are looked at: with half of the backends out, less than one request of
 // 60,000 has to.
 const draws = 16
 

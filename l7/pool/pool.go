@@ -35,7 +35,7 @@ type Pool struct {
 	period period
 }
 
-// snapshot is what is configured. It is never changed.
+// snapshot is the configuration in use. It is never changed.
 type snapshot struct {
 	Options
 	list   []*Backend
@@ -99,7 +99,7 @@ func (p *Pool) Update(now clock.Time, o Options, backends []BackendOptions) erro
 	return nil
 }
 
-// identity is what makes a backend the same one.
+// identity decides whether two backends are the same one.
 type identity struct {
 	name    string
 	address netip.AddrPort

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// Change is what happened to a backend.
+// Change is a change of a backend's state.
 type Change uint8
 
 // Values of Change.

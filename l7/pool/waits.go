@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// waits is what loops know of the requests that wait for a connection to a backend at other ones, so that these get their turn.
+// waits counts the requests of each loop that wait for a connection to a backend, so that loops serve them in fair order.
 type waits struct {
 	refused, expired atomic.Uint64
 

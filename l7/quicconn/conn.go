@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/quic"
 )
 
-// Handler is what a connection calls, on its loop.
+// Handler receives the events of a connection, on its loop.
 type Handler interface {
 	// Readable says that s has input, its end or its failure: see Stream.Input and Stream.Err. For a stream of the peer
 	// the first call is the first sign of it.

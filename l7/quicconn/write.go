@@ -11,10 +11,10 @@ import (
 const (
 	// MaxHeld bounds what a stream holds that QUIC has not taken, in bytes: see Stream.Room.
 	MaxHeld = 64 << 10
-	// MaxConnHeld is how much a connection holds in all before each of its streams may hold no more than leastHeld.
+	// MaxConnHeld is the amount that a connection holds in all before each of its streams may hold no more than leastHeld.
 	MaxConnHeld = 1 << 20
 	leastHeld   = 16 << 10
-	// maxDirect is how much is given to QUIC without a goroutine. It queues that whatever its congestion window is.
+	// maxDirect is the amount written to QUIC without a goroutine. It queues that whatever its congestion window is.
 	maxDirect = 16 << 10
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// Headers is what a RequestHeaderModifier or ResponseHeaderModifier does. First it removes, then it sets, then it adds.
+// Headers are the edits of a RequestHeaderModifier or ResponseHeaderModifier. First it removes, then it sets, then it adds.
 type Headers struct {
 	Set    []semantics.Field // in place of all lines of the name
 	Add    []semantics.Field // lines behind those that are there

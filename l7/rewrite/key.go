@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// KeyBy is what of a request is hashed.
+// KeyBy selects the part of a request that is hashed.
 type KeyBy uint8
 
 // Values of KeyBy.
@@ -21,7 +21,7 @@ const (
 	ByPath                // the path, without the query
 )
 
-// Key is what consistent hashing keeps together. A request without it goes by the client's address.
+// Key selects the requests that consistent hashing keeps together. A request without it goes by the client's address.
 type Key struct {
 	By   KeyBy
 	Name string // of the field, in lower case, the cookie or the parameter

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// PathType is what of a path is replaced.
+// PathType selects the part of a path that is replaced.
 type PathType uint8
 
 // Values of PathType.
@@ -59,7 +59,7 @@ func (m *PathModifier) replacePrefix(dst []byte, path string) (string, []byte) {
 	return view(dst[start:]), dst
 }
 
-// Rewrite is what a URLRewrite does.
+// Rewrite holds the edits of a URLRewrite.
 type Rewrite struct {
 	Hostname string // in place of the host; "" keeps it
 	Path     PathModifier

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// Redirect is what a RequestRedirect answers.
+// Redirect describes the answer of a RequestRedirect.
 type Redirect struct {
 	Scheme   string // "http" or "https"; "" is that of the request
 	Hostname string // "" is that of the request

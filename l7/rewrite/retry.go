@@ -10,7 +10,7 @@ func Idempotent(method string) bool {
 	return false
 }
 
-// Attempt is how far a request came at a backend before it failed.
+// Attempt records how far a request came at a backend before it failed.
 type Attempt struct {
 	Method      string
 	Sent        bool // some of the request has gone out

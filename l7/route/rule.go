@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// PathType is how a path is compared.
+// PathType selects how a path is compared.
 type PathType uint8
 
 // Values of PathType.
@@ -60,7 +60,7 @@ type Rule struct {
 	Match Match
 }
 
-// Request is what rules are compared with. Host and Path are normalised: see semantics.NormalizePath.
+// Request holds the parts of a request that rules are compared with. Host and Path are normalised: see semantics.NormalizePath.
 type Request struct {
 	Host   string // without a port, in lower case
 	Path   string // without the query

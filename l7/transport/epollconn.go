@@ -31,7 +31,7 @@ const (
 	outputEnd            // CloseWrite was called
 )
 
-// connEvents are what a connection is registered for, once.
+// connEvents are the events that a connection is registered for, once.
 const connEvents = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 
 // add gives an open socket to the loop.

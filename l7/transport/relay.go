@@ -2,7 +2,7 @@ package transport
 
 import "errors"
 
-// relaySize is what Relay reads at once. At 48 KiB the bytes are in the core's cache when they are written: relaying
+// relaySize is the amount that Relay reads at once. At 48 KiB the bytes are in the core's cache when they are written: relaying
 // 1 MiB then costs less than by splice(2), and than by 64 KiB, see docs/design/027.
 const relaySize = 48 << 10
 

@@ -35,7 +35,7 @@ const (
 	Failed                      // the connection has ended by an error, see Conn.Err; Read returns what arrived before
 )
 
-// Handler is what a connection calls.
+// Handler receives the events of a connection.
 type Handler interface {
 	// Ready says that the connection c has become ready. It may close c.
 	Ready(c Conn, ev Events)
@@ -68,7 +68,7 @@ type Conn interface {
 	Linger()
 	// Abort ends the connection with a reset. The handler is not called again.
 	Abort()
-	// Err is why the connection failed, nil while it has not. It holds after Close, too.
+	// Err returns the error of a failed connection, and nil otherwise. It holds after Close, too.
 	Err() error
 	// SetHandler changes the handler. What was reported to the old one is not repeated.
 	SetHandler(h Handler)

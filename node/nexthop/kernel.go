@@ -217,7 +217,7 @@ func (r *Kernel) look() view {
 	return view{r.lastLinks, r.lastNeighs, stale}
 }
 
-// link is how frames of an interface leave: by a device, and with a tag if the
+// link describes the egress of an interface: a device, and a tag if the
 // interface is a VLAN.
 type link struct {
 	dev  uint8

@@ -19,7 +19,7 @@ const mostPacket = 8*0xffff + wire.EthernetLen
 // either version can express.
 const mostPiece = 0xffff
 
-// passage is how the packet at the head of the ring is passed on.
+// passage selects how the packet at the head of the ring is passed on.
 type passage uint8
 
 const (

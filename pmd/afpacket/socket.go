@@ -240,5 +240,5 @@ func state(fd int, index int) error {
 	return nil // it exists; the next check reads its flags
 }
 
-// maxRenames is how often state asks again for an interface that is renamed meanwhile.
+// maxRenames bounds the repetitions of state for an interface that is renamed meanwhile.
 const maxRenames = 3

@@ -117,7 +117,7 @@ type recordCounters struct {
 	records, truncated, unsupported, notIP, empty, filtered, tooLong atomic.Uint64
 }
 
-// stampRange is how far from a batch's Base a Stamp is valid, ns, with a margin: a Stamp has the low 32 bits of a time, so
+// stampRange is the distance from a batch's Base within which a Stamp is valid, ns, with a margin: a Stamp has the low 32 bits of a time, so
 // that Batch.Time finds the rest within 2^31 ns of the Base.
 const stampRange = 2_000_000_000
 

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// Rate is how fast a capture is replayed. At most one of Packets, Bits and Speed is set; none is as fast as possible. The rate is that of the
+// Rate is the speed of a replay. At most one of Packets, Bits and Speed is set; none is as fast as possible. The rate is that of the
 // driver as a whole: Rx returns what is due and never waits.
 type Rate struct {
 	Packets float64 // per second

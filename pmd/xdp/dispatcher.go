@@ -19,10 +19,10 @@ var (
 	ErrRace    = errors.New("the XDP program of the interface changes all the time")
 )
 
-// updateTries is how often an update begins again because another loader was faster.
+// updateTries bounds how often an update begins again because another loader was faster.
 const updateTries = 20
 
-// State is what an interface runs at its XDP hook.
+// State describes the XDP hook of an interface.
 type State struct {
 	Ifindex    int
 	Mode       Mode

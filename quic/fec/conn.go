@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Datagrams is what carries symbols: a *quic.Conn, or a link of a simulation.
+// Datagrams carries symbols: a *quic.Conn, or a link of a simulation.
 type Datagrams interface {
 	SendDatagram(b []byte) error
 	ReceiveDatagram(ctx context.Context) ([]byte, error)

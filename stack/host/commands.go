@@ -74,7 +74,7 @@ func (h *Host) onICMP(now clock.Time, e *ip.ICMPError) bool {
 	return false
 }
 
-// maxPending is how many commands wait before ICMP errors are dropped instead: an attacker may send any
+// maxPending is the number of commands that wait before ICMP errors are dropped instead: an attacker may send any
 // number of them.
 const maxPending = 1024
 

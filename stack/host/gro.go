@@ -37,7 +37,7 @@ type groSlot struct {
 	udp         udp.Coalescer
 }
 
-// groKey is what packets must have in common to be merged. TOS (with ECN) and TTL are part of it because sockets see them:
+// groKey holds the fields that packets must have in common to be merged. TOS (with ECN) and TTL are part of it because sockets see them:
 // merging a packet with CE into one without would hide congestion (RFC 3168 6.1.3). What else a transport compares, such as
 // TCP options, its Coalescer compares.
 type groKey struct {

@@ -121,7 +121,7 @@ func (a *State) signWith(id uint8) {
 	}
 }
 
-// OptionLen is what the signature takes among the options, bytes.
+// OptionLen is the length of the signature among the options, bytes.
 func (a *State) OptionLen() int {
 	if len(a.keys.AO) == 0 {
 		return md5OptionLen

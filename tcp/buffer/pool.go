@@ -38,7 +38,7 @@ type Pool struct {
 	cached int64 // bytes that wait to be used again
 	free   [bufferClasses][][]byte
 
-	// Promised is what all rings hold when every announced window is full, bytes: the caller
+	// Promised is the content of all rings when every announced window is full, bytes: the caller
 	// counts it.
 	Promised int64
 
@@ -67,7 +67,7 @@ func RingSize(n int) int {
 	return classSize(n)
 }
 
-// ordinary is how much of the budget is not kept for minima, bytes.
+// ordinary is the part of the budget that is not kept for minima, bytes.
 func (p *Pool) ordinary() int64 { return p.Budget - p.Budget/8 }
 
 // get returns a buffer of at least n bytes, its length a power of two; nil where limit bytes
@@ -103,7 +103,7 @@ func (p *Pool) getFirst(n int) []byte {
 // wait for rings that have nothing, for ever.
 func (p *Pool) direction() int64 { return p.Budget - p.Budget/4 }
 
-// queueLimit is how much may be in use after a queue has grown, bytes. What the windows
+// queueLimit bounds the memory in use after a queue has grown, bytes. What the windows
 // promise is not for queues, since a writer can wait and a peer that lost its data does not
 // know when to try again; but most windows are never full, so a quarter remains for queues.
 func (p *Pool) queueLimit() int64 {

@@ -7,7 +7,7 @@ import (
 )
 
 // updateMinRTT is BBRUpdateMinRTT (draft-ietf-ccwg-bbr 5.5.7): one filter of five seconds
-// decides when to probe, one of ten gives the estimate.
+// decides when to probe, one of ten is the estimate.
 func (b *bbr) updateMinRTT(s *Sample) {
 	if s.RTT > 0 && (b.probeRTTMin == 0 || s.RTT < b.probeRTTMin || b.probeRTTDue(s.Now)) {
 		b.probeRTTExpired = b.probeRTTDue(s.Now)
@@ -77,7 +77,7 @@ func (b *bbr) probeRTTWindow() float64 {
 	return max(b.bdp(bbrProbeRTTGain), bbrMinPipe*float64(b.mss))
 }
 
-// extraAcked is how much more arrives in an aggregate of ACKs than the bandwidth says
+// extraAcked is the amount by which an aggregate of ACKs exceeds the bandwidth
 // (section 5.5.9): the maximum of the last ten rounds, in two halves. Without that much
 // more window, a flow behind Wi-Fi would idle between aggregates.
 type extraAcked struct {

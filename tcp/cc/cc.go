@@ -2,7 +2,7 @@
 //
 // A Controller is chosen by name: reno (RFC 5681, 6582), cubic (RFC 9438 with HyStart++,
 // RFC 9406), bbr (after draft-ietf-ccwg-bbr) and dctcp (RFC 8257). It sees samples and
-// events and gives a window and a pacing rate; what is lost, and when, is package
+// events and sets a window and a pacing rate; what is lost, and when, is package
 // tcp/loss's to find.
 //
 // The package is pure: times come in with samples and events.
@@ -31,15 +31,15 @@ type Controller interface {
 	// Window is the congestion window.
 	Window() uint32
 
-	// Threshold is what the window must come down to in fast recovery, by PRR (RFC 9937); 0
-	// is that Window holds in recovery too.
+	// Threshold is the window to reach in fast recovery, by PRR (RFC 9937); 0
+	// means that Window holds in recovery too.
 	Threshold() uint32
 
 	// Pacing is the rate to send at, bytes per second; 0 is unpaced.
 	Pacing() uint64
 }
 
-// Event is what a controller learns beside samples.
+// Event is an input of a controller beside samples.
 type Event uint8
 
 // The events.
@@ -54,7 +54,7 @@ const (
 	Restart                 // sending begins again after an idle time above the RTO (RFC 5681 4.1)
 )
 
-// Sample is what an ACK has shown. loss.Sample explains the fields that have the same name.
+// Sample holds the measurements of an ACK. loss.Sample explains the fields that have the same name.
 type Sample struct {
 	Now       clock.Time
 	Acked     uint32 // for which the window may grow (RFC 5681 3.1): newly acknowledged by the cumulative ACK; 0 for duplicate ACKs

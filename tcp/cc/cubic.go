@@ -26,14 +26,14 @@ type cubic struct {
 	_ [16]byte
 }
 
-// avoidance is what congestion avoidance needs.
+// avoidance is the state of congestion avoidance.
 type avoidance struct {
 	curve
 	last  clock.Time // of the last ACK
 	saved *undoState // from the first reduction on
 }
 
-// undoState is what the undoing of a reduction restores (RFC 9438 4.9).
+// undoState is restored when a reduction is undone (RFC 9438 4.9).
 type undoState struct {
 	window
 	curve

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// window is what the controllers that react to losses have in common (RFC 5681).
+// window is the common part of the controllers that react to losses (RFC 5681).
 type window struct {
 	cwnd, ssthresh uint32
 	mss            uint32
@@ -79,7 +79,7 @@ func (w *window) increaseLinearly(acked uint32) {
 	}
 }
 
-// reductionBase is what a reduction starts from: the window, or what was in flight where
+// reductionBase returns the value that a reduction starts from: the window, or what was in flight where
 // that was far less, since then the network has not shown that it carries the window (RFC
 // 5681 3.1, RFC 9438 4.6).
 func (w *window) reductionBase(flight uint32) uint32 { return min(w.cwnd, max(flight, 2*w.mss)) }

@@ -40,7 +40,7 @@ const (
 	fieldReflected Field = 7 // of a SYN-ACK: of a server that returns what the SYN had
 )
 
-// SYNClassic and SYNAccurate are what a SYN asks by (RFC 3168 6.1.1, RFC 9768 3.1.1).
+// SYNClassic and SYNAccurate are the flags by which a SYN requests ECN (RFC 3168 6.1.1, RFC 9768 3.1.1).
 const (
 	SYNClassic  Field = 3
 	SYNAccurate Field = 7

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Failures is what a client knows of servers that answered its SYN only when that no longer asked for ECN: something on the path
+// Failures records servers that answered a SYN only when it no longer asked for ECN: something on the path
 // may drop SYNs for it, which costs each connection two timeouts (RFC 9768 3.1.4.1: "SHOULD cache failed connection
 // attempts"). Losses for other reasons look alike, so that one failure is not enough, and the knowledge expires. Times are
 // nanoseconds of the caller's clock. The zero value is empty.

@@ -118,7 +118,7 @@ func (r *Receiver) Silence() { r.silent = true }
 // Silent reports whether options are not sent.
 func (r *Receiver) Silent() bool { return r.silent }
 
-// mostRepeats is how often data comes again after ACKs with an option before they are taken
+// mostRepeats is the number of times that data comes again after ACKs with an option before they are taken
 // to be dropped on their way for that, and enoughProgress how many segments of new data show
 // that they are not: more than a sender has in flight whose data always times out.
 const (

@@ -105,7 +105,7 @@ func (s *Sender) Sent(n, size int) {
 	s.smallest = min(s.smallest, uint16(min(size, 1<<16-1)))
 }
 
-// Feedback is what one ACK says of congestion.
+// Feedback is the congestion feedback of one ACK.
 type Feedback struct {
 	Echo     bool         // ECN-Echo of RFC 3168
 	Accurate *Sender      // takes Field and Option; nil where they mean nothing
@@ -140,7 +140,7 @@ func (f *Feedback) Read(delivered, mss uint32) (marked uint32, congested bool) {
 }
 
 // testContinuous looks whether every byte of the first round trips is reported as marked. That is the work of a path that
-// spoils the field, and says nothing of congestion: nothing is sent ECN-capable any more, and no report counts (RFC
+// spoils the field, and is no sign of congestion: nothing is sent ECN-capable any more, and no report counts (RFC
 // 9768 3.2.2.3).
 func (s *Sender) testContinuous(marked, delivered, flight uint32) {
 	if delivered == 0 || s.varies || s.continuous {

@@ -24,7 +24,7 @@ type record struct {
 
 func (r *record) len() uint32 { return r.end - r.seq }
 
-// state is what is known of a record. Without sacked and missing it is outstanding.
+// state holds the flags of a record. Without sacked and missing it is outstanding.
 type state uint8
 
 const (

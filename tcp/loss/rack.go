@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// dupThresh is how many SACKed segments, or duplicate ACKs, indicate a loss (RFC 5681 3.2,
+// dupThresh is the number of SACKed segments, or duplicate ACKs, that indicate a loss (RFC 5681 3.2,
 // RFC 8985 6.2).
 const dupThresh = 3
 
@@ -21,7 +21,7 @@ const reoPersist = 16
 // segment for lost.
 const minReoBound = 10 * time.Millisecond
 
-// reorder is what a connection knows of reordering on its path (RFC 8985 5.3, 6.2 steps 3
+// reorder is the state of a connection about reordering on its path (RFC 8985 5.3, 6.2 steps 3
 // and 4). It outlives flights.
 type reorder struct {
 	reordering
@@ -136,7 +136,7 @@ func (k *rack) noteReordering(b *Scoreboard, s *Sample) {
 	}
 }
 
-// reoWindow is how much later than its successors a segment may arrive (RFC 8985 6.2 step
+// reoWindow is the time by which a segment may arrive later than its successors (RFC 8985 6.2 step
 // 4): a quarter of the least round trip, more after DSACKs, above the lateness that was
 // measured. Where no reordering was ever seen, and in recovery or with dupThresh segments
 // SACKed, it is 0.

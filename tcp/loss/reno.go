@@ -3,7 +3,7 @@ package loss
 import "github.com/millrace/millrace/tcp/seqnum"
 
 // reno replaces SACK where the peer has none (RFC 5681 3.2, NewReno of RFC 6582): each
-// duplicate ACK says that some segment, it is not known which, has left the network.
+// duplicate ACK shows that some segment, it is not known which, has left the network.
 type reno struct {
 	duplicates uint32
 	arrived    uint32 // bytes that duplicate ACKs stand for
@@ -28,7 +28,7 @@ func (k *reno) deflate(b *Scoreboard, s *Sample) {
 	b.delivered -= uint64(counted)
 }
 
-// countDuplicates is fast retransmit and NewReno: the third duplicate ACK says that the
+// countDuplicates is fast retransmit and NewReno: the third duplicate ACK shows that the
 // first segment is lost, and in recovery each ACK that advances, but not to its end, says
 // so of the next (partial acknowledgment).
 func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {

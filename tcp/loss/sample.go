@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Ack is what a received segment says about what was sent. The caller has checked SND.UNA
+// Ack holds what a received segment acknowledges. The caller has checked SND.UNA
 // <= Una <= SND.NXT (RFC 9293 3.10.7.4, RFC 5961 5): an ACK of data that was never sent,
 // with which a receiver could speed the sender up, does not come this far.
 type Ack struct {
@@ -18,7 +18,7 @@ type Ack struct {
 	// 7323 4.1), rounded down to Options.Tick; 0 is unknown.
 	Echo clock.Time
 
-	// Duplicate says that the segment has no data, no SYN, no FIN and an unchanged window
+	// Duplicate means that the segment has no data, no SYN, no FIN and an unchanged window
 	// (RFC 5681 2). It counts only where the peer has no SACK.
 	Duplicate bool
 
@@ -26,7 +26,7 @@ type Ack struct {
 	Packets uint16
 }
 
-// Events are what an ACK or a timer changed.
+// Events are the changes by an ACK or a timer.
 type Events uint16
 
 // The bits of Events.
@@ -38,12 +38,12 @@ const (
 	Undo                         // what began the episode was no loss: restore the window (RFC 4015, RFC 5682)
 	ProbeLost                    // a tail loss was repaired by its own probe: reduce once (RFC 8985 7.4.2)
 	Reneged                      // the peer has dropped data that it had SACKed (RFC 2018 8)
-	Probe                        // the probe timer ran out: Board.Probe says what to send (RFC 8985 7.3)
+	Probe                        // the probe timer ran out: Scoreboard.Probe returns what to send (RFC 8985 7.3)
 	Marked                       // segments were found lost: Board.Lost has them
 	Reordered                    // a segment arrived that later ones had overtaken (RFC 8985 4)
 )
 
-// Sample is what one ACK has shown. Lengths are bytes of sequence space.
+// Sample holds the measurements of one ACK. Lengths are bytes of sequence space.
 type Sample struct {
 	Events    Events
 	Acked     uint32 // newly acknowledged by Una

@@ -1,6 +1,6 @@
 package loss
 
-// Saved is what has to be remembered of a scoreboard that stays idle for long: estimates
+// Saved is the part of a scoreboard that outlasts a long idle time: estimates
 // and counters, no lists.
 type Saved struct {
 	estimates

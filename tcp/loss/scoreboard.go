@@ -8,7 +8,7 @@
 // 4015; F-RTO, RFC 5682) and delivery rate samples for congestion control (package tcp/cc).
 //
 // It is pure, and knows no segments: sequence ranges go in as they are sent (Sent, Resent),
-// ACKs come back (Ack), and Lost, Probe and Timer say what to do. Sequence numbers here
+// ACKs come back (Ack), and Lost, Probe and Timer return what to do. Sequence numbers here
 // cover SYN and FIN.
 package loss
 
@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// Options are what a Scoreboard needs to know of its connection.
+// Options are the properties of the connection that a Scoreboard depends on.
 type Options struct {
 	MSS  uint32        // payload of a full segment, bytes, above 0
 	SACK bool          // the peer sends SACK

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// Set says which times to keep.
+// Set selects the times to keep.
 type Set uint8
 
 // The bits of Set.

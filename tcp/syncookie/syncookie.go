@@ -73,7 +73,7 @@ type Codec struct {
 func (c *Codec) Expects(now clock.Time) bool { return now.Before(c.until) }
 
 // Encode returns the initial sequence number of the SYN-ACK that answers a SYN with number
-// irs. s is what the low bits of its timestamp say, 0 without timestamps.
+// irs. s is the Stamp in the low bits of its timestamp, 0 without timestamps.
 func (c *Codec) Encode(now clock.Time, flow random.Hash, irs uint32, peerMSS uint16, s Stamp) uint32 {
 	c.until = now.Add(2 * Period)
 	e, mss := epoch(now), mssIndex(peerMSS)
@@ -96,13 +96,13 @@ func (c *Codec) Verify(now clock.Time, flow random.Hash, iss, irs uint32, s Stam
 }
 
 // mac covers what the cookie stands for. The word has irs in the upper half, then 23 bits
-// of the period, three of the MSS and six of the Stamp: no two inputs give the same word.
+// of the period, three of the MSS and six of the Stamp: no two inputs have the same word.
 func mac(flow random.Hash, irs, epoch, mss uint32, s Stamp) uint32 {
 	flow.Word(uint64(irs)<<32 | uint64(epoch&epochMask)<<9 | uint64(mss)<<stampBits | uint64(s))
 	return uint32(flow.Sum(FlowLen+8, 0)) & macMask
 }
 
-// offset hides what the bits say. It hashes the flow alone, which has another length than
+// offset hides the bits. It hashes the flow alone, which has another length than
 // mac's input.
 func offset(flow random.Hash) uint32 { return uint32(flow.Sum(FlowLen, 0)) }
 
@@ -117,7 +117,7 @@ func mssIndex(mss uint16) uint32 {
 	return uint32(i)
 }
 
-// Stamp is what the low bits of our timestamp say of the options that the SYN offered and
+// Stamp encodes in the low bits of the timestamp the options that the SYN offered and
 // we accepted.
 type Stamp uint32
 

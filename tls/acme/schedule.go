@@ -22,7 +22,7 @@ type managed struct {
 	state state
 }
 
-// state is what a restart must not forget. It is stored as JSON.
+// state is kept over a restart. It is stored as JSON.
 type state struct {
 	Names     []string  `json:"names"`
 	Failures  int       `json:"failures,omitempty"`

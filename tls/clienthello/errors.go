@@ -35,7 +35,7 @@ func (a Alert) Append(dst []byte) []byte {
 	return append(dst, recordAlert, 3, 3, 0, 2, 2, byte(a))
 }
 
-// Error is why a stream has no ClientHello. All are variables of the package: none is allocated.
+// Error is the reason why a stream has no ClientHello. All are variables of the package: none is allocated.
 type Error struct {
 	Kind  error // ErrNotTLS, ErrMalformed or ErrTooLarge
 	Alert Alert // what a server sends; a peer that does not speak TLS understands none

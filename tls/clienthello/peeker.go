@@ -118,7 +118,7 @@ func (p *Peeker) record(b []byte) ([]byte, error) {
 	return b[recordHeader : recordHeader+n : recordHeader+n], nil
 }
 
-// readSize is what Read asks for at once: most hellos fit.
+// readSize is the size of a Read: most hellos fit.
 const readSize = 4096
 
 // Read reads from r until the ClientHello is complete. What it read, which may be more than the
