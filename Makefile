@@ -90,7 +90,7 @@ format: ## format the Go sources
 	$(GO) $(TOOL) gofumpt -w .
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
-# Most tests wait more than they compute: the first module runs beside the others.
+# Most tests wait more than they compute: the first module runs beside the others, and more tests at once than there are CPUs.
 test: deps preload generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
@@ -104,7 +104,7 @@ test-others:
 	@$(call test-modules,$(wordlist 2,99,$(MODULES)))
 
 test-modules = failed=; for m in $(1); do \
-		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || failed="$$failed $$m"; \
+		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m -parallel 4 ./... || failed="$$failed $$m"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "tests failed in the modules:$$failed"; exit 1; fi
 

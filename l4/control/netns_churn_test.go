@@ -16,6 +16,14 @@ import (
 // soakEnv is how long the configuration changes under load, such as 60s; a few seconds without it.
 const soakEnv = "MILLRACE_SOAK"
 
+// soaked returns the size of a test, which make soak makes larger.
+func soaked(usual, long int64) int64 {
+	if os.Getenv(soakEnv) != "" {
+		return long
+	}
+	return usual
+}
+
 // churnConfig is a configuration with b1 and b2 as they always are, and x and y, which serve on
 // another port of b2, in one of many forms: with any weight and state, or absent. A few services come
 // and go as well.
@@ -135,6 +143,7 @@ func (l *load) come() {
 // under load: no connection breaks and none is refused. Also those of backends that are gone go on
 // (`removed: keep`), for their servers do.
 func TestNoConnectionBreaksWhileTheConfigurationChanges(t *testing.T) {
+	t.Parallel()
 	lasts := 6 * time.Second
 	if text := os.Getenv(soakEnv); text != "" {
 		var err error

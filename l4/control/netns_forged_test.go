@@ -121,6 +121,7 @@ func forgedSegment(r *rand.Rand, p []byte, ip wire.IPv4, tcp wire.TCP) []byte {
 // TestForgedSegmentsHarmNoTransfer has attackers forge segments into transfers, from both sides where the gateway sees both:
 // every byte arrives, and replies go where they went.
 func TestForgedSegmentsHarmNoTransfer(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl")
 	const size = 4 << 20
 	for _, driver := range []string{"afxdp", "afpacket"} {

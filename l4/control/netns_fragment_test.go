@@ -16,6 +16,7 @@ import (
 
 // Linux gets every datagram whose fragments come in another order, and the gateway's books are exact.
 func TestReorderedFragmentsReachLinux(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			s := newWire(t, driver)
@@ -63,6 +64,7 @@ func TestReorderedFragmentsReachLinux(t *testing.T) {
 
 // Fragments of a datagram that come by several queues, in any order, meet at one loop, and Linux puts them together.
 func TestFragmentsThatComeToSeveralLoopsReachLinux(t *testing.T) {
+	t.Parallel()
 	const queues = 2
 	if runtime.NumCPU() < queues {
 		t.Skip("one CPU: the kernel selects the queue of a packet socket by the CPU that sends")

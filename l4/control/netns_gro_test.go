@@ -20,6 +20,7 @@ import (
 // The gateway joins wire-sized segments, and the devices that it sends by cut them again: tshark finds every length and checksum
 // of what the client gets right, and no segment is longer than the backend's.
 func TestJoinedSegmentsLeaveAsTheyCame(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "tcpdump", "tshark")
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
@@ -63,6 +64,7 @@ func TestJoinedSegmentsLeaveAsTheyCame(t *testing.T) {
 // The gateway joins the datagrams of a flow, and the devices that it sends by cut them again: each arrives as it was sent, in
 // order, at sockets that know nothing of it, and tshark finds lengths and checksums right on the way to the backend.
 func TestJoinedDatagramsLeaveAsTheyCame(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "tcpdump", "tshark")
 	const rounds, burst, size = 20, 40, 1000
 	for _, driver := range []string{"afxdp", "afpacket"} {

@@ -14,6 +14,7 @@ import (
 // Linux gives up a half-open connection at the reset of the gateway: forged SYNs, whose SYN+ACKs nothing answers, hold all
 // 20 source ports again and again, and each connection after them opens at once.
 func TestLinuxGivesHalfOpenConnectionsUp(t *testing.T) {
+	t.Parallel()
 	const conns, ports = 40, 20
 	s, _ := layOut(t, "mr-gwhalf")
 	s.listen(0)

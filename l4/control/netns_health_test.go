@@ -36,6 +36,7 @@ services:
 
 // The kernels are the oracle: real refusals, ICMP errors and programs, all at once.
 func TestRealRefusalsAreFoundByEveryKindOfCheck(t *testing.T) {
+	t.Parallel()
 	s, _ := layOut(t, "mr-gwhlth")
 	s.listen(1)
 	s.must(os.WriteFile(s.file, []byte(healthSite), 0o644))

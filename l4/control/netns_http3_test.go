@@ -178,6 +178,7 @@ func (c *counting) Write(p []byte) (int, error) {
 
 // With `stack: devices` HTTP/3 runs over UDP sockets of the userspace stack, to clients and to backends.
 func TestHTTP3OnTheUserspaceStack(t *testing.T) {
+	t.Parallel()
 	for i, x := range stacks {
 		t.Run(fmt.Sprint(x.driver, " ", x.queues), func(t *testing.T) {
 			s := newSite3(t, fmt.Sprintf("mr-h3stack%d", i), x.driver, x.queues)
@@ -206,6 +207,7 @@ func TestHTTP3OnTheUserspaceStack(t *testing.T) {
 // A reload keeps a connection of HTTP/3, also while its client moves to another port. The end of the gateway ends connections in
 // order, and a port that nothing serves answers with ICMP.
 func TestHTTP3OnTheUserspaceStackLives(t *testing.T) {
+	t.Parallel()
 	s := newSite3(t, "mr-h3life", "afxdp", 2)
 	var q *quic.Conn
 	c := s.client3(&q)

@@ -85,6 +85,7 @@ func runCrash(string) error { return crashGPU() }
 
 // The kernel that the loss of a GPU is tested with is run: on a CPU what it reads ends the process, in place of the device.
 func TestKernelThatFailsIsRun(t *testing.T) {
+	t.Parallel()
 	driver := hostkern.OpenDriver(t).Path
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crashEnv+"=1", "LD_LIBRARY_PATH="+filepath.Dir(driver))
@@ -154,10 +155,9 @@ func gpuFile(t *testing.T, driver, engine, inspection string) *site {
 	s.must(os.WriteFile(s.file, []byte(text), 0o644))
 	if engine != "cpu" {
 		if os.Getenv(mustGPU) != "" {
-			t.Setenv(gpuEnv, "real")
+			s.env = append(s.env, gpuEnv+"=real")
 		} else {
-			t.Setenv(gpuEnv, "fake")
-			t.Setenv("LD_LIBRARY_PATH", filepath.Dir(hostkern.OpenDriver(t).Path))
+			s.env = append(s.env, gpuEnv+"=fake", "LD_LIBRARY_PATH="+filepath.Dir(hostkern.OpenDriver(t).Path))
 		}
 	}
 	return s
@@ -355,6 +355,7 @@ func (s *site) wantAlerts(t *testing.T, flows int, streams []uint32) {
 // TestInspectionOnGPU inspects the same datagrams and streams by both engines, and by a GPU that is lost in the middle: each
 // packet that no rule drops arrives, no other, and each match is reported once.
 func TestInspectionOnGPU(t *testing.T) {
+	t.Parallel()
 	type run struct {
 		name, engine string
 		lose         syscall.Signal // in the middle; 0 is none
@@ -387,6 +388,7 @@ func gpuDeviceDriver() string {
 
 // Policies that a reload brings are searched for on the GPU as those of the start are: the loops search until it has the literals.
 func TestPoliciesOfAReloadAreSearchedOnGPU(t *testing.T) {
+	t.Parallel()
 	s := gpuFile(t, gpuDeviceDriver(), "cuda", "")
 	text, err := os.ReadFile(s.file)
 	s.must(err)

@@ -93,6 +93,7 @@ func (s *site) alerted(sid uint32, action string) inspection.Alert {
 }
 
 func TestInspectionDetects(t *testing.T) {
+	t.Parallel()
 	s := newInspected(t, "mr-gwdet", "afpacket", "detect")
 	s.served("http://198.18.1.1/secret?x=1", 10*time.Second)
 	a := s.alerted(1, "alert")
@@ -141,6 +142,7 @@ func (s *site) captured(name string) {
 }
 
 func TestInspectionPrevents(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
 			s := newInspected(t, "mr-gwprev", driver, "prevent")

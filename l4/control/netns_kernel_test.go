@@ -40,6 +40,7 @@ func newKernelSite(t *testing.T, prefix, driver string, offload bool) *site {
 // The bulk of downloads passes in the kernel, byte for byte, and all of it is counted. The connections end as they do
 // without; nothing is left at the hooks.
 func TestDownloadsPassInTheKernel(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "ethtool", "curl")
 	for _, c := range []struct {
 		driver  string
@@ -120,6 +121,7 @@ func (s *site) programs() (n int) {
 
 // What the kernel sends to the client is right to the last bit, by tshark.
 func TestTsharkFindsNothingWrongInWhatTheKernelForwards(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "tcpdump", "tshark", "ethtool")
 	const rounds, burst, size = 20, 40, 1000
 	s := newKernelSite(t, "mr-gwkerns", "afpacket", false)
@@ -152,6 +154,7 @@ func TestTsharkFindsNothingWrongInWhatTheKernelForwards(t *testing.T) {
 
 // A gateway that is killed leaves no program, and nothing that forwards.
 func TestAKilledGatewayForwardsNothing(t *testing.T) {
+	t.Parallel()
 	s := newKernelSite(t, "mr-gwkernk", "afpacket", false)
 	c := s.dial("tcp", "198.18.1.1:80")
 	for range 40 { // enough to be in the kernel

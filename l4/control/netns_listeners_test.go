@@ -45,6 +45,7 @@ var stacks = []struct {
 
 // Listeners with `stack: devices` are served by the userspace stack: the kernel has no such address. L4 services go on beside them.
 func TestListenersOnTheUserspaceStack(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl", "openssl")
 	for i, x := range stacks {
 		t.Run(fmt.Sprint(x.driver, " ", x.queues), func(t *testing.T) {

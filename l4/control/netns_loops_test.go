@@ -30,6 +30,7 @@ admin: {socket: ""}
 // TestLoopsServeWhateverQueueAPacketComesBy runs loops on interfaces with several queues. A veth picks
 // the queue by a hash of its own, which differs for the two directions of a connection.
 func TestLoopsServeWhateverQueueAPacketComesBy(t *testing.T) {
+	t.Parallel()
 	for _, queues := range []int{2, 4} {
 		t.Run(fmt.Sprintf("%d queues", queues), func(t *testing.T) {
 			s, _ := layOutQueues(t, fmt.Sprintf("mr-gwq%d", queues), queues)

@@ -165,6 +165,7 @@ func (s *site) linuxForwards() (undo func()) {
 // TestMartiansOfLinuxAreMartians sends datagrams with forged sources: what Linux does not forward the gateway does not
 // either, and no address of its own passes as a source. Honest ones pass.
 func TestMartiansOfLinuxAreMartians(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "nft", "ip", "curl")
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {

@@ -152,6 +152,7 @@ func (s *site) serve(i, port int) {
 // What passed the links of the client and the backends is captured, and tshark finds every checksum and
 // length right.
 func TestEveryModeServesRealPrograms(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl", "tcpdump", "tshark", "iperf3")
 	s, _ := layOutModes(t, "mr-gwmode", "afxdp")
 	s.startModes()
@@ -194,6 +195,7 @@ func TestEveryModeServesRealPrograms(t *testing.T) {
 
 // TestEveryModeServesOverAFPacket is the same by the other driver, without captures.
 func TestEveryModeServesOverAFPacket(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl")
 	s, _ := layOutModes(t, "mr-gwafp", "afpacket")
 	s.startModes()

@@ -55,6 +55,7 @@ func passageOf(t *testing.T, name string) *passage {
 
 // Packets of 9000 bytes span several frames. Their senders are told that the way to the backends takes 1500.
 func TestJumboFramesAreAnswered(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			s := mtuSite(t, "mr-gwjmb", driver, "9000")
@@ -107,6 +108,7 @@ func (s *site) flood(address string) (stop func()) {
 // A client that pings as fast as it can is not the reason that an upload stalls: the answers to both have budgets of
 // their own.
 func TestAFloodOfPingsDelaysNoUpload(t *testing.T) {
+	t.Parallel()
 	s := mtuSite(t, "mr-gwpng", "afxdp", "1500")
 	s.startModes()
 	stop := s.flood("198.18.1.1")
@@ -189,6 +191,7 @@ func layOutPath(t *testing.T, prefix, driver, tooBig, mtu string) *site {
 // A router between gateway and backend takes 1300 bytes: uploads arrive by every tunnel, from both families, whether
 // clients are asked for smaller packets or the outer ones are fragmented. Linux puts the fragments together.
 func TestUploadsPassANarrowPathBehindATunnel(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ driver, tooBig string }{{"afxdp", "answer"}, {"afxdp", "fragment"}, {"afpacket", "fragment"}} {
 		t.Run(c.driver+" "+c.tooBig, func(t *testing.T) {
 			s := layOutPath(t, "mr-gwpth", c.driver, c.tooBig, "1300")
@@ -212,6 +215,7 @@ func TestUploadsPassANarrowPathBehindATunnel(t *testing.T) {
 // An MTU that is raised beyond what the driver takes is in the log: what is longer would be lost without a word. Back
 // below it, everything passes.
 func TestAnMTUBeyondTheDriversMemoryIsInTheLog(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			s := newWire(t, driver)

@@ -13,6 +13,7 @@ import (
 // driver, and the devices that it sends by cut them and make the checksums, which the client verifies. With two loops some
 // connections are another loop's, which gets their packets in frames.
 func TestLargePacketsPassTheGatewayWhole(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "ethtool", "curl")
 	for _, c := range []struct{ queues, transfers, size int }{{1, 1, 256 << 20}, {2, 8, 8 << 20}} {
 		t.Run(fmt.Sprintf("%d loops", c.queues), func(t *testing.T) {

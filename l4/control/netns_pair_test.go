@@ -131,6 +131,7 @@ func talk(c net.Conn, seed byte, done <-chan struct{}) (sent int, err error) {
 // TestConnectionsMoveBetweenGateways moves many open connections from one gateway to the other and back while
 // they carry data. Backends answer clients directly, so none breaks.
 func TestConnectionsMoveBetweenGateways(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "mr-gwpair")
 	const conns, moves = 200, 12
 	done := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 // Linux takes SYNs of the gateway in TIME-WAIT: 1000 connections share 100 source ports, and the backend closes each
 // first.
 func TestLinuxTakesReclaimedPorts(t *testing.T) {
+	t.Parallel()
 	const conns = 1000
 	s, _ := layOut(t, "mr-gwport")
 	s.listen(0)

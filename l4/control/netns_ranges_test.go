@@ -131,6 +131,7 @@ func ftpServer(ns *testnet.Namespace, name string, first int) func(net.Conn) {
 // TestRangesServeRealPrograms has curl and UDP clients use ranges in every mode from both families, with curl as an FTP
 // client whose data connections go to another port. tshark finds every checksum and length right.
 func TestRangesServeRealPrograms(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl", "tcpdump", "tshark")
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) { rangesServe(t, driver) })

@@ -11,6 +11,7 @@ import (
 // TestAnInterfaceThatComesBackServesAgain deletes interfaces of a running gateway and adds them again, with another link
 // address: others serve meanwhile, connections go on afterwards, and at the end every frame is back (Close audits them).
 func TestAnInterfaceThatComesBackServesAgain(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"afxdp", "afpacket", "afxdp, kernel flows", "afpacket, kernel flows"} {
 		t.Run(name, func(t *testing.T) {
 			driver, _, kernel := strings.Cut(name, ",")
@@ -103,6 +104,7 @@ func (s *site) logged(record string) {
 
 // A gateway goes on where its interfaces are renamed, and renamed back.
 func TestARenamedInterfaceServesOn(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			s, _ := layOutQueues(t, "mr-gwname", 1)

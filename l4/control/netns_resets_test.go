@@ -72,6 +72,7 @@ type heldConn struct {
 // TestBothKernelsLearnAtOnceThatAConnectionIsOver ends connections in each way in which a gateway discards them. Both ends are
 // kernel sockets that only wait: they get a reset that they accept, with a checksum that tshark accepts.
 func TestBothKernelsLearnAtOnceThatAConnectionIsOver(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			testnet.Program(t, "tcpdump", "tshark", "curl")

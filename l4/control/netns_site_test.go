@@ -104,6 +104,7 @@ type site struct {
 	servers      [2]*http.Server
 	decap        [2]*decapsulator // with direct modes
 	file         string           // configuration
+	env          []string         // of the gateway, beside the test's own
 	urls         []string         // what is served once the gateway is up
 	cmd          *exec.Cmd
 	out          bytes.Buffer
@@ -200,7 +201,7 @@ func (s *site) start(urls ...string) {
 		s.urls = urls
 	}
 	s.cmd = exec.Command(os.Args[0])
-	s.cmd.Env = append(os.Environ(), configEnv+"="+s.file)
+	s.cmd.Env = append(append(os.Environ(), configEnv+"="+s.file), s.env...)
 	if s.admin {
 		s.cmd.Env = append(s.cmd.Env, adminEnv+"=1")
 	}

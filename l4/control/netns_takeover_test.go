@@ -213,6 +213,7 @@ func (p *takeover) kill() {
 // TestBackendsPacketsPickUpConnections kills one of two gateways that share nothing. With `source: client` the packets
 // of either side are enough for the other to go on.
 func TestBackendsPacketsPickUpConnections(t *testing.T) {
+	t.Parallel()
 	p := newTakeover(t, "mr-gwtake", [2]string{})
 	if lost := p.downloads(80, 81, p.kill); lost != 0 {
 		t.Errorf("%d of 80 downloads are lost", lost)
@@ -230,6 +231,7 @@ func syncKeys() [2]string {
 // them, with SNAT addresses and with clients' own; then the first is started again, gets all connections back, and the
 // second is killed.
 func TestDownloadsSurviveTheirGateway(t *testing.T) {
+	t.Parallel()
 	p := newTakeover(t, "mr-gwsync", syncKeys())
 	for _, port := range []int{80, 81} {
 		if lost := p.downloads(80, port, p.kill); lost != 0 {
@@ -302,6 +304,7 @@ func (o *opener) served() int {
 // TestNewConnectionsGoOnBesideATakeOver kills the gateway that has the traffic while downloads are under way and clients
 // open connections all the time. No download is lost, and a while later every client is served again, each time.
 func TestNewConnectionsGoOnBesideATakeOver(t *testing.T) {
+	t.Parallel()
 	p := newTakeover(t, "mr-gwopen", syncKeys())
 	var all []*opener
 	for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
@@ -354,6 +357,7 @@ func TestNewConnectionsGoOnBesideATakeOver(t *testing.T) {
 
 // TestAGatewayThatStopsLeavesItsConnectionsToItsPeer stops the gateway that has the traffic, as for an upgrade.
 func TestAGatewayThatStopsLeavesItsConnectionsToItsPeer(t *testing.T) {
+	t.Parallel()
 	p := newTakeover(t, "mr-gwleave", syncKeys())
 	lost := p.downloads(40, 80, func() {
 		p.stop()
@@ -371,6 +375,7 @@ func TestAGatewayThatStopsLeavesItsConnectionsToItsPeer(t *testing.T) {
 // TestAnnouncementsWaitForThePeer starts a gateway whose peer does not run, and again when it does. Hosts hear of its
 // addresses when the peer's connections are there, or have been awaited for 5 s.
 func TestAnnouncementsWaitForThePeer(t *testing.T) {
+	t.Parallel()
 	s, n := layOut(t, "mr-gwwait")
 	p := layOutTakeover(s, n)
 	for i, gate := range []*site{p.site, p.second} {

@@ -29,7 +29,7 @@ func TestRealProgramsAreServed(t *testing.T) {
 			if driver == "afxdp" {
 				s.manyCurls()
 				s.manyConnections()
-				s.bulk(1 << 30)
+				s.bulk(soaked(1<<28, 1<<30))
 			}
 			sum := s.stop()
 			if n := sum.Gateway.Services[0].Dropped["no_backend"]; n != 0 {

@@ -190,6 +190,7 @@ func (s *site) refuses(address string) {
 
 // Linux at both ends: fragments, tags, errors, echo, and who has which address.
 func TestTheWireIsAsLinuxKnowsIt(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			testnet.Program(t, "tcpdump")

@@ -59,6 +59,7 @@ func (d *defended) chain() (names []string) {
 
 // libxdp's loader and filter work on the interface of a gateway with a defence, before it starts, while it runs, and after it.
 func TestGatewayBesideXDPTools(t *testing.T) {
+	t.Parallel()
 	d := newBeside(t)
 	const service = "198.18.1.1:53"
 	want := func(what string, names ...string) {
