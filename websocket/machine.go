@@ -134,8 +134,7 @@ type reader struct {
 	text      utf8Checker
 	err       error
 
-	held    int // bytes of hdr
-	hdr     [maxHeader]byte
+	headerReader
 	ctl     [maxControl]byte
 	ctlHeld int
 	inflate *inflater // nil unless compression was agreed on
@@ -259,32 +258,6 @@ func (m *Machine) atHeader() bool { return m.read.state == atHeader }
 func (m *Machine) releaseInput() {
 	if m.read.inflate != nil && m.atHeader() {
 		m.read.inflate.release()
-	}
-}
-
-// header returns the next header, ok once it is complete, and the bytes of in that it took.
-func (r *reader) header(in []byte) (h header, used int, ok bool) {
-	if r.held == 0 {
-		if h, used = parseHeader(in); used > 0 {
-			return h, used, true
-		}
-	}
-	// It is cut: collect it. Two bytes give the size of the rest.
-	for {
-		want := 2
-		if r.held >= 2 {
-			want = headerSize(r.hdr[1])
-		}
-		n := copy(r.hdr[r.held:want], in[used:])
-		r.held += n
-		used += n
-		if r.held < want {
-			return h, used, false
-		}
-		if h, n = parseHeader(r.hdr[:r.held]); n > 0 {
-			r.held = 0
-			return h, used, true
-		}
 	}
 }
 

@@ -37,7 +37,6 @@ socket.TCPConn         : net.Conn, and a method for each option of Linux
 node.Node              : the runtime of a process: a method for each part that services may use
 gateway/daemon.Daemon  : joins the parts of a gateway; a file for each part
 http2.Machine          : a method for each frame type and each event of RFC 9113
-l7/proxy.Worker        : the connections and requests of one loop
 stack/host.Host        : ip, tcp and udp as one handler
 stack.Loop             : one queue, run to completion
 `

@@ -136,8 +136,8 @@ func (l *listening) fired() {
 			f.fail(errDrained)
 		}
 	}
-	for f := range w.fronts3 {
-		if f.l == l {
+	for c, f := range w.fronts3 {
+		if c.at == l {
 			f.close(http3.NoError, "", errDrained)
 		}
 	}
@@ -159,7 +159,7 @@ func (w *Worker) DropGone() {
 	for k, bs := range w.backs {
 		if w.unused(k.pool, k.backend) {
 			bs.retire()
-			w.forgetUnused(k)
+			w.forget(k)
 		}
 	}
 }
@@ -167,10 +167,10 @@ func (w *Worker) DropGone() {
 // unused reports whether no further request goes to a backend: the configuration does not have it, or its pool as it was.
 func (w *Worker) unused(p *Pool, b *pool.Backend) bool { return !w.pools[p] || b.Gone() }
 
-// forgetUnused forgets the connections to a backend that is not used, once there are none.
-func (w *Worker) forgetUnused(k backsKey) {
-	bs := w.backs[k]
-	if bs != nil && w.unused(k.pool, k.backend) && len(bs.idle)+len(bs.opening)+len(bs.shared) == 0 && bs.first == nil {
+// forget forgets the connections to a backend that is not used, or of a client who has left, once there are none.
+func (w *Worker) forget(k backsKey) {
+	bs, gone := w.backs[k], k.owner != nil && k.owner.gone
+	if bs != nil && (gone || w.unused(k.pool, k.backend)) && bs.first == nil && len(bs.opening)+len(bs.shared)+bs.exclusive == 0 {
 		delete(w.backs, k)
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 )
 
@@ -181,16 +180,10 @@ func TestEarlyAnswers(t *testing.T) {
 func (r *memRig) heldBytes() (n int) {
 	for l := range r.worker.fronts {
 		n += cap(l.in) + cap(l.out) + cap(l.raw) + cap(l.sealed)
-		switch s := l.session.(type) {
-		case *front1:
-			if s.x != nil {
-				n += cap(s.x.up.held) + cap(s.x.down.held)
-			}
-		case *front2:
-			s.m.Each(func(stream *http2.Stream) {
-				if st, _ := stream.User.(*stream2); st != nil && st.x != nil {
-					n += cap(st.x.up.held) + cap(st.x.down.held)
-				}
+		if l.info.conn != nil {
+			l.info.conn.each(func(user any) {
+				x := user.(*exchange)
+				n += cap(x.up.held) + cap(x.down.held)
 			})
 		}
 	}

@@ -16,8 +16,7 @@ import (
 
 // route finds the rule of the request and begins the first attempt.
 func (x *exchange) route() {
-	c := x.front.client()
-	m := x.request
+	c, m := x.client, x.request
 	if m.Method == "CONNECT" && !isWebSocket(m) {
 		x.answer(errDenied)
 		return
@@ -135,13 +134,13 @@ func (r *Rule) pick(w *Worker) *Pool {
 
 // forward makes the request that a backend gets.
 func (x *exchange) forward(path, query string) {
-	m, c := x.request, x.front.client()
+	m, c := x.request, x.client
 	x.outgoing = *m
 	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
 	x.fields, x.scratch = c.listener.Forwarding.Apply(c.passedFields(x.fields[:0], m.Fields), x.scratch[:0], &peer)
 	x.fields = c.forwardCert(x.fields)
 	if name := c.listener.Via; name != "" {
-		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.front.protocol(), "HTTP/"), name)
+		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.caps.Protocol, "HTTP/"), name)
 	}
 	if h := x.rule.RequestHeaders; h != nil {
 		x.fields = h.Apply(x.fields)
@@ -200,20 +199,19 @@ func (x *exchange) backFailed(err error) {
 	}
 	x.withdraw() // where it ends by its time
 	f := failureOf(err, !x.phase.connected())
-	fresh := x.back == nil || !x.back.reused()
-	if back := x.takeBack(); back != nil {
-		back.release()
+	if f == errCanceled && !x.phase.answered() && !x.isGRPC() {
+		f = errIncomplete
 	}
+	x.leaveBack(false)
 	x.account(f)
 	if x.phase.answered() || f == errCanceled {
-		x.failure, x.canceled = f.name, f == errCanceled
-		if !x.phase.answered() {
+		if x.failure = f.name; !x.phase.answered() {
 			x.status = f.status
 		}
-		x.cut()
+		x.cut(f == errCanceled)
 		return
 	}
-	if x.mayRetry(f, fresh) {
+	if x.mayRetry(f) {
 		x.again()
 		return
 	}
@@ -242,12 +240,10 @@ func (x *exchange) again() {
 
 // retryStatus begins another attempt where the rule says so of the status of a response, which counts as f.
 func (x *exchange) retryStatus(status int, f *failure) bool {
-	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(f, true) {
+	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(f) {
 		return false
 	}
-	back := x.takeBack()
-	back.cancel()
-	back.release()
+	x.leaveBack(true)
 	x.status = status
 	x.account(nil)
 	x.status, x.call = 0, 0
@@ -255,25 +251,29 @@ func (x *exchange) retryStatus(status int, f *failure) bool {
 	return true
 }
 
-// takeBack takes the side of the backend from the exchange, which goes on without it; nil if there is none.
-func (x *exchange) takeBack() backStream {
-	back := x.back
-	if back != nil {
-		x.back, x.up.to, x.down.from = nil, nil, nil
+// leaveBack ends the stream of the backend, if there is one, and cancels it first if it is not complete. The exchange goes on.
+func (x *exchange) leaveBack(cancel bool) {
+	back, s := x.back, x.server
+	if back == nil {
+		return
 	}
-	return back
+	x.back, x.server, x.direct, x.up.to, x.down.from = nil, nil, nil, nil, nil
+	if cancel {
+		back.Cancel(true)
+	}
+	back.Release()
+	s.released()
 }
 
 // detach gives the backend back whose response has arrived as a whole: a slow client still gets what is held of it, whatever
 // becomes of the connection.
 func (x *exchange) detach() {
-	back := x.takeBack()
-	if back == nil {
+	if x.back == nil {
 		return
 	}
 	x.down.trailers = cloneFields(x.down.trailers)
 	x.account(nil)
-	back.release()
+	x.leaveBack(false)
 	x.finishIfDone()
 }
 
@@ -289,7 +289,7 @@ func cloneFields(fields []semantics.Field) []semantics.Field {
 // mayRetry reports whether the request can be sent again. Another attempt is free where a connection that had been idle turned
 // out to be closed, or the backend has not processed the request; with content that was sent it counts in the pool's budget. The
 // others come out of the rule's number and the budget.
-func (x *exchange) mayRetry(f *failure, fresh bool) bool {
+func (x *exchange) mayRetry(f *failure) bool {
 	a := rewrite.Attempt{
 		Method: x.request.Method, Sent: x.phase.connected(), Unprocessed: f.unprocessed || f == errCallFailed, Streamed: !x.up.repeatable(),
 		Responded: x.phase.answered(),
@@ -297,7 +297,7 @@ func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 	if !a.MayRepeat() {
 		return false
 	}
-	unserved := (!fresh && f == errTerminated && x.interims == 0 || f.unprocessed) && x.attempts < maxStale
+	unserved := (f == errStale && x.interims == 0 || f.unprocessed) && x.attempts < maxStale
 	if unserved && len(x.up.kept) == 0 {
 		return true
 	}
@@ -307,18 +307,17 @@ func (x *exchange) mayRetry(f *failure, fresh bool) bool {
 // maxStale bounds the attempts on connections that turn out to be closed.
 const maxStale = 3
 
-// deadline arms the timer of the exchange for the first of its bounds.
+// deadline has the timer fire at the first of the exchange's bounds, or before: most bounds move on before they pass, and the
+// timer with them only once it fires.
 func (x *exchange) deadline() {
 	if x.phase == done {
 		return // the attempt has failed at once: the timer is another's
 	}
 	whole, attempt, idle := x.bounds()
-	by := min(whole, attempt, idle)
-	if by == clock.Never {
-		x.w.wheel.Stop(x.timer)
-		return
+	if by := min(whole, attempt, idle); by < x.armed {
+		x.armed = by
+		x.w.wheel.Arm(x.timer, by)
 	}
-	x.w.wheel.Arm(x.timer, by)
 }
 
 // bounds are the times at which the request as a whole, the attempt, and the wait for the next byte end. The pool's time for a
@@ -346,14 +345,14 @@ func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
 // and the header of the response there is nothing to go on with. On a connection that requests share, a client that stops in
 // the middle of one holds up nothing else: the connection has no deadline for it, as that of HTTP/1.1 has.
 func (x *exchange) idleTime() (idle time.Duration) {
-	t := &x.front.client().listener.Timeouts
+	t := &x.client.listener.Timeouts
 	switch x.phase {
 	case tunnel:
 		return t.Tunnel
 	case sending, responding, draining:
 		idle = x.pooled.Body
 	}
-	if _, alone := x.front.(*front1); alone {
+	if !x.caps.Shared {
 		return idle
 	}
 	shorten := func(by time.Duration) {
@@ -376,6 +375,7 @@ func (x *exchange) stopped() bool { return !x.phase.answered() && !x.up.ended &&
 
 // fired is called at the deadline.
 func (x *exchange) fired() {
+	x.armed = clock.Never
 	whole, attempt, idle := x.bounds()
 	now := x.w.now
 	switch {
@@ -385,7 +385,6 @@ func (x *exchange) fired() {
 		x.abandon(errRequestTimeout)
 	case now >= idle && len(x.down.held) > 0:
 		x.w.counters.writeTimeouts.Add(1)
-		x.canceled = true
 		x.abandon(errWriteTimeout)
 	case now >= whole, now >= idle:
 		x.abandon(errReadTimeout)
@@ -399,22 +398,19 @@ func (x *exchange) fired() {
 // abandon ends the exchange without another attempt.
 func (x *exchange) abandon(f *failure) {
 	x.withdraw()
-	if back := x.takeBack(); back != nil {
-		back.cancel()
-		back.release()
-	}
+	x.leaveBack(true)
 	x.account(f)
 	if x.phase.answered() {
 		x.failure = f.name
-		x.cut()
+		x.cut(f == errWriteTimeout)
 		return
 	}
 	x.answer(f)
 }
 
 // cut ends a response that is not complete, so that the client sees it.
-func (x *exchange) cut() {
-	x.front.cancel()
+func (x *exchange) cut(gone bool) {
+	x.front.Cancel(gone)
 	x.finish()
 }
 
@@ -424,10 +420,7 @@ func (x *exchange) frontFailed() {
 		return
 	}
 	x.withdraw()
-	if back := x.takeBack(); back != nil {
-		back.cancel()
-		back.release()
-	}
+	x.leaveBack(true)
 	x.account(errGone)
 	if x.status == 0 {
 		x.status = errGone.status

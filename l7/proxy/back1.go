@@ -1,143 +1,159 @@
 package proxy
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http1"
-	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/semantics"
 )
 
 // back1 is a connection to a backend with HTTP/1.1.
 type back1 struct {
-	l       *link
-	m       *http1.Machine
-	x       *exchange // in progress
-	pool    *Pool
-	backend *pool.Backend
-	uses    int
-	index   int    // among the idle ones, or -1
-	before  uint64 // what its link had written when the request began
-	broken  bool
-	gone    bool // it is none of the backend's any more
-	heard   bool // a byte of the response has come
+	conn1
+	before uint64 // what its link had written when the request began
+	broken bool   // it cannot carry another request
+	heard  bool   // a byte of the response has come
 }
 
-// newBack1 returns the session of a connection that has been established.
-func newBack1(l *link, p *Pool, b *pool.Backend) *back1 {
-	s := &back1{l: l, pool: p, backend: b, index: -1, m: http1.NewMachine(http1.RoleClient, http1.Options{})}
+// newBack1 has HTTP/1.1 on a link that has been established.
+func newBack1(l *link, owner Owner) *back1 {
+	s := &back1{conn1: conn1{l: l, m: http1.NewMachine(http1.RoleClient, http1.Options{}), owner: owner}}
+	s.ev.Stream = s
 	l.session = s
 	return s
 }
 
-// begin sends the request of an exchange.
-func (s *back1) begin(x *exchange) {
-	s.x, s.uses, s.heard, s.before = x, s.uses+1, false, s.l.written
+// begin implements backConn.
+func (s *back1) begin(user any, _ bool) (Stream, Caps, error) {
+	s.user, s.heard, s.before, s.state, s.tunnel = user, false, s.l.written, noResponse, false
 	s.l.inputBy = clock.Never
-	x.opened(s)
+	return s, Caps{Direct: s}, nil
 }
 
-// reused implements backStream: a connection that has brought a part of the response was not closed before the request.
-func (s *back1) reused() bool { return s.uses > 1 && !s.heard }
-
 func (s *back1) input(p []byte, fin bool) (taken int) {
-	if s.x == nil { // idle: a response without a request, or the end of the connection (RFC 9112 9.5)
-		s.drop()
+	if s.user == nil { // idle: a response without a request, or the end of the connection (RFC 9112 9.5)
+		s.emit(Useless)
 		return len(p)
 	}
 	s.heard = s.heard || len(p) > 0
-	for s.l.demand != paused && s.l.stage != linkClosing && s.x != nil {
+	for s.l.demand != paused && s.l.open() && s.user != nil {
 		ev, n, err := s.m.Input(p[taken:], fin)
 		taken += n
 		if err != nil {
-			s.broken = true
-			if fin && len(p) == taken {
-				err = errTerminated
-				if s.x.phase.answered() {
-					err = errIncomplete
-				}
-			} else {
-				err = errProtocol
-			}
-			s.x.backFailed(err)
+			s.wrong(fin && len(p) == taken)
 			return len(p)
 		}
-		switch ev.Kind {
-		case http1.NeedInput:
-			if fin && s.x != nil && !s.x.down.ended {
+		if ev.Kind == http1.NeedInput {
+			if fin && s.state != responseEnded {
 				s.broken = true
-				s.x.backFailed(errTerminated)
+				s.fail(ErrTerminated)
 			}
 			return taken
-		case http1.Headers:
-			m := s.m.Message()
-			s.x.exact = m.Body == http1.Length
-			s.x.responseHead(&m.Message, m.Body == http1.NoBody && m.Status >= 200)
-		case http1.Data:
-			if s.x.responseData(ev.Payload); s.m.Left() >= bypassLeast && s.x != nil {
-				s.x.startBypass(&s.x.down)
-			}
-		case http1.Trailers:
-		case http1.End:
-			s.x.responseEnd(s.m.Trailers())
 		}
+		s.handle(&ev)
 	}
-	if s.x == nil && taken < len(p) && s.l.stage != linkClosing {
-		s.drop() // bytes after the response: whose they are is not known
+	if s.user == nil && taken < len(p) {
+		s.emit(Useless) // bytes after the response: whose they are is not known
 	}
 	return taken
 }
 
-func (s *back1) head(m *semantics.Message, end bool) (err error) {
-	s.l.out, err = s.m.AppendRequest(s.l.buffer(), m, end)
+// handle reports an event of the machine.
+func (s *back1) handle(ev *http1.Event) {
+	switch ev.Kind {
+	case http1.Headers:
+		m := s.m.Message()
+		s.ev.Ending = EndsLater
+		switch {
+		case m.Status < 200 && m.Status != 101:
+		case m.Body == http1.NoBody && m.Status != 101:
+			s.state, s.ev.Ending = responseEnded, EndsNow
+		default:
+			s.state, s.tunnel = responseBegun, m.Status == 101
+			if m.Body == http1.Length {
+				s.ev.Ending = EndsByLength
+			}
+		}
+		s.ev.Message = &m.Message
+		s.emit(Head)
+	case http1.Data:
+		s.data(ev.Payload)
+	case http1.End:
+		s.state = responseEnded
+		s.ev.Trailers = s.m.Trailers()
+		s.emit(End)
+	}
+}
+
+// wrong handles a response that cannot be understood, or that the end of the connection cuts.
+func (s *back1) wrong(cut bool) {
+	s.broken = true
+	switch {
+	case !cut:
+		s.fail(ErrProtocol)
+	case s.state != noResponse:
+		s.fail(ErrIncomplete)
+	default:
+		s.fail(ErrTerminated)
+	}
+}
+
+// fail is that of conn1.
+func (s *back1) fail(err error) {
+	s.ev.Started = s.heard
+	s.conn1.fail(err)
+}
+
+// Head implements Stream.
+func (s *back1) Head(m *semantics.Message, e Ending) (err error) {
+	s.l.out, err = s.m.AppendRequest(s.l.buffer(), m, e == EndsNow)
 	s.l.touch()
 	return err
 }
 
-func (s *back1) write(p []byte) int { return s.l.content(s.m, s.tunnel(), p) }
-
-func (s *back1) end(trailers []semantics.Field) {
-	if s.tunnel() {
-		s.l.closeWrite()
-		return
-	}
-	var err error
-	if s.l.out, err = s.m.AppendEnd(s.l.buffer(), trailers); err != nil {
+// End implements Stream.
+func (s *back1) End(trailers []semantics.Field) {
+	if s.finish(trailers) != nil {
 		s.broken = true
 	}
-	s.l.touch()
 }
 
-// progress says that content has arrived: the exchange bounds the time between.
+// progress implements Direct: the exchange bounds the time between parts of the content.
 func (s *back1) progress() {}
 
-// tunnel is that of front1.
-func (s *back1) tunnel() bool { return s.x != nil && s.x.phase == tunnel }
+// Cancel implements Stream.
+func (s *back1) Cancel(bool) { s.broken = true }
 
-func (s *back1) pause()  { s.l.pause() }
-func (s *back1) resume() { s.l.resume() }
-func (s *back1) cancel() { s.broken = true }
-
-// release makes the connection idle, if its request and response are complete.
-func (s *back1) release() {
-	s.broken = s.broken || s.l.bypass != nil && s.l.moves == moveHolding // the loop holds content of this response
-	s.x, s.l.bypass = nil, nil
-	l := s.l
-	if !l.open() {
-		return
+// Release implements Stream.
+func (s *back1) Release() {
+	s.broken = s.detach() || s.broken
+	if s.l.demand == paused && s.reusable() {
+		s.l.resume()
 	}
-	if s.broken || !s.m.Idle() || !s.m.KeepAlive() || len(l.in) > 0 || l.ended() || s.pool.MaxUses > 0 && s.uses >= s.pool.MaxUses {
-		s.drop()
-		return
-	}
-	if l.demand == paused {
-		l.resume()
-	}
-	l.w.keep(s)
 }
 
-// drop closes the connection.
-func (s *back1) drop() {
-	s.leave()
+// reusable implements backConn.
+func (s *back1) reusable() bool {
+	return s.l.open() && !s.broken && s.m.Idle() && s.m.KeepAlive() && len(s.l.in) == 0 && !s.l.ended()
+}
+
+// limit implements backConn.
+func (s *back1) limit() (streams int, known bool) { return 1, true }
+
+// streams implements backConn.
+func (s *back1) streams() int {
+	if s.user != nil {
+		return 1
+	}
+	return 0
+}
+
+// rest implements backConn.
+func (s *back1) rest(t time.Duration) { s.l.deadline(&s.l.inputBy, t) }
+
+// close implements backConn.
+func (s *back1) close() {
 	if s.broken {
 		s.l.abort()
 		return
@@ -145,41 +161,23 @@ func (s *back1) drop() {
 	s.l.close()
 }
 
-// leave takes the connection from those of its backend. Input that comes while it is closed, or a reset, may end it once more.
-func (s *back1) leave() {
-	if s.gone {
-		return
-	}
-	s.gone = true
-	s.l.w.forget(s)
-	s.l.w.connClosed(s.backend)
-}
-
-func (s *back1) writable() {
-	if s.x != nil {
-		s.x.backWritable()
-	}
-}
-
-func (s *back1) expired(output bool) {
-	if s.x == nil {
-		s.drop() // idle
+func (s *back1) expired(bool) {
+	if s.user == nil {
+		s.emit(Useless) // idle for too long
 		return
 	}
 	s.broken = true
-	s.x.backFailed(errReadTimeout)
+	s.fail(ErrTimeout)
 }
 
 func (s *back1) failed(err error) {
-	s.leave()
+	s.emit(Closed)
 	s.broken = true
-	if s.x != nil {
-		switch {
-		case s.x.phase.answered():
-			err = errIncomplete
-		case s.l.written == s.before:
-			err = errUnsent
-		}
-		s.x.backFailed(err)
+	switch {
+	case s.state != noResponse:
+		err = ErrIncomplete
+	case s.l.written == s.before:
+		err = ErrUnsent
 	}
+	s.fail(err)
 }

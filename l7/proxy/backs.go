@@ -12,27 +12,15 @@ import (
 
 // backends are a worker's connections to one backend of a pool.
 type backends struct {
-	idle    []*back1 // the one used last is the last
-	shared  []sharedBack
-	opening []*dialing
-	streams int // requests at a time that its last connection of HTTP/2 took, 0 if not known
+	idle      []*server // of HTTP/1.1; the one used last is the last
+	shared    []*server // of HTTP/2 and HTTP/3
+	opening   []*dialing
+	exclusive int // connections of HTTP/1.1, idle or not
+	streams   int // requests at a time that its last connection of HTTP/2 took, 0 if not known
 
 	queue                // who waits until the backend may have another connection
 	published clock.Time // since when the first of them waits, as the backend knows it
 	owned     bool       // the connections are those of one client
-}
-
-// sharedBack is a connection that carries several requests at a time: back2 or back3.
-type sharedBack interface {
-	// available reports whether another request may begin.
-	available() bool
-	// begin sends the request of an exchange, perhaps once the backend's settings have arrived.
-	begin(x *exchange)
-	awaited // settings
-	// unused reports whether no request is in progress.
-	unused() bool
-	// leave closes the connection after the requests in progress.
-	leave()
 }
 
 // backsKey names connections: backends of two pools with the same address have connections of their own.
@@ -42,26 +30,25 @@ type backsKey struct {
 	owner   *clientInfo // with a header of the PROXY protocol: whose they are
 }
 
-// backsTo returns the connections to a backend, those of one client if owner is not nil.
-func (w *Worker) backsTo(p *Pool, b *pool.Backend, owner *clientInfo) *backends {
-	k := backsKey{p, b, owner}
+// backsTo returns the connections to a backend.
+func (w *Worker) backsTo(k backsKey) *backends {
 	bs := w.backs[k]
 	if bs == nil {
-		bs = &backends{published: clock.Never, owned: owner != nil}
+		bs = &backends{published: clock.Never, owned: k.owner != nil}
 		w.backs[k] = bs
-		if owner != nil {
-			owner.owns = append(owner.owns, k)
+		if k.owner != nil {
+			k.owner.owns = append(k.owner.owns, k)
 		}
 	}
 	return bs
 }
 
-// backsOf returns the connections that an exchange may take.
-func (w *Worker) backsOf(x *exchange) *backends {
-	return w.backsTo(x.pooled, x.backend, x.pooled.owner(x.front.client()))
+// backsKey names the connections that an exchange may take.
+func (x *exchange) backsKey() backsKey {
+	return backsKey{x.pooled, x.backend, x.pooled.owner(x.client)}
 }
 
-// retire closes the connections without requests, and the others after them.
+// retire closes idle connections now, and busy ones after their last request.
 func (bs *backends) retire() {
 	for len(bs.idle) > 0 {
 		bs.idle[len(bs.idle)-1].drop()
@@ -71,21 +58,20 @@ func (bs *backends) retire() {
 	}
 }
 
-// open finds or opens a connection for an exchange, and calls its opened or backFailed, perhaps before it returns. An idle
-// connection is taken once all events of the batch have been handled: its backend may have closed it, or sent what nobody has
-// asked for, which a request that goes out before that is read would get for its response. One of HTTP/1.1 is opened then, too: a
-// response in the batch may make another idle.
+// open finds or opens a connection for an exchange. An idle connection is taken once all events of the batch have been handled:
+// its backend may have closed it, or sent what no request has asked for, which one that goes out before that is read would get for
+// its response. One of HTTP/1.1 is opened then, too: a response in the batch may make another idle.
 func (w *Worker) open(x *exchange) {
-	if x.waits == nil && (x.pooled.Protocol == HTTP1 || len(w.backsOf(x).idle) > 0) {
-		t := taskStart
-		if x.wait.turn != 0 {
-			t = taskRestart
-		}
-		x.waits = &w.run
-		w.run.add(t, x, &x.tasks)
+	if x.pooled.Protocol != HTTP1 && w.backsTo(x.backsKey()).exclusive == 0 {
+		w.openNow(x)
 		return
 	}
-	w.openNow(x)
+	t := taskStart
+	if x.wait.turn != 0 {
+		t = taskRestart
+	}
+	x.waits = &w.run
+	w.run.add(t, x, &x.tasks)
 }
 
 // withdraw implements awaited. The exchange stays in the queue, which may be for another request by then.
@@ -100,16 +86,11 @@ func (x *exchange) run(t task) {
 }
 
 func (w *Worker) openNow(x *exchange) {
-	bs := w.backsOf(x)
-	if x.outgoing.Protocol == "" || x.pooled.Protocol == HTTP1 {
-		if n := len(bs.idle); n > 0 {
-			s := bs.idle[n-1]
-			bs.idle = bs.idle[:n-1]
-			s.index = -1
-			w.counters.reused.Add(1)
-			s.begin(x)
-			return
-		}
+	bs := w.backsTo(x.backsKey())
+	if n := len(bs.idle); n > 0 && (x.outgoing.Protocol == "" || x.pooled.Protocol == HTTP1) {
+		w.counters.reused.Add(1)
+		bs.idle[n-1].begin(x)
+		return
 	}
 	for _, s := range bs.shared {
 		if s.available() {
@@ -119,27 +100,39 @@ func (w *Worker) openNow(x *exchange) {
 		}
 	}
 	if w.overtakes(&x.wait, bs, x.backend) {
-		x.line(bs)
+		x.enqueue(bs)
 		return
 	}
 	w.dial(x, bs)
 }
 
-// line has an exchange wait for a connection, or fail where as many wait as may.
-func (x *exchange) line(bs *backends) {
+// enqueue has an exchange wait for a connection, or fail where as many wait as may.
+func (x *exchange) enqueue(bs *backends) {
 	if !x.w.enqueue(&x.wait, bs, x.pooled, x.backend) {
 		x.backFailed(errBackendFull)
+	}
+}
+
+// withdraw has an exchange wait for no connection any more. The connection may serve another request.
+func (x *exchange) withdraw() {
+	if a := x.waits; a != nil {
+		x.waits = nil
+		a.withdraw(x)
 	}
 }
 
 // dialing is the session of a connection to a backend that is being established.
 type dialing struct {
 	l       *link
-	pool    *Pool
-	backend *pool.Backend
+	key     backsKey
 	waiting []*exchange // with HTTP/2 several may wait for one connection
 	pass    *pass       // in place of exchanges
 	client  *clientInfo // of the first request
+}
+
+// withdraw implements awaited.
+func (d *dialing) withdraw(x *exchange) {
+	d.waiting = slices.DeleteFunc(d.waiting, func(o *exchange) bool { return o == x })
 }
 
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
@@ -153,47 +146,47 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 			}
 		}
 	}
-	d := &dialing{pool: x.pooled, backend: x.backend, client: x.front.client(), waiting: []*exchange{x}}
-	x.waits = d
-	if err := w.connect(d); err != nil {
-		if x.waits = nil; err == errBackendFull {
-			x.line(bs)
-			return
-		}
+	d := &dialing{key: x.backsKey(), client: x.client, waiting: []*exchange{x}}
+	switch err := w.connect(d); err {
+	case nil:
+		x.waits = d
+	case errBackendFull:
+		x.enqueue(bs)
+	default:
 		x.backFailed(err)
 	}
 }
 
 // connect opens the connection of d.
 func (w *Worker) connect(d *dialing) error {
-	if !d.backend.ConnOpened() {
+	p, b := d.key.pool, d.key.backend
+	if !b.ConnOpened() {
 		return errBackendFull
 	}
 	l := w.newLink(nil)
 	l.session, l.dial, l.stage, d.l = d, d, linkConnecting, l
-	l.owner = d.pool.owner(d.client)
 	var conn transport.Conn
 	var err error
-	if d.pool.Protocol == OverQUIC {
+	if p.Protocol == OverQUIC {
 		err = w.dialQUIC(d)
 	} else {
-		conn, err = w.loop.Dial(d.backend.Address(), l)
+		conn, err = w.loop.Dial(b.Address(), l)
 	}
 	if err != nil {
-		w.connClosed(d.backend)
+		w.connClosed(b)
 		l.finish()
 		return err
 	}
 	w.counters.backOpened.Add(1)
-	l.conn, l.remote = conn, d.backend.Address()
+	l.conn, l.remote = conn, b.Address()
 	l.outputTime = backWrite
-	bs := w.backsTo(d.pool, d.backend, l.owner)
+	bs := w.backsTo(d.key)
 	bs.opening = append(bs.opening, d)
-	if d.pool.TLS != nil && conn != nil {
-		l.engine = tls.NewClientEngine(d.pool.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+	if p.TLS != nil && conn != nil {
+		l.engine = tls.NewClientEngine(p.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 	}
 	l.blocked = true // until it is established
-	l.deadline(&l.inputBy, cmp.Or(d.pool.Connect, DefaultConnect))
+	l.deadline(&l.inputBy, cmp.Or(p.Connect, DefaultConnect))
 	return nil
 }
 
@@ -205,7 +198,7 @@ func (bs *backends) waiting() int { return min(maxWaiting, cmp.Or(bs.streams, ma
 
 // connected is called when the transport is established.
 func (d *dialing) connected() {
-	if d.pool.ProxyHeader.Version != 0 {
+	if d.key.pool.ProxyHeader.Version != 0 {
 		d.sendHeader()
 	}
 	if d.l.engine == nil {
@@ -215,66 +208,63 @@ func (d *dialing) connected() {
 	d.l.touch() // the ClientHello
 }
 
-// established begins the protocol, and the requests that wait for it.
+// established begins the protocol.
 func (d *dialing) established() {
-	w, l := d.l.w, d.l
-	waiting := d.waiting
-	d.end()
+	l, p := d.l, d.key.pool
 	l.inputBy = clock.Never
 	if d.pass != nil {
+		d.end()
 		d.pass.opened(l)
 		return
 	}
-	h2 := d.pool.Protocol == HTTP2
+	h2 := p.Protocol == HTTP2
 	if l.engine != nil {
 		if p := l.engine.ConnectionState().NegotiatedProtocol; p != "" {
 			h2 = p == "h2"
 		}
 	}
+	s := newServer(l.w, d.key)
 	if h2 {
-		s := newBack2(l, d.pool, d.backend)
-		if len(waiting) == 0 { // its request was given up
-			s.idle()
-			return
-		}
-		for _, x := range waiting {
-			if x.waits != awaited(d) {
-				continue // given up meanwhile
-			}
-			x.waits = nil
-			if s.available() {
-				s.begin(x)
-			} else {
-				w.open(x)
-			}
-		}
-		return
+		s.conn = newBack2(l, cmp.Or(p.Connect, DefaultConnect), s)
+	} else {
+		s.conn = newBack1(l, s)
 	}
-	s := newBack1(l, d.pool, d.backend)
-	used := false
+	d.begin(s, h2)
+}
+
+// begin begins the requests that wait for a connection.
+func (d *dialing) begin(s *server, shared bool) {
+	w, waiting := d.l.w, d.waiting
+	if s.shared = shared; shared {
+		s.bs.shared = append(s.bs.shared, s)
+	} else {
+		s.bs.exclusive++
+	}
+	d.end()
 	for _, x := range waiting {
 		if x.waits != awaited(d) {
-			continue
+			continue // given up meanwhile
 		}
-		if x.waits = nil; used {
+		switch x.waits = nil; {
+		case s.available():
+			s.begin(x)
+		case s.barren():
+			x.backFailed(errUnprocessed)
+		default:
 			w.open(x)
-			continue
 		}
-		used = true
-		s.begin(x)
 	}
-	if !used {
-		w.keep(s)
-	}
+	s.released()
 }
 
 // end takes d from the connections that are being opened.
 func (d *dialing) end() {
+	w := d.l.w
 	d.l.dial = nil
-	bs := d.l.w.backsTo(d.pool, d.backend, d.l.owner)
+	bs := w.backsTo(d.key)
 	bs.opening = slices.DeleteFunc(bs.opening, func(o *dialing) bool { return o == d })
 	d.waiting = nil
-	d.l.w.forgetOwned(backsKey{d.pool, d.backend, d.l.owner})
+	w.forget(d.key)
 }
 
 func (d *dialing) input(p []byte, _ bool) int { return len(p) }
@@ -286,9 +276,9 @@ func (d *dialing) expired(bool) {
 }
 
 func (d *dialing) failed(err error) {
-	d.l.w.counters.backFailed.Add(1)
-	d.l.w.connClosed(d.backend)
-	waiting := d.waiting
+	w, waiting := d.l.w, d.waiting
+	w.counters.backFailed.Add(1)
+	w.connClosed(d.key.backend)
 	d.end()
 	if d.pass != nil {
 		d.pass.dialFailed(err)
@@ -299,53 +289,4 @@ func (d *dialing) failed(err error) {
 			x.backFailed(err)
 		}
 	}
-}
-
-// withdraw has an exchange wait for no connection any more. The connection may serve another request.
-func (x *exchange) withdraw() {
-	if a := x.waits; a != nil {
-		x.waits = nil
-		a.withdraw(x)
-	}
-}
-
-// withdraw implements awaited.
-func (d *dialing) withdraw(x *exchange) {
-	d.waiting = slices.DeleteFunc(d.waiting, func(o *exchange) bool { return o == x })
-}
-
-// keep makes a connection idle.
-func (w *Worker) keep(s *back1) {
-	if s.l.owner != nil && s.l.owner.gone {
-		s.drop()
-		return
-	}
-	bs := w.backsTo(s.pool, s.backend, s.l.owner)
-	if len(bs.idle) >= cmp.Or(s.pool.MaxIdle, DefaultMaxIdle) || w.draining || w.unused(s.pool, s.backend) {
-		s.drop()
-		w.forgetUnused(backsKey{s.pool, s.backend, s.l.owner})
-		return
-	}
-	s.index = len(bs.idle)
-	bs.idle = append(bs.idle, s)
-	s.l.deadline(&s.l.inputBy, cmp.Or(s.pool.Idle, DefaultIdle))
-	switch v, yielded := w.takeTurn(bs); {
-	case yielded:
-		s.drop()
-	case v != nil:
-		v.begin() // after the batch: bytes behind the response may show that the connection is of no use
-	}
-}
-
-// forget takes a connection from the idle ones, if it is one.
-func (w *Worker) forget(s *back1) {
-	if s.index < 0 {
-		return
-	}
-	bs := w.backsTo(s.pool, s.backend, s.l.owner)
-	last := len(bs.idle) - 1
-	bs.idle[s.index] = bs.idle[last]
-	bs.idle[s.index].index = s.index
-	bs.idle = bs.idle[:last]
-	s.index = -1
 }

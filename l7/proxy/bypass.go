@@ -24,34 +24,20 @@ type mover interface {
 
 // bypass moves content of one connection to another past the protocol machines.
 type bypass struct {
-	sender   direct
+	sender   Direct
 	r        *relay
 	from     *http1.Machine
 	to       *http1.Machine
 	receiver *link
 }
 
-// direct is a stream that is all of a connection with HTTP/1.1.
-type direct interface {
-	plain() (*link, *http1.Machine)
-	// progress says that content has arrived.
-	progress()
-}
-
-func (f *front1) plain() (*link, *http1.Machine) { return f.l, f.m }
-func (s *back1) plain() (*link, *http1.Machine)  { return s.l, s.m }
-
 // startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays.
 func (x *exchange) startBypass(r *relay) {
-	if len(r.held)+len(r.kept) > 0 || r.to == nil { // what is kept goes through the relay
-		return
+	a, b := x.caps.Direct, x.direct
+	if r == &x.down {
+		a, b = b, a
 	}
-	a, ok := r.from.(direct)
-	if !ok {
-		return
-	}
-	b, ok := r.to.(direct)
-	if !ok {
+	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 { // what is kept goes through the relay
 		return
 	}
 	l, from := a.plain()
@@ -59,8 +45,8 @@ func (x *exchange) startBypass(r *relay) {
 	if from.Left() < bypassLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.moves == moveUnsupported {
 		return
 	}
-	l.bypass = &l.bypassed
-	l.bypassed = bypass{sender: a, r: r, from: from, to: to, receiver: receiver}
+	r.bypassed = bypass{sender: a, r: r, from: from, to: to, receiver: receiver}
+	l.bypass = &r.bypassed
 }
 
 // path implements mover.
@@ -86,7 +72,9 @@ func (l *link) move() {
 		return
 	}
 	if to.unsent() > 0 {
-		if to.flush(); to.closed() {
+		to.touch() // what follows a flush, and an error, comes after the batch
+		if err := to.flushPlain(); err != nil {
+			l.pause()
 			return
 		}
 	}
@@ -106,7 +94,9 @@ func (l *link) move() {
 		l.waitFor(to)
 		return
 	case out != nil:
-		to.fail(out)
+		to.failure = out
+		to.touch()
+		l.pause()
 		return
 	case in == transport.ErrAgain:
 		l.input = inputDrained

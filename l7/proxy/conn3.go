@@ -7,26 +7,29 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/semantics"
 )
 
-// session3 is what a connection of HTTP/3 is used for: front3 or back3.
+// session3 is what differs between the ends of a connection of HTTP/3: front3 and back3.
 type session3 interface {
-	// opened says that the peer has opened a stream for a request. false refuses it.
+	// opened reports whether a stream that the peer has opened for a request is taken.
 	opened(st *stream3) bool
-	// message is an event of a request's stream: Headers, TooLarge, Data, Trailers or End. It borrows the event.
+	// message is the header of a message, or that it is too large. It borrows the event.
 	message(st *stream3, ev *http3.Event)
 	// control is an event of the control stream.
 	control(ev *http3.Event)
-	// broken says that a stream cannot be read on: the peer has reset it, or what it carries is malformed.
+	// broken is called where a stream cannot be read on: the peer has reset it, or what it carries is malformed.
 	broken(st *stream3, err error)
-	// writable says that a stream has room again.
-	writable(st *stream3)
-	// stopped says that the peer wants no more of what is sent on a stream.
+	// stopped is called where the peer wants no more of what is sent on a stream.
 	stopped(st *stream3, err error)
-	// lost says that the connection has ended. Streams are still in conn3.streams.
+	// lost is called where the connection has ended. Streams are still in conn3.streams.
 	lost(err error)
 	// passed is called at the time that the session armed its timer for.
 	passed()
+
+	head(st *stream3, m *semantics.Message, e Ending) error
+	canceled(st *stream3, gone bool)
+	released(st *stream3)
 }
 
 // conn3 is a connection of HTTP/3: its machine, which the loop alone drives, over streams of package quicconn.
@@ -34,18 +37,21 @@ type conn3 struct {
 	w       *Worker
 	c       *quicconn.Conn
 	m       *http3.Machine
+	owner   Owner
+	ev      Event
 	session session3
 	streams []*stream3 // of requests
 	free    *stream3
 	timer   uint32
 	armed   clock.Time // when it fires
 	tasks   taskSet
+	failure error // by which the connection is to end
 	closed  bool
 }
 
 // newConn3 begins HTTP/3 on a connection with three unidirectional streams.
-func (w *Worker) newConn3(c *quicconn.Conn, m *http3.Machine) *conn3 {
-	k := &conn3{w: w, c: c, m: m, armed: clock.Never}
+func newConn3(w *Worker, c *quicconn.Conn, m *http3.Machine, owner Owner) *conn3 {
+	k := &conn3{w: w, c: c, m: m, owner: owner, armed: clock.Never}
 	k.timer = w.newTimer(k)
 	k.touch()
 	return k
@@ -56,8 +62,16 @@ func (k *conn3) touch() { k.w.run.add(taskFlush, k, &k.tasks) }
 
 // run implements runnable.
 func (k *conn3) run(t task) {
-	k.tasks.clear(t)
+	if k.tasks.clear(t); k.failure != nil {
+		k.fail(k.failure)
+	}
 	k.flush()
+}
+
+// emit reports an event of the connection.
+func (k *conn3) emit(kind Kind, err error) {
+	k.ev.Kind, k.ev.Err = kind, err
+	k.owner.Handle(&k.ev)
 }
 
 // flush sends what the machine has for the three streams.
@@ -125,7 +139,7 @@ func (k *conn3) take(s *quicconn.Stream) *stream3 {
 	}
 	k.enlist(st)
 	if !k.session.opened(st) {
-		st.end(http3.RequestRejected)
+		st.close(http3.RequestRejected)
 		return nil
 	}
 	return st
@@ -156,7 +170,7 @@ func (k *conn3) Writable(s *quicconn.Stream) {
 	k.w.enter()
 	if st, ok := s.User.(*stream3); ok && !k.closed {
 		st.stuck = 0
-		k.session.writable(st)
+		st.emit(Writable, nil)
 	}
 }
 
@@ -184,7 +198,7 @@ func (k *conn3) Closed(err error) {
 	}
 }
 
-// fail ends the connection by an error of ours.
+// fail ends the connection by an error of the peer.
 func (k *conn3) fail(err error) {
 	if k.closed {
 		return
@@ -197,7 +211,7 @@ func (k *conn3) fail(err error) {
 	k.close(code, text, err)
 }
 
-// close closes the connection. The session hears err.
+// close closes the connection. The session gets err.
 func (k *conn3) close(code http3.ErrorCode, text string, err error) {
 	if k.closed {
 		return
@@ -212,4 +226,29 @@ func (k *conn3) end(err error) {
 	k.closed = true
 	k.session.lost(err)
 	k.w.freeTimer(k.timer)
+}
+
+// failAll reports that all streams have ended by an error.
+func (k *conn3) failAll(err error) {
+	for len(k.streams) > 0 {
+		st := k.streams[len(k.streams)-1]
+		st.mute, st.arrived = true, true
+		if st.user != nil {
+			st.emit(Failed, err)
+		} else {
+			st.close(http3.NoError)
+		}
+	}
+}
+
+// open reports whether the connection has not ended.
+func (k *conn3) open() bool { return !k.closed }
+
+// each calls do for each stream in use.
+func (k *conn3) each(do func(user any)) {
+	for i := len(k.streams) - 1; i >= 0; i-- {
+		if i < len(k.streams) && k.streams[i].user != nil {
+			do(k.streams[i].user)
+		}
+	}
 }

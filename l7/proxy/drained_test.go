@@ -33,22 +33,22 @@ func TestFramingFollowsFrames(t *testing.T) {
 			must(t, err)
 			ends = append(ends, len(all))
 		}
-		var f framing
+		var f websocket.Framing
 		for at := 0; at < len(all); {
 			n := min(len(all)-at, 1+rng.IntN([]int{3, 300, 30000}[rng.IntN(3)]))
 			if i, found := slices.BinarySearch(ends, at+n); !found && ends[i]-at > 0 && rng.IntN(2) == 0 {
 				n = ends[i] - at
 			}
-			f.pass(all[at : at+n])
+			f.Pass(all[at : at+n])
 			at += n
-			if _, want := slices.BinarySearch(ends, at); f.between() != want || f.closed {
-				t.Fatalf("after %d bytes: between frames %v, want %v; closed %v", at, f.between(), want, f.closed)
+			if _, want := slices.BinarySearch(ends, at); f.Between() != want || f.Closed() {
+				t.Fatalf("after %d bytes: between frames %v, want %v; closed %v", at, f.Between(), want, f.Closed())
 			}
 		}
 		end, err := m.AppendClose(nil, websocket.CloseNormal, "")
 		must(t, err)
-		if f.pass(end); !f.closed || !f.between() {
-			t.Errorf("a Close frame: closed %v, between frames %v", f.closed, f.between())
+		if f.Pass(end); !f.Closed() || !f.Between() {
+			t.Errorf("a Close frame: closed %v, between frames %v", f.Closed(), f.Between())
 		}
 	}
 }

@@ -6,30 +6,13 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/websocket"
 )
-
-// stream is one side of an exchange: a request of a session.
-type stream interface {
-	// head sends the header of a message: the request at a back, a response or an interim response at a front. With end
-	// no content follows.
-	head(m *semantics.Message, end bool) error
-	// write sends content, and returns how much of it. With less, writable of the exchange follows.
-	write(p []byte) int
-	// end ends the message. Trailers may be nil.
-	end(trailers []semantics.Field)
-	// pause stops the input of the stream, and resume has it go on.
-	pause()
-	resume()
-	// cancel ends the stream by an error: its peer sees that the message is not complete.
-	cancel()
-	// release says that the exchange has ended in both directions.
-	release()
-}
 
 // relay is one direction of an exchange.
 type relay struct {
-	to       stream // nil while there is nowhere to send
-	from     stream
+	to       Stream // nil while there is nowhere to send
+	from     Stream
 	held     []byte // content that the receiver has not taken
 	kept     []byte // content that it has taken, for another attempt,
 	keep     int    // of at most so many bytes; 0 keeps none
@@ -38,9 +21,9 @@ type relay struct {
 	sent     bool // and the receiver has got the end
 	paused   bool // the sender is not read
 	bytes    uint64
-	frames   framing     // of a WebSocket
+	frames   websocket.Framing
 	progress *clock.Time // of the exchange
-	over     bool        // the exchange has ended, perhaps within a call of to: a write may find that the connection has failed
+	bypassed bypass
 }
 
 // data passes content on. What the receiver does not take is held, and the sender waits.
@@ -48,18 +31,18 @@ func (r *relay) data(w *Worker, p []byte) {
 	r.bytes += uint64(len(p))
 	*r.progress = w.now
 	if len(r.held) == 0 && r.to != nil {
-		n := r.to.write(p)
+		n := r.to.Write(p)
 		r.remember(w, p[:n])
 		p = p[n:]
 	}
-	if len(p) > 0 && !r.over {
+	if len(p) > 0 {
 		if r.held == nil {
 			r.held = w.getBuffer()
 		}
 		r.held = append(r.held, p...)
 		if !r.paused && r.from != nil { // a response of the gateway comes from no stream
 			r.paused = true
-			r.from.pause()
+			r.from.Pause(true)
 		}
 	}
 }
@@ -70,11 +53,7 @@ func (r *relay) push(w *Worker) {
 		return
 	}
 	if len(r.held) > 0 {
-		to := r.to
-		n := to.write(r.held)
-		if r.over || r.to != to {
-			return
-		}
+		n := r.to.Write(r.held)
 		if n > 0 {
 			*r.progress = w.now
 		}
@@ -86,12 +65,12 @@ func (r *relay) push(w *Worker) {
 	}
 	if r.ended && !r.sent {
 		r.sent, *r.progress = true, w.now
-		r.to.end(r.trailers)
+		r.to.End(r.trailers)
 		return
 	}
 	if r.paused {
 		if r.paused = false; r.from != nil {
-			r.from.resume()
+			r.from.Pause(false)
 		}
 	}
 }
@@ -106,12 +85,17 @@ func (r *relay) end(w *Worker) {
 
 // exchange is one request and its response.
 type exchange struct {
-	w     *Worker
-	next  *exchange // of the free ones
-	phase phase
-	tasks taskSet // it outlives the request
-	front frontStream
-	back  backStream
+	w      *Worker
+	next   *exchange // of the free ones
+	phase  phase
+	tasks  taskSet // it outlives the request
+	client *clientInfo
+	front  Stream
+	back   Stream
+	caps   Caps    // of front
+	direct Direct  // of back
+	server *server // whose back is
+	use    int     // how many requests it has carried, with this one
 
 	rule      *Rule
 	pooled    *Pool
@@ -138,6 +122,7 @@ type exchange struct {
 	started     clock.Time // of the attempt
 	progress    clock.Time // of the last byte of content, in either direction
 	timer       uint32
+	armed       clock.Time // when the timer fires
 	attempts    int
 	latency     time.Duration // from the attempt to the header of the response
 	status      int
@@ -145,8 +130,6 @@ type exchange struct {
 	interims    uint64 // bytes of interim responses
 	failure     string // the error of Proxy-Status, where the gateway answered
 	backendName string // of the last attempt
-	exact       bool   // the content of the response is as long as its header says, and no trailers follow
-	canceled    bool   // a stream of the client ends with CANCEL: that of the backend did, or the client takes nothing
 }
 
 // awaited is what an attempt waits for: the end of the batch, a place in a queue, a connection that is being opened, or the settings
@@ -156,39 +139,22 @@ type awaited interface {
 	withdraw(x *exchange)
 }
 
-// frontStream is the side of the client.
-type frontStream interface {
-	stream
-	client() *clientInfo
-	// protocol is the version, as access logs name it.
-	protocol() string
-	// proceed tells a client that waits for it to send the content (RFC 9110 10.1.1).
-	proceed()
-}
-
-// backStream is the side of the backend.
-type backStream interface {
-	stream
-	// reused reports whether the connection has carried requests before: it may have been closed by the backend just now.
-	reused() bool
-}
-
 // newExchange begins an exchange.
-func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange {
+func (w *Worker) newExchange(c *clientInfo, ev *Event) *exchange {
 	x := w.exchanges
 	if x == nil {
 		x = &exchange{w: w}
 	} else {
 		w.exchanges = x.next
 	}
-	*x = exchange{
-		w: w, tasks: x.tasks, phase: received, front: front, request: m, began: w.now, wait: waiter{x: x},
-		fields: x.fields[:0], path: x.path[:0], target: x.target[:0], scratch: x.scratch[:0],
-	}
-	if c := front.client(); c.at != nil {
-		c.listener = c.at.current
-	}
-	x.up.from, x.down.to = front, front
+	fields, path, target, scratch, tasks := x.fields[:0], x.path[:0], x.target[:0], x.scratch[:0], x.tasks
+	*x = exchange{} // at once: a literal with fields would be built aside and copied
+	x.fields, x.path, x.target, x.scratch, x.tasks = fields, path, target, scratch, tasks
+	x.w, x.phase, x.client, x.front, x.caps, x.request = w, received, c, ev.Stream, ev.Caps, ev.Message
+	x.began, x.armed, x.wait.x = w.now, clock.Never, x
+	c.use(c.at.current)
+	x.up.from, x.down.to = x.front, x.front
+	x.up.ended = ev.Ending == EndsNow
 	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.now
 	x.timer = w.newTimer(x)
 	w.counters.requests.Add(1)
@@ -198,16 +164,26 @@ func (w *Worker) newExchange(front frontStream, m *semantics.Message) *exchange 
 
 // requestData is content of the request. It borrows p.
 func (x *exchange) requestData(p []byte) {
+	if !x.checkBody(p) {
+		return
+	}
 	if x.outgoing.Protocol != "" {
-		x.up.frames.pass(p)
+		x.up.frames.Pass(p)
 	}
 	x.up.data(x.w, p)
 }
 
 // requestEnd is the end of the request.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
+	switch {
+	case !x.caps.Shared && x.outgoing.Protocol != "" && x.phase != tunnel:
+		return // the bytes of the other protocol follow
+	case x.up.sent: // with the header
+		x.finishIfDone()
+		return
+	}
 	if len(trailers) > 0 {
-		trailers = x.front.client().listener.Names.Trailers(trailers)
+		trailers = x.client.listener.Names.Trailers(trailers)
 	}
 	x.up.trailers = trailers
 	x.up.end(x.w)
@@ -222,11 +198,15 @@ func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestSent() }
 
 // opened says that there is a connection for the request. The exchange sends it.
-func (x *exchange) opened(back backStream) {
+func (x *exchange) opened(s *server, back Stream, caps Caps) {
 	x.back, x.down.from = back, back
+	x.server, x.direct, x.use = s, caps.Direct, s.uses
 	upgrade := x.outgoing.Protocol != ""
-	end := upgrade || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0
-	if err := back.head(&x.outgoing, end); err != nil {
+	end, ending := upgrade || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0, EndsLater
+	if end {
+		ending = EndsNow
+	}
+	if err := back.Head(&x.outgoing, ending); err != nil {
 		x.backFailed(err)
 		return
 	}
@@ -240,11 +220,13 @@ func (x *exchange) opened(back backStream) {
 		return
 	}
 	x.on(opened)
-	x.front.proceed()
+	_ = x.front.Head(&continue100, EndsLater) // if the client waits for it (RFC 9110 10.1.1)
 	x.up.push(x.w)
 	x.requestSent()
 	x.deadline() // of what is left of the request
 }
+
+var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
 // requestSent begins the time for the response once the request was sent.
 func (x *exchange) requestSent() {
@@ -255,12 +237,12 @@ func (x *exchange) requestSent() {
 }
 
 // responseHead is the header of a response, or of an interim one.
-func (x *exchange) responseHead(m *semantics.Message, end bool) {
+func (x *exchange) responseHead(m *semantics.Message, e Ending) {
 	if m.Status < 200 && m.Status != 101 {
 		x.interim(m)
 		return
 	}
-	if x.retryStatus(m.Status, errIncomplete) || end && x.retryCall(m) {
+	if x.retryStatus(m.Status, errIncomplete) || e == EndsNow && x.retryCall(m) {
 		return
 	}
 	x.up.forget(x.w)
@@ -272,12 +254,13 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 	}
 	x.status, x.progress = m.Status, x.w.now
 	if out == &x.reply {
+		e = EndsLater
 		x.on(switched)
 	} else {
 		x.on(answered)
 	}
 	x.deadline()
-	if err := x.front.head(x.responseMessage(out), end && x.phase != tunnel); err != nil {
+	if err := x.front.Head(x.responseMessage(out), e); err != nil {
 		x.frontFailed()
 		return
 	}
@@ -285,7 +268,7 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 	case x.phase == tunnel:
 		x.up.to = x.back
 		x.up.push(x.w)
-	case end:
+	case e == EndsNow:
 		x.down.ended, x.down.sent = true, true
 		x.on(complete)
 	}
@@ -294,16 +277,20 @@ func (x *exchange) responseHead(m *semantics.Message, end bool) {
 // responseData is content of the response. It borrows p.
 func (x *exchange) responseData(p []byte) {
 	if x.phase == tunnel {
-		x.down.frames.pass(p)
+		x.down.frames.Pass(p)
 	}
 	was := x.down.paused
-	if x.down.data(x.w, p); x.down.paused && !was && x.phase != done {
+	if x.down.data(x.w, p); x.down.paused && !was {
 		x.deadline() // of a client that takes nothing
 	}
 }
 
 // responseEnd is the end of the response.
 func (x *exchange) responseEnd(trailers []semantics.Field) {
+	if x.down.sent { // with the header
+		x.finishIfDone()
+		return
+	}
 	if x.down.trailers = trailers; len(trailers) > 0 && x.status == 200 {
 		x.call = callStatus(trailers)
 	}
@@ -328,7 +315,6 @@ func (x *exchange) finish() {
 		return
 	}
 	x.on(finished)
-	x.up.over, x.down.over = true, true
 	w := x.w
 	w.freeTimer(x.timer)
 	x.account(nil)
@@ -336,11 +322,9 @@ func (x *exchange) finish() {
 	w.putBuffer(&x.up.held)
 	w.putBuffer(&x.down.held)
 	x.record()
-	front, back := x.front, x.back
-	x.front, x.back = nil, nil
-	if back != nil {
-		back.release()
-	}
-	front.release()
+	x.leaveBack(false)
+	front := x.front
+	x.front = nil
+	front.Release()
 	x.next, w.exchanges = w.exchanges, x
 }

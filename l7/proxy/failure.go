@@ -28,6 +28,7 @@ var (
 	errRefused        = &failure{status: 502, name: "connection_refused", class: pool.Refused}
 	errConnect        = &failure{status: 502, name: "destination_ip_unroutable", class: pool.Refused}
 	errUnsent         = &failure{status: 502, name: "connection_terminated", class: pool.Reset, unprocessed: true} // nothing of the request has left
+	errStale          = &failure{status: 502, name: "connection_terminated", class: pool.Reset}                    // as errTerminated, and it had been idle
 	errTerminated     = &failure{status: 502, name: "connection_terminated", class: pool.Reset}
 	errConnectTimeout = &failure{status: 504, name: "connection_timeout", class: pool.ConnectTimeout}
 	errTLS            = &failure{status: 502, name: "tls_protocol_error", class: pool.Handshake}
@@ -51,6 +52,31 @@ var (
 	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}
 )
 
+// causeOf returns the failure that an error of an event is, nil if it is another error.
+func causeOf(err error) *failure {
+	switch err {
+	case ErrTerminated:
+		return errTerminated
+	case ErrIncomplete:
+		return errIncomplete
+	case ErrProtocol:
+		return errProtocol
+	case ErrTimeout:
+		return errReadTimeout
+	case ErrSettings:
+		return errConnectTimeout
+	case ErrUnsent:
+		return errUnsent
+	case ErrUnprocessed:
+		return errUnprocessed
+	case ErrCanceled:
+		return errCanceled
+	case ErrUpgrade:
+		return errUpgrade
+	}
+	return nil
+}
+
 // failureOf returns the failure that an error of a connection to a backend is.
 func failureOf(err error, connecting bool) *failure {
 	var f *failure
@@ -58,6 +84,8 @@ func failureOf(err error, connecting bool) *failure {
 	switch {
 	case errors.As(err, &f):
 		return f
+	case causeOf(err) != nil:
+		return causeOf(err)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return errRefused
 	case errors.Is(err, unix.ETIMEDOUT):

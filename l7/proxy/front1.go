@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http1"
@@ -10,45 +11,47 @@ import (
 
 // front1 is a client's connection with HTTP/1.1.
 type front1 struct {
-	l        *link
-	m        *http1.Machine
-	x        *exchange // in progress
-	info     *clientInfo
-	requests int
-	arrived  bool // the request has arrived as a whole,
-	answered bool // and so was the response sent
-	tunnel   bool // the connection carries another protocol: the machine forgets it at the end of the input
-	heading  bool // the deadline of the header runs
-	idle     bool // no request is in progress, and compact is next
-	old      bool // the request has HTTP/1.0
-	expect   bool // the client waits for 100 (Continue)
-	dropping bool // what the client still sends of a request that was answered is dropped,
-	dropped  int  // so many bytes
+	conn1
+	conf    *Conf
+	request request1
+	old     bool // the request has HTTP/1.0
+	expect  bool // the client waits for 100 (Continue)
+	leaving bool // no request follows the one in progress
+	dropped int  // bytes of a request that was answered
 }
+
+// request1 is how far the request is.
+type request1 uint8
+
+const (
+	rested    request1 = iota // there is none
+	idle1                     // as rested, but the buffers of the machine have not been given back
+	heading                   // its header arrives
+	receiving                 // its content arrives
+	bodiless                  // it has none: its end follows
+	arrived                   // it is complete
+	dropping                  // its content arrives and is dropped: it was answered
+)
 
 // maxDropped bounds what is read of a request that was answered. Beyond it the connection is closed.
 const maxDropped = 256 << 10
 
-func newFront1(l *link, info *clientInfo) {
-	o := *info.listener.HTTP1
-	if info.tls {
-		o.Scheme = "https"
-	}
-	f := &front1{l: l, info: info, m: http1.NewMachine(http1.RoleServer, o)}
+// newFront1 has HTTP/1.1 on a link. It calls nothing of the owner.
+func newFront1(l *link, o http1.Options, conf *Conf, owner Owner) *front1 {
+	f := &front1{conf: conf, conn1: conn1{l: l, m: http1.NewMachine(http1.RoleServer, o), owner: owner}}
+	f.ev.Stream, f.ev.Caps = f, Caps{Protocol: "HTTP/1.1", Direct: f}
 	l.session = f
-	l.deadline(&l.inputBy, info.listener.Timeouts.Header) // of the first request
-	if info.at.draining() {
-		f.drain()
-	}
+	l.deadline(&l.inputBy, conf.Timeouts.Header) // of the first request
+	return f
 }
 
 func (f *front1) input(p []byte, fin bool) (taken int) {
-	if !f.heading && f.x == nil && !f.dropping && len(p) > 0 {
-		f.heading, f.idle = true, false
-		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Header)
+	if len(p) > 0 && f.request <= idle1 {
+		f.request = heading
+		f.l.deadline(&f.l.inputBy, f.conf.Timeouts.Header)
 	}
-	for f.l.demand != paused && f.l.stage != linkClosing {
-		if f.x != nil && f.arrived && f.m.Idle() {
+	for f.l.demand != paused && f.l.open() {
+		if f.user != nil && f.request == arrived && f.m.Idle() {
 			// The response was complete with its header, and the end of the backend's is still to come. It must not meet the
 			// next request, whose response it would end.
 			if fin && taken == len(p) {
@@ -64,7 +67,7 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 		}
 		switch ev.Kind {
 		case http1.NeedInput:
-			if fin && f.x == nil {
+			if fin && f.user == nil {
 				f.l.close()
 			}
 			return taken
@@ -72,43 +75,36 @@ func (f *front1) input(p []byte, fin bool) (taken int) {
 			f.begin()
 		case http1.Data:
 			f.progress()
-			f.requestData(ev.Payload)
-			if f.x != nil && f.m.Left() >= bypassLeast {
-				f.x.startBypass(&f.x.up)
-			}
+			f.content(ev.Payload)
 		case http1.Trailers:
 		case http1.End:
-			f.requestEnd(f.m.Trailers())
+			f.ended()
 		}
 	}
 	return taken
 }
 
-// begin begins the exchange of a request.
+// begin reports a request.
 func (f *front1) begin() {
 	m := f.m.Message()
-	f.heading, f.arrived, f.answered, f.tunnel, f.expect = false, false, false, false, m.Expect100
-	f.old = m.Minor == 0
-	f.requests++
-	ln := f.info.listener
-	if ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests || f.info.at.draining() {
+	f.request, f.state, f.tunnel = receiving, noResponse, false
+	f.expect, f.old = m.Expect100, m.Minor == 0
+	if f.leaving {
 		f.m.CloseAfter()
 	}
-	if m.Body == http1.NoBody {
-		f.l.inputBy = clock.Never
-	} else {
+	f.l.inputBy = clock.Never
+	if m.Body != http1.NoBody {
 		f.progress()
 	}
-	x := f.l.w.newExchange(f, &m.Message)
-	f.x = x
+	f.ev.Ending = EndsLater
 	if m.Body == http1.NoBody && m.Protocol == "" {
-		x.up.ended = true // the event End follows
+		f.request, f.ev.Ending = bodiless, EndsNow
 	}
-	if ln.Limits.Body > 0 && m.ContentLength > ln.Limits.Body {
-		x.answer(errBody)
-		return
+	if f.ev.Caps.Protocol = "HTTP/1.1"; f.old {
+		f.ev.Caps.Protocol = "HTTP/1.0"
 	}
-	x.route()
+	f.ev.Message = &m.Message
+	f.emit(Head)
 }
 
 // progress sets the deadline of the content.
@@ -117,156 +113,119 @@ func (f *front1) progress() {
 		f.l.inputBy = clock.Never // the exchange has a time for both directions
 		return
 	}
-	f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Body)
+	f.l.deadline(&f.l.inputBy, f.conf.Timeouts.Body)
 }
 
-func (f *front1) requestData(p []byte) {
-	x := f.x
-	if x == nil {
-		if f.dropped += len(p); f.dropped > maxDropped {
-			f.l.closeBy(closeLinger)
-			f.l.close()
-		}
+// content reports content, or drops that of a request that was answered.
+func (f *front1) content(p []byte) {
+	if f.user != nil {
+		f.data(p)
 		return
 	}
-	if max := f.info.listener.Limits.Body; max > 0 && !f.tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
-		if x.phase.answered() {
-			x.frontFailed()
-			f.l.abort()
-			return
-		}
-		f.m.CloseAfter()
-		x.abandon(errBody)
-		return
+	if f.dropped += len(p); f.dropped > maxDropped {
+		f.l.closeBy(closeLinger)
+		f.l.close()
 	}
-	x.requestData(p)
 }
 
-func (f *front1) requestEnd(trailers []semantics.Field) {
-	f.arrived, f.dropping = true, false
-	if f.x == nil {
+// ended reports the end of a request.
+func (f *front1) ended() {
+	f.request = arrived
+	if f.user == nil {
 		f.next()
 		return
 	}
 	f.l.inputBy = clock.Never
-	if f.x.outgoing.Protocol != "" && !f.tunnel {
-		return // the bytes of the other protocol follow
-	}
-	if f.x.up.sent { // it was sent with the header
-		f.x.finishIfDone()
-		return
-	}
-	f.x.requestEnd(trailers)
+	f.ev.Trailers = f.m.Trailers()
+	f.emit(End)
 }
 
-// malformed answers a request that cannot be understood, and closes.
+// malformed handles a request that cannot be understood, and closes.
 func (f *front1) malformed(err error) {
 	var e *http1.Error
-	if x := f.x; x != nil { // within the content
-		f.l.w.refuse(f.info, refusalOf(err), 1)
-		if f.tunnel || x.phase.answered() || !errors.As(err, &e) {
-			x.frontFailed()
-			f.l.abort()
-			return
-		}
-		x.abandon(&failure{status: e.Status, name: errRequest.name})
-		return
+	wrong := errors.As(err, &e)
+	f.ev.Reason, f.ev.N, f.ev.Status = refusalOf(err), 1, 0
+	if wrong && f.request != dropping { // otherwise its request was answered
+		f.ev.Status = e.Status
 	}
-	status := 0
-	if errors.As(err, &e) && !f.dropping { // otherwise its request was answered
-		status = e.Status
-	}
-	f.l.w.refuseInput(f.info, f.protocol(), status, refusalOf(err), 1)
-	if f.dropping {
+	f.emit(Refused)
+	switch {
+	case f.user != nil && !f.tunnel && f.state == noResponse && wrong: // within the content
+		f.emit(Malformed)
+	case f.user != nil, f.request == dropping: // its request was answered
+		f.fail(err)
 		f.l.abort()
-		return
+	case wrong && e.Status != 0:
+		f.refuse(e.Status)
+	default:
+		f.l.closeBy(closeLinger)
+		f.l.close()
 	}
-	f.refuse(status)
 }
 
-// refuse closes the connection, after an answer if there is a status for it.
+// refuse answers a request whose header is not understood, and closes.
 func (f *front1) refuse(status int) {
-	if f.l.closeBy(closeLinger); status != 0 {
-		f.l.out = appendRefusal(f.l.buffer(), status)
-	}
+	b := strconv.AppendInt(append(f.l.buffer(), "HTTP/1.1 "...), int64(status), 10)
+	b = append(append(append(b, ' '), semantics.Reason(status)...), "\r\nproxy-status: millrace; error=http_request_error"...)
+	f.l.out = append(b, "\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"...)
+	f.l.closeBy(closeLinger)
 	f.l.close()
 }
 
-func (f *front1) protocol() string {
-	if f.old {
-		return "HTTP/1.0"
+// Head implements Stream.
+func (f *front1) Head(m *semantics.Message, e Ending) (err error) {
+	switch f.tunnel = f.tunnel || m.Status == 101; {
+	case m.Status == 100 && !f.expect, m.Status < 200 && f.old && !f.tunnel: // RFC 9110 15.2
+		return nil
+	case m.Status == 100:
+		f.expect = false
+	case f.tunnel:
+		f.state = responseBegun
+	case m.Status >= 200:
+		f.state = responseBegun
+		if f.request == receiving && (e == EndsNow || f.expect || f.m.Left() > maxDropped) {
+			f.m.CloseAfter() // an early answer: what the client still sends is not waited for
+		}
 	}
-	return "HTTP/1.1"
-}
-
-func (f *front1) client() *clientInfo { return f.info }
-
-func (f *front1) proceed() {
-	if !f.expect || f.answered {
-		return
-	}
-	f.expect = false
-	f.l.out, _ = f.m.AppendResponse(f.l.buffer(), &continue100, false)
-	f.l.touch()
-}
-
-var continue100 = semantics.Message{Status: 100, ContentLength: -1}
-
-func (f *front1) head(m *semantics.Message, end bool) error {
-	if f.tunnel = f.tunnel || m.Status == 101; m.Status < 200 && f.old && !f.tunnel {
-		return nil // RFC 9110 15.2
-	}
-	if m.Status >= 200 && !f.arrived && f.x != nil && !f.x.up.ended && (end || f.expect || f.m.Left() > maxDropped) {
-		f.m.CloseAfter() // an early answer: what the client still sends is not waited for
-	}
-	out, err := f.m.AppendResponse(f.l.buffer(), m, end)
-	f.l.out = out
+	f.l.out, err = f.m.AppendResponse(f.l.buffer(), m, e == EndsNow)
 	f.l.touch()
 	return err
 }
 
-func (f *front1) write(p []byte) int { return f.l.content(f.m, f.tunnel, p) }
-
-func (f *front1) end(trailers []semantics.Field) {
-	if f.tunnel {
-		f.l.closeWrite()
+// End implements Stream.
+func (f *front1) End(trailers []semantics.Field) {
+	if err := f.finish(trailers); err != nil {
+		f.Cancel(false)
 		return
 	}
-	var err error
-	if f.l.out, err = f.m.AppendEnd(f.l.buffer(), trailers); err != nil {
-		f.cancel()
-		return
-	}
-	f.answered = true
-	f.l.touch()
+	f.expect = false
 }
 
-func (f *front1) pause()  { f.l.pause() }
-func (f *front1) resume() { f.l.resume() }
+// Cancel implements Stream. A client knows it only by the end of the connection.
+func (f *front1) Cancel(bool) {
+	f.l.closeBy(closeReset)
+	f.l.close()
+}
 
-// cancel ends a response that is not complete. A client knows it only by the end of the connection.
-func (f *front1) cancel() { f.l.closeBy(closeReset); f.l.close() }
-
-// release ends the exchange.
-func (f *front1) release() {
-	bodiless := f.x != nil && f.x.up.ended && !f.arrived
-	stuck := f.l.bypass != nil && f.l.moves == moveHolding // the loop holds content for the backend, which must not get into another request
-	f.x, f.l.bypass = nil, nil
+// Release implements Stream.
+func (f *front1) Release() {
+	stuck := f.detach()
 	if !f.l.open() {
 		return
 	}
 	switch {
-	case f.tunnel:
+	case f.tunnel: // what the client still sends would make the end a reset
+		f.l.closeBy(closeLinger)
 		f.l.close()
-	case !stuck && (f.arrived || f.m.Idle()):
+	case !stuck && (f.request == arrived || f.m.Idle()):
 		f.next()
-	case bodiless: // it was answered at once: the event End follows, and then the next request
-	case stuck || !f.m.KeepAlive() || f.info.at.draining() || f.m.Left() > maxDropped:
+	case f.request == bodiless: // it was answered at once: the event End follows, and then the next request
+	case stuck || !f.m.KeepAlive() || f.leaving || f.m.Left() > maxDropped:
 		f.m.CloseAfter()
 		f.l.closeBy(closeLinger)
 		f.l.close()
 	default: // the client still sends: it may have sent all by now, and begin another request
-		f.dropping, f.dropped = true, 0
+		f.request, f.dropped = dropping, 0
 		f.progress()
 		f.l.resume()
 	}
@@ -274,7 +233,7 @@ func (f *front1) release() {
 
 // next waits for another request.
 func (f *front1) next() {
-	if !f.m.KeepAlive() || f.info.at.draining() {
+	if !f.m.KeepAlive() || f.leaving {
 		if len(f.l.in) > 0 {
 			f.l.closeBy(closeLinger)
 		}
@@ -289,54 +248,57 @@ func (f *front1) next() {
 
 // wait sets the deadline of the next request. A connection that stays idle gives its buffers back first.
 func (f *front1) wait() {
-	t := f.info.listener.Timeouts.Idle
-	f.idle = t == 0 || t > compactTime
-	if f.idle {
-		t = compactTime
+	t := f.conf.Timeouts.Idle
+	if f.request = rested; t == 0 || t > compactTime {
+		f.request, t = idle1, compactTime
 	}
 	f.l.deadline(&f.l.inputBy, t)
 }
 
+// leave makes the request in progress the last.
+func (f *front1) leave() { f.m.CloseAfter() }
+
 // drain ends the connection after the request in progress, or now.
 func (f *front1) drain() {
-	if f.x != nil || f.heading || f.dropping {
+	f.leaving = true
+	if f.user != nil || f.request == heading || f.request == dropping {
 		f.m.CloseAfter()
 		return
 	}
-	f.idle = false
 	f.l.closeBy(closeLinger)
+	if f.request == idle1 {
+		f.request = rested
+	}
 	f.l.deadline(&f.l.inputBy, drainGrace) // a request may be on its way: begin makes it the last
 }
 
-func (f *front1) writable() {
-	if f.x != nil {
-		f.x.frontWritable()
+func (f *front1) each(do func(user any)) {
+	if f.user != nil {
+		do(f.user)
 	}
 }
 
 func (f *front1) expired(output bool) {
-	x := f.x
 	switch {
-	case !output && x != nil && f.l.demand == paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
+	case !output && f.user != nil && f.l.demand == paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
 		f.progress()
-	case output || x != nil && x.phase.answered():
+	case output || f.user != nil && f.state != noResponse:
 		if output {
-			f.l.w.counters.writeTimeouts.Add(1)
+			f.emit(Stuck)
 		}
-		if x != nil {
-			x.frontFailed()
-		}
+		f.fail(ErrTimeout)
 		f.l.abort()
-	case x != nil:
+	case f.user != nil:
 		f.m.CloseAfter()
-		x.abandon(errRequestTimeout)
-	case f.heading:
-		f.l.w.refuseInput(f.info, f.protocol(), errRequestTimeout.status, Refusal(http1.Incomplete), 1)
-		f.refuse(errRequestTimeout.status)
-	case f.idle:
-		f.idle = false
+		f.emit(Late)
+	case f.request == heading:
+		f.ev.Reason, f.ev.N, f.ev.Status = Refusal(http1.Incomplete), 1, 408
+		f.emit(Refused)
+		f.refuse(408)
+	case f.request == idle1:
+		f.request = rested
 		f.m.Compact()
-		if t := f.info.listener.Timeouts.Idle; t > 0 {
+		if t := f.conf.Timeouts.Idle; t > 0 {
 			f.l.deadline(&f.l.inputBy, t-compactTime)
 		}
 	default:
@@ -344,8 +306,4 @@ func (f *front1) expired(output bool) {
 	}
 }
 
-func (f *front1) failed(error) {
-	if f.x != nil {
-		f.x.frontFailed()
-	}
-}
+func (f *front1) failed(err error) { f.fail(err) }

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"strings"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
@@ -10,66 +12,56 @@ import (
 // front2 is a client's connection with HTTP/2.
 type front2 struct {
 	conn2
-	info     *clientInfo
-	free     *stream2 // for use again
-	requests int
-	allowance
-	warned    bool   // GOAWAY was sent without a last stream,
-	leaving   bool   // and with it
+	conf      *Conf
+	state     departure
 	heading   bool   // the deadline of a header runs
 	malformed uint64 // of the machine's requests, as far as they are counted
 }
 
-// stream2 is a request of a client on one stream.
-type stream2 struct {
-	flow2
-	f       *front2
-	next    *stream2
-	arrived bool // the request has arrived as a whole
-	expect  bool // the client waits for 100 (Continue)
-}
+// departure is how far the end of a client's connection is.
+type departure uint8
 
-func newFront2(l *link, info *clientInfo) {
-	f := &front2{info: info, conn2: conn2{
-		l: l, m: http2.NewMachine(http2.RoleServer, *info.listener.HTTP2), goOn: (*exchange).frontWritable,
-	}}
+const (
+	serving departure = iota
+	warned            // GOAWAY was sent without a last stream: requests that are under way are served
+	leaving           // GOAWAY was sent with the last one
+	parting           // of HTTP/3: the last response is under way
+)
+
+// newFront2 has HTTP/2 on a link. It calls nothing of the owner.
+func newFront2(l *link, o http2.Options, conf *Conf, owner Owner) *front2 {
+	f := &front2{conf: conf, conn2: conn2{l: l, m: http2.NewMachine(http2.RoleServer, o), owner: owner}}
+	f.ev.Caps = Caps{Protocol: "HTTP/2", Shared: true}
 	l.session = f
-	l.deadline(&l.inputBy, info.listener.Timeouts.Idle)
+	l.deadline(&l.inputBy, conf.Timeouts.Idle)
 	f.control()
-	if info.at.draining() {
-		f.drain()
-	}
+	return f
 }
 
-func (f *front2) input(p []byte, fin bool) (taken int) {
-	f.allowance.grant(f.m, f.l.w.now)
-	for f.l.open() {
-		ev, n, err := f.m.Input(p[taken:])
-		taken += n
-		if err != nil {
-			f.l.w.refuseInput(f.info, "HTTP/2", 0, refusalOf(err), 1)
-			f.control()
-			f.l.closeBy(closeLinger)
-			f.failAll()
-			f.l.close()
-			return len(p)
-		}
-		if ev.Kind == http2.NeedInput {
-			break
-		}
-		f.handle(&ev)
+func (f *front2) input(p []byte, fin bool) int {
+	if err := f.pull(f, p); err != nil {
+		f.refused(refusalOf(err), 1, 0)
+		f.l.closeBy(closeLinger)
+		f.failAll(ErrProtocol)
+		f.l.close()
+		return len(p)
 	}
-	f.control()
 	f.boundHeader()
 	if n := f.m.Malformed(); n > f.malformed {
-		f.l.w.refuseInput(f.info, "HTTP/2", 0, RefusedMessage, n-f.malformed)
+		f.refused(RefusedMessage, n-f.malformed, 0)
 		f.malformed = n
 	}
 	if fin {
-		f.failAll()
+		f.failAll(ErrTerminated)
 		f.l.close()
 	}
 	return len(p)
+}
+
+// refused reports input that was refused. The client was answered a status, or nothing with 0.
+func (f *front2) refused(r Refusal, n uint64, status int) {
+	f.ev.Reason, f.ev.N, f.ev.Status, f.ev.User = r, n, status, nil
+	f.emit(Refused, nil)
 }
 
 // boundHeader has the deadline of a header run while one is being received. No other frame can arrive meanwhile.
@@ -79,7 +71,7 @@ func (f *front2) boundHeader() {
 		return
 	}
 	f.heading = in
-	t := &f.info.listener.Timeouts
+	t := f.conf.Timeouts
 	switch {
 	case in && t.Header > 0:
 		f.l.deadline(&f.l.inputBy, t.Header)
@@ -90,191 +82,92 @@ func (f *front2) boundHeader() {
 	}
 }
 
-// handle acts on an event.
-func (f *front2) handle(ev *http2.Event) {
-	if ev.Kind == http2.Headers {
+// handle implements session2.
+func (f *front2) handle(ev *http2.Event, st *stream2) {
+	switch {
+	case ev.Stream == nil:
+	case ev.Kind == http2.Headers:
 		f.begin(ev.Stream)
-		return
-	}
-	if ev.Kind == http2.PeerSettings || ev.Kind == http2.Window && ev.Stream == nil { // RFC 9113 6.9.2
-		f.unblock()
-		return
-	}
-	if ev.Stream == nil {
-		return
-	}
-	st, _ := ev.Stream.User.(*stream2)
-	switch ev.Kind {
-	case http2.TooLarge:
-		f.tooLarge(ev.Stream)
-		return
-	case http2.Data:
-		if st == nil || st.x == nil {
-			f.m.Consumed(ev.Stream, len(ev.Payload))
-			return
-		}
-		st.data(ev.Payload)
-		return
-	}
-	if st == nil {
-		if ev.Kind == http2.Failed {
-			f.m.Release(ev.Stream)
-		}
-		return
-	}
-	switch ev.Kind {
-	case http2.End:
+	case ev.Kind == http2.TooLarge: // RFC 6585 5
+		f.refused(Refusal(http1.Size), 1, tooLarge.Status)
+		f.l.out, _ = f.m.AppendResponse(f.output(), ev.Stream, &tooLarge, true)
+		f.m.Release(ev.Stream)
+	case ev.Kind == http2.Failed && st == nil:
+		f.m.Release(ev.Stream)
+	case ev.Kind == http2.Failed:
 		st.arrived = true
-		if x := st.x; x != nil {
-			if x.up.sent {
-				x.finishIfDone()
-			} else {
-				x.requestEnd(ev.Stream.Trailers)
-			}
-		}
-	case http2.Failed:
-		st.arrived = true
-		if st.x != nil {
-			st.x.frontFailed()
-		}
-	case http2.Window:
-		if st.x != nil {
-			st.x.frontWritable()
-		}
+		st.emit(Failed, ErrTerminated)
 	}
 }
 
-// begin begins the exchange of a request.
+// tooLarge is the response to a request whose header is above the limit.
+var tooLarge = semantics.Message{Status: errHeader.status}
+
+// begin reports a request.
 func (f *front2) begin(s *http2.Stream) {
-	st := f.free
-	if st == nil {
-		st = &stream2{}
-	} else {
-		f.free = st.next
-	}
-	*st = stream2{f: f, flow2: flow2{c: &f.conn2, s: s, left: -1}}
-	s.User = st
-	ln := f.info.listener
-	if f.requests++; ln.Limits.Requests > 0 && f.requests >= ln.Limits.Requests {
-		f.leave()
-	}
+	st := f.newStream(f, s)
 	f.l.inputBy, f.heading = clock.Never, false // exchanges have deadlines of their own
-	x := f.l.w.newExchange(st, &s.Message)
-	st.x = x
-	if f.m.EndFollows(s) {
-		x.up.ended = true
-	} else {
+	f.ev.Ending = EndsNow
+	if !f.m.EndFollows(s) {
+		f.ev.Ending = EndsLater
 		st.expect = expects(s.Message.Fields)
 	}
-	if ln.Limits.Body > 0 && s.Message.ContentLength > ln.Limits.Body {
-		x.answer(errBody)
-		return
-	}
-	x.route()
+	f.ev.Message, f.ev.Stream, f.ev.User = &s.Message, st, &st.user
+	f.emit(Head, nil)
 }
 
-// tooLarge answers a request whose header is above the limit (RFC 6585 5).
-func (f *front2) tooLarge(s *http2.Stream) {
-	f.l.w.refuseInput(f.info, "HTTP/2", errHeader.status, Refusal(http1.Size), 1)
-	m := semantics.Message{Status: errHeader.status, ContentLength: 0}
-	f.l.out, _ = f.m.AppendResponse(f.output(), s, &m, true)
-	f.m.Release(s)
-}
-
-// leave says that the connection takes no more requests.
-func (f *front2) leave() {
-	if !f.leaving {
-		f.leaving = true
-		if !f.warned {
-			f.m.Shutdown()
+// expects reports whether the client waits for 100 (Continue).
+func expects(fields []semantics.Field) bool {
+	for i := range fields {
+		if fields[i].Name == "expect" {
+			return strings.EqualFold(fields[i].Value, "100-continue")
 		}
-		f.m.GoAway(http2.NoError)
-		f.control()
 	}
+	return false
 }
 
-// data is content of the request. It borrows p.
-func (st *stream2) data(p []byte) {
-	x := st.x
-	if max := st.f.info.listener.Limits.Body; max > 0 && x.phase != tunnel && x.up.bytes+uint64(len(p)) > uint64(max) {
-		st.f.m.Consumed(st.s, len(p))
-		x.abandon(errBody)
-		return
-	}
-	x.requestData(p)
-	st.consumed(len(p))
-}
-
-func (st *stream2) protocol() string { return "HTTP/2" }
-
-func (st *stream2) client() *clientInfo { return st.f.info }
-
-func (st *stream2) proceed() {
-	if st.expect {
+// head implements session2.
+func (f *front2) head(st *stream2, m *semantics.Message, e Ending) (err error) {
+	if m.Status == 100 {
+		if !st.expect {
+			return nil
+		}
 		st.expect = false
-		_ = st.head(&continue100, false)
 	}
-}
-
-func (st *stream2) head(m *semantics.Message, end bool) error {
-	f := st.f
-	if m.Status >= 200 && m.ContentLength > 0 && st.x.exact {
+	if e == EndsByLength && m.ContentLength > 0 {
 		st.left = m.ContentLength
 	}
-	var err error
-	f.l.out, err = f.m.AppendResponse(f.output(), st.s, m, end)
+	f.l.out, err = f.m.AppendResponse(f.output(), st.s, m, e == EndsNow)
 	return err
 }
 
-func (st *stream2) cancel() {
+// canceled implements session2.
+func (f *front2) canceled(st *stream2, gone bool) {
 	code := http2.InternalError
-	if st.x != nil && st.x.canceled {
+	if gone {
 		code = http2.Cancel
 	}
-	st.f.m.Reset(st.s, code)
-	st.f.control()
+	f.m.Reset(st.s, code)
+	f.control()
 }
 
-func (st *stream2) release() {
-	f, s := st.f, st.s
-	if s == nil {
-		return
-	}
+// released implements session2.
+func (f *front2) released(st *stream2, s *http2.Stream) {
 	if !st.arrived && s.Ended() {
 		f.m.Reset(s, http2.NoError) // RFC 9113 8.1: the rest of the request is of no use
 	}
-	st.x, st.s = nil, nil
-	s.User = nil
 	f.m.Release(s)
 	f.control()
-	if !st.waiting {
-		st.next, f.free = f.free, st
-	}
-	if f.m.Streams() == 0 && f.l.open() {
-		if f.leaving {
-			f.l.close()
-			return
-		}
-		f.l.deadline(&f.l.inputBy, f.info.listener.Timeouts.Idle)
-	}
-}
-
-// failAll ends all exchanges: the client is gone.
-func (f *front2) failAll() {
-	f.m.Each(func(s *http2.Stream) {
-		if st, ok := s.User.(*stream2); ok && st.x != nil {
-			st.x.frontFailed()
-		}
-	})
+	f.rest()
 }
 
 // drain has the client open no more streams, and ends the connection after those that are open. What the client has sent by the
 // time that it knows is still served (RFC 9113 6.8).
 func (f *front2) drain() {
-	if f.leaving || f.warned {
+	if f.state != serving {
 		return
 	}
-	f.warned = true
+	f.state = warned
 	f.l.closeBy(closeLinger)
 	f.m.Shutdown()
 	f.control()
@@ -283,32 +176,53 @@ func (f *front2) drain() {
 
 // fired ends the time of drain.
 func (f *front2) fired() {
-	if !f.l.open() {
-		return
-	}
-	f.leave()
-	if f.m.Streams() == 0 {
-		f.l.close()
+	if f.l.open() {
+		f.leave()
+		f.rest()
 	}
 }
 
-func (f *front2) writable() { f.unblock() }
+// leave makes the requests that have arrived the last.
+func (f *front2) leave() {
+	if f.state == leaving {
+		return
+	}
+	if f.state == serving {
+		f.m.Shutdown()
+	}
+	f.state = leaving
+	f.m.GoAway(http2.NoError)
+	f.control()
+}
+
+// rest acts on a connection without requests.
+func (f *front2) rest() {
+	switch {
+	case f.m.Streams() > 0 || !f.l.open():
+	case f.state == leaving:
+		f.l.close()
+	default:
+		f.l.deadline(&f.l.inputBy, f.conf.Timeouts.Idle)
+	}
+}
+
+func (f *front2) each(do func(user any)) { f.eachStream(func(st *stream2) { do(st.user) }) }
 
 func (f *front2) expired(output bool) {
 	if !output && !f.heading && f.m.Streams() > 0 {
 		return
 	}
-	f.failAll()
+	f.failAll(ErrTimeout)
 	if output {
-		f.l.w.counters.writeTimeouts.Add(1)
+		f.emit(Stuck, nil)
 		f.l.abort()
 		return
 	}
 	if f.heading {
-		f.l.w.refuseInput(f.info, "HTTP/2", 0, Refusal(http1.Incomplete), 1)
+		f.refused(Refusal(http1.Incomplete), 1, 0)
 	}
 	f.leave()
 	f.l.close()
 }
 
-func (f *front2) failed(error) { f.failAll() }
+func (f *front2) failed(err error) { f.failAll(err) }

@@ -368,8 +368,8 @@ func (w *Worker) unlisten3(l *listening) {
 	}
 	l.quic = false
 	w.endpoints.leave(w, l, l.current.Address)
-	for f := range w.fronts3 {
-		if f.l == l {
+	for c, f := range w.fronts3 {
+		if c.at == l {
 			f.drain()
 		}
 	}

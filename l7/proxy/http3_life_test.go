@@ -85,7 +85,7 @@ func TestHTTP3ClientGivesUp(t *testing.T) {
 	go func() { _, _ = r.client3().Get("https://" + r.secure + "/slow") }()
 	wait(t, "the request", arrived)
 	r.do(func() {
-		for f := range r.worker.fronts3 {
+		for _, f := range r.worker.fronts3 {
 			f.close(http3.InternalError, "test", nil)
 		}
 	})
@@ -293,9 +293,9 @@ func TestHTTP3MigrationAndReload(t *testing.T) {
 		t.Errorf("the reload has no effect: %v", resp.Header)
 	}
 	r.eventually("the new address", func() bool {
-		for f := range r.worker.fronts3 {
-			f.moved()
-			if f.info.addr.String() == second.LocalAddr().String() {
+		for c := range r.worker.fronts3 {
+			c.moved()
+			if c.addr.String() == second.LocalAddr().String() {
 				return true
 			}
 		}
@@ -483,8 +483,8 @@ func TestHTTP3RejectsAfterGoAway(t *testing.T) {
 	wait(t, "the request", arrived)
 	r.do(r.worker.Drain)
 	r.eventually("the second GOAWAY", func() bool {
-		for f := range r.worker.fronts3 {
-			return f.phase == leaving
+		for _, f := range r.worker.fronts3 {
+			return f.state == leaving
 		}
 		return false
 	})

@@ -47,19 +47,18 @@ type link struct {
 	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
 
 	bypass     mover // its input goes to another connection; nil if not
-	bypassed   bypass
 	bypassFrom *link // whose input goes to this one, and waits until it takes more
 	moves      moveState
 	dial       *dialing    // while it is a connection to a backend that is being established
 	info       *clientInfo // of a client, nil if the listener refused it
 	onClosed   func(*link) // of a client, nil otherwise
-	owner      *clientInfo // of a connection to a backend: whose alone it is
 	timer      uint32
 	armed      clock.Time // when the timer fires: not after the deadlines
 	inputBy    clock.Time
 	outputBy   clock.Time
 	outputTime time.Duration // how long output may wait without progress
 	remote     netip.AddrPort
+	failure    error  // that the next flush reports
 	written    uint64 // bytes that the connection has taken
 	tasks      taskSet
 	stage      linkStage
@@ -308,7 +307,11 @@ func (l *link) content(m *http1.Machine, tunnel bool, p []byte) int {
 
 // flush sends what is gathered.
 func (l *link) flush() {
-	if l.closed() || l.conn == nil {
+	switch {
+	case l.closed() || l.conn == nil:
+		return
+	case l.failure != nil:
+		l.fail(l.failure)
 		return
 	}
 	if l.blocked {

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/tls"
@@ -22,6 +23,10 @@ type clientInfo struct {
 	alpn     []string       // protocols that the client offers, if rules ask for them
 	local    netip.AddrPort // what the client connected to, where a PROXY header says it
 	link     *link          // nil with HTTP/3
+	quic     *quicconn.Conn // of HTTP/3, nil otherwise
+	conn     clientConn     // nil until the version of HTTP is known
+	conf     Conf           // of listener
+	requests int            // so far
 
 	version  uint16            // of the TLS that ends here, 0 is none
 	protocol string            // of ALPN
@@ -33,6 +38,7 @@ type clientInfo struct {
 	certFields []semantics.Field // for backends, see ClientCert
 	owns       []backsKey        // connections to backends that are this client's alone
 	gone       bool
+	admitted   bool // with HTTP/3: by the listener's Admission
 	tls        bool
 }
 
@@ -50,7 +56,8 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 		return l
 	}
 	l.outputTime = ln.Timeouts.Write
-	l.info = &clientInfo{at: at, listener: ln, link: l, addr: l.remote, tls: ln.TLS != nil}
+	l.info = &clientInfo{at: at, link: l, addr: l.remote, tls: ln.TLS != nil}
+	l.info.use(ln)
 	if ln.sendsHeader(l.remote.Addr()) {
 		newHeaderReader(l, l.info)
 	} else {
@@ -88,9 +95,9 @@ func (w *Worker) begin(l *link, info *clientInfo) {
 	case ln.Stream == StreamTCP:
 		newPass(l, info, nil)
 	case ln.HTTP2 == nil:
-		newFront1(l, info)
+		info.speakHTTP1(l)
 	case ln.HTTP1 == nil:
-		newFront2(l, info)
+		info.speakHTTP2(l)
 	default:
 		l.session = &sniffing{l: l, info: info}
 		l.deadline(&l.inputBy, ln.Timeouts.Header)
@@ -113,10 +120,10 @@ func (w *Worker) handshaken(l *link) {
 		return
 	}
 	if ln.HTTP2 != nil && (s.NegotiatedProtocol == "h2" || ln.HTTP1 == nil) {
-		newFront2(l, o.info)
+		o.info.speakHTTP2(l)
 		return
 	}
-	newFront1(l, o.info)
+	o.info.speakHTTP1(l)
 }
 
 // established notes what the handshake says.
@@ -175,9 +182,9 @@ func (s *sniffing) input(p []byte, fin bool) int {
 		return len(p)
 	}
 	if same {
-		newFront2(s.l, s.info)
+		s.info.speakHTTP2(s.l)
 	} else {
-		newFront1(s.l, s.info)
+		s.info.speakHTTP1(s.l)
 	}
 	if len(s.held) > 0 {
 		s.l.session.input(s.held, false) // what is shorter than the preface is taken as a whole
@@ -185,7 +192,7 @@ func (s *sniffing) input(p []byte, fin bool) int {
 	return s.l.session.input(p, fin)
 }
 
-func (s *sniffing) writable()      {}
+func (s *sniffing) writable() {}
 
 func (s *sniffing) expired(bool) {
 	if len(s.held) > 0 {
@@ -194,4 +201,4 @@ func (s *sniffing) expired(bool) {
 	s.l.close()
 }
 
-func (s *sniffing) failed(error)   {}
+func (s *sniffing) failed(error) {}

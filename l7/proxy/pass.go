@@ -127,7 +127,7 @@ func (p *pass) dialTo(b *pool.Backend) error {
 	if p.w.overtakes(&p.wait, p.backs(b), b) {
 		return errBackendFull
 	}
-	p.dial = &dialing{pool: p.pooled, backend: b, client: p.info, pass: p}
+	p.dial = &dialing{key: p.key(b), client: p.info, pass: p}
 	err := p.w.connect(p.dial)
 	if err != nil {
 		p.dial = nil
@@ -135,9 +135,9 @@ func (p *pass) dialTo(b *pool.Backend) error {
 	return err
 }
 
-func (p *pass) backs(b *pool.Backend) *backends {
-	return p.w.backsTo(p.pooled, b, p.pooled.owner(p.info))
-}
+func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.pooled.owner(p.info)} }
+
+func (p *pass) backs(b *pool.Backend) *backends { return p.w.backsTo(p.key(b)) }
 
 // line has the connection wait for the first backend that had as many as it may, or ends it.
 func (p *pass) line() {
@@ -235,7 +235,7 @@ func (p *pass) finish(f pool.Failure) {
 		p.dial = nil
 		d.end()
 		d.l.abort()
-		p.w.connClosed(d.backend)
+		p.w.connClosed(d.key.backend)
 	}
 	if p.server.l != nil {
 		p.w.connClosed(p.backend)

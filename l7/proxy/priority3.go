@@ -40,7 +40,7 @@ func (f *front3) prioritise(st *stream3, fields []semantics.Field) {
 	}
 }
 
-// reprioritise has the backend's word on a response count before the client's (RFC 9218 8).
+// reprioritise gives the priority of a backend.s response precedence over the client.s (RFC 9218 8).
 func (st *stream3) reprioritise(fields []semantics.Field) {
 	value, found := priorityOf(fields)
 	if !found {
@@ -66,7 +66,7 @@ func (f *front3) control(ev *http3.Event) {
 		if st.s.ID() != ev.ID {
 			continue
 		}
-		if st.x != nil {
+		if st.user != nil {
 			st.setPriority(ev.Priority)
 			return
 		}

@@ -66,9 +66,9 @@ func (p *prioritised) ask(ctx context.Context, path, priority string) *quic.Stre
 
 // waits reports whether n responses wait for room.
 func (p *prioritised) waits(n int) bool {
-	for f := range p.worker.fronts3 {
+	for _, f := range p.worker.fronts3 {
 		for _, st := range f.streams {
-			if st.x != nil && (len(st.x.down.held) > 0 || st.s.Room() == 0) {
+			if x, _ := st.user.(*exchange); x != nil && (len(x.down.held) > 0 || st.s.Room() == 0) {
 				n--
 			}
 		}
@@ -118,7 +118,7 @@ func TestHTTP3ResponsesAreSentByUrgency(t *testing.T) {
 				p.m.UpdatePriority(12, http3.Priority{Urgency: 0})
 				p.say()
 				p.eventually("the update", func() bool {
-					for f := range p.worker.fronts3 {
+					for _, f := range p.worker.fronts3 {
 						return f.priorities[12] == http3.Priority{Urgency: 0} && len(f.priorities) == 1
 					}
 					return false
@@ -130,7 +130,7 @@ func TestHTTP3ResponsesAreSentByUrgency(t *testing.T) {
 				p.m.UpdatePriority(uint64(urgent.ID()), http3.Priority{Urgency: 0})
 				p.say()
 				p.eventually("the update", func() bool {
-					for f := range p.worker.fronts3 {
+					for _, f := range p.worker.fronts3 {
 						for _, st := range f.streams {
 							if st.s.ID() == uint64(urgent.ID()) {
 								return st.priority.Urgency == 0

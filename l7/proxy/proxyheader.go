@@ -136,9 +136,9 @@ func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 func (d *dialing) sendHeader() {
 	l := d.l
 	if l.engine == nil {
-		l.out = d.pool.appendHeader(l.buffer(), d.client)
+		l.out = d.key.pool.appendHeader(l.buffer(), d.client)
 	} else {
-		l.sealed = d.pool.appendHeader(l.w.getBuffer(), d.client)
+		l.sealed = d.key.pool.appendHeader(l.w.getBuffer(), d.client)
 	}
 	l.touch()
 }
@@ -195,14 +195,7 @@ func (w *Worker) disown(c *clientInfo) {
 			continue
 		}
 		bs.retire()
-		w.forgetOwned(k)
+		w.forget(k)
 	}
 	c.owns = nil
-}
-
-// forgetOwned forgets the connections of a client who has left, once there are none.
-func (w *Worker) forgetOwned(k backsKey) {
-	if bs := w.backs[k]; bs != nil && k.owner != nil && k.owner.gone && len(bs.idle)+len(bs.shared)+len(bs.opening) == 0 {
-		delete(w.backs, k)
-	}
 }

@@ -164,7 +164,7 @@ func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
 
 // takeQueued begins requests that wait on a connection that they share. One that another worker needs becomes unused, and makeRoom
 // closes it.
-func (w *Worker) takeQueued(bs *backends, s sharedBack) {
+func (w *Worker) takeQueued(bs *backends, s *server) {
 	for s.available() && !w.draining {
 		v, _ := w.takeTurn(bs)
 		if v == nil {

@@ -83,6 +83,6 @@ func (w *Worker) OnRefused(f func(client netip.Addr, r Refusal, n int)) { w.refu
 
 // refuse answers a request that no rule is asked about.
 func (x *exchange) refuse(r Refusal) {
-	x.w.refuse(x.front.client(), r, 1)
+	x.w.refuse(x.client, r, 1)
 	x.answer(errRequest)
 }

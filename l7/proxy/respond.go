@@ -31,7 +31,11 @@ func (x *exchange) send(status int, body []byte) {
 	x.status, x.progress = status, x.w.now
 	x.up.forget(x.w)
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
-	if err := x.front.head(&m, len(body) == 0); err != nil {
+	e := EndsLater
+	if len(body) == 0 {
+		e = EndsNow
+	}
+	if err := x.front.Head(&m, e); err != nil {
 		x.frontFailed()
 		return
 	}
@@ -41,13 +45,6 @@ func (x *exchange) send(status int, body []byte) {
 	x.down.end(x.w)
 	x.finishIfDone()
 	x.deadline() // of a client that does not take it
-}
-
-// appendRefusal appends a response of HTTP/1.1 to a request that could not be understood. The connection is closed after it.
-func appendRefusal(dst []byte, status int) []byte {
-	dst = strconv.AppendInt(append(dst, "HTTP/1.1 "...), int64(status), 10)
-	dst = append(append(append(dst, ' '), semantics.Reason(status)...), "\r\nproxy-status: millrace; error=http_request_error"...)
-	return append(dst, "\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"...)
 }
 
 // interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100, which
@@ -60,7 +57,7 @@ func (x *exchange) interim(m *semantics.Message) {
 	if m.Status == 100 {
 		return
 	}
-	if err := x.front.head(m, false); err != nil {
+	if err := x.front.Head(m, EndsLater); err != nil {
 		x.frontFailed()
 	}
 }
@@ -70,7 +67,7 @@ const maxInterim = 64 << 10
 
 // responseMessage returns the response as the client gets it.
 func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
-	r, ln := x.rule, x.front.client().listener
+	r, ln := x.rule, x.client.listener
 	session := r.Sticky != nil && x.backend != nil && x.backend != x.kept
 	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" {
 		return m
@@ -83,7 +80,7 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 		x.fields = append(x.fields, semantics.Field{Name: "alt-svc", Value: ln.AltSvc})
 	}
 	if session {
-		x.target = r.Sticky.AppendSetCookie(x.target[:0], x.pooled.Token(x.backend), x.front.client().tls)
+		x.target = r.Sticky.AppendSetCookie(x.target[:0], x.pooled.Token(x.backend), x.client.tls)
 		x.fields = append(x.fields, semantics.Field{Name: "set-cookie", Value: view(x.target)})
 	}
 	if h := r.ResponseHeaders; h != nil {
@@ -95,7 +92,7 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 
 // redirect answers with another URL.
 func (x *exchange) redirect(path, query string) {
-	c, r := x.front.client(), x.rule.Redirect
+	c, r := x.client, x.rule.Redirect
 	x.target = r.AppendLocation(x.target[:0], &rewrite.Target{
 		TLS: c.tls, Port: c.listener.Address.Port(), Authority: x.request.Authority, Path: path, Query: query,
 	})

@@ -58,12 +58,14 @@ func (q *runQueue) run() (later bool) {
 	for more := true; more; {
 		more = false
 		for t := range taskLater {
+			if len(q.lists[t]) == 0 {
+				continue
+			}
 			for i := 0; i < len(q.lists[t]); i++ {
-				more = true
 				q.lists[t][i].run(t)
 			}
 			clear(q.lists[t])
-			q.lists[t] = q.lists[t][:0]
+			q.lists[t], more = q.lists[t][:0], true
 		}
 	}
 	q.due = len(q.lists[taskLater])

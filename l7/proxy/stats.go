@@ -33,10 +33,10 @@ type Stats struct {
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
-	refused                                                                                         [Refusals]metrics.Counter
-	status                                                                                          [6]metrics.Counter
-	open, active, kept                                                                              atomic.Int64
-	stream                                                                                          streamCounters
+	refused                                                                                                     [Refusals]metrics.Counter
+	status                                                                                                      [6]metrics.Counter
+	open, active, kept                                                                                          atomic.Int64
+	stream                                                                                                      streamCounters
 }
 
 // Stats returns the counters. Any goroutine may call it.
@@ -153,10 +153,10 @@ func (x *exchange) record() {
 
 // report gives the record to the access log.
 func (x *exchange) report(took time.Duration) {
-	info := x.front.client()
+	info := x.client
 	r := &x.w.entry
 	*r = Record{
-		Began: took, Client: info.addr, Listener: info.listener.Name, Protocol: x.front.protocol(), Method: x.request.Method,
+		Began: took, Client: info.addr, Listener: info.listener.Name, Protocol: x.caps.Protocol, Method: x.request.Method,
 		Host: x.request.Authority, Path: x.request.Path, Status: x.status, Error: x.failure, Attempts: x.attempts, Backend: x.backendName,
 		BytesIn: x.up.bytes, BytesOut: x.down.bytes,
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// stream3 is a stream of HTTP/3. Those of requests have an exchange while one is in progress.
+// stream3 is a stream of HTTP/3. Those of requests have a user while one is in progress.
 type stream3 struct {
 	conn *conn3
 	s    *quicconn.Stream
 	h    *http3.Stream
-	x    *exchange
+	user any
 	next *stream3 // of the free ones
 
 	index    int           // in conn3.streams, -1 for one that is not of a request
@@ -28,19 +28,19 @@ type stream3 struct {
 	stuck    clock.Time // since when no output is taken, 0 while some is
 	arrived  bool       // the message has arrived as a whole
 	last     bool       // nothing but the end of the message follows the event
-	paused   bool
+	input    demand
 	tasks    taskSet
 	fin      bool // the message ends with out,
 	sent     bool // and that has been sent
 	mute     bool // nothing can be sent any more
 	expect   bool // the client waits for 100 (Continue)
-	first    bool // of its connection
+	bodiless bool // the response to HEAD has no content
 }
 
-// advance reads a stream until it has no more or its exchange waits.
+// advance reads a stream until it has no more or is paused.
 func (st *stream3) advance() {
 	k := st.conn
-	for st.s != nil && !st.paused && !k.closed {
+	for st.s != nil && st.input != paused && !k.closed {
 		s := st.s
 		if err := s.Err(); err != nil && err != io.EOF { //nolint:errorlint // package quic returns it as it is
 			st.aborted(err)
@@ -72,20 +72,36 @@ func (st *stream3) advance() {
 func (st *stream3) handle(ev *http3.Event) {
 	k := st.conn
 	switch ev.Kind {
-	case http3.Headers, http3.TooLarge, http3.Data, http3.Trailers, http3.End:
+	case http3.Headers, http3.TooLarge:
 		if st.index >= 0 {
 			k.session.message(st, ev)
 		}
+	case http3.Data:
+		k.ev.Payload = ev.Payload
+		st.emit(Data, nil)
+	case http3.End:
+		st.arrived = true
+		k.ev.Trailers = st.trailers()
+		st.emit(End, nil)
+	case http3.Trailers:
 	case http3.Unblocked:
 		for h, found := ev.Blocked, true; found && !k.closed; h, found = k.m.NextUnblocked() {
 			if other, ok := h.User.(*stream3); ok {
-				other.resume()
+				other.Pause(false)
 			}
 		}
 	case http3.Unknown:
 		st.s.StopReading(uint64(http3.StreamCreationError)) // RFC 9114 6.2
 	default:
 		k.session.control(ev)
+	}
+}
+
+// emit reports an event of a stream that is in use.
+func (st *stream3) emit(kind Kind, err error) {
+	if st.user != nil {
+		st.conn.ev.Stream, st.conn.ev.User = st, &st.user
+		st.conn.emit(kind, err)
 	}
 }
 
@@ -114,7 +130,7 @@ func (st *stream3) aborted(err error) {
 		k.session.broken(st, err)
 		return
 	}
-	st.end(http3.NoError)
+	st.close(http3.NoError)
 }
 
 // malformed handles an error of the machine: of the stream, or of the connection.
@@ -142,13 +158,14 @@ func (st *stream3) abort(code http3.ErrorCode) {
 		st.arrived = true
 		st.s.StopReading(uint64(code))
 		if err := st.conn.m.Cancelled(st.h, false); err != nil {
-			st.conn.fail(err)
+			st.conn.failure = err // reported after the batch: this may be within a call of the exchange
+			st.conn.touch()
 		}
 	}
 }
 
-// end gives the stream back. What is not complete is ended with the code.
-func (st *stream3) end(code http3.ErrorCode) {
+// close gives the stream back. What is not complete is ended with the code.
+func (st *stream3) close(code http3.ErrorCode) {
 	k, s := st.conn, st.s
 	if s == nil {
 		return
@@ -167,7 +184,7 @@ func (st *stream3) end(code http3.ErrorCode) {
 	}
 	k.m.Release(st.h)
 	s.Release()
-	st.s, st.h, st.x = nil, nil, nil
+	st.s, st.h, st.user = nil, nil, nil
 	if i, last := st.index, len(k.streams)-1; i >= 0 {
 		k.streams[i] = k.streams[last]
 		k.streams[i].index = i
@@ -177,15 +194,25 @@ func (st *stream3) end(code http3.ErrorCode) {
 	st.recycle()
 }
 
-// resume has the stream read again, soon.
-func (st *stream3) resume() {
-	st.paused = false
-	if st.s != nil {
+// Pause implements Stream.
+func (st *stream3) Pause(on bool) {
+	if on {
+		st.input = paused
+		return
+	}
+	if st.input = wanted; st.s != nil {
 		st.conn.w.run.add(taskRead, st, &st.tasks)
 	}
 }
 
-func (st *stream3) pause() { st.paused = true }
+// Head implements Stream.
+func (st *stream3) Head(m *semantics.Message, e Ending) error { return st.conn.session.head(st, m, e) }
+
+// Cancel implements Stream.
+func (st *stream3) Cancel(gone bool) { st.conn.session.canceled(st, gone) }
+
+// Release implements Stream.
+func (st *stream3) Release() { st.conn.session.released(st) }
 
 // touch has the stream flushed after the batch.
 func (st *stream3) touch() { st.conn.w.run.add(taskFlush, st, &st.tasks) }
@@ -214,9 +241,9 @@ func (st *stream3) output() []byte {
 // largeContent is how much content passes by the buffer.
 const largeContent = 8 << 10
 
-// write sends content in DATA frames, as much as there is room for. With less than p, writable follows.
-func (st *stream3) write(p []byte) (n int) {
-	for n < len(p) && !st.mute { // the end of a mute stream's exchange follows
+// Write implements Stream: content in DATA frames, as much as there is room for.
+func (st *stream3) Write(p []byte) (n int) {
+	for n < len(p) && !st.mute { // Failed follows for a mute stream
 		size := min(len(p)-n, st.room())
 		if size == 0 {
 			return n
@@ -252,8 +279,8 @@ func (st *stream3) writeFrame(p []byte) {
 	}
 }
 
-// finish ends the message.
-func (st *stream3) finish(trailers []semantics.Field) {
+// End implements Stream.
+func (st *stream3) End(trailers []semantics.Field) {
 	if st.mute {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 
 // ambiguous reports whether the backend of rule n, which the request matches, may take its path for one of another rule.
 func (x *exchange) ambiguous(r *route.Request, n int) bool {
-	ln := x.front.client().listener
+	ln := x.client.listener
 	if ln.Table.Ambiguous(r, n) {
 		return true
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/http2"
 	h2 "golang.org/x/net/http2"
 )
 
@@ -116,7 +115,7 @@ func TestSlowClientsHoldUpNoOthers(t *testing.T) {
 		r.do(func() {
 			for _, bs := range r.worker.backs {
 				for _, b := range bs.shared {
-					b.(*back2).m.Each(func(s *http2.Stream) { now += s.User.(*request2).x.down.bytes })
+					b.conn.(*back2).eachStream(func(st *stream2) { now += st.user.(*exchange).down.bytes })
 				}
 			}
 		})

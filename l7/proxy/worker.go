@@ -71,7 +71,7 @@ type Worker struct {
 
 	endpoints *Endpoints
 	hub       *quicconn.Hub
-	fronts3   map[*front3]struct{}
+	fronts3   map[*clientInfo]*front3
 
 	id       int // of the worker, from 0
 	counters counters
@@ -88,7 +88,7 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 	}
 	w.frontClosed = w.clientClosed
 	w.wheel = clock.NewWheel(64, tick, w.now)
-	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*front3]struct{}{}
+	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*clientInfo]*front3{}
 	loop.SetTick(w.tick)
 	return w
 }

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Conf is what a side has to know of the listener at which a client came in. It changes as the configuration does.
+type Conf struct {
+	Timeouts *Timeouts
+}
+
+// clientConn is the connection of a client that speaks HTTP: front1, front2 or front3.
+type clientConn interface {
+	// leave makes the request in progress, or those that are under way, the last.
+	leave()
+	// drain ends the connection as soon as nothing is lost by it.
+	drain()
+	// each calls do for what the owner keeps with each stream in use.
+	each(do func(user any))
+}
+
+// speak has a client's connection speak a version of HTTP.
+func (c *clientInfo) speak(conn clientConn) {
+	if c.conn = conn; c.at.draining() {
+		conn.drain()
+	}
+}
+
+// speakHTTP1 has a client's connection speak HTTP/1.1.
+func (c *clientInfo) speakHTTP1(l *link) {
+	o := *c.listener.HTTP1
+	if c.tls {
+		o.Scheme = "https"
+	}
+	c.speak(newFront1(l, o, &c.conf, c))
+}
+
+// speakHTTP2 has a client's connection speak HTTP/2.
+func (c *clientInfo) speakHTTP2(l *link) { c.speak(newFront2(l, *c.listener.HTTP2, &c.conf, c)) }
+
+// use has the client served as a listener says.
+func (c *clientInfo) use(ln *Listener) { c.listener, c.conf.Timeouts = ln, &ln.Timeouts }
+
+// accept3 takes a connection of a client with HTTP/3.
+func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
+	w.enter()
+	w.counters.connections.Add(1)
+	w.counters.open.Add(1)
+	c := &clientInfo{at: l, tls: true, quic: conn}
+	c.use(l.current)
+	state := conn.QUIC().State().TLS
+	c.established(&state)
+	if h, ok := conn.QUIC().Attached().(*hello3); ok {
+		c.ja4, c.alpn = h.ja4, h.alpn
+	}
+	f := newFront3(w, conn, l.current.HTTP3.Machine, &c.conf, c)
+	c.conn, w.fronts3[c] = f, f
+	if c.admitted = l.admit(); !c.admitted {
+		f.close(http3.ExcessiveLoad, "", nil)
+		return f
+	}
+	return f
+}
+
+// Handle implements Owner.
+func (c *clientInfo) Handle(ev *Event) {
+	switch {
+	case ev.Kind > Late:
+		c.handle(ev)
+		return
+	case ev.Kind == Head:
+		c.begin(ev)
+		return
+	}
+	x, _ := (*ev.User).(*exchange)
+	switch ev.Kind {
+	case Data:
+		if x.requestData(ev.Payload); ev.Left >= bypassLeast && *ev.User != nil {
+			x.startBypass(&x.up)
+		}
+	case End:
+		x.requestEnd(ev.Trailers)
+	case Writable:
+		x.frontWritable()
+	case Malformed:
+		x.abandon(&failure{status: ev.Status, name: errRequest.name})
+	case Late:
+		x.abandon(errRequestTimeout)
+	case Failed:
+		if ev.Err == ErrStuck {
+			x.abandon(errWriteTimeout)
+			return
+		}
+		x.frontFailed()
+	}
+}
+
+// handle handles the events of the connection.
+func (c *clientInfo) handle(ev *Event) {
+	switch w := c.at.w; ev.Kind {
+	case Refused:
+		if ev.User != nil && *ev.User != nil {
+			w.refuse(c, ev.Reason, ev.N)
+		} else {
+			w.refuseInput(c, ev.Caps.Protocol, ev.Status, ev.Reason, ev.N)
+		}
+	case Stuck:
+		w.counters.writeTimeouts.Add(1)
+	case Closed:
+		c.closed3()
+	}
+}
+
+// begin begins the exchange of a request, if the limits of the listener permit it.
+func (c *clientInfo) begin(ev *Event) {
+	w, ln := c.at.w, c.listener
+	if c.requests++; ln.Limits.Requests > 0 && c.requests >= ln.Limits.Requests {
+		c.conn.leave()
+	}
+	if c.quic != nil {
+		c.moved()
+	}
+	x := w.newExchange(c, ev)
+	*ev.User = x
+	if ev.Early {
+		if !safe(x.request.Method) {
+			x.answer(errTooEarly)
+			return
+		}
+		x.request.Fields = append(x.request.Fields, semantics.Field{Name: "early-data", Value: "1"}) // RFC 8470 5.1
+	}
+	if ln.Limits.Body > 0 && x.request.ContentLength > ln.Limits.Body {
+		x.answer(errBody)
+		return
+	}
+	x.route()
+}
+
+// moved notes the client's address, which may change (RFC 9000 9).
+func (c *clientInfo) moved() {
+	if a, ok := c.quic.Remote().(*net.UDPAddr); ok {
+		c.addr = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
+	}
+}
+
+// safe reports whether a method changes nothing (RFC 9110 9.2.1).
+func safe(method string) bool {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "TRACE":
+		return true
+	}
+	return false
+}
+
+// closed3 forgets a connection with HTTP/3.
+func (c *clientInfo) closed3() {
+	w := c.at.w
+	w.counters.open.Add(-1)
+	if c.admitted {
+		c.at.admission.leave()
+	}
+	delete(w.fronts3, c)
+	if c.owns != nil {
+		w.disown(c)
+	}
+}
+
+// checkBody reports whether content of a request is within the limit of its listener. Otherwise the exchange has ended.
+func (x *exchange) checkBody(p []byte) bool {
+	max := x.client.listener.Limits.Body
+	if max == 0 || x.phase == tunnel || x.up.bytes+uint64(len(p)) <= uint64(max) {
+		return true
+	}
+	if !x.caps.Shared { // the connection is of no more use
+		x.client.conn.leave()
+		if x.phase.answered() {
+			x.front.Cancel(true)
+			x.frontFailed()
+			return false
+		}
+	}
+	x.abandon(errBody)
+	return false
+}

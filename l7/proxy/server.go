@@ -1,0 +1,266 @@
+package proxy
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// backConn is a connection to a backend that speaks HTTP: back1, back2 or back3.
+type backConn interface {
+	// begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
+	// there is no stream for it, and ErrUnprocessed that the connection takes no more requests.
+	begin(user any, upgrade bool) (Stream, Caps, error)
+	// limit returns how many requests there may be at a time, and whether the backend's settings have told that.
+	limit() (streams int, known bool)
+	// streams returns how many requests there are.
+	streams() int
+	// reusable reports whether the connection can carry another request.
+	reusable() bool
+	// rest has the connection report its end after a time without requests.
+	rest(t time.Duration)
+	// close closes a connection without requests.
+	close()
+}
+
+// server is a connection to a backend among those of the worker, whatever version of HTTP it speaks.
+type server struct {
+	w      *Worker
+	key    backsKey
+	bs     *backends // of key
+	conn   backConn
+	tasks  taskSet
+	state  serverState
+	shared bool        // in backends.shared
+	index  int         // among the idle ones, or -1
+	uses   int         // requests so far
+	early  []*exchange // wait for the backend's settings
+}
+
+// serverState is how far the use of a connection to a backend is.
+type serverState uint8
+
+const (
+	inUse    serverState = iota // it takes requests
+	retiring                    // it takes none, and closes after those that it has
+	detached                    // it is none of the backend's connections any more
+)
+
+func newServer(w *Worker, k backsKey) *server {
+	return &server{w: w, key: k, bs: w.backsTo(k), index: -1}
+}
+
+// available reports whether another request may begin.
+func (s *server) available() bool {
+	if s.state != inUse || !s.conn.reusable() || s.worn(len(s.early)) {
+		return false
+	}
+	streams, known := s.conn.limit()
+	if !known {
+		return len(s.early) < s.bs.waiting()
+	}
+	return s.conn.streams() < streams
+}
+
+// worn reports whether the connection has carried, with more requests, as many as it may.
+func (s *server) worn(more int) bool {
+	most := s.key.pool.MaxUses
+	return most > 0 && s.uses+more >= most
+}
+
+// barren reports whether the backend has never permitted a request.
+func (s *server) barren() bool { return s.state != inUse && s.uses == 0 }
+
+// unused reports whether the settings have come and no request is in progress, or about to be taken from a queue by run.
+func (s *server) unused() bool {
+	_, known := s.conn.limit()
+	return known && s.tasks == 0 && s.state != detached && s.conn.streams()+len(s.early) == 0
+}
+
+// begin sends the request of an exchange, perhaps once the backend's settings have arrived.
+func (s *server) begin(x *exchange) {
+	s.forget()
+	st, caps, err := s.conn.begin(x, x.outgoing.Protocol != "")
+	switch {
+	case err == nil:
+		s.uses++
+		x.opened(s, st, caps)
+	case err == ErrWait:
+		s.early, x.waits = append(s.early, x), s
+	case err == ErrFull && s.uses > 0:
+		s.w.open(x)
+	case err == ErrFull: // another connection would have no streams either
+		s.leave()
+		x.backFailed(errUnprocessed)
+	default:
+		if err == ErrUnprocessed {
+			s.leave()
+		}
+		x.backFailed(err)
+	}
+}
+
+// withdraw implements awaited: of the settings.
+func (s *server) withdraw(x *exchange) {
+	s.early = slices.DeleteFunc(s.early, func(o *exchange) bool { return o == x })
+	s.released()
+}
+
+// Handle implements Owner.
+func (s *server) Handle(ev *Event) {
+	if ev.Kind > Late {
+		s.handle(ev)
+		return
+	}
+	x, _ := (*ev.User).(*exchange)
+	switch ev.Kind {
+	case Head:
+		x.responseHead(ev.Message, ev.Ending)
+	case Data:
+		if x.responseData(ev.Payload); ev.Left >= bypassLeast && *ev.User != nil {
+			x.startBypass(&x.down)
+		}
+	case End:
+		x.responseEnd(ev.Trailers)
+	case Writable:
+		x.backWritable()
+	case Failed:
+		err := ev.Err
+		if x.use > 1 && !ev.Started && failureOf(err, false) == errTerminated { // the backend has closed it just now
+			err = errStale
+		}
+		x.backFailed(err)
+	}
+}
+
+// handle handles the events of the connection.
+func (s *server) handle(ev *Event) {
+	switch ev.Kind {
+	case Settings:
+		s.settle()
+	case Leaving:
+		if s.leave(); ev.Err != nil {
+			s.failEarly(ev.Err)
+		}
+	case Useless:
+		s.drop()
+	case Closed:
+		s.remove()
+	}
+}
+
+// settle begins the requests that waited for the settings. Those beyond what the backend permits go to another connection.
+func (s *server) settle() {
+	early := s.early
+	s.early = nil
+	streams, _ := s.conn.limit()
+	s.bs.streams = streams
+	for _, x := range early {
+		if x.waits != awaited(s) {
+			continue // given up meanwhile
+		}
+		switch x.waits = nil; {
+		case s.available():
+			s.begin(x)
+		case streams == 0:
+			x.backFailed(errUnprocessed)
+		default:
+			s.w.open(x)
+		}
+	}
+	s.released() // it may permit more than before
+}
+
+// failEarly ends the requests that wait for the settings.
+func (s *server) failEarly(err error) {
+	early := s.early
+	s.early = nil
+	for _, x := range early {
+		if x.waits == awaited(s) {
+			x.waits = nil
+			x.backFailed(err)
+		}
+	}
+}
+
+// leave has the connection take no more requests, and close after those that it has.
+func (s *server) leave() {
+	s.state = max(s.state, retiring)
+	s.released()
+}
+
+// released has the worker see to a connection which may have no requests any more.
+func (s *server) released() { s.w.run.add(taskRestart, s, &s.tasks) }
+
+// run implements runnable: it takes requests that wait for a connection, and acts on a connection without requests.
+func (s *server) run(t task) {
+	if s.tasks.clear(t); s.state == detached {
+		return
+	}
+	w, bs := s.w, s.bs
+	if s.shared && len(w.queues) > 0 && s.available() {
+		w.takeQueued(bs, s)
+	}
+	if s.state == detached || s.index >= 0 || s.conn.streams()+len(s.early) > 0 {
+		return
+	}
+	if !s.keeps(bs) {
+		s.drop()
+		return
+	}
+	s.conn.rest(cmp.Or(s.key.pool.Idle, DefaultIdle))
+	if s.shared {
+		return
+	}
+	s.index = len(bs.idle)
+	bs.idle = append(bs.idle, s)
+	switch v, yielded := w.takeTurn(bs); {
+	case yielded:
+		s.drop()
+	case v != nil:
+		v.begin() // after the batch: bytes behind the response may show that the connection is of no use
+	}
+}
+
+// keeps reports whether a connection without requests waits for others.
+func (s *server) keeps(bs *backends) bool {
+	k := &s.key
+	return s.state == inUse && s.conn.reusable() && !s.worn(0) && !s.w.draining && !s.w.unused(k.pool, k.backend) &&
+		(k.owner == nil || !k.owner.gone) && (s.shared || len(bs.idle) < cmp.Or(k.pool.MaxIdle, DefaultMaxIdle))
+}
+
+// drop closes a connection without requests.
+func (s *server) drop() {
+	s.remove()
+	s.conn.close()
+}
+
+// forget takes the connection from the idle ones, if it is one.
+func (s *server) forget() {
+	if s.index < 0 {
+		return
+	}
+	bs := s.bs
+	last := len(bs.idle) - 1
+	bs.idle[s.index] = bs.idle[last]
+	bs.idle[s.index].index = s.index
+	bs.idle = bs.idle[:last]
+	s.index = -1
+}
+
+// remove takes the connection from those of its backend, once.
+func (s *server) remove() {
+	if s.state == detached {
+		return
+	}
+	s.state = detached
+	s.forget()
+	s.w.connClosed(s.key.backend)
+	bs := s.bs
+	if s.shared {
+		bs.shared = slices.DeleteFunc(bs.shared, func(o *server) bool { return o == s })
+	} else {
+		bs.exclusive--
+	}
+	s.w.forget(s.key)
+}

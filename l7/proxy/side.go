@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Stream is one side of an exchange: a request at a client's connection, or at a backend's. Its methods call nothing of the exchange
+// or of its connection's owner: what follows from them comes as an event.
+type Stream interface {
+	// Head sends the header of a message: the request at a backend, a response or an interim response at a client. 100 (Continue)
+	// is sent to a client that waits for it.
+	Head(m *semantics.Message, e Ending) error
+	// Write sends content, and returns how many bytes it takes. If these are not all of p, Writable follows.
+	Write(p []byte) int
+	// End ends the message. Trailers may be nil.
+	End(trailers []semantics.Field)
+	// Pause stops the input of the stream, or resumes it.
+	Pause(on bool)
+	// Cancel ends the stream by an error: its peer sees that the message is not complete. gone is whether nothing of it is wanted
+	// any more, rather than that the gateway has failed.
+	Cancel(gone bool)
+	// Release ends the use of the stream. No more events of it follow.
+	Release()
+}
+
+// Ending is how a message ends.
+type Ending uint8
+
+const (
+	EndsLater    Ending = iota // content may follow, and then End
+	EndsByLength               // as EndsLater, but with the content that the header announces: no trailers follow
+	EndsNow                    // no content follows
+)
+
+// Caps holds what a stream can do.
+type Caps struct {
+	Protocol string // of the request, as access logs name it
+	Shared   bool   // the connection has other streams, so that it has no deadlines for one
+	Direct   Direct // the connection carries nothing but this stream, plainly; nil if not
+}
+
+// Direct is a stream that is all of a connection with HTTP/1.1.
+type Direct interface {
+	plain() (*link, *http1.Machine)
+	// progress notes that content has arrived.
+	progress()
+}
+
+// Kind is what an event is about.
+type Kind uint8
+
+// Events of streams.
+const (
+	Head      Kind = iota // the header of a message has arrived: of a request, which sets User, or of a response
+	Data                  // content
+	End                   // the message has ended
+	Writable              // the stream takes content again
+	Failed                // the stream has ended by Err
+	Malformed             // the rest of a request is wrong: the answer has Status
+	Late                  // the rest of a request has not come in time
+)
+
+// Events of connections.
+const (
+	Refused  Kind = Late + 1 + iota // input was refused N times for Reason, within a request if User has a value; Status was answered
+	Stuck                           // a client took nothing of what was sent
+	Settings                        // those of a backend have arrived
+	Leaving                         // a backend takes no more requests; with Err those that wait for its settings have failed
+	Useless                         // a backend has sent what was not asked for, or the end of an idle connection
+	Closed                          // the connection has ended
+)
+
+// Event is what a side reports of a stream or a connection. It is valid during Owner.Handle.
+type Event struct {
+	Kind     Kind
+	Ending   Ending
+	Early    bool // the request may have been repeated by an attacker (RFC 8470)
+	Started  bool // a part of the response had come before the stream failed
+	Reason   Refusal
+	Status   int
+	N        uint64
+	Stream   Stream
+	User     *any // what the owner keeps with the stream
+	Caps     Caps
+	Message  *semantics.Message
+	Payload  []byte
+	Left     int64 // content that follows the payload, if it has to come by itself on this connection
+	Trailers []semantics.Field
+	Err      error
+}
+
+// Owner handles the events of a connection, one after the other. A side calls it only where the loop has called the side, and never
+// within a method of a stream.
+type Owner interface{ Handle(ev *Event) }
+
+// Errors of events. Others are of the connection.
+var (
+	ErrTerminated  = errors.New("the connection has ended")
+	ErrIncomplete  = errors.New("the response is not complete")
+	ErrProtocol    = errors.New("the peer breaks the protocol")
+	ErrTimeout     = errors.New("nothing has come in time")
+	ErrSettings    = errors.New("the settings have not come in time")
+	ErrUnsent      = errors.New("nothing of the request has left")
+	ErrUnprocessed = errors.New("the request was not processed")
+	ErrCanceled    = errors.New("the peer has canceled the stream")
+	ErrUpgrade     = errors.New("the peer permits no extended CONNECT")
+	ErrStuck       = errors.New("the peer takes nothing")
+	ErrWait        = errors.New("the settings have not come yet")
+	ErrFull        = errors.New("the peer permits no more streams for now")
+)
