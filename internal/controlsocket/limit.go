@@ -1,29 +1,66 @@
 package controlsocket
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
+	"strconv"
 	"time"
 )
 
 // Limits of a server, so that clients that connect and do not read cost little. Time-outs are of one step:
 // a long answer may take longer as a whole.
 const (
-	maxConns     = 256              // open connections; more wait in the kernel's queue
+	maxConns     = 256              // open connections; beyond that, one that has sent no whole request is closed
+	maxBody      = 1 << 20          // bytes of a request: the longest are lists of addresses
 	writeTimeout = 10 * time.Second // of a piece of an answer
 	idleTimeout  = 30 * time.Second
 )
 
-// NewServer returns a server for h that works on at most requests requests at once; others get status 503.
+// NewServer returns a server for h that works on at most requests requests at once; others get status 503. A request counts
+// once all of it has come, so that clients that send half of one keep no other out (LimitConns).
 // An answer that its client does not read is given up.
 func NewServer(h http.Handler, requests int, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           limit(h, requests),
+		Handler: whole(limit(h, requests)),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+}
+
+// connKey is the key of the connection in the context of its requests.
+type connKey struct{}
+
+// whole reads all of a request before h gets it. Until then, and from the end of the answer on, its connection may be closed
+// for another.
+func whole(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		var long *http.MaxBytesError
+		switch {
+		case errors.As(err, &long):
+			ReplyError(w, http.StatusRequestEntityTooLarge, "a request of more than "+strconv.Itoa(maxBody)+" bytes")
+			return
+		case err != nil:
+			ReplyError(w, http.StatusBadRequest, "the request is incomplete: "+err.Error())
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if c, ok := r.Context().Value(connKey{}).(*limitedConn); ok {
+			if !c.serve() {
+				return // it has been closed
+			}
+			defer c.await()
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // limit serves at most n requests at once, each with a time-out for every piece that it writes.
@@ -68,46 +105,3 @@ func (w *timedWriter) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// LimitConns returns a listener over l that has at most maxConns connections open.
-func LimitConns(l net.Listener) net.Listener {
-	return &limitedListener{Listener: l, free: make(chan struct{}, maxConns), closed: make(chan struct{})}
-}
-
-type limitedListener struct {
-	net.Listener
-	free   chan struct{}
-	once   sync.Once
-	closed chan struct{}
-}
-
-// Accept waits until a connection may be open.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.free <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.free
-		return nil, err
-	}
-	return &limitedConn{Conn: c, release: func() { <-l.free }}, nil
-}
-
-// Close ends Accept, also one that waits for a place.
-func (l *limitedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type limitedConn struct {
-	net.Conn
-	once    sync.Once
-	release func()
-}
-
-func (c *limitedConn) Close() error {
-	c.once.Do(c.release)
-	return c.Conn.Close()
-}

@@ -1,12 +1,14 @@
 package controlsocket
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,9 +75,8 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &limitedListener{Listener: inner, free: make(chan struct{}, 2), closed: make(chan struct{})}
-	var accepted atomic.Int32
-	conns, ended := make(chan net.Conn, 4), make(chan error, 1)
+	l := limitConns(inner, 2)
+	conns, ended := make(chan *limitedConn, 4), make(chan error, 1)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -83,8 +84,8 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 				ended <- err
 				return
 			}
-			accepted.Add(1)
-			conns <- c
+			c.(*limitedConn).serve() // all are answered: none may be closed for another
+			conns <- c.(*limitedConn)
 		}
 	}()
 	for range 4 {
@@ -97,14 +98,17 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 	first := <-conns
 	<-conns
 	time.Sleep(20 * time.Millisecond)
-	if n := accepted.Load(); n != 2 {
-		t.Fatalf("%d connections accepted, want 2", n)
+	if len(conns) != 0 {
+		t.Fatal("a third connection was accepted")
 	}
 	_, _ = first.Close(), first.Close() // the second close gives no second place
-	third := <-conns
+	<-conns
 	time.Sleep(20 * time.Millisecond)
-	if n := accepted.Load(); n != 3 {
-		t.Errorf("%d connections accepted, want 3: one has ended", n)
+	if len(conns) != 0 {
+		t.Error("a fourth connection was accepted: one has ended")
+	}
+	if first.serve() {
+		t.Error("a closed connection is served")
 	}
 	if err := l.Close(); err != nil { // Accept waits for a place
 		t.Error(err)
@@ -112,5 +116,90 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
-	_, _ = io.WriteString(third, "x")
+}
+
+// Where all places are taken, the connection goes that has waited for a request for the longest, and none that is answered.
+func TestTheOldestConnectionWithoutARequestIsClosed(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limitConns(inner, 3)
+	defer l.Close()
+	var far, near []net.Conn
+	for i := range 5 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		a, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, near = append(far, c), append(near, a)
+		switch i {
+		case 0:
+			a.(*limitedConn).serve()
+		case 1: // answered, and then waiting again: it is the youngest of the three
+			a.(*limitedConn).serve()
+		case 2:
+			near[1].(*limitedConn).await()
+		}
+	}
+	for i, closed := range []bool{false, true, true, false, false} {
+		_ = far[i].SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if closed {
+			_ = far[i].SetReadDeadline(time.Now().Add(10 * time.Second))
+		}
+		_, err := far[i].Read(make([]byte, 1))
+		if (err == io.EOF) != closed {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+}
+
+// Clients that send half a request, of its header or of its body, stop no whole one, however many they are.
+func TestHalfSentRequestsStopNoOther(t *testing.T) {
+	path := t.TempDir() + "/control.sock"
+	l, err := Listen(path, "%s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		Reply(w, map[string]any{"read": len(body), "error": err})
+	}), maxRequests, slog.New(slog.DiscardHandler))
+	srv.ReadHeaderTimeout, srv.ReadTimeout = time.Hour, time.Hour // which alone would let others in
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(LimitConns(l)) }()
+	defer func() { srv.Close(); <-done }()
+	for i := range 2 * maxConns {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		half := "GET /v1/status HTTP/1.1\r\nHost: x\r\n"
+		if i%2 == 0 {
+			half = "POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
+		}
+		if _, err := io.WriteString(c, half); err != nil && i > maxConns {
+			t.Fatal(err)
+		}
+	}
+	client := &Client{Socket: path, NotRunning: errors.New("not running")}
+	client.Open()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	for range 20 {
+		var answer struct{ Read int }
+		if err := client.Call(ctx, http.MethodPost, "/v1/status", "text", &answer); err != nil || answer.Read != len(`"text"`) {
+			t.Fatal(answer, err)
+		}
+	}
+	err = client.Call(ctx, http.MethodPost, "/v1/status", strings.Repeat("x", maxBody), nil)
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a request that is too long: %v", err)
+	}
 }
