@@ -56,7 +56,7 @@ func (c *Conn) outputLost(now clock.Time) bool {
 		if n == 0 {
 			return true
 		}
-		room, wait := c.sender.room(now)
+		room, wait := c.room(now)
 		if room == 0 {
 			c.armPacing(wait)
 			return true
@@ -169,7 +169,7 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 	if c.sender.scoreboard.Full() {
 		return 0, false // until an ACK comes
 	}
-	room, wait := c.sender.room(now)
+	room, wait := c.room(now)
 	if room == 0 && !(unsent == 0 && fin) { // a FIN alone is no load that congestion control has to hold back
 		c.armPacing(wait)
 		return 0, false

@@ -67,6 +67,39 @@ func TestFastOpenTakesDataWithTheSYN(t *testing.T) { // RFC 7413 4.2
 	n.pour(t, c, s, 1<<20, 10*time.Second)
 }
 
+// A server answers data in a SYN with a whole initial window, ten segments (RFC 6928 2), before its SYN-ACK is acknowledged: the
+// octet of the SYN is no data and takes no segment's place (RFC 7413 4.2.2).
+func TestFastOpenServerSendsAWholeInitialWindow(t *testing.T) {
+	for _, control := range []string{"reno", "cubic", "bbr"} {
+		n := newNet(t)
+		fast := &Options{FastOpen: true, Congestion: control}
+		l, _ := n.listen(t, 5, fast)
+		first := n.dial(t, fast)
+		first.Write(n.now, []byte("first"))
+		n.run(100 * time.Millisecond)
+		l.Accept()
+		c := n.dial(t, fast)
+		c.Write(n.now, []byte("second"))
+		n.run(6 * time.Millisecond)
+		s := l.Accept()
+		if s == nil || s.State() != StateSynReceived {
+			t.Fatalf("%s: after half a round trip the server has %v", control, s)
+		}
+		full := 0
+		n.b.lose = func(_ int, seg wire.TCP) bool {
+			if len(seg.Payload()) == s.mss() {
+				full++
+			}
+			return false
+		}
+		s.Write(n.now, make([]byte, 1<<20))
+		n.run(3 * time.Millisecond)
+		if s.State() != StateSynReceived || full != 10 {
+			t.Errorf("%s: %d full segments in the first flight, in %v", control, full, s.State())
+		}
+	}
+}
+
 func TestFastOpenFallsBack(t *testing.T) { // RFC 7413 4.1.3.1, 4.2
 	for name, spoil := range map[string]func(n *net, l *Listener){
 		"a cookie of another server": func(n *net, l *Listener) { n.b.m.passive.secrets.fastOpen[0]++ },

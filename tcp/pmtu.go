@@ -214,7 +214,7 @@ func (c *Conn) endPathSearch(now clock.Time) {
 // hasRoomForProbe reports whether data and windows suffice for a probe of size bytes, and
 // for what shows that it alone was lost (RFC 4821 7.4): without SACK three duplicate ACKs.
 func (c *Conn) hasRoomForProbe(now clock.Time, size int) bool {
-	room, _ := c.sender.room(now)
+	room, _ := c.room(now)
 	behind := 2 * c.mss()
 	if !c.has(flagSACK) {
 		behind = dupThresh * c.mss()

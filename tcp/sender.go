@@ -61,6 +61,15 @@ func (x *sender) setControl(control cc.Controller) {
 	x.nextSend = 0
 }
 
+// room is the sender's. The SYN of a connection by Fast Open takes nothing of the window: the initial one is of data (RFC 6928 2),
+// and without its octet the last of ten segments would not fit.
+func (c *Conn) room(now clock.Time) (n uint32, wait clock.Time) {
+	if c.state == StateSynReceived {
+		return c.sender.roomBeside(now, 1)
+	}
+	return c.sender.room(now)
+}
+
 // sent notes n bytes of new sequence space from seq (SYN and FIN count). appLimited means
 // that there is nothing more to send though window and receiver would allow it: rate
 // samples then measure the application, not the path.
@@ -254,9 +263,13 @@ func (x *sender) window() uint32 {
 // Where pacing is what limits, wait is when to ask again; else it is clock.Never. With
 // nothing in flight one segment may always be sent, or a window below one segment would
 // stop the connection.
-func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
+func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) { return x.roomBeside(now, 0) }
+
+// roomBeside is room where so many of the octets in flight are no data.
+func (x *sender) roomBeside(now clock.Time, control uint32) (n uint32, wait clock.Time) {
 	x.afterIdle(now)
 	pipe := x.scoreboard.Flight()
+	pipe -= min(pipe, control)
 	n = x.window()
 	n -= min(n, pipe)
 	if pipe == 0 {
