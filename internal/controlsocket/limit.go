@@ -104,4 +104,3 @@ func (w *timedWriter) Write(b []byte) (n int, err error) {
 	}
 	return n, err
 }
-
