@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/gpukern/sketch"
 )
 
-// state is kept on the device from batch to batch: the flow table and the sketches: struct gk_state.
+// state holds the flow table and the sketches, which stay on the device from batch to batch (struct gk_state).
 type state struct {
 	mem    *Buffer
 	flows  []statePart
