@@ -7,7 +7,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Decoded is what an independent decoder, gopacket, finds in an Ethernet frame. It is the oracle
+// Decoded holds the fields that an independent decoder, gopacket, finds in an Ethernet frame. It is the oracle
 // that `millrace replay --verify` holds the packet path against, and has no other use: it is a
 // hundred times slower.
 type Decoded struct {

@@ -116,7 +116,7 @@ func (r *Rate) unit() string {
 	return "packets"
 }
 
-// rateUnits are what a rate is written in: packets, or bits.
+// rateUnits are the units of a rate: packets, or bits.
 var rateUnits = []struct {
 	name  string
 	times uint64

@@ -13,7 +13,7 @@ import (
 // NoPort says that packets cannot be redirected to a device.
 const NoPort = 255
 
-// Filter is what one loop does to packets that the engine has been through: checks, then rules. It
+// Filter processes the packets of one loop behind the engine: checks, then rules. It
 // belongs to that loop, and so do its token buckets: with several loops, each lets a rate's packets through.
 type Filter struct {
 	Checks Checks

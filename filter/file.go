@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/gpukern/acl"
 )
 
-// File is what a file of rules has, with the files that it names.
+// File holds the content of a file of rules and of the files that it names.
 type File struct {
 	List    *List // never nil, also where there were errors
 	Inspect []Text

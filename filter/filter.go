@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/gpukern/acl"
 )
 
-// Action is what a rule does with the packets that it matches.
+// Action is the action of a rule on the packets that it matches.
 type Action uint8
 
 // The actions.

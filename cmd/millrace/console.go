@@ -75,7 +75,7 @@ func (c *console) logger(asJSON bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.err, nil))
 }
 
-// logLimit is how much of a log waits for a reader that is slow: some ten thousand records.
+// logLimit bounds the log that waits for a reader that is slow: some ten thousand records.
 const logLimit = 2 << 20
 
 // logFlush is the time that a program that ends waits for the reader of its log.

@@ -236,7 +236,7 @@ func nodeError(socket string, err error) error {
 	return notStarted{err, exitNoNode}
 }
 
-// maxOthers is how many hosts an error names.
+// maxOthers bounds the hosts that an error names.
 const maxOthers = 4
 
 // others names the control sockets of hosts that answer, beside socket and in the usual folder.
@@ -264,10 +264,10 @@ func others(socket string) string {
 	return " (" + strings.Join(found, ", ") + " answer)"
 }
 
-// maxHostLog is how much of a host's log exec shows, in bytes.
+// maxHostLog bounds the part of a host's log that exec shows, in bytes.
 const maxHostLog = 64 << 10
 
-// startTime is how long a host may take to come up.
+// startTime is the time that a host may take to come up.
 const startTime = 30 * time.Second
 
 // startNode starts a host that goes on running, and waits until it serves programs.

@@ -30,7 +30,7 @@ const superviseCommand = "supervise"
 // tierVariable says to an exec within the program that it has a supervisor.
 const tierVariable = "MILLRACE_TIER"
 
-// instructions are what a supervisor gets, beside the descriptor of the filter.
+// instructions are sent to a supervisor, beside the descriptor of the filter.
 type instructions struct {
 	Socket string // of the node, for programs
 	Node   shim.Node

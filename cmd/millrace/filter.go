@@ -359,7 +359,7 @@ actions, loaded_ns, note)).`,
 	})
 }
 
-// shownMaps is how many maps of an object list prints; --json has all.
+// shownMaps is the number of an object's maps that list prints; --json has all.
 const shownMaps = 20
 
 func showFilterList(c *console, l *filterList) {

@@ -169,7 +169,7 @@ func (l *linkFilters) match(t capture.LinkType, data []byte, length int) bool {
 	return f != nil && f.Match(data, length)
 }
 
-// ExprMatches is what filter match prints as JSON.
+// ExprMatches is the JSON form of filter match.
 type ExprMatches struct {
 	Schema     int         `json:"schema"`
 	Expression string      `json:"expression"`

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// Forwarded is what forward prints. Received = Forwarded + the sum of Dropped + InFlight. What a driver received and could
+// Forwarded is the report of forward. Received = Forwarded + the sum of Dropped + InFlight. What a driver received and could
 // not use is in Received, and in Dropped as node.DropRxInvalid.
 type Forwarded struct {
 	Interfaces [2]Interface        `json:"interfaces"`

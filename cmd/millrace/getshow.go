@@ -34,7 +34,7 @@ type getReport struct {
 	TLS     *getTLS             `json:"tls,omitempty"`
 }
 
-// getTLS is what was negotiated.
+// getTLS holds what was negotiated.
 type getTLS struct {
 	Version      string           `json:"version"`
 	Suite        string           `json:"suite"`

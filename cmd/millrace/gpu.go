@@ -65,7 +65,7 @@ const (
 	probeLiterals = 1000
 )
 
-// probedOps are what it measures: the operations of the gateway, the whole header pass, and that with a
+// probedOps are the operations that it measures: the operations of the gateway, the whole header pass, and that with a
 // search of payloads.
 var probedOps = []gpukern.Ops{gpukern.OpParse | gpukern.OpChecksum, gpukern.OpsHeader, gpukern.OpsHeader | gpukern.OpLiterals}
 

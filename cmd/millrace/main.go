@@ -27,7 +27,7 @@ func main() {
 // version is set by -ldflags "-X main.version=1.2.3"; without it the module's version is used.
 var version string
 
-// Build is what `version --json` prints.
+// Build is the JSON form of `version`.
 type Build struct {
 	Version  string `json:"version"`  // "devel" outside of a release
 	Commit   string `json:"commit"`   // of the source, "" where it was not built from a checkout

@@ -435,7 +435,7 @@ type matchList struct {
 	list   []replay.PatternMatch
 }
 
-// mostMatches is how many matches JSON lists; all are counted.
+// mostMatches bounds the matches that JSON lists; all are counted.
 const mostMatches = 1_000_000
 
 func (m *matchList) add(f replay.PatternMatch) {

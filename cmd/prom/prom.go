@@ -35,7 +35,7 @@ func Handler(r *metrics.Registry) http.Handler {
 	}
 }
 
-// sharedFor is how old an answer may be that a scrape gets. Those that wait while one is rendered get it
+// sharedFor is the greatest age of an answer that a scrape gets. Those that wait while one is rendered get it
 // too: a gateway with 10 000 services would otherwise spend its time and memory on impatient clients.
 const sharedFor = 250 * time.Millisecond
 

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// serve is what a program over package net would be.
+// serve is the same as in a program over package net.
 func serve(ctx context.Context, stack *socket.Stack) error {
 	l, err := stack.Listen("tcp", ":80")
 	if err != nil {

@@ -42,7 +42,7 @@ func lookUp(name string) (iface, error) {
 	return iface{l.Attrs().Name, l.Attrs().Index, l}, nil
 }
 
-// XDPOptions are how an XDP program is attached. The zero value takes what the object says, or libxdp's defaults.
+// XDPOptions configure how an XDP program is attached. The zero value is the object's own configuration, or libxdp's defaults.
 type XDPOptions struct {
 	Mode     xdp.Mode    // of an interface without a program
 	Priority uint32      // 0: the object's

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// front is what a process knows of the map front4, which it alone writes: an array of verdicts on addresses, that the program
+// front mirrors the map front4 of a process, which it alone writes: an array of verdicts on addresses, that the program
 // reads without a call. An address whose place another one has is in exact4.
 type front struct {
 	mu    sync.Mutex

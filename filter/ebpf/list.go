@@ -182,7 +182,7 @@ func (s *Store) open(o Object, p Program) (*ebpf.Program, error) {
 	return ebpf.LoadPinnedProgram(filepath.Join(s.folder(o.Name), "programs", pinName(p.Name)), nil)
 }
 
-// Hook is what an interface runs at one of its hooks.
+// Hook describes the programs at one hook of an interface.
 type Hook struct {
 	Interface string `json:"interface"`
 	Index     int    `json:"index"`

@@ -39,14 +39,14 @@ const (
 	KindOther Kind = "other" // loaded and pinned, and attached by nothing here
 )
 
-// about is what is known of a loaded object beyond its pins, kept as JSON in a map.
+// about describes a loaded object beyond its pins, as JSON in a map.
 type about struct {
 	Source   string         `json:"source"`
 	SHA256   string         `json:"sha256"`
 	Programs []aboutProgram `json:"programs"`
 }
 
-// aboutProgram is what the object says about a program.
+// aboutProgram describes a program of an object.
 type aboutProgram struct {
 	Name     string      `json:"name"`
 	Section  string      `json:"section"`
@@ -161,7 +161,7 @@ func describeProgram(spec *ebpf.CollectionSpec, name string) (aboutProgram, erro
 
 const hasFrags = 1 << 5 // BPF_F_XDP_HAS_FRAGS
 
-// validName is what an object may be called: bpffs refuses dots in names.
+// validName matches the names of objects: bpffs refuses dots in names.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 // pinName returns the file name of a map or program: bpffs allows no dots, which are in .rodata.

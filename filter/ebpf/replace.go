@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReplaceOptions are how an object is replaced.
+// ReplaceOptions configure how an object is replaced.
 type ReplaceOptions struct {
 	FreshMaps bool // contents of maps are not kept
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pmd/xdp"
 )
 
-// runConfig is how an XDP program wants to be called, by the section .xdp_run_config of its object. The dispatcher protocol
+// runConfig configures how an XDP program is called, by the section .xdp_run_config of its object. The dispatcher protocol
 // encodes it in BTF, as maps are: a variable "_PROGRAM" is a struct whose members are pointers to arrays, and the lengths of
 // the arrays are the values.
 type runConfig struct {

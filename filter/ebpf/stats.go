@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProgramStats are how often a program at a hook ran and for how long, by the kernel's count.
+// ProgramStats count the runs of a program at a hook and their time, as the kernel does.
 type ProgramStats struct {
 	Interface string `json:"interface"`
 	Hook      string `json:"hook"`

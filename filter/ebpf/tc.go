@@ -43,7 +43,7 @@ func (d Direction) parent() uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// TCOptions are how a tc program is attached. The zero value chooses.
+// TCOptions configure how a tc program is attached. The zero value is the default.
 type TCOptions struct {
 	Direction Direction
 	Clsact    bool   // at a clsact qdisc although the kernel has tcx

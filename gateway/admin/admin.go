@@ -127,7 +127,7 @@ type Reload struct {
 	Error     string    `json:"error,omitempty"` // why
 }
 
-// Changes are what a reload changes. Contents of list files do not count.
+// Changes lists the changes of a reload. Contents of list files do not count.
 type Changes struct {
 	Added   int             `json:"added"` // services and backends
 	Removed int             `json:"removed"`
@@ -265,7 +265,7 @@ func ParseClient(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Error is what a request is answered with that could not be done.
+// Error is the answer to a request that failed.
 type Error = controlsocket.Error
 
 // Duration is a time.Duration that reads and writes itself as "30s".

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// AllPorts is what `*` stands for in place of a port: the ports that no other address names.
+// AllPorts is the value of `*` in place of a port: the ports that no other address names.
 var AllPorts = PortRange{First: 1, Last: 65535}
 
 // AddrPorts is an address with a port or a range of ports. The zero PortRange stands for the port of the client's packet,

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// front is what a service listens on.
+// front is an address and port range of a service.
 type front struct {
 	at    AddrPorts
 	proto string
@@ -27,7 +27,7 @@ type frontRange struct {
 	node    *yaml.Node
 }
 
-// fronts are what services listen on.
+// fronts indexes the addresses and ports of services.
 type fronts struct {
 	lines  map[front]int              // where each stands
 	all    map[frontAddr][]frontRange // the same by address

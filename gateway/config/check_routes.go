@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// named is what routes refer to.
+// named indexes the names that routes refer to.
 type named struct {
 	listeners, pools map[string]int // index by name
 	listenerNames    []string

@@ -105,7 +105,7 @@ type CPUs struct {
 	List []int // empty with Auto and with none
 }
 
-// Tunnel is how packets travel to the backends of services with `mode: ipip` or `mode: gue`.
+// Tunnel configures how packets travel to the backends of services with `mode: ipip` or `mode: gue`.
 type Tunnel struct {
 	// Sources are the prefixes that outer source addresses come from, at most one per family. Each
 	// flow has one of the prefix's addresses, so that receivers spread flows over their queues by
@@ -305,7 +305,7 @@ type QUIC struct {
 	Key      []byte // key "key": 16 octets as hex; absent: server IDs are not encrypted
 }
 
-// State is what the configuration or an operator wants of a backend.
+// State is the state of a backend set by the configuration or an operator.
 type State string
 
 // The values of State. New connections go to backends that are filling or active. A packet in the middle of a

@@ -173,7 +173,7 @@ func diffPoolBackends(old, now *Pool) []Change {
 	})
 }
 
-// pair is what has one name in two configurations; nil is none.
+// pair holds the parts of one name in two configurations; nil is none.
 type pair[T any] struct{ old, now *T }
 
 // pairs returns all pairs of two lists: those of now in its order, then what is only in old.

@@ -17,7 +17,7 @@ const (
 // LoopsAuto is the Config.ProxyLoops that the machine has to say: a loop for each CPU.
 const LoopsAuto = 0
 
-// Network is how the userspace stack reaches others, beside the networks of Device.Addresses.
+// Network configures how the userspace stack reaches others, beside the networks of Device.Addresses.
 type Network struct {
 	Routes []NetworkRoute // key "routes"
 }
@@ -62,7 +62,7 @@ const (
 	CollidingAllow  CollidingFields = "allow"  // backends get the field
 )
 
-// ListenerProtocol is what a listener speaks.
+// ListenerProtocol is the protocol of a listener.
 type ListenerProtocol string
 
 // The values of ListenerProtocol.
@@ -110,7 +110,7 @@ type Certificate struct {
 	Default bool   // key "default": answers clients that ask for no name, or for an unknown one; the only certificate of a listener does
 }
 
-// ListenerTLS is how TLS is served.
+// ListenerTLS configures TLS of a listener.
 type ListenerTLS struct {
 	Certificates  []Certificate // key "certificates", required: each answers for the names in it
 	MinVersion    TLSVersion    // key "min_version": "1.2" (default) or "1.3"

@@ -30,7 +30,7 @@ type Pool struct {
 	RetryBudget   RetryBudget   // key "retry_budget"
 }
 
-// PoolProtocol is what backends speak.
+// PoolProtocol is the protocol of backends.
 type PoolProtocol string
 
 // The values of PoolProtocol.
@@ -69,7 +69,7 @@ const (
 	HashPath   HashBy = "path"
 )
 
-// PoolHash is what a consistent hash is of. A request that lacks it is hashed by the client's address.
+// PoolHash selects the input of a consistent hash. A request that lacks it is hashed by the client's address.
 type PoolHash struct {
 	By   HashBy // key "by": "client" (default), "header", "cookie", "query" or "path"
 	Name string // key "name", required by header, cookie and query

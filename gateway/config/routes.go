@@ -26,7 +26,7 @@ const (
 	ForwardRaw ForwardPath = "raw"
 )
 
-// Rule is what happens to requests that one of its matches holds for.
+// Rule configures the handling of requests that one of its matches holds for.
 type Rule struct {
 	Name        string       // key "name", unique in its route; default its number from 1
 	Matches     []Match      // key "matches"; absent: every request
@@ -48,7 +48,7 @@ type Match struct {
 	Clients     []netip.Prefix // key "clients": addresses of the client
 }
 
-// MatchType is how a value is compared.
+// MatchType selects how a value is compared.
 type MatchType string
 
 // The values of MatchType.

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/l7/route"
 )
 
-// RuleRef is what the number of a route.Rule stands for.
+// RuleRef resolves the number of a route.Rule.
 type RuleRef struct {
 	Route *Route
 	Rule  *Rule

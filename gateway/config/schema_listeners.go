@@ -38,7 +38,7 @@ type filePlace struct {
 	node *yaml.Node
 }
 
-// fileKind is what a file must hold.
+// fileKind is the required content of a file.
 type fileKind uint8
 
 const (

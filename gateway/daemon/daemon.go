@@ -36,7 +36,7 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// engineOps is what the gateway wants to know of packets. Of a host with several loops the hash names the loop of a flow.
+// engineOps returns the operations of the engine that the gateway uses. Of a host with several loops the hash names the loop of a flow.
 func engineOps(cfg *config.Config) gpukern.Ops {
 	ops := gpukern.OpParse | gpukern.OpChecksum
 	if cfg.Stack == config.StackDevices {
@@ -45,7 +45,7 @@ func engineOps(cfg *config.Config) gpukern.Ops {
 	return ops
 }
 
-// Options are what the configuration file does not say.
+// Options hold settings that are not in the configuration file.
 type Options struct {
 	Log        *slog.Logger // of changes; required. Where it blocks, records of backends wait and the gateway goes on
 	Build      metrics.Build

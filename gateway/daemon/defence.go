@@ -87,7 +87,7 @@ func (d *Daemon) driveDefence(cfg *config.Config) {
 	d.drives.Store(&drives{cfg.Defence, cfg.Limits})
 }
 
-// drives is what decides about verdicts.
+// drives holds the sources of verdicts.
 type drives struct {
 	*config.Defence
 	limits config.Limits

@@ -27,7 +27,7 @@ type eventLog struct {
 	short  []control.SNATStatus // SNAT addresses whose ports are short, to be logged
 }
 
-// eventKind is what summed events have in common.
+// eventKind is the common part of summed events.
 type eventKind struct{ what, why string }
 
 const (

@@ -23,7 +23,7 @@ import (
 // stackMemory bounds what connections have in their buffers, in bytes.
 const stackMemory = 256 << 20
 
-// resetTime is how long connections that are left at the end may take to be reset.
+// resetTime is the time in which connections that are left at the end are reset.
 const resetTime = time.Second
 
 // openStack makes the host, and returns a loop for each of the node's.

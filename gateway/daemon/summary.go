@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/node"
 )
 
-// Summary is what a daemon has done so far.
+// Summary holds the totals of a daemon.
 type Summary struct {
 	node.Counters
 	Devices []node.DeviceCounters `json:"devices"`

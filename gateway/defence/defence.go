@@ -52,7 +52,7 @@ type Defence struct {
 	syns    int
 }
 
-// policy is what Submit reads of a configuration.
+// policy is the part of a configuration that Submit reads.
 type policy struct {
 	lists  *config.DefenceLists
 	listed map[netip.Prefix]config.DefencePrefix
@@ -110,7 +110,7 @@ func Open(c *config.Config) (*Defence, error) {
 // Close returns the maps. The devices are detached before.
 func (d *Defence) Close() error { return errors.Join(d.maps.Close(), d.namespace.Close()) }
 
-// Verdict is what the gateway decides about a source.
+// Verdict is the decision of the gateway about a source.
 type Verdict struct {
 	Source netip.Prefix
 	Rule   string        // counts what is dropped, and is shown to the operator

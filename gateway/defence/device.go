@@ -55,7 +55,7 @@ func (c *chain) close() (err error) {
 	return err
 }
 
-// Driver is what a driver of the gateway has opened.
+// Driver is a device that a driver of the gateway has opened.
 type Driver struct {
 	Name  string // of the interface
 	Index int

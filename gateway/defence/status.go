@@ -38,7 +38,7 @@ type VerdictStatus struct {
 	Left    float64      `json:"seconds_left,omitempty"` // 0: until it is removed
 }
 
-// RuleStatus is what a rule has dropped.
+// RuleStatus counts the drops of a rule.
 type RuleStatus struct {
 	Rule     string `json:"rule"`
 	Verdicts int    `json:"verdicts"`

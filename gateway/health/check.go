@@ -35,7 +35,7 @@ type Check struct {
 	Command  []string      // key "command", of type command: the program by its absolute path, and its arguments
 }
 
-// HTTP is what types http and https ask, and which answer they take. Redirects are answers like
+// HTTP configures the request of types http and https, and the answers that they accept. Redirects are answers like
 // others: they are not followed.
 type HTTP struct {
 	Method string        // key "method": GET (default), HEAD, OPTIONS or POST, without a body
@@ -51,7 +51,7 @@ type HTTP struct {
 	CA         string // its contents: Validate reads them
 }
 
-// UDP is what type udp sends, and which answer it takes. ICMP errors (port, host or network
+// UDP configures the datagram of type udp, and the answers that it accepts. ICMP errors (port, host or network
 // unreachable) are failures in any case.
 type UDP struct {
 	Send    []byte  // key "send", or "send_hex"; required, at most 1200 bytes

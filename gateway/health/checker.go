@@ -14,7 +14,7 @@ const (
 	DefaultCommands = 32
 )
 
-// Options are what a Checker needs beside what to watch.
+// Options configure a Checker.
 type Options struct {
 	Dialer   Dialer // of all sockets; nil is the kernel's stack. A device needs the kernel's
 	Notify   func() // called from any goroutine when Take has something; may be nil
@@ -36,7 +36,7 @@ type Change struct {
 	State
 }
 
-// State is what is known of a watched backend.
+// State is the state of a watched backend.
 type State struct {
 	Healthy bool
 	Since   time.Time     // of the last change; zero before the first

@@ -17,7 +17,7 @@ import (
 // commandProbe runs a program, without a shell.
 type commandProbe []string
 
-// maxOutput is how much of a program's output is kept: the start, of which a cause shows a line.
+// maxOutput bounds the kept part of a program's output: the start, of which a cause shows a line.
 const maxOutput = 512
 
 // pipeDelay is the time that a program that left its process group may hold its output open.

@@ -77,7 +77,7 @@ type Evaluator struct {
 	round  uint64 // number of the sample round, to forget those that are gone
 }
 
-// track is what is remembered of a backend.
+// track records the results of a backend.
 type track struct {
 	last     Counts
 	base     Counts          // at the last answer, or return

@@ -26,7 +26,7 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Target is what is probed. The names are for commands only.
+// Target is the target of probes. The names are for commands only.
 type Target struct {
 	At      netip.AddrPort // address and port, those of the check counted in
 	Backend string         // its name

@@ -1,7 +1,7 @@
 package health
 
-// streak is what probes have said of a target: whether it counts as healthy, and how many of the
-// last ones, in a row, said otherwise.
+// streak records the probes of a target: whether it counts as healthy, and how many of the
+// last ones, in a row, had the other result.
 type streak struct {
 	healthy bool
 	against int

@@ -92,7 +92,7 @@ func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *timedWriter) renew() { _ = w.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
-// timedPiece is how much is written by one deadline: less than what even a slow client reads in it.
+// timedPiece is the amount written by one deadline: less than what even a slow client reads in it.
 const timedPiece = 64 << 10
 
 func (w *timedWriter) Write(b []byte) (n int, err error) {

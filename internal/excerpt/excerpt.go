@@ -38,7 +38,7 @@ func Margin(line string, n int) string {
 	return s.String()
 }
 
-// Width is how much of a line of rules is shown, in characters: with a margin of four it fits a terminal of 80.
+// Width is the shown length of a line of rules, in characters: with a margin of four it fits a terminal of 80.
 const Width = 76
 
 // Caret returns the part of a line around its byte at, and below it a caret under the character of that byte. Both

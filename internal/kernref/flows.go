@@ -67,13 +67,13 @@ func (r *packetView) flow() direction {
 	return f
 }
 
-// Sketch is what Reference counts: every source by itself.
+// Sketch counts every source by itself, for Reference.
 type Sketch struct {
 	Sources        map[netip.Addr]*Rate // IPv4 addresses, and the first addresses of IPv6 /64s
 	Packets, Bytes uint64
 }
 
-// Rate is what a source sent.
+// Rate holds the counts of a source.
 type Rate struct{ Packets, Bytes uint64 }
 
 // count counts a packet of n bytes.

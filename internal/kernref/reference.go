@@ -68,7 +68,7 @@ func Reference(b *packet.Batch, ops gpukern.Ops, l Lists) {
 	}
 }
 
-// packetView is what the reference knows of a packet.
+// packetView holds the fields of a packet that the reference reads.
 type packetView struct {
 	captured, all []byte
 	flags         packet.Flags

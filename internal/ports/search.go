@@ -64,7 +64,7 @@ type destination struct {
 
 func destinationOf(t *wire.Tuple) destination { return destination{t.Local, t.Remote, t.RemotePort} }
 
-// Search is what is known of the local ports of one destination.
+// Search records the local ports of one destination.
 type Search struct {
 	busy    Set        // not free when they were tried last
 	waiting Set        // of busy: those that become free by themselves

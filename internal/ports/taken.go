@@ -1,6 +1,6 @@
 package ports
 
-// Terms are what a socket permits others at its address and port.
+// Terms are the conditions on which a socket shares its address and port.
 type Terms struct {
 	Reuse bool   // SO_REUSEADDR: beside others with it
 	Share bool   // SO_REUSEPORT: beside others of the same user with it

@@ -34,10 +34,10 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// excerptWidth is how much of a line is shown, in characters.
+// excerptWidth is the shown length of a line, in characters.
 const excerptWidth = 120
 
-// MaxShown is how many problems Error.Error renders: a generated file may have as many as lines.
+// MaxShown bounds the problems that Error.Error renders: a generated file may have as many as lines.
 const MaxShown = 20
 
 // Error holds the problems of a file, in the order of the file.

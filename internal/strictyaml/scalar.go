@@ -72,7 +72,7 @@ func PowerOfTwo(d *Decoder, n *yaml.Node, what string, to *int, least, most int)
 	return true
 }
 
-// durationForm is what time.ParseDuration accepts.
+// durationForm matches the input of time.ParseDuration.
 const durationForm = `^(0|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+)$`
 
 // defaultOf returns the default of a string for a Schema; "" is none.

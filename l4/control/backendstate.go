@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 )
 
-// backendState is what is wanted of a backend of a service, over all its addresses: by the configuration, and
+// backendState is the state set for a backend of a service, over all its addresses: by the configuration, and
 // by an operator. What the operator set outlives reloads until the operator resets it or the file changes
 // that very key.
 type backendState struct {

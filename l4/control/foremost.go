@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/l4/datapath"
 )
 
-// rank is what of a service decides whether a short status shows it.
+// rank holds the properties of a service by which a short status selects it.
 type rank struct {
 	place       int // in the configuration
 	backends    int

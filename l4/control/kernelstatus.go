@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// KernelStatus is what the kernel does for the gateway: connections that it forwards without the loops. Packets and bytes
+// KernelStatus describes the work of the kernel for the gateway: connections that it forwards without the loops. Packets and bytes
 // count for backends too, and are read at least every 4 seconds.
 type KernelStatus struct {
 	Connections uint64            `json:"connections"` // that it forwards now

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// listing is what a scrape lists one by one: services of the configuration at its begin, and one that sums up those
+// listing selects what a scrape lists one by one: services of the configuration at its begin, and one that sums up those
 // that are not listed.
 type listing struct {
 	g        *Gateway

@@ -116,7 +116,7 @@ func (g *Gateway) find(service, backend string) (uint32, *backendState, error) {
 	return id, m, nil
 }
 
-// unknownService is what is wrong with a name that no service of the configuration has.
+// unknownService returns the error for a name that no service of the configuration has.
 func (g *Gateway) unknownService(name string) error {
 	var all []string
 	for i := range g.cfg.Services {

@@ -80,7 +80,7 @@ type backendName struct {
 	proto         uint8
 }
 
-// label is what names a backend in logs.
+// label names a backend in logs.
 type label struct {
 	Name    string
 	Address config.AddrPorts

@@ -110,7 +110,7 @@ type DownStatus struct {
 	Cause string     `json:"cause"`
 }
 
-// CheckStatus is what came of a probe.
+// CheckStatus is the result of a probe.
 type CheckStatus struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`

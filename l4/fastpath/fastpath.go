@@ -92,10 +92,10 @@ type Direction struct {
 	L3Delta, L4Delta uint16 // what the rewriting adds to the checksums, without the TTL, in host byte order: see Conn
 }
 
-// Sequence is what is known of the sequence numbers of one side: see sequence of package datapath, whose fields these are.
+// Sequence holds the sequence numbers of one side: see sequence of package datapath, whose fields these are.
 type Sequence struct{ End, Limit, Window, Acked uint32 }
 
-// Traffic is what the kernel has forwarded of a connection, by direction.
+// Traffic counts what the kernel has forwarded of a connection, by direction.
 type Traffic struct {
 	Packets   [2]uint64     // a large packet counts once, as it does in the loop
 	Bytes     [2]uint64     // with link headers

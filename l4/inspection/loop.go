@@ -31,7 +31,7 @@ type Loop struct {
 	mark   uint32 // of an access rule; 0: none
 }
 
-// engine is what one loop has of one policy.
+// engine holds the state of one policy in one loop.
 type engine struct {
 	policy *policy
 	swept  clock.Time // when flows were ended last
@@ -181,7 +181,7 @@ func (l *Loop) engineOf(p *policy) *engine {
 	return e
 }
 
-// leastMemory is what a loop has for streams at least.
+// leastMemory is the least memory of a loop for streams.
 const leastMemory = 1 << 18
 
 // config returns this loop's part of the bounds of a policy.

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// Status is what inspection has done since the start.
+// Status counts the work of inspection since the start.
 type Status struct {
 	Policies []PolicyStatus `json:"policies"`
 	Rules    []RuleStatus   `json:"rules"`      // that have matched, those with the most matches first
@@ -20,7 +20,7 @@ type Status struct {
 	PacketsDropped uint64 `json:"packets_dropped"` // beyond its size or buffer
 }
 
-// PolicyStatus is what a policy has done.
+// PolicyStatus counts the work of a policy.
 type PolicyStatus struct {
 	Name      string         `json:"name"`
 	Mode      string         `json:"mode"`
@@ -46,7 +46,7 @@ type PolicyStatus struct {
 	Marked map[uint32]uint64 `json:"marked"` // packets by the mark that an access rule gave them
 }
 
-// RuleStatus is what a rule has done.
+// RuleStatus counts the matches of a rule.
 type RuleStatus struct {
 	Policy  string `json:"policy"`
 	GID     uint32 `json:"gid"` // 0 for an access rule

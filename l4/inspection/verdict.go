@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// Action is what was done with the packet of a Verdict.
+// Action is the action on the packet of a Verdict.
 type Action uint8
 
 // The actions.

@@ -33,7 +33,7 @@ type Loop struct {
 	entered, refused, failed, late metrics.Counter
 }
 
-// known is what a slot is used for.
+// known describes the use of a slot.
 type known struct {
 	keys    [2]key6
 	serial  uint32 // 0: not in use

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Reasons are what became of packets that a program has seen, in the order of Stats.Packets.
+// Reasons name the fates of packets that a program has seen, in the order of Stats.Packets.
 var Reasons = [...]string{
 	"forwarded", "no_entry", "renewed", "flags", "window", "header", "hops", "too_long", "link", "lost", "failed",
 }

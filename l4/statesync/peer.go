@@ -28,7 +28,7 @@ type Table interface {
 	Import([]datapath.Record)
 }
 
-// Config is what a Peer needs.
+// Config configures a Peer.
 type Config struct {
 	Listen, Peer netip.AddrPort
 	Key          []byte // 32 bytes

@@ -141,7 +141,7 @@ func (s *session) read() ([]byte, error) {
 	return msg, nil
 }
 
-// Agreement is what two gateways must have in common, but for Index, in which they must differ.
+// Agreement holds what two gateways must have in common, but for Index, in which they must differ.
 type Agreement struct {
 	Index       uint8 // of the gateway: which half of the SNAT ports it takes
 	Loops       uint16

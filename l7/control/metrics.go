@@ -80,7 +80,7 @@ func (a admission) write(w *metrics.Writer) {
 	}
 }
 
-// listed is how many listeners, pools and routes a scrape lists unless it asks for more: the first of the configuration, and the routes
+// listed is the number of listeners, pools and routes that a scrape lists unless it requests more: the first of the configuration, and the routes
 // with the most requests.
 const listed = 100
 

@@ -167,7 +167,7 @@ func (p *pooled) hasOther(than *pool.Backend) bool {
 	})
 }
 
-// unknownPool is what is wrong with a name that no pool has. The caller holds s.mu.
+// unknownPool returns the error for a name that no pool has. The caller holds s.mu.
 func (s *Set) unknownPool(name string) error {
 	return fmt.Errorf("%w %q%s", ErrUnknownPool, name, near(name, slices.Sorted(maps.Keys(s.pools))))
 }

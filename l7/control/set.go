@@ -22,7 +22,7 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// Options are what a configuration does not say.
+// Options hold settings that are not in the configuration.
 type Options struct {
 	Log     *slog.Logger     // required
 	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody

@@ -29,7 +29,7 @@ type ListenerStatus struct {
 	Refused   map[string]uint64       `json:"refused_connections"` // by reason; those that have not happened are left out
 }
 
-// Counts are what the workers have done since the start.
+// Counts are the totals of the workers since the start.
 type Counts struct {
 	Connections        uint64            `json:"connections"` // of clients
 	OpenConnections    int64             `json:"open_connections"`

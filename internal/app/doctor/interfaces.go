@@ -18,7 +18,7 @@ const (
 // Modes of an attached XDP program (XDP_ATTACHED_*).
 var attachModes = map[uint32]string{1: "native", 2: "generic", 3: "hardware", 4: "several modes"}
 
-// Link is what the kernel reports about an interface.
+// Link holds the properties of an interface by the kernel.
 type Link struct {
 	Name     string
 	Up       bool

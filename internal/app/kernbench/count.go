@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// rate is what a sketch says of a source.
+// rate is the estimate of a sketch for a source.
 type rate struct {
 	source         netip.Addr
 	packets, bytes uint64

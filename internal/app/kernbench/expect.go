@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// expectation is what every run over a load must give. The CPU form gave it; a sample of it has been
+// expectation is the required result of every run over a load. The CPU form gave it; a sample of it has been
 // compared with the reference, all where the reference is fast enough.
 type expectation struct {
 	before  []packet.Desc // poisoned

@@ -38,7 +38,7 @@ type runner interface {
 	close() error
 }
 
-// path is how to open a runner.
+// path opens a runner.
 type path struct {
 	name   string
 	batch  int                             // packets

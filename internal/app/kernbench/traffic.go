@@ -154,7 +154,7 @@ func writeIPv4(p []byte, src, dst [4]byte, proto uint8) {
 	ip.SetChecksum(wire.Fold(wire.Sum(p[:wire.IPv4Len], 0)))
 }
 
-// tunnel is what a packet is packed in.
+// tunnel is the encapsulation of a packet.
 type tunnel uint8
 
 const (

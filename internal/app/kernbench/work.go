@@ -69,7 +69,7 @@ func (w *work) part(desc []packet.Desc) *work {
 	return p
 }
 
-// poisoned is what lies in every field that an engine must write, or must leave as it is.
+// poisoned is the value in every field that an engine must write, or must leave as it is.
 var poisoned = packet.Desc{
 	Port: 0x5a, L3: 0xa5, L4: 0xa5a5, Payload: 0xa5a5, Hash: 0xa5a5a5a5, Flow: 0xa5a5a5a5, Rule: 0xa5a5, NextHop: 0xa5a5,
 	Stamp: 0x5a5a5a5a, Flags: ^(packet.FlagMore | packet.FlagOffload), Proto: 0xa5, Verdict: packet.Undecided,

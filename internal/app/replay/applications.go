@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Application is what a flow was recognised as by its content, and what it says of itself before it is encrypted.
+// Application is the protocol of a flow by its content, with the fields sent before encryption begins.
 type Application struct {
 	Protocol string   `json:"protocol"`       // "unknown" where nothing was recognised
 	Name     string   `json:"name,omitempty"` // server name of TLS and QUIC, host of HTTP, first name asked of DNS

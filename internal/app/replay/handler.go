@@ -9,7 +9,7 @@ import (
 // outPort is the port of the loop that the output device is.
 const outPort = 1
 
-// checks are what a packet of a capture is dropped for. Checksums are only counted: captures made on
+// checks are the reasons for which a packet of a capture is dropped. Checksums are only counted: captures made on
 // a sender whose device fills them in are full of wrong ones.
 const checks = filter.CheckMalformed | filter.CheckHeaders
 

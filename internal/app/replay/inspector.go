@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Inspected is what inspection rules found in the packets of a run.
+// Inspected holds the alerts of inspection rules in a run.
 type Inspected struct {
 	Rules     int         `json:"rules"`     // that were loaded
 	Packets   uint64      `json:"packets"`   // that were inspected: those that no access rule dropped
@@ -43,7 +43,7 @@ func (c alertCounts) export() []AlertHits {
 	return all
 }
 
-// flowAlerts is what was found in a flow. Rules beyond maxFlowRules are counted by more.
+// flowAlerts holds the alerts of a flow. Rules beyond maxFlowRules are counted by more.
 type flowAlerts struct {
 	counts    alertCounts
 	anomalies uint64

@@ -99,7 +99,7 @@ func (f *matches) finish(r *Report) {
 // allocates what is used. Packets of more flows continue no other.
 const followedFlows = 1 << 18
 
-// streamState is what an engine needs to find literals that begin in one packet of a flow and end in a later one.
+// streamState lets an engine find literals that begin in one packet of a flow and end in a later one.
 type streamState struct {
 	flows   *flow.Table
 	streams *gpukern.Streams

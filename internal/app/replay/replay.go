@@ -61,7 +61,7 @@ type Config struct {
 // KeepRecord reports whether a record of a capture is to be replayed.
 type KeepRecord func(*capture.Record) bool
 
-// Progress is how far a run is.
+// Progress is the position of a run.
 type Progress struct {
 	File           int     // index in Config.Files
 	Packets, Bytes uint64  // of that file, of all laps

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Report is what a run saw. Its JSON form is stable: fields are added, never renamed.
+// Report is the result of a run. Its JSON form is stable: fields are added, never renamed.
 type Report struct {
 	Engine       gpukern.EngineStats `json:"engine"` // what looked at the packets
 	Output       *Output             `json:"output"` // null where packets went nowhere
@@ -55,7 +55,7 @@ type Hits struct {
 	Over    uint64 `json:"over,omitempty"`    // of rules: packets dropped since they exceed the rate
 }
 
-// Part is what was seen in one file, or in all. Packets = Passed + the sum of Dropped.
+// Part is the result for one file, or for all. Packets = Passed + the sum of Dropped.
 type Part struct {
 	Sum
 	Passed     uint64            `json:"passed"`  // to the output, or to the end of the path where there is none

@@ -28,7 +28,7 @@ type Mismatch struct {
 	By     string `json:"by"` // who differs from the engine: "reference" or "gopacket"
 }
 
-// Verification is what Verify found.
+// Verification is the result of Verify.
 type Verification struct {
 	Packets    uint64     `json:"packets"`    // compared
 	Skipped    uint64     `json:"skipped"`    // records that carry no Ethernet or IP, or pass 64 KiB

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Check is what filter check prints as JSON.
+// Check is the JSON form of filter check.
 type Check struct {
 	Schema      int            `json:"schema"`
 	Files       int            `json:"files"`

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// Files is what files of rules have.
+// Files holds the content of files of rules.
 type Files struct {
 	Inspection []*signature.File     // texts of inspection rules
 	Access     []*filter.File        // files with access rules

@@ -111,7 +111,7 @@ type pattern struct{ size, at int64 }
 // Pattern returns what GET /bytes/N sends.
 func Pattern(n int64) io.ReadSeeker { return &pattern{size: n} }
 
-// block is what pattern repeats. Its length is a prime, so that bytes swapped by whole pages or segments
+// block is repeated by pattern. Its length is a prime, so that bytes swapped by whole pages or segments
 // show.
 var block = func() []byte {
 	b := make([]byte, 65521)

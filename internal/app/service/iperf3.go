@@ -72,7 +72,7 @@ func newIperf(s *Server) *iperf {
 	return &iperf{s: s, tests: map[cookie]*test{}, flows: map[flow]*stream{}}
 }
 
-// params are what the client asks for, as it writes them.
+// params are the settings that the client requests, as it writes them.
 type params struct {
 	TCP           bool    `json:"tcp"`
 	UDP           bool    `json:"udp"`
@@ -92,7 +92,7 @@ type params struct {
 	MSS           int     `json:"MSS"`
 }
 
-// refusal is what a test cannot have.
+// refusal names a setting that a test cannot have.
 type refusal struct {
 	code int32
 	why  string

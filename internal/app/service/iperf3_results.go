@@ -2,7 +2,7 @@ package service
 
 import "time"
 
-// results are what both sides tell each other at the end.
+// results are exchanged by both sides at the end.
 type results struct {
 	CPUTotal    float64        `json:"cpu_util_total"` // per cent of one CPU
 	CPUUser     float64        `json:"cpu_util_user"`

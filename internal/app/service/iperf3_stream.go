@@ -143,7 +143,7 @@ func (st *stream) interrupt() {
 	st.conn.Conn.Close()
 }
 
-// catchUp is how much of the time that a sender was held up it makes good: more would be a burst that
+// catchUp bounds the time that a sender makes good after it was held up: more would be a burst that
 // overruns the receiver's buffer, and be taken for a loss of the network.
 const catchUp = 5 * time.Millisecond
 

@@ -16,7 +16,7 @@ const (
 	udpWelcomeOld = 987654321
 )
 
-// loss is what is known of the datagrams of a stream.
+// loss counts the datagrams of a stream.
 type loss struct {
 	packets  int64 // highest number seen, or sent
 	lost     int64

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// ErrClosed is what Serve and ServePacket return after Shutdown or Close.
+// ErrClosed is returned by Serve and ServePacket after Shutdown or Close.
 var ErrClosed = errors.New("service: closed")
 
 // Kind names a service.
@@ -79,7 +79,7 @@ type Config struct {
 	Inspect func(net.Conn) (Inspection, bool)
 }
 
-// Tuning is what the client of iperf3 asks of connections. Zero values leave them as they are.
+// Tuning holds the settings of connections that the client of iperf3 requests. Zero values leave them as they are.
 type Tuning struct {
 	NoDelay    bool   // -N
 	Congestion string // -C
@@ -87,7 +87,7 @@ type Tuning struct {
 	MSS        int    // -M, bytes
 }
 
-// Inspection is what is known of a TCP connection.
+// Inspection holds the properties of a TCP connection.
 type Inspection struct {
 	Retransmits uint64 // segments sent again
 	Congestion  string // name of the congestion control

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// chunk is how much the services read and write at once.
+// chunk is the size of the services' reads and writes.
 const chunk = 64 << 10
 
 // echo is RFC 862 over TCP.
@@ -78,7 +78,7 @@ func chargen(c *conn) {
 // chargenMost is the longest answer of chargen over UDP (RFC 864).
 const chargenMost = 512
 
-// amplify is how much longer than its request an answer may be: who forges a source address must not
+// amplify bounds an answer as a multiple of its request: an attacker who forges a source address must not
 // gain by it (the rule is RFC 9000 8.1's).
 const amplify = 3
 

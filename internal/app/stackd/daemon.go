@@ -25,10 +25,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// engineOps is what a host wants to know of packets; the hash names the loop of a flow.
+// engineOps are the operations of the engine that a host uses; the hash names the loop of a flow.
 const engineOps = gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash
 
-// Options are what the configuration does not say.
+// Options hold settings that are not in the configuration.
 type Options struct {
 	Log        *slog.Logger  // of changes; required. It must not block: some records come from loops
 	LogDropped func() uint64 // see node.Config

@@ -93,7 +93,7 @@ func (d *decoder) truth(n *yaml.Node, what string, to *bool) {
 	*to = v
 }
 
-// units are what bytes are counted in.
+// units are the units of byte counts.
 var units = map[string]int64{"": 1, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 var bytesForm = regexp.MustCompile(`^([0-9]{1,12})([kMG]?)$`)

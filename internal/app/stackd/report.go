@@ -85,7 +85,7 @@ type ProcessReport struct {
 	Seccomp bool   `json:"seccomp,omitempty"` // a supervisor makes its calls (exec --seccomp)
 }
 
-// TCPReport is what ss -i shows.
+// TCPReport holds the fields of ss -i.
 type TCPReport struct {
 	Congestion  string  `json:"congestion"`
 	Cwnd        uint64  `json:"cwnd_bytes"`
@@ -147,7 +147,7 @@ type Stats struct {
 	Engine   gpukern.EngineStats `json:"engine"`
 }
 
-// ShimStats are what programs of millrace exec have and had.
+// ShimStats count the resources of programs of millrace exec.
 type ShimStats struct {
 	Counters map[string]int64 `json:"counters"` // numbers of shim.Stats, snake_case
 	Users    []shim.UserStats `json:"users"`
@@ -200,7 +200,7 @@ type Query struct {
 // DefaultLimit is the number of sockets that are listed at most unless a query says otherwise.
 const DefaultLimit = 10000
 
-// States are what a socket can be in, as ss(8) names it.
+// States are the states of a socket, as ss(8) names them.
 var States = []string{
 	"LISTEN", "SYN-SENT", "SYN-RECV", "ESTAB", "FIN-WAIT-1", "FIN-WAIT-2", "CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT", "UNCONN",
 }
