@@ -1,17 +1,22 @@
-// Package logqueue keeps a program alive whose log nobody reads. A pipe or terminal that is full
+// Package logqueue keeps a program alive whose log takes nothing. A pipe or terminal that is full
 // blocks write(2), and with it whoever logs: a gateway that waits for the reader of its log serves no
 // reload and no signal. A Writer takes lines into a bounded buffer and writes them from a goroutine of
-// its own; what does not fit is dropped and counted.
+// its own; what does not fit is dropped and counted. On a full disk the lines wait, too: they are
+// written again until there is room. A File keeps lines whole where a write ends within one.
 package logqueue
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Writer is an io.Writer that never blocks and never fails. Each call of Write is one record, kept or
-// dropped as a whole. Its methods may be called from any goroutine.
+// Writer is an io.Writer that never blocks and never fails. Each call of Write is one record, which ends
+// with a newline, kept or dropped as a whole. Its methods may be called from any goroutine.
 type Writer struct {
 	to    io.Writer
 	limit int                         // bytes that wait at most
@@ -24,16 +29,27 @@ type Writer struct {
 	dropped uint64 // since the start
 	writing int    // bytes that to is being given
 	closed  bool
+	late    bool        // a Close is over: a write that fails is not repeated
+	failing bool        // the last write has failed, and is repeated
+	onError func(error) // see OnError
 }
 
-// New returns a writer that passes records on to to and keeps at most limit bytes while to blocks,
-// beside as many that are being written. note formats the record that follows a gap, with the number of
-// records that are missing; nil leaves it out.
+// New returns a writer that passes records on to to and keeps at most limit bytes while to blocks or its
+// disk is full, beside as many that are being written. note formats the record that follows a gap, with
+// the number of records that are missing; nil leaves it out.
 func New(to io.Writer, limit int, note func(dropped uint64) []byte) *Writer {
 	w := &Writer{to: to, limit: limit, note: note}
 	w.changed = sync.NewCond(&w.mu)
 	go w.run()
 	return w
+}
+
+// OnError has f called, from the goroutine that writes, with the error of a write that begins to fail,
+// and with nil when writing succeeds again.
+func (w *Writer) OnError(f func(error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onError = f
 }
 
 // Write queues a copy of one record. It reports success for a dropped one too, since the loggers that
@@ -66,24 +82,25 @@ func (w *Writer) Waiting() int {
 }
 
 // Close waits until all records are written, but no longer than limit, and drops what comes later. It
-// reports whether all are.
+// reports whether all are. Records for which there is no room on the disk by then are dropped.
 func (w *Writer) Close(limit time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
+	before := w.dropped
 	w.changed.Broadcast()
 	late := false
 	timer := time.AfterFunc(limit, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		late = true
+		late, w.late = true, true
 		w.changed.Broadcast()
 	})
 	defer timer.Stop()
 	for !late && (len(w.queue) > 0 || w.writing > 0) {
 		w.changed.Wait()
 	}
-	return len(w.queue) == 0 && w.writing == 0
+	return len(w.queue) == 0 && w.writing == 0 && w.dropped == before
 }
 
 // run writes what is queued until Close.
@@ -101,12 +118,95 @@ func (w *Writer) run() {
 		out, lost := w.queue, w.lost // records were lost behind those that filled the queue
 		w.queue, w.lost, w.writing = spare[:0], 0, len(out)
 		w.mu.Unlock()
-		_, _ = w.to.Write(out) // there is nowhere to report a log that fails
+		w.put(out)
 		if lost > 0 && w.note != nil {
-			_, _ = w.to.Write(w.note(lost))
+			w.put(w.note(lost))
 		}
 		w.mu.Lock()
 		spare, w.writing = out, 0
 		w.changed.Broadcast()
+	}
+}
+
+// Times between two attempts to write what there is no room for.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// put writes records. What a full disk does not take is written again, from where the write has ended.
+func (w *Writer) put(out []byte) {
+	wait := firstRetry
+	for {
+		n, err := w.to.Write(out)
+		if out = out[n:]; len(out) == 0 {
+			w.report(nil)
+			return
+		}
+		if err == nil {
+			err = io.ErrShortWrite
+		}
+		w.report(err)
+		if n > 0 {
+			wait = firstRetry
+		}
+		if !passes(err) || !w.pause(wait, len(out)) {
+			w.drop(out)
+			return
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// passes reports whether a write that has failed may succeed later.
+func passes(err error) bool {
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EAGAIN, unix.ENOMEM, unix.ENOBUFS, io.ErrShortWrite} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits before another attempt to write what is left. It reports false where there is to be none.
+func (w *Writer) pause(d time.Duration, left int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = left
+	over := false
+	timer := time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		over = true
+		w.changed.Broadcast()
+	})
+	defer timer.Stop()
+	for !over && !w.late {
+		w.changed.Wait()
+	}
+	return !w.late
+}
+
+// drop counts records that are not written.
+func (w *Writer) drop(records []byte) {
+	n := uint64(bytes.Count(records, []byte("\n")))
+	if records[len(records)-1] != '\n' {
+		n++
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost += n
+	w.dropped += n
+}
+
+// report calls OnError's function where writing begins to fail, or succeeds again.
+func (w *Writer) report(err error) {
+	w.mu.Lock()
+	f := w.onError
+	changed := w.failing != (err != nil)
+	w.failing = err != nil
+	w.mu.Unlock()
+	if changed && f != nil {
+		f(err)
 	}
 }

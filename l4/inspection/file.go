@@ -38,6 +38,15 @@ func openFile(path string) (io.WriteCloser, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 }
 
+// openLines is openFile for a file of lines, which stay whole on a full disk.
+func openLines(path string) (io.WriteCloser, error) {
+	f, err := logqueue.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
 // newOutput returns the output to an open file, of which at most limit bytes wait.
 func newOutput(path string, to io.WriteCloser, limit int) *output {
 	o := &output{path: path, file: &file{to: to}}

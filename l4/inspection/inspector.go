@@ -123,7 +123,7 @@ func (i *Inspector) Plan(cfg *config.Config) (*Plan, error) {
 		p.literals, err = literalsOf(p.policies)
 	}
 	if path := beside(cfg, cfg.Inspection.Alerts.File); path != "" && err == nil {
-		p.alerts, err = openFile(path)
+		p.alerts, err = openLines(path)
 	}
 	if path := beside(cfg, cfg.Inspection.Packets.File); path != "" && err == nil {
 		p.packets, err = openFile(path)

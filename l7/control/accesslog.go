@@ -1,10 +1,8 @@
 package control
 
 import (
-	"io"
-	"os"
+	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -17,36 +15,24 @@ import (
 // and dropped.
 type accessLog struct {
 	queue *logqueue.Writer
-	file  *reopened
+	file  *logqueue.File
 	path  string
+	log   *slog.Logger
+	// before is how many lines the logs before this one have dropped.
+	before uint64
 }
 
-// reopened is a file that can be opened again under its name, after a rotation.
-type reopened struct {
-	mu sync.Mutex
-	w  io.WriteCloser
+// dropped returns how many lines have been dropped since the start.
+func (l *accessLog) dropped() uint64 { return l.before + l.queue.Dropped() }
+
+// report logs that lines wait for room on the disk, and that they are written again.
+func (l *accessLog) report(err error) {
+	if err != nil {
+		l.log.Error("access log", "error", err.Error(), "result", "lines wait in access_log.buffer; more are dropped and counted")
+		return
+	}
+	l.log.Info("access log", "result", "lines are written again", "dropped_lines", l.dropped())
 }
-
-// Write implements io.Writer.
-func (r *reopened) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.w.Write(p)
-}
-
-// swap replaces the file, and closes the one before.
-func (r *reopened) swap(w io.WriteCloser) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.w
-	r.w = w
-	return old.Close()
-}
-
-// kept is a file that stays open: the standard output.
-type kept struct{ *os.File }
-
-func (kept) Close() error { return nil }
 
 // accessLogPath returns the path of a configuration's log, "-" for the standard output, "" for none.
 func accessLogPath(cfg *config.Config) string {
@@ -56,24 +42,17 @@ func accessLogPath(cfg *config.Config) string {
 	return cfg.Beside(cfg.AccessLog.File)
 }
 
-func openLogFile(path string) (io.WriteCloser, error) {
-	if path == "-" {
-		return kept{os.Stdout}, nil
-	}
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-}
-
 // planLog opens the log of a configuration anew: after a rotation its file is another one.
-func (s *Set) planLog(cfg *config.Config) (io.WriteCloser, error) {
+func (s *Set) planLog(cfg *config.Config) (*logqueue.File, error) {
 	path := accessLogPath(cfg)
 	if path == "" {
 		return nil, nil
 	}
-	return openLogFile(path)
+	return logqueue.Open(path)
 }
 
 // useLog makes a file the log; nil is none.
-func (s *Set) useLog(cfg *config.Config, w io.WriteCloser) {
+func (s *Set) useLog(cfg *config.Config, w *logqueue.File) {
 	old := s.log.Load()
 	switch {
 	case w == nil:
@@ -82,12 +61,16 @@ func (s *Set) useLog(cfg *config.Config, w io.WriteCloser) {
 			go old.close() // it may wait for a slow disk
 		}
 	case old != nil && s.cfg.AccessLog.Buffer == cfg.AccessLog.Buffer:
-		if err := old.file.swap(w); err != nil {
+		if err := old.file.Swap(w); err != nil {
 			s.opt.Log.Error("access log", "error", err.Error())
 		}
 	default:
-		l := &accessLog{file: &reopened{w: w}, path: accessLogPath(cfg)}
+		l := &accessLog{file: w, path: accessLogPath(cfg), log: s.opt.Log}
+		if old != nil {
+			l.before = old.dropped()
+		}
 		l.queue = logqueue.New(l.file, cfg.AccessLog.Buffer, nil)
+		l.queue.OnError(l.report)
 		s.log.Store(l)
 		if old != nil {
 			go old.close()
@@ -99,10 +82,12 @@ func (s *Set) useLog(cfg *config.Config, w io.WriteCloser) {
 const closeLimit = 2 * time.Second
 
 func (l *accessLog) close() {
-	l.queue.Close(closeLimit)
-	l.file.mu.Lock()
-	defer l.file.mu.Unlock()
-	_ = l.file.w.Close() // nothing more is written
+	if !l.queue.Close(closeLimit) {
+		l.log.Error("access log", "result", "not all lines were written", "file", l.path, "dropped_lines", l.dropped())
+	}
+	if err := l.file.Close(); err != nil {
+		l.log.Error("access log", "error", err.Error())
+	}
 }
 
 // logger returns the function that writes the records of one loop.

@@ -41,7 +41,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_failed_handshakes_total", "Handshakes of TLS that clients began and did not complete.", t.Handshakes)
 	w.Counter("millrace_http_write_timeouts_total", "Connections and responses that ended because their client took nothing of what was sent.", t.WriteTimeouts)
 	if l := s.log.Load(); l != nil {
-		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.queue.Dropped())
+		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.dropped())
 	}
 	s.mu.Lock()
 	order, routes := s.order, slices.Collect(maps.Values(s.routes))

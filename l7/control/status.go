@@ -103,7 +103,7 @@ func (s *Set) Status(named func(string) bool) Status {
 	defer s.mu.Unlock()
 	st := Status{Loops: len(s.loops), Listeners: []ListenerStatus{}, Pools: []PoolStatus{}, Counts: countsOf(&counts)}
 	if l := s.log.Load(); l != nil {
-		st.Counts.LogDropped = l.queue.Dropped()
+		st.Counts.LogDropped = l.dropped()
 	}
 	for i := range s.cfg.Listeners {
 		l := &s.cfg.Listeners[i]

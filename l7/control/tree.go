@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/internal/logqueue"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
@@ -29,7 +29,7 @@ type plan struct {
 	served     map[string]*servedTLS
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission
-	log        io.WriteCloser // nil is none
+	log        *logqueue.File // nil is none
 }
 
 // drop gives back what a plan that is not used has opened.
