@@ -93,6 +93,7 @@ func (b *bed) fetch(url string, out fmt.Stringer) string {
 
 // TestExecSeccomp runs a Go program, which no library can be loaded into, as client and as server of a kernel peer.
 func TestExecSeccomp(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl")
 	b := newBed(t, "mr-cli-secc")
 	if err := b.client.Do(func() error { return testnet.ServeTCP(t, "198.18.0.1:80", answer) }); err != nil {
@@ -157,6 +158,7 @@ func supervisorOf(t *testing.T, program int) int {
 
 // TestSeccompEnds kills the supervisor, the program and the host: nothing hangs.
 func TestSeccompEnds(t *testing.T) {
+	t.Parallel()
 	testnet.Program(t, "curl")
 	b := newBed(t, "mr-cli-sece")
 	path := buildProgram(t)

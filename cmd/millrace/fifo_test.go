@@ -12,6 +12,7 @@ import (
 // TestGatewayWithAFIFOAsConfigurationServesAndEnds puts a FIFO that nobody writes in the place of the file: a reload by
 // signal and by command is refused, the service goes on, and SIGTERM ends the gateway.
 func TestGatewayWithAFIFOAsConfigurationServesAndEnds(t *testing.T) {
+	t.Parallel()
 	client, middle, server := gatewaySite(t, "mr-cli-fifo")
 	serve(t, server)
 	dir := t.TempDir()

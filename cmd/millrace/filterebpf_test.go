@@ -159,6 +159,7 @@ func (s *filterSite) as(v any, args ...string) {
 
 // TestFilterProgramsEndToEnd runs what docs/ebpf.md shows, each command in a process of its own.
 func TestFilterProgramsEndToEnd(t *testing.T) {
+	t.Parallel()
 	s := newFilterSite(t)
 	code, out, stderr := s.run("load", filterObjects+"drop.o")
 	if strings.Contains(stderr, "operation not permitted") && os.Getenv("MILLRACE_MUST_NETNS") == "" {

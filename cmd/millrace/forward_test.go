@@ -156,6 +156,7 @@ func balanced(t *testing.T, f Forwarded) {
 }
 
 func TestForwardBridgesTwoDevices(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, driver, want string }{
 		{"afpacket", "afpacket", "afpacket"},
 		{"afxdp", "afxdp", "afxdp"},
@@ -187,6 +188,7 @@ func TestForwardBridgesTwoDevices(t *testing.T) {
 }
 
 func TestForwardImpairsAndCaptures(t *testing.T) {
+	t.Parallel()
 	w := newWires(t, "impair")
 	file := filepath.Join(t.TempDir(), "wire.pcapng")
 	f := w.forward(t, "--driver", "afpacket", "--capture", file, "--impair-b", "rx: dup=100% delay=5ms", "a", "b")
@@ -226,6 +228,7 @@ func packetsOf(t *testing.T, file string) map[string]int {
 }
 
 func TestDoctorNamesTheProgramThatHoldsAnInterface(t *testing.T) {
+	t.Parallel()
 	w := newWires(t, "doctor")
 	f := w.forward(t, "--driver", "afxdp", "a", "b")
 	var out strings.Builder

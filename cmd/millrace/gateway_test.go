@@ -114,6 +114,7 @@ func ask(ns *testnet.Namespace) (answer string, err error) {
 }
 
 func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
 			client, middle, server := gatewaySite(t, "mr-cli-gw-"+driver)

@@ -66,6 +66,7 @@ func statusWith(state config.State, connections uint64) admin.Status {
 }
 
 func TestDrainWaitsForTheLastConnection(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		status func(n int) admin.Status
@@ -188,6 +189,7 @@ func watched(t *testing.T, c *console, n int, flags ...string) string {
 }
 
 func TestWatchRepeatsTheStatusUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
 	plain := watched(t, &console{}, 3, "--summary")
 	if blocks := strings.Split(plain, "\n\n"); len(blocks) != 3 || strings.Contains(plain, "\x1b") || !strings.Contains(blocks[2], "2,081") {
 		t.Errorf("%d blocks: %q", len(blocks), plain)

@@ -13,6 +13,7 @@ import (
 
 // TestDoctorChecksTheGPU uses a driver that runs the kernels on the CPU.
 func TestDoctorChecksTheGPU(t *testing.T) {
+	t.Parallel()
 	drv := hostkern.OpenDriver(t)
 	g, err := probeGPU(cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}, []int{64})
 	if err != nil {

@@ -41,6 +41,7 @@ func neighbor(t *testing.T, ns *testnet.Namespace, addr string) {
 // TestGatewayAnnouncesItsAddresses has a client that remembers another machine for the service's
 // addresses: it learns the gateway's link address when that starts, and again when it changes.
 func TestGatewayAnnouncesItsAddresses(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
 			client, middle, server := gatewaySite(t, "mr-cli-tell-"+driver)
@@ -123,6 +124,7 @@ func TestGatewayAnnouncesItsAddresses(t *testing.T) {
 
 // TestGatewayOutlivesTheReaderOfItsLog closes the pipe that the log goes to.
 func TestGatewayOutlivesTheReaderOfItsLog(t *testing.T) {
+	t.Parallel()
 	client, middle, server := gatewaySite(t, "mr-cli-pipe")
 	serve(t, server)
 	file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
@@ -193,6 +195,7 @@ func TestCtrlCEndsACommandThatWaits(t *testing.T) {
 
 // TestTAPDeviceHasTwoLinkAddresses has Linux ask for a service at the other end of its TAP device.
 func TestTAPDeviceHasTwoLinkAddresses(t *testing.T) {
+	t.Parallel()
 	host := testnet.For(t, "mr-cli-tap").Namespace("host")
 	file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
 	config := strings.Replace(fmt.Sprintf(gatewayConfig, socket, "tap", "tap"), "\n  - {name: b, driver: tap}", "", 1)

@@ -63,6 +63,7 @@ func TestListsHaveTheFormOfIPAndSS(t *testing.T) {
 
 // TestStackServesAndEndsWithABalance runs it as a process, asks it by every command, and ends it in each way.
 func TestStackServesAndEndsWithABalance(t *testing.T) {
+	t.Parallel()
 	n := testnet.For(t, "mr-cli-stack")
 	client, host := n.Namespace("client"), n.Namespace("host")
 	for _, err := range []error{

@@ -269,6 +269,7 @@ func TestShellsGetTheirCompletion(t *testing.T) {
 var backspaces = regexp.MustCompile(".\x08|\x1b\\[[0-9;]*m")
 
 func TestManualPagesAreWrittenAndRender(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man1")
 	if code, _, err := run("man", "--dir", dir); code != exitOK {
 		t.Fatal(err)

@@ -223,6 +223,7 @@ func (s *scaleSite) took(what string, got time.Duration) {
 // TestGatewayWithManyServices has a gateway serve 1000 services with four backends each, or 10 000 with MILLRACE_SOAK, and
 // bounds what they cost: memory, scrapes, status, records of the log.
 func TestGatewayWithManyServices(t *testing.T) {
+	t.Parallel()
 	s := newScaleSite(t, scaleServices())
 	s.write("0s")
 	_, took, peak := s.command("check", "-c", s.file)

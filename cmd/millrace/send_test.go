@@ -49,6 +49,7 @@ func numbers(t *testing.T, fd int) (got []uint16) {
 }
 
 func TestReplaySendsEveryPacketToADevice(t *testing.T) {
+	t.Parallel()
 	const packets = 5000
 	const ether = 0x88b5 // IEEE 802: local experimental
 	frames := make([][]byte, packets)

@@ -34,6 +34,7 @@ func unit(t *testing.T) map[string]string {
 // TestCapabilitiesOfTheUnitSuffice runs the gateway as nobody with the capabilities of the systemd unit, and
 // serves a connection by AF_XDP.
 func TestCapabilitiesOfTheUnitSuffice(t *testing.T) {
+	t.Parallel()
 	u := unit(t)
 	if u["CapabilityBoundingSet"] != u["AmbientCapabilities"] || u["NoNewPrivileges"] != "yes" {
 		t.Errorf("bounding set %q, ambient %q", u["CapabilityBoundingSet"], u["AmbientCapabilities"])

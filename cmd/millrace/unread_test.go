@@ -18,6 +18,7 @@ import (
 // TestGatewayWithAnUnreadLogServesAndEnds has a gateway log to a pipe that is full and that nobody reads:
 // a dead backend goes out, requests are answered and SIGTERM ends it.
 func TestGatewayWithAnUnreadLogServesAndEnds(t *testing.T) {
+	t.Parallel()
 	client, middle, server := gatewaySite(t, "mr-cli-mute")
 	serve(t, server)
 	dir := t.TempDir()
