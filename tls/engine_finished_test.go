@@ -352,7 +352,7 @@ func TestEngineAwaitsInLittle(t *testing.T) {
 		held[i] = open()
 	}
 	each := (int64(heapInUse()) - int64(before)) / conns
-	if n := runtime.NumGoroutine(); each > 4<<10 || each < 500 || n != goroutines {
+	if n := runtime.NumGoroutine(); each > 4<<10 || each < 500 || n > goroutines {
 		t.Errorf("%d bytes for each, %d goroutines, before %d", each, n, goroutines)
 	}
 	for _, e := range held {

@@ -79,6 +79,7 @@ func (s *site) sender() func(list [][]byte) {
 // TestFragmentsInAnyOrderReachTheGatewayAndTheHost sends datagrams in fragments, in any order, to ports of one address: one
 // is the gateway's and one the host's. The fragments after the first do not say which. All are echoed.
 func TestFragmentsInAnyOrderReachTheGatewayAndTheHost(t *testing.T) {
+	t.Parallel()
 	for _, queues := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d queues", queues), func(t *testing.T) {
 			s := newSite(t, fmt.Sprintf("mr-onefrag%d", queues), queues)

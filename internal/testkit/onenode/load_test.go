@@ -99,11 +99,11 @@ func (l *load) counter(who string) *atomic.Uint64 {
 	return l.requests[who]
 }
 
-// repeat calls request until the load ends, or it fails.
+// repeat calls request once and then until the load ends, or it fails.
 func (l *load) repeat(who string, request func() error) {
 	n := l.counter(who)
 	l.all.Go(func() {
-		for l.ctx.Err() == nil {
+		for more := true; more; more = l.ctx.Err() == nil {
 			if err := request(); err != nil {
 				l.fail(who, err)
 				return
