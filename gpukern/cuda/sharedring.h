@@ -45,6 +45,7 @@ enum {
 	GK_SHARE_ANSWER_WOKEN = 1, /* futex(2) */
 	GK_SHARE_ANSWER_NOTIFIED = 2, /* a doorbell byte */
 	GK_SHARE_ANSWER_ENDED = 3, /* nothing more for any epoch: count is final */
+	GK_SHARE_ANSWER_PENDING = 4, /* a doorbell byte, unless the consumer has read all or has gone: it waits until that is known */
 };
 #define GK_SHARE_SPACE_SLEEPS 1 /* bit of space: the producer sleeps by futex(2) on freed */
 #define GK_SHARE_SPACE_FILLED 2 /* bit of space: it has filled the socket, so that it is not writable: drain it */
@@ -57,8 +58,7 @@ struct gk_share_direction {
 	u32 space; /* producer: bits, and an epoch above: it waits for space while that differs from freed's */
 	u32 core; /* producer: of its last bytes, and 1: a hint */
 	u32 closes; /* producer: how often it has closed one of its descriptors: a hint to look at the socket */
-	u32 owed; /* producer: doorbell bytes that were counted and are written with the next one: their bytes had been read */
-	uint8_t unused_32[32];
+	uint8_t unused_28[36];
 	u32 gone; /* consumer: 1: it reads no more of the ring. The producer puts what is unread into the socket */
 	uint8_t unused_68[60];
 	u64 head; /* consumer: bytes that were read */
@@ -73,7 +73,6 @@ static_assert(offsetof(struct gk_share_direction, notified) == 8, "notified");
 static_assert(offsetof(struct gk_share_direction, space) == 16, "space");
 static_assert(offsetof(struct gk_share_direction, core) == 20, "core");
 static_assert(offsetof(struct gk_share_direction, closes) == 24, "closes");
-static_assert(offsetof(struct gk_share_direction, owed) == 28, "owed");
 static_assert(offsetof(struct gk_share_direction, gone) == 64, "gone");
 static_assert(offsetof(struct gk_share_direction, head) == 128, "head");
 static_assert(offsetof(struct gk_share_direction, arm) == 136, "arm");

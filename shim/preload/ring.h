@@ -47,6 +47,7 @@ enum {
 	RING_ANSWER_WOKEN = 1, /* futex(2) */
 	RING_ANSWER_NOTIFIED = 2, /* a doorbell byte */
 	RING_ANSWER_ENDED = 3, /* nothing more for any epoch: count is final */
+	RING_ANSWER_PENDING = 4, /* a doorbell byte, unless the consumer has read all or has gone: it waits until that is known */
 };
 #define RING_SPACE_SLEEPS 1 /* bit of space: the producer sleeps by futex(2) on freed */
 #define RING_SPACE_FILLED 2 /* bit of space: it has filled the socket, so that it is not writable: drain it */
@@ -59,8 +60,7 @@ struct ring_direction {
 	_Atomic uint32_t space; /* producer: bits, and an epoch above: it waits for space while that differs from freed's */
 	_Atomic uint32_t core; /* producer: of its last bytes, and 1: a hint */
 	_Atomic uint32_t closes; /* producer: how often it has closed one of its descriptors: a hint to look at the socket */
-	_Atomic uint32_t owed; /* producer: doorbell bytes that were counted and are written with the next one: their bytes had been read */
-	uint8_t unused_32[32];
+	uint8_t unused_28[36];
 	_Atomic uint32_t gone; /* consumer: 1: it reads no more of the ring. The producer puts what is unread into the socket */
 	uint8_t unused_68[60];
 	_Atomic uint64_t head; /* consumer: bytes that were read */
@@ -75,7 +75,6 @@ _Static_assert(offsetof(struct ring_direction, notified) == 8, "notified");
 _Static_assert(offsetof(struct ring_direction, space) == 16, "space");
 _Static_assert(offsetof(struct ring_direction, core) == 20, "core");
 _Static_assert(offsetof(struct ring_direction, closes) == 24, "closes");
-_Static_assert(offsetof(struct ring_direction, owed) == 28, "owed");
 _Static_assert(offsetof(struct ring_direction, gone) == 64, "gone");
 _Static_assert(offsetof(struct ring_direction, head) == 128, "head");
 _Static_assert(offsetof(struct ring_direction, arm) == 136, "arm");

@@ -32,33 +32,49 @@ static void disarm(struct ring_direction *d)
 		atomic_compare_exchange_strong(&d->arm, &arm, wakeup(RING_NOTIFY_DISARMED, epoch_of(arm), high_of(arm)));
 }
 
-void ring_drain(struct rings *r, int fd, uint32_t n)
+uint32_t ring_drain(struct rings *r, int fd, uint32_t n)
 {
 	char dropped[4096];
-	for (n = n < RING_DOORBELLS ? n : RING_DOORBELLS; n > 0;) {
-		long got = KERNEL(recvfrom, fd, dropped, n < sizeof dropped ? n : sizeof dropped, MSG_DONTWAIT, NULL, NULL);
+	uint32_t done = 0;
+	for (n = n < RING_DOORBELLS ? n : RING_DOORBELLS; done < n;) {
+		size_t most = n - done < sizeof dropped ? n - done : sizeof dropped;
+		long got = KERNEL(recvfrom, fd, dropped, most, MSG_DONTWAIT, NULL, NULL);
 		if (got <= 0) /* on its way: the next call takes it */
-			return;
+			break;
 		r->side->taken += (uint32_t)got;
-		n -= (uint32_t)got;
+		done += (uint32_t)got;
 	}
+	return done;
+}
+
+/*
+ * counted_doorbells returns how many doorbell bytes the producer has counted. One that is PENDING is waited for: the producer may not have
+ * seen that all is read.
+ */
+static uint32_t counted_doorbells(struct rings *r)
+{
+	uint64_t notified = atomic_load(&incoming(r)->notified);
+	for (unsigned i = 0; i < r->tier->patience && state_of(notified) == RING_ANSWER_PENDING; i++) {
+		sched_yield();
+		notified = atomic_load(&incoming(r)->notified);
+	}
+	return high_of(notified);
 }
 
 bool drain_doorbells(struct rings *r, int fd)
 {
-	struct ring_direction *d = incoming(r);
-	ring_arm(d);
-	uint32_t counted = high_of(atomic_load(&d->notified)); /* and then tail: later ones may announce what comes now */
+	ring_arm(incoming(r));
+	uint32_t left = counted_doorbells(r) - r->side->taken; /* and then tail: later ones may announce what comes now */
 	if (has_bytes(r)) {
-		if (doorbells(r) > 0) /* in this order: what was owed before is known */
-			disarm(d);
+		if (left > 0)
+			disarm(incoming(r));
 		return false;
 	}
-	if (counted != r->side->taken)
-		ring_drain(r, fd, counted - r->side->taken);
-	for (unsigned i = 0; i < r->tier->patience && counted != r->side->taken && doorbells(r) != 0; i++) {
+	for (unsigned i = 0; left > 0; i++) {
+		left -= ring_drain(r, fd, left);
+		if (left == 0 || i >= r->tier->patience)
+			break;
 		sched_yield(); /* one is on its way: it would make the socket readable for nothing */
-		ring_drain(r, fd, counted - r->side->taken);
 	}
 	return true;
 }
@@ -96,6 +112,38 @@ static void count_bytes(struct ring_direction *d, uint32_t n)
 		;
 }
 
+/* set_answer is change_notified for a word that has the answer PENDING, so that other threads only count. */
+static void set_answer(struct ring_direction *d, uint32_t answer, uint32_t epoch, uint32_t n)
+{
+	uint64_t notified = atomic_load(&d->notified);
+	for (int i = 0; i < RING_TRIES && !change_notified(d, &notified, answer, epoch, n); i++)
+		;
+}
+
+enum announced { COUNTED, UNNEEDED, CHANGED };
+
+/*
+ * announce_bytes is change_notified for n bytes that are about to be written. They are UNNEEDED if all was read since, and a byte would
+ * make the socket readable for nothing, which programs take for an error if they get EAGAIN then; or if the consumer has left the
+ * ring, and bytes would be in front of those of the stream. A consumer that counts meanwhile waits while the answer is PENDING. One
+ * that has counted before has stored its head, or gone, before that.
+ */
+static enum announced announce_bytes(struct rings *r, uint64_t *notified, uint32_t answer, uint32_t epoch, uint32_t n, bool empty)
+{
+	struct ring_direction *d = outgoing(r);
+	uint64_t before = *notified;
+	if (!r->tier->sleeps)
+		return change_notified(d, notified, answer, epoch, n) ? COUNTED : CHANGED;
+	if (!change_notified(d, notified, RING_ANSWER_PENDING, epoch, 0))
+		return CHANGED;
+	if (atomic_load(&d->gone) != 1 && (empty || atomic_load(&d->head) != r->side->tail)) {
+		set_answer(d, answer, epoch, n);
+		return COUNTED;
+	}
+	set_answer(d, state_of(before), epoch_of(before), 0);
+	return UNNEEDED;
+}
+
 /* write_counted writes n doorbell bytes that are counted already. -1: the other end has closed its socket. */
 static int write_counted(struct rings *r, int fd, uint32_t n)
 {
@@ -113,31 +161,6 @@ int ring_doorbell(struct rings *r, int fd)
 {
 	count_bytes(outgoing(r), 1);
 	return write_counted(r, fd, 1);
-}
-
-/*
- * withdraw takes back an announcement whose bytes were read since: a byte now would make the socket readable for nothing, and programs
- * take the EAGAIN of a readable socket for an error. A consumer that has not seen the count has published its head before. One that has
- * may wait for the byte, and would take the next one for it: so the count stays, and the byte is owed.
- */
-static bool withdraw(struct rings *r, uint64_t before)
-{
-	struct ring_direction *d = outgoing(r);
-	if (atomic_load(&d->head) != r->side->tail)
-		return false;
-	uint64_t notified = atomic_load(&d->notified);
-	for (int i = 0; i < RING_TRIES; i++)
-		if (change_notified(d, &notified, state_of(before), epoch_of(before), 0)) {
-			atomic_fetch_add(&d->owed, 1);
-			return true;
-		}
-	return false;
-}
-
-/* take_owed returns how many bytes are owed, which the caller writes. */
-static uint32_t take_owed(struct ring_direction *d)
-{
-	return atomic_load_explicit(&d->owed, memory_order_relaxed) == 0 ? 0 : atomic_exchange(&d->owed, 0);
 }
 
 int ring_announce(struct rings *r, int fd, bool other)
@@ -158,17 +181,18 @@ int ring_announce(struct rings *r, int fd, bool other)
 		if (armed && space == (long)r->size && !other)
 			return 0;
 		bool byte = armed || r->size - (uint32_t)space > want, wake = sleeps && answer == RING_ANSWER_NONE;
-		uint64_t before = notified;
 		if (!byte && !wake)
 			return 0;
-		if (!change_notified(d, &notified, byte ? RING_ANSWER_NOTIFIED : RING_ANSWER_WOKEN, epoch_of(arm), byte))
+		enum announced a = COUNTED;
+		if (byte)
+			a = announce_bytes(r, &notified, RING_ANSWER_NOTIFIED, epoch_of(arm), 1, other);
+		else if (!change_notified(d, &notified, RING_ANSWER_WOKEN, epoch_of(arm), 0))
+			a = CHANGED;
+		if (a == CHANGED)
 			continue;
-		if (byte && !other && r->tier->sleeps && withdraw(r, before))
-			return 0;
-		uint32_t owed = byte ? take_owed(d) : 0;
-		if (wake)
+		if (a == COUNTED && wake)
 			wake_all(notified_word(d));
-		return byte ? write_counted(r, fd, 1 + owed) : 0;
+		return a == COUNTED && byte ? write_counted(r, fd, 1) : 0;
 	}
 	return 0;
 }
@@ -180,12 +204,14 @@ int ring_fill(struct rings *r, int fd)
 	if ((space & RING_SPACE_FILLED) != 0 && space >> RING_EPOCH_SHIFT != (freed & RING_EPOCH_MASK))
 		return r->tier->sleeps && hung_up(fd) ? -1 : 0;
 	ring_ask_space(d, RING_SPACE_FILLED);
-	uint64_t arm = atomic_load(&d->arm), notified = atomic_load(&d->notified);
+	uint64_t notified = atomic_load(&d->notified);
 	for (int i = 0; i < RING_TRIES && state_of(notified) != RING_ANSWER_ENDED; i++) {
-		uint32_t answer = state_of(arm) == RING_NOTIFY_ARMED ? RING_ANSWER_NOTIFIED : state_of(notified);
-		uint32_t epoch = state_of(arm) == RING_NOTIFY_ARMED ? epoch_of(arm) : epoch_of(notified);
-		if (!change_notified(d, &notified, answer, epoch, RING_FILL + r->tier->guard))
+		/* They answer no epoch: the consumer may have read all since, and drains them. */
+		enum announced a = announce_bytes(r, &notified, state_of(notified), epoch_of(notified), RING_FILL + r->tier->guard, false);
+		if (a == CHANGED)
 			continue;
+		if (a == UNNEEDED)
+			return 0;
 		if (write_counted(r, fd, RING_FILL) != 0)
 			return -1;
 		return r->tier->guard > 0 ? write_counted(r, fd, r->tier->guard) : 0;
@@ -193,17 +219,12 @@ int ring_fill(struct rings *r, int fd)
 	return 0;
 }
 
-void ring_end_doorbells(struct rings *r, int fd)
+void ring_end_doorbells(struct rings *r)
 {
 	struct ring_direction *d = outgoing(r);
 	uint64_t notified = atomic_load(&d->notified);
 	for (int i = 0; i < RING_TRIES && state_of(notified) != RING_ANSWER_ENDED; i++)
 		if (change_notified(d, &notified, RING_ANSWER_ENDED, epoch_of(notified), 0)) {
-			uint32_t owed = take_owed(d);
-			if (owed > 0 && atomic_load(&d->gone) == 1) /* after notified: it counts them, or sees that there are less */
-				count_bytes(d, -owed);
-			else if (owed > 0)
-				write_counted(r, fd, owed);
 			wake_all(notified_word(d));
 			return;
 		}
@@ -307,7 +328,7 @@ int ring_rest(struct rings *r, const struct plan *p)
 	uint64_t arm = atomic_load(&d->arm), notified = atomic_load(&d->notified); /* in this order, and then tail */
 	bool asleep = state_of(arm) == RING_NOTIFY_ASLEEP || state_of(arm) == RING_NOTIFY_WATCHED;
 	if (asleep && answer_to(arm, notified) == RING_ANSWER_NONE && waits(r))
-		result = sleep_on(notified_word(d), (uint32_t)notified, RING_SLEEP);
+		result = sleep_on(notified_word(d), (uint32_t)notified, longest_sleep(r));
 	get_up(d);
 	wait_end();
 	return result < 0 && !has_bytes(r) ? -1 : 0;

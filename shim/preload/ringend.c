@@ -70,8 +70,11 @@ bool ring_lock_send(struct rings *r, int fd)
 		return false;
 	if (was_left(s, SIDE_LEFT_SEND, e)) {
 		uint64_t tail = atomic_load(&outgoing(r)->tail);
+		uint64_t notified = atomic_load(&outgoing(r)->notified);
 		if (tail - s->tail <= r->size)
 			s->tail = tail;
+		if (state_of(notified) == RING_ANSWER_PENDING)
+			atomic_compare_exchange_strong(&outgoing(r)->notified, &notified, (notified & ~0xffull) | RING_ANSWER_NONE);
 		if (r->tier->recovered != NULL)
 			r->tier->recovered(r, fd);
 	}

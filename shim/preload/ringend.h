@@ -79,7 +79,7 @@ struct tier {
 	void (*unmap)(struct rings *r);
 
 	/* The life of the socket. leave and moved report whether the descriptor is of tier 0. */
-	void (*closing)(struct rings *r);
+	void (*closing)(struct rings *r, int fd);
 	int (*shut)(struct rings *r, int fd, int how);
 	bool (*leave)(struct rings *r, int fd);
 	bool (*moved)(const struct rings *r);
@@ -148,15 +148,10 @@ static inline uint32_t answer_to(uint64_t arm, uint64_t notified)
 	return epoch_of(arm) == epoch_of(notified) ? state_of(notified) : RING_ANSWER_NONE;
 }
 
-/*
- * doorbells returns how many doorbell bytes are in our socket, or on their way. What is owed is not, unless the producer has ended its
- * doorbells. The receive lock is held.
- */
+/* doorbells returns how many doorbell bytes are in our socket, or on their way. The receive lock is held. */
 static inline uint32_t doorbells(const struct rings *r)
 {
-	struct ring_direction *d = incoming(r);
-	uint64_t notified = atomic_load(&d->notified);
-	return high_of(notified) - r->side->taken - (state_of(notified) == RING_ANSWER_ENDED ? 0 : atomic_load(&d->owed));
+	return high_of(atomic_load(&incoming(r)->notified)) - r->side->taken;
 }
 
 /* notified_word is the half of notified that futex(2) looks at. */
@@ -181,6 +176,15 @@ static inline bool by_socket(const struct rings *r)
 static inline bool may_have_ended(const struct rings *r)
 {
 	return atomic_load(&r->page->ended) != 0 || atomic_load(&incoming(r)->closes) != r->side->closes;
+}
+
+/*
+ * longest_sleep bounds a sleep beside the socket, in ns. An end counts a close before the kernel makes it, so a thread that has looked at
+ * its socket since the count may have been too early: it looks again soon.
+ */
+static inline uint32_t longest_sleep(const struct rings *r)
+{
+	return r->side->closes == 0 ? RING_SLEEP : RING_PAUSE;
 }
 
 static inline bool has_flag(const struct rings *r, uint32_t flags)
@@ -269,8 +273,8 @@ void ring_arm(struct ring_direction *d);
  */
 bool drain_doorbells(struct rings *r, int fd);
 
-/* ring_drain takes up to n doorbell bytes out of the socket. The receive lock is held. */
-void ring_drain(struct rings *r, int fd, uint32_t n);
+/* ring_drain takes up to n doorbell bytes out of the socket, and returns how many. The receive lock is held. */
+uint32_t ring_drain(struct rings *r, int fd, uint32_t n);
 
 /* discard_spurious_doorbell takes doorbell bytes whose bytes have been read. No lock is held. */
 void discard_spurious_doorbell(struct rings *r, int fd);
@@ -291,7 +295,7 @@ int ring_doorbell(struct rings *r, int fd);
 int ring_fill(struct rings *r, int fd);
 
 /* ring_end_doorbells ends the doorbells of the direction from this end: their count is final. The send lock is held. */
-void ring_end_doorbells(struct rings *r, int fd);
+void ring_end_doorbells(struct rings *r);
 
 /* ring_wake wakes threads of the other program that sleep by futex(2), so that they look at their socket. */
 void ring_wake(struct rings *r);

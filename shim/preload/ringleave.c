@@ -48,7 +48,7 @@ int peer_return(struct rings *r, int fd)
 		return 0;
 	if (!takes(fd, s->tail - atomic_load(&d->head)))
 		return -1;
-	ring_end_doorbells(r, fd);
+	ring_end_doorbells(r);
 	atomic_store(&d->tail, s->tail | RING_TAIL_LEFT); /* and then head: see contested */
 	uint64_t head = atomic_load(&d->head);
 	uint32_t left = (uint32_t)(s->tail - head);
@@ -85,17 +85,22 @@ static bool renounce(struct rings *r, int fd)
 			ring_announce(r, fd, true);
 		uint32_t left = doorbells(r);
 		ring_answer_space(r, fd, left > 0 ? left - 1 : 0); /* it may wait for space */
-		if (is_returned(r))
+		bool late = hung_up(fd) || now() > end;
+		if (is_returned(r)) /* in this order: it does no more */
 			break;
-		if (hung_up(fd) || now() > end)
+		if (late)
 			return false;
 		sleep_on(notified_word(d), (uint32_t)notified, RING_PAUSE);
 	}
 	ring_answer_space(r, fd, doorbells(r));
-	for (enum carrier by; (by = r->tier->carrier(r, fd)) != BY_SOCKET;) {
+	for (;;) {
+		bool late = hung_up(fd) || now() > end;
+		enum carrier by = r->tier->carrier(r, fd);
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 		struct timespec pause = {0, RING_PAUSE};
-		if (by == BY_NOTHING || hung_up(fd) || now() > end)
+		if (by == BY_SOCKET)
+			break;
+		if (by == BY_NOTHING || late)
 			return false;
 		KERNEL(ppoll, &p, 1, &pause, NULL, 0); /* the last doorbell byte is on its way */
 	}

@@ -50,13 +50,27 @@ static void peer_unmap(struct rings *r)
 	KERNEL(munmap, r->side, SIDE_SIZE);
 }
 
+/*
+ * peer_closing takes out the doorbell bytes that announce nothing, such as that of an end that has left the ring: the kernel makes a close
+ * with a byte unread a reset.
+ */
+static void peer_closing(struct rings *r, int fd)
+{
+	ring_wake(r);
+	if (!ring_lock_receive(r, fd))
+		return;
+	if (!has_bytes(r) && doorbells(r) != 0)
+		ring_drain(r, fd, doorbells(r));
+	lock_give(&r->side->receive);
+}
+
 /* What exit(3) closes is seen at once. The node reports to the other what _exit(2) and SIGKILL close. */
 __attribute__((destructor)) static void wake_at_exit(void)
 {
 	for (int fd = 0; fd < atomic_load(&rings_numbers); fd++) {
 		struct rings *r = rings_hold(fd);
 		if (r != NULL && r->tier->closing != NULL)
-			r->tier->closing(r);
+			r->tier->closing(r, fd);
 		if (r != NULL)
 			rings_release(r);
 	}
@@ -98,6 +112,20 @@ static bool peer_idle(const struct rings *r)
 	return !by_socket(r) && !is_asked(r) && !may_have_ended(r);
 }
 
+/* is_pending reports whether there are bytes in the ring that the producer has to put into the socket. */
+static bool is_pending(const struct rings *r)
+{
+	uint64_t tail = atomic_load(&incoming(r)->tail);
+	return (tail & RING_TAIL_FINAL) == 0 && (tail & RING_INDEX_MASK) != r->side->head;
+}
+
+/* is_final reports whether the producer has left the ring as it has to: its doorbells have ended, and its last index is where we are. */
+static bool is_final(const struct rings *r)
+{
+	uint64_t tail = atomic_load(&incoming(r)->tail);
+	return (tail & RING_INDEX_MASK) == r->side->head && state_of(atomic_load(&incoming(r)->notified)) == RING_ANSWER_ENDED;
+}
+
 /*
  * peer_carrier takes out the doorbell bytes that are before those of the stream, once no more of them can come: they are counted, and the
  * producer has ended them, or has nothing to announce.
@@ -107,19 +135,21 @@ static enum carrier peer_carrier(struct rings *r, int fd)
 	struct ring_direction *d = incoming(r);
 	if (!by_socket(r))
 		return BY_RING;
-	if (doorbells(r) > RING_DOORBELLS)
-		return BY_NOTHING;
-	ring_drain(r, fd, doorbells(r));
-	uint64_t tail = atomic_load(&d->tail);
-	if ((tail & RING_TAIL_FINAL) == 0 && (tail & RING_INDEX_MASK) != r->side->head) { /* it is asked for the rest */
-		if (!hung_up(fd))
-			return BY_SOCKET_SOON;
-		atomic_store(&d->gone, 0);
-		return (tail & RING_TAIL_LEFT) == 0 ? BY_RING : BY_NOTHING;
+	if (is_pending(r)) {
+		bool ended = hung_up(fd);
+		if (ended && is_pending(r)) { /* in this order: it does no more */
+			bool taken = (atomic_load(&d->tail) & RING_TAIL_LEFT) != 0;
+			atomic_store(&d->gone, 0);
+			return taken ? BY_NOTHING : BY_RING;
+		}
+		ring_drain(r, fd, doorbells(r));
+		return BY_SOCKET_SOON;
 	}
-	bool ended = state_of(atomic_load(&d->notified)) == RING_ANSWER_ENDED;
-	if ((tail & RING_TAIL_FINAL) != 0 && (!ended || (tail & RING_INDEX_MASK) != r->side->head))
+	if (doorbells(r) > RING_DOORBELLS || ((atomic_load(&d->tail) & RING_TAIL_LEFT) != 0 && !is_final(r)))
 		return BY_NOTHING;
+	if (state_of(atomic_load(&d->notified)) == RING_ANSWER_PENDING)
+		return BY_SOCKET_SOON;
+	ring_drain(r, fd, doorbells(r));
 	return doorbells(r) == 0 ? BY_SOCKET : BY_SOCKET_SOON;
 }
 
@@ -199,7 +229,7 @@ const struct tier peer_tier = {
 	.refuse = peer_refuse,
 	.share = peer_share,
 	.unmap = peer_unmap,
-	.closing = ring_wake,
+	.closing = peer_closing,
 	.shut = peer_shut,
 	.leave = peer_leave,
 	.moved = peer_moved,

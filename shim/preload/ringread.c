@@ -187,8 +187,10 @@ static enum next take_some(struct rings *r, int fd, struct reading *g, struct pl
 			*result = read_rest(fd, &g->to, g->end, g->done, g->flags);
 		return DONE;
 	}
+	uint32_t closes = atomic_load(&incoming(r)->closes); /* before the end is looked for */
 	bool rests = by == BY_RING && !g->rested && blocks(r, g->flags) && r->tier->plan(r, p) && ring_lie_down(r, g->want - g->done, p);
-	r->side->closes = atomic_load(&incoming(r)->closes); /* the socket shows whether that was the end */
+	if (!rests) /* the socket shows whether that was the end */
+		r->side->closes = closes;
 	return rests ? REST : SOCKET;
 }
 

@@ -67,7 +67,7 @@ void rings_closing(int fd)
 {
 	struct rings *r = rings_hold(fd);
 	if (r != NULL && r->tier->closing != NULL)
-		r->tier->closing(r);
+		r->tier->closing(r, fd);
 	if (r != NULL)
 		rings_release(r);
 	rings_forget(fd);

@@ -39,7 +39,7 @@ static int refused(struct rings *r, int fd, uint64_t before)
 	struct ring_direction *d = outgoing(r);
 	if (atomic_load(&d->head) != before)
 		return peer_return(r, fd) == 0 ? 1 : ring_fail(r, fd);
-	ring_end_doorbells(r, fd);
+	ring_end_doorbells(r);
 	r->side->tail = before;
 	r->side->back = 1;
 	atomic_store(&d->tail, before | RING_TAIL_LEFT | RING_TAIL_FINAL);
@@ -132,7 +132,7 @@ static int await_space(struct rings *r, int fd, int flags, bool partial, bool *r
 		bool free = has_space(r) || is_asked(r);
 		lock_give(&r->side->send);
 		*rested = true;
-		return free || sleep_on(&d->freed, freed, RING_SLEEP) == 0 ? 1 : -1;
+		return free || sleep_on(&d->freed, freed, longest_sleep(r)) == 0 ? 1 : -1;
 	}
 	bool ended = ring_fill(r, fd) != 0, free = !ended && (has_space(r) || is_asked(r));
 	lock_give(&r->side->send);

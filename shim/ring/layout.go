@@ -37,6 +37,7 @@ const (
 	answerWoken    = 1 // futex(2)
 	answerNotified = 2 // a doorbell byte
 	answerEnded    = 3 // nothing more for any epoch: count is final
+	answerPending  = 4 // a doorbell byte, unless the consumer has read all or has gone: it waits until that is known
 
 	spaceSleeps = 1 // bit of space: the producer sleeps by futex(2) on freed
 	spaceFilled = 2 // bit of space: it has filled the socket, so that it is not writable: drain it
@@ -49,7 +50,6 @@ const (
 	directionSpaceAt    = 16  // u32, by producer: bits, and an epoch above: it waits for space while that differs from freed's
 	directionCoreAt     = 20  // u32, by producer: of its last bytes, and 1: a hint
 	directionClosesAt   = 24  // u32, by producer: how often it has closed one of its descriptors: a hint to look at the socket
-	directionOwedAt     = 28  // u32, by producer: doorbell bytes that were counted and are written with the next one: their bytes had been read
 	directionGoneAt     = 64  // u32, by consumer: 1: it reads no more of the ring. The producer puts what is unread into the socket
 	directionHeadAt     = 128 // u64, by consumer: bytes that were read
 	directionArmAt      = 136 // u64, by consumer: low half: notify and epoch; high half: want

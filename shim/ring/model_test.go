@@ -6,16 +6,15 @@ import "testing"
 // shared memory, futex(2) or the socket once, in all orders that two threads can make of them. What is asked: a consumer that
 // waits for ever has read all, and one that has read all finds no doorbell byte that it cannot account for.
 
-// Steps of the producer (publish, ring_announce, withdraw).
+// Steps of the producer (publish, ring_announce).
 const (
 	pPublish  = iota
 	pArm      // load arm
 	pHead     // load head, and decide
-	pNotify   // store notified
-	pWithdraw // load head
-	pTakeBack // store notified
-	pOwe      // store owed
-	pClear    // store owed: it is written now
+	pNotify   // store notified: pending, or the answer
+	pCheck    // load head
+	pCancel   // store notified as it was
+	pCommit   // store the answer, and count the byte
 	pWake     // futex(2)
 	pByte     // send(2)
 	pDone
@@ -29,11 +28,10 @@ const (
 	cArm            // store arm
 	cCount          // load notified
 	cLook           // look at tail once more
-	cPending        // there is something: load notified, whose byte announces it
-	cOwed           // load owed: or is that not written?
+	cPending        // there is something, and a byte that announces it?
 	cDisarm         // store arm
 	cDrain          // take as many doorbell bytes as were counted
-	cYield          // load notified and owed: is one on its way?
+	cYield          // is one on its way?
 	cLate           // load notified: too late
 	cReturn         // of read(2)
 	cLie            // ring_lie_down: load notified
@@ -57,7 +55,6 @@ type modelNotified struct{ answer, epoch, count uint8 }
 // modelState is all that the two threads and the kernel have.
 type modelState struct {
 	tail, head, sock, taken uint8
-	owed                    uint8
 	arm                     modelArm
 	notified                modelNotified
 	edge                    bool
@@ -65,8 +62,7 @@ type modelState struct {
 	p            uint8
 	pArm         modelArm
 	pBefore      modelNotified
-	pOwed, pUsed uint8
-	pLeft        uint8 // messages to come
+	pUsed, pLeft uint8 // messages to come
 	pFutex       bool
 	pSend        bool
 
@@ -77,6 +73,7 @@ type modelState struct {
 	rested bool
 	late   bool  // a sleep that only time has ended
 	back   uint8 // where drain_doorbells returns to
+	waited uint8 // times
 }
 
 // A model is how the program reads, and what is wrong with the protocol.
@@ -119,36 +116,29 @@ func (m *model) producer(s modelState) (modelState, bool) {
 	case pNotify:
 		s.pBefore = s.notified
 		s.notified.epoch, s.notified.answer = s.pArm.epoch, answerWoken
+		s.p = pWake
 		if s.pSend {
-			s.notified.answer = answerNotified
+			s.notified.answer, s.p = answerPending, pCheck
+		}
+		if s.pSend && m.broken == "no check of the head" {
+			s.p = pCommit
+		}
+		if s.pSend && m.broken == "count at once" {
 			s.notified.count++
 		}
-		switch {
-		case s.pSend && m.broken == "no withdrawal":
-			s.p = pClear
-		case s.pSend:
-			s.p = pWithdraw
-		default:
-			s.p = pWake
-		}
-	case pWithdraw:
-		s.p = pClear
+	case pCheck:
+		s.p = pCommit
 		if s.head == s.tail {
-			s.p = pTakeBack
+			s.p = pCancel
 		}
-	case pTakeBack:
-		count := s.notified.count
+	case pCancel:
 		s.notified = s.pBefore
 		s.p = pPublish
-		if m.broken != "not owed" {
-			s.notified.count = count
-			s.p = pOwe
+	case pCommit:
+		s.notified.answer = answerNotified
+		if m.broken != "count at once" {
+			s.notified.count++
 		}
-	case pOwe:
-		s.owed++
-		s.p = pPublish
-	case pClear:
-		s.pOwed, s.owed = s.owed, 0
 		s.p = pByte
 		if s.pFutex {
 			s.p = pWake
@@ -160,7 +150,7 @@ func (m *model) producer(s modelState) (modelState, bool) {
 		s.p = pByte
 	case pByte:
 		if s.pSend {
-			s.sock += 1 + s.pOwed
+			s.sock++
 			s.edge = true
 		}
 		s.p = pPublish
@@ -168,7 +158,7 @@ func (m *model) producer(s modelState) (modelState, bool) {
 		return s, false
 	}
 	if s.p == pPublish {
-		s.pArm, s.pBefore, s.pUsed, s.pOwed, s.pFutex, s.pSend = modelArm{}, modelNotified{}, 0, 0, false, false
+		s.pArm, s.pBefore, s.pUsed, s.pFutex, s.pSend = modelArm{}, modelNotified{}, 0, false, false
 		if m.broken == "arm before tail" {
 			s.pArm = s.arm
 		}
@@ -246,7 +236,12 @@ func (m *model) consumer(s modelState) (next []modelState) {
 		}
 		s.arm.state, s.c = notifyArmed, cCount
 	case cCount:
-		s.count, s.c = s.notified.count-s.taken, cLook
+		if s.notified.answer == answerPending && m.broken != "not waiting" {
+			if s.waited++; s.waited < 4 { // it yields, and then goes on
+				break
+			}
+		}
+		s.waited, s.count, s.c = 0, s.notified.count-s.taken, cLook
 		if m.broken == "no look" {
 			s.c = cDrain
 		}
@@ -261,13 +256,11 @@ func (m *model) consumer(s modelState) (next []modelState) {
 	case cLate:
 		s.count, s.c = s.notified.count-s.taken, cDrain
 	case cPending:
-		if m.broken != "count before look" {
+		if m.broken == "count after look" {
 			s.count = s.notified.count - s.taken
 		}
-		s.c = cOwed
-	case cOwed:
 		s.c = cDisarm
-		if s.count-s.owed == 0 && m.broken != "always disarmed" || s.arm.state != notifyArmed {
+		if s.count == 0 && m.broken != "always disarmed" || s.arm.state != notifyArmed {
 			m.drained(&s, false)
 		}
 	case cDisarm:
@@ -285,7 +278,7 @@ func (m *model) consumer(s modelState) (next []modelState) {
 	case cYield:
 		yields := s
 		m.drained(&s, true) // or it has yielded often enough
-		if yields.c = cDrain; yields.count > 0 && yields.notified.count-yields.owed != yields.taken {
+		if yields.c = cDrain; yields.count > 0 {
 			next = append(next, yields)
 		}
 	case cReturn:
@@ -372,7 +365,7 @@ func (m *model) consumer(s modelState) (next []modelState) {
 // forget clears what has no meaning before the next step, so that equal states are equal.
 func (s modelState) forget() modelState {
 	switch s.c {
-	case cLoad, cArm, cCount, cLook, cPending, cOwed, cDisarm, cDrain, cYield, cLate:
+	case cLoad, cArm, cCount, cLook, cPending, cDisarm, cDrain, cYield, cLate:
 	default:
 		s.back, s.count = 0, 0
 	}
@@ -444,7 +437,7 @@ func TestDoorbellModel(t *testing.T) {
 // TestDoorbellModelFinds: the model finds what is wrong with protocols that lack a step, or have it in another place.
 func TestDoorbellModelFinds(t *testing.T) {
 	for _, broken := range []string{
-		"arm before tail", "no wake", "no look", "no epoch", "always disarmed", "count after look", "count before look", "not owed", "blind sleep", "stays asleep", "no check", "drain all",
+		"arm before tail", "no wake", "no look", "no epoch", "always disarmed", "count after look", "count at once", "blind sleep", "stays asleep", "no check", "drain all",
 	} {
 		found := false
 		for _, m := range models() {
