@@ -47,27 +47,24 @@ func (e *Engine) unsearched(list int, p *packet) {
 		return
 	}
 	f, side := p.flow, sideOf(p.dir)
-	if f.emptyOf == e.rules && f.empty[side]>>list&1 != 0 {
+	gen := e.rules.generation
+	if f.emptyOf == gen && f.empty[side]>>list&1 != 0 {
 		return
 	}
 	known := &f.sides[side].unsearched[list]
-	if known.since != e.rules {
-		*known = headerRules{since: e.rules}
-		e.rules.unsearched[list].each(p, func(rules []*rule) {
-			for _, q := range rules {
-				if q.dir&p.dir != 0 && e.header(q, p) {
-					known.rules = append(known.rules, q)
-				}
-			}
-		})
+	if known.gen != gen {
+		e.forgetHeaders(known)
+		*known = headerRules{gen, e.headerList(list, p)}
 	}
-	if len(known.rules) == 0 {
-		if f.emptyOf != e.rules {
-			f.emptyOf, f.empty = e.rules, [2]uint8{}
+	if known.list == nil {
+		if f.emptyOf != gen {
+			f.emptyOf, f.empty = gen, [2]uint8{}
 		}
 		f.empty[side] |= 1 << list
+		return
 	}
-	for _, q := range known.rules {
+	for _, id := range known.list.rules {
+		q := e.rules.rules[id]
 		if list != inSegments || q.mayMatch(p.payload) {
 			e.add(q, 0)
 		}

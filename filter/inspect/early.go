@@ -24,7 +24,7 @@ type earlyMessage struct {
 	scanned int       // bytes of httpMessage.growing that were searched
 	failed  bool      // the body is not in its coding: growing is the body as it came
 	matched []ruleKey // few
-	waiting []*rule   // rules of the body a content of which was found
+	waiting []ruleRef // rules of the body a content of which was found
 }
 
 // earlyStage is how much of a message was evaluated.
@@ -110,7 +110,7 @@ func (m *earlyMessage) add(q *rule) {
 // wants keeps a rule that waits for the body, while the head is evaluated.
 func (m *earlyMessage) wants(q *rule) {
 	if m != nil && m.stage < earlyHead && q.body == bodyGrows {
-		m.waiting = append(m.waiting, q)
+		m.waiting = append(m.waiting, q.ref())
 	}
 }
 
@@ -173,8 +173,8 @@ func (e *Engine) httpGrown(p *packet, s *httpSide) {
 	m.early.scanned = len(body)
 	defer func() { f.spent += e.eval.work - began + len(body)/scanWork }()
 	e.begin()
-	for _, q := range m.early.waiting {
-		if q = e.rules.current(q); q != nil {
+	for _, ref := range m.early.waiting {
+		if q := e.rules.current(ref); q != nil {
 			e.add(q, 0)
 		}
 	}
@@ -206,7 +206,7 @@ func (e *Engine) grown(p *packet, m *httpMessage) {
 			m.early.add(q)
 			e.matched(q, p, e.tx.text)
 		} else {
-			m.early.waiting = append(m.early.waiting, q)
+			m.early.waiting = append(m.early.waiting, q.ref())
 		}
 	}
 }

@@ -118,6 +118,9 @@ type Engine struct {
 	cands     []candidate
 	tx        tx
 
+	headers map[uint64]*headerList // by hash: of the present rules
+	ids     []uint32               // scratch
+
 	relieved int64 // when relieve has found nothing to give back
 
 	in     Input  // the packet that is inspected
@@ -131,6 +134,7 @@ func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 		rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
 		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
 	}
+	e.headers = map[uint64]*headerList{}
 	e.streams.Budget = &e.budget
 	e.Swap(r, cfg)
 	e.flows.grow()

@@ -40,7 +40,7 @@ type flow struct {
 	blocked     bool      // a rule that drops has matched: nothing of it passes any more
 	empty       [2]uint8  // by direction, bits of the lists of Rules.unsearched in which no rule has its header, of emptyOf
 	ipDone      [2]uint32 // generation of the rules on addresses that a direction was evaluated by
-	emptyOf     *Rules
+	emptyOf     uint32    // generation of those rules
 	packets     [2]uint64 // by direction: client, server
 
 	id    uint64
@@ -86,14 +86,14 @@ type side struct {
 
 // headerRules are rules whose header is that of a direction of a flow.
 type headerRules struct {
-	since *Rules // what they are of; nil until they are asked for
-	rules []*rule
+	gen  uint32      // generation of the rules that they are of; 0 until they are asked for
+	list *headerList // nil for none
 }
 
 // pendingRule is a rule one of whose contents was found, and that did not match yet: what is missing may come in
 // a later segment.
 type pendingRule struct {
-	q  *rule
+	ruleRef
 	at uint64 // the end of that content in the stream
 }
 
@@ -257,6 +257,12 @@ func (e *Engine) end(f *flow) {
 		f.sides[i].stream.Close()
 	}
 	e.dropParsers(f)
+	e.budget.Charge(-f.held)
+	for i := range f.sides {
+		for k := range f.sides[i].unsearched {
+			e.forgetHeaders(&f.sides[i].unsearched[k])
+		}
+	}
 	e.unlink(f)
 	e.flows.remove(f)
 }

@@ -3,23 +3,45 @@ package inspect
 // What parsers hold of messages that are not complete counts against Config.MemoryBytes, as streams do: a client could
 // otherwise have a head, a body and a handshake kept for each of its flows without a bound.
 
-// charge makes n bytes the part of the budget that the parsers of a flow have. They hold the bytes already, so the budget may
-// be exceeded by those of one segment: the next one frees memory (relieve), or is not taken.
-func (e *Engine) charge(f *flow, n int) {
+// charge makes what a flow holds beside its streams its part of the budget. It holds the bytes already, so the budget may be
+// exceeded by those of one segment: the next one frees memory (relieve), or is not taken.
+func (e *Engine) charge(f *flow) {
+	n := f.proto.size() + mapSize(len(f.bits), 16) + mapSize(len(f.counters), 16)
+	for i := range f.sides {
+		s := &f.sides[i]
+		n += cap(s.pending)*pendingSize + mapSize(len(s.fired), firedSize)
+	}
 	e.budget.Charge(n - f.held)
 	f.held = n
+}
+
+// mapSize returns about how many bytes a map of n entries has allocated, of so many bytes each: groups of eight, at most seven of
+// them used.
+func mapSize(n, entry int) int {
+	if n == 0 {
+		return 0
+	}
+	groups := 1
+	for 7*groups < n {
+		groups *= 2
+	}
+	return 64 + groups*8*(entry+1)
 }
 
 // dropParsers gives back what the parsers of a flow hold. What follows in it is not parsed.
 func (e *Engine) dropParsers(f *flow) {
 	f.proto = nil
-	e.charge(f, 0)
+	e.charge(f)
 }
 
 // Sizes of what has no bytes of packets in it.
 const (
-	headerSize = 56 // an httpHeader
-	sliceSize  = 24
+	headerSize  = 56 // an httpHeader
+	refSize     = 24 // a ruleRef
+	keySize     = 8  // a ruleKey
+	pendingSize = 32
+	firedSize   = 16
+	sliceSize   = 24
 )
 
 // size returns how many bytes the parsers hold.
@@ -56,7 +78,16 @@ func (p *protocol) size() (n int) {
 // size returns how many bytes a direction of HTTP holds.
 func (s *httpSide) size() int {
 	m := &s.msg
-	return cap(s.line) + cap(m.head) + cap(m.body) + m.coding.size() + cap(m.headers)*headerSize
+	n := cap(s.line) + cap(m.head) + cap(m.body) + m.coding.size() + cap(m.headers)*headerSize
+	for i := range m.headers {
+		if h := &m.headers[i]; h.own {
+			n += cap(h.value)
+		}
+	}
+	for _, early := range [2]*earlyMessage{&m.early, &s.early} {
+		n += cap(early.waiting)*refSize + cap(early.matched)*keySize
+	}
+	return n
 }
 
 // parsersQuiet is how long a flow has been quiet before its parsers are given up for others, in nanoseconds.

@@ -31,6 +31,7 @@ type rule struct {
 	key    ruleKey
 	gen    uint32 // generation of the rules that it is one of
 	since  uint32 // generation in which it came, as it is
+	text   uint64 // hash of its text, for ruleRef
 	body   bodyUse
 	scope  scope
 	packet bool // a stream's rule that is evaluated on single packets too
@@ -118,8 +119,10 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 			return nil, &DuplicateError{s, o.Rule}
 		}
 		q.gen, q.since = r.generation, r.generation
-		if old := before.current(q); old != nil {
-			q.since = old.since
+		if before != nil {
+			if old := before.byKey[q.key]; old != nil && old.Text == q.Text {
+				q.since = old.since
+			}
 		}
 		r.byKey[q.key] = q
 		r.rules = append(r.rules, q)
@@ -180,7 +183,7 @@ func (r *rule) bitRank() int {
 }
 
 func newRule(s *signature.Rule, names map[string]int) *rule {
-	q := &rule{Rule: s, key: ruleKey{s.GID, s.SID}, app: s.Protocol.App, dir: s.Flow.Dir}
+	q := &rule{Rule: s, key: ruleKey{s.GID, s.SID}, text: hashOf(s.Text), app: s.Protocol.App, dir: s.Flow.Dir}
 	if q.dir == 0 {
 		q.dir = signature.BothWays
 	}

@@ -82,7 +82,7 @@ func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly
 	}
 	e.stream(q, s, w, from, n)
 	e.parse(q, w[len(w)-n:])
-	e.charge(f, f.proto.size())
+	e.charge(f)
 }
 
 // late evaluates the rules that have waited for the protocol of a flow on a direction that is not the one which has shown it.
@@ -100,7 +100,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	end := from + uint64(len(w))
 	e.begin()
 	for _, r := range s.pending {
-		if q := e.rules.current(r.q); q != nil && r.at > from {
+		if q := e.rules.current(r.ruleRef); q != nil && r.at > from {
 			e.add(q, r.at)
 		}
 	}
@@ -156,6 +156,6 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 // wait keeps a candidate for the next bytes, where a content of it was found.
 func (s *side) wait(c candidate) {
 	if c.at > 0 {
-		s.pending = append(s.pending, pendingRule{c.q, c.at})
+		s.pending = append(s.pending, pendingRule{c.q.ref(), c.at})
 	}
 }

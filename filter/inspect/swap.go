@@ -25,17 +25,35 @@ func (e *Engine) Swap(r *Rules, cfg Config) {
 	}
 	e.rules = r
 	e.marks, e.hits, e.round = make([]uint32, len(r.rules)), make([]uint64, len(r.rules)), 0
+	e.cands, e.eval.p, e.headers = nil, nil, map[uint64]*headerList{} // nothing leads to the rules before
 }
 
-// current returns the rule of these rules that is q as it is; nil where there is none.
-func (r *Rules) current(q *rule) *rule {
-	if r == nil {
-		return nil
+// ruleRef names a rule in what flows remember. A flow that is quiet must not keep the rules of its time, of which there may be a
+// hundred generations.
+type ruleRef struct {
+	key  ruleKey
+	text uint64 // hash of the rule's text
+	gen  uint32
+	id   uint32 // in its generation
+}
+
+func (q *rule) ref() ruleRef { return ruleRef{q.key, q.text, q.gen, q.id} }
+
+// hashOf returns a hash of a rule's text (FNV-1a, 64 bits).
+func hashOf(text string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
 	}
-	if q.gen == r.generation {
-		return q
+	return h
+}
+
+// current returns the rule of these rules that a reference names, as it was; nil where there is none.
+func (r *Rules) current(ref ruleRef) *rule {
+	if ref.gen == r.generation {
+		return r.rules[ref.id]
 	}
-	if now := r.byKey[q.key]; now != nil && now.Text == q.Text {
+	if now := r.byKey[ref.key]; now != nil && now.text == ref.text {
 		return now
 	}
 	return nil

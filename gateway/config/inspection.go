@@ -18,7 +18,7 @@ type Inspection struct {
 	Classification string   // key "classification": a classification.config; the default is that beside the first file of rules
 
 	Flows    int      // key "flows": followed at once by each policy, of all loops together, default 65536
-	Memory   int      // key "memory": bytes of streams that each policy holds, of all loops together, default 268435456
+	Memory   int      // key "memory": bytes for streams and messages that each policy holds, of all loops together and with the space that the garbage collector needs, default 268435456
 	Overload Overload // key "overload": what `prevent` does at these bounds, default "drop"
 
 	Alerts  InspectionAlerts  // key "alerts"

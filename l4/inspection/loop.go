@@ -2,6 +2,7 @@ package inspection
 
 import (
 	"net/netip"
+	"runtime/metrics"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -187,9 +188,22 @@ const leastMemory = 1 << 18
 // config returns this loop's part of the bounds of a policy.
 func (l *Loop) config(p *policy) inspect.Config {
 	cfg, loops := p.engine, len(l.of.loops)
-	cfg.MaxFlows, cfg.MemoryBytes = max(cfg.MaxFlows/loops, 1), max(cfg.MemoryBytes/loops, leastMemory)
+	cfg.MaxFlows, cfg.MemoryBytes = max(cfg.MaxFlows/loops, 1), max(liveBytes(cfg.MemoryBytes)/loops, leastMemory)
 	cfg.OnMatch = l.matched
 	return cfg
+}
+
+// liveBytes returns how many bytes may be in use where the process may take so many: what is in use may grow by GOGC percent with
+// garbage before that is collected.
+func liveBytes(memory int) int {
+	const name, usual, most = "/gc/gogc:percent", 100, 400
+	sample := []metrics.Sample{{Name: name}}
+	metrics.Read(sample)
+	percent := uint64(usual)
+	if v := sample[0].Value; v.Kind() == metrics.KindUint64 && v.Uint64() <= most { // more is "off"
+		percent = v.Uint64()
+	}
+	return int(uint64(memory) * 100 / (100 + percent))
 }
 
 // assemble returns the bytes of a packet, which may lie in several frames or outside of them.
