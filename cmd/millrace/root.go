@@ -145,6 +145,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	})
 	root.Version = thisBuild().Version
 	root.SetVersionTemplate("millrace {{.Version}}\n")
+	root.SetHelpTemplate(helpTemplate)
 	root.Flags().Bool("version", false, "print the version")
 	root.SetHelpCommand(newHelp())
 	root.AddCommand(newDoctor(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newStack(c), newExec(c), newSupervise(), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
@@ -156,6 +157,32 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	}
 	return root
 }
+
+// helpTemplate shows what is typed before what it means: usage, examples, commands and flags stand above the description.
+const helpTemplate = `{{.Short}}
+
+Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Global Flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{with .Long}}
+
+Description:
+
+{{. | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
+
+Use "{{.CommandPath}} [command] --help" for more information about a command.{{end}}
+`
 
 // showHelp runs a command that only has others.
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
