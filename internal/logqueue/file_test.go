@@ -69,8 +69,8 @@ func TestAFullDiskLosesNoLineThatFitsTheBuffer(t *testing.T) {
 				defer mu.Unlock()
 				states = append(states, errors.Is(err, unix.ENOSPC))
 			})
-			const records = 200
-			for i := range records { // 20 KB for 8
+			const records = 120
+			for i := range records { // 12 KB for 8
 				fmt.Fprintf(w, "%0100d\n", i)
 				if i%20 == 0 {
 					time.Sleep(time.Millisecond)
