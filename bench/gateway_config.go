@@ -34,7 +34,7 @@ type webConfig struct {
 
 func (c webConfig) workers() int { return max(c.loops, 1) }
 
-// files of the certificate that all proxies show.
+// cert has the files of the certificate that all proxies show.
 func (c webConfig) cert() string { return filepath.Join(c.dir, "cert.pem") }
 func (c webConfig) key() string  { return filepath.Join(c.dir, "key.pem") }
 func (c webConfig) both() string { return filepath.Join(c.dir, "both.pem") } // HAProxy has one file

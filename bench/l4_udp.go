@@ -22,7 +22,7 @@ func (b *l4Bench) udp() ([]harness.Measure, error) {
 	}, nil
 }
 
-// sender is the part that floods a stream.
+// sender64 is the part that floods a stream.
 type sender64 func(*site, role.Stream) harness.Part
 
 func (b *l4Bench) liveFrames(s *site, t role.Stream) harness.Part {

@@ -76,7 +76,6 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestPathThatLeadsNowhere: a probe without an answer leaves the connection where it is.
 // TestQUICGoAnswersNoChallengeOfThePathInUse: RFC 9000 8.2.2 demands a PATH_RESPONSE. quic-go v0.65 acknowledges the packet and,
 // at a server, answers challenges of new paths only. When this fails, docs/quic.md lists one fault too many.
 func TestQUICGoAnswersNoChallengeOfThePathInUse(t *testing.T) {
@@ -98,6 +97,7 @@ func TestQUICGoAnswersNoChallengeOfThePathInUse(t *testing.T) {
 	}
 }
 
+// TestPathThatLeadsNowhere: a probe without an answer leaves the connection where it is.
 func TestPathThatLeadsNowhere(t *testing.T) {
 	server, first := transport(t, nil, quic.TransportConfig{}), transport(t, nil, quic.TransportConfig{})
 	serve(t, server, serverTLS(), nil, echo)

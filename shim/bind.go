@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
-// local checks the address of bind(2), and returns the network and the address as the stack has them.
+// localAddr checks the address of bind(2), and returns the network and the address as the stack has them.
 func (k *sock) localAddr(proto string, a netip.AddrPort) (network string, at netip.AddrPort, err error) {
 	ip := a.Addr()
 	switch {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU returns the CPU time of a process so far, user and system, to the nanosecond. Work
+// ProcessCPU returns the CPU time of a process so far, user and system, to the nanosecond. Work
 // that the kernel does for it in a soft interrupt on its back is in it.
 func ProcessCPU(pid int) (time.Duration, error) {
 	var ts unix.Timespec

@@ -98,7 +98,7 @@ func mitigations() []string {
 	return on
 }
 
-// moduleVersion returns the version of a module that this program is built with.
+// ModuleVersion returns the version of a module that this program is built with.
 func ModuleVersion(path string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
@@ -128,7 +128,7 @@ func chosen(s string) string {
 	return s
 }
 
-// readFile returns a file without the space around it, or "unknown".
+// ReadFile returns a file without the space around it, or "unknown".
 func ReadFile(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

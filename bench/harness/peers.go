@@ -14,7 +14,7 @@ type Peer struct {
 	Absent string // why it could not be built
 }
 
-// buildC compiles bench/peers/name.c to bin/bench-name with the machine's C compiler, at the
+// BuildC compiles bench/peers/name.c to bin/bench-name with the machine's C compiler, at the
 // optimisation that a careful user would choose, with the libraries that pkg-config knows by these names.
 func (e *Env) BuildC(name string, libraries ...string) Peer {
 	cc := os.Getenv("CC")
@@ -41,7 +41,7 @@ func (e *Env) BuildC(name string, libraries ...string) Peer {
 	return e.build(out, filepath.Join(e.Root, "bench", "peers"), cc, args...)
 }
 
-// buildGo compiles the module bench/name, whose dependencies stay out of the main module.
+// BuildGo compiles the module bench/name, whose dependencies stay out of the main module.
 func (e *Env) BuildGo(name string) Peer {
 	out := filepath.Join(e.Root, "bin", "bench-"+name)
 	return e.build(out, filepath.Join(e.Root, "bench", name), "go", "build", "-o", out, ".")
@@ -67,7 +67,7 @@ func (e *Env) build(out, dir, name string, args ...string) Peer {
 	return Peer{Path: out}
 }
 
-// buildMillrace builds the program that is measured, as it ships.
+// BuildMillrace builds the program that is measured, as it ships.
 func (e *Env) BuildMillrace() Peer {
 	out := filepath.Join(e.Root, "bin", "bench-millrace")
 	return e.build(out, filepath.Join(e.Root, "cmd"), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./millrace")

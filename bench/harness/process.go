@@ -57,7 +57,7 @@ type process struct {
 	bad    error // a line that is not of the protocol; set before marks is closed
 }
 
-// start starts a part and waits until it is ready. The caller stops or kills it.
+// Start starts a part and waits until it is ready. The caller stops or kills it.
 func (part Part) Start(ctx context.Context) (*process, error) {
 	p := &process{Part: part, marks: make(chan Mark, 1)}
 	p.cmd = exec.Command(part.Argv[0], part.Argv[1:]...)
@@ -178,7 +178,7 @@ func (p *process) fail(err error) error {
 	return fmt.Errorf("%s: %w", p.Name, err)
 }
 
-// kill ends the part whatever it does. It may be called after stop.
+// Kill ends the part whatever it does. It may be called after stop.
 func (p *process) Kill() {
 	if p.cmd.ProcessState != nil {
 		return

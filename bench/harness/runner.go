@@ -24,7 +24,7 @@ func (p Plan) wants(m Measure, c Contestant) bool {
 // looks at others only, never at the figure, so repeating does not choose among results.
 const calm = 0.05
 
-// runMeasure runs every contestant once in each round, in an order that rotates, so that none
+// RunMeasure runs every contestant once in each round, in an order that rotates, so that none
 // always follows the same other and slow drift of the machine meets all alike. A contestant that
 // fails loses the round, not the run. The error is the context's.
 func RunMeasure(ctx context.Context, m Measure, p Plan, log func(string, ...any)) (MeasureResult, error) {
@@ -93,7 +93,7 @@ func (r Round) brief(unit string, err error) string {
 	return s
 }
 
-// runSuite opens a suite, runs it and closes it, also when ctx ends.
+// Run opens a suite, runs it and closes it, also when ctx ends.
 func Run(ctx context.Context, s Suite, e *Env, p Plan) (res *Result, err error) {
 	res = &Result{
 		Schema: Schema, Suite: s.Name, Title: s.Title, About: s.About,

@@ -41,7 +41,7 @@ type Timing struct {
 	Warmup, Window time.Duration
 }
 
-// opening returns a timing with time to open many connections, or to fill tables, before the window.
+// Opening returns a timing with time to open many connections, or to fill tables, before the window.
 func (t Timing) Opening() Timing {
 	t.Warmup = max(t.Warmup, 3*t.Window)
 	return t

@@ -24,7 +24,7 @@ type Window struct {
 	Version            map[string]string
 }
 
-// runParts starts the parts in order (receivers first), measures them for a window and stops them
+// RunParts starts the parts in order (receivers first), measures them for a window and stops them
 // in reverse order.
 func RunParts(ctx context.Context, t Timing, parts ...Part) (*Window, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.Warmup+t.Window+Patience)
@@ -158,7 +158,7 @@ func cpusOf(up []*process) []int {
 	return cpus
 }
 
-// onCore is a contestant that is one program on CPU 1, which counts what count names.
+// OnCore is a contestant that is one program on CPU 1, which counts what count names.
 func OnCore(name, absent, count string, argv ...string) Contestant {
 	const part = "program"
 	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
@@ -175,7 +175,7 @@ func OnCore(name, absent, count string, argv ...string) Contestant {
 	}}
 }
 
-// delivered makes the sample of a run in which packets go from one part to another and own is the
+// Delivered makes the sample of a run in which packets go from one part to another and own is the
 // contestant. It checks the books: no packet arrives that was not sent, and the gaps in the sequence numbers are the losses.
 func (w *Window) Delivered(from, own, to string) (Sample, error) {
 	s := w.Sample(to, "packets")
@@ -197,7 +197,7 @@ func (w *Window) Delivered(from, own, to string) (Sample, error) {
 	return s, nil
 }
 
-// arrived makes the sample of packets without numbers.
+// Arrived makes the sample of packets without numbers.
 func (w *Window) Arrived() (Sample, error) {
 	s := w.Sample("sink", "packets")
 	s.Own, s.Version = s.Parts["gateway"], w.Version["gateway"]
@@ -210,7 +210,7 @@ func (w *Window) Arrived() (Sample, error) {
 	return s, nil
 }
 
-// served turns a window into a sample of a server.
+// Served turns a window into a sample of a server.
 func (w *Window) Served(part, count string) (Sample, error) {
 	s := w.Sample(part, count)
 	s.Own, s.Version = s.Parts["server"], w.Version["server"]

@@ -55,7 +55,7 @@ func (r *literalRun) step() error {
 	return nil
 }
 
-// countMatches returns how many matches there are in all texts.
+// CountMatches returns how many matches there are in all texts.
 func CountMatches(s *literal.Set, texts [][]byte) (n uint64) {
 	var found []literal.Occurrence
 	for _, t := range texts {

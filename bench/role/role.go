@@ -113,7 +113,7 @@ type roleWork struct {
 	close   func() error                      // after the last step and before the last counts
 }
 
-// runRole plays the role that args name, with its flags, and returns the exit code.
+// Run plays the role that args name, with its flags, and returns the exit code.
 func Run(args []string) int {
 	if err := playRole(args, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// A stream is what the senders of suite l4 send: probes from clients to services, so many of each.
+// A Stream is what the senders of suite l4 send: probes from clients to services, so many of each.
 // Packet number n is of flow mix(n) % flows; flows differ in the source, 64 ports to an address, and
 // only every second address is used, so that a list of prefixes can have the others. Services differ
 // in the port. The same in peers/packet.c.
@@ -37,7 +37,7 @@ func (s *Stream) flags(fs *flag.FlagSet) {
 	fs.UintVar(&s.Services, "services", 1, "destination ports of probes")
 }
 
-// args are the flags that flags reads.
+// Args are the flags that flags reads.
 func (s Stream) Args() []string {
 	return []string{
 		"-mac", s.MAC, "-from", s.From, "-to", s.To,
@@ -45,7 +45,7 @@ func (s Stream) Args() []string {
 	}
 }
 
-// mix spreads packet numbers over flows (high half) and services (low half) without an order that a
+// Mix spreads packet numbers over flows (high half) and services (low half) without an order that a
 // cache could learn.
 func Mix(n uint64) uint64 {
 	n *= mixA
@@ -53,7 +53,7 @@ func Mix(n uint64) uint64 {
 	return n * mixB
 }
 
-// probe returns the first packet: of flow 0, to the first service.
+// Probe returns the first packet: of flow 0, to the first service.
 func (s Stream) Probe(size int) ([]byte, error) {
 	p, err := probe(size)
 	if err != nil || s.MAC == "" {
@@ -85,13 +85,13 @@ func (s Stream) Probe(size int) ([]byte, error) {
 	return p, nil
 }
 
-// vary makes p, a copy of the first packet, packet number n, without the number itself.
+// Vary makes p, a copy of the first packet, packet number n, without the number itself.
 func (s Stream) Vary(p, first []byte, n uint64) {
 	x := Mix(n)
 	s.Set(p, first, uint32(x>>32)%uint32(s.Flows), uint32(x)%uint32(s.Services))
 }
 
-// set makes p, a copy of the first packet, one of a flow to a service.
+// Set makes p, a copy of the first packet, one of a flow to a service.
 func (s Stream) Set(p, first []byte, flow, service uint32) {
 	binary.BigEndian.PutUint32(p[26:], binary.BigEndian.Uint32(first[26:])+flow>>portBits<<1)
 	binary.BigEndian.PutUint16(p[34:], binary.BigEndian.Uint16(first[34:])+uint16(flow&(1<<portBits-1)))

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/gpukern/tuple"
 )
 
-// A table file is a table and questions with the answers that are wanted, for contestants in C
-// (peers/rte_table.h) and in Go alike: a fileHead, the entries, the questions, little-endian.
+// fileHead begins a file of a table and questions with the answers that are wanted, for contestants in C
+// (peers/rte_table.h) and in Go alike. Entries and questions follow, little-endian.
 type fileHead struct{ Family, Entries, Questions, Pad uint32 }
 
 // Rules of IPv4 and their questions.
@@ -140,7 +140,7 @@ func word(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// writeRoutes writes routes and addresses inside of them, each route as likely as any other.
+// WriteRoutes writes routes and addresses inside of them, each route as likely as any other.
 func WriteRoutes(path string, family int, routes []lpm.Route, addrs int) error {
 	rng := rand.New(rand.NewPCG(uint64(len(routes)), 12))
 	table, err := lpm.Compile(routes)

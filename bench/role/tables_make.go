@@ -93,7 +93,7 @@ func inside(rng *rand.Rand, p netip.Prefix) netip.Addr {
 	return a
 }
 
-// internet4 makes n routes with the lengths of a full IPv4 table: six in ten are /24.
+// Internet4 makes n routes with the lengths of a full IPv4 table: six in ten are /24.
 func Internet4(rng *rand.Rand, n int) []lpm.Route {
 	return distinct(n, func() netip.Prefix {
 		bits := [...]int{24, 24, 24, 24, 24, 24, 23, 22, 22, 22, 21, 20, 20, 19, 18, 16}[rng.IntN(16)]
@@ -104,7 +104,7 @@ func Internet4(rng *rand.Rand, n int) []lpm.Route {
 	})
 }
 
-// internet6 makes n routes with the shape of a full IPv6 table: allocations of /29 to /32 out of the
+// Internet6 makes n routes with the shape of a full IPv6 table: allocations of /29 to /32 out of the
 // blocks that the registries have, announced whole or, most often, in parts of up to /48.
 func Internet6(rng *rand.Rand, n int) []lpm.Route {
 	blocks := [...]uint32{0x20010000, 0x24000000, 0x26000000, 0x28000000, 0x2a000000, 0x2a100000, 0x2c000000}

@@ -21,7 +21,7 @@ import (
 // IMIX is the usual mix of sizes: 7 small, 4 medium and 1 large packet. Sizes are without the FCS.
 var IMIX = []int{60, 60, 60, 60, 60, 60, 60, 590, 590, 590, 590, 1514}
 
-// writeTraffic stores n synthesized IPv4 packets of the given sizes, in turn, in a capture: TCP and
+// WriteTraffic stores n synthesized IPv4 packets of the given sizes, in turn, in a capture: TCP and
 // UDP by halves, random addresses and ports, right checksums. The same call writes the same bytes.
 func WriteTraffic(path string, n int, sizes []int) error {
 	w, err := capture.Create(path, capture.WriterConfig{
@@ -67,7 +67,7 @@ func segment(rng *rand.Rand, size int) []byte {
 	return p
 }
 
-// captureDir returns the folder of captures: $MILLRACE_PCAPS, or those of the repository's tests.
+// CaptureDir returns the folder of captures: $MILLRACE_PCAPS, or those of the repository's tests.
 func CaptureDir(root string) string {
 	if dir := os.Getenv("MILLRACE_PCAPS"); dir != "" {
 		return dir
@@ -75,7 +75,7 @@ func CaptureDir(root string) string {
 	return filepath.Join(root, "internal", "testkit", "testpcaps", "testdata")
 }
 
-// sampleCaptures returns the captures of captureDir that can be read to their end. reason says why
+// SampleCaptures returns the captures of captureDir that can be read to their end. reason says why
 // there are none.
 func SampleCaptures(root string) (files []string, reason string) {
 	dir := CaptureDir(root)

@@ -30,7 +30,7 @@ func crcDNP(p []byte) uint16 {
 	return ^crc
 }
 
-// cotp is ISO transport on a TPKT at port 102; S7 and its successor say so in their first byte.
+// s7 recognises ISO transport (COTP) on a TPKT at port 102; S7 and its successor say so in their first byte.
 func s7(v *view) verdict {
 	if !v.tpkt() {
 		return no

@@ -1,6 +1,6 @@
 package appid
 
-// dnsHeader reports whether a payload has the header of a DNS message with plausible numbers (RFC 1035, 4.1.1), and a first
+// dnsMessage reports whether a payload has the header of a DNS message with plausible numbers (RFC 1035, 4.1.1), and a first
 // question that is well formed.
 func (v *view) dnsMessage(at int) bool {
 	if len(v.p) < at+12 {

@@ -179,7 +179,7 @@ func sunRPC(v *view, at int) (program uint32, reply, ok bool) {
 	return 0, false, false
 }
 
-// nfs is a program that serves files: NFS itself, mounting, locking, or the map of ports.
+// nfsProgram is a program that serves files: NFS itself, mounting, locking, or the map of ports.
 func nfsProgram(p uint32) bool {
 	return p == 100000 || p == 100003 || p == 100005 || p == 100021 || p == 100024 || p == 100227
 }

@@ -32,7 +32,7 @@ var appNames = [...]string{"", "http", "tls", "dns", "smtp", "ssh", "ftp", "ftp-
 // String returns the name that rules use.
 func (a App) String() string { return appNames[a] }
 
-// Protocols of IP packets, as bits.
+// IPProtocols are protocols of IP packets, as bits.
 type IPProtocols uint8
 
 // The bits of IPProtocols. OtherIP is every protocol that has no bit of its own.

@@ -45,7 +45,7 @@ func ParseString(p []byte, bits uint) (text []byte, coded bool, n int, s Status)
 	return p[n:end], coded, end, OK
 }
 
-// integer parses an integer with a prefix of so many bits and returns it and its size in bytes. One of more
+// Integer parses an integer with a prefix of so many bits and returns it and its size in bytes. One of more
 // than 62 bits, or with so many bytes that it could have more, is invalid (RFC 7541 5.1).
 func Integer(p []byte, bits uint) (v uint64, n int, s Status) {
 	if len(p) == 0 {

@@ -2,7 +2,7 @@ package qpack
 
 import "github.com/millrace/millrace/http2/hpack"
 
-// QPACK has the integers and strings of HPACK (RFC 9204 4.1.1, 4.1.2).
+// status is that of HPACK, whose integers and strings QPACK has (RFC 9204 4.1.1, 4.1.2).
 type status = hpack.Status
 
 const (

@@ -153,7 +153,7 @@ type candidate struct {
 	ejected bool // it takes nothing new, but keeps what it has
 }
 
-// pools returns the pools of a service for packets of a family, those that it has when they stay
+// poolsOf returns the pools of a service for packets of a family, those that it has when they stay
 // the same.
 func (g *Gateway) poolsOf(s *datapath.Snapshot, id uint32, f int, now time.Time) (pool, before *datapath.Pool) {
 	o, sv := g.services[id], s.Services[id]

@@ -114,7 +114,7 @@ func (c *conn2) handle(end session2, ev *http2.Event) {
 	}
 }
 
-// each calls do for each stream in use.
+// eachStream calls do for each stream in use.
 func (c *conn2) eachStream(do func(st *stream2)) {
 	c.m.Each(func(s *http2.Stream) {
 		if st, ok := s.User.(*stream2); ok && st.user != nil {

@@ -286,7 +286,7 @@ func equal(at uint32, b []byte) (c code) {
 // word returns four bytes as BPF loads them: big-endian.
 func word(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 
-// Instructions: loads from the packet (x: relative to X) and M, and what compares with the result.
+// ldb and the functions below make instructions: loads from the packet (x: relative to X) and M, and comparisons.
 func ldb(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, k) }
 func ldh(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_H|unix.BPF_ABS, k) }
 func ldw(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, k) }

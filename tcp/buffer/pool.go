@@ -98,7 +98,7 @@ func (p *Pool) getFirst(n int) []byte {
 	return p.get(min(n, Minimum), min(p.Budget, p.queued+p.direction()))
 }
 
-// Neither queues nor rings get more than this part of the budget. A program that echoes reads
+// direction is the part of the budget that queues and rings get at most, each. A program that echoes reads
 // only when it has written: with two of them at the ends, queues that have everything would
 // wait for rings that have nothing, for ever.
 func (p *Pool) direction() int64 { return p.Budget - p.Budget/4 }

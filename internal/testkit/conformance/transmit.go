@@ -25,7 +25,7 @@ func sendsAll(t testing.TB, s *Subject) {
 	}
 }
 
-// Every frame is the device's at once, where it takes so many; all are returned while it is open.
+// sendsThePool gives the device every frame at once, where it takes so many, and wants all back while it is open.
 func sendsThePool(t testing.TB, s *Subject) {
 	const frames = 256
 	b := open(t, s, frames, 0, nil)

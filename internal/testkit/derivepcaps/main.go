@@ -49,7 +49,7 @@ func (p packet) protocol() layers.IPProtocol {
 	return layers.IPProtocolIPv4
 }
 
-// a form makes another packet of one, nil for none.
+// form makes another packet of one, nil for none.
 type form struct {
 	link layers.LinkType
 	make func(p packet) []byte

@@ -93,9 +93,9 @@ func (r *recorder) script(c *wrongcases.Response) (reused func() int) {
 	}
 }
 
-// result is what a proxy made of a response.
 func (r result) String() string { return fmt.Sprintf("%v %q %d", r.verdict, r.poisoned, r.reused) }
 
+// result is what a proxy made of a response.
 type result struct {
 	verdict  verdict
 	poisoned string // a response that nobody has asked for

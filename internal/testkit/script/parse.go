@@ -229,5 +229,5 @@ func (p *parser) seconds() time.Duration {
 	return time.Duration(math.Round(v * float64(time.Second)))
 }
 
-// String returns the time as seconds.
+// seconds returns the time as seconds.
 func seconds(t clock.Time) string { return fmt.Sprintf("%.6f", t.Sub(begin).Seconds()) }
