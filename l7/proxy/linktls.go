@@ -69,15 +69,16 @@ func (l *link) flushTLS() error {
 			l.w.putBuffer(&l.out)
 			return nil
 		}
-		if err := l.seal(); err != nil || len(l.sealed) == 0 {
+		if err := l.seal(); err != nil || l.blocked {
 			return err
 		}
 	}
 }
 
-// closeNotify reports whether the output has to end with close_notify, once.
+// closeNotify reports whether the output has to end with close_notify, once. A connection that is reset has none: what was sent
+// may be a part of a response that only the end of the connection delimits (RFC 9112 9.8).
 func (l *link) closeNotify() bool {
-	if l.output == outputOpen && l.stage != linkClosing || l.output >= outputNotified || l.stage == linkHandshaking {
+	if l.mode == closeReset || l.output == outputOpen && l.stage != linkClosing || l.output >= outputNotified || l.stage == linkHandshaking {
 		return false
 	}
 	l.output = outputNotified
