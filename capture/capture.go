@@ -103,7 +103,7 @@ type Meta struct {
 	Comment  []byte // UTF-8; the first one, where there are several
 }
 
-// Fields says which fields of a Meta are set.
+// Fields selects which fields of a Meta are set.
 type Fields uint8
 
 // The bits of Fields.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// LinkType says what the first bytes of a packet are: the numbers and, as names, LINKTYPE_ words of
+// LinkType defines what the first bytes of a packet are: the numbers and, as names, LINKTYPE_ words of
 // tcpdump.org's list.
 type LinkType uint16
 

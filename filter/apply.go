@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// NoPort says that packets cannot be redirected to a device.
+// NoPort reports that packets cannot be redirected to a device.
 const NoPort = 255
 
 // Filter processes the packets of one loop behind the engine: checks, then rules. It
@@ -208,7 +208,7 @@ func (f *Filter) lookUp(b *packet.Batch) {
 	}
 }
 
-// ask notes a packet whose rule asks for a prefix list.
+// ask notes a packet whose rule requests a prefix list.
 func (f *Filter) ask(b *packet.Batch, i int32) {
 	rule := int(b.D[i].Rule)
 	if rule == 0 || rule > len(f.List.rules) {

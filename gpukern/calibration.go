@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CostModel says how long a back end takes for a single batch of n packets: FixedNs + n*PacketNs.
+// CostModel estimates the time of a back end for a single batch of n packets: FixedNs + n*PacketNs.
 type CostModel struct {
 	FixedNs     float64 // of a batch, whatever its size
 	PacketNs    float64 // of each packet

@@ -92,7 +92,7 @@ type Info struct {
 	Ops    Ops    // operations that are on
 	Depth  int    // batches that it can hold at once
 
-	// Synchronous says that Submit does the work: the next Poll returns the batch.
+	// Synchronous reports that Submit does the work: the next Poll returns the batch.
 	Synchronous bool
 
 	// NewBatch makes a batch of at most n packets of a whose descriptors the engine works on without a copy.

@@ -12,7 +12,7 @@ func (m *Machine) Left() int64 {
 	return int64(m.left)
 }
 
-// Bypassed says that the driver has taken n bytes of content, at most Left, from the connection by itself.
+// Bypassed reports that the driver has taken n bytes of content, at most Left, from the connection by itself.
 func (m *Machine) Bypassed(n int64) {
 	if m.left -= uint64(n); m.left == 0 {
 		m.state = ending

@@ -58,7 +58,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// EventKind says what an Event reports.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // Values of EventKind.

@@ -12,7 +12,7 @@ type sending struct {
 	left int64 // of Length
 }
 
-// AppendRequest appends the header of a request, at a client. end says that no content follows; otherwise it follows by the
+// AppendRequest appends the header of a request, at a client. end means that no content follows; otherwise it follows by the
 // length that the message states, or chunked if it states none. A Protocol is offered as an upgrade.
 //
 // The message is one that a machine or package semantics has validated. Fields of the connection among its fields, Host and
@@ -43,7 +43,7 @@ func (m *Machine) AppendRequest(dst []byte, msg *semantics.Message, end bool) ([
 // for content.
 func bodyless(method string) bool { return method != "POST" && method != "PUT" && method != "PATCH" }
 
-// AppendResponse appends the header of the response to the request that was received last, at a server. end says that no
+// AppendResponse appends the header of the response to the request that was received last, at a server. end means that no
 // content follows; otherwise it follows by the length that the message states, or chunked, or to a client with HTTP/1.0 up to
 // the end of the connection. After 101 and after a 2xx to CONNECT the bytes of the other protocol follow, and an interim
 // response (1xx) is followed by another. For the message see AppendRequest.

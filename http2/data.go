@@ -128,7 +128,7 @@ func (m *Machine) endStream(s *Stream) (Event, error) {
 	return Event{Kind: End, Stream: s}, nil
 }
 
-// Consumed says that the driver has used n bytes of the content of a stream, so that the peer may send as many more (RFC 9113
+// Consumed reports that the driver has used n bytes of the content of a stream, so that the peer may send as many more (RFC 9113
 // 6.9). Updates go out by halves of a window.
 func (m *Machine) Consumed(s *Stream, n int) {
 	s.outstanding -= int64(n)

@@ -39,7 +39,7 @@ func (c ErrorCode) String() string {
 	return fmt.Sprintf("error code %d", uint32(c))
 }
 
-// ConnError ends the connection. The machine has appended the GOAWAY frame that says so.
+// ConnError ends the connection. The machine has appended the GOAWAY frame that reports it.
 type ConnError struct {
 	Code ErrorCode
 	Text string
@@ -48,7 +48,7 @@ type ConnError struct {
 // Error describes what was wrong.
 func (e *ConnError) Error() string { return fmt.Sprintf("http2: connection: %s: %s", e.Code, e.Text) }
 
-// StreamError ends a stream. The machine has appended the RST_STREAM frame that says so.
+// StreamError ends a stream. The machine has appended the RST_STREAM frame that reports it.
 type StreamError struct {
 	Code ErrorCode
 	Text string

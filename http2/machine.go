@@ -71,7 +71,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// EventKind says what an Event reports.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // Values of EventKind.
@@ -92,11 +92,11 @@ const (
 	End
 	// Failed is the end of a stream by an error, in Err, or by the peer, with its Code and no Err.
 	Failed
-	// Window says that more content can be sent on Stream, or, if Stream is nil, on all.
+	// Window reports that more content can be sent on Stream, or, if Stream is nil, on all.
 	Window
-	// PeerSettings says that Machine.Peer has new settings.
+	// PeerSettings reports that Machine.Peer has new settings.
 	PeerSettings
-	// GoAway says that the peer takes no more requests. Those on streams above Last were not processed,
+	// GoAway reports that the peer takes no more requests. Those on streams above Last were not processed,
 	// and may be sent again on another connection (RFC 9113 6.8).
 	GoAway
 	// Pong is the answer to Ping, with its data.

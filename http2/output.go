@@ -33,7 +33,7 @@ func (m *Machine) Open() (*Stream, error) {
 	return s, nil
 }
 
-// AppendRequest appends the header of a request, at a client, on a stream from Open. end says that no content follows. Fields of
+// AppendRequest appends the header of a request, at a client, on a stream from Open. end means that no content follows. Fields of
 // the connection and Host are left out.
 //
 // The message is one that a machine or package semantics has validated.
@@ -53,7 +53,7 @@ func (m *Machine) AppendRequest(dst []byte, s *Stream, msg *semantics.Message, e
 	return m.appendBlock(dst, s, b, end), nil
 }
 
-// AppendResponse appends the header of a response, or an interim response, at a server. end says that no content follows. For
+// AppendResponse appends the header of a response, or an interim response, at a server. end means that no content follows. For
 // the message see AppendRequest.
 func (m *Machine) AppendResponse(dst []byte, s *Stream, msg *semantics.Message, end bool) ([]byte, error) {
 	if s.Ended() {
@@ -143,7 +143,7 @@ func (m *Machine) Window(s *Stream) int {
 	return int(max(min(s.sendWindow, m.sendWindow), 0))
 }
 
-// AppendData appends content, as much of p as the windows permit, and returns how much that is. end says that the stream ends
+// AppendData appends content, as much of p as the windows permit, and returns how much that is. end means that the stream ends
 // with p, which happens once all of it is appended. It borrows p.
 func (m *Machine) AppendData(dst []byte, s *Stream, p []byte, end bool) (out []byte, n int, err error) {
 	for {
@@ -160,7 +160,7 @@ func (m *Machine) AppendData(dst []byte, s *Stream, p []byte, end bool) (out []b
 }
 
 // AppendDataHeader appends the header of one DATA frame for at most n bytes of content, and returns how many of them belong to
-// it. The driver sends these after it. end says that the stream ends with the n bytes; with 0 the frame is empty.
+// it. The driver sends these after it. end means that the stream ends with the n bytes; with 0 the frame is empty.
 func (m *Machine) AppendDataHeader(dst []byte, s *Stream, n int, end bool) (out []byte, size int, err error) {
 	if s.Ended() {
 		return dst, 0, ErrStreamEnded
@@ -193,7 +193,7 @@ func (m *Machine) Ping(data [8]byte) {
 // 6.8). A round trip later GoAway says which was the last.
 func (m *Machine) Shutdown() { m.control = appendGoAway(m.control, maxStreamID, NoError) }
 
-// GoAway says that streams after those that have arrived are not accepted, and why. Those that are open go on.
+// GoAway reports that streams after those that have arrived are not accepted, and why. Those that are open go on.
 func (m *Machine) GoAway(code ErrorCode) {
 	if m.goneAway {
 		return

@@ -63,7 +63,7 @@ func (m *Machine) newStream(id uint32) *Stream {
 	return s
 }
 
-// Release says that the driver has no use for the stream any more. One that is still open is reset with CANCEL.
+// Release reports that the driver has no use for the stream any more. One that is still open is reset with CANCEL.
 func (m *Machine) Release(s *Stream) {
 	if s.released {
 		return

@@ -28,7 +28,7 @@ type MachineOptions struct {
 	Encoder qpack.EncoderOptions
 	// ExtendedConnect permits CONNECT with :protocol, at a server.
 	ExtendedConnect bool
-	// Datagrams says that HTTP datagrams are understood.
+	// Datagrams reports that HTTP datagrams are understood.
 	Datagrams bool
 	// WebTransport is the number of sessions that are permitted; 0 is none. It implies the two above.
 	WebTransport uint64
@@ -89,7 +89,7 @@ func (o MachineOptions) settings(role Role) Settings {
 	}
 }
 
-// EventKind says what an Event reports.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // Values of EventKind.
@@ -109,24 +109,24 @@ const (
 	Trailers
 	// End is the end of the stream, after which nothing comes.
 	End
-	// PeerSettings says that Machine.Peer has the peer's settings.
+	// PeerSettings reports that Machine.Peer has the peer's settings.
 	PeerSettings
 	// GoAway has in ID the first request, or at a server the first push, that the peer will not
 	// process (RFC 9114 5.2).
 	GoAway
 	// PriorityUpdate has in ID the stream of a request, or the push if Push is set, and its Priority.
 	PriorityUpdate
-	// Unblocked says that the stream Blocked can be read on: call Input for it.
+	// Unblocked reports that the stream Blocked can be read on: call Input for it.
 	Unblocked
 	// PushPromise has in ID the push. Stream.Message has the request, until the next Input.
 	PushPromise
-	// PushStream says that the stream carries the response of the push ID.
+	// PushStream reports that the stream carries the response of the push ID.
 	PushStream
 	// CancelPush has in ID the push that the peer does not want, or will not send.
 	CancelPush
 	// MaxPushID has in ID the greatest push that the client permits.
 	MaxPushID
-	// WebTransport says that the stream belongs to the session ID; what follows on it is Data.
+	// WebTransport reports that the stream belongs to the session ID; what follows on it is Data.
 	WebTransport
 	// Unknown is a stream of unknown type, whose reading should end with StreamCreationError
 	// (RFC 9114 6.2).

@@ -53,7 +53,7 @@ func AppendDataHeader(dst []byte, length int) []byte {
 	return appendFrameHeader(dst, frameData, uint64(length))
 }
 
-// GoAway says that requests from the stream id on, or at a client pushes from id on, will not be processed
+// GoAway reports that requests from the stream id on, or at a client pushes from id on, will not be processed
 // (RFC 9114 5.2). A later call can only lower id.
 func (m *Machine) GoAway(id uint64) {
 	if id < m.sentGoAway {
@@ -70,7 +70,7 @@ func (m *Machine) PermitPushes(n uint64) {
 	}
 }
 
-// CancelPush says that a push is not wanted, or will not be sent (RFC 9114 7.2.3).
+// CancelPush reports that a push is not wanted, or will not be sent (RFC 9114 7.2.3).
 func (m *Machine) CancelPush(id uint64) {
 	m.control = appendVarintFrame(m.control, frameCancelPush, id)
 }

@@ -87,7 +87,7 @@ func (m *Machine) responseHeaders(s *Stream) (Event, error) {
 	return Event{Kind: Headers}, nil
 }
 
-// ExpectTunnel says that the stream is the response to CONNECT: once that is accepted, nothing but DATA
+// ExpectTunnel reports that the stream is the response to CONNECT: once that is accepted, nothing but DATA
 // may come (RFC 9114 4.4).
 func (s *Stream) ExpectTunnel() { s.tunnel = true }
 

@@ -24,7 +24,7 @@ func (p Priority) String() string {
 }
 
 // ParsePriority parses the header Priority, a dictionary of RFC 9651 3.2. Members with unknown names or values
-// out of range are ignored (RFC 9218 4); not ok says that it is no dictionary at all, and p is the default.
+// out of range are ignored (RFC 9218 4); not ok means that it is no dictionary at all, and p is the default.
 func ParsePriority(s string) (p Priority, ok bool) { return DefaultPriority.Merge(s) }
 
 // Merge returns p with what the header Priority of a response says: a server may know better than its client how urgent

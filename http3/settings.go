@@ -8,14 +8,14 @@ type Settings struct {
 	MaxFieldSection uint64
 	// ExtendedConnect permits CONNECT with :protocol (RFC 9220 3). Only a server's has a meaning.
 	ExtendedConnect bool
-	// Datagrams says that HTTP datagrams are understood (RFC 9297 2.1.1).
+	// Datagrams reports that HTTP datagrams are understood (RFC 9297 2.1.1).
 	Datagrams bool
 	// WebTransport is the number of sessions of WebTransport; 0 is none. Session is the credit that the peer has in
 	// each at its begin.
 	WebTransport uint64
 	Session      SessionLimits
 
-	// sessions says that this end knows draft 15 of WebTransport, whose :protocol has another name.
+	// sessions reports that this end knows draft 15 of WebTransport, whose :protocol has another name.
 	sessions bool
 }
 

@@ -97,7 +97,7 @@ func (s *Stream) Took(n int) {
 	}
 }
 
-// ExpectNoContent says that the stream is the response to a HEAD request, whose Content-Length has no content
+// ExpectNoContent reports that the stream is the response to a HEAD request, whose Content-Length has no content
 // (RFC 9110 8.6).
 func (s *Stream) ExpectNoContent() { s.noContent = true }
 

@@ -157,7 +157,7 @@ func repeatable(req *http.Request, err error) bool {
 	return false
 }
 
-// errMisdirected says that the server does not answer for the request on this connection.
+// errMisdirected reports that the server does not answer for the request on this connection.
 var errMisdirected = errors.New("http3: the server answered 421 Misdirected Request")
 
 // canRewind reports whether the body of a request can be sent again.

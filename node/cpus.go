@@ -181,7 +181,7 @@ func ownCPUs() (may []int, err error) {
 	return may, nil
 }
 
-// CPUs says where loops run. A loop that the scheduler moves loses its caches, and two
+// CPUs configures where loops run. A loop that the scheduler moves loses its caches, and two
 // loops on one core halve each other; a loop that is bound to a CPU on which a busy
 // thread of the program runs loses as much. The zero value leaves them to the
 // scheduler.

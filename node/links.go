@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/pmd/device"
 )
 
-// LinkState says whether packets can come and go on an interface.
+// LinkState reports whether packets can come and go on an interface.
 type LinkState uint8
 
 // The states of an interface.

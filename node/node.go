@@ -437,7 +437,7 @@ func (n *Node) OnLoop(i int, f func()) bool {
 	}
 }
 
-// Close gives everything back: steering and XDP programs, frames, memory. Run has
+// Close releases everything: steering and XDP programs, frames, memory. Run has
 // returned, or was never called. An error reports a lost frame, too. A second call
 // returns what the first one did.
 func (n *Node) Close() error {

@@ -27,7 +27,7 @@ type Service struct {
 	// (stack.Output.Loopback). One service can have it.
 	Fallback bool
 
-	// Entered says that goroutines enter the loops (stack.LoopLock.Enter), as those of
+	// Entered reports that goroutines enter the loops (stack.LoopLock.Enter), as those of
 	// sockets do. All loops of the node are then run by goroutines (stack.ServeAll)
 	// instead of threads of their own.
 	Entered bool

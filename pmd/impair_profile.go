@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Profile says what an Impair wrapper does to packets, for each direction. The zero value is a
+// Profile defines what an Impair wrapper does to packets, for each direction. The zero value is a
 // perfect link. Profiles compare with ==.
 //
 // As text it is a list of words, the same in virtual and in real time:

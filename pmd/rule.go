@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// RuleKind says which packets the address of a Rule stands for.
+// RuleKind selects which packets the address of a Rule stands for.
 type RuleKind uint8
 
 // The kinds of rules.

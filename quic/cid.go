@@ -8,7 +8,7 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 )
 
-// ConnectionIDs says how a transport chooses its connection IDs. The zero value is 8 random bytes.
+// ConnectionIDs configures how a transport chooses its connection IDs. The zero value is 8 random bytes.
 type ConnectionIDs struct {
 	// Length in bytes, 4 to 20 (RFC 9000 17.2); 0 is 8.
 	Length int

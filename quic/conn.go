@@ -25,7 +25,7 @@ func newConn(q *quicgo.Conn) *Conn {
 	return &Conn{q: q, ctx: convertContext(q.Context())}
 }
 
-// Context returns a context that ends with the connection. Its cause says why.
+// Context returns a context that ends with the connection. Its cause is the reason.
 func (c *Conn) Context() context.Context { return c.ctx }
 
 // LocalAddr returns the local address, a *net.UDPAddr.

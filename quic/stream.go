@@ -109,7 +109,7 @@ func (s *ReceiveStream) Peek(b []byte) (int, error) {
 	return n, convert(err)
 }
 
-// CancelRead says that the program reads no more: the peer's writes return a *StreamError
+// CancelRead reports that the program reads no more: the peer's writes return a *StreamError
 // (STOP_SENDING, RFC 9000 19.5).
 func (s *ReceiveStream) CancelRead(code uint64) { s.q.CancelRead(quicgo.StreamErrorCode(code)) }
 

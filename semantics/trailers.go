@@ -15,7 +15,7 @@ const (
 	TrailerRefused
 )
 
-// UseOfTrailer says what a recipient does with a field after the content. One that frames or routes the message is refused,
+// UseOfTrailer defines what a recipient does with a field after the content. One that frames or routes the message is refused,
 // because some recipients merge trailers into a header that others have already used. Those that a header decides are dropped
 // (RFC 9110 6.5.1), and what says who the client is: a proxy has written that into the header.
 func UseOfTrailer(name string) TrailerUse {

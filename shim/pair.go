@@ -22,7 +22,7 @@ type local struct {
 	l     *listener
 	from  netip.AddrPort
 	bound *socket.Bound // new; nil where the program has called bind(2)
-	rings bool          // the client asks for them
+	rings bool          // the client requests them
 }
 
 // connectLocal connects to a program of the same stack, if one listens at the address and a pair serves. false is that the

@@ -17,7 +17,7 @@ const (
 	Datagram
 )
 
-// Mark says what a socket of a program stands for.
+// Mark defines what a socket of a program stands for.
 type Mark struct {
 	Kind      Kind
 	V6        bool

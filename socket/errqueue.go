@@ -18,7 +18,7 @@ const (
 	StampReceived = stamp.Received // SOF_TIMESTAMPING_RX_SOFTWARE: when it arrived, in Received
 )
 
-// Origin says where a QueuedError comes from, with the numbers of struct sock_extended_err of Linux.
+// Origin is the source of a QueuedError, with the numbers of struct sock_extended_err of Linux.
 type Origin uint8
 
 // Values of Origin.

@@ -58,7 +58,7 @@ func (in LoopConn) Reserve(n int) (room [2][]byte, err error) {
 	return c.c.Reserve(n), nil
 }
 
-// Commit writes the first n bytes of what Reserve returned, and gives the rest back; 0 gives back all. It fails if the
+// Commit writes the first n bytes of what Reserve returned, and releases the rest; 0 releases all. It fails if the
 // connection was closed, or written to, after Reserve.
 func (in LoopConn) Commit(n int) error {
 	c := in.c

@@ -94,7 +94,7 @@ type Process struct {
 	Seccomp bool   // a supervisor makes its calls
 }
 
-// SetProcess says whose socket it is; nil is the program's own.
+// SetProcess sets whose socket it is; nil is the program's own.
 func (c *TCPConn) SetProcess(p *Process) {
 	c.h.Enter()
 	defer c.h.Exit()
@@ -108,13 +108,13 @@ func (in LoopConn) SetProcess(p *Process) {
 	}
 }
 
-// SetProcess says whose socket it is, and those of the connections that are accepted from now on; nil is the program's own.
+// SetProcess sets whose socket it is, and those of the connections that are accepted from now on; nil is the program's own.
 func (l *Listener) SetProcess(p *Process) { l.process.Store(p) }
 
 // Process returns what SetProcess or ListenConfig has set.
 func (l *Listener) Process() *Process { return l.process.Load() }
 
-// SetProcess says whose socket it is; nil is the program's own.
+// SetProcess sets whose socket it is; nil is the program's own.
 func (c *UDPConn) SetProcess(p *Process) { c.process.Store(p) }
 
 // ProcessOfTCP returns whose socket the owner of a connection is: what SetProcess, the Dialer or the Listener has set; nil for

@@ -142,7 +142,7 @@ func (b *Binding) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner)
 	return b.m.connect(now, t, o, owner, b)
 }
 
-// Close gives the address and port back. Listeners and connections that b has made go on: a listener keeps the port
+// Close releases the address and port. Listeners and connections that b has made go on: a listener keeps the port
 // until it is closed. It may be called twice.
 func (b *Binding) Close() {
 	if b.closed {

@@ -46,7 +46,7 @@ func (c *Conn) dropReceived() {
 	}
 }
 
-// Close ends both directions in order and gives the Conn back to the Mux, which still sends
+// Close ends both directions in order and returns the Conn to the Mux, which still sends
 // what was written. Unread data makes it a reset (RFC 9293 3.6, MAY-1; RFC 2525 2.17), as
 // does data that arrives later: the peer must know that it was lost.
 func (c *Conn) Close(now clock.Time) {
@@ -70,7 +70,7 @@ func (c *Conn) Close(now clock.Time) {
 	c.orphan()
 }
 
-// Abort drops all that is queued, sends a RST and gives the Conn back to the Mux (RFC 9293
+// Abort drops all that is queued, sends a RST and returns the Conn to the Mux (RFC 9293
 // 3.10.5).
 func (c *Conn) Abort(now clock.Time) {
 	c.ensureActive()

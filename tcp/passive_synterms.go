@@ -76,7 +76,7 @@ func termsOf(o *Options, s *Segment) synTerms {
 	return t | synTerms(ecnOf(o, s))<<termsECNShift | synTerms(s.ECN)<<termsSYNShift
 }
 
-// ecnOf returns the form of ECN that a SYN asks for and we agree to (RFC 3168 6.1.1, RFC
+// ecnOf returns the form of ECN that a SYN requests and we agree to (RFC 3168 6.1.1, RFC
 // 9768 3.1.2).
 func ecnOf(o *Options, s *Segment) ecn.Mode {
 	switch o.ECN {

@@ -19,7 +19,7 @@ type ability struct {
 	// scheme of ECDSA names its curve (RFC 8446 4.2.3).
 	schemes13, schemes12 []tls.SignatureScheme
 	curve                tls.CurveID // of an ECDSA key; 0 for others
-	// ecdsaSuite says that TLS 1.2 needs a suite of ECDHE_ECDSA, which Ed25519 uses too (RFC 8422 5.1.1).
+	// ecdsaSuite reports that TLS 1.2 needs a suite of ECDHE_ECDSA, which Ed25519 uses too (RFC 8422 5.1.1).
 	ecdsaSuite bool
 }
 

@@ -44,7 +44,7 @@ type EngineOptions struct {
 // DefaultOutput is the default of EngineOptions.Output in bytes.
 const DefaultOutput = 64 << 10
 
-// EventKind says what an Event reports.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // Values of EventKind.

@@ -46,7 +46,7 @@ func (s *standardRecords) release() {
 	}
 }
 
-// errNoInput says that the input ends here for now. crypto/tls remembers every error of Read but temporary
+// errNoInput reports that the input ends here for now. crypto/tls remembers every error of Read but temporary
 // ones.
 var errNoInput error = noInput{}
 

@@ -46,7 +46,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// stamp says whether a file has changed.
+// stamp reports whether a file has changed.
 type stamp struct {
 	size  int64
 	mtime time.Time

@@ -11,7 +11,7 @@ import (
 const listedCertificates = 100
 
 // WriteMetrics writes when certificates and their OCSP responses end, and which could not be loaded again; it is a
-// metrics.Source. Of more than 100 certificates it lists those that expire first, unless the scrape asks for all,
+// metrics.Source. Of more than 100 certificates it lists those that expire first, unless the scrape requests all,
 // or for some by their ID. Times are in seconds since 1970; a certificate without a response has 0.
 func (s *Store) WriteMetrics(w *metrics.Writer) {
 	all := s.Status()

@@ -15,7 +15,7 @@ import (
 // they end. It checks the client's own certificate; Revocation checks those above it too. crypto/tls does not
 // ask clients for stapled responses, so the server must fetch them. The zero value is ready.
 type OCSPCheck struct {
-	// Client makes the requests; nil follows no redirections and gives up after 10 s.
+	// Client makes the requests; nil follows no redirections and times out after 10 s.
 	Client *http.Client
 	// Timeout bounds the time that a handshake waits for an answer; 0 is 3 s.
 	Timeout time.Duration
@@ -51,7 +51,7 @@ type ocspAnswer struct {
 	renewing     bool
 }
 
-// errNoAnswer says that the answer has not come, or that too much is asked at once.
+// errNoAnswer reports that the answer has not come, or that too much is asked at once.
 var errNoAnswer = errors.New("tls: no OCSP answer")
 
 // Check checks chains that crypto/tls has verified. It is nil if the first certificate of one is good, and, unless

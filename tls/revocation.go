@@ -23,7 +23,7 @@ type RevocationOptions struct {
 	Strict bool
 }
 
-// Revocation says which certificates are revoked, by lists of their issuers. Delta and indirect
+// Revocation selects which certificates are revoked, by lists of their issuers. Delta and indirect
 // lists are refused when they are loaded.
 type Revocation struct {
 	o       RevocationOptions

@@ -149,7 +149,7 @@ func (e *entry) current(now int64) *tls.Certificate {
 	return e.cert
 }
 
-// ErrUnusableCertificate says why a certificate cannot be served: no key, a key that clients refuse, no
+// ErrUnusableCertificate reports why a certificate cannot be served: no key, a key that clients refuse, no
 // names.
 var ErrUnusableCertificate = errors.New("tls: unusable certificate")
 

@@ -118,7 +118,7 @@ func (m *Machine) AppendMessage(dst []byte, op Opcode, payload []byte) ([]byte, 
 	return m.AppendFragment(dst, op, payload, true)
 }
 
-// AppendFragment appends the next frame of a message; final says that it is the last. Every call has the
+// AppendFragment appends the next frame of a message; final means that it is the last. Every call has the
 // type of the message. Other messages cannot begin before it is complete, control frames may come
 // between. It borrows payload.
 func (m *Machine) AppendFragment(dst []byte, op Opcode, payload []byte, final bool) ([]byte, error) {

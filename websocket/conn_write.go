@@ -307,7 +307,7 @@ func (c *Conn) queuePong(payload []byte) {
 }
 
 // answerPings sends the answers to all pings so far, or leaves that to the goroutine that is sending. The
-// reader must not wait for a peer that waits for it: it gives up after CloseTimeout.
+// reader must not wait for a peer that waits for it: it ends the wait after CloseTimeout.
 func (c *Conn) answerPings() error {
 	if !c.pending.Load() || !c.wmu.TryLock() {
 		return nil

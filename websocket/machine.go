@@ -64,7 +64,7 @@ type MachineOptions struct {
 	Random io.Reader
 }
 
-// EventKind says what an Event reports.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // Values of EventKind.

@@ -209,7 +209,7 @@ func closeDrivers(queues []pmd.Driver) error {
 	return errors.Join(errs...)
 }
 
-// close gives everything back. The capture is written to until the drivers are closed.
+// close releases everything. The capture is written to until the drivers are closed.
 func (b *bridge) close() error {
 	var errs []error
 	if b.node != nil {

@@ -250,7 +250,7 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// wordFlagError says what is wrong with the number or the choice that a flag was given.
+// wordFlagError reports what is wrong with the number or the choice that a flag was given.
 func wordFlagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	var parse *strconv.NumError

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// Handler serves the metrics of r in the format that the scraper asks for: text or OpenMetrics. A
+// Handler serves the metrics of r in the format that the scraper requests: text or OpenMetrics. A
 // source that writes a wrong series takes the scrape down with status 500 rather than hide values.
 //
 // Parameters select series of sources that have very many: all=1 wants every one, name=N (repeatable)

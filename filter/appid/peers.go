@@ -85,7 +85,7 @@ func discord(v *view) verdict {
 	if v.u32(0) == 0x1337cafe && len(v.p) == 8 {
 		return yes
 	}
-	// The client asks for its own address with 74 bytes that name its source, and the answer has it.
+	// The client requests its own address with 74 bytes that name its source, and the answer has it.
 	return perhaps(len(v.p) == 74 && v.u32(0) == 0x00020046 && v.u8(8) >= '0' && v.u8(8) <= '9' && v.other.size == 74)
 }
 

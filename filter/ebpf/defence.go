@@ -20,7 +20,7 @@ const DefenceObject = "defence"
 // MaxRules is the number of rules that a Defence counts: their numbers are below it.
 const MaxRules = 4096
 
-// Verdict says what becomes of packets from a prefix. The longest prefix that holds a source decides.
+// Verdict defines what becomes of packets from a prefix. The longest prefix that holds a source decides.
 type Verdict struct {
 	Prefix netip.Prefix
 	Rule   uint32        // which counts what is dropped, below MaxRules

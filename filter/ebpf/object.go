@@ -56,7 +56,7 @@ type aboutProgram struct {
 	Frags    bool        `json:"frags,omitempty"`
 	Egress   bool        `json:"egress,omitempty"` // SEC("tcx/egress")
 
-	// Alone says why an XDP program shares no interface with others: the kernel refuses extension programs. "": it may.
+	// Alone reports why an XDP program shares no interface with others: the kernel refuses extension programs. "": it may.
 	Alone string `json:"alone,omitempty"`
 }
 

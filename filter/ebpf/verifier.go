@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// VerifierError says why the kernel's verifier rejected a program.
+// VerifierError reports why the kernel's verifier rejected a program.
 type VerifierError struct {
 	Program string
 	Source  string   // the line of source code where it stopped, "" where the object has none

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// useAVX512 says that the machine has what decideAVX512 uses. Tests switch it off.
+// useAVX512 reports that the machine has what decideAVX512 uses. Tests switch it off.
 var useAVX512 = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VBMI && cpu.X86.HasBMI2
 
 // decideAVX512 writes a verdict for each of n > 0 packets: h decides by the first bytes, which lie in size bytes at mem.
@@ -31,7 +31,7 @@ func decideJoinedAVX512(h *headerTable, table *uint16, mem *byte, size int, d *p
 //go:noescape
 func findAVX512(t *parsedTable, d *packet.Desc, n int, verdicts *uint8, list *uint32) (undecided int)
 
-// haveVectors says that headerTable and vectorProgram are faster than the program here.
+// haveVectors reports that headerTable and vectorProgram are faster than the program here.
 func haveVectors() bool { return useAVX512 }
 
 // decide writes a verdict for each descriptor, or for those that list has if it is not nil. whole says that all of

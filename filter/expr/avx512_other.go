@@ -4,7 +4,7 @@ package expr
 
 import "github.com/millrace/millrace/packet"
 
-// haveVectors says that headerTable and vectorProgram are faster than the program here.
+// haveVectors reports that headerTable and vectorProgram are faster than the program here.
 func haveVectors() bool { return false }
 
 // decide has no form for this processor.

@@ -17,7 +17,7 @@ package expr
 
 import "net/netip"
 
-// Source says where packets come from, which decides the address families that LinkNull, LinkEnc,
+// Source configures where packets come from, which decides the address families that LinkNull, LinkEnc,
 // LinkLoop and LinkPFLog headers hold.
 type Source uint8
 
@@ -35,12 +35,12 @@ const DefaultSnapLen = 262144
 
 // Options are the circumstances of a filter. The zero value is a filter for files, without names.
 type Options struct {
-	// SnapLen is the number of bytes of a matching packet that the classic BPF program asks for; 0 is
+	// SnapLen is the number of bytes of a matching packet that the classic BPF program requests; 0 is
 	// DefaultSnapLen.
 	SnapLen uint32
 	// Netmask is the IPv4 mask of the network, for "ip broadcast". The zero value is unknown.
 	Netmask netip.Addr
-	// Source says where packets come from.
+	// Source configures where packets come from.
 	Source Source
 	// Kernel permits inbound, outbound and ifindex on every link type, and lets vlan see a tag that
 	// the kernel has taken out of the packet. Such a filter runs in a socket of Linux: only CBPF is of

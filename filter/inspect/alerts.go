@@ -76,7 +76,7 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 	e.onAlert(a)
 }
 
-// anomaly reports what no rule asks for.
+// anomaly reports what no rule requests.
 func (e *Engine) anomaly(p *packet, kind Anomaly) {
 	e.result.Anomaly = true
 	if e.cfg.DropConflicts && !e.ending {

@@ -26,7 +26,7 @@ type Config struct {
 	BodyBytes   int  // of each body of HTTP that is inspected; 0 is 100 KiB
 	Midstream   bool // TCP flows without a handshake are put together too, and count as established
 
-	// Inline says that the receiver gets a packet only after the engine has seen it, and not where the caller follows
+	// Inline reports that the receiver gets a packet only after the engine has seen it, and not where the caller follows
 	// Result.Outcome. See inline.go.
 	Inline bool
 
@@ -38,7 +38,7 @@ type Config struct {
 
 	Urgent Urgent // urgent data of TCP
 
-	// Refuse says what happens at a bound of memory with Inline: the packet is not taken (Result.Bound), and what is known of
+	// Refuse defines what happens at a bound of memory with Inline: the packet is not taken (Result.Bound), and what is known of
 	// other flows stays. Without it flows and bytes are given up, and the packet is inspected as far as possible.
 	Refuse bool
 

@@ -203,7 +203,7 @@ func wrongChecksum(p *packet, body []byte) bool {
 	return wire.Fold(wire.Sum(body, pseudo)) != 0
 }
 
-// forget gives up what there is of a packet.
+// forget abandons what there is of a packet.
 func (e *Engine) forget(k fragKey, f *fragments) {
 	delete(e.frags, k)
 	e.budget.Reserve(-f.held)
@@ -217,7 +217,7 @@ func (e *Engine) stale(f *fragments) bool {
 	return e.now-f.since > fragmentTimeout
 }
 
-// sweepFragments gives up the packets that have waited too long. Without it they would hold memory that streams and other
+// sweepFragments abandons the packets that have waited too long. Without it they would hold memory that streams and other
 // packets need, until their number is that of maxFragmented.
 func (e *Engine) sweepFragments() {
 	if d := e.now - e.fragsSwept; d >= 0 && d < fragmentSweep || len(e.frags) == 0 {
@@ -233,7 +233,7 @@ func (e *Engine) sweepFragments() {
 
 // evictFragments makes room for another packet. It reports false where there is none.
 func (e *Engine) evictFragments() bool {
-	if e.cfg.Refuse { // sweepFragments gives up those that are too late
+	if e.cfg.Refuse { // sweepFragments abandons those that are too late
 		return false
 	}
 	k := earliest(e.frags, func(f *fragments) int64 { return f.since })

@@ -38,7 +38,7 @@ func (e *Engine) headerList(list int, p *packet) *headerList {
 	return l
 }
 
-// forgetHeaders gives up the lists of a direction.
+// forgetHeaders abandons the lists of a direction.
 func (e *Engine) forgetHeaders(h *headerRules) {
 	if l := h.list; l != nil {
 		if l.flows--; l.flows == 0 {

@@ -400,7 +400,7 @@ func (e *Engine) http2Finish(f *flow) {
 	}
 }
 
-// http2Lost gives up a direction of which the frames or the table of fields are not known any more.
+// http2Lost abandons a direction of which the frames or the table of fields are not known any more.
 func (e *Engine) http2Lost(p *packet, s *http2Side) {
 	*s = http2Side{state: http2Stop, fields: hpack.NewDecoder(0, 0)}
 	e.giveUp(p.flow)

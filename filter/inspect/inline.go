@@ -8,7 +8,7 @@ import "github.com/millrace/millrace/filter/signature"
 //
 // Bounds. What an attacker can fill must not become a way past the rules. With Config.Refuse a packet that meets a
 // bound is not taken: nothing of what is known changes, and the caller drops the packet (Result.Bound). Without it
-// the engine gives up the oldest, as it does for captures.
+// the engine abandons the oldest, as it does for captures.
 //
 // Connections. Forged segments end nothing: with Config.Inline a RST or FIN counts only at the sequence number that the
 // receiver expects (RFC 5961 3.2), and a SYN opens another flow on the same ports only where the caller's connection
@@ -107,7 +107,7 @@ func (e *Engine) shorten(n int) {
 	}
 }
 
-// Expire ends flows that have been quiet for their time, at most n, the quietest first, and gives up packets whose fragments
+// Expire ends flows that have been quiet for their time, at most n, the quietest first, and abandons packets whose fragments
 // are too late.
 func (e *Engine) Expire(now int64, n int) {
 	e.now, e.packet = now, 0

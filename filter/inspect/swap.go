@@ -59,7 +59,7 @@ func (r *Rules) current(ref ruleRef) *rule {
 	return nil
 }
 
-// DuplicateError says that two rules have one number.
+// DuplicateError reports that two rules have one number.
 type DuplicateError struct{ Rule, Before *signature.Rule }
 
 // Error implements error.

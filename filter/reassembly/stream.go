@@ -172,7 +172,7 @@ func (s segment) end() uint64 { return s.at + uint64(len(s.data)) }
 // size returns how many bytes are allocated for the data.
 func (s segment) size() int { return max(cap(s.data), leastPiece) }
 
-// Start says which sequence number the first byte has: that behind the SYN.
+// Start selects which sequence number the first byte has: that behind the SYN.
 func (s *Stream) Start(cfg *Config, first uint32) {
 	s.Close()
 	*s = Stream{cfg: cfg, started: true, first: first}
@@ -337,7 +337,7 @@ func (s *Stream) Shrink(keep int) (freed int) {
 	return freed
 }
 
-// drop gives up the window.
+// drop abandons the window.
 func (s *Stream) drop() {
 	old := s.window
 	s.take(-cap(old))
@@ -477,7 +477,7 @@ func (s *Stream) drain() (n int, ev Event) {
 	return n, ev
 }
 
-// skip gives up the bytes that are missing before the queue.
+// skip abandons the bytes that are missing before the queue.
 func (s *Stream) skip() (int, Event) {
 	if len(s.queue) == 0 {
 		return 0, 0
@@ -488,7 +488,7 @@ func (s *Stream) skip() (int, Event) {
 	return n, ev | Gap
 }
 
-// Acked says that the receiver has acknowledged all before a sequence number. What is missing there was not
+// Acked reports that the receiver has acknowledged all before a sequence number. What is missing there was not
 // captured: the host has it, so nothing waits for it.
 func (s *Stream) Acked(ack uint32) (fresh int, ev Event) {
 	if !s.started {

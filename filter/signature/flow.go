@@ -96,7 +96,7 @@ type BitTest struct {
 	How          Bitwise
 }
 
-// Bitwise says how bits are compared.
+// Bitwise configures how bits are compared.
 type Bitwise uint8
 
 // The ways of Bitwise.

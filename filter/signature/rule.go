@@ -66,7 +66,7 @@ type Part struct {
 	Tests      []Test
 }
 
-// Kind says what a Test tests.
+// Kind defines what a Test tests.
 type Kind uint8
 
 // The kinds of tests.

@@ -22,7 +22,7 @@ const (
 
 var bitOps = map[string]BitOp{"isset": IsSet, "isnotset": IsNotSet, "set": Set, "unset": Unset, "toggle": Toggle}
 
-// Track says whose state it is.
+// Track defines whose state it is.
 type Track uint8
 
 // The values of Track.
@@ -56,7 +56,7 @@ type Limit struct {
 	Time  time.Duration
 }
 
-// LimitType says what a Limit lets through.
+// LimitType defines what a Limit lets through.
 type LimitType uint8
 
 // The types.

@@ -92,7 +92,7 @@ type Status struct {
 	Listeners *l7control.Status `json:"http,omitempty"` // without listeners: none
 }
 
-// KernelPrograms says whether the kernel forwards established connections, and what its programs have seen.
+// KernelPrograms reports whether the kernel forwards established connections, and what its programs have seen.
 type KernelPrograms struct {
 	On      bool              `json:"on"`            // by a device at least
 	Why     string            `json:"why,omitempty"` // not, although the configuration asks for it
@@ -102,7 +102,7 @@ type KernelPrograms struct {
 	Packets map[string]uint64 `json:"packets"` // by result: all but "forwarded" and "failed" went to the loops
 }
 
-// KernelDevice says whether a device has a program.
+// KernelDevice reports whether a device has a program.
 type KernelDevice struct {
 	Name string `json:"name"`
 	On   bool   `json:"on"`

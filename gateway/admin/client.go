@@ -33,7 +33,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status returns a picture of the gateway, with what is chosen of its services. An *Error with Code 404 says that there is
+// Status returns a picture of the gateway, with what is chosen of its services. An *Error with Code 404 means that there is
 // no such service or backend.
 func (c *Client) Status(ctx context.Context, sel l4control.Selection) (s Status, err error) {
 	return s, c.control.Call(ctx, http.MethodGet, "/v1/status?"+SelectionValues(&sel).Encode(), nil, &s)
@@ -84,7 +84,7 @@ func (c *Client) Undrain(ctx context.Context, t Target) error { return c.post(ct
 // SetWeight sets the weight of a backend; nil restores that of the configuration.
 func (c *Client) SetWeight(ctx context.Context, w Weight) error { return c.post(ctx, "/v1/weight", w) }
 
-// Defence returns the verdicts of the defence. An *Error with Code 404 says that the gateway has none.
+// Defence returns the verdicts of the defence. An *Error with Code 404 means that the gateway has none.
 func (c *Client) Defence(ctx context.Context) (st defence.Status, err error) {
 	return st, c.control.Call(ctx, http.MethodGet, "/v1/defence", nil, &st)
 }
@@ -99,7 +99,7 @@ func (c *Client) RemoveVerdict(ctx context.Context, v DefenceSource) error {
 	return c.post(ctx, "/v1/defence/remove", v)
 }
 
-// Route returns the way of a request through the configuration in use. An *Error with Code 400 says that it is no request.
+// Route returns the way of a request through the configuration in use. An *Error with Code 400 means that it is no request.
 func (c *Client) Route(ctx context.Context, q l7control.Query) (*l7control.Explanation, error) {
 	var e l7control.Explanation
 	if err := c.control.Call(ctx, http.MethodPost, "/v1/route", q, &e); err != nil {

@@ -22,11 +22,11 @@ type Config struct {
 	// "snat_ports", default 1024-65535. Narrow it when the kernel uses an SNAT address too.
 	SNATPorts PortRange
 
-	// Checksum says what to do with packets whose TCP or UDP checksum is wrong. Key "checksum":
+	// Checksum defines what to do with packets whose TCP or UDP checksum is wrong. Key "checksum":
 	// "forward" (default) keeps wrong ones wrong, for the receiver to drop; "drop".
 	Checksum string
 
-	// Engine says what parses and verifies packets. Key "engine": "cpu" (default), "cuda" (an NVIDIA GPU;
+	// Engine defines what parses and verifies packets. Key "engine": "cpu" (default), "cuda" (an NVIDIA GPU;
 	// the start fails where none can be used) or "auto".
 	Engine string
 
@@ -37,7 +37,7 @@ type Config struct {
 	// folder, that only its owner may read. Gateways with the same key, names and weights select alike.
 	HashKey HashKey
 
-	// KernelFlows says whether the kernel forwards established connections. Key "kernel_flows", default "off".
+	// KernelFlows reports whether the kernel forwards established connections. Key "kernel_flows", default "off".
 	KernelFlows KernelFlows
 
 	CPUs       CPUs          // key "cpus"
@@ -73,7 +73,7 @@ type Config struct {
 	named     []namedFile // certificates, and what goes with them
 }
 
-// KernelFlows says whether the kernel forwards established connections without the loops.
+// KernelFlows reports whether the kernel forwards established connections without the loops.
 type KernelFlows string
 
 // The values of KernelFlows.
@@ -97,7 +97,7 @@ func (k HashKey) String() string { return k.File }
 // GoString is String.
 func (k HashKey) GoString() string { return k.File }
 
-// CPUs says which CPUs the loops run on. Key "cpus": "auto" (default: a core for each loop, near the
+// CPUs selects which CPUs the loops run on. Key "cpus": "auto" (default: a core for each loop, near the
 // first device, if there are more CPUs than loops), "none" (the scheduler's choice), or a list with
 // one CPU per loop.
 type CPUs struct {
@@ -148,7 +148,7 @@ type Limits struct {
 // DefaultSocket is where a gateway listens for commands unless its configuration says otherwise.
 const DefaultSocket = "/run/millrace/gateway.sock"
 
-// Admin says where the running gateway is controlled.
+// Admin configures where the running gateway is controlled.
 type Admin struct {
 	Socket string // key "socket": path of the unix socket, default DefaultSocket; "" is none
 }
@@ -197,12 +197,12 @@ type Sync struct {
 	KeyFile string
 }
 
-// Metrics says where the Prometheus endpoint listens.
+// Metrics configures where the Prometheus endpoint listens.
 type Metrics struct {
 	Listen string // key "listen", host:port; default "" is no endpoint
 }
 
-// Source says which source address backends see.
+// Source selects which source address backends see.
 type Source string
 
 // The values of Source.
@@ -211,7 +211,7 @@ const (
 	SourceClient  Source = "client"  // the client's: backends must route their replies through the gateway
 )
 
-// Unknown says what happens to TCP segments of a service that belong to no connection in the table and open none.
+// Unknown defines what happens to TCP segments of a service that belong to no connection in the table and open none.
 type Unknown string
 
 // The values of Unknown.
@@ -227,7 +227,7 @@ func (s *Service) PicksUp() bool {
 	return (s.Mode.Direct() || s.Source == SourceClient) && s.Balance == BalanceMaglev && (s.Unknown == UnknownAuto || s.Unknown == UnknownPickUp)
 }
 
-// Mode says how packets get to the backends of a service.
+// Mode configures how packets get to the backends of a service.
 type Mode string
 
 // The values of Mode.
@@ -267,7 +267,7 @@ type Service struct {
 	Passive     *health.Passive // key "passive"; absent: no backend is ejected
 }
 
-// Balance says how a backend is selected for a new connection.
+// Balance configures how a backend is selected for a new connection.
 type Balance string
 
 // The values of Balance.
@@ -276,7 +276,7 @@ const (
 	BalanceLeastConnections Balance = "least_connections" // the one of two, drawn by the hash, that has fewer for its weight
 )
 
-// WhenFull says what happens to a new connection whose backend has Backend.MaxConnections.
+// WhenFull defines what happens to a new connection whose backend has Backend.MaxConnections.
 type WhenFull string
 
 // The values of WhenFull.
@@ -296,7 +296,7 @@ type Persistence struct {
 // MSSAuto is the Service.MSS that fits the path to the backend.
 const MSSAuto = -1
 
-// QUIC says how connection IDs name a backend: draft-ietf-quic-load-balancers. Backends make their
+// QUIC configures how connection IDs name a backend: draft-ietf-quic-load-balancers. Backends make their
 // connection IDs by the same rules, with their ServerID.
 type QUIC struct {
 	Rotation int    // key "rotation": the configuration's number in the first octet, 0 to 6, default 0
@@ -431,7 +431,7 @@ func (c *Config) SetQueues(n int) {
 	}
 }
 
-// Loops returns the number of loops that the configuration asks for: one per queue; 0 while it is not
+// Loops returns the number of loops that the configuration requests: one per queue; 0 while it is not
 // settled, and without devices.
 func (c *Config) Loops() int {
 	if len(c.Devices) == 0 {

@@ -35,21 +35,21 @@ type DefenceRate struct {
 	Burst   int          // key "burst": packets at once, default a tenth of a second's
 }
 
-// DefenceLimits says when a source that exceeds limits.packets or limits.connections is limited or dropped in XDP.
+// DefenceLimits defines when a source that exceeds limits.packets or limits.connections is limited or dropped in XDP.
 type DefenceLimits struct {
 	Excess int           // key "excess": packets beyond a limit in a second, at one loop, default 1000
 	Action string        // key "action": "limit" (default) to limits.packets, or "drop"
 	Time   time.Duration // key "time", default that of the defence
 }
 
-// DefenceClients says when a client whose requests are malformed, or who floods, is dropped in XDP.
+// DefenceClients defines when a client whose requests are malformed, or who floods, is dropped in XDP.
 type DefenceClients struct {
 	Refused int           // key "refused": requests in the window, at one worker, default 20
 	Window  time.Duration // key "window", default 10s
 	Time    time.Duration // key "time", default that of the defence
 }
 
-// DefenceInspection says that clients whose packets a rule of inspection drops are dropped in XDP.
+// DefenceInspection reports that clients whose packets a rule of inspection drops are dropped in XDP.
 type DefenceInspection struct {
 	Time time.Duration // key "time", default that of the defence
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// Inspection says which packets of services are inspected by rules, and what follows from a match. Files are relative to the
+// Inspection selects which packets of services are inspected by rules, and what follows from a match. Files are relative to the
 // configuration file's folder; package l4/inspection reads them.
 type Inspection struct {
 	Policies []InspectionPolicy // key "policies": of several that name a service and device the first counts
@@ -25,7 +25,7 @@ type Inspection struct {
 	Packets InspectionPackets // key "packets"
 }
 
-// Overload says what becomes of a packet that cannot be inspected.
+// Overload defines what becomes of a packet that cannot be inspected.
 type Overload string
 
 // The values of Overload.
@@ -34,7 +34,7 @@ const (
 	OverloadPass Overload = "pass" // fail open
 )
 
-// InspectionMode says what a match leads to.
+// InspectionMode defines what a match leads to.
 type InspectionMode string
 
 // The values of InspectionMode.
@@ -67,14 +67,14 @@ const (
 	UrgentDrop  Urgent = "drop"  // with `prevent`: drop the segment
 )
 
-// InspectionAlerts says where alerts are written.
+// InspectionAlerts configures where alerts are written.
 type InspectionAlerts struct {
 	File    string // key "file": a line of JSON each, or "-", the standard output; "" (default) is nowhere
 	Buffer  int    // key "buffer": bytes that may wait, default 4194304
 	Payload int    // key "payload": bytes of the payload that an alert shows, default 256
 }
 
-// InspectionPackets says where the packets of alerts are written, and those that policies capture.
+// InspectionPackets configures where the packets of alerts are written, and those that policies capture.
 type InspectionPackets struct {
 	File string // key "file": a pcapng; "" (default) is nowhere
 	Size int    // key "size": bytes of it at most, default 67108864

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Stack says whose connections those of listeners are.
+// Stack defines whose connections those of listeners are.
 type Stack string
 
 // The values of Stack.
@@ -29,7 +29,7 @@ type NetworkRoute struct {
 	Device string       // key "device"; "" is the device with Via on its network, or the only one
 }
 
-// AccessLog says where a line of JSON is written for each request and each stream. Lines that do not fit the buffer are
+// AccessLog configures where a line of JSON is written for each request and each stream. Lines that do not fit the buffer are
 // counted and dropped: a slow disk does not delay requests.
 type AccessLog struct {
 	File   string // key "file": path, relative to the configuration file's folder, or "-", the standard output; "" (default) is no log
@@ -86,7 +86,7 @@ const (
 	HTTP3 HTTPVersion = "3"   // on the UDP ports of the same addresses
 )
 
-// Forwarded says what backends learn of the client.
+// Forwarded defines what backends learn of the client.
 type Forwarded struct {
 	Trusted []netip.Prefix // key "trusted": peers whose fields are kept and continued; those of others are replaced
 	Style   ForwardedStyle // key "style": which fields: "x-forwarded" (default), "forwarded" or "none"
@@ -119,7 +119,7 @@ type ListenerTLS struct {
 	TicketKeyFile string        // key "ticket_key_file": secrets that gateways share, so that each resumes sessions of the others; "" (default) is none
 }
 
-// Misdirected says when a request is for a host that its connection does not serve (RFC 9110 15.5.20).
+// Misdirected defines when a request is for a host that its connection does not serve (RFC 9110 15.5.20).
 type Misdirected string
 
 // The values of Misdirected.

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/gpukern/lpm"
 )
 
-// SourceTable says which clients may use a service: the longest prefix that holds one decides.
+// SourceTable selects which clients may use a service: the longest prefix that holds one decides.
 type SourceTable struct {
 	Prefixes *lpm.Table // each leads to SourceAllow or SourceDeny
 	Deny     bool       // clients that no prefix holds are denied

@@ -46,7 +46,7 @@ const (
 // HasTLS reports whether connections to backends are encrypted.
 func (p PoolProtocol) HasTLS() bool { return p == PoolHTTPS || p == PoolH2 || p == PoolH3 }
 
-// PoolBalance says how a backend is selected.
+// PoolBalance configures how a backend is selected.
 type PoolBalance string
 
 // The values of PoolBalance.
@@ -57,7 +57,7 @@ const (
 	PoolConsistentHash PoolBalance = "consistent_hash" // by Hash: all gateways agree, and a backend that comes or goes moves only its share
 )
 
-// HashBy says what a consistent hash is of.
+// HashBy defines what a consistent hash is of.
 type HashBy string
 
 // The values of HashBy.
@@ -110,7 +110,7 @@ type PoolBackend struct {
 	MaxRequests    int            // key "max_requests": requests at a time of all loops, default 0 is no limit
 }
 
-// PoolPassive says when the outcomes of requests show that a backend does not serve. A failure is a response 500 to 599, a
+// PoolPassive defines when the outcomes of requests show that a backend does not serve. A failure is a response 500 to 599, a
 // connection that fails, a reset or a time-out; a gateway error is one with 502, 503 or 504, or without a response.
 type PoolPassive struct {
 	Errors        int           // key "errors": failures in a row that eject a backend, default 5; 0 is never

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Route says where requests of some hosts go: HTTPRoute of Gateway API.
+// Route configures where requests of some hosts go: HTTPRoute of Gateway API.
 type Route struct {
 	Name      string   // key "name", required and unique
 	Listeners []string // key "listeners": names; absent: all that speak HTTP
@@ -71,7 +71,7 @@ type ValueMatch struct {
 	Value string    // key "value", required
 }
 
-// FilterType says what a filter does.
+// FilterType defines what a filter does.
 type FilterType string
 
 // The values of FilterType. All but FilterFixed are Gateway API's.
@@ -112,7 +112,7 @@ type PathModifier struct {
 	Value string           // key "value", required
 }
 
-// PathModifierType says what of a path is replaced.
+// PathModifierType defines what of a path is replaced.
 type PathModifierType string
 
 // The values of PathModifierType.
@@ -133,14 +133,14 @@ type RuleTimeouts struct {
 	BackendRequest time.Duration // key "backend_request": the same of one attempt, default 0
 }
 
-// Retry says when a request is sent to another backend. One that a backend may have got is only sent again with a method
+// Retry defines when a request is sent to another backend. One that a backend may have got is only sent again with a method
 // that is idempotent (RFC 9110 9.2.2), and none whose content has been sent in part.
 type Retry struct {
 	Attempts int   // key "attempts": beyond the first, default 1
 	Codes    []int // key "codes": statuses of a backend that are worth another attempt, default none
 }
 
-// StreamRoute says where streams go that are passed through: TLSRoute and TCPRoute of Gateway API.
+// StreamRoute configures where streams go that are passed through: TLSRoute and TCPRoute of Gateway API.
 type StreamRoute struct {
 	Name        string         // key "name", required and unique
 	Listeners   []string       // key "listeners": names; absent: all of the protocol

@@ -18,7 +18,7 @@ import (
 // devices.
 type kernelFlows struct {
 	table *kernelflows.Table // nil: off
-	why   string             // it is off, although the configuration asks for it
+	why   string             // it is off, although the configuration requests it
 
 	mu      sync.Mutex // guards devices: the node opens them again in its own goroutine
 	devices []flowDevice
@@ -31,7 +31,7 @@ type flowDevice struct {
 	why  string         // it has none
 }
 
-// errNoFlows says that the configuration asks for kernel flows that this system does not have.
+// errNoFlows reports that the configuration requests kernel flows that this system does not have.
 var errNoFlows = errors.New("kernel_flows: on")
 
 // openFlows makes the table, as the configuration says: always, never, or where it can be done.

@@ -20,7 +20,7 @@ type Status struct {
 	Refused  map[string]uint64 `json:"refused_verdicts"`
 }
 
-// DeviceStatus says whether a device has the program.
+// DeviceStatus reports whether a device has the program.
 type DeviceStatus struct {
 	Name string `json:"name"`
 	On   bool   `json:"on"`

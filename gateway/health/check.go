@@ -20,7 +20,7 @@ const (
 // Types are all types, in the order of the documentation.
 var Types = []Type{TypeTCP, TypeHTTP, TypeHTTPS, TypeUDP, TypeCommand}
 
-// Check says how backends are probed. New gives it the defaults, Validate returns what is wrong with
+// Check configures how backends are probed. New gives it the defaults, Validate returns what is wrong with
 // it. It is not changed once a Checker has it.
 type Check struct {
 	Type     Type          // key "type", default "tcp"
@@ -59,7 +59,7 @@ type UDP struct {
 	Silence Silence // key "silence": what no answer within the timeout is, default "failure"
 }
 
-// Silence says what it means that a datagram got no answer.
+// Silence defines what it means that a datagram got no answer.
 type Silence string
 
 // The values of Silence. Success is for protocols that do not answer: then only ICMP errors are

@@ -18,7 +18,7 @@ import (
 // MaxRules is the number of rules that a List has at most: Desc.Rule counts from 1 in 16 bits.
 const MaxRules = 65534
 
-// Ports is a range of ports that a rule asks for. The zero value asks for nothing: it matches every
+// Ports is a range of ports that a rule requests. The zero value asks for nothing: it matches every
 // port, and packets that have none (ICMP, fragments other than the first).
 type Ports struct {
 	Lo, Hi uint16
@@ -156,7 +156,7 @@ func (f *family) size() int {
 	return f.vectors.size()
 }
 
-// RuleError says which rule cannot be compiled, and why.
+// RuleError reports which rule cannot be compiled, and why.
 type RuleError struct {
 	N      int // which, counted from 1
 	Reason string

@@ -50,7 +50,7 @@ func (f *field) find(hi, lo uint64) uint32 {
 }
 
 // portField leads from a port to a vector: by a table of 65536 and one for packets without ports,
-// or, where no rule asks for ports, to one vector.
+// or, where no rule requests ports, to one vector.
 type portField struct {
 	table []uint32
 	all   uint32

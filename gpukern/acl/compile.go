@@ -18,7 +18,7 @@ const vectorBudget = 16 << 20 / 8
 // each costs less than finding out which matter.
 const denseRules = 256
 
-// errBudget says that the vectors of a field pass vectorBudget.
+// errBudget reports that the vectors of a field pass vectorBudget.
 var errBudget = errors.New("vectors pass the budget")
 
 // bitmap is a set of rules while compiling.

@@ -51,7 +51,7 @@ type region struct {
 type treeBuilder struct {
 	t      *tree
 	rules  []box
-	fixed  [][treeFields]uint32 // the bits that a rule asks for; 0 for ranges
+	fixed  [][treeFields]uint32 // the bits that a rule requests; 0 for ranges
 	asks   []bool               // for ports
 	leaves map[string]uint32
 	key    []byte

@@ -22,7 +22,7 @@ type Backend struct {
 	Batch func(n, size int) (*packet.Batch, error)
 }
 
-// Plan says what calibration measures and how long it may take.
+// Plan reports what calibration measures and how long it may take.
 type Plan struct {
 	Ops   []gpukern.Ops // sets of operations, each measured for itself
 	Sizes []int         // of packets, in bytes; nil is DefaultSizes

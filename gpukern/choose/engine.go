@@ -78,7 +78,7 @@ type Engine struct {
 
 var _ gpukern.Engine = (*Engine)(nil)
 
-// free says that no back end is fixed.
+// free reports that no back end is fixed.
 const free = -1
 
 // stateful are the operations that keep state between packets: a flow must not be in the tables of two back

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// Kind is which engine a user asks for.
+// Kind is which engine a user requests.
 type Kind string
 
 // The kinds.
@@ -90,7 +90,7 @@ func NewOpener(cfg OpenConfig) (*Opener, error) {
 // Device borrows the GPU; nil where there is none.
 func (o *Opener) Device() *cuda.Device { return o.device }
 
-// String says what was found and what is used, in one line for people.
+// String reports what was found and what is used, in one line for people.
 func (o *Opener) String() string {
 	switch {
 	case o.device != nil:

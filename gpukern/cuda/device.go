@@ -248,7 +248,7 @@ func (d *Device) Free() (free uint64, err error) {
 	return free, err
 }
 
-// Close gives back everything that was made with the device, the last first, and the context. No kernel
+// Close releases everything that was made with the device, the last first, and the context. No kernel
 // may run any more but those that end by themselves. Closing twice does nothing more.
 func (d *Device) Close() error {
 	d.once.Do(func() {

@@ -1,4 +1,4 @@
-// Package cuda runs the kernels of gpukern on NVIDIA GPUs. It opens libcuda.so.1 when a program asks for
+// Package cuda runs the kernels of gpukern on NVIDIA GPUs. It opens libcuda.so.1 when a program requests
 // a device, so that one binary runs with and without a driver; it needs neither cgo nor a CUDA toolkit.
 //
 // The kernels are the .cu files of this folder, compiled to PTX that is committed (ptx/) and embedded;

@@ -43,7 +43,7 @@ func newState(l *loader, flows *flow.Table, sketch *sketch.Sketch) (*state, erro
 
 func (s *state) ptr() Ptr { return s.mem.Ptr }
 
-// errBusy says that a batch is inside.
+// errBusy reports that a batch is inside.
 var errBusy = errors.New("cuda: state is read between batches: one is in the engine")
 
 // ReadSketch brings what the device has counted into Config.Sketch. No batch may be inside. After a loss the

@@ -44,7 +44,7 @@ func (d *Device) free(k *resource) error {
 	return k.unmap()
 }
 
-// freeAll gives everything back, the last first. For the owner, at the end.
+// freeAll releases everything, the last first. For the owner, at the end.
 func (d *Device) freeAll() error {
 	var errs []error
 	for i := len(d.resources) - 1; i >= 0; i-- {

@@ -76,7 +76,7 @@ func (s *slot) finished(seq uint32) bool { return atomic.LoadUint32(&s.done) == 
 // waits reports whether the device owes the slot an answer.
 func (s *slot) waits() bool { return atomic.LoadUint32(&s.seq0) != atomic.LoadUint32(&s.done) }
 
-// statusText says why a slot is in state ERROR.
+// statusText reports why a slot is in state ERROR.
 func statusText(status uint32) string {
 	switch status {
 	case 1:

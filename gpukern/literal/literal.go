@@ -30,7 +30,7 @@ type Pattern struct {
 	Rule   uint32 // from 1; several patterns may have one rule
 }
 
-// Occurrence says that a pattern of Rule ends at End, an offset in the text: behind its last byte. Rule 0
+// Occurrence reports that a pattern of Rule ends at End, an offset in the text: behind its last byte. Rule 0
 // says that more matches follow than were asked for, the first of them at End.
 type Occurrence struct {
 	End  uint32
@@ -45,7 +45,7 @@ func (m Occurrence) before(o Occurrence) bool {
 // ErrPattern is matched by the errors of Compile.
 var ErrPattern = errors.New("wrong pattern")
 
-// PatternError says which pattern cannot be compiled, and why.
+// PatternError reports which pattern cannot be compiled, and why.
 type PatternError struct {
 	N      int // which, counted from 1
 	Reason string

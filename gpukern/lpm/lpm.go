@@ -56,7 +56,7 @@ func (t *Table) fillDirect(all []Prefix) {
 	}
 }
 
-// RouteError says which route cannot be compiled, and why.
+// RouteError reports which route cannot be compiled, and why.
 type RouteError struct {
 	N      int // which, counted from 1
 	Reason string

@@ -12,7 +12,7 @@ import (
 // first-level cache.
 const ChunkSize = 256
 
-// Known says how much of a tuple a packet has.
+// Known lists the parts of a tuple that a packet has.
 type Known uint8
 
 const (

@@ -121,7 +121,7 @@ func (x *Search) Next(now clock.Time, from, first, last uint16) (port uint16, ok
 	return x.busy.Missing(from, first, last)
 }
 
-// Step tries ports that may be free for the flow t, at most StepTries of them, from one on. found says that
+// Step tries ports that may be free for the flow t, at most StepTries of them, from one on. found means that
 // one is, and t has it; more, that the search is to go on with another call. free tries a port, as Reject
 // wants it. Where none was found t has no local port.
 func (x *Search) Step(now clock.Time, t *wire.Tuple, from, first, last uint16, free func() (ok bool, until clock.Time)) (found, more bool) {

@@ -12,7 +12,7 @@ type Sharers[T any] struct {
 	open    int // members that are not nil
 }
 
-// Add gives m the first free index and returns it.
+// Add assigns the first free index to m and returns it.
 func (s *Sharers[T]) Add(m *T) int {
 	i := s.taken.firstFree(len(s.members))
 	if i == len(s.members) {

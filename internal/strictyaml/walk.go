@@ -92,7 +92,7 @@ func follow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Kind says what n is, for messages: "a list", "the number 7", or its text in quotes.
+// Kind describes n, for messages: "a list", "the number 7", or its text in quotes.
 func Kind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -169,7 +169,7 @@ func layer(all []datapath.Span) (out []datapath.Span) {
 	return out
 }
 
-// lead says that ports of a service's address lead to ports of an address of its backend.
+// lead reports that ports of a service's address lead to ports of an address of its backend.
 type lead struct {
 	front config.AddrPorts
 	ports datapath.PortRange // of the backend

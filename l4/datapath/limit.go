@@ -170,7 +170,7 @@ func (h *Handler) reportLimited(client addr) {
 
 func moment(now clock.Time) uint64 { return uint64(now) * unitsPerNs & momentMask }
 
-// SourceTable says which clients may use a service: the longest prefix that holds one decides.
+// SourceTable selects which clients may use a service: the longest prefix that holds one decides.
 type SourceTable struct {
 	Prefixes *lpm.Table
 	Denied   uint16 // what prefixes of denied clients lead to; 0 is the result for clients that no prefix holds

@@ -52,7 +52,7 @@ func wholeRange(n uint32) uint32 {
 // rangePlace returns the place of the range that n is in.
 func rangePlace(n uint32) uint32 { return n >> 16 & (MaxRanges - 1) }
 
-// VIPRange says which services the ports of an address and protocol belong to.
+// VIPRange selects which services the ports of an address and protocol belong to.
 type VIPRange struct {
 	VIP   uint32 // place in Snapshot.VIPs: the address and protocol
 	Spans []Span // by port, without overlaps
@@ -102,7 +102,7 @@ type EndpointSpan struct {
 	Transparent  bool
 }
 
-// PortMap says which port of a backend the packets for a port of its service go to. The zero PortMap keeps the port.
+// PortMap selects which port of a backend the packets for a port of its service go to. The zero PortMap keeps the port.
 type PortMap struct {
 	First uint16 // the port that the first of the service's range is translated to; 0 keeps the port
 	One   bool   // all ports are translated to First

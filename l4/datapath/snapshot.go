@@ -396,7 +396,7 @@ type Hop struct {
 	State HopState
 }
 
-// HopState says how much of a Hop is known.
+// HopState is the known part of a Hop.
 type HopState uint8
 
 // The states of a hop.

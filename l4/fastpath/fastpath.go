@@ -71,7 +71,7 @@ type Flow struct {
 	Loose      bool         // TCP: as connLoose
 }
 
-// Direction says which packets of a connection come from one side, and what they become. Addresses are in their
+// Direction selects which packets of a connection come from one side, and what they become. Addresses are in their
 // 16-byte form, IPv4 as ::ffff:a.b.c.d.
 type Direction struct {
 	Dev              uint8 // device that they come by, as Desc.Port

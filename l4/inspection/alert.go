@@ -37,7 +37,7 @@ type Alert struct {
 	Text      string     `json:"text"`    // the same, with dots for what is no printable ASCII
 }
 
-// AlertRule says which rule an Alert is of.
+// AlertRule selects which rule an Alert is of.
 type AlertRule struct {
 	GID      uint32 `json:"gid"`
 	SID      uint32 `json:"sid"`

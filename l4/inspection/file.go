@@ -77,7 +77,7 @@ func (f *file) swap(to io.WriteCloser) error {
 // closeLimit bounds how long the end waits for a slow disk.
 const closeLimit = 2 * time.Second
 
-// errUnwritten says that a file did not take all in time.
+// errUnwritten reports that a file did not take all in time.
 var errUnwritten = errors.New("not all alerts were written")
 
 func (o *output) close() error {

@@ -60,7 +60,7 @@ type markKey struct {
 // maxNumbers bounds the names of policies of one process: numbers are for good.
 const maxNumbers = 255
 
-// errTooMany says that reloads have brought too many names.
+// errTooMany reports that reloads have brought too many names.
 var errTooMany = errors.New("inspection: more than 255 names of policies since the start; a restart is needed")
 
 // Open reads the rules of a configuration and opens its files. A mistake in one is a *config.Error.
@@ -74,7 +74,7 @@ func Open(cfg *config.Config, opt Options) (*Inspector, error) {
 	return i, i.Reload(cfg)
 }
 
-// SetLoops says how many loops share the bounds, before the first packet.
+// SetLoops sets how many loops share the bounds, before the first packet.
 func (i *Inspector) SetLoops(loops int) {
 	i.loops = nil
 	for n := range loops {
@@ -165,7 +165,7 @@ func beside(cfg *config.Config, file string) string {
 	return cfg.Beside(file)
 }
 
-// Discard gives up a plan. If it was swapped to, what was before comes back.
+// Discard abandons a plan. If it was swapped to, what was before comes back.
 func (p *Plan) Discard() {
 	if p.before != nil {
 		p.of.set.Store(p.before)

@@ -154,7 +154,7 @@ func (l *Loop) decide(p *policy, r inspect.Result) (verdict packet.Verdict, reje
 	return packet.Forward, false
 }
 
-// follow gives up the engines of policies that a reload has removed.
+// follow abandons the engines of policies that a reload has removed.
 func (l *Loop) follow(set *set) {
 	l.set = set
 	for n, e := range l.engines {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// Hook says where a device's packets are judged.
+// Hook configures where a device's packets are judged.
 type Hook uint8
 
 // The hooks, by driver.

@@ -106,7 +106,7 @@ func (s *Set) use(n *plan) error {
 	return errors.Join(errs...)
 }
 
-// followStates begins drains that the configuration asks for, and calls those off that it asks for no more. The caller holds s.mu.
+// followStates begins drains that the configuration requests, and calls those off that it asks for no more. The caller holds s.mu.
 func (s *Set) followStates(old *config.Pool, p *pooled) {
 	was := map[string]config.State{}
 	for i := range old.Backends {

@@ -41,7 +41,7 @@ type Options struct {
 	// SlowStart is the time that the share of a backend grows, from a tenth, after it was added, rose, returned from an ejection
 	// or became active again. 0 gives it its full share at once. The backends of New have their full share.
 	SlowStart time.Duration
-	// Outlier says when requests show that a backend does not serve; nil is never.
+	// Outlier defines when requests show that a backend does not serve; nil is never.
 	Outlier *Outlier
 	// PanicThreshold is the percentage of active backends that must be healthy and not ejected; with fewer, both are ignored,
 	// since the rest would not bear the load. 0 is never: unhealthy backends get nothing. Ejected ones get requests in any case

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/gateway/health"
 )
 
-// Outlier says when requests show that a backend does not serve. It is then ejected: picks pass it over for a while, which doubles
+// Outlier defines when requests show that a backend does not serve. It is then ejected: picks pass it over for a while, which doubles
 // with each repetition, as those of the L4 gateway do (health.Passive).
 type Outlier struct {
 	Errors        int // responses 500 to 599 and failures in a row; 0 is 5, and -1 never

@@ -13,16 +13,16 @@ import (
 
 // Handler receives the events of a connection, on its loop.
 type Handler interface {
-	// Readable says that s has input, its end or its failure: see Stream.Input and Stream.Err. For a stream of the peer
+	// Readable reports that s has input, its end or its failure: see Stream.Input and Stream.Err. For a stream of the peer
 	// the first call is the first sign of it.
 	Readable(s *Stream)
-	// Writable says that s has room again, after Stream.Room was 0.
+	// Writable reports that s has room again, after Stream.Room was 0.
 	Writable(s *Stream)
-	// Stopped says that nothing more can be sent on s: the peer asked for that, with the code in err if it is a
+	// Stopped reports that nothing more can be sent on s: the peer asked for that, with the code in err if it is a
 	// *quic.StreamError. What was written may be lost. It comes after a write that failed, and
 	// at once to streams that Watch was called for.
 	Stopped(s *Stream, err error)
-	// Closed says that the connection has ended. No other call follows.
+	// Closed reports that the connection has ended. No other call follows.
 	Closed(err error)
 }
 

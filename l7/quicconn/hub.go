@@ -28,7 +28,7 @@ type Hub struct {
 // WriteTimeouts returns how many streams were reset for Conn.SetWriteTimeout. Any goroutine may call it.
 func (h *Hub) WriteTimeouts() uint64 { return h.timeouts.Load() }
 
-// event says that a stream, or a connection if stream is nil, has something to report.
+// event reports that a stream, or a connection if stream is nil, has something to report.
 type event struct {
 	conn   *Conn
 	stream *Stream

@@ -23,7 +23,7 @@ var (
 	ErrClosed = errors.New("transport: closed")
 )
 
-// Events says what a connection is ready for. They are edges: a handler that does not read until ErrAgain, or less than
+// Events defines what a connection is ready for. They are edges: a handler that does not read until ErrAgain, or less than
 // its buffer holds, must remember that there may be more. They may come without cause: Readable while nothing new has
 // arrived, for example.
 type Events uint8
@@ -37,7 +37,7 @@ const (
 
 // Handler receives the events of a connection.
 type Handler interface {
-	// Ready says that the connection c has become ready. It may close c.
+	// Ready reports that the connection c has become ready. It may close c.
 	Ready(c Conn, ev Events)
 }
 

@@ -17,7 +17,7 @@ type Hop struct {
 	State State
 }
 
-// State says how much of a Hop is known.
+// State is the known part of a Hop.
 type State uint8
 
 // The states of a hop.

@@ -32,7 +32,7 @@ type State struct {
 	Frags      bool   // the dispatcher takes packets of several buffers
 	Components []Component
 
-	// Foreign says why Update refuses the program; nil without a program and for a dispatcher.
+	// Foreign reports why Update refuses the program; nil without a program and for a dispatcher.
 	Foreign error
 
 	prog *ebpf.Program
@@ -166,7 +166,7 @@ func (f *FS) Update(ifindex int, mode Mode, edit func(now []Component) ([]Compon
 	return fmt.Errorf("%w: %w", ErrRace, err)
 }
 
-// errLost says that another loader has changed the program first.
+// errLost reports that another loader has changed the program first.
 var errLost = errors.New("another loader was faster")
 
 func (f *FS) update(ifindex int, mode Mode, edit func([]Component) ([]Component, error)) error {

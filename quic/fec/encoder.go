@@ -66,7 +66,7 @@ func NewEncoder(c Config) (*Encoder, error) {
 // ErrTooLarge is returned for datagrams of more than Config.MaxSize.
 var ErrTooLarge = errors.New("fec: datagram larger than MaxSize")
 
-// Source appends the source symbol of a datagram to dst. due says that a repair symbol is to follow.
+// Source appends the source symbol of a datagram to dst. due means that a repair symbol is to follow.
 func (e *Encoder) Source(dst, payload []byte) (symbol []byte, due bool, err error) {
 	if len(payload) > e.c.MaxSize {
 		return dst, false, ErrTooLarge

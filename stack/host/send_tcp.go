@@ -53,7 +53,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 		return true
 	}
 	t := s.Tuple
-	// DF unless the program asks for fragments: a smaller path MTU is then reported instead of hidden (RFC 1191 3).
+	// DF unless the program requests fragments: a smaller path MTU is then reported instead of hidden (RFC 1191 3).
 	hdr := ip.Header{
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: s.TOS | uint8(s.ECN),
 		DontFragment: !s.Fragment, FlowLabel: h.flowLabel(t),

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/gpukern/cuda"
 )
 
-// Config says what is measured. Zero values are the usual ones.
+// Config defines what is measured. Zero values are the usual ones.
 type Config struct {
 	Ops      []string      // names of operations, or of groups of them ("acl"); none are all
 	Sizes    []string      // none are all
@@ -76,7 +76,7 @@ func (c *Config) defaults() error {
 	return err
 }
 
-// Check says what is wrong with c, before anything is made. It is stricter than Run: captures that were asked
+// Check returns the error of c, before anything is made. It is stricter than Run: captures that were asked
 // for and are not there are a mistake.
 func (c Config) Check() error {
 	if err := c.checkCaptures(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AbsentError says why a path cannot run an operation. It is no failure.
+// AbsentError reports why a path cannot run an operation. It is no failure.
 type AbsentError struct{ Why string }
 
 // Error implements error.

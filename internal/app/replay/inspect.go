@@ -37,7 +37,7 @@ type AlertEvent struct {
 	Payload   string     `json:"payload_printable"`
 }
 
-// AlertRule says which rule an alert is of.
+// AlertRule selects which rule an alert is of.
 type AlertRule struct {
 	Action   string `json:"action"`
 	GID      uint32 `json:"gid"`

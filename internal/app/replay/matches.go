@@ -48,10 +48,10 @@ func newMatches(cfg *Config) *matches {
 	return f
 }
 
-// begin says that the next packets are of a file.
+// begin reports that the next packets are of a file.
 func (f *matches) begin(path string) { f.path, f.at = path, 0 }
 
-// batch says that the next packets are of a batch.
+// batch reports that the next packets are of a batch.
 func (f *matches) batch(b *packet.Batch) { f.matches = b.Matches }
 
 // packet counts what was found in one packet: d is its first descriptor, end the index behind its last.

@@ -25,7 +25,7 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Config says what is replayed, and how.
+// Config defines what is replayed, and how.
 type Config struct {
 	Files []string
 	Laps  int          // how often each file is replayed; 0 is once

@@ -30,7 +30,7 @@ type Report struct {
 	Stopped       bool           `json:"stopped"`                 // before the end, by a signal
 }
 
-// Output says where packets were sent to.
+// Output names the device that packets were sent to.
 type Output struct {
 	Device     string `json:"device"`
 	Driver     string `json:"driver"`
@@ -80,7 +80,7 @@ type File struct {
 	Part
 }
 
-// Records says what became of the records of a file, once however often it was replayed.
+// Records defines what became of the records of a file, once however often it was replayed.
 type Records struct {
 	Read        uint64 `json:"read"`
 	Cut         uint64 `json:"cut"`         // stored with fewer bytes than the packet had

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Saved says what was written to Config.Save or Config.Capture.
+// Saved defines what was written to Config.Save or Config.Capture.
 type Saved struct {
 	Path    string `json:"path"`
 	Packets uint64 `json:"packets"`

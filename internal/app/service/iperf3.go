@@ -266,5 +266,5 @@ func sendMessage(c net.Conn, v any) error {
 	return err
 }
 
-// errEnded says that the client has gone.
+// errEnded reports that the client has gone.
 var errEnded = errors.New("the client ended the test")

@@ -102,7 +102,7 @@ func (d *Daemon) openNode() (err error) {
 	return err
 }
 
-// takesAll says whether every packet of an interface is the host's. It rejects an address that the kernel has as
+// takesAll reports whether every packet of an interface is the host's. It rejects an address that the kernel has as
 // well: both would answer for it.
 func takesAll(v *Device) (whole bool, err error) {
 	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(v.Name) })
@@ -262,7 +262,7 @@ func (d *Daemon) shutdown() {
 	}
 }
 
-// Close ends the services and gives everything back: sockets, steering and XDP programs, frames, memory. Run has
+// Close ends the services and releases everything: sockets, steering and XDP programs, frames, memory. Run has
 // returned. An error reports a lost frame, too.
 func (d *Daemon) Close() error {
 	var errs []error

@@ -194,7 +194,7 @@ func (l *dhcpClient) routesOf(n *dhcp.Lease) (out []ip.Route) {
 	return out
 }
 
-// lost gives up an address whose lease is over.
+// lost abandons an address whose lease is over.
 func (l *dhcpClient) lost(_ clock.Time, old dhcp.Lease) {
 	l.d.opt.Log.Warn("dhcp", "device", l.name(), "address", old.Addr.String(), "state", "the lease is over")
 	l.drop()

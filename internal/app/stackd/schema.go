@@ -82,7 +82,7 @@ func (d *decoder) address(n *yaml.Node, v *Device) {
 	v.Addresses = append(v.Addresses, p)
 }
 
-// ParseAddress reads an address that a host can have, with its prefix length; why says what is wrong with it, ""
+// ParseAddress reads an address that a host can have, with its prefix length; why is the error, ""
 // is nothing.
 func ParseAddress(text string) (p netip.Prefix, why string) {
 	p, err := netip.ParsePrefix(text)

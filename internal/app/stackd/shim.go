@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/shim"
 )
 
-// Shim says how programs that were compiled for the kernel's sockets use the host (millrace exec).
+// Shim configures how programs that were compiled for the kernel's sockets use the host (millrace exec).
 type Shim struct {
 	Socket          string       // key "socket": where they find the host; "auto" (default) is ShimSocket of the control socket, "" is none
 	Groups          []string     // key "groups": names or numbers; their members may use the host, besides root and the node's own user
