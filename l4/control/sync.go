@@ -40,6 +40,7 @@ var outcomeNames = [datapath.RecordOutcomes]string{
 type SyncStatus struct {
 	statesync.Status
 	Waiting  bool              `json:"waiting"`          // since the start, for the first transfer: nothing is announced, unknown segments are not reset
+	Holds    bool              `json:"holds_resets"`     // unknown segments are not reset: the peer is awaited, or was in step and is out of reach
 	Dropped  uint64            `json:"dropped_changes"`  // that came faster than they were sent; all connections are sent again then
 	Outcomes map[string]uint64 `json:"received_results"` // what became of received records
 }
@@ -76,7 +77,7 @@ func (g *Gateway) Sync(ctx context.Context, now func() clock.Time, on func(loop 
 	}
 	g.synced.now, g.synced.on = now, on
 	var all sync.WaitGroup
-	all.Go(func() { g.awaitPeer(ctx) })
+	all.Go(func() { g.followPeer(ctx) })
 	g.peer.Run(ctx)
 	all.Wait()
 }
@@ -85,21 +86,77 @@ func (g *Gateway) Sync(ctx context.Context, now func() clock.Time, on func(loop 
 // enough. Without a peer it is closed. Sync closes it.
 func (g *Gateway) PeerAwaited() <-chan struct{} { return g.peerAwaited }
 
-// awaitPeer ends the time in which the peer is awaited.
-func (g *Gateway) awaitPeer(ctx context.Context) {
-	for end := time.Now().Add(peerAwaited); time.Now().Before(end) && !g.peer.Status().Synced; {
+// peerState is how far a gateway is with its peer. It decides whether segments of unknown connections are reset: not while
+// the peer may have connections that are not here.
+type peerState uint8
+
+const (
+	peerAwaiting peerState = iota // since the start: for all connections of the peer
+	peerAbsent                    // it has not been in step since the start, and is not awaited any more
+	peerInStep                    // all its connections are here
+	peerLost                      // it was in step, and is not heard or sends all again
+)
+
+// holds reports whether segments of unknown connections are dropped, not reset. A peer that was in step and is out of reach
+// may still serve: the network between the gateways fails alone, and connections that it has opened since may come here by a
+// change of routes.
+func (s peerState) holds() bool { return s == peerAwaiting || s == peerLost }
+
+// next returns the state that follows: whether the peer is in step, and whether it is awaited no longer.
+func (s peerState) next(inStep, timeUp bool) peerState {
+	switch {
+	case inStep:
+		return peerInStep
+	case s == peerInStep:
+		return peerLost
+	case s == peerAwaiting && timeUp:
+		return peerAbsent
+	}
+	return s
+}
+
+// followPeer follows the state of the peer until ctx ends.
+func (g *Gateway) followPeer(ctx context.Context) {
+	tick := time.NewTicker(peerEvery)
+	defer tick.Stop()
+	state, end := peerAwaiting, time.Now().Add(peerAwaited)
+	for {
+		was := state
+		if state = state.next(g.peer.InStep(), time.Now().After(end)); state != was {
+			g.peerChanged(was, state)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(20 * time.Millisecond):
+		case <-tick.C:
 		}
 	}
+}
+
+// peerEvery is how often the state of the peer is looked at.
+const peerEvery = 20 * time.Millisecond
+
+// peerChanged has the loops hold resets or not.
+func (g *Gateway) peerChanged(was, state peerState) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := *g.snap.Load()
-	s.HoldResets = false
-	g.snap.Store(&s)
-	close(g.peerAwaited)
+	if s := *g.snap.Load(); s.HoldResets != state.holds() {
+		s.HoldResets = state.holds()
+		g.snap.Store(&s)
+	}
+	if was == peerAwaiting {
+		close(g.peerAwaited)
+	}
+}
+
+// waiting reports whether the peer is still awaited since the start.
+func (g *Gateway) waiting() bool {
+	select {
+	case <-g.peerAwaited:
+		return false
+	default:
+		return true
+	}
 }
 
 // Changes implements statesync.Table.
@@ -177,7 +234,7 @@ func (g *Gateway) syncStatus() *SyncStatus {
 	if g.peer == nil {
 		return nil
 	}
-	st := &SyncStatus{Status: g.peer.Status(), Waiting: g.snap.Load().HoldResets, Outcomes: map[string]uint64{}}
+	st := &SyncStatus{Status: g.peer.Status(), Waiting: g.waiting(), Holds: g.snap.Load().HoldResets, Outcomes: map[string]uint64{}}
 	for _, h := range g.handlers {
 		st.Dropped += h.DroppedChanges()
 	}

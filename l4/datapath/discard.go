@@ -28,7 +28,7 @@ const (
 // resettable reports whether both ends of connection n would wait for each other, and can be reset.
 func (h *Handler) resettable(n int) bool {
 	c := &h.table.conns[n]
-	if h.out == nil || c.direct() || !c.state.confirmed() || c.closed() {
+	if h.out == nil || c.direct() || c.provisional() || !c.state.confirmed() || c.closed() {
 		return false
 	}
 	s := &h.table.sequences[n]

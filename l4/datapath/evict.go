@@ -26,7 +26,7 @@ func (h *Handler) enter(c *Conn, hash uint32) int {
 	if t.halfOpen.full() || t.full() {
 		h.evict(int(t.halfOpen.slots[t.halfOpen.all.oldest].conn), evictedHalfOpen)
 	}
-	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	c.deadline = h.now + h.snap.timeout(c)
 	both := t.hashesFrom(c, hash)
 	n := t.add(c, both)
 	t.conns[n].place = t.halfOpen.push(uint32(n), both, h.pairQueue(c))
@@ -40,7 +40,7 @@ func (h *Handler) confirm(n int) {
 	t := h.table
 	h.leaveHalfOpen(n)
 	if h.sync.changes != nil {
-		h.syncChange(&t.conns[n])
+		h.syncChange(n)
 	}
 	if t.live-t.halfOpen.n > t.confirmed {
 		h.evict(h.idlest(n), evictedConfirmed)
@@ -87,7 +87,7 @@ func (h *Handler) idlest(n int) int {
 // idle returns for how many ticks there was no packet, from the deadline and the timeout of now. It is
 // negative where there was no packet since a reload made timeouts shorter; as unsigned that is idlest.
 func (h *Handler) idle(c *Conn) int32 {
-	return int32(h.now - (c.deadline - ticks(h.snap.Timeouts[c.state])))
+	return int32(h.now - (c.deadline - h.snap.timeout(c)))
 }
 
 // evict ends connection n to make room.

@@ -141,17 +141,16 @@ func (h *Handler) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.
 
 // updateFromClient updates connection n by a packet of its client, before the packet is rewritten. The link
 // address, VLAN and device of the newest packet are where replies go. A direct connection never shows the
-// backend's packets, so the client confirms it: by an ACK after its SYN, or by another packet at least a
-// tick later, which a client that gets no answers hardly sends.
+// backend's packets, so the client confirms it: by an ACK after its SYN, by going on (see verify), or by another datagram at
+// least a tick later, which a client that gets no answers hardly sends.
 func (h *Handler) updateFromClient(n int, v *view) (tracked bool) {
 	if v.part == later {
 		return false // without ports and flags: easily forged, so it refreshes nothing
 	}
 	c := &h.table.conns[n]
-	if c.origin == originPeer {
-		c.origin = originClient
-	}
-	if c.state != stateUDP && !h.follow(n, v, sideClient) {
+	if c.state == stateUDP {
+		c.seenHere()
+	} else if !h.follow(n, v, sideClient) {
 		return false
 	}
 	c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
@@ -159,7 +158,7 @@ func (h *Handler) updateFromClient(n int, v *view) (tracked bool) {
 	if c.state != stateUDP {
 		c.fromClient(v.flags, h.table.sequences[n].allAcknowledged())
 	}
-	h.moved(c, before)
+	h.moved(n, before)
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, true)
 	}
@@ -167,9 +166,6 @@ func (h *Handler) updateFromClient(n int, v *view) (tracked bool) {
 		return true
 	}
 	again := c.direct() && c.deadline != was
-	if again && before == stateMidFlow && c.state == stateMidFlow {
-		c.state = stateEstablished
-	}
 	if c.state.confirmed() || c.state == stateUDP && (again || c.origin == originBackend) {
 		h.confirm(n)
 	}
@@ -183,10 +179,9 @@ func (h *Handler) updateFromBackend(n int, v *view) (tracked bool) {
 		return false
 	}
 	c := &h.table.conns[n]
-	if c.origin == originPeer {
-		c.origin = originClient
-	}
-	if c.state != stateUDP && !h.follow(n, v, sideBackend) {
+	if c.state == stateUDP {
+		c.seenHere()
+	} else if !h.follow(n, v, sideBackend) {
 		return false
 	}
 	if c.flags&connAnswered == 0 {
@@ -201,7 +196,7 @@ func (h *Handler) updateFromBackend(n int, v *view) (tracked bool) {
 	if c.state != stateUDP {
 		c.fromBackend(v.flags, h.table.sequences[n].allAcknowledged())
 	}
-	h.moved(c, before)
+	h.moved(n, before)
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, false)
 	}
@@ -212,10 +207,11 @@ func (h *Handler) updateFromBackend(n int, v *view) (tracked bool) {
 }
 
 // moved gives a connection the timeout of its state, and counts it where it begins to close.
-func (h *Handler) moved(c *Conn, before state) {
-	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+func (h *Handler) moved(n int, before state) {
+	c := &h.table.conns[n]
+	c.deadline = h.now + h.snap.timeout(c)
 	if c.state != before && c.state.ending() && !c.halfOpen() && h.sync.changes != nil {
-		h.syncChange(c)
+		h.syncChange(n)
 	}
 	if c.state.ending() && !before.ending() {
 		h.closing++
@@ -327,6 +323,9 @@ func replyKey(v *view, from uint32, snat uint16) backendKey {
 // reply passes the router that the client's packets pass.
 func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
+	if c.provisional() {
+		h.doubtClient(n, v)
+	}
 	hop := h.clientHop(c)
 	front, port := h.snap.vip(c.vip)
 	service := h.snap.Backends[c.backend].Service

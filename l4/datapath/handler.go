@@ -243,6 +243,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.surveyPorts()
 	if h.sync.changes != nil {
 		h.refreshPeer()
+		h.readForPeer()
 	}
 	h.publish()
 	if h.table.trim(h.now) {
@@ -252,6 +253,9 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	next := now.Add(min(sweepIdle, sweepRound/steps))
 	if h.kernel.noted > 0 {
 		next = min(next, h.kernel.since.Add(flushEvery))
+	}
+	if h.sync.changes != nil && len(h.kernel.entries) > 0 {
+		next = min(next, now.Add(kernelReadEvery))
 	}
 	return next
 }

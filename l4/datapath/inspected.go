@@ -88,9 +88,10 @@ func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) (verdict
 }
 
 // mustFit reports whether the receiver of a segment discards it where its sequence numbers do not fit: one with data, or
-// that ends the connection. Fragments are not followed, and in direct modes only one side is.
+// that ends the connection. Fragments are not followed, in direct modes only one side is, and of a provisional connection
+// the numbers are not known.
 func (v *view) mustFit(c *Conn) bool {
-	if v.d.Proto != wire.ProtoTCP || v.part != whole || c.direct() {
+	if v.d.Proto != wire.ProtoTCP || v.part != whole || c.direct() || c.provisional() {
 		return false
 	}
 	return v.flags.Has(wire.FlagRST) || v.segmentLen() > 0

@@ -159,7 +159,10 @@ func (h *Handler) merge(e *kernelEntry, t *fastpath.Traffic) {
 		return
 	}
 	for side := range t.Sequences {
-		h.table.sequences[e.conn][side].raise(&t.Sequences[side])
+		q := &h.table.sequences[e.conn][side]
+		before := q.end
+		q.raise(&t.Sequences[side])
+		h.reportProgress(int(e.conn), before, q.end)
 	}
 	if t.Loose {
 		c.flags |= connLoose

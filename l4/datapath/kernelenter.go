@@ -39,7 +39,7 @@ func (h *Handler) mayEnter(n int) bool {
 	b := s.Backends[c.backend]
 	q := &h.table.sequences[n]
 	switch {
-	case c.direct() || c.vlan != 0:
+	case c.direct() || c.provisional() || c.vlan != 0:
 		return false
 	case c.state != stateUDP && (q[sideClient].window == 0 || q[sideBackend].window == 0):
 		return false

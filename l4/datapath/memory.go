@@ -214,6 +214,7 @@ func (t *table) trimConns(at int) {
 		to := min(at, len(t.conns))
 		release(t.memory, t.conns[from:to])
 		release(t.memory, t.sequences[from:to])
+		release(t.memory, t.seen[from:to])
 		release(t.memory, t.closed[from:to])
 	}
 }

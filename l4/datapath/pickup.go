@@ -166,3 +166,212 @@ func (h *Handler) SetClientHop(now clock.Time, client netip.Addr, hop Hop) {
 	}
 	h.keepClientHop(addrOf(client), hop, time)
 }
+
+// What a TCP connection is picked up by anyone can forge: a segment with the client's address and random numbers, which
+// would lead replies to the forger's link address and keep the client's own segments from being followed. The same holds
+// for a record of a peer. So such a connection is provisional. Its segments are forwarded, for the ends know their
+// numbers, and each is kept as the candidate of its side. They change nothing until the connection is verified:
+//
+//	both sides seen    by a segment that agrees with the other side's candidate: each acknowledges about what the other
+//	                   has sent. A forger who sees neither side hits both numbers in one of 16 000 attempts.
+//	direct modes       by the client alone, once the backend has gone on: a segment near the candidate acknowledges more,
+//	                   or carries new data a tick later. Who forges two segments that fit each other passes, but gains
+//	                   nothing: there are no replies to lead elsewhere, and a connection that ends is picked up again.
+//	with windows of    by one segment that passes conditions I to IV of sequence.go; or as above, where the numbers are
+//	the peer           also within syncSlack of the record's
+//
+// Until then replies go where the client's candidate came from, unless the backend's segment contradicts it: then by the
+// kernel's route.
+
+// candidates are the last segments of both sides of a provisional connection.
+type candidates [2]candidate
+
+type candidate struct {
+	end, ack uint32
+	at       ticks
+	window   uint16
+	state    candidateState
+}
+
+type candidateState uint8
+
+const (
+	candidateNone candidateState = iota
+	candidateSeen
+	candidateFIN // it had a FIN
+)
+
+const (
+	// agreeWithin is how far an acknowledgement may lie from what the other side has sent: more than what is in flight.
+	agreeWithin = unseenWindow
+
+	// syncSlack is how far a segment may lie from the windows of a peer's record: some times of what the peer lets pass
+	// between two records (syncProgress), as they are sent with delays.
+	syncSlack = 1 << 27
+)
+
+// provisional reports whether no segment of the connection has been verified.
+func (c *Conn) provisional() bool {
+	return c.state == stateMidFlow || c.origin == originPeer && c.state != stateUDP
+}
+
+// seenHere notes that a packet of the connection has been believed here.
+func (c *Conn) seenHere() {
+	if c.origin == originPeer {
+		c.origin = originClient
+	}
+}
+
+// candidate returns what the segment says of its side.
+func (seg *segment) candidate(now ticks) candidate {
+	state := candidateSeen
+	if seg.flags.Has(wire.FlagFIN) {
+		state = candidateFIN
+	}
+	return candidate{seg.end, seg.ack, now, uint16(seg.window), state}
+}
+
+// near reports whether two sequence numbers are at most so far apart.
+func near(a, b, within uint32) bool { return a-b+within <= 2*within }
+
+// agrees reports whether a segment of the other side fits: it acknowledges about what the candidate's side has sent, and
+// has sent about what that acknowledges.
+func (a *candidate) agrees(seg *segment) bool {
+	return a.state != candidateNone && near(seg.ack, a.end, agreeWithin) && near(seg.end, a.ack, agreeWithin)
+}
+
+// continues reports whether a segment of the same side goes on behind the candidate: the other side has acknowledged what was sent.
+func (a *candidate) continues(seg *segment, now ticks) bool {
+	return after(seg.ack, a.ack) || after(seg.end, a.end) && now != a.at
+}
+
+// follows reports whether a segment of the same side is near the candidate.
+func (a *candidate) follows(seg *segment) bool {
+	return a.state != candidateNone && near(seg.end, a.end, agreeWithin) && near(seg.ack, a.ack, agreeWithin)
+}
+
+// known reports whether the windows of a connection are.
+func (s *sequences) known(c *Conn) bool {
+	return s[sideClient].window != 0 && (c.direct() || s[sideBackend].window != 0)
+}
+
+// nearRecord reports whether a segment of a side is about where the record of the peer was.
+func (s *sequences) nearRecord(c *Conn, seg *segment, side int) bool {
+	return near(seg.end, s[side].end, syncSlack) && (c.direct() || near(seg.ack, s[1-side].end, syncSlack))
+}
+
+// verify follows a segment of provisional connection n, and reports whether it may change the connection.
+func (h *Handler) verify(n int, v *view, seg *segment, side int) bool {
+	c, s, seen := &h.table.conns[n], &h.table.sequences[n], &h.table.seen[n]
+	switch f := seg.flags & (wire.FlagSYN | wire.FlagACK | wire.FlagRST); {
+	case f&wire.FlagRST != 0:
+		return h.verifyReset(n, seg, side)
+	case f == wire.FlagSYN && side == sideClient && c.state.confirmed() && !c.direct():
+		h.noteSYN(n, seg)
+		return false
+	case f == wire.FlagSYN|wire.FlagACK && side == sideBackend && h.reopen(n, seg):
+		c.origin = originClient
+		return true
+	case f != wire.FlagACK:
+		return false
+	}
+	known := s.known(c)
+	if c.direct() {
+		return h.verifyDirect(n, seg, known)
+	}
+	other := &seen[1-side]
+	agrees := other.agrees(seg)
+	switch {
+	case known && s.fits(c, seg, side):
+		s.update(c, seg, side)
+	case !agrees, known && !s.nearRecord(c, seg, side):
+		if agrees { // more has passed than records say: it lives on, and is not followed
+			c.deadline = h.now + h.snap.timeout(c)
+		}
+		seen[side] = seg.candidate(h.now)
+		if side == sideClient && (agrees || seen[sideBackend].state == candidateNone) {
+			c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
+		}
+		return false
+	default:
+		s.begin(c, seg, other, side, known)
+		if other.state == candidateFIN {
+			c.flags |= [2]uint8{connClientFIN, connBackendFIN}[1-side]
+		}
+	}
+	h.verified(n)
+	return true
+}
+
+// begin enters the numbers of two segments that agree. Windows are scaled as the record says, or else by as much as may be.
+func (s *sequences) begin(c *Conn, seg *segment, other *candidate, side int, known bool) {
+	if !known {
+		c.scales = wire.MaxWindowScale<<4 | wire.MaxWindowScale
+	}
+	c.flags |= connLoose
+	mine, theirs := max(seg.window<<c.scale(side), unseenWindow), max(uint32(other.window)<<c.scale(1-side), unseenWindow)
+	s[side] = sequence{end: seg.end, limit: seg.end + theirs, window: mine, acked: seg.ack}
+	end := other.end
+	if after(seg.ack, end) {
+		end = seg.ack
+	}
+	s[1-side] = sequence{end: end, limit: seg.ack + mine, window: theirs, acked: other.ack}
+}
+
+// verified ends the time in which connection n is provisional. A half-open one is confirmed by what follows.
+func (h *Handler) verified(n int) {
+	c := &h.table.conns[n]
+	h.table.seen[n] = candidates{}
+	if c.state == stateMidFlow {
+		c.state = stateEstablished
+	}
+	c.seenHere()
+}
+
+// verifyReset reports whether a RST ends a provisional connection: one that has the exact number, by the record or the
+// other side's candidate, or that has picked up a connection of which nothing else is known, and which it ends.
+func (h *Handler) verifyReset(n int, seg *segment, side int) bool {
+	c, s, seen := &h.table.conns[n], &h.table.sequences[n], &h.table.seen[n]
+	other := &seen[1-side]
+	switch {
+	case c.halfOpen() && *seen == candidates{}:
+		return true
+	case s.known(c) && s.exact(c, seg, side), !c.direct() && other.state != candidateNone && seg.seq == other.ack:
+		h.verified(n)
+		return true
+	}
+	return false
+}
+
+// verifyDirect is verify of a connection whose backend is not seen.
+func (h *Handler) verifyDirect(n int, seg *segment, known bool) bool {
+	c, s, mine := &h.table.conns[n], &h.table.sequences[n], &h.table.seen[n][sideClient]
+	me := &s[sideClient]
+	switch {
+	case known && me.followDirect(c, seg):
+	case !mine.follows(seg):
+		*mine = seg.candidate(h.now)
+		return false
+	case !mine.continues(seg, h.now):
+		return false
+	case known && !s.nearRecord(c, seg, sideClient):
+		c.deadline = h.now + h.snap.timeout(c)
+		return false
+	default:
+		*me = sequence{end: seg.end, limit: seg.seq + 1, window: unseenWindow, acked: seg.ack}
+	}
+	h.verified(n)
+	return true
+}
+
+// doubtClient forgets where the client's packets came from, if a segment of the backend contradicts the last of them.
+func (h *Handler) doubtClient(n int, v *view) {
+	client := &h.table.seen[n][sideClient]
+	if v.part != whole || v.d.Proto != wire.ProtoTCP || client.state == candidateNone || v.flags&(wire.FlagACK|wire.FlagRST) != wire.FlagACK {
+		return
+	}
+	if seg := v.segment(); !client.agrees(&seg) {
+		*client = candidate{}
+		h.table.conns[n].mac = [6]byte{}
+	}
+}

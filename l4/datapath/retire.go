@@ -176,10 +176,12 @@ func (h *Handler) notePorts() {
 	}
 }
 
-// ConnCopy is a connection outside of the table: with the era of the snapshot by which its numbers mean something.
+// ConnCopy is a connection outside of the table: with the era of the snapshot by which its numbers mean something, and the
+// sequence numbers of a TCP connection.
 type ConnCopy struct {
 	Conn
-	era uint32
+	era       uint32
+	sequences sequences
 }
 
 // describes reports whether the numbers of a copy still mean what they meant. The snapshot is not older than the copy.

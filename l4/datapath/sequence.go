@@ -17,7 +17,7 @@ import "github.com/millrace/millrace/wire"
 // forwarded all the same and change nothing: the ends know their numbers better than the gateway, which may have
 // missed a segment, and they discard or challenge what is forged (RFC 5961). A firewall would drop them.
 //
-// Direct modes show only what the client sends: see followDirect.
+// Direct modes show only what the client sends: see followDirect. What no window is known of is provisional: see pickup.go.
 
 // The sides of a connection, as indices of sequences.
 const (
@@ -81,6 +81,9 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 	}
 	seg := v.segment()
 	me, peer := &s[side], &s[1-side]
+	if c.provisional() {
+		return h.verify(n, v, &seg, side)
+	}
 	const kinds = wire.FlagSYN | wire.FlagACK | wire.FlagRST
 	switch f := seg.flags & kinds; {
 	case f&wire.FlagRST != 0:
@@ -99,12 +102,6 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 			me.end = seg.ack
 		}
 		return false // without ACK it is discarded (RFC 9293 3.10.7.4); before the SYN+ACK there is nothing else
-	case me.window == 0: // it picks the connection up
-		c.flags |= connLoose
-		c.scales = wire.MaxWindowScale<<4 | wire.MaxWindowScale
-		*me = sequence{end: seg.end, limit: seg.end + unseenWindow, window: max(seg.window<<c.scale(side), unseenWindow), acked: seg.ack}
-		*peer = sequence{end: seg.ack, limit: seg.ack + me.window, window: unseenWindow, acked: seg.seq}
-		return true
 	case c.state == stateAnswered && side == sideBackend && seg.ack == peer.end && !s.fits(c, &seg, side):
 		// With SYN cookies SYN+ACKs have different numbers, and the client took another one than the last.
 		*me = sequence{end: seg.end, limit: seg.end + peer.window, window: me.window, acked: seg.ack}
@@ -115,7 +112,9 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 		}
 		return false
 	}
+	before := me.end
 	s.update(c, &seg, side)
+	h.reportProgress(n, before, me.end)
 	return true
 }
 
@@ -125,8 +124,6 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 func (s *sequences) exact(c *Conn, seg *segment, side int) bool {
 	me, peer := &s[side], &s[1-side]
 	switch {
-	case me.window == 0 && peer.window == 0: // nothing is known of a connection that it picks up
-		return true
 	case c.direct():
 		return seg.seq == me.end || c.state == stateSynSent && seg.seq == me.limit // behind its SYN, without the data in it
 	case c.state == stateSynSent && side == sideBackend:
@@ -146,13 +143,13 @@ func (s *sequences) acknowledgesSYN(c *Conn, ack uint32) bool {
 func (s *sequences) followSYN(c *Conn, seg *segment) bool {
 	me := &s[sideClient]
 	switch {
+	case c.state > stateAnswered:
+		return false
 	case me.window == 0:
 		*me = sequence{end: seg.seq + 1, limit: seg.end, window: max(seg.window, 1)}
 		s[sideBackend].acked = seg.seq + 1
 		c.scales = noScale<<4 | scaleOf(seg.tcp)
 		return true
-	case c.state > stateAnswered:
-		return false
 	case seg.seq+1 != me.end:
 		c.flags |= connOtherSYN
 		return false

@@ -20,7 +20,9 @@ import (
 //
 //	direct modes, which do not see the backend:
 //	SYN ---------> synSent ----- ACK from client ------> established
-//	other -------> midFlow ----- another, later -------> established
+//
+//	picked up, from either side:
+//	ACK ---------> midFlow ----- verify (pickup.go) ---> established
 //
 // One direction of a half-closed connection may be used for as long as its ends like (RFC 9293 3.6).
 type state uint8
@@ -53,7 +55,7 @@ func (s state) ending() bool { return s >= stateHalfClosed }
 // sides have acknowledged all that was sent.
 func (c *Conn) fromClient(flags wire.TCPFlags, acknowledged bool) {
 	if flags&(wire.FlagSYN|wire.FlagACK|wire.FlagRST) == wire.FlagACK &&
-		(c.state == stateAnswered || c.direct() && c.state == stateSynSent || c.origin == originBackend && c.state == stateMidFlow) {
+		(c.state == stateAnswered || c.direct() && c.state == stateSynSent) {
 		c.state = stateEstablished
 	}
 	c.close(flags, connClientFIN, acknowledged)
@@ -61,11 +63,8 @@ func (c *Conn) fromClient(flags wire.TCPFlags, acknowledged bool) {
 
 // fromBackend moves the connection on by a segment with the given flags from the backend.
 func (c *Conn) fromBackend(flags wire.TCPFlags, acknowledged bool) {
-	switch {
-	case c.state == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
+	if c.state == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK {
 		c.state = stateAnswered
-	case c.state == stateMidFlow && c.origin != originBackend:
-		c.state = stateEstablished
 	}
 	c.close(flags, connBackendFIN, acknowledged)
 }
@@ -107,6 +106,16 @@ type IdleTimes struct {
 
 // Timeouts are the idle times by state.
 type Timeouts [states]ticks
+
+// timeout returns the idle time of a connection. One that is picked up with both sides in sight is provisional: packets of both
+// confirm it within a retransmission, or it was forged. In direct modes the client alone confirms it, and may have been idle
+// for long.
+func (s *Snapshot) timeout(c *Conn) ticks {
+	if c.state == stateMidFlow && !c.direct() {
+		return s.Timeouts[stateAnswered]
+	}
+	return s.Timeouts[c.state]
+}
 
 // NewTimeouts returns the idle times by state.
 func NewTimeouts(t IdleTimes) Timeouts {

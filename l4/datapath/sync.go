@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l4/fastpath"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
 )
 
 // State sync: a loop leaves a copy of each connection that is confirmed, or whose state changes then, in a ring, from
-// which the control side sends them to another gateway; see docs/design/015-state-sync.md. Half-open connections are
+// which the control side sends them to another gateway; see docs/design/015-state-sync.md and 050-sync-windows.md. Half-open connections are
 // not sent, so a SYN flood costs the peer nothing.
 
 const (
@@ -27,13 +28,29 @@ type syncState struct {
 	changes *ring.SPSC[ConnCopy] // nil: no peer
 	dropped metrics.Counter      // changes that found the ring full
 	at      int                  // place in the table of the refresh
+	kernel  int                  // the same among the connections in the kernel, of readForPeer
+	read    clock.Time           // of readForPeer
 	last    clock.Time           // of the refresh
 }
 
-// syncChange leaves a copy of a connection for the peer.
-func (h *Handler) syncChange(c *Conn) {
-	if h.sync.changes.Push([]ConnCopy{{*c, h.snap.Era}}) == 0 {
+// syncChange leaves a copy of connection n for the peer.
+func (h *Handler) syncChange(n int) {
+	if h.sync.changes.Push([]ConnCopy{{h.table.conns[n], h.snap.Era, h.table.sequences[n]}}) == 0 {
 		h.sync.dropped.Add(1)
+	}
+}
+
+// syncProgress is how many bytes a side may send until the peer gets a record: 4 MiB, so that a connection with 10 Gbit/s
+// costs some 300 records a second, and the peer's windows are near what is sent.
+const syncProgress = 22 // bits
+
+// reportProgress sends connection n again where what a side has sent has passed a multiple of 2^syncProgress.
+func (h *Handler) reportProgress(n int, before, end uint32) {
+	if h.sync.changes == nil || (before^end)>>syncProgress == 0 {
+		return
+	}
+	if c := &h.table.conns[n]; !c.halfOpen() {
+		h.syncChange(n)
 	}
 }
 
@@ -62,9 +79,31 @@ func (h *Handler) refreshPeer() {
 		c := &t.conns[s.at]
 		s.at++
 		if c.syncable() && c.origin != originPeer && !c.closed() && time.Duration(h.idle(c))<<24 <= round+sweepRound {
-			h.syncChange(c)
+			h.syncChange(s.at - 1)
 			room--
 		}
+	}
+}
+
+// What the kernel forwards is read this often for the peer: at 10 Gbit/s a side sends 125 MB meanwhile, less than syncSlack.
+const (
+	kernelReadEvery = 100 * time.Millisecond
+	kernelReadMost  = 4096 // connections at once, some 100 us
+)
+
+// readForPeer reads how far connections in the kernel are, and so sends those that have moved on (merge).
+func (h *Handler) readForPeer() {
+	s, k := &h.sync, &h.kernel
+	if len(k.entries) == 0 || h.clock.Sub(s.read) < kernelReadEvery {
+		return
+	}
+	s.read = h.clock
+	for range min(len(k.entries), kernelReadMost) {
+		if s.kernel >= len(k.entries) {
+			s.kernel = 0
+		}
+		h.read(&h.table.conns[k.entries[s.kernel].conn])
+		s.kernel++
 	}
 }
 
@@ -83,7 +122,21 @@ type Record struct {
 	State  RecordState
 	FINs   uint8 // 1: the client has sent its FIN, 2: the backend has
 	Idle   time.Duration
+
+	Windows Windows // of a TCP connection; the zero value where they are not known
 }
+
+// Windows are the sequence numbers and windows of a TCP connection, as pf's state table and its pfsync have them. In direct
+// modes only those of the client are known.
+type Windows struct {
+	Known  bool
+	Loose  bool  // segments have passed that were not followed
+	Scales uint8 // window scales: of the client in the lower half, of the backend in the upper
+	Sides  [2]Window
+}
+
+// Window is what one side has sent: see sequence.
+type Window struct{ End, Limit, Most, Acked uint32 }
 
 // RecordState is the state of a Record. The numbers are part of the format.
 type RecordState uint8
@@ -119,12 +172,42 @@ func (s *Snapshot) Record(c *ConnCopy, now clock.Time) (Record, bool) {
 	if !ok || !c.syncable() {
 		return Record{}, false
 	}
-	idle := int32(ticksAt(now) - (c.deadline - ticks(s.Timeouts[c.state])))
+	idle := int32(ticksAt(now) - (c.deadline - s.timeout(&c.Conn)))
 	return Record{
 		Client: info.Client, VIP: info.Service, Target: info.Target, Source: info.Source, Proto: info.Proto,
 		State: recordOfState[c.state], FINs: c.flags & (connClientFIN | connBackendFIN) / connClientFIN,
-		Idle: time.Duration(max(idle, 0)) << 24,
+		Idle: time.Duration(max(idle, 0)) << 24, Windows: c.windows(),
 	}, true
+}
+
+// windows returns the windows of a copy.
+func (c *ConnCopy) windows() (w Windows) {
+	if c.state == stateUDP || !c.sequences.known(&c.Conn) {
+		return w
+	}
+	w = Windows{Known: true, Loose: c.flags&connLoose != 0, Scales: c.scales}
+	for i, q := range &c.sequences {
+		w.Sides[i] = Window{q.end, q.limit, min(q.window, largestWindow), q.acked}
+	}
+	return w
+}
+
+// setWindows enters the windows of a record in a copy. Ones that no connection has count as unknown.
+func (c *ConnCopy) setWindows(w *Windows) {
+	if !w.Known || c.state == stateUDP {
+		return
+	}
+	for i, q := range w.Sides {
+		if q.Most > largestWindow {
+			c.sequences = sequences{}
+			return
+		}
+		c.sequences[i] = sequence{q.End, q.Limit, q.Most, q.Acked}
+	}
+	c.scales = w.Scales
+	if w.Loose {
+		c.flags |= connLoose
+	}
 }
 
 // Directory finds the numbers of what records name. It is built from a snapshot and serves until another Round or Era.
@@ -186,6 +269,7 @@ func (d *Directory) Conn(r *Record) (c ConnCopy, loop int, ok bool) {
 		deadline: ticksIn(max(r.Idle, 0)), // until importConn
 	}}
 	loop = ownerLoop(c.client, c.clientPort, d.loops)
+	c.setWindows(&r.Windows)
 	if r.Target.Port() == 0 {
 		c.flags |= connDirect
 		return c, loop, d.snap.Backends[backend].Mode.Direct()
@@ -252,15 +336,16 @@ func (h *Handler) Import(now clock.Time, list []ConnCopy, outcomes *[RecordOutco
 		if c := &list[i]; !h.snap.describes(c) || h.snap.Retired.refers(&c.Conn) {
 			outcomes[RecordUnknown]++
 		} else {
-			outcomes[h.importConn(&c.Conn)]++
+			outcomes[h.importConn(c)]++
 		}
 	}
 	h.publish()
 }
 
 // importConn enters one connection. What packets here have said of one counts more than what a peer says: such a
-// connection only lives longer by a record.
-func (h *Handler) importConn(c *Conn) int {
+// connection only lives longer by a record, and its numbers move on.
+func (h *Handler) importConn(r *ConnCopy) int {
+	c := &r.Conn
 	if h.snap.martian(c.client) { // the peer does not know this machine's addresses
 		return RecordUnknown
 	}
@@ -276,6 +361,7 @@ func (h *Handler) importConn(c *Conn) int {
 			if int32(c.deadline-old.deadline) > 0 && old.state == c.state {
 				old.deadline = c.deadline
 			}
+			h.raiseWindows(n, r)
 			return RecordUpdated
 		case !h.replaceable(old) && !old.sameAs(c):
 			return RecordConflict
@@ -306,6 +392,9 @@ func (h *Handler) importConn(c *Conn) int {
 		c.setDeltas(h.snap)
 	}
 	n := h.table.add(c, h.table.hashesOf(c))
+	if c.state != stateUDP {
+		h.table.sequences[n] = r.sequences
+	}
 	h.tally(c.backend)[Opened]++
 	if c.state.ending() {
 		h.closing++
@@ -318,6 +407,26 @@ func (h *Handler) importConn(c *Conn) int {
 		m.ended++
 	}
 	return RecordEntered
+}
+
+// raiseWindows moves the numbers of connection n on to those of a record: packets that the peer has seen since. The kernel has
+// its own of one that it forwards.
+func (h *Handler) raiseWindows(n int, r *ConnCopy) {
+	c, s := &h.table.conns[n], &h.table.sequences[n]
+	switch {
+	case c.state == stateUDP || c.halfOpen() || c.entered() || !r.sequences.known(&r.Conn):
+	case !s.known(c):
+		*s, c.scales = r.sequences, r.scales
+	default:
+		if after(r.sequences[sideClient].end, s[sideClient].end) || after(r.sequences[sideBackend].end, s[sideBackend].end) {
+			c.origin, h.table.seen[n] = originPeer, candidates{} // its packets pass there, and its windows here are behind
+		}
+		for side := range s {
+			s[side].raise(&fastpath.Sequence{
+				End: r.sequences[side].end, Limit: r.sequences[side].limit, Window: r.sequences[side].window, Acked: r.sequences[side].acked,
+			})
+		}
+	}
 }
 
 // replaceable reports whether a connection makes way for one of a peer: no packet here says that it is alive.

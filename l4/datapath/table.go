@@ -119,7 +119,8 @@ type backendKey struct {
 // price is that an expired connection keeps its place for up to sweepRound.
 type table struct {
 	conns     []Conn
-	sequences []sequences // of TCP connections, in the same places
+	sequences []sequences  // of TCP connections, in the same places
+	seen      []candidates // of provisional ones, in the same places: see pickup.go
 	index     []uint64
 	key       hashKey
 	mask      uint32
@@ -144,6 +145,7 @@ func newTable(size, half int, seed *random.Source) *table {
 	t := &table{
 		conns:     slice[Conn](&m, size),
 		sequences: slice[sequences](&m, size),
+		seen:      slice[candidates](&m, size),
 		index:     slice[uint64](&m, slots),
 		key:       newHashKey(seed),
 		mask:      uint32(slots - 1),
@@ -226,6 +228,9 @@ func (t *table) add(c *Conn, h hashes) int {
 	t.conns[n] = *c
 	if c.state != stateUDP {
 		t.sequences[n] = sequences{}
+	}
+	if c.provisional() {
+		t.seen[n] = candidates{}
 	}
 	t.live++
 	t.link(h[0], uint64(n+1)<<1)
@@ -326,7 +331,7 @@ func (h *Handler) Conns(buf []ConnCopy, at int) (_ []ConnCopy, next int, more bo
 	for end := min(at+connPage, t.high); at < end; at++ {
 		if c := &t.conns[at]; c.state != stateFree {
 			h.read(c)
-			buf = append(buf, ConnCopy{*c, h.snap.Era})
+			buf = append(buf, ConnCopy{*c, h.snap.Era, t.sequences[at]})
 		}
 	}
 	return buf, at, at < t.high

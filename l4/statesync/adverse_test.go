@@ -230,7 +230,7 @@ func (n *network) stalled(t *testing.T, l *listener, reads bool) {
 		}
 		go func() {
 			defer c.Close()
-			s, err := newSession(c, testKey(1), false)
+			s, err := newSession(c, testKey(1), false, version)
 			if err == nil {
 				err = s.agree(Agreement{Index: 1, Loops: 2, First: 1024, Last: 65535})
 			}
@@ -328,12 +328,12 @@ func TestPeersThatHangUpAreNotDialedWithoutEnd(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if s, err := newSession(c, testKey(1), false); err == nil {
+				if s, err := newSession(c, testKey(1), false, version); err == nil {
 					s.agree(Agreement{Index: 1, Loops: 2, First: 1024, Last: 65535})
 				}
 				c.Close()
 				if c, err := n.dial(t.Context(), hosts[1], hosts[0]); err == nil {
-					if s, err := newSession(c, testKey(1), true); err == nil {
+					if s, err := newSession(c, testKey(1), true, version); err == nil {
 						s.agree(Agreement{Index: 1, Loops: 2, First: 1024, Last: 65535})
 					}
 					c.Close()
@@ -357,7 +357,7 @@ func TestGarbageIsReportedAtABoundedRate(t *testing.T) {
 		b := n.start(t, 1, to)
 		c, _ := n.dial(t.Context(), hosts[0], hosts[1])
 		stream := &recorder{Conn: c}
-		s, err := newSession(stream, testKey(1), true)
+		s, err := newSession(stream, testKey(1), true, version)
 		if err == nil {
 			err = s.agree(Agreement{Index: 0, Loops: 2, First: 1024, Last: 65535})
 		}

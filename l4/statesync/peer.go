@@ -69,6 +69,7 @@ type stream struct {
 	up                        atomic.Bool
 	records, bytes, transfers atomic.Uint64
 	lag                       atomic.Int64 // of the last heartbeat, ns
+	heard                     atomic.Int64 // received: when the last frame came, ns; 0 while the peer has not sent all connections on this stream
 	first                     atomic.Bool  // received: the first full transfer is complete; sent: no transfer is under way
 
 	cause    string // that was reported last, since the stream was up
@@ -203,6 +204,15 @@ const sendBuffer = 256 << 10
 
 // sendTo runs one stream to the peer and returns for how long the peer has answered on it.
 func (p *Peer) sendTo(ctx context.Context) (lived time.Duration, err error) {
+	lived, err = p.sendVersion(ctx, version)
+	if older, ok := errors.AsType[olderError](err); ok {
+		lived, err = p.sendVersion(ctx, byte(older))
+	}
+	return lived, err
+}
+
+// sendVersion is sendTo with versions up to most.
+func (p *Peer) sendVersion(ctx context.Context, most byte) (lived time.Duration, err error) {
 	conn, err := p.dial(ctx)
 	if err != nil {
 		return 0, err
@@ -213,7 +223,7 @@ func (p *Peer) sendTo(ctx context.Context) (lived time.Duration, err error) {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	s, err := newSession(conn, p.cfg.Key, true)
+	s, err := newSession(conn, p.cfg.Key, true, most)
 	if err == nil {
 		err = s.agree(p.cfg.Agreement)
 	}
@@ -297,7 +307,7 @@ func (w *sender) run(ctx context.Context, ended <-chan struct{}) error {
 }
 
 func (w *sender) add(r *datapath.Record) bool {
-	w.msg = appendRecord(w.msg, r)
+	w.msg = appendRecord(w.msg, r, w.s.version)
 	if w.n++; len(w.msg) > fullFrame-maxRecord {
 		w.flush()
 	}
@@ -368,7 +378,7 @@ func (p *Peer) acceptLoop(ctx context.Context) {
 			defer conn.Close()
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
-			s, err := newSession(conn, p.cfg.Key, false)
+			s, err := newSession(conn, p.cfg.Key, false, version)
 			if err == nil {
 				err = s.agree(p.cfg.Agreement)
 			}
@@ -432,10 +442,14 @@ func (p *Peer) failed(ctx context.Context, cause error) {
 // receiveFrom enters what a stream brings.
 func (p *Peer) receiveFrom(s *session) error {
 	var list []datapath.Record
+	defer p.receive.heard.Store(0)
 	for {
 		b, err := s.read()
 		if err != nil {
 			return err
+		}
+		if p.receive.heard.Load() != 0 {
+			p.receive.heard.Store(time.Now().UnixNano())
 		}
 		switch {
 		case b[0] == typeHeartbeat && len(b) == 10:
@@ -443,13 +457,16 @@ func (p *Peer) receiveFrom(s *session) error {
 				if !p.receive.first.Swap(true) {
 					p.receive.transfers.Add(1)
 				}
+				p.receive.heard.Store(time.Now().UnixNano())
+			} else {
+				p.receive.heard.Store(0) // changes were lost, and all connections come again
 			}
 			if err := s.write(append([]byte{typeEcho}, b[2:]...)); err != nil {
 				return err
 			}
 		case b[0] == typeRecords:
 			p.receive.bytes.Add(uint64(len(b) + s.recv.Overhead() + 2))
-			if list, err = parseRecords(list[:0], b[1:]); err != nil {
+			if list, err = parseRecords(list[:0], b[1:], s.version); err != nil {
 				return err
 			}
 			p.cfg.Table.Import(list)
@@ -461,9 +478,9 @@ func (p *Peer) receiveFrom(s *session) error {
 }
 
 // parseRecords reads the records of a message.
-func parseRecords(list []datapath.Record, b []byte) ([]datapath.Record, error) {
+func parseRecords(list []datapath.Record, b []byte, version byte) ([]datapath.Record, error) {
 	for len(b) > 0 {
-		r, rest, err := parseRecord(b)
+		r, rest, err := parseRecord(b, version)
 		if err != nil {
 			return nil, err
 		}
@@ -472,11 +489,21 @@ func parseRecords(list []datapath.Record, b []byte) ([]datapath.Record, error) {
 	return list, nil
 }
 
+// lateAfter is how long a peer that is in step may be silent: two heartbeats.
+const lateAfter = 2 * heartbeatEvery
+
+// InStep reports whether all connections of the peer are here: it has sent all on the present stream, and is heard.
+func (p *Peer) InStep() bool {
+	heard := p.receive.heard.Load()
+	return heard != 0 && time.Since(time.Unix(0, heard)) < lateAfter
+}
+
 // Status is the state of the streams. Counts are since the start.
 type Status struct {
 	Peer     netip.AddrPort `json:"peer"`
 	Sends    bool           `json:"sends"`    // the stream to the peer is up
 	Receives bool           `json:"receives"` // the stream from it is up
+	InStep   bool           `json:"in_step"`  // all connections of the peer are here now, but for changes of the last milliseconds
 	Synced   bool           `json:"synced"`   // all connections of the peer have been received once
 	Shared   bool           `json:"shared"`   // the peer has been sent all connections, and the stream to it is up
 
@@ -491,7 +518,7 @@ type Status struct {
 // Status returns the state of the streams.
 func (p *Peer) Status() Status {
 	return Status{
-		Peer: p.cfg.Peer, Sends: p.send.up.Load(), Receives: p.receive.up.Load(), Synced: p.receive.first.Load(),
+		Peer: p.cfg.Peer, Sends: p.send.up.Load(), Receives: p.receive.up.Load(), InStep: p.InStep(), Synced: p.receive.first.Load(),
 		Shared:      p.send.up.Load() && p.send.first.Load(),
 		SentRecords: p.send.records.Load(), SentBytes: p.send.bytes.Load(),
 		ReceivedRecords: p.receive.records.Load(), ReceivedBytes: p.receive.bytes.Load(),

@@ -20,6 +20,16 @@ import (
 //	   service   address and port
 //	   backend   address and port
 //	   source    address with SNAT, port unless direct
+//
+// With flag 64, which only version 2 has, the windows of a TCP connection follow, of the client and then of the backend;
+// with 128 segments have passed that were not followed:
+//
+//	0  scales    window scales: of the client in the lower half, of the backend in the upper
+//	1  end       one past the highest sequence number sent (seqlo of pfsync)
+//	5  limit     one past the highest that the other side lets it send (seqhi)
+//	9  window    the largest window that it has offered, scaled (max_win)
+//	13 acked     the highest acknowledgement sent
+//	17 end, limit, window and acked of the backend
 const (
 	flagClient6 = 1 << iota
 	flagTarget6
@@ -27,17 +37,24 @@ const (
 	flagSNAT
 	flagClientFIN
 	flagBackendFIN
-	allFlags = 1<<iota - 1
+	allFlags1 = 1<<iota - 1 // of version 1
+
+	flagWindows = 1 << (iota - 1)
+	flagLoose
+	allFlags = 1<<(iota-1) - 1
 )
 
 // maxRecord is the length of the longest record.
-const maxRecord = 7 + 4*18
+const maxRecord = 7 + 4*18 + windowsLen
+
+// windowsLen is the length of the windows of a record.
+const windowsLen = 1 + 2*16
 
 // ErrFormat is a message that is not as this version writes it.
 var ErrFormat = errors.New("malformed message")
 
-// appendRecord appends a record.
-func appendRecord(b []byte, r *datapath.Record) []byte {
+// appendRecord appends a record of a version.
+func appendRecord(b []byte, r *datapath.Record, version byte) []byte {
 	flags := r.FINs << 4 & (flagClientFIN | flagBackendFIN)
 	if r.Client.Addr().Is6() {
 		flags |= flagClient6
@@ -51,6 +68,13 @@ func appendRecord(b []byte, r *datapath.Record) []byte {
 	case r.Source.Addr() != r.Client.Addr():
 		flags |= flagSNAT
 	}
+	windows := version >= 2 && r.Windows.Known
+	if windows {
+		flags |= flagWindows
+		if r.Windows.Loose {
+			flags |= flagLoose
+		}
+	}
 	b = append(b, flags, byte(r.State), r.Proto)
 	b = binary.BigEndian.AppendUint32(b, uint32(min(max(r.Idle.Milliseconds(), 0), math.MaxUint32)))
 	for _, ap := range []netip.AddrPort{r.Client, r.VIP, r.Target} {
@@ -63,12 +87,28 @@ func appendRecord(b []byte, r *datapath.Record) []byte {
 	if flags&flagDirect == 0 {
 		b = binary.BigEndian.AppendUint16(b, r.Source.Port())
 	}
+	if windows {
+		b = append(b, r.Windows.Scales)
+		for _, w := range r.Windows.Sides {
+			for _, n := range []uint32{w.End, w.Limit, w.Most, w.Acked} {
+				b = binary.BigEndian.AppendUint32(b, n)
+			}
+		}
+	}
 	return b
 }
 
-// parseRecord reads a record and returns what follows it.
-func parseRecord(b []byte) (r datapath.Record, rest []byte, err error) {
-	if len(b) < 7 || b[0]&^allFlags != 0 || b[0]&(flagDirect|flagSNAT) == flagDirect|flagSNAT {
+// flagsOf returns the flags that a record of a version may have.
+func flagsOf(version byte) byte {
+	if version < 2 {
+		return allFlags1
+	}
+	return allFlags
+}
+
+// parseRecord reads a record of a version and returns what follows it.
+func parseRecord(b []byte, version byte) (r datapath.Record, rest []byte, err error) {
+	if len(b) < 7 || b[0]&^flagsOf(version) != 0 || b[0]&(flagDirect|flagSNAT) == flagDirect|flagSNAT || b[0]&(flagWindows|flagLoose) == flagLoose {
 		return r, nil, ErrFormat
 	}
 	flags := b[0]
@@ -84,6 +124,9 @@ func parseRecord(b []byte) (r datapath.Record, rest []byte, err error) {
 			from = p.addr(from.Is6())
 		}
 		r.Source = netip.AddrPortFrom(from, p.port())
+	}
+	if flags&flagWindows != 0 {
+		r.Windows = p.windows(flags&flagLoose != 0)
 	}
 	if p.short || (flags&flagDirect != 0) != (r.Target.Port() == 0) {
 		return r, nil, ErrFormat
@@ -122,4 +165,15 @@ func (p *parser) port() uint16 { return binary.BigEndian.Uint16(p.take(2)) }
 func (p *parser) addrPort(six bool) netip.AddrPort {
 	a := p.addr(six)
 	return netip.AddrPortFrom(a, p.port())
+}
+
+func (p *parser) windows(loose bool) datapath.Windows {
+	w := datapath.Windows{Known: true, Loose: loose, Scales: p.take(1)[0]}
+	for i := range w.Sides {
+		at := &w.Sides[i]
+		for _, to := range []*uint32{&at.End, &at.Limit, &at.Most, &at.Acked} {
+			*to = binary.BigEndian.Uint32(p.take(4))
+		}
+	}
+	return w
 }

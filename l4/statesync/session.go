@@ -14,8 +14,13 @@ import (
 	"time"
 )
 
-// version is that of the format. Gateways of different versions do not understand each other: they say so and try again.
-const version = 1
+// version is that of the format, oldest the least that is understood. Both gateways use the lower of their versions: the
+// listener answers with it, and a dialer whose listener answers with a lower one, and hangs up because it knows no other,
+// dials again with that.
+const (
+	version = 2 // records have windows
+	oldest  = 1
+)
 
 // maxFrame bounds a frame, sealed.
 const maxFrame = 1 << 15
@@ -40,6 +45,11 @@ var (
 	ErrKey     = errors.New("the peer has another key")
 )
 
+// olderError is the version of a listener that is older than this gateway.
+type olderError byte
+
+func (e olderError) Error() string { return fmt.Sprintf("the peer speaks version %d", byte(e)) }
+
 var magic = [4]byte{'M', 'R', 'S', 'Y'}
 
 const helloLen = 4 + 1 + 32
@@ -47,46 +57,59 @@ const helloLen = 4 + 1 + 32
 // session is a stream of sealed frames.
 type session struct {
 	conn       net.Conn
+	version    byte
 	send, recv cipher.AEAD
 	sent, rcvd uint64 // frames, which number them
 	out, in    []byte
 }
 
-// newSession exchanges hellos and derives the keys. The dialer speaks as the listener does.
-func newSession(conn net.Conn, key []byte, dialer bool) (*session, error) {
+// newSession exchanges hellos and derives the keys. The dialer speaks first, the versions up to most: the listener answers
+// with the highest that both understand. The keys are of a version, so that what is sent in one is not read in another.
+func newSession(conn net.Conn, key []byte, dialer bool, most byte) (*session, error) {
 	var mine, theirs [helloLen]byte
 	copy(mine[:], magic[:])
-	mine[4] = version
+	mine[4] = most
 	if _, err := rand.Read(mine[5:]); err != nil {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(deadAfter))
-	if _, err := conn.Write(mine[:]); err != nil {
-		return nil, err
+	if dialer {
+		if _, err := conn.Write(mine[:]); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
 		return nil, err
 	}
-	if [4]byte(theirs[:4]) != magic {
+	switch v := theirs[4]; {
+	case [4]byte(theirs[:4]) != magic:
 		return nil, ErrFormat
+	case v < oldest || dialer && v > most:
+		return nil, fmt.Errorf("%w: %d, not %d", ErrVersion, v, most)
+	case dialer && v < most: // an older listener hangs up now, since it does not know most
+		return nil, olderError(v)
 	}
-	if theirs[4] != version {
-		return nil, fmt.Errorf("%w: %d, not %d", ErrVersion, theirs[4], version)
+	if !dialer {
+		mine[4] = min(most, theirs[4])
+		if _, err := conn.Write(mine[:]); err != nil {
+			return nil, err
+		}
 	}
+	agreed := mine[4]
 	first, second := mine[5:], theirs[5:]
 	if !dialer {
 		first, second = second, first
 	}
 	salt := append(append([]byte(nil), first...), second...)
-	toListener, err := newAEAD(key, salt, "millrace state sync 1, to the listener")
+	toListener, err := newAEAD(key, salt, fmt.Sprintf("millrace state sync %d, to the listener", agreed))
 	if err != nil {
 		return nil, err
 	}
-	toDialer, err := newAEAD(key, salt, "millrace state sync 1, to the dialer")
+	toDialer, err := newAEAD(key, salt, fmt.Sprintf("millrace state sync %d, to the dialer", agreed))
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, send: toListener, recv: toDialer, in: make([]byte, maxFrame)}
+	s := &session{conn: conn, version: agreed, send: toListener, recv: toDialer, in: make([]byte, maxFrame)}
 	if !dialer {
 		s.send, s.recv = toDialer, toListener
 	}
@@ -148,9 +171,14 @@ type Agreement struct {
 	First, Last uint16 // SNAT ports
 }
 
+// speaksLater is set in the index of a gateway that understands version 2. The hello is not sealed, this is: so nobody on the
+// network can have two such gateways fall back to version 1. A gateway of version 1 compares the index with its own, and
+// leaves it to this one to find that they are equal.
+const speaksLater = 0x80
+
 // agree exchanges agreements and says why they do not fit. The exchange proves to both that the other has the key.
 func (s *session) agree(a Agreement) error {
-	msg := []byte{typeConfig, a.Index}
+	msg := []byte{typeConfig, a.Index | speaksLater}
 	for _, v := range []uint16{a.Loops, a.First, a.Last} {
 		msg = binary.BigEndian.AppendUint16(msg, v)
 	}
@@ -164,7 +192,10 @@ func (s *session) agree(a Agreement) error {
 	if len(b) != len(msg) || b[0] != typeConfig {
 		return ErrFormat
 	}
-	o := Agreement{b[1], binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint16(b[4:]), binary.BigEndian.Uint16(b[6:])}
+	if later := b[1]&speaksLater != 0; later && s.version < version {
+		return fmt.Errorf("%w: it speaks %d as well, but was asked for %d: someone has changed the first message", ErrVersion, version, s.version)
+	}
+	o := Agreement{b[1] &^ speaksLater, binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint16(b[4:]), binary.BigEndian.Uint16(b[6:])}
 	switch {
 	case o.Index == a.Index:
 		return fmt.Errorf("both gateways have sync.index %d", a.Index)

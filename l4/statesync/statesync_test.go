@@ -44,13 +44,13 @@ func records() []datapath.Record {
 func TestRecordsReadAsWritten(t *testing.T) {
 	var b []byte
 	for _, r := range records() {
-		b = appendRecord(b, &r)
+		b = appendRecord(b, &r, version)
 	}
-	if got, err := parseRecords(nil, b); err != nil || !reflect.DeepEqual(got, records()) {
+	if got, err := parseRecords(nil, b, version); err != nil || !reflect.DeepEqual(got, records()) {
 		t.Errorf("%v: %+v", err, got)
 	}
 	for n := range b {
-		if got, err := parseRecords(nil, b[:n]); err == nil && len(appendAll(got)) != n {
+		if got, err := parseRecords(nil, b[:n], version); err == nil && len(appendAll(got)) != n {
 			t.Errorf("%d of %d bytes are %d records", n, len(b), len(got))
 		}
 	}
@@ -58,10 +58,10 @@ func TestRecordsReadAsWritten(t *testing.T) {
 
 // A record that no gateway writes is refused, so that a later version is free to give it a meaning.
 func TestRecordsOfNoGatewayAreRefused(t *testing.T) {
-	of := func(i int) []byte { r := records()[i]; return appendRecord(nil, &r) }
+	of := func(i int) []byte { r := records()[i]; return appendRecord(nil, &r, version) }
 	const flags, client, target = 0, 7, 7 + 2*6 // offsets; of the backend with IPv4
-	unknown, both := of(0), of(3)
-	unknown[flags] |= allFlags + 1
+	loose, both := of(0), of(3)
+	loose[flags] |= flagLoose
 	both[flags] |= flagSNAT
 	both = append(both, make([]byte, 16)...)
 	noPort := of(1)
@@ -72,9 +72,9 @@ func TestRecordsOfNoGatewayAreRefused(t *testing.T) {
 	a := netip.MustParseAddr("::ffff:198.18.0.9").As16()
 	copy(mapped[client:], a[:])
 	for name, b := range map[string][]byte{
-		"an unknown flag": unknown, "direct and SNAT": both, "a backend without port": noPort, "a direct one with a port": port, "IPv4 in IPv6": mapped,
+		"loose without windows": loose, "direct and SNAT": both, "a backend without port": noPort, "a direct one with a port": port, "IPv4 in IPv6": mapped,
 	} {
-		if r, _, err := parseRecord(b); !errors.Is(err, ErrFormat) {
+		if r, _, err := parseRecord(b, version); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestIdleTimesOfRecordsAreBounded(t *testing.T) {
 	} {
 		r := record(1)
 		r.Idle = idle
-		if got, _, err := parseRecord(appendRecord(nil, &r)); err != nil || got.Idle != want {
+		if got, _, err := parseRecord(appendRecord(nil, &r, version), version); err != nil || got.Idle != want {
 			t.Errorf("%v is read as %v, want %v: %v", idle, got.Idle, want, err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestIdleTimesOfRecordsAreBounded(t *testing.T) {
 
 func appendAll(list []datapath.Record) (b []byte) {
 	for i := range list {
-		b = appendRecord(b, &list[i])
+		b = appendRecord(b, &list[i], version)
 	}
 	return b
 }
@@ -103,16 +103,16 @@ func appendAll(list []datapath.Record) (b []byte) {
 // What the parser takes is written again as it was.
 func FuzzRecord(f *testing.F) {
 	for _, r := range records() {
-		f.Add(appendRecord(nil, &r))
+		f.Add(appendRecord(nil, &r, version))
 	}
 	f.Add([]byte{0, 2, 6, 0, 0, 0, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, rest, err := parseRecord(b)
+		r, rest, err := parseRecord(b, version)
 		if err != nil {
 			return
 		}
-		again := appendRecord(nil, &r)
-		other, _, err := parseRecord(again)
+		again := appendRecord(nil, &r, version)
+		other, _, err := parseRecord(again, version)
 		if err != nil || other != r || len(again) > len(b)-len(rest) {
 			t.Errorf("%+v is read again as %+v: %v", r, other, err)
 		}
@@ -317,10 +317,10 @@ func TestFramesAreAuthenticated(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			var err error
-			b, err = newSession(y, key, false)
+			b, err = newSession(y, key, false, version)
 			done <- err
 		}()
-		a, err = newSession(wire, key, true)
+		a, err = newSession(wire, key, true, version)
 		if err := errors.Join(err, <-done); err != nil {
 			t.Fatal(err)
 		}
