@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/wire"
 )
 
 // protocol is the parsers of a flow's application protocol.
@@ -25,8 +26,8 @@ type sshSide struct {
 // enoughToTell is how many bytes of a direction recognise a protocol, if they do.
 const enoughToTell = 64
 
-// recognise looks at the first bytes of both directions until they tell the protocol, and reports whether they do so now. The
-// server's may do that after any number of the client's.
+// recognise looks at the first bytes of both directions until they show the protocol, or that it is none of those that are known,
+// and reports whether they do so now. The server's may do that after any number of the client's.
 func (e *Engine) recognise(f *flow) bool {
 	if f.appFinal {
 		return false
@@ -36,7 +37,7 @@ func (e *Engine) recognise(f *flow) bool {
 	if cFrom != 0 || sFrom != 0 {
 		f.appFinal = true
 		f.app = signature.AppUnknown
-		return false
+		return true
 	}
 	port := f.key.bPort
 	if !f.clientFirst {
@@ -51,8 +52,20 @@ func (e *Engine) recognise(f *flow) bool {
 		return true
 	case len(c) >= enoughToTell && len(s) >= enoughToTell, len(s) >= 1024:
 		f.appFinal, f.app = true, signature.AppUnknown
+		return true
 	}
 	return false
+}
+
+// unrecognised evaluates the rules that ask for the protocol of a flow which has ended before it was known.
+func (e *Engine) unrecognised(f *flow) {
+	if f.appFinal || !e.rules.asksForApps || f.key.proto != wire.ProtoTCP {
+		return
+	}
+	f.appFinal, f.app = true, signature.AppUnknown
+	for i := range f.sides {
+		e.late(f, directionOf(i))
+	}
 }
 
 // catchUp gives the parsers what came before the protocol was known, but for the bytes that parse will give them:
@@ -218,6 +231,7 @@ func (e *Engine) parseSide(p *packet, text []byte) {
 // finish inspects what the parsers of a flow hold, and evaluates the rules that wait.
 func (e *Engine) finish(f *flow) {
 	e.waited(f)
+	e.unrecognised(f)
 	if f.proto != nil && f.proto.http != nil {
 		e.httpEnd(f)
 	}

@@ -21,6 +21,7 @@ import (
 // earlyMessage is what was evaluated of a message before its end.
 type earlyMessage struct {
 	stage   earlyStage
+	line    bool      // the first line alone is being evaluated
 	scanned int       // bytes of httpMessage.growing that were searched
 	failed  bool      // the body is not in its coding: growing is the body as it came
 	matched []ruleKey // few
@@ -56,6 +57,8 @@ func bodyUseOf(q *rule) (use bodyUse) {
 		p := &q.parts[i]
 		stream := p.Buffer == signature.Payload || p.Buffer == signature.Base64Data
 		switch {
+		case p.Absent && isBody(p.Buffer):
+			use = bodyWhole
 		case !stream && !isBody(p.Buffer):
 		case len(p.Transforms) > 0 || slices.ContainsFunc(p.Tests, aboutTheEnd):
 			use = bodyWhole
@@ -95,7 +98,7 @@ func (m *earlyMessage) has(q *rule) bool {
 	case slices.Contains(m.matched, q.key):
 		return true
 	case m.stage < earlyHead:
-		return q.body == bodyWhole
+		return q.body == bodyWhole || m.line && slices.ContainsFunc(q.parts, func(p part) bool { return p.Absent })
 	}
 	return q.body == bodyNone
 }
@@ -142,9 +145,9 @@ func (e *Engine) httpFirstLine(p *packet, s *httpSide) {
 		return
 	}
 	e.httpBuffers(p, &m)
-	e.tx.early = &s.early
+	e.tx.early, s.early.line = &s.early, true
 	e.transact(p)
-	e.tx.early = nil
+	e.tx.early, s.early.line = nil, false
 	s.early.stage, s.early.waiting = earlyLine, nil // the head makes them wait again
 }
 

@@ -275,7 +275,7 @@ func (e *Engine) admits(q *rule, p *packet) bool {
 		return false
 	}
 	f := &q.Flow
-	if p.flow == nil && (q.app != signature.AppAny || f.Dir != 0 || f.Established) {
+	if p.flow == nil && (q.app != signature.AppAny || len(q.AppIs) > 0 || f.Dir != 0 || f.Established) {
 		return false
 	}
 	switch {
@@ -286,6 +286,11 @@ func (e *Engine) admits(q *rule, p *packet) bool {
 		f.NoFrag && p.joined,
 		q.app != signature.AppAny && !q.about(p.flow.app):
 		return false
+	}
+	for i := range q.AppIs {
+		if !q.AppIs[i].Has(p.flow.known()) || p.tcp != nil && !p.flow.appFinal {
+			return false
+		}
 	}
 	for i := range q.Packet {
 		if !e.packetTest(p, &q.Packet[i]) {

@@ -115,6 +115,14 @@ func (f *flow) established() bool {
 	return f.packets[0] > 0 && f.packets[1] > 0
 }
 
+// known returns the application protocol of a flow, AppUnknown while none is recognised.
+func (f *flow) known() signature.App {
+	if f.app == signature.AppAny {
+		return signature.AppUnknown
+	}
+	return f.app
+}
+
 // Times after which a flow that is quiet ends, in nanoseconds.
 const (
 	timeoutNew         = 60 * 1e9

@@ -190,7 +190,7 @@ func (e *evaluator) math(n *signature.Number, v uint64) bool {
 	return true
 }
 
-// base64 decodes as much as is base64 (RFC 4648 4); line ends and blanks between the letters do not count.
+// base64 fills base64_data.
 func (e *evaluator) base64(t *signature.Base64, prev int) bool {
 	at := t.Offset
 	if t.Relative {
@@ -203,6 +203,13 @@ func (e *evaluator) base64(t *signature.Base64, prev int) bool {
 	if t.Bytes > 0 && t.Bytes < len(b) {
 		b = b[:t.Bytes]
 	}
+	out := fromBase64(b)
+	e.decoded = out
+	return len(out) > 0
+}
+
+// fromBase64 decodes as much as is base64 (RFC 4648 4); line ends and blanks between the letters do not count.
+func fromBase64(b []byte) []byte {
 	letters := make([]byte, 0, len(b))
 	for _, c := range b {
 		if c == '\r' || c == '\n' || c == ' ' || c == '\t' {
@@ -217,6 +224,5 @@ func (e *evaluator) base64(t *signature.Base64, prev int) bool {
 		letters = letters[:len(letters)-1]
 	}
 	out, _ := base64.RawStdEncoding.DecodeString(string(letters))
-	e.decoded = out
-	return len(out) > 0
+	return out
 }

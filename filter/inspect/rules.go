@@ -57,6 +57,8 @@ type Rules struct {
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
 	names      map[string]int             // numbers of bits and counters: the same in the generations that follow
 
+	asksForApps bool // some rule has app-layer-protocol
+
 	generation uint32 // from 1
 	byKey      map[ruleKey]*rule
 }
@@ -125,6 +127,7 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 			}
 		}
 		r.byKey[q.key] = q
+		r.asksForApps = r.asksForApps || len(q.AppIs) > 0
 		r.rules = append(r.rules, q)
 	}
 	slices.SortStableFunc(r.rules, order)
@@ -136,9 +139,7 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 	segments := slices.DeleteFunc(slices.Clone(r.always[scopeStream]), func(q *rule) bool { return !q.packet })
 	r.unsearched = [lists]*lookup{inPackets: newLookup(r.always[scopePacket]), inStreams: newLookup(r.always[scopeStream]), inSegments: newLookup(segments)}
 	for _, q := range r.always[scopeTx] {
-		b := q.parts[slices.IndexFunc(q.parts, func(p part) bool {
-			return p.Buffer != signature.Payload && p.Buffer != signature.Base64Data
-		})].Buffer
+		b := q.shownBy()
 		r.txs[b] = append(r.txs[b], q)
 	}
 	errs := []error{r.payloads.compile()}
@@ -234,6 +235,19 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 	return q
 }
 
+// shownBy returns a buffer that each message has which the rule may match, for one without a content to search for.
+func (q *rule) shownBy() signature.Buffer {
+	for i := range q.parts {
+		if p := &q.parts[i]; p.Buffer != signature.Payload && p.Buffer != signature.Base64Data && !p.Absent {
+			return p.Buffer
+		}
+	}
+	return everyMessage
+}
+
+// everyMessage stands for a buffer that every message has.
+const everyMessage = signature.Payload
+
 // about reports whether a rule is about flows of an application protocol. Those on HTTP are about all of its versions.
 func (q *rule) about(app signature.App) bool {
 	return app == q.app || q.app == signature.AppHTTP && app == signature.AppHTTP2 && !q.Protocol.Only
@@ -287,7 +301,7 @@ func hasStreamSize(s *signature.Rule) bool {
 // onlyAddresses reports whether a rule says nothing but protocol and addresses: what holds for one packet of a
 // flow holds for all.
 func onlyAddresses(q *rule) bool {
-	return q.app == signature.AppAny && q.SrcPorts.Any() && q.DstPorts.Any() && q.Flow == (signature.Flow{}) &&
+	return q.app == signature.AppAny && len(q.AppIs) == 0 && q.SrcPorts.Any() && q.DstPorts.Any() && q.Flow == (signature.Flow{}) &&
 		len(q.Packet) == 0 && len(q.Bits) == 0 && len(q.Counters) == 0 && q.Protocol.Name != "tcp-pkt"
 }
 
@@ -327,7 +341,7 @@ func (q *rule) chosen() (at int, best *signature.Content) {
 		}
 		for j := range q.parts[i].Tests {
 			c := q.parts[i].Tests[j].Content
-			if c == nil || c.Not || len(piece(c)) < literal.MinLen {
+			if q.parts[i].Absent || c == nil || c.Not || len(piece(c)) < literal.MinLen {
 				continue
 			}
 			n := 2 * changes(piece(c))

@@ -116,7 +116,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 		if q.app != signature.AppAny && p.flow.appFinal && !q.about(p.flow.app) || q.dir&p.dir == 0 {
 			continue
 		}
-		if q.app != signature.AppAny && !p.flow.appFinal { // until the protocol is known
+		if (q.app != signature.AppAny || len(q.AppIs) > 0) && !p.flow.appFinal { // until the protocol is known
 			s.wait(c)
 			continue
 		}

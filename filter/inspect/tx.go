@@ -48,6 +48,9 @@ func (e *Engine) transact(p *packet) {
 			e.scan(g, text)
 		}
 	}
+	for _, q := range e.rules.txs[everyMessage] {
+		e.add(q, 0)
+	}
 	for _, b := range e.tx.used {
 		for _, q := range e.rules.txs[b] {
 			e.add(q, 0)
@@ -68,7 +71,12 @@ func (e *Engine) transact(p *packet) {
 // buffer that is missing.
 func (e *Engine) present(q *rule) bool {
 	for i := range q.parts {
-		if b := q.parts[i].Buffer; b != signature.Payload && b != signature.Base64Data && len(e.tx.buffers[b]) == 0 {
+		b := q.parts[i].Buffer
+		if b == signature.Payload || b == signature.Base64Data {
+			continue
+		}
+		switch there := len(e.tx.buffers[b]) > 0; {
+		case !there && !q.parts[i].Absent, there && q.parts[i].Absent && !q.parts[i].OrElse:
 			return false
 		}
 	}
@@ -95,6 +103,9 @@ func (e *Engine) txPart(part *part, p *packet) bool {
 		}
 		w, from := p.flow.sides[sideOf(p.dir)].stream.Window()
 		return e.eval.match(part, w, int(from))
+	}
+	if part.Absent && len(e.tx.buffers[part.Buffer]) == 0 {
+		return true
 	}
 	for _, text := range e.tx.buffers[part.Buffer] {
 		if len(part.Transforms) > 0 {
@@ -141,6 +152,8 @@ func transformed(list []signature.Transform, b []byte) []byte {
 			b = lowerNames(b)
 		case signature.StripPseudo:
 			b = withoutPseudo(b)
+		case signature.FromBase64:
+			b = fromBase64(b)
 		}
 	}
 	return b

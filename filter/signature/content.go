@@ -46,6 +46,8 @@ const MaxContent = 8192
 func (c *Content) check() error {
 	n := len(c.Bytes)
 	switch {
+	case c.Offset < 0 || c.Depth < 0:
+		return errors.New("offset and depth count from the begin of the buffer, so they are not negative")
 	case c.hasDepth && c.DepthVar == 0 && c.Depth < n:
 		return fmt.Errorf("depth %d is less than the %d bytes of the content", c.Depth, n)
 	case c.HasWithin && c.WithinVar == 0 && c.Within < n:

@@ -83,6 +83,7 @@ func metaKeywords(value addValue, bare addBare) {
 		return err
 	})
 	value("reference metadata tag target", func(*ruleParser, string) error { return nil })
+	value("app-layer-protocol", (*ruleParser).appTest)
 	bare("noalert", func(p *ruleParser) error { p.rule.NoAlert = true; return nil })
 	bare("ftpbounce", func(p *ruleParser) error { p.rule.FTPBounce = true; return nil })
 }
@@ -103,7 +104,7 @@ func unescape(s string) string {
 }
 
 // others are keywords of Suricata 7 that are not implemented.
-const others = `asn1 app-layer-event app-layer-protocol ftpdata_command ftp.command ftp.command_data hostbits
+const others = `asn1 app-layer-event ftpdata_command ftp.command ftp.command_data hostbits
 	lua luajit geoip iprep dataset datarep filemagic filestore filemd5 filesha1 filesha256 fileext filename filesize file.magic
 	frame http.request_header http.response_header http2.header_name modbus dnp3_func dnp3_data cip_service enip_command
 	dce_iface dce_opnum dce_stub_data smb.named_pipe smb.share smb.ntlmssp_user ssh.hassh ssh.hassh.server ssh.hassh.string
@@ -111,5 +112,5 @@ const others = `asn1 app-layer-event app-layer-protocol ftpdata_command ftp.comm
 	tls.random tls.store tls.cert_chain_len tls.subject tls.issuerdn ssl_version ssl_state rpc tos replace decode-event
 	stream-event engine-event dns.opcode dns.rcode dns.rrtype dns.answer.name ike.init_spi rfb.secresult quic.version
 	quic.sni quic.ua nfs_procedure nfs_version template2 ipv4.hdr ipv6.hdr tcp.hdr udp.hdr icmpv4.hdr icmpv6.hdr
-	tcp.mss icmpv6.mtu l3_proto bypass prefilter requires config sameip geneve vxlan mpls nfq_set_mark absent
+	tcp.mss icmpv6.mtu l3_proto bypass prefilter requires config sameip geneve vxlan mpls nfq_set_mark
 	email.from email.subject http.host.list smtp.helo smtp.mail_from smtp.rcpt_to ja4s flow.age flow.bytes file.name tls.version`

@@ -223,10 +223,14 @@ func (p *ruleParser) finish() {
 				}
 			}
 		}
+		if err := r.Parts[i].check(); err != nil {
+			p.fail(0, err)
+		}
 	}
 	if r.FTPBounce {
 		p.bounce()
 	}
+	p.pairs()
 	if d := r.directions(); d == 0 {
 		p.fail(0, errors.New("the rule names buffers of requests and of responses, which never come together"))
 	} else if f := r.Flow.Dir; f != 0 && f&d == 0 {

@@ -64,13 +64,32 @@ var protocols = map[string]Protocol{
 	"http": {IP: TCP, App: AppHTTP}, "http1": {IP: TCP, App: AppHTTP, Only: true}, "http2": {IP: TCP, App: AppHTTP2},
 	"tls": {IP: TCP, App: AppTLS}, "ssl": {IP: TCP, App: AppTLS},
 	"dns": {IP: TCP | UDP, App: AppDNS}, "smtp": {IP: TCP, App: AppSMTP}, "ssh": {IP: TCP, App: AppSSH},
-	"ftp": {IP: TCP, App: AppFTP}, "ftp-data": {IP: TCP, App: AppFTPData}, "smb": {IP: TCP, App: AppSMB},
+	"ftp": {IP: TCP, App: AppFTP}, "smb": {IP: TCP, App: AppSMB},
 	"imap": {IP: TCP, App: AppIMAP}, "pop3": {IP: TCP, App: AppPOP3},
 }
 
 // otherProtocols are those that the syntax has and this package does not recognise.
-var otherProtocols = strings.Fields(`quic modbus dnp3 enip nfs ike krb5 ntp dhcp rfb rdp snmp tftp sip mqtt pgsql
+var otherProtocols = strings.Fields(`ftp-data quic modbus dnp3 enip nfs ike krb5 ntp dhcp rfb rdp snmp tftp sip mqtt pgsql
 	dcerpc telnet websocket ldap doh2 rpc bittorrent-dht pkthdr template mdns`)
+
+// appTest reads [!]PROTOCOL.
+func (p *ruleParser) appTest(v string) error {
+	name, not := strings.CutPrefix(strings.ToLower(v), "!")
+	name = strings.TrimSpace(name)
+	t := AppTest{Name: name, Not: not}
+	switch q, ok := protocols[name]; {
+	case name == "unknown" || name == "failed":
+		t.App = AppUnknown
+	case ok && q.App != AppAny:
+		t.App, t.Only = q.App, q.Only
+	case strings.Contains(name, ",") || slices.Contains(otherProtocols, name):
+		return unsupported{"app-layer-protocol:" + name}
+	default:
+		return fmt.Errorf("%q is not an application protocol", name)
+	}
+	p.rule.AppIs = append(p.rule.AppIs, t)
+	return nil
+}
 
 func parseProtocol(w string) (Protocol, error) {
 	p, ok := protocols[strings.ToLower(w)]

@@ -46,6 +46,7 @@ type Rule struct {
 	FTPBounce     bool   // a PORT command of FTP names another host than the client (RFC 2577 3)
 
 	Flow   Flow
+	AppIs  []AppTest // app-layer-protocol
 	Packet []PacketTest
 	Parts  []Part // in the order in which the rule names their buffers
 	Bits   []Bit
@@ -64,6 +65,22 @@ type Part struct {
 	Buffer     Buffer
 	Transforms []Transform
 	Tests      []Test
+
+	Absent bool // it matches where there is no such buffer
+	OrElse bool // beside Absent: also where the tests match in one
+}
+
+// AppTest asks which application protocol a flow is recognised as.
+type AppTest struct {
+	Name string // as the rule has it
+	App  App    // AppUnknown: none was recognised
+	Only bool   // http1: no other version
+	Not  bool
+}
+
+// Has reports whether a flow that is recognised as app passes.
+func (t *AppTest) Has(app App) bool {
+	return (app == t.App || t.App == AppHTTP && app == AppHTTP2 && !t.Only) != t.Not
 }
 
 // Kind defines what a Test tests.

@@ -370,3 +370,35 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A rule that could never match is refused with the reason.
+func TestRulesThatNeverMatchAreRefused(t *testing.T) {
+	for options, want := range map[string]string{
+		`http.uri; content:"abcdef"; bsize:5;`:         "at most 5 bytes",
+		`http.uri; content:"abc"; offset:4; bsize:<6;`: "at most 5 bytes",
+		`content:"a"; offset:-1;`:                      "not negative",
+		`content:"a"; depth:-1;`:                       "not negative",
+		`byte_test:2,>,5,-1;`:                          "before the begin",
+		`byte_jump:2,-4;`:                              "before the begin",
+		`isdataat:-1;`:                                 "before the begin",
+		`absent;`:                                      "behind the name of a buffer",
+		`http.uri; content:"a"; absent;`:               "right behind",
+		`http.uri; absent; content:"a";`:               "nothing is in it",
+		`http.uri; absent:or_else;`:                    "nothing is in it",
+		`http.uri; absent:x; content:"a";`:             "or_else",
+		`app-layer-protocol:htp;`:                      "is not an application protocol",
+	} {
+		f := Parse("test", "alert tcp any any -> any any ("+options+" sid:1;)", nil)
+		if len(f.Errors) == 0 || !strings.Contains(f.Errors[0].Error(), want) {
+			t.Errorf("%s: %v, want %q", options, f.Errors, want)
+		}
+	}
+	for _, options := range []string{
+		`http.uri; content:"abcde"; bsize:5;`, `http.uri; content:!"abcdef"; bsize:5;`, `content:"a"; distance:-4;`,
+		`content:"a"; byte_test:2,>,5,-1,relative;`, `http.uri; content:"abcdef"; bsize:!5;`,
+	} {
+		if f := Parse("test", "alert tcp any any -> any any ("+options+" sid:1;)", nil); len(f.Rules) != 1 {
+			t.Errorf("%s: %v", options, f.Errors)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package signature
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Transform changes a buffer before its contents are looked for.
 type Transform uint8
@@ -18,6 +22,7 @@ const (
 	URLDecode
 	HeaderLowercase // names of headers in lower case
 	StripPseudo     // without pseudo headers of HTTP/2
+	FromBase64      // decoded as base64, up to the first byte that is none
 )
 
 var transforms = map[string]Transform{
@@ -43,6 +48,32 @@ func bufferKeywords(bare addBare) {
 			return nil
 		})
 	}
+	keywords["absent"] = keyword{read: (*ruleParser).absent}
+	keywords["from_base64"] = keyword{read: (*ruleParser).fromBase64}
+}
+
+// absent makes the rule match where there is no buffer of now. absent:or_else is followed by tests for where there is one.
+func (p *ruleParser) absent(v string) error {
+	i := p.part(p.buffer, p.transforms)
+	switch {
+	case p.buffer == Payload || p.buffer == Base64Data:
+		return fmt.Errorf("absent stands behind the name of a buffer")
+	case len(p.transforms) > 0 || len(p.rule.Parts[i].Tests) > 0:
+		return fmt.Errorf("absent stands right behind the name of its buffer")
+	case v != "" && v != "or_else":
+		return fmt.Errorf("absent does not know %q: say or_else, or nothing", v)
+	}
+	p.rule.Parts[i].Absent, p.rule.Parts[i].OrElse, p.last = true, v != "", nil
+	return nil
+}
+
+// fromBase64 reads nothing, or the mode that is implemented.
+func (p *ruleParser) fromBase64(v string) error {
+	if v != "" && strings.Join(strings.Fields(v), " ") != "mode rfc4648" {
+		return unsupported{"from_base64:" + v}
+	}
+	p.transforms = append(slices.Clone(p.transforms), FromBase64)
+	return nil
 }
 
 // choose returns a reader that makes b the buffer of what follows.

@@ -1,0 +1,85 @@
+package signature
+
+import "fmt"
+
+// A rule that names a buffer which its protocol never has would load and never match. Each pair of protocol and buffer works
+// or is refused by name.
+
+// transports are the protocols of IP that carry an application protocol.
+func (a App) transports() IPProtocols {
+	if a == AppDNS {
+		return TCP | UDP
+	}
+	return TCP
+}
+
+// owner returns the protocol whose messages fill b, AppAny for those that every protocol has. Files are those of HTTP.
+func (b Buffer) owner() App {
+	if b == FileData {
+		return AppHTTP
+	}
+	return b.App()
+}
+
+// has reports whether flows of a protocol fill the buffers of another: HTTP/2 those of HTTP, but for the reason phrase (RFC
+// 9113 8.3.2).
+func (a App) has(owner App) bool { return a == owner || a == AppHTTP2 && owner == AppHTTP }
+
+// pairs checks the buffers of a rule against its protocol, and against each other.
+func (p *ruleParser) pairs() {
+	r := p.rule
+	first := Payload
+	if len(r.AppIs) > 0 && r.Protocol.App != AppAny {
+		p.fail(0, unsupported{"app-layer-protocol of " + r.Protocol.Name})
+	}
+	for i := range r.Parts {
+		b := r.Parts[i].Buffer
+		owner := b.owner()
+		if owner == AppAny {
+			continue
+		}
+		switch app := r.Protocol.App; {
+		case app != AppAny && !app.has(owner), app == AppHTTP2 && b == HTTPStatMsg, app == AppAny && r.Protocol.IP&owner.transports() == 0:
+			p.fail(0, unsupported{fmt.Sprintf("%v of %s", b, r.Protocol.Name)})
+			return
+		case first != Payload && first.owner() != owner:
+			p.fail(0, unsupported{fmt.Sprintf("%v beside %v", b, first)})
+			return
+		}
+		first = b
+	}
+}
+
+// check returns what makes the tests of a part fail in every buffer.
+func (q *Part) check() error {
+	if q.Absent && q.OrElse != (len(q.Tests) > 0) {
+		return fmt.Errorf("%v is absent, so nothing is in it; absent:or_else is followed by what may be in it", q.Buffer)
+	}
+	most, least := uint64(1<<62), 0
+	for i := range q.Tests {
+		switch t := &q.Tests[i]; t.Kind {
+		case TestSize:
+			if !t.Size.Not {
+				most = min(most, t.Size.High)
+			}
+		case TestContent:
+			if c := t.Content; !c.Not && !c.Relative && c.OffsetVar == 0 {
+				least = max(least, c.Offset+len(c.Bytes))
+			} else if !c.Not {
+				least = max(least, len(c.Bytes))
+			}
+		case TestByte, TestExtract, TestMath, TestJump:
+			if n := t.Number; n.Offset < 0 && !n.Relative && n.OffsetVar == 0 {
+				return fmt.Errorf("offset %d is before the begin of the buffer; it is behind another test with relative", n.Offset)
+			}
+		case TestIsDataAt:
+			if d := t.IsDataAt; d.At < 0 && !d.Relative && d.Var == 0 {
+				return fmt.Errorf("isdataat %d is before the begin of the buffer", d.At)
+			}
+		}
+	}
+	if uint64(least) > most {
+		return fmt.Errorf("a buffer of at most %d bytes has no content that ends at byte %d", most, least)
+	}
+	return nil
+}
