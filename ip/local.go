@@ -161,6 +161,12 @@ func (n *Node) isLocalAddr(a wire.Addr) bool {
 // Usable reports whether packets may be sent from a: it is assigned, neither tentative nor duplicate (RFC 4862 2).
 func (n *Node) Usable(a wire.Addr) bool { return n.isLocalAddr(a) }
 
+// DevOf returns the device that an address of this host belongs to; an address of lo, or of no device, is not ok.
+func (n *Node) DevOf(a wire.Addr) (dev uint8, ok bool) {
+	dev = n.devOf(a)
+	return dev, dev != AnyDev
+}
+
 // find returns address a of device dev in any state, also tentative or duplicate, which the index does not have.
 func (t *locals) find(dev uint8, a wire.Addr) *address {
 	for i := range t.slot {

@@ -227,6 +227,9 @@ func (c *channel) handle(b []byte, fds []int) (reply, error) {
 		return r, c.greet(&q, &r)
 	case q.op == opHello, c.user == nil || len(fds) > 1:
 		return r, errProtocol
+	case q.op == opInterfaces:
+		c.interfaces(&q, &r)
+		return r, nil
 	case q.op == opResolve:
 		return r, c.resolve(&q, &r)
 	case len(fds) == 0:

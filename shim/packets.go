@@ -227,7 +227,7 @@ func (u *packets) parse(m *socket.Message, part *[1][]byte, b []byte, plain bool
 	if a := d.local.Addr().Unmap(); a.IsValid() && !a.IsUnspecified() {
 		m.Local = wire.AddrFrom(a)
 	}
-	m.Interface, m.TOS, m.TTL = d.iface, d.tos, d.hopLimit
+	m.Interface, m.TOS, m.TTL = stackIndex(d.iface), d.tos, d.hopLimit
 	return true
 }
 
@@ -274,7 +274,7 @@ func (u *packets) toProgram(loop socket.LoopStack, in socket.LoopUDPConn) {
 			}
 			q.lease, q.waiting = lease, true
 		}
-		if errno := u.deliver(q.lease); errno == syscall.EAGAIN || errno == syscall.ENOBUFS {
+		if errno := u.deliver(loop, q.lease); errno == syscall.EAGAIN || errno == syscall.ENOBUFS {
 			u.awaitSpace(loop)
 			return
 		}
@@ -284,7 +284,7 @@ func (u *packets) toProgram(loop socket.LoopStack, in socket.LoopUDPConn) {
 }
 
 // deliver sends one datagram to the program.
-func (u *packets) deliver(lease socket.Lease) syscall.Errno {
+func (u *packets) deliver(loop socket.LoopStack, lease socket.Lease) syscall.Errno {
 	payload := lease.Payload()
 	var head [datagramSize]byte
 	parts := [2][]byte{nil, payload}
@@ -295,7 +295,7 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 		lease.Describe(&m)
 		port := u.k.local.Port()
 		d := datagram{
-			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: m.Interface,
+			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: arrivedBy(loop, &m),
 			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
 		}
 		d.encode(head[:])
@@ -317,6 +317,17 @@ func (u *packets) deliver(lease socket.Lease) syscall.Errno {
 			return errno
 		}
 	}
+}
+
+// arrivedBy returns the index of the interface by which a datagram has come, as Linux has it: what the host sends to itself comes by the
+// interface that has its destination.
+func arrivedBy(loop socket.LoopStack, m *socket.Message) uint32 {
+	if programIndex(m.Interface) == loopbackIndex {
+		if of := loop.DeviceOf(m.Local); of != 0 {
+			return programIndex(of)
+		}
+	}
+	return programIndex(m.Interface)
 }
 
 // awaitSpace watches for space in the program's receive buffer, on the home loop.

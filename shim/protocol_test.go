@@ -21,7 +21,8 @@ const layout = `
 #define O(t, f) printf("%s.%s %zu\n", #t, #f, offsetof(struct t, f))
 #define C(c) printf("%s %d\n", #c, (int)c)
 int main(void) {
-	S(shim_addr); S(shim_request); S(shim_reply); S(shim_accepted); S(shim_datagram); S(shim_name);
+	S(shim_addr); S(shim_request); S(shim_reply); S(shim_accepted); S(shim_datagram); S(shim_name); S(shim_interface);
+	O(shim_interface, index); O(shim_interface, flags); O(shim_interface, mtu); O(shim_interface, prefix); O(shim_interface, mac); O(shim_interface, addr);
 	O(shim_addr, family); O(shim_addr, port); O(shim_addr, scope); O(shim_addr, ip);
 	O(shim_request, op); O(shim_request, version); O(shim_request, id); O(shim_request, addr); O(shim_request, level);
 	O(shim_request, name); O(shim_request, arg); O(shim_request, len); O(shim_request, value);
@@ -35,7 +36,7 @@ int main(void) {
 	C(SHIM_VERSION); C(SHIM_MARK_TCP4_CONNECTED); C(SHIM_MARK_TCP6_CONNECTED); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
 	C(SHIM_EARLY_MASK); C(SHIM_EARLY); C(SHIM_EARLY_NODELAY); C(SHIM_EARLY_KEEPALIVE);
 	C(SHIM_HELLO); C(SHIM_BIND); C(SHIM_CONNECT); C(SHIM_LISTEN); C(SHIM_NAMES); C(SHIM_SETOPT); C(SHIM_GETOPT);
-	C(SHIM_RESOLVE); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
+	C(SHIM_RESOLVE); C(SHIM_INTERFACES); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
 	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT); C(SHIM_DATAGRAM_MAPPED);
 	printf("magic %s\n", SHIM_NAME_MAGIC);
 	return 0;
@@ -66,6 +67,13 @@ sizeof shim_reply %d
 sizeof shim_accepted %d
 sizeof shim_datagram %d
 sizeof shim_name %d
+sizeof shim_interface %d
+shim_interface.index 16
+shim_interface.flags 20
+shim_interface.mtu 24
+shim_interface.prefix 28
+shim_interface.mac 32
+shim_interface.addr 40
 shim_addr.family 0
 shim_addr.port 2
 shim_addr.scope 4
@@ -120,6 +128,7 @@ SHIM_NAMES %d
 SHIM_SETOPT %d
 SHIM_GETOPT %d
 SHIM_RESOLVE %d
+SHIM_INTERFACES %d
 SHIM_REQUEST_VALUE %d
 SHIM_REPLY_VALUE %d
 SHIM_DATAGRAM_PKTINFO %d
@@ -127,11 +136,11 @@ SHIM_DATAGRAM_TOS %d
 SHIM_DATAGRAM_HOP_LIMIT %d
 SHIM_DATAGRAM_MAPPED %d
 magic %s
-`, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, requestValueAt, replyValueAt, acceptedRemoteAt,
+`, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, interfaceSize, requestValueAt, replyValueAt, acceptedRemoteAt,
 		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, nameLocalAt, nameRemoteAt,
 		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
 		earlyMask, earlyOptions, earlyNoDelay, earlyKeepAlive,
-		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve,
+		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve, opInterfaces,
 		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, wantMapped, nameMagic)
 	if string(out) != want {
 		t.Errorf("protocol.h and protocol.go differ:\n%s", diff(string(out), want))

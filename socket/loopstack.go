@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/wire"
 )
 
 // LoopStack is a Stack for callbacks of one of its loops. Its methods do not block. They belong to whoever holds that
@@ -58,6 +59,14 @@ func (in LoopStack) Watch(fd int, want stack.FileEvents, f func(in LoopStack, ev
 
 // AddPoller adds memory that is shared with another process to what the loop polls. See stack.Poller.
 func (in LoopStack) AddPoller(p stack.Poller) { in.h.AddPoller(p) }
+
+// DeviceOf returns the number of the device that has an address of the stack, as Message.Interface has it; 0 is none.
+func (in LoopStack) DeviceOf(a wire.Addr) uint32 {
+	if dev, ok := in.h.IP.DevOf(a); ok {
+		return uint32(dev) + 1
+	}
+	return 0
+}
 
 // After makes the loop call f once it has sent what this iteration causes: see stack.Loop.After.
 func (in LoopStack) After(f func()) { in.h.After(f) }

@@ -88,6 +88,7 @@ type execFlags struct {
 	fallback             bool
 	rings, seccomp       bool
 	strict, isolate      bool
+	kernelInterfaces     bool
 	busyPoll             time.Duration
 }
 
@@ -103,6 +104,14 @@ func (f *execFlags) ringsValue() string {
 func (f *execFlags) strictValue() string {
 	if f.strict {
 		return "1"
+	}
+	return ""
+}
+
+// interfacesValue is MILLRACE_SHIM_INTERFACES.
+func (f *execFlags) interfacesValue() string {
+	if f.kernelInterfaces {
+		return "kernel"
 	}
 	return ""
 }
@@ -153,6 +162,7 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "refuse programs that would leave the host's stack")
 	cmd.Flags().BoolVar(&f.isolate, "isolate", false, "run it in a network namespace without interfaces (needs CAP_SYS_ADMIN)")
+	cmd.Flags().BoolVar(&f.kernelInterfaces, "kernel-interfaces", false, "show the program the kernel's interfaces, not the host's")
 	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
 	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
 	cmd.Flags().BoolVar(&f.seccomp, "seccomp", false, "serve a program without libc: Go, static, musl")
@@ -340,6 +350,7 @@ func (f *execFlags) shimEnvironment(env []string, path string, args []string, so
 		{"MILLRACE_SHIM_BUSY_POLL", strconv.FormatInt(f.busyPoll.Nanoseconds(), 10)},
 		{"MILLRACE_SHIM_STRICT", f.strictValue()},
 		{"MILLRACE_SHIM_SELF", selfValue()},
+		{"MILLRACE_SHIM_INTERFACES", f.interfacesValue()},
 		{"LD_PRELOAD", lib},
 		{"MILLRACE_SHIM", socket},
 		{"MILLRACE_SHIM_UID", strconv.FormatUint(uint64(node.UID), 10)},

@@ -50,6 +50,7 @@ struct settings {
 	char token[64];
 	bool has_uid; /* of the node */
 	uid_t uid;
+	bool kernel_interfaces; /* getifaddrs and the like show the kernel's */
 	bool strict;        /* programs that would leave the stack are not started */
 	dev_t self_device;  /* the file of millrace, whose exec may be started */
 	ino_t self_inode;

@@ -44,6 +44,7 @@ enum {
 	SHIM_GETOPT = 7,  /* level, name, len the most. Reply: value of len bytes */
 	SHIM_RESOLVE = 8, /* value: host name; arg AF_INET, AF_INET6 or 0. Reply: value is len/24 addresses */
 	SHIM_MOVE = 9,    /* from rings to the socket. Reply: value is the count of doorbell bytes that the node has written */
+	SHIM_INTERFACES = 10, /* arg: the first entry. Reply: value is up to 4 struct shim_interface, none behind the last. Without a descriptor */
 };
 
 /* A bit of CONNECT's arg and of LISTEN's name: the bytes shall travel by rings (ring.h), whose memory comes with the reply,
@@ -60,6 +61,18 @@ struct shim_addr {
 	uint16_t port;
 	uint32_t scope; /* IPv6 scope ID */
 	uint8_t ip[16];
+};
+
+/* An interface of the stack, or one of its addresses: the entries of INTERFACES' reply. An entry with an address has the interface's
+   other fields, too. */
+struct shim_interface {
+	char name[16];
+	uint32_t index;
+	uint32_t flags; /* IFF_UP and the like */
+	uint32_t mtu;
+	uint32_t prefix; /* bits */
+	uint8_t mac[8];
+	struct shim_addr addr; /* family 0: the interface itself */
 };
 
 #define SHIM_REQUEST_VALUE 264

@@ -1,10 +1,10 @@
 /*
  * resolve.c - getaddrinfo. The resolver of libc opens its sockets by calls of its own that nothing can take the place
  * of, so its queries would leave by the kernel's stack. Names go to the node instead, which asks over the stack.
- * Numeric hosts and services are left to libc.
+ * Numeric hosts and services are left to libc, but for AI_ADDRCONFIG, which libc judges by the kernel's interfaces.
  */
 
-#include "library.h"
+#include "interfaces.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -71,7 +71,7 @@ static int append(const struct shim_addr *a, const char *service, const struct a
 		return EAI_FAIL;
 	if (a->scope != 0)
 		snprintf(text + strlen(text), 16, "%%%u", a->scope);
-	want.ai_flags = (want.ai_flags | AI_NUMERICHOST) & ~(AI_CANONNAME | AI_ADDRCONFIG);
+	want.ai_flags = (want.ai_flags | AI_NUMERICHOST) & ~AI_CANONNAME;
 	int result = libc_resolver()(text, service, &want, *end);
 	while (result == 0 && **end != NULL)
 		*end = &(**end)->ai_next;
@@ -94,12 +94,39 @@ static int chain(const struct shim_reply *reply, const char *service, const stru
 	return *list != NULL ? 0 : result;
 }
 
+/*
+ * configured is AI_ADDRCONFIG as glibc has it, by the addresses of the stack: it takes the flag off, and leaves the family that the stack
+ * has where it has only one. It returns 0 or an EAI error.
+ */
+static int configured(struct addrinfo *hints)
+{
+	bool v4, v6;
+	if ((hints->ai_flags & AI_ADDRCONFIG) == 0)
+		return 0;
+	hints->ai_flags &= ~AI_ADDRCONFIG;
+	if (has_families(&v4, &v6) != 0)
+		return EAI_SYSTEM;
+	if ((hints->ai_family == AF_INET && !v4) || (hints->ai_family == AF_INET6 && !v6))
+		return EAI_NONAME;
+	if (hints->ai_family == AF_UNSPEC && v4 != v6)
+		hints->ai_family = v4 ? AF_INET : AF_INET6;
+	return 0;
+}
+
 INTERPOSED int getaddrinfo(const char *restrict host, const char *restrict service, const struct addrinfo *restrict hints,
 			   struct addrinfo **restrict list)
 {
+	struct addrinfo own;
+	struct shim_reply reply;
+	if (active() && hints != NULL) {
+		own = *hints;
+		int cause = configured(&own);
+		if (cause != 0)
+			return cause;
+		hints = &own;
+	}
 	if (!active() || host == NULL || numeric(host) || (hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0))
 		return libc_resolver()(host, service, hints, list);
-	struct shim_reply reply;
 	int family = hints != NULL ? hints->ai_family : AF_UNSPEC;
 	int result = resolve(host, family, &reply);
 	if (result == 0)

@@ -74,6 +74,8 @@ __attribute__((constructor)) static void load(void)
 	copy(copied.token, sizeof copied.token, "MILLRACE_SHIM_TOKEN");
 	const char *rings = getenv("MILLRACE_SHIM_RINGS"), *busy = getenv("MILLRACE_SHIM_BUSY_POLL");
 	const char *strict = variable("MILLRACE_SHIM_STRICT", number, sizeof number);
+	const char *interfaces = variable("MILLRACE_SHIM_INTERFACES", buffer, sizeof buffer);
+	copied.kernel_interfaces = interfaces != NULL && strcmp(interfaces, "kernel") == 0;
 	copied.strict = strict != NULL && strict[0] != 0;
 	const char *self = variable("MILLRACE_SHIM_SELF", number, sizeof number);
 	char *inode = NULL;

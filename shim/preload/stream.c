@@ -4,6 +4,7 @@
  * that are made by system call.
  */
 
+#include "interfaces.h"
 #include "rings.h"
 
 #include <dlfcn.h>
@@ -124,21 +125,6 @@ INTERPOSED int shutdown(int fd, int how)
 	return result;
 }
 
-/*
- * interface_ioctl asks a socket of the kernel's stack: AF_UNIX ones have no requests for interfaces (netdevice(7)). The
- * answer is about the kernel's.
- */
-static int interface_ioctl(unsigned long request, void *arg)
-{
-	int fd = (int)KERNEL(socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -1;
-	int result = (int)KERNEL(ioctl, fd, request, arg), cause = errno;
-	KERNEL(close, fd);
-	errno = cause;
-	return result;
-}
-
 /* next_datagram is FIONREAD of UDP: the bytes of the first that waits, where AF_UNIX counts all and their headers. */
 static int next_datagram(int fd, const struct mark *m, int *n)
 {
@@ -154,7 +140,7 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...)
 	va_start(list, request);
 	void *arg = va_arg(list, void *);
 	va_end(list);
-	if (request >= SIOCGIFNAME && request <= SIOCSIFMAP && read_mark(fd).kind != NOT_OURS)
+	if (is_interface_request(request) && read_mark(fd).kind != NOT_OURS)
 		return interface_ioctl(request, arg);
 	struct rings *r = request == FIONREAD ? rings_hold(fd) : NULL;
 	struct mark m = r == NULL && request == FIONREAD ? data_mark(fd, false) : (struct mark){NOT_OURS, 0, false};

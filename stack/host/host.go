@@ -115,6 +115,15 @@ func (h *Host) build(cfg *Config) {
 // stack.LoopLock.
 func (h *Host) Enter() clock.Time { return h.lock.Enter() }
 
+// DeviceInfo returns what the drivers of the loop's devices report, by device.
+func (h *Host) DeviceInfo() []pmd.Info {
+	var list []pmd.Info
+	for _, d := range h.loop.Devices() {
+		list = append(list, d.Info())
+	}
+	return list
+}
+
 // Exit ends what Enter began. Output leaves now where the loop sleeps, else with its next iteration.
 func (h *Host) Exit() { h.lock.Exit() }
 
