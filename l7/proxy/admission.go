@@ -1,12 +1,6 @@
 package proxy
 
-import (
-	"sync/atomic"
-	"time"
-
-	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/http2"
-)
+import "sync/atomic"
 
 // Admission counts the connections of clients at a listener: of all workers, at all its addresses and of all versions of HTTP. The
 // workers of a proxy share it, so that a limit holds for them together, and a reload keeps it. The zero value is valid.
@@ -65,21 +59,4 @@ func (l *listening) admit() bool {
 		return false
 	}
 	return l.admission.admit(l.current.Limits.Connections)
-}
-
-// allowTime is the time for which a peer may send one frame without effect, such as PING, beyond those that its messages and
-// Options.MaxIdleFrames permit. A flood is faster, and keep-alives are slower however long the connection lives.
-const allowTime = 20 * time.Millisecond
-
-// allowance permits frames of a connection as time passes.
-type allowance struct {
-	granted clock.Time // until when
-}
-
-// grant permits the frames for the time since the last call.
-func (a *allowance) grant(m *http2.Machine, now clock.Time) {
-	if n := now.Sub(a.granted) / allowTime; n > 0 {
-		a.granted = now
-		m.Allow(int(min(n, 1<<20)))
-	}
 }

@@ -117,9 +117,9 @@ func (w *Worker) remove(key string, l *listening) {
 	w.unlisten(l)
 	delete(w.listeners, key)
 	l.removed = true
-	for f := range w.fronts {
-		if f.info != nil && f.info.at == l {
-			f.drain()
+	for f, info := range w.fronts {
+		if info != nil && info.at == l {
+			drain(f)
 		}
 	}
 	if t := l.current.Timeouts.Drain; t > 0 {
@@ -130,8 +130,8 @@ func (w *Worker) remove(key string, l *listening) {
 // fired ends what is left of a listener that was removed, at the end of its drain time.
 func (l *listening) fired() {
 	w := l.w
-	for f := range w.fronts {
-		if f.info != nil && f.info.at == l {
+	for f, info := range w.fronts {
+		if info != nil && info.at == l {
 			f.mode = closeReset
 			f.fail(errDrained)
 		}
@@ -182,15 +182,11 @@ type front interface {
 	drain()
 }
 
-// drainGrace is how long a connection without a request is kept once its listener has gone: what its client has sent by the time
-// that it knows is still served.
-const drainGrace = 250 * time.Millisecond
-
 // drainOpening is how long a handshake that is in progress may still take.
 const drainOpening = time.Second
 
 // drain ends the connection of a client as soon as nothing is lost by it.
-func (l *link) drain() {
+func drain(l *link) {
 	switch f, ok := l.session.(front); {
 	case l.stage == linkClosing:
 	case ok:
@@ -216,7 +212,7 @@ func (w *Worker) Drain() {
 	}
 	w.draining = true // of those that have been accepted just now, too
 	for l := range w.fronts {
-		l.drain()
+		drain(l)
 	}
 	w.dropUnused(&Tree{})
 }

@@ -178,10 +178,10 @@ func TestEarlyAnswers(t *testing.T) {
 
 // heldBytes counts what the worker holds for connections and exchanges.
 func (r *memRig) heldBytes() (n int) {
-	for l := range r.worker.fronts {
+	for l, info := range r.worker.fronts {
 		n += cap(l.in) + cap(l.out) + cap(l.raw) + cap(l.sealed)
-		if l.info.conn != nil {
-			l.info.conn.each(func(user any) {
+		if info.conn != nil {
+			info.conn.each(func(user any) {
 				x := user.(*exchange)
 				n += cap(x.up.held) + cap(x.down.held)
 			})

@@ -8,14 +8,6 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-const (
-	// maxShared bounds the requests at a time on one connection.
-	maxShared = 128
-	// backWindow bounds the content of a response that waits for its client. The window of the connection is that of all
-	// requests together: clients that do not read hold up no other client.
-	backWindow = 128 << 10
-)
-
 // back2 is a connection to a backend with HTTP/2.
 type back2 struct {
 	conn2

@@ -28,7 +28,7 @@ const goAwayTime = 2 * time.Second
 const maxBackHeader = 256 << 10
 
 // newBack3 has HTTP/3 on a connection to a backend.
-func newBack3(w *Worker, c *quicconn.Conn, owner Owner) *back3 {
+func newBack3(w *runner, c *quicconn.Conn, owner Owner) *back3 {
 	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})
 	b := &back3{conn3: newConn3(w, c, m, owner), idleBy: clock.Never}
 	b.session = b

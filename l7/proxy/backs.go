@@ -70,16 +70,19 @@ func (w *Worker) open(x *exchange) {
 	if x.wait.turn != 0 {
 		t = taskRestart
 	}
-	x.waits = &w.run
+	x.waits = batchEnd{}
 	w.run.add(t, x, &x.tasks)
 }
 
+// batchEnd is the end of the batch, after which an exchange asks for a connection.
+type batchEnd struct{}
+
 // withdraw implements awaited. The exchange stays in the queue, which may be for another request by then.
-func (q *runQueue) withdraw(*exchange) {}
+func (batchEnd) withdraw(*exchange) {}
 
 // run implements runnable.
 func (x *exchange) run(t task) {
-	if x.tasks.clear(t); x.waits == awaited(&x.w.run) {
+	if x.tasks.clear(t); x.waits == awaited(batchEnd{}) {
 		x.waits = nil
 		x.w.openNow(x)
 	}
@@ -123,6 +126,7 @@ func (x *exchange) withdraw() {
 
 // dialing is the session of a connection to a backend that is being established.
 type dialing struct {
+	w       *Worker
 	l       *link
 	key     backsKey
 	waiting []*exchange // with HTTP/2 several may wait for one connection
@@ -146,7 +150,7 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 			}
 		}
 	}
-	d := &dialing{key: x.backsKey(), client: x.client, waiting: []*exchange{x}}
+	d := &dialing{w: w, key: x.backsKey(), client: x.client, waiting: []*exchange{x}}
 	switch err := w.connect(d); err {
 	case nil:
 		x.waits = d
@@ -163,8 +167,8 @@ func (w *Worker) connect(d *dialing) error {
 	if !b.ConnOpened() {
 		return errBackendFull
 	}
-	l := w.newLink(nil)
-	l.session, l.dial, l.stage, d.l = d, d, linkConnecting, l
+	l := newLink(&w.runner, nil)
+	l.session, l.dial, l.opening, l.stage, d.l = d, d, d, linkConnecting, l
 	var conn transport.Conn
 	var err error
 	if p.Protocol == OverQUIC {
@@ -223,7 +227,7 @@ func (d *dialing) established() {
 			h2 = p == "h2"
 		}
 	}
-	s := newServer(l.w, d.key)
+	s := newServer(d.w, d.key)
 	if h2 {
 		s.conn = newBack2(l, cmp.Or(p.Connect, DefaultConnect), s)
 	} else {
@@ -234,7 +238,7 @@ func (d *dialing) established() {
 
 // begin begins the requests that wait for a connection.
 func (d *dialing) begin(s *server, shared bool) {
-	w, waiting := d.l.w, d.waiting
+	w, waiting := d.w, d.waiting
 	if s.shared = shared; shared {
 		s.bs.shared = append(s.bs.shared, s)
 	} else {
@@ -259,7 +263,7 @@ func (d *dialing) begin(s *server, shared bool) {
 
 // end takes d from the connections that are being opened.
 func (d *dialing) end() {
-	w := d.l.w
+	w := d.w
 	d.l.dial = nil
 	bs := w.backsTo(d.key)
 	bs.opening = slices.DeleteFunc(bs.opening, func(o *dialing) bool { return o == d })
@@ -269,6 +273,7 @@ func (d *dialing) end() {
 
 func (d *dialing) input(p []byte, _ bool) int { return len(p) }
 func (d *dialing) writable()                  {}
+func (d *dialing) arrived()                   {}
 
 func (d *dialing) expired(bool) {
 	d.l.abort()
@@ -276,7 +281,7 @@ func (d *dialing) expired(bool) {
 }
 
 func (d *dialing) failed(err error) {
-	w, waiting := d.l.w, d.waiting
+	w, waiting := d.w, d.waiting
 	w.counters.backFailed.Add(1)
 	w.connClosed(d.key.backend)
 	d.end()

@@ -9,11 +9,6 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// Conf is what a side has to know of the listener at which a client came in. It changes as the configuration does.
-type Conf struct {
-	Timeouts *Timeouts
-}
-
 // clientConn is the connection of a client that speaks HTTP: front1, front2 or front3.
 type clientConn interface {
 	// leave makes the request in progress, or those that are under way, the last.
@@ -58,7 +53,7 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 	if h, ok := conn.QUIC().Attached().(*hello3); ok {
 		c.ja4, c.alpn = h.ja4, h.alpn
 	}
-	f := newFront3(w, conn, l.current.HTTP3.Machine, &c.conf, c)
+	f := newFront3(&w.runner, conn, l.current.HTTP3.Machine, &c.conf, c)
 	c.conn, w.fronts3[c] = f, f
 	if c.admitted = l.admit(); !c.admitted {
 		f.close(http3.ExcessiveLoad, "", nil)

@@ -34,7 +34,7 @@ type session3 interface {
 
 // conn3 is a connection of HTTP/3: its machine, which the loop alone drives, over streams of package quicconn.
 type conn3 struct {
-	w       *Worker
+	w       *runner
 	c       *quicconn.Conn
 	m       *http3.Machine
 	owner   Owner
@@ -50,7 +50,7 @@ type conn3 struct {
 }
 
 // newConn3 begins HTTP/3 on a connection with three unidirectional streams.
-func newConn3(w *Worker, c *quicconn.Conn, m *http3.Machine, owner Owner) *conn3 {
+func newConn3(w *runner, c *quicconn.Conn, m *http3.Machine, owner Owner) *conn3 {
 	k := &conn3{w: w, c: c, m: m, owner: owner, armed: clock.Never}
 	k.timer = w.newTimer(k)
 	k.touch()

@@ -65,9 +65,9 @@ func (d *dialing) failedQUIC(err error) {
 
 // establishedQUIC begins the requests that wait for a connection.
 func (d *dialing) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
-	w := d.l.w
+	w := d.w
 	s := newServer(w, d.key)
-	b := newBack3(w, c, s)
+	b := newBack3(&w.runner, c, s)
 	s.conn = b
 	if d.l.closed() { // it comes too late
 		s.state = detached

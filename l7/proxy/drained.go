@@ -14,13 +14,13 @@ func (w *Worker) EndStreams(b *pool.Backend) {
 			x.endSocket()
 		}
 	}
-	for l := range w.fronts {
+	for l, info := range w.fronts {
 		if e, ok := l.session.(*passEnd); ok {
 			if e.p.server.l != nil && e.p.backend == b && !e.p.over {
 				e.p.endDrained()
 			}
-		} else if l.info != nil && l.info.conn != nil {
-			l.info.conn.each(end)
+		} else if info != nil && info.conn != nil {
+			info.conn.each(end)
 		}
 	}
 	for c := range w.fronts3 {

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"strings"
-
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
@@ -17,16 +15,6 @@ type front2 struct {
 	heading   bool   // the deadline of a header runs
 	malformed uint64 // of the machine's requests, as far as they are counted
 }
-
-// departure is how far the end of a client's connection is.
-type departure uint8
-
-const (
-	serving departure = iota
-	warned            // GOAWAY was sent without a last stream: requests that are under way are served
-	leaving           // GOAWAY was sent with the last one
-	parting           // of HTTP/3: the last response is under way
-)
 
 // newFront2 has HTTP/2 on a link. It calls nothing of the owner.
 func newFront2(l *link, o http2.Options, conf *Conf, owner Owner) *front2 {
@@ -100,9 +88,6 @@ func (f *front2) handle(ev *http2.Event, st *stream2) {
 	}
 }
 
-// tooLarge is the response to a request whose header is above the limit.
-var tooLarge = semantics.Message{Status: errHeader.status}
-
 // begin reports a request.
 func (f *front2) begin(s *http2.Stream) {
 	st := f.newStream(f, s)
@@ -114,16 +99,6 @@ func (f *front2) begin(s *http2.Stream) {
 	}
 	f.ev.Message, f.ev.Stream, f.ev.User = &s.Message, st, &st.user
 	f.emit(Head, nil)
-}
-
-// expects reports whether the client waits for 100 (Continue).
-func expects(fields []semantics.Field) bool {
-	for i := range fields {
-		if fields[i].Name == "expect" {
-			return strings.EqualFold(fields[i].Value, "100-continue")
-		}
-	}
-	return false
 }
 
 // head implements session2.
@@ -184,13 +159,13 @@ func (f *front2) fired() {
 
 // leave makes the requests that have arrived the last.
 func (f *front2) leave() {
-	if f.state == leaving {
+	if f.state == refusing {
 		return
 	}
 	if f.state == serving {
 		f.m.Shutdown()
 	}
-	f.state = leaving
+	f.state = refusing
 	f.m.GoAway(http2.NoError)
 	f.control()
 }
@@ -199,7 +174,7 @@ func (f *front2) leave() {
 func (f *front2) rest() {
 	switch {
 	case f.m.Streams() > 0 || !f.l.open():
-	case f.state == leaving:
+	case f.state == refusing:
 		f.l.close()
 	default:
 		f.l.deadline(&f.l.inputBy, f.conf.Timeouts.Idle)

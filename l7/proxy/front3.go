@@ -23,7 +23,7 @@ type front3 struct {
 }
 
 // newFront3 has HTTP/3 on a connection. It calls nothing of the owner.
-func newFront3(w *Worker, c *quicconn.Conn, o http3.MachineOptions, conf *Conf, owner Owner) *front3 {
+func newFront3(w *runner, c *quicconn.Conn, o http3.MachineOptions, conf *Conf, owner Owner) *front3 {
 	f := &front3{conf: conf, conn3: newConn3(w, c, http3.NewMachine(http3.RoleServer, o), owner), by: clock.Never, early: true}
 	f.session = f
 	f.ev.Caps = Caps{Protocol: "HTTP/3", Shared: true}
@@ -33,7 +33,7 @@ func newFront3(w *Worker, c *quicconn.Conn, o http3.MachineOptions, conf *Conf, 
 }
 
 func (f *front3) opened(st *stream3) bool {
-	if f.state >= leaving {
+	if f.state >= refusing {
 		return false // RFC 9114 5.2: it was not processed, so the client may send it again
 	}
 	f.next = st.s.ID() + 4
@@ -119,7 +119,7 @@ func (f *front3) lost(err error) {
 func (f *front3) ended() {
 	switch {
 	case len(f.streams) > 0 || f.closed:
-	case f.state == leaving:
+	case f.state == refusing:
 		f.part()
 	default:
 		f.rest()
@@ -185,7 +185,7 @@ func (f *front3) passed() {
 		case f.state == serving && len(f.streams) == 0:
 			f.drain()
 		case f.state == warned:
-			f.goAway(leaving, f.next)
+			f.goAway(refusing, f.next)
 			f.ended()
 		case f.state == parting:
 			f.close(http3.NoError, "", nil)

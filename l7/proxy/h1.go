@@ -49,8 +49,26 @@ func (c *conn1) data(p []byte) {
 // plain implements Direct.
 func (c *conn1) plain() (*link, *http1.Machine) { return c.l, c.m }
 
-// Write implements Stream.
-func (c *conn1) Write(p []byte) int { return c.l.content(c.m, c.tunnel, p) }
+// Write implements Stream: content, or bytes of the protocol that a tunnel carries.
+func (c *conn1) Write(p []byte) int {
+	l := c.l
+	if !l.accepts() {
+		return 0
+	}
+	if !c.tunnel {
+		var err error
+		if l.out, err = c.m.AppendDataHeader(l.buffer(), len(p)); err != nil {
+			return len(p) // more than its length: the machine that received it has checked it
+		}
+	}
+	n := l.through(p)
+	l.out = append(l.buffer(), p[n:]...)
+	if !c.tunnel {
+		l.out = c.m.AppendDataTail(l.out)
+	}
+	l.touch()
+	return len(p)
+}
 
 // finish ends the message that is sent, and returns an error where its length is wrong.
 func (c *conn1) finish(trailers []semantics.Field) (err error) {

@@ -484,7 +484,7 @@ func TestHTTP3RejectsAfterGoAway(t *testing.T) {
 	r.do(r.worker.Drain)
 	r.eventually("the second GOAWAY", func() bool {
 		for _, f := range r.worker.fronts3 {
-			return f.state == leaving
+			return f.state == refusing
 		}
 		return false
 	})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/tls"
 )
@@ -31,12 +30,21 @@ type session interface {
 	failed(err error)
 }
 
+// handshake is what a handshake of TLS is reported to.
+type handshake interface {
+	arrived() // something of the peer
+	established()
+}
+
+// dialer is what it is reported to that the transport to a backend is established.
+type dialer interface{ connected() }
+
 // link is a connection with its buffers. One that has nothing to send and nothing received has none.
 type link struct {
-	w       *Worker
+	w       *runner
 	conn    transport.Conn
-	engine  *tls.Engine // nil without TLS
-	watch   *watch      // until the ClientHello has been read, nil if nothing of it is wanted
+	engine  *tls.Engine    // nil without TLS
+	watch   func(p []byte) // gets ciphertext before the engine does, nil if nothing wants it
 	session session
 
 	raw []byte // ciphertext that was received and not decrypted yet
@@ -49,8 +57,8 @@ type link struct {
 	bypass     mover // its input goes to another connection; nil if not
 	bypassFrom *link // whose input goes to this one, and waits until it takes more
 	moves      moveState
-	dial       *dialing    // while it is a connection to a backend that is being established
-	info       *clientInfo // of a client, nil if the listener refused it
+	dial       dialer      // while it is a connection to a backend that is being established
+	opening    handshake   // of TLS
 	onClosed   func(*link) // of a client, nil otherwise
 	timer      uint32
 	armed      clock.Time // when the timer fires: not after the deadlines
@@ -71,7 +79,7 @@ type link struct {
 }
 
 // newLink returns a link for conn, which is nil while it is dialed.
-func (w *Worker) newLink(conn transport.Conn) *link {
+func newLink(w *runner, conn transport.Conn) *link {
 	l := &link{w: w, conn: conn, armed: clock.Never, inputBy: clock.Never, outputBy: clock.Never}
 	l.timer = w.newTimer(l)
 	if conn != nil {
@@ -283,26 +291,6 @@ func (l *link) through(p []byte) int {
 	}
 	l.blocked = n < len(p)
 	return n
-}
-
-// content sends content of HTTP/1.1, or bytes of the protocol that a tunnel carries, and returns how many it takes.
-func (l *link) content(m *http1.Machine, tunnel bool, p []byte) int {
-	if !l.accepts() {
-		return 0
-	}
-	if !tunnel {
-		var err error
-		if l.out, err = m.AppendDataHeader(l.buffer(), len(p)); err != nil {
-			return len(p) // more than its length: the machine that received it has checked it
-		}
-	}
-	n := l.through(p)
-	l.out = append(l.buffer(), p[n:]...)
-	if !tunnel {
-		l.out = m.AppendDataTail(l.out)
-	}
-	l.touch()
-	return len(p)
 }
 
 // flush sends what is gathered.

@@ -10,11 +10,11 @@ import (
 
 // decrypt passes ciphertext through the engine. It borrows p.
 func (l *link) decrypt(p []byte) {
-	if o, ok := l.session.(*opening); ok {
-		o.begun = true
+	if l.stage == linkHandshaking {
+		l.opening.arrived()
 	}
 	if l.watch != nil {
-		l.watch.see(l, p)
+		l.watch(p)
 	}
 	for !l.closed() {
 		if l.demand == paused || len(l.in) > 0 { // the session waits: the rest stays as it is
@@ -37,7 +37,7 @@ func (l *link) decrypt(p []byte) {
 			return
 		case tls.HandshakeComplete:
 			l.stage = linkOpen
-			l.w.handshaken(l)
+			l.opening.established()
 		case tls.Data:
 			l.deliver(ev.Data)
 		case tls.PeerClosed:

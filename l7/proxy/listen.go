@@ -48,34 +48,36 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	ln := at.current
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
-	l := w.newLink(conn)
-	w.fronts[l], l.onClosed = struct{}{}, w.frontClosed
+	l := newLink(&w.runner, conn)
+	w.fronts[l], l.onClosed = nil, w.frontClosed
 	if ln.onlyHTTP3() || !at.admit() {
 		l.session = closer{}
 		l.abort()
 		return l
 	}
 	l.outputTime = ln.Timeouts.Write
-	l.info = &clientInfo{at: at, link: l, addr: l.remote, tls: ln.TLS != nil}
-	l.info.use(ln)
+	info := &clientInfo{at: at, link: l, addr: l.remote, tls: ln.TLS != nil}
+	w.fronts[l] = info
+	info.use(ln)
 	if ln.sendsHeader(l.remote.Addr()) {
-		newHeaderReader(l, l.info)
+		newHeaderReader(l, info)
 	} else {
-		w.begin(l, l.info)
+		w.begin(l, info)
 	}
 	return l
 }
 
 // clientClosed forgets the connection of a client.
 func (w *Worker) clientClosed(l *link) {
+	info := w.fronts[l]
 	w.counters.open.Add(-1)
 	delete(w.fronts, l)
-	if l.info == nil { // it was refused
+	if info == nil {
 		return
 	}
-	l.info.at.admission.leave()
-	if l.info.owns != nil {
-		w.disown(l.info)
+	info.at.admission.leave()
+	if info.owns != nil {
+		w.disown(info)
 	}
 }
 
@@ -84,11 +86,12 @@ func (w *Worker) begin(l *link, info *clientInfo) {
 	ln := info.listener
 	switch {
 	case ln.TLS != nil:
-		l.session, l.stage = &opening{l: l, info: info}, linkHandshaking
+		o := &opening{l: l, info: info}
+		l.session, l.opening, l.stage = o, o, linkHandshaking
 		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
 		if ln.Table.ReadsHello() {
-			l.watch = &watch{}
+			l.watch = (&watch{l: l, info: info}).see
 		}
 	case ln.Stream == StreamTLS:
 		newPeeking(l, info)
@@ -104,13 +107,9 @@ func (w *Worker) begin(l *link, info *clientInfo) {
 	}
 }
 
-// handshaken begins the protocol that the handshake agreed on.
-func (w *Worker) handshaken(l *link) {
-	if l.dial != nil {
-		l.dial.established()
-		return
-	}
-	o := l.session.(*opening)
+// established begins the protocol that the handshake agreed on.
+func (o *opening) established() {
+	l := o.l
 	s := l.engine.ConnectionState()
 	o.info.established(&s)
 	ln := o.info.listener
@@ -145,17 +144,18 @@ type opening struct {
 
 func (o *opening) input(p []byte, fin bool) int { return len(p) }
 func (o *opening) writable()                    {}
+func (o *opening) arrived()                     { o.begun = true }
 
 func (o *opening) expired(bool) {
 	if o.begun {
-		o.l.w.handshakeFailed(o.info, errConnectTimeout.name, "no handshake in time")
+		o.info.at.w.handshakeFailed(o.info, errConnectTimeout.name, "no handshake in time")
 	}
 	o.l.abort()
 }
 
 func (o *opening) failed(err error) {
 	if o.begun {
-		o.l.w.handshakeFailed(o.info, errTLS.name, err.Error())
+		o.info.at.w.handshakeFailed(o.info, errTLS.name, err.Error())
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *sniffing) writable() {}
 
 func (s *sniffing) expired(bool) {
 	if len(s.held) > 0 {
-		s.l.w.refuseInput(s.info, "HTTP/2", 0, Refusal(http1.Incomplete), 1)
+		s.info.at.w.refuseInput(s.info, "HTTP/2", 0, Refusal(http1.Incomplete), 1)
 	}
 	s.l.close()
 }

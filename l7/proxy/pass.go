@@ -61,7 +61,7 @@ type passEnd struct {
 
 // newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
 func newPass(l *link, info *clientInfo, first []byte) {
-	w := l.w
+	w := info.at.w
 	p := &pass{w: w, info: info, first: first, began: w.now}
 	p.wait.p = p
 	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
@@ -127,7 +127,7 @@ func (p *pass) dialTo(b *pool.Backend) error {
 	if p.w.overtakes(&p.wait, p.backs(b), b) {
 		return errBackendFull
 	}
-	p.dial = &dialing{key: p.key(b), client: p.info, pass: p}
+	p.dial = &dialing{w: p.w, key: p.key(b), client: p.info, pass: p}
 	err := p.w.connect(p.dial)
 	if err != nil {
 		p.dial = nil
@@ -256,14 +256,14 @@ func (p *pass) unavailable() {
 func (p *pass) refuse(a clienthello.Alert) {
 	p.finish(pool.Canceled)
 	if p.info.listener.Stream == StreamTLS {
-		p.client.l.alert(a)
+		alert(p.client.l, a)
 		return
 	}
 	p.client.l.abort()
 }
 
-// alert ends the connection by an alert in the clear.
-func (l *link) alert(a clienthello.Alert) {
+// alert ends a connection by an alert in the clear.
+func alert(l *link, a clienthello.Alert) {
 	l.out = a.Append(l.buffer())
 	l.closeBy(closeLinger)
 	l.close()

@@ -23,7 +23,7 @@ func newPeeking(l *link, info *clientInfo) {
 
 func (k *peeking) input(p []byte, fin bool) int {
 	if k.held == nil {
-		k.held = k.l.w.getBuffer()
+		k.held = k.info.at.w.getBuffer()
 	}
 	k.held = append(k.held, p...)
 	hello, err := k.peeker.Parse(k.held)
@@ -54,7 +54,7 @@ func (k *peeking) refuse(err error) {
 	k.drop(err.Error())
 	var e *clienthello.Error
 	if errors.As(err, &e) {
-		k.l.alert(e.Alert)
+		alert(k.l, e.Alert)
 		return
 	}
 	k.l.abort()
@@ -62,11 +62,11 @@ func (k *peeking) refuse(err error) {
 
 // drop ends the wait for a hello. Connections that end before its first byte leave no line in the access log.
 func (k *peeking) drop(reason string) {
-	k.l.w.counters.stream.hellos.Add(1)
+	k.info.at.w.counters.stream.hellos.Add(1)
 	if len(k.held) > 0 {
-		k.l.w.recordRefused(k.info, "TLS", 0, errTLS.name, reason)
+		k.info.at.w.recordRefused(k.info, "TLS", 0, errTLS.name, reason)
 	}
-	k.l.w.putBuffer(&k.held)
+	k.info.at.w.putBuffer(&k.held)
 	k.l.session = closer{} // what else comes is dropped
 }
 
@@ -97,12 +97,14 @@ func (c *clientInfo) hello(h *clienthello.Hello) {
 
 // watch reads the ClientHello of TLS that ends here, beside the engine.
 type watch struct {
+	l      *link
+	info   *clientInfo
 	held   []byte // a part of the hello
 	peeker clienthello.Peeker
 }
 
 // see takes what has come before the engine takes it. Once the hello is complete, or is none, it ends.
-func (v *watch) see(l *link, p []byte) {
+func (v *watch) see(p []byte) {
 	all := p
 	if v.held != nil {
 		v.held = append(v.held, p...)
@@ -111,13 +113,13 @@ func (v *watch) see(l *link, p []byte) {
 	h, err := v.peeker.Parse(all)
 	switch {
 	case err == clienthello.ErrIncomplete && v.held == nil:
-		v.held = append(l.w.getBuffer(), p...)
+		v.held = append(v.l.w.getBuffer(), p...)
 		return
 	case err == clienthello.ErrIncomplete:
 		return
 	case err == nil:
-		l.info.hello(h)
+		v.info.hello(h)
 	}
-	l.w.putBuffer(&v.held)
-	l.watch = nil
+	v.l.w.putBuffer(&v.held)
+	v.l.watch = nil
 }

@@ -57,7 +57,7 @@ func (a *headerReader) input(p []byte, fin bool) int {
 func (a *headerReader) begin(p []byte, n int) int {
 	l := a.l
 	l.inputBy = clock.Never
-	l.w.begin(l, a.info)
+	a.info.at.w.begin(l, a.info)
 	if l.engine == nil || l.closed() {
 		return n
 	}
@@ -69,8 +69,8 @@ func (a *headerReader) begin(p []byte, n int) int {
 
 // refuse ends a connection without a valid header (section 2: the receiver must abort).
 func (a *headerReader) refuse() {
-	a.l.w.counters.headers.Add(1)
-	a.l.w.recordRefused(a.info, "PROXY", 0, errRequest.name, "no valid header")
+	a.info.at.w.counters.headers.Add(1)
+	a.info.at.w.recordRefused(a.info, "PROXY", 0, errRequest.name, "no valid header")
 	a.l.w.putBuffer(&a.held)
 	a.l.abort()
 }

@@ -246,7 +246,7 @@ func (w *Worker) checkQueue(bs *backends) {
 		if v.begin(); bs.first == v {
 			break
 		}
-		if v.x != nil && v.x.waits == awaited(&w.run) {
+		if v.x != nil && v.x.waits == awaited(batchEnd{}) {
 			begun++
 		}
 	}

@@ -308,11 +308,11 @@ func (s *soak) report(age time.Duration) {
 				if old := s.worker.now.Sub(one.began); old >= age {
 					s.t.Logf("exchange: %v old, %v without progress, status %d, attempts %d, to %s, phase %v, waits for %T, up %s, down %s",
 						old, s.worker.now.Sub(one.progress), one.status, one.attempts, one.backendName, one.phase, one.waits, one.up.state(), one.down.state())
-					s.t.Logf("its sides: %s; %s", side(one.front), side(one.back))
+					s.t.Logf("its sides: %s; %s", sideOf(one.front), sideOf(one.back))
 				}
 			case *link:
 				if age == 0 {
-					s.t.Log("connection: ", one.state())
+					s.t.Log("connection: ", stateOf(one))
 				}
 			}
 		}
@@ -323,20 +323,20 @@ func (r *relay) state() string {
 	return fmt.Sprintf("(%d bytes, %d held, ended %v, sent %v, paused %v)", r.bytes, len(r.held), r.ended, r.sent, r.paused)
 }
 
-func (l *link) state() string {
+func stateOf(l *link) string {
 	return fmt.Sprintf("%T, client %v, TLS %v, stage %v, demand %v, blocked %v, full %v, input %v, %d in, %d raw, %d to send, bypass %v",
 		l.session, l.onClosed != nil, l.engine != nil, l.stage, l.demand, l.blocked, l.full, l.input, len(l.in), len(l.raw), l.unsent(), l.bypass != nil)
 }
 
-// side describes one side of an exchange.
-func side(s Stream) string {
+// sideOf describes one side of an exchange.
+func sideOf(s Stream) string {
 	switch s := s.(type) {
 	case *front1:
-		return fmt.Sprintf("%s, its exchange %v, request %d", s.l.state(), s.user != nil, s.request)
+		return fmt.Sprintf("%s, its exchange %v, request %d", stateOf(s.l), s.user != nil, s.request)
 	case *back1:
-		return fmt.Sprintf("%s, its exchange %v, broken %v", s.l.state(), s.user != nil, s.broken)
+		return fmt.Sprintf("%s, its exchange %v, broken %v", stateOf(s.l), s.user != nil, s.broken)
 	case *stream2:
-		return s.c.l.state()
+		return stateOf(s.c.l)
 	}
 	return fmt.Sprintf("%T", s)
 }

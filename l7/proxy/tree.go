@@ -74,17 +74,6 @@ const (
 	AllowColliding                   // backends get them
 )
 
-// Timeouts of a listener's connections. 0 is none.
-type Timeouts struct {
-	Handshake time.Duration // of TLS
-	Header    time.Duration // from the first byte of a request to the end of its header
-	Body      time.Duration // without progress
-	Write     time.Duration // without progress
-	Idle      time.Duration // between requests
-	Drain     time.Duration // of all connections, once the listener is removed
-	Tunnel    time.Duration // without a byte in either direction of a WebSocket or of a connection that is passed through
-}
-
 // Limits of a listener. 0 is none.
 type Limits struct {
 	Connections int64 // open ones, of all that share the Admission

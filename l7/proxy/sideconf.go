@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/semantics"
+)
+
+// Timeouts of a listener's connections. 0 is none.
+type Timeouts struct {
+	Handshake time.Duration // of TLS
+	Header    time.Duration // from the first byte of a request to the end of its header
+	Body      time.Duration // without progress
+	Write     time.Duration // without progress
+	Idle      time.Duration // between requests
+	Drain     time.Duration // of all connections, once the listener is removed
+	Tunnel    time.Duration // without a byte in either direction of a WebSocket or of a connection that is passed through
+}
+
+// Conf is what a side has to know of the listener at which a client came in. It changes as the configuration does.
+type Conf struct {
+	Timeouts *Timeouts
+}
+
+// drainGrace is how long a connection without a request is kept once its listener has gone: what its client has sent by the time
+// that it knows is still served.
+const drainGrace = 250 * time.Millisecond
+
+const (
+	// maxShared bounds the requests at a time on one connection.
+	maxShared = 128
+	// backWindow bounds the content of a response that waits for its client. The window of the connection is that of all
+	// requests together: clients that do not read hold up no other client.
+	backWindow = 128 << 10
+)
+
+// departure is how far the end of a client's connection is.
+type departure uint8
+
+const (
+	serving  departure = iota
+	warned             // GOAWAY was sent without a last stream: requests that are under way are served
+	refusing           // GOAWAY was sent with the last one
+	parting            // of HTTP/3: the last response is under way
+)
+
+// expects reports whether the client waits for 100 (Continue).
+func expects(fields []semantics.Field) bool {
+	for i := range fields {
+		if fields[i].Name == "expect" {
+			return strings.EqualFold(fields[i].Value, "100-continue")
+		}
+	}
+	return false
+}
+
+// tooLarge is the response to a request whose header is above the limit.
+var tooLarge = semantics.Message{Status: 431}
