@@ -113,7 +113,12 @@ l7/transport      : clock ip socket stack stack/host tcp wire
 l7/quicconn       : l7/transport quic socket
 l7/rewrite        : internal/random semantics
 l7/pool           : clock gateway/health gateway/maglev internal/random
-l7/proxy          : clock l7/pool l7/quicconn l7/rewrite l7/route l7/transport http1 http2 http3 http3/qpack quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/link           : clock l7/transport tls
+l7/side           : http1 http2 l7/link semantics
+l7/h1side         : clock http1 l7/link l7/side semantics
+l7/h2side         : clock http1 http2 l7/link l7/side semantics
+l7/h3side         : clock http1 http3 http3/qpack l7/link l7/quicconn l7/side quic semantics
+l7/proxy          : clock l7/h1side l7/h2side l7/h3side l7/link l7/pool l7/quicconn l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
 l7/control        : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/pool l7/proxy l7/quicconn l7/rewrite l7/route l7/transport internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/transport"
 )
@@ -69,7 +70,7 @@ func (w *Worker) admissionOf(ln *Listener) *Admission {
 func (w *Worker) listen(l *listening, ln *Listener) (err error) {
 	l.current = ln
 	if l.socket == nil && !ln.onlyHTTP3() {
-		l.socket, err = w.loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l, c) })
+		l.socket, err = w.Loop.Listen(ln.Address, func(c transport.Conn) transport.Handler { return w.accept(l, c) })
 	}
 	return errors.Join(err, w.listen3(l))
 }
@@ -123,22 +124,22 @@ func (w *Worker) remove(key string, l *listening) {
 		}
 	}
 	if t := l.current.Timeouts.Drain; t > 0 {
-		w.after(t, l)
+		w.After(t, l)
 	}
 }
 
-// fired ends what is left of a listener that was removed, at the end of its drain time.
-func (l *listening) fired() {
+// Fired ends what is left of a listener that was removed, at the end of its drain time.
+func (l *listening) Fired() {
 	w := l.w
 	for f, info := range w.fronts {
 		if info != nil && info.at == l {
-			f.mode = closeReset
-			f.fail(errDrained)
+			f.Mode = link.Reset
+			f.Fail(errDrained)
 		}
 	}
 	for c, f := range w.fronts3 {
 		if c.at == l {
-			f.close(http3.NoError, "", errDrained)
+			f.Close(http3.NoError, "", errDrained)
 		}
 	}
 }
@@ -177,23 +178,23 @@ func (w *Worker) forget(k backsKey) {
 
 // front is the session of a client's connection.
 type front interface {
-	session
-	// drain ends the connection as soon as nothing is lost by it.
-	drain()
+	link.Session
+	// Drain ends the connection as soon as nothing is lost by it.
+	Drain()
 }
 
 // drainOpening is how long a handshake that is in progress may still take.
 const drainOpening = time.Second
 
 // drain ends the connection of a client as soon as nothing is lost by it.
-func drain(l *link) {
-	switch f, ok := l.session.(front); {
-	case l.stage == linkClosing:
+func drain(l *link.Link) {
+	switch f, ok := l.Session.(front); {
+	case l.Stage == link.Closing:
 	case ok:
-		f.drain()
+		f.Drain()
 	default: // a handshake, or what comes before the protocol is known
-		if by := l.w.now.Add(drainOpening); by < l.inputBy {
-			l.deadline(&l.inputBy, drainOpening)
+		if by := l.Runner.Now.Add(drainOpening); by < l.InputBy {
+			l.Deadline(&l.InputBy, drainOpening)
 		}
 	}
 }

@@ -179,9 +179,9 @@ func TestEarlyAnswers(t *testing.T) {
 // heldBytes counts what the worker holds for connections and exchanges.
 func (r *memRig) heldBytes() (n int) {
 	for l, info := range r.worker.fronts {
-		n += cap(l.in) + cap(l.out) + cap(l.raw) + cap(l.sealed)
+		n += cap(l.In) + cap(l.Out) + cap(l.Raw) + cap(l.Sealed)
 		if info.conn != nil {
-			info.conn.each(func(user any) {
+			info.conn.Each(func(user any) {
 				x := user.(*exchange)
 				n += cap(x.up.held) + cap(x.down.held)
 			})

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -22,30 +23,30 @@ func (x *exchange) route() {
 		return
 	}
 	if m.Scheme != "http" && m.Scheme != "https" || isWebSocket(m) && !isHandshake(m) {
-		x.refuse(Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
+		x.refuse(side.Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
 		return
 	}
 	if max := c.listener.Limits.Target; max > 0 && len(m.Path) > max {
-		x.w.refuse(c, Refusal(http1.Size), 1)
+		x.w.refuse(c, side.Refusal(http1.Size), 1)
 		x.answer(errTarget)
 		return
 	}
 	if c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields) {
-		x.refuse(RefusedMessage)
+		x.refuse(side.RefusedMessage)
 		return
 	}
 	path, query := semantics.SplitTarget(m.Path)
 	if m.Path != "*" {
 		normal, buf, err := semantics.NormalizePath(x.path, path)
 		if err != nil {
-			x.refuse(RefusedPath)
+			x.refuse(side.RefusedPath)
 			return
 		}
 		x.path, path = buf[:0], normal
 	}
 	host, ok := normalHost(m)
 	if !ok {
-		x.refuse(Refusal(http1.Host))
+		x.refuse(side.Refusal(http1.Host))
 		return
 	}
 	if c.misdirects(host) {
@@ -62,7 +63,7 @@ func (x *exchange) route() {
 	}
 	n := c.listener.Table.Find(r)
 	if x.ambiguous(r, n) {
-		x.refuse(RefusedPath)
+		x.refuse(side.RefusedPath)
 		return
 	}
 	if n < 0 {
@@ -103,7 +104,7 @@ func (x *exchange) session() bool {
 	token, ok := rewrite.Cookie(x.request.Fields, s.Name)
 	for i := 0; ok && i < len(x.rule.Backends); i++ {
 		p := x.rule.Backends[i].Pool
-		if b, _ := p.FromToken(x.w.now, token); b != nil {
+		if b, _ := p.FromToken(x.w.Now, token); b != nil {
 			x.pooled, x.preferred, x.kept = p, b, b
 			return true
 		}
@@ -155,7 +156,7 @@ func (x *exchange) forward(path, query string) {
 func (x *exchange) attempt() {
 	b, refusal := x.preferred, pool.NotRefused
 	if x.preferred = nil; b == nil {
-		b, refusal = x.pooled.Pick(x.w.now, x.hash, &x.tried)
+		b, refusal = x.pooled.Pick(x.w.Now, x.hash, &x.tried)
 	}
 	if b == nil {
 		f := errUnavailable
@@ -165,10 +166,10 @@ func (x *exchange) attempt() {
 		x.answer(f)
 		return
 	}
-	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.now
+	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.Now
 	x.tried.Add(b)
 	x.wait.turn = 0
-	b.Start(x.w.now)
+	b.Start(x.w.Now)
 	x.on(begun)
 	x.w.open(x)
 	x.deadline()
@@ -185,7 +186,7 @@ func (x *exchange) account(f *failure) {
 	if f != nil {
 		o.Failure = f.class
 	}
-	b.Done(x.w.now, o)
+	b.Done(x.w.Now, o)
 }
 
 // backFailed says that the attempt has failed.
@@ -301,7 +302,7 @@ func (x *exchange) mayRetry(f *failure) bool {
 	if unserved && len(x.up.kept) == 0 {
 		return true
 	}
-	return (unserved || x.attempts < x.rule.Attempts) && x.pooled.RetryAllowed(x.w.now)
+	return (unserved || x.attempts < x.rule.Attempts) && x.pooled.RetryAllowed(x.w.Now)
 }
 
 // maxStale bounds the attempts on connections that turn out to be closed.
@@ -316,7 +317,7 @@ func (x *exchange) deadline() {
 	whole, attempt, idle := x.bounds()
 	if by := min(whole, attempt, idle); by < x.armed {
 		x.armed = by
-		x.w.wheel.Arm(x.timer, by)
+		x.w.Wheel.Arm(x.timer, by)
 	}
 }
 
@@ -373,11 +374,11 @@ func (x *exchange) idleTime() (idle time.Duration) {
 // it wants of a request that goes on.
 func (x *exchange) stopped() bool { return !x.phase.answered() && !x.up.ended && !x.up.paused }
 
-// fired is called at the deadline.
-func (x *exchange) fired() {
+// Fired is called at the deadline.
+func (x *exchange) Fired() {
 	x.armed = clock.Never
 	whole, attempt, idle := x.bounds()
-	now := x.w.now
+	now := x.w.Now
 	switch {
 	case now < min(whole, attempt, idle):
 		x.deadline()

@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/h1side"
+	"github.com/millrace/millrace/l7/h2side"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/tls"
@@ -66,12 +69,12 @@ func (w *Worker) open(x *exchange) {
 		w.openNow(x)
 		return
 	}
-	t := taskStart
+	t := link.Start
 	if x.wait.turn != 0 {
-		t = taskRestart
+		t = link.Restart
 	}
 	x.waits = batchEnd{}
-	w.run.add(t, x, &x.tasks)
+	w.Run.Add(t, x, &x.tasks)
 }
 
 // batchEnd is the end of the batch, after which an exchange asks for a connection.
@@ -80,9 +83,9 @@ type batchEnd struct{}
 // withdraw implements awaited. The exchange stays in the queue, which may be for another request by then.
 func (batchEnd) withdraw(*exchange) {}
 
-// run implements runnable.
-func (x *exchange) run(t task) {
-	if x.tasks.clear(t); x.waits == awaited(batchEnd{}) {
+// Run implements runnable.
+func (x *exchange) Run(t link.Task) {
+	if x.tasks.Clear(t); x.waits == awaited(batchEnd{}) {
 		x.waits = nil
 		x.w.openNow(x)
 	}
@@ -127,7 +130,7 @@ func (x *exchange) withdraw() {
 // dialing is the session of a connection to a backend that is being established.
 type dialing struct {
 	w       *Worker
-	l       *link
+	l       *link.Link
 	key     backsKey
 	waiting []*exchange // with HTTP/2 several may wait for one connection
 	pass    *pass       // in place of exchanges
@@ -167,30 +170,30 @@ func (w *Worker) connect(d *dialing) error {
 	if !b.ConnOpened() {
 		return errBackendFull
 	}
-	l := newLink(&w.runner, nil)
-	l.session, l.dial, l.opening, l.stage, d.l = d, d, d, linkConnecting, l
+	l := link.New(&w.Runner, nil)
+	l.Session, l.Dial, l.Opening, l.Stage, d.l = d, d, d, link.Connecting, l
 	var conn transport.Conn
 	var err error
 	if p.Protocol == OverQUIC {
 		err = w.dialQUIC(d)
 	} else {
-		conn, err = w.loop.Dial(b.Address(), l)
+		conn, err = w.Loop.Dial(b.Address(), l)
 	}
 	if err != nil {
 		w.connClosed(b)
-		l.finish()
+		l.Finish()
 		return err
 	}
 	w.counters.backOpened.Add(1)
-	l.conn, l.remote = conn, b.Address()
-	l.outputTime = backWrite
+	l.Conn, l.Remote = conn, b.Address()
+	l.OutputTime = link.BackWrite
 	bs := w.backsTo(d.key)
 	bs.opening = append(bs.opening, d)
 	if p.TLS != nil && conn != nil {
-		l.engine = tls.NewClientEngine(p.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+		l.Engine = tls.NewClientEngine(p.TLS, tls.EngineOptions{Coroutines: w.coroutines})
 	}
-	l.blocked = true // until it is established
-	l.deadline(&l.inputBy, cmp.Or(p.Connect, DefaultConnect))
+	l.Blocked = true // until it is established
+	l.Deadline(&l.InputBy, cmp.Or(p.Connect, DefaultConnect))
 	return nil
 }
 
@@ -200,38 +203,38 @@ const maxWaiting = 64
 // waiting returns how many exchanges may wait for one connection.
 func (bs *backends) waiting() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
 
-// connected is called when the transport is established.
-func (d *dialing) connected() {
+// Connected is called when the transport is established.
+func (d *dialing) Connected() {
 	if d.key.pool.ProxyHeader.Version != 0 {
 		d.sendHeader()
 	}
-	if d.l.engine == nil {
-		d.established()
+	if d.l.Engine == nil {
+		d.Established()
 		return
 	}
-	d.l.touch() // the ClientHello
+	d.l.Touch() // the ClientHello
 }
 
-// established begins the protocol.
-func (d *dialing) established() {
+// Established begins the protocol.
+func (d *dialing) Established() {
 	l, p := d.l, d.key.pool
-	l.inputBy = clock.Never
+	l.InputBy = clock.Never
 	if d.pass != nil {
 		d.end()
 		d.pass.opened(l)
 		return
 	}
 	h2 := p.Protocol == HTTP2
-	if l.engine != nil {
-		if p := l.engine.ConnectionState().NegotiatedProtocol; p != "" {
+	if l.Engine != nil {
+		if p := l.Engine.ConnectionState().NegotiatedProtocol; p != "" {
 			h2 = p == "h2"
 		}
 	}
 	s := newServer(d.w, d.key)
 	if h2 {
-		s.conn = newBack2(l, cmp.Or(p.Connect, DefaultConnect), s)
+		s.conn = h2side.NewBack(l, cmp.Or(p.Connect, DefaultConnect), s)
 	} else {
-		s.conn = newBack1(l, s)
+		s.conn = h1side.NewBack(l, s)
 	}
 	d.begin(s, h2)
 }
@@ -264,23 +267,23 @@ func (d *dialing) begin(s *server, shared bool) {
 // end takes d from the connections that are being opened.
 func (d *dialing) end() {
 	w := d.w
-	d.l.dial = nil
+	d.l.Dial = nil
 	bs := w.backsTo(d.key)
 	bs.opening = slices.DeleteFunc(bs.opening, func(o *dialing) bool { return o == d })
 	d.waiting = nil
 	w.forget(d.key)
 }
 
-func (d *dialing) input(p []byte, _ bool) int { return len(p) }
-func (d *dialing) writable()                  {}
-func (d *dialing) arrived()                   {}
+func (d *dialing) Input(p []byte, _ bool) int { return len(p) }
+func (d *dialing) Writable()                  {}
+func (d *dialing) Arrived()                   {}
 
-func (d *dialing) expired(bool) {
-	d.l.abort()
-	d.failed(errConnectTimeout)
+func (d *dialing) Expired(bool) {
+	d.l.Abort()
+	d.Failed(errConnectTimeout)
 }
 
-func (d *dialing) failed(err error) {
+func (d *dialing) Failed(err error) {
 	w, waiting := d.w, d.waiting
 	w.counters.backFailed.Add(1)
 	w.connClosed(d.key.backend)

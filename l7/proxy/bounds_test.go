@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -31,7 +32,7 @@ func TestAClientThatTakesNoAnswerIsCut(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, echoBackend(t, false), func(r *rig) {
-				r.each(func(l *Listener) { l.Timeouts = Timeouts{Write: 300 * time.Millisecond} })
+				r.each(func(l *Listener) { l.Timeouts = side.Timeouts{Write: 300 * time.Millisecond} })
 				c.set(r)
 			})
 			conn, err := net.Dial("tcp", r.addr)
@@ -62,7 +63,7 @@ func TestAClientThatTakesNoAnswerIsCut(t *testing.T) {
 func TestAClientOfHTTP3ThatTakesNoAnswerIsCut(t *testing.T) {
 	r := http3Rig(t, echoBackend(t, false), func(r *rig) {
 		r.rule.Response = &Response{Status: 200, Body: bytes.Repeat([]byte("x"), 4<<20)}
-		r.tree.Listeners[1].Timeouts = Timeouts{Write: 300 * time.Millisecond}
+		r.tree.Listeners[1].Timeouts = side.Timeouts{Write: 300 * time.Millisecond}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

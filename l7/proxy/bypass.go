@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/link"
+	"github.com/millrace/millrace/l7/side"
 )
 
 // bypassLeast is the content for which it pays to move it without reading: below, a read and a write are cheaper.
@@ -9,11 +11,11 @@ const bypassLeast = 64 << 10
 
 // bypass moves content of one connection to another past the protocol machines.
 type bypass struct {
-	sender   Direct
+	sender   side.Direct
 	r        *relay
 	from     *http1.Machine
 	to       *http1.Machine
-	receiver *link
+	receiver *link.Link
 }
 
 // startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays.
@@ -25,26 +27,28 @@ func (x *exchange) startBypass(r *relay) {
 	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 { // what is kept goes through the relay
 		return
 	}
-	l, from := a.plain()
-	receiver, to := b.plain()
-	if from.Left() < bypassLeast || to.Sending() != http1.Length || l.engine != nil || receiver.engine != nil || l.moves == moveUnsupported {
+	l, from := a.Plain()
+	receiver, to := b.Plain()
+	if from.Left() < bypassLeast || to.Sending() != http1.Length || l.Engine != nil || receiver.Engine != nil || l.Moves == link.Unsupported {
 		return
 	}
 	r.bypassed = bypass{sender: a, r: r, from: from, to: to, receiver: receiver}
-	l.bypass = &r.bypassed
+	l.Bypass = &r.bypassed
 }
 
-// path implements mover.
-func (s *bypass) path() (to *link, most int) { return s.receiver, int(min(s.from.Left(), bypassMost)) }
+// Path implements mover.
+func (s *bypass) Path() (to *link.Link, most int) {
+	return s.receiver, int(min(s.from.Left(), link.BypassMost))
+}
 
-// moved implements mover: content ends with its length.
-func (s *bypass) moved(n int, _ bool) (over bool) {
+// Moved implements mover: content ends with its length.
+func (s *bypass) Moved(n int, _ bool) (over bool) {
 	if n > 0 {
 		s.from.Bypassed(int64(n))
-		s.receiver.out, _ = s.to.AppendDataHeader(s.receiver.out, n) // counts them; content with a length has no framing
+		s.receiver.Out, _ = s.to.AppendDataHeader(s.receiver.Out, n) // counts them; content with a length has no framing
 		s.r.bytes += uint64(n)
-		*s.r.progress = s.receiver.w.now
-		s.sender.progress()
+		*s.r.progress = s.receiver.Runner.Now
+		s.sender.Progress()
 	}
 	return s.from.Left() == 0 // the session has the end of the message to report
 }

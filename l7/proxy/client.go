@@ -5,45 +5,52 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/h1side"
+	"github.com/millrace/millrace/l7/h2side"
+	"github.com/millrace/millrace/l7/h3side"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
 // clientConn is the connection of a client that speaks HTTP: front1, front2 or front3.
 type clientConn interface {
-	// leave makes the request in progress, or those that are under way, the last.
-	leave()
-	// drain ends the connection as soon as nothing is lost by it.
-	drain()
-	// each calls do for what the owner keeps with each stream in use.
-	each(do func(user any))
+	// Leave makes the request in progress, or those that are under way, the last.
+	Leave()
+	// Drain ends the connection as soon as nothing is lost by it.
+	Drain()
+	// Each calls do for what the owner keeps with each stream in use.
+	Each(do func(user any))
 }
 
 // speak has a client's connection speak a version of HTTP.
 func (c *clientInfo) speak(conn clientConn) {
 	if c.conn = conn; c.at.draining() {
-		conn.drain()
+		conn.Drain()
 	}
 }
 
 // speakHTTP1 has a client's connection speak HTTP/1.1.
-func (c *clientInfo) speakHTTP1(l *link) {
+func (c *clientInfo) speakHTTP1(l *link.Link) {
 	o := *c.listener.HTTP1
 	if c.tls {
 		o.Scheme = "https"
 	}
-	c.speak(newFront1(l, o, &c.conf, c))
+	c.speak(h1side.NewFront(l, o, &c.conf, c))
 }
 
 // speakHTTP2 has a client's connection speak HTTP/2.
-func (c *clientInfo) speakHTTP2(l *link) { c.speak(newFront2(l, *c.listener.HTTP2, &c.conf, c)) }
+func (c *clientInfo) speakHTTP2(l *link.Link) {
+	c.speak(h2side.NewFront(l, *c.listener.HTTP2, &c.conf, c))
+}
 
 // use has the client served as a listener says.
 func (c *clientInfo) use(ln *Listener) { c.listener, c.conf.Timeouts = ln, &ln.Timeouts }
 
 // accept3 takes a connection of a client with HTTP/3.
 func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
-	w.enter()
+	w.Enter()
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
 	c := &clientInfo{at: l, tls: true, quic: conn}
@@ -53,41 +60,41 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 	if h, ok := conn.QUIC().Attached().(*hello3); ok {
 		c.ja4, c.alpn = h.ja4, h.alpn
 	}
-	f := newFront3(&w.runner, conn, l.current.HTTP3.Machine, &c.conf, c)
+	f := h3side.NewFront(&w.Runner, conn, l.current.HTTP3.Machine, &c.conf, c)
 	c.conn, w.fronts3[c] = f, f
 	if c.admitted = l.admit(); !c.admitted {
-		f.close(http3.ExcessiveLoad, "", nil)
+		f.Close(http3.ExcessiveLoad, "", nil)
 		return f
 	}
 	return f
 }
 
 // Handle implements Owner.
-func (c *clientInfo) Handle(ev *Event) {
+func (c *clientInfo) Handle(ev *side.Event) {
 	switch {
-	case ev.Kind > Late:
+	case ev.Kind > side.Late:
 		c.handle(ev)
 		return
-	case ev.Kind == Head:
+	case ev.Kind == side.Head:
 		c.begin(ev)
 		return
 	}
 	x, _ := (*ev.User).(*exchange)
 	switch ev.Kind {
-	case Data:
+	case side.Data:
 		if x.requestData(ev.Payload); ev.Left >= bypassLeast && *ev.User != nil {
 			x.startBypass(&x.up)
 		}
-	case End:
+	case side.End:
 		x.requestEnd(ev.Trailers)
-	case Writable:
+	case side.Writable:
 		x.frontWritable()
-	case Malformed:
+	case side.Malformed:
 		x.abandon(&failure{status: ev.Status, name: errRequest.name})
-	case Late:
+	case side.Late:
 		x.abandon(errRequestTimeout)
-	case Failed:
-		if ev.Err == ErrStuck {
+	case side.Failed:
+		if ev.Err == side.ErrStuck {
 			x.abandon(errWriteTimeout)
 			return
 		}
@@ -96,26 +103,26 @@ func (c *clientInfo) Handle(ev *Event) {
 }
 
 // handle handles the events of the connection.
-func (c *clientInfo) handle(ev *Event) {
+func (c *clientInfo) handle(ev *side.Event) {
 	switch w := c.at.w; ev.Kind {
-	case Refused:
+	case side.Refused:
 		if ev.User != nil && *ev.User != nil {
 			w.refuse(c, ev.Reason, ev.N)
 		} else {
 			w.refuseInput(c, ev.Caps.Protocol, ev.Status, ev.Reason, ev.N)
 		}
-	case Stuck:
+	case side.Stuck:
 		w.counters.writeTimeouts.Add(1)
-	case Closed:
+	case side.Closed:
 		c.closed3()
 	}
 }
 
 // begin begins the exchange of a request, if the limits of the listener permit it.
-func (c *clientInfo) begin(ev *Event) {
+func (c *clientInfo) begin(ev *side.Event) {
 	w, ln := c.at.w, c.listener
 	if c.requests++; ln.Limits.Requests > 0 && c.requests >= ln.Limits.Requests {
-		c.conn.leave()
+		c.conn.Leave()
 	}
 	if c.quic != nil {
 		c.moved()
@@ -172,7 +179,7 @@ func (x *exchange) checkBody(p []byte) bool {
 		return true
 	}
 	if !x.caps.Shared { // the connection is of no more use
-		x.client.conn.leave()
+		x.client.conn.Leave()
 		if x.phase.answered() {
 			x.front.Cancel(true)
 			x.frontFailed()

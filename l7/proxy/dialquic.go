@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/h3side"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -24,18 +26,18 @@ func (w *Worker) dialQUIC(d *dialing) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(d.key.pool.Connect, DefaultConnect))
 	qc := &quic.Config{
 		IdleTimeout: cmp.Or(d.key.pool.Idle, DefaultIdle) + time.Minute, MaxStreams: -1,
-		StreamWindow: backWindow, MaxStreamWindow: backWindow, ConnWindow: maxShared * backWindow, MaxConnWindow: maxShared * backWindow,
+		StreamWindow: side.BackWindow, MaxStreamWindow: side.BackWindow, ConnWindow: side.MaxShared * side.BackWindow, MaxConnWindow: side.MaxShared * side.BackWindow,
 	}
 	go func() {
 		defer cancel()
 		t, err := w.endpoints.dialer(w)
 		if err != nil {
-			w.loop.Do(func() { d.failedQUIC(fmt.Errorf("%w: %w", errLocal, err)) })
+			w.Loop.Do(func() { d.failedQUIC(fmt.Errorf("%w: %w", errLocal, err)) })
 			return
 		}
 		q, err := t.Dial(ctx, addr, tc, qc)
 		if err != nil {
-			w.loop.Do(func() { d.failedQUIC(err) })
+			w.Loop.Do(func() { d.failedQUIC(err) })
 			return
 		}
 		w.hub.Serve(q, quicconn.Options{Uni: 3}, uint64(http3.NoError), d.establishedQUIC)
@@ -45,10 +47,10 @@ func (w *Worker) dialQUIC(d *dialing) error {
 
 // failedQUIC says that there is no connection.
 func (d *dialing) failedQUIC(err error) {
-	if d.l.closed() {
+	if d.l.Closed() {
 		return // the deadline was before
 	}
-	d.l.finish()
+	d.l.Finish()
 	var te *quic.TransportError
 	switch {
 	case errors.Is(err, errLocal): // there is no socket
@@ -60,21 +62,21 @@ func (d *dialing) failedQUIC(err error) {
 	default:
 		err = errConnect
 	}
-	d.failed(err)
+	d.Failed(err)
 }
 
 // establishedQUIC begins the requests that wait for a connection.
 func (d *dialing) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	w := d.w
 	s := newServer(w, d.key)
-	b := newBack3(&w.runner, c, s)
+	b := h3side.NewBack(&w.Runner, c, s)
 	s.conn = b
-	if d.l.closed() { // it comes too late
+	if d.l.Closed() { // it comes too late
 		s.state = detached
-		b.conn3.close(http3.NoError, "", nil)
+		b.Conn.Close(http3.NoError, "", nil)
 		return b
 	}
-	d.l.finish()
+	d.l.Finish()
 	d.begin(s, true)
 	return b
 }

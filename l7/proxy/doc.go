@@ -5,10 +5,12 @@
 // between them. It has no goroutine and no lock: the loop calls it, with bytes and with the time. Workers share a Tree,
 // which is the configuration, and its pools.
 //
-//	transport.Conn -> link -> session -> exchange -> session -> link -> transport.Conn
+//	transport.Conn -> link -> side -> exchange -> side -> link -> transport.Conn
 //
-// A link is a connection with its buffers and, where there is TLS, its engine. A session speaks a version of HTTP on it.
-// An exchange is one request and its response. What a receiver does not take yet is held, and its sender is no longer read.
+// A side speaks a version of HTTP on a connection (packages h1side, h2side, h3side): it has a Stream for each request and reports
+// events, which the worker handles one after the other. An exchange is one request and its response. It is in one phase at a time,
+// and only an event of the table in phase.go moves it to another. What a receiver does not take yet is held, and its sender is no
+// longer read.
 //
 // A pass is a connection that is passed through as it is, chosen by its ClientHello or by none. A header of the PROXY protocol
 // may begin connections of clients and those to backends.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/l7/link"
 )
 
 // Requests in progress are answered after Drain, idle connections end, and there are no new ones.
@@ -96,7 +98,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 		once := client1(t, c)
 		once()
 	}
-	time.Sleep(compactTime + 500*time.Millisecond)
+	time.Sleep(link.CompactTime + 500*time.Millisecond)
 	after := heap()
 	per := (after - before) / n
 	t.Logf("%d bytes for each idle connection, both ends", per)

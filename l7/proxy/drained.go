@@ -8,23 +8,23 @@ import (
 // EndStreams ends the WebSockets and the connections that are passed through to a backend whose drain time is over. Both sides of a
 // WebSocket get a Close frame with 1001 where no other frame has been sent in part (RFC 6455 5.5.1, 7.4.1); the rest is reset.
 func (w *Worker) EndStreams(b *pool.Backend) {
-	w.enter()
+	w.Enter()
 	end := func(user any) {
 		if x := user.(*exchange); x.drains(b) {
 			x.endSocket()
 		}
 	}
 	for l, info := range w.fronts {
-		if e, ok := l.session.(*passEnd); ok {
+		if e, ok := l.Session.(*passEnd); ok {
 			if e.p.server.l != nil && e.p.backend == b && !e.p.over {
 				e.p.endDrained()
 			}
 		} else if info != nil && info.conn != nil {
-			info.conn.each(end)
+			info.conn.Each(end)
 		}
 	}
 	for c := range w.fronts3 {
-		c.conn.each(end)
+		c.conn.Each(end)
 	}
 }
 

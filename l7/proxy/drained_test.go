@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/websocket"
@@ -218,7 +219,7 @@ func TestDrainedWebSocketsReadToTheEnd(t *testing.T) {
 	r := drainRig(t)
 	client := r.socket()
 	r.worker.EndStreams(r.to.Backends()[0])
-	client.Write(make([]byte, 4*readSize))
+	client.Write(make([]byte, 4*link.ReadSize))
 	r.run()
 	if got := client.Take(); string(got) != "\x88\x02\x03\xe9" || !client.Ended || client.Reset {
 		t.Errorf("%q, ended %v, reset %v", got, client.Ended, client.Reset)

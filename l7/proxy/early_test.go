@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/l7/side"
+
 	h2 "golang.org/x/net/http2"
 )
 
@@ -87,7 +89,7 @@ func TestDeadlinesAfterSilence(t *testing.T) {
 		r := newRig(t, backend, func(r *rig) {
 			r.pool.Protocol, r.pool.Connect, r.rule.Attempt = to, 500*time.Millisecond, 500*time.Millisecond
 			for _, l := range r.tree.Listeners {
-				l.Timeouts = Timeouts{Handshake: 500 * time.Millisecond, Header: 500 * time.Millisecond, Body: 500 * time.Millisecond, Write: 500 * time.Millisecond}
+				l.Timeouts = side.Timeouts{Handshake: 500 * time.Millisecond, Header: 500 * time.Millisecond, Body: 500 * time.Millisecond, Write: 500 * time.Millisecond}
 			}
 		})
 		time.Sleep(time.Second)

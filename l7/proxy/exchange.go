@@ -4,15 +4,17 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/websocket"
 )
 
 // relay is one direction of an exchange.
 type relay struct {
-	to       Stream // nil while there is nowhere to send
-	from     Stream
+	to       side.Stream // nil while there is nowhere to send
+	from     side.Stream
 	held     []byte // content that the receiver has not taken
 	kept     []byte // content that it has taken, for another attempt,
 	keep     int    // of at most so many bytes; 0 keeps none
@@ -29,7 +31,7 @@ type relay struct {
 // data passes content on. What the receiver does not take is held, and the sender waits.
 func (r *relay) data(w *Worker, p []byte) {
 	r.bytes += uint64(len(p))
-	*r.progress = w.now
+	*r.progress = w.Now
 	if len(r.held) == 0 && r.to != nil {
 		n := r.to.Write(p)
 		r.remember(w, p[:n])
@@ -37,7 +39,7 @@ func (r *relay) data(w *Worker, p []byte) {
 	}
 	if len(p) > 0 {
 		if r.held == nil {
-			r.held = w.getBuffer()
+			r.held = w.GetBuffer()
 		}
 		r.held = append(r.held, p...)
 		if !r.paused && r.from != nil { // a response of the gateway comes from no stream
@@ -55,16 +57,16 @@ func (r *relay) push(w *Worker) {
 	if len(r.held) > 0 {
 		n := r.to.Write(r.held)
 		if n > 0 {
-			*r.progress = w.now
+			*r.progress = w.Now
 		}
 		r.remember(w, r.held[:n])
 		if r.held = r.held[:copy(r.held, r.held[n:])]; len(r.held) > 0 {
 			return
 		}
-		w.putBuffer(&r.held)
+		w.PutBuffer(&r.held)
 	}
 	if r.ended && !r.sent {
-		r.sent, *r.progress = true, w.now
+		r.sent, *r.progress = true, w.Now
 		r.to.End(r.trailers)
 		return
 	}
@@ -88,14 +90,14 @@ type exchange struct {
 	w      *Worker
 	next   *exchange // of the free ones
 	phase  phase
-	tasks  taskSet // it outlives the request
+	tasks  link.TaskSet // it outlives the request
 	client *clientInfo
-	front  Stream
-	back   Stream
-	caps   Caps    // of front
-	direct Direct  // of back
-	server *server // whose back is
-	use    int     // how many requests it has carried, with this one
+	front  side.Stream
+	back   side.Stream
+	caps   side.Caps   // of front
+	direct side.Direct // of back
+	server *server     // whose back is
+	use    int         // how many requests it has carried, with this one
 
 	rule      *Rule
 	pooled    *Pool
@@ -140,7 +142,7 @@ type awaited interface {
 }
 
 // newExchange begins an exchange.
-func (w *Worker) newExchange(c *clientInfo, ev *Event) *exchange {
+func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	x := w.exchanges
 	if x == nil {
 		x = &exchange{w: w}
@@ -151,12 +153,12 @@ func (w *Worker) newExchange(c *clientInfo, ev *Event) *exchange {
 	*x = exchange{} // at once: a literal with fields would be built aside and copied
 	x.fields, x.path, x.target, x.scratch, x.tasks = fields, path, target, scratch, tasks
 	x.w, x.phase, x.client, x.front, x.caps, x.request = w, received, c, ev.Stream, ev.Caps, ev.Message
-	x.began, x.armed, x.wait.x = w.now, clock.Never, x
+	x.began, x.armed, x.wait.x = w.Now, clock.Never, x
 	c.use(c.at.current)
 	x.up.from, x.down.to = x.front, x.front
-	x.up.ended = ev.Ending == EndsNow
-	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.now
-	x.timer = w.newTimer(x)
+	x.up.ended = ev.Ending == side.EndsNow
+	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.Now
+	x.timer = w.NewTimer(x)
 	w.counters.requests.Add(1)
 	w.counters.active.Add(1)
 	return x
@@ -198,19 +200,19 @@ func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestSent() }
 
 // opened says that there is a connection for the request. The exchange sends it.
-func (x *exchange) opened(s *server, back Stream, caps Caps) {
+func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	x.back, x.down.from = back, back
 	x.server, x.direct, x.use = s, caps.Direct, s.uses
 	upgrade := x.outgoing.Protocol != ""
-	end, ending := upgrade || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0, EndsLater
+	end, ending := upgrade || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
 	if end {
-		ending = EndsNow
+		ending = side.EndsNow
 	}
 	if err := back.Head(&x.outgoing, ending); err != nil {
 		x.backFailed(err)
 		return
 	}
-	x.progress = x.w.now
+	x.progress = x.w.Now
 	if !upgrade { // what the client sends ahead is held until there is a tunnel
 		x.up.to, x.up.sent = back, end
 	}
@@ -220,7 +222,7 @@ func (x *exchange) opened(s *server, back Stream, caps Caps) {
 		return
 	}
 	x.on(opened)
-	_ = x.front.Head(&continue100, EndsLater) // if the client waits for it (RFC 9110 10.1.1)
+	_ = x.front.Head(&continue100, side.EndsLater) // if the client waits for it (RFC 9110 10.1.1)
 	x.up.push(x.w)
 	x.requestSent()
 	x.deadline() // of what is left of the request
@@ -237,24 +239,24 @@ func (x *exchange) requestSent() {
 }
 
 // responseHead is the header of a response, or of an interim one.
-func (x *exchange) responseHead(m *semantics.Message, e Ending) {
+func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	if m.Status < 200 && m.Status != 101 {
 		x.interim(m)
 		return
 	}
-	if x.retryStatus(m.Status, errIncomplete) || e == EndsNow && x.retryCall(m) {
+	if x.retryStatus(m.Status, errIncomplete) || e == side.EndsNow && x.retryCall(m) {
 		return
 	}
 	x.up.forget(x.w)
-	x.latency = x.w.now.Sub(x.started)
+	x.latency = x.w.Now.Sub(x.started)
 	out, ok := x.upgraded(m)
 	if !ok {
 		x.backFailed(errUpgrade)
 		return
 	}
-	x.status, x.progress = m.Status, x.w.now
+	x.status, x.progress = m.Status, x.w.Now
 	if out == &x.reply {
-		e = EndsLater
+		e = side.EndsLater
 		x.on(switched)
 	} else {
 		x.on(answered)
@@ -268,7 +270,7 @@ func (x *exchange) responseHead(m *semantics.Message, e Ending) {
 	case x.phase == tunnel:
 		x.up.to = x.back
 		x.up.push(x.w)
-	case e == EndsNow:
+	case e == side.EndsNow:
 		x.down.ended, x.down.sent = true, true
 		x.on(complete)
 	}
@@ -316,11 +318,11 @@ func (x *exchange) finish() {
 	}
 	x.on(finished)
 	w := x.w
-	w.freeTimer(x.timer)
+	w.FreeTimer(x.timer)
 	x.account(nil)
 	x.up.forget(w)
-	w.putBuffer(&x.up.held)
-	w.putBuffer(&x.down.held)
+	w.PutBuffer(&x.up.held)
+	w.PutBuffer(&x.down.held)
 	x.record()
 	x.leaveBack(false)
 	front := x.front

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -55,23 +56,23 @@ var (
 // causeOf returns the failure that an error of an event is, nil if it is another error.
 func causeOf(err error) *failure {
 	switch err {
-	case ErrTerminated:
+	case side.ErrTerminated:
 		return errTerminated
-	case ErrIncomplete:
+	case side.ErrIncomplete:
 		return errIncomplete
-	case ErrProtocol:
+	case side.ErrProtocol:
 		return errProtocol
-	case ErrTimeout:
+	case side.ErrTimeout:
 		return errReadTimeout
-	case ErrSettings:
+	case side.ErrSettings:
 		return errConnectTimeout
-	case ErrUnsent:
+	case side.ErrUnsent:
 		return errUnsent
-	case ErrUnprocessed:
+	case side.ErrUnprocessed:
 		return errUnprocessed
-	case ErrCanceled:
+	case side.ErrCanceled:
 		return errCanceled
-	case ErrUpgrade:
+	case side.ErrUpgrade:
 		return errUpgrade
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/transport"
 )
@@ -36,7 +37,7 @@ func TestErrorsOfConnecting(t *testing.T) {
 		{unix.EHOSTUNREACH, true, errConnect},
 		{unix.ETIMEDOUT, true, errConnectTimeout},
 		{errors.New("tls: bad certificate"), true, errTLS},
-		{errCut, true, errTLS},
+		{link.ErrCut, true, errTLS},
 		{unix.ECONNRESET, false, errTerminated},
 		{io.EOF, false, errTerminated},
 	} {
@@ -59,7 +60,7 @@ func (noDescriptors) Dial(netip.AddrPort, transport.Handler) (transport.Conn, er
 // A gateway without descriptors answers so, and does not blame the backend.
 func TestALocalErrorIsNotTheBackends(t *testing.T) {
 	r := newRig(t, echoBackend(t, false), nil)
-	r.do(func() { r.worker.loop = noDescriptors{r.loop} })
+	r.do(func() { r.worker.Loop = noDescriptors{r.loop} })
 	resp, err := r.client(false).Get("http://" + r.addr)
 	must(t, err)
 	_ = resp.Body.Close()

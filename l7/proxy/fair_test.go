@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/l7/link"
 )
 
 // memStream is the address of the listener of streams of a memRig.
@@ -32,7 +33,7 @@ func TestBulkDoesNotDelayOthers(t *testing.T) {
 	bulk.Write(make([]byte, size))
 	small.Write([]byte("a"))
 	r.run()
-	if left < size-(maxSteps+1)*readSize {
+	if left < size-(link.MaxSteps+1)*link.ReadSize {
 		t.Errorf("%d bytes of the other connection went first", size-left)
 	}
 	if got := r.backs[0].Take(); !bytes.Equal(got, make([]byte, size)) {
@@ -67,15 +68,15 @@ func TestPassThatMovesToAClosedConnectionRests(t *testing.T) {
 	client := r.connect(memStream)
 	client.Window = 0
 	r.run()
-	client.Write(make([]byte, 4*readSize))
+	client.Write(make([]byte, 4*link.ReadSize))
 	r.run()
-	if n := len(r.backs[0].Take()); n != 4*readSize {
+	if n := len(r.backs[0].Take()); n != 4*link.ReadSize {
 		t.Fatalf("%d bytes", n)
 	}
 	r.backs[0].Write([]byte("the rest"))
 	r.backs[0].Abort()
 	r.run()
-	client.Write(make([]byte, readSize))
+	client.Write(make([]byte, link.ReadSize))
 	r.run()
 	r.nothingLeft(client)
 }
@@ -93,14 +94,14 @@ func TestContentThatMovesToAClosedConnectionRests(t *testing.T) {
 	content := append(append([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n22000\r\n"), make([]byte, 0x22000)...), "\r\n0\r\n\r\n"...)
 	r.backs[0].Write(content) // it fills what is gathered for the client
 	r.run()
-	client.Write(make([]byte, 4*readSize))
+	client.Write(make([]byte, 4*link.ReadSize))
 	r.run()
-	if n := len(r.backs[0].Take()); n < 4*readSize {
+	if n := len(r.backs[0].Take()); n < 4*link.ReadSize {
 		t.Fatalf("%d bytes", n)
 	}
 	r.backs[0].Abort()
 	r.run()
-	client.Write(make([]byte, readSize))
+	client.Write(make([]byte, link.ReadSize))
 	r.run()
 	r.nothingLeft(client)
 }

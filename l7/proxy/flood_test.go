@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/h2side"
 	h2 "golang.org/x/net/http2"
 )
 
@@ -75,7 +76,7 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 	timers := -1
 	for range 500 {
 		r.do(func() {
-			timers = len(r.worker.timers) - len(r.worker.freeTimers)
+			timers = len(r.worker.Timers) - len(r.worker.FreeTimers)
 			for _, bs := range r.worker.backs {
 				for len(bs.idle) > 0 {
 					bs.idle[0].drop()
@@ -97,7 +98,7 @@ func TestKeepAlivesOfLongConnections(t *testing.T) {
 	for range 50 {
 		must(t, f.WritePing(false, [8]byte{1}))
 		f.until(h2.FramePing, 0)
-		time.Sleep(2 * allowTime)
+		time.Sleep(2 * h2side.AllowTime)
 	}
 	for range 100_000 { // what comes at once ends it
 		if f.WritePing(false, [8]byte{2}) != nil {

@@ -70,9 +70,9 @@ func TestFailedCallsCountAgainstBackends(t *testing.T) {
 				c, _ := r.call("request")
 				clients = append(clients, c)
 			}
-			st := r.to.Status(r.worker.now).Backends[0]
+			st := r.to.Status(r.worker.Now).Backends[0]
 			if st.Statuses == [6]uint64{} {
-				st = r.to.Status(r.worker.now).Backends[1]
+				st = r.to.Status(r.worker.Now).Backends[1]
 			}
 			if out := st.Ejected > 0; out != (want > 0) {
 				t.Errorf("status %d, message %v: ejected %v", status, message, out)
@@ -116,7 +116,7 @@ func TestFailedCallsAreSentAgain(t *testing.T) {
 				t.Errorf("%+v: content %q", c, content)
 			}
 		}
-		st := r.to.Status(r.worker.now).Backends[0].Statuses
+		st := r.to.Status(r.worker.Now).Backends[0].Statuses
 		if failed := uint64(b.calls - 1); c.want > 1 && (st[5] != failed || st[2] != 1) {
 			t.Errorf("%+v: counted %v", c, st)
 		}

@@ -370,7 +370,7 @@ func (w *Worker) unlisten3(l *listening) {
 	w.endpoints.leave(w, l, l.current.Address)
 	for c, f := range w.fronts3 {
 		if c.at == l {
-			f.drain()
+			f.Drain()
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -86,7 +87,7 @@ func TestHTTP3ClientGivesUp(t *testing.T) {
 	wait(t, "the request", arrived)
 	r.do(func() {
 		for _, f := range r.worker.fronts3 {
-			f.close(http3.InternalError, "test", nil)
+			f.Close(http3.InternalError, "test", nil)
 		}
 	})
 	wait(t, "the end at the backend", cancelled)
@@ -437,7 +438,7 @@ func TestHTTP3Limits(t *testing.T) {
 func TestHTTP3Timeouts(t *testing.T) {
 	backend := served(t, func(_ http.ResponseWriter, req *http.Request) { _, _ = io.Copy(io.Discard, req.Body) })
 	r := http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), func(r *rig) {
-		r.tree.Listeners[1].Timeouts = Timeouts{Header: 200 * time.Millisecond, Body: 200 * time.Millisecond, Idle: 400 * time.Millisecond}
+		r.tree.Listeners[1].Timeouts = side.Timeouts{Header: 200 * time.Millisecond, Body: 200 * time.Millisecond, Idle: 400 * time.Millisecond}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -484,7 +485,7 @@ func TestHTTP3RejectsAfterGoAway(t *testing.T) {
 	r.do(r.worker.Drain)
 	r.eventually("the second GOAWAY", func() bool {
 		for _, f := range r.worker.fronts3 {
-			return f.state == refusing
+			return f.State == side.Refusing
 		}
 		return false
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -50,7 +51,7 @@ func TestIdleTLSConnectionsAreSmall(t *testing.T) {
 			held[i] = open()
 		}
 		busy := heapInUse()
-		r.pass(2 * compactTime)
+		r.pass(2 * link.CompactTime)
 		idle := heapInUse()
 		for _, x := range []struct {
 			when string
@@ -62,7 +63,7 @@ func TestIdleTLSConnectionsAreSmall(t *testing.T) {
 			}
 		}
 		for l := range r.worker.fronts {
-			if cap(l.in)+cap(l.raw)+cap(l.out)+cap(l.sealed) > 0 {
+			if cap(l.In)+cap(l.Raw)+cap(l.Out)+cap(l.Sealed) > 0 {
 				t.Fatal("an idle connection holds a buffer")
 			}
 		}

@@ -31,7 +31,7 @@ func (r *relay) remember(w *Worker, p []byte) {
 		return
 	}
 	if r.kept == nil {
-		r.kept = w.getBuffer()
+		r.kept = w.GetBuffer()
 	}
 	r.kept = append(r.kept, p...)
 	w.counters.kept.Add(int64(len(p)))
@@ -42,7 +42,7 @@ func (r *relay) forget(w *Worker) {
 	r.keep = 0
 	if r.kept != nil {
 		w.counters.kept.Add(-int64(len(r.kept)))
-		w.putBuffer(&r.kept)
+		w.PutBuffer(&r.kept)
 	}
 }
 
@@ -53,7 +53,7 @@ func (r *relay) rewind(w *Worker) {
 	}
 	w.counters.kept.Add(-int64(len(r.kept)))
 	all := append(r.kept, r.held...)
-	w.putBuffer(&r.held)
+	w.PutBuffer(&r.held)
 	r.held, r.kept = all, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/internal/testkit/wrongcases"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/semantics"
 )
@@ -161,7 +162,7 @@ func TestUnsentRequestsAreSentAgain(t *testing.T) {
 	client.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"))
 	reset := false
 	r.loop.SetTick(func(now clock.Time) clock.Time { // the loop has no event of it yet
-		if !reset && len(r.worker.run.lists[taskStart]) > 0 {
+		if !reset && len(r.worker.Run.Lists[link.Start]) > 0 {
 			reset = true
 			r.backs[0].Abort()
 		}

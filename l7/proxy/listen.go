@@ -8,7 +8,9 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/tls"
@@ -22,10 +24,10 @@ type clientInfo struct {
 	sni, ja4 string
 	alpn     []string       // protocols that the client offers, if rules ask for them
 	local    netip.AddrPort // what the client connected to, where a PROXY header says it
-	link     *link          // nil with HTTP/3
+	link     *link.Link     // nil with HTTP/3
 	quic     *quicconn.Conn // of HTTP/3, nil otherwise
 	conn     clientConn     // nil until the version of HTTP is known
-	conf     Conf           // of listener
+	conf     side.Conf      // of listener
 	requests int            // so far
 
 	version  uint16            // of the TLS that ends here, 0 is none
@@ -44,22 +46,22 @@ type clientInfo struct {
 
 // accept takes a connection of a client.
 func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
-	w.enter()
+	w.Enter()
 	ln := at.current
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
-	l := newLink(&w.runner, conn)
-	w.fronts[l], l.onClosed = nil, w.frontClosed
+	l := link.New(&w.Runner, conn)
+	w.fronts[l], l.OnClosed = nil, w.frontClosed
 	if ln.onlyHTTP3() || !at.admit() {
-		l.session = closer{}
-		l.abort()
+		l.Session = closer{}
+		l.Abort()
 		return l
 	}
-	l.outputTime = ln.Timeouts.Write
-	info := &clientInfo{at: at, link: l, addr: l.remote, tls: ln.TLS != nil}
+	l.OutputTime = ln.Timeouts.Write
+	info := &clientInfo{at: at, link: l, addr: l.Remote, tls: ln.TLS != nil}
 	w.fronts[l] = info
 	info.use(ln)
-	if ln.sendsHeader(l.remote.Addr()) {
+	if ln.sendsHeader(l.Remote.Addr()) {
 		newHeaderReader(l, info)
 	} else {
 		w.begin(l, info)
@@ -68,7 +70,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 }
 
 // clientClosed forgets the connection of a client.
-func (w *Worker) clientClosed(l *link) {
+func (w *Worker) clientClosed(l *link.Link) {
 	info := w.fronts[l]
 	w.counters.open.Add(-1)
 	delete(w.fronts, l)
@@ -82,16 +84,16 @@ func (w *Worker) clientClosed(l *link) {
 }
 
 // begin begins what the listener does with a connection.
-func (w *Worker) begin(l *link, info *clientInfo) {
+func (w *Worker) begin(l *link.Link, info *clientInfo) {
 	ln := info.listener
 	switch {
 	case ln.TLS != nil:
 		o := &opening{l: l, info: info}
-		l.session, l.opening, l.stage = o, o, linkHandshaking
-		l.engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
-		l.deadline(&l.inputBy, ln.Timeouts.Handshake)
+		l.Session, l.Opening, l.Stage = o, o, link.Handshaking
+		l.Engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+		l.Deadline(&l.InputBy, ln.Timeouts.Handshake)
 		if ln.Table.ReadsHello() {
-			l.watch = (&watch{l: l, info: info}).see
+			l.Watch = (&watch{l: l, info: info}).see
 		}
 	case ln.Stream == StreamTLS:
 		newPeeking(l, info)
@@ -102,19 +104,19 @@ func (w *Worker) begin(l *link, info *clientInfo) {
 	case ln.HTTP1 == nil:
 		info.speakHTTP2(l)
 	default:
-		l.session = &sniffing{l: l, info: info}
-		l.deadline(&l.inputBy, ln.Timeouts.Header)
+		l.Session = &sniffing{l: l, info: info}
+		l.Deadline(&l.InputBy, ln.Timeouts.Header)
 	}
 }
 
-// established begins the protocol that the handshake agreed on.
-func (o *opening) established() {
+// Established begins the protocol that the handshake agreed on.
+func (o *opening) Established() {
 	l := o.l
-	s := l.engine.ConnectionState()
+	s := l.Engine.ConnectionState()
 	o.info.established(&s)
 	ln := o.info.listener
 	if ln.Stream != NoStream {
-		l.inputBy = clock.Never
+		l.InputBy = clock.Never
 		newPass(l, o.info, nil)
 		return
 	}
@@ -137,23 +139,23 @@ func (c *clientInfo) established(s *ctls.ConnectionState) {
 
 // opening is the session of a TLS handshake of a client.
 type opening struct {
-	l     *link
+	l     *link.Link
 	info  *clientInfo
 	begun bool // something of a ClientHello has come
 }
 
-func (o *opening) input(p []byte, fin bool) int { return len(p) }
-func (o *opening) writable()                    {}
-func (o *opening) arrived()                     { o.begun = true }
+func (o *opening) Input(p []byte, fin bool) int { return len(p) }
+func (o *opening) Writable()                    {}
+func (o *opening) Arrived()                     { o.begun = true }
 
-func (o *opening) expired(bool) {
+func (o *opening) Expired(bool) {
 	if o.begun {
 		o.info.at.w.handshakeFailed(o.info, errConnectTimeout.name, "no handshake in time")
 	}
-	o.l.abort()
+	o.l.Abort()
 }
 
-func (o *opening) failed(err error) {
+func (o *opening) Failed(err error) {
 	if o.begun {
 		o.info.at.w.handshakeFailed(o.info, errTLS.name, err.Error())
 	}
@@ -162,19 +164,19 @@ func (o *opening) failed(err error) {
 // closer is the session of a connection that is refused.
 type closer struct{}
 
-func (closer) input(p []byte, _ bool) int { return len(p) }
-func (closer) writable()                  {}
-func (closer) expired(bool)               {}
-func (closer) failed(error)               {}
+func (closer) Input(p []byte, _ bool) int { return len(p) }
+func (closer) Writable()                  {}
+func (closer) Expired(bool)               {}
+func (closer) Failed(error)               {}
 
 // sniffing tells HTTP/2 by prior knowledge from HTTP/1.1 (RFC 9113 3.3).
 type sniffing struct {
-	l    *link
+	l    *link.Link
 	info *clientInfo
 	held []byte // a part of the preface
 }
 
-func (s *sniffing) input(p []byte, fin bool) int {
+func (s *sniffing) Input(p []byte, fin bool) int {
 	n := min(len(p), len(http2.Preface)-len(s.held))
 	same := string(p[:n]) == http2.Preface[len(s.held):][:n]
 	if same && len(s.held)+n < len(http2.Preface) && !fin {
@@ -187,18 +189,18 @@ func (s *sniffing) input(p []byte, fin bool) int {
 		s.info.speakHTTP1(s.l)
 	}
 	if len(s.held) > 0 {
-		s.l.session.input(s.held, false) // what is shorter than the preface is taken as a whole
+		s.l.Session.Input(s.held, false) // what is shorter than the preface is taken as a whole
 	}
-	return s.l.session.input(p, fin)
+	return s.l.Session.Input(p, fin)
 }
 
-func (s *sniffing) writable() {}
+func (s *sniffing) Writable() {}
 
-func (s *sniffing) expired(bool) {
+func (s *sniffing) Expired(bool) {
 	if len(s.held) > 0 {
-		s.info.at.w.refuseInput(s.info, "HTTP/2", 0, Refusal(http1.Incomplete), 1)
+		s.info.at.w.refuseInput(s.info, "HTTP/2", 0, side.Refusal(http1.Incomplete), 1)
 	}
-	s.l.close()
+	s.l.Close()
 }
 
-func (s *sniffing) failed(error) {}
+func (s *sniffing) Failed(error) {}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/internal/testkit/wrongcases"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 )
 
 // Addresses of a memRig.
@@ -32,7 +33,7 @@ type memRig struct {
 }
 
 // memTimes are the time-outs of a memRig. They are all different, so that a test can tell which has passed.
-var memTimes = Timeouts{Header: 10 * time.Second, Body: 11 * time.Second, Write: 12 * time.Second, Idle: 30 * time.Second, Tunnel: 40 * time.Second}
+var memTimes = side.Timeouts{Header: 10 * time.Second, Body: 11 * time.Second, Write: 12 * time.Second, Idle: 30 * time.Second, Tunnel: 40 * time.Second}
 
 // newMemRig starts a worker. change may change the configuration first.
 func newMemRig(t testing.TB, change func(r *memRig, tree *Tree)) *memRig {
@@ -122,7 +123,7 @@ func (r *memRig) nothingLeft(clients ...*memtransport.Peer) {
 	if n := r.loop.Open(); n != 0 {
 		r.t.Errorf("%d connections are open", n)
 	}
-	if n := len(w.timers) - len(w.freeTimers); n != 0 {
+	if n := len(w.Timers) - len(w.FreeTimers); n != 0 {
 		r.t.Errorf("%d timers are left", n)
 	}
 	for _, b := range w.backs {
@@ -130,7 +131,7 @@ func (r *memRig) nothingLeft(clients ...*memtransport.Peer) {
 			r.t.Errorf("%d idle, %d shared, %d opening connections to a backend are left", len(b.idle), len(b.shared), len(b.opening))
 		}
 	}
-	s := r.to.Status(w.now)
+	s := r.to.Status(w.Now)
 	for _, b := range s.Backends {
 		if b.Requests != 0 || b.Conns != 0 || b.Pending != 0 {
 			r.t.Errorf("the pool counts %d requests and %d connections", b.Requests, b.Conns)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
@@ -53,20 +54,20 @@ type pass struct {
 type passEnd struct {
 	p     *pass
 	other *passEnd
-	l     *link
+	l     *link.Link
 	count *metrics.Counter // of bytes of all passes that came in here
 	ended bool             // no more follow
 	bytes uint64           // that came
 }
 
 // newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
-func newPass(l *link, info *clientInfo, first []byte) {
+func newPass(l *link.Link, info *clientInfo, first []byte) {
 	w := info.at.w
-	p := &pass{w: w, info: info, first: first, began: w.now}
+	p := &pass{w: w, info: info, first: first, began: w.Now}
 	p.wait.p = p
 	p.client = passEnd{p: p, l: l, other: &p.server, count: &w.counters.stream.up}
 	p.server = passEnd{p: p, other: &p.client, count: &w.counters.stream.down}
-	l.session, l.demand = &p.client, paused
+	l.Session, l.Demand = &p.client, link.Paused
 	w.counters.stream.passed.Add(1)
 	w.counters.stream.active.Add(1)
 	p.route()
@@ -94,7 +95,7 @@ func (p *pass) route() {
 // attempt chooses a backend and connects to it.
 func (p *pass) attempt() {
 	for {
-		b, refusal := p.pooled.Pick(p.w.now, p.hash(), &p.tried)
+		b, refusal := p.pooled.Pick(p.w.Now, p.hash(), &p.tried)
 		if refusal == pool.Full || refusal == pool.PoolFull {
 			p.failure = errLimit.name
 		}
@@ -118,8 +119,8 @@ func (p *pass) attempt() {
 
 // choose begins an attempt at a backend.
 func (p *pass) choose(b *pool.Backend) {
-	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.now, 0
-	b.Start(p.w.now)
+	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.Now, 0
+	b.Start(p.w.Now)
 }
 
 // dialTo opens a connection to a backend.
@@ -195,7 +196,7 @@ func (p *pass) mayRetry(err error) bool {
 		p.full = cmp.Or(p.full, b)
 		return p.attempts < maxFull
 	}
-	if p.attempts >= p.rule.Attempts || !p.pooled.RetryAllowed(p.w.now) {
+	if p.attempts >= p.rule.Attempts || !p.pooled.RetryAllowed(p.w.Now) {
 		return false
 	}
 	p.w.counters.stream.retries.Add(1)
@@ -203,26 +204,26 @@ func (p *pass) mayRetry(err error) bool {
 }
 
 // opened says that the backend is connected.
-func (p *pass) opened(l *link) {
+func (p *pass) opened(l *link.Link) {
 	p.dial, p.failure = nil, ""
-	p.latency = p.w.now.Sub(p.started)
+	p.latency = p.w.Now.Sub(p.started)
 	p.server.l = l
-	l.session, l.outputTime = &p.server, p.info.listener.Timeouts.Write
+	l.Session, l.OutputTime = &p.server, p.info.listener.Timeouts.Write
 	if len(p.first) > 0 {
-		l.out = append(l.buffer(), p.first...)
+		l.Out = append(l.Buffer(), p.first...)
 		p.client.received(len(p.first))
 	}
-	p.w.putBuffer(&p.first)
-	l.touch()
+	p.w.PutBuffer(&p.first)
+	l.Touch()
 	p.progress()
-	p.client.l.resume()
+	p.client.l.Resume()
 }
 
 // account tells the pool how the attempt or the connection went.
 func (p *pass) account(f pool.Failure) {
 	if b := p.backend; b != nil {
 		p.backend = nil
-		b.Done(p.w.now, pool.Outcome{Failure: f, Latency: p.latency, Retry: p.attempts > 1})
+		b.Done(p.w.Now, pool.Outcome{Failure: f, Latency: p.latency, Retry: p.attempts > 1})
 	}
 }
 
@@ -234,14 +235,14 @@ func (p *pass) finish(f pool.Failure) {
 	if d := p.dial; d != nil { // it is not wanted any more
 		p.dial = nil
 		d.end()
-		d.l.abort()
+		d.l.Abort()
 		p.w.connClosed(d.key.backend)
 	}
 	if p.server.l != nil {
 		p.w.connClosed(p.backend)
 	}
 	p.account(f)
-	p.w.putBuffer(&p.first)
+	p.w.PutBuffer(&p.first)
 	p.record()
 }
 
@@ -259,18 +260,18 @@ func (p *pass) refuse(a clienthello.Alert) {
 		alert(p.client.l, a)
 		return
 	}
-	p.client.l.abort()
+	p.client.l.Abort()
 }
 
 // alert ends a connection by an alert in the clear.
-func alert(l *link, a clienthello.Alert) {
-	l.out = a.Append(l.buffer())
-	l.closeBy(closeLinger)
-	l.close()
+func alert(l *link.Link, a clienthello.Alert) {
+	l.Out = a.Append(l.Buffer())
+	l.CloseBy(link.Linger)
+	l.Close()
 }
 
 // progress moves the time at which the connection counts as idle.
-func (p *pass) progress() { p.client.l.deadline(&p.client.l.inputBy, p.info.listener.Timeouts.Tunnel) }
+func (p *pass) progress() { p.client.l.Deadline(&p.client.l.InputBy, p.info.listener.Timeouts.Tunnel) }
 
 // cut ends both connections by a reset: an end by FIN would pass for the end of what was sent. e has failed already.
 func (p *pass) cut(e *passEnd) {
@@ -289,14 +290,14 @@ func (p *pass) cut(e *passEnd) {
 	p.finish(f)
 	e.abort()
 	if o := e.other.l; o != nil { // it gets what was received before
-		o.mode = closeReset
-		o.close()
+		o.Mode = link.Reset
+		o.Close()
 	}
 }
 
 func (e *passEnd) abort() {
 	if e.l != nil {
-		e.l.abort()
+		e.l.Abort()
 	}
 }
 
@@ -306,25 +307,25 @@ func (e *passEnd) received(n int) {
 	e.bytes += uint64(n)
 }
 
-// input passes bytes and the end of the input on.
-func (e *passEnd) input(b []byte, fin bool) int {
+// Input passes bytes and the end of the input on.
+func (e *passEnd) Input(b []byte, fin bool) int {
 	p, o := e.p, e.other.l
 	if p.over {
 		return len(b)
 	}
 	if len(b) > 0 {
-		if !o.accepts() {
-			e.l.pause()
+		if !o.Accepts() {
+			e.l.Pause()
 			return 0
 		}
 		p.progress()
 		e.received(len(b))
-		if n := o.through(b); n < len(b) && !o.closed() {
-			o.out = append(o.buffer(), b[n:]...)
-			o.touch()
+		if n := o.Through(b); n < len(b) && !o.Closed() {
+			o.Out = append(o.Buffer(), b[n:]...)
+			o.Touch()
 		}
-		if len(b) == readSize && e.l.engine == nil && o.engine == nil && e.l.moves != moveUnsupported {
-			e.l.bypass = e // there is much
+		if len(b) == link.ReadSize && e.l.Engine == nil && o.Engine == nil && e.l.Moves != link.Unsupported {
+			e.l.Bypass = e // there is much
 		}
 	}
 	if fin && !p.over {
@@ -336,11 +337,11 @@ func (e *passEnd) input(b []byte, fin bool) int {
 // leastMoved is how much has to arrive at a time for it to pay that it is not read.
 const leastMoved = 16 << 10
 
-// path implements mover.
-func (e *passEnd) path() (to *link, most int) { return e.other.l, bypassMost }
+// Path implements mover.
+func (e *passEnd) Path() (to *link.Link, most int) { return e.other.l, link.BypassMost }
 
-// moved implements mover: what arrives in small parts is read.
-func (e *passEnd) moved(n int, dry bool) (over bool) {
+// Moved implements mover: what arrives in small parts is read.
+func (e *passEnd) Moved(n int, dry bool) (over bool) {
 	if n > 0 {
 		e.received(n)
 		e.p.progress()
@@ -352,20 +353,20 @@ func (e *passEnd) moved(n int, dry bool) (over bool) {
 func (e *passEnd) end() {
 	p := e.p
 	e.ended = true
-	e.other.l.closeWrite()
+	e.other.l.CloseWrite()
 	if !e.other.ended {
 		p.progress()
 		return
 	}
 	p.finish(pool.NoFailure)
-	e.l.close()
-	e.other.l.close()
+	e.l.Close()
+	e.other.l.Close()
 }
 
-func (e *passEnd) writable() { e.other.l.resume() }
+func (e *passEnd) Writable() { e.other.l.Resume() }
 
-// expired is called where a peer takes nothing, or where nothing has passed for long.
-func (e *passEnd) expired(output bool) {
+// Expired is called where a peer takes nothing, or where nothing has passed for long.
+func (e *passEnd) Expired(output bool) {
 	p := e.p
 	if p.over {
 		return
@@ -379,7 +380,7 @@ func (e *passEnd) expired(output bool) {
 	p.server.abort()
 }
 
-func (e *passEnd) failed(error) { e.p.cut(e) }
+func (e *passEnd) Failed(error) { e.p.cut(e) }
 
-// drain implements front: a connection that is passed through ends when its peers end it.
-func (e *passEnd) drain() {}
+// Drain implements front: a connection that is passed through ends when its peers end it.
+func (e *passEnd) Drain() {}

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 )
 
 // streamRule is a rule of a listener that passes connections through, with its backends.
@@ -27,7 +29,7 @@ type streamRule struct {
 // streams adds a listener to the tree, which passes connections to the first rule's backends that matches.
 func (r *rig) streams(mode StreamMode, rules ...streamRule) *Listener {
 	r.t.Helper()
-	ln := &Listener{Name: "streams", Address: free(r.t), Stream: mode, Timeouts: Timeouts{Handshake: 5 * time.Second, Write: 5 * time.Second, Tunnel: 20 * time.Second}}
+	ln := &Listener{Name: "streams", Address: free(r.t), Stream: mode, Timeouts: side.Timeouts{Handshake: 5 * time.Second, Write: 5 * time.Second, Tunnel: 20 * time.Second}}
 	var list []route.Rule
 	for i, s := range rules {
 		name := string(rune('a' + i))
@@ -248,8 +250,8 @@ func TestPassHoldsSendersBack(t *testing.T) {
 	}
 	r.do(func() {
 		for l := range r.worker.fronts {
-			if e, ok := l.session.(*passEnd); ok {
-				if held := len(l.in) + e.other.l.unsent(); held > high+2*readSize {
+			if e, ok := l.Session.(*passEnd); ok {
+				if held := len(l.In) + e.other.l.Unsent(); held > link.High+2*link.ReadSize {
 					t.Errorf("%d bytes are held", held)
 				}
 			}

@@ -61,7 +61,7 @@ func (p *pass) record() {
 func (p *pass) report() {
 	r := &p.w.entry
 	*r = Record{
-		Began: p.w.now.Sub(p.began), Client: p.info.addr, Listener: p.info.listener.Name, Protocol: "TCP", Host: p.info.sni,
+		Began: p.w.Now.Sub(p.began), Client: p.info.addr, Listener: p.info.listener.Name, Protocol: "TCP", Host: p.info.sni,
 		Error: p.failure, Attempts: p.attempts, Backend: p.backendName, BytesIn: p.client.bytes, BytesOut: p.server.bytes,
 	}
 	if p.info.listener.Stream == StreamTLS {

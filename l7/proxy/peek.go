@@ -4,26 +4,27 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
 // peeking is the session of a connection whose ClientHello is awaited. It holds what it reads, at most
 // clienthello.DefaultLimit and what one read brings, for the time-out of the handshake.
 type peeking struct {
-	l      *link
+	l      *link.Link
 	info   *clientInfo
 	held   []byte
 	peeker clienthello.Peeker
 }
 
-func newPeeking(l *link, info *clientInfo) {
-	l.session = &peeking{l: l, info: info}
-	l.deadline(&l.inputBy, info.listener.Timeouts.Handshake)
+func newPeeking(l *link.Link, info *clientInfo) {
+	l.Session = &peeking{l: l, info: info}
+	l.Deadline(&l.InputBy, info.listener.Timeouts.Handshake)
 }
 
-func (k *peeking) input(p []byte, fin bool) int {
+func (k *peeking) Input(p []byte, fin bool) int {
 	if k.held == nil {
-		k.held = k.info.at.w.getBuffer()
+		k.held = k.info.at.w.GetBuffer()
 	}
 	k.held = append(k.held, p...)
 	hello, err := k.peeker.Parse(k.held)
@@ -34,14 +35,14 @@ func (k *peeking) input(p []byte, fin bool) int {
 		k.refuse(err)
 	case fin:
 		k.drop(clienthello.ErrIncomplete.Error())
-		k.l.abort()
+		k.l.Abort()
 	}
 	return len(p)
 }
 
 // pass begins to pass the connection on, which is routed by what the hello says.
 func (k *peeking) pass(h *clienthello.Hello) {
-	k.l.inputBy = clock.Never
+	k.l.InputBy = clock.Never
 	k.info.sni = string(h.ServerName)
 	k.info.hello(h)
 	held := k.held
@@ -57,7 +58,7 @@ func (k *peeking) refuse(err error) {
 		alert(k.l, e.Alert)
 		return
 	}
-	k.l.abort()
+	k.l.Abort()
 }
 
 // drop ends the wait for a hello. Connections that end before its first byte leave no line in the access log.
@@ -66,21 +67,21 @@ func (k *peeking) drop(reason string) {
 	if len(k.held) > 0 {
 		k.info.at.w.recordRefused(k.info, "TLS", 0, errTLS.name, reason)
 	}
-	k.info.at.w.putBuffer(&k.held)
-	k.l.session = closer{} // what else comes is dropped
+	k.info.at.w.PutBuffer(&k.held)
+	k.l.Session = closer{} // what else comes is dropped
 }
 
-func (k *peeking) writable() {}
+func (k *peeking) Writable() {}
 
-func (k *peeking) expired(output bool) {
+func (k *peeking) Expired(output bool) {
 	k.drop("no ClientHello in time")
-	k.l.abort()
+	k.l.Abort()
 }
 
-func (k *peeking) failed(err error) { k.drop(err.Error()) }
+func (k *peeking) Failed(err error) { k.drop(err.Error()) }
 
-// drain implements front: the hello may be on its way.
-func (k *peeking) drain() {}
+// Drain implements front: the hello may be on its way.
+func (k *peeking) Drain() {}
 
 // hello notes what rules ask of a ClientHello.
 func (c *clientInfo) hello(h *clienthello.Hello) {
@@ -97,7 +98,7 @@ func (c *clientInfo) hello(h *clienthello.Hello) {
 
 // watch reads the ClientHello of TLS that ends here, beside the engine.
 type watch struct {
-	l      *link
+	l      *link.Link
 	info   *clientInfo
 	held   []byte // a part of the hello
 	peeker clienthello.Peeker
@@ -113,13 +114,13 @@ func (v *watch) see(p []byte) {
 	h, err := v.peeker.Parse(all)
 	switch {
 	case err == clienthello.ErrIncomplete && v.held == nil:
-		v.held = append(v.l.w.getBuffer(), p...)
+		v.held = append(v.l.Runner.GetBuffer(), p...)
 		return
 	case err == clienthello.ErrIncomplete:
 		return
 	case err == nil:
 		v.info.hello(h)
 	}
-	v.l.w.putBuffer(&v.held)
-	v.l.watch = nil
+	v.l.Runner.PutBuffer(&v.held)
+	v.l.Watch = nil
 }

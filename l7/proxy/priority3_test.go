@@ -67,8 +67,8 @@ func (p *prioritised) ask(ctx context.Context, path, priority string) *quic.Stre
 // waits reports whether n responses wait for room.
 func (p *prioritised) waits(n int) bool {
 	for _, f := range p.worker.fronts3 {
-		for _, st := range f.streams {
-			if x, _ := st.user.(*exchange); x != nil && (len(x.down.held) > 0 || st.s.Room() == 0) {
+		for _, st := range f.Streams {
+			if x, _ := st.User.(*exchange); x != nil && (len(x.down.held) > 0 || st.S.Room() == 0) {
 				n--
 			}
 		}
@@ -119,7 +119,7 @@ func TestHTTP3ResponsesAreSentByUrgency(t *testing.T) {
 				p.say()
 				p.eventually("the update", func() bool {
 					for _, f := range p.worker.fronts3 {
-						return f.priorities[12] == http3.Priority{Urgency: 0} && len(f.priorities) == 1
+						return f.Priorities[12] == http3.Priority{Urgency: 0} && len(f.Priorities) == 1
 					}
 					return false
 				})
@@ -131,9 +131,9 @@ func TestHTTP3ResponsesAreSentByUrgency(t *testing.T) {
 				p.say()
 				p.eventually("the update", func() bool {
 					for _, f := range p.worker.fronts3 {
-						for _, st := range f.streams {
-							if st.s.ID() == uint64(urgent.ID()) {
-								return st.priority.Urgency == 0
+						for _, st := range f.Streams {
+							if st.S.ID() == uint64(urgent.ID()) {
+								return st.Priority.Urgency == 0
 							}
 						}
 					}

@@ -7,6 +7,7 @@ import (
 	ctls "crypto/tls"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/proxyproto"
 	"github.com/millrace/millrace/semantics"
 )
@@ -14,7 +15,7 @@ import (
 // headerReader is the session of a connection that begins with a header of the PROXY protocol. What it says of the client's
 // address holds for the connection from then on.
 type headerReader struct {
-	l    *link
+	l    *link.Link
 	info *clientInfo
 	held []byte // a part of the header
 }
@@ -25,12 +26,12 @@ func (ln *Listener) sendsHeader(peer netip.Addr) bool {
 	return slices.ContainsFunc(ln.ProxyProtocol, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-func newHeaderReader(l *link, info *clientInfo) {
-	l.session = &headerReader{l: l, info: info}
-	l.deadline(&l.inputBy, info.listener.Timeouts.Handshake)
+func newHeaderReader(l *link.Link, info *clientInfo) {
+	l.Session = &headerReader{l: l, info: info}
+	l.Deadline(&l.InputBy, info.listener.Timeouts.Handshake)
 }
 
-func (a *headerReader) input(p []byte, fin bool) int {
+func (a *headerReader) Input(p []byte, fin bool) int {
 	before := len(a.held)
 	all := p
 	if before > 0 {
@@ -44,25 +45,25 @@ func (a *headerReader) input(p []byte, fin bool) int {
 		return len(p)
 	case n == 0:
 		if before == 0 {
-			a.held = append(a.l.w.getBuffer(), p...)
+			a.held = append(a.l.Runner.GetBuffer(), p...)
 		}
 		return len(p)
 	}
 	a.info.relayed(&h) // h lies in all
-	a.l.w.putBuffer(&a.held)
+	a.l.Runner.PutBuffer(&a.held)
 	return a.begin(p, n-before)
 }
 
 // begin has what follows the header, from p[n], served. It returns how much of p is taken.
 func (a *headerReader) begin(p []byte, n int) int {
 	l := a.l
-	l.inputBy = clock.Never
+	l.InputBy = clock.Never
 	a.info.at.w.begin(l, a.info)
-	if l.engine == nil || l.closed() {
+	if l.Engine == nil || l.Closed() {
 		return n
 	}
 	if n < len(p) { // it is the engine's
-		l.raw = append(l.w.getBuffer(), p[n:]...)
+		l.Raw = append(l.Runner.GetBuffer(), p[n:]...)
 	}
 	return len(p)
 }
@@ -71,16 +72,16 @@ func (a *headerReader) begin(p []byte, n int) int {
 func (a *headerReader) refuse() {
 	a.info.at.w.counters.headers.Add(1)
 	a.info.at.w.recordRefused(a.info, "PROXY", 0, errRequest.name, "no valid header")
-	a.l.w.putBuffer(&a.held)
-	a.l.abort()
+	a.l.Runner.PutBuffer(&a.held)
+	a.l.Abort()
 }
 
-func (a *headerReader) writable()    {}
-func (a *headerReader) expired(bool) { a.refuse() }
-func (a *headerReader) failed(error) { a.l.w.putBuffer(&a.held) }
+func (a *headerReader) Writable()    {}
+func (a *headerReader) Expired(bool) { a.refuse() }
+func (a *headerReader) Failed(error) { a.l.Runner.PutBuffer(&a.held) }
 
-// drain implements front: the header may be on its way.
-func (a *headerReader) drain() {}
+// Drain implements front: the header may be on its way.
+func (a *headerReader) Drain() {}
 
 // relayed takes over what a header says. With LOCAL, and of other protocols than TCP, the connection's addresses stay.
 func (c *clientInfo) relayed(h *proxyproto.Header) {
@@ -114,8 +115,8 @@ type ProxyHeader struct {
 // appendHeader appends the header of a connection on behalf of a client.
 func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 	local := c.local
-	if !local.IsValid() && c.link != nil && c.link.conn != nil {
-		local = c.link.conn.Local()
+	if !local.IsValid() && c.link != nil && c.link.Conn != nil {
+		local = c.link.Conn.Local()
 	}
 	if !local.IsValid() { // of HTTP/3, or the connection has ended meanwhile
 		local = c.listener.Address
@@ -135,12 +136,12 @@ func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 // sendHeader sends the header before anything else, TLS too.
 func (d *dialing) sendHeader() {
 	l := d.l
-	if l.engine == nil {
-		l.out = d.key.pool.appendHeader(l.buffer(), d.client)
+	if l.Engine == nil {
+		l.Out = d.key.pool.appendHeader(l.Buffer(), d.client)
 	} else {
-		l.sealed = d.key.pool.appendHeader(l.w.getBuffer(), d.client)
+		l.Sealed = d.key.pool.appendHeader(l.Runner.GetBuffer(), d.client)
 	}
-	l.touch()
+	l.Touch()
 }
 
 // tlvs returns what is known of the client's TLS.

@@ -82,7 +82,7 @@ func (w *Worker) enqueue(v *waiter, bs *backends, p *Pool, b *pool.Backend) bool
 	}
 	if v.turn == 0 {
 		w.turns++
-		v.turn, v.since = w.turns, w.now
+		v.turn, v.since = w.turns, w.Now
 	}
 	if bs.first == nil {
 		bs.at = len(w.queues)
@@ -138,7 +138,7 @@ func (w *Worker) publishWait(bs *backends, b *pool.Backend) {
 // yields reports whether another worker's request is to have a connection before one that waits here.
 func (w *Worker) yields(b *pool.Backend, since clock.Time) bool {
 	other := b.LongestWait(w.id)
-	return other < since.Add(-waitSlack) && other > w.now.Add(-maxYield)
+	return other < since.Add(-waitSlack) && other > w.Now.Add(-maxYield)
 }
 
 // maxYield bounds how long a worker goes on waiting that takes no connection, as one that stands still.
@@ -146,7 +146,7 @@ const maxYield = 10 * time.Second
 
 // overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for.
 func (w *Worker) overtakes(v *waiter, bs *backends, b *pool.Backend) bool {
-	return v.turn == 0 && (bs.first != nil || !bs.owned && w.yields(b, w.now))
+	return v.turn == 0 && (bs.first != nil || !bs.owned && w.yields(b, w.Now))
 }
 
 // takeTurn takes the first of a queue out, nil if there is none, or if another worker's request has waited for longer: yielded
@@ -210,15 +210,15 @@ func (v *waiter) expire() {
 // connClosed ends what ConnOpened of a backend has counted: there may be a connection for a request that waits.
 func (w *Worker) connClosed(b *pool.Backend) {
 	b.ConnClosed()
-	w.queuesAt = w.now
+	w.queuesAt = w.Now
 }
 
 // checkQueues begins the requests for which there is a connection by now, and gives up those that have waited too long.
 func (w *Worker) checkQueues() {
-	if len(w.queues) == 0 || w.now < w.queuesAt {
+	if len(w.queues) == 0 || w.Now < w.queuesAt {
 		return
 	}
-	w.queuesAt = w.now.Add(queueCheck) // it may become earlier meanwhile
+	w.queuesAt = w.Now.Add(queueCheck) // it may become earlier meanwhile
 	for i := len(w.queues) - 1; i >= 0; i-- {
 		if i < len(w.queues) {
 			w.checkQueue(w.queues[i])
@@ -236,7 +236,7 @@ func (w *Worker) nextCheck() clock.Time {
 
 // checkQueue is checkQueues for one backend.
 func (w *Worker) checkQueue(bs *backends) {
-	for v := bs.first; v != nil && v.pool.Wait >= 0 && w.now.Sub(v.since) >= cmp.Or(v.pool.Wait, DefaultWait); v = bs.first {
+	for v := bs.first; v != nil && v.pool.Wait >= 0 && w.Now.Sub(v.since) >= cmp.Or(v.pool.Wait, DefaultWait); v = bs.first {
 		w.dequeue(v)
 		v.expire()
 	}
@@ -266,8 +266,8 @@ func (w *Worker) askForRoom(b *pool.Backend) {
 	w.endpoints.mu.Unlock()
 	for _, o := range others {
 		if o != w {
-			o.loop.Do(func() {
-				o.enter()
+			o.Loop.Do(func() {
+				o.Enter()
 				o.makeRoom(b)
 			})
 		}

@@ -17,9 +17,13 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/l7/h1side"
+	"github.com/millrace/millrace/l7/h2side"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 )
 
 // soak is a gateway between random clients and backends that restart.
@@ -64,7 +68,7 @@ func newSoak(t *testing.T) *soak {
 		must(t, err)
 		for _, l := range r.tree.Listeners {
 			l.Table, l.Rules = table, r.tree.Listeners[0].Rules
-			l.Timeouts = Timeouts{
+			l.Timeouts = side.Timeouts{
 				Handshake: 30 * time.Second, Header: 30 * time.Second, Body: 60 * time.Second, Write: 60 * time.Second, Idle: 60 * time.Second,
 			}
 		}
@@ -288,7 +292,7 @@ func (s *soak) closeAll() {
 			for _, bs := range w.backs {
 				backs += len(bs.idle) + len(bs.shared) + len(bs.opening)
 			}
-			left = fmt.Sprintf("%d fronts, %d timers, %d connections to backends", len(w.fronts), len(w.timers)-len(w.freeTimers), backs)
+			left = fmt.Sprintf("%d fronts, %d timers, %d connections to backends", len(w.fronts), len(w.Timers)-len(w.FreeTimers), backs)
 		})
 		if left == "0 fronts, 0 timers, 0 connections to backends" {
 			return
@@ -302,15 +306,15 @@ func (s *soak) closeAll() {
 // report logs the state of exchanges that are older than age, and of their connections.
 func (s *soak) report(age time.Duration) {
 	s.do(func() {
-		for _, one := range s.worker.timers {
+		for _, one := range s.worker.Timers {
 			switch one := one.(type) {
 			case *exchange:
-				if old := s.worker.now.Sub(one.began); old >= age {
+				if old := s.worker.Now.Sub(one.began); old >= age {
 					s.t.Logf("exchange: %v old, %v without progress, status %d, attempts %d, to %s, phase %v, waits for %T, up %s, down %s",
-						old, s.worker.now.Sub(one.progress), one.status, one.attempts, one.backendName, one.phase, one.waits, one.up.state(), one.down.state())
+						old, s.worker.Now.Sub(one.progress), one.status, one.attempts, one.backendName, one.phase, one.waits, one.up.state(), one.down.state())
 					s.t.Logf("its sides: %s; %s", sideOf(one.front), sideOf(one.back))
 				}
-			case *link:
+			case *link.Link:
 				if age == 0 {
 					s.t.Log("connection: ", stateOf(one))
 				}
@@ -323,20 +327,20 @@ func (r *relay) state() string {
 	return fmt.Sprintf("(%d bytes, %d held, ended %v, sent %v, paused %v)", r.bytes, len(r.held), r.ended, r.sent, r.paused)
 }
 
-func stateOf(l *link) string {
+func stateOf(l *link.Link) string {
 	return fmt.Sprintf("%T, client %v, TLS %v, stage %v, demand %v, blocked %v, full %v, input %v, %d in, %d raw, %d to send, bypass %v",
-		l.session, l.onClosed != nil, l.engine != nil, l.stage, l.demand, l.blocked, l.full, l.input, len(l.in), len(l.raw), l.unsent(), l.bypass != nil)
+		l.Session, l.OnClosed != nil, l.Engine != nil, l.Stage, l.Demand, l.Blocked, l.Full, l.Input, len(l.In), len(l.Raw), l.Unsent(), l.Bypass != nil)
 }
 
 // sideOf describes one side of an exchange.
-func sideOf(s Stream) string {
+func sideOf(s side.Stream) string {
 	switch s := s.(type) {
-	case *front1:
-		return fmt.Sprintf("%s, its exchange %v, request %d", stateOf(s.l), s.user != nil, s.request)
-	case *back1:
-		return fmt.Sprintf("%s, its exchange %v, broken %v", stateOf(s.l), s.user != nil, s.broken)
-	case *stream2:
-		return stateOf(s.c.l)
+	case *h1side.Front:
+		return fmt.Sprintf("%s, its exchange %v, request %d", stateOf(s.L), s.User != nil, s.Request)
+	case *h1side.Back:
+		return fmt.Sprintf("%s, its exchange %v, broken %v", stateOf(s.L), s.User != nil, s.Broken)
+	case *h2side.Stream:
+		return stateOf(s.C.L)
 	}
 	return fmt.Sprintf("%T", s)
 }

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -28,12 +29,12 @@ func (x *exchange) respond(r *Response) {
 // send sends a response of the gateway with x.fields, and ends the exchange.
 func (x *exchange) send(status int, body []byte) {
 	x.on(refused)
-	x.status, x.progress = status, x.w.now
+	x.status, x.progress = status, x.w.Now
 	x.up.forget(x.w)
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
-	e := EndsLater
+	e := side.EndsLater
 	if len(body) == 0 {
-		e = EndsNow
+		e = side.EndsNow
 	}
 	if err := x.front.Head(&m, e); err != nil {
 		x.frontFailed()
@@ -57,7 +58,7 @@ func (x *exchange) interim(m *semantics.Message) {
 	if m.Status == 100 {
 		return
 	}
-	if err := x.front.Head(m, EndsLater); err != nil {
+	if err := x.front.Head(m, side.EndsLater); err != nil {
 		x.frontFailed()
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/l7/transport"
 )
 
@@ -47,7 +48,7 @@ func newRig(t *testing.T, backend string, change func(r *rig)) *rig {
 	r.rule = &Rule{Name: "all", Backends: []Weighted{{Pool: r.pool, Weight: 1}}, Attempts: 1}
 	table, err := route.New([]route.Rule{{Name: "all"}})
 	must(t, err)
-	times := Timeouts{Handshake: 5 * time.Second, Header: 5 * time.Second, Body: 5 * time.Second, Write: 5 * time.Second, Idle: 30 * time.Second}
+	times := side.Timeouts{Handshake: 5 * time.Second, Header: 5 * time.Second, Body: 5 * time.Second, Write: 5 * time.Second, Idle: 30 * time.Second}
 	plain := &Listener{
 		Name: "plain", Address: over.free(t), HTTP1: &http1.Options{}, HTTP2: &http2.Options{ExtendedConnect: true},
 		Table: table, Rules: []*Rule{r.rule}, Timeouts: times,

@@ -4,23 +4,26 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/l7/link"
+	"github.com/millrace/millrace/l7/side"
 )
 
 // backConn is a connection to a backend that speaks HTTP: back1, back2 or back3.
 type backConn interface {
-	// begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
+	// Begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
 	// there is no stream for it, and ErrUnprocessed that the connection takes no more requests.
-	begin(user any, upgrade bool) (Stream, Caps, error)
-	// limit returns how many requests there may be at a time, and whether the backend's settings have told that.
-	limit() (streams int, known bool)
-	// streams returns how many requests there are.
-	streams() int
-	// reusable reports whether the connection can carry another request.
-	reusable() bool
-	// rest has the connection report its end after a time without requests.
-	rest(t time.Duration)
-	// close closes a connection without requests.
-	close()
+	Begin(user any, upgrade bool) (side.Stream, side.Caps, error)
+	// Limit returns how many requests there may be at a time, and whether the backend's settings have told that.
+	Limit() (streams int, known bool)
+	// Streams returns how many requests there are.
+	Streams() int
+	// Reusable reports whether the connection can carry another request.
+	Reusable() bool
+	// Rest has the connection report its end after a time without requests.
+	Rest(t time.Duration)
+	// Close closes a connection without requests.
+	Close()
 }
 
 // server is a connection to a backend among those of the worker, whatever version of HTTP it speaks.
@@ -29,7 +32,7 @@ type server struct {
 	key    backsKey
 	bs     *backends // of key
 	conn   backConn
-	tasks  taskSet
+	tasks  link.TaskSet
 	state  serverState
 	shared bool        // in backends.shared
 	index  int         // among the idle ones, or -1
@@ -52,14 +55,14 @@ func newServer(w *Worker, k backsKey) *server {
 
 // available reports whether another request may begin.
 func (s *server) available() bool {
-	if s.state != inUse || !s.conn.reusable() || s.worn(len(s.early)) {
+	if s.state != inUse || !s.conn.Reusable() || s.worn(len(s.early)) {
 		return false
 	}
-	streams, known := s.conn.limit()
+	streams, known := s.conn.Limit()
 	if !known {
 		return len(s.early) < s.bs.waiting()
 	}
-	return s.conn.streams() < streams
+	return s.conn.Streams() < streams
 }
 
 // worn reports whether the connection has carried, with more requests, as many as it may.
@@ -73,27 +76,27 @@ func (s *server) barren() bool { return s.state != inUse && s.uses == 0 }
 
 // unused reports whether the settings have come and no request is in progress, or about to be taken from a queue by run.
 func (s *server) unused() bool {
-	_, known := s.conn.limit()
-	return known && s.tasks == 0 && s.state != detached && s.conn.streams()+len(s.early) == 0
+	_, known := s.conn.Limit()
+	return known && s.tasks == 0 && s.state != detached && s.conn.Streams()+len(s.early) == 0
 }
 
 // begin sends the request of an exchange, perhaps once the backend's settings have arrived.
 func (s *server) begin(x *exchange) {
 	s.forget()
-	st, caps, err := s.conn.begin(x, x.outgoing.Protocol != "")
+	st, caps, err := s.conn.Begin(x, x.outgoing.Protocol != "")
 	switch {
 	case err == nil:
 		s.uses++
 		x.opened(s, st, caps)
-	case err == ErrWait:
+	case err == side.ErrWait:
 		s.early, x.waits = append(s.early, x), s
-	case err == ErrFull && s.uses > 0:
+	case err == side.ErrFull && s.uses > 0:
 		s.w.open(x)
-	case err == ErrFull: // another connection would have no streams either
+	case err == side.ErrFull: // another connection would have no streams either
 		s.leave()
 		x.backFailed(errUnprocessed)
 	default:
-		if err == ErrUnprocessed {
+		if err == side.ErrUnprocessed {
 			s.leave()
 		}
 		x.backFailed(err)
@@ -107,24 +110,24 @@ func (s *server) withdraw(x *exchange) {
 }
 
 // Handle implements Owner.
-func (s *server) Handle(ev *Event) {
-	if ev.Kind > Late {
+func (s *server) Handle(ev *side.Event) {
+	if ev.Kind > side.Late {
 		s.handle(ev)
 		return
 	}
 	x, _ := (*ev.User).(*exchange)
 	switch ev.Kind {
-	case Head:
+	case side.Head:
 		x.responseHead(ev.Message, ev.Ending)
-	case Data:
+	case side.Data:
 		if x.responseData(ev.Payload); ev.Left >= bypassLeast && *ev.User != nil {
 			x.startBypass(&x.down)
 		}
-	case End:
+	case side.End:
 		x.responseEnd(ev.Trailers)
-	case Writable:
+	case side.Writable:
 		x.backWritable()
-	case Failed:
+	case side.Failed:
 		err := ev.Err
 		if x.use > 1 && !ev.Started && failureOf(err, false) == errTerminated { // the backend has closed it just now
 			err = errStale
@@ -134,17 +137,17 @@ func (s *server) Handle(ev *Event) {
 }
 
 // handle handles the events of the connection.
-func (s *server) handle(ev *Event) {
+func (s *server) handle(ev *side.Event) {
 	switch ev.Kind {
-	case Settings:
+	case side.Settings:
 		s.settle()
-	case Leaving:
+	case side.Leaving:
 		if s.leave(); ev.Err != nil {
 			s.failEarly(ev.Err)
 		}
-	case Useless:
+	case side.Useless:
 		s.drop()
-	case Closed:
+	case side.Closed:
 		s.remove()
 	}
 }
@@ -153,7 +156,7 @@ func (s *server) handle(ev *Event) {
 func (s *server) settle() {
 	early := s.early
 	s.early = nil
-	streams, _ := s.conn.limit()
+	streams, _ := s.conn.Limit()
 	s.bs.streams = streams
 	for _, x := range early {
 		if x.waits != awaited(s) {
@@ -190,25 +193,25 @@ func (s *server) leave() {
 }
 
 // released has the worker see to a connection which may have no requests any more.
-func (s *server) released() { s.w.run.add(taskRestart, s, &s.tasks) }
+func (s *server) released() { s.w.Run.Add(link.Restart, s, &s.tasks) }
 
-// run implements runnable: it takes requests that wait for a connection, and acts on a connection without requests.
-func (s *server) run(t task) {
-	if s.tasks.clear(t); s.state == detached {
+// Run implements runnable: it takes requests that wait for a connection, and acts on a connection without requests.
+func (s *server) Run(t link.Task) {
+	if s.tasks.Clear(t); s.state == detached {
 		return
 	}
 	w, bs := s.w, s.bs
 	if s.shared && len(w.queues) > 0 && s.available() {
 		w.takeQueued(bs, s)
 	}
-	if s.state == detached || s.index >= 0 || s.conn.streams()+len(s.early) > 0 {
+	if s.state == detached || s.index >= 0 || s.conn.Streams()+len(s.early) > 0 {
 		return
 	}
 	if !s.keeps(bs) {
 		s.drop()
 		return
 	}
-	s.conn.rest(cmp.Or(s.key.pool.Idle, DefaultIdle))
+	s.conn.Rest(cmp.Or(s.key.pool.Idle, DefaultIdle))
 	if s.shared {
 		return
 	}
@@ -225,14 +228,14 @@ func (s *server) run(t task) {
 // keeps reports whether a connection without requests waits for others.
 func (s *server) keeps(bs *backends) bool {
 	k := &s.key
-	return s.state == inUse && s.conn.reusable() && !s.worn(0) && !s.w.draining && !s.w.unused(k.pool, k.backend) &&
+	return s.state == inUse && s.conn.Reusable() && !s.worn(0) && !s.w.draining && !s.w.unused(k.pool, k.backend) &&
 		(k.owner == nil || !k.owner.gone) && (s.shared || len(bs.idle) < cmp.Or(k.pool.MaxIdle, DefaultMaxIdle))
 }
 
 // drop closes a connection without requests.
 func (s *server) drop() {
 	s.remove()
-	s.conn.close()
+	s.conn.Close()
 }
 
 // forget takes the connection from the idle ones, if it is one.

@@ -71,7 +71,7 @@ func TestHTTP3ControlStreamsThatAreNotRead(t *testing.T) {
 	q := r.dial3(ctx, quicSocket(t), &quic.Config{StreamWindow: 1000, MaxStreamWindow: 1000})
 	r.eventually("the connection", func() bool {
 		for _, f := range r.worker.fronts3 {
-			f.c.Uni[0].Write(make([]byte, 5000), false)
+			f.C.Uni[0].Write(make([]byte, 5000), false)
 			return true
 		}
 		return false

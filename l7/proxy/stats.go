@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/metrics"
 )
 
@@ -12,8 +13,8 @@ import (
 type Stats struct {
 	Connections uint64 // of clients
 	Requests    uint64
-	Refused     uint64           // requests that were malformed
-	RefusedBy   [Refusals]uint64 // the same, by reason
+	Refused     uint64                // requests that were malformed
+	RefusedBy   [side.Refusals]uint64 // the same, by reason
 	Retries     uint64
 	BackOpened  uint64 // connections to backends
 	BackFailed  uint64 // of those, not established
@@ -33,7 +34,7 @@ type Stats struct {
 // counters are those of a worker: its loop writes them, and any goroutine reads.
 type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
-	refused                                                                                                     [Refusals]metrics.Counter
+	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
 	open, active, kept                                                                                          atomic.Int64
 	stream                                                                                                      streamCounters
@@ -129,7 +130,7 @@ func (x *exchange) record() {
 	if s := x.status / 100; s > 0 && s < len(c.status) {
 		c.status[s].Add(1)
 	}
-	took := w.now.Sub(x.began)
+	took := w.Now.Sub(x.began)
 	w.latency.Record(uint64(took))
 	if x.rule != nil && x.rule.Route != nil {
 		b := x.rule.Route.counts[w.id]

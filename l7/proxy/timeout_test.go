@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/l7/link"
 )
 
 // Each phase of a request has its time: a backend or client that stalls in one is cut off.
@@ -75,7 +76,7 @@ func TestSlowBackendIsNoSlowClient(t *testing.T) {
 		client.Write([]byte("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\n"))
 		client.Write(make([]byte, 1<<20))
 		r.run()
-		r.pass(backWrite - time.Second)
+		r.pass(link.BackWrite - time.Second)
 		if got := client.Take(); len(got) > 0 {
 			t.Errorf("%.60q before the time of the backend is over", got)
 		}

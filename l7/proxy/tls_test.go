@@ -132,7 +132,7 @@ func TestRulesSeeTheHello(t *testing.T) {
 	}
 	r.do(func() {
 		for l := range r.worker.fronts {
-			if l.watch != nil {
+			if l.Watch != nil {
 				t.Error("a hello is still awaited")
 			}
 		}

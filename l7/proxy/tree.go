@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -47,7 +48,7 @@ type Listener struct {
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table
 
-	Timeouts Timeouts
+	Timeouts side.Timeouts
 	Limits   Limits
 	// Admission counts the connections; nil counts those of the worker alone, by the listener's name. It stays the same for as long
 	// as there is a listener of the name and address.
@@ -73,6 +74,12 @@ const (
 	RejectColliding                  // the request gets 400
 	AllowColliding                   // backends get them
 )
+
+// Timeouts of a listener's connections.
+type Timeouts = side.Timeouts
+
+// Refusal is why input was refused without a look at the configuration.
+type Refusal = side.Refusal
 
 // Limits of a listener. 0 is none.
 type Limits struct {

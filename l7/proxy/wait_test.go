@@ -29,7 +29,7 @@ func (r *memRig) limit(l pool.Limits) {
 
 // waiting returns how many requests wait at the backend, were refused, and have waited for too long.
 func (r *memRig) waiting() [3]int {
-	b := r.to.Status(r.worker.now).Backends[0]
+	b := r.to.Status(r.worker.Now).Backends[0]
 	return [3]int{b.Pending, int(b.Refused), int(b.Expired)}
 }
 
@@ -420,13 +420,13 @@ func TestYields(t *testing.T) {
 		{1, maxYield, 0, false},
 		{0, time.Second, 0, false},
 	} {
-		b.SetWait(c.loop, w.now.Add(-c.other))
-		if got := w.yields(b, w.now.Add(-c.here)); got != c.want {
+		b.SetWait(c.loop, w.Now.Add(-c.other))
+		if got := w.yields(b, w.Now.Add(-c.here)); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 		b.SetWait(c.loop, clock.Never)
 	}
-	b.SetWait(1, w.now.Add(-2*waitSlack))
+	b.SetWait(1, w.Now.Add(-2*waitSlack))
 	client := r.connect(memHTTP1)
 	client.Write([]byte(first1))
 	r.run()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/l7/h2side"
+
 	h2 "golang.org/x/net/http2"
 )
 
@@ -115,7 +117,7 @@ func TestSlowClientsHoldUpNoOthers(t *testing.T) {
 		r.do(func() {
 			for _, bs := range r.worker.backs {
 				for _, b := range bs.shared {
-					b.conn.(*back2).eachStream(func(st *stream2) { now += st.user.(*exchange).down.bytes })
+					b.conn.(*h2side.Back).EachStream(func(st *h2side.Stream) { now += st.User.(*exchange).down.bytes })
 				}
 			}
 		})

@@ -4,8 +4,11 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/h3side"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/tls"
@@ -23,7 +26,7 @@ type listening struct {
 
 // Worker is the part of a proxy that one loop has. All methods belong to the loop.
 type Worker struct {
-	runner
+	link.Runner
 
 	tree        *Tree
 	pools       map[*Pool]bool // those of tree
@@ -33,18 +36,18 @@ type Worker struct {
 	backs       map[backsKey]*backends
 	coroutines  *tls.Coroutines
 	routed      route.Request
-	refused     func(client netip.Addr, r Refusal, n int) // see OnRefused; nil: nobody asks
-	fronts      map[*link]*clientInfo                     // nil for one that was refused
-	frontClosed func(*link)                               // clientClosed
-	queues      []*backends                               // that have one
-	queuesAt    clock.Time                                // when they are looked at
-	turns       uint64                                    // of waiters so far
-	misfits     int                                       // events that exchanges got in phases that do not permit them: always 0
+	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: nobody asks
+	fronts      map[*link.Link]*clientInfo                     // nil for one that was refused
+	frontClosed func(*link.Link)                               // clientClosed
+	queues      []*backends                                    // that have one
+	queuesAt    clock.Time                                     // when they are looked at
+	turns       uint64                                         // of waiters so far
+	misfits     int                                            // events that exchanges got in phases that do not permit them: always 0
 	draining    bool
 
 	endpoints *Endpoints
 	hub       *quicconn.Hub
-	fronts3   map[*clientInfo]*front3
+	fronts3   map[*clientInfo]*h3side.Front
 
 	id       int // of the worker, from 0
 	counters counters
@@ -56,18 +59,18 @@ type Worker struct {
 // NewWorker returns a worker for a loop. id numbers the workers of a proxy from 0. Apply gives it a configuration.
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
-		id: id, runner: newRunner(loop),
-		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link]*clientInfo{},
+		id: id, Runner: link.NewRunner(loop),
+		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
 	}
 	w.frontClosed = w.clientClosed
-	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*clientInfo]*front3{}
+	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*clientInfo]*h3side.Front{}
 	loop.SetTick(w.tick)
 	return w
 }
 
 // tick runs timers, reads what is taken again, and sends what the batch has produced.
 func (w *Worker) tick(now clock.Time) clock.Time {
-	w.advance(now)
+	w.Advance(now)
 	w.checkQueues()
-	return min(w.finish(), w.nextCheck())
+	return min(w.Finish(), w.nextCheck())
 }

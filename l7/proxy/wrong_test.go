@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/internal/testkit/wrongcases"
+	"github.com/millrace/millrace/l7/side"
 )
 
 // What passes the gateway of the corpus is the requests that may pass, in a form that nobody has to repair, however the input is
@@ -75,7 +76,7 @@ func wantRefusal(t *testing.T, r *memRig, bytes, want string) {
 	t.Helper()
 	s := r.worker.Stats()
 	for i, n := range s.RefusedBy {
-		if name := Refusal(i).String(); (n > 0) != (name == want) {
+		if name := side.Refusal(i).String(); (n > 0) != (name == want) {
 			t.Errorf("%.100q: %d refused for %s, want %s", bytes, n, name, want)
 		}
 	}

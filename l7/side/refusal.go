@@ -1,4 +1,4 @@
-package proxy
+package side
 
 import (
 	"errors"
@@ -27,8 +27,8 @@ func (r Refusal) String() string {
 	return [...]string{"message", "protocol", "flood", "path"}[r-RefusedMessage]
 }
 
-// refusalOf returns what an error of a machine is.
-func refusalOf(err error) Refusal {
+// RefusalOf returns what an error of a machine is.
+func RefusalOf(err error) Refusal {
 	var one *http1.Error
 	var two *http2.ConnError
 	switch {

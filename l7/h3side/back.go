@@ -1,4 +1,4 @@
-package proxy
+package h3side
 
 import (
 	"errors"
@@ -7,14 +7,16 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 )
 
 // back3 is a connection to a backend with HTTP/3.
 type back3 struct {
-	*conn3
+	*Conn
 	settled bool // the backend's settings have arrived
 	full    bool // the backend permits no further stream for now
 	warned  bool // the backend has sent GOAWAY: it closes the connection
@@ -27,144 +29,144 @@ const goAwayTime = 2 * time.Second
 // maxBackHeader bounds the header of a response, in bytes.
 const maxBackHeader = 256 << 10
 
-// newBack3 has HTTP/3 on a connection to a backend.
-func newBack3(w *runner, c *quicconn.Conn, owner Owner) *back3 {
+// NewBack has HTTP/3 on a connection to a backend.
+func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *back3 {
 	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})
-	b := &back3{conn3: newConn3(w, c, m, owner), idleBy: clock.Never}
+	b := &back3{Conn: newConn3(w, c, m, owner), idleBy: clock.Never}
 	b.session = b
 	return b
 }
 
-// limit implements backConn.
-func (b *back3) limit() (streams int, known bool) {
+// Limit implements backConn.
+func (b *back3) Limit() (streams int, known bool) {
 	if b.full {
 		return 0, true
 	}
-	return maxShared, true
+	return side.MaxShared, true
 }
 
-// streams implements backConn.
-func (b *back3) streams() int { return len(b.conn3.streams) }
+// Streams implements backConn.
+func (b *back3) Streams() int { return len(b.Conn.Streams) }
 
-// reusable implements backConn.
-func (b *back3) reusable() bool { return !b.closed }
+// Reusable implements backConn.
+func (b *back3) Reusable() bool { return !b.closed }
 
-// begin implements backConn. The settings permit extended CONNECT, or not (RFC 9220 3).
-func (b *back3) begin(user any, upgrade bool) (Stream, Caps, error) {
+// Begin implements backConn. The settings permit extended CONNECT, or not (RFC 9220 3).
+func (b *back3) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 	switch b.idleBy = clock.Never; {
 	case b.closed:
-		return nil, Caps{}, ErrUnprocessed
+		return nil, side.Caps{}, side.ErrUnprocessed
 	case upgrade && !b.settled:
-		return nil, Caps{}, ErrWait
+		return nil, side.Caps{}, side.ErrWait
 	}
-	s, err := b.c.Open()
+	s, err := b.C.Open()
 	if b.full = errors.Is(err, quic.ErrStreamLimit); b.full {
-		return nil, Caps{}, ErrFull
+		return nil, side.Caps{}, side.ErrFull
 	}
 	if err != nil {
-		return nil, Caps{}, ErrUnprocessed
+		return nil, side.Caps{}, side.ErrUnprocessed
 	}
 	h, err := b.m.Open(s.ID())
 	if err != nil {
 		s.Reset(uint64(http3.RequestCancelled))
 		s.Release()
-		return nil, Caps{}, ErrProtocol
+		return nil, side.Caps{}, side.ErrProtocol
 	}
 	st := b.newStream(s, h)
-	st.user = user
+	st.User = user
 	b.enlist(st)
-	b.arm(b.w.now.Add(backWrite / 4))
-	return st, Caps{Shared: true}, nil
+	b.arm(b.w.Now.Add(link.BackWrite / 4))
+	return st, side.Caps{Shared: true}, nil
 }
 
 func (b *back3) opened(*stream3) bool { return false } // the machine refuses streams of the server
 
 // message implements session3.
 func (b *back3) message(st *stream3, ev *http3.Event) {
-	if st.user == nil {
+	if st.User == nil {
 		return
 	}
 	if ev.Kind == http3.TooLarge {
 		st.abort(http3.ExcessiveLoad)
-		st.emit(Failed, ErrProtocol)
+		st.emit(side.Failed, side.ErrProtocol)
 		return
 	}
 	m := &st.h.Message
-	b.ev.Message, b.ev.Ending = m, EndsLater
+	b.ev.Message, b.ev.Ending = m, side.EndsLater
 	if m.Status >= 200 {
 		st.keepHeader()
 		if st.last && (m.ContentLength <= 0 || m.Status == 304 || st.bodiless) { // otherwise the content is missing
-			b.ev.Ending = EndsNow
+			b.ev.Ending = side.EndsNow
 		}
 	}
-	st.emit(Head, nil)
+	st.emit(side.Head, nil)
 }
 
 func (b *back3) control(ev *http3.Event) {
 	switch ev.Kind {
 	case http3.PeerSettings:
 		b.settled = true
-		b.emit(Settings, nil)
+		b.emit(side.Settings, nil)
 	case http3.GoAway: // RFC 9114 5.2
 		b.warned = true
-		b.emit(Leaving, nil)
-		for _, st := range slices.Clone(b.conn3.streams) {
-			if st.s != nil && st.s.ID() >= ev.ID {
-				st.emit(Failed, ErrUnprocessed)
+		b.emit(side.Leaving, nil)
+		for _, st := range slices.Clone(b.Conn.Streams) {
+			if st.S != nil && st.S.ID() >= ev.ID {
+				st.emit(side.Failed, side.ErrUnprocessed)
 			}
 		}
 	}
 }
 
 func (b *back3) broken(st *stream3, err error) {
-	cause := ErrIncomplete
+	cause := side.ErrIncomplete
 	var remote *quic.StreamError
 	var malformed *http3.StreamError
 	switch {
 	case errors.As(err, &remote) && http3.ErrorCode(remote.Code) == http3.RequestRejected: // RFC 9114 4.1.1: not processed
-		cause = ErrUnprocessed
+		cause = side.ErrUnprocessed
 	case errors.As(err, &malformed):
-		cause = ErrProtocol
+		cause = side.ErrProtocol
 	}
-	if st.user == nil {
+	if st.User == nil {
 		st.close(http3.RequestCancelled)
 		return
 	}
-	st.emit(Failed, cause)
+	st.emit(side.Failed, cause)
 }
 
 // stopped implements session3. The response follows, or a reset (RFC 9114 4.1); what is held is dropped.
-func (b *back3) stopped(st *stream3, _ error) { st.emit(Writable, nil) }
+func (b *back3) stopped(st *stream3, _ error) { st.emit(side.Writable, nil) }
 
 func (b *back3) lost(error) {
-	b.emit(Leaving, ErrUnprocessed)
-	b.failAll(ErrTerminated)
-	b.emit(Closed, nil)
+	b.emit(side.Leaving, side.ErrUnprocessed)
+	b.failAll(side.ErrTerminated)
+	b.emit(side.Closed, nil)
 }
 
-// rest implements backConn.
-func (b *back3) rest(t time.Duration) {
-	b.idleBy = b.w.now.Add(t)
+// Rest implements backConn.
+func (b *back3) Rest(t time.Duration) {
+	b.idleBy = b.w.Now.Add(t)
 	b.arm(b.idleBy)
 }
 
-// close implements backConn. A backend that has sent GOAWAY closes by itself, if it does so in time.
-func (b *back3) close() {
+// Close implements backConn. A backend that has sent GOAWAY closes by itself, if it does so in time.
+func (b *back3) Close() {
 	if b.warned {
-		b.rest(goAwayTime)
+		b.Rest(goAwayTime)
 		return
 	}
-	b.conn3.close(http3.NoError, "", nil)
+	b.Conn.Close(http3.NoError, "", nil)
 }
 
 func (b *back3) passed() {
 	switch {
-	case len(b.conn3.streams) > 0:
+	case len(b.Conn.Streams) > 0:
 		b.checkStuck()
-		b.arm(b.w.now.Add(backWrite / 4))
-	case b.idleBy <= b.w.now:
-		b.emit(Closed, nil)
-		b.conn3.close(http3.NoError, "", nil)
+		b.arm(b.w.Now.Add(link.BackWrite / 4))
+	case b.idleBy <= b.w.Now:
+		b.emit(side.Closed, nil)
+		b.Conn.Close(http3.NoError, "", nil)
 	default:
 		b.arm(b.idleBy)
 	}
@@ -172,27 +174,27 @@ func (b *back3) passed() {
 
 // checkStuck ends the requests that the backend has taken nothing of for a time.
 func (b *back3) checkStuck() {
-	for _, st := range slices.Clone(b.conn3.streams) {
-		if st.s != nil && st.stuck != 0 && b.w.now >= st.stuck.Add(backWrite) {
-			st.emit(Failed, ErrTimeout)
+	for _, st := range slices.Clone(b.Conn.Streams) {
+		if st.S != nil && st.stuck != 0 && b.w.Now >= st.stuck.Add(link.BackWrite) {
+			st.emit(side.Failed, side.ErrTimeout)
 		}
 	}
 }
 
 // head implements session3.
-func (b *back3) head(st *stream3, m *semantics.Message, e Ending) error {
+func (b *back3) head(st *stream3, m *semantics.Message, e side.Ending) error {
 	switch {
 	case m.Protocol != "":
 		if peer, _ := b.m.Peer(); !peer.ExtendedConnect {
-			return ErrUpgrade
+			return side.ErrUpgrade
 		}
 		st.h.ExpectTunnel()
 	case m.Method == "HEAD":
 		st.bodiless = true
 		st.h.ExpectNoContent()
 	}
-	st.out = b.m.AppendRequest(st.output(), st.s.ID(), m)
-	st.fin = e == EndsNow && m.Protocol == ""
+	st.out = b.m.AppendRequest(st.output(), st.S.ID(), m)
+	st.fin = e == side.EndsNow && m.Protocol == ""
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package proxy
+package h3side
 
 import (
 	"errors"
@@ -7,29 +7,31 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/http3/qpack"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 )
 
 // stream3 is a stream of HTTP/3. Those of requests have a user while one is in progress.
 type stream3 struct {
-	conn *conn3
-	s    *quicconn.Stream
+	conn *Conn
+	S    *quicconn.Stream
 	h    *http3.Stream
-	user any
+	User any
 	next *stream3 // of the free ones
 
 	index    int           // in conn3.streams, -1 for one that is not of a request
 	section  qpack.Section // of the header: trailers are decoded into another
 	out      []byte        // what is sent after the batch
 	since    clock.Time    // of its beginning
-	priority http3.Priority
+	Priority http3.Priority
 	stuck    clock.Time // since when no output is taken, 0 while some is
 	arrived  bool       // the message has arrived as a whole
 	last     bool       // nothing but the end of the message follows the event
-	input    demand
-	tasks    taskSet
+	input    link.Demand
+	tasks    link.TaskSet
 	fin      bool // the message ends with out,
 	sent     bool // and that has been sent
 	mute     bool // nothing can be sent any more
@@ -40,8 +42,8 @@ type stream3 struct {
 // advance reads a stream until it has no more or is paused.
 func (st *stream3) advance() {
 	k := st.conn
-	for st.s != nil && st.input != paused && !k.closed {
-		s := st.s
+	for st.S != nil && st.input != link.Paused && !k.closed {
+		s := st.S
 		if err := s.Err(); err != nil && err != io.EOF { //nolint:errorlint // package quic returns it as it is
 			st.aborted(err)
 			return
@@ -55,7 +57,7 @@ func (st *stream3) advance() {
 		if st.last = fin && n == len(in); ev.Kind != http3.NeedInput {
 			st.handle(&ev)
 		}
-		if st.s != s {
+		if st.S != s {
 			return
 		}
 		s.Consume(n)
@@ -78,11 +80,11 @@ func (st *stream3) handle(ev *http3.Event) {
 		}
 	case http3.Data:
 		k.ev.Payload = ev.Payload
-		st.emit(Data, nil)
+		st.emit(side.Data, nil)
 	case http3.End:
 		st.arrived = true
 		k.ev.Trailers = st.trailers()
-		st.emit(End, nil)
+		st.emit(side.End, nil)
 	case http3.Trailers:
 	case http3.Unblocked:
 		for h, found := ev.Blocked, true; found && !k.closed; h, found = k.m.NextUnblocked() {
@@ -91,16 +93,16 @@ func (st *stream3) handle(ev *http3.Event) {
 			}
 		}
 	case http3.Unknown:
-		st.s.StopReading(uint64(http3.StreamCreationError)) // RFC 9114 6.2
+		st.S.StopReading(uint64(http3.StreamCreationError)) // RFC 9114 6.2
 	default:
 		k.session.control(ev)
 	}
 }
 
 // emit reports an event of a stream that is in use.
-func (st *stream3) emit(kind Kind, err error) {
-	if st.user != nil {
-		st.conn.ev.Stream, st.conn.ev.User = st, &st.user
+func (st *stream3) emit(kind side.Kind, err error) {
+	if st.User != nil {
+		st.conn.ev.Stream, st.conn.ev.User = st, &st.User
 		st.conn.emit(kind, err)
 	}
 }
@@ -147,16 +149,16 @@ func (st *stream3) malformed(err error) {
 
 // abort resets the stream in both directions.
 func (st *stream3) abort(code http3.ErrorCode) {
-	if st.s == nil || st.mute && st.arrived {
+	if st.S == nil || st.mute && st.arrived {
 		return
 	}
 	if !st.sent {
 		st.mute = true
-		st.s.Reset(uint64(code))
+		st.S.Reset(uint64(code))
 	}
 	if !st.arrived {
 		st.arrived = true
-		st.s.StopReading(uint64(code))
+		st.S.StopReading(uint64(code))
 		if err := st.conn.m.Cancelled(st.h, false); err != nil {
 			st.conn.failure = err // reported after the batch: this may be within a call of the exchange
 			st.conn.touch()
@@ -166,7 +168,7 @@ func (st *stream3) abort(code http3.ErrorCode) {
 
 // close gives the stream back. What is not complete is ended with the code.
 func (st *stream3) close(code http3.ErrorCode) {
-	k, s := st.conn, st.s
+	k, s := st.conn, st.S
 	if s == nil {
 		return
 	}
@@ -177,18 +179,18 @@ func (st *stream3) close(code http3.ErrorCode) {
 		st.mute = true
 		s.Reset(uint64(code))
 	}
-	k.w.putBuffer(&st.out)
+	k.w.PutBuffer(&st.out)
 	if !st.arrived && !k.closed {
 		s.StopReading(uint64(code))
 		_ = k.m.Cancelled(st.h, false)
 	}
 	k.m.Release(st.h)
 	s.Release()
-	st.s, st.h, st.user = nil, nil, nil
-	if i, last := st.index, len(k.streams)-1; i >= 0 {
-		k.streams[i] = k.streams[last]
-		k.streams[i].index = i
-		k.streams = k.streams[:last]
+	st.S, st.h, st.User = nil, nil, nil
+	if i, last := st.index, len(k.Streams)-1; i >= 0 {
+		k.Streams[i] = k.Streams[last]
+		k.Streams[i].index = i
+		k.Streams = k.Streams[:last]
 		st.index = -1
 	}
 	st.recycle()
@@ -197,16 +199,18 @@ func (st *stream3) close(code http3.ErrorCode) {
 // Pause implements Stream.
 func (st *stream3) Pause(on bool) {
 	if on {
-		st.input = paused
+		st.input = link.Paused
 		return
 	}
-	if st.input = wanted; st.s != nil {
-		st.conn.w.run.add(taskRead, st, &st.tasks)
+	if st.input = link.Wanted; st.S != nil {
+		st.conn.w.Run.Add(link.Read, st, &st.tasks)
 	}
 }
 
 // Head implements Stream.
-func (st *stream3) Head(m *semantics.Message, e Ending) error { return st.conn.session.head(st, m, e) }
+func (st *stream3) Head(m *semantics.Message, e side.Ending) error {
+	return st.conn.session.head(st, m, e)
+}
 
 // Cancel implements Stream.
 func (st *stream3) Cancel(gone bool) { st.conn.session.canceled(st, gone) }
@@ -215,14 +219,14 @@ func (st *stream3) Cancel(gone bool) { st.conn.session.canceled(st, gone) }
 func (st *stream3) Release() { st.conn.session.released(st) }
 
 // touch has the stream flushed after the batch.
-func (st *stream3) touch() { st.conn.w.run.add(taskFlush, st, &st.tasks) }
+func (st *stream3) touch() { st.conn.w.Run.Add(link.Flush, st, &st.tasks) }
 
-// run implements runnable.
-func (st *stream3) run(t task) {
-	switch st.tasks.clear(t); {
-	case st.s == nil:
+// Run implements runnable.
+func (st *stream3) Run(t link.Task) {
+	switch st.tasks.Clear(t); {
+	case st.S == nil:
 		st.recycle()
-	case t == taskFlush:
+	case t == link.Flush:
 		st.flush()
 	default:
 		st.advance()
@@ -233,7 +237,7 @@ func (st *stream3) run(t task) {
 func (st *stream3) output() []byte {
 	st.touch()
 	if st.out == nil {
-		st.out = st.conn.w.getBuffer()
+		st.out = st.conn.w.GetBuffer()
 	}
 	return st.out
 }
@@ -256,13 +260,13 @@ func (st *stream3) Write(p []byte) (n int) {
 
 // room returns how much may be written now. With 0 writable follows.
 func (st *stream3) room() int {
-	if n := st.s.Room() - len(st.out); n > 0 {
+	if n := st.S.Room() - len(st.out); n > 0 {
 		return n
 	}
 	st.flush()
-	n := st.s.Room()
+	n := st.S.Room()
 	if n == 0 && st.stuck == 0 {
-		st.stuck = st.conn.w.now
+		st.stuck = st.conn.w.Now
 	}
 	return n
 }
@@ -275,7 +279,7 @@ func (st *stream3) writeFrame(p []byte) {
 		return
 	}
 	if st.flush(); !st.mute {
-		st.s.Write(p, false)
+		st.S.Write(p, false)
 	}
 }
 
@@ -285,22 +289,22 @@ func (st *stream3) End(trailers []semantics.Field) {
 		return
 	}
 	if st.touch(); len(trailers) > 0 {
-		st.out = st.conn.m.AppendTrailers(st.output(), st.s.ID(), trailers)
+		st.out = st.conn.m.AppendTrailers(st.output(), st.S.ID(), trailers)
 	}
 	st.fin = true
 }
 
 // flush sends what is gathered. Instructions of QPACK come first, so that the peer need not wait for them.
 func (st *stream3) flush() {
-	if st.s == nil || st.mute || st.sent || len(st.out) == 0 && !st.fin {
+	if st.S == nil || st.mute || st.sent || len(st.out) == 0 && !st.fin {
 		return
 	}
 	if _, encoder, _ := st.conn.m.Pending(); encoder {
 		st.conn.flush()
 	}
 	st.sent = st.fin
-	st.s.Write(st.out, st.fin)
-	st.conn.w.putBuffer(&st.out)
+	st.S.Write(st.out, st.fin)
+	st.conn.w.PutBuffer(&st.out)
 }
 
 // recycle puts a stream that has ended among the free ones, if the queue does not hold it any more.

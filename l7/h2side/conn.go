@@ -1,77 +1,79 @@
-package proxy
+package h2side
 
 import (
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/link"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
 // conn2 is what both ends of HTTP/2 share: the machine, its output, and the streams that wait for windows.
 type conn2 struct {
-	l       *link
+	L       *link.Link
 	m       *http2.Machine
-	owner   Owner
+	owner   side.Owner
 	event   http2.Event // of the machine
-	ev      Event
-	blocked []*stream2
-	free    *stream2 // for use again
+	ev      side.Event
+	blocked []*Stream
+	free    *Stream // for use again
 	allowance
 }
 
 // session2 is what differs between the ends: front2 and back2.
 type session2 interface {
-	handle(ev *http2.Event, st *stream2)
-	head(st *stream2, m *semantics.Message, e Ending) error
-	canceled(st *stream2, gone bool)
+	handle(ev *http2.Event, st *Stream)
+	head(st *Stream, m *semantics.Message, e side.Ending) error
+	canceled(st *Stream, gone bool)
 	// released gives the stream s of the machine back, which st had.
-	released(st *stream2, s *http2.Stream)
+	released(st *Stream, s *http2.Stream)
 }
 
-// stream2 is a request on one stream.
-type stream2 struct {
-	c       *conn2
+// Stream is a request on one stream.
+type Stream struct {
+	C       *conn2
 	end     session2
 	s       *http2.Stream
-	user    any
-	next    *stream2 // of the free ones
-	unread  int      // content that was not consumed
-	left    int64    // content that is to be sent, -1 if not known
-	input   demand
+	User    any
+	next    *Stream // of the free ones
+	unread  int     // content that was not consumed
+	left    int64   // content that is to be sent, -1 if not known
+	input   link.Demand
 	waiting bool // in conn2.blocked
 	arrived bool // the message has arrived as a whole
 	expect  bool // a client waits for 100 (Continue)
 }
 
 // newStream returns a stream for one of the machine.
-func (c *conn2) newStream(end session2, s *http2.Stream) *stream2 {
+func (c *conn2) newStream(end session2, s *http2.Stream) *Stream {
 	st := c.free
 	if st == nil {
-		st = &stream2{}
+		st = &Stream{}
 	} else {
 		c.free = st.next
 	}
-	*st = stream2{c: c, end: end, s: s, left: -1}
+	*st = Stream{C: c, end: end, s: s, left: -1}
 	s.User = st
 	return st
 }
 
 // emit reports an event of the connection.
-func (c *conn2) emit(k Kind, err error) {
+func (c *conn2) emit(k side.Kind, err error) {
 	c.ev.Kind, c.ev.Err = k, err
 	c.owner.Handle(&c.ev)
 }
 
 // emit reports an event of a stream that is in use.
-func (st *stream2) emit(k Kind, err error) {
-	if st.user != nil {
-		st.c.ev.Stream, st.c.ev.User = st, &st.user
-		st.c.emit(k, err)
+func (st *Stream) emit(k side.Kind, err error) {
+	if st.User != nil {
+		st.C.ev.Stream, st.C.ev.User = st, &st.User
+		st.C.emit(k, err)
 	}
 }
 
 // pull passes input to the machine, and its events on.
 func (c *conn2) pull(end session2, p []byte) error {
-	c.allowance.grant(c.m, c.l.w.now)
-	for c.l.open() {
+	c.allowance.grant(c.m, c.L.Runner.Now)
+	for c.L.Open() {
 		var n int
 		var err error
 		c.event, n, err = c.m.Input(p)
@@ -95,49 +97,49 @@ func (c *conn2) handle(end session2, ev *http2.Event) {
 		}
 		return
 	}
-	st, _ := ev.Stream.User.(*stream2)
+	st, _ := ev.Stream.User.(*Stream)
 	switch {
-	case ev.Kind == http2.Data && (st == nil || st.user == nil):
+	case ev.Kind == http2.Data && (st == nil || st.User == nil):
 		c.m.Consumed(ev.Stream, len(ev.Payload))
 	case ev.Kind == http2.Data:
 		c.ev.Payload = ev.Payload
-		st.emit(Data, nil)
+		st.emit(side.Data, nil)
 		st.consumed(len(ev.Payload))
 	case ev.Kind == http2.End && st != nil:
 		st.arrived = true
 		c.ev.Trailers = ev.Stream.Trailers
-		st.emit(End, nil)
+		st.emit(side.End, nil)
 	case ev.Kind == http2.Window && st != nil:
-		st.emit(Writable, nil)
+		st.emit(side.Writable, nil)
 	default:
 		end.handle(ev, st)
 	}
 }
 
-// eachStream calls do for each stream in use.
-func (c *conn2) eachStream(do func(st *stream2)) {
+// EachStream calls do for each stream in use.
+func (c *conn2) EachStream(do func(st *Stream)) {
 	c.m.Each(func(s *http2.Stream) {
-		if st, ok := s.User.(*stream2); ok && st.user != nil {
+		if st, ok := s.User.(*Stream); ok && st.User != nil {
 			do(st)
 		}
 	})
 }
 
 // failAll reports that all streams have ended by an error.
-func (c *conn2) failAll(err error) { c.eachStream(func(st *stream2) { st.emit(Failed, err) }) }
+func (c *conn2) failAll(err error) { c.EachStream(func(st *Stream) { st.emit(side.Failed, err) }) }
 
 // control gathers what the machine sends by itself.
 func (c *conn2) control() {
 	if c.m.Pending() {
-		c.l.out = c.m.AppendControl(c.l.buffer())
-		c.l.touch()
+		c.L.Out = c.m.AppendControl(c.L.Buffer())
+		c.L.Touch()
 	}
 }
 
 // output returns the buffer to append to. Control frames come first.
 func (c *conn2) output() []byte {
-	c.l.touch()
-	return c.m.AppendControl(c.l.buffer())
+	c.L.Touch()
+	return c.m.AppendControl(c.L.Buffer())
 }
 
 // unblock lets the streams that wait go on.
@@ -146,30 +148,30 @@ func (c *conn2) unblock() {
 	c.blocked = nil
 	for _, st := range list {
 		st.waiting = false
-		st.emit(Writable, nil)
+		st.emit(side.Writable, nil)
 	}
 	if c.blocked == nil {
 		c.blocked = list[:0]
 	}
 }
 
-func (c *conn2) writable() { c.unblock() }
+func (c *conn2) Writable() { c.unblock() }
 
 // Head implements Stream.
-func (st *stream2) Head(m *semantics.Message, e Ending) error { return st.end.head(st, m, e) }
+func (st *Stream) Head(m *semantics.Message, e side.Ending) error { return st.end.head(st, m, e) }
 
 // Write implements Stream.
-func (st *stream2) Write(p []byte) int {
-	c := st.c
+func (st *Stream) Write(p []byte) int {
+	c := st.C
 	if st.s.Ended() {
 		return len(p)
 	}
-	if !c.l.accepts() {
+	if !c.L.Accepts() {
 		st.wait()
 		return 0
 	}
 	out, n, err := c.m.AppendData(c.output(), st.s, p, st.left == int64(len(p)))
-	c.l.out = out
+	c.L.Out = out
 	if err != nil {
 		return len(p) // the stream has ended: Failed follows
 	}
@@ -183,59 +185,59 @@ func (st *stream2) Write(p []byte) int {
 }
 
 // wait has the stream written to again when the link or the connection's window permits it.
-func (st *stream2) wait() {
+func (st *Stream) wait() {
 	if !st.waiting {
 		st.waiting = true
-		st.c.blocked = append(st.c.blocked, st)
+		st.C.blocked = append(st.C.blocked, st)
 	}
 }
 
 // End implements Stream.
-func (st *stream2) End(trailers []semantics.Field) {
-	c := st.c
+func (st *Stream) End(trailers []semantics.Field) {
+	c := st.C
 	switch {
 	case st.s.Ended():
 	case len(trailers) > 0:
-		c.l.out, _ = c.m.AppendTrailers(c.output(), st.s, trailers)
+		c.L.Out, _ = c.m.AppendTrailers(c.output(), st.s, trailers)
 	default:
-		c.l.out, _, _ = c.m.AppendData(c.output(), st.s, nil, true)
+		c.L.Out, _, _ = c.m.AppendData(c.output(), st.s, nil, true)
 	}
 }
 
 // consumed notes that n bytes of content were passed on, or are held.
-func (st *stream2) consumed(n int) {
+func (st *Stream) consumed(n int) {
 	switch {
-	case st.input == paused:
+	case st.input == link.Paused:
 		st.unread += n
 	case st.s != nil:
-		st.c.m.Consumed(st.s, n)
+		st.C.m.Consumed(st.s, n)
 	}
 }
 
 // Pause implements Stream.
-func (st *stream2) Pause(on bool) {
+func (st *Stream) Pause(on bool) {
 	if on {
-		st.input = paused
+		st.input = link.Paused
 		return
 	}
-	st.input = wanted
+	st.input = link.Wanted
 	if n := st.unread; n > 0 {
 		st.unread = 0
-		st.c.m.Consumed(st.s, n)
-		st.c.control()
+		st.C.m.Consumed(st.s, n)
+		st.C.control()
 	}
 }
 
 // Cancel implements Stream.
-func (st *stream2) Cancel(gone bool) { st.end.canceled(st, gone) }
+func (st *Stream) Cancel(gone bool) { st.end.canceled(st, gone) }
 
 // Release implements Stream.
-func (st *stream2) Release() {
-	c, s := st.c, st.s
+func (st *Stream) Release() {
+	c, s := st.C, st.s
 	if s == nil {
 		return
 	}
-	st.user, st.s = nil, nil
+	st.User, st.s = nil, nil
 	s.User = nil
 	if !st.waiting {
 		st.next, c.free = c.free, st

@@ -1,4 +1,4 @@
-package proxy
+package side
 
 import (
 	"strings"
@@ -23,30 +23,30 @@ type Conf struct {
 	Timeouts *Timeouts
 }
 
-// drainGrace is how long a connection without a request is kept once its listener has gone: what its client has sent by the time
+// DrainGrace is how long a connection without a request is kept once its listener has gone: what its client has sent by the time
 // that it knows is still served.
-const drainGrace = 250 * time.Millisecond
+const DrainGrace = 250 * time.Millisecond
 
 const (
-	// maxShared bounds the requests at a time on one connection.
-	maxShared = 128
-	// backWindow bounds the content of a response that waits for its client. The window of the connection is that of all
+	// MaxShared bounds the requests at a time on one connection.
+	MaxShared = 128
+	// BackWindow bounds the content of a response that waits for its client. The window of the connection is that of all
 	// requests together: clients that do not read hold up no other client.
-	backWindow = 128 << 10
+	BackWindow = 128 << 10
 )
 
-// departure is how far the end of a client's connection is.
-type departure uint8
+// Departure is how far the end of a client's connection is.
+type Departure uint8
 
 const (
-	serving  departure = iota
-	warned             // GOAWAY was sent without a last stream: requests that are under way are served
-	refusing           // GOAWAY was sent with the last one
-	parting            // of HTTP/3: the last response is under way
+	Serving  Departure = iota
+	Warned             // GOAWAY was sent without a last stream: requests that are under way are served
+	Refusing           // GOAWAY was sent with the last one
+	Parting            // of HTTP/3: the last response is under way
 )
 
-// expects reports whether the client waits for 100 (Continue).
-func expects(fields []semantics.Field) bool {
+// Expects reports whether the client waits for 100 (Continue).
+func Expects(fields []semantics.Field) bool {
 	for i := range fields {
 		if fields[i].Name == "expect" {
 			return strings.EqualFold(fields[i].Value, "100-continue")
@@ -55,5 +55,5 @@ func expects(fields []semantics.Field) bool {
 	return false
 }
 
-// tooLarge is the response to a request whose header is above the limit.
-var tooLarge = semantics.Message{Status: 431}
+// TooLarge is the response to a request whose header is above the limit.
+var TooLarge = semantics.Message{Status: 431}

@@ -1,4 +1,4 @@
-package proxy
+package h3side
 
 import (
 	"errors"
@@ -6,7 +6,9 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -27,61 +29,61 @@ type session3 interface {
 	// passed is called at the time that the session armed its timer for.
 	passed()
 
-	head(st *stream3, m *semantics.Message, e Ending) error
+	head(st *stream3, m *semantics.Message, e side.Ending) error
 	canceled(st *stream3, gone bool)
 	released(st *stream3)
 }
 
-// conn3 is a connection of HTTP/3: its machine, which the loop alone drives, over streams of package quicconn.
-type conn3 struct {
-	w       *runner
-	c       *quicconn.Conn
+// Conn is a connection of HTTP/3: its machine, which the loop alone drives, over streams of package quicconn.
+type Conn struct {
+	w       *link.Runner
+	C       *quicconn.Conn
 	m       *http3.Machine
-	owner   Owner
-	ev      Event
+	owner   side.Owner
+	ev      side.Event
 	session session3
-	streams []*stream3 // of requests
+	Streams []*stream3 // of requests
 	free    *stream3
 	timer   uint32
 	armed   clock.Time // when it fires
-	tasks   taskSet
+	tasks   link.TaskSet
 	failure error // by which the connection is to end
 	closed  bool
 }
 
 // newConn3 begins HTTP/3 on a connection with three unidirectional streams.
-func newConn3(w *runner, c *quicconn.Conn, m *http3.Machine, owner Owner) *conn3 {
-	k := &conn3{w: w, c: c, m: m, owner: owner, armed: clock.Never}
-	k.timer = w.newTimer(k)
+func newConn3(w *link.Runner, c *quicconn.Conn, m *http3.Machine, owner side.Owner) *Conn {
+	k := &Conn{w: w, C: c, m: m, owner: owner, armed: clock.Never}
+	k.timer = w.NewTimer(k)
 	k.touch()
 	return k
 }
 
 // touch has what the machine sends by itself sent after the batch.
-func (k *conn3) touch() { k.w.run.add(taskFlush, k, &k.tasks) }
+func (k *Conn) touch() { k.w.Run.Add(link.Flush, k, &k.tasks) }
 
-// run implements runnable.
-func (k *conn3) run(t task) {
-	if k.tasks.clear(t); k.failure != nil {
+// Run implements runnable.
+func (k *Conn) Run(t link.Task) {
+	if k.tasks.Clear(t); k.failure != nil {
 		k.fail(k.failure)
 	}
 	k.flush()
 }
 
 // emit reports an event of the connection.
-func (k *conn3) emit(kind Kind, err error) {
+func (k *Conn) emit(kind side.Kind, err error) {
 	k.ev.Kind, k.ev.Err = kind, err
 	k.owner.Handle(&k.ev)
 }
 
 // flush sends what the machine has for the three streams.
-func (k *conn3) flush() {
+func (k *Conn) flush() {
 	control, encoder, decoder := k.m.Pending()
 	for i, due := range [3]bool{control, encoder, decoder} {
 		if !due || k.closed {
 			continue
 		}
-		b := k.w.getBuffer()
+		b := k.w.GetBuffer()
 		switch i {
 		case 0:
 			b = k.m.AppendControl(b)
@@ -90,21 +92,21 @@ func (k *conn3) flush() {
 		case 2:
 			b = k.m.AppendDecoder(b)
 		}
-		k.c.Uni[i].Write(b, false)
-		k.w.putBuffer(&b)
+		k.C.Uni[i].Write(b, false)
+		k.w.PutBuffer(&b)
 	}
 }
 
 // arm has the session's passed called at a time, or before.
-func (k *conn3) arm(by clock.Time) {
+func (k *Conn) arm(by clock.Time) {
 	if by < k.armed {
 		k.armed = by
-		k.w.wheel.Arm(k.timer, by)
+		k.w.Wheel.Arm(k.timer, by)
 	}
 }
 
-// fired is called by the worker.
-func (k *conn3) fired() {
+// Fired is called by the worker.
+func (k *Conn) Fired() {
 	k.armed = clock.Never
 	if !k.closed {
 		k.session.passed()
@@ -112,8 +114,8 @@ func (k *conn3) fired() {
 }
 
 // Readable implements quicconn.Handler.
-func (k *conn3) Readable(s *quicconn.Stream) {
-	k.w.enter()
+func (k *Conn) Readable(s *quicconn.Stream) {
+	k.w.Enter()
 	if k.closed {
 		return
 	}
@@ -127,7 +129,7 @@ func (k *conn3) Readable(s *quicconn.Stream) {
 }
 
 // take begins a stream that the peer has opened.
-func (k *conn3) take(s *quicconn.Stream) *stream3 {
+func (k *Conn) take(s *quicconn.Stream) *stream3 {
 	h, err := k.m.Open(s.ID())
 	if err != nil {
 		k.fail(err)
@@ -145,7 +147,7 @@ func (k *conn3) take(s *quicconn.Stream) *stream3 {
 	return st
 }
 
-func (k *conn3) newStream(s *quicconn.Stream, h *http3.Stream) *stream3 {
+func (k *Conn) newStream(s *quicconn.Stream, h *http3.Stream) *stream3 {
 	st := k.free
 	if st == nil {
 		st = &stream3{}
@@ -154,29 +156,29 @@ func (k *conn3) newStream(s *quicconn.Stream, h *http3.Stream) *stream3 {
 	}
 	clear(st.section.Fields)
 	st.section.Fields = st.section.Fields[:0]
-	*st = stream3{conn: k, s: s, h: h, index: -1, section: st.section, since: k.w.now}
+	*st = stream3{conn: k, S: s, h: h, index: -1, section: st.section, since: k.w.Now}
 	s.User, h.User = st, st
 	return st
 }
 
 // enlist notes a stream as one of a request.
-func (k *conn3) enlist(st *stream3) {
-	st.index = len(k.streams)
-	k.streams = append(k.streams, st)
+func (k *Conn) enlist(st *stream3) {
+	st.index = len(k.Streams)
+	k.Streams = append(k.Streams, st)
 }
 
 // Writable implements quicconn.Handler.
-func (k *conn3) Writable(s *quicconn.Stream) {
-	k.w.enter()
+func (k *Conn) Writable(s *quicconn.Stream) {
+	k.w.Enter()
 	if st, ok := s.User.(*stream3); ok && !k.closed {
 		st.stuck = 0
-		st.emit(Writable, nil)
+		st.emit(side.Writable, nil)
 	}
 }
 
 // Stopped implements quicconn.Handler.
-func (k *conn3) Stopped(s *quicconn.Stream, err error) {
-	k.w.enter()
+func (k *Conn) Stopped(s *quicconn.Stream, err error) {
+	k.w.Enter()
 	if k.closed {
 		return
 	}
@@ -185,21 +187,21 @@ func (k *conn3) Stopped(s *quicconn.Stream, err error) {
 		k.session.stopped(st, err)
 	} else if errors.Is(err, quicconn.ErrWriteTimeout) {
 		k.fail(&http3.ConnError{Code: http3.ExcessiveLoad, Text: "what the control streams carry is not taken"})
-	} else if slices.Contains(k.c.Uni, s) {
+	} else if slices.Contains(k.C.Uni, s) {
 		k.fail(&http3.ConnError{Code: http3.ClosedCriticalStream, Text: "a critical stream was stopped"}) // RFC 9114 6.2.1
 	}
 }
 
 // Closed implements quicconn.Handler.
-func (k *conn3) Closed(err error) {
-	k.w.enter()
+func (k *Conn) Closed(err error) {
+	k.w.Enter()
 	if !k.closed {
 		k.end(err)
 	}
 }
 
 // fail ends the connection by an error of the peer.
-func (k *conn3) fail(err error) {
+func (k *Conn) fail(err error) {
 	if k.closed {
 		return
 	}
@@ -208,33 +210,33 @@ func (k *conn3) fail(err error) {
 	if errors.As(err, &e) {
 		code, text = e.Code, e.Text
 	}
-	k.close(code, text, err)
+	k.Close(code, text, err)
 }
 
-// close closes the connection. The session gets err.
-func (k *conn3) close(code http3.ErrorCode, text string, err error) {
+// Close closes the connection. The session gets err.
+func (k *Conn) Close(code http3.ErrorCode, text string, err error) {
 	if k.closed {
 		return
 	}
 	k.flush()
-	k.c.Close(uint64(code), text)
+	k.C.Close(uint64(code), text)
 	k.end(err)
 }
 
 // end gives back what the connection has.
-func (k *conn3) end(err error) {
+func (k *Conn) end(err error) {
 	k.closed = true
 	k.session.lost(err)
-	k.w.freeTimer(k.timer)
+	k.w.FreeTimer(k.timer)
 }
 
 // failAll reports that all streams have ended by an error.
-func (k *conn3) failAll(err error) {
-	for len(k.streams) > 0 {
-		st := k.streams[len(k.streams)-1]
+func (k *Conn) failAll(err error) {
+	for len(k.Streams) > 0 {
+		st := k.Streams[len(k.Streams)-1]
 		st.mute, st.arrived = true, true
-		if st.user != nil {
-			st.emit(Failed, err)
+		if st.User != nil {
+			st.emit(side.Failed, err)
 		} else {
 			st.close(http3.NoError)
 		}
@@ -242,13 +244,13 @@ func (k *conn3) failAll(err error) {
 }
 
 // open reports whether the connection has not ended.
-func (k *conn3) open() bool { return !k.closed }
+func (k *Conn) open() bool { return !k.closed }
 
-// each calls do for each stream in use.
-func (k *conn3) each(do func(user any)) {
-	for i := len(k.streams) - 1; i >= 0; i-- {
-		if i < len(k.streams) && k.streams[i].user != nil {
-			do(k.streams[i].user)
+// Each calls do for each stream in use.
+func (k *Conn) Each(do func(user any)) {
+	for i := len(k.Streams) - 1; i >= 0; i-- {
+		if i < len(k.Streams) && k.Streams[i].User != nil {
+			do(k.Streams[i].User)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package link
 
 import (
 	"slices"
@@ -9,13 +9,13 @@ import (
 // logged is a runnable that notes what runs, and may add tasks then.
 type logged struct {
 	name  string
-	tasks taskSet
+	tasks TaskSet
 	log   *[]string
-	then  func(t task)
+	then  func(t Task)
 }
 
-func (l *logged) run(t task) {
-	l.tasks.clear(t)
+func (l *logged) Run(t Task) {
+	l.tasks.Clear(t)
 	*l.log = append(*l.log, l.name+[tasks]string{"restart", "start", "flush", "read", "later"}[t])
 	if l.then != nil {
 		l.then(t)
@@ -24,18 +24,18 @@ func (l *logged) run(t task) {
 
 // Tasks run once for each time that they were added since they ran, those that asked before first, and reading comes last.
 func TestTasksRunInOrder(t *testing.T) {
-	var q runQueue
+	var q RunQueue
 	var log []string
 	a, b := &logged{name: "a", log: &log}, &logged{name: "b", log: &log}
-	for _, k := range []task{taskRead, taskFlush, taskStart, taskRestart, taskFlush, taskLater} {
-		q.add(k, a, &a.tasks)
-		q.add(k, b, &b.tasks)
+	for _, k := range []Task{Read, Flush, Start, Restart, Flush, Later} {
+		q.Add(k, a, &a.tasks)
+		q.Add(k, b, &b.tasks)
 	}
-	b.then = func(k task) {
-		if k == taskRead {
+	b.then = func(k Task) {
+		if k == Read {
 			b.then = nil
-			q.add(taskStart, a, &a.tasks)
-			q.add(taskRead, b, &b.tasks)
+			q.Add(Start, a, &a.tasks)
+			q.Add(Read, b, &b.tasks)
 		}
 	}
 	if q.begin(); q.run() {
@@ -49,20 +49,20 @@ func TestTasksRunInOrder(t *testing.T) {
 
 // What is put off runs in the iteration after that in which it was added, whether that was before or in its tasks.
 func TestTasksOfTheNextIteration(t *testing.T) {
-	var q runQueue
+	var q RunQueue
 	var log []string
 	a, b := &logged{name: "a", log: &log}, &logged{name: "b", log: &log}
-	q.add(taskLater, a, &a.tasks) // by an event of the first iteration
-	q.add(taskRead, a, &a.tasks)  // it waits already
-	q.add(taskFlush, b, &b.tasks)
-	b.then = func(task) { q.add(taskLater, b, &b.tasks) }
+	q.Add(Later, a, &a.tasks) // by an event of the first iteration
+	q.Add(Read, a, &a.tasks)  // it waits already
+	q.Add(Flush, b, &b.tasks)
+	b.then = func(Task) { q.Add(Later, b, &b.tasks) }
 	q.begin()
 	if later := q.run(); !later || !slices.Equal(log, []string{"bflush"}) {
 		t.Fatalf("first iteration: %v, later %v", log, later)
 	}
 	b.then = nil
 	c := &logged{name: "c", log: &log}
-	q.add(taskLater, c, &c.tasks) // by an event of the second one
+	q.Add(Later, c, &c.tasks) // by an event of the second one
 	q.begin()
 	if later := q.run(); !later || !slices.Equal(log, []string{"bflush", "aread", "bread"}) {
 		t.Fatalf("second iteration: %v, later %v", log, later)

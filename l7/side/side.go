@@ -1,9 +1,10 @@
-package proxy
+package side
 
 import (
 	"errors"
 
 	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -44,9 +45,9 @@ type Caps struct {
 
 // Direct is a stream that is all of a connection with HTTP/1.1.
 type Direct interface {
-	plain() (*link, *http1.Machine)
-	// progress notes that content has arrived.
-	progress()
+	Plain() (*link.Link, *http1.Machine)
+	// Progress notes that content has arrived.
+	Progress()
 }
 
 // Kind is what an event is about.

@@ -1,4 +1,4 @@
-package proxy
+package h3side
 
 import (
 	"github.com/millrace/millrace/http3"
@@ -24,10 +24,10 @@ func priorityOf(fields []semantics.Field) (value string, found bool) {
 
 // prioritise orders the response to a request among those of its connection. Those that the client says nothing about take turns,
 // as QUIC has it. PRIORITY_UPDATE comes before the field (RFC 9218 7).
-func (f *front3) prioritise(st *stream3, fields []semantics.Field) {
-	st.priority = http3.DefaultPriority
-	if p, early := f.priorities[st.s.ID()]; early {
-		delete(f.priorities, st.s.ID())
+func (f *Front) prioritise(st *stream3, fields []semantics.Field) {
+	st.Priority = http3.DefaultPriority
+	if p, early := f.Priorities[st.S.ID()]; early {
+		delete(f.Priorities, st.S.ID())
 		st.setPriority(p)
 		return
 	}
@@ -46,38 +46,38 @@ func (st *stream3) reprioritise(fields []semantics.Field) {
 	if !found {
 		return
 	}
-	if p, ok := st.priority.Merge(value); ok {
+	if p, ok := st.Priority.Merge(value); ok {
 		st.setPriority(p)
 	}
 }
 
 func (st *stream3) setPriority(p http3.Priority) {
-	st.priority = p
-	st.s.SetPriority(p.Urgency, p.Incremental)
+	st.Priority = p
+	st.S.SetPriority(p.Urgency, p.Incremental)
 }
 
 // control handles PRIORITY_UPDATE, of a request in progress or of one to come. There are no pushes.
-func (f *front3) control(ev *http3.Event) {
+func (f *Front) control(ev *http3.Event) {
 	if ev.Kind != http3.PriorityUpdate || ev.Push {
 		return
 	}
 	due := ev.ID >= f.next
-	for _, st := range f.streams {
-		if st.s.ID() != ev.ID {
+	for _, st := range f.Streams {
+		if st.S.ID() != ev.ID {
 			continue
 		}
-		if st.user != nil {
+		if st.User != nil {
 			st.setPriority(ev.Priority)
 			return
 		}
 		due = true // its header is on the way
 	}
-	_, known := f.priorities[ev.ID]
-	if !due || !known && len(f.priorities) >= maxPriorities {
+	_, known := f.Priorities[ev.ID]
+	if !due || !known && len(f.Priorities) >= maxPriorities {
 		return
 	}
-	if f.priorities == nil {
-		f.priorities = map[uint64]http3.Priority{}
+	if f.Priorities == nil {
+		f.Priorities = map[uint64]http3.Priority{}
 	}
-	f.priorities[ev.ID] = ev.Priority
+	f.Priorities[ev.ID] = ev.Priority
 }

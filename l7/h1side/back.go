@@ -1,0 +1,185 @@
+package h1side
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/link"
+	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Back is a connection to a backend with HTTP/1.1.
+type Back struct {
+	conn1
+	before uint64 // what its link had written when the request began
+	Broken bool   // it cannot carry another request
+	heard  bool   // a byte of the response has come
+}
+
+// NewBack has HTTP/1.1 on a link that has been established.
+func NewBack(l *link.Link, owner side.Owner) *Back {
+	s := &Back{conn1: conn1{L: l, m: http1.NewMachine(http1.RoleClient, http1.Options{}), owner: owner}}
+	s.ev.Stream = s
+	l.Session = s
+	return s
+}
+
+// Begin implements backConn.
+func (s *Back) Begin(user any, _ bool) (side.Stream, side.Caps, error) {
+	s.User, s.heard, s.before, s.state, s.tunnel = user, false, s.L.Written, noResponse, false
+	s.L.InputBy = clock.Never
+	return s, side.Caps{Direct: s}, nil
+}
+
+func (s *Back) Input(p []byte, fin bool) (taken int) {
+	if s.User == nil { // idle: a response without a request, or the end of the connection (RFC 9112 9.5)
+		s.emit(side.Useless)
+		return len(p)
+	}
+	s.heard = s.heard || len(p) > 0
+	for s.L.Demand != link.Paused && s.L.Open() && s.User != nil {
+		ev, n, err := s.m.Input(p[taken:], fin)
+		taken += n
+		if err != nil {
+			s.wrong(fin && len(p) == taken)
+			return len(p)
+		}
+		if ev.Kind == http1.NeedInput {
+			if fin && s.state != responseEnded {
+				s.Broken = true
+				s.fail(side.ErrTerminated)
+			}
+			return taken
+		}
+		s.handle(&ev)
+	}
+	if s.User == nil && taken < len(p) {
+		s.emit(side.Useless) // bytes after the response: whose they are is not known
+	}
+	return taken
+}
+
+// handle reports an event of the machine.
+func (s *Back) handle(ev *http1.Event) {
+	switch ev.Kind {
+	case http1.Headers:
+		m := s.m.Message()
+		s.ev.Ending = side.EndsLater
+		switch {
+		case m.Status < 200 && m.Status != 101:
+		case m.Body == http1.NoBody && m.Status != 101:
+			s.state, s.ev.Ending = responseEnded, side.EndsNow
+		default:
+			s.state, s.tunnel = responseBegun, m.Status == 101
+			if m.Body == http1.Length {
+				s.ev.Ending = side.EndsByLength
+			}
+		}
+		s.ev.Message = &m.Message
+		s.emit(side.Head)
+	case http1.Data:
+		s.data(ev.Payload)
+	case http1.End:
+		s.state = responseEnded
+		s.ev.Trailers = s.m.Trailers()
+		s.emit(side.End)
+	}
+}
+
+// wrong handles a response that cannot be understood, or that the end of the connection cuts.
+func (s *Back) wrong(cut bool) {
+	s.Broken = true
+	switch {
+	case !cut:
+		s.fail(side.ErrProtocol)
+	case s.state != noResponse:
+		s.fail(side.ErrIncomplete)
+	default:
+		s.fail(side.ErrTerminated)
+	}
+}
+
+// fail is that of conn1.
+func (s *Back) fail(err error) {
+	s.ev.Started = s.heard
+	s.conn1.fail(err)
+}
+
+// Head implements Stream.
+func (s *Back) Head(m *semantics.Message, e side.Ending) (err error) {
+	s.L.Out, err = s.m.AppendRequest(s.L.Buffer(), m, e == side.EndsNow)
+	s.L.Touch()
+	return err
+}
+
+// End implements Stream.
+func (s *Back) End(trailers []semantics.Field) {
+	if s.finish(trailers) != nil {
+		s.Broken = true
+	}
+}
+
+// Progress implements Direct: the exchange bounds the time between parts of the content.
+func (s *Back) Progress() {}
+
+// Cancel implements Stream.
+func (s *Back) Cancel(bool) { s.Broken = true }
+
+// Release implements Stream.
+func (s *Back) Release() {
+	s.Broken = s.detach() || s.Broken
+	if s.L.Demand == link.Paused && s.Reusable() {
+		s.L.Resume()
+	}
+}
+
+// Reusable implements backConn.
+func (s *Back) Reusable() bool {
+	return s.L.Open() && !s.Broken && s.m.Idle() && s.m.KeepAlive() && len(s.L.In) == 0 && !s.L.Ended()
+}
+
+// Limit implements backConn.
+func (s *Back) Limit() (streams int, known bool) { return 1, true }
+
+// Streams implements backConn.
+func (s *Back) Streams() int {
+	if s.User != nil {
+		return 1
+	}
+	return 0
+}
+
+// Rest implements backConn.
+func (s *Back) Rest(t time.Duration) { s.L.Deadline(&s.L.InputBy, t) }
+
+// Close implements backConn.
+func (s *Back) Close() {
+	if s.Broken {
+		s.L.Abort()
+		return
+	}
+	s.L.Close()
+}
+
+func (s *Back) Expired(bool) {
+	if s.User == nil {
+		s.emit(side.Useless) // idle for too long
+		return
+	}
+	s.Broken = true
+	s.fail(side.ErrTimeout)
+}
+
+func (s *Back) Failed(err error) {
+	s.emit(side.Closed)
+	s.Broken = true
+	switch {
+	case s.state != noResponse:
+		err = side.ErrIncomplete
+	case s.L.Written == s.before:
+		err = side.ErrUnsent
+	}
+	s.fail(err)
+}

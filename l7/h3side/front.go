@@ -1,0 +1,250 @@
+package h3side
+
+import (
+	"errors"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/link"
+	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Front is a client's connection with HTTP/3.
+type Front struct {
+	*Conn
+	conf       *side.Conf
+	Priorities map[uint64]http3.Priority // of requests to come
+	next       uint64                    // the ID after that of the last request
+	early      bool                      // the handshake is not complete: requests may have been repeated
+	State      side.Departure
+	by         clock.Time // of the next state, or of an idle connection's end
+}
+
+// NewFront has HTTP/3 on a connection. It calls nothing of the owner.
+func NewFront(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, conf *side.Conf, owner side.Owner) *Front {
+	f := &Front{conf: conf, Conn: newConn3(w, c, http3.NewMachine(http3.RoleServer, o), owner), by: clock.Never, early: true}
+	f.session = f
+	f.ev.Caps = side.Caps{Protocol: "HTTP/3", Shared: true}
+	c.SetWriteTimeout(conf.Timeouts.Write, uint64(http3.RequestCancelled))
+	f.rest()
+	return f
+}
+
+func (f *Front) opened(st *stream3) bool {
+	if f.State >= side.Refusing {
+		return false // RFC 9114 5.2: it was not processed, so the client may send it again
+	}
+	f.next = st.S.ID() + 4
+	f.arm(f.w.Now.Add(f.interval()))
+	return true
+}
+
+// message implements session3.
+func (f *Front) message(st *stream3, ev *http3.Event) {
+	if ev.Kind == http3.TooLarge { // RFC 6585 5
+		f.refused(side.Refusal(http1.Size), nil, side.TooLarge.Status)
+		st.out = f.m.AppendResponse(st.output(), st.S.ID(), &side.TooLarge)
+		st.fin = true
+		f.drop(st, http3.NoError)
+		return
+	}
+	st.keepHeader()
+	m := &st.h.Message
+	f.prioritise(st, m.Fields)
+	f.C.SetWriteTimeout(f.conf.Timeouts.Write, uint64(http3.RequestCancelled))
+	st.expect = !st.last && side.Expects(m.Fields)
+	st.S.Watch()
+	f.early = f.early && !f.C.HandshakeComplete()
+	f.ev.Message, f.ev.Early, f.ev.Ending = m, f.early, side.EndsLater
+	if st.last && m.ContentLength <= 0 { // otherwise the content is missing, which the next event reports
+		f.ev.Ending = side.EndsNow
+	}
+	f.ev.Stream, f.ev.User = st, &st.User
+	f.emit(side.Head, nil)
+}
+
+// refused reports input that was refused, of a request if user is not nil. The client was answered a status, or nothing with 0.
+func (f *Front) refused(r side.Refusal, user *any, status int) {
+	f.ev.Reason, f.ev.N, f.ev.User, f.ev.Status = r, 1, user, status
+	f.emit(side.Refused, nil)
+}
+
+// drop ends a stream without a user.
+func (f *Front) drop(st *stream3, code http3.ErrorCode) {
+	st.close(code)
+	f.ended()
+}
+
+// fault reports that a stream has ended by an error.
+func (f *Front) fault(st *stream3, err error) {
+	if st.User == nil {
+		f.drop(st, http3.RequestCancelled)
+		return
+	}
+	st.emit(side.Failed, err)
+}
+
+func (f *Front) broken(st *stream3, err error) {
+	var malformed *http3.StreamError
+	if errors.As(err, &malformed) {
+		f.refused(side.RefusedMessage, &st.User, 0)
+	}
+	f.fault(st, err)
+}
+
+func (f *Front) stopped(st *stream3, err error) {
+	slow := errors.Is(err, quicconn.ErrWriteTimeout)
+	if err := f.m.Cancelled(st.h, !slow); err != nil {
+		f.fail(err)
+		return
+	}
+	if slow {
+		err = side.ErrStuck
+	}
+	f.fault(st, err)
+}
+
+func (f *Front) lost(err error) {
+	var wrong *http3.ConnError
+	if errors.As(err, &wrong) {
+		f.refused(side.RefusedProtocol, nil, 0)
+	}
+	f.failAll(side.ErrTerminated)
+	f.emit(side.Closed, err)
+}
+
+// ended is called when a request has ended.
+func (f *Front) ended() {
+	switch {
+	case len(f.Streams) > 0 || f.closed:
+	case f.State == side.Refusing:
+		f.part()
+	default:
+		f.rest()
+	}
+}
+
+// rest sets the deadline of a connection without requests.
+func (f *Front) rest() {
+	if f.State == side.Serving {
+		if f.by = clock.Never; f.conf.Timeouts.Idle > 0 {
+			f.by = f.w.Now.Add(f.conf.Timeouts.Idle)
+		}
+		f.arm(f.by)
+	}
+}
+
+// Leave makes the requests that are under way the last.
+func (f *Front) Leave() { f.Drain() }
+
+// Drain ends the connection after the requests in progress. First the client is told that the end is near: what it has sent
+// by the time that it knows is still served (RFC 9114 5.2).
+func (f *Front) Drain() {
+	if f.State == side.Serving {
+		f.goAway(side.Warned, http3.MaxRequestID)
+		f.after(min(2*f.C.QUIC().Stats().SmoothedRTT+link.Tick, time.Second))
+	}
+}
+
+// goAway has the client begin no requests from an ID on.
+func (f *Front) goAway(state side.Departure, id uint64) {
+	f.State, f.by = state, clock.Never
+	f.m.GoAway(id)
+	f.touch()
+}
+
+// after sets the time of the next state.
+func (f *Front) after(d time.Duration) {
+	f.by = f.w.Now.Add(d)
+	f.arm(f.by)
+}
+
+// part gives the last response the time to arrive: closing a connection of QUIC abandons what is under way. A client that
+// has nothing left to receive closes by itself.
+func (f *Front) part() {
+	f.State = side.Parting
+	f.after(min(max(3*f.C.QUIC().Stats().SmoothedRTT, 50*time.Millisecond), time.Second))
+}
+
+// interval is how often the deadlines of headers are looked at.
+func (f *Front) interval() time.Duration {
+	t := f.conf.Timeouts.Header
+	if t == 0 {
+		t = time.Hour
+	}
+	return max(t/4, link.Tick)
+}
+
+func (f *Front) passed() {
+	now := f.w.Now
+	if f.by <= now {
+		f.by = clock.Never
+		switch {
+		case f.State == side.Serving && len(f.Streams) == 0:
+			f.Drain()
+		case f.State == side.Warned:
+			f.goAway(side.Refusing, f.next)
+			f.ended()
+		case f.State == side.Parting:
+			f.Close(http3.NoError, "", nil)
+			return
+		}
+	}
+	for i := len(f.Streams) - 1; i >= 0 && !f.closed; i-- {
+		if i < len(f.Streams) {
+			f.overdue(f.Streams[i])
+		}
+	}
+	next := f.by
+	if len(f.Streams) > 0 {
+		next = min(next, now.Add(f.interval()))
+	}
+	if !f.closed {
+		f.arm(next)
+	}
+}
+
+// overdue ends a stream whose header has taken too long. The exchange bounds what follows.
+func (f *Front) overdue(st *stream3) {
+	if t := f.conf.Timeouts.Header; st.User == nil && t > 0 && f.w.Now >= st.since.Add(t) {
+		f.refused(side.Refusal(http1.Incomplete), nil, 0)
+		f.drop(st, http3.RequestIncomplete)
+	}
+}
+
+// head implements session3.
+func (f *Front) head(st *stream3, m *semantics.Message, e side.Ending) error {
+	if st.mute || m.Status == 100 && !st.expect {
+		return nil // of a mute stream the end follows
+	}
+	st.out = f.m.AppendResponse(st.output(), st.S.ID(), m)
+	if st.expect = st.expect && m.Status != 100 && m.Status < 200; m.Status >= 200 {
+		st.fin = e == side.EndsNow
+		st.reprioritise(m.Fields)
+	}
+	return nil
+}
+
+// canceled implements session3. A response that is complete stays so: only the rest of the request is of no use then.
+func (f *Front) canceled(st *stream3, gone bool) {
+	code := http3.InternalError
+	if gone {
+		code = http3.RequestCancelled
+	}
+	if !st.fin {
+		st.abort(code)
+	}
+}
+
+// released implements session3. What the client still sends is of no use (RFC 9114 4.1.1).
+func (f *Front) released(st *stream3) {
+	code := http3.NoError
+	if !st.fin {
+		code = http3.RequestCancelled
+	}
+	f.drop(st, code)
+}
