@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -343,4 +345,47 @@ func sideOf(s side.Stream) string {
 		return stateOf(s.C.L)
 	}
 	return fmt.Sprintf("%T", s)
+}
+
+// Random requests of net/http by all versions are answered as net/http answers them, byte for byte, through clients that leave or
+// read slowly and backends that end their responses or restart. All exchanges end, and nothing is left of them. MILLRACE_SOAK is how
+// long it runs, and has the heap compared.
+func TestRandomRequests(t *testing.T) {
+	d, every := 2*time.Second, 300*time.Millisecond
+	long, err := time.ParseDuration(os.Getenv("MILLRACE_SOAK"))
+	if err == nil {
+		d, every = long, 3*time.Second
+	}
+	s := newSoak(t)
+	if err == nil {
+		s.heaps(d)
+	}
+	s.run(d, every)
+	s.closeAll()
+	t.Logf("%d complete, %d failed as planned, %d crossed the end of a connection, %d wrong; %+v",
+		s.complete.Load(), s.failed.Load(), s.crossed.Load(), s.wrong.Load(), s.worker.Stats())
+	if s.complete.Load() < 50 || s.crossed.Load() > 3+s.complete.Load()/1000 {
+		t.Error("too few requests are complete")
+	}
+}
+
+// heaps logs how large the heap is as the test runs, after a collection.
+func (s *soak) heaps(d time.Duration) {
+	stop := make(chan struct{})
+	s.t.Cleanup(func() { close(stop) })
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(d / 20):
+			}
+			var m runtime.MemStats
+			s.report(20 * time.Second)
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			fds, _ := os.ReadDir("/proc/self/fd")
+			s.t.Logf("%d: heap %d KiB in %d objects, %d descriptors, %d goroutines, %d complete", i, m.HeapAlloc>>10, m.HeapObjects, len(fds), runtime.NumGoroutine(), s.complete.Load())
+		}
+	}()
 }
