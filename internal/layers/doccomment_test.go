@@ -70,14 +70,15 @@ func documented(f *ast.File) map[string]string {
 
 func TestMisnamedCommentsAreFound(t *testing.T) {
 	for code, want := range map[string]struct{ source, test string }{
-		"// Run runs.\nfunc Run() {}":                                     {},
-		"// run runs.\nfunc Run() {}":                                     {source: "run"},
-		"// A Reader reads.\ntype Reader int":                             {},
-		"// Reader's methods read.\ntype Reader int":                      {},
+		"// Run runs.\nfunc Run() {}":                                      {},
+		"// run runs.\nfunc Run() {}":                                      {source: "run"},
+		"// A Reader reads.\ntype Reader int":                              {},
+		"// Readers read.\ntype Reader int":                                {source: "Readers"},
+		"// Reader's methods read.\ntype Reader int":                       {},
 		"// It runs.\nfunc (r *T[int]) Run() {}\ntype T[X any] int":        {source: "It"},
-		"// other runs.\nfunc run() {}\nfunc other() {}":                  {source: "other", test: "other"},
-		"type (\n// B is.\nA int\nB int\n)":                               {source: "B", test: "B"},
-		"//go:noinline\nfunc run() {}":                                    {},
+		"// other runs.\nfunc run() {}\nfunc other() {}":                   {source: "other", test: "other"},
+		"type (\n// B is.\nA int\nB int\n)":                                {source: "B", test: "B"},
+		"//go:noinline\nfunc run() {}":                                     {},
 		"// Two words come first, in a test.\nfunc TestX(t *testing.T) {}": {source: "Two"},
 	} {
 		for test, first := range map[bool]string{false: want.source, true: want.test} {

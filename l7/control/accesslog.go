@@ -120,7 +120,8 @@ func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
 		{"rule", r.Rule},
 		{"pool", r.Pool},
 		{"backend", r.Backend},
-		{"error", r.Error}, {"reason", r.Reason},
+		{"error", r.Error},
+		{"reason", r.Reason},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, `,"`...), f.name...), `":`...)

@@ -8,15 +8,15 @@ import "testing"
 
 // Steps of the producer (publish, ring_announce).
 const (
-	pPublish  = iota
-	pArm      // load arm
-	pHead     // load head, and decide
-	pNotify   // store notified: pending, or the answer
-	pCheck    // load head
-	pCancel   // store notified as it was
-	pCommit   // store the answer, and count the byte
-	pWake     // futex(2)
-	pByte     // send(2)
+	pPublish = iota
+	pArm     // load arm
+	pHead    // load head, and decide
+	pNotify  // store notified: pending, or the answer
+	pCheck   // load head
+	pCancel  // store notified as it was
+	pCommit  // store the answer, and count the byte
+	pWake    // futex(2)
+	pByte    // send(2)
 	pDone
 )
 
