@@ -8,7 +8,7 @@ import (
 )
 
 // schedules is how many orders of steps TestInterleavings tries; MILLRACE_RING_SCHEDULES is another number of them.
-const schedules = "3000"
+const schedules = "6000"
 
 // TestInterleavings runs both ends of rings between two programs by the preloaded library's own code, in one process, in seeded orders of
 // their accesses to shared words and system calls (testdata/interleave.c).
@@ -30,7 +30,11 @@ func TestInterleavings(t *testing.T) {
 	if n := os.Getenv("MILLRACE_RING_SCHEDULES"); n != "" {
 		last = n
 	}
-	if out, err := exec.Command(program, "1", last).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, busy := range []string{"0", "2000"} { // ns that a read polls
+		run := exec.Command(program, "1", last)
+		run.Env = append(os.Environ(), "MILLRACE_SHIM_BUSY_POLL="+busy)
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Errorf("busy poll %s: %v\n%s", busy, err, out)
+		}
 	}
 }

@@ -44,6 +44,7 @@ static struct {
 	int leaves; /* after how many bytes the writer leaves the ring, or -1 */
 	int goes;   /* after how many bytes the reader does, or -1 */
 	int end;    /* CLOSE, SHUT */
+	uint32_t turn; /* an end goes on for so many steps, on average */
 } plan, planned;
 enum { NONBLOCKING, EDGES, BLOCKING };
 enum { CLOSE, SHUT };
@@ -92,7 +93,7 @@ static void pick(bool other)
 			fibers[i].asleep = 0;
 	if (!runs(a) && !runs(b))
 		wrong("an end waits for ever", a - fibers);
-	if (!runs(a) || (runs(b) && (other || roll(4) == 0)))
+	if (!runs(a) || (runs(b) && (other || roll(plan.turn) == 0)))
 		switch_to(b);
 }
 
@@ -310,14 +311,16 @@ static void run(uint64_t s)
 {
 	seed = s;
 	random_state = s * 0x9e3779b97f4a7c15u + 1;
-	static const size_t sizes[] = {1, 3, 64, 3000, 6000};
-	plan.write_most = sizes[roll(5)];
-	plan.read_most = sizes[roll(5)];
+	static const size_t sizes[] = {1, 2, 3, 64, 3000, 6000};
+	plan.write_most = sizes[roll(6)];
+	plan.read_most = sizes[roll(6)];
 	plan.bytes = plan.write_most < 100 && plan.read_most < 100 ? 1 + roll(40) : plan.write_most < 10 || plan.read_most < 10 ? 1 + roll(60) : 9000;
 	plan.reads = (int)roll(3);
-	plan.leaves = roll(4) == 0 ? (int)roll((uint32_t)plan.bytes) : -1;
-	plan.goes = roll(4) == 0 ? (int)roll((uint32_t)plan.bytes) : -1;
+	plan.leaves = roll(3) == 0 ? (int)roll((uint32_t)plan.bytes) : -1;
+	plan.goes = roll(3) == 0 ? (int)roll((uint32_t)plan.bytes) : -1;
 	plan.end = (int)roll(2);
+	static const uint32_t turns[] = {2, 4, 12, 40};
+	plan.turn = turns[roll(4)];
 	planned = plan;
 	steps = 0;
 	leaving = false;
