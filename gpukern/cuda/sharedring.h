@@ -151,20 +151,19 @@ struct gk_share_queue {
 	uint32_t version; /* maker: VERSION */
 	uint32_t slots; /* maker: a power of two */
 	uint8_t unused_12[52];
-	u32 deadline; /* producer: us after which it looks again, because nobody can wake it; 0: it waits for nothing */
+	u32 retry; /* producer: us after which it looks for free slots again, as nothing wakes it; 0: it waits for none */
 	uint8_t unused_68[60];
 	u64 consumed; /* consumer: entries that were taken: their slots are free */
-	uint8_t unused_136[56];
-	u32 returns; /* consumer: us after which it looks again: as deadline, of an end that cannot be woken */
-	uint8_t unused_196[60];
+	u32 poll; /* consumer: us after which it looks for entries again, as nothing wakes it */
+	uint8_t unused_140[116];
 };
 
 static_assert(sizeof(struct gk_share_queue) == 256, "queue");
 static_assert(offsetof(struct gk_share_queue, magic) == 0, "magic");
 static_assert(offsetof(struct gk_share_queue, version) == 4, "version");
 static_assert(offsetof(struct gk_share_queue, slots) == 8, "slots");
-static_assert(offsetof(struct gk_share_queue, deadline) == 64, "deadline");
+static_assert(offsetof(struct gk_share_queue, retry) == 64, "retry");
 static_assert(offsetof(struct gk_share_queue, consumed) == 128, "consumed");
-static_assert(offsetof(struct gk_share_queue, returns) == 192, "returns");
+static_assert(offsetof(struct gk_share_queue, poll) == 136, "poll");
 
 #endif

@@ -153,20 +153,19 @@ struct ring_queue {
 	uint32_t version; /* maker: VERSION */
 	uint32_t slots; /* maker: a power of two */
 	uint8_t unused_12[52];
-	_Atomic uint32_t deadline; /* producer: us after which it looks again, because nobody can wake it; 0: it waits for nothing */
+	_Atomic uint32_t retry; /* producer: us after which it looks for free slots again, as nothing wakes it; 0: it waits for none */
 	uint8_t unused_68[60];
 	_Atomic uint64_t consumed; /* consumer: entries that were taken: their slots are free */
-	uint8_t unused_136[56];
-	_Atomic uint32_t returns; /* consumer: us after which it looks again: as deadline, of an end that cannot be woken */
-	uint8_t unused_196[60];
+	_Atomic uint32_t poll; /* consumer: us after which it looks for entries again, as nothing wakes it */
+	uint8_t unused_140[116];
 };
 
 _Static_assert(sizeof(struct ring_queue) == 256, "queue");
 _Static_assert(offsetof(struct ring_queue, magic) == 0, "magic");
 _Static_assert(offsetof(struct ring_queue, version) == 4, "version");
 _Static_assert(offsetof(struct ring_queue, slots) == 8, "slots");
-_Static_assert(offsetof(struct ring_queue, deadline) == 64, "deadline");
+_Static_assert(offsetof(struct ring_queue, retry) == 64, "retry");
 _Static_assert(offsetof(struct ring_queue, consumed) == 128, "consumed");
-_Static_assert(offsetof(struct ring_queue, returns) == 192, "returns");
+_Static_assert(offsetof(struct ring_queue, poll) == 136, "poll");
 
 #endif

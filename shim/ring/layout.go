@@ -92,8 +92,8 @@ const (
 	queueMagicAt    = 0   // u32, by maker: QUEUE_MAGIC
 	queueVersionAt  = 4   // u32, by maker: VERSION
 	queueSlotsAt    = 8   // u32, by maker: a power of two
-	queueDeadlineAt = 64  // u32, by producer: us after which it looks again, because nobody can wake it; 0: it waits for nothing
+	queueRetryAt    = 64  // u32, by producer: us after which it looks for free slots again, as nothing wakes it; 0: it waits for none
 	queueConsumedAt = 128 // u64, by consumer: entries that were taken: their slots are free
-	queueReturnsAt  = 192 // u32, by consumer: us after which it looks again: as deadline, of an end that cannot be woken
+	queuePollAt     = 136 // u32, by consumer: us after which it looks for entries again, as nothing wakes it
 
 )
