@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"syscall"
 	"time"
@@ -37,7 +38,7 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 	if !k.stream {
 		bind = k.bindPackets
 	}
-	if err := k.s.afterCloses(q.addr.Port(), func() error { return bind(q.addr) }); err != nil {
+	if err := k.s.afterCloses(q.addr.Port(), func() error { return k.inRange(q.addr, bind) }); err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			r.value = []byte(k.s.portCause(q.addr))
 		}
@@ -45,6 +46,29 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 	}
 	r.local, r.remote = k.names()
 	return nil
+}
+
+// mostRangeTries bounds how many ports of IP_LOCAL_PORT_RANGE a bind tries.
+const mostRangeTries = 256
+
+// inRange calls bind with ports of IP_LOCAL_PORT_RANGE where the program leaves the choice to the stack.
+func (k *sock) inRange(a netip.AddrPort, bind func(netip.AddrPort) error) error {
+	low, high := k.options.portRange[0], k.options.portRange[1]
+	if a.Port() != 0 || low == 0 && high == 0 {
+		return bind(a)
+	}
+	if low == 0 {
+		low = min(high, firstFreePort)
+	}
+	if high == 0 {
+		high = 65535
+	}
+	n := int(high) - int(low) + 1
+	err, from := error(syscall.EADDRINUSE), rand.IntN(n)
+	for i := 0; i < min(n, mostRangeTries) && errors.Is(err, syscall.EADDRINUSE); i++ {
+		err = bind(netip.AddrPortFrom(a.Addr(), low+uint16((from+i)%n)))
+	}
+	return err
 }
 
 // portCause returns why no program can have an address and port that are in use, "" if another one has them.

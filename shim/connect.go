@@ -60,6 +60,14 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	if err != nil {
 		return err
 	}
+	if k.bound == nil && k.options.portRange != [2]uint16{} {
+		if onLoop {
+			return errElsewhere // bind takes all loops
+		}
+		if err := k.inRange(k.unspecified(), k.bindStream); err != nil {
+			return err
+		}
+	}
 	k.owner = c.process()
 	k.mu.Lock()
 	k.reported = q.arg&blocks != 0

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"syscall"
@@ -25,7 +24,11 @@ type options struct {
 
 	deferAccept int           // seconds
 	want        datagramFlags // control messages of received datagrams
-	kept        map[optionName]int32
+
+	multicastAddr [4]byte   // of IP_MULTICAST_IF, as the program has set it
+	device        uint32    // of SO_BINDTODEVICE, for TCP
+	portRange     [2]uint16 // IP_LOCAL_PORT_RANGE; zeros are all
+	kept          map[optionName]int32
 }
 
 // lateOption is an option that is set on the connection when it is there.
@@ -90,6 +93,9 @@ func (k *sock) setEarly(p int) {
 // option is getsockopt(2) with a buffer of most bytes. It appends to b.
 func (k *sock) option(level, name int, b []byte, most int) ([]byte, error) {
 	n := optionName{level, name}
+	if !k.hasLevel(level) && !k.v6 {
+		return nil, syscall.EOPNOTSUPP // as Linux, and ENOPROTOOPT of IPv6
+	}
 	spec, ok := k.spec(n)
 	if !ok || spec.get == nil {
 		return nil, syscall.ENOPROTOOPT
@@ -101,7 +107,23 @@ func (k *sock) option(level, name int, b []byte, most int) ([]byte, error) {
 	return b[:min(len(b), most, maxReplyValue)], nil
 }
 
+// hasLevel reports whether sockets of the kind have options of a level.
+func (k *sock) hasLevel(level int) bool {
+	switch level {
+	case unix.SOL_SOCKET, unix.IPPROTO_IP:
+		return true
+	case unix.IPPROTO_IPV6:
+		return k.v6
+	case unix.IPPROTO_TCP:
+		return k.stream
+	}
+	return level == unix.IPPROTO_UDP && !k.stream
+}
+
 func (k *sock) spec(n optionName) (optionSpec, bool) {
+	if !k.hasLevel(n.level) {
+		return optionSpec{}, false
+	}
 	spec, ok := commonOptions[n]
 	if ok {
 		return spec, true
@@ -110,6 +132,9 @@ func (k *sock) spec(n optionName) (optionSpec, bool) {
 		spec, ok = streamOptions[n]
 	} else {
 		spec, ok = packetOptions[n]
+	}
+	if !ok && !k.stream {
+		spec, ok = groupOptions[n]
 	}
 	return spec, ok
 }
@@ -268,6 +293,20 @@ func kept(def, least, most int32) optionSpec {
 	}
 }
 
+// keptFlag is kept of a boolean.
+func keptFlag(def int32) optionSpec {
+	spec := kept(def, minInt32, maxInt32)
+	set := spec.set
+	spec.set = func(k *sock, n optionName, v []byte) error {
+		i, err := intOf(n, v)
+		if err != nil {
+			return err
+		}
+		return set(k, n, appendBool(nil, i != 0))
+	}
+	return spec
+}
+
 // setLinger is SO_LINGER.
 func setLinger(k *sock, _ optionName, v []byte) error {
 	if len(v) < 8 {
@@ -371,10 +410,38 @@ func getCongestion(k *sock, _ optionName, b []byte) ([]byte, error) {
 	return append(b, text[:]...), nil
 }
 
-// setDevice is SO_BINDTODEVICE. A stack has devices of its own, so that only "any" can be asked for.
-func setDevice(_ *sock, _ optionName, v []byte) error {
-	if len(bytes.TrimRight(v, "\x00")) == 0 {
-		return nil
+// setDevice is SO_BINDTODEVICE of TCP: "any", or the only device of the stack, which is the same.
+func setDevice(k *sock, _ optionName, v []byte) error {
+	of, err := k.deviceNamed(text(v))
+	switch {
+	case err != nil:
+		return err
+	case of != 0:
+		if _, err := k.known(2); err == nil {
+			return syscall.EOPNOTSUPP // of several
+		}
 	}
-	return syscall.ENODEV
+	k.options.device = of
+	return nil
+}
+
+func getDevice(k *sock, _ optionName, b []byte) ([]byte, error) {
+	return append(b, k.deviceName(k.options.device)...), nil
+}
+
+// setPortRange is IP_LOCAL_PORT_RANGE: the lower bound in the lower half, 0 is that of the stack.
+func setPortRange(k *sock, _ optionName, v []byte) error {
+	if len(v) != 4 {
+		return syscall.EINVAL
+	}
+	low, high := uint16(order.Uint32(v)), uint16(order.Uint32(v)>>16)
+	if low != 0 && high != 0 && low > high {
+		return syscall.EINVAL
+	}
+	k.options.portRange = [2]uint16{low, high}
+	return nil
+}
+
+func getPortRange(k *sock, _ optionName, b []byte) ([]byte, error) {
+	return order.AppendUint32(b, uint32(k.options.portRange[0])|uint32(k.options.portRange[1])<<16), nil
 }

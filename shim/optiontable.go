@@ -14,34 +14,38 @@ func knownCongestion(name string) bool { return name != "" && cc.Known(name) }
 
 func name6(n int) optionName { return optionName{unix.IPPROTO_IPV6, n} }
 func name4(n int) optionName { return optionName{unix.IPPROTO_IP, n} }
+func nameU(n int) optionName { return optionName{unix.IPPROTO_UDP, n} }
 func nameT(n int) optionName { return optionName{unix.IPPROTO_TCP, n} }
 func nameS(n int) optionName { return optionName{unix.SOL_SOCKET, n} }
 
+// ipLocalPortRange is IP_LOCAL_PORT_RANGE of Linux 6.3.
+const ipLocalPortRange = 51
+
 // commonOptions are those of TCP and UDP.
 var commonOptions = map[optionName]optionSpec{
-	nameS(unix.SO_ERROR):        {get: getError},
-	nameS(unix.SO_LINGER):       {set: setLinger, get: getLinger},
-	nameS(unix.SO_DOMAIN):       fixed((*sock).family),
-	nameS(unix.SO_TYPE):         fixed((*sock).kind),
-	nameS(unix.SO_PROTOCOL):     fixed((*sock).protocol),
-	nameS(unix.SO_ACCEPTCONN):   fixed(func(k *sock) int { return asInt(k.current() == listening) }),
-	nameS(unix.SO_SNDLOWAT):     fixed(func(*sock) int { return 1 }),
-	nameS(unix.SO_COOKIE):       {get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return order.AppendUint64(b, k.cookie), nil }},
-	nameS(unix.SO_REUSEADDR):    field(func(o *options) *bool { return &o.reuse }),
-	nameS(unix.SO_REUSEPORT):    field(func(o *options) *bool { return &o.share }),
-	nameS(unix.SO_BINDTODEVICE): {set: setDevice, get: func(_ *sock, _ optionName, b []byte) ([]byte, error) { return b, nil }},
-	nameS(unix.SO_PRIORITY):     beyond(kept(0, 0, 6), syscall.EPERM),
-	nameS(unix.SO_DONTROUTE):    kept(0, math.MinInt32, math.MaxInt32),
-	nameS(unix.SO_BUSY_POLL):    kept(0, 0, math.MaxInt32),
-	nameS(unix.SO_DEBUG):        beyond(kept(0, 0, 0), syscall.EACCES),
-	nameS(unix.SO_MARK):         {set: refuse, get: zero},
-	nameS(unix.SO_TIMESTAMP):    {get: zero},
-	name4(unix.IP_FREEBIND):     field(func(o *options) *bool { return &o.freeBind }),
-	name4(unix.IP_TRANSPARENT):  {set: refuse, get: zero},
-	name4(unix.IP_RECVERR):      {get: zero},
-	name6(unix.IPV6_RECVERR):    {get: zero},
-	name6(unix.IPV6_FREEBIND):   field(func(o *options) *bool { return &o.freeBind }),
-	name6(unix.IPV6_V6ONLY):     {set: setV6Only, get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return appendBool(b, k.options.v6only), nil }},
+	nameS(unix.SO_ERROR):                {get: getError},
+	nameS(unix.SO_LINGER):               {set: setLinger, get: getLinger},
+	nameS(unix.SO_DOMAIN):               fixed((*sock).family),
+	nameS(unix.SO_TYPE):                 fixed((*sock).kind),
+	nameS(unix.SO_PROTOCOL):             fixed((*sock).protocol),
+	nameS(unix.SO_ACCEPTCONN):           fixed(func(k *sock) int { return asInt(k.current() == listening) }),
+	nameS(unix.SO_SNDLOWAT):             fixed(func(*sock) int { return 1 }),
+	nameS(unix.SO_COOKIE):               {get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return order.AppendUint64(b, k.cookie), nil }},
+	nameS(unix.SO_REUSEADDR):            field(func(o *options) *bool { return &o.reuse }),
+	nameS(unix.SO_REUSEPORT):            field(func(o *options) *bool { return &o.share }),
+	name4(unix.IP_BIND_ADDRESS_NO_PORT): kept(0, math.MinInt32, math.MaxInt32), // bind(2) chooses the port all the same
+	name4(ipLocalPortRange):             {set: setPortRange, get: getPortRange},
+	nameS(unix.SO_PRIORITY):             beyond(kept(0, 0, 6), syscall.EPERM),
+	nameS(unix.SO_DONTROUTE):            kept(0, math.MinInt32, math.MaxInt32),
+	nameS(unix.SO_BUSY_POLL):            kept(0, 0, math.MaxInt32),
+	nameS(unix.SO_DEBUG):                beyond(kept(0, 0, 0), syscall.EACCES),
+	nameS(unix.SO_MARK):                 {set: refuse, get: zero},
+	name4(unix.IP_FREEBIND):             field(func(o *options) *bool { return &o.freeBind }),
+	name4(unix.IP_TRANSPARENT):          {set: refuse, get: zero},
+	name4(unix.IP_RECVERR):              {get: zero},
+	name6(unix.IPV6_RECVERR):            {get: zero},
+	name6(unix.IPV6_FREEBIND):           field(func(o *options) *bool { return &o.freeBind }),
+	name6(unix.IPV6_V6ONLY):             {set: setV6Only, get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return appendBool(b, k.options.v6only), nil }},
 }
 
 // streamOptions are those of TCP.
@@ -65,6 +69,7 @@ var streamOptions = map[optionName]optionSpec{
 	nameT(unix.TCP_WINDOW_CLAMP):     kept(0, 0, math.MaxInt32),
 	nameT(unix.TCP_ULP):              {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }},
 
+	nameS(unix.SO_BINDTODEVICE):    {set: setDevice, get: getDevice},
 	nameS(unix.SO_KEEPALIVE):       tcpInt(socket.OptKeepAlive),
 	nameS(unix.SO_OOBINLINE):       kept(0, math.MinInt32, math.MaxInt32), // urgent bytes are in line in any case
 	nameS(unix.SO_MAX_PACING_RATE): tcpInt(socket.OptMaxPacing),
@@ -74,14 +79,40 @@ var streamOptions = map[optionName]optionSpec{
 	nameS(unix.SO_RCVBUFFORCE):     bufferSize(socket.OptReceiveBuffer, 131072, 2304),
 	nameS(unix.SO_BROADCAST):       kept(0, math.MinInt32, math.MaxInt32),
 
+	// Control messages, of which streams have none, and what is of groups and fragments.
+	name4(unix.IP_PKTINFO):          keptFlag(0),
+	name4(unix.IP_RECVTTL):          keptFlag(0),
+	name4(unix.IP_RECVTOS):          keptFlag(0),
+	name4(unix.IP_RECVOPTS):         keptFlag(0),
+	name4(unix.IP_RECVORIGDSTADDR):  keptFlag(0),
+	name4(unix.IP_MULTICAST_LOOP):   keptFlag(1),
+	name4(unix.IP_MULTICAST_ALL):    keptFlag(1),
+	name6(unix.IPV6_RECVPKTINFO):    keptFlag(0),
+	name6(unix.IPV6_RECVHOPLIMIT):   keptFlag(0),
+	name6(unix.IPV6_RECVTCLASS):     keptFlag(0),
+	name6(unix.IPV6_DONTFRAG):       keptFlag(0),
+	name6(unix.IPV6_MULTICAST_LOOP): keptFlag(1),
+	name6(unix.IPV6_MULTICAST_ALL):  keptFlag(1),
+	nameS(unix.SO_TIMESTAMP):        keptFlag(0),
+	nameS(unix.SO_TIMESTAMPNS):      keptFlag(0),
+	nameS(unix.SO_NO_CHECK):         keptFlag(0),
+
 	name4(unix.IP_TOS):            tcpInt(socket.OptTOS),
 	name4(unix.IP_TTL):            tcpInt(socket.OptTTL),
 	name4(unix.IP_MTU_DISCOVER):   tcpInt(socket.OptMTUDiscover),
-	name4(unix.IP_MTU):            {get: tcpInt(socket.OptMTU).get},
+	name4(unix.IP_MTU):            {get: streamMTU},
 	name6(unix.IPV6_TCLASS):       tcpInt(socket.OptTOS),
 	name6(unix.IPV6_UNICAST_HOPS): tcpInt(socket.OptTTL),
 	name6(unix.IPV6_MTU_DISCOVER): tcpInt(socket.OptMTUDiscover),
-	name6(unix.IPV6_MTU):          {get: tcpInt(socket.OptMTU).get},
+	name6(unix.IPV6_MTU):          {set: setPacketMTU, get: streamMTU},
+}
+
+// streamMTU is IP_MTU of a connection.
+func streamMTU(k *sock, n optionName, b []byte) ([]byte, error) {
+	if k.connection() == nil && k.current() != paired {
+		return nil, syscall.ENOTCONN
+	}
+	return tcpInt(socket.OptMTU).get(k, n, b)
 }
 
 func (k *sock) family() int {

@@ -1,8 +1,6 @@
 package shim
 
 import (
-	"net/netip"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -10,12 +8,18 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
+// Names of linux/udp.h: checksums over IPv6 are left out both ways or neither (RFC 6935).
+const (
+	udpNoCheck6TX = 101
+	udpNoCheck6RX = 102
+)
+
 // packetOptions are those of UDP.
 var packetOptions = map[optionName]optionSpec{
 	nameS(unix.SO_RCVBUF):      udpInt(2304, 1<<30, func(o *socket.UDPOptions, v int) { o.ReceiveBuffer = v }, func(o *socket.UDPOptions) int { return 2 * orDefault(o.ReceiveBuffer, 106496) }),
 	nameS(unix.SO_RCVBUFFORCE): udpInt(2304, 1<<30, func(o *socket.UDPOptions, v int) { o.ReceiveBuffer = v }, func(o *socket.UDPOptions) int { return 2 * orDefault(o.ReceiveBuffer, 106496) }),
-	nameS(unix.SO_SNDBUF):      kept(212992, 0, 1<<30),
-	nameS(unix.SO_SNDBUFFORCE): kept(212992, 0, 1<<30),
+	nameS(unix.SO_SNDBUF):      sendBufferOption,
+	nameS(unix.SO_SNDBUFFORCE): sendBufferOption,
 	nameS(unix.SO_BROADCAST):   udpBool(func(o *socket.UDPOptions) *bool { return &o.Broadcast }),
 	nameS(unix.SO_KEEPALIVE):   kept(0, minInt32, maxInt32),
 	nameS(unix.SO_OOBINLINE):   kept(0, minInt32, maxInt32),
@@ -32,16 +36,24 @@ var packetOptions = map[optionName]optionSpec{
 	name4(unix.IP_MULTICAST_LOOP):   udpLoop,
 	name6(unix.IPV6_MULTICAST_LOOP): udpLoop,
 
-	name4(unix.IP_PKTINFO):         wants(wantPktInfo),
-	name6(unix.IPV6_RECVPKTINFO):   wants(of6(wantPktInfo)),
-	name4(unix.IP_RECVTOS):         wants(wantTOS),
-	name6(unix.IPV6_RECVTCLASS):    wants(of6(wantTOS)),
-	name4(unix.IP_RECVTTL):         wants(wantHopLimit),
-	name6(unix.IPV6_RECVHOPLIMIT):  wants(of6(wantHopLimit)),
-	name4(unix.IP_ADD_MEMBERSHIP):  {set: membership4(true)},
-	name4(unix.IP_DROP_MEMBERSHIP): {set: membership4(false)},
-	name6(unix.IPV6_JOIN_GROUP):    {set: membership6(true)},
-	name6(unix.IPV6_LEAVE_GROUP):   {set: membership6(false)},
+	name4(unix.IP_PKTINFO):        wants(wantPktInfo),
+	name6(unix.IPV6_RECVPKTINFO):  wants(of6(wantPktInfo)),
+	name4(unix.IP_RECVTOS):        wants(wantTOS),
+	name6(unix.IPV6_RECVTCLASS):   wants(of6(wantTOS)),
+	name4(unix.IP_RECVTTL):        wants(wantHopLimit),
+	name6(unix.IPV6_RECVHOPLIMIT): wants(of6(wantHopLimit)),
+
+	nameS(unix.SO_TIMESTAMP):    times(wantTime, wantTimeNS),
+	nameS(unix.SO_TIMESTAMPNS):  times(wantTimeNS, wantTime),
+	name4(unix.IP_MTU):          {get: getPacketMTU},
+	name6(unix.IPV6_MTU):        {set: setPacketMTU, get: getPacketMTU},
+	name6(unix.IPV6_DONTFRAG):   dontFragment,
+	nameU(unix.UDP_SEGMENT):     segmented(kept(0, 0, 65535)),
+	nameU(unix.UDP_GRO):         kept(0, minInt32, maxInt32), // datagrams are never merged
+	nameU(udpNoCheck6TX):        udpBool(func(o *socket.UDPOptions) *bool { return &o.NoChecksum }),
+	nameU(udpNoCheck6RX):        udpBool(func(o *socket.UDPOptions) *bool { return &o.NoChecksum }),
+	nameU(unix.UDP_CORK):        kept(0, minInt32, maxInt32),
+	nameS(unix.SO_BINDTODEVICE): {set: bindToDevice, get: boundDevice},
 }
 
 const (
@@ -108,18 +120,119 @@ var (
 		func(o *socket.UDPOptions) int { return orDefault(int(o.MulticastTTL), 1) })
 
 	// IP_PMTUDISC_DO and IP_PMTUDISC_PROBE forbid fragments.
-	udpMTUDiscover = udpInt(0, 5, func(o *socket.UDPOptions, v int) {
-		o.DontFragment = v == unix.IP_PMTUDISC_DO || v == unix.IP_PMTUDISC_PROBE
-	},
-		func(o *socket.UDPOptions) int {
-			if o.DontFragment {
-				return unix.IP_PMTUDISC_DO
-			}
-			return unix.IP_PMTUDISC_WANT
-		})
+	udpMTUDiscover = fragments(kept(unix.IP_PMTUDISC_WANT, 0, 5))
+	dontFragment   = fragments(kept(0, minInt32, maxInt32))
 
 	udpLoop = udpInt(0, 255, func(o *socket.UDPOptions, v int) { o.NoLoop = v == 0 }, func(o *socket.UDPOptions) int { return asInt(!o.NoLoop) })
 )
+
+// times is an option that asks for the time of arrival, in one form: the other is off then.
+func times(f, other datagramFlags) optionSpec {
+	spec := wants(f)
+	set := spec.set
+	spec.set = func(k *sock, n optionName, v []byte) error {
+		k.options.want &^= other
+		return set(k, n, v)
+	}
+	return spec
+}
+
+// sendBufferOption is SO_SNDBUF, which reads as twice of what was set, as Linux has it.
+var sendBufferOption = optionSpec{
+	set: kept(0, 0, 1<<30).set,
+	get: func(k *sock, n optionName, b []byte) ([]byte, error) {
+		v, ok := k.options.kept[n]
+		if !ok {
+			return appendInt(b, 212992), nil
+		}
+		return appendInt(b, max(2*int(v), 4608)), nil
+	},
+}
+
+// fragments is an option that decides, with others, whether datagrams may be fragmented.
+func fragments(spec optionSpec) optionSpec {
+	set := spec.set
+	spec.set = func(k *sock, n optionName, v []byte) error {
+		if err := set(k, n, v); err != nil {
+			return err
+		}
+		forbids := k.options.kept[name6(unix.IPV6_DONTFRAG)] != 0
+		for _, of := range []optionName{name4(unix.IP_MTU_DISCOVER), name6(unix.IPV6_MTU_DISCOVER)} {
+			how := k.options.kept[of]
+			forbids = forbids || how == unix.IP_PMTUDISC_DO || how == unix.IP_PMTUDISC_PROBE
+		}
+		return k.change(func(o *socket.UDPOptions) { o.DontFragment = forbids })
+	}
+	return spec
+}
+
+// segmented is UDP_SEGMENT.
+func segmented(spec optionSpec) optionSpec {
+	set := spec.set
+	spec.set = func(k *sock, n optionName, v []byte) error {
+		err := set(k, n, v)
+		if u := k.packets(); err == nil && u != nil {
+			u.segments.Store(uint32(k.options.kept[n]))
+		}
+		return err
+	}
+	return spec
+}
+
+// getPacketMTU is IP_MTU and IPV6_MTU: of the path to the peer.
+func getPacketMTU(k *sock, _ optionName, b []byte) ([]byte, error) {
+	u := k.packets()
+	if u == nil {
+		return nil, syscall.ENOTCONN
+	}
+	mtu, err := u.conn.PathMTU()
+	return appendInt(b, mtu), bare(err)
+}
+
+// setPacketMTU is IPV6_MTU. Fragments follow the path's MTU, which the stack knows.
+func setPacketMTU(k *sock, n optionName, v []byte) error {
+	i, err := intOf(n, v)
+	if err == nil && i != 0 && i < 1280 {
+		err = syscall.EINVAL
+	}
+	return err
+}
+
+// bindToDevice is SO_BINDTODEVICE with the name of a device of the stack.
+func bindToDevice(k *sock, _ optionName, v []byte) error {
+	of, err := k.deviceNamed(text(v))
+	if err != nil {
+		return err
+	}
+	return k.change(func(o *socket.UDPOptions) { o.Interface = of })
+}
+
+func boundDevice(k *sock, _ optionName, b []byte) ([]byte, error) {
+	return append(b, k.deviceName(k.options.udp.Interface)...), nil
+}
+
+// deviceNamed returns the device with a name; "" is any.
+func (k *sock) deviceNamed(name string) (of uint32, err error) {
+	for _, n := range k.s.interfaces() {
+		if name != "" && n.name == name && n.index != loopbackIndex {
+			return stackIndex(n.index), nil
+		}
+	}
+	if name != "" {
+		err = syscall.ENODEV
+	}
+	return 0, err
+}
+
+// deviceName returns a name with the zero byte of the kernel, "" for any.
+func (k *sock) deviceName(of uint32) string {
+	for _, n := range k.s.interfaces() {
+		if of != 0 && n.index == programIndex(of) {
+			return n.name + "\x00"
+		}
+	}
+	return ""
+}
 
 // wants is an option that asks for control messages.
 func wants(f datagramFlags) optionSpec {
@@ -145,57 +258,4 @@ func wants(f datagramFlags) optionSpec {
 			return appendBool(b, k.options.want&f != 0), nil
 		},
 	}
-}
-
-// membership4 is IP_ADD_MEMBERSHIP and IP_DROP_MEMBERSHIP: struct ip_mreq or ip_mreqn. The interface is that of the routes:
-// an address or index of the kernel's interfaces says nothing here.
-func membership4(join bool) func(*sock, optionName, []byte) error {
-	return func(k *sock, _ optionName, v []byte) error {
-		if len(v) < 8 {
-			return syscall.EINVAL
-		}
-		return k.membership(join, netip.AddrFrom4([4]byte(v)))
-	}
-}
-
-// membership6 is IPV6_JOIN_GROUP and IPV6_LEAVE_GROUP: struct ipv6_mreq.
-func membership6(join bool) func(*sock, optionName, []byte) error {
-	return func(k *sock, _ optionName, v []byte) error {
-		if len(v) < 20 {
-			return syscall.EINVAL
-		}
-		return k.membership(join, netip.AddrFrom16([16]byte(v)))
-	}
-}
-
-// maxGroups is the number of groups that a socket may be in. Linux permits 20 of IPv4 by default, and more of IPv6.
-const maxGroups = 256
-
-// membership joins or leaves a group; a socket that is not bound yet joins as soon as it is.
-func (k *sock) membership(join bool, group netip.Addr) error {
-	at, u := slices.Index(k.groups, group), k.packets()
-	switch {
-	case !group.IsMulticast():
-		return syscall.EINVAL
-	case join && at >= 0:
-		return syscall.EADDRINUSE
-	case join && len(k.groups) >= maxGroups:
-		return syscall.ENOBUFS
-	case !join && at < 0:
-		return syscall.EADDRNOTAVAIL
-	case join && u != nil:
-		if err := u.conn.Join(0, group, netip.Addr{}); err != nil {
-			return bare(err)
-		}
-	case u != nil:
-		if err := u.conn.Leave(0, group, netip.Addr{}); err != nil {
-			return bare(err)
-		}
-	}
-	if join {
-		k.groups = append(k.groups, group)
-	} else {
-		k.groups = slices.Delete(k.groups, at, at+1)
-	}
-	return nil
 }

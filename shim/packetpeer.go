@@ -18,7 +18,7 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 		return err
 	}
 	if k.packets() == nil {
-		if err := k.bindPackets(k.unspecified()); err != nil {
+		if err := k.inRange(k.unspecified(), k.bindPackets); err != nil {
 			return err
 		}
 	}

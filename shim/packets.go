@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack"
@@ -21,6 +24,8 @@ type packets struct {
 	home  int
 	plain atomic.Bool   // connected: datagrams have no header
 	want  atomic.Uint32 // datagramFlags of what is received
+
+	segments atomic.Uint32 // UDP_SEGMENT, bytes; 0 is off
 
 	// The home loop has these.
 	watch  *stack.FileWatch
@@ -67,7 +72,7 @@ func (k *sock) applyUDP(u *socket.UDPOptions) {
 func (k *sock) bindLate() {
 	k.ops.Lock()
 	defer k.ops.Unlock()
-	if k.packets() == nil && k.current() == idle && k.bindPackets(k.unspecified()) != nil {
+	if k.packets() == nil && k.current() == idle && k.inRange(k.unspecified(), k.bindPackets) != nil {
 		k.release(syscall.EADDRNOTAVAIL) // no port is free: the program gets ENETDOWN
 	}
 }
@@ -83,6 +88,7 @@ func (k *sock) open(conn *socket.UDPConn) error {
 	st := k.s.cfg.Stack
 	u := &packets{k: k, conn: conn, home: int(k.cookie % uint64(st.LoopCount())), queues: make([]packetQueue, st.LoopCount())}
 	u.want.Store(uint32(k.options.want))
+	u.segments.Store(uint32(k.options.kept[nameU(unix.UDP_SEGMENT)]))
 	u.plain.Store(k.plain)
 	var err error
 	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in) })
@@ -90,8 +96,8 @@ func (k *sock) open(conn *socket.UDPConn) error {
 		_ = conn.Close()
 		return err
 	}
-	for _, group := range k.groups {
-		_ = conn.Join(0, group, netip.Addr{}) // setsockopt(2) has returned already
+	for i := range k.groups {
+		_ = k.groups[i].join(conn) // setsockopt(2) has returned already
 	}
 	return bare(conn.OnReady(u.ready))
 }
@@ -216,6 +222,7 @@ func (u *packets) parse(m *socket.Message, part *[1][]byte, b []byte, plain bool
 	m.Buffers = part[:]
 	if plain {
 		part[0] = b
+		m.SegmentSize = u.segment(b)
 		return true
 	}
 	d, err := decodeDatagram(b)
@@ -227,8 +234,17 @@ func (u *packets) parse(m *socket.Message, part *[1][]byte, b []byte, plain bool
 	if a := d.local.Addr().Unmap(); a.IsValid() && !a.IsUnspecified() {
 		m.Local = wire.AddrFrom(a)
 	}
+	m.SegmentSize = u.segment(b[datagramSize:])
 	m.Interface, m.TOS, m.TTL = stackIndex(d.iface), d.tos, d.hopLimit
 	return true
+}
+
+// segment returns the size of the datagrams that the bytes of one call become (UDP_SEGMENT); 0 is one.
+func (u *packets) segment(b []byte) int {
+	if n := int(u.segments.Load()); n < len(b) {
+		return n
+	}
+	return 0
 }
 
 // sendHeld sends what is held. It reports whether nothing is left.
@@ -297,6 +313,9 @@ func (u *packets) deliver(loop socket.LoopStack, lease socket.Lease) syscall.Err
 		d := datagram{
 			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: arrivedBy(loop, &m),
 			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
+		}
+		if d.flags&(wantTime|wantTimeNS) != 0 {
+			d.at = time.Now().Add(-stack.Now().Sub(m.Time)).UnixNano()
 		}
 		d.encode(head[:])
 		parts[0] = head[:]

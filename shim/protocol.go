@@ -63,6 +63,7 @@ const (
 	replyValueAt     = 64
 	datagramTOSAt    = 52
 	datagramFlagsAt  = 54
+	datagramTimeAt   = 56
 	nameLocalAt      = 24
 	nameRemoteAt     = 48
 	nameMagic        = "millrace"
@@ -77,6 +78,8 @@ const (
 	wantTOS                                // IP_RECVTOS, IPV6_RECVTCLASS
 	wantHopLimit                           // IP_RECVTTL, IPV6_RECVHOPLIMIT
 	wantMapped                             // IPV6_RECVPKTINFO of a datagram of IPv4: its address is mapped
+	wantTime                               // SO_TIMESTAMP
+	wantTimeNS                             // SO_TIMESTAMPNS
 )
 
 // of6 is the flag of an option of IPv6, beside that of IPv4: a socket may have both.
@@ -85,10 +88,11 @@ func of6(f datagramFlags) datagramFlags { return f << 8 }
 // with returns the flags of a datagram of IPv4 or IPv6, of those of both. An IPv6 socket has the options of IPv4 for datagrams of
 // IPv4, but for the destination, of which it has both forms (ipv6(7)).
 func (f datagramFlags) with(v4 bool) datagramFlags {
-	own := f & (wantPktInfo | wantTOS | wantHopLimit)
+	times := f & (wantTime | wantTimeNS)
+	own := f&(wantPktInfo|wantTOS|wantHopLimit) | times
 	switch {
 	case !v4:
-		return f >> 8
+		return f>>8 | times
 	case f&of6(wantPktInfo) != 0:
 		return own | wantMapped
 	}
@@ -239,6 +243,7 @@ type datagram struct {
 	iface         uint32
 	tos, hopLimit uint8
 	flags         datagramFlags
+	at            int64 // of arrival, ns of the wall clock
 }
 
 func (d *datagram) encode(b []byte) {
@@ -248,6 +253,7 @@ func (d *datagram) encode(b []byte) {
 	order.PutUint32(b[2*addrSize:], d.iface)
 	b[datagramTOSAt], b[datagramTOSAt+1] = d.tos, d.hopLimit
 	order.PutUint16(b[datagramFlagsAt:], uint16(d.flags))
+	order.PutUint64(b[datagramTimeAt:], uint64(d.at))
 }
 
 func decodeDatagram(b []byte) (d datagram, err error) {

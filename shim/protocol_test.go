@@ -30,7 +30,7 @@ int main(void) {
 	O(shim_reply, local); O(shim_reply, remote); O(shim_reply, value);
 	O(shim_accepted, local); O(shim_accepted, remote);
 	O(shim_datagram, remote); O(shim_datagram, local); O(shim_datagram, ifindex); O(shim_datagram, tos);
-	O(shim_datagram, hop_limit); O(shim_datagram, flags);
+	O(shim_datagram, hop_limit); O(shim_datagram, flags); O(shim_datagram, time);
 	O(shim_name, magic); O(shim_name, version); O(shim_name, process); O(shim_name, unique); O(shim_name, local);
 	O(shim_name, remote);
 	C(SHIM_VERSION); C(SHIM_MARK_TCP4_CONNECTED); C(SHIM_MARK_TCP6_CONNECTED); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
@@ -103,6 +103,7 @@ shim_datagram.ifindex %d
 shim_datagram.tos %d
 shim_datagram.hop_limit %d
 shim_datagram.flags %d
+shim_datagram.time %d
 shim_name.magic 0
 shim_name.version 8
 shim_name.process 12
@@ -137,7 +138,7 @@ SHIM_DATAGRAM_HOP_LIMIT %d
 SHIM_DATAGRAM_MAPPED %d
 magic %s
 `, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, interfaceSize, requestValueAt, replyValueAt, acceptedRemoteAt,
-		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, nameLocalAt, nameRemoteAt,
+		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, datagramTimeAt, nameLocalAt, nameRemoteAt,
 		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
 		earlyMask, earlyOptions, earlyNoDelay, earlyKeepAlive,
 		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve, opInterfaces,
@@ -213,7 +214,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 		"long":      func() []byte { return append(b[:], 0) },
 		"version":   func() []byte { b[2]++; return b[:] },
 		"operation": func() []byte { b[0] = 0; return b[:] },
-		"too high":  func() []byte { b[0] = byte(opMove) + 1; return b[:] },
+		"too high":  func() []byte { b[0] = byte(opInterfaces) + 1; return b[:] },
 		"value":     func() []byte { order.PutUint32(b[44:], maxRequestValue+1); return b[:] },
 		"family":    func() []byte { b[8] = 77; return b[:] },
 	} {

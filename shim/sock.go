@@ -40,7 +40,7 @@ type sock struct {
 	options *options
 	bound   *socket.Bound
 	port    uint16       // in Server.bound, whose mutex guards it
-	groups  []netip.Addr // that a UDP socket has joined, or will join when it is bound
+	groups  []membership // that a UDP socket has joined, or will join when it is bound
 
 	// mu is a leaf: its holder enters no loop and takes no other lock. Server.mu may be held.
 	mu            sync.Mutex

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/udp"
 )
 
@@ -122,6 +123,23 @@ func (c *UDPConn) WriteMessages(msgs []Message) (int, error) {
 	defer w.free()
 	n, err := c.writeMsgs(w, msgs)
 	return n, c.wrapError("write", nil, err)
+}
+
+// PathMTU returns the largest packet on the path to the peer, bytes; ENOTCONN is that there is no peer.
+func (c *UDPConn) PathMTU() (mtu int, err error) {
+	err = c.each("getsockopt", func(e *udpShard) error {
+		t := e.u.Tuple()
+		if t.RemotePort == 0 {
+			return syscall.ENOTCONN
+		}
+		p, _ := e.h.IP.Route(e.h.Now(), t.Remote, t.Local, ip.AnyDev)
+		if p == nil {
+			return syscall.ENETUNREACH
+		}
+		mtu = e.h.IP.MTU(e.h.Now(), p, t.Remote)
+		return nil
+	})
+	return mtu, err
 }
 
 // SetOptions changes the options of the socket. change runs with a loop held, once for each loop.

@@ -20,6 +20,7 @@ const (
 // large lists the packages of more than mostLines lines of code, with their reasons.
 const large = `
 cmd/millrace : the command line, a file for each command; nothing imports it
+shim         : options, datagrams, rings and pairs are states of one socket of a program, under its locks
 `
 
 // wide lists the types of more than mostMethods methods, with their reasons.

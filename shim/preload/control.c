@@ -3,6 +3,8 @@
 #include "datagram.h"
 
 #include <netinet/in.h>
+#include <sys/time.h>
+#include <time.h>
 
 void read_control(const struct msghdr *from, struct shim_datagram *to)
 {
@@ -67,12 +69,24 @@ static void add_destination(struct msghdr *m, size_t *used, const struct shim_da
 		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &four, sizeof four);
 }
 
+/* add_time is SO_TIMESTAMP or SO_TIMESTAMPNS. */
+static void add_time(struct msghdr *m, size_t *used, const struct shim_datagram *h)
+{
+	struct timespec ns = {h->time / 1000000000, h->time % 1000000000};
+	struct timeval us = {ns.tv_sec, ns.tv_nsec / 1000};
+	if ((h->flags & SHIM_DATAGRAM_TIME_NS) != 0)
+		add_control(m, used, SOL_SOCKET, SCM_TIMESTAMPNS, &ns, sizeof ns);
+	else if ((h->flags & SHIM_DATAGRAM_TIME) != 0)
+		add_control(m, used, SOL_SOCKET, SCM_TIMESTAMP, &us, sizeof us);
+}
+
 /* The order is Linux's: a program with space for some of them gets those that it would get there. */
 void write_control(struct msghdr *m, const struct shim_datagram *h)
 {
 	size_t used = 0;
 	bool v4 = h->local.family == AF_INET;
 	int value = h->hop_limit;
+	add_time(m, &used, h);
 	add_destination(m, &used, h);
 	if ((h->flags & SHIM_DATAGRAM_HOP_LIMIT) != 0)
 		add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &value, sizeof value);

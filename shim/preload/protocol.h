@@ -122,6 +122,8 @@ enum {
 	SHIM_DATAGRAM_TOS = 2,
 	SHIM_DATAGRAM_HOP_LIMIT = 4,
 	SHIM_DATAGRAM_MAPPED = 8, /* IPV6_PKTINFO with the address of an IPv4 datagram */
+	SHIM_DATAGRAM_TIME = 16,  /* SO_TIMESTAMP */
+	SHIM_DATAGRAM_TIME_NS = 32,
 };
 
 struct shim_datagram {
@@ -131,7 +133,7 @@ struct shim_datagram {
 	uint8_t tos;       /* or traffic class */
 	uint8_t hop_limit; /* 0: default */
 	uint16_t flags;
-	uint8_t reserved[8];
+	int64_t time; /* of arrival, ns of the wall clock; 0 where no flag asks for it */
 };
 
 /*

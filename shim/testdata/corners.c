@@ -322,6 +322,10 @@ static void controls(int fd, struct sockaddr_in6 to, const char *ip)
 			inet_ntop(AF_INET, CMSG_DATA(c) + offsetof(struct in_pktinfo, ipi_addr), text, sizeof text);
 		if (v6)
 			inet_ntop(AF_INET6, CMSG_DATA(c), text, sizeof text);
+		struct timespec now, then;
+		bool time = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS;
+		if (time && clock_gettime(CLOCK_REALTIME, &now) == 0 && memcpy(&then, CMSG_DATA(c), sizeof then) != NULL)
+			printf("  the time is %s\n", now.tv_sec - then.tv_sec >= 0 && now.tv_sec - then.tv_sec < 30 ? "right" : "wrong");
 		printf("  %d %d of %zu %s\n", c->cmsg_level, c->cmsg_type, (size_t)c->cmsg_len, v4 || v6 ? text : "");
 	}
 	close(from);
@@ -344,6 +348,11 @@ static void control_messages(void)
 	controls(fd, at, "::ffff:127.0.0.1");
 	show("IP_PKTINFO", setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on));
 	controls(fd, at, "::ffff:127.0.0.1");
+	show("SO_TIMESTAMP", setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on));
+	controls(fd, at, "::1");
+	controls(fd, at, "::ffff:127.0.0.1");
+	show("SO_TIMESTAMPNS", setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on));
+	controls(fd, at, "::1");
 }
 
 static long unread(int fd)
