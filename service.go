@@ -10,7 +10,7 @@ import (
 
 // Service returns a stack as a node serves it: it claims every packet to its addresses,
 // and ARP and neighbour discovery about them. On devices whose every packet a service
-// takes it gets what nobody claims, multicast and broadcast included. The host has been
+// takes it gets what no claim names, multicast and broadcast included. The host has been
 // made with host.Config.Dispatched on the loops of the node. When the node stops, the
 // stack shuts down (socket.Stack.Shutdown), for drainTime at most.
 func Service(s *socket.Stack) node.Service {

@@ -92,7 +92,7 @@ type Record struct {
 // Truncated reports whether the capture holds less than the packet had on the wire.
 func (r *Record) Truncated() bool { return len(r.Data) < r.Len }
 
-// Meta holds the options of a pcapng packet block. Has says which are set.
+// Meta holds the options of a pcapng packet block. Has has a bit for each that is set.
 type Meta struct {
 	Has      Fields
 	Flags    PacketFlags

@@ -39,7 +39,7 @@ func ToEthernet(lt LinkType, data, dst []byte) ([]byte, error) {
 // packet's own link header; it is not for link type ETHERNET itself. Addresses that the link type
 // does not carry are zero.
 //
-// ErrLinkType, with the type's name, says that no packet of this type can be converted; ErrNotIP
+// ErrLinkType, with the type's name, reports that no packet of this type can be converted; ErrNotIP
 // that this one cannot, because its header names neither IP nor an EtherType; ErrTruncated that it
 // ends within its link header.
 func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {

@@ -28,7 +28,7 @@ func (r *Routes) List() []lpm.Route { return r.list }
 //	198.18.0.0/15 via 3
 //	2001:db8::/32 via 65535
 //
-// PREFIX is an address or a prefix, NUMBER from 1 to 65535 says what Desc.NextHop is. name is the text's, for
+// PREFIX is an address or a prefix, NUMBER from 1 to 65535 becomes Desc.NextHop. name is the text's, for
 // errors. All mistakes are returned at once, joined, up to maxMistakes; each is a *SyntaxError.
 func ParseRoutes(name, text string) (*Routes, error) {
 	r := &Routes{}

@@ -60,7 +60,7 @@ func (t *MatchWriter) Begin(b *packet.Batch, limit int, set *literal.Set) {
 }
 
 // Write appends the matches of the window of descriptor d, or of the part of a packet's window that lies there.
-// Ends count from offset from of the descriptor's bytes; first says that it is the packet's first part.
+// Ends count from offset from of the descriptor's bytes; first marks the packet's first part.
 // Windows come in the order of their descriptors. found is sorted and has at most one match beyond the limit.
 func (t *MatchWriter) Write(d, from int, first bool, found []literal.Occurrence) {
 	if first {

@@ -49,7 +49,7 @@ type stream struct {
 // ends in another. A stream is one direction of a flow. Its bytes are the payloads in the order of arrival:
 // TCP sequence numbers are not read, so a retransmission counts twice and a gap is closed.
 //
-// Desc.Flow is the index of a stream. A fingerprint of addresses, ports and protocol says which flow owns it:
+// Desc.Flow is the index of a stream. A fingerprint of addresses, ports and protocol identifies the flow that owns it:
 // a flow that takes over the slot of another starts with nothing, whichever table assigned the slot (the CPU's,
 // a GPU's, or the one that replaced it after a failure). A flow that timed out and comes back continues if
 // nothing took its stream.

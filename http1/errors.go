@@ -26,7 +26,7 @@ const (
 	Trailer                   // a field that must not come after the content
 	Expectation               // that is not known
 	Incomplete                // the connection ends within the message
-	Unsolicited               // a response, or a change of protocol, that nobody has asked for
+	Unsolicited               // a response, or a change of protocol, that was not requested
 	Reasons                   // how many there are
 )
 

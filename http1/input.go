@@ -1,7 +1,7 @@
 package http1
 
 // Input takes bytes of the connection and returns the next event, and how many of the bytes it consumed. It is called again
-// with the rest until it returns NeedInput. fin says that the input ends with in. It borrows in for the time that the event
+// with the rest until it returns NeedInput. fin means that the input ends with in. It borrows in for the time that the event
 // is used.
 //
 // After NeedInput bytes are left only at a server that has not answered the request yet: they belong to the next one, and

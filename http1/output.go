@@ -220,7 +220,7 @@ func (m *Machine) AppendEnd(dst []byte, trailers []semantics.Field) ([]byte, err
 	return dst, nil
 }
 
-// Sending returns how the message is delimited whose header was appended last, NoBody when it is complete.
+// Sending returns the delimiting of the message whose header was appended last, NoBody when it is complete.
 func (m *Machine) Sending() Body { return m.sending.body }
 
 // appendStatusLine appends the status line of a response.

@@ -190,7 +190,7 @@ func (m *Machine) Ping(data [8]byte) {
 }
 
 // Shutdown announces that no further streams will be accepted, without a last one: those that are on their way are (RFC 9113
-// 6.8). A round trip later GoAway says which was the last.
+// 6.8). A round trip later GoAway names the last.
 func (m *Machine) Shutdown() { m.control = appendGoAway(m.control, maxStreamID, NoError) }
 
 // GoAway reports that streams after those that have arrived are not accepted, and why. Those that are open go on.

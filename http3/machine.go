@@ -149,7 +149,7 @@ type Event struct {
 // goroutine, no lock and no clock. Once its buffers have grown it allocates nothing.
 //
 // The driver opens three unidirectional streams, and sends on each what AppendControl, AppendEncoder and
-// AppendDecoder append, from the start and whenever Pending says so.
+// AppendDecoder append, from the start and whenever Pending is true.
 type Machine struct {
 	role    Role
 	options MachineOptions

@@ -1,7 +1,7 @@
 package http3
 
 // Input takes bytes of a stream and returns the next event and how many of the bytes it consumed. It is called
-// again with the rest until it returns NeedInput. fin says that the stream ends with in. It borrows in for the
+// again with the rest until it returns NeedInput. fin means that the stream ends with in. It borrows in for the
 // time that the event is used.
 //
 // After NeedInput there may be bytes left while Stream.Blocked, and then only.

@@ -27,7 +27,7 @@ func (p Priority) String() string {
 // out of range are ignored (RFC 9218 4); not ok means that it is no dictionary at all, and p is the default.
 func ParsePriority(s string) (p Priority, ok bool) { return DefaultPriority.Merge(s) }
 
-// Merge returns p with what the header Priority of a response says: a server may know better than its client how urgent
+// Merge returns p as changed by the header Priority of a response: a server may know better than its client how urgent
 // something is, and what it leaves out stays (RFC 9218 8). The header is parsed as by ParsePriority; not ok leaves p.
 func (p Priority) Merge(s string) (merged Priority, ok bool) {
 	merged = p

@@ -83,7 +83,7 @@ func (c *clientConn) pushCancelled(id uint64) {
 	}
 }
 
-// Cancel tells the server that the push is not wanted.
+// Cancel sends the server a CANCEL_PUSH frame.
 func (p *Push) Cancel() {
 	p.c.mu.Lock()
 	p.c.m.CancelPush(p.id)

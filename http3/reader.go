@@ -151,7 +151,7 @@ func (r *reader) readError(err error) error {
 	return r.fail(converted(err))
 }
 
-// fail ends the reading: the peer learns of errors of ours.
+// fail ends the reading: the peer learns of local errors.
 func (r *reader) fail(err error) error {
 	var se *StreamError
 	if errors.As(err, &se) {

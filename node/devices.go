@@ -224,7 +224,7 @@ func (n *Node) compareMTUs() {
 	}
 }
 
-// Info returns what the driver of a device says of it, by its first queue. All queues have
+// Info returns the driver's description of a device, by its first queue. All queues have
 // the same link address, MTU and modes.
 func (n *Node) Info(dev int) pmd.Info {
 	n.mu.Lock()
@@ -246,7 +246,7 @@ func (n *Node) TakesAll(dev int) bool { return n.takesAll[dev] }
 // SetOffload trades the price of segmentation against what services can do with large
 // packets. It makes the devices pass large packets (GSO, GRO) whole, or segment them,
 // and reports what they do now: they pass them whole only where every device can.
-// With it the loops also join what join says of packets that come in one burst
+// With it the loops also join the packets of one burst that join selects
 // (stack.Loop.SetGRO), where every device can send the result.
 func (n *Node) SetOffload(large bool, join stack.GRO) (bool, error) {
 	n.mu.Lock()

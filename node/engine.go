@@ -62,7 +62,7 @@ func (n *Node) SearchesOnGPU() bool {
 }
 
 // LoadLiterals replaces what engines search payloads for. Batches that are under way come back with matches of the set
-// that they were submitted with: packet.Batch.Searched names it. An error says that a GPU has no room: its engine goes on
+// that they were submitted with: packet.Batch.Searched names it. An error means that a GPU has no room: its engine goes on
 // with the set before.
 func (n *Node) LoadLiterals(set *literal.Set) error {
 	if !n.SearchesOnGPU() {

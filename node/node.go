@@ -92,7 +92,7 @@ type Config struct {
 // Start, which come before Run.
 //
 // It owns the arena, the pools, the devices, the engines and the loops, in this order,
-// and closes them in the reverse one: a device gives its frames back to the pools, and
+// and closes them in the reverse one: a device returns its frames to the pools, and
 // the audit of the arena then finds every frame free, or reports the one that is lost.
 type Node struct {
 	cfg    Config

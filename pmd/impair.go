@@ -17,7 +17,7 @@ type ImpairConfig struct {
 }
 
 // Impair is a Driver around a Driver that treats packets as a bad network would: it delays, loses,
-// reorders, duplicates and corrupts them as its Profile says, in each direction on its own. The words
+// reorders, duplicates and corrupts them by its Profile, in each direction on its own. The words
 // and models are those of Linux tc-netem(8).
 //
 // Time is the now that Rx and Tx are given and nothing else, so the same profile works in virtual
@@ -149,7 +149,7 @@ func (l *link) release(now clock.Time, b *packet.Batch) int {
 }
 
 // Next returns when the next held packet is due, clock.Never when none is held. A time that is not
-// after the last call's says that a packet waits for room: in the batch given to Rx, or in the
+// after the last call's means that a packet waits for room: in the batch given to Rx, or in the
 // wrapped driver.
 func (m *Impair) Next() clock.Time {
 	if m.ready.Len() > 0 {

@@ -77,7 +77,7 @@ type Burst struct {
 // BitRate is a number of bits a second.
 type BitRate uint64
 
-// String returns the rate in the largest unit that gives a whole number.
+// String returns the rate in the largest unit in which it is a whole number.
 func (r BitRate) String() string {
 	for _, u := range rateUnits {
 		if uint64(r)%u.size == 0 {

@@ -25,7 +25,7 @@ type queuedPacket struct {
 	bytes int
 }
 
-// Send returns when the last bit of a packet of n bytes is sent, rounded up to a nanosecond. False says
+// Send returns when the last bit of a packet of n bytes is sent, rounded up to a nanosecond. False means
 // that the queue is full.
 func (s *Serializer) Send(now clock.Time, n int) (clock.Time, bool) {
 	s.removeSent(now)

@@ -26,7 +26,7 @@ const (
 )
 
 // RandomSource is the randomness of one direction of a network with a Profile: of Impair, and of
-// simulations of the same. One seed gives the same samples on every machine, because golden tables
+// simulations of the same. One seed yields the same samples on every machine, because golden tables
 // depend on them: all is integer arithmetic but the cube root in the tail of Pareto, and no sum there
 // could be fused into a multiply-add.
 type RandomSource [causes]rand.PCG

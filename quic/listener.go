@@ -25,7 +25,7 @@ type Listener struct {
 // Accept returns the next connection. It must be called in a loop: with 32 connections waiting,
 // further ones are refused. With Config.ZeroRTT it returns connections before their handshake is
 // complete: what their streams bring then may be early data, which an attacker can replay once the
-// register has forgotten it, and Conn.HandshakeComplete says when it no longer is.
+// register has forgotten it, until Conn.HandshakeComplete is closed.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	q, err := l.q.Accept(ctx)
 	if err != nil {

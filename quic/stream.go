@@ -50,7 +50,7 @@ func (s *SendStream) Write(b []byte) (int, error) {
 
 // TryWrite is Write for an event loop: it does not block. All of b is queued, in a copy, or nothing and the error is
 // ErrWouldBlock: the peer's flow control has no room, or a Write is under way. The queue has no other bound, so the caller
-// must have one: a Write that has returned says that the queue is empty.
+// must have one: a Write that has returned means that the queue is empty.
 func (s *SendStream) TryWrite(b []byte) error { return convert(s.q.TryWriteAll(b)) }
 
 // Close ends the stream. What was written still arrives. It must not be called beside Write.

@@ -44,7 +44,7 @@ func (m *Message) pseudoHeader(name string) (bit uint8, to *string) {
 }
 
 // ReadRequest validates the field section of a request of HTTP/2 or HTTP/3 and fills m, which keeps a part of fields.
-// extended says that extended CONNECT is permitted. The error is a Violation.
+// extended means that extended CONNECT is permitted. The error is a Violation.
 func (m *Message) ReadRequest(fields []Field, extended bool) error {
 	*m = Message{ContentLength: -1}
 	seen, n := uint8(0), 0

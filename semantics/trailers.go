@@ -17,7 +17,7 @@ const (
 
 // UseOfTrailer defines what a recipient does with a field after the content. One that frames or routes the message is refused,
 // because some recipients merge trailers into a header that others have already used. Those that a header decides are dropped
-// (RFC 9110 6.5.1), and what says who the client is: a proxy has written that into the header.
+// (RFC 9110 6.5.1), and what identifies the client: a proxy has written that into the header.
 func UseOfTrailer(name string) TrailerUse {
 	switch name {
 	case "content-length", "transfer-encoding", "host", "connection", "proxy-connection", "keep-alive", "upgrade", "te", "trailer":

@@ -44,7 +44,7 @@ func (in LoopConn) Discard(n int) {
 
 // Reserve returns free room of the send buffer for at most n bytes, in two pieces to be filled in order, for instance by readv(2)
 // from another socket: what Write would copy arrives in place. Both pieces are empty if there is no room, and Writable will
-// follow. Commit says how many bytes were filled. Between the two nothing else may be called for connections of the loop.
+// follow. Commit takes the number of bytes that were filled. Between the two nothing else may be called for connections of the loop.
 //
 // A large n costs nothing where little is committed: that is copied to a smaller buffer.
 func (in LoopConn) Reserve(n int) (room [2][]byte, err error) {

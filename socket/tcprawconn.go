@@ -7,7 +7,7 @@ import (
 )
 
 // SyscallConn returns a RawConn for programs that set options by setsockopt(2), such as those over
-// golang.org/x/net/ipv4. Its Control opens a kernel socket, which carries no packets, gives it the options of
+// golang.org/x/net/ipv4. Its Control opens a kernel socket, which carries no packets, sets on it the options of
 // the connection, calls the function with its descriptor, and applies to the connection what the function has
 // changed. These are the options of SOL_SOCKET, TCP and IP that Option names; a change of another one is
 // lost, and getsockopt of TCP_INFO speaks of the kernel socket. Read and Write fail with ENOTSUP. There is no

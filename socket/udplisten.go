@@ -131,7 +131,7 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 	return c, c.register()
 }
 
-// Connect gives a socket of ListenPacketWith a peer, or another one, as connect(2) does: it receives from that peer alone, and
+// Connect sets or replaces the peer of a socket of ListenPacketWith, as connect(2) does: it receives from that peer alone, and
 // Write sends to it. What waits to be read stays. The zero AddrPort takes the peer away. LocalAddr has the address that it sends
 // from meanwhile. Sockets of a Dialer keep their peer: EINVAL. The caller holds no loop.
 func (c *UDPConn) Connect(to netip.AddrPort) error {

@@ -16,7 +16,7 @@ type BindOptions struct {
 }
 
 // Binding reserves a local address and port, before it is known whether they are to listen or to connect (bind(2)).
-// Until Close nobody else gets them but those that BindOptions allow; Connect chooses the port for no other connection.
+// Until Close only those get them that BindOptions allow; Connect chooses the port for no other connection.
 type Binding struct {
 	m        *Mux
 	scope    ports.Scope

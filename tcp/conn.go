@@ -217,7 +217,7 @@ const (
 
 var stateNames = [...]string{"CLOSED", "SYN-SENT", "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1", "FIN-WAIT-2", "CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT"}
 
-// String returns the name that RFC 9293 gives the state.
+// String returns the name of the state in RFC 9293.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]

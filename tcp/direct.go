@@ -74,7 +74,7 @@ func (c *Conn) readDirect(now clock.Time, n uint32) {
 //	Input(B)            likewise
 //	Poll                what was not accepted is forgotten
 //
-// A segment that Input drops, whose checks are all made there, leaves bytes that nobody reads in the
+// A segment that Input drops, whose checks are all made there, leaves bytes that are never read in the
 // rest of a reader's buffer or in unused memory of the ring. Those behind it in the burst are out of order then and
 // dropped too: the peer sends them again.
 
@@ -108,7 +108,7 @@ const (
 )
 
 // Place returns memory for n bytes of payload that the segment with the header b announces, in up to three pieces,
-// which are lent until Poll (the list of them until the next call); none where the segment is not the next one in order, or there is no memory. later says
+// which are lent until Poll (the list of them until the next call); none where the segment is not the next one in order, or there is no memory. later means
 // that there will be, once the segments before it were passed to Input.
 func (m *Mux) Place(t *wire.Tuple, b wire.TCP, n int) (pieces [][]byte, later bool) {
 	c := m.lookup(t)

@@ -28,7 +28,7 @@ type Coalescer struct {
 }
 
 // maxCoalescedCE is the number of segments that are merged that all arrived marked: more could not be
-// told apart in the three bits of accurate ECN (RFC 9768 3.2.2.5.1).
+// distinguished in the three bits of accurate ECN (RFC 9768 3.2.2.5.1).
 const maxCoalescedCE = 6
 
 // layout classifies the options of a segment, as far as merging needs it.

@@ -19,7 +19,7 @@ type handshake struct {
 	window  uint16 // of the SYN, which is never scaled
 
 	scaling                 bool
-	sendScale, receiveScale uint8 // shifts: of windows that the peer announces, and of ours
+	sendScale, receiveScale uint8 // shifts: of windows that the peer announces, and of announced ones
 	sack                    bool
 	timestamps              bool
 	tsOffset                uint32 // our timestamps are timestamp(now) + tsOffset

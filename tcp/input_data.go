@@ -229,7 +229,7 @@ func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 }
 
 // initialQuickACKs is the number of segments that are acknowledged at once at the start, when the
-// peer is in slow start and each ACK opens its window, and again after a timeout of ours,
+// peer is in slow start and each ACK opens its window, and again after a local timeout,
 // when the path has lost segments.
 const initialQuickACKs = 16
 
@@ -312,7 +312,7 @@ func (c *Conn) processFIN(now clock.Time) {
 	case StateEstablished:
 		c.state = StateCloseWait
 	case StateFinWait1:
-		c.state = StateClosing // its ACK of ours would have made this FIN-WAIT-2
+		c.state = StateClosing // an ACK of the local FIN would have made this FIN-WAIT-2
 	case StateFinWait2:
 		c.enterTimeWait(now)
 	}

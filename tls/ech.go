@@ -275,7 +275,7 @@ func (k *ECHKeys) ConfigList() ([]byte, error) {
 }
 
 // Record returns the HTTPS record for a name and ALPN protocols, in the form of zone files (RFC 9460
-// 9, RFC 9848 3): `www.example. 300 IN HTTPS 1 . alpn=h2 ech=...`. It lives as long as ttl says.
+// 9, RFC 9848 3): `www.example. 300 IN HTTPS 1 . alpn=h2 ech=...`. Its lifetime is ttl.
 func (k *ECHKeys) Record(name string, ttl time.Duration, protocols ...string) (string, error) {
 	list, err := k.ConfigList()
 	if err != nil {

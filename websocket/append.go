@@ -67,7 +67,7 @@ func extend(dst []byte, n int) []byte {
 }
 
 // AppendHeader appends the header of a data frame that is not compressed, whose length bytes of payload
-// follow by AppendPayload, in pieces of any size, before anything else is appended. final says
+// follow by AppendPayload, in pieces of any size, before anything else is appended. final means
 // that the frame is the last of its message; the first of a message has its type.
 // A server may also send the payload itself after the header, without a copy.
 func (m *Machine) AppendHeader(dst []byte, op Opcode, length int, final bool) ([]byte, error) {

@@ -227,7 +227,7 @@ func (c *Conn) CloseNow() error {
 
 // Close closes the connection: it sends a Close frame, discards what still arrives until the peer's
 // Close frame, and closes the stream (RFC 6455 7.1.2). After ConnOptions.CloseTimeout it closes the
-// stream in any case. The error says that the handshake was not complete; the stream is closed then too,
+// stream in any case. The error reports that the handshake was not complete; the stream is closed then too,
 // except after ErrCloseCode and ErrCloseReason.
 func (c *Conn) Close(code CloseCode, reason string) error {
 	if err := checkClose(code, reason); err != nil {

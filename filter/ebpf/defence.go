@@ -20,7 +20,7 @@ const DefenceObject = "defence"
 // MaxRules is the number of rules that a Defence counts: their numbers are below it.
 const MaxRules = 4096
 
-// Verdict defines what becomes of packets from a prefix. The longest prefix that holds a source decides.
+// Verdict is the fate of packets from a prefix. The longest prefix that holds a source decides.
 type Verdict struct {
 	Prefix netip.Prefix
 	Rule   uint32        // which counts what is dropped, below MaxRules
@@ -359,7 +359,7 @@ func (d *Defence) Dropped(rule uint32) (packets, bytes uint64, err error) {
 }
 
 // AssistSYN has SYNs beyond a rate, of each CPU and second, answered with SYN cookies in XDP, if a socket of the kernel
-// listens; 0: none. With net.ipv4.tcp_syncookies at 1, the default, the kernel gives cookies out when its queue of the
+// listens; 0: none. With net.ipv4.tcp_syncookies at 1, the default, the kernel sends cookies when its queue of the
 // listener is full, and with 2 always. Connections that begin so have no window scaling, SACK and timestamps, so the rate is
 // one that only a flood exceeds. Sockets of Millrace's own TCP have cookies of their own and are not listeners here.
 func (d *Defence) AssistSYN(rate uint32) error {

@@ -65,7 +65,7 @@ func (a *Attachment) Close() (err error) {
 }
 
 // Before returns a program to be attached by the holder of an interface's XDP hook: what the defence lets pass goes on to
-// the program next. frags says that both take packets of several buffers.
+// the program next. frags means that both take packets of several buffers.
 func (d *Defence) Before(next int, frags bool) (*Attachment, error) {
 	spec, err := loadChained()
 	if err != nil {

@@ -15,7 +15,7 @@ type Entry struct {
 	Value json.RawMessage `json:"value"` // of a map per CPU: a list; null: the kernel does not show it
 }
 
-// Condition says of which keys an entry is written.
+// Condition selects the keys of which an entry is written.
 type Condition uint8
 
 // The conditions.

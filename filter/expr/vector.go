@@ -65,7 +65,7 @@ type vectorNode struct {
 	table *dispatchTable // in place of tests of the only column, and of jt
 }
 
-// dispatchTable gives the place to go on for values of a column. Packets of other values are told apart 64 at once.
+// dispatchTable holds the place to go on for values of a column. Packets of other values are distinguished 64 at once.
 type dispatchTable struct {
 	mask  uint32
 	sums  portSet // of the keys: the sums of their halves

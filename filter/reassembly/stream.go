@@ -58,7 +58,7 @@ func windowSize(size int) int {
 	return (size + largeWindow) &^ (largeWindow - 1)
 }
 
-// largeWindow is what the capacities of windows that are not kept are multiples of: whole pages of the allocator.
+// largeWindow divides the capacities of windows that are not kept: whole pages of the allocator.
 const largeWindow = 64 << 10
 
 // window returns an empty slice of a capacity that windowSize has returned.
@@ -127,7 +127,7 @@ func (b *Budget) Charge(n int) {
 	}
 }
 
-// Event is what a Stream has found, as bits.
+// Event is a set of findings of a Stream, as bits.
 type Event uint8
 
 // The events.

@@ -53,7 +53,7 @@ type Drain struct {
 	Force    bool     `json:"force"`    // also the last backend that takes connections
 }
 
-// Weight gives a backend another weight.
+// Weight sets the weight of a backend.
 type Weight struct {
 	Target
 	Weight *int `json:"weight"` // null: what the configuration says

@@ -170,7 +170,7 @@ type Device struct {
 	Addresses []netip.Prefix // key "addresses", with `stack: devices`: of the gateway there, with the length of the network's prefix
 }
 
-// Table bounds the connections and says how long an idle one is remembered.
+// Table bounds the connections, and the time that an idle one is kept.
 type Table struct {
 	Size           int           // key "size": connections of all loops together, default 1000000
 	TCPEstablished time.Duration // key "tcp.established", default 2h4m (RFC 5382 REQ-5)

@@ -48,7 +48,7 @@ func keyName(of reflect.Type, field string) string {
 
 // restartKeys are the top-level keys that a reload cannot change, all of them or in part.
 var restartKeys = []struct {
-	key, part string // part is what differs says of: the key itself, or one below it
+	key, part string // part is the argument of differs: the key itself, or one below it
 	differs   func(a, b *Config) bool
 }{
 	{"devices", "devices", func(a, b *Config) bool { return !reflect.DeepEqual(a.Devices, b.Devices) }},

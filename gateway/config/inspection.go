@@ -25,7 +25,7 @@ type Inspection struct {
 	Packets InspectionPackets // key "packets"
 }
 
-// Overload defines what becomes of a packet that cannot be inspected.
+// Overload selects whether a packet that cannot be inspected passes.
 type Overload string
 
 // The values of Overload.

@@ -51,7 +51,7 @@ type Listener struct {
 	Limits        ListenerLimits   // key "limits"
 }
 
-// CollidingFields is what happens to fields of clients whose names differ from those that the gateway sets, removes or reads only
+// CollidingFields selects the handling of fields of clients whose names differ from those that the gateway sets, removes or reads only
 // where both have no letter or digit, as X_Real_IP and X-Real-IP: backends that read fields as variables cannot tell them apart.
 type CollidingFields string
 

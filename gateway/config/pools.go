@@ -76,7 +76,7 @@ type PoolHash struct {
 }
 
 // Sticky sends a client back to its backend by a cookie that the gateway sets. A backend that is down, removed or drained
-// to the end gives way to another.
+// to the end yields to another.
 type Sticky struct {
 	Cookie string        // key "cookie": its name, default "millrace"
 	MaxAge time.Duration // key "max_age": how long clients keep it; default 0 is until the browser ends

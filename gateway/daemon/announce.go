@@ -23,7 +23,7 @@ const (
 	announcePause = 5 * time.Millisecond
 )
 
-// Announce tells the hosts of the devices' networks where the gateway's addresses are, now and twice more:
+// Announce announces the gateway's addresses to the hosts of the devices' networks, now and twice more:
 // for a take-over. It happens by itself at the start, when a reload adds addresses, when a link comes up, and
 // when a link address changes. After the start it waits for the connections of the other gateway, which has the
 // traffic until then.

@@ -401,7 +401,7 @@ func (d *Daemon) restore() error {
 	return err
 }
 
-// Close gives everything back. Run has returned, or was never called.
+// Close releases everything. Run has returned, or was never called.
 func (d *Daemon) Close() error {
 	d.reloading.Lock() // a request may have outlived the time-out of the control server
 	defer d.reloading.Unlock()

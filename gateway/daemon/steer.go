@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// Rules says in the drivers' words what the gateway wants, for the Claims of a node.Service. Every device
+// Rules converts the gateway's claims to driver rules, for the Claims of a node.Service. Every device
 // gets the same rules: an address is the gateway's on whichever side its packets come in.
 func Rules(list []control.Steer) (out []pmd.Rule) {
 	for _, s := range list {

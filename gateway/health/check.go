@@ -20,7 +20,7 @@ const (
 // Types are all types, in the order of the documentation.
 var Types = []Type{TypeTCP, TypeHTTP, TypeHTTPS, TypeUDP, TypeCommand}
 
-// Check configures how backends are probed. New gives it the defaults, Validate returns what is wrong with
+// Check configures how backends are probed. New sets the defaults, Validate returns what is wrong with
 // it. It is not changed once a Checker has it.
 type Check struct {
 	Type     Type          // key "type", default "tcp"

@@ -102,7 +102,7 @@ func NewChecker(opt Options) *Checker {
 
 // Set replaces what is watched. Probes of what is watched already, with equal settings, go on as if
 // nothing had happened; what is no longer watched is not reported any more once Set returns.
-// Backends start as Watch.Down says, unless their target's health is known from another backend
+// Backends start in the state of Watch.Down, unless their target's health is known from another backend
 // with the same settings: then Take has it at once.
 func (c *Checker) Set(list []Watch) {
 	c.mu.Lock()

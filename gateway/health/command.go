@@ -79,7 +79,7 @@ func reap(ctx context.Context, pid int) {
 	unix.Kill(-pid, unix.SIGKILL)
 }
 
-// environment returns the variables of a program: nothing of ours but the search path.
+// environment returns the variables of a program: the search path alone.
 func environment(t Target) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"),

@@ -14,7 +14,7 @@ var (
 	ErrAlone   = errors.New("no other backend is up") // of a return before its time
 )
 
-// Passive defines when clients' own connections show that a backend does not serve. NewPassive gives
+// Passive defines when clients' own connections show that a backend does not serve. NewPassive returns
 // it the defaults, Validate returns what is wrong with it.
 type Passive struct {
 	Failures   int           // key "failures": in the window, that eject a backend, default 5

@@ -43,7 +43,7 @@ func (b *treeBuilder) window(list []uint16, r *region) (best window, ok bool) {
 }
 
 // windowOf tries all windows whose bits are not known and, where none helps much, those that begin with the first
-// bit in which rules differ: prefixes in prefixes are told apart eight lengths at once, although each is rare.
+// bit in which rules differ: prefixes in prefixes are distinguished eight lengths at once, although each is rare.
 func (b *treeBuilder) windowOf(list []uint16, total int, r *region) (best window, ok bool) {
 	var counts [1<<windowMost + 1]int32
 	least, left := math.Inf(1), 0.0

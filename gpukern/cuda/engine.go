@@ -86,7 +86,7 @@ func orElse(v *int, usual int) {
 // submission. No batch of the first kind costs a call of the driver.
 //
 // An engine whose device is lost (a failed call, a kernel that makes no progress, a slot in state ERROR) does
-// all batches inside again on the calling core, and every later one there too: Info.Fault says why.
+// all batches inside again on the calling core, and every later one there too: Info.Fault is the reason.
 //
 // Load and Info may be called from any goroutine; all other methods belong to the loop.
 type Engine struct {

@@ -101,5 +101,5 @@ func mapMemory(size int) ([]byte, error) {
 	return mem, nil
 }
 
-// unmap gives back what mapMemory mapped. It fails for a slice that it did not return, a fault of ours.
+// unmap unmaps what mapMemory has mapped. It fails for a slice that mapMemory did not return.
 func unmap(mem []byte) error { return unix.Munmap(mem) }

@@ -76,7 +76,7 @@ type Search struct {
 }
 
 // NewSearch prepares for batches of at most most descriptors, of whose packets at most limit matches are
-// told, from 1 to gpukern.MaxMatchLimit. The caller closes it.
+// reported, from 1 to gpukern.MaxMatchLimit. The caller closes it.
 func (d *Device) NewSearch(most, limit int) (*Search, error) {
 	if most < 1 || limit < 1 || limit > gpukern.MaxMatchLimit {
 		return nil, fmt.Errorf("cuda: a search of %d descriptors for %d matches", most, limit)

@@ -1,5 +1,5 @@
-// Package flow gives every flow a slot, the same for both directions, in a table of fixed size that a CPU
-// and a GPU lay out alike. It knows of packets what their tuples say; what becomes of a flow is
+// Package flow assigns a slot to every flow, the same for both directions, in a table of fixed size that a CPU
+// and a GPU lay out alike. It reads the tuples of packets alone; the state of a flow is
 // the caller's business.
 package flow
 
@@ -27,7 +27,7 @@ type Config struct {
 	Seed  uint64 // of the hash; 0 is a random one
 }
 
-// Table gives every flow a slot, the same for both directions (OpFlow). It belongs to the loop of
+// Table assigns a slot to every flow, the same for both directions (OpFlow). It belongs to the loop of
 // the one engine that it is given to (Config.Flows); its memory lies outside of the Go heap, in huge
 // pages where there are any.
 //

@@ -31,7 +31,7 @@ type Pattern struct {
 }
 
 // Occurrence reports that a pattern of Rule ends at End, an offset in the text: behind its last byte. Rule 0
-// says that more matches follow than were asked for, the first of them at End.
+// means that more matches follow than were asked for, the first of them at End.
 type Occurrence struct {
 	End  uint32
 	Rule uint32

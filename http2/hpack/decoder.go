@@ -43,7 +43,7 @@ type Decoder struct {
 const DefaultCapacity = 4096
 
 // NewDecoder returns a decoder for a peer that may use a table of so many bytes, which is what the setting HEADER_TABLE_SIZE
-// tells it. limit bounds a field section.
+// announces. limit bounds a field section.
 func NewDecoder(capacity, limit uint64) *Decoder {
 	return &Decoder{table: table{capacity: DefaultCapacity}, max: max(capacity, DefaultCapacity), limit: limit}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// DecoderOptions configures a Decoder. The first two are what the SETTINGS frame tells the peer.
+// DecoderOptions configures a Decoder. The first two are announced to the peer in the SETTINGS frame.
 type DecoderOptions struct {
 	// MaxCapacity is SETTINGS_QPACK_MAX_TABLE_CAPACITY in bytes; 0 is no dynamic table.
 	MaxCapacity uint64

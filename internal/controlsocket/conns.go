@@ -80,7 +80,7 @@ type limitedConn struct {
 	at    *list.Element // in l.waiting, with connWaiting
 }
 
-// connState is what a connection does.
+// connState is the state of a connection.
 type connState uint8
 
 const (
@@ -118,7 +118,7 @@ func (c *limitedConn) leave() {
 	}
 }
 
-// Close closes the connection and gives its place to another, once.
+// Close closes the connection and frees its place for another, once.
 func (c *limitedConn) Close() error {
 	c.l.mu.Lock()
 	was := c.state

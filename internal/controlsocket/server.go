@@ -73,7 +73,7 @@ func awaitEnd(path string) error {
 // maxRequests is the number of requests of a control socket that are worked on at once: each may render a whole status.
 const maxRequests = 16
 
-// Serve answers requests until ctx ends, and gives those in progress a second to finish. name is the message of
+// Serve answers requests until ctx ends, and waits a second for those in progress. name is the message of
 // log records.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger, name string) {
 	srv := NewServer(h, maxRequests, log)

@@ -457,7 +457,7 @@ func (r *packetView) ends() []byte {
 	return append(in, byte(sport>>8), byte(sport), byte(dport>>8), byte(dport))
 }
 
-// Toeplitz is the hash as Microsoft's "Verifying the RSS Hash Calculation" tells it: for each bit
+// Toeplitz is the hash as Microsoft's "Verifying the RSS Hash Calculation" defines it: for each bit
 // of the input that is set, from the left, add the leftmost 32 bits of the key; then shift the key
 // left by one.
 func Toeplitz(key, input []byte) uint32 {

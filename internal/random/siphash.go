@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Key keys SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012). Without the key nobody can
+// Key keys SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012). Without the key no attacker can
 // predict a hash or find inputs that collide, which tables of flows, initial sequence numbers (RFC 6528 3), cookies and
 // identifications (RFC 7739 5.3) rely on.
 type Key [2]uint64

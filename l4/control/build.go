@@ -133,7 +133,7 @@ func (g *Gateway) clearService(s *datapath.Snapshot, id uint32) {
 }
 
 // buildService enters the addresses and backends that a service is to have from now on, and what
-// becomes of those that it had.
+// happens to those that it had.
 func (g *Gateway) buildService(s *datapath.Snapshot, id uint32) {
 	o, sv := g.services[id], g.wanted[id]
 	delete(g.wanted, id)

@@ -29,7 +29,7 @@ var (
 	ErrLastBackend    = errors.New("it is the last backend")
 )
 
-// Options are what the configuration file does not say.
+// Options hold settings that are not in the configuration file.
 type Options struct {
 	Devices  []datapath.Device // as all loops have them; required
 	Resolver nexthop.Resolver  // of the next hops to backends; required, closed by Close
@@ -184,7 +184,7 @@ func handlerOptions(c *config.Config, loop int) datapath.Options {
 func (g *Gateway) Handlers() []*datapath.Handler { return g.handlers }
 
 // Reload replaces the configuration. Connections keep their backends, also those that the new
-// configuration lacks, unless their service says `removed: drop`; new connections follow the new
+// configuration lacks, unless their service has `removed: drop`; new connections follow the new
 // configuration. ErrRestart is returned, and the old configuration stays, where config.NeedsRestart names a key.
 func (g *Gateway) Reload(c *config.Config) error {
 	g.reload.Lock()

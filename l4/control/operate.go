@@ -31,7 +31,7 @@ func (g *Gateway) Drain(service, backend string, d DrainOptions) error {
 }
 
 // Undrain takes back what Drain said; the configuration's state counts again. A backend that was
-// inactive starts slowly if the service says so.
+// inactive starts slowly if the service has `slow_start`.
 func (g *Gateway) Undrain(service, backend string) error {
 	return g.operate(service, backend, true, func(o *serviceState, m *backendState) {
 		m.drained, m.drainOver, m.drainSince = false, false, time.Time{}
@@ -39,7 +39,7 @@ func (g *Gateway) Undrain(service, backend string) error {
 	})
 }
 
-// SetWeight gives a backend another weight than the configuration's, 0 to 1000, or with one below 0
+// SetWeight sets the weight of a backend in place of the configuration's, 0 to 1000, or with one below 0
 // the configuration's again. This outlives reloads until the file changes the backend's weight. Errors wrap
 // ErrUnknownService, ErrUnknownBackend or, of weight 0 without force, ErrLastBackend.
 func (g *Gateway) SetWeight(service, backend string, weight int, force bool) error {
@@ -141,7 +141,7 @@ func nearby(word string, all []string) string {
 const nearbyNames = 8
 
 // Known reports whether the configuration has the service, and whether that, or any service without
-// a name, has the backend. Empty names are always known. The error says what may have been meant.
+// a name, has the backend. Empty names are always known. The error suggests similar names.
 func (g *Gateway) Known(service, backend string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/gpukern/literal"
 )
 
-// Options are what the configuration does not say.
+// Options hold settings that are not in the configuration.
 type Options struct {
 	Wall      func(t clock.Time) time.Time // the calendar time of the loops' clock; required
 	Literals  bool                         // make a set of the literals that rules want in payloads, for packet engines
@@ -178,7 +178,7 @@ func (p *Plan) Discard() {
 	}
 }
 
-// Swap gives the loops the rules of a plan, which they take with their next packet: no packet waits and no flow is lost.
+// Swap passes the rules of a plan to the loops, which take them with their next packet: no packet waits and no flow is lost.
 // Policies that the plan lacks stay until the next one, for services that name them until they are reloaded too.
 func (i *Inspector) Swap(p *Plan) {
 	was := i.set.Load()

@@ -259,7 +259,7 @@ type sender struct {
 }
 
 const (
-	// flushEvery is how long changes are collected. Pages of a full transfer are read in between.
+	// flushEvery is the time in which changes are collected. Pages of a full transfer are read in between.
 	flushEvery = 5 * time.Millisecond
 	pages      = 16
 

@@ -18,7 +18,7 @@ type accessLog struct {
 	file  *logqueue.File
 	path  string
 	log   *slog.Logger
-	// before is how many lines the logs before this one have dropped.
+	// before counts the lines that the logs before this one have dropped.
 	before uint64
 }
 

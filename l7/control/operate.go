@@ -125,7 +125,7 @@ func (d *drains) stop() {
 	clear(d.timers)
 }
 
-// SetWeight gives a backend another weight, or with one below 0 the configuration's.
+// SetWeight sets the weight of a backend; one below 0 restores the configuration's.
 func (s *Set) SetWeight(name, backend string, weight int, force bool) error {
 	return s.operate(name, backend, force || weight != 0, func(_ *pooled, b *pool.Backend) {
 		if weight < 0 {

@@ -25,7 +25,7 @@ import (
 // Options hold settings that are not in the configuration.
 type Options struct {
 	Log     *slog.Logger     // required
-	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is nobody
+	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is none
 	Loops   []Loop           // with `stack: devices`: those of the stack; without, the kernel's sockets have loops of their own
 	QUIC    quicconn.Opener  // with Loops: opens UDP sockets of the stack
 

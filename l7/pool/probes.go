@@ -9,7 +9,7 @@ import (
 // is that of one backend for ever. Probes is not safe for concurrent use.
 //
 //	checker.Set(probes.Watch(now, pools))   after each change of the configuration
-//	probes.Enter(now, checker.Take())  when Options.Notify of the Checker says so
+//	probes.Enter(now, checker.Take())  when the Checker calls Options.Notify
 type Probes struct {
 	// First is the first number, for a Checker that watches others too.
 	First    uint32

@@ -48,7 +48,7 @@ func (b *Backend) AppendToken(dst []byte) []byte {
 }
 
 // FromToken returns the backend that a token names. A draining backend keeps its sessions. The token of a backend that is
-// full or does not serve says so by the refusal; then Pick finds another one, which needs a new token.
+// full or does not serve is reported by the refusal; then Pick finds another one, which needs a new token.
 func (p *Pool) FromToken(now clock.Time, token string) (*Backend, Refusal) {
 	n, ok := parseToken(token)
 	if !ok {

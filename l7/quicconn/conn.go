@@ -43,8 +43,8 @@ type Conn struct {
 	resetCode atomic.Uint64
 }
 
-// SetWriteTimeout has streams reset of which QUIC takes nothing for so long: the peer gives no credit, or acknowledges nothing.
-// Handler.Stopped says so, with ErrWriteTimeout, unless the stream was released. 0 is no bound. It holds for what is written from
+// SetWriteTimeout has streams reset of which QUIC takes nothing for so long: the peer grants no credit, or acknowledges nothing.
+// Handler.Stopped reports it, with ErrWriteTimeout, unless the stream was released. 0 is no bound. It holds for what is written from
 // now on.
 func (c *Conn) SetWriteTimeout(t time.Duration, code uint64) {
 	c.timeout.Store(int64(t))

@@ -40,7 +40,7 @@ type Stream struct {
 	chunk  *chunk // what was taken, from at on
 	at     int
 	err    error // what follows the chunk: io.EOF, or the failure
-	direct int   // bytes that QUIC has queued without a goroutine of ours
+	direct int   // bytes that QUIC has queued without a write goroutine
 	closed bool  // the end was written
 	reset  bool  // by Reset, or by the peer
 	over   bool  // by Release: nothing is reported

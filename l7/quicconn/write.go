@@ -18,7 +18,7 @@ const (
 	maxDirect = 16 << 10
 )
 
-// Room returns how many bytes may be written. Once it was 0, Handler.Writable says when it is more.
+// Room returns how many bytes may be written. Once it was 0, Handler.Writable is called when it is more.
 func (s *Stream) Room() int {
 	most := MaxHeld
 	if s.conn.held.Load() >= MaxConnHeld {

@@ -18,7 +18,7 @@ const (
 	StyleNone                   // nothing
 )
 
-// Forwarding selects what backends learn of clients. What a client says of itself or of others before it is removed, unless it
+// Forwarding selects what backends learn of clients. What a client claims about itself or about others before it is removed, unless it
 // is a proxy that is trusted: then it is continued.
 type Forwarding struct {
 	Style   Style

@@ -29,7 +29,7 @@ const yieldEvery = 5 * time.Millisecond
 // edge-triggered, for its life. No event allocates memory.
 //
 // Calls that cannot block (recvfrom, sendto, accept4, a poll with a zero time-out) are made without telling the Go
-// scheduler, which saves its bookkeeping at each. Only the wait for events tells it: a collection need not wait for
+// scheduler, which saves its bookkeeping at each. Only the wait for events is known to it: a collection need not wait for
 // the loop, and other goroutines get its processor.
 type EpollLoop struct {
 	fd     int // epoll instance, -1 once the loop has ended

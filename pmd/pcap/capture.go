@@ -161,7 +161,7 @@ func (c *Capture) Info() pmd.Info {
 	return info
 }
 
-// Close implements pmd.Driver. It closes the wrapped driver, gives the writer the interface's counters
+// Close implements pmd.Driver. It closes the wrapped driver, passes the interface's counters to the writer
 // and flushes it; a capture that is not complete is an error here, and only here.
 func (c *Capture) Close() error {
 	if c.closed {

@@ -83,7 +83,7 @@ type RecordStats struct {
 // Batch.Time returns the capture time of each. A batch that is not empty keeps its Base and gets only
 // packets within those 2 s.
 //
-// After the last packet Rx returns io.EOF, and at damage in a file what capture says, after all
+// After the last packet Rx returns io.EOF, and at damage in a file the error of package capture, after all
 // packets before it.
 type Driver struct {
 	cfg      Config

@@ -143,7 +143,7 @@ func (f *FS) components(ifindex int, id uint32, conf *config) (list []Component,
 	return list, nil
 }
 
-// Update changes the components of an interface of the calling thread's network namespace. It gives edit those that are
+// Update changes the components of an interface of the calling thread's network namespace. It passes to edit those that are
 // there and makes what edit returns the new set, in the order of the protocol; none takes the dispatcher off. It calls edit
 // again where another loader has changed the interface meanwhile. mode is that of an interface without a program.
 //

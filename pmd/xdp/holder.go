@@ -70,7 +70,7 @@ func linkOf(program uint32) (uint32, bool) {
 	return 0, false
 }
 
-// IsDispatcher reports whether a program is called as dispatchers of the protocol are. Query says whether it is one.
+// IsDispatcher reports whether a program is called as dispatchers of the protocol are. Query verifies it.
 func IsDispatcher(program uint32) bool {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
 	if err != nil {

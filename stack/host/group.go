@@ -215,7 +215,7 @@ func (g *Group) SetLink(dev uint8, mac wire.MAC, mtu int) {
 	})
 }
 
-// AddAddr gives device dev an address: see ip.Node.AddAddr.
+// AddAddr assigns an address to device dev: see ip.Node.AddAddr.
 func (g *Group) AddAddr(dev uint8, p netip.Prefix, o ip.Origin, noDAD bool) error {
 	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, dev, p, o, noDAD) })
 }

@@ -43,7 +43,7 @@ func (s *Sender) NotECT() bool { return s.noECT }
 // Forbid ends ECN-capable packets.
 func (s *Sender) Forbid() { s.noECT = true }
 
-// SynAck takes what a SYN-ACK reports: f says how our SYN, which was sent with ECN field
+// SynAck takes what a SYN-ACK reports: f is the field with which the SYN, sent with ECN field
 // sent, arrived. It reports whether that was congestion. The counter of packets stays, as
 // the server's does (RFC 9768 3.2.2.2).
 func (s *Sender) SynAck(f Field, sent wire.ECN, o *wire.AccECN) (congested bool) {

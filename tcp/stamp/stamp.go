@@ -21,7 +21,7 @@ const (
 	Received                 // when what a read returned arrived (SOF_TIMESTAMPING_RX_SOFTWARE)
 )
 
-// Event is that the last byte of a write has got as far as Kind, Sent or Acked, says.
+// Event reports that the last byte of a write was sent or acknowledged, by its Kind.
 type Event struct {
 	Kind Set
 	ID   uint32 // offset of that byte, from the first write that was to be stamped (SOF_TIMESTAMPING_OPT_ID)

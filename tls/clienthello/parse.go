@@ -232,7 +232,7 @@ func (h *Hello) parseServerName(data []byte) error {
 }
 
 // SentServerName returns the host name of a ClientHello, without its handshake header, as it was sent: in any case, and whether
-// or not it could be a name in DNS. It is for rules on what is sent; ParseMessage says whether the message is valid. nil is none.
+// or not it could be a name in DNS. It is for rules on what is sent; ParseMessage reports whether the message is valid. nil is none.
 func SentServerName(body []byte) []byte {
 	r := reader(body)
 	_, fixed := r.take(2 + 32)

@@ -55,7 +55,7 @@ func (o *Op) tableSize() int {
 	return min(o.flows+o.flows/16, flow.MaxFlows)
 }
 
-// Close ends the engine and gives its state back.
+// Close ends the engine and releases its state.
 func (e *engine) Close() error {
 	var errs []error
 	if e.Engine != nil {

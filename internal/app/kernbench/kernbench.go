@@ -90,7 +90,7 @@ func (c Config) Check() error {
 }
 
 // checkCaptures refuses a folder without captures, and captures that are asked for by name without a folder.
-// Nobody has named them who takes the usual sizes: a note tells of them then.
+// With the usual sizes they were not named by the user: a note lists them then.
 func (c *Config) checkCaptures() error {
 	if c.Captures == "" {
 		if slices.Contains(c.Sizes, SizeCapture) {
@@ -107,7 +107,7 @@ func (c *Config) checkCaptures() error {
 	return nil
 }
 
-// Run measures what cfg says. When ctx ends the report has what was measured until then. Its errors are
+// Run measures the cells of cfg. When ctx ends the report has what was measured until then. Its errors are
 // about what all need: a wrong name, no memory, no GPU where one was asked for. What goes wrong with a
 // single figure stands in the report.
 func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
@@ -243,7 +243,7 @@ func (b *bench) broken(o *Op, size string, err error) {
 // captureTexts returns the payloads of the captures; nil where there are none.
 func (b *bench) captureTexts() [][]byte {
 	if b.texts == nil && b.cfg.Captures != "" {
-		b.texts, _ = Payloads(b.cfg.Captures) // that there are none is told where captures are measured
+		b.texts, _ = Payloads(b.cfg.Captures) // that there are none is reported where captures are measured
 	}
 	return b.texts
 }

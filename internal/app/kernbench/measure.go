@@ -58,7 +58,7 @@ func (c *trial) measure(ctx context.Context, p *path, d time.Duration) Figure {
 func (f *Figure) runs(ctx context.Context, c *trial, r runner, w *work, d time.Duration, power func() (float64, bool)) error {
 	var rates []float64
 	var spent time.Duration
-	runtime.LockOSThread() // whose CPU time is told
+	runtime.LockOSThread() // whose CPU time is reported
 	defer runtime.UnlockOSThread()
 	meter := openMeter(power)
 	for begin := time.Now(); ; {

@@ -31,7 +31,7 @@ var strokes = map[string]color.Color{
 
 // Plot draws the report into SVG files of a folder that is there: of each operation OP-rate.svg, packets per
 // second by size, and of those with latencies OP-latency.svg and OP-crossover.svg, time and packets per
-// second by the batch's size. The same report gives the same files.
+// second by the batch's size. The same report results in the same files.
 func (r *Report) Plot(dir string) error {
 	for _, name := range names() {
 		if err := r.plotRates(dir, name); err != nil {

@@ -86,7 +86,7 @@ func (m *meter) end() {
 // reset forgets what was measured.
 func (m *meter) reset() { m.joules, m.spent, m.gpu = 0, 0, nil }
 
-// watts returns the mean power of the CPU packages and of the GPU; 0 where it is not told.
+// watts returns the mean power of the CPU packages and of the GPU; 0 where it is not known.
 func (m *meter) watts() (cpu, gpu float64) {
 	if len(m.zones) > 0 && m.spent > 0 {
 		cpu = m.joules / m.spent.Seconds()

@@ -37,7 +37,7 @@ func Begin() *Life {
 	return l
 }
 
-// End gives SIGHUP back. Run calls it; a daemon that does not come to Run calls it itself.
+// End restores the default of SIGHUP. Run calls it; a daemon that does not come to Run calls it itself.
 func (l *Life) End() { signal.Stop(l.hup) }
 
 // Run calls run, which serves until ctx ends, and reloads at each SIGHUP meanwhile. No reload is under way when it returns.

@@ -13,7 +13,7 @@ const outPort = 1
 // a sender whose device fills them in are full of wrong ones.
 const checks = filter.CheckMalformed | filter.CheckHeaders
 
-// handler counts the packets of one file and decides what becomes of them: those that the filter
+// handler counts the packets of one file and decides their verdicts: those that the filter
 // drops end here, the others go on to the output device, or are delivered where there is none.
 type handler struct {
 	src     *source

@@ -38,7 +38,7 @@ func (s *Server) serveHTTP(l net.Listener) error {
 	mux.HandleFunc("POST /sum", serveSum)
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: s.cfg.Limits.Idle,
-		ErrorLog:       log.New(io.Discard, "", 0), // of clients' mistakes: Stats counts, and nobody reads
+		ErrorLog:       log.New(io.Discard, "", 0), // of clients' mistakes: Stats counts them
 		BaseContext:    func(net.Listener) context.Context { return s.ctx },
 		MaxHeaderBytes: 64 << 10,
 	}

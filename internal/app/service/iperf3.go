@@ -28,7 +28,7 @@ const (
 	stateServerError     int8 = -2
 )
 
-// What the client makes a sentence of when it is told stateServerError.
+// The client words these in answer to stateServerError.
 const (
 	errDuration   = 5   // "test duration too long"
 	errStreams    = 6   // "number of parallel streams too large"
@@ -53,7 +53,7 @@ const (
 // cookie names a test.
 type cookie [cookieSize]byte
 
-// iperf is the iperf3 service: several tests at once, unlike the original, told apart by their cookies.
+// iperf is the iperf3 service: several tests at once, unlike the original, distinguished by their cookies.
 type iperf struct {
 	s     *Server
 	mu    sync.Mutex

@@ -4,7 +4,7 @@
 //
 // A Server takes connections from a net.Listener and datagrams from a net.PacketConn, whosever they are: it
 // knows nothing of the stack below. Connections are bounded in number and in idle time, and datagrams
-// are answered within bounds, so that nobody can be flooded by a forged source address.
+// are answered within bounds, so that no host can be flooded by a forged source address.
 //
 //	s, err := service.New(service.Echo, service.Config{})
 //	go s.Serve(listener)
@@ -43,7 +43,7 @@ const (
 // Kinds lists the services.
 var Kinds = []Kind{Echo, Discard, Chargen, Daytime, HTTP, Iperf3}
 
-// ports are where the services are unless told otherwise.
+// ports are the default ports of the services.
 var ports = map[Kind]uint16{Echo: 7, Discard: 9, Chargen: 19, Daytime: 13, HTTP: 80, Iperf3: 5201}
 
 // Valid reports whether k is one of Kinds.
@@ -72,7 +72,7 @@ type Config struct {
 	Limits Limits
 
 	// Tune sets options of a connection that a client of iperf3 asks for. Without it, a client that asks
-	// for more than NoDelay is told that it cannot be done.
+	// for more than NoDelay gets an error.
 	Tune func(net.Conn, Tuning) error
 
 	// Inspect tells of a connection what iperf3 reports; false where nothing is known. May be nil.

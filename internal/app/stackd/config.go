@@ -30,7 +30,7 @@ type Config struct {
 	Metrics  Metrics   // key "metrics"
 }
 
-// Take says which packets of an interface are the host's.
+// Take selects the packets of an interface that are the host's.
 type Take string
 
 // The values of Take.
@@ -84,12 +84,12 @@ type Service struct {
 	Limits  service.Limits // keys "connections" and "idle"
 }
 
-// Control says where the running host is asked.
+// Control configures the socket by which the running host is controlled.
 type Control struct {
 	Socket string // key "socket": path of the unix socket, default DefaultSocket; "" is none
 }
 
-// Metrics says where the Prometheus endpoint listens.
+// Metrics configures where the Prometheus endpoint listens.
 type Metrics struct {
 	Listen string // key "listen": address and port of the kernel's stack; "" (default) is none
 }

@@ -327,5 +327,5 @@ func (q *Query) wants(s *SocketReport) bool {
 	return false
 }
 
-// Error is what a request is answered with that could not be done.
+// Error is the answer to a request that failed.
 type Error = controlsocket.Error

@@ -91,7 +91,7 @@ func (d *Daemon) listen(l *listener) error {
 	return nil
 }
 
-// serve runs a part of a service to its end. An error that nobody asked for is logged.
+// serve runs a part of a service to its end. An unexpected error is logged.
 func (d *Daemon) serve(l *listener, run func() error) {
 	l.serves.Go(func() {
 		if err := run(); err != nil && !errors.Is(err, service.ErrClosed) && !errors.Is(err, net.ErrClosed) {
