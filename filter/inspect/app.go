@@ -12,6 +12,7 @@ import (
 type protocol struct {
 	http  *httpFlow
 	http2 *http2Flow
+	smtp  *smtpFlow
 	tls   *tlsFlow
 	dns   [2][]byte // DNS over TCP: what has come of a message
 	ssh   [2]sshSide
@@ -216,6 +217,11 @@ func (e *Engine) parseSide(p *packet, text []byte) {
 			f.proto.http2 = newHTTP2Flow()
 		}
 		e.http2(p, text)
+	case signature.AppSMTP:
+		if f.proto.smtp == nil {
+			f.proto.smtp = &smtpFlow{}
+		}
+		e.smtp(p, text)
 	case signature.AppTLS:
 		if f.proto.tls == nil {
 			f.proto.tls = &tlsFlow{}
@@ -237,6 +243,9 @@ func (e *Engine) finish(f *flow) {
 	}
 	if f.proto != nil && f.proto.http2 != nil {
 		e.http2Finish(f)
+	}
+	if f.proto != nil && f.proto.smtp != nil {
+		e.mailEnds(packetOf(f, signature.ToServer), &f.proto.smtp.mail)
 	}
 }
 

@@ -63,6 +63,9 @@ func (p *protocol) size() (n int) {
 	if p.http2 != nil {
 		n += p.http2.size()
 	}
+	if p.smtp != nil {
+		n += p.smtp.size()
+	}
 	if t := p.tls; t != nil {
 		for i := range t.sides {
 			n += cap(t.sides[i].records) + cap(t.sides[i].message)

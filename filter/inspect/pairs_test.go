@@ -29,7 +29,9 @@ func conversations(t *testing.T, l *lab, hello, serverHello string) {
 	l.udp(53, query)
 	open(53).send(true, u16(len(query))+query, 1400).close()
 	open(22).send(true, "SSH-2.0-client\r\n", 1400).send(false, "SSH-2.0-server\r\n", 1400).close()
-	open(25).send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\n", 1400).close()
+	open(25).send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\n", 1400).send(false, "250 a\r\n", 1400).
+		send(true, "MAIL FROM:<a@test>\r\nRCPT TO:<b@test>\r\nDATA\r\n", 1400).send(false, "250 a\r\n250 b\r\n354 c\r\n", 1400).
+		send(true, "Subject: s\r\nContent-Disposition: attachment; filename=f\r\n\r\nbody\r\n.\r\n", 1400).close()
 	open(21).send(false, "220 ftp\r\n", 1400).send(true, "USER a\r\n", 1400).close()
 	open(445).send(true, "\x00\x00\x00\x10\xffSMB12345678901234567890", 1400).close()
 	open(143).send(false, "* OK imap\r\n", 1400).send(true, "a LOGIN b c\r\n", 1400).close()
@@ -144,7 +146,7 @@ func TestPairsOfProtocolAndBufferWorkOrAreRefused(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`alert tcp any any -> any any (http.uri; content:"a"; tls.sni; content:"b"; sid:1;)`: "tls.sni beside http.uri",
-		`alert smtp any any -> any any (file_data; content:"a"; sid:1;)`:                     "file.data of smtp",
+		`alert smb any any -> any any (file_data; content:"a"; sid:1;)`:                      "file.data of smb",
 		`alert udp any any -> any any (http.uri; content:"a"; sid:1;)`:                       "http.uri of udp",
 	} {
 		if f := signature.Parse("test", text, nil); len(f.Skipped) != 1 || !strings.Contains(f.Skipped[0].Error(), want) || f.Missing[want] != 1 {

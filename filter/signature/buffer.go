@@ -44,6 +44,10 @@ const (
 	HTTPServer
 	HTTPLocation
 	FileData
+	FileName
+	SMTPHelo
+	SMTPMailFrom
+	SMTPRcptTo
 	DNSQuery
 	TLSSNI
 	TLSCerts
@@ -98,6 +102,10 @@ var buffers = [Buffers]bufferInfo{
 	HTTPServer:         {"http.server", AppHTTP, ToClient},
 	HTTPLocation:       {"http.location", AppHTTP, ToClient},
 	FileData:           {"file.data", AppAny, BothWays},
+	FileName:           {"file.name", AppAny, BothWays},
+	SMTPHelo:           {"smtp.helo", AppSMTP, ToServer},
+	SMTPMailFrom:       {"smtp.mail_from", AppSMTP, ToServer},
+	SMTPRcptTo:         {"smtp.rcpt_to", AppSMTP, ToServer},
 	DNSQuery:           {"dns.query", AppDNS, ToServer},
 	TLSSNI:             {"tls.sni", AppTLS, ToServer},
 	TLSCerts:           {"tls.certs", AppTLS, ToClient},

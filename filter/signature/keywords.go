@@ -113,4 +113,4 @@ const others = `asn1 app-layer-event ftpdata_command ftp.command ftp.command_dat
 	stream-event engine-event dns.opcode dns.rcode dns.rrtype dns.answer.name ike.init_spi rfb.secresult quic.version
 	quic.sni quic.ua nfs_procedure nfs_version template2 ipv4.hdr ipv6.hdr tcp.hdr udp.hdr icmpv4.hdr icmpv6.hdr
 	tcp.mss icmpv6.mtu l3_proto bypass prefilter requires config sameip geneve vxlan mpls nfq_set_mark
-	email.from email.subject http.host.list smtp.helo smtp.mail_from smtp.rcpt_to ja4s flow.age flow.bytes file.name tls.version`
+	email.from email.subject http.host.list ja4s flow.age flow.bytes tls.version`

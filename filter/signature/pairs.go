@@ -13,17 +13,30 @@ func (a App) transports() IPProtocols {
 	return TCP
 }
 
-// owner returns the protocol whose messages fill b, AppAny for those that every protocol has. Files are those of HTTP.
-func (b Buffer) owner() App {
-	if b == FileData {
-		return AppHTTP
-	}
-	return b.App()
-}
-
 // has reports whether flows of a protocol fill the buffers of another: HTTP/2 those of HTTP, but for the reason phrase (RFC
 // 9113 8.3.2).
-func (a App) has(owner App) bool { return a == owner || a == AppHTTP2 && owner == AppHTTP }
+func (a App) has(b Buffer) bool {
+	switch owner := b.App(); b {
+	case FileData:
+		return a == AppHTTP || a == AppHTTP2 || a == AppSMTP
+	case FileName:
+		return a == AppSMTP
+	case HTTPStatMsg:
+		return a == AppHTTP
+	default:
+		return owner == AppAny || a == owner || a == AppHTTP2 && owner == AppHTTP
+	}
+}
+
+// together reports whether messages of some protocol have both buffers.
+func together(a, b Buffer) bool {
+	for app := range AppUnknown {
+		if app != AppAny && app.has(a) && app.has(b) {
+			return true
+		}
+	}
+	return false
+}
 
 // pairs checks the buffers of a rule against its protocol, and against each other.
 func (p *ruleParser) pairs() {
@@ -34,15 +47,14 @@ func (p *ruleParser) pairs() {
 	}
 	for i := range r.Parts {
 		b := r.Parts[i].Buffer
-		owner := b.owner()
-		if owner == AppAny {
+		if b == Payload || b == Base64Data {
 			continue
 		}
 		switch app := r.Protocol.App; {
-		case app != AppAny && !app.has(owner), app == AppHTTP2 && b == HTTPStatMsg, app == AppAny && r.Protocol.IP&owner.transports() == 0:
+		case app != AppAny && !app.has(b), app == AppAny && r.Protocol.IP&b.App().transports() == 0:
 			p.fail(0, unsupported{fmt.Sprintf("%v of %s", b, r.Protocol.Name)})
 			return
-		case first != Payload && first.owner() != owner:
+		case first != Payload && !together(first, b):
 			p.fail(0, unsupported{fmt.Sprintf("%v beside %v", b, first)})
 			return
 		}

@@ -1,0 +1,238 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/base64"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// mail is a message (RFC 5322) with the parts of its body (RFC 2046), each of which is decoded and evaluated as a file.
+type mail struct {
+	begun  bool
+	inHead bool   // of the message or of a part
+	bare   bool   // the last line ended without CR
+	line   []byte // incomplete
+	folded []byte // the field that the next line may continue
+
+	boundaries [][]byte // of the multiparts that are open, with "--" before them
+	coding     mailCoding
+	body       []byte // of the part, decoded up to the bound
+	rest       []byte // letters of base64 that are no whole group yet
+	name       []byte // of the part's file
+	sent       bool   // the part was evaluated
+}
+
+// mailCoding is a Content-Transfer-Encoding (RFC 2045 6).
+type mailCoding uint8
+
+const (
+	mailPlain mailCoding = iota
+	mailBase64
+	mailQuoted
+)
+
+// maxBoundaries bounds multiparts inside of one another.
+const maxBoundaries = 16
+
+func newMail() mail { return mail{begun: true, inHead: true} }
+
+// empty reports whether nothing of the message has come.
+func (m *mail) empty() bool { return m.inHead && len(m.line)+len(m.folded) == 0 }
+
+// mailBytes reads bytes of a message.
+func (e *Engine) mailBytes(p *packet, m *mail, b []byte) {
+	for len(b) > 0 {
+		at := bytes.IndexByte(b, '\n') + 1
+		if at == 0 {
+			if m.line = append(m.line, b...); len(m.line) > maxMailLine {
+				e.mailLine(p, m, m.line)
+				m.line = nil
+			}
+			return
+		}
+		line := b[:at]
+		if len(m.line) > 0 {
+			line = append(m.line, line...)
+			m.line = nil
+		}
+		e.mailLine(p, m, line)
+		b = b[at:]
+	}
+}
+
+// mailLine reads a line with its end.
+func (e *Engine) mailLine(p *packet, m *mail, line []byte) {
+	text := bytes.TrimRight(line, "\r\n")
+	if e.mailBoundary(p, m, text) {
+		return
+	}
+	if !m.inHead {
+		m.decode(line, e.cfg.bodyBytes())
+		if len(m.body) >= e.cfg.bodyBytes() {
+			e.mailPart(p, m)
+		}
+		return
+	}
+	if len(text) > 0 && (text[0] == ' ' || text[0] == '\t') && len(m.folded) < maxHead {
+		m.folded = append(append(m.folded, ' '), bytes.TrimSpace(text)...)
+		return
+	}
+	m.field()
+	if m.folded = append(m.folded[:0], text...); len(text) == 0 {
+		m.inHead = false
+	}
+}
+
+// mailBoundary reports whether a line is a boundary, which ends a part (RFC 2046 5.1.1).
+func (e *Engine) mailBoundary(p *packet, m *mail, text []byte) bool {
+	if len(text) < 3 || text[0] != '-' || text[1] != '-' {
+		return false
+	}
+	text = bytes.TrimRight(text, " \t")
+	for i := len(m.boundaries) - 1; i >= 0; i-- {
+		rest, ok := bytes.CutPrefix(text, m.boundaries[i])
+		if !ok || len(rest) > 0 && string(rest) != "--" {
+			continue
+		}
+		e.mailPart(p, m)
+		m.nextPart()
+		m.boundaries = m.boundaries[:i+1]
+		if len(rest) > 0 {
+			m.boundaries, m.inHead = m.boundaries[:i], false
+		}
+		return true
+	}
+	return false
+}
+
+func (m *mail) nextPart() {
+	m.inHead, m.folded, m.coding, m.body, m.rest, m.name, m.sent = true, nil, mailPlain, nil, nil, nil, false
+}
+
+// field reads a field of a head.
+func (m *mail) field() {
+	name, value, ok := bytes.Cut(m.folded, []byte{':'})
+	if !ok {
+		return
+	}
+	switch string(lowered(bytes.TrimSpace(name))) {
+	case "content-transfer-encoding":
+		switch string(lowered(bytes.TrimSpace(value))) {
+		case "base64":
+			m.coding = mailBase64
+		case "quoted-printable":
+			m.coding = mailQuoted
+		}
+	case "content-type":
+		if b := parameter(value, "boundary"); len(b) > 0 && len(m.boundaries) < maxBoundaries {
+			m.boundaries = append(m.boundaries, append([]byte("--"), b...))
+		}
+		if len(m.name) == 0 {
+			m.name = bytes.Clone(parameter(value, "name"))
+		}
+	case "content-disposition":
+		if b := parameter(value, "filename"); len(b) > 0 {
+			m.name = bytes.Clone(b)
+		}
+	}
+}
+
+// parameter returns the value of a parameter of a field, without quotes (RFC 2045 5.1).
+func parameter(value []byte, name string) []byte {
+	for {
+		_, rest, ok := bytes.Cut(value, []byte{';'})
+		if !ok {
+			return nil
+		}
+		key, text, _ := bytes.Cut(rest, []byte{'='})
+		text = bytes.TrimLeft(text, " \t")
+		if len(text) > 0 && text[0] == '"' {
+			text, _, _ = bytes.Cut(text[1:], []byte{'"'})
+		} else {
+			text, _, _ = bytes.Cut(text, []byte{';'})
+			text = bytes.TrimSpace(text)
+		}
+		if isWord(bytes.TrimSpace(key), name) {
+			return text
+		}
+		value = rest
+	}
+}
+
+// decode appends a line of a part, as far as the bound.
+func (m *mail) decode(line []byte, limit int) {
+	if len(m.body) >= limit {
+		return
+	}
+	switch m.coding {
+	case mailBase64:
+		m.rest = append(m.rest, base64Letters(line)...)
+		n := len(m.rest) &^ 3
+		m.body = append(m.body, fromBase64(m.rest[:n])...)
+		m.rest = append(m.rest[:0], m.rest[n:]...)
+	case mailQuoted:
+		m.body = appendQuoted(m.body, line)
+	default:
+		m.body = append(m.body, line...)
+	}
+	m.body = m.body[:min(len(m.body), limit)]
+}
+
+// base64Letters returns what of a line is base64: other bytes are ignored (RFC 2045 6.8).
+func base64Letters(line []byte) (out []byte) {
+	for _, c := range line {
+		if c|32 >= 'a' && c|32 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// appendQuoted decodes a line of quoted-printable (RFC 2045 6.7).
+func appendQuoted(out, line []byte) []byte {
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		if c == '=' {
+			rest := bytes.TrimLeft(line[i+1:], " \t")
+			if len(rest) == 0 || rest[0] == '\r' || rest[0] == '\n' { // a soft end of the line
+				return out
+			}
+			if i+2 < len(line) && digit(line[i+1]) < 16 && digit(line[i+2]) < 16 {
+				c, i = byte(digit(line[i+1])<<4|digit(line[i+2])), i+2
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// mailPart evaluates a part that is complete, or has reached the bound.
+func (e *Engine) mailPart(p *packet, m *mail) {
+	if len(m.rest) > 1 && m.coding == mailBase64 {
+		out, _ := base64.RawStdEncoding.DecodeString(string(m.rest))
+		m.body, m.rest = append(m.body, out...), nil
+	}
+	if m.sent || len(m.body) == 0 {
+		return
+	}
+	m.sent = true
+	e.tx.reset(signature.AppSMTP)
+	e.tx.put(signature.FileData, m.body)
+	if len(m.name) > 0 {
+		e.tx.put(signature.FileName, m.name)
+	}
+	e.tx.text = m.body
+	e.transact(p)
+}
+
+// mailEnds evaluates the last part of a message.
+func (e *Engine) mailEnds(p *packet, m *mail) {
+	if m.begun {
+		if len(m.line) > 0 {
+			e.mailLine(p, m, m.line)
+		}
+		e.mailPart(p, m)
+	}
+	*m = mail{}
+}

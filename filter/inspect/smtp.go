@@ -1,0 +1,184 @@
+package inspect
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// smtpFlow is the commands of a client of SMTP (RFC 5321) and the message that it sends.
+type smtpFlow struct {
+	state    smtpState
+	line     []byte // an incomplete line of the client
+	need     int64  // bytes of a chunk that are missing
+	last     bool   // the chunk is the last of its message
+	inAnswer bool   // the server is in the middle of a line
+	mail     mail
+}
+
+// smtpState is where the client is.
+type smtpState uint8
+
+const (
+	smtpCommand smtpState = iota
+	smtpData              // lines of a message, up to a dot
+	smtpChunk             // bytes of a message: need more (RFC 3030 2)
+	smtpSecure            // behind STARTTLS: TLS, or commands where the server has refused (RFC 3207 4)
+	smtpStop
+)
+
+// maxMailLine bounds what is kept of a line, of which servers take 1000 bytes at least (RFC 5321 4.5.3.1.6).
+const maxMailLine = 64 << 10
+
+// smtp reads what a client sends. A server's answers change nothing but for DATA: bytes that follow it are a message unless the
+// server has refused, and text of a refused message is inspected all the same.
+func (e *Engine) smtp(p *packet, b []byte) {
+	s := p.flow.proto.smtp
+	for len(b) > 0 && s.state != smtpStop {
+		switch {
+		case p.dir == signature.ToClient:
+			s.answer(b)
+			return
+		case s.state == smtpSecure && len(s.line) == 0 && b[0] == tlsHandshake:
+			p.flow.app, p.flow.proto = signature.AppTLS, &protocol{tls: &tlsFlow{}}
+			e.tls(p, b)
+			return
+		case s.state == smtpChunk:
+			n := int(min(int64(len(b)), s.need))
+			e.mailBytes(p, &s.mail, b[:n])
+			b = b[n:]
+			if s.need -= int64(n); s.need == 0 {
+				e.chunkEnds(p, s)
+			}
+			continue
+		}
+		at := bytes.IndexByte(b, '\n') + 1
+		if at == 0 {
+			if s.line = append(s.line, b...); len(s.line) > maxMailLine {
+				e.smtpLong(p, s)
+			}
+			return
+		}
+		line := append(s.line, b[:at]...)
+		s.line, b = nil, b[at:]
+		if s.state == smtpData {
+			e.dataLine(p, s, line)
+		} else {
+			e.command(p, s, bytes.TrimRight(line, "\r\n"))
+		}
+	}
+}
+
+// answer notes that the server has refused a message.
+func (s *smtpFlow) answer(b []byte) {
+	for line := range bytes.Lines(b) {
+		if !s.inAnswer && s.state == smtpData && s.mail.empty() && len(s.line) == 0 && (line[0] == '4' || line[0] == '5') {
+			s.state = smtpCommand
+		}
+		s.inAnswer = line[len(line)-1] != '\n'
+	}
+}
+
+// smtpLong takes what there is of a line that is too long: of a message as text, of a command as one that no server takes.
+func (e *Engine) smtpLong(p *packet, s *smtpFlow) {
+	line := s.line
+	s.line = nil
+	if s.state == smtpData {
+		e.mailBytes(p, &s.mail, line)
+		return
+	}
+	s.state = smtpStop
+	e.giveUp(p.flow)
+}
+
+// command reads a command (RFC 5321 4.1).
+func (e *Engine) command(p *packet, s *smtpFlow, line []byte) {
+	verb, rest, _ := bytes.Cut(line, []byte{' '})
+	s.state = smtpCommand
+	switch word := string(bytes.ToUpper(verb)); word {
+	case "HELO", "EHLO":
+		e.smtpPut(p, signature.SMTPHelo, bytes.TrimSpace(rest), line)
+	case "MAIL", "RCPT":
+		b := signature.SMTPMailFrom
+		if word == "RCPT" {
+			b = signature.SMTPRcptTo
+		}
+		_, path, _ := bytes.Cut(rest, []byte{':'})
+		e.smtpPut(p, b, mailbox(path), line)
+	case "DATA":
+		s.state, s.mail = smtpData, newMail()
+	case "BDAT":
+		size, more, _ := bytes.Cut(bytes.TrimSpace(rest), []byte{' '})
+		n, err := strconv.ParseInt(string(size), 10, 63)
+		if err != nil || n < 0 {
+			return // a server refuses it
+		}
+		if !s.mail.begun {
+			s.mail = newMail()
+		}
+		s.state, s.need, s.last = smtpChunk, n, isWord(bytes.TrimSpace(more), "last")
+		if n == 0 {
+			e.chunkEnds(p, s)
+		}
+	case "RSET":
+		e.mailEnds(p, &s.mail)
+	case "STARTTLS":
+		s.state = smtpSecure
+	}
+}
+
+// mailbox returns the address of a path: <local@domain> and parameters (RFC 5321 4.1.2).
+func mailbox(path []byte) []byte {
+	path = bytes.TrimSpace(path)
+	if from := bytes.IndexByte(path, '<'); from >= 0 {
+		path = path[from+1:]
+		if to := bytes.IndexByte(path, '>'); to >= 0 {
+			return path[:to]
+		}
+		return path
+	}
+	word, _, _ := bytes.Cut(path, []byte{' '})
+	return word
+}
+
+// smtpPut evaluates a command.
+func (e *Engine) smtpPut(p *packet, b signature.Buffer, text, line []byte) {
+	e.tx.reset(signature.AppSMTP)
+	e.tx.put(b, text)
+	e.tx.text = line
+	e.transact(p)
+}
+
+func (e *Engine) chunkEnds(p *packet, s *smtpFlow) {
+	if s.state = smtpCommand; s.last {
+		e.mailEnds(p, &s.mail)
+	}
+}
+
+// dataLine reads a line of a message. A lone dot between two ends of lines is its end (RFC 5321 4.1.1.4); servers that take less
+// than CR LF there read commands that are text here, and inspected as such.
+func (e *Engine) dataLine(p *packet, s *smtpFlow, line []byte) {
+	if string(line) == ".\r\n" && !s.mail.bare {
+		s.state = smtpCommand
+		e.mailEnds(p, &s.mail)
+		return
+	}
+	s.mail.bare = !bytes.HasSuffix(line, []byte("\r\n"))
+	if line[0] == '.' { // stuffed (RFC 5321 4.5.2)
+		line = line[1:]
+	}
+	e.mailBytes(p, &s.mail, line)
+}
+
+// size returns how many bytes the parser holds.
+func (s *smtpFlow) size() int {
+	m := &s.mail
+	n := smtpSize + cap(s.line) + cap(m.line) + cap(m.body) + cap(m.name) + cap(m.rest) + cap(m.folded)
+	for _, b := range m.boundaries {
+		n += sliceSize + cap(b)
+	}
+	return n
+}
+
+const smtpSize = 256
