@@ -15,6 +15,9 @@ type KeyPair struct {
 	CertFile string // the certificate, followed by its chain; also the certificate's ID
 	KeyFile  string // empty: in CertFile
 	Default  bool   // see Store.Set
+	// Client is for a certificate that a client shows (ClientOptions). It may name its owner otherwise than by DNS names and addresses:
+	// by a common name, a URI as SPIFFE's, or an e-mail address. Servers need names that clients ask for.
+	Client bool
 }
 
 // FileError describes why a file could not be used.
@@ -141,7 +144,7 @@ func (p KeyPair) load(old *entry) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusableCertificate, err)
 	}
-	e, err := newEntry(p.CertFile, cert, p.Default)
+	e, err := newEntry(p.CertFile, cert, p.Default, p.Client)
 	if err != nil {
 		return nil, err
 	}

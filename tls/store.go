@@ -153,8 +153,8 @@ func (e *entry) current(now int64) *tls.Certificate {
 // names.
 var ErrUnusableCertificate = errors.New("tls: unusable certificate")
 
-// newEntry checks a certificate.
-func newEntry(id string, cert tls.Certificate, isDefault bool) (*entry, error) {
+// newEntry checks a certificate: of a server, unless ofClient.
+func newEntry(id string, cert tls.Certificate, isDefault, ofClient bool) (*entry, error) {
 	if len(cert.Certificate) == 0 || cert.PrivateKey == nil {
 		return nil, fmt.Errorf("%w: no certificate or no key", ErrUnusableCertificate)
 	}
@@ -170,16 +170,16 @@ func newEntry(id string, cert tls.Certificate, isDefault bool) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(cert.Leaf.DNSNames) == 0 && len(cert.Leaf.IPAddresses) == 0 && !isDefault {
+	if len(cert.Leaf.DNSNames) == 0 && len(cert.Leaf.IPAddresses) == 0 && !isDefault && !ofClient {
 		return nil, fmt.Errorf("%w: it has no names and is not the default", ErrUnusableCertificate)
 	}
 	return &entry{id: id, isDefault: isDefault, cert: &cert, ability: a, mustStaple: hasMustStaple(cert.Leaf)}, nil
 }
 
-// Set adds a certificate, or replaces the one with this ID. IDs of files are their paths. A default
+// Set adds a certificate of a server, or replaces the one with this ID. IDs of files are their paths. A default
 // certificate answers clients that ask for no name, or for an unknown one.
 func (s *Store) Set(id string, cert tls.Certificate, isDefault bool) error {
-	e, err := newEntry(id, cert, isDefault)
+	e, err := newEntry(id, cert, isDefault, false)
 	if err != nil {
 		return fmt.Errorf("%s: %w", id, err)
 	}

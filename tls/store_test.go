@@ -128,7 +128,7 @@ func TestTheChoiceIsThatOfCryptoTLS(t *testing.T) {
 	agree := map[bool]int{}
 	for _, key := range []crypto.Signer{newKey(t), p384, p521, rsaKey(), edKey()} {
 		cert := ca.issue(t, key, nil, "a.example")
-		e, err := newEntry("x", cert, false)
+		e, err := newEntry("x", cert, false, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestTenThousandCertificatesAreFoundWithoutAllocation(t *testing.T) {
 		leaf.DNSNames = []string{fmt.Sprintf("host%d.example", i), fmt.Sprintf("*.wild%d.example", i)}
 		c := one
 		c.Leaf = &leaf
-		e, err := newEntry(leaf.DNSNames[0], c, i == 0)
+		e, err := newEntry(leaf.DNSNames[0], c, i == 0, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,7 +352,7 @@ func BenchmarkGetCertificate(b *testing.B) {
 		leaf.DNSNames = []string{fmt.Sprintf("*.host%d.example", i)}
 		c := one
 		c.Leaf = &leaf
-		e, _ := newEntry(leaf.DNSNames[0], c, i == 0)
+		e, _ := newEntry(leaf.DNSNames[0], c, i == 0, false)
 		s.put(e)
 	}
 	s.publish()
@@ -391,7 +391,7 @@ func BenchmarkPublish(b *testing.B) {
 		leaf.DNSNames = []string{fmt.Sprintf("host%d.example", i)}
 		c := one
 		c.Leaf = &leaf
-		e, _ := newEntry(leaf.DNSNames[0], c, i == 0)
+		e, _ := newEntry(leaf.DNSNames[0], c, i == 0, false)
 		s.put(e)
 	}
 	for b.Loop() {

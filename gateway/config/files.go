@@ -8,13 +8,14 @@ type namedFile struct {
 	name     string
 	key      string  // of a certificate: the file of its key
 	fallback bool    // it is served where no name matches, so that it needs none itself
+	ofClient bool    // it is shown to backends: see tls.KeyPair
 	at       Problem // without a message
 }
 
 // noteFiles keeps where files are named, for readFiles.
 func (d *checker) noteFiles(c *Config, certificates []certificatePlace, files []filePlace) {
 	for _, p := range certificates {
-		c.named = append(c.named, namedFile{fileCertificate, p.value.Cert, p.value.Key, p.value.Default, d.Place(p.node.Line, p.node.Column)})
+		c.named = append(c.named, namedFile{fileCertificate, p.value.Cert, p.value.Key, p.value.Default, p.ofClient, d.Place(p.node.Line, p.node.Column)})
 	}
 	for _, p := range files {
 		c.named = append(c.named, namedFile{kind: p.kind, name: p.name, at: d.Place(p.node.Line, p.node.Column)})
@@ -26,10 +27,11 @@ func (c *Config) readFiles() (list []Problem) {
 	type file struct {
 		kind      fileKind
 		name, key string
+		ofClient  bool
 	}
 	read := map[file]error{}
 	for _, f := range c.named {
-		id := file{f.kind, f.name, f.key}
+		id := file{f.kind, f.name, f.key, f.ofClient}
 		err, known := read[id]
 		if !known {
 			err = c.readFile(&f)
@@ -60,7 +62,9 @@ func (c *Config) readFile(f *namedFile) error {
 		_, err := tls.LoadTicketKeys(tls.TicketPeriod, path)
 		return err
 	}
-	return new(tls.Store).Load(c.KeyPair(Certificate{Cert: f.name, Key: f.key, Default: f.fallback}))
+	pair := c.KeyPair(Certificate{Cert: f.name, Key: f.key, Default: f.fallback})
+	pair.Client = f.ofClient
+	return new(tls.Store).Load(pair)
 }
 
 // KeyPair returns the files of a certificate by their paths.

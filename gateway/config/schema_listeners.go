@@ -27,8 +27,9 @@ type listenerPlace struct {
 
 // certificatePlace is where a certificate stands.
 type certificatePlace struct {
-	value Certificate
-	node  *yaml.Node
+	value    Certificate
+	node     *yaml.Node
+	ofClient bool // the gateway shows it to backends
 }
 
 // filePlace is where a file of another kind is named.
@@ -223,7 +224,7 @@ func (d *l7Decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace)
 			d.List(n, "certificates", maxCertificates, func(n *yaml.Node) {
 				c := d.certificate(n)
 				t.Certificates = append(t.Certificates, c)
-				at.certificates = append(at.certificates, certificatePlace{c, n})
+				at.certificates = append(at.certificates, certificatePlace{value: c, node: n})
 			})
 		}),
 		strictyaml.Optional("min_version", func(n *yaml.Node) {

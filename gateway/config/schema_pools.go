@@ -102,7 +102,7 @@ func (d *l7Decoder) backendTLS(n *yaml.Node, t *BackendTLS, at *poolPlace) {
 				strictyaml.Optional("key", func(n *yaml.Node) { d.Text(n, "key", &c.Key) }),
 			)
 			t.Certificate = &c
-			at.certificates = append(at.certificates, certificatePlace{c, n})
+			at.certificates = append(at.certificates, certificatePlace{value: c, node: n, ofClient: true})
 		}),
 		strictyaml.Optional("insecure", func(n *yaml.Node) { d.Truth(n, "insecure", &t.Insecure) }),
 	)

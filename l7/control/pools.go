@@ -112,7 +112,9 @@ func backendTLS(cfg *config.Config, c *config.Pool) (*ctls.Config, []tls.Reloade
 	}
 	if c.TLS.Certificate != nil {
 		o.Certificates = &tls.Store{}
-		if err := o.Certificates.Load(cfg.KeyPair(*c.TLS.Certificate)); err != nil {
+		pair := cfg.KeyPair(*c.TLS.Certificate)
+		pair.Client = true
+		if err := o.Certificates.Load(pair); err != nil {
 			return nil, nil, err
 		}
 		files = append(files, o.Certificates)
