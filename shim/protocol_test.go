@@ -228,7 +228,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 // FuzzRequest decodes any bytes. What is a request encodes to the same again, apart from what has no meaning.
 func FuzzRequest(f *testing.F) {
 	for _, a := range addrs {
-		for o := opHello; o <= opMove; o++ {
+		for o := opHello; o <= opInterfaces; o++ {
 			var b [requestSize]byte
 			(&request{op: o, id: 1, addr: a, level: 6, name: 1, arg: 4, value: []byte{1, 0, 0, 0}}).encode(b[:])
 			f.Add(b[:])
