@@ -246,6 +246,15 @@ void ring_wake(struct rings *r)
 		wake_all(&from->freed);
 }
 
+int ring_fail(struct rings *r, int fd)
+{
+	atomic_fetch_or(&r->side->flags, SIDE_BROKEN);
+	KERNEL(shutdown, fd, SHUT_RDWR);
+	ring_wake(r);
+	errno = ECONNRESET;
+	return -1;
+}
+
 void ring_ask_space(struct ring_direction *d, uint32_t bit)
 {
 	uint32_t space = atomic_load(&d->space), epoch = space >> RING_EPOCH_SHIFT;

@@ -96,12 +96,3 @@ bool ring_lock_receive(struct rings *r, int fd)
 		s->taken += doorbells(r) - (uint32_t)have;
 	return true;
 }
-
-int ring_fail(struct rings *r, int fd)
-{
-	atomic_fetch_or(&r->side->flags, SIDE_BROKEN);
-	KERNEL(shutdown, fd, SHUT_RDWR);
-	ring_wake(r);
-	errno = ECONNRESET;
-	return -1;
-}

@@ -96,9 +96,13 @@ struct tier {
 	void (*reset)(struct rings *r, int fd);
 	ssize_t (*end_of_reading)(struct rings *r, int fd);
 
-	/* A write, with the lock: may it write, a lock that was left, bytes that the other end has not been notified of, as it is gone. */
+	/*
+	 * A write, with the lock: may it write; a lock that was left; bytes from before on that the other end takes no more from the ring (0: they
+	 * are for the socket, 1: they are in it, -1: an error); bytes that it has not been notified of, as it has closed its socket.
+	 */
 	enum outcome (*may_send)(struct rings *r);
 	void (*recovered)(struct rings *r, int fd);
+	int (*refused)(struct rings *r, int fd, uint64_t before);
 	int (*unheard)(struct rings *r, uint64_t before);
 	ssize_t (*end_of_writing)(struct rings *r, int fd, int flags);
 
@@ -317,10 +321,12 @@ int ring_rest(struct rings *r, const struct plan *p);
 int sleep_on(_Atomic uint32_t *word, uint32_t value, uint32_t ns);
 void wake_all(_Atomic uint32_t *word);
 
-/* peer_return puts what the other program has not read into the socket, and ends the use of the ring to it. The send lock is held. */
+/*
+ * Of another program (ringleave.c). peer_return puts what it has not read into the socket, and ends the use of the ring to it. The send lock is
+ * held. peer_refused is called when it may not have known, as it published, that the ring is no longer read.
+ */
 int peer_return(struct rings *r, int fd);
-
-/* peer_leave and peer_refuse are leave and refuse of another program (ringleave.c). */
+int peer_refused(struct rings *r, int fd, uint64_t before);
 bool peer_leave(struct rings *r, int fd);
 int peer_refuse(struct rings *r, int fd, bool connects);
 

@@ -63,6 +63,18 @@ int peer_return(struct rings *r, int fd)
 	return 0;
 }
 
+int peer_refused(struct rings *r, int fd, uint64_t before)
+{
+	struct ring_direction *d = outgoing(r);
+	if (atomic_load(&d->head) != before)
+		return peer_return(r, fd) == 0 ? 1 : ring_fail(r, fd);
+	ring_end_doorbells(r);
+	r->side->tail = before;
+	r->side->back = 1;
+	atomic_store(&d->tail, before | RING_TAIL_LEFT | RING_TAIL_FINAL);
+	return 0;
+}
+
 /* is_returned reports whether there is nothing to read in the ring to this end, which has gone. */
 static bool is_returned(const struct rings *r)
 {

@@ -240,6 +240,7 @@ const struct tier peer_tier = {
 	.reset = peer_reset,
 	.end_of_reading = peer_end_of_reading,
 	.may_send = peer_may_send,
+	.refused = peer_refused,
 	.unheard = peer_unheard,
 	.end_of_writing = peer_end_of_writing,
 	.sleeps = true,

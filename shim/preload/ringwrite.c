@@ -30,22 +30,6 @@ static long free_pieces(struct rings *r, size_t n, struct iovec to[2])
 	return space;
 }
 
-/*
- * refused is called when the consumer takes no more from the ring, which it may not have known when it published that. 0: the bytes from
- * before on are for the socket. 1: they are in it.
- */
-static int refused(struct rings *r, int fd, uint64_t before)
-{
-	struct ring_direction *d = outgoing(r);
-	if (atomic_load(&d->head) != before)
-		return peer_return(r, fd) == 0 ? 1 : ring_fail(r, fd);
-	ring_end_doorbells(r);
-	r->side->tail = before;
-	r->side->back = 1;
-	atomic_store(&d->tail, before | RING_TAIL_LEFT | RING_TAIL_FINAL);
-	return 0;
-}
-
 /* publish makes n bytes the other end's. 0: it takes no more from the ring. -1: it has ended, or breaks the protocol. */
 static int publish(struct rings *r, int fd, size_t n)
 {
@@ -58,8 +42,8 @@ static int publish(struct rings *r, int fd, size_t n)
 	}
 	atomic_store(&d->tail, before + n);
 	r->side->tail = before + n;
-	if (atomic_load(&d->gone) == 1)
-		return refused(r, fd, before);
+	if (r->tier->refused != NULL && atomic_load(&d->gone) == 1)
+		return r->tier->refused(r, fd, before);
 	int announced = has_flag(r, SIDE_CLOSED) ? ring_doorbell(r, fd) : ring_announce(r, fd, false);
 	return announced == 0 ? 1 : r->tier->unheard(r, before);
 }
