@@ -258,6 +258,9 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	case opListen:
 		err = k.listen(q, r, p)
 	case opNames:
+		if k.unsent() && !k.stream { // it has sent before it was bound, and has an address now
+			k.bindSent()
+		}
 		r.local, r.remote = k.names()
 	case opSetOption:
 		err = k.setOption(int(q.level), int(q.name), q.value)

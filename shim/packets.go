@@ -72,6 +72,11 @@ func (k *sock) applyUDP(u *socket.UDPOptions) {
 func (k *sock) bindLate() {
 	k.ops.Lock()
 	defer k.ops.Unlock()
+	k.bindSent()
+}
+
+// bindSent is bindLate by the holder of ops.
+func (k *sock) bindSent() {
 	if k.packets() == nil && k.current() == idle && k.inRange(k.unspecified(), k.bindPackets) != nil {
 		k.release(syscall.EADDRNOTAVAIL) // no port is free: the program gets ENETDOWN
 	}

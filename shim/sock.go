@@ -410,6 +410,8 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 	asks := q.op == opGetOption && q.level == unix.SOL_SOCKET && q.name == unix.SO_ERROR
 	if asks || q.op == opConnect {
 		e = s.ended.take(cookie)
+	} else {
+		e = s.ended.byCookie[cookie]
 	}
 	s.mu.Unlock()
 	switch {
@@ -422,6 +424,10 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 		return syscall.ECONNABORTED
 	case q.op == opNames:
 		return nil
+	case q.op == opGetOption && e.attempt: // no connection came about: Linux has the socket as it was
+		fresh := &sock{s: s, stream: true, v6: ReadMark(p).V6, state: idle, fd: -1, options: s.newOptions(), cookie: cookie}
+		r.value, err = fresh.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
+		return err
 	case q.op == opSetOption && q.level == unix.SOL_SOCKET:
 		return nil // such as SO_LINGER: Linux takes it, and it has no effect
 	case q.op == opSetOption || q.op == opGetOption:

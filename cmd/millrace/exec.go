@@ -89,6 +89,7 @@ type execFlags struct {
 	rings, seccomp       bool
 	strict, isolate      bool
 	kernelInterfaces     bool
+	onNodeLoss           string
 	busyPoll             time.Duration
 }
 
@@ -147,6 +148,10 @@ func newExec(c *console) *cobra.Command {
 				return usage("--busy-poll is for --rings")
 			case f.busyPoll < 0:
 				return usage("--busy-poll is a time: 50us, 1ms")
+			case f.onNodeLoss != "keep" && f.onNodeLoss != "end":
+				return usage("--on-node-loss is keep or end")
+			case f.onNodeLoss != "keep" && f.seccomp:
+				return usage("--on-node-loss is of the library, which --seccomp does without")
 			case f.strict && f.seccomp:
 				return usage("--strict is of the library: --seccomp serves all programs that its program starts")
 			case f.fallback && (f.strict || f.isolate):
@@ -162,6 +167,7 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "refuse programs that would leave the host's stack")
 	cmd.Flags().BoolVar(&f.isolate, "isolate", false, "run it in a network namespace without interfaces (needs CAP_SYS_ADMIN)")
+	cmd.Flags().StringVar(&f.onNodeLoss, "on-node-loss", "keep", "what becomes of the program when the host ends: keep, or end it by SIGTERM")
 	cmd.Flags().BoolVar(&f.kernelInterfaces, "kernel-interfaces", false, "show the program the kernel's interfaces, not the host's")
 	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
 	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
@@ -350,6 +356,8 @@ func (f *execFlags) shimEnvironment(env []string, path string, args []string, so
 		{"MILLRACE_SHIM_BUSY_POLL", strconv.FormatInt(f.busyPoll.Nanoseconds(), 10)},
 		{"MILLRACE_SHIM_STRICT", f.strictValue()},
 		{"MILLRACE_SHIM_SELF", selfValue()},
+		{"MILLRACE_SHIM_ON_NODE_LOSS", f.onNodeLoss},
+		{"MILLRACE_SHIM_FIRST", strconv.Itoa(os.Getpid())},
 		{"MILLRACE_SHIM_INTERFACES", f.interfacesValue()},
 		{"LD_PRELOAD", lib},
 		{"MILLRACE_SHIM", socket},

@@ -9,7 +9,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define MAX_DATAGRAM 65507 /* bytes of the program in one: 65535 without the headers of IPv4 and UDP (RFC 768) */
 
@@ -112,6 +114,59 @@ static ssize_t to_stream(int fd, ssize_t n, int flags)
 	return -1;
 }
 
+#define ERROR_PAUSE 1000000 /* ns: how often a send looks whether one before has failed */
+
+/*
+ * is_notice reports whether what came without bytes is the node's report that a datagram of before has an error, so that poll shows it.
+ * It has a descriptor, for which there is no space here. The error may be taken already.
+ */
+static bool is_notice(long n, const struct msghdr *got)
+{
+	return n == 0 && (got->msg_flags & MSG_CTRUNC) != 0;
+}
+
+/*
+ * failed_before takes the error that ICMP has reported of a datagram before, which is the result of the next send of a connected socket
+ * (udp(7)). To look costs a system call, so that sends in quick succession do not.
+ */
+static bool failed_before(int fd)
+{
+	static _Atomic uint64_t last;
+	struct timespec t;
+	struct msghdr none = {0};
+	int saved = errno, cause = 0;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	if (now - atomic_exchange_explicit(&last, now, memory_order_relaxed) < ERROR_PAUSE)
+		return false;
+	if (is_notice(KERNEL(recvmsg, fd, &none, MSG_PEEK | MSG_DONTWAIT), &none)) {
+		KERNEL(recvfrom, fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+		cause = socket_error(fd);
+	}
+	errno = cause != 0 ? cause : saved;
+	return cause != 0;
+}
+
+bool read_datagram(int fd, const struct iovec *parts, size_t n, ssize_t *result)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)parts, .msg_iovlen = n};
+	enum kind kind = data_mark(fd, false).kind;
+	if (kind != DATAGRAM && kind != DATAGRAM_CONNECTED)
+		return false;
+	*result = recvmsg(fd, &m, 0);
+	return true;
+}
+
+bool write_datagram(int fd, const struct iovec *parts, size_t n, ssize_t *result)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)parts, .msg_iovlen = n};
+	enum kind kind = data_mark(fd, false).kind;
+	if (kind != DATAGRAM && kind != DATAGRAM_CONNECTED)
+		return false;
+	*result = sendmsg(fd, &m, 0);
+	return true;
+}
+
 INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	ssize_t put;
@@ -135,6 +190,8 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 				errno = m->msg_name != NULL ? EISCONN : EMSGSIZE;
 				return -1;
 			}
+			if (failed_before(fd))
+				return -1;
 			plain.msg_control = NULL;
 			plain.msg_controllen = 0;
 			flags |= MSG_NOSIGNAL;
@@ -167,6 +224,8 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 		errno = to != NULL ? EISCONN : EMSGSIZE;
 		return -1;
 	}
+	if (mark.kind == DATAGRAM_CONNECTED && failed_before(fd))
+		return -1;
 	if (mark.kind != DATAGRAM)
 		return KERNEL(sendto, fd, data, n, flags, to, len);
 	struct iovec part = {(void *)data, n};
@@ -262,15 +321,6 @@ ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 	if (n >= 0 && m->msg_name != NULL && getpeername(fd, m->msg_name, &m->msg_namelen) != 0)
 		m->msg_namelen = 0;
 	return n;
-}
-
-/*
- * is_notice reports whether what came without bytes is the node's word that a datagram of before has an error, so that poll shows it.
- * It has a descriptor, for which there is no space here. The error may be taken already.
- */
-static bool is_notice(long n, const struct msghdr *got)
-{
-	return n == 0 && (got->msg_flags & MSG_CTRUNC) != 0;
 }
 
 /* receive_plain receives a datagram of a connected socket, or the error of one before. */

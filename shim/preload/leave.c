@@ -68,6 +68,8 @@ static void duplicating(int fd, int to)
 /* duplicated is that it has got it. */
 static int duplicated(int fd, int got)
 {
+	if (got >= 0 && maybe_datagram(fd))
+		note_datagram(got);
 	if (got > STDERR_FILENO && has_rings(fd)) {
 		rings_renew(got);
 		rings_copy(fd, got);

@@ -50,6 +50,8 @@ struct settings {
 	char token[64];
 	bool has_uid; /* of the node */
 	uid_t uid;
+	bool ends_with_node; /* the program ends when the node does */
+	pid_t first;         /* the process that millrace exec has become */
 	bool kernel_interfaces; /* getifaddrs and the like show the kernel's */
 	bool strict;        /* programs that would leave the stack are not started */
 	dev_t self_device;  /* the file of millrace, whose exec may be started */
@@ -77,6 +79,18 @@ struct mark read_mark(int fd);
  * kernel. It does not make sure of connected streams, unless sure asks for it.
  */
 struct mark data_mark(int fd, bool sure);
+
+/*
+ * Descriptors that may be sockets of datagrams, so that read(2) and write(2) need not ask the kernel about all others. A number stays
+ * noted when it is closed: that costs a system call for each call on its next file.
+ */
+void note_datagram(int fd);
+bool maybe_datagram(int fd);
+
+/* read_datagram and write_datagram do read(2) and write(2) if fd is a socket of datagrams, which false denies. */
+struct iovec;
+bool read_datagram(int fd, const struct iovec *parts, size_t n, ssize_t *result);
+bool write_datagram(int fd, const struct iovec *parts, size_t n, ssize_t *result);
 
 /* cookie_of returns the kernel's number of a socket, which no other has had, or 0. */
 #ifndef SO_COOKIE

@@ -104,8 +104,43 @@ bool was_shut(int fd)
 	return cookie != 0 && atomic_load(place) == cookie;
 }
 
+/*
+ * end_program is --on-node-loss=end: the process that millrace exec has become gets SIGTERM, and ends its workers as ever. Where that has
+ * ended, as that of a daemon, the processes of the session do, and this one in any case.
+ */
+static void end_program(void)
+{
+	pid_t first = settings()->first;
+	report_once("the node has ended: the program gets SIGTERM (--on-node-loss=end)");
+	if (first > 1 && first != getpid() && getpgid(first) == getpgrp() && kill(first, SIGTERM) == 0)
+		return;
+	if (getpgrp() == getsid(0) && first != getpid())
+		kill(0, SIGTERM);
+	else
+		kill(getpid(), SIGTERM);
+}
+
+#define HINTS 65536
+
+static _Atomic uint64_t datagrams[HINTS / 64];
+
+void note_datagram(int fd)
+{
+	if ((unsigned)fd < HINTS)
+		atomic_fetch_or_explicit(&datagrams[fd / 64], 1ull << (fd % 64), memory_order_relaxed);
+}
+
+bool maybe_datagram(int fd)
+{
+	return (unsigned)fd < HINTS && (atomic_load_explicit(&datagrams[fd / 64], memory_order_relaxed) >> (fd % 64) & 1) != 0;
+}
+
 int node_ended(void)
 {
+	if (settings()->ends_with_node) {
+		end_program();
+		return ENETDOWN;
+	}
 	report_once("the node has ended, and with it the sockets of this program: start it again");
 	slow_down();
 	return ENETDOWN;

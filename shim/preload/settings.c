@@ -74,6 +74,10 @@ __attribute__((constructor)) static void load(void)
 	copy(copied.token, sizeof copied.token, "MILLRACE_SHIM_TOKEN");
 	const char *rings = getenv("MILLRACE_SHIM_RINGS"), *busy = getenv("MILLRACE_SHIM_BUSY_POLL");
 	const char *strict = variable("MILLRACE_SHIM_STRICT", number, sizeof number);
+	const char *loss = variable("MILLRACE_SHIM_ON_NODE_LOSS", buffer, sizeof buffer);
+	copied.ends_with_node = loss != NULL && strcmp(loss, "end") == 0;
+	const char *first = variable("MILLRACE_SHIM_FIRST", buffer, sizeof buffer);
+	copied.first = first != NULL ? (pid_t)strtol(first, NULL, 10) : 0;
 	const char *interfaces = variable("MILLRACE_SHIM_INTERFACES", buffer, sizeof buffer);
 	copied.kernel_interfaces = interfaces != NULL && strcmp(interfaces, "kernel") == 0;
 	copied.strict = strict != NULL && strict[0] != 0;

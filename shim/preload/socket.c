@@ -32,6 +32,8 @@ static int open_socket(int domain, int type, int unix_type)
 		return -1;
 	}
 	rings_renew(fd);
+	if (unix_type == SOCK_SEQPACKET)
+		note_datagram(fd);
 	if (set_mark(fd, domain) == 0 && (unix_type == SOCK_STREAM || register_datagram(fd) == 0))
 		return fd;
 	int cause = errno;
@@ -180,6 +182,9 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	int memory = -1;
 	bool blocks = (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
 	int cause = decode_peer(&m, addr, len, &q.addr);
+	struct shim_name name;
+	if (cause == EOPNOTSUPP && !m.connected && !own_name(fd, &name))
+		return 0; /* to no peer, of a stream that has none: as Linux */
 	q.arg |= blocks ? SHIM_BLOCKS : 0;
 	if (cause != 0) {
 		errno = cause;

@@ -39,7 +39,7 @@ INTERPOSED ssize_t read(int fd, void *data, size_t n)
 {
 	struct iovec part = {data, n};
 	ssize_t result;
-	if (stream_receive(fd, &part, 1, 0, &result))
+	if (stream_receive(fd, &part, 1, 0, &result) || (maybe_datagram(fd) && read_datagram(fd, &part, 1, &result)))
 		return result;
 	return next.read != NULL ? next.read(fd, data, n) : KERNEL(read, fd, data, n);
 }
@@ -55,7 +55,7 @@ INTERPOSED ssize_t write(int fd, const void *data, size_t n)
 {
 	struct iovec part = {(void *)data, n};
 	ssize_t result;
-	if (stream_send(fd, &part, 1, 0, &result))
+	if (stream_send(fd, &part, 1, 0, &result) || (maybe_datagram(fd) && write_datagram(fd, &part, 1, &result)))
 		return result;
 	return next.write != NULL ? next.write(fd, data, n) : KERNEL(write, fd, data, n);
 }
@@ -65,6 +65,8 @@ INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int n)
 	ssize_t result;
 	if (n > 0 && n <= IOV_MAX && !no_memory(parts, (size_t)n * sizeof *parts) && stream_receive(fd, parts, (size_t)n, 0, &result))
 		return result;
+	if (n > 0 && maybe_datagram(fd) && read_datagram(fd, parts, (size_t)n, &result))
+		return result;
 	return next.readv != NULL ? next.readv(fd, parts, n) : KERNEL(readv, fd, parts, n);
 }
 
@@ -72,6 +74,8 @@ INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int n)
 {
 	ssize_t result;
 	if (n > 0 && n <= IOV_MAX && !no_memory(parts, (size_t)n * sizeof *parts) && stream_send(fd, parts, (size_t)n, 0, &result))
+		return result;
+	if (n > 0 && maybe_datagram(fd) && write_datagram(fd, parts, (size_t)n, &result))
 		return result;
 	return next.writev != NULL ? next.writev(fd, parts, n) : KERNEL(writev, fd, parts, n);
 }

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -419,6 +421,59 @@ static void early_options(void)
 	switches("third", third);
 }
 
+/* plain_calls reads and writes datagrams by calls of files, and asks for names and options in odd states. */
+static void plain_calls(void)
+{
+	int a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM), c = socket(AF_INET, SOCK_DGRAM, 0), s = socket(AF_INET, SOCK_STREAM, 0);
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	struct sockaddr_in to = name_of(a), closed = at("127.0.0.1", 9);
+	char data[100];
+	struct iovec parts[2] = {{data, 2}, {data + 2, 90}};
+	int value = -1;
+	socklen_t len = sizeof value;
+	fcntl(a, F_SETFL, O_NONBLOCK);
+	fcntl(b, F_SETFL, O_NONBLOCK);
+	put(b, a, "hello");
+	put(b, a, "there");
+	put(b, a, "");
+	put(b, a, "cut");
+	pause_ms(100);
+	long n = show("read", read(a, data, sizeof data));
+	printf("%.*s\n", (int)n, data);
+	n = show("readv", readv(a, parts, 2));
+	printf("%.*s\n", (int)n, data);
+	show("read of nothing", read(a, data, sizeof data));
+	show("read of a part", read(a, data, 1));
+	show("write", write(a, "x", 1));
+	show("writev", writev(a, parts, 1));
+	put(b, a, "again");
+	pause_ms(100);
+	show("read of a duplicate", read(dup(a), data, sizeof data));
+	show("read without any", read(a, data, sizeof data));
+	show("sendto of nothing", sendto(c, NULL, 0, 0, (struct sockaddr *)&to, sizeof to));
+	printf("it has a port: %d\n", name_of(c).sin_port != 0);
+	show("connect to nobody", aim(b, &closed));
+	show("write", write(b, "x", 1));
+	pause_ms(100);
+	show("write", write(b, "x", 1));
+	pause_ms(100);
+	show("read", read(b, data, sizeof data));
+	show("send", send(b, "x", 1, 0));
+	pause_ms(100);
+	show("send", send(b, "x", 1, 0));
+	pause_ms(100);
+	show("recv", recv(b, data, sizeof data, 0));
+	show("AF_UNSPEC of a fresh stream", connect(s, &none, sizeof none));
+	fcntl(s, F_SETFL, O_NONBLOCK);
+	show("connect", aim(s, &closed));
+	pause_ms(100);
+	show("error", error_of(s));
+	show("TCP_NODELAY", getsockopt(s, IPPROTO_TCP, TCP_NODELAY, &value, &len));
+	printf("%d\n", value);
+	show("SO_KEEPALIVE", getsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &value, &len));
+	printf("%d\n", value);
+}
+
 int main(int n, char **args)
 {
 	const struct {
@@ -427,6 +482,7 @@ int main(int n, char **args)
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
 		{"refusals", refusals}, {"ends", ends}, {"control", control_messages}, {"lengths", lengths}, {"early-options", early_options},
+		{"plain-calls", plain_calls},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
