@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/socket"
 )
 
@@ -72,30 +74,47 @@ func readProcess(tid uint32) (*socket.Process, error) {
 // firstFreePort is the lowest port that every user may bind (net.ipv4.ip_unprivileged_port_start of Linux).
 const firstFreePort = 1024
 
-// mayBind returns EACCES where the process may not bind the port. What was let in by a token of root, or was root when it
-// opened the channel, has to be root still: programs give their rights up to lose them.
+// mayBind returns EACCES where the process may not bind the port: it needs CAP_NET_BIND_SERVICE when it binds, whoever its user is
+// (capabilities(7)). Programs give their rights up to lose them, and service managers give this one alone.
 func (c *channel) mayBind(port uint16) error {
-	if port == 0 || port >= firstFreePort || c.s.cfg.PrivilegedPorts || c.user.trusted && c.stillTrusted() {
+	if port == 0 || port >= firstFreePort || c.s.cfg.PrivilegedPorts || c.mayBindLow() {
 		return nil
 	}
 	c.user.denied.Add(1)
 	return syscall.EACCES
 }
 
-// stillTrusted reports whether the process with the channel acts as root, or as the node's user, now, and so does the one that it asks
+// mayBindLow reports whether the process with the channel may bind low ports now, and so does the one that it asks
 // for. It has to be the process that has opened the channel: others may have that after its end, and its number another process.
-func (c *channel) stillTrusted() bool {
+func (c *channel) mayBindLow() bool {
 	started, err := startTime(c.owner.PID)
-	if err != nil || started != c.started || !actsTrusted(uint32(c.owner.PID)) {
+	if err != nil || started != c.started || !bindsLow(uint32(c.owner.PID)) {
 		return false
 	}
-	return !c.supervisor || c.asker == 0 || !c.samePIDs() || actsTrusted(c.asker)
+	return !c.supervisor || c.asker == 0 || !c.samePIDs() || bindsLow(c.asker)
 }
 
-// actsTrusted reports whether a thread has the effective user root, or the node's.
-func actsTrusted(tid uint32) bool {
-	uid, err := effectiveUID(tid)
-	return err == nil && (uid == 0 || int(uid) == os.Geteuid())
+// bindsLow reports whether a thread has CAP_NET_BIND_SERVICE in the user namespace of the node, or acts as the user of a node that is
+// not root's. In a user namespace of its own every program has all capabilities.
+func bindsLow(tid uint32) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err != nil {
+		return false
+	}
+	if uid, err := effectiveUID(status); err == nil && uid != 0 && int(uid) == os.Geteuid() {
+		return true
+	}
+	own, err := os.Readlink("/proc/self/ns/user")
+	its, e := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", tid))
+	return err == nil && e == nil && own == its && hasCapability(status, unix.CAP_NET_BIND_SERVICE)
+}
+
+// hasCapability reports whether a capability is effective, by the contents of /proc/PID/status.
+func hasCapability(status []byte, capability uint) bool {
+	_, rest, _ := strings.Cut(string(status), "\nCapEff:")
+	line, _, _ := strings.Cut(rest, "\n")
+	set, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && set>>capability&1 != 0
 }
 
 // startTime returns when a process has begun, in ticks since the machine has (starttime of proc_pid_stat(5)).
@@ -112,13 +131,9 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(string(fields[19]), 10, 64)
 }
 
-// effectiveUID returns the effective user of a thread.
-func effectiveUID(tid uint32) (uint32, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(b), "\nUid:")
+// effectiveUID returns the effective user, by the contents of /proc/PID/status.
+func effectiveUID(status []byte) (uint32, error) {
+	_, rest, _ := strings.Cut(string(status), "\nUid:")
 	line, _, _ := strings.Cut(rest, "\n")
 	fields := strings.Fields(line) // real, effective, saved, file system
 	if len(fields) != 4 {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/socket"
 )
 
@@ -45,9 +47,9 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestStillTrusted: rights are those of the process that has opened the channel, as long as it has them, and not of one that has its
+// TestMayBindLow: rights are those of the process that has opened the channel, as long as it has them, and not of one that has its
 // number later, nor of one that it names and that is not its own.
-func TestStillTrusted(t *testing.T) {
+func TestMayBindLow(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start a process of another user")
 	}
@@ -57,6 +59,18 @@ func TestStillTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	with := exec.Command("sleep", "60") // a user with the capability, as systemd's AmbientCapabilities make one
+	with.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 70001, Gid: 70001}, AmbientCaps: []uintptr{unix.CAP_NET_BIND_SERVICE}}
+	without := exec.Command("setpriv", "--bounding-set", "-net_bind_service", "--inh-caps", "-net_bind_service", "sleep", "60") // root without it
+	apart := exec.Command("sleep", "60")                                                                                        // all capabilities, in a user namespace of its own
+	apart.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	for _, cmd := range []*exec.Cmd{with, without, apart} {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		until(t, "it sleeps", func() bool { return command(cmd.Process.Pid) == "sleep" })
+	}
 	own, its := os.Getpid(), other.Process.Pid
 	for _, tc := range []struct {
 		what       string
@@ -76,10 +90,14 @@ func TestStillTrusted(t *testing.T) {
 		{"a user's supervisor for itself", its, 0, true, its, false},
 		{"no supervisor, which names another", own, 0, false, its, true},
 		{"a process that has ended", 1 << 30, 0, false, 0, false},
+		{"a user with the capability", with.Process.Pid, 0, false, 0, true},
+		{"a supervisor for a user with it", own, 0, true, with.Process.Pid, true},
+		{"root without it", without.Process.Pid, 0, false, 0, false},
+		{"in another user namespace", apart.Process.Pid, 0, false, 0, false},
 	} {
 		started, _ := startTime(tc.pid)
 		c := &channel{supervisor: tc.supervisor, peer: &user{}, owner: &socket.Process{PID: tc.pid}, started: started - tc.later, asker: uint32(tc.asker)}
-		if got := c.stillTrusted(); got != tc.want {
+		if got := c.mayBindLow(); got != tc.want {
 			t.Errorf("%s: %v", tc.what, got)
 		}
 	}
