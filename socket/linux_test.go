@@ -34,7 +34,6 @@ type anyListener interface {
 	accept() (anySocket, error)
 	set(opt Option, v int) error
 	get(opt Option) (int, error)
-	backlog(n int) error
 	close() error
 }
 
@@ -257,7 +256,6 @@ func (l ourListener) accept() (anySocket, error) {
 
 func (l ourListener) set(opt Option, v int) error { return l.SetOption(opt, v) }
 func (l ourListener) get(opt Option) (int, error) { return l.Option(opt) }
-func (l ourListener) backlog(n int) error         { return l.SetBacklog(n) }
 func (l ourListener) close() error                { return l.Close() }
 
 // linuxSystem is the kernel.
@@ -446,8 +444,6 @@ func (s linuxSocket) accept() (anySocket, error) {
 	}
 	return linuxSocket{fd: fd}, nil
 }
-
-func (s linuxSocket) backlog(n int) error { return unix.Listen(s.fd, n) }
 
 // TestLikeLinux compares the transcripts of both systems. On a busy machine what was sent may arrive late: a
 // case that differs is tried again with longer pauses.

@@ -28,9 +28,6 @@ func (h *halfOpen) key() *wire.Tuple { return &h.tuple }
 
 func (h *halfOpen) link() *uint32 { return &h.next }
 
-// live reports whether the slot is in use: no connection has a tuple of zeros.
-func (h *halfOpen) live() bool { return h.tuple != wire.Tuple{} }
-
 // When SYN-ACKs are sent again (RFC 6298 2.1, RFC 9293 3.8.3): after 1, 2, 4, ... seconds.
 const (
 	synAckTimeout       = time.Second

@@ -16,7 +16,6 @@ type example struct {
 
 func be16(n int) string    { return string(binary.BigEndian.AppendUint16(nil, uint16(n))) }
 func be32(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)) }
-func le16(n int) string    { return string(binary.LittleEndian.AppendUint16(nil, uint16(n))) }
 func le32(n uint32) string { return string(binary.LittleEndian.AppendUint32(nil, n)) }
 func zeros(n int) string   { return strings.Repeat("\x00", n) }
 

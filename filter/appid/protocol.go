@@ -394,15 +394,6 @@ func (p Protocol) String() string {
 	return names[p]
 }
 
-// Protocols returns all protocols that are recognised.
-func Protocols() []Protocol {
-	all := make([]Protocol, 0, protocols-1)
-	for p := Unknown + 1; p < protocols; p++ {
-		all = append(all, p)
-	}
-	return all
-}
-
 // byNumber is the protocol of a transport that carries no other.
 func byNumber(transport uint8) Protocol {
 	switch transport {

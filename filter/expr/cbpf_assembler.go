@@ -49,13 +49,6 @@ func (a *assembler) branch(op uint16, k uint32, t, f label) {
 
 func (a *assembler) jump(t label) { a.add(line{op: bpfJMP | bpfJA, jump: true, t: t, f: t}) }
 
-// here returns a label for the next line.
-func (a *assembler) here() label {
-	l := a.label()
-	a.place(l)
-	return l
-}
-
 // link resolves labels. Conditional jumps reach 255 instructions; farther ones go by way of an
 // unconditional jump.
 func (a *assembler) link() []Instruction {

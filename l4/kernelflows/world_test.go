@@ -169,12 +169,6 @@ func (s *seg) bytes() []byte {
 	return b
 }
 
-// reverse returns a packet back.
-func (s seg) reverse() seg {
-	s.from, s.to, s.src, s.dst = s.to, s.from, s.dst, s.src
-	return s
-}
-
 // pathOf reads from a frame before and after the handler how packets of this direction change.
 func pathOf(dev, out uint8, before, after []byte) fastpath.Direction {
 	x, y := endsOf(before), endsOf(after)

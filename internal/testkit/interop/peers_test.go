@@ -199,11 +199,5 @@ func TestPageOfPeers(t *testing.T) {
 	}
 }
 
-// await fails the test unless f ends in time.
-func await(t *testing.T, what string, f func()) {
-	t.Helper()
-	within(t, patience, what, f)
-}
-
 // deadline is when a connection of a test must be done.
 func deadline() time.Time { return time.Now().Add(patience) }

@@ -45,14 +45,3 @@ func (r *Raw) Send(to Endpoint, b []byte) {
 	p.Bytes = append(p.Bytes, b...)
 	r.net.send(p, to.address(), r.ways[to.address()])
 }
-
-// Segment returns an IP packet with a TCP segment, with right checksums; t is the sender's.
-func Segment(t wire.Tuple, h wire.TCPHeader, payload []byte) []byte {
-	h.SrcPort, h.DstPort = t.LocalPort, t.RemotePort
-	b := AppendIP(nil, &t, wire.TCPLen+(len(h.Options)+3)&^3+len(payload), wire.NotECT, 0)
-	at := len(b)
-	b = append(wire.AppendTCP(b, &h), payload...)
-	s := wire.TCP(b[at:])
-	s.FillChecksum(Pseudo(&t, len(s)))
-	return b
-}

@@ -98,14 +98,3 @@ func serveAsProcess(path string) int {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
-
-// dialNode connects to a port of the node.
-func (b *bed) dialNode(port string) net.Conn {
-	b.t.Helper()
-	c, err := b.B.Dial("tcp", net.JoinHostPort(stackpair.AddrA, port))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { c.Close() })
-	return c
-}

@@ -206,12 +206,6 @@ func (b *bed) opens(t *testing.T, s *process, port int) {
 	b.answers(t, s, b.peer, net.JoinHostPort(hostAddr, strconv.Itoa(port)))
 }
 
-// peerOpens waits until a server in the namespace peer answers connections from there.
-func (b *bed) peerOpens(t *testing.T, s *process, port int) {
-	t.Helper()
-	b.answers(t, s, b.peer, net.JoinHostPort(peerAddr, strconv.Itoa(port)))
-}
-
 func (b *bed) answers(t *testing.T, s *process, from *place, addr string) {
 	t.Helper()
 	await(t, s.String()+" listens on "+addr, func() bool {
