@@ -29,7 +29,7 @@ export CGO_ENABLED = 0
 
 include internal/tools/require.mk
 
-.PHONY: help deps deps-run deps-bench preload install run build check format test test-first test-others bench lint generate generate-check clean
+.PHONY: help deps deps-run deps-bench preload install run build check format test test-first test-others bench lint deadcode generate generate-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ lint: ## gofumpt, vet, staticcheck
 	$(GO) vet -tags debug ./ring ./tcp/loss
 	@mkdir -p $(BIN) && $(GO) build -modfile=internal/tools/go.mod -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
 	@for m in $(MODULES); do echo "== module $$m"; $(GO) -C $$m vet ./... && (cd $$m && $(CURDIR)/$(BIN)/staticcheck ./...) || exit 1; done
+
+deadcode: preload ## functions that no program and no test reaches (minutes)
+	@internal/tools/deadcode.sh $(filter-out bench/asavie,$(MODULES))
 
 generate: kernels ## rebuild the generated files (eBPF objects, PTX, the layout of shared rings)
 	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./l4/kernelflows/... ./filter/ebpf/... ./shim/ring/...

@@ -243,9 +243,6 @@ func (k *Conn) failAll(err error) {
 	}
 }
 
-// open reports whether the connection has not ended.
-func (k *Conn) open() bool { return !k.closed }
-
 // Each calls do for each stream in use.
 func (k *Conn) Each(do func(user any)) {
 	for i := len(k.Streams) - 1; i >= 0; i-- {
