@@ -47,6 +47,8 @@ type datagram struct {
 	rejected bool   // its fragments contradict each other: none passes any more
 	declined bool   // another handler of the loop may have its flow, so all go there
 	end      uint16 // of the first fragment's data: no other may begin before it. 0 where none has come
+	size     uint16 // of the datagram's data, where the last fragment has come
+	got      uint32 // bytes that have come; duplicates count
 	ports    uint32 // source << 16 | destination
 	id       uint32 // the identification that takes the place of the sender's, where addresses change
 	until    ticks  // 0 in an entry that is free
@@ -60,7 +62,73 @@ type fragments struct {
 	sets uint64
 	key  hashKey
 	next uint32 // identification
+
+	unfinished unfinished
 }
+
+// unfinished counts the datagrams of the last fragmentLife of which fragments have passed and some are missing. A backend
+// keeps what has come of each in a memory that all share: when that is full, Linux drops the fragments of every sender for
+// 30 s. So a flood of first fragments would take fragmented datagrams from all. Beyond mostUnfinished a datagram is held
+// until all of it has come (see held.go), and what never does reaches no backend.
+type unfinished struct {
+	n    int
+	by   [unfinishedSteps]int32 // by the time when the first fragment came
+	step uint32                 // the present one
+}
+
+const (
+	unfinishedShift = 6 // a step is 64 ticks, 1.07 s
+	unfinishedSteps = 32
+
+	// mostUnfinished is of all loops together: a tenth of what fills the 4 MiB that Linux has for fragments by default.
+	mostUnfinished = 160
+)
+
+// advance forgets the datagrams whose time is over.
+func (u *unfinished) advance(now ticks) {
+	to := uint32(now) >> unfinishedShift
+	if to-u.step >= unfinishedSteps {
+		*u = unfinished{step: to}
+	}
+	for u.step != to {
+		u.step++
+		at := &u.by[u.step%unfinishedSteps]
+		u.n -= int(*at)
+		*at = 0
+	}
+}
+
+// add counts a datagram whose first fragment passes.
+func (u *unfinished) add(now ticks) {
+	u.advance(now)
+	u.by[u.step%unfinishedSteps]++
+	u.n++
+}
+
+// finish counts it no longer.
+func (u *unfinished) finish(e *datagram, now ticks) {
+	u.advance(now)
+	step := uint32(e.until-ticksIn(fragmentLife)) >> unfinishedShift
+	if at := &u.by[step%unfinishedSteps]; u.step-step < unfinishedSteps && *at > 0 {
+		*at--
+		u.n--
+	}
+}
+
+// arrived counts a fragment of a datagram that passes.
+func (f *fragments) arrived(e *datagram, h *fragmentHeader, now ticks) {
+	was := e.whole()
+	e.got += uint32(h.end - h.at)
+	if !h.more {
+		e.size = uint16(h.end)
+	}
+	if !was && e.whole() {
+		f.unfinished.finish(e, now)
+	}
+}
+
+// whole reports whether all of the datagram has come.
+func (e *datagram) whole() bool { return e.size != 0 && e.got >= uint32(e.size) }
 
 const fragmentWays = 8
 
@@ -183,6 +251,8 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return h.rejectDatagram(d, p)
 	case e != nil && e.rejected:
 		return packet.DropFragment
+	case f.at == 0 && e == nil && f.more && h.holdsUnfinished(&f):
+		return h.holdWhole(&f)
 	case f.at == 0:
 		verdict := h.firstFragment(d, p, &f, e)
 		h.firstCame(&f.key, h.declines(verdict))
@@ -193,17 +263,29 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		}
 		return packet.DropFragment // no other handler has taken it
 	case e == nil:
-		return h.hold(&f)
+		return h.holdWhole(&f)
 	case f.at < int(e.end): // also TCP at offset 8: a first fragment has the whole header
 		e.rejected = true
 		return packet.DropFragment
 	}
+	h.fragments.arrived(e, &f, h.now)
 	d.Proto = e.proto
 	var v view
 	v.read(d, p)
 	v.sport, v.dport = uint16(e.ports>>16), uint16(e.ports)
 	v.part, v.id, v.idAt = later, e.id, f.idAt
 	return h.route(&v)
+}
+
+// holdsUnfinished reports whether a datagram has to wait until all of it has come. The loop that is handed fragments by the
+// one where they meet lets them pass, for that has held them.
+func (h *Handler) holdsUnfinished(f *fragmentHeader) bool {
+	u := &h.fragments.unfinished
+	if u.n < max(mostUnfinished/h.loops, 1) || h.held.deciding || h.out == nil || h.meetingLoop(&f.key) != h.loop {
+		return false
+	}
+	u.advance(h.now)
+	return u.n >= max(mostUnfinished/h.loops, 1)
 }
 
 // firstFragment decides the first fragment of a datagram, which is e when it has come before, and
@@ -237,7 +319,11 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 	is.declined = h.declines(verdict)
 	switch {
 	case e == nil && (is.declined || !verdict.Dropped()):
+		is.got = uint32(f.end)
 		h.fragments.add(is, h.now)
+		if f.more && !is.declined {
+			h.fragments.unfinished.add(h.now)
+		}
 	case e != nil && e.declined && !is.declined && verdict.Dropped(): // no other handler has taken it
 		e.until = 0
 	case e != nil:

@@ -30,6 +30,8 @@ type heldFragment struct {
 	other bool  // it went to another handler of the loop
 	asked bool  // there are other handlers, so one of them may have the first when the time is over
 	at    int   // where the data begins in the datagram
+	end   int   // and where it ends
+	last  bool  // of the datagram
 	until ticks
 	next  int16 // slot of the next one of the bucket, or of the next free one; -1 is none
 }
@@ -72,11 +74,12 @@ func (f *heldFragments) bucket(k *fragmentKey) *heldBucket {
 }
 
 // push holds the packet d, for which there is a free slot.
-func (f *heldFragments) push(k *fragmentKey, at int, d []packet.Desc, until ticks, asked bool) {
+func (f *heldFragments) push(h *fragmentHeader, d []packet.Desc, until ticks, asked bool) {
+	k := &h.key
 	i := f.free
 	s := &f.slots[i]
 	f.free = s.next
-	*s = heldFragment{key: *k, n: uint8(len(d)), at: at, until: until, asked: asked, next: -1}
+	*s = heldFragment{key: *k, n: uint8(len(d)), at: h.at, end: h.end, last: !h.more, until: until, asked: asked, next: -1}
 	copy(s.d[:], d)
 	b := f.bucket(k)
 	if b.newest < 0 {
@@ -153,8 +156,45 @@ func (h *Handler) hold(f *fragmentHeader) packet.Verdict {
 		before, i := h.held.oldest(b)
 		h.endHeld(h.held.take(b, before, i))
 	}
-	h.held.push(&f.key, f.at, h.chain[:n], h.now+ticksIn(heldLife), h.offered == toFirst)
+	h.held.push(f, h.chain[:n], h.now+ticksIn(heldLife), h.offered == toFirst)
 	return packet.Hold
+}
+
+// whole returns the slot of the first fragment of a datagram of which all is held, -1 where some is missing. It follows the
+// fragments from the first on, in as many passes over the bucket as there are fragments.
+func (f *heldFragments) whole(k *fragmentKey) (first int16) {
+	first = -1
+	for at, found := 0, true; found; {
+		found = false
+		for i := f.bucket(k).oldest; i >= 0; i = f.slots[i].next {
+			s := &f.slots[i]
+			if s.key != *k || s.at > at || s.end <= at {
+				continue
+			}
+			if s.at == 0 && first < 0 {
+				first = i
+			}
+			if s.last {
+				return first
+			}
+			at, found = s.end, true
+		}
+	}
+	return -1
+}
+
+// holdWhole keeps a fragment, and lets the datagram go where all of it is held: Tick decides the first, and the others
+// follow it.
+func (h *Handler) holdWhole(f *fragmentHeader) packet.Verdict {
+	verdict := h.hold(f)
+	if verdict != packet.Hold {
+		return verdict
+	}
+	if first := h.held.whole(&f.key); first >= 0 {
+		h.held.slots[first].ready, h.held.ready = true, true
+		h.out.RequestTick()
+	}
+	return verdict
 }
 
 // endHeld drops a fragment that was held.
