@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -157,11 +158,11 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	for i, l := range d.node.Links() {
 		devices[i], names[i] = datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU}, l.Name
 	}
-	resolver, err := resolverOf(names)
+	resolver, learn, err := resolverOf(names)
 	if err != nil {
 		return err
 	}
-	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged}); err != nil {
+	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, Neighbor: learn}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
@@ -174,12 +175,16 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	return d.node.Add(d.service())
 }
 
-// resolverOf returns what finds the next hops over devices.
-func resolverOf(devices []string) (nexthop.Resolver, error) {
+// resolverOf returns what finds the next hops over devices, and what takes the neighbours that packets of the gateway name.
+func resolverOf(devices []string) (nexthop.Resolver, func(netip.Addr, nexthop.Hop), error) {
 	if len(devices) == 0 {
-		return noHops{}, nil
+		return noHops{}, nil, nil
 	}
-	return nexthop.NewKernel(devices)
+	k, err := nexthop.NewKernel(devices)
+	if err != nil {
+		return nil, nil, err
+	}
+	return k, k.Learn, nil
 }
 
 // service is the gateway as the node serves it.

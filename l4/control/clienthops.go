@@ -31,6 +31,7 @@ func (g *Gateway) ResolveClients(ctx context.Context, now func() clock.Time, on 
 		case <-g.clientsAsked:
 		}
 		for i, h := range g.handlers {
+			g.passSenders(h)
 			if buf = h.AskedClients(buf[:0]); len(buf) == 0 {
 				continue
 			}
@@ -52,4 +53,17 @@ type clientHop struct {
 	loop   int
 	client netip.Addr
 	hop    datapath.Hop
+}
+
+// passSenders passes on the senders of requests that a loop has answered.
+func (g *Gateway) passSenders(h *datapath.Handler) {
+	if g.opt.Neighbor == nil {
+		return
+	}
+	var list [32]datapath.Sender
+	for n := h.Senders(list[:]); n > 0; n = h.Senders(list[:]) {
+		for _, s := range list[:n] {
+			g.opt.Neighbor(s.Addr, nexthop.Hop{MAC: s.Hop.MAC, VLAN: s.Hop.VLAN, Dev: s.Hop.Dev, State: nexthop.Ready})
+		}
+	}
 }

@@ -39,6 +39,10 @@ type Options struct {
 	OnPeer       func(statesync.Event) // called when a stream to or from the other gateway comes up or goes down; may be nil
 	// Policy returns the number of an inspection policy by its name, for datapath.Service.Inspection; nil: nothing is inspected.
 	Policy func(name string) uint8
+	// Neighbor is called with the sender of each ARP request and neighbour solicitation that the loops have answered, which the
+	// kernel has not seen; nil: nobody wants them.
+	Neighbor func(netip.Addr, nexthop.Hop)
+
 	// HostAddrs are the addresses of a host of the same node that the configuration does not have; KernelAddrs reads those of
 	// the kernel, nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
 	HostAddrs   []netip.Prefix
@@ -142,6 +146,9 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	for i := range loops {
 		h := datapath.New(handlerOptions(c, i), &g.snap)
 		h.ResolveClients(g.askForClients)
+		if opt.Neighbor != nil {
+			h.ReportSenders(g.askForClients)
+		}
 		g.handlers = append(g.handlers, h)
 	}
 	datapath.Join(g.handlers)

@@ -34,6 +34,7 @@ type Handler struct {
 	survey     portSurvey
 	retirement retirement
 	clientHops clientHops
+	senders    senders
 	sync       syncState
 	newSYNs    newSYNs
 	kernel     kernelFlows

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -22,6 +24,8 @@ func (h *Handler) arp(d *packet.Desc, p []byte) packet.Verdict {
 	if !h.snap.local(addr4(target[:])) {
 		return packet.DropNoService
 	}
+	sender := req.Sender()
+	h.reportSender(d, p, addr4(sender[:]), req.SenderMAC())
 	mac := h.snap.Devices[d.Port].MAC
 	wire.Ethernet(p).SetDst(req.SenderMAC())
 	wire.Ethernet(p).SetSrc(mac)
@@ -67,7 +71,10 @@ func (h *Handler) nd(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropNoFrame
 	}
 	to, ok := ns.SourceMAC()
-	if !ok {
+	if ok {
+		src := req.Src()
+		h.reportSender(d, p, addr6(src[:]), to)
+	} else {
 		to = wire.Ethernet(p).Src()
 	}
 	if to.Multicast() { // the answer would be everybody's
@@ -84,4 +91,49 @@ func (h *Handler) nd(d *packet.Desc, p []byte) packet.Verdict {
 	wire.Ethernet(p).SetDst(to)
 	wire.Ethernet(p).SetSrc(mac)
 	return packet.Forward
+}
+
+// A request also says where its sender is: hosts enter that in their neighbour table (RFC 826, "Packet Reception"; RFC 4861
+// 7.2.3). The gateway's table is the kernel's, which does not see the requests for the gateway's addresses. So a loop leaves
+// the senders in a ring, and the control side corrects the kernel's entries by them.
+
+// Sender is the sender of a request for the link address of one of the gateway's addresses.
+type Sender struct {
+	Addr netip.Addr
+	Hop  Hop
+}
+
+// Senders are reported at a bounded rate: a host asks again while it gets no reply, and a flood must not keep the control
+// side busy.
+const (
+	senderRate  = 100 // a second
+	senderBurst = 64
+)
+
+// senders are what a loop has heard and the control side has not taken.
+type senders struct {
+	ring    *ring.SPSC[Sender]
+	wake    func()
+	limiter ip.RateLimiter
+}
+
+// ReportSenders makes the handler keep the senders of requests: wake is called by the loop when there are some. It is called
+// before the first packet.
+func (h *Handler) ReportSenders(wake func()) {
+	h.senders = senders{ring.NewSPSC[Sender](2 * senderBurst), wake, ip.NewRateLimiter(senderRate, senderBurst, 0)}
+}
+
+// Senders takes the senders of requests that the loop has reported. One goroutine at a time may call it.
+func (h *Handler) Senders(buf []Sender) int { return h.senders.ring.Pop(buf) }
+
+// reportSender keeps the sender of a request. One that has no address yet only checks that nobody has it (RFC 5227 2.1.1,
+// RFC 4862 5.4).
+func (h *Handler) reportSender(d *packet.Desc, p []byte, a addr, mac wire.MAC) {
+	if h.senders.wake == nil || h.snap.martian(a) || mac.Multicast() || !h.senders.limiter.Take(h.clock, 1) {
+		return
+	}
+	v := view{d: d, p: p}
+	if h.senders.ring.Push([]Sender{{a.Addr(), Hop{MAC: mac, VLAN: v.vlan(), Dev: d.Port, State: HopReady}}}) > 0 {
+		h.senders.wake()
+	}
 }

@@ -1,6 +1,7 @@
 package nexthop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,8 @@ type Kernel struct {
 	changed func(netip.Addr, Hop)
 	anew    bool // Watch was called since resolveAll last began
 
-	finds Finds
+	finds  Finds
+	learnt chan learnt
 
 	// These belong to resolveLoop.
 	reported   map[netip.Addr]Hop
@@ -72,7 +74,7 @@ func NewKernel(devices []string) (*Kernel, error) {
 	r := &Kernel{
 		devices: devices, known: make([]int, len(devices)), nl: nl, stop: stop,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), reported: map[netip.Addr]Hop{},
-		finds: Finds{Most: maxFinds},
+		finds: Finds{Most: maxFinds}, learnt: make(chan learnt, 128),
 	}
 	if err := r.subscribe(ctx); err != nil {
 		stop()
@@ -170,6 +172,7 @@ func (r *Kernel) resolveAll() bool {
 	r.anew = false
 	r.mu.Unlock()
 	view := r.look()
+	r.enterLearnt(&view)
 	reported, all := map[netip.Addr]Hop{}, !view.stale
 	for _, a := range addrs {
 		old, known := r.reported[a]
@@ -363,3 +366,42 @@ func KernelAddrs() (own, broadcasts map[netip.Addr]bool, err error) { return rtn
 
 // Broadcast returns the directed broadcast of an IPv4 network; false where it has none.
 func Broadcast(p netip.Prefix) (netip.Addr, bool) { return rtnl.Broadcast(p) }
+
+// learnt is a neighbour of which a packet has said where it is.
+type learnt struct {
+	addr netip.Addr
+	hop  Hop
+}
+
+// Learn corrects the kernel's entry of a neighbour by what a packet to this machine says that the kernel has not seen: an ARP
+// request or a neighbour solicitation. hop is ready. What the caller reports faster than it can be entered is forgotten.
+func (r *Kernel) Learn(a netip.Addr, hop Hop) {
+	select {
+	case r.learnt <- learnt{a, hop}:
+		r.notify()
+	default:
+	}
+}
+
+// enterLearnt enters what Learn was told since the last time. As the kernel does with requests, it changes entries that are
+// there, makes them stale, so that the kernel probes the new address before it trusts it, and leaves alone those that an
+// administrator has made (arp_process, ndisc_recv_ns).
+func (r *Kernel) enterLearnt(v *view) {
+	for {
+		select {
+		case l := <-r.learnt:
+			for index, on := range v.links {
+				n, ok := v.neighs[neighborKey{index, l.addr}]
+				if on != (link{l.hop.Dev, l.hop.VLAN}) || !ok || n.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0 || bytes.Equal(n.HardwareAddr, l.hop.MAC[:]) {
+					continue
+				}
+				n.HardwareAddr, n.State, n.Flags = net.HardwareAddr(l.hop.MAC[:]), netlink.NUD_STALE, 0
+				if r.nl.NeighSet(&n) == nil {
+					v.neighs[neighborKey{index, l.addr}] = n
+				}
+			}
+		default:
+			return
+		}
+	}
+}
