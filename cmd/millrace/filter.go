@@ -295,7 +295,7 @@ func newFilterDetach(c *console) *cobra.Command {
 		Use:   "detach OBJECT[/PROGRAM] --xdp|--tc INTERFACE",
 		Short: "Detach a program from an interface",
 		Long: `Take a program off an interface. The other programs there stay, and the program stays
-loaded.
+loaded. Of an object with several programs the one that is attached need not be named.
 
 --json prints one object: schema, interface, hook, mode and program.`,
 		Example: `  millrace filter detach drop --xdp eth0`,

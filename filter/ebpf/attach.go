@@ -1,8 +1,10 @@
 package ebpf
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
@@ -59,6 +61,32 @@ func (s *Store) attachment(ref string, kind Kind, ifname string) (o Object, p Pr
 	return o, p, i, err
 }
 
+// detachable is attachment for a program that is to be detached: of an object with several, the one that is attached to the
+// interface need not be named.
+func (s *Store) detachable(ref string, kind Kind, ifname string) (o Object, p Program, i iface, err error) {
+	o, p, i, err = s.attachment(ref, kind, ifname)
+	if err == nil || !errors.Is(err, ErrUsage) || strings.Contains(ref, "/") {
+		return o, p, i, err
+	}
+	at, lookErr := lookUp(ifname)
+	places, whereErr := s.where(o)
+	if lookErr != nil || whereErr != nil {
+		return o, p, i, errors.Join(err, lookErr, whereErr)
+	}
+	found := map[string]Program{}
+	for _, q := range places {
+		if q.iface.index == at.index && q.program.Kind == kind {
+			found[q.program.Name] = q.program
+		}
+	}
+	for _, one := range found {
+		if len(found) == 1 {
+			return o, one, at, nil
+		}
+	}
+	return o, p, i, err
+}
+
 // AttachXDP attaches a program, "OBJECT" or "OBJECT/PROGRAM", to the XDP hook of an interface, beside those that are there.
 func (s *Store) AttachXDP(ref, ifname string, opts XDPOptions) error {
 	end, err := s.begin()
@@ -100,7 +128,7 @@ func (s *Store) DetachXDP(ref, ifname string) error {
 		return err
 	}
 	defer end()
-	o, p, i, err := s.attachment(ref, KindXDP, ifname)
+	o, p, i, err := s.detachable(ref, KindXDP, ifname)
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,34 @@ func TestTCProgramsAtTCXAndClsact(t *testing.T) {
 	}
 }
 
+// Of an object with several programs, the one that is attached need not be named to detach it.
+func TestDetachNamesTheProgramThatIsAttached(t *testing.T) {
+	w := newWorld(t)
+	w.load("count.o", "")
+	attach := func(prog string) {
+		w.do(func() error {
+			_, err := w.store.AttachTC("count/"+prog, "eth0", TCOptions{})
+			return err
+		})
+	}
+	detach := func() error {
+		return w.near.Do(func() error { return w.store.DetachTC("count", "eth0", AnyDirection) })
+	}
+	if err := detach(); !errors.Is(err, ErrUsage) {
+		t.Errorf("none is attached: %v", err)
+	}
+	attach("count_in")
+	w.ok(detach())
+	if left := w.chain("tc-ingress"); len(left) > 0 {
+		t.Errorf("left after detach: %v", left)
+	}
+	attach("count_in")
+	attach("count_out")
+	if err := detach(); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "count/count_out") {
+		t.Errorf("two are attached: %v", err)
+	}
+}
+
 // A program that drops is replaced by itself while frames come: one that met no program would pass.
 func TestReplaceLeavesNoGap(t *testing.T) {
 	w := newWorld(t)

@@ -200,7 +200,7 @@ func (s *Store) DetachTC(ref, ifname string, d Direction) error {
 		return err
 	}
 	defer end()
-	o, p, i, err := s.attachment(ref, KindTC, ifname)
+	o, p, i, err := s.detachable(ref, KindTC, ifname)
 	if err != nil {
 		return err
 	}

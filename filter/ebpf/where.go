@@ -42,7 +42,7 @@ func (s *Store) where(o Object) (list []place, err error) {
 		if at.Elsewhere {
 			return nil, fmt.Errorf("%s/%s: %w", o.Name, p.Name, ErrElsewhere)
 		}
-		list = append(list, place{program: p, xdp: &at, what: "xdp of " + nameOf(at.Ifindex)})
+		list = append(list, place{program: p, xdp: &at, iface: iface{index: at.Ifindex}, what: "xdp of " + nameOf(at.Ifindex)})
 	}
 	tcx, err := s.whereTCX(o, byID)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Store) whereTCX(o Object, byID map[uint32]Program) (list []place, err e
 		}
 		p, ours := byID[uint32(info.Program)]
 		if x := info.TCX(); ours && x != nil && x.Ifindex != 0 {
-			list = append(list, place{program: p, pin: path, what: fmt.Sprintf("tcx of interface %d", x.Ifindex)})
+			list = append(list, place{program: p, pin: path, iface: iface{index: int(x.Ifindex)}, what: fmt.Sprintf("tcx of interface %d", x.Ifindex)})
 		}
 	}
 	return list, err

@@ -2,11 +2,14 @@ package inspection
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/logqueue"
 )
@@ -35,7 +38,14 @@ func openFile(path string) (io.WriteCloser, error) {
 	if path == "-" {
 		return kept{os.Stdout}, nil
 	}
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0o640) // a pipe without a reader would wait for one
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return nil, fmt.Errorf("%s is a pipe that nothing reads: start its reader first: %w", path, err)
+	case err != nil:
+		return nil, err
+	}
+	return f, nil
 }
 
 // openLines is openFile for a file of lines, which stay whole on a full disk.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/capture"
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l4/datapath"
@@ -368,5 +370,25 @@ func TestBitsOutliveAReload(t *testing.T) {
 	}
 	if err := i.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pipe without a reader fails the start with the remedy: it does not wait for one.
+func TestPipesWithoutAReaderAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.rules"), evilRule)
+	write(t, filepath.Join(dir, "a.access"), "drop from 192.0.2.9\n")
+	for _, name := range []string{"alerts.json", "p.pcapng"} {
+		path := filepath.Join(dir, name)
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		i, err := Open(parsed(t, dir, "alerts.json"), Options{Wall: func(clock.Time) time.Time { return time.Unix(1, 0) }})
+		if err == nil || !strings.Contains(err.Error(), "start its reader first") {
+			t.Errorf("%s: %v, %v", name, i, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
