@@ -63,6 +63,10 @@ func (c OpenConfig) Open() (*socket.Stack, error) {
 			return nil, fmt.Errorf("millrace: the kernel has the address %s itself; give the stack another one", p.Addr())
 		}
 	}
+	if c.Node.Devices[0].Ring == 0 {
+		c.Node.Devices = slices.Clone(c.Node.Devices)
+		c.Node.Devices[0].Ring = node.StackRing
+	}
 	c.Node.Ops |= gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash // the hash names the loop of a flow
 	n, err := node.Open(c.Node)
 	if err != nil {

@@ -127,6 +127,7 @@ func countQueues(devices []string, count func(device string) (int, error)) (leas
 // with the kernel when it opens (XDP_UMEM_REG). It makes the memory of all loops and
 // opens the interfaces, which steer nothing yet.
 func (n *Node) openDevices() (err error) {
+	n.fitRings(availableMemory())
 	devices := make([]device.Config, len(n.cfg.Devices))
 	for i, dev := range n.cfg.Devices {
 		devices[i] = device.Config{Name: dev.Name, Ring: dev.Ring}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -56,7 +55,7 @@ func (n *Node) watchLosses(now time.Time) {
 // missedRemedy is the remedy for a device whose ring is too short.
 func (n *Node) missedRemedy(i int) string {
 	const cores = "give the loop a core of its own (cpus), or the device more queues"
-	size := cmp.Or(n.cfg.Devices[i].Ring, device.DefaultRing)
+	size := n.ring(i)
 	switch {
 	case n.devices[i].Driver == device.TAP:
 		return fmt.Sprintf("ip link set %s txqueuelen N, or %s", n.cfg.Devices[i].Name, cores)

@@ -34,6 +34,7 @@ type active struct {
 	previous   uint32 // writer in the Mux's list, and the one behind
 	following  uint32
 	woken      bool      // by wakeWriters: the next Write goes before the writers in the list
+	ringShare  uint16    // the part of promised that the devices' rings may have to hold, in ringUnit: of ringPromises.sum
 	promised   uint32    // memory that the announced window promises, bytes: part of Pool.Promised
 	lastAcked  uint32    // RCV.NXT in the last segment sent
 	partialEnd uint32    // behind the last segment that was not full (Minshall's snd_sml)

@@ -80,6 +80,57 @@ func (m *Mux) unpromised() int64 {
 	return max(m.buffers.Budget/promisePart-m.buffers.Promised, 0)
 }
 
+// ringPromises bounds what the peers may send at once by what the rings of the devices hold while the loop waits for a core:
+// what comes beyond is lost, whole flights of hundreds of senders, who then wait for their timeouts. Only what a peer may send
+// within ringStall counts. Windows of long paths hold what is under way there, which comes to no ring at once.
+type ringPromises struct {
+	limit int64 // bytes; 0: none
+	sum   int64 // shares of all connections, in ringUnit
+}
+
+// ringStall is how long a loop may wait for a core, or be busy with other packets, before its rings are emptied again.
+const ringStall = 10 * time.Millisecond
+
+// ringPart is the part of the rings that windows may fill: the rest is for the ACKs of what is sent meanwhile.
+const ringPart = 2
+
+// left returns how many bytes windows may still promise on short paths.
+func (r *ringPromises) left() int64 {
+	if r.limit == 0 {
+		return math.MaxInt64
+	}
+	return max(r.limit/ringPart-r.sum*ringUnit, 0)
+}
+
+// floor bounds a floor of receive buffers by an equal part of the rings for each of n connections.
+func (r *ringPromises) floor(floor int64, n int) int64 {
+	if r.limit == 0 {
+		return floor
+	}
+	return min(floor, max(r.limit/ringPart/int64(n+1), minReceiveFloor))
+}
+
+// ringUnit is what shares of the rings count in, bytes: a share of up to 16 MiB has 16 bits.
+const ringUnit = 256
+
+// ringShareOf returns the part of a window of n bytes that may come within ringStall, in ringUnit.
+func (c *Conn) ringShareOf(n uint32) uint16 {
+	share := uint64(n)
+	if rtt := c.receiveRTT(); rtt > ringStall {
+		share = share * uint64(ringStall) / uint64(rtt)
+	}
+	return uint16(min(share/ringUnit, math.MaxUint16))
+}
+
+// unpromised returns what the window of c may still promise, bytes: by memory, and by the rings for a path of its length.
+func (c *Conn) unpromised() int64 {
+	n, left := c.m.unpromised(), c.m.rxRings.left()
+	if rtt := c.receiveRTT(); rtt > ringStall && left < n {
+		left = int64(min(float64(left)*float64(rtt)/float64(ringStall), float64(n)))
+	}
+	return min(n, left)
+}
+
 // baseReceive is the first receive buffer of a connection with these options while there is
 // enough to promise, bytes.
 func (m *Mux) baseReceive(o *Options) uint32 {
@@ -95,7 +146,7 @@ func (m *Mux) initialReceive(o *Options) uint32 {
 	if o.ReceiveBuffer > 0 {
 		return base
 	}
-	return uint32(min(int64(base), max(m.unpromised()/initialParts, m.receiveFloor())))
+	return uint32(min(int64(base), max(min(m.unpromised(), m.rxRings.left())/initialParts, m.receiveFloor())))
 }
 
 // promisesShort reports whether a new connection gets less than it would alone.
@@ -105,7 +156,7 @@ func (m *Mux) promisesShort(o *Options) bool { return m.initialReceive(o) < m.ba
 // free, since the promises that others have do not matter while no peer fills them.
 func (m *Mux) receiveFloor() int64 {
 	free := m.buffers.Budget - m.buffers.Used()
-	return max(min(free/receiveFloors, maxReceiveFloor), minReceiveFloor)
+	return m.rxRings.floor(max(min(free/receiveFloors, maxReceiveFloor), minReceiveFloor), m.slab.live)
 }
 
 // receiveLimit is the receive buffer, bytes: rcvLimit, and less where promises are short.
@@ -113,7 +164,7 @@ func (m *Mux) receiveFloor() int64 {
 // data arrives. Two segments remain, or silly window avoidance would have the peer wait for
 // a timer.
 func (c *Conn) receiveLimit() uint32 {
-	if int64(c.rcvLimit)*growthParts <= c.m.unpromised() {
+	if int64(c.rcvLimit)*growthParts <= min(c.m.unpromised(), c.m.rxRings.left()) {
 		return c.rcvLimit
 	}
 	return c.shortReceiveLimit()
@@ -125,7 +176,7 @@ func (c *Conn) shortReceiveLimit() uint32 {
 	if c.opt.ReceiveBuffer > 0 && !m.buffers.Tight() {
 		return c.rcvLimit
 	}
-	limit := max(m.unpromised()/growthParts, m.receiveFloor(), 2*int64(c.fullSegmentIn()))
+	limit := max(c.unpromised()/growthParts, m.receiveFloor(), 2*int64(c.fullSegmentIn()))
 	// Memory comes in powers of two: more than one would promise the next.
 	return min(c.rcvLimit, 1<<(bits.Len32(uint32(limit))-1))
 }
@@ -138,7 +189,7 @@ func (c *Conn) growReceive(want uint64) {
 		return
 	}
 	most := min(maxReceiveBuffer, m.buffers.Budget/8)
-	target := min(int64(want), most, int64(c.rcvLimit)+m.unpromised()/growthParts)
+	target := min(int64(want), most, int64(c.rcvLimit)+c.unpromised()/growthParts)
 	c.rcvLimit = max(c.rcvLimit, uint32(target))
 }
 
@@ -159,14 +210,17 @@ func (c *Conn) changePromise() {
 	} else if c.state != StateClosed && !c.has(flagPeerFIN) && !c.has(flagReadShutdown|flagOrphaned) {
 		n = uint32(buffer.RingSize(int(c.rcvAdv - c.readNext())))
 	}
+	share := c.ringShareOf(n)
 	c.m.buffers.Promised += int64(n) - int64(c.promised)
-	c.promised = n
+	c.m.rxRings.sum += int64(share) - int64(c.ringShare)
+	c.promised, c.ringShare = n, share
 }
 
 // unpromise ends the promise of a connection that is closed or compacted.
 func (c *Conn) unpromise() {
 	c.m.buffers.Promised -= int64(c.promised)
-	c.promised = 0
+	c.m.rxRings.sum -= int64(c.ringShare)
+	c.promised, c.ringShare = 0, 0
 }
 
 // reserve makes room in the ring for [left, right) and returns the right edge of what there

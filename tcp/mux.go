@@ -20,6 +20,7 @@ type Config struct {
 	Seed   uint64     // of random numbers that need not be secret
 
 	Budget      int64         // memory of all buffers, bytes; 0 is 64 MiB
+	ReceiveRing int64         // bytes of full segments that the devices hold for this loop; 0: no limit. See ringPromises
 	MaxConns    int           // 0 is 1<<20
 	MaxHalfOpen int           // records in the SYN queue; 0 is 65 536, less than 0 none; SYN cookies serve what exceeds three quarters of it
 	MaxTimeWait int           // TIME-WAIT records; 0 is 65 536; the oldest makes room
@@ -57,6 +58,7 @@ type Mux struct {
 	passive passive
 
 	buffers     buffer.Pool
+	rxRings     ringPromises
 	writers     writerList // that wait for memory
 	refused     []uint32   // connections that refused data in order, oldest first
 	placed      placements
@@ -95,6 +97,7 @@ func NewMux(cfg Config) *Mux {
 	m.initPassive()
 	m.slab.free = noConn
 	m.buffers.Budget = cfg.Budget
+	m.rxRings.limit = cfg.ReceiveRing
 	m.wheel = clock.NewWheel(0, tick, cfg.Now)
 	m.fire = m.expire
 	m.table.init(m.passive.secrets.table)
@@ -231,6 +234,9 @@ func (m *Mux) unblock() {
 	}
 	m.blocked = m.blocked[:0]
 }
+
+// Len returns the number of connections, idle ones included. Half-open ones and those in TIME-WAIT are records, and none.
+func (m *Mux) Len() int { return m.slab.live }
 
 // Each calls f for every connection that is not closed.
 func (m *Mux) Each(f func(*Conn)) {

@@ -262,6 +262,39 @@ func TestCloseSendsWhatTxTook(t *testing.T) {
 	}
 }
 
+// A queue holds as many frames as its depth asks for, once those beyond it have been used, and all of them again.
+func TestDepthBoundsWhatTheKernelHolds(t *testing.T) {
+	w := newNetwork(t, 1, 1500).silencePeer(t)
+	r := w.open(t, Config{All: true, RxFrames: 256})
+	q := r.Queues[0]
+	b := packet.NewBatch(r.arena.View(), 64)
+	use := func(packets int) {
+		for range packets {
+			whole := *q.fill.addr(q.fill.head - uint32(q.rxHeld.n))
+			forge(&q.rx, func(i uint32) { *q.rx.desc(i) = unix.XDPDesc{Addr: whole, Len: 60} })
+			if n, err := r.poll(0, b); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+			r.pools[0].PutBatch(b)
+		}
+	}
+	use(1)
+	if q.rxHeld.n < 256-refillBatch || q.Info().RxRing != 256 {
+		t.Errorf("%d frames at first, a ring of %d", q.rxHeld.n, q.Info().RxRing)
+	}
+	q.Info().RxDepth.Set(128)
+	use(300)
+	if q.rxHeld.n > 128 || q.rxHeld.n < 128-refillBatch {
+		t.Errorf("%d frames with a depth of 128", q.rxHeld.n)
+	}
+	q.Info().RxDepth.Set(512)
+	use(1)
+	if q.rxHeld.n < 256-refillBatch {
+		t.Errorf("%d frames with a depth beyond the ring", q.rxHeld.n)
+	}
+	r.audit(t)
+}
+
 // TestKernelAddressesAreChecked plays a kernel that returns addresses that it does not hold.
 func TestKernelAddressesAreChecked(t *testing.T) {
 	w := newNetwork(t, 1, 1500).silencePeer(t)

@@ -185,7 +185,7 @@ func (d *Device) describe(q *Queue) pmd.Info {
 		fmt.Sprintf("%d-byte frames in %s pages", q.frame, d.cfg.arena().Pages()))
 	return pmd.Info{
 		Driver: "afxdp", Device: d.iface.name, Queue: q.id, MTU: d.iface.mtu, MAC: d.iface.mac,
-		Caps: caps, FD: q.fd, Negotiated: strings.Join(words, ", "),
+		Caps: caps, FD: q.fd, Negotiated: strings.Join(words, ", "), RxRing: min(d.cfg.Rings.Rx, d.cfg.rxFrames(q.pool)),
 	}
 }
 

@@ -27,6 +27,8 @@ type Queue struct {
 	frame     uint32      // bytes of a frame
 	maxPacket uint32      // bytes of a packet that the device takes
 	rxTarget  int         // frames that rxHeld shall hold
+	rxMost    int         // the most that it may: rxTarget follows depth
+	depth     pmd.RxDepth
 
 	// dev is never used: it keeps the program attached while the queue is in use. A bpf_link that the garbage collector
 	// finds unreachable is closed, and the interface would then go silent without an error.
@@ -67,7 +69,7 @@ func newQueue(cfg *Config, s *socket, id int, pool *ring.Pool) *Queue {
 		socket: *s, id: id, pool: pool, arena: a,
 		rxHeld: newFrameSet(a), txHeld: newFrameSet(a),
 		frame:    uint32(a.FrameSize()),
-		rxTarget: cfg.rxFrames(pool),
+		rxTarget: cfg.rxFrames(pool), rxMost: cfg.rxFrames(pool),
 	}
 }
 
@@ -81,7 +83,7 @@ func (q *Queue) Info() pmd.Info {
 	}
 	k, s := &q.finalStats, &q.stat
 	info := q.info
-	info.FD = q.fd
+	info.FD, info.RxDepth = q.fd, &q.depth
 	info.Stats = pmd.Stats{
 		RxPackets: s.rxPackets.Load(),
 		RxBytes:   s.rxBytes.Load(),

@@ -33,6 +33,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 			q.kick()
 		}
 	}
+	q.rxTarget = q.depth.Packets(q.rxMost)
 	q.refill() // before the next packets are taken: see refill
 	room := b.Room()
 	n := q.rx.ready(uint32(room))

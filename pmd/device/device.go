@@ -241,6 +241,11 @@ const (
 	MaxRing     = 32768
 )
 
+// StackRing is the default of devices whose packets end at this host: hundreds of senders that start at once fill
+// DefaultRing while the loop waits for a core, and each then waits for its timeout. With few connections the host leaves most
+// of it unused (pmd.RxDepth).
+const StackRing = 32768
+
 // txRing is the number of packets of a queue that may wait for the device. It does not follow Config.Ring: a loop that
 // waits for a core sends nothing meanwhile, and what waits here only delays what comes behind it.
 const txRing = 2048

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"math/bits"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/ip"
@@ -42,6 +44,7 @@ type Host struct {
 	changed       func(now clock.Time, c ip.Change)
 	pending       []command // for other loops, whose queues were full
 	user          func(now clock.Time) clock.Time
+	depth         int // of the receive rings, as asked for last
 
 	// For received packets.
 	gro      gro
@@ -105,9 +108,24 @@ func (h *Host) build(cfg *Config) {
 	n.Follower, n.ID, n.Changed, n.Error = h.self > 0, uint32(h.self), h.onChange, h.onICMP
 	h.IP = ip.New(n)
 	t.Now, t.Seed, t.Secret, t.Output, t.Owns = now, seed, cfg.Secret, tcpOutput{h}, owns
+	if t.ReceiveRing == 0 {
+		t.ReceiveRing = h.receiveRing(cfg.Links)
+	}
 	h.TCP = tcp.NewMux(t)
 	u.Seed, u.Output, u.Groups, u.Owns = seed, udpOutput{h}, udpGroups{h}, owns
 	h.UDP = udp.NewMux(u)
+}
+
+// receiveRing returns how many bytes of full segments wait in the rings of the devices at most; 0 where a driver does not know.
+func (h *Host) receiveRing(links []ip.Link) (n int64) {
+	for i, drv := range h.loop.Devices() {
+		packets := drv.Info().RxRing
+		if packets == 0 {
+			return 0
+		}
+		n += int64(packets) * int64(links[i].MTU-wire.IPv4Len-wire.TCPLen)
+	}
+	return n
 }
 
 // Enter makes the calling goroutine the holder of the loop until Exit, and returns the time. A holder must
@@ -155,6 +173,7 @@ func (h *Host) Index() int { return h.self }
 // Tick implements stack.Handler: timers, output, and then events for owners of sockets. Commands that found a queue full
 // are tried again in every iteration. It returns the time of the next timer.
 func (h *Host) Tick(now clock.Time) clock.Time {
+	h.setDepth()
 	next := h.IP.Poll(now)
 	next = min(next, h.TCP.Poll(now))
 	next = min(next, h.UDP.Poll(now))
@@ -166,6 +185,37 @@ func (h *Host) Tick(now clock.Time) clock.Time {
 		next = min(next, h.tickUser(now))
 	}
 	return next
+}
+
+// Receive rings are as deep as the connections need: each may bring an initial window, ten segments, and as many ACKs of what
+// is sent to it, before the loop gets a core. A few connections have windows that TCP bounds (tcp.Config.ReceiveRing).
+const (
+	leastDepth    = 2048 // packets
+	depthPerConn  = 32
+	depthMostConn = 1 << 20 // connections that count, so that the product stays an int32
+)
+
+// setDepth asks the drivers for the depth. It changes by powers of two, so rarely.
+func (h *Host) setDepth() {
+	depth := depthOf(h.TCP.Len(), h.depth)
+	if depth == h.depth {
+		return
+	}
+	h.depth = depth
+	for _, drv := range h.loop.Devices() {
+		if d := drv.Info().RxDepth; d != nil {
+			d.Set(h.depth)
+		}
+	}
+}
+
+// depthOf returns the depth for so many connections where it was so many packets.
+func depthOf(conns, was int) int {
+	n := leastDepth + depthPerConn*min(conns, depthMostConn)
+	if n <= was && n >= was/2 {
+		return was
+	}
+	return 1 << bits.Len(uint(n-1))
 }
 
 // SetTick makes each Tick call f last, when the layers have reported their events: what f causes leaves with the same

@@ -91,7 +91,7 @@ func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, 
 		if v.Queues != c.Devices[0].Queues {
 			fail(n, "a loop serves one queue of each device", "%s has %d queues, and %s has %d", v.Name, v.Queues, c.Devices[0].Name, c.Devices[0].Queues)
 		}
-		if v.Driver == string(device.TAP) && v.Ring != device.DefaultRing {
+		if v.Driver == string(device.TAP) && v.Ring != device.StackRing {
 			fail(n, "`ip link set DEV txqueuelen N` sets it", "%s has ring %d, but packets of a tap device wait in the kernel", v.Name, v.Ring)
 		}
 		if v.Take == TakeAddresses && (v.DHCP || v.SLAAC) {

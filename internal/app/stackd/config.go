@@ -46,7 +46,7 @@ type Device struct {
 	Driver    string         // key "driver": "auto" (default), "afxdp", "afpacket" or "tap"
 	Mode      string         // key "mode", AF_XDP only: "auto" (default), "native" or "generic"
 	Queues    int            // key "queues", the same on all devices: a loop for each; default 1
-	Ring      int            // key "ring": packets of a queue that may wait for its loop, a power of two; default device.DefaultRing
+	Ring      int            // key "ring": packets of a queue that may wait for its loop, a power of two; default device.StackRing
 	Take      Take           // key "take", default TakeAuto
 	Addresses []netip.Prefix // key "addresses": with the length of the network's prefix
 	DHCP      bool           // key "dhcp": ask for an IPv4 address; wants TakeAll
@@ -121,7 +121,7 @@ func New() *Config {
 
 // NewDevice returns a device with its defaults.
 func NewDevice(name string) Device {
-	return Device{Name: name, Driver: "auto", Mode: "auto", Queues: 1, Ring: device.DefaultRing, Take: TakeAuto}
+	return Device{Name: name, Driver: "auto", Mode: "auto", Queues: 1, Ring: device.StackRing, Take: TakeAuto}
 }
 
 // AllServices returns every service at its customary port.

@@ -27,6 +27,18 @@ func TestCrowdBeyondTheBudget(t *testing.T) {
 	}
 }
 
+// TestCrowdFillsNoRing has hundreds of clients that start at once and send both ways: the rings hold what comes while the loop
+// waits for a core.
+func TestCrowdFillsNoRing(t *testing.T) {
+	s := newSite(t, "rings", siteConfig{})
+	s.crowd(600, 128<<10)
+	d := s.d.Stats().Devices[0]
+	t.Logf("%d packets, %d missed", d.RxPackets, d.RxMissed)
+	if d.RxMissed > d.RxPackets/1000 {
+		t.Errorf("%d packets of %d came to a full ring", d.RxMissed, d.RxPackets)
+	}
+}
+
 // crowd has n clients of the Linux host echo size bytes each, all at once.
 func (s *site) crowd(n, size int) {
 	s.t.Helper()
