@@ -117,6 +117,11 @@ func (r *memRig) nothingLeft(clients ...*memtransport.Peer) {
 	if s := w.Stats(); s.Active != 0 || s.Open != 0 || len(w.fronts) != 0 {
 		r.t.Errorf("%d exchanges and %d connections of clients are left", s.Active, s.Open)
 	}
+	for x := w.exchanges; x != nil; x = x.next {
+		if x.phase != done {
+			r.t.Errorf("an exchange was given back in phase %s", x.phase)
+		}
+	}
 	if w.misfits != 0 {
 		r.t.Errorf("%d events did not fit the phase of their exchange", w.misfits)
 	}

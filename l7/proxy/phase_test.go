@@ -1,8 +1,13 @@
 package proxy
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/semantics"
 )
 
 // phaseTable has a line for each phase and a column for each event. A dot is a pair that does not occur.
@@ -54,6 +59,44 @@ func TestPhasesOfHeaders(t *testing.T) {
 		connected := strings.Contains(" sending awaiting responding draining tunnel ", " "+p.String()+" ")
 		if p.answered() != answered || p.connected() != connected {
 			t.Errorf("%s: answered %v, connected %v", p, p.answered(), p.connected())
+		}
+	}
+}
+
+// sink is a stream that takes everything.
+type sink struct{ events []string }
+
+func (s *sink) Head(m *semantics.Message, e side.Ending) error {
+	s.events = append(s.events, fmt.Sprint("head ", m.Status, " ", e))
+	return nil
+}
+func (s *sink) Write(p []byte) int    { return len(p) }
+func (s *sink) End([]semantics.Field) { s.events = append(s.events, "end") }
+func (s *sink) Pause(bool)            {}
+func (s *sink) Cancel(bool)           { s.events = append(s.events, "cancel") }
+func (s *sink) Release()              { s.events = append(s.events, "release") }
+
+// A response that is complete with its header stays so when its connection fails before the event of its end: the client keeps it.
+func TestACompleteResponseOutlivesItsConnection(t *testing.T) {
+	for _, ending := range []side.Ending{side.EndsNow, side.EndsLater} {
+		r := newMemRig(t, nil)
+		w := r.worker
+		front, back := &sink{}, &sink{}
+		x := w.newExchange(&clientInfo{at: &listening{w: w, current: &Listener{}}}, &side.Event{
+			Stream: front, Ending: side.EndsNow, Message: &semantics.Message{Method: "GET"},
+		})
+		x.rule, x.pooled = r.rule, r.to
+		s := newServer(w, backsKey{pool: r.to})
+		x.on(begun)
+		x.opened(s, back, side.Caps{})
+		x.responseHead(&semantics.Message{Status: 204, ContentLength: -1}, ending)
+		want := map[side.Ending]phase{side.EndsNow: draining, side.EndsLater: responding}[ending]
+		if x.phase != want {
+			t.Errorf("ending %d: phase %s, want %s", ending, x.phase, want)
+		}
+		x.backFailed(side.ErrTerminated)
+		if canceled := slices.Contains(front.events, "cancel"); canceled != (ending == side.EndsLater) || x.phase != done || w.misfits != 0 {
+			t.Errorf("ending %d: %v, phase %s", ending, front.events, x.phase)
 		}
 	}
 }
