@@ -12,7 +12,7 @@ import (
 
 // Back is a connection to a backend with HTTP/1.1.
 type Back struct {
-	conn1
+	conn
 	before uint64 // what its link had written when the request began
 	Broken bool   // it cannot carry another request
 	heard  bool   // a byte of the response has come
@@ -20,7 +20,7 @@ type Back struct {
 
 // NewBack has HTTP/1.1 on a link that has been established.
 func NewBack(l *link.Link, owner side.Owner) *Back {
-	s := &Back{conn1: conn1{L: l, m: http1.NewMachine(http1.RoleClient, http1.Options{}), owner: owner}}
+	s := &Back{conn: conn{L: l, m: http1.NewMachine(http1.RoleClient, http1.Options{}), owner: owner}}
 	s.ev.Stream = s
 	l.Session = s
 	return s
@@ -33,6 +33,7 @@ func (s *Back) Begin(user any, _ bool) (side.Stream, side.Caps, error) {
 	return s, side.Caps{Direct: s}, nil
 }
 
+// Input implements link.Session.
 func (s *Back) Input(p []byte, fin bool) (taken int) {
 	if s.User == nil { // idle: a response without a request, or the end of the connection (RFC 9112 9.5)
 		s.emit(side.Useless)
@@ -101,10 +102,10 @@ func (s *Back) wrong(cut bool) {
 	}
 }
 
-// fail is that of conn1.
+// fail is that of conn.
 func (s *Back) fail(err error) {
 	s.ev.Started = s.heard
-	s.conn1.fail(err)
+	s.conn.fail(err)
 }
 
 // Head implements Stream.
@@ -163,6 +164,7 @@ func (s *Back) Close() {
 	s.L.Close()
 }
 
+// Expired implements link.Session.
 func (s *Back) Expired(bool) {
 	if s.User == nil {
 		s.emit(side.Useless) // idle for too long
@@ -172,6 +174,7 @@ func (s *Back) Expired(bool) {
 	s.fail(side.ErrTimeout)
 }
 
+// Failed implements link.Session.
 func (s *Back) Failed(err error) {
 	s.emit(side.Closed)
 	s.Broken = true

@@ -7,35 +7,35 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// conn1 is what both ends of HTTP/1.1 share: a connection that is one stream after the other.
-type conn1 struct {
+// conn is what both ends of HTTP/1.1 share: a connection that is one stream after the other.
+type conn struct {
 	L     *link.Link
 	m     *http1.Machine
 	owner side.Owner
 	User  any // of the stream, nil without one
 	ev    side.Event
-	state state1
+	state responseState
 	// tunnel is whether the connection carries another protocol. The machine forgets it at the end of the input.
 	tunnel bool
 }
 
-// state1 is how far the response is.
-type state1 uint8
+// responseState is how far the response is.
+type responseState uint8
 
 const (
-	noResponse    state1 = iota
-	responseBegun        // the header has passed
-	responseEnded        // all of it has
+	noResponse    responseState = iota
+	responseBegun               // the header has passed
+	responseEnded               // all of it has
 )
 
 // emit reports an event of the stream.
-func (c *conn1) emit(k side.Kind) {
+func (c *conn) emit(k side.Kind) {
 	c.ev.Kind, c.ev.User = k, &c.User
 	c.owner.Handle(&c.ev)
 }
 
 // fail reports that the stream has ended by an error.
-func (c *conn1) fail(err error) {
+func (c *conn) fail(err error) {
 	if c.User != nil {
 		c.ev.Err = err
 		c.emit(side.Failed)
@@ -43,16 +43,16 @@ func (c *conn1) fail(err error) {
 }
 
 // data reports content.
-func (c *conn1) data(p []byte) {
+func (c *conn) data(p []byte) {
 	c.ev.Payload, c.ev.Left = p, c.m.Left()
 	c.emit(side.Data)
 }
 
 // Plain implements Direct.
-func (c *conn1) Plain() (*link.Link, *http1.Machine) { return c.L, c.m }
+func (c *conn) Plain() (*link.Link, *http1.Machine) { return c.L, c.m }
 
 // Write implements Stream: content, or bytes of the protocol that a tunnel carries.
-func (c *conn1) Write(p []byte) int {
+func (c *conn) Write(p []byte) int {
 	l := c.L
 	if !l.Accepts() {
 		return 0
@@ -73,7 +73,7 @@ func (c *conn1) Write(p []byte) int {
 }
 
 // finish ends the message that is sent, and returns an error where its length is wrong.
-func (c *conn1) finish(trailers []semantics.Field) (err error) {
+func (c *conn) finish(trailers []semantics.Field) (err error) {
 	if c.tunnel {
 		c.L.CloseWrite()
 		return nil
@@ -84,7 +84,7 @@ func (c *conn1) finish(trailers []semantics.Field) (err error) {
 }
 
 // Pause implements Stream.
-func (c *conn1) Pause(on bool) {
+func (c *conn) Pause(on bool) {
 	if on {
 		c.L.Pause()
 		return
@@ -93,13 +93,14 @@ func (c *conn1) Pause(on bool) {
 }
 
 // detach ends the stream, and reports whether the loop holds content of its input, which must not get into another message.
-func (c *conn1) detach() (stuck bool) {
+func (c *conn) detach() (stuck bool) {
 	stuck = c.L.Bypass != nil && c.L.Moves == link.Holding
 	c.User, c.L.Bypass = nil, nil
 	return stuck
 }
 
-func (c *conn1) Writable() {
+// Writable implements link.Session.
+func (c *conn) Writable() {
 	if c.User != nil {
 		c.emit(side.Writable)
 	}

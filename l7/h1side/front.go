@@ -13,26 +13,26 @@ import (
 
 // Front is a client's connection with HTTP/1.1.
 type Front struct {
-	conn1
+	conn
 	conf    *side.Conf
-	Request request1
+	Request requestState
 	old     bool // the request has HTTP/1.0
 	expect  bool // the client waits for 100 (Continue)
 	leaving bool // no request follows the one in progress
 	dropped int  // bytes of a request that was answered
 }
 
-// request1 is how far the request is.
-type request1 uint8
+// requestState is how far the request is.
+type requestState uint8
 
 const (
-	rested    request1 = iota // there is none
-	idle1                     // as rested, but the buffers of the machine have not been given back
-	heading                   // its header arrives
-	receiving                 // its content arrives
-	bodiless                  // it has none: its end follows
-	arrived                   // it is complete
-	dropping                  // its content arrives and is dropped: it was answered
+	rested    requestState = iota // there is none
+	idle                          // as rested, but the buffers of the machine have not been given back
+	heading                       // its header arrives
+	receiving                     // its content arrives
+	bodiless                      // it has none: its end follows
+	arrived                       // it is complete
+	dropping                      // its content arrives and is dropped: it was answered
 )
 
 // maxDropped bounds what is read of a request that was answered. Beyond it the connection is closed.
@@ -40,15 +40,16 @@ const maxDropped = 256 << 10
 
 // NewFront has HTTP/1.1 on a link. It calls nothing of the owner.
 func NewFront(l *link.Link, o http1.Options, conf *side.Conf, owner side.Owner) *Front {
-	f := &Front{conf: conf, conn1: conn1{L: l, m: http1.NewMachine(http1.RoleServer, o), owner: owner}}
+	f := &Front{conf: conf, conn: conn{L: l, m: http1.NewMachine(http1.RoleServer, o), owner: owner}}
 	f.ev.Stream, f.ev.Caps = f, side.Caps{Protocol: "HTTP/1.1", Direct: f}
 	l.Session = f
 	l.Deadline(&l.InputBy, conf.Timeouts.Header) // of the first request
 	return f
 }
 
+// Input implements link.Session.
 func (f *Front) Input(p []byte, fin bool) (taken int) {
-	if len(p) > 0 && f.Request <= idle1 {
+	if len(p) > 0 && f.Request <= idle {
 		f.Request = heading
 		f.L.Deadline(&f.L.InputBy, f.conf.Timeouts.Header)
 	}
@@ -252,7 +253,7 @@ func (f *Front) next() {
 func (f *Front) wait() {
 	t := f.conf.Timeouts.Idle
 	if f.Request = rested; t == 0 || t > link.CompactTime {
-		f.Request, t = idle1, link.CompactTime
+		f.Request, t = idle, link.CompactTime
 	}
 	f.L.Deadline(&f.L.InputBy, t)
 }
@@ -268,18 +269,20 @@ func (f *Front) Drain() {
 		return
 	}
 	f.L.CloseBy(link.Linger)
-	if f.Request == idle1 {
+	if f.Request == idle {
 		f.Request = rested
 	}
 	f.L.Deadline(&f.L.InputBy, side.DrainGrace) // a request may be on its way: begin makes it the last
 }
 
+// Each calls do with what the owner keeps with each stream in use.
 func (f *Front) Each(do func(user any)) {
 	if f.User != nil {
 		do(f.User)
 	}
 }
 
+// Expired implements link.Session.
 func (f *Front) Expired(output bool) {
 	switch {
 	case !output && f.User != nil && f.L.Demand == link.Paused: // it is the gateway that does not read: the backend, or the exchange, has a time for that
@@ -297,7 +300,7 @@ func (f *Front) Expired(output bool) {
 		f.ev.Reason, f.ev.N, f.ev.Status = side.Refusal(http1.Incomplete), 1, 408
 		f.emit(side.Refused)
 		f.refuse(408)
-	case f.Request == idle1:
+	case f.Request == idle:
 		f.Request = rested
 		f.m.Compact()
 		if t := f.conf.Timeouts.Idle; t > 0 {
@@ -308,4 +311,5 @@ func (f *Front) Expired(output bool) {
 	}
 }
 
+// Failed implements link.Session.
 func (f *Front) Failed(err error) { f.fail(err) }

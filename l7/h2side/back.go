@@ -12,13 +12,13 @@ import (
 
 // Back is a connection to a backend with HTTP/2.
 type Back struct {
-	conn2
+	conn
 	settled bool // the backend's settings have arrived
 }
 
 // NewBack has HTTP/2 on a link that has been established. The settings of the backend are bounded by a time.
 func NewBack(l *link.Link, settings time.Duration, owner side.Owner) *Back {
-	b := &Back{conn2: conn2{
+	b := &Back{conn: conn{
 		L: l, owner: owner, m: http2.NewMachine(http2.RoleClient, http2.Options{Window: side.BackWindow, ConnWindow: side.MaxShared * side.BackWindow}),
 	}}
 	l.Session = b
@@ -54,6 +54,7 @@ func (b *Back) Begin(user any, _ bool) (side.Stream, side.Caps, error) {
 	return st, side.Caps{Shared: true}, nil
 }
 
+// Input implements link.Session.
 func (b *Back) Input(p []byte, fin bool) int {
 	err := b.pull(b, p)
 	switch {
@@ -67,7 +68,7 @@ func (b *Back) Input(p []byte, fin bool) int {
 	return len(p)
 }
 
-// handle implements session2.
+// handle implements role.
 func (b *Back) handle(ev *http2.Event, st *Stream) {
 	switch {
 	case ev.Kind == http2.PeerSettings:
@@ -112,7 +113,7 @@ func (b *Back) lose(err error) {
 	b.emit(side.Closed, nil)
 }
 
-// head implements session2.
+// head implements role.
 func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) (err error) {
 	if m.Protocol != "" && !b.m.Peer().ExtendedConnect {
 		return side.ErrUpgrade
@@ -121,13 +122,13 @@ func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) (err error)
 	return err
 }
 
-// canceled implements session2.
+// canceled implements role.
 func (b *Back) canceled(st *Stream, _ bool) {
 	b.m.Reset(st.s, http2.Cancel)
 	b.control()
 }
 
-// released implements session2.
+// released implements role.
 func (b *Back) released(_ *Stream, s *http2.Stream) {
 	b.m.Release(s)
 	b.control()
@@ -139,6 +140,7 @@ func (b *Back) Rest(t time.Duration) { b.L.Deadline(&b.L.InputBy, t) }
 // Close implements backConn.
 func (b *Back) Close() { b.L.Close() }
 
+// Expired implements link.Session.
 func (b *Back) Expired(output bool) {
 	switch {
 	case output:
@@ -155,4 +157,5 @@ func (b *Back) Expired(output bool) {
 	}
 }
 
+// Failed implements link.Session.
 func (b *Back) Failed(err error) { b.lose(err) }

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// conn2 is what both ends of HTTP/2 share: the machine, its output, and the streams that wait for windows.
-type conn2 struct {
+// conn is what both ends of HTTP/2 share: the machine, its output, and the streams that wait for windows.
+type conn struct {
 	L       *link.Link
 	m       *http2.Machine
 	owner   side.Owner
@@ -19,8 +19,8 @@ type conn2 struct {
 	allowance
 }
 
-// session2 is what differs between the ends: front2 and back2.
-type session2 interface {
+// role is what differs between the ends: Front and Back.
+type role interface {
 	handle(ev *http2.Event, st *Stream)
 	head(st *Stream, m *semantics.Message, e side.Ending) error
 	canceled(st *Stream, gone bool)
@@ -30,21 +30,21 @@ type session2 interface {
 
 // Stream is a request on one stream.
 type Stream struct {
-	C       *conn2
-	end     session2
+	C       *conn
+	end     role
 	s       *http2.Stream
 	User    any
 	next    *Stream // of the free ones
 	unread  int     // content that was not consumed
 	left    int64   // content that is to be sent, -1 if not known
 	input   link.Demand
-	waiting bool // in conn2.blocked
+	waiting bool // in conn.blocked
 	arrived bool // the message has arrived as a whole
 	expect  bool // a client waits for 100 (Continue)
 }
 
 // newStream returns a stream for one of the machine.
-func (c *conn2) newStream(end session2, s *http2.Stream) *Stream {
+func (c *conn) newStream(end role, s *http2.Stream) *Stream {
 	st := c.free
 	if st == nil {
 		st = &Stream{}
@@ -57,7 +57,7 @@ func (c *conn2) newStream(end session2, s *http2.Stream) *Stream {
 }
 
 // emit reports an event of the connection.
-func (c *conn2) emit(k side.Kind, err error) {
+func (c *conn) emit(k side.Kind, err error) {
 	c.ev.Kind, c.ev.Err = k, err
 	c.owner.Handle(&c.ev)
 }
@@ -71,7 +71,7 @@ func (st *Stream) emit(k side.Kind, err error) {
 }
 
 // pull passes input to the machine, and its events on.
-func (c *conn2) pull(end session2, p []byte) error {
+func (c *conn) pull(end role, p []byte) error {
 	c.allowance.grant(c.m, c.L.Runner.Now)
 	for c.L.Open() {
 		var n int
@@ -89,7 +89,7 @@ func (c *conn2) pull(end session2, p []byte) error {
 }
 
 // handle acts on an event of the machine.
-func (c *conn2) handle(end session2, ev *http2.Event) {
+func (c *conn) handle(end role, ev *http2.Event) {
 	if ev.Kind == http2.PeerSettings || ev.Stream == nil {
 		end.handle(ev, nil)
 		if ev.Kind == http2.PeerSettings || ev.Kind == http2.Window { // RFC 9113 6.9.2
@@ -117,7 +117,7 @@ func (c *conn2) handle(end session2, ev *http2.Event) {
 }
 
 // EachStream calls do for each stream in use.
-func (c *conn2) EachStream(do func(st *Stream)) {
+func (c *conn) EachStream(do func(st *Stream)) {
 	c.m.Each(func(s *http2.Stream) {
 		if st, ok := s.User.(*Stream); ok && st.User != nil {
 			do(st)
@@ -126,10 +126,10 @@ func (c *conn2) EachStream(do func(st *Stream)) {
 }
 
 // failAll reports that all streams have ended by an error.
-func (c *conn2) failAll(err error) { c.EachStream(func(st *Stream) { st.emit(side.Failed, err) }) }
+func (c *conn) failAll(err error) { c.EachStream(func(st *Stream) { st.emit(side.Failed, err) }) }
 
 // control gathers what the machine sends by itself.
-func (c *conn2) control() {
+func (c *conn) control() {
 	if c.m.Pending() {
 		c.L.Out = c.m.AppendControl(c.L.Buffer())
 		c.L.Touch()
@@ -137,13 +137,13 @@ func (c *conn2) control() {
 }
 
 // output returns the buffer to append to. Control frames come first.
-func (c *conn2) output() []byte {
+func (c *conn) output() []byte {
 	c.L.Touch()
 	return c.m.AppendControl(c.L.Buffer())
 }
 
 // unblock lets the streams that wait go on.
-func (c *conn2) unblock() {
+func (c *conn) unblock() {
 	list := c.blocked
 	c.blocked = nil
 	for _, st := range list {
@@ -155,7 +155,8 @@ func (c *conn2) unblock() {
 	}
 }
 
-func (c *conn2) Writable() { c.unblock() }
+// Writable implements link.Session.
+func (c *conn) Writable() { c.unblock() }
 
 // Head implements Stream.
 func (st *Stream) Head(m *semantics.Message, e side.Ending) error { return st.end.head(st, m, e) }

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// front2 is a client's connection with HTTP/2.
-type front2 struct {
-	conn2
+// Front is a client's connection with HTTP/2.
+type Front struct {
+	conn
 	conf      *side.Conf
 	state     side.Departure
 	heading   bool   // the deadline of a header runs
@@ -19,8 +19,8 @@ type front2 struct {
 }
 
 // NewFront has HTTP/2 on a link. It calls nothing of the owner.
-func NewFront(l *link.Link, o http2.Options, conf *side.Conf, owner side.Owner) *front2 {
-	f := &front2{conf: conf, conn2: conn2{L: l, m: http2.NewMachine(http2.RoleServer, o), owner: owner}}
+func NewFront(l *link.Link, o http2.Options, conf *side.Conf, owner side.Owner) *Front {
+	f := &Front{conf: conf, conn: conn{L: l, m: http2.NewMachine(http2.RoleServer, o), owner: owner}}
 	f.ev.Caps = side.Caps{Protocol: "HTTP/2", Shared: true}
 	l.Session = f
 	l.Deadline(&l.InputBy, conf.Timeouts.Idle)
@@ -28,7 +28,8 @@ func NewFront(l *link.Link, o http2.Options, conf *side.Conf, owner side.Owner) 
 	return f
 }
 
-func (f *front2) Input(p []byte, fin bool) int {
+// Input implements link.Session.
+func (f *Front) Input(p []byte, fin bool) int {
 	if err := f.pull(f, p); err != nil {
 		f.refused(side.RefusalOf(err), 1, 0)
 		f.L.CloseBy(link.Linger)
@@ -49,13 +50,13 @@ func (f *front2) Input(p []byte, fin bool) int {
 }
 
 // refused reports input that was refused. The client was answered a status, or nothing with 0.
-func (f *front2) refused(r side.Refusal, n uint64, status int) {
+func (f *Front) refused(r side.Refusal, n uint64, status int) {
 	f.ev.Reason, f.ev.N, f.ev.Status, f.ev.User = r, n, status, nil
 	f.emit(side.Refused, nil)
 }
 
 // boundHeader has the deadline of a header run while one is being received. No other frame can arrive meanwhile.
-func (f *front2) boundHeader() {
+func (f *Front) boundHeader() {
 	in := f.m.InHeader()
 	if in == f.heading || !f.L.Open() {
 		return
@@ -72,8 +73,8 @@ func (f *front2) boundHeader() {
 	}
 }
 
-// handle implements session2.
-func (f *front2) handle(ev *http2.Event, st *Stream) {
+// handle implements role.
+func (f *Front) handle(ev *http2.Event, st *Stream) {
 	switch {
 	case ev.Stream == nil:
 	case ev.Kind == http2.Headers:
@@ -91,7 +92,7 @@ func (f *front2) handle(ev *http2.Event, st *Stream) {
 }
 
 // begin reports a request.
-func (f *front2) begin(s *http2.Stream) {
+func (f *Front) begin(s *http2.Stream) {
 	st := f.newStream(f, s)
 	f.L.InputBy, f.heading = clock.Never, false // exchanges have deadlines of their own
 	f.ev.Ending = side.EndsNow
@@ -103,8 +104,8 @@ func (f *front2) begin(s *http2.Stream) {
 	f.emit(side.Head, nil)
 }
 
-// head implements session2.
-func (f *front2) head(st *Stream, m *semantics.Message, e side.Ending) (err error) {
+// head implements role.
+func (f *Front) head(st *Stream, m *semantics.Message, e side.Ending) (err error) {
 	if m.Status == 100 {
 		if !st.expect {
 			return nil
@@ -118,8 +119,8 @@ func (f *front2) head(st *Stream, m *semantics.Message, e side.Ending) (err erro
 	return err
 }
 
-// canceled implements session2.
-func (f *front2) canceled(st *Stream, gone bool) {
+// canceled implements role.
+func (f *Front) canceled(st *Stream, gone bool) {
 	code := http2.InternalError
 	if gone {
 		code = http2.Cancel
@@ -128,8 +129,8 @@ func (f *front2) canceled(st *Stream, gone bool) {
 	f.control()
 }
 
-// released implements session2.
-func (f *front2) released(st *Stream, s *http2.Stream) {
+// released implements role.
+func (f *Front) released(st *Stream, s *http2.Stream) {
 	if !st.arrived && s.Ended() {
 		f.m.Reset(s, http2.NoError) // RFC 9113 8.1: the rest of the request is of no use
 	}
@@ -140,7 +141,7 @@ func (f *front2) released(st *Stream, s *http2.Stream) {
 
 // Drain has the client open no more streams, and ends the connection after those that are open. What the client has sent by the
 // time that it knows is still served (RFC 9113 6.8).
-func (f *front2) Drain() {
+func (f *Front) Drain() {
 	if f.state != side.Serving {
 		return
 	}
@@ -152,7 +153,7 @@ func (f *front2) Drain() {
 }
 
 // Fired ends the time of drain.
-func (f *front2) Fired() {
+func (f *Front) Fired() {
 	if f.L.Open() {
 		f.Leave()
 		f.rest()
@@ -160,7 +161,7 @@ func (f *front2) Fired() {
 }
 
 // Leave makes the requests that have arrived the last.
-func (f *front2) Leave() {
+func (f *Front) Leave() {
 	if f.state == side.Refusing {
 		return
 	}
@@ -173,7 +174,7 @@ func (f *front2) Leave() {
 }
 
 // rest acts on a connection without requests.
-func (f *front2) rest() {
+func (f *Front) rest() {
 	switch {
 	case f.m.Streams() > 0 || !f.L.Open():
 	case f.state == side.Refusing:
@@ -183,9 +184,11 @@ func (f *front2) rest() {
 	}
 }
 
-func (f *front2) Each(do func(user any)) { f.EachStream(func(st *Stream) { do(st.User) }) }
+// Each calls do with what the owner keeps with each stream in use.
+func (f *Front) Each(do func(user any)) { f.EachStream(func(st *Stream) { do(st.User) }) }
 
-func (f *front2) Expired(output bool) {
+// Expired implements link.Session.
+func (f *Front) Expired(output bool) {
 	if !output && !f.heading && f.m.Streams() > 0 {
 		return
 	}
@@ -202,4 +205,5 @@ func (f *front2) Expired(output bool) {
 	f.L.Close()
 }
 
-func (f *front2) Failed(err error) { f.failAll(err) }
+// Failed implements link.Session.
+func (f *Front) Failed(err error) { f.failAll(err) }

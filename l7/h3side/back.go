@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// back3 is a connection to a backend with HTTP/3.
-type back3 struct {
+// Back is a connection to a backend with HTTP/3.
+type Back struct {
 	*Conn
 	settled bool // the backend's settings have arrived
 	full    bool // the backend permits no further stream for now
@@ -30,15 +30,15 @@ const goAwayTime = 2 * time.Second
 const maxBackHeader = 256 << 10
 
 // NewBack has HTTP/3 on a connection to a backend.
-func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *back3 {
+func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
 	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})
-	b := &back3{Conn: newConn3(w, c, m, owner), idleBy: clock.Never}
+	b := &Back{Conn: newConn(w, c, m, owner), idleBy: clock.Never}
 	b.session = b
 	return b
 }
 
 // Limit implements backConn.
-func (b *back3) Limit() (streams int, known bool) {
+func (b *Back) Limit() (streams int, known bool) {
 	if b.full {
 		return 0, true
 	}
@@ -46,13 +46,13 @@ func (b *back3) Limit() (streams int, known bool) {
 }
 
 // Streams implements backConn.
-func (b *back3) Streams() int { return len(b.Conn.Streams) }
+func (b *Back) Streams() int { return len(b.Conn.Streams) }
 
 // Reusable implements backConn.
-func (b *back3) Reusable() bool { return !b.closed }
+func (b *Back) Reusable() bool { return !b.closed }
 
 // Begin implements backConn. The settings permit extended CONNECT, or not (RFC 9220 3).
-func (b *back3) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
+func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 	switch b.idleBy = clock.Never; {
 	case b.closed:
 		return nil, side.Caps{}, side.ErrUnprocessed
@@ -79,10 +79,10 @@ func (b *back3) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 	return st, side.Caps{Shared: true}, nil
 }
 
-func (b *back3) opened(*stream3) bool { return false } // the machine refuses streams of the server
+func (b *Back) opened(*Stream) bool { return false } // the machine refuses streams of the server
 
-// message implements session3.
-func (b *back3) message(st *stream3, ev *http3.Event) {
+// message implements role.
+func (b *Back) message(st *Stream, ev *http3.Event) {
 	if st.User == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (b *back3) message(st *stream3, ev *http3.Event) {
 	st.emit(side.Head, nil)
 }
 
-func (b *back3) control(ev *http3.Event) {
+func (b *Back) control(ev *http3.Event) {
 	switch ev.Kind {
 	case http3.PeerSettings:
 		b.settled = true
@@ -118,7 +118,7 @@ func (b *back3) control(ev *http3.Event) {
 	}
 }
 
-func (b *back3) broken(st *stream3, err error) {
+func (b *Back) broken(st *Stream, err error) {
 	cause := side.ErrIncomplete
 	var remote *quic.StreamError
 	var malformed *http3.StreamError
@@ -135,23 +135,23 @@ func (b *back3) broken(st *stream3, err error) {
 	st.emit(side.Failed, cause)
 }
 
-// stopped implements session3. The response follows, or a reset (RFC 9114 4.1); what is held is dropped.
-func (b *back3) stopped(st *stream3, _ error) { st.emit(side.Writable, nil) }
+// stopped implements role. The response follows, or a reset (RFC 9114 4.1); what is held is dropped.
+func (b *Back) stopped(st *Stream, _ error) { st.emit(side.Writable, nil) }
 
-func (b *back3) lost(error) {
+func (b *Back) lost(error) {
 	b.emit(side.Leaving, side.ErrUnprocessed)
 	b.failAll(side.ErrTerminated)
 	b.emit(side.Closed, nil)
 }
 
 // Rest implements backConn.
-func (b *back3) Rest(t time.Duration) {
+func (b *Back) Rest(t time.Duration) {
 	b.idleBy = b.w.Now.Add(t)
 	b.arm(b.idleBy)
 }
 
 // Close implements backConn. A backend that has sent GOAWAY closes by itself, if it does so in time.
-func (b *back3) Close() {
+func (b *Back) Close() {
 	if b.warned {
 		b.Rest(goAwayTime)
 		return
@@ -159,7 +159,7 @@ func (b *back3) Close() {
 	b.Conn.Close(http3.NoError, "", nil)
 }
 
-func (b *back3) passed() {
+func (b *Back) passed() {
 	switch {
 	case len(b.Conn.Streams) > 0:
 		b.checkStuck()
@@ -173,7 +173,7 @@ func (b *back3) passed() {
 }
 
 // checkStuck ends the requests that the backend has taken nothing of for a time.
-func (b *back3) checkStuck() {
+func (b *Back) checkStuck() {
 	for _, st := range slices.Clone(b.Conn.Streams) {
 		if st.S != nil && st.stuck != 0 && b.w.Now >= st.stuck.Add(link.BackWrite) {
 			st.emit(side.Failed, side.ErrTimeout)
@@ -181,8 +181,8 @@ func (b *back3) checkStuck() {
 	}
 }
 
-// head implements session3.
-func (b *back3) head(st *stream3, m *semantics.Message, e side.Ending) error {
+// head implements role.
+func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) error {
 	switch {
 	case m.Protocol != "":
 		if peer, _ := b.m.Peer(); !peer.ExtendedConnect {
@@ -198,11 +198,11 @@ func (b *back3) head(st *stream3, m *semantics.Message, e side.Ending) error {
 	return nil
 }
 
-// canceled implements session3.
-func (b *back3) canceled(st *stream3, _ bool) { st.abort(http3.RequestCancelled) }
+// canceled implements role.
+func (b *Back) canceled(st *Stream, _ bool) { st.abort(http3.RequestCancelled) }
 
-// released implements session3. A request whose response is complete needs no rest (RFC 9114 4.1).
-func (b *back3) released(st *stream3) {
+// released implements role. A request whose response is complete needs no rest (RFC 9114 4.1).
+func (b *Back) released(st *Stream) {
 	code := http3.RequestCancelled
 	if st.arrived {
 		code = http3.NoError

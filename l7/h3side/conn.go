@@ -12,26 +12,26 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// session3 is what differs between the ends of a connection of HTTP/3: front3 and back3.
-type session3 interface {
+// role is what differs between the ends of a connection of HTTP/3: Front and Back.
+type role interface {
 	// opened reports whether a stream that the peer has opened for a request is taken.
-	opened(st *stream3) bool
+	opened(st *Stream) bool
 	// message is the header of a message, or that it is too large. It borrows the event.
-	message(st *stream3, ev *http3.Event)
+	message(st *Stream, ev *http3.Event)
 	// control is an event of the control stream.
 	control(ev *http3.Event)
 	// broken is called where a stream cannot be read on: the peer has reset it, or what it carries is malformed.
-	broken(st *stream3, err error)
+	broken(st *Stream, err error)
 	// stopped is called where the peer wants no more of what is sent on a stream.
-	stopped(st *stream3, err error)
-	// lost is called where the connection has ended. Streams are still in conn3.streams.
+	stopped(st *Stream, err error)
+	// lost is called where the connection has ended. Streams are still in Conn.streams.
 	lost(err error)
 	// passed is called at the time that the session armed its timer for.
 	passed()
 
-	head(st *stream3, m *semantics.Message, e side.Ending) error
-	canceled(st *stream3, gone bool)
-	released(st *stream3)
+	head(st *Stream, m *semantics.Message, e side.Ending) error
+	canceled(st *Stream, gone bool)
+	released(st *Stream)
 }
 
 // Conn is a connection of HTTP/3: its machine, which the loop alone drives, over streams of package quicconn.
@@ -41,9 +41,9 @@ type Conn struct {
 	m       *http3.Machine
 	owner   side.Owner
 	ev      side.Event
-	session session3
-	Streams []*stream3 // of requests
-	free    *stream3
+	session role
+	Streams []*Stream // of requests
+	free    *Stream
 	timer   uint32
 	armed   clock.Time // when it fires
 	tasks   link.TaskSet
@@ -51,8 +51,8 @@ type Conn struct {
 	closed  bool
 }
 
-// newConn3 begins HTTP/3 on a connection with three unidirectional streams.
-func newConn3(w *link.Runner, c *quicconn.Conn, m *http3.Machine, owner side.Owner) *Conn {
+// newConn begins HTTP/3 on a connection with three unidirectional streams.
+func newConn(w *link.Runner, c *quicconn.Conn, m *http3.Machine, owner side.Owner) *Conn {
 	k := &Conn{w: w, C: c, m: m, owner: owner, armed: clock.Never}
 	k.timer = w.NewTimer(k)
 	k.touch()
@@ -119,7 +119,7 @@ func (k *Conn) Readable(s *quicconn.Stream) {
 	if k.closed {
 		return
 	}
-	st, _ := s.User.(*stream3)
+	st, _ := s.User.(*Stream)
 	if st == nil {
 		if st = k.take(s); st == nil {
 			return
@@ -129,7 +129,7 @@ func (k *Conn) Readable(s *quicconn.Stream) {
 }
 
 // take begins a stream that the peer has opened.
-func (k *Conn) take(s *quicconn.Stream) *stream3 {
+func (k *Conn) take(s *quicconn.Stream) *Stream {
 	h, err := k.m.Open(s.ID())
 	if err != nil {
 		k.fail(err)
@@ -147,22 +147,22 @@ func (k *Conn) take(s *quicconn.Stream) *stream3 {
 	return st
 }
 
-func (k *Conn) newStream(s *quicconn.Stream, h *http3.Stream) *stream3 {
+func (k *Conn) newStream(s *quicconn.Stream, h *http3.Stream) *Stream {
 	st := k.free
 	if st == nil {
-		st = &stream3{}
+		st = &Stream{}
 	} else {
 		k.free = st.next
 	}
 	clear(st.section.Fields)
 	st.section.Fields = st.section.Fields[:0]
-	*st = stream3{conn: k, S: s, h: h, index: -1, section: st.section, since: k.w.Now}
+	*st = Stream{conn: k, S: s, h: h, index: -1, section: st.section, since: k.w.Now}
 	s.User, h.User = st, st
 	return st
 }
 
 // enlist notes a stream as one of a request.
-func (k *Conn) enlist(st *stream3) {
+func (k *Conn) enlist(st *Stream) {
 	st.index = len(k.Streams)
 	k.Streams = append(k.Streams, st)
 }
@@ -170,7 +170,7 @@ func (k *Conn) enlist(st *stream3) {
 // Writable implements quicconn.Handler.
 func (k *Conn) Writable(s *quicconn.Stream) {
 	k.w.Enter()
-	if st, ok := s.User.(*stream3); ok && !k.closed {
+	if st, ok := s.User.(*Stream); ok && !k.closed {
 		st.stuck = 0
 		st.emit(side.Writable, nil)
 	}
@@ -182,7 +182,7 @@ func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 	if k.closed {
 		return
 	}
-	if st, ok := s.User.(*stream3); ok {
+	if st, ok := s.User.(*Stream); ok {
 		st.mute = true
 		k.session.stopped(st, err)
 	} else if errors.Is(err, quicconn.ErrWriteTimeout) {

@@ -26,7 +26,7 @@ type Front struct {
 
 // NewFront has HTTP/3 on a connection. It calls nothing of the owner.
 func NewFront(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, conf *side.Conf, owner side.Owner) *Front {
-	f := &Front{conf: conf, Conn: newConn3(w, c, http3.NewMachine(http3.RoleServer, o), owner), by: clock.Never, early: true}
+	f := &Front{conf: conf, Conn: newConn(w, c, http3.NewMachine(http3.RoleServer, o), owner), by: clock.Never, early: true}
 	f.session = f
 	f.ev.Caps = side.Caps{Protocol: "HTTP/3", Shared: true}
 	c.SetWriteTimeout(conf.Timeouts.Write, uint64(http3.RequestCancelled))
@@ -34,7 +34,7 @@ func NewFront(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, conf *si
 	return f
 }
 
-func (f *Front) opened(st *stream3) bool {
+func (f *Front) opened(st *Stream) bool {
 	if f.State >= side.Refusing {
 		return false // RFC 9114 5.2: it was not processed, so the client may send it again
 	}
@@ -43,8 +43,8 @@ func (f *Front) opened(st *stream3) bool {
 	return true
 }
 
-// message implements session3.
-func (f *Front) message(st *stream3, ev *http3.Event) {
+// message implements role.
+func (f *Front) message(st *Stream, ev *http3.Event) {
 	if ev.Kind == http3.TooLarge { // RFC 6585 5
 		f.refused(side.Refusal(http1.Size), nil, side.TooLarge.Status)
 		st.out = f.m.AppendResponse(st.output(), st.S.ID(), &side.TooLarge)
@@ -74,13 +74,13 @@ func (f *Front) refused(r side.Refusal, user *any, status int) {
 }
 
 // drop ends a stream without a user.
-func (f *Front) drop(st *stream3, code http3.ErrorCode) {
+func (f *Front) drop(st *Stream, code http3.ErrorCode) {
 	st.close(code)
 	f.ended()
 }
 
 // fault reports that a stream has ended by an error.
-func (f *Front) fault(st *stream3, err error) {
+func (f *Front) fault(st *Stream, err error) {
 	if st.User == nil {
 		f.drop(st, http3.RequestCancelled)
 		return
@@ -88,7 +88,7 @@ func (f *Front) fault(st *stream3, err error) {
 	st.emit(side.Failed, err)
 }
 
-func (f *Front) broken(st *stream3, err error) {
+func (f *Front) broken(st *Stream, err error) {
 	var malformed *http3.StreamError
 	if errors.As(err, &malformed) {
 		f.refused(side.RefusedMessage, &st.User, 0)
@@ -96,7 +96,7 @@ func (f *Front) broken(st *stream3, err error) {
 	f.fault(st, err)
 }
 
-func (f *Front) stopped(st *stream3, err error) {
+func (f *Front) stopped(st *Stream, err error) {
 	slow := errors.Is(err, quicconn.ErrWriteTimeout)
 	if err := f.m.Cancelled(st.h, !slow); err != nil {
 		f.fail(err)
@@ -209,15 +209,15 @@ func (f *Front) passed() {
 }
 
 // overdue ends a stream whose header has taken too long. The exchange bounds what follows.
-func (f *Front) overdue(st *stream3) {
+func (f *Front) overdue(st *Stream) {
 	if t := f.conf.Timeouts.Header; st.User == nil && t > 0 && f.w.Now >= st.since.Add(t) {
 		f.refused(side.Refusal(http1.Incomplete), nil, 0)
 		f.drop(st, http3.RequestIncomplete)
 	}
 }
 
-// head implements session3.
-func (f *Front) head(st *stream3, m *semantics.Message, e side.Ending) error {
+// head implements role.
+func (f *Front) head(st *Stream, m *semantics.Message, e side.Ending) error {
 	if st.mute || m.Status == 100 && !st.expect {
 		return nil // of a mute stream the end follows
 	}
@@ -229,8 +229,8 @@ func (f *Front) head(st *stream3, m *semantics.Message, e side.Ending) error {
 	return nil
 }
 
-// canceled implements session3. A response that is complete stays so: only the rest of the request is of no use then.
-func (f *Front) canceled(st *stream3, gone bool) {
+// canceled implements role. A response that is complete stays so: only the rest of the request is of no use then.
+func (f *Front) canceled(st *Stream, gone bool) {
 	code := http3.InternalError
 	if gone {
 		code = http3.RequestCancelled
@@ -240,8 +240,8 @@ func (f *Front) canceled(st *stream3, gone bool) {
 	}
 }
 
-// released implements session3. What the client still sends is of no use (RFC 9114 4.1.1).
-func (f *Front) released(st *stream3) {
+// released implements role. What the client still sends is of no use (RFC 9114 4.1.1).
+func (f *Front) released(st *Stream) {
 	code := http3.NoError
 	if !st.fin {
 		code = http3.RequestCancelled

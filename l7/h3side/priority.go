@@ -24,7 +24,7 @@ func priorityOf(fields []semantics.Field) (value string, found bool) {
 
 // prioritise orders the response to a request among those of its connection. Those that the client says nothing about take turns,
 // as QUIC has it. PRIORITY_UPDATE comes before the field (RFC 9218 7).
-func (f *Front) prioritise(st *stream3, fields []semantics.Field) {
+func (f *Front) prioritise(st *Stream, fields []semantics.Field) {
 	st.Priority = http3.DefaultPriority
 	if p, early := f.Priorities[st.S.ID()]; early {
 		delete(f.Priorities, st.S.ID())
@@ -41,7 +41,7 @@ func (f *Front) prioritise(st *stream3, fields []semantics.Field) {
 }
 
 // reprioritise gives the priority of a backend.s response precedence over the client.s (RFC 9218 8).
-func (st *stream3) reprioritise(fields []semantics.Field) {
+func (st *Stream) reprioritise(fields []semantics.Field) {
 	value, found := priorityOf(fields)
 	if !found {
 		return
@@ -51,7 +51,7 @@ func (st *stream3) reprioritise(fields []semantics.Field) {
 	}
 }
 
-func (st *stream3) setPriority(p http3.Priority) {
+func (st *Stream) setPriority(p http3.Priority) {
 	st.Priority = p
 	st.S.SetPriority(p.Urgency, p.Incremental)
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// stream3 is a stream of HTTP/3. Those of requests have a user while one is in progress.
-type stream3 struct {
+// Stream is a stream of HTTP/3. Those of requests have a user while one is in progress.
+type Stream struct {
 	conn *Conn
 	S    *quicconn.Stream
 	h    *http3.Stream
 	User any
-	next *stream3 // of the free ones
+	next *Stream // of the free ones
 
-	index    int           // in conn3.streams, -1 for one that is not of a request
+	index    int           // in Conn.streams, -1 for one that is not of a request
 	section  qpack.Section // of the header: trailers are decoded into another
 	out      []byte        // what is sent after the batch
 	since    clock.Time    // of its beginning
@@ -40,7 +40,7 @@ type stream3 struct {
 }
 
 // advance reads a stream until it has no more or is paused.
-func (st *stream3) advance() {
+func (st *Stream) advance() {
 	k := st.conn
 	for st.S != nil && st.input != link.Paused && !k.closed {
 		s := st.S
@@ -71,7 +71,7 @@ func (st *stream3) advance() {
 }
 
 // handle acts on an event.
-func (st *stream3) handle(ev *http3.Event) {
+func (st *Stream) handle(ev *http3.Event) {
 	k := st.conn
 	switch ev.Kind {
 	case http3.Headers, http3.TooLarge:
@@ -88,7 +88,7 @@ func (st *stream3) handle(ev *http3.Event) {
 	case http3.Trailers:
 	case http3.Unblocked:
 		for h, found := ev.Blocked, true; found && !k.closed; h, found = k.m.NextUnblocked() {
-			if other, ok := h.User.(*stream3); ok {
+			if other, ok := h.User.(*Stream); ok {
 				other.Pause(false)
 			}
 		}
@@ -100,7 +100,7 @@ func (st *stream3) handle(ev *http3.Event) {
 }
 
 // emit reports an event of a stream that is in use.
-func (st *stream3) emit(kind side.Kind, err error) {
+func (st *Stream) emit(kind side.Kind, err error) {
 	if st.User != nil {
 		st.conn.ev.Stream, st.conn.ev.User = st, &st.User
 		st.conn.emit(kind, err)
@@ -108,10 +108,10 @@ func (st *stream3) emit(kind side.Kind, err error) {
 }
 
 // keepHeader has the strings and fields of the header stay when trailers come.
-func (st *stream3) keepHeader() { st.section, st.h.Section = st.h.Section, st.section }
+func (st *Stream) keepHeader() { st.section, st.h.Section = st.h.Section, st.section }
 
 // trailers returns the fields after the content, nil if there were none.
-func (st *stream3) trailers() []semantics.Field {
+func (st *Stream) trailers() []semantics.Field {
 	if len(st.h.Section.Fields) == 0 {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (st *stream3) trailers() []semantics.Field {
 }
 
 // aborted handles the reset of a stream by the peer.
-func (st *stream3) aborted(err error) {
+func (st *Stream) aborted(err error) {
 	k := st.conn
 	var e *quic.StreamError
 	remote := errors.As(err, &e) && e.Remote
@@ -136,7 +136,7 @@ func (st *stream3) aborted(err error) {
 }
 
 // malformed handles an error of the machine: of the stream, or of the connection.
-func (st *stream3) malformed(err error) {
+func (st *Stream) malformed(err error) {
 	k := st.conn
 	var e *http3.StreamError
 	if !errors.As(err, &e) || st.index < 0 {
@@ -148,7 +148,7 @@ func (st *stream3) malformed(err error) {
 }
 
 // abort resets the stream in both directions.
-func (st *stream3) abort(code http3.ErrorCode) {
+func (st *Stream) abort(code http3.ErrorCode) {
 	if st.S == nil || st.mute && st.arrived {
 		return
 	}
@@ -167,7 +167,7 @@ func (st *stream3) abort(code http3.ErrorCode) {
 }
 
 // close gives the stream back. What is not complete is ended with the code.
-func (st *stream3) close(code http3.ErrorCode) {
+func (st *Stream) close(code http3.ErrorCode) {
 	k, s := st.conn, st.S
 	if s == nil {
 		return
@@ -197,7 +197,7 @@ func (st *stream3) close(code http3.ErrorCode) {
 }
 
 // Pause implements Stream.
-func (st *stream3) Pause(on bool) {
+func (st *Stream) Pause(on bool) {
 	if on {
 		st.input = link.Paused
 		return
@@ -208,21 +208,21 @@ func (st *stream3) Pause(on bool) {
 }
 
 // Head implements Stream.
-func (st *stream3) Head(m *semantics.Message, e side.Ending) error {
+func (st *Stream) Head(m *semantics.Message, e side.Ending) error {
 	return st.conn.session.head(st, m, e)
 }
 
 // Cancel implements Stream.
-func (st *stream3) Cancel(gone bool) { st.conn.session.canceled(st, gone) }
+func (st *Stream) Cancel(gone bool) { st.conn.session.canceled(st, gone) }
 
 // Release implements Stream.
-func (st *stream3) Release() { st.conn.session.released(st) }
+func (st *Stream) Release() { st.conn.session.released(st) }
 
 // touch has the stream flushed after the batch.
-func (st *stream3) touch() { st.conn.w.Run.Add(link.Flush, st, &st.tasks) }
+func (st *Stream) touch() { st.conn.w.Run.Add(link.Flush, st, &st.tasks) }
 
 // Run implements runnable.
-func (st *stream3) Run(t link.Task) {
+func (st *Stream) Run(t link.Task) {
 	switch st.tasks.Clear(t); {
 	case st.S == nil:
 		st.recycle()
@@ -234,7 +234,7 @@ func (st *stream3) Run(t link.Task) {
 }
 
 // output returns the buffer to append to.
-func (st *stream3) output() []byte {
+func (st *Stream) output() []byte {
 	st.touch()
 	if st.out == nil {
 		st.out = st.conn.w.GetBuffer()
@@ -246,7 +246,7 @@ func (st *stream3) output() []byte {
 const largeContent = 8 << 10
 
 // Write implements Stream: content in DATA frames, as much as there is room for.
-func (st *stream3) Write(p []byte) (n int) {
+func (st *Stream) Write(p []byte) (n int) {
 	for n < len(p) && !st.mute { // Failed follows for a mute stream
 		size := min(len(p)-n, st.room())
 		if size == 0 {
@@ -259,7 +259,7 @@ func (st *stream3) Write(p []byte) (n int) {
 }
 
 // room returns how much may be written now. With 0 writable follows.
-func (st *stream3) room() int {
+func (st *Stream) room() int {
 	if n := st.S.Room() - len(st.out); n > 0 {
 		return n
 	}
@@ -272,7 +272,7 @@ func (st *stream3) room() int {
 }
 
 // writeFrame sends content as one DATA frame.
-func (st *stream3) writeFrame(p []byte) {
+func (st *Stream) writeFrame(p []byte) {
 	st.out = http3.AppendDataHeader(st.output(), len(p))
 	if len(p) < largeContent {
 		st.out = append(st.out, p...)
@@ -284,7 +284,7 @@ func (st *stream3) writeFrame(p []byte) {
 }
 
 // End implements Stream.
-func (st *stream3) End(trailers []semantics.Field) {
+func (st *Stream) End(trailers []semantics.Field) {
 	if st.mute {
 		return
 	}
@@ -295,7 +295,7 @@ func (st *stream3) End(trailers []semantics.Field) {
 }
 
 // flush sends what is gathered. Instructions of QPACK come first, so that the peer need not wait for them.
-func (st *stream3) flush() {
+func (st *Stream) flush() {
 	if st.S == nil || st.mute || st.sent || len(st.out) == 0 && !st.fin {
 		return
 	}
@@ -308,7 +308,7 @@ func (st *stream3) flush() {
 }
 
 // recycle puts a stream that has ended among the free ones, if the queue does not hold it any more.
-func (st *stream3) recycle() {
+func (st *Stream) recycle() {
 	if st.tasks == 0 {
 		st.next, st.conn.free = st.conn.free, st
 	}

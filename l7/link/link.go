@@ -20,7 +20,7 @@ const (
 // Session is a protocol on a link.
 type Session interface {
 	// Input takes bytes of the peer, and returns how many. It takes fewer when it has to wait for something else; it
-	// calls link.resume later. fin says that the input ends with p.
+	// calls Link.Resume later. fin is whether the input ends with p.
 	Input(p []byte, fin bool) int
 	// Writable says that the link accepts content again.
 	Writable()
@@ -258,7 +258,7 @@ func (l *Link) Buffer() []byte {
 // Unsent returns how many bytes wait.
 func (l *Link) Unsent() int { return len(l.Out) + len(l.Sealed) - l.sent }
 
-// Accepts reports whether the link takes content. Otherwise writable follows.
+// Accepts reports whether the link takes content. If not, the session's Writable is called later.
 func (l *Link) Accepts() bool {
 	if l.Unsent() < High {
 		return true

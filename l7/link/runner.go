@@ -107,6 +107,7 @@ func (r *Runner) After(d time.Duration, t Timed) {
 	r.Wheel.Arm(o.id, r.Now.Add(d))
 }
 
+// FreeTimer stops a timer and gives it back.
 func (r *Runner) FreeTimer(id uint32) {
 	r.Wheel.Stop(id)
 	r.Timers[id] = nil

@@ -63,6 +63,7 @@ const (
 // Open reports whether the session still sends and receives.
 func (l *Link) Open() bool { return l.Stage < Closing }
 
+// Closed reports whether the connection has been given back.
 func (l *Link) Closed() bool { return l.Stage == Closed }
 
 // CloseBy raises the way in which the connection will close.

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// clientConn is the connection of a client that speaks HTTP: front1, front2 or front3.
+// clientConn is the connection of a client that speaks HTTP: Front of h1side, h2side or h3side.
 type clientConn interface {
 	// Leave makes the request in progress, or those that are under way, the last.
 	Leave()

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/l7/side"
 )
 
-// backConn is a connection to a backend that speaks HTTP: back1, back2 or back3.
+// backConn is a connection to a backend that speaks HTTP: Back of h1side, h2side or h3side.
 type backConn interface {
 	// Begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
 	// there is no stream for it, and ErrUnprocessed that the connection takes no more requests.
