@@ -97,3 +97,19 @@ func TestDeadlinesAfterSilence(t *testing.T) {
 		r.settled()
 	}
 }
+
+// A request without content that the gateway answers itself leaves the connection to the next one, also where the answer has none.
+func TestAnswersOfTheGatewayKeepTheConnection(t *testing.T) {
+	for _, body := range []string{"", "abc"} {
+		r := newMemRig(t, func(r *memRig, _ *Tree) { r.rule.Response = &Response{Status: 200, Body: []byte(body)} })
+		c := r.connect(memHTTP1)
+		for n := range 3 {
+			c.Write([]byte(getRoot))
+			r.run()
+			if got := string(c.Take()); !strings.HasPrefix(got, "HTTP/1.1 200") || strings.Contains(got, "close") || c.Ended {
+				t.Errorf("content %q, request %d: %q, ended %v", body, n, got, c.Ended)
+			}
+		}
+		r.nothingLeft(c)
+	}
+}
