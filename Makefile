@@ -82,9 +82,9 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 check: preload ## in a minute: vet, format, layers, and the tests of what changed since BASE (main) and of the fast packages
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean (make format):"; echo "$$out"; exit 1; fi
 	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
-	@$(GO) test -short -timeout 60s ./internal/layers ./docs $(FAST)
+	@$(GO) test -short -timeout 5m ./internal/layers ./docs $(FAST)
 	@for m in $(MODULES); do pkgs=$$(internal/tools/changed.sh $(BASE) $$m) && \
-		{ [ -z "$$pkgs" ] || $(GO) -C $$m test -short -timeout 60s $$pkgs; } || exit 1; done
+		{ [ -z "$$pkgs" ] || $(GO) -C $$m test -short -timeout 5m $$pkgs; } || exit 1; done
 
 format: ## format the Go sources
 	$(GO) $(TOOL) gofumpt -w .
