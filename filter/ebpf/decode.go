@@ -48,7 +48,7 @@ func (f fields) MarshalJSON() ([]byte, error) {
 // decode returns the JSON form of a value in memory. b has at least the size of the type; bytes whose type says nothing, and
 // all bytes without a type, are hexadecimal.
 //
-//	int, __u32, ...   number; _Bool: true or false; 128 bits: "0x..."
+//	int, __u32, ...   number; __be16, __be32, __be64: of the network's byte order; _Bool: true or false; 128 bits: "0x..."
 //	char[]            string where it is printable text that zeroes fill up, else a list of numbers
 //	enum              name of the value where it has one, else number
 //	struct, union     object; members of anonymous members are the object's own; of a union all
@@ -56,8 +56,12 @@ func (f fields) MarshalJSON() ([]byte, error) {
 //	pointer           "0x..."
 //	float, double     number, or "NaN", "+Inf", "-Inf"
 func decode(t btf.Type, b []byte) any {
+	network := inNetworkOrder(t)
 	switch t := btf.UnderlyingType(t).(type) {
 	case *btf.Int:
+		if network {
+			return decodeInt(t, swapped(b[:t.Size]))
+		}
 		return decodeInt(t, b[:t.Size])
 	case *btf.Enum:
 		return decodeEnum(t, b)
@@ -82,6 +86,33 @@ func decode(t btf.Type, b []byte) any {
 		}
 		return hex.EncodeToString(b[:n])
 	}
+}
+
+// inNetworkOrder reports whether a type is one of the kernel's for numbers in network byte order (include/uapi/linux/types.h), or
+// has such a name.
+func inNetworkOrder(t btf.Type) bool {
+	for {
+		switch q := t.(type) {
+		case *btf.Typedef:
+			if q.Name == "__be16" || q.Name == "__be32" || q.Name == "__be64" {
+				return littleEndian
+			}
+			t = q.Type
+		case *btf.Const:
+			t = q.Type
+		case *btf.Volatile:
+			t = q.Type
+		default:
+			return false
+		}
+	}
+}
+
+// swapped returns a copy in the other byte order.
+func swapped(b []byte) []byte {
+	out := slices.Clone(b)
+	slices.Reverse(out)
+	return out
 }
 
 // word reads an unsigned number of up to 8 bytes in the machine's order.

@@ -36,9 +36,14 @@ func parseJSON(text []byte) (v any, err error) {
 // encode writes the JSON form of a value, as decode returns it, into b, which has the type's size. Members of a struct that
 // are not named keep what b holds: zero for a new entry. at is the path of the value, for errors.
 func encode(t btf.Type, v any, b []byte, at string) error {
+	network := inNetworkOrder(t)
 	switch t := btf.UnderlyingType(t).(type) {
 	case *btf.Int:
-		return encodeInt(t, v, b[:t.Size], at)
+		err := encodeInt(t, v, b[:t.Size], at)
+		if network && err == nil {
+			slices.Reverse(b[:t.Size])
+		}
+		return err
 	case *btf.Enum:
 		n, err := enumValue(t, v, int(t.Size)*8, at)
 		putWord(b[:t.Size], n)
