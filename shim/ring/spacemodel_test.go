@@ -11,7 +11,6 @@ type spaceState struct {
 	p, value uint8
 	c, had   uint8
 	drain    uint8
-	keep     bool
 }
 
 const (
