@@ -201,10 +201,10 @@ func (m *Machine) collectTrailers(in []byte) (ev Event, used int, err error) {
 		if err != nil {
 			return Event{}, used, err
 		}
-		switch semantics.UseOfTrailer(text(name)) {
-		case semantics.TrailerRefused:
+		switch use := semantics.UseOfTrailer(text(name)); {
+		case use == semantics.TrailerRefused && m.role == RoleServer: // of a response they are dropped, see ReadResponseTrailers
 			return Event{}, used, errTrailer
-		case semantics.TrailerKept:
+		case use == semantics.TrailerKept:
 			m.trailers = append(m.trailers, semantics.Field{Name: text(name), Value: text(value)})
 		}
 	}

@@ -222,7 +222,11 @@ func (m *Machine) trailers(s *Stream) (Event, error) {
 	case s.tunnel:
 		return m.failStream(s, errTunnel) // RFC 9113 8.5
 	}
-	fields, err := semantics.ReadTrailers(s.trailers.Fields)
+	read := semantics.ReadTrailers
+	if m.role == RoleClient {
+		read = semantics.ReadResponseTrailers
+	}
+	fields, err := read(s.trailers.Fields)
 	if err != nil {
 		return m.failStream(s, malformed(err))
 	}

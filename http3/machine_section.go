@@ -43,8 +43,12 @@ func (m *Machine) fieldSection(s *Stream, p []byte) (Event, error) {
 		return m.promised(s, id)
 	case s.phase == wantContent:
 		s.phase = wantEnd
+		read := semantics.ReadTrailers
+		if m.role == RoleClient {
+			read = semantics.ReadResponseTrailers
+		}
 		var err error
-		s.Section.Fields, err = semantics.ReadTrailers(s.Section.Fields)
+		s.Section.Fields, err = read(s.Section.Fields)
 		return Event{Kind: Trailers}, invalid(err)
 	case m.role == RoleServer:
 		return m.requestHeaders(s)

@@ -52,7 +52,15 @@ func readAsHeader(name string) bool {
 
 // ReadTrailers validates the field section of trailers of HTTP/2 or HTTP/3, which have no pseudo-headers (RFC 9113 8.1, RFC
 // 9114 4.3), and returns those of the fields that are kept, in the same array. The error is a Violation.
-func ReadTrailers(fields []Field) (kept []Field, err error) {
+func ReadTrailers(fields []Field) (kept []Field, err error) { return readTrailers(fields, false) }
+
+// ReadResponseTrailers is ReadTrailers for a response. Fields that frame or route are dropped there (RFC 9110 6.5.1): a server that
+// repeats its header in trailers would cost its clients whole responses.
+func ReadResponseTrailers(fields []Field) (kept []Field, err error) {
+	return readTrailers(fields, true)
+}
+
+func readTrailers(fields []Field, lenient bool) (kept []Field, err error) {
 	kept = fields[:0]
 	for i := range fields {
 		f := fields[i]
@@ -62,10 +70,10 @@ func ReadTrailers(fields []Field) (kept []Field, err error) {
 		if err := checkField(&f); err != nil {
 			return nil, err
 		}
-		switch UseOfTrailer(f.Name) {
-		case TrailerRefused:
+		switch use := UseOfTrailer(f.Name); {
+		case use == TrailerRefused && !lenient:
 			return nil, BadTrailer
-		case TrailerKept:
+		case use == TrailerKept:
 			kept = append(kept, f)
 		}
 	}

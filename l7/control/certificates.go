@@ -49,7 +49,7 @@ func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error
 		o.Protocols = append(o.Protocols, "h2")
 	}
 	if slices.Contains(l.Versions, config.HTTP1) {
-		o.Protocols = append(o.Protocols, "http/1.1")
+		o.Protocols = append(o.Protocols, "http/1.1", "http/1.0") // the latter for clients that offer nothing else (RFC 7301 6)
 	}
 	if err := t.addClientAuth(cfg, l.TLS.ClientAuth, &o); err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (x *exchange) session() bool {
 	if s == nil {
 		return false
 	}
-	token, ok := rewrite.Cookie(x.request.Fields, s.Name)
+	token, ok := s.Token(x.request.Fields)
 	for i := 0; ok && i < len(x.rule.Backends); i++ {
 		p := x.rule.Backends[i].Pool
 		if b, _ := p.FromToken(x.w.Now, token); b != nil {

@@ -36,6 +36,15 @@ type Sticky struct {
 	MaxAge time.Duration // in whole seconds; 0 is until the browser ends
 }
 
+// Token returns the token of a request's cookie. Some clients put quotes around a value (RFC 6265 4.1.1), which no token has.
+func (s *Sticky) Token(fields []semantics.Field) (token string, ok bool) {
+	token, ok = Cookie(fields, s.Name)
+	if n := len(token); n >= 2 && token[0] == '"' && token[n-1] == '"' {
+		token = token[1 : n-1]
+	}
+	return token, ok
+}
+
 // AppendSetCookie appends the value of the Set-Cookie field (RFC 6265 4.1). The cookie is for all paths of the host, out of
 // reach of scripts, and with TLS not sent without it.
 func (s *Sticky) AppendSetCookie(dst []byte, token string, tls bool) []byte {

@@ -159,6 +159,9 @@ func (f *Forwarding) Client(fields []semantics.Field, peer netip.Addr) netip.Add
 			}
 			var entry string
 			rest, entry, more = cutLast(rest)
+			if entry == "" {
+				continue // empty elements of a list are ignored (RFC 9110 5.6.1.2)
+			}
 			next, ok := f.address(entry)
 			if !ok {
 				return client

@@ -113,7 +113,7 @@ func framed(add adder) {
 	add(Refusal, "9112 4", "a status line without an end", "HTTP/1.1 200 "+strings.Repeat("x", 1<<20))
 	for _, chunks := range []string{
 		"x\r\nok\r\n0\r\n\r\n", "2\r\nok0\r\n\r\n", "2\r\nokk\r\n0\r\n\r\n", "0x2\r\nok\r\n0\r\n\r\n", "+2\r\nok\r\n0\r\n\r\n", "2\nok\r\n0\r\n\r\n", "2 \r\nok\r\n0\r\n\r\n",
-		"10000000000000002\r\nok\r\n0\r\n\r\n", "\r\n\r\n", "2\r\nok\r\n\r\n0\r\n\r\n", "2;a=\nok\r\n0\r\n\r\n", "2\r\nok\r\n0\r\nX : y\r\n\r\n", "2\r\nok\r\n0\r\nContent-Length: 5\r\n\r\n",
+		"10000000000000002\r\nok\r\n0\r\n\r\n", "\r\n\r\n", "2\r\nok\r\n\r\n0\r\n\r\n", "2;a=\nok\r\n0\r\n\r\n", "2\r\nok\r\n0\r\nX : y\r\n\r\n",
 		"2\r\nok\r\n0\r\nX: \x00\r\n\r\n", "-1\r\nok\r\n0\r\n\r\n", "2\r\nok\r\n0\r\n" + strings.Repeat("X: y\r\n", 50000), "2;" + strings.Repeat("x", 1<<20),
 	} {
 		add(Broken, "9112 7.1", fmt.Sprintf("chunks %q", shorten(chunks)), ok+"Transfer-Encoding: chunked\r\n\r\n"+chunks).Close = true
@@ -122,6 +122,7 @@ func framed(add adder) {
 
 // surplus are responses with bytes behind them (response queue poisoning): whose they are is not known.
 func surplus(add adder) {
+	add(Whole, "9110 6.5.1", "a trailer that frames", ok+"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nContent-Length: 5\r\n\r\n"+poison)
 	add(Whole, "9112 9.2", "another response behind it", ok+"Content-Length: 2\r\n\r\nok"+poison)
 	add(Whole, "9112 9.2", "another response behind chunks", ok+"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"+poison)
 	add(Whole, "9112 9.2", "a byte behind it", ok+"Content-Length: 2\r\n\r\nok!")
