@@ -31,7 +31,6 @@ tcp.Mux                : the sockets of one loop: demultiplexing, SYN queue, TIM
 tcp/loss.Scoreboard    : RACK, TLP, PRR and SACK update one record of what is in flight
 ip.Node                : one host: interfaces, routes and neighbours refer to each other for each packet
 l4/control.Gateway     : the control side behind one lock; a file for each command
-l4/datapath.Handler    : the tables of one loop, to be split by stage
 filter/expr.lowering   : one method for each form of the expression tree
 filter/inspect.Engine  : flows, streams and rules of one loop, with one budget of memory
 shim.sock              : one socket of a program; a method for each system call

@@ -26,7 +26,7 @@ const (
 )
 
 // resettable reports whether both ends of connection n would wait for each other, and can be reset.
-func (h *Handler) resettable(n int) bool {
+func (h discarder) resettable(n int) bool {
 	c := &h.table.conns[n]
 	if h.out == nil || c.direct() || c.provisional() || !c.state.confirmed() || c.closed() {
 		return false
@@ -38,7 +38,7 @@ func (h *Handler) resettable(n int) bool {
 // heldByBackend returns the sequence number that the backend of half-open connection n expects; false where it is not known
 // to hold any. It has answered by a SYN+ACK, or by an ACK: then it holds an earlier connection from the same source port.
 // One that the gateway picked up may be open at the backend, so it is not meant.
-func (h *Handler) heldByBackend(n int) (seq uint32, ok bool) {
+func (h discarder) heldByBackend(n int) (seq uint32, ok bool) {
 	c, s := &h.table.conns[n], &h.table.sequences[n][sideBackend]
 	switch {
 	case h.out == nil || c.pair == 0:
@@ -51,8 +51,8 @@ func (h *Handler) heldByBackend(n int) (seq uint32, ok bool) {
 
 // discard ends connection n and resets its ends. It reports false, and has changed nothing, when the budget of resets
 // is used up and the connection can wait.
-func (h *Handler) discard(n int, canWait bool) bool {
-	h.takeBack(&h.table.conns[n], backEnded) // for the sequence numbers
+func (h discarder) discard(n int, canWait bool) bool {
+	h.kernelSide().takeBack(&h.table.conns[n], backEnded) // for the sequence numbers
 	if h.resettable(n) {
 		if h.discards.Take(h.clock, 1) {
 			h.resetEnds(n)
@@ -68,15 +68,15 @@ func (h *Handler) discard(n int, canWait bool) bool {
 			h.answerCounts.Add(answerLimited, 1)
 		}
 	}
-	h.forget(n)
+	h.evictor().forget(n)
 	return true
 }
 
 // resetEnds sends the resets.
-func (h *Handler) resetEnds(n int) {
+func (h discarder) resetEnds(n int) {
 	c, s := &h.table.conns[n], &h.table.sequences[n]
 	front, frontPort := h.snap.vip(c.vip)
-	hop := h.clientHop(c)
+	hop := h.syncSide().clientHop(c)
 	if hop.State == HopReady {
 		h.sendResets(&hop, flow{front.addr, c.client, frontPort, c.clientPort}, s[sideClient].acked, s[sideBackend].end)
 	}
@@ -84,7 +84,7 @@ func (h *Handler) resetEnds(n int) {
 }
 
 // resetBackend sends the backend of connection n a reset with each of two sequence numbers, or one if they are equal.
-func (h *Handler) resetBackend(n int, acked, end uint32) {
+func (h discarder) resetBackend(n int, acked, end uint32) {
 	c := &h.table.conns[n]
 	to, port := h.snap.endpoint(c.endpoint)
 	if to.Hop.State == HopReady {
@@ -99,7 +99,7 @@ type flow struct {
 }
 
 // sendResets sends a reset with each of two sequence numbers, or one if they are equal.
-func (h *Handler) sendResets(hop *Hop, f flow, acked, end uint32) {
+func (h discarder) sendResets(hop *Hop, f flow, acked, end uint32) {
 	h.sendReset(hop, f, acked)
 	if acked != end {
 		h.sendReset(hop, f, end)
@@ -107,7 +107,7 @@ func (h *Handler) sendResets(hop *Hop, f flow, acked, end uint32) {
 }
 
 // sendReset sends one reset. One that finds no room is lost, as any packet may be.
-func (h *Handler) sendReset(hop *Hop, f flow, seq uint32) {
+func (h discarder) sendReset(hop *Hop, f flow, seq uint32) {
 	is4, link := f.src.is4(), linkLen(hop)
 	p := h.resetFrame[:link+ipLen(is4)+wire.TCPLen]
 	putLink(p, hop, h.snap.Devices[hop.Dev].MAC, etherType(is4))
@@ -132,16 +132,16 @@ func (h *Handler) ResetAll(at, most int) (reset, next int, more bool) {
 		if h.table.conns[at].state == stateFree {
 			continue
 		}
-		h.takeBack(&h.table.conns[at], backEnded)
-		if h.resettable(at) {
-			h.resetEnds(at)
+		h.kernelSide().takeBack(&h.table.conns[at], backEnded)
+		if h.discarder().resettable(at) {
+			h.discarder().resetEnds(at)
 			reset++
 		}
-		h.forget(at)
+		h.evictor().forget(at)
 	}
 	h.publish()
 	return reset, at, at < h.table.high
 }
 
 // end decides on a connection that the sweep found to be over.
-func (h *Handler) end(n int) { h.discard(n, !h.table.conns[n].expired(h.now)) }
+func (h discarder) end(n int) { h.discard(n, !h.table.conns[n].expired(h.now)) }

@@ -55,7 +55,7 @@ func TestTheLoopWhereFragmentsMeetLearnsWhereTheFirstWent(t *testing.T) {
 			h[1].held.push(&fragmentHeader{key: k, at: 8, end: 8 + 8, more: true}, nil, 0, true)
 			h[1].held.any.Store(1) // of some datagram
 		}
-		h[0].elsewhereOn(1, k)
+		h[0].defragmenter().elsewhereOn(1, k)
 		later := h[1].fragments.find(&k, ticksAt(clock.Time(time.Hour)))
 		if len(out[0].on) != c.messages || (later != nil && later.declined) != (c.messages == 1) {
 			t.Errorf("%s: messages to %v; then %+v", name, out[0].on, later)
@@ -64,7 +64,7 @@ func TestTheLoopWhereFragmentsMeetLearnsWhereTheFirstWent(t *testing.T) {
 			t.Errorf("%s: forgotten too early", name)
 		}
 		h[1].held.any.Store(0)
-		if h[0].elsewhereOn(1, k); len(out[0].on) != c.messages {
+		if h[0].defragmenter().elsewhereOn(1, k); len(out[0].on) != c.messages {
 			t.Errorf("%s: the next datagram with this identification is reported too", name)
 		}
 	}

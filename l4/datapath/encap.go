@@ -39,7 +39,7 @@ const (
 
 // encapsulate puts what the way to the backend at to needs in front of a packet, whose size has been checked.
 // It reports DropNoFrame when the headroom is too small, and has changed nothing then.
-func (h *Handler) encapsulate(v *view, to *Endpoint, w Mode) packet.Verdict {
+func (h tunneler) encapsulate(v *view, to *Endpoint, w Mode) packet.Verdict {
 	grow := w.overhead(to.addr.is4())
 	if grow > 0 && v.d.Flags.Has(packet.FlagOffload) {
 		return packet.DropUnsupported // no device cuts what lies in a tunnel; the daemon has them cut before
@@ -68,7 +68,7 @@ func (h *Handler) encapsulate(v *view, to *Endpoint, w Mode) packet.Verdict {
 
 // writeOuter writes the outer headers in front of the inner packet of size bytes. They overwrite the
 // link header and what is before it.
-func (h *Handler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
+func (h tunneler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
 	spread, is4 := v.spread(), to.addr.is4()
 	src := h.snap.Tunnel.source(spread, is4)
 	inner := v.d.Off + uint32(v.d.L3)
@@ -101,7 +101,7 @@ func (h *Handler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
 func flowLabel(spread uint64) uint32 { return uint32(spread>>24) | 1 }
 
 // outerID returns the identification of an outer IPv4 header: 0 with Don't Fragment, a counter without.
-func (h *Handler) outerID(df bool) uint16 {
+func (h tunneler) outerID(df bool) uint16 {
 	if df {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (h *Handler) outerID(df bool) uint16 {
 // IPv4 header adds up to 0xffff, which is a zero of ones' complement. A wrong checksum takes the sum
 // over all bytes: the outer checksum is then right and the inner one stays wrong, for the
 // receiver to see.
-func (h *Handler) innerSum(v *view) uint32 {
+func (h tunneler) innerSum(v *view) uint32 {
 	ip := v.p[v.d.L3:]
 	if !v.segmentVerified() {
 		return h.sumAll(v)
@@ -140,7 +140,7 @@ func (v *view) segmentVerified() bool {
 }
 
 // sumAll returns the sum of the packet's network-layer bytes, of all its descriptors.
-func (h *Handler) sumAll(v *view) uint32 {
+func (h tunneler) sumAll(v *view) uint32 {
 	left, sum, odd := v.size(), uint32(0), false
 	for i := 0; left > 0 && i < len(h.chain); i++ {
 		p := h.arena.Bytes(&h.chain[i])
@@ -210,7 +210,7 @@ func putLink(p []byte, hop *Hop, src [6]byte, typ uint16) {
 }
 
 // forwardDirect sends a packet of a client on to a backend that answers the client itself.
-func (h *Handler) forwardDirect(c *Conn, v *view, to *Endpoint) packet.Verdict {
+func (h tunneler) forwardDirect(c *Conn, v *view, to *Endpoint) packet.Verdict {
 	w := h.snap.Backends[c.backend].Mode
 	if verdict := h.checkDirect(v, to, w); verdict != packet.Forward {
 		return verdict

@@ -21,7 +21,7 @@ const sampled = 8
 
 // enter adds a half-open connection, in place of the oldest when the budget or the table is used
 // up, and returns its number. The hash is that of its client's side.
-func (h *Handler) enter(c *Conn, hash uint32) int {
+func (h evictor) enter(c *Conn, hash uint32) int {
 	t := h.table
 	if t.halfOpen.full() || t.full() {
 		h.evict(int(t.halfOpen.slots[t.halfOpen.all.oldest].conn), evictedHalfOpen)
@@ -36,11 +36,11 @@ func (h *Handler) enter(c *Conn, hash uint32) int {
 
 // confirm moves connection n to the confirmed ones. When those have used up their part of the table another
 // one is evicted.
-func (h *Handler) confirm(n int) {
+func (h evictor) confirm(n int) {
 	t := h.table
 	h.leaveHalfOpen(n)
 	if h.sync.changes != nil {
-		h.syncChange(n)
+		h.syncSide().syncChange(n)
 	}
 	if t.live-t.halfOpen.n > t.confirmed {
 		h.evict(h.idlest(n), evictedConfirmed)
@@ -48,7 +48,7 @@ func (h *Handler) confirm(n int) {
 }
 
 // leaveHalfOpen takes connection n out of the half-open ones.
-func (h *Handler) leaveHalfOpen(n int) {
+func (h evictor) leaveHalfOpen(n int) {
 	c := &h.table.conns[n]
 	h.table.halfOpen.remove(c.place, h.pairQueue(c))
 	c.place = 0
@@ -56,7 +56,7 @@ func (h *Handler) leaveHalfOpen(n int) {
 
 // pairQueue returns the queue of half-open connections of c's SNAT address and endpoint, nil when
 // the backend sees the client's own address.
-func (h *Handler) pairQueue(c *Conn) *queue {
+func (h evictor) pairQueue(c *Conn) *queue {
 	if c.pair == 0 {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (h *Handler) pairQueue(c *Conn) *queue {
 
 // idlest returns, of some confirmed connections other than n, one that has expired or that both ends have closed, or
 // the one that was idle for longest.
-func (h *Handler) idlest(n int) int {
+func (h evictor) idlest(n int) int {
 	t, best, most := h.table, -1, uint32(0)
 	for i := 0; i < sampled || best < 0; i++ {
 		k := int(t.rand.Uint64() >> 32 * uint64(t.high) >> 32)
@@ -73,7 +73,7 @@ func (h *Handler) idlest(n int) int {
 		if k == n || c.state == stateFree || c.halfOpen() {
 			continue
 		}
-		h.read(c)
+		h.kernelSide().read(c)
 		if c.expired(h.now) || c.closed() {
 			return k
 		}
@@ -86,15 +86,15 @@ func (h *Handler) idlest(n int) int {
 
 // idle returns for how many ticks there was no packet, from the deadline and the timeout of now. It is
 // negative where there was no packet since a reload made timeouts shorter; as unsigned that is idlest.
-func (h *Handler) idle(c *Conn) int32 {
+func (h evictor) idle(c *Conn) int32 {
 	return int32(h.now - (c.deadline - h.snap.timeout(c)))
 }
 
 // evict ends connection n to make room.
-func (h *Handler) evict(n, kind int) {
+func (h evictor) evict(n, kind int) {
 	service := h.snap.Backends[h.table.conns[n].backend].Service
 	h.snap.Services[service].evicted[h.loop].Add(kind, 1)
-	h.discard(n, false)
+	h.discarder().discard(n, false)
 }
 
 // answerTimeLimit is how long a backend may take to answer before a connection that ends counts as
@@ -103,9 +103,9 @@ const answerTimeLimit = time.Second
 
 // forget ends connection n and gives back what it holds: its place, its slots, its source port, its place
 // among the half-open ones, its entry in the kernel. Audit checks that none of them leaks.
-func (h *Handler) forget(n int) {
+func (h evictor) forget(n int) {
 	c := &h.table.conns[n]
-	h.takeBack(c, backEnded)
+	h.kernelSide().takeBack(c, backEnded)
 	both := h.table.hashesOf(c)
 	t := h.tally(c.backend)
 	t[Closed]++

@@ -8,23 +8,23 @@ import (
 // inbound decides a packet from a client to a service address: it belongs to a connection, or
 // opens one. The rate limit comes first, so that a flood costs no more than a lookup of its meter. The
 // source lists are looked up when a connection opens, and again only when they have changed since (mark).
-func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
+func (h tracker) inbound(v *view, front uint32) packet.Verdict {
 	if h.snap.Limits.on && h.offered != toLast {
-		if service := h.snap.serviceOf(front); !h.withinPackets(v.src, service) {
+		if service := h.snap.serviceOf(front); !h.limiter().withinPackets(v.src, service) {
 			if h.snap.martian(v.src) { // whoever forges it must not have an own address blocked
 				return h.dropOf(service, packet.DropMartian)
 			}
-			h.reportLimited(v.src)
+			h.limiter().reportLimited(v.src)
 			return h.dropOf(service, packet.DropRateLimit)
 		}
 	}
 	key := clientKey{v.src, front, v.sport}
-	n, hash := h.byClient(&key)
+	n, hash := h.prefetching().byClient(&key)
 	if n >= 0 && h.table.conns[n].entered() {
-		h.cameToLoop(n, v, sideClient)
+		h.kernelSide().cameToLoop(n, v, sideClient)
 	}
-	if n >= 0 && (h.superseded(n, v) || h.namesOtherBackend(&h.table.conns[n], v)) {
-		h.forget(n)
+	if n >= 0 && (h.superseded(n, v) || h.selector().namesOtherBackend(&h.table.conns[n], v)) {
+		h.evictor().forget(n)
 		n = -1
 	}
 	if n < 0 {
@@ -34,25 +34,25 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if c.lists != h.snap.Sources.Mark {
 		service := h.snap.Backends[c.backend].Service
 		if why := h.deniedSource(v.src, service); why != packet.Forward {
-			h.forget(n)
+			h.evictor().forget(n)
 			return h.drop(service, why)
 		}
 		c.lists = h.snap.Sources.Mark
 	}
 	backend := c.backend
 	if !h.snap.Backends[backend].Usable {
-		return h.noBackend(v, h.snap.Backends[backend].Service)
+		return h.responder().noBackend(v, h.snap.Backends[backend].Service)
 	}
 	verdict := h.forward(n, v)
 	if h.kernel.on() {
-		h.loopForwarded(n, sideClient, c.dev, verdict)
+		h.kernelSide().loopForwarded(n, sideClient, c.dev, verdict)
 	}
 	h.endIfReset(n, v)
 	return verdict
 }
 
 // deniedSource returns why no connection of a source may go on, Forward if it may.
-func (h *Handler) deniedSource(src addr, service uint32) packet.Verdict {
+func (h tracker) deniedSource(src addr, service uint32) packet.Verdict {
 	switch {
 	case h.snap.martian(src):
 		return packet.DropMartian
@@ -68,7 +68,7 @@ func (h *Handler) deniedSource(src addr, service uint32) packet.Verdict {
 //   - a SYN with the ports of a closed connection: the client reuses them (RFC 9293 3.10.7.4, TIME-WAIT)
 //   - the backend is not usable, and the packet can go to another one: a SYN, or any datagram
 //   - a SYN that is sent again because an ejected backend did not answer the first
-func (h *Handler) superseded(n int, v *view) bool {
+func (h tracker) superseded(n int, v *view) bool {
 	c := &h.table.conns[n]
 	if c.expired(h.now) {
 		return true
@@ -82,7 +82,7 @@ func (h *Handler) superseded(n int, v *view) bool {
 }
 
 // forward sends a packet of a client on to the backend of connection n.
-func (h *Handler) forward(n int, v *view) packet.Verdict {
+func (h tracker) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	tracked := h.updateFromClient(n, v)
 	if verdict, passes := h.inspectPacket(n, v, sideClient, tracked); !passes {
@@ -91,16 +91,16 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	b := h.snap.Backends[c.backend]
 	to, port := h.snap.endpoint(c.endpoint)
 	if v.flags.Has(wire.FlagSYN) {
-		h.clamp(v, h.snap.Services[b.Service].MSS, h.roomTo(to, b.Mode))
+		h.translator().clamp(v, h.snap.Services[b.Service].MSS, h.tunneler().roomTo(to, b.Mode))
 	}
 	verdict := packet.Forward
 	if c.direct() {
-		verdict = h.forwardDirect(c, v, to)
+		verdict = h.tunneler().forwardDirect(c, v, to)
 	} else {
 		verdict = h.translate(c, v, to, port)
 	}
 	if verdict != packet.Forward {
-		return h.dropOrReport(v, b.Service, verdict)
+		return h.responder().dropOrReport(v, b.Service, verdict)
 	}
 	t := h.tally(c.backend)
 	t[ToPackets]++
@@ -109,7 +109,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 }
 
 // chainBytes returns the bytes of the packet that is decided on: a large one (GSO, GRO) has up to 33 frames, or external payload.
-func (h *Handler) chainBytes(v *view) uint32 {
+func (h tracker) chainBytes(v *view) uint32 {
 	n := uint32(v.d.Len)
 	if v.d.Flags.Has(packet.FlagOffload) {
 		n += uint32(h.arena.Placed(v.d))
@@ -122,7 +122,7 @@ func (h *Handler) chainBytes(v *view) uint32 {
 
 // translate sends a packet of a client on to the backend's address and the given port, from the source that
 // the backend sees.
-func (h *Handler) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.Verdict {
+func (h tracker) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.Verdict {
 	if verdict := h.checkHop(v, &to.Hop); verdict != packet.Forward {
 		return verdict
 	}
@@ -133,7 +133,7 @@ func (h *Handler) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.
 		r.src = h.snap.snats[c.snat]
 	}
 	v.apply(&r)
-	if !h.setLink(v.d, &to.Hop) {
+	if !h.translator().setLink(v.d, &to.Hop) {
 		return packet.DropNoFrame
 	}
 	return packet.Forward
@@ -143,7 +143,7 @@ func (h *Handler) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.
 // address, VLAN and device of the newest packet are where replies go. A direct connection never shows the
 // backend's packets, so the client confirms it: by an ACK after its SYN, by going on (see verify), or by another datagram at
 // least a tick later, which a client that gets no answers hardly sends.
-func (h *Handler) updateFromClient(n int, v *view) (tracked bool) {
+func (h tracker) updateFromClient(n int, v *view) (tracked bool) {
 	if v.part == later {
 		return false // without ports and flags: easily forged, so it refreshes nothing
 	}
@@ -160,21 +160,21 @@ func (h *Handler) updateFromClient(n int, v *view) (tracked bool) {
 	}
 	h.moved(n, before)
 	if c.state.ending() && c.pair != 0 {
-		h.trackEnd(n, v, before, true)
+		h.evictor().trackEnd(n, v, before, true)
 	}
 	if !c.halfOpen() {
 		return true
 	}
 	again := c.direct() && c.deadline != was
 	if c.state.confirmed() || c.state == stateUDP && (again || c.origin == originBackend) {
-		h.confirm(n)
+		h.evictor().confirm(n)
 	}
 	return true
 }
 
 // updateFromBackend updates connection n by a packet of its backend. The first one is counted as an answer
 // or a refusal: the outlier detector evaluates these counts.
-func (h *Handler) updateFromBackend(n int, v *view) (tracked bool) {
+func (h tracker) updateFromBackend(n int, v *view) (tracked bool) {
 	if v.part == later {
 		return false
 	}
@@ -198,20 +198,20 @@ func (h *Handler) updateFromBackend(n int, v *view) (tracked bool) {
 	}
 	h.moved(n, before)
 	if c.state.ending() && c.pair != 0 {
-		h.trackEnd(n, v, before, false)
+		h.evictor().trackEnd(n, v, before, false)
 	}
 	if c.halfOpen() && (c.state == stateUDP && c.origin != originBackend || c.state.confirmed()) {
-		h.confirm(n)
+		h.evictor().confirm(n)
 	}
 	return true
 }
 
 // moved gives a connection the timeout of its state, and counts it where it begins to close.
-func (h *Handler) moved(n int, before state) {
+func (h tracker) moved(n int, before state) {
 	c := &h.table.conns[n]
 	c.deadline = h.now + h.snap.timeout(c)
 	if c.state != before && c.state.ending() && !c.halfOpen() && h.sync.changes != nil {
-		h.syncChange(n)
+		h.syncSide().syncChange(n)
 	}
 	if c.state.ending() && !before.ending() {
 		h.closing++
@@ -222,22 +222,22 @@ func (h *Handler) moved(n int, before state) {
 // endIfReset forgets connection n if packet v, which has been forwarded, has reset it while it was half-open: a
 // backend that refuses connections, or a client that does not know of one, leaves nothing that a port or a place
 // among the half-open ones should be held for.
-func (h *Handler) endIfReset(n int, v *view) {
+func (h tracker) endIfReset(n int, v *view) {
 	if !v.flags.Has(wire.FlagRST) {
 		return
 	}
 	if c := &h.table.conns[n]; c.state == stateReset && c.halfOpen() {
-		h.forget(n)
+		h.evictor().forget(n)
 	}
 }
 
 // checkHop returns Forward if a packet can leave by hop, and the reason if not. It is called before anything is
 // changed: a packet that is too big is quoted in an ICMP error as it came.
-func (h *Handler) checkHop(v *view, hop *Hop) packet.Verdict {
+func (h tracker) checkHop(v *view, hop *Hop) packet.Verdict {
 	if verdict := hop.usable(); verdict != packet.Forward {
 		return verdict
 	}
-	if mtu := h.snap.Devices[hop.Dev].MTU; mtu != 0 && h.needs(v) > mtu {
+	if mtu := h.snap.Devices[hop.Dev].MTU; mtu != 0 && h.translator().needs(v) > mtu {
 		v.mtu = mtu
 		return packet.DropTooBig
 	}
@@ -259,8 +259,8 @@ func (hop *Hop) usable() packet.Verdict {
 // address or to a client itself, or a packet that the gateway does not serve. The two drops without a
 // connection differ: no_service is for packets that steering should not have brought here, no_flow for
 // those whose connection is gone.
-func (h *Handler) outbound(v *view) packet.Verdict {
-	from, snat, ok := h.endpoint(v)
+func (h tracker) outbound(v *view) packet.Verdict {
+	from, snat, ok := h.prefetching().endpoint(v)
 	toUs := snat != 0
 	if !ok && !toUs {
 		return packet.DropNoService
@@ -272,12 +272,12 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		return h.handOver(v.d, to)
 	}
 	key := replyKey(v, from, snat)
-	n := h.byBackend(&key)
+	n := h.prefetching().byBackend(&key)
 	if n >= 0 && h.table.conns[n].entered() {
-		h.cameToLoop(n, v, sideBackend)
+		h.kernelSide().cameToLoop(n, v, sideBackend)
 	}
 	if n >= 0 && h.table.conns[n].expired(h.now) {
-		h.forget(n)
+		h.evictor().forget(n)
 		n = -1
 	}
 	if n < 0 {
@@ -286,14 +286,14 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	dev := v.d.Port
 	verdict := h.toClient(n, v)
 	if h.kernel.on() {
-		h.loopForwarded(n, sideBackend, dev, verdict)
+		h.kernelSide().loopForwarded(n, sideBackend, dev, verdict)
 	}
 	h.endIfReset(n, v)
 	return verdict
 }
 
 // unknownReply decides a packet of an endpoint that belongs to no connection.
-func (h *Handler) unknownReply(v *view, from uint32, toUs bool) packet.Verdict {
+func (h tracker) unknownReply(v *view, from uint32, toUs bool) packet.Verdict {
 	if h.snap.martian(v.src) {
 		return packet.DropMartian
 	}
@@ -301,9 +301,9 @@ func (h *Handler) unknownReply(v *view, from uint32, toUs bool) packet.Verdict {
 		return packet.DropNoFlow
 	}
 	if at := h.snap.pickUpOf(from); !toUs && at.Known {
-		return h.pickUp(v, from, &at)
+		return h.syncSide().pickUp(v, from, &at)
 	}
-	if h.snap.resetsUnknown(from) && h.resetUnknown(v) {
+	if h.snap.resetsUnknown(from) && h.responder().resetUnknown(v) {
 		return packet.Forward
 	}
 	return packet.DropNoFlow
@@ -321,23 +321,23 @@ func replyKey(v *view, from uint32, snat uint16) backendKey {
 // toClient sends a reply of a backend to the client: to the link address and by the device that the
 // client's packets came from, whatever the routes say. That saves a neighbour table of clients, and the
 // reply passes the router that the client's packets pass.
-func (h *Handler) toClient(n int, v *view) packet.Verdict {
+func (h tracker) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	if c.provisional() {
-		h.doubtClient(n, v)
+		h.syncSide().doubtClient(n, v)
 	}
-	hop := h.clientHop(c)
+	hop := h.syncSide().clientHop(c)
 	front, port := h.snap.vip(c.vip)
 	service := h.snap.Backends[c.backend].Service
 	if verdict := h.checkHop(v, &hop); verdict != packet.Forward {
 		if c.snat == 0 {
 			v.localAddr = front.addr // the packet is addressed to the client
 		}
-		return h.dropOrReport(v, service, verdict)
+		return h.responder().dropOrReport(v, service, verdict)
 	}
 	tracked := h.updateFromBackend(n, v)
 	if v.flags.Has(wire.FlagSYN) {
-		h.clamp(v, h.snap.Services[service].MSS, h.snap.Devices[hop.Dev].MTU)
+		h.translator().clamp(v, h.snap.Services[service].MSS, h.snap.Devices[hop.Dev].MTU)
 	}
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
@@ -345,7 +345,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	if verdict, passes := h.inspectPacket(n, v, sideBackend, tracked); !passes {
 		return verdict
 	}
-	if !h.setLink(v.d, &hop) {
+	if !h.translator().setLink(v.d, &hop) {
 		return h.drop(service, packet.DropNoFrame)
 	}
 	t := h.tally(c.backend)
@@ -356,7 +356,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 
 // openConn opens a connection with the packet of a client, and forwards it. The hash is that of its client's side. Nothing is entered in the table
 // unless the packet can leave: a drop costs no entry, so a flood to a service without a route fills nothing.
-func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
+func (h tracker) openConn(v *view, number, hash uint32) packet.Verdict {
 	service := h.snap.serviceOf(number)
 	if h.snap.martian(v.src) { // before anything is answered
 		return h.dropOf(service, packet.DropMartian)
@@ -373,16 +373,16 @@ func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 	switch verdict {
 	case packet.Forward:
 	case packet.DropNoFlow:
-		return h.noFlow(v, id)
+		return h.responder().noFlow(v, id)
 	default:
 		return h.drop(id, verdict)
 	}
-	chosen, verdict := h.pick(v, s, midflow)
+	chosen, verdict := h.selector().pick(v, s, midflow)
 	switch verdict {
 	case packet.DropNoBackend:
-		return h.noBackend(v, id)
+		return h.responder().noBackend(v, id)
 	case packet.DropBackendFull:
-		return h.backendFull(v, id)
+		return h.selector().backendFull(v, id)
 	}
 	c := h.newConn(v, number, chosen)
 	switch {
@@ -392,9 +392,9 @@ func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 		c.state = stateMidFlow
 	}
 	if verdict := h.complete(&c, s, v); verdict != packet.Forward {
-		return h.dropOrReport(v, id, verdict)
+		return h.responder().dropOrReport(v, id, verdict)
 	}
-	n := h.enter(&c, hash)
+	n := h.evictor().enter(&c, hash)
 	h.opens = true
 	verdict = h.forward(n, v)
 	h.opens = false
@@ -403,7 +403,7 @@ func (h *Handler) openConn(v *view, number, hash uint32) packet.Verdict {
 }
 
 // newConn returns a connection from the packet of a client to a backend.
-func (h *Handler) newConn(v *view, front, backend uint32) Conn {
+func (h tracker) newConn(v *view, front, backend uint32) Conn {
 	return Conn{
 		client: v.src, clientPort: v.sport, vip: front, backend: backend, lists: h.snap.Sources.Mark,
 		endpoint: h.snap.endpointOf(backend, front), state: stateSynSent,
@@ -413,16 +413,16 @@ func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 
 // complete sets what the mode of c needs on the path to the backend: the source that the backend sees, and
 // the differences of the checksums.
-func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
+func (h tracker) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	to, _ := h.snap.endpoint(c.endpoint)
-	if verdict := h.checkDirect(v, to, h.snap.Backends[c.backend].Mode); verdict != packet.Forward {
+	if verdict := h.tunneler().checkDirect(v, to, h.snap.Backends[c.backend].Mode); verdict != packet.Forward {
 		return verdict
 	}
 	if s.Mode.Direct() {
 		c.flags |= connDirect
 		return packet.Forward
 	}
-	if !h.source(c, s, v) {
+	if !h.translator().source(c, s, v) {
 		return packet.DropPortsFull
 	}
 	c.setDeltas(h.snap)
@@ -436,7 +436,7 @@ const openingFlags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 // packet without SYN, of a service whose backends see the client's own address and port. Such a connection
 // began at another gateway, or before a restart, and any gateway picks the same backend for it. With SNAT
 // the source port that the backend saw is not known, so the packet is dropped.
-func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
+func (h tracker) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	if v.d.Proto == wire.ProtoTCP && v.flags&openingFlags != wire.FlagSYN {
 		if h.offered == toFirst || !h.snap.Services[service].PickUp || v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0 {
 			return false, packet.DropNoFlow
@@ -448,15 +448,15 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 		return false, packet.DropUnsupported
 	case h.snap.Sources.Mark != 0 && h.snap.Sources.denies(v.src, service):
 		return false, packet.DropDenied
-	case h.snap.Limits.on && !h.withinConnections(v.src, service):
-		h.reportLimited(v.src)
+	case h.snap.Limits.on && !h.limiter().withinConnections(v.src, service):
+		h.limiter().reportLimited(v.src)
 		return false, packet.DropRateLimit
 	}
 	return midflow, packet.Forward
 }
 
 // dropTo is drop for a packet that was not looked up. It finds the service only to count the drop for it.
-func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
+func (h tracker) dropTo(v *view, why packet.Verdict) packet.Verdict {
 	front, ok := h.snap.findVIP(v.dst, v.dport, v.d.Proto)
 	if !ok {
 		return why
@@ -465,7 +465,7 @@ func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
 }
 
 // dropOf is drop for a service that may be gone: -1.
-func (h *Handler) dropOf(service int32, v packet.Verdict) packet.Verdict {
+func (h tracker) dropOf(service int32, v packet.Verdict) packet.Verdict {
 	if service < 0 {
 		return v
 	}
@@ -474,7 +474,7 @@ func (h *Handler) dropOf(service int32, v packet.Verdict) packet.Verdict {
 
 // drop counts a drop for a service and returns the reason. Handle counts the verdict for the loop, so each
 // drop is in both counters, and a packet without a service in the loop's only.
-func (h *Handler) drop(service uint32, v packet.Verdict) packet.Verdict {
+func (h tracker) drop(service uint32, v packet.Verdict) packet.Verdict {
 	if v == packet.DropNoFlow && h.offered == toFirst {
 		return v // not dropped yet
 	}

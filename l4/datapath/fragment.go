@@ -231,7 +231,7 @@ func (f *fragmentHeader) malformed() bool {
 // whose first is not known wait for it (hold). All of a datagram whose fragments overlap the first or
 // contradict it are dropped (RFC 1858, RFC 3128, RFC 5722). All of a datagram whose first goes to another handler of the
 // loop follow it there.
-func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
+func (h defragmenter) fragment(d *packet.Desc, p []byte) packet.Verdict {
 	if wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC {
 		return packet.DropUnsupported
 	}
@@ -279,7 +279,7 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 
 // holdsUnfinished reports whether a datagram has to wait until all of it has come. The loop that is handed fragments by the
 // one where they meet lets them pass, for that has held them.
-func (h *Handler) holdsUnfinished(f *fragmentHeader) bool {
+func (h defragmenter) holdsUnfinished(f *fragmentHeader) bool {
 	u := &h.fragments.unfinished
 	if u.n < max(mostUnfinished/h.loops, 1) || h.held.deciding || h.out == nil || h.meetingLoop(&f.key) != h.loop {
 		return false
@@ -290,7 +290,7 @@ func (h *Handler) holdsUnfinished(f *fragmentHeader) bool {
 
 // firstFragment decides the first fragment of a datagram, which is e when it has come before, and
 // remembers what it says if it passes.
-func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
+func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
 	if d.L4 == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP {
 		return packet.DropFragment
 	}
@@ -340,23 +340,23 @@ func (h *Handler) Elsewhere(d *packet.Desc, frame []byte) {
 	}
 	f := fragmentOf(d, frame)
 	if to := h.meetingLoop(&f.key); to != h.loop {
-		h.elsewhereOn(to, f.key)
+		h.defragmenter().elsewhereOn(to, f.key)
 		return
 	}
-	h.firstCame(&f.key, true)
+	h.defragmenter().firstCame(&f.key, true)
 }
 
 // elsewhereOn is Elsewhere for another loop, where fragments of the datagram may wait: this loop has handed some over, or
 // that one holds some. They may not have arrived there yet, so that loop remembers it.
-func (h *Handler) elsewhereOn(loop int, k fragmentKey) {
+func (h defragmenter) elsewhereOn(loop int, k fragmentKey) {
 	if len(h.others) == 0 || h.out == nil || !h.early.remove(h.fragments.hash(&k)) && h.others[loop].held.any.Load() == 0 {
 		return
 	}
 	o := h.others[loop]
 	h.out.On(loop, func(now clock.Time) { // if too many functions wait there, it decides after heldLife
 		o.now = ticksAt(now)
-		o.decline(&k)
-		o.firstCame(&k, true)
+		o.defragmenter().decline(&k)
+		o.defragmenter().firstCame(&k, true)
 	})
 }
 
@@ -383,13 +383,13 @@ func Join(handlers []*Handler) {
 }
 
 // declines reports whether a packet with this verdict is offered to another handler.
-func (h *Handler) declines(verdict packet.Verdict) bool {
+func (h defragmenter) declines(verdict packet.Verdict) bool {
 	return h.offered == toFirst && (verdict == packet.DropNoService || verdict == packet.DropNoFlow)
 }
 
 // rejectDatagram drops a malformed fragment and has all fragments of its datagram dropped, if the first has
 // been seen.
-func (h *Handler) rejectDatagram(d *packet.Desc, p []byte) packet.Verdict {
+func (h defragmenter) rejectDatagram(d *packet.Desc, p []byte) packet.Verdict {
 	if d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
 		return packet.DropMalformed
 	}

@@ -80,7 +80,7 @@ func (l *answerLimiter) take(now clock.Time, kind int, to addr) bool {
 
 // mayAnswer reports whether the loop may send another answer of a kind to a host now, which it then does. Both are
 // counted.
-func (h *Handler) mayAnswer(kind int, to addr) bool {
+func (h responder) mayAnswer(kind int, to addr) bool {
 	if !h.answers.take(h.clock, kind, to) {
 		h.answerCounts.Add(answerLimited, 1)
 		return false
@@ -134,7 +134,7 @@ type icmpReport struct {
 
 // writeICMPError makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
 // go in front of it. Of a packet of several frames only the first is quoted. It reports false, and has changed nothing, when there is no room.
-func (h *Handler) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
+func (h responder) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
 	is4, link := m.from.is4(), linkLen(hop)
 	grow, proto := ipLen(is4)+wire.ICMPLen, wire.ProtoICMPv6
 	if is4 {

@@ -103,8 +103,8 @@ type Output interface {
 // discarded without resets.
 func (h *Handler) SetOutput(o Output) {
 	h.out = o
-	o.AtEnd(h.dropHeld)
-	o.AtEnd(h.leaveKernel)
+	o.AtEnd(h.defragmenter().dropHeld)
+	o.AtEnd(h.kernelSide().leaveKernel)
 }
 
 // Options are what a Handler is sized by. Sizes are of all loops together.
@@ -203,7 +203,7 @@ func (h *Handler) handle(now clock.Time, b *packet.Batch) {
 	for i := range b.D {
 		d := &b.D[i]
 		more := d.Flags.Has(packet.FlagMore)
-		h.looked = h.lookedUp(b.D, i)
+		h.looked = h.prefetching().lookedUp(b.D, i)
 		switch {
 		case cut && rest:
 			d.Verdict = packet.Release
@@ -236,15 +236,15 @@ const (
 func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
-	h.sweepHeld()
-	if h.table.sweep(sweepStep, h.ended, h.end) {
-		h.endPass()
+	h.defragmenter().sweepHeld()
+	if h.table.sweep(sweepStep, h.ended, h.discarder().end) {
+		h.discarder().endPass()
 		h.kernel.short = false
 	}
-	h.surveyPorts()
+	h.translator().surveyPorts()
 	if h.sync.changes != nil {
-		h.refreshPeer()
-		h.readForPeer()
+		h.syncSide().refreshPeer()
+		h.syncSide().readForPeer()
 	}
 	h.publish()
 	if h.table.trim(h.now) {
@@ -267,7 +267,7 @@ func (h *Handler) ended(c *Conn) bool {
 	if r := &h.retirement; r.asked != nil {
 		r.held.intersect(r.asked, c)
 	}
-	h.sweepKernel(c)
+	h.kernelSide().sweepKernel(c)
 	return c.expired(h.now) || h.snap.Backends[c.backend].Inactive
 }
 
@@ -292,7 +292,7 @@ func (h *Handler) refresh() {
 			e, _ := snap.endpoint(p.endpoint)
 			return e.InUse
 		})
-		h.forgetPaths(snap)
+		h.tunneler().forgetPaths(snap)
 	}
 	if h.snap != nil && h.snap.Era != snap.Era {
 		h.stats, h.tallies = h.stats[:0], h.tallies[:0] // published, so zero
@@ -307,7 +307,7 @@ func (h *Handler) refresh() {
 		h.tallies = append(h.tallies, tally{})
 	}
 	if len(h.kernel.entries) > 0 {
-		h.reconcileKernel(old)
+		h.kernelSide().reconcileKernel(old)
 	}
 }
 
@@ -321,9 +321,9 @@ func (h *Handler) publish() {
 		}
 	}
 	if h.kernel.on() {
-		h.publishKernel()
+		h.kernelSide().publishKernel()
 	}
-	h.prefetchCounters()
+	h.prefetching().prefetchCounters()
 	for _, id := range h.touched {
 		t, stats := &h.tallies[id], h.stats[id]
 		for i, n := range t {
@@ -389,17 +389,17 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 	case wire.Ethernet(p).Src().Multicast(): // no station has a group address (IEEE 802.3 3.2.3); an answer would go to all of the group
 		return packet.DropMalformed
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0:
-		return h.arp(d, p)
+		return h.responder().arp(d, p)
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:
 		return packet.DropIPChecksum
 	case d.Flags.Has(packet.FlagFragment):
-		return h.fragment(d, p)
+		return h.defragmenter().fragment(d, p)
 	case d.L4 == 0:
 		return packet.DropUnsupported
 	case d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP:
 		return h.transport(d, p)
 	case d.Proto == wire.ProtoICMP && d.Flags.Has(packet.FlagIPv4), d.Proto == wire.ProtoICMPv6 && d.Flags.Has(packet.FlagIPv6):
-		return h.icmp(d, p)
+		return h.responder().icmp(d, p)
 	}
 	return packet.DropUnsupported // tunnels too: they would pass the source lists and limits
 }
@@ -413,7 +413,7 @@ func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 	case h.snap.DropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
 		var v view
 		v.read(d, p)
-		return h.dropTo(&v, packet.DropL4Checksum)
+		return h.tracker().dropTo(&v, packet.DropL4Checksum)
 	}
 	if h.looked.known { // its view has been read
 		return h.route(&h.looked.view)
@@ -426,15 +426,15 @@ func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 // route decides a packet whose addresses and ports are known: to a service address, or anything else.
 func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
-		return h.ttlExpired(v)
+		return h.responder().ttlExpired(v)
 	}
-	if front, ok := h.serviceAddress(v); ok {
+	if front, ok := h.prefetching().serviceAddress(v); ok {
 		if to := h.inboundLoop(v); to != h.loop {
 			return h.handOver(v.d, to)
 		}
-		return h.inbound(v, front)
+		return h.tracker().inbound(v, front)
 	}
-	return h.outbound(v)
+	return h.tracker().outbound(v)
 }
 
 // Local reports whether the gateway answers ARP and neighbour solicitations for a.

@@ -146,7 +146,7 @@ func (f *heldFragments) overlaps(k *fragmentKey, end int) bool {
 
 // hold keeps a fragment whose first has not come. A loop that is handed fragments by the one where they meet holds none:
 // the first came there, and was dropped here or is forgotten.
-func (h *Handler) hold(f *fragmentHeader) packet.Verdict {
+func (h defragmenter) hold(f *fragmentHeader) packet.Verdict {
 	n := packet.Chain(h.chain)
 	if h.out == nil || h.held.closed || h.held.deciding || n == 0 || n > heldChain || h.meetingLoop(&f.key) != h.loop {
 		return packet.DropFragment
@@ -185,7 +185,7 @@ func (f *heldFragments) whole(k *fragmentKey) (first int16) {
 
 // holdWhole keeps a fragment, and lets the datagram go where all of it is held: Tick decides the first, and the others
 // follow it.
-func (h *Handler) holdWhole(f *fragmentHeader) packet.Verdict {
+func (h defragmenter) holdWhole(f *fragmentHeader) packet.Verdict {
 	verdict := h.hold(f)
 	if verdict != packet.Hold {
 		return verdict
@@ -198,14 +198,14 @@ func (h *Handler) holdWhole(f *fragmentHeader) packet.Verdict {
 }
 
 // endHeld drops a fragment that was held.
-func (h *Handler) endHeld(s *heldFragment) {
+func (h defragmenter) endHeld(s *heldFragment) {
 	h.batch[packet.DropFragment]++
 	h.resume(s, packet.DropFragment)
 }
 
 // resume has the loop carry out the verdict on a fragment that was held. The first descriptor has it in full; what the
 // packet needs no more of the others is released.
-func (h *Handler) resume(s *heldFragment, verdict packet.Verdict) {
+func (h defragmenter) resume(s *heldFragment, verdict packet.Verdict) {
 	d := s.d[:s.n]
 	s.n = 0
 	d[0].Verdict = verdict
@@ -222,7 +222,7 @@ func (h *Handler) resume(s *heldFragment, verdict packet.Verdict) {
 
 // firstCame marks what is held of a datagram as ready, whatever became of the first: Tick decides it, after the
 // packets of this batch have left, or has it offered to the other handler that the first went to.
-func (h *Handler) firstCame(k *fragmentKey, other bool) {
+func (h defragmenter) firstCame(k *fragmentKey, other bool) {
 	if h.held.frames == 0 {
 		return
 	}
@@ -238,7 +238,7 @@ func (h *Handler) firstCame(k *fragmentKey, other bool) {
 
 // sweepHeld decides the held fragments whose first has come, in the order in which they came, or passes them on, and drops
 // those whose time is over.
-func (h *Handler) sweepHeld() {
+func (h defragmenter) sweepHeld() {
 	if h.held.frames == 0 {
 		return
 	}
@@ -268,7 +268,7 @@ func (h *Handler) sweepHeld() {
 }
 
 // decideHeld decides a fragment whose first has come.
-func (h *Handler) decideHeld(s *heldFragment) {
+func (h defragmenter) decideHeld(s *heldFragment) {
 	h.chain, h.looked = s.d[:s.n], &notLookedUp
 	h.held.deciding = true
 	verdict := h.fragment(&s.d[0], h.arena.Bytes(&s.d[0]))
@@ -279,14 +279,14 @@ func (h *Handler) decideHeld(s *heldFragment) {
 
 // decline has the fragments of a datagram offered to another handler, whose first has not come here: the Dispatcher of
 // another loop may have sent it there.
-func (h *Handler) decline(k *fragmentKey) {
+func (h defragmenter) decline(k *fragmentKey) {
 	if h.fragments.find(k, h.now) == nil {
 		h.fragments.add(datagram{key: *k, declined: true}, h.now)
 	}
 }
 
 // passOn has a fragment that was held come to the loop's handlers again.
-func (h *Handler) passOn(s *heldFragment) {
+func (h defragmenter) passOn(s *heldFragment) {
 	if !h.out.Repeat(s.d[:s.n]) {
 		h.endHeld(s)
 		return
@@ -295,7 +295,7 @@ func (h *Handler) passOn(s *heldFragment) {
 }
 
 // dropHeld ends all that is held: the loop ends.
-func (h *Handler) dropHeld() {
+func (h defragmenter) dropHeld() {
 	h.held.closed = true
 	for i := range h.held.buckets {
 		for b := &h.held.buckets[i]; b.oldest >= 0; {

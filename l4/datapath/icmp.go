@@ -10,7 +10,7 @@ import (
 
 // icmp decides an ICMP message over IPv4, or an ICMPv6 message over IPv6: echo requests and neighbour
 // solicitations are answered, errors go where the packet that they quote came from.
-func (h *Handler) icmp(d *packet.Desc, p []byte) packet.Verdict {
+func (h responder) icmp(d *packet.Desc, p []byte) packet.Verdict {
 	is4, kind := d.Flags.Has(packet.FlagIPv4), p[d.L4]
 	if !is4 && kind == wire.ICMPv6NeighborSolicit {
 		return h.nd(d, p)
@@ -41,7 +41,7 @@ func carriesQuote(kind uint8, is4 bool) bool {
 
 // echo answers an echo request to one of the gateway's addresses in the frame that asked (RFC 1122
 // 3.2.2.6, RFC 4443 4.2). IPv4 options are not echoed, but blanked.
-func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
+func (h responder) echo(d *packet.Desc, p []byte) packet.Verdict {
 	var v view
 	v.readIP(d, p)
 	switch {
@@ -91,7 +91,7 @@ func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
 // it ends no connection and refreshes none, so a forged one achieves no more than without the gateway.
 
 // icmpError decides an ICMP error whose own checksum is right.
-func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
+func (h responder) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 	var v view
 	v.readIP(d, p)
 	if h.snap.martian(v.src) {
@@ -102,7 +102,7 @@ func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 	}
 	b := p[d.Payload:min(int(d.L3)+v.size(), len(p))]
 	if h.snap.Tunnel.holds(v.dst) {
-		return h.tunnelError(&v, b)
+		return h.tunneler().tunnelError(&v, b)
 	}
 	q, why := parseQuote(b, v.is4)
 	if why != packet.Forward {
@@ -119,22 +119,22 @@ func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 }
 
 // errorToBackend passes on an error about a packet that a client was sent.
-func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict {
+func (h responder) errorToBackend(v *view, q *quote, front uint32) packet.Verdict {
 	f := view{d: v.d, p: v.p, src: q.dst, dst: q.src, sport: q.dport, dport: q.sport, is4: v.is4, part: later}
 	if to := h.inboundLoop(&f); to != h.loop {
 		return h.handOver(v.d, to)
 	}
 	key := clientKey{q.dst, front, q.dport}
 	n := h.table.byClient(&key)
-	if n < 0 || h.expired(&h.table.conns[n]) {
+	if n < 0 || h.kernelSide().expired(&h.table.conns[n]) {
 		return h.errorByHash(&f, q, front)
 	}
 	c := &h.table.conns[n]
 	to, port := h.snap.endpoint(c.endpoint)
 	if c.direct() {
-		return h.countDrop(c, h.forwardDirect(c, &f, to))
+		return h.countDrop(c, h.tunneler().forwardDirect(c, &f, to))
 	}
-	if verdict := h.checkHop(v, &to.Hop); verdict != packet.Forward {
+	if verdict := h.tracker().checkHop(v, &to.Hop); verdict != packet.Forward {
 		return h.countDrop(c, verdict)
 	}
 	from := v.src
@@ -149,7 +149,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 
 // errorByHash passes on an error about a packet of a backend that answers clients itself, when the
 // table does not know the connection: it may have begun on another gateway.
-func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
+func (h responder) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	id := h.snap.serviceOf(front)
 	if h.snap.martian(q.dst) { // no client: what the error quotes was never sent
 		return packet.DropMartian
@@ -157,17 +157,17 @@ func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	if h.offered == toFirst || id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT || h.snap.Services[id].LeastConnections {
 		return packet.DropNoFlow
 	}
-	chosen, verdict := h.pick(f, h.snap.Services[id], true)
+	chosen, verdict := h.selector().pick(f, h.snap.Services[id], true)
 	if verdict != packet.Forward {
-		return h.drop(uint32(id), verdict)
+		return h.tracker().drop(uint32(id), verdict)
 	}
 	c := Conn{backend: chosen}
-	return h.countDrop(&c, h.forwardDirect(&c, f, h.snap.Endpoints[h.snap.Backends[chosen].Endpoint]))
+	return h.countDrop(&c, h.tunneler().forwardDirect(&c, f, h.snap.Endpoints[h.snap.Backends[chosen].Endpoint]))
 }
 
 // errorToClient passes on an error about a packet that a backend was sent. It comes from the backend or
 // from a router in front of it; the client sees the service address, which is all that it knows.
-func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
+func (h responder) errorToClient(v *view, q *quote) packet.Verdict {
 	snat, toUs := h.snap.keys.find(q.src, tagOf(kindSNAT, 0, 0))
 	endpoint, known := h.snap.findEndpoint(q.dst, q.dport, q.proto)
 	if !known && !toUs {
@@ -185,12 +185,12 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 		key.client = q.src
 	}
 	n := h.table.byBackend(&key)
-	if n < 0 || h.expired(&h.table.conns[n]) {
+	if n < 0 || h.kernelSide().expired(&h.table.conns[n]) {
 		return packet.DropNoFlow
 	}
 	c := &h.table.conns[n]
-	hop := h.clientHop(c)
-	if verdict := h.checkHop(v, &hop); verdict != packet.Forward {
+	hop := h.syncSide().clientHop(c)
+	if verdict := h.tracker().checkHop(v, &hop); verdict != packet.Forward {
 		return h.countDrop(c, verdict)
 	}
 	if unreachableCode(v.p[v.d.L4:], v.is4) {
@@ -203,16 +203,16 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 }
 
 // countDrop counts the verdict on a packet of a connection's service if it is a drop.
-func (h *Handler) countDrop(c *Conn, v packet.Verdict) packet.Verdict {
+func (h responder) countDrop(c *Conn, v packet.Verdict) packet.Verdict {
 	if v.Dropped() {
-		h.drop(h.snap.Backends[c.backend].Service, v)
+		h.tracker().drop(h.snap.Backends[c.backend].Service, v)
 	}
 	return v
 }
 
 // setLinkOrDrop gives a rewritten packet the link header of hop.
-func (h *Handler) setLinkOrDrop(v *view, hop *Hop) packet.Verdict {
-	if !h.setLink(v.d, hop) {
+func (h responder) setLinkOrDrop(v *view, hop *Hop) packet.Verdict {
+	if !h.translator().setLink(v.d, hop) {
 		return packet.DropNoFrame
 	}
 	return packet.Forward

@@ -14,7 +14,7 @@ func (h *Handler) inspect(d *packet.Desc, p []byte) packet.Verdict {
 	switch {
 	case d.Flags.Has(packet.FlagMalformed):
 		if d.Flags.Has(packet.FlagFragment) { // no whole transport header in the first: RFC 1858 3
-			return h.rejectDatagram(d, p)
+			return h.defragmenter().rejectDatagram(d, p)
 		}
 		return packet.DropMalformed
 	case d.Flags.Has(packet.FlagTruncated):

@@ -80,11 +80,11 @@ func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) (verdict
 	case verdict == packet.Forward:
 		return verdict, true
 	case reject && v.d.Proto == wire.ProtoTCP:
-		h.discard(n, false)
-	case reject && side == sideClient && h.reject(v, answerReset): // the packet has become the answer
+		h.discarder().discard(n, false)
+	case reject && side == sideClient && h.responder().reject(v, answerReset): // the packet has become the answer
 		return packet.Forward, false
 	}
-	return h.drop(service, verdict), false
+	return h.tracker().drop(service, verdict), false
 }
 
 // mustFit reports whether the receiver of a segment discards it where its sequence numbers do not fit: one with data, or

@@ -120,7 +120,7 @@ func (c *Conn) entered() bool { return c.place>>30 == placeConfirmed>>30|placeEn
 func (k *kernelFlows) entry(c *Conn) *kernelEntry { return &k.entries[c.place&placeLow] }
 
 // expired reports whether the connection expired, also where the kernel may have had packets since.
-func (h *Handler) expired(c *Conn) bool {
+func (h kernelSide) expired(c *Conn) bool {
 	if c.expired(h.now) {
 		h.read(c)
 	}
@@ -128,7 +128,7 @@ func (h *Handler) expired(c *Conn) bool {
 }
 
 // read brings the connection up to date, if the kernel forwards it.
-func (h *Handler) read(c *Conn) {
+func (h kernelSide) read(c *Conn) {
 	if c.entered() {
 		e := h.kernel.entry(c)
 		t := h.kernel.forwarder.Read(e.slot)
@@ -137,7 +137,7 @@ func (h *Handler) read(c *Conn) {
 }
 
 // merge enters in the table what the kernel has forwarded of a connection.
-func (h *Handler) merge(e *kernelEntry, t *fastpath.Traffic) {
+func (h kernelSide) merge(e *kernelEntry, t *fastpath.Traffic) {
 	c, stats := &h.table.conns[e.conn], h.stats[e.backend]
 	for side := range t.Packets {
 		packets, bytes := t.Packets[side]-e.packets[side], t.Bytes[side]-e.bytes[side]
@@ -162,7 +162,7 @@ func (h *Handler) merge(e *kernelEntry, t *fastpath.Traffic) {
 		q := &h.table.sequences[e.conn][side]
 		before := q.end
 		q.raise(&t.Sequences[side])
-		h.reportProgress(int(e.conn), before, q.end)
+		h.syncSide().reportProgress(int(e.conn), before, q.end)
 	}
 	if t.Loose {
 		c.flags |= connLoose
@@ -183,7 +183,7 @@ func (s *sequence) raise(to *fastpath.Sequence) {
 }
 
 // takeBack takes a connection back from the kernel, if that forwards it.
-func (h *Handler) takeBack(c *Conn, why int) {
+func (h kernelSide) takeBack(c *Conn, why int) {
 	if !c.entered() {
 		return
 	}
@@ -217,7 +217,7 @@ func (h *Handler) takeBack(c *Conn, why int) {
 }
 
 // noteKernel notes that the next flush has something to do.
-func (h *Handler) noteKernel() {
+func (h kernelSide) noteKernel() {
 	k := &h.kernel
 	if k.noted++; k.noted == 1 {
 		k.since = h.clock
@@ -225,7 +225,7 @@ func (h *Handler) noteKernel() {
 }
 
 // cameToLoop prepares the decision on a packet of a connection that the kernel forwards.
-func (h *Handler) cameToLoop(n int, v *view, side int) {
+func (h kernelSide) cameToLoop(n int, v *view, side int) {
 	c := &h.table.conns[n]
 	e := h.kernel.entry(c)
 	before := e.packets
@@ -238,14 +238,14 @@ func (h *Handler) cameToLoop(n int, v *view, side int) {
 		h.takeBack(c, backChanged)
 	case e.missed > mostMissed:
 		h.takeBack(c, backMissed)
-	case side == sideBackend && v.part == whole && v.flags.Has(wire.FlagSYN) && h.reopens(n, wire.TCP(v.p[v.d.L4:]).Ack()):
+	case side == sideBackend && v.part == whole && v.flags.Has(wire.FlagSYN) && h.tracker().reopens(n, wire.TCP(v.p[v.d.L4:]).Ack()):
 		h.takeBack(c, backClosing) // its numbers are another connection's
 	}
 }
 
 // loopForwarded follows the decision on a packet of connection n that came by dev: the kernel gets the connection, or
 // gives it back where its copy is not right any more.
-func (h *Handler) loopForwarded(n, side int, dev uint8, verdict packet.Verdict) {
+func (h kernelSide) loopForwarded(n, side int, dev uint8, verdict packet.Verdict) {
 	c := &h.table.conns[n]
 	if !c.entered() {
 		if verdict == packet.Forward && !c.halfOpen() && (c.state == stateEstablished || c.state == stateUDP) {
@@ -276,7 +276,7 @@ func (s *sequences) forKernel() (to [2]fastpath.Sequence) {
 
 // sweepKernel brings a connection that the sweep passes up to date. It comes back where it is of an earlier generation, and
 // where it had no packet since the pass before while others find no slot.
-func (h *Handler) sweepKernel(c *Conn) {
+func (h kernelSide) sweepKernel(c *Conn) {
 	if !c.entered() {
 		return
 	}
@@ -305,7 +305,7 @@ func (h *Handler) TakeSnapshot(now clock.Time) {
 // give addresses another meaning, and where devices or own addresses have changed; otherwise those of the backends and endpoints that are
 // not what they were: an inactive backend is not usable, and all else of one changes by a reload. The loop forwards nothing
 // by the new snapshot before.
-func (h *Handler) reconcileKernel(old *Snapshot) {
+func (h kernelSide) reconcileKernel(old *Snapshot) {
 	k, s := &h.kernel, h.snap
 	if old.Round != s.Round || old.Sources.Mark != s.Sources.Mark || !slices.Equal(old.Devices, s.Devices) {
 		k.generation++
@@ -334,7 +334,7 @@ func (h *Handler) reconcileKernel(old *Snapshot) {
 }
 
 // publishKernel enters and removes what has been noted, if it is time, and publishes how many connections there are.
-func (h *Handler) publishKernel() {
+func (h kernelSide) publishKernel() {
 	k := &h.kernel
 	if k.noted >= flushMost || k.noted > 0 && h.clock.Sub(k.since) >= flushEvery {
 		h.flushKernel()
@@ -342,7 +342,7 @@ func (h *Handler) publishKernel() {
 	gauge(&k.live, len(k.entries))
 }
 
-func (h *Handler) flushKernel() {
+func (h kernelSide) flushKernel() {
 	h.kernel.noted = 0
 	h.kernel.flushes++
 	if h.kernel.forwarder.Flush(h.clock) != nil {
@@ -351,7 +351,7 @@ func (h *Handler) flushKernel() {
 }
 
 // leaveKernel takes all connections back: the loop ends.
-func (h *Handler) leaveKernel() {
+func (h kernelSide) leaveKernel() {
 	k := &h.kernel
 	for i := len(k.entries) - 1; i >= 0; i-- {
 		h.takeBack(&h.table.conns[k.entries[i].conn], backEnded)

@@ -16,7 +16,7 @@ const (
 )
 
 // advance counts a packet of connection n, which came by dev, and enters the connection in the kernel when there were enough.
-func (h *Handler) advance(n, side int, dev uint8) {
+func (h kernelSide) advance(n, side int, dev uint8) {
 	c := &h.table.conns[n]
 	backoff, packets := c.place>>placeBackoff&31, min(c.place&placeLow+1, placeLow)
 	c.place = placeConfirmed | backoff<<placeBackoff | packets
@@ -34,7 +34,7 @@ func (h *Handler) advance(n, side int, dev uint8) {
 
 // mayEnter reports whether the kernel can do all that the loop does for connection n, which both sides have confirmed and whose
 // packet has just been forwarded.
-func (h *Handler) mayEnter(n int) bool {
+func (h kernelSide) mayEnter(n int) bool {
 	c, s := &h.table.conns[n], h.snap
 	b := s.Backends[c.backend]
 	q := &h.table.sequences[n]
@@ -53,7 +53,7 @@ func (h *Handler) mayEnter(n int) bool {
 
 // flowOf returns connection n as the kernel forwards it. A packet of a side came by dev just now. The backend's packets are
 // expected by the device that leads to it, until one comes by another.
-func (h *Handler) flowOf(n, side int, dev uint8) (e kernelEntry, f fastpath.Flow, ok bool) {
+func (h kernelSide) flowOf(n, side int, dev uint8) (e kernelEntry, f fastpath.Flow, ok bool) {
 	c, s := &h.table.conns[n], h.snap
 	to, port := s.endpoint(c.endpoint)
 	front, frontPort := s.vip(c.vip)
@@ -96,7 +96,7 @@ func (s *Snapshot) endpointPlace(n uint32) uint32 {
 }
 
 // enterKernel gives a connection to the kernel, if that takes it.
-func (h *Handler) enterKernel(e kernelEntry, f *fastpath.Flow, backoff uint32) {
+func (h kernelSide) enterKernel(e kernelEntry, f *fastpath.Flow, backoff uint32) {
 	k := &h.kernel
 	if len(k.entries) > placeLow {
 		return

@@ -136,7 +136,7 @@ func (a *allowance) take(word *uint64, now uint64) bool {
 
 // withinPackets counts a packet of a client to a service, -1 for one that is gone, and reports
 // whether the client's limits allow it.
-func (h *Handler) withinPackets(client addr, service int32) bool {
+func (h limiter) withinPackets(client addr, service int32) bool {
 	l, now := &h.snap.Limits, moment(h.clock)
 	if l.all.packets.cost != 0 && !l.all.packets.take(&h.meters.find(client, 0, now).packets, now) {
 		return false
@@ -149,7 +149,7 @@ func (h *Handler) withinPackets(client addr, service int32) bool {
 }
 
 // withinConnections is withinPackets for a new connection.
-func (h *Handler) withinConnections(client addr, service uint32) bool {
+func (h limiter) withinConnections(client addr, service uint32) bool {
 	l, now := &h.snap.Limits, moment(h.clock)
 	if l.all.connections.cost != 0 && !l.all.connections.take(&h.meters.find(client, 0, now).connections, now) {
 		return false
@@ -162,7 +162,7 @@ func (h *Handler) withinConnections(client addr, service uint32) bool {
 // before the first packet.
 func (h *Handler) OnLimited(f func(client netip.Addr, now clock.Time)) { h.onLimited = f }
 
-func (h *Handler) reportLimited(client addr) {
+func (h limiter) reportLimited(client addr) {
 	if h.onLimited != nil {
 		h.onLimited(client.Addr(), h.clock)
 	}

@@ -19,7 +19,7 @@ const MSSAuto = -1
 // With NAT both SYNs pass here. With a direct mode only the client's does: its option bounds what the
 // backend sends, which goes by no tunnel. The backend's SYN+ACK bounds what the client sends (on Linux by
 // `advmss` of its route to clients); where that is too much, tooBig sends the client an ICMP error.
-func (h *Handler) clamp(v *view, most, room int) {
+func (h translator) clamp(v *view, most, room int) {
 	if most == 0 {
 		return
 	}
@@ -38,7 +38,7 @@ func (h *Handler) clamp(v *view, most, room int) {
 
 // segmentThatFits returns the largest segment without options that fits both the way out and the way that the
 // packet came by; 0 when both take any.
-func (h *Handler) segmentThatFits(v *view, out int) int {
+func (h translator) segmentThatFits(v *view, out int) int {
 	headers := wire.IPv6Len + wire.TCPLen
 	if v.is4 {
 		headers = wire.IPv4Len + wire.TCPLen

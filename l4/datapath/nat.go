@@ -71,7 +71,7 @@ func (v *view) size() int {
 
 // needs returns the length of the largest network-layer packet that v becomes on the wire: a large packet
 // with segmentation offload is cut by the device, and its segments count.
-func (h *Handler) needs(v *view) int {
+func (h translator) needs(v *view) int {
 	size := v.size()
 	if !v.d.Flags.Has(packet.FlagOffload) {
 		return size
@@ -193,7 +193,7 @@ func (v *view) vlan() uint16 { return vlanOf(v.d, v.p) }
 // setLink makes the link header that of the way out, and the port too: the addresses, and the tag of
 // the hop's VLAN in place of the one that the packet came with. The packet may begin elsewhere in
 // its frame then: views of it are stale. It reports false where there is no room for a tag.
-func (h *Handler) setLink(d *packet.Desc, hop *Hop) bool {
+func (h translator) setLink(d *packet.Desc, hop *Hop) bool {
 	if (d.L3 != wire.EthernetLen || hop.VLAN != 0) && !h.retag(d, hop.VLAN) {
 		return false
 	}
@@ -206,7 +206,7 @@ func (h *Handler) setLink(d *packet.Desc, hop *Hop) bool {
 
 // retag replaces, pushes or pops the tag of a frame; id 0 is none. A tag that is replaced keeps its
 // priority. The addresses are not moved with the header's start: the caller writes them.
-func (h *Handler) retag(d *packet.Desc, id uint16) bool {
+func (h translator) retag(d *packet.Desc, id uint16) bool {
 	p := h.arena.Bytes(d)
 	switch tagged := d.L3 == taggedLen; {
 	case tagged && id != 0:

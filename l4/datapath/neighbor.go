@@ -12,7 +12,7 @@ import (
 
 // arp answers a request for one of the gateway's IPv4 addresses in the frame that asked (RFC 826).
 // A tag stays. All else is dropped: other ARP packets belong to the kernel and should not have come.
-func (h *Handler) arp(d *packet.Desc, p []byte) packet.Verdict {
+func (h responder) arp(d *packet.Desc, p []byte) packet.Verdict {
 	if int(d.L3)+wire.ARPLen > len(p) || binary.BigEndian.Uint16(p[d.L3-2:]) != wire.EtherTypeARP {
 		return packet.DropUnsupported
 	}
@@ -56,7 +56,7 @@ func AnnounceFrame(a netip.Addr, mac wire.MAC, vlan uint16) []byte {
 
 // nd answers a neighbour solicitation for one of the gateway's IPv6 addresses in the frame that
 // asked (RFC 4861 7.2.3 and 7.2.4). Other ICMPv6 is dropped.
-func (h *Handler) nd(d *packet.Desc, p []byte) packet.Verdict {
+func (h responder) nd(d *packet.Desc, p []byte) packet.Verdict {
 	req := wire.IPv6(p[d.L3:])
 	ns, ok := wire.NeighborRequest(req)
 	if !ok {
@@ -128,7 +128,7 @@ func (h *Handler) Senders(buf []Sender) int { return h.senders.ring.Pop(buf) }
 
 // reportSender keeps the sender of a request. One that has no address yet only checks that nobody has it (RFC 5227 2.1.1,
 // RFC 4862 5.4).
-func (h *Handler) reportSender(d *packet.Desc, p []byte, a addr, mac wire.MAC) {
+func (h responder) reportSender(d *packet.Desc, p []byte, a addr, mac wire.MAC) {
 	if h.senders.wake == nil || h.snap.martian(a) || mac.Multicast() || !h.senders.limiter.Take(h.clock, 1) {
 		return
 	}

@@ -29,7 +29,7 @@ type PickUp struct {
 
 // pickUp opens a connection with the packet of a backend to a client, and forwards it. It opens none by a SYN or
 // SYN+ACK: those are of connections that did not begin at a gateway.
-func (h *Handler) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
+func (h syncSide) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
 	if v.part == later {
 		return packet.DropNoFlow
 	}
@@ -41,13 +41,13 @@ func (h *Handler) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
 	hash := h.table.hashClient(&key) // the packet was looked up by its backend's key
 	switch {
 	case h.snap.martian(v.dst) || v.dport == 0 || h.snap.backendAddr(v.dst): // a backend is served from an SNAT address
-		return h.drop(service, packet.DropNoFlow)
+		return h.tracker().drop(service, packet.DropNoFlow)
 	case h.table.findClient(&key, hash) >= 0: // it leads to another backend now, or has another source port
-		return h.drop(service, packet.DropNoFlow)
+		return h.tracker().drop(service, packet.DropNoFlow)
 	case h.snap.Backends[at.Backend].Inactive:
-		return h.drop(service, packet.DropNoBackend)
+		return h.tracker().drop(service, packet.DropNoBackend)
 	case h.snap.Sources.Mark != 0 && h.snap.Sources.denies(v.dst, service):
-		return h.drop(service, packet.DropDenied)
+		return h.tracker().drop(service, packet.DropDenied)
 	}
 	c := Conn{
 		client: v.dst, clientPort: v.dport, vip: at.VIP, backend: at.Backend, lists: h.snap.Sources.Mark,
@@ -57,12 +57,12 @@ func (h *Handler) pickUp(v *view, from uint32, at *PickUp) packet.Verdict {
 		c.state = stateUDP
 	}
 	if hop := h.clientHop(&c); hop.State != HopReady { // nothing is entered for a packet that cannot leave
-		return h.drop(service, hop.usable())
+		return h.tracker().drop(service, hop.usable())
 	}
 	c.setDeltas(h.snap)
-	n := h.enter(&c, hash)
-	verdict := h.toClient(n, v)
-	h.endIfReset(n, v)
+	n := h.evictor().enter(&c, hash)
+	verdict := h.tracker().toClient(n, v)
+	h.tracker().endIfReset(n, v)
 	return verdict
 }
 
@@ -102,7 +102,7 @@ func (c *Conn) hasClientHop() bool { return c.mac != [6]byte{} }
 
 // clientHop returns the way back to the client of connection n: where its packets came from, or else what the kernel
 // said, which becomes the connection's. It is unresolved until that is known.
-func (h *Handler) clientHop(c *Conn) Hop {
+func (h syncSide) clientHop(c *Conn) Hop {
 	if !c.hasClientHop() {
 		hop := h.resolveClient(c.client)
 		if hop.State != HopReady {
@@ -114,7 +114,7 @@ func (h *Handler) clientHop(c *Conn) Hop {
 }
 
 // resolveClient returns the hop to a client as far as it is known, and asks for it if it is not.
-func (h *Handler) resolveClient(client addr) Hop {
+func (h syncSide) resolveClient(client addr) Hop {
 	e, ok := h.clientHops.known[client]
 	if ok && !e.until.expired(h.now) {
 		if e.hop.State == HopReady && !e.until.expired(h.now+clientHopTime) { // its first use
@@ -131,7 +131,7 @@ func (h *Handler) resolveClient(client addr) Hop {
 }
 
 // keepClientHop keeps a hop for so many ticks.
-func (h *Handler) keepClientHop(client addr, hop Hop, time ticks) {
+func (h syncSide) keepClientHop(client addr, hop Hop, time ticks) {
 	if len(h.clientHops.known) >= clientHopsKept {
 		clear(h.clientHops.known)
 	}
@@ -164,7 +164,7 @@ func (h *Handler) SetClientHop(now clock.Time, client netip.Addr, hop Hop) {
 	if hop.State == HopReady {
 		time = clientHopWait
 	}
-	h.keepClientHop(addrOf(client), hop, time)
+	h.syncSide().keepClientHop(addrOf(client), hop, time)
 }
 
 // What a TCP connection is picked up by anyone can forge: a segment with the client's address and random numbers, which
@@ -261,15 +261,15 @@ func (s *sequences) nearRecord(c *Conn, seg *segment, side int) bool {
 }
 
 // verify follows a segment of provisional connection n, and reports whether it may change the connection.
-func (h *Handler) verify(n int, v *view, seg *segment, side int) bool {
+func (h syncSide) verify(n int, v *view, seg *segment, side int) bool {
 	c, s, seen := &h.table.conns[n], &h.table.sequences[n], &h.table.seen[n]
 	switch f := seg.flags & (wire.FlagSYN | wire.FlagACK | wire.FlagRST); {
 	case f&wire.FlagRST != 0:
 		return h.verifyReset(n, seg, side)
 	case f == wire.FlagSYN && side == sideClient && c.state.confirmed() && !c.direct():
-		h.noteSYN(n, seg)
+		h.tracker().noteSYN(n, seg)
 		return false
-	case f == wire.FlagSYN|wire.FlagACK && side == sideBackend && h.reopen(n, seg):
+	case f == wire.FlagSYN|wire.FlagACK && side == sideBackend && h.tracker().reopen(n, seg):
 		c.origin = originClient
 		return true
 	case f != wire.FlagACK:
@@ -319,7 +319,7 @@ func (s *sequences) begin(c *Conn, seg *segment, other *candidate, side int, kno
 }
 
 // verified ends the time in which connection n is provisional. A half-open one is confirmed by what follows.
-func (h *Handler) verified(n int) {
+func (h syncSide) verified(n int) {
 	c := &h.table.conns[n]
 	h.table.seen[n] = candidates{}
 	if c.state == stateMidFlow {
@@ -330,7 +330,7 @@ func (h *Handler) verified(n int) {
 
 // verifyReset reports whether a RST ends a provisional connection: one that has the exact number, by the record or the
 // other side's candidate, or that has picked up a connection of which nothing else is known, and which it ends.
-func (h *Handler) verifyReset(n int, seg *segment, side int) bool {
+func (h syncSide) verifyReset(n int, seg *segment, side int) bool {
 	c, s, seen := &h.table.conns[n], &h.table.sequences[n], &h.table.seen[n]
 	other := &seen[1-side]
 	switch {
@@ -344,7 +344,7 @@ func (h *Handler) verifyReset(n int, seg *segment, side int) bool {
 }
 
 // verifyDirect is verify of a connection whose backend is not seen.
-func (h *Handler) verifyDirect(n int, seg *segment, known bool) bool {
+func (h syncSide) verifyDirect(n int, seg *segment, known bool) bool {
 	c, s, mine := &h.table.conns[n], &h.table.sequences[n], &h.table.seen[n][sideClient]
 	me := &s[sideClient]
 	switch {
@@ -365,7 +365,7 @@ func (h *Handler) verifyDirect(n int, seg *segment, known bool) bool {
 }
 
 // doubtClient forgets where the client's packets came from, if a segment of the backend contradicts the last of them.
-func (h *Handler) doubtClient(n int, v *view) {
+func (h syncSide) doubtClient(n int, v *view) {
 	client := &h.table.seen[n][sideClient]
 	if v.part != whole || v.d.Proto != wire.ProtoTCP || client.state == candidateNone || v.flags&(wire.FlagACK|wire.FlagRST) != wire.FlagACK {
 		return

@@ -199,7 +199,7 @@ type portSurvey struct {
 }
 
 // surveyPorts goes on with the survey.
-func (h *Handler) surveyPorts() {
+func (h translator) surveyPorts() {
 	s, list := &h.survey, h.ports.list
 	for len(s.sums) < len(h.snap.snats) {
 		s.sums = append(s.sums, [portGauges]uint64{})
@@ -235,7 +235,7 @@ func (h *Handler) surveyPorts() {
 }
 
 // countReclaimed counts a port of an SNAT address that is used again.
-func (h *Handler) countReclaimed(snat uint16, kind int) {
+func (h translator) countReclaimed(snat uint16, kind int) {
 	h.snap.snatStats[snat][h.loop].Add(kind, 1)
 }
 
@@ -273,7 +273,7 @@ func (st *PortStats) add(b *metrics.Block) {
 // source gives the connection the source that the backend sees; false when none is left. A transparent
 // service shows the client, unless the client is a backend itself: a backend answers its neighbour on the
 // link directly, and takes no packets from its own address. Those get an SNAT address all the same.
-func (h *Handler) source(c *Conn, s *Service, v *view) bool {
+func (h translator) source(c *Conn, s *Service, v *view) bool {
 	if s.Transparent && !h.snap.backendAddr(c.client) {
 		return h.keepPort(c)
 	}
@@ -286,7 +286,7 @@ func (h *Handler) source(c *Conn, s *Service, v *view) bool {
 // keepPort gives the connection the client's own port. It may be taken: another service leads the same
 // client port to the same backend, which could not tell the two connections apart. Then it gets a random
 // port that is free and belongs to this loop, so that replies find it.
-func (h *Handler) keepPort(c *Conn) bool {
+func (h translator) keepPort(c *Conn) bool {
 	c.sourcePort = c.clientPort
 	if h.sourceUnused(c) {
 		return true
@@ -301,11 +301,11 @@ func (h *Handler) keepPort(c *Conn) bool {
 }
 
 // sourceUnused reports whether no connection is seen by the backend as c would be.
-func (h *Handler) sourceUnused(c *Conn) bool {
+func (h translator) sourceUnused(c *Conn) bool {
 	key := c.backendKey()
 	n := h.table.byBackend(&key)
-	if n >= 0 && h.expired(&h.table.conns[n]) {
-		h.forget(n)
+	if n >= 0 && h.kernelSide().expired(&h.table.conns[n]) {
+		h.evictor().forget(n)
 		n = -1
 	}
 	return n < 0
@@ -316,7 +316,7 @@ const fewPorts = 16
 
 // takePort takes a port of one of the SNAT addresses, by the hash of the client's address and port: a SYN that is
 // sent again gets the same. One with few free ports leaves the connection to another.
-func (h *Handler) takePort(c *Conn, v *view) bool {
+func (h translator) takePort(c *Conn, v *view) bool {
 	list := h.snap.snatsFor(c.client)
 	if len(list) == 0 {
 		return false
@@ -339,13 +339,13 @@ func (h *Handler) takePort(c *Conn, v *view) bool {
 		h.holdPort(c, most, of, port)
 		return true
 	}
-	return h.reclaimPort(c, v, list, start)
+	return h.evictor().reclaimPort(c, v, list, start)
 }
 
 // holdPort makes a port, which is marked as in use, that of c.
-func (h *Handler) holdPort(c *Conn, m *portMap, snat, port uint16) {
+func (h translator) holdPort(c *Conn, m *portMap, snat, port uint16) {
 	c.snat, c.pair, c.sourcePort = snat, m.number, port
-	h.prefetchBackendSlot(c)
+	h.prefetching().prefetchBackendSlot(c)
 }
 
 // backendAddr reports whether a backend has address a.

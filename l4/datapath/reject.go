@@ -20,18 +20,18 @@ import (
 
 // dropOrReport decides a packet of a service that cannot leave. One that is too big is answered, or path MTU
 // discovery would see a black hole; for other reasons the sender can do nothing.
-func (h *Handler) dropOrReport(v *view, service uint32, why packet.Verdict) packet.Verdict {
+func (h responder) dropOrReport(v *view, service uint32, why packet.Verdict) packet.Verdict {
 	if why == packet.DropTooBig && h.tooBig(v) {
 		return packet.Forward
 	}
-	return h.drop(service, why)
+	return h.tracker().drop(service, why)
 }
 
 // tooBig answers a packet that is larger than the way out takes (RFC 1191 4, RFC 4443 3.2). We fragment
 // nothing, so an IPv4 packet without Don't Fragment gets the same error. RFC 1812 4.2.2.7 has routers
 // fragment it instead, but the backend would have to reassemble every large packet of a tunnel, and the
 // sender would never learn a better size.
-func (h *Handler) tooBig(v *view) bool {
+func (h responder) tooBig(v *view) bool {
 	from := v.localAddr
 	if from == (addr{}) {
 		from = v.dst
@@ -43,42 +43,42 @@ func (h *Handler) tooBig(v *view) bool {
 
 // ttlExpired answers a packet whose time to live is over (RFC 1812 5.3.1, RFC 4443 3.3). Only those to
 // one of our addresses have an answer.
-func (h *Handler) ttlExpired(v *view) packet.Verdict {
+func (h responder) ttlExpired(v *view) packet.Verdict {
 	if h.snap.martian(v.src) {
-		return h.dropTo(v, packet.DropMartian)
+		return h.tracker().dropTo(v, packet.DropMartian)
 	}
 	if h.snap.local(v.dst) && h.sendICMPError(v, v.dst, ip.TimeExceeded.Message(v.is4)) {
 		return packet.Forward
 	}
-	return h.dropTo(v, packet.DropTTL)
+	return h.tracker().dropTo(v, packet.DropTTL)
 }
 
 // noFlow decides a packet of a service that belongs to no connection and may not open one. Its sender learns that the
 // connection is gone, from a restart or a time-out, and need not wait until it gives up.
-func (h *Handler) noFlow(v *view, service uint32) packet.Verdict {
+func (h responder) noFlow(v *view, service uint32) packet.Verdict {
 	if h.snap.Services[service].ResetUnknown && h.resetUnknown(v) {
 		return packet.Forward
 	}
-	return h.drop(service, packet.DropNoFlow)
+	return h.tracker().drop(service, packet.DropNoFlow)
 }
 
 // resetUnknown resets the sender of a segment that belongs to no connection, unless another handler of the loop or a peer
 // gateway may know the connection.
-func (h *Handler) resetUnknown(v *view) bool {
+func (h responder) resetUnknown(v *view) bool {
 	return v.d.Proto == wire.ProtoTCP && h.offered != toFirst && !h.snap.HoldResets && h.reset(v, answerUnknown)
 }
 
 // noBackend decides a packet of a service that has no backend for it.
-func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
+func (h responder) noBackend(v *view, service uint32) packet.Verdict {
 	if h.snap.Services[service].Reject && h.reject(v, answerReset) {
 		return packet.Forward
 	}
-	return h.drop(service, packet.DropNoBackend)
+	return h.tracker().drop(service, packet.DropNoBackend)
 }
 
 // reject answers a client as a host without a listener does: by a reset, or by port unreachable (RFC 1122
 // 4.1.3.1, RFC 4443 3.1). It reports false where no answer may be sent or the frame has no room.
-func (h *Handler) reject(v *view, kind int) bool {
+func (h responder) reject(v *view, kind int) bool {
 	if v.d.Proto == wire.ProtoTCP {
 		return h.reset(v, kind)
 	}
@@ -87,7 +87,7 @@ func (h *Handler) reject(v *view, kind int) bool {
 
 // sendICMPError turns a packet into the ICMP error m about it, from an address of the gateway. It reports
 // false, and has changed nothing, where none may be sent or the frame has no room.
-func (h *Handler) sendICMPError(v *view, from addr, m ip.ICMPMessage) bool {
+func (h responder) sendICMPError(v *view, from addr, m ip.ICMPMessage) bool {
 	if !v.answerable() || !h.mayAnswer(answerKind(m), v.src) {
 		return false
 	}
@@ -105,7 +105,7 @@ func (v *view) answerable() bool {
 // reset turns a TCP segment into the reset that answers it (RFC 9293 3.10.7.1): with the sequence number
 // that the sender expects, or without one an acknowledgement of all that it sent. A reset has no
 // answer. It is counted as an answer of the given kind, and bounded as such.
-func (h *Handler) reset(v *view, kind int) bool {
+func (h responder) reset(v *view, kind int) bool {
 	d := v.d
 	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(kind, v.src) {
 		return false

@@ -148,7 +148,7 @@ func (h *Handler) Holds(retired *Numbers) (held *Numbers, ok bool) {
 
 // endPass reports the pass that the sweep has ended, and begins another one if there are retired numbers. Where these have
 // changed meanwhile the report is not read.
-func (h *Handler) endPass() {
+func (h discarder) endPass() {
 	r := &h.retirement
 	if r.asked != nil {
 		h.notePorts()
@@ -159,7 +159,7 @@ func (h *Handler) endPass() {
 
 // notePorts notes the pairs of SNAT address and endpoint with ports in use, those that rest included, and forgets the
 // others that have a retired number.
-func (h *Handler) notePorts() {
+func (h discarder) notePorts() {
 	r := &h.retirement
 	if r.asked.Endpoints.Empty() && r.asked.SNATs.Empty() {
 		return

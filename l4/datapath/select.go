@@ -24,7 +24,7 @@ import (
 // no_backend, or backend_full when connections are limited. midflow is a packet in the middle of a TCP
 // connection, which goes where it went before. Only services whose backends see the client's address and port
 // have such packets.
-func (h *Handler) pick(v *view, s *Service, midflow bool) (uint32, packet.Verdict) {
+func (h selector) pick(v *view, s *Service, midflow bool) (uint32, packet.Verdict) {
 	if s.QUIC != nil {
 		if id, ok := h.backendByID(v, s.QUIC); ok {
 			return id, packet.Forward
@@ -132,7 +132,7 @@ const (
 )
 
 // pickByLoad chooses a backend for a new connection by the connections that backends have.
-func (h *Handler) pickByLoad(s *Service, pool *Pool, hash uint64) (uint32, packet.Verdict) {
+func (h selector) pickByLoad(s *Service, pool *Pool, hash uint64) (uint32, packet.Verdict) {
 	n, ok := pool.index(hash)
 	if !ok {
 		return 0, packet.DropNoBackend
@@ -169,7 +169,7 @@ func rehash(hash uint64) uint64 { return mum(hash^selection[0], selection[1]) }
 // lessLoaded returns the one of two backends, n and another by the hash, that has fewer connections for its weight. Two choices
 // bound the highest load nearly as well as looking at all (Mitzenmacher, "The Power of Two Choices", 2001), and
 // a burst does not go to the one backend that has the fewest.
-func (h *Handler) lessLoaded(pool *Pool, n int, hash uint64) int {
+func (h selector) lessLoaded(pool *Pool, n int, hash uint64) int {
 	other := n
 	for i := 0; other == n && i < rehashes; i++ {
 		hash = rehash(hash)
@@ -183,7 +183,7 @@ func (h *Handler) lessLoaded(pool *Pool, n int, hash uint64) int {
 }
 
 // full reports whether a backend has as many connections as it may.
-func (h *Handler) full(id uint32) bool {
+func (h selector) full(id uint32) bool {
 	l := h.snap.Backends[id].Limit
 	if l == nil {
 		return false
@@ -197,19 +197,19 @@ func (h *Handler) full(id uint32) bool {
 
 // open returns the number of a backend's connections of all loops that no FIN or RST has begun to close. Loops publish their
 // counts after each batch, so what others have opened since is missing.
-func (h *Handler) open(id uint32) int64 {
+func (h selector) open(id uint32) int64 {
 	b, t := h.snap.Backends[id], &h.tallies[id]
 	own := int64(t[Opened]) - int64(t[Closed]) - int64(t[Closing]) + int64(t[Ended])
 	return max(int64(b.Flows())-int64(b.ClosingFlows())+own, 0)
 }
 
 // backendFull decides a packet for whose service all backends that it may go to have as many connections as they may.
-func (h *Handler) backendFull(v *view, service uint32) packet.Verdict {
+func (h selector) backendFull(v *view, service uint32) packet.Verdict {
 	s := h.snap.Services[service]
-	if (s.WhenFull == FullReset || s.WhenFull == FullNext && s.Reject) && h.reject(v, answerFull) {
+	if (s.WhenFull == FullReset || s.WhenFull == FullNext && s.Reject) && h.responder().reject(v, answerFull) {
 		return packet.Forward
 	}
-	return h.drop(service, packet.DropBackendFull)
+	return h.tracker().drop(service, packet.DropBackendFull)
 }
 
 // QUICRoute finds backends by the connection IDs of QUIC packets.
@@ -240,7 +240,7 @@ type server [Families]struct {
 // a server of ours made (clients choose the first), or when its server takes no packets. Step 1 of
 // draft-ietf-quic-load-balancers 4.2; the steps behind it are the table, by address and port, and the
 // hash.
-func (h *Handler) backendByID(v *view, r *QUICRoute) (uint32, bool) {
+func (h selector) backendByID(v *view, r *QUICRoute) (uint32, bool) {
 	dcid, _, ok := quiclb.Destination(v.udpPayload(), r.codec.Len())
 	if !ok {
 		return 0, false
@@ -264,7 +264,7 @@ func (v *view) udpPayload() []byte {
 // namesOtherBackend reports whether a datagram's connection ID names another backend than the one of the
 // connection that its addresses and ports belong to: a client has come to have them that another one
 // had, or has two connections of QUIC there.
-func (h *Handler) namesOtherBackend(c *Conn, v *view) bool {
+func (h selector) namesOtherBackend(c *Conn, v *view) bool {
 	r := h.snap.Backends[c.backend].QUIC
 	if r == nil || v.part == later {
 		return false

@@ -73,7 +73,7 @@ func (v *view) segment() segment {
 
 // follow reports whether a segment of a side fits connection n, and updates what is known of its sequence numbers
 // by one that does.
-func (h *Handler) follow(n int, v *view, side int) bool {
+func (h tracker) follow(n int, v *view, side int) bool {
 	c, s := &h.table.conns[n], &h.table.sequences[n]
 	if v.part != whole { // how much data it has is not known
 		c.flags |= connLoose
@@ -82,7 +82,7 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 	seg := v.segment()
 	me, peer := &s[side], &s[1-side]
 	if c.provisional() {
-		return h.verify(n, v, &seg, side)
+		return h.syncSide().verify(n, v, &seg, side)
 	}
 	const kinds = wire.FlagSYN | wire.FlagACK | wire.FlagRST
 	switch f := seg.flags & kinds; {
@@ -114,7 +114,7 @@ func (h *Handler) follow(n int, v *view, side int) bool {
 	}
 	before := me.end
 	s.update(c, &seg, side)
-	h.reportProgress(n, before, me.end)
+	h.syncSide().reportProgress(n, before, me.end)
 	return true
 }
 
@@ -291,7 +291,7 @@ type newSYN struct {
 }
 
 // noteSYN remembers a SYN of the client of connection n, which is open.
-func (h *Handler) noteSYN(n int, seg *segment) {
+func (h tracker) noteSYN(n int, seg *segment) {
 	h.table.conns[n].flags |= connNewSYN
 	h.newSYNs[n%len(h.newSYNs)] = newSYN{
 		uint32(n), sequence{end: seg.seq + 1, limit: seg.end, window: max(seg.window, 1)}, scaleOf(seg.tcp),
@@ -299,7 +299,7 @@ func (h *Handler) noteSYN(n int, seg *segment) {
 }
 
 // reopen makes connection n the one that the backend accepts by this SYN+ACK, if it answers the client's last SYN.
-func (h *Handler) reopen(n int, seg *segment) bool {
+func (h tracker) reopen(n int, seg *segment) bool {
 	c, s, syn := &h.table.conns[n], &h.table.sequences[n], &h.newSYNs[n%len(h.newSYNs)]
 	if !h.reopens(n, seg.ack) {
 		return false
@@ -318,7 +318,7 @@ func (h *Handler) reopen(n int, seg *segment) bool {
 }
 
 // reopens reports whether a SYN+ACK with an acknowledgement answers the last SYN of connection n, which was open then.
-func (h *Handler) reopens(n int, ack uint32) bool {
+func (h tracker) reopens(n int, ack uint32) bool {
 	c, syn := &h.table.conns[n], &h.newSYNs[n%len(h.newSYNs)]
 	return c.flags&connNewSYN != 0 && !c.closed() && syn.conn == uint32(n) && ack-syn.client.end <= syn.client.limit-syn.client.end
 }

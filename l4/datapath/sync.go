@@ -34,7 +34,7 @@ type syncState struct {
 }
 
 // syncChange leaves a copy of connection n for the peer.
-func (h *Handler) syncChange(n int) {
+func (h syncSide) syncChange(n int) {
 	if h.sync.changes.Push([]ConnCopy{{h.table.conns[n], h.snap.Era, h.table.sequences[n]}}) == 0 {
 		h.sync.dropped.Add(1)
 	}
@@ -45,7 +45,7 @@ func (h *Handler) syncChange(n int) {
 const syncProgress = 22 // bits
 
 // reportProgress sends connection n again where what a side has sent has passed a multiple of 2^syncProgress.
-func (h *Handler) reportProgress(n int, before, end uint32) {
+func (h syncSide) reportProgress(n int, before, end uint32) {
 	if h.sync.changes == nil || (before^end)>>syncProgress == 0 {
 		return
 	}
@@ -65,7 +65,7 @@ func (h *Handler) DroppedChanges() uint64 { return h.sync.dropped.Load() }
 
 // refreshPeer sends connections again that had packets since the last time: as many as the time since then asks for,
 // and no more than half of the ring holds, so that changes find room.
-func (h *Handler) refreshPeer() {
+func (h syncSide) refreshPeer() {
 	s, t := &h.sync, h.table
 	round := min(longestRefresh, max(shortestRefresh, time.Duration(h.snap.Timeouts[stateUDP])<<24/4))
 	passed := h.clock.Sub(s.last)
@@ -78,7 +78,7 @@ func (h *Handler) refreshPeer() {
 		}
 		c := &t.conns[s.at]
 		s.at++
-		if c.syncable() && c.origin != originPeer && !c.closed() && time.Duration(h.idle(c))<<24 <= round+sweepRound {
+		if c.syncable() && c.origin != originPeer && !c.closed() && time.Duration(h.evictor().idle(c))<<24 <= round+sweepRound {
 			h.syncChange(s.at - 1)
 			room--
 		}
@@ -92,7 +92,7 @@ const (
 )
 
 // readForPeer reads how far connections in the kernel are, and so sends those that have moved on (merge).
-func (h *Handler) readForPeer() {
+func (h syncSide) readForPeer() {
 	s, k := &h.sync, &h.kernel
 	if len(k.entries) == 0 || h.clock.Sub(s.read) < kernelReadEvery {
 		return
@@ -102,7 +102,7 @@ func (h *Handler) readForPeer() {
 		if s.kernel >= len(k.entries) {
 			s.kernel = 0
 		}
-		h.read(&h.table.conns[k.entries[s.kernel].conn])
+		h.kernelSide().read(&h.table.conns[k.entries[s.kernel].conn])
 		s.kernel++
 	}
 }
@@ -336,7 +336,7 @@ func (h *Handler) Import(now clock.Time, list []ConnCopy, outcomes *[RecordOutco
 		if c := &list[i]; !h.snap.describes(c) || h.snap.Retired.refers(&c.Conn) {
 			outcomes[RecordUnknown]++
 		} else {
-			outcomes[h.importConn(c)]++
+			outcomes[h.syncSide().importConn(c)]++
 		}
 	}
 	h.publish()
@@ -344,7 +344,7 @@ func (h *Handler) Import(now clock.Time, list []ConnCopy, outcomes *[RecordOutco
 
 // importConn enters one connection. What packets here have said of one counts more than what a peer says: such a
 // connection only lives longer by a record, and its numbers move on.
-func (h *Handler) importConn(r *ConnCopy) int {
+func (h syncSide) importConn(r *ConnCopy) int {
 	c := &r.Conn
 	if h.snap.martian(c.client) { // the peer does not know this machine's addresses
 		return RecordUnknown
@@ -366,7 +366,7 @@ func (h *Handler) importConn(r *ConnCopy) int {
 		case !h.replaceable(old) && !old.sameAs(c):
 			return RecordConflict
 		}
-		h.forget(n)
+		h.evictor().forget(n)
 	}
 	if !c.direct() {
 		bk := c.backendKey()
@@ -374,7 +374,7 @@ func (h *Handler) importConn(r *ConnCopy) int {
 			if !h.replaceable(&h.table.conns[n]) {
 				return RecordConflict
 			}
-			h.forget(n)
+			h.evictor().forget(n)
 		}
 	}
 	if h.table.full() || h.table.live-h.table.halfOpen.n >= h.table.confirmed {
@@ -411,7 +411,7 @@ func (h *Handler) importConn(r *ConnCopy) int {
 
 // raiseWindows moves the numbers of connection n on to those of a record: packets that the peer has seen since. The kernel has
 // its own of one that it forwards.
-func (h *Handler) raiseWindows(n int, r *ConnCopy) {
+func (h syncSide) raiseWindows(n int, r *ConnCopy) {
 	c, s := &h.table.conns[n], &h.table.sequences[n]
 	switch {
 	case c.state == stateUDP || c.halfOpen() || c.entered() || !r.sequences.known(&r.Conn):
@@ -430,8 +430,8 @@ func (h *Handler) raiseWindows(n int, r *ConnCopy) {
 }
 
 // replaceable reports whether a connection makes way for one of a peer: no packet here says that it is alive.
-func (h *Handler) replaceable(c *Conn) bool {
-	return c.origin == originPeer || c.closed() || h.expired(c) || c.halfOpen()
+func (h syncSide) replaceable(c *Conn) bool {
+	return c.origin == originPeer || c.closed() || h.kernelSide().expired(c) || c.halfOpen()
 }
 
 // sameAs reports whether two connections with the same client lead the same way.

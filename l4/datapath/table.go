@@ -330,7 +330,7 @@ func (h *Handler) Conns(buf []ConnCopy, at int) (_ []ConnCopy, next int, more bo
 	t := h.table
 	for end := min(at+connPage, t.high); at < end; at++ {
 		if c := &t.conns[at]; c.state != stateFree {
-			h.read(c)
+			h.kernelSide().read(c)
 			buf = append(buf, ConnCopy{*c, h.snap.Era, t.sequences[at]})
 		}
 	}

@@ -119,7 +119,7 @@ type closedConn struct {
 // trackEnd notes what a segment says that belongs to the end of connection n, whose state was before; see
 // updateFromClient and updateFromBackend. The backend's own segments say what it will compare a SYN with: its
 // ACK is RCV.NXT, its TSecr is TS.Recent.
-func (h *Handler) trackEnd(n int, v *view, before state, fromClient bool) {
+func (h evictor) trackEnd(n int, v *view, before state, fromClient bool) {
 	c, end := &h.table.conns[n], &h.table.closed[n]
 	tcp := wire.TCP(v.p[v.d.L4:])
 	var o wire.TCPOptions
@@ -266,7 +266,7 @@ func (m *portMap) expire(now ticks, first uint16, n int) {
 
 // releasePort gives back the port of connection n, which ends. It rests as long as its backend may be in
 // TIME-WAIT, which began with the last packet.
-func (h *Handler) releasePort(n int) {
+func (h evictor) releasePort(n int) {
 	c, m := &h.table.conns[n], h.ports.list[h.table.conns[n].pair]
 	if c.closed() {
 		h.table.leaveClosed(&m.closed, n)
@@ -284,7 +284,7 @@ func (h *Handler) releasePort(n int) {
 // the connection that closed longest ago, then that of the oldest half-open one. It is false when connections that
 // both sides have confirmed hold all ports, or when the SYN suits none of those that the backend may hold in
 // TIME-WAIT: the client sends it again, and other ports are the oldest then.
-func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
+func (h evictor) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 	var syn opening
 	read := false
 	for i := range list {
@@ -297,8 +297,8 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 			syn, read = v.opening(), true
 		}
 		if port, ok := m.rest.take(&syn); ok {
-			h.holdPort(c, m, snat, port)
-			h.countReclaimed(snat, reclaimedResting)
+			h.translator().holdPort(c, m, snat, port)
+			h.translator().countReclaimed(snat, reclaimedResting)
 			return true
 		}
 		if n := h.table.oldestClosed(&m.closed, &syn); n >= 0 {
@@ -306,8 +306,8 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 			h.table.conns[n].flags &^= connTimeWait // its port does not rest
 			h.forget(n)
 			h.ports.claim(m, port)
-			h.holdPort(c, m, snat, port)
-			h.countReclaimed(snat, reclaimedClosed)
+			h.translator().holdPort(c, m, snat, port)
+			h.translator().countReclaimed(snat, reclaimedClosed)
 			return true
 		}
 	}
@@ -322,8 +322,8 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 		h.evict(n, evictedHalfOpen)
 		h.ports.short = m.number
 		h.ports.claim(m, port)
-		h.holdPort(c, m, snat, port)
-		h.countReclaimed(snat, reclaimedHalfOpen)
+		h.translator().holdPort(c, m, snat, port)
+		h.translator().countReclaimed(snat, reclaimedHalfOpen)
 		return true
 	}
 	return false

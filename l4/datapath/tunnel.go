@@ -138,7 +138,7 @@ const pathLife = 10 * time.Minute
 const leastPath4 = 552
 
 // tunnelMTU returns the MTU of the path to a backend, in bytes of outer packets.
-func (h *Handler) tunnelMTU(to *Endpoint) int {
+func (h tunneler) tunnelMTU(to *Endpoint) int {
 	mtu := h.snap.Devices[to.Hop.Dev].MTU
 	if mtu == 0 {
 		mtu = longestPacket
@@ -157,7 +157,7 @@ func (h *Handler) tunnelMTU(to *Endpoint) int {
 
 // learnPath lowers the MTU of the path to a backend. The error that says so quotes a packet of a connection. There are
 // as many paths as backends at most.
-func (h *Handler) learnPath(to addr, mtu int) {
+func (h tunneler) learnPath(to addr, mtu int) {
 	least := ip.MinMTU6
 	if to.is4() {
 		least = leastPath4
@@ -170,7 +170,7 @@ func (h *Handler) learnPath(to addr, mtu int) {
 }
 
 // roomTo returns the largest packet that reaches a backend whole, 0 when any does.
-func (h *Handler) roomTo(to *Endpoint, w Mode) int {
+func (h tunneler) roomTo(to *Endpoint, w Mode) int {
 	overhead := w.overhead(to.addr.is4())
 	if _, narrow := h.paths[to.addr]; overhead == 0 || h.snap.Devices[to.Hop.Dev].MTU == 0 && !narrow {
 		return h.snap.Devices[to.Hop.Dev].MTU
@@ -179,16 +179,16 @@ func (h *Handler) roomTo(to *Endpoint, w Mode) int {
 }
 
 // checkDirect is checkHop for a packet to a backend in the given mode, with the headers that are put in front.
-func (h *Handler) checkDirect(v *view, to *Endpoint, w Mode) packet.Verdict {
+func (h tunneler) checkDirect(v *view, to *Endpoint, w Mode) packet.Verdict {
 	overhead := w.overhead(to.addr.is4())
 	if overhead == 0 {
-		return h.checkHop(v, &to.Hop)
+		return h.tracker().checkHop(v, &to.Hop)
 	}
 	if verdict := to.Hop.usable(); verdict != packet.Forward {
 		return verdict
 	}
 	room := h.tunnelMTU(to) - overhead
-	size := h.needs(v)
+	size := h.translator().needs(v)
 	if size <= room || h.mayFragment(v, size, overhead) {
 		return packet.Forward
 	}
@@ -199,7 +199,7 @@ func (h *Handler) checkDirect(v *view, to *Endpoint, w Mode) packet.Verdict {
 }
 
 // mayFragment reports whether an inner packet that does not fit may leave in fragments of the outer one.
-func (h *Handler) mayFragment(v *view, size, overhead int) bool {
+func (h tunneler) mayFragment(v *view, size, overhead int) bool {
 	if h.out == nil || size+overhead > longestPacket || v.d.Flags.Has(packet.FlagOffload) {
 		return false
 	}
@@ -209,7 +209,7 @@ func (h *Handler) mayFragment(v *view, size, overhead int) bool {
 // fragmentOuter cuts an encapsulated packet of size bytes, from its outer header on, into fragments of at most mtu
 // bytes. The last fragment leaves in the packet's own frame and the others, which the loop originates, leave before it:
 // so they arrive in order. A packet of several frames is left with the first.
-func (h *Handler) fragmentOuter(v *view, to *Endpoint, size, mtu int) packet.Verdict {
+func (h tunneler) fragmentOuter(v *view, to *Endpoint, size, mtu int) packet.Verdict {
 	link, header := linkLen(&to.Hop), ipLen(to.addr.is4())
 	head := link + header // what each fragment repeats
 	grow := 0
@@ -284,7 +284,7 @@ func (f *outerFragment) write(p []byte, at int, more bool) {
 }
 
 // copyChain copies bytes of the packet that is decided on, from the at-th of its first descriptor on, to dst.
-func (h *Handler) copyChain(dst []byte, at int) {
+func (h tunneler) copyChain(dst []byte, at int) {
 	for i := range h.chain {
 		p := h.arena.Bytes(&h.chain[i])
 		if at >= len(p) {
@@ -299,7 +299,7 @@ func (h *Handler) copyChain(dst []byte, at int) {
 }
 
 // forgetPaths forgets the paths to addresses that no endpoint in use has.
-func (h *Handler) forgetPaths(snap *Snapshot) {
+func (h tunneler) forgetPaths(snap *Snapshot) {
 	maps.DeleteFunc(h.paths, func(a addr, _ tunnelPath) bool {
 		_, used := snap.keys.find(a, tagOf(kindBackend, 0, 0))
 		return !used

@@ -82,19 +82,19 @@ func TestMTUOfAPath(t *testing.T) {
 	to := &Endpoint{addr: addrOf(netip.MustParseAddr("198.18.2.1"))}
 	expect := func(what string, want int) {
 		t.Helper()
-		if got := h.tunnelMTU(to); got != want {
+		if got := h.tunneler().tunnelMTU(to); got != want {
 			t.Errorf("%s: %d, want %d", what, got, want)
 		}
-		if got := h.roomTo(to, ModeIPIP); got != want-20 {
+		if got := h.tunneler().roomTo(to, ModeIPIP); got != want-20 {
 			t.Errorf("%s: room for %d, want %d", what, got, want-20)
 		}
 	}
 	expect("the device's", 1400)
-	h.learnPath(to.addr, 1300)
+	h.tunneler().learnPath(to.addr, 1300)
 	expect("an error's", 1300)
-	h.learnPath(to.addr, 1350)
+	h.tunneler().learnPath(to.addr, 1350)
 	expect("an error about an earlier packet", 1300)
-	h.learnPath(to.addr, 100)
+	h.tunneler().learnPath(to.addr, 100)
 	expect("one that is too small", leastPath4)
 	h.paths[to.addr] = tunnelPath{mtu: 1300, until: h.paths[to.addr].until}
 	h.snap.Devices[0].MTU = 1200

@@ -14,7 +14,7 @@ const leastMTU4 = 68
 // tunnelError decides an ICMP error about a packet that a tunnel carried: b quotes outer header and the
 // start of the client's packet. If that names a connection its client gets an error (RFC 2003 4, RFC 2473
 // 8), from the service address.
-func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
+func (h tunneler) tunnelError(v *view, b []byte) packet.Verdict {
 	if v.d.Flags.Has(packet.FlagMore) { // longer than any error that anybody sends
 		return packet.DropUnsupported
 	}
@@ -53,10 +53,10 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if verdict != packet.Forward {
 		return verdict
 	}
-	if !h.mayAnswer(answerKind(m), q.src) {
+	if !h.responder().mayAnswer(answerKind(m), q.src) {
 		return packet.DropRateLimit
 	}
-	hop := h.clientHop(c)
+	hop := h.syncSide().clientHop(c)
 	if verdict := hop.usable(); verdict != packet.Forward {
 		return verdict
 	}
@@ -66,7 +66,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 // tunneled reads the outer headers of a packet that a tunnel of ours carried: whom it was for, and
 // what it carried. Routers may quote as little as 8 bytes behind the outer IP header (RFC 792); then the
 // client cannot be found, and the error is dropped.
-func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, why packet.Verdict) {
+func (h tunneler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, why packet.Verdict) {
 	var src addr
 	var proto uint8
 	header := wire.IPv6Len
@@ -112,7 +112,7 @@ func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 //
 // A smaller MTU of the path lowers that of the tunnel to endpoint e: the next packet that is too large is answered, or
 // fragmented, here.
-func (h *Handler) translateError(m []byte, is4 bool, e *Endpoint, overhead int, q *quote) (ip.ICMPMessage, packet.Verdict) {
+func (h tunneler) translateError(m []byte, is4 bool, e *Endpoint, overhead int, q *quote) (ip.ICMPMessage, packet.Verdict) {
 	tooBig := is4 && m[0] == wire.ICMPUnreachable && m[1] == wire.ICMPFragmentationNeeded ||
 		!is4 && m[0] == wire.ICMPv6TooBig
 	if !tooBig {
@@ -142,9 +142,9 @@ func (h *Handler) translateError(m []byte, is4 bool, e *Endpoint, overhead int, 
 }
 
 // sendICMPErrorToClient makes a packet the error m about q, for q's sender, from q's destination.
-func (h *Handler) sendICMPErrorToClient(v *view, q *quote, m ip.ICMPMessage, hop *Hop) packet.Verdict {
+func (h tunneler) sendICMPErrorToClient(v *view, q *quote, m ip.ICMPMessage, hop *Hop) packet.Verdict {
 	end := min(int(v.d.L3)+v.size(), len(v.p))
-	if !h.writeICMPError(v.d, &icmpReport{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
+	if !h.responder().writeICMPError(v.d, &icmpReport{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
 		return packet.DropNoFrame
 	}
 	return packet.Forward
