@@ -51,7 +51,7 @@ const (
 
 // programs are the rows, in the order of the page.
 func programs() []program {
-	return slices.Concat(transferPrograms(), webPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), pythonPrograms(), redisPrograms(), nodePrograms())
+	return slices.Concat(transferPrograms(), webPrograms(), dnsPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), pythonPrograms(), redisPrograms(), nodePrograms())
 }
 
 // TestPrograms runs the programs on all tiers, or those that PROGRAM and TIER select. MILLRACE_PROGRAMS is the millrace binary.
