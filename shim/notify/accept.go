@@ -2,6 +2,7 @@ package notify
 
 import (
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,13 @@ func (c *call) accept() outcome {
 	}
 	a := acceptance{v6: m.V6, flags: flags, space: space}
 	o = a.take(c, fd)
+	if o != nil && (o.err == syscall.ENETDOWN || o.err == syscall.EINVAL) && c.s.ends.Add(1) > freeEnds {
+		unix.Close(fd)
+		return c.later(func(*call) outcome {
+			pauseAtEnd()
+			return *o
+		})
+	}
 	if o != nil || !blocking(fd) {
 		unix.Close(fd)
 		if o == nil {
@@ -34,6 +42,13 @@ func (c *call) accept() outcome {
 	}
 	return c.later(func(c *call) outcome { return a.await(c, fd) })
 }
+
+// freeEnds is how many accepts of listeners without a node fail at once. Programs try again after ENETDOWN, as accept(2) asks them
+// to, and would take a processor and fill their logs: each further one waits.
+const freeEnds = 16
+
+// pauseAtEnd is a variable so that a test can count the waits.
+var pauseAtEnd = func() { time.Sleep(100 * time.Millisecond) }
 
 // acceptable checks the arguments, and returns the space for the address of the peer; negative is that it is not asked for.
 func (c *call) acceptable(fd int, m shim.Mark, flags int) (space int, err error) {

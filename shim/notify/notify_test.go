@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -301,6 +302,23 @@ func TestEndOfNode(t *testing.T) {
 	if code := p.wait(); code != 9 || !strings.Contains(p.out.String(), "the end: ") ||
 		!strings.Contains(p.out.String(), "connection reset by peer") || !strings.Contains(p.out.String(), "network is down") {
 		t.Errorf("code %d, %s", code, &p.out)
+	}
+}
+
+// TestAcceptAfterTheEndOfNode: a server that accepts again and again after the end of the node does not spin.
+func TestAcceptAfterTheEndOfNode(t *testing.T) {
+	var pauses atomic.Int32
+	usual := pauseAtEnd
+	pauseAtEnd = func() { pauses.Add(1) }
+	defer func() { pauseAtEnd = usual }()
+	b := newBed(t)
+	p := b.start("retry", stackpair.AddrA+":8080")
+	dialProgram(t, b, p).Close()
+	if err := b.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != 0 || pauses.Load() < acceptsInVain-freeEnds-1 {
+		t.Errorf("code %d, %d pauses of %d: %s", code, pauses.Load(), acceptsInVain-freeEnds, &p.out)
 	}
 }
 

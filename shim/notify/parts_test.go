@@ -20,7 +20,7 @@ import (
 
 // parts are Go programs, which speak with the kernel without libc. What they print is compared.
 var parts = map[string]func(args []string) error{
-	"get": get, "serve": serve, "many": many, "lookup": lookup, "packets": packets, "signals": signals, "listen": listenOnly,
+	"get": get, "serve": serve, "many": many, "lookup": lookup, "packets": packets, "signals": signals, "listen": listenOnly, "retry": retryAccept,
 }
 
 func get(args []string) error {
@@ -219,6 +219,24 @@ func signals(args []string) error {
 	storm.Wait()
 	fmt.Println(n, "connections")
 	return err
+}
+
+// acceptsInVain is how often retryAccept calls accept after the end of the node.
+const acceptsInVain = 3 * freeEnds
+
+// retryAccept listens, and accepts again after each error, as servers do.
+func retryAccept(args []string) error {
+	l, err := net.Listen("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening on", l.Addr())
+	for failures := 0; failures < acceptsInVain; {
+		if _, err := l.Accept(); err != nil {
+			failures++
+		}
+	}
+	return nil
 }
 
 // listenOnly listens until it is killed.

@@ -11,6 +11,8 @@ import (
 
 // Supervisor answers the calls of one program and its children.
 type Supervisor struct {
+	ends atomic.Uint32 // accepts of listeners whose node has gone
+
 	listener listener
 	client   *shim.Client
 	waits    *waiter
