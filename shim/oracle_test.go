@@ -111,7 +111,7 @@ func TestOracle(t *testing.T) {
 func TestCorners(t *testing.T) {
 	_, lib := compileClient(t)
 	compileOracle(t, "corners")
-	for _, part := range []string{"long-options", "error-queue", "woken", "disconnected", "refusals", "ends", "control", "lengths", "early-options", "plain-calls"} {
+	for _, part := range []string{"long-options", "error-queue", "woken", "disconnected", "refusals", "ends", "control", "lengths", "early-options", "plain-calls", "more"} {
 		want := oracle(t, "corners", part)
 		for _, mode := range oracleModes {
 			if part == "ends" && mode.name == "direct" {

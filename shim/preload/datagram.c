@@ -178,6 +178,8 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	struct mark mark = data_mark(fd, m->msg_name != NULL || (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
+	if ((mark.kind == DATAGRAM || mark.kind == DATAGRAM_CONNECTED) && corked_send(fd, m, flags, &put))
+		return put;
 	if (mark.kind != DATAGRAM) {
 		struct msghdr plain = *m;
 		if (mark.kind == STREAM) { /* as TCP does */
@@ -220,6 +222,11 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 		return -1;
 	if (mark.kind == STREAM) /* without the address, as TCP does */
 		return to_stream(fd, KERNEL(sendto, fd, data, n, flags | MSG_NOSIGNAL, NULL, 0), flags);
+	if (mark.kind == DATAGRAM_CONNECTED) {
+		struct msghdr one = {.msg_name = (void *)to, .msg_namelen = len, .msg_iov = &stream, .msg_iovlen = 1};
+		if (corked_send(fd, &one, flags, &put))
+			return put;
+	}
 	if (mark.kind == DATAGRAM_CONNECTED && (to != NULL || n > MAX_DATAGRAM)) {
 		errno = to != NULL ? EISCONN : EMSGSIZE;
 		return -1;

@@ -38,6 +38,12 @@ bool may_receive(const struct mark *m);
  */
 bool no_errors_queued(int flags);
 
+/*
+ * corked_send keeps the bytes of a call with MSG_MORE, or sends those that wait with its own. False is that there are none, and that the
+ * caller sends.
+ */
+bool corked_send(int fd, const struct msghdr *m, int flags, ssize_t *result);
+
 /* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
 ssize_t sent(long n);
 

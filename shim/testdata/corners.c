@@ -421,6 +421,37 @@ static void early_options(void)
 	switches("third", third);
 }
 
+/* more makes datagrams of several calls. */
+static void more(void)
+{
+	int a = bound(SOCK_DGRAM), b = socket(AF_INET, SOCK_DGRAM, 0), c = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in to = name_of(a);
+	static char big[60000];
+	char data[100];
+	fcntl(a, F_SETFL, O_NONBLOCK);
+	show("connect", aim(b, &to));
+	show("one", send(b, "one", 3, MSG_MORE));
+	show("two", send(b, "two", 3, MSG_MORE));
+	pause_ms(100);
+	show("nothing yet", recv(a, data, sizeof data, 0));
+	show("three", write(b, "three", 5));
+	pause_ms(100);
+	long n = show("all", recv(a, data, sizeof data, 0));
+	printf("%.*s\n", (int)n, data);
+	show("none", recv(a, data, sizeof data, 0));
+	show("with an address", sendto(c, "x", 1, MSG_MORE, (struct sockaddr *)&to, sizeof to));
+	show("end", sendto(c, "yz", 2, 0, (struct sockaddr *)&to, sizeof to));
+	pause_ms(100);
+	n = show("all", recv(a, data, sizeof data, 0));
+	printf("%.*s\n", (int)n, data);
+	show("long", send(b, big, sizeof big, MSG_MORE));
+	show("too long", send(b, big, sizeof big, 0));
+	show("after it", send(b, "new", 3, 0));
+	pause_ms(100);
+	n = show("all", recv(a, data, sizeof data, 0));
+	printf("%.*s\n", (int)n, data);
+}
+
 /* plain_calls reads and writes datagrams by calls of files, and asks for names and options in odd states. */
 static void plain_calls(void)
 {
@@ -482,7 +513,7 @@ int main(int n, char **args)
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
 		{"refusals", refusals}, {"ends", ends}, {"control", control_messages}, {"lengths", lengths}, {"early-options", early_options},
-		{"plain-calls", plain_calls},
+		{"plain-calls", plain_calls}, {"more", more},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
