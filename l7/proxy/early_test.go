@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/l7/side"
 
 	h2 "golang.org/x/net/http2"
@@ -111,5 +112,46 @@ func TestAnswersOfTheGatewayKeepTheConnection(t *testing.T) {
 			}
 		}
 		r.nothingLeft(c)
+	}
+}
+
+// What follows a request that was answered early, and cannot be understood, gets no second answer.
+func TestTheRestOfAnAnsweredRequestIsNotAnswered(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, _ *Tree) { r.rule.Response = &Response{Status: 200, Body: []byte("abc")} })
+	c := r.connect(memHTTP1)
+	c.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"))
+	r.run()
+	if got := string(c.Take()); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Fatalf("%q", got)
+	}
+	c.Write([]byte("no chunk\r\n"))
+	r.run()
+	if got := string(c.Take()); got != "" || !c.Reset && !c.Ended {
+		t.Errorf("%q, reset %v, ended %v", got, c.Reset, c.Ended)
+	}
+	r.nothingLeft(c)
+}
+
+// The access log distinguishes a response that is cut from a connection that ends before one.
+func TestCutResponsesAreIncomplete(t *testing.T) {
+	for part, want := range map[string]string{
+		"": "connection_terminated", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc": "http_response_incomplete",
+	} {
+		r := newMemRig(t, nil)
+		r.backend = func(p *memtransport.Peer) {
+			p.Handler = func(p *memtransport.Peer) {
+				if len(p.Take()) > 0 {
+					p.Write([]byte(part))
+					p.Close()
+				}
+			}
+		}
+		var failure string
+		r.worker.OnRecord(func(rec *Record) { failure = rec.Error })
+		r.ask(getRoot)
+		if failure != want {
+			t.Errorf("after %q: %s, want %s", part, failure, want)
+		}
+		r.nothingLeft()
 	}
 }
