@@ -67,6 +67,14 @@ func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
 		ether, skip, err = h.sll(data)
 	case LinkTypeLinuxSLL2:
 		ether, skip, err = h.sll2(data)
+	case LinkTypeIEEE80211:
+		ether, skip, err = h.dot11(data)
+	case LinkTypeRadiotap:
+		ether, skip, err = h.radiotap(data)
+	case LinkTypeNFLOG:
+		ether, skip, err = nflog(data)
+	case LinkTypePKTAP:
+		return pktap(data)
 	case LinkTypePPI:
 		return ppi(data)
 	default:
@@ -93,17 +101,10 @@ func ppi(data []byte) (h EthernetHeader, skip int, err error) {
 		return h, 0, ErrNotIP
 	case end > len(data):
 		return h, 0, ErrTruncated
-	case inner > math.MaxUint16 || LinkType(inner) == LinkTypePPI:
+	case inner > math.MaxUint16 || LinkType(inner) == LinkTypePPI || LinkType(inner) == LinkTypePKTAP:
 		return h, 0, linkError(LinkTypePPI)
-	case LinkType(inner) == LinkTypeEthernet:
-		if skip = end + len(h); skip > len(data) {
-			return h, 0, ErrTruncated
-		}
-		copy(h[:], data[end:])
-		return h, skip, nil
 	}
-	h, skip, err = Replace(LinkType(inner), data[end:])
-	return h, end + skip, err
+	return inside(LinkType(inner), data, end)
 }
 
 func ipVersion(data []byte) (uint16, error) {

@@ -81,11 +81,11 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 		{"ppi with fields cut", "\x00\x00\x09\x00\x01\x00\x00\x00", LinkTypePPI, "", ErrTruncated},
 		{"ppi with ethernet cut", "\x00\x00\x08\x00\x01\x00\x00\x00" + noMACs + "\x08", LinkTypePPI, "", ErrTruncated},
 		{"ppi of ppi", "\x00\x00\x08\x00\xc0\x00\x00\x00\x00\x00\x08\x00\x01\x00\x00\x00" + noMACs + "\x08\x00", LinkTypePPI, "", ErrLinkType},
-		{"ppi of wireless", "\x00\x00\x08\x00\x69\x00\x00\x00wlan", LinkTypePPI, "", ErrLinkType},
+		{"ppi of USB", "\x00\x00\x08\x00\xbd\x00\x00\x00wlan", LinkTypePPI, "", ErrLinkType},
 		{"ppi of a number beyond 16 bits", "\x00\x00\x08\x00\x01\x00\x01\x00" + noMACs + "\x08\x00", LinkTypePPI, "", ErrLinkType},
 		{"usb", "usb", LinkTypeUSBLinux, "", ErrLinkType},
 		{"can", "can", LinkTypeSocketCAN, "", ErrLinkType},
-		{"wireless", "wlan", LinkTypeIEEE80211, "", ErrLinkType},
+		{"USB", "wlan", LinkTypeUSBLinux, "", ErrLinkType},
 	} {
 		got, err := ToEthernet(c.lt, []byte(c.data), nil)
 		if string(got) != c.want || !errors.Is(err, c.err) {
@@ -95,7 +95,7 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 }
 
 func TestUnsupportedLinkTypesAreNamed(t *testing.T) {
-	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 105: "IEEE802_11 (105)", 4321: "LINKTYPE_4321 (4321)"} {
+	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 119: "IEEE802_11_PRISM (119)", 4321: "LINKTYPE_4321 (4321)"} {
 		if _, err := ToEthernet(lt, nil, nil); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%d: %v", lt, err)
 		}

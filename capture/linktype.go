@@ -29,7 +29,10 @@ const (
 	LinkTypePPI        LinkType = 192 // per-packet information, then a packet of the link type that it names
 	LinkTypeMPLS       LinkType = 219
 	LinkTypeLinuxSLL2  LinkType = 276 // Linux "any" device, second form
-	LinkTypeIEEE80211  LinkType = 105 // not converted: named because it is met so often
+	LinkTypeIEEE80211  LinkType = 105 // 802.11 frames: the data frames that are not encrypted
+	LinkTypeRadiotap   LinkType = 127 // the same behind a radiotap header
+	LinkTypeNFLOG      LinkType = 239 // Linux's log target of netfilter
+	LinkTypePKTAP      LinkType = 258 // Darwin: a header, then a packet of the link type that it names
 	LinkTypeUSBLinux   LinkType = 189 // not converted
 	LinkTypeSocketCAN  LinkType = 227 // not converted
 )
