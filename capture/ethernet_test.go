@@ -95,7 +95,7 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 }
 
 func TestUnsupportedLinkTypesAreNamed(t *testing.T) {
-	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 119: "IEEE802_11_PRISM (119)", 4321: "LINKTYPE_4321 (4321)"} {
+	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 119: "IEEE802_11_PRISM (119)", 284: "DSA_TAG_DSA (284)", 4321: "LINKTYPE_4321 (4321)"} {
 		if _, err := ToEthernet(lt, nil, nil); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%d: %v", lt, err)
 		}

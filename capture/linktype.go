@@ -61,7 +61,8 @@ var linkNames = map[LinkType]string{
 	256: "BLUETOOTH_LE_LL_WITH_PHDR", 257: "PROFIBUS_DL", 258: "PKTAP", 259: "EPON",
 	260: "IPMI_HPM_2", 264: "ISO_14443", 265: "RDS", 266: "USB_DARWIN", 268: "SDLC", 271: "VSOCK",
 	272: "NORDIC_BLE", 276: "LINUX_SLL2", 278: "OPENVIZSLA", 279: "EBHSCR", 283: "IEEE802_15_4_TAP",
-	288: "USB_2_0",
+	281: "DSA_TAG_BRCM", 282: "DSA_TAG_BRCM_PREPEND", 284: "DSA_TAG_DSA", 285: "DSA_TAG_EDSA",
+	286: "ELEE", 287: "Z_WAVE_SERIAL", 288: "USB_2_0", 289: "ATSC_ALP", 290: "ETW",
 }
 
 // String returns the name without its LINKTYPE_ prefix, or the number where there is none.
