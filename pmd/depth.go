@@ -2,7 +2,7 @@ package pmd
 
 import "sync/atomic"
 
-// RxDepth tells a driver how many packets may wait for Rx, of those that its ring has room for. Frames in a receive ring are
+// RxDepth sets how many packets of a driver may wait for Rx, of those that its ring has room for. Frames in a receive ring are
 // used in turn, so a deep one costs cache even while few packets wait: measured, 12 % of the CPU time of a bulk stream where
 // the frames exceed the second-level cache. A host that knows its load asks for the depth that it needs. The driver reports
 // it in Info.RxDepth; without a call of Set the ring is as deep as it was opened.

@@ -275,7 +275,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	return err
 }
 
-// lookupTime is how long a host name may take: the library waits for 30 s.
+// lookupTime is the time that a host name may take: the library waits for 30 s.
 const lookupTime = 20 * time.Second
 
 // maxHostName is the longest name of DNS in text form (RFC 1035 2.3.4).

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is what a running Server says of itself.
+// Node describes a running Server.
 type Node struct {
 	Name  string // of the stack
 	Token string // lets the processes of a program go on that change their user

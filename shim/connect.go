@@ -161,7 +161,7 @@ func (k *sock) isConnected() bool {
 }
 
 // reportPair returns what connect(2) does for a pair, which is connected at once. A socket that does not block gets EINPROGRESS,
-// as from Linux, even over lo: there are programs that only handle a connection when they are told that it is writable.
+// as from Linux, even over lo: some programs handle a connection only when it is reported as writable.
 func (k *sock) reportPair(p int) error {
 	if flags, err := unix.FcntlInt(uintptr(p), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
 		return nil

@@ -24,7 +24,7 @@ const (
 	consumesPerPoll = 64
 )
 
-// deferral is what a relay has yet to consume.
+// deferral counts what a relay has yet to consume.
 type deferral struct {
 	reads    int  // since it has consumed
 	answered bool // the program has got bytes since the last read

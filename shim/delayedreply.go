@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
-// connectWait is how long the reply to a connect(2) that waits may be delayed. In a local network the handshake is complete
-// by then, and the reply says so at once: its socket need not be made unwritable, it does not wait in poll(2), and is
+// connectWait is the time that the reply to a connect(2) that waits may be delayed. In a local network the handshake is complete
+// by then, and the reply reports it at once: its socket need not be made unwritable, it does not wait in poll(2), and is
 // woken once, not twice. A signal of the program is delayed by as much.
 const connectWait = time.Millisecond
 

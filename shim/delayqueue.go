@@ -11,7 +11,7 @@ import (
 // expiresPerPoll bounds how many entries of a delayQueue expire in one iteration.
 const expiresPerPoll = 64
 
-// delayQueue is what a loop does after a delay, unless it is over before. A timer of the runtime would wake another thread each time
+// delayQueue holds work that a loop does after a delay, unless it is over before. A timer of the runtime would wake another thread each time
 // one is set that is due before all others: two switches for each connect(2).
 type delayQueue struct {
 	delay   time.Duration
@@ -23,13 +23,13 @@ type delayEntry struct {
 	what expiring
 }
 
-// expiring is what waits in a delayQueue. The holder of the loop calls its methods.
+// expiring is an entry of a delayQueue. The holder of the loop calls its methods.
 type expiring interface {
 	over() bool // it need not expire
 	expire()    // if it is not over
 }
 
-// loopQueues is what a loop of a server does later.
+// loopQueues are the delayed works of a server's loop.
 type loopQueues struct {
 	replies *delayQueue // of connect(2), see delayed
 	small   *delayQueue // of sockets, see smallBuffer

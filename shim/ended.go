@@ -18,7 +18,7 @@ type errorTable struct {
 	byCookie map[uint64]ended
 }
 
-// ended is why a connection has ended.
+// ended is the reason why a connection has ended.
 type ended struct {
 	errno   syscall.Errno // 0 once the program has read it
 	attempt bool          // no connection came about, which connect(2) says for ever

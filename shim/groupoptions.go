@@ -37,7 +37,7 @@ type membership struct {
 	sources []netip.Addr // that were joined, or are blocked
 }
 
-// groupChange is what an option asks for.
+// groupChange is the change that an option requests.
 type groupChange struct {
 	iface         int
 	group, source netip.Addr // source is invalid where the option is about all
@@ -185,7 +185,7 @@ func sockaddrOf(n optionName, v []byte) (netip.Addr, error) {
 	return netip.Addr{}, syscall.EADDRNOTAVAIL
 }
 
-// maxGroups is how many groups a socket may be in. Linux permits 20 of IPv4 by default, and more of IPv6.
+// maxGroups bounds the groups of a socket. Linux permits 20 of IPv4 by default, and more of IPv6.
 const maxGroups = 256
 
 // findGroup returns the membership of a group by the interface, or, where the program names none, by any; nil for none.

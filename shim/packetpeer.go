@@ -84,7 +84,7 @@ func (k *sock) disconnect(r *reply, p int) error {
 	return err
 }
 
-// maxReplaced is how many datagrams replace looks at: more fit into no socket's buffer.
+// maxReplaced bounds the datagrams that replace looks at: more fit into no socket's buffer.
 const maxReplaced = 1024
 
 // replace puts what change makes of each datagram that waits in the program's socket in its place; nil drops it. Notices of errors go:

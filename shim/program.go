@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind is what a descriptor of a program is.
+// Kind is the kind of a program's descriptor.
 type Kind uint8
 
 // The kinds of sockets that the node serves. NotServed is the zero Kind: the kernel serves the socket alone.
@@ -24,7 +24,7 @@ type Mark struct {
 	Connected bool // or, of a Stream, on its way
 }
 
-// marks are what the values of SO_PRIORITY say of an AF_UNIX socket.
+// marks are the meanings of SO_PRIORITY values of an AF_UNIX socket.
 var marks = [...]Mark{
 	markTCP4Connected: {Kind: Stream, Connected: true}, markTCP6Connected: {Kind: Stream, V6: true, Connected: true},
 	markUDP4Connected: {Kind: Datagram, Connected: true}, markUDP6Connected: {Kind: Datagram, V6: true, Connected: true},

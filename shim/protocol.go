@@ -105,7 +105,7 @@ const frontSeccomp = 1
 // order is the host's: both ends run on one machine.
 var order = binary.NativeEndian
 
-// errProtocol is why a channel is closed: what came is no request of this version.
+// errProtocol reports that what came on a channel is no request of this version: it is closed.
 var errProtocol = errors.New("shim: no request of this version of the protocol")
 
 // request is a struct shim_request.

@@ -18,7 +18,7 @@ const (
 	// it needs: a system call more is worth it where a second copy is spared.
 	bulkFrom, bulkLeast = 32 << 10, 8 << 10
 
-	// reserved is how much of the send buffer one read may fill.
+	// reserved is the part of the send buffer that one read may fill.
 	reserved = 16 << 10
 
 	// maxUnconsumed is the number of bytes read already that may stay in the program's socket beside the guard byte,

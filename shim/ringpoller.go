@@ -8,7 +8,7 @@ import (
 
 const stackWritable = stack.FileWritable
 
-// ringPoller is what a loop polls: the rings that had bytes lately. The programs write no doorbell bytes for those.
+// ringPoller holds the rings that a loop polls: those that had bytes lately. The programs write no doorbell bytes for those.
 type ringPoller struct {
 	hot []*relay
 

@@ -16,7 +16,7 @@ import (
 const (
 	// ringSendBuffer is SO_SNDBUF of the program's end while its bytes travel by rings: the socket carries doorbell bytes
 	// alone, and bytes that make it not writable: a quarter of what the kernel makes of it, which is twice as much. It
-	// has to take those twice, once while they are being read, and all doorbell bytes: one that is lost wakes nobody.
+	// has to take those twice, once while they are being read, and all doorbell bytes: one that is lost wakes no reader.
 	ringSendBuffer = 32 << 10
 
 	// maxDoorbells is the number of doorbell bytes that may stay in the socket unread, beside the guard byte. Each counts as 768, and
@@ -33,7 +33,7 @@ const (
 	hotTime = time.Millisecond
 )
 
-// rings is what a relay has while bytes travel by shared memory. It belongs to the connection's loop.
+// rings is the state of a relay while bytes travel by shared memory. It belongs to the connection's loop.
 type rings struct {
 	mem           *ring.Memory
 	poller        *ringPoller

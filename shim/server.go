@@ -48,7 +48,7 @@ type Config struct {
 	Limits Limits // of each user
 }
 
-// Limits are what one user's programs may have at once. 0 is the default. Uid 0 and the node's own user have none of these
+// Limits bound what one user's programs have at once. 0 is the default. Uid 0 and the node's own user have none of these
 // limits, but some of the process's descriptors are kept for others.
 type Limits struct {
 	Sockets  int // registered sockets and connections, default 16384
@@ -181,7 +181,7 @@ func (s *Server) listenAbstract() error {
 	return nil
 }
 
-// acceptAbstract serves the abstract name, as soon as nobody else has it. Programs do not trust who has (SO_PEERCRED).
+// acceptAbstract serves the abstract name, as soon as no other process has it. Programs do not trust who has (SO_PEERCRED).
 func (s *Server) acceptAbstract() {
 	for {
 		s.mu.Lock()
@@ -200,7 +200,7 @@ func (s *Server) acceptAbstract() {
 	}
 }
 
-// namePause is how often acceptAbstract looks whether the name is free.
+// namePause is the interval at which acceptAbstract checks whether the name is free.
 const namePause = time.Second
 
 // listenControl makes the control socket. It replaces one that a killed process has left.

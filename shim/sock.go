@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
-// state is what has become of a socket.
+// state is the state of a socket.
 type state uint8
 
 const (
@@ -180,7 +180,7 @@ func (k *sock) setMark(p int, connected bool) error {
 // v6Marks are the marks of IPv6 sockets.
 var v6Marks = [...]int{markTCP4Connected: markTCP6Connected, markUDP4Connected: markUDP6Connected, markInet: markInet6}
 
-// sendBuffer is what the program's end gets, in bytes: the kernel doubles it. One buffer of the kernel, of up to 51 KiB,
+// sendBuffer is the send buffer of the program's end, in bytes: the kernel doubles it. One buffer of the kernel, of up to 51 KiB,
 // may stay charged to it for one byte that was not consumed (see relay.consume), so that a quarter, from which
 // on poll(2) does not report POLLOUT, has to be much more than that.
 const sendBuffer = 208 << 10

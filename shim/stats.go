@@ -61,7 +61,7 @@ type Stats struct {
 	Users []UserStats // by uid
 }
 
-// UserStats are what the programs of one uid have now, and what they were refused.
+// UserStats count what the programs of one uid have now, and what they were refused.
 type UserStats struct {
 	UID      uint32 `json:"uid"`
 	Sockets  int    `json:"sockets"`

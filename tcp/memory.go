@@ -88,7 +88,7 @@ type ringPromises struct {
 	sum   int64 // shares of all connections, in ringUnit
 }
 
-// ringStall is how long a loop may wait for a core, or be busy with other packets, before its rings are emptied again.
+// ringStall is the time that a loop may wait for a core, or be busy with other packets, before its rings are emptied again.
 const ringStall = 10 * time.Millisecond
 
 // ringPart is the part of the rings that windows may fill: the rest is for the ACKs of what is sent meanwhile.
@@ -110,7 +110,7 @@ func (r *ringPromises) floor(floor int64, n int) int64 {
 	return min(floor, max(r.limit/ringPart/int64(n+1), minReceiveFloor))
 }
 
-// ringUnit is what shares of the rings count in, bytes: a share of up to 16 MiB has 16 bits.
+// ringUnit is the unit of shares of the rings, bytes: a share of up to 16 MiB has 16 bits.
 const ringUnit = 256
 
 // ringShareOf returns the part of a window of n bytes that may come within ringStall, in ringUnit.

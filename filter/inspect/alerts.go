@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// Anomaly is what the engine reports without a rule.
+// Anomaly is a finding that the engine reports without a rule.
 type Anomaly uint8
 
 // The anomalies.

@@ -24,7 +24,7 @@ type sshSide struct {
 	done bool
 }
 
-// enoughToTell is how many bytes of a direction recognise a protocol, if they do.
+// enoughToTell is the number of bytes of a direction by which a protocol is recognised, or not.
 const enoughToTell = 64
 
 // recognise looks at the first bytes of both directions until they show the protocol, or that it is none of those that are known,
@@ -145,7 +145,7 @@ func isMethod(b []byte) bool {
 	return true
 }
 
-// blanks are what servers take between the words of a request's line (RFC 9112 3).
+// blanks separate the words of a request's line for servers (RFC 9112 3).
 const blanks = " \t\v\f\r"
 
 // isTLS reports whether b begins with records of which the first with text is that of a hello (RFC 8446 5.1). Servers take records
@@ -249,7 +249,7 @@ func (e *Engine) finish(f *flow) {
 	}
 }
 
-// maxBanner is how much of a banner of SSH is inspected: longer ones are against RFC 4253 4.2.
+// maxBanner bounds the inspected part of a banner of SSH: longer ones are against RFC 4253 4.2.
 const maxBanner = 256
 
 // ssh reads the banner: SSH-protoversion-softwareversion SP comments CR LF (RFC 4253 4.2).

@@ -124,7 +124,7 @@ func earliest[K comparable, V any](m map[K]V, time func(V) int64) (key K) {
 	return key
 }
 
-// limitKey is what a threshold counts.
+// limitKey identifies what a threshold counts.
 type limitKey struct {
 	rule ruleKey
 	kind uint8 // threshold or detection_filter

@@ -18,7 +18,7 @@ import (
 //
 // A rule matches once for a message.
 
-// earlyMessage is what was evaluated of a message before its end.
+// earlyMessage records the part of a message evaluated before its end.
 type earlyMessage struct {
 	stage   earlyStage
 	line    bool      // the first line alone is being evaluated
@@ -28,7 +28,7 @@ type earlyMessage struct {
 	waiting []ruleRef // rules of the body a content of which was found
 }
 
-// earlyStage is how much of a message was evaluated.
+// earlyStage is the evaluated part of a message.
 type earlyStage uint8
 
 const (

@@ -79,7 +79,7 @@ type evaluator struct {
 	base int // how many bytes of the stream come before b
 }
 
-// places is what is known of a content. The tests behind it have failed for those that begin in [triedFrom, triedTo).
+// places records the matches of a content. The tests behind it have failed for those that begin in [triedFrom, triedTo).
 type places struct {
 	first, more        nextPlace // for the first place behind an earlier test, and for those behind that
 	triedFrom, triedTo int

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// fragKey is what the fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5).
+// fragKey holds the fields that the fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5).
 type fragKey struct {
 	src, dst netip.Addr
 	proto    uint8

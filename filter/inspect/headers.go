@@ -10,7 +10,7 @@ type headerList struct {
 	flows int      // directions that have it
 }
 
-// headerListSize is what is allocated for a list beside its rules: the list and its place in the table.
+// headerListSize is the memory of a list beside its rules: the list and its place in the table.
 const headerListSize = 80
 
 func (l *headerList) size() int { return headerListSize + 4*cap(l.rules) }

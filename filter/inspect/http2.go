@@ -43,7 +43,7 @@ type http2Side struct {
 	blockOf http2Block
 }
 
-// http2Block is what a field block is for.
+// http2Block is the kind of a field block.
 type http2Block struct {
 	stream uint32 // 0 is none
 	ends   bool   // the stream ends with it

@@ -102,7 +102,7 @@ func parseHead(b []byte) httpMessage {
 	return m
 }
 
-// fewHeaders is how many are compared one by one; above it a table has their names.
+// fewHeaders bounds the headers that are compared one by one; above it a table has their names.
 const fewHeaders = 32
 
 // field adds a field, to the one of its name where there is one, and returns its place. The first Content-Length counts, as

@@ -24,7 +24,7 @@ type inflater struct {
 	codes, distances huffman
 }
 
-// inflateFormat is what surrounds the blocks.
+// inflateFormat is the format around the blocks.
 type inflateFormat uint8
 
 const (

@@ -14,7 +14,7 @@ import "github.com/millrace/millrace/filter/signature"
 // receiver expects (RFC 5961 3.2), and a SYN opens another flow on the same ports only where the caller's connection
 // tracking says so (Input.Fresh).
 
-// Outcome is what the rules that a packet has matched ask for. The larger one counts.
+// Outcome is the action of the rules that a packet has matched. The larger one counts.
 type Outcome uint8
 
 // The outcomes.
@@ -38,7 +38,7 @@ type Input struct {
 	Search Search // what a packet engine has found in the frame
 }
 
-// Result is what an engine says of one packet.
+// Result is the decision of an engine on one packet.
 type Result struct {
 	Outcome Outcome
 	Blocked bool // its flow was blocked before
@@ -65,7 +65,7 @@ func (e *Engine) Inspect(in *Input) Result {
 	return e.result
 }
 
-// leastKeep is what is kept of a stream that is quiet while memory is short: patterns that are cut by segments are found in it,
+// leastKeep is the kept part of a stream that is quiet while memory is short: patterns that are cut by segments are found in it,
 // and nearly all rules. relieveEvery bounds how often streams are looked through in vain.
 const (
 	leastKeep    = 2 << 10

@@ -93,7 +93,7 @@ func (s *httpSide) size() int {
 	return n
 }
 
-// parsersQuiet is how long a flow has been quiet before its parsers are given up for others, in nanoseconds.
+// parsersQuiet is the time that a flow has been quiet before its parsers are dropped for others, in nanoseconds.
 const parsersQuiet = 1e9
 
 // giveUpParsers inspects what the parsers hold of the flows that have been quiet for longest, but for one, and gives it back

@@ -64,7 +64,7 @@ func (e *evaluator) read(n *signature.Number, prev int) (v uint64, end int, ok b
 	return v, at + size, true
 }
 
-// maxDigits is how much of a number in digits is read that may have any length.
+// maxDigits bounds the digits read of a number of any length.
 const maxDigits = 23
 
 // digits reads a number as strtoull does: white space, a sign or "0x" may come before it.

@@ -92,7 +92,7 @@ func (r *Rules) AppendLiterals(list []literal.Pattern) []literal.Pattern {
 	return list
 }
 
-// Search is what a packet engine has found in a frame with the literals of Rules.AppendLiterals. The zero value says
+// Search holds the matches of a packet engine in a frame, with the literals of Rules.AppendLiterals. The zero value means
 // that it has searched nothing.
 type Search struct {
 	From, To int           // the bytes of the frame that it has searched

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// certificate is what rules look at. Certificates of malware break the rules of X.509, which crypto/x509 enforces;
+// certificate holds the fields that rules compare. Certificates of malware break the rules of X.509, which crypto/x509 enforces;
 // only the places of the fields are read here (RFC 5280 4.1).
 type certificate struct {
 	serial          []byte

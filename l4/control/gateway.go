@@ -40,7 +40,7 @@ type Options struct {
 	// Policy returns the number of an inspection policy by its name, for datapath.Service.Inspection; nil: nothing is inspected.
 	Policy func(name string) uint8
 	// Neighbor is called with the sender of each ARP request and neighbour solicitation that the loops have answered, which the
-	// kernel has not seen; nil: nobody wants them.
+	// kernel has not seen; nil: not reported.
 	Neighbor func(netip.Addr, nexthop.Hop)
 
 	// HostAddrs are the addresses of a host of the same node that the configuration does not have; KernelAddrs reads those of

@@ -86,7 +86,7 @@ func (g *Gateway) Sync(ctx context.Context, now func() clock.Time, on func(loop 
 // enough. Without a peer it is closed. Sync closes it.
 func (g *Gateway) PeerAwaited() <-chan struct{} { return g.peerAwaited }
 
-// peerState is how far a gateway is with its peer. It decides whether segments of unknown connections are reset: not while
+// peerState is the state of a gateway with its peer. It decides whether segments of unknown connections are reset: not while
 // the peer may have connections that are not here.
 type peerState uint8
 
@@ -133,7 +133,7 @@ func (g *Gateway) followPeer(ctx context.Context) {
 	}
 }
 
-// peerEvery is how often the state of the peer is looked at.
+// peerEvery is the interval at which the state of the peer is checked.
 const peerEvery = 20 * time.Millisecond
 
 // peerChanged has the loops hold resets or not.

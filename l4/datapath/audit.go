@@ -27,7 +27,7 @@ func (h *Handler) Audit() error {
 	return a.queues()
 }
 
-// audit is what Audit has counted.
+// audit holds the counts of Audit.
 type audit struct {
 	h                *Handler
 	live, half, used int              // connections, half-open ones, slots of the index that they should have

@@ -14,7 +14,7 @@ const (
 	evictions
 )
 
-// sampled is how many connections are sampled to find one that was idle for long: an exact order would cost
+// sampled is the number of connections that are sampled to find one that was idle for long: an exact order would cost
 // a list operation per packet. Where a fraction f of the table is idle for longer than a connection in use,
 // a sample hits none of them once in (1-f)^-8 evictions.
 const sampled = 8
@@ -97,8 +97,8 @@ func (h evictor) evict(n, kind int) {
 	h.discarder().discard(n, false)
 }
 
-// answerTimeLimit is how long a backend may take to answer before a connection that ends counts as
-// unanswered: one that was evicted earlier says nothing about the backend.
+// answerTimeLimit is the time that a backend may take to answer before a connection that ends counts as
+// unanswered: one that was evicted earlier is no sign of the backend.
 const answerTimeLimit = time.Second
 
 // forget ends connection n and gives back what it holds: its place, its slots, its source port, its place

@@ -39,7 +39,7 @@ func (k *fragmentKey) sender() addr {
 	return src
 }
 
-// datagram is what the first fragment of a datagram said. Later ones then find their connection as it
+// datagram records the first fragment of a datagram. Later ones then find their connection as it
 // did.
 type datagram struct {
 	key      fragmentKey
@@ -186,7 +186,7 @@ func (f *fragments) add(e datagram, now ticks) {
 	*oldest = e
 }
 
-// fragmentHeader is what a packet says of the datagram that it is a part of.
+// fragmentHeader holds the fields of a packet about the datagram that it is a part of.
 type fragmentHeader struct {
 	key   fragmentKey
 	at    int // where the data begins in the datagram, bytes

@@ -125,10 +125,10 @@ func answerKind(m ip.ICMPMessage) int {
 	return answerUnreachable
 }
 
-// icmpReport is an ICMP error of ours about a packet that lies in a frame.
+// icmpReport is an ICMP error of the gateway about a packet that lies in a frame.
 type icmpReport struct {
 	ip.ICMPMessage
-	from, to addr // one of ours; the packet's sender
+	from, to addr // a gateway address; the packet's sender
 	at, n    int  // where the packet lies, from the frame's first byte, and how long it is
 }
 

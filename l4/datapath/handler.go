@@ -60,7 +60,7 @@ type Handler struct {
 	discards   ip.RateLimiter          // of connections that are discarded with resets
 	resetFrame [maxResetFrame]byte
 
-	onLimited      func(client netip.Addr, now clock.Time) // see OnLimited; nil: nobody asks
+	onLimited      func(client netip.Addr, now clock.Time) // see OnLimited; nil: not reported
 	halfOpenResets ip.RateLimiter                          // of half-open connections that are discarded with a reset to the backend
 
 	closing int             // those that have begun to close
@@ -82,10 +82,10 @@ type Handler struct {
 	opens     bool           // it has opened its connection
 }
 
-// tally is what a batch adds to the counts of a backend.
+// tally holds the additions of a batch to the counts of a backend.
 type tally [BackendCounts]uint32
 
-// Output is what a Handler needs of the transmit side of its loop: frames for packets that a packet becomes, and the way
+// Output is the part of its loop's transmit side that a Handler uses: frames for packets that a packet becomes, and the way
 // back for packets that it holds. *stack.Output implements it.
 type Output interface {
 	Reserve(dev uint8, n int) []uint32
@@ -98,7 +98,7 @@ type Output interface {
 	On(loop int, f func(now clock.Time)) bool
 }
 
-// SetOutput gives the handler the transmit side of its loop, before the first packet. Without it fragments that come
+// SetOutput sets the transmit side of the handler's loop, before the first packet. Without it fragments that come
 // before the first of their datagram are dropped, and so are packets that would leave in fragments, and connections are
 // discarded without resets.
 func (h *Handler) SetOutput(o Output) {
@@ -107,7 +107,7 @@ func (h *Handler) SetOutput(o Output) {
 	o.AtEnd(h.kernelSide().leaveKernel)
 }
 
-// Options are what a Handler is sized by. Sizes are of all loops together.
+// Options are the sizes of a Handler, of all loops together.
 type Options struct {
 	Loop, Loops int       // this loop, of so many
 	Table       int       // connections
@@ -121,7 +121,7 @@ type Options struct {
 	// which the caches hold the table anyway.
 	PrefetchFrom int
 
-	// EnterAfter is how many packets of a connection pass the loop before a Forwarder gets it; 0 is a number from which on
+	// EnterAfter is the number of packets of a connection that pass the loop before a Forwarder gets it; 0 is a number from which on
 	// that pays.
 	EnterAfter int
 	Seed       uint64 // of hash keys and source ports; 0 is a random one

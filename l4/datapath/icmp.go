@@ -84,7 +84,7 @@ func (h responder) echo(d *packet.Desc, p []byte) packet.Verdict {
 //	a service address  what a client was sent             the backend
 //	an SNAT address    what a backend was sent            the client
 //	a client           the same, with `source: client`    the client
-//	a tunnel source    a packet of ours to a backend      the client, made anew (tunnelerror.go)
+//	a tunnel source    an outer packet to a backend       the client, made anew (tunnelerror.go)
 //
 // It must quote a packet of a connection, with the addresses and ports that the packet had on that side. The
 // receiver decides whether to believe the error, because it knows the sequence numbers (RFC 5927 4.1). Here

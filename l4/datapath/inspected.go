@@ -32,14 +32,14 @@ type Inspected struct {
 	FromClient bool
 	Opens      bool // it has opened its connection
 
-	// Discarded is why the receiver discards the packet: DropSequence or DropL4Checksum; Undecided where it takes it, or may.
+	// Discarded is the reason why the receiver discards the packet: DropSequence or DropL4Checksum; Undecided where it takes it, or may.
 	Discarded packet.Verdict
 }
 
 // Inspector decides inspected packets: Forward, or the reason to drop one. reject asks for a reset of both ends.
 type Inspector func(p *Inspected) (verdict packet.Verdict, reject bool)
 
-// SetInspector gives the handler what inspects the packets of services with a policy, before the first packet.
+// SetInspector sets what inspects the packets of services with a policy, before the first packet.
 func (h *Handler) SetInspector(f Inspector) { h.inspector = f }
 
 // policyOf returns the inspection policy of a connection, 0 for none. It is that of its service and of the device that the

@@ -45,7 +45,7 @@ const (
 	// latest that long after the first was noted, or when so many are.
 	flushEvery, flushMost = time.Millisecond, 64
 
-	// mostMissed is how many packets of a connection may come to the loop in a row after its keys were entered, without
+	// mostMissed is the number of packets of a connection that may come to the loop in a row after its keys were entered, without
 	// one that the kernel forwards: more than were under way. A key may be missing, or the device have lost its program.
 	mostMissed = 4096
 )
@@ -362,7 +362,7 @@ func (h kernelSide) leaveKernel() {
 	}
 }
 
-// KernelStatus is what is counted of the connections that the kernel forwards.
+// KernelStatus counts the connections that the kernel forwards.
 type KernelStatus struct {
 	Connections uint64 // now
 	Entered     uint64

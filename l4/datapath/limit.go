@@ -26,7 +26,7 @@ const (
 // allowance is a rate and a burst. The zero value allows everything.
 type allowance struct{ cost, burst uint64 }
 
-// Limits are what one client may send: to all services, or to one. The zero value is no limit.
+// Limits bound what one client sends: to all services, or to one. The zero value is no limit.
 type Limits struct {
 	packets, connections allowance
 
@@ -72,7 +72,7 @@ func NewLimitTable(clients int, all Limits, services []Limits) LimitTable {
 	return t
 }
 
-// meter is what is remembered of one client and limit. The upper 16 bits of both words are its tag,
+// meter is the state of one client and limit. The upper 16 bits of both words are its tag,
 // the others the moments at which it is full again.
 type meter struct{ packets, connections uint64 }
 

@@ -159,7 +159,7 @@ const (
 	pageSlots = pageSize / 8 // of the index
 )
 
-// trimmer is how far a table is with giving memory back.
+// trimmer is the state of a table that returns memory.
 type trimmer struct {
 	peak    int // most connections since the last time
 	start   int // connections when this time began

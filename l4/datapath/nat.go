@@ -18,7 +18,7 @@ type view struct {
 	is4          bool
 	part         part
 	mtu          int    // of a packet that is too big: what would fit
-	localAddr    addr   // the address of ours that its sender knows, when it is not dst
+	localAddr    addr   // the gateway address that its sender knows, when it is not dst
 	idAt         uint16 // of a fragment: offset of the identification,
 	id           uint32 // and what takes its place where addresses change
 }
@@ -79,7 +79,7 @@ func (h translator) needs(v *view) int {
 	return min(size, int(v.d.Payload)-int(v.d.L3)+int(h.arena.Offload(v.d).SegmentSize))
 }
 
-// rewrite is what a packet's headers become. The differences l3 and l4 are constants of the connection
+// rewrite holds the new headers of a packet. The differences l3 and l4 are constants of the connection
 // (setDeltas), so that a packet costs two additions per checksum instead of a sum over old and new headers.
 type rewrite struct {
 	src, dst     addr
@@ -106,7 +106,7 @@ func (c *Conn) setDeltas(s *Snapshot) {
 	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
 }
 
-// decrementTTL is what the decrement of the TTL adds to the IPv4 header checksum: -0x0100 in ones'
+// decrementTTL is the change of the IPv4 header checksum by a decrement of the TTL: -0x0100 in ones'
 // complement, for the TTL is the upper byte of its word.
 const ttlDelta = 0xfeff
 

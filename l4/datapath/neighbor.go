@@ -33,7 +33,7 @@ func (h responder) arp(d *packet.Desc, p []byte) packet.Verdict {
 	return packet.Forward
 }
 
-// AnnounceFrame returns the frame that says that a is at mac.
+// AnnounceFrame returns the frame that announces a at mac.
 func AnnounceFrame(a netip.Addr, mac wire.MAC, vlan uint16) []byte {
 	to, kind := wire.Broadcast, wire.EtherTypeARP
 	if a.Is6() {
@@ -110,7 +110,7 @@ const (
 	senderBurst = 64
 )
 
-// senders are what a loop has heard and the control side has not taken.
+// senders are those that a loop has noted and the control side has not taken.
 type senders struct {
 	ring    *ring.SPSC[Sender]
 	wake    func()
@@ -126,7 +126,7 @@ func (h *Handler) ReportSenders(wake func()) {
 // Senders takes the senders of requests that the loop has reported. One goroutine at a time may call it.
 func (h *Handler) Senders(buf []Sender) int { return h.senders.ring.Pop(buf) }
 
-// reportSender keeps the sender of a request. One that has no address yet only checks that nobody has it (RFC 5227 2.1.1,
+// reportSender keeps the sender of a request. One that has no address yet only checks that no host has it (RFC 5227 2.1.1,
 // RFC 4862 5.4).
 func (h responder) reportSender(d *packet.Desc, p []byte, a addr, mac wire.MAC) {
 	if h.senders.wake == nil || h.snap.martian(a) || mac.Multicast() || !h.senders.limiter.Take(h.clock, 1) {

@@ -19,7 +19,7 @@ import (
 // A backend that serves several addresses from one endpoint says nothing of which the client knows; its
 // connections wait for the client.
 
-// PickUp is what the packets of an endpoint belong to where no connection is known.
+// PickUp names the service of an endpoint's packets where no connection is known.
 type PickUp struct {
 	VIP     uint32
 	Backend uint32
@@ -157,7 +157,7 @@ func (h *Handler) AskedClients(buf []netip.Addr) []netip.Addr {
 	return buf
 }
 
-// SetClientHop says where packets to a client leave. Only the loop may call it.
+// SetClientHop sets the next hop of packets to a client. Only the loop may call it.
 func (h *Handler) SetClientHop(now clock.Time, client netip.Addr, hop Hop) {
 	h.now = ticksAt(now)
 	time := clientHopTime
@@ -202,10 +202,10 @@ const (
 )
 
 const (
-	// agreeWithin is how far an acknowledgement may lie from what the other side has sent: more than what is in flight.
+	// agreeWithin is the distance that an acknowledgement may have from what the other side has sent: more than what is in flight.
 	agreeWithin = unseenWindow
 
-	// syncSlack is how far a segment may lie from the windows of a peer's record: some times of what the peer lets pass
+	// syncSlack is the distance that a segment may have from the windows of a peer's record: some times of what the peer lets pass
 	// between two records (syncProgress), as they are sent with delays.
 	syncSlack = 1 << 27
 )

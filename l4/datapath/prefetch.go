@@ -24,7 +24,7 @@ type prefetcher struct {
 	lines   [refers * window]uintptr
 }
 
-// lookup is what is known of a packet before it is decided on.
+// lookup holds the results of look-ups of a packet before it is decided on.
 type lookup struct {
 	known  bool   // the rest is valid: a packet of the fast path, for a service address or from an endpoint
 	side   uint8  // as in a slot: 0 client's, 1 backend's

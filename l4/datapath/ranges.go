@@ -22,7 +22,7 @@ const (
 	rangeNumber = 1 << 31
 	portMask    = 1<<16 - 1
 
-	// MaxRanges is how many ranges of service addresses, and of endpoints, a process can number.
+	// MaxRanges bounds the ranges of service addresses, and of endpoints, in a process.
 	MaxRanges = 1 << 15
 )
 

@@ -235,22 +235,22 @@ func (s *Snapshot) begin(n uint32, places int) uint32 {
 	return s.Era
 }
 
-// SetVIP gives number n to a service address without a service.
+// SetVIP assigns number n to a service address without a service.
 func (s *Snapshot) SetVIP(n uint32, v VIP) {
 	v.since = s.begin(n, len(s.VIPs))
 	s.VIPs = Place(s.VIPs, n, v)
 }
 
-// SetService gives number n to a service.
+// SetService assigns number n to a service.
 func (s *Snapshot) SetService(n uint32, sv *Service) { s.Services = Place(s.Services, n, sv) }
 
-// SetBackend gives number n to a backend.
+// SetBackend assigns number n to a backend.
 func (s *Snapshot) SetBackend(n uint32, b *Backend) {
 	b.since = s.begin(n, len(s.Backends))
 	s.Backends = Place(s.Backends, n, b)
 }
 
-// SetEndpoint gives number n to an endpoint.
+// SetEndpoint assigns number n to an endpoint.
 func (s *Snapshot) SetEndpoint(n uint32, e *Endpoint) {
 	e.since = s.begin(n, len(s.Endpoints))
 	s.Endpoints = Place(s.Endpoints, n, e)

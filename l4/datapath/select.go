@@ -82,7 +82,7 @@ func (k *SelectionKey) sum(a addr, w uint64) uint64 {
 	return h.Sum(24, 0)
 }
 
-// Selection is how packets are hashed to select a backend: with the key Now or, in the middle of a TCP connection,
+// Selection holds the keys by which packets are hashed to select a backend: with the key Now or, in the middle of a TCP connection,
 // with that from before a change of the key.
 type Selection struct{ Now, Before SelectionKey }
 
@@ -121,7 +121,7 @@ type ConnLimit struct {
 	Of  []uint32 // numbers of the backend's addresses
 }
 
-// FullAction is what happens to a connection whose backend has no connection left.
+// FullAction selects the handling of a connection whose backend has no connection left.
 type FullAction uint8
 
 // The actions.
@@ -160,7 +160,7 @@ func (h selector) pickByLoad(s *Service, pool *Pool, hash uint64) (uint32, packe
 	return 0, packet.DropBackendFull
 }
 
-// rehashes is how often another backend is drawn before all are tried in turn.
+// rehashes is the number of draws of another backend before all are tried in turn.
 const rehashes = 8
 
 // rehash returns another hash for the same flow.
@@ -237,7 +237,7 @@ type server [Families]struct {
 }
 
 // backendByID returns the backend that a datagram's connection ID names: false when the ID is not one that
-// a server of ours made (clients choose the first), or when its server takes no packets. Step 1 of
+// a backend made (clients choose the first), or when its server takes no packets. Step 1 of
 // draft-ietf-quic-load-balancers 4.2; the steps behind it are the table, by address and port, and the
 // hash.
 func (h selector) backendByID(v *view, r *QUICRoute) (uint32, bool) {

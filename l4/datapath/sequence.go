@@ -25,11 +25,11 @@ const (
 	sideBackend
 )
 
-// sequences is what is known of the sequence numbers of a TCP connection: 32 bytes, in an array beside the
+// sequences records the sequence numbers of a TCP connection: 32 bytes, in an array beside the
 // connections, so that UDP does not touch it.
 type sequences [2]sequence
 
-// sequence is what one side has sent. It is the zero value until the side has been seen.
+// sequence records the sequence numbers of one side. It is the zero value until the side has been seen.
 type sequence struct {
 	end    uint32 // one past the highest sequence number sent
 	limit  uint32 // one past the highest that the peer lets it send
@@ -38,7 +38,7 @@ type sequence struct {
 }
 
 const (
-	// oldestAck is how far an acknowledgement may lie behind what the peer has sent, at least: van Rooij's 66000.
+	// oldestAck is the distance that an acknowledgement may lie behind what the peer has sent, at least: van Rooij's 66000.
 	oldestAck = 66000
 
 	// unseenWindow stands for the window of a side that has not been seen: in direct modes, and when a connection is
@@ -56,7 +56,7 @@ const noScale = 15
 // after reports whether sequence number a follows b (RFC 9293 3.4).
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
-// segment is what a TCP segment says of sequence numbers.
+// segment holds the sequence numbers of a TCP segment.
 type segment struct {
 	seq, end, ack uint32
 	window        uint32 // as sent

@@ -109,7 +109,7 @@ func (s *Snapshot) Index(snat []netip.Addr) {
 	s.keys = newIndex(all)
 }
 
-// SetSNAT gives number n to an SNAT address. Numbers start at 1. Its counters are for so many loops.
+// SetSNAT assigns number n to an SNAT address. Numbers start at 1. Its counters are for so many loops.
 func (s *Snapshot) SetSNAT(n uint32, a netip.Addr, loops int) {
 	if len(s.snats) == 0 {
 		s.snats, s.snatStats, s.snatSince = make([]addr, 1), make([][]*metrics.Block, 1), make([]uint32, 1)
@@ -152,7 +152,7 @@ func NewVIP(at netip.AddrPort, proto uint8) VIP {
 // Addr returns the address without its port.
 func (f *VIP) Addr() netip.Addr { return f.addr.Addr() }
 
-// Service is what packets to its VIPs are decided by. Each address family of packets has two pools; see
+// Service holds what decides on packets to its VIPs. Each address family of packets has two pools; see
 // pick.
 type Service struct {
 	Name             string

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// state is how far a connection has come. It selects the idle timeout, and says whether the connection is
+// state is the progress of a connection. It selects the idle timeout, and decides whether the connection is
 // confirmed: both sides have been seen.
 //
 //	SYN from client          SYN+ACK from backend         ACK from client

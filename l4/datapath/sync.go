@@ -16,14 +16,14 @@ import (
 // not sent, so a SYN flood costs the peer nothing.
 
 const (
-	// syncQueue is how many changes wait for the control side, which takes them every few milliseconds.
+	// syncQueue bounds the changes that wait for the control side, which takes them every few milliseconds.
 	syncQueue = 8192
 
 	// Connections that had packets are sent again in this time, so that the peer's idle timeouts agree.
 	longestRefresh, shortestRefresh = 30 * time.Second, time.Second
 )
 
-// syncState is what a handler has for state sync.
+// syncState is the state of a handler for state sync.
 type syncState struct {
 	changes *ring.SPSC[ConnCopy] // nil: no peer
 	dropped metrics.Counter      // changes that found the ring full
@@ -40,7 +40,7 @@ func (h syncSide) syncChange(n int) {
 	}
 }
 
-// syncProgress is how many bytes a side may send until the peer gets a record: 4 MiB, so that a connection with 10 Gbit/s
+// syncProgress is the number of bytes that a side may send until the peer gets a record: 4 MiB, so that a connection with 10 Gbit/s
 // costs some 300 records a second, and the peer's windows are near what is sent.
 const syncProgress = 22 // bits
 
@@ -135,7 +135,7 @@ type Windows struct {
 	Sides  [2]Window
 }
 
-// Window is what one side has sent: see sequence.
+// Window holds the sequence numbers of one side: see sequence.
 type Window struct{ End, Limit, Most, Acked uint32 }
 
 // RecordState is the state of a Record. The numbers are part of the format.

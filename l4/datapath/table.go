@@ -11,7 +11,7 @@ import (
 
 // Conn is a connection: 64 bytes, one cache line, no pointer, so that the garbage collector never scans the
 // table. With the immutable snapshot it holds all that rewriting a packet of either direction needs. Other
-// packages treat it as opaque; Snapshot.Describe says what it means.
+// packages treat it as opaque; Snapshot.Describe describes it.
 type Conn struct {
 	client     addr    // 0
 	deadline   ticks   // 16: forgotten from then on
@@ -47,7 +47,7 @@ const (
 	connNewSYN                 // the client has sent a SYN since it was confirmed: see noteSYN
 )
 
-// origin is what opened a connection in this table.
+// origin names what opened a connection in this table.
 type origin uint8
 
 const (
@@ -321,10 +321,10 @@ var stateNames = [states]string{
 	stateTimeWait: "time_wait", stateReset: "reset",
 }
 
-// connPage is how many places of a table are copied at once: the loop stands still for some 50 us.
+// connPage is the number of places of a table that are copied at once: the loop stands still for some 50 us.
 const connPage = 1024
 
-// Conns appends the connections in the next places of the table from at on to buf. more says whether
+// Conns appends the connections in the next places of the table from at on to buf. more reports whether
 // there are further places, from next on. Only the loop may call it.
 func (h *Handler) Conns(buf []ConnCopy, at int) (_ []ConnCopy, next int, more bool) {
 	t := h.table
@@ -337,7 +337,7 @@ func (h *Handler) Conns(buf []ConnCopy, at int) (_ []ConnCopy, next int, more bo
 	return buf, at, at < t.high
 }
 
-// Describe says what a connection means; false if what it refers to is gone, so that it has ended since it was copied. The
+// Describe describes a connection; false if what it refers to is gone, so that it has ended since it was copied. The
 // snapshot is not older than the connection.
 func (s *Snapshot) Describe(c *ConnCopy, now clock.Time) (_ ConnInfo, ok bool) {
 	if !s.describes(c) {

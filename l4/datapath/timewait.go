@@ -21,13 +21,13 @@ import (
 // longer than other systems do by default.
 const timeWaitTime = 60 * time.Second
 
-// timeWait is what a backend in TIME-WAIT compares a SYN with.
+// timeWait holds the values that a backend in TIME-WAIT compares a SYN with.
 type timeWait struct {
 	next  uint32 // RCV.NXT: what follows the client's FIN
 	stamp uint32 // TS.Recent (RFC 7323 4.3); 0 is a connection without timestamps
 }
 
-// opening is what it compares: of a SYN.
+// opening holds the compared fields of a SYN.
 type opening struct {
 	seq   uint32
 	stamp uint32 // TSval; 0 is none
@@ -109,7 +109,7 @@ func (v *view) segmentEnd(tcp wire.TCP) uint32 {
 	return end
 }
 
-// closedConn is what the end of a connection leaves for the next one on its port, and its place among the
+// closedConn is kept of a connection for the next one on its port, and its place among the
 // closed connections of its pair. They stand beside the connections: only the last segments of each use them.
 type closedConn struct {
 	timeWait

@@ -25,14 +25,14 @@ const (
 // Direct reports whether backends answer clients directly, with the service's own address and port.
 func (w Mode) Direct() bool { return w != ModeNAT }
 
-// longestPacket is how long an outer packet can be: lengths have 16 bits.
+// longestPacket bounds an outer packet: lengths have 16 bits.
 const longestPacket = 0xffff
 
-// Headroom is what drivers leave at least in front of a received packet, bytes: room for the longest
+// Headroom is the least space that drivers leave in front of a received packet, bytes: room for the longest
 // headers that are pushed, IPv6, UDP and GUE with a VLAN tag (56).
 const Headroom = 64
 
-// guePush is what GUE adds to an outer IP header: UDP and a header without optional fields.
+// guePush is the length that GUE adds to an outer IP header: UDP and a header without optional fields.
 const guePush = wire.UDPLen + wire.GUELen
 
 // overhead returns the bytes that are pushed in front of a packet on its way to a backend whose
@@ -51,7 +51,7 @@ func (w Mode) overhead(is4 bool) int {
 	return 0
 }
 
-// Tunnel is what outer headers are made of.
+// Tunnel configures the outer headers.
 type Tunnel struct {
 	src4, src6 prefixAddrs
 	port       uint16 // destination of GUE
@@ -123,7 +123,7 @@ func (t *Tunnel) holds(a addr) bool {
 //
 // The MTU of the path is that of the device at first. An ICMP error from the path lowers it (RFC 1191 3, RFC 8201 4).
 
-// tunnelPath is what is known of the path to a backend.
+// tunnelPath records the path to a backend.
 type tunnelPath struct {
 	mtu   int
 	until ticks
@@ -248,7 +248,7 @@ func (h tunneler) fragmentOuter(v *view, to *Endpoint, size, mtu int) packet.Ver
 	return packet.Forward
 }
 
-// outerFragment is what the fragments of an outer packet have in common.
+// outerFragment holds the fields that the fragments of an outer packet have in common.
 type outerFragment struct {
 	template []byte // link header and outer header of the whole packet
 	link     int

@@ -63,7 +63,7 @@ func (h tunneler) tunnelError(v *view, b []byte) packet.Verdict {
 	return h.sendICMPErrorToClient(v, &q, m, &hop)
 }
 
-// tunneled reads the outer headers of a packet that a tunnel of ours carried: whom it was for, and
+// tunneled reads the outer headers of a packet that a tunnel of the gateway carried: its backend, and
 // what it carried. Routers may quote as little as 8 bytes behind the outer IP header (RFC 792); then the
 // client cannot be found, and the error is dropped.
 func (h tunneler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, why packet.Verdict) {
@@ -82,7 +82,7 @@ func (h tunneler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 		src, to, proto = addr6(b[8:24]), addr6(b[24:40]), b[6]
 	}
 	inner = b[header:]
-	if proto == wire.ProtoFragment && !v.is4 { // one of ours; only the first has the client's packet in it
+	if proto == wire.ProtoFragment && !v.is4 { // an outer fragment; only the first has the client's packet in it
 		if binary.BigEndian.Uint16(inner[2:])&^7 != 0 || len(inner) < wire.FragmentHeaderLen+guePush {
 			return to, nil, false, packet.DropTruncated
 		}

@@ -489,7 +489,7 @@ func parseRecords(list []datapath.Record, b []byte, version byte) ([]datapath.Re
 	return list, nil
 }
 
-// lateAfter is how long a peer that is in step may be silent: two heartbeats.
+// lateAfter is the time that a peer in step may be silent: two heartbeats.
 const lateAfter = 2 * heartbeatEvery
 
 // InStep reports whether all connections of the peer are here: it has sent all on the present stream, and is heard.

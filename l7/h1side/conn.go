@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// conn is what both ends of HTTP/1.1 share: a connection that is one stream after the other.
+// conn is the common part of both ends of HTTP/1.1: a connection that is one stream after the other.
 type conn struct {
 	L     *link.Link
 	m     *http1.Machine
@@ -19,7 +19,7 @@ type conn struct {
 	tunnel bool
 }
 
-// responseState is how far the response is.
+// responseState is the progress of the response.
 type responseState uint8
 
 const (

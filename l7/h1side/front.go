@@ -22,7 +22,7 @@ type Front struct {
 	dropped int  // bytes of a request that was answered
 }
 
-// requestState is how far the request is.
+// requestState is the progress of the request.
 type requestState uint8
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// conn is what both ends of HTTP/2 share: the machine, its output, and the streams that wait for windows.
+// conn is the common part of both ends of HTTP/2: the machine, its output, and the streams that wait for windows.
 type conn struct {
 	L       *link.Link
 	m       *http2.Machine
@@ -19,7 +19,7 @@ type conn struct {
 	allowance
 }
 
-// role is what differs between the ends: Front and Back.
+// role is the part that differs between the ends: Front and Back.
 type role interface {
 	handle(ev *http2.Event, st *Stream)
 	head(st *Stream, m *semantics.Message, e side.Ending) error

@@ -23,7 +23,7 @@ type Back struct {
 	idleBy  clock.Time
 }
 
-// goAwayTime is how long a backend has, after GOAWAY and the last response, to close the connection by itself.
+// goAwayTime is the time in which a backend, after GOAWAY and the last response, closes the connection by itself.
 const goAwayTime = 2 * time.Second
 
 // maxBackHeader bounds the header of a response, in bytes.

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// role is what differs between the ends of a connection of HTTP/3: Front and Back.
+// role is the part that differs between the ends of a connection of HTTP/3: Front and Back.
 type role interface {
 	// opened reports whether a stream that the peer has opened for a request is taken.
 	opened(st *Stream) bool

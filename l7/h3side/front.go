@@ -141,7 +141,7 @@ func (f *Front) rest() {
 // Leave makes the requests that are under way the last.
 func (f *Front) Leave() { f.Drain() }
 
-// Drain ends the connection after the requests in progress. First the client is told that the end is near: what it has sent
+// Drain ends the connection after the requests in progress. First GOAWAY announces the end: what the client has sent
 // by the time that it knows is still served (RFC 9114 5.2).
 func (f *Front) Drain() {
 	if f.State == side.Serving {
@@ -170,7 +170,7 @@ func (f *Front) part() {
 	f.after(min(max(3*f.C.QUIC().Stats().SmoothedRTT, 50*time.Millisecond), time.Second))
 }
 
-// interval is how often the deadlines of headers are looked at.
+// interval is the interval at which the deadlines of headers are checked.
 func (f *Front) interval() time.Duration {
 	t := f.conf.Timeouts.Header
 	if t == 0 {

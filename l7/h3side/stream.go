@@ -242,7 +242,7 @@ func (st *Stream) output() []byte {
 	return st.out
 }
 
-// largeContent is how much content passes by the buffer.
+// largeContent is the size of content that bypasses the buffer.
 const largeContent = 8 << 10
 
 // Write implements Stream: content in DATA frames, as much as there is room for.

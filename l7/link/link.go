@@ -30,13 +30,13 @@ type Session interface {
 	Failed(err error)
 }
 
-// Handshake is what a handshake of TLS is reported to.
+// Handshake receives the report of a handshake of TLS.
 type Handshake interface {
 	Arrived() // something of the peer
 	Established()
 }
 
-// Dialer is what it is reported to that the transport to a backend is established.
+// Dialer receives the report that the transport to a backend is established.
 type Dialer interface{ Connected() }
 
 // Link is a connection with its buffers. One that has nothing to send and nothing received has none.
@@ -392,7 +392,7 @@ func (l *Link) Abort() {
 	l.Finish()
 }
 
-// Finish gives the connection back.
+// Finish returns the connection.
 func (l *Link) Finish() {
 	if l.Closed() {
 		return

@@ -10,7 +10,7 @@ import (
 // BypassMost bounds what one call moves, so that other connections of the loop get their time.
 const BypassMost = 192 << 10
 
-// Mover is what the input of a connection is for that goes to another one without being read.
+// Mover receives the input of a connection that goes to another one without being read.
 type Mover interface {
 	// Path returns where it goes, and how many bytes of it at most.
 	Path() (to *Link, most int)

@@ -20,10 +20,10 @@ const (
 	Tick        = 10 * time.Millisecond
 )
 
-// Timed is what a timer belongs to.
+// Timed is the owner of a timer.
 type Timed interface{ Fired() }
 
-// Runner is what the connections of one loop share: the time, timers, buffers, and what is put off until the end of a batch.
+// Runner is shared by the connections of one loop: the time, timers, buffers, and what is put off until the end of a batch.
 type Runner struct {
 	Loop transport.Loop
 	Now  clock.Time
@@ -107,7 +107,7 @@ func (r *Runner) After(d time.Duration, t Timed) {
 	r.Wheel.Arm(o.id, r.Now.Add(d))
 }
 
-// FreeTimer stops a timer and gives it back.
+// FreeTimer stops a timer and frees it.
 func (r *Runner) FreeTimer(id uint32) {
 	r.Wheel.Stop(id)
 	r.Timers[id] = nil

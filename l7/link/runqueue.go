@@ -1,6 +1,6 @@
 package link
 
-// Task is what is put off until all events of a batch have been handled.
+// Task is work that is deferred until all events of a batch have been handled.
 type Task uint8
 
 // Tasks in the order in which they run.
@@ -13,7 +13,7 @@ const (
 	tasks
 )
 
-// Runnable is what has tasks: an exchange, a link, a stream or a connection of HTTP/3.
+// Runnable has tasks: an exchange, a link, a stream or a connection of HTTP/3.
 type Runnable interface{ Run(t Task) }
 
 // TaskSet holds which tasks of a runnable are in the queue.

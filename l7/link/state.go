@@ -2,7 +2,7 @@ package link
 
 // This file has the states of a link: of its life, its input, its output, and how it closes.
 
-// Stage is how far the life of a link is.
+// Stage is the stage in the life of a link.
 type Stage uint8
 
 const (
@@ -13,7 +13,7 @@ const (
 	Closed
 )
 
-// CloseMode is how a link closes its connection. Later ones prevail.
+// CloseMode selects how a link closes its connection. Later ones prevail.
 type CloseMode uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	Reset
 )
 
-// InputState is how far the input of a connection is.
+// InputState is the state of the input of a connection.
 type InputState uint8
 
 const (
@@ -41,7 +41,7 @@ const (
 	Recalled        // it takes input again, and is called once even without any: it may have more to do
 )
 
-// OutputState is how far the output of a connection is.
+// OutputState is the state of the output of a connection.
 type OutputState uint8
 
 const (
@@ -51,7 +51,7 @@ const (
 	OutputEnded
 )
 
-// MoveState is how content moves to another connection without being read.
+// MoveState is the state of content that moves to another connection without being read.
 type MoveState uint8
 
 const (

@@ -9,7 +9,7 @@ type Admission struct {
 	refused [Denials]atomic.Uint64
 }
 
-// Denial is why a connection was refused as soon as it came.
+// Denial is the reason why a connection was refused as soon as it came.
 type Denial uint8
 
 // Values of Denial.

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/l7/transport"
 )
 
-// Apply gives the worker a configuration. Listeners that were there before keep their sockets, also where another value
+// Apply sets the configuration of the worker. Listeners that were there before keep their sockets, also where another value
 // describes them: what they are is their name and address. Requests that are in progress go on with what they began with, and
 // the next one of their connection has the new configuration. Connections at a listener that is gone end after their requests, and
 // at the end of its drain time. With an error nothing has changed.
@@ -75,7 +75,7 @@ func (w *Worker) listen(l *listening, ln *Listener) (err error) {
 	return errors.Join(err, w.listen3(l))
 }
 
-// before is what a listener was before Apply: nothing if current is nil.
+// before is a listener as it was before Apply: nothing if current is nil.
 type before struct {
 	key     string
 	l       *listening
@@ -183,7 +183,7 @@ type front interface {
 	Drain()
 }
 
-// drainOpening is how long a handshake that is in progress may still take.
+// drainOpening is the time that a handshake in progress may still take.
 const drainOpening = time.Second
 
 // drain ends the connection of a client as soon as nothing is lost by it.

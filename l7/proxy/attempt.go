@@ -266,8 +266,8 @@ func (x *exchange) leaveBack(cancel bool) {
 	s.released()
 }
 
-// detach gives the backend back whose response has arrived as a whole: a slow client still gets what is held of it, whatever
-// becomes of the connection.
+// detach releases the backend whose response has arrived as a whole: a slow client still gets what is held of it, even if
+// the connection fails.
 func (x *exchange) detach() {
 	if x.back == nil {
 		return
@@ -342,7 +342,7 @@ func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
 	return whole, attempt, idle
 }
 
-// idleTime is how long the exchange may go on without a byte in either direction, 0 for ever. Between the end of the request
+// idleTime returns the time that the exchange may go on without a byte in either direction, 0 for ever. Between the end of the request
 // and the header of the response there is nothing to go on with. On a connection that requests share, a client that stops in
 // the middle of one holds up nothing else: the connection has no deadline for it, as that of HTTP/1.1 has.
 func (x *exchange) idleTime() (idle time.Duration) {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// ClientCert is how backends learn of the certificate that a client has shown, and that the handshake has verified. Fields
+// ClientCert configures how backends learn of the certificate that a client has shown, and that the handshake has verified. Fields
 // of these names that a client sends are removed in any case, unless the listener trusts it.
 type ClientCert struct {
 	Style CertStyle

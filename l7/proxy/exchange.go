@@ -134,7 +134,7 @@ type exchange struct {
 	backendName string // of the last attempt
 }
 
-// awaited is what an attempt waits for: the end of the batch, a place in a queue, a connection that is being opened, or the settings
+// awaited names what an attempt waits for: the end of the batch, a place in a queue, a connection that is being opened, or the settings
 // of one that is shared.
 type awaited interface {
 	// withdraw ends the wait of an exchange.

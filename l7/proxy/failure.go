@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// failure is why the gateway answers by itself: a status, and the error type of Proxy-Status (RFC 9209 2.3).
+// failure is the reason why the gateway answers by itself: a status, and the error type of Proxy-Status (RFC 9209 2.3).
 type failure struct {
 	status      int
 	name        string

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// HTTP3 is how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
+// HTTP3 configures how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
 type HTTP3 struct {
 	Machine http3.MachineOptions
 	// QUIC configures connections; nil is windows of up to 2 MiB for a request and 4 MiB for a connection. With ZeroRTT requests are taken as early data: those that change
@@ -56,7 +56,7 @@ type endpoint struct {
 	t       *quic.Transport
 	config  atomic.Pointer[ctls.Config]
 	current atomic.Pointer[Listener]
-	l       *quic.Listener // nil while nobody needs one; it changes with both mutexes of all held
+	l       *quic.Listener // nil while no listener needs one; it changes with both mutexes of all held
 
 	// Guarded by all.mu.
 	holds     int // of Reserve
@@ -219,7 +219,7 @@ func (es *Endpoints) join(w *Worker, l *listening) error {
 	return nil
 }
 
-// hello3 is what rules ask of a ClientHello.
+// hello3 holds the fields of a ClientHello that rules compare.
 type hello3 struct {
 	ja4  string
 	alpn []string

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// clientInfo is what the connection says about its client.
+// clientInfo holds the properties of a connection's client.
 type clientInfo struct {
 	at       *listening // where it came in
 	listener *Listener  // as at described it when the last request began

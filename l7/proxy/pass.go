@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
-// StreamMode says how a listener passes connections on.
+// StreamMode selects how a listener passes connections on.
 type StreamMode uint8
 
 // Values of StreamMode.
@@ -167,7 +167,7 @@ func (p *pass) connect() {
 	}
 }
 
-// hash is what the choice of a backend may depend on: the client's address.
+// hash returns the hash by which a backend may be selected: of the client's address.
 func (p *pass) hash() uint64 {
 	if p.pooled.Key == nil {
 		return 0
@@ -334,7 +334,7 @@ func (e *passEnd) Input(b []byte, fin bool) int {
 	return len(b)
 }
 
-// leastMoved is how much has to arrive at a time for it to pay that it is not read.
+// leastMoved is the amount that has to arrive at a time for it to pay that it is not read.
 const leastMoved = 16 << 10
 
 // Path implements mover.

@@ -1,6 +1,6 @@
 package proxy
 
-// phase is how far an exchange is. Only on changes it.
+// phase is the state of an exchange. Only on changes it.
 type phase uint8
 
 const (
@@ -33,7 +33,7 @@ func (p phase) connected() bool {
 	return p == sending || p == awaiting || p == responding || p == draining || p == tunnel
 }
 
-// event is what may change the phase of an exchange.
+// event is an event that may change the phase of an exchange.
 type event uint8
 
 const (

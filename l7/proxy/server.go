@@ -14,7 +14,7 @@ type backConn interface {
 	// Begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
 	// there is no stream for it, and ErrUnprocessed that the connection takes no more requests.
 	Begin(user any, upgrade bool) (side.Stream, side.Caps, error)
-	// Limit returns how many requests there may be at a time, and whether the backend's settings have told that.
+	// Limit returns how many requests there may be at a time, and whether the backend's settings have set that.
 	Limit() (streams int, known bool)
 	// Streams returns how many requests there are.
 	Streams() int
@@ -40,7 +40,7 @@ type server struct {
 	early  []*exchange // wait for the backend's settings
 }
 
-// serverState is how far the use of a connection to a backend is.
+// serverState is the state of a connection to a backend.
 type serverState uint8
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// Stats is what a worker has counted. Open and Active are of now.
+// Stats are the counters of a worker. Open and Active are of now.
 type Stats struct {
 	Connections uint64 // of clients
 	Requests    uint64

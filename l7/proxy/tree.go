@@ -53,7 +53,7 @@ type Listener struct {
 	// Admission counts the connections; nil counts those of the worker alone, by the listener's name. It stays the same for as long
 	// as there is a listener of the name and address.
 	Admission *Admission
-	// Forwarding is what backends learn of clients.
+	// Forwarding selects what backends learn of clients.
 	Forwarding rewrite.Forwarding
 	// Names are the fields that rules set, remove or read; nil is those of every gateway. Colliding says what happens to fields
 	// of clients that backends may take for one of these.
@@ -65,7 +65,7 @@ type Listener struct {
 	AltSvc string
 }
 
-// Colliding is what happens to fields of requests that collide with Listener.Names.
+// Colliding selects the handling of fields of requests that collide with Listener.Names.
 type Colliding uint8
 
 // Values of Colliding.
@@ -78,7 +78,7 @@ const (
 // Timeouts of a listener's connections.
 type Timeouts = side.Timeouts
 
-// Refusal is why input was refused without a look at the configuration.
+// Refusal is the reason why input was refused without a look at the configuration.
 type Refusal = side.Refusal
 
 // Limits of a listener. 0 is none.
@@ -136,7 +136,7 @@ type Response struct {
 	Body   []byte
 }
 
-// PoolProtocol is what a pool's backends speak.
+// PoolProtocol is the protocol of a pool's backends.
 type PoolProtocol uint8
 
 // Values of PoolProtocol.

@@ -36,7 +36,7 @@ type Worker struct {
 	backs       map[backsKey]*backends
 	coroutines  *tls.Coroutines
 	routed      route.Request
-	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: nobody asks
+	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: not reported
 	fronts      map[*link.Link]*clientInfo                     // nil for one that was refused
 	frontClosed func(*link.Link)                               // clientClosed
 	queues      []*backends                                    // that have one
@@ -56,7 +56,7 @@ type Worker struct {
 	entry    Record // given to onRecord
 }
 
-// NewWorker returns a worker for a loop. id numbers the workers of a proxy from 0. Apply gives it a configuration.
+// NewWorker returns a worker for a loop. id numbers the workers of a proxy from 0. Apply sets its configuration.
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, Runner: link.NewRunner(loop),

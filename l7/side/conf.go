@@ -18,12 +18,12 @@ type Timeouts struct {
 	Tunnel    time.Duration // without a byte in either direction of a WebSocket or of a connection that is passed through
 }
 
-// Conf is what a side has to know of the listener at which a client came in. It changes as the configuration does.
+// Conf holds the settings of the listener at which a client came in. It changes as the configuration does.
 type Conf struct {
 	Timeouts *Timeouts
 }
 
-// DrainGrace is how long a connection without a request is kept once its listener has gone: what its client has sent by the time
+// DrainGrace is the time that a connection without a request is kept once its listener has gone: what its client has sent by the time
 // that it knows is still served.
 const DrainGrace = 250 * time.Millisecond
 
@@ -35,7 +35,7 @@ const (
 	BackWindow = 128 << 10
 )
 
-// Departure is how far the end of a client's connection is.
+// Departure is the state of a client's connection that ends.
 type Departure uint8
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/http2"
 )
 
-// Refusal is why a request was refused without a look at the configuration. The first are those of package http1.
+// Refusal is the reason why a request was refused without a look at the configuration. The first are those of package http1.
 type Refusal uint8
 
 // Values of Refusal beyond http1.Reasons.

@@ -27,7 +27,7 @@ type Stream interface {
 	Release()
 }
 
-// Ending is how a message ends.
+// Ending is the kind of a message's end.
 type Ending uint8
 
 const (
@@ -50,7 +50,7 @@ type Direct interface {
 	Progress()
 }
 
-// Kind is what an event is about.
+// Kind is the kind of an event.
 type Kind uint8
 
 // Events of streams.
@@ -74,7 +74,7 @@ const (
 	Closed                          // the connection has ended
 )
 
-// Event is what a side reports of a stream or a connection. It is valid during Owner.Handle.
+// Event is a report of a side on a stream or a connection. It is valid during Owner.Handle.
 type Event struct {
 	Kind     Kind
 	Ending   Ending

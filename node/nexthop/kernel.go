@@ -373,7 +373,7 @@ type learnt struct {
 	hop  Hop
 }
 
-// Learn corrects the kernel's entry of a neighbour by what a packet to this machine says that the kernel has not seen: an ARP
+// Learn corrects the kernel's entry of a neighbour by a packet to this machine that the kernel has not seen: an ARP
 // request or a neighbour solicitation. hop is ready. What the caller reports faster than it can be entered is forgotten.
 func (r *Kernel) Learn(a netip.Addr, hop Hop) {
 	select {
@@ -383,7 +383,7 @@ func (r *Kernel) Learn(a netip.Addr, hop Hop) {
 	}
 }
 
-// enterLearnt enters what Learn was told since the last time. As the kernel does with requests, it changes entries that are
+// enterLearnt enters what Learn has noted since the last time. As the kernel does with requests, it changes entries that are
 // there, makes them stale, so that the kernel probes the new address before it trusts it, and leaves alone those that an
 // administrator has made (arp_process, ndisc_recv_ns).
 func (r *Kernel) enterLearnt(v *view) {

@@ -43,7 +43,7 @@ func (c *call) accept() outcome {
 	return c.later(func(c *call) outcome { return a.await(c, fd) })
 }
 
-// freeEnds is how many accepts of listeners without a node fail at once. Programs try again after ENETDOWN, as accept(2) asks them
+// freeEnds is the number of accepts of listeners without a node that fail at once. Programs try again after ENETDOWN, as accept(2) asks them
 // to, and would take a processor and fill their logs: each further one waits.
 const freeEnds = 16
 
@@ -63,7 +63,7 @@ func (c *call) acceptable(fd int, m shim.Mark, flags int) (space int, err error)
 	return c.readLength(c.args[2])
 }
 
-// acceptance is what an accept wants.
+// acceptance holds the arguments of an accept.
 type acceptance struct {
 	v6    bool
 	flags int

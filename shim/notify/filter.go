@@ -32,7 +32,7 @@ var passed = []uint32{
 	unix.SO_PASSCRED, unix.SO_PEERCRED, unix.SO_PEERGROUPS, unix.SO_PEERSEC,
 }
 
-// returns are what the filter says of a call.
+// returns are the verdicts of the filter on a call.
 var (
 	toKernel     = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	toSupervisor = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}

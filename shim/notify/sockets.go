@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/shim"
 )
 
-// typeMask is what of socket(2)'s type is not SOCK_CLOEXEC or SOCK_NONBLOCK.
+// typeMask selects the bits of socket(2)'s type that are not SOCK_CLOEXEC or SOCK_NONBLOCK.
 const typeMask = 0xf
 
 // socket is socket(2) of AF_INET and AF_INET6.
@@ -112,7 +112,7 @@ func (c *call) bind() outcome {
 	return c.refused(c.s.client.Bind(int(c.tid), fd, a, scope))
 }
 
-// onlyConnected is what a program hears that uses UDP otherwise.
+// onlyConnected is the warning for a program that uses UDP otherwise.
 const onlyConnected = "UDP under --seccomp is for connected sockets: this program sends to or receives from several peers by one (run it without --seccomp if it has libc)"
 
 // sendto is sendto(2) with an address, which the kernel would ignore.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// status is what /proc says of a thread.
+// status holds the fields of a thread in /proc.
 type status struct {
 	process, threads                  uint64
 	private, shared, blocked, ignored uint64 // sets of signals: waiting for the thread, for the process

@@ -25,7 +25,7 @@ type watched struct {
 	event chan struct{} // closed by the next event
 }
 
-// maxListeners is from how many on those that nobody waits for are forgotten. What is watched of them goes with them.
+// maxListeners is the number from which on listeners without a waiting call are forgotten. What is watched of them goes with them.
 const maxListeners = 4096
 
 func newWaiter() (*waiter, error) {

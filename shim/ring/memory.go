@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is how the bytes of the socket travel. The node writes it.
+// State selects how the bytes of the socket travel. The node writes it.
 type State uint32
 
 // The states.

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// EntryBytes is how many bytes an entry carries itself.
+// EntryBytes is the number of bytes in an entry itself.
 const EntryBytes = queueInline
 
 // Entry is an entry of a queue.
@@ -25,7 +25,7 @@ type Entry struct {
 // chunks returns how many chunks of a slot the entry fills, with the first.
 func (e *Entry) chunks() int { return 1 + (int(e.Length)+queueChunk-1)/queueChunk }
 
-// queue is what both ends have of a queue of entries for an end that cannot be woken, such as a kernel of a GPU. Each chunk of 16
+// queue is the common part of both ends of a queue of entries for an end that cannot be woken, such as a kernel of a GPU. Each chunk of 16
 // bytes has the sequence of its lap, so that nothing else orders them.
 type queue struct {
 	b        []byte

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Plan says for people what the device is to do.
+// Plan describes the device's configuration for people.
 func (v *Device) Plan() string {
 	var how []string
 	for _, p := range v.Addresses {
@@ -23,7 +23,7 @@ func (v *Device) Plan() string {
 	return fmt.Sprintf("%s, driver %s, queues %d, takes %s", strings.Join(how, ", "), v.Driver, v.Queues, v.Take)
 }
 
-// Plan says for people where the service is to be.
+// Plan describes the service's place for people.
 func (s *Service) Plan() string {
 	host, protocols := "", "tcp"
 	if s.Address.IsValid() {
