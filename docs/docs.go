@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-//go:embed gateway.md http-gateway.md stack.md
+//go:embed gateway-keys.md http-gateway.md stack.md
 var pages embed.FS
 
 // Key is a row of the table of keys.
@@ -20,7 +20,7 @@ type Key struct {
 var keyRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| ([^|]*) \\| ([^|]*) ?\\|$")
 
 // files are the pages of a command.
-var files = map[string][]string{"gateway": {"gateway.md", "http-gateway.md"}, "stack": {"stack.md"}}
+var files = map[string][]string{"gateway": {"gateway-keys.md", "http-gateway.md"}, "stack": {"stack.md"}}
 
 // Keys returns the keys that the pages of a command, "gateway" or "stack", list, by path.
 func Keys(command string) (map[string]Key, error) {

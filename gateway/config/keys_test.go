@@ -16,7 +16,7 @@ import (
 // referencePages are the pages that list keys and metrics.
 func referencePages(t *testing.T) (text string) {
 	t.Helper()
-	for _, file := range []string{"gateway.md", "http-gateway.md"} {
+	for _, file := range []string{"gateway-keys.md", "http-gateway.md"} {
 		page, err := os.ReadFile("../../docs/" + file)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func describedElsewhere(path string) bool {
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|defence|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
-		t.Errorf("docs/gateway.md and docs/http-gateway.md list other keys than the code has: %s", diff)
+		t.Errorf("docs/gateway-keys.md and docs/http-gateway.md list other keys than the code has: %s", diff)
 	}
 	c, dev, sv, h := newConfig(), newDevice(), newService(), health.New()
 	p := health.NewPassive()
@@ -89,7 +89,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"services[].passive.down": p.Down, "services[].passive.max_down": p.MaxDown, "services[].passive.max_ejected": p.MaxEjected,
 	} {
 		if got := defaults[key]; got != fmt.Sprint(want) {
-			t.Errorf("the default of %s is %v, docs/gateway.md says %q", key, want, got)
+			t.Errorf("the default of %s is %v, docs/gateway-keys.md says %q", key, want, got)
 		}
 	}
 	for _, k := range Schema().Keys() { // those at L7, whose defaults all are in the schema

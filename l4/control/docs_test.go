@@ -18,7 +18,7 @@ import (
 func reference(t *testing.T) string {
 	t.Helper()
 	var text string
-	for _, file := range []string{"../../docs/gateway.md", "../../docs/http-gateway.md"} {
+	for _, file := range []string{"../../docs/gateway-metrics.md", "../../docs/http-gateway.md"} {
 		page, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestTheReferenceHasEveryMetric(t *testing.T) {
 	}
 	_, got := rows(reference(t), `millrace_[a-z0-9_]+`)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/gateway.md lists other metrics than the code has: %s", diff)
+		t.Errorf("docs/gateway-metrics.md lists other metrics than the code has: %s", diff)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestTheReferenceHasEveryReason(t *testing.T) {
 		row := regexp.MustCompile("(?m)^\\| [a-z0-9_`, ]*`" + v.String() + "`[a-z0-9_`, ]* \\| [^`]") // the second cell of a key is its default
 		possible := slices.Contains(datapath.DropReasons, v) || v == packet.DropTxFull || v == packet.DropLinkDown || v == packet.DropHandover
 		if row.MatchString(page) != possible {
-			t.Errorf("reason %s: in docs/gateway.md %v, possible %v", v, !possible, possible)
+			t.Errorf("reason %s: in docs/gateway-metrics.md %v, possible %v", v, !possible, possible)
 		}
 	}
 }
