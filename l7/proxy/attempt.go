@@ -16,8 +16,14 @@ import (
 )
 
 // route finds the rule of the request and begins the first attempt.
+//
+// The order of the checks is a matter of safety. All checks of the request's form come before the table: a rule must match the
+// path and host that the backend will see, because a client that can make the two differ gets past rules that deny. The path is
+// normalised here, once (RFC 3986 6.2.2), and the normal form is both matched and sent; a rule that passes the raw path is checked
+// by ambiguous.
 func (x *exchange) route() {
 	c, m := x.client, x.request
+	// A tunnel to a destination of the client's choice would make the gateway an open proxy (RFC 9110 9.3.6).
 	if m.Method == "CONNECT" && !isWebSocket(m) {
 		x.answer(errDenied)
 		return
@@ -26,17 +32,20 @@ func (x *exchange) route() {
 		x.refuse(side.Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
 		return
 	}
+	// 414 rather than 431, so that a client can distinguish its URL from its fields (RFC 9110 15.5.15, RFC 6585 5).
 	if max := c.listener.Limits.Target; max > 0 && len(m.Path) > max {
 		x.w.refuse(c, side.Refusal(http1.Size), 1)
 		x.answer(errTarget)
 		return
 	}
+	// Names such as X_Real_IP and X-Real-IP become one variable in CGI and its successors (RFC 3875 4.1.18): a client could
+	// overwrite a field that the gateway sets, by a name that the gateway does not replace.
 	if c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields) {
 		x.refuse(side.RefusedMessage)
 		return
 	}
 	path, query := semantics.SplitTarget(m.Path)
-	if m.Path != "*" {
+	if m.Path != "*" { // the asterisk form of OPTIONS names the server, not a resource (RFC 9112 3.2.4)
 		normal, buf, err := semantics.NormalizePath(x.path, path)
 		if err != nil {
 			x.refuse(side.RefusedPath)
@@ -44,16 +53,20 @@ func (x *exchange) route() {
 		}
 		x.path, path = buf[:0], normal
 	}
+	// Without a valid host there is nothing to route by, and a server must answer 400 (RFC 9112 3.2).
 	host, ok := normalHost(m)
 	if !ok {
 		x.refuse(side.Refusal(http1.Host))
 		return
 	}
+	// A client may send requests for every name of a certificate on one connection (RFC 9113 9.1.1). Where the
+	// handshake was not for this host, 421 makes it open another connection (RFC 9110 15.5.20): a host that demands a client
+	// certificate could else be reached through one that does not.
 	if c.misdirects(host) {
 		x.answer(errMisdirected)
 		return
 	}
-	r := &x.w.routed
+	r := &x.w.routed // of the worker: none is allocated for each request
 	*r = route.Request{
 		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn,
 		Client: c.listener.Forwarding.Client(m.Fields, c.addr.Addr()),
@@ -79,6 +92,8 @@ func (x *exchange) route() {
 		x.redirect(path, query)
 		return
 	}
+	// The pool is chosen once for all attempts. A retry that drew again would send more than its share to a pool whose backends
+	// fail less, and the weights of a canary release would no longer hold.
 	if !x.session() {
 		x.pooled = x.rule.pick(x.w)
 	}
@@ -87,6 +102,7 @@ func (x *exchange) route() {
 		return
 	}
 	x.forward(path, query)
+	// The key reads what the client has sent, not outgoing: header rules of the operator must not move clients between backends.
 	if k := x.pooled.Key; k != nil {
 		x.hash = k.Of(&rewrite.Source{Fields: m.Fields, Path: path, Query: query, Client: r.Client})
 	}
@@ -112,7 +128,8 @@ func (x *exchange) session() bool {
 	return false
 }
 
-// pick returns the pool of a request.
+// pick returns the pool of a request: at random by the weights, each request on its own. Weights that are all 0 serve nothing,
+// which is how an operator takes a rule out of service: the client gets 503.
 func (r *Rule) pick(w *Worker) *Pool {
 	if len(r.Backends) == 1 {
 		return r.Backends[0].Pool
@@ -133,7 +150,10 @@ func (r *Rule) pick(w *Worker) *Pool {
 	return nil
 }
 
-// forward makes the request that a backend gets.
+// forward makes the request that a backend gets. The fields are copied to x.fields, since those of the client's machine are
+// overwritten by its next input, and a retry needs them again. Order matters: what a client that is not trusted claims about itself
+// goes first, then Forwarded or X-Forwarded-For name the peer, Via is added (RFC 9110 7.6.3), and rules of the operator come
+// last, so that they can remove or replace any of these.
 func (x *exchange) forward(path, query string) {
 	m, c := x.request, x.client
 	x.outgoing = *m
@@ -153,9 +173,13 @@ func (x *exchange) forward(path, query string) {
 }
 
 // attempt chooses a backend and asks for a connection to it.
+//
+// Every attempt that has a backend ends by account: Start counts the attempt as active at the backend, and Done ends that. A path
+// that missed it would leave the backend loaded for ever, and balancing by load would avoid it.
+// tried keeps a retry away from backends that have failed this request, as long as there are others.
 func (x *exchange) attempt() {
 	b, refusal := x.preferred, pool.NotRefused
-	if x.preferred = nil; b == nil {
+	if x.preferred = nil; b == nil { // the session's backend is for the first attempt alone: after its failure any will do
 		b, refusal = x.pooled.Pick(x.w.Now, x.hash, &x.tried)
 	}
 	if b == nil {
@@ -171,7 +195,7 @@ func (x *exchange) attempt() {
 	x.wait.turn = 0
 	b.Start(x.w.Now)
 	x.on(begun)
-	x.w.open(x)
+	x.w.open(x) // it may fail at once, and call attempt again: after it only deadline, which checks for that
 	x.deadline()
 }
 
@@ -189,17 +213,21 @@ func (x *exchange) account(f *failure) {
 	b.Done(x.w.Now, o)
 }
 
-// backFailed says that the attempt has failed.
+// backFailed handles the failure of an attempt: by another attempt, by a response of the gateway, or by an end that the client can
+// recognise. Once the client has the header of a response there is no second one to send: only the framing of the message can
+// show that it is incomplete (RFC 9112 8, RFC 9113 8.1), so the client's stream is reset or its connection closed. An end that
+// looks regular would make caches store half a response.
 func (x *exchange) backFailed(err error) {
 	switch x.phase {
 	case done:
 		return
-	case draining:
+	case draining: // the response is here as a whole: a reset that follows it costs the client nothing
 		x.detach()
 		return
 	}
 	x.withdraw() // where it ends by its time
 	f := failureOf(err, !x.phase.connected())
+	// CANCEL of a server before a response means nothing in HTTP: it is an incomplete response, which may be retried.
 	if f == errCanceled && !x.phase.answered() && !x.isGRPC() {
 		f = errIncomplete
 	}
@@ -230,7 +258,7 @@ func (x *exchange) isGRPC() bool {
 	return false
 }
 
-// again begins another attempt.
+// again begins another attempt. The old one has been accounted for, and its stream released.
 func (x *exchange) again() {
 	x.w.counters.retries.Add(1)
 	x.on(failed)
@@ -244,9 +272,9 @@ func (x *exchange) retryStatus(status int, f *failure) bool {
 	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(f) {
 		return false
 	}
-	x.leaveBack(true)
+	x.leaveBack(true) // the response's content is of no use, and a connection with HTTP/1.1 is closed rather than read to its end
 	x.status = status
-	x.account(nil)
+	x.account(nil) // with the status, so that outlier detection sees the 503 which the client does not
 	x.status, x.call = 0, 0
 	x.again()
 	return true
@@ -272,7 +300,7 @@ func (x *exchange) detach() {
 	if x.back == nil {
 		return
 	}
-	x.down.trailers = cloneFields(x.down.trailers)
+	x.down.trailers = cloneFields(x.down.trailers) // they lie in the machine of the connection, which serves the next request
 	x.account(nil)
 	x.leaveBack(false)
 	x.finishIfDone()
@@ -287,7 +315,13 @@ func cloneFields(fields []semantics.Field) []semantics.Field {
 	return fields
 }
 
-// mayRetry reports whether the request can be sent again. Another attempt is free where a connection that had been idle turned
+// mayRetry reports whether the request can be sent again. A proxy must not repeat a request that is not idempotent, unless it
+// knows that the first one was not applied (RFC 9110 9.2.2, RFC 9112 9.3.1): a second POST is a second order. It knows that where
+// nothing of the request has left, where the backend sent REFUSED_STREAM or a GOAWAY with a lower last stream (RFC 9113 8.7), or
+// H3_REQUEST_REJECTED (RFC 9114 4.1.1). A closed idle connection is weaker: the backend may have read the request, so that
+// MayRepeat lets only idempotent methods through there.
+//
+// Another attempt is free where a connection that had been idle turned
 // out to be closed, or the backend has not processed the request; with content that was sent it counts in the pool's budget. The
 // others come out of the rule's number and the budget.
 func (x *exchange) mayRetry(f *failure) bool {
@@ -305,14 +339,15 @@ func (x *exchange) mayRetry(f *failure) bool {
 	return (unserved || x.attempts < x.rule.Attempts) && x.pooled.RetryAllowed(x.w.Now)
 }
 
-// maxStale bounds the attempts on connections that turn out to be closed.
+// maxStale bounds the attempts on connections that turn out to be closed. Without it a backend that accepts and closes at once
+// would keep a request going round for ever at no cost to any budget.
 const maxStale = 3
 
 // deadline has the timer fire at the first of the exchange's bounds, or before: most bounds move on before they pass, and the
 // timer with them only once it fires.
 func (x *exchange) deadline() {
 	if x.phase == done {
-		return // the attempt has failed at once: the timer is another's
+		return // the attempt has failed at once: the timer may serve another exchange by now
 	}
 	whole, attempt, idle := x.bounds()
 	if by := min(whole, attempt, idle); by < x.armed {
@@ -372,9 +407,13 @@ func (x *exchange) idleTime() (idle time.Duration) {
 
 // stopped reports whether the exchange waits for content of the client, and the backend has not answered: it may have all that
 // it wants of a request that goes on.
+//
+// Content that is paused waits for the backend, not for the client: a slow backend must not earn its client a 408.
 func (x *exchange) stopped() bool { return !x.phase.answered() && !x.up.ended && !x.up.paused }
 
-// Fired is called at the deadline.
+// Fired is called at the deadline. The order of the cases decides who is at fault where several bounds have passed. A client that
+// stops sending or taking comes first: the backend waits for it and must not be counted as slow, or clients could have backends
+// ejected. Then come the bounds after which another attempt has no time left, and last those of the attempt, which may be retried.
 func (x *exchange) Fired() {
 	x.armed = clock.Never
 	whole, attempt, idle := x.bounds()
@@ -396,7 +435,7 @@ func (x *exchange) Fired() {
 	}
 }
 
-// abandon ends the exchange without another attempt.
+// abandon ends the exchange without another attempt: its time is used up, or the client is the one that has stopped.
 func (x *exchange) abandon(f *failure) {
 	x.withdraw()
 	x.leaveBack(true)

@@ -28,7 +28,9 @@ type relay struct {
 	bypassed bypass
 }
 
-// data passes content on. What the receiver does not take is held, and the sender waits.
+// data passes content on. What the receiver does not take is held, and the sender waits: one read of the sender bounds what is held,
+// whatever the difference of their speeds. A sender with HTTP/2 or HTTP/3 gets no more credit while it waits (RFC 9113 5.2, RFC
+// 9000 4.1), and one with HTTP/1.1 is not read, so that TCP's window closes.
 func (r *relay) data(w *Worker, p []byte) {
 	r.bytes += uint64(len(p))
 	*r.progress = w.Now
@@ -208,6 +210,8 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	if end {
 		ending = side.EndsNow
 	}
+	// End of stream goes with the header where nothing follows: a separate empty frame would cost the backend another read, and
+	// some servers wait for it before they answer.
 	if err := back.Head(&x.outgoing, ending); err != nil {
 		x.backFailed(err)
 		return
@@ -222,6 +226,8 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 		return
 	}
 	x.on(opened)
+	// Only now is there a backend that wants the content. A client that sent it earlier would have sent it in vain where the answer
+	// is 503, which is what it waits to find out.
 	_ = x.front.Head(&continue100, side.EndsLater) // if the client waits for it (RFC 9110 10.1.1)
 	x.up.push(x.w)
 	x.requestSent()
@@ -247,7 +253,7 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	if x.retryStatus(m.Status, errIncomplete) || e == side.EndsNow && x.retryCall(m) {
 		return
 	}
-	x.up.forget(x.w)
+	x.up.forget(x.w) // from here on no attempt follows
 	x.latency = x.w.Now.Sub(x.started)
 	out, ok := x.upgraded(m)
 	if !ok {
@@ -303,7 +309,8 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 	x.finishIfDone()
 }
 
-// finishIfDone ends the exchange when both directions have.
+// finishIfDone ends the exchange when both directions have. A response that is complete ends it although the request is not: a
+// backend need not read all of what it refuses (RFC 9112 9.6, RFC 9113 8.1). In a tunnel each direction ends on its own.
 func (x *exchange) finishIfDone() {
 	if x.phase == done || !x.down.sent || x.phase == tunnel && !x.up.sent {
 		return
@@ -311,7 +318,8 @@ func (x *exchange) finishIfDone() {
 	x.finish()
 }
 
-// finish ends the exchange and gives both sides back.
+// finish ends the exchange and gives both sides back. It is the only place that does, so that each exchange is recorded and put
+// into the worker's list once: a second time would hand one exchange to two requests.
 func (x *exchange) finish() {
 	if x.phase == done {
 		return

@@ -20,7 +20,10 @@ type failure struct {
 
 func (f *failure) Error() string { return "proxy: " + f.name }
 
-// The failures.
+// The failures. The class decides what the pool learns: only classes of the backend count against its health. Canceled is for all
+// that a client or this host has caused, so that a client cannot have backends ejected, nor a host that is out of descriptors
+// eject all of them. Statuses follow RFC 9110 15.6: 502 for a backend that answers wrongly, 503 for none that could be asked, 504
+// for one that is too slow.
 var (
 	errNoRoute        = &failure{status: 404, name: "destination_not_found", class: pool.Canceled}
 	errUnavailable    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled}

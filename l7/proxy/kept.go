@@ -2,6 +2,10 @@ package proxy
 
 // Content that was sent to a backend is kept until the response begins, as long as it is small: where the backend then turns out
 // not to have served the request, it goes to another connection.
+//
+// The typical cases are a small PUT on an idle connection that the backend closes at the same moment, and a POST that it refuses by
+// REFUSED_STREAM: without a copy the client would get an error for a request that no backend has processed. mayRetry decides
+// whether the copy may be sent. It ends with the response, since no retry follows one.
 
 // Bounds of content that is kept.
 const (
@@ -21,7 +25,8 @@ func (x *exchange) replay() int {
 	return max(most, 0)
 }
 
-// remember keeps a copy of content that was sent. It borrows p.
+// remember keeps a copy of content that was sent. It borrows p. Content is kept whole or not at all: a part of it could not be sent
+// again (see repeatable).
 func (r *relay) remember(w *Worker, p []byte) {
 	if r.keep == 0 || len(p) == 0 {
 		return
@@ -57,5 +62,6 @@ func (r *relay) rewind(w *Worker) {
 	r.held, r.kept = all, nil
 }
 
-// repeatable reports whether all content that has come is still there.
+// repeatable reports whether all content that has come is still there: each byte is either kept, having been sent, or held. The sum
+// fails where forget has dropped some, and where a bypass has moved bytes that were never in a buffer.
 func (r *relay) repeatable() bool { return r.bytes == uint64(len(r.kept)+len(r.held)) }

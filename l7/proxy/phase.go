@@ -52,6 +52,10 @@ const (
 )
 
 // transitions holds the phase that follows each event. Pairs that are not here do not occur.
+//
+// Invariants that the rest relies on: nothing leads back from an answered phase, because a response that has begun cannot be
+// replaced; received is the only phase from which an attempt begins; every phase but done has a way to done, and done has none
+// out of it, so that an exchange that is free in the list of its worker handles no late event.
 var transitions = [phases][events]phase{
 	received: {begun: connecting, refused: answering, finished: done},
 	connecting: {

@@ -15,12 +15,17 @@ import (
 //
 // Each worker has a queue of its own. They are one in effect: a worker that gets a connection lets it go where a request has
 // waited at another one for longer than at its own queue, by more than waitSlack.
+//
+// Waiting in order is what keeps the limit fair: without it a request that comes when a connection is free would pass those that
+// wait, and under load the oldest would wait until they time out.
 const (
 	queueCheck = 5 * time.Millisecond
 	waitSlack  = 4 * queueCheck
 )
 
-// waiter is an exchange or a pass that may wait for a connection.
+// waiter is an exchange or a pass that may wait for a connection. It is part of its owner, so that waiting allocates nothing.
+//
+// Invariant: bs != nil exactly while it is in the list of bs, counted by PendingAdded of backend, and named by waits of x.
 type waiter struct {
 	x       *exchange // either,
 	p       *pass     // or
@@ -33,7 +38,8 @@ type waiter struct {
 	next    *waiter
 }
 
-// queue is a list of waiters in the order of their turns.
+// queue is a list of waiters in the order of their turns. It is doubly linked, because any waiter may leave from the middle: its
+// client goes, or its time is over.
 type queue struct {
 	first, last *waiter
 	at          int // in Worker.queues
@@ -80,7 +86,7 @@ func (w *Worker) enqueue(v *waiter, bs *backends, p *Pool, b *pool.Backend) bool
 	if !b.PendingAdded() {
 		return false
 	}
-	if v.turn == 0 {
+	if v.turn == 0 { // one that was taken and found no connection keeps its turn, and with it its place and its time
 		w.turns++
 		v.turn, v.since = w.turns, w.Now
 	}
@@ -110,7 +116,7 @@ func (w *Worker) dequeue(v *waiter) {
 	}
 	v.backend.PendingRemoved()
 	w.publishWait(bs, v.backend)
-	if bs.first == nil {
+	if bs.first == nil { // the last queue takes its place in the list: the order of queues means nothing
 		last := len(w.queues) - 1
 		w.queues[bs.at] = w.queues[last]
 		w.queues[bs.at].at = bs.at
@@ -135,16 +141,20 @@ func (w *Worker) publishWait(bs *backends, b *pool.Backend) {
 	}
 }
 
-// yields reports whether another worker's request is to have a connection before one that waits here.
+// yields reports whether another worker's request is to have a connection before one that waits here. The slack keeps two workers
+// whose requests have waited for about as long from yielding to each other, with the connection unused: what a worker publishes
+// is up to queueCheck old.
 func (w *Worker) yields(b *pool.Backend, since clock.Time) bool {
 	other := b.LongestWait(w.id)
 	return other < since.Add(-waitSlack) && other > w.Now.Add(-maxYield)
 }
 
-// maxYield bounds how long a worker goes on waiting that takes no connection, as one that stands still.
+// maxYield bounds how long the others yield to a worker that takes no connection. A worker that hangs never withdraws its wait:
+// without the bound it would hold up all others.
 const maxYield = 10 * time.Second
 
-// overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for.
+// overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for. One with a turn
+// has waited, and its turn has come: checking it again would send it back to the queue without end.
 func (w *Worker) overtakes(v *waiter, bs *backends, b *pool.Backend) bool {
 	return v.turn == 0 && (bs.first != nil || !bs.owned && w.yields(b, w.Now))
 }
@@ -213,7 +223,8 @@ func (w *Worker) connClosed(b *pool.Backend) {
 	w.queuesAt = w.Now
 }
 
-// checkQueues begins the requests for which there is a connection by now, and gives up those that have waited too long.
+// checkQueues begins the requests for which there is a connection by now, and gives up those that have waited too long. It goes
+// through the queues from the last to the first: a queue that becomes empty is replaced by the last one, which has been seen.
 func (w *Worker) checkQueues() {
 	if len(w.queues) == 0 || w.Now < w.queuesAt {
 		return
@@ -240,10 +251,11 @@ func (w *Worker) checkQueue(bs *backends) {
 		w.dequeue(v)
 		v.expire()
 	}
-	begun := 0 // of those that open a connection after the batch
+	// Room does not count connections that open after the batch yet: begun does, or all that wait would be taken for one place.
+	begun := 0
 	for v := bs.first; v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first {
 		v.take()
-		if v.begin(); bs.first == v {
+		if v.begin(); bs.first == v { // it found no connection and is back at its place: so would be the others
 			break
 		}
 		if v.x != nil && v.x.waits == awaited(batchEnd{}) {
@@ -255,7 +267,9 @@ func (w *Worker) checkQueue(bs *backends) {
 	}
 }
 
-// askForRoom has each worker close an idle connection to a backend that has as many as it may.
+// askForRoom has each worker close an idle connection to a backend that has as many as it may. A backend's limit counts the
+// connections of all workers. An idle one at another worker would else hold its place until it times out, while requests wait
+// here. The list is copied, so that no lock is held while commands are queued.
 func (w *Worker) askForRoom(b *pool.Backend) {
 	w.makeRoom(b)
 	if w.endpoints == nil {
@@ -274,7 +288,8 @@ func (w *Worker) askForRoom(b *pool.Backend) {
 	}
 }
 
-// makeRoom closes the connection to a backend that has been idle for the longest time, if the backend may have no more.
+// makeRoom closes the connection to a backend that has been idle for the longest time, if the backend may have no more. The call
+// may come late, by another worker's command: where the backend may have another connection by then, nothing is closed in vain.
 func (w *Worker) makeRoom(b *pool.Backend) {
 	if b.MayConnect() {
 		return

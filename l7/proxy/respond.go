@@ -26,7 +26,8 @@ func (x *exchange) respond(r *Response) {
 	x.send(r.Status, r.Body)
 }
 
-// send sends a response of the gateway with x.fields, and ends the exchange.
+// send sends a response of the gateway with x.fields, and ends the exchange. The request may still be coming: in HTTP/1.1 the front
+// closes after the response, lingering (RFC 9112 9.6), and in HTTP/2 it resets the stream with NO_ERROR (RFC 9113 8.1).
 func (x *exchange) send(status int, body []byte) {
 	x.on(refused)
 	x.status, x.progress = status, x.w.Now
@@ -40,6 +41,8 @@ func (x *exchange) send(status int, body []byte) {
 		x.frontFailed()
 		return
 	}
+	// A response to HEAD has the length of the content that GET would get, and none of it (RFC 9110 9.3.2): content would be
+	// taken for the beginning of the next response.
 	if x.down.ended = true; x.request.Method != "HEAD" && len(body) > 0 {
 		x.down.data(x.w, body)
 	}
@@ -49,7 +52,8 @@ func (x *exchange) send(status int, body []byte) {
 }
 
 // interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100, which
-// the gateway sends by itself. They are not held back where the client does not read, and so are bounded.
+// the gateway sends by itself: it has asked for the content already when the backend does. They are not held back where the client
+// does not read, and so are bounded: a backend could fill the memory of the gateway with them.
 func (x *exchange) interim(m *semantics.Message) {
 	if x.interims += semantics.Size(m.Fields) + 64; x.interims > maxInterim {
 		x.backFailed(errProtocol)
@@ -66,7 +70,10 @@ func (x *exchange) interim(m *semantics.Message) {
 // maxInterim bounds the interim responses to one request, in bytes: without fields there are 1024.
 const maxInterim = 64 << 10
 
-// responseMessage returns the response as the client gets it.
+// responseMessage returns the response as the client gets it. The message of the backend's machine is copied before it is changed,
+// because the machine still reads its fields for the framing of the content. Most responses change nothing, and cost no copy.
+//
+// A client that came with the cookie of its backend gets none again: many caches store no response with Set-Cookie.
 func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	r, ln := x.rule, x.client.listener
 	session := r.Sticky != nil && x.backend != nil && x.backend != x.kept
@@ -101,5 +108,5 @@ func (x *exchange) redirect(path, query string) {
 	x.send(r.Code(), nil)
 }
 
-// view returns b as a string without a copy. It is valid until b changes.
+// view returns b as a string without a copy. It is valid until b changes: for fields that are serialised before the call returns.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

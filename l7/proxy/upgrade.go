@@ -26,7 +26,9 @@ func isHandshake(m *semantics.Message) bool {
 	return m.Method == "CONNECT" || m.Method == "GET" && keys == 1 && valid
 }
 
-// prepareUpgrade completes outgoing for the version of the backend. Any other protocol than WebSocket is not asked for (RFC
+// prepareUpgrade completes outgoing for the version of the backend. The key exists only in HTTP/1.1 (RFC 8441 5): a client's key
+// goes to a backend with HTTP/1.1 as it is, and to none with HTTP/2, where the gateway answers it itself. A client without a key
+// gets one of the gateway. Any other protocol than WebSocket is not asked for (RFC
 // 9110 7.8 lets a server ignore Upgrade): what is not understood cannot be bounded or closed.
 func (x *exchange) prepareUpgrade() {
 	m := &x.outgoing
@@ -61,6 +63,12 @@ func (x *exchange) prepareUpgrade() {
 
 // upgraded returns the response as the client gets it: x.reply where it begins a tunnel, and m otherwise. ok is false where the
 // response is wrong.
+//
+// A server may only switch to a protocol that the request has offered (RFC 9110 7.8). Any other 101 must fail: a client that took the bytes behind it for the next response, or a
+// gateway that took them for a tunnel, could be made to read what an attacker has put there. Sec-WebSocket-Accept is checked by the
+// gateway as a client must (RFC 6455 4.1): it shows that the server has understood the handshake and has not just echoed it.
+// Any 2xx in answer to CONNECT begins a tunnel (RFC 9110 9.3.6). WebSocket servers send 200: others are refused, as a client with
+// HTTP/1.1, which gets 101, could not see the difference.
 func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bool) {
 	asked := x.outgoing.Protocol != ""
 	connect := asked && x.outgoing.Method == "CONNECT"
@@ -83,6 +91,7 @@ func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bo
 		x.reply.Status, x.reply.Protocol = 101, "websocket"
 		x.fields = append(x.fields, semantics.Field{Name: "sec-websocket-accept", Value: websocket.AcceptKey(x.key)})
 	}
+	// A tunnel has no content, and so no length (RFC 9110 8.6 forbids Content-Length in 1xx and in 2xx to CONNECT).
 	x.reply.ContentLength, x.reply.Fields = -1, x.fields
 	return &x.reply, true
 }
