@@ -43,7 +43,8 @@ func Nonlinear(t *testing.T, run string, small, factor int, packages ...string) 
 	if testing.Short() {
 		t.Skip("-short: the package is not built again, with counters")
 	}
-	few, many := count(t, run, small, packages), count(t, run, small*factor, packages)
+	binary := build(t, packages)
+	few, many := count(t, binary, run, small), count(t, binary, run, small*factor)
 	var list []Grows
 	for block, n := range many {
 		if n > few[block]*uint64(factor)*3/2+slack {
@@ -54,11 +55,22 @@ func Nonlinear(t *testing.T, run string, small, factor int, packages ...string) 
 	return list
 }
 
+// build compiles the tests of the caller's package, with counters in packages, once for all sizes.
+func build(t *testing.T, packages []string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "counted.test")
+	c := exec.Command("go", "test", "-c", "-o", binary, "-covermode=count", "-coverpkg="+strings.Join(packages, ","), ".")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", c, err, out)
+	}
+	return binary
+}
+
 // count runs a test once and returns how often each block ran.
-func count(t *testing.T, run string, size int, packages []string) map[string]uint64 {
+func count(t *testing.T, binary, run string, size int) map[string]uint64 {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "profile")
-	c := exec.Command("go", "test", "-count=1", "-vet=off", "-run", "^"+run+"$", "-covermode=count", "-coverpkg="+strings.Join(packages, ","), "-coverprofile="+profile, ".")
+	c := exec.Command(binary, "-test.run=^"+run+"$", "-test.coverprofile="+profile)
 	c.Env = append(os.Environ(), sizeVariable+"="+strconv.Itoa(size))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", c, err, out)
