@@ -184,6 +184,7 @@ func (f *Front) Head(m *semantics.Message, e side.Ending) (err error) {
 		f.expect = false
 	case f.tunnel:
 		f.state = responseBegun
+		f.L.Resume() // what the client has sent ahead waits in the link
 	case m.Status >= 200:
 		f.state = responseBegun
 		if f.Request == receiving && (e == side.EndsNow || f.expect || f.m.Left() > maxDropped) {

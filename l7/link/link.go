@@ -95,12 +95,7 @@ func (l *Link) Ready(_ transport.Conn, ev transport.Events) {
 		return
 	}
 	if ev&transport.Failed != 0 {
-		if l.Dial == nil { // what arrived before the error counts: a response, and then a reset
-			l.arrived()
-			for i := 0; i < maxLast && l.Input == InputReadable && l.Demand != Paused && !l.Closed(); i++ {
-				l.advance()
-			}
-		}
+		l.readLast()
 		l.Fail(l.Conn.Err())
 		return
 	}
@@ -123,6 +118,18 @@ func (l *Link) Ready(_ transport.Conn, ev transport.Events) {
 	}
 	if ev&transport.Readable != 0 && !l.Closed() {
 		l.arrived()
+		l.advance()
+	}
+}
+
+// readLast reads what arrived before the connection failed. It may be a response: a backend that has not read all of a request
+// resets the connection after it (RFC 9112 9.6).
+func (l *Link) readLast() {
+	if l.Dial != nil {
+		return
+	}
+	l.arrived()
+	for i := 0; i < maxLast && l.Input == InputReadable && l.Demand != Paused && !l.Closed(); i++ {
 		l.advance()
 	}
 }
@@ -299,7 +306,7 @@ func (l *Link) flush() {
 	case l.Closed() || l.Conn == nil:
 		return
 	case l.failure != nil:
-		l.Fail(l.failure)
+		l.outputFailed(l.failure)
 		return
 	}
 	if l.Blocked {
@@ -316,7 +323,7 @@ func (l *Link) flush() {
 		err = l.flushTLS()
 	}
 	if err != nil {
-		l.Fail(err)
+		l.outputFailed(err)
 		return
 	}
 	rest := l.Unsent()
@@ -333,6 +340,14 @@ func (l *Link) flush() {
 		l.Full = false
 		l.Session.Writable()
 	}
+}
+
+// outputFailed ends the connection by an error of its output. The input may still hold an answer.
+func (l *Link) outputFailed(err error) {
+	if l.Open() {
+		l.readLast()
+	}
+	l.Fail(err)
 }
 
 // flushPlain sends out.

@@ -3,6 +3,8 @@ package link
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/l7/transport"
 )
@@ -34,5 +36,65 @@ func TestOutputEndsOnce(t *testing.T) {
 	}
 	if c.ends != 1 || l.Written != 3 || l.output != OutputEnded {
 		t.Errorf("%d ends after %d bytes, state %d", c.ends, l.Written, l.output)
+	}
+}
+
+// reset is a connection whose peer has answered and then reset it.
+type reset struct {
+	transport.Conn
+	answer string
+}
+
+func (c *reset) Write([]byte) (int, error) { return 0, unix.ECONNRESET }
+func (c *reset) Abort()                    {}
+func (c *reset) Close()                    {}
+
+func (c *reset) Read(p []byte) (n int, err error) {
+	if c.answer == "" {
+		return 0, unix.ECONNRESET
+	}
+	n = copy(p, c.answer)
+	c.answer = c.answer[n:]
+	return n, nil
+}
+
+// heard is a session that notes its input.
+type heard struct {
+	input  string
+	failed error
+}
+
+func (h *heard) Input(p []byte, _ bool) int { h.input += string(p); return len(p) }
+func (h *heard) Writable()                  {}
+func (h *heard) Expired(bool)               {}
+func (h *heard) Failed(err error)           { h.failed = err }
+
+// Where the output fails, the session gets what had arrived before it hears of the failure, unless it has closed the link.
+func TestInputOutlivesTheOutput(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		relayed  bool // the content that could not be sent came from another link
+		closing  bool
+		answered string
+		failed   error
+	}{
+		{name: "written", answered: "answer", failed: unix.ECONNRESET},
+		{name: "relayed", relayed: true, answered: "answer", failed: unix.ECONNRESET},
+		{name: "closing", closing: true},
+	} {
+		r := NewRunner(memtransport.New())
+		l, h := New(&r, nil), &heard{}
+		l.Conn, l.Session = &reset{answer: "answer"}, h
+		l.Out = append(l.Buffer(), "content"...)
+		if c.relayed {
+			l.failure = unix.ECONNRESET
+		}
+		if l.Touch(); c.closing {
+			l.Close()
+		}
+		r.Run.run()
+		if h.input != c.answered || h.failed != c.failed || !l.Closed() {
+			t.Errorf("%s: the session got %q and %v", c.name, h.input, h.failed)
+		}
 	}
 }
