@@ -1,5 +1,5 @@
 // Package capture reads and writes packet captures: pcap (microseconds and nanoseconds, both byte
-// orders, the modified form of old Linux systems) and pcapng.
+// orders, the modified form of old Linux systems) and pcapng. It reads snoop (RFC 1761) as well.
 //
 // Captures come from files, pipes and memory (Open, NewReader, NewMemory) and go to files and pipes
 // (Create, NewWriter). A Reader is streaming: it holds one window of the file, returns each
@@ -66,6 +66,7 @@ const (
 	FormatAuto   Format = iota // for Create: by the file's name; for NewWriter: pcapng
 	FormatPcap                 // classic pcap, nanoseconds
 	FormatPcapng               // pcapng, nanoseconds
+	FormatSnoop                // Solaris' snoop, microseconds; read only
 )
 
 // String returns the format's usual name.
@@ -75,6 +76,8 @@ func (f Format) String() string {
 		return "pcap"
 	case FormatPcapng:
 		return "pcapng"
+	case FormatSnoop:
+		return "snoop"
 	}
 	return "auto"
 }

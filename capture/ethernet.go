@@ -77,6 +77,22 @@ func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
 		return pktap(data)
 	case LinkTypePPI:
 		return ppi(data)
+	case LinkTypeFrameRelay:
+		return frameRelay(data)
+	case LinkTypeFrameRelayDir:
+		return withDir(LinkTypeFrameRelay, data)
+	case LinkTypeCHDLCDir:
+		return withDir(LinkTypeCHDLC, data)
+	case LinkTypeIPoIB:
+		return ipoib(data)
+	case LinkTypeDSA:
+		return dsa(data, macs)
+	case LinkTypeEDSA:
+		return edsa(data)
+	case LinkTypeBRCM:
+		return brcm(data)
+	case LinkTypeBRCMPrepend:
+		return brcmPrepend(data)
 	default:
 		return h, 0, linkError(lt)
 	}

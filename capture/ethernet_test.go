@@ -83,6 +83,37 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 		{"ppi of ppi", "\x00\x00\x08\x00\xc0\x00\x00\x00\x00\x00\x08\x00\x01\x00\x00\x00" + noMACs + "\x08\x00", LinkTypePPI, "", ErrLinkType},
 		{"ppi of USB", "\x00\x00\x08\x00\xbd\x00\x00\x00wlan", LinkTypePPI, "", ErrLinkType},
 		{"ppi of a number beyond 16 bits", "\x00\x00\x08\x00\x01\x00\x01\x00" + noMACs + "\x08\x00", LinkTypePPI, "", ErrLinkType},
+		{"frame relay", "\x18\x41\x03\xcc" + ip4, LinkTypeFrameRelay, noMACs + "\x08\x00" + ip4, nil},
+		{"frame relay v6", "\x18\x41\x03\x8e" + ip6, LinkTypeFrameRelay, noMACs + "\x86\xdd" + ip6, nil},
+		{"frame relay snap", "\x18\x41\x03\x80\x00\x00\x00\x86\xdd" + ip6, LinkTypeFrameRelay, noMACs + "\x86\xdd" + ip6, nil},
+		{"frame relay snap with a pad", "\x18\x41\x03\x00\x80\x00\x00\x00\x08\x00" + ip4, LinkTypeFrameRelay, noMACs + "\x08\x00" + ip4, nil},
+		{"frame relay bridged", "\x18\x41\x03\x00\x80\x00\x80\xc2\x00\x07" + sender + sender + "\x08\x00" + ip4, LinkTypeFrameRelay, sender + sender + "\x08\x00" + ip4, nil},
+		{"frame relay of Cisco", "\x18\x41\x08\x00" + ip4, LinkTypeFrameRelay, noMACs + "\x08\x00" + ip4, nil},
+		{"frame relay, long address", "\x18\x40\x00\x01\x03\xcc" + ip4, LinkTypeFrameRelay, noMACs + "\x08\x00" + ip4, nil},
+		{"frame relay, longer address", "\x18\x40\x00\x02\x01\x03\xcc" + ip4, LinkTypeFrameRelay, "", ErrNotIP},
+		{"frame relay, short address", "\x19\x03\xcc" + ip4, LinkTypeFrameRelay, "", ErrNotIP},
+		{"frame relay q.933", "\x18\x41\x03\x08\x00", LinkTypeFrameRelay, "", ErrNotIP},
+		{"frame relay snap of another", "\x18\x41\x03\x80\x00\x00\x0c\x20\x00cdp", LinkTypeFrameRelay, "", ErrNotIP},
+		{"frame relay lmi of Cisco", "\xfc\xf1\x00\x75\x51", LinkTypeFrameRelay, "", ErrNotIP},
+		{"frame relay cut address", "\x18", LinkTypeFrameRelay, "", ErrTruncated},
+		{"frame relay cut pad", "\x18\x41\x03\x00", LinkTypeFrameRelay, "", ErrTruncated},
+		{"frame relay cut snap", "\x18\x41\x03\x80\x00\x00\x00\x08", LinkTypeFrameRelay, "", ErrTruncated},
+		{"frame relay with direction", "\x01\x18\x41\x03\xcc" + ip4, LinkTypeFrameRelayDir, noMACs + "\x08\x00" + ip4, nil},
+		{"frame relay with direction empty", "", LinkTypeFrameRelayDir, "", ErrTruncated},
+		{"chdlc with direction", "\x01\x0f\x00\x08\x00" + ip4, LinkTypeCHDLCDir, noMACs + "\x08\x00" + ip4, nil},
+		{"ipoib", strings.Repeat("g", 40) + "\x08\x00\x00\x00" + ip4, LinkTypeIPoIB, noMACs + "\x08\x00" + ip4, nil},
+		{"ipoib short", strings.Repeat("g", 40) + "\x08\x00\x00", LinkTypeIPoIB, "", ErrTruncated},
+		{"dsa", sender + sender + "\x40\x00\x00\x00\x08\x00" + ip4, LinkTypeDSA, sender + sender + "\x08\x00" + ip4, nil},
+		{"dsa tagged", sender + sender + "\x60\x00\x20\x05\x08\x00" + ip4, LinkTypeDSA, sender + sender + "\x81\x00\x20\x05\x08\x00" + ip4, nil},
+		{"dsa short", sender + sender + "\x40\x00\x00\x00\x08", LinkTypeDSA, "", ErrTruncated},
+		{"edsa", sender + sender + "\xda\xda\x00\x00\x40\x00\x00\x00\x08\x00" + ip4, LinkTypeEDSA, sender + sender + "\x08\x00" + ip4, nil},
+		{"edsa without tag", sender + sender + "\x08\x00" + ip4, LinkTypeEDSA, sender + sender + "\x08\x00" + ip4, nil},
+		{"edsa without tag, second octet", sender + sender + "\xda\x00" + ip4, LinkTypeEDSA, sender + sender + "\xda\x00" + ip4, nil},
+		{"edsa short", sender + sender + "\xda", LinkTypeEDSA, "", ErrTruncated},
+		{"brcm", sender + sender + "\x00\x00\x00\x01\x08\x00" + ip4, LinkTypeBRCM, sender + sender + "\x08\x00" + ip4, nil},
+		{"brcm short", sender + sender + "\x00\x00\x00\x01\x08", LinkTypeBRCM, "", ErrTruncated},
+		{"brcm in front", "\x00\x00\x00\x01" + sender + sender + "\x08\x00" + ip4, LinkTypeBRCMPrepend, sender + sender + "\x08\x00" + ip4, nil},
+		{"brcm in front short", "\x00\x00\x00", LinkTypeBRCMPrepend, "", ErrTruncated},
 		{"usb", "usb", LinkTypeUSBLinux, "", ErrLinkType},
 		{"can", "can", LinkTypeSocketCAN, "", ErrLinkType},
 		{"USB", "wlan", LinkTypeUSBLinux, "", ErrLinkType},
@@ -95,7 +126,7 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 }
 
 func TestUnsupportedLinkTypesAreNamed(t *testing.T) {
-	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 119: "IEEE802_11_PRISM (119)", 284: "DSA_TAG_DSA (284)", 4321: "LINKTYPE_4321 (4321)"} {
+	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 119: "IEEE802_11_PRISM (119)", 286: "ELEE (286)", 4321: "LINKTYPE_4321 (4321)"} {
 		if _, err := ToEthernet(lt, nil, nil); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%d: %v", lt, err)
 		}

@@ -73,6 +73,11 @@ func FuzzPcapng(f *testing.F) {
 	f.Fuzz(fuzzFile)
 }
 
+func FuzzSnoop(f *testing.F) {
+	f.Add(snoopFile(4, 30, 0))
+	f.Fuzz(fuzzFile)
+}
+
 // FuzzToEthernet checks that a frame is its packet's end behind a header of 14 bytes.
 func FuzzToEthernet(f *testing.F) {
 	for lt := range linkNames {

@@ -33,8 +33,18 @@ const (
 	LinkTypeRadiotap   LinkType = 127 // the same behind a radiotap header
 	LinkTypeNFLOG      LinkType = 239 // Linux's log target of netfilter
 	LinkTypePKTAP      LinkType = 258 // Darwin: a header, then a packet of the link type that it names
-	LinkTypeUSBLinux   LinkType = 189 // not converted
-	LinkTypeSocketCAN  LinkType = 227 // not converted
+
+	LinkTypeFrameRelay    LinkType = 107 // with the encapsulation of RFC 2427 or Cisco's
+	LinkTypeFrameRelayDir LinkType = 206 // the same behind a direction octet
+	LinkTypeCHDLCDir      LinkType = 205 // Cisco HDLC behind a direction octet
+	LinkTypeIPoIB         LinkType = 242 // IP over InfiniBand (RFC 4391)
+	LinkTypeBRCM          LinkType = 281 // Ethernet with the tag of a Broadcom switch
+	LinkTypeBRCMPrepend   LinkType = 282 // the same with the tag in front
+	LinkTypeDSA           LinkType = 284 // Ethernet with the tag of a Marvell switch
+	LinkTypeEDSA          LinkType = 285 // the same behind an EtherType
+
+	LinkTypeUSBLinux  LinkType = 189 // not converted
+	LinkTypeSocketCAN LinkType = 227 // not converted
 )
 
 // linkNames are the names under which tcpdump.org lists the link types that are met in practice.

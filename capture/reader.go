@@ -26,7 +26,7 @@ type Reader struct {
 	err    error // io.EOF or the damage: final
 }
 
-// Open opens the capture at path, pcap or pcapng, compressed by gzip or not: the content decides,
+// Open opens the capture at path, pcap, pcapng or snoop, compressed by gzip or not: the content decides,
 // not the name. "-" is standard input. The caller closes the reader.
 //
 // The file is read, not mapped: a mapped file that another program shortens would kill the process.
@@ -83,9 +83,14 @@ func (r *Reader) detect() error {
 		r.dec, r.format = ng, FormatPcapng
 		return ng.section(r)
 	}
+	if magic == magicSnoop {
+		s := &snoop{}
+		r.dec, r.format = s, FormatSnoop
+		return s.header(r)
+	}
 	p, ok := newPcap(magic)
 	if !ok {
-		return r.fail(0, ErrFormat, "magic number % x is neither pcap nor pcapng%s", m, packer(magic))
+		return r.fail(0, ErrFormat, "magic number % x is neither pcap, pcapng nor snoop%s", m, packer(magic))
 	}
 	r.dec, r.format = p, FormatPcap
 	return p.header(r)

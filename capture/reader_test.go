@@ -278,11 +278,13 @@ func TestDamagedGzipDeliversTheRecordsBefore(t *testing.T) {
 
 func TestOtherFilesAreNamed(t *testing.T) {
 	for head, want := range map[string]string{
-		"hello, world":                 "neither pcap nor pcapng",
-		"\x28\xb5\x2f\xfd____________": "zstd -dc",
-		"\xfd7zXZ\x00____________":     "xz -dc",
-		"BZh9____________":             "bzip2 -dc",
-		"\x04\x22\x4d\x18____________": "lz4 -dc",
+		"hello, world":     "neither pcap, pcapng nor snoop",
+		"snoopy is a dog.": "neither pcap, pcapng nor snoop",
+		"snoop\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x04": "snoop version 3",
+		"\x28\xb5\x2f\xfd____________":                      "zstd -dc",
+		"\xfd7zXZ\x00____________":                          "xz -dc",
+		"BZh9____________":                                  "bzip2 -dc",
+		"\x04\x22\x4d\x18____________":                      "lz4 -dc",
 	} {
 		_, err := NewMemory([]byte(head))
 		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {
@@ -402,7 +404,7 @@ func TestOpenNamesTheFile(t *testing.T) {
 
 // class sorts an error for comparison.
 func class(err error) string {
-	for _, e := range []error{ErrFormat, ErrTruncated, ErrCorrupt} {
+	for _, e := range []error{ErrFormat, ErrTruncated, ErrCorrupt, ErrLinkType} {
 		if errors.Is(err, e) {
 			return e.Error()
 		}

@@ -79,6 +79,9 @@ func NewWriter(out io.Writer, cfg WriterConfig) (*Writer, error) {
 	if cfg.SnapLen <= 0 || cfg.SnapLen > MaxRecord {
 		cfg.SnapLen = MaxRecord
 	}
+	if cfg.Format > FormatPcapng {
+		return nil, fmt.Errorf("%w: %v is read, not written", ErrFormat, cfg.Format)
+	}
 	cfg.Interfaces = slices.Clone(cfg.Interfaces) // SetCounters writes to them
 	w := &Writer{out: out, cfg: cfg, format: FormatPcapng, buf: make([]byte, 0, flushAt+4096)}
 	if cfg.Format == FormatPcap {

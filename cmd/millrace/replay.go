@@ -417,7 +417,7 @@ func remedied(err error) error {
 	case errors.As(err, &number) && errors.Is(err, fs.ErrNotExist) && strings.Trim(number.Path, "0123456789") == "":
 		return fmt.Errorf("%w\n  a number of flows follows its option with =, as in --classify=%s", err, number.Path)
 	case errors.Is(err, capture.ErrFormat):
-		return fmt.Errorf("%w\n  pcap and pcapng are read; convert others with `editcap -F pcapng IN OUT`", err)
+		return fmt.Errorf("%w\n  pcap, pcapng and snoop are read; convert others with `editcap -F pcapng IN OUT`", err)
 	case errors.As(err, &record) && record.Record == 0 && errors.Is(err, capture.ErrTruncated):
 		return fmt.Errorf("%w\n  the file has no packets: it ends before the first", err)
 	case errors.Is(err, capture.ErrTruncated), errors.Is(err, capture.ErrCorrupt):
