@@ -89,7 +89,8 @@ func (s *Back) handle(ev *http1.Event) {
 	}
 }
 
-// wrong handles a response that cannot be understood, or that the end of the connection cuts.
+// wrong handles a response that cannot be understood, or that the end of the connection cuts. The three errors are
+// different outcomes for the health of the backend: it breaks the protocol, it stops within a response, or it has sent none.
 func (s *Back) wrong(cut bool) {
 	s.Broken = true
 	switch {
@@ -125,7 +126,7 @@ func (s *Back) End(trailers []semantics.Field) {
 // Progress implements Direct: the exchange bounds the time between parts of the content.
 func (s *Back) Progress() {}
 
-// Cancel implements Stream.
+// Cancel implements Stream. HTTP/1.1 has no other way to end one request than to end its connection.
 func (s *Back) Cancel(bool) { s.Broken = true }
 
 // Release implements Stream.
@@ -136,7 +137,8 @@ func (s *Back) Release() {
 	}
 }
 
-// Reusable implements backConn.
+// Reusable implements backConn. A connection with bytes that no request has asked for is not used again: the next client would get
+// them as its response (RFC 9112 11.1). Nor is one whose request is not complete, since the rest of it would be read as the next.
 func (s *Back) Reusable() bool {
 	return s.L.Open() && !s.Broken && s.m.Idle() && s.m.KeepAlive() && len(s.L.In) == 0 && !s.L.Ended()
 }

@@ -63,7 +63,7 @@ func (c *conn) Write(p []byte) int {
 			return len(p) // more than its length: the machine that received it has checked it
 		}
 	}
-	n := l.Through(p)
+	n := l.Through(p) // after the chunk's header, which it flushes; what it has not sent is gathered, so that all of p is taken
 	l.Out = append(l.Buffer(), p[n:]...)
 	if !c.tunnel {
 		l.Out = c.m.AppendDataTail(l.Out)

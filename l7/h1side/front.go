@@ -35,7 +35,8 @@ const (
 	dropping                      // its content arrives and is dropped: it was answered
 )
 
-// maxDropped bounds what is read of a request that was answered. Beyond it the connection is closed.
+// maxDropped bounds what is read of a request that was answered. Beyond it the connection is closed: a new handshake costs less than
+// reading gigabytes of an upload that was refused.
 const maxDropped = 256 << 10
 
 // NewFront has HTTP/1.1 on a link. It calls nothing of the owner.
@@ -47,7 +48,9 @@ func NewFront(l *link.Link, o http1.Options, conf *side.Conf, owner side.Owner) 
 	return f
 }
 
-// Input implements link.Session.
+// Input implements link.Session. One request is in progress at a time: what a client pipelines stays in the link until the response
+// before has ended (RFC 9112 9.3.2), because responses must come in order, and one at a time needs no queue that a client could
+// fill.
 func (f *Front) Input(p []byte, fin bool) (taken int) {
 	if len(p) > 0 && f.Request <= idle {
 		f.Request = heading
@@ -143,7 +146,8 @@ func (f *Front) ended() {
 	f.emit(side.End)
 }
 
-// malformed handles a request that cannot be understood, and closes.
+// malformed handles a request that cannot be understood, and closes. Where the message ends is not known then: the bytes after it
+// could be read as a request that the client did not send (RFC 9112 11.2).
 func (f *Front) malformed(err error) {
 	var e *http1.Error
 	wrong := errors.As(err, &e)
@@ -188,7 +192,10 @@ func (f *Front) Head(m *semantics.Message, e side.Ending) (err error) {
 	case m.Status >= 200:
 		f.state = responseBegun
 		if f.Request == receiving && (e == side.EndsNow || f.expect || f.m.Left() > maxDropped) {
-			f.m.CloseAfter() // an early answer: what the client still sends is not waited for
+			// An early answer: what the client still sends is not waited for. Connection: close has to be in this header, as
+			// it is too late to announce it afterwards (RFC 9112 9.6). A client that waits for 100 may or may not send the
+			// content after a final status (RFC 9110 10.1.1): the next bytes would be either content or a request.
+			f.m.CloseAfter()
 		}
 	}
 	f.L.Out, err = f.m.AppendResponse(f.L.Buffer(), m, e == side.EndsNow)
@@ -205,7 +212,8 @@ func (f *Front) End(trailers []semantics.Field) {
 	f.expect = false
 }
 
-// Cancel implements Stream. A client knows it only by the end of the connection.
+// Cancel implements Stream. A client knows it only by the end of the connection, which has to be a reset: a regular end is the end
+// of the content where that has no length (RFC 9112 6.3).
 func (f *Front) Cancel(bool) {
 	f.L.CloseBy(link.Reset)
 	f.L.Close()

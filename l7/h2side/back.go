@@ -10,7 +10,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// Back is a connection to a backend with HTTP/2.
+// Back is a connection to a backend with HTTP/2. The window of its connection has room for the windows of all streams, so that one
+// response whose client is slow does not stop the others (RFC 9113 5.2.2): only its own stream runs out of credit.
 type Back struct {
 	conn
 	settled bool // the backend's settings have arrived
@@ -75,7 +76,7 @@ func (b *Back) handle(ev *http2.Event, st *Stream) {
 		b.settled = true
 		b.emit(side.Settings, nil)
 	case ev.Kind == http2.GoAway: // RFC 9113 6.8
-		b.emit(side.Leaving, nil)
+		b.emit(side.Leaving, nil) // first: those that fail now are sent again, and must not choose this connection
 		b.EachStream(func(st *Stream) {
 			if st.s.ID() > ev.Last {
 				st.emit(side.Failed, side.ErrUnprocessed)
@@ -93,7 +94,7 @@ func (b *Back) handle(ev *http2.Event, st *Stream) {
 	}
 }
 
-// resetError returns why a stream has failed.
+// resetError returns why a stream has failed. Only REFUSED_STREAM promises that the request was not processed.
 func resetError(ev *http2.Event) error {
 	switch {
 	case ev.Code == http2.RefusedStream: // RFC 9113 8.7: not processed
@@ -149,7 +150,7 @@ func (b *Back) Expired(output bool) {
 	case !b.settled:
 		b.L.Abort()
 		b.lose(side.ErrSettings)
-	case b.m.Streams() == 0:
+	case b.m.Streams() == 0: // GOAWAY, so that the backend does not take the end for an error (RFC 9113 9.1)
 		b.emit(side.Closed, nil)
 		b.m.GoAway(http2.NoError)
 		b.control()

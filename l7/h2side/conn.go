@@ -99,7 +99,7 @@ func (c *conn) handle(end role, ev *http2.Event) {
 	}
 	st, _ := ev.Stream.User.(*Stream)
 	switch {
-	case ev.Kind == http2.Data && (st == nil || st.User == nil):
+	case ev.Kind == http2.Data && (st == nil || st.User == nil): // the connection's window counts it, whoever wants it (RFC 9113 5.1)
 		c.m.Consumed(ev.Stream, len(ev.Payload))
 	case ev.Kind == http2.Data:
 		c.ev.Payload = ev.Payload
@@ -142,7 +142,8 @@ func (c *conn) output() []byte {
 	return c.m.AppendControl(c.L.Buffer())
 }
 
-// unblock lets the streams that wait go on.
+// unblock lets the streams that wait go on, in the order in which they began to wait. One that fills the window again enters a new
+// list, at its end, so that streams take turns.
 func (c *conn) unblock() {
 	list := c.blocked
 	c.blocked = nil
@@ -205,7 +206,8 @@ func (st *Stream) End(trailers []semantics.Field) {
 	}
 }
 
-// consumed notes that n bytes of content were passed on, or are held.
+// consumed notes that n bytes of content were passed on, or are held. While the stream is paused they are not credited to the peer:
+// the window of the stream then bounds what the gateway holds of it (RFC 9113 6.9).
 func (st *Stream) consumed(n int) {
 	switch {
 	case st.input == link.Paused:
@@ -240,7 +242,7 @@ func (st *Stream) Release() {
 	}
 	st.User, st.s = nil, nil
 	s.User = nil
-	if !st.waiting {
+	if !st.waiting { // blocked still names it otherwise, and would wake the request that uses it next
 		st.next, c.free = c.free, st
 	}
 	st.end.released(st, s)

@@ -55,7 +55,8 @@ func (f *Front) refused(r side.Refusal, n uint64, status int) {
 	f.emit(side.Refused, nil)
 }
 
-// boundHeader has the deadline of a header run while one is being received. No other frame can arrive meanwhile.
+// boundHeader has the deadline of a header run while one is being received. No other frame can arrive meanwhile (RFC 9113 4.3): a
+// client that stops within a header stops all requests of its connection, and holds the memory of the header.
 func (f *Front) boundHeader() {
 	in := f.m.InHeader()
 	if in == f.heading || !f.L.Open() {
@@ -119,7 +120,8 @@ func (f *Front) head(st *Stream, m *semantics.Message, e side.Ending) (err error
 	return err
 }
 
-// canceled implements role.
+// canceled implements role. The code has a meaning to clients: INTERNAL_ERROR is a failure, and after CANCEL the client may not take
+// the response for complete either.
 func (f *Front) canceled(st *Stream, gone bool) {
 	code := http2.InternalError
 	if gone {

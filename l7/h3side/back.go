@@ -51,7 +51,9 @@ func (b *Back) Streams() int { return len(b.Conn.Streams) }
 // Reusable implements backConn.
 func (b *Back) Reusable() bool { return !b.closed }
 
-// Begin implements backConn. The settings permit extended CONNECT, or not (RFC 9220 3).
+// Begin implements backConn. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not wait for them: a
+// client may send before it has them, with the initial values (RFC 9114 7.2.4.2). How many streams may be open comes from QUIC's
+// own limit (RFC 9000 4.6).
 func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 	switch b.idleBy = clock.Never; {
 	case b.closed:
@@ -138,6 +140,7 @@ func (b *Back) broken(st *Stream, err error) {
 // stopped implements role. The response follows, or a reset (RFC 9114 4.1); what is held is dropped.
 func (b *Back) stopped(st *Stream, _ error) { st.emit(side.Writable, nil) }
 
+// lost implements role. Leaving comes first: requests that are sent again must not choose this connection.
 func (b *Back) lost(error) {
 	b.emit(side.Leaving, side.ErrUnprocessed)
 	b.failAll(side.ErrTerminated)

@@ -76,7 +76,8 @@ func (k *Conn) emit(kind side.Kind, err error) {
 	k.owner.Handle(&k.ev)
 }
 
-// flush sends what the machine has for the three streams.
+// flush sends what the machine has for the three streams. They are never closed: their end is an error of the connection (RFC 9114
+// 6.2.1, RFC 9204 4.2).
 func (k *Conn) flush() {
 	control, encoder, decoder := k.m.Pending()
 	for i, due := range [3]bool{control, encoder, decoder} {
@@ -223,7 +224,7 @@ func (k *Conn) Close(code http3.ErrorCode, text string, err error) {
 	k.end(err)
 }
 
-// end gives back what the connection has.
+// end gives back what the connection has. closed is set first: the session's calls of streams then send nothing.
 func (k *Conn) end(err error) {
 	k.closed = true
 	k.session.lost(err)

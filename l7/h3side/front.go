@@ -150,7 +150,8 @@ func (f *Front) Drain() {
 	}
 }
 
-// goAway has the client begin no requests from an ID on.
+// goAway has the client begin no requests from an ID on. Drain sends it twice: the first ID is the largest there is, since requests
+// that are under way would be refused by a lower one; a round trip later the second has the ID that really holds (RFC 9114 5.2).
 func (f *Front) goAway(state side.Departure, id uint64) {
 	f.State, f.by = state, clock.Never
 	f.m.GoAway(id)

@@ -60,7 +60,7 @@ func (st *Stream) advance() {
 		if st.S != s {
 			return
 		}
-		s.Consume(n)
+		s.Consume(n) // after the event, whose payload lies in the stream's buffer; it also credits the peer (RFC 9000 4.2)
 		if ev.Kind == http3.NeedInput && (n == 0 || len(s.Input()) == 0 && s.Err() == nil) {
 			break
 		}
@@ -166,7 +166,9 @@ func (st *Stream) abort(code http3.ErrorCode) {
 	}
 }
 
-// close gives the stream back. What is not complete is ended with the code.
+// close gives the stream back. What is not complete is ended with the code. A request that is not read to its end is reported to
+// QPACK (RFC 9204 2.2.2.2): the peer's encoder would else keep the table entries of its header referenced for ever, and could
+// evict none of them.
 func (st *Stream) close(code http3.ErrorCode) {
 	k, s := st.conn, st.S
 	if s == nil {
@@ -307,7 +309,8 @@ func (st *Stream) flush() {
 	st.conn.w.PutBuffer(&st.out)
 }
 
-// recycle puts a stream that has ended among the free ones, if the queue does not hold it any more.
+// recycle puts a stream that has ended among the free ones, if the queue does not hold it any more: a task of the old request would
+// run for the new one.
 func (st *Stream) recycle() {
 	if st.tasks == 0 {
 		st.next, st.conn.free = st.conn.free, st

@@ -11,7 +11,8 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// Marks of the bytes that wait for a connection to take them. Above high its session accepts no content.
+// Marks of the bytes that wait for a connection to take them. Above high its session accepts no content, and below low it does
+// again. With one mark for both, each few bytes that leave would wake the sender for as few.
 const (
 	High = 128 << 10
 	low  = 32 << 10
@@ -39,7 +40,11 @@ type Handshake interface {
 // Dialer receives the report that the transport to a backend is established.
 type Dialer interface{ Connected() }
 
-// Link is a connection with its buffers. One that has nothing to send and nothing received has none.
+// Link is a connection with its buffers. One that has nothing to send and nothing received has none: idle connections outnumber
+// busy ones by far, and their memory would decide how many a gateway holds.
+//
+// It belongs to the goroutine of its Runner. The order of its states is Connecting, Handshaking, Open, Closing, Closed, of which
+// it may skip some and repeats none. After Closed nothing may touch Conn: its descriptor may be another connection's.
 type Link struct {
 	Runner  *Runner
 	Conn    transport.Conn
@@ -239,6 +244,7 @@ var ErrCut = errors.New("proxy: the connection ended without close_notify")
 // endInput tells the session that the peer sends no more.
 func (l *Link) endInput() {
 	if l.Engine != nil {
+		// FIN is not authenticated: without close_notify anyone on the path could have cut the message (RFC 8446 6.1).
 		if err := l.Engine.InputClosed(); err != nil {
 			l.Fail(ErrCut)
 			return
@@ -331,7 +337,7 @@ func (l *Link) flush() {
 	case rest == 0:
 		l.outputBy = clock.Never
 		l.flushed()
-	case rest < before || l.outputBy == clock.Never:
+	case rest < before || l.outputBy == clock.Never: // progress of any size prolongs the time: slow clients are served, stopped ones not
 		if l.OutputTime > 0 {
 			l.Deadline(&l.outputBy, l.OutputTime)
 		}
@@ -387,7 +393,8 @@ func (l *Link) CloseWrite() {
 	l.Touch()
 }
 
-// Close ends the connection after what is gathered. No more methods of the session are called.
+// Close ends the connection after what is gathered. No more methods of the session are called. The output deadline then ends it by
+// a reset: a peer that takes nothing could hold a closing connection, and its buffers, for ever.
 func (l *Link) Close() {
 	if !l.Open() {
 		return
@@ -414,6 +421,8 @@ func (l *Link) Finish() {
 	}
 	l.Stage = Closed
 	if l.Conn != nil {
+		// A close with unread input makes the kernel send RST, which may delete the last response from the peer's buffer
+		// before its program reads it. Lingering reads for a while after FIN (RFC 9112 9.6).
 		switch {
 		case l.Mode == Reset:
 			l.Conn.Abort()
@@ -465,7 +474,9 @@ func (l *Link) Deadline(which *clock.Time, d time.Duration) {
 	}
 }
 
-// Fired is called by the worker at the time that the timer was armed for, or later.
+// Fired is called by the worker at the time that the timer was armed for, or later. Most deadlines move on before they pass, and
+// moving them does not touch the timer: it fires early, finds none passed, and is armed for the next. A request then
+// costs hardly any operation of the wheel.
 func (l *Link) Fired() {
 	l.armed = clock.Never
 	switch now := l.Runner.Now; {

@@ -18,7 +18,8 @@ type Mover interface {
 	Moved(n int, dry bool) (over bool)
 }
 
-// move moves what has arrived at l, past its session.
+// move moves what has arrived at l, past its session. What the other link has gathered goes first: bytes that are moved enter the
+// socket directly, and would overtake the header of their message.
 func (l *Link) move() {
 	to, most := l.Bypass.Path()
 	if !to.Open() { // what follows has nowhere to go: the end of the exchange, or of l, is near

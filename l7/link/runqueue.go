@@ -29,7 +29,9 @@ func (s *TaskSet) Clear(t Task) {
 	}
 }
 
-// RunQueue holds the tasks of a worker, each at most once for a runnable.
+// RunQueue holds the tasks of a worker, each at most once for a runnable. Deferring has two reasons. Many small writes of a batch
+// become one system call. And no object is called back from within its own call, so that no method finds its state changed by what
+// it has called.
 type RunQueue struct {
 	Lists [tasks][]Runnable
 	due   int // of taskLater: those of the last iteration
@@ -44,7 +46,8 @@ func (q *RunQueue) Add(t Task, r Runnable, s *TaskSet) {
 	q.Lists[t] = append(q.Lists[t], r)
 }
 
-// begin makes the tasks that were put off in the last iteration those of this one.
+// begin makes the tasks that were put off in the last iteration those of this one. Only the first due ones: those that events of
+// this batch have put off since belong to the next, or a busy link would get two shares of one iteration.
 func (q *RunQueue) begin() {
 	later := q.Lists[Later]
 	q.Lists[Read] = append(q.Lists[Read], later[:q.due]...)

@@ -13,7 +13,8 @@ const (
 	Closed
 )
 
-// CloseMode selects how a link closes its connection. Later ones prevail.
+// CloseMode selects how a link closes its connection. Later ones prevail: once a response was cut, no later call may make the end
+// look regular, or a client takes half of a response for all of it (RFC 9112 8).
 type CloseMode uint8
 
 const (
@@ -32,7 +33,8 @@ const (
 	InputReported                   // as inputEnded, and the session knows
 )
 
-// Demand is whether the session takes input.
+// Demand is whether the session takes input. It is the flow control of a connection: while it is Paused the link does not read, the
+// kernel's buffer fills, and TCP's window stops the peer (RFC 9293 3.8.6).
 type Demand uint8
 
 const (

@@ -98,7 +98,8 @@ func (l *Link) seal() error {
 		return err
 	}
 	l.Out = l.Out[:copy(l.Out, l.Out[n:])]
-	// Most of it leaves at once: only the rest is kept.
+	// Most of it leaves at once: only the rest is kept. At most one buffer is sealed ahead of the
+	// connection: Out stays plain, and bounded by High, while the peer is slow.
 	m, err := l.send(sealed)
 	if err != nil && err != transport.ErrAgain {
 		return err
