@@ -82,15 +82,16 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 check: preload ## in a minute: vet, format, layers, and the tests of what changed since BASE (main) and of the fast packages
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean (make format):"; echo "$$out"; exit 1; fi
 	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
-	@$(GO) test -short -timeout 5m ./internal/layers ./docs $(FAST)
+	@$(GO) test -vet=off -short -timeout 5m ./internal/layers ./docs $(FAST)
 	@for m in $(MODULES); do pkgs=$$(internal/tools/changed.sh $(BASE) $$m) && \
-		{ [ -z "$$pkgs" ] || $(GO) -C $$m test -short -timeout 5m $$pkgs; } || exit 1; done
+		{ [ -z "$$pkgs" ] || $(GO) -C $$m test -vet=off -short -timeout 5m $$pkgs; } || exit 1; done
 
 format: ## format the Go sources
 	$(GO) $(TOOL) gofumpt -w .
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
 # Most tests wait more than they compute: the first module runs beside the others, and more tests at once than there are CPUs.
+# -vet=all is all of `go vet`: a pass before the tests would have each package vetted a second time, in part.
 test: deps preload generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
@@ -104,7 +105,7 @@ test-others:
 	@$(call test-modules,$(wordlist 2,99,$(MODULES)))
 
 test-modules = failed=; for m in $(1); do \
-		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m -parallel 4 ./... || failed="$$failed $$m"; \
+		echo "== module $$m"; $(GO) -C $$m test -vet=all -timeout 15m -parallel 4 ./... || failed="$$failed $$m"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "tests failed in the modules:$$failed"; exit 1; fi
 
