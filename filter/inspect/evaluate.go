@@ -53,7 +53,8 @@ func moves(t *signature.Test) bool {
 }
 
 // maxWork bounds one evaluation, in steps of expressions. A test counts as testWork of them, scanWork bytes that are searched
-// for a content as one.
+// for a content as one. Places of contents that follow one another multiply, and the text is an attacker's: without a bound
+// one packet could occupy a core. An evaluation that meets it counts in Stats, and as no match.
 const (
 	maxWork  = 2 << 20
 	testWork = 4
@@ -72,7 +73,10 @@ type evaluator struct {
 	// What is known of the places of contents while a part with loops is evaluated. With it, contents that follow one another
 	// take time in proportion to the buffer, and decoys before a match do not use up the work.
 	places []places
-	failed bool // a test that does not depend on the ones before it has failed
+
+	// failed is that a test which does not depend on the ones before it has failed. No other place of these can help then, so
+	// that the evaluation ends instead of going back.
+	failed bool
 
 	p    *part
 	b    []byte
@@ -80,18 +84,26 @@ type evaluator struct {
 }
 
 // places records the matches of a content. The tests behind it have failed for those that begin in [triedFrom, triedTo).
+//
+// The interval serves only where no variable is assigned before (part.pure): these tests would then fail again, since they depend
+// on nothing but where the content ends. first and more are apart, since a search that goes back begins behind another end of the
+// test before, while one that goes on begins where it was: one memory for both would be lost with each step back.
 type places struct {
 	first, more        nextPlace // for the first place behind an earlier test, and for those behind that
 	triedFrom, triedTo int
 }
 
-// nextPlace is where a content begins next: not in [from, to), and at to where at is not less than 0.
+// nextPlace remembers one search for a content.
+//
+// Invariant, while known: the content begins nowhere in [from, to). With at >= 0 it begins at to, and at == to. With at < 0 what
+// begins at to or behind has not been searched. So a search from any place within [from, to] may begin at to, and each byte of the
+// buffer is searched once as long as the places move forward. It holds for the text alone, whatever variables the bounds have.
 type nextPlace struct {
 	known        bool
 	from, to, at int
 }
 
-// match evaluates all tests of p on b, of which base bytes of the stream are not held any more.
+// match evaluates all tests of p on b, of which base bytes of the stream are not held any more. It borrows b.
 func (e *evaluator) match(p *part, b []byte, base int) bool {
 	e.p, e.b, e.base, e.left, e.failed = p, b, base, maxWork, false
 	if p.loops {
@@ -109,6 +121,10 @@ func (e *evaluator) match(p *part, b []byte, base int) bool {
 func (e *evaluator) over() bool { return e.failed || e.left < 0 }
 
 // from evaluates the tests from number i on, where the one before ended at prev.
+//
+// It is a search with backtracking, one level of recursion for each content or expression that may have several places: the first
+// place is not always the right one, as in content:"a"; content:"b"; within:1 on "a.ab". Tests with one outcome are steps of the
+// loop. The depth is bounded by the number of tests of a rule.
 func (e *evaluator) from(i, prev int) bool {
 	for ; i < len(e.p.Tests); i++ {
 		if e.left -= testWork; e.left < 0 {
@@ -128,7 +144,7 @@ func (e *evaluator) from(i, prev int) bool {
 			}
 			ok = !e.matches(t.Pattern, prev)
 		case signature.TestSize:
-			ok = e.base == 0 && t.Size.Has(uint64(len(e.b)))
+			ok = e.base == 0 && t.Size.Has(uint64(len(e.b))) // the size of a window is not that of the stream
 		case signature.TestIsDataAt:
 			ok = e.isDataAt(t.IsDataAt, prev)
 		case signature.TestByte:
@@ -167,7 +183,7 @@ func (e *evaluator) content(i, prev int) bool {
 		if e.from(i+1, at+len(c.Bytes)) {
 			return true
 		}
-		if !e.p.again[i] { // what is behind does not depend on where this one is
+		if !e.p.again[i] { // what is behind does not depend on where this one is: the next place would fail in the same way
 			e.failed = e.failed || pure
 			return false
 		}
@@ -181,7 +197,9 @@ func (e *evaluator) content(i, prev int) bool {
 	}
 }
 
-// tried notes that the tests behind a content have failed for the one that begins at at, the first from a place on.
+// tried notes that the tests behind a content have failed for the one that begins at at, the first from a place on. The interval
+// grows only where from continues it: from == triedTo means that no place between was left out. Otherwise it begins anew, since
+// an interval with a place that was not tried would hide a match.
 func (k *places) tried(at, from int) {
 	if from != k.triedTo || from == 0 {
 		k.triedFrom = at
@@ -216,7 +234,12 @@ func (e *evaluator) find(i, prev, from int) (at int, found bool) {
 	return at, at >= 0
 }
 
-// next returns the first place from lo to last. search finds one from a place on.
+// next returns the first place from lo to last, or -1. search finds one from a place on, and does not look behind the caller's
+// bound, which last follows from.
+//
+// The four cases keep the invariant of nextPlace. Outside of [from, to] nothing is known: the memory begins at lo. Inside of it,
+// a place that is known answers at once, whether it is before last or not. Where none is known, to is where the search ended: it
+// goes on there, and not at lo. A place behind last stays known, because last may grow with the next call.
 func (k *nextPlace) next(lo, last int, search func(lo int) int) int {
 	begin := lo
 	switch {
@@ -229,6 +252,8 @@ func (k *nextPlace) next(lo, last int, search func(lo int) int) int {
 	default:
 		begin = k.to
 	}
+	// Searched and not found is known up to last + 1. Where begin is behind last, nothing is searched, and nothing more is known
+	// than before.
 	k.at = -1
 	if k.to = last + 1; begin <= last {
 		if k.at = search(begin); k.at >= 0 {
@@ -240,7 +265,8 @@ func (k *nextPlace) next(lo, last int, search func(lo int) int) int {
 	return k.at
 }
 
-// search looks for a content in a part of the buffer.
+// search looks for a content in a part of the buffer. The work counts what was read, up to the match: counted by the whole part,
+// many near matches in a large buffer would use up the bound although each costs little.
 func (e *evaluator) search(i, lo, hi int) int {
 	c, text := e.p.Tests[i].Content, e.b[lo:hi]
 	at := -1
@@ -257,7 +283,9 @@ func (e *evaluator) search(i, lo, hi int) int {
 	return lo + at
 }
 
-// bounds returns the part of the buffer that a content lies in.
+// bounds returns the part of the buffer that a content lies in. lo may be negative, or behind hi: find then reports none.
+// Offsets count from the begin of the stream, and b begins base bytes behind it, so that offsets move with the window. Variables
+// are cut to 30 bits, as values of the packet must not overflow the sums.
 func (e *evaluator) bounds(c *signature.Content, prev int) (lo, hi int) {
 	value := func(n, v int) int {
 		if v > 0 {
@@ -301,7 +329,7 @@ func (e *evaluator) pattern(i, prev int) bool {
 		}
 		b, skip = b[prev:], prev
 	}
-	for from := 0; from <= len(b); {
+	for from := 0; from <= len(b); { // with len(b): an expression may match the empty text at the end
 		at, err := e.machine.Find(p.Regex, b, from)
 		e.left -= e.machine.Spent()
 		if err != nil {
@@ -322,7 +350,7 @@ func (e *evaluator) pattern(i, prev int) bool {
 		if e.over() {
 			return false
 		}
-		from = begin + 1
+		from = begin + 1 // not end: matches may overlap, and one that begins within this one may be the right one
 	}
 	return false
 }

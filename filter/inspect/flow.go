@@ -57,7 +57,8 @@ type flow struct {
 	sides [2]side
 }
 
-// tcpState is as much of a connection's state as rules ask for.
+// tcpState is as much of a connection's state as rules ask for. It only grows within a flow: a SYN that is sent again does not
+// undo a handshake.
 type tcpState uint8
 
 const (
@@ -123,7 +124,8 @@ func (f *flow) known() signature.App {
 	return f.app
 }
 
-// Times after which a flow that is quiet ends, in nanoseconds.
+// Times after which a flow that is quiet ends, in nanoseconds. Those of flows without an answer are short: a scan opens one for
+// each probe, and would else evict the flows of connections.
 const (
 	timeoutNew         = 60 * 1e9
 	timeoutNewDatagram = 30 * 1e9

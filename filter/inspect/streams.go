@@ -7,6 +7,10 @@ import (
 )
 
 // segment follows TCP's states, puts the payload in order and inspects what is in order now.
+//
+// Its order is that of RFC 9293 3.10.7.4: SYN, payload, ACK, FIN. The ACK is about the stream of the other direction. RST and
+// FIN count with Config.Inline only at the number that the receiver expects (RFC 5961 3.2): otherwise one forged segment would end
+// inspection while the connection goes on.
 func (e *Engine) segment(p *packet) {
 	f, t := p.flow, p.tcp
 	me, peer := &f.sides[sideOf(p.dir)], &f.sides[1-sideOf(p.dir)]
@@ -35,6 +39,7 @@ func (e *Engine) segment(p *packet) {
 	if me.stream.Started() && len(p.payload) > 0 && f.state != tcpNone {
 		e.take(p, &me.stream, seq)
 	}
+	// What the receiver has acknowledged and the stream has not seen was lost on the way to here: it never comes.
 	if flags.Has(wire.FlagACK) {
 		if n, ev := peer.stream.Acked(t.Ack()); n > 0 || ev != 0 {
 			e.streamed(p, signature.BothWays-p.dir, n, ev)
@@ -65,8 +70,8 @@ func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly
 	if ev&reassembly.Gap != 0 {
 		e.stats.Gaps++
 		e.bound()
-		s.broken = true
-		s.pending = s.pending[:0]
+		s.broken = true           // for good: parsers cannot find the begin of a message again
+		s.pending = s.pending[:0] // their contents lie before the gap
 	}
 	if n == 0 {
 		return
@@ -95,6 +100,9 @@ func (e *Engine) late(f *flow, d signature.Direction) {
 
 // stream evaluates the stream's rules on a window whose last n bytes are new. A rule that has matched is evaluated
 // on what comes after: the same bytes match once.
+//
+// A rule stays pending from the first content of it that is found until that content leaves the window. A text that is cut into
+// segments at any place, in any order, then meets the same rules as one segment: cutting hides nothing (see FuzzCuts).
 func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 	old, fresh := w[:len(w)-n], w[len(w)-n:]
 	end := from + uint64(len(w))
@@ -120,7 +128,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			s.wait(c)
 			continue
 		}
-		if !s.afford() {
+		if !s.afford() { // later, with the work that the next bytes pay for: the first that was put off begins then
 			if short == 0 {
 				short = q.id + 1
 			}

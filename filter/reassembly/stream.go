@@ -161,7 +161,8 @@ const (
 	leastPiece = 16
 )
 
-// segment is bytes out of order.
+// segment is bytes out of order. The queue is sorted, its segments do not overlap, and each begins behind next: where the first
+// begins at next it is delivered in the same call.
 type segment struct {
 	at   uint64
 	data []byte
@@ -193,7 +194,8 @@ func (s *Stream) Window() (b []byte, from uint64) { return s.window, s.next - ui
 // Queued returns how many bytes wait for a gap to be filled.
 func (s *Stream) Queued() int { return s.queued }
 
-// offset returns where in the stream a sequence number is, which is at most 2^31 bytes away from the next.
+// offset returns where in the stream a sequence number is, which is at most 2^31 bytes away from the next: the difference of 32
+// bits is signed (RFC 9293 3.4), and offsets of 64 bits do not wrap on long streams.
 func (s *Stream) offset(seq uint32) (int64, bool) {
 	at := int64(s.next) + int64(int32(seq-(s.first+uint32(s.next))))
 	if s.skipped > 0 && at < int64(s.skipped)-1 { // it was counted from before the byte that was left out
@@ -345,7 +347,8 @@ func (s *Stream) drop() {
 	s.cfg.Budget.recycle(old)
 }
 
-// deliver appends bytes in order.
+// deliver appends bytes in order. Without memory the kept bytes go before the new ones: patterns that begin in them are missed, as
+// Full reports, but what follows is still searched.
 func (s *Stream) deliver(data []byte, ev Event) (int, Event) {
 	if !s.grow(len(s.window) + len(data)) {
 		if s.cfg.Hold {
@@ -428,7 +431,8 @@ func (s *Stream) insert(off uint64, data []byte) (ev Event) {
 	return ev
 }
 
-// enqueue puts a copy of bytes at a place in the queue. It reports false where the budget has no space.
+// enqueue puts a copy of bytes at a place in the queue: the segment is borrowed, and its frame is used again. It reports false
+// where the budget has no space.
 func (s *Stream) enqueue(i int, off uint64, part []byte) bool {
 	places := s.placesFor()
 	if b := s.cfg.Budget; b != nil && b.used+len(part)+places > b.Max {
@@ -477,7 +481,8 @@ func (s *Stream) drain() (n int, ev Event) {
 	return n, ev
 }
 
-// skip abandons the bytes that are missing before the queue.
+// skip abandons the bytes that are missing before the queue. The window is emptied: with the bytes from before the gap in it, a
+// pattern could match across bytes that were never next to each other.
 func (s *Stream) skip() (int, Event) {
 	if len(s.queue) == 0 {
 		return 0, 0
