@@ -42,7 +42,7 @@ var recorded = map[string]map[uint16]Protocol{
 	"pop3":            {110: POP3},
 	"pptp":            {1723: PPTP},
 	"radius":          {1812: RADIUS},
-	"tftp":            {69: TFTP, 45854: Unknown},
+	"tftp":            {69: TFTP, 45854: TFTP},
 	"rdp":             {3389: RDP},
 	"redis":           {6379: Redis},
 	"rocev2":          {4791: RoCE},

@@ -280,6 +280,9 @@ func TestExamplesOfEveryProtocol(t *testing.T) {
 		}
 		seen[recogniserID{e.protocol, e.transport}] = true
 	}
+	for i := range specified {
+		seen[recogniserID{specified[i].protocol, specified[i].transport}] = true
+	}
 	for _, r := range recognisers {
 		if !seen[recogniserID{r.protocol, r.transport}] {
 			t.Errorf("%v over %d has no example", r.protocol, r.transport)

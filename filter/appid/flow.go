@@ -186,7 +186,7 @@ func (f *Flow) ask(all *index, v *view) bool {
 
 func (f *Flow) askEach(s *set, v *view) bool {
 	for i := s.next(0); i >= 0; i = s.next(i + 1) {
-		switch recognisers[i].match(v) {
+		switch recognisers[i].ask(v) {
 		case yes:
 			f.protocol = recognisers[i].protocol
 			return true

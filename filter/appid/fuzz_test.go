@@ -6,7 +6,12 @@ import "testing"
 func FuzzRecognisers(f *testing.F) {
 	for i := range examples {
 		e := &examples[i]
-		f.Add(uint16(e.port), []byte(e.payloads[0]), []byte(e.payloads[len(e.payloads)-1]))
+		f.Add(e.port, []byte(e.payloads[0]), []byte(e.payloads[len(e.payloads)-1]))
+	}
+	for i := range specified {
+		e := &specified[i]
+		f.Add(e.port, []byte(e.payloads[0]), []byte(e.payloads[len(e.payloads)-1]))
+		f.Add(e.port, []byte(e.payloads[len(e.payloads)-1]), []byte(e.wrong[0]))
 	}
 	for _, r := range recordings(f) {
 		if n := len(r.packets); n > 2 {

@@ -75,7 +75,7 @@ func zoom(v *view) verdict {
 	case v.u24(0) == 0x010002 && (v.port(8801) || len(v.p) > 36 && v.port(3478, 3479)):
 		return yes
 	case v.port(8801, 8802, 8803, 8804, 8805, 8806, 8807, 8808, 8809, 8810):
-		return perhaps(v.u8(0) >= 3 && v.u8(0) <= 5 && v.u24(1) == 0 && len(v.p) > 20 || v.u8(0) == 5 &&
+		return perhaps(v.u8(0) >= 3 && v.u8(0) <= 5 && v.u24(1) == 0 && len(v.p) > 20 && v.dense(len(v.p)/2, len(v.p)/2) || v.u8(0) == 5 &&
 			len(v.p) > 40 && (v.u8(7) == 0 || v.u8(7) == 4) && v.u8(8) <= 0x20) // to or from a server, and a kind of media
 	}
 	return no
@@ -148,11 +148,6 @@ func steam(v *view) verdict {
 		return no
 	}
 	return is(v.u32(4) == 0x214c5fa0 || v.hasAt(4, "TSource Engine Query"))
-}
-
-func raknet(v *view) verdict {
-	const magic = "\x00\xff\xff\x00\xfe\xfe\xfe\xfe\xfd\xfd\xfd\xfd\x12\x34\x56\x78"
-	return is(v.hasAt(1, magic) || v.hasAt(9, magic) || v.containsIn(64, magic))
 }
 
 func minecraft(v *view) verdict {

@@ -200,15 +200,6 @@ func sFlow(v *view) verdict {
 		len(v.p) >= 40) && v.port(6343))
 }
 
-func tftp(v *view) verdict {
-	switch v.u16(0) {
-	case 1, 2:
-		return is(len(v.p) > 8 && v.p[len(v.p)-1] == 0 && (v.containsFold("OCTET\x00") ||
-			v.containsFold("NETASCII\x00")) && v.u8(2) >= ' ')
-	}
-	return no
-}
-
 func ssdp(v *view) verdict {
 	return is(v.hasAny("M-SEARCH * HTTP/1.1", "NOTIFY * HTTP/1.1") || v.has("HTTP/1.1 200 OK\r\n") &&
 		(v.port(1900) || v.containsFold("\nST:")))

@@ -63,14 +63,6 @@ func memcached(v *view) verdict {
 	return maybe
 }
 
-// tds is a login or pre-login of SQL Server (MS-TDS, 2.2.3.1).
-func tds(v *view) verdict {
-	kind := v.u8(0)
-	return is(v.nth == 0 && (kind == 0x12 || kind == 0x10 || kind == 0x04 && v.reply && v.other.size > 0 &&
-		v.other.head[0] == 0x12) && v.u8(1) <= 1 &&
-		v.u16(2) == len(v.p) && v.u16(2) > 8 && v.u8(7) == 0 && v.u16(4) == 0 && (kind != 0x12 || v.u8(8) == 0))
-}
-
 // tns is a connect, accept or redirect of Oracle's Net. Where the data of a connect are long, they follow it.
 func tns(v *view) verdict {
 	return is(v.nth == 0 && v.u16(0) == len(v.p) && v.u16(2) == 0 && v.u8(4) >= 1 && v.u8(4) <= 11 && v.u8(5) <= 8 &&
@@ -112,29 +104,6 @@ func zooKeeper(v *view) verdict {
 	}
 	return is(v.nth == 0 && (size == 44 || size == 45) && v.u32(4) == 0 && int(v.u32(0)) == len(v.p)-4 &&
 		v.u32(password) == 16)
-}
-
-func amqp(v *view) verdict {
-	if v.has("AMQP") {
-		return is(len(v.p) == 8 || v.u8(4) <= 3)
-	}
-	return no
-}
-
-// mqtt is a CONNECT with the name of the protocol.
-func mqtt(v *view) verdict {
-	if v.u8(0) == 0x10 {
-		for at := 2; at <= 5; at++ {
-			if v.hasAt(at, "\x00\x04MQTT") || v.hasAt(at, "\x00\x06MQIsdp") {
-				return yes
-			}
-		}
-		return no
-	}
-	if v.reply && v.has("\x20\x02\x00") || v.has("\x20\x02\x01") {
-		return perhaps(len(v.p) == 4 && v.u8(3) <= 5 && v.port(1883))
-	}
-	return maybe
 }
 
 func stomp(v *view) verdict {

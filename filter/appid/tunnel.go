@@ -19,11 +19,13 @@ func wireGuard(v *view) verdict {
 	return no
 }
 
-// openVPN is a reset of a client or a server: opcode and key 0, session, and the packet number after the HMAC if there is one.
+// openVPN is a packet of the control channel (OpenVPN protocol, Wire Protocol; RFC draft openvpn-wire-protocol, 3): an opcode and
+// a key, a session, and the session of the peer where it acknowledges one.
 func openVPN(v *view) verdict { return openVPNAt(v, 0) }
 
+// openVPNTCP has a length before each packet, of which several may come at once.
 func openVPNTCP(v *view) verdict {
-	if v.u16(0) != len(v.p)-2 {
+	if n := v.u16(0); n < 14 || n > len(v.p)-2 {
 		return no
 	}
 	return openVPNAt(v, 2)
@@ -31,25 +33,37 @@ func openVPNTCP(v *view) verdict {
 
 func openVPNAt(v *view, at int) verdict {
 	op, size := v.u8(at)>>3, len(v.p)-at
-	if v.u8(at)&7 != 0 || size < 14 {
+	switch {
+	case op == 9:
+		return v.openVPNData(at)
+	case v.u8(at)&7 != 0 || size < 14:
+		return no
+	case op < 1 || op > 11 || op == 3 || op == 6:
 		return no
 	}
-	switch {
-	case !v.reply && v.nth == 0 && (op == 1 || op == 7 || op == 10):
-		return maybe
-	case v.reply && (op == 2 || op == 8) && v.other.size >= 14:
-		// The answer repeats the session of the client.
-		session := v.other.head[at+1 : at+9]
-		for i := at + 9; i+8 <= min(len(v.p), at+90); i++ {
-			if string(v.p[i:i+8]) == string(session) {
-				return yes
-			}
-		}
-		return perhaps(v.port(1194) && (v.other.head[at]>>3 == 7 || v.other.head[at]>>3 == 10)) // the answer is encrypted
-	case !v.reply && (op == 4 || op == 5 || op == 7):
+	peer := int(v.other.head[at]) >> 3
+	if v.other.size < at+14 || peer < 1 || peer > 10 || v.other.head[at]&7 != 0 {
 		return maybe
 	}
-	return no
+	// What acknowledges repeats the session of the peer.
+	session := v.other.head[at+1 : at+9]
+	for i := at + 9; i+8 <= min(len(v.p), at+100); i++ {
+		if string(v.p[i:i+8]) == string(session) && v.u64(i) != 0 {
+			return yes
+		}
+	}
+	return perhaps(v.port(1194) && op == 8 && (peer == 7 || peer == 10)) // the answer is encrypted
+}
+
+// openVPNData is data with the number of the peer (P_DATA_V2): two in a row with the same one, and numbers of packets that
+// rise.
+func (v *view) openVPNData(at int) verdict {
+	if v.nth == 0 || len(v.p) < at+24 || v.mine.size < at+24 {
+		return maybe
+	}
+	m := v.mine.head[at : at+8]
+	before := uint32(m[4])<<24 | uint32(m[5])<<16 | uint32(m[6])<<8 | uint32(m[7])
+	return perhaps(v.port(1194) && m[0] == v.p[at] && string(m[1:4]) == string(v.p[at+1:at+4]) && v.u32(at+4)-before-1 < 64)
 }
 
 // ike is the first exchange of ISAKMP or IKEv2 (RFC 7296, 3.1), with a zero marker at port 4500.

@@ -26,10 +26,10 @@ func stun(v *view) verdict {
 	if size != len(v.p)-20 || size == 0 || size%4 != 0 || kind != 1 && kind != 3 && kind != 4 && kind != 6 {
 		return no
 	}
-	at := 20
+	at := 20 // at the usual port any attribute that must be understood may come, else only those that have a document
 	for at+4 <= len(v.p) {
 		kind := v.u16(at)
-		if kind == 0 || kind > 0x30 && kind < 0x8000 || kind > 0x80ff && kind < 0xc000 {
+		if kind == 0 || kind > 0x30 && kind < 0x8000 && !v.port(3478, 3479) || kind > 0x80ff && kind < 0xc000 {
 			return no
 		}
 		at += 4 + (v.u16(at+2)+3)&^3
@@ -109,12 +109,6 @@ func h225(v *view) verdict {
 func ras(v *view) verdict {
 	return is(v.port(1718, 1719) && len(v.p) > 10 && (v.contains("\x06\x00\x08\x91\x4a\x00") ||
 		v.contains("\x00\x08\x91\x4a")))
-}
-
-func mgcp(v *view) verdict {
-	line, whole := v.line()
-	return perhaps(whole && v.hasAny("AUEP ", "AUCX ", "CRCX ", "DLCX ", "EPCF ", "MDCX ", "NTFY ", "RQNT ",
-		"RSIP ") && bytes.Contains(line, []byte(" MGCP ")))
 }
 
 func megaco(v *view) verdict {

@@ -83,7 +83,8 @@ func tls(v *view) verdict {
 		if len(v.p) >= size+5 { // a whole record, with nothing or a record behind it
 			return is(len(v.p) == size+5 || len(v.p) >= size+8 && v.u8(size+5) == 23 && v.u8(size+6) == 3)
 		}
-		return perhaps(v.nth > 0 && v.mine.head[0] == 23 && v.mine.head[1] == 3)
+		// A record in several segments: the direction's last payload began with one, or the other direction's first.
+		return perhaps(v.nth > 0 && v.mine.head[0] == 23 && v.mine.head[1] == 3 || v.answers.is("\x17\x03"))
 	}
 	return no
 }
