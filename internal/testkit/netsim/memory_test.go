@@ -161,9 +161,9 @@ func TestCrowdBeyondTheBudget(t *testing.T) {
 	slow := pmd.Impairment{Delay: 5 * time.Millisecond, Rate: 20e6, Queue: pmd.Queue{Packets: 200}}
 	large, small, tiny := tcp.Config{Budget: 3 << 20}, tcp.Config{Budget: 1 << 20}, tcp.Config{Budget: 512 << 10}
 	for name, c := range map[string]*crowd{
-		"upload":              {n: 600, bytes: 2 << 20, path: gigabit, wait: 20 * time.Millisecond, limit: 15 * time.Second},
-		"echo":                {n: 600, bytes: 2 << 20, echo: true, path: gigabit, wait: 20 * time.Millisecond, limit: 15 * time.Second, refused: 2 << 20},
-		"echo without a rate": {n: 600, bytes: 2 << 20, echo: true, path: fast, wait: 20 * time.Millisecond, limit: 3 * time.Second},
+		"upload":              {n: 600, bytes: 512 << 10, path: gigabit, wait: 20 * time.Millisecond, limit: 4 * time.Second},
+		"echo":                {n: 600, bytes: 512 << 10, echo: true, path: gigabit, wait: 20 * time.Millisecond, limit: 4 * time.Second, refused: 512 << 10},
+		"echo without a rate": {n: 600, bytes: 512 << 10, echo: true, path: fast, wait: 20 * time.Millisecond, limit: time.Second},
 		"3 MiB":               {n: 400, bytes: 100 << 10, echo: true, path: fast, wait: time.Millisecond, limit: 2 * time.Second, client: large, server: large},
 		"1 MiB":               {n: 400, bytes: 100 << 10, echo: true, path: fast, wait: time.Millisecond, limit: 20 * time.Second, client: small, server: small, refused: -1},
 		"1 MiB, server alone": {n: 400, bytes: 100 << 10, echo: true, path: fast, wait: time.Millisecond, limit: 20 * time.Second, server: small, refused: -1},
