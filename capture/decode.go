@@ -17,6 +17,7 @@ type Decoded struct {
 	Proto    uint8      // of what follows IP and its extension headers
 
 	Fragment, LaterFragment bool
+	Refused                 bool // an IPv4 header, for options that do not fit it: nothing of it was decoded
 
 	L4               int // offset of a TCP, UDP, SCTP, ICMP or ICMPv6 header; 0 where none was found
 	Payload          int // offset behind it; 0 for ICMPv6, which the decoder cuts elsewhere
@@ -90,6 +91,10 @@ func (d *Decoded) take(l gopacket.Layer, at int) bool {
 
 func (d *Decoded) ipv4(l *layers.IPv4, at int) bool {
 	if d.L3 != 0 { // inside of a tunnel
+		return false
+	}
+	if l.SrcIP == nil { // the decoder reads options before addresses
+		d.Refused = true
 		return false
 	}
 	d.L3, d.Proto, d.network = at, uint8(l.Protocol), l

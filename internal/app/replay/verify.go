@@ -275,12 +275,12 @@ func descFields(d *packet.Desc) []field {
 
 // common lists the fields that the engine and gopacket have both parsed. Packets that the engine
 // calls malformed are left out: gopacket overlooks contradictions that the engine must not. So are
-// headers that only one of the two looks into.
+// headers that only one of the two looks into, and those with options that gopacket refuses.
 func common(p []byte, d *packet.Desc, g *capture.Decoded) (ours, theirs []field) {
 	add := func(name string, a, b any) {
 		ours, theirs = append(ours, field{name, a}), append(theirs, field{name, b})
 	}
-	if d.Flags&(packet.FlagMalformed|packet.FlagTruncated) == 0 {
+	if d.Flags&(packet.FlagMalformed|packet.FlagTruncated) == 0 && !(g.Refused && d.Flags.Has(packet.FlagOptions)) {
 		add("ip", d.Flags&(packet.FlagIPv4|packet.FlagIPv6) != 0, g.L3 != 0)
 	}
 	if d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 || d.Flags.Has(packet.FlagMalformed) || g.L3 == 0 {
