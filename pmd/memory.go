@@ -187,7 +187,7 @@ func (m *Memory) reject(b *packet.Batch) int {
 		return 0
 	}
 	m.count.Tx(b.D[:n])
-	m.count.TxInvalid.Add(1)
+	m.count.Refuse(b.D[:n])
 	for i := range b.D[:n] {
 		m.pool.Put(b.D[i].Off)
 	}

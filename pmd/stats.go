@@ -13,6 +13,7 @@ type Stats struct {
 	RxMissed           uint64 // lost before Rx, as the device counts them: ring full or no free frame (DPDK: imissed)
 	RxInvalid          uint64 // rejected by the device or the driver as unusable
 	TxInvalid          uint64 // taken by Tx and rejected by the device: never sent
+	TxInvalidBytes     uint64 // of those that the driver rejects; they count in TxBytes too
 	Wakeups            uint64 // system calls made to move packets
 }
 
@@ -25,6 +26,7 @@ func (s *Stats) Add(o Stats) {
 	s.RxMissed += o.RxMissed
 	s.RxInvalid += o.RxInvalid
 	s.TxInvalid += o.TxInvalid
+	s.TxInvalidBytes += o.TxInvalidBytes
 	s.Wakeups += o.Wakeups
 }
 
@@ -33,6 +35,7 @@ func (s *Stats) Add(o Stats) {
 type Counters struct {
 	RxPackets, RxBytes, TxPackets, TxBytes atomic.Uint64
 	RxMissed, RxInvalid, TxInvalid         atomic.Uint64
+	TxInvalidBytes                         atomic.Uint64
 	Wakeups                                atomic.Uint64
 }
 
@@ -50,12 +53,19 @@ func (c *Counters) Tx(d []packet.Desc) {
 	c.TxBytes.Add(bytes)
 }
 
+// Refuse counts the packet of d, which the device does not take; Tx counts it as well.
+func (c *Counters) Refuse(d []packet.Desc) {
+	_, bytes := packet.Count(d)
+	c.TxInvalid.Add(1)
+	c.TxInvalidBytes.Add(bytes)
+}
+
 // Stats returns what was counted so far. A call that runs beside Rx or Tx may see only some of the counters of a batch.
 func (c *Counters) Stats() Stats {
 	return Stats{
 		RxPackets: c.RxPackets.Load(), RxBytes: c.RxBytes.Load(),
 		TxPackets: c.TxPackets.Load(), TxBytes: c.TxBytes.Load(),
 		RxMissed: c.RxMissed.Load(), RxInvalid: c.RxInvalid.Load(),
-		TxInvalid: c.TxInvalid.Load(), Wakeups: c.Wakeups.Load(),
+		TxInvalid: c.TxInvalid.Load(), TxInvalidBytes: c.TxInvalidBytes.Load(), Wakeups: c.Wakeups.Load(),
 	}
 }

@@ -107,7 +107,7 @@ those that then are longer than a second.
 field, and with an independent decoder on all fields that both parse.
 
 A file that cannot be read is reported, the others are replayed, and the exit code
-is 1. Ctrl-C stops and prints the summary.
+is 1. It is 1 as well where the device of --to refused packets. Ctrl-C stops and prints the summary.
 
 --json prints one object:
   schema         1
@@ -115,7 +115,7 @@ is 1. Ctrl-C stops and prints the summary.
                  redone_packets, fault, calibrations (list: ops, bytes, break_even,
                  break_even_alone, cpu, gpu, text)
   output         null, or device, driver, negotiated, packets, bytes, tx_invalid,
-                 seconds, packets_per_second, bits_per_second
+                 mtu, longest, seconds, packets_per_second, bits_per_second
   files          list: path, mode, records (read, cut, unsupported, not_ip, empty,
                  filtered, too_long), error, and the fields of total
   total          packets, bytes, ipv4, ipv6, protocols, sizes, flows, vlan,
@@ -383,10 +383,27 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 			c.complain(remedied(e))
 		}
 	}
+	if e := unsent(rep.Output); e != nil {
+		failed = true
+		c.complain(e)
+	}
 	if err == nil && failed {
 		return errShown
 	}
 	return err
+}
+
+// unsent returns how many packets the output device refused, with the likely reason; nil where it sent all.
+func unsent(o *replay.Output) error {
+	if o == nil || o.TxInvalid == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s refused %s of %s packets, which were not sent", o.Device, group(o.TxInvalid), group(o.Packets+o.TxInvalid))
+	if o.MTU > 0 && o.Longest > o.MTU {
+		return fmt.Errorf("%w\n  the longest has %d bytes behind its Ethernet header, the MTU is %d: `ip link set %s mtu %d`, if the link can",
+			err, o.Longest, o.MTU, o.Device, o.Longest)
+	}
+	return fmt.Errorf("%w\n  the kernel's reasons are counted by `ip -s -s link show %s`", err, o.Device)
 }
 
 // allUnreadable reports whether no file could be replayed as a whole.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,43 @@ func numbers(t *testing.T, fd int) (got []uint16) {
 		if n >= 16 {
 			got = append(got, binary.BigEndian.Uint16(buf[14:]))
 		}
+	}
+}
+
+func TestReplayReportsWhatADeviceRefuses(t *testing.T) {
+	t.Parallel()
+	short, long := make([]byte, 60), make([]byte, 14+3000)
+	for _, b := range [][]byte{short, long} {
+		b[0], b[6], b[12], b[13] = 2, 2, 0x88, 0xb5
+	}
+	for _, driver := range []string{"afpacket", "afxdp"} {
+		t.Run(driver, func(t *testing.T) {
+			w := newWires(t, "refuse-"+driver)
+			for _, c := range []struct {
+				file            string
+				sent, sentBytes uint64
+			}{
+				{record(t, "long.pcap", long, long), 0, 0},
+				{record(t, "both.pcap", short, long, short), 2, 120},
+			} {
+				cmd := program("replay", "--json", "--to", "a", "--driver", driver, c.file)
+				var out, errs buffer
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				if err := w.middle.Start(cmd); err != nil {
+					t.Fatal(err)
+				}
+				_ = cmd.Wait()
+				var rep replay.Report
+				decode(t, out.String(), &rep)
+				o := rep.Output
+				if o.Packets != c.sent || o.Bytes != c.sentBytes || o.TxInvalid != rep.Total.Packets-c.sent || (o.BitRate > 0) != (c.sent > 0) {
+					t.Errorf("%+v", o)
+				}
+				if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(errs.String(), "mtu 3000") {
+					t.Errorf("exit code %d: %s", code, &errs)
+				}
+			}
+		})
 	}
 }
 

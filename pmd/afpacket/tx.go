@@ -64,7 +64,7 @@ func (q *Queue) release(arena *packet.Arena, d []packet.Desc) {
 
 // reject takes a packet that cannot be sent: it is counted, and its frames go to the pool like those of a sent one.
 func (q *Queue) reject(arena *packet.Arena, d []packet.Desc) int {
-	q.count.TxInvalid.Add(1)
+	q.count.Refuse(d)
 	q.release(arena, d)
 	return len(d)
 }

@@ -117,7 +117,9 @@ func (q *Queue) sentLarge(ds []packet.Desc) {
 // rejectLarge takes the first packet of ds, which cannot be sent, and returns the number of its descriptors.
 func (q *Queue) rejectLarge(ds []packet.Desc) int {
 	n := packet.Chain(ds)
+	_, size := packet.Count(ds[:n])
 	q.stat.txInvalid.Add(1)
+	q.stat.txInvalidBytes.Add(size)
 	q.sentLarge(ds[:n])
 	return n
 }

@@ -60,6 +60,7 @@ var (
 type counters struct {
 	rxPackets, rxBytes, rxInvalid atomic.Uint64
 	txPackets, txBytes, txInvalid atomic.Uint64
+	txInvalidBytes                atomic.Uint64
 	wakeups, starved              atomic.Uint64
 }
 
@@ -93,6 +94,8 @@ func (q *Queue) Info() pmd.Info {
 		RxInvalid: s.rxInvalid.Load() + k.Rx_invalid_descs,
 		TxInvalid: s.txInvalid.Load() + k.Tx_invalid_descs,
 		Wakeups:   s.wakeups.Load(),
+
+		TxInvalidBytes: s.txInvalidBytes.Load(),
 	}
 	return info
 }

@@ -156,6 +156,7 @@ func (q *Queue) reject(ds []packet.Desc) {
 	q.stat.txPackets.Add(1)
 	q.stat.txBytes.Add(size)
 	q.stat.txInvalid.Add(1)
+	q.stat.txInvalidBytes.Add(size)
 	for i := range ds {
 		if off := ds[i].Off; q.txHeld.add(uint64(off)) {
 			q.txHeld.remove(uint64(off))

@@ -367,7 +367,7 @@ func (p *Driver) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
 	p.sent = capture.Record{Data: data, Time: int64(now) + p.cfg.Epoch, Len: int(size)}
 	err := p.out.Write(&p.sent)
 	if errors.Is(err, capture.ErrRange) {
-		p.count.TxInvalid.Add(1)
+		p.count.Refuse(d)
 		return nil
 	}
 	return err

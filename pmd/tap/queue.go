@@ -195,7 +195,7 @@ func (q *Queue) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 		case 0:
 		// Shorter than a header, or beyond 64 KiB: no later try can succeed, so the packet is taken and counted.
 		case unix.EINVAL, unix.EMSGSIZE:
-			q.count.TxInvalid.Add(1)
+			q.count.Refuse(b.D[taken:][:n])
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // for want of memory now: the caller keeps the rest

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/packet"
@@ -25,6 +26,7 @@ type handler struct {
 	record  *saver // of what rules ask for
 	sum     *Sum
 	forward bool
+	longest int                     // of the packets forwarded, bytes without the Ethernet header
 	dropped [packet.Verdicts]uint64 // packets, where nothing is forwarded
 }
 
@@ -47,6 +49,7 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 		h.record.packet(b, first, b.D[first:i], h.record != nil && h.filter.Captures(d))
 		if h.forward && !d.Verdict.Dropped() {
 			d.Verdict, d.Port = packet.Forward, outPort
+			h.longest = max(h.longest, int(size)-len(capture.EthernetHeader{}))
 		} else if h.forward {
 			h.src.inside -= i - first
 		}

@@ -247,7 +247,7 @@ func (r *runner) openOut() {
 	}
 	r.out = &sink{Driver: r.cfg.Out}
 	info := r.out.Info()
-	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Negotiated: info.Negotiated}
+	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Negotiated: info.Negotiated, MTU: info.MTU}
 }
 
 // closeOut waits for the output device and reads its counters. The device stays open.
@@ -257,7 +257,8 @@ func (r *runner) closeOut() error {
 	}
 	err := r.out.flush(stack.Now(), packet.NewBatch(r.cfg.Pool.Arena().View(), 0))
 	s := r.out.Info().Stats
-	r.rep.Output.Packets, r.rep.Output.Bytes, r.rep.Output.TxInvalid = s.TxPackets-s.TxInvalid, s.TxBytes, s.TxInvalid
+	o := r.rep.Output
+	o.Packets, o.Bytes, o.TxInvalid = s.TxPackets-s.TxInvalid, s.TxBytes-s.TxInvalidBytes, s.TxInvalid
 	return err
 }
 
@@ -318,6 +319,9 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 	f.seconds, f.engine = time.Since(start), r.engine.spent-spent
 	stop()
 	f.take(h, loop.Stats(), src.Records())
+	if r.out != nil {
+		r.rep.Output.Longest = max(r.rep.Output.Longest, h.longest)
+	}
 	f.Flows = r.flows.inFile
 	return errors.Join(err, src.damage, loop.Close())
 }

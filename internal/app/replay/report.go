@@ -35,9 +35,11 @@ type Output struct {
 	Device     string `json:"device"`
 	Driver     string `json:"driver"`
 	Negotiated string `json:"negotiated"`
-	Packets    uint64 `json:"packets"` // accepted by the device
-	Bytes      uint64 `json:"bytes"`
+	Packets    uint64 `json:"packets"`    // accepted by the device
+	Bytes      uint64 `json:"bytes"`      // of those
 	TxInvalid  uint64 `json:"tx_invalid"` // accepted by the driver, rejected by the device
+	MTU        int    `json:"mtu"`        // of the device; 0 where it is unknown
+	Longest    int    `json:"longest"`    // bytes of the longest packet for the device, without its Ethernet header
 
 	Seconds    float64 `json:"seconds"` // of all files, waits of the rate included
 	PacketRate float64 `json:"packets_per_second"`

@@ -115,7 +115,7 @@ func rejectsChains(t testing.TB, s *Subject) {
 	b.add(out, 200)
 	b.sendAll(out)
 	b.waitFarTotal(2)
-	if st := b.Queue.Info().Stats; st.TxInvalid != 1 || st.TxPackets != b.tx.TxPackets {
+	if st := b.Queue.Info().Stats; st.TxInvalid != 1 || st.TxInvalidBytes != 1400 || st.TxPackets != b.tx.TxPackets {
 		t.Errorf("%+v, want 1 invalid of %d packets", st, b.tx.TxPackets)
 	}
 	b.audit()
