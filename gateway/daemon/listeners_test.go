@@ -44,11 +44,17 @@ type site struct {
 // newSite starts a gateway. In the configuration LISTEN is an address that is free, and SOCKET the control socket's path.
 func newSite(t *testing.T, src string) *site {
 	t.Helper()
+	return newLoggedSite(t, src, slog.New(slog.DiscardHandler))
+}
+
+// newLoggedSite is newSite with a log.
+func newLoggedSite(t *testing.T, src string, log *slog.Logger) *site {
+	t.Helper()
 	dir := t.TempDir()
 	s := &site{t: t, file: filepath.Join(dir, "gw.yaml"), addr: free(t), ended: make(chan error, 1)}
 	s.write(src)
 	var err error
-	if s.d, err = Open(s.file, Options{Admin: true, Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if s.d, err = Open(s.file, Options{Admin: true, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	s.admin = admin.NewClient(filepath.Join(dir, "gw.sock"))

@@ -38,6 +38,7 @@ type Options struct {
 type Set struct {
 	opt    Options
 	loops  []*loop
+	files  *transport.Descriptors // of kernel sockets, nil where a stack has them
 	checks *health.Checker
 	wake   chan struct{}             // the checker has something
 	log    atomic.Pointer[accessLog] // nil: none
@@ -82,11 +83,12 @@ func StackLoop(h *host.Host) Loop {
 }
 
 // epollLoop returns a loop over the kernel's sockets.
-func epollLoop() (Loop, error) {
+func epollLoop(files *transport.Descriptors) (Loop, error) {
 	l, err := transport.NewEpollLoop()
 	if err != nil {
 		return Loop{}, err
 	}
+	l.Descriptors = files
 	return Loop{Loop: l, run: l.Run, close: l.Close, hold: func(f func()) { f() }}, nil
 }
 
@@ -154,8 +156,14 @@ func (s *Set) openLoops(cfg *config.Config) error {
 	if n == config.LoopsAuto {
 		n = runtime.GOMAXPROCS(0)
 	}
+	if loops == nil {
+		var err error
+		if s.files, err = transport.NewDescriptors(); err != nil {
+			return err
+		}
+	}
 	for i := 0; loops == nil && i < n; i++ {
-		l, err := epollLoop()
+		l, err := epollLoop(s.files)
 		if err != nil {
 			return err
 		}
@@ -189,6 +197,7 @@ func (s *Set) Run() error {
 	var beside sync.WaitGroup
 	beside.Go(s.watchHealth)
 	beside.Go(s.renew)
+	beside.Go(s.watchDescriptors)
 	all.Wait()
 	s.stop()
 	beside.Wait()
@@ -224,6 +233,33 @@ func (s *Set) watchHealth() {
 			s.mu.Lock()
 			s.probes.Enter(stack.Now(), s.checks.Take())
 			s.mu.Unlock()
+		}
+	}
+}
+
+// shortageEvery is the interval at which a shortage of descriptors that goes on is logged.
+const shortageEvery = 30 * time.Second
+
+// watchDescriptors logs that file descriptors run short.
+func (s *Set) watchDescriptors() {
+	if s.files == nil {
+		return
+	}
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.files.Short():
+		}
+		u := s.files.Use()
+		s.opt.Log.Error("listeners",
+			"result", "file descriptors run short: new connections wait until others end",
+			"limit", u.Limit, "connections", u.Open, "connections_most", u.Usable, "clients", u.Clients, "clients_most", u.Most,
+			"remedy", "raise the limit of open files (LimitNOFILE= of systemd, ulimit -n), or lower limits.connections and timeouts.idle")
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(shortageEvery):
 		}
 	}
 }

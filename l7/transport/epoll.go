@@ -41,6 +41,8 @@ type EpollLoop struct {
 	yielded clock.Time // when other goroutines could last run
 	spin    spin
 
+	Descriptors *Descriptors // shared with other loops, nil for no bounds; set before Run
+
 	conns     slots[epollConn] // by epoll_data
 	gen       uint32           // of the connection opened last, never 0
 	again     []*epollConn     // to call once more, see epollConn.Read

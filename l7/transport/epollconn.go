@@ -29,6 +29,7 @@ const (
 	failed               // Failed was reported, of a stackConn
 	queued               // in EpollLoop.again
 	outputEnd            // CloseWrite was called
+	ofClient             // it was accepted
 )
 
 // connEvents are the events that a connection is registered for, once.
@@ -46,16 +47,24 @@ func (l *EpollLoop) add(fd int, flags connFlags) (*epollConn, unix.Errno) {
 		return nil, errno
 	}
 	l.stats.open.Add(1)
+	l.Descriptors.count(flags&ofClient != 0, 1)
 	return c, 0
 }
 
-// Dial implements Loop. What the kernel refuses at once is returned: no route, no local port, no fd.
+// Dial implements Loop. What the kernel refuses at once is returned: no route, no local port, no fd. Beyond the bounds of Descriptors
+// it is EMFILE too.
 func (l *EpollLoop) Dial(remote netip.AddrPort, h Handler) (Conn, error) {
 	if l.fd < 0 {
 		return nil, ErrClosed
 	}
 	remote = unmap(remote)
-	fd, errno := newSocket(remote.Addr())
+	fd, errno := -1, unix.EMFILE
+	if l.Descriptors.mayDial() {
+		fd, errno = newSocket(remote.Addr())
+	}
+	if errno == unix.EMFILE || errno == unix.ENFILE {
+		l.Descriptors.ranShort()
+	}
 	if errno == 0 {
 		errno = l.connect(fd, remote)
 	}
@@ -234,6 +243,7 @@ func (c *epollConn) Close() {
 	}
 	c.loop.conns.remove(c.slot)
 	c.loop.stats.open.Add(-1)
+	c.loop.Descriptors.count(c.flags&ofClient != 0, -1)
 	closeFD(int(c.fd)) // this takes it out of the epoll instance, too: there is no other fd of the socket
 	c.fd, c.handler, c.relaying = -1, nil, nil
 }

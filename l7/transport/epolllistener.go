@@ -23,7 +23,7 @@ type EpollStats struct {
 	Open     int64  // connections that are open, dials included
 	Accepted uint64 // connections
 	Dropped  uint64 // connections that ended before they could be accepted, or found no memory
-	Paused   uint64 // how often accepting paused, for 100 ms, since there was no fd or no memory
+	Paused   uint64 // how often accepting paused, for 100 ms, since there was no memory, no fd, or none for clients
 }
 
 type epollStats struct {
@@ -105,6 +105,11 @@ func (li *epollListener) accept() {
 // acceptOne reports whether there may be another connection.
 func (li *epollListener) acceptOne() bool {
 	l := li.loop
+	if !l.Descriptors.mayAccept() {
+		li.pause()
+		l.Descriptors.ranShort()
+		return false
+	}
 	l.addrLen = uint32(unsafe.Sizeof(l.addr))
 	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(li.fd), uintptr(unsafe.Pointer(&l.addr)),
 		uintptr(unsafe.Pointer(&l.addrLen)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
@@ -114,7 +119,11 @@ func (li *epollListener) acceptOne() bool {
 		return true
 	case unix.EAGAIN:
 		return false
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+	case unix.EMFILE, unix.ENFILE:
+		l.Descriptors.ranShort()
+		li.pause()
+		return false
+	case unix.ENOBUFS, unix.ENOMEM:
 		li.pause()
 		return false
 	}
@@ -125,7 +134,7 @@ func (li *epollListener) acceptOne() bool {
 // open makes a connection of an accepted socket.
 func (li *epollListener) open(fd int) {
 	remote := decodeAddr(&li.loop.addr)
-	c, errno := li.loop.add(fd, 0)
+	c, errno := li.loop.add(fd, ofClient)
 	if errno != 0 {
 		li.loop.stats.dropped.Add(1)
 		closeFD(fd)
