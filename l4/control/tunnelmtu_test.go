@@ -26,6 +26,7 @@ type output struct {
 	end        []func()
 	ticks      int
 	kept       int // frames of held
+	dev        uint8
 }
 
 func (o *output) Reserve(_ uint8, n int) (list []uint32) {
@@ -41,7 +42,7 @@ func (o *output) Reserve(_ uint8, n int) (list []uint32) {
 
 func (o *output) Originate(dev uint8, list []packet.Desc) {
 	for i := range list {
-		if dev != 1 || list[i].Flags.Has(packet.FlagMore) {
+		if dev != o.dev || list[i].Flags.Has(packet.FlagMore) {
 			o.w.t.Errorf("descriptor %+v to device %d", list[i], dev)
 		}
 		o.originated = append(o.originated, bytes.Clone(o.w.arena.Bytes(&list[i])))
@@ -76,7 +77,7 @@ func (o *output) AtEnd(f func())                { o.end = append(o.end, f) }
 
 // withOutput gives the world's handler an output.
 func (w *world) withOutput() *output {
-	o := &output{w: w, room: 64}
+	o := &output{w: w, room: 64, dev: 1}
 	w.h.SetOutput(o)
 	return o
 }
@@ -235,14 +236,23 @@ func TestAnErrorLowersTheMTUOfATunnel(t *testing.T) {
 		if got := toldBy(t, w.expect(1, pathError(t, first, 1300), 0)); got.mtu != uint32(want) {
 			t.Errorf("told %v of the error", got)
 		}
-		if got := toldBy(t, w.expect(0, large(src, dst, flagsTo(dst), 1500-overhead), 0)); got.mtu != uint32(want) {
+		if got := toldBy(t, w.expect(0, dontFragment(large(src, dst, flagsTo(dst), 1500-overhead)), 0)); got.mtu != uint32(want) {
 			t.Errorf("told %v", got)
 		}
-		w.expect(0, large(src, dst, flagsTo(dst), want+1), 0)
+		w.expect(0, dontFragment(large(src, dst, flagsTo(dst), want+1)), 0)
 		if len(o.originated) != 0 {
 			t.Error("fragments of a packet that is answered")
 		}
-		in := large(src, dst, flagsTo(dst), want)
+		if !six { // without Don't Fragment
+			in := large(src, dst, flagsTo(dst), want+1)
+			out := w.expect(0, in, 1)
+			_, _, inner := unwrap(t, mode, reassemble(t, append(o.originated, out), 1300))
+			if right := lessOne(in); !bytes.Equal(inner[14:], right[14:]) {
+				t.Errorf("another inner packet of %d bytes", len(inner)-14)
+			}
+			o.originated = nil
+		}
+		in := dontFragment(large(src, dst, flagsTo(dst), want))
 		out := w.expect(0, in, 1)
 		list := append(o.originated, out)
 		if fits := want+overhead <= 1300; fits != (len(list) == 1) {
@@ -260,9 +270,9 @@ func TestAnErrorLowersTheMTUOfATunnel(t *testing.T) {
 		}
 		w.expect(1, pathError(t, first, 1250), 0)
 		w.now = w.now.Add(9 * time.Minute)
-		w.expect(0, large(src, dst, flagsTo(dst), 1500-overhead), 0)
+		w.expect(0, dontFragment(large(src, dst, flagsTo(dst), 1500-overhead)), 0)
 		w.now = w.now.Add(2 * time.Minute) // RFC 8201 4: the path may be wider again
-		w.expect(0, large(src, dst, flagsTo(dst), 1500-overhead), 1)
+		w.expect(0, dontFragment(large(src, dst, flagsTo(dst), 1500-overhead)), 1)
 	})
 }
 

@@ -220,8 +220,14 @@ func (h tunneler) forwardDirect(c *Conn, v *view, to *Endpoint) packet.Verdict {
 		return verdict
 	}
 	v.d.Port = to.Hop.Dev
-	if mtu := h.tunnelMTU(to); size > mtu && w.overhead(to.addr.is4()) > 0 {
-		return h.fragmentOuter(v, to, size, mtu)
+	if w.overhead(to.addr.is4()) == 0 { // the packet is the sender's own, and so is its identification
+		return h.fragmenter().leave(v, &to.Hop, false)
+	}
+	if mtu := h.tunnelMTU(to); size > mtu {
+		is4 := to.addr.is4()
+		return h.fragmenter().fragment(v, &to.Hop, &fragmentation{
+			size: size, mtu: mtu, header: ipLen(is4), is4: is4, id: h.fragments.nextID(h.loop, h.loops), flags: packet.FlagTunnel,
+		})
 	}
 	return packet.Forward
 }

@@ -110,7 +110,7 @@ func (h tracker) forward(n int, v *view) packet.Verdict {
 
 // chainBytes returns the bytes of the packet that is decided on: a large one (GSO, GRO) has up to 33 frames, or external payload.
 func (h tracker) chainBytes(v *view) uint32 {
-	n := uint32(v.d.Len)
+	n := uint32(v.d.Len) + v.cut
 	if v.d.Flags.Has(packet.FlagOffload) {
 		n += uint32(h.arena.Placed(v.d))
 	}
@@ -133,10 +133,7 @@ func (h tracker) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.V
 		r.src = h.snap.snats[c.snat]
 	}
 	v.apply(&r)
-	if !h.translator().setLink(v.d, &to.Hop) {
-		return packet.DropNoFrame
-	}
-	return packet.Forward
+	return h.translator().leave(v, &to.Hop)
 }
 
 // updateFromClient updates connection n by a packet of its client, before the packet is rewritten. The link
@@ -232,14 +229,17 @@ func (h tracker) endIfReset(n int, v *view) {
 }
 
 // checkHop returns Forward if a packet can leave by hop, and the reason if not. It is called before anything is
-// changed: a packet that is too big is quoted in an ICMP error as it came.
+// changed: a packet that is too big is quoted in an ICMP error as it came. With Forward, v.mtu is set if the packet has to
+// leave in fragments (fragmenter.leave).
 func (h tracker) checkHop(v *view, hop *Hop) packet.Verdict {
 	if verdict := hop.usable(); verdict != packet.Forward {
 		return verdict
 	}
 	if mtu := h.snap.Devices[hop.Dev].MTU; mtu != 0 && h.translator().needs(v) > mtu {
 		v.mtu = mtu
-		return packet.DropTooBig
+		if !h.fragmenter().fragmentable(v) {
+			return packet.DropTooBig
+		}
 	}
 	return packet.Forward
 }
@@ -345,8 +345,8 @@ func (h tracker) toClient(n int, v *view) packet.Verdict {
 	if verdict, passes := h.inspectPacket(n, v, sideBackend, tracked); !passes {
 		return verdict
 	}
-	if !h.translator().setLink(v.d, &hop) {
-		return h.drop(service, packet.DropNoFrame)
+	if verdict := h.translator().leave(v, &hop); verdict != packet.Forward {
+		return h.drop(service, verdict)
 	}
 	t := h.tally(c.backend)
 	t[FromPackets]++

@@ -70,7 +70,7 @@ type Handler struct {
 	chain        []packet.Desc       // of the batch, from the packet that is decided on: it may have several
 	lastID       uint16              // of outer IPv4 headers
 	paths        map[addr]tunnelPath // to backends, where tunnels take less than the device
-	pieces       []packet.Desc       // scratch of fragmentOuter
+	pieces       []packet.Desc       // scratch of fragmenter.fragment
 	tail         []byte              // the same
 	answerCounts *metrics.Block      // answers, by kind
 

@@ -144,7 +144,7 @@ func (h responder) errorToBackend(v *view, q *quote, front uint32) packet.Verdic
 		from = r.dst
 	}
 	v.applyError(q, &r, from, to.addr)
-	return h.countDrop(c, h.setLinkOrDrop(v, &to.Hop))
+	return h.countDrop(c, h.translator().leave(v, &to.Hop))
 }
 
 // errorByHash passes on an error about a packet of a backend that answers clients itself, when the
@@ -199,7 +199,7 @@ func (h responder) errorToClient(v *view, q *quote) packet.Verdict {
 	front, port := h.snap.vip(c.vip)
 	r := rewrite{src: c.client, dst: front.addr, sport: c.clientPort, dport: port, l3: ^c.l3Delta, l4: ^c.l4Delta}
 	v.applyError(q, &r, front.addr, c.client)
-	return h.countDrop(c, h.setLinkOrDrop(v, &hop))
+	return h.countDrop(c, h.translator().leave(v, &hop))
 }
 
 // countDrop counts the verdict on a packet of a connection's service if it is a drop.
@@ -208,14 +208,6 @@ func (h responder) countDrop(c *Conn, v packet.Verdict) packet.Verdict {
 		h.tracker().drop(h.snap.Backends[c.backend].Service, v)
 	}
 	return v
-}
-
-// setLinkOrDrop gives a rewritten packet the link header of hop.
-func (h responder) setLinkOrDrop(v *view, hop *Hop) packet.Verdict {
-	if !h.translator().setLink(v.d, hop) {
-		return packet.DropNoFrame
-	}
-	return packet.Forward
 }
 
 // unreachableCode reports whether a message says that a packet did not reach its destination: not that

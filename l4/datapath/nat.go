@@ -17,10 +17,11 @@ type view struct {
 	flags        wire.TCPFlags // 0 for UDP, and where the header is in another fragment
 	is4          bool
 	part         part
-	mtu          int    // of a packet that is too big: what would fit
+	mtu          int    // of a packet that is too big: what would fit. 0: it fits
 	localAddr    addr   // the gateway address that its sender knows, when it is not dst
 	idAt         uint16 // of a fragment: offset of the identification,
 	id           uint32 // and what takes its place where addresses change
+	cut          uint32 // bytes of the fragments that the packet was cut into, without the last, which is d
 }
 
 // read reads addresses, ports and TCP flags at the offsets that the engine wrote, into a view that is zero. The
@@ -202,6 +203,14 @@ func (h translator) setLink(d *packet.Desc, hop *Hop) bool {
 	copy(p[0:6], hop.MAC[:])
 	copy(p[6:12], h.snap.Devices[hop.Dev].MAC[:])
 	return true
+}
+
+// leave gives a rewritten packet the link header of hop. One that checkHop found larger than its MTU leaves in fragments.
+func (h translator) leave(v *view, hop *Hop) packet.Verdict {
+	if !h.setLink(v.d, hop) {
+		return packet.DropNoFrame
+	}
+	return h.fragmenter().leave(v, hop, true)
 }
 
 // retag replaces, pushes or pops the tag of a frame; id 0 is none. A tag that is replaced keeps its

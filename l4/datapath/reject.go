@@ -27,10 +27,7 @@ func (h responder) dropOrReport(v *view, service uint32, why packet.Verdict) pac
 	return h.tracker().drop(service, why)
 }
 
-// tooBig answers a packet that is larger than the way out takes (RFC 1191 4, RFC 4443 3.2). We fragment
-// nothing, so an IPv4 packet without Don't Fragment gets the same error. RFC 1812 4.2.2.7 has routers
-// fragment it instead, but the backend would have to reassemble every large packet of a tunnel, and the
-// sender would never learn a better size.
+// tooBig answers a packet that is larger than the way out takes and may not leave in fragments (RFC 1191 4, RFC 4443 3.2).
 func (h responder) tooBig(v *view) bool {
 	from := v.localAddr
 	if from == (addr{}) {

@@ -19,6 +19,9 @@ type (
 	// translator rewrites addresses and ports, and allocates source ports (nat.go, mss.go, ports.go).
 	translator struct{ *Handler }
 
+	// fragmenter sends packets in fragments that are larger than their way out (fragmenter.go).
+	fragmenter struct{ *Handler }
+
 	// tunneler encapsulates packets, and follows the paths to backends (encap.go, tunnel.go, tunnelerror.go).
 	tunneler struct{ *Handler }
 
@@ -47,6 +50,7 @@ func (h *Handler) tracker() tracker           { return tracker{h} }
 func (h *Handler) selector() selector         { return selector{h} }
 func (h *Handler) limiter() limiter           { return limiter{h} }
 func (h *Handler) translator() translator     { return translator{h} }
+func (h *Handler) fragmenter() fragmenter     { return fragmenter{h} }
 func (h *Handler) tunneler() tunneler         { return tunneler{h} }
 func (h *Handler) defragmenter() defragmenter { return defragmenter{h} }
 func (h *Handler) evictor() evictor           { return evictor{h} }

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"maps"
 	"net/netip"
 	"time"
@@ -117,7 +116,8 @@ func (t *Tunnel) holds(a addr) bool {
 // 6.7). What is larger is decided as RFC 2473 7 and RFC 4213 3.2 say:
 //
 //	inner packet                     too_big: answer          too_big: fragment
-//	IPv4                             fragmentation needed     outer packet in fragments
+//	IPv4 with Don't Fragment         fragmentation needed     outer packet in fragments
+//	IPv4 without                     outer packet in fragments, which RFC 2003 5.1 allows: Don't Fragment is copied
 //	IPv6, more than 1280 bytes       packet too big           outer packet in fragments
 //	IPv6, up to 1280 bytes           outer packet in fragments, because its sender may not be asked for less
 //
@@ -203,99 +203,7 @@ func (h tunneler) mayFragment(v *view, size, overhead int) bool {
 	if h.out == nil || size+overhead > longestPacket || v.d.Flags.Has(packet.FlagOffload) {
 		return false
 	}
-	return h.snap.Tunnel.fragment || !v.is4 && size <= ip.MinMTU6
-}
-
-// fragmentOuter cuts an encapsulated packet of size bytes, from its outer header on, into fragments of at most mtu
-// bytes. The last fragment leaves in the packet's own frame and the others, which the loop originates, leave before it:
-// so they arrive in order. A packet of several frames is left with the first.
-func (h tunneler) fragmentOuter(v *view, to *Endpoint, size, mtu int) packet.Verdict {
-	link, header := linkLen(&to.Hop), ipLen(to.addr.is4())
-	head := link + header // what each fragment repeats
-	grow := 0
-	if !to.addr.is4() {
-		grow = wire.FragmentHeaderLen
-	}
-	frame := 1 << h.arena.Shift
-	each := (min(mtu, frame-link) - header - grow) &^ 7
-	left := size - header
-	n := (left + each - 1) / each
-	frames := h.out.Reserve(to.Hop.Dev, n-1)
-	if frames == nil {
-		return packet.DropNoFrame
-	}
-	f := outerFragment{
-		template: h.arena.Bytes(v.d)[:head:head], link: link, is4: to.addr.is4(), id: h.fragments.nextID(h.loop, h.loops),
-	}
-	list := h.pieces[:0]
-	for i := range n - 1 {
-		d := packet.Desc{Off: frames[i], Len: uint16(head + grow + each), Flags: packet.FlagTunnel}
-		p := h.arena.Bytes(&d)
-		f.write(p, i*each, true)
-		h.copyChain(p[head+grow:], head+i*each)
-		list = append(list, d)
-	}
-	h.pieces = list
-	at := (n - 1) * each
-	h.tail = append(h.tail[:0], make([]byte, head+grow+left-at)...)
-	f.write(h.tail, at, false)
-	h.copyChain(h.tail[head+grow:], head+at)
-	v.d.Off &^= uint32(frame - 1)
-	v.d.Len = uint16(len(h.tail))
-	v.d.Flags = packet.FlagTunnel
-	copy(h.arena.Bytes(v.d), h.tail)
-	h.out.Originate(to.Hop.Dev, list)
-	return packet.Forward
-}
-
-// outerFragment holds the fields that the fragments of an outer packet have in common.
-type outerFragment struct {
-	template []byte // link header and outer header of the whole packet
-	link     int
-	is4      bool
-	id       uint32
-}
-
-// write writes the headers of the fragment that fills p and begins at byte at of the packet's payload.
-func (f *outerFragment) write(p []byte, at int, more bool) {
-	copy(p, f.template)
-	if f.is4 {
-		ip := wire.IPv4(p[f.link:])
-		ip.SetTotalLen(uint16(len(ip)))
-		ip.SetID(uint16(f.id))
-		ip.SetDontFragment(false)
-		ip.SetFragmentOffset(at)
-		ip.SetMoreFragments(more)
-		ip.FillChecksum()
-		return
-	}
-	b := p[f.link:]
-	next := b[6]
-	b[6] = wire.ProtoFragment
-	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-wire.IPv6Len))
-	h := b[wire.IPv6Len:]
-	flags := uint16(at) // a multiple of 8: the offset is the upper 13 bits (RFC 8200 4.5)
-	if more {
-		flags |= 1
-	}
-	h[0], h[1] = next, 0
-	binary.BigEndian.PutUint16(h[2:], flags)
-	binary.BigEndian.PutUint32(h[4:], f.id)
-}
-
-// copyChain copies bytes of the packet that is decided on, from the at-th of its first descriptor on, to dst.
-func (h tunneler) copyChain(dst []byte, at int) {
-	for i := range h.chain {
-		p := h.arena.Bytes(&h.chain[i])
-		if at >= len(p) {
-			at -= len(p)
-			continue
-		}
-		dst = dst[copy(dst, p[at:]):]
-		if at = 0; len(dst) == 0 {
-			return
-		}
-	}
+	return h.snap.Tunnel.fragment || !v.is4 && size <= ip.MinMTU6 || v.is4 && !wire.IPv4(v.p[v.d.L3:]).DontFragment()
 }
 
 // forgetPaths forgets the paths to addresses that no endpoint in use has.
