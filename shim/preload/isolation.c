@@ -61,7 +61,10 @@ static const char *value_in(char *const env[], const char *name)
 	return NULL;
 }
 
-/* carries reports whether a program with the environment finds the library and the stack. */
+/*
+ * carries reports whether a program with the environment finds the library and the stack. Programs that start others with a new environment
+ * (env -i, cron) would otherwise talk to the network past the stack, with no sign of it.
+ */
 static bool carries(char *const env[])
 {
 	const char *preload = value_in(env, "LD_PRELOAD"), *stack = value_in(env, "MILLRACE_SHIM");
@@ -194,6 +197,10 @@ static const char *search(const char *file, char *found, size_t size)
 	return file;
 }
 
+/*
+ * The check is advice, not a wall: the file may change between it and exec, and a program may exec by an instruction of its own. It finds
+ * mistakes of operators. What must hold against a hostile program is done by the namespace of --isolate.
+ */
 static bool permit(enum leaves why, const char *path)
 {
 	char text[PATH_MAX + 256];

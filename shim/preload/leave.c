@@ -25,6 +25,12 @@
  */
 static _Atomic pid_t *owner;
 
+/*
+ * own_memory reports whether the table is this process's to change. A child of vfork that closes a descriptor must leave it alone: its
+ * parent has the descriptor still, and would lose the rings of an open socket. Comparing getpid(2) with a saved number alone would
+ * take a child of fork for one of vfork; the page of zeros distinguishes them without a handler of pthread_atfork(3), which clone(2)
+ * does not call. A kernel without MADV_WIPEONFORK (before 4.14) reports true: children of vfork are then as before.
+ */
 bool own_memory(void)
 {
 	pid_t self = getpid();
@@ -48,7 +54,10 @@ static bool has_rings(int fd)
 	return (unsigned)fd < RINGS_DESCRIPTORS && (atomic_load_explicit(&rings_of[fd].users, memory_order_relaxed) & 1) != 0;
 }
 
-/* closing is that fd is about to be closed or replaced. */
+/*
+ * closing is that fd is about to be closed or replaced. It comes before the system call: after it another thread may have got the number
+ * for a new socket, whose entry would be removed.
+ */
 static void closing(int fd)
 {
 	if (has_rings(fd) && own_memory())
@@ -65,7 +74,11 @@ static void duplicating(int fd, int to)
 		rings_leave(fd);
 }
 
-/* duplicated is that it has got it. */
+/*
+ * duplicated is that it has got it. The old entry of the number goes first: the kernel has closed what it was, as dup2(2) does without a
+ * call of close(2). Where the copy cannot share the memory the original leaves its rings, too, or the two numbers of one stream would
+ * read from two places.
+ */
 static int duplicated(int fd, int got)
 {
 	if (got >= 0 && maybe_datagram(fd))
@@ -92,6 +105,7 @@ INTERPOSED int close(int fd)
 
 INTERPOSED int close_range(unsigned first, unsigned last, int flags)
 {
+	/* With CLOEXEC nothing is closed now, but by exec, which leaves all rings that stay open. */
 	if ((flags & 4 /* CLOSE_RANGE_CLOEXEC */) == 0)
 		for (unsigned fd = first; fd <= last && fd < RINGS_DESCRIPTORS; fd++)
 			closing((int)fd);
@@ -121,6 +135,7 @@ INTERPOSED int dup(int fd)
 
 INTERPOSED int dup3(int fd, int to, int flags)
 {
+	/* A call that fails changes nothing: to stays open, and so do its rings. */
 	if (fd == to || KERNEL(fcntl, fd, F_GETFD) < 0)
 		return (int)KERNEL(dup3, fd, to, flags);
 	duplicating(fd, to);
@@ -167,6 +182,11 @@ INTERPOSED int fcntl64(int fd, int command, ...)
 	return control(fd, command, arg);
 }
 
+/*
+ * The receiver of SCM_RIGHTS may be any program, without the library. The bytes that are unread go to the socket before the message is
+ * sent: afterwards both processes would read the stream, and each would get a part of it. Control data is the caller's and may be
+ * malformed, so lengths are checked here as the kernel checks them.
+ */
 void rings_leave_passed(const struct msghdr *m)
 {
 	if (m->msg_control == NULL || m->msg_controllen < sizeof(struct cmsghdr))
@@ -182,6 +202,7 @@ void rings_leave_passed(const struct msghdr *m)
 	}
 }
 
+/* splice moves bytes in the kernel, which does not know of rings. */
 INTERPOSED ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags)
 {
 	rings_leave(from);
@@ -220,7 +241,11 @@ INTERPOSED int dprintf(int fd, const char *restrict format, ...)
 	return n;
 }
 
-/* exec: the next program has the library perhaps, but not its memory. */
+/*
+ * exec: the next program has the library perhaps, but not its memory. Only descriptors without FD_CLOEXEC leave their rings: the others
+ * do not reach it. Where exec then fails the sockets go on by tier 0, slower but right. The check of isolation.c comes first, since a
+ * refused exec must leave the process as it was.
+ */
 INTERPOSED int execve(const char *path, char *const argv[], char *const env[])
 {
 	if (!may_start(path, argv, env))
@@ -255,7 +280,7 @@ INTERPOSED int fexecve(int fd, char *const argv[], char *const env[])
 	NEXT(fexecve, fd, argv, env);
 }
 
-/* The list forms of exec copy their arguments to the stack, as libc does. */
+/* The list forms of exec copy their arguments to the stack, as libc does: a child of vfork may not call malloc(3). */
 #define LIST_TO_ARRAY(first)                                              \
 	va_list list;                                                     \
 	size_t n = 1;                                                     \

@@ -28,6 +28,10 @@ struct held {
 OF_THREAD struct held held[LOCKS];
 OF_THREAD unsigned locks;
 
+/*
+ * Robust, because a process that shares the socket may be killed with the lock: the next one gets EOWNERDEAD and repairs the indexes.
+ * Error checking, because a signal handler may call recv(2) in the middle of one: EDEADLK instead of waiting for its own thread.
+ */
 void lock_make(pthread_mutex_t *lock)
 {
 	pthread_mutexattr_t a;
@@ -59,6 +63,11 @@ static int wait_for(pthread_mutex_t *lock)
 	return e;
 }
 
+/*
+ * lock_take enters the lock before it takes it, and lock_give removes it after: a jump out of a handler in between finds an entry too many
+ * rather than one too few, and changing marks libc's state of the lock as unknown. The fences are for the compiler alone, as a
+ * handler runs on the same thread.
+ */
 int lock_take(pthread_mutex_t *lock, _Atomic uint32_t *flags, uint32_t flag)
 {
 	if (locks == LOCKS)

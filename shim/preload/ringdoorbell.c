@@ -12,6 +12,10 @@
 
 static const char zeros[RING_FILL];
 
+/*
+ * ring_arm makes the producer announce the next bytes. A new epoch begins only where the last one was answered: with a new epoch for each
+ * call the producer would write a doorbell byte for each, and the socket of a busy reader would fill with them.
+ */
 void ring_arm(struct ring_direction *d)
 {
 	uint64_t arm = atomic_load(&d->arm);
@@ -61,6 +65,11 @@ static uint32_t counted_doorbells(struct rings *r)
 	return high_of(notified);
 }
 
+/*
+ * drain_doorbells takes out the doorbell bytes of a ring that was read empty, and reports whether it is. It arms first and looks at tail
+ * afterwards: bytes that come in between are seen here or announced by the producer, which stores tail and then loads arm. In the
+ * other order both could miss them, and poll(2) would sleep on a ring with bytes.
+ */
 bool drain_doorbells(struct rings *r, int fd)
 {
 	ring_arm(incoming(r));
@@ -163,6 +172,10 @@ int ring_doorbell(struct rings *r, int fd)
 	return write_counted(r, fd, 1);
 }
 
+/*
+ * ring_announce notifies a consumer that has asked for it of new bytes. Most sends end at the first return: a consumer that polls or has a
+ * doorbell byte wants no other, and a send is then a copy and two stores without a system call.
+ */
 int ring_announce(struct rings *r, int fd, bool other)
 {
 	struct ring_direction *d = outgoing(r);
@@ -197,6 +210,11 @@ int ring_announce(struct rings *r, int fd, bool other)
 	return 0;
 }
 
+/*
+ * ring_fill makes poll(2) report the socket as not writable while the ring is full: the kernel decides that by the socket's buffer alone.
+ * The consumer drains these bytes when it has made space, and the socket becomes writable again. They are written once for each
+ * wait (RING_SPACE_FILLED), as more would have to be drained before bytes of the stream.
+ */
 int ring_fill(struct rings *r, int fd)
 {
 	struct ring_direction *d = outgoing(r);
@@ -246,6 +264,7 @@ void ring_wake(struct rings *r)
 		wake_all(&from->freed);
 }
 
+/* A broken end cannot be mended: which bytes of the stream were read is not known. A reset is an outcome that every program handles. */
 int ring_fail(struct rings *r, int fd)
 {
 	atomic_fetch_or(&r->side->flags, SIDE_BROKEN);

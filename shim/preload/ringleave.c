@@ -17,7 +17,11 @@ static void raise_buffer(int fd)
 	KERNEL(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-/* takes reports whether the socket takes n bytes and the doorbell bytes before them. */
+/*
+ * takes reports whether the socket takes n bytes and the doorbell bytes before them. It is asked before anything is published: once the
+ * ring is left there is no way back, and bytes that fit nowhere would be lost. The kernel counts its own overhead in SO_SNDBUF, which
+ * getsockopt(2) returns doubled (socket(7)), hence the factor.
+ */
 static bool takes(int fd, uint64_t n)
 {
 	int have = 0;
@@ -40,6 +44,17 @@ static long send_piece(const struct rings *r, int fd, uint32_t direction, uint64
 	return sent;
 }
 
+/*
+ * peer_return puts what the other end has not read into the socket, in five steps whose order is the protocol:
+ *
+ *  1. End the doorbells, so that no byte of theirs follows among those of the stream.
+ *  2. Publish TAIL_LEFT with the tail of before. A consumer that reads from now on sees it and stops advancing head.
+ *  3. Load head: what is before it was read, and all that is behind it goes to the socket.
+ *  4. Publish the same head as FINAL. The consumer reads the ring up to there, and the socket from there on.
+ *  5. Write the bytes.
+ *
+ * Loading head before step 2 would let the consumer read bytes that are sent again: the stream would have them twice.
+ */
 int peer_return(struct rings *r, int fd)
 {
 	struct ring_direction *d = outgoing(r);
@@ -63,6 +78,7 @@ int peer_return(struct rings *r, int fd)
 	return 0;
 }
 
+/* The consumer may have left between the check and the store of tail. Bytes that it has not read are taken back, or sent by the socket. */
 int peer_refused(struct rings *r, int fd, uint64_t before)
 {
 	struct ring_direction *d = outgoing(r);

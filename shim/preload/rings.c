@@ -39,6 +39,11 @@ int rings_wanted(void)
 	return settings()->rings && !atomic_load_explicit(&unwanted, memory_order_relaxed) ? SHIM_WANT_RINGS : 0;
 }
 
+/*
+ * users counts in steps of two, so that bit 0 is free for "the descriptor is open" and one compare-and-swap covers both. The last user
+ * to leave after the bit has gone unmaps: a thread may close a descriptor while another one reads from its ring. UNMAPPING keeps
+ * the entry from a new socket with the same number until the memory is gone.
+ */
 void rings_release(struct rings *r)
 {
 	uint32_t users = atomic_load_explicit(&r->users, memory_order_relaxed);
@@ -73,7 +78,10 @@ void rings_closing(int fd)
 	rings_forget(fd);
 }
 
-/* map checks what the node has sent: of the right size, which cannot change. */
+/*
+ * map checks what the node has sent: of the right size, which cannot change. Without the seals the other end could shrink the file, and
+ * each access behind its end would be SIGBUS in a program that knows nothing of rings.
+ */
 static struct ring_page *map(int memory)
 {
 	struct stat st;
@@ -99,7 +107,10 @@ static void find_data(struct rings *r, uint32_t size)
 	r->data[1] = r->data[0] + size;
 }
 
-/* take_slot gets the entry of a number for a socket, NULL if it may have no rings. */
+/*
+ * take_slot gets the entry of a number for a socket, NULL if it may have no rings. The state UNMAPPING is no user and not open: calls of
+ * other threads find no rings while they are being set up.
+ */
 static struct rings *take_slot(int fd)
 {
 	uint32_t none = 0;
@@ -178,6 +189,7 @@ void rings_copy(int fd, int other)
 		rings_leave(fd);
 }
 
+/* errno is the caller's: programs compare it after calls of which they do not know that they leave rings. */
 void rings_leave(int fd)
 {
 	struct rings *r = rings_hold(fd);

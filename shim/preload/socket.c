@@ -23,6 +23,11 @@ static int register_datagram(int fd)
 	return ask(&q, fd, &reply);
 }
 
+/*
+ * A socket of the stack is one end of an AF_UNIX socket, which the kernel's poll(2), epoll(7), fork and close treat as any other. The
+ * types follow what they have to keep: a stream has no boundaries, and SOCK_SEQPACKET has those of datagrams and, unlike SOCK_DGRAM,
+ * an end that is seen when the other side closes.
+ */
 static int open_socket(int domain, int type, int unix_type)
 {
 	int fd = (int)KERNEL(socket, AF_UNIX, unix_type | (type & ~TYPE_MASK), 0);
