@@ -144,7 +144,7 @@ var recognisers = []recogniser{
 	{NetBIOS, udp, []uint16{138}, "", netbiosDatagrams},
 	{SSDP, udp, []uint16{1900}, "MNH", ssdp},
 	{STUN, udp, []uint16{3478}, "", stun},
-	{DTLS, udp, nil, "\x14\x15\x16\x17", dtls},
+	{DTLS, udp, nil, "\x14\x15\x16\x17\x19", dtls},
 	{SIP, udp, []uint16{5060}, "", sip},
 	{BitTorrent, udp, []uint16{6881}, "", bitTorrentUDP},
 	{SNMP, udp, []uint16{161, 162}, "0", snmp},

@@ -73,10 +73,22 @@ func ike(v *view) verdict {
 		at = 4
 	}
 	version := v.u8(at + 17)
-	return is(len(v.p) >= at+28 && int(v.u32(at+24)) == len(v.p)-at && (version == 0x10 || version == 0x20) &&
+	known := len(v.p) >= at+28 && int(v.u32(at+24)) == len(v.p)-at && (version == 0x10 || version == 0x20) &&
 		v.u64(at) != 0 &&
 		(version == 0x20 && v.u8(at+18) >= 34 && v.u8(at+18) <= 43 || version == 0x10 && v.u8(at+18) <= 34 &&
-			v.u8(at+18) > 0))
+			v.u8(at+18) > 0)
+	if !known && at == 0 && v.port(4500) {
+		return v.espInUDP()
+	}
+	return is(known)
+}
+
+// espInUDP is ESP at the port of NAT traversal (RFC 3948, 2.1): one SPI, and sequence numbers that rise (RFC 4303, 2.2).
+func (v *view) espInUDP() verdict {
+	m := &v.mine.head
+	before := uint32(m[4])<<24 | uint32(m[5])<<16 | uint32(m[6])<<8 | uint32(m[7])
+	rises := v.mine.size >= 28 && string(m[:4]) == string(v.p[:min(4, len(v.p))]) && v.u32(4)-before-1 < 64
+	return perhaps(v.nth > 0 && v.u32(0) >= 256 && len(v.p) >= 28 && rises && v.dense(8, 16))
 }
 
 // gtp is of version 1 or 2 or of the charging protocol (TS 29.060, 29.274, 32.295), with a length that fits.
@@ -103,8 +115,24 @@ func geneve(v *view) verdict {
 		v.u8(7) == 0 && len(v.p) >= 8+20)
 }
 
+// l2tp is a control message, or data of one session in a row (RFC 2661, 3.1).
 func l2tp(v *view) verdict {
-	return is(v.port(1701) && v.u16(0)&0xc80f == 0xc802 && v.u16(2) == len(v.p))
+	bits := v.u16(0)
+	switch {
+	case !v.port(1701) || bits&0x000f != 2 || bits&0x34f0 != 0: // the version, and bits that are reserved
+		return no
+	case bits&0x8000 != 0:
+		return is(bits&0xc80f == 0xc802 && v.u16(2) == len(v.p))
+	}
+	at := 2 // of the tunnel and the session
+	if bits&0x4000 != 0 {
+		at = 4
+		if v.u16(2) != len(v.p) {
+			return no
+		}
+	}
+	return perhaps(v.nth > 0 && len(v.p) >= at+12 && string(v.mine.head[:2]) == string(v.p[:2]) && v.u32(at) != 0 &&
+		string(v.mine.head[at:at+4]) == string(v.p[at:at+4]) && (v.hasAt(at+4, "\xff\x03") || at == 4))
 }
 
 func pptp(v *view) verdict {

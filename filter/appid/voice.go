@@ -55,6 +55,12 @@ func dtls(v *view) verdict {
 		return is(size <= len(v.p)-13 && (v.u8(13) <= 20 || v.u16(3) > 0))
 	case 20, 21, 23:
 		return is(size <= len(v.p)-13 && size > 0)
+	case 25: // encrypted, with a connection ID of up to 20 bytes before the length (RFC 9146, 4), whose own length is unknown
+		for id := 1; id <= 20 && v.u16(3) > 0; id++ {
+			if v.u16(11+id) == len(v.p)-13-id && len(v.p)-13-id >= 17 {
+				return perhaps(v.nth > 0 && v.mine.head[0] == 25)
+			}
+		}
 	}
 	return no
 }
