@@ -13,7 +13,8 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// backends are a worker's connections to one backend of a pool.
+// backends are a worker's connections to one backend of a pool. Workers share none: a request is served by the worker of its client
+// without a lock or a hand-over, at the price of more connections. The limit of the backend counts those of all workers.
 type backends struct {
 	idle      []*server // of HTTP/1.1; the one used last is the last
 	shared    []*server // of HTTP/2 and HTTP/3
@@ -93,6 +94,7 @@ func (x *exchange) Run(t link.Task) {
 
 func (w *Worker) openNow(x *exchange) {
 	bs := w.backsTo(x.backsKey())
+	// The one used last: the others grow old and are closed, so that the number follows the load.
 	if n := len(bs.idle); n > 0 && (x.outgoing.Protocol == "" || x.pooled.Protocol == HTTP1) {
 		w.counters.reused.Add(1)
 		bs.idle[n-1].begin(x)
@@ -105,7 +107,7 @@ func (w *Worker) openNow(x *exchange) {
 			return
 		}
 	}
-	if w.overtakes(&x.wait, bs, x.backend) {
+	if w.overtakes(&x.wait, bs, x.backend) { // a new connection belongs to those that wait already
 		x.enqueue(bs)
 		return
 	}
@@ -197,7 +199,9 @@ func (w *Worker) connect(d *dialing) error {
 	return nil
 }
 
-// maxWaiting bounds the exchanges that wait for one connection of HTTP/2.
+// maxWaiting bounds the exchanges that wait for one connection of HTTP/2. How many streams it permits is not known before its
+// settings, and without a bound a burst of requests would all wait for one connection, of which most then find no stream. The
+// number that the last connection took is the best guess.
 const maxWaiting = 64
 
 // waiting returns how many exchanges may wait for one connection.

@@ -121,6 +121,8 @@ func (c *clientInfo) handle(ev *side.Event) {
 // begin begins the exchange of a request, if the limits of the listener permit it.
 func (c *clientInfo) begin(ev *side.Event) {
 	w, ln := c.at.w, c.listener
+	// The last request is announced with its response (Connection: close, GOAWAY): a client that sent more would have to send them
+	// again, and could not if they are not idempotent (RFC 9112 9.3.1).
 	if c.requests++; ln.Limits.Requests > 0 && c.requests >= ln.Limits.Requests {
 		c.conn.Leave()
 	}
@@ -129,6 +131,8 @@ func (c *clientInfo) begin(ev *side.Event) {
 	}
 	x := w.newExchange(c, ev)
 	*ev.User = x
+	// An attacker can replay early data (RFC 8446 8), so that only what changes nothing is served before the handshake is complete
+	// (RFC 8470 3). 425 makes the client send the rest again after it (RFC 8470 5.2).
 	if ev.Early {
 		if !safe(x.request.Method) {
 			x.answer(errTooEarly)
@@ -136,6 +140,7 @@ func (c *clientInfo) begin(ev *side.Event) {
 		}
 		x.request.Fields = append(x.request.Fields, semantics.Field{Name: "early-data", Value: "1"}) // RFC 8470 5.1
 	}
+	// Before a backend is chosen: a client that waits for 100 (Continue) then sends none of the content (RFC 9110 15.5.14).
 	if ln.Limits.Body > 0 && x.request.ContentLength > ln.Limits.Body {
 		x.answer(errBody)
 		return
@@ -172,7 +177,8 @@ func (c *clientInfo) closed3() {
 	}
 }
 
-// checkBody reports whether content of a request is within the limit of its listener. Otherwise the exchange has ended.
+// checkBody reports whether content of a request is within the limit of its listener. Otherwise the exchange has ended. It counts
+// what arrives, since chunked content has no length to check in advance (RFC 9112 7.1).
 func (x *exchange) checkBody(p []byte) bool {
 	max := x.client.listener.Limits.Body
 	if max == 0 || x.phase == tunnel || x.up.bytes+uint64(len(p)) <= uint64(max) {

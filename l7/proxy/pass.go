@@ -238,7 +238,7 @@ func (p *pass) finish(f pool.Failure) {
 		d.l.Abort()
 		p.w.connClosed(d.key.backend)
 	}
-	if p.server.l != nil {
+	if p.server.l != nil { // before account, which forgets the backend
 		p.w.connClosed(p.backend)
 	}
 	p.account(f)
@@ -324,6 +324,7 @@ func (e *passEnd) Input(b []byte, fin bool) int {
 			o.Out = append(o.Buffer(), b[n:]...)
 			o.Touch()
 		}
+		// splice(2) pays for bulk alone: below leastMoved at a time its calls cost more than a copy. A full read shows bulk.
 		if len(b) == link.ReadSize && e.l.Engine == nil && o.Engine == nil && e.l.Moves != link.Unsupported {
 			e.l.Bypass = e // there is much
 		}
@@ -382,5 +383,6 @@ func (e *passEnd) Expired(output bool) {
 
 func (e *passEnd) Failed(error) { e.p.cut(e) }
 
-// Drain implements front: a connection that is passed through ends when its peers end it.
+// Drain implements front: a connection that is passed through ends when its peers end it. What it carries is not known, and so
+// neither where it could end without loss.
 func (e *passEnd) Drain() {}

@@ -75,6 +75,8 @@ func (s *server) worn(more int) bool {
 func (s *server) barren() bool { return s.state != inUse && s.uses == 0 }
 
 // unused reports whether the settings have come and no request is in progress, or about to be taken from a queue by run.
+//
+// A connection whose settings have not come is not unused: requests are about to be given to it.
 func (s *server) unused() bool {
 	_, known := s.conn.Limit()
 	return known && s.tasks == 0 && s.state != detached && s.conn.Streams()+len(s.early) == 0
@@ -129,7 +131,9 @@ func (s *server) Handle(ev *side.Event) {
 		x.backWritable()
 	case side.Failed:
 		err := ev.Err
-		if x.use > 1 && !ev.Started && failureOf(err, false) == errTerminated { // the backend has closed it just now
+		// The backend has closed an idle connection while the request was under way, as it may at any time (RFC 9112 9.5): another
+		// attempt does not use up the rule's number. A connection that fails with its first request is another matter.
+		if x.use > 1 && !ev.Started && failureOf(err, false) == errTerminated {
 			err = errStale
 		}
 		x.backFailed(err)
@@ -186,7 +190,8 @@ func (s *server) failEarly(err error) {
 	}
 }
 
-// leave has the connection take no more requests, and close after those that it has.
+// leave has the connection take no more requests, and close after those that it has. Without max a connection that is detached would
+// be retiring again, and be removed twice: connClosed would then count a connection too few, and the backend get one too many.
 func (s *server) leave() {
 	s.state = max(s.state, retiring)
 	s.released()
@@ -195,7 +200,9 @@ func (s *server) leave() {
 // released has the worker see to a connection which may have no requests any more.
 func (s *server) released() { s.w.Run.Add(link.Restart, s, &s.tasks) }
 
-// Run implements runnable: it takes requests that wait for a connection, and acts on a connection without requests.
+// Run implements runnable: it takes requests that wait for a connection, and acts on a connection without requests. It is deferred
+// to the end of the batch: while events are handled a request may end and the next begin, and closing in between would lose a
+// connection of use.
 func (s *server) Run(t link.Task) {
 	if s.tasks.Clear(t); s.state == detached {
 		return
@@ -225,7 +232,8 @@ func (s *server) Run(t link.Task) {
 	}
 }
 
-// keeps reports whether a connection without requests waits for others.
+// keeps reports whether a connection without requests waits for others. Connections of a backend that was removed, and those made
+// for a client that has gone (PROXY protocol), would wait for requests that cannot come.
 func (s *server) keeps(bs *backends) bool {
 	k := &s.key
 	return s.state == inUse && s.conn.Reusable() && !s.worn(0) && !s.w.draining && !s.w.unused(k.pool, k.backend) &&
