@@ -38,6 +38,8 @@ type http2Side struct {
 	need    int // bytes of the payload that are missing
 	padding int // behind the data of a DATA frame
 
+	// fields decodes every field block of the direction, also those of streams that are not followed: the dynamic table is the
+	// connection's, and one block left out would make all that follow wrong (RFC 7541 2.2).
 	fields  *hpack.Decoder
 	block   []byte // a field block that CONTINUATION frames go on
 	blockOf http2Block

@@ -63,7 +63,7 @@ func (z *inflater) write(b []byte) {
 	if z.state >= inflateDone {
 		z.in = nil
 	} else {
-		z.in = append(z.in[:0:0], z.in...) // what was read is given back
+		z.in = append(z.in[:0:0], z.in...) // what was read is given back: a slice of the old array would keep all of it
 	}
 }
 
@@ -207,7 +207,8 @@ func (z *inflater) take(n uint) (v int, ok bool) {
 	return v, true
 }
 
-// inflateMark is a place to go back to.
+// inflateMark is a place to go back to. A symbol that is cut by a segment is read again from its begin, so that no step has to keep the
+// half of one.
 type inflateMark struct {
 	in   []byte
 	acc  uint64

@@ -35,7 +35,7 @@ type packet struct {
 	stateOK bool // the connection is established
 }
 
-// maxDepth bounds tunnels inside of one another.
+// maxDepth bounds tunnels inside of one another: each costs a decoding and a flow, and a packet of headers alone could have hundreds.
 const maxDepth = 4
 
 // PPP protocol numbers of IP, in PPPoE (RFC 2516, RFC 1661).
@@ -54,7 +54,7 @@ func (e *Engine) frame(b []byte, depth int) {
 
 // link inspects what an EtherType says that b is.
 func (e *Engine) link(etherType uint16, b []byte, depth int) {
-	for range 8 { // tags and labels
+	for range 8 { // tags and labels: more are no Ethernet that devices forward, and a loop must end
 		switch etherType {
 		case wire.EtherTypeIPv4:
 			e.ipv4(b, depth)
