@@ -5,7 +5,10 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 
-/* free_space wakes a producer that waits for space when half of the ring is free. The lock is held. */
+/*
+ * free_space wakes a producer that waits for space when half of the ring is free. Waking it for each byte would make the two take turns:
+ * two switches for each few bytes. The lock is held.
+ */
 static void free_space(struct rings *r, int fd)
 {
 	struct ring_direction *d = incoming(r);
@@ -75,7 +78,12 @@ static int contested(struct rings *r, int fd, uint64_t head, uint64_t next)
 	return 0;
 }
 
-/* advance frees n bytes. 0: the producer has put them into the socket. -1: it breaks the protocol. */
+/*
+ * advance frees n bytes. 0: the producer has put them into the socket. -1: it breaks the protocol.
+ *
+ * head is stored before tail is loaded, and the producer stores TAIL_LEFT before it loads head: at least one of the two sees the other.
+ * If both do, contested decides by the index that the producer publishes last.
+ */
 static int advance(struct rings *r, int fd, uint32_t n)
 {
 	struct ring_direction *d = incoming(r);
@@ -136,7 +144,10 @@ static ssize_t await(struct rings *r, int fd, int flags)
 	return r->tier->end_of_reading(r, fd);
 }
 
-/* read_rest reads from the socket what follows the last bytes of the ring: done bytes were read. */
+/*
+ * read_rest reads from the socket what follows the last bytes of the ring: done bytes were read. MSG_WAITALL promises all of the bytes in
+ * one call (recv(2)), also where the rings end in the middle of them.
+ */
 static ssize_t read_rest(int fd, struct cursor *to, const struct iovec *end, size_t done, int flags)
 {
 	for (; to->part < end; to->part++, to->at = 0) {
@@ -220,11 +231,11 @@ ssize_t rings_receive(struct rings *r, int fd, const struct iovec *parts, size_t
 		if (r->tier->answer != NULL)
 			r->tier->answer(r, fd);
 		if (!ring_lock_receive(r, fd)) {
-			errno = EAGAIN; /* this is a signal handler, in the middle of a call */
+			errno = EAGAIN; /* this is a signal handler, in the middle of a call: waiting would be for itself */
 			return -1;
 		}
 		enum next next = take_some(r, fd, &g, &p, &result);
-		lock_give(&r->side->receive);
+		lock_give(&r->side->receive); /* before the wait: another thread may read meanwhile, as with a socket */
 		if (next == DONE)
 			return result;
 		ssize_t found = wait_for_bytes(r, fd, &g, next, &p);

@@ -30,11 +30,15 @@ static long free_pieces(struct rings *r, size_t n, struct iovec to[2])
 	return space;
 }
 
-/* publish makes n bytes the other end's. 0: it takes no more from the ring. -1: it has ended, or breaks the protocol. */
+/*
+ * publish makes n bytes the other end's. tail is stored once they are in the ring, and is the only word that makes them valid: a process
+ * that is killed before leaves bytes that do not count. 0: it takes no more from the ring. -1: it has ended, or breaks the protocol.
+ */
 static int publish(struct rings *r, int fd, size_t n)
 {
 	struct ring_direction *d = outgoing(r);
 	uint64_t before = r->side->tail;
+	/* A hint for the reader: it cannot spin on the CPU of the writer. Without busy polling it is stored only where it changes. */
 	if (r->tier->sleeps) {
 		uint32_t core = (uint32_t)sched_getcpu() + 1;
 		if (busy_poll() > 0 || atomic_load_explicit(&d->core, memory_order_relaxed) != core)
@@ -89,7 +93,7 @@ static long put(struct rings *r, int fd, struct source *s, size_t n, enum outcom
 			*s->at += got;
 		return got;
 	}
-	*o = done == 0 ? MOVED : ENDED;
+	*o = done == 0 ? MOVED : ENDED; /* these bytes go by the socket, or nowhere: the source is as before them */
 	s->from = before;
 	if (s->file >= 0 && s->at == NULL)
 		lseek(s->file, -got, SEEK_CUR);
