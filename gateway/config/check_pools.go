@@ -82,5 +82,26 @@ func (d *checker) checkPoolHealth(p *Pool, at *poolPlace) {
 	if p.Protocol == PoolH3 && c.Port == 0 && c.Type != health.TypeCommand {
 		d.Fail(at.health.at(""), "name a TCP port of the backend that shows its health", "pool %q speaks HTTP/3: its %s health check needs a port", p.Name, c.Type)
 	}
+	d.checkProbedPort(p, at)
 	d.checkDevice(c, at.health)
+}
+
+// checkProbedPort reports a check that cannot succeed at the port of the backends, which speaks what the pool does.
+func (d *checker) checkProbedPort(p *Pool, at *poolPlace) {
+	c := p.Health
+	if c.Port != 0 || p.Protocol == PoolH3 {
+		return
+	}
+	encrypted, plain := p.Protocol == PoolHTTPS || p.Protocol == PoolH2, p.Protocol == PoolHTTP || p.Protocol == PoolH2C
+	switch {
+	case c.Type == health.TypeHTTP && encrypted:
+		d.Fail(at.health.at("type"), "set `type: https`, or name a port of the backend without TLS",
+			"pool %q speaks TLS: its http health check needs a port", p.Name)
+	case c.Type == health.TypeHTTPS && plain:
+		d.Fail(at.health.at("type"), "set `type: http`, or name a port of the backend with TLS",
+			"pool %q speaks %s without TLS: its https health check needs a port", p.Name, p.Protocol)
+	case c.Type == health.TypeUDP:
+		d.Fail(at.health.at("type"), "set `type: tcp`, http or https, or name a UDP port of the backend",
+			"pool %q has connections of TCP: its udp health check needs a port", p.Name)
+	}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"crypto/tls"
 	"net/netip"
 	"time"
 )
@@ -33,6 +34,15 @@ type Check struct {
 	HTTP     HTTP          // key "http", of types http and https
 	UDP      UDP           // key "udp", of type udp
 	Command  []string      // key "command", of type command: the program by its absolute path, and its arguments
+	Conn     Conn          // no key: how the pool that is probed connects to its backends
+}
+
+// Conn holds what the connections of a pool to its backends begin with. Probes of the backends' own port begin in the same way: a
+// backend that takes no other connection would be down for the probe alone. The zero value is HTTP/1.1 without TLS.
+type Conn struct {
+	Preamble string      // is sent before anything else: a header of the PROXY protocol without addresses
+	HTTP2    bool        // requests have HTTP/2: with TLS by ALPN, otherwise by prior knowledge (RFC 9113 3.3)
+	TLS      *tls.Config // of type https, where the check has no key for it; nil if the pool has no TLS
 }
 
 // HTTP configures the request of types http and https, and the answers that they accept. Redirects are answers like

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,6 +26,7 @@ var past = time.Unix(1, 0)
 // HTTP/1.1 without net/http's client, which may go on dialing after a request has ended.
 type httpProbe struct {
 	HTTP
+	conn Conn
 	dial Dialer
 	url  url.URL // without a host
 	tls  *tls.Config
@@ -32,24 +34,38 @@ type httpProbe struct {
 
 // newHTTPProbe returns the probe of a validated check.
 func newHTTPProbe(c *Check, dial Dialer) *httpProbe {
-	p := &httpProbe{HTTP: c.HTTP, dial: dial}
+	p := &httpProbe{HTTP: c.HTTP, conn: c.Conn, dial: dial}
 	if u, err := url.ParseRequestURI(c.HTTP.Path); err == nil {
 		p.url = *u
 	}
 	p.url.Scheme = string(c.Type)
 	if c.Type == TypeHTTPS {
-		p.tls = &tls.Config{InsecureSkipVerify: c.HTTP.Insecure} // where the operator asks for it
-		if c.HTTP.CA != "" {
-			p.tls.RootCAs = x509.NewCertPool()
-			p.tls.RootCAs.AppendCertsFromPEM([]byte(c.HTTP.CA))
-		}
+		p.tls = c.tlsConfig()
 	}
 	return p
 }
 
+// tlsConfig returns the settings of the pool, changed by the check's keys. Sessions are not resumed: each probe sees the
+// certificate.
+func (c *Check) tlsConfig() *tls.Config {
+	t := &tls.Config{}
+	if c.Conn.TLS != nil {
+		t = c.Conn.TLS.Clone()
+		t.ClientSessionCache = nil
+	}
+	switch {
+	case c.HTTP.Insecure: // the operator asks for it
+		t.InsecureSkipVerify, t.VerifyConnection = true, nil
+	case c.HTTP.CA != "":
+		t.InsecureSkipVerify, t.RootCAs = false, x509.NewCertPool()
+		t.RootCAs.AppendCertsFromPEM([]byte(c.HTTP.CA))
+	}
+	return t
+}
+
 // ask makes a connection, sends the request and evaluates the response.
 func (p *httpProbe) ask(ctx context.Context, t Target) error {
-	conn, err := p.dial.DialContext(ctx, "tcp", t.At.String())
+	conn, err := open(ctx, p.dial, p.conn.Preamble, t)
 	if err != nil {
 		return err
 	}
@@ -60,17 +76,24 @@ func (p *httpProbe) ask(ctx context.Context, t Target) error {
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return fmt.Errorf("handshake: %w", bare(err))
 		}
+		if p.conn.HTTP2 && secure.ConnectionState().NegotiatedProtocol != "h2" {
+			return fmt.Errorf("%w: HTTP/2 is not negotiated, which the pool speaks", ErrAnswer)
+		}
 		conn = secure
+	}
+	if p.conn.HTTP2 {
+		return p.exchange2(ctx, conn, t)
 	}
 	return p.exchange(conn, t)
 }
 
-// tlsFor returns the settings for a target: its name, or its address when it has none.
+// tlsFor returns the settings for a target: the name of the check, of the pool, or of the request, else the target's address.
 func (p *httpProbe) tlsFor(t Target) *tls.Config {
 	c := p.tls.Clone()
 	switch {
 	case p.ServerName != "":
 		c.ServerName = p.ServerName
+	case c.ServerName != "":
 	case p.Host != "":
 		c.ServerName = (&url.URL{Host: p.Host}).Hostname()
 	default:
@@ -79,14 +102,41 @@ func (p *httpProbe) tlsFor(t Target) *tls.Config {
 	return c
 }
 
-// exchange sends the request and reads the answer.
-func (p *httpProbe) exchange(conn net.Conn, t Target) error {
+// request returns the request for a target.
+func (p *httpProbe) request(t Target) *http.Request {
 	u := p.url
 	u.Host = t.At.String()
-	req := &http.Request{
+	return &http.Request{
 		Method: p.Method, URL: &u, Host: p.Host, Close: true,
 		Header: http.Header{"User-Agent": {"millrace-health"}, "Accept": {"*/*"}},
 	}
+}
+
+// exchange2 is exchange with HTTP/2. The transport has this connection and no other.
+func (p *httpProbe) exchange2(ctx context.Context, conn net.Conn, t Target) error {
+	var only sync.Once
+	dial := func(context.Context, string, string) (c net.Conn, err error) {
+		err = net.ErrClosed
+		only.Do(func() { c, err = conn, nil })
+		return c, err
+	}
+	tr := &http.Transport{
+		DialContext: dial, DialTLSContext: dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader, Protocols: new(http.Protocols),
+	}
+	tr.Protocols.SetHTTP2(p.tls != nil)
+	tr.Protocols.SetUnencryptedHTTP2(p.tls == nil)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(p.request(t).WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("http: %w", bare(err))
+	}
+	defer resp.Body.Close()
+	return p.evaluate(resp)
+}
+
+// exchange sends the request and reads the answer.
+func (p *httpProbe) exchange(conn net.Conn, t Target) error {
+	req := p.request(t)
 	if err := req.Write(conn); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -49,16 +50,28 @@ func newProbe(c *Check, dial Dialer) probe {
 	case TypeCommand:
 		return commandProbe(c.Command).ask
 	}
-	return func(ctx context.Context, t Target) error { return connect(ctx, dial, t) }
+	return func(ctx context.Context, t Target) error { return connect(ctx, dial, c.Conn.Preamble, t) }
 }
 
-// connect makes a TCP connection and closes it.
-func connect(ctx context.Context, dial Dialer, t Target) error {
-	conn, err := dial.DialContext(ctx, "tcp", t.At.String())
+// connect makes a TCP connection, sends what it begins with, and closes it.
+func connect(ctx context.Context, dial Dialer, preamble string, t Target) error {
+	conn, err := open(ctx, dial, preamble, t)
 	if err != nil {
 		return err
 	}
 	return conn.Close()
+}
+
+// open makes a TCP connection and sends what it begins with, which fits every send buffer.
+func open(ctx context.Context, dial Dialer, preamble string, t Target) (net.Conn, error) {
+	conn, err := dial.DialContext(ctx, "tcp", t.At.String())
+	if err != nil || preamble == "" {
+		return conn, err
+	}
+	if _, err := io.WriteString(conn, preamble); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // cause returns what a log line says of a failed probe: without addresses, which stand beside it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/l7/pool"
@@ -31,6 +32,11 @@ type pooled struct {
 func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	p := &pooled{cfg: *c}
 	old := s.pools[c.Name]
+	if old != nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
+		p.proxy, p.files = old.proxy, old.files
+	} else if err := p.connections(cfg); err != nil {
+		return nil, err
+	}
 	if old != nil {
 		p.Pool, p.drains = old.Pool, old.drains
 	} else {
@@ -40,22 +46,34 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		}
 		p.Pool, p.drains, p.fresh = made, &drains{timers: map[*pool.Backend]*time.Timer{}}, true
 	}
-	if old != nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
-		p.proxy, p.files = old.proxy, old.files
-		return p, nil
-	}
+	p.proxy.Pool = p.Pool
+	return p, nil
+}
+
+// connections sets how the pool connects to its backends.
+func (p *pooled) connections(cfg *config.Config) (err error) {
+	c := &p.cfg
 	p.proxy = &proxy.Pool{
-		Pool: p.Pool, Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
+		Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		Replay:      none(c.RetryContent),
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
 	}
 	p.proxy.Protocol = protocols[c.Protocol]
-	if c.TLS == nil {
-		return p, nil
+	if c.TLS != nil {
+		p.proxy.TLS, p.files, err = backendTLS(cfg, c)
 	}
-	var err error
-	p.proxy.TLS, p.files, err = backendTLS(cfg, c)
-	return p, err
+	return err
+}
+
+// check returns the health check of the pool. Probes of the backends' own port connect as the pool does.
+func (p *pooled) check() *health.Check {
+	c := p.cfg.Health
+	if c == nil || c.Port != 0 {
+		return c
+	}
+	check := *c
+	check.Conn = health.Conn{Preamble: p.proxy.ProxyHeader.Local(), HTTP2: p.proxy.Protocol == proxy.HTTP2, TLS: p.proxy.TLS}
+	return &check
 }
 
 var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
@@ -143,7 +161,7 @@ var balances = map[config.PoolBalance]pool.Balance{
 func (p *pooled) options(s *Set, cfg *config.Config) pool.Options {
 	c := &p.cfg
 	o := pool.Options{
-		Name: c.Name, Balance: balances[c.Balance], SlowStart: c.SlowStart, PanicThreshold: c.Panic, Check: c.Health, Notify: s.opt.OnEvent,
+		Name: c.Name, Balance: balances[c.Balance], SlowStart: c.SlowStart, PanicThreshold: c.Panic, Check: p.check(), Notify: s.opt.OnEvent,
 		Limits:      pool.Limits(c.Limits),
 		RetryBudget: pool.RetryBudget{Percent: none(c.RetryBudget.Percent), MinPerSecond: none(c.RetryBudget.MinRate), Window: c.RetryBudget.Interval},
 		Secret:      cfg.HashKey.Key,

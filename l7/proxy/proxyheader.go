@@ -133,6 +133,16 @@ func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 	return out
 }
 
+// Local returns the header of a connection that the gateway opens for itself, as for a probe; "" if there is none.
+func (h ProxyHeader) Local() string {
+	if h.Version == 0 {
+		return ""
+	}
+	local := proxyproto.Header{Version: h.Version, Local: true}
+	b, _ := local.Append(nil) // it cannot fail without addresses
+	return string(b)
+}
+
 // sendHeader sends the header before anything else, TLS too.
 func (d *dialing) sendHeader() {
 	l := d.l
