@@ -84,7 +84,7 @@ type Config struct {
 	Exposition func(*metrics.Registry) http.Handler // renders them; required with Metrics
 
 	Control       string // path of the control socket; "" is none
-	ControlInUse  string // error where a process listens there; its %s is the path
+	ControlInUse  error  // required with Control: Open wraps it if a process listens there
 	ControlServer func(*Node) http.Handler
 }
 

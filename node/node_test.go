@@ -317,11 +317,11 @@ func TestTheControlSocketReplacesOneThatAKilledProcessLeft(t *testing.T) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // as by SIGKILL
 	l.Close()
-	n := &Node{cfg: Config{Control: left, ControlInUse: "somebody is at %s"}}
+	n := &Node{cfg: Config{Control: left, ControlInUse: errors.New("in use")}}
 	if err := n.listenControl(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&Node{cfg: n.cfg}).listenControl(); err == nil || !strings.Contains(err.Error(), "somebody is at "+left) {
+	if err := (&Node{cfg: n.cfg}).listenControl(); err == nil || !errors.Is(err, n.cfg.ControlInUse) || !strings.Contains(err.Error(), left) {
 		t.Errorf("a socket that is in use: %v", err)
 	}
 	n.control.Close()

@@ -21,16 +21,14 @@ var ErrNotRunning = errors.New("no gateway is running there")
 
 // Client sends requests to the gateway behind a socket. Its methods may be called from any goroutine. A request
 // that the gateway rejects is an *Error.
-type Client struct{ control controlsocket.Client }
+type Client struct{ control *controlsocket.Client }
 
-// NewClient returns a client of the gateway at the path socket. Nothing is opened yet.
+// NewClient returns a client of the gateway at the path socket. Each request connects anew.
 func NewClient(socket string) *Client {
-	c := &Client{controlsocket.Client{
-		Socket: socket, NotRunning: ErrNotRunning, User: "the gateway",
+	return &Client{controlsocket.NewClient(socket, controlsocket.Server{
+		NotRunning: ErrNotRunning, User: "the gateway",
 		Start: "start one, or name the socket of its configuration with --socket or $MILLRACE_SOCKET",
-	}}
-	c.control.Open()
-	return c
+	})}
 }
 
 // Status returns a picture of the gateway, with what is chosen of its services. An *Error with Code 404 means that there is
@@ -125,7 +123,7 @@ func (c *Client) Connections(ctx context.Context, q Query, yield func(l4control.
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("%s: %w", c.control.Socket, err)
+			return fmt.Errorf("%s: %w", c.control.Socket(), err)
 		case one.Message != "": // the answer had begun when it went wrong
 			return &Error{Message: one.Message, Code: http.StatusInternalServerError}
 		case !yield(one.Connection):

@@ -20,20 +20,20 @@ import (
 // adminHandler serves what the package admin describes.
 func (d *Daemon) adminHandler() http.Handler {
 	c := &controlsocket.Commands{Log: d.opt.Log, Name: "admin", Code: codeOf}
-	c.Show("/v1/status", d.showStatus)
-	c.Show("/v1/names", d.showNames)
-	c.Show("/v1/rules", d.showRules)
-	c.Show("/v1/defence", func(*http.Request) (any, error) { return d.showDefence() })
+	c.Get("/v1/status", d.showStatus)
+	c.Get("/v1/names", d.showNames)
+	c.Get("/v1/rules", d.showRules)
+	c.Get("/v1/defence", func(*http.Request) (any, error) { return d.showDefence() })
 	c.Handle("GET /v1/connections", func(w http.ResponseWriter, r *http.Request) { d.serveConnections(c, w, r) })
-	c.Ask("/v1/route", d.explainRoute)
-	c.Ask("/v1/reload", func(r *http.Request) (any, error) { return d.serveReload(c, r) })
-	c.Change("/v1/defence/add", "defence add", d.addVerdict)
-	c.Change("/v1/defence/remove", "defence remove", d.removeVerdict)
-	c.Change("/v1/announce", "announce", func(*http.Request) error { d.Announce(); return nil })
-	c.Change("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
-	c.Change("/v1/drain", "drain", d.drain)
-	c.Change("/v1/undrain", "undrain", d.undrain)
-	c.Change("/v1/weight", "weight", d.weight)
+	c.Post("/v1/route", d.explainRoute)
+	c.Post("/v1/reload", func(r *http.Request) (any, error) { return d.serveReload(c, r) })
+	c.PostLogged("/v1/defence/add", "defence add", d.addVerdict)
+	c.PostLogged("/v1/defence/remove", "defence remove", d.removeVerdict)
+	c.PostLogged("/v1/announce", "announce", func(*http.Request) error { d.Announce(); return nil })
+	c.PostLogged("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
+	c.PostLogged("/v1/drain", "drain", d.drain)
+	c.PostLogged("/v1/undrain", "undrain", d.undrain)
+	c.PostLogged("/v1/weight", "weight", d.weight)
 	return c
 }
 

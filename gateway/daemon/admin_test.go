@@ -120,7 +120,7 @@ func TestASecondGatewayOnTheSocketIsRefused(t *testing.T) {
 	second := &Daemon{opt: Options{Admin: true, Log: slog.New(slog.DiscardHandler)}}
 	c := second.nodeConfig(cfg)
 	c.OpenDevice, c.Control = inMemory, socket
-	if _, err := node.Open(c); err == nil || !strings.Contains(err.Error(), "a gateway is running at "+socket) {
+	if _, err := node.Open(c); err == nil || !strings.Contains(err.Error(), socket+": a gateway is running there") {
 		t.Errorf("a second gateway on the socket: %v", err)
 	}
 }

@@ -133,6 +133,9 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 	return d.node.Start()
 }
 
+// errInUse is the error of Open where another gateway has the admin socket.
+var errInUse = errors.New(`a gateway is running there (give this one another socket in admin.socket, or "")`)
+
 // nodeConfig is the node that a configuration describes.
 func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	c := node.Config{
@@ -147,7 +150,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	}
 	if d.opt.Admin {
 		c.Control = cfg.Admin.Socket
-		c.ControlInUse = "a gateway is running at %s (give this one another socket in admin.socket, or \"\")"
+		c.ControlInUse = errInUse
 		c.ControlServer = func(*node.Node) http.Handler { return d.adminHandler() }
 	}
 	return c

@@ -17,22 +17,28 @@ import (
 // Client sends requests to the program behind a control socket. Its methods may be called from any goroutine.
 // A request that the program rejects is an *Error.
 type Client struct {
-	Socket string // its path
-
-	// Parts of error messages: NotRunning with its remedy Start; User is the program whose user may open the socket.
-	NotRunning  error
-	Start, User string
-
-	http *http.Client
+	socket string
+	server Server
+	http   http.Client
 }
 
-// Open makes c ready. Nothing is opened yet.
-func (c *Client) Open() {
+// Server holds the parts of a Client's error messages.
+type Server struct {
+	NotRunning error  // where no process listens on the socket
+	Start      string // the remedy for NotRunning
+	User       string // the program whose user may connect
+}
+
+// NewClient returns a client of the socket at a path. Each request connects anew.
+func NewClient(socket string, s Server) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", c.Socket)
+		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
 	}
-	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	return &Client{socket: socket, server: s, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
+
+// Socket returns the path of the socket.
+func (c *Client) Socket() string { return c.socket }
 
 // Call sends body, and decodes the answer into result unless that is nil.
 func (c *Client) Call(ctx context.Context, method, path string, body, result any) error {
@@ -45,7 +51,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, result any
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(result); err != nil {
-		return fmt.Errorf("%s: %w", c.Socket, err)
+		return fmt.Errorf("%s: %w", c.socket, err)
 	}
 	return nil
 }
@@ -82,9 +88,9 @@ func (c *Client) Do(ctx context.Context, method, path string, body any) (*http.R
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%s: %w (%s)", c.Socket, c.NotRunning, c.Start)
+		return fmt.Errorf("%s: %w (%s)", c.socket, c.server.NotRunning, c.server.Start)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: permission denied (be root, or the user that %s runs as)", c.Socket, c.User)
+		return fmt.Errorf("%s: permission denied (be root, or the user that %s runs as)", c.socket, c.server.User)
 	}
-	return fmt.Errorf("%s: %w", c.Socket, err)
+	return fmt.Errorf("%s: %w", c.socket, err)
 }

@@ -7,8 +7,7 @@ import (
 	"net/http"
 )
 
-// Commands routes the requests of a control socket to what serves them. It answers errors by Code, and logs each request that
-// changes something.
+// Commands routes the requests of a control socket to functions, and answers their errors with the status of Code.
 type Commands struct {
 	Log  *slog.Logger
 	Name string          // message of its log records
@@ -29,13 +28,13 @@ func (c *Commands) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Handle has h serve a pattern of http.ServeMux.
 func (c *Commands) Handle(pattern string, h http.HandlerFunc) { c.mux.HandleFunc(pattern, h) }
 
-// Show answers GET path with what f returns.
-func (c *Commands) Show(path string, f func(*http.Request) (any, error)) {
+// Get registers f for GET path; the reply is its result.
+func (c *Commands) Get(path string, f func(*http.Request) (any, error)) {
 	c.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, f) })
 }
 
-// Ask answers POST path, a request that changes nothing, with what f returns.
-func (c *Commands) Ask(path string, f func(*http.Request) (any, error)) {
+// Post registers f for POST path; the reply is its result. Nothing is logged: an f that changes something calls Record itself.
+func (c *Commands) Post(path string, f func(*http.Request) (any, error)) {
 	c.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, f) })
 }
 
@@ -48,8 +47,8 @@ func (c *Commands) answer(w http.ResponseWriter, r *http.Request, f func(*http.R
 	Reply(w, v)
 }
 
-// Change answers POST path by calling f, with an empty object, and logs the result as that of the command name.
-func (c *Commands) Change(path, name string, f func(*http.Request) error) {
+// PostLogged registers f for POST path, and logs each call with its error as the command name. The reply is an empty object.
+func (c *Commands) PostLogged(path, name string, f func(*http.Request) error) {
 	c.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		err := f(r)
 		c.Record(name, err)

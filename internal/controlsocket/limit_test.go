@@ -162,7 +162,7 @@ func TestTheOldestConnectionWithoutARequestIsClosed(t *testing.T) {
 // Clients that send half a request, of its header or of its body, stop no whole one, however many they are.
 func TestHalfSentRequestsStopNoOther(t *testing.T) {
 	path := t.TempDir() + "/control.sock"
-	l, err := Listen(path, "%s")
+	l, err := Listen(path, errors.New("in use"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +188,7 @@ func TestHalfSentRequestsStopNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client := &Client{Socket: path, NotRunning: errors.New("not running")}
-	client.Open()
+	client := NewClient(path, Server{NotRunning: errors.New("not running")})
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	for range 20 {

@@ -27,13 +27,13 @@ type Error struct {
 func (e *Error) Error() string { return e.Message }
 
 // Listen creates the socket at path, with mode 0600, and its folder. It replaces a socket that a killed process
-// has left. If a process listens there, the error is running, with the path for its %s.
-func Listen(path, running string) (net.Listener, error) {
+// has left. If a process listens there, the error wraps inUse.
+func Listen(path string, inUse error) (net.Listener, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	if err := awaitEnd(path); err == nil {
-		return nil, fmt.Errorf(running, path)
+		return nil, fmt.Errorf("%s: %w", path, inUse)
 	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {
 			return nil, err

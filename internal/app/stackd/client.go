@@ -13,16 +13,14 @@ var ErrNotRunning = errors.New("no stack is running there")
 
 // Client asks the host behind a control socket. Its methods may be called from any goroutine. What the host rejects is
 // an *Error.
-type Client struct{ control controlsocket.Client }
+type Client struct{ control *controlsocket.Client }
 
-// NewClient returns a client of the host at the path socket. Nothing is opened yet.
+// NewClient returns a client of the host at the path socket. Each request connects anew.
 func NewClient(socket string) *Client {
-	c := &Client{controlsocket.Client{
-		Socket: socket, NotRunning: ErrNotRunning, User: "the stack",
+	return &Client{controlsocket.NewClient(socket, controlsocket.Server{
+		NotRunning: ErrNotRunning, User: "the stack",
 		Start: "start one with `millrace stack up`, or name its socket with --socket or $MILLRACE_SOCKET",
-	}}
-	c.control.Open()
-	return c
+	})}
 }
 
 // Addrs returns the addresses of the host.

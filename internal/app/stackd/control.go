@@ -10,20 +10,20 @@ import (
 func (d *Daemon) handler() http.Handler {
 	c := &controlsocket.Commands{Log: d.opt.Log, Name: "control", Code: reloadCode}
 	show := func(path string, what func() any) {
-		c.Show(path, func(*http.Request) (any, error) { return what(), nil })
+		c.Get(path, func(*http.Request) (any, error) { return what(), nil })
 	}
 	show("/v1/addr", func() any { return d.Addrs() })
 	show("/v1/route", func() any { return d.Routes() })
 	show("/v1/neigh", func() any { return d.Neighbors() })
 	show("/v1/stats", func() any { return d.Stats() })
-	c.Show("/v1/sockets", func(r *http.Request) (any, error) {
+	c.Get("/v1/sockets", func(r *http.Request) (any, error) {
 		q, err := ParseQuery(r.URL.Query())
 		if err != nil {
 			return nil, controlsocket.BadRequest("%w", err)
 		}
 		return d.Sockets(q), nil
 	})
-	c.Change("/v1/reload", "reload", func(*http.Request) error { return d.ReloadFile() })
-	c.Change("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
+	c.PostLogged("/v1/reload", "reload", func(*http.Request) error { return d.ReloadFile() })
+	c.PostLogged("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
 	return c
 }

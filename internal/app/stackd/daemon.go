@@ -76,6 +76,9 @@ func (d *Daemon) open() error {
 	return nil
 }
 
+// errInUse is the error of Open where another stack has the control socket.
+var errInUse = errors.New(`a stack is running there (give this one another with --socket or control.socket, or "" for none)`)
+
 // nodeConfig is the node that the configuration describes, without devices.
 func (d *Daemon) nodeConfig() node.Config {
 	return node.Config{
@@ -83,7 +86,7 @@ func (d *Daemon) nodeConfig() node.Config {
 		Engine: d.cfg.Engine, Ops: engineOps, GPU: d.opt.GPU,
 		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: d.cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 		Control:       d.cfg.Control.Socket,
-		ControlInUse:  "a stack is running at %s (give this one another with --socket or control.socket, or \"\" for none)",
+		ControlInUse:  errInUse,
 		ControlServer: func(*node.Node) http.Handler { return d.handler() },
 	}
 }

@@ -69,7 +69,7 @@ func TestMistakesOfOperatorsAreExplained(t *testing.T) {
 		"no interface":           {func(c *Config) { c.Devices[0].Name = "st9" }, []string{`no interface "st9"`, "st0"}},
 		"the kernel's address":   {func(c *Config) { c.Devices[0].Addresses[0] = netip.MustParsePrefix(kernel4 + "/24") }, []string{"the kernel has the address " + kernel4, "ip addr del"}},
 		"DHCP beside the kernel": {func(c *Config) { c.Devices[0].DHCP = true }, []string{"the kernel uses it too (198.18.9.3/24)", "take: all"}},
-		"a socket in use":        {func(c *Config) { c.Control.Socket = s.d.cfg.Control.Socket }, []string{"a stack is running at", "--socket"}},
+		"a socket in use":        {func(c *Config) { c.Control.Socket = s.d.cfg.Control.Socket }, []string{"a stack is running there", "--socket"}},
 		"a socket that is none":  {func(c *Config) { c.Control.Socket = "/dev/null" }, []string{"control socket", "is no socket"}},
 		"the queue is in use":    {func(*Config) {}, []string{"st0", "in use"}},
 	} {
