@@ -44,7 +44,8 @@ type clientInfo struct {
 	tls        bool
 }
 
-// accept takes a connection of a client.
+// accept takes a connection of a client. A refused one is reset: the peer learns at once that it is not served, and this host keeps
+// no TIME-WAIT for it, of which an attacker could make as many as connections.
 func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	w.Enter()
 	ln := at.current
@@ -131,7 +132,7 @@ func (o *opening) Established() {
 func (c *clientInfo) established(s *ctls.ConnectionState) {
 	c.version, c.protocol = s.Version, s.NegotiatedProtocol
 	c.sni, _ = semantics.NormalizeHost(s.ServerName) // crypto/tls refuses names that end with a dot, and keeps upper case
-	if len(s.VerifiedChains) > 0 {
+	if len(s.VerifiedChains) > 0 { // a certificate that was not verified names anyone
 		c.peer = s.PeerCertificates[0]
 		c.certFields = c.listener.ClientCert.fields(s.VerifiedChains[0])
 	}
@@ -188,6 +189,7 @@ func (s *sniffing) Input(p []byte, fin bool) int {
 	} else {
 		s.info.speakHTTP1(s.l)
 	}
+	// The bytes that were read belong to the protocol that was found, the preface included (RFC 9113 3.4).
 	if len(s.held) > 0 {
 		s.l.Session.Input(s.held, false) // what is shorter than the preface is taken as a whole
 	}

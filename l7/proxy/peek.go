@@ -104,7 +104,8 @@ type watch struct {
 	peeker clienthello.Peeker
 }
 
-// see takes what has come before the engine takes it. Once the hello is complete, or is none, it ends.
+// see takes what has come before the engine takes it. Once the hello is complete, or is none, it ends. Errors are the engine's to
+// report: it refuses the same hello, with the alert that RFC 8446 6.2 has for it.
 func (v *watch) see(p []byte) {
 	all := p
 	if v.held != nil {

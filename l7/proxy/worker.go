@@ -68,7 +68,8 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 	return w
 }
 
-// tick runs timers, reads what is taken again, and sends what the batch has produced.
+// tick runs timers, reads what is taken again, and sends what the batch has produced. Queues are checked between: the timers may
+// have freed connections, and requests that take them are sent with this batch.
 func (w *Worker) tick(now clock.Time) clock.Time {
 	w.Advance(now)
 	w.checkQueues()
