@@ -50,7 +50,10 @@ static void hang_up(struct channel *c)
 	c->cookie = 0;
 }
 
-/* The node may be root's, the program's own user's, or that of the user whom millrace exec has checked. */
+/*
+ * The node may be root's, the program's own user's, or that of the user whom millrace exec has checked. The path may be in a directory
+ * that others write: whoever listened there could otherwise read and answer all traffic.
+ */
 static bool trusted(int fd)
 {
 	struct ucred peer;
@@ -187,7 +190,10 @@ static int hello(struct channel *c)
 	return -1;
 }
 
-/* keep_off moves the channel to a number that programs do not use. */
+/*
+ * keep_off moves the channel to a number that programs do not use. open(2) returns the lowest free number, and programs rely on it: a
+ * daemon closes 0 to 2 and opens its streams again, and select(2) takes no number from 1024 on.
+ */
 static int keep_off(int fd)
 {
 	int high = (int)KERNEL(fcntl, fd, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
@@ -234,7 +240,10 @@ static int dial(struct channel *c)
 	return hello(c);
 }
 
-/* take returns the number of a channel that is free, or -1. */
+/*
+ * take returns the number of a channel that is free, or -1. The process is part of the word that is compared, so that a child of fork never
+ * uses a channel of its parent: both would read replies of one stream, and each could get the other's.
+ */
 static int take(uint64_t process)
 {
 	for (int i = 0; i < CHANNELS; i++) {
