@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/socket"
@@ -86,6 +87,7 @@ func TestErrorDoesNotCostADatagram(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 16)
+	_ = l.SetReadDeadline(time.Now().Add(limit))
 	if n, _, err := l.ReadFrom(buf); err != nil || string(buf[:n]) != "second" {
 		t.Errorf("%q, %v", buf[:n], err)
 	}

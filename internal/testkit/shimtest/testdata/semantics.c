@@ -361,7 +361,11 @@ static void two_datagrams(char **args)
 	puts("refused");
 	fflush(stdout);
 	CHECK(sigwait(&wait, &got) == 0);
-	CHECK(send(fd, "second", 6, 0) == 6);
+	/* A send has the error of the one before, unless that was less than a millisecond ago: that costs no datagram but this call. */
+	if (send(fd, "second", 6, 0) < 0) {
+		CHECK(errno == ECONNREFUSED);
+		CHECK(send(fd, "second", 6, 0) == 6);
+	}
 }
 
 static void no_name(char **args)
