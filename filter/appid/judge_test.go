@@ -141,8 +141,8 @@ func TestAgreesWithAnotherClassifier(t *testing.T) {
 	t.Logf("%d of %d flows (%.1f %%), %d protocols on average %.1f %%, %d recognised as another, %d where the judge guesses or knows nothing",
 		right, total, 100*float64(right)/float64(total), len(scores), 100*mean, wrong, extra)
 	t.Logf("%d of %d server names, %d of %d JA4", names.right, names.all, prints.right, prints.all)
-	if 100*right < 90*total || mean < 0.80 || 100*wrong > 3*(right+wrong) || 100*extra > 10*total || 100*names.right < 95*names.all {
-		t.Error("fewer than 90 % of flows, 80 % over protocols, 97 % of what is recognised, or 95 % of server names")
+	if 100*right < 90*total || mean < 0.80 || 100*wrong > 3*(right+wrong) || extra > 320 || 100*names.right < 95*names.all {
+		t.Error("fewer than 90 % of flows, 80 % over protocols, 97 % of what is recognised or 95 % of server names, or more than 320 flows that the other one does not know")
 	}
 	for _, m := range misses {
 		t.Log("MISS ", m)
