@@ -396,6 +396,45 @@ func TestEchoRequestsAreAnswered(t *testing.T) {
 	w.refused(0, echoRequest("224.0.0.1", "198.18.1.1", 0), packet.DropMartian)
 }
 
+// withExtensions puts extension headers between the IPv6 header of a packet and what follows.
+func withExtensions(p []byte, kinds ...uint8) []byte {
+	ip := wire.IPv6(p[14:])
+	next := ip[6]
+	var all []byte
+	for i, kind := range kinds {
+		h := []byte{next, 0, 1, 4, 0, 0, 0, 0} // PadN
+		if i+1 < len(kinds) {
+			h[0] = kinds[i+1]
+		}
+		if kind == wire.ProtoFragment {
+			h = []byte{h[0], 0, 0, 0, 1, 2, 3, 4} // atomic
+		}
+		all = append(all, h...)
+	}
+	out := append(append(bytes.Clone(p[:54]), all...), p[54:]...)
+	ip = wire.IPv6(out[14:])
+	ip[6] = kinds[0]
+	ip.SetPayloadLen(ip.PayloadLen() + uint16(len(all)))
+	return out
+}
+
+// An echo request behind extension headers, or in an atomic fragment, has the answer of the plain one (RFC 6946 4).
+func TestEchoRequestsBehindExtensionHeadersAreAnswered(t *testing.T) {
+	const hopByHop, fragment = 0, wire.ProtoFragment
+	for _, kinds := range [][]uint8{
+		{hopByHop}, {wire.ProtoDestOpts}, {fragment}, {hopByHop, fragment}, {fragment, wire.ProtoDestOpts}, {hopByHop, wire.ProtoDestOpts},
+	} {
+		w := newWorld(t, fill(""))
+		in := echoRequest("2001:db8::9", "2001:db8:1::1", 0)
+		want := w.expect(0, bytes.Clone(in), 0)
+		if got := w.expect(0, withExtensions(in, kinds...), 0); !bytes.Equal(got, want) {
+			t.Errorf("%v:\ngot  %x\nwant %x", kinds, got, want)
+		}
+		w.refused(0, withExtensions(echoRequest("2001:db8::9", "2001:db8:1::9", 0), kinds...), packet.DropNoService)
+		w.refused(0, split(in, 16, 5)[0], packet.DropFragment)
+	}
+}
+
 func TestErrorsAboutExpiredConnectionsAreDropped(t *testing.T) {
 	w := newWorld(t, fill(""))
 	x := w.exchange(host, dns, "", "")

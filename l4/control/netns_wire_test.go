@@ -138,6 +138,12 @@ func (s *site) frontMAC() string {
 // ping sends an echo request by a raw socket and waits for the reply.
 func (s *site) ping(address string) {
 	s.t.Helper()
+	s.pingWith(address, 0, "")
+}
+
+// pingWith is ping with a socket option of IPv6, as an extension header to send.
+func (s *site) pingWith(address string, option int, value string) {
+	s.t.Helper()
 	network, proto, request, reply := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
 	if strings.Contains(address, ":") {
 		network, proto, request, reply = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
@@ -148,6 +154,16 @@ func (s *site) ping(address string) {
 			return err
 		}
 		defer c.Close()
+		if option != 0 {
+			raw, err := c.(*net.IPConn).SyscallConn()
+			if err != nil {
+				return err
+			}
+			raw.Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, option, value) })
+			if err != nil {
+				return err
+			}
+		}
 		m := icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Seq: 1, Data: bytes.Repeat([]byte("ping"), 100)}}
 		b, err := m.Marshal(icmp.IPv6PseudoHeader(net.IPv6unspecified, net.IPv6unspecified)) // the kernel fills the checksum in
 		if proto == 1 {
@@ -212,6 +228,9 @@ func TestTheWireIsAsLinuxKnowsIt(t *testing.T) {
 			s.taggedARP("198.18.0.100", 100)
 			s.ping("198.18.2.1")
 			s.ping("2001:db8:2::1")
+			for _, option := range []int{unix.IPV6_HOPOPTS, unix.IPV6_DSTOPTS} {
+				s.pingWith("2001:db8::100", option, "\x00\x00\x01\x04\x00\x00\x00\x00") // PadN
+			}
 
 			s.run(s.gate, "ip link set front address 02:00:00:00:00:77")
 			s.neighbor("198.18.0.100", "02:00:00:00:00:77")

@@ -227,6 +227,10 @@ func (f *fragmentHeader) malformed() bool {
 	return f.end <= f.at || f.more && f.end&7 != 0 || f.end > 65535
 }
 
+// atomic reports whether a fragment is all of its datagram, which RFC 6946 4 has receivers process alone. Neighbour
+// discovery ignores such packets (RFC 6980 5).
+func (f *fragmentHeader) atomic() bool { return f.at == 0 && !f.more }
+
 // fragment decides a fragment. Later ones go where the first went, which said the ports; those
 // whose first is not known wait for it (hold). All of a datagram whose fragments overlap the first or
 // contradict it are dropped (RFC 1858, RFC 3128, RFC 5722). All of a datagram whose first goes to another handler of the
@@ -291,6 +295,9 @@ func (h defragmenter) holdsUnfinished(f *fragmentHeader) bool {
 // firstFragment decides the first fragment of a datagram, which is e when it has come before, and
 // remembers what it says if it passes.
 func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
+	if d.L4 != 0 && d.Proto == wire.ProtoICMPv6 && p[d.L4] == wire.ICMPv6Echo && f.atomic() {
+		return h.responder().echo(d, p)
+	}
 	if d.L4 == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP {
 		return packet.DropFragment
 	}
