@@ -90,7 +90,7 @@ func (c *clientInfo) Handle(ev *side.Event) {
 	case side.Writable:
 		x.frontWritable()
 	case side.Malformed:
-		x.abandon(&failure{status: ev.Status, name: errRequest.name})
+		x.abandon(errRequest.withStatus(ev.Status))
 	case side.Late:
 		x.abandon(errRequestTimeout)
 	case side.Failed:

@@ -20,6 +20,14 @@ type failure struct {
 
 func (f *failure) Error() string { return "proxy: " + f.name }
 
+// withStatus returns f with another status. A copy keeps the class, which a literal could forget: NoFailure would count as a success
+// of the backend and reset its streak of failures.
+func (f *failure) withStatus(status int) *failure {
+	other := *f
+	other.status = status
+	return &other
+}
+
 // The failures. The class decides what the pool learns: only classes of the backend count against its health. Canceled is for all
 // that a client or this host has caused, so that a client cannot have backends ejected, nor a host that is out of descriptors
 // eject all of them. Statuses follow RFC 9110 15.6: 502 for a backend that answers wrongly, 503 for none that could be asked, 504
