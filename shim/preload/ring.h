@@ -53,7 +53,7 @@ enum {
 #define RING_SPACE_FILLED 2 /* bit of space: it has filled the socket, so that it is not writable: drain it */
 #define RING_SPACE_BYTE 4 /* bit of space: write it a doorbell byte */
 
-/* one ring. Its producer's words, the consumer's leave apart as it is read in each send, and the consumer's */
+/* one ring: the words of its producer, the consumer's word that each send reads (gone, on a line of its own), and those of the consumer */
 struct ring_direction {
 	_Atomic uint64_t tail; /* producer: bytes that were written */
 	_Atomic uint64_t notified; /* producer: low half: answer and epoch; high half: doorbell bytes written to the consumer's socket */
@@ -89,7 +89,7 @@ struct ring_page {
 	uint32_t ends; /* maker: ENDS_NODE or ENDS_PROGRAMS */
 	uint8_t unused_16[48];
 	_Atomic uint32_t state; /* node: STATE_OPEN and the others */
-	_Atomic uint32_t fin; /* node: 1: nothing follows what is in the ring to the program, who shuts the socket down behind it */
+	_Atomic uint32_t fin; /* node: 1: nothing follows what is in the ring to the program, which shuts the socket down behind it */
 	_Atomic uint32_t ended; /* node: 1: a socket of two programs was closed, perhaps by SIGKILL */
 	uint8_t unused_76[52];
 	_Atomic uint32_t shut; /* program: 1: the program has shut down its direction: what is in the ring is the last */

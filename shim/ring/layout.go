@@ -43,7 +43,7 @@ const (
 	spaceFilled = 2 // bit of space: it has filled the socket, so that it is not writable: drain it
 	spaceByte   = 4 // bit of space: write it a doorbell byte
 
-	// direction: one ring. Its producer's words, the consumer's leave apart as it is read in each send, and the consumer's
+	// direction: one ring: the words of its producer, the consumer's word that each send reads (gone, on a line of its own), and those of the consumer
 	directionSize       = 256
 	directionTailAt     = 0   // u64, by producer: bytes that were written
 	directionNotifiedAt = 8   // u64, by producer: low half: answer and epoch; high half: doorbell bytes written to the consumer's socket
@@ -62,7 +62,7 @@ const (
 	pageSizeAt      = 8    // u32, by maker: bytes of each ring, a power of two
 	pageEndsAt      = 12   // u32, by maker: ENDS_NODE or ENDS_PROGRAMS
 	pageStateAt     = 64   // u32, by node: STATE_OPEN and the others
-	pageFinAt       = 68   // u32, by node: 1: nothing follows what is in the ring to the program, who shuts the socket down behind it
+	pageFinAt       = 68   // u32, by node: 1: nothing follows what is in the ring to the program, which shuts the socket down behind it
 	pageEndedAt     = 72   // u32, by node: 1: a socket of two programs was closed, perhaps by SIGKILL
 	pageShutAt      = 128  // u32, by program: 1: the program has shut down its direction: what is in the ring is the last
 	pageDirectionAt = 256  // direction, by ends: from the program, to the program
