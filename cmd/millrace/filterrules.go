@@ -32,7 +32,7 @@ func (f *ruleFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&f.lenient, "lenient", false, "leave out rules with unsupported options")
 	fl.StringVar(&f.vars, "vars", "", "suricata.yaml, or its address-groups and port-groups")
-	fl.StringArrayVar(&f.set, "set", nil, "variable, `NAME=VALUE`")
+	fl.StringArrayVar(&f.set, "set", nil, "set a variable of the rules: `NAME=VALUE`")
 	fl.StringVar(&f.classes, "classification", "", "classification.config; by default the one beside the first file")
 }
 

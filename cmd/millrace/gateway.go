@@ -51,7 +51,7 @@ func newGateway(c *console) *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
 		Use:     "gateway -c FILE",
-		Short:   "Balance TCP and UDP over backends",
+		Short:   "Balance TCP, UDP, QUIC, TLS and HTTP over backends",
 		Long:    gatewayLong,
 		Example: gatewayExamples,
 		Args:    unknownCommand,
@@ -97,7 +97,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
 	if err != nil {
-		return engineError(configured(err, f.config))
+		return engineError(starting(configured(err, f.config)))
 	}
 	log.Info("gateway", "version", b.Version, "config", f.config)
 	var changes admin.Changes

@@ -22,11 +22,13 @@ const (
 	exitTimeout = 4 // what a command waits for did not happen in time
 )
 
-// errUsage, errConfig, errReload and errTimeout choose the exit code of the errors that wrap them.
+// errUsage, errConfig, errNotStarted, errReload and errTimeout choose the exit code of the errors that wrap them.
 var (
 	errUsage  = errors.New("wrong usage")
 	errConfig = errors.New("wrong configuration")
 	errReload = errors.New("rejected configuration") // of a running process, which keeps its own
+
+	errNotStarted = fmt.Errorf("%w, nothing was started", errConfig) // of a command that starts what the file describes
 
 	errTimeout = errors.New("timeout") // of --wait
 )
@@ -38,6 +40,14 @@ type coded struct {
 }
 
 func (c coded) Unwrap() []error { return []error{c.error, c.code} }
+
+// starting marks an error of a command that would have started something.
+func starting(err error) error {
+	if errors.Is(err, errConfig) {
+		return coded{err, errNotStarted}
+	}
+	return err
+}
 
 // usage returns an error about the command line.
 func usage(format string, args ...any) error { return coded{fmt.Errorf(format, args...), errUsage} }
@@ -73,7 +83,11 @@ func execute(ctx context.Context, args []string, c *console) int {
 		return exitUsage
 	}
 	if errors.Is(err, errConfig) {
-		c.complain(fmt.Errorf("wrong configuration, nothing was started\n%w", err))
+		headline := errConfig
+		if errors.Is(err, errNotStarted) {
+			headline = errNotStarted
+		}
+		c.complain(fmt.Errorf("%v\n%w", headline, err))
 		return exitConfig
 	}
 	if errors.Is(err, errReload) {
@@ -107,8 +121,8 @@ func newRoot(c *console) *cobra.Command {
 		Use:   "millrace",
 		Short: "Userspace packet processing",
 		Long: `Millrace processes packets of network devices and captures in user space: it
-filters, forwards and balances them, and terminates TCP and UDP, without the
-kernel's stack.
+filters, forwards and balances them, and terminates TCP, UDP, TLS, QUIC and
+HTTP/1.1, 2 and 3, without the kernel's stack.
 
 Exit codes: 0 success; 1 something failed, or a check did; 2 wrong command line;
 3 wrong configuration file; 4 a timeout passed (gateway drain --wait).

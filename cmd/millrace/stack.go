@@ -101,7 +101,7 @@ func newStackUp(c *console) *cobra.Command {
 			return f.checked(c, cfg, err)
 		}
 		if err != nil {
-			return err
+			return starting(err)
 		}
 		return runStack(ctx, c, &f, cfg, named)
 	})
