@@ -10,12 +10,14 @@
 // same connection by the key of the backend's side and leave where the client's packets came from.
 //
 // All that a Handler knows of configuration, health and neighbours is a Snapshot, an immutable value
-// behind an atomic pointer that the control side (package gateway) replaces. Connections refer to
-// backends by numbers that never change and are never used again, so a new snapshot keeps every flow.
+// behind an atomic pointer that the control side (package l4/control) replaces. Connections refer to
+// backends by numbers that never change and are reused only once no loop refers to them (retire.go), so a
+// new snapshot keeps every flow.
 // Handlers of several loops share nothing else; a packet that belongs to another loop is handed over.
 //
-// The way of a NATed packet: handler.go (decide), nat.go (view), flow.go (inbound, forward), table.go
-// (lookup), nat.go (rewrite).
+// The path of a NATed packet: handler.go (decide) with nat.go (view), flow.go (inbound), table.go (lookup),
+// flow.go (openConn for the first packet of a connection, forward for the others, translate), nat.go
+// (view.apply, setLink).
 //
 // The gateway terminates nothing. It makes answers of its own, in the frame that asked: ARP (RFC 826),
 // neighbour advertisements (RFC 4861), echo replies, ICMP errors (RFC 1812 4.3, RFC 4443 2.4) and TCP
