@@ -13,8 +13,8 @@ import (
 // defencePriority is that of _defence in bpf/defence.c: before programs that count or steer.
 const defencePriority = 5
 
-// LoadDefence makes the maps of a defence of this process: nothing is pinned, and all ends with the process. Attach and
-// Before load its program for interfaces.
+// LoadDefence makes the maps of a defence of this process, without pins. Attach and Before load its program for interfaces.
+// Maps and program end with the process, except in a dispatcher after SIGKILL (Attach).
 func LoadDefence() (*Defence, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise the limit of locked memory for BPF maps: %w", err)
@@ -105,9 +105,9 @@ func (d *Defence) program(spec *ebpf.CollectionSpec) (*ebpf.Collection, error) {
 	return coll, nil
 }
 
-// Attach attaches the defence to an interface of the calling thread's network namespace, for as long as the process lives:
-// as the first component of a dispatcher that is there, and by a bpf_link, in native mode if the driver has it, where there
-// is no program. Any other program is refused and named (xdp.ErrForeign).
+// Attach attaches the defence to an interface of the calling thread's network namespace: as the first component of a
+// dispatcher that is there, and by a bpf_link, in native mode if the driver has it, where there is no program. The link ends
+// with the process. A component stays after SIGKILL, and drops what the maps name, until the next change (xdp.Member). Any other program is refused and named (xdp.ErrForeign).
 func (d *Defence) Attach(ifindex int) (*Attachment, error) {
 	a := &Attachment{}
 	load := func(prepare func(*ebpf.ProgramSpec)) (int, error) {

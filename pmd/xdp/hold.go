@@ -23,7 +23,8 @@ type Program struct {
 	Frags    bool   // the component takes packets of several buffers
 }
 
-// Held is a program that is attached for as long as the process lives.
+// Held is a program that is attached until Close or the end of the process. A component of a dispatcher whose process was
+// killed stays until the next change by this package (Member).
 type Held struct {
 	link      link.Link // alone on the interface
 	member    *Member   // of its dispatcher, instead of link
@@ -31,8 +32,8 @@ type Held struct {
 	notNative error
 }
 
-// Hold attaches a program to an interface of the calling thread's network namespace, for as long as the process lives: as a
-// component of the dispatcher that is there, and by a bpf_link where there is no program. It replaces no other program, since
+// Hold attaches a program to an interface of the calling thread's network namespace: as a component of the dispatcher that
+// is there, and by a bpf_link, which ends with the process, where there is no program. It replaces no other program, since
 // that would cut off whatever depends on it: the error is ErrForeign, names the program and wraps the kernel's.
 func Hold(ifindex int, p Program, mode Mode) (*Held, error) {
 	id, _, err := attached(ifindex)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Member is a component that belongs to a process: it leaves the dispatcher with Leave. Where the process ends without,
-// the component stays, and the next change to the interface takes it off. A component that passes packets when its process
-// is gone, as one that redirects to sockets does, makes no difference meanwhile.
+// Member is a component that belongs to a process: it leaves the dispatcher with Leave. If the process ends without Leave
+// (SIGKILL), the component stays until the next Update of the interface. Meanwhile one that redirects to sockets passes all
+// packets, because the sockets are gone, but one that drops, such as a defence, goes on to drop.
 type Member struct {
 	fs      *FS
 	ifindex int
