@@ -68,6 +68,7 @@ type Config struct {
 	defence *DefenceLists      // the same
 	listAt  map[string]Problem // where a file or prefix of lists stands, without a message
 	keyAt   Problem            // the same of hash_key_file
+	inspAt  map[string]Problem // the same of the files, variables and captures of inspection
 
 	syncKeyAt Problem     // and of sync.key_file
 	named     []namedFile // certificates, and what goes with them

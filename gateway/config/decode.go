@@ -61,10 +61,10 @@ func Parse(file string, src []byte) (*Config, error) {
 
 // parse is Parse that returns what it could read of a configuration with errors.
 func parse(file string, src []byte) (*Config, error) {
-	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}}
+	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}, inspAt: map[string]Problem{}}
 	d.Example, d.Cause, d.ShowAll = "examples/gateway.yaml", bareAddress, showAll
 	c := newConfig()
-	c.file, c.listAt = file, d.listAt
+	c.file, c.listAt, c.inspAt = file, d.listAt, d.inspAt
 	if len(src) > maxFileBytes {
 		d.FailAt(1, 1, "", fmt.Sprintf("file is larger than %d bytes", maxFileBytes))
 	} else if root := d.Document(src); root != nil {
@@ -77,7 +77,7 @@ func parse(file string, src []byte) (*Config, error) {
 // Schema returns the JSON Schema of a configuration file.
 func Schema() *strictyaml.Schema {
 	s := strictyaml.Describe(func(sd *strictyaml.Decoder, n *yaml.Node) {
-		d := &decoder{Decoder: sd, listAt: map[string]Problem{}}
+		d := &decoder{Decoder: sd, listAt: map[string]Problem{}, inspAt: map[string]Problem{}}
 		d.config(n, newConfig())
 	})
 	s.Title = "Configuration of millrace gateway"
@@ -90,6 +90,7 @@ type decoder struct {
 	*strictyaml.Decoder
 	places places
 	listAt map[string]Problem // see Config
+	inspAt map[string]Problem // see Config
 }
 
 // l7Decoder reads the sections of the request path: listeners, routes and pools.

@@ -104,8 +104,8 @@ func (d *decoder) inspection(n *yaml.Node, c *Config) {
 	d.Mapping(n, "inspection",
 		strictyaml.Required("policies", func(n *yaml.Node) { d.inspectionPolicies(n, i) }),
 		d.several("variables", &i.Variables),
-		strictyaml.Optional("variables_file", func(n *yaml.Node) { d.Text(n, "variables_file", &i.VariablesFile) }),
-		strictyaml.Optional("classification", func(n *yaml.Node) { d.Text(n, "classification", &i.Classification) }),
+		strictyaml.Optional("variables_file", func(n *yaml.Node) { d.placedText(n, "variables_file", &i.VariablesFile) }),
+		strictyaml.Optional("classification", func(n *yaml.Node) { d.placedText(n, "classification", &i.Classification) }),
 		strictyaml.Optional("flows", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "flows", &i.Flows, 64, maxInspected) }),
 		strictyaml.Optional("memory", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "memory", &i.Memory, 1<<20, maxInspectMem) }),
 		strictyaml.Optional("overload", func(n *yaml.Node) {
@@ -140,7 +140,7 @@ func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
 			d.named("devices", &p.Devices, &at.devices),
 			d.several("rules", &p.Rules),
 			d.several("access", &p.Access),
-			strictyaml.Optional("capture", func(n *yaml.Node) { at.capture = n; d.Text(n, "capture", &p.Capture) }),
+			strictyaml.Optional("capture", func(n *yaml.Node) { at.capture = n; d.placedText(n, "capture", &p.Capture) }),
 			strictyaml.Optional("lenient", func(n *yaml.Node) { d.Truth(n, "lenient", &p.Lenient) }),
 			strictyaml.Optional("overlaps", func(n *yaml.Node) {
 				strictyaml.Choice(d.Decoder, n, "overlaps", &p.Overlaps, OverloadDrop, OverloadPass)
@@ -164,11 +164,24 @@ type policyPlace struct {
 	services, devices []*yaml.Node
 }
 
+// placedText reads a text, and keeps its place for errors that are found when the rules are read.
+func (d *decoder) placedText(n *yaml.Node, key string, to *string) bool {
+	if !d.Text(n, key, to) {
+		return false
+	}
+	d.inspAt[*to] = d.Place(n.Line, n.Column)
+	return true
+}
+
+// InspectionPlace returns a problem, without a message, where a value of the section inspection stands: the name of a file, a
+// variable or an expression. For a value that is not there it has no place.
+func (c *Config) InspectionPlace(value string) Problem { return c.inspAt[value] }
+
 // several reads one text or several.
 func (d *decoder) several(key string, to *[]string) strictyaml.Field {
 	return strictyaml.Optional(key, func(n *yaml.Node) {
 		d.OneOrMore(n, key, maxRuleFiles, func(n *yaml.Node) {
-			if s := ""; d.Text(n, key, &s) {
+			if s := ""; d.placedText(n, key, &s) {
 				*to = append(*to, s)
 			}
 		})

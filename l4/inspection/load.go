@@ -61,7 +61,7 @@ func (l *loader) readVariables() {
 	}
 	for _, s := range c.Variables {
 		if err := l.vars.Set(s); err != nil {
-			l.problems = append(l.problems, config.Problem{Message: "inspection.variables: " + err.Error()})
+			l.wrong(s, "inspection.variables: "+err.Error())
 		}
 	}
 	path := c.Classification
@@ -98,7 +98,7 @@ const maxRuleText = 256 << 20
 func (l *loader) read(name, what string) (text string, ok bool) {
 	text, err := l.readPath(l.cfg.Beside(name))
 	if err != nil {
-		l.problems = append(l.problems, config.Problem{Message: "inspection: " + what + " cannot be read: " + err.Error()})
+		l.wrong(name, "inspection: "+what+" cannot be read: "+err.Error())
 	}
 	return text, err == nil
 }
@@ -177,10 +177,17 @@ func (l *loader) capture(c *config.InspectionPolicy) *expr.Filter {
 	}
 	f, err := expr.Compile(c.Capture, expr.LinkEthernet, expr.Options{Source: expr.FromHost, Names: sysnames.Names()})
 	if err != nil {
-		l.problems = append(l.problems, config.Problem{Message: "inspection.policies: capture of " + c.Name + ": " + err.Error(), Source: c.Capture})
+		l.wrong(c.Capture, "inspection.policies: capture of "+c.Name+": "+err.Error())
 		return nil
 	}
 	return f
+}
+
+// wrong notes an error at the place of a value in the configuration.
+func (l *loader) wrong(value, message string) {
+	p := l.cfg.InspectionPlace(value)
+	p.Message = message
+	l.problems = append(l.problems, p)
 }
 
 // fail notes an error, each of several that are joined with its place.
