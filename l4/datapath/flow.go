@@ -19,7 +19,7 @@ func (h tracker) inbound(v *view, front uint32) packet.Verdict {
 		}
 	}
 	key := clientKey{v.src, front, v.sport}
-	n, hash := h.prefetching().byClient(&key)
+	n, hash := h.lookups().byClient(&key)
 	if n >= 0 && h.table.conns[n].entered() {
 		h.kernelSide().cameToLoop(n, v, sideClient)
 	}
@@ -97,7 +97,7 @@ func (h tracker) forward(n int, v *view) packet.Verdict {
 	if c.direct() {
 		verdict = h.tunneler().forwardDirect(c, v, to)
 	} else {
-		verdict = h.translate(c, v, to, port)
+		verdict = h.translator().translate(c, v, to, port)
 	}
 	if verdict != packet.Forward {
 		return h.responder().dropOrReport(v, b.Service, verdict)
@@ -118,22 +118,6 @@ func (h tracker) chainBytes(v *view) uint32 {
 		n += uint32(h.chain[i+1].Len)
 	}
 	return n
-}
-
-// translate sends a packet of a client on to the backend's address and the given port, from the source that
-// the backend sees.
-func (h tracker) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.Verdict {
-	if verdict := h.checkHop(v, &to.Hop); verdict != packet.Forward {
-		return verdict
-	}
-	r := rewrite{
-		src: v.src, dst: to.addr, sport: c.sourcePort, dport: port, l3: c.l3Delta, l4: c.l4Delta,
-	}
-	if c.snat != 0 {
-		r.src = h.snap.snats[c.snat]
-	}
-	v.apply(&r)
-	return h.translator().leave(v, &to.Hop)
 }
 
 // updateFromClient updates connection n by a packet of its client, before the packet is rewritten. The link
@@ -260,7 +244,7 @@ func (hop *Hop) usable() packet.Verdict {
 // connection differ: no_service is for packets that steering should not have brought here, no_flow for
 // those whose connection is gone.
 func (h tracker) outbound(v *view) packet.Verdict {
-	from, snat, ok := h.prefetching().endpoint(v)
+	from, snat, ok := h.lookups().endpoint(v)
 	toUs := snat != 0
 	if !ok && !toUs {
 		return packet.DropNoService
@@ -272,7 +256,7 @@ func (h tracker) outbound(v *view) packet.Verdict {
 		return h.handOver(v.d, to)
 	}
 	key := replyKey(v, from, snat)
-	n := h.prefetching().byBackend(&key)
+	n := h.lookups().byBackend(&key)
 	if n >= 0 && h.table.conns[n].entered() {
 		h.kernelSide().cameToLoop(n, v, sideBackend)
 	}

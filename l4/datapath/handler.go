@@ -203,7 +203,7 @@ func (h *Handler) handle(now clock.Time, b *packet.Batch) {
 	for i := range b.D {
 		d := &b.D[i]
 		more := d.Flags.Has(packet.FlagMore)
-		h.looked = h.prefetching().lookedUp(b.D, i)
+		h.looked = h.lookups().lookedUp(b.D, i)
 		switch {
 		case cut && rest:
 			d.Verdict = packet.Release
@@ -238,7 +238,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.clock, h.now = now, ticksAt(now)
 	h.defragmenter().sweepHeld()
 	if h.table.sweep(sweepStep, h.ended, h.discarder().end) {
-		h.discarder().endPass()
+		h.retirer().endPass()
 		h.kernel.short = false
 	}
 	h.translator().surveyPorts()
@@ -323,7 +323,7 @@ func (h *Handler) publish() {
 	if h.kernel.on() {
 		h.kernelSide().publishKernel()
 	}
-	h.prefetching().prefetchCounters()
+	h.lookups().prefetchCounters()
 	for _, id := range h.touched {
 		t, stats := &h.tallies[id], h.stats[id]
 		for i, n := range t {
@@ -428,7 +428,7 @@ func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
 		return h.responder().ttlExpired(v)
 	}
-	if front, ok := h.prefetching().serviceAddress(v); ok {
+	if front, ok := h.lookups().serviceAddress(v); ok {
 		if to := h.inboundLoop(v); to != h.loop {
 			return h.handOver(v.d, to)
 		}

@@ -107,7 +107,7 @@ func (c *Conn) setDeltas(s *Snapshot) {
 	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
 }
 
-// decrementTTL is the change of the IPv4 header checksum by a decrement of the TTL: -0x0100 in ones'
+// ttlDelta is the change of the IPv4 header checksum by a decrement of the TTL: -0x0100 in ones'
 // complement, for the TTL is the upper byte of its word.
 const ttlDelta = 0xfeff
 
@@ -190,6 +190,22 @@ func vlanOf(d *packet.Desc, p []byte) uint16 {
 
 // vlan returns the VLAN identifier that the packet came with; 0 is none.
 func (v *view) vlan() uint16 { return vlanOf(v.d, v.p) }
+
+// translate sends a packet of a client on to the backend's address and the given port, from the source that
+// the backend sees.
+func (h translator) translate(c *Conn, v *view, to *Endpoint, port uint16) packet.Verdict {
+	if verdict := h.tracker().checkHop(v, &to.Hop); verdict != packet.Forward {
+		return verdict
+	}
+	r := rewrite{
+		src: v.src, dst: to.addr, sport: c.sourcePort, dport: port, l3: c.l3Delta, l4: c.l4Delta,
+	}
+	if c.snat != 0 {
+		r.src = h.snap.snats[c.snat]
+	}
+	v.apply(&r)
+	return h.leave(v, &to.Hop)
+}
 
 // setLink makes the link header that of the way out, and the port too: the addresses, and the tag of
 // the hop's VLAN in place of the one that the packet came with. The packet may begin elsewhere in

@@ -345,7 +345,7 @@ func (h translator) takePort(c *Conn, v *view) bool {
 // holdPort makes a port, which is marked as in use, that of c.
 func (h translator) holdPort(c *Conn, m *portMap, snat, port uint16) {
 	c.snat, c.pair, c.sourcePort = snat, m.number, port
-	h.prefetching().prefetchBackendSlot(c)
+	h.lookups().prefetchBackendSlot(c)
 }
 
 // backendAddr reports whether a backend has address a.

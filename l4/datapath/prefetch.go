@@ -53,7 +53,7 @@ const fewBackends = 64
 const manyConns = 1024
 
 // lookedUp returns what is known of packet i. At the first packet of a window it prefetches for all.
-func (h prefetching) lookedUp(ds []packet.Desc, i int) *lookup {
+func (h lookups) lookedUp(ds []packet.Desc, i int) *lookup {
 	if !canPrefetch || h.table.live < h.prefetcher.from {
 		return &notLookedUp
 	}
@@ -64,7 +64,7 @@ func (h prefetching) lookedUp(ds []packet.Desc, i int) *lookup {
 }
 
 // prefetchBatch looks the given packets up, and prefetches the memory that deciding on them needs.
-func (h prefetching) prefetchBatch(ds []packet.Desc) {
+func (h lookups) prefetchBatch(ds []packet.Desc) {
 	if len(h.snap.keys.slots) > manyKeys {
 		h.prefetchKeys(ds)
 	}
@@ -80,7 +80,7 @@ func (h prefetching) prefetchBatch(ds []packet.Desc) {
 
 // prefetchSlots looks packets up and prefetches the slot of each that is known. It returns how many these are, the first
 // ones of prefetcher.found.
-func (h prefetching) prefetchSlots(ds []packet.Desc) (n int) {
+func (h lookups) prefetchSlots(ds []packet.Desc) (n int) {
 	a, t := &h.prefetcher, h.table
 	for i := range ds {
 		l := &a.lookups[i]
@@ -100,7 +100,7 @@ func (h prefetching) prefetchSlots(ds []packet.Desc) (n int) {
 
 // prefetchConns prefetches the connections of the first n packets of prefetcher.found. It returns how many have one, and
 // leaves only those there.
-func (h prefetching) prefetchConns(n int) (found int) {
+func (h lookups) prefetchConns(n int) (found int) {
 	a, t := &h.prefetcher, h.table
 	lines := 0
 	for _, l := range a.found[:n] {
@@ -126,7 +126,7 @@ func (h prefetching) prefetchConns(n int) (found int) {
 }
 
 // prefetchReferences prefetches what the connections of the first n packets of prefetcher.found refer to.
-func (h prefetching) prefetchReferences(n int) {
+func (h lookups) prefetchReferences(n int) {
 	a := &h.prefetcher
 	for i, l := range a.found[:n] {
 		c := &h.table.conns[l.conn]
@@ -144,7 +144,7 @@ func (h prefetching) prefetchReferences(n int) {
 // prefetchVictims prefetches what evicting half-open connections needs, as n new ones of the window will where the budget
 // is used up, or the ports of a pair are: the connections, which the new ones take the place of, and the slots of both
 // their sides. Which pair a new connection will be of is not known yet. It is taken to be the one that was short last.
-func (h prefetching) prefetchVictims(n int) {
+func (h lookups) prefetchVictims(n int) {
 	a, t := &h.prefetcher, h.table
 	by, oldest := byAge, t.halfOpen.all.oldest
 	if !t.halfOpen.full() {
@@ -168,7 +168,7 @@ func (h prefetching) prefetchVictims(n int) {
 
 // prefetchBackendSlot prefetches the slot of the backend's side that a new connection will take. What is left to do
 // before the connection is entered hides most of the miss.
-func (h prefetching) prefetchBackendSlot(c *Conn) {
+func (h lookups) prefetchBackendSlot(c *Conn) {
 	if !canPrefetch || h.table.live < h.prefetcher.from {
 		return
 	}
@@ -185,7 +185,7 @@ const victimLines = 4
 
 // prefetchCounters prefetches the counters that publish adds to. They are atomic, and atomic adds do not
 // overlap their misses.
-func (h prefetching) prefetchCounters() {
+func (h lookups) prefetchCounters() {
 	if !canPrefetch || len(h.touched) <= 8 {
 		return
 	}
@@ -204,7 +204,7 @@ const manyKeys = 2048
 
 // prefetchKeys prefetches the slots of the service addresses that packets may be for: with thousands of
 // services this index does not stay in the cache either.
-func (h prefetching) prefetchKeys(ds []packet.Desc) {
+func (h lookups) prefetchKeys(ds []packet.Desc) {
 	x, n := &h.snap.keys, 0
 	for i := range ds {
 		if d := &ds[i]; onFastPath(d) {
@@ -229,7 +229,7 @@ func onFastPath(d *packet.Desc) bool {
 }
 
 // lookup says of a packet what its addresses and ports lead to, and keeps its view. It mirrors route, inbound and outbound, which decide.
-func (h prefetching) lookup(d *packet.Desc, l *lookup) {
+func (h lookups) lookup(d *packet.Desc, l *lookup) {
 	l.known = false
 	if !onFastPath(d) {
 		return
@@ -261,7 +261,7 @@ func (t *table) candidate(h uint32, side uint64) int {
 }
 
 // serviceAddress returns the number of the service address that a packet is for, false when it is for none.
-func (h prefetching) serviceAddress(v *view) (uint32, bool) {
+func (h lookups) serviceAddress(v *view) (uint32, bool) {
 	if l := h.looked; l.known {
 		return l.number, l.side == 0
 	}
@@ -270,7 +270,7 @@ func (h prefetching) serviceAddress(v *view) (uint32, bool) {
 
 // endpoint returns the endpoint that a packet is from, false when it is from none, and the SNAT address that it is
 // for, 0 when it is for none.
-func (h prefetching) endpoint(v *view) (from uint32, snat uint16, ok bool) {
+func (h lookups) endpoint(v *view) (from uint32, snat uint16, ok bool) {
 	if l := h.looked; l.known {
 		return l.number, l.snat, true
 	}
@@ -278,14 +278,14 @@ func (h prefetching) endpoint(v *view) (from uint32, snat uint16, ok bool) {
 }
 
 // findEndpoint is endpoint of a packet that has not been looked up.
-func (h prefetching) findEndpoint(v *view) (from uint32, snat uint16, ok bool) {
+func (h lookups) findEndpoint(v *view) (from uint32, snat uint16, ok bool) {
 	to, _ := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0)) // there is no number 0
 	from, ok = h.snap.findEndpoint(v.src, v.sport, v.d.Proto)
 	return from, uint16(to), ok
 }
 
 // byClient returns the connection that k, the key of the packet, belongs to, -1 when there is none, and the hash of k.
-func (h prefetching) byClient(k *clientKey) (n int, hash uint32) {
+func (h lookups) byClient(k *clientKey) (n int, hash uint32) {
 	l := h.looked
 	if !l.known || l.side != 0 {
 		hash = h.table.hashClient(k)
@@ -300,7 +300,7 @@ func (h prefetching) byClient(k *clientKey) (n int, hash uint32) {
 }
 
 // byBackend returns the connection that k, the key of the packet, belongs to, -1 when there is none.
-func (h prefetching) byBackend(k *backendKey) int {
+func (h lookups) byBackend(k *backendKey) int {
 	l := h.looked
 	if !l.known || l.side != 1 {
 		return h.table.byBackend(k)

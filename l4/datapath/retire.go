@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Numbers are used again. Backends come and go by the thousand a day where services scale by themselves, so a
+// Numbers are reused only once no loop refers to them. Backends come and go by the thousand a day where services scale by themselves, so a
 // number that nothing refers to any more must not cost memory for ever. It goes through three steps:
 //
 //	retired   the configuration has no use for it: the control side publishes it in Snapshot.Retired
@@ -148,7 +148,7 @@ func (h *Handler) Holds(retired *Numbers) (held *Numbers, ok bool) {
 
 // endPass reports the pass that the sweep has ended, and begins another one if there are retired numbers. Where these have
 // changed meanwhile the report is not read.
-func (h discarder) endPass() {
+func (h retirer) endPass() {
 	r := &h.retirement
 	if r.asked != nil {
 		h.notePorts()
@@ -159,7 +159,7 @@ func (h discarder) endPass() {
 
 // notePorts notes the pairs of SNAT address and endpoint with ports in use, those that rest included, and forgets the
 // others that have a retired number.
-func (h discarder) notePorts() {
+func (h retirer) notePorts() {
 	r := &h.retirement
 	if r.asked.Endpoints.Empty() && r.asked.SNATs.Empty() {
 		return

@@ -1,11 +1,12 @@
 package datapath
 
-// The stages of a Handler. Each is the Handler with the methods of one part of its work, so that a call names the part that
-// does it: h.evictor().forget(n). A stage has no state of its own. It is one pointer, made where it is called, and costs
+// The stages of a Handler, which would have more than 200 methods, where internal/layers allows a type 60. Each stage is the
+// Handler with the methods of one part of its work, so that a call names the part that does it: h.evictor().forget(n). A stage has no state of its own. It is one pointer, made where it is called, and costs
 // nothing.
 type (
-	// prefetching overlaps the cache misses of a window of packets (prefetch.go).
-	prefetching struct{ *Handler }
+	// lookups finds the services, endpoints and connections of packets. In large tables it prefetches for a window of
+	// packets, so that their cache misses overlap (prefetch.go).
+	lookups struct{ *Handler }
 
 	// tracker follows connections by the packets of both sides (flow.go, sequence.go, table.go).
 	tracker struct{ *Handler }
@@ -31,8 +32,11 @@ type (
 	// evictor makes room in a full table, and keeps closed connections (evict.go, timewait.go).
 	evictor struct{ *Handler }
 
-	// discarder ends connections ahead of their time, with resets to both ends (discard.go, retire.go).
+	// discarder ends connections ahead of their time, with resets to both ends (discard.go).
 	discarder struct{ *Handler }
+
+	// retirer reports the retired numbers that connections and ports still refer to (retire.go).
+	retirer struct{ *Handler }
 
 	// responder sends packets of the gateway itself: ICMP, resets, ARP and neighbour discovery (icmp.go, reject.go,
 	// neighbor.go, generated.go).
@@ -45,7 +49,7 @@ type (
 	syncSide struct{ *Handler }
 )
 
-func (h *Handler) prefetching() prefetching   { return prefetching{h} }
+func (h *Handler) lookups() lookups           { return lookups{h} }
 func (h *Handler) tracker() tracker           { return tracker{h} }
 func (h *Handler) selector() selector         { return selector{h} }
 func (h *Handler) limiter() limiter           { return limiter{h} }
@@ -55,6 +59,7 @@ func (h *Handler) tunneler() tunneler         { return tunneler{h} }
 func (h *Handler) defragmenter() defragmenter { return defragmenter{h} }
 func (h *Handler) evictor() evictor           { return evictor{h} }
 func (h *Handler) discarder() discarder       { return discarder{h} }
+func (h *Handler) retirer() retirer           { return retirer{h} }
 func (h *Handler) responder() responder       { return responder{h} }
 func (h *Handler) kernelSide() kernelSide     { return kernelSide{h} }
 func (h *Handler) syncSide() syncSide         { return syncSide{h} }
