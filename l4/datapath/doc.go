@@ -16,8 +16,8 @@
 // Handlers of several loops share nothing else; a packet that belongs to another loop is handed over.
 //
 // The path of a NATed packet: handler.go (decide) with nat.go (view), flow.go (inbound), table.go (lookup),
-// flow.go (openConn for the first packet of a connection, forward for the others, translate), nat.go
-// (view.apply, setLink).
+// flow.go (openConn for the first packet of a connection, forward for the others), nat.go (translate,
+// view.apply, setLink).
 //
 // The gateway terminates nothing. It makes answers of its own, in the frame that asked: ARP (RFC 826),
 // neighbour advertisements (RFC 4861), echo replies, ICMP errors (RFC 1812 4.3, RFC 4443 2.4) and TCP
