@@ -57,6 +57,9 @@ type Config struct {
 	// packet had before the capturing program cut it, synthesized header included. Stream mode only.
 	OnPacket func(size int)
 
+	// FillLengths sets IP lengths that are 0 (capture.FillLength), as hosts whose devices cut segments capture them.
+	FillLengths bool
+
 	// Keep, where it is set, is asked for each record of the files, with the link header of the capture. One for which it
 	// returns false is counted as Filtered and not received.
 	Keep func(rec *capture.Record) bool
@@ -173,7 +176,7 @@ func (p *Driver) create() (err error) {
 // load prepares the source of packets for the mode: the files, their packets in memory, or those packets in frames. Each
 // is made from the one before.
 func (p *Driver) load() error {
-	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid, keep: p.cfg.Keep}
+	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid, keep: p.cfg.Keep, fill: p.cfg.FillLengths}
 	if err := files.rewind(); err != nil {
 		return err
 	}

@@ -1,12 +1,15 @@
 package pcap
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/capture"
 )
+
+const ethernetLen = len(capture.EthernetHeader{})
 
 // sourcePacket is one packet on its way from a file to frames: a synthesized Ethernet header for records of other link
 // types, and the bytes of the file after it. The two are joined only in the frame, which saves a copy of each packet.
@@ -50,6 +53,7 @@ type fileSource struct {
 	count   *recordCounters
 	invalid *atomic.Uint64
 	keep    func(*capture.Record) bool
+	fill    bool // lengths that are 0
 }
 
 // rewind starts the next lap: files are opened again, so they may grow between laps. One that has been removed ends the
@@ -118,6 +122,9 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	}
 	// Ethernet is the usual case and needs no header of its own.
 	if rec.LinkType == capture.LinkTypeEthernet {
+		if f.fill && len(k.data) >= ethernetLen+6 {
+			f.fillLength(binary.BigEndian.Uint16(k.data[ethernetLen-2:]), k.data[ethernetLen:], k.original-ethernetLen)
+		}
 		return true
 	}
 	head, skip, err := capture.Replace(rec.LinkType, rec.Data)
@@ -129,10 +136,21 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	}
 	k.head, k.nhead, k.data = head, len(head), rec.Data[skip:]
 	k.original += len(head) - skip
+	if f.fill && len(k.data) >= 6 {
+		f.fillLength(binary.BigEndian.Uint16(head[ethernetLen-2:]), k.data, k.original-ethernetLen)
+	}
 	return true
 }
 
 // reject counts a record that is no Ethernet packet under its reason, and as RxInvalid, whose sum of reasons it is.
+// fillLength calls capture.FillLength unless the packet is one of those that most are.
+func (f *fileSource) fillLength(ether uint16, p []byte, wire int) {
+	if ether == 0x0800 && p[2]|p[3] != 0 || ether == 0x86DD && p[4]|p[5] != 0 {
+		return
+	}
+	capture.FillLength(ether, p, wire)
+}
+
 func (f *fileSource) reject(why *atomic.Uint64) bool {
 	why.Add(1)
 	f.invalid.Add(1)
