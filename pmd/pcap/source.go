@@ -142,7 +142,6 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	return true
 }
 
-// reject counts a record that is no Ethernet packet under its reason, and as RxInvalid, whose sum of reasons it is.
 // fillLength calls capture.FillLength unless the packet is one of those that most are.
 func (f *fileSource) fillLength(ether uint16, p []byte, wire int) {
 	if ether == 0x0800 && p[2]|p[3] != 0 || ether == 0x86DD && p[4]|p[5] != 0 {
@@ -151,6 +150,7 @@ func (f *fileSource) fillLength(ether uint16, p []byte, wire int) {
 	capture.FillLength(ether, p, wire)
 }
 
+// reject counts a record that is no Ethernet packet under its reason, and as RxInvalid, whose sum of reasons it is.
 func (f *fileSource) reject(why *atomic.Uint64) bool {
 	why.Add(1)
 	f.invalid.Add(1)

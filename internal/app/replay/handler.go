@@ -35,6 +35,9 @@ func (h *handler) Tick(clock.Time) clock.Time { return clock.Never }
 
 // Handle implements stack.Handler.
 func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
+	if len(h.src.rebased) > 0 {
+		h.src.restore(b)
+	}
 	h.filter.Apply(b)
 	h.found.batch(b)
 	for i := 0; i < len(b.D); {

@@ -134,7 +134,7 @@ func (s *Inspection) file(ctx context.Context, path string) error {
 		if rec.LinkType != capture.LinkTypeEthernet {
 			frame = b
 		}
-		s.engine.Packet(rec.Time, b)
+		s.engine.Packet(rec.Time, capture.Readable(b, len(b)+rec.Len-len(rec.Data)))
 	}
 }
 

@@ -2,8 +2,10 @@ package replay
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 
+	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/packet"
@@ -92,6 +94,11 @@ func (s *inspector) packet(b *packet.Batch, first int, d []packet.Desc) {
 	if len(d) > 1 {
 		s.buf = b.Arena.Gather(s.buf[:0], d, 1<<20)
 		frame = s.buf
+	}
+	if r := capture.Rebase(frame); r.Shift > 0 {
+		s.buf = append(s.buf[:0], frame[r.Shift:]...)
+		frame = s.buf
+		binary.BigEndian.PutUint16(frame[12:], r.Ether)
 	}
 	s.engine.Packet(b.Time(first), frame)
 	s.note()

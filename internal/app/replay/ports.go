@@ -36,12 +36,13 @@ const window = 4 * stack.DefaultBurst
 // and is kept. All of it belongs to the loop.
 type source struct {
 	*pcap.Driver
-	mode   pcap.Mode
-	left   uint64 // packets until the limit; 0 is no limit
-	window bool   // keep to the window
-	inside int    // descriptors between Rx and the output device or a drop
-	damage error
-	ended  bool
+	mode    pcap.Mode
+	left    uint64    // packets until the limit; 0 is no limit
+	window  bool      // keep to the window
+	rebased []rebased // packets between Rx and the handler whose first bytes the engine does not see, in their order
+	inside  int       // descriptors between Rx and the output device or a drop
+	damage  error
+	ended   bool
 }
 
 // Rx implements pmd.Driver.
@@ -62,6 +63,7 @@ func (s *source) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		err = io.EOF
 	}
 	s.cut(b, first)
+	s.rebase(b, first)
 	s.inside += len(b.D) - first
 	return len(b.D) - first, err
 }

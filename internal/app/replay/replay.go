@@ -352,7 +352,7 @@ func (r *runner) mode(path string) pcap.Mode {
 // openAs opens a file in a mode, with an arena of its own where nothing is sent.
 func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func() error, error) {
 	pc := pcap.Config{
-		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate, Keep: r.cfg.Keep,
+		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate, Keep: r.cfg.Keep, FillLengths: true,
 		// Where capture times are not used, gaps of seconds between them need not end batches early.
 		StampNow: r.cfg.Conversations == 0 && r.save == nil && r.record == nil && r.inspect == nil && !r.cfg.Rules.Limited(),
 	}

@@ -137,6 +137,7 @@ func (v *verifier) file(ctx context.Context, path string) error {
 		if rec.LinkType != capture.LinkTypeEthernet {
 			made = frame
 		}
+		frame = capture.Readable(frame, len(frame)+rec.Len-len(rec.Data))
 		if err := v.add(frame, r.Records()); err != nil {
 			return err
 		}
