@@ -99,6 +99,7 @@ type Engine struct {
 
 	flows          flowTable
 	oldest, newest *flow
+	recent         [recentFlows]*flow // by number of the caller's connection
 	frags          map[fragKey]*fragments
 	fragsSwept     int64 // when sweepFragments has looked at them
 	hostBits       map[bitKey]int64

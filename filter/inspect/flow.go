@@ -45,6 +45,7 @@ type flow struct {
 
 	id    uint64
 	hash  uint64 // of the key
+	conn  uint32 // number of the caller's connection that had it last; 0: none
 	older *flow
 	newer *flow
 	bits  map[int]bool
@@ -151,8 +152,13 @@ func (f *flow) timeout() int64 {
 // flowOf returns the flow of p, made where there is none, and sets p's direction. It returns nil where there are too many.
 func (e *Engine) flowOf(p *packet) *flow {
 	k, first := keyOf(p)
-	h := e.flows.hash(&k)
-	f := e.flows.find(&k, h)
+	f, h := e.recentFlow(p, &k), uint64(0)
+	if f == nil {
+		h = e.flows.hash(&k)
+		f = e.flows.find(&k, h)
+	} else {
+		h = f.hash
+	}
 	if f != nil && (e.now-f.last > f.timeout() || e.reopens(f, p)) {
 		e.end(f)
 		f = nil
@@ -175,6 +181,7 @@ func (e *Engine) flowOf(p *packet) *flow {
 		e.unlink(f)
 		e.relink(f)
 	}
+	e.noteRecent(p, f)
 	p.flow, p.dir = f, signature.ToClient
 	if first == f.clientFirst {
 		p.dir = signature.ToServer
@@ -275,6 +282,7 @@ func (e *Engine) end(f *flow) {
 	}
 	e.unlink(f)
 	e.flows.remove(f)
+	e.forgetRecent(f)
 }
 
 // packetOf returns an empty packet of a flow in a direction, for what is found without one.

@@ -27,14 +27,16 @@ const (
 // String returns the name of an outcome.
 func (o Outcome) String() string { return [...]string{"pass", "drop", "reject"}[o] }
 
-// Input is a packet of a connection that the caller tracks. The zero values of Dir and Fresh are those of one that it does
-// not.
+// Input is a packet of a connection that the caller tracks. The zero values of Dir, Fresh and Conn are those of one that
+// it does not.
 type Input struct {
 	Now   int64               // nanoseconds, from any begin
 	Frame []byte              // Ethernet, borrowed
 	Dir   signature.Direction // of the packet, not of what is in a tunnel
 	Fresh bool                // it opens a connection: another one with its addresses and ports is over
 
+	Layers Layers // of the frame
+	Conn   uint32 // number of the connection, from 1; 0: none
 	Search Search // what a packet engine has found in the frame
 }
 
@@ -57,7 +59,11 @@ func (e *Engine) Inspect(in *Input) Result {
 	e.stats.Bytes += uint64(len(in.Frame))
 	e.packet = e.stats.Packets
 	e.sweepFragments()
-	e.frame(in.Frame, 0)
+	if in.Layers.known(len(in.Frame)) {
+		e.layered(in.Frame, &in.Layers)
+	} else {
+		e.frame(in.Frame, 0)
+	}
 	if e.result.Bound {
 		e.stats.Bounds++
 	}

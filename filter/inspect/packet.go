@@ -112,20 +112,47 @@ func (e *Engine) ipv4(b []byte, depth int) {
 		e.stats.Malformed++
 		return
 	}
-	end := int(ip.TotalLen())
-	if end > len(b) || end < ip.HeaderLen() { // cut by the capture, or segmented later by a device (0)
-		end = len(b)
-	}
 	p := &e.packets[depth]
-	*p = packet{src: mapped(ip.SrcAddr()), dst: mapped(ip.DstAddr()), proto: ip.Proto(), ttl: ip.TTL(), tos: ip.TOS(), id: ip.ID(), depth: depth}
-	p.fragOff = ip.FragmentOffset() / 8
-	p.fragBits = uint8(boolInt(ip.MoreFragments()) | boolInt(ip.DontFragment())<<1 | int(b[6]>>7)<<2)
-	body := b[ip.HeaderLen():end]
+	*p = packet4(ip, depth)
+	body := b[ip.HeaderLen():end4(ip)]
 	if p.whole = !ip.Fragment(); !p.whole {
 		e.fragment(p, uint32(ip.ID()), ip.FragmentOffset(), ip.MoreFragments(), body)
 		return
 	}
 	e.transport(p, body)
+}
+
+// packet4 returns the fields of an IPv4 header.
+func packet4(ip wire.IPv4, depth int) packet {
+	return packet{
+		src: mapped(ip.SrcAddr()), dst: mapped(ip.DstAddr()), proto: ip.Proto(), ttl: ip.TTL(), tos: ip.TOS(), id: ip.ID(), depth: depth,
+		fragOff:  ip.FragmentOffset() / 8,
+		fragBits: uint8(boolInt(ip.MoreFragments()) | boolInt(ip.DontFragment())<<1 | int(ip[6]>>7)<<2),
+	}
+}
+
+// end4 returns where an IPv4 packet ends: at the end of its bytes where it was cut by the capture, or is segmented later by a
+// device (0).
+func end4(ip wire.IPv4) int {
+	end := int(ip.TotalLen())
+	if end > len(ip) || end < ip.HeaderLen() {
+		return len(ip)
+	}
+	return end
+}
+
+// packet6 returns the fields of an IPv6 header, with the protocol behind the extension headers.
+func packet6(ip wire.IPv6, proto uint8, depth int) packet {
+	return packet{src: ip.SrcAddr(), dst: ip.DstAddr(), v6: true, proto: proto, ttl: ip.HopLimit(), tos: ip.TrafficClass(), depth: depth}
+}
+
+// end6 is end4 for IPv6.
+func end6(ip wire.IPv6) int {
+	end := wire.IPv6Len + int(ip.PayloadLen())
+	if end > len(ip) || ip.PayloadLen() == 0 {
+		return len(ip)
+	}
+	return end
 }
 
 // ipv6 decodes an IPv6 packet and its extension headers.
@@ -135,17 +162,14 @@ func (e *Engine) ipv6(b []byte, depth int) {
 		e.stats.Malformed++
 		return
 	}
-	end := wire.IPv6Len + int(ip.PayloadLen())
-	if end > len(b) || ip.PayloadLen() == 0 {
-		end = len(b)
-	}
+	end := end6(ip)
 	proto, off, frag, ok := wire.Upper6(b[:end])
 	if !ok || off > end {
 		e.stats.Malformed++
 		return
 	}
 	p := &e.packets[depth]
-	*p = packet{src: ip.SrcAddr(), dst: ip.DstAddr(), v6: true, proto: proto, ttl: ip.HopLimit(), tos: ip.TrafficClass(), depth: depth}
+	*p = packet6(ip, proto, depth)
 	if p.whole = !frag.Present() || frag.Unfragmented(); !p.whole {
 		p.fragOff, p.fragBits = int(frag.Offset)/8, uint8(boolInt(frag.More))
 		e.fragment(p, frag.ID, int(frag.Offset), frag.More, b[off:end])

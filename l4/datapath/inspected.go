@@ -28,7 +28,8 @@ type Inspected struct {
 
 	Service    string
 	Policy     uint8 // of the service, from 1
-	Device     uint8 // that the client's packets arrive on
+	Conn       uint32 // number of the connection, from 1: it is used again when the connection has ended
+	Device     uint8  // that the client's packets arrive on
 	FromClient bool
 	Opens      bool // it has opened its connection
 
@@ -67,7 +68,7 @@ func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) (verdict
 	in := &h.inspected
 	*in = Inspected{
 		Now: h.clock, Arena: h.arena, Chain: h.chain, Matches: h.matches, Searched: h.searched, Index: h.index,
-		Service: h.snap.Services[service].Name, Policy: policy, Device: c.dev, FromClient: side == sideClient, Opens: h.opens,
+		Service: h.snap.Services[service].Name, Policy: policy, Conn: uint32(n) + 1, Device: c.dev, FromClient: side == sideClient, Opens: h.opens,
 	}
 	switch {
 	case v.wrongChecksum():

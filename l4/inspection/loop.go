@@ -89,7 +89,7 @@ func (l *Loop) Inspect(in *datapath.Inspected) (verdict packet.Verdict, reject b
 	if in.FromClient {
 		dir = signature.ToServer
 	}
-	r := l.inspectAll(p, &inspect.Input{Now: int64(in.Now), Dir: dir, Fresh: in.Opens, Search: l.search(p)})
+	r := l.inspectAll(p, &inspect.Input{Now: int64(in.Now), Dir: dir, Fresh: in.Opens, Layers: inspect.LayersOf(&in.Chain[0]), Conn: in.Conn, Search: l.search(p)})
 	if r.Taken {
 		t.taken.Add(1)
 	}
