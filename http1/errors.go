@@ -69,6 +69,7 @@ var (
 	errCoding        = refuse(501, Framing, "a transfer coding other than chunked")
 	errCodingOld     = refuse(400, Framing, "Transfer-Encoding in HTTP/1.0")
 	errConnectBody   = refuse(400, Framing, "CONNECT with content")
+	errContentOld    = refuse(400, Framing, "content of GET, HEAD or DELETE in HTTP/1.0")
 	errUpgradeBody   = refuse(400, Framing, "Upgrade with content")
 	errExpectation   = refuse(417, Expectation, "an expectation other than one 100-continue")
 	errChunkSize     = refuse(400, Framing, "a chunk whose size is not hexadecimal, too large or not followed by CRLF")

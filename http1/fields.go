@@ -107,8 +107,8 @@ func (m *Machine) control(f *framing, name string, value []byte) (known bool, er
 		f.hasHost, f.host = true, text(value)
 	case "content-length":
 		n, ok := semantics.ParseLength(text(value))
-		if !ok || f.hasLength {
-			return true, errLength // RFC 9112 6.3 rule 5; one that is repeated is not repaired
+		if same := m.role == RoleClient && n == m.message.ContentLength; !ok || f.hasLength && !same {
+			return true, errLength // RFC 9112 6.3 rule 5; the same one again is taken of backends, which RFC 9110 8.6 permits
 		}
 		f.hasLength, m.message.ContentLength = true, n
 	case "transfer-encoding":

@@ -181,6 +181,9 @@ func (m *Machine) requestBody(f *framing) error {
 	if msg.Method == "CONNECT" && (f.hasCoding || f.hasLength) {
 		return errConnectBody // RFC 9110 9.3.6: it has no meaning
 	}
+	if msg.Minor == 0 && msg.Body != NoBody && (msg.Method == "GET" || msg.Method == "HEAD" || msg.Method == "DELETE") {
+		return errContentOld // RFC 9110 9.3.1: it has no meaning, and old recipients take it for another request
+	}
 	// RFC 9110 7.8. Only one protocol may be offered at a time here, and never HTTP/2: a back end that takes that
 	// gets what follows unseen.
 	if f.upgrade && f.protocol != "" && msg.Minor > 0 && !isH2C(f.protocol) {

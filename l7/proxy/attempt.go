@@ -40,7 +40,7 @@ func (x *exchange) route() {
 	}
 	// Names such as X_Real_IP and X-Real-IP become one variable in CGI and its successors (RFC 3875 4.1.18): a client could
 	// overwrite a field that the gateway sets, by a name that the gateway does not replace.
-	if c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields) {
+	if semantics.Repeats(m.Fields) || c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields) {
 		x.refuse(side.RefusedMessage)
 		return
 	}
