@@ -342,10 +342,12 @@ func (s *Set) Shutdown() {
 		for _, l := range s.loops {
 			s.on(l, l.worker.Drain)
 		}
-		until := time.Now().Add(s.ShutdownLimit())
-		for time.Now().Before(until) && s.Totals().Open > 0 {
-			time.Sleep(drainPoll)
+		limit := s.ShutdownLimit()
+		s.drained(limit - closeTime)
+		for _, l := range s.loops {
+			s.on(l, l.worker.EndSockets)
 		}
+		s.drained(closeTime)
 		if left := s.Totals().Open; left > 0 {
 			s.opt.Log.Warn("listeners", "result", "connections were still open at the end of the drain time", "connections", left)
 		}
@@ -360,6 +362,16 @@ func (s *Set) Shutdown() {
 	})
 }
 
+// drained waits until no connection of a client is left, for a time at most.
+func (s *Set) drained(most time.Duration) {
+	for until := time.Now().Add(most); time.Now().Before(until) && s.Totals().Open > 0; {
+		time.Sleep(drainPoll)
+	}
+}
+
+// closeTime is the time that WebSockets have, after the drain time, to take the Close frame with which they end.
+const closeTime = time.Second
+
 // drainPoll is the interval at which Shutdown looks whether anything is left.
 const drainPoll = 20 * time.Millisecond
 
@@ -370,7 +382,7 @@ func (s *Set) ShutdownLimit() (longest time.Duration) {
 	for i := range s.cfg.Listeners {
 		longest = max(longest, s.cfg.Listeners[i].Timeouts.Drain)
 	}
-	return longest + time.Second
+	return longest + closeTime
 }
 
 // Totals returns the counters of all workers.

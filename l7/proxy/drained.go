@@ -11,7 +11,8 @@ func (w *Worker) EndStreams(b *pool.Backend) {
 	w.Enter()
 	end := func(user any) {
 		if x := user.(*exchange); x.drains(b) {
-			x.endSocket()
+			w.counters.drained.Add(1)
+			x.endSocket(cutDrained)
 		}
 	}
 	for l, info := range w.fronts {
@@ -28,18 +29,38 @@ func (w *Worker) EndStreams(b *pool.Backend) {
 	}
 }
 
-// cutDrained is the failure of streams that end with the drain time of their backend.
-const cutDrained = "backend_drained"
+// EndSockets ends all WebSockets as EndStreams does. The process ends: without a Close frame their ends would see a failure.
+func (w *Worker) EndSockets() {
+	w.Enter()
+	end := func(user any) {
+		if x := user.(*exchange); x.phase == tunnel {
+			x.endSocket(cutStopped)
+		}
+	}
+	for _, info := range w.fronts {
+		if info != nil && info.conn != nil {
+			info.conn.Each(end)
+		}
+	}
+	for c := range w.fronts3 {
+		c.conn.Each(end)
+	}
+}
+
+// Failures of streams that the gateway ends.
+const (
+	cutDrained = "backend_drained"  // with the drain time of their backend
+	cutStopped = "gateway_stopping" // with the process
+)
 
 // drains reports whether the exchange is a WebSocket to a backend.
 func (x *exchange) drains(b *pool.Backend) bool {
 	return x.phase == tunnel && x.backend == b
 }
 
-// endSocket ends a WebSocket.
-func (x *exchange) endSocket() {
-	x.w.counters.drained.Add(1)
-	x.failure = cutDrained
+// endSocket ends a WebSocket by a failure.
+func (x *exchange) endSocket(failure string) {
+	x.failure = failure
 	if x.up.closeSocket(websocket.Client) {
 		x.back.End(nil)
 	} else {
