@@ -61,7 +61,7 @@ func TestProbesConnectAsTheirPool(t *testing.T) {
 			var probes atomic.Int64
 			backend := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
 			backend.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.ProtoMajor == c.major && r.Header.Get("User-Agent") == "millrace-health" {
+				if named := r.TLS == nil || r.TLS.ServerName == "inner.test"; named && r.ProtoMajor == c.major && r.Header.Get("User-Agent") == "millrace-health" {
 					probes.Add(1)
 				}
 			})
