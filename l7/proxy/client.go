@@ -72,7 +72,7 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 // Handle implements Owner.
 func (c *clientInfo) Handle(ev *side.Event) {
 	switch {
-	case ev.Kind > side.Late:
+	case !ev.Kind.OfStream():
 		c.handle(ev)
 		return
 	case ev.Kind == side.Head:

@@ -74,6 +74,9 @@ const (
 	Closed                          // the connection has ended
 )
 
+// OfStream reports whether events of the kind belong to a stream, so that User is set. The others belong to a connection.
+func (k Kind) OfStream() bool { return k <= Late }
+
 // Event is a report of a side on a stream or a connection. It is valid during Owner.Handle.
 type Event struct {
 	Kind     Kind
