@@ -37,7 +37,7 @@ func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
 	return b
 }
 
-// Limit implements backConn.
+// Limit implements proxy's backConn.
 func (b *Back) Limit() (streams int, known bool) {
 	if b.full {
 		return 0, true
@@ -45,13 +45,13 @@ func (b *Back) Limit() (streams int, known bool) {
 	return side.MaxShared, true
 }
 
-// Streams implements backConn.
+// Streams implements proxy's backConn.
 func (b *Back) Streams() int { return len(b.Conn.Streams) }
 
-// Reusable implements backConn.
+// Reusable implements proxy's backConn.
 func (b *Back) Reusable() bool { return !b.closed }
 
-// Begin implements backConn. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not wait for them: a
+// Begin implements proxy's backConn. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not wait for them: a
 // client may send before it has them, with the initial values (RFC 9114 7.2.4.2). How many streams may be open comes from QUIC's
 // own limit (RFC 9000 4.6).
 func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
@@ -147,13 +147,13 @@ func (b *Back) lost(error) {
 	b.emit(side.Closed, nil)
 }
 
-// Rest implements backConn.
+// Rest implements proxy's backConn.
 func (b *Back) Rest(t time.Duration) {
 	b.idleBy = b.w.Now.Add(t)
 	b.arm(b.idleBy)
 }
 
-// Close implements backConn. A backend that has sent GOAWAY closes by itself, if it does so in time.
+// Close implements proxy's backConn. A backend that has sent GOAWAY closes by itself, if it does so in time.
 func (b *Back) Close() {
 	if b.warned {
 		b.Rest(goAwayTime)

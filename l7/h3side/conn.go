@@ -24,7 +24,7 @@ type role interface {
 	broken(st *Stream, err error)
 	// stopped is called where the peer wants no more of what is sent on a stream.
 	stopped(st *Stream, err error)
-	// lost is called where the connection has ended. Streams are still in Conn.streams.
+	// lost is called where the connection has ended. Streams are still in Conn.Streams.
 	lost(err error)
 	// passed is called at the time that the session armed its timer for.
 	passed()
@@ -62,7 +62,7 @@ func newConn(w *link.Runner, c *quicconn.Conn, m *http3.Machine, owner side.Owne
 // touch has what the machine sends by itself sent after the batch.
 func (k *Conn) touch() { k.w.Run.Add(link.Flush, k, &k.tasks) }
 
-// Run implements runnable.
+// Run implements link.Runnable.
 func (k *Conn) Run(t link.Task) {
 	if k.tasks.Clear(t); k.failure != nil {
 		k.fail(k.failure)

@@ -40,7 +40,7 @@ func (f *Front) prioritise(st *Stream, fields []semantics.Field) {
 	}
 }
 
-// reprioritise gives the priority of a backend.s response precedence over the client.s (RFC 9218 8).
+// reprioritise gives the priority of a backend's response precedence over the client's (RFC 9218 8).
 func (st *Stream) reprioritise(fields []semantics.Field) {
 	value, found := priorityOf(fields)
 	if !found {

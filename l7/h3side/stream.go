@@ -22,7 +22,7 @@ type Stream struct {
 	User any
 	next *Stream // of the free ones
 
-	index    int           // in Conn.streams, -1 for one that is not of a request
+	index    int           // in Conn.Streams, -1 for one that is not of a request
 	section  qpack.Section // of the header: trailers are decoded into another
 	out      []byte        // what is sent after the batch
 	since    clock.Time    // of its beginning
@@ -223,7 +223,7 @@ func (st *Stream) Release() { st.conn.session.released(st) }
 // touch has the stream flushed after the batch.
 func (st *Stream) touch() { st.conn.w.Run.Add(link.Flush, st, &st.tasks) }
 
-// Run implements runnable.
+// Run implements link.Runnable.
 func (st *Stream) Run(t link.Task) {
 	switch st.tasks.Clear(t); {
 	case st.S == nil:
@@ -260,7 +260,7 @@ func (st *Stream) Write(p []byte) (n int) {
 	return len(p)
 }
 
-// room returns how much may be written now. With 0 writable follows.
+// room returns how much may be written now. If it is 0, the owner gets Writable once there is room.
 func (st *Stream) room() int {
 	if n := st.S.Room() - len(st.out); n > 0 {
 		return n

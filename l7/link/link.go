@@ -146,7 +146,7 @@ func (l *Link) arrived() {
 	}
 }
 
-// Run implements runnable.
+// Run implements Runnable.
 func (l *Link) Run(t Task) {
 	if l.tasks.Clear(t); t == Flush {
 		l.flush()
@@ -239,7 +239,8 @@ func (l *Link) deliver(p []byte) {
 	}
 }
 
-var ErrCut = errors.New("proxy: the connection ended without close_notify")
+// ErrCut is the failure of a TLS connection that ends without close_notify: its last message may be truncated (RFC 8446 6.1).
+var ErrCut = errors.New("link: the connection ended without close_notify")
 
 // endInput tells the session that the peer sends no more.
 func (l *Link) endInput() {
@@ -260,7 +261,7 @@ func (l *Link) Touch() {
 	}
 }
 
-// Buffer returns the buffer that a session appends to. The caller sets l.out and calls touch.
+// Buffer returns the buffer that a session appends to. The caller sets l.Out and calls Touch.
 func (l *Link) Buffer() []byte {
 	if l.Out == nil {
 		l.Out = l.Runner.GetBuffer()
@@ -293,7 +294,7 @@ func (l *Link) Through(p []byte) int {
 		return 0
 	}
 	if l.Unsent() > 0 {
-		l.Touch() // what follows a flush, and an error, wait until the session's call is over
+		l.Touch() // Writable and errors are deferred until the session's call returns
 		if err := l.flushPlain(); err != nil || l.Unsent() > 0 {
 			return 0
 		}
@@ -316,7 +317,7 @@ func (l *Link) flush() {
 		return
 	}
 	if l.Blocked {
-		if l.outputBy == clock.Never && l.Dial == nil && l.Unsent() > 0 { // what through could not send waits from now on
+		if l.outputBy == clock.Never && l.Dial == nil && l.Unsent() > 0 { // the time limit of what Through could not send begins
 			l.Deadline(&l.outputBy, l.OutputTime)
 		}
 		return
@@ -462,7 +463,7 @@ func (l *Link) Fail(err error) {
 	}
 }
 
-// Deadline sets inputBy or outputBy to a time from now.
+// Deadline sets InputBy or outputBy to a time from now.
 func (l *Link) Deadline(which *clock.Time, d time.Duration) {
 	if d <= 0 {
 		*which = clock.Never

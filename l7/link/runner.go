@@ -68,7 +68,7 @@ func (r *Runner) Finish() clock.Time {
 	return r.Wheel.Next()
 }
 
-// MaxSteps bounds what a link does in one iteration of the loop: reads of readSize, or moves of bypassMost, each.
+// MaxSteps bounds what a link does in one iteration of the loop: reads of ReadSize, or moves of BypassMost, each.
 const MaxSteps = 8
 
 // maxLast bounds how often a link advances once its connection has failed: by more than a receive buffer has.

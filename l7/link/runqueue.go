@@ -9,7 +9,7 @@ const (
 	Start               // an exchange asks for a connection
 	Flush               // what was gathered is sent
 	Read                // a session takes input again
-	Later               // as taskRead, in the next iteration
+	Later               // as Read, in the next iteration
 	tasks
 )
 
@@ -34,7 +34,7 @@ func (s *TaskSet) Clear(t Task) {
 // it has called.
 type RunQueue struct {
 	Lists [tasks][]Runnable
-	due   int // of taskLater: those of the last iteration
+	due   int // of Later: those of the last iteration
 }
 
 // Add queues a task of r, whose set is s. It must have a set of its own for its life: the queue keeps r until the task has run.

@@ -30,7 +30,7 @@ const (
 	InputDrained  InputState = iota // all that has arrived was read
 	InputReadable                   // there may be more to read
 	InputEnded                      // by FIN or close_notify. What follows close_notify is ignored (RFC 8446 6.1)
-	InputReported                   // as inputEnded, and the session knows
+	InputReported                   // as InputEnded, and the session knows
 )
 
 // Demand is whether the session takes input. It is the flow control of a connection: while it is Paused the link does not read, the

@@ -84,7 +84,7 @@ type batchEnd struct{}
 // withdraw implements awaited. The exchange stays in the queue, which may be for another request by then.
 func (batchEnd) withdraw(*exchange) {}
 
-// Run implements runnable.
+// Run implements link.Runnable.
 func (x *exchange) Run(t link.Task) {
 	if x.tasks.Clear(t); x.waits == awaited(batchEnd{}) {
 		x.waits = nil
@@ -259,7 +259,7 @@ func (d *dialing) begin(s *server, shared bool) {
 		switch x.waits = nil; {
 		case s.available():
 			s.begin(x)
-		case s.barren():
+		case s.noStreamsGranted():
 			x.backFailed(errUnprocessed)
 		default:
 			w.open(x)

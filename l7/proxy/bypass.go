@@ -36,12 +36,12 @@ func (x *exchange) startBypass(r *relay) {
 	l.Bypass = &r.bypassed
 }
 
-// Path implements mover.
+// Path implements link.Mover.
 func (s *bypass) Path() (to *link.Link, most int) {
 	return s.receiver, int(min(s.from.Left(), link.BypassMost))
 }
 
-// Moved implements mover: content ends with its length.
+// Moved implements link.Mover: content ends with its length.
 func (s *bypass) Moved(n int, _ bool) (over bool) {
 	if n > 0 {
 		s.from.Bypassed(int64(n))

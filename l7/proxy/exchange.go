@@ -51,7 +51,7 @@ func (r *relay) data(w *Worker, p []byte) {
 	}
 }
 
-// push sends what is held, as far as it goes.
+// push sends as much of the held content as the receiver takes.
 func (r *relay) push(w *Worker) {
 	if r.to == nil {
 		return
@@ -195,10 +195,10 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	x.requestSent()
 }
 
-// frontWritable has the response go on.
+// frontWritable resumes the response.
 func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 
-// backWritable has the request go on.
+// backWritable resumes the request.
 func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestSent() }
 
 // opened says that there is a connection for the request. The exchange sends it.

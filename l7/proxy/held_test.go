@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A response that has arrived as a whole goes on to a client that reads slowly, whatever becomes of the backend (RFC 9113 8.1).
+// A response that has arrived as a whole goes on to a client that reads slowly, even if the backend fails (RFC 9113 8.1).
 
 // heldEnd has a backend of HTTP/2 send a response, and after it what after does, while most of it is held for the client.
 func heldEnd(t *testing.T, after func(c net.Conn, f *http2.Framer)) {

@@ -338,10 +338,10 @@ func (e *passEnd) Input(b []byte, fin bool) int {
 // leastMoved is the amount that has to arrive at a time for it to pay that it is not read.
 const leastMoved = 16 << 10
 
-// Path implements mover.
+// Path implements link.Mover.
 func (e *passEnd) Path() (to *link.Link, most int) { return e.other.l, link.BypassMost }
 
-// Moved implements mover: what arrives in small parts is read.
+// Moved implements link.Mover: what arrives in small parts is read.
 func (e *passEnd) Moved(n int, dry bool) (over bool) {
 	if n > 0 {
 		e.received(n)

@@ -1,6 +1,6 @@
 package proxy
 
-// phase is the state of an exchange. Only on changes it.
+// phase is the state of an exchange. newExchange sets the first one, and only on changes it.
 type phase uint8
 
 const (

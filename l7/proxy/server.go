@@ -71,8 +71,8 @@ func (s *server) worn(more int) bool {
 	return most > 0 && s.uses+more >= most
 }
 
-// barren reports whether the backend has never permitted a request.
-func (s *server) barren() bool { return s.state != inUse && s.uses == 0 }
+// noStreamsGranted reports whether the backend has never permitted a request.
+func (s *server) noStreamsGranted() bool { return s.state != inUse && s.uses == 0 }
 
 // unused reports whether the settings have come and no request is in progress, or about to be taken from a queue by run.
 //
@@ -113,7 +113,7 @@ func (s *server) withdraw(x *exchange) {
 
 // Handle implements Owner.
 func (s *server) Handle(ev *side.Event) {
-	if ev.Kind > side.Late {
+	if !ev.Kind.OfStream() {
 		s.handle(ev)
 		return
 	}
@@ -200,7 +200,7 @@ func (s *server) leave() {
 // released has the worker see to a connection which may have no requests any more.
 func (s *server) released() { s.w.Run.Add(link.Restart, s, &s.tasks) }
 
-// Run implements runnable: it takes requests that wait for a connection, and acts on a connection without requests. It is deferred
+// Run implements link.Runnable: it takes requests that wait for a connection, and acts on a connection without requests. It is deferred
 // to the end of the batch: while events are handled a request may end and the next begin, and closing in between would lose a
 // connection of use.
 func (s *server) Run(t link.Task) {
