@@ -80,9 +80,10 @@ void rings_closing(int fd)
 
 /*
  * map checks what the node has sent: of the right size, which cannot change. Without the seals the other end could shrink the file, and
- * each access behind its end would be SIGBUS in a program that knows nothing of rings.
+ * each access behind its end would be SIGBUS in a program that knows nothing of rings. The other end may write the page at any time, so
+ * each word is read once: size follows from the file, whose size is sealed.
  */
-static struct ring_page *map(int memory)
+static struct ring_page *map(int memory, uint32_t *size, uint32_t *ends)
 {
 	struct stat st;
 	if (memory < 0 || (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size <= RING_HEADER)
@@ -91,10 +92,14 @@ static struct ring_page *map(int memory)
 	if (p == -1)
 		return NULL;
 	struct ring_page *page = (struct ring_page *)p;
-	uint32_t size = *(volatile uint32_t *)&page->size;
-	if (page->magic == RING_MAGIC && page->version == RING_VERSION && page->ends <= RING_ENDS_PROGRAMS && size >= 4096 &&
-	    (size & (size - 1)) == 0 && size <= 1u << 30 && (uint64_t)st.st_size == RING_HEADER + 2 * (uint64_t)size)
+	uint64_t half = ((uint64_t)st.st_size - RING_HEADER) / 2;
+	*ends = *(volatile uint32_t *)&page->ends;
+	if (page->magic == RING_MAGIC && page->version == RING_VERSION && *ends <= RING_ENDS_PROGRAMS && half >= 4096 &&
+	    (half & (half - 1)) == 0 && half <= 1u << 30 && (uint64_t)st.st_size == RING_HEADER + 2 * half &&
+	    *(volatile uint32_t *)&page->size == half) {
+		*size = (uint32_t)half;
 		return page;
+	}
 	KERNEL(munmap, p, (size_t)st.st_size);
 	return NULL;
 }
@@ -123,11 +128,11 @@ static struct rings *take_slot(int fd)
 }
 
 /* begin sets up rings. False: there is no memory for it, and r is as before. */
-static bool begin(struct rings *r, struct ring_page *page, int fd, bool connects)
+static bool begin(struct rings *r, struct ring_page *page, uint32_t size, uint32_t ends, int fd, bool connects)
 {
-	r->tier = page->ends == RING_ENDS_NODE ? &node_tier : &peer_tier;
+	r->tier = ends == RING_ENDS_NODE ? &node_tier : &peer_tier;
 	r->page = page;
-	find_data(r, page->size);
+	find_data(r, size);
 	atomic_store(&r->spin, 0);
 	if (!r->tier->attach(r, fd, connects))
 		return false;
@@ -141,8 +146,9 @@ static bool begin(struct rings *r, struct ring_page *page, int fd, bool connects
 int rings_attach(int fd, int memory, bool connects)
 {
 	struct rings own = {0}, *slot = take_slot(fd), *r = slot != NULL ? slot : &own;
-	struct ring_page *page = map(memory);
-	bool ready = page != NULL && begin(r, page, fd, connects);
+	uint32_t size = 0, ends = 0;
+	struct ring_page *page = map(memory, &size, &ends);
+	bool ready = page != NULL && begin(r, page, size, ends, fd, connects);
 	KERNEL(close, memory);
 	if (ready && slot != NULL) {
 		atomic_store_explicit(&r->users, 1, memory_order_release);
@@ -154,7 +160,7 @@ int rings_attach(int fd, int memory, bool connects)
 		return fd;
 	}
 	if (page != NULL) { /* no memory for the end of another program, who may use the rings: bytes may be where none can read them */
-		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)page->size);
+		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)size);
 		KERNEL(shutdown, fd, SHUT_RDWR);
 	} else {
 		fd = node_tier.refuse(r, fd, connects);
