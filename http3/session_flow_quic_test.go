@@ -375,3 +375,15 @@ func TestFloodOfDatagrams(t *testing.T) {
 		t.Error(context.Cause(c.Context()))
 	}
 }
+
+// Two requests on one connection of a client without flow control: one gets the only place, however they meet.
+func TestOneOfTwoSessionsAtOnce(t *testing.T) {
+	url := sessions(t, http3.MachineOptions{WebTransport: 5}, echoStreams)
+	for range 20 {
+		c, first := rawSession(t, url, http3.MachineOptions{WebTransport: 1, TableCapacity: -1})
+		second := rawConnect(t, c, http3.NewMachine(http3.RoleClient, http3.MachineOptions{}))
+		if a, b := rawStatus(t, first), rawStatus(t, second); a+b != 200+429 {
+			t.Fatalf("status %d and %d, want 200 and 429", a, b)
+		}
+	}
+}

@@ -97,10 +97,11 @@ func AcceptSession(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*S
 	case !c.awaitSettings(r.Context()):
 		http.Error(w, "no SETTINGS", http.StatusBadRequest)
 		return nil, ErrSession
-	case c.sessionCount() >= c.maxSessions():
+	case !c.reserveSession():
 		http.Error(w, "too many sessions", http.StatusTooManyRequests)
 		return nil, errors.New("http3: more sessions than MachineOptions.WebTransport")
 	}
+	defer rw.x.c.conn.releaseSession()
 	t, err := AcceptTunnel(w, r)
 	if err != nil {
 		return nil, err
@@ -187,10 +188,23 @@ func newSession(t *Tunnel) *Session {
 	return s
 }
 
-func (c *conn) sessionCount() uint64 {
+// reserveSession reserves a place for a session, and reports false where there is none. Once the client has the response it may
+// request the next session, before this one is entered in sessions.
+func (c *conn) reserveSession() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return uint64(len(c.sessions))
+	if uint64(len(c.sessions)+c.reserved) >= c.maxSessions() {
+		return false
+	}
+	c.reserved++
+	return true
+}
+
+// releaseSession frees the place: the session is entered in sessions, or was not accepted.
+func (c *conn) releaseSession() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reserved--
 }
 
 // incoming takes a stream of a session from the peer. If the session is not there yet, the stream waits
