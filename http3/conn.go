@@ -21,7 +21,7 @@ type conn struct {
 	flushing  bool
 	known     chan struct{} // closed when the peer's settings are known
 	sessions  map[uint64]*Session
-	reserved  int // places for sessions that are being accepted
+	reserved  int                         // places for sessions that are being accepted
 	early     map[uint64][]*SessionStream // streams of sessions that are not there yet
 	datagrams map[uint64]chan []byte
 

@@ -27,7 +27,7 @@ type Inspected struct {
 	Index    int            // of Chain[0] in the batch
 
 	Service    string
-	Policy     uint8 // of the service, from 1
+	Policy     uint8  // of the service, from 1
 	Conn       uint32 // number of the connection, from 1: it is used again when the connection has ended
 	Device     uint8  // that the client's packets arrive on
 	FromClient bool
