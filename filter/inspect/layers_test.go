@@ -13,28 +13,9 @@ import (
 // layersByFrame returns the layers that the header pass finds in each frame.
 func layersByFrame(t testing.TB, list []timedFrame) (layers []Layers) {
 	t.Helper()
-	const frameSize, burst = 64 << 10, 64
 	pe := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse})
 	defer pe.Close()
-	arena := &batch.Arena{Mem: make([]byte, frameSize*burst), Shift: 16}
-	for len(list) > 0 {
-		n := min(burst, len(list))
-		b := &batch.Batch{Arena: arena}
-		for i, p := range list[:n] {
-			size := min(copy(arena.Mem[i*frameSize:(i+1)*frameSize], p.frame), 65535)
-			b.D = append(b.D, batch.Desc{Off: uint32(i * frameSize), Len: uint16(size)})
-		}
-		if err := pe.Submit(b); err != nil {
-			t.Fatal(err)
-		}
-		var done [1]*batch.Batch
-		for pe.Poll(done[:]) == 0 {
-		}
-		for i := range b.D {
-			layers = append(layers, LayersOf(&b.D[i]))
-		}
-		list = list[n:]
-	}
+	throughEngine(t, pe, list, func(_ timedFrame, b *batch.Batch, i int) { layers = append(layers, LayersOf(&b.D[i])) })
 	return layers
 }
 

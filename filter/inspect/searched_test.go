@@ -96,13 +96,12 @@ func alertText(a *Alert) string {
 		a.Proto, a.Dir, a.App, a.Payload)
 }
 
-// searchedBy inspects frames that a packet engine has searched, batch by batch.
-func searchedBy(t testing.TB, rules *Rules, pe gpukern.Engine, list []timedFrame) (alerts []string, stats Stats) {
+// throughEngine passes frames through a packet engine, batch by batch, and calls visit for each: it is packet i of the batch,
+// which is borrowed.
+func throughEngine(t testing.TB, pe gpukern.Engine, list []timedFrame, visit func(p timedFrame, b *batch.Batch, i int)) {
 	t.Helper()
-	e := New(rules, Config{}, func(a *Alert) { alerts = append(alerts, alertText(a)) })
 	const frameSize, burst = 64 << 10, 64
 	arena := &batch.Arena{Mem: make([]byte, frameSize*burst), Shift: 16}
-	var reader gpukern.MatchReader
 	for len(list) > 0 {
 		n := min(burst, len(list))
 		b := &batch.Batch{Arena: arena}
@@ -117,12 +116,22 @@ func searchedBy(t testing.TB, rules *Rules, pe gpukern.Engine, list []timedFrame
 		for pe.Poll(done[:]) == 0 {
 		}
 		for i := range b.D {
-			found := reader.Of(b, i)
-			from, to := gpukern.Window(&b.D[i], b.Bytes(i))
-			e.Searched(list[i].at, b.Bytes(i), Search{From: from, To: to, Matches: found, Base: testBase})
+			visit(list[i], b, i)
 		}
 		list = list[n:]
 	}
+}
+
+// searchedBy inspects frames that a packet engine has searched, batch by batch.
+func searchedBy(t testing.TB, rules *Rules, pe gpukern.Engine, list []timedFrame) (alerts []string, stats Stats) {
+	t.Helper()
+	e := New(rules, Config{}, func(a *Alert) { alerts = append(alerts, alertText(a)) })
+	var reader gpukern.MatchReader
+	throughEngine(t, pe, list, func(p timedFrame, b *batch.Batch, i int) {
+		found := reader.Of(b, i)
+		from, to := gpukern.Window(&b.D[i], b.Bytes(i))
+		e.Searched(p.at, b.Bytes(i), Search{From: from, To: to, Matches: found, Base: testBase})
+	})
 	e.Flush()
 	return alerts, e.Stats()
 }
