@@ -344,7 +344,7 @@ filter/inspect http2/hpack       decodes the field blocks of HTTP/2 without TLS,
 
 const mostUpward = 5
 
-// TestImportsFollowTheOrder holds the order of policy: whoever reads it from the top meets no package before those that it is
+// TestImportsFollowTheOrder holds the order of policy: a reader from the top meets no package before those that it is
 // made of.
 func TestImportsFollowTheOrder(t *testing.T) {
 	place, reasons := map[string]int{}, map[string]string{}

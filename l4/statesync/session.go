@@ -171,7 +171,7 @@ type Agreement struct {
 	First, Last uint16 // SNAT ports
 }
 
-// speaksLater is set in the index of a gateway that understands version 2. The hello is not sealed, this is: so nobody on the
+// speaksLater is set in the index of a gateway that understands version 2. The hello is not sealed, this is: so no one on the
 // network can have two such gateways fall back to version 1. A gateway of version 1 compares the index with its own, and
 // leaves it to this one to find that they are equal.
 const speaksLater = 0x80
