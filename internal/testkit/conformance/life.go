@@ -96,7 +96,7 @@ func infoFromAnyGoroutine(t testing.TB, s *Subject) {
 	}
 	out := b.batch(64)
 	for b.got.n < total {
-		b.offer(min(inFlight, total-b.sent))
+		b.offer(min(InFlight, total-b.sent))
 		b.add(out, 300)
 		b.sendAll(out)
 		b.receiveAll(b.sent)
@@ -258,7 +258,7 @@ func linkDown(t testing.TB, s *Subject) {
 			b.receive()
 			return fd < 0 || !readable(fd, 20*time.Millisecond)
 		})
-		b.offer(inFlight)
+		b.offer(InFlight)
 		b.receiveAll(b.sent)
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// inFlight is the number of packets that the far end sends before Rx is called: fewer than any
-// device or wire drops.
-const inFlight = 16
+// InFlight is the number of packets that the far end sends at most before Rx is called. A queue that
+// Open returns holds as many, whatever their lengths and however slowly they come.
+const InFlight = 16
 
 func receivesAll(t testing.TB, s *Subject) {
 	const total = 2000
 	b := open(t, s, 512, total, s.mixed)
 	for b.got.n < total {
-		b.offer(min(inFlight, total-b.sent))
+		b.offer(min(InFlight, total-b.sent))
 		b.receiveAll(b.sent)
 	}
 	if st := b.Queue.Info().Stats; st.RxMissed+st.RxInvalid > 0 {
@@ -26,7 +26,7 @@ func appends(t testing.TB, s *Subject) {
 	b := open(t, s, 512, total, fixed(200))
 	full := b.batch(4)
 	for b.got.n < total {
-		b.offer(min(inFlight, total-b.sent))
+		b.offer(min(InFlight, total-b.sent))
 		b.eventually("packets to be received", func() bool {
 			to := b.batch(1 + b.rnd.IntN(9))
 			if !b.s.Resident { // frames of the caller's own, in front

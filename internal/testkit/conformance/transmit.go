@@ -126,8 +126,8 @@ func countsBothWays(t testing.TB, s *Subject) {
 	b := open(t, s, 512, total, s.mixed)
 	out := b.batch(64)
 	for b.got.n < total {
-		b.offer(min(inFlight, total-b.sent))
-		for range inFlight {
+		b.offer(min(InFlight, total-b.sent))
+		for range InFlight {
 			b.add(out, s.mixed(int(b.number)))
 		}
 		b.sendAll(out)
