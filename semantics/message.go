@@ -2,6 +2,7 @@ package semantics
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -214,8 +215,10 @@ func ParseStatus(s string) (status int, ok bool) {
 	return int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0'), true
 }
 
-// regular validates the fields and returns Host.
+// regular validates the fields and returns Host. The same Content-Length again is taken out: one is meant (RFC 9110 8.6), and what
+// forwards the message must not repeat it.
 func (m *Message) regular() (host string, err error) {
+	repeated := false
 	for i := range m.Fields {
 		f := &m.Fields[i]
 		if err := checkField(f); err != nil {
@@ -224,9 +227,10 @@ func (m *Message) regular() (host string, err error) {
 		switch f.Name {
 		case "content-length":
 			n, ok := ParseLength(f.Value)
-			if !ok || m.ContentLength >= 0 {
-				return "", BadLength // RFC 9110 8.6 permits to refuse the same number twice, as in HTTP/1.1
+			if !ok || m.ContentLength >= 0 && n != m.ContentLength {
+				return "", BadLength
 			}
+			repeated = repeated || m.ContentLength >= 0
 			m.ContentLength = n
 		case "host":
 			if host != "" && host != f.Value || f.Value == "" {
@@ -235,7 +239,20 @@ func (m *Message) regular() (host string, err error) {
 			host = f.Value
 		}
 	}
+	if repeated {
+		m.Fields = once(m.Fields, "content-length")
+	}
 	return host, nil
+}
+
+// once removes all lines of a field but the first, in place.
+func once(fields []Field, name string) []Field {
+	seen := false
+	return slices.DeleteFunc(fields, func(f Field) bool {
+		again := seen && f.Name == name
+		seen = seen || f.Name == name
+		return again
+	})
 }
 
 // checkField validates name and value (RFC 9113 8.2, RFC 9114 4.2).

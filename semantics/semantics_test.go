@@ -70,7 +70,8 @@ func TestViolationsOfRequests(t *testing.T) {
 		{with(get, "te: gzip"), BadTE},
 		{with(get, "content-length: 1,1"), BadLength},
 		{with(get, "content-length: 1", "content-length: 2"), BadLength},
-		{with(get, "content-length: 7", "content-length: 7"), BadLength},
+		{with(get, "content-length: 7", "content-length: 7", "content-length: 8"), BadLength},
+		{with(get, "content-length: 7", "content-length: 7, 7"), BadLength},
 		{with(get[1:], ":method: G T"), BadTarget},
 		{with(get[1:], ":method: G(T"), BadMethod},
 		{with(get[:3], ":path: x"), BadPath},
@@ -120,6 +121,44 @@ func TestReadResponse(t *testing.T) {
 	} {
 		if err := m.ReadResponse(test.fields); err != test.want { //nolint:errorlint // as it comes
 			t.Errorf("%v: %v, want %v", test.fields, err, test.want)
+		}
+	}
+}
+
+// The same Content-Length again is one (RFC 9110 8.6), in requests and in responses.
+func TestTheSameLengthTwiceIsOne(t *testing.T) {
+	lines := []string{"a: b", "content-length: 7", "content-length: 7", "c: d", "content-length: 7"}
+	want := fields("a: b", "content-length: 7", "c: d")
+	var m Message
+	if err := m.ReadRequest(with(get, lines...), false); err != nil || m.ContentLength != 7 || !slices.Equal(m.Fields, want) {
+		t.Errorf("request: %v, length %d, %v", err, m.ContentLength, m.Fields)
+	}
+	if err := m.ReadResponse(with([]string{":status: 200"}, lines...)); err != nil || m.ContentLength != 7 || !slices.Equal(m.Fields, want) {
+		t.Errorf("response: %v, length %d, %v", err, m.ContentLength, m.Fields)
+	}
+	if err := m.ReadResponse(fields(":status: 200", "content-length: 7", "content-length: 8")); err != BadLength { //nolint:errorlint // as it comes
+		t.Errorf("two lengths of a response: %v", err)
+	}
+}
+
+func TestContentRanges(t *testing.T) {
+	for _, c := range []struct {
+		fields []Field
+		lines  int
+		agree  bool
+	}{
+		{fields("a: b"), 0, true},
+		{fields("content-range: bytes 0-1/2", "content-length: 2"), 1, true},
+		{fields("content-range: bytes 0-1/2", "a: b", "content-range: bytes 0-1/2"), 2, true},
+		{fields("content-range: bytes 0-1/2", "content-range: bytes 1-2/2"), 2, false},
+		{fields("content-range: bytes 0-1/2", "content-range: "), 2, false},
+	} {
+		lines, agree := ContentRanges(c.fields)
+		if lines != c.lines || agree != c.agree {
+			t.Errorf("%v: %d lines, agree %v", c.fields, lines, agree)
+		}
+		if n, _ := ContentRanges(OneContentRange(c.fields)); n != min(c.lines, 1) {
+			t.Errorf("%v: %d lines are left", c.fields, n)
 		}
 	}
 }

@@ -37,3 +37,24 @@ func Repeats(fields []Field) bool {
 	}
 	return false
 }
+
+// ContentRanges counts the lines of Content-Range in a response, and reports whether all say the same (RFC 9110 14.4). Lines that
+// differ place the content at two offsets, of which caches and clients take one or the other.
+func ContentRanges(fields []Field) (lines int, agree bool) {
+	first := ""
+	for i := range fields {
+		f := &fields[i]
+		if len(f.Name) != 13 || f.Name != "content-range" {
+			continue
+		}
+		if lines++; lines == 1 {
+			first = f.Value
+		} else if f.Value != first {
+			return lines, false
+		}
+	}
+	return lines, true
+}
+
+// OneContentRange returns fields with the first line of Content-Range alone. It changes fields.
+func OneContentRange(fields []Field) []Field { return once(fields, "content-range") }

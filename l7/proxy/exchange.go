@@ -250,6 +250,12 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		x.interim(m)
 		return
 	}
+	if isPartial(m.Status) {
+		if _, agree := semantics.ContentRanges(m.Fields); !agree {
+			x.backFailed(errProtocol)
+			return
+		}
+	}
 	if x.retryStatus(m.Status, errIncomplete) || e == side.EndsNow && x.retryCall(m) {
 		return
 	}

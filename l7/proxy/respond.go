@@ -77,12 +77,19 @@ const maxInterim = 64 << 10
 func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	r, ln := x.rule, x.client.listener
 	session := r.Sticky != nil && x.backend != nil && x.backend != x.kept
-	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" {
+	ranges := 0
+	if isPartial(m.Status) {
+		ranges, _ = semantics.ContentRanges(m.Fields)
+	}
+	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" && ranges < 2 {
 		return m
 	}
 	if m != &x.reply {
 		x.fields = append(x.fields[:0], m.Fields...)
 		x.reply = *m
+	}
+	if ranges > 1 {
+		x.fields = semantics.OneContentRange(x.fields)
 	}
 	if ln.AltSvc != "" {
 		x.fields = append(x.fields, semantics.Field{Name: "alt-svc", Value: ln.AltSvc})
@@ -97,6 +104,9 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	x.reply.Fields = x.fields
 	return &x.reply
 }
+
+// isPartial reports whether Content-Range has a meaning in a response of the status. Recipients ignore it in others (RFC 9110 14.4).
+func isPartial(status int) bool { return status == 206 || status == 416 }
 
 // redirect answers with another URL.
 func (x *exchange) redirect(path, query string) {

@@ -8,6 +8,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/internal/testkit/wrongcases"
 )
 
 // singletons are the fields of requests that may come once.
@@ -83,4 +87,65 @@ func TestTheSameLengthTwiceInResponses(t *testing.T) {
 			t.Errorf("2 and %s: %q", c.second, got)
 		}
 	}
+}
+
+// The same Content-Range again passes once, and different ones are no response (RFC 9110 14.4). In other responses they mean nothing.
+func TestContentRangeTwiceInResponses(t *testing.T) {
+	for _, c := range []struct {
+		status       int
+		second, want string
+	}{
+		{206, "bytes 0-1/9", "206 1"},
+		{206, "bytes 1-2/9", "502 0"},
+		{416, "bytes */9", "502 0"},
+		{200, "bytes 1-2/9", "200 2"},
+	} {
+		r := newMemRig(t, nil)
+		r.backend = func(p *memtransport.Peer) {
+			p.Handler = func(p *memtransport.Peer) {
+				if len(p.Take()) == 0 {
+					p.Close()
+					return
+				}
+				fmt.Fprintf(peerWriter{p}, "HTTP/1.1 %d x\r\nContent-Length: 2\r\nContent-Range: bytes 0-1/9\r\nX: y\r\nContent-Range: %s\r\n\r\nok", c.status, c.second)
+			}
+		}
+		got := r.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if s := fmt.Sprintf("%.3s %d", got[min(9, len(got)):], strings.Count(got, "content-range: ")); s != c.want {
+			t.Errorf("%d with %q: %s, want %s: %q", c.status, c.second, s, c.want, got)
+		}
+		r.nothingLeft()
+	}
+}
+
+// Two lines of Content-Length that agree pass as one from a backend with HTTP/2 to a client with HTTP/1.1, and from a client with
+// HTTP/2 to a backend with HTTP/1.1.
+func TestTheSameLengthTwiceOverHTTP2(t *testing.T) {
+	lengths := func(first, second string) string {
+		return hpackLiterals(":status", "200", "content-length", first, "content-length", second)
+	}
+	for second, want := range map[string]string{"2": "200 1", "3": "502 1"} {
+		r := newMemRig(t, func(r *memRig, _ *Tree) { r.to.Protocol = HTTP2 })
+		r.backend = func(p *memtransport.Peer) {
+			serveHTTP2(p, http2.Options{}, func(m *http2.Machine, ev http2.Event) {
+				if ev.Kind == http2.End {
+					p.Write([]byte(wrongcases.Frame(1, 4, ev.Stream.ID(), lengths("2", second)) + wrongcases.Frame(0, 1, ev.Stream.ID(), "ok")))
+				}
+			})
+		}
+		got := r.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if s := fmt.Sprintf("%.3s %d", got[min(9, len(got)):], strings.Count(got, "content-length: ")); s != want {
+			t.Errorf("2 and %s: %s, want %s: %q", second, s, want, got)
+		}
+		r.nothingLeft()
+	}
+}
+
+// hpackLiterals encodes fields, given as names and values in turn.
+func hpackLiterals(pairs ...string) string {
+	var list []wrongcases.Field
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, wrongcases.Field{pairs[i], pairs[i+1]})
+	}
+	return wrongcases.HPACK(list)
 }

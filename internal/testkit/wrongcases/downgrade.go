@@ -226,11 +226,13 @@ func (d *downgrades) lengths() {
 		d.add(0, "PortSwigger: H2.CL", fmt.Sprintf("content-length %q with %d bytes", v.length, len(v.data)), with(postFields, Field{"content-length", v.length}), v.data)
 	}
 	d.add(0, "9113 8.1.1", "two lengths", with(postFields, Field{"content-length", "5"}, Field{"content-length", "0"}), "hello")
-	d.add(0, "9113 8.1.1", "twice the same length", with(postFields, Field{"content-length", "5"}, Field{"content-length", "5"}), "hello")
+	c := d.add(1, "9110 8.6", "twice the same length", with(postFields, Field{"content-length", "5"}, Field{"content-length", "5"}), "hello")
+	c.Present, c.Stricter = []string{"hello"}, "one length is meant (RFC 9110 8.6)"
+	d.add(Either, "9110 8.6", "twice a length that does not fit", with(postFields, Field{"content-length", "4"}, Field{"content-length", "4"}), "hello")
 	d.add(0, "9113 8.1.1", "a length of a GET without content", with(getFields, Field{"content-length", "5"}))
 	d.add(1, "9113 8.1.1", "a length that fits", with(postFields, Field{"content-length", "5"}), "he", "", "llo").Present = []string{"hello"}
 	d.add(1, "9113 8.1", "GET with content", getFields, smuggled)
-	c := d.add(0, "9113 8.1", "content without an end", postFields, "hello")
+	c = d.add(0, "9113 8.1", "content without an end", postFields, "hello")
 	c.Open, c.Unfinished = true, true
 }
 

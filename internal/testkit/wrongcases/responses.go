@@ -51,6 +51,9 @@ func Responses() (all []Response) {
 	add(Reusable, "9112 7.1", "a good response in chunks", ok+"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
 	add(Whole, "9112 6.3", "a good response up to the end", ok+"\r\nok").Close = true
 	add(Reusable, "9110 8.6", "the same length twice", ok+"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok").Stricter = "one length is meant (RFC 9110 8.6)"
+	const partial = "HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\nContent-Range: bytes 0-1/9\r\n"
+	add(Reusable, "9110 14.4", "the same Content-Range twice", partial+"Content-Range: bytes 0-1/9\r\n\r\nok").Stricter = "one range is meant (RFC 9110 5.3)"
+	add(Refusal, "9110 14.4", "two different Content-Range", partial+"Content-Range: bytes 1-2/9\r\n\r\nok")
 	add(Reusable, "9110 15.2", "an interim response before it", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"+ok+"Content-Length: 2\r\n\r\nok")
 	for _, line := range []string{
 		"garbage", "", "HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 20", "HTTP/1.1 2000 OK", "HTTP/1.1 2x0 OK", "HTTP/1.1 099 OK", "HTTP/1.1 -20 OK", "HTTP/1.1  200 OK", "HTTP/1.1\t200 OK",
