@@ -3,9 +3,11 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/millrace/millrace/internal/rtnl"
@@ -104,7 +106,11 @@ func (s *Store) AttachXDP(ref, ifname string, opts XDPOptions) error {
 	}
 	defer prog.Close()
 	if p.Alone != "" {
-		return permission(s.fs.Attach(i.index, prog.FD(), 0, opts.Mode))
+		left, err := s.leftover(p, i)
+		if err != nil {
+			return err
+		}
+		return permission(s.fs.Attach(i.index, prog.FD(), left, opts.Mode))
 	}
 	c := xdp.Component{FD: prog.FD(), Priority: p.Priority, Actions: p.about.Actions, Frags: p.Frags}
 	if opts.Priority != 0 {
@@ -151,9 +157,43 @@ func (s *Store) detachAlone(o Object, p Program, i iface) error {
 		return err
 	}
 	if st.Program != p.ID {
-		return notAttached(o, p, i.name)
+		left, err := s.leftover(p, i)
+		if err != nil {
+			return err
+		}
+		if left == 0 {
+			return notAttached(o, p, i.name)
+		}
+		return s.fs.Detach(i.index, left)
 	}
 	return s.fs.Detach(i.index, p.ID)
+}
+
+// leftover returns the id of a program alone on an interface that is p loaded another time, and of no object: a change that
+// was killed behind its swap left such, before it recorded a program ahead of attaching it. 0: none is there. Name, tag (the
+// kernel's hash of the instructions) and the lack of a process that holds it tell it from a program of others.
+func (s *Store) leftover(p Program, i iface) (id uint32, err error) {
+	st, err := s.fs.Query(i.index)
+	if err != nil || st.Program == 0 || st.Dispatcher {
+		return 0, err
+	}
+	owners, err := s.owners()
+	if err != nil || owners[st.Program] != "" || len(xdp.Processes(st.Program)) > 0 {
+		return 0, err
+	}
+	there, err := ebpf.NewProgramFromID(ebpf.ProgramID(st.Program))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, permission(err)
+	}
+	defer there.Close()
+	info, err := there.Info()
+	if err != nil || info.Tag != p.Tag || !strings.HasPrefix(p.Name, info.Name) || info.Name == "" {
+		return 0, err
+	}
+	return st.Program, nil
 }
 
 func notAttached(o Object, p Program, ifname string) error {

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"reflect"
@@ -10,8 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd/xdp"
 )
 
 // childEnv makes the test binary a process that makes one change, and kills itself at the step with the number of stepEnv.
@@ -110,22 +117,128 @@ func TestReplaceKilledBetweenSteps(t *testing.T) {
 			t.Fatalf("killed at step %d: %d programs are attached", step, n)
 		}
 		w.do(w.store.Recover)
-		owned := map[uint32]bool{}
-		for _, p := range w.store.mustObject(t, "count").Programs {
-			owned[p.ID] = true
-		}
-		for _, id := range w.ids() {
-			if !owned[id] {
-				t.Errorf("killed at step %d: program %d is attached and not the object's", step, id)
-			}
-		}
-		if left, _ := os.ReadDir(w.root + "/millrace/staged"); len(left) > 0 {
-			t.Errorf("killed at step %d: %v is left", step, left)
-		}
+		w.allOwned(fmt.Sprintf("killed at step %d", step))
 	}
 	if steps != 6 { // staged, one for each program, all, exchanged
 		t.Errorf("%d steps", steps)
 	}
+}
+
+// killsEnv is the number of random kills of TestReplaceKilledAnywhere.
+const killsEnv = "MILLRACE_EBPF_KILLS"
+
+// A process is killed at any instant of a replacement of a program at XDP, tcx and clsact. All three stay attached, and
+// detach and attach work: nothing is attached that is not the object's.
+func TestReplaceKilledAnywhere(t *testing.T) {
+	kills, _ := strconv.Atoi(os.Getenv(killsEnv))
+	w := newWorld(t)
+	w.load("count.o", "")
+	w.attachAll()
+	random := rand.New(rand.NewPCG(1, 2))
+	whole := 40 * time.Millisecond
+	for i := range max(kills, 12) {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), childEnv+"=replace", "LIBXDP_BPFFS="+w.root)
+		w.ok(w.near.Start(cmd))
+		timer := time.AfterFunc(time.Duration(random.Int64N(int64(whole))), func() { _ = cmd.Process.Kill() })
+		if cmd.Wait() == nil {
+			whole -= whole / 8 // towards the length of a replacement, however fast the machine is
+		} else {
+			whole += whole / 16
+		}
+		timer.Stop()
+		if n := len(w.ids()); n != 3 {
+			t.Fatalf("kill %d: %d programs are attached", i, n)
+		}
+		w.do(w.store.Recover)
+		w.allOwned(fmt.Sprintf("kill %d", i))
+	}
+	w.detach("count/count_xdp")
+	w.do(func() error { return w.store.DetachTC("count/count_in", "eth0", AnyDirection) })
+	w.do(func() error { return w.store.DetachTC("count/count_out", "eth0", AnyDirection) })
+	if ids := w.ids(); len(ids) > 0 {
+		t.Errorf("left after detach: %v", ids)
+	}
+}
+
+// allOwned checks that what is attached is the object's.
+func (w *world) allOwned(when string) {
+	w.t.Helper()
+	owned := map[uint32]bool{}
+	for _, p := range w.store.mustObject(w.t, "count").Programs {
+		owned[p.ID] = true
+	}
+	for _, id := range w.ids() {
+		if !owned[id] {
+			w.t.Errorf("%s: program %d is attached and not the object's", when, id)
+		}
+	}
+	if left, _ := os.ReadDir(w.root + "/millrace/staged"); len(left) > 0 {
+		w.t.Errorf("%s: %v is left", when, left)
+	}
+}
+
+// A program that an earlier version left alone on an interface, without a record or a pin, is detached, and replaced by
+// attach. One of the same name with other instructions is not.
+func TestLeftoversAreMended(t *testing.T) {
+	w := newWorld(t)
+	w.load("drop.o", "")
+	if w.store.mustObject(t, "drop").Programs[0].Alone == "" {
+		t.Skip("the kernel allows several XDP programs on an interface: none is left alone")
+	}
+	leave := func(change func(ebpf.CollectionSpec)) {
+		spec, err := ebpf.LoadCollectionSpec(objects + "drop.o")
+		w.ok(err)
+		change(*spec)
+		coll, err := ebpf.NewCollection(spec)
+		w.ok(err)
+		defer coll.Close()
+		w.do(func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetXdpFd(l, coll.Programs["drop_all"].FD()); err != nil {
+				return err
+			}
+			if err := w.store.DetachXDP("drop", "eth0"); !errors.Is(err, ErrNotFound) {
+				t.Errorf("a program that a process holds was detached: %v", err)
+			}
+			return nil
+		})
+	}
+	off := func() {
+		w.do(func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetXdpFd(l, -1)
+		})
+	}
+	leave(func(ebpf.CollectionSpec) {})
+	w.detach("drop")
+	if ids := w.ids(); len(ids) > 0 {
+		t.Errorf("left after detach: %v", ids)
+	}
+	leave(func(ebpf.CollectionSpec) {})
+	w.attach("drop", XDPOptions{})
+	if ids := w.ids(); len(ids) != 1 || ids[0] != w.store.mustObject(t, "drop").Programs[0].ID {
+		t.Errorf("attached are %v", ids)
+	}
+	w.detach("drop")
+	leave(func(s ebpf.CollectionSpec) {
+		s.Programs["drop_all"].Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 2).WithSymbol("drop_all"), asm.Return()}
+	})
+	err := w.near.Do(func() error { return w.store.DetachXDP("drop", "eth0") })
+	if !errors.Is(err, ErrNotFound) {
+		t.Errorf("a program with other instructions was detached: %v", err)
+	}
+	err = w.near.Do(func() error { return w.store.AttachXDP("drop", "eth0", XDPOptions{}) })
+	if !errors.Is(err, xdp.ErrForeign) {
+		t.Errorf("attached over a program with other instructions: %v", err)
+	}
+	off()
 }
 
 func TestLoadAndUnloadKilledBetweenSteps(t *testing.T) {

@@ -27,7 +27,7 @@ func (f *FS) Detach(ifindex int, id uint32) error {
 	return f.setAlone(ifindex, noProgram, id, ModeAny)
 }
 
-func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) error {
+func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) (err error) {
 	s, err := f.read(ifindex)
 	defer s.close()
 	if err != nil {
@@ -40,14 +40,20 @@ func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) error {
 		}
 		return fmt.Errorf("%w: %s", ErrForeign, describeAt(s.Program, fd))
 	}
+	next, err := f.rememberAlone(ifindex, fd)
+	if err != nil {
+		return err
+	}
 	if old == 0 {
 		err = setAny(ifindex, fd, mode)
 	} else if s.prog != nil {
 		err = setProgram(ifindex, fd, s.prog.FD(), s.Mode)
 	}
 	if err == nil {
-		return f.noteAlone(ifindex, old)
+		step("swapped")
+		return f.unpin(ifindex, old)
 	}
+	defer func() { err = errors.Join(err, f.unpin(ifindex, next)) }()
 	if err = f.swapError(s, err); errors.Is(err, errLost) {
 		now, _, _ := attached(ifindex)
 		return fmt.Errorf("%w: %s", ErrForeign, describeAt(now, -1))
@@ -55,13 +61,24 @@ func (f *FS) setAlone(ifindex, fd int, old uint32, mode Mode) error {
 	return err
 }
 
-// noteAlone records the program of an interface, and no longer the one with id old.
-func (f *FS) noteAlone(ifindex int, old uint32) error {
-	now, _, err := attached(ifindex)
-	if err == nil && now != 0 {
-		err = f.remember(ifindex, now)
+// rememberAlone records the program with a descriptor, before it is attached: a process that is killed behind the swap would
+// else leave a program that no command finds. The record of one that was not attached in the end goes with the next sweep.
+func (f *FS) rememberAlone(ifindex, fd int) (id uint32, err error) {
+	if fd == noProgram {
+		return 0, nil
 	}
-	return errors.Join(err, f.unpin(ifindex, old))
+	p, err := programOf(fd)
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	if id, err = programID(p); err != nil {
+		return 0, err
+	}
+	if err = f.remember(ifindex, id); err == nil {
+		step("recorded")
+	}
+	return id, err
 }
 
 // describeAt is describe, also for no program.

@@ -24,8 +24,8 @@ const (
 	objects = "../../filter/ebpf/testdata/objects/"
 )
 
-// childEnv makes the test binary a process that makes one change, "attach PROGRAM" or "detach PROGRAM", and kills itself at
-// the step with the number of stepEnv.
+// childEnv makes the test binary a process that makes one change, "attach PROGRAM", "detach PROGRAM" or "replace OBJECT", and
+// kills itself at the step with the number of stepEnv.
 const childEnv, stepEnv = "MILLRACE_XDP_CHILD", "MILLRACE_XDP_STEP"
 
 func TestMain(m *testing.M) {
@@ -47,10 +47,13 @@ func child() {
 	s, err := ebpf.Open("")
 	if err == nil {
 		do, program, _ := strings.Cut(os.Getenv(childEnv), " ")
-		if do == "attach" {
+		switch do {
+		case "attach":
 			err = s.AttachXDP(program, dev, ebpf.XDPOptions{})
-		} else {
+		case "detach":
 			err = s.DetachXDP(program, dev)
+		case "replace":
+			_, err = s.Replace(objects+program+".o", program, ebpf.ReplaceOptions{})
 		}
 	}
 	if err != nil {
@@ -67,18 +70,29 @@ type world struct {
 	root  string
 }
 
+// newWorld is newAnyWorld where the kernel allows several programs on an interface.
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	refused, err := xdp.Extensions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused != nil && os.Getenv("MILLRACE_MUST_EXTENSIONS") == "" {
+		t.Skipf("%v: `make test-vm` runs this test in a virtual machine", refused)
+	}
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	return newAnyWorld(t)
+}
+
+func newAnyWorld(t *testing.T) *world {
 	t.Helper()
 	n := testnet.For(t, "mr-xdp")
 	w := &world{t: t, ns: n.Namespace("near"), root: t.TempDir()}
 	w.ok(n.Link(w.ns, dev, n.Namespace("far"), dev))
-	refused, err := xdp.Extensions()
-	w.ok(err)
-	if refused != nil && os.Getenv("MILLRACE_MUST_EXTENSIONS") == "" {
-		t.Skipf("%v: `make test-vm` runs this test in a virtual machine", refused)
-	}
-	w.ok(refused)
 	t.Setenv("LIBXDP_BPFFS", w.root)
+	var err error
 	w.store, err = ebpf.Open("")
 	w.ok(err)
 	t.Cleanup(func() { _ = unix.Unmount(w.root, unix.MNT_DETACH) })
@@ -176,6 +190,55 @@ func TestKilledBetweenSteps(t *testing.T) {
 				t.Errorf("at the end %v, want %v; killed behind the swap %d times", w.chain(), after, swapped)
 			}
 		})
+	}
+}
+
+// A process is killed at each step of a change of the only program of an interface, which is alone where the kernel refuses
+// extensions: the program that is there then is the object's, so that it can be replaced and detached.
+func TestOnlyProgramKilledBetweenSteps(t *testing.T) {
+	for _, change := range []string{"attach drop", "replace drop", "detach drop"} {
+		t.Run(strings.Fields(change)[0], func(t *testing.T) {
+			w := newAnyWorld(t)
+			steps := 0
+			for ; steps <= 40; steps++ {
+				if !strings.HasPrefix(change, "attach") {
+					w.run("attach drop", 0)
+				}
+				if !w.run(change, steps+1) {
+					break
+				}
+				w.ok(w.ns.Do(w.store.Recover))
+				w.mendable(change, steps+1)
+			}
+			if steps < 2 || steps > 40 {
+				t.Errorf("%d steps", steps)
+			}
+		})
+	}
+}
+
+// mendable checks that what a killed change has left can be replaced and detached, and does so.
+func (w *world) mendable(change string, step int) {
+	w.t.Helper()
+	w.ok(w.ns.Do(func() error {
+		hooks, err := w.store.Hooks(dev)
+		for _, h := range hooks {
+			for _, c := range h.Chain {
+				if c.Object != "drop/drop_all" {
+					w.t.Errorf("%s killed at step %d: left %+v", change, step, c)
+				}
+			}
+		}
+		return err
+	}))
+	if n := len(w.chain()); n > 0 {
+		w.run("replace drop", 0)
+		w.run("detach drop", 0)
+	} else if strings.HasPrefix(change, "replace") {
+		w.t.Errorf("%s killed at step %d: the interface has no program", change, step)
+	}
+	if pinned, records := w.leftovers(); pinned != 0 || records != 0 || len(w.chain()) > 0 {
+		w.t.Errorf("%s killed at step %d: %d dispatchers pinned, %d recorded, %v attached", change, step, pinned, records, w.chain())
 	}
 }
 
