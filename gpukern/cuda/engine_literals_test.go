@@ -17,7 +17,7 @@ import (
 // wanted are what is searched for; wordTables compiles some of them.
 var wanted = []string{"millrace", "weir", "sluice", "spillway", "tailrace"}
 
-func wordTables(t *testing.T, seed int) gpukern.Tables {
+func wordTables(t testing.TB, seed int) gpukern.Tables {
 	t.Helper()
 	var patterns []literal.Pattern
 	for i, w := range wanted[:2+seed%3] {

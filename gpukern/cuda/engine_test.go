@@ -19,7 +19,7 @@ import (
 
 // engineBed is an engine on a driver without a GPU, packets for it, and the CPU engine to compare with.
 type engineBed struct {
-	t      *testing.T
+	t      testing.TB
 	drv    *hostkern.Driver // nil on a GPU
 	dev    *Device
 	e      *Engine
@@ -66,7 +66,7 @@ func newEngineBed(t *testing.T, change func(*Config)) *engineBed {
 	return newEngineBedOn(t, openFakeOnly, change)
 }
 
-func newEngineBedOn(t *testing.T, on opener, change func(*Config)) *engineBed {
+func newEngineBedOn(t testing.TB, on opener, change func(*Config)) *engineBed {
 	t.Helper()
 	b := &engineBed{t: t, rng: rand.New(rand.NewPCG(1, 2)), lost: make(chan error, 4)}
 	b.dev, b.drv = on(t)
@@ -127,7 +127,7 @@ func fillFrame(rng *rand.Rand, p []byte) {
 }
 
 // someTables compiles tables that differ by seed in every answer.
-func someTables(t *testing.T, seed int) gpukern.Tables {
+func someTables(t testing.TB, seed int) gpukern.Tables {
 	t.Helper()
 	var rules []acl.Rule
 	for range seed { // rules that nothing matches move the others' numbers

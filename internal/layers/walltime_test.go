@@ -18,7 +18,6 @@ import (
 const measured = `
 cmd/millrace/scale_test.go                         : rate, the records that the log may have grow with the time
 filter/ebpf/defence_test.go                        : rate, of token buckets in the kernel
-gpukern/cuda/latency_test.go                       : clock, percentiles of a real GPU in the log
 internal/testkit/interop/programs/page_test.go     : clock, a column of the page that it writes
 l4/control/flat_test.go                            : clock, of a benchmark's figure
 l4/control/inspection_reload_test.go               : clock, figures in the log
