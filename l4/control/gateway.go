@@ -43,9 +43,7 @@ type Options struct {
 	// kernel has not seen; nil: not reported.
 	Neighbor func(netip.Addr, nexthop.Hop)
 
-	// HostAddrs are the addresses of a host of the same node that the configuration does not have; KernelAddrs reads those of
-	// the kernel, nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
-	HostAddrs   []netip.Prefix
+	// KernelAddrs reads the addresses of the kernel; nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
 	KernelAddrs func() (own, broadcasts map[netip.Addr]bool, err error)
 
 	OnEvent func(Event) // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil

@@ -50,11 +50,5 @@ func (g *Gateway) enterOwn(s *datapath.Snapshot, c *config.Config) {
 			}
 		}
 	}
-	for _, p := range g.opt.HostAddrs {
-		own[p.Addr()] = true
-		if b, ok := nexthop.Broadcast(p); ok {
-			broadcasts[b] = true
-		}
-	}
 	s.SetOwn(own, broadcasts)
 }
