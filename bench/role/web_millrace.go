@@ -35,7 +35,7 @@ func serveMillrace(o roleOptions, config *tls.Config) (func() error, error) {
 		return overAFXDP(tree, o.web.Front, o.web.Back)
 	}
 	if config != nil {
-		tree.Listeners[0].HTTP3 = &proxy.HTTP3{}
+		tree.Listeners[0].HTTP3 = &proxy.HTTP3Options{}
 	}
 	shared := &proxy.Endpoints{}
 	release, err := shared.Reserve(tree)

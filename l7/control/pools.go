@@ -77,7 +77,7 @@ func (p *pooled) check() *health.Check {
 }
 
 var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
-	config.PoolH2: proxy.HTTP2, config.PoolH2C: proxy.HTTP2, config.PoolH3: proxy.OverQUIC,
+	config.PoolH2: proxy.HTTP2, config.PoolH2C: proxy.HTTP2, config.PoolH3: proxy.HTTP3,
 }
 
 // sameConnections reports whether connections to backends may stay.

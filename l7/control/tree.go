@@ -206,7 +206,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		out.HTTP2 = &http2.Options{MaxStreams: l.Limits.Streams, MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true}
 	}
 	if l.HTTP3() {
-		out.HTTP3 = &proxy.HTTP3{
+		out.HTTP3 = &proxy.HTTP3Options{
 			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true},
 			QUIC: &quic.Config{
 				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: l.Timeouts.Handshake, IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),

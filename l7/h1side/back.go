@@ -26,7 +26,7 @@ func NewBack(l *link.Link, owner side.Owner) *Back {
 	return s
 }
 
-// Begin implements proxy's backConn.
+// Begin implements side.Backend.
 func (s *Back) Begin(user any, _ bool) (side.Stream, side.Caps, error) {
 	s.User, s.heard, s.before, s.state, s.tunnel = user, false, s.L.Written, noResponse, false
 	s.L.InputBy = clock.Never
@@ -137,16 +137,16 @@ func (s *Back) Release() {
 	}
 }
 
-// Reusable implements proxy's backConn. A connection with bytes that no request has asked for is not used again: the next client would get
+// Reusable implements side.Backend. A connection with bytes that no request has asked for is not used again: the next client would get
 // them as its response (RFC 9112 11.1). Nor is one whose request is not complete, since the rest of it would be read as the next.
 func (s *Back) Reusable() bool {
 	return s.L.Open() && !s.Broken && s.m.Idle() && s.m.KeepAlive() && len(s.L.In) == 0 && !s.L.Ended()
 }
 
-// Limit implements proxy's backConn.
+// Limit implements side.Backend.
 func (s *Back) Limit() (streams int, known bool) { return 1, true }
 
-// Streams implements proxy's backConn.
+// Streams implements side.Backend.
 func (s *Back) Streams() int {
 	if s.User != nil {
 		return 1
@@ -154,10 +154,10 @@ func (s *Back) Streams() int {
 	return 0
 }
 
-// Rest implements proxy's backConn.
+// Rest implements side.Backend.
 func (s *Back) Rest(t time.Duration) { s.L.Deadline(&s.L.InputBy, t) }
 
-// Close implements proxy's backConn.
+// Close implements side.Backend.
 func (s *Back) Close() {
 	if s.Broken {
 		s.L.Abort()

@@ -28,18 +28,18 @@ func NewBack(l *link.Link, settings time.Duration, owner side.Owner) *Back {
 	return b
 }
 
-// Limit implements proxy's backConn.
+// Limit implements side.Backend.
 func (b *Back) Limit() (streams int, known bool) {
 	return int(min(b.m.Peer().MaxStreams, side.MaxShared)), b.settled
 }
 
-// Streams implements proxy's backConn.
+// Streams implements side.Backend.
 func (b *Back) Streams() int { return b.m.Streams() }
 
-// Reusable implements proxy's backConn.
+// Reusable implements side.Backend.
 func (b *Back) Reusable() bool { return b.L.Open() }
 
-// Begin implements proxy's backConn. The first requests wait for the settings: they say how many may begin at a time, and whether one may
+// Begin implements side.Backend. The first requests wait for the settings: they say how many may begin at a time, and whether one may
 // that opens a WebSocket (RFC 8441 3). One that the backend refuses could not be sent again after its content.
 func (b *Back) Begin(user any, _ bool) (side.Stream, side.Caps, error) {
 	if !b.settled {
@@ -135,10 +135,10 @@ func (b *Back) released(_ *Stream, s *http2.Stream) {
 	b.control()
 }
 
-// Rest implements proxy's backConn.
+// Rest implements side.Backend.
 func (b *Back) Rest(t time.Duration) { b.L.Deadline(&b.L.InputBy, t) }
 
-// Close implements proxy's backConn.
+// Close implements side.Backend.
 func (b *Back) Close() { b.L.Close() }
 
 // Expired implements link.Session.

@@ -37,7 +37,7 @@ func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
 	return b
 }
 
-// Limit implements proxy's backConn.
+// Limit implements side.Backend.
 func (b *Back) Limit() (streams int, known bool) {
 	if b.full {
 		return 0, true
@@ -45,13 +45,13 @@ func (b *Back) Limit() (streams int, known bool) {
 	return side.MaxShared, true
 }
 
-// Streams implements proxy's backConn.
+// Streams implements side.Backend.
 func (b *Back) Streams() int { return len(b.Conn.Streams) }
 
-// Reusable implements proxy's backConn.
+// Reusable implements side.Backend.
 func (b *Back) Reusable() bool { return !b.closed }
 
-// Begin implements proxy's backConn. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not wait for them: a
+// Begin implements side.Backend. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not wait for them: a
 // client may send before it has them, with the initial values (RFC 9114 7.2.4.2). How many streams may be open comes from QUIC's
 // own limit (RFC 9000 4.6).
 func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
@@ -147,13 +147,13 @@ func (b *Back) lost(error) {
 	b.emit(side.Closed, nil)
 }
 
-// Rest implements proxy's backConn.
+// Rest implements side.Backend.
 func (b *Back) Rest(t time.Duration) {
 	b.idleBy = b.w.Now.Add(t)
 	b.arm(b.idleBy)
 }
 
-// Close implements proxy's backConn. A backend that has sent GOAWAY closes by itself, if it does so in time.
+// Close implements side.Backend. A backend that has sent GOAWAY closes by itself, if it does so in time.
 func (b *Back) Close() {
 	if b.warned {
 		b.Rest(goAwayTime)

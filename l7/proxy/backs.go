@@ -176,7 +176,7 @@ func (w *Worker) connect(d *dialing) error {
 	l.Session, l.Dial, l.Opening, l.Stage, d.l = d, d, d, link.Connecting, l
 	var conn transport.Conn
 	var err error
-	if p.Protocol == OverQUIC {
+	if p.Protocol == HTTP3 {
 		err = w.dialQUIC(d)
 	} else {
 		conn, err = w.Loop.Dial(b.Address(), l)

@@ -14,18 +14,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// clientConn is the connection of a client that speaks HTTP: Front of h1side, h2side or h3side.
-type clientConn interface {
-	// Leave makes the request in progress, or those that are under way, the last.
-	Leave()
-	// Drain ends the connection as soon as nothing is lost by it.
-	Drain()
-	// Each calls do for what the owner keeps with each stream in use.
-	Each(do func(user any))
-}
-
 // speak has a client's connection speak a version of HTTP.
-func (c *clientInfo) speak(conn clientConn) {
+func (c *clientInfo) speak(conn side.Client) {
 	if c.conn = conn; c.at.draining() {
 		conn.Drain()
 	}

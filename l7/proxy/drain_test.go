@@ -124,7 +124,7 @@ func TestAListenerThatBecomesHTTP3Alone(t *testing.T) {
 	ask()
 	tree := *r.tree
 	next := *tree.Listeners[1]
-	next.Name, next.Address, next.HTTP1, next.HTTP2, next.HTTP3 = tree.Listeners[0].Name, tree.Listeners[0].Address, nil, nil, &HTTP3{}
+	next.Name, next.Address, next.HTTP1, next.HTTP2, next.HTTP3 = tree.Listeners[0].Name, tree.Listeners[0].Address, nil, nil, &HTTP3Options{}
 	tree.Listeners = []*Listener{&next, tree.Listeners[1]}
 	must(t, r.apply(&tree))
 	if d, err := net.Dial("tcp", r.addr); err == nil {

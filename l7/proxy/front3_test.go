@@ -19,7 +19,7 @@ import (
 // http3Rig serves HTTP/3 beside the rest.
 func http3Rig(t *testing.T, backend string, change func(r *rig)) *rig {
 	return newRig(t, backend, func(r *rig) {
-		r.tree.Listeners[1].HTTP3 = &HTTP3{Machine: http3.MachineOptions{ExtendedConnect: true}}
+		r.tree.Listeners[1].HTTP3 = &HTTP3Options{Machine: http3.MachineOptions{ExtendedConnect: true}}
 		if change != nil {
 			change(r)
 		}
@@ -82,7 +82,7 @@ func echoBackend3(t *testing.T, q *quic.Config) (addr string, roots *x509.CertPo
 
 // over3 has the pool of a rig speak HTTP/3.
 func (r *rig) over3(roots *x509.CertPool) {
-	r.pool.Protocol, r.pool.TLS = OverQUIC, &ctls.Config{RootCAs: roots, ServerName: "backend.test"}
+	r.pool.Protocol, r.pool.TLS = HTTP3, &ctls.Config{RootCAs: roots, ServerName: "backend.test"}
 }
 
 // Backends with HTTP/3 answer clients of every version. One permits few streams at a time, so that several connections are needed.

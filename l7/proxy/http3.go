@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// HTTP3 configures how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
-type HTTP3 struct {
+// HTTP3Options configures how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
+type HTTP3Options struct {
 	Machine http3.MachineOptions
 	// QUIC configures connections; nil is windows of up to 2 MiB for a request and 4 MiB for a connection. With ZeroRTT requests are taken as early data: those that change
 	// nothing are passed on with Early-Data: 1, others answered with 425 (RFC 8470).
@@ -99,7 +99,7 @@ func (es *Endpoints) Reserve(t *Tree) (release func(), err error) {
 			es.mu.Lock()
 			e.holds--
 			es.mu.Unlock()
-			e.settle()
+			e.closeUnused()
 		}
 		held = nil
 	}
@@ -132,7 +132,7 @@ func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
 		e = &endpoint{all: es, address: ln.Address, t: t}
 	}
 	if err := e.listen(ln); err != nil {
-		e.closeUnused()
+		e.closeUnusedLocked()
 		return nil, err
 	}
 	es.mu.Lock()
@@ -281,7 +281,7 @@ func (e *endpoint) ended() {
 	e.all.mu.Lock()
 	e.conns--
 	e.all.mu.Unlock()
-	e.settle()
+	e.closeUnused()
 }
 
 // leave ends the share of a worker. Connections go on; the socket is closed after the last.
@@ -290,19 +290,19 @@ func (es *Endpoints) leave(w *Worker, l *listening, address netip.AddrPort) {
 	defer es.mu.Unlock()
 	if e := es.open[address]; e != nil {
 		e.members = slices.DeleteFunc(e.members, func(m member) bool { return m == member{w, l} })
-		go e.settle() // the caller holds its loop
+		go e.closeUnused() // the caller holds its loop
 	}
 }
 
-// settle stops to listen where no worker is left, and closes the socket after the last connection.
-func (e *endpoint) settle() {
+// closeUnused stops listening once no worker is left, and closes the socket after the last connection.
+func (e *endpoint) closeUnused() {
 	e.all.opening.Lock()
 	defer e.all.opening.Unlock()
-	e.closeUnused()
+	e.closeUnusedLocked()
 }
 
-// closeUnused is settle for those that hold opening.
-func (e *endpoint) closeUnused() {
+// closeUnusedLocked is closeUnused for callers that hold opening.
+func (e *endpoint) closeUnusedLocked() {
 	es := e.all
 	es.mu.Lock()
 	listens := e.holds+len(e.members) > 0

@@ -26,7 +26,7 @@ type clientInfo struct {
 	local    netip.AddrPort // what the client connected to, where a PROXY header says it
 	link     *link.Link     // nil with HTTP/3
 	quic     *quicconn.Conn // of HTTP/3, nil otherwise
-	conn     clientConn     // nil until the version of HTTP is known
+	conn     side.Client    // nil until the version of HTTP is known
 	conf     side.Conf      // of listener
 	requests int            // so far
 

@@ -100,7 +100,7 @@ func (p *pass) attempt() {
 			p.failure = errLimit.name
 		}
 		if b == nil || p.tried.Has(b) {
-			p.line()
+			p.waitOrEnd()
 			return
 		}
 		p.tried.Add(b)
@@ -111,7 +111,7 @@ func (p *pass) attempt() {
 			return
 		}
 		if !p.mayRetry(err) {
-			p.line()
+			p.waitOrEnd()
 			return
 		}
 	}
@@ -140,8 +140,8 @@ func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.po
 
 func (p *pass) backs(b *pool.Backend) *backends { return p.w.backsTo(p.key(b)) }
 
-// line has the connection wait for the first backend that had as many as it may, or ends it.
-func (p *pass) line() {
+// waitOrEnd queues the connection for the first backend that had as many as it may, or ends it.
+func (p *pass) waitOrEnd() {
 	b := p.full
 	if b == nil {
 		p.unavailable()
@@ -163,7 +163,7 @@ func (p *pass) connect() {
 	case p.mayRetry(err):
 		p.attempt()
 	default:
-		p.line()
+		p.waitOrEnd()
 	}
 }
 
@@ -184,7 +184,7 @@ func (p *pass) dialFailed(err error) {
 		p.attempt()
 		return
 	}
-	p.line()
+	p.waitOrEnd()
 }
 
 // mayRetry accounts for a failed attempt, and reports whether there may be another one.

@@ -191,7 +191,7 @@ func versionName(v uint16) string {
 
 // owner returns whose alone a connection to a backend of a pool is, nil if it is no one's.
 func (p *Pool) owner(c *clientInfo) *clientInfo {
-	if p.ProxyHeader.Version == 0 || p.Protocol == OverQUIC { // QUIC has no place for a header
+	if p.ProxyHeader.Version == 0 || p.Protocol == HTTP3 { // QUIC has no place for a header
 		return nil
 	}
 	return c

@@ -3,35 +3,17 @@ package proxy
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/side"
 )
-
-// backConn is a connection to a backend that speaks HTTP: Back of h1side, h2side or h3side.
-type backConn interface {
-	// Begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
-	// there is no stream for it, and ErrUnprocessed that the connection takes no more requests.
-	Begin(user any, upgrade bool) (side.Stream, side.Caps, error)
-	// Limit returns how many requests there may be at a time, and whether the backend's settings have set that.
-	Limit() (streams int, known bool)
-	// Streams returns how many requests there are.
-	Streams() int
-	// Reusable reports whether the connection can carry another request.
-	Reusable() bool
-	// Rest has the connection report its end after a time without requests.
-	Rest(t time.Duration)
-	// Close closes a connection without requests.
-	Close()
-}
 
 // server is a connection to a backend among those of the worker, whatever version of HTTP it speaks.
 type server struct {
 	w      *Worker
 	key    backsKey
 	bs     *backends // of key
-	conn   backConn
+	conn   side.Backend
 	tasks  link.TaskSet
 	state  serverState
 	shared bool        // in backends.shared
@@ -144,7 +126,7 @@ func (s *server) Handle(ev *side.Event) {
 func (s *server) handle(ev *side.Event) {
 	switch ev.Kind {
 	case side.Settings:
-		s.settle()
+		s.applySettings()
 	case side.Leaving:
 		if s.leave(); ev.Err != nil {
 			s.failEarly(ev.Err)
@@ -156,8 +138,8 @@ func (s *server) handle(ev *side.Event) {
 	}
 }
 
-// settle begins the requests that waited for the settings. Those beyond what the backend permits go to another connection.
-func (s *server) settle() {
+// applySettings begins the requests that waited for the settings. Those beyond what the backend permits go to another connection.
+func (s *server) applySettings() {
 	early := s.early
 	s.early = nil
 	streams, _ := s.conn.Limit()

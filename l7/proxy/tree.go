@@ -43,7 +43,7 @@ type Listener struct {
 	// ClientCert tells backends of the certificate that a client has shown.
 	ClientCert ClientCert
 	// HTTP3 serves HTTP/3 on the UDP port of the address; nil does not. It needs TLS and Worker.Share.
-	HTTP3 *HTTP3
+	HTTP3 *HTTP3Options
 
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table
@@ -141,9 +141,9 @@ type PoolProtocol uint8
 
 // Values of PoolProtocol.
 const (
-	HTTP1    PoolProtocol = iota
-	HTTP2                 // with TLS, or by prior knowledge
-	OverQUIC              // HTTP/3; it needs TLS
+	HTTP1 PoolProtocol = iota
+	HTTP2              // with TLS, or by prior knowledge
+	HTTP3              // HTTP/3; it needs TLS
 )
 
 // Pool is a pool of backends with what a worker needs to connect to them.

@@ -2,6 +2,7 @@ package side
 
 import (
 	"errors"
+	"time"
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/l7/link"
@@ -99,6 +100,33 @@ type Event struct {
 // Owner handles the events of a connection, one after the other. A side calls it only where the loop has called the side, and never
 // within a method of a stream.
 type Owner interface{ Handle(ev *Event) }
+
+// Client is a connection of a client: Front of h1side, h2side or h3side.
+type Client interface {
+	// Leave makes the request in progress, or those that are under way, the last.
+	Leave()
+	// Drain ends the connection as soon as nothing is lost by it.
+	Drain()
+	// Each calls do with what the owner keeps with each stream in use.
+	Each(do func(user any))
+}
+
+// Backend is a connection to a backend: Back of h1side, h2side or h3side.
+type Backend interface {
+	// Begin begins a request, for which the owner keeps user. ErrWait means that the settings have to come first, ErrFull that
+	// there is no stream for it, and ErrUnprocessed that the connection takes no more requests.
+	Begin(user any, upgrade bool) (Stream, Caps, error)
+	// Limit returns how many requests there may be at a time, and whether the backend's settings have set that.
+	Limit() (streams int, known bool)
+	// Streams returns how many requests there are.
+	Streams() int
+	// Reusable reports whether the connection can carry another request.
+	Reusable() bool
+	// Rest makes the connection report its end after a time without requests.
+	Rest(t time.Duration)
+	// Close closes a connection without requests.
+	Close()
+}
 
 // Errors of events. Others are of the connection.
 var (

@@ -22,9 +22,9 @@ import (
 // http3Gateway serves HTTP/3 in front of a backend, which speaks it too if trusts is set.
 func http3Gateway(t *testing.T, backend string, trusts *tls.Config) *testGateway {
 	return newTestGateway(t, backend, func(g *testGateway) {
-		g.secure.HTTP3 = &proxy.HTTP3{}
+		g.secure.HTTP3 = &proxy.HTTP3Options{}
 		if trusts != nil {
-			g.pool.Protocol, g.pool.TLS = proxy.OverQUIC, trusts
+			g.pool.Protocol, g.pool.TLS = proxy.HTTP3, trusts
 		}
 	})
 }
