@@ -21,7 +21,9 @@ func mayDrop(why string, retransmitted uint64) uint64 {
 	switch why {
 	case "no_neighbor": // the first requests, before the kernel has resolved the backends
 		return 10
-	case "sequence": // a loss probe of a client whose acknowledgement came late (RFC 8985 7): a duplicate
+	// A loss probe of a client whose acknowledgement came late is a duplicate (RFC 8985 7), also that of a FIN whose
+	// connection has ended since.
+	case "sequence", "no_socket":
 		return retransmitted
 	}
 	return 0
