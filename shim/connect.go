@@ -53,20 +53,9 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 		r.local, r.remote = k.names()
 		return err
 	}
-	to, err := k.target(q.addr)
-	if err == nil {
-		err = k.s.takeConnect(c.user)
-	}
+	to, err := k.prepareConnect(c, q, onLoop)
 	if err != nil {
 		return err
-	}
-	if k.bound == nil && k.options.portRange != [2]uint16{} {
-		if onLoop {
-			return errElsewhere // bind takes all loops
-		}
-		if err := k.inRange(k.unspecified(), k.bindStream); err != nil {
-			return err
-		}
 	}
 	k.owner = c.process()
 	k.mu.Lock()
@@ -84,18 +73,8 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 	if q.arg&wantRings != 0 {
 		r.memory = k.newRings(p, &c.budget)
 	}
-	early, err := k.early()
 	wait := onLoop && q.arg&blocks != 0
-	switch {
-	case err != nil:
-	case wait:
-		err = k.start(to, early, dial)
-	case onLoop && early == 0:
-		err = k.beginSmall(p, to, dial)
-	default:
-		err = k.beginFilled(p, to, early, dial)
-	}
-	if err != nil {
+	if err := k.beginHandshake(p, to, dial, onLoop, wait); err != nil {
 		_ = k.setMark(p, false) // it was set before
 		k.dropRings(r)
 		return err
@@ -106,6 +85,39 @@ func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onL
 		return errDelayed
 	}
 	return syscall.EINPROGRESS
+}
+
+// prepareConnect checks the destination and the program's budget of connections, and binds a socket whose local port has to be in a
+// range (IP_LOCAL_PORT_RANGE).
+func (k *sock) prepareConnect(c *channel, q *request, onLoop bool) (to netip.AddrPort, err error) {
+	if to, err = k.target(q.addr); err != nil {
+		return to, err
+	}
+	if err = k.s.takeConnect(c.user); err != nil {
+		return to, err
+	}
+	if k.bound != nil || k.options.portRange == [2]uint16{} {
+		return to, nil
+	}
+	if onLoop {
+		return to, errElsewhere // bind takes all loops
+	}
+	return to, k.inRange(k.unspecified(), k.bindStream)
+}
+
+// beginHandshake sends the SYN. Which way it takes depends on how the program learns of the end of the handshake: by a reply that
+// waits, or by an end that is not writable until then.
+func (k *sock) beginHandshake(p int, to netip.AddrPort, dial dialer, onLoop, wait bool) error {
+	early, err := k.early()
+	switch {
+	case err != nil:
+		return err
+	case wait:
+		return k.start(to, early, dial)
+	case onLoop && early == 0:
+		return k.beginSmall(p, to, dial)
+	}
+	return k.beginFilled(p, to, early, dial)
 }
 
 // closeAbandoned closes the listeners at a port that their programs have closed and the node has yet to: the connection is refused,
