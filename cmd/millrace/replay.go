@@ -341,24 +341,12 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		defer closeAll()
 		cfg.Out, cfg.Pool = out, pool
 	}
-	lines := *c
-	if f.write == "-" || f.eve {
-		summary := *c
+	summary := *c
+	if f.write == "-" || f.eve { // standard output has the packets, or the lines
 		summary.out = c.err
-		c = &summary
 	}
-	found := matchList{c: c, asJSON: f.json}
-	if f.matches {
-		cfg.OnMatch = found.add
-	}
-	bar := newBar(c, cfg)
-	cfg.OnProgress = bar.show
-	if f.matches {
-		bar.end() // it would be drawn between the lines of the list
-		cfg.OnProgress = nil
-	}
-	rep, err := replay.Run(ctx, cfg)
-	bar.end()
+	found := matchList{c: &summary, asJSON: f.json}
+	rep, err := f.replay(ctx, &summary, cfg, &found)
 	if rep == nil {
 		return err
 	}
@@ -366,12 +354,32 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		err = errors.Join(err, kept.err)
 	}
 	if f.eve {
-		err = errors.Join(err, replay.WriteFlows(lines.out, rep.Conversations))
+		err = errors.Join(err, replay.WriteFlows(c.out, rep.Conversations))
 		rep.Conversations = nil
 	}
+	rep.Matches = found.list
+	return f.report(&summary, rep, err)
+}
+
+// replay replays the files behind a progress bar, and collects or prints matches.
+func (f *replayFlags) replay(ctx context.Context, c *console, cfg replay.Config, found *matchList) (*replay.Report, error) {
+	bar := newBar(c, cfg)
+	cfg.OnProgress = bar.show
+	if f.matches {
+		cfg.OnMatch = found.add
+		bar.end() // it would be drawn between the lines of the list
+		cfg.OnProgress = nil
+	}
+	rep, err := replay.Run(ctx, cfg)
+	bar.end()
+	return rep, err
+}
+
+// report prints the summary and the errors of files and of the output device. It returns errShown where the exit status alone is
+// left to report.
+func (f *replayFlags) report(c *console, rep *replay.Report, err error) error {
 	switch {
 	case f.json:
-		rep.Matches = found.list
 		err = errors.Join(err, c.json(rep))
 	case rep.Total.Packets > 0 || !allUnreadable(rep.Files): // a summary of zeros would hide the errors
 		showReplay(c, rep)
