@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -15,57 +16,19 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// route finds the rule of the request and begins the first attempt.
+// route finds the rule of the request and begins the first attempt, or answers.
 //
 // The order of the checks is a matter of safety. All checks of the request's form come before the table: a rule must match the
-// path and host that the backend will see, because a client that can make the two differ gets past rules that deny. The path is
-// normalised here, once (RFC 3986 6.2.2), and the normal form is both matched and sent; a rule that passes the raw path is checked
-// by ambiguous.
+// path and host that the backend will see, because a client that can make the two differ gets past rules that deny.
 func (x *exchange) route() {
-	c, m := x.client, x.request
-	// A tunnel to a destination of the client's choice would make the gateway an open proxy (RFC 9110 9.3.6).
-	if m.Method == "CONNECT" && !isWebSocket(m) {
-		x.answer(errDenied)
+	if !x.checkForm() {
 		return
 	}
-	if m.Scheme != "http" && m.Scheme != "https" || isWebSocket(m) && !isHandshake(m) {
-		x.refuse(side.Refusal(http1.Target)) // HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own
-		return
-	}
-	// 414 rather than 431, so that a client can distinguish its URL from its fields (RFC 9110 15.5.15, RFC 6585 5).
-	if max := c.listener.Limits.Target; max > 0 && len(m.Path) > max {
-		x.w.refuse(c, side.Refusal(http1.Size), 1)
-		x.answer(errTarget)
-		return
-	}
-	// Names such as X_Real_IP and X-Real-IP become one variable in CGI and its successors (RFC 3875 4.1.18): a client could
-	// overwrite a field that the gateway sets, by a name that the gateway does not replace.
-	if semantics.Repeats(m.Fields) || c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields) {
-		x.refuse(side.RefusedMessage)
-		return
-	}
-	path, query := semantics.SplitTarget(m.Path)
-	if m.Path != "*" { // the asterisk form of OPTIONS names the server, not a resource (RFC 9112 3.2.4)
-		normal, buf, err := semantics.NormalizePath(x.path, path)
-		if err != nil {
-			x.refuse(side.RefusedPath)
-			return
-		}
-		x.path, path = buf[:0], normal
-	}
-	// Without a valid host there is nothing to route by, and a server must answer 400 (RFC 9112 3.2).
-	host, ok := normalHost(m)
+	host, path, query, ok := x.normalize()
 	if !ok {
-		x.refuse(side.Refusal(http1.Host))
 		return
 	}
-	// A client may send requests for every name of a certificate on one connection (RFC 9113 9.1.1). Where the
-	// handshake was not for this host, 421 makes it open another connection (RFC 9110 15.5.20): a host that demands a client
-	// certificate could else be reached through one that does not.
-	if c.misdirects(host) {
-		x.answer(errMisdirected)
-		return
-	}
+	c, m := x.client, x.request
 	r := &x.w.routed // of the worker: none is allocated for each request
 	*r = route.Request{
 		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn,
@@ -83,17 +46,75 @@ func (x *exchange) route() {
 		x.answer(errNoRoute)
 		return
 	}
-	x.rule = c.listener.Rules[n]
-	switch {
+	switch x.rule = c.listener.Rules[n]; {
 	case x.rule.Response != nil:
 		x.respond(x.rule.Response)
-		return
 	case x.rule.Redirect != nil:
 		x.redirect(path, query)
-		return
+	default:
+		x.toPool(path, query, r.Client)
 	}
-	// The pool is chosen once for all attempts. A retry that drew again would send more than its share to a pool whose backends
-	// fail less, and the weights of a canary release would no longer hold.
+}
+
+// checkForm answers a request that must not be forwarded whatever the rules say, and reports whether there is none of that.
+func (x *exchange) checkForm() bool {
+	c, m := x.client, x.request
+	switch max := c.listener.Limits.Target; {
+	// A tunnel to a destination of the client's choice would make the gateway an open proxy (RFC 9110 9.3.6).
+	case m.Method == "CONNECT" && !isWebSocket(m):
+		x.answer(errDenied)
+	// HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own.
+	case m.Scheme != "http" && m.Scheme != "https", isWebSocket(m) && !isHandshake(m):
+		x.refuse(side.Refusal(http1.Target))
+	// 414 rather than 431, so that a client can distinguish its URL from its fields (RFC 9110 15.5.15, RFC 6585 5).
+	case max > 0 && len(m.Path) > max:
+		x.w.refuse(c, side.Refusal(http1.Size), 1)
+		x.answer(errTarget)
+	// Names such as X_Real_IP and X-Real-IP become one variable in CGI and its successors (RFC 3875 4.1.18): a client could
+	// overwrite a field that the gateway sets, by a name that the gateway does not replace.
+	case semantics.Repeats(m.Fields), c.listener.Colliding == RejectColliding && c.listener.Names.Any(m.Fields):
+		x.refuse(side.RefusedMessage)
+	default:
+		return true
+	}
+	return false
+}
+
+// normalize returns the host and the path of the request as rules and backends see them. It answers a request that has none.
+//
+// The path is normalised here, once (RFC 3986 6.2.2), and the normal form is both matched and sent; a rule that passes the raw path
+// is checked by ambiguous.
+func (x *exchange) normalize() (host, path, query string, ok bool) {
+	m := x.request
+	path, query = semantics.SplitTarget(m.Path)
+	if m.Path != "*" { // the asterisk form of OPTIONS names the server, not a resource (RFC 9112 3.2.4)
+		normal, buf, err := semantics.NormalizePath(x.path, path)
+		if err != nil {
+			x.refuse(side.RefusedPath)
+			return "", "", "", false
+		}
+		x.path, path = buf[:0], normal
+	}
+	// Without a valid host there is nothing to route by, and a server must answer 400 (RFC 9112 3.2).
+	if host, ok = normalHost(m); !ok {
+		x.refuse(side.Refusal(http1.Host))
+		return "", "", "", false
+	}
+	// A client may send requests for every name of a certificate on one connection (RFC 9113 9.1.1). Where the
+	// handshake was not for this host, 421 makes it open another connection (RFC 9110 15.5.20): a host that demands a client
+	// certificate could else be reached through one that does not.
+	if x.client.misdirects(host) {
+		x.answer(errMisdirected)
+		return "", "", "", false
+	}
+	return host, path, query, true
+}
+
+// toPool chooses the pool of a request, makes the request that its backends get, and begins the first attempt.
+//
+// The pool is chosen once for all attempts. A retry that drew again would send more than its share to a pool whose backends
+// fail less, and the weights of a canary release would no longer hold.
+func (x *exchange) toPool(path, query string, client netip.Addr) {
 	if !x.session() {
 		x.pooled = x.rule.pick(x.w)
 	}
@@ -104,7 +125,7 @@ func (x *exchange) route() {
 	x.forward(path, query)
 	// The key reads what the client has sent, not outgoing: header rules of the operator must not move clients between backends.
 	if k := x.pooled.Key; k != nil {
-		x.hash = k.Of(&rewrite.Source{Fields: m.Fields, Path: path, Query: query, Client: r.Client})
+		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})
 	}
 	x.deadline()
 	x.attempt()
