@@ -112,6 +112,9 @@ func load(o *object, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
 		}
 		extend(spec.Programs[a.Name], template)
 	}
+	if err := dropAbsent(o.spec, o.weak); err != nil {
+		return nil, err
+	}
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone // the object's folder has the pins
 	}

@@ -1,6 +1,9 @@
 package ebpf
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -109,5 +113,50 @@ func TestFilesThatAreNoObjectsAreRefused(t *testing.T) {
 	}
 	if _, err := readObject("testdata/none.o"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// Options of the kernel have their values; a weak one that the kernel lacks is zero, one that is not weak is refused by name.
+func TestWeakKernelOptionsAreZeroWhereAbsent(t *testing.T) {
+	w := newWorld(t)
+	o := w.load("kconfig.o", "")
+	p, err := w.store.open(o, o.Programs[0])
+	w.ok(err)
+	defer p.Close()
+	_, err = p.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
+	w.ok(err)
+	got := map[string]uint32{}
+	for _, m := range []string{".data", ".bss"} {
+		w.ok(w.store.DumpMap("kconfig/"+m, func(e Entry) error { return json.Unmarshal(e.Value, &got) }))
+	}
+	if got["version"] < 5<<16 {
+		t.Errorf("the kernel's version is %x", got["version"])
+	}
+	delete(got, "version")
+	want := map[string]uint32{"bpf": 1, "bpf_syscall": 1, "absent": 0, "absent_module": 0, "absent_number": 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := w.store.Load(objects+"kconfigstrong.o", ""); err == nil || !strings.Contains(err.Error(), "CONFIG_MILLRACE_ABSENT") {
+		t.Errorf("loaded without an option that is not weak: %v", err)
+	}
+}
+
+// Configurations of kernels name the options that are set, compressed or not.
+func TestOptionsOfKernelConfigurations(t *testing.T) {
+	const text = "# CONFIG_OFF is not set\nCONFIG_ON=y\n\nCONFIG_TEXT=\"a=b\"\nOTHER=1\n"
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write([]byte(text))
+	_ = z.Close()
+	want := map[string]bool{"CONFIG_ON": true, "CONFIG_TEXT": true}
+	for _, b := range [][]byte{[]byte(text), packed.Bytes()} {
+		got, err := setOptions(bytes.NewReader(b))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Error(err, diff)
+		}
+	}
+	if _, err := setOptions(bytes.NewReader(packed.Bytes()[:packed.Len()-9])); err == nil {
+		t.Error("a cut configuration is read")
 	}
 }

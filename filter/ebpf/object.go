@@ -64,6 +64,7 @@ type aboutProgram struct {
 type object struct {
 	name  string
 	spec  *ebpf.CollectionSpec
+	weak  []string // options of the kernel that it may lack
 	about about
 }
 
@@ -94,7 +95,9 @@ func readObject(path string) (*object, error) {
 
 // parseObject parses the bytes of an object.
 func parseObject(b []byte) (o *object, err error) {
-	if err := checkELF(b); err != nil {
+	sum := sha256.Sum256(b)
+	weak, err := checkELF(b)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrObject, err)
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(b))
@@ -104,8 +107,7 @@ func parseObject(b []byte) (o *object, err error) {
 	if len(spec.Programs) > maxParts || len(spec.Maps) > maxParts {
 		return nil, fmt.Errorf("%w: %d programs and %d maps; %d are allowed", ErrObject, len(spec.Programs), len(spec.Maps), maxParts)
 	}
-	sum := sha256.Sum256(b)
-	o = &object{spec: spec, about: about{SHA256: hex.EncodeToString(sum[:])}}
+	o = &object{spec: spec, weak: weak, about: about{SHA256: hex.EncodeToString(sum[:])}}
 	for _, name := range sortedKeys(spec.Programs) {
 		p, err := describeProgram(spec, name)
 		if err != nil {
@@ -119,28 +121,29 @@ func parseObject(b []byte) (o *object, err error) {
 	return o, nil
 }
 
-// checkELF bounds what a parser allocates: a .bss of gigabytes is a few bytes of a file.
-func checkELF(b []byte) error {
+// checkELF bounds what a parser allocates: a .bss of gigabytes is a few bytes of a file. It makes weak options of the kernel
+// global in b, and returns their names.
+func checkELF(b []byte) (weak []string, err error) {
 	if len(b) > maxObject {
-		return fmt.Errorf("it is larger than %d MiB", maxObject>>20)
+		return nil, fmt.Errorf("it is larger than %d MiB", maxObject>>20)
 	}
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if f.Machine != elf.EM_BPF && f.Machine != elf.EM_NONE {
-		return fmt.Errorf("it is machine code for %v, not for BPF: compile it by clang -target bpf -g -O2", f.Machine)
+		return nil, fmt.Errorf("it is machine code for %v, not for BPF: compile it by clang -target bpf -g -O2", f.Machine)
 	}
 	var sum uint64
 	for _, s := range f.Sections {
 		if s.Flags&elf.SHF_COMPRESSED != 0 {
-			return fmt.Errorf("section %s is compressed", s.Name)
+			return nil, fmt.Errorf("section %s is compressed", s.Name)
 		}
 		if sum += s.Size; s.Size > maxSections || sum > maxSections {
-			return fmt.Errorf("its sections have more than %d MiB", maxSections>>20)
+			return nil, fmt.Errorf("its sections have more than %d MiB", maxSections>>20)
 		}
 	}
-	return nil
+	return weakOptions(b, f)
 }
 
 // describeProgram reads what the object says about one of its programs.
