@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/millrace/millrace/pmd/xdp"
@@ -132,18 +131,6 @@ func newTemplate() (*ebpf.Program, error) {
 		return nil, err
 	}
 	return ebpf.NewProgramFromFD(fd)
-}
-
-// explainCollection names the program of a verifier's error: the library says it only in a sentence.
-func explainCollection(o *object, err error) error {
-	for _, a := range o.about.Programs {
-		if strings.Contains(err.Error(), "program "+a.Name+":") {
-			if e := explainLoad(a.Name, err); e != err {
-				return e
-			}
-		}
-	}
-	return explainLoad("", err)
 }
 
 // removeTree removes a folder of pins with what is below it. os.RemoveAll is not used: it would follow nothing, but also

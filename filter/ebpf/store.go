@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/pmd/xdp"
 )
@@ -21,6 +20,7 @@ var (
 	ErrAttached   = errors.New("it is attached")
 	ErrUsage      = errors.New("not possible for this program")
 	ErrPermission = errors.New("loading eBPF needs root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and, to mount bpffs, CAP_SYS_ADMIN")
+	ErrForbidden  = errors.New("this process has the capabilities, so a security policy (an LSM, lockdown, seccomp) or the kernel's build forbids it")
 )
 
 // Store is the loaded objects of a BPF file system. Its methods act on the interfaces of the calling thread's network
@@ -42,17 +42,6 @@ func Open(bpffs string) (*Store, error) {
 		return nil, permission(err)
 	}
 	return &Store{fs: fs}, nil
-}
-
-// permission adds the remedy to an error of rights.
-func permission(err error) error {
-	if v := new(VerifierError); errors.As(err, &v) { // EACCES too
-		return err
-	}
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("%w: %w", ErrPermission, err)
-	}
-	return err
 }
 
 // FS returns the BPF file system.

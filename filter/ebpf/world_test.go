@@ -44,7 +44,7 @@ func newWorld(t testing.TB) *world {
 func open(t testing.TB, root string) *Store {
 	t.Helper()
 	s, err := Open(root)
-	if errors.Is(err, ErrPermission) && os.Getenv("MILLRACE_MUST_NETNS") == "" {
+	if (errors.Is(err, ErrPermission) || errors.Is(err, ErrForbidden)) && os.Getenv("MILLRACE_MUST_NETNS") == "" {
 		t.Skip(err)
 	}
 	if err != nil {
