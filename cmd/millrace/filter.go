@@ -289,27 +289,45 @@ func xdpOptions(mode string, priority uint32, actions []string) (o ebpf.XDPOptio
 	return o, nil
 }
 
+// atMostOne refuses a command line with more than one argument.
+func atMostOne(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage("%q is one argument too many", args[1])
+	}
+	return nil
+}
+
 func newFilterDetach(c *console) *cobra.Command {
 	var h filterHook
 	cmd := &cobra.Command{
-		Use:   "detach OBJECT[/PROGRAM] --xdp|--tc INTERFACE",
+		Use:   "detach [OBJECT[/PROGRAM]] --xdp|--tc INTERFACE",
 		Short: "Detach a program from an interface",
 		Long: `Take a program off an interface. The other programs there stay, and the program stays
-loaded. Of an object with several programs the one that is attached need not be named.
+loaded. Of an object with several programs the one that is attached need not be named,
+nor the object where one program is attached there.
 
 --json prints one object: schema, interface, hook, mode and program.`,
-		Example: `  millrace filter detach drop --xdp eth0`,
-		Args:    exactly("program"),
+		Example: `  millrace filter detach drop --xdp eth0
+  millrace filter detach --tc eth0 --direction egress`,
+		Args: atMostOne,
 	}
 	h.register(cmd)
 	return filterCommand(c, cmd, func(s *ebpf.Store, f *filterFlags, args []string) error {
-		r := attachResult{Interface: h.xdp + h.tc, Hook: "xdp", Program: args[0]}
+		r := attachResult{Interface: h.xdp + h.tc, Hook: "xdp", Program: strings.Join(args, "")}
+		kind := ebpf.KindXDP
+		if h.tc != "" {
+			r.Hook, kind = "tc", ebpf.KindTC
+		}
 		err := error(nil)
+		if len(args) == 0 {
+			if r.Program, err = s.Attached(kind, r.Interface, ebpf.Direction(h.direction)); err != nil {
+				return err
+			}
+		}
 		if h.xdp != "" {
-			err = s.DetachXDP(args[0], h.xdp)
+			err = s.DetachXDP(r.Program, h.xdp)
 		} else {
-			r.Hook = "tc"
-			err = s.DetachTC(args[0], h.tc, ebpf.Direction(h.direction))
+			err = s.DetachTC(r.Program, h.tc, ebpf.Direction(h.direction))
 		}
 		if err != nil {
 			return err

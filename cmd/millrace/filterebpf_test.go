@@ -292,7 +292,11 @@ func TestFilterMapsAndTCEndToEnd(t *testing.T) {
 	}
 	s.fails(1, 1, "beyond its 4 entries", "map", "update", "c/hits", "--key", "9", "--value", "1")
 	s.fails(1, 1, "there are hits", "map", "dump", "c/hist")
-	s.must("detach", "c/count_in", "--tc", "eth0")
+	s.fails(1, 1, "count_in at tcx of eth0", "unload", "c")
+	if out := s.must("detach", "--tc", "eth0"); out != "c/count_in is off eth0\n" {
+		t.Errorf("detach: %q", out)
+	}
+	s.fails(1, 1, "eth0 has no program of a loaded object at tc", "detach", "--tc", "eth0")
 	s.must("unload", "c")
 }
 

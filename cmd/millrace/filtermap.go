@@ -20,8 +20,8 @@ func newFilterMap(c *console) *cobra.Command {
 		Short: "Read and write the maps of loaded objects",
 		Long: `Read and write maps as JSON by their BTF types: structs are objects, arrays are lists,
 char arrays are strings where they are text, enums are the names of their values,
-numbers of 128 bits and pointers are strings in hexadecimal. Without BTF keys and
-values are strings of hexadecimal bytes. A map per CPU has a list of values.
+numbers of 128 bits and pointers are strings in hexadecimal, __be32 are IPv4 addresses.
+Without BTF keys and values are strings of hexadecimal bytes. A map per CPU has a list of values.
 
 A map is named OBJECT/MAP, id:N or by the path of a pin.`,
 		Example: `  millrace filter map dump count/hits

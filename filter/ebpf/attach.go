@@ -89,6 +89,35 @@ func (s *Store) detachable(ref string, kind Kind, ifname string) (o Object, p Pr
 	return o, p, i, err
 }
 
+// Attached returns "OBJECT/PROGRAM" of the one program of the store that is attached to an interface at hooks of a kind, for
+// tc in a direction or with AnyDirection in both.
+func (s *Store) Attached(kind Kind, ifname string, d Direction) (ref string, err error) {
+	hooks, err := s.Hooks(ifname)
+	if err != nil {
+		return "", err
+	}
+	at := string(kind)
+	if d != AnyDirection {
+		at += "-" + string(d)
+	}
+	found := map[string]bool{}
+	for _, h := range hooks {
+		for _, c := range h.Chain {
+			if c.Object != "" && (h.Hook == at || d == AnyDirection && strings.HasPrefix(h.Hook, at+"-")) {
+				found[c.Object] = true
+			}
+		}
+	}
+	names := sortedKeys(found)
+	switch len(names) {
+	case 0:
+		return "", fmt.Errorf("%w: %s has no program of a loaded object at %s", ErrNotFound, ifname, at)
+	case 1:
+		return names[0], nil
+	}
+	return "", fmt.Errorf("%w: %s has %d programs at %s; name one: %s", ErrUsage, ifname, len(names), at, some(names))
+}
+
 // AttachXDP attaches a program, "OBJECT" or "OBJECT/PROGRAM", to the XDP hook of an interface, beside those that are there.
 func (s *Store) AttachXDP(ref, ifname string, opts XDPOptions) error {
 	end, err := s.begin()

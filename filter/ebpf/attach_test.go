@@ -131,6 +131,53 @@ func TestDetachNamesTheProgramThatIsAttached(t *testing.T) {
 	}
 }
 
+// Where one program of the store is attached, its object need not be named either.
+func TestAttachedNamesTheOnlyProgram(t *testing.T) {
+	w := newWorld(t)
+	w.load("count.o", "")
+	w.load("drop.o", "")
+	attached := func(kind Kind, d Direction, want string, is error) {
+		t.Helper()
+		w.do(func() error {
+			ref, err := w.store.Attached(kind, "eth0", d)
+			if ref != want || !errors.Is(err, is) {
+				t.Errorf("%v %v: %q, %v, want %q", kind, d, ref, err, want)
+			}
+			return nil
+		})
+	}
+	attached(KindXDP, AnyDirection, "", ErrNotFound)
+	w.attach("drop", XDPOptions{})
+	attached(KindXDP, AnyDirection, "drop/drop_all", nil)
+	attached(KindTC, AnyDirection, "", ErrNotFound)
+	w.do(func() error { _, err := w.store.AttachTC("count/count_in", "eth0", TCOptions{}); return err })
+	attached(KindTC, AnyDirection, "count/count_in", nil)
+	attached(KindTC, Egress, "", ErrNotFound)
+	w.do(func() error { _, err := w.store.AttachTC("count/count_out", "eth0", TCOptions{}); return err })
+	attached(KindTC, AnyDirection, "", ErrUsage)
+	attached(KindTC, Egress, "count/count_out", nil)
+}
+
+// A link at tcx is named by its interface where that is in the caller's network namespace.
+func TestPlacesAreNamedByTheirInterface(t *testing.T) {
+	w := newWorld(t)
+	w.load("count.o", "")
+	w.do(func() error { _, err := w.store.AttachTC("count/count_in", "eth0", TCOptions{}); return err })
+	for _, c := range []struct {
+		do   func(func() error) error
+		want string
+	}{
+		{w.near.Do, "count_in at tcx of eth0"},
+		{w.far.Do, "of another network namespace"},
+	} {
+		var places []string
+		err := c.do(func() (err error) { places, err = w.store.Unload("count", false); return err })
+		if !errors.Is(err, ErrAttached) || len(places) != 1 || !strings.Contains(places[0], c.want) {
+			t.Errorf("%v, %v, want %q", places, err, c.want)
+		}
+	}
+}
+
 // A program that drops is replaced by itself while frames come: one that met no program would pass.
 func TestReplaceLeavesNoGap(t *testing.T) {
 	w := newWorld(t)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/big"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -48,7 +49,8 @@ func (f fields) MarshalJSON() ([]byte, error) {
 // decode returns the JSON form of a value in memory. b has at least the size of the type; bytes whose type says nothing, and
 // all bytes without a type, are hexadecimal.
 //
-//	int, __u32, ...   number; __be16, __be32, __be64: of the network's byte order; _Bool: true or false; 128 bits: "0x..."
+//	int, __u32, ...   number; __be16, __be64: of the network's byte order; _Bool: true or false; 128 bits: "0x..."
+//	__be32            IPv4 address, which is what most are; __be32[4]: IPv6 address
 //	char[]            string where it is printable text that zeroes fill up, else a list of numbers
 //	enum              name of the value where it has one, else number
 //	struct, union     object; members of anonymous members are the object's own; of a union all
@@ -59,7 +61,10 @@ func decode(t btf.Type, b []byte) any {
 	network := inNetworkOrder(t)
 	switch t := btf.UnderlyingType(t).(type) {
 	case *btf.Int:
-		if network {
+		switch {
+		case network && t.Size == 4:
+			return netip.AddrFrom4([4]byte(b)).String()
+		case network && littleEndian:
 			return decodeInt(t, swapped(b[:t.Size]))
 		}
 		return decodeInt(t, b[:t.Size])
@@ -95,7 +100,7 @@ func inNetworkOrder(t btf.Type) bool {
 		switch q := t.(type) {
 		case *btf.Typedef:
 			if q.Name == "__be16" || q.Name == "__be32" || q.Name == "__be64" {
-				return littleEndian
+				return true
 			}
 			t = q.Type
 		case *btf.Const:
@@ -222,7 +227,16 @@ func decodeBits(m btf.Member, b []byte) any {
 	return n
 }
 
+// isIPv6 reports whether an array is an IPv6 address: of four words in network order.
+func isIPv6(t *btf.Array) bool {
+	word, ok := btf.UnderlyingType(t.Type).(*btf.Int)
+	return ok && word.Size == 4 && t.Nelems == 4 && inNetworkOrder(t.Type)
+}
+
 func decodeArray(t *btf.Array, b []byte) any {
+	if isIPv6(t) {
+		return netip.AddrFrom16([16]byte(b)).String()
+	}
 	if isText(t) {
 		if s, ok := text(b[:t.Nelems]); ok {
 			return s

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,8 +40,11 @@ func encode(t btf.Type, v any, b []byte, at string) error {
 	network := inNetworkOrder(t)
 	switch t := btf.UnderlyingType(t).(type) {
 	case *btf.Int:
+		if text, ok := v.(string); ok && network && t.Size == 4 && strings.Contains(text, ".") {
+			return encodeAddr(text, netip.Addr.Is4, b[:4], at)
+		}
 		err := encodeInt(t, v, b[:t.Size], at)
-		if network && err == nil {
+		if network && littleEndian && err == nil {
 			slices.Reverse(b[:t.Size])
 		}
 		return err
@@ -71,6 +75,16 @@ func encode(t btf.Type, v any, b []byte, at string) error {
 		}
 		return encodeBytes(v, b[:n], at)
 	}
+}
+
+// encodeAddr writes an IP address of the family that is.
+func encodeAddr(text string, is func(netip.Addr) bool, b []byte, at string) error {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !is(a) || a.Zone() != "" {
+		return mismatch(at, text, map[int]string{4: "an IPv4 address or a number", 16: "an IPv6 address or a list of 4"}[len(b)])
+	}
+	copy(b, a.AsSlice())
+	return nil
 }
 
 func putWord(b []byte, n uint64) {
@@ -312,6 +326,9 @@ func encodeArray(t *btf.Array, v any, b []byte, at string) error {
 		clear(b[:t.Nelems])
 		copy(b, s)
 		return nil
+	}
+	if text, ok := v.(string); ok && isIPv6(t) {
+		return encodeAddr(text, netip.Addr.Is6, b[:16], at)
 	}
 	list, ok := v.([]any)
 	if !ok || len(list) != int(t.Nelems) {

@@ -63,7 +63,7 @@ func explainCollection(o *object, err error) error {
 // program is for.
 func explainRefusal(a aboutProgram, p *ebpf.ProgramSpec, err error) error {
 	what := fmt.Sprintf("program %s (section %s, type %v)", a.Name, a.Section, p.Type)
-	if errno := unix.Errno(0); errors.As(err, &errno) && !errors.Is(err, ebpf.ErrNotSupported) {
+	if errno := unix.Errno(0); errors.As(err, &errno) {
 		return fmt.Errorf("the kernel refuses %s: %w", what, errno) // the library's words are about limits of memory
 	}
 	if p.AttachTo == "" || !errors.Is(err, ebpf.ErrNotSupported) {

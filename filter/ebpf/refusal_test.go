@@ -49,7 +49,7 @@ func TestExplainRefusal(t *testing.T) {
 		{"a policy", traced, denied, nil, true, "the kernel refuses program p (section fentry/f, type Tracing): operation not permitted", ErrForbidden},
 		{"no rights", traced, denied, nil, false, "the kernel refuses program p (section fentry/f, type Tracing): operation not permitted", ErrPermission},
 		{"an attach type", traced, fmt.Errorf("program p: load program: %w", unix.EINVAL), nil, true, "type Tracing): invalid argument", unix.EINVAL},
-		{"a type", &ebpf.ProgramSpec{Type: ebpf.LSM}, unsupported, nil, true, "program p (section fentry/f, type LSM): ", ebpf.ErrNotSupported},
+		{"a type", &ebpf.ProgramSpec{Type: ebpf.LSM}, unsupported, nil, true, "program p (section fentry/f, type LSM): program p: attach", ebpf.ErrNotSupported},
 	} {
 		func() {
 			wasCapable, wasTypes := capable, kernelTypes

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -60,6 +61,18 @@ func nameOf(ifindex int) string {
 	return fmt.Sprintf("interface %d", ifindex)
 }
 
+// nameOfLink returns the name of the interface of a link at tcx, which the kernel gives by its index alone: pin, of linkPath,
+// has the network namespace.
+func nameOfLink(pin string, ifindex int) string {
+	var cookie uint64
+	_, rest, _ := strings.Cut(pin, "-")
+	here, err := xdp.Namespace()
+	if n, _ := fmt.Sscanf(rest, "%x-", &cookie); n != 1 || err != nil || cookie != here {
+		return fmt.Sprintf("interface %d of another network namespace", ifindex)
+	}
+	return nameOf(ifindex)
+}
+
 // whereTCX finds links by their pins, in all network namespaces: the kernel does not say in which an interface is.
 func (s *Store) whereTCX(o Object, byID map[uint32]Program) (list []place, err error) {
 	entries, err := os.ReadDir(s.links(o.Name))
@@ -79,7 +92,7 @@ func (s *Store) whereTCX(o Object, byID map[uint32]Program) (list []place, err e
 		}
 		p, ours := byID[uint32(info.Program)]
 		if x := info.TCX(); ours && x != nil && x.Ifindex != 0 {
-			list = append(list, place{program: p, pin: path, iface: iface{index: int(x.Ifindex)}, what: fmt.Sprintf("tcx of interface %d", x.Ifindex)})
+			list = append(list, place{program: p, pin: path, iface: iface{index: int(x.Ifindex)}, what: "tcx of " + nameOfLink(e.Name(), int(x.Ifindex))})
 		}
 	}
 	return list, err
