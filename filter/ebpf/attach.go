@@ -103,7 +103,7 @@ func (s *Store) Attached(kind Kind, ifname string, d Direction) (ref string, err
 	found := map[string]bool{}
 	for _, h := range hooks {
 		for _, c := range h.Chain {
-			if c.Object != "" && (h.Hook == at || d == AnyDirection && strings.HasPrefix(h.Hook, at+"-")) {
+			if c.Object != "" && (h.Hook == at || strings.HasPrefix(h.Hook, at+"-")) {
 				found[c.Object] = true
 			}
 		}
