@@ -4,7 +4,9 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 static _Bool old_futex; /* there is no futex_waitv(2), or a filter may forbid it */
@@ -53,6 +55,20 @@ int sleep_on(_Atomic uint32_t *word, uint32_t value, uint32_t ns)
 void wake_all(_Atomic uint32_t *word)
 {
 	KERNEL(futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+ssize_t ring_end_of_writing(int cause, int flags)
+{
+	bool pipe = cause == 0 || cause == EPIPE;
+	if (pipe && (flags & MSG_NOSIGNAL) == 0)
+		raise(SIGPIPE);
+	errno = pipe ? EPIPE : cause;
+	return -1;
+}
+
+void ring_unmap(struct rings *r)
+{
+	KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->size);
 }
 
 /* was_left reports whether a call that had the lock was left in the middle: e is the result of lock_take. */

@@ -230,6 +230,23 @@ static inline void pieces(const struct rings *r, uint32_t direction, uint64_t at
 bool ring_lock_send(struct rings *r, int fd);
 bool ring_lock_receive(struct rings *r, int fd);
 
+/*
+ * ring_end_of_writing is a write that can write nothing, for the reason of cause: that is its errno. Without one, and for EPIPE, it is
+ * EPIPE with its signal. The result is -1.
+ */
+ssize_t ring_end_of_writing(int cause, int flags);
+
+/* ring_end_of_reading is a read behind the last byte: 0, or -1 with cause as its errno. */
+static inline ssize_t ring_end_of_reading(int cause)
+{
+	if (cause != 0)
+		errno = cause;
+	return cause != 0 ? -1 : 0;
+}
+
+/* ring_unmap unmaps the page with the bytes of its rings. */
+void ring_unmap(struct rings *r);
+
 /* ring_fail ends a connection whose other end breaks the protocol. The result is -1, with ECONNRESET. */
 int ring_fail(struct rings *r, int fd);
 

@@ -5,9 +5,7 @@
 
 #include "ringend.h"
 
-#include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 
 /* how long a blocking read polls before it sleeps, in ns: see node_plan */
 #define SPIN_LEAST 2000
@@ -50,11 +48,6 @@ static int node_refuse(struct rings *r, int fd, bool connects)
 	(void)r, (void)connects;
 	move(fd, 0);
 	return fd;
-}
-
-static void node_unmap(struct rings *r)
-{
-	KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->size);
 }
 
 static bool node_moved(const struct rings *r)
@@ -148,11 +141,7 @@ static void node_reset(struct rings *r, int fd)
 static ssize_t node_end_of_reading(struct rings *r, int fd)
 {
 	(void)fd;
-	int cause = atomic_exchange(&r->side->error, 0);
-	if (cause == 0)
-		return 0;
-	errno = cause;
-	return -1;
+	return ring_end_of_reading(atomic_exchange(&r->side->error, 0));
 }
 
 static enum outcome node_may_send(struct rings *r)
@@ -194,20 +183,13 @@ static ssize_t node_end_of_writing(struct rings *r, int fd, int flags)
 	int cause = shut ? 0 : atomic_exchange(&r->side->error, 0);
 	if (cause == 0 && !shut)
 		cause = socket_error(fd);
-	if (cause != 0 && cause != EPIPE) {
-		errno = cause;
-		return -1;
-	}
-	if ((flags & MSG_NOSIGNAL) == 0)
-		raise(SIGPIPE);
-	errno = EPIPE;
-	return -1;
+	return ring_end_of_writing(cause, flags);
 }
 
 const struct tier node_tier = {
 	.attach = node_attach,
 	.refuse = node_refuse,
-	.unmap = node_unmap,
+	.unmap = ring_unmap,
 	.shut = node_shut,
 	.leave = node_leave,
 	.moved = node_moved,

@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 
 #define SIDE_SIZE 4096
@@ -46,7 +45,7 @@ static bool peer_share(const struct rings *r, struct rings *other)
 
 static void peer_unmap(struct rings *r)
 {
-	KERNEL(munmap, r->page, RING_HEADER + 2 * (size_t)r->size);
+	ring_unmap(r);
 	KERNEL(munmap, r->side, SIDE_SIZE);
 }
 
@@ -188,10 +187,8 @@ static ssize_t peer_end_of_reading(struct rings *r, int fd)
 		failed = ECONNRESET;
 	if (closed) /* the next bytes find out: a reader that was killed in its sleep has not asked for a byte */
 		atomic_fetch_or(&s->flags, SIDE_CLOSED);
-	if (failed == 0 || (atomic_fetch_or(&s->flags, SIDE_RESET) & SIDE_RESET) != 0)
-		return 0;
-	errno = failed;
-	return -1;
+	bool reported = failed == 0 || (atomic_fetch_or(&s->flags, SIDE_RESET) & SIDE_RESET) != 0;
+	return ring_end_of_reading(reported ? 0 : failed);
 }
 
 static enum outcome peer_may_send(struct rings *r)
@@ -214,14 +211,7 @@ static ssize_t peer_end_of_writing(struct rings *r, int fd, int flags)
 	socklen_t len = sizeof cause;
 	if (!has_flag(r, SIDE_SHUT))
 		KERNEL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &cause, &len);
-	if (cause == ECONNRESET) {
-		errno = cause;
-		return -1;
-	}
-	if ((flags & MSG_NOSIGNAL) == 0)
-		raise(SIGPIPE);
-	errno = EPIPE;
-	return -1;
+	return ring_end_of_writing(cause == ECONNRESET ? cause : 0, flags);
 }
 
 const struct tier peer_tier = {
