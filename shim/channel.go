@@ -164,12 +164,12 @@ func (c *channel) do(b []byte, fds []int) (reply, error) {
 // answer sends a reply, and the descriptor that goes with it.
 func (c *channel) answer(r *reply) error {
 	r.encode(c.out[:])
-	if r.memory == 0 {
+	if r.memory.fd == 0 {
 		_, err := c.conn.Write(c.out[:])
 		return err
 	}
-	defer unix.Close(r.memory)
-	_, _, err := c.conn.WriteMsgUnix(c.out[:], unix.UnixRights(r.memory), nil)
+	defer r.memory.close()
+	_, _, err := c.conn.WriteMsgUnix(c.out[:], unix.UnixRights(r.memory.fd), nil)
 	return err
 }
 

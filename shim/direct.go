@@ -16,11 +16,11 @@ type direct struct {
 	ends int // that are not released
 }
 
-// newDirect makes the memory of a pair. It returns the descriptor for both programs, which the caller closes, and 0 where the
-// listener has no rings, or a user may have no more of them.
-func (k *sock) newDirect(other *sock, l *listener, p, q int) int {
+// newDirect makes the memory of a pair, for both programs, which the caller closes. It is none where the listener has no rings, or a user
+// may have no more of them.
+func (k *sock) newDirect(other *sock, l *listener, p, q int) (made memory) {
 	if !l.rings {
-		return 0
+		return made
 	}
 	for i, u := range []*user{k.user, other.user} {
 		if !u.take(&u.rings, k.s.cfg.Limits.Rings) {
@@ -28,14 +28,14 @@ func (k *sock) newDirect(other *sock, l *listener, p, q int) int {
 			if i > 0 {
 				k.user.giveBack(&k.user.rings)
 			}
-			return 0
+			return made
 		}
 	}
 	mem, fd, err := ring.CreateDirect(ring.DefaultSize)
 	if err != nil {
 		k.user.giveBack(&k.user.rings)
 		other.user.giveBack(&other.user.rings)
-		return 0
+		return made
 	}
 	for _, end := range []int{p, q} {
 		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_SNDBUF, ringSendBuffer)
@@ -47,15 +47,12 @@ func (k *sock) newDirect(other *sock, l *listener, p, q int) int {
 		end.mu.Unlock()
 	}
 	k.s.stats.direct.Add(1)
-	return fd
+	return memory{fd, ring.ProgramEnds}
 }
 
 // dropDirect closes the memory's descriptor where there is no pair.
 func (k *sock) dropDirect(r *reply) {
-	if r.memory != 0 {
-		unix.Close(r.memory)
-		r.memory = 0
-	}
+	r.memory.close()
 	k.releaseDirect()
 }
 

@@ -2,11 +2,13 @@ package shim
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -229,6 +231,59 @@ func (h *intruder) put(text string) {
 
 // arm asks for a doorbell byte, so that the program looks at the head.
 func (h *intruder) arm(epoch uint64) { h.long(inArm).Store(epoch << 8) }
+
+// TestDirectPageDecidesNothing: a program writes what it likes to the head of the page before its peer has looked at that. The peer takes the
+// memory for what the node says it is, and has its locks and indexes elsewhere.
+func TestDirectPageDecidesNothing(t *testing.T) {
+	values := []uint32{0, 1, 2, 4096, 1<<32 - 1}
+	b := newBed(t, nil)
+	at, server := b.serveDirect(t, true, "victim", fmt.Sprint(len(values)))
+	c := b.dial(t)
+	for _, v := range values {
+		_ = syscall.Kill(-server.Process.Pid, syscall.SIGSTOP)
+		h := b.intrude(t, c, at)
+		for word := 0; word < pageHead; word += 4 {
+			h.word(word).Store(v)
+		}
+		_ = syscall.Kill(-server.Process.Pid, syscall.SIGCONT)
+		h.put("good ")
+		until(t, fmt.Sprintf("%#x: the bytes came back", v), func() bool { return h.long(inTail).Load() == 5 })
+		if own := h.page[pageOwn:pageData]; !bytes.Equal(own, make([]byte, len(own))) {
+			t.Errorf("%#x: the peer keeps its own in the page", v)
+		}
+		h.close()
+	}
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNumbersBeyondTheTables: descriptors whose numbers are above those of the library's tables work as others. The library of the test
+// has small tables: to open 65536 files takes rights.
+func TestNumbersBeyondTheTables(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler (cc) to build the library")
+	}
+	lib := filepath.Join(t.TempDir(), "lib.so")
+	sources, _ := filepath.Glob("preload/*.c")
+	args := append([]string{"-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DRINGS_DESCRIPTORS=256", "-DHINTS=256", "-o", lib}, sources...)
+	if out, err := exec.Command(cc, append(args, "-ldl")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, how := range []string{"0", "1", "2"} {
+		b := newBed(t, nil)
+		at, server := b.serveDirect(t, true, "server", "1")
+		client := b.program(t, true, append([]string{"beyond"}, append(at, how)...)...)
+		client.Env = append(client.Env, "LD_PRELOAD="+lib)
+		if err := errors.Join(client.Run(), server.Wait()); err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
+		if n := b.Stats(); n.Direct != 1 {
+			t.Errorf("%s: %+v", how, n)
+		}
+	}
+}
 
 // TestDirectWrongIndexes: a program whose peer publishes indexes that cannot be sees its connection reset, and that peer its end.
 func TestDirectWrongIndexes(t *testing.T) {

@@ -205,19 +205,17 @@ func (l *listener) hand(in socket.LoopConn) {
 	k, q, err := l.newAccepted(in)
 	var r *relay
 	if err == nil {
-		memory := 0
+		var mem memory
 		if l.rings {
-			memory = k.newRings(q, &l.budget)
+			mem = k.newRings(q, &l.budget)
 		}
 		r = k.newRelay(in, k.fd) // before the program has the connection, and may write to it
-		if err = l.send(k, q, memory); err != nil {
+		if err = l.send(k, q, &mem); err != nil {
 			r.closeRings(ring.Moved)
 			k.release(0)
 		}
 		unix.Close(q)
-		if memory != 0 {
-			unix.Close(memory)
-		}
+		mem.close()
 	}
 	if err == syscall.EAGAIN { // full all the same: the charge of a record was not known
 		l.mu.Lock()
@@ -295,12 +293,12 @@ func (k *sock) enterTables() error {
 }
 
 // send sends the record of a connection with its descriptor. EAGAIN is that there is no space for it.
-func (l *listener) send(k *sock, q, memory int) (err error) {
+func (l *listener) send(k *sock, q int, mem *memory) (err error) {
 	var b [acceptedSize]byte
-	encodeAccepted(b[:], k.local, k.remote)
+	encodeAccepted(b[:], k.local, k.remote, mem)
 	rights := unix.UnixRights(q)
-	if memory != 0 {
-		rights = unix.UnixRights(q, memory)
+	if mem.fd != 0 {
+		rights = unix.UnixRights(q, mem.fd)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -142,9 +142,9 @@ func (l *loopChannel) endWith(fds []int) {
 func (l *loopChannel) answer(r *reply) error {
 	r.encode(l.c.out[:])
 	var rights []byte
-	if r.memory != 0 {
-		defer unix.Close(r.memory)
-		rights = unix.UnixRights(r.memory)
+	if r.memory.fd != 0 {
+		defer r.memory.close()
+		rights = unix.UnixRights(r.memory.fd)
 	}
 	_, err := unix.SendmsgN(l.fd, l.c.out[:], rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	return err
@@ -155,9 +155,7 @@ func (l *loopChannel) end() {
 	l.ended = true
 	l.watch.Remove()
 	if l.delayed != nil { // other processes may have the socket
-		if r := l.stopWaiting(); r.memory != 0 {
-			unix.Close(r.memory)
-		}
+		l.stopWaiting().memory.close()
 	}
 	if l.busy || l.fd < 0 {
 		return

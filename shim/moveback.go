@@ -17,11 +17,10 @@ const blocks = 2
 
 // dropRings frees what newRings has made, when there is no connection.
 func (k *sock) dropRings(r *reply) {
-	if r.memory == 0 {
+	if r.memory.fd == 0 {
 		return
 	}
-	unix.Close(r.memory)
-	r.memory = 0
+	r.memory.close()
 	if mem := k.takeMemory(); mem != nil {
 		k.closeMemory(mem, ring.Moved)
 	}

@@ -157,7 +157,7 @@ func (k *sock) join(at *local, to netip.AddrPort, r *reply, p int) bool {
 		if at.rings {
 			r.memory = k.newDirect(other, at.l, p, q)
 		}
-		err = at.l.send(other, q, r.memory)
+		err = at.l.send(other, q, &r.memory)
 	}
 	if err != nil {
 		k.dropDirect(r)

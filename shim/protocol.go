@@ -9,10 +9,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/shim/ring"
 )
 
 // Version is the version of the protocol. Both sides compare it with each request and reply.
-const Version = 3
+const Version = 4
 
 // Marks of sockets, which are the SO_PRIORITY of the AF_UNIX socket.
 const (
@@ -68,6 +70,8 @@ const (
 	nameRemoteAt     = 48
 	nameMagic        = "millrace"
 	acceptedRemoteAt = addrSize
+	acceptedMemoryAt = 2 * addrSize
+	memorySize       = 8
 )
 
 // datagramFlags say which control messages the program has asked for: the library makes them of the header.
@@ -172,7 +176,7 @@ type reply struct {
 	errno         syscall.Errno
 	local, remote netip.AddrPort
 	value         []byte // at most maxReplyValue bytes
-	memory        int    // a descriptor that goes with it and is closed then; 0 is none
+	memory        memory
 }
 
 func (r *reply) encode(b []byte) {
@@ -183,7 +187,31 @@ func (r *reply) encode(b []byte) {
 	order.PutUint32(b[8:], uint32(r.errno))
 	encodeAddr(b[16:], r.local)
 	encodeAddr(b[40:], r.remote)
-	order.PutUint32(b[12:], uint32(copy(b[replyValueAt:replySize], r.value)))
+	value := r.value
+	if r.memory.fd != 0 {
+		value = r.memory.describe()
+	}
+	order.PutUint32(b[12:], uint32(copy(b[replyValueAt:replySize], value)))
+}
+
+// memory is memory of rings for a program: its descriptor goes with a message, and is closed then; 0 is none. ends is what the
+// program cannot learn from the memory itself, which another program may write to.
+type memory struct {
+	fd   int
+	ends ring.Ends
+}
+
+// describe is a struct shim_memory.
+func (m *memory) describe() []byte {
+	return order.AppendUint32(order.AppendUint32(nil, ring.DefaultSize), uint32(m.ends))
+}
+
+// close closes the descriptor, if there is one.
+func (m *memory) close() {
+	if m.fd != 0 {
+		unix.Close(m.fd)
+	}
+	m.fd = 0
 }
 
 // decodeReply reads a reply, which borrows b.
@@ -231,10 +259,13 @@ func decodeAddr(b []byte) (a netip.AddrPort, scope uint32, err error) {
 }
 
 // encodeAccepted writes a struct shim_accepted.
-func encodeAccepted(b []byte, local, remote netip.AddrPort) {
+func encodeAccepted(b []byte, local, remote netip.AddrPort, m *memory) {
 	clear(b[:acceptedSize])
 	encodeAddr(b, local)
 	encodeAddr(b[acceptedRemoteAt:], remote)
+	if m.fd != 0 {
+		copy(b[acceptedMemoryAt:], m.describe())
+	}
 }
 
 // datagram is a struct shim_datagram.

@@ -21,14 +21,14 @@ const layout = `
 #define O(t, f) printf("%s.%s %zu\n", #t, #f, offsetof(struct t, f))
 #define C(c) printf("%s %d\n", #c, (int)c)
 int main(void) {
-	S(shim_addr); S(shim_request); S(shim_reply); S(shim_accepted); S(shim_datagram); S(shim_name); S(shim_interface);
+	S(shim_addr); S(shim_request); S(shim_reply); S(shim_accepted); S(shim_datagram); S(shim_name); S(shim_interface); S(shim_memory);
 	O(shim_interface, index); O(shim_interface, flags); O(shim_interface, mtu); O(shim_interface, prefix); O(shim_interface, mac); O(shim_interface, addr);
 	O(shim_addr, family); O(shim_addr, port); O(shim_addr, scope); O(shim_addr, ip);
 	O(shim_request, op); O(shim_request, version); O(shim_request, id); O(shim_request, addr); O(shim_request, level);
 	O(shim_request, name); O(shim_request, arg); O(shim_request, len); O(shim_request, value);
 	O(shim_reply, op); O(shim_reply, version); O(shim_reply, id); O(shim_reply, error); O(shim_reply, len);
 	O(shim_reply, local); O(shim_reply, remote); O(shim_reply, value);
-	O(shim_accepted, local); O(shim_accepted, remote);
+	O(shim_accepted, local); O(shim_accepted, remote); O(shim_accepted, memory); O(shim_memory, size); O(shim_memory, ends);
 	O(shim_datagram, remote); O(shim_datagram, local); O(shim_datagram, ifindex); O(shim_datagram, tos);
 	O(shim_datagram, hop_limit); O(shim_datagram, flags); O(shim_datagram, time);
 	O(shim_name, magic); O(shim_name, version); O(shim_name, process); O(shim_name, unique); O(shim_name, local);
@@ -68,6 +68,7 @@ sizeof shim_accepted %d
 sizeof shim_datagram %d
 sizeof shim_name %d
 sizeof shim_interface %d
+sizeof shim_memory %d
 shim_interface.index 16
 shim_interface.flags 20
 shim_interface.mtu 24
@@ -97,6 +98,9 @@ shim_reply.remote 40
 shim_reply.value %d
 shim_accepted.local 0
 shim_accepted.remote %d
+shim_accepted.memory %d
+shim_memory.size 0
+shim_memory.ends 4
 shim_datagram.remote 0
 shim_datagram.local %d
 shim_datagram.ifindex %d
@@ -137,7 +141,7 @@ SHIM_DATAGRAM_TOS %d
 SHIM_DATAGRAM_HOP_LIMIT %d
 SHIM_DATAGRAM_MAPPED %d
 magic %s
-`, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, interfaceSize, requestValueAt, replyValueAt, acceptedRemoteAt,
+`, addrSize, requestSize, replySize, acceptedSize, datagramSize, nameSize, interfaceSize, memorySize, requestValueAt, replyValueAt, acceptedRemoteAt, acceptedMemoryAt,
 		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, datagramTimeAt, nameLocalAt, nameRemoteAt,
 		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
 		earlyMask, earlyOptions, earlyNoDelay, earlyKeepAlive,

@@ -53,8 +53,8 @@ func TestNoRingsWithoutBudget(t *testing.T) {
 	p := rawSocket(t, unix.SOCK_STREAM)
 	defer unix.Close(p)
 	of := &ringBudget{used: ringBurst, last: clock.Never}
-	if fd := k.newRings(p, of); fd != 0 || b.Stats().NoRings != 1 || k.user.stats().Rings != 0 {
-		t.Errorf("descriptor %d, %+v", fd, b.Stats())
+	if mem := k.newRings(p, of); mem.fd != 0 || b.Stats().NoRings != 1 || k.user.stats().Rings != 0 {
+		t.Errorf("%+v, %+v", mem, b.Stats())
 	}
 }
 

@@ -48,26 +48,26 @@ type rings struct {
 }
 
 // newRings makes the memory of a connection, if its user may have more and the budget of those that it belongs to permits it.
-// It returns the descriptor for the program, which the caller closes, and 0 if there is none: then the socket is of tier 0.
-func (k *sock) newRings(p int, of *ringBudget) int {
+// It returns what the program gets, which the caller closes. Where that is none, the socket is of tier 0.
+func (k *sock) newRings(p int, of *ringBudget) (made memory) {
 	if !of.take(stack.Now()) {
 		k.s.stats.noRings.Add(1)
-		return 0
+		return made
 	}
 	if !k.user.take(&k.user.rings, k.s.cfg.Limits.Rings) {
 		k.user.limited.Add(1)
-		return 0
+		return made
 	}
 	mem, fd, err := ring.Create(ring.DefaultSize)
 	if err != nil {
 		k.user.giveBack(&k.user.rings)
-		return 0
+		return made
 	}
 	_ = unix.SetsockoptInt(p, unix.SOL_SOCKET, unix.SO_SNDBUF, ringSendBuffer)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mem, k.budget = mem, of
-	return fd
+	return memory{fd, ring.NodeEnds}
 }
 
 // takeMemory returns the memory of a socket, and makes it the caller's; nil if it has none.

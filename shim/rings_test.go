@@ -30,7 +30,7 @@ func (r *ringed) long(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Po
 // Offsets of ring/layout.txt: words of the page, and of its directions: from the program, or from the one that has called connect(2),
 // and to it.
 const (
-	pageState, pageShut, pageData, pageEnd = 64, 128, 4096, 4096 + 2*ring.DefaultSize
+	pageHead, pageState, pageShut, pageOwn, pageData, pageEnd = 64, 64, 128, 2048, 4096, 4096 + 2*ring.DefaultSize
 
 	outTail, outNotified, outHead, outArm, outFreed = 256, 264, 384, 392, 400
 	inTail, inNotified, inSpace, inHead, inArm      = 512, 520, 528, 640, 648
@@ -50,6 +50,9 @@ func (c *client) askMemory(q request, fd int) (reply, int) {
 	var in [replySize]byte
 	oob := make([]byte, 64)
 	n, oobn, _, _, err := unix.Recvmsg(c.fd, in[:], oob, unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR { // a child has stopped
+		n, oobn, _, _, err = unix.Recvmsg(c.fd, in[:], oob, unix.MSG_CMSG_CLOEXEC)
+	}
 	if err != nil || n != replySize {
 		c.t.Fatal(n, err)
 	}
@@ -279,11 +282,11 @@ func TestRingLimit(t *testing.T) {
 	p := rawSocket(t, unix.SOCK_STREAM)
 	defer unix.Close(p)
 	one := k.newRings(p, new(ringBudget))
-	if two := k.newRings(p, new(ringBudget)); one == 0 || two != 0 {
-		t.Errorf("descriptors %d, %d", one, two)
+	if two := k.newRings(p, new(ringBudget)); one.fd == 0 || two.fd != 0 {
+		t.Errorf("descriptors %v, %v", one, two)
 	}
 	k.dropRings(&reply{memory: one})
-	if again := k.newRings(p, new(ringBudget)); again == 0 {
+	if again := k.newRings(p, new(ringBudget)); again.fd == 0 {
 		t.Error("freed memory counts")
 	} else {
 		k.dropRings(&reply{memory: again})

@@ -5,7 +5,7 @@
 #include "gk.h"
 
 #define GK_SHARE_MAGIC 0x4d525247 /* of a page of rings */
-#define GK_SHARE_VERSION 2 /* of this description */
+#define GK_SHARE_VERSION 3 /* of this description */
 #define GK_SHARE_HEADER 4096 /* bytes of the page, before those of the first ring */
 #define GK_SHARE_TAIL_LEFT 0x8000000000000000ull /* bit of tail: the producer takes back what is unread, and goes on by the socket */
 #define GK_SHARE_TAIL_FINAL 0x4000000000000000ull /* bit of tail, with TAIL_LEFT: the index is that of the first byte that was taken back */
@@ -15,7 +15,7 @@
 #define GK_SHARE_HIGH_SHIFT 32 /* the other half of arm (want) and notified (count) */
 #define GK_SHARE_NUDGE 0x1000000 /* unit of the count above the epoch of freed: the producer looks again */
 
-/* the ends of a page */
+/* the ends of a page, which its maker tells each of them */
 enum {
 	GK_SHARE_ENDS_NODE = 0, /* the node and a program */
 	GK_SHARE_ENDS_PROGRAMS = 1, /* two programs, of which direction 0 is from the one that has called connect(2) */
@@ -84,8 +84,7 @@ struct gk_share_page {
 	uint32_t magic; /* maker: MAGIC */
 	uint32_t version; /* maker: VERSION */
 	uint32_t size; /* maker: bytes of each ring, a power of two */
-	uint32_t ends; /* maker: ENDS_NODE or ENDS_PROGRAMS */
-	uint8_t unused_16[48];
+	uint8_t unused_12[52];
 	u32 state; /* node: STATE_OPEN and the others */
 	u32 fin; /* node: 1: nothing follows what is in the ring to the program, which shuts the socket down behind it */
 	u32 ended; /* node: 1: a socket of two programs was closed, perhaps by SIGKILL */
@@ -101,7 +100,6 @@ static_assert(sizeof(struct gk_share_page) == 4096, "page");
 static_assert(offsetof(struct gk_share_page, magic) == 0, "magic");
 static_assert(offsetof(struct gk_share_page, version) == 4, "version");
 static_assert(offsetof(struct gk_share_page, size) == 8, "size");
-static_assert(offsetof(struct gk_share_page, ends) == 12, "ends");
 static_assert(offsetof(struct gk_share_page, state) == 64, "state");
 static_assert(offsetof(struct gk_share_page, fin) == 68, "fin");
 static_assert(offsetof(struct gk_share_page, ended) == 72, "ended");

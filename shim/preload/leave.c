@@ -65,12 +65,13 @@ static void closing(int fd)
 }
 
 /*
- * duplicating is that fd gets a second number, which to is to be, or -1. Rings to another program have that, too; those to the node
- * do not, nor the numbers that become streams of libc.
+ * duplicating is that fd gets a second number, which to is to be, at least, or -1. Rings to another program have that, too; those to the
+ * node do not, nor the numbers that become streams of libc, nor those beyond the table.
  */
 static void duplicating(int fd, int to)
 {
-	if (has_rings(fd) && (!rings_shareable(fd) || (to >= 0 && to <= STDERR_FILENO) || !own_memory()))
+	bool numbered = to < 0 || (to > STDERR_FILENO && to < RINGS_DESCRIPTORS);
+	if (has_rings(fd) && (!rings_shareable(fd) || !numbered || !own_memory()))
 		rings_leave(fd);
 }
 
@@ -157,7 +158,7 @@ static int control(int fd, int command, void *arg)
 {
 	bool copies = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
 	if (copies)
-		duplicating(fd, -1);
+		duplicating(fd, (long)arg > STDERR_FILENO ? (int)(long)arg : -1); /* the number may be higher */
 	int result = (int)KERNEL(fcntl, fd, command, arg);
 	if (command == F_SETFL && result == 0)
 		rings_nonblocking(fd, ((long)arg & O_NONBLOCK) != 0);

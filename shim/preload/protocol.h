@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define SHIM_VERSION 3
+#define SHIM_VERSION 4
 
 /* The mark of a socket that the node serves: SO_PRIORITY of the AF_UNIX socket. */
 enum {
@@ -50,6 +50,13 @@ enum {
 /* A bit of CONNECT's arg and of LISTEN's name: the bytes shall travel by rings (ring.h), whose memory comes with the reply,
    or with the record of each accepted connection, if the node has some. */
 #define SHIM_WANT_RINGS 1
+
+/* What the memory is, which comes with that message alone: another program may write to the memory itself. It is the value of CONNECT's
+   reply. */
+struct shim_memory {
+	uint32_t size; /* bytes of each ring */
+	uint32_t ends; /* RING_ENDS_NODE or RING_ENDS_PROGRAMS */
+};
 
 /* A bit of CONNECT's arg: the call waits for the end of the handshake, so that the next one has nothing to tell. The reply may
    wait for a millisecond, too, and its error is 0 if the handshake is complete by then. */
@@ -109,7 +116,8 @@ struct shim_reply {
 struct shim_accepted {
 	struct shim_addr local;
 	struct shim_addr remote;
-	uint8_t reserved[16];
+	struct shim_memory memory; /* where memory comes with the record */
+	uint8_t reserved[8];
 };
 
 /*

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define RING_MAGIC 0x4d525247 /* of a page of rings */
-#define RING_VERSION 2 /* of this description */
+#define RING_VERSION 3 /* of this description */
 #define RING_HEADER 4096 /* bytes of the page, before those of the first ring */
 #define RING_TAIL_LEFT 0x8000000000000000ull /* bit of tail: the producer takes back what is unread, and goes on by the socket */
 #define RING_TAIL_FINAL 0x4000000000000000ull /* bit of tail, with TAIL_LEFT: the index is that of the first byte that was taken back */
@@ -17,7 +17,7 @@
 #define RING_HIGH_SHIFT 32 /* the other half of arm (want) and notified (count) */
 #define RING_NUDGE 0x1000000 /* unit of the count above the epoch of freed: the producer looks again */
 
-/* the ends of a page */
+/* the ends of a page, which its maker tells each of them */
 enum {
 	RING_ENDS_NODE = 0, /* the node and a program */
 	RING_ENDS_PROGRAMS = 1, /* two programs, of which direction 0 is from the one that has called connect(2) */
@@ -86,8 +86,7 @@ struct ring_page {
 	uint32_t magic; /* maker: MAGIC */
 	uint32_t version; /* maker: VERSION */
 	uint32_t size; /* maker: bytes of each ring, a power of two */
-	uint32_t ends; /* maker: ENDS_NODE or ENDS_PROGRAMS */
-	uint8_t unused_16[48];
+	uint8_t unused_12[52];
 	_Atomic uint32_t state; /* node: STATE_OPEN and the others */
 	_Atomic uint32_t fin; /* node: 1: nothing follows what is in the ring to the program, which shuts the socket down behind it */
 	_Atomic uint32_t ended; /* node: 1: a socket of two programs was closed, perhaps by SIGKILL */
@@ -103,7 +102,6 @@ _Static_assert(sizeof(struct ring_page) == 4096, "page");
 _Static_assert(offsetof(struct ring_page, magic) == 0, "magic");
 _Static_assert(offsetof(struct ring_page, version) == 4, "version");
 _Static_assert(offsetof(struct ring_page, size) == 8, "size");
-_Static_assert(offsetof(struct ring_page, ends) == 12, "ends");
 _Static_assert(offsetof(struct ring_page, state) == 64, "state");
 _Static_assert(offsetof(struct ring_page, fin) == 68, "fin");
 _Static_assert(offsetof(struct ring_page, ended) == 72, "ended");

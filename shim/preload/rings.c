@@ -79,29 +79,21 @@ void rings_closing(int fd)
 }
 
 /*
- * map checks what the node has sent: of the right size, which cannot change. Without the seals the other end could shrink the file, and
- * each access behind its end would be SIGBUS in a program that knows nothing of rings. The other end may write the page at any time, so
- * each word is read once: size follows from the file, whose size is sealed.
+ * map checks that the memory is what the node has said, and that its size cannot change. Without the seals the other end could shrink the
+ * file, and each access behind its end would be SIGBUS in a program that knows nothing of rings. Nothing of the page decides what it is:
+ * the other end may have written there. Its ends decide where the locks and indexes of this end are, and for another program that is
+ * never the page.
  */
-static struct ring_page *map(int memory, uint32_t *size, uint32_t *ends)
+static struct ring_page *map(int memory, const struct shim_memory *of)
 {
+	size_t bytes = RING_HEADER + 2 * (size_t)of->size;
+	bool known = of->ends <= RING_ENDS_PROGRAMS && of->size >= 4096 && (of->size & (of->size - 1)) == 0 && of->size <= 1u << 30;
 	struct stat st;
-	if (memory < 0 || (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 || st.st_size <= RING_HEADER)
+	if (memory < 0 || !known || (KERNEL(fcntl, memory, F_GET_SEALS) & SEALS) != SEALS || fstat(memory, &st) != 0 ||
+	    (uint64_t)st.st_size != bytes)
 		return NULL;
-	long p = KERNEL(mmap, NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-	if (p == -1)
-		return NULL;
-	struct ring_page *page = (struct ring_page *)p;
-	uint64_t half = ((uint64_t)st.st_size - RING_HEADER) / 2;
-	*ends = *(volatile uint32_t *)&page->ends;
-	if (page->magic == RING_MAGIC && page->version == RING_VERSION && *ends <= RING_ENDS_PROGRAMS && half >= 4096 &&
-	    (half & (half - 1)) == 0 && half <= 1u << 30 && (uint64_t)st.st_size == RING_HEADER + 2 * half &&
-	    *(volatile uint32_t *)&page->size == half) {
-		*size = (uint32_t)half;
-		return page;
-	}
-	KERNEL(munmap, p, (size_t)st.st_size);
-	return NULL;
+	long p = KERNEL(mmap, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	return p == -1 ? NULL : (struct ring_page *)p;
 }
 
 /* find_data sets where the bytes of the rings are. */
@@ -128,11 +120,11 @@ static struct rings *take_slot(int fd)
 }
 
 /* begin sets up rings. False: there is no memory for it, and r is as before. */
-static bool begin(struct rings *r, struct ring_page *page, uint32_t size, uint32_t ends, int fd, bool connects)
+static bool begin(struct rings *r, struct ring_page *page, const struct shim_memory *of, int fd, bool connects)
 {
-	r->tier = ends == RING_ENDS_NODE ? &node_tier : &peer_tier;
+	r->tier = of->ends == RING_ENDS_NODE ? &node_tier : &peer_tier;
 	r->page = page;
-	find_data(r, size);
+	find_data(r, of->size);
 	atomic_store(&r->spin, 0);
 	if (!r->tier->attach(r, fd, connects))
 		return false;
@@ -143,12 +135,11 @@ static bool begin(struct rings *r, struct ring_page *page, uint32_t size, uint32
 	return true;
 }
 
-int rings_attach(int fd, int memory, bool connects)
+int rings_attach(int fd, int memory, const struct shim_memory *of, bool connects)
 {
 	struct rings own = {0}, *slot = take_slot(fd), *r = slot != NULL ? slot : &own;
-	uint32_t size = 0, ends = 0;
-	struct ring_page *page = map(memory, &size, &ends);
-	bool ready = page != NULL && begin(r, page, size, ends, fd, connects);
+	struct ring_page *page = map(memory, of);
+	bool ready = page != NULL && begin(r, page, of, fd, connects);
 	KERNEL(close, memory);
 	if (ready && slot != NULL) {
 		atomic_store_explicit(&r->users, 1, memory_order_release);
@@ -160,7 +151,7 @@ int rings_attach(int fd, int memory, bool connects)
 		return fd;
 	}
 	if (page != NULL) { /* no memory for the end of another program, who may use the rings: bytes may be where none can read them */
-		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)size);
+		KERNEL(munmap, page, RING_HEADER + 2 * (size_t)of->size);
 		KERNEL(shutdown, fd, SHUT_RDWR);
 	} else {
 		fd = node_tier.refuse(r, fd, connects);
@@ -189,9 +180,10 @@ void rings_copy(int fd, int other)
 	}
 	if (o != NULL)
 		atomic_store_explicit(&o->users, shared ? 1 : 0, memory_order_release);
-	if (r != NULL)
-		rings_release(r);
-	if (o != NULL && !shared)
+	if (r == NULL)
+		return;
+	rings_release(r);
+	if (!shared) /* other may have no entry: the two would read one stream from two places */
 		rings_leave(fd);
 }
 

@@ -27,7 +27,9 @@ struct rings {
 	_Atomic uint32_t spin;  /* how long a blocking read polls before it sleeps, in ns: see node_plan */
 };
 
+#ifndef RINGS_DESCRIPTORS /* tests make it smaller */
 #define RINGS_DESCRIPTORS 65536
+#endif
 extern struct rings rings_of[RINGS_DESCRIPTORS];
 extern _Atomic int rings_numbers; /* none of these or above has ever had rings */
 
@@ -35,11 +37,11 @@ extern _Atomic int rings_numbers; /* none of these or above has ever had rings *
 int rings_wanted(void);
 
 /*
- * rings_attach maps memory for fd, and closes it. Without success the socket is of tier 0: the node has to know, or another
- * program. memory is NO_NUMBER where the process had no number for the descriptor. connects reports that fd is not an accepted
- * one. The result is the number of the connection, which of an accepted one may be another.
+ * rings_attach maps memory for fd, and closes it. of is what the node has said of it. Without success the socket is of tier 0: the
+ * node has to know, or another program. memory is NO_NUMBER where the process had no number for the descriptor. connects reports
+ * that fd is not an accepted one. The result is the number of the connection, which of an accepted one may be another.
  */
-int rings_attach(int fd, int memory, bool connects);
+int rings_attach(int fd, int memory, const struct shim_memory *of, bool connects);
 
 /* rings_hold returns the rings of fd, NULL if it has none. rings_release undoes it. */
 static inline struct rings *rings_hold(int fd)

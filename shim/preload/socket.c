@@ -198,7 +198,9 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	int result = ask_memory(&q, fd, &reply, &memory);
 	if (memory != -1) {
 		int saved = errno;
-		rings_attach(fd, memory, true);
+		struct shim_memory of;
+		memcpy(&of, reply.value, sizeof of);
+		rings_attach(fd, memory, &of, true);
 		errno = saved;
 	}
 	if (result == 0)
@@ -275,7 +277,7 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 			got[1] = NO_NUMBER;
 		rings_renew(got[0]);
 		if (got[1] != -1)
-			got[0] = rings_attach(got[0], got[1], false);
+			got[0] = rings_attach(got[0], got[1], &record->memory, false);
 		__atomic_store_n(&last_accepted, got[0], __ATOMIC_RELAXED);
 		return got[0];
 	}

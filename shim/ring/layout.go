@@ -4,7 +4,7 @@ package ring
 
 const (
 	magic      = 0x4d525247         // of a page of rings
-	version    = 2                  // of this description
+	version    = 3                  // of this description
 	header     = 4096               // bytes of the page, before those of the first ring
 	tailLeft   = 0x8000000000000000 // bit of tail: the producer takes back what is unread, and goes on by the socket
 	tailFinal  = 0x4000000000000000 // bit of tail, with TAIL_LEFT: the index is that of the first byte that was taken back
@@ -14,7 +14,7 @@ const (
 	highShift  = 32                 // the other half of arm (want) and notified (count)
 	nudge      = 0x1000000          // unit of the count above the epoch of freed: the producer looks again
 
-	// the ends of a page
+	// the ends of a page, which its maker tells each of them
 	endsNode     = 0 // the node and a program
 	endsPrograms = 1 // two programs, of which direction 0 is from the one that has called connect(2)
 
@@ -60,7 +60,6 @@ const (
 	pageMagicAt     = 0    // u32, by maker: MAGIC
 	pageVersionAt   = 4    // u32, by maker: VERSION
 	pageSizeAt      = 8    // u32, by maker: bytes of each ring, a power of two
-	pageEndsAt      = 12   // u32, by maker: ENDS_NODE or ENDS_PROGRAMS
 	pageStateAt     = 64   // u32, by node: STATE_OPEN and the others
 	pageFinAt       = 68   // u32, by node: 1: nothing follows what is in the ring to the program, which shuts the socket down behind it
 	pageEndedAt     = 72   // u32, by node: 1: a socket of two programs was closed, perhaps by SIGKILL

@@ -91,10 +91,20 @@ type Memory struct {
 	Out Producer // to the program
 }
 
+// Ends says what is at the two ends of memory. Each of them learns it from who has made the memory, never from its page, which the
+// other end may have written to.
+type Ends uint32
+
+// The ends of a Memory, and those of a Direct.
+const (
+	NodeEnds    Ends = endsNode
+	ProgramEnds Ends = endsPrograms
+)
+
 // Create makes shared memory with two rings of size bytes, a power of two. It returns the descriptor for the program,
 // which the caller closes. No holder of the descriptor can change the size of the memory.
 func Create(size int) (*Memory, int, error) {
-	p, fd, err := sealed("millrace-ring", endsNode, size)
+	p, fd, err := sealed("millrace-ring", size)
 	if err != nil {
 		return nil, -1, err
 	}
@@ -149,7 +159,7 @@ type Direct struct {
 // CreateDirect makes shared memory with two rings of size bytes, a power of two. It returns the descriptor for both programs, which
 // the caller closes. No holder of the descriptor can change the size of the memory.
 func CreateDirect(size int) (*Direct, int, error) {
-	p, fd, err := sealed("millrace-direct", endsPrograms, size)
+	p, fd, err := sealed("millrace-direct", size)
 	if err != nil {
 		return nil, -1, err
 	}
@@ -212,7 +222,7 @@ const mfdNoExec = 8
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // sealed makes memory of a header and two rings whose size cannot change, and maps it.
-func sealed(name string, ends uint32, size int) (p page, fd int, err error) {
+func sealed(name string, size int) (p page, fd int, err error) {
 	if size < 4096 || size > 1<<30 || size&(size-1) != 0 {
 		return p, -1, fmt.Errorf("ring: size %d is no power of two", size)
 	}
@@ -238,6 +248,5 @@ func sealed(name string, ends uint32, size int) (p page, fd int, err error) {
 	p.word(pageMagicAt).Store(magic)
 	p.word(pageVersionAt).Store(version)
 	p.word(pageSizeAt).Store(uint32(size))
-	p.word(pageEndsAt).Store(ends)
 	return p, fd, nil
 }

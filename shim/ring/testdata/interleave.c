@@ -301,10 +301,10 @@ static void make_ends(void)
 	p->magic = RING_MAGIC;
 	p->version = RING_VERSION;
 	p->size = RING;
-	p->ends = RING_ENDS_PROGRAMS;
 	munmap(p, RING_HEADER);
-	rings_attach(ends[WRITER], dup(memory), true);
-	rings_attach(ends[READER], memory, false);
+	struct shim_memory of = {RING, RING_ENDS_PROGRAMS};
+	rings_attach(ends[WRITER], dup(memory), &of, true);
+	rings_attach(ends[READER], memory, &of, false);
 }
 
 static void run(uint64_t s)

@@ -141,7 +141,54 @@ static void errors(char **arg)
 	close(fd);
 }
 
+/* exchange writes to one number of a socket whose peer echoes, and reads from another. */
+static void exchange(int to, int from)
+{
+	char b[9];
+	CHECK(write(to, "abcdef", 6) == 6);
+	await_unread(from, 6);
+	CHECK(read(from, b, 2) == 2 && read(to, b + 2, 4) == 4 && memcmp(b, "abcdef", 6) == 0);
+}
+
+/* duplicate makes a second number of fd, from 256 on: beyond the tables of a library that was built for this. */
+static int duplicate(int fd, int how)
+{
+	static int last = 400;
+	if (how == 0)
+		return dup2(fd, ++last);
+	if (how == 1)
+		return fcntl(fd, F_DUPFD, 300);
+	int other = dup(fd);
+	while (other >= 0 && other < 256)
+		other = dup(other);
+	return other;
+}
+
+/* beyond uses numbers that have no entry in the library's tables. */
+static void beyond(char **arg)
+{
+	int how = atoi(arg[2]), fd = dial(arg);
+	exchange(fd, fd);
+	int other = duplicate(fd, how);
+	CHECK(other >= 256);
+	exchange(fd, other);
+	exchange(other, fd);
+	exchange(other, other);
+
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof at;
+	char b[9];
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), to = socket(AF_INET, SOCK_DGRAM, 0), more = duplicate(udp, how);
+	CHECK(udp >= 0 && to >= 0 && more >= 256 && bind(udp, (struct sockaddr *)&at, len) == 0);
+	CHECK(getsockname(udp, (struct sockaddr *)&at, &len) == 0 && sendto(to, "abc", 3, 0, (struct sockaddr *)&at, len) == 3);
+	CHECK(read(more, b, sizeof b) == 3 && memcmp(b, "abc", 3) == 0); /* and not the header of the datagram */
+	CHECK(close(fd) == 0);
+	exchange(other, other);
+	end(other);
+}
+
 const struct part calls[] = {
+	{"beyond", beyond},
 	{"files", files},
 	{"resets", resets},
 	{"numbers", numbers},
