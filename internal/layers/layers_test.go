@@ -48,6 +48,8 @@ gpukern/tuple     :
 gpukern/lpm       : gpukern/image gpukern/tuple
 gpukern/acl       : gpukern/image gpukern/lpm gpukern/tuple
 gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
+gpukern/montgomery:
+gpukern/sign      : gpukern/montgomery
 gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
@@ -86,7 +88,7 @@ shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 .                 : wire gpukern ip node node/nexthop socket stack/host
 tls/clienthello   :
-tls               : tls/clienthello internal/secretfile metrics
+tls               : gpukern/sign tls/clienthello internal/secretfile metrics
 tls/acme          : tls internal/secretfile
 quic/fec          :
 quic              : quic/fec
@@ -118,7 +120,7 @@ l7/side           : http1 http2 l7/link semantics
 l7/h1side         : clock http1 l7/link l7/side semantics
 l7/h2side         : clock http1 http2 l7/link l7/side semantics
 l7/h3side         : clock http1 http3 http3/qpack l7/link l7/quicconn l7/side quic semantics
-l7/proxy          : clock l7/h1side l7/h2side l7/h3side l7/link l7/pool l7/quicconn l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/proxy          : clock gpukern/sign l7/h1side l7/h2side l7/h3side l7/link l7/pool l7/quicconn l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
 l7/control        : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/pool l7/proxy l7/quicconn l7/rewrite l7/route l7/transport internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
