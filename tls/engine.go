@@ -36,6 +36,10 @@ type EngineOptions struct {
 	AnyThread bool
 	// Coroutines keeps coroutines between the handshakes of a loop; nil makes one for each.
 	Coroutines *Coroutines
+	// Signatures makes the signatures of the loop's handshakes in batches; nil makes each at once. Signed is called
+	// from its Run when the signature of this handshake is made: Next is to be called then, also without input.
+	Signatures *Signatures
+	Signed     func()
 	// StandardRecords keeps crypto/tls's record layer after the handshake. It allocates, and holds a buffer
 	// for the largest record that was received.
 	StandardRecords bool
@@ -58,6 +62,9 @@ const (
 	// PeerClosed is the peer's close_notify: no data follows. Writing is still possible (RFC 8446 6.1).
 	// Input after it is ignored.
 	PeerClosed
+	// AwaitingSignature ends the events, with EngineOptions.Signatures alone: the handshake goes on after EngineOptions.Signed,
+	// and consumes no input before.
+	AwaitingSignature
 )
 
 // Event is a report of an Engine on its input.
@@ -165,6 +172,9 @@ func (e *Engine) Next(in []byte) (ev Event, n int, err error) {
 func (e *Engine) nextHandshake(in []byte) (Event, int, error) {
 	h := e.hs
 	n := h.step(in)
+	if h.awaitsSignature() {
+		return Event{Kind: AwaitingSignature}, n, nil
+	}
 	if !h.done {
 		if e.fin = h.finishing(); e.fin != nil {
 			e.hs = nil
@@ -356,7 +366,7 @@ func (e *Engine) InputClosed() error {
 		return e.err
 	case e.hs != nil:
 		e.hs.eof = true
-		e.hs.step(nil)
+		e.hs.step(nil) // it does nothing where a signature is awaited: there is no one to send it to
 		if e.hs.err == nil || e.hs.err == io.EOF {
 			e.hs.err = io.ErrUnexpectedEOF
 		}

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"net"
 	"time"
+
+	"github.com/millrace/millrace/gpukern/sign"
 )
 
 // handshake is crypto/tls's handshake, suspended whenever it wants input that has not arrived.
@@ -27,6 +29,8 @@ type handshake struct {
 	stays  bool // crypto/tls has it to the end
 	err    error
 	keys   keyLog
+	// signing is the signature that the handshake has asked for: nil before and after it.
+	signing *sign.Request
 }
 
 // errAborted is returned to crypto/tls in a handshake that is aborted.
@@ -165,10 +169,10 @@ func (h *handshake) goroutine() {
 	}
 }
 
-// step runs the handshake with more input, and returns how many bytes of it were consumed.
+// step runs the handshake with more input, and returns how many bytes of it were consumed: none while it awaits a signature.
 func (h *handshake) step(in []byte) int {
 	switch {
-	case h.done || h.conn != nil && len(in) == 0 && !h.eof:
+	case h.done || h.awaitsSignature() || h.conn != nil && len(in) == 0 && !h.eof && !h.signed():
 		return 0
 	case h.conn == nil:
 		h.begin()

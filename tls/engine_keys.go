@@ -54,6 +54,9 @@ func (h *handshake) config(config *tls.Config, r role) {
 		_, _ = config.DecryptTicket(nil, tls.ConnectionState{})
 	}
 	k.config = config.Clone()
+	if h.transport.e.options.Signatures != nil {
+		h.signs(k.config)
+	}
 	if h.transport.e.options.StandardRecords || fips140.Enabled() {
 		return // cipher.NewGCM with nonces of the caller's is not approved
 	}
@@ -64,6 +67,9 @@ func (h *handshake) config(config *tls.Config, r role) {
 			if c != nil && err == nil {
 				c = c.Clone()
 				c.KeyLogWriter = k.tee(c.KeyLogWriter)
+				if h.transport.e.options.Signatures != nil {
+					h.signs(c)
+				}
 			}
 			return c, err
 		}

@@ -52,6 +52,7 @@ type end struct {
 	data   []byte
 	events []EventKind
 	err    error
+	behind []byte // input that waits for a signature
 }
 
 // feed gives input to the engine, cut into pieces, each in memory of its own.
@@ -65,11 +66,17 @@ func (e *end) feed(in []byte, cut cutter) {
 }
 
 func (e *end) feedPiece(piece []byte) {
+	piece = append(e.behind, piece...)
+	e.behind = nil
 	for {
 		ev, used, err := e.Next(piece)
 		piece = piece[used:]
 		if err != nil {
 			e.err = err
+			return
+		}
+		if ev.Kind == AwaitingSignature {
+			e.behind = piece
 			return
 		}
 		if ev.Kind == NeedInput {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace/millrace/gpukern/sign"
 )
 
 // A Store holds certificates and finds the one for a ClientHello. The zero value is empty and ready.
@@ -165,6 +167,7 @@ func newEntry(id string, cert tls.Certificate, isDefault, ofClient bool) (*entry
 		}
 		cert.Leaf = leaf
 	}
+	cert.PrivateKey = sign.Wrap(cert.PrivateKey)
 	cert.OCSPStaple = nil // it would be sent for ever: the Stapler's business
 	a, err := abilityOf(&cert)
 	if err != nil {

@@ -206,6 +206,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.Headers += o.Headers
 	s.Handshakes += o.Handshakes
 	s.WriteTimeouts += o.WriteTimeouts
+	s.Signatures.Add(o.Signatures)
 	a, b := &s.Stream, &o.Stream
 	a.Passed += b.Passed
 	a.Active += b.Active

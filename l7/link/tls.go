@@ -35,6 +35,8 @@ func (l *Link) decrypt(p []byte) {
 		switch ev.Kind {
 		case tls.NeedInput:
 			return
+		case tls.AwaitingSignature:
+			l.Pause() // until Signed. A peer that sends on waits as for a session that takes nothing
 		case tls.HandshakeComplete:
 			l.Stage = Open
 			l.Opening.Established()
@@ -45,6 +47,19 @@ func (l *Link) decrypt(p []byte) {
 			return
 		}
 	}
+}
+
+// Signed is called by the loop's batch of signatures when that of the handshake is made: the handshake goes on.
+func (l *Link) Signed() {
+	if l.Closed() {
+		return
+	}
+	raw := l.Raw
+	l.Raw = nil
+	l.Demand = Wanted
+	l.decrypt(raw)
+	l.Runner.PutBuffer(&raw)
+	l.Runner.Run.Add(Read, l, &l.tasks)
 }
 
 // flushTLS encrypts out, as far as the connection takes it, and sends it.

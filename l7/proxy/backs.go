@@ -192,7 +192,7 @@ func (w *Worker) connect(d *dialing) error {
 	bs := w.backsTo(d.key)
 	bs.opening = append(bs.opening, d)
 	if p.TLS != nil && conn != nil {
-		l.Engine = tls.NewClientEngine(p.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+		l.Engine = tls.NewClientEngine(p.TLS, tls.EngineOptions{Coroutines: w.coroutines, Signatures: &w.Signatures, Signed: l.Signed})
 	}
 	l.Blocked = true // until it is established
 	l.Deadline(&l.InputBy, cmp.Or(p.Connect, DefaultConnect))

@@ -91,7 +91,7 @@ func (w *Worker) begin(l *link.Link, info *clientInfo) {
 	case ln.TLS != nil:
 		o := &opening{l: l, info: info}
 		l.Session, l.Opening, l.Stage = o, o, link.Handshaking
-		l.Engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines})
+		l.Engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines, Signatures: &w.Signatures, Signed: l.Signed})
 		l.Deadline(&l.InputBy, ln.Timeouts.Handshake)
 		if ln.Table.ReadsHello() {
 			l.Watch = (&watch{l: l, info: info}).see

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/gpukern/sign"
 	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/metrics"
 )
@@ -21,11 +22,12 @@ type Stats struct {
 	Drained     uint64 // WebSockets and connections passed through that ended with the drain time of their backend
 	Reused      uint64 // requests on a connection that had carried one before
 	Status      [6]uint64
-	Open        int64  // connections of clients
-	Active      int64  // requests
-	Kept        int64  // bytes of their content that are kept for another attempt
-	Headers     uint64 // connections without the PROXY header that was to come
-	Handshakes  uint64 // of TLS that clients began and did not complete
+	Open        int64      // connections of clients
+	Active      int64      // requests
+	Kept        int64      // bytes of their content that are kept for another attempt
+	Headers     uint64     // connections without the PROXY header that was to come
+	Handshakes  uint64     // of TLS that clients began and did not complete
+	Signatures  sign.Stats // of handshakes, by keys that are signed with in batches
 	Stream      StreamStats
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing of what was sent.
 	WriteTimeouts uint64
@@ -47,7 +49,7 @@ func (w *Worker) Stats() Stats {
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Handshakes: c.handshakes.Load(), Stream: c.stream.load(),
-		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(),
+		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(),
 	}
 	for i := range s.RefusedBy {
 		s.RefusedBy[i] = c.refused[i].Load()

@@ -2,6 +2,7 @@
 package testcert
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,11 +21,16 @@ func SelfSigned(name string, addresses ...net.IP) (tls.Certificate, *x509.CertPo
 	if err != nil {
 		panic(err)
 	}
+	return SelfSignedBy(key, name, addresses...)
+}
+
+// SelfSignedBy is SelfSigned with a key of the caller's.
+func SelfSignedBy(key crypto.Signer, name string, addresses ...net.IP) (tls.Certificate, *x509.CertPool) {
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: []string{name}, IPAddresses: addresses,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,100 @@
+package tls
+
+import (
+	"crypto"
+	"crypto/tls"
+	"io"
+	"slices"
+
+	"github.com/millrace/millrace/gpukern/sign"
+)
+
+// Signatures makes the signatures of a loop's handshakes in batches. A handshake that needs one with a key that batches take (a
+// *sign.Signer: a Store wraps its keys) suspends, with AwaitingSignature, until the loop calls Run. It is for the engines
+// of one loop, and not safe for concurrent use. The zero value is ready.
+type Signatures struct{ batch sign.Batch }
+
+// Waiting returns how many handshakes wait.
+func (s *Signatures) Waiting() int { return s.batch.Waiting() }
+
+// Run makes the signatures that handshakes wait for, and calls EngineOptions.Signed of each.
+func (s *Signatures) Run() { s.batch.Run() }
+
+// Stats returns the counts of signatures since the start. Any goroutine may call it.
+func (s *Signatures) Stats() sign.Stats { return s.batch.Stats() }
+
+// signs has the certificates of a handshake's Config sign in the batch of the loop.
+func (h *handshake) signs(c *tls.Config) {
+	if get := c.GetCertificate; get != nil {
+		c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			cert, err := get(hello)
+			return h.signsWith(cert), err
+		}
+	}
+	if get := c.GetClientCertificate; get != nil {
+		c.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := get(request)
+			return h.signsWith(cert), err
+		}
+	}
+	for i := range c.Certificates {
+		if own := h.signsWith(&c.Certificates[i]); own != &c.Certificates[i] {
+			c.Certificates = slices.Clone(c.Certificates) // it is the user's
+			c.Certificates[i] = *own
+		}
+	}
+}
+
+// signsWith returns a certificate with a key that waits for the batch, or the same one if batches do not take its key.
+func (h *handshake) signsWith(cert *tls.Certificate) *tls.Certificate {
+	if cert == nil {
+		return nil
+	}
+	key, ok := cert.PrivateKey.(*sign.Signer)
+	if !ok {
+		return cert
+	}
+	own := *cert
+	own.PrivateKey = waitingSigner{key, h}
+	return &own
+}
+
+// waitingSigner is the key of one handshake. It does not embed the key's methods: crypto/tls would find more than Sign.
+type waitingSigner struct {
+	key *sign.Signer
+	h   *handshake
+}
+
+// Public implements crypto.Signer. crypto/tls compares its type with those it knows.
+func (s waitingSigner) Public() crypto.PublicKey { return s.key.Public() }
+
+// Decrypt implements crypto.Decrypter.
+func (s waitingSigner) Decrypt(random io.Reader, ciphertext []byte, opts crypto.DecrypterOpts) ([]byte, error) {
+	return s.key.Decrypt(random, ciphertext, opts)
+}
+
+// Sign implements crypto.Signer. It suspends the handshake that calls it until the loop has run the batch.
+func (s waitingSigner) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	r := s.key.Request(random, digest, opts)
+	if r == nil || s.h.wait == nil {
+		return s.key.Sign(random, digest, opts)
+	}
+	options := &s.h.transport.e.options
+	r.Done = options.Signed
+	options.Signatures.batch.Add(r)
+	s.h.signing = r
+	defer func() { s.h.signing = nil }()
+	for !r.Ended() {
+		if !s.h.wait() {
+			r.Cancel()
+			return nil, errAborted
+		}
+	}
+	return s.key.Result(r)
+}
+
+// awaitsSignature reports whether the handshake is suspended until the batch has run.
+func (h *handshake) awaitsSignature() bool { return h.signing != nil && !h.signing.Ended() }
+
+// signed reports whether the handshake can go on without input: its signature has been made.
+func (h *handshake) signed() bool { return h.signing != nil && h.signing.Ended() }
