@@ -61,7 +61,7 @@ func openGateway(e *harness.Env) (*harness.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := (webConfig{dir: dir}).writeCert(); err != nil {
+	if err := errors.Join((webConfig{dir: dir}).writeCert(), (webConfig{dir: dir, rsa: true}).writeCert()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	b := &gatewayBench{e: e, dir: dir, millrace: e.BuildMillrace()}
@@ -148,7 +148,7 @@ func (b *gatewayBench) part(p webProxy, w webRow, cpus []int, s *site) harness.P
 			o.Front, o.Back = serviceAddr+"/24", backAddr+"/24"
 		}
 		if w.tls {
-			c := webConfig{dir: b.dir}
+			c := webConfig{dir: b.dir, rsa: w.rsa}
 			o.Cert, o.Key = c.cert(), c.key()
 		}
 		part.Argv = append([]string{b.e.Self, "role", "web-proxy", "-as", as, "-to", w.address()}, o.Args()...)

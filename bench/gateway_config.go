@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -30,18 +32,33 @@ type webConfig struct {
 	routes int    // routes by a prefix of the path beside the one for all others
 	afxdp  bool   // ours alone: the userspace stack over AF_XDP
 	http3  bool   // ours alone: it serves HTTP/3, too
+	rsa    bool   // the key of the certificate: RSA-2048 in place of P-256
 }
 
 func (c webConfig) workers() int { return max(c.loops, 1) }
 
 // cert has the files of the certificate that all proxies show.
-func (c webConfig) cert() string { return filepath.Join(c.dir, "cert.pem") }
-func (c webConfig) key() string  { return filepath.Join(c.dir, "key.pem") }
-func (c webConfig) both() string { return filepath.Join(c.dir, "both.pem") } // HAProxy has one file
+func (c webConfig) cert() string { return c.keyFile("cert.pem") }
+func (c webConfig) key() string  { return c.keyFile("key.pem") }
+func (c webConfig) both() string { return c.keyFile("both.pem") } // HAProxy has one file
 
-// writeCert makes a certificate with a P-256 key.
+func (c webConfig) keyFile(name string) string {
+	if c.rsa {
+		name = "rsa-" + name
+	}
+	return filepath.Join(c.dir, name)
+}
+
+// writeCert makes the certificate and its key.
 func (c webConfig) writeCert() error {
 	pair, _ := testcert.SelfSigned("bench.example")
+	if c.rsa {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			return err
+		}
+		pair, _ = testcert.SelfSignedBy(key, "bench.example")
+	}
 	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		return err

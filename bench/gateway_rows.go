@@ -19,7 +19,7 @@ type webRow struct {
 	who               []string
 	gates             []harness.Gate
 	port              int
-	tls               bool
+	tls, rsa          bool // rsa: the certificate has a key of RSA-2048, in place of P-256
 	op                string
 	conns, size, rate int
 	warmup            time.Duration // at least
@@ -43,7 +43,7 @@ func (w webRow) client(dir string) []string {
 	}
 	o := w.web
 	if w.tls {
-		o.Cert = webConfig{dir: dir}.cert()
+		o.Cert = webConfig{dir: dir, rsa: w.rsa}.cert()
 	}
 	op := w.op
 	if op == "" {
@@ -140,6 +140,10 @@ var webRows = []webRow{
 		tls: true, conns: 32, size: 128, web: role.WebOptions{PerConn: 1}, gates: []harness.Gate{ownGate(webNginx, 1)},
 	},
 	{
+		name: "a TLS 1.3 handshake with RSA-2048 for each request", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: tlsPort,
+		tls: true, rsa: true, conns: 32, size: 128, web: role.WebOptions{PerConn: 1}, gates: []harness.Gate{ownGate(webNginx, 0.6)},
+	},
+	{
 		name: "HTTP/2 over TLS 1.3, 128 B", unit: "request", count: "requests", peer: webHAProxy, who: allWeb, port: tlsPort, tls: true,
 		conns: 4, size: 128, web: role.WebOptions{HTTP2: true, Streams: 32}, gates: []harness.Gate{ownGate(webHAProxy, 1.3)},
 	},
@@ -203,7 +207,7 @@ func (b *gatewayBench) measures() (all []harness.Measure) {
 	for _, w := range append(webRows, http3WebRows...) {
 		m := harness.Measure{Name: w.name, Unit: w.unit, Peer: w.peer, Gates: w.gates}
 		for _, name := range w.who {
-			m.Contestants = append(m.Contestants, b.contestant(name, name, webConfig{http3: w.h3}, w))
+			m.Contestants = append(m.Contestants, b.contestant(name, name, webConfig{http3: w.h3, rsa: w.rsa}, w))
 		}
 		all = append(all, m)
 	}
