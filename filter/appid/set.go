@@ -2,8 +2,9 @@ package appid
 
 import "math/bits"
 
-// setWords is the number of words that a set of recognisers has.
-const setWords = 4
+// setWords is the number of words that a set of recognisers has: one bit for each of them, so that a longer table needs no
+// change here.
+const setWords = (len(recognisers) + 63) / 64
 
 // set is a set of recognisers, by their number.
 type set [setWords]uint64

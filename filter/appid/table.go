@@ -1,7 +1,7 @@
 package appid
 
 // recognisers are all of them. Of those that are asked for one payload, the first in this order that says yes decides.
-var recognisers = []recogniser{
+var recognisers = [...]recogniser{
 	{TLS, tcp, []uint16{443, 8443, 853, 993, 995, 465}, "\x14\x15\x16\x17", tls},
 	{HTTP, tcp, []uint16{80, 8080, 8000, 3128}, "GPHDOTMCLURS", http},
 	{HTTPConnect, tcp, nil, "C", httpConnect},
