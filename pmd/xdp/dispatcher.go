@@ -36,6 +36,7 @@ type State struct {
 	Foreign error
 
 	prog *ebpf.Program
+	held []heldLink // of members of this process, of a dispatcher that is being built
 }
 
 // close gives the references to programs back.
@@ -200,10 +201,18 @@ func (f *FS) update(ifindex int, mode Mode, edit func([]Component) ([]Component,
 		}
 		defer next.prog.Close()
 	}
-	if err := f.swap(old, next); err != nil {
+	err = f.swap(old, next)
+	holdOrClose(next.held, err == nil || f.runs(next))
+	if err != nil {
 		return err
 	}
 	return f.forgetOrphans(ifindex, gone)
+}
+
+// runs reports whether a dispatcher is on its interface.
+func (f *FS) runs(s State) bool {
+	now, _, err := attached(s.Ifindex)
+	return err == nil && now == s.Program
 }
 
 // build loads a dispatcher with all its components attached and pins them. It is on no interface yet.
@@ -231,9 +240,10 @@ func (f *FS) build(ifindex int, mode Mode, want []Component) (State, error) {
 	}
 	next.prog = prog
 	if next.Program, err = programID(prog); err == nil {
-		err = f.pin(ifindex, next.Program, prog, want)
+		next.held, err = f.pin(ifindex, next.Program, prog, want)
 	}
 	if err != nil {
+		holdOrClose(next.held, false)
 		return next, errors.Join(err, f.unpin(ifindex, next.Program), prog.Close())
 	}
 	return next, nil
@@ -253,33 +263,45 @@ func configOf(list []Component) (c config) {
 	return c
 }
 
-// pin attaches the components to a dispatcher and pins them and the attachments, which would end with this process.
-func (f *FS) pin(ifindex int, id uint32, dispatcher *ebpf.Program, list []Component) error {
+// pin attaches the components to a dispatcher and pins them and the attachments, which would end with this process. It returns
+// the attachments of members of this process instead, which are to end with it. In the place of such an attachment a second
+// pin of the program has its name: libxdp removes the pins by their names, and stops at one that is missing.
+func (f *FS) pin(ifindex int, id uint32, dispatcher *ebpf.Program, list []Component) (held []heldLink, err error) {
 	if err := f.remember(ifindex, id); err != nil {
-		return err
+		return nil, err
 	}
 	step("recorded")
 	dir := f.folder(ifindex, id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	for i, c := range list {
-		l, err := link.AttachFreplace(dispatcher, fmt.Sprintf("prog%d", i), c.prog)
+		l, err := attachComponent(dispatcher, fmt.Sprintf("prog%d", i), c.prog)
 		if err != nil {
-			return fmt.Errorf("attach %s to the dispatcher: %w", c.Name, err)
+			return held, fmt.Errorf("attach %s to the dispatcher: %w", c.Name, err)
 		}
-		err = l.Pin(filepath.Join(dir, fmt.Sprintf("prog%d-link", i)))
+		path := filepath.Join(dir, fmt.Sprintf("prog%d-link", i))
+		if m := memberOf(c.ID); m != nil {
+			held = append(held, heldLink{m, l})
+			err = pinProgram(c.prog, path)
+		} else {
+			err = errors.Join(l.Pin(path), l.Close()) // the pin holds it
+		}
 		if err == nil {
 			err = pinProgram(c.prog, filepath.Join(dir, fmt.Sprintf("prog%d-prog", i)))
 		}
-		l.Close() // the pin holds it
 		if err != nil {
-			return fmt.Errorf("pin %s: %w", c.Name, err)
+			return held, fmt.Errorf("pin %s: %w", c.Name, err)
 		}
 		step("pinned one")
 	}
 	step("pinned")
-	return nil
+	return held, nil
+}
+
+// attachComponent attaches an extension program in the place of a function of a dispatcher.
+var attachComponent = func(dispatcher *ebpf.Program, function string, component *ebpf.Program) (attachment, error) {
+	return link.AttachFreplace(dispatcher, function, component)
 }
 
 // pinProgram pins a program that may be pinned elsewhere already, which stays.

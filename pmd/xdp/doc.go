@@ -9,9 +9,9 @@
 // that names the program it expects there (IFLA_XDP_EXPECTED_FD). A packet meets the old set or the new one.
 //
 // This package is the only one that attaches at XDP. Store objects of filter/ebpf stay when the process ends (Update, Attach);
-// the steering program of pmd/afxdp and the defence of filter/ebpf end with it (Hold). Alone on an interface they do so even
-// after SIGKILL, by their bpf_link. In a dispatcher their components are pinned, and stay after SIGKILL until this package
-// next changes the dispatcher (Member).
+// the steering program of pmd/afxdp and the defence of filter/ebpf end with it (Hold), even after SIGKILL, by their bpf_link:
+// alone on an interface, and as components of a dispatcher that this process has built. Where another process has rebuilt the
+// dispatcher they stay after SIGKILL until this package next changes it (Member).
 //
 // # Ownership
 //

@@ -23,8 +23,8 @@ type Program struct {
 	Frags    bool   // the component takes packets of several buffers
 }
 
-// Held is a program that is attached until Close or the end of the process. A component of a dispatcher whose process was
-// killed stays until the next change by this package (Member).
+// Held is a program that is attached until Close or the end of the process. A component of a dispatcher that another process
+// has rebuilt stays after SIGKILL until the next change by this package (Member).
 type Held struct {
 	link      link.Link // alone on the interface
 	member    *Member   // of its dispatcher, instead of link

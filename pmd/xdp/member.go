@@ -7,20 +7,79 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Member is a component that belongs to a process: it leaves the dispatcher with Leave. If the process ends without Leave
-// (SIGKILL), the component stays until the next Update of the interface. Meanwhile one that redirects to sockets passes all
-// packets, because the sockets are gone, but one that drops, such as a defence, goes on to drop.
+// Member is a component that belongs to a process: it leaves the dispatcher with Leave. The process holds the attachment
+// (bpf_link) by a descriptor alone, so that the kernel detaches the program when the process ends without Leave (SIGKILL): the
+// dispatcher's own function is in its place again, which continues with the next component. The pin of the program stays
+// until the next Update of the interface.
+//
+// Where another process has rebuilt the dispatcher meanwhile (xdp-loader, millrace filter), the attachment is pinned, and the
+// component stays until the next Update. One that redirects to sockets then passes all packets, because the sockets are
+// gone, but one that drops, such as a defence, goes on to drop.
 type Member struct {
 	fs      *FS
 	ifindex int
 	id      uint32
 	alive   int // bound to the name that says that the process lives
 	netns   int
+	link    attachment // nil: of none yet
+}
+
+// attachment is a component in its place of a dispatcher: a bpf_link.
+type attachment interface {
+	Pin(path string) error
+	Close() error
+}
+
+// heldLink is the attachment of a member to a dispatcher that is not on the interface yet.
+type heldLink struct {
+	member *Member
+	link   attachment
+}
+
+// members are those of this process, by the ids of their programs: each dispatcher that this process builds attaches them by
+// links that it holds.
+var members struct {
+	sync.Mutex
+	list map[uint32]*Member
+}
+
+// register adds a member of this process; release removes it.
+func (m *Member) register() {
+	members.Lock()
+	defer members.Unlock()
+	if members.list == nil {
+		members.list = map[uint32]*Member{}
+	}
+	members.list[m.id] = m
+}
+
+// memberOf returns the member of this process with a program, or nil.
+func memberOf(id uint32) *Member {
+	members.Lock()
+	defer members.Unlock()
+	return members.list[id]
+}
+
+// holdOrClose gives members the attachments to a dispatcher that is on the interface now, in the place of those to the one
+// before, or closes them where it is not.
+func holdOrClose(list []heldLink, onInterface bool) {
+	members.Lock()
+	defer members.Unlock()
+	for _, h := range list {
+		old := h.link
+		if onInterface {
+			old, h.member.link = h.member.link, h.link
+		}
+		if old != nil {
+			_ = old.Close() // of a dispatcher that no packet meets
+		}
+	}
 }
 
 // Last is the priority of a component that is called behind all others.
@@ -34,6 +93,7 @@ func (f *FS) Join(ifindex int, c Component) (*Member, error) {
 	}
 	defer c.prog.Close()
 	m := &Member{fs: f, ifindex: ifindex, id: c.ID, alive: -1, netns: -1}
+	m.register()
 	err := m.announce()
 	if err == nil {
 		err = f.Update(ifindex, ModeAny, func(now []Component) ([]Component, error) {
@@ -102,7 +162,14 @@ func (m *Member) forget() error {
 	return removePins(m.fs.owned(cookie, m.ifindex, m.id))
 }
 
+// release ends what the process holds of the member, also the attachment.
 func (m *Member) release() (err error) {
+	members.Lock()
+	if delete(members.list, m.id); m.link != nil {
+		err = m.link.Close()
+		m.link = nil
+	}
+	members.Unlock()
 	for _, fd := range []int{m.alive, m.netns} {
 		if fd >= 0 {
 			err = errors.Join(err, unix.Close(fd))
