@@ -48,7 +48,7 @@ func (d *Defence) maps() map[string]**ebpf.Map {
 	}
 }
 
-// verdictValue is struct verdict of bpf/defence.c.
+// verdictValue is struct verdict of bpf/maps.h.
 type verdictValue struct {
 	Until, Each, Ahead uint64
 	Rule               uint32

@@ -12,7 +12,7 @@ type front struct {
 	slots map[uint32][4]byte // the addresses by place
 }
 
-// frontBits is FRONT_BITS of bpf/defence.c.
+// frontBits is FRONT_BITS of bpf/maps.h.
 const frontBits = 16
 
 // frontValue is struct front.

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/l4/fastpath"
 )
 
-// The types below are those of bpf/flows.c, byte for byte (TestLayout). Numbers that packets have are kept in network
+// The types below are those of bpf/maps.h, byte for byte (TestLayout). Numbers that packets have are kept in network
 // byte order.
 
 // key4 and key6 are the keys of the hash maps.
