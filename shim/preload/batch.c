@@ -5,7 +5,6 @@
 #include <time.h>
 
 #define BATCH 16  /* datagrams of one system call. Threads may have stacks of 16 KiB */
-#define MOST 1024 /* datagrams of a call: UIO_MAXIOV of the kernel, which takes no more either */
 
 static void unframe_all(struct framed *f, unsigned n)
 {
@@ -19,14 +18,15 @@ static void unframe_all(struct framed *f, unsigned n)
 static int prepare(enum kind kind, const struct msghdr *m, struct framed *f, struct msghdr *to)
 {
 	f->part = f->few;
-	if (no_message(m))
-		return EFAULT;
+	int wrong = wrong_message(m);
+	if (wrong != 0)
+		return wrong;
 	if (kind == DATAGRAM)
 		return outgoing(m, f, to);
 	*to = (struct msghdr){.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
 	if (m->msg_name != NULL)
 		return EISCONN;
-	return m->msg_iovlen > MOST || too_long(m->msg_iov, m->msg_iovlen) ? EMSGSIZE : 0;
+	return too_long(m->msg_iov, m->msg_iovlen) ? EMSGSIZE : 0;
 }
 
 /* send_batch sends up to BATCH datagrams by one system call, and none behind a wrong one. It returns how many went, or -1. */
@@ -50,17 +50,31 @@ static int send_batch(int fd, enum kind kind, struct mmsghdr *m, unsigned n, int
 	return done < 0 ? (int)sent(-1) : done;
 }
 
+/* send_stream sends the messages of a stream one by one: sendmsg takes from them what TCP does not look at. */
+static int send_stream(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	for (unsigned i = 0; i < n; i++) {
+		ssize_t put = sendmsg(fd, &m[i].msg_hdr, flags);
+		if (put < 0)
+			return i > 0 ? (int)i : -1;
+		m[i].msg_len = (unsigned)put;
+	}
+	return (int)n;
+}
+
 INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 {
 	rings_leave(fd);
-	n = n < MOST ? n : MOST;
+	n = n < MOST_PARTS ? n : MOST_PARTS;
 	if (no_memory(m, n * sizeof *m))
 		return bad_address();
-	for (unsigned i = 0; i < n && !no_message(&m[i].msg_hdr); i++)
+	for (unsigned i = 0; i < n && wrong_message(&m[i].msg_hdr) == 0; i++)
 		rings_leave_passed(&m[i].msg_hdr);
 	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
+	if (mark.kind == STREAM)
+		return send_stream(fd, m, n, flags);
 	if (mark.kind != DATAGRAM && mark.kind != DATAGRAM_CONNECTED)
 		return (int)KERNEL(sendmmsg, fd, m, n, flags);
 	unsigned total = 0;
@@ -98,7 +112,9 @@ static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struc
 	while (begun < n && cause == 0) {
 		const struct msghdr *h = &m[begun].msg_hdr;
 		f[begun].part = f[begun].few;
-		cause = no_message(h) ? EFAULT : frame(&f[begun], h->msg_iov, h->msg_iovlen);
+		cause = wrong_message(h);
+		if (cause == 0)
+			cause = frame(&f[begun], h->msg_iov, h->msg_iovlen);
 		got[begun].msg_hdr = (struct msghdr){.msg_iov = f[begun].part, .msg_iovlen = f[begun].parts};
 		begun++;
 		ready += cause == 0;
@@ -112,7 +128,7 @@ static int receive_batch(int fd, struct mmsghdr *m, unsigned n, int flags, struc
 	return done;
 }
 
-/* receive_one is receive_batch for a connected socket: the peer's address is added to each. */
+/* receive_one is receive_batch for a stream, and for a connected socket: the peer's address is added to each. */
 static int receive_one(int fd, struct mmsghdr *m, int flags)
 {
 	ssize_t len = recvmsg(fd, &m->msg_hdr, flags & ~MSG_WAITFORONE);
@@ -161,13 +177,13 @@ static int receive_all(int fd, const struct mark *mark, struct mmsghdr *m, unsig
 INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *limit)
 {
 	rings_leave(fd);
-	n = n < MOST ? n : MOST;
+	n = n < MOST_PARTS ? n : MOST_PARTS;
 	if (no_memory(m, n * sizeof *m) || (limit != NULL && no_memory(limit, sizeof *limit)))
 		return bad_address();
 	struct mark mark = data_mark(fd, false);
 	if ((mark.kind != NOT_OURS && no_errors_queued(flags)) || !may_receive(&mark))
 		return -1;
-	if (mark.kind == NOT_OURS || mark.kind == STREAM)
+	if (mark.kind == NOT_OURS)
 		return (int)KERNEL(recvmmsg, fd, m, n, flags, limit);
 	if (limit != NULL && (limit->tv_sec < 0 || limit->tv_nsec < 0 || limit->tv_nsec >= 1000000000)) {
 		errno = EINVAL;

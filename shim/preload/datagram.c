@@ -167,11 +167,23 @@ bool write_datagram(int fd, const struct iovec *parts, size_t n, ssize_t *result
 	return true;
 }
 
+/* refused reports whether a message is wrong, for a socket of the stack: errno has the reason. The kernel looks at its own. */
+static bool refused(int fd, const struct msghdr *m)
+{
+	int wrong = wrong_message(m);
+	if (wrong == 0 || data_mark(fd, false).kind == NOT_OURS)
+		return false;
+	errno = wrong;
+	return true;
+}
+
 INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	ssize_t put;
-	if (no_message(m))
-		return bad_address();
+	if (refused(fd, m))
+		return -1;
+	if (wrong_message(m) != 0)
+		return KERNEL(sendmsg, fd, m, flags);
 	if (stream_send(fd, m->msg_iov, m->msg_iovlen, flags, &put))
 		return put;
 	rings_leave_passed(m);
@@ -185,6 +197,8 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		if (mark.kind == STREAM) { /* as TCP does */
 			plain.msg_name = NULL;
 			plain.msg_namelen = 0;
+			plain.msg_control = NULL; /* descriptors and credentials are of AF_UNIX */
+			plain.msg_controllen = 0;
 			return to_stream(fd, KERNEL(sendmsg, fd, &plain, flags | MSG_NOSIGNAL), flags);
 		}
 		if (mark.kind == DATAGRAM_CONNECTED) {
@@ -281,17 +295,19 @@ static ssize_t from_stream(int fd, ssize_t n)
 	return n;
 }
 
-/* from_sender is recvmsg of a stream: TCP shows no address, and the kernel would show the name of an AF_UNIX socket. */
+/*
+ * from_sender is recvmsg of a stream: TCP shows no address, and the kernel would show the name of an AF_UNIX socket. What
+ * another program of the stack passes by a call of its own, descriptors, does not arrive.
+ */
 static ssize_t from_sender(int fd, struct msghdr *m, int flags)
 {
-	struct msghdr nameless = *m;
-	nameless.msg_name = NULL;
+	struct msghdr nameless = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
 	ssize_t n = from_stream(fd, KERNEL(recvmsg, fd, &nameless, flags));
 	if (n < 0)
 		return n;
 	m->msg_namelen = 0;
-	m->msg_controllen = nameless.msg_controllen;
-	m->msg_flags = nameless.msg_flags;
+	m->msg_controllen = 0;
+	m->msg_flags = nameless.msg_flags & ~MSG_CTRUNC;
 	return n;
 }
 
@@ -354,8 +370,10 @@ static ssize_t receive_plain(int fd, struct msghdr *m, int flags)
 INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
 	ssize_t got_bytes;
-	if (no_message(m))
-		return bad_address();
+	if (refused(fd, m))
+		return -1;
+	if (wrong_message(m) != 0)
+		return KERNEL(recvmsg, fd, m, flags);
 	if (stream_receive(fd, m->msg_iov, m->msg_iovlen, flags, &got_bytes)) {
 		m->msg_namelen = 0;
 		m->msg_controllen = 0;
@@ -389,7 +407,12 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 {
 	struct iovec part = {data, n};
 	ssize_t got;
-	if (stream_receive(fd, &part, 1, flags, &got)) {
+	int wrong = from != NULL && len != NULL ? wrong_space(from, len) : 0;
+	if (wrong != 0 && data_mark(fd, true).kind != NOT_OURS) {
+		errno = wrong;
+		return -1;
+	}
+	if (wrong == 0 && stream_receive(fd, &part, 1, flags, &got)) {
 		if (len != NULL)
 			*len = 0;
 		return got;

@@ -160,11 +160,31 @@ static inline bool no_memory(const void *p, size_t n)
 	return n != 0 && ((uintptr_t)p < 4096 || (uintptr_t)p > UINTPTR_MAX / 2 || n > UINTPTR_MAX / 2 - (uintptr_t)p);
 }
 
-/* no_message is no_memory for a message and the list of its parts. */
-static inline bool no_message(const struct msghdr *m)
+/* MOST_PARTS is UIO_MAXIOV of the kernel: how many parts a message has, and how many messages a call. */
+#define MOST_PARTS 1024
+
+/* wrong_message is the errno of a message that no socket takes, or 0. The order is that of the kernel. */
+static inline int wrong_message(const struct msghdr *m)
 {
-	return no_memory(m, sizeof *m) || no_memory(m->msg_iov, m->msg_iovlen * sizeof *m->msg_iov) ||
-	       (m->msg_name != NULL && no_memory(m->msg_name, 1)) || (m->msg_control != NULL && no_memory(m->msg_control, m->msg_controllen));
+	if (no_memory(m, sizeof *m))
+		return EFAULT;
+	if (m->msg_name != NULL && (int)m->msg_namelen < 0)
+		return EINVAL;
+	if (m->msg_iovlen > MOST_PARTS)
+		return EMSGSIZE;
+	bool none = no_memory(m->msg_iov, m->msg_iovlen * sizeof *m->msg_iov) || (m->msg_name != NULL && no_memory(m->msg_name, 1)) ||
+		    (m->msg_control != NULL && no_memory(m->msg_control, m->msg_controllen));
+	return none ? EFAULT : 0;
+}
+
+/* wrong_space is the errno of a place for an address that the kernel would not write to, or 0. */
+static inline int wrong_space(const struct sockaddr *addr, const socklen_t *len)
+{
+	if (no_memory(len, sizeof *len))
+		return EFAULT;
+	if ((int)*len < 0)
+		return EINVAL;
+	return no_memory(addr, *len) ? EFAULT : 0;
 }
 
 /* bad_address is the result of a call with such an address. */

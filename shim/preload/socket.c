@@ -293,8 +293,6 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(accept4, fd, addr, len, flags);
-	if (addr != NULL && (no_memory(len, sizeof *len) || no_memory(addr, *len)))
-		return bad_address();
 	struct shim_name name;
 	if (m.kind != STREAM || (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
 		errno = m.kind != STREAM ? EOPNOTSUPP : EINVAL;
@@ -302,6 +300,11 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	}
 	if (!own_name(fd, &name) || name.remote.family != 0) { /* no listener: its bytes are data */
 		errno = EINVAL;
+		return -1;
+	}
+	int wrong = addr != NULL ? wrong_space(addr, len) : 0;
+	if (wrong != 0) { /* before a connection is taken, which would be lost */
+		errno = wrong;
 		return -1;
 	}
 	struct shim_accepted record;
@@ -341,8 +344,11 @@ INTERPOSED int getsockname(int fd, struct sockaddr *restrict addr, socklen_t *re
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(getsockname, fd, addr, len);
-	if (no_memory(len, sizeof *len) || no_memory(addr, *len))
-		return bad_address();
+	int wrong = wrong_space(addr, len);
+	if (wrong != 0) {
+		errno = wrong;
+		return -1;
+	}
 	struct shim_name name;
 	struct shim_reply reply;
 	if (m.kind == STREAM && own_name(fd, &name)) {
@@ -370,8 +376,11 @@ INTERPOSED int getpeername(int fd, struct sockaddr *restrict addr, socklen_t *re
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(getpeername, fd, addr, len);
-	if (no_memory(len, sizeof *len) || no_memory(addr, *len))
-		return bad_address();
+	int wrong = wrong_space(addr, len);
+	if (wrong != 0) {
+		errno = wrong;
+		return -1;
+	}
 	struct shim_name name;
 	struct shim_reply reply;
 	if (m.kind == STREAM && peer_name(fd, &name)) {

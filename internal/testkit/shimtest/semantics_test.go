@@ -47,6 +47,10 @@ func TestSemantics(t *testing.T) {
 		{"unreachable", nil, true, ""},
 		{"families", nil, false, "millrace: the stack has TCP and UDP sockets alone"},
 		{"urgent", nil, false, ""},
+		{"wrong-arguments", nil, true, ""},
+		{"wrong-arguments", throughLoop, true, ""},
+		{"passed-descriptors", nil, true, ""},
+		{"passed-descriptors", throughLoop, true, ""},
 	} {
 		t.Run(tc.part, func(t *testing.T) {
 			b := newBed(t, 1, func(c *shim.Config) { c.ThroughLoop = slices.Equal(tc.args, throughLoop) })

@@ -368,6 +368,72 @@ static void two_datagrams(char **args)
 	}
 }
 
+/* wrong_messages passes addresses, lengths and counts that the kernel refuses, to a connected socket. */
+static void wrong_messages(int fd)
+{
+	char b[16];
+	struct sockaddr_in from;
+	struct iovec part = {b, sizeof b};
+	struct msghdr longname = {.msg_iov = &part, .msg_iovlen = 1, .msg_name = &from, .msg_namelen = (socklen_t)-1};
+	struct msghdr many = {.msg_iov = &part, .msg_iovlen = (size_t)-1};
+	struct mmsghdr mm = {.msg_hdr = many};
+	socklen_t negative = (socklen_t)-1;
+	FAILS(recvmsg(fd, &longname, MSG_DONTWAIT), EINVAL);
+	FAILS(sendmsg(fd, &longname, MSG_DONTWAIT), EINVAL);
+	FAILS(recvmsg(fd, &many, MSG_DONTWAIT), EMSGSIZE);
+	FAILS(sendmsg(fd, &many, MSG_DONTWAIT), EMSGSIZE);
+	FAILS(sendmmsg(fd, &mm, 1, MSG_DONTWAIT), EMSGSIZE);
+	FAILS(recvmmsg(fd, &mm, 1, MSG_DONTWAIT, NULL), EMSGSIZE);
+	FAILS(getsockname(fd, (struct sockaddr *)&from, &negative), EINVAL);
+	FAILS(getpeername(fd, (struct sockaddr *)&from, &negative), EINVAL);
+}
+
+static void wrong_arguments(char **args)
+{
+	(void)args;
+	struct sockaddr_in any = address("0.0.0.0", 0);
+	socklen_t len = sizeof any, negative = (socklen_t)-1;
+	char b[2] = "";
+	int fd = tcp(), u = udp(), l = tcp();
+	FAILS(accept(fd, (struct sockaddr *)3, &len), EINVAL); /* no listener: that comes first */
+	FAILS(accept(u, (struct sockaddr *)3, &len), EOPNOTSUPP);
+	CHECK(bind(l, (struct sockaddr *)&any, sizeof any) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&any, &len) == 0);
+	inet_pton(AF_INET, "127.0.0.1", &any.sin_addr);
+	CHECK(connect(fd, (struct sockaddr *)&any, sizeof any) == 0 && connect(u, (struct sockaddr *)&any, sizeof any) == 0);
+	int got = accept(l, NULL, NULL);
+	CHECK(got >= 0 && send(got, "x", 1, 0) == 1);
+	CHECK(recv(fd, b, 1, MSG_PEEK) == 1);
+	FAILS(recvfrom(fd, b, 1, MSG_PEEK, (struct sockaddr *)&any, &negative), EINVAL);
+	wrong_messages(fd);
+	wrong_messages(u);
+}
+
+/* TCP looks at no descriptors: they are of AF_UNIX, and its peer gets the bytes alone. */
+static void passed_descriptors(char **args)
+{
+	(void)args;
+	struct sockaddr_in any = address("127.0.0.1", 0);
+	socklen_t len = sizeof any;
+	char b[8], room[64];
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec part = {"abcd", 4}, in = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct msghdr got = {.msg_iov = &in, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	struct mmsghdr mm = {.msg_hdr = m}, gotten = {.msg_hdr = got};
+	int fd = tcp(), l = tcp(), one = 1;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	*c = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof one), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(c), &one, sizeof one);
+	CHECK(bind(l, (struct sockaddr *)&any, sizeof any) == 0 && listen(l, 5) == 0);
+	CHECK(getsockname(l, (struct sockaddr *)&any, &len) == 0 && connect(fd, (struct sockaddr *)&any, sizeof any) == 0);
+	int a = accept(l, NULL, NULL);
+	CHECK(a >= 0 && sendmsg(fd, &m, 0) == 4);
+	CHECK(recvmsg(a, &got, 0) == 4 && got.msg_controllen == 0 && got.msg_flags == 0);
+	CHECK(sendmmsg(fd, &mm, 1, 0) == 1 && mm.msg_len == 4);
+	CHECK(recvmmsg(a, &gotten, 1, 0, NULL) == 1 && gotten.msg_len == 4 && gotten.msg_hdr.msg_controllen == 0);
+}
+
 static void no_name(char **args)
 {
 	struct addrinfo *list;
@@ -377,6 +443,7 @@ static void no_name(char **args)
 
 const struct part semantics[] = {
 	{"two-datagrams", two_datagrams}, {"no-name", no_name},
+	{"wrong-arguments", wrong_arguments}, {"passed-descriptors", passed_descriptors},
 	{"unconnected", unconnected}, {"early-bytes", early_bytes}, {"connect-error", connect_error}, {"reset", reset},
 	{"linger", linger},           {"writes-on", writes_on},     {"unread", unread},
 	{"rebind", rebind},           {"service-port", service_port}, {"closed-listener", closed_listener},
