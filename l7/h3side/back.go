@@ -34,6 +34,7 @@ func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
 	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})
 	b := &Back{Conn: newConn(w, c, m, owner), idleBy: clock.Never}
 	b.session = b
+	c.SetWriteTimeout(link.BackWrite, uint64(http3.RequestCancelled))
 	return b
 }
 
@@ -77,10 +78,10 @@ func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 	st := b.newStream(s, h)
 	st.User = user
 	b.enlist(st)
-	b.arm(b.w.Now.Add(link.BackWrite / 4))
 	return st, side.Caps{Shared: true}, nil
 }
 
+// opened implements role.
 func (b *Back) opened(*Stream) bool { return false } // the machine refuses streams of the server
 
 // message implements role.
@@ -104,6 +105,7 @@ func (b *Back) message(st *Stream, ev *http3.Event) {
 	st.emit(side.Head, nil)
 }
 
+// control implements role.
 func (b *Back) control(ev *http3.Event) {
 	switch ev.Kind {
 	case http3.PeerSettings:
@@ -120,31 +122,13 @@ func (b *Back) control(ev *http3.Event) {
 	}
 }
 
-func (b *Back) broken(st *Stream, err error) {
-	cause := side.ErrIncomplete
-	var remote *quic.StreamError
-	var malformed *http3.StreamError
-	switch {
-	case errors.As(err, &remote) && http3.ErrorCode(remote.Code) == http3.RequestRejected: // RFC 9114 4.1.1: not processed
-		cause = side.ErrUnprocessed
-	case errors.As(err, &malformed):
-		cause = side.ErrProtocol
-	}
-	if st.User == nil {
-		st.close(http3.RequestCancelled)
+// stopped implements role. Without a timeout the response follows, or a reset (RFC 9114 4.1); what is held is dropped.
+func (b *Back) stopped(st *Stream, err error) {
+	if errors.Is(err, quicconn.ErrWriteTimeout) {
+		st.fail(side.ErrTimeout)
 		return
 	}
-	st.emit(side.Failed, cause)
-}
-
-// stopped implements role. The response follows, or a reset (RFC 9114 4.1); what is held is dropped.
-func (b *Back) stopped(st *Stream, _ error) { st.emit(side.Writable, nil) }
-
-// lost implements role. Leaving comes first: requests that are sent again must not choose this connection.
-func (b *Back) lost(error) {
-	b.emit(side.Leaving, side.ErrUnprocessed)
-	b.failAll(side.ErrTerminated)
-	b.emit(side.Closed, nil)
+	st.emit(side.Writable, nil)
 }
 
 // Rest implements side.Backend.
@@ -162,25 +146,15 @@ func (b *Back) Close() {
 	b.Conn.Close(http3.NoError, "", nil)
 }
 
+// passed implements role.
 func (b *Back) passed() {
 	switch {
-	case len(b.Conn.Streams) > 0:
-		b.checkStuck()
-		b.arm(b.w.Now.Add(link.BackWrite / 4))
+	case len(b.Conn.Streams) > 0: // released sets the time again
 	case b.idleBy <= b.w.Now:
 		b.emit(side.Closed, nil)
 		b.Conn.Close(http3.NoError, "", nil)
 	default:
 		b.arm(b.idleBy)
-	}
-}
-
-// checkStuck ends the requests that the backend has taken nothing of for a time.
-func (b *Back) checkStuck() {
-	for _, st := range slices.Clone(b.Conn.Streams) {
-		if st.S != nil && st.stuck != 0 && b.w.Now >= st.stuck.Add(link.BackWrite) {
-			st.emit(side.Failed, side.ErrTimeout)
-		}
 	}
 }
 
@@ -210,6 +184,8 @@ func (b *Back) released(st *Stream) {
 	if st.arrived {
 		code = http3.NoError
 	}
-	st.close(code)
-	b.full = false
+	st.drop(code)
 }
+
+// ended implements role: the stream's place is free.
+func (b *Back) ended() { b.full = false }

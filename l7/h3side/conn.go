@@ -20,12 +20,10 @@ type role interface {
 	message(st *Stream, ev *http3.Event)
 	// control is an event of the control stream.
 	control(ev *http3.Event)
-	// broken is called where a stream cannot be read on: the peer has reset it, or what it carries is malformed.
-	broken(st *Stream, err error)
 	// stopped is called where the peer wants no more of what is sent on a stream.
 	stopped(st *Stream, err error)
-	// lost is called where the connection has ended. Streams are still in Conn.Streams.
-	lost(err error)
+	// ended is called when a stream of a request has ended.
+	ended()
 	// passed is called at the time that the session armed its timer for.
 	passed()
 
@@ -74,6 +72,12 @@ func (k *Conn) Run(t link.Task) {
 func (k *Conn) emit(kind side.Kind, err error) {
 	k.ev.Kind, k.ev.Err = kind, err
 	k.owner.Handle(&k.ev)
+}
+
+// refused reports input that was refused, of a request if user is not nil. The peer was answered a status, or nothing with 0.
+func (k *Conn) refused(r side.Refusal, user *any, status int) {
+	k.ev.Reason, k.ev.N, k.ev.User, k.ev.Status = r, 1, user, status
+	k.emit(side.Refused, nil)
 }
 
 // flush sends what the machine has for the three streams. They are never closed: their end is an error of the connection (RFC 9114
@@ -172,7 +176,6 @@ func (k *Conn) enlist(st *Stream) {
 func (k *Conn) Writable(s *quicconn.Stream) {
 	k.w.Enter()
 	if st, ok := s.User.(*Stream); ok && !k.closed {
-		st.stuck = 0
 		st.emit(side.Writable, nil)
 	}
 }
@@ -224,10 +227,17 @@ func (k *Conn) Close(code http3.ErrorCode, text string, err error) {
 	k.end(err)
 }
 
-// end gives back what the connection has. closed is set first: the session's calls of streams then send nothing.
+// end gives back what the connection has. closed is set first: the session's calls of streams then send nothing. Leaving comes
+// before the failures: requests that are sent again must not choose this connection.
 func (k *Conn) end(err error) {
 	k.closed = true
-	k.session.lost(err)
+	var wrong *http3.ConnError
+	if errors.As(err, &wrong) {
+		k.refused(side.RefusedProtocol, nil, 0)
+	}
+	k.emit(side.Leaving, side.ErrUnprocessed)
+	k.failAll(side.ErrTerminated)
+	k.emit(side.Closed, err)
 	k.w.FreeTimer(k.timer)
 }
 
@@ -236,11 +246,7 @@ func (k *Conn) failAll(err error) {
 	for len(k.Streams) > 0 {
 		st := k.Streams[len(k.Streams)-1]
 		st.mute, st.arrived = true, true
-		if st.User != nil {
-			st.emit(side.Failed, err)
-		} else {
-			st.close(http3.NoError)
-		}
+		st.fail(err)
 	}
 }
 

@@ -34,6 +34,7 @@ func NewFront(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, conf *si
 	return f
 }
 
+// opened implements role.
 func (f *Front) opened(st *Stream) bool {
 	if f.State >= side.Refusing {
 		return false // RFC 9114 5.2: it was not processed, so the client may send it again
@@ -49,7 +50,7 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 		f.refused(side.Refusal(http1.Size), nil, side.TooLarge.Status)
 		st.out = f.m.AppendResponse(st.output(), st.S.ID(), &side.TooLarge)
 		st.fin = true
-		f.drop(st, http3.NoError)
+		st.drop(http3.NoError)
 		return
 	}
 	st.keepHeader()
@@ -67,35 +68,7 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 	f.emit(side.Head, nil)
 }
 
-// refused reports input that was refused, of a request if user is not nil. The client was answered a status, or nothing with 0.
-func (f *Front) refused(r side.Refusal, user *any, status int) {
-	f.ev.Reason, f.ev.N, f.ev.User, f.ev.Status = r, 1, user, status
-	f.emit(side.Refused, nil)
-}
-
-// drop ends a stream without a user.
-func (f *Front) drop(st *Stream, code http3.ErrorCode) {
-	st.close(code)
-	f.ended()
-}
-
-// fault reports that a stream has ended by an error.
-func (f *Front) fault(st *Stream, err error) {
-	if st.User == nil {
-		f.drop(st, http3.RequestCancelled)
-		return
-	}
-	st.emit(side.Failed, err)
-}
-
-func (f *Front) broken(st *Stream, err error) {
-	var malformed *http3.StreamError
-	if errors.As(err, &malformed) {
-		f.refused(side.RefusedMessage, &st.User, 0)
-	}
-	f.fault(st, err)
-}
-
+// stopped implements role.
 func (f *Front) stopped(st *Stream, err error) {
 	slow := errors.Is(err, quicconn.ErrWriteTimeout)
 	if err := f.m.Cancelled(st.h, !slow); err != nil {
@@ -105,19 +78,10 @@ func (f *Front) stopped(st *Stream, err error) {
 	if slow {
 		err = side.ErrStuck
 	}
-	f.fault(st, err)
+	st.fail(err)
 }
 
-func (f *Front) lost(err error) {
-	var wrong *http3.ConnError
-	if errors.As(err, &wrong) {
-		f.refused(side.RefusedProtocol, nil, 0)
-	}
-	f.failAll(side.ErrTerminated)
-	f.emit(side.Closed, err)
-}
-
-// ended is called when a request has ended.
+// ended implements role.
 func (f *Front) ended() {
 	switch {
 	case len(f.Streams) > 0 || f.closed:
@@ -180,6 +144,7 @@ func (f *Front) interval() time.Duration {
 	return max(t/4, link.Tick)
 }
 
+// passed implements role.
 func (f *Front) passed() {
 	now := f.w.Now
 	if f.by <= now {
@@ -213,7 +178,7 @@ func (f *Front) passed() {
 func (f *Front) overdue(st *Stream) {
 	if t := f.conf.Timeouts.Header; st.User == nil && t > 0 && f.w.Now >= st.since.Add(t) {
 		f.refused(side.Refusal(http1.Incomplete), nil, 0)
-		f.drop(st, http3.RequestIncomplete)
+		st.drop(http3.RequestIncomplete)
 	}
 }
 
@@ -247,5 +212,5 @@ func (f *Front) released(st *Stream) {
 	if !st.fin {
 		code = http3.RequestCancelled
 	}
-	f.drop(st, code)
+	st.drop(code)
 }

@@ -27,9 +27,8 @@ type Stream struct {
 	out      []byte        // what is sent after the batch
 	since    clock.Time    // of its beginning
 	Priority http3.Priority
-	stuck    clock.Time // since when no output is taken, 0 while some is
-	arrived  bool       // the message has arrived as a whole
-	last     bool       // nothing but the end of the message follows the event
+	arrived  bool // the message has arrived as a whole
+	last     bool // nothing but the end of the message follows the event
 	input    link.Demand
 	tasks    link.TaskSet
 	fin      bool // the message ends with out,
@@ -107,6 +106,21 @@ func (st *Stream) emit(kind side.Kind, err error) {
 	}
 }
 
+// fail reports that the stream has ended by an error, or ends one that no one uses.
+func (st *Stream) fail(err error) {
+	if st.User == nil {
+		st.drop(http3.RequestCancelled)
+		return
+	}
+	st.emit(side.Failed, err)
+}
+
+// drop ends the stream, with a code where it is not complete.
+func (st *Stream) drop(code http3.ErrorCode) {
+	st.close(code)
+	st.conn.session.ended()
+}
+
 // keepHeader has the strings and fields of the header stay when trailers come.
 func (st *Stream) keepHeader() { st.section, st.h.Section = st.h.Section, st.section }
 
@@ -118,7 +132,8 @@ func (st *Stream) trailers() []semantics.Field {
 	return st.h.Section.Fields
 }
 
-// aborted handles the reset of a stream by the peer.
+// aborted handles the reset of a stream by the peer. Only H3_REQUEST_REJECTED promises that the request was not processed (RFC 9114
+// 4.1.1).
 func (st *Stream) aborted(err error) {
 	k := st.conn
 	var e *quic.StreamError
@@ -128,11 +143,14 @@ func (st *Stream) aborted(err error) {
 		return
 	}
 	st.arrived = true
-	if st.index >= 0 {
-		k.session.broken(st, err)
-		return
+	switch {
+	case st.index < 0:
+		st.close(http3.NoError)
+	case remote && http3.ErrorCode(e.Code) == http3.RequestRejected:
+		st.fail(side.ErrUnprocessed)
+	default:
+		st.fail(side.ErrIncomplete)
 	}
-	st.close(http3.NoError)
 }
 
 // malformed handles an error of the machine: of the stream, or of the connection.
@@ -144,7 +162,8 @@ func (st *Stream) malformed(err error) {
 		return
 	}
 	st.abort(e.Code)
-	k.session.broken(st, err)
+	k.refused(side.RefusedMessage, &st.User, 0)
+	st.fail(side.ErrProtocol)
 }
 
 // abort resets the stream in both directions.
@@ -266,11 +285,7 @@ func (st *Stream) room() int {
 		return n
 	}
 	st.flush()
-	n := st.S.Room()
-	if n == 0 && st.stuck == 0 {
-		st.stuck = st.conn.w.Now
-	}
-	return n
+	return st.S.Room()
 }
 
 // writeFrame sends content as one DATA frame.

@@ -258,7 +258,7 @@ func (e *endpoint) accept(l *quic.Listener) {
 			continue
 		}
 		context.AfterFunc(q.Context(), e.ended)
-		m.w.hub.Serve(q, quicconn.Options{Uni: 3}, uint64(http3.NoError), func(c *quicconn.Conn) quicconn.Handler {
+		m.w.hub.Serve(q, quicconn.Options{Uni: 3, Counted: true}, uint64(http3.NoError), func(c *quicconn.Conn) quicconn.Handler {
 			return m.w.accept3(m.l, c)
 		})
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/l7/h3side"
 	"github.com/millrace/millrace/quic"
 )
 
@@ -60,6 +62,49 @@ func TestHTTP3SlowReaders(t *testing.T) {
 	r.settled()
 	if n := r.worker.Stats().Connections; n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// A backend with HTTP/3 that takes nothing of a request has it reset after the time-out of writes, and the client gets 504. It does not
+// count as a client that reads nothing. The connection goes on.
+func TestHTTP3BackendThatTakesNothing(t *testing.T) {
+	cert, roots := testcert.SelfSigned("backend.test")
+	at := quicSocket(t)
+	stop := make(chan struct{})
+	s := &http3.Server{
+		TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, QUIC: &quic.Config{StreamWindow: 1000, MaxStreamWindow: 1000},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.Method == "PUT" {
+				<-stop
+			}
+		}),
+	}
+	go func() { _ = s.ServeTransport(at) }()
+	t.Cleanup(func() { close(stop); _ = s.Close() })
+	r := http3Rig(t, at.LocalAddr().String(), func(r *rig) { r.over3(roots) })
+	c := r.client(false)
+	resp, err := c.Get("https://" + r.secure)
+	must(t, err)
+	_ = resp.Body.Close()
+	r.do(func() {
+		for _, bs := range r.worker.backs {
+			bs.shared[0].conn.(*h3side.Back).C.SetWriteTimeout(200*time.Millisecond, uint64(http3.RequestCancelled))
+		}
+	})
+	req, err := http.NewRequest("PUT", "https://"+r.secure, strings.NewReader(strings.Repeat("x", 1<<20)))
+	must(t, err)
+	resp, err = c.Do(req)
+	must(t, err)
+	_ = resp.Body.Close()
+	if resp.StatusCode != 504 {
+		t.Error(resp.Status)
+	}
+	resp, err = c.Get("https://" + r.secure)
+	must(t, err)
+	_ = resp.Body.Close()
+	r.settled()
+	if s := r.worker.Stats(); s.BackOpened != 1 || s.WriteTimeouts != 0 {
+		t.Errorf("%d connections to the backend, %d time-outs of clients", s.BackOpened, s.WriteTimeouts)
 	}
 }
 

@@ -35,6 +35,7 @@ type Conn struct {
 	q       *quic.Conn
 	made    func(*Conn) Handler // until it was reported
 	handler Handler
+	counted bool
 	closed  atomic.Bool // the end is to be reported
 	over    bool        // it was
 

@@ -25,7 +25,8 @@ type Hub struct {
 	timeouts atomic.Uint64
 }
 
-// WriteTimeouts returns how many streams were reset for Conn.SetWriteTimeout. Any goroutine may call it.
+// WriteTimeouts returns how many streams of connections with Options.Counted were reset for Conn.SetWriteTimeout. Any goroutine
+// may call it.
 func (h *Hub) WriteTimeouts() uint64 { return h.timeouts.Load() }
 
 // event reports that a stream, or a connection if stream is nil, has something to report.
@@ -79,6 +80,8 @@ func (h *Hub) dispatch() {
 type Options struct {
 	// Uni is the number of unidirectional streams that are opened before the connection is reported, in Conn.Uni.
 	Uni int
+	// Counted is whether streams of the connection count in Hub.WriteTimeouts.
+	Counted bool
 	// Wait is the time that the peer may take to permit them; 0 is DefaultWait.
 	Wait time.Duration
 }
@@ -90,7 +93,7 @@ const DefaultWait = 10 * time.Second
 // the connection, and returns its handler. Any goroutine may call Serve. If the peer does not permit the streams of o, or
 // the loop has ended, the connection is closed with code and never reported.
 func (h *Hub) Serve(q *quic.Conn, o Options, code uint64, made func(c *Conn) Handler) {
-	c := &Conn{hub: h, q: q, made: made}
+	c := &Conn{hub: h, q: q, made: made, counted: o.Counted}
 	go func() {
 		if err := c.openUni(&o); err != nil {
 			_ = q.CloseWithError(code, "the peer permits too few streams")

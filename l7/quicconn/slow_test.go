@@ -15,7 +15,7 @@ func slowRig(t *testing.T, streams int) (hub *Hub, client []*quic.Stream, server
 	loop := runLoop(t)
 	k = &sink{newEcho(), make(chan *Stream, streams)}
 	hub = NewHub(loop)
-	addr := serve(t, hub, "sink", &quic.Config{MaxStreams: 200}, Options{}, func(*Conn) Handler { return k })
+	addr := serve(t, hub, "sink", &quic.Config{MaxStreams: 200}, Options{Counted: true}, func(*Conn) Handler { return k })
 	q := dial(t, addr, "sink", &quic.Config{StreamWindow: 1024, MaxStreamWindow: 1024})
 	for range streams {
 		s, err := q.OpenStream(timeout(t))

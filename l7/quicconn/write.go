@@ -157,7 +157,9 @@ func (s *Stream) writeAll(b []byte) error {
 			idle = 0
 		}
 		if idle == steps {
-			s.conn.hub.timeouts.Add(1)
+			if s.conn.counted {
+				s.conn.hub.timeouts.Add(1)
+			}
 			s.out.CancelWrite(s.conn.resetCode.Load())
 			return ErrWriteTimeout
 		}
