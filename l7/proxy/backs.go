@@ -18,7 +18,7 @@ import (
 type backends struct {
 	idle      []*server // of HTTP/1.1; the one used last is the last
 	shared    []*server // of HTTP/2 and HTTP/3
-	opening   []*dialing
+	opening   []*server
 	exclusive int // connections of HTTP/1.1, idle or not
 	streams   int // requests at a time that its last connection of HTTP/2 took, 0 if not known
 
@@ -129,36 +129,20 @@ func (x *exchange) withdraw() {
 	}
 }
 
-// dialing is the session of a connection to a backend that is being established.
-type dialing struct {
-	w       *Worker
-	l       *link.Link
-	key     backsKey
-	waiting []*exchange // with HTTP/2 several may wait for one connection
-	pass    *pass       // in place of exchanges
-	client  *clientInfo // of the first request
-}
-
-// withdraw implements awaited.
-func (d *dialing) withdraw(x *exchange) {
-	d.waiting = slices.DeleteFunc(d.waiting, func(o *exchange) bool { return o == x })
-}
-
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
 func (w *Worker) dial(x *exchange, bs *backends) {
 	if x.pooled.Protocol != HTTP1 {
-		for _, d := range bs.opening {
-			if d.pass == nil && len(d.waiting) < bs.waiting() {
-				d.waiting = append(d.waiting, x)
-				x.waits = d
+		for _, s := range bs.opening {
+			if s.pass == nil && len(s.waiting) < bs.mayWait() {
+				s.await(x)
 				return
 			}
 		}
 	}
-	d := &dialing{w: w, key: x.backsKey(), client: x.client, waiting: []*exchange{x}}
-	switch err := w.connect(d); err {
+	s := w.newServer(x.backsKey(), x.client)
+	switch err := s.connect(); err {
 	case nil:
-		x.waits = d
+		s.await(x)
 	case errBackendFull:
 		x.enqueue(bs)
 	default:
@@ -166,18 +150,26 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 	}
 }
 
-// connect opens the connection of d.
-func (w *Worker) connect(d *dialing) error {
-	p, b := d.key.pool, d.key.backend
+// maxWaiting bounds the exchanges that wait for one connection of HTTP/2. How many streams it permits is not known before its
+// settings, and without a bound a burst of requests would all wait for one connection, of which most then find no stream. The
+// number that the last connection took is the best guess.
+const maxWaiting = 64
+
+// mayWait returns how many exchanges may wait for one connection.
+func (bs *backends) mayWait() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
+
+// connect opens the connection.
+func (s *server) connect() error {
+	w, p, b := s.w, s.key.pool, s.key.backend
 	if !b.ConnOpened() {
 		return errBackendFull
 	}
-	l := link.New(&w.Runner, nil)
-	l.Session, l.Dial, l.Opening, l.Stage, d.l = d, d, d, link.Connecting, l
+	l, o := link.New(&w.Runner, nil), opener{s}
+	l.Session, l.Dial, l.Opening, l.Stage, s.link = o, o, o, link.Connecting, l
 	var conn transport.Conn
 	var err error
 	if p.Protocol == HTTP3 {
-		err = w.dialQUIC(d)
+		err = w.dialQUIC(s)
 	} else {
 		conn, err = w.Loop.Dial(b.Address(), l)
 	}
@@ -189,8 +181,7 @@ func (w *Worker) connect(d *dialing) error {
 	w.counters.backOpened.Add(1)
 	l.Conn, l.Remote = conn, b.Address()
 	l.OutputTime = link.BackWrite
-	bs := w.backsTo(d.key)
-	bs.opening = append(bs.opening, d)
+	s.bs.opening = append(s.bs.opening, s)
 	if p.TLS != nil && conn != nil {
 		l.Engine = tls.NewClientEngine(p.TLS, tls.EngineOptions{Coroutines: w.coroutines, Signatures: &w.Signatures, Signed: l.Signed})
 	}
@@ -199,33 +190,29 @@ func (w *Worker) connect(d *dialing) error {
 	return nil
 }
 
-// maxWaiting bounds the exchanges that wait for one connection of HTTP/2. How many streams it permits is not known before its
-// settings, and without a bound a burst of requests would all wait for one connection, of which most then find no stream. The
-// number that the last connection took is the best guess.
-const maxWaiting = 64
+// opener is the session of a connection to a backend that is being established.
+type opener struct{ *server }
 
-// waiting returns how many exchanges may wait for one connection.
-func (bs *backends) waiting() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
-
-// Connected is called when the transport is established.
-func (d *dialing) Connected() {
-	if d.key.pool.ProxyHeader.Version != 0 {
-		d.sendHeader()
+// Connected implements link.Dialer.
+func (o opener) Connected() {
+	if o.key.pool.ProxyHeader.Version != 0 {
+		o.sendHeader()
 	}
-	if d.l.Engine == nil {
-		d.Established()
+	if o.link.Engine == nil {
+		o.Established()
 		return
 	}
-	d.l.Touch() // the ClientHello
+	o.link.Touch() // the ClientHello
 }
 
-// Established begins the protocol.
-func (d *dialing) Established() {
-	l, p := d.l, d.key.pool
+// Established implements link.Handshake: it begins the protocol.
+func (o opener) Established() {
+	s, l, p := o.server, o.link, o.key.pool
 	l.InputBy = clock.Never
-	if d.pass != nil {
-		d.end()
-		d.pass.opened(l)
+	if s.pass != nil {
+		s.leaveOpening()
+		s.w.forget(s.key)
+		s.pass.opened(l)
 		return
 	}
 	h2 := p.Protocol == HTTP2
@@ -234,71 +221,29 @@ func (d *dialing) Established() {
 			h2 = p == "h2"
 		}
 	}
-	s := newServer(d.w, d.key)
 	if h2 {
-		s.conn = h2side.NewBack(l, cmp.Or(p.Connect, DefaultConnect), s)
+		s.established(h2side.NewBack(l, cmp.Or(p.Connect, DefaultConnect), s), true)
 	} else {
-		s.conn = h1side.NewBack(l, s)
+		s.established(h1side.NewBack(l, s), false)
 	}
-	d.begin(s, h2)
 }
 
-// begin begins the requests that wait for a connection.
-func (d *dialing) begin(s *server, shared bool) {
-	w, waiting := d.w, d.waiting
-	if s.shared = shared; shared {
-		s.bs.shared = append(s.bs.shared, s)
-	} else {
-		s.bs.exclusive++
-	}
-	d.end()
-	for _, x := range waiting {
-		if x.waits != awaited(d) {
-			continue // given up meanwhile
-		}
-		switch x.waits = nil; {
-		case s.available():
-			s.begin(x)
-		case s.noStreamsGranted():
-			x.backFailed(errUnprocessed)
-		default:
-			w.open(x)
-		}
-	}
-	s.released()
+func (o opener) Input(p []byte, _ bool) int { return len(p) }
+func (o opener) Writable()                  {}
+func (o opener) Arrived()                   {}
+
+// Expired implements link.Session.
+func (o opener) Expired(bool) {
+	o.link.Abort()
+	o.Failed(errConnectTimeout)
 }
 
-// end takes d from the connections that are being opened.
-func (d *dialing) end() {
-	w := d.w
-	d.l.Dial = nil
-	bs := w.backsTo(d.key)
-	bs.opening = slices.DeleteFunc(bs.opening, func(o *dialing) bool { return o == d })
-	d.waiting = nil
-	w.forget(d.key)
-}
-
-func (d *dialing) Input(p []byte, _ bool) int { return len(p) }
-func (d *dialing) Writable()                  {}
-func (d *dialing) Arrived()                   {}
-
-func (d *dialing) Expired(bool) {
-	d.l.Abort()
-	d.Failed(errConnectTimeout)
-}
-
-func (d *dialing) Failed(err error) {
-	w, waiting := d.w, d.waiting
-	w.counters.backFailed.Add(1)
-	w.connClosed(d.key.backend)
-	d.end()
-	if d.pass != nil {
-		d.pass.dialFailed(err)
+// Failed implements link.Session.
+func (o opener) Failed(err error) {
+	o.w.counters.backFailed.Add(1)
+	o.remove()
+	if o.pass != nil {
+		o.pass.dialFailed(err)
 	}
-	for _, x := range waiting {
-		if x.waits == awaited(d) {
-			x.waits = nil
-			x.backFailed(err)
-		}
-	}
+	o.endWait(err)
 }

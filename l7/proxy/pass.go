@@ -34,8 +34,8 @@ type pass struct {
 	pooled   *Pool
 	backend  *pool.Backend
 	tried    pool.Tried
-	dial     *dialing
-	first    []byte // what was read of the client while the backend was chosen
+	dial     *server // that is being opened
+	first    []byte  // what was read of the client while the backend was chosen
 	client   passEnd
 	server   passEnd // without a link until the backend is connected
 	attempts int
@@ -128,8 +128,9 @@ func (p *pass) dialTo(b *pool.Backend) error {
 	if p.w.overtakes(&p.wait, p.backs(b), b) {
 		return errBackendFull
 	}
-	p.dial = &dialing{w: p.w, key: p.key(b), client: p.info, pass: p}
-	err := p.w.connect(p.dial)
+	p.dial = p.w.newServer(p.key(b), p.info)
+	p.dial.pass = p
+	err := p.dial.connect()
 	if err != nil {
 		p.dial = nil
 	}
@@ -234,9 +235,8 @@ func (p *pass) finish(f pool.Failure) {
 	p.w.dequeue(&p.wait)
 	if d := p.dial; d != nil { // it is not wanted any more
 		p.dial = nil
-		d.end()
-		d.l.Abort()
-		p.w.connClosed(d.key.backend)
+		d.remove()
+		d.link.Abort()
 	}
 	if p.server.l != nil { // before account, which forgets the backend
 		p.w.connClosed(p.backend)

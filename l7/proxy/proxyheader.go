@@ -144,12 +144,12 @@ func (h ProxyHeader) Local() string {
 }
 
 // sendHeader sends the header before anything else, TLS too.
-func (d *dialing) sendHeader() {
-	l := d.l
+func (s *server) sendHeader() {
+	l := s.link
 	if l.Engine == nil {
-		l.Out = d.key.pool.appendHeader(l.Buffer(), d.client)
+		l.Out = s.key.pool.appendHeader(l.Buffer(), s.client)
 	} else {
-		l.Sealed = d.key.pool.appendHeader(l.Runner.GetBuffer(), d.client)
+		l.Sealed = s.key.pool.appendHeader(l.Runner.GetBuffer(), s.client)
 	}
 	l.Touch()
 }

@@ -8,41 +8,46 @@ import (
 	"github.com/millrace/millrace/l7/side"
 )
 
-// server is a connection to a backend among those of the worker, whatever version of HTTP it speaks.
+// server is a connection to a backend among those of the worker, whatever version of HTTP it speaks. Requests wait for it to be
+// established as they wait for the backend's settings: in either case they cannot be sent before the backend has said something.
 type server struct {
-	w      *Worker
-	key    backsKey
-	bs     *backends // of key
-	conn   side.Backend
-	tasks  link.TaskSet
-	state  serverState
-	shared bool        // in backends.shared
-	index  int         // among the idle ones, or -1
-	uses   int         // requests so far
-	early  []*exchange // wait for the backend's settings
+	w       *Worker
+	key     backsKey
+	bs      *backends   // of key
+	link    *link.Link  // while it is being established; with QUIC it has the deadline alone
+	client  *clientInfo // of the first request, for the header of the PROXY protocol
+	pass    *pass       // gets the connection in place of exchanges
+	conn    side.Backend
+	tasks   link.TaskSet
+	state   serverState
+	shared  bool        // in backends.shared
+	index   int         // among the idle ones, or -1
+	uses    int         // requests so far
+	waiting []*exchange // for the connection to be established, or for the backend's settings
 }
 
 // serverState is the state of a connection to a backend.
 type serverState uint8
 
 const (
-	inUse    serverState = iota // it takes requests
-	retiring                    // it takes none, and closes after those that it has
-	detached                    // it is none of the backend's connections any more
+	establishing serverState = iota // it takes none yet
+	inUse                           // it takes requests
+	retiring                        // it takes none, and closes after those that it has
+	detached                        // it is none of the backend's connections any more
 )
 
-func newServer(w *Worker, k backsKey) *server {
-	return &server{w: w, key: k, bs: w.backsTo(k), index: -1}
+func (w *Worker) newServer(k backsKey, c *clientInfo) *server {
+	return &server{w: w, key: k, bs: w.backsTo(k), client: c, index: -1}
 }
 
 // available reports whether another request may begin.
 func (s *server) available() bool {
-	if s.state != inUse || !s.conn.Reusable() || s.worn(len(s.early)) {
+	if s.state != inUse || !s.conn.Reusable() || s.worn(len(s.waiting)) {
 		return false
 	}
 	streams, known := s.conn.Limit()
 	if !known {
-		return len(s.early) < s.bs.waiting()
+		return len(s.waiting) < s.bs.mayWait()
 	}
 	return s.conn.Streams() < streams
 }
@@ -53,15 +58,18 @@ func (s *server) worn(more int) bool {
 	return most > 0 && s.uses+more >= most
 }
 
-// noStreamsGranted reports whether the backend has never permitted a request.
-func (s *server) noStreamsGranted() bool { return s.state != inUse && s.uses == 0 }
+// noStreamsGranted reports whether the backend has never permitted a request, and permits none.
+func (s *server) noStreamsGranted() bool {
+	streams, known := s.conn.Limit()
+	return s.uses == 0 && (s.state != inUse || known && streams == 0)
+}
 
 // unused reports whether the settings have come and no request is in progress, or about to be taken from a queue by run.
 //
 // A connection whose settings have not come is not unused: requests are about to be given to it.
 func (s *server) unused() bool {
 	_, known := s.conn.Limit()
-	return known && s.tasks == 0 && s.state != detached && s.conn.Streams()+len(s.early) == 0
+	return known && s.tasks == 0 && s.state != detached && s.conn.Streams()+len(s.waiting) == 0
 }
 
 // begin sends the request of an exchange, perhaps once the backend's settings have arrived.
@@ -73,7 +81,7 @@ func (s *server) begin(x *exchange) {
 		s.uses++
 		x.opened(s, st, caps)
 	case err == side.ErrWait:
-		s.early, x.waits = append(s.early, x), s
+		s.await(x)
 	case err == side.ErrFull && s.uses > 0:
 		s.w.open(x)
 	case err == side.ErrFull: // another connection would have no streams either
@@ -87,10 +95,52 @@ func (s *server) begin(x *exchange) {
 	}
 }
 
-// withdraw implements awaited: of the settings.
+// await has an exchange wait for the connection.
+func (s *server) await(x *exchange) { s.waiting, x.waits = append(s.waiting, x), s }
+
+// withdraw implements awaited.
 func (s *server) withdraw(x *exchange) {
-	s.early = slices.DeleteFunc(s.early, func(o *exchange) bool { return o == x })
+	s.waiting = slices.DeleteFunc(s.waiting, func(o *exchange) bool { return o == x })
 	s.released()
+}
+
+// endWait ends the wait of all exchanges: by an error, or they begin. Those beyond what the backend permits go to another connection.
+func (s *server) endWait(err error) {
+	all := s.waiting
+	s.waiting = nil
+	for _, x := range all {
+		if x.waits != awaited(s) {
+			continue // given up meanwhile: what one exchange does may end another
+		}
+		switch x.waits = nil; {
+		case err != nil:
+			x.backFailed(err)
+		case s.available():
+			s.begin(x)
+		case s.noStreamsGranted():
+			x.backFailed(errUnprocessed)
+		default:
+			s.w.open(x)
+		}
+	}
+	s.released() // it may permit more than before
+}
+
+// leaveOpening takes the connection from those that are being opened.
+func (s *server) leaveOpening() {
+	s.link.Dial, s.client = nil, nil
+	s.bs.opening = slices.DeleteFunc(s.bs.opening, func(o *server) bool { return o == s })
+}
+
+// established begins the requests that waited for the connection.
+func (s *server) established(conn side.Backend, shared bool) {
+	s.leaveOpening()
+	if s.conn, s.state, s.shared = conn, inUse, shared; shared {
+		s.bs.shared = append(s.bs.shared, s)
+	} else {
+		s.bs.exclusive++
+	}
+	s.endWait(nil)
 }
 
 // Handle implements Owner.
@@ -126,49 +176,16 @@ func (s *server) Handle(ev *side.Event) {
 func (s *server) handle(ev *side.Event) {
 	switch ev.Kind {
 	case side.Settings:
-		s.applySettings()
+		s.bs.streams, _ = s.conn.Limit()
+		s.endWait(nil)
 	case side.Leaving:
 		if s.leave(); ev.Err != nil {
-			s.failEarly(ev.Err)
+			s.endWait(ev.Err)
 		}
 	case side.Useless:
 		s.drop()
 	case side.Closed:
 		s.remove()
-	}
-}
-
-// applySettings begins the requests that waited for the settings. Those beyond what the backend permits go to another connection.
-func (s *server) applySettings() {
-	early := s.early
-	s.early = nil
-	streams, _ := s.conn.Limit()
-	s.bs.streams = streams
-	for _, x := range early {
-		if x.waits != awaited(s) {
-			continue // given up meanwhile
-		}
-		switch x.waits = nil; {
-		case s.available():
-			s.begin(x)
-		case streams == 0:
-			x.backFailed(errUnprocessed)
-		default:
-			s.w.open(x)
-		}
-	}
-	s.released() // it may permit more than before
-}
-
-// failEarly ends the requests that wait for the settings.
-func (s *server) failEarly(err error) {
-	early := s.early
-	s.early = nil
-	for _, x := range early {
-		if x.waits == awaited(s) {
-			x.waits = nil
-			x.backFailed(err)
-		}
 	}
 }
 
@@ -186,14 +203,14 @@ func (s *server) released() { s.w.Run.Add(link.Restart, s, &s.tasks) }
 // to the end of the batch: while events are handled a request may end and the next begin, and closing in between would lose a
 // connection of use.
 func (s *server) Run(t link.Task) {
-	if s.tasks.Clear(t); s.state == detached {
+	if s.tasks.Clear(t); s.state == establishing || s.state == detached {
 		return
 	}
 	w, bs := s.w, s.bs
 	if s.shared && len(w.queues) > 0 && s.available() {
 		w.takeQueued(bs, s)
 	}
-	if s.state == detached || s.index >= 0 || s.conn.Streams()+len(s.early) > 0 {
+	if s.state == detached || s.index >= 0 || s.conn.Streams()+len(s.waiting) > 0 {
 		return
 	}
 	if !s.keeps(bs) {
@@ -246,14 +263,16 @@ func (s *server) remove() {
 	if s.state == detached {
 		return
 	}
+	switch bs := s.bs; {
+	case s.state == establishing:
+		s.leaveOpening()
+	case s.shared:
+		bs.shared = slices.DeleteFunc(bs.shared, func(o *server) bool { return o == s })
+	default:
+		bs.exclusive--
+	}
 	s.state = detached
 	s.forget()
 	s.w.connClosed(s.key.backend)
-	bs := s.bs
-	if s.shared {
-		bs.shared = slices.DeleteFunc(bs.shared, func(o *server) bool { return o == s })
-	} else {
-		bs.exclusive--
-	}
 	s.w.forget(s.key)
 }
