@@ -84,7 +84,8 @@ type before struct {
 	quic    bool
 }
 
-// restore makes a listener again what it was.
+// restore makes a listener again what it was: Apply is all or nothing, since half of a configuration could route
+// requests to a pool that is not there.
 func (w *Worker) restore(b before) error {
 	l := b.l
 	if l.socket != nil && b.socket == nil {
@@ -146,7 +147,8 @@ func (l *listening) Fired() {
 
 var errDrained = errors.New("proxy: the drain time is over")
 
-// dropUnused closes idle connections to backends that the configuration has no more.
+// dropUnused closes idle connections to backends that the configuration has no more. Busy ones go with their last
+// request (keeps), so that a reload breaks none.
 func (w *Worker) dropUnused(t *Tree) {
 	w.pools = map[*Pool]bool{}
 	for _, p := range t.Pools {
@@ -171,7 +173,7 @@ func (w *Worker) unused(p *Pool, b *pool.Backend) bool { return !w.pools[p] || b
 // forget forgets the connections to a backend that is not used, or of a client who has left, once there are none.
 func (w *Worker) forget(k backsKey) {
 	bs, gone := w.backs[k], k.owner != nil && k.owner.gone
-	if bs != nil && (gone || w.unused(k.pool, k.backend)) && bs.first == nil && len(bs.opening)+len(bs.shared)+bs.exclusive == 0 {
+	if bs != nil && (gone || w.unused(k.pool, k.backend)) && len(bs.waiters) == 0 && len(bs.opening)+len(bs.shared)+bs.exclusive == 0 {
 		delete(w.backs, k)
 	}
 }
@@ -183,7 +185,8 @@ type front interface {
 	Drain()
 }
 
-// drainOpening is the time that a handshake in progress may still take.
+// drainOpening is the time that a handshake in progress may still take: enough for two round trips around the world, so
+// that a client whose handshake is nearly complete is served instead of reset.
 const drainOpening = time.Second
 
 // drain ends the connection of a client as soon as nothing is lost by it.
@@ -211,8 +214,8 @@ func (w *Worker) Drain() {
 		w.unlisten(l)
 		delete(w.listeners, key)
 	}
-	w.draining = true // of those that have been accepted just now, too
-	for l := range w.fronts {
+	w.draining = true         // of those that have been accepted just now, too
+	for l := range w.fronts { // those of HTTP/3 were drained by unlisten
 		drain(l)
 	}
 	w.dropUnused(&Tree{})
@@ -221,5 +224,5 @@ func (w *Worker) Drain() {
 // Idle reports whether there is no connection of a client.
 func (w *Worker) Idle() bool { return len(w.fronts)+len(w.fronts3) == 0 }
 
-// random returns a random number.
+// random returns a random number. It selects pools by weight, which needs no number that cannot be predicted.
 func (w *Worker) random() uint64 { return rand.Uint64() }

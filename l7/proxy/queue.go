@@ -34,51 +34,37 @@ type waiter struct {
 	bs      *backends  // in whose queue it is, nil if in none
 	turn    uint64     // its place in the order of all of the worker, 0 if it has not waited for this attempt
 	since   clock.Time // when it got its turn
-	prev    *waiter
-	next    *waiter
 }
 
-// queue is a list of waiters in the order of their turns. It is doubly linked, because any waiter may leave from the middle: its
-// client goes, or its time is over.
+// queue holds waiters in the order of their turns. The pool's limit of pending requests bounds it, so that moving
+// pointers to insert and remove costs less than following those of a linked list. Any waiter may leave from the middle:
+// its client goes, or its time is over.
 type queue struct {
-	first, last *waiter
-	at          int // in Worker.queues
+	waiters []*waiter
+	at      int // in Worker.queues
+}
+
+// first returns the waiter whose turn it is, nil if none waits.
+func (q *queue) first() *waiter {
+	if len(q.waiters) == 0 {
+		return nil
+	}
+	return q.waiters[0]
 }
 
 // insert enters a waiter: at the end, but for one that has waited before.
-func (q *queue) insert(v *waiter) {
-	after := q.last
-	if q.first != nil && v.turn < q.first.turn {
-		after = nil // the first one, which got no connection after all
-	}
-	for after != nil && after.turn > v.turn {
-		after = after.prev
-	}
-	if v.prev = after; after == nil {
-		v.next, q.first = q.first, v
-	} else {
-		v.next, after.next = after.next, v
-	}
-	if v.next == nil {
-		q.last = v
-	} else {
-		v.next.prev = v
-	}
-}
+func (q *queue) insert(v *waiter) { q.waiters = slices.Insert(q.waiters, q.place(v), v) }
 
 // remove takes a waiter out.
 func (q *queue) remove(v *waiter) {
-	if v.prev == nil {
-		q.first = v.next
-	} else {
-		v.prev.next = v.next
-	}
-	if v.next == nil {
-		q.last = v.prev
-	} else {
-		v.next.prev = v.prev
-	}
-	v.prev, v.next = nil, nil
+	i := q.place(v)
+	q.waiters = slices.Delete(q.waiters, i, i+1)
+}
+
+// place returns the index of a waiter, or where it belongs.
+func (q *queue) place(v *waiter) int {
+	i, _ := slices.BinarySearchFunc(q.waiters, v.turn, func(o *waiter, turn uint64) int { return cmp.Compare(o.turn, turn) })
+	return i
 }
 
 // enqueue has v wait for a connection to a backend. It reports false where as many wait as may.
@@ -90,7 +76,7 @@ func (w *Worker) enqueue(v *waiter, bs *backends, p *Pool, b *pool.Backend) bool
 		w.turns++
 		v.turn, v.since = w.turns, w.Now
 	}
-	if bs.first == nil {
+	if len(bs.waiters) == 0 {
 		bs.at = len(w.queues)
 		w.queues = append(w.queues, bs)
 	}
@@ -116,7 +102,7 @@ func (w *Worker) dequeue(v *waiter) {
 	}
 	v.backend.PendingRemoved()
 	w.publishWait(bs, v.backend)
-	if bs.first == nil { // the last queue takes its place in the list: the order of queues means nothing
+	if len(bs.waiters) == 0 { // the last queue takes its place in the list: the order of queues means nothing
 		last := len(w.queues) - 1
 		w.queues[bs.at] = w.queues[last]
 		w.queues[bs.at].at = bs.at
@@ -132,8 +118,8 @@ func (w *Worker) publishWait(bs *backends, b *pool.Backend) {
 	switch {
 	case bs.owned:
 		return
-	case bs.first != nil:
-		since = bs.first.since
+	case len(bs.waiters) > 0:
+		since = bs.waiters[0].since
 	}
 	if since != bs.published {
 		bs.published = since
@@ -156,13 +142,13 @@ const maxYield = 10 * time.Second
 // overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for. One with a turn
 // has waited, and its turn has come: checking it again would send it back to the queue without end.
 func (w *Worker) overtakes(v *waiter, bs *backends, b *pool.Backend) bool {
-	return v.turn == 0 && (bs.first != nil || !bs.owned && w.yields(b, w.Now))
+	return v.turn == 0 && (len(bs.waiters) > 0 || !bs.owned && w.yields(b, w.Now))
 }
 
 // takeTurn takes the first of a queue out, nil if there is none, or if another worker's request has waited for longer: yielded
 // says so.
 func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
-	if v = bs.first; v == nil {
+	if v = bs.first(); v == nil {
 		return nil, false
 	}
 	if !bs.owned && w.yields(v.backend, v.since) {
@@ -247,22 +233,22 @@ func (w *Worker) nextCheck() clock.Time {
 
 // checkQueue is checkQueues for one backend.
 func (w *Worker) checkQueue(bs *backends) {
-	for v := bs.first; v != nil && v.pool.Wait >= 0 && w.Now.Sub(v.since) >= cmp.Or(v.pool.Wait, DefaultWait); v = bs.first {
+	for v := bs.first(); v != nil && v.pool.Wait >= 0 && w.Now.Sub(v.since) >= cmp.Or(v.pool.Wait, DefaultWait); v = bs.first() {
 		w.dequeue(v)
 		v.expire()
 	}
 	// Room does not count connections that open after the batch yet: begun does, or all that wait would be taken for one place.
 	begun := 0
-	for v := bs.first; v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first {
+	for v := bs.first(); v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first() {
 		v.take()
-		if v.begin(); bs.first == v { // it found no connection and is back at its place: so would be the others
+		if v.begin(); bs.first() == v { // it found no connection and is back at its place: so would be the others
 			break
 		}
 		if v.x != nil && v.x.waits == awaited(batchEnd{}) {
 			begun++
 		}
 	}
-	if v := bs.first; v != nil {
+	if v := bs.first(); v != nil {
 		w.askForRoom(v.backend)
 	}
 }

@@ -40,16 +40,8 @@ func TestQueueAgainstAList(t *testing.T) {
 	var list, out []*waiter
 	check := func() {
 		t.Helper()
-		var prev *waiter
-		i := 0
-		for v := q.first; v != nil; prev, v = v, v.next {
-			if i >= len(list) || list[i] != v || v.prev != prev {
-				t.Fatalf("at %d", i)
-			}
-			i++
-		}
-		if i != len(list) || q.last != prev {
-			t.Fatalf("%d waiters, want %d", i, len(list))
+		if !slices.Equal(q.waiters, list) {
+			t.Fatalf("%d waiters, want %d", len(q.waiters), len(list))
 		}
 	}
 	turns := uint64(0)
