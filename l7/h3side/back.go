@@ -17,19 +17,25 @@ import (
 // Back is a connection to a backend with HTTP/3.
 type Back struct {
 	*Conn
-	settled bool // the backend's settings have arrived
+	// settled is whether the backend's settings have arrived. Without them it is not known whether extended CONNECT is permitted.
+	settled bool
 	full    bool // the backend permits no further stream for now
 	warned  bool // the backend has sent GOAWAY: it closes the connection
 	idleBy  clock.Time
 }
 
-// goAwayTime is the time in which a backend, after GOAWAY and the last response, closes the connection by itself.
+// goAwayTime is the time in which a backend, after GOAWAY and the last response, closes the connection by itself. If both closed at
+// once, the packets of one would meet a connection that is gone.
 const goAwayTime = 2 * time.Second
 
-// maxBackHeader bounds the header of a response, in bytes.
+// maxBackHeader bounds the header of a response, in bytes. SETTINGS_MAX_FIELD_SECTION_SIZE announces it, but only as
+// advice (RFC 9114 4.2.2), so that the machine enforces it too.
 const maxBackHeader = 256 << 10
 
 // NewBack has HTTP/3 on a connection to a backend.
+//
+// QUIC has no end of a stream's output that its sender sees while credit is missing: without the timeout of writes, a request whose
+// backend grants none would hold its place, and its content, until the connection is idle.
 func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
 	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})
 	b := &Back{Conn: newConn(w, c, m, owner), idleBy: clock.Never}
@@ -40,7 +46,7 @@ func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
 
 // Limit implements side.Backend.
 func (b *Back) Limit() (streams int, known bool) {
-	if b.full {
+	if b.full { // a stream that ends makes place: MAX_STREAMS follows it (RFC 9000 19.11)
 		return 0, true
 	}
 	return side.MaxShared, true
@@ -52,9 +58,9 @@ func (b *Back) Streams() int { return len(b.Conn.Streams) }
 // Reusable implements side.Backend.
 func (b *Back) Reusable() bool { return !b.closed }
 
-// Begin implements side.Backend. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not wait for them: a
-// client may send before it has them, with the initial values (RFC 9114 7.2.4.2). How many streams may be open comes from QUIC's
-// own limit (RFC 9000 4.6).
+// Begin implements side.Backend. The settings permit extended CONNECT, or not (RFC 9220 3). Other requests need not
+// wait for them: a client may send before it has them, with the initial values (RFC 9114 7.2.4.2). How many streams may
+// be open comes from QUIC's own limit (RFC 9000 4.6).
 func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 	switch b.idleBy = clock.Never; {
 	case b.closed:
@@ -70,7 +76,7 @@ func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 		return nil, side.Caps{}, side.ErrUnprocessed
 	}
 	h, err := b.m.Open(s.ID())
-	if err != nil {
+	if err != nil { // the machine has failed, and with it the connection
 		s.Reset(uint64(http3.RequestCancelled))
 		s.Release()
 		return nil, side.Caps{}, side.ErrProtocol
@@ -84,12 +90,13 @@ func (b *Back) Begin(user any, upgrade bool) (side.Stream, side.Caps, error) {
 // opened implements role.
 func (b *Back) opened(*Stream) bool { return false } // the machine refuses streams of the server
 
-// message implements role.
+// message implements role. A response whose request has ended may still be on its way: the backend has sent it before it
+// saw the reset.
 func (b *Back) message(st *Stream, ev *http3.Event) {
 	if st.User == nil {
 		return
 	}
-	if ev.Kind == http3.TooLarge {
+	if ev.Kind == http3.TooLarge { // the backend ignores the bound of the settings: it is at fault
 		st.abort(http3.ExcessiveLoad)
 		st.emit(side.Failed, side.ErrProtocol)
 		return
@@ -98,7 +105,9 @@ func (b *Back) message(st *Stream, ev *http3.Event) {
 	b.ev.Message, b.ev.Ending = m, side.EndsLater
 	if m.Status >= 200 {
 		st.keepHeader()
-		if st.last && (m.ContentLength <= 0 || m.Status == 304 || st.bodiless) { // otherwise the content is missing
+		// The end is reported with the header only if the length agrees: content that is missing makes the response malformed (RFC
+		// 9114 4.1.2), which the next event reports.
+		if st.last && (m.ContentLength <= 0 || m.Status == 304 || st.bodiless) {
 			b.ev.Ending = side.EndsNow
 		}
 	}
@@ -108,10 +117,10 @@ func (b *Back) message(st *Stream, ev *http3.Event) {
 // control implements role.
 func (b *Back) control(ev *http3.Event) {
 	switch ev.Kind {
-	case http3.PeerSettings:
+	case http3.PeerSettings: // once, as the first frame of the control stream (RFC 9114 7.2.4)
 		b.settled = true
 		b.emit(side.Settings, nil)
-	case http3.GoAway: // RFC 9114 5.2
+	case http3.GoAway: // requests from the ID on were not processed, and may be sent again whatever their method (RFC 9114 5.2)
 		b.warned = true
 		b.emit(side.Leaving, nil)
 		for _, st := range slices.Clone(b.Conn.Streams) {
@@ -146,7 +155,7 @@ func (b *Back) Close() {
 	b.Conn.Close(http3.NoError, "", nil)
 }
 
-// passed implements role.
+// passed implements role. The owner gets Closed before the connection ends, so that the end does not count as a failure.
 func (b *Back) passed() {
 	switch {
 	case len(b.Conn.Streams) > 0: // released sets the time again
@@ -158,7 +167,9 @@ func (b *Back) passed() {
 	}
 }
 
-// head implements role.
+// head implements role. The machine has to know which responses have no content despite their Content-Length (RFC 9110
+// 9.3.2): otherwise it would take them for incomplete. The header of a tunnel does not end the stream: DATA frames of
+// both sides follow (RFC 9220 3).
 func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) error {
 	switch {
 	case m.Protocol != "":
@@ -175,7 +186,8 @@ func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) error {
 	return nil
 }
 
-// canceled implements role.
+// canceled implements role. H3_REQUEST_CANCELLED is the code of a client that has no use for the response (RFC 9114
+// 4.1.1), whatever the reason is.
 func (b *Back) canceled(st *Stream, _ bool) { st.abort(http3.RequestCancelled) }
 
 // released implements role. A request whose response is complete needs no rest (RFC 9114 4.1).

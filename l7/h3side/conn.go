@@ -33,6 +33,10 @@ type role interface {
 }
 
 // Conn is a connection of HTTP/3: its machine, which the loop alone drives, over streams of package quicconn.
+//
+// The loop gets events of streams in any order, as QUIC delivers streams independently (RFC 9000 2.2). All that depends
+// on the order of two streams is in the machine: settings before requests, and inserts of QPACK before the headers that
+// refer to them. Such a header waits as Blocked (RFC 9204 2.1.2).
 type Conn struct {
 	w       *link.Runner
 	C       *quicconn.Conn
@@ -45,11 +49,13 @@ type Conn struct {
 	timer   uint32
 	armed   clock.Time // when it fires
 	tasks   link.TaskSet
-	failure error // by which the connection is to end
+	failure error // by which the connection is to end, after the call of the exchange that has found it
 	closed  bool
 }
 
-// newConn begins HTTP/3 on a connection with three unidirectional streams.
+// newConn begins HTTP/3 on a connection with three unidirectional streams: control, and QPACK's encoder and decoder
+// (RFC 9114 6.2.1, RFC 9204 4.2). SETTINGS must be the first frame, and are due at once, so that the peer need not
+// assume initial values for long (RFC 9114 7.2.4.2).
 func newConn(w *link.Runner, c *quicconn.Conn, m *http3.Machine, owner side.Owner) *Conn {
 	k := &Conn{w: w, C: c, m: m, owner: owner, armed: clock.Never}
 	k.timer = w.NewTimer(k)
@@ -88,7 +94,7 @@ func (k *Conn) flush() {
 		if !due || k.closed {
 			continue
 		}
-		b := k.w.GetBuffer()
+		b := k.w.GetBuffer() // quicconn copies what is written, so that the buffer is free again at once
 		switch i {
 		case 0:
 			b = k.m.AppendControl(b)
@@ -102,7 +108,8 @@ func (k *Conn) flush() {
 	}
 }
 
-// arm has the session's passed called at a time, or before.
+// arm has the session's passed called at a time, or before. A deadline that moves on does not touch the timer: it fires
+// early, and is armed again.
 func (k *Conn) arm(by clock.Time) {
 	if by < k.armed {
 		k.armed = by
@@ -133,7 +140,8 @@ func (k *Conn) Readable(s *quicconn.Stream) {
 	st.advance()
 }
 
-// take begins a stream that the peer has opened.
+// take begins a stream that the peer has opened. Bit 1 of the ID is set in those of one direction (RFC 9000 2.1), which
+// carry no request: the machine finds out what they are by their first bytes (RFC 9114 6.2).
 func (k *Conn) take(s *quicconn.Stream) *Stream {
 	h, err := k.m.Open(s.ID())
 	if err != nil {
@@ -152,6 +160,7 @@ func (k *Conn) take(s *quicconn.Stream) *Stream {
 	return st
 }
 
+// newStream returns a stream for one of QUIC. The fields of the last header are cleared, because they would keep its strings alive.
 func (k *Conn) newStream(s *quicconn.Stream, h *http3.Stream) *Stream {
 	st := k.free
 	if st == nil {
@@ -166,7 +175,8 @@ func (k *Conn) newStream(s *quicconn.Stream, h *http3.Stream) *Stream {
 	return st
 }
 
-// enlist notes a stream as one of a request.
+// enlist notes a stream as one of a request. It knows its index, so that no search is needed when it ends: a connection may have a
+// hundred, and they end in any order.
 func (k *Conn) enlist(st *Stream) {
 	st.index = len(k.Streams)
 	k.Streams = append(k.Streams, st)
@@ -180,7 +190,8 @@ func (k *Conn) Writable(s *quicconn.Stream) {
 	}
 }
 
-// Stopped implements quicconn.Handler.
+// Stopped implements quicconn.Handler. Streams of the gateway in one direction have no Stream: they are critical, and
+// the connection ends with them. A peer that does not read them ends it as well, since what is due there would gather.
 func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 	k.w.Enter()
 	if k.closed {
@@ -204,7 +215,7 @@ func (k *Conn) Closed(err error) {
 	}
 }
 
-// fail ends the connection by an error of the peer.
+// fail ends the connection by an error of the peer. One that the machine does not name is the gateway's own (RFC 9114 8.1).
 func (k *Conn) fail(err error) {
 	if k.closed {
 		return
@@ -217,7 +228,8 @@ func (k *Conn) fail(err error) {
 	k.Close(code, text, err)
 }
 
-// Close closes the connection. The session gets err.
+// Close closes the connection. The session gets err. What the machine has for the peer is written first, but nothing
+// makes it arrive: CONNECTION_CLOSE abandons all streams (RFC 9000 10.2).
 func (k *Conn) Close(code http3.ErrorCode, text string, err error) {
 	if k.closed {
 		return
@@ -241,7 +253,8 @@ func (k *Conn) end(err error) {
 	k.w.FreeTimer(k.timer)
 }
 
-// failAll reports that all streams have ended by an error.
+// failAll reports that all streams have ended by an error. The owner releases each, which takes it out of the list.
+// Those without a user are ended here.
 func (k *Conn) failAll(err error) {
 	for len(k.Streams) > 0 {
 		st := k.Streams[len(k.Streams)-1]
@@ -250,7 +263,7 @@ func (k *Conn) failAll(err error) {
 	}
 }
 
-// Each calls do for each stream in use.
+// Each calls do for each stream in use, from the last one: do may end it, and with it others.
 func (k *Conn) Each(do func(user any)) {
 	for i := len(k.Streams) - 1; i >= 0; i-- {
 		if i < len(k.Streams) && k.Streams[i].User != nil {

@@ -19,7 +19,7 @@ type Front struct {
 	conf       *side.Conf
 	Priorities map[uint64]http3.Priority // of requests to come
 	next       uint64                    // the ID after that of the last request
-	early      bool                      // the handshake is not complete: requests may have been repeated
+	early      bool                      // the handshake is not complete: requests may have been repeated (RFC 8470 3)
 	State      side.Departure
 	by         clock.Time // of the next state, or of an idle connection's end
 }
@@ -34,7 +34,8 @@ func NewFront(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, conf *si
 	return f
 }
 
-// opened implements role.
+// opened implements role. IDs of requests are multiples of 4, in the order in which the client opens them (RFC 9000
+// 2.1): the next one is what GOAWAY names, so that the client knows which requests it may send again.
 func (f *Front) opened(st *Stream) bool {
 	if f.State >= side.Refusing {
 		return false // RFC 9114 5.2: it was not processed, so the client may send it again
@@ -45,6 +46,10 @@ func (f *Front) opened(st *Stream) bool {
 }
 
 // message implements role.
+//
+// The timeout of writes is set for each request, as the settings of the listener may have changed since the last. Watch
+// reports a client that stops reading at once: without it the gateway would find out only by its next write, and have
+// the backend work in vain.
 func (f *Front) message(st *Stream, ev *http3.Event) {
 	if ev.Kind == http3.TooLarge { // RFC 6585 5
 		f.refused(side.Refusal(http1.Size), nil, side.TooLarge.Status)
@@ -59,7 +64,7 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 	f.C.SetWriteTimeout(f.conf.Timeouts.Write, uint64(http3.RequestCancelled))
 	st.expect = !st.last && side.Expects(m.Fields)
 	st.S.Watch()
-	f.early = f.early && !f.C.HandshakeComplete()
+	f.early = f.early && !f.C.HandshakeComplete() // it never becomes true again: the look-up costs a channel operation
 	f.ev.Message, f.ev.Early, f.ev.Ending = m, f.early, side.EndsLater
 	if st.last && m.ContentLength <= 0 { // otherwise the content is missing, which the next event reports
 		f.ev.Ending = side.EndsNow
@@ -68,7 +73,9 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 	f.emit(side.Head, nil)
 }
 
-// stopped implements role.
+// stopped implements role. A client that sends STOP_SENDING has no use for the rest of the response, and HTTP has no
+// half of a request: the exchange ends (RFC 9114 4.1.1). The machine counts such requests: many that are canceled at
+// once are an attack (CVE-2023-44487). A reset after a timeout is the gateway's own and does not count.
 func (f *Front) stopped(st *Stream, err error) {
 	slow := errors.Is(err, quicconn.ErrWriteTimeout)
 	if err := f.m.Cancelled(st.h, !slow); err != nil {
@@ -92,7 +99,8 @@ func (f *Front) ended() {
 	}
 }
 
-// rest sets the deadline of a connection without requests.
+// rest sets the deadline of a connection without requests. QUIC has an idle timeout of its own (RFC 9000 10.1), which keep-alives
+// prolong: a client could hold a connection for ever by PING frames.
 func (f *Front) rest() {
 	if f.State == side.Serving {
 		if f.by = clock.Never; f.conf.Timeouts.Idle > 0 {
@@ -114,8 +122,9 @@ func (f *Front) Drain() {
 	}
 }
 
-// goAway has the client begin no requests from an ID on. Drain sends it twice: the first ID is the largest there is, since requests
-// that are under way would be refused by a lower one; a round trip later the second has the ID that really holds (RFC 9114 5.2).
+// goAway makes the client begin no requests from an ID on. Drain sends it twice: the first ID is the largest there is,
+// since requests that are under way would be refused by a lower one; a round trip later the second has the ID that
+// really holds (RFC 9114 5.2).
 func (f *Front) goAway(state side.Departure, id uint64) {
 	f.State, f.by = state, clock.Never
 	f.m.GoAway(id)
@@ -135,7 +144,8 @@ func (f *Front) part() {
 	f.after(min(max(3*f.C.QUIC().Stats().SmoothedRTT, 50*time.Millisecond), time.Second))
 }
 
-// interval is the interval at which the deadlines of headers are checked.
+// interval is the interval at which the deadlines of headers are checked. A timer for each stream would cost more than
+// a look at all of them: most have their header with the first packet. A quarter of the time bounds the error.
 func (f *Front) interval() time.Duration {
 	t := f.conf.Timeouts.Header
 	if t == 0 {
@@ -160,7 +170,7 @@ func (f *Front) passed() {
 			return
 		}
 	}
-	for i := len(f.Streams) - 1; i >= 0 && !f.closed; i-- {
+	for i := len(f.Streams) - 1; i >= 0 && !f.closed; i-- { // from the end: a stream that ends is replaced by the last one
 		if i < len(f.Streams) {
 			f.overdue(f.Streams[i])
 		}
@@ -174,7 +184,8 @@ func (f *Front) passed() {
 	}
 }
 
-// overdue ends a stream whose header has taken too long. The exchange bounds what follows.
+// overdue ends a stream whose header has taken too long. Streams that only begin cost memory, as half-open connections
+// do. The exchange bounds what follows.
 func (f *Front) overdue(st *Stream) {
 	if t := f.conf.Timeouts.Header; st.User == nil && t > 0 && f.w.Now >= st.since.Add(t) {
 		f.refused(side.Refusal(http1.Incomplete), nil, 0)
@@ -182,7 +193,8 @@ func (f *Front) overdue(st *Stream) {
 	}
 }
 
-// head implements role.
+// head implements role. 100 (Continue) goes only to a client that waits for it (RFC 9110 10.1.1). Any other response
+// ends that wait, as it comes in place of 100.
 func (f *Front) head(st *Stream, m *semantics.Message, e side.Ending) error {
 	if st.mute || m.Status == 100 && !st.expect {
 		return nil // of a mute stream the end follows

@@ -8,7 +8,8 @@ import (
 // maxPriorities bounds the priorities that are kept for requests to come (RFC 9218 7): a client sends them ahead for few.
 const maxPriorities = 64
 
-// priorityOf parses the field Priority, if there is one (RFC 9218 5). Lines of one are a list.
+// priorityOf parses the field Priority, if there is one (RFC 9218 5). Lines of one are a list: the parts of a
+// structured field that comes in several lines are joined by commas before it is parsed (RFC 8941 4.2).
 func priorityOf(fields []semantics.Field) (value string, found bool) {
 	for i := range fields {
 		switch {
@@ -40,7 +41,9 @@ func (f *Front) prioritise(st *Stream, fields []semantics.Field) {
 	}
 }
 
-// reprioritise gives the priority of a backend's response precedence over the client's (RFC 9218 8).
+// reprioritise gives the priority of a backend's response precedence over the client's (RFC 9218 8): the server knows
+// what a response is for, and the client can only guess. Parameters that the response does not name stay as the client
+// has set them.
 func (st *Stream) reprioritise(fields []semantics.Field) {
 	value, found := priorityOf(fields)
 	if !found {
@@ -51,12 +54,18 @@ func (st *Stream) reprioritise(fields []semantics.Field) {
 	}
 }
 
+// setPriority orders the stream among those of its connection. QUIC has no priorities of its own on the wire: they
+// decide only what the sender puts into its next packet (RFC 9000 2.3).
 func (st *Stream) setPriority(p http3.Priority) {
 	st.Priority = p
 	st.S.SetPriority(p.Urgency, p.Incremental)
 }
 
 // control handles PRIORITY_UPDATE, of a request in progress or of one to come. There are no pushes.
+//
+// One for a request that has ended means nothing. It must not be kept: its ID never comes again, and a client could
+// fill the map with such. Those of requests to come are kept up to a bound, and the rest is dropped, as RFC 9218 7
+// permits.
 func (f *Front) control(ev *http3.Event) {
 	if ev.Kind != http3.PriorityUpdate || ev.Push {
 		return

@@ -22,23 +22,32 @@ type Stream struct {
 	User any
 	next *Stream // of the free ones
 
-	index    int           // in Conn.Streams, -1 for one that is not of a request
-	section  qpack.Section // of the header: trailers are decoded into another
-	out      []byte        // what is sent after the batch
-	since    clock.Time    // of its beginning
+	// index is its place in Conn.Streams, -1 for a stream that is not of a request.
+	index int
+	// section holds the header: the response to it is made while the trailers arrive, which are decoded into another one.
+	section  qpack.Section
+	out      []byte     // what is sent after the batch
+	since    clock.Time // of its beginning
 	Priority http3.Priority
 	arrived  bool // the message has arrived as a whole
 	last     bool // nothing but the end of the message follows the event
 	input    link.Demand
 	tasks    link.TaskSet
-	fin      bool // the message ends with out,
-	sent     bool // and that has been sent
-	mute     bool // nothing can be sent any more
+
+	// The output: fin is whether the message ends with out, and sent whether that has been sent. In a mute stream
+	// nothing can be sent any more, because it was reset or the peer has stopped it. A stream that has sent its end
+	// must not become mute by the gateway: a reset would take the place of the end (RFC 9000 3.1).
+	fin, sent, mute bool
+
 	expect   bool // the client waits for 100 (Continue)
 	bodiless bool // the response to HEAD has no content
 }
 
 // advance reads a stream until it has no more or is paused.
+//
+// An event may end the stream, and the stream of quicconn that it has then is another request's, or none: so s is
+// compared after each. Bytes are consumed after the event, and only then credited to the peer: a stream that is paused
+// gives no more credit, so that its window bounds what the gateway holds of it (RFC 9000 4.1).
 func (st *Stream) advance() {
 	k := st.conn
 	for st.S != nil && st.input != link.Paused && !k.closed {
@@ -59,7 +68,7 @@ func (st *Stream) advance() {
 		if st.S != s {
 			return
 		}
-		s.Consume(n) // after the event, whose payload lies in the stream's buffer; it also credits the peer (RFC 9000 4.2)
+		s.Consume(n) // the payload of the event lies in the stream's buffer
 		if ev.Kind == http3.NeedInput && (n == 0 || len(s.Input()) == 0 && s.Err() == nil) {
 			break
 		}
@@ -84,21 +93,22 @@ func (st *Stream) handle(ev *http3.Event) {
 		st.arrived = true
 		k.ev.Trailers = st.trailers()
 		st.emit(side.End, nil)
-	case http3.Trailers:
-	case http3.Unblocked:
+	case http3.Trailers: // End has them: after them nothing but the end may follow (RFC 9114 4.1)
+	case http3.Unblocked: // this stream was QPACK's encoder, and others have waited for what it has inserted (RFC 9204 2.2.1)
 		for h, found := ev.Blocked, true; found && !k.closed; h, found = k.m.NextUnblocked() {
 			if other, ok := h.User.(*Stream); ok {
 				other.Pause(false)
 			}
 		}
 	case http3.Unknown:
-		st.S.StopReading(uint64(http3.StreamCreationError)) // RFC 9114 6.2
+		st.S.StopReading(uint64(http3.StreamCreationError)) // a stream of an unknown type has no use (RFC 9114 6.2)
 	default:
 		k.session.control(ev)
 	}
 }
 
-// emit reports an event of a stream that is in use.
+// emit reports an event of a stream that is in use. One without a user has been released, or its header has not come:
+// what happens to it concerns the connection alone.
 func (st *Stream) emit(kind side.Kind, err error) {
 	if st.User != nil {
 		st.conn.ev.Stream, st.conn.ev.User = st, &st.User
@@ -115,7 +125,7 @@ func (st *Stream) fail(err error) {
 	st.emit(side.Failed, err)
 }
 
-// drop ends the stream, with a code where it is not complete.
+// drop ends the stream, with a code where it is not complete. It may have been the last one of the connection.
 func (st *Stream) drop(code http3.ErrorCode) {
 	st.close(code)
 	st.conn.session.ended()
@@ -153,7 +163,9 @@ func (st *Stream) aborted(err error) {
 	}
 }
 
-// malformed handles an error of the machine: of the stream, or of the connection.
+// malformed handles an error of the machine. A malformed message ends its stream alone (RFC 9114 4.1.2): other requests
+// of the connection may be those of other users, behind another proxy. Errors of streams that carry no request end the
+// connection.
 func (st *Stream) malformed(err error) {
 	k := st.conn
 	var e *http3.StreamError
@@ -166,7 +178,11 @@ func (st *Stream) malformed(err error) {
 	st.fail(side.ErrProtocol)
 }
 
-// abort resets the stream in both directions.
+// abort resets the stream in both directions. Each is reset only if it has not ended: a reset of what is complete would
+// take away the only sign of that.
+//
+// Cancelled tells the peer's encoder of QPACK that the header may not have been read. Its error is of the connection,
+// which must not end within a call of the exchange: Run reports it after the batch.
 func (st *Stream) abort(code http3.ErrorCode) {
 	if st.S == nil || st.mute && st.arrived {
 		return
@@ -179,7 +195,7 @@ func (st *Stream) abort(code http3.ErrorCode) {
 		st.arrived = true
 		st.S.StopReading(uint64(code))
 		if err := st.conn.m.Cancelled(st.h, false); err != nil {
-			st.conn.failure = err // reported after the batch: this may be within a call of the exchange
+			st.conn.failure = err
 			st.conn.touch()
 		}
 	}
@@ -194,7 +210,7 @@ func (st *Stream) close(code http3.ErrorCode) {
 		return
 	}
 	if st.fin && !st.mute {
-		st.flush()
+		st.flush() // now, not after the batch: the stream of quicconn is given back below, and sends what it has been given
 		k.m.Completed()
 	} else if !st.mute && st.index >= 0 && !k.closed {
 		st.mute = true
@@ -217,7 +233,7 @@ func (st *Stream) close(code http3.ErrorCode) {
 	st.recycle()
 }
 
-// Pause implements Stream.
+// Pause implements Stream. Reading resumes after the batch: what is read may end the exchange whose call this is.
 func (st *Stream) Pause(on bool) {
 	if on {
 		st.input = link.Paused
@@ -242,7 +258,7 @@ func (st *Stream) Release() { st.conn.session.released(st) }
 // touch has the stream flushed after the batch.
 func (st *Stream) touch() { st.conn.w.Run.Add(link.Flush, st, &st.tasks) }
 
-// Run implements link.Runnable.
+// Run implements link.Runnable. A stream may have ended since the task was queued.
 func (st *Stream) Run(t link.Task) {
 	switch st.tasks.Clear(t); {
 	case st.S == nil:
@@ -263,10 +279,12 @@ func (st *Stream) output() []byte {
 	return st.out
 }
 
-// largeContent is the size of content that bypasses the buffer.
+// largeContent is the size of content that bypasses the buffer: below it a copy costs less than a second write to QUIC,
+// which takes its lock and may begin a packet that is not full.
 const largeContent = 8 << 10
 
-// Write implements Stream: content in DATA frames, as much as there is room for.
+// Write implements Stream: content in DATA frames, as much as there is room for. QUIC would take any amount and queue
+// it (RFC 9000 4.1 bounds only what is sent), so that room is what bounds the memory of a client that does not read.
 func (st *Stream) Write(p []byte) (n int) {
 	for n < len(p) && !st.mute { // Failed follows for a mute stream
 		size := min(len(p)-n, st.room())
@@ -279,7 +297,8 @@ func (st *Stream) Write(p []byte) (n int) {
 	return len(p)
 }
 
-// room returns how much may be written now. If it is 0, the owner gets Writable once there is room.
+// room returns how much may be written now. What is gathered is sent first: it may be all that takes up the room. If it
+// is 0, the owner gets Writable once there is room.
 func (st *Stream) room() int {
 	if n := st.S.Room() - len(st.out); n > 0 {
 		return n
@@ -288,7 +307,8 @@ func (st *Stream) room() int {
 	return st.S.Room()
 }
 
-// writeFrame sends content as one DATA frame.
+// writeFrame sends content as one DATA frame. Its header and what was gathered leave before large content, which QUIC
+// copies itself.
 func (st *Stream) writeFrame(p []byte) {
 	st.out = http3.AppendDataHeader(st.output(), len(p))
 	if len(p) < largeContent {
@@ -300,7 +320,8 @@ func (st *Stream) writeFrame(p []byte) {
 	}
 }
 
-// End implements Stream.
+// End implements Stream. FIN goes with the last bytes: alone it would cost a packet. Trailers are a second HEADERS
+// frame (RFC 9114 4.1).
 func (st *Stream) End(trailers []semantics.Field) {
 	if st.mute {
 		return
@@ -311,7 +332,8 @@ func (st *Stream) End(trailers []semantics.Field) {
 	st.fin = true
 }
 
-// flush sends what is gathered. Instructions of QPACK come first, so that the peer need not wait for them.
+// flush sends what is gathered. Instructions of QPACK come first, so that the peer need not wait for them: a header
+// that refers to an entry that has not come blocks its stream (RFC 9204 2.1.2).
 func (st *Stream) flush() {
 	if st.S == nil || st.mute || st.sent || len(st.out) == 0 && !st.fin {
 		return

@@ -398,9 +398,10 @@ func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
 	return whole, attempt, idle
 }
 
-// idleTime returns the time that the exchange may go on without a byte in either direction, 0 for ever. Between the end of the request
-// and the header of the response there is nothing to go on with. On a connection that requests share, a client that stops in
-// the middle of one holds up nothing else: the connection has no deadline for it, as that of HTTP/1.1 has.
+// idleTime returns the time that the exchange may go on without a byte in either direction, 0 for ever. Between the end
+// of the request and the header of the response there is nothing to go on with. On a connection that requests share, a
+// client that stops in the middle of one holds up nothing else: the connection has no deadline for it, as that of
+// HTTP/1.1 has.
 func (x *exchange) idleTime() (idle time.Duration) {
 	t := &x.client.listener.Timeouts
 	switch x.phase {

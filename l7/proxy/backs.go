@@ -34,7 +34,7 @@ type backsKey struct {
 	owner   *clientInfo // with a header of the PROXY protocol: whose they are
 }
 
-// backsTo returns the connections to a backend.
+// backsTo returns the connections to a backend. Those of one client are noted at it, so that they end with it.
 func (w *Worker) backsTo(k backsKey) *backends {
 	bs := w.backs[k]
 	if bs == nil {
@@ -47,7 +47,7 @@ func (w *Worker) backsTo(k backsKey) *backends {
 	return bs
 }
 
-// backsKey names the connections that an exchange may take.
+// backsKey names the connections that an exchange may take. With the PROXY protocol these are its client's alone.
 func (x *exchange) backsKey() backsKey {
 	return backsKey{x.pooled, x.backend, x.pooled.owner(x.client)}
 }
@@ -81,7 +81,8 @@ func (w *Worker) open(x *exchange) {
 // batchEnd is the end of the batch, after which an exchange asks for a connection.
 type batchEnd struct{}
 
-// withdraw implements awaited. The exchange stays in the queue, which may be for another request by then.
+// withdraw implements awaited. The exchange stays in the queue, which may be for another request by then: Run asks what
+// it waits for.
 func (batchEnd) withdraw(*exchange) {}
 
 // Run implements link.Runnable.
@@ -92,6 +93,8 @@ func (x *exchange) Run(t link.Task) {
 	}
 }
 
+// openNow finds or opens a connection at once. One with HTTP/1.1 carries no extended CONNECT: a WebSocket to a pool of
+// HTTP/2 waits for a connection that can (RFC 8441), also where the backend has chosen HTTP/1.1 before.
 func (w *Worker) openNow(x *exchange) {
 	bs := w.backsTo(x.backsKey())
 	// The one used last: the others grow old and are closed, so that the number follows the load.
@@ -121,7 +124,7 @@ func (x *exchange) enqueue(bs *backends) {
 	}
 }
 
-// withdraw has an exchange wait for no connection any more. The connection may serve another request.
+// withdraw ends the wait of an exchange. waits is cleared first: whatever it waits for asks it before it begins the request.
 func (x *exchange) withdraw() {
 	if a := x.waits; a != nil {
 		x.waits = nil
@@ -158,7 +161,8 @@ const maxWaiting = 64
 // mayWait returns how many exchanges may wait for one connection.
 func (bs *backends) mayWait() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
 
-// connect opens the connection.
+// connect opens the connection. It is counted at the backend before it exists, because the limit is that of all
+// workers, which would otherwise open one each at the same time. An error that is returned has had no other effect.
 func (s *server) connect() error {
 	w, p, b := s.w, s.key.pool, s.key.backend
 	if !b.ConnOpened() {
@@ -205,7 +209,9 @@ func (o opener) Connected() {
 	o.link.Touch() // the ClientHello
 }
 
-// Established implements link.Handshake: it begins the protocol.
+// Established implements link.Handshake: it begins the protocol. ALPN decides where there is one (RFC 7301 3.2): a
+// backend may have chosen HTTP/1.1 although the pool offers HTTP/2 first. Without TLS HTTP/2 is by prior knowledge (RFC
+// 9113 3.3).
 func (o opener) Established() {
 	s, l, p := o.server, o.link, o.key.pool
 	l.InputBy = clock.Never
@@ -238,7 +244,8 @@ func (o opener) Expired(bool) {
 	o.Failed(errConnectTimeout)
 }
 
-// Failed implements link.Session.
+// Failed implements link.Session. The connection is removed before the exchanges fail: each may begin another attempt,
+// which must find the backend's place free again.
 func (o opener) Failed(err error) {
 	o.w.counters.backFailed.Add(1)
 	o.remove()

@@ -9,7 +9,9 @@ import (
 // bypassLeast is the content for which it pays to move it without reading: below, a read and a write are cheaper.
 const bypassLeast = 64 << 10
 
-// bypass moves content of one connection to another past the protocol machines.
+// bypass moves content of one connection to another past the protocol machines. Content with a Content-Length has no
+// framing in HTTP/1.1 (RFC 9112 6.2), so that its bytes may go from one socket to the other as they are, by splice(2)
+// where the kernel has both. The machines get to know how many have passed, and check the length as before.
 type bypass struct {
 	sender   side.Direct
 	r        *relay
@@ -36,7 +38,7 @@ func (x *exchange) startBypass(r *relay) {
 	l.Bypass = &r.bypassed
 }
 
-// Path implements link.Mover.
+// Path implements link.Mover. At most what is left of the content is moved: the bytes behind it are the next message's.
 func (s *bypass) Path() (to *link.Link, most int) {
 	return s.receiver, int(min(s.from.Left(), link.BypassMost))
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// speak has a client's connection speak a version of HTTP.
+// speak makes a client's connection speak a version of HTTP. The listener may have been removed during the handshake:
+// then the connection is to end after its first requests, as those that were there before.
 func (c *clientInfo) speak(conn side.Client) {
 	if c.conn = conn; c.at.draining() {
 		conn.Drain()
@@ -35,10 +36,12 @@ func (c *clientInfo) speakHTTP2(l *link.Link) {
 	c.speak(h2side.NewFront(l, *c.listener.HTTP2, &c.conf, c))
 }
 
-// use has the client served as a listener says.
+// use serves the client by the settings of a listener. conf is what the sides read: it is changed in place, so that a
+// reload reaches connections that are idle.
 func (c *clientInfo) use(ln *Listener) { c.listener, c.conf.Timeouts = ln, &ln.Timeouts }
 
-// accept3 takes a connection of a client with HTTP/3.
+// accept3 takes a connection of a client with HTTP/3. It has completed its handshake, or sends early data. One above
+// the limit is refused here as well: several handshakes at once may have found room.
 func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 	w.Enter()
 	w.counters.connections.Add(1)
@@ -59,7 +62,8 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 	return f
 }
 
-// Handle implements Owner.
+// Handle implements Owner. What may end the exchange comes last in each case: afterwards x may be
+// another request's, and *ev.User is nil.
 func (c *clientInfo) Handle(ev *side.Event) {
 	switch {
 	case !ev.Kind.OfStream():
@@ -84,7 +88,7 @@ func (c *clientInfo) Handle(ev *side.Event) {
 	case side.Late:
 		x.abandon(errRequestTimeout)
 	case side.Failed:
-		if ev.Err == side.ErrStuck {
+		if ev.Err == side.ErrStuck { // the client is there and takes nothing: the log shows a time-out, not that it left
 			x.abandon(errWriteTimeout)
 			return
 		}
@@ -92,7 +96,8 @@ func (c *clientInfo) Handle(ev *side.Event) {
 	}
 }
 
-// handle handles the events of the connection.
+// handle handles the events of the connection. Input that is refused within a request is logged with that request; any
+// other has no line in the log but its own.
 func (c *clientInfo) handle(ev *side.Event) {
 	switch w := c.at.w; ev.Kind {
 	case side.Refused:
@@ -138,14 +143,15 @@ func (c *clientInfo) begin(ev *side.Event) {
 	x.route()
 }
 
-// moved notes the client's address, which may change (RFC 9000 9).
+// moved notes the client's address, which may change (RFC 9000 9). It is read for each request: rules and Forwarded
+// name the address that the request came from.
 func (c *clientInfo) moved() {
 	if a, ok := c.quic.Remote().(*net.UDPAddr); ok {
 		c.addr = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
 	}
 }
 
-// safe reports whether a method changes nothing (RFC 9110 9.2.1).
+// safe reports whether a method changes nothing (RFC 9110 9.2.1). Methods that are not known may change something.
 func safe(method string) bool {
 	switch method {
 	case "GET", "HEAD", "OPTIONS", "TRACE":
@@ -154,7 +160,7 @@ func safe(method string) bool {
 	return false
 }
 
-// closed3 forgets a connection with HTTP/3.
+// closed3 forgets a connection with HTTP/3, as clientClosed does one over TCP.
 func (c *clientInfo) closed3() {
 	w := c.at.w
 	w.counters.open.Add(-1)

@@ -31,12 +31,14 @@ const (
 	CertXFCC              // X-Forwarded-Client-Cert: Hash, Subject, URI and DNS; with Chain Cert and Chain too
 )
 
-// forwardCert adds the fields of the client's certificate to those of a request, and removes what it says of one itself.
+// forwardCert adds the fields of the client's certificate to those of a request, and removes what it says of one itself
+// (RFC 9440 2.4): backends trust these fields as they trust the handshake, so that a client must not be able to set
+// them.
 func (c *clientInfo) forwardCert(fields []semantics.Field) []semantics.Field {
 	for i := range fields {
-		if tellsCert(fields[i]) {
+		if isCertField(fields[i]) { // most requests have none, and cost no copy
 			if c.certFields != nil || !c.listener.Forwarding.Trusts(c.addr.Addr()) {
-				fields = slices.DeleteFunc(fields, tellsCert)
+				fields = slices.DeleteFunc(fields, isCertField)
 			}
 			break
 		}
@@ -52,11 +54,13 @@ func (c *clientInfo) passedFields(dst, fields []semantics.Field) []semantics.Fie
 	return c.listener.Names.Append(dst, fields)
 }
 
-func tellsCert(f semantics.Field) bool {
+// isCertField reports whether a field describes a client's certificate.
+func isCertField(f semantics.Field) bool {
 	return f.Name == "client-cert" || f.Name == "client-cert-chain" || f.Name == "x-forwarded-client-cert"
 }
 
-// fields returns the fields for a verified chain, which begins with the client's certificate.
+// fields returns the fields for a verified chain, which begins with the client's certificate. They are made once for a
+// connection: its certificate does not change, as servers of crypto/tls permit no renegotiation.
 func (o ClientCert) fields(chain []*x509.Certificate) []semantics.Field {
 	switch o.Style {
 	case CertRFC9440:
@@ -75,12 +79,14 @@ func (o ClientCert) fields(chain []*x509.Certificate) []semantics.Field {
 	return nil
 }
 
-// byteSequence is a certificate as a byte sequence of a structured field (RFC 9440 2.1).
+// byteSequence is a certificate as a byte sequence of a structured field (RFC 9440 2.1, RFC 8941 3.3.5): the DER form
+// in base64, between colons.
 func byteSequence(c *x509.Certificate) string {
 	return ":" + base64.StdEncoding.EncodeToString(c.Raw) + ":"
 }
 
-// element is an element of X-Forwarded-Client-Cert: pairs of a key and a value, as Envoy writes them.
+// element is an element of X-Forwarded-Client-Cert: pairs of a key and a value, as Envoy writes them. No RFC defines
+// the field; servers that read it follow Envoy. Chain includes the client's certificate, which Cert has as well.
 func (o ClientCert) element(chain []*x509.Certificate) string {
 	leaf := chain[0]
 	sum := sha256.Sum256(leaf.Raw)
@@ -117,7 +123,7 @@ func appendPair(pairs []string, key, value string, always bool) []string {
 	return append(pairs, key+"="+value)
 }
 
-// inPEM is a certificate in PEM, encoded for a URL.
+// inPEM is a certificate in PEM, encoded for a URL. A space is %20 rather than +, which decoders of Envoy's form leave as it is.
 func inPEM(c *x509.Certificate) string {
 	return strings.ReplaceAll(url.QueryEscape(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))), "+", "%20")
 }

@@ -16,6 +16,13 @@ import (
 )
 
 // dialQUIC opens a connection to a backend. The deadline of its link bounds that.
+//
+// Package quic has goroutines and waits, so that the dial is one of its own and comes back to the loop as a command.
+// The time of the context ends the goroutine; that of the link is the loop's, and the exchange's error does not depend
+// on when the goroutine is scheduled.
+//
+// The idle timeout of QUIC is longer than the pool's: the gateway closes the connection first, with H3_NO_ERROR, and no
+// request goes out on a connection that has silently ended (RFC 9000 10.1).
 func (w *Worker) dialQUIC(s *server) error {
 	if w.endpoints == nil {
 		return ErrEndpoints
@@ -45,7 +52,8 @@ func (w *Worker) dialQUIC(s *server) error {
 	return nil
 }
 
-// failedQUIC says that there is no connection.
+// failedQUIC reports that there is no connection. An error of the handshake names the certificate or the protocol as
+// the cause, not the network: it is what operators look for first.
 func (s *server) failedQUIC(err error) {
 	if s.link.Closed() {
 		return // the deadline was before
@@ -65,7 +73,7 @@ func (s *server) failedQUIC(err error) {
 	opener{s}.Failed(err)
 }
 
-// establishedQUIC begins the requests that wait for a connection.
+// establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link.
 func (s *server) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	b := h3side.NewBack(&s.w.Runner, c, s)
 	if s.link.Closed() { // it comes too late

@@ -29,7 +29,9 @@ func (w *Worker) EndStreams(b *pool.Backend) {
 	}
 }
 
-// EndSockets ends all WebSockets as EndStreams does. The process ends: without a Close frame their ends would see a failure.
+// EndSockets ends all WebSockets as EndStreams does. The process ends: without a Close frame their ends would see a
+// failure. Clients that see 1001 (going away) connect again; those that see 1006 mostly report an error to the user
+// (RFC 6455 7.4.1).
 func (w *Worker) EndSockets() {
 	w.Enter()
 	end := func(user any) {
@@ -53,7 +55,8 @@ const (
 	cutStopped = "gateway_stopping" // with the process
 )
 
-// drains reports whether the exchange is a WebSocket to a backend.
+// drains reports whether the exchange is a WebSocket to a backend. Requests of other kinds end by themselves, and have
+// bounds for that.
 func (x *exchange) drains(b *pool.Backend) bool {
 	return x.phase == tunnel && x.backend == b
 }
@@ -74,7 +77,11 @@ func (x *exchange) endSocket(failure string) {
 	x.cut(false)
 }
 
-// closeSocket sends a Close frame, unless one has been sent, and reports whether the receiver can understand the end that follows.
+// closeSocket sends a Close frame, unless one has been sent, and reports whether the receiver can understand the end
+// that follows. Control frames may come between the fragments of a message, but not within a frame (RFC 6455 5.4):
+// there the receiver would take the Close frame for content. After a Close frame no other may follow (RFC 6455 5.5.1).
+//
+// A frame to the backend is masked, as a client's (RFC 6455 5.3), and one to the client is not: sender selects which.
 func (r *relay) closeSocket(sender websocket.Role) bool {
 	if r.to == nil || r.ended || len(r.held) > 0 || !r.frames.Between() {
 		return false

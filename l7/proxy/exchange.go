@@ -11,15 +11,16 @@ import (
 	"github.com/millrace/millrace/websocket"
 )
 
-// relay is one direction of an exchange.
+// relay is one direction of an exchange. Both directions are alike but for what may be kept for another attempt: so no
+// code of theirs asks which one it is.
 type relay struct {
 	to       side.Stream // nil while there is nowhere to send
 	from     side.Stream
-	held     []byte // content that the receiver has not taken
+	held     []byte // content that the receiver has not taken; while there is some, what comes after it joins it
 	kept     []byte // content that it has taken, for another attempt,
 	keep     int    // of at most so many bytes; 0 keeps none
 	trailers []semantics.Field
-	ended    bool // the sender has ended the message,
+	ended    bool // the sender has ended the message: held may still have some of it,
 	sent     bool // and the receiver has got the end
 	paused   bool // the sender is not read
 	bytes    uint64
@@ -28,9 +29,9 @@ type relay struct {
 	bypassed bypass
 }
 
-// data passes content on. What the receiver does not take is held, and the sender waits: one read of the sender bounds what is held,
-// whatever the difference of their speeds. A sender with HTTP/2 or HTTP/3 gets no more credit while it waits (RFC 9113 5.2, RFC
-// 9000 4.1), and one with HTTP/1.1 is not read, so that TCP's window closes.
+// data passes content on. What the receiver does not take is held, and the sender waits: one read of the sender bounds
+// what is held, whatever the difference of their speeds. A sender with HTTP/2 or HTTP/3 gets no more credit while it
+// waits (RFC 9113 5.2, RFC 9000 4.1), and one with HTTP/1.1 is not read, so that TCP's window closes.
 func (r *relay) data(w *Worker, p []byte) {
 	r.bytes += uint64(len(p))
 	*r.progress = w.Now
@@ -51,7 +52,8 @@ func (r *relay) data(w *Worker, p []byte) {
 	}
 }
 
-// push sends as much of the held content as the receiver takes.
+// push sends as much of the held content as the receiver takes. The end follows only after all of it, and the sender is
+// read again only when nothing is held: so at most one read of it is held at any time, and bytes keep their order.
 func (r *relay) push(w *Worker) {
 	if r.to == nil {
 		return
@@ -79,7 +81,7 @@ func (r *relay) push(w *Worker) {
 	}
 }
 
-// end notes the end of the message, and passes it on.
+// end notes the end of the message, and passes it on, or has push do so after what is held.
 func (r *relay) end(w *Worker) {
 	r.ended = true
 	if len(r.held) == 0 {
@@ -87,7 +89,10 @@ func (r *relay) end(w *Worker) {
 	}
 }
 
-// exchange is one request and its response.
+// exchange is one request and its response. It is used again for another request after finish: what could still be
+// called with it, a timer or a task, is stopped, or asks phase or waits before it acts.
+//
+// front is never nil between newExchange and finish. back is nil unless an attempt has a stream, and belongs to server.
 type exchange struct {
 	w      *Worker
 	next   *exchange // of the free ones
@@ -99,7 +104,9 @@ type exchange struct {
 	caps   side.Caps   // of front
 	direct side.Direct // of back
 	server *server     // whose back is
-	use    int         // how many requests it has carried, with this one
+	// use is how many requests server has carried, with this one. The first of a connection cannot meet one that the backend has
+	// closed for being idle.
+	use int
 
 	rule      *Rule
 	pooled    *Pool
@@ -126,7 +133,7 @@ type exchange struct {
 	started     clock.Time // of the attempt
 	progress    clock.Time // of the last byte of content, in either direction
 	timer       uint32
-	armed       clock.Time // when the timer fires
+	armed       clock.Time // when the timer fires: not after the first bound
 	attempts    int
 	latency     time.Duration // from the attempt to the header of the response
 	status      int
@@ -136,14 +143,15 @@ type exchange struct {
 	backendName string // of the last attempt
 }
 
-// awaited names what an attempt waits for: the end of the batch, a place in a queue, a connection that is being opened, or the settings
-// of one that is shared.
+// awaited names what an attempt waits for: the end of the batch, a place in a queue, a connection that is being opened,
+// or the settings of one that is shared.
 type awaited interface {
 	// withdraw ends the wait of an exchange.
 	withdraw(x *exchange)
 }
 
-// newExchange begins an exchange.
+// newExchange begins an exchange. Buffers and slices of the last request are kept, so that a request in the steady
+// state allocates nothing.
 func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	x := w.exchanges
 	if x == nil {
@@ -166,7 +174,8 @@ func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	return x
 }
 
-// requestData is content of the request. It borrows p.
+// requestData passes content of the request on. It borrows p. The frames of a WebSocket are tracked from its first
+// byte, since only then is it known later whether a Close frame may be put between.
 func (x *exchange) requestData(p []byte) {
 	if !x.checkBody(p) {
 		return
@@ -177,7 +186,8 @@ func (x *exchange) requestData(p []byte) {
 	x.up.data(x.w, p)
 }
 
-// requestEnd is the end of the request.
+// requestEnd handles the end of the request. In HTTP/1.1 a request with Upgrade ends with its header, and the bytes of
+// the other protocol follow on the connection (RFC 9110 7.8): that end is none of the tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
 	switch {
 	case !x.caps.Shared && x.outgoing.Protocol != "" && x.phase != tunnel:
@@ -195,13 +205,15 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	x.requestSent()
 }
 
-// frontWritable resumes the response.
+// frontWritable resumes the response: the client takes more.
 func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 
-// backWritable resumes the request.
+// backWritable resumes the request: the backend takes more. The end of the request may leave by that, and the time for
+// the response begins.
 func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestSent() }
 
-// opened says that there is a connection for the request. The exchange sends it.
+// opened sends the request: there is a connection for it. Head may fail at once, and begin another attempt: nothing may
+// follow it then.
 func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	x.back, x.down.from = back, back
 	x.server, x.direct, x.use = s, caps.Direct, s.uses
@@ -236,7 +248,8 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 
 var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
-// requestSent begins the time for the response once the request was sent.
+// requestSent begins the time for the response once the request was sent. A client that uploads slowly would otherwise use up the
+// backend's time.
 func (x *exchange) requestSent() {
 	if x.phase == sending && x.up.sent {
 		x.on(sent)
@@ -244,7 +257,9 @@ func (x *exchange) requestSent() {
 	}
 }
 
-// responseHead is the header of a response, or of an interim one.
+// responseHead handles the header of a response, or of an interim one. The order matters: an interim response changes
+// nothing, a retry must come before anything has reached the client, and the phase changes before Head, since a failure
+// of Head has to find a response that has begun.
 func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	if m.Status < 200 && m.Status != 101 {
 		x.interim(m)
@@ -267,7 +282,7 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		return
 	}
 	x.status, x.progress = m.Status, x.w.Now
-	if out == &x.reply {
+	if out == &x.reply { // a tunnel: bytes follow whatever the backend's header says
 		e = side.EndsLater
 		x.on(switched)
 	} else {
@@ -288,7 +303,8 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	}
 }
 
-// responseData is content of the response. It borrows p.
+// responseData passes content of the response on. It borrows p. The first byte that the client does not take begins its
+// time: the timer may be armed for a later one.
 func (x *exchange) responseData(p []byte) {
 	if x.phase == tunnel {
 		x.down.frames.Pass(p)
@@ -299,7 +315,8 @@ func (x *exchange) responseData(p []byte) {
 	}
 }
 
-// responseEnd is the end of the response.
+// responseEnd handles the end of the response. The outcome of a gRPC call is known only here, by its trailers: the
+// status is 200 whatever it is.
 func (x *exchange) responseEnd(trailers []semantics.Field) {
 	if x.down.sent { // with the header
 		x.finishIfDone()
@@ -315,8 +332,9 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 	x.finishIfDone()
 }
 
-// finishIfDone ends the exchange when both directions have. A response that is complete ends it although the request is not: a
-// backend need not read all of what it refuses (RFC 9112 9.6, RFC 9113 8.1). In a tunnel each direction ends on its own.
+// finishIfDone ends the exchange when both directions have. It is called after whatever may have ended one, since
+// neither direction knows of the other. A response that is complete ends it although the request is not: a backend need
+// not read all of what it refuses (RFC 9112 9.6, RFC 9113 8.1). In a tunnel each direction ends on its own.
 func (x *exchange) finishIfDone() {
 	if x.phase == done || !x.down.sent || x.phase == tunnel && !x.up.sent {
 		return

@@ -20,8 +20,8 @@ type failure struct {
 
 func (f *failure) Error() string { return "proxy: " + f.name }
 
-// withStatus returns f with another status. A copy keeps the class, which a literal could forget: NoFailure would count as a success
-// of the backend and reset its streak of failures.
+// withStatus returns f with another status. A copy keeps the class, which a literal could forget: NoFailure would count
+// as a success of the backend and reset its streak of failures.
 func (f *failure) withStatus(status int) *failure {
 	other := *f
 	other.status = status
@@ -64,7 +64,8 @@ var (
 	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}
 )
 
-// causeOf returns the failure that an error of an event is, nil if it is another error.
+// causeOf returns the failure that an error of an event is, nil if it is another error. Sides know nothing of statuses
+// and of the health of backends: they report what has happened, and what follows from it is decided here alone.
 func causeOf(err error) *failure {
 	switch err {
 	case side.ErrTerminated:
@@ -89,7 +90,8 @@ func causeOf(err error) *failure {
 	return nil
 }
 
-// failureOf returns the failure that an error of a connection to a backend is.
+// failureOf returns the failure that an error of a connection to a backend is. While connecting, an error that is not
+// the system's is the TLS engine's. Later any that is not known counts as the end of the connection.
 func failureOf(err error, connecting bool) *failure {
 	var f *failure
 	var errno unix.Errno
@@ -124,9 +126,9 @@ func connectFailure(errno unix.Errno) *failure {
 	return errLocal
 }
 
-// callStatus returns the status of HTTP that the failure of a gRPC call counts as, which has status 200 and says in grpc-status how
-// it went; 0 is no failure of the backend. UNAVAILABLE is 503; UNKNOWN, INTERNAL and DATA_LOSS are 500. Unlike Envoy, DEADLINE_EXCEEDED and
-// UNIMPLEMENTED are none: a client could have backends ejected by them.
+// callStatus returns the status of HTTP that the failure of a gRPC call counts as, which has status 200 and says in
+// grpc-status how it went; 0 is no failure of the backend. UNAVAILABLE is 503; UNKNOWN, INTERNAL and DATA_LOSS are 500.
+// Unlike Envoy, DEADLINE_EXCEEDED and UNIMPLEMENTED are none: a client could have backends ejected by them.
 func callStatus(fields []semantics.Field) int {
 	for i := range fields {
 		if fields[i].Name != "grpc-status" {
@@ -143,8 +145,9 @@ func callStatus(fields []semantics.Field) int {
 	return 0
 }
 
-// retryCall begins another attempt of a gRPC call whose response has only trailers, where the rule names the status that it counts as. A call
-// that failed before its first message has not been committed (gRPC proposal A6). Since all calls are POST, the rule alone decides.
+// retryCall begins another attempt of a gRPC call whose response has only trailers, where the rule names the status
+// that it counts as. A call that failed before its first message has not been committed (gRPC proposal A6). Since all
+// calls are POST, the rule alone decides.
 func (x *exchange) retryCall(m *semantics.Message) bool {
 	if m.Status != 200 {
 		return false

@@ -19,8 +19,9 @@ import (
 // HTTP3Options configures how a listener serves HTTP/3. The zero value is valid. Clients learn of it by Listener.AltSvc.
 type HTTP3Options struct {
 	Machine http3.MachineOptions
-	// QUIC configures connections; nil is windows of up to 2 MiB for a request and 4 MiB for a connection. With ZeroRTT requests are taken as early data: those that change
-	// nothing are passed on with Early-Data: 1, others answered with 425 (RFC 8470).
+	// QUIC configures connections; nil is windows of up to 2 MiB for a request and 4 MiB for a connection. With ZeroRTT
+	// requests are taken as early data: those that change nothing are passed on with Early-Data: 1, others answered
+	// with 425 (RFC 8470).
 	QUIC *quic.Config
 }
 
@@ -145,7 +146,8 @@ func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
 	return e, nil
 }
 
-// socket opens a socket with its transport. The caller holds opening.
+// socket opens a socket with its transport. The caller holds opening, but not mu: opening a socket may wait for a loop,
+// which takes mu.
 func (es *Endpoints) socket(at netip.AddrPort) (*quic.Transport, error) {
 	if es.closed {
 		return nil, errEndpointsClosed
@@ -199,7 +201,9 @@ func (e *endpoint) listen(ln *Listener) error {
 	return err
 }
 
-// join has a worker take a share of the connections that come in at the address of its listener.
+// join gives a worker a share of the connections that come in at the address of its listener. Certificates and settings
+// are those of the last that has joined: all workers of a process have the same configuration but for the moment of a
+// reload.
 func (es *Endpoints) join(w *Worker, l *listening) error {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -228,7 +232,8 @@ type hello3 struct {
 // errFull ends the handshake of a client for which there is no room: as an alert, since it has sent its ClientHello.
 var errFull = errors.New("proxy: the listener has as many connections as it may")
 
-// versionThree returns c for HTTP/3: with its keys of tickets, and the protocol h3 alone.
+// versionThree returns c for HTTP/3: with its keys of tickets, and the protocol h3 alone. Copies share the keys,
+// so that whichever of them accepts a connection resumes its session. ALPN is required in QUIC (RFC 9001 8.1).
 func versionThree(c *ctls.Config) *ctls.Config {
 	_, _ = c.DecryptTicket(nil, ctls.ConnectionState{}) // makes the keys that all copies share
 	out := c.Clone()
@@ -245,7 +250,8 @@ func versionThree(c *ctls.Config) *ctls.Config {
 	return out
 }
 
-// accept gives connections to the workers in turn.
+// accept gives connections to the workers in turn. A connection that no worker is left for is closed with H3_NO_ERROR,
+// as a server that ends does (RFC 9114 5.2).
 func (e *endpoint) accept(l *quic.Listener) {
 	for {
 		q, err := l.Accept(context.Background())
@@ -264,7 +270,9 @@ func (e *endpoint) accept(l *quic.Listener) {
 	}
 }
 
-// turn returns the worker whose turn it is, and counts the connection.
+// turn returns the worker whose turn it is, and counts the connection. One socket serves all workers, because packets
+// of a connection must find it whatever address they come from (RFC 9000 5.2): several sockets with SO_REUSEPORT would
+// lose those of a client that moves.
 func (e *endpoint) turn() (m member, ok bool) {
 	e.all.mu.Lock()
 	defer e.all.mu.Unlock()
@@ -276,7 +284,7 @@ func (e *endpoint) turn() (m member, ok bool) {
 	return e.members[e.next%len(e.members)], true
 }
 
-// ended takes notice that a connection has.
+// ended counts a connection that has ended. It is called by a goroutine of package quic.
 func (e *endpoint) ended() {
 	e.all.mu.Lock()
 	e.conns--
@@ -301,7 +309,8 @@ func (e *endpoint) closeUnused() {
 	e.closeUnusedLocked()
 }
 
-// closeUnusedLocked is closeUnused for callers that hold opening.
+// closeUnusedLocked is closeUnused for callers that hold opening. The state changes with mu held and the sockets close
+// without it: closing may wait for a loop, which may wait for mu.
 func (e *endpoint) closeUnusedLocked() {
 	es := e.all
 	es.mu.Lock()
@@ -345,7 +354,7 @@ func (es *Endpoints) Close() error {
 	return errors.Join(errs...)
 }
 
-// listen3 begins or changes HTTP/3 for a listener.
+// listen3 begins or changes HTTP/3 for a listener. The socket is open already (Reserve): a loop must not wait for one.
 func (w *Worker) listen3(l *listening) error {
 	ln := l.current
 	if ln.HTTP3 == nil { // Apply ends what there was
@@ -361,7 +370,8 @@ func (w *Worker) listen3(l *listening) error {
 	return nil
 }
 
-// unlisten3 ends HTTP/3 for a listener. Its connections end after the requests in progress.
+// unlisten3 ends HTTP/3 for a listener. Its connections end after the requests in progress: they share the socket,
+// which stays open for them.
 func (w *Worker) unlisten3(l *listening) {
 	if !l.quic {
 		return
@@ -375,7 +385,8 @@ func (w *Worker) unlisten3(l *listening) {
 	}
 }
 
-// dialer returns the transport for a worker's connections to backends. It may not be called on a loop.
+// dialer returns the transport for a worker's connections to backends. It may not be called on a loop. One socket
+// carries all of them, since QUIC distinguishes connections by their IDs (RFC 9000 5.1).
 func (es *Endpoints) dialer(w *Worker) (*quic.Transport, error) {
 	es.mu.Lock()
 	t := es.dialers[w]

@@ -32,7 +32,7 @@ type clientInfo struct {
 
 	version  uint16            // of the TLS that ends here, 0 is none
 	protocol string            // of ALPN
-	peer     *x509.Certificate // that the client has shown, verified
+	peer     *x509.Certificate // that the client has shown, verified; nil if none
 
 	host        string // the last one that was not the server name,
 	misdirected bool   // and whether the listener does not serve it
@@ -70,7 +70,8 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	return l
 }
 
-// clientClosed forgets the connection of a client.
+// clientClosed forgets the connection of a client. It is called once, however the connection has ended: counters and
+// admission would otherwise drift until the listener is full.
 func (w *Worker) clientClosed(l *link.Link) {
 	info := w.fronts[l]
 	w.counters.open.Add(-1)
@@ -84,7 +85,8 @@ func (w *Worker) clientClosed(l *link.Link) {
 	}
 }
 
-// begin begins what the listener does with a connection.
+// begin begins what the listener does with a connection. With TLS the protocol is known by ALPN (RFC 7301). Without it
+// HTTP/2 is distinguished from HTTP/1.1 by its preface, which no request of HTTP/1.1 begins with (RFC 9113 3.4).
 func (w *Worker) begin(l *link.Link, info *clientInfo) {
 	ln := info.listener
 	switch {
@@ -97,7 +99,7 @@ func (w *Worker) begin(l *link.Link, info *clientInfo) {
 			l.Watch = (&watch{l: l, info: info}).see
 		}
 	case ln.Stream == StreamTLS:
-		newPeeking(l, info)
+		newClientHelloReader(l, info)
 	case ln.Stream == StreamTCP:
 		newPass(l, info, nil)
 	case ln.HTTP2 == nil:
@@ -105,12 +107,13 @@ func (w *Worker) begin(l *link.Link, info *clientInfo) {
 	case ln.HTTP1 == nil:
 		info.speakHTTP2(l)
 	default:
-		l.Session = &sniffing{l: l, info: info}
+		l.Session = &prefaceReader{l: l, info: info}
 		l.Deadline(&l.InputBy, ln.Timeouts.Header)
 	}
 }
 
-// Established begins the protocol that the handshake agreed on.
+// Established begins the protocol that the handshake agreed on. A client without ALPN gets HTTP/1.1 where there is one,
+// as HTTP/2 over TLS needs ALPN (RFC 9113 3.2).
 func (o *opening) Established() {
 	l := o.l
 	s := l.Engine.ConnectionState()
@@ -138,7 +141,8 @@ func (c *clientInfo) established(s *ctls.ConnectionState) {
 	}
 }
 
-// opening is the session of a TLS handshake of a client.
+// opening is the session of a TLS handshake of a client. Failures count only once something has come: a port scan that
+// connects and leaves is no failed handshake.
 type opening struct {
 	l     *link.Link
 	info  *clientInfo
@@ -162,7 +166,7 @@ func (o *opening) Failed(err error) {
 	}
 }
 
-// closer is the session of a connection that is refused.
+// closer is the session of a connection that is refused. It takes all input, so that none is gathered.
 type closer struct{}
 
 func (closer) Input(p []byte, _ bool) int { return len(p) }
@@ -170,14 +174,15 @@ func (closer) Writable()                  {}
 func (closer) Expired(bool)               {}
 func (closer) Failed(error)               {}
 
-// sniffing tells HTTP/2 by prior knowledge from HTTP/1.1 (RFC 9113 3.3).
-type sniffing struct {
+// prefaceReader distinguishes HTTP/2 by prior knowledge from HTTP/1.1 (RFC 9113 3.3). The first byte that differs from
+// the preface decides, so that a short request of HTTP/1.1 waits for nothing.
+type prefaceReader struct {
 	l    *link.Link
 	info *clientInfo
 	held []byte // a part of the preface
 }
 
-func (s *sniffing) Input(p []byte, fin bool) int {
+func (s *prefaceReader) Input(p []byte, fin bool) int {
 	n := min(len(p), len(http2.Preface)-len(s.held))
 	same := string(p[:n]) == http2.Preface[len(s.held):][:n]
 	if same && len(s.held)+n < len(http2.Preface) && !fin {
@@ -196,13 +201,13 @@ func (s *sniffing) Input(p []byte, fin bool) int {
 	return s.l.Session.Input(p, fin)
 }
 
-func (s *sniffing) Writable() {}
+func (s *prefaceReader) Writable() {}
 
-func (s *sniffing) Expired(bool) {
+func (s *prefaceReader) Expired(bool) {
 	if len(s.held) > 0 {
 		s.info.at.w.refuseInput(s.info, "HTTP/2", 0, side.Refusal(http1.Incomplete), 1)
 	}
 	s.l.Close()
 }
 
-func (s *sniffing) Failed(error) {}
+func (s *prefaceReader) Failed(error) {}

@@ -206,6 +206,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestHTTP3RejectedRequestIsSentAgain":          TestHTTP3RejectedRequestIsSentAgain,
 	"TestHTTP3SlowReaders":                         TestHTTP3SlowReaders,
 	"TestHTTP3ControlStreamsThatAreNotRead":        TestHTTP3ControlStreamsThatAreNotRead,
+	"TestHTTP3BackendThatTakesNothing":             TestHTTP3BackendThatTakesNothing,
 	"TestHTTP3SuiteAgainstFronts":                  TestHTTP3SuiteAgainstFronts,
 	"TestHTTP3SuiteAgainstBacks":                   TestHTTP3SuiteAgainstBacks,
 	"TestTheBackendGetsThePathThatWasMatchedHTTP3": TestTheBackendGetsThePathThatWasMatchedHTTP3,

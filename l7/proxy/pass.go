@@ -44,13 +44,13 @@ type pass struct {
 	began    clock.Time
 	started  clock.Time    // of the attempt
 	latency  time.Duration // of the connect
-	over     bool
+	over     bool          // a late event of either connection changes nothing
 
 	backendName string // of the last one
 	failure     string // why it was refused or cut, "" if it was not
 }
 
-// passEnd is the session of one of its connections.
+// passEnd is the session of one of its connections. Both are alike, so that one code serves both directions.
 type passEnd struct {
 	p     *pass
 	other *passEnd
@@ -60,7 +60,8 @@ type passEnd struct {
 	bytes uint64           // that came
 }
 
-// newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy.
+// newPass chooses a backend for a connection. It takes first, of which it sends the backend a copy. The client is not
+// read until the backend is connected: what it sends meanwhile stays in the kernel, whose window bounds it.
 func newPass(l *link.Link, info *clientInfo, first []byte) {
 	w := info.at.w
 	p := &pass{w: w, info: info, first: first, began: w.Now}
@@ -73,7 +74,8 @@ func newPass(l *link.Link, info *clientInfo, first []byte) {
 	p.route()
 }
 
-// route finds the rule of the connection, and begins the first attempt.
+// route finds the rule of the connection, and begins the first attempt. There is no request yet and may never be one:
+// rules can match only by what the connection itself shows.
 func (p *pass) route() {
 	r, c := &p.w.routed, p.info
 	*r = route.Request{Host: c.sni, Path: "/", SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: c.addr.Addr()}
@@ -92,7 +94,8 @@ func (p *pass) route() {
 	p.attempt()
 }
 
-// attempt chooses a backend and connects to it.
+// attempt chooses a backend and connects to it. It is a loop rather than a call of itself, as each backend may fail at
+// once, without a batch between.
 func (p *pass) attempt() {
 	for {
 		b, refusal := p.pooled.Pick(p.w.Now, p.hash(), &p.tried)
@@ -117,7 +120,7 @@ func (p *pass) attempt() {
 	}
 }
 
-// choose begins an attempt at a backend.
+// choose begins an attempt at a backend, which account ends.
 func (p *pass) choose(b *pool.Backend) {
 	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.Now, 0
 	b.Start(p.w.Now)
@@ -141,7 +144,8 @@ func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.po
 
 func (p *pass) backs(b *pool.Backend) *backends { return p.w.backsTo(p.key(b)) }
 
-// waitOrEnd queues the connection for the first backend that had as many as it may, or ends it.
+// waitOrEnd queues the connection for the first backend that had as many as it may, or ends it. It waits only after all
+// others were tried: a connection that another backend can take now must not wait.
 func (p *pass) waitOrEnd() {
 	b := p.full
 	if b == nil {
@@ -155,7 +159,8 @@ func (p *pass) waitOrEnd() {
 	}
 }
 
-// connect goes on once there is room for a connection.
+// connect goes on once there is room for a connection. Another worker may have taken it meanwhile: then the wait goes
+// on, at its old place.
 func (p *pass) connect() {
 	b := p.backend
 	err := p.dialTo(b)
@@ -188,7 +193,8 @@ func (p *pass) dialFailed(err error) {
 	p.waitOrEnd()
 }
 
-// mayRetry accounts for a failed attempt, and reports whether there may be another one.
+// mayRetry accounts for a failed attempt, and reports whether there may be another one. Until a backend is connected
+// nothing has been sent, so that another attempt repeats nothing.
 func (p *pass) mayRetry(err error) bool {
 	f, b := failureOf(err, true), p.backend
 	p.failure = f.name
@@ -204,7 +210,7 @@ func (p *pass) mayRetry(err error) bool {
 	return true
 }
 
-// opened says that the backend is connected.
+// opened begins to pass bytes: the backend is connected.
 func (p *pass) opened(l *link.Link) {
 	p.dial, p.failure = nil, ""
 	p.latency = p.w.Now.Sub(p.started)
@@ -220,7 +226,7 @@ func (p *pass) opened(l *link.Link) {
 	p.client.l.Resume()
 }
 
-// account tells the pool how the attempt or the connection went.
+// account reports to the pool how the attempt or the connection went, once.
 func (p *pass) account(f pool.Failure) {
 	if b := p.backend; b != nil {
 		p.backend = nil
@@ -253,7 +259,8 @@ func (p *pass) unavailable() {
 	p.refuse(clienthello.AlertInternalError)
 }
 
-// refuse ends the connection of a client without a backend. One with TLS that is passed through gets an alert.
+// refuse ends the connection of a client without a backend. One with TLS that is passed through gets an alert, by which
+// its user sees that a server was there; one of another protocol cannot be answered, and is reset.
 func (p *pass) refuse(a clienthello.Alert) {
 	p.finish(pool.Canceled)
 	if p.info.listener.Stream == StreamTLS {
@@ -270,10 +277,13 @@ func alert(l *link.Link, a clienthello.Alert) {
 	l.Close()
 }
 
-// progress moves the time at which the connection counts as idle.
+// progress moves the time at which the connection counts as idle. One time serves both directions, on the client's
+// link: a download without input, or an upload without output, is not idle.
 func (p *pass) progress() { p.client.l.Deadline(&p.client.l.InputBy, p.info.listener.Timeouts.Tunnel) }
 
-// cut ends both connections by a reset: an end by FIN would pass for the end of what was sent. e has failed already.
+// cut ends both connections by a reset: an end by FIN would pass for the end of what was sent. e has failed already. A
+// backend that fails before its first byte has refused the connection, which counts against its health; later the cause
+// may be the client's.
 func (p *pass) cut(e *passEnd) {
 	if p.over {
 		return
@@ -307,7 +317,8 @@ func (e *passEnd) received(n int) {
 	e.bytes += uint64(n)
 }
 
-// Input passes bytes and the end of the input on.
+// Input implements link.Session: it passes bytes and the end of the input on. While the other connection takes nothing,
+// none is read: the window of TCP closes and stops the sender (RFC 9293 3.8.6).
 func (e *passEnd) Input(b []byte, fin bool) int {
 	p, o := e.p, e.other.l
 	if p.over {
@@ -350,7 +361,9 @@ func (e *passEnd) Moved(n int, dry bool) (over bool) {
 	return dry && n < leastMoved
 }
 
-// end passes the end of the input on. With both ends the pass is over.
+// end passes the end of the input on. With both ends the pass is over. TCP has half-closed connections (RFC 9293 3.6):
+// a program may send its request, end its output, and read the answer. Closing both directions with the first end would
+// cut that answer.
 func (e *passEnd) end() {
 	p := e.p
 	e.ended = true
@@ -366,7 +379,8 @@ func (e *passEnd) end() {
 
 func (e *passEnd) Writable() { e.other.l.Resume() }
 
-// Expired is called where a peer takes nothing, or where nothing has passed for long.
+// Expired implements link.Session: a peer takes nothing, or nothing has passed for long. Both are reset: after a FIN
+// one end could take what it has for all there is.
 func (e *passEnd) Expired(output bool) {
 	p := e.p
 	if p.over {

@@ -8,21 +8,22 @@ import (
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
-// peeking is the session of a connection whose ClientHello is awaited. It holds what it reads, at most
-// clienthello.DefaultLimit and what one read brings, for the time-out of the handshake.
-type peeking struct {
+// clientHelloReader is the session of a connection whose ClientHello is awaited. It holds what it reads, at most
+// clienthello.DefaultLimit and what one read brings, for the time-out of the handshake: a client that sends a part of a hello and
+// stops holds no more than that, for no longer.
+type clientHelloReader struct {
 	l      *link.Link
 	info   *clientInfo
 	held   []byte
 	peeker clienthello.Peeker
 }
 
-func newPeeking(l *link.Link, info *clientInfo) {
-	l.Session = &peeking{l: l, info: info}
+func newClientHelloReader(l *link.Link, info *clientInfo) {
+	l.Session = &clientHelloReader{l: l, info: info}
 	l.Deadline(&l.InputBy, info.listener.Timeouts.Handshake)
 }
 
-func (k *peeking) Input(p []byte, fin bool) int {
+func (k *clientHelloReader) Input(p []byte, fin bool) int {
 	if k.held == nil {
 		k.held = k.info.at.w.GetBuffer()
 	}
@@ -40,8 +41,11 @@ func (k *peeking) Input(p []byte, fin bool) int {
 	return len(p)
 }
 
-// pass begins to pass the connection on, which is routed by what the hello says.
-func (k *peeking) pass(h *clienthello.Hello) {
+// pass begins to pass the connection on, which is routed by what the hello says. The bytes of the hello go to the
+// backend as they came: its handshake covers them by a hash (RFC 8446 4.4.1), so that nothing may be changed.
+//
+// The server name is not verified. It selects a backend, and the backend's certificate decides whether the client believes it.
+func (k *clientHelloReader) pass(h *clienthello.Hello) {
 	k.l.InputBy = clock.Never
 	k.info.sni = string(h.ServerName)
 	k.info.hello(h)
@@ -50,8 +54,8 @@ func (k *peeking) pass(h *clienthello.Hello) {
 	newPass(k.l, k.info, held)
 }
 
-// refuse answers what is no ClientHello by an alert.
-func (k *peeking) refuse(err error) {
+// refuse answers what is no ClientHello by an alert (RFC 8446 6.2). It is in the clear, as no keys are agreed on.
+func (k *clientHelloReader) refuse(err error) {
 	k.drop(err.Error())
 	var e *clienthello.Error
 	if errors.As(err, &e) {
@@ -61,8 +65,9 @@ func (k *peeking) refuse(err error) {
 	k.l.Abort()
 }
 
-// drop ends the wait for a hello. Connections that end before its first byte leave no line in the access log.
-func (k *peeking) drop(reason string) {
+// drop ends the wait for a hello. Connections that end before its first byte leave no line in the access log: health checks of load
+// balancers and port scans would fill it.
+func (k *clientHelloReader) drop(reason string) {
 	k.info.at.w.counters.stream.hellos.Add(1)
 	if len(k.held) > 0 {
 		k.info.at.w.recordRefused(k.info, "TLS", 0, errTLS.name, reason)
@@ -71,19 +76,20 @@ func (k *peeking) drop(reason string) {
 	k.l.Session = closer{} // what else comes is dropped
 }
 
-func (k *peeking) Writable() {}
+func (k *clientHelloReader) Writable() {}
 
-func (k *peeking) Expired(output bool) {
+func (k *clientHelloReader) Expired(output bool) {
 	k.drop("no ClientHello in time")
 	k.l.Abort()
 }
 
-func (k *peeking) Failed(err error) { k.drop(err.Error()) }
+func (k *clientHelloReader) Failed(err error) { k.drop(err.Error()) }
 
 // Drain implements front: the hello may be on its way.
-func (k *peeking) Drain() {}
+func (k *clientHelloReader) Drain() {}
 
-// hello notes what rules ask of a ClientHello.
+// hello notes what rules ask of a ClientHello. JA4 hashes the whole of it, which costs more than the handshake's
+// parsing: so it is done only where a rule compares it.
 func (c *clientInfo) hello(h *clienthello.Hello) {
 	if !c.listener.Table.ReadsHello() {
 		return

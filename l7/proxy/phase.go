@@ -70,7 +70,8 @@ var transitions = [phases][events]phase{
 	tunnel:     {finished: done},
 }
 
-// on moves the exchange to the phase that follows an event. One that does not fit changes nothing, and is counted: tests expect none.
+// on moves the exchange to the phase that follows an event. One that does not fit changes nothing, and is counted:
+// tests expect none.
 func (x *exchange) on(ev event) {
 	if next := transitions[x.phase][ev]; next != unused {
 		x.phase = next

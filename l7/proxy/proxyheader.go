@@ -20,7 +20,9 @@ type headerReader struct {
 	held []byte // a part of the header
 }
 
-// sendsHeader reports whether connections of a peer begin with a header.
+// sendsHeader reports whether connections of a peer begin with a header. The configuration decides by the peer's
+// address, never the first bytes: any client could send a header, and choose the address that rules and logs have for
+// it (specification, section 2).
 func (ln *Listener) sendsHeader(peer netip.Addr) bool {
 	peer = peer.Unmap()
 	return slices.ContainsFunc(ln.ProxyProtocol, func(p netip.Prefix) bool { return p.Contains(peer) })
@@ -54,7 +56,8 @@ func (a *headerReader) Input(p []byte, fin bool) int {
 	return a.begin(p, n-before)
 }
 
-// begin has what follows the header, from p[n], served. It returns how much of p is taken.
+// begin serves what follows the header, from p[n]. It returns how much of p is taken. With TLS the rest is ciphertext, which is the
+// engine's: the link would take what is not taken here for plaintext.
 func (a *headerReader) begin(p []byte, n int) int {
 	l := a.l
 	l.InputBy = clock.Never
@@ -83,7 +86,8 @@ func (a *headerReader) Failed(error) { a.l.Runner.PutBuffer(&a.held) }
 // Drain implements front: the header may be on its way.
 func (a *headerReader) Drain() {}
 
-// relayed takes over what a header says. With LOCAL, and of other protocols than TCP, the connection's addresses stay.
+// relayed takes over what a header says. With LOCAL, and of other protocols than TCP, the connection's addresses stay:
+// LOCAL is what the sender's own health checks use (specification, 2.2).
 func (c *clientInfo) relayed(h *proxyproto.Header) {
 	if !h.Relays() || h.Transport != proxyproto.Stream {
 		return
@@ -112,7 +116,8 @@ type ProxyHeader struct {
 	TLVs bool
 }
 
-// appendHeader appends the header of a connection on behalf of a client.
+// appendHeader appends the header of a connection on behalf of a client. It must be the first bytes, before TLS,
+// because the receiver reads it before it knows what follows.
 func (p *Pool) appendHeader(dst []byte, c *clientInfo) []byte {
 	local := c.local
 	if !local.IsValid() && c.link != nil && c.link.Conn != nil {
@@ -154,7 +159,7 @@ func (s *server) sendHeader() {
 	l.Touch()
 }
 
-// tlvs returns what is known of the client's TLS.
+// tlvs returns what is known of the client's TLS. A receiver refuses a header that is too long, so that each is bounded.
 func (c *clientInfo) tlvs() (t proxyproto.TLVs) {
 	if c.protocol != "" {
 		t, _ = t.Append(proxyproto.TypeALPN, []byte(c.protocol))
@@ -189,7 +194,8 @@ func versionName(v uint16) string {
 	return "TLSv1.2"
 }
 
-// owner returns whose alone a connection to a backend of a pool is, nil if it is no one's.
+// owner returns whose alone a connection to a backend of a pool is, nil if it is no one's. The header is sent once for
+// a connection: a request of another client on it would be logged, and permitted, as the first client's.
 func (p *Pool) owner(c *clientInfo) *clientInfo {
 	if p.ProxyHeader.Version == 0 || p.Protocol == HTTP3 { // QUIC has no place for a header
 		return nil

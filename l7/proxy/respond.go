@@ -105,7 +105,8 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	return &x.reply
 }
 
-// isPartial reports whether Content-Range has a meaning in a response of the status. Recipients ignore it in others (RFC 9110 14.4).
+// isPartial reports whether Content-Range has a meaning in a response of the status. Recipients ignore it in others
+// (RFC 9110 14.4).
 func isPartial(status int) bool { return status == 206 || status == 416 }
 
 // redirect answers with another URL.

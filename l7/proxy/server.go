@@ -52,7 +52,8 @@ func (s *server) available() bool {
 	return s.conn.Streams() < streams
 }
 
-// worn reports whether the connection has carried, with more requests, as many as it may.
+// worn reports whether the connection has carried, with more requests, as many as it may. Backends with a limit of
+// their own close after it: a lower one here means that the gateway closes first, while no request is under way.
 func (s *server) worn(more int) bool {
 	most := s.key.pool.MaxUses
 	return most > 0 && s.uses+more >= most
@@ -72,7 +73,8 @@ func (s *server) unused() bool {
 	return known && s.tasks == 0 && s.state != detached && s.conn.Streams()+len(s.waiting) == 0
 }
 
-// begin sends the request of an exchange, perhaps once the backend's settings have arrived.
+// begin sends the request of an exchange, perhaps once the backend's settings have arrived. A connection that is full
+// now was not when it was chosen: the backend's limit has fallen, and another connection may have a place.
 func (s *server) begin(x *exchange) {
 	s.forget()
 	st, caps, err := s.conn.Begin(x, x.outgoing.Protocol != "")
@@ -104,7 +106,8 @@ func (s *server) withdraw(x *exchange) {
 	s.released()
 }
 
-// endWait ends the wait of all exchanges: by an error, or they begin. Those beyond what the backend permits go to another connection.
+// endWait ends the wait of all exchanges: by an error, or they begin. Those beyond what the backend permits go to
+// another connection.
 func (s *server) endWait(err error) {
 	all := s.waiting
 	s.waiting = nil
@@ -126,7 +129,8 @@ func (s *server) endWait(err error) {
 	s.released() // it may permit more than before
 }
 
-// leaveOpening takes the connection from those that are being opened.
+// leaveOpening takes the connection from those that are being opened. Dial is cleared, since the link treats a
+// connection that fails while it is opened differently: nothing of it is read.
 func (s *server) leaveOpening() {
 	s.link.Dial, s.client = nil, nil
 	s.bs.opening = slices.DeleteFunc(s.bs.opening, func(o *server) bool { return o == s })
@@ -143,7 +147,8 @@ func (s *server) established(conn side.Backend, shared bool) {
 	s.endWait(nil)
 }
 
-// Handle implements Owner.
+// Handle implements Owner. What may end the exchange comes last in each case: afterwards x may be
+// another request's, and *ev.User is nil.
 func (s *server) Handle(ev *side.Event) {
 	if !ev.Kind.OfStream() {
 		s.handle(ev)
@@ -172,7 +177,8 @@ func (s *server) Handle(ev *side.Event) {
 	}
 }
 
-// handle handles the events of the connection.
+// handle handles the events of the connection. GOAWAY ends none of the requests that the backend will still answer: the
+// connection takes no more, and closes after them (RFC 9113 6.8, RFC 9114 5.2).
 func (s *server) handle(ev *side.Event) {
 	switch ev.Kind {
 	case side.Settings:
@@ -189,19 +195,20 @@ func (s *server) handle(ev *side.Event) {
 	}
 }
 
-// leave has the connection take no more requests, and close after those that it has. Without max a connection that is detached would
-// be retiring again, and be removed twice: connClosed would then count a connection too few, and the backend get one too many.
+// leave has the connection take no more requests, and close after those that it has. Without max a connection that is
+// detached would be retiring again, and be removed twice: connClosed would then count a connection too few, and the
+// backend get one too many.
 func (s *server) leave() {
 	s.state = max(s.state, retiring)
 	s.released()
 }
 
-// released has the worker see to a connection which may have no requests any more.
+// released schedules a look at a connection which may have no requests any more.
 func (s *server) released() { s.w.Run.Add(link.Restart, s, &s.tasks) }
 
-// Run implements link.Runnable: it takes requests that wait for a connection, and acts on a connection without requests. It is deferred
-// to the end of the batch: while events are handled a request may end and the next begin, and closing in between would lose a
-// connection of use.
+// Run implements link.Runnable: it takes requests that wait for a connection, and acts on a connection without
+// requests. It is deferred to the end of the batch: while events are handled a request may end and the next begin, and
+// closing in between would lose a connection of use.
 func (s *server) Run(t link.Task) {
 	if s.tasks.Clear(t); s.state == establishing || s.state == detached {
 		return
@@ -239,13 +246,14 @@ func (s *server) keeps(bs *backends) bool {
 		(k.owner == nil || !k.owner.gone) && (s.shared || len(bs.idle) < cmp.Or(k.pool.MaxIdle, DefaultMaxIdle))
 }
 
-// drop closes a connection without requests.
+// drop closes a connection without requests. It is removed first: Close may report its end.
 func (s *server) drop() {
 	s.remove()
 	s.conn.Close()
 }
 
-// forget takes the connection from the idle ones, if it is one.
+// forget takes the connection from the idle ones, if it is one. The last one takes its place: their order matters only
+// at the end, from which they are taken.
 func (s *server) forget() {
 	if s.index < 0 {
 		return

@@ -29,7 +29,8 @@ type Stats struct {
 	Handshakes  uint64     // of TLS that clients began and did not complete
 	Signatures  sign.Stats // of handshakes, by keys that are signed with in batches
 	Stream      StreamStats
-	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing of what was sent.
+	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing
+	// of what was sent.
 	WriteTimeouts uint64
 }
 
@@ -78,13 +79,15 @@ const (
 	RouteCounts   = RouteStatus + 6
 )
 
-// Route names a route of the configuration, for its counters. A reload keeps it, so that they only grow.
+// Route names a route of the configuration, for its counters. A reload keeps it, so that they only grow: a counter that
+// falls looks like a restart of the process to Prometheus. Each worker has a block of its own, so that counting costs
+// no locked instruction.
 type Route struct {
 	Name   string
 	counts []*metrics.Block // of each worker
 }
 
-// NewRoute returns the counters of a route for a number of workers.
+// NewRoute returns the counters of a route for a number of workers. Their numbers are those of NewWorker.
 func NewRoute(name string, workers int) *Route {
 	r := &Route{Name: name}
 	for range workers {
@@ -101,7 +104,8 @@ func (r *Route) Counts() (sum [RouteCounts]uint64) {
 	return sum
 }
 
-// Record is a request that has ended, a connection that was passed through, or input that was refused, for an access log. Its strings are valid during the call that it is given to.
+// Record is a request that has ended, a connection that was passed through, or input that was refused, for an access
+// log. Its strings are valid during the call that it is given to.
 type Record struct {
 	Began      time.Duration // how long ago the header of the request had arrived
 	Client     netip.AddrPort
@@ -124,7 +128,8 @@ type Record struct {
 // OnRecord has f called on the loop for each request that ends. It is set before Apply.
 func (w *Worker) OnRecord(f func(*Record)) { w.onRecord = f }
 
-// record counts an exchange that has ended, and reports it.
+// record counts an exchange that has ended, and reports it. Status 0 is none: the client left before a response, and
+// nothing answered.
 func (x *exchange) record() {
 	w := x.w
 	c := &w.counters
@@ -154,7 +159,7 @@ func (x *exchange) record() {
 	}
 }
 
-// report gives the record to the access log.
+// report gives the record to the access log. The record is the worker's, so that none is allocated: whoever keeps it makes a copy.
 func (x *exchange) report(took time.Duration) {
 	info := x.client
 	r := &x.w.entry

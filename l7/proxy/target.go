@@ -7,7 +7,9 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// ambiguous reports whether the backend of rule n, which the request matches, may take its path for one of another rule.
+// ambiguous reports whether the backend of rule n, which the request matches, may take its path for one of another
+// rule. Servers differ in what they decode and in whether /a//b is /a/b: where the difference would lead to a rule with
+// other rights, the request is refused, since a client could choose it to get past a rule that denies.
 func (x *exchange) ambiguous(r *route.Request, n int) bool {
 	ln := x.client.listener
 	if ln.Table.Ambiguous(r, n) {
@@ -44,7 +46,8 @@ func normalHost(m *semantics.Message) (host string, ok bool) {
 	return host, ok
 }
 
-// SameName is a Listener.Serves: every host needs a connection of its own.
+// SameName is a Listener.Serves: every host needs a connection of its own. It is for listeners that demand client
+// certificates of some hosts only.
 func SameName(serverName, host string) bool { return serverName == host }
 
 // misdirects reports whether a request for a host came on a connection that does not serve it (RFC 9110 15.5.20): the
@@ -54,7 +57,7 @@ func (c *clientInfo) misdirects(host string) bool {
 	if serves == nil || !c.tls || host == "" || strings.EqualFold(host, c.sni) {
 		return false
 	}
-	if host != c.host {
+	if host != c.host { // the last answer is kept: a client asks for few hosts, mostly for one many times
 		c.host = strings.Clone(host)
 		c.misdirected = !serves(c.sni, c.host)
 	}

@@ -64,11 +64,12 @@ func (x *exchange) prepareUpgrade() {
 // upgraded returns the response as the client gets it: x.reply where it begins a tunnel, and m otherwise. ok is false where the
 // response is wrong.
 //
-// A server may only switch to a protocol that the request has offered (RFC 9110 7.8). Any other 101 must fail: a client that took the bytes behind it for the next response, or a
-// gateway that took them for a tunnel, could be made to read what an attacker has put there. Sec-WebSocket-Accept is checked by the
-// gateway as a client must (RFC 6455 4.1): it shows that the server has understood the handshake and has not just echoed it.
-// Any 2xx in answer to CONNECT begins a tunnel (RFC 9110 9.3.6). WebSocket servers send 200: others are refused, as a client with
-// HTTP/1.1, which gets 101, could not see the difference.
+// A server may only switch to a protocol that the request has offered (RFC 9110 7.8). Any other 101 must fail: a client
+// that took the bytes behind it for the next response, or a gateway that took them for a tunnel, could be made to read
+// what an attacker has put there. Sec-WebSocket-Accept is checked by the gateway as a client must (RFC 6455 4.1): it
+// shows that the server has understood the handshake and has not just echoed it. Any 2xx in answer to CONNECT begins a
+// tunnel (RFC 9110 9.3.6). WebSocket servers send 200: others are refused, as a client with HTTP/1.1, which gets 101,
+// could not see the difference.
 func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bool) {
 	asked := x.outgoing.Protocol != ""
 	connect := asked && x.outgoing.Method == "CONNECT"

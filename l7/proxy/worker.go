@@ -14,7 +14,8 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// listening is a socket that listens.
+// listening is a socket that listens. It outlives the Listener that describes it: a reload gives it another one, and
+// connections that came in before keep theirs until their next request.
 type listening struct {
 	w         *Worker
 	current   *Listener          // as the configuration describes it now
@@ -24,7 +25,8 @@ type listening struct {
 	removed   bool // the configuration has it no more
 }
 
-// Worker is the part of a proxy that one loop has. All methods belong to the loop.
+// Worker is the part of a proxy that one loop has. All methods belong to the loop, so that nothing here has a lock:
+// workers share only counters, which are atomic, and Endpoints.
 type Worker struct {
 	link.Runner
 
@@ -62,7 +64,7 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 		id: id, Runner: link.NewRunner(loop),
 		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
 	}
-	w.frontClosed = w.clientClosed
+	w.frontClosed = w.clientClosed // once: a method value for each connection would be allocated
 	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*clientInfo]*h3side.Front{}
 	loop.SetTick(w.tick)
 	return w
