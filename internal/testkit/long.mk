@@ -4,7 +4,7 @@ FUZZTIME    ?= 20s
 SOAK        ?= 60s
 CONNECTIONS ?= 1000000
 
-.PHONY: race netns list-netns fuzz soak
+.PHONY: race netns list-netns fuzz soak soak-shim
 
 # What tests in network namespaces import, if only by way of others.
 TESTNET  := github.com/millrace/millrace/internal/testkit/testnet
@@ -32,9 +32,13 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 		done; \
 	done; done
 
-soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, CONNECTIONS (1000000) of programs of millrace exec
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, CONNECTIONS (1000000) of programs of millrace exec, soak-shim
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run "TestNoConnectionBreaks|TestRealProgramsAreServed" ./l4/control
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./l4/control
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./l7/proxy
 	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/testkit/shimtest
+	$(MAKE) soak-shim
+
+soak-shim: build ## nginx, redis, iperf3, curl, wrk and UDP under millrace exec at 1 % loss, for SOAK (60s) on each tier (root)
+	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C internal/testkit/interop test -count=1 -timeout 0 -v -run '^TestSoak$$' ./programs

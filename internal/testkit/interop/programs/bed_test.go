@@ -62,6 +62,7 @@ type bed struct {
 	dir        string // of files of this bed that all users may read
 	millrace   string
 	socket     string // the control socket of the stack
+	node       int    // the process of the stack
 
 	rows   map[string]*row // what came of other tiers
 	failed []string        // tests of the suite that runs
@@ -79,20 +80,31 @@ func (b *bed) skip(t *testing.T, reason string) {
 // newBed makes the namespaces, and starts the stack unless the tier is the kernel.
 func newBed(t *testing.T, on tier) *bed {
 	t.Helper()
+	return newBedOver(t, on, "")
+}
+
+// newBedOver is newBed with a bridge between the namespaces that impairs both directions, unless impair is empty.
+func newBedOver(t *testing.T, on tier, impair string) *bed {
+	t.Helper()
 	n := testnet.For(t, "mr-programs-"+strings.ReplaceAll(string(on)+os.Getenv("PROGRAM"), " ", ""))
 	b := &bed{
 		tier: on, net: n, dir: sharedDir(t), millrace: os.Getenv("MILLRACE_PROGRAMS"),
 		host: &place{ns: n.Namespace("host"), addr: hostAddr, addr6: hostAddr6}, peer: &place{ns: n.Namespace("peer"), addr: peerAddr, addr6: peerAddr6},
 	}
 	t.Cleanup(func() { killAll(b.host.ns, b.peer.ns) })
-	must(t, n.Link(b.peer.ns, "eth0", b.host.ns, "st0"), b.peer.ns.NoOffload("eth0"), b.host.ns.NoOffload("st0"),
+	if impair == "" {
+		must(t, n.Link(b.peer.ns, "eth0", b.host.ns, "st0"))
+	} else {
+		b.bridge(t, n.Namespace("wire"), impair)
+	}
+	must(t, b.peer.ns.NoOffload("eth0"), b.host.ns.NoOffload("st0"),
 		b.peer.ns.Up("eth0", peerAddr+"/24", peerAddr6+"/64"))
 	if on == onKernel {
 		must(t, b.host.ns.Up("st0", hostAddr+"/24", hostAddr6+"/64"))
 		return b
 	}
 	must(t, b.host.ns.Up("st0"))
-	b.socket = startStack(t, b.host.ns, b.dir, b.millrace, "st0", shimConfig[on], hostAddr+"/24", hostAddr6+"/64")
+	b.socket, b.node = startStack(t, b.host.ns, b.dir, b.millrace, "st0", shimConfig[on], hostAddr+"/24", hostAddr6+"/64")
 	b.host.prefix = b.execPrefix(b.socket)
 	return b
 }
@@ -102,16 +114,26 @@ func (b *bed) execPrefix(socket string) []string {
 	return append(append([]string{b.millrace, "exec", "--socket", socket}, execFlags[b.tier]...), "--")
 }
 
-// startStack starts millrace stack up on an interface until the test ends, and returns its control socket.
-func startStack(t *testing.T, ns *testnet.Namespace, dir, millrace, iface, more string, addrs ...string) string {
+// bridge joins the namespaces by millrace forward in a third one.
+func (b *bed) bridge(t *testing.T, wire *testnet.Namespace, impair string) {
 	t.Helper()
-	socket, config := filepath.Join(dir, iface+".sock"), filepath.Join(dir, iface+".yaml")
+	must(t, b.net.Link(b.peer.ns, "eth0", wire, "a"), b.net.Link(wire, "b", b.host.ns, "st0"),
+		wire.NoOffload("a"), wire.NoOffload("b"), wire.Up("a"), wire.Up("b"))
+	f := (&place{ns: wire}).start(t, b.millrace, "forward", "--impair-a", "rx: "+impair, "--impair-b", "rx: "+impair, "a", "b")
+	t.Cleanup(func() { f.stop(t) })
+}
+
+// startStack starts millrace stack up on an interface until the test ends, and returns its control socket and process.
+func startStack(t *testing.T, ns *testnet.Namespace, dir, millrace, iface, more string, addrs ...string) (socket string, pid int) {
+	t.Helper()
+	socket = filepath.Join(dir, iface+".sock")
+	config := filepath.Join(dir, iface+".yaml")
 	text := fmt.Sprintf("devices: [{name: %s, driver: afxdp, addresses: [%s]}]\ncontrol: {socket: %s}\nshim: {everyone: true%s}\n", iface, strings.Join(quoted(addrs), ", "), socket, more)
 	must(t, os.WriteFile(config, []byte(text), 0o644))
 	node := (&place{ns: ns}).start(t, millrace, "stack", "up", "-c", config)
 	t.Cleanup(func() { node.stop(t) })
 	await(t, "the stack serves programs", func() bool { return exec.Command(millrace, "exec", "--socket", socket, "--", "true").Run() == nil })
-	return socket
+	return socket, node.Process.Pid
 }
 
 func quoted(list []string) []string {

@@ -75,7 +75,8 @@ func runMPI(t *testing.T, b *bed) string {
 		dev := fmt.Sprint("mp", i+1)
 		if b.tier != onKernel {
 			must(t, p.ns.Up(dev))
-			p.prefix = b.execPrefix(startStack(t, p.ns, b.dir, b.millrace, dev, shimConfig[b.tier], mpiAddrs[i]+"/24"))
+			socket, _ := startStack(t, p.ns, b.dir, b.millrace, dev, shimConfig[b.tier], mpiAddrs[i]+"/24")
+			p.prefix = b.execPrefix(socket)
 		}
 		must(t, p.ns.Up(dev, mpiAddrs[i]+"/24")) // a stack would not start on an interface that has it
 		agent += fmt.Sprintf("%s) exec ip netns exec %s %s sh -c \"$*\";;\n", mpiAddrs[i], p.ns.Name, strings.Join(p.prefix, " "))

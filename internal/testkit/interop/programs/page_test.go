@@ -51,7 +51,7 @@ const (
 
 // programs are the rows, in the order of the page.
 func programs() []program {
-	return slices.Concat(transferPrograms(), webPrograms(), dnsPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), pythonPrograms(), redisPrograms(), nodePrograms())
+	return slices.Concat(transferPrograms(), webPrograms(), dnsPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), pythonPrograms(), redisPrograms(), nodePrograms(), foreignPrograms())
 }
 
 // TestPrograms runs the programs on all tiers, or those that PROGRAM and TIER select. MILLRACE_PROGRAMS is the millrace binary.
@@ -69,6 +69,10 @@ func TestPrograms(t *testing.T) {
 			var b *bed
 			for _, p := range programs() {
 				if !selected(p.name, os.Getenv("PROGRAM")) {
+					continue
+				}
+				if v := folders[p.name]; v != "" && os.Getenv(v) == "" {
+					t.Logf("%s is not run: %s is not set", p.name, v)
 					continue
 				}
 				if b == nil {

@@ -22,9 +22,11 @@ func seccompPrograms() []program {
 		{"busybox", []string{"busybox"}, "`--seccomp`, a static program: wget, httpd, nc as client and as server, IPv4 and IPv6: hashes; a refused connection", runBusybox},
 		suite{
 			program: program{name: "Go net tests", version: []string{"go", "env", "GOVERSION"}, what: "`--seccomp`: Go's own tests of package net whose names have TCP, UDP, Dial, Listen, Conn, Packet, Accept, Close, Timeout, Read, Write or File. On the stack 13 are left out: their UDP sockets are not connected, which `--seccomp` does not serve"},
-			parts:   []string{"net"}, part: func(t *testing.T, b *bed, _ string) verdicts { return goNetTests(t, b, goNetPattern) },
+			parts:   []string{"net"}, part: func(t *testing.T, b *bed, _ string) verdicts {
+				return goTests(t, b, "net", goNetPattern, goNetUnconnected)
+			},
 			again: func(t *testing.T, b *bed, _ string, names []string) verdicts {
-				return goNetTests(t, b, "^("+strings.Join(names, "|")+")$")
+				return goTests(t, b, "net", "^("+strings.Join(names, "|")+")$", goNetUnconnected)
 			},
 		}.row(),
 	}
@@ -163,22 +165,23 @@ const goNetUnconnected = "^Test(FilePacketConn|PacketConn|ConnAndPacketConn|UDPC
 // goTestLine is a verdict of a test itself, not of its parts.
 var goTestLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
 
-// goNetTests runs tests of package net. They need their folder, and no names of a network's resolver.
-func goNetTests(t *testing.T, on *bed, pattern string) verdicts {
+// goTests runs tests of a package of the standard library, on the stack without those that unserved matches. They need
+// their folder, and no names of a network's resolver.
+func goTests(t *testing.T, on *bed, pkg, pattern, unserved string) verdicts {
 	t.Helper()
 	b := on.filtered(t)
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	must(t, err)
-	dir := filepath.Join(strings.TrimSpace(string(root)), "src", "net")
-	binary := filepath.Join(b.dir, "net.test")
-	build := exec.Command("go", "test", "-c", "-o", binary, "net")
+	dir := filepath.Join(strings.TrimSpace(string(root)), "src", pkg)
+	binary := filepath.Join(b.dir, strings.ReplaceAll(pkg, "/", "-")+".test")
+	build := exec.Command("go", "test", "-c", "-o", binary, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go test -c net: %v: %s", err, out)
+		t.Fatalf("go test -c %s: %v: %s", pkg, err, out)
 	}
 	v, skip := verdicts{}, "^$"
 	if b.tier != onKernel {
-		skip = goNetUnconnected
+		skip = unserved
 	}
 	cmd := b.host.command(binary, "-test.v", "-test.short", "-test.timeout=5m", "-test.run", pattern, "-test.skip", skip)
 	cmd.Dir = dir
@@ -187,7 +190,7 @@ func goNetTests(t *testing.T, on *bed, pattern string) verdicts {
 		v[m[2]] = map[string]string{"PASS": testPassed, "FAIL": testFailed, "SKIP": testSkipped}[m[1]]
 	}
 	if code != 0 && len(v.failures()) == 0 {
-		t.Errorf("net.test: code %d: %s", code, last(out, 3000))
+		t.Errorf("%s: code %d: %s", pkg, code, last(out, 3000))
 	}
 	return v
 }
