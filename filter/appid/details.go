@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 
+	"github.com/millrace/millrace/filter/initial"
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
@@ -14,14 +15,14 @@ type Details struct {
 	JA4  string // of a ClientHello
 }
 
-// maxHello bounds a ClientHello, in bytes: those with keys against quantum computers have about 2000.
-const maxHello = clienthello.DefaultLimit
+// maxHello bounds a ClientHello, in bytes.
+const maxHello = initial.MaxHello
 
 // collector waits for the details of a flow that was recognised.
 type collector struct {
 	Details
 	stream  []byte // of the client, while a ClientHello or the fields of a request are not complete
-	initial initial
+	initial initial.Collector
 }
 
 // Details returns what is known of the flow so far.
@@ -48,7 +49,7 @@ func upgrades(p Protocol) bool {
 
 // pending reports whether the details of a flow have come in part.
 func (c *collector) pending() bool {
-	return c != nil && (len(c.stream) > 0 || len(c.initial.have) > 0 && c.initial.packets < maxInitials)
+	return c != nil && (len(c.stream) > 0 || c.initial.Pending())
 }
 
 // collect looks for the details in a payload, and reports whether more payloads may have them. It allocates.
@@ -70,6 +71,25 @@ func (f *Flow) collect(v *view) (more bool) {
 		return c.http(v)
 	}
 	return c.tls(v)
+}
+
+// quic reads the Initial packets of a datagram, and reports whether the ClientHello may follow.
+func (c *collector) quic(v *view) bool {
+	if v.reply {
+		return c.initial.More()
+	}
+	if !c.initial.Datagram(v.p) {
+		return false
+	}
+	message, more := c.initial.Hello()
+	hello := &clienthello.Hello{}
+	if message != nil && clienthello.ParseMessage(message, hello) == nil {
+		c.hello(hello, 'q')
+	}
+	if !more {
+		c.initial.Done()
+	}
+	return more
 }
 
 // startsHello reports whether a record with a ClientHello of the client begins.

@@ -1,9 +1,7 @@
 package appid
 
 import (
-	"context"
 	crypto "crypto/tls"
-	"encoding/binary"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -11,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/internal/testkit/testinitial"
 )
 
 // firstFlight returns what a client of TLS sends first.
@@ -158,56 +158,10 @@ func TestUpgradesInRecordedFlows(t *testing.T) {
 	}
 }
 
-// quicHello returns the ClientHello of a QUIC client.
-func quicHello(t *testing.T) []byte {
-	c := crypto.QUICClient(&crypto.QUICConfig{TLSConfig: &crypto.Config{
-		ServerName: "quic.example.test", NextProtos: []string{"h3"},
-		MinVersion: crypto.VersionTLS13,
-	}})
-	c.SetTransportParameters([]byte{1, 4, 0x80, 0, 0x75, 0x30})
-	if err := c.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for {
-		switch e := c.NextEvent(); e.Kind {
-		case crypto.QUICWriteData:
-			return slices.Clone(e.Data)
-		case crypto.QUICNoEvent:
-			t.Fatal("no ClientHello")
-		}
-	}
-}
+// span is a part of a ClientHello.
+type span struct{ from, to int }
 
-// sealInitial makes an Initial packet of frames (RFC 9000, 17.2.2; RFC 9001, 5.3 and 5.4).
-func sealInitial(version uint32, dcid []byte, number uint16, frames []byte) []byte {
-	k := newInitialKeys(version, dcid)
-	first := byte(0xc1) // a packet number of two bytes
-	if version == 0x6b3343cf {
-		first = 0xd1
-	}
-	p := binary.BigEndian.AppendUint32([]byte{first}, version)
-	p = append(append(append(p, byte(len(dcid))), dcid...), 0, 0)
-	p = binary.BigEndian.AppendUint16(p, 0x4000|uint16(2+len(frames)+16))
-	at := len(p)
-	p = binary.BigEndian.AppendUint16(p, number)
-	nonce := k.iv
-	nonce[10] ^= byte(number >> 8)
-	nonce[11] ^= byte(number)
-	p = append(p, k.aead.Seal(nil, nonce[:], frames, p)...)
-	var mask [16]byte
-	k.header.Encrypt(mask[:], p[at+4:at+20])
-	p[0] ^= mask[0] & 0x0f
-	p[at] ^= mask[1]
-	p[at+1] ^= mask[2]
-	return p
-}
-
-func cryptoFrame(hello []byte, s span) []byte {
-	b := binary.BigEndian.AppendUint16([]byte{6}, 0x4000|uint16(s.from))
-	b = binary.BigEndian.AppendUint16(b, 0x4000|uint16(s.to-s.from))
-	return append(b, hello[s.from:s.to]...)
-}
+func cryptoFrame(hello []byte, s span) []byte { return testinitial.Crypto(hello, s.from, s.to) }
 
 // permutations calls f with every order of n numbers.
 func permutations(n int, f func(order []int)) {
@@ -233,7 +187,7 @@ func permutations(n int, f func(order []int)) {
 // A ClientHello over several Initial packets is read in any order of its frames and packets, with gaps closed late, frames
 // sent again and overlaps, in both versions.
 func TestInitialsInAnyOrder(t *testing.T) {
-	hello := quicHello(t)
+	hello := testinitial.Hello(t)
 	n := len(hello)
 	cuts := []span{{0, 3}, {3, n / 3}, {n / 3, n / 2}, {n/2 - 20, n - 40}, {n - 60, n}}
 	var want Details
@@ -248,7 +202,7 @@ func TestInitialsInAnyOrder(t *testing.T) {
 				if r.UintN(2) == 0 {
 					frames = append(frames, cryptoFrame(hello, cuts[order[0]])...)
 				}
-				p.Payload = sealInitial(version, []byte("12345678"), uint16(i+r.IntN(300)), frames)
+				p.Payload = testinitial.Seal(t, version, []byte("12345678"), uint16(i+r.IntN(300)), frames)
 				if i+1 < len(order) && f.Details().JA4 != "" {
 					t.Fatalf("%v: details after %d", order, i)
 				}
@@ -266,14 +220,14 @@ func TestInitialsInAnyOrder(t *testing.T) {
 
 // A ClientHello over more datagrams than are looked at for recognition is read to its end.
 func TestHelloOverManyInitials(t *testing.T) {
-	hello := quicHello(t)
+	hello := testinitial.Hello(t)
 	var f Flow
 	const n = 12
 	for i := range n {
 		s := span{i * len(hello) / n, (i + 1) * len(hello) / n}
 		f.Packet(&Packet{
 			Transport: udp, Source: 1, Destination: 2,
-			Payload: sealInitial(1, []byte("abcdefgh"), uint16(i), cryptoFrame(hello, s)),
+			Payload: testinitial.Seal(t, 1, []byte("abcdefgh"), uint16(i), cryptoFrame(hello, s)),
 		})
 	}
 	if f.Details().Name != "quic.example.test" || !f.Done() {
@@ -283,9 +237,9 @@ func TestHelloOverManyInitials(t *testing.T) {
 
 // Several Initial packets in one datagram are read; one that is damaged is skipped, and may be sent again.
 func TestCoalescedAndDamagedInitials(t *testing.T) {
-	hello := quicHello(t)
-	a := sealInitial(1, []byte("abcdefgh"), 1, cryptoFrame(hello, span{100, len(hello)}))
-	b := sealInitial(1, []byte("abcdefgh"), 2, cryptoFrame(hello, span{0, 100}))
+	hello := testinitial.Hello(t)
+	a := testinitial.Seal(t, 1, []byte("abcdefgh"), 1, cryptoFrame(hello, span{100, len(hello)}))
+	b := testinitial.Seal(t, 1, []byte("abcdefgh"), 2, cryptoFrame(hello, span{0, 100}))
 	damaged := slices.Clone(b)
 	damaged[len(damaged)-1] ^= 1
 	for _, c := range []struct {
@@ -304,6 +258,26 @@ func TestCoalescedAndDamagedInitials(t *testing.T) {
 		}
 		if f.Protocol() != QUIC || f.Details().Name != c.name {
 			t.Errorf("%v, %q, not %q", f.Protocol(), f.Details().Name, c.name)
+		}
+	}
+}
+
+// TestOnlyTheClientSendsAHello: a record of the server is none, whatever it says.
+func TestOnlyTheClientSendsAHello(t *testing.T) {
+	hello := []byte{22, 3, 1, 2, 0, 1}
+	for _, c := range []struct {
+		v    view
+		want bool
+	}{
+		{view{p: hello}, true},
+		{view{p: hello[:5]}, true},
+		{view{p: hello, reply: true}, false},
+		{view{p: []byte{22, 3, 1, 2, 0, 2}}, false},
+		{view{p: []byte{23, 3, 1, 2, 0, 1}}, false},
+		{view{p: []byte{22, 2, 1, 2, 0, 1}}, false},
+	} {
+		if got := c.v.startsHello(); got != c.want {
+			t.Errorf("%v, of the server %v: %v", c.v.p, c.v.reply, got)
 		}
 	}
 }

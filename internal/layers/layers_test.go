@@ -62,8 +62,9 @@ filter/signature  : filter/regex internal/excerpt internal/suggest
 filter/ebpf       : internal/rtnl pmd/xdp
 filter/expr       : packet internal/suggest
 filter/reassembly :
-filter/appid      : tls/clienthello
-filter/inspect    : packet wire filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack tls/clienthello
+filter/initial    : tls/clienthello
+filter/appid      : filter/initial tls/clienthello
+filter/inspect    : packet wire filter/initial filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack tls/clienthello
 internal/sysnames : filter/expr
 ip                : packet wire clock internal/random
 ip/dhcp           : wire clock internal/random
@@ -156,6 +157,7 @@ internal/testkit/script: wire clock ip tcp
 internal/testkit/shimtest:
 internal/testkit/stackpair: gpukern pmd ring socket stack
 internal/testkit/testcert:
+internal/testkit/testinitial:
 internal/testkit/testnet:
 internal/testkit/testpackets: packet ring
 internal/testkit/testpcaps: internal/testkit/checkout
@@ -208,7 +210,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/inspect", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."
@@ -340,6 +342,7 @@ func TestImportsFlowDown(t *testing.T) {
 // upward lists the imports of a package that stands below the importer in policy, with their reasons: at most five.
 const upward = `
 filter/appid   tls/clienthello   recognises TLS and QUIC by their ClientHello, which the request path parses for certificates
+filter/initial tls/clienthello   the bound of a ClientHello, which it collects for both
 filter/inspect tls/clienthello   the same, for the buffers tls.* of rules
 filter/inspect http2/hpack       decodes the field blocks of HTTP/2 without TLS, for the buffers http.* of rules
 `

@@ -1,4 +1,9 @@
-package appid
+// Package initial reads the ClientHello of a QUIC connection out of its first datagrams. It is in the CRYPTO frames of Initial
+// packets, in any order. Their keys follow from the first Destination Connection ID of the client (RFC 9001 5.2; RFC 9369 3.3),
+// so that anyone on the path can read it.
+//
+// Datagrams come from the caller. The package is pure; a Collector belongs to one caller.
+package initial
 
 import (
 	"crypto/aes"
@@ -11,16 +16,16 @@ import (
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
-// The ClientHello of a QUIC connection is in the CRYPTO frames of its first Initial packets, in any order. Their keys
-// follow from the first Destination Connection ID of the client (RFC 9001, 5.2; RFC 9369, 3.3).
-
-// initial collects the CRYPTO frames of one connection.
-type initial struct {
+// Collector collects the CRYPTO frames of one connection. The zero value is ready.
+type Collector struct {
 	keys    *initialKeys
 	data    []byte
 	have    []span // what of data was received, in order, without overlaps
 	packets int
 }
+
+// MaxHello bounds a ClientHello, in bytes: those with keys against quantum computers have about 2000.
+const MaxHello = clienthello.DefaultLimit
 
 type span struct{ from, to int }
 
@@ -105,30 +110,50 @@ func expandLabel(secret []byte, label string, n int) []byte {
 	return out
 }
 
-// quic reads the Initial packets of a datagram, and reports whether the ClientHello may follow.
-func (c *collector) quic(v *view) bool {
-	if v.reply {
-		return c.initial.packets < maxInitials
-	}
-	for rest := v.p; len(rest) > 7 && rest[0]&0xc0 == 0xc0; {
-		packet, header, ok := longPacket(rest)
+// Datagram reads the Initial packets of a datagram of the client, which it borrows. It reports false where the datagram is none of
+// QUIC.
+func (i *Collector) Datagram(p []byte) bool {
+	for len(p) > 7 && p[0]&0xc0 == 0xc0 {
+		packet, header, ok := longPacket(p)
 		if !ok {
 			return false
 		}
-		if header.initial && c.initial.packets < maxInitials {
-			c.initial.packets++
-			c.initial.packet(packet, &header)
+		if header.initial && i.packets < maxInitials {
+			i.packets++
+			i.packet(packet, &header)
 		}
-		rest = rest[len(packet):]
+		p = p[len(packet):]
 	}
-	hello, more := c.initial.hello()
-	if hello != nil {
-		c.hello(hello, 'q')
+	return true
+}
+
+// More reports whether datagrams that follow may complete the ClientHello.
+func (i *Collector) More() bool { return i.packets < maxInitials }
+
+// Pending reports whether a part of the ClientHello has come.
+func (i *Collector) Pending() bool { return len(i.have) > 0 && i.More() }
+
+// Done forgets what has come: nothing more is collected.
+func (i *Collector) Done() { *i = Collector{packets: maxInitials} }
+
+// Size returns how many bytes are held.
+func (i *Collector) Size() int { return cap(i.data) + cap(i.have)*spanSize }
+
+// spanSize is the size of a span.
+const spanSize = 16
+
+// Version returns the version of a long header, and whether b begins with one (RFC 8999 5.1).
+func Version(b []byte) (version uint32, ok bool) {
+	if len(b) < 7 || b[0]&0x80 == 0 {
+		return 0, false
 	}
-	if !more {
-		c.initial = initial{packets: maxInitials}
-	}
-	return more
+	return binary.BigEndian.Uint32(b[1:]), true
+}
+
+// Known reports whether Initial packets of a version can be read.
+func Known(version uint32) bool {
+	salt, _ := quicSalt(version)
+	return salt != nil
 }
 
 // longHeader holds the fields of a long header (RFC 9000, 17.2).
@@ -191,7 +216,7 @@ func varint(p []byte, at int) (value, n int) {
 }
 
 // packet decrypts one Initial packet and keeps its CRYPTO frames. What is not the client's, or damaged, does not decrypt.
-func (i *initial) packet(p []byte, h *longHeader) {
+func (i *Collector) packet(p []byte, h *longHeader) {
 	if i.keys == nil {
 		if i.keys = newInitialKeys(h.version, h.dcid); i.keys == nil {
 			i.packets = maxInitials
@@ -224,7 +249,7 @@ func (i *initial) packet(p []byte, h *longHeader) {
 }
 
 // frames keeps the CRYPTO frames of a packet. Any other frame that an Initial may have is skipped (RFC 9000, 17.2.2).
-func (i *initial) frames(p []byte) {
+func (i *Collector) frames(p []byte) {
 	for at := 0; at < len(p); {
 		kind := p[at]
 		at++
@@ -272,9 +297,9 @@ func skipAck(p []byte, at int, ecn bool) int {
 }
 
 // keep stores bytes at an offset of the handshake's stream.
-func (i *initial) keep(offset int, b []byte) {
+func (i *Collector) keep(offset int, b []byte) {
 	to := offset + len(b)
-	if len(b) == 0 || to > maxHello || len(i.have) >= maxSpans {
+	if len(b) == 0 || to > MaxHello || len(i.have) >= maxSpans {
 		return
 	}
 	if to > len(i.data) {
@@ -293,9 +318,10 @@ func (i *initial) keep(offset int, b []byte) {
 	i.have = append(merged, add)
 }
 
-// hello returns the ClientHello once it is whole. more is that it may become so.
-func (i *initial) hello() (h *clienthello.Hello, more bool) {
-	if i.packets >= maxInitials {
+// Hello returns the ClientHello with the header of its message once it is whole; it aliases the collector. more reports whether it may
+// become so.
+func (i *Collector) Hello() (message []byte, more bool) {
+	if i.packets > maxInitials {
 		return nil, false
 	}
 	for _, s := range i.have {
@@ -303,16 +329,12 @@ func (i *initial) hello() (h *clienthello.Hello, more bool) {
 			continue
 		}
 		size := 4 + (int(i.data[1])<<16 | int(i.data[2])<<8 | int(i.data[3]))
-		if i.data[0] != 1 || size > maxHello {
+		if i.data[0] != 1 || size > MaxHello {
 			return nil, false
 		}
 		if s.to >= size {
-			h = &clienthello.Hello{}
-			if clienthello.ParseMessage(i.data[:size], h) != nil {
-				return nil, false
-			}
-			return h, false
+			return i.data[:size], false
 		}
 	}
-	return nil, true
+	return nil, i.More()
 }

@@ -1,4 +1,4 @@
-package appid
+package initial
 
 import (
 	"bytes"
@@ -16,12 +16,12 @@ func TestFramesBehindAnACK(t *testing.T) {
 		"numbers of 2 octets": {2, 0x40, 9, 0x40, 1, 0x40, 1, 0x40, 5, 0x40, 2, 0x40, 3},
 	}
 	for name, ack := range acks {
-		var i initial
+		var i Collector
 		if i.frames(append(bytes.Clone(ack), crypto...)); string(i.data) != "abc" {
 			t.Errorf("%s: %q", name, i.data)
 		}
 		for n := range len(ack) { // cut short, it has no end
-			var i initial
+			var i Collector
 			if i.frames(ack[:n]); len(i.data) != 0 {
 				t.Errorf("%s, %d bytes: %q", name, n, i.data)
 			}
@@ -29,7 +29,7 @@ func TestFramesBehindAnACK(t *testing.T) {
 	}
 	most := bytes.Repeat([]byte{0xff}, 8) // 2^62-1
 	for _, ranges := range [][]byte{{63}, most} {
-		var i initial
+		var i Collector
 		frames := append(append([]byte{2, 9, 1}, ranges...), crypto...)
 		if i.frames(frames); len(i.data) != 0 {
 			t.Errorf("more ranges than bytes: %q", i.data)
@@ -39,14 +39,14 @@ func TestFramesBehindAnACK(t *testing.T) {
 
 // TestKeepIsBounded: what a peer makes a flow keep is a ClientHello at most, in a bounded number of pieces.
 func TestKeepIsBounded(t *testing.T) {
-	var i initial
-	i.keep(maxHello-2, []byte("ab"))
-	if len(i.data) != maxHello || len(i.have) != 1 {
+	var i Collector
+	i.keep(MaxHello-2, []byte("ab"))
+	if len(i.data) != MaxHello || len(i.have) != 1 {
 		t.Errorf("%d bytes, %v", len(i.data), i.have)
 	}
-	i.keep(maxHello-2, []byte("abc"))
-	i.keep(maxHello, []byte("a"))
-	if len(i.data) != maxHello || len(i.have) != 1 {
+	i.keep(MaxHello-2, []byte("abc"))
+	i.keep(MaxHello, []byte("a"))
+	if len(i.data) != MaxHello || len(i.have) != 1 {
 		t.Errorf("beyond the bound: %d bytes, %v", len(i.data), i.have)
 	}
 	for k := range 2 * maxSpans {
@@ -54,26 +54,6 @@ func TestKeepIsBounded(t *testing.T) {
 	}
 	if len(i.have) != maxSpans {
 		t.Errorf("%d pieces, at most %d", len(i.have), maxSpans)
-	}
-}
-
-// TestOnlyTheClientSendsAHello: a record of the server is none, whatever it says.
-func TestOnlyTheClientSendsAHello(t *testing.T) {
-	hello := []byte{22, 3, 1, 2, 0, 1}
-	for _, c := range []struct {
-		v    view
-		want bool
-	}{
-		{view{p: hello}, true},
-		{view{p: hello[:5]}, true},
-		{view{p: hello, reply: true}, false},
-		{view{p: []byte{22, 3, 1, 2, 0, 2}}, false},
-		{view{p: []byte{23, 3, 1, 2, 0, 1}}, false},
-		{view{p: []byte{22, 2, 1, 2, 0, 1}}, false},
-	} {
-		if got := c.v.startsHello(); got != c.want {
-			t.Errorf("%v, of the server %v: %v", c.v.p, c.v.reply, got)
-		}
 	}
 }
 
