@@ -13,9 +13,17 @@ type protocol struct {
 	http  *httpFlow
 	http2 *http2Flow
 	smtp  *smtpFlow
+	ftp   *ftpFlow
+	smb   *smbFlow
+	mqtt  *mqttFlow
+	nfs   *nfsFlow
+	quic  *quicFlow
 	tls   *tlsFlow
 	dns   [2][]byte // DNS over TCP: what has come of a message
 	ssh   [2]sshSide
+	sip   [2]sipSide
+
+	ftpData *ftpData
 }
 
 // sshSide is the banner of one side, up to the end of its line.
@@ -88,6 +96,10 @@ func tell(c, s []byte, port uint16) signature.App {
 	switch {
 	case bytes.HasPrefix(c, []byte("PRI * HTTP/2.0\r\n")):
 		return signature.AppHTTP2
+	case isSIP(c) || isSIP(s):
+		return signature.AppSIP
+	case mayBeSIP(c):
+		return signature.AppAny
 	case isRequest(bytes.TrimLeft(c, whiteSpace)): // a server skips empty lines before a request (RFC 9112 2.2), and some skip blanks
 		return signature.AppHTTP
 	case bytes.HasPrefix(s, []byte("HTTP/1.")) || bytes.HasPrefix(s, []byte("HTTP/0.9")):
@@ -100,6 +112,10 @@ func tell(c, s []byte, port uint16) signature.App {
 		return signature.AppDNS
 	case isSMB(c) || isSMB(s):
 		return signature.AppSMB
+	case isMQTT(c):
+		return signature.AppMQTT
+	case isNFSOverTCP(c):
+		return signature.AppNFS
 	case bytes.HasPrefix(s, []byte("+OK ")):
 		return signature.AppPOP3
 	case bytes.HasPrefix(s, []byte("* OK ")):
@@ -171,9 +187,17 @@ func isRecord(b []byte) bool {
 	return b[0] >= tlsChangeCipher && b[0] <= tlsAppData && b[1] < 16 && int(binary.BigEndian.Uint16(b[3:])) <= maxRecord
 }
 
-// isSMB reports whether b begins with a message of SMB behind the length of the direct transport.
+// isSMB reports whether b begins with a message of SMB behind the length of the direct transport, perhaps behind the frames that open
+// a session of NetBIOS (RFC 1002 4.3.2).
 func isSMB(b []byte) bool {
-	return len(b) >= 8 && b[0] == 0 && (b[4] == 0xff || b[4] == 0xfe) && string(b[5:8]) == "SMB"
+	for len(b) >= 4 && (b[0] == netbiosRequest || b[0] == netbiosGranted) {
+		end := 4 + int(binary.BigEndian.Uint16(b[2:]))
+		if end > len(b) || b[1] > 1 {
+			return false
+		}
+		b = b[end:]
+	}
+	return len(b) >= 8 && b[0] == netbiosMessage && b[4] >= 0xfd && string(b[5:8]) == "SMB"
 }
 
 // parse gives the bytes of a direction that are new to the parsers of the flow's protocol.
@@ -206,31 +230,56 @@ func (e *Engine) parse(p *packet, fresh []byte) {
 
 func (e *Engine) parseSide(p *packet, text []byte) {
 	f := p.flow
+	f.proto.begin(f.app)
 	switch f.app {
 	case signature.AppHTTP:
-		if f.proto.http == nil {
-			f.proto.http = &httpFlow{}
-		}
 		e.http(p, text)
 	case signature.AppHTTP2:
-		if f.proto.http2 == nil { // from its first byte on: the whole preface comes
-			f.proto.http2 = newHTTP2Flow()
-		}
 		e.http2(p, text)
 	case signature.AppSMTP:
-		if f.proto.smtp == nil {
-			f.proto.smtp = &smtpFlow{}
-		}
 		e.smtp(p, text)
 	case signature.AppTLS:
-		if f.proto.tls == nil {
-			f.proto.tls = &tlsFlow{}
-		}
 		e.tls(p, text)
 	case signature.AppDNS:
 		e.dnsStream(p, text)
 	case signature.AppSSH:
 		e.ssh(p, text)
+	case signature.AppFTP:
+		e.ftp(p, text)
+	case signature.AppFTPData:
+		e.ftpBytes(p, text)
+	case signature.AppSMB:
+		e.smb(p, text)
+	case signature.AppMQTT:
+		e.mqtt(p, text)
+	case signature.AppSIP:
+		e.sip(p, text)
+	case signature.AppNFS:
+		e.nfs(p, text)
+	}
+}
+
+// begin makes the parser of a protocol where there is none yet.
+func (q *protocol) begin(app signature.App) {
+	switch {
+	case app == signature.AppHTTP && q.http == nil:
+		q.http = &httpFlow{}
+	case app == signature.AppHTTP2 && q.http2 == nil: // from its first byte on: the whole preface comes
+		q.http2 = newHTTP2Flow()
+	case app == signature.AppSMTP && q.smtp == nil:
+		q.smtp = &smtpFlow{}
+	case app == signature.AppTLS && q.tls == nil:
+		q.tls = &tlsFlow{}
+	case app == signature.AppFTP && q.ftp == nil:
+		q.ftp = &ftpFlow{}
+	case app == signature.AppSMB && q.smb == nil:
+		q.smb = &smbFlow{}
+	case app == signature.AppMQTT && q.mqtt == nil:
+		q.mqtt = &mqttFlow{}
+	case app == signature.AppNFS && q.nfs == nil:
+		q.nfs = &nfsFlow{}
+	case app == signature.AppQUIC && q.quic == nil:
+		q.quic = &quicFlow{}
 	}
 }
 
@@ -238,14 +287,29 @@ func (e *Engine) parseSide(p *packet, text []byte) {
 func (e *Engine) finish(f *flow) {
 	e.waited(f)
 	e.unrecognised(f)
-	if f.proto != nil && f.proto.http != nil {
+	q := f.proto
+	if q == nil {
+		return
+	}
+	if q.http != nil {
 		e.httpEnd(f)
 	}
-	if f.proto != nil && f.proto.http2 != nil {
+	if q.http2 != nil {
 		e.http2Finish(f)
 	}
-	if f.proto != nil && f.proto.smtp != nil {
-		e.mailEnds(packetOf(f, signature.ToServer), &f.proto.smtp.mail)
+	if q.smtp != nil {
+		e.mailEnds(packetOf(f, signature.ToServer), &q.smtp.mail)
+	}
+	if q.smb != nil {
+		e.smbFinish(f)
+	}
+	if q.quic != nil {
+		e.quicFinish(f)
+	}
+	if q.ftpData != nil {
+		for i := range q.ftpData.files {
+			e.fileEnds(packetOf(f, directionOf(i)), &q.ftpData.files[i])
+		}
 	}
 }
 

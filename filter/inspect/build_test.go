@@ -107,6 +107,7 @@ type conn struct {
 	cSeq, sSeq  uint32
 	wrap        func(ip []byte) []byte // to a frame
 	acks, quiet bool
+	active      bool // the server opens it, from port 20 (RFC 959 3.2)
 }
 
 // tcp opens a connection.
@@ -127,7 +128,13 @@ func (c *conn) open() *conn {
 func (c *conn) seg(fromClient bool, seq uint32, flags wire.TCPFlags, payload string) {
 	h := wire.TCPHeader{SrcPort: 40000, DstPort: c.port, Seq: seq, Ack: c.sSeq, Flags: flags, Window: 65535}
 	src, dst := client, server
-	if !fromClient {
+	if c.active {
+		h.SrcPort, src, dst = 20, server, client
+	}
+	if !fromClient && c.active {
+		h.SrcPort, h.DstPort, h.Ack = c.port, 20, c.cSeq
+		src, dst = client, server
+	} else if !fromClient {
 		h.SrcPort, h.DstPort, h.Ack = c.port, 40000, c.cSeq
 		src, dst = server, client
 	}

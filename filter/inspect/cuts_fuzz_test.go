@@ -25,9 +25,18 @@ alert tls any any -> any any (tls.cert_issuer; content:!"q"; sid:12;)
 alert dns any any -> any any (dns.query; content:"a"; sid:13;)
 alert ssh any any -> any any (ssh.software; content:"x"; sid:14;)
 alert http any any -> any any (http.host; dotprefix; content:".com"; endswith; sid:15;)
-alert http any any -> any any (flow:to_client; file.data; bsize:>4; pcre:"/d.t/"; sid:16;)`
+alert http any any -> any any (flow:to_client; file.data; bsize:>4; pcre:"/d.t/"; sid:16;)
+alert ftp any any -> any any (ftp.command; content:"RETR"; ftp.command_data; content:"f"; sid:17;)
+alert smb any any -> any any (smb.share; content:"share"; sid:18;)
+alert smb any any -> any any (file.data; content:"data"; file.name; content:"f"; sid:19;)
+alert mqtt any any -> any any (mqtt.type:publish; mqtt.publish.topic; content:"t"; mqtt.publish.message; content:"hello"; sid:20;)
+alert mqtt any any -> any any (mqtt.connect.username; content:"us"; mqtt.connect.flags:password; sid:21;)
+alert sip any any -> any any (sip.method; content:"INVITE"; sip.from; content:"a@"; sid:22;)
+alert sip any any -> any any (sip.stat_code; content:"180"; sid:23;)
+alert nfs any any -> any any (nfs_procedure:3; file.name; content:"f"; sid:24;)
+alert http any any -> any any (file.name; content:"evil.exe"; file.data; content:"data"; startswith; endswith; sid:25;)`
 
-// FuzzCuts gives the parsers of HTTP, TLS, DNS over TCP and SSH both directions of a connection, in whole and in pieces: the
+// FuzzCuts gives the parsers of protocols over TCP both directions of a connection, in whole and in pieces: the
 // rules that match are the same.
 func FuzzCuts(f *testing.F) {
 	dns := "\x00\x13\x00\x09\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01"
@@ -40,6 +49,12 @@ func FuzzCuts(f *testing.F) {
 		{helloFor("a.com"), "\x16\x03\x03\x00\x04\x0e\x00\x00\x00"},
 		{dns, dns},
 		{"SSH-2.0-x\r\n", "SSH-1.99-y x\r\n"},
+		{"USER a\r\nRETR f\r\n", "220 a\r\n227 (198,18,0,80,1,2)\r\n"},
+		{smbTree(`\\h\share`) + smbCreate(1, "f") + smbWrite("0123456789abcdef", 0, "data") + smbRead(2, "0123456789abcdef", 0), smbCreated(1, "0123456789abcdef") + smbReadReply(2, "data")},
+		{mqttHello + mqttPublished, "\x20\x02\x00\x00" + mqttPublished},
+		{"\r\n" + sipRequest + sipRequest, sipResponse},
+		{nfsRecord(nfsLookup(1, "f")) + nfsRecord(nfsCallOf(2, 3, 6, xdr("handle"))), nfsRecord(nfsReply(1, be32(0)+xdr("handle")))},
+		{multipartRequest, ""},
 	} {
 		f.Add([]byte(s[0]), []byte(s[1]), uint16(3))
 		f.Add([]byte(s[0]), []byte(s[1]), uint16(0x0701))

@@ -12,23 +12,6 @@ const dnsHeader = 12
 // maxDNSNames bounds the questions of a message that are inspected, and the pointers of a name.
 const maxDNSNames = 64
 
-// datagram inspects what a UDP datagram carries.
-func (e *Engine) datagram(p *packet) {
-	if p.bit != signature.UDP || p.srcPort != 53 && p.dstPort != 53 {
-		return
-	}
-	f := p.flow
-	if !f.appFinal {
-		if !isDNS(p.payload) {
-			return
-		}
-		f.appFinal, f.app = true, signature.AppDNS
-	}
-	if f.app == signature.AppDNS {
-		e.dns(p, p.payload)
-	}
-}
-
 // isDNS reports whether b is plausible as a message: some records and an opcode that exists.
 func isDNS(b []byte) bool {
 	if len(b) < dnsHeader {

@@ -23,6 +23,7 @@ type earlyMessage struct {
 	stage   earlyStage
 	line    bool      // the first line alone is being evaluated
 	scanned int       // bytes of httpMessage.growing that were searched
+	parts   bool      // the body has files that begin later
 	failed  bool      // the body is not in its coding: growing is the body as it came
 	matched []ruleKey // few
 	waiting []ruleRef // rules of the body a content of which was found
@@ -55,10 +56,12 @@ func isBody(b signature.Buffer) bool {
 func bodyUseOf(q *rule) (use bodyUse) {
 	for i := range q.parts {
 		p := &q.parts[i]
-		stream := p.Buffer == signature.Payload || p.Buffer == signature.Base64Data
+		stream := p.Buffer.OfPacket()
 		switch {
-		case p.Absent && isBody(p.Buffer):
+		case p.Absent && (isBody(p.Buffer) || p.Buffer == signature.FileName):
 			use = bodyWhole
+		case p.Buffer == signature.FileName: // whole when the file begins, however its tests end
+			use = max(use, bodyGrows)
 		case !stream && !isBody(p.Buffer):
 		case len(p.Transforms) > 0 || slices.ContainsFunc(p.Tests, aboutTheEnd):
 			use = bodyWhole
@@ -127,7 +130,7 @@ func (e *Engine) httpBegun(p *packet, s *httpSide) {
 	e.tx.early = &m.early
 	e.transact(p)
 	e.tx.early = nil
-	m.early.stage = earlyHead
+	m.early.stage, m.early.parts = earlyHead, len(m.boundary()) > 0
 }
 
 // httpFirstLine evaluates a request of HTTP/0.9 (RFC 1945 4.1): a server answers it before any empty line, and what follows
@@ -163,8 +166,14 @@ func (e *Engine) httpGrown(p *packet, s *httpSide) {
 	if failed := m.coding != nil && m.coding.failed(); failed != m.early.failed {
 		m.early.failed, m.early.scanned = true, 0
 	}
-	body, before := m.growing(), m.early.scanned
-	if m.early.stage < earlyHead || before == len(body) {
+	body := m.growing()
+	e.bodyGrown(p, &m.early, body, func() { e.httpBuffers(p, m) })
+}
+
+// bodyGrown evaluates the rules that the new bytes of a body may complete. fill fills the buffers of its message.
+func (e *Engine) bodyGrown(p *packet, early *earlyMessage, body []byte, fill func()) {
+	before := early.scanned
+	if early.stage < earlyHead || before == len(body) {
 		return
 	}
 	f := &p.flow.sides[sideOf(p.dir)]
@@ -173,10 +182,10 @@ func (e *Engine) httpGrown(p *packet, s *httpSide) {
 		return
 	}
 	began := e.eval.work
-	m.early.scanned = len(body)
+	early.scanned = len(body)
 	defer func() { f.spent += e.eval.work - began + len(body)/scanWork }()
 	e.begin()
-	for _, ref := range m.early.waiting {
+	for _, ref := range early.waiting {
 		if q := e.rules.current(ref); q != nil {
 			e.add(q, 0)
 		}
@@ -191,25 +200,50 @@ func (e *Engine) httpGrown(p *packet, s *httpSide) {
 			}
 		}
 	}
+	filled := e.rules.asksForNames && (before == 0 || early.parts)
+	if filled {
+		fill()
+		e.namesFound()
+	}
 	if len(e.cands) > 0 {
-		e.grown(p, m)
+		if !filled {
+			fill()
+		}
+		e.grown(p, early)
+	}
+}
+
+// namesFound makes the rules candidates that are about the name of a file of e.tx.
+func (e *Engine) namesFound() {
+	for _, g := range e.rules.groups {
+		if g.buffer != signature.FileName {
+			continue
+		}
+		for _, text := range e.tx.buffers[g.buffer] {
+			if len(g.transforms) > 0 {
+				text = transformed(g.transforms, text)
+			}
+			e.scan(g, text)
+		}
+	}
+	for _, q := range e.rules.txs[signature.FileName] {
+		e.add(q, 0)
 	}
 }
 
 // grown evaluates the candidates on what there is of a message.
-func (e *Engine) grown(p *packet, m *httpMessage) {
-	e.httpBuffers(p, m)
-	m.early.waiting = m.early.waiting[:0]
+func (e *Engine) grown(p *packet, early *earlyMessage) {
+	early.waiting = early.waiting[:0]
 	for _, c := range e.ordered() {
 		q := c.q
-		if q.body != bodyGrows || q.dir&p.dir == 0 || m.early.has(q) {
+		if q.body != bodyGrows || q.dir&p.dir == 0 || early.has(q) {
 			continue
 		}
 		if e.present(q) && e.admits(q, p) && e.txParts(q, p) {
-			m.early.add(q)
+			early.add(q)
 			e.matched(q, p, e.tx.text)
 		} else {
-			m.early.waiting = append(m.early.waiting, q.ref())
+			early.waiting = append(early.waiting, q.ref())
 		}
 	}
 }

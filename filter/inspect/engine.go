@@ -83,6 +83,7 @@ type Stats struct {
 	Postponed  uint64 // segments at which rules were left for later, since they would have taken too much work
 	Work       uint64 // steps of evaluations: those of expressions, 4 for each test, 1 for each 16 bytes that are searched
 	Shortened  uint64 // streams of which less was kept, for memory
+	SetsFull   uint64 // values that were not added to a dataset, for memory
 }
 
 // Engine inspects packets.
@@ -101,7 +102,8 @@ type Engine struct {
 	oldest, newest *flow
 	recent         [recentFlows]*flow // by number of the caller's connection
 	frags          map[fragKey]*fragments
-	fragsSwept     int64 // when sweepFragments has looked at them
+	transfers      map[ftpKey]*ftpTransfer // data connections of FTP that are expected
+	fragsSwept     int64                   // when sweepFragments has looked at them
 	hostBits       map[bitKey]int64
 	limits         map[limitKey]limitState
 
@@ -135,7 +137,8 @@ func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 		rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
 		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
 	}
-	e.headers = map[uint64]*headerList{}
+	e.headers, e.transfers = map[uint64]*headerList{}, map[ftpKey]*ftpTransfer{}
+	e.eval.sets = sets{loaded: r.sets, added: map[string]*addedSet{}, charge: e.chargeSet}
 	e.streams.Budget = &e.budget
 	e.Swap(r, cfg)
 	e.flows.grow()
@@ -145,7 +148,7 @@ func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
-	s.GaveUp, s.Work = e.eval.gaveUp, uint64(e.eval.work)
+	s.GaveUp, s.Work, s.SetsFull = e.eval.gaveUp, uint64(e.eval.work), e.eval.sets.full
 	return s
 }
 
@@ -196,6 +199,9 @@ func (e *Engine) evaluate(p *packet) {
 		}
 		p.stateOK = f.established()
 	}
+	if p.tcp == nil && p.flow != nil {
+		e.recogniseDatagram(p)
+	}
 	e.addresses(p)
 	e.single(p)
 	if p.tcp == nil && p.flow != nil {
@@ -244,7 +250,7 @@ func (e *Engine) single(p *packet) {
 		if q.scope == scopeStream && (p.added && !q.packet || e.hits[q.id] == e.serial) || q.Flow.OnlyStream || q.Protocol.Stream {
 			continue
 		}
-		if e.admits(q, p) && e.payload(q, p.payload, 0) {
+		if e.admits(q, p) && e.payload(q, p, p.payload, 0) {
 			e.matched(q, p, p.payload)
 		}
 	}
@@ -302,12 +308,12 @@ func (e *Engine) admits(q *rule, p *packet) bool {
 }
 
 // payload evaluates a rule whose parts are all of the payload.
-func (e *Engine) payload(q *rule, b []byte, base int) bool {
+func (e *Engine) payload(q *rule, pkt *packet, b []byte, first int) bool {
 	for i := range q.parts {
 		p := &q.parts[i]
-		text := b
-		if p.Buffer == signature.Base64Data {
-			text, base = e.eval.decoded, 0
+		text, base := b, first
+		if p.Buffer != signature.Payload {
+			text, base = e.ofPacket(p.Buffer, pkt), 0
 		}
 		if len(p.Transforms) > 0 {
 			text, base = transformed(p.Transforms, text), 0
@@ -317,4 +323,15 @@ func (e *Engine) payload(q *rule, b []byte, base int) bool {
 		}
 	}
 	return true
+}
+
+// ofPacket returns a buffer that no parser fills, but for the payload.
+func (e *Engine) ofPacket(b signature.Buffer, p *packet) []byte {
+	switch b {
+	case signature.IPSource:
+		return p.src.Unmap().AsSlice()
+	case signature.IPDestination:
+		return p.dst.Unmap().AsSlice()
+	}
+	return e.eval.decoded
 }

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 
 	"github.com/millrace/millrace/filter/regex"
 	"github.com/millrace/millrace/filter/signature"
@@ -17,6 +19,12 @@ type part struct {
 }
 
 func newPart(p *signature.Part) part {
+	q := *p
+	q.Tests = slices.Clone(p.Tests)
+	slices.SortStableFunc(q.Tests, func(a, b signature.Test) int { // a value is added to a set when all else holds
+		return cmp.Compare(boolInt(a.Kind == signature.TestSet), boolInt(b.Kind == signature.TestSet))
+	})
+	p = &q
 	n := part{Part: *p, again: make([]bool, len(p.Tests)), pure: make([]bool, len(p.Tests)), folds: make([][]byte, len(p.Tests))}
 	pure := true
 	for i := range p.Tests {
@@ -37,6 +45,17 @@ func newPart(p *signature.Part) part {
 		}
 	}
 	return n
+}
+
+// rank orders parts: what base64_decode fills is evaluated behind it, and what changes a set last.
+func (p *part) rank() int {
+	switch {
+	case slices.ContainsFunc(p.Tests, func(t signature.Test) bool { return t.Kind == signature.TestSet }):
+		return 2
+	case p.Buffer == signature.Base64Data:
+		return 1
+	}
+	return 0
 }
 
 // moves reports whether what follows t begins where t ended.
@@ -67,6 +86,7 @@ type evaluator struct {
 	vars    [signature.MaxVars]uint64
 	left    int
 	decoded []byte // of base64_decode
+	sets    sets
 	gaveUp  uint64 // evaluations that ended at a bound
 	work    int    // of all evaluations, in the unit of maxWork
 
@@ -151,6 +171,10 @@ func (e *evaluator) from(i, prev int) bool {
 			ok = e.byteTest(t.Number, prev)
 		case signature.TestBase64:
 			ok = e.base64(t.Base64, prev)
+		case signature.TestInteger:
+			ok = t.Size.Has(integer(e.b) & t.Mask)
+		case signature.TestSet:
+			ok = e.base == 0 && e.sets.test(t.Set, e.b)
 		default:
 			prev, ok = e.number(t, prev)
 		}

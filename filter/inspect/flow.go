@@ -52,7 +52,6 @@ type flow struct {
 
 	counters map[int]uint32 // of flowint
 
-	tried int
 	proto *protocol // the parsers of app; nil where there are none
 	held  int       // bytes of the budget that the parsers have
 	sides [2]side
@@ -174,6 +173,7 @@ func (e *Engine) flowOf(p *packet) *flow {
 		} else if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) {
 			f.clientFirst = !first // the answer to a SYN that was not captured
 		}
+		e.isTransfer(f, p)
 		e.flows.insert(f, h)
 		f.last = e.now
 		e.relink(f)

@@ -10,8 +10,14 @@ import (
 // httpFlow is the messages of HTTP/1 of one flow (RFC 9112).
 type httpFlow struct {
 	sides   [2]httpSide
-	methods [][]byte // of requests without an answer yet
-	version []byte   // of the last request
+	asked   []httpAsked // requests without an answer yet
+	version []byte      // of the last request
+}
+
+// httpAsked is what is kept of a request until its answer comes. Its texts are copies: a part of the head would keep all of it.
+type httpAsked struct {
+	method []byte
+	name   []byte // of the file that it asks for
 }
 
 // httpState is where a direction is.
@@ -115,7 +121,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 // bareAnswer reports whether the answer to a request of HTTP/0.9 begins: it has no head (RFC 1945 6).
 func (h *httpFlow) bareAnswer(b []byte) bool {
 	const begin = "HTTP/"
-	if len(b) < len(begin) || string(b[:len(begin)]) == begin || len(h.methods) == 0 && len(h.sides[0].line) == 0 {
+	if len(b) < len(begin) || string(b[:len(begin)]) == begin || len(h.asked) == 0 && len(h.sides[0].line) == 0 {
 		return false
 	}
 	m := httpMessage{version: h.version}
@@ -139,8 +145,8 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		if e.cfg.Inline && m.ambiguous() {
 			e.ambiguous(p)
 		}
-		if len(h.methods) < 1000 {
-			h.methods = append(h.methods, bytes.Clone(m.method)) // a part of the head would keep all of it
+		if len(h.asked) < 1000 {
+			h.asked = append(h.asked, httpAsked{bytes.Clone(m.method), pathOf(m.uri)})
 		}
 		switch {
 		case chunked:
@@ -154,10 +160,10 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		return
 	}
 	code := statusOf(m.start)
-	if len(h.methods) > 0 {
-		m.method = h.methods[0]
+	if len(h.asked) > 0 {
+		m.method, m.name = h.asked[0].method, h.asked[0].name
 		if code >= 200 || code == 101 {
-			h.methods = h.methods[1:]
+			h.asked = h.asked[1:]
 		}
 	}
 	switch {

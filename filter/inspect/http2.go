@@ -310,6 +310,9 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 			return
 		}
 		m.msg = msg
+		if p.dir == signature.ToClient {
+			m.msg.name = pathOf(st.sides[0].msg.uri)
+		}
 		m.msg.coding = newCoding(m.msg.value("content-encoding"), e.cfg.bodyBytes())
 		if !s.blockOf.ends {
 			e.httpBegun(p, m)

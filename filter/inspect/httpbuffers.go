@@ -96,7 +96,7 @@ func httpRequest(t *tx, m *httpMessage) {
 	}
 	for _, body := range m.bodies(true) {
 		t.put(signature.HTTPRequestBody, body)
-		t.put(signature.FileData, body)
+		t.files(m, body)
 	}
 }
 
@@ -112,7 +112,7 @@ func httpResponse(t *tx, m *httpMessage) {
 	t.put(signature.HTTPLocation, m.value("location"))
 	for _, body := range m.bodies(false) {
 		t.put(signature.HTTPResponseBody, body)
-		t.put(signature.FileData, body)
+		t.files(m, body)
 	}
 }
 

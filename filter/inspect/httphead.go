@@ -15,6 +15,7 @@ type httpMessage struct {
 	coding  *coding // decodes it; nil without one that is implemented
 	method  []byte  // of the request that a response is for
 	uri     []byte  // of a request, as it came
+	name    []byte  // of the file that the request asks for, in a response
 	host    []byte  // of a request, where it is not a header
 	version []byte  // of a request; nil for one without
 

@@ -30,6 +30,9 @@ func mapSize(n, entry int) int {
 
 // dropParsers gives back what the parsers of a flow hold. What follows in it is not parsed.
 func (e *Engine) dropParsers(f *flow) {
+	if f.proto != nil && f.proto.ftp != nil {
+		e.forgetTransfer(f.proto.ftp)
+	}
 	f.proto = nil
 	e.charge(f)
 }
@@ -50,11 +53,29 @@ func (p *protocol) size() (n int) {
 		return 0
 	}
 	for i := range p.dns {
-		n += cap(p.dns[i]) + cap(p.ssh[i].text)
+		n += cap(p.dns[i]) + cap(p.ssh[i].text) + cap(p.sip[i].head)
+	}
+	if p.ftp != nil {
+		n += p.ftp.size()
+	}
+	if p.ftpData != nil {
+		n += p.ftpData.size()
+	}
+	if p.smb != nil {
+		n += p.smb.size()
+	}
+	if p.mqtt != nil {
+		n += p.mqtt.size()
+	}
+	if p.nfs != nil {
+		n += p.nfs.size()
+	}
+	if p.quic != nil {
+		n += p.quic.size()
 	}
 	if h := p.http; h != nil {
-		for _, m := range h.methods {
-			n += sliceSize + len(m)
+		for i := range h.asked {
+			n += 2*sliceSize + len(h.asked[i].method) + len(h.asked[i].name)
 		}
 		for i := range h.sides {
 			n += h.sides[i].size()
@@ -81,7 +102,7 @@ func (p *protocol) size() (n int) {
 // size returns how many bytes a direction of HTTP holds.
 func (s *httpSide) size() int {
 	m := &s.msg
-	n := cap(s.line) + cap(m.head) + cap(m.body) + m.coding.size() + cap(m.headers)*headerSize
+	n := cap(s.line) + cap(m.head) + cap(m.name) + cap(m.body) + m.coding.size() + cap(m.headers)*headerSize
 	for i := range m.headers {
 		if h := &m.headers[i]; h.own {
 			n += cap(h.value)

@@ -129,6 +129,9 @@ func (e *evaluator) byteTest(n *signature.Number, prev int) bool {
 func (e *evaluator) number(t *signature.Test, prev int) (int, bool) {
 	n := t.Number
 	v, end := uint64(0), 0
+	if n.Relative { // where there is no number to read
+		end = prev + n.Offset
+	}
 	if n.Bytes > 0 || n.Text {
 		var ok bool
 		if v, end, ok = e.read(n, prev); !ok {
@@ -161,8 +164,22 @@ func (e *evaluator) number(t *signature.Test, prev int) (int, bool) {
 	default:
 		at += end
 	}
+	if at < 0 && e.base == 0 { // before the begin is the begin
+		at = 0
+	}
 	return at, at >= 0 && at <= len(e.b)
 }
+
+// integer returns the number that a buffer holds.
+func integer(b []byte) (n uint64) {
+	for _, c := range b {
+		n = n<<8 | uint64(c)
+	}
+	return n
+}
+
+// bigEndian is the form of a number in a buffer.
+func bigEndian(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 func (e *evaluator) math(n *signature.Number, v uint64) bool {
 	w := n.Value

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/internal/testkit/testinitial"
 	"github.com/millrace/millrace/wire"
 )
 
 // conversations plays a conversation of every protocol that rules name, with every buffer in it.
-func conversations(t *testing.T, l *lab, hello, serverHello string) {
+func conversations(t *testing.T, l *lab, hello, serverHello string, quicHello []byte) {
 	t.Helper()
 	open := func(port uint16) *conn { return l.tcp(port).open() }
 	const request = "POST /a HTTP/1.1\r\nHost: a\r\nUser-Agent: u\r\nAccept: */*\r\nAccept-Encoding: x\r\nAccept-Language: en\r\nCookie: a=b\r\n" +
@@ -32,8 +33,19 @@ func conversations(t *testing.T, l *lab, hello, serverHello string) {
 	open(25).send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\n", 1400).send(false, "250 a\r\n", 1400).
 		send(true, "MAIL FROM:<a@test>\r\nRCPT TO:<b@test>\r\nDATA\r\n", 1400).send(false, "250 a\r\n250 b\r\n354 c\r\n", 1400).
 		send(true, "Subject: s\r\nContent-Disposition: attachment; filename=f\r\n\r\nbody\r\n.\r\n", 1400).close()
-	open(21).send(false, "220 ftp\r\n", 1400).send(true, "USER a\r\n", 1400).close()
-	open(445).send(true, "\x00\x00\x00\x10\xffSMB12345678901234567890", 1400).close()
+	open(21).send(false, "220 ftp\r\n", 1400).send(true, "USER a\r\nRETR f\r\n", 1400).
+		send(false, "331 b\r\n227 ok (198,18,0,80,200,1)\r\n", 1400).send(true, "RETR f\r\n", 1400)
+	open(200<<8|1).send(false, "file", 1400).send(true, "file", 1400).close()
+	smb := open(445).send(true, smbTree(`\\h\share`)+smbTree(`\\h\IPC$`)+smbCreate(1, "f"), 1400).send(false, smbCreated(1, "0123456789abcdef"), 1400)
+	smb.send(true, smbWrite("0123456789abcdef", 0, "file")+smbRead(2, "0123456789abcdef", 0), 1400).send(false, smbReadReply(2, "file"), 1400).close()
+	open(1883).send(true, mqttHello+mqttPublished+"\x82\x06\x00\x01\x00\x01t\x00"+"\xa2\x05\x00\x02\x00\x01t", 1400).send(false, "\x20\x02\x00\x00"+mqttPublished, 1400).close()
+	open(5060).send(true, sipRequest, 1400).send(false, sipResponse, 1400).close()
+	l.udp(5061, sipRequest)
+	l.udp(5061, sipResponse)
+	open(2049).send(true, nfsRecord(nfsLookup(1, "f")), 1400).close()
+	l.udp(2049, nfsLookup(1, "f"))
+	l.udp(4433, string(testinitial.Seal(t, testinitial.V1, []byte("12345678"), 1, testinitial.Crypto(quicHello, 0, len(quicHello)))))
+	l.udp(4434, googleHelloOf("SNI", "a.test", "UAID", "u"))
 	open(143).send(false, "* OK imap\r\n", 1400).send(true, "a LOGIN b c\r\n", 1400).close()
 	open(110).send(false, "+OK pop\r\n", 1400).send(true, "USER b\r\n", 1400).close()
 	l.frame(ether(wire.EtherTypeIPv4, ipPacket(client, server, wire.ProtoICMP, append(wire.AppendICMP(nil, 8, 0, 0), "echo"...))))
@@ -103,18 +115,27 @@ drop http any any -> any any (http.method; content:"POST"; http.request_body; ab
 	}
 }
 
+// valueOptions are the forms of buffers that have no contents of their own.
+var valueOptions = map[signature.Buffer]string{
+	signature.Payload: `content:!"zzz";`, signature.FTPDataCommand: "ftpdata_command:retr;", signature.MQTTType: "mqtt.type:!unassigned;",
+	signature.MQTTFlags: "mqtt.flags:!dup;", signature.MQTTQoS: "mqtt.qos:0;", signature.MQTTVersion: "mqtt.protocol_version:>0;",
+	signature.MQTTReason: "mqtt.reason_code:0;", signature.MQTTSession: "mqtt.connack.session_present:no;",
+	signature.MQTTConnectFlags: "mqtt.connect.flags:username;", signature.NFSProcedure: "nfs_procedure:3;", signature.NFSVersion: "nfs_version:3;",
+}
+
 // Each pair of protocol and buffer matches where the protocol has the buffer, or is refused by the names of both.
 func TestPairsOfProtocolAndBufferWorkOrAreRefused(t *testing.T) {
 	hello, serverHello := record(t, tls.VersionTLS12)
+	quicHello := testinitial.Hello(t)
 	loaded := 0
-	for _, proto := range strings.Fields("ip tcp udp icmp sctp tcp-pkt tcp-stream http http1 http2 tls ssl dns smtp ssh ftp smb imap pop3 ftp-data") {
+	for _, proto := range strings.Fields("ip tcp udp icmp sctp tcp-pkt tcp-stream http http1 http2 tls ssl dns smtp ssh ftp smb imap pop3 ftp-data mqtt sip nfs quic") {
 		for b := signature.Payload; b < signature.Buffers; b++ {
 			if b == signature.Base64Data {
 				continue // filled by a rule itself
 			}
 			options := b.String() + `; content:!"zzz";`
-			if b == signature.Payload {
-				options = `content:!"zzz";`
+			if o, ok := valueOptions[b]; ok {
+				options = o
 			}
 			text := fmt.Sprintf("alert %s any any -> any any (%s sid:1;)", proto, options)
 			f := signature.Parse("test", text, nil)
@@ -122,7 +143,7 @@ func TestPairsOfProtocolAndBufferWorkOrAreRefused(t *testing.T) {
 				t.Fatal(f.Errors)
 			}
 			if len(f.Skipped) > 0 {
-				if msg := f.Skipped[0].Error(); !strings.Contains(msg, proto) || b != signature.Payload && proto != "ftp-data" && !strings.Contains(msg, b.String()) {
+				if msg := f.Skipped[0].Error(); !strings.Contains(msg, proto) || b != signature.Payload && !strings.Contains(msg, b.String()) {
 					t.Errorf("%s %v: %s", proto, b, msg)
 				}
 				continue
@@ -134,19 +155,19 @@ func TestPairsOfProtocolAndBufferWorkOrAreRefused(t *testing.T) {
 			}
 			l := &lab{t: t, now: 1e9}
 			l.e = New(r, Config{}, func(a *Alert) { l.alerts = append(l.alerts, *a) })
-			conversations(t, l, hello, serverHello)
+			conversations(t, l, hello, serverHello, quicHello)
 			l.e.Flush()
 			if len(l.alerts) == 0 {
 				t.Errorf("%s: it loads, and never matches", text)
 			}
 		}
 	}
-	if loaded < 150 {
+	if loaded < 400 {
 		t.Errorf("%d pairs load", loaded)
 	}
 	for text, want := range map[string]string{
 		`alert tcp any any -> any any (http.uri; content:"a"; tls.sni; content:"b"; sid:1;)`: "tls.sni beside http.uri",
-		`alert smb any any -> any any (file_data; content:"a"; sid:1;)`:                      "file.data of smb",
+		`alert nfs any any -> any any (file_data; content:"a"; sid:1;)`:                      "file.data of nfs",
 		`alert udp any any -> any any (http.uri; content:"a"; sid:1;)`:                       "http.uri of udp",
 	} {
 		if f := signature.Parse("test", text, nil); len(f.Skipped) != 1 || !strings.Contains(f.Skipped[0].Error(), want) || f.Missing[want] != 1 {

@@ -33,6 +33,7 @@ type rule struct {
 	since  uint32 // generation in which it came, as it is
 	text   uint64 // hash of its text, for ruleRef
 	body   bodyUse
+	named  bool // it is about the name and the data of one file
 	scope  scope
 	packet bool // a stream's rule that is evaluated on single packets too
 	app    signature.App
@@ -56,6 +57,11 @@ type Rules struct {
 	unsearched [lists]*lookup             // always, of those that are evaluated on packets and on streams
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
 	names      map[string]int             // numbers of bits and counters: the same in the generations that follow
+
+	sets     map[string]valueSet // of datasets with files, by their names
+	setNames map[string]bool     // of all datasets
+
+	asksForNames bool // some rule has file.name
 
 	asksForApps bool // some rule has app-layer-protocol
 
@@ -111,7 +117,7 @@ func Compile(list []*signature.Rule) (*Rules, error) { return CompileNext(list, 
 
 // CompileNext is Compile for rules that follow others in an engine (Engine.Swap). before may be nil.
 func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
-	r := &Rules{names: map[string]int{}, generation: 1, byKey: make(map[ruleKey]*rule, len(list))}
+	r := &Rules{names: map[string]int{}, sets: map[string]valueSet{}, setNames: map[string]bool{}, generation: 1, byKey: make(map[ruleKey]*rule, len(list))}
 	if before != nil {
 		r.names, r.generation = maps.Clone(before.names), before.generation+1
 	}
@@ -128,7 +134,9 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 		}
 		r.byKey[q.key] = q
 		r.asksForApps = r.asksForApps || len(q.AppIs) > 0
+		r.asksForNames = r.asksForNames || q.uses(signature.FileName)
 		r.rules = append(r.rules, q)
+		r.loadSets(q)
 	}
 	slices.SortStableFunc(r.rules, order)
 	for i, q := range r.rules {
@@ -201,23 +209,21 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 				q.app = a
 			}
 		}
-		if p.Buffer != signature.Payload && p.Buffer != signature.Base64Data {
+		if !p.Buffer.OfPacket() {
 			q.scope = scopeTx
 		}
 		for _, t := range p.Tests {
 			position = position || t.Content != nil && (t.Content.Offset > 0 || t.Content.Depth > 0 || t.Content.StartsWith)
 		}
 	}
-	slices.SortStableFunc(q.parts, func(a, b part) int { // what base64_decode fills is evaluated last
-		return cmp.Compare(boolInt(a.Buffer == signature.Base64Data), boolInt(b.Buffer == signature.Base64Data))
-	})
+	slices.SortStableFunc(q.parts, func(a, b part) int { return cmp.Compare(a.rank(), b.rank()) })
 	if q.scope != scopeTx {
 		switch {
 		case s.FTPBounce:
 			q.scope = scopeStream
 		case len(q.parts) == 0 && onlyAddresses(q):
 			q.scope = scopeIP
-		case len(q.parts) == 0 || onlyPacket || s.Protocol.IP&signature.TCP == 0:
+		case len(q.parts) == 0 || onlyPacket || q.ofHeaders() || s.Protocol.IP&signature.TCP == 0:
 			q.scope = scopePacket
 		default:
 			q.scope = scopeStream
@@ -225,6 +231,7 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 		}
 	}
 	q.body = bodyUseOf(q)
+	q.named = q.uses(signature.FileName) && q.uses(signature.FileData)
 	q.fix()
 	for i := range s.Bits {
 		q.bits = append(q.bits, newBit(&s.Bits[i], names))
@@ -235,10 +242,20 @@ func newRule(s *signature.Rule, names map[string]int) *rule {
 	return q
 }
 
+// uses reports whether a part is of a buffer.
+func (q *rule) uses(b signature.Buffer) bool {
+	return slices.ContainsFunc(q.parts, func(p part) bool { return p.Buffer == b })
+}
+
+// ofHeaders reports whether all parts are of a packet's headers.
+func (q *rule) ofHeaders() bool {
+	return !slices.ContainsFunc(q.parts, func(p part) bool { return p.Buffer < signature.IPSource })
+}
+
 // shownBy returns a buffer that each message has which the rule may match, for one without a content to search for.
 func (q *rule) shownBy() signature.Buffer {
 	for i := range q.parts {
-		if p := &q.parts[i]; p.Buffer != signature.Payload && p.Buffer != signature.Base64Data && !p.Absent {
+		if p := &q.parts[i]; !p.Buffer.OfPacket() && !p.Absent {
 			return p.Buffer
 		}
 	}
@@ -336,7 +353,7 @@ func (q *rule) chosen() (at int, best *signature.Content) {
 	score := 0
 	for i := range q.parts {
 		b := q.parts[i].Buffer
-		if b == signature.Base64Data || b == signature.Payload && (len(q.parts[i].Transforms) > 0 || q.scope == scopeTx) {
+		if b >= signature.Base64Data || b == signature.Payload && (len(q.parts[i].Transforms) > 0 || q.scope == scopeTx) {
 			continue // these bytes are made when the rule is evaluated, or are not searched for a rule of requests
 		}
 		for j := range q.parts[i].Tests {

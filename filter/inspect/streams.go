@@ -143,7 +143,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			continue
 		}
 		before := e.eval.work
-		hit := e.payload(q, text, int(base)) && (!q.FTPBounce || bounces(text, p.src))
+		hit := e.payload(q, p, text, int(base)) && (!q.FTPBounce || bounces(text, p.src))
 		s.spent += e.eval.work - before
 		if hit {
 			e.hits[q.id] = e.serial

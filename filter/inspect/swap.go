@@ -24,6 +24,7 @@ func (e *Engine) Swap(r *Rules, cfg Config) {
 		return
 	}
 	e.rules = r
+	e.swapSets(r)
 	e.marks, e.hits, e.round = make([]uint32, len(r.rules)), make([]uint64, len(r.rules)), 0
 	e.cands, e.eval.p, e.headers = nil, nil, map[uint64]*headerList{} // nothing leads to the rules before
 }

@@ -16,6 +16,8 @@ type tx struct {
 	used    []signature.Buffer
 	text    []byte // what stands behind an alert
 
+	one int // 1 + the file that names and data are looked at of; 0: all
+
 	early *earlyMessage // the message was evaluated before; nil for others
 }
 
@@ -73,7 +75,7 @@ func (e *Engine) transact(p *packet) {
 func (e *Engine) present(q *rule) bool {
 	for i := range q.parts {
 		b := q.parts[i].Buffer
-		if b == signature.Payload || b == signature.Base64Data {
+		if b.OfPacket() {
 			continue
 		}
 		switch there := len(e.tx.buffers[b]) > 0; {
@@ -84,8 +86,22 @@ func (e *Engine) present(q *rule) bool {
 	return true
 }
 
-// txParts evaluates the parts of a rule: each in one instance of its buffer.
+// txParts evaluates the parts of a rule: each in one instance of its buffer, those of a file in the same file.
 func (e *Engine) txParts(q *rule, p *packet) bool {
+	n := len(e.tx.buffers[signature.FileData])
+	if !q.named || n < 2 || len(e.tx.buffers[signature.FileName]) != n {
+		return e.partsMatch(q, p)
+	}
+	defer func() { e.tx.one = 0 }()
+	for i := range n {
+		if e.tx.one = 1 + i; e.partsMatch(q, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) partsMatch(q *rule, p *packet) bool {
 	for i := range q.parts {
 		if !e.txPart(&q.parts[i], p) {
 			return false
@@ -94,10 +110,18 @@ func (e *Engine) txParts(q *rule, p *packet) bool {
 	return true
 }
 
+// instances returns the instances of a buffer that are looked at.
+func (t *tx) instances(b signature.Buffer) [][]byte {
+	if t.one > 0 && (b == signature.FileName || b == signature.FileData) {
+		return t.buffers[b][t.one-1 : t.one]
+	}
+	return t.buffers[b]
+}
+
 func (e *Engine) txPart(part *part, p *packet) bool {
 	switch part.Buffer {
-	case signature.Base64Data:
-		return e.eval.match(part, e.eval.decoded, 0)
+	case signature.Base64Data, signature.IPSource, signature.IPDestination:
+		return e.eval.match(part, e.ofPacket(part.Buffer, p), 0)
 	case signature.Payload:
 		if p.tcp == nil && len(p.payload) > 0 && p.proto != 6 {
 			return e.eval.match(part, p.payload, 0)
@@ -108,7 +132,7 @@ func (e *Engine) txPart(part *part, p *packet) bool {
 	if part.Absent && len(e.tx.buffers[part.Buffer]) == 0 {
 		return true
 	}
-	for _, text := range e.tx.buffers[part.Buffer] {
+	for _, text := range e.tx.instances(part.Buffer) {
 		if len(part.Transforms) > 0 {
 			text = transformed(part.Transforms, text)
 		}

@@ -194,7 +194,7 @@ func (p *ruleParser) byteTest(v string) error {
 	if err := p.modifiers(n, a[4:]); err != nil {
 		return err
 	}
-	p.add(Test{Kind: TestByte, Number: n})
+	p.addBehind(Test{Kind: TestByte, Number: n})
 	return nil
 }
 
@@ -224,7 +224,7 @@ func (p *ruleParser) byteJump(v string) error {
 	if err != nil {
 		return err
 	}
-	p.add(Test{Kind: TestJump, Number: n})
+	p.addBehind(Test{Kind: TestJump, Number: n})
 	return nil
 }
 
@@ -248,7 +248,7 @@ func (p *ruleParser) byteExtract(v string) error {
 	if err := p.modifiers(n, a[3:]); err != nil {
 		return err
 	}
-	p.add(Test{Kind: TestExtract, Number: n})
+	p.addBehind(Test{Kind: TestExtract, Number: n})
 	return nil
 }
 
@@ -296,7 +296,7 @@ func (p *ruleParser) byteMath(v string) error {
 	if err := p.modifiers(n, rest); err != nil {
 		return err
 	}
-	p.add(Test{Kind: TestMath, Number: n})
+	p.addBehind(Test{Kind: TestMath, Number: n})
 	return nil
 }
 
@@ -322,7 +322,7 @@ func (p *ruleParser) isDataAt(v string) error {
 		p.last.EndsWith = true
 		return nil
 	}
-	p.add(Test{Kind: TestIsDataAt, IsDataAt: t})
+	p.addBehind(Test{Kind: TestIsDataAt, IsDataAt: t})
 	return nil
 }
 
@@ -363,6 +363,6 @@ func (p *ruleParser) base64Decode(v string) error {
 			return fmt.Errorf("base64_decode does not know %q", w)
 		}
 	}
-	p.add(Test{Kind: TestBase64, Base64: t})
+	p.addBehind(Test{Kind: TestBase64, Base64: t})
 	return nil
 }

@@ -192,7 +192,18 @@ func (p *ruleParser) add(t Test) {
 	i := p.part(p.buffer, p.transforms)
 	q := &p.rule.Parts[i]
 	q.Tests = append(q.Tests, t)
-	p.lastPart, p.lastTest = i, len(q.Tests)-1
+	p.lastPart = i
+}
+
+// addBehind appends a test that begins where the one before it ended: with the modifiers of Suricata 4 and before, to the buffer
+// that the content before was moved into.
+func (p *ruleParser) addBehind(t Test) {
+	if p.buffer != Payload || p.lastPart < 0 || !t.Relative() && t.Kind != TestBase64 {
+		p.add(t)
+		return
+	}
+	q := &p.rule.Parts[p.lastPart]
+	q.Tests = append(q.Tests, t)
 }
 
 func (p *ruleParser) content(v string) error {
@@ -206,6 +217,7 @@ func (p *ruleParser) content(v string) error {
 	}
 	p.add(Test{Kind: TestContent, Content: c})
 	p.last = c
+	p.contentPart, p.contentTest = p.lastPart, len(p.rule.Parts[p.lastPart].Tests)-1
 	return nil
 }
 
@@ -214,16 +226,17 @@ func (p *ruleParser) moveTo(b Buffer) error {
 	if p.last == nil {
 		return fmt.Errorf("%s stands behind a content", p.keyword)
 	}
-	q := &p.rule.Parts[p.lastPart]
-	t := q.Tests[p.lastTest]
-	q.Tests = slices.Delete(q.Tests, p.lastTest, p.lastTest+1)
+	q := &p.rule.Parts[p.contentPart]
+	t := q.Tests[p.contentTest]
+	q.Tests = slices.Delete(q.Tests, p.contentTest, p.contentTest+1)
 	if len(q.Tests) == 0 {
-		p.rule.Parts = slices.Delete(p.rule.Parts, p.lastPart, p.lastPart+1)
+		p.rule.Parts = slices.Delete(p.rule.Parts, p.contentPart, p.contentPart+1)
 	}
 	was := p.buffer
 	p.buffer = b
 	p.add(t)
 	p.buffer = was
+	p.contentPart, p.contentTest = p.lastPart, len(p.rule.Parts[p.lastPart].Tests)-1
 	return nil
 }
 

@@ -32,6 +32,7 @@ func init() { // not an initialiser: the readers use the tables themselves
 	metaKeywords(value, bare)
 	contentKeywords(value, bare)
 	bufferKeywords(bare)
+	numberKeywords(value)
 	packetKeywords(value, bare)
 	stateKeywords(value, bare)
 	for k := range strings.FieldsSeq(others) {
@@ -83,6 +84,7 @@ func metaKeywords(value addValue, bare addBare) {
 		return err
 	})
 	value("reference metadata tag target", func(*ruleParser, string) error { return nil })
+	value("dataset", (*ruleParser).dataset)
 	value("app-layer-protocol", (*ruleParser).appTest)
 	bare("noalert", func(p *ruleParser) error { p.rule.NoAlert = true; return nil })
 	bare("ftpbounce", func(p *ruleParser) error { p.rule.FTPBounce = true; return nil })
@@ -104,13 +106,13 @@ func unescape(s string) string {
 }
 
 // others are keywords of Suricata 7 that are not implemented.
-const others = `asn1 app-layer-event ftpdata_command ftp.command ftp.command_data hostbits
-	lua luajit geoip iprep dataset datarep filemagic filestore filemd5 filesha1 filesha256 fileext filename filesize file.magic
+const others = `asn1 app-layer-event ftp.reply ftp.completion_code ftp.mode ftp.dynamic_port hostbits
+	lua luajit geoip iprep datarep filemagic filestore filemd5 filesha1 filesha256 fileext filename filesize file.magic
 	frame http.request_header http.response_header http2.header_name modbus dnp3_func dnp3_data cip_service enip_command
-	dce_iface dce_opnum dce_stub_data smb.named_pipe smb.share smb.ntlmssp_user ssh.hassh ssh.hassh.server ssh.hassh.string
-	snmp.version snmp.community krb5_cname krb5_sname krb5_err_code krb5_msg_type rdp sip.uri sip.method mqtt.type tls_store
+	dce_iface dce_opnum dce_stub_data smb.ntlmssp_user smb.ntlmssp_domain smb.version ssh.hassh ssh.hassh.server ssh.hassh.string
+	snmp.version snmp.community krb5_cname krb5_sname krb5_err_code krb5_msg_type rdp tls_store
 	tls.random tls.store tls.cert_chain_len tls.subject tls.issuerdn ssl_version ssl_state rpc tos replace decode-event
-	stream-event engine-event dns.opcode dns.rcode dns.rrtype dns.answer.name ike.init_spi rfb.secresult quic.version
-	quic.sni quic.ua nfs_procedure nfs_version template2 ipv4.hdr ipv6.hdr tcp.hdr udp.hdr icmpv4.hdr icmpv6.hdr
+	stream-event engine-event dns.opcode dns.rcode dns.rrtype dns.answer.name ike.init_spi rfb.secresult
+	mqtt.connect.protocol_string template2 ipv4.hdr ipv6.hdr tcp.hdr udp.hdr icmpv4.hdr icmpv6.hdr
 	tcp.mss icmpv6.mtu l3_proto bypass prefilter requires config sameip geneve vxlan mpls nfq_set_mark
 	email.from email.subject http.host.list ja4s flow.age flow.bytes tls.version`

@@ -22,10 +22,12 @@ type ruleParser struct {
 	buffer     Buffer // of the contents that follow
 	transforms []Transform
 	last       *Content // what modifiers are about
-	lastPart   int      // where last is
-	lastTest   int
-	vars       []string // of byte_extract and byte_math, by their number
-	fast       bool     // a content is the fast pattern already
+	lastPart   int      // the part of the test before; -1 behind the name of a buffer
+
+	contentPart, contentTest int // where last is
+
+	vars []string // of byte_extract and byte_math, by their number
+	fast bool     // a content is the fast pattern already
 
 	keyword string // of the option that is read
 	at      int    // of its value
@@ -52,7 +54,7 @@ func (p *ruleParser) wrong() []*Error {
 
 // parse reads the whole line.
 func (p *ruleParser) parse() {
-	p.seen = map[string]bool{}
+	p.seen, p.lastPart = map[string]bool{}, -1
 	body := p.header()
 	if body < 0 {
 		return

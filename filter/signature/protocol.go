@@ -23,11 +23,15 @@ const (
 	AppSMB
 	AppIMAP
 	AppPOP3
-	AppHTTP2   // HTTP/2 without TLS: rules on http are about it, too
+	AppHTTP2 // HTTP/2 without TLS: rules on http are about it, too
+	AppMQTT
+	AppSIP
+	AppNFS
+	AppQUIC
 	AppUnknown // recognised as none of these
 )
 
-var appNames = [...]string{"", "http", "tls", "dns", "smtp", "ssh", "ftp", "ftp-data", "smb", "imap", "pop3", "http2", "unknown"}
+var appNames = [...]string{"", "http", "tls", "dns", "smtp", "ssh", "ftp", "ftp-data", "smb", "imap", "pop3", "http2", "mqtt", "sip", "nfs", "quic", "unknown"}
 
 // String returns the name that rules use.
 func (a App) String() string { return appNames[a] }
@@ -65,11 +69,13 @@ var protocols = map[string]Protocol{
 	"tls": {IP: TCP, App: AppTLS}, "ssl": {IP: TCP, App: AppTLS},
 	"dns": {IP: TCP | UDP, App: AppDNS}, "smtp": {IP: TCP, App: AppSMTP}, "ssh": {IP: TCP, App: AppSSH},
 	"ftp": {IP: TCP, App: AppFTP}, "smb": {IP: TCP, App: AppSMB},
-	"imap": {IP: TCP, App: AppIMAP}, "pop3": {IP: TCP, App: AppPOP3},
+	"imap": {IP: TCP, App: AppIMAP}, "pop3": {IP: TCP, App: AppPOP3}, "ftp-data": {IP: TCP, App: AppFTPData},
+	"mqtt": {IP: TCP, App: AppMQTT}, "sip": {IP: TCP | UDP, App: AppSIP}, "nfs": {IP: TCP | UDP, App: AppNFS},
+	"quic": {IP: UDP, App: AppQUIC},
 }
 
 // otherProtocols are those that the syntax has and this package does not recognise.
-var otherProtocols = strings.Fields(`ftp-data quic modbus dnp3 enip nfs ike krb5 ntp dhcp rfb rdp snmp tftp sip mqtt pgsql
+var otherProtocols = strings.Fields(`modbus dnp3 enip ike krb5 ntp dhcp rfb rdp snmp tftp pgsql
 	dcerpc telnet websocket ldap doh2 rpc bittorrent-dht pkthdr template mdns`)
 
 // appTest reads [!]PROTOCOL.

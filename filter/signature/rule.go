@@ -97,6 +97,8 @@ const (
 	TestIsDataAt // isdataat
 	TestSize     // bsize, urilen: the size of the whole buffer
 	TestBase64   // base64_decode: fills base64_data
+	TestInteger  // the buffer is a number: its bits in Mask are in Size
+	TestSet      // dataset: the buffer is in a set
 )
 
 // Test is one condition on the bytes of a buffer. The field that Kind names is set.
@@ -107,7 +109,9 @@ type Test struct {
 	Number   *Number // byte_test, byte_jump, byte_extract and byte_math
 	IsDataAt *IsDataAt
 	Size     Range
+	Mask     uint64 // TestInteger
 	Base64   *Base64
+	Set      *SetTest
 }
 
 // Relative reports whether t begins where the test before it ended.

@@ -56,7 +56,7 @@ func bufferKeywords(bare addBare) {
 func (p *ruleParser) absent(v string) error {
 	i := p.part(p.buffer, p.transforms)
 	switch {
-	case p.buffer == Payload || p.buffer == Base64Data:
+	case p.buffer.OfPacket():
 		return fmt.Errorf("absent stands behind the name of a buffer")
 	case len(p.transforms) > 0 || len(p.rule.Parts[i].Tests) > 0:
 		return fmt.Errorf("absent stands right behind the name of its buffer")
@@ -79,7 +79,7 @@ func (p *ruleParser) fromBase64(v string) error {
 // choose returns a reader that makes b the buffer of what follows.
 func choose(b Buffer) func(p *ruleParser) error {
 	return func(p *ruleParser) error {
-		p.buffer, p.transforms, p.last = b, nil, nil
+		p.buffer, p.transforms, p.last, p.lastPart = b, nil, nil, -1
 		return nil
 	}
 }

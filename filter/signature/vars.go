@@ -10,6 +10,10 @@ type Config struct {
 	Addresses map[string]string // by name without "$": a list of addresses, as in a rule
 	Ports     map[string]string // by name without "$": a list of ports
 	Classes   map[string]Class  // by classtype, of a classification.config
+
+	// Read returns the text of a file that a rule in the file rules names (dataset load), beside that. Rules that name one are not
+	// supported without it.
+	Read func(rules, name string) (string, error)
 }
 
 // Class is one line of a classification.config.
@@ -45,6 +49,8 @@ type environment struct {
 	addrs            map[string]*Addrs // by text
 	portSets         map[string]*Ports
 	texts            map[string]string // normalised headers, shared
+	read             func(rules, name string) (string, error)
+	sets             map[setKey][]string // files of values, shared
 }
 
 // environment returns c over the defaults.
@@ -54,7 +60,7 @@ func (c *Config) environment() *environment {
 	maps.Copy(d.Ports, c.Ports)
 	return &environment{
 		addresses: d.Addresses, ports: d.Ports, classes: c.Classes,
-		addrs: map[string]*Addrs{}, portSets: map[string]*Ports{},
+		addrs: map[string]*Addrs{}, portSets: map[string]*Ports{}, read: c.Read, sets: map[setKey][]string{},
 	}
 }
 

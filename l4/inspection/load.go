@@ -53,7 +53,12 @@ func (l *loader) load(before map[string]*inspect.Rules) []*policy {
 // readVariables reads what rules refer to.
 func (l *loader) readVariables() {
 	c := &l.cfg.Inspection
-	l.vars = &signature.Config{}
+	l.vars = &signature.Config{Read: func(rules, name string) (string, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(rules), name)
+		}
+		return l.readPath(name)
+	}}
 	if c.VariablesFile != "" {
 		if text, ok := l.read(c.VariablesFile, "the file of variables"); ok {
 			l.fail(l.vars.ParseVars(l.cfg.Beside(c.VariablesFile), text))

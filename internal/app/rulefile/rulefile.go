@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/filter/inspect"
@@ -25,6 +26,13 @@ type Files struct {
 // the files is in the result.
 func Read(cfg *signature.Config, paths ...string) (*Files, error) {
 	all := &Files{paths: len(paths)}
+	if cfg == nil {
+		cfg = &signature.Config{}
+	}
+	if cfg.Read == nil {
+		with := *cfg
+		with.Read, cfg = beside, &with
+	}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -41,6 +49,14 @@ func Read(cfg *signature.Config, paths ...string) (*Files, error) {
 		}
 	}
 	return all, nil
+}
+
+// beside reads a file that a rule names, beside the file of the rule.
+func beside(rules, name string) (string, error) {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(rules), name)
+	}
+	return open(name)
 }
 
 // open is filter.Open for files.

@@ -1,0 +1,249 @@
+package inspect
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// mqttFlow is the control packets of MQTT 3.1, 3.1.1 and 5.0 (OASIS MQTT 5.0 2.1).
+type mqttFlow struct {
+	sides   [2]mqttSide
+	version byte // of CONNECT
+}
+
+// mqttSide is one direction.
+type mqttSide struct {
+	held []byte // an incomplete packet
+	skip int    // bytes of a packet that was evaluated at the bound
+	done bool   // no MQTT any more
+}
+
+// Types of control packets (2.1.2).
+const (
+	mqttConnect = 1 + iota
+	mqttConnack
+	mqttPublish
+	mqttPuback
+	mqttPubrec
+	mqttPubrel
+	mqttPubcomp
+	mqttSubscribe
+	mqttSuback
+	mqttUnsubscribe
+	mqttUnsuback
+	mqttPingreq
+	mqttPingresp
+	mqttDisconnect
+	mqttAuth
+)
+
+// isMQTT reports whether b begins with a CONNECT: its type, length and the name of the protocol (3.1.2.1).
+func isMQTT(b []byte) bool {
+	if len(b) == 0 || b[0] != mqttConnect<<4 {
+		return false
+	}
+	_, n := mqttLength(b[1:])
+	if n <= 0 {
+		return false
+	}
+	r := fields{b: b[1+n:]}
+	name := string(r.text16())
+	return !r.failed && (name == "MQTT" || name == "MQIsdp")
+}
+
+// mqttLength reads a length of 1 to 4 bytes; n is 0 where it is not whole, -1 where it is none (1.5.5).
+func mqttLength(b []byte) (value, n int) {
+	for i := range 4 {
+		if i == len(b) {
+			return 0, 0
+		}
+		value |= int(b[i]&0x7f) << (7 * i)
+		if b[i] < 0x80 {
+			return value, i + 1
+		}
+	}
+	return 0, -1
+}
+
+// mqtt reads control packets.
+func (e *Engine) mqtt(p *packet, b []byte) {
+	s := &p.flow.proto.mqtt.sides[sideOf(p.dir)]
+	most := e.cfg.bodyBytes() + maxHead
+	for len(b) > 0 && !s.done {
+		n := min(len(b), s.skip)
+		s.skip, b = s.skip-n, b[n:]
+		s.held, b = append(s.held, b...), nil
+		for len(s.held) >= 2 && !s.done {
+			size, n := mqttLength(s.held[1:])
+			if n == 0 {
+				break
+			}
+			if n < 0 {
+				s.done, s.held = true, nil
+				e.giveUp(p.flow)
+				return
+			}
+			end := 1 + n + size
+			if len(s.held) < min(end, most) {
+				break
+			}
+			e.mqttPacket(p, s.held[0], s.held[1+n:min(end, len(s.held))])
+			s.skip = max(end-len(s.held), 0)
+			s.held = s.held[min(end, len(s.held)):]
+		}
+		s.held = append([]byte(nil), s.held...) // not a part of what was
+	}
+}
+
+// mqttPacket evaluates a control packet.
+func (e *Engine) mqttPacket(p *packet, first byte, b []byte) {
+	m := p.flow.proto.mqtt
+	t, r := &e.tx, fields{b: b}
+	kind := first >> 4
+	t.reset(signature.AppMQTT)
+	t.text = b
+	t.put(signature.MQTTType, bigEndian(uint64(kind)))
+	t.put(signature.MQTTFlags, bigEndian(uint64(first&15)))
+	t.put(signature.MQTTQoS, bigEndian(uint64(first>>1&3)))
+	switch kind {
+	case mqttConnect:
+		m.connect(t, &r)
+	case mqttConnack:
+		t.put(signature.MQTTSession, bigEndian(uint64(r.byte()&1)))
+		m.reasons(t, &r, 1)
+	case mqttPublish:
+		topic := r.text16()
+		if first>>1&3 > 0 {
+			r.take(2)
+		}
+		m.properties(&r)
+		if !r.failed {
+			t.put(signature.MQTTPublishTopic, topic)
+			t.put(signature.MQTTPublishMessage, r.b)
+		}
+	case mqttPuback, mqttPubrec, mqttPubrel, mqttPubcomp:
+		r.take(2)
+		m.reasons(t, &r, 1)
+	case mqttSubscribe, mqttUnsubscribe:
+		r.take(2)
+		m.properties(&r)
+		for range maxMQTTTopics {
+			topic := r.text16()
+			buffer := signature.MQTTUnsubscribeTopic
+			if kind == mqttSubscribe {
+				buffer = signature.MQTTSubscribeTopic
+				r.byte()
+			}
+			if r.failed {
+				break
+			}
+			t.put(buffer, topic)
+		}
+	case mqttSuback, mqttUnsuback:
+		r.take(2)
+		m.properties(&r)
+		m.reasons(t, &r, maxMQTTTopics)
+	case mqttDisconnect, mqttAuth:
+		m.reasons(t, &r, 1)
+	}
+	t.put(signature.MQTTVersion, bigEndian(uint64(m.version)))
+	e.transact(p)
+}
+
+// maxMQTTTopics bounds the topics of a packet that are inspected.
+const maxMQTTTopics = 1024
+
+// connect reads a CONNECT (3.1).
+func (m *mqttFlow) connect(t *tx, r *fields) {
+	r.text16()
+	m.version = r.byte()
+	flags := r.byte()
+	r.take(2)
+	m.properties(r)
+	put := func(there bool, b signature.Buffer) {
+		if !there {
+			return
+		}
+		if text := r.text16(); !r.failed {
+			t.put(b, text)
+		}
+	}
+	t.put(signature.MQTTConnectFlags, bigEndian(uint64(flags)))
+	put(true, signature.MQTTClientID)
+	if flags&4 != 0 {
+		m.properties(r)
+	}
+	put(flags&4 != 0, signature.MQTTWillTopic)
+	put(flags&4 != 0, signature.MQTTWillMessage)
+	put(flags&0x80 != 0, signature.MQTTUsername)
+	put(flags&0x40 != 0, signature.MQTTPassword)
+}
+
+// properties skips the properties of version 5 (2.2.2).
+func (m *mqttFlow) properties(r *fields) {
+	if m.version < 5 {
+		return
+	}
+	size, n := mqttLength(r.b)
+	if n <= 0 {
+		r.failed = true
+		return
+	}
+	r.take(n + size)
+}
+
+// reasons reads reason codes, of which there is none where the packet ends: success (2.4).
+func (m *mqttFlow) reasons(t *tx, r *fields, most int) {
+	for range min(most, len(r.b)) {
+		if code := r.byte(); !r.failed {
+			t.put(signature.MQTTReason, bigEndian(uint64(code)))
+		}
+	}
+}
+
+// size returns how many bytes the parser holds.
+func (m *mqttFlow) size() int { return mqttSize + cap(m.sides[0].held) + cap(m.sides[1].held) }
+
+const mqttSize = 96
+
+// fields reads a message from its begin to its end. Behind the end failed is set, and what is read is empty.
+type fields struct {
+	b      []byte
+	failed bool
+}
+
+// take returns the next n bytes.
+func (r *fields) take(n int) []byte {
+	if n < 0 || n > len(r.b) || r.failed {
+		r.failed, r.b = true, nil
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *fields) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *fields) uint16() uint16 {
+	if b := r.take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (r *fields) uint32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+// text16 reads a text behind its length of two bytes.
+func (r *fields) text16() []byte { return r.take(int(r.uint16())) }

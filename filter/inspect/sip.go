@@ -1,0 +1,126 @@
+package inspect
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// sipSide is one direction of SIP over TCP (RFC 3261 18.3): heads, and bodies of the length that they say.
+type sipSide struct {
+	head []byte // incomplete
+	skip int    // bytes of a body
+	done bool   // no SIP any more
+}
+
+// isSIP reports whether b begins with a whole line that a message of SIP begins with (RFC 3261 7.1, 7.2).
+func isSIP(b []byte) bool {
+	b = bytes.TrimLeft(b, "\r\n")
+	line, _, ok := bytes.Cut(b[:min(len(b), maxHead)], []byte{'\n'})
+	line = bytes.TrimRight(line, "\r")
+	if !ok {
+		return false
+	}
+	if bytes.HasPrefix(line, []byte("SIP/2.0 ")) {
+		return true
+	}
+	method, _, _ := bytes.Cut(line, []byte{' '})
+	return bytes.HasSuffix(line, []byte(" SIP/2.0")) && len(method) > 0 && isMethod(method)
+}
+
+// mayBeSIP reports whether the first line, which is not whole, has a target that only SIP has: its methods are those of HTTP, too.
+func mayBeSIP(b []byte) bool {
+	b = bytes.TrimLeft(b, "\r\n")
+	if bytes.IndexByte(b, '\n') >= 0 || len(b) >= maxHead {
+		return false
+	}
+	_, target, ok := bytes.Cut(b, []byte{' '})
+	if !ok {
+		return false
+	}
+	return isPrefixOf(lowered(target), []byte("sip:")) || isPrefixOf(lowered(target), []byte("sips:"))
+}
+
+// sip reads messages out of a stream.
+func (e *Engine) sip(p *packet, b []byte) {
+	s := &p.flow.proto.sip[sideOf(p.dir)]
+	for len(b) > 0 && !s.done {
+		if n := min(s.skip, len(b)); n > 0 {
+			s.skip, b = s.skip-n, b[n:]
+			continue
+		}
+		if len(s.head) == 0 {
+			if b = bytes.TrimLeft(b, "\r\n"); len(b) == 0 { // keep-alives (RFC 5626 3.5.1)
+				return
+			}
+		}
+		before := len(s.head)
+		s.head = append(s.head, b...)
+		end := headEnd(s.head, max(0, before-3))
+		if end < 0 {
+			if len(s.head) > maxHead {
+				*s = sipSide{done: true}
+				e.giveUp(p.flow)
+			}
+			return
+		}
+		head := s.head[:end]
+		b = b[end-before:]
+		s.head = nil
+		s.skip = e.sipMessage(p, head)
+	}
+}
+
+// sipNames are the compact forms of names (RFC 3261 7.3.3).
+var sipNames = map[string]string{"f": "from", "t": "to", "v": "via", "c": "content-type", "l": "content-length"}
+
+var sipFields = map[string]signature.Buffer{
+	"from": signature.SIPFrom, "to": signature.SIPTo, "via": signature.SIPVia, "user-agent": signature.SIPUserAgent,
+	"content-type": signature.SIPContentType, "content-length": signature.SIPContentLength,
+}
+
+// sipMessage evaluates a message, and returns the length of its body.
+func (e *Engine) sipMessage(p *packet, head []byte) (length int) {
+	if end := headEnd(head, 0); end > 0 {
+		head = head[:end]
+	}
+	t := &e.tx
+	t.reset(signature.AppSIP)
+	t.text = head
+	line, rest, _ := bytes.Cut(head, []byte{'\n'})
+	line = bytes.TrimRight(line, "\r")
+	if bytes.HasPrefix(line, []byte("SIP/")) {
+		version, status, _ := bytes.Cut(line, []byte{' '})
+		code, reason, _ := bytes.Cut(status, []byte{' '})
+		t.put(signature.SIPResponseLine, line)
+		t.put(signature.SIPProtocol, version)
+		t.put(signature.SIPStatCode, code)
+		t.put(signature.SIPStatMsg, reason)
+	} else {
+		method, target, _ := bytes.Cut(line, []byte{' '})
+		uri, version, _ := bytes.Cut(target, []byte{' '})
+		t.put(signature.SIPRequestLine, line)
+		t.put(signature.SIPMethod, method)
+		t.put(signature.SIPURI, uri)
+		t.put(signature.SIPProtocol, version)
+	}
+	for line := range bytes.Lines(rest) {
+		name, value, ok := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{':'})
+		word := string(lowered(bytes.TrimSpace(name)))
+		if full, compact := sipNames[word]; compact {
+			word = full
+		}
+		b, known := sipFields[word]
+		if !ok || !known {
+			continue
+		}
+		value = bytes.TrimSpace(value)
+		t.put(b, value)
+		if n, err := strconv.ParseUint(string(value), 10, 31); b == signature.SIPContentLength && err == nil {
+			length = int(n)
+		}
+	}
+	e.transact(p)
+	return length
+}
