@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: interop interop-suricata interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo interop-quic peer-programs interop-peers test-vm pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -13,6 +13,9 @@ interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss an
 
 interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
 	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
+
+interop-suricata-verify: ## Suricata's own tests, of the copy of OISF/suricata-verify that MILLRACE_SURICATA_VERIFY names
+	$(GO) -C internal/testkit/interop test -count=1 -v -run '^TestSuricataVerify$$' .
 
 LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
 
