@@ -288,3 +288,31 @@ func TestReplaceThatFailsIsUndone(t *testing.T) {
 		t.Errorf("%v is left", left)
 	}
 }
+
+// Where the pins cannot be exchanged after all programs were swapped, they are swapped back.
+func TestExchangeThatFailsIsUndone(t *testing.T) {
+	w := newWorld(t)
+	w.load("count.o", "")
+	w.attachAll()
+	before, object := w.ids(), w.store.mustObject(t, "count")
+	was, swapped := step, 0
+	defer func() { step = was }()
+	step = func(what string) {
+		switch what {
+		case "swapped one":
+			swapped++
+		case "swapped":
+			w.ok(removeTree(w.store.staged("count")))
+		}
+	}
+	err := w.near.Do(func() error { _, err := w.store.Replace(objects+"count.o", "count", ReplaceOptions{}); return err })
+	if !errors.Is(err, os.ErrNotExist) || swapped != 6 {
+		t.Errorf("%v, after %d swaps", err, swapped)
+	}
+	if got := w.ids(); !slices.Equal(got, before) {
+		t.Errorf("programs %v are attached, were %v", got, before)
+	}
+	if got := w.store.mustObject(t, "count"); !reflect.DeepEqual(got, object) {
+		t.Errorf("the object is %+v, was %+v", got, object)
+	}
+}

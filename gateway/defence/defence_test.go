@@ -3,6 +3,7 @@ package defence
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -330,6 +331,37 @@ func TestExcessFindsTheSourceThatIsRefusedMost(t *testing.T) {
 	}
 	if !e.Add(heavy, 1, now+2*time.Second) {
 		t.Error("the hundredth of a window is not reported")
+	}
+}
+
+// Of two sources that share a place the more frequent one keeps it, less what the other was refused (the vote of Boyer and
+// Moore). One that was refused as often as what is left takes the place.
+func TestExcessSharesAPlaceByVote(t *testing.T) {
+	e := NewExcess(100, time.Second)
+	place := func(a netip.Addr) uint64 { return maphash.Comparable(e.seed, a) % excessPlaces }
+	a := netip.MustParseAddr("198.18.0.1")
+	b := a.Next()
+	for place(b) != place(a) {
+		b = b.Next()
+	}
+	for i, c := range []struct {
+		source netip.Addr
+		n      int
+		want   bool
+	}{
+		{a, 60, false},
+		{b, 59, false}, // 1 of a is left
+		{a, 98, false}, // 99
+		{a, 1, true},   // 100
+		{a, 150, true}, // 250
+		{b, 249, false},
+		{b, 1, false}, // takes the place of a, of which 1 was left
+		{b, 98, false},
+		{b, 1, true},
+	} {
+		if got := e.Add(c.source, c.n, 0); got != c.want {
+			t.Fatalf("step %d: %v, want %v", i, got, c.want)
+		}
 	}
 }
 
