@@ -9,7 +9,8 @@ import (
 )
 
 // packet is one IP packet, decoded: of a frame, of a tunnel in it, or put together from fragments. Its slices
-// alias the frame.
+// alias the frame, so that it is valid only while the frame is inspected: what is kept for longer is copied into
+// the flow.
 type packet struct {
 	src, dst netip.Addr // IPv4 as IPv4-mapped
 	v6       bool
@@ -35,7 +36,8 @@ type packet struct {
 	stateOK bool // the connection is established
 }
 
-// maxDepth bounds tunnels inside of one another: each costs a decoding and a flow, and a packet of headers alone could have hundreds.
+// maxDepth bounds tunnels inside of one another: each costs a decoding and a flow, and a packet of headers alone could
+// have hundreds.
 const maxDepth = 4
 
 // PPP protocol numbers of IP, in PPPoE (RFC 2516, RFC 1661).
@@ -44,7 +46,8 @@ const (
 	pppIPv6 = 0x57
 )
 
-// frame decodes an Ethernet frame and inspects the IP packets in it.
+// frame decodes an Ethernet frame and inspects the IP packets in it. One that is too short for a header is no error of
+// a sender: captures cut frames, and Ethernet's minimum of 60 bytes holds only on the wire.
 func (e *Engine) frame(b []byte, depth int) {
 	if len(b) < wire.EthernetLen {
 		return
@@ -52,7 +55,8 @@ func (e *Engine) frame(b []byte, depth int) {
 	e.link(binary.BigEndian.Uint16(b[12:]), b[wire.EthernetLen:], depth)
 }
 
-// link inspects what an EtherType says that b is.
+// link inspects what an EtherType says that b is. Tags and labels may come in any order and number (IEEE 802.1Q, RFC 3032):
+// a packet that was not inspected for one tag more would be a way around every rule.
 func (e *Engine) link(etherType uint16, b []byte, depth int) {
 	for range 8 { // tags and labels: more are no Ethernet that devices forward, and a loop must end
 		switch etherType {
@@ -67,7 +71,9 @@ func (e *Engine) link(etherType uint16, b []byte, depth int) {
 				return
 			}
 			etherType, b = binary.BigEndian.Uint16(b[2:]), b[4:]
-		case 0x8864: // PPPoE session: version and type, code, session, length, protocol
+		// The session stage of PPPoE (RFC 2516 5): version and type, code (0 is data), session, length, and the protocol of PPP.
+		// Addresses of an access network are within it, so that rules have to see them.
+		case 0x8864:
 			if len(b) < 8 || b[1] != 0 {
 				return
 			}
@@ -90,6 +96,7 @@ func (e *Engine) link(etherType uint16, b []byte, depth int) {
 					break
 				}
 			}
+			// No label names the protocol behind the last one. Routers look at the version of IP as well (RFC 4928 3).
 			if etherType = wire.EtherTypeIPv4; b[0]>>4 == 6 {
 				etherType = wire.EtherTypeIPv6
 			}
@@ -105,7 +112,8 @@ func (e *Engine) link(etherType uint16, b []byte, depth int) {
 	}
 }
 
-// ipv4 decodes an IPv4 packet.
+// ipv4 decodes an IPv4 packet. The packets of all depths lie in the engine: a tunnel is inspected while the packet around it still
+// is, and none is allocated.
 func (e *Engine) ipv4(b []byte, depth int) {
 	ip := wire.IPv4(b)
 	if !ip.ValidHeader() || depth > maxDepth {
@@ -122,7 +130,8 @@ func (e *Engine) ipv4(b []byte, depth int) {
 	e.transport(p, body)
 }
 
-// packet4 returns the fields of an IPv4 header.
+// packet4 returns the fields of an IPv4 header. The flags keep their order of RFC 791 3.1, from the lowest: more
+// fragments, do not fragment, reserved.
 func packet4(ip wire.IPv4, depth int) packet {
 	return packet{
 		src: mapped(ip.SrcAddr()), dst: mapped(ip.DstAddr()), proto: ip.Proto(), ttl: ip.TTL(), tos: ip.TOS(), id: ip.ID(), depth: depth,
@@ -155,7 +164,9 @@ func end6(ip wire.IPv6) int {
 	return end
 }
 
-// ipv6 decodes an IPv6 packet and its extension headers.
+// ipv6 decodes an IPv6 packet and its extension headers. A fragment header without an offset and without more fragments
+// is no fragment: such "atomic" packets are taken as whole ones (RFC 8200 4.5, RFC 6946 4), or each would begin a
+// reassembly that nothing continues.
 func (e *Engine) ipv6(b []byte, depth int) {
 	ip := wire.IPv6(b)
 	if !ip.ValidHeader() || depth > maxDepth {
@@ -178,9 +189,11 @@ func (e *Engine) ipv6(b []byte, depth int) {
 	e.transport(p, b[off:end])
 }
 
+// mapped returns an address as IPv6, IPv4-mapped if it is IPv4 (RFC 4291 2.5.5.2): flows and rules then compare one kind.
 func mapped(a netip.Addr) netip.Addr { return netip.AddrFrom16(a.As16()) }
 
-// transport decodes what IP carries, inspects the packet, and then what a tunnel carries.
+// transport decodes what IP carries, inspects the packet, and then what a tunnel carries. A header that is not valid
+// ends the packet: its receiver discards it as well, so that nothing is missed.
 func (e *Engine) transport(p *packet, b []byte) {
 	p.payload, p.bit = b, bitOf(p.proto)
 	switch p.proto {
@@ -197,6 +210,8 @@ func (e *Engine) transport(p *packet, b []byte) {
 			e.stats.Malformed++
 			return
 		}
+		// The length of UDP may be below IP's, and the receiver gets only so much (RFC 768). Above it, or 0 as in a segment that a
+		// device cuts later, IP's holds.
 		u := wire.UDP(b)
 		end := len(b)
 		if n := int(u.Len()); n >= wire.UDPLen && n < end {
@@ -211,7 +226,7 @@ func (e *Engine) transport(p *packet, b []byte) {
 		}
 		p.icmp, p.payload, p.hasL4 = b, b[wire.ICMPLen:], true
 	case wire.ProtoSCTP:
-		if len(b) >= 12 {
+		if len(b) >= 12 { // the common header (RFC 9260 3.1); chunks are searched as one payload
 			p.srcPort, p.dstPort, p.hasL4 = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]), true
 			p.payload = b[12:]
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
-// tlsFlow is the handshake of both directions, as far as it is not encrypted.
+// tlsFlow is the handshake of both directions, as far as it is not encrypted. TLS 1.3 encrypts all behind the
+// ServerHello (RFC 8446 2), and with it the certificates: rules on those see TLS 1.2 and before.
 type tlsFlow struct {
 	sides [2]tlsSide
 	ja3s  string
@@ -50,7 +51,8 @@ const (
 	tlsHelloDone   = 14
 )
 
-// tls reads records.
+// tls reads records. Records and messages have borders of their own: a message may take several records, and a record
+// hold several messages (RFC 8446 5.1). A hello that is split over records, as evasion does, is found all the same.
 func (e *Engine) tls(p *packet, text []byte) {
 	t := p.flow.proto.tls
 	s := &t.sides[sideOf(p.dir)]
@@ -65,6 +67,7 @@ func (e *Engine) tls(p *packet, text []byte) {
 			s.done = true
 			break
 		}
+		// isRecord has bounded n: what waits for the rest of a record is bounded with it.
 		if len(b) < 5+n {
 			break
 		}
@@ -77,6 +80,9 @@ func (e *Engine) tls(p *packet, text []byte) {
 			s.message = append(s.message, b[5:5+n]...)
 			e.handshake(p, t, s)
 		case tlsChangeCipher, tlsAppData:
+			// In TLS 1.3 a client may send a change of cipher as a dummy before its second hello, for the sake of
+			// middleboxes (RFC 8446 D.4): after it the second hello is still in clear. A server's is followed by
+			// nothing in clear.
 			if s.changed = true; p.dir == signature.ToServer && b[0] == tlsChangeCipher {
 				break
 			}
@@ -93,12 +99,14 @@ func (e *Engine) tls(p *packet, text []byte) {
 	}
 }
 
-// isWholeHello reports whether the text of a record is one hello of a client.
+// isWholeHello reports whether the text of a record is one hello of a client. Encrypted text has the first four bytes
+// of one by chance once in 4 billion records.
 func isWholeHello(b []byte) bool {
 	return len(b) > 4 && b[0] == tlsClientHello && int(b[1])<<16|int(b[2])<<8|int(b[3]) == len(b)-4
 }
 
-// handshake reads messages.
+// handshake reads messages: type, a length of three bytes, and the body (RFC 8446 4). Those that no rule reads are
+// passed over by their length.
 func (e *Engine) handshake(p *packet, t *tlsFlow, s *tlsSide) {
 	for len(s.message) >= 4 {
 		n := int(s.message[1])<<16 | int(s.message[2])<<8 | int(s.message[3])
@@ -125,6 +133,8 @@ func (e *Engine) handshake(p *packet, t *tlsFlow, s *tlsSide) {
 	}
 }
 
+// clientHello inspects a hello, which rules see as a transaction of its own: the server may never answer. The name is
+// set before the parse: it comes from a scan that bears a hello which the parser refuses, as a server might.
 func (e *Engine) clientHello(p *packet, m []byte) {
 	e.tx.reset(signature.AppTLS)
 	e.tx.text = m
@@ -172,7 +182,8 @@ func (e *Engine) serverHello(p *packet, t *tlsFlow) {
 	t.certs = nil
 }
 
-// colons writes bytes in hexadecimal, with colons between them.
+// colons writes bytes in hexadecimal, with colons between them, as rules of Suricata have serial numbers (upper case)
+// and fingerprints (lower case).
 func colons(b []byte, format string) string {
 	var s []string
 	for _, c := range b {
@@ -181,7 +192,9 @@ func colons(b []byte, format string) string {
 	return strings.Join(s, ":")
 }
 
-// ja3s returns version, cipher suite and extensions of a ServerHello, in decimal.
+// ja3s returns version, cipher suite and extensions of a ServerHello, in decimal, as JA3 joins them. Its layout (RFC
+// 8446 4.1.3): version 2, random 32, session ID with its length, suite 2, compression 1, extensions. MD5 of it is a
+// name that lists of servers use, and protects nothing.
 func ja3s(b []byte) string {
 	if len(b) < 35 {
 		return ""
