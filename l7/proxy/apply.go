@@ -55,7 +55,8 @@ func (w *Worker) Apply(t *Tree) error {
 	return nil
 }
 
-// admissionOf returns what counts the connections of a listener.
+// admissionOf returns what counts the connections of a listener. Workers share that of the Listener, so that a limit is
+// one of the process; where there is none, the worker counts its own.
 func (w *Worker) admissionOf(ln *Listener) *Admission {
 	if ln.Admission != nil {
 		return ln.Admission
@@ -66,7 +67,7 @@ func (w *Worker) admissionOf(ln *Listener) *Admission {
 	return w.admissions[ln.Name]
 }
 
-// listen opens what ln needs and l has not.
+// listen opens what ln needs and l has not. What l has beyond that is closed at the end of Apply, when nothing can fail any more.
 func (w *Worker) listen(l *listening, ln *Listener) (err error) {
 	l.current = ln
 	if l.socket == nil && !ln.onlyHTTP3() {
@@ -129,7 +130,8 @@ func (w *Worker) remove(key string, l *listening) {
 	}
 }
 
-// Fired ends what is left of a listener that was removed, at the end of its drain time.
+// Fired ends what is left of a listener that was removed, at the end of its drain time. Connections over TCP are reset:
+// a response that is cut must not look complete (RFC 9112 8).
 func (l *listening) Fired() {
 	w := l.w
 	for f, info := range w.fronts {

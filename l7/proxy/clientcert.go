@@ -46,7 +46,8 @@ func (c *clientInfo) forwardCert(fields []semantics.Field) []semantics.Field {
 	return append(fields, c.certFields...)
 }
 
-// passedFields appends the fields of a request that the listener passes on.
+// passedFields appends the fields of a request that the listener passes on: without those whose names collide with
+// fields that the gateway sets or removes (X_Forwarded_For), since CGI makes one variable of both.
 func (c *clientInfo) passedFields(dst, fields []semantics.Field) []semantics.Field {
 	if c.listener.Colliding == AllowColliding {
 		return append(dst, fields...)

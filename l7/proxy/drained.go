@@ -93,7 +93,7 @@ func (r *relay) closeSocket(sender websocket.Role) bool {
 	return err == nil && r.to.Write(frame) == len(frame)
 }
 
-// endDrained ends a connection that is passed through.
+// endDrained ends a connection that is passed through, by a reset: where its protocol could end without loss is not known.
 func (p *pass) endDrained() {
 	p.w.counters.drained.Add(1)
 	p.failure = cutDrained

@@ -114,8 +114,8 @@ func failureOf(err error, connecting bool) *failure {
 	return errTerminated
 }
 
-// connectFailure returns what an error of the system is while a connection is being established. Those that are not about the
-// backend say nothing of its health.
+// connectFailure returns what an error of the system is while a connection is being established. A reset in answer to a
+// SYN is a refusal (RFC 9293 3.5.2). Those that are not about the backend say nothing of its health.
 func connectFailure(errno unix.Errno) *failure {
 	switch errno {
 	case unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED:

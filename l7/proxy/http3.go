@@ -56,18 +56,19 @@ type endpoint struct {
 	address netip.AddrPort
 	t       *quic.Transport
 	config  atomic.Pointer[ctls.Config]
-	current atomic.Pointer[Listener]
-	l       *quic.Listener // nil while no listener needs one; it changes with both mutexes of all held
+	current atomic.Pointer[Listener] // of the last reload; handshakes read both on goroutines of their own
+	l       *quic.Listener           // nil while no listener needs one; it changes with both mutexes of all held
 
 	// Guarded by all.mu.
 	holds     int // of Reserve
 	members   []member
-	accepting *quic.Listener // whose connections go to members
+	accepting *quic.Listener // whose connections go to members: one goroutine accepts, whatever number of workers has joined
 	next      int
 	conns     int
 }
 
-// member is a worker that serves connections of an endpoint.
+// member is a worker that serves connections of an endpoint. A worker may be one twice for a while, when a reload gives
+// the address to another listener.
 type member struct {
 	w *Worker
 	l *listening
@@ -292,7 +293,8 @@ func (e *endpoint) ended() {
 	e.closeUnused()
 }
 
-// leave ends the share of a worker. Connections go on; the socket is closed after the last.
+// leave ends the share of a worker. Connections go on; the socket is closed after the last: closing it earlier would
+// lose responses that are under way.
 func (es *Endpoints) leave(w *Worker, l *listening, address netip.AddrPort) {
 	es.mu.Lock()
 	defer es.mu.Unlock()

@@ -26,7 +26,7 @@ type clientInfo struct {
 	local    netip.AddrPort // what the client connected to, where a PROXY header says it
 	link     *link.Link     // nil with HTTP/3
 	quic     *quicconn.Conn // of HTTP/3, nil otherwise
-	conn     side.Client    // nil until the version of HTTP is known
+	conn     side.Client    // nil until the version of HTTP is known, and of a connection that is passed through
 	conf     side.Conf      // of listener
 	requests int            // so far
 
@@ -34,13 +34,14 @@ type clientInfo struct {
 	protocol string            // of ALPN
 	peer     *x509.Certificate // that the client has shown, verified; nil if none
 
-	host        string // the last one that was not the server name,
-	misdirected bool   // and whether the listener does not serve it
+	// The last host that was not the server name, and whether the listener does not serve it. See misdirects.
+	host        string
+	misdirected bool
 
 	certFields []semantics.Field // for backends, see ClientCert
 	owns       []backsKey        // connections to backends that are this client's alone
-	gone       bool
-	admitted   bool // with HTTP/3: by the listener's Admission
+	gone       bool              // the connection has ended: owns must get no others
+	admitted   bool              // with HTTP/3: by the listener's Admission
 	tls        bool
 }
 
@@ -58,6 +59,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 		l.Abort()
 		return l
 	}
+	// A reload does not change it for this connection: the link bounds its output from the first byte of the handshake.
 	l.OutputTime = ln.Timeouts.Write
 	info := &clientInfo{at: at, link: l, addr: l.Remote, tls: ln.TLS != nil}
 	w.fronts[l] = info
@@ -106,7 +108,7 @@ func (w *Worker) begin(l *link.Link, info *clientInfo) {
 		info.speakHTTP1(l)
 	case ln.HTTP1 == nil:
 		info.speakHTTP2(l)
-	default:
+	default: // both versions without TLS: only the first bytes show which one the client speaks
 		l.Session = &prefaceReader{l: l, info: info}
 		l.Deadline(&l.InputBy, ln.Timeouts.Header)
 	}

@@ -43,7 +43,7 @@ type pass struct {
 	full     *pool.Backend // the first that had
 	began    clock.Time
 	started  clock.Time    // of the attempt
-	latency  time.Duration // of the connect
+	latency  time.Duration // of the connect: a backend that is slow to accept is what balancing by latency can see here
 	over     bool          // a late event of either connection changes nothing
 
 	backendName string // of the last one
@@ -140,6 +140,7 @@ func (p *pass) dialTo(b *pool.Backend) error {
 	return err
 }
 
+// key names the connections that the pass counts among: a backend's limit is that of requests and passes together.
 func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.pooled.owner(p.info)} }
 
 func (p *pass) backs(b *pool.Backend) *backends { return p.w.backsTo(p.key(b)) }
@@ -244,7 +245,7 @@ func (p *pass) finish(f pool.Failure) {
 		d.remove()
 		d.link.Abort()
 	}
-	if p.server.l != nil { // before account, which forgets the backend
+	if p.server.l != nil { // before account, which forgets the backend; a dial that is under way was counted by its server
 		p.w.connClosed(p.backend)
 	}
 	p.account(f)
@@ -252,7 +253,8 @@ func (p *pass) finish(f pool.Failure) {
 	p.record()
 }
 
-// unavailable ends a connection for which there is no backend.
+// unavailable ends a connection for which there is no backend. The first cause is kept: that a backend was full says
+// more than that none was left.
 func (p *pass) unavailable() {
 	p.w.counters.stream.failed.Add(1)
 	p.failure = cmp.Or(p.failure, errUnavailable.name)

@@ -18,6 +18,8 @@ type StreamStats struct {
 	Up, Down uint64 // bytes from and to clients
 }
 
+// streamCounters are written by the loop of a worker alone, and read by any goroutine. active falls as well, which a
+// metrics.Counter cannot.
 type streamCounters struct {
 	passed, unrouted, hellos, failed, retries, cut, up, down metrics.Counter
 	active                                                   atomic.Int64
@@ -30,14 +32,16 @@ func (c *streamCounters) load() StreamStats {
 	}
 }
 
-// Names of failures beside those of requests (RFC 9209 2.3).
+// Names of failures beside those of requests (RFC 9209 2.3). No client gets them, since a connection that is passed
+// through has no field to carry them: they are for the access log, in the words that it has for requests.
 const (
 	cutByReset  = "connection_terminated"
 	cutIdle     = "connection_read_timeout"
 	cutNotTaken = "connection_write_timeout"
 )
 
-// record counts a pass that has ended for its route, and reports it.
+// record counts a pass that has ended for its route, and reports it. It counts as internal only if no backend was
+// connected: what is cut later was served by one.
 func (p *pass) record() {
 	w := p.w
 	if p.rule != nil && p.rule.Route != nil {

@@ -106,7 +106,7 @@ func (c *clientInfo) hello(h *clienthello.Hello) {
 type watch struct {
 	l      *link.Link
 	info   *clientInfo
-	held   []byte // a part of the hello
+	held   []byte // a part of the hello, only if it does not come at once
 	peeker clienthello.Peeker
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// answer answers by itself.
+// answer answers by itself. Proxy-Status names the cause in the terms of RFC 9209, so that the operator can distinguish
+// a failure of the gateway from one of the backend with the same status.
 func (x *exchange) answer(f *failure) {
 	x.failure = f.name
 	x.scratch = append(append(x.scratch[:0], "millrace; error="...), f.name...)

@@ -225,7 +225,7 @@ func (s *server) Run(t link.Task) {
 		return
 	}
 	s.conn.Rest(cmp.Or(s.key.pool.Idle, DefaultIdle))
-	if s.shared {
+	if s.shared { // it is found in shared, idle or not; only connections of HTTP/1.1 have a list of the idle ones
 		return
 	}
 	s.index = len(bs.idle)

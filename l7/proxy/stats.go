@@ -34,7 +34,8 @@ type Stats struct {
 	WriteTimeouts uint64
 }
 
-// counters are those of a worker: its loop writes them, and any goroutine reads.
+// counters are those of a worker: its loop writes them, and any goroutine reads. Those that only grow need no locked
+// instruction, as they have one writer. The rest also falls.
 type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
@@ -71,7 +72,7 @@ type RouteCount int
 // Values of RouteCount.
 const (
 	RouteRequests RouteCount = iota
-	RouteInternal            // responses that the gateway made, for want of one of a backend
+	RouteInternal            // responses that the gateway made, for want of one of a backend: not those that a rule asks for
 	RouteRetries             //
 	RouteBytesIn             // content of requests
 	RouteBytesOut            // content of responses
@@ -107,7 +108,7 @@ func (r *Route) Counts() (sum [RouteCounts]uint64) {
 // Record is a request that has ended, a connection that was passed through, or input that was refused, for an access
 // log. Its strings are valid during the call that it is given to.
 type Record struct {
-	Began      time.Duration // how long ago the header of the request had arrived
+	Began      time.Duration // how long ago the header of the request had arrived: the time of a slow client before it is not the server's
 	Client     netip.AddrPort
 	Listener   string
 	Route      string // "" where none matched

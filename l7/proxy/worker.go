@@ -33,11 +33,11 @@ type Worker struct {
 	tree        *Tree
 	pools       map[*Pool]bool // those of tree
 	listeners   map[string]*listening
-	admissions  map[string]*Admission // of listeners without one, by name
+	admissions  map[string]*Admission // of listeners without one, by name: a reload must not forget what is open
 	exchanges   *exchange             // free ones
 	backs       map[backsKey]*backends
 	coroutines  *tls.Coroutines
-	routed      route.Request
+	routed      route.Request                                  // of the request that is being routed: a table keeps none, so that one is enough
 	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: not reported
 	fronts      map[*link.Link]*clientInfo                     // nil for one that was refused
 	frontClosed func(*link.Link)                               // clientClosed
@@ -45,7 +45,7 @@ type Worker struct {
 	queuesAt    clock.Time                                     // when they are looked at
 	turns       uint64                                         // of waiters so far
 	misfits     int                                            // events that exchanges got in phases that do not permit them: always 0
-	draining    bool
+	draining    bool                                           // set once: a worker that drains never serves again
 
 	endpoints *Endpoints
 	hub       *quicconn.Hub
