@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// httpFlow is the messages of HTTP/1 of one flow (RFC 9112).
+// httpFlow is the messages of HTTP/1 of one flow (RFC 9112). How long a response is depends on the method of its
+// request, and requests may be pipelined (RFC 9112 9.3.2): so the methods wait in order.
 type httpFlow struct {
 	sides   [2]httpSide
 	asked   []httpAsked // requests without an answer yet
@@ -20,7 +21,8 @@ type httpAsked struct {
 	name   []byte // of the file that it asks for
 }
 
-// httpState is where a direction is.
+// httpState is where a direction is. A state that is wrong by one byte would take content for a head, or hide a request
+// in content: each is left only by what a server would leave it by.
 type httpState uint8
 
 const (
@@ -45,10 +47,11 @@ type httpSide struct {
 	early earlyMessage // of the message whose head is not complete
 }
 
-// maxHead bounds the head of a message.
+// maxHead bounds the head of a message, as servers do (8 KiB to 64 KiB): a longer one is refused there, and inspected
+// no further here.
 const maxHead = 64 << 10
 
-// http reads messages out of bytes that are in order.
+// http reads messages out of bytes that are in order, without gaps: the streams see to that.
 func (e *Engine) http(p *packet, b []byte) {
 	h := p.flow.proto.http
 	s := &h.sides[sideOf(p.dir)]
@@ -80,7 +83,9 @@ func (e *Engine) http(p *packet, b []byte) {
 	}
 }
 
-// httpHeadBytes collects a head, and begins the body behind it.
+// httpHeadBytes collects a head, and begins the body behind it. The search for its end begins three bytes before what
+// is new, as the empty line may be split over segments; it never begins anew, or a head that comes a byte at a time
+// would cost its length squared.
 func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []byte {
 	if len(s.line) == 0 { // empty lines before a message are skipped (RFC 9112 2.2)
 		b = bytes.TrimLeft(b, "\r\n")
@@ -90,6 +95,8 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	}
 	before := len(s.line)
 	s.line = append(s.line, b...)
+	// An answer without a head is content up to the end of the connection: as a head it would be collected in vain, up
+	// to its bound.
 	if p.dir == signature.ToClient && h.bareAnswer(s.line) {
 		s.msg, s.state, s.sent = httpMessage{head: []byte{}, start: []byte{}}, httpClose, false
 		e.httpBegun(p, s)
@@ -110,7 +117,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	s.msg = parseHead(s.line[:end])
 	s.msg.early, s.early = s.early, earlyMessage{}
 	s.line = nil
-	if p.dir == signature.ToServer && isPreface(s.msg.start) {
+	if p.dir == signature.ToServer && isPreface(s.msg.start) { // prior knowledge (RFC 9113 3.3): the preface looks like a request
 		e.http2Begin(p, rest)
 		return nil
 	}
@@ -145,6 +152,8 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		if e.cfg.Inline && m.ambiguous() {
 			e.ambiguous(p)
 		}
+		// Servers answer the first of pipelined requests before they read a thousand more. Without the bound a client could fill
+		// memory with them.
 		if len(h.asked) < 1000 {
 			h.asked = append(h.asked, httpAsked{bytes.Clone(m.method), pathOf(m.uri)})
 		}
