@@ -13,10 +13,12 @@ const smb1Header = 32
 const (
 	smb1Close      = 0x04
 	smb1Write      = 0x0b
+	smb1Locking    = 0x24
 	smb1OpenAndX   = 0x2d
 	smb1ReadAndX   = 0x2e
 	smb1WriteAndX  = 0x2f
 	smb1Setup      = 0x73
+	smb1Logoff     = 0x74
 	smb1Tree       = 0x75
 	smb1CreateAndX = 0xa2
 )
@@ -49,7 +51,7 @@ func (e *Engine) smb1(p *packet, m []byte) {
 			e.smb1Reply(p, command, &b)
 		}
 		switch command {
-		case smb1Setup, smb1Tree, smb1OpenAndX, smb1CreateAndX, smb1ReadAndX, smb1WriteAndX:
+		case smb1Locking, smb1Setup, smb1Logoff, smb1Tree, smb1OpenAndX, smb1CreateAndX, smb1ReadAndX, smb1WriteAndX:
 		default:
 			return
 		}

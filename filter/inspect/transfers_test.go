@@ -89,6 +89,15 @@ alert smb any any -> any any (file.name; content:"a.exe"; endswith; sid:5;)`
 	}
 }
 
+// A write of SMB 1 may follow another command in its message, here one that unlocks bytes.
+func TestChainedWritesOfSMB(t *testing.T) {
+	l := newLab(t, `alert smb any any -> any any (file.data; content:"evil"; sid:1;)`)
+	lock := smb1Message(smb1Locking, 1, false, "\x2f\x00"+le16(32+3+16)+strings.Repeat("\x00", 12), "")[4:]
+	write := "\x0c" + noAndX + le16(77) + le32(0) + strings.Repeat("\x00", 10) + le16(7) + le16(len(lock)+3+24) + le16(7) + "so evil"
+	l.tcp(445).open().send(true, netbios(lock+write), 1400).close()
+	l.want("a chain", "1")
+}
+
 // Inline, a file is dropped before its end comes, whatever protocol carries it.
 func TestFilesAreDroppedBeforeTheirEnd(t *testing.T) {
 	g := newGate(t, Config{Refuse: true}, `drop smb any any -> any any (file.data; content:"evil"; sid:1;)`)
@@ -254,7 +263,7 @@ func TestFirstDatagramHasItsProtocol(t *testing.T) {
 
 // TestDatasets has sets from files and sets that rules fill, which other rules ask for.
 func TestDatasets(t *testing.T) {
-	files := map[string]string{"agents": "Y3VybA==\n# none\n", "hashes": "5d41402abc4b2a76b9719d911017c592\n", "hosts": "192.0.2.1\n"}
+	files := map[string]string{"agents": "Y3VybA==\n# none\n", "hashes": "5d41402abc4b2a76b9719d911017c592\n", "hosts": "::ffff:192.0.2.1\n"}
 	cfg := &signature.Config{Read: func(_, name string) (string, error) {
 		if text, ok := files[name]; ok {
 			return text, nil

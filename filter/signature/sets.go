@@ -172,7 +172,7 @@ func setValue(kind SetType, line string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%q is not an address", line)
 		}
-		return string(a.AsSlice()), nil
+		return string(a.Unmap().AsSlice()), nil
 	case SetMD5, SetSHA256:
 		b, err := hex.DecodeString(line)
 		if err != nil || len(b) != map[SetType]int{SetMD5: 16, SetSHA256: 32}[kind] {
