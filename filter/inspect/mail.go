@@ -20,6 +20,7 @@ type mail struct {
 	body       []byte // of the part, decoded up to the bound
 	rest       []byte // letters of base64 that are no whole group yet
 	name       []byte // of the part's file
+	message    bool   // the part is a message: another head follows its own
 	sent       bool   // the part was evaluated
 }
 
@@ -80,7 +81,7 @@ func (e *Engine) mailLine(p *packet, m *mail, line []byte) {
 	}
 	m.field()
 	if m.folded = append(m.folded[:0], text...); len(text) == 0 {
-		m.inHead = false
+		m.headEnds()
 	}
 }
 
@@ -107,7 +108,15 @@ func (e *Engine) mailBoundary(p *packet, m *mail, text []byte) bool {
 }
 
 func (m *mail) nextPart() {
-	m.inHead, m.folded, m.coding, m.body, m.rest, m.name, m.sent = true, nil, mailPlain, nil, nil, nil, false
+	m.inHead, m.folded, m.coding, m.body, m.rest, m.name, m.message, m.sent = true, nil, mailPlain, nil, nil, nil, false, false
+}
+
+// headEnds begins the body of a part. That of a message is not encoded, whatever its head says (RFC 2046 5.2.1), and begins with
+// the head of its own.
+func (m *mail) headEnds() {
+	if m.inHead = m.message; m.message {
+		m.message, m.coding, m.name = false, mailPlain, nil
+	}
 }
 
 // field reads a field of a head.
@@ -125,6 +134,9 @@ func (m *mail) field() {
 			m.coding = mailQuoted
 		}
 	case "content-type":
+		kind, _, _ := bytes.Cut(value, []byte{';'})
+		kind = bytes.TrimSpace(kind)
+		m.message = isWord(kind, "message/rfc822") || isWord(kind, "message/global")
 		if b := parameter(value, "boundary"); len(b) > 0 && len(m.boundaries) < maxBoundaries {
 			m.boundaries = append(m.boundaries, append([]byte("--"), b...))
 		}

@@ -91,10 +91,13 @@ func TestEndsOfMail(t *testing.T) {
 		"stuffed":                "DATA\r\nSubject: a\r\n\r\nb\r\n..evil\r\n.\r\n",
 		"a boundary that is over": "DATA\r\nContent-Type: multipart/mixed; boundary=o\r\n\r\n--o\r\nContent-Type: multipart/mixed; boundary=i\r\n\r\n" +
 			"--i\r\n\r\nfine\r\n--i--\r\n--o\r\n\r\n--i\r\nevil\r\n--o--\r\n.\r\n",
-		"no end":            "DATA\r\n" + evil,
-		"a stuffed dot":     "DATA\r\nSubject: a\r\n\r\n..\r\nevil\r\n.\r\n",
-		"a reset":           "BDAT 19\r\nSubject: x\r\n\r\nevilRSET\r\n",
-		"a line of 100 KiB": "DATA\r\nSubject: a\r\n\r\n" + strings.Repeat("x", 90<<10) + "evil\r\n.\r\n",
+		"a message in one, said to be encoded": "DATA\r\nContent-Type: message/rfc822\r\nContent-Transfer-Encoding: base64\r\n\r\nSubject: i\r\n\r\nevil\r\n.\r\n",
+		"an encoded text of a message in one":  "DATA\r\nContent-Type: Message/RFC822; x=y\r\n\r\nContent-Transfer-Encoding: base64\r\n\r\nZXZpbA==\r\n.\r\n",
+		"a multipart in a message":             "DATA\r\nContent-Type: message/rfc822\r\n\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Transfer-Encoding: base64\r\n\r\nZXZpbA==\r\n--b--\r\n.\r\n",
+		"no end":                               "DATA\r\n" + evil,
+		"a stuffed dot":                        "DATA\r\nSubject: a\r\n\r\n..\r\nevil\r\n.\r\n",
+		"a reset":                              "BDAT 19\r\nSubject: x\r\n\r\nevilRSET\r\n",
+		"a line of 100 KiB":                    "DATA\r\nSubject: a\r\n\r\n" + strings.Repeat("x", 90<<10) + "evil\r\n.\r\n",
 	} {
 		l := newLab(t, `alert smtp any any -> any any (file.data; content:"evil"; content:!"..evil"; sid:1;)`)
 		l.tcp(25).open().send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\n", 1400).send(true, text, 1400).close()
