@@ -103,8 +103,8 @@ func TestSuricataVerify(t *testing.T) {
 		}
 	}
 	comparable := counts[verifyEqual] + counts[verifyNumber] + counts[verifyDifferent]
-	if comparable == 0 || counts[verifyEqual]*100 < comparable*85 {
-		t.Errorf("%d of %d comparable tests are equal", counts[verifyEqual], comparable)
+	if same := counts[verifyEqual] + counts[verifyNumber]; comparable == 0 || same*100 < comparable*90 {
+		t.Errorf("in %d of %d comparable tests the same rules match", same, comparable)
 	}
 }
 
