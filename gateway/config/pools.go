@@ -129,11 +129,14 @@ type SuccessRate struct {
 	Factor      int           // key "factor_percent": how many hundredths of the standard deviation below the mean, default 190
 }
 
-// PoolLimits bound what all backends of a pool have at a time. 0 is no limit.
+// PoolLimits bound what all backends of a pool have at a time, where 0 is no limit, and what a response has.
 type PoolLimits struct {
 	Requests    int // key "requests": in progress, default 0; more are answered by 503
 	Connections int // key "connections": open ones, default 0
 	Pending     int // key "pending": requests and streams that wait for a connection, default 1024
+
+	HeaderBytes  int // key "header_bytes": of the header of a response, default 65536
+	HeaderFields int // key "header_fields": lines of the header of a response, default 200
 }
 
 // PoolTimeouts are time-outs towards backends. 0 is none.
@@ -158,7 +161,7 @@ func newPool() Pool {
 		Timeouts: PoolTimeouts{
 			Connect: 5 * time.Second, Wait: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute,
 		},
-		Limits:      PoolLimits{Pending: 1024},
+		Limits:      PoolLimits{Pending: 1024, HeaderBytes: 64 << 10, HeaderFields: 200},
 		RetryBudget: RetryBudget{Percent: 20, Interval: 10 * time.Second, MinRate: 10},
 	}
 }

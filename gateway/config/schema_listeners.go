@@ -299,13 +299,18 @@ func (d *l7Decoder) listenerLimits(n *yaml.Node, l *ListenerLimits) {
 		strictyaml.Optional("target_bytes", func(n *yaml.Node) {
 			strictyaml.Integer(d.Decoder, n, "target_bytes", &l.TargetBytes, 64, 1<<20)
 		}),
-		strictyaml.Optional("header_bytes", func(n *yaml.Node) {
-			strictyaml.Integer(d.Decoder, n, "header_bytes", &l.HeaderBytes, 1024, 1<<20)
-		}),
-		strictyaml.Optional("header_fields", func(n *yaml.Node) {
-			strictyaml.Integer(d.Decoder, n, "header_fields", &l.HeaderFields, 8, 10000)
-		}),
+		headerBytes(d, &l.HeaderBytes), headerFields(d, &l.HeaderFields),
 		limit(d.decoder, "body_bytes", &l.BodyBytes, maxBodyBytes))
+}
+
+// headerBytes is the key of the largest header of a message.
+func headerBytes(d *l7Decoder, to *int) strictyaml.Field {
+	return strictyaml.Optional("header_bytes", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "header_bytes", to, 1024, 1<<20) })
+}
+
+// headerFields is the key of how many lines the header of a message may have.
+func headerFields(d *l7Decoder, to *int) strictyaml.Field {
+	return strictyaml.Optional("header_fields", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "header_fields", to, 8, 10000) })
 }
 
 // hostnames reads names of hosts, or "*.name", in lower case.

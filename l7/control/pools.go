@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -56,6 +57,7 @@ func (p *pooled) connections(cfg *config.Config) (err error) {
 	p.proxy = &proxy.Pool{
 		Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		Replay:      none(c.RetryContent),
+		Header:      side.HeaderLimits{Bytes: c.Limits.HeaderBytes, Fields: c.Limits.HeaderFields},
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
 	}
 	p.proxy.Protocol = protocols[c.Protocol]
@@ -83,7 +85,7 @@ var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
 // sameConnections reports whether connections to backends may stay.
 func sameConnections(a, b *config.Pool) bool {
 	return a.Protocol == b.Protocol && reflect.DeepEqual(a.TLS, b.TLS) && a.Timeouts == b.Timeouts && a.Idle == b.Idle && a.Uses == b.Uses && a.RetryContent == b.RetryContent &&
-		a.ProxyProtocol == b.ProxyProtocol
+		a.ProxyProtocol == b.ProxyProtocol && a.Limits.HeaderBytes == b.Limits.HeaderBytes && a.Limits.HeaderFields == b.Limits.HeaderFields
 }
 
 var proxyHeaders = map[config.ProxyVersion]proxy.ProxyHeader{
@@ -162,7 +164,7 @@ func (p *pooled) options(s *Set, cfg *config.Config) pool.Options {
 	c := &p.cfg
 	o := pool.Options{
 		Name: c.Name, Balance: balances[c.Balance], SlowStart: c.SlowStart, PanicThreshold: c.Panic, Check: p.check(), Notify: s.opt.OnEvent,
-		Limits:      pool.Limits(c.Limits),
+		Limits:      pool.Limits{Requests: c.Limits.Requests, Connections: c.Limits.Connections, Pending: c.Limits.Pending},
 		RetryBudget: pool.RetryBudget{Percent: none(c.RetryBudget.Percent), MinPerSecond: none(c.RetryBudget.MinRate), Window: c.RetryBudget.Interval},
 		Secret:      cfg.HashKey.Key,
 	}

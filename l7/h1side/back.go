@@ -1,6 +1,7 @@
 package h1side
 
 import (
+	"errors"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -19,8 +20,8 @@ type Back struct {
 }
 
 // NewBack has HTTP/1.1 on a link that has been established.
-func NewBack(l *link.Link, owner side.Owner) *Back {
-	s := &Back{conn: conn{L: l, m: http1.NewMachine(http1.RoleClient, http1.Options{}), owner: owner}}
+func NewBack(l *link.Link, o http1.Options, owner side.Owner) *Back {
+	s := &Back{conn: conn{L: l, m: http1.NewMachine(http1.RoleClient, o), owner: owner}}
 	s.ev.Stream = s
 	l.Session = s
 	return s
@@ -44,7 +45,7 @@ func (s *Back) Input(p []byte, fin bool) (taken int) {
 		ev, n, err := s.m.Input(p[taken:], fin)
 		taken += n
 		if err != nil {
-			s.wrong(fin && len(p) == taken)
+			s.wrong(err, fin && len(p) == taken)
 			return len(p)
 		}
 		if ev.Kind == http1.NeedInput {
@@ -89,11 +90,14 @@ func (s *Back) handle(ev *http1.Event) {
 	}
 }
 
-// wrong handles a response that cannot be understood, or that the end of the connection cuts. The three errors are
+// wrong handles a response that cannot be understood, or that the end of the connection cuts. The last three errors are
 // different outcomes for the health of the backend: it breaks the protocol, it stops within a response, or it has sent none.
-func (s *Back) wrong(cut bool) {
+func (s *Back) wrong(err error, cut bool) {
 	s.Broken = true
+	var e *http1.Error
 	switch {
+	case s.state == noResponse && errors.As(err, &e) && e.Reason == http1.Size:
+		s.fail(side.ErrHeaderSize)
 	case !cut:
 		s.fail(side.ErrProtocol)
 	case s.state != noResponse:

@@ -18,9 +18,11 @@ type Back struct {
 }
 
 // NewBack has HTTP/2 on a link that has been established. The settings of the backend are bounded by a time.
-func NewBack(l *link.Link, settings time.Duration, owner side.Owner) *Back {
+func NewBack(l *link.Link, most side.HeaderLimits, settings time.Duration, owner side.Owner) *Back {
 	b := &Back{conn: conn{
-		L: l, owner: owner, m: http2.NewMachine(http2.RoleClient, http2.Options{Window: side.BackWindow, ConnWindow: side.MaxShared * side.BackWindow}),
+		L: l, owner: owner, m: http2.NewMachine(http2.RoleClient, http2.Options{
+			Window: side.BackWindow, ConnWindow: side.MaxShared * side.BackWindow, MaxFieldSection: most.Bytes, MaxFields: most.Fields,
+		}),
 	}}
 	l.Session = b
 	l.Deadline(&l.InputBy, settings)
@@ -99,6 +101,8 @@ func resetError(ev *http2.Event) error {
 	switch {
 	case ev.Code == http2.RefusedStream: // RFC 9113 8.7: not processed
 		return side.ErrUnprocessed
+	case ev.Err != nil && ev.Code == http2.EnhanceYourCalm: // of this end's machine, which has this code for a header alone
+		return side.ErrHeaderSize
 	case ev.Err != nil:
 		return side.ErrProtocol
 	case ev.Code == http2.Cancel:

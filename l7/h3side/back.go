@@ -28,16 +28,13 @@ type Back struct {
 // once, the packets of one would meet a connection that is gone.
 const goAwayTime = 2 * time.Second
 
-// maxBackHeader bounds the header of a response, in bytes. SETTINGS_MAX_FIELD_SECTION_SIZE announces it, but only as
+// NewBack has HTTP/3 on a connection to a backend. SETTINGS_MAX_FIELD_SECTION_SIZE announces the largest header, but only as
 // advice (RFC 9114 4.2.2), so that the machine enforces it too.
-const maxBackHeader = 256 << 10
-
-// NewBack has HTTP/3 on a connection to a backend.
 //
 // QUIC has no end of a stream's output that its sender sees while credit is missing: without the timeout of writes, a request whose
 // backend grants none would hold its place, and its content, until the connection is idle.
-func NewBack(w *link.Runner, c *quicconn.Conn, owner side.Owner) *Back {
-	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: maxBackHeader})
+func NewBack(w *link.Runner, c *quicconn.Conn, most side.HeaderLimits, owner side.Owner) *Back {
+	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: most.Bytes, MaxFields: most.Fields})
 	b := &Back{Conn: newConn(w, c, m, owner), idleBy: clock.Never}
 	b.session = b
 	c.SetWriteTimeout(link.BackWrite, uint64(http3.RequestCancelled))
@@ -94,11 +91,6 @@ func (b *Back) opened(*Stream) bool { return false } // the machine refuses stre
 // saw the reset.
 func (b *Back) message(st *Stream, ev *http3.Event) {
 	if st.User == nil {
-		return
-	}
-	if ev.Kind == http3.TooLarge { // the backend ignores the bound of the settings: it is at fault
-		st.abort(http3.ExcessiveLoad)
-		st.emit(side.Failed, side.ErrProtocol)
 		return
 	}
 	m := &st.h.Message

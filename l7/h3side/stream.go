@@ -175,6 +175,10 @@ func (st *Stream) malformed(err error) {
 	}
 	st.abort(e.Code)
 	k.refused(side.RefusedMessage, &st.User, 0)
+	if e.Code == http3.ExcessiveLoad { // the machine of this end has this code for a header alone
+		st.fail(side.ErrHeaderSize)
+		return
+	}
 	st.fail(side.ErrProtocol)
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/l7/h1side"
 	"github.com/millrace/millrace/l7/h2side"
 	"github.com/millrace/millrace/l7/link"
@@ -228,9 +229,9 @@ func (o opener) Established() {
 		}
 	}
 	if h2 {
-		s.established(h2side.NewBack(l, cmp.Or(p.Connect, DefaultConnect), s), true)
+		s.established(h2side.NewBack(l, p.Header, cmp.Or(p.Connect, DefaultConnect), s), true)
 	} else {
-		s.established(h1side.NewBack(l, s), false)
+		s.established(h1side.NewBack(l, http1.Options{MaxHead: p.Header.Bytes, MaxFields: p.Header.Fields}, s), false)
 	}
 }
 

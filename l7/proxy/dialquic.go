@@ -75,7 +75,7 @@ func (s *server) failedQUIC(err error) {
 
 // establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link.
 func (s *server) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
-	b := h3side.NewBack(&s.w.Runner, c, s)
+	b := h3side.NewBack(&s.w.Runner, c, s.key.pool.Header, s)
 	if s.link.Closed() { // it comes too late
 		b.Conn.Close(http3.NoError, "", nil)
 		return b

@@ -45,6 +45,7 @@ var (
 	errConnectTimeout = &failure{status: 504, name: "connection_timeout", class: pool.ConnectTimeout}
 	errTLS            = &failure{status: 502, name: "tls_protocol_error", class: pool.Handshake}
 	errProtocol       = &failure{status: 502, name: "http_protocol_error", class: pool.Malformed}
+	errHeaderSize     = &failure{status: 502, name: "http_response_header_section_size", class: pool.Malformed}
 	errIncomplete     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}
 	errCallFailed     = &failure{status: 502, name: "http_response_incomplete", class: pool.Reset}    // of gRPC, by a response without messages
 	errCanceled       = &failure{status: 502, name: "http_response_incomplete", class: pool.Canceled} // by the backend, at a deadline
@@ -74,6 +75,8 @@ func causeOf(err error) *failure {
 		return errIncomplete
 	case side.ErrProtocol:
 		return errProtocol
+	case side.ErrHeaderSize:
+		return errHeaderSize
 	case side.ErrTimeout:
 		return errReadTimeout
 	case side.ErrSettings:

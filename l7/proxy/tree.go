@@ -150,15 +150,16 @@ const (
 type Pool struct {
 	*pool.Pool
 	Protocol PoolProtocol
-	TLS      *ctls.Config  // nil is plain
-	Connect  time.Duration // until a connection is established, TLS included; 0 is DefaultConnect
-	Wait     time.Duration // for a connection, where a backend has as many as it may; 0 is DefaultWait, below 0 no bound
-	Response time.Duration // from the end of a request to the header of the response; 0 is no bound
-	Body     time.Duration // without a byte of content, of a response or of a request that goes on; 0 is no bound
-	Idle     time.Duration // how long an idle connection is kept; 0 is DefaultIdle
-	MaxIdle  int           // idle connections of a worker to a backend; 0 is DefaultMaxIdle
-	MaxUses  int           // requests of a connection; 0 is no bound
-	Replay   int           // bytes of a request's content that are kept until the response begins, to be sent again; 0 is DefaultReplay, below 0 none
+	TLS      *ctls.Config      // nil is plain
+	Connect  time.Duration     // until a connection is established, TLS included; 0 is DefaultConnect
+	Wait     time.Duration     // for a connection, where a backend has as many as it may; 0 is DefaultWait, below 0 no bound
+	Response time.Duration     // from the end of a request to the header of the response; 0 is no bound
+	Body     time.Duration     // without a byte of content, of a response or of a request that goes on; 0 is no bound
+	Idle     time.Duration     // how long an idle connection is kept; 0 is DefaultIdle
+	MaxIdle  int               // idle connections of a worker to a backend; 0 is DefaultMaxIdle
+	MaxUses  int               // requests of a connection; 0 is no bound
+	Replay   int               // bytes of a request's content that are kept until the response begins, to be sent again; 0 is DefaultReplay, below 0 none
+	Header   side.HeaderLimits // of responses
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
 	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing

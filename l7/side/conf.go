@@ -23,6 +23,12 @@ type Conf struct {
 	Timeouts *Timeouts
 }
 
+// HeaderLimits bound the header of a backend's response. 0 is the default of the machine of the protocol.
+type HeaderLimits struct {
+	Bytes  int
+	Fields int // lines, without pseudo-headers
+}
+
 // DrainGrace is the time that a connection without a request is kept once its listener has gone: what its client has sent by the time
 // that it knows is still served.
 const DrainGrace = 250 * time.Millisecond

@@ -133,6 +133,7 @@ var (
 	ErrTerminated  = errors.New("the connection has ended")
 	ErrIncomplete  = errors.New("the response is not complete")
 	ErrProtocol    = errors.New("the peer breaks the protocol")
+	ErrHeaderSize  = errors.New("the header of the response exceeds a limit")
 	ErrTimeout     = errors.New("nothing has come in time")
 	ErrSettings    = errors.New("the settings have not come in time")
 	ErrUnsent      = errors.New("nothing of the request has left")
