@@ -76,7 +76,11 @@ func (m *Machine) readFields(f *framing) error {
 		return errFieldsMany
 	}
 	for i := 1; i < len(m.lines); i++ {
-		name, value, err := splitField(m.line(i))
+		line := m.line(i)
+		if m.options.KeepCase {
+			m.keepSpelling(line)
+		}
+		name, value, err := splitField(line)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,12 @@ type Options struct {
 	// MaxExtensions bounds the chunk extensions of a message in bytes; 0 is DefaultMaxExtensions.
 	// They are discarded.
 	MaxExtensions int
+	// KeepCase keeps the spelling of field names. A server has it in Message.Spellings, and a client writes requests with that:
+	// names are the same in every case (RFC 9110 5.1), but old servers compare bytes.
+	KeepCase bool
+	// UpgradeContent permits content of requests that offer another protocol than WebSocket. It comes before the change (RFC 9110
+	// 7.8). Without it such requests are refused.
+	UpgradeContent bool
 }
 
 // Defaults of Options.

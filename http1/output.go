@@ -26,6 +26,7 @@ func (m *Machine) AppendRequest(dst []byte, msg *semantics.Message, end bool) ([
 		return dst, ErrLength
 	}
 	m.request = request{open: true, head: msg.Method == "HEAD", connect: msg.Method == "CONNECT", upgrade: msg.Protocol != ""}
+	at := len(dst)
 	dst = append(append(dst, msg.Method...), ' ')
 	if m.request.connect {
 		dst = append(dst, msg.Authority...)
@@ -36,7 +37,10 @@ func (m *Machine) AppendRequest(dst []byte, msg *semantics.Message, end bool) ([
 	dst = append(dst, '\r', '\n')
 	dst = appendFields(dst, msg.Fields)
 	dst = m.appendFraming(dst, msg, end, end && bodyless(msg.Method))
-	return m.endHeader(dst, msg), nil
+	if dst = m.endHeader(dst, msg); m.options.KeepCase {
+		spell(dst[at:], msg.Spellings)
+	}
+	return dst, nil
 }
 
 // bodyless reports whether a request without content states no length: RFC 9110 8.6 asks for it where the method has a use

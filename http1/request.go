@@ -188,7 +188,7 @@ func (m *Machine) requestBody(f *framing) error {
 	// gets what follows unseen.
 	if f.upgrade && f.protocol != "" && msg.Minor > 0 && !isH2C(f.protocol) {
 		msg.Protocol = f.protocol
-		if msg.Body != NoBody {
+		if msg.Body != NoBody && (!m.options.UpgradeContent || strings.EqualFold(f.protocol, "websocket")) {
 			return errUpgradeBody
 		}
 	}

@@ -16,6 +16,8 @@ type Message struct {
 	ContentLength int64
 	// Fields are those after the pseudo-headers.
 	Fields []Field
+	// Spellings are the names of fields as the sender wrote them, if the parser keeps them. Those of Fields are in lower case.
+	Spellings []string
 }
 
 // pseudo-headers, as bits of what was seen.

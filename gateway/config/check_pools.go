@@ -47,6 +47,9 @@ func (d *checker) checkPool(p *Pool, at *poolPlace) {
 	if p.Protocol == PoolTCP && p.Sticky != nil {
 		d.Fail(at.sticky, "set `balance: consistent_hash`", "pool %q passes TCP through: there is no cookie", p.Name)
 	}
+	if p.FieldNames == FieldNamesPreserve && !p.Protocol.IsHTTP1() {
+		d.Fail(at.fieldNames, "leave it out", "pool %q speaks %s, which has no upper case in field names", p.Name, p.Protocol)
+	}
 	if p.Protocol == PoolH3 && p.ProxyProtocol != ProxyNone {
 		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and pool %q speaks HTTP/3", p.Name)
 	}

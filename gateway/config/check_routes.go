@@ -141,6 +141,11 @@ func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 		d.Fail(at.refs[0], "leave one of them out", "backend_refs are not used: the filter on line %d answers", answers.Line)
 	}
 	d.checkRefs(c, known, u.BackendRefs, at.refs, func(p PoolProtocol) bool { return p != PoolTCP }, "requests go to pools that speak HTTP")
+	for i, ref := range u.BackendRefs {
+		if j, ok := known.pools[ref.Name]; ok && len(r.Upgrades) > 0 && !c.Pools[j].Protocol.IsHTTP1() && c.Pools[j].Protocol != PoolTCP {
+			d.Fail(at.refs[i], "leave upgrades out, or give the pool `protocol: HTTP` or HTTPS", "pool %q speaks %s, which has no Upgrade: route %q has upgrades", ref.Name, c.Pools[j].Protocol, r.Name)
+		}
+	}
 	if i := mixedSticky(c, known, u); i > 0 {
 		d.Fail(at.refs[i], "give all pools of the rule the same sticky, or none", "pool %q has another sticky than %q", u.BackendRefs[i].Name, u.BackendRefs[0].Name)
 	}

@@ -38,7 +38,7 @@ func TestTheExampleAtL7HasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		t.Errorf("the example states other defaults than the code: %+v", p)
 	}
 	rare := map[string]bool{ // in the tests below, and on the page
-		"network": true, "routes[].rules[].body_bytes": true, "query_params": true, "sni": true, "ja4": true, "alpn": true, "misdirected": true, "forward": true, "forward_chain": true, "tls_routes[].clients": true, "hostname": true, "port": true,
+		"network": true, "upgrades": true, "routes[].rules[].body_bytes": true, "query_params": true, "sni": true, "ja4": true, "alpn": true, "misdirected": true, "forward": true, "forward_chain": true, "tls_routes[].clients": true, "hostname": true, "port": true,
 		"stream": true, "buffer": true, "client_auth": true, "ca_file": true, "crl_file": true, "optional": true, "ticket_key_file": true,
 		"certificate": true, "insecure": true, "state": true, "max_connections": true, "timeout": true, "interval": true, "rise": true, "fall": true,
 		"success_rate": true, "min_backends": true, "min_requests": true, "factor_percent": true,

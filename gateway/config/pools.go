@@ -26,6 +26,7 @@ type Pool struct {
 	RetryContent  int           // key "retry_content": bytes of a request's content that are kept until its response begins, to be sent again; default 16384, 0 is none
 	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
 	Limits        PoolLimits    // key "limits": circuit breaking
+	FieldNames    FieldNames    // key "field_names", of HTTP and HTTPS: "lower" (default) or "preserve"
 	Timeouts      PoolTimeouts  // key "timeouts"
 	RetryBudget   RetryBudget   // key "retry_budget"
 }
@@ -45,6 +46,18 @@ const (
 
 // HasTLS reports whether connections to backends are encrypted.
 func (p PoolProtocol) HasTLS() bool { return p == PoolHTTPS || p == PoolH2 || p == PoolH3 }
+
+// IsHTTP1 reports whether backends speak HTTP/1.1.
+func (p PoolProtocol) IsHTTP1() bool { return p == PoolHTTP || p == PoolHTTPS }
+
+// FieldNames selects the case of field names in requests of HTTP/1.1.
+type FieldNames string
+
+// The values of FieldNames.
+const (
+	FieldNamesLower    FieldNames = "lower"
+	FieldNamesPreserve FieldNames = "preserve" // as the client wrote them; names that the gateway adds, or come by HTTP/2 and HTTP/3, have capitals
+)
 
 // PoolBalance configures how a backend is selected.
 type PoolBalance string
@@ -157,7 +170,7 @@ type RetryBudget struct {
 
 func newPool() Pool {
 	return Pool{
-		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, Idle: 512, RetryContent: 16 << 10,
+		Protocol: PoolHTTP, Balance: PoolRoundRobin, Hash: PoolHash{By: HashClient}, ProxyProtocol: ProxyNone, FieldNames: FieldNamesLower, Idle: 512, RetryContent: 16 << 10,
 		Timeouts: PoolTimeouts{
 			Connect: 5 * time.Second, Wait: 5 * time.Second, Response: time.Minute, Body: time.Minute, Idle: time.Minute,
 		},

@@ -12,8 +12,21 @@ type Route struct {
 	Hostnames []string // key "hostnames": names, or "*.example.org" for all below; absent: every host
 	Rules     []Rule   // key "rules", required
 
-	ForwardPath ForwardPath // key "forward_path": "normalized" (default) or "raw"
+	ForwardPath    ForwardPath    // key "forward_path": "normalized" (default) or "raw"
+	ExpectContinue ExpectContinue // key "expect_continue": "answer" (default) or "forward"
+	Upgrades       []string       // key "upgrades": protocols, beside WebSocket, that clients may change to; default none
 }
+
+// ExpectContinue selects who answers a client that waits for 100 (Continue) before it sends content.
+type ExpectContinue string
+
+// The values of ExpectContinue.
+const (
+	// ExpectAnswer is the gateway, once it has a connection to a backend.
+	ExpectAnswer ExpectContinue = "answer"
+	// ExpectForward is the backend, which gets the field Expect.
+	ExpectForward ExpectContinue = "forward"
+)
 
 // ForwardPath is the form of the path that backends get.
 type ForwardPath string

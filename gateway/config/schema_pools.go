@@ -15,6 +15,7 @@ type poolPlace struct {
 	tls, hash, hashName  *yaml.Node
 	serverName, sticky   *yaml.Node
 	proxyProtocol        *yaml.Node
+	fieldNames           *yaml.Node
 	backends             []poolBackendPlace
 	health               keyPlaces
 	certificates         []certificatePlace
@@ -44,6 +45,10 @@ func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 			strictyaml.Optional("proxy_protocol", func(n *yaml.Node) {
 				at.proxyProtocol = n
 				strictyaml.Choice(d.Decoder, n, "proxy_protocol", &p.ProxyProtocol, ProxyNone, ProxyV1, ProxyV2)
+			}),
+			strictyaml.Optional("field_names", func(n *yaml.Node) {
+				at.fieldNames = n
+				strictyaml.Choice(d.Decoder, n, "field_names", &p.FieldNames, FieldNamesLower, FieldNamesPreserve)
 			}),
 			strictyaml.Required("backends", func(n *yaml.Node) { d.poolBackends(n, &p, &at) }),
 			strictyaml.Optional("health", func(n *yaml.Node) {

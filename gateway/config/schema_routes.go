@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/semantics"
 )
 
 // routePlace is where the parts of a route stand that are compared with others, also of one of streams.
@@ -15,6 +16,7 @@ type routePlace struct {
 	listeners     []*yaml.Node
 	hostnames     []*yaml.Node
 	hostnamesList *yaml.Node
+	upgrades      *yaml.Node
 	rules         []rulePlace
 	refs          []*yaml.Node // of streams
 }
@@ -35,7 +37,7 @@ type matchPlace struct {
 
 func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 	d.List(n, "routes", maxRoutes, func(n *yaml.Node) {
-		r := Route{ForwardPath: ForwardNormalized}
+		r := Route{ForwardPath: ForwardNormalized, ExpectContinue: ExpectAnswer}
 		at := routePlace{node: n}
 		d.Mapping(n, "a route",
 			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &r.Name) }),
@@ -44,10 +46,38 @@ func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 			strictyaml.Optional("forward_path", func(n *yaml.Node) {
 				strictyaml.Choice(d.Decoder, n, "forward_path", &r.ForwardPath, ForwardNormalized, ForwardRaw)
 			}),
+			strictyaml.Optional("expect_continue", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "expect_continue", &r.ExpectContinue, ExpectAnswer, ExpectForward)
+			}),
+			strictyaml.Optional("upgrades", func(n *yaml.Node) { d.upgrades(n, &r, &at) }),
 			strictyaml.Required("rules", func(n *yaml.Node) { d.rules(n, &r, &at) }),
 		)
 		c.Routes = append(c.Routes, r)
 		d.places.routes = append(d.places.routes, at)
+	})
+}
+
+// upgrades reads protocols that clients may change to, in lower case. A name may have a version (RFC 9110 7.8).
+func (d *l7Decoder) upgrades(n *yaml.Node, r *Route, at *routePlace) {
+	at.upgrades = n
+	lines := map[string]int{}
+	d.OneOrMore(n, "upgrades", 16, func(n *yaml.Node) {
+		s := ""
+		if !d.Text(n, "upgrades", &s) {
+			return
+		}
+		name, version, hasVersion := strings.Cut(s, "/")
+		switch s = strings.ToLower(s); {
+		case !semantics.IsToken(name) || hasVersion && !semantics.IsToken(version):
+			d.Fail(n, "such as tcp", "%q is not a protocol of Upgrade", s)
+		case s == "websocket":
+			d.Fail(n, "leave it out", "WebSocket is passed on without being named")
+		case s == "h2c" || s == "h2" || strings.HasPrefix(s, "http/"):
+			d.Fail(n, "clients may begin with HTTP/2 (`versions`), and backends speak it with `protocol: H2C`", "%s cannot be passed on: requests would reach the backend past every rule", s)
+		default:
+			d.unique(lines, s, n, "protocol")
+			r.Upgrades = append(r.Upgrades, s)
+		}
 	})
 }
 

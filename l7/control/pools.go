@@ -58,7 +58,7 @@ func (p *pooled) connections(cfg *config.Config) (err error) {
 		Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		Replay:      none(c.RetryContent),
 		Header:      side.HeaderLimits{Bytes: c.Limits.HeaderBytes, Fields: c.Limits.HeaderFields},
-		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c),
+		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c), KeepCase: c.FieldNames == config.FieldNamesPreserve,
 	}
 	p.proxy.Protocol = protocols[c.Protocol]
 	if c.TLS != nil {
@@ -85,7 +85,8 @@ var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
 // sameConnections reports whether connections to backends may stay.
 func sameConnections(a, b *config.Pool) bool {
 	return a.Protocol == b.Protocol && reflect.DeepEqual(a.TLS, b.TLS) && a.Timeouts == b.Timeouts && a.Idle == b.Idle && a.Uses == b.Uses && a.RetryContent == b.RetryContent &&
-		a.ProxyProtocol == b.ProxyProtocol && a.Limits.HeaderBytes == b.Limits.HeaderBytes && a.Limits.HeaderFields == b.Limits.HeaderFields
+		a.ProxyProtocol == b.ProxyProtocol && a.Limits.HeaderBytes == b.Limits.HeaderBytes && a.Limits.HeaderFields == b.Limits.HeaderFields &&
+		a.FieldNames == b.FieldNames
 }
 
 var proxyHeaders = map[config.ProxyVersion]proxy.ProxyHeader{

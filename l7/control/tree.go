@@ -215,11 +215,31 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		}
 	}
 	rules, refs := n.cfg.RulesOf(l.Name)
+	if out.HTTP1 != nil {
+		out.HTTP1.KeepCase, out.HTTP1.UpgradeContent = n.keepsCase(refs), upgrades(refs)
+	}
 	out.Names, out.Colliding = rewrite.NewNames(namesOf(n, refs)), collidings[l.Colliding]
 	for i := range refs {
 		out.Rules = append(out.Rules, n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i]))
 	}
 	return rules
+}
+
+// keepsCase reports whether a pool of some rule gets field names as clients wrote them.
+func (n *plan) keepsCase(refs []config.RuleRef) bool {
+	for i := range refs {
+		for _, r := range refs[i].Rule.BackendRefs {
+			if n.pools[r.Name].cfg.FieldNames == config.FieldNamesPreserve {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// upgrades reports whether some route lets clients change to another protocol than WebSocket.
+func upgrades(refs []config.RuleRef) bool {
+	return slices.ContainsFunc(refs, func(r config.RuleRef) bool { return len(r.Route.Upgrades) > 0 })
 }
 
 // planStream fills in a listener that passes connections through, and returns its rules.
@@ -265,6 +285,7 @@ func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Ru
 		Name: name, Route: of, Backends: n.weighted(u.BackendRefs), RetryStatus: u.Retry.Codes,
 		Request: u.Timeouts.Request, Attempt: u.Timeouts.BackendRequest, Attempts: 1 + u.Retry.Attempts,
 	}
+	r.Upgrades, r.ForwardExpect = ref.Route.Upgrades, ref.Route.ExpectContinue == config.ExpectForward
 	if ref.Route.ForwardPath == config.ForwardRaw {
 		r.PathForm = proxy.RawPath
 	}

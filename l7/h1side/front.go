@@ -103,13 +103,13 @@ func (f *Front) begin() {
 		f.Progress()
 	}
 	f.ev.Ending = side.EndsLater
-	if m.Body == http1.NoBody && m.Protocol == "" {
+	if m.Body == http1.NoBody { // of an upgrade too: the bytes of the other protocol follow the answer
 		f.Request, f.ev.Ending = bodiless, side.EndsNow
 	}
 	if f.ev.Caps.Protocol = "HTTP/1.1"; f.old {
 		f.ev.Caps.Protocol = "HTTP/1.0"
 	}
-	f.ev.Message = &m.Message
+	f.ev.Message, f.ev.Expects = &m.Message, f.expect
 	f.emit(side.Head)
 }
 

@@ -101,7 +101,7 @@ func (f *Front) begin(s *http2.Stream) {
 		f.ev.Ending = side.EndsLater
 		st.expect = side.Expects(s.Message.Fields)
 	}
-	f.ev.Message, f.ev.Stream, f.ev.User = &s.Message, st, &st.User
+	f.ev.Message, f.ev.Stream, f.ev.User, f.ev.Expects = &s.Message, st, &st.User, st.expect
 	f.emit(side.Head, nil)
 }
 

@@ -69,7 +69,7 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 	if st.last && m.ContentLength <= 0 { // otherwise the content is missing, which the next event reports
 		f.ev.Ending = side.EndsNow
 	}
-	f.ev.Stream, f.ev.User = st, &st.User
+	f.ev.Stream, f.ev.User, f.ev.Expects = st, &st.User, st.expect
 	f.emit(side.Head, nil)
 }
 

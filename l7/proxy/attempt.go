@@ -187,6 +187,9 @@ func (x *exchange) forward(path, query string) {
 	if h := x.rule.RequestHeaders; h != nil {
 		x.fields = h.Apply(x.fields)
 	}
+	if x.rule.ForwardExpect && x.expects && !side.Expects(x.fields) { // HTTP/1.1 has taken it out (RFC 9110 10.1.1)
+		x.fields = append(x.fields, semantics.Field{Name: "expect", Value: "100-continue"})
+	}
 	x.outgoingPath(path, query)
 	x.outgoing.Fields = x.fields
 	x.prepareUpgrade()

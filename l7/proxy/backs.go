@@ -231,7 +231,7 @@ func (o opener) Established() {
 	if h2 {
 		s.established(h2side.NewBack(l, p.Header, cmp.Or(p.Connect, DefaultConnect), s), true)
 	} else {
-		s.established(h1side.NewBack(l, http1.Options{MaxHead: p.Header.Bytes, MaxFields: p.Header.Fields}, s), false)
+		s.established(h1side.NewBack(l, http1.Options{MaxHead: p.Header.Bytes, MaxFields: p.Header.Fields, KeepCase: p.KeepCase}, s), false)
 	}
 }
 

@@ -64,6 +64,11 @@ func (x *exchange) drains(b *pool.Backend) bool {
 // endSocket ends a WebSocket by a failure.
 func (x *exchange) endSocket(failure string) {
 	x.failure = failure
+	if !isWebSocket(&x.outgoing) { // another protocol: its ends would take a frame for data
+		x.back.Cancel(true)
+		x.cut(false)
+		return
+	}
 	if x.up.closeSocket(websocket.Client) {
 		x.back.End(nil)
 	} else {

@@ -124,8 +124,9 @@ type exchange struct {
 	scratch   []byte             // values of fields
 	target    []byte             // of outgoing, where it was changed
 
-	key   string            // Sec-WebSocket-Key that the backend answers
-	reply semantics.Message // a response that was changed
+	expects bool              // the client waits for 100 (Continue)
+	key     string            // Sec-WebSocket-Key that the backend answers
+	reply   semantics.Message // a response that was changed
 
 	up, down relay // request and response
 
@@ -166,7 +167,7 @@ func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	x.began, x.armed, x.wait.x = w.Now, clock.Never, x
 	c.use(c.at.current)
 	x.up.from, x.down.to = x.front, x.front
-	x.up.ended = ev.Ending == side.EndsNow
+	x.up.ended, x.expects = ev.Ending == side.EndsNow, ev.Expects
 	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.Now
 	x.timer = w.NewTimer(x)
 	w.counters.requests.Add(1)
@@ -180,7 +181,7 @@ func (x *exchange) requestData(p []byte) {
 	if !x.checkBody(p) {
 		return
 	}
-	if x.outgoing.Protocol != "" {
+	if isWebSocket(&x.outgoing) {
 		x.up.frames.Pass(p)
 	}
 	x.up.data(x.w, p)
@@ -189,10 +190,7 @@ func (x *exchange) requestData(p []byte) {
 // requestEnd handles the end of the request. In HTTP/1.1 a request with Upgrade ends with its header, and the bytes of
 // the other protocol follow on the connection (RFC 9110 7.8): that end is none of the tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
-	switch {
-	case !x.caps.Shared && x.outgoing.Protocol != "" && x.phase != tunnel:
-		return // the bytes of the other protocol follow
-	case x.up.sent: // with the header
+	if x.up.sent { // with the header
 		x.finishIfDone()
 		return
 	}
@@ -217,8 +215,8 @@ func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestS
 func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	x.back, x.down.from = back, back
 	x.server, x.direct, x.use = s, caps.Direct, s.uses
-	upgrade := x.outgoing.Protocol != ""
-	end, ending := upgrade || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
+	ahead := x.outgoing.Protocol != "" && x.caps.Shared // what comes is of the other protocol: it is held until there is a tunnel
+	end, ending := ahead || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
 	if end {
 		ending = side.EndsNow
 	}
@@ -229,7 +227,7 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 		return
 	}
 	x.progress = x.w.Now
-	if !upgrade { // what the client sends ahead is held until there is a tunnel
+	if !ahead {
 		x.up.to, x.up.sent = back, end
 	}
 	if end {
@@ -240,7 +238,9 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	x.on(opened)
 	// Only now is there a backend that wants the content. A client that sent it earlier would have sent it in vain where the answer
 	// is 503, which is what it waits to find out.
-	_ = x.front.Head(&continue100, side.EndsLater) // if the client waits for it (RFC 9110 10.1.1)
+	if !x.rule.ForwardExpect {
+		_ = x.front.Head(&continue100, side.EndsLater) // if the client waits for it (RFC 9110 10.1.1)
+	}
 	x.up.push(x.w)
 	x.requestSent()
 	x.deadline() // of what is left of the request
@@ -295,7 +295,9 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	}
 	switch {
 	case x.phase == tunnel:
-		x.up.to = x.back
+		if x.up.to = x.back; !x.caps.Shared { // the request has ended, and the other protocol begins
+			x.up.ended, x.up.sent, x.up.trailers = false, false, nil
+		}
 		x.up.push(x.w)
 	case e == side.EndsNow:
 		x.down.ended, x.down.sent = true, true
@@ -306,7 +308,7 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 // responseData passes content of the response on. It borrows p. The first byte that the client does not take begins its
 // time: the timer may be armed for a later one.
 func (x *exchange) responseData(p []byte) {
-	if x.phase == tunnel {
+	if x.phase == tunnel && isWebSocket(&x.outgoing) {
 		x.down.frames.Pass(p)
 	}
 	was := x.down.paused

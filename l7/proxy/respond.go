@@ -52,15 +52,15 @@ func (x *exchange) send(status int, body []byte) {
 	x.deadline() // of a client that does not take it
 }
 
-// interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100, which
-// the gateway sends by itself: it has asked for the content already when the backend does. They are not held back where the client
+// interim passes an interim response on (RFC 9110 15.2): 103 (Early Hints) and what else there is, but not 100 where
+// the gateway sends that by itself: it has asked for the content already when the backend does. They are not held back where the client
 // does not read, and so are bounded: a backend could fill the memory of the gateway with them.
 func (x *exchange) interim(m *semantics.Message) {
 	if x.interims += semantics.Size(m.Fields) + 64; x.interims > maxInterim {
 		x.backFailed(errProtocol)
 		return
 	}
-	if m.Status == 100 {
+	if m.Status == 100 && !x.rule.ForwardExpect {
 		return
 	}
 	if err := x.front.Head(m, side.EndsLater); err != nil {

@@ -103,6 +103,11 @@ type Rule struct {
 	Rewrite                         *rewrite.Rewrite
 	// PathForm is the form of the path that the backend gets, and that Rewrite changes.
 	PathForm PathForm
+	// Upgrades are the protocols, beside WebSocket, that clients with HTTP/1.1 may change to at backends with HTTP/1.1.
+	Upgrades []string
+	// ForwardExpect passes Expect on, and 100 (Continue) of the backend; without it the gateway asks for the content by itself once
+	// there is a connection.
+	ForwardExpect bool
 	// Sticky keeps the requests of a session at one backend of each pool; nil does not.
 	Sticky *rewrite.Sticky
 	// RetryStatus are the statuses of responses after which another attempt is made.
@@ -160,6 +165,7 @@ type Pool struct {
 	MaxUses  int               // requests of a connection; 0 is no bound
 	Replay   int               // bytes of a request's content that are kept until the response begins, to be sent again; 0 is DefaultReplay, below 0 none
 	Header   side.HeaderLimits // of responses
+	KeepCase bool              // names of fields are written as clients with HTTP/1.1 did, whose listener keeps them
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
 	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing

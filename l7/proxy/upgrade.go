@@ -28,15 +28,17 @@ func isHandshake(m *semantics.Message) bool {
 
 // prepareUpgrade completes outgoing for the version of the backend. The key exists only in HTTP/1.1 (RFC 8441 5): a client's key
 // goes to a backend with HTTP/1.1 as it is, and to none with HTTP/2, where the gateway answers it itself. A client without a key
-// gets one of the gateway. Any other protocol than WebSocket is not asked for (RFC
-// 9110 7.8 lets a server ignore Upgrade): what is not understood cannot be bounded or closed.
+// gets one of the gateway. Any other protocol than WebSocket is asked for only where the rule names it (RFC
+// 9110 7.8 lets a server ignore Upgrade): what is not understood cannot be bounded, and ends by a reset.
 func (x *exchange) prepareUpgrade() {
 	m := &x.outgoing
 	if m.Protocol == "" {
 		return
 	}
 	if !isWebSocket(m) {
-		m.Protocol = ""
+		if x.pooled.Protocol != HTTP1 || !x.rule.upgradesTo(m.Protocol) {
+			m.Protocol = ""
+		}
 		return
 	}
 	key := ""
@@ -72,6 +74,9 @@ func (x *exchange) prepareUpgrade() {
 // could not see the difference.
 func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bool) {
 	asked := x.outgoing.Protocol != ""
+	if asked && !isWebSocket(&x.outgoing) {
+		return x.upgradedTo(m)
+	}
 	connect := asked && x.outgoing.Method == "CONNECT"
 	switch {
 	case m.Status == 101 && (!asked || connect || !isWebSocket(m)), connect && m.Status > 200 && m.Status < 300:
@@ -93,6 +98,27 @@ func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bo
 		x.fields = append(x.fields, semantics.Field{Name: "sec-websocket-accept", Value: websocket.AcceptKey(x.key)})
 	}
 	// A tunnel has no content, and so no length (RFC 9110 8.6 forbids Content-Length in 1xx and in 2xx to CONNECT).
+	x.reply.ContentLength, x.reply.Fields = -1, x.fields
+	return &x.reply, true
+}
+
+// upgradesTo reports whether a rule lets clients change to a protocol. One may be offered at a time: with a list the backend could
+// choose one that the rule does not name.
+func (r *Rule) upgradesTo(protocol string) bool {
+	return slices.ContainsFunc(r.Upgrades, func(p string) bool { return strings.EqualFold(p, protocol) })
+}
+
+// upgradedTo is upgraded for another protocol than WebSocket. Before the end of the request a change would have its content read as
+// the other protocol (RFC 9110 7.8).
+func (x *exchange) upgradedTo(m *semantics.Message) (out *semantics.Message, ok bool) {
+	if m.Status != 101 {
+		return m, true
+	}
+	if !strings.EqualFold(m.Protocol, x.outgoing.Protocol) || !x.up.sent {
+		return nil, false
+	}
+	x.fields = append(x.fields[:0], m.Fields...)
+	x.reply = *m
 	x.reply.ContentLength, x.reply.Fields = -1, x.fields
 	return &x.reply, true
 }

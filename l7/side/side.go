@@ -82,6 +82,7 @@ func (k Kind) OfStream() bool { return k <= Late }
 type Event struct {
 	Kind     Kind
 	Ending   Ending
+	Expects  bool // the client waits for 100 (Continue) before it sends the content
 	Early    bool // the request may have been repeated by an attacker (RFC 8470)
 	Started  bool // a part of the response had come before the stream failed
 	Reason   Refusal
