@@ -9,6 +9,7 @@ import (
 // typesOf are the types of checks that a key is for, where that is not all.
 var typesOf = map[string][]health.Type{
 	"http":    {health.TypeHTTP, health.TypeHTTPS},
+	"grpc":    {health.TypeGRPC, health.TypeGRPCS},
 	"udp":     {health.TypeUDP},
 	"command": {health.TypeCommand},
 }

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/millrace/millrace/gateway/health"
+import (
+	"strings"
+
+	"github.com/millrace/millrace/gateway/health"
+)
 
 // checkPools reports what of pools does not fit together.
 func (d *checker) checkPools(c *Config) {
@@ -97,12 +101,15 @@ func (d *checker) checkProbedPort(p *Pool, at *poolPlace) {
 	}
 	encrypted, plain := p.Protocol == PoolHTTPS || p.Protocol == PoolH2, p.Protocol == PoolHTTP || p.Protocol == PoolH2C
 	switch {
-	case c.Type == health.TypeHTTP && encrypted:
-		d.Fail(at.health.at("type"), "set `type: https`, or name a port of the backend without TLS",
-			"pool %q speaks TLS: its http health check needs a port", p.Name)
-	case c.Type == health.TypeHTTPS && plain:
-		d.Fail(at.health.at("type"), "set `type: http`, or name a port of the backend with TLS",
-			"pool %q speaks %s without TLS: its https health check needs a port", p.Name, p.Protocol)
+	case (c.Type == health.TypeGRPC || c.Type == health.TypeGRPCS) && p.Protocol.IsHTTP1():
+		d.Fail(at.health.at("type"), "set `protocol: H2C` or H2, or name a port of the backend that speaks HTTP/2",
+			"pool %q speaks HTTP/1.1, and gRPC is HTTP/2: its %s health check needs a port", p.Name, c.Type)
+	case (c.Type == health.TypeHTTP || c.Type == health.TypeGRPC) && encrypted:
+		d.Fail(at.health.at("type"), "set `type: "+string(c.Type)+"s`, or name a port of the backend without TLS",
+			"pool %q speaks TLS: its %s health check needs a port", p.Name, c.Type)
+	case (c.Type == health.TypeHTTPS || c.Type == health.TypeGRPCS) && plain:
+		d.Fail(at.health.at("type"), "set `type: "+strings.TrimSuffix(string(c.Type), "s")+"`, or name a port of the backend with TLS",
+			"pool %q speaks %s without TLS: its %s health check needs a port", p.Name, p.Protocol, c.Type)
 	case c.Type == health.TypeUDP:
 		d.Fail(at.health.at("type"), "set `type: tcp`, http or https, or name a UDP port of the backend",
 			"pool %q has connections of TCP: its udp health check needs a port", p.Name)

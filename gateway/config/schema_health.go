@@ -50,6 +50,7 @@ func (d *decoder) health(n *yaml.Node, c *health.Check, at *servicePlace) {
 		strictyaml.Optional("port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "port", &port, 1, 65535) }),
 		strictyaml.Optional("device", func(n *yaml.Node) { d.deviceName(n, "device", &c.Device) }),
 		strictyaml.Optional("http", func(n *yaml.Node) { d.healthHTTP(n, &c.HTTP, k) }),
+		strictyaml.Optional("grpc", func(n *yaml.Node) { d.healthGRPC(n, &c.GRPC, k) }),
 		strictyaml.Optional("udp", func(n *yaml.Node) { d.healthUDP(n, &c.UDP, k) }),
 		strictyaml.Optional("command", func(n *yaml.Node) { d.command(n, &c.Command) }),
 	)...)
@@ -69,6 +70,16 @@ func (d *decoder) healthHTTP(n *yaml.Node, h *health.HTTP, k keyPlaces) {
 		strictyaml.Optional("server_name", func(n *yaml.Node) { d.Text(n, "server_name", &h.ServerName) }),
 		strictyaml.Optional("insecure", func(n *yaml.Node) { d.Truth(n, "insecure", &h.Insecure) }),
 		strictyaml.Optional("ca_file", func(n *yaml.Node) { d.Text(n, "ca_file", &h.CAFile) }),
+	)...)
+}
+
+func (d *decoder) healthGRPC(n *yaml.Node, g *health.GRPC, k keyPlaces) {
+	d.Mapping(n, "grpc", k.under("grpc.",
+		strictyaml.Optional("service", func(n *yaml.Node) { d.Text(n, "service", &g.Service) }),
+		strictyaml.Optional("host", func(n *yaml.Node) { d.Text(n, "host", &g.Host) }),
+		strictyaml.Optional("server_name", func(n *yaml.Node) { d.Text(n, "server_name", &g.ServerName) }),
+		strictyaml.Optional("insecure", func(n *yaml.Node) { d.Truth(n, "insecure", &g.Insecure) }),
+		strictyaml.Optional("ca_file", func(n *yaml.Node) { d.Text(n, "ca_file", &g.CAFile) }),
 	)...)
 }
 

@@ -52,6 +52,8 @@ func TestProbesConnectAsTheirPool(t *testing.T) {
 		{name: "PROXY 2", preface: local2, pool: "proxy_protocol: v2, health: {type: http", major: 1},
 		{name: "HTTP/2", pool: "protocol: H2C, health: {type: http", major: 2},
 		{name: "TLS", pool: "protocol: HTTPS, TLS, health: {type: https", major: 1, tls: true},
+		{name: "gRPC", pool: "protocol: H2C, health: {type: grpc", major: 2},
+		{name: "gRPC and all", preface: local2, pool: "protocol: H2, proxy_protocol: v2, TLS, health: {type: grpcs, grpc: {service: a.b}", major: 2, tls: true},
 		{name: "all", preface: local2, pool: "protocol: H2, proxy_protocol: v2, TLS, health: {type: https", major: 2, tls: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,6 +65,11 @@ func TestProbesConnectAsTheirPool(t *testing.T) {
 			backend.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if named := r.TLS == nil || r.TLS.ServerName == "inner.test"; named && r.ProtoMajor == c.major && r.Header.Get("User-Agent") == "millrace-health" {
 					probes.Add(1)
+					if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+						w.Header().Set("Content-Type", "application/grpc")
+						io.WriteString(w, "\x00\x00\x00\x00\x02\x08\x01") // SERVING
+						w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+					}
 				}
 			})
 			backend.Protocols.SetHTTP1(c.major == 1)

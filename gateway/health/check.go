@@ -14,12 +14,14 @@ const (
 	TypeTCP     Type = "tcp"     // a connection is made and closed
 	TypeHTTP    Type = "http"    // a request is answered with an expected status
 	TypeHTTPS   Type = "https"   // the same by TLS
+	TypeGRPC    Type = "grpc"    // gRPC's health protocol answers SERVING
+	TypeGRPCS   Type = "grpcs"   // the same by TLS
 	TypeUDP     Type = "udp"     // a datagram is answered, or at least not refused
 	TypeCommand Type = "command" // a program exits with 0
 )
 
 // Types are all types, in the order of the documentation.
-var Types = []Type{TypeTCP, TypeHTTP, TypeHTTPS, TypeUDP, TypeCommand}
+var Types = []Type{TypeTCP, TypeHTTP, TypeHTTPS, TypeGRPC, TypeGRPCS, TypeUDP, TypeCommand}
 
 // Check configures how backends are probed. New sets the defaults, Validate returns what is wrong with
 // it. It is not changed once a Checker has it.
@@ -32,6 +34,7 @@ type Check struct {
 	Port     uint16        // key "port"; 0 is the backend's own
 	Device   string        // key "device": sockets are bound to it (SO_BINDTODEVICE); "" leaves it to the routes
 	HTTP     HTTP          // key "http", of types http and https
+	GRPC     GRPC          // key "grpc", of types grpc and grpcs
 	UDP      UDP           // key "udp", of type udp
 	Command  []string      // key "command", of type command: the program by its absolute path, and its arguments
 	Conn     Conn          // no key: how the pool that is probed connects to its backends
@@ -42,7 +45,7 @@ type Check struct {
 type Conn struct {
 	Preamble string      // is sent before anything else: a header of the PROXY protocol without addresses
 	HTTP2    bool        // requests have HTTP/2: with TLS by ALPN, otherwise by prior knowledge (RFC 9113 3.3)
-	TLS      *tls.Config // of type https, where the check has no key for it; nil if the pool has no TLS
+	TLS      *tls.Config // of types https and grpcs, where the check has no key for it; nil if the pool has no TLS
 }
 
 // HTTP configures the request of types http and https, and the answers that they accept. Redirects are answers like

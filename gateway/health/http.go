@@ -30,6 +30,9 @@ type httpProbe struct {
 	dial Dialer
 	url  url.URL // without a host
 	tls  *tls.Config
+	// message is that of a call of gRPC, whose answer judge evaluates; nil is a plain request.
+	message []byte
+	judge   func(resp *http.Response) error
 }
 
 // newHTTPProbe returns the probe of a validated check.
@@ -77,7 +80,7 @@ func (p *httpProbe) ask(ctx context.Context, t Target) error {
 			return fmt.Errorf("handshake: %w", bare(err))
 		}
 		if p.conn.HTTP2 && secure.ConnectionState().NegotiatedProtocol != "h2" {
-			return fmt.Errorf("%w: HTTP/2 is not negotiated, which the pool speaks", ErrAnswer)
+			return fmt.Errorf("%w: HTTP/2 is not negotiated", ErrAnswer)
 		}
 		conn = secure
 	}
@@ -126,11 +129,18 @@ func (p *httpProbe) exchange2(ctx context.Context, conn net.Conn, t Target) erro
 	tr.Protocols.SetHTTP2(p.tls != nil)
 	tr.Protocols.SetUnencryptedHTTP2(p.tls == nil)
 	defer tr.CloseIdleConnections()
-	resp, err := tr.RoundTrip(p.request(t).WithContext(ctx))
+	req := p.request(t)
+	if p.message != nil {
+		callOf(req, p.message)
+	}
+	resp, err := tr.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("http: %w", bare(err))
 	}
 	defer resp.Body.Close()
+	if p.judge != nil {
+		return p.judge(resp)
+	}
 	return p.evaluate(resp)
 }
 

@@ -45,6 +45,8 @@ func newProbe(c *Check, dial Dialer) probe {
 	switch c.Type {
 	case TypeHTTP, TypeHTTPS:
 		return newHTTPProbe(c, dial).ask
+	case TypeGRPC, TypeGRPCS:
+		return newGRPCProbe(c, dial).ask
 	case TypeUDP:
 		return (&udpProbe{c.UDP, dial}).ask
 	case TypeCommand:

@@ -68,6 +68,8 @@ func (c *Check) Validate() []Problem {
 	case TypeTCP:
 	case TypeHTTP, TypeHTTPS:
 		p = append(p, c.HTTP.validate(c.Type == TypeHTTPS)...)
+	case TypeGRPC, TypeGRPCS:
+		p = append(p, c.GRPC.validate(c.Type == TypeGRPCS)...)
 	case TypeUDP:
 		p = append(p, c.UDP.validate()...)
 	case TypeCommand:
