@@ -28,7 +28,7 @@ type Limits struct {
 // Defaults of Limits.
 const (
 	DefaultMessageLimit  = 16 << 20
-	DefaultFragmentLimit = 1 << 16
+	DefaultFragmentLimit = 1 << 17
 	DefaultRatioLimit    = 200
 	RatioFloor           = 1 << 20
 )

@@ -192,6 +192,14 @@ func closing() (cs []Case) {
 
 // volume has large messages, many fragments, small writes and many messages.
 func volume() (cs []Case) {
+	for number, op := range map[string]byte{"9.3.1": text, "9.4.1": bin} {
+		cs = append(cs, Case{
+			Section: "6455 5.4", Name: fmt.Sprintf("Autobahn %s: opcode %d, 4 MiB in 65537 fragments, the last one empty", number, op),
+			send: slices.Concat([]frame{{op: op, more: true, payload: strings.Repeat("*", 64)}},
+				slices.Repeat([]frame{{op: cont, more: true, payload: strings.Repeat("*", 64)}}, 1<<16-1), []frame{{op: cont}}),
+			want: []frame{message(op, strings.Repeat("*", 4<<20))},
+		})
+	}
 	for _, op := range []byte{text, bin} {
 		for _, n := range []int{64 << 10, 256 << 10, 1 << 20, 4 << 20} {
 			m := message(op, strings.Repeat("*", n))
