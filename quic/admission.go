@@ -16,6 +16,7 @@ import (
 type admission struct {
 	retryAbove, maxHandshakes, maxConns int64
 	refuse                              func(remote net.Addr, validated bool) bool
+	failed                              func(remote net.Addr, cause error)
 
 	handshakes atomic.Int64 // under way
 	conns      atomic.Int64 // of clients, handshakes included
@@ -34,7 +35,7 @@ func (a *admission) configure(c *TransportConfig) {
 	if a.maxHandshakes <= 0 {
 		a.maxHandshakes = DefaultMaxHandshakes
 	}
-	a.refuse = c.Refuse
+	a.refuse, a.failed = c.Refuse, c.HandshakeFailed
 }
 
 // needsRetry reports whether a client without a valid token must first prove its address.
@@ -56,7 +57,23 @@ type handshake struct {
 // handshakeKey finds the handshake in the context of its connection.
 type handshakeKey struct{}
 
-func (h *handshake) end() { h.once.Do(func() { h.a.handshakes.Add(-1) }) }
+// end counts the handshake as over, and reports whether it was under way.
+func (h *handshake) end() (now bool) {
+	h.once.Do(func() {
+		h.a.handshakes.Add(-1)
+		now = true
+	})
+	return now
+}
+
+// ended is called at the end of the connection. An error of the application comes after the handshake only (RFC 9000 10.2.3): its
+// connection was complete, and the program has not accepted it yet.
+func (h *handshake) ended(remote net.Addr, cause error) {
+	var app *ApplicationError
+	if h.end() && h.a.failed != nil && !errors.As(cause, &app) {
+		h.a.failed(remote, cause)
+	}
+}
 
 // admit is called for the first packet of each connection. ctx ends with the connection.
 func (a *admission) admit(ctx context.Context, info *quicgo.ClientInfo) (context.Context, error) {
@@ -77,7 +94,7 @@ func (a *admission) admit(ctx context.Context, info *quicgo.ClientInfo) (context
 	}
 	h := &handshake{a: a}
 	context.AfterFunc(ctx, func() {
-		h.end()
+		h.ended(info.RemoteAddr, convert(context.Cause(ctx)))
 		a.conns.Add(-1)
 	})
 	return context.WithValue(ctx, handshakeKey{}, h), nil
@@ -98,8 +115,8 @@ func (a *admission) accepted(c *Conn) {
 	go func() {
 		select {
 		case <-c.q.HandshakeComplete():
-		case <-c.q.Context().Done():
+			h.end()
+		case <-c.q.Context().Done(): // admit has a function for that
 		}
-		h.end()
 	}()
 }

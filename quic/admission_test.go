@@ -1,6 +1,7 @@
 package quic_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -51,5 +52,52 @@ func TestRefusal(t *testing.T) {
 	}
 	if !validated.Load() {
 		t.Error("Refuse was not given the proof of the address")
+	}
+}
+
+// A handshake that a client begins and does not complete is reported with its address and cause, once, and one that is refused or
+// complete is not.
+func TestFailedHandshakesAreReported(t *testing.T) {
+	type failure struct {
+		remote string
+		cause  error
+	}
+	failures := make(chan failure, 10)
+	server := transport(t, nil, quic.TransportConfig{HandshakeFailed: func(remote net.Addr, cause error) {
+		failures <- failure{remote.String(), cause}
+	}})
+	serve(t, server, serverTLS(), nil, echo)
+	for _, c := range []struct {
+		name   string
+		tls    *tls.Config
+		code   uint64 // of the error, CRYPTO_ERROR with the alert (RFC 9001 4.8); 0 is none
+		remote bool
+	}{
+		{"complete", clientTLS(), 0, false},
+		{"another protocol", &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"other"}}, 0x100 + 120, false},
+		{"an unknown authority", &tls.Config{ServerName: "test", NextProtos: []string{alpn}}, 0x100 + 42, true},
+	} {
+		client := transport(t, nil, quic.TransportConfig{})
+		conn, err := client.Dial(timeout(t), server.LocalAddr(), c.tls, nil)
+		if (err == nil) != (c.code == 0) {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if err == nil {
+			ask(t, conn, "x")
+			_ = conn.CloseWithError(0, "")
+			continue
+		}
+		select {
+		case got := <-failures:
+			if want := (&quic.TransportError{Code: quic.ErrorCode(c.code), Remote: c.remote}); got.remote != client.LocalAddr().String() || !errors.Is(got.cause, want) {
+				t.Errorf("%s: %s, %v; want %s, %v", c.name, got.remote, got.cause, client.LocalAddr(), want)
+			}
+		case <-timeout(t).Done():
+			t.Errorf("%s: no report", c.name)
+		}
+	}
+	eventually(t, "no connection is left", func() bool { s := server.Stats(); return s.Conns == 0 && s.Handshakes == 0 })
+	if n := len(failures); n > 0 {
+		t.Errorf("%d further reports", n)
 	}
 }

@@ -42,6 +42,11 @@ type TransportConfig struct {
 	// address was proven. nil refuses none.
 	Refuse func(remote net.Addr, validated bool) bool
 
+	// HandshakeFailed is called for each handshake of a client that ends before it is complete; those that were refused are not
+	// reported. Addresses may be forged: RetryAbove bounds how many. It is called by goroutines of the transport and must not
+	// wait. nil is no one.
+	HandshakeFailed func(remote net.Addr, cause error)
+
 	// NoVersionNegotiation drops packets of unknown versions without an answer.
 	NoVersionNegotiation bool
 

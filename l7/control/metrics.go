@@ -43,7 +43,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Histogram("millrace_http_request_seconds", "Time from the header of a request to the end of the response.", &took, metrics.Nanoseconds)
 	writeStreams(w, &t.Stream)
 	w.Counter("millrace_http_missing_proxy_headers_total", "Connections that lacked the PROXY header that was to come.", t.Headers)
-	w.Counter("millrace_http_failed_handshakes_total", "Handshakes of TLS that clients began and did not complete.", t.Handshakes)
+	w.Counter("millrace_http_failed_handshakes_total", "Handshakes of TLS and QUIC that clients began and did not complete.", t.Handshakes)
 	w.Counter("millrace_tls_batch_signatures_total", "Signatures of handshakes that were made in batches, and verified.", t.Signatures.Signatures)
 	w.Counter("millrace_tls_batches_total", "Batches of signatures, of one to four each.", t.Signatures.Passes)
 	w.Counter("millrace_tls_signature_faults_total", "Signatures that failed their verification and were made again: the machine computes wrongly.", t.Signatures.Faults)

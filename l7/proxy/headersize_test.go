@@ -29,7 +29,7 @@ func headerHandler(w http.ResponseWriter, req *http.Request) {
 
 // headerBackend serves headerHandler by the protocol of a pool, and sets that of the rig's.
 func headerBackend(t *testing.T, p PoolProtocol) (addr string, speak func(r *rig)) {
-	if p != OverQUIC {
+	if p != HTTP3 {
 		s := unstarted(t, http.HandlerFunc(headerHandler))
 		s.Config.Protocols = new(http.Protocols)
 		s.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -48,7 +48,7 @@ func headerBackend(t *testing.T, p PoolProtocol) (addr string, speak func(r *rig
 // The header of a response may have as many lines and bytes as the pool says, in every version. A client whose response has more
 // gets 502, and the next request of its connection is served.
 func TestHeadersOfResponsesAreBounded(t *testing.T) {
-	for name, p := range map[string]PoolProtocol{"HTTP/1.1": HTTP1, "HTTP/2": HTTP2, "HTTP/3": OverQUIC} {
+	for name, p := range map[string]PoolProtocol{"HTTP/1.1": HTTP1, "HTTP/2": HTTP2, "HTTP/3": HTTP3} {
 		t.Run(name, func(t *testing.T) {
 			backend, speak := headerBackend(t, p)
 			r := newRig(t, backend, func(r *rig) {

@@ -5,6 +5,7 @@ import (
 	ctls "crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -127,11 +128,11 @@ func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
 	e := es.open[ln.Address]
 	es.mu.Unlock()
 	if e == nil {
-		t, err := es.socket(ln.Address)
-		if err != nil {
+		e = &endpoint{all: es, address: ln.Address}
+		var err error
+		if e.t, err = es.socket(ln.Address, e.handshakeFailed); err != nil {
 			return nil, err
 		}
-		e = &endpoint{all: es, address: ln.Address, t: t}
 	}
 	if err := e.listen(ln); err != nil {
 		e.closeUnusedLocked()
@@ -147,13 +148,14 @@ func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
 	return e, nil
 }
 
-// socket opens a socket with its transport. The caller holds opening, but not mu: opening a socket may wait for a loop,
-// which takes mu.
-func (es *Endpoints) socket(at netip.AddrPort) (*quic.Transport, error) {
+// socket opens a socket with its transport, which reports handshakes of clients that fail. The caller holds opening, but
+// not mu: opening a socket may wait for a loop, which takes mu.
+func (es *Endpoints) socket(at netip.AddrPort, failed func(remote net.Addr, cause error)) (*quic.Transport, error) {
 	if es.closed {
 		return nil, errEndpointsClosed
 	}
 	open, c := es.Open, es.Config
+	c.HandshakeFailed = failed
 	if open == nil {
 		open = quicconn.OverKernel
 	}
@@ -293,6 +295,22 @@ func (e *endpoint) ended() {
 	e.closeUnused()
 }
 
+// handshakeFailed has a worker count a handshake that a client began and did not complete. The transport calls it.
+func (e *endpoint) handshakeFailed(remote net.Addr, cause error) {
+	e.all.mu.Lock()
+	var m member
+	if n := len(e.members); n > 0 {
+		m = e.members[e.next%n]
+	}
+	e.all.mu.Unlock()
+	a, ok := remote.(*net.UDPAddr)
+	if m.w == nil || !ok {
+		return
+	}
+	from := netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), a.AddrPort().Port())
+	m.w.Loop.Do(func() { m.w.handshakeFailed3(m.l, from, cause) })
+}
+
 // leave ends the share of a worker. Connections go on; the socket is closed after the last: closing it earlier would
 // lose responses that are under way.
 func (es *Endpoints) leave(w *Worker, l *listening, address netip.AddrPort) {
@@ -401,7 +419,7 @@ func (es *Endpoints) dialer(w *Worker) (*quic.Transport, error) {
 	if t = es.dialers[w]; t != nil { // it changes with both mutexes held
 		return t, nil
 	}
-	t, err := es.socket(netip.AddrPort{})
+	t, err := es.socket(netip.AddrPort{}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"errors"
 	"net/netip"
+	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/quic"
 )
 
 // refuse counts a refusal of a client.
@@ -31,6 +35,35 @@ const maxRefusedLines = 16
 func (w *Worker) handshakeFailed(c *clientInfo, failure, reason string) {
 	w.counters.handshakes.Add(1)
 	w.recordRefused(c, "TLS", 0, failure, reason)
+}
+
+// handshakeFailed3 is handshakeFailed for HTTP/3. Each is counted. Addresses of QUIC can be forged up to the first reply, so that the
+// lines of a second are bounded: a flood must not fill the log.
+func (w *Worker) handshakeFailed3(l *listening, from netip.AddrPort, cause error) {
+	w.Enter()
+	w.counters.handshakes.Add(1)
+	if w.Now >= w.lines3.since.Add(time.Second) {
+		w.lines3.since, w.lines3.n = w.Now, 0
+	}
+	if w.lines3.n++; w.lines3.n > maxHandshakeLines {
+		return
+	}
+	c := &clientInfo{at: l, addr: from}
+	c.use(l.current)
+	failure, reason := errTLS.name, cause.Error()
+	if errors.Is(cause, quic.ErrHandshakeTimeout) || errors.Is(cause, quic.ErrIdleTimeout) {
+		failure, reason = errConnectTimeout.name, "no handshake in time"
+	}
+	w.recordRefused(c, "QUIC", 0, failure, reason)
+}
+
+// maxHandshakeLines bounds the lines of a worker in a second for handshakes of QUIC.
+const maxHandshakeLines = 100
+
+// lineBudget counts the lines of a second.
+type lineBudget struct {
+	since clock.Time
+	n     int
 }
 
 // recordRefused reports input to the access log that became no exchange and no stream.

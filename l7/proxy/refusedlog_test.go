@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"context"
 	ctls "crypto/tls"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/internal/testkit/wrongcases"
+	"github.com/millrace/millrace/quic"
 )
 
 // Input that becomes no request leaves a line in the access log, with the client's address.
@@ -104,5 +107,46 @@ func TestFailedHandshakesAreRecorded(t *testing.T) {
 	r.settled()
 	if n := r.worker.Stats().Handshakes; n != 3 || len(records) != 0 {
 		t.Errorf("%d handshakes have failed, %d more records", n, len(records))
+	}
+}
+
+// Handshakes of HTTP/3 that fail have lines too, with the address of the client. All are counted; a flood has a bounded number of lines.
+func TestFailedHandshakesOfHTTP3AreRecorded(t *testing.T) {
+	r := http3Rig(t, "127.0.0.1:1", nil)
+	records := make(chan Record, 1000)
+	r.do(func() { r.worker.OnRecord(func(record *Record) { records <- *record }) })
+	addr, err := net.ResolveUDPAddr("udp", r.secure)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for name, c := range map[string]*ctls.Config{
+		"untrusted authority": {ServerName: "gateway.test", NextProtos: []string{"h3"}},
+		"another protocol":    {InsecureSkipVerify: true, NextProtos: []string{"hq"}},
+	} {
+		from := quicSocket(t)
+		if _, err := from.Dial(ctx, addr, c, nil); err == nil {
+			t.Fatalf("%s: the handshake is complete", name)
+		}
+		select {
+		case got := <-records:
+			_, port, _ := net.SplitHostPort(from.LocalAddr().String())
+			if fmt.Sprint(got.Client.Port()) != port || got.Listener != "secure" || got.Protocol != "QUIC" || got.Status != 0 || got.Error != "tls_protocol_error" || got.Reason == "" {
+				t.Errorf("%s: %+v", name, got)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%s: no record", name)
+		}
+	}
+	var endpoint *endpoint
+	r.do(func() { endpoint = r.endpoints.open[netip.MustParseAddrPort(r.secure)] })
+	for range 3 * maxHandshakeLines {
+		endpoint.handshakeFailed(&net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, quic.ErrHandshakeTimeout)
+	}
+	r.eventually("all are counted", func() bool { return r.worker.Stats().Handshakes == 2+3*maxHandshakeLines })
+	if n := len(records); n < maxHandshakeLines-2 || n >= 3*maxHandshakeLines {
+		t.Errorf("%d lines of %d", n, 3*maxHandshakeLines)
+	}
+	if got := <-records; got.Client.String() != "192.0.2.1:7" || got.Error != "connection_timeout" {
+		t.Errorf("%+v", got)
 	}
 }

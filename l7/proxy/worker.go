@@ -50,6 +50,7 @@ type Worker struct {
 	endpoints *Endpoints
 	hub       *quicconn.Hub
 	fronts3   map[*clientInfo]*h3side.Front
+	lines3    lineBudget // of failed handshakes
 
 	id       int // of the worker, from 0
 	counters counters
