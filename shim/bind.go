@@ -44,8 +44,17 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 		}
 		return err
 	}
+	k.chosen = q.addr
 	r.local, r.remote = k.names()
 	return nil
+}
+
+// automatic is the address for a socket whose program leaves the port to the stack: the address of a bind(2) of before, if there was one.
+func (k *sock) automatic() netip.AddrPort {
+	if k.chosen.IsValid() {
+		return netip.AddrPortFrom(k.chosen.Addr(), 0)
+	}
+	return k.unspecified()
 }
 
 // mostRangeTries bounds how many ports of IP_LOCAL_PORT_RANGE a bind tries.
@@ -153,6 +162,14 @@ func (k *sock) leave() {
 	drop(k.s.bound, k.port, k)
 	k.s.mu.Unlock()
 	k.s.gone.Broadcast()
+}
+
+// leavePort notes that k has given its port back, and goes on without.
+func (s *Server) leavePort(k *sock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	drop(s.bound, k.port, k)
+	k.port = 0
 }
 
 // put and drop keep sets of what has a port.

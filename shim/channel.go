@@ -244,7 +244,7 @@ func (c *channel) handle(b []byte, fds []int) (reply, error) {
 func (c *channel) onSocket(q *request, r *reply, p int) error {
 	k, err := c.s.find(c, p)
 	if err != nil {
-		return c.s.onEnded(q, r, p, err)
+		return c.onEnded(q, r, p, err)
 	}
 	k.ops.Lock()
 	defer k.ops.Unlock()
@@ -264,13 +264,15 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 		r.local, r.remote = k.names()
 	case opSetOption:
 		err = k.setOption(int(q.level), int(q.name), q.value)
+	case opRenew:
+		err = k.renew(q)
 	case opMove:
 		r.value, err = k.moveBack(p)
 	case opGetOption:
 		r.value, err = k.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
 	}
 	if err == syscall.ENETDOWN && k.current() == released { // the connection has ended meanwhile
-		return c.s.onEnded(q, r, p, syscall.EISCONN)
+		return c.onEnded(q, r, p, syscall.EISCONN)
 	}
 	return err
 }

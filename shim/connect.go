@@ -23,15 +23,20 @@ func (k *sock) target(a netip.AddrPort) (netip.AddrPort, error) {
 	case k.v6 && ip.Is4In6() && k.options.v6only, ip.IsMulticast(), ip == broadcast:
 		return a, syscall.ENETUNREACH
 	}
-	ip = ip.Unmap()
-	if ip.IsUnspecified() { // as Linux does
-		if ip.Is4() {
-			ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		} else {
-			ip = netip.IPv6Loopback()
-		}
+	return destination(a), nil
+}
+
+// destination returns an address as the stack has it. The unspecified one is the host itself, as on Linux.
+func destination(a netip.AddrPort) netip.AddrPort {
+	ip := a.Addr().Unmap()
+	switch {
+	case !ip.IsUnspecified():
+	case ip.Is4():
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	default:
+		ip = netip.IPv6Loopback()
 	}
-	return netip.AddrPortFrom(ip, a.Port()), nil
+	return netip.AddrPortFrom(ip, a.Port())
 }
 
 // dialer is Connect of a Stack, or of a loop of it, which its caller holds then.
@@ -48,6 +53,12 @@ var errElsewhere = errors.New("not on this loop")
 func (k *sock) connect(c *channel, q *request, r *reply, p int, dial dialer, onLoop bool) error {
 	if !k.stream {
 		return k.connectPackets(q, r, p)
+	}
+	if !q.addr.IsValid() {
+		return k.endStream(r)
+	}
+	if err := k.takeBefore(); err != nil {
+		return err
 	}
 	if err := k.mayConnect(); err != nil || k.isConnected() {
 		r.local, r.remote = k.names()

@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"slices"
 	"syscall"
 )
@@ -21,7 +22,16 @@ type errorTable struct {
 // ended is the reason why a connection has ended.
 type ended struct {
 	errno   syscall.Errno // 0 once the program has read it
-	attempt bool          // no connection came about, which connect(2) says for ever
+	attempt bool          // no connection came about, or the program has ended it: another socket may take its place
+	user    *user
+	options *options
+	chosen  netip.AddrPort // see sock
+}
+
+// reported returns e without its error.
+func (e ended) reported() ended {
+	e.errno = 0
+	return e
 }
 
 // errorOrder has the cookies of a user's errors, the oldest first. Some may have been read since.
@@ -50,7 +60,7 @@ func (t *errorTable) put(o *errorOrder, cookie uint64, e ended) {
 func (t *errorTable) take(cookie uint64) ended {
 	e := t.byCookie[cookie]
 	if e.attempt {
-		t.byCookie[cookie] = ended{attempt: true}
+		t.byCookie[cookie] = e.reported()
 	} else {
 		delete(t.byCookie, cookie)
 	}

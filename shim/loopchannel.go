@@ -193,7 +193,7 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 	switch {
 	case q.op == opNames:
 		r.local, r.remote = k.names()
-	case q.op == opConnect && (k.bound != nil || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.hold(in):
+	case q.op == opConnect && (k.bound != nil || !q.addr.IsValid() || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.hold(in):
 		return r, false
 	case q.op == opConnect:
 		if err = k.connect(c, &q, &r, fds[0], in.Connect, true); err == syscall.EINPROGRESS { // a listener may have come since

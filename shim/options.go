@@ -164,6 +164,7 @@ func (k *sock) setTCP(opt socket.Option, v int) error {
 	k.mu.Unlock()
 	switch {
 	case conn != nil:
+		_ = k.options.SetOption(opt, v) // for a socket in the place of this one (see renew); the connection has the word
 		return bare(conn.SetOption(opt, v))
 	case opt == socket.OptLinger && l != nil:
 		l.mu.Lock()
@@ -342,6 +343,8 @@ func getError(k *sock, _ optionName, b []byte) ([]byte, error) {
 		return appendInt(b, v), err
 	case !k.stream:
 		return appendInt(b, int(k.packetError())), nil
+	case conn == nil && k.current() == idle:
+		return appendInt(b, int(k.takeBeforeError())), nil
 	case conn != nil:
 		v, err := conn.Option(socket.OptError)
 		if errors.Is(err, syscall.ENETDOWN) || err != nil {

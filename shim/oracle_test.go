@@ -26,11 +26,11 @@ var oracleModes = []struct {
 		"resets: SO_ERROR after SO_LINGER of 0: 0",
 		"ended: the first write: -1 EPIPE", "ended: SIGPIPE: 2",
 		"ended-unread: the first write: -1 EPIPE", "ended-unread: SIGPIPE: 2",
-		"ended-write: the first write: -1 EPIPE", "ended-write: SIGPIPE: 2",
+		"ended-write: the first write: -1 EPIPE", "ended-write: SIGPIPE: 2", "ended: recv of the peer: 0",
 	}},
 	{name: "loop", loop: true},
 	{name: "rings", loop: true, rings: true},
-	{name: "direct", rings: true, differ: []string{"resets: SO_ERROR after SO_LINGER of 0: 0"}},
+	{name: "direct", rings: true, differ: []string{"resets: SO_ERROR after SO_LINGER of 0: 0", "ended: recv of the peer: 0"}},
 }
 
 // oracle runs a part of the program, and returns what it prints.
@@ -92,18 +92,45 @@ func TestOracle(t *testing.T) {
 				env = append(env, "MILLRACE_SHIM_RINGS=1")
 			}
 			for _, part := range oracleParts {
-				got := oracle(t, "oracle", part, env...)
-				for i, w := range want[part] {
-					g := "nothing"
-					if i < len(got) {
-						g = got[i]
-					}
-					if g != w && !slices.Contains(mode.differ, part+": "+g) {
-						t.Errorf("%s: %q, on the kernel's stack %q", part, g, w)
-					}
-				}
+				compareLines(t, part, oracle(t, "oracle", part, env...), want[part], mode.differ)
 			}
 		})
+	}
+}
+
+// compareLines compares what a part has printed with what it printed on the kernel's stack, but for lines that may differ.
+func compareLines(t *testing.T, part string, got, want, differ []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		g, w := "nothing", "nothing"
+		if i < len(got) {
+			g = got[i]
+		}
+		if i < len(want) {
+			w = want[i]
+		}
+		if g != w && !slices.Contains(differ, part+": "+g) {
+			t.Errorf("%s, line %d: %q, on the kernel's stack %q", part, i+1, g, w)
+		}
+	}
+}
+
+// TestRebind: sockets that are used again, after a disconnect or a failure, do what they do on the kernel's stack.
+func TestRebind(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "rebind")
+	for _, part := range []string{"datagrams", "later", "at-once", "ended"} {
+		want := oracle(t, "rebind", part)
+		for _, mode := range oracleModes {
+			t.Run(part+"/"+mode.name, func(t *testing.T) {
+				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
+				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
+				if mode.rings {
+					env = append(env, "MILLRACE_SHIM_RINGS=1")
+				}
+				compareLines(t, part, oracle(t, "rebind", part, env...), want, mode.differ)
+			})
+		}
 	}
 }
 

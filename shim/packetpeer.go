@@ -18,7 +18,7 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 		return err
 	}
 	if k.packets() == nil {
-		if err := k.inRange(k.unspecified(), k.bindPackets); err != nil {
+		if err := k.inRange(k.automatic(), k.bindPackets); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,8 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	return nil
 }
 
-// disconnect ends the association of a UDP socket with its peer.
+// disconnect ends the association of a UDP socket with its peer. A port that the program has not chosen goes with it: the socket may be
+// bound again, as on Linux.
 func (k *sock) disconnect(r *reply, p int) error {
 	u := k.packets()
 	if u == nil {
@@ -80,6 +81,9 @@ func (k *sock) disconnect(r *reply, p int) error {
 		return bare(err)
 	}
 	err := u.convert(p, netip.AddrPort{})
+	if err == nil && k.chosen.Port() == 0 {
+		err = u.leave()
+	}
 	r.local, r.remote = k.names()
 	return err
 }

@@ -77,7 +77,7 @@ func (k *sock) bindLate() {
 
 // bindSent is bindLate by the holder of ops.
 func (k *sock) bindSent() {
-	if k.packets() == nil && k.current() == idle && k.inRange(k.unspecified(), k.bindPackets) != nil {
+	if k.packets() == nil && k.current() == idle && k.inRange(k.automatic(), k.bindPackets) != nil {
 		k.release(syscall.EADDRNOTAVAIL) // no port is free: the program gets ENETDOWN
 	}
 }
@@ -235,7 +235,7 @@ func (u *packets) parse(m *socket.Message, part *[1][]byte, b []byte, plain bool
 		return false
 	}
 	part[0] = b[datagramSize:]
-	m.SetPeer(netip.AddrPortFrom(d.remote.Addr().Unmap(), d.remote.Port()))
+	m.SetPeer(destination(d.remote))
 	if a := d.local.Addr().Unmap(); a.IsValid() && !a.IsUnspecified() {
 		m.Local = wire.AddrFrom(a)
 	}
@@ -396,6 +396,46 @@ func (u *packets) end() {
 	u.watch.Remove()
 	u.watch = nil
 	u.k.release(0)
+}
+
+// leave takes the socket out of its home loop, with what the program has sent by now, and gives it back to the watcher. It is not bound
+// then.
+func (u *packets) leave() (err error) {
+	k := u.k
+	k.s.cfg.Stack.EnterLoop(u.home, func(in socket.LoopStack) {
+		if u.watch == nil {
+			err = syscall.ENETDOWN
+			return
+		}
+		u.toStack(in)
+		if u.watch == nil { // the program has closed it
+			err = syscall.ENETDOWN
+			return
+		}
+		u.watch.Remove()
+		u.watch = nil
+	})
+	if err != nil {
+		return err
+	}
+	u.close()
+	k.s.leavePort(k)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state == released {
+		return syscall.ENETDOWN
+	}
+	k.udp, k.local = nil, k.chosenLocal()
+	k.watch, err = k.s.watch.add(k.fd, unix.EPOLLRDHUP|unix.EPOLLIN, k.watched)
+	return err
+}
+
+// chosenLocal is the name of a socket whose port was of the stack's choice, and is free again.
+func (k *sock) chosenLocal() netip.AddrPort {
+	if !k.chosen.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(k.chosen.Addr(), 0)
 }
 
 // close frees what takes loops.

@@ -48,6 +48,7 @@ const (
 	opResolve
 	opMove
 	opInterfaces
+	opRenew
 )
 
 // Sizes of protocol.h, in bytes. TestLayout compares them, and the offsets below, with what a C compiler says.
@@ -138,7 +139,7 @@ func decodeRequest(b []byte) (r request, err error) {
 		process: order.Uint32(b[requestProcessAt:]),
 	}
 	n := order.Uint32(b[44:])
-	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opInterfaces || n > maxRequestValue {
+	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opRenew || n > maxRequestValue {
 		return r, fmt.Errorf("%w: version %d, operation %d, %d bytes of value", errProtocol, v, r.op, n)
 	}
 	r.value = b[requestValueAt : requestValueAt+int(n)]

@@ -36,7 +36,7 @@ int main(void) {
 	C(SHIM_VERSION); C(SHIM_MARK_TCP4_CONNECTED); C(SHIM_MARK_TCP6_CONNECTED); C(SHIM_MARK_UDP4_CONNECTED); C(SHIM_MARK_INET); C(SHIM_MARK_UDP6_CONNECTED); C(SHIM_MARK_INET6);
 	C(SHIM_EARLY_MASK); C(SHIM_EARLY); C(SHIM_EARLY_NODELAY); C(SHIM_EARLY_KEEPALIVE);
 	C(SHIM_HELLO); C(SHIM_BIND); C(SHIM_CONNECT); C(SHIM_LISTEN); C(SHIM_NAMES); C(SHIM_SETOPT); C(SHIM_GETOPT);
-	C(SHIM_RESOLVE); C(SHIM_INTERFACES); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
+	C(SHIM_RESOLVE); C(SHIM_INTERFACES); C(SHIM_RENEW); C(SHIM_RENEWABLE); C(SHIM_ERROR_REPORTED); C(SHIM_END_REPORTED); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
 	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT); C(SHIM_DATAGRAM_MAPPED);
 	printf("magic %s\n", SHIM_NAME_MAGIC);
 	return 0;
@@ -134,6 +134,10 @@ SHIM_SETOPT %d
 SHIM_GETOPT %d
 SHIM_RESOLVE %d
 SHIM_INTERFACES %d
+SHIM_RENEW %d
+SHIM_RENEWABLE %d
+SHIM_ERROR_REPORTED %d
+SHIM_END_REPORTED %d
 SHIM_REQUEST_VALUE %d
 SHIM_REPLY_VALUE %d
 SHIM_DATAGRAM_PKTINFO %d
@@ -145,7 +149,7 @@ magic %s
 		addrSize, 2*addrSize, datagramTOSAt, datagramTOSAt+1, datagramFlagsAt, datagramTimeAt, nameLocalAt, nameRemoteAt,
 		Version, markTCP4Connected, markTCP6Connected, markUDP4Connected, markInet, markUDP6Connected, markInet6,
 		earlyMask, earlyOptions, earlyNoDelay, earlyKeepAlive,
-		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve, opInterfaces,
+		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve, opInterfaces, opRenew, renewable[0], errorReported, endReported,
 		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, wantMapped, nameMagic)
 	if string(out) != want {
 		t.Errorf("protocol.h and protocol.go differ:\n%s", diff(string(out), want))
@@ -218,7 +222,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 		"long":      func() []byte { return append(b[:], 0) },
 		"version":   func() []byte { b[2]++; return b[:] },
 		"operation": func() []byte { b[0] = 0; return b[:] },
-		"too high":  func() []byte { b[0] = byte(opInterfaces) + 1; return b[:] },
+		"too high":  func() []byte { b[0] = byte(opRenew) + 1; return b[:] },
 		"value":     func() []byte { order.PutUint32(b[44:], maxRequestValue+1); return b[:] },
 		"family":    func() []byte { b[8] = 77; return b[:] },
 	} {
@@ -232,7 +236,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 // FuzzRequest decodes any bytes. What is a request encodes to the same again, apart from what has no meaning.
 func FuzzRequest(f *testing.F) {
 	for _, a := range addrs {
-		for o := opHello; o <= opInterfaces; o++ {
+		for o := opHello; o <= opRenew; o++ {
 			var b [requestSize]byte
 			(&request{op: o, id: 1, addr: a, level: 6, name: 1, arg: 4, value: []byte{1, 0, 0, 0}}).encode(b[:])
 			f.Add(b[:])

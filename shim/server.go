@@ -97,6 +97,8 @@ type Server struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 
+	reopened sync.Mutex // of options in ended; mu may be taken after it
+
 	mu       sync.Mutex // a leaf, but for sock.mu
 	gone     sync.Cond  // of mu: a socket has left all
 	closed   bool

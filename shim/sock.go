@@ -39,8 +39,10 @@ type sock struct {
 	ops     sync.Mutex
 	options *options
 	bound   *socket.Bound
-	port    uint16       // in Server.bound, whose mutex guards it
-	groups  []membership // that a UDP socket has joined, or will join when it is bound
+	port    uint16         // in Server.bound, whose mutex guards it
+	groups  []membership   // that a UDP socket has joined, or will join when it is bound
+	chosen  netip.AddrPort // of bind(2): what of it is neither unspecified nor 0 stays after a disconnect and a failure
+	before  ended          // of a connection that has failed, in whose place this socket is (see renew)
 
 	// mu is a leaf: its holder enters no loop and takes no other lock. Server.mu may be held.
 	mu            sync.Mutex
@@ -64,7 +66,7 @@ type sock struct {
 	held          optionConn   // the connection as its loop has it, during a request that the loop does; else nil
 	answer        func(error)  // called on the loop at the end of the handshake; nil if no reply waits for it
 	reported      bool         // connect(2) has returned 0 for the connection
-	attempted     bool         // it was released because no connection came about
+	attempted     bool         // it was released because no connection came about, or the program has ended it
 }
 
 // find returns the socket that p is the program's end of. It registers p first if need be, and may wait.
@@ -356,8 +358,11 @@ func (s *Server) forget(k *sock, errno syscall.Errno) {
 	if s.sockets[k.cookie] == k {
 		delete(s.sockets, k.cookie)
 	}
-	if errno != 0 {
-		s.ended.put(&k.user.ended, k.cookie, ended{errno, k.attempted})
+	switch {
+	case k.attempted:
+		s.ended.put(&k.user.ended, k.cookie, ended{errno, true, k.user, k.options, k.chosen})
+	case errno != 0:
+		s.ended.put(&k.user.ended, k.cookie, ended{errno: errno})
 	}
 }
 
@@ -397,7 +402,7 @@ func (k *sock) abort() {
 }
 
 // onEnded does a request for a socket whose node's end is closed, or that is none of the node's.
-func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
+func (c *channel) onEnded(q *request, r *reply, p int, cause error) error {
 	if cause != syscall.EISCONN {
 		return cause
 	}
@@ -405,10 +410,13 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 	if err != nil {
 		return err
 	}
+	s := c.s
+	s.reopened.Lock()
+	defer s.reopened.Unlock()
 	s.mu.Lock()
 	var e ended
 	asks := q.op == opGetOption && q.level == unix.SOL_SOCKET && q.name == unix.SO_ERROR
-	if asks || q.op == opConnect {
+	if asks || q.op == opConnect && q.addr.IsValid() {
 		e = s.ended.take(cookie)
 	} else {
 		e = s.ended.byCookie[cookie]
@@ -418,16 +426,12 @@ func (s *Server) onEnded(q *request, r *reply, p int, cause error) error {
 	case asks:
 		r.value = appendInt(nil, int(e.errno))
 		return nil
+	case e.attempt:
+		return c.onFailed(q, r, p, &e)
 	case q.op == opConnect && e.errno != 0:
 		return e.errno
-	case q.op == opConnect && e.attempt:
-		return syscall.ECONNABORTED
 	case q.op == opNames:
 		return nil
-	case q.op == opGetOption && e.attempt: // no connection came about: Linux has the socket as it was
-		fresh := &sock{s: s, stream: true, v6: ReadMark(p).V6, state: idle, fd: -1, options: s.newOptions(), cookie: cookie}
-		r.value, err = fresh.option(int(q.level), int(q.name), q.value[:0], int(q.arg))
-		return err
 	case q.op == opSetOption && q.level == unix.SOL_SOCKET:
 		return nil // such as SO_LINGER: Linux takes it, and it has no effect
 	case q.op == opSetOption || q.op == opGetOption:

@@ -198,6 +198,18 @@ static inline int bad_address(void)
 bool own_name(int fd, struct shim_name *n);
 bool peer_name(int fd, struct shim_name *n);
 
+/*
+ * renew puts a new socket in the place of a stream that has ended: the kernel connects an AF_UNIX socket once. The node gives it the options
+ * and the port of the old one; arg has bits of RENEW. False: there is no descriptor for it, or no node.
+ */
+bool renew(int fd, const struct mark *m, int arg);
+
+/* renewable reports whether a reply asks for that. */
+static inline bool renewable(const struct shim_reply *reply)
+{
+	return reply->len == 1 && reply->value[0] == SHIM_RENEWABLE;
+}
+
 /* report writes a line to standard error, once for each place that calls it. */
 #define report_once(text)                                            \
 	do {                                                         \

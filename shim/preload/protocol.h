@@ -45,6 +45,7 @@ enum {
 	SHIM_RESOLVE = 8, /* value: host name; arg AF_INET, AF_INET6 or 0. Reply: value is len/24 addresses */
 	SHIM_MOVE = 9,    /* from rings to the socket. Reply: value is the count of doorbell bytes that the node has written */
 	SHIM_INTERFACES = 10, /* arg: the first entry. Reply: value is up to 4 struct shim_interface, none behind the last. Without a descriptor */
+	SHIM_RENEW = 11, /* The socket takes the place of one whose connection has failed or was ended: value is the cookie of that, arg bits */
 };
 
 /* A bit of CONNECT's arg and of LISTEN's name: the bytes shall travel by rings (ring.h), whose memory comes with the reply,
@@ -57,6 +58,14 @@ struct shim_memory {
 	uint32_t size; /* bytes of each ring */
 	uint32_t ends; /* RING_ENDS_NODE or RING_ENDS_PROGRAMS */
 };
+
+/* Value of the reply to CONNECT or BIND that has failed, of one byte: the connection has failed or was ended before, and the program is to
+   put a new socket in its place (RENEW). To CONNECT, that has reported the end; to BIND, it was not done. */
+#define SHIM_RENEWABLE 1
+
+/* Bits of RENEW's arg: SO_ERROR or connect(2) has reported the errno, and connect(2) has reported the end. */
+#define SHIM_ERROR_REPORTED 1
+#define SHIM_END_REPORTED 2
 
 /* A bit of CONNECT's arg: the call waits for the end of the handshake, so that the next one has nothing to tell. The reply may
    wait for a millisecond, too, and its error is 0 if the handshake is complete by then. */

@@ -87,12 +87,15 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 		errno = cause;
 		return -1;
 	}
-	if (ask(&q, fd, &reply) == 0)
-		return 0;
-	report_cause(&reply);
-	return -1;
+	int result = ask(&q, fd, &reply);
+	if (result != 0 && renewable(&reply) && renew(fd, &m, 0)) {
+		reply.len = 0;
+		result = ask(&q, fd, &reply);
+	}
+	if (result != 0 && !renewable(&reply))
+		report_cause(&reply);
+	return result;
 }
-
 
 int wait_writable(int fd, bool partial)
 {
@@ -111,39 +114,6 @@ int wait_writable(int fd, bool partial)
 	return n > 0 ? p.revents : (int)n;
 }
 
-static void copy_option(int from, int to, int name)
-{
-	struct timeval value; /* the longest */
-	socklen_t len = sizeof value;
-	if (KERNEL(getsockopt, from, SOL_SOCKET, name, &value, &len) == 0)
-		KERNEL(setsockopt, to, SOL_SOCKET, name, &value, len);
-}
-
-/*
- * renew puts a new socket in the place of one whose blocking connect has failed: programs may try again, and the kernel connects
- * an AF_UNIX socket once. Options that the node has are the defaults again, and a port of bind(2) is free. Without a descriptor
- * for it the next connect says ECONNABORTED.
- */
-static void renew(int fd, const struct mark *m)
-{
-	int saved = errno, next = (int)KERNEL(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (next < 0) {
-		errno = saved;
-		return;
-	}
-	rings_renew(next);
-	copy_option(fd, next, SO_RCVTIMEO);
-	copy_option(fd, next, SO_SNDTIMEO);
-	copy_option(fd, next, SO_RCVLOWAT);
-	if (set_mark(next, m->family) == 0) {
-		int flags = (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
-		rings_renew(fd);
-		KERNEL(dup3, next, fd, flags);
-	}
-	KERNEL(close, next);
-	errno = saved;
-}
-
 /* wait_connected is the second half of a blocking connect: the node makes fd writable when the handshake is complete. */
 static int wait_connected(int fd, const struct mark *m)
 {
@@ -160,21 +130,40 @@ static int wait_connected(int fd, const struct mark *m)
 	if (cause == 0)
 		return 0; /* connected, and closed by the peer since */
 	errno = cause;
-	renew(fd, m);
+	renew(fd, m, SHIM_ERROR_REPORTED | SHIM_END_REPORTED);
 	return -1;
 }
 
-/* decode_peer is decode_address for connect: AF_UNSPEC ends the association of a datagram socket. */
+/* decode_peer is decode_address for connect: AF_UNSPEC ends the association of a datagram socket, and the connection of a stream. */
 static int decode_peer(const struct mark *m, const struct sockaddr *addr, socklen_t len, struct shim_addr *to)
 {
 	if (!no_memory(addr, len) && len >= (socklen_t)sizeof addr->sa_family && addr->sa_family == AF_UNSPEC) {
 		memset(to, 0, sizeof *to);
-		return m->kind == STREAM ? EOPNOTSUPP : 0;
+		return 0;
 	}
 	int cause = decode_address(addr, len, to);
 	if (cause == 0 && to->family != m->family && !(m->family == AF_INET6 && m->kind != STREAM))
 		cause = EAFNOSUPPORT;
 	return cause;
+}
+
+/* is_known reports whether the node has the other end of a socket. */
+static bool is_known(int fd)
+{
+	struct sockaddr_un un;
+	socklen_t len = sizeof un;
+	int saved = errno;
+	bool known = KERNEL(getpeername, fd, &un, &len) == 0;
+	errno = saved;
+	return known;
+}
+
+/* reconnected does what follows a reply to CONNECT that says that a new socket is to be in the place of this one. */
+static void reconnected(int fd, const struct mark *m, bool unspecified)
+{
+	if (unspecified)
+		KERNEL(shutdown, fd, SHUT_RDWR); /* of a pair of programs: the node has no end of it */
+	renew(fd, m, unspecified ? SHIM_END_REPORTED : SHIM_ERROR_REPORTED | SHIM_END_REPORTED);
 }
 
 INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
@@ -183,12 +172,12 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(connect, fd, addr, len);
 	struct shim_request q = {.op = SHIM_CONNECT, .arg = rings_wanted()};
-	struct shim_reply reply;
+	struct shim_reply reply = {0};
 	int memory = -1;
 	bool blocks = (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
 	int cause = decode_peer(&m, addr, len, &q.addr);
-	struct shim_name name;
-	if (cause == EOPNOTSUPP && !m.connected && !own_name(fd, &name))
+	bool unspecified = cause == 0 && q.addr.family == 0;
+	if (unspecified && m.kind == STREAM && !is_known(fd) && !m.connected)
 		return 0; /* to no peer, of a stream that has none: as Linux */
 	q.arg |= blocks ? SHIM_BLOCKS : 0;
 	if (cause != 0) {
@@ -203,6 +192,8 @@ INTERPOSED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		rings_attach(fd, memory, &of, true);
 		errno = saved;
 	}
+	if (m.kind == STREAM && renewable(&reply))
+		reconnected(fd, &m, unspecified);
 	if (result == 0)
 		return 0;
 	if (errno != EINPROGRESS || !blocks)
