@@ -125,7 +125,7 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 		d.Fail(at.tls, hint, "tls is for HTTPS, and listener %q is %s", l.Name, l.Protocol)
 	}
 	if !l.Protocol.IsHTTP() {
-		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "alt_svc": at.altSvc} {
+		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "alt_svc": at.altSvc, "early_data": at.earlyData} {
 			if n != nil {
 				d.Fail(n, "leave it out", "%s is for HTTP and HTTPS, and listener %q is %s", key, l.Name, l.Protocol)
 			}
@@ -140,9 +140,22 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 	case at.proxyProtocol != nil && l.HTTP3() && len(l.Versions) == 1:
 		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and listener %q has HTTP/3 alone", l.Name)
 	}
+	d.checkEarlyData(l, at)
 	certs := map[string]int{}
 	for _, p := range at.certificates {
 		d.unique(certs, p.value.Cert, p.node, "certificate")
+	}
+}
+
+// checkEarlyData reports early data where there can be none. That of a client that has to show a certificate would be served before
+// the certificate, which comes with the end of the handshake (RFC 8446 4.4.2).
+func (d *checker) checkEarlyData(l *Listener, at *listenerPlace) {
+	switch {
+	case at.earlyData == nil:
+	case !l.HTTP3(): // crypto/tls sends and takes none over TCP
+		d.Fail(at.earlyData, "add \"3\" to versions", "early_data is of HTTP/3, which listener %q does not have", l.Name)
+	case l.EarlyData && l.TLS != nil && l.TLS.ClientAuth != nil:
+		d.Fail(at.earlyData, "leave one of them out", "listener %q has early_data and tls.client_auth: requests would be served before the client's certificate", l.Name)
 	}
 }
 

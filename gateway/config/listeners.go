@@ -43,6 +43,7 @@ type Listener struct {
 	Protocol      ListenerProtocol // key "protocol", required: "HTTP", "HTTPS", "TLS" or "TCP"
 	Versions      []HTTPVersion    // key "versions", of HTTP and HTTPS: default 1.1 with HTTP, 1.1 and 2 with HTTPS
 	AltSvc        time.Duration    // key "alt_svc": how long clients may remember that there is HTTP/3 (RFC 7838 3.1), default 24h; 0 does not announce it
+	EarlyData     bool             // key "early_data", with HTTP/3: serve safe requests that come before the handshake is complete, and may be replays (RFC 8470), default false
 	ProxyProtocol []netip.Prefix   // key "proxy_protocol.from": peers whose connections begin with a PROXY header, version 1 or 2; others have none
 	Forwarded     Forwarded        // key "forwarded", of HTTP and HTTPS
 	Colliding     CollidingFields  // key "colliding_fields", of HTTP and HTTPS: "drop" (default), "reject" or "allow"

@@ -20,6 +20,7 @@ type listenerPlace struct {
 	forwarded       *yaml.Node
 	colliding       *yaml.Node
 	altSvc          *yaml.Node
+	earlyData       *yaml.Node
 	addresses       []*yaml.Node
 	certificates    []certificatePlace
 	files           []filePlace
@@ -126,6 +127,7 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 				at.altSvc = n
 				d.Duration(n, "alt_svc", &l.AltSvc, 0, 365*24*time.Hour)
 			}),
+			strictyaml.Optional("early_data", func(n *yaml.Node) { at.earlyData = n; d.Truth(n, "early_data", &l.EarlyData) }),
 			strictyaml.Optional("proxy_protocol", func(n *yaml.Node) {
 				at.proxyProtocol = n
 				d.Mapping(n, "proxy_protocol", strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }))

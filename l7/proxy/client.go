@@ -3,6 +3,7 @@ package proxy
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/l7/h1side"
@@ -126,14 +127,8 @@ func (c *clientInfo) begin(ev *side.Event) {
 	}
 	x := w.newExchange(c, ev)
 	*ev.User = x
-	// An attacker can replay early data (RFC 8446 8), so that only what changes nothing is served before the handshake is complete
-	// (RFC 8470 3). 425 makes the client send the rest again after it (RFC 8470 5.2).
-	if ev.Early {
-		if !safe(x.request.Method) {
-			x.answer(errTooEarly)
-			return
-		}
-		x.request.Fields = append(x.request.Fields, semantics.Field{Name: "early-data", Value: "1"}) // RFC 8470 5.1
+	if ev.Early && !x.takeEarly() {
+		return
 	}
 	// Before a backend is chosen: a client that waits for 100 (Continue) then sends none of the content (RFC 9110 15.5.14).
 	if ln.Limits.Body > 0 && x.request.ContentLength > ln.Limits.Body {
@@ -142,6 +137,25 @@ func (c *clientInfo) begin(ev *side.Event) {
 	}
 	x.route()
 }
+
+// takeEarly reports whether a request is served that came before the handshake was complete. Otherwise it was answered.
+//
+// An attacker can replay early data (RFC 8446 8), so that only what changes nothing is served (RFC 8470 3). 425 makes the client send
+// the rest again after the handshake (RFC 8470 5.2). The backend learns of it, so that it can refuse what it does not want to do
+// twice; whatever the client has put into the field is one value (RFC 8470 5.1).
+func (x *exchange) takeEarly() bool {
+	if !x.client.listener.HTTP3.takesEarly() || !safe(x.request.Method) {
+		x.answer(errTooEarly)
+		return false
+	}
+	m := x.request
+	m.Fields = slices.DeleteFunc(m.Fields, func(f semantics.Field) bool { return f.Name == earlyData })
+	m.Fields = append(m.Fields, semantics.Field{Name: earlyData, Value: "1"})
+	return true
+}
+
+// earlyData is the field by which an intermediary states that a request came in early data (RFC 8470 5.1).
+const earlyData = "early-data"
 
 // moved notes the client's address, which may change (RFC 9000 9). It is read for each request: rules and Forwarded
 // name the address that the request came from.

@@ -26,6 +26,9 @@ type HTTP3Options struct {
 	QUIC *quic.Config
 }
 
+// takesEarly reports whether requests are served that come before the handshake is complete.
+func (o *HTTP3Options) takesEarly() bool { return o != nil && o.QUIC != nil && o.QUIC.ZeroRTT }
+
 // onlyHTTP3 reports whether nothing is served over TCP.
 func (ln *Listener) onlyHTTP3() bool {
 	return ln.HTTP3 != nil && ln.HTTP1 == nil && ln.HTTP2 == nil && ln.Stream == NoStream
@@ -59,6 +62,7 @@ type endpoint struct {
 	config  atomic.Pointer[ctls.Config]
 	current atomic.Pointer[Listener] // of the last reload; handshakes read both on goroutines of their own
 	l       *quic.Listener           // nil while no listener needs one; it changes with both mutexes of all held
+	early   bool                     // l takes early data; guarded by all.opening
 
 	// Guarded by all.mu.
 	holds     int // of Reserve
@@ -165,13 +169,33 @@ func (es *Endpoints) socket(at netip.AddrPort, failed func(remote net.Addr, caus
 	return open(at, c)
 }
 
-// listen begins to listen, if nothing does. Connections wait until a worker joins. The caller holds opening.
+// listen begins to listen, if nothing does that takes early data as ln wants it. Connections wait until a worker joins. The caller
+// holds opening.
 func (e *endpoint) listen(ln *Listener) error {
-	if e.l != nil {
+	early, old := ln.HTTP3.takesEarly(), e.l
+	switch {
+	case old == nil:
+		e.config.Store(versionThree(ln.TLS))
+		e.current.Store(ln)
+	case e.early == early:
 		return nil
+	default: // a transport has one listener at a time. Handshakes under way are refused, connections go on
+		_ = old.Close()
 	}
-	e.config.Store(versionThree(ln.TLS))
-	e.current.Store(ln)
+	base, qc := e.listenConfigs(ln)
+	l, err := e.t.Listen(base, qc)
+	e.all.mu.Lock()
+	defer e.all.mu.Unlock()
+	e.l, e.early = l, early
+	if serving := old != nil && e.accepting == old; serving && l != nil { // no worker joins again if the configuration is not applied
+		e.accepting = l
+		go e.accept(l)
+	}
+	return err
+}
+
+// listenConfigs returns how handshakes are made, by what the endpoint has at the time of each, and what holds for connections.
+func (e *endpoint) listenConfigs(ln *Listener) (*ctls.Config, *quic.Config) {
 	base := e.config.Load().Clone()
 	base.GetConfigForClient = func(hello *ctls.ClientHelloInfo) (*ctls.Config, error) {
 		if ln := e.current.Load(); ln.Admission != nil && ln.Admission.full(ln.Limits.Connections) {
@@ -197,11 +221,7 @@ func (e *endpoint) listen(ln *Listener) error {
 	if qc.ZeroRTT {
 		base = http3.EarlySettings(base, ln.HTTP3.Machine)
 	}
-	l, err := e.t.Listen(base, &qc)
-	e.all.mu.Lock()
-	defer e.all.mu.Unlock()
-	e.l = l
-	return err
+	return base, &qc
 }
 
 // join gives a worker a share of the connections that come in at the address of its listener. Certificates and settings
