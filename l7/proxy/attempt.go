@@ -410,7 +410,12 @@ func (x *exchange) idleTime() (idle time.Duration) {
 	switch x.phase {
 	case tunnel:
 		return t.Tunnel
-	case sending, responding, draining:
+	case draining:
+		if x.awaitsEnd() {
+			return lateEnd
+		}
+		idle = x.pooled.Body
+	case sending, responding:
 		idle = x.pooled.Body
 	}
 	if !x.caps.Shared {
@@ -446,6 +451,8 @@ func (x *exchange) Fired() {
 	switch {
 	case now < min(whole, attempt, idle):
 		x.deadline()
+	case x.awaitsEnd():
+		x.giveUpEnd()
 	case now >= idle && x.stopped():
 		x.abandon(errRequestTimeout)
 	case now >= idle && len(x.down.held) > 0:

@@ -282,10 +282,14 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		return
 	}
 	x.status, x.progress = m.Status, x.w.Now
+	late := false        // the end of the stream is not here yet, though nothing may come before it
 	if out == &x.reply { // a tunnel: bytes follow whatever the backend's header says
 		e = side.EndsLater
 		x.on(switched)
 	} else {
+		if late = e != side.EndsNow && x.bodiless(m.Status); late {
+			e = side.EndsNow
+		}
 		x.on(answered)
 	}
 	x.deadline()
@@ -301,13 +305,38 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		x.up.push(x.w)
 	case e == side.EndsNow:
 		x.down.ended, x.down.sent = true, true
-		x.on(complete)
+		if x.on(complete); late {
+			x.deadline()
+		}
 	}
+}
+
+// bodiless reports whether a response ends with its header, whatever the fields and the backend announce (RFC 9110 6.4.1).
+func (x *exchange) bodiless(status int) bool {
+	return status == 204 || status == 304 || x.outgoing.Method == "HEAD"
+}
+
+// lateEnd is the time in which the backend ends the stream of a response that ends with its header. Most do at once. The client has
+// the response; its next request waits for the end where the connection is not shared, and the stream counts at the backend.
+const lateEnd = 100 * time.Millisecond
+
+// awaitsEnd reports whether the client has the response as a whole, and nothing but the end of the backend's stream is missing.
+func (x *exchange) awaitsEnd() bool { return x.phase == draining && x.down.sent && x.back != nil }
+
+// giveUpEnd resets the stream of a backend that does not end it, or that sends content where there is none. The response is
+// complete, so that this is no failure of it.
+func (x *exchange) giveUpEnd() {
+	x.back.Cancel(true)
+	x.detach()
 }
 
 // responseData passes content of the response on. It borrows p. The first byte that the client does not take begins its
 // time: the timer may be armed for a later one.
 func (x *exchange) responseData(p []byte) {
+	if x.awaitsEnd() {
+		x.giveUpEnd()
+		return
+	}
 	if x.phase == tunnel && isWebSocket(&x.outgoing) {
 		x.down.frames.Pass(p)
 	}
