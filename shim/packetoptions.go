@@ -137,11 +137,18 @@ func times(f, other datagramFlags) optionSpec {
 	return spec
 }
 
-// sendBufferOption is SO_SNDBUF, which reads as twice of what was set, as Linux has it.
+// sendBufferOption is SO_SNDBUF, which reads as twice of what was set, as Linux has it, and SO_SNDBUFFORCE, which sets
+// the same size. Sizes are cut to what is possible.
 var sendBufferOption = optionSpec{
-	set: kept(0, 0, 1<<30).set,
-	get: func(k *sock, n optionName, b []byte) ([]byte, error) {
-		v, ok := k.options.kept[n]
+	set: func(k *sock, n optionName, v []byte) error {
+		i, err := intOf(n, v)
+		if err != nil {
+			return err
+		}
+		return kept(0, 0, maxInt32).set(k, nameS(unix.SO_SNDBUF), appendInt(nil, min(max(i, 0), maxInt32/2)))
+	},
+	get: func(k *sock, _ optionName, b []byte) ([]byte, error) {
+		v, ok := k.options.kept[nameS(unix.SO_SNDBUF)]
 		if !ok {
 			return appendInt(b, 212992), nil
 		}

@@ -407,7 +407,7 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 {
 	struct iovec part = {data, n};
 	ssize_t got;
-	int wrong = from != NULL && len != NULL ? wrong_space(from, len) : 0;
+	int wrong = from != NULL && len != NULL ? wrong_length(len) : 0; /* TCP writes no address */
 	if (wrong != 0 && data_mark(fd, true).kind != NOT_OURS) {
 		errno = wrong;
 		return -1;

@@ -177,14 +177,19 @@ static inline int wrong_message(const struct msghdr *m)
 	return none ? EFAULT : 0;
 }
 
-/* wrong_space is the errno of a place for an address that the kernel would not write to, or 0. */
-static inline int wrong_space(const struct sockaddr *addr, const socklen_t *len)
+/* wrong_length is the errno of a length of an address, or 0. */
+static inline int wrong_length(const socklen_t *len)
 {
 	if (no_memory(len, sizeof *len))
 		return EFAULT;
-	if ((int)*len < 0)
-		return EINVAL;
-	return no_memory(addr, *len) ? EFAULT : 0;
+	return (int)*len < 0 ? EINVAL : 0;
+}
+
+/* wrong_space is the errno of a place for an address that the kernel would not write to, or 0. */
+static inline int wrong_space(const struct sockaddr *addr, const socklen_t *len)
+{
+	int wrong = wrong_length(len);
+	return wrong == 0 && no_memory(addr, *len) ? EFAULT : wrong;
 }
 
 /* bad_address is the result of a call with such an address. */

@@ -52,12 +52,16 @@ INTERPOSED int socket(int domain, int type, int protocol)
 	if ((domain != AF_INET && domain != AF_INET6) || !active())
 		return (int)KERNEL(socket, domain, type, protocol);
 	int base = type & TYPE_MASK;
+	if (base > SOCK_PACKET || (type & ~(TYPE_MASK | SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (base == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP))
 		return open_socket(domain, type, SOCK_STREAM);
 	if (base == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP))
 		return open_socket(domain, type, SOCK_SEQPACKET);
 	report_once("the stack has TCP and UDP sockets alone: a program that needs others (ping, SCTP) runs without exec");
-	errno = base == SOCK_RAW ? EPERM : EPROTONOSUPPORT; /* never the kernel's stack in silence */
+	errno = base == SOCK_RAW && protocol != 0 ? EPERM : EPROTONOSUPPORT; /* never the kernel's stack in silence */
 	return -1;
 }
 

@@ -147,7 +147,11 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...)
 	if (is_interface_request(request) && read_mark(fd).kind != NOT_OURS)
 		return interface_ioctl(request, arg);
 	struct rings *r = request == FIONREAD ? rings_hold(fd) : NULL;
-	struct mark m = r == NULL && request == FIONREAD ? data_mark(fd, false) : (struct mark){NOT_OURS, 0, false};
+	struct mark m = r == NULL && (request == FIONREAD || request == SIOCATMARK) ? data_mark(fd, false) : (struct mark){NOT_OURS, 0, false};
+	if ((m.kind == DATAGRAM || m.kind == DATAGRAM_CONNECTED) && request == SIOCATMARK) {
+		errno = ENOTTY; /* UDP has no urgent bytes */
+		return -1;
+	}
 	if ((m.kind == DATAGRAM || m.kind == DATAGRAM_CONNECTED) && !no_memory(arg, sizeof(int)))
 		return next_datagram(fd, &m, arg);
 	if (r == NULL) {

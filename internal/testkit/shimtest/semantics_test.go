@@ -47,8 +47,8 @@ func TestSemantics(t *testing.T) {
 		{"unreachable", nil, true, ""},
 		{"families", nil, false, "millrace: the stack has TCP and UDP sockets alone"},
 		{"urgent", nil, false, ""},
-		{"wrong-arguments", nil, true, ""},
-		{"wrong-arguments", throughLoop, true, ""},
+		{"wrong-arguments", nil, true, "millrace: the stack has TCP and UDP sockets alone"},
+		{"wrong-arguments", throughLoop, true, "millrace: the stack has TCP and UDP sockets alone"},
 		{"passed-descriptors", nil, true, ""},
 		{"passed-descriptors", throughLoop, true, ""},
 	} {

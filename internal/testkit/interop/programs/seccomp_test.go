@@ -23,10 +23,10 @@ func seccompPrograms() []program {
 		suite{
 			program: program{name: "Go net tests", version: []string{"go", "env", "GOVERSION"}, what: "`--seccomp`: Go's own tests of package net whose names have TCP, UDP, Dial, Listen, Conn, Packet, Accept, Close, Timeout, Read, Write or File. On the stack 13 are left out: their UDP sockets are not connected, which `--seccomp` does not serve"},
 			parts:   []string{"net"}, part: func(t *testing.T, b *bed, _ string) verdicts {
-				return goTests(t, b, "net", goNetPattern, goNetUnconnected)
+				return goTests(t, b, "net", goNetPattern, b.unserved(goNetUnconnected))
 			},
 			again: func(t *testing.T, b *bed, _ string, names []string) verdicts {
-				return goTests(t, b, "net", "^("+strings.Join(names, "|")+")$", goNetUnconnected)
+				return goTests(t, b, "net", "^("+strings.Join(names, "|")+")$", b.unserved(goNetUnconnected))
 			},
 		}.row(),
 	}
@@ -165,9 +165,17 @@ const goNetUnconnected = "^Test(FilePacketConn|PacketConn|ConnAndPacketConn|UDPC
 // goTestLine is a verdict of a test itself, not of its parts.
 var goTestLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
 
-// goTests runs tests of a package of the standard library, on the stack without those that unserved matches. They need
-// their folder, and no names of a network's resolver.
-func goTests(t *testing.T, on *bed, pkg, pattern, unserved string) verdicts {
+// unserved returns a pattern of tests that the stack does not serve: none on the kernel's.
+func (b *bed) unserved(pattern string) string {
+	if b.tier == onKernel {
+		return "^$"
+	}
+	return pattern
+}
+
+// goTests runs tests of a package of the standard library without those that skip matches. They need their folder, and no
+// names of a network's resolver.
+func goTests(t *testing.T, on *bed, pkg, pattern, skip string) verdicts {
 	t.Helper()
 	b := on.filtered(t)
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -179,10 +187,7 @@ func goTests(t *testing.T, on *bed, pkg, pattern, unserved string) verdicts {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go test -c %s: %v: %s", pkg, err, out)
 	}
-	v, skip := verdicts{}, "^$"
-	if b.tier != onKernel {
-		skip = unserved
-	}
+	v := verdicts{}
 	cmd := b.host.command(binary, "-test.v", "-test.short", "-test.timeout=5m", "-test.run", pattern, "-test.skip", skip)
 	cmd.Dir = dir
 	out, code := b.host.begin(t, cmd).finish(t, 6*time.Minute)

@@ -60,8 +60,8 @@ func (b *bed) soakServers(t *testing.T) []func(t *testing.T) {
 	file, sum := content(t, b.dir, size)
 	plain, _ := b.webServer(t, b.dir)
 	certificate(t, b.dir)
-	// A busy machine may stop a transfer for longer than nginx waits by default.
-	slow := strings.Replace(nginxConfig, "access_log off;", "access_log off; send_timeout 600s; proxy_read_timeout 600s; proxy_connect_timeout 300s;", 1)
+	// A busy machine may stop a transfer for longer than nginx waits by default, and a reset that is lost is not sent again.
+	slow := strings.Replace(nginxConfig, "access_log off;", "access_log off; keepalive_timeout 5s; send_timeout 600s; proxy_read_timeout 600s; proxy_connect_timeout 300s;", 1)
 	config := strings.NewReplacer("DIR", b.dir, "PORT", plain, "GENERATION", "soak").Replace(slow)
 	nginx := b.host.start(t, "nginx", "-c", writeFile(t, filepath.Join(b.dir, "nginx.conf"), config), "-p", b.dir)
 	redis := b.host.start(t, "redis-server", "--port", "6379", "--bind", hostAddr, hostAddr6, "--protected-mode", "no", "--save", "", "--dir", b.dir)

@@ -394,7 +394,8 @@ static void wrong_arguments(char **args)
 	struct sockaddr_in any = address("0.0.0.0", 0);
 	socklen_t len = sizeof any, negative = (socklen_t)-1;
 	char b[2] = "";
-	int fd = tcp(), u = udp(), l = tcp();
+	int fd = tcp(), u = udp(), l = tcp(), v = udp(), mark = -256;
+	socklen_t four = sizeof mark;
 	FAILS(accept(fd, (struct sockaddr *)3, &len), EINVAL); /* no listener: that comes first */
 	FAILS(accept(u, (struct sockaddr *)3, &len), EOPNOTSUPP);
 	CHECK(bind(l, (struct sockaddr *)&any, sizeof any) == 0 && listen(l, 5) == 0);
@@ -405,6 +406,14 @@ static void wrong_arguments(char **args)
 	CHECK(got >= 0 && send(got, "x", 1, 0) == 1);
 	CHECK(recv(fd, b, 1, MSG_PEEK) == 1);
 	FAILS(recvfrom(fd, b, 1, MSG_PEEK, (struct sockaddr *)&any, &negative), EINVAL);
+	CHECK(recvfrom(fd, b, 1, MSG_PEEK, (struct sockaddr *)-1, &len) == 1 && len == 0); /* no address is written */
+	FAILS(ioctl(u, SIOCATMARK, &mark), ENOTTY);
+	FAILS(socket(AF_INET, SOCK_STREAM | 64, 0), EINVAL);
+	FAILS(socket(AF_INET, 11, 0), EINVAL);
+	FAILS(socket(AF_INET, SOCK_RAW, 0), EPROTONOSUPPORT);
+	CHECK(setsockopt(udp(), SOL_SOCKET, SO_SNDBUF, &mark, sizeof mark) == 0);
+	CHECK(setsockopt(v, SOL_SOCKET, SO_SNDBUFFORCE, &mark, sizeof mark) == 0);
+	CHECK(getsockopt(v, SOL_SOCKET, SO_SNDBUF, &mark, &four) == 0 && mark == 4608);
 	wrong_messages(fd);
 	wrong_messages(u);
 }
