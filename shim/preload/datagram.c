@@ -4,6 +4,7 @@
  */
 
 #include "datagram.h"
+#include "interfaces.h"
 
 #include <limits.h>
 #include <netinet/in.h>
@@ -188,6 +189,8 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		return put;
 	rings_leave_passed(m);
 	struct mark mark = data_mark(fd, m->msg_name != NULL || (flags & MSG_OOB) != 0);
+	if (mark.kind == NOT_OURS && netlink_send(fd, m->msg_iov, m->msg_iovlen, flags, &put))
+		return put;
 	if (!may_send(&mark, &flags))
 		return -1;
 	if ((mark.kind == DATAGRAM || mark.kind == DATAGRAM_CONNECTED) && corked_send(fd, m, flags, &put))
@@ -232,6 +235,8 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 	if (stream_send(fd, &stream, 1, flags, &put))
 		return put;
 	struct mark mark = data_mark(fd, to != NULL || (flags & MSG_OOB) != 0);
+	if (mark.kind == NOT_OURS && netlink_send(fd, &stream, 1, flags, &put))
+		return put;
 	if (!may_send(&mark, &flags))
 		return -1;
 	if (mark.kind == STREAM) /* without the address, as TCP does */
@@ -381,6 +386,8 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 		return got_bytes;
 	}
 	struct mark mark = data_mark(fd, m->msg_name != NULL);
+	if (mark.kind == NOT_OURS && netlink_receive(fd, m, flags, &got_bytes))
+		return got_bytes;
 	struct framed f;
 	if (mark.kind == NOT_OURS)
 		return KERNEL(recvmsg, fd, m, flags);
@@ -417,7 +424,13 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 			*len = 0;
 		return got;
 	}
+	struct msghdr one = {.msg_name = from, .msg_namelen = from != NULL && len != NULL ? *len : 0, .msg_iov = &part, .msg_iovlen = 1};
 	struct mark mark = data_mark(fd, from != NULL);
+	if (mark.kind == NOT_OURS && netlink_receive(fd, &one, flags, &got)) {
+		if (got >= 0 && len != NULL)
+			*len = one.msg_namelen;
+		return got;
+	}
 	if (mark.kind == NOT_OURS)
 		return KERNEL(recvfrom, fd, data, n, flags, from, len);
 	if (no_errors_queued(flags) || !may_receive(&mark))

@@ -17,13 +17,12 @@
 
 #define MOST 4096 /* entries: a node has fewer */
 
-static bool of_stack(void)
+bool interfaces_of_stack(void)
 {
 	return active() && !settings()->kernel_interfaces;
 }
 
-/* fetch returns the entries of the node, which free(3) frees, and their count, or NULL with errno. */
-static struct shim_interface *fetch(size_t *n)
+struct shim_interface *fetch_interfaces(size_t *n)
 {
 	struct shim_interface *all = NULL;
 	struct shim_reply reply;
@@ -66,8 +65,7 @@ static void mask_of(uint32_t prefix, uint8_t mask[16])
 	}
 }
 
-/* broadcast_of returns whether an address has a broadcast address: as those that ip(8) adds with brd +. */
-static bool broadcast_of(const struct shim_interface *e, uint8_t ip[16])
+bool broadcast_of(const struct shim_interface *e, uint8_t ip[16])
 {
 	uint8_t mask[16];
 	mask_of(e->prefix, mask);
@@ -115,13 +113,13 @@ INTERPOSED int getifaddrs(struct ifaddrs **list)
 {
 	static const uint16_t families[] = {0, AF_INET, AF_INET6};
 	size_t n, used = 0;
-	if (!of_stack()) {
+	if (!interfaces_of_stack()) {
 		int (*libc)(struct ifaddrs **);
 		void *found = dlsym(RTLD_NEXT, "getifaddrs");
 		memcpy(&libc, &found, sizeof libc);
 		return libc(list);
 	}
-	struct shim_interface *all = fetch(&n);
+	struct shim_interface *all = fetch_interfaces(&n);
 	if (all == NULL)
 		return -1;
 	struct entry *to = calloc(n, sizeof *to);
@@ -151,7 +149,7 @@ INTERPOSED int getifaddrs(struct ifaddrs **list)
 static bool search(const char *name, uint32_t index, int family, struct shim_interface *found)
 {
 	size_t n;
-	struct shim_interface *all = fetch(&n);
+	struct shim_interface *all = fetch_interfaces(&n);
 	bool known = false;
 	if (all == NULL)
 		return false;
@@ -173,7 +171,7 @@ static bool search(const char *name, uint32_t index, int family, struct shim_int
 INTERPOSED unsigned if_nametoindex(const char *name)
 {
 	struct shim_interface e;
-	if (!of_stack()) {
+	if (!interfaces_of_stack()) {
 		unsigned (*libc)(const char *);
 		void *found = dlsym(RTLD_NEXT, "if_nametoindex");
 		memcpy(&libc, &found, sizeof libc);
@@ -185,7 +183,7 @@ INTERPOSED unsigned if_nametoindex(const char *name)
 INTERPOSED char *if_indextoname(unsigned index, char name[IF_NAMESIZE])
 {
 	struct shim_interface e;
-	if (!of_stack()) {
+	if (!interfaces_of_stack()) {
 		char *(*libc)(unsigned, char *);
 		void *found = dlsym(RTLD_NEXT, "if_indextoname");
 		memcpy(&libc, &found, sizeof libc);
@@ -201,13 +199,13 @@ INTERPOSED char *if_indextoname(unsigned index, char name[IF_NAMESIZE])
 INTERPOSED struct if_nameindex *if_nameindex(void)
 {
 	size_t n, used = 0;
-	if (!of_stack()) {
+	if (!interfaces_of_stack()) {
 		struct if_nameindex *(*libc)(void);
 		void *found = dlsym(RTLD_NEXT, "if_nameindex");
 		memcpy(&libc, &found, sizeof libc);
 		return libc();
 	}
-	struct shim_interface *all = fetch(&n);
+	struct shim_interface *all = fetch_interfaces(&n);
 	if (all == NULL)
 		return NULL;
 	struct if_nameindex *list = calloc(n + 1, sizeof *list);
@@ -224,7 +222,7 @@ INTERPOSED struct if_nameindex *if_nameindex(void)
 int has_families(bool *v4, bool *v6)
 {
 	size_t n;
-	struct shim_interface *all = fetch(&n);
+	struct shim_interface *all = fetch_interfaces(&n);
 	*v4 = *v6 = false;
 	if (all == NULL)
 		return -1;
@@ -258,7 +256,7 @@ static int on_kernel(unsigned long request, void *arg)
 static int list_addresses(struct ifconf *to)
 {
 	size_t n, used = 0, space = to->ifc_buf != NULL && to->ifc_len > 0 ? (size_t)to->ifc_len : 0;
-	struct shim_interface *all = fetch(&n);
+	struct shim_interface *all = fetch_interfaces(&n);
 	if (all == NULL)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
@@ -312,7 +310,7 @@ int interface_ioctl(unsigned long request, void *arg)
 {
 	struct shim_interface e;
 	struct ifreq *q = arg;
-	if (!of_stack())
+	if (!interfaces_of_stack())
 		return on_kernel(request, arg);
 	if (no_memory(arg, sizeof(struct ifconf)))
 		return bad_address();

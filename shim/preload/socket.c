@@ -1,5 +1,6 @@
 /* socket.c - socket, bind, connect, listen, accept, and the names of sockets. */
 
+#include "interfaces.h"
 #include "rings.h"
 
 #include <fcntl.h>
@@ -49,8 +50,12 @@ static int open_socket(int domain, int type, int unix_type)
 
 INTERPOSED int socket(int domain, int type, int protocol)
 {
-	if ((domain != AF_INET && domain != AF_INET6) || !active())
-		return (int)KERNEL(socket, domain, type, protocol);
+	if ((domain != AF_INET && domain != AF_INET6) || !active()) {
+		int fd = (int)KERNEL(socket, domain, type, protocol);
+		if (domain == AF_NETLINK)
+			netlink_open(fd, protocol);
+		return fd;
+	}
 	int base = type & TYPE_MASK;
 	if (base > SOCK_PACKET || (type & ~(TYPE_MASK | SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
 		errno = EINVAL;

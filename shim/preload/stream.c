@@ -39,7 +39,10 @@ INTERPOSED ssize_t read(int fd, void *data, size_t n)
 {
 	struct iovec part = {data, n};
 	ssize_t result;
-	if (stream_receive(fd, &part, 1, 0, &result) || (maybe_datagram(fd) && read_datagram(fd, &part, 1, &result)))
+	struct msghdr one = {.msg_iov = &part, .msg_iovlen = 1};
+	if (stream_receive(fd, &part, 1, 0, &result))
+		return result;
+	if (maybe_datagram(fd) && (read_datagram(fd, &part, 1, &result) || netlink_receive(fd, &one, 0, &result)))
 		return result;
 	return next.read != NULL ? next.read(fd, data, n) : KERNEL(read, fd, data, n);
 }
@@ -55,7 +58,9 @@ INTERPOSED ssize_t write(int fd, const void *data, size_t n)
 {
 	struct iovec part = {(void *)data, n};
 	ssize_t result;
-	if (stream_send(fd, &part, 1, 0, &result) || (maybe_datagram(fd) && write_datagram(fd, &part, 1, &result)))
+	if (stream_send(fd, &part, 1, 0, &result))
+		return result;
+	if (maybe_datagram(fd) && (write_datagram(fd, &part, 1, &result) || netlink_send(fd, &part, 1, 0, &result)))
 		return result;
 	return next.write != NULL ? next.write(fd, data, n) : KERNEL(write, fd, data, n);
 }

@@ -6,10 +6,14 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/if_addr.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netpacket/packet.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,12 +178,106 @@ static void answers(const char *ip)
 	close(client);
 }
 
+/* show_attributes prints those of a message that both stacks have, in the order of their types. */
+static void show_attributes(const struct rtattr *first, int len, bool link)
+{
+	static const int links[] = {IFLA_IFNAME, IFLA_MTU}, addrs[] = {IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_LABEL};
+	const int *want = link ? links : addrs;
+	for (size_t i = 0; i < (link ? sizeof links : sizeof addrs) / sizeof *want; i++)
+		for (const struct rtattr *a = first; RTA_OK(a, len - ((const char *)a - (const char *)first)); a = RTA_NEXT(a, (int){0})) {
+			const unsigned char *b = RTA_DATA(a);
+			if (a->rta_type != want[i])
+				continue;
+			printf(" %d:", a->rta_type);
+			if (link ? a->rta_type == IFLA_IFNAME : a->rta_type == IFA_LABEL)
+				printf("%s", (const char *)b);
+			else
+				for (size_t n = 0; n < RTA_PAYLOAD(a); n++)
+					printf("%02x", b[n]);
+		}
+	printf("\n");
+}
+
+static void show_message(const struct nlmsghdr *h, unsigned seq, unsigned port)
+{
+	const struct ifinfomsg *link = NLMSG_DATA(h);
+	const struct ifaddrmsg *addr = NLMSG_DATA(h);
+	char name[IF_NAMESIZE] = "";
+	if (h->nlmsg_seq != seq || h->nlmsg_pid != port || (h->nlmsg_flags & NLM_F_MULTI) == 0)
+		printf("  a message of another dump\n");
+	if (h->nlmsg_type == RTM_NEWLINK) {
+		printf("  link %s type %d %x", if_indextoname((unsigned)link->ifi_index, name), link->ifi_type, link->ifi_flags & SEEN);
+		show_attributes(IFLA_RTA(link), (int)IFLA_PAYLOAD(h), true);
+	} else if (h->nlmsg_type == RTM_NEWADDR && addr->ifa_scope != RT_SCOPE_LINK) {
+		printf("  address of %s family %d/%d scope %d", if_indextoname(addr->ifa_index, name), addr->ifa_family, addr->ifa_prefixlen, addr->ifa_scope);
+		show_attributes(IFA_RTA(addr), (int)IFA_PAYLOAD(h), false);
+	}
+}
+
+/* dump prints what a dump of rtnetlink(7) has. how is by which calls. */
+static void dump(int type, int family, int how)
+{
+	static unsigned seq;
+	static char b[65536];
+	struct sockaddr_nl kernel = {.nl_family = AF_NETLINK}, self, from;
+	socklen_t len = sizeof self;
+	struct {
+		struct nlmsghdr head;
+		struct rtgenmsg body;
+		char pad[3];
+	} q = {.head = {.nlmsg_len = NLMSG_LENGTH(1), .nlmsg_type = (unsigned short)type, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP, .nlmsg_seq = ++seq},
+	       .body = {(unsigned char)family}, .pad = {0}};
+	struct iovec out = {&q, sizeof q}, in = {b, sizeof b};
+	struct msghdr to = {.msg_name = &kernel, .msg_namelen = sizeof kernel, .msg_iov = &out, .msg_iovlen = 1};
+	struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &in, .msg_iovlen = 1};
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+	printf("dump %d of family %d\n", type, family);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&kernel, sizeof kernel) != 0 || getsockname(fd, (struct sockaddr *)&self, &len) != 0)
+		exit(3);
+	ssize_t n = how == 0 ? sendmsg(fd, &to, 0) : how == 1 ? sendto(fd, &q, sizeof q, 0, (struct sockaddr *)&kernel, sizeof kernel) : write(fd, &q, sizeof q);
+	if (n != sizeof q)
+		printf("  sent: %zd %s\n", n, strerrorname_np(errno));
+	for (bool done = false; !done;) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		if (poll(&p, 1, 20000) != 1)
+			exit(4);
+		ssize_t most = recv(fd, NULL, 0, MSG_PEEK | MSG_TRUNC);
+		len = sizeof from;
+		memset(&from, 0xff, sizeof from);
+		n = how == 0 ? recvmsg(fd, &m, 0) : how == 1 ? recvfrom(fd, b, sizeof b, 0, (struct sockaddr *)&from, &len) : read(fd, b, sizeof b);
+		if (n != most || (how != 2 && (from.nl_family != AF_NETLINK || from.nl_pid != 0)))
+			printf("  received: %zd, and %zd before\n", n, most);
+		if (n <= 0)
+			break;
+		int left = (int)n;
+		for (struct nlmsghdr *h = (struct nlmsghdr *)b; NLMSG_OK(h, left) && !done; h = NLMSG_NEXT(h, left)) {
+			done = h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR;
+			if (h->nlmsg_type == NLMSG_ERROR)
+				printf("  error\n");
+			show_message(h, seq, self.nl_pid);
+		}
+	}
+	printf("  behind: %zd\n", recv(fd, b, sizeof b, MSG_DONTWAIT));
+	close(fd);
+}
+
+static void dumps(void)
+{
+	for (int how = 0; how < 3; how++) {
+		dump(RTM_GETLINK, AF_UNSPEC, how);
+		dump(RTM_GETADDR, AF_UNSPEC, how);
+		dump(RTM_GETADDR, AF_INET, how);
+		dump(RTM_GETADDR, AF_INET6, how);
+	}
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	addresses();
 	names();
 	requests();
+	dumps();
 	resolves();
 	answers("127.0.0.1");
 	answers("198.18.0.2");
