@@ -19,10 +19,10 @@ const (
 // Rule names packets that a driver takes away from the kernel's stack, or leaves to it (Keep). What
 // no rule names stays with the kernel, so that a machine reached by ssh stays reachable.
 //
-// Fragments after the first have no ports (RFC 791 3.2, RFC 8200 4.5), so steering cannot find their
-// service. With a protocol that has ports, a rule without ports therefore also takes them. A rule with
-// ports takes whole packets and first fragments only, and one with LaterFragments the other fragments
-// only.
+// Fragments after the first have neither ports nor types (RFC 791 3.2, RFC 8200 4.5), so steering cannot
+// find their service. With a protocol that has them, a rule without ports therefore also takes these
+// fragments. A rule with ports takes whole packets and first fragments only, and one with LaterFragments
+// the other fragments only.
 //
 // ICMP and ICMPv6 have types in the place of ports, the same on both sides. Neighbour discovery
 // (RFC 4861 4: types 133 to 137) is for rules of kind Neighbor, and a rule that names ICMPv6 never
@@ -32,7 +32,7 @@ type Rule struct {
 	Kind           RuleKind
 	Proto          uint8  // IP protocol number; 0 is every protocol
 	PortLo, PortHi uint16 // of Addr's side, inclusive; 0, 0 is every port and PortHi 0 only PortLo
-	LaterFragments bool   // fragments after the first, and nothing else; with a protocol and without ports
+	LaterFragments bool   // fragments after the first, and nothing else; with a protocol that has ports or types, and without them
 	Bits           uint8  // not 0: all addresses that share so many bits with Addr; To, the family's ICMP, every type
 }
 
@@ -66,9 +66,9 @@ func (r Rule) Validate() error {
 		return errors.New("ports need a protocol that has them")
 	case HasTypes(r.Proto) && max(r.PortLo, r.PortHi) > 255:
 		return errors.New("types end at 255")
-	case r.LaterFragments && (ports || !HasPorts(r.Proto)):
-		return errors.New("fragments after the first have a protocol and no ports")
-	case r.Bits != 0 && (r.Kind != To || ports || r.Proto != icmpOf(r.Addr) || int(r.Bits) > r.Addr.Unmap().BitLen()):
+	case r.LaterFragments && (ports || !HasPorts(r.Proto) && !HasTypes(r.Proto)):
+		return errors.New("fragments after the first have a protocol and no ports or types")
+	case r.Bits != 0 && (r.Kind != To || ports || r.LaterFragments || r.Proto != icmpOf(r.Addr) || int(r.Bits) > r.Addr.Unmap().BitLen()):
 		return errors.New("a prefix is for ICMP (ICMPv6 of an IPv6 one) to its addresses")
 	}
 	return nil

@@ -143,8 +143,8 @@ func (w world) rule() Rule {
 			r.PortHi = 0
 		}
 	case ports && w.IntN(2) == 0:
-		r.LaterFragments = pmd.HasPorts(r.Proto)
-		if r.Proto == wire.ProtoICMPv6 && r.Kind == pmd.To {
+		r.LaterFragments = pmd.HasPorts(r.Proto) || w.IntN(2) == 0
+		if !r.LaterFragments && r.Proto == wire.ProtoICMPv6 && r.Kind == pmd.To {
 			if r.Addr.Is4() {
 				r.Proto = wire.ProtoICMP
 			}

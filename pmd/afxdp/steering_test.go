@@ -267,6 +267,10 @@ var steerCases = []struct {
 	{"port 0, rule for later fragments", []Rule{fragments(to(ourAddr, 17))}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(1000, 0)), false},
 	{"later fragment of another protocol", []Rule{fragments(to(ourAddr, 17))}, pkt(v4, ip4(peerAddr, ourAddr, 6, fragment(100, false)), udp(1000, 53)), false},
 	{"later fragment of a backend", []Rule{fragments(from(backend, 17))}, pkt(v4, ip4(backend, peerAddr, 17, fragment(100, false)), udp(1000, 53)), true},
+	{"later fragment of ICMP, rule for those", []Rule{fragments(to(ourAddr, 1))}, pkt(v4, ip4(peerAddr, ourAddr, 1, fragment(100, false)), raw(8, 0, 0, 0, 0, 1, 0, 1)), true},
+	{"later fragment of ICMP, rule for types", []Rule{to(ourAddr, 1, 3, 12)}, pkt(v4, ip4(peerAddr, ourAddr, 1, fragment(100, false)), raw(8, 0, 0, 0, 0, 1, 0, 1)), false},
+	{"echo request, rule for later fragments", []Rule{fragments(to(ourAddr, 1))}, pkt(v4, ip4(peerAddr, ourAddr, 1), raw(8, 0, 0, 0, 0, 1, 0, 1)), false},
+	{"IPv6 later fragment of ICMPv6, rule for those", []Rule{fragments(to(our6, 58))}, pkt(v6, ip6(peer6, our6, 44), raw(58, 0, 0, 8, 0, 0, 0, 9), raw(135, 0, 0, 0, 0, 0, 0, 0)), true},
 	{"IPv6 later fragment, rule for those", []Rule{fragments(to(our6, 17))}, pkt(v6, ip6(peer6, our6, 44), raw(17, 0, 0, 8, 0, 0, 0, 9), udp(1, 53)), true},
 
 	{"answer of a backend to the kernel", []Rule{from(backend, 6, 8080), keep(hostAddr)}, pkt(v4, ip4(backend, hostAddr, 6), tcp(8080, 5)), false},
