@@ -73,6 +73,16 @@ func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
 		ether, skip, err = h.radiotap(data)
 	case LinkTypeNFLOG:
 		ether, skip, err = nflog(data)
+	default:
+		return replaceAll(lt, data)
+	}
+	h.setType(ether)
+	return h, skip, err
+}
+
+// replaceAll is Replace for link types whose packets may hold a whole Ethernet frame, or have addresses of their own.
+func replaceAll(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
+	switch lt {
 	case LinkTypePKTAP:
 		return pktap(data)
 	case LinkTypePPI:
@@ -83,6 +93,14 @@ func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
 		return withDir(LinkTypeFrameRelay, data)
 	case LinkTypeCHDLCDir:
 		return withDir(LinkTypeCHDLC, data)
+	case LinkTypeFDDI:
+		return fddi(data)
+	case LinkTypeTokenRing:
+		return tokenRing(data)
+	case LinkTypeATMRFC1483:
+		return h.atm(data, 0)
+	case LinkTypeSunATM:
+		return sunATM(data)
 	case LinkTypeIPoIB:
 		return ipoib(data)
 	case LinkTypeDSA:
@@ -93,11 +111,8 @@ func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
 		return brcm(data)
 	case LinkTypeBRCMPrepend:
 		return brcmPrepend(data)
-	default:
-		return h, 0, linkError(lt)
 	}
-	h.setType(ether)
-	return h, skip, err
+	return h, 0, linkError(lt)
 }
 
 // ppi reads the header of PPI, whose numbers are little-endian, and converts the packet behind it:

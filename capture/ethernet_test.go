@@ -17,6 +17,8 @@ const (
 	ip6    = "\x60v6"
 	noMACs = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	sender = "\x02\x00\x00\x00\x00\x09"
+
+	llcSNAP = "\xaa\xaa\x03\x00\x00\x00" // without its EtherType
 )
 
 func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
@@ -99,6 +101,44 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 		{"frame relay cut pad", "\x18\x41\x03\x00", LinkTypeFrameRelay, "", ErrTruncated},
 		{"frame relay cut snap", "\x18\x41\x03\x80\x00\x00\x00\x08", LinkTypeFrameRelay, "", ErrTruncated},
 		{"frame relay with direction", "\x01\x18\x41\x03\xcc" + ip4, LinkTypeFrameRelayDir, noMACs + "\x08\x00" + ip4, nil},
+		{"fddi", "\x50" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeFDDI, sender + sender + "\x08\x00" + ip4, nil},
+		{"fddi with a priority", "\x57" + sender + sender + llcSNAP + "\x86\xdd" + ip6, LinkTypeFDDI, sender + sender + "\x86\xdd" + ip6, nil},
+		{"fddi synchronous", "\xd0" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeFDDI, "", ErrNotIP},
+		{"fddi of the station management", "\x41" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeFDDI, "", ErrNotIP},
+		{"fddi llc of IP", "\x50" + sender + sender + "\x06\x06\x03" + ip4, LinkTypeFDDI, sender + sender + "\x08\x00" + ip4, nil},
+		{"fddi llc of STP", "\x50" + sender + sender + "\x42\x42\x03stp!", LinkTypeFDDI, "", ErrNotIP},
+		{"fddi llc, not unnumbered", "\x50" + sender + sender + "\xaa\xaa\x00\x00\x00\x00\x08\x00" + ip4, LinkTypeFDDI, "", ErrNotIP},
+		{"fddi llc of two SAPs", "\x50" + sender + sender + "\x06\xaa\x03" + ip4, LinkTypeFDDI, "", ErrNotIP},
+		{"fddi cut", "\x50" + sender, LinkTypeFDDI, "", ErrTruncated},
+		{"fddi cut llc", "\x50" + sender + sender + "\xaa\xaa", LinkTypeFDDI, "", ErrTruncated},
+		{"token ring", "\x10\x40" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeTokenRing, sender + sender + "\x08\x00" + ip4, nil},
+		{"token ring with a route", "\x10\x40" + sender + "\x82" + sender[1:] + "\x06\x30\x00\x11\x00\x20" + llcSNAP + "\x86\xdd" + ip6, LinkTypeTokenRing, sender + "\x02" + sender[1:] + "\x86\xdd" + ip6, nil},
+		{"token ring with a route of nothing", "\x10\x40" + sender + "\x82" + sender[1:] + "\x00\x30" + llcSNAP + "\x08\x00" + ip4, LinkTypeTokenRing, "", ErrNotIP},
+		{"token ring of the ring itself", "\x10\x00" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeTokenRing, "", ErrNotIP},
+		{"token ring cut", "\x10\x40" + sender, LinkTypeTokenRing, "", ErrTruncated},
+		{"token ring cut route", "\x10\x40" + sender + "\x82" + sender[1:], LinkTypeTokenRing, "", ErrTruncated},
+		{"token ring cut within its route", "\x10\x40" + sender + "\x82" + sender[1:] + "\x1f\x30" + llcSNAP + "\x08\x00", LinkTypeTokenRing, "", ErrTruncated},
+		{"atm", llcSNAP + "\x08\x00" + ip4, LinkTypeATMRFC1483, noMACs + "\x08\x00" + ip4, nil},
+		{"atm nlpid", "\xfe\xfe\x03\xcc" + ip4, LinkTypeATMRFC1483, noMACs + "\x08\x00" + ip4, nil},
+		{"atm nlpid v6", "\xfe\xfe\x03\x8e" + ip6, LinkTypeATMRFC1483, noMACs + "\x86\xdd" + ip6, nil},
+		{"atm nlpid of PPP", "\xfe\xfe\x03\xcf\x00\x21" + ip4, LinkTypeATMRFC1483, noMACs + "\x08\x00" + ip4, nil},
+		{"atm nlpid of snap", "\xfe\xfe\x03\x80\x00\x00\x00\x08\x00" + ip4, LinkTypeATMRFC1483, "", ErrNotIP},
+		{"atm nlpid of is-is", "\xfe\xfe\x03\x83isis", LinkTypeATMRFC1483, "", ErrNotIP},
+		{"atm bridged", "\xaa\xaa\x03\x00\x80\xc2\x00\x07\x00\x00" + sender + sender + "\x08\x00" + ip4, LinkTypeATMRFC1483, sender + sender + "\x08\x00" + ip4, nil},
+		{"atm bridged token ring", "\xaa\xaa\x03\x00\x80\xc2\x00\x09\x00\x00\x10\x40" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeATMRFC1483, sender + sender + "\x08\x00" + ip4, nil},
+		{"atm bridged fddi", "\xaa\xaa\x03\x00\x80\xc2\x00\x0a\x00\x00\x00\x50" + sender + sender + llcSNAP + "\x08\x00" + ip4, LinkTypeATMRFC1483, sender + sender + "\x08\x00" + ip4, nil},
+		{"atm bridged spanning tree", "\xaa\xaa\x03\x00\x80\xc2\x00\x0e" + "bpdu", LinkTypeATMRFC1483, "", ErrNotIP},
+		{"atm bridged cut pad", "\xaa\xaa\x03\x00\x80\xc2\x00\x07\x00", LinkTypeATMRFC1483, "", ErrTruncated},
+		{"atm bridged cut", "\xaa\xaa\x03\x00\x80\xc2\x00\x07\x00\x00" + sender, LinkTypeATMRFC1483, "", ErrTruncated},
+		{"atm without llc", ip4, LinkTypeATMRFC1483, "", ErrNotIP},
+		{"atm empty", "", LinkTypeATMRFC1483, "", ErrTruncated},
+		{"sunatm", "\x82\x00\x00\x20" + llcSNAP + "\x86\xdd" + ip6, LinkTypeSunATM, noMACs + "\x86\xdd" + ip6, nil},
+		{"sunatm without a type", "\x00\x00\x00\x20" + llcSNAP + "\x08\x00" + ip4, LinkTypeSunATM, noMACs + "\x08\x00" + ip4, nil},
+		{"sunatm lane", "\x01\x00\x00\x20\x00\x05" + sender + sender + "\x08\x00" + ip4, LinkTypeSunATM, sender + sender + "\x08\x00" + ip4, nil},
+		{"sunatm signalling", "\x06\x00\x00\x05" + llcSNAP + "\x08\x00" + ip4, LinkTypeSunATM, "", ErrNotIP},
+		{"sunatm lane cut", "\x01\x00\x00\x20\x00", LinkTypeSunATM, "", ErrTruncated},
+		{"sunatm cut", "\x02\x00", LinkTypeSunATM, "", ErrTruncated},
+		{"frame relay of PPP", "\x18\x41\x03\xcf\x00\x21" + ip4, LinkTypeFrameRelay, noMACs + "\x08\x00" + ip4, nil},
 		{"frame relay with direction empty", "", LinkTypeFrameRelayDir, "", ErrTruncated},
 		{"chdlc with direction", "\x01\x0f\x00\x08\x00" + ip4, LinkTypeCHDLCDir, noMACs + "\x08\x00" + ip4, nil},
 		{"ipoib", strings.Repeat("g", 40) + "\x08\x00\x00\x00" + ip4, LinkTypeIPoIB, noMACs + "\x08\x00" + ip4, nil},

@@ -7,6 +7,7 @@ const (
 	nlpidSNAP = 0x80
 	nlpidIPv6 = 0x8E
 	nlpidIPv4 = 0xCC
+	nlpidPPP  = 0xCF
 )
 
 // frameRelay reads the header of Frame Relay: the address, then the encapsulation of RFC 2427, or Cisco's, which is an
@@ -29,26 +30,13 @@ func frameRelay(data []byte) (h EthernetHeader, skip int, err error) {
 	if len(rest) < 2 {
 		return h, 0, ErrTruncated
 	}
-	const unnumbered = 0x03
 	if rest[0] != unnumbered {
 		return h.named(binary.BigEndian.Uint16(rest), at+2)
 	}
-	rest, at = rest[1:], at+1
-	if rest[0] == 0 { // pad, so that what follows is aligned
-		rest, at = rest[1:], at+1
+	if at++; rest[1] == 0 { // pad, so that what follows is aligned
+		at++
 	}
-	if len(rest) == 0 {
-		return h, 0, ErrTruncated
-	}
-	switch rest[0] {
-	case nlpidIPv4:
-		return h.named(etherIPv4, at+1)
-	case nlpidIPv6:
-		return h.named(etherIPv6, at+1)
-	case nlpidSNAP:
-		return h.snap(data, at+1)
-	}
-	return h, 0, ErrNotIP
+	return h.nlpid(data, at)
 }
 
 // snap reads OUI and protocol of a SNAP header at offset at: an EtherType with OUI 0, a whole Ethernet frame with that of

@@ -43,6 +43,11 @@ const (
 	LinkTypeDSA           LinkType = 284 // Ethernet with the tag of a Marvell switch
 	LinkTypeEDSA          LinkType = 285 // the same behind an EtherType
 
+	LinkTypeTokenRing  LinkType = 6   // IEEE 802.5
+	LinkTypeFDDI       LinkType = 10  // with addresses in the order of Ethernet
+	LinkTypeATMRFC1483 LinkType = 100 // LLC of RFC 2684 in AAL5
+	LinkTypeSunATM     LinkType = 123 // the same, or LAN emulation, behind type and circuit
+
 	LinkTypeUSBLinux  LinkType = 189 // not converted
 	LinkTypeSocketCAN LinkType = 227 // not converted
 )

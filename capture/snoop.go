@@ -20,9 +20,9 @@ const (
 // snoopLinks are the datalink types of RFC 1761 and of IANA's list whose packets have a link type of pcap.
 var snoopLinks = map[uint32]LinkType{
 	0: LinkTypeEthernet, // IEEE 802.3
-	2: 6,                // IEEE802_5
+	2: LinkTypeTokenRing,
 	4: LinkTypeEthernet,
-	8: 10, // FDDI
+	8: LinkTypeFDDI,
 }
 
 // header reads the file's header.

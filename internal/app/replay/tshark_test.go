@@ -103,8 +103,68 @@ func TestOddCapturesCountAsTsharkCountsThem(t *testing.T) {
 	}
 }
 
+// llcFrames are frames of link types that have LLC behind their addresses, and how many of them hold IPv4 and IPv6.
+func llcFrames(web []byte) map[capture.LinkType]struct {
+	frames []string
+	want   totals
+} {
+	const (
+		to, from, routed = "\x02\x00\x00\x00\x00\x01", "\x02\x00\x00\x00\x00\x02", "\x82\x00\x00\x00\x00\x02"
+		macs             = to + from
+		snap4, snap6     = "\xaa\xaa\x03\x00\x00\x00\x08\x00", "\xaa\xaa\x03\x00\x00\x00\x86\xdd"
+		bridged          = "\xaa\xaa\x03\x00\x80\xc2\x00"
+	)
+	v4 := string(web)
+	v6 := "\x60\x00\x00\x00\x00\x00\x3b\x40" + strings.Repeat("\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01", 2)
+	type files = struct {
+		frames []string
+		want   totals
+	}
+	return map[capture.LinkType]files{
+		capture.LinkTypeFDDI: {[]string{
+			"\x50" + macs + snap4 + v4, "\x57" + macs + snap6 + v6, "\x58" + macs + snap4 + v4, "\x50" + macs + "\x06\x06\x03" + v4,
+			"\xd0" + macs + snap4 + v4, "\x41" + macs + snap4 + v4, "\x60" + macs + snap4 + v4, "\x50" + macs + "\x42\x42\x03stp!",
+		}, totals{8, 3, 1}},
+		capture.LinkTypeTokenRing: {[]string{
+			"\x10\x40" + macs + snap4 + v4, "\x10\x40" + macs + snap6 + v6, "\x10\x40" + macs + "\x06\x06\x03" + v4,
+			"\x10\x40" + to + routed + "\x06\x30\x00\x11\x00\x20" + snap4 + v4, "\x10\x40" + to + routed + "\x02\x70" + snap6 + v6,
+			"\x10\x40" + to + routed + "\x00\x70" + snap4 + v4, "\x10\x40" + to + routed + snap4 + v4,
+			"\x10\x40" + macs + "\x02\x70" + snap4 + v4, "\x10\x00" + macs + snap4 + v4, "\x10\x80" + macs + snap4 + v4,
+		}, totals{10, 3, 2}},
+		capture.LinkTypeATMRFC1483: {[]string{
+			snap4 + v4, snap6 + v6, "\x06\x06\x03" + v4, "\xfe\xfe\x03\xcc" + v4, "\xfe\xfe\x03\x8e" + v6, "\xfe\xfe\x03\xcf\x00\x21" + v4,
+			bridged + "\x07\x00\x00" + macs + "\x08\x00" + v4, bridged + "\x01\x00\x00" + macs + "\x08\x00" + v4 + "fcs!",
+			bridged + "\x0a\x00\x00\x00\x50" + macs + snap4 + v4, bridged + "\x04\x00\x00\x00\x50" + macs + snap6 + v6 + "fcs!",
+			v4, "\xfe\xfe\x03\x83isis", "\xfe\xfe\x03\x80\x00\x00\x00\x08\x00" + v4,
+		}, totals{13, 7, 3}},
+		capture.LinkTypeSunATM: {[]string{
+			"\x02\x00\x00\x20" + snap4 + v4, "\x82\x00\x00\x20" + snap6 + v6, "\x00\x00\x00\x20" + snap4 + v4,
+			"\x01\x00\x00\x20\x00\x05" + macs + "\x08\x00" + v4, "\x05\x00\x00\x10" + snap4 + v4,
+		}, totals{5, 3, 1}},
+	}
+}
+
 func TestEveryCaptureCountsAsTsharkCountsIt(t *testing.T) {
 	needTshark(t)
+	// Link types that are hardly met any more: files made by hand.
+	for lt, of := range llcFrames(oddFrames()[9][14:]) {
+		path := filepath.Join(t.TempDir(), "llc.pcapng")
+		w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: lt}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range of.frames {
+			if err := w.Write(&capture.Record{Data: []byte(p)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := compareWithTshark(t, path); got != of.want {
+			t.Errorf("%v: %+v, want %+v", lt, got, of.want)
+		}
+	}
 	if os.Getenv(testpcaps.Corpus) == "" {
 		t.Skip(testpcaps.Corpus + " names a folder of captures to count")
 	}
