@@ -22,6 +22,7 @@ func layersByFrame(t testing.TB, list []timedFrame) (layers []Layers) {
 // TestLayersChangeNothing inspects all captures with the header pass's layers and with numbers of connections, of which many
 // share a place and some are of other flows, and compares with an engine that parses each frame and hashes each key.
 func TestLayersChangeNothing(t *testing.T) {
+	keyDecides(t) // without, the engine does not return
 	list, rules := capturedFrames(t), searchRules(t)
 	layers := layersByFrame(t, list)
 	run := func(input func(i int) Input) (alerts []string, stats Stats) {
@@ -56,9 +57,24 @@ func TestLayersChangeNothing(t *testing.T) {
 	}
 }
 
+// keyDecides fails the test where the number of a connection alone leads to a flow. Packets of one flow then reach another, whose
+// lists become rings without an end: the engine would not return.
+func keyDecides(t *testing.T) {
+	t.Helper()
+	e := New(searchRules(t), Config{}, func(*Alert) {})
+	e.in = Input{Conn: 7}
+	e.flowOf(&packet{proto: 17, srcPort: 1, dstPort: 2})
+	other := &packet{proto: 17, srcPort: 3, dstPort: 4}
+	k, _ := keyOf(other)
+	if f := e.recentFlow(other, &k); f != nil {
+		t.Fatal("a packet with the connection's number and another key gets its flow")
+	}
+}
+
 // TestTheFlowOfAConnectionIsFound holds the shortcut to its purpose: the second packet of a connection costs no search, and a
 // flow that has ended is forgotten.
 func TestTheFlowOfAConnectionIsFound(t *testing.T) {
+	keyDecides(t)
 	e := New(searchRules(t), Config{}, func(*Alert) {})
 	p := &packet{proto: 17, srcPort: 1, dstPort: 2}
 	e.in = Input{Conn: 7}
