@@ -354,28 +354,8 @@ func (h syncSide) importConn(r *ConnCopy) int {
 		return RecordStale
 	}
 	c.deadline = h.now + timeout - c.deadline
-	ck := c.clientKey()
-	if n := h.table.byClient(&ck); n >= 0 {
-		switch old := &h.table.conns[n]; {
-		case old.sameAs(c) && (old.origin != originPeer || old.state == c.state):
-			if int32(c.deadline-old.deadline) > 0 && old.state == c.state {
-				old.deadline = c.deadline
-			}
-			h.raiseWindows(n, r)
-			return RecordUpdated
-		case !h.replaceable(old) && !old.sameAs(c):
-			return RecordConflict
-		}
-		h.evictor().forget(n)
-	}
-	if !c.direct() {
-		bk := c.backendKey()
-		if n := h.table.byBackend(&bk); n >= 0 {
-			if !h.replaceable(&h.table.conns[n]) {
-				return RecordConflict
-			}
-			h.evictor().forget(n)
-		}
+	if outcome, decided := h.meetRecord(r); decided {
+		return outcome
 	}
 	if h.table.full() || h.table.live-h.table.halfOpen.n >= h.table.confirmed {
 		return RecordNoRoom
@@ -388,6 +368,44 @@ func (h syncSide) importConn(r *ConnCopy) int {
 		h.ports.claim(m, c.sourcePort)
 		c.pair = m.number
 	}
+	h.enterRecord(r)
+	return RecordEntered
+}
+
+// meetRecord compares a record with the connections that have its addresses on either side. It updates the same connection and
+// forgets those that the record replaces; decided is false where the record is still to be entered.
+func (h syncSide) meetRecord(r *ConnCopy) (outcome int, decided bool) {
+	c := &r.Conn
+	ck := c.clientKey()
+	if n := h.table.byClient(&ck); n >= 0 {
+		switch old := &h.table.conns[n]; {
+		case old.sameAs(c) && (old.origin != originPeer || old.state == c.state):
+			if int32(c.deadline-old.deadline) > 0 && old.state == c.state {
+				old.deadline = c.deadline
+			}
+			h.raiseWindows(n, r)
+			return RecordUpdated, true
+		case !h.replaceable(old) && !old.sameAs(c):
+			return RecordConflict, true
+		}
+		h.evictor().forget(n)
+	}
+	if c.direct() {
+		return 0, false
+	}
+	bk := c.backendKey()
+	if n := h.table.byBackend(&bk); n >= 0 {
+		if !h.replaceable(&h.table.conns[n]) {
+			return RecordConflict, true
+		}
+		h.evictor().forget(n)
+	}
+	return 0, false
+}
+
+// enterRecord enters the connection of a record, for which there is room.
+func (h syncSide) enterRecord(r *ConnCopy) {
+	c := &r.Conn
 	if !c.direct() {
 		c.setDeltas(h.snap)
 	}
@@ -406,7 +424,6 @@ func (h syncSide) importConn(r *ConnCopy) int {
 		h.table.joinClosed(&m.closed, n)
 		m.ended++
 	}
-	return RecordEntered
 }
 
 // raiseWindows moves the numbers of connection n on to those of a record: packets that the peer has seen since. The kernel has
