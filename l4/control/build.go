@@ -161,6 +161,7 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 	to := replace(s.Services, id)
 	to.Mode, to.Transparent, to.Reject = modeOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
 	to.PickUp, to.ResetUnknown = sv.PicksUp(), sv.Unknown == config.UnknownReset || sv.Unknown == config.UnknownAuto && !sv.PicksUp()
+	to.AnswerClosed = sv.Unknown != config.UnknownDrop
 	to.MSS = sv.MSS
 	if sv.MSS == config.MSSAuto {
 		to.MSS = datapath.MSSAuto

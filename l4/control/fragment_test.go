@@ -70,7 +70,7 @@ func join(t *testing.T, list [][]byte) []byte {
 			}
 		} else {
 			proto, off, frag, ok := wire.Upper6(p[l3:])
-			if !ok || proto != wire.ProtoUDP {
+			if !ok || proto != wire.ProtoUDP && proto != wire.ProtoICMPv6 {
 				t.Fatalf("fragment %d: protocol %d", i, proto)
 			}
 			at, piece, is = int(frag.Offset), p[l3+off:], frag.ID

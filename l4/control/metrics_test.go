@@ -34,8 +34,9 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	for _, want := range []string{
 		`millrace_l4_connections 1`,
 		`millrace_l4_table_size_connections 1024`,
-		`millrace_l4_forwarded_packets_total 5`,
-		`millrace_drop_packets_total{reason="no_service",stage="l4"} 1`,
+		`millrace_l4_forwarded_packets_total 6`,
+		`millrace_drop_packets_total{reason="no_service",stage="l4"} 0`,
+		`millrace_l4_answers_total{kind="closed_port"} 1`,
 		`millrace_drop_packets_total{reason="no_flow",stage="l4"} 0`,
 		`millrace_l4_answers_total{kind="reset_unknown"} 1`,
 		`millrace_drop_packets_total{reason="ttl",stage="l4"} 0`,

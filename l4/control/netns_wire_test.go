@@ -189,6 +189,35 @@ func (s *site) pingWith(address string, option int, value string) {
 	}))
 }
 
+// pingProgram has the program ping get replies to requests of so many bytes of data.
+func (s *site) pingProgram(address string, size int) {
+	s.t.Helper()
+	var err error
+	out := ""
+	for range 20 { // the client's kernel may have to find the gateway first
+		if out, err = s.client.Run("ping", "-n", "-c", "3", "-i", "0.2", "-W", "10", "-s", fmt.Sprint(size), address); err == nil {
+			return
+		}
+	}
+	s.t.Errorf("ping -s %d %s: %v\n%s", size, address, err, out)
+}
+
+// closed expects that ports of an address that no service has are closed: TCP is reset, and UDP is refused.
+func (s *site) closed(host string) {
+	s.t.Helper()
+	s.refuses(net.JoinHostPort(host, "33434"))
+	s.must(s.client.Do(func() error {
+		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, "81"), 30*time.Second)
+		if err == nil {
+			c.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("TCP to a closed port: %v", err)
+		}
+		return nil
+	}))
+}
+
 // refuses expects that a datagram is answered by "port unreachable", which the client's kernel believes.
 func (s *site) refuses(address string) {
 	s.t.Helper()
@@ -209,7 +238,7 @@ func TestTheWireIsAsLinuxKnowsIt(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
-			testnet.Program(t, "tcpdump")
+			testnet.Program(t, "tcpdump", "ping")
 			s := newWire(t, driver)
 			s.neighbor("198.18.0.100", s.frontMAC()) // before it has sent anything
 			s.neighbor("2001:db8::100", s.frontMAC())
@@ -219,6 +248,10 @@ func TestTheWireIsAsLinuxKnowsIt(t *testing.T) {
 					s.echoes(net.JoinHostPort(host, "53"), size)
 				}
 				s.ping(host)
+				for _, size := range []int{1473, 4000, 65000} {
+					s.pingProgram(host, size)
+				}
+				s.closed(host)
 			}
 			for _, host := range []string{"198.18.0.100", "2001:db8::100"} {
 				s.echoes(net.JoinHostPort(host, "54"), 8000)
@@ -264,7 +297,7 @@ func (s *site) journalSays(words string) {
 func (s *site) taggedARP(address string, vlan uint16) {
 	s.t.Helper()
 	mac := s.frontMAC()
-	dump := exec.Command("tcpdump", "-l", "-c", "1", "-nn", "-e", "-i", "eth0", "ether", "src", mac)
+	dump := exec.Command("tcpdump", "-l", "-c", "1", "-nn", "-e", "-i", "eth0", "ether", "src", mac, "and", "not", "ip", "and", "not", "ip6")
 	out, err := dump.StdoutPipe()
 	s.must(err)
 	said, err := dump.StderrPipe()

@@ -112,8 +112,8 @@ func TestEveryPortOfARangeLeadsWhereItShould(t *testing.T) {
 					t.Errorf("%s: later %s goes to %v: %v", source, p.front, got.dst, b.D[i].Verdict)
 				}
 			}
-			w.refused(0, client("[2001:db8::9]:40000", "[2001:db8:1::1]:8100", "S").bytes(), packet.DropNoService)
-			w.refused(0, client("198.18.0.9:40000", "198.18.1.1:8100", "").bytes(), packet.DropNoService)
+			w.expect(0, client("[2001:db8::9]:40000", "[2001:db8:1::1]:8100", "S").bytes(), 0) // a reset
+			w.expect(0, client("198.18.0.9:40000", "198.18.1.1:8100", "").bytes(), 0)          // port unreachable
 			if err := w.h.Audit(); err != nil {
 				t.Error(err)
 			}
@@ -567,7 +567,7 @@ func TestSteeringOfRangesIsFewRules(t *testing.T) {
 `
 	rules := func(w *world) (list []string) {
 		for _, s := range w.g.Steering() {
-			if s.Proto == wire.ProtoTCP && !s.LaterFragments && s.Addr.String() != "198.18.2.1" {
+			if s.Proto == wire.ProtoTCP && s.Ports.Last != 0 && s.Addr.String() != "198.18.2.1" {
 				list = append(list, fmt.Sprintf("%v:%d-%d source %v neighbor %v", s.Addr, s.Ports.First, s.Ports.Last, s.Source, s.Neighbor))
 			}
 		}

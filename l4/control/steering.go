@@ -35,48 +35,83 @@ func (g *Gateway) Steering() []Steer {
 	list = append(list, g.steerSNAT(s)...)
 	list = append(list, g.steerTunnels()...)
 	kernels := g.kernelAddrs()
+	list = append(list, steerClosed(s, kernels)...)
 	for i := range list {
 		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
 	}
-	return append(withMessages(list), kept(list, kernels)...)
+	return append(withMessages(list, kernels), kept(list, kernels)...)
 }
 
 // Types of messages for the gateway, see icmp.go: errors, and to its own addresses echo requests (8,
 // 128) too. One range is one rule for a driver, so what lies between comes with it to be dropped: only
-// hosts on a link have a use for it. From backends the kernel may route pings to others.
+// hosts on a link have a use for it. From backends the kernel may route pings to others, and to addresses
+// that it has itself it answers them.
 var (
-	from4, from6 = []datapath.PortRange{only(3), {First: 11, Last: 12}}, []datapath.PortRange{{First: 1, Last: 4}}
-	to4, to6     = []datapath.PortRange{{First: 3, Last: 12}}, []datapath.PortRange{{First: 1, Last: 4}, only(128)}
+	errors4, errors6 = []datapath.PortRange{only(3), {First: 11, Last: 12}}, []datapath.PortRange{{First: 1, Last: 4}}
+	to4, to6         = []datapath.PortRange{{First: 3, Last: 12}}, []datapath.PortRange{{First: 1, Last: 4}, only(128)}
 )
 
 func only(port uint16) datapath.PortRange { return datapath.PortRange{First: port, Last: port} }
 
 // withMessages adds what belongs to the packets of list: ICMP for the address, or errors from it, and the
-// fragments after the first.
-func withMessages(list []Steer) []Steer {
+// fragments after the first, also those of echo requests.
+func withMessages(list []Steer, kernels map[netip.Addr]bool) []Steer {
 	out := slices.Clone(list)
 	for _, s := range list {
 		if s.Bits != 0 {
 			continue
 		}
+		echo := !s.Source && !kernels[s.Addr]
 		more := Steer{Addr: s.Addr, Source: s.Source, Loop: -1}
-		types := to6
-		more.Proto = wire.ProtoICMPv6
-		if s.Addr.Is4() {
-			types, more.Proto = to4, wire.ProtoICMP
-		}
-		if s.Source {
-			types = from6
-			if s.Addr.Is4() {
-				types = from4
-			}
-		}
-		for _, more.Ports = range types {
+		for _, more.Ports = range messageTypes(s.Addr, echo) {
+			more.Proto = icmpOf(s.Addr)
 			out = append(out, more)
 		}
-		out = append(out, Steer{Addr: s.Addr, Proto: s.Proto, LaterFragments: true, Source: s.Source, Loop: -1})
+		rest := Steer{Addr: s.Addr, Proto: s.Proto, LaterFragments: true, Source: s.Source, Loop: -1}
+		if s.Ports != (datapath.PortRange{}) { // a rule for all ports takes them
+			out = append(out, rest)
+		}
+		if echo {
+			rest.Proto = icmpOf(s.Addr)
+			out = append(out, rest)
+		}
 	}
 	return unique(out)
+}
+
+// messageTypes returns the types of messages for an address, with echo or without.
+func messageTypes(a netip.Addr, echo bool) []datapath.PortRange {
+	switch {
+	case a.Is4() && echo:
+		return to4
+	case a.Is4():
+		return errors4
+	case echo:
+		return to6
+	}
+	return errors6
+}
+
+// icmpOf returns the ICMP of an address's family.
+func icmpOf(a netip.Addr) uint8 {
+	if a.Is4() {
+		return wire.ProtoICMP
+	}
+	return wire.ProtoICMPv6
+}
+
+// steerClosed returns all ports of the service addresses at which closed ones are answered (datapath.Snapshot.Closes). The
+// ports of an address that the kernel has itself are the kernel's: something may listen there.
+func steerClosed(s *datapath.Snapshot, kernels map[netip.Addr]bool) (list []Steer) {
+	for i := range s.VIPs {
+		v := &s.VIPs[i]
+		if a := v.Addr(); !v.Free() && s.Closes(a) && !kernels[a] {
+			for _, proto := range []uint8{wire.ProtoTCP, wire.ProtoUDP} {
+				list = append(list, Steer{Addr: a, Proto: proto, Loop: -1})
+			}
+		}
+	}
+	return unique(list)
 }
 
 // unique returns list without repetitions, in its order.
@@ -107,11 +142,7 @@ func kept(list []Steer, kernels map[netip.Addr]bool) (out []Steer) {
 // steerTunnels returns the errors about tunnels.
 func (g *Gateway) steerTunnels() (list []Steer) {
 	for _, p := range g.cfg.Tunnel.Sources {
-		proto := wire.ProtoICMPv6
-		if p.Addr().Is4() {
-			proto = wire.ProtoICMP
-		}
-		list = append(list, Steer{Addr: p.Masked().Addr(), Bits: p.Bits(), Proto: proto, Loop: -1})
+		list = append(list, Steer{Addr: p.Masked().Addr(), Bits: p.Bits(), Proto: icmpOf(p.Addr()), Loop: -1})
 	}
 	return list
 }

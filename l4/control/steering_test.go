@@ -32,6 +32,8 @@ services:
 		{Addr: snat, Proto: 6, Ports: datapath.PortRange{First: 1500, Last: 1999}, Neighbor: true, Loop: 1},
 		{Addr: snat, Proto: 17, Ports: datapath.PortRange{First: 1000, Last: 1499}, Neighbor: true, Loop: 0},
 		{Addr: snat, Proto: 17, Ports: datapath.PortRange{First: 1500, Last: 1999}, Neighbor: true, Loop: 1},
+		{Addr: vip4, Proto: 6, Loop: -1},
+		{Addr: vip4, Proto: 17, Loop: -1},
 	}
 	want = append(want, messages4(vip4, 6)...)
 	want = append(want, messages4(snat, 6, 17)...)
@@ -41,9 +43,12 @@ services:
 	want = []Steer{
 		{Addr: vip6, Proto: 17, Ports: datapath.PortRange{First: 53, Last: 53}, Neighbor: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: datapath.PortRange{First: 53, Last: 53}, Source: true, Loop: -1},
+		{Addr: vip6, Proto: 6, Loop: -1},
+		{Addr: vip6, Proto: 17, Loop: -1},
 		{Addr: vip6, Proto: 58, Ports: datapath.PortRange{First: 1, Last: 4}, Loop: -1},
 		{Addr: vip6, Proto: 58, Ports: datapath.PortRange{First: 128, Last: 128}, Loop: -1},
 		{Addr: vip6, Proto: 17, LaterFragments: true, Loop: -1},
+		{Addr: vip6, Proto: 58, LaterFragments: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 58, Ports: datapath.PortRange{First: 1, Last: 4}, Source: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, LaterFragments: true, Source: true, Loop: -1},
 	}
@@ -56,8 +61,11 @@ services:
 // messages4 are the ICMP messages and fragments for an IPv4 address.
 func messages4(a netip.Addr, protos ...uint8) []Steer {
 	list := []Steer{{Proto: 1, Ports: datapath.PortRange{First: 3, Last: 12}}}
-	for _, p := range protos {
+	for i, p := range protos {
 		list = append(list, Steer{Proto: p, LaterFragments: true})
+		if i == 0 {
+			list = append(list, Steer{Proto: 1, LaterFragments: true})
+		}
 	}
 	for i := range list {
 		list[i].Addr, list[i].Loop = a, -1
@@ -94,8 +102,11 @@ func TestTheKernelKeepsARPForItsOwnAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range list {
-		if want := s.Addr.String() != "198.18.2.1" && s.Proto != 1 && s.Proto != 58 && !s.LaterFragments; s.Neighbor != want {
+		if want := s.Addr.String() != "198.18.2.1" && s.Proto != 1 && s.Proto != 58 && s.Ports.Last != 0; s.Neighbor != want {
 			t.Errorf("%+v", s)
+		}
+		if echo := s.Proto == 1 && (s.LaterFragments || s.Ports.Contains(8)); echo && s.Addr.String() == "198.18.2.1" {
+			t.Errorf("the kernel does not get echo requests to its own address: %+v", s)
 		}
 	}
 	if !slices.ContainsFunc(list, func(s Steer) bool { return s.Neighbor }) {

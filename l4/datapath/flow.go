@@ -246,11 +246,11 @@ func (hop *Hop) usable() packet.Verdict {
 func (h tracker) outbound(v *view) packet.Verdict {
 	from, snat, ok := h.lookups().endpoint(v)
 	toUs := snat != 0
-	if !ok && !toUs {
-		return packet.DropNoService
-	}
-	if !ok {
-		return packet.DropNoFlow
+	switch {
+	case !ok && !toUs:
+		return h.responder().closedPort(v, packet.DropNoService)
+	case !ok:
+		return h.responder().closedPort(v, packet.DropNoFlow)
 	}
 	if to := h.outboundLoop(v, toUs); to != h.loop {
 		return h.handOver(v.d, to)
@@ -346,7 +346,7 @@ func (h tracker) openConn(v *view, number, hash uint32) packet.Verdict {
 		return h.dropOf(service, packet.DropMartian)
 	}
 	if service < 0 {
-		return packet.DropNoService
+		return h.responder().closedPort(v, packet.DropNoService)
 	}
 	id := uint32(service)
 	if v.part == later {

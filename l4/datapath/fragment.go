@@ -49,7 +49,7 @@ type datagram struct {
 	end      uint16 // of the first fragment's data: no other may begin before it. 0 where none has come
 	size     uint16 // of the datagram's data, where the last fragment has come
 	got      uint32 // bytes that have come; duplicates count
-	ports    uint32 // source << 16 | destination
+	ports    uint32 // source << 16 | destination; of an echo request type, code and checksum
 	id       uint32 // the identification that takes the place of the sender's, where addresses change
 	until    ticks  // 0 in an entry that is free
 }
@@ -126,6 +126,9 @@ func (f *fragments) arrived(e *datagram, h *fragmentHeader, now ticks) {
 		f.unfinished.finish(e, now)
 	}
 }
+
+// echo reports whether the datagram is an echo request, the only message of ICMP that is answered in fragments.
+func (e *datagram) echo() bool { return e.proto == wire.ProtoICMP || e.proto == wire.ProtoICMPv6 }
 
 // whole reports whether all of the datagram has come.
 func (e *datagram) whole() bool { return e.size != 0 && e.got >= uint32(e.size) }
@@ -272,13 +275,28 @@ func (h defragmenter) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		e.rejected = true
 		return packet.DropFragment
 	}
-	h.fragments.arrived(e, &f, h.now)
+	return h.laterFragment(d, p, &f, e)
+}
+
+// laterFragment decides a fragment of a datagram whose first has passed.
+func (h defragmenter) laterFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
+	if !e.echo() { // replies to echo requests fill no backend's memory
+		h.fragments.arrived(e, f, h.now)
+	}
 	d.Proto = e.proto
 	var v view
 	v.read(d, p)
 	v.sport, v.dport = uint16(e.ports>>16), uint16(e.ports)
 	v.part, v.id, v.idAt = later, e.id, f.idAt
-	return h.route(&v)
+	return h.routeFragment(&v)
+}
+
+// routeFragment decides a fragment of which the protocol and the ports are known.
+func (h defragmenter) routeFragment(v *view) packet.Verdict {
+	if v.d.Proto == wire.ProtoICMP || v.d.Proto == wire.ProtoICMPv6 {
+		return h.responder().echoFragment(v)
+	}
+	return h.route(v)
 }
 
 // holdsUnfinished reports whether a datagram has to wait until all of it has come. The loop that is handed fragments by the
@@ -295,10 +313,11 @@ func (h defragmenter) holdsUnfinished(f *fragmentHeader) bool {
 // firstFragment decides the first fragment of a datagram, which is e when it has come before, and
 // remembers what it says if it passes.
 func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
-	if d.L4 != 0 && d.Proto == wire.ProtoICMPv6 && p[d.L4] == wire.ICMPv6Echo && f.atomic() {
+	echo := isEcho(d, p, f)
+	switch {
+	case echo && f.atomic():
 		return h.responder().echo(d, p)
-	}
-	if d.L4 == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP {
+	case d.L4 == 0, !echo && d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP:
 		return packet.DropFragment
 	}
 	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
@@ -322,13 +341,13 @@ func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader,
 	var v view
 	v.read(d, p)
 	v.part, v.id, v.idAt = first, is.id, f.idAt
-	verdict := h.route(&v)
+	verdict := h.routeFragment(&v)
 	is.declined = h.declines(verdict)
 	switch {
 	case e == nil && (is.declined || !verdict.Dropped()):
 		is.got = uint32(f.end)
 		h.fragments.add(is, h.now)
-		if f.more && !is.declined {
+		if f.more && !is.declined && !echo {
 			h.fragments.unfinished.add(h.now)
 		}
 	case e != nil && e.declined && !is.declined && verdict.Dropped(): // no other handler has taken it

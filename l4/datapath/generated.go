@@ -20,6 +20,7 @@ const (
 	answerUnknown            // TCP resets to segments of no connection
 	answerDiscarded          // TCP resets to the ends of a connection that the gateway discards, to the backend alone of a half-open one
 	answerFull               // TCP resets because backends have as many connections as they may
+	answerClosed             // TCP resets and port unreachable to ports without a service
 	answerLimited            // answers that the rate forbade
 	answerKinds
 )
@@ -28,7 +29,7 @@ const (
 var AnswerKinds = [answerKinds]string{
 	answerTooBig: "too_big", answerTimeout: "time_exceeded", answerUnreachable: "unreachable",
 	answerReset: "reset", answerEcho: "echo_reply", answerUnknown: "reset_unknown", answerDiscarded: "reset_discarded",
-	answerFull:    "reset_full",
+	answerFull: "reset_full", answerClosed: "closed_port",
 	answerLimited: "rate_limited",
 }
 

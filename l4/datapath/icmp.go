@@ -39,65 +39,6 @@ func carriesQuote(kind uint8, is4 bool) bool {
 	return kind >= wire.ICMPv6Unreachable && kind <= wire.ICMPv6ParamProblem
 }
 
-// echo answers an echo request to one of the gateway's addresses in the frame that asked (RFC 1122
-// 3.2.2.6, RFC 4443 4.2). IPv4 options are not echoed, but blanked, and IPv6 extension headers are removed.
-func (h responder) echo(d *packet.Desc, p []byte) packet.Verdict {
-	var v view
-	v.readIP(d, p)
-	switch {
-	case !h.snap.local(v.dst):
-		return packet.DropNoService
-	case h.snap.martian(v.src): // a reply to a directed broadcast would reach all of its network
-		return packet.DropMartian
-	case !h.mayAnswer(answerEcho, v.src):
-		return packet.DropRateLimit
-	}
-	if !v.is4 {
-		p = removeExtensions(d, p)
-	}
-	to := wire.Ethernet(p).Src()
-	ip, icmp := p[d.L3:], wire.ICMP(p[d.L4:])
-	kind := icmp.Type()
-	if v.is4 {
-		icmp.SetType(wire.ICMPEchoReply)
-		v.src.put(ip[16:20])
-		v.dst.put(ip[12:16])
-		ip[8] = ownTTL
-		clear(wire.IPv4(ip).Options())
-		wire.IPv4(ip).FillChecksum()
-	} else {
-		icmp.SetType(wire.ICMPv6EchoReply)
-		v.src.put(ip[24:40])
-		v.dst.put(ip[8:24])
-		ip[7] = ownTTL
-	}
-	// Addresses that change places leave the sum of the pseudo header as it is.
-	icmp.SetChecksum(wire.Update16(icmp.Checksum(), uint16(kind)<<8, uint16(icmp.Type())<<8))
-	wire.Ethernet(p).SetDst(to)
-	wire.Ethernet(p).SetSrc(h.snap.Devices[d.Port].MAC)
-	return packet.Forward
-}
-
-// removeExtensions removes what lies between the IPv6 header and the transport header, and returns the packet: its link header
-// and IPv6 header move up to the transport header. The sum of the pseudo header does not cover extension headers (RFC 8200
-// 8.1), so the transport checksum stays right.
-func removeExtensions(d *packet.Desc, p []byte) []byte {
-	head := int(d.L3) + wire.IPv6Len
-	n := int(d.L4) - head
-	if n == 0 {
-		return p
-	}
-	ip := wire.IPv6(p[d.L3:])
-	ip.SetPayloadLen(ip.PayloadLen() - uint16(n))
-	ip[6] = d.Proto
-	copy(p[n:], p[:head])
-	l3 := d.L3
-	moveStart(d, n)
-	d.L3 = l3
-	d.Flags &^= packet.FlagOptions | packet.FlagFragment
-	return p[n:]
-}
-
 // An ICMP error is for the sender of the packet that it quotes (RFC 792, RFC 4443 2.4 (c)). A translator has
 // to undo its translation in the quote too, or the sender could not find the connection (RFC 5508 4):
 //

@@ -44,6 +44,9 @@ func (h responder) ttlExpired(v *view) packet.Verdict {
 	if h.snap.martian(v.src) {
 		return h.tracker().dropTo(v, packet.DropMartian)
 	}
+	if h.toClosedPort(v) { // it is at its destination: so ends traceroute
+		return h.closedPort(v, packet.DropNoService)
+	}
 	if h.snap.local(v.dst) && h.sendICMPError(v, v.dst, ip.TimeExceeded.Message(v.is4)) {
 		return packet.Forward
 	}
@@ -65,6 +68,34 @@ func (h responder) resetUnknown(v *view) bool {
 	return v.d.Proto == wire.ProtoTCP && h.offered != toFirst && !h.snap.HoldResets && h.reset(v, answerUnknown)
 }
 
+// toClosedPort reports whether a packet is for a port of a service address that no service has, and closed ports of the
+// address are answered. A reply of a backend is not, if the address is an SNAT address too.
+func (h responder) toClosedPort(v *view) bool {
+	if !h.snap.closes(v.dst) {
+		return false
+	}
+	_, served := h.snap.findVIP(v.dst, v.dport, v.d.Proto)
+	_, _, reply := h.lookups().findEndpoint(v)
+	return !served && !reply
+}
+
+// closedPort decides a packet to a port that has no service, and is dropped for the reason why: at the address of a service
+// it is answered as a host without a listener does, so that a wrong port is no time-out. Not while another handler of the
+// loop or a peer gateway may serve the port, and not about a fragment, of whose datagram the rest may never come.
+func (h responder) closedPort(v *view, why packet.Verdict) packet.Verdict {
+	switch {
+	case v.part != whole, h.offered == toFirst, h.snap.HoldResets, !h.snap.closes(v.dst):
+		return why
+	case h.snap.martian(v.src):
+		return packet.DropMartian
+	case h.snap.Sources.all.denies(v.src):
+		return packet.DropDenied
+	case h.reject(v, answerClosed):
+		return packet.Forward
+	}
+	return why
+}
+
 // noBackend decides a packet of a service that has no backend for it.
 func (h responder) noBackend(v *view, service uint32) packet.Verdict {
 	if h.snap.Services[service].Reject && h.reject(v, answerReset) {
@@ -79,13 +110,21 @@ func (h responder) reject(v *view, kind int) bool {
 	if v.d.Proto == wire.ProtoTCP {
 		return h.reset(v, kind)
 	}
-	return h.sendICMPError(v, v.dst, ip.PortUnreachable.Message(v.is4))
+	if kind != answerClosed { // which has a budget for both protocols: a scan takes nothing from the clients of services
+		kind = answerUnreachable
+	}
+	return h.sendICMPErrorAs(v, v.dst, ip.PortUnreachable.Message(v.is4), kind)
 }
 
 // sendICMPError turns a packet into the ICMP error m about it, from an address of the gateway. It reports
 // false, and has changed nothing, where none may be sent or the frame has no room.
 func (h responder) sendICMPError(v *view, from addr, m ip.ICMPMessage) bool {
-	if !v.answerable() || !h.mayAnswer(answerKind(m), v.src) {
+	return h.sendICMPErrorAs(v, from, m, answerKind(m))
+}
+
+// sendICMPErrorAs is sendICMPError for a message that is counted as an answer of the given kind, and bounded as such.
+func (h responder) sendICMPErrorAs(v *view, from addr, m ip.ICMPMessage, kind int) bool {
+	if !v.answerable() || !h.mayAnswer(kind, v.src) {
 		return false
 	}
 	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Dev: v.d.Port}

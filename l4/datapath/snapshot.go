@@ -106,7 +106,44 @@ func (s *Snapshot) Index(snat []netip.Addr) {
 	for _, a := range snat {
 		all = append(all, indexSlot{addrOf(a), tagOf(kindLocal, 0, 0), 0})
 	}
+	for a, answered := range s.closedAddrs() {
+		if answered {
+			all = append(all, indexSlot{a, tagOf(kindClosed, 0, 0), 0})
+		}
+	}
 	s.keys = newIndex(all)
+}
+
+// closedAddrs returns the addresses of services, and whether ports there that no service has are answered: one service
+// with `unknown: drop` leaves its address silent.
+func (s *Snapshot) closedAddrs() map[addr]bool {
+	all := map[addr]bool{}
+	enter := func(a addr, service int32) {
+		if service < 0 {
+			return
+		}
+		was, known := all[a]
+		all[a] = s.Services[service].AnswerClosed && (was || !known)
+	}
+	for i := range s.VIPs {
+		if v := &s.VIPs[i]; !v.Free() && !v.Range {
+			enter(v.addr, v.Service)
+		}
+	}
+	for i := range s.VIPRanges {
+		for _, span := range s.VIPRanges[i].Spans {
+			enter(s.VIPs[s.VIPRanges[i].VIP].addr, span.Service)
+		}
+	}
+	return all
+}
+
+// Closes reports whether ports of a that no service has are answered as closed.
+func (s *Snapshot) Closes(a netip.Addr) bool { return s.closes(addrOf(a)) }
+
+func (s *Snapshot) closes(a addr) bool {
+	_, ok := s.keys.find(a, tagOf(kindClosed, 0, 0))
+	return ok
 }
 
 // SetSNAT assigns number n to an SNAT address. Numbers start at 1. Its counters are for so many loops.
@@ -162,6 +199,7 @@ type Service struct {
 	QUIC             *QUICRoute   // nil: packets say nothing of backends
 	PickUp           bool         // a TCP segment of an unknown connection picks that up: only where backends see the client's address and port
 	ResetUnknown     bool         // it is reset otherwise, not only dropped
+	AnswerClosed     bool         // ports of its addresses that no service has are answered as closed
 	Reject           bool         // without a backend packets are answered, not only dropped
 	Persistence      *Persistence // nil: each connection is selected for by itself
 	LeastConnections bool         // new connections go to the less loaded of two backends
@@ -342,6 +380,7 @@ const (
 	kindSNAT     // without port and protocol
 	kindLocal    // an address that the gateway answers for: without port and protocol
 	kindBackend  // an address of a backend: without port and protocol
+	kindClosed   // an address whose ports without a service are answered as closed: without port and protocol
 
 	kindVIPRange      // the ranges of ports of an address, without port
 	kindEndpointRange // the same of endpoints
