@@ -341,12 +341,14 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		defer closeAll()
 		cfg.Out, cfg.Pool = out, pool
 	}
-	summary := *c
+	summary := c
 	if f.write == "-" || f.eve { // standard output has the packets, or the lines
-		summary.out = c.err
+		aside := *c
+		aside.out = c.err
+		summary = &aside
 	}
-	found := matchList{c: &summary, asJSON: f.json}
-	rep, err := f.replay(ctx, &summary, cfg, &found)
+	found := matchList{c: summary, asJSON: f.json}
+	rep, err := f.replay(ctx, summary, cfg, &found)
 	if rep == nil {
 		return err
 	}
@@ -358,7 +360,7 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		rep.Conversations = nil
 	}
 	rep.Matches = found.list
-	return f.report(&summary, rep, err)
+	return f.report(summary, rep, err)
 }
 
 // replay replays the files behind a progress bar, and collects or prints matches.
