@@ -38,7 +38,7 @@ func (x *exchange) route() {
 		r.Query = query[1:]
 	}
 	n := c.listener.Table.Find(r)
-	if x.ambiguous(r, n) {
+	if x.client.listener.ambiguous(r, n, x.request.Path) {
 		x.refuse(side.RefusedPath)
 		return
 	}
@@ -252,7 +252,7 @@ func (x *exchange) backFailed(err error) {
 	x.withdraw() // where it ends by its time
 	f := failureOf(err, !x.phase.connected())
 	// CANCEL of a server before a response means nothing in HTTP: it is an incomplete response, which may be retried.
-	if f == errCanceled && !x.phase.answered() && !x.isGRPC() {
+	if f == errCanceled && !x.phase.answered() && !isGRPC(x.request.Fields) {
 		f = errIncomplete
 	}
 	x.leaveBack(false)
@@ -271,11 +271,11 @@ func (x *exchange) backFailed(err error) {
 	x.answer(f)
 }
 
-// isGRPC reports whether the request is one of gRPC. Its server cancels a stream at the deadline of the call, perhaps before the
+// isGRPC reports whether a request with these fields is one of gRPC. Its server cancels a stream at the deadline of the call, perhaps before the
 // client does, which takes the code for the end of the call and a response for an error.
-func (x *exchange) isGRPC() bool {
-	for i := range x.request.Fields {
-		if f := &x.request.Fields[i]; f.Name == "content-type" {
+func isGRPC(fields []semantics.Field) bool {
+	for i := range fields {
+		if f := &fields[i]; f.Name == "content-type" {
 			return strings.HasPrefix(f.Value, "application/grpc")
 		}
 	}

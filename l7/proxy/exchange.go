@@ -287,7 +287,7 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		e = side.EndsLater
 		x.on(switched)
 	} else {
-		if late = e != side.EndsNow && x.bodiless(m.Status); late {
+		if late = e != side.EndsNow && bodiless(x.outgoing.Method, m.Status); late {
 			e = side.EndsNow
 		}
 		x.on(answered)
@@ -311,9 +311,9 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	}
 }
 
-// bodiless reports whether a response ends with its header, whatever the fields and the backend announce (RFC 9110 6.4.1).
-func (x *exchange) bodiless(status int) bool {
-	return status == 204 || status == 304 || x.outgoing.Method == "HEAD"
+// bodiless reports whether the response to a method ends with its header, whatever the fields and the backend announce (RFC 9110 6.4.1).
+func bodiless(method string, status int) bool {
+	return status == 204 || status == 304 || method == "HEAD"
 }
 
 // lateEnd is the time in which the backend ends the stream of a response that ends with its header. Most do at once. The client has

@@ -89,7 +89,7 @@ func TestACompleteResponseOutlivesItsConnection(t *testing.T) {
 		s := w.newServer(backsKey{pool: r.to}, nil)
 		x.on(begun)
 		x.opened(s, back, side.Caps{})
-		x.responseHead(&semantics.Message{Status: 204, ContentLength: -1}, ending)
+		x.responseHead(&semantics.Message{Status: 200, ContentLength: -1}, ending)
 		want := map[side.Ending]phase{side.EndsNow: draining, side.EndsLater: responding}[ending]
 		if x.phase != want {
 			t.Errorf("ending %d: phase %s, want %s", ending, x.phase, want)

@@ -7,18 +7,17 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// ambiguous reports whether the backend of rule n, which the request matches, may take its path for one of another
+// ambiguous reports whether the backend of rule n, which a request for target matches, may take its path for one of another
 // rule. Servers differ in what they decode and in whether /a//b is /a/b: where the difference would lead to a rule with
 // other rights, the request is refused, since a client could choose it to get past a rule that denies.
-func (x *exchange) ambiguous(r *route.Request, n int) bool {
-	ln := x.client.listener
+func (ln *Listener) ambiguous(r *route.Request, n int, target string) bool {
 	if ln.Table.Ambiguous(r, n) {
 		return true
 	}
 	if n < 0 || ln.Rules[n].PathForm != RawPath {
 		return false
 	}
-	raw, _ := semantics.SplitTarget(x.request.Path)
+	raw, _ := semantics.SplitTarget(target)
 	return ln.Table.AmbiguousRaw(r, n, raw)
 }
 
