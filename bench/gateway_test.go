@@ -20,7 +20,7 @@ func TestGatewayRowsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	plan := harness.Plan{Rounds: 1, Timing: harness.Timing{Warmup: 50 * time.Millisecond, Window: 200 * time.Millisecond}}
+	plan := harness.Plan{Rounds: 1, Timing: harness.Timing{Warmup: 50 * time.Millisecond, Window: 400 * time.Millisecond}}
 	wanted := map[string][]string{
 		"HTTP/1.1, 128 B":                                    {ours, webNginx},
 		"a TLS 1.3 handshake for each request":               {ours},
