@@ -145,6 +145,22 @@ func hello(t *testing.T, dial func() (net.Conn, error)) {
 	}
 }
 
+// awaitChecksumWarning waits for the line that tells what to do about a peer without checksums.
+func awaitChecksumWarning(t *testing.T, lines <-chan string) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case line := <-lines:
+			if strings.Contains(line, "msg=checksum device=st0") && strings.Contains(line, "ethtool -K PEER tx off") {
+				return
+			}
+		case <-deadline:
+			t.Fatal("no warning")
+		}
+	}
+}
+
 // TestPeerThatLeavesChecksumsOut dials from the other end of a veth with transmit offload: the log has the reason and
 // the remedy, which connects the clients.
 func TestPeerThatLeavesChecksumsOut(t *testing.T) {
@@ -174,25 +190,26 @@ func TestPeerThatLeavesChecksumsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveHello(l)
+	found := make(chan struct{})
 	for range 4 {
 		go func() {
-			_ = linux.Do(func() error {
-				if c, err := net.DialTimeout("tcp", "198.18.9.2:80", 4*time.Second); err == nil {
-					_ = c.Close()
+			for {
+				select {
+				case <-found:
+					return
+				default:
 				}
-				return nil
-			})
+				_ = linux.Do(func() error {
+					if c, err := net.DialTimeout("tcp", "198.18.9.2:80", 4*time.Second); err == nil {
+						_ = c.Close()
+					}
+					return nil
+				})
+			}
 		}()
 	}
-	deadline := time.After(10 * time.Second)
-	for found := false; !found; {
-		select {
-		case line := <-warned:
-			found = strings.Contains(line, "msg=checksum device=st0") && strings.Contains(line, "ethtool -K PEER tx off")
-		case <-deadline:
-			t.Fatal("no warning")
-		}
-	}
+	awaitChecksumWarning(t, warned)
+	close(found)
 	if out, err := linux.Run("ethtool", "-K", "eth0", "tx", "off"); err != nil {
 		t.Fatal(out, err)
 	}
