@@ -137,6 +137,20 @@ func TestProducts(t *testing.T) {
 	})
 }
 
+func TestSubtract(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for range 100 {
+		n, m := modulusOf(t, r, 1030)
+		a, b := big.NewInt(int64(r.IntN(3))), new(big.Int).Lsh(n, 2)
+		b.Sub(b, big.NewInt(1)) // the largest
+		got := m.Digits(a)
+		m.Subtract(got, m.Digits(b))
+		if want := new(big.Int).Sub(new(big.Int).Add(a, new(big.Int).Lsh(n, 2)), b); numberOf(got).Cmp(want) != 0 {
+			t.Fatalf("%x, want %x", numberOf(got), want)
+		}
+	}
+}
+
 // TestVectorColumns compares every column of the vector form with the plain one, for digits that are all ones: the
 // largest sums.
 func TestVectorColumns(t *testing.T) {

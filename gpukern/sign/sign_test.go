@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"reflect"
 	"sync"
 	"testing"
 )
@@ -305,8 +306,23 @@ func TestCancel(t *testing.T) {
 	}
 	b.Run()
 	first.Cancel() // too late, and harmless
-	if s := b.Stats(); s.Passes != 2 || !first.Ended() {
+	if s := b.Stats(); s.Passes != 2 || s.Signatures != 3 || !first.Ended() {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestNoSecretStaysInABatch reads the memory of the passes after a run.
+func TestNoSecretStaysInABatch(t *testing.T) {
+	var b Batch
+	b.Add(request(batchKey(t, 2048), 1))
+	b.Run()
+	for blocks, p := range b.powers {
+		rows := reflect.ValueOf(p).Elem().FieldByName("rows")
+		for i := range rows.Len() {
+			if !rows.Index(i).IsZero() {
+				t.Fatalf("row %d of the pass of %d blocks is not zero", i, blocks)
+			}
+		}
 	}
 }
 
