@@ -59,6 +59,13 @@ func (r *recorder) take() (connections [][]byte, requests int) {
 	return connections, requests
 }
 
+// count returns the requests since the last take.
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.requests
+}
+
 // hangUp closes all connections.
 func (r *recorder) hangUp() {
 	r.mu.Lock()

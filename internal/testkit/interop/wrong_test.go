@@ -79,6 +79,9 @@ func (l *lane) play(addr string, c *wrongcases.Case, strict bool, read func(b []
 		}
 	}
 	_ = conn.Close()
+	for strict && l.backend.count() < c.Passed && time.Now().Before(deadline) { // a proxy without a CPU: the next case would have it
+		time.Sleep(time.Millisecond)
+	}
 	time.Sleep(5 * time.Millisecond) // what the end of the connection makes a proxy send
 	o.received, o.requests = l.backend.take()
 	return o, nil
