@@ -15,21 +15,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/internal/testkit/testport"
 )
-
-// free returns an address of loopback that nothing listens at.
-func freeAddr(t *testing.T) netip.AddrPort {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
-}
 
 // startBackend serves until the test ends.
 func startBackend(t *testing.T) (*Backend, netip.AddrPort) {
-	at := freeAddr(t)
+	at := testport.Hold(t)
 	b, err := NewBackend(at)
 	if err != nil {
 		t.Fatal(err)

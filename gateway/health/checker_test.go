@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/internal/testkit/testport"
 )
 
 // script is a Dialer. What the n-th call for an address meets is the n-th character of its text:
@@ -437,13 +439,7 @@ func TestCloseBreaksOffWhatHangs(t *testing.T) {
 }
 
 func TestTheCauseHasNoAddress(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	at := netip.MustParseAddrPort(l.Addr().String())
-	err = cause(t.Context(), newProbe(New(), nil)(t.Context(), Target{At: at}), time.Second)
+	err := cause(t.Context(), newProbe(New(), nil)(t.Context(), Target{At: testport.Hold(t)}), time.Second)
 	if err == nil || strings.Contains(err.Error(), "127.0.0.1") || err.Error() != "connect: connection refused" {
 		t.Errorf("%v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/internal/testkit/testport"
 	"github.com/millrace/millrace/l4/datapath"
 )
 
@@ -181,16 +182,6 @@ type side struct {
 	stop   func()
 }
 
-func freeAddr(t *testing.T) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
-}
-
 func open(t *testing.T, at, peer netip.AddrPort, index uint8, key byte) *side {
 	t.Helper()
 	return openAs(t, at, peer, Agreement{Index: index, Loops: 2, First: 1024, Last: 65535}, key)
@@ -225,7 +216,7 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // All connections come first, then changes; when changes were lost all come again; a peer that is started again gets all.
 func TestAPeerGetsAllConnectionsAndThenChanges(t *testing.T) {
-	at, other := freeAddr(t), freeAddr(t)
+	at, other := testport.Hold(t), testport.Hold(t)
 	a, b := open(t, at, other, 0, 1), open(t, other, at, 1, 1)
 	until(t, "the streams are up", func() bool { return a.peer.Status().Synced && b.peer.Status().Synced })
 	a.mu.Lock()
@@ -267,7 +258,7 @@ func TestPeersThatDoNotFitExchangeNothing(t *testing.T) {
 		{"another last port", Agreement{1, 2, 1024, 65534}, 1, "-6553"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			at, other := freeAddr(t), freeAddr(t)
+			at, other := testport.Hold(t), testport.Hold(t)
 			a, b := open(t, at, other, 0, 1), openAs(t, other, at, c.as, c.key)
 			a.mu.Lock()
 			a.all = records()
@@ -375,7 +366,7 @@ func (c *tap) Write(b []byte) (int, error) {
 
 // Strangers that connect and say nothing, or something else, keep nobody out.
 func TestStrangersDoNotDisturb(t *testing.T) {
-	at, other := freeAddr(t), freeAddr(t)
+	at, other := testport.Hold(t), testport.Hold(t)
 	a := open(t, at, other, 0, 1)
 	for i := range 3 {
 		c, err := net.Dial("tcp", at.String())

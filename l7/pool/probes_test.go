@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/internal/testkit/testport"
 )
 
 // A Checker probes the backends of two pools over loopback: one listens, one does not.
@@ -17,12 +18,7 @@ func TestProbesFindWhichBackendsListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	refused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := refused.Addr().(*net.TCPAddr).AddrPort()
-	refused.Close()
+	dead := testport.Hold(t)
 	check := health.New()
 	check.Interval, check.Timeout, check.Rise, check.Fall = 20*time.Millisecond, 10*time.Second, 1, 1
 	list := func(o BackendOptions, addrs ...netip.AddrPort) (list []BackendOptions) {

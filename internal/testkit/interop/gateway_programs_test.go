@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/internal/testkit/testport"
 	"github.com/millrace/millrace/l7/proxy"
 )
 
@@ -97,13 +98,8 @@ func (s *webServer) start(t *testing.T, dir string) (addr string) {
 			fmt.Fprintf(w, "%x", h.Sum(nil)) //nolint:errcheck // the client may have gone
 		}))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = l.Addr().String()
-	l.Close() //nolint:errcheck // only its number is of use
-	_, port, _ := net.SplitHostPort(addr)
+	at := testport.Hold(t)
+	addr, port := at.String(), strconv.Itoa(int(at.Port()))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, s.program, s.args(dir, port)...)
 	var out bytes.Buffer

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/internal/testkit/testport"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/route"
@@ -38,7 +39,7 @@ type testGateway struct {
 func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *testGateway {
 	t.Helper()
 	g := &testGateway{t: t}
-	g.cert, g.roots = testcert.SelfSigned("gateway.test", net.IPv4(127, 0, 77, 2))
+	g.cert, g.roots = testcert.SelfSigned("gateway.test", net.IPv4(127, 0, 0, 1))
 	addr, err := netip.ParseAddrPort(backend)
 	g.must(err)
 	p, err := pool.New(pool.Options{Name: "p"}, []pool.BackendOptions{{Name: "b", Address: addr}}, 1)
@@ -48,7 +49,7 @@ func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *
 	table, err := route.New([]route.Rule{{Name: "all"}})
 	g.must(err)
 	g.plain = &proxy.Listener{
-		Name: "plain", Address: g.free(), HTTP1: &http1.Options{}, HTTP2: &http2.Options{ExtendedConnect: true},
+		Name: "plain", Address: testport.Hold(t), HTTP1: &http1.Options{}, HTTP2: &http2.Options{ExtendedConnect: true},
 		Table: table, Rules: []*proxy.Rule{g.rule},
 		Timeouts: proxy.Timeouts{
 			Handshake: 20 * time.Second, Header: 20 * time.Second, Body: 30 * time.Second, Write: 30 * time.Second,
@@ -57,7 +58,7 @@ func newTestGateway(t testing.TB, backend string, change func(g *testGateway)) *
 	}
 	secure := *g.plain
 	g.secure = &secure
-	secure.Name, secure.Address = "secure", g.free()
+	secure.Name, secure.Address = "secure", testport.Hold(t)
 	secure.TLS = &tls.Config{Certificates: []tls.Certificate{g.cert}, NextProtos: []string{"h2", "http/1.1"}}
 	if change != nil {
 		change(g)
@@ -88,15 +89,6 @@ func (g *testGateway) must(err error) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-}
-
-// free returns an address that was free a moment ago. No client is bound to its host, so that no port is taken by one.
-func (g *testGateway) free() netip.AddrPort {
-	g.t.Helper()
-	l, err := net.Listen("tcp", "127.0.77.2:0")
-	g.must(err)
-	defer l.Close() //nolint:errcheck // only its number is of use
-	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
 // client returns the settings of TLS of a client.

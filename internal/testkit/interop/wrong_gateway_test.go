@@ -3,12 +3,12 @@ package interop
 import (
 	"context"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/internal/testkit/testport"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/route"
@@ -20,8 +20,7 @@ import (
 func gatewayLanes(t *testing.T) (all []*lane) {
 	tree := &proxy.Tree{}
 	times := proxy.Timeouts{Header: time.Minute, Body: time.Minute, Write: time.Minute, Idle: time.Minute}
-	free := freeLoopback(t, 2*lanes)
-	for i := range lanes {
+	for range lanes {
 		backend := newRecorder(t, "tcp", "127.0.0.1:0")
 		addr := backend.listener.Addr().(*net.TCPAddr).AddrPort()
 		p, err := pool.New(pool.Options{Name: "p"}, []pool.BackendOptions{{Name: "b", Address: addr}}, 1)
@@ -35,8 +34,8 @@ func gatewayLanes(t *testing.T) (all []*lane) {
 		}
 		l := &lane{network: "tcp", backend: backend}
 		rules := []*proxy.Rule{{Name: "all", Backends: []proxy.Weighted{{Pool: to, Weight: 1}}, Attempts: 1}}
-		one := &proxy.Listener{Name: "h1", Address: free[2*i], HTTP1: &http1.Options{}, Table: table, Rules: rules, Timeouts: times}
-		two := &proxy.Listener{Name: "h2", Address: free[2*i+1], HTTP2: &http2.Options{ExtendedConnect: true}, Table: table, Rules: rules, Timeouts: times}
+		one := &proxy.Listener{Name: "h1", Address: testport.Hold(t), HTTP1: &http1.Options{}, Table: table, Rules: rules, Timeouts: times}
+		two := &proxy.Listener{Name: "h2", Address: testport.Hold(t), HTTP2: &http2.Options{ExtendedConnect: true}, Table: table, Rules: rules, Timeouts: times}
 		l.http1, l.h2 = one.Address.String(), two.Address.String()
 		tree.Listeners, tree.Pools = append(tree.Listeners, one, two), append(tree.Pools, to)
 		all = append(all, l)
@@ -57,18 +56,4 @@ func gatewayLanes(t *testing.T) (all []*lane) {
 		}
 	})
 	return all
-}
-
-// freeLoopback returns addresses that were free a moment ago. No client is bound to their host, so that no port is taken by one.
-func freeLoopback(t *testing.T, n int) (free []netip.AddrPort) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.77.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		free = append(free, l.Addr().(*net.TCPAddr).AddrPort())
-	}
-	return free
 }
