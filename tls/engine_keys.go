@@ -54,9 +54,7 @@ func (h *handshake) config(config *tls.Config, r role) {
 		_, _ = config.DecryptTicket(nil, tls.ConnectionState{})
 	}
 	k.config = config.Clone()
-	if h.transport.e.options.Signatures != nil {
-		h.signs(k.config)
-	}
+	h.signs(k.config)
 	if h.transport.e.options.StandardRecords || fips140.Enabled() {
 		return // cipher.NewGCM with nonces of the caller's is not approved
 	}
@@ -67,9 +65,7 @@ func (h *handshake) config(config *tls.Config, r role) {
 			if c != nil && err == nil {
 				c = c.Clone()
 				c.KeyLogWriter = k.tee(c.KeyLogWriter)
-				if h.transport.e.options.Signatures != nil {
-					h.signs(c)
-				}
+				h.signs(c)
 			}
 			return c, err
 		}

@@ -23,8 +23,11 @@ func (s *Signatures) Run() { s.batch.Run() }
 // Stats returns the counts of signatures since the start. Any goroutine may call it.
 func (s *Signatures) Stats() sign.Stats { return s.batch.Stats() }
 
-// signs has the certificates of a handshake's Config sign in the batch of the loop.
+// signs has the certificates of a handshake's Config sign in the batch of the loop, if the engine has one.
 func (h *handshake) signs(c *tls.Config) {
+	if h.transport.e.options.Signatures == nil {
+		return
+	}
 	if get := c.GetCertificate; get != nil {
 		c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			cert, err := get(hello)

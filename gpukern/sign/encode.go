@@ -115,9 +115,6 @@ func mask(db, seed []byte, h hash.Hash) {
 			db[at] ^= b
 			at++
 		}
-		counter[3]++ // of at most 16: a key has 512 bytes, a digest 20 or more
-		if counter[3] == 0 {
-			counter[2]++
-		}
+		counter[3]++ // never carries: a key has at most 512 bytes, a digest at least 20
 	}
 }
