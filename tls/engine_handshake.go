@@ -29,6 +29,7 @@ type handshake struct {
 	stays  bool // crypto/tls has it to the end
 	err    error
 	keys   keyLog
+	hello  helloRequests // of a client
 	// signing is the signature that the handshake has asked for: nil before and after it.
 	signing *sign.Request
 }
@@ -177,11 +178,17 @@ func (h *handshake) step(in []byte) int {
 	case h.conn == nil:
 		h.begin()
 	}
+	skipped := 0
+	if h.transport.e.role == client && len(in) > 0 {
+		if in, skipped = h.hello.skip(in); len(in) == 0 {
+			return skipped
+		}
+	}
 	h.in = in
 	h.done = !h.resume()
-	n := len(in) - len(h.in)
+	n := skipped + len(in) - len(h.in)
 	h.in = nil
-	return n
+	return max(0, n) // what was held before counted when it was
 }
 
 // abort ends the handshake where it is.

@@ -74,7 +74,8 @@ var hostiles = []hostile{
 	{name: "another version", from: client, send: raw(typeData, 3, 1, 0, 1), alert: alertProtocolVersion},
 	{name: "33 empty records", from: client, send: times(33, sealed(typeData, nil)), alert: alertUnexpectedMessage},
 	{name: "unknown type", from: client, send: sealed(99, []byte("x")), alert: alertUnexpectedMessage},
-	{name: "long alert", from: server, send: sealed(typeAlert, []byte{2, 1, 0}), alert: alertDecodeError},
+	{name: "long alert", from: server, send: sealed(typeAlert, []byte{2, 1, 0}), alert: alertUnexpectedMessage},
+	{name: "empty alert", from: server, send: sealed(typeAlert, nil), alert: alertUnexpectedMessage},
 	{name: "empty handshake record", from: server, send: sealed(typeHandshake, nil), alert: alertUnexpectedMessage},
 	{
 		name: "enormous message", from: server,

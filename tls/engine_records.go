@@ -257,8 +257,8 @@ func countUseless(count *int, limit int) error {
 
 // alertReceived interprets an alert (RFC 8446 6, RFC 5246 7.2).
 func (r *records) alertReceived(p []byte) (Event, error) {
-	if len(p) != 2 {
-		return Event{}, alertDecodeError
+	if len(p) != 2 { // empty (RFC 8446 5.4, RFC 5246 6.2.1), or not exactly one alert (RFC 8446 5.1)
+		return Event{}, alertUnexpectedMessage
 	}
 	level, a := p[0], tls.AlertError(p[1])
 	v13 := r.read.version == tls.VersionTLS13
