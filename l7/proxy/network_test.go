@@ -215,6 +215,8 @@ var onEither = map[string]func(t *testing.T){
 	"TestWrongInputHTTP3":                          TestWrongInputHTTP3,
 	"TestBackendWithoutStreams":                    TestBackendWithoutStreams,
 	"TestRequestsWaitForStreamsOfHTTP3":            TestRequestsWaitForStreamsOfHTTP3,
+	"TestWebSocketAtTheEndOfHTTP3":                 TestWebSocketAtTheEndOfHTTP3,
+	"TestCanceledRequestOfHTTP3KeepsItsEnd":        TestCanceledRequestOfHTTP3KeepsItsEnd,
 }
 
 // The tests of HTTP/3 pass over the userspace stack too.

@@ -107,14 +107,11 @@ func (s *server) withdraw(x *exchange) {
 }
 
 // endWait ends the wait of all exchanges: by an error, or they begin. Those beyond what the backend permits go to
-// another connection.
+// another connection. None of them ends another, or its wait: sides report events only where the loop calls them.
 func (s *server) endWait(err error) {
 	all := s.waiting
 	s.waiting = nil
 	for _, x := range all {
-		if x.waits != awaited(s) {
-			continue // given up meanwhile: what one exchange does may end another
-		}
 		switch x.waits = nil; {
 		case err != nil:
 			x.backFailed(err)
