@@ -114,7 +114,8 @@ func (m *Machine) search(from int) (found []int, ok bool) {
 }
 
 // run executes from an instruction on until opMatch or opSubEnd, and returns the position there. Below base the
-// stack belongs to the caller. It is one function: its cases are the instructions, and share pc and at.
+// stack belongs to the caller. The instructions in which a search spends its time are cases here, since a call of a function
+// for each costs a tenth more.
 func (m *Machine) run(pc, at, base int) (end int, ok bool) {
 	prog, b := m.r.prog, m.b
 	for {
@@ -154,28 +155,11 @@ func (m *Machine) run(pc, at, base int) (end int, ok bool) {
 			m.stack = append(m.stack, entry{-1, int32(i.n), int32(m.slots[i.n]), 0})
 			m.slots[i.n] = at
 			pc++
-		case opLoop:
-			if m.slots[i.n] == at { // nothing was read: go on behind the loop
-				pc++
-			} else {
-				pc = i.x
-			}
-		case opRef:
-			if at, ok = m.ref(i, at); ok {
-				pc++
-			}
-		case opLook, opBehind, opAtomic:
-			if at, ok = m.sub(i, at); ok {
-				pc = i.x
-			}
-			if m.over {
-				return 0, false
-			}
 		case opSubEnd, opMatch:
 			return at, true
 		default:
-			if ok = m.assert(i.op, at); ok {
-				pc++
+			if pc, at, ok = m.rare(i, pc, at); m.over {
+				return 0, false
 			}
 		}
 		if !ok {
@@ -184,6 +168,25 @@ func (m *Machine) run(pc, at, base int) (end int, ok bool) {
 			}
 		}
 	}
+}
+
+// rare executes an instruction of which patterns have few: it returns where the search goes on, or false where it fails.
+func (m *Machine) rare(i *inst, pc, at int) (next, end int, ok bool) {
+	switch i.op {
+	case opLoop:
+		if m.slots[i.n] != at { // an empty iteration would be repeated without end
+			return i.x, at, true
+		}
+		ok = true
+	case opRef:
+		at, ok = m.ref(i, at)
+	case opLook, opBehind, opAtomic:
+		at, ok = m.sub(i, at)
+		return i.x, at, ok
+	default:
+		ok = m.assert(i.op, at)
+	}
+	return pc + 1, at, ok
 }
 
 // seen reports whether an instruction has been tried at a position, and marks it.
