@@ -52,7 +52,7 @@ func (e *Engine) recognise(f *flow) bool {
 	if !f.clientFirst {
 		port = f.key.aPort
 	}
-	f.app = tell(c, s, port)
+	f.app = detectApp(c, s, port)
 	switch {
 	case f.app != signature.AppAny:
 		f.appFinal = true
@@ -91,8 +91,8 @@ var methods = [][]byte{
 	[]byte("version-control "), []byte("describe "), []byte("subscribe "), []byte("unsubscribe "), []byte("notify "),
 }
 
-// tell returns the protocol that the first bytes of client and server are of; AppAny where they do not tell yet.
-func tell(c, s []byte, port uint16) signature.App {
+// detectApp returns the protocol of the first bytes of client and server, AppAny while they could be of several.
+func detectApp(c, s []byte, port uint16) signature.App {
 	switch {
 	case bytes.HasPrefix(c, []byte("PRI * HTTP/2.0\r\n")):
 		return signature.AppHTTP2

@@ -93,7 +93,7 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	}
 	k := fragKey{p.src, p.dst, p.proto, id, p.depth}
 	f := e.frags[k]
-	if f != nil && e.stale(f) {
+	if f != nil && e.expired(f) {
 		e.forget(k, f)
 		f = nil
 	}
@@ -102,16 +102,26 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 		e.result.Blocked = true
 		return
 	}
+	if f = e.keepFragment(k, f, at, more, body, p); f == nil {
+		return
+	}
+	if whole := f.assemble(); whole != nil {
+		e.reassembled(k, f, whole)
+	}
+}
+
+// keepFragment enters a part in those of its packet, which is nil before the first. It returns nil where a bound is met.
+func (e *Engine) keepFragment(k fragKey, f *fragments, at int, more bool, body []byte, p *packet) *fragments {
 	need := f.needs(body)
 	if !e.budget.Reserve(need) {
 		e.bound()
-		return
+		return nil
 	}
 	if f == nil {
 		if len(e.frags) >= maxFragmented && !e.evictFragments() {
 			e.budget.Reserve(-need)
 			e.bound()
-			return
+			return nil
 		}
 		f = &fragments{since: e.now}
 		e.frags[k] = f
@@ -131,16 +141,26 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	if conflict {
 		e.anomaly(p, FragmentOverlap)
 	}
+	return f
+}
+
+// assemble returns the packet behind its IP header, nil while parts of it are missing.
+func (f *fragments) assemble() []byte {
 	if f.end == 0 || f.bytes < f.end || f.first == nil {
-		return
+		return nil
 	}
 	whole := make([]byte, 0, f.end)
 	for _, q := range f.parts {
 		if q.at != len(whole) {
-			return
+			return nil
 		}
 		whole = append(whole, q.data...)
 	}
+	return whole
+}
+
+// reassembled inspects a packet that is whole.
+func (e *Engine) reassembled(k fragKey, f *fragments, whole []byte) {
 	q := *f.first
 	q.whole, q.joined = true, true
 	if !e.cfg.Block {
@@ -154,11 +174,12 @@ func (e *Engine) fragment(p *packet, id uint32, at int, more bool, body []byte) 
 	} else {
 		e.transport(&q, whole)
 	}
-	e.settle(k, f)
+	e.releaseFragments(k, f)
 }
 
-// settle decides what is left of a packet that was whole.
-func (e *Engine) settle(k fragKey, f *fragments) {
+// releaseFragments forgets a packet that was whole, unless its verdict is needed for fragments that come again: those of a packet that was
+// dropped are dropped too, and one that met a bound is inspected again.
+func (e *Engine) releaseFragments(k fragKey, f *fragments) {
 	switch {
 	case e.result.Outcome != Pass:
 		f.dropped, f.parts, f.first, f.since = true, nil, nil, e.now
@@ -209,8 +230,8 @@ func (e *Engine) forget(k fragKey, f *fragments) {
 	e.budget.Reserve(-f.held)
 }
 
-// stale reports whether the rest of a packet is too late.
-func (e *Engine) stale(f *fragments) bool {
+// expired reports whether the rest of a packet is too late.
+func (e *Engine) expired(f *fragments) bool {
 	if f.dropped {
 		return e.now-f.since > droppedLife
 	}
@@ -225,7 +246,7 @@ func (e *Engine) sweepFragments() {
 	}
 	e.fragsSwept = e.now
 	for k, f := range e.frags {
-		if e.stale(f) {
+		if e.expired(f) {
 			e.forget(k, f)
 		}
 	}
