@@ -4,7 +4,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// A NAT gateway that discards a connection leaves both ends waiting: neither can reach the other any more, and a
+// A NAT gateway that forgets a connection leaves both ends waiting: neither can reach the other any more, and a
 // server may not send for hours. So both get a reset (RFC 9293 3.5.2), with the sequence number that they expect. An
 // end takes only that one (RFC 5961 3.2): what it has acknowledged, or all that the other has sent, where its
 // acknowledgement is on its way. If it is neither, the end answers by a challenge ACK, which belongs to no connection
@@ -26,7 +26,7 @@ const (
 )
 
 // resettable reports whether both ends of connection n would wait for each other, and can be reset.
-func (h discarder) resettable(n int) bool {
+func (h aborter) resettable(n int) bool {
 	c := &h.table.conns[n]
 	if h.out == nil || c.direct() || c.provisional() || !c.state.confirmed() || c.closed() {
 		return false
@@ -38,7 +38,7 @@ func (h discarder) resettable(n int) bool {
 // heldByBackend returns the sequence number that the backend of half-open connection n expects; false where it is not known
 // to hold any. It has answered by a SYN+ACK, or by an ACK: then it holds an earlier connection from the same source port.
 // One that the gateway picked up may be open at the backend, so it is not meant.
-func (h discarder) heldByBackend(n int) (seq uint32, ok bool) {
+func (h aborter) heldByBackend(n int) (seq uint32, ok bool) {
 	c, s := &h.table.conns[n], &h.table.sequences[n][sideBackend]
 	switch {
 	case h.out == nil || c.pair == 0:
@@ -49,12 +49,12 @@ func (h discarder) heldByBackend(n int) (seq uint32, ok bool) {
 	return s.end, c.state == stateSynSent && s.end != 0
 }
 
-// discard ends connection n and resets its ends. It reports false, and has changed nothing, when the budget of resets
+// abort ends connection n and resets its ends. It reports false, and has changed nothing, when the budget of resets
 // is used up and the connection can wait.
-func (h discarder) discard(n int, canWait bool) bool {
+func (h aborter) abort(n int, canWait bool) bool {
 	h.kernelSide().takeBack(&h.table.conns[n], backEnded) // for the sequence numbers
 	if h.resettable(n) {
-		if h.discards.Take(h.clock, 1) {
+		if h.abortResets.Take(h.clock, 1) {
 			h.resetEnds(n)
 		} else if canWait {
 			return false
@@ -73,7 +73,7 @@ func (h discarder) discard(n int, canWait bool) bool {
 }
 
 // resetEnds sends the resets.
-func (h discarder) resetEnds(n int) {
+func (h aborter) resetEnds(n int) {
 	c, s := &h.table.conns[n], &h.table.sequences[n]
 	front, frontPort := h.snap.vip(c.vip)
 	hop := h.syncSide().clientHop(c)
@@ -84,7 +84,7 @@ func (h discarder) resetEnds(n int) {
 }
 
 // resetBackend sends the backend of connection n a reset with each of two sequence numbers, or one if they are equal.
-func (h discarder) resetBackend(n int, acked, end uint32) {
+func (h aborter) resetBackend(n int, acked, end uint32) {
 	c := &h.table.conns[n]
 	to, port := h.snap.endpoint(c.endpoint)
 	if to.Hop.State == HopReady {
@@ -99,7 +99,7 @@ type flow struct {
 }
 
 // sendResets sends a reset with each of two sequence numbers, or one if they are equal.
-func (h discarder) sendResets(hop *Hop, f flow, acked, end uint32) {
+func (h aborter) sendResets(hop *Hop, f flow, acked, end uint32) {
 	h.sendReset(hop, f, acked)
 	if acked != end {
 		h.sendReset(hop, f, end)
@@ -107,7 +107,7 @@ func (h discarder) sendResets(hop *Hop, f flow, acked, end uint32) {
 }
 
 // sendReset sends one reset. One that finds no room is lost, as any packet may be.
-func (h discarder) sendReset(hop *Hop, f flow, seq uint32) {
+func (h aborter) sendReset(hop *Hop, f flow, seq uint32) {
 	is4, link := f.src.is4(), linkLen(hop)
 	p := h.resetFrame[:link+ipLen(is4)+wire.TCPLen]
 	putLink(p, hop, h.snap.Devices[hop.Dev].MAC, etherType(is4))
@@ -133,8 +133,8 @@ func (h *Handler) ResetAll(at, most int) (reset, next int, more bool) {
 			continue
 		}
 		h.kernelSide().takeBack(&h.table.conns[at], backEnded)
-		if h.discarder().resettable(at) {
-			h.discarder().resetEnds(at)
+		if h.aborter().resettable(at) {
+			h.aborter().resetEnds(at)
 			reset++
 		}
 		h.evictor().forget(at)
@@ -143,5 +143,5 @@ func (h *Handler) ResetAll(at, most int) (reset, next int, more bool) {
 	return reset, at, at < h.table.high
 }
 
-// end decides on a connection that the sweep found to be over.
-func (h discarder) end(n int) { h.discard(n, !h.table.conns[n].expired(h.now)) }
+// endSwept aborts a connection that the sweep found to be over. One whose own time is over does not wait for the budget of resets.
+func (h aborter) endSwept(n int) { h.abort(n, !h.table.conns[n].expired(h.now)) }

@@ -94,7 +94,7 @@ func (h evictor) idle(c *Conn) int32 {
 func (h evictor) evict(n, kind int) {
 	service := h.snap.Backends[h.table.conns[n].backend].Service
 	h.snap.Services[service].evicted[h.loop].Add(kind, 1)
-	h.discarder().discard(n, false)
+	h.aborter().abort(n, false)
 }
 
 // answerTimeLimit is the time that a backend may take to answer before a connection that ends counts as

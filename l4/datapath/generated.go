@@ -18,7 +18,7 @@ const (
 	answerReset              // TCP
 	answerEcho               // echo replies
 	answerUnknown            // TCP resets to segments of no connection
-	answerDiscarded          // TCP resets to the ends of a connection that the gateway discards, to the backend alone of a half-open one
+	answerDiscarded          // TCP resets to the ends of a connection that the gateway aborts, to the backend alone of a half-open one
 	answerFull               // TCP resets because backends have as many connections as they may
 	answerClosed             // TCP resets and port unreachable to ports without a service
 	answerLimited            // answers that the rate forbade

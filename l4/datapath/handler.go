@@ -48,20 +48,20 @@ type Handler struct {
 	scratch    [wire.NDReplyLen]byte
 	cid        quiclb.Scratch
 
-	others     []*Handler              // of all loops, this one too; nil until Join
-	early      earlyFragments          // that this loop has handed over
-	batch      [packet.Verdicts]uint32 // verdicts of this batch
-	tallies    []tally                 // of this batch, by backend
-	touched    []uint32                // the backends that have a tally
-	stats      []*metrics.Block        // what is counted of each backend
-	counts     *metrics.Block          // by verdict
-	live       metrics.Counter         // connections, as a gauge
-	half       metrics.Counter         // half-open ones, as a gauge
-	discards   ip.RateLimiter          // of connections that are discarded with resets
-	resetFrame [maxResetFrame]byte
+	others      []*Handler              // of all loops, this one too; nil until Join
+	early       earlyFragments          // that this loop has handed over
+	batch       [packet.Verdicts]uint32 // verdicts of this batch
+	tallies     []tally                 // of this batch, by backend
+	touched     []uint32                // the backends that have a tally
+	stats       []*metrics.Block        // what is counted of each backend
+	counts      *metrics.Block          // by verdict
+	live        metrics.Counter         // connections, as a gauge
+	half        metrics.Counter         // half-open ones, as a gauge
+	abortResets ip.RateLimiter          // of connections that are aborted
+	resetFrame  [maxResetFrame]byte
 
 	onLimited      func(client netip.Addr, now clock.Time) // see OnLimited; nil: not reported
-	halfOpenResets ip.RateLimiter                          // of half-open connections that are discarded with a reset to the backend
+	halfOpenResets ip.RateLimiter                          // of half-open connections that are aborted by a reset to the backend
 
 	closing int             // those that have begun to close
 	ending  metrics.Counter // the same, as a gauge
@@ -144,7 +144,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 		answers: newAnswerLimiter(&seed),
 	}
-	h.discards = ip.NewRateLimiter(answerRate, answerBurst, 0)
+	h.abortResets = ip.NewRateLimiter(answerRate, answerBurst, 0)
 	h.halfOpenResets = ip.NewRateLimiter(halfOpenResetRate, halfOpenResetBurst, 0)
 	h.prefetcher.from = cmp.Or(o.PrefetchFrom, manyConns)
 	h.kernel.after = uint32(cmp.Or(o.EnterAfter, enterAfter))
@@ -237,7 +237,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
 	h.defragmenter().sweepHeld()
-	if h.table.sweep(sweepStep, h.ended, h.discarder().end) {
+	if h.table.sweep(sweepStep, h.ended, h.aborter().endSwept) {
 		h.retirer().endPass()
 		h.kernel.short = false
 	}

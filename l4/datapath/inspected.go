@@ -81,7 +81,7 @@ func (h *Handler) inspectPacket(n int, v *view, side int, tracked bool) (verdict
 	case verdict == packet.Forward:
 		return verdict, true
 	case reject && v.d.Proto == wire.ProtoTCP:
-		h.discarder().discard(n, false)
+		h.aborter().abort(n, false)
 	case reject && side == sideClient && h.responder().reject(v, answerReset): // the packet has become the answer
 		return packet.Forward, false
 	}

@@ -19,7 +19,7 @@ import (
 //	the sweep passes it: within sweepRound                          sweepKernel
 //	it may be evicted, or replaced by a record of a peer            idlest, replaceable
 //	it is listed                                                    Conns
-//	it ends, for any reason                                         forget, discard
+//	it ends, for any reason                                         forget, abort
 //
 // A packet that comes to the loop is decided as any other. If it changes what the kernel has a copy of, the loop takes
 // the connection back (takeBack). Forged segments change nothing, so they keep no connection from the kernel.

@@ -98,7 +98,7 @@ func (h tracker) follow(n int, v *view, side int) bool {
 	case f == wire.FlagSYN|wire.FlagACK && side == sideBackend:
 		return h.reopen(n, &seg) || s.followSYNACK(c, &seg)
 	case f != wire.FlagACK || c.state == stateSynSent:
-		if f == wire.FlagACK && side == sideBackend { // it holds another connection, and expects this number: see discard
+		if f == wire.FlagACK && side == sideBackend { // it holds another connection, and expects this number: see abort
 			me.end = seg.ack
 		}
 		return false // without ACK it is discarded (RFC 9293 3.10.7.4); before the SYN+ACK there is nothing else

@@ -32,8 +32,8 @@ type (
 	// evictor makes room in a full table, and keeps closed connections (evict.go, timewait.go).
 	evictor struct{ *Handler }
 
-	// discarder ends connections ahead of their time, with resets to both ends (discard.go).
-	discarder struct{ *Handler }
+	// aborter ends connections ahead of their time, with resets to both ends (abort.go).
+	aborter struct{ *Handler }
 
 	// retirer reports the retired numbers that connections and ports still refer to (retire.go).
 	retirer struct{ *Handler }
@@ -58,7 +58,7 @@ func (h *Handler) fragmenter() fragmenter     { return fragmenter{h} }
 func (h *Handler) tunneler() tunneler         { return tunneler{h} }
 func (h *Handler) defragmenter() defragmenter { return defragmenter{h} }
 func (h *Handler) evictor() evictor           { return evictor{h} }
-func (h *Handler) discarder() discarder       { return discarder{h} }
+func (h *Handler) aborter() aborter           { return aborter{h} }
 func (h *Handler) retirer() retirer           { return retirer{h} }
 func (h *Handler) responder() responder       { return responder{h} }
 func (h *Handler) kernelSide() kernelSide     { return kernelSide{h} }
