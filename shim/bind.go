@@ -31,8 +31,10 @@ func (k *sock) localAddr(proto string, a netip.AddrPort) (network string, at net
 
 // bind reserves an address and port. The socket has it until it is closed.
 func (k *sock) bind(c *channel, q *request, r *reply) error {
-	if err := c.mayBind(q.addr.Port()); err != nil {
-		return err
+	if !c.permitted(q) {
+		if err := c.mayBind(q.addr.Port()); err != nil {
+			return err
+		}
 	}
 	bind := k.bindStream
 	if !k.stream {
@@ -46,6 +48,9 @@ func (k *sock) bind(c *channel, q *request, r *reply) error {
 	}
 	k.chosen = q.addr
 	r.local, r.remote = k.names()
+	if q.arg&wantPermit != 0 {
+		r.value = c.permit(r)
+	}
 	return nil
 }
 

@@ -262,6 +262,7 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 			k.bindSent()
 		}
 		r.local, r.remote = k.names()
+		r.value = c.s.instanceOf()
 	case opSetOption:
 		err = k.setOption(int(q.level), int(q.name), q.value)
 	case opRenew:

@@ -142,7 +142,7 @@ func TestSlowClosesInQueues(t *testing.T) {
 		"in a refused channel": func(t *testing.T, b *bed) {
 			uid := uint32(os.Geteuid())
 			b.mu.Lock()
-			u := &user{uid: uid, token: newToken(), channels: 1 << 20} // at the limit
+			u := &user{uid: uid, channels: 1 << 20} // at the limit
 			old := b.users[uid]
 			b.users[uid] = u
 			fd := rawSocket(t, unix.SOCK_SEQPACKET)

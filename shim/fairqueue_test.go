@@ -16,9 +16,9 @@ import (
 func (b *bed) another(uid uint32) (*user, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := &user{uid: uid, token: newToken()}
+	u := &user{uid: uid}
 	b.users[uid] = u
-	return u, u.token
+	return u, b.tokenOf(uid)
 }
 
 // as opens a channel of another user.

@@ -193,6 +193,7 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 	switch {
 	case q.op == opNames:
 		r.local, r.remote = k.names()
+		r.value = c.s.instanceOf()
 	case q.op == opConnect && (k.bound != nil || !q.addr.IsValid() || c.s.listensAt(q.addr.Port())), q.op != opConnect && !k.hold(in):
 		return r, false
 	case q.op == opConnect:

@@ -77,7 +77,7 @@ const firstFreePort = 1024
 // mayBind returns EACCES where the process may not bind the port: it needs CAP_NET_BIND_SERVICE when it binds, whoever its user is
 // (capabilities(7)). Programs give their rights up to lose them, and service managers give this one alone.
 func (c *channel) mayBind(port uint16) error {
-	if port == 0 || port >= firstFreePort || c.s.cfg.PrivilegedPorts || c.mayBindLow() {
+	if port == 0 || port >= firstFreePort || c.s.cfg.PrivilegedPorts || c.s.mayBindLowPorts(c) {
 		return nil
 	}
 	c.user.denied.Add(1)

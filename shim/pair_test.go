@@ -384,7 +384,7 @@ func TestPairsOfSharedPort(t *testing.T) {
 // TestPairLimits: both ends count for their users, also when both close before the node has seen it.
 func TestPairLimits(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.Everyone, c.Limits.Sockets = true, 9 })
-	b.distrust("token")
+	b.distrust()
 	l := b.dial(t).socket(unix.SOCK_STREAM, false)
 	local, err := l.listen("127.0.0.1:0", 64)
 	if err != nil {

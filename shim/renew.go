@@ -42,6 +42,7 @@ func (c *channel) onFailed(q *request, r *reply, p int, e *ended) (err error) {
 		if bound {
 			r.local = e.chosen
 		}
+		r.value = c.s.instanceOf()
 		return nil
 	case q.op != opGetOption && q.op != opSetOption:
 		return syscall.EISCONN

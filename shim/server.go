@@ -85,8 +85,12 @@ type Server struct {
 	pollers []*ringPoller
 	queues  []*fairQueue // of each loop
 	later   []loopQueues // of each loop
-	process uint32       // of the node, in names
-	notice  int          // the descriptor of sendNotice
+	process uint32       // which run of a node this is, in names
+	secret  []byte       // see openSecret
+
+	mayBindLowPorts func(c *channel) bool // a test takes the rights of root away
+
+	notice int // the descriptor of sendNotice
 
 	mostFiles atomic.Int64 // descriptors that programs may have
 	files     atomic.Int64 // of these, those that they have
@@ -120,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Limits = cfg.Limits.complete()
 	s := &Server{
-		cfg: cfg, process: uint32(os.Getpid()),
+		cfg: cfg, process: newInstance(), mayBindLowPorts: (*channel).mayBindLow,
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
 		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]map[*listener]struct{}{}, bound: map[uint16]map[*sock]struct{}{}, notice: -1,
 	}
@@ -163,6 +167,7 @@ func (s *Server) open() (err error) {
 	if s.control, err = listenControl(s.cfg.Path); err != nil {
 		return err
 	}
+	s.secret = openSecret(s.cfg.Path + ".key") // no other node has the path
 	if err = s.listenAbstract(); errors.Is(err, syscall.EADDRINUSE) {
 		return nil // any user may take such a name, and must not keep the node from starting: see acceptAbstract
 	}

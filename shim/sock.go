@@ -431,6 +431,7 @@ func (c *channel) onEnded(q *request, r *reply, p int, cause error) error {
 	case q.op == opConnect && e.errno != 0:
 		return e.errno
 	case q.op == opNames:
+		r.value = s.instanceOf()
 		return nil
 	case q.op == opSetOption && q.level == unix.SOL_SOCKET:
 		return nil // such as SO_LINGER: Linux takes it, and it has no effect

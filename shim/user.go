@@ -2,8 +2,6 @@ package shim
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -16,8 +14,7 @@ import (
 // user counts what the programs of one uid have.
 type user struct {
 	uid     uint32
-	trusted bool   // uid 0 or the node's own
-	token   string // lets processes that have changed their user go on as this one
+	trusted bool // uid 0 or the node's own
 
 	mu       sync.Mutex // a leaf: callbacks of loops take it
 	sockets  int
@@ -44,7 +41,7 @@ func (s *Server) userOf(uid uint32) *user {
 	defer s.mu.Unlock()
 	u := s.users[uid]
 	if u == nil {
-		u = &user{uid: uid, trusted: uid == 0 || int(uid) == os.Geteuid(), token: newToken()}
+		u = &user{uid: uid, trusted: uid == 0 || int(uid) == os.Geteuid()}
 		s.users[uid] = u
 	}
 	return u
@@ -161,11 +158,4 @@ func (s *Server) takeConnect(u *user) error {
 		return syscall.EAGAIN
 	}
 	return nil
-}
-
-// newToken returns 32 hexadecimal digits.
-func newToken() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it does not fail
-	return hex.EncodeToString(b[:])
 }

@@ -15,7 +15,7 @@ import (
 // TestDescriptorLimit: a user gets no more descriptors of the node than its share, others go on, and all is given back.
 func TestDescriptorLimit(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.Everyone, c.Limits.Descriptors = true, 7 })
-	b.distrust("token")
+	b.distrust()
 	_, token := b.another(70001)
 	c, other := b.dial(t), b.as(t, token) // both channels are the process's
 	names := func(c *client) syscall.Errno {
@@ -58,7 +58,7 @@ func TestDescriptorLimit(t *testing.T) {
 // TestDescriptorsOfConnections: accepted connections take one each, those beyond are reset, and pairs take none.
 func TestDescriptorsOfConnections(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.Everyone, c.Limits.Descriptors = true, 3 })
-	b.distrust("token")
+	b.distrust()
 	c := b.dial(t)
 	server := c.socket(unix.SOCK_STREAM, false)
 	local, err := server.listen("0.0.0.0:0", 4)

@@ -70,6 +70,11 @@ an empty environment. A line on standard error names each. --strict refuses to s
 (EACCES). --isolate runs the program in a network namespace of its own, without interfaces:
 whatever does not use the host reaches nothing at all.
 
+--on-node-loss says what follows the end of the host. Connections are reset in any case.
+keep: calls on listeners fail, until the program is started again. end: the program gets
+SIGTERM. rebind: accept waits, and the program's listeners and bound UDP sockets are made
+again once a host is back.
+
 --rings moves the bytes of TCP by memory that the program shares with the host, for
 connections that the program makes or accepts itself. What cannot use it goes on by
 sockets, which millrace net sockets shows. With --busy-poll a blocking read looks for
@@ -130,6 +135,9 @@ func selfValue() string {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
+// nodeLosses are the values of --on-node-loss.
+var nodeLosses = []string{"keep", "end", "rebind"}
+
 func newExec(c *console) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
@@ -148,8 +156,8 @@ func newExec(c *console) *cobra.Command {
 				return usage("--busy-poll is for --rings")
 			case f.busyPoll < 0:
 				return usage("--busy-poll is a time: 50us, 1ms")
-			case f.onNodeLoss != "keep" && f.onNodeLoss != "end":
-				return usage("--on-node-loss is keep or end")
+			case !slices.Contains(nodeLosses, f.onNodeLoss):
+				return usage("--on-node-loss is keep, end or rebind")
 			case f.onNodeLoss != "keep" && f.seccomp:
 				return usage("--on-node-loss is of the library, which --seccomp does without")
 			case f.strict && f.seccomp:
@@ -167,11 +175,12 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&f.fallback, "fallback", false, "use the kernel's stack if there is no host")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "refuse programs that would leave the host's stack")
 	cmd.Flags().BoolVar(&f.isolate, "isolate", false, "run it in a network namespace without interfaces (needs CAP_SYS_ADMIN)")
-	cmd.Flags().StringVar(&f.onNodeLoss, "on-node-loss", "keep", "what becomes of the program when the host ends: keep, or end it by SIGTERM")
+	cmd.Flags().StringVar(&f.onNodeLoss, "on-node-loss", "keep", "when the host ends: keep the program, end it by SIGTERM, or rebind its listeners to the next host")
 	cmd.Flags().BoolVar(&f.kernelInterfaces, "kernel-interfaces", false, "show the program the kernel's interfaces, not the host's")
 	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
 	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
 	cmd.Flags().BoolVar(&f.seccomp, "seccomp", false, "serve a program without libc: Go, static, musl")
+	completeWords(cmd, "on-node-loss", nodeLosses...)
 	completeFiles(cmd, "shim", "sock")
 	completeFiles(cmd, "config", "yaml", "yml")
 	cmd.RunE = command(func(ctx context.Context, args []string) error { return f.run(ctx, c, args) })

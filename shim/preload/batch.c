@@ -154,8 +154,11 @@ static int receive_all(int fd, const struct mark *mark, struct mmsghdr *m, unsig
 	while (total < n) {
 		unsigned want = mark->kind == DATAGRAM ? n - total : 1;
 		want = want < BATCH ? want : BATCH;
-		int done = mark->kind == DATAGRAM ? receive_batch(fd, m + total, want, flags, limit != NULL ? &left : NULL, mark->family)
-						  : receive_one(fd, m + total, flags);
+		int done;
+		do
+			done = mark->kind == DATAGRAM ? receive_batch(fd, m + total, want, flags, limit != NULL ? &left : NULL, mark->family)
+						      : receive_one(fd, m + total, flags);
+		while (receives_again(fd, mark, done, flags));
 		if (done < 0 && total == 0)
 			return -1;
 		total += done > 0 ? (unsigned)done : 0;

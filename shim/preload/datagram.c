@@ -5,7 +5,9 @@
 
 #include "datagram.h"
 #include "interfaces.h"
+#include "rebind.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -273,8 +275,19 @@ static ssize_t ended(int fd, struct msghdr *m)
 		m->msg_flags = 0;
 		return 0;
 	}
-	errno = node_ended();
+	errno = settings()->rebinds ? NODE_LOST : node_ended();
 	return -1;
+}
+
+bool receives_again(int fd, const struct mark *m, ssize_t n, int flags)
+{
+	if (n >= 0 || errno != NODE_LOST)
+		return false;
+	bool waits = (flags & MSG_DONTWAIT) == 0 && (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
+	enum again again = m->kind == DATAGRAM ? make_again(fd, m, waits) : AGAIN_NEVER;
+	if (again == AGAIN_NEVER)
+		errno = node_ended();
+	return again == AGAIN_DONE;
 }
 
 ssize_t received(int fd, struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family)
@@ -396,15 +409,20 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	if (mark.kind != DATAGRAM) {
 		if (mark.kind == STREAM)
 			return from_sender(fd, m, flags);
-		return receive_plain(fd, m, flags);
+		ssize_t plain = receive_plain(fd, m, flags);
+		receives_again(fd, &mark, plain, flags);
+		return plain;
 	}
 	int cause = frame(&f, m->msg_iov, m->msg_iovlen);
 	if (cause != 0) {
 		errno = cause;
 		return -1;
 	}
-	struct msghdr got = {.msg_iov = f.part, .msg_iovlen = f.parts};
-	ssize_t n = received(fd, m, KERNEL(recvmsg, fd, &got, flags), &f, &got, mark.family);
+	ssize_t n;
+	do {
+		struct msghdr got = {.msg_iov = f.part, .msg_iovlen = f.parts};
+		n = received(fd, m, KERNEL(recvmsg, fd, &got, flags), &f, &got, mark.family);
+	} while (receives_again(fd, &mark, n, flags));
 	unframe(&f);
 	return n;
 }

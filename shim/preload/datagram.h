@@ -50,6 +50,10 @@ ssize_t sent(long n);
 /* received fills m from a message of n bytes with its header. It returns the result for the program. */
 ssize_t received(int fd, struct msghdr *m, long n, const struct framed *f, const struct msghdr *got, int family);
 
+/* receives_again reports whether a call that gave n is to be made once more, because the socket has been made again (rebind.h). Otherwise
+   errno is what the program gets. */
+bool receives_again(int fd, const struct mark *m, ssize_t n, int flags);
+
 /* read_control takes the source address and the like that the program names in control messages. */
 void read_control(const struct msghdr *from, struct shim_datagram *to);
 

@@ -51,6 +51,7 @@ struct settings {
 	bool has_uid; /* of the node */
 	uid_t uid;
 	bool ends_with_node; /* the program ends when the node does */
+	bool rebinds;        /* listeners are made again with the next node */
 	pid_t first;         /* the process that millrace exec has become */
 	bool kernel_interfaces; /* getifaddrs and the like show the kernel's */
 	bool strict;        /* programs that would leave the stack are not started */

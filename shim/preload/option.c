@@ -1,5 +1,6 @@
 /* option.c - setsockopt and getsockopt. */
 
+#include "rebind.h"
 #include "rings.h"
 
 #include <netinet/in.h>
@@ -73,11 +74,12 @@ INTERPOSED int setsockopt(int fd, int level, int name, const void *value, sockle
 		errno = EINVAL;
 		return -1;
 	}
-	if (m.kind == STREAM && !m.connected && keep_early(fd, level, name, value, len))
-		return 0;
 	if (len != 0)
 		memcpy(q.value, value, len);
-	return ask(&q, fd, &reply);
+	int result = m.kind == STREAM && !m.connected && keep_early(fd, level, name, value, len) ? 0 : ask(&q, fd, &reply);
+	if (result == 0 && !m.connected)
+		remember_option(fd, level, name, value, len);
+	return result;
 }
 
 /* known answers what the mark says. */

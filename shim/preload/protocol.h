@@ -36,10 +36,10 @@ enum {
 /* What a request asks. All but HELLO and RESOLVE carry the socket's descriptor (SCM_RIGHTS). */
 enum {
 	SHIM_HELLO = 1,   /* name: 1 of a supervisor; arg: the size of a request; value: the program's name, 0, a token. Reply: value is the stack's name, 0, a token */
-	SHIM_BIND = 2,    /* addr. Reply: local; on an error value is a line for standard error, or empty */
+	SHIM_BIND = 2,    /* addr, arg, value: a permit or empty. Reply: local; on an error value is a line for standard error, or empty */
 	SHIM_CONNECT = 3, /* addr (family 0: disconnect UDP). Reply: error 0 (complete) or EINPROGRESS; local, remote */
 	SHIM_LISTEN = 4,  /* arg is the backlog. Reply: local */
-	SHIM_NAMES = 5,   /* Reply: local, remote; family 0 where there is none */
+	SHIM_NAMES = 5,   /* Reply: local, remote; family 0 where there is none. value is the number of the node's run, as in names */
 	SHIM_SETOPT = 6,  /* level, name, value of len bytes */
 	SHIM_GETOPT = 7,  /* level, name, len the most. Reply: value of len bytes */
 	SHIM_RESOLVE = 8, /* value: host name; arg AF_INET, AF_INET6 or 0. Reply: value is len/24 addresses */
@@ -47,6 +47,11 @@ enum {
 	SHIM_INTERFACES = 10, /* arg: the first entry. Reply: value is up to 4 struct shim_interface, none behind the last. Without a descriptor */
 	SHIM_RENEW = 11, /* The socket takes the place of one whose connection has failed or was ended: value is the cookie of that, arg bits */
 };
+
+/* A bit of BIND's arg: value of the reply is a permit, with which processes of the same user bind that address and port again, after they
+   have given up the right to, and with another node: value of their BIND. */
+#define SHIM_WANT_PERMIT 1
+#define SHIM_PERMIT 16 /* bytes */
 
 /* A bit of CONNECT's arg and of LISTEN's name: the bytes shall travel by rings (ring.h), whose memory comes with the reply,
    or with the record of each accepted connection, if the node has some. */
@@ -163,7 +168,7 @@ struct shim_name {
 	char magic[8];
 	uint16_t version;
 	uint16_t reserved;
-	uint32_t process; /* of the node */
+	uint32_t process; /* the number of the node's run, which no other has had */
 	uint64_t unique;
 	struct shim_addr local;
 	struct shim_addr remote;

@@ -1,5 +1,6 @@
 /* renew.c - sockets that programs use again after their connection has failed, or was ended by connect(2) to AF_UNSPEC. */
 
+#include "rebind.h"
 #include "rings.h"
 
 #include <fcntl.h>
@@ -94,6 +95,39 @@ static size_t watches_of(int fd, struct watch *all)
 	return count;
 }
 
+void copy_times(int from, int to)
+{
+	copy_option(from, to, SO_RCVTIMEO);
+	copy_option(from, to, SO_SNDTIMEO);
+	copy_option(from, to, SO_RCVLOWAT);
+}
+
+/* Epoll instances forget the old socket before: other processes may have it, and then it would be reported as ended for ever. */
+bool replace(int fd, int next)
+{
+	struct watch watches[MOST_WATCHES];
+	size_t n = watches_of(fd, watches);
+	int flags = (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
+	KERNEL(fcntl, next, F_SETFL, KERNEL(fcntl, fd, F_GETFL));
+	for (size_t i = 0; i < n; i++)
+		KERNEL(epoll_ctl, watches[i].epoll, EPOLL_CTL_DEL, fd, NULL);
+	rings_renew(fd);
+	bool done = KERNEL(dup3, next, fd, flags) == fd;
+	for (size_t i = 0; i < n; i++)
+		KERNEL(epoll_ctl, watches[i].epoll, EPOLL_CTL_ADD, fd, &watches[i].event);
+	return done;
+}
+
+/* What is added is reported if it is ready: EPOLL_CTL_MOD does not work with EPOLLEXCLUSIVE. */
+void rearm(int fd)
+{
+	struct watch watches[MOST_WATCHES];
+	size_t n = watches_of(fd, watches);
+	for (size_t i = 0; i < n; i++)
+		if ((watches[i].event.events & EPOLLET) != 0 && KERNEL(epoll_ctl, watches[i].epoll, EPOLL_CTL_DEL, fd, NULL) == 0)
+			KERNEL(epoll_ctl, watches[i].epoll, EPOLL_CTL_ADD, fd, &watches[i].event);
+}
+
 /* succeed lets the node make next what fd was. */
 static bool succeed(int fd, int next, int arg)
 {
@@ -106,7 +140,6 @@ static bool succeed(int fd, int next, int arg)
 
 bool renew(int fd, const struct mark *m, int arg)
 {
-	struct watch watches[MOST_WATCHES];
 	int saved = errno, next = (int)KERNEL(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	bool done = false;
 	if (next < 0) {
@@ -114,18 +147,9 @@ bool renew(int fd, const struct mark *m, int arg)
 		return false;
 	}
 	rings_renew(next);
-	copy_option(fd, next, SO_RCVTIMEO);
-	copy_option(fd, next, SO_SNDTIMEO);
-	copy_option(fd, next, SO_RCVLOWAT);
-	if (set_mark(next, m->family) == 0 && succeed(fd, next, arg)) {
-		size_t n = watches_of(fd, watches);
-		int flags = (KERNEL(fcntl, fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
-		KERNEL(fcntl, next, F_SETFL, KERNEL(fcntl, fd, F_GETFL));
-		rings_renew(fd);
-		done = KERNEL(dup3, next, fd, flags) == fd;
-		for (size_t i = 0; done && i < n; i++)
-			KERNEL(epoll_ctl, watches[i].epoll, EPOLL_CTL_ADD, fd, &watches[i].event);
-	}
+	copy_times(fd, next);
+	if (set_mark(next, m->family) == 0 && succeed(fd, next, arg))
+		done = replace(fd, next);
 	KERNEL(close, next);
 	errno = saved;
 	return done;

@@ -76,6 +76,7 @@ __attribute__((constructor)) static void load(void)
 	const char *strict = variable("MILLRACE_SHIM_STRICT", number, sizeof number);
 	const char *loss = variable("MILLRACE_SHIM_ON_NODE_LOSS", buffer, sizeof buffer);
 	copied.ends_with_node = loss != NULL && strcmp(loss, "end") == 0;
+	copied.rebinds = loss != NULL && strcmp(loss, "rebind") == 0;
 	const char *first = variable("MILLRACE_SHIM_FIRST", buffer, sizeof buffer);
 	copied.first = first != NULL ? (pid_t)strtol(first, NULL, 10) : 0;
 	const char *interfaces = variable("MILLRACE_SHIM_INTERFACES", buffer, sizeof buffer);

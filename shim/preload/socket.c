@@ -1,6 +1,7 @@
 /* socket.c - socket, bind, connect, listen, accept, and the names of sockets. */
 
 #include "interfaces.h"
+#include "rebind.h"
 #include "rings.h"
 
 #include <fcntl.h>
@@ -87,7 +88,7 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 	struct mark m = read_mark(fd);
 	if (m.kind == NOT_OURS)
 		return (int)KERNEL(bind, fd, addr, len);
-	struct shim_request q = {.op = SHIM_BIND};
+	struct shim_request q = {.op = SHIM_BIND, .arg = settings()->rebinds ? SHIM_WANT_PERMIT : 0};
 	struct shim_reply reply = {0};
 	int cause = decode_address(addr, len, &q.addr);
 	if (cause == 0 && q.addr.family != m.family)
@@ -101,7 +102,9 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 		reply.len = 0;
 		result = ask(&q, fd, &reply);
 	}
-	if (result != 0 && !renewable(&reply))
+	if (result == 0)
+		remember_bind(fd, &q.addr, &reply);
+	else if (!renewable(&reply))
 		report_cause(&reply);
 	return result;
 }
@@ -221,7 +224,10 @@ INTERPOSED int listen(int fd, int backlog)
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	return ask(&q, fd, &reply);
+	int result = ask(&q, fd, &reply);
+	if (result == 0)
+		remember_listen(fd, backlog);
+	return result;
 }
 
 /*
@@ -264,6 +270,10 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
 	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 	long n = KERNEL(recvmsg, fd, &m, (flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0);
+	if ((n == 0 || (n < 0 && errno == ECONNRESET)) && settings()->rebinds && !was_shut(fd)) {
+		errno = NODE_LOST;
+		return -1;
+	}
 	if (n < 0) {
 		if (errno == ECONNRESET)
 			errno = was_shut(fd) ? EINVAL : node_ended();
@@ -288,6 +298,21 @@ static int receive_connection(int fd, struct shim_accepted *record, int flags)
 	return -1;
 }
 
+/* next_connection is receive_connection, also of a listener that has to be made again first. */
+static int next_connection(int fd, const struct mark *m, struct shim_accepted *record, int flags)
+{
+	for (;;) {
+		int got = has_number() ? receive_connection(fd, record, flags) : -1;
+		if (got >= 0 || errno != NODE_LOST)
+			return got;
+		enum again again = make_again(fd, m, (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0);
+		if (again == AGAIN_NEVER)
+			errno = end_of_listener(fd);
+		if (again != AGAIN_DONE)
+			return -1;
+	}
+}
+
 INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	struct mark m = read_mark(fd);
@@ -308,7 +333,7 @@ INTERPOSED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 		return -1;
 	}
 	struct shim_accepted record;
-	int got = has_number() ? receive_connection(fd, &record, flags) : -1;
+	int got = next_connection(fd, &m, &record, flags);
 	if (got < 0)
 		return -1;
 	if ((flags & SOCK_NONBLOCK) != 0) {

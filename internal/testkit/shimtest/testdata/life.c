@@ -73,7 +73,7 @@ void reap(pid_t child)
 
 int main(int n, char **args)
 {
-	const struct part *all[] = {semantics, lives, closes, boxes};
+	const struct part *all[] = {semantics, lives, closes, boxes, rebinds};
 	signal(SIGPIPE, SIG_IGN);
 	if (getenv("LIFE_PEER") != NULL)
 		peer = getenv("LIFE_PEER");

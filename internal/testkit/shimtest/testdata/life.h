@@ -42,7 +42,7 @@ struct part {
 	void (*run)(char **args);
 };
 
-extern const struct part semantics[], lives[], closes[], boxes[];
+extern const struct part semantics[], lives[], closes[], boxes[], rebinds[];
 
 /* The peer's address; the kernel's stack has its own. */
 extern const char *peer;
