@@ -19,13 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST 2000
+#include "calls.h"
 
-static long show(const char *what, long result)
-{
-	printf("%s: %ld%s%s\n", what, result < 0 ? -1 : result, result < 0 ? " " : "", result < 0 ? strerrorname_np(errno) : "");
-	return result;
-}
+#define MOST 2000
 
 static struct sockaddr_in to;
 static struct mmsghdr batch[MOST];

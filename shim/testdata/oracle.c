@@ -19,6 +19,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "calls.h"
+
 #define SOON 20000 /* ms, for what has to happen */
 
 static volatile int pipes;
@@ -30,12 +32,6 @@ static void on_pipe(int sig)
 }
 
 /* show prints a result, with the errno of a failure. */
-static long show(const char *what, long result)
-{
-	printf("%s: %ld%s%s\n", what, result < 0 ? -1 : result, result < 0 ? " " : "", result < 0 ? strerrorname_np(errno) : "");
-	return result;
-}
-
 static int stream(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -98,14 +94,6 @@ static void await(int fd, int want)
 {
 	for (int ms = 0; ms < SOON && (events(fd, want, 10) & want) == 0; ms += 10)
 		;
-}
-
-static int error_of(int fd)
-{
-	int e = -1;
-	socklen_t n = sizeof e;
-	getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &n);
-	return e;
 }
 
 /* pair makes a connection. */

@@ -17,13 +17,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define SOON 20000 /* ms, for what has to happen */
+#include "calls.h"
 
-static long show(const char *what, long result)
-{
-	printf("%s: %ld%s%s\n", what, result < 0 ? -1 : result, result < 0 ? " " : "", result < 0 ? strerrorname_np(errno) : "");
-	return result;
-}
+#define SOON 20000 /* ms, for what has to happen */
 
 static struct sockaddr_in at(const char *ip, int port)
 {
@@ -186,14 +182,6 @@ static void show_options(int fd)
 	}
 	if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, &len) != 0 || t.tv_sec != 17)
 		printf("  SO_RCVTIMEO: %ld\n", (long)t.tv_sec);
-}
-
-static int error_of(int fd)
-{
-	int e = -1;
-	socklen_t len = sizeof e;
-	getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len);
-	return e;
 }
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK); }
