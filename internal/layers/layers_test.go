@@ -49,7 +49,8 @@ gpukern/lpm       : gpukern/image gpukern/tuple
 gpukern/acl       : gpukern/image gpukern/lpm gpukern/tuple
 gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/montgomery:
-gpukern/sign      : gpukern/montgomery
+gpukern/ecdsa     : gpukern/montgomery
+gpukern/sign      : gpukern/ecdsa gpukern/montgomery
 gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
