@@ -10,7 +10,7 @@ import (
 )
 
 // Signatures makes the signatures of a loop's handshakes in batches. A handshake that needs one with a key that batches take (a
-// *sign.Signer: a Store wraps its keys) suspends, with AwaitingSignature, until the loop calls Run. It is for the engines
+// sign.Signer: a Store wraps its keys) suspends, with AwaitingSignature, until the loop calls Run. It is for the engines
 // of one loop, and not safe for concurrent use. The zero value is ready.
 type Signatures struct{ batch sign.Batch }
 
@@ -53,12 +53,15 @@ func (h *handshake) signsWith(cert *tls.Certificate) *tls.Certificate {
 	if cert == nil {
 		return nil
 	}
-	key, ok := cert.PrivateKey.(*sign.Signer)
-	if !ok {
+	key := sign.Of(cert.PrivateKey)
+	if key == nil {
 		return cert
 	}
 	own := *cert
 	own.PrivateKey = waitingSigner{key, h}
+	if d, ok := cert.PrivateKey.(crypto.Decrypter); ok {
+		own.PrivateKey = waitingDecrypter{waitingSigner{key, h}, d}
+	}
 	return &own
 }
 
@@ -71,9 +74,15 @@ type waitingSigner struct {
 // Public implements crypto.Signer. crypto/tls compares its type with those it knows.
 func (s waitingSigner) Public() crypto.PublicKey { return s.key.Public() }
 
+// waitingDecrypter is a waitingSigner of RSA. crypto/tls refuses other keys that decrypt.
+type waitingDecrypter struct {
+	waitingSigner
+	decrypter crypto.Decrypter
+}
+
 // Decrypt implements crypto.Decrypter.
-func (s waitingSigner) Decrypt(random io.Reader, ciphertext []byte, opts crypto.DecrypterOpts) ([]byte, error) {
-	return s.key.Decrypt(random, ciphertext, opts)
+func (s waitingDecrypter) Decrypt(random io.Reader, ciphertext []byte, opts crypto.DecrypterOpts) ([]byte, error) {
+	return s.decrypter.Decrypt(random, ciphertext, opts)
 }
 
 // Sign implements crypto.Signer. It suspends the handshake that calls it until the loop has run the batch.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/millrace/millrace/gpukern/ecdsa"
 	"github.com/millrace/millrace/gpukern/montgomery"
 )
 
@@ -15,8 +16,8 @@ var ErrFault = errors.New("sign: a signature failed its verification and was dis
 // Request asks for one signature. The caller sets the first fields; Signature or Err are set by Batch.Run, which also calls
 // Done, if it is not nil.
 type Request struct {
-	Key    *RSAKey
-	Random io.Reader // salts of PSS
+	Key    Key
+	Random io.Reader // salts of PSS; hedges the nonces of ECDSA
 	Digest []byte
 	Opts   crypto.SignerOpts
 
@@ -24,6 +25,7 @@ type Request struct {
 	Err       error
 	Done      func()
 	state     requestState
+	alone     bool // the key's package has signed
 }
 
 // requestState is the state of a request.
@@ -48,9 +50,10 @@ func (r *Request) Cancel() {
 
 // Stats counts the work of a Batch.
 type Stats struct {
-	Signatures uint64 // made and verified
-	Passes     uint64 // each makes up to AtOnce signatures
-	Faults     uint64 // signatures that failed their verification
+	Signatures uint64 // made in passes, and verified
+	Passes     uint64 // each makes up to four signatures of RSA, or eight of ECDSA
+	Faults     uint64 // signatures that failed their verification, or were made beside one that did
+	Alone      uint64 // made by crypto/ecdsa, as a pass of so few takes longer
 }
 
 // Add adds the counts of another batch.
@@ -58,13 +61,30 @@ func (s *Stats) Add(o Stats) {
 	s.Signatures += o.Signatures
 	s.Passes += o.Passes
 	s.Faults += o.Faults
+	s.Alone += o.Alone
 }
 
 // counters are those of Stats: the loop writes them, and any goroutine reads.
-type counters struct{ signatures, passes, faults atomic.Uint64 }
+type counters struct{ signatures, passes, faults, alone atomic.Uint64 }
 
-// AtOnce is the number of signatures of a pass. Each takes a lane for either prime.
-const AtOnce = montgomery.Lanes / 2
+// Key is a private key that batches sign with: an RSAKey or an ECDSAKey.
+type Key interface {
+	// takes reports whether a batch signs a digest of that kind.
+	takes(opts crypto.SignerOpts) bool
+	shape() shape
+	// sign sets Signature or Err of requests whose keys have one shape, and which fit into one pass.
+	sign(b *Batch, requests []*Request)
+}
+
+// shape is what keys have in common that one pass can sign with.
+type shape struct {
+	atOnce              int
+	primeBlocks, blocks int // of RSA
+	bits                int // of a curve
+}
+
+// mostAtOnce is the largest atOnce of a shape.
+const mostAtOnce = ecdsa.Lanes
 
 // Batch collects requests and makes their signatures, several at once. It is for one loop, and not safe for concurrent
 // use but by Stats. The zero value is ready.
@@ -72,6 +92,7 @@ type Batch struct {
 	waiting  []*Request
 	spare    []*Request                // the memory of the last waiting ones
 	powers   map[int]*montgomery.Power // by blocks
+	passes   map[*ecdsa.Curve]*ecdsa.Pass
 	counters counters
 }
 
@@ -87,7 +108,7 @@ func (b *Batch) Waiting() int { return len(b.waiting) }
 // Stats returns the counts. Any goroutine may call it.
 func (b *Batch) Stats() Stats {
 	c := &b.counters
-	return Stats{Signatures: c.signatures.Load(), Passes: c.passes.Load(), Faults: c.faults.Load()}
+	return Stats{Signatures: c.signatures.Load(), Passes: c.passes.Load(), Faults: c.faults.Load(), Alone: c.alone.Load()}
 }
 
 // Run makes the signatures that wait. Requests that Done adds wait for the next Run.
@@ -95,13 +116,15 @@ func (b *Batch) Run() {
 	waiting := b.waiting
 	b.waiting = b.spare[:0]
 	for left := waiting; len(left) > 0; {
-		var pass [AtOnce]*Request
+		var pass [mostAtOnce]*Request
+		var of shape
 		n := 0
 		rest := left[:0]
 		for _, r := range left {
 			switch {
 			case r.state == cancelled:
-			case n == 0, n < AtOnce && r.Key.sameShape(pass[0].Key):
+			case n == 0, n < of.atOnce && r.Key.shape() == of:
+				of = r.Key.shape()
 				pass[n] = r
 				n++
 			default:
@@ -130,26 +153,29 @@ func (b *Batch) power(blocks int) *montgomery.Power {
 	return p
 }
 
-// sign makes the signatures of requests whose keys have one shape, AtOnce at most.
-func (b *Batch) sign(requests []*Request) {
-	b.counters.passes.Add(1)
-	var s pass
-	for _, r := range requests {
-		em := make([]byte, r.Key.size())
-		if r.Err = encode(em, r.Key.n.BitLen(), r.Random, r.Digest, r.Opts); r.Err == nil {
-			s.add(r, em)
+// pass returns the memory for signatures on a curve.
+func (b *Batch) pass(c *ecdsa.Curve) *ecdsa.Pass {
+	p := b.passes[c]
+	if p == nil {
+		p = ecdsa.NewPass(c)
+		if b.passes == nil {
+			b.passes = map[*ecdsa.Curve]*ecdsa.Pass{}
 		}
+		b.passes[c] = p
 	}
-	if s.n > 0 {
-		k := requests[0].Key
-		s.power(b.power(k.p.Blocks()))
-		s.verify(b.power(k.n.Blocks()))
-	}
+	return p
+}
+
+// sign makes the signatures of requests of one pass.
+func (b *Batch) sign(requests []*Request) {
+	requests[0].Key.sign(b, requests)
 	for _, r := range requests {
-		switch r.Err {
-		case nil:
+		switch {
+		case r.alone:
+			b.counters.alone.Add(1)
+		case r.Err == nil:
 			b.counters.signatures.Add(1)
-		case ErrFault:
+		case r.Err == ErrFault:
 			b.counters.faults.Add(1)
 		}
 	}

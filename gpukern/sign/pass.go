@@ -6,17 +6,21 @@ import (
 	"github.com/millrace/millrace/gpukern/montgomery"
 )
 
-// pass is the work on up to AtOnce signatures. Lane i has signature i modulo p, lane AtOnce+i modulo q.
+// rsaAtOnce is the number of signatures of RSA of a pass. Each takes a lane for either prime.
+const rsaAtOnce = montgomery.Lanes / 2
+
+// pass is the work on up to rsaAtOnce signatures. Lane i has signature i modulo p, lane rsaAtOnce+i modulo q.
 type pass struct {
 	n        int
-	requests [AtOnce]*Request
-	encoded  [AtOnce][]byte
-	digits   [AtOnce][]uint64 // the encoded digest, then the signature
+	requests [rsaAtOnce]*Request
+	keys     [rsaAtOnce]*RSAKey
+	encoded  [rsaAtOnce][]byte
+	digits   [rsaAtOnce][]uint64 // the encoded digest, then the signature
 }
 
-func (s *pass) add(r *Request, encoded []byte) {
-	s.requests[s.n], s.encoded[s.n] = r, encoded
-	s.digits[s.n] = make([]uint64, 2*len(r.Key.qDigits))
+func (s *pass) add(r *Request, k *RSAKey, encoded []byte) {
+	s.requests[s.n], s.keys[s.n], s.encoded[s.n] = r, k, encoded
+	s.digits[s.n] = make([]uint64, 2*len(k.qDigits))
 	montgomery.SetBytes(s.digits[s.n], encoded)
 	s.n++
 }
@@ -25,18 +29,17 @@ func (s *pass) add(r *Request, encoded []byte) {
 // and the signature is m2 + q*h with h = (m1 - m2) / q modulo p.
 func (s *pass) power(p *montgomery.Power) {
 	defer p.Clear()
-	for i, r := range s.requests[:s.n] {
-		k := r.Key
+	for i, k := range s.keys[:s.n] {
 		p.SetModulus(i, k.p)
-		p.SetModulus(AtOnce+i, k.q)
+		p.SetModulus(rsaAtOnce+i, k.q)
 		p.SetExponent(i, k.dp)
-		p.SetExponent(AtOnce+i, k.dq)
+		p.SetExponent(rsaAtOnce+i, k.dq)
 		p.SetBase(i, s.digits[i])
-		p.SetBase(AtOnce+i, s.digits[i])
+		p.SetBase(rsaAtOnce+i, s.digits[i])
 	}
 	p.Raise()
-	half := len(s.requests[0].Key.qDigits)
-	memory := make([]uint64, 3*AtOnce*half)
+	half := len(s.keys[0].qDigits)
+	memory := make([]uint64, 3*rsaAtOnce*half)
 	defer clear(memory)
 	cut := func() []uint64 {
 		part := memory[:half:half]
@@ -44,21 +47,21 @@ func (s *pass) power(p *montgomery.Power) {
 		return part
 	}
 	var difference, inverse [montgomery.Lanes][]uint64
-	var m2 [AtOnce][]uint64
-	for i, r := range s.requests[:s.n] {
+	var m2 [rsaAtOnce][]uint64
+	for i, k := range s.keys[:s.n] {
 		m1 := cut()
 		p.Result(i, m1)
 		m2[i] = cut()
-		p.Result(AtOnce+i, m2[i])
+		p.Result(rsaAtOnce+i, m2[i])
 		// m2 is below q, and q below 2p, as both have one length.
-		r.Key.p.Subtract(m1, m2[i])
-		difference[i], inverse[i] = m1, r.Key.qInverse
+		k.p.Subtract(m1, m2[i])
+		difference[i], inverse[i] = m1, k.qInverse
 	}
 	p.Multiply(&difference, &inverse)
-	for i, r := range s.requests[:s.n] {
+	for i, k := range s.keys[:s.n] {
 		h := cut()
 		p.Result(i, h)
-		montgomery.MultiplyAdd(s.digits[i], h, r.Key.qDigits, m2[i])
+		montgomery.MultiplyAdd(s.digits[i], h, k.qDigits, m2[i])
 	}
 }
 
@@ -66,10 +69,10 @@ func (s *pass) power(p *montgomery.Power) {
 func (s *pass) verify(p *montgomery.Power) {
 	defer p.Clear()
 	for first := 0; first < s.n; { // mostly one round: e is 65537 in nearly all keys
-		e := s.requests[first].Key.public.E
+		e := s.keys[first].public.E
 		last := first
-		for ; last < s.n && s.requests[last].Key.public.E == e; last++ {
-			p.SetModulus(last, s.requests[last].Key.n)
+		for ; last < s.n && s.keys[last].public.E == e; last++ {
+			p.SetModulus(last, s.keys[last].n)
 			p.SetBase(last, s.digits[last])
 		}
 		p.RaisePublic(uint(e))
@@ -82,10 +85,10 @@ func (s *pass) verify(p *montgomery.Power) {
 
 // compare returns the signature of request i if its public power is what was signed.
 func (s *pass) compare(i int, p *montgomery.Power) {
-	r := s.requests[i]
-	signature := make([]byte, r.Key.size())
+	r, k := s.requests[i], s.keys[i]
+	signature := make([]byte, k.size())
 	montgomery.FillBytes(signature, s.digits[i])
-	digits := s.digits[i][:r.Key.n.Blocks()*montgomery.BlockDigits]
+	digits := s.digits[i][:k.n.Blocks()*montgomery.BlockDigits]
 	p.Result(i, digits)
 	power := make([]byte, len(signature))
 	montgomery.FillBytes(power, digits)

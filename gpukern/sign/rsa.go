@@ -1,6 +1,7 @@
 package sign
 
 import (
+	"crypto"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -76,9 +77,27 @@ func exponent(d, p *big.Int) []byte {
 // size returns the length of a signature in bytes (RFC 8017 8.1.1).
 func (k *RSAKey) size() int { return k.public.Size() }
 
-// sameShape reports whether one pass can sign with both keys.
-func (k *RSAKey) sameShape(o *RSAKey) bool {
-	return k.p.Blocks() == o.p.Blocks() && k.n.Blocks() == o.n.Blocks()
+func (k *RSAKey) shape() shape {
+	return shape{atOnce: rsaAtOnce, primeBlocks: k.p.Blocks(), blocks: k.n.Blocks()}
+}
+
+func (k *RSAKey) takes(opts crypto.SignerOpts) bool { return Encodable(opts) }
+
+// sign implements Key.
+func (k *RSAKey) sign(b *Batch, requests []*Request) {
+	b.counters.passes.Add(1)
+	var s pass
+	for _, r := range requests {
+		own := r.Key.(*RSAKey) // they have one shape
+		em := make([]byte, own.size())
+		if r.Err = encode(em, own.n.BitLen(), r.Random, r.Digest, r.Opts); r.Err == nil {
+			s.add(r, own, em)
+		}
+	}
+	if s.n > 0 {
+		s.power(b.power(k.p.Blocks()))
+		s.verify(b.power(k.n.Blocks()))
+	}
 }
 
 // Clear overwrites the private key. It must not be used afterwards.

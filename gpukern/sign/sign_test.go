@@ -236,7 +236,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 
 func TestSigner(t *testing.T) {
 	key := keyOf(t, 2048)
-	s := NewSigner(key)
+	s := NewRSASigner(key)
 	if !key.PublicKey.Equal(s.Public()) || s.Key() != key {
 		t.Error("another key")
 	}
@@ -276,8 +276,24 @@ func TestWrap(t *testing.T) {
 	if Wrap(other) != other {
 		t.Error("another kind of key is wrapped")
 	}
-	if _, ok := Wrap(keyOf(t, 2048)).(*Signer); ok != Supported() {
+	if _, ok := Wrap(keyOf(t, 2048)).(RSASigner); ok != Supported() {
 		t.Errorf("wrapped %v, supported %v", ok, Supported())
+	}
+	for name, taken := range map[string]bool{"P-224": false, "P-256": true, "P-384": true, "P-521": false} {
+		key := curveKey(t, name)
+		wrapped := Wrap(key)
+		if _, ok := wrapped.(*Signer); ok != (taken && Supported()) {
+			t.Errorf("%s: wrapped %v, supported %v", name, ok, Supported())
+		}
+		if _, ok := wrapped.(crypto.Decrypter); ok {
+			t.Errorf("%s: it decrypts: crypto/tls would refuse it", name)
+		}
+		if s := Of(wrapped); s != nil && s.Key() != key {
+			t.Errorf("%s: another key", name)
+		}
+	}
+	if Of(keyOf(t, 2048)) != nil || Of(NewRSASigner(keyOf(t, 2048))) == nil {
+		t.Error("Of finds another Signer")
 	}
 }
 

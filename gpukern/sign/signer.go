@@ -2,51 +2,94 @@ package sign
 
 import (
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/fips140"
 	"crypto/rsa"
 	"io"
 	"sync"
 	"sync/atomic"
 )
 
-// Signer is a private key of RSA that signs by a Batch: alone, or together with others by Request. It decrypts as the
-// key does. It is safe for concurrent use.
+// Signer is a private key that signs by a Batch: alone, or together with others by Request. It is safe for concurrent use.
 type Signer struct {
-	key    *rsa.PrivateKey
+	key    crypto.Signer
 	once   sync.Once
-	batch  *RSAKey // nil if the key is unsuited
+	batch  Key // nil if the key is unsuited
 	faults atomic.Uint64
 }
 
-// Wrap returns a Signer for a key of RSA that this CPU signs with in batches, and any other key as it is. It is cheap: what
-// a batch needs is computed before the first signature.
+// RSASigner is a Signer that decrypts as its key does, for the key exchange of RSA in TLS 1.2. crypto/tls refuses keys of other
+// kinds that have Decrypt.
+type RSASigner struct{ *Signer }
+
+// Decrypt implements crypto.Decrypter.
+func (s RSASigner) Decrypt(random io.Reader, ciphertext []byte, opts crypto.DecrypterOpts) ([]byte, error) {
+	return s.key.(*rsa.PrivateKey).Decrypt(random, ciphertext, opts)
+}
+
+// Wrap returns a Signer, or RSASigner, for a key that this CPU signs with in batches, and any other key as it is. It is
+// cheap: what a batch needs is computed before the first signature. In the FIPS 140-3 mode of Go keys stay what
+// they are, as only its own module is validated.
 func Wrap(key crypto.PrivateKey) crypto.PrivateKey {
-	if k, ok := key.(*rsa.PrivateKey); ok && Supported() {
-		return NewSigner(k)
+	if !Supported() || fips140.Enabled() {
+		return key
+	}
+	switch k := key.(type) {
+	case *rsa.PrivateKey:
+		return NewRSASigner(k)
+	case *ecdsa.PrivateKey:
+		if k.Curve == elliptic.P256() || k.Curve == elliptic.P384() {
+			return NewSigner(k)
+		}
 	}
 	return key
 }
 
-// NewSigner returns a Signer for a key, whatever the CPU.
-func NewSigner(key *rsa.PrivateKey) *Signer { return &Signer{key: key} }
+// NewSigner returns a Signer for a key, whatever the CPU. Keys that no batch takes sign by themselves.
+func NewSigner(key crypto.Signer) *Signer { return &Signer{key: key} }
+
+// NewRSASigner returns an RSASigner for a key, whatever the CPU.
+func NewRSASigner(key *rsa.PrivateKey) RSASigner { return RSASigner{NewSigner(key)} }
+
+// Of returns the Signer that a key is, nil if it is none.
+func Of(key crypto.PrivateKey) *Signer {
+	switch k := key.(type) {
+	case *Signer:
+		return k
+	case RSASigner:
+		return k.Signer
+	}
+	return nil
+}
 
 // Key returns the key that was wrapped.
-func (s *Signer) Key() *rsa.PrivateKey { return s.key }
+func (s *Signer) Key() crypto.Signer { return s.key }
 
 // Public implements crypto.Signer.
 func (s *Signer) Public() crypto.PublicKey { return s.key.Public() }
 
-// Decrypt implements crypto.Decrypter, for the key exchange of RSA in TLS 1.2.
-func (s *Signer) Decrypt(random io.Reader, ciphertext []byte, opts crypto.DecrypterOpts) ([]byte, error) {
-	return s.key.Decrypt(random, ciphertext, opts)
-}
-
-// Request returns a request for a Batch, nil where crypto/rsa signs: Sign does.
+// Request returns a request for a Batch, nil where the key signs by itself: Sign does.
 func (s *Signer) Request(random io.Reader, digest []byte, opts crypto.SignerOpts) *Request {
-	s.once.Do(func() { s.batch, _ = NewRSAKey(s.key) })
-	if s.batch == nil || !Encodable(opts) {
+	s.once.Do(s.prepare)
+	if s.batch == nil || !s.batch.takes(opts) {
 		return nil
 	}
 	return &Request{Key: s.batch, Random: random, Digest: digest, Opts: opts}
+}
+
+// prepare sets the key of batches.
+func (s *Signer) prepare() {
+	switch k := s.key.(type) {
+	case *rsa.PrivateKey:
+		if own, err := NewRSAKey(k); err == nil {
+			s.batch = own
+		}
+	case *ecdsa.PrivateKey:
+		if own, err := NewECDSAKey(k); err == nil {
+			s.batch = own
+		}
+	}
 }
 
 // alone holds batches for signatures that nothing waits beside.
@@ -65,7 +108,7 @@ func (s *Signer) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) (
 	return s.Result(r)
 }
 
-// Result returns the signature of a request that has ended. A fault is counted, and crypto/rsa signs in its place.
+// Result returns the signature of a request that has ended. A fault is counted, and the key's package signs in its place.
 func (s *Signer) Result(r *Request) ([]byte, error) {
 	if r.Err == ErrFault {
 		s.faults.Add(1)
