@@ -267,6 +267,10 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 		err = k.setOption(int(q.level), int(q.name), q.value)
 	case opRenew:
 		err = k.renew(q)
+	case opHeaders:
+		err = k.addHeaders()
+	case opErrors:
+		err = k.nextError(r)
 	case opMove:
 		r.value, err = k.moveBack(p)
 	case opGetOption:

@@ -42,8 +42,6 @@ var commonOptions = map[optionName]optionSpec{
 	nameS(unix.SO_MARK):                 {set: refuse, get: zero},
 	name4(unix.IP_FREEBIND):             field(func(o *options) *bool { return &o.freeBind }),
 	name4(unix.IP_TRANSPARENT):          {set: refuse, get: zero},
-	name4(unix.IP_RECVERR):              {get: zero},
-	name6(unix.IPV6_RECVERR):            {get: zero},
 	name6(unix.IPV6_FREEBIND):           field(func(o *options) *bool { return &o.freeBind }),
 	name6(unix.IPV6_V6ONLY):             {set: setV6Only, get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return appendBool(b, k.options.v6only), nil }},
 }
@@ -80,6 +78,8 @@ var streamOptions = map[optionName]optionSpec{
 	nameS(unix.SO_BROADCAST):       kept(0, math.MinInt32, math.MaxInt32),
 
 	// Control messages, of which streams have none, and what is of groups and fragments.
+	name4(unix.IP_RECVERR):          keptFlag(0), // what ICMP reports of a connection is in SO_ERROR
+	name6(unix.IPV6_RECVERR):        keptFlag(0),
 	name4(unix.IP_PKTINFO):          keptFlag(0),
 	name4(unix.IP_RECVTTL):          keptFlag(0),
 	name4(unix.IP_RECVTOS):          keptFlag(0),

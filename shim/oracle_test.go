@@ -158,3 +158,22 @@ func TestCorners(t *testing.T) {
 		}
 	}
 }
+
+// TestControlMessagesAsOnTheKernel: control messages of connected sockets too, UDP_SEGMENT, SO_TIMESTAMPING and the queue of errors give what
+// they give on the kernel's stack.
+func TestControlMessagesAsOnTheKernel(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "cmsgs")
+	for _, part := range []string{"before", "after", "addressed", "segments", "errors", "errors-connected", "too-long", "stamping"} {
+		for _, v6 := range []string{"", "-6"} {
+			t.Run(part+v6, func(t *testing.T) {
+				b := newBed(t, nil)
+				want := oracle(t, "cmsgs", part+v6)
+				got := oracle(t, "cmsgs", part+v6, "LD_PRELOAD="+lib, "MILLRACE_SHIM="+b.cfg.Path)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s\non the kernel's stack:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			})
+		}
+	}
+}

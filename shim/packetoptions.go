@@ -36,6 +36,9 @@ var packetOptions = map[optionName]optionSpec{
 	name4(unix.IP_MULTICAST_LOOP):   udpLoop,
 	name6(unix.IPV6_MULTICAST_LOOP): udpLoop,
 
+	name4(unix.IP_RECVERR):        queuesErrors(),
+	name6(unix.IPV6_RECVERR):      queuesErrors(),
+	nameS(unix.SO_TIMESTAMPING):   reforming(stamping()),
 	name4(unix.IP_PKTINFO):        wants(wantPktInfo),
 	name6(unix.IPV6_RECVPKTINFO):  wants(of6(wantPktInfo)),
 	name4(unix.IP_RECVTOS):        wants(wantTOS),
@@ -241,9 +244,20 @@ func (k *sock) deviceName(of uint32) string {
 	return ""
 }
 
+// setWant says whether the program has asked for control messages.
+func (k *sock) setWant(f datagramFlags, on bool) {
+	k.options.want &^= f
+	if on {
+		k.options.want |= f
+	}
+	if u := k.packets(); u != nil {
+		u.want.Store(uint32(k.options.want))
+	}
+}
+
 // wants is an option that asks for control messages.
 func wants(f datagramFlags) optionSpec {
-	return optionSpec{
+	return reforming(optionSpec{
 		set: func(k *sock, n optionName, v []byte) error {
 			i, err := intOf(n, v)
 			if err != nil {
@@ -252,17 +266,11 @@ func wants(f datagramFlags) optionSpec {
 			if n.level == unix.IPPROTO_IPV6 && !k.v6 {
 				return syscall.ENOPROTOOPT
 			}
-			k.options.want &^= f
-			if i != 0 {
-				k.options.want |= f
-			}
-			if u := k.packets(); u != nil {
-				u.want.Store(uint32(k.options.want))
-			}
+			k.setWant(f, i != 0)
 			return nil
 		},
 		get: func(k *sock, _ optionName, b []byte) ([]byte, error) {
 			return appendBool(b, k.options.want&f != 0), nil
 		},
-	}
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // connectPackets is connect(2) of a UDP socket: datagrams of the peer alone, and without headers.
@@ -26,37 +28,51 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 	if u == nil {
 		return syscall.ENETDOWN // the program has closed it meanwhile
 	}
+	u.flush(func() {}) // to the peer of before
 	if err := u.conn.Connect(to); err != nil {
 		return bare(err)
 	}
-	err = u.convert(p, to)
+	u.flush(func() { err = u.convert(p, to) })
 	r.local, r.remote = k.names()
 	return err
 }
 
+// flush sends what the program has written, which has the form of before, and calls f before anything else is read.
+func (u *packets) flush(f func()) {
+	u.k.s.cfg.Stack.EnterLoop(u.home, func(in socket.LoopStack) {
+		if u.watch != nil {
+			u.toStack(in)
+		}
+		f()
+	})
+}
+
 // convert makes to the peer, if it is valid, and takes it away otherwise: the datagrams that wait in the program's socket p get the form
-// that the mark says. mu keeps others out meanwhile, so that no two forms are mixed: a program would take bytes of a stranger for
-// a header.
+// that the mark says (see sock.headed). mu keeps others out meanwhile, so that no two forms are mixed: a program would take bytes of a
+// stranger for a header.
 func (u *packets) convert(p int, to netip.AddrPort) error {
 	k := u.k
 	local := udpAddr(u.conn.LocalAddr())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	from := k.remote
-	plain := to.IsValid()
+	connected := to.IsValid()
+	plain := connected && !k.headed()
 	was := u.plain.Swap(plain || k.plain)
+	u.peer = to
+	u.peered.Store(connected)
 	k.local, k.remote = k.shown(local), netip.AddrPort{}
-	if plain {
+	if connected {
 		k.remote = k.shown(to)
 	}
-	if err := k.setMark(p, plain); err != nil || k.plain {
+	if err := k.setForm(p, plain || k.plain && connected, connected); err != nil || k.plain {
 		return err
 	}
 	change := func(b []byte) []byte { return strip(b, to) }
 	switch {
 	case was && plain && from == k.remote, !was && !plain:
 		return nil
-	case was && plain: // recvfrom(2) would show the new peer as their sender
+	case was && connected && from != k.remote: // recvfrom(2) would show the new peer as their sender
 		change = func([]byte) []byte { return nil }
 	case was:
 		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()).with(local.Addr().Is4()) & (wantPktInfo | wantMapped)}

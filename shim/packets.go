@@ -19,11 +19,14 @@ import (
 // packets is a UDP socket of a program. What the program sends is read on one loop, the home. Datagrams of the network come
 // on every loop that the UDPConn has a shard on.
 type packets struct {
-	k     *sock
-	conn  *socket.UDPConn
-	home  int
-	plain atomic.Bool   // connected: datagrams have no header
-	want  atomic.Uint32 // datagramFlags of what is received
+	k       *sock
+	conn    *socket.UDPConn
+	home    int
+	plain   atomic.Bool    // connected: datagrams have no header, unless sock.headed
+	peered  atomic.Bool    // connected
+	reports atomic.Bool    // errors are queued (IP_RECVERR)
+	peer    netip.AddrPort // to which it is; sock.mu guards it
+	want    atomic.Uint32  // datagramFlags of what is received
 
 	segments atomic.Uint32 // UDP_SEGMENT, bytes; 0 is off
 
@@ -95,6 +98,7 @@ func (k *sock) open(conn *socket.UDPConn) error {
 	u.want.Store(uint32(k.options.want))
 	u.segments.Store(uint32(k.options.kept[nameU(unix.UDP_SEGMENT)]))
 	u.plain.Store(k.plain)
+	u.reports.Store(k.options.udp.QueueErrors)
 	var err error
 	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in) })
 	if err != nil {
@@ -231,15 +235,26 @@ func (u *packets) parse(m *socket.Message, part *[1][]byte, b []byte, plain bool
 		return true
 	}
 	d, err := decodeDatagram(b)
-	if err != nil || !d.remote.IsValid() || d.remote.Port() == 0 {
+	switch {
+	case err != nil:
 		return false
+	case !d.remote.IsValid() && u.peered.Load(): // to the peer
+	case !d.remote.IsValid() || d.remote.Port() == 0:
+		return false
+	default:
+		m.SetPeer(destination(d.remote))
 	}
 	part[0] = b[datagramSize:]
-	m.SetPeer(destination(d.remote))
 	if a := d.local.Addr().Unmap(); a.IsValid() && !a.IsUnspecified() {
 		m.Local = wire.AddrFrom(a)
 	}
-	m.SegmentSize = u.segment(b[datagramSize:])
+	m.SegmentSize = u.segment(part[0])
+	if n := int(d.flags); n != 0 { // UDP_SEGMENT as a control message
+		m.SegmentSize = n
+		if n >= len(part[0]) {
+			m.SegmentSize = 0
+		}
+	}
 	m.Interface, m.TOS, m.TTL = stackIndex(d.iface), d.tos, d.hopLimit
 	return true
 }
@@ -279,7 +294,7 @@ func (u *packets) failed(err error) {
 	u.k.setPacketError(err)
 	u.k.mu.Lock()
 	defer u.k.mu.Unlock()
-	if u.k.fd >= 0 && u.plain.Load() && !u.k.plain {
+	if u.k.fd >= 0 && !u.k.plain && (u.peered.Load() || u.reports.Load()) {
 		sendNotice(u.k.fd, u.k.s.notice) // full: it is awake
 	}
 }
@@ -319,7 +334,7 @@ func (u *packets) deliver(loop socket.LoopStack, lease socket.Lease) syscall.Err
 			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: arrivedBy(loop, &m),
 			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
 		}
-		if d.flags&(wantTime|wantTimeNS) != 0 {
+		if d.flags&(wantTime|wantTimeNS|wantStamping) != 0 {
 			d.at = time.Now().Add(-stack.Now().Sub(m.Time)).UnixNano()
 		}
 		d.encode(head[:])

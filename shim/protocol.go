@@ -49,6 +49,8 @@ const (
 	opMove
 	opInterfaces
 	opRenew
+	opHeaders
+	opErrors
 )
 
 // Sizes of protocol.h, in bytes. TestLayout compares them, and the offsets below, with what a C compiler says.
@@ -85,6 +87,7 @@ const (
 	wantMapped                             // IPV6_RECVPKTINFO of a datagram of IPv4: its address is mapped
 	wantTime                               // SO_TIMESTAMP
 	wantTimeNS                             // SO_TIMESTAMPNS
+	wantStamping                           // SO_TIMESTAMPING
 )
 
 // of6 is the flag of an option of IPv6, beside that of IPv4: a socket may have both.
@@ -93,7 +96,7 @@ func of6(f datagramFlags) datagramFlags { return f << 8 }
 // with returns the flags of a datagram of IPv4 or IPv6, of those of both. An IPv6 socket has the options of IPv4 for datagrams of
 // IPv4, but for the destination, of which it has both forms (ipv6(7)).
 func (f datagramFlags) with(v4 bool) datagramFlags {
-	times := f & (wantTime | wantTimeNS)
+	times := f & (wantTime | wantTimeNS | wantStamping)
 	own := f&(wantPktInfo|wantTOS|wantHopLimit) | times
 	switch {
 	case !v4:
@@ -139,7 +142,7 @@ func decodeRequest(b []byte) (r request, err error) {
 		process: order.Uint32(b[requestProcessAt:]),
 	}
 	n := order.Uint32(b[44:])
-	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opRenew || n > maxRequestValue {
+	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opErrors || n > maxRequestValue {
 		return r, fmt.Errorf("%w: version %d, operation %d, %d bytes of value", errProtocol, v, r.op, n)
 	}
 	r.value = b[requestValueAt : requestValueAt+int(n)]

@@ -33,6 +33,8 @@ type sock struct {
 	v6     bool
 	plain  bool // UDP without headers, of a supervisor's program: only while it is connected datagrams move
 
+	needsHeaders bool // UDP: the program sends control messages, also while it is connected
+
 	refuses bool // the kernel takes no descriptors from the program
 
 	// ops is held during a request. Callbacks of loops never take it, so that its holder may enter loops.

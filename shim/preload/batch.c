@@ -15,17 +15,15 @@ static void unframe_all(struct framed *f, unsigned n)
 }
 
 /* prepare makes the message that the node gets. It returns 0 or an errno; unframe follows in any case. */
-static int prepare(enum kind kind, const struct msghdr *m, struct framed *f, struct msghdr *to)
+static int prepare(int fd, enum kind kind, const struct msghdr *m, struct framed *f, struct msghdr *to)
 {
 	f->part = f->few;
 	int wrong = wrong_message(m);
 	if (wrong != 0)
 		return wrong;
 	if (kind == DATAGRAM)
-		return outgoing(m, f, to);
+		return outgoing(fd, m, f, to);
 	*to = (struct msghdr){.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
-	if (m->msg_name != NULL)
-		return EISCONN;
 	return too_long(m->msg_iov, m->msg_iovlen) ? EMSGSIZE : 0;
 }
 
@@ -37,7 +35,7 @@ static int send_batch(int fd, enum kind kind, struct mmsghdr *m, unsigned n, int
 	unsigned ready = 0, begun = 0, header = kind == DATAGRAM ? (unsigned)sizeof f->header : 0;
 	int cause = 0, done = -1;
 	while (begun < n && cause == 0) {
-		cause = prepare(kind, &m[begun].msg_hdr, &f[begun], &to[begun].msg_hdr);
+		cause = prepare(fd, kind, &m[begun].msg_hdr, &f[begun], &to[begun].msg_hdr);
 		begun++;
 		ready += cause == 0;
 	}
@@ -78,6 +76,9 @@ INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 	if (mark.kind != DATAGRAM && mark.kind != DATAGRAM_CONNECTED)
 		return (int)KERNEL(sendmmsg, fd, m, n, flags);
 	unsigned total = 0;
+	for (unsigned i = 0; i < n && mark.kind == DATAGRAM_CONNECTED && wrong_message(&m[i].msg_hdr) == 0; i++)
+		if ((m[i].msg_hdr.msg_name != NULL || has_control(&m[i].msg_hdr)) && !with_headers(fd, &mark))
+			return -1;
 	while (total < n) {
 		unsigned want = n - total < BATCH ? n - total : BATCH;
 		int done = send_batch(fd, mark.kind, m + total, want, flags);
@@ -184,7 +185,7 @@ INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct
 	if (no_memory(m, n * sizeof *m) || (limit != NULL && no_memory(limit, sizeof *limit)))
 		return bad_address();
 	struct mark mark = data_mark(fd, false);
-	if ((mark.kind != NOT_OURS && no_errors_queued(flags)) || !may_receive(&mark))
+	if ((mark.kind == NOT_OURS || (flags & MSG_ERRQUEUE) == 0) && !may_receive(&mark))
 		return -1;
 	if (mark.kind == NOT_OURS)
 		return (int)KERNEL(recvmmsg, fd, m, n, flags, limit);
@@ -194,5 +195,7 @@ INTERPOSED int recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags, struct
 	}
 	if (limit != NULL && limit->tv_sec > INT32_MAX)
 		limit = NULL; /* for ever, and no overflow */
+	if (mark.kind == DATAGRAM && ((flags & MSG_ERRQUEUE) != 0 || (form_of(fd) & SHIM_FORM_ERRORS) != 0))
+		mark.kind = DATAGRAM_CONNECTED; /* one by one: errors may come between */
 	return receive_all(fd, &mark, m, n, flags, limit);
 }

@@ -1,10 +1,16 @@
-/* control.c - control messages of datagrams: source address, TOS and hop limit. */
+/* control.c - control messages of datagrams: source address, TOS and hop limit, and the queue of errors. */
 
 #include "datagram.h"
 
+#include <linux/errqueue.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/time.h>
 #include <time.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
 
 void read_control(const struct msghdr *from, struct shim_datagram *to)
 {
@@ -32,8 +38,21 @@ void read_control(const struct msghdr *from, struct shim_datagram *to)
 			if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
 			    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
 				to->hop_limit = (uint8_t)value;
+		} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS && len == 1) {
+			to->tos = data[0];
+		} else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_SEGMENT && len >= sizeof to->flags) {
+			memcpy(&to->flags, data, sizeof to->flags);
 		}
 	}
+}
+
+bool has_control(const struct msghdr *from)
+{
+	struct shim_datagram h = {0};
+	if (from->msg_control == NULL || from->msg_controllen == 0)
+		return false;
+	read_control(from, &h);
+	return h.local.family != 0 || h.ifindex != 0 || h.tos != 0 || h.hop_limit != 0 || h.flags != 0;
 }
 
 /* add_control appends one control message, and says in flags if there is no space for it. */
@@ -69,7 +88,7 @@ static void add_destination(struct msghdr *m, size_t *used, const struct shim_da
 		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &four, sizeof four);
 }
 
-/* add_time is SO_TIMESTAMP or SO_TIMESTAMPNS. */
+/* add_time is SO_TIMESTAMP or SO_TIMESTAMPNS, and SO_TIMESTAMPING. */
 static void add_time(struct msghdr *m, size_t *used, const struct shim_datagram *h)
 {
 	struct timespec ns = {h->time / 1000000000, h->time % 1000000000};
@@ -78,6 +97,9 @@ static void add_time(struct msghdr *m, size_t *used, const struct shim_datagram 
 		add_control(m, used, SOL_SOCKET, SCM_TIMESTAMPNS, &ns, sizeof ns);
 	else if ((h->flags & SHIM_DATAGRAM_TIME) != 0)
 		add_control(m, used, SOL_SOCKET, SCM_TIMESTAMP, &us, sizeof us);
+	const struct timespec stamps[3] = {ns}; /* struct scm_timestamping: by software, and two by the device */
+	if ((h->flags & SHIM_DATAGRAM_STAMPING) != 0)
+		add_control(m, used, SOL_SOCKET, SCM_TIMESTAMPING, stamps, sizeof stamps);
 }
 
 /* The order is Linux's: a program with space for some of them gets those that it would get there. */
@@ -96,4 +118,52 @@ void write_control(struct msghdr *m, const struct shim_datagram *h)
 	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
 		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
 	m->msg_controllen = used;
+}
+
+/* add_error makes the control message of an entry of the queue: what has happened, and who has reported it. */
+static void add_error(struct msghdr *m, size_t *used, const struct shim_error *e, const struct shim_addr *from, int family)
+{
+	struct {
+		struct sock_extended_err error;
+		struct sockaddr_in6 from; /* or that of IPv4 */
+	} both = {.error = {.ee_errno = e->error, .ee_origin = e->origin, .ee_type = e->type, .ee_code = e->code, .ee_info = e->info}};
+	bool v4 = family == AF_INET;
+	socklen_t n = v4 ? sizeof(struct sockaddr_in) : sizeof both.from;
+	if (from->family != 0)
+		encode_address(from, family, (struct sockaddr *)&both.from, &n);
+	add_control(m, used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVERR : IPV6_RECVERR, &both, sizeof both.error + n);
+}
+
+ssize_t receive_error(int fd, const struct mark *mark, struct msghdr *m)
+{
+	struct shim_request q = {.op = SHIM_ERRORS};
+	struct shim_reply reply = {0};
+	struct shim_error e;
+	size_t used = 0, put = 0;
+	if (mark->kind == STREAM) { /* nothing that fills it can be set */
+		errno = EAGAIN;
+		return -1;
+	}
+	if (ask(&q, fd, &reply) != 0)
+		return -1;
+	if (reply.len < sizeof e || reply.len > sizeof reply.value) {
+		errno = EPROTO;
+		return -1;
+	}
+	take_notice(fd);
+	memcpy(&e, reply.value, sizeof e);
+	const uint8_t *data = reply.value + sizeof e;
+	size_t left = reply.len - sizeof e;
+	for (size_t i = 0; i < m->msg_iovlen && put < left; i++) {
+		size_t n = m->msg_iov[i].iov_len < left - put ? m->msg_iov[i].iov_len : left - put;
+		if (n > 0)
+			memcpy(m->msg_iov[i].iov_base, data + put, n);
+		put += n;
+	}
+	m->msg_flags = MSG_ERRQUEUE | (put < left ? MSG_TRUNC : 0);
+	if (m->msg_name != NULL)
+		encode_address(&reply.remote, mark->family, m->msg_name, &m->msg_namelen);
+	add_error(m, &used, &e, &reply.local, mark->family);
+	m->msg_controllen = used;
+	return (ssize_t)put;
 }

@@ -51,15 +51,39 @@ void unframe(struct framed *f)
 		free(f->part);
 }
 
-int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to)
+int form_of(int fd)
+{
+	int value = 0;
+	socklen_t len = sizeof value;
+	if (KERNEL(getsockopt, fd, SOL_SOCKET, SO_INCOMING_CPU, &value, &len) != 0 || (value & SHIM_FORM_MASK) != SHIM_FORM)
+		return 0;
+	return value & ~SHIM_FORM_MASK;
+}
+
+bool with_headers(int fd, struct mark *m)
+{
+	struct shim_request q = {.op = SHIM_HEADERS};
+	struct shim_reply reply;
+	if (ask(&q, fd, &reply) != 0)
+		return false;
+	*m = read_mark(fd);
+	return true;
+}
+
+static bool failed_before(int fd);
+
+int outgoing(int fd, const struct msghdr *m, struct framed *f, struct msghdr *to)
 {
 	int cause = frame(f, m->msg_iov, m->msg_iovlen);
+	bool to_peer = m->msg_name == NULL && (form_of(fd) & SHIM_FORM_CONNECTED) != 0;
 	if (cause == 0 && too_long(m->msg_iov, m->msg_iovlen))
 		cause = EMSGSIZE;
-	if (cause == 0)
+	if (cause == 0 && !to_peer)
 		cause = m->msg_name == NULL ? EDESTADDRREQ : decode_address(m->msg_name, m->msg_namelen, &f->header.remote);
-	if (cause == 0 && f->header.remote.port == 0)
+	if (cause == 0 && !to_peer && f->header.remote.port == 0)
 		cause = EINVAL;
+	if (cause == 0 && to_peer && failed_before(fd))
+		cause = errno;
 	if (cause != 0)
 		return cause;
 	if (m->msg_control != NULL)
@@ -128,6 +152,17 @@ static bool is_notice(long n, const struct msghdr *got)
 	return n == 0 && (got->msg_flags & MSG_CTRUNC) != 0;
 }
 
+bool take_notice(int fd)
+{
+	struct msghdr none = {0};
+	int saved = errno;
+	bool notice = is_notice(KERNEL(recvmsg, fd, &none, MSG_PEEK | MSG_DONTWAIT), &none);
+	if (notice)
+		KERNEL(recvfrom, fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	errno = saved;
+	return notice;
+}
+
 /*
  * failed_before takes the error that ICMP has reported of a datagram before, which is the result of the next send of a connected socket
  * (udp(7)). To look costs a system call, so that sends in quick succession do not.
@@ -136,16 +171,13 @@ static bool failed_before(int fd)
 {
 	static _Atomic uint64_t last;
 	struct timespec t;
-	struct msghdr none = {0};
 	int saved = errno, cause = 0;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 	if (now - atomic_exchange_explicit(&last, now, memory_order_relaxed) < ERROR_PAUSE)
 		return false;
-	if (is_notice(KERNEL(recvmsg, fd, &none, MSG_PEEK | MSG_DONTWAIT), &none)) {
-		KERNEL(recvfrom, fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	if (take_notice(fd))
 		cause = socket_error(fd);
-	}
 	errno = cause != 0 ? cause : saved;
 	return cause != 0;
 }
@@ -197,6 +229,8 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		return -1;
 	if ((mark.kind == DATAGRAM || mark.kind == DATAGRAM_CONNECTED) && corked_send(fd, m, flags, &put))
 		return put;
+	if (mark.kind == DATAGRAM_CONNECTED && (m->msg_name != NULL || has_control(m)) && !with_headers(fd, &mark))
+		return -1;
 	if (mark.kind != DATAGRAM) {
 		struct msghdr plain = *m;
 		if (mark.kind == STREAM) { /* as TCP does */
@@ -207,8 +241,8 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 			return to_stream(fd, KERNEL(sendmsg, fd, &plain, flags | MSG_NOSIGNAL), flags);
 		}
 		if (mark.kind == DATAGRAM_CONNECTED) {
-			if (m->msg_name != NULL || too_long(m->msg_iov, m->msg_iovlen)) {
-				errno = m->msg_name != NULL ? EISCONN : EMSGSIZE;
+			if (too_long(m->msg_iov, m->msg_iovlen)) {
+				errno = EMSGSIZE;
 				return -1;
 			}
 			if (failed_before(fd))
@@ -221,7 +255,7 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	}
 	struct framed f;
 	struct msghdr to;
-	int cause = outgoing(m, &f, &to);
+	int cause = outgoing(fd, m, &f, &to);
 	ssize_t n = -1;
 	errno = cause;
 	if (cause == 0)
@@ -248,13 +282,13 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 		if (corked_send(fd, &one, flags, &put))
 			return put;
 	}
-	if (mark.kind == DATAGRAM_CONNECTED && (to != NULL || n > MAX_DATAGRAM)) {
-		errno = to != NULL ? EISCONN : EMSGSIZE;
+	if (mark.kind == DATAGRAM_CONNECTED && n > MAX_DATAGRAM) {
+		errno = EMSGSIZE;
 		return -1;
 	}
-	if (mark.kind == DATAGRAM_CONNECTED && failed_before(fd))
+	if (mark.kind == DATAGRAM_CONNECTED && to == NULL && failed_before(fd))
 		return -1;
-	if (mark.kind != DATAGRAM)
+	if (mark.kind == NOT_OURS || (mark.kind == DATAGRAM_CONNECTED && to == NULL))
 		return KERNEL(sendto, fd, data, n, flags, to, len);
 	struct iovec part = {(void *)data, n};
 	struct msghdr m = {.msg_name = (void *)to, .msg_namelen = len, .msg_iov = &part, .msg_iovlen = 1};
@@ -279,8 +313,22 @@ static ssize_t ended(int fd, struct msghdr *m)
 	return -1;
 }
 
+#define NOTHING_FAILED ECHRNG /* of a notice whose error is taken already. The kernel never gives it */
+
+/* failed is the result of a notice: the error of a datagram before. */
+static ssize_t failed(int fd, int flags)
+{
+	int cause = socket_error(fd);
+	if ((flags & MSG_PEEK) != 0) /* it would be seen again */
+		KERNEL(recvfrom, fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	errno = cause != 0 ? cause : NOTHING_FAILED;
+	return -1;
+}
+
 bool receives_again(int fd, const struct mark *m, ssize_t n, int flags)
 {
+	if (n < 0 && errno == NOTHING_FAILED)
+		return true;
 	if (n >= 0 || errno != NODE_LOST)
 		return false;
 	bool waits = (flags & MSG_DONTWAIT) == 0 && (KERNEL(fcntl, fd, F_GETFL) & O_NONBLOCK) == 0;
@@ -329,14 +377,6 @@ static ssize_t from_sender(int fd, struct msghdr *m, int flags)
 	return n;
 }
 
-bool no_errors_queued(int flags)
-{
-	if ((flags & MSG_ERRQUEUE) == 0)
-		return false;
-	errno = EAGAIN;
-	return true;
-}
-
 bool may_receive(const struct mark *m)
 {
 	bool may = m->kind != STREAM || m->connected;
@@ -365,24 +405,21 @@ ssize_t from_peer(int fd, struct msghdr *m, ssize_t n)
 }
 
 /* receive_plain receives a datagram of a connected socket, or the error of one before. */
-static ssize_t receive_plain(int fd, struct msghdr *m, int flags)
+static ssize_t receive_plain(int fd, const struct mark *mark, struct msghdr *m, int flags)
 {
-	for (;;) {
+	ssize_t n;
+	do {
 		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
-		ssize_t n = KERNEL(recvmsg, fd, &plain, flags);
-		if (!is_notice(n, &plain)) {
-			m->msg_flags = plain.msg_flags;
-			m->msg_controllen = 0;
-			return from_peer(fd, m, n);
+		n = KERNEL(recvmsg, fd, &plain, flags);
+		if (is_notice(n, &plain)) {
+			n = failed(fd, flags);
+			continue;
 		}
-		int cause = socket_error(fd);
-		if ((flags & MSG_PEEK) != 0) /* it would be seen again */
-			KERNEL(recvfrom, fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
-		if (cause != 0) {
-			errno = cause;
-			return -1;
-		}
-	}
+		m->msg_flags = plain.msg_flags;
+		m->msg_controllen = 0;
+		n = from_peer(fd, m, n);
+	} while (receives_again(fd, mark, n, flags));
+	return n;
 }
 
 INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
@@ -404,14 +441,14 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	struct framed f;
 	if (mark.kind == NOT_OURS)
 		return KERNEL(recvmsg, fd, m, flags);
-	if (no_errors_queued(flags) || !may_receive(&mark))
+	if ((flags & MSG_ERRQUEUE) != 0)
+		return receive_error(fd, &mark, m);
+	if (!may_receive(&mark))
 		return -1;
 	if (mark.kind != DATAGRAM) {
 		if (mark.kind == STREAM)
 			return from_sender(fd, m, flags);
-		ssize_t plain = receive_plain(fd, m, flags);
-		receives_again(fd, &mark, plain, flags);
-		return plain;
+		return receive_plain(fd, &mark, m, flags);
 	}
 	int cause = frame(&f, m->msg_iov, m->msg_iovlen);
 	if (cause != 0) {
@@ -421,7 +458,8 @@ INTERPOSED ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	ssize_t n;
 	do {
 		struct msghdr got = {.msg_iov = f.part, .msg_iovlen = f.parts};
-		n = received(fd, m, KERNEL(recvmsg, fd, &got, flags), &f, &got, mark.family);
+		n = KERNEL(recvmsg, fd, &got, flags);
+		n = is_notice(n, &got) ? failed(fd, flags) : received(fd, m, n, &f, &got, mark.family);
 	} while (receives_again(fd, &mark, n, flags));
 	unframe(&f);
 	return n;
@@ -451,9 +489,9 @@ INTERPOSED ssize_t recvfrom(int fd, void *restrict data, size_t n, int flags, st
 	}
 	if (mark.kind == NOT_OURS)
 		return KERNEL(recvfrom, fd, data, n, flags, from, len);
-	if (no_errors_queued(flags) || !may_receive(&mark))
+	if ((flags & MSG_ERRQUEUE) == 0 && !may_receive(&mark))
 		return -1;
-	if (mark.kind == STREAM) {
+	if (mark.kind == STREAM && (flags & MSG_ERRQUEUE) == 0) {
 		ssize_t taken = from_stream(fd, KERNEL(recvfrom, fd, data, n, flags, NULL, NULL));
 		if (taken >= 0 && from != NULL && len != NULL)
 			*len = 0; /* TCP shows no address */

@@ -23,7 +23,7 @@ int frame(struct framed *f, const struct iovec *from, size_t n);
 void unframe(struct framed *f);
 
 /* outgoing makes the message that the node gets. It returns 0 or an errno; unframe follows in any case. */
-int outgoing(const struct msghdr *m, struct framed *f, struct msghdr *to);
+int outgoing(int fd, const struct msghdr *m, struct framed *f, struct msghdr *to);
 
 /*
  * may_send sets errno where a stream is not connected. The kernel would take the bytes, since the node has the other end.
@@ -33,10 +33,18 @@ bool may_send(const struct mark *m, int *flags);
 bool may_receive(const struct mark *m);
 
 /*
- * no_errors_queued reports whether a call asks for the queue of errors, and sets errno: it is empty, since IP_RECVERR and what else
- * fills it cannot be set. The kernel's AF_UNIX does not know the flag, and would take bytes of the peer.
+ * receive_error is recvmsg(2) with MSG_ERRQUEUE, which the kernel's AF_UNIX does not know: it would take bytes of the peer. take_notice
+ * takes the node's notice of an error, if it is what comes next, so that poll(2) does not show it any more.
  */
-bool no_errors_queued(int flags);
+ssize_t receive_error(int fd, const struct mark *mark, struct msghdr *m);
+bool take_notice(int fd);
+
+/* form_of returns the bits of SHIM_FORM of a socket of datagrams with headers. */
+int form_of(int fd);
+
+/* has_control reports whether a message has control messages that only a header carries, and with_headers gives its socket such a form. */
+bool has_control(const struct msghdr *from);
+bool with_headers(int fd, struct mark *m);
 
 /*
  * corked_send keeps the bytes of a call with MSG_MORE, or sends those that wait with its own. False is that there are none, and that the

@@ -45,6 +45,9 @@ enum {
 	SHIM_RESOLVE = 8, /* value: host name; arg AF_INET, AF_INET6 or 0. Reply: value is len/24 addresses */
 	SHIM_MOVE = 9,    /* from rings to the socket. Reply: value is the count of doorbell bytes that the node has written */
 	SHIM_INTERFACES = 10, /* arg: the first entry. Reply: value is up to 4 struct shim_interface, none behind the last. Without a descriptor */
+	SHIM_HEADERS = 12, /* A connected socket of datagrams: each has a header from now on */
+	SHIM_ERRORS = 13, /* The oldest entry of a socket's queue of errors, or EAGAIN. Reply: local is who has reported it, remote where the
+	                     datagram was to go, and value struct shim_error with what is known of the datagram behind it */
 	SHIM_RENEW = 11, /* The socket takes the place of one whose connection has failed or was ended: value is the cookie of that, arg bits */
 };
 
@@ -146,6 +149,26 @@ enum {
 	SHIM_DATAGRAM_MAPPED = 8, /* IPV6_PKTINFO with the address of an IPv4 datagram */
 	SHIM_DATAGRAM_TIME = 16,  /* SO_TIMESTAMP */
 	SHIM_DATAGRAM_TIME_NS = 32,
+	SHIM_DATAGRAM_STAMPING = 64, /* SO_TIMESTAMPING */
+};
+
+/*
+ * What SO_INCOMING_CPU of a socket of datagrams with headers says, which AF_UNIX does not use. One that is connected has headers where
+ * the program asks for what only they have: in each, remote has family 0 for the peer.
+ */
+enum {
+	SHIM_FORM_MASK = 0x7fff0000,
+	SHIM_FORM = 0x4d460000, /* the upper half of the value */
+	SHIM_FORM_CONNECTED = 1,
+	SHIM_FORM_ERRORS = 2, /* notices of errors may come between datagrams */
+};
+
+/* An entry of a socket's queue of errors, as struct sock_extended_err has it. */
+struct shim_error {
+	uint32_t error;
+	uint32_t info;
+	uint8_t origin, type, code;
+	uint8_t reserved[5];
 };
 
 struct shim_datagram {
@@ -154,8 +177,8 @@ struct shim_datagram {
 	uint32_t ifindex;
 	uint8_t tos;       /* or traffic class */
 	uint8_t hop_limit; /* 0: default */
-	uint16_t flags;
-	int64_t time; /* of arrival, ns of the wall clock; 0 where no flag asks for it */
+	uint16_t flags; /* to the node: UDP_SEGMENT, bytes, 0 is none */
+	int64_t time;   /* of arrival, ns of the wall clock; 0 where no flag asks for it */
 };
 
 /*
