@@ -106,7 +106,7 @@ func talk(c net.Conn, seed byte, done <-chan struct{}) (sent int, err error) {
 			}
 		}
 	}()
-	c.SetDeadline(time.Now().Add(60 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	for {
 		select {
 		case <-done:
