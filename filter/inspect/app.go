@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/wire"
 )
@@ -100,7 +101,7 @@ func detectApp(c, s []byte, port uint16) signature.App {
 		return signature.AppSIP
 	case mayBeSIP(c):
 		return signature.AppAny
-	case isRequest(bytes.TrimLeft(c, whiteSpace)): // a server skips empty lines before a request (RFC 9112 2.2), and some skip blanks
+	case isRequest(bytes.TrimLeft(c, ascii.WhiteSpace)): // a server skips empty lines before a request (RFC 9112 2.2), and some skip blanks
 		return signature.AppHTTP
 	case bytes.HasPrefix(s, []byte("HTTP/1.")) || bytes.HasPrefix(s, []byte("HTTP/0.9")):
 		return signature.AppHTTP
@@ -135,18 +136,18 @@ func detectApp(c, s []byte, port uint16) signature.App {
 // target and the version (RFC 9112 3). Servers answer methods that they do not know, too.
 func isRequest(b []byte) bool {
 	for _, m := range methods {
-		if at := len(m) - 1; len(b) >= len(m) && equalFold(b[:at], m[:at]) && bytes.IndexByte([]byte(blanks[:4]), b[at]) >= 0 {
+		if at := len(m) - 1; len(b) >= len(m) && ascii.EqualFold(b[:at], m[:at]) && bytes.IndexByte([]byte(ascii.Blanks[:4]), b[at]) >= 0 {
 			return true
 		}
 	}
 	line, _, ok := bytes.Cut(b[:min(len(b), maxHead)], []byte{'\n'})
 	line = bytes.TrimSpace(line)
 	at := bytes.LastIndex(line, []byte("HTTP/1."))
-	if !ok || at < 0 || bytes.ContainsAny(line[at:], blanks) {
+	if !ok || at < 0 || bytes.ContainsAny(line[at:], ascii.Blanks) {
 		return false
 	}
-	words := bytes.TrimRight(line[:at], blanks) // not cut one by one: each segment of an unknown flow comes here
-	method := bytes.IndexAny(words, blanks)
+	words := bytes.TrimRight(line[:at], ascii.Blanks) // not cut one by one: each segment of an unknown flow comes here
+	method := bytes.IndexAny(words, ascii.Blanks)
 	return len(words) < at && method > 0 && isMethod(words[:method])
 }
 
@@ -160,9 +161,6 @@ func isMethod(b []byte) bool {
 	}
 	return true
 }
-
-// blanks separate the words of a request's line for servers (RFC 9112 3).
-const blanks = " \t\v\f\r"
 
 // isTLS reports whether b begins with records of which the first with text is that of a hello (RFC 8446 5.1). Servers take records
 // without text and alerts before it, and any version in the record: it is not used (RFC 8446 5.1).

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -157,13 +158,13 @@ func (e *Engine) httpFirstLine(p *packet, s *httpSide) {
 // hasVersion reports whether what follows a URI ends in a version of HTTP that makes a head follow.
 func hasVersion(b []byte) bool {
 	i := bytes.LastIndex(b, []byte("HTTP/"))
-	return i >= 0 && !bytes.ContainsAny(b[i:], blanks) && !bytes.HasPrefix(b[i:], []byte("HTTP/0"))
+	return i >= 0 && !bytes.ContainsAny(b[i:], ascii.Blanks) && !bytes.HasPrefix(b[i:], []byte("HTTP/0"))
 }
 
 // httpGrown evaluates the rules that the new bytes of a body may complete.
 func (e *Engine) httpGrown(p *packet, s *httpSide) {
 	m := &s.msg
-	if failed := m.coding != nil && m.coding.failed(); failed != m.early.failed {
+	if failed := m.coding != nil && m.coding.Failed(); failed != m.early.failed {
 		m.early.failed, m.early.scanned = true, 0
 	}
 	body := m.growing()

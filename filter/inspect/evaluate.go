@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/regex"
 	"github.com/millrace/millrace/filter/signature"
 )
@@ -41,7 +42,7 @@ func newPart(p *signature.Part) part {
 		}
 		needed = needed || t.Relative()
 		if t.Kind == signature.TestContent && t.Content.NoCase {
-			n.folds[i] = lowered(t.Content.Bytes)
+			n.folds[i] = ascii.Lower(t.Content.Bytes)
 		}
 	}
 	return n
@@ -295,7 +296,7 @@ func (e *evaluator) search(i, lo, hi int) int {
 	c, text := e.p.Tests[i].Content, e.b[lo:hi]
 	at := -1
 	if c.NoCase {
-		at = indexFold(text, e.p.folds[i])
+		at = ascii.IndexFold(text, e.p.folds[i])
 	} else {
 		at = bytes.Index(text, c.Bytes)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/netip"
 	"strconv"
+
+	"github.com/millrace/millrace/filter/inspect/ascii"
 )
 
 // bounces reports whether a client of FTP asks for data at another host than its own: a whole line "PORT h1,h2,h3,h4,p1,p2"
@@ -15,7 +17,7 @@ func bounces(text []byte, client netip.Addr) bool {
 			return false
 		}
 		text = rest
-		if len(line) < 5 || !equalFold(line[:4], []byte("port")) || line[4] != ' ' && line[4] != '\t' {
+		if len(line) < 5 || !ascii.EqualFold(line[:4], []byte("port")) || line[4] != ' ' && line[4] != '\t' {
 			continue
 		}
 		if a, ok := portAddress(line[5:]); ok && a != client.Unmap() {

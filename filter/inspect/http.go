@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -103,7 +105,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 		b, s.line = s.line, nil
 		return b
 	}
-	end := headEnd(s.line, max(0, before-3))
+	end := ascii.HeadEnd(s.line, max(0, before-3))
 	if end < 0 {
 		if bytes.IndexByte(b, '\n') >= 0 {
 			e.httpFirstLine(p, s)
@@ -143,9 +145,9 @@ func (h *httpFlow) bareAnswer(b []byte) bool {
 func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	m := &s.msg
 	s.sent = false
-	chunked := bytes.Contains(lowered(m.value("transfer-encoding")), []byte("chunked"))
+	chunked := bytes.Contains(ascii.Lower(m.value("transfer-encoding")), []byte("chunked"))
 	length, known := bodyLength(m.value("content-length"))
-	m.coding = newCoding(m.value("content-encoding"), e.cfg.bodyBytes())
+	m.coding = inflate.NewCoding(m.value("content-encoding"), e.cfg.bodyBytes())
 	if p.dir == signature.ToServer {
 		m.parseRequestLine()
 		h.version = bytes.Clone(m.version)
@@ -176,7 +178,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		}
 	}
 	switch {
-	case code == 101 && bytes.Contains(lowered(m.value("upgrade")), []byte("h2c")):
+	case code == 101 && bytes.Contains(ascii.Lower(m.value("upgrade")), []byte("h2c")):
 		e.httpDone(p, h, s)
 		e.http2Upgraded(p, h)
 		return
@@ -262,9 +264,9 @@ func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
 	m, limit := &s.msg, e.cfg.bodyBytes()
 	m.body = append(m.body, b[:min(len(b), max(limit-len(m.body), 0))]...) // a swap may have lowered the bound
 	if m.coding != nil {
-		m.coding.write(b)
+		m.coding.Write(b)
 	}
-	if len(m.body) >= limit || m.coding != nil && len(m.coding.text()) >= limit {
+	if len(m.body) >= limit || m.coding != nil && len(m.coding.Text()) >= limit {
 		e.httpInspect(p, s)
 	} else {
 		e.httpGrown(p, s)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/http2/hpack"
 )
@@ -159,8 +161,8 @@ func (e *Engine) http2Preface(p *packet, s *http2Side, b []byte) []byte {
 	end := len(restOfPreface)
 	if p.dir == signature.ToClient {
 		end = 0
-		if isPrefixOf(s.held, []byte("HTTP/1.")) {
-			if end = headEnd(s.held, 0); end < 0 {
+		if ascii.IsPrefixOf(s.held, []byte("HTTP/1.")) {
+			if end = ascii.HeadEnd(s.held, 0); end < 0 {
 				if len(s.held) > maxHead || len(s.held) == before {
 					e.http2Lost(p, s)
 				}
@@ -168,7 +170,7 @@ func (e *Engine) http2Preface(p *packet, s *http2Side, b []byte) []byte {
 			}
 		}
 	} else {
-		if isPrefixOf(s.held, prefaceHead) {
+		if ascii.IsPrefixOf(s.held, prefaceHead) {
 			end += len(prefaceHead)
 		}
 		if len(s.held) < end {
@@ -178,12 +180,6 @@ func (e *Engine) http2Preface(p *packet, s *http2Side, b []byte) []byte {
 	rest := s.held[end:]
 	s.held, s.state = nil, http2Frame
 	return rest
-}
-
-// isPrefixOf reports whether one of two texts begins with the other.
-func isPrefixOf(b, of []byte) bool {
-	n := min(len(b), len(of))
-	return bytes.Equal(b[:n], of[:n])
 }
 
 // frame reads the header of a frame (RFC 9113 4.1):
@@ -313,7 +309,7 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 		if p.dir == signature.ToClient {
 			m.msg.name = pathOf(st.sides[0].msg.uri)
 		}
-		m.msg.coding = newCoding(m.msg.value("content-encoding"), e.cfg.bodyBytes())
+		m.msg.coding = inflate.NewCoding(m.msg.value("content-encoding"), e.cfg.bodyBytes())
 		if !s.blockOf.ends {
 			e.httpBegun(p, m)
 		}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -42,7 +43,7 @@ func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 	for _, h := range m.headers {
 		names = append(append(names, h.name...), "\r\n"...)
 		start = h.appendTo(start)
-		if len(h.name) != len(cookie) || !equalFold(h.name, []byte(cookie)) {
+		if len(h.name) != len(cookie) || !ascii.EqualFold(h.name, []byte(cookie)) {
 			normal = h.appendTo(normal)
 		}
 	}
@@ -134,7 +135,7 @@ func normalHost(host []byte) []byte {
 	if host == nil {
 		return nil
 	}
-	h := lowered(bytes.TrimSpace(host))
+	h := ascii.Lower(bytes.TrimSpace(host))
 	if i := bytes.LastIndexByte(h, ':'); i >= 0 && !bytes.ContainsRune(h[i:], ']') {
 		h = h[:i]
 	}

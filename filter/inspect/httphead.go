@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+
+	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/inflate"
 )
 
 // httpMessage is one request or response.
@@ -11,21 +14,21 @@ type httpMessage struct {
 	head    []byte // as it came, with the empty line
 	start   []byte // its first line
 	headers []httpHeader
-	body    []byte  // as it came
-	coding  *coding // decodes it; nil without one that is implemented
-	method  []byte  // of the request that a response is for
-	uri     []byte  // of a request, as it came
-	name    []byte  // of the file that the request asks for, in a response
-	host    []byte  // of a request, where it is not a header
-	version []byte  // of a request; nil for one without
+	body    []byte          // as it came
+	coding  *inflate.Coding // decodes it; nil without one that is implemented
+	method  []byte          // of the request that a response is for
+	uri     []byte          // of a request, as it came
+	name    []byte          // of the file that the request asks for, in a response
+	host    []byte          // of a request, where it is not a header
+	version []byte          // of a request; nil for one without
 
 	early earlyMessage
 }
 
 // growing returns the body that is evaluated as it grows: decoded, where it can be.
 func (m *httpMessage) growing() []byte {
-	if m.coding != nil && !m.coding.failed() {
-		return m.coding.text()
+	if m.coding != nil && !m.coding.Failed() {
+		return m.coding.Text()
 	}
 	return m.body
 }
@@ -33,10 +36,10 @@ func (m *httpMessage) growing() []byte {
 // bodies returns the body in each form in which a receiver may read it: decoded, and as it came where it is no content
 // coding after all, or a request, since few servers decode those.
 func (m *httpMessage) bodies(request bool) (list [][]byte) {
-	if m.coding != nil && len(m.coding.text()) > 0 {
-		list = append(list, m.coding.text())
+	if m.coding != nil && len(m.coding.Text()) > 0 {
+		list = append(list, m.coding.Text())
 	}
-	if len(m.body) > 0 && (len(list) == 0 || request || m.coding.failed()) {
+	if len(m.body) > 0 && (len(list) == 0 || request || m.coding.Failed()) {
 		list = append(list, m.body)
 	}
 	return list
@@ -56,22 +59,6 @@ func (h *httpHeader) add(separator string, text []byte) {
 		h.value, h.own = h.value[:len(h.value):len(h.value)], true
 	}
 	h.value = append(append(h.value, separator...), text...)
-}
-
-// headEnd returns where the empty line behind a head ends, or -1.
-func headEnd(b []byte, from int) int {
-	for i := from; i < len(b); i++ {
-		if b[i] != '\n' {
-			continue
-		}
-		switch {
-		case i+1 < len(b) && b[i+1] == '\n':
-			return i + 2
-		case i+2 < len(b) && b[i+1] == '\r' && b[i+2] == '\n':
-			return i + 3
-		}
-	}
-	return -1
 }
 
 // parseHead cuts a head into its first line and headers. A line that begins with a blank continues the one before
@@ -112,16 +99,16 @@ func (m *httpMessage) field(name, value []byte, named map[string]int) (int, map[
 	if named == nil && len(m.headers) == fewHeaders {
 		named = map[string]int{}
 		for i, h := range m.headers {
-			named[string(lowered(h.name))] = i
+			named[string(ascii.Lower(h.name))] = i
 		}
 	}
 	var key string // with a table
 	i, found := 0, false
 	if named == nil {
-		i = slices.IndexFunc(m.headers, func(h httpHeader) bool { return len(h.name) == len(name) && equalNames(h.name, name) })
+		i = slices.IndexFunc(m.headers, func(h httpHeader) bool { return len(h.name) == len(name) && ascii.EqualNames(h.name, name) })
 		found = i >= 0
 	} else {
-		key = string(lowered(name))
+		key = string(ascii.Lower(name))
 		i, found = named[key]
 	}
 	switch {
@@ -131,7 +118,7 @@ func (m *httpMessage) field(name, value []byte, named map[string]int) (int, map[
 		if named != nil {
 			named[key] = i
 		}
-	case string(lowered(m.headers[i].name)) != "content-length":
+	case string(ascii.Lower(m.headers[i].name)) != "content-length":
 		m.headers[i].add(", ", value)
 		m.headers[i].several = true
 	case !bytes.Equal(m.headers[i].value, value):
@@ -155,7 +142,7 @@ func (m *httpMessage) value(name string) []byte {
 // header returns a header, nil where there is none.
 func (m *httpMessage) header(name string) *httpHeader {
 	for i := range m.headers {
-		if h := &m.headers[i]; isWord(h.name, name) {
+		if h := &m.headers[i]; ascii.IsWord(h.name, name) {
 			return h
 		}
 	}
@@ -177,7 +164,7 @@ func (m *httpMessage) ambiguous() bool {
 	case coding == nil:
 		return false
 	}
-	return coding.odd || coding.several || !isWord(coding.value, "chunked") || bytes.HasSuffix(m.version, []byte("/1.0"))
+	return coding.odd || coding.several || !ascii.IsWord(coding.value, "chunked") || bytes.HasSuffix(m.version, []byte("/1.0"))
 }
 
 func isNumber(b []byte) bool {
@@ -189,11 +176,6 @@ func isNumber(b []byte) bool {
 	return len(b) > 0
 }
 
-// isWord reports whether a text is a word, which is in lower case, but for its case.
-func isWord(b []byte, lower string) bool {
-	return len(b) == len(lower) && equalFold(b, []byte(lower))
-}
-
 // bodyLength returns the number of a Content-Length: its first digits, whatever stands around them, as in the parser that the rules
 // are written for.
 func bodyLength(value []byte) (n int, ok bool) {
@@ -203,7 +185,7 @@ func bodyLength(value []byte) (n int, ok bool) {
 	}
 	value = value[at:]
 	end := 0
-	for end < len(value) && digit(value[end]) < 10 {
+	for end < len(value) && ascii.Digit(value[end]) < 10 {
 		end++
 	}
 	n, err := strconv.Atoi(string(value[:end]))
@@ -232,19 +214,17 @@ func (h *httpHeader) appendTo(b []byte) []byte {
 // requestLine cuts the first line of a request (RFC 9112 3). White space before it does not count, and version is nil where there
 // is none. Other white space than blanks parts the words too, as recipients may read it; in a URI it does where no blank follows.
 func requestLine(line []byte) (method, uri, version []byte) {
-	line = bytes.TrimLeft(line, whiteSpace)
-	end := bytes.IndexAny(line, whiteSpace)
+	line = bytes.TrimLeft(line, ascii.WhiteSpace)
+	end := bytes.IndexAny(line, ascii.WhiteSpace)
 	if end < 0 {
 		return line, []byte{}, nil
 	}
-	method, uri = line[:end], bytes.TrimLeft(line[end:], whiteSpace)
+	method, uri = line[:end], bytes.TrimLeft(line[end:], ascii.WhiteSpace)
 	if end = bytes.IndexByte(uri, ' '); end < 0 {
-		end = bytes.IndexAny(uri, whiteSpace)
+		end = bytes.IndexAny(uri, ascii.WhiteSpace)
 	}
 	if end >= 0 {
-		uri, version = uri[:end], bytes.Trim(uri[end:], whiteSpace)
+		uri, version = uri[:end], bytes.Trim(uri[end:], ascii.WhiteSpace)
 	}
 	return method, uri, version
 }
-
-const whiteSpace = " \t\r\n\v\f"

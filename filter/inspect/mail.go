@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -125,9 +126,9 @@ func (m *mail) field() {
 	if !ok {
 		return
 	}
-	switch string(lowered(bytes.TrimSpace(name))) {
+	switch string(ascii.Lower(bytes.TrimSpace(name))) {
 	case "content-transfer-encoding":
-		switch string(lowered(bytes.TrimSpace(value))) {
+		switch string(ascii.Lower(bytes.TrimSpace(value))) {
 		case "base64":
 			m.coding = mailBase64
 		case "quoted-printable":
@@ -136,39 +137,17 @@ func (m *mail) field() {
 	case "content-type":
 		kind, _, _ := bytes.Cut(value, []byte{';'})
 		kind = bytes.TrimSpace(kind)
-		m.message = isWord(kind, "message/rfc822") || isWord(kind, "message/global")
-		if b := parameter(value, "boundary"); len(b) > 0 && len(m.boundaries) < maxBoundaries {
+		m.message = ascii.IsWord(kind, "message/rfc822") || ascii.IsWord(kind, "message/global")
+		if b := ascii.Parameter(value, "boundary"); len(b) > 0 && len(m.boundaries) < maxBoundaries {
 			m.boundaries = append(m.boundaries, append([]byte("--"), b...))
 		}
 		if len(m.name) == 0 {
-			m.name = bytes.Clone(parameter(value, "name"))
+			m.name = bytes.Clone(ascii.Parameter(value, "name"))
 		}
 	case "content-disposition":
-		if b := parameter(value, "filename"); len(b) > 0 {
+		if b := ascii.Parameter(value, "filename"); len(b) > 0 {
 			m.name = bytes.Clone(b)
 		}
-	}
-}
-
-// parameter returns the value of a parameter of a field, without quotes (RFC 2045 5.1).
-func parameter(value []byte, name string) []byte {
-	for {
-		_, rest, ok := bytes.Cut(value, []byte{';'})
-		if !ok {
-			return nil
-		}
-		key, text, _ := bytes.Cut(rest, []byte{'='})
-		text = bytes.TrimLeft(text, " \t")
-		if len(text) > 0 && text[0] == '"' {
-			text, _, _ = bytes.Cut(text[1:], []byte{'"'})
-		} else {
-			text, _, _ = bytes.Cut(text, []byte{';'})
-			text = bytes.TrimSpace(text)
-		}
-		if isWord(bytes.TrimSpace(key), name) {
-			return text
-		}
-		value = rest
 	}
 }
 
@@ -181,7 +160,7 @@ func (m *mail) decode(line []byte, limit int) {
 	case mailBase64:
 		m.rest = append(m.rest, base64Letters(line)...)
 		n := len(m.rest) &^ 3
-		m.body = append(m.body, fromBase64(m.rest[:n])...)
+		m.body = append(m.body, ascii.FromBase64(m.rest[:n])...)
 		m.rest = append(m.rest[:0], m.rest[n:]...)
 	case mailQuoted:
 		m.body = appendQuoted(m.body, line)
@@ -194,7 +173,7 @@ func (m *mail) decode(line []byte, limit int) {
 // base64Letters returns what of a line is base64: other bytes are ignored (RFC 2045 6.8).
 func base64Letters(line []byte) (out []byte) {
 	for _, c := range line {
-		if c|32 >= 'a' && c|32 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' {
+		if ascii.IsBase64(c) {
 			out = append(out, c)
 		}
 	}
@@ -210,8 +189,8 @@ func appendQuoted(out, line []byte) []byte {
 			if len(rest) == 0 || rest[0] == '\r' || rest[0] == '\n' { // a soft end of the line
 				return out
 			}
-			if i+2 < len(line) && digit(line[i+1]) < 16 && digit(line[i+2]) < 16 {
-				c, i = byte(digit(line[i+1])<<4|digit(line[i+2])), i+2
+			if i+2 < len(line) && ascii.Digit(line[i+1]) < 16 && ascii.Digit(line[i+2]) < 16 {
+				c, i = byte(ascii.Digit(line[i+1])<<4|ascii.Digit(line[i+2])), i+2
 			}
 		}
 		out = append(out, c)

@@ -102,7 +102,7 @@ func (p *protocol) size() (n int) {
 // size returns how many bytes a direction of HTTP holds.
 func (s *httpSide) size() int {
 	m := &s.msg
-	n := cap(s.line) + cap(m.head) + cap(m.name) + cap(m.body) + m.coding.size() + cap(m.headers)*headerSize
+	n := cap(s.line) + cap(m.head) + cap(m.name) + cap(m.body) + m.coding.Size() + cap(m.headers)*headerSize
 	for i := range m.headers {
 		if h := &m.headers[i]; h.own {
 			n += cap(h.value)

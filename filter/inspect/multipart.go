@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -35,10 +36,10 @@ func (t *tx) files(m *httpMessage, body []byte) {
 // boundary returns the boundary of a multipart body; nil of another one.
 func (m *httpMessage) boundary() []byte {
 	kind := m.value("content-type")
-	if len(kind) < len("multipart/") || !equalFold(kind[:len("multipart/")], []byte("multipart/")) {
+	if len(kind) < len("multipart/") || !ascii.EqualFold(kind[:len("multipart/")], []byte("multipart/")) {
 		return nil
 	}
-	return parameter(kind, "boundary")
+	return ascii.Parameter(kind, "boundary")
 }
 
 // multipartFiles returns the parts of a multipart body (RFC 2046 5.1.1), the last perhaps incomplete; nil of another one.
@@ -51,7 +52,7 @@ func multipartFiles(m *httpMessage, body []byte) (parts []filePart) {
 	rest, ok := behindDelimiter(body, delimiter)
 	for ok && len(rest) > 0 && len(parts) < maxMultipart {
 		var part filePart
-		end := headEnd(rest, 0)
+		end := ascii.HeadEnd(rest, 0)
 		if len(rest) > 1 && (rest[0] == '\n' || rest[0] == '\r' && rest[1] == '\n') { // no head
 			end = 1 + bytes.IndexByte(rest, '\n')
 		}
@@ -59,7 +60,7 @@ func multipartFiles(m *httpMessage, body []byte) (parts []filePart) {
 			break
 		}
 		head := parseHead(append([]byte("part\r\n"), rest[:end]...))
-		if name := parameter(head.value("content-disposition"), "filename"); len(name) > 0 {
+		if name := ascii.Parameter(head.value("content-disposition"), "filename"); len(name) > 0 {
 			part.name = bytes.Clone(name)
 		}
 		part.data = rest[end:]
@@ -102,7 +103,7 @@ func behindDelimiter(b, delimiter []byte) (rest []byte, ok bool) {
 
 // fileName returns the name of the file in a message: of Content-Disposition (RFC 6266 4.3), or the path of the request.
 func (m *httpMessage) fileName() []byte {
-	if name := parameter(m.value("content-disposition"), "filename"); len(name) > 0 {
+	if name := ascii.Parameter(m.value("content-disposition"), "filename"); len(name) > 0 {
 		return name
 	}
 	if m.name != nil {

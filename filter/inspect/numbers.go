@@ -1,10 +1,10 @@
 package inspect
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"strconv"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -80,21 +80,11 @@ func digits(b []byte, base int) (v uint64, size int, ok bool) {
 		i += 2
 	}
 	from := i
-	for i < len(b) && digit(b[i]) < base {
+	for i < len(b) && ascii.Digit(b[i]) < base {
 		i++
 	}
 	v, err := strconv.ParseUint(string(b[from:i]), base, 64)
 	return v, i, err == nil
-}
-
-func digit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c|32 >= 'a' && c|32 <= 'f':
-		return int(c|32-'a') + 10
-	}
-	return 99
 }
 
 func (e *evaluator) byteTest(n *signature.Number, prev int) bool {
@@ -220,26 +210,7 @@ func (e *evaluator) base64(t *signature.Base64, prev int) bool {
 	if t.Bytes > 0 && t.Bytes < len(b) {
 		b = b[:t.Bytes]
 	}
-	out := fromBase64(b)
+	out := ascii.FromBase64(b)
 	e.decoded = out
 	return len(out) > 0
-}
-
-// fromBase64 decodes as much as is base64 (RFC 4648 4); line ends and blanks between the letters do not count.
-func fromBase64(b []byte) []byte {
-	letters := make([]byte, 0, len(b))
-	for _, c := range b {
-		if c == '\r' || c == '\n' || c == ' ' || c == '\t' {
-			continue
-		}
-		if !(c|32 >= 'a' && c|32 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/') {
-			break
-		}
-		letters = append(letters, c)
-	}
-	if len(letters)%4 == 1 {
-		letters = letters[:len(letters)-1]
-	}
-	out, _ := base64.RawStdEncoding.DecodeString(string(letters))
-	return out
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gpukern/literal"
 )
@@ -429,7 +430,7 @@ func (g *group) add(text []byte, noCase bool, q *rule) {
 func patternOf(index map[string]uint32, text []byte, noCase bool) uint32 {
 	key := "=" + string(text)
 	if noCase {
-		key = "~" + string(lowered(text))
+		key = "~" + string(ascii.Lower(text))
 	}
 	n, ok := index[key]
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -39,7 +40,7 @@ func mayBeSIP(b []byte) bool {
 	if !ok {
 		return false
 	}
-	return isPrefixOf(lowered(target), []byte("sip:")) || isPrefixOf(lowered(target), []byte("sips:"))
+	return ascii.IsPrefixOf(ascii.Lower(target), []byte("sip:")) || ascii.IsPrefixOf(ascii.Lower(target), []byte("sips:"))
 }
 
 // sip reads messages out of a stream.
@@ -57,7 +58,7 @@ func (e *Engine) sip(p *packet, b []byte) {
 		}
 		before := len(s.head)
 		s.head = append(s.head, b...)
-		end := headEnd(s.head, max(0, before-3))
+		end := ascii.HeadEnd(s.head, max(0, before-3))
 		if end < 0 {
 			if len(s.head) > maxHead {
 				*s = sipSide{done: true}
@@ -82,7 +83,7 @@ var sipFields = map[string]signature.Buffer{
 
 // sipMessage evaluates a message, and returns the length of its body.
 func (e *Engine) sipMessage(p *packet, head []byte) (length int) {
-	if end := headEnd(head, 0); end > 0 {
+	if end := ascii.HeadEnd(head, 0); end > 0 {
 		head = head[:end]
 	}
 	t := &e.tx
@@ -107,7 +108,7 @@ func (e *Engine) sipMessage(p *packet, head []byte) (length int) {
 	}
 	for line := range bytes.Lines(rest) {
 		name, value, ok := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{':'})
-		word := string(lowered(bytes.TrimSpace(name)))
+		word := string(ascii.Lower(bytes.TrimSpace(name)))
 		if full, compact := sipNames[word]; compact {
 			word = full
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"unicode/utf16"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -243,7 +244,7 @@ func (e *Engine) smbShare(p *packet, path []byte) {
 		return
 	}
 	b := signature.SMBShare
-	if isWord(path[bytes.LastIndexByte(path, '\\')+1:], "ipc$") {
+	if ascii.IsWord(path[bytes.LastIndexByte(path, '\\')+1:], "ipc$") {
 		b = signature.SMBNamedPipe
 	}
 	e.tx.reset(signature.AppSMB)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -117,7 +118,7 @@ func (e *Engine) command(p *packet, s *smtpFlow, line []byte) {
 		if !s.mail.begun {
 			s.mail = newMail()
 		}
-		s.state, s.need, s.last = smtpChunk, n, isWord(bytes.TrimSpace(more), "last")
+		s.state, s.need, s.last = smtpChunk, n, ascii.IsWord(bytes.TrimSpace(more), "last")
 		if n == 0 {
 			e.chunkEnds(p, s)
 		}

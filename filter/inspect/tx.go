@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 
+	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -150,14 +151,9 @@ func transformed(list []signature.Transform, b []byte) []byte {
 		case signature.DotPrefix:
 			b = append([]byte{'.'}, b...)
 		case signature.ToLower:
-			b = lowered(b)
+			b = ascii.Lower(b)
 		case signature.ToUpper:
-			b = mapBytes(b, func(c byte) byte {
-				if c >= 'a' && c <= 'z' {
-					c -= 32
-				}
-				return c
-			})
+			b = ascii.Upper(b)
 		case signature.ToMD5:
 			h := md5.Sum(b)
 			b = h[:]
@@ -178,18 +174,10 @@ func transformed(list []signature.Transform, b []byte) []byte {
 		case signature.StripPseudo:
 			b = withoutPseudo(b)
 		case signature.FromBase64:
-			b = fromBase64(b)
+			b = ascii.FromBase64(b)
 		}
 	}
 	return b
-}
-
-func mapBytes(b []byte, f func(byte) byte) []byte {
-	out := make([]byte, len(b))
-	for i, c := range b {
-		out[i] = f(c)
-	}
-	return out
 }
 
 func isSpace(c byte) bool { return c == ' ' || c >= 9 && c <= 13 }
@@ -210,7 +198,7 @@ func lowerNames(b []byte) []byte {
 	out := bytes.Clone(b)
 	for line := range bytes.Lines(out) {
 		if at := bytes.IndexByte(line, ':'); at >= 0 {
-			copy(line[:at], lowered(line[:at]))
+			copy(line[:at], ascii.Lower(line[:at]))
 		}
 	}
 	return out
@@ -233,8 +221,8 @@ func urlDecode(b []byte, plus bool) []byte {
 	for i := 0; i < len(b); i++ {
 		c := b[i]
 		switch {
-		case c == '%' && i+2 < len(b) && digit(b[i+1]) < 16 && digit(b[i+2]) < 16:
-			c = byte(digit(b[i+1])<<4 | digit(b[i+2]))
+		case c == '%' && i+2 < len(b) && ascii.Digit(b[i+1]) < 16 && ascii.Digit(b[i+2]) < 16:
+			c = byte(ascii.Digit(b[i+1])<<4 | ascii.Digit(b[i+2]))
 			i += 2
 		case c == '+' && plus:
 			c = ' '

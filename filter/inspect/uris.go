@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"bytes"
+
+	"github.com/millrace/millrace/filter/inspect/ascii"
 )
 
 // Servers read some URIs differently. A rule on http.uri is evaluated on each reading that a server is known to have, beside the
@@ -19,7 +21,7 @@ func otherReadings(m *httpMessage, normal []byte) (list [][]byte) {
 		if i > 0 {
 			rest = m.version[:i]
 		}
-		whole := append(append(bytes.Clone(m.uri), ' '), bytes.TrimRight(rest, whiteSpace)...)
+		whole := append(append(bytes.Clone(m.uri), ' '), bytes.TrimRight(rest, ascii.WhiteSpace)...)
 		path, _ := splitURI(whole)
 		list = append(list, normalURI(path))
 	}
@@ -64,7 +66,7 @@ func withoutUnits(b []byte) []byte {
 
 func hexUnit(b []byte) (unit int, ok bool) {
 	for _, c := range b {
-		d := digit(c)
+		d := ascii.Digit(c)
 		if d >= 16 {
 			return 0, false
 		}

@@ -65,7 +65,9 @@ filter/expr       : packet internal/suggest
 filter/reassembly :
 filter/initial    : tls/clienthello
 filter/appid      : filter/initial tls/clienthello
-filter/inspect    : packet wire filter/initial filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack tls/clienthello
+filter/inspect/ascii:
+filter/inspect/inflate: filter/inspect/ascii
+filter/inspect    : packet wire filter/initial filter/inspect/* filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack tls/clienthello
 internal/sysnames : filter/expr
 ip                : packet wire clock internal/random
 ip/dhcp           : wire clock internal/random
@@ -211,7 +213,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/ascii", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."

@@ -1,13 +1,15 @@
-package inspect
+// Package inflate decodes the bodies of messages whose Content-Encoding is gzip or deflate, as their bytes come.
+//
+// The decoders of the standard library read from a source that has all bytes: with them a body would be decoded again for each
+// of its segments.
+package inflate
 
 import (
 	"bytes"
 	"encoding/binary"
 )
 
-// inflater decodes DEFLATE (RFC 1951), in the formats gzip (RFC 1952) and zlib (RFC 1950), as its bytes come. The decoders of
-// the standard library read from a source that has all bytes: a body would be decoded again for each of its segments.
-// Checksums are not compared: receivers use what they have decoded before they know them.
+// inflater decodes DEFLATE (RFC 1951), in the formats gzip (RFC 1952) and zlib (RFC 1950), as its bytes come. Checksums are not compared: receivers use what they have decoded before they know them.
 //
 // Each step reads whole symbols, or puts their bits back and waits for more input.
 type inflater struct {
@@ -48,6 +50,9 @@ const (
 func (z *inflater) size() int { return inflaterSize + cap(z.in) + cap(z.out) }
 
 const inflaterSize = 4 << 10
+
+// maxHeader bounds the header of gzip, whose name and comment have no bound (RFC 1952 2.3).
+const maxHeader = 64 << 10
 
 // write decodes bytes that follow those before, up to the limit.
 func (z *inflater) write(b []byte) {
@@ -139,7 +144,7 @@ func gzipHeader(b []byte) (n int, ok bool) {
 		}
 		end := bytes.IndexByte(b[min(n, len(b)):], 0)
 		if end < 0 {
-			return 0, len(b) < maxHead // a name without an end is not kept for ever
+			return 0, len(b) < maxHeader // a name without an end is not kept for ever
 		}
 		n += end + 1
 	}

@@ -1,4 +1,4 @@
-package inspect
+package inflate
 
 // huffman is a canonical code of at most 15 bits (RFC 1951 3.2.2).
 type huffman struct {
