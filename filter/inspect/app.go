@@ -1,40 +1,72 @@
 package inspect
 
 import (
-	"bytes"
-	"encoding/binary"
-
-	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/wire"
 )
 
-// protocol is the parsers of a flow's application protocol.
+// protocol is the parsers of a flow's application protocol. Those of HTTP are parts of the engine, since the rules are evaluated
+// on parts of its messages (early.go).
 type protocol struct {
-	http  *httpFlow
-	http2 *http2Flow
-	smtp  *smtpFlow
-	ftp   *ftpFlow
-	smb   *smbFlow
-	mqtt  *mqttFlow
-	nfs   *nfsFlow
-	quic  *quicFlow
-	tls   *tlsFlow
-	dns   [2][]byte // DNS over TCP: what has come of a message
-	ssh   [2]sshSide
-	sip   [2]sipSide
-
-	ftpData *ftpData
+	http   *httpFlow
+	http2  *http2Flow
+	parser applayer.Parser // of any other protocol; nil where there is none
 }
 
-// sshSide is the banner of one side, up to the end of its line.
-type sshSide struct {
-	text []byte
-	done bool
+// host is the engine as a parser sees it, while the parser handles a packet.
+type host struct {
+	e *Engine
+	p *packet
+	c applayer.Context
 }
 
-// enoughToTell is the number of bytes of a direction by which a protocol is recognised, or not.
-const enoughToTell = 64
+// call returns the context of a call of a parser about a packet. It is borrowed until the next.
+func (e *Engine) call(p *packet) *applayer.Context {
+	h := &e.host
+	h.p = p
+	h.c = applayer.Context{
+		Host: h, Message: &e.tx.Message, Transfers: &e.transfers, Dir: p.dir, Src: p.src, Dst: p.dst, Limit: e.cfg.bodyBytes(),
+	}
+	return &h.c
+}
+
+// packetOf returns the packet that is parsed, or an empty one in the other direction.
+func (h *host) packetOf(d signature.Direction) *packet {
+	if d == h.p.dir {
+		return h.p
+	}
+	return packetOf(h.p.flow, d)
+}
+
+// Inspect implements applayer.Host.
+func (h *host) Inspect(d signature.Direction) { h.e.transact(h.packetOf(d)) }
+
+// NewFile implements applayer.Host.
+func (h *host) NewFile() applayer.File { return &file{h: h} }
+
+// GiveUp implements applayer.Host.
+func (h *host) GiveUp() { h.e.giveUp(h.p.flow) }
+
+// Secure implements applayer.Host.
+func (h *host) Secure(b []byte) { h.e.secured(h.p, b) }
+
+// secured makes a flow one of TLS, of which b are the first bytes in the packet's direction.
+func (e *Engine) secured(p *packet, b []byte) {
+	p.flow.app, p.flow.proto = signature.AppTLS, newProtocol(signature.AppTLS)
+	p.flow.proto.parser.Parse(e.call(p), b)
+}
+
+// newProtocol returns the parsers of a protocol.
+func newProtocol(app signature.App) *protocol {
+	switch app {
+	case signature.AppHTTP:
+		return &protocol{http: &httpFlow{}}
+	case signature.AppHTTP2: // from its first byte on: the whole preface comes
+		return &protocol{http2: newHTTP2Flow()}
+	}
+	return &protocol{parser: applayer.New(app)}
+}
 
 // recognise looks at the first bytes of both directions until they show the protocol, or that it is none of those that are known,
 // and reports whether they do so now. The server's may do that after any number of the client's.
@@ -53,14 +85,14 @@ func (e *Engine) recognise(f *flow) bool {
 	if !f.clientFirst {
 		port = f.key.aPort
 	}
-	f.app = detectApp(c, s, port)
+	f.app = applayer.Detect(c, s, port)
 	switch {
 	case f.app != signature.AppAny:
 		f.appFinal = true
-		f.proto = &protocol{}
+		f.proto = newProtocol(f.app)
 		e.catchUp(f, c, s)
 		return true
-	case len(c) >= enoughToTell && len(s) >= enoughToTell, len(s) >= 1024:
+	case len(c) >= applayer.EnoughToDetect && len(s) >= applayer.EnoughToDetect, len(s) >= 1024:
 		f.appFinal, f.app = true, signature.AppUnknown
 		return true
 	}
@@ -82,120 +114,6 @@ func (e *Engine) unrecognised(f *flow) {
 // those that are new now. Only the other direction has such.
 func (e *Engine) catchUp(f *flow, c, s []byte) {
 	f.sides[0].unparsed, f.sides[1].unparsed = len(c), len(s)
-}
-
-// methods are requests' first words, in lower case.
-var methods = [][]byte{
-	[]byte("get "), []byte("post "), []byte("head "), []byte("put "), []byte("delete "), []byte("options "),
-	[]byte("connect "), []byte("trace "), []byte("patch "), []byte("propfind "), []byte("proppatch "), []byte("mkcol "), []byte("copy "),
-	[]byte("move "), []byte("lock "), []byte("unlock "), []byte("search "), []byte("report "), []byte("checkout "), []byte("bits_post "),
-	[]byte("version-control "), []byte("describe "), []byte("subscribe "), []byte("unsubscribe "), []byte("notify "),
-}
-
-// detectApp returns the protocol of the first bytes of client and server, AppAny while they could be of several.
-func detectApp(c, s []byte, port uint16) signature.App {
-	switch {
-	case bytes.HasPrefix(c, []byte("PRI * HTTP/2.0\r\n")):
-		return signature.AppHTTP2
-	case isSIP(c) || isSIP(s):
-		return signature.AppSIP
-	case mayBeSIP(c):
-		return signature.AppAny
-	case isRequest(bytes.TrimLeft(c, ascii.WhiteSpace)): // a server skips empty lines before a request (RFC 9112 2.2), and some skip blanks
-		return signature.AppHTTP
-	case bytes.HasPrefix(s, []byte("HTTP/1.")) || bytes.HasPrefix(s, []byte("HTTP/0.9")):
-		return signature.AppHTTP
-	case isTLS(c) || isTLS(s):
-		return signature.AppTLS
-	case bytes.HasPrefix(c, []byte("SSH-")) || bytes.HasPrefix(s, []byte("SSH-")):
-		return signature.AppSSH
-	case port == 53 && (isDNSOverTCP(c) || isDNSOverTCP(s)):
-		return signature.AppDNS
-	case isSMB(c) || isSMB(s):
-		return signature.AppSMB
-	case isMQTT(c):
-		return signature.AppMQTT
-	case isNFSOverTCP(c):
-		return signature.AppNFS
-	case bytes.HasPrefix(s, []byte("+OK ")):
-		return signature.AppPOP3
-	case bytes.HasPrefix(s, []byte("* OK ")):
-		return signature.AppIMAP
-	}
-	word, _, _ := bytes.Cut(c, []byte{' '})
-	switch w := string(bytes.ToUpper(bytes.TrimRight(word, "\r\n"))); {
-	case w == "EHLO" || w == "HELO":
-		return signature.AppSMTP
-	case (w == "USER" || w == "FEAT" || w == "AUTH") && (bytes.HasPrefix(s, []byte("220")) || len(s) == 0 && port == 21):
-		return signature.AppFTP
-	}
-	return signature.AppAny
-}
-
-// isRequest reports whether b begins with a request of HTTP/1: a method that is known, or a whole line with any method, a
-// target and the version (RFC 9112 3). Servers answer methods that they do not know, too.
-func isRequest(b []byte) bool {
-	for _, m := range methods {
-		if at := len(m) - 1; len(b) >= len(m) && ascii.EqualFold(b[:at], m[:at]) && bytes.IndexByte([]byte(ascii.Blanks[:4]), b[at]) >= 0 {
-			return true
-		}
-	}
-	line, _, ok := bytes.Cut(b[:min(len(b), maxHead)], []byte{'\n'})
-	line = bytes.TrimSpace(line)
-	at := bytes.LastIndex(line, []byte("HTTP/1."))
-	if !ok || at < 0 || bytes.ContainsAny(line[at:], ascii.Blanks) {
-		return false
-	}
-	words := bytes.TrimRight(line[:at], ascii.Blanks) // not cut one by one: each segment of an unknown flow comes here
-	method := bytes.IndexAny(words, ascii.Blanks)
-	return len(words) < at && method > 0 && isMethod(words[:method])
-}
-
-// isMethod reports whether a server may take b for a method. Some take more than tokens (RFC 9110 9.1), but none takes bytes
-// that are not printable, which messages of other protocols have before a request that they carry (SOCKS).
-func isMethod(b []byte) bool {
-	for _, c := range b {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-// isTLS reports whether b begins with records of which the first with text is that of a hello (RFC 8446 5.1). Servers take records
-// without text and alerts before it, and any version in the record: it is not used (RFC 8446 5.1).
-func isTLS(b []byte) bool {
-	for len(b) >= 5 && isRecord(b) {
-		n := int(binary.BigEndian.Uint16(b[3:]))
-		switch {
-		case n == 0, b[0] == tlsAlert && n == 2, b[0] == tlsChangeCipher && n == 1:
-			if len(b) < 5+n {
-				return false
-			}
-			b = b[5+n:]
-		default:
-			return b[0] == tlsHandshake && len(b) >= 6 && (b[5] == tlsClientHello || b[5] == tlsServerHello) && (n < 2 || len(b) < 7 || b[6] <= 1)
-		}
-	}
-	return false
-}
-
-// isRecord reports whether a record may begin with b. Its version is 3.x; some servers take any with a first byte below 16.
-func isRecord(b []byte) bool {
-	return b[0] >= tlsChangeCipher && b[0] <= tlsAppData && b[1] < 16 && int(binary.BigEndian.Uint16(b[3:])) <= maxRecord
-}
-
-// isSMB reports whether b begins with a message of SMB behind the length of the direct transport, perhaps behind the frames that open
-// a session of NetBIOS (RFC 1002 4.3.2).
-func isSMB(b []byte) bool {
-	for len(b) >= 4 && (b[0] == netbiosRequest || b[0] == netbiosGranted) {
-		end := 4 + int(binary.BigEndian.Uint16(b[2:]))
-		if end > len(b) || b[1] > 1 {
-			return false
-		}
-		b = b[end:]
-	}
-	return len(b) >= 8 && b[0] == netbiosMessage && b[4] >= 0xfd && string(b[5:8]) == "SMB"
 }
 
 // parse gives the bytes of a direction that are new to the parsers of the flow's protocol.
@@ -226,58 +144,15 @@ func (e *Engine) parse(p *packet, fresh []byte) {
 	}
 }
 
+// parseSide gives bytes to the parser of the flow's protocol.
 func (e *Engine) parseSide(p *packet, text []byte) {
-	f := p.flow
-	f.proto.begin(f.app)
-	switch f.app {
-	case signature.AppHTTP:
+	switch q := p.flow.proto; {
+	case q.http != nil:
 		e.http(p, text)
-	case signature.AppHTTP2:
+	case q.http2 != nil:
 		e.http2(p, text)
-	case signature.AppSMTP:
-		e.smtp(p, text)
-	case signature.AppTLS:
-		e.tls(p, text)
-	case signature.AppDNS:
-		e.dnsStream(p, text)
-	case signature.AppSSH:
-		e.ssh(p, text)
-	case signature.AppFTP:
-		e.ftp(p, text)
-	case signature.AppFTPData:
-		e.ftpBytes(p, text)
-	case signature.AppSMB:
-		e.smb(p, text)
-	case signature.AppMQTT:
-		e.mqtt(p, text)
-	case signature.AppSIP:
-		e.sip(p, text)
-	case signature.AppNFS:
-		e.nfs(p, text)
-	}
-}
-
-// begin makes the parser of a protocol where there is none yet.
-func (q *protocol) begin(app signature.App) {
-	switch {
-	case app == signature.AppHTTP && q.http == nil:
-		q.http = &httpFlow{}
-	case app == signature.AppHTTP2 && q.http2 == nil: // from its first byte on: the whole preface comes
-		q.http2 = newHTTP2Flow()
-	case app == signature.AppSMTP && q.smtp == nil:
-		q.smtp = &smtpFlow{}
-	case app == signature.AppTLS && q.tls == nil:
-		q.tls = &tlsFlow{}
-	case app == signature.AppFTP && q.ftp == nil:
-		q.ftp = &ftpFlow{}
-	case app == signature.AppSMB && q.smb == nil:
-		q.smb = &smbFlow{}
-	case app == signature.AppMQTT && q.mqtt == nil:
-		q.mqtt = &mqttFlow{}
-	case app == signature.AppNFS && q.nfs == nil:
-		q.nfs = &nfsFlow{}
-	case app == signature.AppQUIC && q.quic == nil:
-		q.quic = &quicFlow{}
+	case q.parser != nil:
+		q.parser.Parse(e.call(p), text)
 	}
 }
 
@@ -295,49 +170,56 @@ func (e *Engine) finish(f *flow) {
 	if q.http2 != nil {
 		e.http2Finish(f)
 	}
-	if q.smtp != nil {
-		e.mailEnds(packetOf(f, signature.ToServer), &q.smtp.mail)
-	}
-	if q.smb != nil {
-		e.smbFinish(f)
-	}
-	if q.quic != nil {
-		e.quicFinish(f)
-	}
-	if q.ftpData != nil {
-		for i := range q.ftpData.files {
-			e.fileEnds(packetOf(f, directionOf(i)), &q.ftpData.files[i])
-		}
+	if q.parser != nil {
+		q.parser.Finish(e.call(packetOf(f, signature.ToServer)))
 	}
 }
 
-// maxBanner bounds the inspected part of a banner of SSH: longer ones are against RFC 4253 4.2.
-const maxBanner = 256
+// isTransfer makes a new flow the data connection that a control connection of FTP has announced.
+func (e *Engine) isTransfer(f *flow, p *packet) {
+	if e.transfers.Len() == 0 || p.proto != wire.ProtoTCP {
+		return
+	}
+	from, to, port := p.src, p.dst, p.dstPort
+	if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) { // the answer to a SYN that was not captured
+		from, to, port = p.dst, p.src, p.srcPort
+	}
+	if d := e.transfers.Take(from, to, port); d != nil {
+		f.app, f.appFinal = signature.AppFTPData, true
+		f.proto = &protocol{parser: d}
+	}
+}
 
-// ssh reads the banner: SSH-protoversion-softwareversion SP comments CR LF (RFC 4253 4.2).
-func (e *Engine) ssh(p *packet, text []byte) {
-	s := &p.flow.proto.ssh[sideOf(p.dir)]
-	if s.done {
+// recogniseDatagram looks for the protocol of a flow of UDP, before rules are evaluated on the datagram: each is whole. It goes on
+// until one is recognised, since a server also answers what follows datagrams of no protocol.
+func (e *Engine) recogniseDatagram(p *packet) {
+	f := p.flow
+	if f.appFinal || p.bit != signature.UDP || len(p.payload) == 0 {
 		return
 	}
-	s.text = append(s.text, text...)
-	s.text = s.text[:min(len(s.text), maxBanner)]
-	line, _, ok := bytes.Cut(s.text, []byte{'\n'})
-	if !ok && len(s.text) < maxBanner {
+	app := applayer.DetectDatagram(p.payload, p.srcPort == 53 || p.dstPort == 53)
+	if app == signature.AppAny {
 		return
 	}
-	s.done = true
-	line = bytes.TrimRight(line, "\r")
-	rest, ok := bytes.CutPrefix(line, []byte("SSH-"))
-	version, software, ok2 := bytes.Cut(rest, []byte{'-'})
-	if !ok || !ok2 {
+	f.app, f.appFinal = app, true
+	if app != signature.AppDNS && app != signature.AppSIP { // their datagrams are messages of their own
+		f.proto = newProtocol(app)
+	}
+}
+
+// datagram inspects what a UDP datagram carries.
+func (e *Engine) datagram(p *packet) {
+	if p.bit != signature.UDP || len(p.payload) == 0 {
 		return
 	}
-	software, _, _ = bytes.Cut(software, []byte{' '})
-	e.tx.reset(signature.AppSSH)
-	e.tx.put(signature.SSHProto, version)
-	e.tx.put(signature.SSHSoftware, software)
-	e.tx.text = line
-	e.transact(p)
-	s.text = nil
+	f := p.flow
+	var parser applayer.Parser
+	switch {
+	case f.proto != nil:
+		parser = f.proto.parser
+	case f.app != signature.AppDNS && f.app != signature.AppSIP:
+		return
+	}
+	applayer.Datagram(e.call(p), f.app, parser, p.payload)
+	e.charge(f)
 }

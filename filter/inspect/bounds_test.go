@@ -21,6 +21,9 @@ func TestLimitsCountInTheirTime(t *testing.T) {
 	}
 }
 
+// maxBanner is the inspected part of a banner of SSH (RFC 4253 4.2).
+const maxBanner = 256
+
 // TestBannersAreBounded has banners without an end, in one segment and in many.
 func TestBannersAreBounded(t *testing.T) {
 	for _, text := range []string{"SSH-2.0-" + strings.Repeat("x", 1000), "SSH-2.0-" + strings.Repeat("x", 1000) + "\r\n", "SSH-2.0-" + strings.Repeat("x", 248)} {

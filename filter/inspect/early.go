@@ -220,7 +220,7 @@ func (e *Engine) namesFound() {
 		if g.buffer != signature.FileName {
 			continue
 		}
-		for _, text := range e.tx.buffers[g.buffer] {
+		for _, text := range e.tx.Buffers[g.buffer] {
 			if len(g.transforms) > 0 {
 				text = transformed(g.transforms, text)
 			}
@@ -242,7 +242,7 @@ func (e *Engine) grown(p *packet, early *earlyMessage) {
 		}
 		if e.present(q) && e.admits(q, p) && e.txParts(q, p) {
 			early.add(q)
-			e.matched(q, p, e.tx.text)
+			e.matched(q, p, e.tx.Text)
 		} else {
 			early.waiting = append(early.waiting, q.ref())
 		}

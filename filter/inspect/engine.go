@@ -13,6 +13,7 @@
 package inspect
 
 import (
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/reassembly"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/gpukern/literal"
@@ -102,8 +103,8 @@ type Engine struct {
 	oldest, newest *flow
 	recent         [recentFlows]*flow // by number of the caller's connection
 	frags          map[fragKey]*fragments
-	transfers      map[ftpKey]*ftpTransfer // data connections of FTP that are expected
-	fragsSwept     int64                   // when sweepFragments has looked at them
+	transfers      applayer.Transfers // data connections of FTP that are expected
+	fragsSwept     int64              // when sweepFragments has looked at them
 	hostBits       map[bitKey]int64
 	limits         map[limitKey]limitState
 
@@ -120,6 +121,7 @@ type Engine struct {
 	round     uint32
 	cands     []candidate
 	tx        tx
+	host      host
 
 	headers map[uint64]*headerList // by hash: of the present rules
 	ids     []uint32               // scratch
@@ -137,7 +139,7 @@ func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 		rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
 		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
 	}
-	e.headers, e.transfers = map[uint64]*headerList{}, map[ftpKey]*ftpTransfer{}
+	e.headers, e.host.e = map[uint64]*headerList{}, e
 	e.eval.sets = sets{loaded: r.sets, added: map[string]*addedSet{}, charge: e.chargeSet}
 	e.streams.Budget = &e.budget
 	e.Swap(r, cfg)

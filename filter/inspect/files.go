@@ -7,6 +7,7 @@ import (
 // file is a file that a protocol transfers: its rules see file.data and file.name. Inline, they are evaluated as it grows, since
 // its end may come when the receiver has all of it.
 type file struct {
+	h       *host
 	name    []byte // nil where it is not known
 	command []byte // of FTP
 	body    []byte // up to the bound
@@ -14,11 +15,15 @@ type file struct {
 	early   earlyMessage
 }
 
-// fileBytes takes bytes of a file.
-func (e *Engine) fileBytes(p *packet, f *file, b []byte) {
+// Describe implements applayer.File.
+func (f *file) Describe(name, command []byte) { f.name, f.command = name, command }
+
+// Write implements applayer.File.
+func (f *file) Write(d signature.Direction, b []byte) {
 	if f.sent || len(b) == 0 {
 		return
 	}
+	e, p := f.h.e, f.h.packetOf(d)
 	if e.cfg.Inline && f.early.stage == earlyNothing {
 		e.fileBuffers(p, f)
 		e.tx.early = &f.early
@@ -30,17 +35,38 @@ func (e *Engine) fileBytes(p *packet, f *file, b []byte) {
 	f.body = append(f.body, b[:min(len(b), max(limit-len(f.body), 0))]...)
 	switch {
 	case len(f.body) >= limit:
-		e.fileEnds(p, f)
+		f.End(d)
 	case e.cfg.Inline:
 		e.bodyGrown(p, &f.early, f.body, func() { e.fileBuffers(p, f) })
 	}
 }
 
-// fileEnds evaluates a file of which no more is inspected, and forgets its bytes.
-func (e *Engine) fileEnds(p *packet, f *file) {
+// WriteAt implements applayer.File. Bytes that are missing before the offset are zeros until they come.
+func (f *file) WriteAt(d signature.Direction, offset uint64, b []byte) {
+	e := f.h.e
+	if f.sent || len(b) == 0 || offset >= uint64(e.cfg.bodyBytes()) {
+		return
+	}
+	at := int(offset)
+	if at > len(f.body) {
+		f.body = append(f.body, make([]byte, at-len(f.body))...)
+	}
+	if n := copy(f.body[at:], b); n > 0 {
+		f.early.scanned = 0 // what was searched has changed
+		if b = b[n:]; len(b) == 0 && e.cfg.Inline {
+			p := f.h.packetOf(d)
+			e.bodyGrown(p, &f.early, f.body, func() { e.fileBuffers(p, f) })
+		}
+	}
+	f.Write(d, b)
+}
+
+// End implements applayer.File.
+func (f *file) End(d signature.Direction) {
 	if f.sent || len(f.body) == 0 {
 		return
 	}
+	e, p := f.h.e, f.h.packetOf(d)
 	e.fileBuffers(p, f)
 	if f.early.stage > earlyNothing {
 		e.tx.early = &f.early
@@ -52,19 +78,19 @@ func (e *Engine) fileEnds(p *packet, f *file) {
 
 // fileBuffers fills the buffers of a file.
 func (e *Engine) fileBuffers(p *packet, f *file) {
-	e.tx.reset(p.flow.app)
-	e.tx.put(signature.FileName, f.name)
-	e.tx.put(signature.FTPDataCommand, f.command)
+	e.tx.Reset()
+	e.tx.Put(signature.FileName, f.name)
+	e.tx.Put(signature.FTPDataCommand, f.command)
 	if len(f.body) > 0 {
-		e.tx.put(signature.FileData, f.body)
+		e.tx.Put(signature.FileData, f.body)
 	}
-	e.tx.text = f.body
+	e.tx.Text = f.body
 }
 
 // fileSize is the size of a file without its bytes.
 const fileSize = 192
 
-// size returns how many bytes are held.
-func (f *file) size() int {
+// Size implements applayer.File.
+func (f *file) Size() int {
 	return fileSize + cap(f.name) + cap(f.body) + cap(f.early.waiting)*refSize + cap(f.early.matched)*keySize
 }

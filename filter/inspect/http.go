@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
@@ -48,10 +49,6 @@ type httpSide struct {
 	sent  bool         // the message was inspected: its body has reached the bound
 	early earlyMessage // of the message whose head is not complete
 }
-
-// maxHead bounds the head of a message, as servers do (8 KiB to 64 KiB): a longer one is refused there, and inspected
-// no further here.
-const maxHead = 64 << 10
 
 // http reads messages out of bytes that are in order, without gaps: the streams see to that.
 func (e *Engine) http(p *packet, b []byte) {
@@ -110,7 +107,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 		if bytes.IndexByte(b, '\n') >= 0 {
 			e.httpFirstLine(p, s)
 		}
-		if len(s.line) > maxHead {
+		if len(s.line) > applayer.MaxHead {
 			e.httpLost(p, s)
 		}
 		return nil
@@ -225,7 +222,7 @@ func (e *Engine) httpLost(p *packet, s *httpSide) {
 func (e *Engine) httpLine(p *packet, h *httpFlow, s *httpSide, b []byte) []byte {
 	at := bytes.IndexByte(b, '\n')
 	if at < 0 {
-		if s.line = append(s.line, b...); len(s.line) > maxHead {
+		if s.line = append(s.line, b...); len(s.line) > applayer.MaxHead {
 			e.httpLost(p, s)
 		}
 		return nil
@@ -287,11 +284,10 @@ func (e *Engine) httpTunnel(p *packet, h *httpFlow, b []byte) {
 	s := &h.sides[sideOf(p.dir)]
 	s.line = append(s.line, b...)
 	switch {
-	case p.dir == signature.ToClient && len(s.line) <= maxHead:
+	case p.dir == signature.ToClient && len(s.line) <= applayer.MaxHead:
 		return
-	case p.dir == signature.ToServer && isTLS(s.line):
-		p.flow.app, p.flow.proto = signature.AppTLS, &protocol{tls: &tlsFlow{}}
-		e.tls(p, s.line)
+	case p.dir == signature.ToServer && applayer.IsTLS(s.line):
+		e.secured(p, s.line)
 		return
 	case p.dir == signature.ToServer && len(s.line) < 6:
 		return

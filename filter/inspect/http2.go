@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
@@ -88,7 +89,7 @@ var prefaceHead, restOfPreface = []byte("PRI * HTTP/2.0\r\n\r\n"), []byte("SM\r\
 func newHTTP2Flow() *http2Flow {
 	h := &http2Flow{streams: map[uint32]*http2Stream{}}
 	for i := range h.sides {
-		h.sides[i].fields = hpack.NewDecoder(maxHTTP2Table, maxHead)
+		h.sides[i].fields = hpack.NewDecoder(maxHTTP2Table, applayer.MaxHead)
 	}
 	return h
 }
@@ -108,7 +109,7 @@ func (e *Engine) http2Switch(f *flow) {
 		answer = h.sides[1].line
 	}
 	f.app = signature.AppHTTP2
-	f.proto = &protocol{http2: newHTTP2Flow()}
+	f.proto = newProtocol(signature.AppHTTP2)
 	f.proto.http2.sides[1].held = answer
 }
 
@@ -163,7 +164,7 @@ func (e *Engine) http2Preface(p *packet, s *http2Side, b []byte) []byte {
 		end = 0
 		if ascii.IsPrefixOf(s.held, []byte("HTTP/1.")) {
 			if end = ascii.HeadEnd(s.held, 0); end < 0 {
-				if len(s.held) > maxHead || len(s.held) == before {
+				if len(s.held) > applayer.MaxHead || len(s.held) == before {
 					e.http2Lost(p, s)
 				}
 				return nil
@@ -193,7 +194,7 @@ func (s *http2Side) frame() {
 	switch s.kind {
 	case frameHeaders, framePush, frameContinuation:
 		s.state = http2Payload
-		if s.need > maxHead {
+		if s.need > applayer.MaxHead {
 			s.state = http2Stop
 		}
 	case frameData:
@@ -272,7 +273,7 @@ func (e *Engine) http2Fields(p *packet, h *http2Flow, s *http2Side) {
 	}
 	s.block = append(s.block, b...)
 	if s.flags&flagEndHeaders == 0 {
-		if len(s.block) > maxHead {
+		if len(s.block) > applayer.MaxHead {
 			e.http2Lost(p, s)
 		}
 		return

@@ -21,8 +21,8 @@ func (e *Engine) httpInspect(p *packet, s *httpSide) {
 // httpBuffers fills the buffers of a message.
 func (e *Engine) httpBuffers(p *packet, m *httpMessage) {
 	t := &e.tx
-	t.reset(signature.AppHTTP)
-	t.text = m.head
+	t.Reset()
+	t.Text = m.head
 	e.httpCommon(m, p.dir)
 	if p.dir == signature.ToServer {
 		httpRequest(t, m)
@@ -48,37 +48,37 @@ func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 		}
 	}
 	if len(normal) > 0 {
-		t.put(signature.HTTPHeader, normal)
+		t.Put(signature.HTTPHeader, normal)
 	}
 	if len(m.headers) > 0 {
-		t.put(signature.HTTPHeaderNames, append(names, "\r\n"...))
+		t.Put(signature.HTTPHeaderNames, append(names, "\r\n"...))
 		start = append(start, "\r\n"...)
 	}
-	t.put(signature.HTTPStart, start)
+	t.Put(signature.HTTPStart, start)
 	if i := bytes.IndexByte(m.head, '\n'); i >= 0 {
-		t.put(signature.HTTPHeaderRaw, m.head[i+1:])
+		t.Put(signature.HTTPHeaderRaw, m.head[i+1:])
 	}
-	t.put(signature.HTTPCookie, m.value(cookie))
+	t.Put(signature.HTTPCookie, m.value(cookie))
 	for b, name := range map[signature.Buffer]string{
 		signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
 		signature.HTTPContentType: "content-type",
 	} {
-		t.put(b, m.value(name))
+		t.Put(b, m.value(name))
 	}
 }
 
 // httpRequest fills the buffers of a request.
 func httpRequest(t *tx, m *httpMessage) {
-	t.put(signature.HTTPRequestLine, m.start)
-	t.put(signature.HTTPMethod, m.method)
+	t.Put(signature.HTTPRequestLine, m.start)
+	t.Put(signature.HTTPMethod, m.method)
 	uri := m.uri
-	t.put(signature.HTTPProtocol, m.version)
-	t.put(signature.HTTPURIRaw, uri)
+	t.Put(signature.HTTPProtocol, m.version)
+	t.Put(signature.HTTPURIRaw, uri)
 	path, host := splitURI(uri)
 	normal := normalURI(path)
-	t.put(signature.HTTPURI, normal)
+	t.Put(signature.HTTPURI, normal)
 	for _, other := range otherReadings(m, normal) {
-		t.put(signature.HTTPURI, other)
+		t.Put(signature.HTTPURI, other)
 	}
 	if host == nil {
 		if host = m.host; host == nil {
@@ -86,33 +86,33 @@ func httpRequest(t *tx, m *httpMessage) {
 		}
 	}
 	if len(host) > 0 {
-		t.put(signature.HTTPHostRaw, host)
-		t.put(signature.HTTPHost, normalHost(host))
+		t.Put(signature.HTTPHostRaw, host)
+		t.Put(signature.HTTPHost, normalHost(host))
 	}
 	for b, name := range map[signature.Buffer]string{
 		signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
 		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer",
 	} {
-		t.put(b, m.value(name))
+		t.Put(b, m.value(name))
 	}
 	for _, body := range m.bodies(true) {
-		t.put(signature.HTTPRequestBody, body)
+		t.Put(signature.HTTPRequestBody, body)
 		t.files(m, body)
 	}
 }
 
 // httpResponse fills the buffers of a response.
 func httpResponse(t *tx, m *httpMessage) {
-	t.put(signature.HTTPResponseLine, m.start)
+	t.Put(signature.HTTPResponseLine, m.start)
 	version, rest, _ := bytes.Cut(m.start, []byte{' '})
 	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte{' '})
-	t.put(signature.HTTPProtocol, version)
-	t.put(signature.HTTPStatCode, code)
-	t.put(signature.HTTPStatMsg, reason)
-	t.put(signature.HTTPServer, m.value("server"))
-	t.put(signature.HTTPLocation, m.value("location"))
+	t.Put(signature.HTTPProtocol, version)
+	t.Put(signature.HTTPStatCode, code)
+	t.Put(signature.HTTPStatMsg, reason)
+	t.Put(signature.HTTPServer, m.value("server"))
+	t.Put(signature.HTTPLocation, m.value("location"))
 	for _, body := range m.bodies(false) {
-		t.put(signature.HTTPResponseBody, body)
+		t.Put(signature.HTTPResponseBody, body)
 		t.files(m, body)
 	}
 }

@@ -1,5 +1,7 @@
 package inspect
 
+import "github.com/millrace/millrace/filter/signature"
+
 // What parsers hold of messages that are not complete counts against Config.MemoryBytes, as streams do: a client could
 // otherwise have a head, a body and a handshake kept for each of its flows without a bound.
 
@@ -30,8 +32,8 @@ func mapSize(n, entry int) int {
 
 // dropParsers gives back what the parsers of a flow hold. What follows in it is not parsed.
 func (e *Engine) dropParsers(f *flow) {
-	if f.proto != nil && f.proto.ftp != nil {
-		e.forgetTransfer(f.proto.ftp)
+	if f.proto != nil && f.proto.parser != nil {
+		f.proto.parser.Close(e.call(packetOf(f, signature.ToServer)))
 	}
 	f.proto = nil
 	e.charge(f)
@@ -52,26 +54,8 @@ func (p *protocol) size() (n int) {
 	if p == nil {
 		return 0
 	}
-	for i := range p.dns {
-		n += cap(p.dns[i]) + cap(p.ssh[i].text) + cap(p.sip[i].head)
-	}
-	if p.ftp != nil {
-		n += p.ftp.size()
-	}
-	if p.ftpData != nil {
-		n += p.ftpData.size()
-	}
-	if p.smb != nil {
-		n += p.smb.size()
-	}
-	if p.mqtt != nil {
-		n += p.mqtt.size()
-	}
-	if p.nfs != nil {
-		n += p.nfs.size()
-	}
-	if p.quic != nil {
-		n += p.quic.size()
+	if p.parser != nil {
+		n += p.parser.Size()
 	}
 	if h := p.http; h != nil {
 		for i := range h.asked {
@@ -83,18 +67,6 @@ func (p *protocol) size() (n int) {
 	}
 	if p.http2 != nil {
 		n += p.http2.size()
-	}
-	if p.smtp != nil {
-		n += p.smtp.size()
-	}
-	if t := p.tls; t != nil {
-		for i := range t.sides {
-			n += cap(t.sides[i].records) + cap(t.sides[i].message)
-		}
-		n += cap(t.certs) * sliceSize
-		for _, c := range t.certs {
-			n += cap(c)
-		}
 	}
 	return n
 }

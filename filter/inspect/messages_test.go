@@ -9,6 +9,27 @@ import (
 
 // Messages of protocols, written for tests from their documents.
 
+// Commands of SMB 2 (MS-SMB2 2.2.1) and of SMB 1 (MS-CIFS 2.2.2.1).
+const (
+	smb2Tree   = 3
+	smb2Create = 5
+	smb2Close  = 6
+	smb2Read   = 8
+	smb2Write  = 9
+
+	smb1Close      = 0x04
+	smb1Locking    = 0x24
+	smb1ReadAndX   = 0x2e
+	smb1WriteAndX  = 0x2f
+	smb1Tree       = 0x75
+	smb1CreateAndX = 0xa2
+)
+
+const (
+	maxSMBFiles = 256    // that are open in a flow at a time
+	nfsProgram  = 100003 // RFC 1813 2.1
+)
+
 func le16(n int) string    { return string(binary.LittleEndian.AppendUint16(nil, uint16(n))) }
 func le32(n int) string    { return string(binary.LittleEndian.AppendUint32(nil, uint32(n))) }
 func le64(n uint64) string { return string(binary.LittleEndian.AppendUint64(nil, n)) }

@@ -17,8 +17,8 @@ type filePart struct{ name, data []byte }
 func (t *tx) files(m *httpMessage, body []byte) {
 	parts := multipartFiles(m, body)
 	if parts == nil {
-		t.put(signature.FileData, body)
-		t.put(signature.FileName, m.fileName())
+		t.Put(signature.FileData, body)
+		t.Put(signature.FileName, m.fileName())
 		return
 	}
 	named := false
@@ -26,9 +26,9 @@ func (t *tx) files(m *httpMessage, body []byte) {
 		named = named || part.name != nil
 	}
 	for _, part := range parts {
-		t.put(signature.FileData, part.data)
+		t.Put(signature.FileData, part.data)
 		if named { // the name of a file has its place
-			t.put(signature.FileName, append([]byte{}, part.name...))
+			t.Put(signature.FileName, append([]byte{}, part.name...))
 		}
 	}
 }

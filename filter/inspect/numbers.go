@@ -168,9 +168,6 @@ func integer(b []byte) (n uint64) {
 	return n
 }
 
-// bigEndian is the form of a number in a buffer.
-func bigEndian(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-
 func (e *evaluator) math(n *signature.Number, v uint64) bool {
 	w := n.Value
 	if n.ValueVar > 0 {

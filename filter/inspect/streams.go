@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/reassembly"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/wire"
@@ -143,7 +144,7 @@ func (e *Engine) stream(p *packet, s *side, w []byte, from uint64, n int) {
 			continue
 		}
 		before := e.eval.work
-		hit := e.payload(q, p, text, int(base)) && (!q.FTPBounce || bounces(text, p.src))
+		hit := e.payload(q, p, text, int(base)) && (!q.FTPBounce || applayer.Bounces(text, p.src))
 		s.spent += e.eval.work - before
 		if hit {
 			e.hits[q.id] = e.serial

@@ -35,8 +35,8 @@ alert ftp any any -> any any (ftp.command; content:"STOR"; ftp.command_data; con
 				data.active = !form.passive
 				data.open().send(strings.HasPrefix(command, "STOR") == form.passive, "so evil", mss).close()
 				l.want(fmt.Sprintf("%s, %q, segments of %d", form.name, command, mss), want)
-				if len(l.e.transfers) != 0 {
-					t.Errorf("%s: %d transfers are expected", form.name, len(l.e.transfers))
+				if l.e.transfers.Len() != 0 {
+					t.Errorf("%s: %d transfers are expected", form.name, l.e.transfers.Len())
 				}
 			}
 		}
@@ -50,11 +50,11 @@ func TestTransfersOfFTPAreBounded(t *testing.T) {
 	for port := range 300 {
 		c.send(false, fmt.Sprintf("227 (198,18,0,1,9,%d)\r\n", port%256), 1400)
 	}
-	if n := len(l.e.transfers); n != 1 {
+	if n := l.e.transfers.Len(); n != 1 {
 		t.Errorf("%d transfers are expected", n)
 	}
 	c.close()
-	if n := len(l.e.transfers); n != 0 || l.e.budget.Used() != 0 {
+	if n := l.e.transfers.Len(); n != 0 || l.e.budget.Used() != 0 {
 		t.Errorf("%d transfers are expected, %d bytes are held", n, l.e.budget.Used())
 	}
 }
@@ -126,8 +126,8 @@ func TestFilesOfSMBAreBounded(t *testing.T) {
 		t.Errorf("%d files are evaluated", n)
 	}
 	for f := l.e.oldest; f != nil; f = f.newer {
-		if n := len(f.proto.smb.files); n > maxSMBFiles {
-			t.Errorf("%d files are open", n)
+		if n := f.proto.parser.Size(); n > maxSMBFiles*1000 {
+			t.Errorf("%d bytes are held of files", n)
 		}
 	}
 	c.close()

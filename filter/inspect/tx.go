@@ -6,38 +6,18 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// tx is the buffers of one request or one response.
+// tx is a message that is evaluated.
 type tx struct {
-	app     signature.App
-	buffers [signature.Buffers][][]byte
-	used    []signature.Buffer
-	text    []byte // what stands behind an alert
+	applayer.Message
 
 	one int // 1 + the file that names and data are looked at of; 0: all
 
 	early *earlyMessage // the message was evaluated before; nil for others
-}
-
-func (t *tx) reset(app signature.App) {
-	for _, b := range t.used {
-		t.buffers[b] = t.buffers[b][:0]
-	}
-	t.app, t.used, t.text = app, t.used[:0], nil
-}
-
-// put adds an instance of a buffer, which is borrowed until the next reset. Nil is none; empty is one.
-func (t *tx) put(b signature.Buffer, text []byte) {
-	if text == nil {
-		return
-	}
-	if len(t.buffers[b]) == 0 {
-		t.used = append(t.used, b)
-	}
-	t.buffers[b] = append(t.buffers[b], text)
 }
 
 // transact evaluates the rules of an application protocol on the buffers of e.tx, once each. It searches the contents of all rules first
@@ -45,7 +25,7 @@ func (t *tx) put(b signature.Buffer, text []byte) {
 func (e *Engine) transact(p *packet) {
 	e.begin()
 	for _, g := range e.rules.groups {
-		for _, text := range e.tx.buffers[g.buffer] {
+		for _, text := range e.tx.Buffers[g.buffer] {
 			if len(g.transforms) > 0 {
 				text = transformed(g.transforms, text)
 			}
@@ -55,7 +35,7 @@ func (e *Engine) transact(p *packet) {
 	for _, q := range e.rules.txs[everyMessage] {
 		e.add(q, 0)
 	}
-	for _, b := range e.tx.used {
+	for _, b := range e.tx.Used {
 		for _, q := range e.rules.txs[b] {
 			e.add(q, 0)
 		}
@@ -67,7 +47,7 @@ func (e *Engine) transact(p *packet) {
 			continue
 		}
 		e.tx.early.add(q)
-		e.matched(q, p, e.tx.text)
+		e.matched(q, p, e.tx.Text)
 	}
 }
 
@@ -79,7 +59,7 @@ func (e *Engine) present(q *rule) bool {
 		if b.OfPacket() {
 			continue
 		}
-		switch there := len(e.tx.buffers[b]) > 0; {
+		switch there := len(e.tx.Buffers[b]) > 0; {
 		case !there && !q.parts[i].Absent, there && q.parts[i].Absent && !q.parts[i].OrElse:
 			return false
 		}
@@ -89,8 +69,8 @@ func (e *Engine) present(q *rule) bool {
 
 // txParts evaluates the parts of a rule: each in one instance of its buffer, those of a file in the same file.
 func (e *Engine) txParts(q *rule, p *packet) bool {
-	n := len(e.tx.buffers[signature.FileData])
-	if !q.named || n < 2 || len(e.tx.buffers[signature.FileName]) != n {
+	n := len(e.tx.Buffers[signature.FileData])
+	if !q.named || n < 2 || len(e.tx.Buffers[signature.FileName]) != n {
 		return e.partsMatch(q, p)
 	}
 	defer func() { e.tx.one = 0 }()
@@ -114,9 +94,9 @@ func (e *Engine) partsMatch(q *rule, p *packet) bool {
 // instances returns the instances of a buffer that are looked at.
 func (t *tx) instances(b signature.Buffer) [][]byte {
 	if t.one > 0 && (b == signature.FileName || b == signature.FileData) {
-		return t.buffers[b][t.one-1 : t.one]
+		return t.Buffers[b][t.one-1 : t.one]
 	}
-	return t.buffers[b]
+	return t.Buffers[b]
 }
 
 func (e *Engine) txPart(part *part, p *packet) bool {
@@ -130,7 +110,7 @@ func (e *Engine) txPart(part *part, p *packet) bool {
 		w, from := p.flow.sides[sideOf(p.dir)].stream.Window()
 		return e.eval.match(part, w, int(from))
 	}
-	if part.Absent && len(e.tx.buffers[part.Buffer]) == 0 {
+	if part.Absent && len(e.tx.Buffers[part.Buffer]) == 0 {
 		return true
 	}
 	for _, text := range e.tx.instances(part.Buffer) {

@@ -67,7 +67,8 @@ filter/initial    : tls/clienthello
 filter/appid      : filter/initial tls/clienthello
 filter/inspect/ascii:
 filter/inspect/inflate: filter/inspect/ascii
-filter/inspect    : packet wire filter/initial filter/inspect/* filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack tls/clienthello
+filter/inspect/applayer: filter/initial filter/inspect/ascii filter/signature tls/clienthello
+filter/inspect    : packet wire filter/inspect/* filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack
 internal/sysnames : filter/expr
 ip                : packet wire clock internal/random
 ip/dhcp           : wire clock internal/random
@@ -213,7 +214,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/ascii", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."
@@ -346,7 +347,7 @@ func TestImportsFlowDown(t *testing.T) {
 const upward = `
 filter/appid   tls/clienthello   recognises TLS and QUIC by their ClientHello, which the request path parses for certificates
 filter/initial tls/clienthello   the bound of a ClientHello, which it collects for both
-filter/inspect tls/clienthello   the same, for the buffers tls.* of rules
+filter/inspect/applayer tls/clienthello   the same, for the buffers tls.* of rules
 filter/inspect http2/hpack       decodes the field blocks of HTTP/2 without TLS, for the buffers http.* of rules
 `
 

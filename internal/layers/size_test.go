@@ -20,7 +20,6 @@ const (
 // large lists the packages of more than mostLines lines of code, with their reasons.
 const large = `
 cmd/millrace : the command line, a file for each command; nothing imports it
-filter/inspect : the parsers of protocols feed the flows, buffers and the budget of one engine; a file for each
 l4/datapath  : the stages of a packet read and change one table of connections; a file for each
 shim         : options, datagrams, rings and pairs are states of one socket of a program, under its locks
 `

@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -28,8 +28,9 @@ type smbSide struct {
 
 // smbFile is an open file.
 type smbFile struct {
-	id    string  // FileId, or the FID of SMB 1
-	files [2]file // by direction: what is written, and read
+	id    string // FileId, or the FID of SMB 1
+	name  []byte
+	files [2]File // by direction: what is written, and read; nil where nothing is
 }
 
 // smbCall is a call that has no reply yet.
@@ -53,10 +54,10 @@ const (
 	netbiosGranted = 0x82
 )
 
-// smb reads frames.
-func (e *Engine) smb(p *packet, b []byte) {
-	s := &p.flow.proto.smb.sides[sideOf(p.dir)]
-	most := e.cfg.bodyBytes() + maxHead
+// Parse reads frames.
+func (f *smbFlow) Parse(c *Context, b []byte) {
+	s := &f.sides[c.side()]
+	most := c.Limit + MaxHead
 	for len(b) > 0 && !s.done {
 		n := min(len(b), s.skip)
 		s.skip, b = s.skip-n, b[n:]
@@ -68,7 +69,7 @@ func (e *Engine) smb(p *packet, b []byte) {
 				break
 			}
 			if rest[0] == netbiosMessage {
-				e.smbMessage(p, rest[4:min(end, len(rest))])
+				f.message(c, rest[4:min(end, len(rest))])
 			}
 			s.skip = max(end-len(rest), 0)
 			rest = rest[min(end, len(rest)):]
@@ -79,10 +80,10 @@ func (e *Engine) smb(p *packet, b []byte) {
 	}
 }
 
-// smbMessage reads a message, or several that are compound (MS-SMB2 3.2.4.1.4).
-func (e *Engine) smbMessage(p *packet, b []byte) {
+// message reads a message, or several that are compound (MS-SMB2 3.2.4.1.4).
+func (f *smbFlow) message(c *Context, b []byte) {
 	if len(b) >= smb1Header && string(b[:4]) == "\xffSMB" {
-		e.smb1(p, b)
+		f.smb1(c, b)
 		return
 	}
 	var related *smbFile
@@ -92,7 +93,7 @@ func (e *Engine) smbMessage(p *packet, b []byte) {
 		if next >= smb2Header && next <= len(b) {
 			one = b[:next]
 		}
-		e.smb2(p, one, &related)
+		f.smb2(c, one, &related)
 		if len(one) == len(b) {
 			return
 		}
@@ -113,37 +114,36 @@ const (
 )
 
 // smb2 reads one message of SMB 2. related is the file that one before it in its frame has opened.
-func (e *Engine) smb2(p *packet, m []byte, related **smbFile) {
-	f := p.flow.proto.smb
+func (f *smbFlow) smb2(c *Context, m []byte, related **smbFile) {
 	command, id := binary.LittleEndian.Uint16(m[12:]), binary.LittleEndian.Uint64(m[24:])
 	b := little{m[smb2Header:]}
-	if p.dir == signature.ToClient {
-		c, ok := f.answered(id)
+	if c.Dir == signature.ToClient {
+		call, ok := f.answered(id)
 		status := binary.LittleEndian.Uint32(m[8:])
 		switch {
 		case !ok || status != 0 && status != smbMore:
-		case c.opens != nil && command == smb2Create:
-			e.smbOpened(p, c.opens, string(b.at(64, 16)))
-		case c.reads != nil && command == smb2Read:
+		case call.opens != nil && command == smb2Create:
+			f.opened(c, call.opens, string(b.at(64, 16)))
+		case call.reads != nil && command == smb2Read:
 			if n := int(b.byte(2)); n >= smb2Header {
-				e.smbData(p, c.reads, c.offset, little{m}.at(n, int(b.uint32(4))))
+				f.data(c, call.reads, call.offset, little{m}.at(n, int(b.uint32(4))))
 			}
 		}
 		return
 	}
 	switch command {
 	case smb2Tree:
-		e.smbShare(p, utf16Text(little{m}.at(int(b.uint16(4)), int(b.uint16(6)))))
+		smbShare(c, utf16Text(little{m}.at(int(b.uint16(4)), int(b.uint16(6)))))
 	case smb2Create:
 		*related = &smbFile{}
 		f.opening(id, *related, utf16Text(little{m}.at(int(b.uint16(44)), int(b.uint16(46)))))
 	case smb2Close:
-		e.smbClose(p, e.smb2File(p, b.at(8, 16), *related))
+		f.closed(c, f.smb2File(c, b.at(8, 16), *related))
 	case smb2Read:
-		f.call(smbCall{id: id, reads: e.smb2File(p, b.at(16, 16), *related), offset: b.uint64(8)})
+		f.call(smbCall{id: id, reads: f.smb2File(c, b.at(16, 16), *related), offset: b.uint64(8)})
 	case smb2Write:
 		data := little{m}.at(int(b.uint16(2)), int(b.uint32(4)))
-		e.smbData(p, e.smb2File(p, b.at(16, 16), *related), b.uint64(8), data)
+		f.data(c, f.smb2File(c, b.at(16, 16), *related), b.uint64(8), data)
 	}
 }
 
@@ -151,37 +151,35 @@ func (e *Engine) smb2(p *packet, m []byte, related **smbFile) {
 const smbMore = 0x80000005
 
 // smb2File returns the file of an identifier. All bits are set in that of a file which is opened in the same frame.
-func (e *Engine) smb2File(p *packet, id []byte, related *smbFile) *smbFile {
+func (f *smbFlow) smb2File(c *Context, id []byte, related *smbFile) *smbFile {
 	if related != nil && len(id) == 16 && bytes.Count(id, []byte{0xff}) == 16 {
 		return related
 	}
-	return e.smbFile(p, string(id))
+	return f.file(c, string(id))
 }
 
-// smbFile returns an open file, made where its opening was not seen.
-func (e *Engine) smbFile(p *packet, id string) *smbFile {
-	f := p.flow.proto.smb
+// file returns an open file, made where its opening was not seen.
+func (f *smbFlow) file(c *Context, id string) *smbFile {
 	for _, o := range f.files {
 		if o.id == id {
 			return o
 		}
 	}
 	o := &smbFile{}
-	e.smbOpened(p, o, id)
+	f.opened(c, o, id)
 	return o
 }
 
-// smbOpened adds a file to those that are open. The oldest makes room, evaluated as far as it came.
-func (e *Engine) smbOpened(p *packet, o *smbFile, id string) {
-	f := p.flow.proto.smb
+// opened adds a file to those that are open. The oldest makes room, evaluated as far as it came.
+func (f *smbFlow) opened(c *Context, o *smbFile, id string) {
 	for _, old := range f.files {
 		if old.id == id { // closed where it was not seen
-			e.smbClose(p, old)
+			f.closed(c, old)
 			break
 		}
 	}
 	if len(f.files) == maxSMBFiles {
-		e.smbClose(p, f.files[0])
+		f.closed(c, f.files[0])
 	}
 	o.id = id
 	f.files = append(f.files, o)
@@ -189,57 +187,45 @@ func (e *Engine) smbOpened(p *packet, o *smbFile, id string) {
 
 // opening notes that a file is being opened. Its name is evaluated with its first bytes.
 func (f *smbFlow) opening(id uint64, o *smbFile, name []byte) {
-	for i := range o.files {
-		o.files[i].name = name
-	}
+	o.name = name
 	f.call(smbCall{id: id, opens: o})
 }
 
-// smbClose evaluates a file that is closed.
-func (e *Engine) smbClose(p *packet, o *smbFile) {
-	f := p.flow.proto.smb
+// closed evaluates a file that is closed.
+func (f *smbFlow) closed(c *Context, o *smbFile) {
 	for i := range f.files {
 		if f.files[i] == o {
 			f.files = append(f.files[:i], f.files[i+1:]...)
 			break
 		}
 	}
-	e.smbEnds(p, o)
+	o.end()
 }
 
-// smbEnds evaluates what was written to a file and read from it.
-func (e *Engine) smbEnds(p *packet, o *smbFile) {
-	for i := range o.files {
-		q := p
-		if d := directionOf(i); d != p.dir {
-			q = packetOf(p.flow, d)
+// end evaluates what was written to a file and read from it.
+func (o *smbFile) end() {
+	for i, file := range o.files {
+		if file != nil {
+			file.End(directionOf(i))
 		}
-		e.fileEnds(q, &o.files[i])
 	}
 }
 
-// smbData takes bytes of a file, which may come in any order.
-func (e *Engine) smbData(p *packet, o *smbFile, offset uint64, b []byte) {
-	f := &o.files[sideOf(p.dir)]
-	limit := e.cfg.bodyBytes()
-	if f.sent || len(b) == 0 || offset >= uint64(limit) {
+// data takes bytes of a file, which may come in any order.
+func (f *smbFlow) data(c *Context, o *smbFile, offset uint64, b []byte) {
+	if len(b) == 0 || offset >= uint64(c.Limit) {
 		return
 	}
-	at := int(offset)
-	if at > len(f.body) {
-		f.body = append(f.body, make([]byte, at-len(f.body))...)
+	file := &o.files[c.side()]
+	if *file == nil {
+		*file = c.Host.NewFile()
+		(*file).Describe(o.name, nil)
 	}
-	if n := copy(f.body[at:], b); n > 0 {
-		f.early.scanned = 0 // what was searched has changed
-		if b = b[n:]; len(b) == 0 && e.cfg.Inline {
-			e.bodyGrown(p, &f.early, f.body, func() { e.fileBuffers(p, f) })
-		}
-	}
-	e.fileBytes(p, f, b)
+	(*file).WriteAt(c.Dir, offset, b)
 }
 
 // smbShare evaluates the share that a client asks for. That of named pipes has one name (MS-SRVS 3.1.4.7).
-func (e *Engine) smbShare(p *packet, path []byte) {
+func smbShare(c *Context, path []byte) {
 	if len(path) == 0 {
 		return
 	}
@@ -247,39 +233,42 @@ func (e *Engine) smbShare(p *packet, path []byte) {
 	if ascii.IsWord(path[bytes.LastIndexByte(path, '\\')+1:], "ipc$") {
 		b = signature.SMBNamedPipe
 	}
-	e.tx.reset(signature.AppSMB)
-	e.tx.put(b, path)
-	e.tx.text = path
-	e.transact(p)
+	c.Message.Reset()
+	c.Message.Put(b, path)
+	c.Message.Text = path
+	c.inspect()
 }
 
 // call keeps a call until its reply comes.
-func (f *smbFlow) call(c smbCall) {
+func (f *smbFlow) call(call smbCall) {
 	if len(f.pending) == maxSMBCalls {
 		f.pending = append(f.pending[:0], f.pending[1:]...)
 	}
-	f.pending = append(f.pending, c)
+	f.pending = append(f.pending, call)
 }
 
 // answered returns the call of a reply.
-func (f *smbFlow) answered(id uint64) (c smbCall, ok bool) {
+func (f *smbFlow) answered(id uint64) (call smbCall, ok bool) {
 	for i := range f.pending {
 		if f.pending[i].id == id {
-			c = f.pending[i]
+			call = f.pending[i]
 			f.pending = append(f.pending[:i], f.pending[i+1:]...)
-			return c, true
+			return call, true
 		}
 	}
-	return c, false
+	return call, false
 }
 
-// smbFinish evaluates the files that are open when a flow ends.
-func (e *Engine) smbFinish(f *flow) {
-	for _, o := range f.proto.smb.files {
-		e.smbEnds(packetOf(f, signature.ToServer), o)
+// Finish evaluates the files that are open.
+func (f *smbFlow) Finish(*Context) {
+	for _, o := range f.files {
+		o.end()
 	}
-	f.proto.smb.files = nil
+	f.files = nil
 }
+
+// Close implements Parser.
+func (f *smbFlow) Close(*Context) {}
 
 // utf16Text returns text of SMB as UTF-8.
 func utf16Text(b []byte) []byte {
@@ -310,8 +299,8 @@ func (l little) uint32(offset int) uint32 { return uint32(l.uint64(offset)) }
 func (l little) uint16(offset int) uint16 { return uint16(l.uint64(offset)) }
 func (l little) byte(offset int) byte     { return byte(l.uint64(offset)) }
 
-// size returns how many bytes the parser holds.
-func (f *smbFlow) size() int {
+// Size implements Parser.
+func (f *smbFlow) Size() int {
 	n := smbSize + cap(f.sides[0].held) + cap(f.sides[1].held) + cap(f.files)*8 + cap(f.pending)*smbCallSize
 	for _, o := range f.files {
 		n += o.size()
@@ -324,9 +313,19 @@ func (f *smbFlow) size() int {
 	return n
 }
 
-func (o *smbFile) size() int { return len(o.id) + 2*sliceSize + o.files[0].size() + o.files[1].size() }
+// size returns how many bytes an open file holds.
+func (o *smbFile) size() int {
+	n := len(o.id) + smbFileSize + cap(o.name)
+	for _, file := range o.files {
+		if file != nil {
+			n += file.Size()
+		}
+	}
+	return n
+}
 
 const (
 	smbSize     = 128
 	smbCallSize = 32
+	smbFileSize = 128 // an smbFile, and its places in lists
 )

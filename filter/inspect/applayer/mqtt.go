@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"encoding/binary"
@@ -8,6 +8,7 @@ import (
 
 // mqttFlow is the control packets of MQTT 3.1, 3.1.1 and 5.0 (OASIS MQTT 5.0 2.1).
 type mqttFlow struct {
+	stateless
 	sides   [2]mqttSide
 	version byte // of CONNECT
 }
@@ -66,10 +67,10 @@ func mqttLength(b []byte) (value, n int) {
 	return 0, -1
 }
 
-// mqtt reads control packets.
-func (e *Engine) mqtt(p *packet, b []byte) {
-	s := &p.flow.proto.mqtt.sides[sideOf(p.dir)]
-	most := e.cfg.bodyBytes() + maxHead
+// Parse reads control packets.
+func (m *mqttFlow) Parse(c *Context, b []byte) {
+	s := &m.sides[c.side()]
+	most := c.Limit + MaxHead
 	for len(b) > 0 && !s.done {
 		n := min(len(b), s.skip)
 		s.skip, b = s.skip-n, b[n:]
@@ -81,14 +82,14 @@ func (e *Engine) mqtt(p *packet, b []byte) {
 			}
 			if n < 0 {
 				s.done, s.held = true, nil
-				e.giveUp(p.flow)
+				c.Host.GiveUp()
 				return
 			}
 			end := 1 + n + size
 			if len(s.held) < min(end, most) {
 				break
 			}
-			e.mqttPacket(p, s.held[0], s.held[1+n:min(end, len(s.held))])
+			m.packet(c, s.held[0], s.held[1+n:min(end, len(s.held))])
 			s.skip = max(end-len(s.held), 0)
 			s.held = s.held[min(end, len(s.held)):]
 		}
@@ -96,21 +97,20 @@ func (e *Engine) mqtt(p *packet, b []byte) {
 	}
 }
 
-// mqttPacket evaluates a control packet.
-func (e *Engine) mqttPacket(p *packet, first byte, b []byte) {
-	m := p.flow.proto.mqtt
-	t, r := &e.tx, fields{b: b}
+// packet evaluates a control packet.
+func (m *mqttFlow) packet(c *Context, first byte, b []byte) {
+	t, r := c.Message, fields{b: b}
 	kind := first >> 4
-	t.reset(signature.AppMQTT)
-	t.text = b
-	t.put(signature.MQTTType, bigEndian(uint64(kind)))
-	t.put(signature.MQTTFlags, bigEndian(uint64(first&15)))
-	t.put(signature.MQTTQoS, bigEndian(uint64(first>>1&3)))
+	t.Reset()
+	t.Text = b
+	t.Put(signature.MQTTType, bigEndian(uint64(kind)))
+	t.Put(signature.MQTTFlags, bigEndian(uint64(first&15)))
+	t.Put(signature.MQTTQoS, bigEndian(uint64(first>>1&3)))
 	switch kind {
 	case mqttConnect:
 		m.connect(t, &r)
 	case mqttConnack:
-		t.put(signature.MQTTSession, bigEndian(uint64(r.byte()&1)))
+		t.Put(signature.MQTTSession, bigEndian(uint64(r.byte()&1)))
 		m.reasons(t, &r, 1)
 	case mqttPublish:
 		topic := r.text16()
@@ -119,8 +119,8 @@ func (e *Engine) mqttPacket(p *packet, first byte, b []byte) {
 		}
 		m.properties(&r)
 		if !r.failed {
-			t.put(signature.MQTTPublishTopic, topic)
-			t.put(signature.MQTTPublishMessage, r.b)
+			t.Put(signature.MQTTPublishTopic, topic)
+			t.Put(signature.MQTTPublishMessage, r.b)
 		}
 	case mqttPuback, mqttPubrec, mqttPubrel, mqttPubcomp:
 		r.take(2)
@@ -138,7 +138,7 @@ func (e *Engine) mqttPacket(p *packet, first byte, b []byte) {
 			if r.failed {
 				break
 			}
-			t.put(buffer, topic)
+			t.Put(buffer, topic)
 		}
 	case mqttSuback, mqttUnsuback:
 		r.take(2)
@@ -147,15 +147,15 @@ func (e *Engine) mqttPacket(p *packet, first byte, b []byte) {
 	case mqttDisconnect, mqttAuth:
 		m.reasons(t, &r, 1)
 	}
-	t.put(signature.MQTTVersion, bigEndian(uint64(m.version)))
-	e.transact(p)
+	t.Put(signature.MQTTVersion, bigEndian(uint64(m.version)))
+	c.inspect()
 }
 
 // maxMQTTTopics bounds the topics of a packet that are inspected.
 const maxMQTTTopics = 1024
 
 // connect reads a CONNECT (3.1).
-func (m *mqttFlow) connect(t *tx, r *fields) {
+func (m *mqttFlow) connect(t *Message, r *fields) {
 	r.text16()
 	m.version = r.byte()
 	flags := r.byte()
@@ -166,10 +166,10 @@ func (m *mqttFlow) connect(t *tx, r *fields) {
 			return
 		}
 		if text := r.text16(); !r.failed {
-			t.put(b, text)
+			t.Put(b, text)
 		}
 	}
-	t.put(signature.MQTTConnectFlags, bigEndian(uint64(flags)))
+	t.Put(signature.MQTTConnectFlags, bigEndian(uint64(flags)))
 	put(true, signature.MQTTClientID)
 	if flags&4 != 0 {
 		m.properties(r)
@@ -194,16 +194,16 @@ func (m *mqttFlow) properties(r *fields) {
 }
 
 // reasons reads reason codes, of which there is none where the packet ends: success (2.4).
-func (m *mqttFlow) reasons(t *tx, r *fields, most int) {
+func (m *mqttFlow) reasons(t *Message, r *fields, most int) {
 	for range min(most, len(r.b)) {
 		if code := r.byte(); !r.failed {
-			t.put(signature.MQTTReason, bigEndian(uint64(code)))
+			t.Put(signature.MQTTReason, bigEndian(uint64(code)))
 		}
 	}
 }
 
-// size returns how many bytes the parser holds.
-func (m *mqttFlow) size() int { return mqttSize + cap(m.sides[0].held) + cap(m.sides[1].held) }
+// Size implements Parser.
+func (m *mqttFlow) Size() int { return mqttSize + cap(m.sides[0].held) + cap(m.sides[1].held) }
 
 const mqttSize = 96
 

@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ type smb1Block struct {
 }
 
 // smb1 reads the commands of a message. Each but the last says where the next one is.
-func (e *Engine) smb1(p *packet, m []byte) {
+func (f *smbFlow) smb1(c *Context, m []byte) {
 	l := little{m}
 	command, at := m[4], smb1Header
 	id := uint64(l.uint16(26))<<16 | uint64(l.uint16(30))
@@ -45,10 +45,10 @@ func (e *Engine) smb1(p *packet, m []byte) {
 		count := int(l.byte(at))
 		b := smb1Block{message: l, words: little{l.at(at+1, 2*count)}, from: at + 3 + 2*count, unicode: l.uint16(10)>>15 == 1, id: id}
 		b.data = l.at(b.from, int(l.uint16(b.from-2)))
-		if p.dir == signature.ToServer {
-			e.smb1Request(p, command, &b)
+		if c.Dir == signature.ToServer {
+			f.smb1Request(c, command, &b)
 		} else if l.uint32(5) == 0 || l.uint32(5) == smbMore {
-			e.smb1Reply(p, command, &b)
+			f.smb1Reply(c, command, &b)
 		}
 		switch command {
 		case smb1Locking, smb1Setup, smb1Logoff, smb1Tree, smb1OpenAndX, smb1CreateAndX, smb1ReadAndX, smb1WriteAndX:
@@ -64,30 +64,30 @@ func (e *Engine) smb1(p *packet, m []byte) {
 }
 
 // smb1Request reads a command of a client.
-func (e *Engine) smb1Request(p *packet, command byte, b *smb1Block) {
+func (f *smbFlow) smb1Request(c *Context, command byte, b *smb1Block) {
 	w := b.words
-	file := func(at int) *smbFile { return e.smbFile(p, string(w.at(at, 2))) }
+	file := func(at int) *smbFile { return f.file(c, string(w.at(at, 2))) }
 	switch command {
 	case smb1Tree:
-		e.smbShare(p, b.text(int(w.uint16(6))))
+		smbShare(c, b.text(int(w.uint16(6))))
 	case smb1CreateAndX, smb1OpenAndX:
-		p.flow.proto.smb.opening(b.id, &smbFile{}, b.text(0))
+		f.opening(b.id, &smbFile{}, b.text(0))
 	case smb1Close:
-		e.smbClose(p, file(0))
+		f.closed(c, file(0))
 	case smb1ReadAndX:
-		p.flow.proto.smb.call(smbCall{id: b.id, reads: file(4), offset: uint64(w.uint32(6)) | uint64(w.uint32(20))<<32})
+		f.call(smbCall{id: b.id, reads: file(4), offset: uint64(w.uint32(6)) | uint64(w.uint32(20))<<32})
 	case smb1Write:
 		if len(b.data) > 3 {
-			e.smbData(p, file(0), uint64(w.uint32(4)), b.data[3:])
+			f.data(c, file(0), uint64(w.uint32(4)), b.data[3:])
 		}
 	case smb1WriteAndX:
 		n := int(w.uint16(18))<<16 | int(w.uint16(20))
-		e.smbData(p, file(4), uint64(w.uint32(6))|uint64(w.uint32(24))<<32, b.message.at(int(w.uint16(22)), n))
+		f.data(c, file(4), uint64(w.uint32(6))|uint64(w.uint32(24))<<32, b.message.at(int(w.uint16(22)), n))
 	}
 }
 
 // smb1Reply reads a command's reply.
-func (e *Engine) smb1Reply(p *packet, command byte, b *smb1Block) {
+func (f *smbFlow) smb1Reply(c *Context, command byte, b *smb1Block) {
 	w := b.words
 	switch command {
 	case smb1CreateAndX, smb1OpenAndX:
@@ -95,13 +95,13 @@ func (e *Engine) smb1Reply(p *packet, command byte, b *smb1Block) {
 		if command == smb1CreateAndX {
 			at = 5
 		}
-		if c, ok := p.flow.proto.smb.answered(b.id); ok && c.opens != nil && len(w.at(at, 2)) == 2 {
-			e.smbOpened(p, c.opens, string(w.at(at, 2)))
+		if call, ok := f.answered(b.id); ok && call.opens != nil && len(w.at(at, 2)) == 2 {
+			f.opened(c, call.opens, string(w.at(at, 2)))
 		}
 	case smb1ReadAndX:
-		if c, ok := p.flow.proto.smb.answered(b.id); ok && c.reads != nil {
+		if call, ok := f.answered(b.id); ok && call.reads != nil {
 			n := int(w.uint16(14))<<16 | int(w.uint16(10))
-			e.smbData(p, c.reads, c.offset, b.message.at(int(w.uint16(12)), n))
+			f.data(c, call.reads, call.offset, b.message.at(int(w.uint16(12)), n))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -32,41 +32,40 @@ const (
 // maxMailLine bounds what is kept of a line, of which servers take 1000 bytes at least (RFC 5321 4.5.3.1.6).
 const maxMailLine = 64 << 10
 
-// smtp reads what a client sends. A server's answers change nothing but for DATA: bytes that follow it are a message unless the
+// Parse reads what a client sends. A server's answers change nothing but for DATA: bytes that follow it are a message unless the
 // server has refused, and text of a refused message is inspected all the same.
-func (e *Engine) smtp(p *packet, b []byte) {
-	s := p.flow.proto.smtp
+func (s *smtpFlow) Parse(c *Context, b []byte) {
 	for len(b) > 0 && s.state != smtpStop {
 		switch {
-		case p.dir == signature.ToClient:
+		case c.Dir == signature.ToClient:
 			s.answer(b)
 			return
 		case s.state == smtpSecure && len(s.line) == 0 && b[0] == tlsHandshake:
-			p.flow.app, p.flow.proto = signature.AppTLS, &protocol{tls: &tlsFlow{}}
-			e.tls(p, b)
+			s.state = smtpStop
+			c.Host.Secure(b)
 			return
 		case s.state == smtpChunk:
 			n := int(min(int64(len(b)), s.need))
-			e.mailBytes(p, &s.mail, b[:n])
+			s.mail.write(c, b[:n])
 			b = b[n:]
 			if s.need -= int64(n); s.need == 0 {
-				e.chunkEnds(p, s)
+				s.chunkEnds(c)
 			}
 			continue
 		}
 		at := bytes.IndexByte(b, '\n') + 1
 		if at == 0 {
 			if s.line = append(s.line, b...); len(s.line) > maxMailLine {
-				e.smtpLong(p, s)
+				s.longLine(c)
 			}
 			return
 		}
 		line := append(s.line, b[:at]...)
 		s.line, b = nil, b[at:]
 		if s.state == smtpData {
-			e.dataLine(p, s, line)
+			s.dataLine(c, line)
 		} else {
-			e.command(p, s, bytes.TrimRight(line, "\r\n"))
+			s.command(c, bytes.TrimRight(line, "\r\n"))
 		}
 	}
 }
@@ -81,32 +80,32 @@ func (s *smtpFlow) answer(b []byte) {
 	}
 }
 
-// smtpLong takes what there is of a line that is too long: of a message as text, of a command as one that no server takes.
-func (e *Engine) smtpLong(p *packet, s *smtpFlow) {
+// longLine takes what there is of a line that is too long: of a message as text, of a command as one that no server takes.
+func (s *smtpFlow) longLine(c *Context) {
 	line := s.line
 	s.line = nil
 	if s.state == smtpData {
-		e.mailBytes(p, &s.mail, line)
+		s.mail.write(c, line)
 		return
 	}
 	s.state = smtpStop
-	e.giveUp(p.flow)
+	c.Host.GiveUp()
 }
 
 // command reads a command (RFC 5321 4.1).
-func (e *Engine) command(p *packet, s *smtpFlow, line []byte) {
+func (s *smtpFlow) command(c *Context, line []byte) {
 	verb, rest, _ := bytes.Cut(line, []byte{' '})
 	s.state = smtpCommand
 	switch word := string(bytes.ToUpper(verb)); word {
 	case "HELO", "EHLO":
-		e.smtpPut(p, signature.SMTPHelo, bytes.TrimSpace(rest), line)
+		smtpPut(c, signature.SMTPHelo, bytes.TrimSpace(rest), line)
 	case "MAIL", "RCPT":
 		b := signature.SMTPMailFrom
 		if word == "RCPT" {
 			b = signature.SMTPRcptTo
 		}
 		_, path, _ := bytes.Cut(rest, []byte{':'})
-		e.smtpPut(p, b, mailbox(path), line)
+		smtpPut(c, b, mailbox(path), line)
 	case "DATA":
 		s.state, s.mail = smtpData, newMail()
 	case "BDAT":
@@ -120,10 +119,10 @@ func (e *Engine) command(p *packet, s *smtpFlow, line []byte) {
 		}
 		s.state, s.need, s.last = smtpChunk, n, ascii.IsWord(bytes.TrimSpace(more), "last")
 		if n == 0 {
-			e.chunkEnds(p, s)
+			s.chunkEnds(c)
 		}
 	case "RSET":
-		e.mailEnds(p, &s.mail)
+		s.mail.end(c)
 	case "STARTTLS":
 		s.state = smtpSecure
 	}
@@ -144,36 +143,46 @@ func mailbox(path []byte) []byte {
 }
 
 // smtpPut evaluates a command.
-func (e *Engine) smtpPut(p *packet, b signature.Buffer, text, line []byte) {
-	e.tx.reset(signature.AppSMTP)
-	e.tx.put(b, text)
-	e.tx.text = line
-	e.transact(p)
+func smtpPut(c *Context, b signature.Buffer, text, line []byte) {
+	c.Message.Reset()
+	c.Message.Put(b, text)
+	c.Message.Text = line
+	c.inspect()
 }
 
-func (e *Engine) chunkEnds(p *packet, s *smtpFlow) {
+// chunkEnds ends a message with its last chunk (RFC 3030 2).
+func (s *smtpFlow) chunkEnds(c *Context) {
 	if s.state = smtpCommand; s.last {
-		e.mailEnds(p, &s.mail)
+		s.mail.end(c)
 	}
 }
 
 // dataLine reads a line of a message. A lone dot between two ends of lines is its end (RFC 5321 4.1.1.4); servers that take less
 // than CR LF there read commands that are text here, and inspected as such.
-func (e *Engine) dataLine(p *packet, s *smtpFlow, line []byte) {
+func (s *smtpFlow) dataLine(c *Context, line []byte) {
 	if string(line) == ".\r\n" && !s.mail.bare {
 		s.state = smtpCommand
-		e.mailEnds(p, &s.mail)
+		s.mail.end(c)
 		return
 	}
 	s.mail.bare = !bytes.HasSuffix(line, []byte("\r\n"))
 	if line[0] == '.' { // stuffed (RFC 5321 4.5.2)
 		line = line[1:]
 	}
-	e.mailBytes(p, &s.mail, line)
+	s.mail.write(c, line)
 }
 
-// size returns how many bytes the parser holds.
-func (s *smtpFlow) size() int {
+// Finish implements Parser: the message may be inspected in part.
+func (s *smtpFlow) Finish(c *Context) {
+	c.Dir = signature.ToServer
+	s.mail.end(c)
+}
+
+// Close implements Parser.
+func (s *smtpFlow) Close(*Context) {}
+
+// Size implements Parser.
+func (s *smtpFlow) Size() int {
 	m := &s.mail
 	n := smtpSize + cap(s.line) + cap(m.line) + cap(m.body) + cap(m.name) + cap(m.rest) + cap(m.folded)
 	for _, b := range m.boundaries {

@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 // nfsFlow is calls of NFS 2, 3 and 4 (RFC 1094, RFC 1813, RFC 7530, RFC 8881) in ONC RPC (RFC 5531).
 type nfsFlow struct {
+	stateless
 	sides [2]nfsSide
 	calls []nfsCall // whose replies give a handle to a name
 	files []nfsFile // by handle, the one that was named first comes first
@@ -58,9 +59,9 @@ func isNFSOverTCP(b []byte) bool {
 	return n >= 40 && isNFSCall(r.b)
 }
 
-// nfs reads records. Of a long one the begin is kept: names come before the bytes of files.
-func (e *Engine) nfs(p *packet, b []byte) {
-	s := &p.flow.proto.nfs.sides[sideOf(p.dir)]
+// Parse reads records. Of a long one the begin is kept: names come before the bytes of files.
+func (f *nfsFlow) Parse(c *Context, b []byte) {
+	s := &f.sides[c.side()]
 	for len(b) > 0 {
 		if s.need == 0 {
 			n := min(len(b), 4-len(s.mark))
@@ -78,14 +79,13 @@ func (e *Engine) nfs(p *packet, b []byte) {
 		if s.need == 0 && s.last {
 			record := s.held
 			s.held = nil
-			e.nfsMessage(p, record)
+			f.message(c, record)
 		}
 	}
 }
 
-// nfsMessage reads a call or a reply.
-func (e *Engine) nfsMessage(p *packet, b []byte) {
-	f := p.flow.proto.nfs
+// message reads a call or a reply.
+func (f *nfsFlow) message(c *Context, b []byte) {
 	r := fields{b: b}
 	xid := r.uint32()
 	if r.uint32() == 1 {
@@ -101,18 +101,18 @@ func (e *Engine) nfsMessage(p *packet, b []byte) {
 	if r.failed || program != nfsProgram {
 		return
 	}
-	e.tx.reset(signature.AppNFS)
-	e.tx.put(signature.NFSVersion, bigEndian(uint64(version)))
-	e.tx.put(signature.NFSProcedure, bigEndian(uint64(procedure)))
-	e.tx.text = b
+	c.Message.Reset()
+	c.Message.Put(signature.NFSVersion, bigEndian(uint64(version)))
+	c.Message.Put(signature.NFSProcedure, bigEndian(uint64(procedure)))
+	c.Message.Text = b
 	names := 0
 	f.names(&r, version, procedure, xid, func(name []byte) {
 		if name != nil && names < maxNFSNames {
 			names++
-			e.tx.put(signature.FileName, name)
+			c.Message.Put(signature.FileName, name)
 		}
 	})
-	e.transact(p)
+	c.inspect()
 }
 
 // opaque reads bytes behind their length, and the bytes that fill a word (RFC 4506 4.10).
@@ -257,8 +257,8 @@ func (r *fields) open() []byte {
 	return r.opaque()
 }
 
-// size returns how many bytes the parser holds.
-func (f *nfsFlow) size() int {
+// Size implements Parser.
+func (f *nfsFlow) Size() int {
 	n := nfsSize + cap(f.calls)*nfsCallSize + cap(f.files)*2*sliceSize
 	for i := range f.sides {
 		n += cap(f.sides[i].held) + cap(f.sides[i].mark)

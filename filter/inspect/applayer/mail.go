@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -37,18 +37,19 @@ const (
 // maxBoundaries bounds multiparts inside of one another.
 const maxBoundaries = 16
 
+// newMail begins a message.
 func newMail() mail { return mail{begun: true, inHead: true} }
 
 // empty reports whether nothing of the message has come.
 func (m *mail) empty() bool { return m.inHead && len(m.line)+len(m.folded) == 0 }
 
-// mailBytes reads bytes of a message.
-func (e *Engine) mailBytes(p *packet, m *mail, b []byte) {
+// write reads bytes of a message.
+func (m *mail) write(c *Context, b []byte) {
 	for len(b) > 0 {
 		at := bytes.IndexByte(b, '\n') + 1
 		if at == 0 {
 			if m.line = append(m.line, b...); len(m.line) > maxMailLine {
-				e.mailLine(p, m, m.line)
+				m.readLine(c, m.line)
 				m.line = nil
 			}
 			return
@@ -58,25 +59,25 @@ func (e *Engine) mailBytes(p *packet, m *mail, b []byte) {
 			line = append(m.line, line...)
 			m.line = nil
 		}
-		e.mailLine(p, m, line)
+		m.readLine(c, line)
 		b = b[at:]
 	}
 }
 
-// mailLine reads a line with its end.
-func (e *Engine) mailLine(p *packet, m *mail, line []byte) {
+// readLine reads a line with its end.
+func (m *mail) readLine(c *Context, line []byte) {
 	text := bytes.TrimRight(line, "\r\n")
-	if e.mailBoundary(p, m, text) {
+	if m.boundary(c, text) {
 		return
 	}
 	if !m.inHead {
-		m.decode(line, e.cfg.bodyBytes())
-		if len(m.body) >= e.cfg.bodyBytes() {
-			e.mailPart(p, m)
+		m.decode(line, c.Limit)
+		if len(m.body) >= c.Limit {
+			m.endPart(c)
 		}
 		return
 	}
-	if len(text) > 0 && (text[0] == ' ' || text[0] == '\t') && len(m.folded) < maxHead {
+	if len(text) > 0 && (text[0] == ' ' || text[0] == '\t') && len(m.folded) < MaxHead {
 		m.folded = append(append(m.folded, ' '), bytes.TrimSpace(text)...)
 		return
 	}
@@ -86,8 +87,8 @@ func (e *Engine) mailLine(p *packet, m *mail, line []byte) {
 	}
 }
 
-// mailBoundary reports whether a line is a boundary, which ends a part (RFC 2046 5.1.1).
-func (e *Engine) mailBoundary(p *packet, m *mail, text []byte) bool {
+// boundary reports whether a line is a boundary, which ends a part (RFC 2046 5.1.1).
+func (m *mail) boundary(c *Context, text []byte) bool {
 	if len(text) < 3 || text[0] != '-' || text[1] != '-' {
 		return false
 	}
@@ -97,7 +98,7 @@ func (e *Engine) mailBoundary(p *packet, m *mail, text []byte) bool {
 		if !ok || len(rest) > 0 && string(rest) != "--" {
 			continue
 		}
-		e.mailPart(p, m)
+		m.endPart(c)
 		m.nextPart()
 		m.boundaries = m.boundaries[:i+1]
 		if len(rest) > 0 {
@@ -108,6 +109,7 @@ func (e *Engine) mailBoundary(p *packet, m *mail, text []byte) bool {
 	return false
 }
 
+// nextPart begins the head of another part.
 func (m *mail) nextPart() {
 	m.inHead, m.folded, m.coding, m.body, m.rest, m.name, m.message, m.sent = true, nil, mailPlain, nil, nil, nil, false, false
 }
@@ -172,9 +174,9 @@ func (m *mail) decode(line []byte, limit int) {
 
 // base64Letters returns what of a line is base64: other bytes are ignored (RFC 2045 6.8).
 func base64Letters(line []byte) (out []byte) {
-	for _, c := range line {
-		if ascii.IsBase64(c) {
-			out = append(out, c)
+	for _, letter := range line {
+		if ascii.IsBase64(letter) {
+			out = append(out, letter)
 		}
 	}
 	return out
@@ -198,8 +200,8 @@ func appendQuoted(out, line []byte) []byte {
 	return out
 }
 
-// mailPart evaluates a part that is complete, or has reached the bound.
-func (e *Engine) mailPart(p *packet, m *mail) {
+// endPart evaluates a part that is complete, or has reached the bound.
+func (m *mail) endPart(c *Context) {
 	if len(m.rest) > 1 && m.coding == mailBase64 {
 		out, _ := base64.RawStdEncoding.DecodeString(string(m.rest))
 		m.body, m.rest = append(m.body, out...), nil
@@ -208,22 +210,22 @@ func (e *Engine) mailPart(p *packet, m *mail) {
 		return
 	}
 	m.sent = true
-	e.tx.reset(signature.AppSMTP)
-	e.tx.put(signature.FileData, m.body)
+	c.Message.Reset()
+	c.Message.Put(signature.FileData, m.body)
 	if len(m.name) > 0 {
-		e.tx.put(signature.FileName, m.name)
+		c.Message.Put(signature.FileName, m.name)
 	}
-	e.tx.text = m.body
-	e.transact(p)
+	c.Message.Text = m.body
+	c.inspect()
 }
 
-// mailEnds evaluates the last part of a message.
-func (e *Engine) mailEnds(p *packet, m *mail) {
+// end evaluates the last part of a message.
+func (m *mail) end(c *Context) {
 	if m.begun {
 		if len(m.line) > 0 {
-			e.mailLine(p, m, m.line)
+			m.readLine(c, m.line)
 		}
-		e.mailPart(p, m)
+		m.endPart(c)
 	}
 	*m = mail{}
 }

@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 // tlsFlow is the handshake of both directions, as far as it is not encrypted. TLS 1.3 encrypts all behind the
 // ServerHello (RFC 8446 2), and with it the certificates: rules on those see TLS 1.2 and before.
 type tlsFlow struct {
+	stateless
 	sides [2]tlsSide
 	ja3s  string
 	certs [][]byte
@@ -51,11 +52,10 @@ const (
 	tlsHelloDone   = 14
 )
 
-// tls reads records. Records and messages have borders of their own: a message may take several records, and a record
+// Parse reads records. Records and messages have borders of their own: a message may take several records, and a record
 // hold several messages (RFC 8446 5.1). A hello that is split over records, as evasion does, is found all the same.
-func (e *Engine) tls(p *packet, text []byte) {
-	t := p.flow.proto.tls
-	s := &t.sides[sideOf(p.dir)]
+func (t *tlsFlow) Parse(c *Context, text []byte) {
+	s := &t.sides[c.side()]
 	if s.done {
 		return
 	}
@@ -78,17 +78,17 @@ func (e *Engine) tls(p *packet, text []byte) {
 				break
 			}
 			s.message = append(s.message, b[5:5+n]...)
-			e.handshake(p, t, s)
+			t.handshake(c, s)
 		case tlsChangeCipher, tlsAppData:
 			// In TLS 1.3 a client may send a change of cipher as a dummy before its second hello, for the sake of
 			// middleboxes (RFC 8446 D.4): after it the second hello is still in clear. A server's is followed by
 			// nothing in clear.
-			if s.changed = true; p.dir == signature.ToServer && b[0] == tlsChangeCipher {
+			if s.changed = true; c.Dir == signature.ToServer && b[0] == tlsChangeCipher {
 				break
 			}
 			s.done = true
-			if p.dir == signature.ToClient {
-				e.serverHello(p, t)
+			if c.Dir == signature.ToClient {
+				t.serverHello(c)
 			}
 		}
 		b = b[5+n:]
@@ -107,7 +107,7 @@ func isWholeHello(b []byte) bool {
 
 // handshake reads messages: type, a length of three bytes, and the body (RFC 8446 4). Those that no rule reads are
 // passed over by their length.
-func (e *Engine) handshake(p *packet, t *tlsFlow, s *tlsSide) {
+func (t *tlsFlow) handshake(c *Context, s *tlsSide) {
 	for len(s.message) >= 4 {
 		n := int(s.message[1])<<16 | int(s.message[2])<<8 | int(s.message[3])
 		if n > maxHandshake {
@@ -119,66 +119,66 @@ func (e *Engine) handshake(p *packet, t *tlsFlow, s *tlsSide) {
 		}
 		m := s.message[:4+n]
 		switch {
-		case m[0] == tlsClientHello && p.dir == signature.ToServer:
-			e.clientHello(p, m)
-		case m[0] == tlsServerHello && p.dir == signature.ToClient:
+		case m[0] == tlsClientHello && c.Dir == signature.ToServer:
+			tlsClient(c, m)
+		case m[0] == tlsServerHello && c.Dir == signature.ToClient:
 			t.ja3s, t.hello = ja3s(m[4:]), true
-		case m[0] == tlsCertificate && p.dir == signature.ToClient:
+		case m[0] == tlsCertificate && c.Dir == signature.ToClient:
 			t.certs = certificates(m[4:])
-			e.serverHello(p, t)
+			t.serverHello(c)
 		case m[0] == tlsHelloDone:
-			e.serverHello(p, t)
+			t.serverHello(c)
 		}
 		s.message = s.message[4+n:]
 	}
 }
 
-// clientHello inspects a hello, which rules see as a transaction of its own: the server may never answer. The name is
+// tlsClient inspects a hello, which rules see as a transaction of its own: the server may never answer. The name is
 // set before the parse: it comes from a scan that bears a hello which the parser refuses, as a server might.
-func (e *Engine) clientHello(p *packet, m []byte) {
-	e.tx.reset(signature.AppTLS)
-	e.tx.text = m
+func tlsClient(c *Context, m []byte) {
+	c.Message.Reset()
+	c.Message.Text = m
 	if name, _, _ := bytes.Cut(clienthello.SentServerName(m[4:]), []byte{0}); len(name) > 0 { // up to a zero, as rules expect
-		e.tx.put(signature.TLSSNI, name)
+		c.Message.Put(signature.TLSSNI, name)
 	}
 	var h clienthello.Hello
 	if clienthello.ParseMessage(m, &h) != nil { // a name that no DNS name is, such as one with a dot at its end
-		e.transact(p)
+		c.inspect()
 		return
 	}
 	text := h.AppendJA3Text(nil)
 	hash := md5.Sum(text)
-	e.tx.put(signature.JA3String, text)
-	e.tx.put(signature.JA3Hash, []byte(hex.EncodeToString(hash[:])))
-	e.tx.put(signature.JA4Hash, []byte(h.JA4()))
-	e.transact(p)
+	c.Message.Put(signature.JA3String, text)
+	c.Message.Put(signature.JA3Hash, []byte(hex.EncodeToString(hash[:])))
+	c.Message.Put(signature.JA4Hash, []byte(h.JA4()))
+	c.inspect()
 }
 
 // serverHello inspects what the server has sent in clear, once.
-func (e *Engine) serverHello(p *packet, t *tlsFlow) {
+func (t *tlsFlow) serverHello(c *Context) {
 	if t.sent || !t.hello {
 		return
 	}
 	t.sent = true
-	e.tx.reset(signature.AppTLS)
+	c.Message.Reset()
 	hash := md5.Sum([]byte(t.ja3s))
-	e.tx.put(signature.JA3SHash, []byte(hex.EncodeToString(hash[:])))
-	e.tx.put(signature.JA3SString, []byte(t.ja3s))
-	for i, c := range t.certs {
-		e.tx.put(signature.TLSCerts, c)
+	c.Message.Put(signature.JA3SHash, []byte(hex.EncodeToString(hash[:])))
+	c.Message.Put(signature.JA3SString, []byte(t.ja3s))
+	for i, cert := range t.certs {
+		c.Message.Put(signature.TLSCerts, cert)
 		if i > 0 {
 			continue // names are those of the server's own certificate, the first (RFC 8446 4.4.2)
 		}
-		if x, ok := parseCertificate(c); ok {
-			e.tx.put(signature.TLSCertSubject, []byte(x.subject))
-			e.tx.put(signature.TLSCertIssuer, []byte(x.issuer))
-			e.tx.put(signature.TLSCertSerial, []byte(colons(x.serial, "%02X")))
+		if x, ok := parseCertificate(cert); ok {
+			c.Message.Put(signature.TLSCertSubject, []byte(x.subject))
+			c.Message.Put(signature.TLSCertIssuer, []byte(x.issuer))
+			c.Message.Put(signature.TLSCertSerial, []byte(colons(x.serial, "%02X")))
 		}
-		print := sha1.Sum(c)
-		e.tx.put(signature.TLSCertFingerprint, []byte(colons(print[:], "%02x")))
-		e.tx.text = c
+		print := sha1.Sum(cert)
+		c.Message.Put(signature.TLSCertFingerprint, []byte(colons(print[:], "%02x")))
+		c.Message.Text = cert
 	}
-	e.transact(p)
+	c.inspect()
 	t.certs = nil
 }
 
@@ -232,4 +232,16 @@ func certificates(b []byte) (list [][]byte) {
 		b = b[3+n:]
 	}
 	return list
+}
+
+// Size implements Parser.
+func (t *tlsFlow) Size() int {
+	n := cap(t.certs) * sliceSize
+	for i := range t.sides {
+		n += cap(t.sides[i].records) + cap(t.sides[i].message)
+	}
+	for _, cert := range t.certs {
+		n += cap(cert)
+	}
+	return n
 }

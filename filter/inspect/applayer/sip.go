@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -7,6 +7,12 @@ import (
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
+
+// sipFlow is both directions of SIP over TCP.
+type sipFlow struct {
+	stateless
+	sides [2]sipSide
+}
 
 // sipSide is one direction of SIP over TCP (RFC 3261 18.3): heads, and bodies of the length that they say.
 type sipSide struct {
@@ -18,7 +24,7 @@ type sipSide struct {
 // isSIP reports whether b begins with a whole line that a message of SIP begins with (RFC 3261 7.1, 7.2).
 func isSIP(b []byte) bool {
 	b = bytes.TrimLeft(b, "\r\n")
-	line, _, ok := bytes.Cut(b[:min(len(b), maxHead)], []byte{'\n'})
+	line, _, ok := bytes.Cut(b[:min(len(b), MaxHead)], []byte{'\n'})
 	line = bytes.TrimRight(line, "\r")
 	if !ok {
 		return false
@@ -33,7 +39,7 @@ func isSIP(b []byte) bool {
 // mayBeSIP reports whether the first line, which is not whole, has a target that only SIP has: its methods are those of HTTP, too.
 func mayBeSIP(b []byte) bool {
 	b = bytes.TrimLeft(b, "\r\n")
-	if bytes.IndexByte(b, '\n') >= 0 || len(b) >= maxHead {
+	if bytes.IndexByte(b, '\n') >= 0 || len(b) >= MaxHead {
 		return false
 	}
 	_, target, ok := bytes.Cut(b, []byte{' '})
@@ -43,9 +49,9 @@ func mayBeSIP(b []byte) bool {
 	return ascii.IsPrefixOf(ascii.Lower(target), []byte("sip:")) || ascii.IsPrefixOf(ascii.Lower(target), []byte("sips:"))
 }
 
-// sip reads messages out of a stream.
-func (e *Engine) sip(p *packet, b []byte) {
-	s := &p.flow.proto.sip[sideOf(p.dir)]
+// Parse reads messages out of a stream.
+func (f *sipFlow) Parse(c *Context, b []byte) {
+	s := &f.sides[c.side()]
 	for len(b) > 0 && !s.done {
 		if n := min(s.skip, len(b)); n > 0 {
 			s.skip, b = s.skip-n, b[n:]
@@ -60,16 +66,16 @@ func (e *Engine) sip(p *packet, b []byte) {
 		s.head = append(s.head, b...)
 		end := ascii.HeadEnd(s.head, max(0, before-3))
 		if end < 0 {
-			if len(s.head) > maxHead {
+			if len(s.head) > MaxHead {
 				*s = sipSide{done: true}
-				e.giveUp(p.flow)
+				c.Host.GiveUp()
 			}
 			return
 		}
 		head := s.head[:end]
 		b = b[end-before:]
 		s.head = nil
-		s.skip = e.sipMessage(p, head)
+		s.skip = sipMessage(c, head)
 	}
 }
 
@@ -82,29 +88,29 @@ var sipFields = map[string]signature.Buffer{
 }
 
 // sipMessage evaluates a message, and returns the length of its body.
-func (e *Engine) sipMessage(p *packet, head []byte) (length int) {
+func sipMessage(c *Context, head []byte) (length int) {
 	if end := ascii.HeadEnd(head, 0); end > 0 {
 		head = head[:end]
 	}
-	t := &e.tx
-	t.reset(signature.AppSIP)
-	t.text = head
+	t := c.Message
+	t.Reset()
+	t.Text = head
 	line, rest, _ := bytes.Cut(head, []byte{'\n'})
 	line = bytes.TrimRight(line, "\r")
 	if bytes.HasPrefix(line, []byte("SIP/")) {
 		version, status, _ := bytes.Cut(line, []byte{' '})
 		code, reason, _ := bytes.Cut(status, []byte{' '})
-		t.put(signature.SIPResponseLine, line)
-		t.put(signature.SIPProtocol, version)
-		t.put(signature.SIPStatCode, code)
-		t.put(signature.SIPStatMsg, reason)
+		t.Put(signature.SIPResponseLine, line)
+		t.Put(signature.SIPProtocol, version)
+		t.Put(signature.SIPStatCode, code)
+		t.Put(signature.SIPStatMsg, reason)
 	} else {
 		method, target, _ := bytes.Cut(line, []byte{' '})
 		uri, version, _ := bytes.Cut(target, []byte{' '})
-		t.put(signature.SIPRequestLine, line)
-		t.put(signature.SIPMethod, method)
-		t.put(signature.SIPURI, uri)
-		t.put(signature.SIPProtocol, version)
+		t.Put(signature.SIPRequestLine, line)
+		t.Put(signature.SIPMethod, method)
+		t.Put(signature.SIPURI, uri)
+		t.Put(signature.SIPProtocol, version)
 	}
 	for line := range bytes.Lines(rest) {
 		name, value, ok := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{':'})
@@ -117,11 +123,21 @@ func (e *Engine) sipMessage(p *packet, head []byte) (length int) {
 			continue
 		}
 		value = bytes.TrimSpace(value)
-		t.put(b, value)
+		t.Put(b, value)
 		if n, err := strconv.ParseUint(string(value), 10, 31); b == signature.SIPContentLength && err == nil {
 			length = int(n)
 		}
 	}
-	e.transact(p)
+	c.inspect()
 	return length
 }
+
+// sipDatagram evaluates a message in a datagram, which has nothing else but keep-alives before it (RFC 5626 3.5.1).
+func sipDatagram(c *Context, b []byte) {
+	if head := bytes.TrimLeft(b, "\r\n"); len(head) > 0 {
+		sipMessage(c, head)
+	}
+}
+
+// Size implements Parser.
+func (f *sipFlow) Size() int { return cap(f.sides[0].head) + cap(f.sides[1].head) }

@@ -1,10 +1,16 @@
-package inspect
+package applayer
 
 import (
 	"encoding/binary"
 
 	"github.com/millrace/millrace/filter/signature"
 )
+
+// dnsFlow is DNS over TCP (RFC 7766).
+type dnsFlow struct {
+	stateless
+	held [2][]byte // what has come of a message
+}
 
 // dnsHeader is the length of a message's header (RFC 1035 4.1.1).
 const dnsHeader = 12
@@ -31,14 +37,14 @@ func isDNS(b []byte) bool {
 
 func isDNSOverTCP(b []byte) bool { return len(b) > 2+dnsHeader && isDNS(b[2:]) }
 
-// dns inspects the questions of a request.
-func (e *Engine) dns(p *packet, b []byte) {
+// dnsMessage inspects the questions of a request.
+func dnsMessage(c *Context, b []byte) {
 	if len(b) < dnsHeader {
 		return
 	}
 	response := b[2]&0x80 != 0
-	e.tx.reset(signature.AppDNS)
-	e.tx.text = b
+	c.Message.Reset()
+	c.Message.Text = b
 	at := dnsHeader
 	for range min(int(binary.BigEndian.Uint16(b[4:])), maxDNSNames) {
 		name, end, ok := dnsName(b, at)
@@ -46,11 +52,11 @@ func (e *Engine) dns(p *packet, b []byte) {
 			break
 		}
 		if !response {
-			e.tx.put(signature.DNSQuery, name)
+			c.Message.Put(signature.DNSQuery, name)
 		}
 		at = end + 4
 	}
-	e.transact(p)
+	c.inspect()
 }
 
 // dnsName reads a name at an offset: its labels with dots between them, and where it ends. A compressed name goes
@@ -87,9 +93,9 @@ func dnsName(b []byte, at int) (name []byte, end int, ok bool) {
 	return nil, 0, false
 }
 
-// dnsStream cuts messages out of a stream: each has its length before it (RFC 1035 4.2.2).
-func (e *Engine) dnsStream(p *packet, text []byte) {
-	held := &p.flow.proto.dns[sideOf(p.dir)]
+// Parse cuts messages out of a stream: each has its length before it (RFC 1035 4.2.2).
+func (f *dnsFlow) Parse(c *Context, text []byte) {
+	held := &f.held[c.side()]
 	*held = append(*held, text...)
 	b := *held
 	for len(b) >= 2 {
@@ -97,8 +103,11 @@ func (e *Engine) dnsStream(p *packet, text []byte) {
 		if len(b) < 2+n {
 			break
 		}
-		e.dns(p, b[2:2+n])
+		dnsMessage(c, b[2:2+n])
 		b = b[2+n:]
 	}
 	*held = append((*held)[:0], b...)
 }
+
+// Size implements Parser.
+func (f *dnsFlow) Size() int { return cap(f.held[0]) + cap(f.held[1]) }

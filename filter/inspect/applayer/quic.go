@@ -1,4 +1,4 @@
-package inspect
+package applayer
 
 import (
 	"bytes"
@@ -34,15 +34,14 @@ var googleHello = []byte("CHLO")
 // maxGoogleHeader is where a hello of Google's QUIC begins at most.
 const maxGoogleHeader = 100
 
-// quic reads a datagram.
-func (e *Engine) quic(p *packet, b []byte) {
-	q := p.flow.proto.quic
+// Parse reads a datagram.
+func (q *quicFlow) Parse(c *Context, b []byte) {
 	version, ok := initial.Version(b)
-	if !ok || p.dir == signature.ToClient || q.done {
+	if !ok || c.Dir == signature.ToClient || q.done {
 		return
 	}
 	if isGoogleQUIC(version) {
-		e.googleQUIC(p, b)
+		q.google(c, b)
 		return
 	}
 	if version != q.version { // again behind a Version Negotiation (RFC 9000 6.2)
@@ -55,21 +54,21 @@ func (e *Engine) quic(p *packet, b []byte) {
 	if message == nil && more {
 		return
 	}
-	e.tx.reset(signature.AppQUIC)
-	e.tx.put(signature.QUICVersion, bytes.Clone(b[1:5]))
-	e.tx.text = b
+	c.Message.Reset()
+	c.Message.Put(signature.QUICVersion, bytes.Clone(b[1:5]))
+	c.Message.Text = b
 	if message != nil {
-		e.quicHello(message)
+		quicHello(c.Message, message)
 	}
 	q.hello.Done()
 	q.done = true
-	e.transact(p)
+	c.inspect()
 }
 
 // quicHello fills the buffers of a ClientHello.
-func (e *Engine) quicHello(m []byte) {
+func quicHello(t *Message, m []byte) {
 	if name, _, _ := bytes.Cut(clienthello.SentServerName(m[4:]), []byte{0}); len(name) > 0 {
-		e.tx.put(signature.QUICSNI, bytes.Clone(name))
+		t.Put(signature.QUICSNI, bytes.Clone(name))
 	}
 	var h clienthello.Hello
 	if clienthello.ParseMessage(m, &h) != nil {
@@ -77,38 +76,37 @@ func (e *Engine) quicHello(m []byte) {
 	}
 	text := h.AppendJA3Text(nil)
 	hash := md5.Sum(text)
-	e.tx.put(signature.JA3String, text)
-	e.tx.put(signature.JA3Hash, []byte(hex.EncodeToString(hash[:])))
-	e.tx.put(signature.JA4Hash, h.AppendJA4(nil, 'q'))
+	t.Put(signature.JA3String, text)
+	t.Put(signature.JA3Hash, []byte(hex.EncodeToString(hash[:])))
+	t.Put(signature.JA4Hash, h.AppendJA4(nil, 'q'))
 }
 
-// quicFinish evaluates a client whose ClientHello was not whole: its version is known.
-func (e *Engine) quicFinish(f *flow) {
-	q := f.proto.quic
+// Finish evaluates a client whose ClientHello was not whole: its version is known.
+func (q *quicFlow) Finish(c *Context) {
 	if q.done || q.version == 0 {
 		return
 	}
 	q.done = true
-	e.tx.reset(signature.AppQUIC)
-	e.tx.put(signature.QUICVersion, binary.BigEndian.AppendUint32(nil, q.version))
-	e.transact(packetOf(f, signature.ToServer))
+	c.Message.Reset()
+	c.Message.Put(signature.QUICVersion, binary.BigEndian.AppendUint32(nil, q.version))
+	c.Host.Inspect(signature.ToServer)
 }
 
 // maxGoogleTags bounds the tags of a hello that are read.
 const maxGoogleTags = 64
 
-// googleQUIC reads a hello of Google's QUIC before version 50: a table of tags with the ends of their values, and these.
+// google reads a hello of Google's QUIC before version 50: a table of tags with the ends of their values, and these.
 //
 //	| "CHLO" | number 16 | 0 16 | (tag 32, end 32) ... | values |
-func (e *Engine) googleQUIC(p *packet, b []byte) {
+func (q *quicFlow) google(c *Context, b []byte) {
 	at := bytes.Index(b[:min(len(b), maxGoogleHeader)], googleHello)
 	if at < 0 {
 		return
 	}
-	t := &e.tx
-	t.reset(signature.AppQUIC)
-	t.text = b
-	t.put(signature.QUICVersion, b[1:5])
+	t := c.Message
+	t.Reset()
+	t.Text = b
+	t.Put(signature.QUICVersion, b[1:5])
 	l := little{b[at+4:]}
 	n := min(int(l.uint16(0)), maxGoogleTags)
 	values := 4 + 8*n
@@ -124,21 +122,24 @@ func (e *Engine) googleQUIC(p *packet, b []byte) {
 		name := strings.TrimRight(string(tag), "\x00\xff")
 		switch name {
 		case "SNI":
-			t.put(signature.QUICSNI, value)
+			t.Put(signature.QUICSNI, value)
 		case "UAID":
-			t.put(signature.QUICUserAgent, value)
+			t.Put(signature.QUICUserAgent, value)
 		}
 		tags, begin = append(tags, name), end
 	}
 	text := strings.TrimLeft(string(b[2:5]), "0") + "," + strings.Join(tags, "-")
 	hash := md5.Sum([]byte(text))
-	t.put(signature.QUICCyuString, []byte(text))
-	t.put(signature.QUICCyuHash, []byte(hex.EncodeToString(hash[:])))
-	p.flow.proto.quic.done = true
-	e.transact(p)
+	t.Put(signature.QUICCyuString, []byte(text))
+	t.Put(signature.QUICCyuHash, []byte(hex.EncodeToString(hash[:])))
+	q.done = true
+	c.inspect()
 }
 
-// size returns how many bytes the parser holds.
-func (q *quicFlow) size() int { return quicSize + q.hello.Size() }
+// Close implements Parser.
+func (q *quicFlow) Close(*Context) {}
+
+// Size implements Parser.
+func (q *quicFlow) Size() int { return quicSize + q.hello.Size() }
 
 const quicSize = 160
