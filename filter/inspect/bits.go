@@ -29,7 +29,7 @@ type bitKey struct {
 // maxHostBits bounds the bits of addresses; above it the ones that have expired are removed, then any.
 const maxHostBits = 1 << 18
 
-// bitKeyOf returns the key of a bit for a packet.
+// bitKeyOf returns the key of a bit for a packet. That of a pair has the lower address first, so that both directions share it.
 func bitKeyOf(name int, t signature.Track, p *packet) bitKey {
 	switch t {
 	case signature.TrackSrc:
@@ -71,7 +71,8 @@ func (e *Engine) bitsHold(q *rule, p *packet) bool {
 	return true
 }
 
-// setBits does what a rule that has matched does with bits.
+// setBits does what a rule that has matched does with bits. It runs before the rules behind it are evaluated (order), which may ask
+// for these bits in the same packet.
 func (e *Engine) setBits(q *rule, p *packet) {
 	for i := range q.bits {
 		b := &q.bits[i]
@@ -140,7 +141,8 @@ type limitState struct {
 // maxLimits bounds the counts of thresholds.
 const maxLimits = 1 << 18
 
-// passes counts a match and reports whether a limit lets it through.
+// passes counts a match and reports whether a limit lets it through. Counts outlive a swap of the rules, as ruleKey is the same: else
+// a reload would begin each limit anew.
 func (e *Engine) passes(l *signature.Limit, q *rule, p *packet) bool {
 	k := limitKey{rule: q.key}
 	if l.Type == signature.AtLeast {

@@ -26,7 +26,7 @@ func numberOf(name string, names map[string]int) int {
 	return id
 }
 
-// operand returns what a counter is compared with, or changed by.
+// operand returns what a counter is compared with, or changed by. Another counter that the flow has not is 0.
 func (c *counter) operand(f *flow) uint32 {
 	if c.Other != "" {
 		return f.counters[c.other]
@@ -35,7 +35,7 @@ func (c *counter) operand(f *flow) uint32 {
 }
 
 // countersHold reports whether the conditions of a rule on counters hold. A counter that a flow has not is not equal, and not
-// unequal, to anything.
+// unequal, to anything: rules set it first, and compare it only where it says something. A packet of no flow has none.
 func countersHold(q *rule, p *packet) bool {
 	for i := range q.counters {
 		c := &q.counters[i]
@@ -59,6 +59,7 @@ func countersHold(q *rule, p *packet) bool {
 	return true
 }
 
+// compared reports whether n and m, which are set, are as an operation wants them.
 func compared(op signature.CounterOp, n, m uint32) bool {
 	switch op {
 	case signature.CounterLess:
@@ -77,7 +78,8 @@ func compared(op signature.CounterOp, n, m uint32) bool {
 	return true // CounterPresent
 }
 
-// count does what a rule that has matched does with counters. An addition makes a counter that the flow has not.
+// count does what a rule that has matched does with counters. An addition makes a counter that the flow has not; a subtraction does
+// not, since its result would be near 2^32.
 func count(q *rule, p *packet) {
 	f := p.flow
 	if f == nil {

@@ -103,6 +103,7 @@ func (e *Engine) http2Begin(p *packet, rest []byte) {
 	e.http2(p, rest)
 }
 
+// http2Switch replaces the parser of HTTP/1. What the server has sent of an answer in HTTP/1 is skipped by the new one.
 func (e *Engine) http2Switch(f *flow) {
 	answer := []byte(nil)
 	if h := f.proto.http; h != nil {
@@ -249,7 +250,11 @@ func (e *Engine) http2Bytes(p *packet, h *http2Flow, s *http2Side, b []byte) {
 	}
 }
 
-// http2Fields collects a field block, and reads it when it is complete (RFC 9113 4.3).
+// http2Fields collects a field block, and reads it when it is complete (RFC 9113 4.3). The payload of its first frame has other fields
+// around it (RFC 9113 6.2, 6.6); those of CONTINUATION frames have nothing but the block:
+//
+//	HEADERS       | [padding 8] | [priority 40] | block | padding |
+//	PUSH_PROMISE  | [padding 8] | stream 32 | block | padding |
 func (e *Engine) http2Fields(p *packet, h *http2Flow, s *http2Side) {
 	b := s.held
 	if s.kind != frameContinuation {
@@ -282,7 +287,7 @@ func (e *Engine) http2Fields(p *packet, h *http2Flow, s *http2Side) {
 	s.block, s.blockOf = nil, http2Block{}
 }
 
-// http2Block decodes a field block into the head of a message.
+// http2Block decodes a field block into the head of a message. A second block of a message has its trailers, which no buffer has.
 func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 	var section hpack.Section
 	if s.blockOf.stream == 0 || s.fields.Decode(s.block, &section) != nil {

@@ -31,7 +31,8 @@ func (e *Engine) httpBuffers(p *packet, m *httpMessage) {
 	}
 }
 
-// httpCommon fills the buffers that requests and responses have.
+// httpCommon fills the buffers that requests and responses have. http.header has the fields as receivers use them, one of each name
+// and without cookies; http.header.raw has the head as it came, for rules about its form.
 func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 	t := &e.tx
 	cookie := "cookie"
@@ -67,7 +68,8 @@ func (e *Engine) httpCommon(m *httpMessage, d signature.Direction) {
 	}
 }
 
-// httpRequest fills the buffers of a request.
+// httpRequest fills the buffers of a request. The host of an absolute URI comes before the field Host (RFC 9112 3.2.2): a client
+// could otherwise show rules another host than the server takes.
 func httpRequest(t *tx, m *httpMessage) {
 	t.Put(signature.HTTPRequestLine, m.start)
 	t.Put(signature.HTTPMethod, m.method)
@@ -117,7 +119,8 @@ func httpResponse(t *tx, m *httpMessage) {
 	}
 }
 
-// splitURI returns what follows the authority of an absolute URI, and the authority; nil where there is none.
+// splitURI returns what follows the authority of an absolute URI, and the authority; nil where there is none. A "://" in a path or a
+// query is no scheme.
 func splitURI(uri []byte) (path, host []byte) {
 	scheme, rest, ok := bytes.Cut(uri, []byte("://"))
 	if !ok || bytes.ContainsAny(scheme, "/?#") {
@@ -130,7 +133,7 @@ func splitURI(uri []byte) (path, host []byte) {
 	return rest[end:], rest[:end]
 }
 
-// normalHost returns a host in lower case, without its port.
+// normalHost returns a host in lower case, without its port. Colons within the brackets of an IPv6 address are no port (RFC 3986 3.2.2).
 func normalHost(host []byte) []byte {
 	if host == nil {
 		return nil
@@ -165,7 +168,7 @@ func normalURI(uri []byte) []byte {
 	return append(out, urlDecode(bytes.Clone(query), false)...)
 }
 
-// withoutDots removes "/./" and "/x/../".
+// withoutDots removes "/./" and "/x/../". The first segment is the empty text before the first slash, which ".." does not remove.
 func withoutDots(p []byte) []byte {
 	if !bytes.Contains(p, []byte("/.")) {
 		return p

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// maxMultipart bounds the parts of a body that are files of their own. What follows them is one more.
+// maxMultipart bounds the parts of a body that are files of their own: each is an instance of a buffer that all rules on it are
+// evaluated on. What follows them is one more, so that the bound hides nothing.
 const maxMultipart = 256
 
 // filePart is a part of a multipart body.

@@ -21,7 +21,8 @@ func (e *evaluator) isDataAt(t *signature.IsDataAt, prev int) bool {
 	return (at-e.base < len(e.b)) != t.Not
 }
 
-// read reads a number and returns where it ends.
+// read reads a number and returns where it ends. A mask selects bits, which are shifted to the lowest ones: rules compare the value of
+// a field in the middle of a byte.
 func (e *evaluator) read(n *signature.Number, prev int) (v uint64, end int, ok bool) {
 	at := n.Offset
 	if n.OffsetVar > 0 {
@@ -87,6 +88,7 @@ func digits(b []byte, base int) (v uint64, size int, ok bool) {
 	return v, i, err == nil
 }
 
+// byteTest does byte_test. A number that is not there fails it, also where the test is negated: nothing was compared.
 func (e *evaluator) byteTest(n *signature.Number, prev int) bool {
 	v, _, ok := e.read(n, prev)
 	if !ok {
@@ -115,7 +117,8 @@ func (e *evaluator) byteTest(n *signature.Number, prev int) bool {
 	return ok != n.Not
 }
 
-// number does byte_jump, byte_extract and byte_math, and returns where the next test begins.
+// number does byte_jump, byte_extract and byte_math, and returns where the next test begins. Values are the sender's: one that moves
+// the position is cut to 30 bits, so that no sum overflows.
 func (e *evaluator) number(t *signature.Test, prev int) (int, bool) {
 	n := t.Number
 	v, end := uint64(0), 0
@@ -168,6 +171,7 @@ func integer(b []byte) (n uint64) {
 	return n
 }
 
+// math assigns the result of byte_math to its variable. A division by zero, which the packet may choose, fails the test.
 func (e *evaluator) math(n *signature.Number, v uint64) bool {
 	w := n.Value
 	if n.ValueVar > 0 {
@@ -194,7 +198,7 @@ func (e *evaluator) math(n *signature.Number, v uint64) bool {
 	return true
 }
 
-// base64 fills base64_data.
+// base64 fills base64_data, which parts behind it are evaluated on (rank).
 func (e *evaluator) base64(t *signature.Base64, prev int) bool {
 	at := t.Offset
 	if t.Relative {

@@ -258,7 +258,8 @@ const (
 	portGTPU   = 2152
 )
 
-// tunnel inspects the packets that p carries.
+// tunnel inspects the packets that p carries: IP in IP (RFC 2003, RFC 4213 3), GRE (RFC 2784), VXLAN (RFC 7348), GENEVE (RFC 8926),
+// Teredo and GTP-U. They have flows of their own, apart by their depth: the same addresses may be used within several tunnels.
 func (e *Engine) tunnel(p *packet, b []byte) {
 	if p.depth >= maxDepth {
 		return
@@ -282,6 +283,8 @@ func (e *Engine) tunnel(p *packet, b []byte) {
 	}
 }
 
+// udpTunnel inspects the packet of a tunnel over UDP. The port decides, and a header that fits: a datagram that is none is inspected as
+// what it is, too.
 func (e *Engine) udpTunnel(b []byte, src, dst uint16, depth int) {
 	switch {
 	case dst == portVXLAN && wire.VXLAN(b).Valid():
@@ -307,7 +310,11 @@ func (e *Engine) udpTunnel(b []byte, src, dst uint16, depth int) {
 	}
 }
 
-// gtp skips the header of a G-PDU: sequence number, N-PDU number and extension headers where a flag says so.
+// gtp skips the header of a G-PDU: sequence number, N-PDU number and extension headers where a flag says so (3GPP TS 29.281 5.1, 5.2):
+//
+//	| version 3, PT 1, 0 1, E 1, S 1, PN 1 | type 8 | length 16 | TEID 32 | [sequence 16 | N-PDU 8 | next 8] |
+//
+// An extension header has its length first, in units of four bytes, and the type of the next one last.
 func (e *Engine) gtp(b []byte, depth int) {
 	at := 8
 	if b[0]&7 != 0 {

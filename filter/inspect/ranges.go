@@ -12,7 +12,8 @@ type ranges struct {
 	any      []*rule // both ends are any
 }
 
-// steps are the rules of each range between two bounds.
+// steps are the rules of each range between two bounds: those of rules[i] hold from from[i] up to the next bound. An address is found
+// by one binary search, however many ranges overlap.
 type steps struct {
 	from  []netip.Addr
 	rules [][]*rule
@@ -26,9 +27,11 @@ type lookup struct {
 	rest  [5][]*rule // by the number of the protocol's bit
 }
 
-// fewPorts is the number of ports of a rule that are indexed.
+// fewPorts is the number of ports of a rule that are indexed. A rule with more would fill the table, and exclude few packets by it.
 const fewPorts = 64
 
+// newLookup indexes each rule once, by the narrowest of what its header says. One for both directions is in the list of its
+// protocol: by either end it would be found for half of its packets alone.
 func newLookup(list []*rule) *lookup {
 	l := &lookup{ports: map[uint16][]*rule{}}
 	var byAddress []*rule
@@ -58,6 +61,8 @@ func (l *lookup) each(p *packet, f func(list []*rule)) {
 	f(l.rest[bits.TrailingZeros8(uint8(p.bit))])
 }
 
+// newRanges indexes each rule by one end, that of more ranges where both are given: a rule on a list of thousands of addresses would
+// else be evaluated on all packets of the other end.
 func newRanges(list []*rule) *ranges {
 	r := &ranges{}
 	var src, dst []*rule
@@ -76,6 +81,8 @@ func newRanges(list []*rule) *ranges {
 	return r
 }
 
+// newSteps sweeps over the bounds of all ranges in order, with the rules that are open between two of them. The
+// highest address has no next one: a range up to it does not end.
 func newSteps(list []*rule, each func(q *rule, f func(first, last netip.Addr))) (s steps) {
 	type edge struct {
 		at  netip.Addr

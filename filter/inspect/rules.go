@@ -192,6 +192,7 @@ func (r *rule) bitRank() int {
 	return 2
 }
 
+// newRule finds out on what a rule is evaluated: the narrowest scope that sees all of what its parts are about.
 func newRule(s *signature.Rule, names map[string]int) *rule {
 	q := &rule{Rule: s, key: ruleKey{s.GID, s.SID}, text: hashOf(s.Text), app: s.Protocol.App, dir: s.Flow.Dir}
 	if q.dir == 0 {
@@ -271,7 +272,7 @@ func (q *rule) about(app signature.App) bool {
 	return app == q.app || q.app == signature.AppHTTP && app == signature.AppHTTP2 && !q.Protocol.Only
 }
 
-// fix finds a content that has one place in the payload.
+// fix finds a content that has one place in the payload: a comparison of it excludes most segments before the rule is evaluated.
 func (q *rule) fix() {
 	for i := range q.parts {
 		if q.parts[i].Buffer != signature.Payload || len(q.parts[i].Transforms) > 0 {
@@ -349,7 +350,8 @@ func (q *rule) narrow() bool {
 	return q.app != signature.AppAny || !q.Both && q.DstPorts.Count() <= fewPorts || q.Protocol.IP&(signature.TCP|signature.UDP) == 0
 }
 
-// chosen returns the content to search for and the part that it is in.
+// chosen returns the content to search for and the part that it is in. The one with the most changes is found in the fewest messages,
+// so that the rule is evaluated seldom; fast_pattern of its author comes first.
 func (q *rule) chosen() (at int, best *signature.Content) {
 	score := 0
 	for i := range q.parts {
@@ -426,7 +428,8 @@ func (g *group) add(text []byte, noCase bool, q *rule) {
 	g.rules[n] = append(g.rules[n], q)
 }
 
-// patternOf returns the number of a pattern, counted from 1, and gives it one where it has none.
+// patternOf returns the number of a pattern, counted from 1, and gives it one where it has none. 0 stands for more
+// matches than a packet engine lists (Search).
 func patternOf(index map[string]uint32, text []byte, noCase bool) uint32 {
 	key := "=" + string(text)
 	if noCase {

@@ -57,7 +57,8 @@ func (e *Engine) segment(p *packet) {
 	}
 }
 
-// streamed inspects n bytes that are in order now, and what has happened to the stream.
+// streamed inspects n bytes that are in order now, and what has happened to the stream. The rules on bytes come before the parsers,
+// since a rule on the payload may set a bit that one on the message asks for.
 func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly.Event) {
 	f := p.flow
 	s := &f.sides[sideOf(d)]

@@ -67,7 +67,8 @@ func (e *Engine) present(q *rule) bool {
 	return true
 }
 
-// txParts evaluates the parts of a rule: each in one instance of its buffer, those of a file in the same file.
+// txParts evaluates the parts of a rule: each in one instance of its buffer, those of a file in the same file. A name of one and the
+// bytes of another would match no file that there is.
 func (e *Engine) txParts(q *rule, p *packet) bool {
 	n := len(e.tx.Buffers[signature.FileData])
 	if !q.named || n < 2 || len(e.tx.Buffers[signature.FileName]) != n {
@@ -82,6 +83,7 @@ func (e *Engine) txParts(q *rule, p *packet) bool {
 	return false
 }
 
+// partsMatch evaluates the parts of a rule, in the order of rank.
 func (e *Engine) partsMatch(q *rule, p *packet) bool {
 	for i := range q.parts {
 		if !e.txPart(&q.parts[i], p) {
@@ -99,6 +101,7 @@ func (t *tx) instances(b signature.Buffer) [][]byte {
 	return t.Buffers[b]
 }
 
+// txPart evaluates a part: one on the payload sees the datagram, or the window of the stream.
 func (e *Engine) txPart(part *part, p *packet) bool {
 	switch part.Buffer {
 	case signature.Base64Data, signature.IPSource, signature.IPDestination:
@@ -195,7 +198,8 @@ func withoutPseudo(b []byte) []byte {
 	return out
 }
 
-// urlDecode decodes %XX, and "+" where plus is set, in place.
+// urlDecode decodes %XX, and "+" where plus is set, in place: "+" is a blank in the content of forms alone. What is no code stays, as
+// servers treat it.
 func urlDecode(b []byte, plus bool) []byte {
 	out := b[:0]
 	for i := 0; i < len(b); i++ {

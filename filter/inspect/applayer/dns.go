@@ -12,13 +12,16 @@ type dnsFlow struct {
 	held [2][]byte // what has come of a message
 }
 
-// dnsHeader is the length of a message's header (RFC 1035 4.1.1).
+// dnsHeader is the length of a message's header (RFC 1035 4.1.1):
+//
+//	| ID 16 | QR 1, opcode 4, flags 7, RCODE 4 | questions 16 | answers 16 | authorities 16 | additional records 16 |
 const dnsHeader = 12
 
 // maxDNSNames bounds the questions of a message that are inspected, and the pointers of a name.
 const maxDNSNames = 64
 
-// isDNS reports whether b is plausible as a message: some records and an opcode that exists.
+// isDNS reports whether b is plausible as a message: some records and an opcode that exists. The port has told already that it may be
+// one: the header has no mark of its own.
 func isDNS(b []byte) bool {
 	if len(b) < dnsHeader {
 		return false
@@ -60,7 +63,8 @@ func dnsMessage(c *Context, b []byte) {
 }
 
 // dnsName reads a name at an offset: its labels with dots between them, and where it ends. A compressed name goes
-// on at an earlier place (RFC 1035 4.1.4).
+// on at an earlier place (RFC 1035 4.1.4). The two highest bits of a length tell a label (00) from a pointer (11). Pointers are
+// counted, since those of a hostile message may lead in a circle.
 func dnsName(b []byte, at int) (name []byte, end int, ok bool) {
 	name = []byte{}
 	for jumps := 0; at < len(b); {

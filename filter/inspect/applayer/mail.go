@@ -25,7 +25,8 @@ type mail struct {
 	sent       bool   // the part was evaluated
 }
 
-// mailCoding is a Content-Transfer-Encoding (RFC 2045 6).
+// mailCoding is a Content-Transfer-Encoding (RFC 2045 6). 7bit, 8bit and binary encode nothing, and a coding that is not known is taken
+// as such: its bytes are inspected as they came.
 type mailCoding uint8
 
 const (
@@ -122,7 +123,8 @@ func (m *mail) headEnds() {
 	}
 }
 
-// field reads a field of a head.
+// field reads a field of a head. The parameters name and filename are both in use for the name of a file; programs prefer that of
+// Content-Disposition (RFC 2183 2.3), whatever the order of the fields.
 func (m *mail) field() {
 	name, value, ok := bytes.Cut(m.folded, []byte{':'})
 	if !ok {
@@ -153,7 +155,8 @@ func (m *mail) field() {
 	}
 }
 
-// decode appends a line of a part, as far as the bound.
+// decode appends a line of a part, as far as the bound. Letters of base64 are decoded in groups of four, which lines may cut
+// (RFC 2045 6.8).
 func (m *mail) decode(line []byte, limit int) {
 	if len(m.body) >= limit {
 		return
@@ -182,7 +185,7 @@ func base64Letters(line []byte) (out []byte) {
 	return out
 }
 
-// appendQuoted decodes a line of quoted-printable (RFC 2045 6.7).
+// appendQuoted decodes a line of quoted-printable (RFC 2045 6.7). "=" without two digits stays, as readers show it.
 func appendQuoted(out, line []byte) []byte {
 	for i := 0; i < len(line); i++ {
 		c := line[i]

@@ -13,7 +13,11 @@ type mqttFlow struct {
 	version byte // of CONNECT
 }
 
-// mqttSide is one direction.
+// mqttSide is one direction of a stream of control packets (2.1):
+//
+//	| type 4 | flags 4 | length of the rest, 1 to 4 bytes | variable header | payload |
+//
+// The types of PUBLISH alone use the flags: DUP, QoS of two bits, RETAIN (3.3.1).
 type mqttSide struct {
 	held []byte // an incomplete packet
 	skip int    // bytes of a packet that was evaluated at the bound
@@ -53,7 +57,9 @@ func isMQTT(b []byte) bool {
 	return !r.failed && (name == "MQTT" || name == "MQIsdp")
 }
 
-// mqttLength reads a length of 1 to 4 bytes; n is 0 where it is not whole, -1 where it is none (1.5.5).
+// mqttLength reads a length of 1 to 4 bytes; n is 0 where it is not whole, -1 where it is none (1.5.5). Each byte has seven bits,
+// the lowest first, and its highest bit says that another follows. A longer encoding of a small number is wrong, but the
+// decoder of the document takes it.
 func mqttLength(b []byte) (value, n int) {
 	for i := range 4 {
 		if i == len(b) {
@@ -97,7 +103,8 @@ func (m *mqttFlow) Parse(c *Context, b []byte) {
 	}
 }
 
-// packet evaluates a control packet.
+// packet evaluates a control packet. Of one that is cut at the bound, or wrong, the fields before that are evaluated: a broker may
+// have read them, too. Numbers are put as bigEndian writes them, which is what tests of integers read.
 func (m *mqttFlow) packet(c *Context, first byte, b []byte) {
 	t, r := c.Message, fields{b: b}
 	kind := first >> 4
@@ -114,7 +121,7 @@ func (m *mqttFlow) packet(c *Context, first byte, b []byte) {
 		m.reasons(t, &r, 1)
 	case mqttPublish:
 		topic := r.text16()
-		if first>>1&3 > 0 {
+		if first>>1&3 > 0 { // the packet identifier, which QoS 0 has not (3.3.2.2)
 			r.take(2)
 		}
 		m.properties(&r)
@@ -154,7 +161,10 @@ func (m *mqttFlow) packet(c *Context, first byte, b []byte) {
 // maxMQTTTopics bounds the topics of a packet that are inspected.
 const maxMQTTTopics = 1024
 
-// connect reads a CONNECT (3.1).
+// connect reads a CONNECT (3.1): name and version of the protocol, flags, the keep-alive time, and then only the fields that the flags
+// announce, in this order (3.1.2.3, 3.1.3):
+//
+//	| client ID | will properties, topic and message: 0x04 | user: 0x80 | password: 0x40 |
 func (m *mqttFlow) connect(t *Message, r *fields) {
 	r.text16()
 	m.version = r.byte()
@@ -180,7 +190,8 @@ func (m *mqttFlow) connect(t *Message, r *fields) {
 	put(flags&0x40 != 0, signature.MQTTPassword)
 }
 
-// properties skips the properties of version 5 (2.2.2).
+// properties skips the properties of version 5 (2.2.2). Before it there are none, so the version of CONNECT has to be known; in a
+// flow whose CONNECT was not seen it is 0.
 func (m *mqttFlow) properties(r *fields) {
 	if m.version < 5 {
 		return
@@ -207,7 +218,8 @@ func (m *mqttFlow) Size() int { return mqttSize + cap(m.sides[0].held) + cap(m.s
 
 const mqttSize = 96
 
-// fields reads a message from its begin to its end. Behind the end failed is set, and what is read is empty.
+// fields reads a message from its begin to its end. Behind the end failed is set, and what is read is empty: a parser then checks
+// once for all of the fields of a message, and a wrong length cannot make it read what belongs to the next one.
 type fields struct {
 	b      []byte
 	failed bool

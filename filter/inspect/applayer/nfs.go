@@ -14,7 +14,9 @@ type nfsFlow struct {
 	files []nfsFile // by handle, the one that was named first comes first
 }
 
-// nfsSide is one direction of a stream of records (RFC 5531 11).
+// nfsSide is one direction of a stream of records (RFC 5531 11), each of which is sent in fragments:
+//
+//	| last 1 | length 31 | bytes of a message |
 type nfsSide struct {
 	mark []byte // an incomplete mark of a fragment
 	held []byte // an incomplete record
@@ -43,7 +45,11 @@ const (
 // nfsProgram is the number of NFS (RFC 1813 2.1).
 const nfsProgram = 100003
 
-// isNFSCall reports whether b begins with a call of NFS.
+// isNFSCall reports whether b begins with a call of NFS (RFC 5531 9):
+//
+//	| xid 32 | 0 32: call | 2 32: version of RPC | program 32 | version 32 | procedure 32 | credentials | verifier | arguments |
+//
+// Four of the first five numbers are nearly fixed: they tell it from other protocols without a look at ports.
 func isNFSCall(b []byte) bool {
 	r := fields{b: b}
 	r.uint32()
@@ -84,7 +90,7 @@ func (f *nfsFlow) Parse(c *Context, b []byte) {
 	}
 }
 
-// message reads a call or a reply.
+// message reads a call or a reply. Credentials and verifier are | flavour 32 | length 32 | bytes |.
 func (f *nfsFlow) message(c *Context, b []byte) {
 	r := fields{b: b}
 	xid := r.uint32()
@@ -125,7 +131,9 @@ func (r *fields) opaque() []byte {
 	return b
 }
 
-// names calls found for each name in a call.
+// names calls found for each name in a call. A file is named once, when it is looked up or made; reads and writes have its handle
+// alone, which the reply to that call has given. So the names of handles are kept, or rules would see no name where the bytes
+// are.
 func (f *nfsFlow) names(r *fields, version, procedure, xid uint32, found func([]byte)) {
 	handle := r.opaque
 	if version == 2 {
@@ -162,7 +170,9 @@ func (f *nfsFlow) names(r *fields, version, procedure, xid uint32, found func([]
 	}
 }
 
-// nfsKinds returns what the arguments of a procedure are: those with a name behind the handle of a folder.
+// nfsKinds returns what the arguments of a procedure are: those with a name behind the handle of a folder. In version 2 these are
+// LOOKUP 4, CREATE 9, REMOVE 10, RENAME 11, SYMLINK 13, MKDIR 14 and RMDIR 15 (RFC 1094 2.2), in version 3 LOOKUP 3 and CREATE 8
+// to RENAME 14 (RFC 1813 3). RENAME has two of each.
 func nfsKinds(version, procedure uint32) (lookup, made, named, twice bool) {
 	if version == 2 {
 		lookup, made = procedure == 4, false
@@ -180,7 +190,11 @@ func (f *nfsFlow) called(c nfsCall) {
 	f.calls = append(f.calls, c)
 }
 
-// reply learns the handle that a name has.
+// reply learns the handle that a name has (RFC 5531 9, RFC 1813 3.3.3, 3.3.8):
+//
+//	| reply: accepted 32 | verifier | status of RPC 32 | status of NFS 32 | [it follows 32] | handle |
+//
+// Calls that make a file have the handle in their reply only if the server chooses so.
 func (f *nfsFlow) reply(r *fields, xid uint32) {
 	for i, c := range f.calls {
 		if c.xid != xid {
@@ -203,7 +217,8 @@ func (f *nfsFlow) reply(r *fields, xid uint32) {
 	}
 }
 
-// compound reads the operations of a COMPOUND (RFC 7530 14.2) up to one that is not known: its length is not known either.
+// compound reads the operations of a COMPOUND (RFC 7530 14.2) up to one that is not known: its length is not known either. Clients begin
+// with operations of these kinds, up to the one that names the file (numbers: RFC 7530 16, RFC 8881 18).
 func (r *fields) compound(found func([]byte)) {
 	r.opaque()
 	r.take(4)
@@ -235,7 +250,7 @@ func (r *fields) compound(found func([]byte)) {
 	}
 }
 
-// open reads an OPEN, and returns the name of the file that it claims (RFC 7530 16.16.1).
+// open reads an OPEN, with the attributes or the verifier of a file that it makes, and returns the name of the file that it claims (RFC 7530 16.16.1).
 func (r *fields) open() []byte {
 	r.take(20) // sequence, access, deny, client
 	r.opaque()

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace/millrace/tls/clienthello"
 )
 
-// quicFlow is the first datagrams of a client of QUIC, up to its ClientHello.
+// quicFlow is the first datagrams of a client of QUIC, up to its ClientHello. The keys of Initial packets follow from the connection ID
+// in them (RFC 9001 5.2): what they carry is not secret, and nothing behind it can be read.
 type quicFlow struct {
 	hello   initial.Collector
 	version uint32 // of the last one that was evaluated

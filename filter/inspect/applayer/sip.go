@@ -14,7 +14,8 @@ type sipFlow struct {
 	sides [2]sipSide
 }
 
-// sipSide is one direction of SIP over TCP (RFC 3261 18.3): heads, and bodies of the length that they say.
+// sipSide is one direction of SIP over TCP: heads, and bodies of the length that they say. A message over TCP must have a
+// Content-Length (RFC 3261 18.3); without one the next message follows the head. In a datagram all behind the head is the body.
 type sipSide struct {
 	head []byte // incomplete
 	skip int    // bytes of a body
@@ -79,15 +80,17 @@ func (f *sipFlow) Parse(c *Context, b []byte) {
 	}
 }
 
-// sipNames are the compact forms of names (RFC 3261 7.3.3).
+// sipNames are the compact forms of names (RFC 3261 7.3.3): without them a client could send a field past the rules on it.
 var sipNames = map[string]string{"f": "from", "t": "to", "v": "via", "c": "content-type", "l": "content-length"}
 
+// sipFields are the fields with a buffer.
 var sipFields = map[string]signature.Buffer{
 	"from": signature.SIPFrom, "to": signature.SIPTo, "via": signature.SIPVia, "user-agent": signature.SIPUserAgent,
 	"content-type": signature.SIPContentType, "content-length": signature.SIPContentLength,
 }
 
-// sipMessage evaluates a message, and returns the length of its body.
+// sipMessage evaluates a message, and returns the length of its body. A field may come several times, as Via does for each proxy on
+// the path (RFC 3261 7.3.1): each is an instance of its buffer. Lines that continue a field are not joined.
 func sipMessage(c *Context, head []byte) (length int) {
 	if end := ascii.HeadEnd(head, 0); end > 0 {
 		head = head[:end]

@@ -101,7 +101,12 @@ func (f *smbFlow) message(c *Context, b []byte) {
 	}
 }
 
-// smb2Header is the length of a header of SMB 2 (MS-SMB2 2.2.1).
+// smb2Header is the length of a header of SMB 2 (MS-SMB2 2.2.1.2), whose numbers are little-endian:
+//
+//	 0 | fe "SMB" | size 16 | credits 16 | status 32 | command 16 | credits 16 | flags 32 | next 32 |
+//	24 | MessageId 64 | reserved 32 | TreeId 32 | SessionId 64 | signature 128 |
+//
+// next is the offset of the next message of a compound, 0 in the last. Encrypted messages (fd "SMB", 2.2.41) have no such header.
 const smb2Header = 64
 
 // Commands of SMB 2 (MS-SMB2 2.2.1).
@@ -114,6 +119,9 @@ const (
 )
 
 // smb2 reads one message of SMB 2. related is the file that one before it in its frame has opened.
+//
+// Replies name neither the file nor the offset: they are those of the call with the same MessageId. Offsets of buffers count from
+// the begin of the header, those of fields here from its end.
 func (f *smbFlow) smb2(c *Context, m []byte, related **smbFile) {
 	command, id := binary.LittleEndian.Uint16(m[12:]), binary.LittleEndian.Uint64(m[24:])
 	b := little{m[smb2Header:]}
@@ -185,7 +193,7 @@ func (f *smbFlow) opened(c *Context, o *smbFile, id string) {
 	f.files = append(f.files, o)
 }
 
-// opening notes that a file is being opened. Its name is evaluated with its first bytes.
+// opening notes that a file is being opened. Its identifier comes with the reply. Its name is evaluated with its first bytes.
 func (f *smbFlow) opening(id uint64, o *smbFile, name []byte) {
 	o.name = name
 	f.call(smbCall{id: id, opens: o})
@@ -270,7 +278,7 @@ func (f *smbFlow) Finish(*Context) {
 // Close implements Parser.
 func (f *smbFlow) Close(*Context) {}
 
-// utf16Text returns text of SMB as UTF-8.
+// utf16Text returns text of SMB as UTF-8, in which rules are written.
 func utf16Text(b []byte) []byte {
 	units := make([]uint16, len(b)/2)
 	for i := range units {

@@ -6,7 +6,14 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// smb1Header is the length of a header of SMB 1 (MS-CIFS 2.2.3.1).
+// smb1Header is the length of a header of SMB 1 (MS-CIFS 2.2.3.1), whose numbers are little-endian:
+//
+//	 0 | ff "SMB" | command 8 | status 32 | flags 8 | flags2 16 | PID high 16 | signature 64 | 0 16 |
+//	24 | TID 16 | PID low 16 | UID 16 | MID 16 |
+//
+// Bit 15 of flags2 says that texts are UTF-16. Parameters and data of the command follow (2.2.3.2, 2.2.3.3):
+//
+//	| words 8 | words of 16 bits | bytes 16 | bytes |
 const smb1Header = 32
 
 // Commands of SMB 1 (MS-CIFS 2.2.2.1).
@@ -36,7 +43,9 @@ type smb1Block struct {
 	id      uint64 // of the message: PID and MID
 }
 
-// smb1 reads the commands of a message. Each but the last says where the next one is.
+// smb1 reads the commands of a message. Each but the last says where the next one is: commands whose names end in AndX have the number
+// of the next, a zero, and its offset in the message as their first words (MS-CIFS 2.2.3.4). The offset has to grow, or a message
+// could lead in a circle.
 func (f *smbFlow) smb1(c *Context, m []byte) {
 	l := little{m}
 	command, at := m[4], smb1Header
@@ -63,7 +72,8 @@ func (f *smbFlow) smb1(c *Context, m []byte) {
 	}
 }
 
-// smb1Request reads a command of a client.
+// smb1Request reads a command of a client. Offsets here are in bytes, where the document counts words: w.uint16(4) is the third. The
+// upper half of an offset in a file is at the end of the words, and missing in the commands of old clients.
 func (f *smbFlow) smb1Request(c *Context, command byte, b *smb1Block) {
 	w := b.words
 	file := func(at int) *smbFile { return f.file(c, string(w.at(at, 2))) }
@@ -86,7 +96,7 @@ func (f *smbFlow) smb1Request(c *Context, command byte, b *smb1Block) {
 	}
 }
 
-// smb1Reply reads a command's reply.
+// smb1Reply reads a command's reply. It names no file: the call does, which has the same PID and MID.
 func (f *smbFlow) smb1Reply(c *Context, command byte, b *smb1Block) {
 	w := b.words
 	switch command {

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// smtpFlow is the commands of a client of SMTP (RFC 5321) and the message that it sends.
+// smtpFlow is the commands of a client of SMTP (RFC 5321) and the message that it sends. It follows the client alone: commands may be
+// sent in advance of the answers (PIPELINING, RFC 2920), so what the server says decides little (answer).
 type smtpFlow struct {
 	state    smtpState
 	line     []byte // an incomplete line of the client
@@ -92,7 +93,7 @@ func (s *smtpFlow) longLine(c *Context) {
 	c.Host.GiveUp()
 }
 
-// command reads a command (RFC 5321 4.1).
+// command reads a command (RFC 5321 4.1). Verbs that are not known are no message, and change nothing.
 func (s *smtpFlow) command(c *Context, line []byte) {
 	verb, rest, _ := bytes.Cut(line, []byte{' '})
 	s.state = smtpCommand

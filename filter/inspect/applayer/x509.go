@@ -21,7 +21,8 @@ const (
 	derVersion  = 0xa0
 )
 
-// der reads one element and returns its tag, its content and what follows.
+// der reads one element and returns its tag, its content and what follows. A length below 128 is one byte; 0x80 + n precedes n bytes
+// of a longer one (X.690 8.1.3). Tags of more than one byte do not come before the fields that are read.
 func der(b []byte) (tag byte, body, rest []byte, ok bool) {
 	if len(b) < 2 {
 		return 0, nil, nil, false
@@ -44,7 +45,12 @@ func der(b []byte) (tag byte, body, rest []byte, ok bool) {
 	return b[0], b[at : at+n], b[at+n:], true
 }
 
-// parseCertificate reads serial number, issuer and subject.
+// parseCertificate reads serial number, issuer and subject (RFC 5280 4.1):
+//
+//	SEQUENCE { SEQUENCE { [0] version OPTIONAL, serialNumber INTEGER, signature, issuer, validity, subject, ... }, ... }
+//
+// The serial number of a version 1 certificate comes first. A zero before a high bit keeps an INTEGER positive and is no part of the
+// number as tools print it.
 func parseCertificate(b []byte) (c certificate, ok bool) {
 	_, b, _, ok = der(b) // Certificate
 	if !ok {
@@ -82,7 +88,8 @@ var attributes = map[string]string{
 	"1.3.6.1.4.1.311.60.2.1.3": "jurisdictionC", "1.3.6.1.4.1.311.60.2.1.2": "jurisdictionST", "1.3.6.1.4.1.311.60.2.1.1": "jurisdictionL",
 }
 
-// distinguishedName writes a name as "C=NL, O=Example, CN=www".
+// distinguishedName writes a name as "C=NL, O=Example, CN=www", the form of OpenSSL that rules compare. A name is a SEQUENCE of SETs
+// of { type OID, value } (RFC 5280 4.1.2.4). Values are copied as they are, whatever kind of string they have.
 func distinguishedName(b []byte) string {
 	var parts []string
 	for len(b) > 0 {
@@ -111,7 +118,8 @@ func distinguishedName(b []byte) string {
 	return strings.Join(parts, ", ")
 }
 
-// dotted writes an object identifier in decimal (X.690 8.19).
+// dotted writes an object identifier in decimal (X.690 8.19): numbers of seven bits a byte, the highest first, of which the first is
+// 40 times the first arc plus the second.
 func dotted(b []byte) string {
 	var s strings.Builder
 	v, first := 0, true

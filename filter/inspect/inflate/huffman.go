@@ -1,13 +1,16 @@
 package inflate
 
-// huffman is a canonical code of at most 15 bits (RFC 1951 3.2.2).
+// huffman is a canonical code of at most 15 bits (RFC 1951 3.2.2): codes of one length are consecutive numbers in the order of their
+// symbols, and begin where those of the length before end. So lengths alone describe it, and count and symbol decode it: a code
+// of n bits is less than the first one of n bits plus count[n], or it is longer.
 type huffman struct {
 	count  [16]uint16        // codes by length
 	symbol [288]uint16       // in the order of their codes
 	fast   [1 << fast]uint16 // by the next bits: symbol<<4 | length, 0 for longer codes
 }
 
-const fast = 9 // bits
+// fast is the number of bits by which most symbols are found in one step, at 1 KiB a table: literals of texts have 7 to 9.
+const fast = 9
 
 // What decode returns beside symbols.
 const (
@@ -15,7 +18,8 @@ const (
 	codeWrong   = -2
 )
 
-// build makes the code of lengths. It reports false where there are more codes than the lengths allow.
+// build makes the code of lengths. It reports false where there are more codes than the lengths allow. Fewer are accepted, as zlib
+// accepts a single distance code of one bit (RFC 1951 3.2.7); a code that is not there fails when it is decoded.
 func (h *huffman) build(lengths []uint8) bool {
 	*h = huffman{}
 	for _, n := range lengths {
@@ -58,7 +62,8 @@ func reversed(code uint16, n uint8) (r uint16) {
 	return r
 }
 
-// decode reads a symbol.
+// decode reads a symbol. Codes lie in the stream with their first bit lowest in a byte, unlike all other numbers (RFC 1951 3.1.1): so
+// the slow path takes them bit by bit.
 func (h *huffman) decode(z *inflater) int {
 	if z.bits < 15 {
 		z.fill()
@@ -86,6 +91,7 @@ func (h *huffman) decode(z *inflater) int {
 	return codeWrong
 }
 
+// fixedCodes sets the codes of a block that has none of its own (RFC 1951 3.2.6).
 func (z *inflater) fixedCodes() {
 	var n [288]uint8
 	for i := range n {
@@ -116,10 +122,14 @@ const (
 	codesWrong
 )
 
-// codeOrder is the order in which the lengths of the code for lengths are sent.
+// codeOrder is the order in which the lengths of the code for lengths are sent: those at the end are mostly 0, and left out.
 var codeOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
 
-// dynamicCodes reads the codes of a block (RFC 1951 3.2.7).
+// dynamicCodes reads the codes of a block (RFC 1951 3.2.7):
+//
+//	| literals - 257 5 | distances - 1 5 | lengths - 4 4 | lengths of the code for lengths, 3 each | lengths by that code |
+//
+// The lengths of both codes are one sequence, so that a repetition may begin in one and end in the other.
 func (z *inflater) dynamicCodes() codesResult {
 	literals, ok := z.take(5)
 	distances, ok2 := z.take(5)
@@ -152,7 +162,7 @@ func (z *inflater) dynamicCodes() codesResult {
 	return codesRead
 }
 
-// codeLengths reads lengths by the code for them: 16 repeats the one before, 17 and 18 are zeros.
+// codeLengths reads lengths by the code for them: 16 repeats the one before 3 to 6 times, 17 is 3 to 10 zeros and 18 is 11 to 138.
 func (z *inflater) codeLengths(lengths []uint8) codesResult {
 	for i := 0; i < len(lengths); {
 		s := z.codes.decode(z)

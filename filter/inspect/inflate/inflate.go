@@ -94,7 +94,8 @@ func (z *inflater) fail() bool {
 	return false
 }
 
-// header skips what comes before the blocks.
+// header skips what comes before the blocks. Two bytes that may be the header of zlib are it: blocks alone, which some servers send as
+// "deflate", would have to begin with a stored block whose padding is not zero for that.
 func (z *inflater) header() bool {
 	if len(z.in) < 2 {
 		return false
@@ -228,7 +229,8 @@ func (z *inflater) wait(m inflateMark) bool {
 	return false
 }
 
-// block reads the header of a block (RFC 1951 3.2.3).
+// block reads the header of a block (RFC 1951 3.2.3): a bit that marks the last, and two of its kind. A stored block begins at the next
+// byte with its length and the complement of that.
 func (z *inflater) block() bool {
 	m := z.mark()
 	last, ok := z.take(1)
@@ -282,7 +284,7 @@ func (z *inflater) copyStored() bool {
 	return z.endOfBlock()
 }
 
-// Lengths and distances (RFC 1951 3.2.5).
+// Lengths and distances (RFC 1951 3.2.5): the least value of each symbol, and how many bits that follow are added to it.
 var (
 	lengthBase    = [29]uint16{3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258}
 	lengthExtra   = [29]uint8{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0}
