@@ -28,7 +28,8 @@ func (a *Admission) Open() int64 { return a.open.Load() }
 // Refused returns how many connections were refused. Any goroutine may call it.
 func (a *Admission) Refused(d Denial) uint64 { return a.refused[d].Load() }
 
-// admit counts a connection, or its refusal if there are limit already; 0 is no limit. Each one that is admitted leaves.
+// admit counts a connection, or its refusal if there are limit already; 0 is no limit. Each one that is admitted leaves. It adds first
+// and compares then: workers that compared first could admit one each where there is one place.
 func (a *Admission) admit(limit int64) bool {
 	if n := a.open.Add(1); limit > 0 && n > limit {
 		a.open.Add(-1)
@@ -38,8 +39,10 @@ func (a *Admission) admit(limit int64) bool {
 	return true
 }
 
+// leave counts the end of a connection that was admitted.
 func (a *Admission) leave() { a.open.Add(-1) }
 
+// deny counts a refusal.
 func (a *Admission) deny(d Denial) { a.refused[d].Add(1) }
 
 // full counts a refusal and reports true if there is no room. It admits nothing: admit decides, once what comes before has been

@@ -76,7 +76,7 @@ func (w *Worker) listen(l *listening, ln *Listener) (err error) {
 	return errors.Join(err, w.listen3(l))
 }
 
-// before is a listener as it was before Apply: nothing if current is nil.
+// before is a listener as it was before Apply: nothing if current is nil. It is noted before anything of the listener changes.
 type before struct {
 	key     string
 	l       *listening
@@ -159,7 +159,8 @@ func (w *Worker) dropUnused(t *Tree) {
 	w.DropGone()
 }
 
-// DropGone closes the idle connections to backends that are Gone since the last Apply.
+// DropGone closes the idle connections to backends that are Gone since the last Apply. Service discovery changes the backends of a
+// pool without a new tree.
 func (w *Worker) DropGone() {
 	for k, bs := range w.backs {
 		if w.unused(k.pool, k.backend) {
@@ -172,7 +173,8 @@ func (w *Worker) DropGone() {
 // unused reports whether no further request goes to a backend: the configuration does not have it, or its pool as it was.
 func (w *Worker) unused(p *Pool, b *pool.Backend) bool { return !w.pools[p] || b.Gone() }
 
-// forget forgets the connections to a backend that is not used, or of a client who has left, once there are none.
+// forget forgets the connections to a backend that is not used, or of a client who has left, once there are none. Entries of backends
+// in use stay without connections: what the last one taught (streams) serves the next.
 func (w *Worker) forget(k backsKey) {
 	bs, gone := w.backs[k], k.owner != nil && k.owner.gone
 	if bs != nil && (gone || w.unused(k.pool, k.backend)) && len(bs.waiters) == 0 && len(bs.opening)+len(bs.shared)+bs.exclusive == 0 {

@@ -221,7 +221,8 @@ func (x *exchange) attempt() {
 	x.deadline()
 }
 
-// account tells the pool how the attempt went.
+// account reports to the pool how the attempt went, once: without a backend it does nothing, so that each path that ends an attempt may
+// call it. The latency is that of the header, 0 where there was none.
 func (x *exchange) account(f *failure) {
 	b := x.backend
 	if b == nil {
@@ -269,8 +270,8 @@ func (x *exchange) backFailed(err error) {
 	x.answer(f)
 }
 
-// isGRPC reports whether a request with these fields is one of gRPC. Its server cancels a stream at the deadline of the call, perhaps before the
-// client does, which takes the code for the end of the call and a response for an error.
+// isGRPC reports whether a request with these fields is one of gRPC. Its server cancels a stream at the deadline of the call, perhaps
+// before the client does, which takes the code for the end of the call and a response for an error.
 func isGRPC(fields []semantics.Field) bool {
 	for i := range fields {
 		if f := &fields[i]; f.Name == "content-type" {
@@ -378,13 +379,14 @@ func (x *exchange) abandon(f *failure) {
 	x.answer(f)
 }
 
-// cut ends a response that is not complete, so that the client sees it.
+// cut ends a response that is not complete, so that the client sees it: by a reset of its stream, or of its connection with HTTP/1.1.
 func (x *exchange) cut(gone bool) {
 	x.front.Cancel(gone)
 	x.finish()
 }
 
-// frontFailed says that the client is gone.
+// frontFailed ends an exchange whose client is gone. The request is canceled at the backend, which would work on in vain, and is not to
+// blame for it (errGone). The status 499 is for the log.
 func (x *exchange) frontFailed() {
 	if x.phase == done {
 		return

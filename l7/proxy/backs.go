@@ -53,7 +53,8 @@ func (x *exchange) backsKey() backsKey {
 	return backsKey{x.pooled, x.backend, x.pooled.owner(x.client)}
 }
 
-// retire closes idle connections now, and busy ones after their last request.
+// retire closes idle connections now, and busy ones after their last request. Those with HTTP/1.1 that are busy are in no list: they
+// find out when they are free (keeps).
 func (bs *backends) retire() {
 	for len(bs.idle) > 0 {
 		bs.idle[len(bs.idle)-1].drop()
@@ -94,7 +95,8 @@ func (x *exchange) Run(t link.Task) {
 	}
 }
 
-// openNow finds or opens a connection at once. One with HTTP/1.1 carries no extended CONNECT: a WebSocket to a pool of
+// openNow finds or opens a connection at once, in the order of what it costs: an idle one, a place on a shared one, and a new one,
+// which takes a handshake and a place in the backend's limit. One with HTTP/1.1 carries no extended CONNECT: a WebSocket to a pool of
 // HTTP/2 waits for a connection that can (RFC 8441), also where the backend has chosen HTTP/1.1 before.
 func (w *Worker) openNow(x *exchange) {
 	bs := w.backsTo(x.backsKey())
@@ -162,7 +164,7 @@ const maxWaiting = 64
 // mayWait returns how many exchanges may wait for one connection.
 func (bs *backends) mayWait() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
 
-// connect opens the connection. It is counted at the backend before it exists, because the limit is that of all
+// connect opens the connection, which calls opener from then on. It is counted at the backend before it exists, because the limit is that of all
 // workers, which would otherwise open one each at the same time. An error that is returned has had no other effect.
 func (s *server) connect() error {
 	w, p, b := s.w, s.key.pool, s.key.backend
@@ -195,7 +197,8 @@ func (s *server) connect() error {
 	return nil
 }
 
-// opener is the session of a connection to a backend that is being established.
+// opener is the session of a connection to a backend that is being established. It is a type apart from server, whose Handle gets
+// events of the protocol once there is one.
 type opener struct{ *server }
 
 // Connected implements link.Dialer.

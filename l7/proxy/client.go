@@ -23,7 +23,8 @@ func (c *clientInfo) speak(conn side.Client) {
 	}
 }
 
-// speakHTTP1 has a client's connection speak HTTP/1.1.
+// speakHTTP1 has a client's connection speak HTTP/1.1, which has no field for the scheme: it is that of the connection, or of the one
+// that a PROXY header describes.
 func (c *clientInfo) speakHTTP1(l *link.Link) {
 	o := *c.listener.HTTP1
 	if c.tls {
@@ -114,7 +115,8 @@ func (c *clientInfo) handle(ev *side.Event) {
 	}
 }
 
-// begin begins the exchange of a request, if the limits of the listener permit it.
+// begin begins the exchange of a request, if the limits of the listener permit it. The order matters: the exchange is there before
+// anything is refused, so that each refusal is a response, with its line in the access log.
 func (c *clientInfo) begin(ev *side.Event) {
 	w, ln := c.at.w, c.listener
 	// The last request is announced with its response (Connection: close, GOAWAY): a client that sent more would have to send them
@@ -174,7 +176,8 @@ func safe(method string) bool {
 	return false
 }
 
-// closed3 forgets a connection with HTTP/3, as clientClosed does one over TCP.
+// closed3 forgets a connection with HTTP/3, as clientClosed does one over TCP. Its exchanges have ended before: the side reports their
+// failures first.
 func (c *clientInfo) closed3() {
 	w := c.at.w
 	w.counters.open.Add(-1)

@@ -55,7 +55,8 @@ func (c *clientInfo) passedFields(dst, fields []semantics.Field) []semantics.Fie
 	return c.listener.Names.Append(dst, fields)
 }
 
-// isCertField reports whether a field describes a client's certificate.
+// isCertField reports whether a field describes a client's certificate, in either style: a backend may read one that the gateway does
+// not set.
 func isCertField(f semantics.Field) bool {
 	return f.Name == "client-cert" || f.Name == "client-cert-chain" || f.Name == "x-forwarded-client-cert"
 }

@@ -73,7 +73,8 @@ func (s *server) failedQUIC(err error) {
 	opener{s}.Failed(err)
 }
 
-// establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link.
+// establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link. The loop calls it
+// (quicconn.Hub.Serve); until then the deadline of the link may have ended the attempt.
 func (s *server) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	b := h3side.NewBack(&s.w.Runner, c, s.key.pool.Header, s)
 	if s.link.Closed() { // it comes too late

@@ -61,7 +61,8 @@ func (x *exchange) drains(b *pool.Backend) bool {
 	return x.phase == tunnel && x.backend == b
 }
 
-// endSocket ends a WebSocket by a failure.
+// endSocket ends a WebSocket by a failure. Each direction is closed on its own: one in the middle of a frame is reset, and the other may
+// still get its Close frame.
 func (x *exchange) endSocket(failure string) {
 	x.failure = failure
 	if !isWebSocket(&x.outgoing) { // another protocol: its ends would take a frame for data

@@ -108,6 +108,7 @@ type exchange struct {
 	// closed for being idle.
 	use int
 
+	// The attempt, from route on. A retry keeps rule, pool and hash, and forgets backend, server and back.
 	rule      *Rule
 	pooled    *Pool
 	waits     awaited // what an attempt waits for, nil if for nothing
@@ -130,6 +131,7 @@ type exchange struct {
 
 	up, down relay // request and response
 
+	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time
 	started     clock.Time // of the attempt
 	progress    clock.Time // of the last byte of content, in either direction
@@ -187,7 +189,7 @@ func (x *exchange) requestData(p []byte) {
 	x.up.data(x.w, p)
 }
 
-// requestEnd handles the end of the request. In HTTP/1.1 a request with Upgrade ends with its header, and the bytes of
+// requestEnd handles the end of the request, with which the time for the response begins (requestSent). In HTTP/1.1 a request with Upgrade ends with its header, and the bytes of
 // the other protocol follow on the connection (RFC 9110 7.8): that end is none of the tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
 	if x.up.sent { // with the header
@@ -203,7 +205,7 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	x.requestSent()
 }
 
-// frontWritable resumes the response: the client takes more.
+// frontWritable resumes the response: the client takes more. It may take the last of it, which ends the exchange.
 func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
 
 // backWritable resumes the request: the backend takes more. The end of the request may leave by that, and the time for

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// failure is the reason why the gateway answers by itself: a status, and the error type of Proxy-Status (RFC 9209 2.3).
+// failure is the reason why the gateway answers by itself: a status, and the error type of Proxy-Status (RFC 9209 2.3). Failures are
+// compared by identity: several have the same status and name, and differ in what may follow them.
 type failure struct {
 	status      int
 	name        string
@@ -93,7 +94,7 @@ func causeOf(err error) *failure {
 	return nil
 }
 
-// failureOf returns the failure that an error of a connection to a backend is. While connecting, an error that is not
+// failureOf returns the failure that an error of a connection to a backend is. Errors of the gateway's own are failures already. While connecting, an error that is not
 // the system's is the TLS engine's. Later any that is not known counts as the end of the connection.
 func failureOf(err error, connecting bool) *failure {
 	var f *failure
@@ -148,7 +149,7 @@ func callStatus(fields []semantics.Field) int {
 	return 0
 }
 
-// retryCall begins another attempt of a gRPC call whose response has only trailers, where the rule names the status
+// retryCall begins another attempt of a gRPC call whose response has only trailers (Trailers-Only), where the rule names the status
 // that it counts as. A call that failed before its first message has not been committed (gRPC proposal A6). Since all
 // calls are POST, the rule alone decides.
 func (x *exchange) retryCall(m *semantics.Message) bool {

@@ -54,7 +54,8 @@ type Endpoints struct {
 	workers []*Worker
 }
 
-// endpoint is a socket with its connections.
+// endpoint is a socket with its connections. It is there from the first Reserve until no listener holds it, no worker serves it and
+// the last of its connections has ended.
 type endpoint struct {
 	all     *Endpoints
 	address netip.AddrPort
@@ -246,7 +247,8 @@ func (es *Endpoints) join(w *Worker, l *listening) error {
 	return nil
 }
 
-// hello3 holds the fields of a ClientHello that rules compare.
+// hello3 holds the fields of a ClientHello that rules compare. It travels with the connection from the handshake, on a goroutine of
+// package quic, to the worker.
 type hello3 struct {
 	ja4  string
 	alpn []string
@@ -273,7 +275,7 @@ func versionThree(c *ctls.Config) *ctls.Config {
 	return out
 }
 
-// accept gives connections to the workers in turn. A connection that no worker is left for is closed with H3_NO_ERROR,
+// accept gives connections to the workers in turn, on a goroutine of its own until the listener ends. A connection that no worker is left for is closed with H3_NO_ERROR,
 // as a server that ends does (RFC 9114 5.2).
 func (e *endpoint) accept(l *quic.Listener) {
 	for {
@@ -307,7 +309,8 @@ func (e *endpoint) turn() (m member, ok bool) {
 	return e.members[e.next%len(e.members)], true
 }
 
-// ended counts a connection that has ended. It is called by a goroutine of package quic.
+// ended counts a connection that has ended. It is called by a goroutine of package quic. It may have been the last of a socket that
+// no listener uses any more.
 func (e *endpoint) ended() {
 	e.all.mu.Lock()
 	e.conns--
@@ -315,7 +318,8 @@ func (e *endpoint) ended() {
 	e.closeUnused()
 }
 
-// handshakeFailed has a worker count a handshake that a client began and did not complete. The transport calls it.
+// handshakeFailed has a worker count a handshake that a client began and did not complete. The transport calls it. Such a client has
+// no worker: any of them may count it, since counters are summed.
 func (e *endpoint) handshakeFailed(remote net.Addr, cause error) {
 	e.all.mu.Lock()
 	var m member
@@ -410,7 +414,7 @@ func (w *Worker) listen3(l *listening) error {
 	return nil
 }
 
-// unlisten3 ends HTTP/3 for a listener. Its connections end after the requests in progress: they share the socket,
+// unlisten3 ends HTTP/3 for a listener of the worker. Its connections end after the requests in progress: they share the socket,
 // which stays open for them.
 func (w *Worker) unlisten3(l *listening) {
 	if !l.quic {

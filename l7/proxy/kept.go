@@ -42,7 +42,7 @@ func (r *relay) remember(w *Worker, p []byte) {
 	w.counters.kept.Add(int64(len(p)))
 }
 
-// forget gives back what is kept, and keeps no more.
+// forget gives back what is kept, and keeps no more: from then on repeatable is false, unless none was sent.
 func (r *relay) forget(w *Worker) {
 	r.keep = 0
 	if r.kept != nil {

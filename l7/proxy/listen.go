@@ -16,7 +16,8 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// clientInfo holds the properties of a connection's client.
+// clientInfo holds the properties of a connection's client. It lives as long as the connection, across reloads: listener is the
+// description of the last request, while at is the socket, which stays. Only the loop of at.w reads and writes it.
 type clientInfo struct {
 	at       *listening // where it came in
 	listener *Listener  // as at described it when the last request began
@@ -155,6 +156,7 @@ func (o *opening) Input(p []byte, fin bool) int { return len(p) }
 func (o *opening) Writable()                    {}
 func (o *opening) Arrived()                     { o.begun = true }
 
+// Expired implements link.Session: a handshake that takes too long is reset, since its client may hold many of them open.
 func (o *opening) Expired(bool) {
 	if o.begun {
 		o.info.at.w.handshakeFailed(o.info, errConnectTimeout.name, "no handshake in time")
@@ -162,6 +164,7 @@ func (o *opening) Expired(bool) {
 	o.l.Abort()
 }
 
+// Failed implements link.Session. The engine has sent its alert already.
 func (o *opening) Failed(err error) {
 	if o.begun {
 		o.info.at.w.handshakeFailed(o.info, errTLS.name, err.Error())
@@ -205,6 +208,8 @@ func (s *prefaceReader) Input(p []byte, fin bool) int {
 
 func (s *prefaceReader) Writable() {}
 
+// Expired implements link.Session. A client that has sent nothing is idle, as between two requests; one that has sent a part of the
+// preface has begun input that is refused.
 func (s *prefaceReader) Expired(bool) {
 	if len(s.held) > 0 {
 		s.info.at.w.refuseInput(s.info, "HTTP/2", 0, side.Refusal(http1.Incomplete), 1)

@@ -120,13 +120,13 @@ func (p *pass) attempt() {
 	}
 }
 
-// choose begins an attempt at a backend, which account ends.
+// choose begins an attempt at a backend, which account ends: each Start has its Done, or the pool would count the connection for ever.
 func (p *pass) choose(b *pool.Backend) {
 	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.Now, 0
 	b.Start(p.w.Now)
 }
 
-// dialTo opens a connection to a backend.
+// dialTo opens a connection to a backend, unless others wait for one there already.
 func (p *pass) dialTo(b *pool.Backend) error {
 	if p.w.overtakes(&p.wait, p.backs(b), b) {
 		return errBackendFull
@@ -143,6 +143,7 @@ func (p *pass) dialTo(b *pool.Backend) error {
 // key names the connections that the pass counts among: a backend's limit is that of requests and passes together.
 func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.pooled.owner(p.info)} }
 
+// backs returns the connections that a pass counts among, and waits behind.
 func (p *pass) backs(b *pool.Backend) *backends { return p.w.backsTo(p.key(b)) }
 
 // waitOrEnd queues the connection for the first backend that had as many as it may, or ends it. It waits only after all
@@ -307,6 +308,7 @@ func (p *pass) cut(e *passEnd) {
 	}
 }
 
+// abort resets the connection, if there is one: the backend's may not be connected yet.
 func (e *passEnd) abort() {
 	if e.l != nil {
 		e.l.Abort()
@@ -379,6 +381,7 @@ func (e *passEnd) end() {
 	e.other.l.Close()
 }
 
+// Writable implements link.Session: what the other end has waited with can go on.
 func (e *passEnd) Writable() { e.other.l.Resume() }
 
 // Expired implements link.Session: a peer takes nothing, or nothing has passed for long. Both are reset: after a FIN
@@ -397,6 +400,7 @@ func (e *passEnd) Expired(output bool) {
 	p.server.abort()
 }
 
+// Failed implements link.Session. An error of one connection is the end of both.
 func (e *passEnd) Failed(error) { e.p.cut(e) }
 
 // Drain implements front: a connection that is passed through ends when its peers end it. What it carries is not known, and so

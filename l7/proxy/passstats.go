@@ -25,6 +25,7 @@ type streamCounters struct {
 	active                                                   atomic.Int64
 }
 
+// load reads the counters. Each is of its own moment, so that a pass which ends meanwhile may be in some of them alone.
 func (c *streamCounters) load() StreamStats {
 	return StreamStats{
 		Passed: c.passed.Load(), Active: c.active.Load(), Unrouted: c.unrouted.Load(), Hellos: c.hellos.Load(), Failed: c.failed.Load(),
@@ -61,7 +62,8 @@ func (p *pass) record() {
 	}
 }
 
-// report gives the record to the access log.
+// report gives the record to the access log. There is no request: the server name stands for the host, and what was passed on in
+// each direction for its content.
 func (p *pass) report() {
 	r := &p.w.entry
 	*r = Record{

@@ -18,11 +18,14 @@ type clientHelloReader struct {
 	peeker clienthello.Peeker
 }
 
+// newClientHelloReader waits for a hello, for the time of a handshake.
 func newClientHelloReader(l *link.Link, info *clientInfo) {
 	l.Session = &clientHelloReader{l: l, info: info}
 	l.Deadline(&l.InputBy, info.listener.Timeouts.Handshake)
 }
 
+// Input implements link.Session. A hello may come in several segments and records (RFC 8446 5.1). The peeker remembers the records
+// that it has seen: a client that sends single bytes does not have all of them parsed again for each.
 func (k *clientHelloReader) Input(p []byte, fin bool) int {
 	if k.held == nil {
 		k.held = k.info.at.w.GetBuffer()
@@ -78,6 +81,7 @@ func (k *clientHelloReader) drop(reason string) {
 
 func (k *clientHelloReader) Writable() {}
 
+// Expired implements link.Session. No alert says more to a client that has stopped.
 func (k *clientHelloReader) Expired(output bool) {
 	k.drop("no ClientHello in time")
 	k.l.Abort()
@@ -102,7 +106,8 @@ func (c *clientInfo) hello(h *clienthello.Hello) {
 	}
 }
 
-// watch reads the ClientHello of TLS that ends here, beside the engine.
+// watch reads the ClientHello of TLS that ends here, beside the engine: rules compare fields of it that the handshake
+// does not keep.
 type watch struct {
 	l      *link.Link
 	info   *clientInfo

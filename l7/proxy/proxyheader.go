@@ -28,11 +28,14 @@ func (ln *Listener) sendsHeader(peer netip.Addr) bool {
 	return slices.ContainsFunc(ln.ProxyProtocol, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
+// newHeaderReader waits for the header, for the time of a handshake: a sender has it ready as soon as it connects (section 2).
 func newHeaderReader(l *link.Link, info *clientInfo) {
 	l.Session = &headerReader{l: l, info: info}
 	l.Deadline(&l.InputBy, info.listener.Timeouts.Handshake)
 }
 
+// Input implements link.Session. A header may come in parts, though senders are to send it at once (section 2): what there is of it is
+// held, which Parse bounds.
 func (a *headerReader) Input(p []byte, fin bool) int {
 	before := len(a.held)
 	all := p
@@ -104,6 +107,7 @@ func (c *clientInfo) relayed(h *proxyproto.Header) {
 	}
 }
 
+// unmapped returns an IPv4 address that came as IPv4-mapped as itself: rules and logs have one form of it.
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 // ProxyHeader is the header that begins connections to the backends of a pool. The zero value is none.
@@ -148,7 +152,8 @@ func (h ProxyHeader) Local() string {
 	return string(b)
 }
 
-// sendHeader sends the header before anything else, TLS too.
+// sendHeader sends the header before anything else, TLS too. With TLS it is put among the sealed records: the engine would
+// encrypt it.
 func (s *server) sendHeader() {
 	l := s.link
 	if l.Engine == nil {

@@ -52,7 +52,7 @@ func (q *queue) first() *waiter {
 	return q.waiters[0]
 }
 
-// insert enters a waiter: at the end, but for one that has waited before.
+// insert enters a waiter: at the end, but for one that has waited before, whose turn is an older one.
 func (q *queue) insert(v *waiter) { q.waiters = slices.Insert(q.waiters, q.place(v), v) }
 
 // remove takes a waiter out.
@@ -183,7 +183,8 @@ func (v *waiter) take() {
 	v.x.on(dequeued)
 }
 
-// begin has a waiter go on: it takes a connection, or waits again at its place.
+// begin has a waiter go on: it takes a connection, or waits again at its place. Room that was there a moment ago may be another
+// worker's by now.
 func (v *waiter) begin() {
 	if v.p != nil {
 		v.p.connect()
@@ -192,7 +193,7 @@ func (v *waiter) begin() {
 	v.x.w.open(v.x)
 }
 
-// expire gives up a waiter that has waited for too long.
+// expire gives up a waiter that has waited for too long. An exchange may go on at another backend: mayRetry decides as for any failure.
 func (v *waiter) expire() {
 	v.backend.PendingExpired()
 	if v.p != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/quic"
 )
 
-// refuse counts a refusal of a client.
+// refuse counts a refusal of a client, and reports its address: the defence may block one that sends much that is refused.
 func (w *Worker) refuse(c *clientInfo, r side.Refusal, n uint64) {
 	w.counters.refused[r].Add(n)
 	if w.refused != nil && !c.local.IsValid() { // with a PROXY header the packets come from a proxy

@@ -21,7 +21,7 @@ func (x *exchange) answer(f *failure) {
 	x.send(f.status, body)
 }
 
-// respond sends a fixed response.
+// respond sends a fixed response. Its fields are copied, since those of the configuration are shared by all requests.
 func (x *exchange) respond(r *Response) {
 	x.fields = append(x.fields[:0], r.Fields...)
 	x.send(r.Status, r.Body)
@@ -110,7 +110,7 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 // (RFC 9110 14.4).
 func isPartial(status int) bool { return status == 206 || status == 416 }
 
-// redirect answers with another URL.
+// redirect answers with another URL. It is made of the path in its normal form, which the rule has matched.
 func (x *exchange) redirect(path, query string) {
 	c, r := x.client, x.rule.Redirect
 	x.target = r.AppendLocation(x.target[:0], &rewrite.Target{

@@ -36,6 +36,7 @@ const (
 	detached                        // it is none of the backend's connections any more
 )
 
+// newServer returns a connection that is to be opened (connect), for exchanges or for a pass.
 func (w *Worker) newServer(k backsKey, c *clientInfo) *server {
 	return &server{w: w, key: k, bs: w.backsTo(k), client: c, index: -1}
 }
@@ -97,10 +98,10 @@ func (s *server) begin(x *exchange) {
 	}
 }
 
-// await has an exchange wait for the connection.
+// await has an exchange wait for the connection. Its timer goes on: it is the exchange that gives up, not the connection.
 func (s *server) await(x *exchange) { s.waiting, x.waits = append(s.waiting, x), s }
 
-// withdraw implements awaited.
+// withdraw implements awaited. The connection stays: others may wait for it, or it becomes idle.
 func (s *server) withdraw(x *exchange) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(o *exchange) bool { return o == x })
 	s.released()

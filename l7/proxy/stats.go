@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// Stats are the counters of a worker. Open and Active are of now.
+// Stats are the counters of a worker. Open, Active and Kept are of now, the others only grow.
 type Stats struct {
 	Connections uint64 // of clients
 	Requests    uint64
@@ -44,7 +44,8 @@ type counters struct {
 	stream                                                                                                      streamCounters
 }
 
-// Stats returns the counters. Any goroutine may call it.
+// Stats returns the counters. Any goroutine may call it. The loop goes on meanwhile, so that sums of several may disagree by what
+// happens between two reads.
 func (w *Worker) Stats() Stats {
 	c := &w.counters
 	s := Stats{
@@ -73,7 +74,7 @@ type RouteCount int
 const (
 	RouteRequests RouteCount = iota
 	RouteInternal            // responses that the gateway made, for want of one of a backend: not those that a rule asks for
-	RouteRetries             //
+	RouteRetries             // attempts of requests beyond the first of each
 	RouteBytesIn             // content of requests
 	RouteBytesOut            // content of responses
 	RouteStatus              // responses by the hundreds of their status, from here on
@@ -97,7 +98,7 @@ func NewRoute(name string, workers int) *Route {
 	return r
 }
 
-// Counts returns the counters. Any goroutine may call it.
+// Counts returns the counters, summed over the workers. Any goroutine may call it.
 func (r *Route) Counts() (sum [RouteCounts]uint64) {
 	for _, b := range r.counts {
 		b.AddTo(sum[:])
@@ -130,7 +131,7 @@ type Record struct {
 func (w *Worker) OnRecord(f func(*Record)) { w.onRecord = f }
 
 // record counts an exchange that has ended, and reports it. Status 0 is none: the client left before a response, and
-// nothing answered.
+// nothing answered. An exchange without a rule counts for the worker alone: no route is to blame for it.
 func (x *exchange) record() {
 	w := x.w
 	c := &w.counters

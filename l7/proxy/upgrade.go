@@ -11,7 +11,7 @@ import (
 // A WebSocket is asked for by Upgrade in HTTP/1.1 (RFC 6455 4.1), and by CONNECT with :protocol in HTTP/2 and HTTP/3
 // (RFC 8441, RFC 9220), which have no key. The exchange translates where its sides differ.
 
-// isWebSocket reports whether a request asks for one.
+// isWebSocket reports whether a request asks for one. Names of protocols in Upgrade differ in case (RFC 9110 7.8).
 func isWebSocket(m *semantics.Message) bool { return strings.EqualFold(m.Protocol, "websocket") }
 
 // isHandshake reports whether a request for a WebSocket is complete (RFC 6455 4.2.1). The gateway could make the key by itself,

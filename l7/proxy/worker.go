@@ -30,6 +30,7 @@ type listening struct {
 type Worker struct {
 	link.Runner
 
+	// The configuration, which Apply sets as a whole.
 	tree        *Tree
 	pools       map[*Pool]bool // those of tree
 	listeners   map[string]*listening
@@ -52,6 +53,7 @@ type Worker struct {
 	fronts3   map[*clientInfo]*h3side.Front
 	lines3    lineBudget // of failed handshakes
 
+	// What is counted and reported. Counters have one writer, the loop, and any number of readers.
 	id       int // of the worker, from 0
 	counters counters
 	latency  metrics.Histogram
@@ -59,7 +61,7 @@ type Worker struct {
 	entry    Record // given to onRecord
 }
 
-// NewWorker returns a worker for a loop. id numbers the workers of a proxy from 0. Apply sets its configuration.
+// NewWorker returns a worker for a loop, whose tick is the worker's from then on. id numbers the workers of a proxy from 0. Apply sets its configuration.
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, Runner: link.NewRunner(loop),
