@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/httpmsg"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -23,7 +24,7 @@ import (
 type earlyMessage struct {
 	stage   earlyStage
 	line    bool      // the first line alone is being evaluated
-	scanned int       // bytes of httpMessage.growing that were searched
+	scanned int       // bytes of httpmsg.Message.Growing that were searched
 	parts   bool      // the body has files that begin later
 	failed  bool      // the body is not in its coding: growing is the body as it came
 	matched []ruleKey // few
@@ -124,14 +125,14 @@ func (m *earlyMessage) wants(q *rule) {
 // httpBegun evaluates the head of a message whose body follows.
 func (e *Engine) httpBegun(p *packet, s *httpSide) {
 	m := &s.msg
-	if !e.cfg.Inline || m.start == nil || s.sent {
+	if !e.cfg.Inline || m.Start == nil || s.sent {
 		return
 	}
-	e.httpBuffers(p, m)
+	m.Fill(&e.tx.Message, p.dir)
 	e.tx.early = &m.early
 	e.transact(p)
 	e.tx.early = nil
-	m.early.stage, m.early.parts = earlyHead, len(m.boundary()) > 0
+	m.early.stage, m.early.parts = earlyHead, len(m.Boundary()) > 0
 }
 
 // httpFirstLine evaluates a request of HTTP/0.9 (RFC 1945 4.1): a server answers it before any empty line, and what follows
@@ -144,11 +145,11 @@ func (e *Engine) httpFirstLine(p *packet, s *httpSide) {
 	if at < 0 {
 		return
 	}
-	m := httpMessage{head: s.line[:at+1], start: bytes.TrimRight(s.line[:at], "\r")}
-	if m.parseRequestLine(); len(m.method) == 0 || hasVersion(m.version) {
+	m := httpmsg.Message{Head: s.line[:at+1], Start: bytes.TrimRight(s.line[:at], "\r")}
+	if m.ParseRequestLine(); len(m.Method) == 0 || hasVersion(m.Version) {
 		return
 	}
-	e.httpBuffers(p, &m)
+	m.Fill(&e.tx.Message, p.dir)
 	e.tx.early, s.early.line = &s.early, true
 	e.transact(p)
 	e.tx.early, s.early.line = nil, false
@@ -164,11 +165,11 @@ func hasVersion(b []byte) bool {
 // httpGrown evaluates the rules that the new bytes of a body may complete.
 func (e *Engine) httpGrown(p *packet, s *httpSide) {
 	m := &s.msg
-	if failed := m.coding != nil && m.coding.Failed(); failed != m.early.failed {
+	if failed := m.Coding != nil && m.Coding.Failed(); failed != m.early.failed {
 		m.early.failed, m.early.scanned = true, 0
 	}
-	body := m.growing()
-	e.bodyGrown(p, &m.early, body, func() { e.httpBuffers(p, m) })
+	body := m.Growing()
+	e.bodyGrown(p, &m.early, body, func() { m.Fill(&e.tx.Message, p.dir) })
 }
 
 // bodyGrown evaluates the rules that the new bytes of a body may complete. fill fills the buffers of its message.

@@ -1,6 +1,6 @@
 // Package inspect runs inspection rules over packets and flows: it decodes frames, looks into tunnels, puts
-// fragments and TCP streams together, splits HTTP, DNS, TLS and SSH into the buffers that rules name, searches all
-// contents of all rules at once (gpukern/literal) and evaluates the rules whose contents were found.
+// fragments and TCP streams together, splits application protocols into the buffers that rules name (packages applayer and
+// httpmsg), searches all contents of all rules at once (gpukern/literal) and evaluates the rules whose contents were found.
 //
 // Frames come from the caller, alerts go to a function of the caller. The package decides nothing about packets:
 // an Alert says which rule matched, and its action.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/httpmsg"
 	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
 )
@@ -22,6 +23,12 @@ type httpFlow struct {
 type httpAsked struct {
 	method []byte
 	name   []byte // of the file that it asks for
+}
+
+// httpMessage is a message with the part of it that was evaluated.
+type httpMessage struct {
+	httpmsg.Message
+	early earlyMessage
 }
 
 // httpState is where a direction is. A state that is wrong by one byte would take content for a head, or hide a request
@@ -97,7 +104,7 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	// An answer without a head is content up to the end of the connection: as a head it would be collected in vain, up
 	// to its bound.
 	if p.dir == signature.ToClient && h.bareAnswer(s.line) {
-		s.msg, s.state, s.sent = httpMessage{head: []byte{}, start: []byte{}}, httpClose, false
+		s.msg, s.state, s.sent = httpMessage{Message: httpmsg.Message{Head: []byte{}, Start: []byte{}}}, httpClose, false
 		e.httpBegun(p, s)
 		b, s.line = s.line, nil
 		return b
@@ -113,10 +120,10 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 		return nil
 	}
 	rest := b[end-before:]
-	s.msg = parseHead(s.line[:end])
+	s.msg.Message = httpmsg.ParseHead(s.line[:end])
 	s.msg.early, s.early = s.early, earlyMessage{}
 	s.line = nil
-	if p.dir == signature.ToServer && isPreface(s.msg.start) { // prior knowledge (RFC 9113 3.3): the preface looks like a request
+	if p.dir == signature.ToServer && httpmsg.IsPreface(s.msg.Start) { // prior knowledge (RFC 9113 3.3): the preface looks like a request
 		e.http2Begin(p, rest)
 		return nil
 	}
@@ -130,31 +137,31 @@ func (h *httpFlow) bareAnswer(b []byte) bool {
 	if len(b) < len(begin) || string(b[:len(begin)]) == begin || len(h.asked) == 0 && len(h.sides[0].line) == 0 {
 		return false
 	}
-	m := httpMessage{version: h.version}
+	m := httpmsg.Message{Version: h.version}
 	if line, _, ok := bytes.Cut(h.sides[0].line, []byte{'\n'}); ok {
-		m.start = line
-		m.parseRequestLine()
+		m.Start = line
+		m.ParseRequestLine()
 	}
-	return !hasVersion(m.version)
+	return !hasVersion(m.Version)
 }
 
 // httpFraming decides how long the body is (RFC 9112 6.3).
 func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	m := &s.msg
 	s.sent = false
-	chunked := bytes.Contains(ascii.Lower(m.value("transfer-encoding")), []byte("chunked"))
-	length, known := bodyLength(m.value("content-length"))
-	m.coding = inflate.NewCoding(m.value("content-encoding"), e.cfg.bodyBytes())
+	chunked := bytes.Contains(ascii.Lower(m.Value("transfer-encoding")), []byte("chunked"))
+	length, known := httpmsg.BodyLength(m.Value("content-length"))
+	m.Coding = inflate.NewCoding(m.Value("content-encoding"), e.cfg.bodyBytes())
 	if p.dir == signature.ToServer {
-		m.parseRequestLine()
-		h.version = bytes.Clone(m.version)
-		if e.cfg.Inline && m.ambiguous() {
+		m.ParseRequestLine()
+		h.version = bytes.Clone(m.Version)
+		if e.cfg.Inline && m.Ambiguous() {
 			e.ambiguous(p)
 		}
 		// Servers answer the first of pipelined requests before they read a thousand more. Without the bound a client could fill
 		// memory with them.
 		if len(h.asked) < 1000 {
-			h.asked = append(h.asked, httpAsked{bytes.Clone(m.method), pathOf(m.uri)})
+			h.asked = append(h.asked, httpAsked{bytes.Clone(m.Method), httpmsg.PathOf(m.URI)})
 		}
 		switch {
 		case chunked:
@@ -167,19 +174,28 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		e.httpBegun(p, s)
 		return
 	}
-	code := statusOf(m.start)
+	if e.httpAnswer(p, h, s, chunked, length, known) {
+		e.httpBegun(p, s)
+	}
+}
+
+// httpAnswer decides how long the body of a response is, which depends on its request. It reports false where the flow has another
+// protocol from here on.
+func (e *Engine) httpAnswer(p *packet, h *httpFlow, s *httpSide, chunked bool, length int, known bool) bool {
+	m := &s.msg
+	code := httpmsg.StatusOf(m.Start)
 	if len(h.asked) > 0 {
-		m.method, m.name = h.asked[0].method, h.asked[0].name
+		m.Method, m.File = h.asked[0].method, h.asked[0].name
 		if code >= 200 || code == 101 {
 			h.asked = h.asked[1:]
 		}
 	}
 	switch {
-	case code == 101 && bytes.Contains(ascii.Lower(m.value("upgrade")), []byte("h2c")):
+	case code == 101 && bytes.Contains(ascii.Lower(m.Value("upgrade")), []byte("h2c")):
 		e.httpDone(p, h, s)
 		e.http2Upgraded(p, h)
-		return
-	case code == 101, string(m.method) == "CONNECT" && code/100 == 2:
+		return false
+	case code == 101, string(m.Method) == "CONNECT" && code/100 == 2:
 		e.httpDone(p, h, s)
 		h.sides[0].state, s.state = httpStop, httpStop
 		if code != 101 {
@@ -188,7 +204,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 		}
 	case code/100 == 1:
 		s.msg = httpMessage{} // another response to the request follows
-	case code == 204, code == 304, string(m.method) == "HEAD":
+	case code == 204, code == 304, string(m.Method) == "HEAD":
 		e.httpDone(p, h, s)
 	case chunked:
 		s.state = httpChunk
@@ -199,7 +215,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	default:
 		s.state = httpClose
 	}
-	e.httpBegun(p, s)
+	return true
 }
 
 // ambiguous reports a request whose end is not where all recipients see it. Nothing of the flow passes any more with Block: a
@@ -211,7 +227,7 @@ func (e *Engine) ambiguous(p *packet) {
 
 // httpLost gives a direction up in which it is not known where messages begin any more. What it holds is inspected.
 func (e *Engine) httpLost(p *packet, s *httpSide) {
-	if s.msg.start != nil && !s.sent {
+	if s.msg.Start != nil && !s.sent {
 		e.httpInspect(p, s)
 	}
 	*s = httpSide{state: httpStop}
@@ -259,11 +275,11 @@ func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
 		return
 	}
 	m, limit := &s.msg, e.cfg.bodyBytes()
-	m.body = append(m.body, b[:min(len(b), max(limit-len(m.body), 0))]...) // a swap may have lowered the bound
-	if m.coding != nil {
-		m.coding.Write(b)
+	m.Body = append(m.Body, b[:min(len(b), max(limit-len(m.Body), 0))]...) // a swap may have lowered the bound
+	if m.Coding != nil {
+		m.Coding.Write(b)
 	}
-	if len(m.body) >= limit || m.coding != nil && len(m.coding.Text()) >= limit {
+	if len(m.Body) >= limit || m.Coding != nil && len(m.Coding.Text()) >= limit {
 		e.httpInspect(p, s)
 	} else {
 		e.httpGrown(p, s)
@@ -301,16 +317,27 @@ func (e *Engine) httpEnd(f *flow) {
 	for i, d := range [2]signature.Direction{signature.ToServer, signature.ToClient} {
 		s := &h.sides[i]
 		if s.state == httpHead && len(s.line) > 0 {
-			s.msg = parseHead(s.line)
+			s.msg.Message = httpmsg.ParseHead(s.line)
 			if d == signature.ToServer {
-				s.msg.parseRequestLine()
+				s.msg.ParseRequestLine()
 			}
 			s.msg.early, s.early = s.early, earlyMessage{}
 			s.line, s.sent, s.state = nil, false, httpClose
 		}
-		if s.msg.start != nil && !s.sent && s.state != httpHead && s.state != httpStop {
+		if s.msg.Start != nil && !s.sent && s.state != httpHead && s.state != httpStop {
 			e.httpInspect(packetOf(f, d), s)
 		}
 		h.sides[i].state = httpStop
 	}
+}
+
+// httpInspect evaluates the rules on a message.
+func (e *Engine) httpInspect(p *packet, s *httpSide) {
+	s.sent = true
+	s.msg.Fill(&e.tx.Message, p.dir)
+	if s.msg.early.stage > earlyNothing {
+		e.tx.early = &s.msg.early
+	}
+	e.transact(p)
+	e.tx.early = nil
 }

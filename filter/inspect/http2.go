@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/inspect/httpmsg"
 	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/http2/hpack"
@@ -245,7 +246,7 @@ func (e *Engine) http2Bytes(p *packet, h *http2Flow, s *http2Side, b []byte) {
 	if st == nil || len(b) == 0 {
 		return
 	}
-	if m := &st.sides[sideOf(p.dir)]; m.msg.start != nil {
+	if m := &st.sides[sideOf(p.dir)]; m.msg.Start != nil {
 		e.httpBodyBytes(p, nil, m, b)
 	}
 }
@@ -306,16 +307,16 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 		st = &http2Stream{}
 		h.streams[s.blockOf.stream] = st
 	}
-	if m := &st.sides[sideOf(p.dir)]; m.msg.start == nil {
+	if m := &st.sides[sideOf(p.dir)]; m.msg.Start == nil {
 		msg, interim := http2Message(&section, p.dir)
 		if interim { // another response follows
 			return
 		}
-		m.msg = msg
+		m.msg.Message = msg
 		if p.dir == signature.ToClient {
-			m.msg.name = pathOf(st.sides[0].msg.uri)
+			m.msg.File = httpmsg.PathOf(st.sides[0].msg.URI)
 		}
-		m.msg.coding = inflate.NewCoding(m.msg.value("content-encoding"), e.cfg.bodyBytes())
+		m.msg.Coding = inflate.NewCoding(m.msg.Value("content-encoding"), e.cfg.bodyBytes())
 		if !s.blockOf.ends {
 			e.httpBegun(p, m)
 		}
@@ -327,37 +328,37 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 
 // http2Message makes the head of a message that the buffers of HTTP are filled from. Pseudo fields are headers whose names begin
 // with a colon, as rules expect them; the authority is the host, too. interim says that it is a response of 1xx.
-func http2Message(section *hpack.Section, d signature.Direction) (m httpMessage, interim bool) {
+func http2Message(section *hpack.Section, d signature.Direction) (m httpmsg.Message, interim bool) {
 	var status, authority []byte
 	for i := range section.Fields {
 		f := &section.Fields[i]
 		name, value := []byte(f.Name), []byte(f.Value)
 		switch f.Name {
 		case ":method":
-			m.method = value
+			m.Method = value
 		case ":path":
-			m.uri = value
+			m.URI = value
 		case ":authority":
 			authority = value
 		case ":status":
 			status = value
 		}
-		m.field(name, value, nil)
+		m.Add(name, value)
 	}
-	m.version = []byte("HTTP/2")
+	m.Version = []byte("HTTP/2")
 	if d == signature.ToServer {
-		if authority != nil && m.header("host") == nil {
-			m.host = authority
+		if authority != nil && m.Header("host") == nil {
+			m.Host = authority
 		}
-		m.start = bytes.Join([][]byte{m.method, m.uri, m.version}, []byte{' '})
+		m.Start = bytes.Join([][]byte{m.Method, m.URI, m.Version}, []byte{' '})
 	} else {
-		m.start = append([]byte("HTTP/2 "), status...)
+		m.Start = append([]byte("HTTP/2 "), status...)
 	}
-	m.head = append(append(m.head, m.start...), "\r\n"...)
-	for i := range m.headers {
-		m.head = m.headers[i].appendTo(m.head)
+	m.Head = append(append(m.Head, m.Start...), "\r\n"...)
+	for i := range m.Headers {
+		m.Head = m.Headers[i].AppendTo(m.Head)
 	}
-	m.head = append(m.head, "\r\n"...)
+	m.Head = append(m.Head, "\r\n"...)
 	return m, d == signature.ToClient && len(status) > 0 && status[0] == '1'
 }
 
@@ -368,10 +369,10 @@ func (e *Engine) http2End(p *packet, h *http2Flow, stream uint32) {
 		return
 	}
 	side := sideOf(p.dir)
-	if m := &st.sides[side]; m.msg.start != nil && !m.sent {
+	if m := &st.sides[side]; m.msg.Start != nil && !m.sent {
 		e.httpInspect(p, m)
 	}
-	st.sides[side].msg.body, st.sides[side].msg.coding = nil, nil
+	st.sides[side].msg.Body, st.sides[side].msg.Coding = nil, nil
 	if st.ended[side] = true; st.ended[1-side] {
 		delete(h.streams, stream)
 	}
@@ -388,7 +389,7 @@ func (e *Engine) http2Reset(p *packet, h *http2Flow, stream uint32) {
 // http2Rest inspects the messages of a stream that are not complete.
 func (e *Engine) http2Rest(f *flow, st *http2Stream) {
 	for i := range st.sides {
-		if m := &st.sides[i]; m.msg.start != nil && !m.sent {
+		if m := &st.sides[i]; m.msg.Start != nil && !m.sent {
 			e.httpInspect(packetOf(f, directionOf(i)), m)
 		}
 	}

@@ -41,7 +41,6 @@ func (e *Engine) dropParsers(f *flow) {
 
 // Sizes of what has no bytes of packets in it.
 const (
-	headerSize  = 56 // an httpHeader
 	refSize     = 24 // a ruleRef
 	keySize     = 8  // a ruleKey
 	pendingSize = 32
@@ -74,12 +73,7 @@ func (p *protocol) size() (n int) {
 // size returns how many bytes a direction of HTTP holds.
 func (s *httpSide) size() int {
 	m := &s.msg
-	n := cap(s.line) + cap(m.head) + cap(m.name) + cap(m.body) + m.coding.Size() + cap(m.headers)*headerSize
-	for i := range m.headers {
-		if h := &m.headers[i]; h.own {
-			n += cap(h.value)
-		}
-	}
+	n := cap(s.line) + m.Size()
 	for _, early := range [2]*earlyMessage{&m.early, &s.early} {
 		n += cap(early.waiting)*refSize + cap(early.matched)*keySize
 	}

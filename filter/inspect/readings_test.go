@@ -43,19 +43,6 @@ func TestReadingsOfURIs(t *testing.T) {
 	}
 }
 
-// The readings of URIs without oddities allocate nothing, and are none.
-func TestPlainURIsHaveOneReading(t *testing.T) {
-	m := &httpMessage{version: []byte("HTTP/1.1")}
-	uri := []byte("/a/b?c=d%20e")
-	if n := testing.AllocsPerRun(100, func() {
-		if list := otherReadings(m, uri[:8]); list != nil {
-			t.Fatalf("%q", list)
-		}
-	}); n != 0 {
-		t.Errorf("%.0f allocations", n)
-	}
-}
-
 // Requests whose end recipients see at different places are an anomaly, and end their flow with Block.
 func TestAmbiguousRequests(t *testing.T) {
 	const plain = "POST / HTTP/1.1\r\nHost: a\r\n"

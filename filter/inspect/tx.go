@@ -147,7 +147,7 @@ func transformed(list []signature.Transform, b []byte) []byte {
 			h := sha256.Sum256(b)
 			b = h[:]
 		case signature.URLDecode:
-			b = urlDecode(bytes.Clone(b), true)
+			b = ascii.URLDecode(bytes.Clone(b), true)
 		case signature.StripWhitespace:
 			b = withoutSpace(b, false)
 		case signature.CompressWhitespace:
@@ -194,24 +194,6 @@ func withoutPseudo(b []byte) []byte {
 		if line[0] != ':' {
 			out = append(out, line...)
 		}
-	}
-	return out
-}
-
-// urlDecode decodes %XX, and "+" where plus is set, in place: "+" is a blank in the content of forms alone. What is no code stays, as
-// servers treat it.
-func urlDecode(b []byte, plus bool) []byte {
-	out := b[:0]
-	for i := 0; i < len(b); i++ {
-		c := b[i]
-		switch {
-		case c == '%' && i+2 < len(b) && ascii.Digit(b[i+1]) < 16 && ascii.Digit(b[i+2]) < 16:
-			c = byte(ascii.Digit(b[i+1])<<4 | ascii.Digit(b[i+2]))
-			i += 2
-		case c == '+' && plus:
-			c = ' '
-		}
-		out = append(out, c)
 	}
 	return out
 }

@@ -68,6 +68,7 @@ filter/appid      : filter/initial tls/clienthello
 filter/inspect/ascii:
 filter/inspect/inflate: filter/inspect/ascii
 filter/inspect/applayer: filter/initial filter/inspect/ascii filter/signature tls/clienthello
+filter/inspect/httpmsg: filter/inspect/applayer filter/inspect/ascii filter/inspect/inflate filter/signature
 filter/inspect    : packet wire filter/inspect/* filter/reassembly filter/regex filter/signature gpukern/literal http2/hpack
 internal/sysnames : filter/expr
 ip                : packet wire clock internal/random
@@ -214,7 +215,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."

@@ -168,3 +168,21 @@ func FromBase64(b []byte) []byte {
 	out, _ := base64.RawStdEncoding.DecodeString(string(letters))
 	return out
 }
+
+// URLDecode decodes %XX, and "+" where plus is set, in place: "+" is a blank in the content of forms alone. What is no code stays, as
+// servers treat it.
+func URLDecode(b []byte, plus bool) []byte {
+	out := b[:0]
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		switch {
+		case c == '%' && i+2 < len(b) && Digit(b[i+1]) < 16 && Digit(b[i+2]) < 16:
+			c = byte(Digit(b[i+1])<<4 | Digit(b[i+2]))
+			i += 2
+		case c == '+' && plus:
+			c = ' '
+		}
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,8 +1,9 @@
-package inspect
+package httpmsg
 
 import (
 	"bytes"
 
+	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/signature"
 )
@@ -15,8 +16,8 @@ const maxMultipart = 256
 type filePart struct{ name, data []byte }
 
 // files fills the buffers of the files in a body of HTTP: each part of a multipart one (RFC 7578 4), or all of it.
-func (t *tx) files(m *httpMessage, body []byte) {
-	parts := multipartFiles(m, body)
+func (m *Message) files(t *applayer.Message, body []byte) {
+	parts := m.parts(body)
 	if parts == nil {
 		t.Put(signature.FileData, body)
 		t.Put(signature.FileName, m.fileName())
@@ -34,18 +35,18 @@ func (t *tx) files(m *httpMessage, body []byte) {
 	}
 }
 
-// boundary returns the boundary of a multipart body; nil of another one.
-func (m *httpMessage) boundary() []byte {
-	kind := m.value("content-type")
+// Boundary returns the boundary of a multipart body; nil of another one.
+func (m *Message) Boundary() []byte {
+	kind := m.Value("content-type")
 	if len(kind) < len("multipart/") || !ascii.EqualFold(kind[:len("multipart/")], []byte("multipart/")) {
 		return nil
 	}
 	return ascii.Parameter(kind, "boundary")
 }
 
-// multipartFiles returns the parts of a multipart body (RFC 2046 5.1.1), the last perhaps incomplete; nil of another one.
-func multipartFiles(m *httpMessage, body []byte) (parts []filePart) {
-	boundary := m.boundary()
+// parts returns the parts of a multipart body (RFC 2046 5.1.1), the last perhaps incomplete; nil of another one.
+func (m *Message) parts(body []byte) (parts []filePart) {
+	boundary := m.Boundary()
 	if len(boundary) == 0 {
 		return nil
 	}
@@ -60,8 +61,8 @@ func multipartFiles(m *httpMessage, body []byte) (parts []filePart) {
 		if end < 0 {
 			break
 		}
-		head := parseHead(append([]byte("part\r\n"), rest[:end]...))
-		if name := ascii.Parameter(head.value("content-disposition"), "filename"); len(name) > 0 {
+		head := ParseHead(append([]byte("part\r\n"), rest[:end]...))
+		if name := ascii.Parameter(head.Value("content-disposition"), "filename"); len(name) > 0 {
 			part.name = bytes.Clone(name)
 		}
 		part.data = rest[end:]
@@ -103,21 +104,12 @@ func behindDelimiter(b, delimiter []byte) (rest []byte, ok bool) {
 }
 
 // fileName returns the name of the file in a message: of Content-Disposition (RFC 6266 4.3), or the path of the request.
-func (m *httpMessage) fileName() []byte {
-	if name := ascii.Parameter(m.value("content-disposition"), "filename"); len(name) > 0 {
+func (m *Message) fileName() []byte {
+	if name := ascii.Parameter(m.Value("content-disposition"), "filename"); len(name) > 0 {
 		return name
 	}
-	if m.name != nil {
-		return m.name
+	if m.File != nil {
+		return m.File
 	}
-	return pathOf(m.uri)
-}
-
-// pathOf returns the path of a URI, as http.uri has it, without the query.
-func pathOf(uri []byte) []byte {
-	path, _ := splitURI(uri)
-	if path, _, _ = bytes.Cut(normalURI(path), []byte{'?'}); len(path) == 0 {
-		return nil
-	}
-	return path
+	return PathOf(m.URI)
 }

@@ -1,0 +1,108 @@
+package httpmsg
+
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/filter/inspect/applayer"
+	"github.com/millrace/millrace/filter/inspect/ascii"
+	"github.com/millrace/millrace/filter/signature"
+)
+
+// Fill fills the buffers of a message of a direction.
+func (m *Message) Fill(t *applayer.Message, d signature.Direction) {
+	t.Reset()
+	t.Text = m.Head
+	m.common(t, d)
+	if d == signature.ToServer {
+		m.request(t)
+	} else {
+		m.response(t)
+	}
+}
+
+// common fills the buffers that requests and responses have. http.header has the fields as receivers use them, one of each name
+// and without cookies; http.header.raw has the head as it came, for rules about its form.
+func (m *Message) common(t *applayer.Message, d signature.Direction) {
+	cookie := "cookie"
+	if d == signature.ToClient {
+		cookie = "set-cookie"
+	}
+	normal, names := []byte{}, []byte("\r\n")
+	start := append(bytes.Clone(m.Start), "\r\n"...)
+	for _, h := range m.Headers {
+		names = append(append(names, h.name...), "\r\n"...)
+		start = h.AppendTo(start)
+		if len(h.name) != len(cookie) || !ascii.EqualFold(h.name, []byte(cookie)) {
+			normal = h.AppendTo(normal)
+		}
+	}
+	if len(normal) > 0 {
+		t.Put(signature.HTTPHeader, normal)
+	}
+	if len(m.Headers) > 0 {
+		t.Put(signature.HTTPHeaderNames, append(names, "\r\n"...))
+		start = append(start, "\r\n"...)
+	}
+	t.Put(signature.HTTPStart, start)
+	if i := bytes.IndexByte(m.Head, '\n'); i >= 0 {
+		t.Put(signature.HTTPHeaderRaw, m.Head[i+1:])
+	}
+	t.Put(signature.HTTPCookie, m.Value(cookie))
+	for b, name := range map[signature.Buffer]string{
+		signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
+		signature.HTTPContentType: "content-type",
+	} {
+		t.Put(b, m.Value(name))
+	}
+}
+
+// request fills the buffers of a request. The host of an absolute URI comes before the field Host (RFC 9112 3.2.2): a client
+// could otherwise show rules another host than the server takes.
+func (m *Message) request(t *applayer.Message) {
+	t.Put(signature.HTTPRequestLine, m.Start)
+	t.Put(signature.HTTPMethod, m.Method)
+	uri := m.URI
+	t.Put(signature.HTTPProtocol, m.Version)
+	t.Put(signature.HTTPURIRaw, uri)
+	path, host := splitURI(uri)
+	normal := normalURI(path)
+	t.Put(signature.HTTPURI, normal)
+	for _, other := range otherReadings(m, normal) {
+		t.Put(signature.HTTPURI, other)
+	}
+	if host == nil {
+		if host = m.Host; host == nil {
+			host = m.Value("host")
+		}
+	}
+	if len(host) > 0 {
+		t.Put(signature.HTTPHostRaw, host)
+		t.Put(signature.HTTPHost, normalHost(host))
+	}
+	for b, name := range map[signature.Buffer]string{
+		signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
+		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer",
+	} {
+		t.Put(b, m.Value(name))
+	}
+	for _, body := range m.Bodies(true) {
+		t.Put(signature.HTTPRequestBody, body)
+		m.files(t, body)
+	}
+}
+
+// response fills the buffers of a response.
+func (m *Message) response(t *applayer.Message) {
+	t.Put(signature.HTTPResponseLine, m.Start)
+	version, rest, _ := bytes.Cut(m.Start, []byte{' '})
+	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte{' '})
+	t.Put(signature.HTTPProtocol, version)
+	t.Put(signature.HTTPStatCode, code)
+	t.Put(signature.HTTPStatMsg, reason)
+	t.Put(signature.HTTPServer, m.Value("server"))
+	t.Put(signature.HTTPLocation, m.Value("location"))
+	for _, body := range m.Bodies(false) {
+		t.Put(signature.HTTPResponseBody, body)
+		m.files(t, body)
+	}
+}
