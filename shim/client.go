@@ -80,7 +80,7 @@ func refusedOr(conn *net.UnixConn, cause error) error {
 }
 
 // Client speaks with the Server for the sockets of programs, as a supervisor in the place of the library. Datagrams of its UDP
-// sockets have no header, so that they move only while a socket is connected. Its methods may be called from
+// sockets have a Header while these are not connected. Its methods may be called from
 // several goroutines at once. Those for a socket take the number of the thread that asks, which the Server shows
 // as the socket's owner, and a descriptor of this process for the program's end. Errors are syscall.Errno.
 type Client struct {

@@ -21,12 +21,12 @@ const (
 
 // headed reports whether datagrams have headers, also while the socket is connected. A supervisor's program never has any.
 func (k *sock) headed() bool {
-	return !k.plain && (k.options.want != 0 || k.options.udp.QueueErrors || k.needsHeaders)
+	return !k.byCall && (k.options.want != 0 || k.options.udp.QueueErrors || k.needsHeaders)
 }
 
 // setForm tells the library about the form of the program's end. mu is held.
 func (k *sock) setForm(p int, plain, connected bool) error {
-	if err := k.setMark(p, plain); err != nil || k.plain {
+	if err := k.setMark(p, plain); err != nil || k.byCall {
 		return err
 	}
 	form := formValue
@@ -43,7 +43,7 @@ func (k *sock) setForm(p int, plain, connected bool) error {
 func (k *sock) reform() error {
 	u := k.packets()
 	if u == nil {
-		if k.current() != idle || k.plain {
+		if k.current() != idle || k.byCall {
 			return nil
 		}
 		k.mu.Lock()
@@ -101,7 +101,7 @@ func queuesErrors() optionSpec {
 
 // addHeaders is HEADERS: the program sends control messages with a connected socket.
 func (k *sock) addHeaders() error {
-	if k.stream || k.plain {
+	if k.stream || k.byCall {
 		return syscall.EOPNOTSUPP
 	}
 	k.needsHeaders = true

@@ -58,14 +58,14 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	from := k.remote
 	connected := to.IsValid()
 	plain := connected && !k.headed()
-	was := u.plain.Swap(plain || k.plain)
+	was := u.plain.Swap(plain)
 	u.peer = to
 	u.peered.Store(connected)
 	k.local, k.remote = k.shown(local), netip.AddrPort{}
 	if connected {
 		k.remote = k.shown(to)
 	}
-	if err := k.setForm(p, plain || k.plain && connected, connected); err != nil || k.plain {
+	if err := k.setForm(p, plain, connected); err != nil {
 		return err
 	}
 	change := func(b []byte) []byte { return strip(b, to) }

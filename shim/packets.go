@@ -97,7 +97,6 @@ func (k *sock) open(conn *socket.UDPConn) error {
 	u := &packets{k: k, conn: conn, home: int(k.cookie % uint64(st.LoopCount())), queues: make([]packetQueue, st.LoopCount())}
 	u.want.Store(uint32(k.options.want))
 	u.segments.Store(uint32(k.options.kept[nameU(unix.UDP_SEGMENT)]))
-	u.plain.Store(k.plain)
 	u.reports.Store(k.options.udp.QueueErrors)
 	var err error
 	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in) })
@@ -294,7 +293,7 @@ func (u *packets) failed(err error) {
 	u.k.setPacketError(err)
 	u.k.mu.Lock()
 	defer u.k.mu.Unlock()
-	if u.k.fd >= 0 && !u.k.plain && (u.peered.Load() || u.reports.Load()) {
+	if u.k.fd >= 0 && !u.k.byCall && (u.peered.Load() || u.reports.Load()) {
 		sendNotice(u.k.fd, u.k.s.notice) // full: it is awake
 	}
 }
@@ -343,9 +342,6 @@ func (u *packets) deliver(loop socket.LoopStack, lease socket.Lease) syscall.Err
 	switch {
 	case u.k.fd < 0:
 		return syscall.EBADF
-	case u.k.plain && !u.k.remote.IsValid(): // the program could not see the sender
-		u.k.s.stats.datagramsDropped.Add(1)
-		return 0
 	}
 	for {
 		_, errno := send(u.k.fd, &parts)

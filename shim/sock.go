@@ -31,7 +31,7 @@ type sock struct {
 	cookie uint64 // of the program's end
 	stream bool   // TCP; otherwise UDP
 	v6     bool
-	plain  bool // UDP without headers, of a supervisor's program: only while it is connected datagrams move
+	byCall bool // of a supervisor's program: connected UDP is plain whatever it asks for, without notices
 
 	needsHeaders bool // UDP: the program sends control messages, also while it is connected
 
@@ -133,7 +133,7 @@ func (s *Server) register(c *channel, p int, cookie uint64, take func(u *user) e
 		c.user.giveBack(&c.user.sockets)
 		return nil, err
 	}
-	k.plain = !k.stream && c.supervisor
+	k.byCall = c.supervisor
 	k.options = s.newOptions()
 	if err := k.begin(p, end); err != nil {
 		unix.Close(end)

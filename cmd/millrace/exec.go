@@ -56,8 +56,7 @@ work. The command becomes the program: its exit code, signals and standard strea
 those of the program.
 
 --seccomp serves programs that no library can be loaded into: Go, static ones, musl. A
-supervisor, a process apart, answers their calls. UDP sockets work where they are
-connected, as those of resolvers are. It needs Linux 5.19.
+supervisor, a process apart, answers their calls. It needs Linux 5.19.
 
 --socket is the control socket of the host, and --shim the socket for programs where
 the host's configuration names another one. --config starts a host by that file if none

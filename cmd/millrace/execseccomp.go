@@ -54,7 +54,7 @@ func supervised(path string, args, env []string, socket string, node *shim.Node,
 	}
 	message, err := json.Marshal(instructions{socket, *node})
 	if err == nil {
-		err = unix.Sendmsg(conn, message, unix.UnixRights(filter), nil, unix.MSG_NOSIGNAL)
+		err = unix.Sendmsg(conn, message, unix.UnixRights(filter), nil, unix.MSG_NOSIGNAL|notify.Unsupervised)
 	}
 	unix.Close(filter)
 	if err != nil {
@@ -95,7 +95,7 @@ func supervisorError(err error) error {
 func said(conn int) error {
 	_ = unix.SetsockoptTimeval(conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
 	var b [1024]byte
-	n, _, err := unix.Recvfrom(conn, b[:], 0)
+	n, err := unix.Read(conn, b[:]) // the filter leaves it alone
 	if err != nil || n <= 0 {
 		return nil
 	}

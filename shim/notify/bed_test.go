@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -74,7 +75,7 @@ func become(conn int, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Sendmsg(conn, []byte{0}, unix.UnixRights(fd), nil, 0); err != nil {
+	if err := unix.Sendmsg(conn, []byte{0}, unix.UnixRights(fd), nil, Unsupervised); err != nil {
 		return err
 	}
 	unix.Close(fd)
@@ -231,6 +232,16 @@ func (b *bed) idle() {
 	for end := time.Now().Add(limit); b.server.Stats().Sockets != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("%d sockets are left", b.server.Stats().Sockets)
+		}
+	}
+}
+
+// says waits until the program has written something.
+func (p *process) says(what string) {
+	p.t.Helper()
+	for end := time.Now().Add(limit); !strings.Contains(p.out.String(), what); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("it does not say %q: %s", what, &p.out)
 		}
 	}
 }

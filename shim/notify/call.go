@@ -42,7 +42,9 @@ var handlers = map[int32]func(c *call) outcome{
 	unix.SYS_SOCKET: (*call).socket, unix.SYS_BIND: (*call).bind, unix.SYS_CONNECT: (*call).connect, unix.SYS_LISTEN: (*call).listen,
 	unix.SYS_ACCEPT: (*call).accept, unix.SYS_ACCEPT4: (*call).accept,
 	unix.SYS_GETSOCKNAME: (*call).getsockname, unix.SYS_GETPEERNAME: (*call).getpeername,
-	unix.SYS_SENDTO: (*call).sendto, unix.SYS_SETSOCKOPT: (*call).setsockopt, unix.SYS_GETSOCKOPT: (*call).getsockopt,
+	unix.SYS_SENDTO: (*call).sendto, unix.SYS_SENDMSG: (*call).sendmsg, unix.SYS_SENDMMSG: (*call).sendmmsg,
+	unix.SYS_RECVFROM: (*call).recvfrom, unix.SYS_RECVMSG: (*call).recvmsg, unix.SYS_RECVMMSG: (*call).recvmmsg,
+	unix.SYS_SETSOCKOPT: (*call).setsockopt, unix.SYS_GETSOCKOPT: (*call).getsockopt,
 }
 
 // serve answers a call, or leaves that to a goroutine.

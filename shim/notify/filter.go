@@ -32,6 +32,10 @@ var passed = []uint32{
 	unix.SO_PASSCRED, unix.SO_PEERCRED, unix.SO_PEERGROUPS, unix.SO_PEERSEC,
 }
 
+// Unsupervised is a flag of sendmsg(2), which means nothing to the kernel. With it the filter leaves the call alone: the process that
+// installs it hands its descriptor to the Supervisor by such a call.
+const Unsupervised = unix.MSG_RST
+
 // returns are the verdicts of the filter on a call.
 var (
 	toKernel     = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
@@ -66,6 +70,7 @@ func filter() []bpf.Instruction {
 	inet := []uint32{unix.AF_INET, unix.AF_INET6}
 	levels := []uint32{unix.IPPROTO_IP, unix.IPPROTO_IPV6, unix.IPPROTO_TCP, unix.IPPROTO_UDP}
 	always := []uint32{
+		unix.SYS_SENDMMSG, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, // their addresses are in memory, as those of sendmsg(2)
 		unix.SYS_BIND, unix.SYS_CONNECT, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME,
 	}
 	socket := append([]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(0), Size: 4}}, append(only(inet, toSupervisor), toKernel)...)
@@ -75,18 +80,22 @@ func filter() []bpf.Instruction {
 		only([]uint32{unix.SOL_SOCKET}, join([]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(2), Size: 4}}, only(passed, toKernel), []bpf.Instruction{toSupervisor})...),
 		[]bpf.Instruction{toKernel},
 	)
-	// send(2) has no address, so that moving data costs nothing.
-	sendto := join(
+	// send(2) and recv(2) have no address, so that moving data costs nothing.
+	addressed := join(
 		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4), Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 3}},
 		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4) + 4, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}},
 		[]bpf.Instruction{toKernel, toSupervisor},
 	)
+	message := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: dataArg(2), Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: Unsupervised, SkipTrue: 1}, toSupervisor, toKernel,
+	}
 	return join(
 		foreign(),
+		only([]uint32{unix.SYS_SENDMSG}, message...),
 		only([]uint32{unix.SYS_SOCKET}, socket...),
 		only(always, toSupervisor),
 		only([]uint32{unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT}, option...),
-		only([]uint32{unix.SYS_SENDTO}, sendto...),
+		only([]uint32{unix.SYS_SENDTO, unix.SYS_RECVFROM}, addressed...),
 		only([]uint32{unix.SYS_IO_URING_SETUP}, fails(unix.ENOSYS)), // its sockets would be the kernel's
 		[]bpf.Instruction{toKernel},
 	)

@@ -3,7 +3,6 @@ package notify
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ import (
 
 // parts are Go programs, which speak with the kernel without libc. What they print is compared.
 var parts = map[string]func(args []string) error{
-	"get": get, "serve": serve, "many": many, "lookup": lookup, "packets": packets, "signals": signals, "listen": listenOnly, "retry": retryAccept,
+	"get": get, "serve": serve, "many": many, "lookup": lookup, "packets": packets, "datagrams": datagrams, "signals": signals, "listen": listenOnly, "retry": retryAccept,
 }
 
 func get(args []string) error {
@@ -137,20 +136,18 @@ func packets(args []string) error {
 	if a := bound.LocalAddr().(*net.UDPAddr); !a.IP.Equal(net.IPv4(198, 18, 0, 1)) || a.Port == 0 {
 		return fmt.Errorf("bound to %v", a)
 	}
-	_, err = net.ListenPacket("udp", "198.18.0.1:53")
-	fmt.Println("a server:", errors.Is(err, syscall.EOPNOTSUPP))
-	u, err := net.ListenPacket("udp4", ":0")
+	u, err := net.ListenPacket("udp4", "198.18.0.1:53")
 	if err != nil {
 		return err
 	}
-	if err := forge(u.(*net.UDPConn)); err != nil {
+	if _, err := u.WriteTo([]byte("unconnected"), c.RemoteAddr()); err != nil {
 		return err
 	}
-	if err := echo(c, []byte("after it")); err != nil {
-		return err
-	}
-	_, err = u.WriteTo([]byte("x"), bound.RemoteAddr())
-	fmt.Println("unconnected:", errors.Is(err, syscall.EOPNOTSUPP))
+	got := make([]byte, 99)
+	n, from, err := u.ReadFrom(got)
+	fmt.Println("unconnected:", string(got[:n]), from, err)
+	_, err = c.(*net.UDPConn).WriteTo([]byte("x"), c.RemoteAddr())
+	fmt.Println("with a peer:", errors.Is(err, net.ErrWriteToConnected))
 	_, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
 	fmt.Println("raw:", errors.Is(err, syscall.EPERM))
 	_, err = net.Listen("tcp4", fmt.Sprintf("198.18.0.1:%d", servicePort))
@@ -158,17 +155,54 @@ func packets(args []string) error {
 	return nil
 }
 
-// forge sends what the library would put before a datagram to port 7 of the peer, on a socket that is not connected.
-func forge(u *net.UDPConn) error {
-	b := append(make([]byte, 64), "forged"...)
-	binary.NativeEndian.PutUint16(b, syscall.AF_INET)
-	binary.NativeEndian.PutUint16(b[2:], 7)
-	copy(b[8:], []byte{198, 18, 0, 2})
+// datagrams answers by a UDP socket until it gets "quit": what comes by an odd call with oob, the others with their sender's address.
+func datagrams(args []string) error {
+	p, err := net.ListenPacket(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	u := p.(*net.UDPConn)
 	raw, err := u.SyscallConn()
 	if err != nil {
 		return err
 	}
-	return raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), b) })
+	if err := raw.Control(func(fd uintptr) {
+		if args[0] == "udp4" {
+			err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_PKTINFO, 1)
+		} else {
+			err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_RECVPKTINFO, 1)
+		}
+	}); err != nil {
+		return err
+	}
+	fmt.Println("at", u.LocalAddr())
+	b, oob := make([]byte, 1<<16), make([]byte, 100)
+	for odd := false; ; odd = !odd {
+		if !odd {
+			n, from, err := u.ReadFrom(b)
+			if err != nil {
+				return err
+			}
+			if string(b[:n]) == "quit" {
+				return nil
+			}
+			if _, err := u.WriteTo(fmt.Appendf(b[:n], " from %v", from), from); err != nil {
+				return err
+			}
+			continue
+		}
+		n, k, _, from, err := u.ReadMsgUDP(b, oob)
+		if err != nil {
+			return err
+		}
+		info, err := syscall.ParseSocketControlMessage(oob[:k])
+		if err != nil || len(info) != 1 {
+			return fmt.Errorf("control messages: %v, %v", info, err)
+		}
+		if _, _, err := u.WriteMsgUDP(fmt.Appendf(b[:n], " by message type %d", info[0].Header.Type), oob[:k], from); err != nil {
+			return err
+		}
+	}
 }
 
 // signals opens connections while signals come at each thread.

@@ -102,34 +102,10 @@ func (c *call) bind() outcome {
 		return failed(err)
 	}
 	a, scope, err := decodeAddress(b, m.V6)
-	switch {
-	case err != nil:
+	if err != nil {
 		return failed(err)
-	case m.Kind != shim.Stream && a.Port() != 0:
-		c.report(onlyConnected)
-		return failed(syscall.EOPNOTSUPP)
 	}
 	return c.refused(c.s.client.Bind(int(c.tid), fd, a, scope))
-}
-
-// onlyConnected is the warning for a program that uses UDP otherwise.
-const onlyConnected = "UDP under --seccomp is for connected sockets: this program sends to or receives from several peers by one (run it without --seccomp if it has libc)"
-
-// sendto is sendto(2) with an address, which the kernel would ignore.
-func (c *call) sendto() outcome {
-	fd, m, o := c.served()
-	if o != nil {
-		return *o
-	}
-	unix.Close(fd)
-	switch {
-	case m.Kind == shim.Stream:
-		return kernels
-	case m.Connected:
-		return failed(syscall.EISCONN)
-	}
-	c.report(onlyConnected)
-	return failed(syscall.EOPNOTSUPP)
 }
 
 // listen is listen(2).

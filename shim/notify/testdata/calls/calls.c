@@ -73,6 +73,7 @@ int main(int argc, char **argv)
 		streams();
 		families();
 		datagrams();
+		unconnected();
 		waiting();
 		killed();
 	}

@@ -45,6 +45,7 @@ void descriptors(void);
 void wrong_memory(void);
 void streams(void);
 void families(void);
+void unconnected(void);
 void datagrams(void);
 void network(const char *address, int port, const char *silent);
 

@@ -149,6 +149,86 @@ void families(void)
 	SAY(getsockname(pair[0], (struct sockaddr *)&un, &(socklen_t){sizeof un}));
 }
 
+/* show_datagram prints what a receiving call has given. */
+static void show_datagram(const struct msghdr *m, long n, const struct sockaddr_in *sender)
+{
+	const struct sockaddr_in *from = m->msg_name;
+	printf("%ld bytes, %.3s, flags %#x, from the sender %d, name of %u\n", n, n >= 3 ? (char *)m->msg_iov->iov_base : "", (unsigned)m->msg_flags,
+	       from != NULL && from->sin_port == sender->sin_port && from->sin_addr.s_addr == sender->sin_addr.s_addr, (unsigned)m->msg_namelen);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR((struct msghdr *)m, c))
+		printf("  level %d, type %d, %zu bytes\n", c->cmsg_level, c->cmsg_type, (size_t)c->cmsg_len);
+}
+
+/* Datagrams without a connection, by every call that has addresses. */
+void unconnected(void)
+{
+	struct sockaddr_in a = at(0), to, from, froms[3];
+	socklen_t len = sizeof a;
+	int u = socket(AF_INET, SOCK_DGRAM, 0), v = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+	char b[3][8];
+	_Alignas(struct cmsghdr) char control[3][128];
+	struct timeval limit = {.tv_usec = 50000};
+	SAY(bind(u, (struct sockaddr *)&a, sizeof a));
+	SAY(bind(v, (struct sockaddr *)&a, sizeof a));
+	SAY(getsockname(u, (struct sockaddr *)&to, &len));
+	SAY(getsockname(v, (struct sockaddr *)&from, &len));
+	SAY(setsockopt(u, IPPROTO_IP, IP_PKTINFO, &on, sizeof on));
+	SAY(setsockopt(u, IPPROTO_IP, IP_RECVTTL, &on, sizeof on));
+	SAY(setsockopt(u, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+	SAY(sendto(v, "one", 3, 0, (struct sockaddr *)&to, sizeof to));
+	len = sizeof a;
+	long n = SAY(recvfrom(u, b[0], sizeof b[0], 0, (struct sockaddr *)&a, &len));
+	printf("%ld bytes %.3s from %d, length %u\n", n, b[0], a.sin_port == from.sin_port, (unsigned)len);
+	len = 4;
+	memset(&a, 0, sizeof a);
+	SAY(sendto(v, "two", 3, 0, (struct sockaddr *)&to, sizeof to));
+	SAY(recvfrom(u, b[0], 2, MSG_TRUNC, (struct sockaddr *)&a, &len));
+	printf("cut off: port %d, address %#x, length %u\n", a.sin_port == from.sin_port, a.sin_addr.s_addr, (unsigned)len);
+	len = sizeof a;
+	SAY(recvfrom(u, b[0], sizeof b[0], 0, (struct sockaddr *)&a, &len)); /* the time is over */
+	SAY(recvfrom(u, b[0], sizeof b[0], MSG_DONTWAIT, (struct sockaddr *)&a, &len));
+	struct iovec parts[2] = {{"fo", 2}, {"ur", 2}};
+	struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = parts, .msg_iovlen = 2};
+	SAY(sendmsg(v, &m, 0));
+	SAY(sendmsg(v, &m, 0));
+	struct iovec in = {b[0], sizeof b[0]};
+	m = (struct msghdr){.msg_name = &a, .msg_namelen = sizeof a, .msg_iov = &in, .msg_iovlen = 1, .msg_control = control[0], .msg_controllen = sizeof control[0]};
+	show_datagram(&m, SAY(recvmsg(u, &m, MSG_PEEK)), &from);
+	in.iov_len = 3;
+	m.msg_namelen = sizeof a;
+	m.msg_controllen = 40; /* for one of the two */
+	show_datagram(&m, SAY(recvmsg(u, &m, 0)), &from);
+	m = (struct msghdr){.msg_iov = &in, .msg_iovlen = 1};
+	show_datagram(&m, SAY(recvmsg(u, &m, 0)), &from);
+	struct mmsghdr many[3];
+	struct iovec each[3];
+	for (int i = 0; i < 3; i++) {
+		each[i] = (struct iovec){(char *[]){"alpha", "beta", "gamma"}[i], 4};
+		many[i] = (struct mmsghdr){.msg_hdr = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &each[i], .msg_iovlen = 1}};
+	}
+	SAY(sendmmsg(v, many, 3, 0));
+	printf("lengths %u %u %u\n", many[0].msg_len, many[1].msg_len, many[2].msg_len);
+	for (int i = 0; i < 3; i++) {
+		each[i] = (struct iovec){b[i], sizeof b[i]};
+		many[i] = (struct mmsghdr){.msg_hdr = {.msg_name = &froms[i], .msg_namelen = sizeof froms[i], .msg_iov = &each[i], .msg_iovlen = 1, .msg_control = control[i], .msg_controllen = sizeof control[i]}};
+	}
+	SAY(recvmmsg(u, many, 3, MSG_WAITFORONE, NULL));
+	for (int i = 0; i < 3; i++)
+		show_datagram(&many[i].msg_hdr, many[i].msg_len, &from);
+	SAY(sendto(v, "x", 1, 0, (struct sockaddr *)&to, 3));
+	SAY(sendto(v, "x", 1, 0, (struct sockaddr *)16, sizeof to));
+	SAY(sendmsg(v, (struct msghdr *)16, 0));
+	SAY(recvmsg(u, (struct msghdr *)16, MSG_DONTWAIT));
+	m = (struct msghdr){.msg_iov = &in, .msg_iovlen = 1};
+	SAY(sendmsg(v, &m, 0)); /* to nobody */
+	SAY(recvfrom(u, b[0], 0, MSG_DONTWAIT, (struct sockaddr *)&a, NULL));
+	SAY(sendto(v, "", 0, 0, (struct sockaddr *)&to, sizeof to));
+	len = sizeof a;
+	SAY(recvfrom(u, b[0], sizeof b[0], 0, (struct sockaddr *)&a, &len));
+	close(u);
+	close(v);
+}
+
 void datagrams(void)
 {
 	struct sockaddr_in a = at(9);

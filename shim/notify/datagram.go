@@ -1,0 +1,326 @@
+package notify
+
+import (
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/shim"
+)
+
+// Datagrams of a UDP socket that is not connected have a header (shim.Header), which the Supervisor adds and takes off: the calls with an
+// address, and those with a struct msghdr, of which the filter sees nothing, come here. Those of a connected socket are plain.
+
+// datagramSocket is served for calls that move datagrams: streams and sockets of the kernel are the kernel's.
+func (c *call) datagramSocket() (int, shim.Mark, *outcome) {
+	fd, m, o := c.served()
+	if o == nil && m.Kind != shim.Datagram {
+		unix.Close(fd)
+		return -1, m, &kernels
+	}
+	return fd, m, o
+}
+
+// sendto is sendto(2) with an address, which the kernel would ignore.
+func (c *call) sendto() outcome {
+	m := single(c.args[1], c.args[2], c.args[4], int(int32(uint32(c.args[5]))))
+	return c.sends(3, func(own *call, fd int, of shim.Mark) outcome { return own.sendOne(fd, of, &m) })
+}
+
+func (c *call) sendmsg() outcome {
+	return c.sends(2, func(own *call, fd int, of shim.Mark) outcome {
+		m, err := own.readMessage(own.args[1])
+		if err != nil {
+			return failed(err)
+		}
+		return own.sendOne(fd, of, &m)
+	})
+}
+
+// sendmmsg sends until a datagram fails. Only the first one makes it wait.
+func (c *call) sendmmsg() outcome {
+	return c.sends(3, func(own *call, fd int, of shim.Mark) outcome {
+		return own.each(func(at uint64) outcome {
+			m, err := own.readMessage(at)
+			if err != nil {
+				return failed(err)
+			}
+			return own.sendOne(fd, of, &m)
+		})
+	})
+}
+
+// each does a call for each struct mmsghdr until one fails, and writes the lengths.
+func (c *call) each(one func(at uint64) outcome) outcome {
+	n := min(uint32(c.args[2]), maxParts)
+	for i := range uint64(n) {
+		at := c.args[1] + i*batchSize
+		o := one(at)
+		if o.err == nil && o.kind == answered {
+			o.err = c.writeLength(at+batchLengthAt, int(o.val))
+		}
+		switch {
+		case o.kind == answered && o.err == nil:
+		case i > 0:
+			return outcome{val: int64(i)}
+		default:
+			return o
+		}
+	}
+	return outcome{val: int64(n)}
+}
+
+// sends does a sending call, in a goroutine if it has to wait. flags is the number of the argument with the flags.
+func (c *call) sends(flags int, send func(own *call, fd int, of shim.Mark) outcome) outcome {
+	fd, of, o := c.datagramSocket()
+	if o != nil {
+		return *o
+	}
+	got := send(c, fd, of)
+	if got.err != syscall.EAGAIN || c.args[flags]&unix.MSG_DONTWAIT != 0 || !blocking(fd) {
+		unix.Close(fd)
+		return got
+	}
+	return c.later(func(own *call) outcome {
+		defer unix.Close(fd)
+		f, stop, err := own.s.waits.connecting(fd)
+		if err != nil {
+			return failed(syscall.ENFILE)
+		}
+		defer stop()
+		p := newPause(timeout(fd, unix.SO_SNDTIMEO))
+		for {
+			event := own.s.waits.next(f)
+			if o := send(own, fd, of); o.err != syscall.EAGAIN {
+				return o
+			}
+			if err := p.wait(own, event); err != nil {
+				return failed(err)
+			}
+		}
+	})
+}
+
+// sendOne sends a datagram with its header, and does not wait. That of a connected socket is the kernel's.
+func (c *call) sendOne(fd int, of shim.Mark, m *message) outcome {
+	var h shim.Header
+	switch {
+	case of.Connected && m.name == 0:
+		if c.notification.call == unix.SYS_SENDMMSG {
+			return c.sendPlain(fd, m)
+		}
+		return kernels
+	case of.Connected:
+		return failed(syscall.EISCONN)
+	case m.name == 0:
+		return failed(syscall.EDESTADDRREQ)
+	case m.nameSize < 0 || m.nameSize > maxSockaddr:
+		return failed(syscall.EINVAL)
+	case m.size() > maxDatagram:
+		return failed(syscall.EMSGSIZE)
+	}
+	b := make([]byte, m.nameSize)
+	err := c.read(m.name, b)
+	if err == nil {
+		f, _ := family(b)
+		h.Remote, _, err = decodeAddress(b, of.V6 && f != unix.AF_INET)
+	}
+	if err == nil && h.Remote.Port() == 0 {
+		err = syscall.EINVAL
+	}
+	if err == nil && m.controlMax > 0 {
+		oob := make([]byte, m.controlMax)
+		if err = c.read(m.control, oob); err == nil {
+			err = h.SetControl(oob)
+		}
+	}
+	all := make([]byte, shim.HeaderSize+m.size())
+	if err == nil {
+		h.Encode(all)
+		err = c.gather(m, all[shim.HeaderSize:])
+	}
+	if err == nil {
+		err = unix.Send(fd, all, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
+	if err != nil {
+		return failed(c.sendError(err))
+	}
+	return outcome{val: int64(len(all) - shim.HeaderSize)}
+}
+
+// sendPlain sends a datagram of a connected socket.
+func (c *call) sendPlain(fd int, m *message) outcome {
+	b := make([]byte, m.size())
+	err := c.gather(m, b)
+	if err == nil {
+		err = unix.Send(fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
+	if err != nil {
+		return failed(c.sendError(err))
+	}
+	return outcome{val: int64(len(b))}
+}
+
+// sendError is the error for the program: UDP knows no end.
+func (c *call) sendError(err error) error {
+	if err == syscall.EPIPE || err == syscall.ECONNRESET || err == syscall.ENOTCONN {
+		return syscall.ENETDOWN
+	}
+	return err
+}
+
+// recvfrom is recvfrom(2) with a place for an address.
+func (c *call) recvfrom() outcome {
+	space := 0
+	if c.args[5] != 0 {
+		n, err := c.readLength(c.args[5])
+		if err != nil {
+			return failed(err)
+		}
+		space = n
+	}
+	m := single(c.args[1], c.args[2], c.args[4], space)
+	m.lengthAt = c.args[5]
+	return c.receives(int(int32(c.args[3])), func(own *call, fd int, of shim.Mark, flags int) outcome { return own.receiveOne(fd, of, &m, flags) })
+}
+
+func (c *call) recvmsg() outcome {
+	return c.receives(int(int32(c.args[2])), func(own *call, fd int, of shim.Mark, flags int) outcome {
+		m, err := own.readMessage(own.args[1])
+		if err != nil {
+			return failed(err)
+		}
+		return own.receiveOne(fd, of, &m, flags)
+	})
+}
+
+// recvmmsg receives what is there, and waits for the first one alone, as with MSG_WAITFORONE: the time of the call is not looked at.
+func (c *call) recvmmsg() outcome {
+	return c.receives(int(int32(c.args[3])), func(own *call, fd int, of shim.Mark, flags int) outcome {
+		return own.each(func(at uint64) outcome {
+			m, err := own.readMessage(at)
+			if err != nil {
+				return failed(err)
+			}
+			return own.receiveOne(fd, of, &m, flags)
+		})
+	})
+}
+
+// receives does a receiving call, in a goroutine if it has to wait: meanwhile the Supervisor has no copy of the socket, as in accept.
+func (c *call) receives(flags int, receive func(own *call, fd int, of shim.Mark, flags int) outcome) outcome {
+	fd, of, o := c.datagramSocket()
+	if o != nil {
+		return *o
+	}
+	o2 := receive(c, fd, of, flags)
+	if o2.err == syscall.ENETDOWN && c.s.ends.Add(1) > freeEnds {
+		unix.Close(fd)
+		return c.later(func(*call) outcome {
+			pauseAtEnd()
+			return o2
+		})
+	}
+	if o2.err != syscall.EAGAIN || flags&(unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE) != 0 || !blocking(fd) {
+		unix.Close(fd)
+		return o2
+	}
+	return c.later(func(own *call) outcome {
+		p := newPause(timeout(fd, unix.SO_RCVTIMEO))
+		f, stop, err := own.s.waits.accepting(fd)
+		if err != nil {
+			unix.Close(fd)
+			return failed(syscall.ENFILE)
+		}
+		defer stop()
+		for {
+			event := own.s.waits.next(f)
+			o := receive(own, fd, of, flags)
+			unix.Close(fd)
+			if o.err != syscall.EAGAIN {
+				return o
+			}
+			if err := p.wait(own, event); err != nil {
+				return failed(err)
+			}
+			if fd, err = own.file(int32(own.args[0])); err != nil {
+				return failed(err)
+			}
+		}
+	})
+}
+
+// bufferSize is that of the longest datagram, with its header.
+const bufferSize = shim.HeaderSize + maxDatagram + 1
+
+// buffers are those of receiving calls: to clear one would take longer than to copy most datagrams.
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// receiveOne receives a datagram, and does not wait.
+func (c *call) receiveOne(fd int, of shim.Mark, m *message, flags int) outcome {
+	if flags&unix.MSG_ERRQUEUE != 0 {
+		return failed(syscall.EAGAIN)
+	}
+	buffer := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buffer)
+	b := buffer[:]
+	n, _, got, _, err := unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT|flags&unix.MSG_PEEK)
+	switch {
+	case err == syscall.ECONNRESET, err == nil && n == 0 && hungUp(fd):
+		return failed(c.endOfDatagrams())
+	case err != nil:
+		return failed(err)
+	}
+	b = b[:n]
+	var h shim.Header
+	if of.Connected {
+		if m.name != 0 {
+			if _, h.Remote, err = c.s.client.Names(int(c.tid), fd); err != nil {
+				return c.refused(err)
+			}
+		}
+	} else if h, err = shim.DecodeHeader(b); err != nil {
+		return failed(syscall.EAGAIN) // the program has connected the socket meanwhile
+	} else {
+		b = b[shim.HeaderSize:]
+	}
+	return c.deliver(m, &h, b, of, flags, got)
+}
+
+// deliver writes a datagram into the program.
+func (c *call) deliver(m *message, h *shim.Header, b []byte, of shim.Mark, flags, got int) outcome {
+	got &= unix.MSG_TRUNC
+	whole, control := true, []byte(nil)
+	if m.at != 0 && !of.Connected {
+		if control, whole = h.Control(nil, m.controlMax); !whole {
+			got |= unix.MSG_CTRUNC
+		}
+	}
+	n := min(len(b), m.size())
+	if n < len(b) {
+		got |= unix.MSG_TRUNC
+	}
+	if err := c.scatter(m, b[:n]); err != nil {
+		return failed(err)
+	}
+	if err := c.finish(m, encodeAddress(h.Remote, of.V6), control, got); err != nil {
+		return failed(err)
+	}
+	if flags&unix.MSG_TRUNC != 0 {
+		n = len(b)
+	}
+	return outcome{val: int64(n)}
+}
+
+// endOfDatagrams is the errno of a socket whose other end is closed.
+func (c *call) endOfDatagrams() error {
+	c.report("the node has ended, and with it the sockets of this program: start it again")
+	return syscall.ENETDOWN
+}
+
+func hungUp(fd int) bool {
+	ev := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(ev, 0)
+	return err == nil && n == 1 && ev[0].Revents&unix.POLLHUP != 0
+}
