@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/fips140"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -12,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"os"
+	"os/exec"
 	"reflect"
 	"sync"
 	"testing"
@@ -413,5 +416,21 @@ func BenchmarkSignECDSA(b *testing.B) {
 			}
 			b.ReportMetric(float64(cpuTime()-start)/1000/float64(b.N), "cpu-us/signature")
 		})
+	}
+}
+
+// TestKeysInFIPSMode: where only Go's own module may sign, keys stay what they are.
+func TestKeysInFIPSMode(t *testing.T) {
+	if !fips140.Enabled() {
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestKeysInFIPSMode$", "-test.v")
+		cmd.Env = append(os.Environ(), "GODEBUG=fips140=on")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("--- PASS")) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if key := curveKey(t, "P-256"); Wrap(key) != crypto.PrivateKey(key) {
+		t.Error("a key is wrapped")
 	}
 }

@@ -146,6 +146,7 @@ internal/tools    :
 internal/testkit/checkout:
 internal/testkit/blockcount:
 internal/testkit/browser:
+internal/testkit/consttime:
 internal/testkit/conformance: packet ring clock pmd
 internal/testkit/cut:
 internal/testkit/derivepcaps:

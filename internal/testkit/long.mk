@@ -3,8 +3,9 @@
 FUZZTIME    ?= 20s
 SOAK        ?= 60s
 CONNECTIONS ?= 1000000
+MEASUREMENTS ?= 50000
 
-.PHONY: race netns list-netns fuzz soak soak-shim
+.PHONY: race netns list-netns fuzz soak soak-shim timing
 
 # What tests in network namespaces import, if only by way of others.
 TESTNET  := github.com/millrace/millrace/internal/testkit/testnet
@@ -24,6 +25,12 @@ netns-packages = $(GO) -C $(1) list -test -f '{{range .Deps}}{{if or (eq . "$(TE
 
 list-netns:
 	@for m in $(MODULES); do $(call netns-packages,$$m); done
+
+# Packages whose code works on secrets. Their branches are a part of the other tests too, with fewer secrets.
+SECRETIVE := ./gpukern/ecdsa ./gpukern/montgomery
+
+timing: ## whether branches and CPU time of signatures depend on secrets (Welch's t of MEASUREMENTS)
+	MILLRACE_TIMING=$(MEASUREMENTS) $(GO) test -count=1 -p 1 -timeout 60m -v -run 'DependsOnNoSecret|DependOnNoSecret' $(SECRETIVE)
 
 fuzz: ## run every fuzzer for FUZZTIME (20s)
 	@for m in $(MODULES); do for pkg in $$($(GO) -C $$m list ./...); do \
