@@ -82,3 +82,46 @@ func TestFaultsOfTables(t *testing.T) {
 		}
 	}
 }
+
+// TestSumsThatAreInverse: the end of a verification takes two points other than infinity, one the inverse of the other, and
+// nothing else: above all not numbers that a fault has made zero.
+func TestSumsThatAreInverse(t *testing.T) {
+	forms(t, func(t *testing.T) {
+		for _, curve := range curves {
+			c := curve()
+			p := NewPass(c)
+			set := func() {
+				for lane := range 2 {
+					setLane(p.sum.x, lane, c.p.residue(c.params.Gx))
+					setLane(p.sum.y, lane, c.p.residue(c.params.Gy))
+				}
+				copy(p.sum.z, c.p.one)
+			}
+			for name, s := range map[string]struct {
+				change func()
+				want   bool
+			}{
+				"inverses":   {func() { negateLane(p.sum.y, 1, c.p) }, true},
+				"the same":   {func() {}, false},
+				"z is 0":     {func() { negateLane(p.sum.y, 1, c.p); clear(p.sum.z) }, false},
+				"one z is 0": {func() { negateLane(p.sum.y, 1, c.p); clearLane(p.sum.z, 1) }, false},
+				"all is 0":   {func() { clear(p.sum.x); clear(p.sum.y); clear(p.sum.z) }, false},
+				"y differs":  {func() { p.sum.y[0][1] ^= 2 }, false},
+				"x differs":  {func() { negateLane(p.sum.y, 1, c.p); p.sum.x[0][1] ^= 2 }, false},
+				"other z":    {func() { negateLane(p.sum.y, 1, c.p); p.sum.z[0][0] ^= 2 }, false},
+			} {
+				set()
+				s.change()
+				if p.lanesAreInverse() != s.want {
+					t.Errorf("P-%d, %s: %v", c.params.BitSize, name, !s.want)
+				}
+			}
+		}
+	})
+}
+
+func clearLane(x element, lane int) {
+	for i := range x {
+		x[i][lane] = 0
+	}
+}
