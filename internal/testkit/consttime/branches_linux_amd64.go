@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -96,7 +97,9 @@ type codeFilter struct {
 // code is what an address is.
 type code struct {
 	counts bool
-	enters bool // a straight function
+	enters bool   // a straight function
+	grows  bool   // it is of the runtime's functions that a prologue calls to grow the stack, or to yield
+	entry  uint64 // of its function
 }
 
 func (f *codeFilter) at(pc uint64) code {
@@ -109,7 +112,9 @@ func (f *codeFilter) at(pc uint64) code {
 		ends := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
 		c.counts = slices.ContainsFunc(f.within, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) &&
 			!slices.ContainsFunc(f.public, ends)
-		c.enters = uint64(fn.Entry()) == pc && slices.ContainsFunc(f.straight, ends)
+		c.entry = uint64(fn.Entry())
+		c.grows = strings.HasPrefix(name, "runtime.morestack")
+		c.enters = c.entry == pc && slices.ContainsFunc(f.straight, ends)
 	}
 	if f.known == nil {
 		f.known = map[uint64]code{}
@@ -117,6 +122,9 @@ func (f *codeFilter) at(pc uint64) code {
 	f.known[pc] = c
 	return c
 }
+
+// patience is longer than a trace takes on a busy machine.
+const patience = 5 * time.Minute
 
 // errNoTrace is that this machine does not let a test trace its child.
 var errNoTrace = errors.New("ptrace(2) is not permitted here")
@@ -134,13 +142,10 @@ func trace(subject string, secret int, filter *codeFilter) ([]uint64, error) {
 		return nil, fmt.Errorf("%w: %w", errNoTrace, err)
 	}
 	c := child{pid: cmd.Process.Pid}
+	guard := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer func() {
-		_ = unix.Kill(c.pid, unix.SIGKILL)
-		for _, tid := range c.others { // the process ends once its tracer has seen its threads end
-			for err := error(nil); err == nil; {
-				_, err = child{pid: tid}.wait()
-			}
-		}
+		guard.Stop()
+		_ = cmd.Process.Kill()
 		_, _ = cmd.Process.Wait()
 	}()
 	if _, err := c.wait(); err != nil { // of execve
@@ -149,17 +154,11 @@ func trace(subject string, secret int, filter *codeFilter) ([]uint64, error) {
 	if err := c.runTo(markSignal); err != nil {
 		return nil, err
 	}
-	if err := c.freezeOthers(); err != nil {
-		return nil, err
-	}
 	return c.steps(filter)
 }
 
-// child is a traced process, stopped, and its other threads that are.
-type child struct {
-	pid    int
-	others []int
-}
+// child is a traced process, stopped.
+type child struct{ pid int }
 
 // wait waits until the child stops, and returns the signal.
 func (c child) wait() (unix.Signal, error) {
@@ -194,33 +193,9 @@ func (c child) runTo(signal unix.Signal) error {
 	}
 }
 
-// freezeOthers stops the other threads: the runtime's monitor would have goroutines yield that run for long.
-func (c *child) freezeOthers() error {
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", c.pid))
-	if err != nil {
-		return err
-	}
-	for _, task := range tasks {
-		tid, err := strconv.Atoi(filepath.Base(task))
-		if err != nil || tid == c.pid {
-			continue
-		}
-		if err := unix.PtraceSeize(tid); err != nil {
-			return fmt.Errorf("thread %d: %w", tid, err)
-		}
-		c.others = append(c.others, tid)
-		if err := unix.PtraceInterrupt(tid); err != nil {
-			return fmt.Errorf("thread %d: %w", tid, err)
-		}
-		if _, err := (child{pid: tid}).wait(); err != nil {
-			return fmt.Errorf("thread %d: %w", tid, err)
-		}
-	}
-	return nil
-}
-
 // steps steps until the next mark.
-func (c child) steps(filter *codeFilter) (targets []uint64, err error) {
+func (c child) steps(filter *codeFilter) ([]uint64, error) {
+	t := tracer{filter: filter}
 	var regs unix.PtraceRegs
 	deliver := uintptr(0)
 	for {
@@ -232,7 +207,7 @@ func (c child) steps(filter *codeFilter) (targets []uint64, err error) {
 		case err != nil:
 			return nil, err
 		case got == markSignal:
-			return targets, nil
+			return t.targets, nil
 		case got != unix.SIGTRAP:
 			deliver = uintptr(got)
 			continue
@@ -241,16 +216,47 @@ func (c child) steps(filter *codeFilter) (targets []uint64, err error) {
 		if err := unix.PtraceGetRegs(c.pid, &regs); err != nil {
 			return nil, err
 		}
-		at := filter.at(regs.Rip)
-		if at.counts {
-			targets = append(targets, regs.Rip)
+		if !t.step(regs.Rip) {
+			continue
 		}
-		if at.enters {
-			if err := c.runToReturn(uintptr(regs.Rsp)); err != nil {
-				return nil, err
-			}
+		if err := c.runToReturn(uintptr(regs.Rsp)); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// tracer collects the steps that count.
+type tracer struct {
+	filter  *codeFilter
+	targets []uint64
+	last    code
+	resumes uint64 // the function that begins again, as its prologue was interrupted
+}
+
+// step takes the address that a step leads to. It reports whether the function there is to be run at once.
+//
+// The scheduler interrupts goroutines that run for long, in the prologue of a function, which then begins again. When it does is
+// chance: the trace is as if it did not.
+func (t *tracer) step(pc uint64) (enters bool) {
+	at, last := t.filter.at(pc), t.last
+	t.last = at
+	switch {
+	case t.resumes != 0 && pc != t.resumes:
+		return false
+	case at.grows && last.counts && !last.grows:
+		for n := len(t.targets); n > 0 && t.resumes == 0; n = len(t.targets) {
+			if t.targets[n-1] == last.entry {
+				t.resumes = last.entry
+			}
+			t.targets = t.targets[:n-1]
+		}
+		return false
+	}
+	t.resumes = 0
+	if at.counts {
+		t.targets = append(t.targets, pc)
+	}
+	return at.enters
 }
 
 // runToReturn runs the function that has just been entered, up to its return: a breakpoint (INT3) is there meanwhile.

@@ -18,7 +18,7 @@ func Subject(name string, prepare func(secret int) (run func())) { subjects[name
 // childEnv has "name/secret" in a child.
 const childEnv = "MILLRACE_CONSTTIME_CHILD"
 
-// A child runs on its first thread, the one that is traced.
+// init keeps a child on its first thread, the one that is traced.
 func init() {
 	if os.Getenv(childEnv) != "" {
 		runtime.LockOSThread()
