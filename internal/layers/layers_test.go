@@ -51,6 +51,7 @@ gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/montgomery:
 gpukern/ecdsa     : gpukern/montgomery
 gpukern/sign      : gpukern/ecdsa gpukern/montgomery
+gpukern/x25519    : gpukern/montgomery
 gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
