@@ -20,7 +20,8 @@ type bypass struct {
 	receiver *link.Link
 }
 
-// startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays.
+// startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays. TLS and
+// chunks change the bytes on their way, so that they have to pass here.
 func (x *exchange) startBypass(r *relay) {
 	a, b := x.caps.Direct, x.direct
 	if r == &x.down {

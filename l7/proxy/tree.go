@@ -14,7 +14,8 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// Tree is a configuration. It is not changed once workers have it.
+// Tree is a configuration. It is not changed once workers have it: they read it without a lock, and for a moment of a reload some of
+// them have the one before.
 type Tree struct {
 	Listeners []*Listener
 	Pools     []*Pool
@@ -81,7 +82,8 @@ type Timeouts = side.Timeouts
 // Refusal is the reason why input was refused without a look at the configuration.
 type Refusal = side.Refusal
 
-// Limits of a listener. 0 is none.
+// Limits of a listener. 0 is none. They bound what one client, or many, can cost: descriptors and memory, a connection that a load
+// balancer before the gateway can never move, content that a backend has to take.
 type Limits struct {
 	Connections int64 // open ones, of all that share the Admission
 	Requests    int   // of one connection; then it is closed
@@ -128,13 +130,13 @@ const (
 	RawPath
 )
 
-// Weighted is a pool with its share of requests.
+// Weighted is a pool with its share of requests, which is its part of the sum of all weights of a rule.
 type Weighted struct {
 	Pool   *Pool
 	Weight int
 }
 
-// Response is a fixed response.
+// Response is a fixed response. All requests share its fields and its body, which are not changed.
 type Response struct {
 	Status int
 	Fields []semantics.Field
