@@ -87,6 +87,7 @@ func (e *Engine) anomaly(p *packet, kind Anomaly) {
 	e.onAlert(a)
 }
 
+// alert returns an Alert about a packet. At the end of a flow there is none: its number is 0.
 func (e *Engine) alert(p *packet) *Alert {
 	a := &Alert{Time: e.now, Packet: e.packet, Src: p.src.Unmap(), Dst: p.dst.Unmap(), SrcPort: p.srcPort, DstPort: p.dstPort, Proto: p.proto, Dir: p.dir, Tunnel: p.depth}
 	if p.flow != nil {

@@ -12,6 +12,7 @@ type bit struct {
 	names []int
 }
 
+// newBit numbers the names of a bit: maps of numbers are smaller, and compared faster, than those of texts.
 func newBit(b *signature.Bit, names map[string]int) bit {
 	n := bit{Bit: b}
 	for _, name := range b.Names {
@@ -86,6 +87,8 @@ func (e *Engine) setBits(q *rule, p *packet) {
 	}
 }
 
+// setBit sets or unsets a bit. One of an address expires. At the bound an earlier one makes room: forged sources must not keep those
+// that follow from being remembered.
 func (e *Engine) setBit(b *bit, name int, p *packet, on bool) {
 	if b.Track == signature.TrackFlow {
 		if f := p.flow; f != nil {

@@ -8,6 +8,7 @@ type counter struct {
 	name, other int
 }
 
+// newCounter numbers the names of a counter.
 func newCounter(c *signature.Counter, names map[string]int) counter {
 	n := counter{Counter: c, name: numberOf("flowint "+c.Name, names)} // bits and counters of one name are apart: a blank is in none
 	if c.Other != "" {

@@ -55,6 +55,7 @@ func isBody(b signature.Buffer) bool {
 	return b == signature.HTTPRequestBody || b == signature.HTTPResponseBody || b == signature.FileData
 }
 
+// bodyUseOf returns what a rule asks of the body, the most of its parts.
 func bodyUseOf(q *rule) (use bodyUse) {
 	for i := range q.parts {
 		p := &q.parts[i]

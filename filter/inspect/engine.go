@@ -50,6 +50,7 @@ type Config struct {
 // defaultMemory is the default of Config.MemoryBytes.
 const defaultMemory = 256 << 20
 
+// maxFlows returns the bound of flows.
 func (c *Config) maxFlows() int {
 	if c.MaxFlows > 0 {
 		return c.MaxFlows
@@ -57,6 +58,7 @@ func (c *Config) maxFlows() int {
 	return 1 << 16
 }
 
+// bodyBytes returns the bound of a body or file.
 func (c *Config) bodyBytes() int {
 	if c.BodyBytes > 0 {
 		return c.BodyBytes
@@ -178,6 +180,8 @@ func (e *Engine) inspect(p *packet) {
 	}
 }
 
+// evaluate finds the flow of a packet, and evaluates rules in the order in which they may depend on each other: those of the stream,
+// which a segment continues, then those on addresses, on the packet, and on the message in a datagram.
 func (e *Engine) evaluate(p *packet) {
 	e.serial++
 	e.find(p)
@@ -270,6 +274,7 @@ func (e *Engine) header(q *rule, p *packet) bool {
 	return q.Src.Contains(p.dst) && q.Dst.Contains(p.src) && e.ports(q, p, p.dstPort, p.srcPort)
 }
 
+// ports reports whether ports are those of a rule. A protocol without ports matches only rules on any.
 func (e *Engine) ports(q *rule, p *packet, src, dst uint16) bool {
 	if q.SrcPorts.Any() && q.DstPorts.Any() {
 		return true

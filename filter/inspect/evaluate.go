@@ -19,6 +19,8 @@ type part struct {
 	folds [][]byte
 }
 
+// newPart finds out which tests have to be tried at several places. It goes from the last test to the first: only what comes behind
+// a test decides whether another place of it can help.
 func newPart(p *signature.Part) part {
 	q := *p
 	q.Tests = slices.Clone(p.Tests)

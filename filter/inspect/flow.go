@@ -134,6 +134,7 @@ const (
 	timeoutClosed      = 60 * 1e9
 )
 
+// timeout returns the time after which the flow ends if it is quiet.
 func (f *flow) timeout() int64 {
 	switch {
 	case f.key.proto != wire.ProtoTCP && f.established():
@@ -201,6 +202,7 @@ func (e *Engine) reopens(f *flow, p *packet) bool {
 	return f.state == tcpClosed || f.state == tcpNone
 }
 
+// sideOf returns the index of what a flow has of a direction.
 func sideOf(d signature.Direction) int {
 	if d == signature.ToServer {
 		return 0
@@ -208,6 +210,7 @@ func sideOf(d signature.Direction) int {
 	return 1
 }
 
+// directionOf is the reverse of sideOf.
 func directionOf(side int) signature.Direction {
 	if side == 0 {
 		return signature.ToServer

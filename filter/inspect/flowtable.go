@@ -44,6 +44,7 @@ func (t *flowTable) insert(f *flow, h uint64) {
 	t.put(flowPlace{h, f})
 }
 
+// put enters a flow at the first free place from that of its hash on (linear probing).
 func (t *flowTable) put(p flowPlace) {
 	mask := uint64(len(t.places) - 1)
 	i := p.hash

@@ -313,6 +313,7 @@ func needsPacket(s *signature.Rule) bool {
 	})
 }
 
+// hasStreamSize reports whether a rule compares how much a stream has: it holds at some packets, and not at those behind them.
 func hasStreamSize(s *signature.Rule) bool {
 	return slices.ContainsFunc(s.Packet, func(t signature.PacketTest) bool { return t.Field >= signature.FieldStreamClient })
 }

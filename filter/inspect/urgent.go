@@ -38,6 +38,8 @@ func (e *Engine) refusesUrgent(p *packet) bool {
 	return true
 }
 
+// urgent returns the treatment of a packet. A caller that forwards packets cannot clear a flag within a tunnel, so that the receiver may
+// read other bytes than the engine: such a segment is dropped.
 func (e *Engine) urgent(p *packet) Urgent {
 	switch {
 	case p.depth == 0 || e.cfg.Urgent == UrgentApart:
@@ -60,6 +62,7 @@ func (e *Engine) take(p *packet, me *reassembly.Stream, seq uint32) {
 	e.put(p, me, seq, text)
 }
 
+// put adds bytes to a stream, for which others give memory back where there is none.
 func (e *Engine) put(p *packet, me *reassembly.Stream, seq uint32, text []byte) {
 	if len(text) == 0 {
 		return

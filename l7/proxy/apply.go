@@ -147,6 +147,7 @@ func (l *listening) Fired() {
 	}
 }
 
+// errDrained is the failure of connections that a listener which was removed has kept for too long.
 var errDrained = errors.New("proxy: the drain time is over")
 
 // dropUnused closes idle connections to backends that the configuration has no more. Busy ones go with their last

@@ -238,6 +238,8 @@ func (o opener) Established() {
 	}
 }
 
+// Input, Writable and Arrived implement link.Session and link.Handshake: before the protocol there is nothing to read, and nothing
+// waits to be written.
 func (o opener) Input(p []byte, _ bool) int { return len(p) }
 func (o opener) Writable()                  {}
 func (o opener) Arrived()                   {}

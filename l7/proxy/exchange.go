@@ -248,6 +248,7 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	x.deadline() // of what is left of the request
 }
 
+// continue100 asks a client for the content that it holds back (RFC 9110 10.1.1).
 var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 
 // requestSent begins the time for the response once the request was sent. A client that uploads slowly would otherwise use up the

@@ -152,6 +152,8 @@ type opening struct {
 	begun bool // something of a ClientHello has come
 }
 
+// Input, Writable and Arrived implement link.Session and link.Handshake. The engine takes the bytes of the handshake; Input gets
+// none before Established has put another session in its place.
 func (o *opening) Input(p []byte, fin bool) int { return len(p) }
 func (o *opening) Writable()                    {}
 func (o *opening) Arrived()                     { o.begun = true }
@@ -187,6 +189,8 @@ type prefaceReader struct {
 	held []byte // a part of the preface
 }
 
+// Input implements link.Session. It gives all that has come to the session of the protocol that it finds, which it calls from then on
+// in place of this one.
 func (s *prefaceReader) Input(p []byte, fin bool) int {
 	n := min(len(p), len(http2.Preface)-len(s.held))
 	same := string(p[:n]) == http2.Preface[len(s.held):][:n]

@@ -82,6 +82,8 @@ func (a *headerReader) refuse() {
 	a.l.Abort()
 }
 
+// Writable, Expired and Failed implement link.Session. Nothing is written before the header. A time-out is a refusal, since the peer
+// was to send one.
 func (a *headerReader) Writable()    {}
 func (a *headerReader) Expired(bool) { a.refuse() }
 func (a *headerReader) Failed(error) { a.l.Runner.PutBuffer(&a.held) }
