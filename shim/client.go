@@ -151,6 +151,41 @@ func (c *Client) Names(tid, fd int) (local, remote netip.AddrPort, err error) {
 	return r.local, r.remote, err
 }
 
+// Interface is an interface of the stack or, with a valid Prefix, one of its addresses.
+type Interface struct {
+	Name   string
+	Index  uint32
+	Flags  uint32 // IFF_UP and the like
+	MTU    uint32
+	MAC    [6]byte
+	Prefix netip.Prefix
+}
+
+// maxInterfaces bounds the entries that Interfaces takes: a node has fewer.
+const maxInterfaces = 4096
+
+// Interfaces returns the interfaces of the stack, each with its addresses behind it.
+func (c *Client) Interfaces(tid int) (all []Interface, err error) {
+	for len(all) < maxInterfaces {
+		r, err := c.ask(&request{op: opInterfaces, arg: int32(len(all))}, tid, -1)
+		if err != nil || len(r.value) < interfaceSize {
+			return all, err
+		}
+		for b := r.value; len(b) >= interfaceSize; b = b[interfaceSize:] {
+			a, _, err := decodeAddr(b[40:])
+			if err != nil {
+				return nil, err
+			}
+			n := Interface{Name: text(b[:nameLen+1]), Index: order.Uint32(b[16:]), Flags: order.Uint32(b[20:]), MTU: order.Uint32(b[24:]), MAC: [6]byte(b[32:38])}
+			if a.Addr().IsValid() {
+				n.Prefix = netip.PrefixFrom(a.Addr(), int(order.Uint32(b[28:])))
+			}
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
+
 // SetOption is setsockopt(2), with the value as the kernel has it.
 func (c *Client) SetOption(tid, fd, level, name int, value []byte) error {
 	if len(value) > maxRequestValue {

@@ -157,8 +157,8 @@ func newExec(c *console) *cobra.Command {
 				return usage("--busy-poll is a time: 50us, 1ms")
 			case !slices.Contains(nodeLosses, f.onNodeLoss):
 				return usage("--on-node-loss is keep, end or rebind")
-			case f.onNodeLoss != "keep" && f.seccomp:
-				return usage("--on-node-loss is of the library, which --seccomp does without")
+			case f.onNodeLoss == "rebind" && f.seccomp:
+				return usage("--on-node-loss=rebind is of the library, which --seccomp does without (end is for both)")
 			case f.strict && f.seccomp:
 				return usage("--strict is of the library: --seccomp serves all programs that its program starts")
 			case f.fallback && (f.strict || f.isolate):
@@ -207,7 +207,7 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	case err != nil:
 		return nodeError(socket, err)
 	case f.seccomp:
-		return supervised(path, args, env, socket, &node, f.isolate)
+		return f.supervised(path, args, env, socket, &node)
 	case os.Getenv(tierVariable) != "": // never both
 		return supervisorError(notify.ErrSupervised)
 	default:

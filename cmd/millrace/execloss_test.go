@@ -97,17 +97,21 @@ func startsServer(t *testing.T, out *buffer, options ...string) (*shim.Server, *
 // TestExecEndsWithItsNode: with --on-node-loss=end a server whose node has gone ends by SIGTERM, and so do its workers.
 func TestExecEndsWithItsNode(t *testing.T) {
 	library(t)
-	var out buffer
-	node, cmd := startsServer(t, &out, "--on-node-loss", "end")
-	_ = node.Close()
-	guard := time.AfterFunc(60*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	err := cmd.Wait() // the worker has the pipe of the output, too
-	var e *exec.ExitError
-	if !errors.As(err, &e) || e.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM || !strings.Contains(out.String(), "--on-node-loss=end") {
-		t.Errorf("it ended by %v: %s", err, &out)
-	}
-	if !guard.Stop() {
-		t.Errorf("some of it goes on: %s", &out)
+	for _, options := range [][]string{{"--on-node-loss", "end"}, {"--on-node-loss=end", "--seccomp"}} {
+		t.Run(strings.Join(options, ""), func(t *testing.T) {
+			var out buffer
+			node, cmd := startsServer(t, &out, options...)
+			_ = node.Close()
+			guard := time.AfterFunc(60*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+			err := cmd.Wait() // the worker has the pipe of the output, too
+			var e *exec.ExitError
+			if !errors.As(err, &e) || e.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM || !strings.Contains(out.String(), "--on-node-loss=end") {
+				t.Errorf("it ended by %v: %s", err, &out)
+			}
+			if !guard.Stop() {
+				t.Errorf("some of it goes on: %s", &out)
+			}
+		})
 	}
 }
 

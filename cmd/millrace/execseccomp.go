@@ -34,10 +34,13 @@ const tierVariable = "MILLRACE_TIER"
 type instructions struct {
 	Socket string // of the node, for programs
 	Node   shim.Node
+
+	KernelInterfaces bool // --kernel-interfaces
+	EndWithNode      bool // --on-node-loss=end
 }
 
 // supervised becomes the program, with a filter whose supervisor is a process apart. It returns only if that fails.
-func supervised(path string, args, env []string, socket string, node *shim.Node, isolated bool) error {
+func (f *execFlags) supervised(path string, args, env []string, socket string, node *shim.Node) error {
 	if err := supervisable(path); err != nil {
 		return err
 	}
@@ -52,7 +55,7 @@ func supervised(path string, args, env []string, socket string, node *shim.Node,
 	if err != nil {
 		return supervisorError(err)
 	}
-	message, err := json.Marshal(instructions{socket, *node})
+	message, err := json.Marshal(instructions{Socket: socket, Node: *node, KernelInterfaces: f.kernelInterfaces, EndWithNode: f.onNodeLoss == "end"})
 	if err == nil {
 		err = unix.Sendmsg(conn, message, unix.UnixRights(filter), nil, unix.MSG_NOSIGNAL|notify.Unsupervised)
 	}
@@ -67,7 +70,7 @@ func supervised(path string, args, env []string, socket string, node *shim.Node,
 	if err := notify.Probe(); err != nil {
 		return supervisorError(errors.Join(said(conn), err))
 	}
-	if isolated {
+	if f.isolate {
 		if err := isolate(); err != nil {
 			return err
 		}
@@ -204,6 +207,12 @@ func supervise(conn int) error {
 	}
 	s, err := notify.New(filter, shim.NewClient(in.Socket, in.Node))
 	if err == nil {
+		s.KernelInterfaces = in.KernelInterfaces
+		if program, e := unix.GetsockoptUcred(conn, unix.SOL_SOCKET, unix.SO_PEERCRED); e == nil && in.EndWithNode {
+			s.NodeGone = func(process int) { // one of them, or both, may have ended
+				_, _ = unix.Kill(int(program.Pid), unix.SIGTERM), unix.Kill(process, unix.SIGTERM)
+			}
+		}
 		err = s.Run()
 	}
 	if err != nil { // while the program waits for the first calls, it reads this

@@ -26,6 +26,9 @@ func (c *call) accept() outcome {
 	}
 	a := acceptance{v6: m.V6, flags: flags, space: space}
 	o = a.take(c, fd)
+	if o != nil && o.err == syscall.ENETDOWN {
+		c.lost()
+	}
 	if o != nil && (o.err == syscall.ENETDOWN || o.err == syscall.EINVAL) && c.s.ends.Add(1) > freeEnds {
 		unix.Close(fd)
 		return c.later(func(*call) outcome {
@@ -46,6 +49,19 @@ func (c *call) accept() outcome {
 // freeEnds is the number of accepts of listeners without a node that fail at once. Programs try again after ENETDOWN, as accept(2) asks them
 // to, and would take a processor and fill their logs: each further one waits.
 const freeEnds = 16
+
+// lost reports the end of the node to NodeGone.
+func (c *call) lost() {
+	if c.s.NodeGone == nil {
+		return
+	}
+	st, err := readStatus(c.tid)
+	if _, again := c.s.told.LoadOrStore(st.process, true); err != nil || again {
+		return
+	}
+	c.report("the node has ended: the program gets SIGTERM (--on-node-loss=end)")
+	c.s.NodeGone(int(st.process))
+}
 
 // pauseAtEnd is a variable so that a test can count the waits.
 var pauseAtEnd = func() { time.Sleep(100 * time.Millisecond) }
@@ -116,6 +132,9 @@ func (a *acceptance) await(c *call, fd int) outcome {
 		o := a.take(c, fd)
 		unix.Close(fd)
 		if o != nil {
+			if o.err == syscall.ENETDOWN {
+				c.lost()
+			}
 			return *o
 		}
 		if err := p.wait(c, event); err != nil {

@@ -153,6 +153,12 @@ type process struct {
 // start runs a part of this program, or a program where part is "".
 func (b *bed) start(part string, args ...string) *process {
 	b.t.Helper()
+	return b.startWith(part, func(*Supervisor) {}, args...)
+}
+
+// startWith is start with a supervisor that set configures.
+func (b *bed) startWith(part string, set func(*Supervisor), args ...string) *process {
+	b.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		b.t.Fatal(err)
@@ -195,6 +201,7 @@ func (b *bed) start(part string, args ...string) *process {
 	if p.supervisor, err = New(fds[0], shim.NewClient(b.path, node)); err != nil {
 		b.t.Fatal(err)
 	}
+	set(p.supervisor)
 	go func() { p.ended <- p.supervisor.Run() }()
 	return p
 }

@@ -24,6 +24,9 @@ func (c *call) datagramSocket() (int, shim.Mark, *outcome) {
 
 // sendto is sendto(2) with an address, which the kernel would ignore.
 func (c *call) sendto() outcome {
+	if uint32(c.args[5]) == sockaddrNetlink { // no socket of the stack takes that length
+		return c.sendNetlink()
+	}
 	m := single(c.args[1], c.args[2], c.args[4], int(int32(uint32(c.args[5]))))
 	return c.sends(3, func(own *call, fd int, of shim.Mark) outcome { return own.sendOne(fd, of, &m) })
 }
@@ -172,6 +175,14 @@ func (c *call) sendError(err error) error {
 
 // recvfrom is recvfrom(2) with a place for an address.
 func (c *call) recvfrom() outcome {
+	fd, of, o := c.datagramSocket()
+	if o != nil {
+		if *o == kernels && of.Kind == shim.NotServed {
+			return c.receiveNetlink()
+		}
+		return *o
+	}
+	unix.Close(fd)
 	space := 0
 	if c.args[5] != 0 {
 		n, err := c.readLength(c.args[5])
@@ -315,6 +326,7 @@ func (c *call) deliver(m *message, h *shim.Header, b []byte, of shim.Mark, flags
 
 // endOfDatagrams is the errno of a socket whose other end is closed.
 func (c *call) endOfDatagrams() error {
+	c.lost()
 	c.report("the node has ended, and with it the sockets of this program: start it again")
 	return syscall.ENETDOWN
 }

@@ -283,6 +283,25 @@ func TestDatagramServer(t *testing.T) {
 	}
 }
 
+// TestInterfaces: Go's net.Interfaces shows those of the stack, or those of the kernel where the program is to see them.
+func TestInterfaces(t *testing.T) {
+	b := newBed(t)
+	out := b.run("interfaces")
+	for _, line := range []string{"1 lo 65536 up|loopback|running\n  127.0.0.1/8\n  ::1/128\n", "  198.18.0.1/24\n  2001:db8::1/64\n"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("no %q: %s", line, out)
+		}
+	}
+	of, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.startWith("interfaces", func(s *Supervisor) { s.KernelInterfaces = true })
+	if code := p.wait(); code != 0 || !strings.Contains(p.out.String(), fmt.Sprintln(of[0].Index, of[0].Name, of[0].MTU, of[0].Flags)) || strings.Contains(p.out.String(), "198.18.0.1/24") {
+		t.Errorf("code %d, %s", code, &p.out)
+	}
+}
+
 // TestSignals has signals at any time, as Go's runtime sends them to its threads.
 func TestSignals(t *testing.T) {
 	b := newBed(t)

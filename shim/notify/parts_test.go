@@ -19,7 +19,7 @@ import (
 
 // parts are Go programs, which speak with the kernel without libc. What they print is compared.
 var parts = map[string]func(args []string) error{
-	"get": get, "serve": serve, "many": many, "lookup": lookup, "packets": packets, "datagrams": datagrams, "signals": signals, "listen": listenOnly, "retry": retryAccept,
+	"get": get, "serve": serve, "many": many, "lookup": lookup, "packets": packets, "datagrams": datagrams, "interfaces": interfaces, "signals": signals, "listen": listenOnly, "retry": retryAccept,
 }
 
 func get(args []string) error {
@@ -153,6 +153,23 @@ func packets(args []string) error {
 	_, err = net.Listen("tcp4", fmt.Sprintf("198.18.0.1:%d", servicePort))
 	fmt.Println("service:", errors.Is(err, syscall.EADDRINUSE))
 	return nil
+}
+
+// interfaces prints what the program sees of them.
+func interfaces([]string) error {
+	list, err := net.Interfaces()
+	for _, n := range list {
+		fmt.Println(n.Index, n.Name, n.MTU, n.Flags)
+		addrs, e := n.Addrs()
+		err = errors.Join(err, e)
+		for _, a := range addrs {
+			fmt.Println(" ", a)
+		}
+	}
+	if n, e := net.InterfaceByName("lo"); e != nil || n.Index != 1 {
+		err = errors.Join(err, fmt.Errorf("lo: %v, %v", n, e))
+	}
+	return err
 }
 
 // datagrams answers by a UDP socket until it gets "quit": what comes by an odd call with oob, the others with their sender's address.

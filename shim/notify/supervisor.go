@@ -2,6 +2,7 @@ package notify
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,14 @@ import (
 
 // Supervisor answers the calls of one program and its children.
 type Supervisor struct {
+	// KernelInterfaces is that the program sees the interfaces of the kernel, not those of the stack. It is set before Run.
+	KernelInterfaces bool
+
+	// NodeGone is called once for each process of the program whose call finds that the node has ended. Nil: nothing is done. It is set before
+	// Run.
+	NodeGone func(process int)
+
+	told sync.Map      // processes that NodeGone was called with
 	ends atomic.Uint32 // accepts of listeners whose node has gone
 
 	listener listener
