@@ -54,6 +54,9 @@ func (d *checker) checkPool(p *Pool, at *poolPlace) {
 	if p.FieldNames == FieldNamesPreserve && !p.Protocol.IsHTTP1() {
 		d.Fail(at.fieldNames, "leave it out", "pool %q speaks %s, which has no upper case in field names", p.Name, p.Protocol)
 	}
+	if p.EarlyData && p.Protocol != PoolH3 { // crypto/tls sends none over TCP
+		d.Fail(at.earlyData, "leave it out", "pool %q speaks %s: early data is sent to backends of H3 alone", p.Name, p.Protocol)
+	}
 	if p.Protocol == PoolH3 && p.ProxyProtocol != ProxyNone {
 		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and pool %q speaks HTTP/3", p.Name)
 	}

@@ -37,3 +37,32 @@ pools: [{name: p, backends: [{address: "198.18.1.1:80"}]}]
 		})
 	}
 }
+
+// Early data goes to backends of H3 alone: crypto/tls sends none over TCP.
+func TestEarlyDataOfPools(t *testing.T) {
+	const file = `
+listeners: [{name: a, address: "198.18.0.1:80", protocol: HTTP}]
+routes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]
+pools: [{name: p, protocol: H3, tls: {insecure: true}, early_data: true, backends: [{address: "198.18.1.1:443"}]}]
+`
+	c, err := Parse("f", []byte(file))
+	if err != nil || !c.Pools[0].EarlyData {
+		t.Fatalf("%v, %+v", err, c)
+	}
+	for new, want := range map[string]string{
+		"protocol: H2, tls: {insecure: true}, early_data: true":    "early data is sent to backends of H3 alone",
+		"protocol: HTTPS, tls: {insecure: true}, early_data: true": "speaks HTTPS",
+		"early_data: true":                    "speaks HTTP",
+		"early_data: maybe":                   "early_data must be",
+		"early_data: false":                   "",
+		"protocol: H3, tls: {insecure: true}": "",
+	} {
+		text := strings.Replace(file, "protocol: H3, tls: {insecure: true}, early_data: true", new, 1)
+		if c, err = Parse("f", []byte(text)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", new, err, want)
+		}
+		if err == nil && c.Pools[0].EarlyData {
+			t.Errorf("%s: there is early data", new)
+		}
+	}
+}

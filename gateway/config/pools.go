@@ -26,6 +26,7 @@ type Pool struct {
 	RetryContent  int           // key "retry_content": bytes of a request's content that are kept until its response begins, to be sent again; default 16384, 0 is none
 	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
 	Limits        PoolLimits    // key "limits": circuit breaking
+	EarlyData     bool          // key "early_data", of H3: send safe requests before the handshake is complete, which may be executed twice (RFC 8470); default false
 	FieldNames    FieldNames    // key "field_names", of HTTP and HTTPS: "lower" (default) or "preserve"
 	Timeouts      PoolTimeouts  // key "timeouts"
 	RetryBudget   RetryBudget   // key "retry_budget"

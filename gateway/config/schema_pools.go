@@ -16,6 +16,7 @@ type poolPlace struct {
 	serverName, sticky   *yaml.Node
 	proxyProtocol        *yaml.Node
 	fieldNames           *yaml.Node
+	earlyData            *yaml.Node
 	backends             []poolBackendPlace
 	health               keyPlaces
 	certificates         []certificatePlace
@@ -50,6 +51,7 @@ func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 				at.fieldNames = n
 				strictyaml.Choice(d.Decoder, n, "field_names", &p.FieldNames, FieldNamesLower, FieldNamesPreserve)
 			}),
+			strictyaml.Optional("early_data", func(n *yaml.Node) { at.earlyData = n; d.Truth(n, "early_data", &p.EarlyData) }),
 			strictyaml.Required("backends", func(n *yaml.Node) { d.poolBackends(n, &p, &at) }),
 			strictyaml.Optional("health", func(n *yaml.Node) {
 				var place servicePlace

@@ -34,6 +34,8 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_retries_total", "Requests that were sent to another backend.", t.Retries)
 	w.Counter("millrace_http_backend_connections_total", "Connections to backends that were opened.", t.BackOpened)
 	w.Counter("millrace_http_backend_connection_failures_total", "Connections to backends that failed before they were established.", t.BackFailed)
+	w.Counter("millrace_http_early_requests_total", "Requests that were sent to a backend as early data.", t.EarlySent)
+	w.Counter("millrace_http_early_requests_again_total", "Early requests that were sent again: mostly because the backend has rejected early data, or answered 425.", t.EarlyAgain)
 	w.Counter("millrace_http_reused_requests_total", "Requests on a connection to a backend that had carried one before.", t.Reused)
 	w.Counter("millrace_http_drained_streams_total", "WebSockets and connections passed through that ended with the drain time of their backend.", t.Drained)
 	var took metrics.Distribution

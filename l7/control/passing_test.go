@@ -8,6 +8,35 @@ import (
 	"github.com/millrace/millrace/l7/proxy"
 )
 
+// Pools of H3 send early data where the file says so, and have a cache of sessions for it.
+func TestEarlyDataOfPools(t *testing.T) {
+	const text = `
+listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTP}]
+routes: [{name: r, rules: [{backend_refs: [{name: on}, {name: off}]}]}]
+pools:
+- {name: on, protocol: H3, tls: {insecure: true}, early_data: true, backends: [{address: "198.18.1.1:443"}]}
+- {name: off, protocol: H3, tls: {insecure: true}, backends: [{address: "198.18.1.1:443"}]}
+`
+	cfg, err := config.Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		p := &pooled{cfg: cfg.Pools[i]}
+		if err := p.connections(cfg); err != nil || p.proxy.EarlyData != want || p.proxy.TLS.ClientSessionCache == nil {
+			t.Errorf("pool %s: %v, early data %v, sessions %v", p.cfg.Name, err, p.proxy.EarlyData, p.proxy.TLS.ClientSessionCache)
+		}
+	}
+	if sameConnections(&cfg.Pools[0], &cfg.Pools[1]) {
+		t.Error("connections stay where early data changes")
+	}
+	var sum proxy.Stats
+	add(&sum, proxy.Stats{EarlySent: 3, EarlyAgain: 2})
+	if add(&sum, proxy.Stats{EarlySent: 1, EarlyAgain: 1}); sum.EarlySent != 4 || sum.EarlyAgain != 3 {
+		t.Errorf("%+v", sum)
+	}
+}
+
 // What routes and pools pass on by choice reaches rules, connections and the machine of the listener.
 func TestWhatIsPassedOnByChoice(t *testing.T) {
 	const text = `

@@ -59,6 +59,7 @@ func (p *pooled) connections(cfg *config.Config) (err error) {
 		Replay:      none(c.RetryContent),
 		Header:      side.HeaderLimits{Bytes: c.Limits.HeaderBytes, Fields: c.Limits.HeaderFields},
 		ProxyHeader: proxyHeaders[c.ProxyProtocol], Key: keyOf(cfg, c), KeepCase: c.FieldNames == config.FieldNamesPreserve,
+		EarlyData: c.EarlyData,
 	}
 	p.proxy.Protocol = protocols[c.Protocol]
 	if c.TLS != nil {
@@ -86,7 +87,7 @@ var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
 func sameConnections(a, b *config.Pool) bool {
 	return a.Protocol == b.Protocol && reflect.DeepEqual(a.TLS, b.TLS) && a.Timeouts == b.Timeouts && a.Idle == b.Idle && a.Uses == b.Uses && a.RetryContent == b.RetryContent &&
 		a.ProxyProtocol == b.ProxyProtocol && a.Limits.HeaderBytes == b.Limits.HeaderBytes && a.Limits.HeaderFields == b.Limits.HeaderFields &&
-		a.FieldNames == b.FieldNames
+		a.FieldNames == b.FieldNames && a.EarlyData == b.EarlyData
 }
 
 var proxyHeaders = map[config.ProxyVersion]proxy.ProxyHeader{

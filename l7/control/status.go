@@ -202,6 +202,8 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.BackOpened += o.BackOpened
 	s.BackFailed += o.BackFailed
 	s.Reused += o.Reused
+	s.EarlySent += o.EarlySent
+	s.EarlyAgain += o.EarlyAgain
 	s.Drained += o.Drained
 	s.Headers += o.Headers
 	s.Handshakes += o.Handshakes

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -197,7 +198,9 @@ func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 	if k.closed {
 		return
 	}
-	if st, ok := s.User.(*Stream); ok {
+	if errors.Is(err, quic.Err0RTTRejected) {
+		k.Reject()
+	} else if st, ok := s.User.(*Stream); ok {
 		st.mute = true
 		k.session.stopped(st, err)
 	} else if errors.Is(err, quicconn.ErrWriteTimeout) {
@@ -214,6 +217,9 @@ func (k *Conn) Closed(err error) {
 		k.end(err)
 	}
 }
+
+// Reject ends the connection because the peer has rejected its early data, and with that all streams.
+func (k *Conn) Reject() { k.Close(http3.NoError, "", quic.Err0RTTRejected) }
 
 // fail ends the connection by an error of the peer. One that the machine does not name is the gateway's own (RFC 9114 8.1).
 func (k *Conn) fail(err error) {
@@ -248,7 +254,11 @@ func (k *Conn) end(err error) {
 		k.refused(side.RefusedProtocol, nil, 0)
 	}
 	k.emit(side.Leaving, side.ErrUnprocessed)
-	k.failAll(side.ErrTerminated)
+	failure := side.ErrTerminated
+	if errors.Is(err, quic.Err0RTTRejected) { // the peer has dropped them unread (RFC 8446 4.2.10)
+		failure = side.ErrUnprocessed
+	}
+	k.failAll(failure)
 	k.emit(side.Closed, err)
 	k.w.FreeTimer(k.timer)
 }

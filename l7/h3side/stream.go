@@ -146,6 +146,10 @@ func (st *Stream) trailers() []semantics.Field {
 // 4.1.1).
 func (st *Stream) aborted(err error) {
 	k := st.conn
+	if errors.Is(err, quic.Err0RTTRejected) {
+		k.Reject()
+		return
+	}
 	var e *quic.StreamError
 	remote := errors.As(err, &e) && e.Remote
 	if more := k.m.Cancelled(st.h, remote); more != nil {

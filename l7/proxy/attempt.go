@@ -215,6 +215,7 @@ func (x *exchange) attempt() {
 	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.Now
 	x.tried.Add(b)
 	x.wait.turn = 0
+	x.notEarly, x.sentEarly = x.notEarly || x.sentEarly, false // whatever it failed by, another attempt takes no risk
 	b.Start(x.w.Now)
 	x.on(begun)
 	x.w.open(x) // it may fail at once, and call attempt again: after it only deadline, which checks for that
@@ -284,6 +285,9 @@ func isGRPC(fields []semantics.Field) bool {
 // again begins another attempt. The old one has been accounted for, and its stream released.
 func (x *exchange) again() {
 	x.w.counters.retries.Add(1)
+	if x.sentEarly {
+		x.w.counters.earlyAgain.Add(1)
+	}
 	x.on(failed)
 	x.up.sent = false
 	x.up.rewind(x.w)

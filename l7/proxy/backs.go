@@ -140,12 +140,15 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 	if x.pooled.Protocol != HTTP1 {
 		for _, s := range bs.opening {
 			if s.pass == nil && len(s.waiting) < bs.mayWait() {
-				s.await(x)
+				s.join(x)
 				return
 			}
 		}
 	}
 	s := w.newServer(x.backsKey(), x.client)
+	if mayGoEarly(x) {
+		s.early = asksEarly
+	}
 	switch err := s.connect(); err {
 	case nil:
 		s.await(x)
@@ -248,6 +251,10 @@ func (o opener) Arrived()                   {}
 func (o opener) Expired(bool) {
 	o.link.Abort()
 	o.Failed(errConnectTimeout)
+	if o.early == sendsEarly {
+		o.early = notEarly
+		o.conn.Close()
+	}
 }
 
 // Failed implements link.Session. The connection is removed before the exchanges fail: each may begin another attempt,

@@ -29,9 +29,11 @@ func (w *Worker) dialQUIC(s *server) error {
 	}
 	tc := s.key.pool.TLS.Clone()
 	tc.NextProtos = []string{http3.NextProto}
+	s.prepareEarly(tc)
 	addr := net.UDPAddrFromAddrPort(s.key.backend.Address())
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.key.pool.Connect, DefaultConnect))
 	qc := &quic.Config{
+		ZeroRTT:     s.early == asksEarly,
 		IdleTimeout: cmp.Or(s.key.pool.Idle, DefaultIdle) + time.Minute, MaxStreams: -1,
 		StreamWindow: side.BackWindow, MaxStreamWindow: side.BackWindow, ConnWindow: side.MaxShared * side.BackWindow, MaxConnWindow: side.MaxShared * side.BackWindow,
 	}
@@ -47,7 +49,11 @@ func (w *Worker) dialQUIC(s *server) error {
 			w.Loop.Do(func() { s.failedQUIC(err) })
 			return
 		}
-		w.hub.Serve(q, quicconn.Options{Uni: 3}, uint64(http3.NoError), s.establishedQUIC)
+		made := s.establishedQUIC
+		if qc.ZeroRTT && !handshaken(q) {
+			made = s.earlyQUIC
+		}
+		w.hub.Serve(q, quicconn.Options{Uni: 3}, uint64(http3.NoError), made)
 	}()
 	return nil
 }
@@ -59,18 +65,23 @@ func (s *server) failedQUIC(err error) {
 		return // the deadline was before
 	}
 	s.link.Finish()
+	opener{s}.Failed(quicFailure(err))
+}
+
+// quicFailure returns what the error of a dial, or of a handshake, is to requests that wait for it.
+func quicFailure(err error) error {
 	var te *quic.TransportError
 	switch {
 	case errors.Is(err, errLocal): // there is no socket
-		err = errLocal
+		return errLocal
+	case errors.Is(err, quic.Err0RTTRejected):
+		return errUnprocessed
 	case errors.Is(err, quic.ErrHandshakeTimeout), errors.Is(err, context.DeadlineExceeded):
-		err = errConnectTimeout
+		return errConnectTimeout
 	case errors.As(err, &te):
-		err = errTLS
-	default:
-		err = errConnect
+		return errTLS
 	}
-	opener{s}.Failed(err)
+	return errConnect
 }
 
 // establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link. The loop calls it

@@ -111,6 +111,8 @@ type exchange struct {
 	// The attempt, from route on. A retry keeps rule, pool and hash, and forgets backend, server and back.
 	rule      *Rule
 	pooled    *Pool
+	sentEarly bool    // the attempt's request went out before the end of a handshake
+	notEarly  bool    // no further attempt may
 	waits     awaited // what an attempt waits for, nil if for nothing
 	wait      waiter  // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
@@ -274,7 +276,7 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 			return
 		}
 	}
-	if x.retryStatus(m.Status, errIncomplete) || e == side.EndsNow && x.retryCall(m) {
+	if tooEarly(x, m.Status) || x.retryStatus(m.Status, errIncomplete) || e == side.EndsNow && x.retryCall(m) {
 		return
 	}
 	x.up.forget(x.w) // from here on no attempt follows

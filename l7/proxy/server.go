@@ -20,6 +20,7 @@ type server struct {
 	conn    side.Backend
 	tasks   link.TaskSet
 	state   serverState
+	early   early
 	shared  bool        // in backends.shared
 	index   int         // among the idle ones, or -1
 	uses    int         // requests so far
@@ -148,6 +149,9 @@ func (s *server) established(conn side.Backend, shared bool) {
 // Handle implements Owner. What may end the exchange comes last in each case: afterwards x may be
 // another request's, and *ev.User is nil.
 func (s *server) Handle(ev *side.Event) {
+	if s.early == sendsEarly && s.earlyEvent(ev) {
+		return
+	}
 	if !ev.Kind.OfStream() {
 		s.handle(ev)
 		return
@@ -189,7 +193,9 @@ func (s *server) handle(ev *side.Event) {
 	case side.Useless:
 		s.drop()
 	case side.Closed:
-		s.remove()
+		if s.remove(); len(s.waiting) > 0 { // for the end of a handshake that has failed: others ended when it was leaving
+			s.endWait(quicFailure(ev.Err))
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ type Stats struct {
 	BackOpened  uint64 // connections to backends
 	BackFailed  uint64 // of those, not established
 	Drained     uint64 // WebSockets and connections passed through that ended with the drain time of their backend
+	EarlySent   uint64 // requests to backends in early data,
+	EarlyAgain  uint64 // and of those, sent again: mostly because the backend has rejected the early data, or answered 425
 	Reused      uint64 // requests on a connection that had carried one before
 	Status      [6]uint64
 	Open        int64      // connections of clients
@@ -38,6 +40,7 @@ type Stats struct {
 // instruction, as they have one writer. The rest also falls.
 type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
+	earlySent, earlyAgain                                                                                       metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
 	open, active, kept                                                                                          atomic.Int64
@@ -52,6 +55,7 @@ func (w *Worker) Stats() Stats {
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Handshakes: c.handshakes.Load(), Stream: c.stream.load(),
+		EarlySent: c.earlySent.Load(), EarlyAgain: c.earlyAgain.Load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(),
 	}
 	for i := range s.RefusedBy {

@@ -167,7 +167,10 @@ type Pool struct {
 	MaxUses  int               // requests of a connection; 0 is no bound
 	Replay   int               // bytes of a request's content that are kept until the response begins, to be sent again; 0 is DefaultReplay, below 0 none
 	Header   side.HeaderLimits // of responses
-	KeepCase bool              // names of fields are written as clients with HTTP/1.1 did, whose listener keeps them
+	// EarlyData sends requests that may be repeated before the handshake is complete, with HTTP/3 (RFC 8470). Sessions are those of
+	// TLS.ClientSessionCache.
+	EarlyData bool
+	KeepCase  bool // names of fields are written as clients with HTTP/1.1 did, whose listener keeps them
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
 	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing
