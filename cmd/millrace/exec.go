@@ -196,6 +196,9 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	if socket == "" {
 		socket = stackd.ShimSocket(f.socket)
 	}
+	if socket, err = filepath.Abs(socket); err != nil { // the program may change its folder
+		return err
+	}
 	env := os.Environ()
 	node, err := shim.Hello(socket)
 	if err != nil && noNode(err) && f.config != "" {

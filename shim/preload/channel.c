@@ -321,6 +321,23 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memor
 	return -1;
 }
 
+/*
+ * chroot(2) hides the node's path, and in another network namespace the abstract name is not there either: so the process gets a channel
+ * before, if it has none. What it forks later has to reach the node itself.
+ */
+INTERPOSED int chroot(const char *path)
+{
+	uint64_t process = (uint64_t)getpid();
+	int saved = errno, i = active() && own_memory() ? take(process) : -1;
+	if (i >= 0) {
+		if (!is_open(&channels[i].open))
+			dial(&channels[i].open); /* a process without sockets of the stack may be one that the node does not serve */
+		give_back(i, process);
+	}
+	errno = saved;
+	return (int)KERNEL(chroot, path);
+}
+
 int ask(struct shim_request *q, int fd, struct shim_reply *reply)
 {
 	return ask_memory(q, fd, reply, NULL);

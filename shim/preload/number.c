@@ -85,6 +85,8 @@ INTERPOSED long syscall(long number, ...)
 	switch (number) {
 	case SYS_prctl:
 		return prctl(I(0), a[1], a[2], a[3], a[4]);
+	case SYS_chroot:
+		return chroot(P(0));
 	case SYS_execve:
 		return execve(P(0), P(1), P(2));
 #ifdef SYS_execveat

@@ -271,6 +271,7 @@ static void await_error(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	show("an event", poll(&p, 1, SOON));
+	printf("  %#x\n", (unsigned)p.revents);
 }
 
 /* IP_RECVERR: what ICMP has reported of a datagram. */

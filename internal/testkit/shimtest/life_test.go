@@ -51,6 +51,8 @@ func TestLives(t *testing.T) {
 		{part: "other-user", args: []func(*testing.T) string{text("new")}, root: true},
 		{part: "other-root", args: []func(*testing.T) string{folder, text("opened")}, root: true},
 		{part: "other-root", args: []func(*testing.T) string{folder, text("new")}, root: true},
+		{part: "other-network", args: []func(*testing.T) string{folder, text("libc")}, root: true},
+		{part: "other-network", args: []func(*testing.T) string{folder, text("syscall")}, root: true},
 		{part: "sandbox"},
 		{part: "data-sandbox"},
 		{part: "no-unix", says: "millrace: a sandbox forbids AF_UNIX sockets"},

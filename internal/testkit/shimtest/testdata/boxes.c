@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -57,6 +58,29 @@ static void other_root(char **args)
 	if (p == 0) {
 		CHECK(setgid(65534) == 0 && setuid(65534) == 0);
 		echo(connected(7), "in a child");
+		_exit(0);
+	}
+	reap(p);
+}
+
+/*
+ * A child with another root directory and in another network namespace, as a session of vsftpd: neither the node's path nor its abstract
+ * name is there. By syscall: so the calls of a program are that uses numbers.
+ */
+static void other_network(char **args)
+{
+	bool numbers = strcmp(args[1], "syscall") == 0;
+	int fd = connected(7), one = 1, idle = 77, value = 0;
+	socklen_t len = sizeof value;
+	pid_t p = fork();
+	if (p == 0) {
+		CHECK((numbers ? (int)syscall(SYS_unshare, CLONE_NEWNET) : unshare(CLONE_NEWNET)) == 0);
+		CHECK((numbers ? (int)syscall(SYS_chroot, args[0]) : chroot(args[0])) == 0 && chdir("/") == 0);
+		CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+		CHECK(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one) == 0 && setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle) == 0);
+		CHECK(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &value, &len) == 0 && value == idle);
+		echo(fd, "opened before");
+		echo(connected(7), "in another network");
 		_exit(0);
 	}
 	reap(p);
@@ -298,7 +322,7 @@ static void flood(char **args)
 
 const struct part boxes[] = {
 	{"hold", hold}, {"one-more", one_more}, {"low-port", low_port}, {"fake-node", fake_node}, {"flood", flood},
-	{"other-user", other_user},     {"other-root", other_root}, {"sandbox", sandbox},
+	{"other-user", other_user},     {"other-root", other_root}, {"other-network", other_network}, {"sandbox", sandbox},
 	{"data-sandbox", data_sandbox}, {"no-unix", no_unix},       {"preinit", preinit},
 	{NULL, NULL},
 };
