@@ -64,7 +64,7 @@ func TestBranchesDependOnNoSecret(t *testing.T) {
 		secrets = len(secretPowers)
 	}
 	consttime.Branches(t, "power", secrets, []string{"github.com/millrace/millrace/gpukern/montgomery."}, nil,
-		[]string{".multiplyIFMA", ".squareIFMA", ".reduceIFMA"})
+		[]string{".(*Power).multiply", ".(*Power).square", ".(*Power).reduce"})
 }
 
 func TestTimeDependsOnNoSecret(t *testing.T) {

@@ -132,7 +132,7 @@ func (p *Pass) ladder() {
 		p.exchange(p.swap)
 		p.step()
 	}
-	p.exchange(p.previous) // bit 0 is clear in clamped scalars; RFC 7748 has the exchange for all
+	// Bit 0 of a clamped scalar is clear: the exchange that RFC 7748 has here does nothing.
 }
 
 // exchange swaps the sides of the ladder in the lanes where swap is 1.

@@ -30,8 +30,8 @@ func mark() {
 }
 
 // Branches fails the test if a subject takes different branches for its secrets. Only functions count whose names begin with
-// one of within; those whose names end with one of public work on what is public, and do not. Assembly functions whose names
-// end with one of straight have no branches, and are run at once: that takes a fraction of the time.
+// one of within; those whose names end with one of public work on what is public, and do not. Functions whose names end with one
+// of straight have no branches on data, and are run at once, with what they call: that takes a fraction of the time.
 func Branches(t *testing.T, subject string, secrets int, within, public, straight []string) {
 	t.Helper()
 	if testing.CoverMode() != "" {
