@@ -37,7 +37,9 @@ var batchCertificateECDSA = sync.OnceValues(func() (tls.Certificate, *x509.CertP
 		panic(err)
 	}
 	cert, roots := testcert.SelfSignedBy(key, "example.com")
-	cert.PrivateKey = sign.NewSigner(key)
+	signer := sign.NewSigner(key)
+	signer.Prepare()
+	cert.PrivateKey = signer
 	return cert, roots
 })
 

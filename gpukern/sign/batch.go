@@ -53,7 +53,7 @@ type Stats struct {
 	Signatures uint64 // made in passes, and verified
 	Passes     uint64 // each makes up to four signatures of RSA, or eight of ECDSA
 	Faults     uint64 // signatures that failed their verification, or were made beside one that did
-	Alone      uint64 // made by crypto/ecdsa, as a pass of so few takes longer
+	Alone      uint64 // made by crypto/ecdsa: a pass of so few takes longer, or the key has no table
 }
 
 // Add adds the counts of another batch.

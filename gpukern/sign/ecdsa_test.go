@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -36,13 +37,80 @@ func curveKey(t testing.TB, name string) *ecdsa.PrivateKey {
 	return k
 }
 
+// ecdsaKey returns a key with its table.
 func ecdsaKey(t testing.TB, name string) *ECDSAKey {
 	t.Helper()
 	k, err := NewECDSAKey(curveKey(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
+	k.prepare()
 	return k
+}
+
+// TestKeysThatAreUsedHaveTables: the first signatures of a key are those of crypto/ecdsa, which needs no table.
+func TestKeysThatAreUsedHaveTables(t *testing.T) {
+	k, err := NewECDSAKey(curveKey(t, "P-256"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Batch
+	for i := range usesAlone + 8 {
+		r := ecdsaRequest(k, i)
+		defer verifyECDSA(t, r)
+		b.Add(r)
+		if i%4 == 3 {
+			b.Run()
+			want := Stats{Alone: uint64(i + 1)}
+			if i >= usesAlone {
+				want = Stats{Alone: usesAlone, Signatures: uint64(i + 1 - usesAlone), Passes: uint64(i+1-usesAlone) / 4}
+			}
+			if b.Stats() != want {
+				t.Errorf("%d signatures: %+v, want %+v", i+1, b.Stats(), want)
+			}
+		}
+	}
+	s := NewSigner(curveKey(t, "P-256"))
+	s.Prepare()
+	if !s.batch.(*ECDSAKey).ready() {
+		t.Error("no table after Prepare")
+	}
+	NewSigner(curveKey(t, "P-521")).Prepare() // has nothing to prepare
+	NewRSASigner(keyOf(t, 2048)).Prepare()
+}
+
+// TestTablesAreBounded: beyond mostTables keys sign without one, and tables of keys that are gone do not count.
+func TestTablesAreBounded(t *testing.T) {
+	before := tables.Load()
+	func() {
+		k := ecdsaKey(t, "P-256")
+		if tables.Load() != before+1 {
+			t.Errorf("%d tables, want %d", tables.Load(), before+1)
+		}
+		runtime.KeepAlive(k)
+	}()
+	tables.Add(mostTables)
+	k := ecdsaKey(t, "P-256")
+	if k.ready() || tables.Load() > before+1+mostTables {
+		t.Errorf("a table beyond the bound; %d", tables.Load())
+	}
+	var b Batch
+	requests := []*Request{ecdsaRequest(k, 1), ecdsaRequest(k, 2)}
+	for _, r := range requests {
+		b.Add(r)
+	}
+	b.Run()
+	for _, r := range requests {
+		verifyECDSA(t, r)
+	}
+	if b.Stats() != (Stats{Alone: 2}) {
+		t.Errorf("%+v", b.Stats())
+	}
+	tables.Add(-mostTables)
+	for tables.Load() > before { // the test's own, and what other tests have left
+		runtime.GC()
+		runtime.Gosched()
+	}
 }
 
 // ecdsaRequest returns a request with one of the hashes.
@@ -100,6 +168,7 @@ func TestEightOfECDSASharePasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	second.prepare()
 	p256, p384 := ecdsaKey(t, "P-256"), ecdsaKey(t, "P-384")
 	for _, c := range []struct {
 		keys []*ECDSAKey
@@ -132,8 +201,13 @@ func TestEightOfECDSASharePasses(t *testing.T) {
 // TestAFaultSpoilsThePass: with a wrong key in it, a pass has no signature, and each is made again one at a time.
 func TestAFaultSpoilsThePass(t *testing.T) {
 	for _, name := range []string{"P-256", "P-384"} {
-		wrong, whole := ecdsaKey(t, name), ecdsaKey(t, name)
+		whole := ecdsaKey(t, name)
+		wrong, err := NewECDSAKey(curveKey(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
 		wrong.private[7] ^= 1
+		wrong.prepare()
 		signer := NewSigner(curveKey(t, name))
 		signer.once.Do(func() { signer.batch = wrong })
 		var b Batch
@@ -368,7 +442,7 @@ func TestNoSecretOfECDSAStays(t *testing.T) {
 		}
 	}
 	k.Clear()
-	d := reflect.ValueOf(k.digits).Elem().FieldByName("d")
+	d := reflect.ValueOf(k.digits.Load()).Elem().FieldByName("d")
 	for i := range d.Len() {
 		if d.Index(i).Uint() != 0 {
 			t.Error("digits of the private key are still there")

@@ -78,6 +78,14 @@ func (s *Signer) Request(random io.Reader, digest []byte, opts crypto.SignerOpts
 	return &Request{Key: s.batch, Random: random, Digest: digest, Opts: opts}
 }
 
+// Prepare computes at once what batches need of the key, which takes up to 1.2 ms. They do it as it proves used.
+func (s *Signer) Prepare() {
+	s.once.Do(s.prepare)
+	if k, ok := s.batch.(*ECDSAKey); ok {
+		k.prepare()
+	}
+}
+
 // prepare sets the key of batches.
 func (s *Signer) prepare() {
 	switch k := s.key.(type) {

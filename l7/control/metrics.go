@@ -77,7 +77,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 func writeSignatures(w *metrics.Writer, n *sign.Stats) {
 	w.Counter("millrace_tls_batch_signatures_total", "Signatures of handshakes that were made in batches, and verified.", n.Signatures)
 	w.Counter("millrace_tls_batches_total", "Batches of signatures, of up to four (RSA) or eight (ECDSA) each.", n.Passes)
-	w.Counter("millrace_tls_lone_signatures_total", "Signatures of ECDSA that were made one at a time, as a batch of so few takes longer.", n.Alone)
+	w.Counter("millrace_tls_lone_signatures_total", "Signatures of ECDSA that were made one at a time: a batch of so few takes longer, or the key is rarely used.", n.Alone)
 	w.Counter("millrace_tls_signature_faults_total", "Signatures that failed their verification and were made again: the machine computes wrongly.", n.Faults)
 }
 

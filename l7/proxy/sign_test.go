@@ -35,7 +35,9 @@ func batchSignedECDSA(r *rig) {
 
 func batchSignedBy(r *rig, key crypto.Signer) {
 	cert, roots := testcert.SelfSignedBy(key, "gateway.test", net.IPv4(127, 0, 0, 1))
-	cert.PrivateKey = sign.NewSigner(key)
+	signer := sign.NewSigner(key)
+	signer.Prepare()
+	cert.PrivateKey = signer
 	r.roots = roots
 	r.tree.Listeners[1].TLS = &ctls.Config{Certificates: []ctls.Certificate{cert}, NextProtos: []string{"http/1.1"}}
 }
