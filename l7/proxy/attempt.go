@@ -299,6 +299,9 @@ func (x *exchange) retryStatus(status int, f *failure) bool {
 	if x.rule == nil || !slices.Contains(x.rule.RetryStatus, status) || !x.mayRetry(f) {
 		return false
 	}
+	if status == 425 && slices.ContainsFunc(x.outgoing.Fields, isEarlyData) {
+		return false // it is for the client: another attempt would be as early (RFC 8470 5.2)
+	}
 	x.leaveBack(true) // the response's content is of no use, and a connection with HTTP/1.1 is closed rather than read to its end
 	x.status = status
 	x.account(nil) // with the status, so that outlier detection sees the 503 which the client does not

@@ -344,3 +344,36 @@ func TestEarlyRequestsOfAListenerWithoutEarlyData(t *testing.T) {
 	c.close()
 	r.settled()
 }
+
+// The answer 425 of a backend is for the client of an early request, whatever the rule says of such answers (RFC 8470 5.2): the gateway
+// could only send the request again as early as before.
+func TestTooEarlyOfABackendIsForTheClient(t *testing.T) {
+	executed := &methods{n: map[string]int{}}
+	backend := served(t, func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Early-Data") != "" {
+			w.WriteHeader(http.StatusTooEarly)
+		}
+		executed.serve(w, req)
+	})
+	r := http3Rig(t, strings.TrimPrefix(backend.URL, "http://"), func(r *rig) {
+		ln := r.tree.Listeners[1]
+		ln.HTTP3.QUIC = &quic.Config{ZeroRTT: true}
+		r.rule.Attempts, r.rule.RetryStatus = 3, []int{425}
+	})
+	cache := ctls.NewLRUClientSessionCache(1)
+	r.ticket(cache)
+	tap := newWiretap(t, r.secure)
+	tap.silence(true)
+	c := dialEarly(t, r, tap.front.LocalAddr().String(), cache)
+	get := c.ask("GET", "/")
+	r.eventually("the answer", func() bool { return r.worker.Stats().Status[4] > 0 })
+	tap.silence(false)
+	if status, _ := get(); status != 425 || executed.count("GET") != 1 {
+		t.Errorf("an early GET: %d after %d requests to the backend, want 425 after one", status, executed.count("GET"))
+	}
+	c.close()
+	if status := r.ask("GET", "/", "Early-Data", "1"); status != 425 || executed.count("GET") != 2 {
+		t.Errorf("a GET that says so: %d after %d requests to the backend", status, executed.count("GET"))
+	}
+	r.settled()
+}
