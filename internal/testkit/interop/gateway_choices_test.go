@@ -77,7 +77,7 @@ func expectingServers() []webServer {
 // startExpecting starts one.
 func startExpecting(t *testing.T, s webServer) string {
 	t.Helper()
-	needs(t, s.program, "make deps")
+	needsProgram(t, s.program)
 	if s.name == "nginx" {
 		behind := serveH2C(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n, _ := io.Copy(io.Discard, r.Body)
@@ -104,7 +104,7 @@ func TestExpectThroughGateway(t *testing.T) {
 				g := newTestGateway(t, back.addr, func(g *testGateway) { g.rule.ForwardExpect = forward })
 				front := tapped(t, g.plain.Address.String())
 				for _, client := range []string{"curl", "node"} {
-					needs(t, client, "make deps")
+					needsProgram(t, client)
 					for _, path := range []string{"/take", "/refuse"} {
 						refused := forward && path == "/refuse"
 						out := upload(t, client, front.addr, path, content)
@@ -202,13 +202,13 @@ func TestFieldNamesThroughGateway(t *testing.T) {
 	} {
 		for _, preserve := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, preserve %v", server.name, preserve), func(t *testing.T) {
-				needs(t, server.program, "make deps")
+				needsProgram(t, server.program)
 				back := tapped(t, server.start(t, ""))
 				g := newTestGateway(t, back.addr, func(g *testGateway) {
 					g.pool.KeepCase, g.plain.HTTP1 = preserve, &http1.Options{KeepCase: preserve}
 				})
 				for name, args := range clients {
-					needs(t, name, "make deps")
+					needsProgram(t, name)
 					_, port, _ := strings.Cut(g.plain.Address.String(), ":")
 					argv := args(port)
 					out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()

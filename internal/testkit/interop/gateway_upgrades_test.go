@@ -200,7 +200,7 @@ func TestUpgradesThroughGateway(t *testing.T) {
 	python := webServer{name: "Python", program: "python3", args: func(_, port string) []string { return []string{"-c", pythonUpgrades, port} }}
 	for _, server := range []webServer{node, python} {
 		t.Run(server.name, func(t *testing.T) {
-			needs(t, server.program, "make deps")
+			needsProgram(t, server.program)
 			back := tapped(t, server.start(t, ""))
 			g := newTestGateway(t, back.addr, upgrading)
 			attachAll(t, g.plain.Address.String(), back, attaching{whole: true, content: server.program == "python3"})
@@ -249,7 +249,7 @@ func attachAll(t *testing.T, at string, back *wiretap, how attaching) {
 	until, content := map[bool]string{true: "whole", false: "echo"}[how.whole], map[bool]string{true: "content"}[how.content]
 	for _, c := range []struct{ program, flag, script, sends string }{{"node", "-e", nodeUpgrades, "from node"}, {"python3", "-c", pythonAttach, "from python"}} {
 		for _, protocol := range []string{"tcp", "irc"} {
-			needs(t, c.program, "make deps")
+			needsProgram(t, c.program)
 			args := []string{c.flag, c.script, port, protocol, until, content}
 			if c.program == "node" {
 				args = []string{c.flag, c.script, port, "ask", protocol, until}

@@ -119,3 +119,13 @@ func writeFile(t testing.TB, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+// needsProgram is needs for programs of which one is no dependency of the project.
+func needsProgram(t *testing.T, name string) {
+	t.Helper()
+	how := "make deps"
+	if name == "python3" {
+		how = "apt install python3"
+	}
+	needs(t, name, how)
+}
