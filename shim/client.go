@@ -111,13 +111,26 @@ func (c *Client) Close() {
 	c.idle = nil
 }
 
-// Bind is bind(2).
-func (c *Client) Bind(tid, fd int, a netip.AddrPort, scope uint32) error {
-	r, err := c.ask(&request{op: opBind, addr: a, scope: scope}, tid, fd)
-	if err != nil && len(r.value) > 0 {
-		return &BindError{Cause: string(r.value), Errno: r.errno}
+// Bind is bind(2). It returns the address with the port that the node has chosen, and a permit: with it processes of the user bind that
+// address again, at this node and those that follow, without the rights that a low port takes. before is a permit of before, or nil.
+func (c *Client) Bind(tid, fd int, a netip.AddrPort, scope uint32, before []byte) (local netip.AddrPort, permit []byte, err error) {
+	r, err := c.ask(&request{op: opBind, addr: a, scope: scope, arg: wantPermit, value: before}, tid, fd)
+	switch {
+	case err != nil && len(r.value) > 0:
+		return local, nil, &BindError{Cause: string(r.value), Errno: r.errno}
+	case err != nil:
+		return local, nil, err
 	}
-	return err
+	return r.local, r.value, nil
+}
+
+// Instance returns the number of the run of the node that answers, also for a socket of one before.
+func (c *Client) Instance(tid, fd int) (uint32, error) {
+	r, err := c.ask(&request{op: opNames}, tid, fd)
+	if err != nil || len(r.value) != 4 {
+		return 0, err
+	}
+	return order.Uint32(r.value), nil
 }
 
 // BindError is an error of Bind whose cause is worth a line on the program's standard error.

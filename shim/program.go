@@ -76,21 +76,32 @@ func NewSocket(kind Kind, v6 bool, flags int) (int, error) {
 // False: it has no such name.
 func OwnName(fd int) (local, remote netip.AddrPort, ok bool) { return nameOf(unix.SYS_GETSOCKNAME, fd) }
 
+// OwnInstance is OwnName with the number of the run of the node that has given the name.
+func OwnInstance(fd int) (local, remote netip.AddrPort, instance uint32, ok bool) {
+	n, ok := readName(unix.SYS_GETSOCKNAME, fd)
+	return n.local, n.remote, n.process, ok
+}
+
 // PeerName is OwnName of the socket's other end: local is the address of the peer in the connection.
 func PeerName(fd int) (local, remote netip.AddrPort, ok bool) {
 	return nameOf(unix.SYS_GETPEERNAME, fd)
 }
 
-// nameOf makes the call itself: package unix ends abstract names at a zero byte.
 func nameOf(call uintptr, fd int) (local, remote netip.AddrPort, ok bool) {
+	n, ok := readName(call, fd)
+	return n.local, n.remote, ok
+}
+
+// readName makes the call itself: package unix ends abstract names at a zero byte.
+func readName(call uintptr, fd int) (n name, ok bool) {
 	var un unix.RawSockaddrUnix
 	size := uint32(unsafe.Sizeof(un))
 	_, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&un)), uintptr(unsafe.Pointer(&size)))
 	if errno != 0 || un.Family != unix.AF_UNIX || int(size) != int(unsafe.Offsetof(un.Path))+1+nameSize || un.Path[0] != 0 {
-		return local, remote, false
+		return n, false
 	}
 	n, err := decodeName(unsafe.Slice((*byte)(unsafe.Pointer(&un.Path[1])), nameSize))
-	return n.local, n.remote, err == nil
+	return n, err == nil
 }
 
 // AcceptedSize is the size of the record of an accepted connection, in bytes.

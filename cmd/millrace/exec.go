@@ -157,8 +157,6 @@ func newExec(c *console) *cobra.Command {
 				return usage("--busy-poll is a time: 50us, 1ms")
 			case !slices.Contains(nodeLosses, f.onNodeLoss):
 				return usage("--on-node-loss is keep, end or rebind")
-			case f.onNodeLoss == "rebind" && f.seccomp:
-				return usage("--on-node-loss=rebind is of the library, which --seccomp does without (end is for both)")
 			case f.strict && f.seccomp:
 				return usage("--strict is of the library: --seccomp serves all programs that its program starts")
 			case f.fallback && (f.strict || f.isolate):

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -179,7 +180,7 @@ asyncio.run(main())
 // TestExecRebindsAsyncio: a server of Python's asyncio goes on with the next host, also where the program runs on by rings.
 func TestExecRebindsAsyncio(t *testing.T) {
 	library(t)
-	for _, options := range [][]string{{"--on-node-loss=rebind"}, {"--on-node-loss", "rebind", "--rings"}} {
+	for _, options := range [][]string{{"--on-node-loss=rebind"}, {"--on-node-loss", "rebind", "--rings"}, {"--on-node-loss=rebind", "--seccomp"}} {
 		t.Run(strings.Join(options, ""), func(t *testing.T) {
 			var out buffer
 			b := newLossBed(t)
@@ -193,6 +194,55 @@ func TestExecRebindsAsyncio(t *testing.T) {
 				b.node(t)
 			}
 			b.gives(t, &out, "7012", "/", "asyncio")
+		})
+	}
+}
+
+// sharedServer answers with the number of its calls of accept(2) in vain. Its parent has the listener, too, and never accepts.
+const sharedServer = `
+import os, select, socket
+l = socket.create_server(("198.18.0.1", 7014))
+l.setblocking(False)
+if os.fork():
+    os.wait()
+e = select.epoll()
+e.register(l, select.EPOLLIN)
+missed = 0
+while True:
+    e.poll()
+    try: c, _ = l.accept()
+    except BlockingIOError:
+        missed += 1
+        continue
+    c.settimeout(60)
+    while not c.recv(4096).endswith(b"\r\n\r\n"): pass
+    c.sendall(b"HTTP/1.0 200 OK\r\n\r\n%d" % missed)
+    c.close()
+`
+
+// TestExecRebindsWithoutSpinning: an epoll instance forgets the listener of before, which another process still has: it would report its end
+// for ever.
+func TestExecRebindsWithoutSpinning(t *testing.T) {
+	library(t)
+	for _, options := range [][]string{{"--on-node-loss=rebind"}, {"--on-node-loss=rebind", "--seccomp"}} {
+		t.Run(strings.Join(options, ""), func(t *testing.T) {
+			var out buffer
+			b := newLossBed(t)
+			b.start(t, &out, options, "python3", "-c", sharedServer)
+			b.gives(t, &out, "7014", "/", "0")
+			_ = b.Server.Close()
+			b.node(t)
+			for visits, end := 0, time.Now().Add(60*time.Second); visits < 200; {
+				got, err := b.get("7014", "/")
+				if n, e := strconv.Atoi(got); err == nil && (e != nil || n > 1000) {
+					t.Fatalf("%s calls in vain", got)
+				}
+				if err == nil {
+					visits++
+				} else if time.Now().After(end) {
+					t.Fatalf("%v; %s", err, &out)
+				}
+			}
 		})
 	}
 }
@@ -215,6 +265,12 @@ func TestExecRebindsNginx(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("its workers change their user, so it needs root")
 	}
+	for _, options := range [][]string{{"--on-node-loss=rebind"}, {"--on-node-loss=rebind", "--seccomp"}} {
+		t.Run(strings.Join(options, ""), func(t *testing.T) { rebindsNginx(t, options) })
+	}
+}
+
+func rebindsNginx(t *testing.T, options []string) {
 	var out buffer
 	b := newLossBed(t)
 	file := filepath.Join(b.dir, "nginx.conf")
@@ -226,7 +282,7 @@ func TestExecRebindsNginx(t *testing.T) {
 		}
 	}
 	config("first")
-	master := b.start(t, &out, []string{"--on-node-loss=rebind"}, "nginx", "-c", file, "-p", b.dir)
+	master := b.start(t, &out, options, "nginx", "-c", file, "-p", b.dir)
 	b.workersGive(t, &out, "first", 1)
 	_ = b.Server.Close()
 	b.node(t)

@@ -37,6 +37,7 @@ type instructions struct {
 
 	KernelInterfaces bool // --kernel-interfaces
 	EndWithNode      bool // --on-node-loss=end
+	Rebinds          bool // --on-node-loss=rebind
 }
 
 // supervised becomes the program, with a filter whose supervisor is a process apart. It returns only if that fails.
@@ -55,7 +56,7 @@ func (f *execFlags) supervised(path string, args, env []string, socket string, n
 	if err != nil {
 		return supervisorError(err)
 	}
-	message, err := json.Marshal(instructions{Socket: socket, Node: *node, KernelInterfaces: f.kernelInterfaces, EndWithNode: f.onNodeLoss == "end"})
+	message, err := json.Marshal(instructions{Socket: socket, Node: *node, KernelInterfaces: f.kernelInterfaces, EndWithNode: f.onNodeLoss == "end", Rebinds: f.onNodeLoss == "rebind"})
 	if err == nil {
 		err = unix.Sendmsg(conn, message, unix.UnixRights(filter), nil, unix.MSG_NOSIGNAL|notify.Unsupervised)
 	}
@@ -207,7 +208,7 @@ func supervise(conn int) error {
 	}
 	s, err := notify.New(filter, shim.NewClient(in.Socket, in.Node))
 	if err == nil {
-		s.KernelInterfaces = in.KernelInterfaces
+		s.KernelInterfaces, s.Rebinds = in.KernelInterfaces, in.Rebinds
 		if program, e := unix.GetsockoptUcred(conn, unix.SOL_SOCKET, unix.SO_PEERCRED); e == nil && in.EndWithNode {
 			s.NodeGone = func(process int) { // one of them, or both, may have ended
 				_, _ = unix.Kill(int(program.Pid), unix.SIGTERM), unix.Kill(process, unix.SIGTERM)

@@ -29,6 +29,9 @@ func (c *call) accept() outcome {
 	if o != nil && o.err == syscall.ENETDOWN {
 		c.lost()
 	}
+	if ended(o) && c.s.Rebinds {
+		return c.later(func(c *call) outcome { return a.again(c, fd, *o) })
+	}
 	if o != nil && (o.err == syscall.ENETDOWN || o.err == syscall.EINVAL) && c.s.ends.Add(1) > freeEnds {
 		unix.Close(fd)
 		return c.later(func(*call) outcome {
@@ -44,6 +47,32 @@ func (c *call) accept() outcome {
 		return *o
 	}
 	return c.later(func(c *call) outcome { return a.await(c, fd) })
+}
+
+// ended reports whether an accept has found the end of its listener.
+func ended(o *outcome) bool {
+	return o != nil && (o.err == syscall.ENETDOWN || o.err == syscall.EINVAL)
+}
+
+// again makes the listener again, and accepts from it. It closes fd. A call that does not block waits for the node, too: an epoll
+// instance that reports edges would not report the listener a second time.
+func (a *acceptance) again(c *call, fd int, was outcome) outcome {
+	waits := blocking(fd)
+	switch err := (renewal{c}).again(fd); err {
+	case nil:
+	case syscall.ENETDOWN:
+		return was
+	default:
+		return failed(err)
+	}
+	if !waits {
+		return failed(syscall.EAGAIN)
+	}
+	fd, err := c.file(int32(c.args[0]))
+	if err != nil {
+		return failed(err)
+	}
+	return a.await(c, fd)
 }
 
 // freeEnds is the number of accepts of listeners without a node that fail at once. Programs try again after ENETDOWN, as accept(2) asks them
@@ -134,6 +163,11 @@ func (a *acceptance) await(c *call, fd int) outcome {
 		if o != nil {
 			if o.err == syscall.ENETDOWN {
 				c.lost()
+			}
+			if ended(o) && c.s.Rebinds {
+				if fd, err = c.file(int32(c.args[0])); err == nil {
+					return a.again(c, fd, *o)
+				}
 			}
 			return *o
 		}

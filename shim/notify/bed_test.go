@@ -116,11 +116,24 @@ func newBed(t testing.TB) *bed {
 	}
 	b := &bed{p, t, s, path}
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), p.Close()); err != nil {
+		if err := errors.Join(b.server.Close(), p.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
+}
+
+// restart ends the node, and starts another one at the same stack.
+func (b *bed) restart() {
+	b.t.Helper()
+	if err := b.server.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+	s, err := shim.New(shim.Config{Stack: b.A, Path: b.path, Name: "stack", Service: service})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.server = s
 }
 
 // output is what a program has written.

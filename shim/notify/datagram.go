@@ -219,47 +219,71 @@ func (c *call) recvmmsg() outcome {
 	})
 }
 
-// receives does a receiving call, in a goroutine if it has to wait: meanwhile the Supervisor has no copy of the socket, as in accept.
-func (c *call) receives(flags int, receive func(own *call, fd int, of shim.Mark, flags int) outcome) outcome {
+// receiver does a receiving call once, and does not wait.
+type receiver func(own *call, fd int, of shim.Mark, flags int) outcome
+
+// receives does a receiving call, in a goroutine if it has to wait.
+func (c *call) receives(flags int, receive receiver) outcome {
 	fd, of, o := c.datagramSocket()
 	if o != nil {
 		return *o
 	}
-	o2 := receive(c, fd, of, flags)
-	if o2.err == syscall.ENETDOWN && c.s.ends.Add(1) > freeEnds {
+	got := receive(c, fd, of, flags)
+	waits := flags&(unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE) == 0 && blocking(fd)
+	switch {
+	case got.err == syscall.ENETDOWN && c.s.Rebinds:
+		return c.later(func(own *call) outcome {
+			switch err := (renewal{own}).again(fd); {
+			case err == syscall.EINVAL, err == syscall.ENETDOWN:
+				return got
+			case err != nil:
+				return failed(err)
+			case !waits:
+				return failed(syscall.EAGAIN)
+			}
+			return own.awaitDatagram(of, flags, receive)
+		})
+	case got.err == syscall.ENETDOWN && c.s.ends.Add(1) > freeEnds:
 		unix.Close(fd)
 		return c.later(func(*call) outcome {
 			pauseAtEnd()
-			return o2
+			return got
 		})
-	}
-	if o2.err != syscall.EAGAIN || flags&(unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE) != 0 || !blocking(fd) {
+	case got.err == syscall.EAGAIN && waits:
 		unix.Close(fd)
-		return o2
+		return c.later(func(own *call) outcome { return own.awaitDatagram(of, flags, receive) })
 	}
-	return c.later(func(own *call) outcome {
-		p := newPause(timeout(fd, unix.SO_RCVTIMEO))
-		f, stop, err := own.s.waits.accepting(fd)
-		if err != nil {
-			unix.Close(fd)
-			return failed(syscall.ENFILE)
+	unix.Close(fd)
+	return got
+}
+
+// awaitDatagram receives what comes. While it waits the Supervisor has no copy of the socket, as in accept.
+func (c *call) awaitDatagram(of shim.Mark, flags int, receive receiver) outcome {
+	fd, err := c.file(int32(c.args[0]))
+	if err != nil {
+		return failed(err)
+	}
+	p := newPause(timeout(fd, unix.SO_RCVTIMEO))
+	f, stop, err := c.s.waits.accepting(fd)
+	if err != nil {
+		unix.Close(fd)
+		return failed(syscall.ENFILE)
+	}
+	defer stop()
+	for {
+		event := c.s.waits.next(f)
+		o := receive(c, fd, of, flags)
+		unix.Close(fd)
+		if o.err != syscall.EAGAIN {
+			return o
 		}
-		defer stop()
-		for {
-			event := own.s.waits.next(f)
-			o := receive(own, fd, of, flags)
-			unix.Close(fd)
-			if o.err != syscall.EAGAIN {
-				return o
-			}
-			if err := p.wait(own, event); err != nil {
-				return failed(err)
-			}
-			if fd, err = own.file(int32(own.args[0])); err != nil {
-				return failed(err)
-			}
+		if err := p.wait(c, event); err != nil {
+			return failed(err)
 		}
-	})
+		if fd, err = c.file(int32(c.args[0])); err != nil {
+			return failed(err)
+		}
+	}
 }
 
 // bufferSize is that of the longest datagram, with its header.
@@ -327,6 +351,9 @@ func (c *call) deliver(m *message, h *shim.Header, b []byte, of shim.Mark, flags
 // endOfDatagrams is the errno of a socket whose other end is closed.
 func (c *call) endOfDatagrams() error {
 	c.lost()
+	if c.s.Rebinds {
+		return syscall.ENETDOWN
+	}
 	c.report("the node has ended, and with it the sockets of this program: start it again")
 	return syscall.ENETDOWN
 }

@@ -65,6 +65,12 @@ func (l listener) send(r *response) error {
 	return err
 }
 
+// add gives the process of the thread a descriptor, and leaves the call waiting.
+func (l listener) add(a *addition) error {
+	_, err := l.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(a))
+	return err
+}
+
 // sendFile gives the thread a descriptor of the file of fd, which is the result of its call. No signal may meet it: the kernel
 // would take the descriptor back, and let the call return 0 all the same (Linux 6.18).
 func (l listener) sendFile(id uint64, fd int, cloexec bool) error {

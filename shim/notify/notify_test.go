@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -280,6 +281,73 @@ func TestDatagramServer(t *testing.T) {
 			}
 			b.idle()
 		})
+	}
+}
+
+// TestRebind: an HTTP server in Go goes on with the next node, and the one after that, with its options.
+func TestRebind(t *testing.T) {
+	b := newBed(t)
+	p := b.startWith("serve", func(s *Supervisor) { s.Rebinds = true }, "198.18.0.1:80")
+	client := http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true, DialContext: b.B.DialContext}}
+	get := func(path string) (string, error) {
+		r, err := client.Get("http://198.18.0.1" + path)
+		if err != nil {
+			return "", err
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		return string(body), err
+	}
+	serves := func() {
+		t.Helper()
+		for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
+			got, err := get("/x")
+			if strings.HasSuffix(got, "asks 198.18.0.1:80 for /x") {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%q, %v; %s", got, err, &p.out)
+			}
+		}
+	}
+	for range 3 {
+		serves()
+		b.restart()
+	}
+	serves()
+	if _, err := get("/quit"); err != nil {
+		t.Error(err)
+	}
+	if code := p.wait(); code != 0 {
+		t.Errorf("code %d: %s", code, &p.out)
+	}
+	b.idle()
+}
+
+// TestRebindDatagrams: so does a UDP server.
+func TestRebindDatagrams(t *testing.T) {
+	b := newBed(t)
+	p := b.startWith("datagrams", func(s *Supervisor) { s.Rebinds = true }, "udp4", ":5300")
+	p.says("at ")
+	c, err := b.B.Dial("udp", "198.18.0.1:5300")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got := make([]byte, 99)
+	for range 3 {
+		for end := time.Now().Add(limit); ; {
+			_, err := c.Write([]byte("x"))
+			err = errors.Join(err, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+			n, e := c.Read(got)
+			if err == nil && e == nil && n > 1 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%v, %v; %s", err, e, &p.out)
+			}
+		}
+		b.restart()
 	}
 }
 

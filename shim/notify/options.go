@@ -13,7 +13,7 @@ import (
 const maxOption = 256
 
 func (c *call) setsockopt() outcome {
-	fd, _, o := c.served()
+	fd, of, o := c.served()
 	if o != nil {
 		return *o
 	}
@@ -26,7 +26,12 @@ func (c *call) setsockopt() outcome {
 	if err := c.read(c.args[3], value); err != nil {
 		return failed(err)
 	}
-	return c.refused(c.s.client.SetOption(int(c.tid), fd, int(int32(c.args[1])), int(int32(c.args[2])), value))
+	level, name := int(int32(c.args[1])), int(int32(c.args[2]))
+	err := c.s.client.SetOption(int(c.tid), fd, level, name, value)
+	if err == nil && !of.Connected {
+		c.change(fd, func(m *made) { m.setOption(level, name, value) })
+	}
+	return c.refused(err)
 }
 
 func (c *call) getsockopt() outcome {

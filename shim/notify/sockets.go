@@ -105,7 +105,14 @@ func (c *call) bind() outcome {
 	if err != nil {
 		return failed(err)
 	}
-	return c.refused(c.s.client.Bind(int(c.tid), fd, a, scope))
+	local, permit, err := c.s.client.Bind(int(c.tid), fd, a, scope, nil)
+	if err == nil && c.s.Rebinds {
+		instance, _ := c.s.client.Instance(int(c.tid), fd) // without it, it is not made again
+		c.change(fd, func(m *made) {
+			m.addr, m.scope, m.permit, m.instance = netip.AddrPortFrom(a.Addr(), local.Port()), scope, permit, instance
+		})
+	}
+	return c.refused(err)
 }
 
 // listen is listen(2).
@@ -118,7 +125,12 @@ func (c *call) listen() outcome {
 	if m.Kind != shim.Stream {
 		return failed(syscall.EOPNOTSUPP)
 	}
-	return c.refused(c.s.client.Listen(int(c.tid), fd, int(int32(c.args[1]))))
+	backlog := int(int32(c.args[1]))
+	err := c.s.client.Listen(int(c.tid), fd, backlog)
+	if err == nil {
+		c.change(fd, func(m *made) { m.backlog = max(backlog, 1) })
+	}
+	return c.refused(err)
 }
 
 // connect is connect(2).

@@ -19,6 +19,12 @@ type Supervisor struct {
 	// Run.
 	NodeGone func(process int)
 
+	// Rebinds is that listeners and bound UDP sockets are made again with the next node. It is set before Run.
+	Rebinds bool
+
+	memory memory
+	making sync.Mutex // of a socket, by make
+
 	told sync.Map      // processes that NodeGone was called with
 	ends atomic.Uint32 // accepts of listeners whose node has gone
 

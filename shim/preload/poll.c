@@ -17,11 +17,8 @@ static int errors_of(struct pollfd *p, nfds_t n, int ready)
 		left -= p[i].revents != 0;
 		if ((p[i].revents & (POLLIN | POLLRDNORM)) == 0 || (p[i].revents & POLLHUP) != 0 || !maybe_datagram(p[i].fd))
 			continue;
-		enum kind kind = data_mark(p[i].fd, false).kind;
-		if (kind != DATAGRAM && kind != DATAGRAM_CONNECTED)
-			continue;
 		long got = KERNEL(recvmsg, p[i].fd, &none, MSG_PEEK | MSG_DONTWAIT);
-		if (got == 0 && (none.msg_flags & MSG_CTRUNC) != 0)
+		if (got == 0 && (none.msg_flags & MSG_CTRUNC) != 0 && data_mark(p[i].fd, true).kind >= DATAGRAM)
 			p[i].revents = (short)((p[i].revents & ~(POLLIN | POLLRDNORM)) | POLLERR);
 	}
 	errno = saved;
