@@ -90,7 +90,7 @@ func (e *Engine) recognise(f *flow) bool {
 	case f.app != signature.AppAny:
 		f.appFinal = true
 		f.proto = newProtocol(f.app)
-		e.catchUp(f, c, s)
+		f.noteUnparsed(len(c), len(s))
 		return true
 	case len(c) >= applayer.EnoughToDetect && len(s) >= applayer.EnoughToDetect, len(s) >= 1024:
 		f.appFinal, f.app = true, signature.AppUnknown
@@ -110,10 +110,10 @@ func (e *Engine) unrecognised(f *flow) {
 	}
 }
 
-// catchUp gives the parsers what came before the protocol was known, but for the bytes that parse will give them:
-// those that are new now. Only the other direction has such.
-func (e *Engine) catchUp(f *flow, c, s []byte) {
-	f.sides[0].unparsed, f.sides[1].unparsed = len(c), len(s)
+// noteUnparsed notes how many bytes of the client and of the server came before the protocol was known: parse passes the whole
+// windows on to the parsers then.
+func (f *flow) noteUnparsed(client, server int) {
+	f.sides[0].unparsed, f.sides[1].unparsed = client, server
 }
 
 // parse gives the bytes of a direction that are new to the parsers of the flow's protocol.

@@ -156,6 +156,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	return c
 }
 
+// openGateway makes the L4 gateway, programs and L7 workers of the configuration, and adds them to the node.
 func (d *Daemon) openGateway(cfg *config.Config) error {
 	devices, names := make([]datapath.Device, len(cfg.Devices)), make([]string, len(cfg.Devices))
 	for i, l := range d.node.Links() {
@@ -356,6 +357,8 @@ func (d *Daemon) load() (*config.Config, error) {
 	return cfg, nil
 }
 
+// tryReload reads the file and puts it into effect, listeners first, then defence, inspection and services. After an error everything is as
+// it was.
 func (d *Daemon) tryReload() (admin.Changes, error) {
 	cfg, err := d.load()
 	if err != nil {

@@ -15,8 +15,8 @@
 // new snapshot keeps every flow.
 // Handlers of several loops share nothing else; a packet that belongs to another loop is handed over.
 //
-// The path of a NATed packet: handler.go (decide) with nat.go (view), flow.go (inbound), table.go (lookup),
-// flow.go (openConn for the first packet of a connection, forward for the others), nat.go (translate,
+// The path of a packet whose destination is translated (DNAT): handler.go (decide, transport, route) with nat.go (view), flow.go
+// (inbound), prefetch.go (byClient), flow.go (openConn for the first packet of a connection, forward for the others), nat.go (translate,
 // view.apply, setLink).
 //
 // The gateway terminates nothing. It makes answers of its own, in the frame that asked: ARP (RFC 826),

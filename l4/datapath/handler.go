@@ -370,7 +370,7 @@ func (h *Handler) tally(id uint32) *tally {
 	return t
 }
 
-// slowPath are the flags of packets that inspect must look at before they are treated as any other.
+// slowPath are the flags of packets that checkHeaders judges before they are treated as any other.
 const slowPath = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel | packet.FlagOptions
 
 // decide returns the verdict on a packet, and rewrites it if that is Forward. The order of the tests is part
@@ -381,7 +381,7 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropUnsupported
 	}
 	if d.Flags&slowPath != 0 {
-		if verdict := h.inspect(d, p); verdict != packet.Forward {
+		if verdict := h.checkHeaders(d, p); verdict != packet.Forward {
 			return verdict
 		}
 	}

@@ -1,8 +1,8 @@
 package datapath
 
 // The stages of a Handler, which would have more than 200 methods, where internal/layers allows a type 60. Each stage is the
-// Handler with the methods of one part of its work, so that a call names the part that does it: h.evictor().forget(n). A stage has no state of its own. It is one pointer, made where it is called, and costs
-// nothing.
+// Handler with the methods of one part of its work, so that a call names the part that does it: h.evictor().forget(n). A stage
+// has no state of its own. It is one pointer, made where it is called, and costs nothing.
 type (
 	// lookups finds the services, endpoints and connections of packets. In large tables it prefetches for a window of
 	// packets, so that their cache misses overlap (prefetch.go).

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/millrace/millrace/gpukern/sign"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/metrics"
@@ -47,7 +46,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	writeStreams(w, &t.Stream)
 	w.Counter("millrace_http_missing_proxy_headers_total", "Connections that lacked the PROXY header that was to come.", t.Headers)
 	w.Counter("millrace_http_failed_handshakes_total", "Handshakes of TLS and QUIC that clients began and did not complete.", t.Handshakes)
-	writeSignatures(w, &t.Signatures)
+	writeSignatures(w, &t)
 	w.Counter("millrace_http_write_timeouts_total", "Connections and responses that ended because their client took nothing of what was sent.", t.WriteTimeouts)
 	if l := s.log.Load(); l != nil {
 		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.dropped())
@@ -74,11 +73,11 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 }
 
-func writeSignatures(w *metrics.Writer, n *sign.Stats) {
-	w.Counter("millrace_tls_batch_signatures_total", "Signatures of handshakes that were made in batches, and verified.", n.Signatures)
-	w.Counter("millrace_tls_batches_total", "Batches of signatures, of up to four (RSA) or eight (ECDSA) each.", n.Passes)
-	w.Counter("millrace_tls_lone_signatures_total", "Signatures of ECDSA that were made one at a time: a batch of so few takes longer, or the key is rarely used.", n.Alone)
-	w.Counter("millrace_tls_signature_faults_total", "Signatures that failed their verification and were made again: the machine computes wrongly.", n.Faults)
+func writeSignatures(w *metrics.Writer, t *proxy.Stats) {
+	w.Counter("millrace_tls_batch_signatures_total", "Signatures of handshakes that were made in batches, and verified.", t.Signatures.Signatures)
+	w.Counter("millrace_tls_batches_total", "Batches of signatures, of up to four (RSA) or eight (ECDSA) each.", t.Signatures.Passes)
+	w.Counter("millrace_tls_lone_signatures_total", "Signatures of ECDSA that were made one at a time: a batch of so few takes longer, or the key is rarely used.", t.Signatures.Alone)
+	w.Counter("millrace_tls_signature_faults_total", "Signatures that failed their verification and were made again: the machine computes wrongly.", t.Signatures.Faults)
 }
 
 // admission is a listener with what counts its connections.

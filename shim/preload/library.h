@@ -200,7 +200,7 @@ static inline int bad_address(void)
 	return -1;
 }
 
-/* name_of reads the name of fd's own end, or of its peer. It reports whether that is one of the stack. */
+/* own_name reads the name of fd's own end, and peer_name that of its peer. They report whether it is one of the stack. */
 bool own_name(int fd, struct shim_name *n);
 bool peer_name(int fd, struct shim_name *n);
 

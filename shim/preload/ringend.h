@@ -330,7 +330,10 @@ void ring_ask_space(struct ring_direction *d, uint32_t bit);
  */
 void ring_answer_space(struct rings *r, int fd, uint32_t n);
 
-/* ring_rest waits for bytes beside the socket, as planned, after ring_lie_down. -1 is EINTR. */
+/*
+ * ring_lie_down announces that the caller waits beside the socket for want bytes. ring_rest waits for them, as planned, after it; -1 is
+ * EINTR.
+ */
 bool ring_lie_down(struct rings *r, size_t want, const struct plan *p);
 int ring_rest(struct rings *r, const struct plan *p);
 

@@ -250,7 +250,8 @@ func (r *fields) compound(found func([]byte)) {
 	}
 }
 
-// open reads an OPEN, with the attributes or the verifier of a file that it makes, and returns the name of the file that it claims (RFC 7530 16.16.1).
+// open reads an OPEN, with the attributes or the verifier of a file that it makes, and returns the name of the file that it claims
+// (RFC 7530 16.16.1).
 func (r *fields) open() []byte {
 	r.take(20) // sequence, access, deny, client
 	r.opaque()

@@ -9,7 +9,8 @@ import (
 	"encoding/binary"
 )
 
-// inflater decodes DEFLATE (RFC 1951), in the formats gzip (RFC 1952) and zlib (RFC 1950), as its bytes come. Checksums are not compared: receivers use what they have decoded before they know them.
+// inflater decodes DEFLATE (RFC 1951), in the formats gzip (RFC 1952) and zlib (RFC 1950), as its bytes come. Checksums are not
+// compared: receivers use what they have decoded before they know them.
 //
 // Each step reads whole symbols, or puts their bits back and waits for more input.
 type inflater struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// inspect looks at a packet that is no plain one: Forward says that it may be treated as any other.
-func (h *Handler) inspect(d *packet.Desc, p []byte) packet.Verdict {
+// checkHeaders judges a packet that is no plain one: with Forward it is treated as any other.
+func (h *Handler) checkHeaders(d *packet.Desc, p []byte) packet.Verdict {
 	if d.Flags.Has(packet.FlagTunnel) {
 		h.outer.parse(h.arena, h.chain)
 	}
