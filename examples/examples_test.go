@@ -82,12 +82,12 @@ func (x *network) ping(t *testing.T) {
 func (x *network) dial(t *testing.T, network, port string) (c net.Conn) {
 	t.Helper()
 	d := net.Dialer{Timeout: time.Second}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if err := x.peer.Do(func() (err error) {
 			c, err = d.Dial(network, net.JoinHostPort(stackAddr, port))
 			return err
 		}); err == nil {
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 			return c
 		}
 	}
