@@ -1,6 +1,6 @@
 """aioquic as a server or client of HTTP/3.
 
-  server CERT KEY [HOST]   echoes contents; prints its port; ends with its input
+  server CERT KEY [HOST]   echoes contents; prints its port; ends with its input. Takes early data: x-early says what came so
   client PORT N [HOST]     makes N requests of each kind, prints "ok"
 """
 import asyncio
@@ -12,6 +12,7 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import HandshakeCompleted
 
 
 class Protocol(QuicConnectionProtocol):
@@ -19,8 +20,11 @@ class Protocol(QuicConnectionProtocol):
         super().__init__(*args, **kwargs)
         self.http = H3Connection(self._quic)
         self.streams = {}  # id: [headers, content, future]
+        self.complete_handshake = False
 
     def quic_event_received(self, event):
+        if isinstance(event, HandshakeCompleted):
+            self.complete_handshake = True
         for e in self.http.handle_event(event):
             if not isinstance(e, (HeadersReceived, DataReceived)):
                 continue
@@ -37,6 +41,7 @@ class Protocol(QuicConnectionProtocol):
             s[2].set_result(s)
             return
         headers = [(b":status", b"200"), (b"server", b"aioquic"), (b"x-method", dict(s[0])[b":method"])]
+        headers.append((b"x-early", b"0" if self.complete_handshake else b"1"))
         self.http.send_headers(stream, headers)
         self.http.send_data(stream, s[1], end_stream=True)
         self.transmit()
@@ -56,7 +61,10 @@ class Protocol(QuicConnectionProtocol):
 async def server(cert, key, host="127.0.0.1"):
     config = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN, max_datagram_size=1200)
     config.load_cert_chain(cert, key)
-    s = await serve(host, 0, configuration=config, create_protocol=Protocol)
+    tickets = {}
+    s = await serve(host, 0, configuration=config, create_protocol=Protocol,
+                    session_ticket_fetcher=lambda label: tickets.pop(label, None),
+                    session_ticket_handler=lambda ticket: tickets.__setitem__(ticket.ticket, ticket))
     print(s._transport.get_extra_info("sockname")[1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
