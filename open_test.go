@@ -264,7 +264,7 @@ func TestOpenHasPayloadPlaced(t *testing.T) {
 	from, err := l.Accept()
 	must(err)
 	defer from.Close()
-	must(from.SetDeadline(time.Now().Add(20 * time.Second)))
+	must(from.SetDeadline(time.Now().Add(time.Minute)))
 	got := make([]byte, len(data))
 	if _, err := io.ReadFull(from, got); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("other bytes than those that were sent, or %v", err)

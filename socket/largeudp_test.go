@@ -86,7 +86,7 @@ func exchangeTrains(t *testing.T, from *socket.UDPConn, to net.PacketConn) {
 	for i := range sent {
 		sent[i] = byte(i * 2654435761 >> 13)
 	}
-	if err := to.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := to.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range trains {
@@ -215,7 +215,7 @@ func TestTrainsThatWaitAreJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]byte, 2000)
-	if err := p.conns[1].SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := p.conns[1].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := p.conns[1].ReadFrom(got); err != nil {
@@ -289,7 +289,7 @@ func TestTrainsToSeveralPortsAreApart(t *testing.T) {
 	got := make([]byte, 2000)
 	read := func(from net.PacketConn, want int) {
 		t.Helper()
-		if err := from.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := from.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if n, _, err := from.ReadFrom(got); n != want || err != nil {

@@ -82,7 +82,7 @@ func TestCapabilitiesOfTheUnitSuffice(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if err := notify.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := notify.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 64)

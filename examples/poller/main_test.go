@@ -37,7 +37,7 @@ func open(t *testing.T) (dial func() net.Conn) {
 		for {
 			c, err := client.Dial("tcp", "198.18.0.2:7")
 			if err == nil {
-				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				return c
 			}
 			if !strings.Contains(err.Error(), "connection refused") { // it does not listen yet

@@ -19,7 +19,7 @@ func firstFlight(t *testing.T) []byte {
 	defer a.Close()
 	defer b.Close()
 	go crypto.Client(a, &crypto.Config{ServerName: "hello.example.test", NextProtos: []string{"h2", "http/1.1"}}).Handshake()
-	b.SetReadDeadline(time.Now().Add(20 * time.Second))
+	b.SetReadDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 1<<15)
 	n, err := b.Read(buf)
 	if err != nil {

@@ -245,7 +245,7 @@ func TestSYNsOfAFloodAreAnsweredWithCookies(t *testing.T) {
 			if plain(t, c) {
 				cookies++
 			}
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
 			if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
 				t.Errorf("%s: read %q, %v", addr, b, err)
 			}

@@ -137,7 +137,7 @@ func TestClientsThatTakeAllDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	await(t, func() bool { return s.d.workers.Totals().Open == 1 })
 	fmt.Fprintln(flood, s.addr)
 	await(t, func() bool { return strings.Contains(log.String(), "file descriptors run short") })

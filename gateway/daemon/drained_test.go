@@ -35,7 +35,7 @@ pools:
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := io.WriteString(c, "x"); err != nil {
 			t.Fatal(err)
 		}

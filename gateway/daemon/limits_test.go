@@ -37,7 +37,7 @@ func (s *site) asked() net.Conn {
 		return nil // the reset may come as soon as the connection is there
 	}
 	s.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	b := make([]byte, 12)
 	if _, err := io.ReadFull(c, b); err != nil {

@@ -654,7 +654,7 @@ pools:
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(c, "hello"); err != nil {
 		t.Fatal(err)
 	}

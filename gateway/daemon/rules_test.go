@@ -193,7 +193,7 @@ func TestPROXYHeadersComeInAndGoOut(t *testing.T) {
 			}
 			go func() {
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(time.Minute))
 				in := bufio.NewReader(c)
 				line, _ := in.ReadString('\n')
 				lines <- line
@@ -215,7 +215,7 @@ pools: [{name: p, proxy_protocol: v1, backends: [{address: "%s"}]}]
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(c, "PROXY TCP4 192.0.2.7 198.18.0.1 1234 80\r\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != 204 {

@@ -109,7 +109,7 @@ func (u *underLoad) requests(n int64, fresh bool) {
 			}
 			r = bufio.NewReader(c)
 		}
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		path := fmt.Sprintf("/%p/%d", r, i)
 		connection := "keep-alive"
 		if fresh {

@@ -310,7 +310,7 @@ func (v *evasions) honest(at string, id uint32) {
 	v.t.Helper()
 	c := v.dial("tcp", at).(*net.TCPConn)
 	defer c.Close()
-	v.must(c.SetDeadline(time.Now().Add(20 * time.Second)))
+	v.must(c.SetDeadline(time.Now().Add(time.Minute)))
 	text := fmt.Sprintf("honest-%d", id)
 	switch at {
 	case "198.18.1.1:443", "198.18.1.1:444":

@@ -137,7 +137,7 @@ func (s *site) bursts(address string, rounds, burst, size int) (reordered int) {
 	raw, err := c.SyscallConn()
 	s.must(err)
 	data, got := make([]byte, burst*size), make([]byte, 2*size)
-	s.must(c.SetDeadline(time.Now().Add(20 * time.Second)))
+	s.must(c.SetDeadline(time.Now().Add(time.Minute)))
 	for round := range rounds {
 		rand.NewChaCha8([32]byte{byte(round)}).Read(data)
 		s.must(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }))

@@ -229,7 +229,7 @@ func TestHTTP3OnTheUserspaceStackLives(t *testing.T) {
 		return err
 	}))
 	defer unreachable.Close()
-	s.must(unreachable.SetDeadline(time.Now().Add(20 * time.Second)))
+	s.must(unreachable.SetDeadline(time.Now().Add(time.Minute)))
 	_, err = unreachable.Write([]byte("x"))
 	s.must(err)
 	if _, err := unreachable.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {

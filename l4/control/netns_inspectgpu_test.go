@@ -257,7 +257,7 @@ func (s *site) converse(t *testing.T, first, n int) {
 				if !m.passes {
 					continue
 				}
-				c.SetReadDeadline(time.Now().Add(20 * time.Second))
+				c.SetReadDeadline(time.Now().Add(time.Minute))
 				n, err := c.Read(b)
 				if err != nil || !strings.HasSuffix(string(b[:n]), m.text) {
 					t.Errorf("flow %d: %.40q is answered by %.40q, %v", flow, m.text, b[:n], err)

@@ -176,7 +176,7 @@ func (s *site) prevented(t *testing.T) {
 	}
 	s.alerted(5, "drop")
 	u := s.dial("udp", "198.18.1.1:53")
-	u.SetDeadline(time.Now().Add(10 * time.Second))
+	u.SetDeadline(time.Now().Add(time.Minute))
 	b := make([]byte, 100)
 	io.WriteString(u, "allowed")
 	if n, err := u.Read(b); err != nil || !strings.HasSuffix(string(b[:n]), "allowed") {

@@ -124,7 +124,7 @@ func exchange(c net.Conn) (string, error) {
 	if c.RemoteAddr().Network() == "tcp" {
 		return ask(c)
 	}
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := fmt.Fprint(c, "hello"); err != nil {
 		return "", err
 	}

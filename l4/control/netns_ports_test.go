@@ -71,7 +71,7 @@ func lateGet() (late bool, err error) {
 	if late, err = retransmitted(c); err != nil {
 		return false, err
 	}
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
 	if b, err := io.ReadAll(c); err != nil || len(b) == 0 {
 		return late, fmt.Errorf("%q, %w", b, err)

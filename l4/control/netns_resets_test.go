@@ -214,7 +214,7 @@ func (h *heldConn) open(s *site, kind byte) {
 		return
 	}
 	s.t.Cleanup(func() { h.c.Close() })
-	h.c.SetDeadline(time.Now().Add(20 * time.Second))
+	h.c.SetDeadline(time.Now().Add(time.Minute))
 	_, err = fmt.Fprintf(h.c, "%-64s", h.what)
 	_, readErr := io.ReadFull(h.c, make([]byte, 1))
 	h.c.SetDeadline(time.Time{})

@@ -320,7 +320,7 @@ func (s *site) dial(network, address string) net.Conn {
 
 // ask sends an HTTP request on an open connection and returns the first word of the answer.
 func ask(c net.Conn) (string, error) {
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		return "", err
 	}

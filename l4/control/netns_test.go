@@ -69,7 +69,7 @@ func (s *site) udpAt(host string, port int) {
 		c := s.dial("udp", fmt.Sprintf("%s:%d", host, port))
 		first := ""
 		for range 5 {
-			c.SetDeadline(time.Now().Add(10 * time.Second))
+			c.SetDeadline(time.Now().Add(time.Minute))
 			fmt.Fprint(c, "hello")
 			b := make([]byte, 100)
 			n, err := c.Read(b)

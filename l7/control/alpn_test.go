@@ -39,7 +39,7 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse}]}]}]
 		{[]string{"http/1.0"}, "http/1.0"}, {[]string{"http/1.0", "http/1.1"}, "http/1.1"}, {[]string{"http/1.0", "h2"}, "h2"}, {nil, ""},
 	} {
 		here, there := net.Pipe()
-		if err := here.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := here.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _, _ = io.Copy(io.Discard, ctls.Server(there, served.config)) }()

@@ -84,7 +84,7 @@ pools: [{name: p, protocol: HTTPS, tls: {insecure: true, certificate: {cert: %q}
 			here, there := net.Pipe()
 			defer here.Close()
 			go func() { _, _ = io.Copy(io.Discard, ctls.Client(here, conf)) }()
-			if err := there.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			if err := there.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 			s := ctls.Server(there, &ctls.Config{Certificates: []ctls.Certificate{server}, ClientAuth: ctls.RequireAndVerifyClientCert, ClientCAs: roots})

@@ -52,7 +52,7 @@ func TestDrain(t *testing.T) {
 	if _, err := net.Dial("tcp", r.addr); err == nil {
 		t.Error("a new connection after Drain")
 	}
-	idle.SetReadDeadline(time.Now().Add(20 * time.Second))
+	idle.SetReadDeadline(time.Now().Add(time.Minute))
 	if n, err := idle.Read(make([]byte, 100)); err != io.EOF {
 		t.Errorf("an idle connection: %d bytes, %v", n, err)
 	}
@@ -113,7 +113,7 @@ func TestAListenerThatBecomesHTTP3Alone(t *testing.T) {
 	c, err := net.Dial("tcp", r.addr)
 	must(t, err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	ask := func() {
 		t.Helper()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -41,7 +41,7 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(time.Minute))
 				switch (g + i) % 10 {
 				case 0: // nothing
 				case 1:

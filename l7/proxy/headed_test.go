@@ -63,7 +63,7 @@ func (l *headedListener) Accept() (net.Conn, error) {
 
 // readHeader reads a header and nothing behind it.
 func readHeader(t *testing.T, c net.Conn) (proxyproto.Header, bool) {
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	defer c.SetReadDeadline(time.Time{})
 	var all []byte
 	for one := make([]byte, 1); ; {

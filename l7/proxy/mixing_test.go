@@ -62,7 +62,7 @@ func retryWithContent(t *testing.T, method string, chunked bool) {
 	defer c.Close()
 	_, err = io.WriteString(c, request) // in one piece: all is held before there is a connection to the backend
 	must(t, err)
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	must(t, err)
 	got, _ := io.ReadAll(resp.Body)

@@ -203,7 +203,7 @@ func TestPassesResets(t *testing.T) {
 			return
 		}
 		ready <- struct{}{}
-		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		c.SetReadDeadline(time.Now().Add(time.Minute))
 		_, err := c.Read(b)
 		got <- err
 	})
@@ -258,7 +258,7 @@ func TestPassHoldsSendersBack(t *testing.T) {
 		}
 	})
 	close(begin)
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	c.CloseWrite()
 	if n, err := io.Copy(io.Discard, c); int(n) != sent || err != nil {
 		t.Errorf("%d of %d bytes, %v", n, sent, err)
@@ -410,7 +410,7 @@ func TestPassesWhatIsInsideOfTLS(t *testing.T) {
 	})
 	c, err := ctls.Dial("tcp", ln.Address.String(), &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"})
 	must(t, err)
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	sent := bytes.Repeat([]byte("0123456789"), 100_000)
 	go func() { c.Write(sent); c.CloseWrite() }()
 	got, err := io.ReadAll(c)

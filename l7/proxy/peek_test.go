@@ -50,7 +50,7 @@ func TestPassesTLSByHello(t *testing.T) {
 			return err.Error()
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		conn.SetDeadline(time.Now().Add(time.Minute))
 		io.WriteString(conn, "echo")
 		conn.CloseWrite()
 		all, err := io.ReadAll(conn)

@@ -88,7 +88,7 @@ func TestTakesProxyHeaders(t *testing.T) {
 				}
 				c, err := net.Dial("tcp", addr)
 				must(t, err)
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(time.Minute))
 				var conn net.Conn = &headerConn{c, bytes.Clone(h), size}
 				if secure {
 					conn = ctls.Client(conn, &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test"})
@@ -122,7 +122,7 @@ func TestProxyHeadersAreRequiredOfTrustedPeersOnly(t *testing.T) {
 	for _, in := range cases {
 		c, err := net.Dial("tcp", r.addr)
 		must(t, err)
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		c.Write(in)
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%.20q: %v", in, err)
@@ -216,7 +216,7 @@ func TestSendsProxyHeaders(t *testing.T) {
 			for i := range 3 {
 				conn, err := ctls.Dial("tcp", r.secure, &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test", NextProtos: []string{"http/1.1"}})
 				must(t, err)
-				conn.SetDeadline(time.Now().Add(20 * time.Second))
+				conn.SetDeadline(time.Now().Add(time.Minute))
 				conns = append(conns, conn)
 				in := bufio.NewReader(conn)
 				for range 3 { // on the same connection of the backend

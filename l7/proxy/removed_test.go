@@ -20,7 +20,7 @@ func dialed(t *testing.T, addr string) net.Conn {
 	c, err := net.Dial("tcp", addr)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 

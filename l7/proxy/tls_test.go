@@ -123,7 +123,7 @@ func TestRulesSeeTheHello(t *testing.T) {
 		must(t, err)
 		c.Conn = conn
 		s := ctls.Client(&c.cutter, c.config)
-		s.SetDeadline(time.Now().Add(20 * time.Second))
+		s.SetDeadline(time.Now().Add(time.Minute))
 		io.WriteString(s, "GET / HTTP/1.1\r\nHost: gateway.test\r\nConnection: close\r\n\r\n")
 		if all, err := io.ReadAll(s); err != nil || !strings.HasSuffix(string(all), "\r\n\r\n"+c.want) {
 			t.Errorf("%q %v, want %s", all, err, c.want)
@@ -386,7 +386,7 @@ func TestSessionsAreSharedByWorkers(t *testing.T) {
 		for i, addr := range addrs {
 			c, err := ctls.Dial("tcp", addr, &ctls.Config{RootCAs: cert.pool(), ServerName: "gateway.test", MaxVersion: version, ClientSessionCache: cache})
 			must(t, err)
-			c.SetDeadline(time.Now().Add(20 * time.Second))
+			c.SetDeadline(time.Now().Add(time.Minute))
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: gateway.test\r\nConnection: close\r\n\r\n")
 			if all, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 200") {
 				t.Errorf("%q %v", all, err)

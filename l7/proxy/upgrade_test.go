@@ -110,7 +110,7 @@ func TestTunnelsEndByDirections(t *testing.T) {
 	c, err := net.Dial("tcp", r.addr)
 	must(t, err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	all, err := io.ReadAll(c)
@@ -140,7 +140,7 @@ func TestTunnelsOutliveTheClientsEnd(t *testing.T) {
 	c, err := net.Dial("tcp", r.addr)
 	must(t, err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	head := make([]byte, 12)

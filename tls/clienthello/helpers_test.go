@@ -15,11 +15,11 @@ func stream(t testing.TB, cfg *tls.Config) []byte {
 	client, server := net.Pipe()
 	defer server.Close()
 	go func() {
-		_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = client.SetDeadline(time.Now().Add(time.Minute))
 		_ = tls.Client(client, cfg).Handshake()
 		_ = client.Close()
 	}()
-	_ = server.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = server.SetDeadline(time.Now().Add(time.Minute))
 	b := make([]byte, recordHeader)
 	if _, err := io.ReadFull(server, b); err != nil {
 		t.Fatal(err)

@@ -370,7 +370,7 @@ func (s *site) report() *TCPReport {
 		s.t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(c, "hello"); err != nil {
 		s.t.Fatal(err)
 	}

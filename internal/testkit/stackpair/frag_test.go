@@ -57,7 +57,7 @@ func exchange(t *testing.T, p *Pair, size int, fill byte) {
 	}
 	defer c.Close()
 	sent, got := bytes.Repeat([]byte{fill}, size), make([]byte, 1<<16)
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Write(sent); err != nil {
