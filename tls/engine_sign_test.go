@@ -92,6 +92,7 @@ func TestWaitingKeysDecryptIfTheirKeyDoes(t *testing.T) {
 		if !ok {
 			continue
 		}
+		//lint:ignore SA1019 it is what TLS 1.2 has in its exchange of keys by RSA
 		secret, err := rsa.EncryptPKCS1v15(rand.Reader, d.Public().(*rsa.PublicKey), []byte("secret"))
 		if err != nil {
 			t.Fatal(err)

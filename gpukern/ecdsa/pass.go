@@ -59,8 +59,10 @@ type Pass struct {
 func NewPass(c *Curve) *Pass {
 	d, windows := c.p.digits, c.generator.windows
 	p := &Pass{c: c}
-	elements := []*element{&p.low, &p.high, &p.e, &p.d, &p.k, &p.kR, &p.a, &p.aR, &p.r, &p.s, &p.w, &p.x, &p.y, &p.scratch,
-		&p.sum.x, &p.sum.y, &p.sum.z, &p.other.x, &p.other.y, &p.other.z}
+	elements := []*element{
+		&p.low, &p.high, &p.e, &p.d, &p.k, &p.kR, &p.a, &p.aR, &p.r, &p.s, &p.w, &p.x, &p.y, &p.scratch,
+		&p.sum.x, &p.sum.y, &p.sum.z, &p.other.x, &p.other.y, &p.other.z,
+	}
 	for i := range p.t {
 		elements = append(elements, &p.t[i])
 	}

@@ -135,10 +135,25 @@ func TestManySignatures(t *testing.T) {
 	}
 }
 
+// multipleOfG returns the point of crypto/ecdsa's public key for a number from 1 to n-1.
+func multipleOfG(t *testing.T, c *Curve, k *big.Int) (x, y *big.Int) {
+	t.Helper()
+	key, err := ecdsa.ParseRawPrivateKey(standard(c), k.FillBytes(make([]byte, c.size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	point, err := key.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return new(big.Int).SetBytes(point[1 : 1+c.size]), new(big.Int).SetBytes(point[1+c.size:])
+}
+
 // reference returns a signature by the formulas of FIPS 186-5 6.4.1 in math/big.
-func reference(c *Curve, d *big.Int, digest []byte, k *big.Int) (r, s *big.Int) {
+func reference(t *testing.T, c *Curve, d *big.Int, digest []byte, k *big.Int) (r, s *big.Int) {
+	t.Helper()
 	n := c.params.N
-	x, _ := standard(c).ScalarBaseMult(k.Bytes())
+	x, _ := multipleOfG(t, c, k)
 	r = x.Mod(x, n)
 	s = new(big.Int).Mul(r, d)
 	s.Add(s, new(big.Int).SetBytes(digest[:min(len(digest), c.size)]))
@@ -197,7 +212,7 @@ func TestEdges(t *testing.T) {
 					t.Fatalf("P-%d: the pass of nonces %x by keys %x refuses its signatures", c.params.BitSize, some, keys)
 				}
 				for j, k := range some {
-					r, s := reference(c, keys[j], digests[(i+j)%len(digests)], k)
+					r, s := reference(t, c, keys[j], digests[(i+j)%len(digests)], k)
 					checkSignature(t, p, j, r, s)
 				}
 				p.Clear()
@@ -237,7 +252,7 @@ func TestNoncesAreReduced(t *testing.T) {
 			}
 			for i, nonce := range nonces {
 				k := new(big.Int).SetBytes(nonce)
-				r, s := reference(c, new(big.Int).SetBytes(d), digest, k.Mod(k, c.params.N))
+				r, s := reference(t, c, new(big.Int).SetBytes(d), digest, k.Mod(k, c.params.N))
 				checkSignature(t, p, i, r, s)
 			}
 			p.Clear()
@@ -345,18 +360,24 @@ var rfc6979 = []struct {
 	hash       crypto.Hash
 	k, r, s    string
 }{
-	{P256, "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721", "sample", crypto.SHA256,
+	{
+		P256, "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721", "sample", crypto.SHA256,
 		"A6E3C57DD01ABE90086538398355DD4C3B17AA873382B0F24D6129493D8AAD60",
 		"EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716",
-		"F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8"},
-	{P256, "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721", "test", crypto.SHA256,
+		"F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8",
+	},
+	{
+		P256, "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721", "test", crypto.SHA256,
 		"D16B6AE827F17175E040871A1C7EC3500192C4C92677336EC2537ACAEE0008E0",
 		"F1ABB023518351CD71D881567B1EA663ED3EFCF6C5132B354F28D3B0B7D38367",
-		"019F4113742A2B14BD25926B49C649155F267E60D3814B4C0CC84250E46F0083"},
-	{P384, "6B9D3DAD2E1B8C1C05B19875B6659F4DE23C3B667BF297BA9AA47740787137D896D5724E4C70A825F872C9EA60D2EDF5", "sample", crypto.SHA384,
+		"019F4113742A2B14BD25926B49C649155F267E60D3814B4C0CC84250E46F0083",
+	},
+	{
+		P384, "6B9D3DAD2E1B8C1C05B19875B6659F4DE23C3B667BF297BA9AA47740787137D896D5724E4C70A825F872C9EA60D2EDF5", "sample", crypto.SHA384,
 		"94ED910D1A099DAD3254E9242AE85ABDE4BA15168EAF0CA87A555FD56D10FBCA2907E3E83BA95368623B8C4686915CF9",
 		"94EDBB92A5ECB8AAD4736E56C691916B3F88140666CE9FA73D64C4EA95AD133C81A648152E44ACF96E36DD1E80FABE46",
-		"99EF4AEB15F178CEA1FE40DB2603138F130E740A19624526203B6351D0A3A94FA329C145786E679E7B82C71A38628AC8"},
+		"99EF4AEB15F178CEA1FE40DB2603138F130E740A19624526203B6351D0A3A94FA329C145786E679E7B82C71A38628AC8",
+	},
 }
 
 func TestKeysThatAreRefused(t *testing.T) {
@@ -401,7 +422,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestTablesAreMultiples compares entries of the tables with crypto/elliptic.
+// TestTablesAreMultiples compares entries of the tables with crypto/ecdsa.
 func TestTablesAreMultiples(t *testing.T) {
 	forms(t, func(t *testing.T) {
 		for _, c := range []*Curve{newCurve(elliptic.P256().Params(), 5, p256), newCurve(elliptic.P384().Params(), 8, p384)} {
@@ -416,7 +437,7 @@ func TestTablesAreMultiples(t *testing.T) {
 							continue
 						}
 						k := new(big.Int).Lsh(big.NewInt(int64(2*e+1)), uint(table.bits*w))
-						wantX, wantY := standard(c).ScalarBaseMult(k.Mod(k, c.params.N).Bytes())
+						wantX, wantY := multipleOfG(t, c, k.Mod(k, c.params.N))
 						x, y := table.point(f, w, e)
 						x.Mod(x.Mul(x, inverseR), f.prime)
 						y.Mod(y.Mul(y, inverseR), f.prime)
