@@ -10,7 +10,7 @@ import (
 )
 
 // Datagrams of a connected socket are plain, so that read(2) and write(2) work on it, until its program asks for what only a header
-// has: control messages, or the queue of errors. The form is in the mark, and what the library has to know beside it in SO_INCOMING_CPU of
+// has: control messages, or another destination. The form is in the mark, and what the library has to know beside it in SO_INCOMING_CPU of
 // the program's end.
 const (
 	formMask      = 0x7fff0000
@@ -21,7 +21,7 @@ const (
 
 // headed reports whether datagrams have headers, also while the socket is connected. A supervisor's program never has any.
 func (k *sock) headed() bool {
-	return !k.byCall && (k.options.want != 0 || k.options.udp.QueueErrors || k.needsHeaders)
+	return !k.byCall && (k.options.want != 0 || k.needsHeaders)
 }
 
 // setForm tells the library about the form of the program's end. mu is held.
@@ -126,8 +126,14 @@ func (k *sock) nextError(r *reply) error {
 		return bare(err)
 	}
 	k.packetError() // of this entry
-	if e.Origin == socket.OriginLocal {
+	switch { // Linux sends ICMP to itself where a neighbour does not answer: host or address unreachable
+	case e.Origin != socket.OriginLocal:
+	case errnoOf(e.Err) != syscall.EHOSTUNREACH:
 		e.Type, e.Code = 0, 0
+	case e.To.Addr().Is4():
+		e.Origin, e.Type, e.Code = socket.OriginICMP, 3, 1
+	default:
+		e.Origin, e.Type, e.Code = socket.OriginICMP6, 1, 3
 	}
 	b := make([]byte, errorSize, maxReplyValue)
 	order.PutUint32(b, uint32(errnoOf(e.Err)))

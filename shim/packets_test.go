@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -392,5 +393,33 @@ func TestManyDatagramsAtOnce(t *testing.T) {
 		if n, _, err := peer.ReadFrom(buf); err != nil || n != 1 || int(buf[0]) != i {
 			t.Fatalf("datagram %d of %d: %v, %v", i, all, buf[:n], err)
 		}
+	}
+}
+
+// TestErrorQueue: what the host itself finds of a neighbour that does not answer is in the queue as on Linux, which sends ICMP to itself.
+func TestErrorQueue(t *testing.T) {
+	b := newBed(t, nil)
+	p := b.dial(t).socket(unix.SOCK_SEQPACKET, false)
+	if err := p.setInt(unix.IPPROTO_IP, unix.IP_RECVERR, 1); err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort("198.18.0.77:7")
+	if prefix := netip.MustParsePrefix(nodeAddr + "/24"); !prefix.Contains(to.Addr()) {
+		to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(append(prefix.Addr().AsSlice()[:3:3], 77))), 7)
+	}
+	if err := p.sendTo(to.String(), []byte("question")); err != nil {
+		t.Fatal(err)
+	}
+	var r reply
+	until(t, "an error", func() bool {
+		r = p.ask(request{op: opErrors}, p.fd)
+		return r.errno == 0
+	})
+	want := append(appendInt(appendInt(nil, int(syscall.EHOSTUNREACH)), 0), unix.SO_EE_ORIGIN_ICMP, 3, 1, 0, 0, 0, 0, 0)
+	if r.remote != to || !bytes.HasPrefix(r.value, want) {
+		t.Errorf("%+v, want %v", r, want)
+	}
+	if r = p.ask(request{op: opErrors}, p.fd); r.errno != syscall.EAGAIN {
+		t.Errorf("another one: %+v", r)
 	}
 }

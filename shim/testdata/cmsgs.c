@@ -254,6 +254,18 @@ static void addressed(void)
 	receive(third, 0, port_of(fd));
 	show("send", send(fd, "uvw", 3, 0));
 	receive(peer, 0, port_of(fd));
+	int counts[2] = {0};
+	char b[8];
+	for (int i = 0; i < 40; i++) { /* what is sent before connect(2) goes to the peer of before */
+		aim(fd, port_of(i % 2 ? peer : third));
+		if (send(fd, i % 2 ? "p" : "t", 1, 0) != 1)
+			puts("send fails");
+	}
+	for (int i = 0; i < 40; i++) {
+		struct pollfd p = {.fd = i % 2 ? peer : third, .events = POLLIN};
+		counts[i % 2] += poll(&p, 1, SOON) == 1 && recv(p.fd, b, sizeof b, MSG_DONTWAIT) == 1 && b[0] == (i % 2 ? 'p' : 't');
+	}
+	printf("%d to the peer, %d to the other\n", counts[1], counts[0]);
 	send_with(third, port_of(fd), 0, 0, NULL, 0, 3); /* does not come: it is not the peer's */
 	send_with(peer, port_of(fd), 0, 0, NULL, 0, 3);
 	receive(fd, 0, port_of(peer));
@@ -287,6 +299,8 @@ static void errors(bool to_peer)
 	send_with(fd, to_peer ? 0 : port, 0, 0, NULL, 0, 5);
 	await_error(fd);
 	receive(fd, MSG_ERRQUEUE, port);
+	struct pollfd left = {.fd = fd, .events = POLLIN};
+	show("events left", poll(&left, 1, 0));
 	printf("SO_ERROR %d\n", error_of(fd));
 	show("recv", recv(fd, b, sizeof b, MSG_DONTWAIT));
 	show("empty", recv(fd, b, sizeof b, MSG_ERRQUEUE));

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -122,6 +123,17 @@ func TestRebindOneByOne(t *testing.T) {
 			b.serve(p, tc.port, 1)
 		})
 	}
+}
+
+// TestRebindKeepsItsPort: a port that the node has chosen is that of the next listener, too.
+func TestRebindKeepsItsPort(t *testing.T) {
+	b := newBed(t, 1, nil).with(t, []string{rebinds})
+	p := b.start("rebinding-any")
+	p.says(".")
+	_, port, _ := strings.Cut(strings.TrimRight(p.out.String(), ".\n"), "listens at ")
+	b.serve(p, port, 1)
+	b.ends()()
+	b.serve(p, port, 1)
 }
 
 // TestRebindEnds: what a program has ended itself stays so, and a time of its own ends a wait.

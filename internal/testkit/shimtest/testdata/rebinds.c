@@ -161,6 +161,20 @@ static void by_exec(char **args)
 	CHECK(false);
 }
 
+/* The node chooses the port, which stays. */
+static void any_port(char **args)
+{
+	(void)args;
+	struct sockaddr_in a;
+	socklen_t len = sizeof a;
+	int l = listener_at("198.18.0.1", "0", 0);
+	CHECK(getsockname(l, (struct sockaddr *)&a, &len) == 0);
+	printf("listens at %d.\n", ntohs(a.sin_port));
+	fflush(stdout);
+	for (;;)
+		serve_one(l, 1);
+}
+
 /* The program gives up its rights once it has a low port: PORT. */
 static void low_port(char **args)
 {
@@ -234,6 +248,7 @@ const struct part rebinds[] = {
 	{"rebinding-inherited", inherited},
 	{"rebinding-exec", by_exec},
 	{"rebinding-low", low_port},
+	{"rebinding-any", any_port},
 	{"rebinding-shut", shut},
 	{"rebinding-timeout", timeout},
 	{"rebinding-datagrams", datagrams},

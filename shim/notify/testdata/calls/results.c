@@ -191,7 +191,11 @@ void unconnected(void)
 	struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = parts, .msg_iovlen = 2};
 	SAY(sendmsg(v, &m, 0));
 	SAY(sendmsg(v, &m, 0));
-	struct iovec in = {b[0], sizeof b[0]};
+	struct iovec in = {b[0], sizeof b[0]}, halves[2] = {{b[1], 3}, {b[2], 3}};
+	SAY(sendmsg(v, &m, 0));
+	m = (struct msghdr){.msg_iov = halves, .msg_iovlen = 2};
+	SAY(recvmsg(u, &m, 0));
+	printf("%.3s and %.1s\n", b[1], b[2]);
 	m = (struct msghdr){.msg_name = &a, .msg_namelen = sizeof a, .msg_iov = &in, .msg_iovlen = 1, .msg_control = control[0], .msg_controllen = sizeof control[0]};
 	show_datagram(&m, SAY(recvmsg(u, &m, MSG_PEEK)), &from);
 	in.iov_len = 3;
