@@ -227,7 +227,8 @@ static void controls(int fd, struct sockaddr_in6 to, const char *ip)
 	int from = socket(AF_INET6, SOCK_DGRAM, 0);
 	inet_pton(AF_INET6, ip, &to.sin6_addr);
 	show(ip, sendto(from, "x", 1, 0, (struct sockaddr *)&to, sizeof to));
-	pause_ms(100);
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+	poll(&ready, 1, 9000);
 	show("received", recvmsg(fd, &m, MSG_DONTWAIT));
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c)) {
 		bool v4 = c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO, v6 = c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO;
