@@ -126,7 +126,7 @@ func (k *sock) nextError(r *reply) error {
 		return bare(err)
 	}
 	k.packetError() // of this entry
-	switch { // Linux sends ICMP to itself where a neighbour does not answer: host or address unreachable
+	switch {        // Linux sends ICMP to itself where a neighbour does not answer: host or address unreachable
 	case e.Origin != socket.OriginLocal:
 	case errnoOf(e.Err) != syscall.EHOSTUNREACH:
 		e.Type, e.Code = 0, 0
