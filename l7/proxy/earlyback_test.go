@@ -339,6 +339,9 @@ func TestBackendsThatEndWithEarlyData(t *testing.T) {
 		b.silence(true)
 		get := r.asked("GET", "/")
 		r.eventually("an early request", func() bool { return r.worker.Stats().EarlySent == 1 })
+		second := r.asked("GET", "/second")
+		r.eventually("another early request", func() bool { return r.worker.Stats().EarlySent == 2 })
+		retries := r.worker.Stats().Retries
 		post := r.asked("POST", "/")
 		r.waits(1)
 		var conn side.Backend
@@ -360,8 +363,13 @@ func TestBackendsThatEndWithEarlyData(t *testing.T) {
 				t.Errorf("refuses %v: the connection goes on", refuses)
 			}
 		})
-		if status := <-get; status != 502 {
-			t.Errorf("refuses %v: the early request: %d, want 502", refuses, status)
+		for _, early := range []chan int{get, second} { // the connection has never been idle: that it ends is no accident
+			if status := <-early; status != 502 {
+				t.Errorf("refuses %v: an early request: %d, want 502", refuses, status)
+			}
+		}
+		if n := r.worker.Stats().Retries - retries; n != 0 {
+			t.Errorf("refuses %v: %d retries", refuses, n)
 		}
 		r.settled()
 		r.eventually("no connection to the backend", r.unconnected)
