@@ -344,10 +344,10 @@ func TestBackendsThatEndWithEarlyData(t *testing.T) {
 		retries := r.worker.Stats().Retries
 		post := r.asked("POST", "/")
 		r.waits(1)
-		var conn side.Backend
+		var opened *server
 		r.do(func() {
 			for _, bs := range r.worker.backs {
-				conn = bs.opening[0].conn
+				opened = bs.opening[0]
 			}
 		})
 		want := 504
@@ -359,8 +359,8 @@ func TestBackendsThatEndWithEarlyData(t *testing.T) {
 			t.Errorf("refuses %v: the request that waited: %d, want %d", refuses, status, want)
 		}
 		r.do(func() {
-			if conn.Reusable() {
-				t.Errorf("refuses %v: the connection goes on", refuses)
+			if opened.conn.Reusable() || !opened.link.Closed() {
+				t.Errorf("refuses %v: the connection goes on, or its time", refuses)
 			}
 		})
 		for _, early := range []chan int{get, second} { // the connection has never been idle: that it ends is no accident
@@ -426,4 +426,28 @@ func TestSessionsAreOfOneBackendAndOneUse(t *testing.T) {
 			t.Errorf("a session: %v, want %v", ok, want)
 		}
 	}
+}
+
+// What the backend sends on streams confirms the handshake, also where that is quicker than the report of its end.
+func TestEventsConfirmEarlyConnections(t *testing.T) {
+	b := newEarlyBackend(t)
+	r := earlyBackRig(t, b, nil)
+	r.session(b)
+	b.silence(true)
+	get := r.asked("GET", "/")
+	r.eventually("an early request", func() bool { return r.worker.Stats().EarlySent == 1 })
+	r.do(func() {
+		for _, bs := range r.worker.backs {
+			s := bs.opening[0]
+			s.Handle(&side.Event{Kind: side.Settings})
+			if len(bs.opening) != 0 || len(bs.shared) != 1 || s.state != inUse || s.early != notEarly {
+				t.Errorf("%d connections are being opened, %d are open: state %d", len(bs.opening), len(bs.shared), s.state)
+			}
+		}
+	})
+	b.silence(false)
+	if status := <-get; status != 200 {
+		t.Errorf("status %d", status)
+	}
+	r.settled()
 }
