@@ -345,7 +345,7 @@ func (s *Set) Shutdown() {
 		limit := s.ShutdownLimit()
 		s.drained(limit - closeTime)
 		for _, l := range s.loops {
-			s.on(l, l.worker.EndSockets)
+			s.on(l, l.worker.EndTunnels)
 		}
 		s.drained(closeTime)
 		if left := s.Totals().Open; left > 0 {

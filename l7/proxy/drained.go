@@ -5,14 +5,14 @@ import (
 	"github.com/millrace/millrace/websocket"
 )
 
-// EndStreams ends the WebSockets and the connections that are passed through to a backend whose drain time is over. Both sides of a
+// EndStreams ends the tunnels and the connections that are passed through to a backend whose drain time is over. Both sides of a
 // WebSocket get a Close frame with 1001 where no other frame has been sent in part (RFC 6455 5.5.1, 7.4.1); the rest is reset.
 func (w *Worker) EndStreams(b *pool.Backend) {
 	w.Enter()
 	end := func(user any) {
 		if x := user.(*exchange); x.drains(b) {
 			w.counters.drained.Add(1)
-			x.endSocket(cutDrained)
+			x.endTunnel(cutDrained)
 		}
 	}
 	for l, info := range w.fronts {
@@ -29,14 +29,14 @@ func (w *Worker) EndStreams(b *pool.Backend) {
 	}
 }
 
-// EndSockets ends all WebSockets as EndStreams does. The process ends: without a Close frame their ends would see a
+// EndTunnels ends all tunnels as EndStreams does. The process ends: without a Close frame the ends of a WebSocket would see a
 // failure. Clients that see 1001 (going away) connect again; those that see 1006 mostly report an error to the user
 // (RFC 6455 7.4.1).
-func (w *Worker) EndSockets() {
+func (w *Worker) EndTunnels() {
 	w.Enter()
 	end := func(user any) {
 		if x := user.(*exchange); x.phase == tunnel {
-			x.endSocket(cutStopped)
+			x.endTunnel(cutStopped)
 		}
 	}
 	for _, info := range w.fronts {
@@ -55,15 +55,15 @@ const (
 	cutStopped = "gateway_stopping" // with the process
 )
 
-// drains reports whether the exchange is a WebSocket to a backend. Requests of other kinds end by themselves, and have
+// drains reports whether the exchange is a tunnel to a backend. Requests of other kinds end by themselves, and have
 // bounds for that.
 func (x *exchange) drains(b *pool.Backend) bool {
 	return x.phase == tunnel && x.backend == b
 }
 
-// endSocket ends a WebSocket by a failure. Each direction is closed on its own: one in the middle of a frame is reset, and the other may
-// still get its Close frame.
-func (x *exchange) endSocket(failure string) {
+// endTunnel ends a tunnel by a failure. Each direction of a WebSocket is closed on its own: one in the middle of a frame is reset, and
+// the other may still get its Close frame. A tunnel of another protocol is reset.
+func (x *exchange) endTunnel(failure string) {
 	x.failure = failure
 	if !isWebSocket(&x.outgoing) { // another protocol: its ends would take a frame for data
 		x.back.Cancel(true)
