@@ -28,7 +28,7 @@ func (x *exchange) startBypass(r *relay) {
 		a, b = b, a
 	}
 	// Content that is held goes first, and what is kept for another attempt has to pass here: neither may be overtaken, or missed.
-	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 { // what is kept goes through the relay
+	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 {
 		return
 	}
 	l, from := a.Plain()

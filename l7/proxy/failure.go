@@ -60,7 +60,6 @@ var (
 	errTooEarly       = &failure{status: 425, name: "http_request_denied", class: pool.Canceled}
 	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
 	errTarget         = &failure{status: 414, name: "http_request_error", class: pool.Canceled}
-	errHeader         = &failure{status: 431, name: "http_request_error", class: pool.Canceled}
 	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}
 	errMisdirected    = &failure{status: 421, name: "http_request_denied", class: pool.Canceled}
 	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}
@@ -94,8 +93,8 @@ func causeOf(err error) *failure {
 	return nil
 }
 
-// failureOf returns the failure that an error of a connection to a backend is. Errors of the gateway's own are failures already. While connecting, an error that is not
-// the system's is the TLS engine's. Later any that is not known counts as the end of the connection.
+// failureOf returns the failure that an error of a connection to a backend is. Errors of the gateway's own are failures already. While
+// connecting, an error that is not the system's is the TLS engine's. Later any that is not known counts as the end of the connection.
 func failureOf(err error, connecting bool) *failure {
 	var f *failure
 	var errno unix.Errno

@@ -275,8 +275,8 @@ func versionThree(c *ctls.Config) *ctls.Config {
 	return out
 }
 
-// accept gives connections to the workers in turn, on a goroutine of its own until the listener ends. A connection that no worker is left for is closed with H3_NO_ERROR,
-// as a server that ends does (RFC 9114 5.2).
+// accept gives connections to the workers in turn, on a goroutine of its own until the listener ends. A connection that no worker is
+// left for is closed with H3_NO_ERROR, as a server that ends does (RFC 9114 5.2).
 func (e *endpoint) accept(l *quic.Listener) {
 	for {
 		q, err := l.Accept(context.Background())

@@ -61,11 +61,13 @@ type Worker struct {
 	entry    Record // given to onRecord
 }
 
-// NewWorker returns a worker for a loop, whose tick is the worker's from then on. id numbers the workers of a proxy from 0. Apply sets its configuration.
+// NewWorker returns a worker for a loop, whose tick is the worker's from then on. id numbers the workers of a proxy from 0. Apply
+// sets its configuration.
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, Runner: link.NewRunner(loop),
-		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{}, coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
+		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{},
+		coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
 	}
 	w.frontClosed = w.clientClosed // once: a method value for each connection would be allocated
 	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*clientInfo]*h3side.Front{}
