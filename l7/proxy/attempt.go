@@ -215,7 +215,9 @@ func (x *exchange) attempt() {
 	x.backend, x.backendName, x.attempts, x.started = b, b.Name(), x.attempts+1, x.w.Now
 	x.tried.Add(b)
 	x.wait.turn = 0
-	x.notEarly, x.sentEarly = x.notEarly || x.sentEarly, false // whatever it failed by, another attempt takes no risk
+	if x.early == sentEarly {
+		x.early = notAgain
+	}
 	b.Start(x.w.Now)
 	x.on(begun)
 	x.w.open(x) // it may fail at once, and call attempt again: after it only deadline, which checks for that
@@ -285,7 +287,7 @@ func isGRPC(fields []semantics.Field) bool {
 // again begins another attempt. The old one has been accounted for, and its stream released.
 func (x *exchange) again() {
 	x.w.counters.retries.Add(1)
-	if x.sentEarly {
+	if x.early == sentEarly {
 		x.w.counters.earlyAgain.Add(1)
 	}
 	x.on(failed)
@@ -302,12 +304,18 @@ func (x *exchange) retryStatus(status int, f *failure) bool {
 	if status == 425 && slices.ContainsFunc(x.outgoing.Fields, isEarlyData) {
 		return false // it is for the client: another attempt would be as early (RFC 8470 5.2)
 	}
-	x.leaveBack(true) // the response's content is of no use, and a connection with HTTP/1.1 is closed rather than read to its end
-	x.status = status
-	x.account(nil) // with the status, so that outlier detection sees the 503 which the client does not
-	x.status, x.call = 0, 0
+	discardResponse(x, status)
 	x.again()
 	return true
+}
+
+// discardResponse ends an attempt whose response the client does not get. Its content is of no use, and a connection with HTTP/1.1 is
+// closed rather than read to its end. It is accounted for with the status, so that outlier detection sees what the client does not.
+func discardResponse(x *exchange, status int) {
+	x.leaveBack(true)
+	x.status = status
+	x.account(nil)
+	x.status, x.call = 0, 0
 }
 
 // leaveBack ends the stream of the backend, if there is one, and cancels it first if it is not complete. The exchange goes on.
@@ -351,9 +359,8 @@ func cloneFields(fields []semantics.Field) []semantics.Field {
 // H3_REQUEST_REJECTED (RFC 9114 4.1.1). A closed idle connection is weaker: the backend may have read the request, so that
 // MayRepeat lets only idempotent methods through there.
 //
-// Another attempt is free where a connection that had been idle turned
-// out to be closed, or the backend has not processed the request; with content that was sent it counts in the pool's budget. The
-// others come out of the rule's number and the budget.
+// Another attempt is free where a connection that had been idle turned out to be closed, or the backend has not processed the
+// request; with content that was sent it counts in the pool's budget. The others come out of the rule's number and the budget.
 func (x *exchange) mayRetry(f *failure) bool {
 	a := rewrite.Attempt{
 		Method: x.request.Method, Sent: x.phase.connected(), Unprocessed: f.unprocessed || f == errCallFailed, Streamed: !x.up.repeatable(),

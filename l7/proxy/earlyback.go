@@ -24,11 +24,21 @@ const (
 	sendsEarly       // requests go out, and the handshake is not known to be complete: the connection is still one that is being opened
 )
 
+// earlyUse is whether the attempts of a request may be early data. The second attempt of one that was waits, whatever failed: it takes
+// no risk.
+type earlyUse uint8
+
+const (
+	mayBeEarly earlyUse = iota
+	sentEarly           // the present attempt's request went out before the end of a handshake
+	notAgain            // an attempt before was early data
+)
+
 // mayGoEarly reports whether the present attempt of a request may be early data: its method is safe, it has no content and no protocol
 // to change to. One that came as early data itself is passed on with Early-Data: 1 and waits: that a backend's answer 425 is for the
 // client is clear only then (RFC 8470 5.2).
 func mayGoEarly(x *exchange) bool {
-	return x.pooled.EarlyData && !x.notEarly && safe(x.outgoing.Method) && x.up.ended && x.up.bytes == 0 && len(x.up.trailers) == 0 &&
+	return x.pooled.EarlyData && x.early != notAgain && safe(x.outgoing.Method) && x.up.ended && x.up.bytes == 0 && len(x.up.trailers) == 0 &&
 		x.outgoing.Protocol == "" && !slices.ContainsFunc(x.outgoing.Fields, isEarlyData)
 }
 
@@ -117,7 +127,7 @@ func (s *server) join(x *exchange) {
 		return
 	}
 	s.uses++
-	x.sentEarly = true
+	x.early = sentEarly
 	s.w.counters.earlySent.Add(1)
 	x.opened(s, st, caps)
 }
@@ -149,15 +159,13 @@ func (s *server) earlyEvent(ev *side.Event) (handled bool) {
 	return false
 }
 
-// tooEarly sends a request again that a backend did not want as early data (RFC 8470 5.2): not early any more. A request that says Early-Data is not sent early: the answer is its client's.
+// tooEarly sends a request again that a backend did not want as early data (RFC 8470 5.2): not early any more. A request that says
+// Early-Data is not sent early: the answer is its client's.
 func tooEarly(x *exchange, status int) bool {
-	if status != 425 || !x.sentEarly {
+	if status != 425 || x.early != sentEarly {
 		return false
 	}
-	x.leaveBack(true)
-	x.status = status
-	x.account(nil)
-	x.status, x.call = 0, 0
+	discardResponse(x, status)
 	x.again()
 	return true
 }

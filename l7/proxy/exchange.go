@@ -111,8 +111,7 @@ type exchange struct {
 	// The attempt, from route on. A retry keeps rule, pool and hash, and forgets backend, server and back.
 	rule      *Rule
 	pooled    *Pool
-	sentEarly bool    // the attempt's request went out before the end of a handshake
-	notEarly  bool    // no further attempt may
+	early     earlyUse
 	waits     awaited // what an attempt waits for, nil if for nothing
 	wait      waiter  // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
@@ -191,8 +190,9 @@ func (x *exchange) requestData(p []byte) {
 	x.up.data(x.w, p)
 }
 
-// requestEnd handles the end of the request, with which the time for the response begins (requestSent). In HTTP/1.1 a request with Upgrade ends with its header, and the bytes of
-// the other protocol follow on the connection (RFC 9110 7.8): that end is none of the tunnel's.
+// requestEnd handles the end of the request, with which the time for the response begins (requestSent). In HTTP/1.1 a request with
+// Upgrade ends with its header, and the bytes of the other protocol follow on the connection (RFC 9110 7.8): that end is none of the
+// tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
 	if x.up.sent { // with the header
 		x.finishIfDone()
