@@ -57,7 +57,7 @@ type Link struct {
 
 	Out    []byte // what the session sends, before TLS
 	Sealed []byte // ciphertext that the connection has not taken yet
-	sent   int    // bytes of out, or of sealed with TLS, that the connection has taken
+	sent   int    // bytes of Out, or of Sealed with TLS, that the connection has taken
 
 	Bypass     Mover // its input goes to another connection; nil if not
 	bypassFrom *Link // whose input goes to this one, and waits until it takes more
@@ -80,7 +80,7 @@ type Link struct {
 	Demand     Demand
 	output     OutputState
 	Blocked    bool // the connection takes no more for now
-	Full       bool // the session was refused content, and waits for writable
+	Full       bool // the session was refused content, and waits for Session.Writable
 }
 
 // New returns a link for conn, which is nil while it is dialed.
@@ -475,7 +475,7 @@ func (l *Link) Deadline(which *clock.Time, d time.Duration) {
 	}
 }
 
-// Fired is called by the worker at the time that the timer was armed for, or later. Most deadlines move on before they pass, and
+// Fired is called by the runner at the time that the timer was armed for, or later. Most deadlines move on before they pass, and
 // moving them does not touch the timer: it fires early, finds none passed, and is armed for the next. A request then
 // costs hardly any operation of the wheel.
 func (l *Link) Fired() {

@@ -39,7 +39,7 @@ func (l *Link) move() {
 	}
 	taken, in, out := l.Conn.Relay(to.Conn, most)
 	over := l.Bypass.Moved(taken, in == transport.ErrAgain)
-	if l.Moves = Idle; out == transport.ErrAgain {
+	if l.Moves = NotHeld; out == transport.ErrAgain {
 		l.Moves = Holding
 	}
 	switch {

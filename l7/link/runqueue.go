@@ -29,7 +29,7 @@ func (s *TaskSet) Clear(t Task) {
 	}
 }
 
-// RunQueue holds the tasks of a worker, each at most once for a runnable. Deferring has two reasons. Many small writes of a batch
+// RunQueue holds the tasks of a runner, each at most once for a runnable. Deferring has two reasons. Many small writes of a batch
 // become one system call. And no object is called back from within its own call, so that no method finds its state changed by what
 // it has called.
 type RunQueue struct {

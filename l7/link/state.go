@@ -57,9 +57,9 @@ const (
 type MoveState uint8
 
 const (
-	Idle        MoveState = iota
-	Holding               // the loop holds bytes that the other connection has not taken
-	Unsupported           // the loop cannot
+	NotHeld     MoveState = iota // the loop holds nothing of it
+	Holding                      // the loop holds bytes that the other connection has not taken
+	Unsupported                  // the loop cannot
 )
 
 // Open reports whether the session still sends and receives.

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// This file has what a link does where it has TLS. Ciphertext is decrypted in the worker's buffer, where it was read, and
+// This file has what a link does where it has TLS. Ciphertext is decrypted in the runner's buffer, where it was read, and
 // encrypted into another one: a link has buffers only for what its session, or the connection, does not take at once.
 
 // decrypt passes ciphertext through the engine. It borrows p.
