@@ -174,7 +174,9 @@ func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) error {
 		st.h.ExpectNoContent()
 	}
 	st.out = b.m.AppendRequest(st.output(), st.S.ID(), m)
-	st.fin = e == side.EndsNow && m.Protocol == ""
+	if e == side.EndsNow && m.Protocol == "" {
+		st.state = outputEnding
+	}
 	return nil
 }
 

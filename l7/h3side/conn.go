@@ -118,7 +118,7 @@ func (k *Conn) arm(by clock.Time) {
 	}
 }
 
-// Fired is called by the worker.
+// Fired is called by the runner.
 func (k *Conn) Fired() {
 	k.armed = clock.Never
 	if !k.closed {
@@ -201,7 +201,7 @@ func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 	if errors.Is(err, quic.Err0RTTRejected) {
 		k.Reject()
 	} else if st, ok := s.User.(*Stream); ok {
-		st.mute = true
+		st.state = outputMute
 		k.session.stopped(st, err)
 	} else if errors.Is(err, quicconn.ErrWriteTimeout) {
 		k.fail(&http3.ConnError{Code: http3.ExcessiveLoad, Text: "what the control streams carry is not taken"})
@@ -268,7 +268,7 @@ func (k *Conn) end(err error) {
 func (k *Conn) failAll(err error) {
 	for len(k.Streams) > 0 {
 		st := k.Streams[len(k.Streams)-1]
-		st.mute, st.arrived = true, true
+		st.state, st.arrived = outputMute, true
 		st.fail(err)
 	}
 }

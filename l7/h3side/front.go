@@ -54,7 +54,7 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 	if ev.Kind == http3.TooLarge { // RFC 6585 5
 		f.refused(side.Refusal(http1.Size), nil, side.TooLarge.Status)
 		st.out = f.m.AppendResponse(st.output(), st.S.ID(), &side.TooLarge)
-		st.fin = true
+		st.state = outputEnding
 		st.drop(http3.NoError)
 		return
 	}
@@ -196,12 +196,14 @@ func (f *Front) overdue(st *Stream) {
 // head implements role. 100 (Continue) goes only to a client that waits for it (RFC 9110 10.1.1). Any other response
 // ends that wait, as it comes in place of 100.
 func (f *Front) head(st *Stream, m *semantics.Message, e side.Ending) error {
-	if st.mute || m.Status == 100 && !st.expect {
+	if st.state == outputMute || m.Status == 100 && !st.expect {
 		return nil // of a mute stream the end follows
 	}
 	st.out = f.m.AppendResponse(st.output(), st.S.ID(), m)
 	if st.expect = st.expect && m.Status != 100 && m.Status < 200; m.Status >= 200 {
-		st.fin = e == side.EndsNow
+		if e == side.EndsNow {
+			st.state = outputEnding
+		}
 		st.reprioritise(m.Fields)
 	}
 	return nil
@@ -213,7 +215,7 @@ func (f *Front) canceled(st *Stream, gone bool) {
 	if gone {
 		code = http3.RequestCancelled
 	}
-	if !st.fin {
+	if !st.complete() {
 		st.abort(code)
 	}
 }
@@ -221,7 +223,7 @@ func (f *Front) canceled(st *Stream, gone bool) {
 // released implements role. What the client still sends is of no use (RFC 9114 4.1.1).
 func (f *Front) released(st *Stream) {
 	code := http3.NoError
-	if !st.fin {
+	if !st.complete() {
 		code = http3.RequestCancelled
 	}
 	st.drop(code)

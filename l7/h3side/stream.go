@@ -33,15 +33,24 @@ type Stream struct {
 	last     bool // nothing but the end of the message follows the event
 	input    link.Demand
 	tasks    link.TaskSet
-
-	// The output: fin is whether the message ends with out, and sent whether that has been sent. In a mute stream
-	// nothing can be sent any more, because it was reset or the peer has stopped it. A stream that has sent its end
-	// must not become mute by the gateway: a reset would take the place of the end (RFC 9000 3.1).
-	fin, sent, mute bool
-
+	state    outputState
 	expect   bool // the client waits for 100 (Continue)
 	bodiless bool // the response to HEAD has no content
 }
+
+// outputState is the state of what is sent on a stream. The gateway makes none mute that has ended: a reset would take the place of the
+// end (RFC 9000 3.1).
+type outputState uint8
+
+const (
+	outputOpen   outputState = iota
+	outputEnding             // the message ends with what is gathered
+	outputEnded              // the end was sent
+	outputMute               // nothing can be sent any more: it was reset, or the peer has stopped it
+)
+
+// complete reports whether what is sent ends regularly, as far as is known.
+func (st *Stream) complete() bool { return st.state == outputEnding || st.state == outputEnded }
 
 // advance reads a stream until it has no more or is paused.
 //
@@ -192,11 +201,11 @@ func (st *Stream) malformed(err error) {
 // Cancelled tells the peer's encoder of QPACK that the header may not have been read. Its error is of the connection,
 // which must not end within a call of the exchange: Run reports it after the batch.
 func (st *Stream) abort(code http3.ErrorCode) {
-	if st.S == nil || st.mute && st.arrived {
+	if st.S == nil || st.state == outputMute && st.arrived {
 		return
 	}
-	if !st.sent {
-		st.mute = true
+	if st.state < outputEnded {
+		st.state = outputMute
 		st.S.Reset(uint64(code))
 	}
 	if !st.arrived {
@@ -217,11 +226,11 @@ func (st *Stream) close(code http3.ErrorCode) {
 	if s == nil {
 		return
 	}
-	if st.fin && !st.mute {
+	if st.complete() {
 		st.flush() // now, not after the batch: the stream of quicconn is given back below, and sends what it has been given
 		k.m.Completed()
-	} else if !st.mute && st.index >= 0 && !k.closed {
-		st.mute = true
+	} else if st.state == outputOpen && st.index >= 0 && !k.closed {
+		st.state = outputMute
 		s.Reset(uint64(code))
 	}
 	k.w.PutBuffer(&st.out)
@@ -294,7 +303,7 @@ const largeContent = 8 << 10
 // Write implements Stream: content in DATA frames, as much as there is room for. QUIC would take any amount and queue
 // it (RFC 9000 4.1 bounds only what is sent), so that room is what bounds the memory of a client that does not read.
 func (st *Stream) Write(p []byte) (n int) {
-	for n < len(p) && !st.mute { // Failed follows for a mute stream
+	for n < len(p) && st.state != outputMute { // Failed follows for a mute stream
 		size := min(len(p)-n, st.room())
 		if size == 0 {
 			return n
@@ -323,7 +332,7 @@ func (st *Stream) writeFrame(p []byte) {
 		st.out = append(st.out, p...)
 		return
 	}
-	if st.flush(); !st.mute {
+	if st.flush(); st.state != outputMute {
 		st.S.Write(p, false)
 	}
 }
@@ -331,26 +340,29 @@ func (st *Stream) writeFrame(p []byte) {
 // End implements Stream. FIN goes with the last bytes: alone it would cost a packet. Trailers are a second HEADERS
 // frame (RFC 9114 4.1).
 func (st *Stream) End(trailers []semantics.Field) {
-	if st.mute {
+	if st.state >= outputEnded {
 		return
 	}
 	if st.touch(); len(trailers) > 0 {
 		st.out = st.conn.m.AppendTrailers(st.output(), st.S.ID(), trailers)
 	}
-	st.fin = true
+	st.state = outputEnding
 }
 
 // flush sends what is gathered. Instructions of QPACK come first, so that the peer need not wait for them: a header
 // that refers to an entry that has not come blocks its stream (RFC 9204 2.1.2).
 func (st *Stream) flush() {
-	if st.S == nil || st.mute || st.sent || len(st.out) == 0 && !st.fin {
+	ending := st.state == outputEnding
+	if st.S == nil || st.state >= outputEnded || len(st.out) == 0 && !ending {
 		return
 	}
 	if _, encoder, _ := st.conn.m.Pending(); encoder {
 		st.conn.flush()
 	}
-	st.sent = st.fin
-	st.S.Write(st.out, st.fin)
+	if ending {
+		st.state = outputEnded
+	}
+	st.S.Write(st.out, ending)
 	st.conn.w.PutBuffer(&st.out)
 }
 
