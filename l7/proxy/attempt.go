@@ -291,7 +291,7 @@ func (x *exchange) again() {
 		x.w.counters.earlyAgain.Add(1)
 	}
 	x.on(failed)
-	x.up.sent = false
+	x.up.message = min(x.up.message, allArrived)
 	x.up.rewind(x.w)
 	x.attempt()
 }

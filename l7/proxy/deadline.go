@@ -81,7 +81,9 @@ func (x *exchange) idleTime() (idle time.Duration) {
 // it wants of a request that goes on.
 //
 // Content that is paused waits for the backend, not for the client: a slow backend must not earn its client a 408.
-func (x *exchange) stopped() bool { return !x.phase.answered() && !x.up.ended && !x.up.paused }
+func (x *exchange) stopped() bool {
+	return !x.phase.answered() && x.up.message == flowing && !x.up.paused
+}
 
 // Fired is called at the deadline. The order of the cases decides who is at fault where several bounds have passed. A client that
 // stops sending or taking comes first: the backend waits for it and must not be counted as slow, or clients could have backends

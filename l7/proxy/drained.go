@@ -89,7 +89,7 @@ func (x *exchange) endTunnel(failure string) {
 //
 // A frame to the backend is masked, as a client's (RFC 6455 5.3), and one to the client is not: sender selects which.
 func (r *relay) closeSocket(sender websocket.Role) bool {
-	if r.to == nil || r.ended || len(r.held) > 0 || !r.frames.Between() {
+	if r.to == nil || r.message != flowing || len(r.held) > 0 || !r.frames.Between() {
 		return false
 	}
 	if r.frames.Closed() {

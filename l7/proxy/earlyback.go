@@ -38,8 +38,8 @@ const (
 // to change to. One that came as early data itself is passed on with Early-Data: 1 and waits: that a backend's answer 425 is for the
 // client is clear only then (RFC 8470 5.2).
 func mayGoEarly(x *exchange) bool {
-	return x.pooled.EarlyData && x.early != notAgain && safe(x.outgoing.Method) && x.up.ended && x.up.bytes == 0 && len(x.up.trailers) == 0 &&
-		x.outgoing.Protocol == "" && !slices.ContainsFunc(x.outgoing.Fields, isEarlyData)
+	return x.pooled.EarlyData && x.early != notAgain && safe(x.outgoing.Method) && x.up.message != flowing && x.up.bytes == 0 &&
+		len(x.up.trailers) == 0 && x.outgoing.Protocol == "" && !slices.ContainsFunc(x.outgoing.Fields, isEarlyData)
 }
 
 func isEarlyData(f semantics.Field) bool { return f.Name == earlyData }

@@ -406,7 +406,7 @@ func TestContentDoesNotGoEarlyToBackends(t *testing.T) {
 	for _, content := range []struct {
 		up    relay
 		early bool
-	}{{relay{ended: true}, true}, {relay{}, false}, {relay{ended: true, bytes: 1}, false}, {relay{ended: true, trailers: []semantics.Field{{}}}, false}} {
+	}{{relay{message: allArrived}, true}, {relay{}, false}, {relay{message: allArrived, bytes: 1}, false}, {relay{message: allArrived, trailers: []semantics.Field{{}}}, false}} {
 		if x.up = content.up; mayGoEarly(x) != content.early {
 			t.Errorf("%+v", content)
 		}

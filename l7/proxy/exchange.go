@@ -20,14 +20,22 @@ type relay struct {
 	kept     []byte // content that it has taken, for another attempt,
 	keep     int    // of at most so many bytes; 0 keeps none
 	trailers []semantics.Field
-	ended    bool // the sender has ended the message: held may still have some of it,
-	sent     bool // and the receiver has got the end
+	message  messageState
 	paused   bool // the sender is not read
 	bytes    uint64
 	frames   websocket.Framing
 	progress *clock.Time // of the exchange
 	bypassed bypass
 }
+
+// messageState is how much of the message that a relay passes on has come and gone.
+type messageState uint8
+
+const (
+	flowing    messageState = iota
+	allArrived              // the sender has ended it: held may still have some of it
+	allPassed               // the receiver has got the end, too
+)
 
 // data passes content on. What the receiver does not take is held, and the sender waits: one read of the sender bounds
 // what is held, whatever the difference of their speeds. A sender with HTTP/2 or HTTP/3 gets no more credit while it
@@ -69,8 +77,8 @@ func (r *relay) push(w *Worker) {
 		}
 		w.PutBuffer(&r.held)
 	}
-	if r.ended && !r.sent {
-		r.sent, *r.progress = true, w.Now
+	if r.message == allArrived {
+		r.message, *r.progress = allPassed, w.Now
 		r.to.End(r.trailers)
 		return
 	}
@@ -83,7 +91,7 @@ func (r *relay) push(w *Worker) {
 
 // end notes the end of the message, and passes it on, or has push do so after what is held.
 func (r *relay) end(w *Worker) {
-	r.ended = true
+	r.message = max(r.message, allArrived)
 	if len(r.held) == 0 {
 		r.push(w)
 	}
@@ -170,7 +178,9 @@ func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	x.began, x.armed, x.wait.x = w.Now, clock.Never, x
 	c.use(c.at.current)
 	x.up.from, x.down.to = x.front, x.front
-	x.up.ended, x.expects = ev.Ending == side.EndsNow, ev.Expects
+	if x.expects = ev.Expects; ev.Ending == side.EndsNow {
+		x.up.message = allArrived
+	}
 	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.Now
 	x.timer = w.NewTimer(x)
 	w.counters.requests.Add(1)
@@ -194,7 +204,7 @@ func (x *exchange) requestData(p []byte) {
 // Upgrade ends with its header, and the bytes of the other protocol follow on the connection (RFC 9110 7.8): that end is none of the
 // tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
-	if x.up.sent { // with the header
+	if x.up.message == allPassed { // with the header
 		x.finishIfDone()
 		return
 	}
@@ -220,7 +230,7 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	x.back, x.down.from = back, back
 	x.server, x.direct, x.use = s, caps.Direct, s.uses
 	ahead := x.outgoing.Protocol != "" && x.caps.Shared // what comes is of the other protocol: it is held until there is a tunnel
-	end, ending := ahead || x.up.ended && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
+	end, ending := ahead || x.up.message != flowing && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
 	if end {
 		ending = side.EndsNow
 	}
@@ -232,7 +242,9 @@ func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
 	}
 	x.progress = x.w.Now
 	if !ahead {
-		x.up.to, x.up.sent = back, end
+		if x.up.to = back; end {
+			x.up.message = allPassed
+		}
 	}
 	if end {
 		x.on(sent)
@@ -256,7 +268,7 @@ var continue100 = semantics.Message{Status: 100, ContentLength: -1}
 // requestSent begins the time for the response once the request was sent. A client that uploads slowly would otherwise use up the
 // backend's time.
 func (x *exchange) requestSent() {
-	if x.phase == sending && x.up.sent {
+	if x.phase == sending && x.up.message == allPassed {
 		x.on(sent)
 		x.deadline()
 	}
@@ -305,11 +317,11 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	switch {
 	case x.phase == tunnel:
 		if x.up.to = x.back; !x.caps.Shared { // the request has ended, and the other protocol begins
-			x.up.ended, x.up.sent, x.up.trailers = false, false, nil
+			x.up.message, x.up.trailers = flowing, nil
 		}
 		x.up.push(x.w)
 	case e == side.EndsNow:
-		x.down.ended, x.down.sent = true, true
+		x.down.message = allPassed
 		if x.on(complete); late {
 			x.deadline()
 		}
@@ -326,7 +338,9 @@ func bodiless(method string, status int) bool {
 const lateEnd = 100 * time.Millisecond
 
 // awaitsEnd reports whether the client has the response as a whole, and nothing but the end of the backend's stream is missing.
-func (x *exchange) awaitsEnd() bool { return x.phase == draining && x.down.sent && x.back != nil }
+func (x *exchange) awaitsEnd() bool {
+	return x.phase == draining && x.down.message == allPassed && x.back != nil
+}
 
 // giveUpEnd resets the stream of a backend that does not end it, or that sends content where there is none. The response is
 // complete, so that this is no failure of it.
@@ -354,7 +368,7 @@ func (x *exchange) responseData(p []byte) {
 // responseEnd handles the end of the response. The outcome of a gRPC call is known only here, by its trailers: the
 // status is 200 whatever it is.
 func (x *exchange) responseEnd(trailers []semantics.Field) {
-	if x.down.sent { // with the header
+	if x.down.message == allPassed { // with the header
 		x.finishIfDone()
 		return
 	}
@@ -372,7 +386,7 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 // neither direction knows of the other. A response that is complete ends it although the request is not: a backend need
 // not read all of what it refuses (RFC 9112 9.6, RFC 9113 8.1). In a tunnel each direction ends on its own.
 func (x *exchange) finishIfDone() {
-	if x.phase == done || !x.down.sent || x.phase == tunnel && !x.up.sent {
+	if x.phase == done || x.down.message != allPassed || x.phase == tunnel && x.up.message != allPassed {
 		return
 	}
 	x.finish()

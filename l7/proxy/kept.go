@@ -19,7 +19,7 @@ func (x *exchange) replay() int {
 	if most == 0 {
 		most = DefaultReplay
 	}
-	if x.up.ended || x.request.ContentLength > int64(most) {
+	if x.up.message != flowing || x.request.ContentLength > int64(most) {
 		return 0
 	}
 	return max(most, 0)

@@ -326,7 +326,7 @@ func (s *soak) report(age time.Duration) {
 }
 
 func (r *relay) state() string {
-	return fmt.Sprintf("(%d bytes, %d held, ended %v, sent %v, paused %v)", r.bytes, len(r.held), r.ended, r.sent, r.paused)
+	return fmt.Sprintf("(%d bytes, %d held, message %v, paused %v)", r.bytes, len(r.held), r.message, r.paused)
 }
 
 func stateOf(l *link.Link) string {

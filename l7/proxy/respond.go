@@ -44,7 +44,7 @@ func (x *exchange) send(status int, body []byte) {
 	}
 	// A response to HEAD has the length of the content that GET would get, and none of it (RFC 9110 9.3.2): content would be
 	// taken for the beginning of the next response.
-	if x.down.ended = true; x.request.Method != "HEAD" && len(body) > 0 {
+	if x.down.message = allArrived; x.request.Method != "HEAD" && len(body) > 0 {
 		x.down.data(x.w, body)
 	}
 	x.down.end(x.w)

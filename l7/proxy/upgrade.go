@@ -114,7 +114,7 @@ func (x *exchange) upgradedTo(m *semantics.Message) (out *semantics.Message, ok 
 	if m.Status != 101 {
 		return m, true
 	}
-	if !strings.EqualFold(m.Protocol, x.outgoing.Protocol) || !x.up.sent {
+	if !strings.EqualFold(m.Protocol, x.outgoing.Protocol) || x.up.message != allPassed {
 		return nil, false
 	}
 	x.fields = append(x.fields[:0], m.Fields...)
