@@ -183,8 +183,8 @@ func (w *Worker) forget(k backsKey) {
 	}
 }
 
-// front is the session of a client's connection.
-type front interface {
+// drainer is the session of a client's connection.
+type drainer interface {
 	link.Session
 	// Drain ends the connection as soon as nothing is lost by it.
 	Drain()
@@ -196,7 +196,7 @@ const drainOpening = time.Second
 
 // drain ends the connection of a client as soon as nothing is lost by it.
 func drain(l *link.Link) {
-	switch f, ok := l.Session.(front); {
+	switch f, ok := l.Session.(drainer); {
 	case l.Stage == link.Closing:
 	case ok:
 		f.Drain()

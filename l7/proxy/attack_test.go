@@ -124,7 +124,7 @@ func TestKeepAliveRace(t *testing.T) {
 }
 
 // What a backend sends behind its response, at once or later, reaches no client, and the connection is closed.
-func TestSurplusBytesReachNobody(t *testing.T) {
+func TestSurplusBytesReachNoClient(t *testing.T) {
 	const poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
 	for _, late := range []time.Duration{0, time.Millisecond, time.Second} {
 		r := newMemRig(t, nil)

@@ -185,7 +185,7 @@ func TestHTTP3BackendUnreachable(t *testing.T) {
 		addr  string
 		error string
 	}{
-		"nobody":      {nobody(t), "connection_timeout"},
+		"no backend":  {noBackend(t), "connection_timeout"},
 		"not trusted": {backend, "tls_protocol_error"},
 	} {
 		r := http3Rig(t, test.addr, func(r *rig) { r.over3(others); r.pool.Connect = 300 * time.Millisecond })

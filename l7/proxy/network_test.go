@@ -106,8 +106,8 @@ func (n *network) listen(t testing.TB) (l net.Listener) {
 	return l
 }
 
-// nobody returns an address of no backend.
-func nobody(t *testing.T) string {
+// noBackend returns an address of no backend.
+func noBackend(t *testing.T) string {
 	tr := quicSocket(t)
 	defer tr.Close()
 	return tr.LocalAddr().String()

@@ -403,6 +403,6 @@ func (e *passEnd) Expired(output bool) {
 // Failed implements link.Session. An error of one connection is the end of both.
 func (e *passEnd) Failed(error) { e.p.cut(e) }
 
-// Drain implements front: a connection that is passed through ends when its peers end it. What it carries is not known, and so
+// Drain implements drainer: a connection that is passed through ends when its peers end it. What it carries is not known, and so
 // neither where it could end without loss.
 func (e *passEnd) Drain() {}

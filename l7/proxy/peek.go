@@ -89,7 +89,7 @@ func (k *clientHelloReader) Expired(output bool) {
 
 func (k *clientHelloReader) Failed(err error) { k.drop(err.Error()) }
 
-// Drain implements front: the hello may be on its way.
+// Drain implements drainer: the hello may be on its way.
 func (k *clientHelloReader) Drain() {}
 
 // hello notes what rules ask of a ClientHello. JA4 hashes the whole of it, which costs more than the handshake's

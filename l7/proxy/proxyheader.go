@@ -88,7 +88,7 @@ func (a *headerReader) Writable()    {}
 func (a *headerReader) Expired(bool) { a.refuse() }
 func (a *headerReader) Failed(error) { a.l.Runner.PutBuffer(&a.held) }
 
-// Drain implements front: the header may be on its way.
+// Drain implements drainer: the header may be on its way.
 func (a *headerReader) Drain() {}
 
 // relayed takes over what a header says. With LOCAL, and of other protocols than TCP, the connection's addresses stay:
