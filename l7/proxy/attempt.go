@@ -320,11 +320,11 @@ func discardResponse(x *exchange, status int) {
 
 // leaveBack ends the stream of the backend, if there is one, and cancels it first if it is not complete. The exchange goes on.
 func (x *exchange) leaveBack(cancel bool) {
-	back, s := x.back, x.server
+	back, s := x.back, x.backConn
 	if back == nil {
 		return
 	}
-	x.back, x.server, x.direct, x.up.to, x.down.from = nil, nil, nil, nil, nil
+	x.back, x.backConn, x.direct, x.up.to, x.down.from = nil, nil, nil, nil, nil
 	if cancel {
 		back.Cancel(true)
 	}

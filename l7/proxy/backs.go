@@ -14,12 +14,12 @@ import (
 	"github.com/millrace/millrace/tls"
 )
 
-// backends are a worker's connections to one backend of a pool. Workers share none: a request is served by the worker of its client
+// backConns are a worker's connections to one backend of a pool. Workers share none: a request is served by the worker of its client
 // without a lock or a hand-over, at the price of more connections. The limit of the backend counts those of all workers.
-type backends struct {
-	idle      []*server // of HTTP/1.1; the one used last is the last
-	shared    []*server // of HTTP/2 and HTTP/3
-	opening   []*server
+type backConns struct {
+	idle      []*backConn // of HTTP/1.1; the one used last is the last
+	shared    []*backConn // of HTTP/2 and HTTP/3
+	opening   []*backConn
 	exclusive int // connections of HTTP/1.1, idle or not
 	streams   int // requests at a time that its last connection of HTTP/2 took, 0 if not known
 
@@ -36,10 +36,10 @@ type backsKey struct {
 }
 
 // backsTo returns the connections to a backend. Those of one client are noted at it, so that they end with it.
-func (w *Worker) backsTo(k backsKey) *backends {
+func (w *Worker) backsTo(k backsKey) *backConns {
 	bs := w.backs[k]
 	if bs == nil {
-		bs = &backends{published: clock.Never, owned: k.owner != nil}
+		bs = &backConns{published: clock.Never, owned: k.owner != nil}
 		w.backs[k] = bs
 		if k.owner != nil {
 			k.owner.owns = append(k.owner.owns, k)
@@ -55,7 +55,7 @@ func (x *exchange) backsKey() backsKey {
 
 // retire closes idle connections now, and busy ones after their last request. Those with HTTP/1.1 that are busy are in no list: they
 // find out when they are free (keeps).
-func (bs *backends) retire() {
+func (bs *backConns) retire() {
 	for len(bs.idle) > 0 {
 		bs.idle[len(bs.idle)-1].drop()
 	}
@@ -121,7 +121,7 @@ func (w *Worker) openNow(x *exchange) {
 }
 
 // enqueue has an exchange wait for a connection, or fail where as many wait as may.
-func (x *exchange) enqueue(bs *backends) {
+func (x *exchange) enqueue(bs *backConns) {
 	if !x.w.enqueue(&x.wait, bs, x.pooled, x.backend) {
 		x.backFailed(errBackendFull)
 	}
@@ -136,7 +136,7 @@ func (x *exchange) withdraw() {
 }
 
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
-func (w *Worker) dial(x *exchange, bs *backends) {
+func (w *Worker) dial(x *exchange, bs *backConns) {
 	if x.pooled.Protocol != HTTP1 {
 		for _, s := range bs.opening {
 			if s.pass == nil && len(s.waiting) < bs.mayWait() {
@@ -145,7 +145,7 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 			}
 		}
 	}
-	s := w.newServer(x.backsKey(), x.client)
+	s := w.newBackConn(x.backsKey(), x.client)
 	if mayGoEarly(x) {
 		s.early = asksEarly
 	}
@@ -165,11 +165,11 @@ func (w *Worker) dial(x *exchange, bs *backends) {
 const maxWaiting = 64
 
 // mayWait returns how many exchanges may wait for one connection.
-func (bs *backends) mayWait() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
+func (bs *backConns) mayWait() int { return min(maxWaiting, cmp.Or(bs.streams, maxWaiting)) }
 
 // connect opens the connection, which calls opener from then on. It is counted at the backend before it exists, because the limit is that of all
 // workers, which would otherwise open one each at the same time. An error that is returned has had no other effect.
-func (s *server) connect() error {
+func (s *backConn) connect() error {
 	w, p, b := s.w, s.key.pool, s.key.backend
 	if !b.ConnOpened() {
 		return errBackendFull
@@ -200,9 +200,9 @@ func (s *server) connect() error {
 	return nil
 }
 
-// opener is the session of a connection to a backend that is being established. It is a type apart from server, whose Handle gets
+// opener is the session of a connection to a backend that is being established. It is a type apart from backConn, whose Handle gets
 // events of the protocol once there is one.
-type opener struct{ *server }
+type opener struct{ *backConn }
 
 // Connected implements link.Dialer.
 func (o opener) Connected() {
@@ -220,7 +220,7 @@ func (o opener) Connected() {
 // backend may have chosen HTTP/1.1 although the pool offers HTTP/2 first. Without TLS HTTP/2 is by prior knowledge (RFC
 // 9113 3.3).
 func (o opener) Established() {
-	s, l, p := o.server, o.link, o.key.pool
+	s, l, p := o.backConn, o.link, o.key.pool
 	l.InputBy = clock.Never
 	if s.pass != nil {
 		s.leaveOpening()

@@ -23,7 +23,7 @@ import (
 //
 // The idle timeout of QUIC is longer than the pool's: the gateway closes the connection first, with H3_NO_ERROR, and no
 // request goes out on a connection that has silently ended (RFC 9000 10.1).
-func (w *Worker) dialQUIC(s *server) error {
+func (w *Worker) dialQUIC(s *backConn) error {
 	if w.endpoints == nil {
 		return ErrEndpoints
 	}
@@ -60,7 +60,7 @@ func (w *Worker) dialQUIC(s *server) error {
 
 // failedQUIC reports that there is no connection. An error of the handshake names the certificate or the protocol as
 // the cause, not the network: it is what operators look for first.
-func (s *server) failedQUIC(err error) {
+func (s *backConn) failedQUIC(err error) {
 	if s.link.Closed() {
 		return // the deadline was before
 	}
@@ -86,7 +86,7 @@ func quicFailure(err error) error {
 
 // establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link. The loop calls it
 // (quicconn.Hub.Serve); until then the deadline of the link may have ended the attempt.
-func (s *server) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
+func (s *backConn) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
 	b := h3side.NewBack(&s.w.Runner, c, s.key.pool.Header, s)
 	if s.link.Closed() { // it comes too late
 		b.Conn.Close(http3.NoError, "", nil)

@@ -46,7 +46,7 @@ func isEarlyData(f semantics.Field) bool { return f.Name == earlyData }
 
 // prepareEarly has the handshake resume a session of this backend, where early data is to be sent at all. Names of servers do not
 // distinguish the backends of a pool, and mostly none takes the tickets of another.
-func (s *server) prepareEarly(tc *ctls.Config) {
+func (s *backConn) prepareEarly(tc *ctls.Config) {
 	if s.key.pool.EarlyData && tc.ClientSessionCache != nil {
 		tc.ClientSessionCache = backendSessions{tc.ClientSessionCache, s.key.backend.Address().String()}
 	}
@@ -85,7 +85,7 @@ func handshaken(q *quic.Conn) bool {
 
 // earlyQUIC begins those requests that may go early. The rest waits for the end of the handshake, which a goroutine reports: it ends
 // with the handshake or with the connection.
-func (s *server) earlyQUIC(c *quicconn.Conn) quicconn.Handler {
+func (s *backConn) earlyQUIC(c *quicconn.Conn) quicconn.Handler {
 	if s.link.Closed() {
 		return s.establishedQUIC(c)
 	}
@@ -116,7 +116,7 @@ func (s *server) earlyQUIC(c *quicconn.Conn) quicconn.Handler {
 }
 
 // join has an exchange begin early, or wait for the connection. What cannot begin now waits as well: for a stream, for the settings.
-func (s *server) join(x *exchange) {
+func (s *backConn) join(x *exchange) {
 	if s.early != sendsEarly || !mayGoEarly(x) {
 		s.await(x)
 		return
@@ -133,7 +133,7 @@ func (s *server) join(x *exchange) {
 }
 
 // confirmed makes the connection one like others, once the handshake is complete.
-func (s *server) confirmed() {
+func (s *backConn) confirmed() {
 	if s.early != sendsEarly {
 		return
 	}
@@ -145,7 +145,7 @@ func (s *server) confirmed() {
 // earlyEvent handles an event of a connection whose handshake is not known to be complete, and reports whether that is all. Whatever the
 // backend sends on streams has keys that only the end of the handshake gives (RFC 9001 4.1.4), and confirms it: the event may be
 // quicker than its report. Of a connection that ends the streams fail next, and those that wait last, with the cause.
-func (s *server) earlyEvent(ev *side.Event) (handled bool) {
+func (s *backConn) earlyEvent(ev *side.Event) (handled bool) {
 	switch {
 	case ev.Kind == side.Leaving && ev.Err != nil:
 		s.early = notEarly

@@ -100,23 +100,23 @@ func (r *relay) end(w *Worker) {
 // exchange is one request and its response. It is used again for another request after finish: what could still be
 // called with it, a timer or a task, is stopped, or asks phase or waits before it acts.
 //
-// front is never nil between newExchange and finish. back is nil unless an attempt has a stream, and belongs to server.
+// front is never nil between newExchange and finish. back is nil unless an attempt has a stream, and belongs to backConn.
 type exchange struct {
-	w      *Worker
-	next   *exchange // of the free ones
-	phase  phase
-	tasks  link.TaskSet // it outlives the request
-	client *clientInfo
-	front  side.Stream
-	back   side.Stream
-	caps   side.Caps   // of front
-	direct side.Direct // of back
-	server *server     // whose back is
-	// use is how many requests server has carried, with this one. The first of a connection cannot meet one that the backend has
+	w        *Worker
+	next     *exchange // of the free ones
+	phase    phase
+	tasks    link.TaskSet // it outlives the request
+	client   *clientInfo
+	front    side.Stream
+	back     side.Stream
+	caps     side.Caps   // of front
+	direct   side.Direct // of back
+	backConn *backConn   // whose back is
+	// use is how many requests backConn has carried, with this one. The first of a connection cannot meet one that the backend has
 	// closed for being idle.
 	use int
 
-	// The attempt, from route on. A retry keeps rule, pool and hash, and forgets backend, server and back.
+	// The attempt, from route on. A retry keeps rule, pool and hash, and forgets backend, backConn and back.
 	rule      *Rule
 	pooled    *Pool
 	early     earlyUse
@@ -226,9 +226,9 @@ func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestS
 
 // opened sends the request: there is a connection for it. Head may fail at once, and begin another attempt: nothing may
 // follow it then.
-func (x *exchange) opened(s *server, back side.Stream, caps side.Caps) {
+func (x *exchange) opened(s *backConn, back side.Stream, caps side.Caps) {
 	x.back, x.down.from = back, back
-	x.server, x.direct, x.use = s, caps.Direct, s.uses
+	x.backConn, x.direct, x.use = s, caps.Direct, s.uses
 	ahead := x.outgoing.Protocol != "" && x.caps.Shared // what comes is of the other protocol: it is held until there is a tunnel
 	end, ending := ahead || x.up.message != flowing && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
 	if end {

@@ -34,8 +34,8 @@ type pass struct {
 	pooled   *Pool
 	backend  *pool.Backend
 	tried    pool.Tried
-	dial     *server // that is being opened
-	first    []byte  // what was read of the client while the backend was chosen
+	dial     *backConn // that is being opened
+	first    []byte    // what was read of the client while the backend was chosen
 	client   passEnd
 	server   passEnd // without a link until the backend is connected
 	attempts int
@@ -131,7 +131,7 @@ func (p *pass) dialTo(b *pool.Backend) error {
 	if p.w.overtakes(&p.wait, p.backs(b), b) {
 		return errBackendFull
 	}
-	p.dial = p.w.newServer(p.key(b), p.info)
+	p.dial = p.w.newBackConn(p.key(b), p.info)
 	p.dial.pass = p
 	err := p.dial.connect()
 	if err != nil {
@@ -144,7 +144,7 @@ func (p *pass) dialTo(b *pool.Backend) error {
 func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.pooled.owner(p.info)} }
 
 // backs returns the connections that a pass counts among, and waits behind.
-func (p *pass) backs(b *pool.Backend) *backends { return p.w.backsTo(p.key(b)) }
+func (p *pass) backs(b *pool.Backend) *backConns { return p.w.backsTo(p.key(b)) }
 
 // waitOrEnd queues the connection for the first backend that had as many as it may, or ends it. It waits only after all
 // others were tried: a connection that another backend can take now must not wait.
@@ -246,7 +246,7 @@ func (p *pass) finish(f pool.Failure) {
 		d.remove()
 		d.link.Abort()
 	}
-	if p.server.l != nil { // before account, which forgets the backend; a dial that is under way was counted by its server
+	if p.server.l != nil { // before account, which forgets the backend; a dial that is under way was counted by p.dial
 		p.w.connClosed(p.backend)
 	}
 	p.account(f)

@@ -86,7 +86,7 @@ func TestACompleteResponseOutlivesItsConnection(t *testing.T) {
 			Stream: front, Ending: side.EndsNow, Message: &semantics.Message{Method: "GET"},
 		})
 		x.rule, x.pooled = r.rule, r.to
-		s := w.newServer(backsKey{pool: r.to}, nil)
+		s := w.newBackConn(backsKey{pool: r.to}, nil)
 		x.on(begun)
 		x.opened(s, back, side.Caps{})
 		x.responseHead(&semantics.Message{Status: 200, ContentLength: -1}, ending)

@@ -156,7 +156,7 @@ func (h ProxyHeader) Local() string {
 
 // sendHeader sends the header before anything else, TLS too. With TLS it is put among the sealed records: the engine would
 // encrypt it.
-func (s *server) sendHeader() {
+func (s *backConn) sendHeader() {
 	l := s.link
 	if l.Engine == nil {
 		l.Out = s.key.pool.appendHeader(l.Buffer(), s.client)

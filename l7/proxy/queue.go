@@ -31,7 +31,7 @@ type waiter struct {
 	p       *pass     // or
 	pool    *Pool
 	backend *pool.Backend
-	bs      *backends  // in whose queue it is, nil if in none
+	bs      *backConns // in whose queue it is, nil if in none
 	turn    uint64     // its place in the order of all of the worker, 0 if it has not waited for this attempt
 	since   clock.Time // when it got its turn
 }
@@ -68,7 +68,7 @@ func (q *queue) place(v *waiter) int {
 }
 
 // enqueue has v wait for a connection to a backend. It reports false where as many wait as may.
-func (w *Worker) enqueue(v *waiter, bs *backends, p *Pool, b *pool.Backend) bool {
+func (w *Worker) enqueue(v *waiter, bs *backConns, p *Pool, b *pool.Backend) bool {
 	if !b.PendingAdded() {
 		return false
 	}
@@ -113,7 +113,7 @@ func (w *Worker) dequeue(v *waiter) {
 
 // publishWait tells the other workers since when the first of a queue waits. Connections that belong to one client are no use to
 // them.
-func (w *Worker) publishWait(bs *backends, b *pool.Backend) {
+func (w *Worker) publishWait(bs *backConns, b *pool.Backend) {
 	since := clock.Never
 	switch {
 	case bs.owned:
@@ -141,13 +141,13 @@ const maxYield = 10 * time.Second
 
 // overtakes reports whether an exchange or a pass that has just come would take a connection that others wait for. One with a turn
 // has waited, and its turn has come: checking it again would send it back to the queue without end.
-func (w *Worker) overtakes(v *waiter, bs *backends, b *pool.Backend) bool {
+func (w *Worker) overtakes(v *waiter, bs *backConns, b *pool.Backend) bool {
 	return v.turn == 0 && (len(bs.waiters) > 0 || !bs.owned && w.yields(b, w.Now))
 }
 
 // takeTurn takes the first of a queue out, nil if there is none, or if another worker's request has waited for longer: yielded
 // says so.
-func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
+func (w *Worker) takeTurn(bs *backConns) (v *waiter, yielded bool) {
 	if v = bs.first(); v == nil {
 		return nil, false
 	}
@@ -160,7 +160,7 @@ func (w *Worker) takeTurn(bs *backends) (v *waiter, yielded bool) {
 
 // takeQueued begins requests that wait on a connection that they share. One that another worker needs becomes unused, and makeRoom
 // closes it.
-func (w *Worker) takeQueued(bs *backends, s *server) {
+func (w *Worker) takeQueued(bs *backConns, s *backConn) {
 	for s.available() && !w.draining {
 		v, _ := w.takeTurn(bs)
 		if v == nil {
@@ -233,7 +233,7 @@ func (w *Worker) nextCheck() clock.Time {
 }
 
 // checkQueue is checkQueues for one backend.
-func (w *Worker) checkQueue(bs *backends) {
+func (w *Worker) checkQueue(bs *backConns) {
 	for v := bs.first(); v != nil && v.pool.Wait >= 0 && w.Now.Sub(v.since) >= cmp.Or(v.pool.Wait, DefaultWait); v = bs.first() {
 		w.dequeue(v)
 		v.expire()

@@ -36,13 +36,13 @@ type Worker struct {
 	listeners   map[string]*listening
 	admissions  map[string]*Admission // of listeners without one, by name: a reload must not forget what is open
 	exchanges   *exchange             // free ones
-	backs       map[backsKey]*backends
+	backs       map[backsKey]*backConns
 	coroutines  *tls.Coroutines
 	routed      route.Request                                  // of the request that is being routed: a table keeps none, so that one is enough
 	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: not reported
 	fronts      map[*link.Link]*clientInfo                     // nil for one that was refused
 	frontClosed func(*link.Link)                               // clientClosed
-	queues      []*backends                                    // that have one
+	queues      []*backConns                                   // that have one
 	queuesAt    clock.Time                                     // when they are looked at
 	turns       uint64                                         // of waiters so far
 	misfits     int                                            // events that exchanges got in phases that do not permit them: always 0
@@ -66,7 +66,7 @@ type Worker struct {
 func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, Runner: link.NewRunner(loop),
-		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backends{},
+		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backConns{},
 		coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
 	}
 	w.frontClosed = w.clientClosed // once: a method value for each connection would be allocated

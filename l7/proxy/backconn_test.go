@@ -58,7 +58,7 @@ func (l limitedStreams) Limit() (int, bool) { return l.streams, l.known }
 // backend has lowered its limit after requests.
 func TestNoStreamsGranted(t *testing.T) {
 	for _, c := range []struct {
-		state serverState
+		state backConnState
 		uses  int
 		limit limitedStreams
 		want  bool
@@ -71,7 +71,7 @@ func TestNoStreamsGranted(t *testing.T) {
 		{retiring, 1, limitedStreams{streams: 1, known: true}, false},
 		{detached, 0, limitedStreams{streams: 1, known: true}, true},
 	} {
-		s := &server{state: c.state, uses: c.uses, conn: c.limit}
+		s := &backConn{state: c.state, uses: c.uses, conn: c.limit}
 		if got := s.noStreamsGranted(); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
@@ -106,7 +106,7 @@ func TestLeaveKeepsDetached(t *testing.T) {
 	r.backend = answerHTTP2(http2.Options{})
 	client := r.ask2(0, 1)
 	conns := func() int { return r.to.Status(r.worker.Now).Backends[0].Conns }
-	var s *server
+	var s *backConn
 	for _, bs := range r.worker.backs {
 		s = bs.shared[0]
 	}
