@@ -172,7 +172,7 @@ func (s *backConn) Handle(ev *side.Event) {
 		err := ev.Err
 		// The backend has closed an idle connection while the request was under way, as it may at any time (RFC 9112 9.5): another
 		// attempt does not use up the rule's number. A connection that fails with its first request is another matter.
-		if x.use > 1 && !x.sentEarly && !ev.Started && failureOf(err, false) == errTerminated {
+		if x.use > 1 && x.early != sentEarly && !ev.Started && failureOf(err, false) == errTerminated {
 			err = errStale
 		}
 		x.backFailed(err)

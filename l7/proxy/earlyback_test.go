@@ -344,7 +344,7 @@ func TestBackendsThatEndWithEarlyData(t *testing.T) {
 		retries := r.worker.Stats().Retries
 		post := r.asked("POST", "/")
 		r.waits(1)
-		var opened *server
+		var opened *backConn
 		r.do(func() {
 			for _, bs := range r.worker.backs {
 				opened = bs.opening[0]
