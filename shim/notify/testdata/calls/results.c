@@ -204,6 +204,16 @@ void unconnected(void)
 	show_datagram(&m, SAY(recvmsg(u, &m, 0)), &from);
 	m = (struct msghdr){.msg_iov = &in, .msg_iovlen = 1};
 	show_datagram(&m, SAY(recvmsg(u, &m, 0)), &from);
+	struct in_pktinfo source = {.ipi_spec_dst.s_addr = htonl(0x7f000005)};
+	m = (struct msghdr){.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = parts, .msg_iovlen = 2, .msg_control = control[0], .msg_controllen = CMSG_SPACE(sizeof source)};
+	*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_level = IPPROTO_IP, .cmsg_type = IP_PKTINFO, .cmsg_len = CMSG_LEN(sizeof source)};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &source, sizeof source);
+	int w = socket(AF_INET, SOCK_DGRAM, 0); /* bound to no address */
+	SAY(sendmsg(w, &m, 0));
+	len = sizeof a;
+	SAY(recvfrom(u, b[0], sizeof b[0], 0, (struct sockaddr *)&a, &len));
+	printf("from %#x\n", ntohl(a.sin_addr.s_addr));
+	close(w);
 	struct mmsghdr many[3];
 	struct iovec each[3];
 	for (int i = 0; i < 3; i++) {
