@@ -11,8 +11,14 @@ func TestCaseOfASCIIAlone(t *testing.T) {
 		text, lower string
 		want        bool
 	}{
-		{"HoSt", "host", true}, {"host", "host", true}, {"h0st", "host", false}, {"@[`{", "@[`{", true}, {"\x60", "@", false},
-		{"\u212a", "k\x80\x80", false}, {"\xc1", "\xe1", false}, {"", "", true},
+		{"HoSt", "host", true},
+		{"host", "host", true},
+		{"h0st", "host", false},
+		{"@[`{", "@[`{", true},
+		{"\x60", "@", false},
+		{"\u212a", "k\x80\x80", false},
+		{"\xc1", "\xe1", false},
+		{"", "", true},
 	} {
 		if got := IsWord([]byte(c.text), c.lower); got != c.want {
 			t.Errorf("%q is %q: %v", c.text, c.lower, got)
