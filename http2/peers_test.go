@@ -1,5 +1,7 @@
 package http2
 
+//lint:file-ignore SA1019 x/net's HTTP/2 is a peer here: net/http has no extended CONNECT and no Upgrade to h2c
+
 import (
 	"bytes"
 	"context"

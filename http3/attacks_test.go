@@ -267,10 +267,10 @@ func TestEarlyDataUnderOtherSettings(t *testing.T) {
 			t.Fatal("no early data at a server with the same settings")
 		}
 	}
-	before, resumed := early.Load(), 0
+	resumed := 0
 	for range 10 {
 		visit(first)
-		before = early.Load()
+		before := early.Load()
 		if visit(other) {
 			resumed++
 		}

@@ -8,10 +8,9 @@ import (
 
 // responseBody is the content of a response. Close may be called beside Read.
 type responseBody struct {
-	x      *clientRequest
-	mu     sync.Mutex
-	closed bool
-	err    error // of the end, once it was read
+	x   *clientRequest
+	mu  sync.Mutex
+	err error // of the end, once it was read
 }
 
 // Read reads content. Trailers are in Response.Trailer at its end.

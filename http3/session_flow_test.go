@@ -124,6 +124,16 @@ func (p *flowPair) settle(end int, own SessionLimits) {
 	p.t.Fatalf("end %d stalls with %d bytes and %d streams: %+v, %+v", end, want, open, *e, *peer)
 }
 
+// acceptAll opens streams of these kinds, until one is refused.
+func acceptAll(f *flow, kinds ...int) bool {
+	for _, k := range kinds {
+		if !f.accept(k) {
+			return false
+		}
+	}
+	return true
+}
+
 // Limits that an end must refuse, and capsules that have no meaning.
 func TestSessionFlowRefuses(t *testing.T) {
 	limits := SessionLimits{Streams: 2, UniStreams: 1, Data: 10}
@@ -132,8 +142,8 @@ func TestSessionFlowRefuses(t *testing.T) {
 		f         func(*flow) bool
 		want      bool
 	}{
-		"a stream too many":            {limits, limits, func(f *flow) bool { return f.accept(unidirectional) && f.accept(unidirectional) }, false},
-		"streams that are permitted":   {limits, limits, func(f *flow) bool { return f.accept(0) && f.accept(0) && f.accept(1) }, true},
+		"a stream too many":            {limits, limits, func(f *flow) bool { return acceptAll(f, unidirectional, unidirectional) }, false},
+		"streams that are permitted":   {limits, limits, func(f *flow) bool { return acceptAll(f, 0, 0, 1) }, true},
 		"a byte too many":              {limits, limits, func(f *flow) bool { return f.receive(11) }, false},
 		"after a grant":                {limits, limits, func(f *flow) bool { return f.receive(6) && f.receive(10) }, true},
 		"less data":                    {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxData, 9) }, false},

@@ -13,7 +13,7 @@ import (
 
 // counters are those of a Server.
 type counters struct {
-	channels, requests, malformed  atomic.Uint64
+	requests, malformed            atomic.Uint64
 	waited                         atomic.Uint64
 	connects, accepts, failures    atomic.Uint64
 	looked                         atomic.Uint64 // sockets that requests have looked at beside their own: tests bound it

@@ -350,11 +350,10 @@ func TestTheNextBurstBeginsWithWhatWasReceived(t *testing.T) {
 
 // readerFlow is one connection of TestPlacedBurstsOfSeveralConnections.
 type readerFlow struct {
-	p    *peer
-	r    *reader
-	key  byte
-	sent int    // bytes of the stream that have been in a genuine segment
-	got  []byte // what was read
+	p   *peer
+	r   *reader
+	key byte
+	got []byte // what was read
 }
 
 // data returns n genuine bytes of the flow from byte at on.

@@ -57,7 +57,7 @@ func TestAgreesWithAnotherClassifier(t *testing.T) {
 				f := flows[id]
 				if f == nil {
 					if f = flows[id.reversed()]; f != nil {
-						id, p.Reply = id.reversed(), true
+						p.Reply = true
 					} else {
 						f = &Flow{}
 						flows[id] = f

@@ -29,7 +29,6 @@ type lowering struct {
 
 	labels, tags int  // primitives mpls and vlan so far
 	tunnelled    bool // the current header is inside Geneve or VXLAN
-	tagSlots     bool // vlan looks at a tag that the kernel removed
 	atm          bool
 
 	used [slots]bool

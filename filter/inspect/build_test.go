@@ -102,12 +102,12 @@ func (l *lab) udp(dst uint16, payload string) {
 
 // conn is a TCP connection that a test plays.
 type conn struct {
-	l           *lab
-	port        uint16
-	cSeq, sSeq  uint32
-	wrap        func(ip []byte) []byte // to a frame
-	acks, quiet bool
-	active      bool // the server opens it, from port 20 (RFC 959 3.2)
+	l          *lab
+	port       uint16
+	cSeq, sSeq uint32
+	wrap       func(ip []byte) []byte // to a frame
+	acks       bool
+	active     bool // the server opens it, from port 20 (RFC 959 3.2)
 }
 
 // tcp opens a connection.

@@ -72,7 +72,6 @@ const (
 // side is one direction of a flow.
 type side struct {
 	stream   reassembly.Stream
-	isn      uint32
 	fin      bool
 	broken   bool // bytes are missing: parsers have stopped
 	unparsed int  // bytes of the window that the parsers have not had

@@ -48,7 +48,6 @@ type environment struct {
 	classes          map[string]Class
 	addrs            map[string]*Addrs // by text
 	portSets         map[string]*Ports
-	texts            map[string]string // normalised headers, shared
 	read             func(rules, name string) (string, error)
 	sets             map[setKey][]string // files of values, shared
 }

@@ -12,13 +12,12 @@ import (
 
 // routePlace is where the parts of a route stand that are compared with others, also of one of streams.
 type routePlace struct {
-	node, name    *yaml.Node
-	listeners     []*yaml.Node
-	hostnames     []*yaml.Node
-	hostnamesList *yaml.Node
-	upgrades      *yaml.Node
-	rules         []rulePlace
-	refs          []*yaml.Node // of streams
+	node, name *yaml.Node
+	listeners  []*yaml.Node
+	hostnames  []*yaml.Node
+	upgrades   *yaml.Node
+	rules      []rulePlace
+	refs       []*yaml.Node // of streams
 }
 
 type rulePlace struct {

@@ -55,8 +55,7 @@ var message = regexp.MustCompile(`\.(Log|Error|Fatal|Skip)f?$`)
 
 // wallTimes returns the calls of a test file that read how much wall time has passed.
 func wallTimes(f *ast.File) (calls []string) {
-	var visit func(n ast.Node) bool
-	visit = func(n ast.Node) bool {
+	visit := func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
 			return !takesBenchmark(n.Type)

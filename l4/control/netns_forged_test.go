@@ -21,7 +21,6 @@ import (
 type forger struct {
 	fd   int
 	port uint16
-	mac  wire.MAC // of the gateway's interface
 	seed uint64
 	sent atomic.Uint64
 	err  error

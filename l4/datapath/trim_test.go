@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -108,7 +107,7 @@ func TestATableGivesMemoryBack(t *testing.T) {
 			t.Errorf("%d steps, want 1 to %d", steps, most)
 		}
 		now2 := resident(t, tb.conns) + resident(t, tb.index) + resident(t, tb.closed)
-		t.Log(fmt.Sprintf("%d KiB of %d are left", now2>>10, used>>10))
+		t.Logf("%d KiB of %d are left", now2>>10, used>>10)
 		if now2 > used/8 {
 			t.Errorf("%d of %d bytes stay, with %d of %d connections", now2, used, tb.live, size)
 		}

@@ -85,16 +85,15 @@ func (l *loader) readVariables() {
 
 // classesBeside returns the classification.config beside the first file of rules, "" where there is none.
 func (l *loader) classesBeside() string {
-	for _, p := range l.cfg.Inspection.Policies {
-		for _, f := range p.Rules {
-			path := filepath.Join(filepath.Dir(f), "classification.config")
-			if _, err := os.Stat(l.cfg.Beside(path)); err != nil {
-				return ""
-			}
-			return path
-		}
+	i := slices.IndexFunc(l.cfg.Inspection.Policies, func(p config.InspectionPolicy) bool { return len(p.Rules) > 0 })
+	if i < 0 {
+		return ""
 	}
-	return ""
+	path := filepath.Join(filepath.Dir(l.cfg.Inspection.Policies[i].Rules[0]), "classification.config")
+	if _, err := os.Stat(l.cfg.Beside(path)); err != nil {
+		return ""
+	}
+	return path
 }
 
 // maxRuleText bounds a file of rules.

@@ -89,12 +89,10 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 		return m.HeapAlloc + m.StackInuse
 	}
 	before := heap()
-	var conns []net.Conn
 	for range n {
 		c, err := net.Dial("tcp", r.addr)
 		must(t, err)
 		defer c.Close()
-		conns = append(conns, c)
 		once := client1(t, c)
 		once()
 	}

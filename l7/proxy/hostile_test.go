@@ -16,7 +16,6 @@ import (
 // scripted is a backend that answers the first request on its first connection by a script, and each other request with its path.
 type scripted struct {
 	response wrongcases.Response
-	later    string // is sent some time after the response
 	opened   int
 	poisoned *memtransport.Peer // the connection with the script
 	reused   int                // requests on it after the script

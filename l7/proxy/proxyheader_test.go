@@ -198,8 +198,7 @@ func TestSendsProxyHeaders(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var config *ctls.Config
-			var r *rig
-			r = newRig(t, "127.0.0.1:1", func(r *rig) {
+			r := newRig(t, "127.0.0.1:1", func(r *rig) {
 				r.pool.ProxyHeader = ProxyHeader{Version: c.version, TLVs: c.tlvs}
 				if c.tls {
 					config = r.tree.Listeners[1].TLS.Clone()

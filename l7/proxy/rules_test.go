@@ -109,7 +109,7 @@ func TestRetries(t *testing.T) {
 	var bad atomic.Int64
 	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		bad.Add(1)
-		http.Error(w, "no", 503)
+		http.Error(w, "no", http.StatusServiceUnavailable)
 	}))
 	defer failing.Close()
 	closed := free(t)

@@ -66,7 +66,7 @@ func testSharedBatch(t *testing.T, signed func(*rig)) {
 	release := make(chan struct{})
 	var held, ended sync.WaitGroup
 	held.Add(1)
-	go r.do(func() { held.Done(); <-release })
+	go r.loop.Do(func() { held.Done(); <-release })
 	held.Wait()
 	var hellos atomic.Int64
 	for range clients {

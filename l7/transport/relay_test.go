@@ -15,8 +15,7 @@ import (
 type relay struct {
 	to     *relay
 	c      Conn // the source
-	again  bool
-	limit  int // of one call
+	limit  int  // of one call
 	total  int
 	failed atomic.Pointer[error]
 	closed bool

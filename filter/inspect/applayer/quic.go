@@ -120,7 +120,7 @@ func (q *quicFlow) google(c *Context, b []byte) {
 			break
 		}
 		value := l.at(values+begin, end-begin)
-		name := strings.TrimRight(string(tag), "\x00\xff")
+		name := string(bytes.TrimRight(tag, "\x00\xff"))
 		switch name {
 		case "SNI":
 			t.Put(signature.QUICSNI, value)

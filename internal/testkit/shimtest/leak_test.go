@@ -1,7 +1,6 @@
 package shimtest
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -110,7 +109,7 @@ func (b *bed) settles(want use) {
 	}
 	for !b.use().backTo(want) {
 		if time.Now().After(end) {
-			b.t.Fatal(fmt.Sprintf("before %+v\nafter  %+v", want, b.use()))
+			b.t.Fatalf("before %+v\nafter  %+v", want, b.use())
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
