@@ -259,7 +259,7 @@ func ask3(t *testing.T, ctx context.Context, conn *quic.Conn, c *wrongcases.Fiel
 	}
 	_, err = io.WriteString(s, c.HTTP3())
 	must(t, err)
-	must(t, s.Close())
+	_ = s.Close() // it fails where a complete answer came first, and with it a request to stop (RFC 9114 4.1)
 	must(t, s.SetReadDeadline(time.Now().Add(patience)))
 	_, err = io.ReadAll(s)
 	must(t, err)
