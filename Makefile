@@ -105,7 +105,7 @@ test-others:
 	@$(call test-modules,$(wordlist 2,99,$(MODULES)))
 
 test-modules = failed=; for m in $(1); do \
-		echo "== module $$m"; $(GO) -C $$m test -vet=all -timeout 60m -p 3 -parallel 4 ./... || failed="$$failed $$m"; \
+		echo "== module $$m"; $(GO) -C $$m test -vet=all -timeout 60m -parallel 4 ./... || failed="$$failed $$m"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "tests failed in the modules:$$failed"; exit 1; fi
 
