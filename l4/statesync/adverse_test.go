@@ -137,7 +137,7 @@ func TestStateConvergesAfterABadNetwork(t *testing.T) {
 		breaks  bool
 	}{
 		{name: "good", conns: 5000, changes: 5, lasts: time.Second, within: time.Second, events: 2},
-		{name: "5 % loss, 200 ms", conns: 5000, changes: 1, bad: func(n *network) { n.delay, n.loss = 100*time.Millisecond, 0.05 }, lasts: 20 * time.Second, within: 20 * time.Second, events: 12},
+		{name: "5 % loss, 200 ms", conns: 5000, changes: 1, bad: func(n *network) { n.delay, n.loss = 100*time.Millisecond, 0.05 }, lasts: 20 * time.Second, within: 20 * time.Second, events: 30},
 		{name: "cut for 3 s", conns: 5000, changes: 5, bad: func(n *network) { n.cut = true }, lasts: 3 * time.Second, within: 20 * time.Second, events: 6},
 		{name: "cut for a minute", conns: 5000, changes: 5, bad: func(n *network) { n.cut = true }, lasts: time.Minute, within: 20 * time.Second, events: 10, breaks: true},
 		{name: "faster than the network", conns: 5000, changes: 40, bad: func(n *network) { n.rate = 500_000 }, lasts: 10 * time.Second, within: 10 * time.Second, events: 2},
