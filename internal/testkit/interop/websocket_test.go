@@ -1,5 +1,7 @@
 package interop
 
+//lint:file-ignore SA1019 x/net's HTTP/2 and gobwas/ws are peers here
+
 import (
 	"bytes"
 	"context"

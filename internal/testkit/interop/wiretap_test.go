@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // wiretap passes connections on and keeps their bytes: what a program really sent and received, whatever it reports.
@@ -89,22 +88,6 @@ func (w *wiretap) take(b *bytes.Buffer) string {
 	s := b.String()
 	b.Reset()
 	return s
-}
-
-// await returns what clients have sent once it contains a text.
-func (w *wiretap) await(text string) string {
-	w.t.Helper()
-	var got string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		w.mu.Lock()
-		got = w.forward.String()
-		w.mu.Unlock()
-		if strings.Contains(got, text) {
-			return got
-		}
-	}
-	w.t.Fatalf("no %q in %q", text, got)
-	return ""
 }
 
 // headOf returns the first header in a text and what follows it.
