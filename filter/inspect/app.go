@@ -106,7 +106,7 @@ func (e *Engine) unrecognised(f *flow) {
 	}
 	f.appFinal, f.app = true, signature.AppUnknown
 	for i := range f.sides {
-		e.late(f, directionOf(i))
+		e.late(f, signature.DirectionOf(i))
 	}
 }
 
@@ -123,7 +123,7 @@ func (e *Engine) parse(p *packet, fresh []byte) {
 		return
 	}
 	for _, d := range [2]signature.Direction{signature.ToServer, signature.ToClient} {
-		s := &f.sides[sideOf(d)]
+		s := &f.sides[signature.SideOf(d)]
 		text := fresh
 		switch {
 		case s.unparsed > 0: // the first bytes of a flow, which came before its protocol was known

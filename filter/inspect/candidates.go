@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"slices"
+
+	"github.com/millrace/millrace/filter/signature"
 )
 
 // candidate is a rule with a content that was found.
@@ -46,7 +48,7 @@ func (e *Engine) unsearched(list int, p *packet) {
 		})
 		return
 	}
-	f, side := p.flow, sideOf(p.dir)
+	f, side := p.flow, signature.SideOf(p.dir)
 	gen := e.rules.generation
 	if f.emptyOf == gen && f.empty[side]>>list&1 != 0 {
 		return

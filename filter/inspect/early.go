@@ -179,7 +179,7 @@ func (e *Engine) bodyGrown(p *packet, early *earlyMessage, body []byte, fill fun
 	if early.stage < earlyHead || before == len(body) {
 		return
 	}
-	f := &p.flow.sides[sideOf(p.dir)]
+	f := &p.flow.sides[signature.SideOf(p.dir)]
 	if !f.afford() { // what the body has is evaluated at its end
 		e.postponed(p.flow)
 		return

@@ -220,7 +220,7 @@ func (e *Engine) evaluate(p *packet) {
 func (e *Engine) addresses(p *packet) {
 	done := uint32(0) // the rules of this generation and before
 	if f := p.flow; f != nil {
-		side := sideOf(p.dir)
+		side := signature.SideOf(p.dir)
 		if done = f.ipDone[side]; done == e.rules.generation {
 			return
 		}

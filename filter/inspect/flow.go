@@ -186,7 +186,7 @@ func (e *Engine) flowOf(p *packet) *flow {
 	if first == f.clientFirst {
 		p.dir = signature.ToServer
 	}
-	f.packets[sideOf(p.dir)]++
+	f.packets[signature.SideOf(p.dir)]++
 	return f
 }
 
@@ -199,22 +199,6 @@ func (e *Engine) reopens(f *flow, p *packet) bool {
 		return false
 	}
 	return f.state == tcpClosed || f.state == tcpNone
-}
-
-// sideOf returns the index of what a flow has of a direction.
-func sideOf(d signature.Direction) int {
-	if d == signature.ToServer {
-		return 0
-	}
-	return 1
-}
-
-// directionOf is the reverse of sideOf.
-func directionOf(side int) signature.Direction {
-	if side == 0 {
-		return signature.ToServer
-	}
-	return signature.ToClient
 }
 
 // relinkAfter is the time that a flow keeps its place among the others although it has packets, in nanoseconds: to move it at

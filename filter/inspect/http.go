@@ -60,7 +60,7 @@ type httpSide struct {
 // http reads messages out of bytes that are in order, without gaps: the streams see to that.
 func (e *Engine) http(p *packet, b []byte) {
 	h := p.flow.proto.http
-	s := &h.sides[sideOf(p.dir)]
+	s := &h.sides[signature.SideOf(p.dir)]
 	for len(b) > 0 && s.state != httpStop {
 		switch s.state {
 		case httpHead:
@@ -297,7 +297,7 @@ func (e *Engine) httpDone(p *packet, _ *httpFlow, s *httpSide) {
 // httpTunnel collects the first bytes of a tunnel until they say whether it is TLS (RFC 9110 9.3.6), which is then the flow's
 // protocol. The client speaks first.
 func (e *Engine) httpTunnel(p *packet, h *httpFlow, b []byte) {
-	s := &h.sides[sideOf(p.dir)]
+	s := &h.sides[signature.SideOf(p.dir)]
 	s.line = append(s.line, b...)
 	switch {
 	case p.dir == signature.ToClient && len(s.line) <= applayer.MaxHead:

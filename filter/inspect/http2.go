@@ -131,7 +131,7 @@ func (e *Engine) http2Upgraded(p *packet, h *httpFlow) {
 // http2 reads frames out of bytes that are in order.
 func (e *Engine) http2(p *packet, b []byte) {
 	h := p.flow.proto.http2
-	s := &h.sides[sideOf(p.dir)]
+	s := &h.sides[signature.SideOf(p.dir)]
 	for len(b) > 0 && s.state != http2Stop {
 		switch s.state {
 		case http2Preface:
@@ -246,7 +246,7 @@ func (e *Engine) http2Bytes(p *packet, h *http2Flow, s *http2Side, b []byte) {
 	if st == nil || len(b) == 0 {
 		return
 	}
-	if m := &st.sides[sideOf(p.dir)]; m.msg.Start != nil {
+	if m := &st.sides[signature.SideOf(p.dir)]; m.msg.Start != nil {
 		e.httpBodyBytes(p, nil, m, b)
 	}
 }
@@ -307,7 +307,7 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 		st = &http2Stream{}
 		h.streams[s.blockOf.stream] = st
 	}
-	if m := &st.sides[sideOf(p.dir)]; m.msg.Start == nil {
+	if m := &st.sides[signature.SideOf(p.dir)]; m.msg.Start == nil {
 		msg, interim := http2Message(&section, p.dir)
 		if interim { // another response follows
 			return
@@ -368,7 +368,7 @@ func (e *Engine) http2End(p *packet, h *http2Flow, stream uint32) {
 	if st == nil {
 		return
 	}
-	side := sideOf(p.dir)
+	side := signature.SideOf(p.dir)
 	if m := &st.sides[side]; m.msg.Start != nil && !m.sent {
 		e.httpInspect(p, m)
 	}
@@ -390,7 +390,7 @@ func (e *Engine) http2Reset(p *packet, h *http2Flow, stream uint32) {
 func (e *Engine) http2Rest(f *flow, st *http2Stream) {
 	for i := range st.sides {
 		if m := &st.sides[i]; m.msg.Start != nil && !m.sent {
-			e.httpInspect(packetOf(f, directionOf(i)), m)
+			e.httpInspect(packetOf(f, signature.DirectionOf(i)), m)
 		}
 	}
 }

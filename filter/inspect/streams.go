@@ -14,7 +14,7 @@ import (
 // inspection while the connection goes on.
 func (e *Engine) segment(p *packet) {
 	f, t := p.flow, p.tcp
-	me, peer := &f.sides[sideOf(p.dir)], &f.sides[1-sideOf(p.dir)]
+	me, peer := &f.sides[signature.SideOf(p.dir)], &f.sides[1-signature.SideOf(p.dir)]
 	flags := t.Flags()
 	seq := t.Seq()
 	switch {
@@ -61,7 +61,7 @@ func (e *Engine) segment(p *packet) {
 // since a rule on the payload may set a bit that one on the message asks for.
 func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly.Event) {
 	f := p.flow
-	s := &f.sides[sideOf(d)]
+	s := &f.sides[signature.SideOf(d)]
 	if ev&reassembly.Conflict != 0 {
 		e.anomaly(p, StreamOverlap)
 	}
@@ -94,7 +94,7 @@ func (e *Engine) streamed(p *packet, d signature.Direction, n int, ev reassembly
 
 // late evaluates the rules that have waited for the protocol of a flow on a direction that is not the one which has shown it.
 func (e *Engine) late(f *flow, d signature.Direction) {
-	s := &f.sides[sideOf(d)]
+	s := &f.sides[signature.SideOf(d)]
 	if w, from := s.stream.Window(); len(w) > 0 {
 		e.stream(packetOf(f, d), s, w, from, 0)
 	}

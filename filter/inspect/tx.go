@@ -110,7 +110,7 @@ func (e *Engine) txPart(part *part, p *packet) bool {
 		if p.tcp == nil && len(p.payload) > 0 && p.proto != 6 {
 			return e.eval.match(part, p.payload, 0)
 		}
-		w, from := p.flow.sides[sideOf(p.dir)].stream.Window()
+		w, from := p.flow.sides[signature.SideOf(p.dir)].stream.Window()
 		return e.eval.match(part, w, int(from))
 	}
 	if part.Absent && len(e.tx.Buffers[part.Buffer]) == 0 {

@@ -1,6 +1,10 @@
 package inspect
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/millrace/millrace/filter/signature"
+)
 
 // A rule of a stream is evaluated again while parts of it are missing, on all bytes that are kept. An attacker who sends the
 // first contents of many rules, and then single bytes, would have each byte cost the evaluation of all those rules. So the bytes of a
@@ -51,6 +55,6 @@ func (e *Engine) waited(f *flow) {
 		}
 		w, from := s.stream.Window()
 		s.spent, s.resume = -len(s.pending)*maxWork, 0
-		e.stream(packetOf(f, directionOf(i)), s, w, from, 0)
+		e.stream(packetOf(f, signature.DirectionOf(i)), s, w, from, 0)
 	}
 }

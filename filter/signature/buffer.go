@@ -13,6 +13,22 @@ const (
 	BothWays = ToServer | ToClient
 )
 
+// SideOf returns the index of what a flow has of one direction: 0 is the client's, 1 the server's.
+func SideOf(d Direction) int {
+	if d == ToServer {
+		return 0
+	}
+	return 1
+}
+
+// DirectionOf is the reverse of SideOf.
+func DirectionOf(side int) Direction {
+	if side == 0 {
+		return ToServer
+	}
+	return ToClient
+}
+
 // The buffers. Payload is what the transport carries: a packet's payload or the stream's bytes.
 const (
 	Payload Buffer = iota

@@ -218,7 +218,7 @@ func (d *ftpData) Parse(c *Context, b []byte) {
 func (d *ftpData) Finish(*Context) {
 	for i, f := range d.files {
 		if f != nil {
-			f.End(directionOf(i))
+			f.End(signature.DirectionOf(i))
 		}
 	}
 }

@@ -83,21 +83,8 @@ type Context struct {
 	Limit     int        // bytes of each file that are inspected
 }
 
-// side returns the index of the direction: 0 is the client's.
-func (c *Context) side() int {
-	if c.Dir == signature.ToServer {
-		return 0
-	}
-	return 1
-}
-
-// directionOf returns the direction of a side.
-func directionOf(side int) signature.Direction {
-	if side == 0 {
-		return signature.ToServer
-	}
-	return signature.ToClient
-}
+// side returns the index of the direction of the bytes.
+func (c *Context) side() int { return signature.SideOf(c.Dir) }
 
 // inspect evaluates the message.
 func (c *Context) inspect() { c.Host.Inspect(c.Dir) }

@@ -108,7 +108,7 @@ var streams = []struct {
 func parsed(app signature.App, client, server string, size int) *recorder {
 	r, p := newRecorder(), New(app)
 	for i, text := range [2]string{client, server} {
-		r.c.Dir = directionOf(i)
+		r.c.Dir = signature.DirectionOf(i)
 		for b := []byte(text); len(b) > 0 && r.secured.Len() == 0; {
 			n := min(size, len(b))
 			p.Parse(&r.c, b[:n:n])

@@ -214,7 +214,7 @@ func (f *smbFlow) closed(c *Context, o *smbFile) {
 func (o *smbFile) end() {
 	for i, file := range o.files {
 		if file != nil {
-			file.End(directionOf(i))
+			file.End(signature.DirectionOf(i))
 		}
 	}
 }
