@@ -85,7 +85,7 @@ func (c *call) lost() {
 		return
 	}
 	st, err := readStatus(c.tid)
-	if _, again := c.s.told.LoadOrStore(st.process, true); err != nil || again {
+	if _, again := c.s.notified.LoadOrStore(st.process, true); err != nil || again {
 		return
 	}
 	c.report("the node has ended: the program gets SIGTERM (--on-node-loss=end)")

@@ -25,8 +25,8 @@ type Supervisor struct {
 	memory memory
 	making sync.Mutex // of a socket, by make
 
-	told sync.Map      // processes that NodeGone was called with
-	ends atomic.Uint32 // accepts of listeners whose node has gone
+	notified sync.Map      // processes that NodeGone was called with
+	ends     atomic.Uint32 // accepts of listeners whose node has gone
 
 	listener listener
 	client   *shim.Client

@@ -20,7 +20,7 @@ const dnsHeader = 12
 // maxDNSNames bounds the questions of a message that are inspected, and the pointers of a name.
 const maxDNSNames = 64
 
-// isDNS reports whether b is plausible as a message: some records and an opcode that exists. The port has told already that it may be
+// isDNS reports whether b is plausible as a message: some records and an opcode that exists. The port has shown already that it may be
 // one: the header has no mark of its own.
 func isDNS(b []byte) bool {
 	if len(b) < dnsHeader {
