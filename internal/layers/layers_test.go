@@ -52,6 +52,8 @@ gpukern/montgomery:
 gpukern/ecdsa     : gpukern/montgomery
 gpukern/sign      : gpukern/ecdsa gpukern/montgomery
 gpukern/x25519    : gpukern/montgomery
+gpukern/aead      : packet
+gpukern/digest    :
 gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
@@ -210,7 +212,7 @@ github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
 gonum.org/v1/plot                 : internal/app/kernbench
-golang.org/x/crypto               : tls
+golang.org/x/crypto               : tls gpukern/aead gpukern/digest
 golang.org/x/net                  : socket quic shim/notify
 golang.org/x/term                 : cmd/millrace
 `
