@@ -93,6 +93,7 @@ func (d *checker) check(c *Config) {
 	if len(ranges) > maxRanges {
 		d.Fail(d.places.services[0].node, "", "%d addresses of backends have ranges of ports; at most %d are allowed", len(ranges), maxRanges)
 	}
+	d.checkEffects(c)
 }
 
 // unique reports a name that an earlier line has already.

@@ -66,19 +66,6 @@ func (d *checker) checkRoutes(c *Config) {
 	}
 }
 
-// listenersOf returns the names of the listeners that a route of streams is for.
-func (r *StreamRoute) listenersOf(c *Config, protocol ListenerProtocol) (list []string) {
-	if len(r.Listeners) > 0 {
-		return r.Listeners
-	}
-	for i := range c.Listeners {
-		if c.Listeners[i].Protocol == protocol {
-			list = append(list, c.Listeners[i].Name)
-		}
-	}
-	return list
-}
-
 func (d *checker) checkStreamRoute(c *Config, known *named, lines map[string]int, r *StreamRoute, at *routePlace, protocol ListenerProtocol) {
 	d.unique(lines, r.Name, at.name, "route")
 	d.checkParents(c, known, r.Listeners, at, protocol)

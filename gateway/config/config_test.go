@@ -98,7 +98,7 @@ services:
     source: client
     removed: drop
     unhealthy: drop
-    unknown: reset
+    unknown: drop
     hash_size: 251
     slow_start: 3s
     drain: 4s
@@ -158,7 +158,7 @@ services:
 		Services: []Service{{
 			Name: "web", Protocol: "udp", Addresses: []AddrPorts{addrPorts("198.18.1.1:80")},
 			Balance: BalanceMaglev, WhenFull: FullNext,
-			Mode: ModeNAT, Source: SourceClient, Removed: "drop", Unhealthy: "drop", Unknown: UnknownReset, HashSize: 251,
+			Mode: ModeNAT, Source: SourceClient, Removed: "drop", Unhealthy: "drop", Unknown: UnknownDrop, HashSize: 251,
 			SlowStart: 3 * time.Second, Drain: 4 * time.Second, Reject: true,
 			QUIC:    &QUIC{Rotation: 2, ServerID: 2, Nonce: 6, Key: []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
 			Sources: Sources{Deny: []SourceList{{Prefix: prefix("192.0.2.9/32")}}, Default: "deny"},

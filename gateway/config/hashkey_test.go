@@ -121,8 +121,8 @@ func TestKeysOfTheSelectionThatContradict(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.keys, err, tc.want)
 		}
 	}
-	c, err := Parse("gw.yaml", []byte(strings.Replace(minimal, "    backends", "    persistence: {prefix6: 48}\n    backends", 1)))
-	if err != nil || *c.Services[0].Persistence != (Persistence{By: "client", Prefix4: 32, Prefix6: 48}) {
+	c, err := Parse("gw.yaml", []byte(strings.Replace(minimal, "    backends", "    persistence: {prefix4: 24}\n    backends", 1)))
+	if err != nil || *c.Services[0].Persistence != (Persistence{By: "client", Prefix4: 24, Prefix6: 64}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

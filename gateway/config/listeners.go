@@ -91,7 +91,7 @@ const (
 type Forwarded struct {
 	Trusted []netip.Prefix // key "trusted": peers whose fields are kept and continued; those of others are replaced
 	Style   ForwardedStyle // key "style": which fields: "x-forwarded" (default), "forwarded" or "none"
-	Via     bool           // key "via": requests pass with the gateway's name in Via (RFC 9110 7.6.3), default true
+	Via     bool           // key "via": requests pass with the gateway's name in Via (RFC 9110 7.6.3), default false: nginx with gzip_proxied off, its default, compresses nothing for requests that have the field
 }
 
 // ForwardedStyle is the form in which backends learn of the client.
@@ -192,7 +192,7 @@ func newListener() Listener {
 	return Listener{
 		AltSvc:    24 * time.Hour,
 		Colliding: CollidingDrop,
-		Forwarded: Forwarded{Style: ForwardedX, Via: true},
+		Forwarded: Forwarded{Style: ForwardedX},
 		Timeouts: ListenerTimeouts{
 			Handshake: 10 * time.Second, RequestHeader: 15 * time.Second, RequestBody: time.Minute, Write: time.Minute,
 			Idle: 75 * time.Second, Stream: 10 * time.Minute, Drain: 30 * time.Second,

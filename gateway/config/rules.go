@@ -81,3 +81,16 @@ func compiledValues(list []ValueMatch) (out []route.Value) {
 	}
 	return out
 }
+
+// listenersOf returns the names of the listeners that a route of streams is for.
+func (r *StreamRoute) listenersOf(c *Config, protocol ListenerProtocol) (list []string) {
+	if len(r.Listeners) > 0 {
+		return r.Listeners
+	}
+	for i := range c.Listeners {
+		if c.Listeners[i].Protocol == protocol {
+			list = append(list, c.Listeners[i].Name)
+		}
+	}
+	return list
+}

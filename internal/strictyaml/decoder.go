@@ -46,7 +46,7 @@ type Decoder struct {
 	forms      []*Schema // that the place which is described accepts
 }
 
-// placed identifies a problem.
+// placed identifies a problem, or without a message a place that has one.
 type placed struct {
 	line, column int
 	message      string
@@ -90,9 +90,12 @@ func (d *Decoder) FailAt(line, column int, hint, message string) {
 	if d.failed == nil {
 		d.failed = map[placed]bool{}
 	}
-	d.failed[at] = true
+	d.failed[at], d.failed[placed{line, column, ""}] = true, true
 	d.Problems = append(d.Problems, p)
 }
+
+// FailedAt reports whether there is an error at n already, from which others would follow.
+func (d *Decoder) FailedAt(n *yaml.Node) bool { return d.failed[placed{n.Line, n.Column, ""}] }
 
 // Place returns a problem at a place of the file, without a message.
 func (d *Decoder) Place(line, column int) Problem {

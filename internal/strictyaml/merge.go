@@ -101,3 +101,41 @@ func (d *Decoder) notMerged(n *yaml.Node) {
 		d.Fail(n, "such as <<: *name", "<< must be a mapping or a list of mappings, not %s", Kind(n))
 	}
 }
+
+// Find returns the value of a key below a mapping, by a path such as "timeouts.idle", as Mapping reads it: from the mapping itself,
+// or from the first that it merges. It is nil where the key is absent. The root has been walked, which bounds what aliases stand for.
+func (d *Decoder) Find(n *yaml.Node, path string) *yaml.Node {
+	if d.exhausted {
+		return nil
+	}
+	for more := true; more && n != nil; {
+		var key string
+		key, path, more = strings.Cut(path, ".")
+		n = valueOf(n, key, nil)
+	}
+	return n
+}
+
+// valueOf returns the value of one key. within are the mappings that n is merged into.
+func valueOf(n *yaml.Node, key string, within []*yaml.Node) *yaml.Node {
+	if n = follow(n); n.Kind != yaml.MappingNode || slices.Contains(within, n) {
+		return nil
+	}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if k := n.Content[i]; k.ShortTag() == "!!merge" {
+			merged = []*yaml.Node{n.Content[i+1]}
+		} else if k.Value == key {
+			return follow(n.Content[i+1])
+		}
+	}
+	if len(merged) > 0 && follow(merged[0]).Kind == yaml.SequenceNode {
+		merged = follow(merged[0]).Content
+	}
+	for _, m := range merged {
+		if v := valueOf(m, key, append(within, n)); v != nil {
+			return v
+		}
+	}
+	return nil
+}

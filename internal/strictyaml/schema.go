@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -209,4 +210,46 @@ func (s *Schema) DefaultOf() string {
 		}
 	}
 	return ""
+}
+
+// Sets reports whether n sets something: whether it differs from the default, and a mapping whether one of its keys does. A value
+// without a default sets something, and so does a list.
+func (s *Schema) Sets(n *yaml.Node) bool {
+	n = follow(n)
+	forms := s.AnyOf
+	if len(forms) == 0 {
+		forms = []*Schema{s}
+	}
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if s.setsKey(n.Content[i], n.Content[i+1]) {
+				return true
+			}
+		}
+		return false
+	}
+	return n.Kind != yaml.ScalarNode || !slices.ContainsFunc(forms, func(f *Schema) bool { return f.Default != nil && equalScalar(n, f.Default) })
+}
+
+// setsKey is Sets of a key of a mapping, or of the mappings that it merges.
+func (s *Schema) setsKey(key, value *yaml.Node) bool {
+	if key.ShortTag() == "!!merge" {
+		if value = follow(value); value.Kind == yaml.SequenceNode {
+			return slices.ContainsFunc(value.Content, s.Sets)
+		}
+		return s.Sets(value)
+	}
+	i := slices.IndexFunc(s.Properties, func(p Property) bool { return p.Name == key.Value })
+	return i >= 0 && s.Properties[i].Sets(value)
+}
+
+// equalScalar reports whether a scalar is the default of its key. Lengths of time and numbers are equal however they are written.
+func equalScalar(n *yaml.Node, def any) bool {
+	text := fmt.Sprint(def)
+	if n.Value == text || strings.ReplaceAll(n.Value, "_", "") == text {
+		return true
+	}
+	a, err := time.ParseDuration(n.Value)
+	b, err2 := time.ParseDuration(text)
+	return err == nil && err2 == nil && a == b
 }
