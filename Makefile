@@ -29,7 +29,7 @@ export CGO_ENABLED = 0
 
 include internal/tools/require.mk
 
-.PHONY: help deps deps-run deps-bench preload install run build check format test test-first test-others bench lint deadcode generate generate-check clean
+.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format test test-first test-others bench lint deadcode generate generate-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,15 +56,21 @@ $(PRELOAD): $(wildcard shim/preload/*.c shim/preload/*.h)
 	$(CC) -std=c11 -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -o $@.new $(filter %.c,$^) -ldl
 	@mv $@.new $@
 
-build: preload ## build bin/millrace
+# The default is static, and runs with no other file. What loads a GPU's driver needs libc, and so a program of its own.
+build: preload ## build bin/millrace, static
 	@mkdir -p $(BIN)
 	$(GO) -C cmd build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace ./millrace
+
+build-cuda: preload ## build bin/millrace-cuda, which can use GPUs, and needs libc
+	@mkdir -p $(BIN)
+	$(GO) -C cmd build -trimpath -tags cuda -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace-cuda ./millrace
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-install: build ## install the binary, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
+install: build build-cuda ## install the binaries, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
 	install -Dm755 $(BIN)/millrace $(DESTDIR)$(PREFIX)/bin/millrace
+	install -Dm755 $(BIN)/millrace-cuda $(DESTDIR)$(PREFIX)/bin/millrace-cuda
 	$(BIN)/millrace man --section 1 --dir $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BIN)/millrace man --section 5 --dir $(DESTDIR)$(PREFIX)/share/man/man5
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

@@ -70,5 +70,5 @@ func (e *Env) build(out, dir, name string, args ...string) Peer {
 // BuildMillrace builds the program that is measured, as it ships.
 func (e *Env) BuildMillrace() Peer {
 	out := filepath.Join(e.Root, "bin", "bench-millrace")
-	return e.build(out, filepath.Join(e.Root, "cmd"), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./millrace")
+	return e.build(out, filepath.Join(e.Root, "cmd"), "go", "build", "-trimpath", "-tags", "cuda", "-ldflags", "-s -w", "-o", out, "./millrace")
 }

@@ -47,6 +47,7 @@ func newDoctor(c *console) *cobra.Command {
 	complete(cmd, "iface", interfaceNames)
 	cmd.RunE = command(func(context.Context, []string) error {
 		host := doctor.This()
+		host.NoGPUs = !cuda.Linked()
 		host.GPU = func() (doctor.GPU, error) { return probeGPU(cuda.Options{}, choose.DefaultSizes) }
 		rep := doctor.Examine(host, interfaces)
 		if asJSON {

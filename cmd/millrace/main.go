@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/cuda"
 )
 
 func main() {
@@ -35,11 +36,16 @@ type Build struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // operating system and architecture
 	Vector   string `json:"vector"`   // instructions that the CPU engine uses here
+	GPU      string `json:"gpu"`      // "cuda", or "none" of the static program
 }
 
 // thisBuild returns the build information of this binary.
 func thisBuild() Build {
 	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b.GPU = "none"
+	if cuda.Linked() {
+		b.GPU = "cuda"
+	}
 	b.Vector = gpukern.NewCPU(gpukern.Config{}).Info().Device
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -62,14 +68,20 @@ func thisBuild() Build {
 	return b
 }
 
+// gpuText explains Build.GPU.
+var gpuText = map[string]string{"cuda": "cuda (linked dynamically)", "none": "none (static)"}
+
 func newVersion(c *console) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, commit and platform",
-		Long: `Print version, commit, compiler, platform and the vector instructions in use.
+		Long: `Print version, commit, compiler, platform, the vector instructions in use, and
+whether the program can use GPUs: "cuda" (linked dynamically, with libc) or "none"
+(static).
 
---json prints one object: schema, version, commit, modified, go, platform, vector.`,
+--json prints one object: schema, version, commit, modified, go, platform, vector,
+gpu.`,
 		Example: `  millrace version
   millrace version --json`,
 		Args: cobra.NoArgs,
@@ -85,8 +97,8 @@ func newVersion(c *console) *cobra.Command {
 			if b.Modified {
 				commit += " with changes"
 			}
-			c.printf("millrace %s\ncommit   %s\ngo       %s\nplatform %s\nvector   %s\n",
-				b.Version, commit, b.Go, b.Platform, b.Vector)
+			c.printf("millrace %s\ncommit   %s\ngo       %s\nplatform %s\nvector   %s\ngpu      %s\n",
+				b.Version, commit, b.Go, b.Platform, b.Vector, gpuText[b.GPU])
 			return nil
 		}),
 	}

@@ -207,7 +207,7 @@ func TestVersionTextAndJSONAgree(t *testing.T) {
 	_, out, _ := run("version", "--json")
 	var b Build
 	decode(t, out, &b)
-	for _, want := range []string{b.Version, b.Go, b.Platform, b.Vector} {
+	for _, want := range []string{b.Version, b.Go, b.Platform, b.Vector, b.GPU} {
 		if want == "" || !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}

@@ -1,5 +1,6 @@
 // Package cuda runs the kernels of gpukern on NVIDIA GPUs. It opens libcuda.so.1 when a program requests
-// a device, so that one binary runs with and without a driver; it needs neither cgo nor a CUDA toolkit.
+// a device, so that one binary runs with and without a driver; it needs neither cgo nor a CUDA toolkit. Loading
+// takes the C library's dynamic linker: only programs that import package gpukern/cuda/loader have it, others are static.
 //
 // The kernels are the .cu files of this folder, compiled to PTX that is committed (ptx/) and embedded;
 // the driver translates it for the GPU that it finds.

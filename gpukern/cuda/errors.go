@@ -3,6 +3,8 @@ package cuda
 import (
 	"errors"
 	"fmt"
+
+	"github.com/millrace/millrace/gpukern/cuda/dl"
 )
 
 // Kinds of failure, for errors.Is.
@@ -14,7 +16,14 @@ var (
 	ErrLost        = errors.New("CUDA device is lost") // its context answers no call any more
 	ErrClosed      = errors.New("CUDA device is closed")
 	ErrOverlap     = errors.New("memory overlaps memory that is registered already")
+	ErrNotLinked   = errors.New("this program is built without support for GPUs") // static: package gpukern/cuda/loader is not in it
 )
+
+// notLinkedRemedy names the other program.
+const notLinkedRemedy = "take millrace-cuda (`make build`, or go build -tags cuda); Go programs import gpukern/cuda/loader"
+
+// Linked reports whether the program can load a driver: whether package gpukern/cuda/loader is in it.
+func Linked() bool { return dl.Linked() }
 
 // Code is a result of the driver (CUresult).
 type Code uint32

@@ -1,12 +1,14 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gpukern/cuda/dl"
 )
 
 // symbol numbers a function of the driver.
@@ -128,7 +130,10 @@ func openLibrary(path string) (*library, error) {
 	if l := libraries.by[path]; l != nil {
 		return l, nil
 	}
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dl.Open(path)
+	if errors.Is(err, dl.ErrNoLoader) {
+		return nil, &Error{Op: "load " + path, Text: ErrNotLinked.Error(), kind: ErrNotLinked, Remedy: notLinkedRemedy}
+	}
 	if err != nil {
 		return nil, &Error{
 			Op: "load " + path, Text: err.Error(), kind: ErrNoDriver,
@@ -149,7 +154,7 @@ func openLibrary(path string) (*library, error) {
 // resolve finds the functions.
 func (l *library) resolve(handle uintptr) error {
 	for s, name := range exports {
-		fn, err := purego.Dlsym(handle, name)
+		fn, err := dl.Find(handle, name)
 		if err != nil {
 			return &Error{
 				Op: "load " + l.path, Text: "it has no function " + name, kind: ErrTooOld,
@@ -208,7 +213,7 @@ func (l *library) failedStart(c Code) error {
 
 // setenv sets a variable where the C library looks, which os.Setenv need not reach.
 func setenv(name, value string) error {
-	fn, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
+	fn, err := dl.Find(0, "setenv")
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
@@ -220,7 +225,7 @@ func setenv(name, value string) error {
 	if err != nil {
 		return err
 	}
-	purego.SyscallN(fn, uintptr(unsafe.Pointer(n)), uintptr(unsafe.Pointer(v)), 1)
+	dl.Call(fn, uintptr(unsafe.Pointer(n)), uintptr(unsafe.Pointer(v)), 1)
 	return nil
 }
 
@@ -239,8 +244,7 @@ func (l *library) call(s symbol, args ...uintptr) error {
 //
 //go:uintptrescapes
 func (l *library) result(s symbol, args ...uintptr) Code {
-	r, _, _ := purego.SyscallN(l.fn[s], args...)
-	return Code(uint32(r))
+	return Code(uint32(dl.Call(l.fn[s], args...)))
 }
 
 // describe returns the driver's name and text of a result.

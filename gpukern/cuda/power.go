@@ -4,7 +4,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
+	"github.com/millrace/millrace/gpukern/cuda/dl"
 )
 
 // power reads a GPU's watts by NVIDIA's management library, where there is one that reports them.
@@ -22,14 +22,14 @@ func openPower(path, bus string) *power {
 	if path == "" {
 		path = defaultManagement
 	}
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	lib, err := dl.Open(path)
 	if err != nil {
 		return nil
 	}
-	start, err1 := purego.Dlsym(lib, "nvmlInit_v2")
-	find, err2 := purego.Dlsym(lib, "nvmlDeviceGetHandleByPciBusId_v2")
-	usage, err3 := purego.Dlsym(lib, "nvmlDeviceGetPowerUsage")
-	energy, err4 := purego.Dlsym(lib, "nvmlDeviceGetTotalEnergyConsumption")
+	start, err1 := dl.Find(lib, "nvmlInit_v2")
+	find, err2 := dl.Find(lib, "nvmlDeviceGetHandleByPciBusId_v2")
+	usage, err3 := dl.Find(lib, "nvmlDeviceGetPowerUsage")
+	energy, err4 := dl.Find(lib, "nvmlDeviceGetTotalEnergyConsumption")
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return nil
 	}
@@ -48,8 +48,7 @@ func openPower(path, bus string) *power {
 //
 //go:uintptrescapes
 func nvml(fn uintptr, args ...uintptr) uint32 {
-	r, _, _ := purego.SyscallN(fn, args...)
-	return uint32(r)
+	return uint32(dl.Call(fn, args...))
 }
 
 // Watts returns what the GPU draws now, as an average over about a second; false where the driver does

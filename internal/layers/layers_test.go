@@ -57,7 +57,9 @@ gpukern/digest    :
 gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
-gpukern/cuda      : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
+gpukern/cuda/dl   :
+gpukern/cuda/loader: gpukern/cuda/dl
+gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal gpukern/sketch
 gpukern/choose    : packet wire ring gpukern gpukern/cuda
 internal/kernref  : packet wire gpukern gpukern/* internal/litref
 filter            : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
@@ -155,7 +157,7 @@ internal/testkit/cut:
 internal/testkit/derivepcaps:
 internal/testkit/flowmodel: l4/fastpath clock wire
 internal/testkit/h3cases: quic
-internal/testkit/hostkern: gpukern/image gpukern/tuple internal/testkit/checkout
+internal/testkit/hostkern: gpukern/cuda/loader gpukern/image gpukern/tuple internal/testkit/checkout
 internal/testkit/interop:
 internal/testkit/interop/bogoshim: socket tls
 internal/testkit/interop/programs:

@@ -84,11 +84,17 @@ func (x *examination) cuda() {
 		c.Found = "driver " + driver + ", " + lib + ", " + strings.Join(slash(nodes), " ")
 	}
 	x.add(c)
-	if x.GPU != nil && lib != "" {
+	remedy := ""
+	switch {
+	case lib != "" && x.NoGPUs:
+		why, remedy = "this program is static, built without support for GPUs", "millrace-cuda doctor"
+	case x.NoGPUs:
+		why += "; this program is static, built without support for GPUs"
+	case x.GPU != nil && lib != "":
 		why = x.kernels()
 	}
 	if why != "" {
-		x.add(Check{Area: "gpu", Name: "engine", Status: OK, Found: "CPU only: " + why})
+		x.add(Check{Area: "gpu", Name: "engine", Status: OK, Found: "CPU only: " + why, Remedy: remedy})
 	}
 }
 

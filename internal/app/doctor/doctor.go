@@ -62,6 +62,7 @@ type Host struct {
 	Links   func(names []string) ([]Link, error)    // the interfaces named, or all
 	Holder  func(fsys fs.FS, program uint32) string // who holds an XDP program: "suricata (pid 12)"
 	GPU     func() (GPU, error)                     // opens a GPU and lets it work; nil asks no GPU
+	NoGPUs  bool                                    // the program is the static one, which cannot load a driver
 }
 
 // GPU is one that has been opened and has worked.

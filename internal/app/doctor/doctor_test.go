@@ -421,6 +421,12 @@ func TestGPUIsCheckedWhereItsLibraryIs(t *testing.T) {
 		if !maps.Equal(got, tc.want) || state != tc.state || asked != (tc.state != "") {
 			t.Errorf("asked %v: %v %q, want %v %q", asked, got, state, tc.want, tc.state)
 		}
+		if static := (&examination{Host: Host{FS: tc.fs, Env: x.Env, NoGPUs: true, GPU: func() (GPU, error) { t.Error("the static program asks a GPU"); return GPU{}, nil }}}); true {
+			static.cuda()
+			if last := static.rep.Checks[len(static.rep.Checks)-1]; last.Name != "engine" || !strings.Contains(last.Found, "this program is static") {
+				t.Errorf("the static program: %+v", static.rep.Checks)
+			}
+		}
 		if len(x.rep.Calibrations) != len(tc.gpu.Calibrations) && asked {
 			t.Errorf("calibrations %v", x.rep.Calibrations)
 		}

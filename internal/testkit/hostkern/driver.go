@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	_ "github.com/millrace/millrace/gpukern/cuda/loader" // of the driver, for the tests that have one
 )
 
 // Driver is a CUDA driver without a GPU (gpukern/cuda/testdata/fakecuda): it runs the kernels on the CPU.

@@ -1,0 +1,5 @@
+//go:build cuda
+
+package main
+
+import _ "github.com/millrace/millrace/gpukern/cuda/loader" // GPUs: the program is linked dynamically

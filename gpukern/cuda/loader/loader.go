@@ -1,0 +1,29 @@
+// Package loader links a program with what loads NVIDIA's driver, so that its engines can use a GPU:
+//
+//	import _ "github.com/millrace/millrace/gpukern/cuda/loader"
+//
+// Such a program is linked dynamically, also without cgo, and needs the C library of the machine. Without this import the engine
+// "cuda" is an error (cuda.ErrNotLinked), and "auto" is the CPU.
+package loader
+
+import (
+	"github.com/ebitengine/purego"
+
+	"github.com/millrace/millrace/gpukern/cuda/dl"
+)
+
+func init() {
+	dl.Register(dl.Loader{
+		Open: func(path string) (uintptr, error) { return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) },
+		Find: func(handle uintptr, name string) (uintptr, error) {
+			if handle == 0 {
+				handle = purego.RTLD_DEFAULT
+			}
+			return purego.Dlsym(handle, name)
+		},
+		Call: func(fn uintptr, n int, args [dl.MostArgs]uintptr) uintptr {
+			r, _, _ := purego.SyscallN(fn, args[:n]...)
+			return r
+		},
+	})
+}
