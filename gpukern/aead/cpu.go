@@ -8,10 +8,11 @@ type Form uint8
 // The forms, from slow to fast.
 const (
 	FormStandard Form = iota // crypto/* and golang.org/x/crypto
+	FormAVX512               // assembly over 512 bits: VAES and VPCLMULQDQ
 	forms
 )
 
-var formNames = [forms]string{"standard"}
+var formNames = [forms]string{"standard", "avx512"}
 
 func (f Form) String() string {
 	if f >= forms {
@@ -40,7 +41,7 @@ func NewCPU() *CPU {
 func NewForm(f Form) (*CPU, error) {
 	c, err := &CPU{}, ErrForm
 	for a := range c.form {
-		if f == FormStandard {
+		if f == FormStandard || has(f, Algorithm(a)) {
 			c.form[a], err = f, nil
 		}
 	}
@@ -87,7 +88,11 @@ func (c *CPU) run(b *Batch, d direction) (done int) {
 		}
 		k := b.Keys[op.Key]
 		text, aad := b.text(op)
-		op.Result = k.standard(d, op, text, aad)
+		if c.form[k.algorithm] == FormAVX512 {
+			op.Result = k.wideGCM(d, op, text, aad)
+		} else {
+			op.Result = k.standard(d, op, text, aad)
+		}
 		if op.Result == Done {
 			done++
 		}

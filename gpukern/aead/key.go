@@ -29,15 +29,16 @@ type Image struct {
 	Round     [15 * 16]byte // the round keys of AES (FIPS 197 5.2)
 	Hash      [16]byte      // H of GCM, the cipher of zeros (SP 800-38D 6.4)
 	ChaCha    [32]byte      // the key of ChaCha20
+	Powers    [20 * 16]byte // GCM in FormAVX512: see setPowers
 	MAC       [32]byte      // the key of HMAC-SHA-256
 }
 
 // Key is an expanded key. It is immutable but for Clear, and any number of loops may use it.
 type Key struct {
+	image     Image // first: the allocator aligns it to cache lines
 	algorithm Algorithm
 	id        uint64 // of all keys of the process
 	cleared   atomic.Bool
-	image     Image
 
 	// What FormStandard needs, made on first use: other forms do not.
 	once   sync.Once
@@ -68,8 +69,7 @@ func NewKey(a Algorithm, key []byte) (*Key, error) {
 		copy(k.image.MAC[:], key[n:])
 	default:
 		k.expandAES(key)
-		k.prepare()
-		k.block.Encrypt(k.image.Hash[:], k.image.Hash[:])
+		k.expandGCM()
 	}
 	return k, nil
 }
@@ -137,6 +137,29 @@ func (k *Key) expandAES(key []byte) {
 		}
 		binary.BigEndian.PutUint32(round[4*i:], w^binary.BigEndian.Uint32(round[4*(i-words):]))
 	}
+}
+
+// expandGCM computes the key of GHASH.
+func (k *Key) expandGCM() {
+	if has(FormAVX512, k.algorithm) {
+		encryptBlock(&k.image, &k.image.Hash)
+		k.image.setPowers()
+		return
+	}
+	k.prepare()
+	k.block.Encrypt(k.image.Hash[:], k.image.Hash[:])
+}
+
+// setPowers stores 17 descending powers of the key of GHASH, and zeros behind them. Their bytes are reversed, and they are
+// multiplied by x, for POLYVAL's product (RFC 8452, appendix A).
+func (m *Image) setPowers() {
+	hi, lo := binary.BigEndian.Uint64(m.Hash[:8]), binary.BigEndian.Uint64(m.Hash[8:])
+	carry := -(hi >> 63)
+	hi = hi<<1 | lo>>63 ^ carry&(0xc2<<56)
+	lo = lo<<1 ^ carry&1
+	binary.LittleEndian.PutUint64(m.Powers[16*16:], lo)
+	binary.LittleEndian.PutUint64(m.Powers[16*16+8:], hi)
+	multiplyPowers(m)
 }
 
 // double multiplies four elements of GF(2^8), the bytes of a word, by x (FIPS 197 4.2).
