@@ -18,10 +18,11 @@ type Form uint8
 // The forms, from slow to fast.
 const (
 	FormStandard Form = iota // crypto/*, hash/crc32 and golang.org/x/crypto
+	FormAVX512               // SHA-256 in 16 lanes of 32 bits
 	forms
 )
 
-var formNames = [forms]string{"standard"}
+var formNames = [forms]string{"standard", "avx512"}
 
 func (f Form) String() string {
 	if f >= forms {
@@ -39,6 +40,7 @@ type CPU struct {
 	hash   hash.Hash // SHA-256
 	sum    [64]byte
 	masked [mostHeader]byte
+	lanes  sha256Lanes
 }
 
 // NewCPU returns a CPU with the fastest form for each algorithm.
@@ -52,7 +54,7 @@ func NewCPU() *CPU {
 func NewForm(f Form) (*CPU, error) {
 	c, err := &CPU{hash: sha256.New()}, ErrForm
 	for a := range c.form {
-		if f == FormStandard {
+		if f == FormStandard || has(f, Algorithm(a)) {
 			c.form[a], err = f, nil
 		}
 	}
@@ -78,12 +80,30 @@ const (
 )
 
 func (c *CPU) run(b *Batch, d direction) (done int) {
+	pending := 0
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if op.Result = b.check(op); op.Result != Pending {
+		if op.Result = b.check(op); op.Result == Pending {
+			pending++
+		}
+	}
+	if pending > fewLanes && c.Form(b.Algorithm) == FormAVX512 {
+		done = c.lanes.run(c, b, d)
+	} else {
+		done = c.standard(b, d)
+	}
+	clear(c.sum[:])
+	return done
+}
+
+// standard does the operations that are Pending one by one with the standard library.
+func (c *CPU) standard(b *Batch, d direction) (done int) {
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		if op.Result != Pending {
 			continue
 		}
-		c.standard(b, op)
+		c.standardSum(b, op)
 		if op.Result = b.finish(op, d, &c.sum); op.Result == Done {
 			done++
 		}
@@ -91,7 +111,6 @@ func (c *CPU) run(b *Batch, d direction) (done int) {
 	if b.Algorithm == HMACSHA256 {
 		clearHash(c.hash)
 	}
-	clear(c.sum[:])
 	return done
 }
 
@@ -110,8 +129,8 @@ func (b *Batch) finish(op *Op, d direction, sum *[64]byte) Result {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// standard computes one sum with the standard library.
-func (c *CPU) standard(b *Batch, op *Op) {
+// standardSum computes one sum.
+func (c *CPU) standardSum(b *Batch, op *Op) {
 	data, _ := b.data(op)
 	switch b.Algorithm {
 	case SHA256:

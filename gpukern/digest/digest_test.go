@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding"
 	"encoding/hex"
 	"math/rand/v2"
 	"os"
@@ -315,6 +316,17 @@ func TestRefused(t *testing.T) {
 func TestSizes(t *testing.T) {
 	if s := unsafe.Sizeof(Op{}); s != 24 {
 		t.Errorf("Op has %d bytes: it is read by GPUs", s)
+	}
+}
+
+// TestStateEncoding: the words of a state are where FormAVX512 reads them in an encoded state of crypto/sha256.
+func TestStateEncoding(t *testing.T) {
+	text, err := sha256.New().(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil || len(text) != stateSize || stateWords((*[stateSize]byte)(text)) != sha256Initial {
+		t.Errorf("%x, %v", text, err)
+	}
+	if text, _ := sha256.New().(encoding.BinaryAppender).AppendBinary(nil); !bytes.Equal(text, emptyState[:]) {
+		t.Errorf("%x", text)
 	}
 }
 
