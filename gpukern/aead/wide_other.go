@@ -5,7 +5,8 @@ package aead
 // has reports whether this machine runs a form for an algorithm.
 func has(Form, Algorithm) bool { return false }
 
-// Never called, as has is false.
+// These are never called, as has is false.
+
 func sealGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int, tag *byte) {}
 func openGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int, tag *byte) {}
 func encryptBlock(k *Image, dst *[16]byte)                                                   {}

@@ -7,5 +7,6 @@ import "unsafe"
 // has reports whether this machine runs a form for an algorithm.
 func has(Form, Algorithm) bool { return false }
 
-// Never called, as has is false.
+// These are never called, as has is false.
+
 func sha256x16(state *[8][lanes]uint32, data *[lanes]unsafe.Pointer, blocks int) {}
