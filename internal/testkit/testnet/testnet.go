@@ -42,6 +42,8 @@ type Namespace struct {
 	Name string // as `ip netns` shows it
 	fd   netns.NsHandle
 	err  error // why it could not be made
+
+	pairs map[string]*vethPair // that Link has made, by the name of the end here
 }
 
 // New returns an empty network. Namespaces with the same prefix that an earlier, killed run left
@@ -104,7 +106,7 @@ func (n *Net) clean() error {
 // Namespace adds a namespace with its loopback up. A failure is kept and returned by whatever the
 // namespace is used for.
 func (n *Net) Namespace(name string) *Namespace {
-	ns := &Namespace{Name: n.prefix + "-" + name, fd: netns.None()}
+	ns := &Namespace{Name: n.prefix + "-" + name, fd: netns.None(), pairs: map[string]*vethPair{}}
 	n.spaces = append(n.spaces, ns)
 	if err := ns.create(); err != nil {
 		ns.err = fmt.Errorf("namespace %s: %w", ns.Name, err)
@@ -204,12 +206,21 @@ func (n *Net) LinkQueues(a *Namespace, nameA string, b *Namespace, nameB string,
 	if err != nil {
 		return fmt.Errorf("link %s/%s to %s/%s: %w", a.Name, nameA, b.Name, nameB, err)
 	}
+	p := &vethPair{down: []end{{a, nameA}, {b, nameB}}}
+	a.pairs[nameA], b.pairs[nameB] = p, p
 	return nil
 }
 
 // Up brings an interface up with the given addresses (with prefix length). IPv6 addresses are
-// usable at once: duplicate address detection is off.
+// usable at once: duplicate address detection is off. So is a pair whose other end is up.
 func (ns *Namespace) Up(name string, addrs ...string) error {
+	if err := ns.up(name, addrs); err != nil {
+		return err
+	}
+	return ns.pairs[name].await(name)
+}
+
+func (ns *Namespace) up(name string, addrs []string) error {
 	return ns.Do(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
