@@ -81,6 +81,7 @@ func TestJoinedDatagramsLeaveAsTheyCame(t *testing.T) {
 					t.Errorf("%d answers are out of order", n)
 				}
 			}
+			s.written(files, 2*rounds*burst*size)
 			for _, end := range ends {
 				end()
 			}
@@ -104,7 +105,7 @@ func TestJoinedDatagramsLeaveAsTheyCame(t *testing.T) {
 // capture writes what a namespace receives of UDP services to a file until end is called.
 func (s *site) capture(ns *testnet.Namespace, file string) (end func()) {
 	s.t.Helper()
-	dump := exec.Command("tcpdump", "-Z", "root", "-U", "-n", "-i", "eth0", "-Q", "in", "-w", file, "udp and dst port 5353")
+	dump := exec.Command("tcpdump", "-Z", "root", "--immediate-mode", "-U", "-n", "-i", "eth0", "-Q", "in", "-w", file, "udp and dst port 5353")
 	var said testnet.Log
 	dump.Stderr = &said
 	s.must(ns.Start(dump))
@@ -117,6 +118,23 @@ func (s *site) capture(ns *testnet.Namespace, file string) (end func()) {
 	return func() {
 		s.must(dump.Process.Signal(os.Interrupt))
 		s.must(dump.Wait())
+	}
+}
+
+// written waits until captures have a number of bytes, since a tcpdump that is interrupted leaves what it has not read yet.
+// It gives up in the end: tcpdump may have missed some.
+func (s *site) written(files []string, bytes int64) {
+	s.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		sum := int64(0)
+		for _, file := range files {
+			info, err := os.Stat(file)
+			s.must(err)
+			sum += info.Size()
+		}
+		if sum >= bytes {
+			return
+		}
 	}
 }
 

@@ -136,6 +136,7 @@ func TestTsharkFindsNothingWrongInWhatTheKernelForwards(t *testing.T) {
 			t.Errorf("%s: %d answers are out of order", host, n)
 		}
 	}
+	s.written(files, 2*rounds*burst*size)
 	for _, end := range ends {
 		end()
 	}
