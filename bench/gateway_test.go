@@ -38,11 +38,7 @@ func TestGatewayRowsRun(t *testing.T) {
 	for _, m := range b.Measures {
 		m.Contestants = slices.DeleteFunc(m.Contestants, func(c harness.Contestant) bool { return !slices.Contains(wanted[m.Name], c.Name) })
 		delete(wanted, m.Name)
-		res, err := harness.RunMeasure(context.Background(), m, plan, e.Log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range res.Contestants {
+		for _, o := range delivered(t, e, m, plan) {
 			for _, f := range o.Failures {
 				t.Errorf("%s, %s: %s", m.Name, o.Name, f.Error)
 			}

@@ -73,11 +73,7 @@ func TestL4Delivers(t *testing.T) {
 		if strings.HasPrefix(m.Name, "SYN flood") {
 			p.Timing.Window = 2 * time.Second // a SYN that a busy machine loses is sent again after one
 		}
-		res, err := harness.RunMeasure(context.Background(), m, p, e.Log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range res.Contestants {
+		for _, o := range delivered(t, e, m, p) {
 			checkL4(t, m.Name, o)
 		}
 	}
