@@ -23,8 +23,12 @@ func mayDrop(why string, retransmitted uint64) uint64 {
 		return 10
 	// A loss probe of a client whose acknowledgement came late is a duplicate (RFC 8985 7), also that of a FIN whose
 	// connection has ended since.
-	case "sequence", "no_socket":
+	case "no_socket":
 		return retransmitted
+	// So is, to the host, an acknowledgement that data overtook: a veth has a backlog for each CPU, and its sender
+	// may move to another CPU between two packets.
+	case "sequence":
+		return retransmitted + 10
 	}
 	return 0
 }
