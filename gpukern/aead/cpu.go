@@ -8,7 +8,7 @@ type Form uint8
 // The forms, from slow to fast.
 const (
 	FormStandard Form = iota // crypto/* and golang.org/x/crypto
-	FormAVX512               // assembly over 512 bits: VAES and VPCLMULQDQ
+	FormAVX512               // assembly over 512 bits: VAES, VPCLMULQDQ, IFMA
 	forms
 )
 
@@ -28,6 +28,7 @@ var ErrForm = errors.New("aead: this machine does not have that form")
 type CPU struct {
 	form   [algorithms]Form
 	nonces nonceSet
+	chacha chachaBatch
 }
 
 // NewCPU returns a CPU with the fastest form for each algorithm.
@@ -81,21 +82,30 @@ const (
 
 // run does the operations that are Pending.
 func (c *CPU) run(b *Batch, d direction) (done int) {
+	chacha := false
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		if op.Result != Pending {
 			continue
 		}
 		k := b.Keys[op.Key]
-		text, aad := b.text(op)
-		if c.form[k.algorithm] == FormAVX512 {
-			op.Result = k.wideGCM(d, op, text, aad)
-		} else {
-			op.Result = k.standard(d, op, text, aad)
+		switch {
+		case c.form[k.algorithm] == FormStandard:
+			op.Result = k.standard(d, op, b)
+		case k.algorithm == ChaCha20Poly1305: // shares passes with others
+			done += c.chacha.add(b, i, d)
+			chacha = true
+			continue
+		default:
+			op.Result = k.wideGCM(d, op, b)
 		}
 		if op.Result == Done {
 			done++
 		}
+	}
+	if chacha {
+		done += c.chacha.flush(b, d)
+		c.chacha.clear()
 	}
 	return done
 }

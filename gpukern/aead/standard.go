@@ -5,9 +5,10 @@ import (
 	"crypto/subtle"
 )
 
-// standard does one operation with the standard library. The text has its tag behind.
-func (k *Key) standard(d direction, op *Op, text, aad []byte) Result {
+// standard does one operation with the standard library.
+func (k *Key) standard(d direction, op *Op, b *Batch) Result {
 	k.prepare()
+	text, aad := b.text(op) // the text has its tag behind
 	n := len(text) - TagSize
 	switch {
 	case k.algorithm.cbc():

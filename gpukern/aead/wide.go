@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// wideGCM does one operation by FormAVX512. The text has its tag behind.
-func (k *Key) wideGCM(d direction, op *Op, text, aad []byte) Result {
+// wideGCM does one operation by FormAVX512.
+func (k *Key) wideGCM(d direction, op *Op, b *Batch) Result {
+	text, aad := b.text(op) // the text has its tag behind
 	n := len(text) - TagSize
 	p, a := unsafe.SliceData(text), unsafe.SliceData(aad)
 	if d == seal {

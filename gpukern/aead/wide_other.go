@@ -11,3 +11,9 @@ func sealGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int
 func openGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int, tag *byte) {}
 func encryptBlock(k *Image, dst *[16]byte)                                                   {}
 func multiplyPowers(k *Image)                                                                {}
+
+func chachaXOR(key *[32]byte, nonce *[16]byte, counter uint32, text *byte, chunks int) {}
+func chachaLanes(segments *segment, n int, stream *[lanes][blockSize]byte)             {}
+func polyStart(p *polyState, key *byte, group *byte, blocks uint8)                     {}
+func polyGroups(p *polyState, groups *byte, n int)                                     {}
+func polyEnd(p *polyState, sum *[3]uint64)                                             {}
