@@ -446,6 +446,23 @@ func TestClear(t *testing.T) {
 	}
 }
 
+// TestScratch: no key, key stream or tag is left in a CPU.
+func TestScratch(t *testing.T) {
+	everyForm(t, func(t *testing.T, c *CPU) {
+		for _, a := range everyAlgorithm {
+			m := &maker{Rand: rand.New(rand.NewPCG(6, uint64(a)))}
+			m.key(t, a)
+			for _, size := range []int{0, 64, 1000, 1008, 2000, 5000} {
+				m.add(t, 0, size, 8)
+			}
+			m.roundTrip(t, c)
+			if c.chacha != (chachaBatch{}) || c.tag != [TagSize]byte{} {
+				t.Errorf("%v leaves secrets", a)
+			}
+		}
+	})
+}
+
 // TestLayout makes operations for packets of ESP in an arena.
 func TestLayout(t *testing.T) {
 	esp := Layout{AAD: 34, AADLen: 8, Text: 50} // Ethernet, IPv4; SPI, sequence number, IV

@@ -39,6 +39,7 @@ type chachaBatch struct {
 	stream   [lanes][blockSize]byte
 	extra    [lanes][blockSize]byte
 	poly     polyState
+	tag      [TagSize]byte
 }
 
 // add assigns lanes to an operation, and runs a pass when they are all taken.
@@ -95,13 +96,12 @@ func (w *chachaBatch) end(b *Batch, op *Op, first int, d direction) Result {
 	if d == seal {
 		w.xor(key, op, first, text[:n])
 	}
-	var tag [TagSize]byte
-	w.poly.tag(&tag, &w.stream[first], aad, text[:n])
+	w.poly.tag(&w.tag, &w.stream[first], aad, text[:n])
 	if d == seal {
-		copy(text[n:], tag[:])
+		copy(text[n:], w.tag[:])
 		return Done
 	}
-	if !equalTags(&tag, text[n:]) {
+	if !equalTags(&w.tag, text[n:]) {
 		clear(text[:n])
 		return Forged
 	}
@@ -138,6 +138,7 @@ type polyState struct {
 	powers [3][8]uint64 // of r: 8, 4, 7, 3, 6, 2, 5, 1, as the lanes have blocks
 	eighth [3][8]uint64 // r^8 in all lanes
 	group  [groupSize]byte
+	total  [3]uint64
 }
 
 // groupSize is the size of eight blocks.
@@ -166,9 +167,8 @@ func (p *polyState) tag(tag *[TagSize]byte, key *[blockSize]byte, aad, text []by
 		polyGroups(p, p.stage(&in, at), 1)
 		at += groupSize
 	}
-	var sum [3]uint64
-	polyEnd(p, &sum)
-	finishTag(tag, &sum, key[16:32])
+	polyEnd(p, &p.total)
+	finishTag(tag, &p.total, key[16:32])
 }
 
 // polyInput is what a tag is of, and where its parts begin in it.

@@ -29,6 +29,7 @@ type CPU struct {
 	form   [algorithms]Form
 	nonces nonceSet
 	chacha chachaBatch
+	tag    [TagSize]byte
 }
 
 // NewCPU returns a CPU with the fastest form for each algorithm.
@@ -97,7 +98,7 @@ func (c *CPU) run(b *Batch, d direction) (done int) {
 			chacha = true
 			continue
 		default:
-			op.Result = k.wideGCM(d, op, b)
+			op.Result = k.wideGCM(d, op, b, &c.tag)
 		}
 		if op.Result == Done {
 			done++
@@ -107,5 +108,6 @@ func (c *CPU) run(b *Batch, d direction) (done int) {
 		done += c.chacha.flush(b, d)
 		c.chacha.clear()
 	}
+	c.tag = [TagSize]byte{}
 	return done
 }

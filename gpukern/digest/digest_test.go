@@ -330,6 +330,23 @@ func TestStateEncoding(t *testing.T) {
 	}
 }
 
+// TestScratch: no state of HMAC is left in a CPU.
+func TestScratch(t *testing.T) {
+	everyForm(t, func(t *testing.T, c *CPU) {
+		m := newMaker(HMACSHA256, 3)
+		for i := range 40 {
+			m.add(50*i, 0)
+		}
+		m.check(t, c)
+		if text, _ := c.hash.(encoding.BinaryAppender).AppendBinary(nil); !bytes.Equal(text, emptyState[:]) {
+			t.Errorf("the hash is %x", text)
+		}
+		if l := &c.lanes; l.state != [8][lanes]uint32{} || l.lane != [lanes]lane{} || l.b != nil || l.c != nil || c.sum != [64]byte{} {
+			t.Error("the lanes have secrets")
+		}
+	})
+}
+
 func TestClear(t *testing.T) {
 	k := NewKey([]byte("secret"))
 	k.Clear()

@@ -27,9 +27,9 @@ list-netns:
 	@for m in $(MODULES); do $(call netns-packages,$$m); done
 
 # Packages whose code works on secrets. Their branches are a part of the other tests too, with fewer secrets.
-SECRETIVE := ./gpukern/ecdsa ./gpukern/montgomery ./gpukern/x25519
+SECRETIVE := ./gpukern/aead ./gpukern/digest ./gpukern/ecdsa ./gpukern/montgomery ./gpukern/x25519
 
-timing: ## whether branches and CPU time of signatures depend on secrets (Welch's t of MEASUREMENTS)
+timing: ## whether branches and CPU time of signatures and ciphers depend on secrets (Welch's t of MEASUREMENTS)
 	MILLRACE_TIMING=$(MEASUREMENTS) $(GO) test -count=1 -p 1 -timeout 60m -v -run 'DependsOnNoSecret|DependOnNoSecret' $(SECRETIVE)
 
 fuzz: ## run every fuzzer for FUZZTIME (20s)
