@@ -2,7 +2,6 @@ package tls
 
 import (
 	"bytes"
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/fips140"
 	"crypto/hmac"
@@ -13,7 +12,7 @@ import (
 	"hash"
 	"io"
 
-	"golang.org/x/crypto/chacha20poly1305"
+	"github.com/millrace/millrace/gpukern/aead"
 )
 
 // keyLog obtains the traffic keys of a handshake of crypto/tls, so that the engine can protect records itself.
@@ -176,16 +175,14 @@ func suiteOf(id uint16) *suite {
 
 // aead returns the cipher of a key; its length is the suite's, so there is no error.
 func (s *suite) aead(key []byte) cipher.AEAD {
-	var a cipher.AEAD
-	var err error
-	if s.chacha {
-		a, err = chacha20poly1305.New(key)
-	} else {
-		var block cipher.Block
-		if block, err = aes.NewCipher(key); err == nil {
-			a, err = cipher.NewGCM(block)
-		}
+	algorithm := aead.AES128GCM
+	switch {
+	case s.chacha:
+		algorithm = aead.ChaCha20Poly1305
+	case s.key == 32:
+		algorithm = aead.AES256GCM
 	}
+	a, err := aead.New(algorithm, key)
 	if err != nil {
 		panic("tls: " + err.Error())
 	}

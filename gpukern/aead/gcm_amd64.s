@@ -331,3 +331,14 @@ power:
 	JGE power
 	VZEROUPPER
 	RET
+
+// func substituteWord(w uint32) uint32
+TEXT ·substituteWord(SB), NOSPLIT, $0-12
+	MOVL w+0(FP), AX
+	VMOVD AX, X0
+	VPSHUFD $0, X0, X0 // four equal columns: their rows may be shifted
+	VPXOR X1, X1, X1
+	VAESENCLAST X1, X0, X0
+	VMOVD X0, AX
+	MOVL AX, ret+8(FP)
+	RET

@@ -40,8 +40,9 @@ type Key struct {
 	id        uint64 // of all keys of the process
 	cleared   atomic.Bool
 
-	// What FormStandard needs, made on first use: other forms do not.
+	// What FormStandard needs. Where there is another form, it is made on first use.
 	once   sync.Once
+	err    error // in FIPS 140-only mode
 	aead   cipher.AEAD
 	block  cipher.Block
 	hashes sync.Pool
@@ -50,7 +51,7 @@ type Key struct {
 // keys counts the keys of the process.
 var keys atomic.Uint64
 
-// NewKey expands a key. The bytes are copied.
+// NewKey expands a key. The bytes are copied. In FIPS 140-only mode the errors of crypto/cipher for algorithms that it excludes are returned.
 func NewKey(a Algorithm, key []byte) (*Key, error) {
 	if a == 0 || a >= algorithms {
 		return nil, ErrAlgorithm
@@ -71,7 +72,10 @@ func NewKey(a Algorithm, key []byte) (*Key, error) {
 		k.expandAES(key)
 		k.expandGCM()
 	}
-	return k, nil
+	if !has(FormAVX512, a) {
+		k.prepare()
+	}
+	return k, k.err
 }
 
 // Algorithm returns the algorithm of the key.
@@ -95,19 +99,19 @@ func (k *Key) prepare() {
 	k.once.Do(func() {
 		image := &k.image
 		if k.algorithm == ChaCha20Poly1305 {
-			k.aead, _ = chacha20poly1305.New(image.ChaCha[:]) // of the right size
+			k.aead, k.err = chacha20poly1305.New(image.ChaCha[:])
 			return
 		}
 		size := 16
 		if image.Rounds == 14 {
 			size = 32
 		}
-		k.block, _ = aes.NewCipher(image.Round[:size]) // the first round keys are the key
+		k.block, _ = aes.NewCipher(image.Round[:size]) // the first round keys are the key, which has a right size
 		if k.algorithm.cbc() {
 			k.hashes.New = func() any { return hmac.New(sha256.New, image.MAC[:]) }
 			return
 		}
-		k.aead, _ = cipher.NewGCM(k.block)
+		k.aead, k.err = cipher.NewGCM(k.block)
 	})
 }
 
@@ -176,8 +180,16 @@ func multiply(a, b uint32) (product uint32) {
 	return product
 }
 
-// substitute applies the S-box to the bytes of a word (FIPS 197 5.1.1): the inverse, which is the power 254, and an affine map.
+// substitute applies the S-box to the bytes of a word (FIPS 197 5.1.1).
 func substitute(w uint32) uint32 {
+	if has(FormAVX512, AES128GCM) {
+		return substituteWord(w)
+	}
+	return substitutePlain(w)
+}
+
+// substitutePlain is substitute by definition: the inverse, which is the power 254, and an affine map.
+func substitutePlain(w uint32) uint32 {
 	square := func(a uint32, times int) uint32 {
 		for range times {
 			a = multiply(a, a)

@@ -36,6 +36,9 @@ func sealGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int
 //go:noescape
 func openGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int, tag *byte)
 
+// substituteWord applies the S-box of AES to the bytes of a word.
+func substituteWord(w uint32) uint32
+
 // encryptBlock encrypts a block with AES.
 //
 //go:noescape

@@ -9,6 +9,7 @@ func has(Form, Algorithm) bool { return false }
 
 func sealGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int, tag *byte) {}
 func openGCM(k *Image, nonce *[16]byte, aad *byte, aadLen int, text *byte, n int, tag *byte) {}
+func substituteWord(w uint32) uint32                                                         { return w }
 func encryptBlock(k *Image, dst *[16]byte)                                                   {}
 func multiplyPowers(k *Image)                                                                {}
 

@@ -99,7 +99,7 @@ shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 .                 : wire gpukern ip node node/nexthop socket stack/host
 tls/clienthello   :
-tls               : gpukern/sign tls/clienthello internal/secretfile metrics
+tls               : gpukern/aead gpukern/sign tls/clienthello internal/secretfile metrics
 tls/acme          : tls internal/secretfile
 quic/fec          :
 quic              : quic/fec
@@ -119,7 +119,7 @@ l4/quiclb         :
 l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
 l4/datapath       : l4/quiclb l4/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
-l4/statesync      : l4/datapath
+l4/statesync      : gpukern/aead l4/datapath
 l4/inspection     : filter filter/expr filter/inspect filter/signature gateway/config l4/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
 l4/control        : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
 l7/transport      : clock ip socket stack stack/host tcp wire

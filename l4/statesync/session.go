@@ -1,7 +1,6 @@
 package statesync
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -12,6 +11,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/millrace/millrace/gpukern/aead"
 )
 
 // version is that of the format, oldest the least that is understood. Both gateways use the lower of their versions: the
@@ -121,11 +122,7 @@ func newAEAD(key, salt []byte, info string) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	block, err := aes.NewCipher(k)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
+	return aead.New(aead.AES256GCM, k)
 }
 
 // nonce numbers a frame. Keys are those of one stream and direction, so no number comes twice.
