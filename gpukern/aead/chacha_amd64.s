@@ -23,14 +23,14 @@ GLOBL numbers<>(SB), RODATA|NOPTR, $64
 #define ADD_XOR_ROTATE(a0, a1, a2, a3, b0, b1, b2, b3, d0, d1, d2, d3, n) \
 	VPADDD b0, a0, a0; \
 	VPADDD b1, a1, a1; \
-	VPADDD b2, a2, a2; \
-	VPADDD b3, a3, a3; \
 	VPXORD a0, d0, d0; \
 	VPXORD a1, d1, d1; \
-	VPXORD a2, d2, d2; \
-	VPXORD a3, d3, d3; \
 	VPROLD $n, d0, d0; \
 	VPROLD $n, d1, d1; \
+	VPADDD b2, a2, a2; \
+	VPADDD b3, a3, a3; \
+	VPXORD a2, d2, d2; \
+	VPXORD a3, d3, d3; \
 	VPROLD $n, d2, d2; \
 	VPROLD $n, d3, d3;
 #define QUARTERS(a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3) \
