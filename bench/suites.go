@@ -9,6 +9,7 @@ var suites = []harness.Suite{
 	l4,
 	l4Established,
 	tables,
+	crypto,
 	literals,
 	filterSuite,
 	inspectionSuite,

@@ -15,7 +15,8 @@ type Peer struct {
 }
 
 // BuildC compiles bench/peers/name.c to bin/bench-name with the machine's C compiler, at the
-// optimisation that a careful user would choose, with the libraries that pkg-config knows by these names.
+// optimisation that a careful user would choose, with the libraries that pkg-config knows by these names, or
+// that the compiler finds itself ("-lNAME").
 func (e *Env) BuildC(name string, libraries ...string) Peer {
 	cc := os.Getenv("CC")
 	if cc == "" {
@@ -30,14 +31,19 @@ func (e *Env) BuildC(name string, libraries ...string) Peer {
 		return Peer{Absent: "no C compiler: apt-get install gcc libc6-dev linux-libc-dev"}
 	}
 	args := []string{"-O2", "-o", out, name + ".c", "-pthread"}
+	var bare []string // libraries that pkg-config does not know
 	for _, l := range libraries {
+		if strings.HasPrefix(l, "-l") {
+			bare = append(bare, l)
+			continue
+		}
 		flags, err := exec.Command("pkg-config", "--cflags", "--libs", l).Output()
 		if err != nil {
 			return Peer{Absent: fmt.Sprintf("no %s: apt-get install %s-dev pkg-config", l, l)}
 		}
 		args = append(args, strings.Fields(string(flags))...)
 	}
-	args = append(args, "-march=native") // behind what a library asks for
+	args = append(append(args, bare...), "-march=native") // behind what a library asks for
 	return e.build(out, filepath.Join(e.Root, "bench", "peers"), cc, args...)
 }
 

@@ -50,6 +50,7 @@ var roles = []role{
 	{"datagrams", openDatagrams},
 	{"tables", openTables},
 	{"literals", openLiterals},
+	{"crypto", openCrypto},
 	{"expression", openExpression},
 	{"inspection", openInspection},
 	{"rule-load", openRuleLoad},

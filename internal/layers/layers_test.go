@@ -214,7 +214,7 @@ github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
 gonum.org/v1/plot                 : internal/app/kernbench
-golang.org/x/crypto               : tls gpukern/aead gpukern/digest
+golang.org/x/crypto               : tls gpukern/aead gpukern/digest bench
 golang.org/x/net                  : socket quic shim/notify
 golang.org/x/term                 : cmd/millrace
 `
