@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -28,7 +29,7 @@ import (
 
 // OpenConfig describes a stack on an interface of this machine, beside the kernel's.
 type OpenConfig struct {
-	Node node.Config // Devices has one entry; Ops is filled in
+	Node node.Config // Devices has one entry; Ops is filled in. Without a Log warnings go to slog.Default
 
 	Addrs  []netip.Prefix // of the stack: none of them may be the kernel's
 	Routes []ip.Route     // nil copies the kernel's routes by the interface, with gateways that Addrs reach
@@ -67,6 +68,9 @@ func (c OpenConfig) Open() (*socket.Stack, error) {
 		c.Node.Devices = slices.Clone(c.Node.Devices)
 		c.Node.Devices[0].Ring = node.StackRing
 	}
+	if c.Node.Log == nil {
+		c.Node.Log = slog.New(warnings{slog.Default().Handler()})
+	}
 	c.Node.Ops |= gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash // the hash names the loop of a flow
 	n, err := node.Open(c.Node)
 	if err != nil {
@@ -78,6 +82,23 @@ func (c OpenConfig) Open() (*socket.Stack, error) {
 	}
 	return s, nil
 }
+
+// warnings passes what an operator has to act on to the program's log. Without it a stack that no packet reaches, as on a link
+// that is down or with senders that leave checksums out, would be silent.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs implements slog.Handler.
+func (w warnings) WithAttrs(list []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(list)}
+}
+
+// WithGroup implements slog.Handler.
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // serve starts a stack on a node that is open. On an error the caller closes the node.
 func (c *OpenConfig) serve(n *node.Node) (*socket.Stack, error) {

@@ -11,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/wire"
 )
 
 // TestOpenBesideTheKernel opens a stack on an interface that the kernel uses too, reaches a host behind the
@@ -145,78 +148,144 @@ func hello(t *testing.T, dial func() (net.Conn, error)) {
 	}
 }
 
-// awaitChecksumWarning waits for the line that tells what to do about a peer without checksums.
-func awaitChecksumWarning(t *testing.T, lines <-chan string) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	for {
-		select {
-		case line := <-lines:
-			if strings.Contains(line, "msg=checksum device=st0") && strings.Contains(line, "ethtool -K PEER tx off") {
-				return
+// TestOpenOnAVethAsItIsMade has the other end leave checksums and segmentation to its device, as Linux makes it: what the README shows
+// works there, with either driver and both protocols, in both directions.
+func TestOpenOnAVethAsItIsMade(t *testing.T) {
+	for _, driver := range []device.Driver{device.Auto, device.AFPacket} {
+		t.Run(string(driver), func(t *testing.T) {
+			n := testnet.For(t, "mr-open-veth")
+			linux, here := n.Namespace("linux"), n.Namespace("here")
+			must := func(errs ...error) {
+				t.Helper()
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
 			}
-		case <-deadline:
-			t.Fatal("no warning")
-		}
+			must(n.Link(linux, "eth0", here, "st0"), linux.Up("eth0", "198.18.9.1/24", "2001:db8:9::1/64"), here.Up("st0"))
+			c := OpenConfig{
+				Node:  node.Config{Devices: []node.Device{{Name: "st0", Driver: driver}}},
+				Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.9.2/24"), netip.MustParsePrefix("2001:db8:9::2/64")},
+			}
+			var s *socket.Stack
+			must(here.Do(func() (err error) { s, err = c.Open(); return err }))
+			defer s.Close()
+			l, err := s.Listen("tcp", ":80")
+			must(err)
+			go echoAll(l)
+			u, err := s.ListenPacket("udp", ":7")
+			must(err)
+			go echoPackets(u)
+			for _, address := range []string{"198.18.9.2", "2001:db8:9::2"} {
+				var conn, datagrams net.Conn
+				must(linux.Do(func() (err error) {
+					if conn, err = net.DialTimeout("tcp", net.JoinHostPort(address, "80"), time.Minute); err != nil {
+						return err
+					}
+					datagrams, err = net.Dial("udp", net.JoinHostPort(address, "7"))
+					return err
+				}))
+				sent := bytes.Repeat([]byte("0123456789abcdefg"), 100_000)
+				go func() { _, _ = conn.Write(sent) }()
+				got := make([]byte, len(sent))
+				must(conn.SetDeadline(time.Now().Add(time.Minute)), datagrams.SetDeadline(time.Now().Add(time.Minute)))
+				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+					t.Errorf("%s, TCP: %v", address, err)
+				}
+				_, err := datagrams.Write(sent[:1000])
+				must(err)
+				if n, err := datagrams.Read(got); err != nil || n != 1000 {
+					t.Errorf("%s, UDP: %d bytes, %v", address, n, err)
+				}
+				must(conn.Close(), datagrams.Close())
+			}
+		})
 	}
 }
 
-// TestPeerThatLeavesChecksumsOut dials from the other end of a veth with transmit offload: the log has the reason and
-// the remedy, which connects the clients.
-func TestPeerThatLeavesChecksumsOut(t *testing.T) {
-	n := testnet.For(t, "mr-open-csum")
-	testnet.Program(t, "ethtool")
-	linux, here := n.Namespace("linux"), n.Namespace("here")
-	for _, err := range []error{n.Link(linux, "eth0", here, "st0"), here.NoOffload("st0"), linux.Up("eth0", "198.18.9.1/24"), here.Up("st0", "198.18.9.3/24")} {
+// echoAll sends back what each connection brings.
+func echoAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
 		if err != nil {
-			t.Fatal(err)
+			return
 		}
+		go func() {
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}()
 	}
-	warned := make(chan string, 16)
-	c := OpenConfig{
-		Node: node.Config{
-			Devices: []node.Device{{Name: "st0"}},
-			Log:     slog.New(slog.NewTextHandler(logWriter{warned}, nil)),
-		},
-		Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.9.2/24")},
+}
+
+// echoPackets sends datagrams back.
+func echoPackets(c net.PacketConn) {
+	b := make([]byte, 2000)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		_, _ = c.WriteTo(b[:n], from)
+	}
+}
+
+// TestWarningsOfAStackWithoutALogGoToThatOfTheProgram sends wrong checksums to one that Open has opened, as the README does.
+func TestWarningsOfAStackWithoutALogGoToThatOfTheProgram(t *testing.T) {
+	n := testnet.For(t, "mr-open-log")
+	linux, here := n.Namespace("linux"), n.Namespace("here")
+	lines := make(chan string, 64)
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(logWriter{lines}, nil)))
+	defer slog.SetDefault(before)
+	if err := errors.Join(n.Link(linux, "eth0", here, "st0"), linux.Up("eth0", "198.18.9.1/24"), here.Up("st0")); err != nil {
+		t.Fatal(err)
 	}
 	var s *socket.Stack
-	if err := here.Do(func() (err error) { s, err = c.Open(); return err }); err != nil {
+	if err := here.Do(func() (err error) { s, err = Open("st0", netip.MustParsePrefix("198.18.9.2/24")); return err }); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l, err := s.Listen("tcp", ":80")
+	to := wrongDatagrams(t, linux, "eth0")
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		to()
+		select {
+		case line := <-lines:
+			if strings.Contains(line, "level=INFO") {
+				t.Errorf("it says more than warnings: %s", line)
+			}
+			if strings.Contains(line, "msg=checksum device=st0") && strings.Contains(line, "ethtool -K PEER tx off") {
+				return
+			}
+		default:
+		}
+	}
+	t.Error("no warning")
+}
+
+// wrongDatagrams returns what sends a datagram with a wrong checksum to the stack, by a packet socket.
+func wrongDatagrams(t *testing.T, ns *testnet.Namespace, dev string) func() {
+	t.Helper()
+	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0}, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 9, 1, 198, 18, 9, 2)
+	wire.IPv4(frame[14:]).FillChecksum()
+	frame = append(frame, 0, 9, 0, 9, 0, 12, 1, 1, 'w', 'o', 'r', 'd')
+	fd, index := -1, 0
+	err := ns.Do(func() (err error) {
+		link, err := net.InterfaceByName(dev)
+		if err != nil {
+			return err
+		}
+		index = link.Index
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	serveHello(l)
-	found := make(chan struct{})
-	for range 4 {
-		go func() {
-			for {
-				select {
-				case <-found:
-					return
-				default:
-				}
-				_ = linux.Do(func() error {
-					if c, err := net.DialTimeout("tcp", "198.18.9.2:80", 4*time.Second); err == nil {
-						_ = c.Close()
-					}
-					return nil
-				})
-			}
-		}()
+	t.Cleanup(func() { unix.Close(fd) })
+	return func() {
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	awaitChecksumWarning(t, warned)
-	close(found)
-	if out, err := linux.Run("ethtool", "-K", "eth0", "tx", "off"); err != nil {
-		t.Fatal(out, err)
-	}
-	hello(t, func() (c net.Conn, err error) {
-		err = linux.Do(func() (err error) { c, err = net.Dial("tcp", "198.18.9.2:80"); return err })
-		return c, err
-	})
 }
 
 // TestOpenHasPayloadPlaced downloads from Linux over AF_PACKET: the payload of large packets goes straight to the reader.

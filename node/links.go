@@ -235,6 +235,7 @@ func (n *Node) watch(ctx context.Context) {
 	tick := time.NewTicker(updateEvery)
 	defer tick.Stop()
 	changes := n.linkUpdates
+	n.watchChecksums(time.Now()) // what comes from now on counts: a client may send at once
 	for {
 		select {
 		case <-ctx.Done():

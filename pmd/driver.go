@@ -62,18 +62,19 @@ type Caps uint32
 
 // The bits of Caps.
 const (
-	CapPoll       Caps = 1 << iota // Info.FD becomes readable when Rx has packets: a loop may sleep on it
-	CapTimed                       // packets become ready as time passes, without an event: poll at least every millisecond
-	CapZeroCopy                    // the device reads and writes frames itself
-	CapMultiBuf                    // packets may span several frames
-	CapNeedWakeup                  // the kernel sets a flag when it needs a system call (XDP_USE_NEED_WAKEUP): busy queues need none
-	CapBusyPoll                    // the kernel's busy polling is on
-	CapOffload                     // Tx takes packets with packet.FlagOffload; no other driver is ever given one
-	CapExternal                    // Tx takes packets with external payload (packet.Arena.External); no other driver is ever given one
-	CapOffloadUDP                  // with CapOffload: those packets may be datagrams too (packet.GSOUDP)
+	CapPoll             Caps = 1 << iota // Info.FD becomes readable when Rx has packets: a loop may sleep on it
+	CapTimed                             // packets become ready as time passes, without an event: poll at least every millisecond
+	CapZeroCopy                          // the device reads and writes frames itself
+	CapMultiBuf                          // packets may span several frames
+	CapNeedWakeup                        // the kernel sets a flag when it needs a system call (XDP_USE_NEED_WAKEUP): busy queues need none
+	CapBusyPoll                          // the kernel's busy polling is on
+	CapOffload                           // Tx takes packets with packet.FlagOffload; no other driver is ever given one
+	CapExternal                          // Tx takes packets with external payload (packet.Arena.External); no other driver is ever given one
+	CapOffloadUDP                        // with CapOffload: those packets may be datagrams too (packet.GSOUDP)
+	CapPartialChecksums                  // senders on this machine leave TCP and UDP checksums to a device that does not exist: gpukern.CompleteChecksum
 )
 
-var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external", "udp-offload"}
+var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external", "udp-offload", "partial-checksums"}
 
 // String returns the names of the set bits, joined by commas.
 func (c Caps) String() string {

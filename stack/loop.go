@@ -112,6 +112,7 @@ type Loop struct {
 	activity *activity     // this loop's part in the mesh's quiescence
 
 	external       bool // each device sends packets with external payload
+	verifies       bool // the engine verifies checksums
 	externalFrames int  // frames that the external payload of the burst which is received would need
 	paused         bool // it does not receive: a ring to another loop has no room (congested)
 }
@@ -171,6 +172,7 @@ func (l *Loop) newDevice(drv pmd.Driver) rxDevice {
 // engine may want them in memory of its own.
 func (l *Loop) newBatches() {
 	engine := l.cfg.Engine.Info()
+	l.verifies = engine.Ops&gpukern.OpChecksum != 0
 	newBatch := engine.NewBatch
 	if newBatch == nil {
 		newBatch = packet.NewBatch

@@ -154,6 +154,9 @@ func (l *Loop) finish(now clock.Time) int {
 	for _, b := range l.done[:n] {
 		l.inside--
 		moved += b.Len()
+		if l.verifies {
+			l.checksums(b)
+		}
 		if join := GRO(l.joins.Load()); join != GRONone {
 			l.gro.udp = join == GROAll
 			l.count.Merged += l.gro.merge(b)

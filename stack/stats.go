@@ -25,6 +25,10 @@ type Stats struct {
 	Merged        uint64 // segments and datagrams that were joined to a packet received before them, and are a part of it from then on
 	Dropped       [packet.Verdicts]uint64
 
+	// WrongChecksums counts packets of Received whose TCP or UDP checksum is wrong, whatever becomes of them. Counted where the
+	// engine verifies checksums.
+	WrongChecksums uint64
+
 	Iterations uint64 // times the loop polled its devices
 	Busy       uint64 // iterations that moved packets
 	Sleeps     uint64 // times its runner went to sleep
@@ -58,10 +62,10 @@ func (s *Stats) Add(t Stats) {
 
 // scalars lists the counters but Dropped, so that they can be copied and added in a loop: the sources
 // of packets before their ends (see published.load).
-func (s *Stats) scalars() [12]*uint64 {
+func (s *Stats) scalars() [13]*uint64 {
 	return [...]*uint64{
 		&s.Received, &s.ReceivedBytes, &s.Originated, &s.TakenOver,
-		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Merged, &s.Placed, &s.Iterations, &s.Busy, &s.Sleeps,
+		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Merged, &s.Placed, &s.WrongChecksums, &s.Iterations, &s.Busy, &s.Sleeps,
 	}
 }
 
@@ -69,7 +73,7 @@ func (s *Stats) scalars() [12]*uint64 {
 // writer, so plain loads return what readers see, and unchanged counters cost no store: a store
 // would take the cache line from every reader.
 type published struct {
-	scalars [12]atomic.Uint64
+	scalars [13]atomic.Uint64
 	dropped [packet.Verdicts]atomic.Uint64
 	last    [packet.Verdicts]uint64 // what dropped holds, for the loop
 }

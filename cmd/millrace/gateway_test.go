@@ -60,8 +60,6 @@ func gatewaySite(t *testing.T, prefix string) (client, middle, server *testnet.N
 		server.Up("eth0", "198.18.1.2/24"),
 		middle.Up("a", "198.18.0.254/24"),
 		middle.Up("b", "198.18.1.254/24"),
-		client.NoOffload("eth0"), // AF_XDP sees packets before Linux would have summed them
-		server.NoOffload("eth0"),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -176,6 +174,9 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 
 			if _, _, err := tell(socket, exitOK, "stop"); err != "" {
 				t.Fatal(err)
+			}
+			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)); err != nil || !strings.Contains(string(stat), ") Z ") {
+				t.Errorf("stop has returned before the process has ended: %s, %v", stat, err)
 			}
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, &log)

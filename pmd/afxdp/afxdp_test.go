@@ -124,8 +124,8 @@ func TestFramesPassBothWaysUnchanged(t *testing.T) {
 			r := w.open(t, c.cfg)
 			info := r.Queues[0].Info()
 			t.Log(info.Negotiated)
-			if info.Caps != c.caps {
-				t.Errorf("caps are %v, want %v", info.Caps, c.caps)
+			if want := c.caps | pmd.CapPartialChecksums; info.Caps != want { // a veth
+				t.Errorf("caps are %v, want %v", info.Caps, want)
 			}
 			w.exchange(t, r, 60)
 		})

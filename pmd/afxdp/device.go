@@ -170,10 +170,13 @@ func (d *Device) describe(q *Queue) pmd.Info {
 		{q.busyPoll, pmd.CapBusyPoll, "busy poll", ""},
 		{q.multi, pmd.CapMultiBuf, "multi-buffer", ""},
 		{q.large != nil, pmd.CapOffload, "segmentation offload on transmit", ""},
+		{d.iface.virtual, pmd.CapPartialChecksums, "", ""},
 	} {
 		if c.on {
 			caps |= c.bit
-			words = append(words, c.yes)
+			if c.yes != "" {
+				words = append(words, c.yes)
+			}
 		} else if c.no != "" {
 			words = append(words, c.no)
 		}

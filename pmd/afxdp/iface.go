@@ -20,6 +20,8 @@ type iface struct {
 	mtu    int
 	mac    [6]byte
 	queues int // for receiving
+
+	virtual bool // a veth, a bridge and so on: no NIC is behind it, which would have completed checksums
 }
 
 // lookUp reads them by netlink, in the network namespace of the calling thread, and the number of queues by ethtool where
@@ -33,7 +35,7 @@ func lookUp(name string) (iface, error) {
 		return iface{name: name}, err
 	}
 	a := l.Attrs()
-	i := iface{name: name, index: a.Index, mtu: a.MTU, queues: max(a.NumRxQueues, 1)}
+	i := iface{name: name, index: a.Index, mtu: a.MTU, queues: max(a.NumRxQueues, 1), virtual: l.Type() != "device"}
 	copy(i.mac[:], a.HardwareAddr)
 	if n, err := channels(name); err == nil && n > 0 {
 		i.queues = n

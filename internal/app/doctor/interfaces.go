@@ -120,9 +120,6 @@ func (i *Interface) check() Check {
 		warn(fmt.Sprintf("MTU over %d does not fit a frame and the device cannot use several", room),
 			"sudo ip link set dev "+i.Name+" mtu 1500")
 	}
-	if i.Driver == "veth" { // a NIC would fill in checksums and cut segments; a veth passes them on as they are
-		warn("its other end leaves checksums to this device unless its offloads are off", "ethtool -K OTHER_END tx off gso off gro off")
-	}
 	if i.XDP == "generic" {
 		warn("the driver has no native XDP: slower", "")
 	}
