@@ -69,7 +69,7 @@ func TestUnknownDropLeavesClosedPortsSilent(t *testing.T) {
 	for _, c := range []struct {
 		line   string
 		silent bool
-	}{{"", false}, {"unknown: reset,", false}, {"unknown: drop,", true}} {
+	}{{"", false}, {"unknown: auto,", false}, {"unknown: drop,", true}} {
 		w := newWorld(t, fmt.Sprintf(closedConfig, c.line))
 		for _, at := range closedPorts {
 			for _, flags := range []string{"S", ""} {

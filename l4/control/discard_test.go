@@ -53,7 +53,7 @@ devices: [{name: gw0}, {name: gw1}]
 snat: [198.18.2.1]
 table: {size: 4096}
 services:
-  - {name: web, removed: drop, unhealthy: drop, address: 198.18.1.1:80, backends: [{name: %s}]}
+  - {name: web, removed: drop, unhealthy: drop, health: {interval: 1h}, address: 198.18.1.1:80, backends: [{name: %s}]}
 `
 	const b12, b13 = "b12, address: 198.18.2.12:80", "b13, address: 198.18.2.13:80"
 	for name, end := range map[string]func(w *world){

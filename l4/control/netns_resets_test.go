@@ -42,10 +42,10 @@ func (s *site) endsConfig(driver, socket string, second bool) string {
 			if end == "removed" && second {
 				net = 4
 			}
-			fmt.Fprintf(&b, "  - {name: %s-%s, source: %[2]s, address: [198.18.1.1:%[3]d, \"[2001:db8:1::1]:%[3]d\"], removed: drop, unhealthy: drop, "+
+			fmt.Fprintf(&b, "  - {name: %s-%s, source: %[2]s, address: [198.18.1.1:%[3]d, \"[2001:db8:1::1]:%[3]d\"], removed: drop, "+
 				"backends: [{name: b%[4]d, address: [\"198.18.%[4]d.2:%[3]d\", \"[2001:db8:%[4]d::2]:%[3]d\"]}]", end, source, port, net)
 			if end == "unhealthy" {
-				b.WriteString(", health: {type: tcp, port: 8999, interval: 200ms, timeout: 200ms, fall: 1, rise: 1}")
+				b.WriteString(", unhealthy: drop, health: {type: tcp, port: 8999, interval: 200ms, timeout: 200ms, fall: 1, rise: 1}")
 			}
 			b.WriteString("}\n")
 		}

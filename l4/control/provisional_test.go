@@ -350,7 +350,7 @@ func TestStatesOfThePeer(t *testing.T) {
 // While a peer that was in step is out of reach, segments of unknown connections are dropped, of clients and of backends.
 // Before and after they are reset.
 func TestUnknownConnectionsOfALostPeerAreNotReset(t *testing.T) {
-	w := syncedWorldOf(t, fill("unknown: reset"), 0)
+	w := syncedWorldOf(t, fill("source: gateway"), 0)
 	unknown := map[string]func() sent{
 		"client":  func() sent { return w.send(0, client(host, web, "A").bytes()) },
 		"backend": func() sent { return w.send(1, backendSends("198.18.2.11:8080", "198.18.2.1:40000", "A").bytes()) },

@@ -490,7 +490,7 @@ func TestRecordsOfARangeNameTheBackendByItsPort(t *testing.T) {
 
 // Segments of unknown connections are reset on both sides of a range, and nothing outside of it is.
 func TestUnknownSegmentsOfARangeAreReset(t *testing.T) {
-	w := newWorld(t, fmt.Sprintf(rangeConfig, "source: client, unknown: reset"))
+	w := newWorld(t, strings.Replace(fmt.Sprintf(rangeConfig, "source: client, unknown: reset"), "unknown: reset, protocol: udp", "protocol: udp", 1))
 	reset := func(port uint8, s seg) bool {
 		out := w.send(port, s.bytes())
 		return out.verdict == packet.Forward && out.port == port && out.p[14+20+13]&byte(wire.FlagRST) != 0

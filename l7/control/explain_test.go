@@ -16,11 +16,12 @@ const explained = `
 listeners:
 - {name: plain, address: "198.18.0.1:80", protocol: HTTP}
 - {name: other, address: "198.18.0.2:80", protocol: HTTP}
+- {name: secure, address: "198.18.0.5:8443", protocol: HTTPS, tls: {certificates: [{cert: c}]}}
 - {name: tls, address: "198.18.0.3:443", protocol: TLS}
 - {name: db, address: "198.18.0.3:5432", protocol: TCP}
 routes:
 - name: shop
-  listeners: [plain]
+  listeners: [plain, secure]
   hostnames: [shop.example, "*.shop.example"]
   rules:
   - name: api
