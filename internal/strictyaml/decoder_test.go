@@ -83,6 +83,28 @@ func TestValidFileIsAccepted(t *testing.T) {
 	}
 }
 
+// Dumpers of YAML 1.1 write a truth value where a program has set the word.
+func TestATruthValueStandsForAWord(t *testing.T) {
+	for _, c := range []struct {
+		src, want string
+		allowed   []string
+	}{
+		{"w: false", "off", []string{"off", "auto", "on"}}, {"w: true", "on", []string{"off", "auto", "on"}}, {"w: false", "no", []string{"no", "sometimes"}},
+		{"w: off", "off", []string{"off", "auto"}}, {"w: 'false'", "", []string{"off", "auto"}}, {"w: true", "", []string{"off", "auto"}}, {"w: false", "", []string{"cpu"}},
+	} {
+		d, got := New("f", []byte(c.src)), ""
+		d.Mapping(d.Document([]byte(c.src)), "the file", Required("w", func(n *yaml.Node) { Choice(d, n, "w", &got, c.allowed...) }))
+		if got != c.want || (d.Err() == nil) != (c.want != "") {
+			t.Errorf("%s of %v: %q, %v", c.src, c.allowed, got, d.Err())
+		}
+	}
+	word := "off"
+	s := Describe(func(d *Decoder, n *yaml.Node) { Choice(d, n, "w", &word, "off", "auto") })
+	if s.Form() != "off or auto" || s.Type != "" || !slices.Equal(s.Enum, []any{"off", "auto", false}) || s.Sets(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "false"}) {
+		t.Errorf("%+v, %s", s, s.Form())
+	}
+}
+
 func TestErrorsAreInTheOrderOfTheFile(t *testing.T) {
 	err := read("x: 1\nlist: []\ny: 2\n", func(*Decoder) {})
 	e := new(Error)

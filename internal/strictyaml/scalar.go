@@ -18,14 +18,42 @@ func Choice[S ~string](d *Decoder, n *yaml.Node, what string, to *S, allowed ...
 	for i, w := range allowed {
 		words[i] = string(w)
 	}
-	if d.Takes(Schema{Type: "string", Enum: anyOf(words), Default: defaultOf(*to)}) {
+	if d.Takes(choiceSchema(words, defaultOf(*to))) {
 		return
 	}
-	if n.Kind != yaml.ScalarNode || !slices.Contains(allowed, S(n.Value)) {
+	word := n.Value
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" {
+		word = truthWord(word, words)
+	}
+	if n.Kind != yaml.ScalarNode || !slices.Contains(words, word) {
 		d.Fail(n, d.Hint(n.Value, words), "%s cannot be %s", what, Kind(n))
 		return
 	}
-	*to = S(n.Value)
+	*to = S(word)
+}
+
+// truths are words of YAML 1.1 for truth values: its dumpers write false where a program has set the word off.
+var truths = map[string][]string{"true": {"on", "yes"}, "false": {"off", "no"}}
+
+// truthWord returns the word that a truth value stands for among the allowed ones, else the value.
+func truthWord(value string, words []string) string {
+	for _, w := range truths[value] {
+		if slices.Contains(words, w) {
+			return w
+		}
+	}
+	return value
+}
+
+// choiceSchema describes one of the words, or a truth value that stands for one.
+func choiceSchema(words []string, def any) Schema {
+	s := Schema{Type: "string", Enum: anyOf(words), Default: def}
+	for _, v := range []bool{false, true} {
+		if value := strconv.FormatBool(v); truthWord(value, words) != value {
+			s.Type, s.Enum = "", append(s.Enum, v)
+		}
+	}
+	return s
 }
 
 // Integer reads a whole number from least to most, which N can hold.

@@ -168,6 +168,9 @@ func (s *Schema) Form() string {
 	case len(s.Enum) > 0:
 		var values []string
 		for _, v := range s.Enum {
+			if _, truth := v.(bool); truth {
+				continue // it stands for a word
+			}
 			values = append(values, fmt.Sprint(v))
 		}
 		return orList(values)
@@ -246,7 +249,7 @@ func (s *Schema) setsKey(key, value *yaml.Node) bool {
 // equalScalar reports whether a scalar is the default of its key. Lengths of time and numbers are equal however they are written.
 func equalScalar(n *yaml.Node, def any) bool {
 	text := fmt.Sprint(def)
-	if n.Value == text || strings.ReplaceAll(n.Value, "_", "") == text {
+	if n.Tag == "!!bool" && slices.Contains(truths[n.Value], text) || n.Value == text || strings.ReplaceAll(n.Value, "_", "") == text {
 		return true
 	}
 	a, err := time.ParseDuration(n.Value)
