@@ -1,12 +1,8 @@
 package node
 
 import (
-	"context"
-	"errors"
-	"net/http"
 	"strconv"
 
-	"github.com/millrace/millrace/internal/controlsocket"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
@@ -40,21 +36,6 @@ func (n *Node) writeLog(w *metrics.Writer) {
 // maxScrapes is the number of scrapes that are answered at once. They share what is rendered, so each costs
 // little, and those that are not read must not keep the others out.
 const maxScrapes = 64
-
-// serveMetrics answers scrapes until ctx ends, on the kernel's stack: metrics have to
-// be readable when the loops are overloaded. Sources read counters that the loops
-// publish, so a scrape never waits for a loop.
-func (n *Node) serveMetrics(ctx context.Context) {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
-	srv := controlsocket.NewServer(mux, maxScrapes, n.log)
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
-	n.log.Info("metrics", "listen", "http://"+n.metrics.Addr().String()+"/metrics")
-	if err := srv.Serve(controlsocket.LimitConns(n.metrics)); !errors.Is(err, http.ErrServerClosed) {
-		n.log.Error("metrics", "error", err.Error())
-	}
-}
 
 // writeLoops writes the counters of each loop, with the reasons of drops as a label:
 // one name, so that a dashboard sums them without knowing the reasons of later

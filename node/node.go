@@ -110,7 +110,7 @@ type Node struct {
 	netlink     *netlink.Handle
 	linkUpdates <-chan netlink.LinkUpdate // nil without
 
-	metrics   net.Listener // nil without
+	scrapes   scrapes
 	control   net.Listener // nil without
 	started   time.Time
 	checksums checksumWatch                              // belongs to watch
@@ -182,21 +182,8 @@ func (n *Node) open() error {
 	return nil
 }
 
-// listenMetrics opens the port of the metrics. A missing Exposition is a fault of the
-// program: metrics that were asked for and are not served would be missed only in an
-// incident.
-func (n *Node) listenMetrics() (err error) {
-	if n.cfg.Metrics == "" {
-		return nil
-	}
-	if n.cfg.Exposition == nil {
-		return errors.New("metrics: an address without Config.Exposition")
-	}
-	if n.metrics, err = net.Listen("tcp", n.cfg.Metrics); err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	return nil
-}
+// listenMetrics opens the port of the metrics.
+func (n *Node) listenMetrics() error { return n.SetMetrics(n.cfg.Metrics) }
 
 // listenControl takes the control socket, which also keeps a second process with the
 // same configuration from taking the devices.
@@ -322,9 +309,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if !n.cfg.WithoutDevices {
 		run(n.watch)
 	}
-	if n.metrics != nil {
-		run(n.serveMetrics)
-	}
+	run(n.serveMetrics)
 	if n.control != nil && n.cfg.ControlServer != nil {
 		run(func(ctx context.Context) {
 			controlsocket.Serve(ctx, n.control, n.cfg.ControlServer(n), n.log, "control")
@@ -468,10 +453,8 @@ func (n *Node) release() error {
 	if n.opener != nil {
 		errs = append(errs, n.opener.Close())
 	}
-	for _, l := range []net.Listener{n.metrics, n.control} {
-		if l == nil {
-			continue
-		}
+	_ = n.SetMetrics("") // where Run was never called
+	if l := n.control; l != nil {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}

@@ -72,7 +72,6 @@ var restartKeys = []struct {
 	{"stack", "stack", func(a, b *Config) bool { return a.Stack != b.Stack }},
 	{"loops", "loops", func(a, b *Config) bool { return a.ProxyLoops != b.ProxyLoops }},
 	{"network", "network", func(a, b *Config) bool { return !reflect.DeepEqual(a.Network, b.Network) }},
-	{"metrics", "metrics.listen", func(a, b *Config) bool { return a.Metrics != b.Metrics }},
 }
 
 // sameSync reports whether both mean the same: the file of the key may have moved.

@@ -10,7 +10,7 @@ func TestRestartKeysAreKeysOfTheConfiguration(t *testing.T) {
 	b := newConfig()
 	b.Devices, b.Table.Size, b.Table.HalfOpen, b.Table.Fragments = []Device{{Name: "gw0"}}, 7, 7, 7
 	b.Sync, b.SNATPorts.First, b.CPUs.List, b.ExtraProcessor, b.Engine = &Sync{Index: 1}, 7, []int{7}, true, "auto"
-	b.Spin, b.Admin.Socket, b.Limits.Clients, b.Metrics.Listen = 7, "x", 7, "x"
+	b.Spin, b.Admin.Socket, b.Limits.Clients = 7, "x", 7
 	b.Inspection.Flows, b.Inspection.Memory = 7, 7
 	b.KernelFlows, b.Table.KernelFlows = KernelFlowsOn, 7
 	b.Defence = &Defence{Devices: []string{"eth0"}}

@@ -372,18 +372,22 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	if err != nil {
 		return admin.Changes{}, err
 	}
-	if err := d.reloadWorkers(cfg); err != nil {
+	if err := d.node.SetMetrics(cfg.Metrics.Listen); err != nil {
 		rules.Discard()
 		return admin.Changes{}, err
 	}
+	if err := d.reloadWorkers(cfg); err != nil {
+		rules.Discard()
+		return admin.Changes{}, errors.Join(err, d.restoreMetrics())
+	}
 	if err := d.reloadDefence(cfg); err != nil {
 		rules.Discard()
-		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg))
+		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg), d.restoreMetrics())
 	}
 	d.inspection.Swap(rules) // ahead of the services that name new policies
 	if err := d.reconfigure(cfg); err != nil {
 		rules.Discard()
-		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg))
+		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg), d.restoreMetrics())
 	}
 	if err := d.node.Update(); err != nil { // a driver does not take the rules, such as AF_PACKET very many addresses
 		rules.Discard()
@@ -404,10 +408,13 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	return changes, nil
 }
 
+// restoreMetrics serves the metrics where the configuration in use has them.
+func (d *Daemon) restoreMetrics() error { return d.node.SetMetrics(d.cfg.Metrics.Listen) }
+
 // restore puts the configuration of before back. While addresses of the other one have not been released, the devices keep
 // the rules that they have: the node tries again every second.
 func (d *Daemon) restore() error {
-	err := errors.Join(d.reloadWorkers(d.cfg), d.reloadDefence(d.cfg), d.reconfigure(d.cfg))
+	err := errors.Join(d.reloadWorkers(d.cfg), d.reloadDefence(d.cfg), d.reconfigure(d.cfg), d.restoreMetrics())
 	_ = d.node.Update()
 	return err
 }

@@ -55,6 +55,9 @@ func (d *Daemon) Reload(cfg *Config) error {
 	if err := mayReload(old, cfg); err != nil {
 		return err
 	}
+	if err := d.node.SetMetrics(cfg.Metrics.Listen); err != nil {
+		return err
+	}
 	var gone []*listener
 	for _, l := range d.listeners() {
 		if !slices.Contains(cfg.Services, l.Service) {
@@ -110,7 +113,6 @@ func mayReload(old, cfg *Config) error {
 		{"extra_processor", old.ExtraProcessor, cfg.ExtraProcessor},
 		{"tcp", old.TCP, cfg.TCP},
 		{"control", old.Control, cfg.Control},
-		{"metrics", old.Metrics, cfg.Metrics},
 		{"shim", old.Shim, cfg.Shim},
 	} {
 		if !reflect.DeepEqual(part.old, part.new) {

@@ -90,7 +90,6 @@ func TestChangesThatNeedARestartAreRefused(t *testing.T) {
 		"cpus":                func(c *Config) { c.CPUs = node.CPUs{Auto: true} },
 		"extra_processor":     func(c *Config) { c.ExtraProcessor = true },
 		"control":             func(c *Config) { c.Control.Socket = "/run/other.sock" },
-		"metrics":             func(c *Config) { c.Metrics.Listen = "127.0.0.1:9100" },
 		"tcp":                 func(c *Config) { c.TCP.Memory = 1 << 30 },
 		"queues":              func(c *Config) { c.Devices[0].Queues = 2 },
 		"ring":                func(c *Config) { c.Devices[0].Ring = 4096 },

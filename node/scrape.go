@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/controlsocket"
+)
+
+// scrapes serves the metrics at an address that may change while the node runs.
+type scrapes struct {
+	mu       sync.Mutex
+	state    scrapeState
+	at       string       // the address that is configured; "" is none
+	listener net.Listener // nil without
+	server   *http.Server // of listener, while it serves
+	serving  sync.WaitGroup
+}
+
+// scrapeState is the part of its life that a scrapes is in.
+type scrapeState uint8
+
+const (
+	scrapesWaiting scrapeState = iota // for Run
+	scrapesServed
+	scrapesEnded
+)
+
+// SetMetrics serves the metrics at another address, and no more at the one before; "" is nowhere. On an error nothing has changed.
+func (n *Node) SetMetrics(address string) error {
+	s := &n.scrapes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.state == scrapesEnded, address == s.at && s.state != scrapesWaiting:
+		return nil
+	case address == "":
+		s.close()
+		s.at = ""
+		return nil
+	case n.cfg.Exposition == nil:
+		return errors.New("metrics: an address without Config.Exposition") // they would be missed only in an incident
+	}
+	l, err := net.Listen("tcp", address)
+	before := s.at
+	if errors.Is(err, unix.EADDRINUSE) && s.listener != nil { // by this one perhaps: an address is a part of the unspecified one
+		s.close()
+		if l, err = net.Listen("tcp", address); err != nil {
+			if old, again := net.Listen("tcp", before); again == nil {
+				s.open(n, old, before)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	s.close()
+	s.open(n, l, address)
+	return nil
+}
+
+// open begins to serve a listener, or leaves it to Run. The caller holds mu.
+func (s *scrapes) open(n *Node, l net.Listener, at string) {
+	s.listener, s.at = l, at
+	if s.state == scrapesServed {
+		s.serve(n)
+	}
+}
+
+// serve answers scrapes, on the kernel's stack: metrics have to be readable when the loops are overloaded. Sources read counters
+// that the loops publish, so a scrape never waits for a loop. The caller holds mu.
+func (s *scrapes) serve(n *Node) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
+	srv, l := controlsocket.NewServer(mux, maxScrapes, n.log), s.listener
+	s.server = srv
+	n.log.Info("metrics", "listen", "http://"+l.Addr().String()+"/metrics")
+	s.serving.Go(func() {
+		if err := srv.Serve(controlsocket.LimitConns(l)); !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("metrics", "error", err.Error())
+		}
+	})
+}
+
+// close stops serving. The caller holds mu.
+func (s *scrapes) close() {
+	if s.server != nil {
+		s.server.Close()
+	}
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	s.server, s.listener = nil, nil
+}
+
+// serveMetrics serves until ctx ends.
+func (n *Node) serveMetrics(ctx context.Context) {
+	s := &n.scrapes
+	s.mu.Lock()
+	if s.state = scrapesServed; s.listener != nil {
+		s.serve(n)
+	}
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.state = scrapesEnded
+	s.close()
+	s.mu.Unlock()
+	s.serving.Wait()
+}
