@@ -221,8 +221,10 @@ func newGatewayStop(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "stop",
 		Short: "Stop a running gateway",
-		Long: `Stop a running gateway, as SIGTERM does. Its connections are lost, unless their
-packets go to another gateway with the same configuration.
+		Long: `Stop a running gateway, as SIGTERM does, and wait for the end of its process: its
+addresses and interfaces are free then. Its connections are lost, unless their
+packets go to another gateway with the same configuration. Requests in progress
+have the time of timeouts.drain.
 
 --json prints one object: schema.`,
 		Example: `  millrace gateway stop`,
@@ -231,7 +233,7 @@ packets go to another gateway with the same configuration.
 		if err := g.Stop(ctx); err != nil {
 			return err
 		}
-		return f.done(c, "the gateway stops")
+		return f.done(c, "the gateway has stopped")
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -298,14 +299,18 @@ func newGatewayConnections(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "connections",
 		Short: "List the connections of a running gateway",
-		Long: `List the connections in the tables of a running gateway: client, service and
+		Long: `List the connections of a running gateway. Of services: client, service and
 backend, the source address towards the backend, the state, and when the entry
-expires without another packet. The tables are read in small pieces between
-packets; a connection that opens or ends meanwhile may be missing.
+expires without another packet. Of listeners: client, listener, protocol, the
+state (opening, idle, active with requests, passed through), and the pool and
+backend of the request in progress, or of the connection that is passed through.
+The tables are read in small pieces between packets; a connection that opens or
+ends meanwhile may be missing. --service names a service, a pool or a listener.
 
---json prints an object for each connection, one per line: schema, loop, service,
-protocol, client, address, backend, target, source, state, kernel (true where the
-kernel forwards the connection), expires_seconds.`,
+--json prints an object for each connection, one per line: schema, loop, service
+(of listeners: the pool), protocol, client, address, backend, target, source,
+state, kernel (true where the kernel forwards the connection), expires_seconds;
+of listeners also listener, requests (so far) and active_requests.`,
 		Example: `  millrace gateway connections --service web --backend b1
   millrace gateway connections --client 198.18.0.0/24 --limit 10
   millrace gateway connections --json | jq -r .backend | sort | uniq -c`,
@@ -325,7 +330,7 @@ kernel forwards the connection), expires_seconds.`,
 		return listConnections(ctx, c, g, &q, f.json)
 	})
 	fl := cmd.Flags()
-	fl.StringVar(&q.Service, "service", "", "only of this service")
+	fl.StringVar(&q.Service, "service", "", "only of this service, pool or listener")
 	fl.StringVar(&q.Backend, "backend", "", "only of backends of this name")
 	fl.StringVar(&client, "client", "", "only from this address or prefix")
 	fl.IntVarP(&q.Limit, "limit", "n", 0, "at most this many; 0 is all")
@@ -333,12 +338,28 @@ kernel forwards the connection), expires_seconds.`,
 	return cmd
 }
 
+// showClient prints the connection of a client to a listener. Its backend is that of what is in progress.
+func showClient(c *console, columns string, one *admin.Connection) {
+	name, to := one.Listener, "-"
+	if one.Service != "" {
+		name += " " + one.Service
+	}
+	if one.Target.IsValid() {
+		to = one.Target.String()
+	}
+	state := one.State
+	if one.Active > 1 {
+		state += fmt.Sprintf(" (%d)", one.Active)
+	}
+	c.printf(columns, cmp.Or(one.Protocol, "-"), name, one.Client, one.Address, cmp.Or(one.Backend, "-"), to, "-", state, "-")
+}
+
 // listConnections prints connections as the gateway sends them.
 func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.Query, asJSON bool) error {
 	const columns = "%-5s %-12s %-26s %-24s %-12s %-24s %-24s %-18s %8s\n"
 	var failed error
 	n := 0
-	err := g.Connections(ctx, *q, func(one l4control.Connection) bool {
+	err := g.Connections(ctx, *q, func(one admin.Connection) bool {
 		if asJSON {
 			failed = c.jsonLine(one)
 			return failed == nil
@@ -347,6 +368,10 @@ func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.
 			c.printf("%s", c.paint(bold, fmt.Sprintf(columns, "proto", "service", "client", "address", "backend", "target", "source", "state", "expires")))
 		}
 		n++
+		if one.Listener != "" {
+			showClient(c, columns, &one)
+			return true
+		}
 		source := "the client"
 		if one.Source != nil {
 			source = one.Source.String()

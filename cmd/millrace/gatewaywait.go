@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	l4control "github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/datapath"
 )
 
 // drainWait are the flags by which drain waits.
@@ -66,10 +67,27 @@ func (w *drainWait) until(ctx context.Context, c *console, g *admin.Client, t ad
 }
 
 // drainingConnections returns the number of connections of a backend, over all its addresses; of a pool's that of its requests.
+// Those that both ends have closed or one has reset are not waited for: the gateway remembers them for minutes, as TIME-WAIT does.
 func drainingConnections(ctx context.Context, g *admin.Client, t admin.Target) (n uint64, err error) {
+	n, closing, err := openConnections(ctx, g, t)
+	if err != nil || n == 0 || closing < n {
+		return n - closing, err
+	}
+	n = 0 // some may be closed by one end alone, and bring data still
+	err = g.Connections(ctx, admin.Query{Service: t.Service, Backend: t.Backend}, func(one admin.Connection) bool {
+		if one.State != datapath.StateTimeWait && one.State != datapath.StateReset {
+			n++
+		}
+		return true
+	})
+	return n, err
+}
+
+// openConnections returns how many connections a backend that drains has, and how many of them a FIN or a RST has begun to close.
+func openConnections(ctx context.Context, g *admin.Client, t admin.Target) (n, closing uint64, err error) {
 	st, err := g.Status(ctx, l4control.Selection{Services: []string{t.Service}})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if st.Listeners != nil {
 		for _, p := range st.Listeners.Pools {
@@ -79,7 +97,7 @@ func drainingConnections(ctx context.Context, g *admin.Client, t admin.Target) (
 					continue
 				}
 				if b.State == string(config.StateActive) {
-					return 0, fmt.Errorf("%s of %s does not drain any more: it is %s", t.Backend, t.Service, b.State)
+					return 0, 0, fmt.Errorf("%s of %s does not drain any more: it is %s", t.Backend, t.Service, b.State)
 				}
 				n += uint64(b.Requests)
 			}
@@ -92,10 +110,10 @@ func drainingConnections(ctx context.Context, g *admin.Client, t admin.Target) (
 				continue
 			}
 			if b.State == config.StateActive || b.State == config.StateFilling {
-				return 0, fmt.Errorf("%s of %s does not drain any more: it is %s", t.Backend, t.Service, b.State)
+				return 0, 0, fmt.Errorf("%s of %s does not drain any more: it is %s", t.Backend, t.Service, b.State)
 			}
-			n += b.Connections
+			n, closing = n+b.Connections, closing+b.Closing
 		}
 	}
-	return n, nil
+	return n, closing, nil
 }

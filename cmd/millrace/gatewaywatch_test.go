@@ -29,6 +29,10 @@ func scriptedGateway(t *testing.T, refused int32, status func(n int) admin.Statu
 	var asked, posted atomic.Int32
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case r.URL.Path == "/v1/connections": // of a backend whose connections are closing
+			for _, state := range []string{"time_wait", "reset", map[bool]string{true: "half_closed", false: "time_wait"}[asked.Load() < 3]} {
+				_ = json.NewEncoder(w).Encode(l4control.Connection{Service: "web", Backend: "b1", State: state})
+			}
 		case r.Method == http.MethodGet:
 			st := status(int(asked.Add(1)) - 1)
 			if r.URL.Query().Has("summary") {
@@ -93,6 +97,13 @@ func TestDrainWaitsForTheLastConnection(t *testing.T) {
 			return statusWith(config.StateFilling, 4)
 		}, []string{"--wait"}, exitFailure, "b1 of web does not drain any more: it is filling", 2},
 		{"not without --wait", func(int) admin.Status { return statusWith(config.StateDraining, 4) }, nil, exitOK, "b1 of web drains\n", 0},
+		{"until none is open: those that are closed are remembered for minutes", func(n int) admin.Status {
+			st := statusWith(config.StateDraining, 3)
+			for i := range st.Gateway.Services[0].Backends {
+				st.Gateway.Services[0].Backends[i].Closing = uint64(min(n+2, 3))
+			}
+			return st
+		}, []string{"--wait"}, exitOK, "b1 of web is drained\n", 3},
 		{"as JSON", func(int) admin.Status { return statusWith(config.StateInactive, 0) }, []string{"--wait", "--json"}, exitOK, "{\"schema\":1}\n", 1},
 		{"with flags that make sense", nil, []string{"--timeout", "1s"}, exitUsage, "--timeout is for --wait", 0},
 		{"with a time", nil, []string{"--wait", "--timeout", "-1s"}, exitUsage, "--timeout -1s is negative", 0},

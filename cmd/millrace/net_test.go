@@ -88,7 +88,7 @@ func TestStackServesAndEndsWithABalance(t *testing.T) {
 			case "SIGINT":
 				_ = p.Signal(os.Interrupt)
 			default:
-				if code, out, err := run("stack", "down", "--socket", socket); code != exitOK || out != "the stack stops\n" {
+				if code, out, err := run("stack", "down", "--socket", socket); code != exitOK || out != "the stack has stopped\n" {
 					t.Errorf("stack down: code %d, %q %q", code, out, err)
 				}
 			}

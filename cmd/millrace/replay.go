@@ -79,7 +79,8 @@ number of the longest prefix that contains their destination.
 none can be used) or auto, which prints what it found and what it uses.
 
 --conversations lists the flows of the most bytes, each with its packets, bytes,
-first packet and duration; --conversations=N lists N of them instead of 20.
+start and duration; --conversations=N lists N of them instead of 20. Starts count
+from the first packet of all flows, also of those that are not listed.
 
 --classify lists them with the application protocol that their content shows (never
 their port or address alone), the server's name and JA4, and sums up protocols of all flows.
@@ -128,7 +129,8 @@ is 1. It is 1 as well where the device of --to refused packets. Ctrl-C stops and
   flows_unknown  packets of flows beyond the table's bound of a million
   saved          null, or path, packets, bytes of the file of --write
   captured       the same, of the file of --capture
-  conversations  with --conversations: total, others (packets of no listed flow), list:
+  conversations  with --conversations: total, others (packets of no listed flow),
+                 start (of the first packet of all flows), list:
                  protocol, a, b, packets_ab, packets_ba, bytes_ab, bytes_ba, start,
                  duration_seconds; a sent the first packet; with --classify,
                  application (protocol, name, alpn, ja4, rules) in each, and

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/internal/app/replay"
 	"github.com/millrace/millrace/internal/testkit/testpcaps"
@@ -83,6 +86,21 @@ func TestClassifyExplainsWrongFiles(t *testing.T) {
 		}
 		if arg == "/nonexistent" && strings.Contains(errs, "--classify=") {
 			t.Error(errs)
+		}
+	}
+}
+
+// TestStartsCountFromTheFirstPacketOfTheRun lists one flow of a capture, and then all: it has the same start.
+func TestStartsCountFromTheFirstPacketOfTheRun(t *testing.T) {
+	from := time.Unix(1000, 0)
+	flow := func(after time.Duration) replay.Conversation {
+		return replay.Conversation{Protocol: "tcp", A: netip.MustParseAddrPort("198.18.0.1:1"), B: netip.MustParseAddrPort("198.18.0.2:2"), Start: from.Add(after)}
+	}
+	for _, list := range [][]replay.Conversation{{flow(3 * time.Second)}, {flow(3 * time.Second), flow(0)}} {
+		var out bytes.Buffer
+		showConversations(&console{out: &out}, &replay.Conversations{Total: 2, Began: from, List: list})
+		if line := strings.Split(out.String(), "\n")[3]; !strings.Contains(line, " 3.000000 ") {
+			t.Errorf("%d flows listed: %s", len(list), out.String())
 		}
 	}
 }

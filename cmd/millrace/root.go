@@ -120,9 +120,10 @@ func newRoot(c *console) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "millrace",
 		Short: "Userspace packet processing",
-		Long: `Millrace processes packets of network devices and captures in user space: it
-filters, forwards and balances them, and terminates TCP, UDP, TLS, QUIC and
-HTTP/1.1, 2 and 3, without the kernel's stack.
+		Long: `Millrace is a gateway and a network stack in user space. The gateway routes HTTP/1.1,
+2 and 3, WebSocket and gRPC, passes TLS and TCP through, and balances packets of
+TCP, UDP and QUIC. The stack terminates TCP, UDP, TLS, QUIC and HTTP without the
+kernel's. Other commands filter, forward and analyse packets.
 
 Exit codes: 0 success; 1 something failed, or a check did; 2 wrong command line;
 3 wrong configuration file; 4 a timeout passed (gateway drain --wait).
@@ -135,7 +136,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 		Example: `  millrace doctor                      what this machine can do, and what it lacks
   millrace replay trace.pcap           analyse every packet of a capture
   millrace forward eth1 eth2           bridge two devices
-  millrace gateway -c gateway.yaml     balance load
+  millrace gateway -c gateway.yaml     route HTTP, balance TCP, UDP and QUIC
   millrace stack up -c stack.yaml      run a host in user space
   millrace bench kern --quick          how fast the batch engine is here`,
 		SilenceUsage:  true,

@@ -199,6 +199,16 @@ func TestExitCodesDistinguishFailureUsageAndConfiguration(t *testing.T) {
 	}
 }
 
+// A new operator looks here for what the program is.
+func TestTheHelpNamesWhatTheGatewayDoes(t *testing.T) {
+	code, text, _ := run("--help")
+	for _, want := range []string{"routes HTTP/1.1", "WebSocket", "gRPC", "QUIC", "route HTTP, balance TCP, UDP and QUIC"} {
+		if code != exitOK || !strings.Contains(text, want) {
+			t.Errorf("code %d, no %q in:\n%s", code, want, text)
+		}
+	}
+}
+
 func TestVersionTextAndJSONAgree(t *testing.T) {
 	code, text, _ := run("version")
 	if code != exitOK || !strings.HasPrefix(text, "millrace ") {

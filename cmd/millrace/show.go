@@ -149,21 +149,18 @@ func metric(v float64, unit string) string {
 	return strconv.FormatFloat(v, 'g', 3, 64) + " " + prefixes[i] + unit
 }
 
-// showConversations prints a table of flows, the largest first. Times count from the first packet of those listed.
+// showConversations prints a table of flows, the largest first. Times count from the first packet of the run, however many are listed.
 func showConversations(c *console, r *replay.Conversations) {
 	c.printf("\n%s\n", c.paint(bold, fmt.Sprintf("%s of %s conversations, by bytes", group(uint64(len(r.List))), group(uint64(r.Total)))))
 	if len(r.List) == 0 {
 		return
 	}
-	start, wideA, wideB := r.List[0].Start, len("A"), len("B")
+	wideA, wideB := len("A"), len("B")
 	what := ""
 	if len(r.Applications) > 0 {
 		what = "application"
 	}
 	for _, one := range r.List {
-		if one.Start.Before(start) {
-			start = one.Start
-		}
 		wideA, wideB = max(wideA, len(end(one.A))), max(wideB, len(end(one.B)))
 	}
 	const columns = "%-8s %-*s %-*s %12s %14s %12s %14s %12s %12s  %s\n"
@@ -172,7 +169,7 @@ func showConversations(c *console, r *replay.Conversations) {
 	for _, one := range r.List {
 		c.printf(columns, one.Protocol, wideA, end(one.A), wideB, end(one.B),
 			group(one.PacketsAB), group(one.BytesAB), group(one.PacketsBA), group(one.BytesBA),
-			fmt.Sprintf("%.6f", one.Start.Sub(start).Seconds()), fmt.Sprintf("%.6f", one.Seconds), strings.TrimSpace(applied(one.Application)+" "+alerted(&one)))
+			fmt.Sprintf("%.6f", one.Start.Sub(r.Began).Seconds()), fmt.Sprintf("%.6f", one.Seconds), strings.TrimSpace(applied(one.Application)+" "+alerted(&one)))
 	}
 	if r.Others > 0 {
 		c.printf("%s packets are in no conversation of this list\n", group(r.Others))

@@ -169,7 +169,7 @@ func newStackDown(c *console) *cobra.Command {
 		Short: "Stop a running stack",
 		Long: `Stop a running stack, as SIGTERM does. Services have two seconds to finish their
 requests, and peers two more to acknowledge what was sent; then the remaining
-connections are reset.
+connections are reset. The command waits for the end of the process.
 
 --json prints one object: schema.`,
 		Example: `  millrace stack down`,
@@ -181,7 +181,7 @@ connections are reset.
 		if f.json {
 			return c.jsonLine(struct{}{})
 		}
-		c.printf("the stack stops\n")
+		c.printf("the stack has stopped\n")
 		return nil
 	})
 }

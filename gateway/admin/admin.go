@@ -157,7 +157,25 @@ func NewChanges(all []config.Change) Changes {
 	return c
 }
 
-// Query chooses connections. Its zero value is all of them.
+// Connection is a connection through the gateway: of a service, or of a client to a listener.
+type Connection struct {
+	l4control.Connection
+	Listener string `json:"listener,omitempty"` // with one, Service is the pool of Backend, and ExpiresSeconds is 0
+	Requests int    `json:"requests,omitempty"` // of a listener: so far
+	Active   int    `json:"active_requests,omitempty"`
+}
+
+// OfListener returns a connection of a listener in this form.
+func OfListener(c *l7control.Connection) Connection {
+	return Connection{
+		Connection: l4control.Connection{
+			Loop: c.Loop, Service: c.Pool, Protocol: c.Protocol, Client: c.Client, Address: c.Address, Backend: c.Backend, Target: c.Target, State: c.State,
+		},
+		Listener: c.Listener, Requests: c.Requests, Active: c.Active,
+	}
+}
+
+// Query chooses connections. Service is the name of a service, a pool or a listener. Its zero value is all of them.
 type Query struct {
 	Service, Backend string
 	Client           netip.Prefix

@@ -66,8 +66,15 @@ func (c *Client) Rules(ctx context.Context, limit int) (s inspection.Status, err
 	return s, c.control.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/rules?limit=%d", limit), nil, &s)
 }
 
-// Stop ends the gateway.
-func (c *Client) Stop(ctx context.Context) error { return c.post(ctx, "/v1/stop", nil) }
+// Stop ends the gateway, and returns when its process has ended, or ctx has. That of another PID namespace may go on for a moment.
+func (c *Client) Stop(ctx context.Context) error {
+	of := c.control.Process(ctx)
+	defer of.Close()
+	if err := c.post(ctx, "/v1/stop", nil); err != nil {
+		return err
+	}
+	return of.Wait(ctx)
+}
 
 // Announce makes the gateway announce its addresses by gratuitous ARP and unsolicited neighbour
 // advertisements.
@@ -107,7 +114,7 @@ func (c *Client) Route(ctx context.Context, q l7control.Query) (*l7control.Expla
 }
 
 // Connections calls yield with each connection that the query chooses, until it returns false.
-func (c *Client) Connections(ctx context.Context, q Query, yield func(l4control.Connection) bool) error {
+func (c *Client) Connections(ctx context.Context, q Query, yield func(Connection) bool) error {
 	resp, err := c.control.Do(ctx, http.MethodGet, "/v1/connections?"+q.Values().Encode(), nil)
 	if err != nil {
 		return err
@@ -116,7 +123,7 @@ func (c *Client) Connections(ctx context.Context, q Query, yield func(l4control.
 	d := json.NewDecoder(resp.Body)
 	for {
 		var one struct {
-			l4control.Connection
+			Connection
 			Error
 		}
 		switch err := d.Decode(&one); {

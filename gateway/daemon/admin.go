@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -174,7 +175,7 @@ func (d *Daemon) status(gate l4control.Status) admin.Status {
 func (d *Daemon) serveConnections(commands *controlsocket.Commands, w http.ResponseWriter, r *http.Request) {
 	q, err := admin.ParseQuery(r.URL.Query())
 	if err == nil {
-		err = d.gate.Known(q.Service, q.Backend)
+		err = d.knownTo(&q)
 	} else {
 		err = badRequest("%w", err)
 	}
@@ -184,18 +185,38 @@ func (d *Daemon) serveConnections(commands *controlsocket.Commands, w http.Respo
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	e, n := json.NewEncoder(w), 0
-	d.gate.Connections(stack.Now(), d.node.OnLoop, func(c l4control.Connection) bool {
-		if !matches(&q, &c) {
-			return true
+	more := true
+	one := func(c admin.Connection) bool {
+		if matches(&q, &c) {
+			n++
+			more = e.Encode(c) == nil && n != q.Limit
 		}
-		n++
-		return e.Encode(c) == nil && n != q.Limit
-	})
+		return more
+	}
+	d.gate.Connections(stack.Now(), d.node.OnLoop, func(c l4control.Connection) bool { return one(admin.Connection{Connection: c}) })
+	if d.workers != nil && more {
+		d.workers.Connections(func(c l7control.Connection) bool { return one(admin.OfListener(&c)) })
+	}
+}
+
+// knownTo reports names of a query that neither services nor pools nor listeners have.
+func (d *Daemon) knownTo(q *admin.Query) error {
+	if d.workers != nil && d.workers.Listens(q.Service) {
+		return nil
+	}
+	if d.ofPool(q.Service) || d.workers != nil && q.Service == "" && q.Backend != "" {
+		names, err := d.backendNames(q.Service)
+		if err == nil && q.Backend != "" && !slices.Contains(names, q.Backend) {
+			err = fmt.Errorf("%w %q", l7control.ErrUnknownBackend, q.Backend)
+		}
+		return err
+	}
+	return d.gate.Known(q.Service, q.Backend)
 }
 
 // matches reports whether the query chooses a connection.
-func matches(q *admin.Query, c *l4control.Connection) bool {
-	return (q.Service == "" || q.Service == c.Service) && (q.Backend == "" || q.Backend == c.Backend) &&
+func matches(q *admin.Query, c *admin.Connection) bool {
+	return (q.Service == "" || q.Service == c.Service || c.Listener != "" && q.Service == c.Listener) && (q.Backend == "" || q.Backend == c.Backend) &&
 		(!q.Client.IsValid() || q.Client.Contains(c.Client.Addr()))
 }
 

@@ -338,9 +338,9 @@ func TestEventsSayWhatChangedAndWhoDidIt(t *testing.T) {
 }
 
 func TestAQueryChoosesByAllThatItNames(t *testing.T) {
-	c := control.Connection{
+	c := admin.Connection{Connection: control.Connection{
 		Service: "web", Backend: "b1", Client: netip.MustParseAddrPort("198.18.0.1:4000"), Address: netip.MustParseAddrPort("198.18.1.1:80"),
-	}
+	}}
 	for _, tc := range []struct {
 		q    admin.Query
 		want bool

@@ -14,6 +14,8 @@ import (
 	"time"
 )
 
+const dialTimeout = 5 * time.Second
+
 // Client sends requests to the program behind a control socket. Its methods may be called from any goroutine.
 // A request that the program rejects is an *Error.
 type Client struct {
@@ -32,7 +34,7 @@ type Server struct {
 // NewClient returns a client of the socket at a path. Each request connects anew.
 func NewClient(socket string, s Server) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
+		return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", socket)
 	}
 	return &Client{socket: socket, server: s, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }

@@ -314,11 +314,17 @@ type ConnInfo struct {
 	Left     time.Duration // until it is forgotten without another packet
 }
 
+// The names of states in which a connection carries nothing any more.
+const (
+	StateTimeWait = "time_wait" // both ends have closed it
+	StateReset    = "reset"
+)
+
 // stateNames are the states as a ConnInfo has them.
 var stateNames = [states]string{
 	stateUDP: "udp", stateSynSent: "syn_sent", stateAnswered: "syn_recv", stateMidFlow: "mid_flow",
 	stateEstablished: "established", stateHalfClosed: "half_closed", stateClosing: "closing",
-	stateTimeWait: "time_wait", stateReset: "reset",
+	stateTimeWait: StateTimeWait, stateReset: StateReset,
 }
 
 // connPage is the number of places of a table that are copied at once: the loop stands still for some 50 us.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/suggest"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/stack"
@@ -36,6 +37,13 @@ func (s *Set) Has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pools[name] != nil
+}
+
+// Listens reports whether there is a listener of the name.
+func (s *Set) Listens(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.cfg.Listeners, func(l config.Listener) bool { return l.Name == name })
 }
 
 // BackendNames returns the names of the backends of a pool, each once of all pools for "".

@@ -19,6 +19,7 @@ type Conversations struct {
 	Applications []ApplicationSum `json:"applications,omitempty"` // of all flows, listed or not; by bytes
 	Others       uint64           `json:"others"`                 // packets of no listed flow: of flows that are not listed, and of none
 	List         []Conversation   `json:"list"`
+	Began        time.Time        `json:"start,omitzero"` // of capture, of the first packet of all flows, UTC
 }
 
 // Conversation is a flow: the packets between two ends of one protocol.
@@ -120,6 +121,9 @@ func (f *flows) largest(n int, packets uint64) *Conversations {
 		return cmp.Or(cmp.Compare(b.bytes[0]+b.bytes[1], a.bytes[0]+a.bytes[1]), cmp.Compare(a.first, b.first), slices.Compare(a.key[:], b.key[:]))
 	})
 	r := &Conversations{Total: len(list), Others: packets, List: make([]Conversation, 0, min(n, len(list)))}
+	if len(list) > 0 {
+		r.Began = time.Unix(0, slices.MinFunc(list, func(a, b conversation) int { return cmp.Compare(a.first, b.first) }).first).UTC()
+	}
 	if f.classify {
 		r.Applications = sumApplications(list)
 	}

@@ -54,8 +54,13 @@ func (c *Client) Reload(ctx context.Context) error {
 	return c.control.Call(ctx, http.MethodPost, "/v1/reload", nil, &v)
 }
 
-// Stop ends the host.
+// Stop ends the host, and returns when its process has ended, or ctx has.
 func (c *Client) Stop(ctx context.Context) error {
 	var v struct{}
-	return c.control.Call(ctx, http.MethodPost, "/v1/stop", nil, &v)
+	of := c.control.Process(ctx)
+	defer of.Close()
+	if err := c.control.Call(ctx, http.MethodPost, "/v1/stop", nil, &v); err != nil {
+		return err
+	}
+	return of.Wait(ctx)
 }
