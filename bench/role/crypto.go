@@ -26,8 +26,8 @@ var Cryptos = []string{"AES-128-GCM", "AES-256-GCM", "ChaCha20-Poly1305", "SHA-2
 // cryptoPackets is how many packets a batch has, and the file.
 const cryptoPackets = 32
 
-// cryptoHead is the beginning of the file, in the host's byte order. Behind it, each packet has cryptoKey, its text, and the text as it
-// should be sealed, with its tag, or its hash.
+// cryptoHead is the beginning of the file, little-endian. Behind it, each packet has cryptoKey, its text, and the text as it should
+// be sealed, with its tag, or its hash.
 type cryptoHead struct{ What, Packets, Size uint32 }
 
 type cryptoKey struct {
@@ -125,8 +125,8 @@ func readCrypto(path string) (head cryptoHead, packets []cryptoPacket, err error
 	return head, packets, nil
 }
 
-// openCrypto seals or hashes the packets of a file without end, a batch a step, by the standard library's forms with -as standard. The results
-// of the first batch are compared. Those of texts that are sealed again and again are not looked at.
+// openCrypto seals or hashes the packets of a file without end, a batch a step, by the standard library's forms with
+// -as standard. The results of the first batch are compared. Those of texts that are sealed again and again are not.
 func openCrypto(o roleOptions) (roleWork, error) {
 	if len(o.args) != 1 {
 		return roleWork{}, errors.New("which packets?")

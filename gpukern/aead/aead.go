@@ -2,7 +2,8 @@ package aead
 
 import "github.com/millrace/millrace/packet"
 
-// TagSize is the size in bytes of the tag behind each text. RFC 8221 5 requires it of AES-GCM in ESP; there are no shorter ones.
+// TagSize is the size in bytes of the tag behind each text. RFC 8221 5 requires it of AES-GCM in ESP. There are no shorter
+// ones.
 const TagSize = 16
 
 // Algorithm names an algorithm with its key size.
@@ -21,7 +22,9 @@ const (
 	algorithms
 )
 
-var algorithmNames = [algorithms]string{"none", "chacha20-poly1305", "aes128-gcm", "aes256-gcm", "aes128-cbc-sha256", "aes256-cbc-sha256"}
+var algorithmNames = [algorithms]string{
+	"none", "chacha20-poly1305", "aes128-gcm", "aes256-gcm", "aes128-cbc-sha256", "aes256-cbc-sha256",
+}
 
 func (a Algorithm) String() string {
 	if a >= algorithms {
@@ -32,7 +35,10 @@ func (a Algorithm) String() string {
 
 // KeySize returns the bytes of a key, 0 for an unknown algorithm.
 func (a Algorithm) KeySize() int {
-	return [...]int{ChaCha20Poly1305: 32, AES128GCM: 16, AES256GCM: 32, AES128CBCSHA256: 48, AES256CBCSHA256: 64, algorithms: 0}[min(a, algorithms)]
+	sizes := [...]int{
+		ChaCha20Poly1305: 32, AES128GCM: 16, AES256GCM: 32, AES128CBCSHA256: 48, AES256CBCSHA256: 64, algorithms: 0,
+	}
+	return sizes[min(a, algorithms)]
 }
 
 // NonceSize returns the bytes of Op.Nonce that count.

@@ -14,7 +14,8 @@ const (
 	chunkSize = lanes * blockSize
 )
 
-// segment assigns lanes to blocks of one operation: lane l computes block base+l of the key stream. Its offsets are in chacha_amd64.s.
+// segment assigns lanes to blocks of one operation: lane l computes block base+l of the key stream. Its offsets are in
+// chacha_amd64.s.
 type segment struct {
 	key   *[32]byte
 	nonce *[16]byte
@@ -134,8 +135,11 @@ func (w *chachaBatch) clear() { *w = chachaBatch{} }
 
 // polyState is Poly1305 in progress. The offsets are in poly1305_amd64.s.
 type polyState struct {
-	sum    [3][8]uint64 // by digits and lanes
+	//lint:ignore U1000 assembly uses it
+	sum [3][8]uint64 // by digits and lanes
+	//lint:ignore U1000 assembly uses it
 	powers [3][8]uint64 // of r: 8, 4, 7, 3, 6, 2, 5, 1, as the lanes have blocks
+	//lint:ignore U1000 assembly uses it
 	eighth [3][8]uint64 // r^8 in all lanes
 	group  [groupSize]byte
 	total  [3]uint64

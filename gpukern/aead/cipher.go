@@ -10,8 +10,8 @@ import (
 var ErrOpen = errors.New("aead: message authentication failed")
 
 // New returns a cipher.AEAD, for callers that have one text at a time: records of TLS, messages of the state sync. AES-GCM has
-// FormAVX512 where the machine does, as that is the fastest for texts of any length. ChaCha20-Poly1305 has FormStandard, since a pass of 16
-// blocks pays for several texts. The CBC pairs are no AEAD (ErrAlgorithm).
+// FormAVX512 where the machine does, as that is the fastest for texts of any length. ChaCha20-Poly1305 has FormStandard,
+// since a pass of 16 blocks pays for several texts. The CBC pairs are no AEAD (ErrAlgorithm).
 func New(a Algorithm, key []byte) (cipher.AEAD, error) {
 	if a.cbc() {
 		return nil, ErrAlgorithm

@@ -51,7 +51,8 @@ type Key struct {
 // keys counts the keys of the process.
 var keys atomic.Uint64
 
-// NewKey expands a key. The bytes are copied. In FIPS 140-only mode the errors of crypto/cipher for algorithms that it excludes are returned.
+// NewKey expands a key. The bytes are copied. In FIPS 140-only mode it returns the errors of crypto/cipher for algorithms that
+// the mode excludes.
 func NewKey(a Algorithm, key []byte) (*Key, error) {
 	if a == 0 || a >= algorithms {
 		return nil, ErrAlgorithm

@@ -138,7 +138,7 @@ gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/c
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
 internal/app/lifetime:
 internal/app/rulefile: filter filter/inspect filter/signature
-internal/app/doctor: gpukern internal/rtnl
+internal/app/doctor: gpukern gpukern/aead gpukern/digest internal/rtnl
 internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
 internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/app/service:

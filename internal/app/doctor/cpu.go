@@ -3,11 +3,14 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"github.com/millrace/millrace/gpukern/aead"
+	"github.com/millrace/millrace/gpukern/digest"
 )
 
 // vectors are the instruction sets that the CPU engine has a form for or that are worth knowing, by
 // their names in /proc/cpuinfo.
-var vectors = []string{"sse4_2", "pclmulqdq", "aes", "avx2", "avx512f", "avx512bw", "avx512vl", "vaes", "gfni", "asimd", "sve"}
+var vectors = []string{"sse4_2", "pclmulqdq", "aes", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512ifma", "vaes", "vpclmulqdq", "sha_ni", "gfni", "asimd", "sve"}
 
 // cpu looks at what the CPUs can do and at how they are shared.
 func (x *examination) cpu() {
@@ -32,8 +35,19 @@ func (x *examination) cpu() {
 		c.Found = strings.TrimSpace(c.Found + " (no avx2: checksums run in the plain Go form)")
 	}
 	x.add(c)
+	x.add(Check{Area: "cpu", Name: "ciphers", Status: OK, Found: forms()})
 	x.isolated()
 	x.governor()
+}
+
+// forms lists the implementations that this process has of ciphers and hashes of batches.
+func forms() string {
+	var list []string
+	c, d := aead.NewCPU(), digest.NewCPU()
+	for _, a := range []aead.Algorithm{aead.AES128GCM, aead.AES256GCM, aead.ChaCha20Poly1305} {
+		list = append(list, fmt.Sprintf("%v: %v", a, c.Form(a)))
+	}
+	return strings.Join(append(list, fmt.Sprintf("%v: %v", digest.SHA256, d.Form(digest.SHA256))), ", ")
 }
 
 func (x *examination) isolated() {
