@@ -93,8 +93,8 @@ func (r Result) String() string {
 	return resultNames[r]
 }
 
-// Batch is what a back end works on. The caller owns all of it, and reuses it. Operations that overlap one another
-// have no defined result.
+// Batch is what a back end works on. The caller owns all of it, and reuses it. Offsets reach the first 4 GiB of the memory, as
+// those of packet.Desc do. Operations that overlap one another have no defined result.
 type Batch struct {
 	Mem  []byte
 	Keys []*Key
@@ -118,25 +118,6 @@ func (l Layout) Op(d *packet.Desc, key uint32) (op Op, ok bool) {
 		Text: d.Off + uint32(l.Text), Len: uint32(end) - uint32(l.Text),
 		AAD: d.Off + uint32(l.AAD), AADLen: l.AADLen, Key: key,
 	}, true
-}
-
-// check returns why an operation cannot be done, or Pending.
-func (b *Batch) check(op *Op) Result {
-	if int64(op.Key) >= int64(len(b.Keys)) || !b.Keys[op.Key].ready() {
-		return BadKey
-	}
-	size := uint64(len(b.Mem))
-	text, end := uint64(op.Text), uint64(op.Text)+uint64(op.Len)+TagSize
-	aad, aadEnd := uint64(op.AAD), uint64(op.AAD)+uint64(op.AADLen)
-	switch {
-	case end > size, aadEnd > size:
-		return BadRange
-	case op.AADLen > 0 && aad < end && text < aadEnd:
-		return BadRange
-	case b.Keys[op.Key].algorithm.cbc() && (op.Len%16 != 0 || op.AADLen != 8 && op.AADLen != 12):
-		return BadLength
-	}
-	return Pending
 }
 
 // text returns the text of an operation with its tag behind, and the associated data.

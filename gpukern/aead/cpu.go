@@ -27,7 +27,7 @@ var ErrForm = errors.New("aead: this machine does not have that form")
 // CPU seals and opens batches. It belongs to one loop, as it has scratch memory, which holds no secret between calls.
 type CPU struct {
 	form   [algorithms]Form
-	nonces nonceSet
+	valid  Validator
 	chacha chachaBatch
 	tag    [TagSize]byte
 }
@@ -55,21 +55,13 @@ func (c *CPU) Form(a Algorithm) Form { return c.form[a] }
 
 // Seal encrypts the texts of a batch in place, writes their tags, and returns how many have the result Done.
 func (c *CPU) Seal(b *Batch) (done int) {
-	c.nonces.reset(len(b.Ops))
-	for i := range b.Ops {
-		op := &b.Ops[i]
-		if op.Result = b.check(op); op.Result == Pending && c.nonces.reused(b, i) {
-			op.Result = NonceReused
-		}
-	}
+	c.valid.ForSeal(b)
 	return c.run(b, seal)
 }
 
 // Open verifies the tags of a batch and decrypts its texts in place, and returns how many have the result Done.
 func (c *CPU) Open(b *Batch) (done int) {
-	for i := range b.Ops {
-		b.Ops[i].Result = b.check(&b.Ops[i])
-	}
+	c.valid.ForOpen(b)
 	return c.run(b, open)
 }
 

@@ -80,14 +80,7 @@ const (
 )
 
 func (c *CPU) run(b *Batch, d direction) (done int) {
-	pending := 0
-	for i := range b.Ops {
-		op := &b.Ops[i]
-		if op.Result = b.check(op); op.Result == Pending {
-			pending++
-		}
-	}
-	if pending > fewLanes && c.Form(b.Algorithm) == FormAVX512 {
+	if pending := b.Validate(); pending > fewLanes && c.Form(b.Algorithm) == FormAVX512 {
 		done = c.lanes.run(c, b, d)
 	} else {
 		done = c.standard(b, d)

@@ -77,6 +77,18 @@ type Batch struct {
 	Ops       []Op
 }
 
+// Validate sets the result of each operation to Pending, or to why it cannot be done, and returns how many are Pending. Every
+// back end begins with it, so that all refuse the same.
+func (b *Batch) Validate() (pending int) {
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		if op.Result = b.check(op); op.Result == Pending {
+			pending++
+		}
+	}
+	return pending
+}
+
 // check returns why an operation cannot be done, or Pending. It sets SumLen where it is 0.
 func (b *Batch) check(op *Op) Result {
 	size, whole := uint64(len(b.Mem)), b.Algorithm.Size()

@@ -5,6 +5,47 @@ import (
 	"math/bits"
 )
 
+// Validator finds the operations of batches that cannot be done. Every back end begins with it, so that all refuse the same.
+// It belongs to one loop. The zero value is ready.
+type Validator struct{ nonces nonceSet }
+
+// ForSeal sets the result of each operation to Pending, or to why it is refused.
+func (v *Validator) ForSeal(b *Batch) {
+	v.nonces.reset(len(b.Ops))
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		if op.Result = b.check(op); op.Result == Pending && v.nonces.reused(b, i) {
+			op.Result = NonceReused
+		}
+	}
+}
+
+// ForOpen is ForSeal for texts that are to be opened, whose nonces may repeat.
+func (v *Validator) ForOpen(b *Batch) {
+	for i := range b.Ops {
+		b.Ops[i].Result = b.check(&b.Ops[i])
+	}
+}
+
+// check returns why an operation cannot be done, or Pending.
+func (b *Batch) check(op *Op) Result {
+	if int64(op.Key) >= int64(len(b.Keys)) || !b.Keys[op.Key].ready() {
+		return BadKey
+	}
+	size := uint64(len(b.Mem))
+	text, end := uint64(op.Text), uint64(op.Text)+uint64(op.Len)+TagSize
+	aad, aadEnd := uint64(op.AAD), uint64(op.AAD)+uint64(op.AADLen)
+	switch {
+	case end > size, aadEnd > size:
+		return BadRange
+	case op.AADLen > 0 && aad < end && text < aadEnd:
+		return BadRange
+	case b.Keys[op.Key].algorithm.cbc() && (op.Len%16 != 0 || op.AADLen != 8 && op.AADLen != 12):
+		return BadLength
+	}
+	return Pending
+}
+
 // nonceSet finds nonces that a batch has twice under one key.
 //
 // It is a hash table with open addressing whose entries are indices of operations. Each batch has a number of its own, so that
