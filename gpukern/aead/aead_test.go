@@ -175,6 +175,22 @@ func TestWycheproof(t *testing.T) {
 	})
 }
 
+// TestCBCVector has RFC 3602 4, case 1. HMAC-SHA-256 has vectors in gpukern/digest.
+func TestCBCVector(t *testing.T) {
+	aes, _ := hex.DecodeString("06a9214036b8a15b512e03d534120006")
+	iv, _ := hex.DecodeString("3dafba429d9eb430b422da802c9fac41")
+	k, err := NewKey(AES128CBCSHA256, append(aes, make([]byte, 32)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := Batch{Mem: append([]byte("Single block msg"), make([]byte, TagSize+8)...), Keys: []*Key{k}}
+	b.Ops = []Op{{Nonce: [16]byte(iv), Len: 16, AAD: 32, AADLen: 8}}
+	NewCPU().Seal(&b)
+	if got := hex.EncodeToString(b.Mem[:16]); got != "e353779c1079aeb82708942dbe77181a" {
+		t.Errorf("%v: %s", b.Ops[0].Result, got)
+	}
+}
+
 // TestNonceReuse: the first operation with a nonce is sealed, later ones are left as they are.
 func TestNonceReuse(t *testing.T) {
 	everyForm(t, func(t *testing.T, c *CPU) {

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// BenchmarkSeal and BenchmarkOpen have batches of 32 texts under 32 keys, with 8 bytes of associated data, as ESP has.
+// BenchmarkSeal has batches of 32 texts under 32 keys, with 8 bytes of associated data, as ESP has.
 func BenchmarkSeal(b *testing.B) { benchmark(b, false) }
 
-// BenchmarkOpen: a text is decrypted in place, so that each round seals it first, and the time is of both.
+// BenchmarkSealAndOpen: a text is decrypted in place, so that each round seals it first, and the time is of both.
 func BenchmarkSealAndOpen(b *testing.B) { benchmark(b, true) }
 
 func benchmark(b *testing.B, both bool) {
