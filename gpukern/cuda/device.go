@@ -53,7 +53,7 @@ type Device struct {
 	dev     int32
 	ctx     context
 	info    Info
-	kernels map[string]*Kernel
+	kernels sync.Map      // of *Kernel, by name
 	wait    time.Duration // Options.Patience
 	params  *parameters
 	power   *power
@@ -81,7 +81,7 @@ func Open(o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{lib: lib, jobs: make(chan job), ended: make(chan struct{}), kernels: map[string]*Kernel{}, wait: o.Patience}
+	d := &Device{lib: lib, jobs: make(chan job), ended: make(chan struct{}), wait: o.Patience}
 	if err := d.describe(o.Ordinal); err != nil {
 		return nil, err
 	}

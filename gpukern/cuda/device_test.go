@@ -86,10 +86,12 @@ func TestGPUIsWhatTheKernelsNeed(t *testing.T) {
 	if i.Capability < 80 || i.SMs < 1 || i.Memory < 1<<30 || i.Shared < 48<<10 || len(i.Modules) == 0 {
 		t.Errorf("%+v", i)
 	}
-	for _, k := range d.kernels {
+	d.kernels.Range(func(_, v any) bool {
+		k := v.(*Kernel)
 		t.Logf("%s of %s: %d threads, %d registers, %d bytes of local and %d of shared memory", k.Name, k.Form, k.Threads,
 			k.Registers, k.Local, k.Shared)
-	}
+		return true
+	})
 	if w, ok := d.Watts(); ok && (w < 1 || w > 2000) {
 		t.Errorf("%v W", w)
 	}

@@ -29,8 +29,8 @@ type Kernel struct {
 
 // Kernel finds a kernel by its name.
 func (d *Device) Kernel(name string) (*Kernel, error) {
-	if k := d.kernels[name]; k != nil {
-		return k, nil
+	if k, ok := d.kernels.Load(name); ok {
+		return k.(*Kernel), nil
 	}
 	return nil, &Error{Op: "find kernel " + name, Text: "no module has it"}
 }

@@ -59,8 +59,8 @@ func cudaFor(major, minor int) int {
 	return (major+4)*1000 + minor*10
 }
 
-// forms returns every embedded form by module name, the later targets first.
-func forms() (map[string][]form, error) {
+// forms returns every form of images by module name, the later targets first.
+func forms(images embed.FS) (map[string][]form, error) {
 	files, err := images.ReadDir("ptx")
 	if err != nil {
 		return nil, err
@@ -113,22 +113,39 @@ func choose(fs []form, capability, version int) (f form, why string, err error) 
 // loadModules loads every module and finds every kernel, so that nothing is left to load while a
 // persistent kernel runs. For the owner.
 func (d *Device) loadModules() error {
-	all, err := forms()
+	loaded, err := d.loadImages(images)
+	d.info.Modules = loaded
+	return err
+}
+
+// loadImages loads every module of the folder ptx of images. For the owner.
+func (d *Device) loadImages(images embed.FS) (loaded []ModuleInfo, err error) {
+	all, err := forms(images)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		f, why, err := choose(all[name], d.info.Capability, d.lib.version)
 		if err != nil {
-			return err
+			return loaded, err
 		}
 		start := time.Now()
 		if err := d.loadForm(f); err != nil {
-			return err
+			return loaded, err
 		}
-		d.info.Modules = append(d.info.Modules, ModuleInfo{name, f.target, why, time.Since(start)})
+		loaded = append(loaded, ModuleInfo{name, f.target, why, time.Since(start)})
 	}
-	return nil
+	return loaded, nil
+}
+
+// Load loads the modules in the folder ptx of images, besides those of this package: kernels that few programs need
+// and whose translation takes a driver seconds. No persistent kernel may run, as the driver may wait for it.
+func (d *Device) Load(images embed.FS) (loaded []ModuleInfo, err error) {
+	err = d.do(func() (err error) {
+		loaded, err = d.loadImages(images)
+		return err
+	})
+	return loaded, err
 }
 
 // loadForm has the driver translate a form and finds its kernels.
@@ -144,7 +161,7 @@ func (d *Device) loadForm(f form) error {
 			return fmt.Errorf("module %s: %w", f.name, err)
 		}
 		k.Form = f.name + "." + f.target
-		d.kernels[k.Name] = k
+		d.kernels.Store(k.Name, k)
 	}
 	return nil
 }

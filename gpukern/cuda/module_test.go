@@ -132,7 +132,7 @@ func TestNothingGoesByTheNonCoherentCache(t *testing.T) {
 
 func TestModulesAreToldWithTheirForms(t *testing.T) {
 	devices(t, func(t *testing.T, d *Device) {
-		all, err := forms()
+		all, err := forms(images)
 		if err != nil {
 			t.Fatal(err)
 		}
