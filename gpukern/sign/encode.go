@@ -33,9 +33,9 @@ func Encodable(opts crypto.SignerOpts) bool {
 	return known
 }
 
-// encode sets em, which has the length of the modulus in bytes, to the encoding of a digest that opts ask for. modulusBits
+// Encode sets em, which has the length of the modulus in bytes, to the encoding of a digest that opts ask for. modulusBits
 // is that of the key; salts come from random.
-func encode(em []byte, modulusBits int, random io.Reader, digest []byte, opts crypto.SignerOpts) error {
+func Encode(em []byte, modulusBits int, random io.Reader, digest []byte, opts crypto.SignerOpts) error {
 	h := opts.HashFunc()
 	if _, known := digestInfos[h]; !known {
 		return fmt.Errorf("sign: no digest of %v is encoded", h)

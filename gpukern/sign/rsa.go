@@ -90,7 +90,7 @@ func (k *RSAKey) sign(b *Batch, requests []*Request) {
 	for _, r := range requests {
 		own := r.Key.(*RSAKey) // they have one shape
 		em := make([]byte, own.size())
-		if r.Err = encode(em, own.n.BitLen(), r.Random, r.Digest, r.Opts); r.Err == nil {
+		if r.Err = Encode(em, own.n.BitLen(), r.Random, r.Digest, r.Opts); r.Err == nil {
 			s.add(r, own, em)
 		}
 	}
