@@ -2,7 +2,7 @@
 
 MUST_GPU ?=
 
-.PHONY: kernels ptxas gpu-test gpu-bench gpu-sanitize
+.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-sanitize
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
@@ -14,9 +14,10 @@ gpu-test: ## the tests of the kernels and engines on the GPU; without one it say
 		$(GO) -C internal/app/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
 	esac
 
-gpu-bench: build ## measure the batch engine (suite kern) and inspection in the gateway on the GPU, into bench/results
+gpu-bench: build ## measure the batch engine (suite kern) and inspection in the gateway on the GPU, into bench/results; and public-key operations
 	$(GO) -C bench run . -suite kern $(BENCHFLAGS)
 	$(GO) -C bench run . -suite inspection-gateway $(BENCHFLAGS)
+	MILLRACE_MUST_GPU=1 $(GO) test -run '^$$' -bench . ./gpukern/cuda/pubkey
 
 # The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for
 # long, and the one that has the driver refuse a module.
@@ -28,10 +29,16 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 		MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 ../../$(BIN)/cuda.test -test.timeout 15m \
 			-test.run 'HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident' || exit 1; \
 	done
+	$(GO) test -c -o $(BIN)/pubkey.test ./gpukern/cuda/pubkey
+	cd gpukern/cuda/pubkey && for tool in memcheck initcheck; do \
+		MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 ../../../$(BIN)/pubkey.test -test.timeout 15m \
+			-test.run 'NoSecretStays/gpu' || exit 1; \
+	done
 
 # Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
 # is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.
-KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpukern/cuda/*.cu))
+KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpukern/cuda/*.cu)) \
+	$(patsubst gpukern/cuda/pubkey/%.cu,gpukern/cuda/pubkey/ptx/%.ptx,$(wildcard gpukern/cuda/pubkey/*.cu))
 CUDA_FLAGS := -x cuda --cuda-device-only -nocudainc -nocudalib -ffreestanding -O3 -Wall -Wextra -Werror -S
 
 # The kernels that only tests load are no part of the binary.
@@ -44,6 +51,10 @@ gpukern/cuda/ptx/%.sm_90.ptx: gpukern/cuda/%.sm_90.cu FORCE
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_90 --cuda-feature=+ptx78 $< -o $@
 
 gpukern/cuda/ptx/%.ptx: gpukern/cuda/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+gpukern/cuda/pubkey/ptx/%.ptx: gpukern/cuda/pubkey/%.cu FORCE
 	@mkdir -p $(@D)
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 
@@ -65,4 +76,21 @@ ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 	python3 -m pip download -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --only-binary=:all: \
 		-d .deps/ptxas $(PTXAS_WHEEL)
 	cd .deps/ptxas && python3 -m zipfile -e nvidia_cuda_nvcc_cu12-*.whl . && rm -f *.whl && chmod +x nvidia/*/bin/ptxas
+	@touch $@
+
+# NVIDIA's disassembler shows what its assembler made of kernels that work on secrets (TestMachineCodeHidesSecrets). 5 MB,
+# under the same licence.
+NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
+
+sass: ptxas nvdisasm ## read the machine code of the public-key kernels: no branch and no address may depend on a secret
+	$(GO) test -count=1 -v -run 'MachineCodeHidesSecrets|LeaksAreSeen' ./gpukern/cuda/pubkey
+
+nvdisasm: .deps/nvdisasm/done ## bring NVIDIA's disassembler into .deps, to check the kernels' machine code
+
+.deps/nvdisasm/done:
+	@python3 -m pip --version >/dev/null 2>&1 || { echo "nvdisasm comes as a Python wheel: python3 with pip is not installed"; exit 1; }
+	@rm -rf .deps/nvdisasm && mkdir -p .deps/nvdisasm
+	python3 -m pip download -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --only-binary=:all: \
+		-d .deps/nvdisasm $(NVDISASM_WHEEL)
+	cd .deps/nvdisasm && python3 -m zipfile -e nvidia_cuda_nvdisasm-*.whl . && rm -f *.whl && chmod +x nvidia/*/bin/nvdisasm
 	@touch $@

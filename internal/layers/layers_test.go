@@ -60,6 +60,7 @@ gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/l
 gpukern/cuda/dl   :
 gpukern/cuda/loader: gpukern/cuda/dl
 gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal gpukern/sketch
+gpukern/cuda/pubkey : gpukern/cuda gpukern/sign gpukern/x25519
 gpukern/choose    : packet wire ring gpukern gpukern/cuda
 internal/kernref  : packet wire gpukern gpukern/* internal/litref
 filter            : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest

@@ -17,6 +17,7 @@ import (
 //   - clock: the reading drives a clock, or is a figure in a report, and no test fails by it.
 const measured = `
 cmd/millrace/scale_test.go                         : rate, the records that the log may have grow with the time
+gpukern/cuda/pubkey/bench_test.go                  : clock, of benchmarks' figures
 filter/ebpf/defence_test.go                        : rate, of token buckets in the kernel
 internal/testkit/interop/programs/page_test.go     : clock, a column of the page that it writes
 l4/control/flat_test.go                            : clock, of a benchmark's figure

@@ -6,6 +6,7 @@
 package hostkern
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,8 +85,10 @@ func build(files []string) (*Library, error) {
 // (NAME.sm_90.cu), which have no form for the CPU.
 func sources(files []string) ([]string, error) {
 	if len(files) == 0 {
-		kernels, err := filepath.Glob(filepath.Join(Sources(), "*.cu"))
-		return slices.DeleteFunc(kernels, func(file string) bool { return strings.Contains(filepath.Base(file), ".sm_") }), err
+		packets, err := filepath.Glob(filepath.Join(Sources(), "*.cu"))
+		keys, err2 := filepath.Glob(filepath.Join(Sources(), "pubkey", "*.cu"))
+		kernels := slices.DeleteFunc(packets, func(file string) bool { return strings.Contains(filepath.Base(file), ".sm_") })
+		return append(kernels, keys...), errors.Join(err, err2)
 	}
 	var paths []string
 	for _, f := range files {

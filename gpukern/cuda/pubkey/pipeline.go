@@ -1,0 +1,286 @@
+package pubkey
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/gpukern/cuda"
+)
+
+// task is a kind of operation: the bytes of one in each array that it reads, writes and needs besides, and its kernels.
+type task struct {
+	name    string
+	in      []int
+	out     []int
+	scratch []int
+	launch  func(e *Engine, f *flight) error
+}
+
+// flight is a launch with its memory: the arrays of a task on the device, and on the host those that are copied.
+type flight struct {
+	d      *cuda.Device
+	stream *cuda.Stream
+	done   *cuda.Event
+	host   *cuda.Block
+	dev    *cuda.Buffer
+	in     []array
+	out    []array
+	work   []array // on the device alone
+
+	state flightState
+	first int // operation of the call
+	n     int
+	since time.Time
+}
+
+// flightState is the state of a flight.
+type flightState uint8
+
+const (
+	grounded flightState = iota
+	flying
+)
+
+// array is one array of a flight. mem is its host side.
+type array struct {
+	ptr  cuda.Ptr
+	size int // bytes of an operation
+	mem  []byte
+}
+
+// flights of a pipeline: one is filled and one emptied while the device works on the third.
+const flights = 3
+
+// pipeline runs one kind of operation.
+type pipeline struct {
+	e       *Engine
+	t       *task
+	mu      sync.Mutex
+	flights [flights]*flight
+}
+
+// call is what a caller wants done: n operations. fill writes inputs and take reads results of operations from first on
+// (indices within a flight and of the call differ by it), and redo does operations on the CPU.
+type call struct {
+	n    int
+	fill func(f *flight, first, from, to int)
+	take func(f *flight, first, from, to int)
+	redo func(from, to int)
+}
+
+// arrayAlign is the boundary that arrays lie on.
+const arrayAlign = 256
+
+func newPipeline(e *Engine, d *cuda.Device, t *task) (*pipeline, error) {
+	p := &pipeline{e: e, t: t}
+	for i := range p.flights {
+		f, err := newFlight(d, t, e.cfg.Batch)
+		if err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		p.flights[i] = f
+	}
+	return p, nil
+}
+
+func newFlight(d *cuda.Device, t *task, batch int) (f *flight, err error) {
+	f = &flight{d: d}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.close())
+		}
+	}()
+	place := func(sizes []int, at *int) (all []array) {
+		for _, size := range sizes {
+			all = append(all, array{ptr: cuda.Ptr(*at), size: size})
+			*at += (size*batch + arrayAlign - 1) &^ (arrayAlign - 1)
+		}
+		return all
+	}
+	var total int
+	f.in, f.out = place(t.in, &total), place(t.out, &total)
+	copied := total
+	f.work = place(t.scratch, &total)
+	if f.host, err = d.AllocHost(copied); err != nil {
+		return f, err
+	}
+	if f.dev, err = d.Alloc(total); err != nil {
+		return f, err
+	}
+	if f.stream, err = d.NewStream(cuda.Patient); err != nil {
+		return f, err
+	}
+	if f.done, err = d.NewEvent(); err != nil {
+		return f, err
+	}
+	for _, all := range [][]array{f.in, f.out} {
+		for i := range all {
+			all[i].mem = f.host.Mem[all[i].ptr:][:all[i].size*batch]
+		}
+	}
+	for _, all := range [][]array{f.in, f.out, f.work} {
+		for i := range all {
+			all[i].ptr += f.dev.Ptr
+		}
+	}
+	return f, nil
+}
+
+// at returns the bytes of operation i in an array of the host.
+func (a *array) at(i int) []byte { return a.mem[i*a.size:][:a.size:a.size] }
+
+// put copies the inputs, launches the kernels, copies the results and overwrites what the device had of them.
+func (f *flight) put(e *Engine, t *task) error {
+	for _, a := range f.in {
+		if err := f.stream.CopyIn(a.ptr, f.host, int(a.ptr-f.dev.Ptr), a.size*f.n); err != nil {
+			return err
+		}
+	}
+	if err := t.launch(e, f); err != nil {
+		return err
+	}
+	for _, a := range f.out {
+		if err := f.stream.CopyOut(f.host, int(a.ptr-f.dev.Ptr), a.ptr, a.size*f.n); err != nil {
+			return err
+		}
+	}
+	if err := f.wipeDevice(); err != nil {
+		return err
+	}
+	return f.done.Record(f.stream)
+}
+
+// wipeDevice overwrites what the device has of the flight, after what is on its stream.
+func (f *flight) wipeDevice() error {
+	var errs []error
+	for _, all := range [][]array{f.in, f.out, f.work} {
+		for _, a := range all {
+			errs = append(errs, f.stream.Fill(a.ptr, 0, a.size*f.n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wait returns when the flight is over.
+func (f *flight) wait(patience time.Duration) error {
+	for pause := time.Microsecond; ; {
+		ok, err := f.done.Done()
+		if err != nil || ok {
+			return err
+		}
+		if err := f.d.Lost(); err != nil {
+			return err
+		}
+		if time.Since(f.since) > patience {
+			return fmt.Errorf("pubkey: %d operations have taken longer than %v: %w", f.n, patience, cuda.ErrLost)
+		}
+		time.Sleep(pause)
+		pause = min(pause+time.Microsecond, 50*time.Microsecond)
+	}
+}
+
+// wipe overwrites what the host has of the flight.
+func (f *flight) wipe() {
+	for _, all := range [][]array{f.in, f.out} {
+		for i := range all {
+			clear(all[i].mem[:all[i].size*f.n])
+		}
+	}
+}
+
+// close returns the memory, which has no secrets while no call is under way.
+func (f *flight) close() error {
+	var errs []error
+	if f.done != nil {
+		errs = append(errs, f.done.Close())
+	}
+	if f.stream != nil {
+		errs = append(errs, f.stream.Close())
+	}
+	if f.dev != nil {
+		errs = append(errs, f.dev.Close())
+	}
+	if f.host != nil {
+		errs = append(errs, f.host.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (p *pipeline) close() error {
+	var errs []error
+	for _, f := range p.flights {
+		if f != nil {
+			errs = append(errs, f.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run does a call: on the device, and what that does not do on the CPU.
+func (e *Engine) run(t *task, c *call) {
+	p := e.pipeline(t)
+	if p == nil {
+		e.onCPU(c, 0, c.n)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := 0
+	for i := 0; next < c.n; i++ {
+		f := p.flights[i%flights]
+		p.land(f, c)
+		n := min(e.cfg.Batch, c.n-next)
+		if e.device() == nil {
+			e.onCPU(c, next, c.n)
+			break
+		}
+		p.start(f, c, next, n)
+		next += n
+	}
+	for i := range p.flights {
+		p.land(p.flights[i], c)
+	}
+}
+
+// start sends a flight off.
+func (p *pipeline) start(f *flight, c *call, first, n int) {
+	f.first, f.n, f.state, f.since = first, n, flying, time.Now()
+	parallel(n, leastCopied, func(from, to int) { c.fill(f, first, from, to) })
+	if err := f.put(p.e, p.t); err != nil {
+		p.fail(f, c, err)
+	}
+}
+
+// land waits for a flight and takes its results.
+func (p *pipeline) land(f *flight, c *call) {
+	if f.state != flying {
+		return
+	}
+	if err := f.wait(p.e.cfg.Patience); err != nil {
+		p.fail(f, c, err)
+		return
+	}
+	f.state = grounded
+	p.e.counters.device.Add(uint64(f.n))
+	parallel(f.n, leastCopied, func(from, to int) { c.take(f, f.first, from, to) })
+	f.wipe()
+}
+
+// fail does the operations of a flight that a lost device has on the CPU.
+func (p *pipeline) fail(f *flight, c *call, err error) {
+	p.e.lose(err)
+	f.state = grounded
+	if f.d.Lost() == nil && !errors.Is(err, cuda.ErrLost) { // it has refused a call, and obeys others
+		_ = errors.Join(f.wipeDevice(), f.stream.Wait())
+	}
+	f.wipe()
+	p.e.counters.lost.Add(uint64(f.n))
+	p.e.onCPU(c, f.first, f.first+f.n)
+}
+
+func (e *Engine) onCPU(c *call, from, to int) {
+	e.counters.cpu.Add(uint64(to - from))
+	parallel(to-from, leastDone, func(a, b int) { c.redo(from+a, from+b) })
+}

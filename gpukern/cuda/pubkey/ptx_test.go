@@ -1,0 +1,54 @@
+package pubkey
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestEveryKernelIsCompiled compares the kernels of the sources with those of the PTX that is embedded.
+func TestEveryKernelIsCompiled(t *testing.T) {
+	source, entry := regexp.MustCompile(`(?m)^GK_KERNEL\w*\((\w+),`), regexp.MustCompile(`\.visible \.entry (\w+)\(`)
+	files, err := filepath.Glob("*.cu")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		cu, err := os.ReadFile(file)
+		ptx, err2 := images.ReadFile("ptx/" + strings.TrimSuffix(file, ".cu") + ".ptx")
+		if err != nil || err2 != nil {
+			t.Errorf("%s: %v, %v", file, err, err2)
+			continue
+		}
+		names := func(r *regexp.Regexp, text []byte) (all []string) {
+			for _, m := range r.FindAllSubmatch(text, -1) {
+				all = append(all, string(m[1]))
+			}
+			return all
+		}
+		if want, got := names(source, cu), names(entry, ptx); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s has %v, its PTX %v", file, want, got)
+		}
+	}
+}
+
+// TestParametersAreThoseOfTheKernels compares the sizes of what a launch passes with what the kernels take.
+func TestParametersAreThoseOfTheKernels(t *testing.T) {
+	for file, p := range map[string]any{
+		"x25519": x25519Params{}, "ecdsa": ecdsaParams{}, "rsa": rsaParams{}, "ed25519": ed25519Params{}, "mlkem": mlkemParams{},
+	} {
+		ptx, err := images.ReadFile("ptx/" + file + ".ptx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\.param \.align 8 \.b8 pk_\w+_param_0\[(\d+)\]`).FindAllSubmatch(ptx, -1) {
+			if n, _ := strconv.Atoi(string(m[1])); n != int(reflect.TypeOf(p).Size()) {
+				t.Errorf("%s: a kernel takes %d bytes, a launch passes %d", file, n, reflect.TypeOf(p).Size())
+			}
+		}
+	}
+}
