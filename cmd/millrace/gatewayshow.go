@@ -154,10 +154,14 @@ func showStatus(c *console, st *admin.Status, all bool) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
 	reload := "in use since " + st.Reload.Succeeded.Local().Format(time.DateTime)
 	if st.Reload.Failed {
-		why, _, _ := strings.Cut(st.Reload.Error, "\n")
-		reload += "; " + c.paint(red, "the last reload was rejected: "+why)
+		reload += "; " + c.paint(red, "the last reload was rejected:")
 	}
 	c.line("config", "%s", reload)
+	if st.Reload.Failed { // all of it: the first line may be one error of several, and not the one that matters
+		for line := range strings.Lines(st.Reload.Error) {
+			c.printf("  %s\n", c.paint(red, strings.TrimRight(line, "\n")))
+		}
+	}
 	if st.Listeners != nil {
 		showListeners(c, st.Listeners)
 	}

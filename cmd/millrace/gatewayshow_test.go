@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
 	server "github.com/millrace/millrace/internal/controlsocket"
 	l4control "github.com/millrace/millrace/l4/control"
@@ -28,6 +29,20 @@ func services(n int, trouble, busy map[int]bool) (list []l4control.ServiceStatus
 		list = append(list, s)
 	}
 	return list
+}
+
+func TestTheStatusShowsAllOfARejectedReload(t *testing.T) {
+	socket := scriptedGateway(t, 0, func(int) admin.Status {
+		st := statusWith(config.StateActive, 1)
+		st.Reload.Failed, st.Reload.Error = true, "gw.yaml:3:1: one is wrong\n  one: 1\n  ^\ngw.yaml:4:1: another is wrong"
+		return st
+	})
+	code, out, _ := run("gateway", "status", "--socket", socket)
+	for _, want := range []string{"the last reload was rejected:\n  gw.yaml:3:1: one is wrong\n", "\n  gw.yaml:4:1: another is wrong\n"} {
+		if code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("code %d, no %q in\n%s", code, want, out)
+		}
+	}
 }
 
 func TestStatusSaysWhatItLeavesOut(t *testing.T) {

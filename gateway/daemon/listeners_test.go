@@ -200,7 +200,7 @@ func TestAReloadThatCannotBeUsedChangesNothing(t *testing.T) {
 		part string
 	}{
 		"all errors of a file": {strings.NewReplacer("name: p}", "name: q}", "status_code: 418", "status_code: 99").Replace(src), 422, "status_code is 99"},
-		"an address in use":    {strings.NewReplacer(`"LISTEN"`, `["LISTEN", "`+taken.Addr().String()+`"]`, "status_code: 418", "status_code: 419").Replace(src), 500, "address already in use"},
+		"an address in use":    {strings.NewReplacer(`"LISTEN"`, `["LISTEN", "`+taken.Addr().String()+`"]`, "status_code: 418", "status_code: 419").Replace(src), 500, "listener web at " + taken.Addr().String() + ": address already in use"},
 		"what needs a restart": {strings.Replace(src, "loops: 2", "loops: 3", 1), 409, "loops"},
 		"no listeners":         {"admin: {socket: SOCKET}\ndevices: [{name: lo}]\nservices: [{name: s, address: 198.18.0.1:80, source: client, backends: [{address: 198.18.0.2:80}]}]", 409, "devices"},
 	} {
@@ -209,6 +209,9 @@ func TestAReloadThatCannotBeUsedChangesNothing(t *testing.T) {
 		var e *admin.Error
 		if !errors.As(err, &e) || c.code != 0 && e.Code != c.code || !strings.Contains(err.Error(), c.part) {
 			t.Errorf("%s: %v", what, err)
+		}
+		if n := strings.Count(err.Error(), "in use"); n > 1 {
+			t.Errorf("%s: %d times, as for each loop: %v", what, n, err)
 		}
 		if code, body := s.get("/fixed"); code != 418 || body != "short" {
 			t.Errorf("%s: %d %q", what, code, body)

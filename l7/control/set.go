@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -316,10 +317,14 @@ func (s *Set) apply(t *proxy.Tree) error {
 		return err
 	}
 	defer release()
-	errs := make([]error, len(s.loops))
+	var errs []error
 	for i, l := range s.loops {
-		if !s.on(l, func() { errs[i] = l.worker.Apply(t) }) {
-			errs[i] = fmt.Errorf("loop %d has ended", i)
+		var err error
+		if !s.on(l, func() { err = l.worker.Apply(t) }) {
+			err = fmt.Errorf("loop %d has ended", i)
+		}
+		if err != nil && !slices.ContainsFunc(errs, func(other error) bool { return other.Error() == err.Error() }) { // an address is taken for each loop
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

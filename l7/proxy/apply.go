@@ -30,7 +30,7 @@ func (w *Worker) Apply(t *Tree) error {
 		}
 		begun = append(begun, before{key, l, l.current, l.socket, l.quic})
 		if err := w.listen(l, ln); err != nil {
-			errs = append(errs, fmt.Errorf("listener %s: %w", ln.Name, err))
+			errs = append(errs, fmt.Errorf("listener %s at %s: %w", ln.Name, ln.Address, err))
 		}
 	}
 	if len(errs) > 0 {

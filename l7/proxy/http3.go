@@ -118,7 +118,7 @@ func (es *Endpoints) Reserve(t *Tree) (release func(), err error) {
 		e, err := es.reserve(ln)
 		if err != nil {
 			release()
-			return nil, fmt.Errorf("listener %s: UDP: %w", ln.Name, err)
+			return nil, fmt.Errorf("listener %s at %s, UDP: %w", ln.Name, ln.Address, err)
 		}
 		held = append(held, e)
 	}
