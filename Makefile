@@ -66,8 +66,9 @@ build-cuda: preload ## build bin/millrace-cuda, which can use GPUs, and needs li
 	@mkdir -p $(BIN)
 	$(GO) -C cmd build -trimpath -tags cuda -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace-cuda ./millrace
 
-PREFIX  ?= /usr/local
-DESTDIR ?=
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+EXAMPLES := $(PREFIX)/share/doc/millrace/examples
 
 install: build build-cuda ## install the binaries, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
 	install -Dm755 $(BIN)/millrace $(DESTDIR)$(PREFIX)/bin/millrace
@@ -78,8 +79,15 @@ install: build build-cuda ## install the binaries, manual pages, completion and 
 	$(BIN)/millrace completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/millrace
 	install -d $(DESTDIR)/etc/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' deploy/millrace-gateway.service >$(DESTDIR)/etc/systemd/system/millrace-gateway.service
+	install -Dm644 deploy/millrace.sysusers $(DESTDIR)/usr/lib/sysusers.d/millrace.conf
 	install -d $(DESTDIR)/etc/millrace
-	test -e $(DESTDIR)/etc/millrace/gateway.yaml || install -m644 examples/gateway.yaml $(DESTDIR)/etc/millrace/gateway.yaml
+	test -e $(DESTDIR)/etc/millrace/gateway.yaml || install -m644 deploy/gateway.yaml $(DESTDIR)/etc/millrace/gateway.yaml
+	install -d $(DESTDIR)$(EXAMPLES)/certs $(DESTDIR)$(EXAMPLES)/modes
+	install -m644 $(filter-out %_test.go %.go,$(wildcard examples/*.*)) $(DESTDIR)$(EXAMPLES)
+	install -m644 $(wildcard examples/certs/*) $(DESTDIR)$(EXAMPLES)/certs
+	install -m644 $(wildcard examples/modes/*) $(DESTDIR)$(EXAMPLES)/modes
+	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers millrace.conf; \
+	else echo "note: the service runs as the user millrace: systemd-sysusers makes it"; fi
 
 run: deps-run build ## load-balance real connections between namespaces (KEEP=1 leaves them up)
 	$(GO) build -o $(BIN)/lab ./examples/lab

@@ -34,7 +34,7 @@ type Config struct {
 	ExtraProcessor bool
 
 	// HashKey keys the hash that selects backends. Key "hash_key_file": a file, relative to the configuration file's
-	// folder, that only its owner may read. Gateways with the same key, names and weights select alike.
+	// folder, that only its owner and group may read. Gateways with the same key, names and weights select alike.
 	HashKey HashKey
 
 	// KernelFlows reports whether the kernel forwards established connections. Key "kernel_flows", default "off".
@@ -193,7 +193,7 @@ type Sync struct {
 	Key    []byte         // key "key": 32 octets as hex, the same at both; ReadLists reads it from KeyFile where that is given
 	Index  int            // key "index", required: 0 at one gateway and 1 at the other: which half of the SNAT ports it takes
 
-	// KeyFile is a file with the key, relative to the configuration file's folder, that only its owner may read. Key
+	// KeyFile is a file with the key, relative to the configuration file's folder, that only its owner and group may read. Key
 	// "key_file"; it or Key is required.
 	KeyFile string
 }

@@ -97,8 +97,8 @@ func secretLines(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s has mode %#o: others than its owner may use it (chmod 600)", path, mode)
+	if mode := info.Mode().Perm(); mode&0o027 != 0 { // a service may read what is root's by the group
+		return nil, fmt.Errorf("%s has mode %#o: others than its owner and group may use it (chmod 640, or 600)", path, mode)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {

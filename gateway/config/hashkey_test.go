@@ -31,7 +31,8 @@ func TestTheHashKeyIsReadFromItsFile(t *testing.T) {
 		{"without a line end, read only", key, 0o400, HashKey{Key: []byte(strings.Repeat("\n", 16))}, ""},
 		{"another before", strings.Repeat("0B", 64) + "\r\n " + key + " \n\n", 0o600, HashKey{Key: []byte(strings.Repeat("\v", 64)), Before: []byte(strings.Repeat("\n", 16)), Changed: true}, ""},
 		{"none before", key + "\nnone\n", 0o600, HashKey{Key: []byte(strings.Repeat("\n", 16)), Changed: true}, ""},
-		{"readable to a group", key, 0o640, HashKey{}, "has mode 0640"},
+		{"readable to a group", key, 0o640, HashKey{Key: []byte(strings.Repeat("\n", 16))}, ""},
+		{"writable to a group", key, 0o660, HashKey{}, "has mode 0660"},
 		{"readable to all", key, 0o604, HashKey{}, "has mode 0604"},
 		{"empty", "", 0o600, HashKey{}, "line 1: 0 octets"},
 		{"short", key[2:], 0o600, HashKey{}, "line 1: 15 octets; 16 to 64 are allowed"},
@@ -43,7 +44,7 @@ func TestTheHashKeyIsReadFromItsFile(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			file := filepath.Join(dir, "key")
 			_ = os.Remove(file)
-			if err := os.WriteFile(file, []byte(tc.text), tc.mode); err != nil {
+			if err := errors.Join(os.WriteFile(file, []byte(tc.text), 0o600), os.Chmod(file, tc.mode)); err != nil {
 				t.Fatal(err)
 			}
 			yaml := filepath.Join(dir, "gw.yaml")

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,9 @@ func TestTheKeyOfSyncIsReadFromAFile(t *testing.T) {
 		{"short", ", key_file: sync.key", hex[2:], 0o600, "31 octets; 32 are allowed"},
 		{"two lines", ", key_file: sync.key", hex + "\n" + hex, 0o600, "has 2 lines; one is allowed"},
 		{"no hex", ", key_file: sync.key", "xy" + hex[2:], 0o600, "not hexadecimal"},
-		{"readable", ", key_file: sync.key", hex, 0o640, "has mode 0640"},
+		{"readable by its group", ", key_file: sync.key", hex, 0o640, ""},
+		{"writable by its group", ", key_file: sync.key", hex, 0o660, "has mode 0660"},
+		{"readable", ", key_file: sync.key", hex, 0o644, "has mode 0644"},
 		{"missing", ", key_file: sync.key", "", 0, "gw.yaml:4:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,7 +45,8 @@ func TestTheKeyOfSyncIsReadFromAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.mode != 0 {
-				if err := os.WriteFile(filepath.Join(dir, "sync.key"), []byte(c.text), c.mode); err != nil {
+				key := filepath.Join(dir, "sync.key")
+				if err := errors.Join(os.WriteFile(key, []byte(c.text), 0o600), os.Chmod(key, c.mode)); err != nil {
 					t.Fatal(err)
 				}
 			}
