@@ -377,13 +377,15 @@ func TestTimeDependsOnNoSecret(t *testing.T) {
 	}, func() { p.Multiply(products[:], scalars[:], points[:]) })
 }
 
+// cpuTime returns the CPU time of the process in ns: other processes may have the CPU meanwhile.
+func cpuTime() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
+	return t.Nano()
+}
+
 // BenchmarkMultiply makes eight key exchanges at once: a public key and a shared secret each; those of crypto/ecdh one by one.
 func BenchmarkMultiply(b *testing.B) {
-	cpuTime := func() int64 { // other processes may have the CPU meanwhile
-		var t unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
-		return t.Nano()
-	}
 	var scalars, bases, points, products [Lanes][Size]byte
 	for i := range Lanes {
 		rand.Read(scalars[i][:])
