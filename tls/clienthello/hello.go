@@ -132,3 +132,14 @@ func (a ALPN) Contains(proto string) bool {
 
 // isGREASE reports whether a value is reserved for GREASE: 0x0a0a, 0x1a1a, ... 0xfafa (RFC 8701 2).
 func isGREASE(v uint16) bool { return v&0x0f0f == 0x0a0a && v>>8 == v&0xff }
+
+// Extensions iterates over the types and contents of all extensions, in their order.
+func (h *Hello) Extensions(yield func(typ uint16, data []byte) bool) {
+	for e := h.extensions; len(e) >= 4; { // parse has checked the lengths
+		n := 4 + int(binary.BigEndian.Uint16(e[2:]))
+		if !yield(binary.BigEndian.Uint16(e), e[4:n]) {
+			return
+		}
+		e = e[n:]
+	}
+}
