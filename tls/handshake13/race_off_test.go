@@ -1,0 +1,5 @@
+//go:build !race
+
+package handshake13
+
+const raceEnabled = false
