@@ -36,9 +36,11 @@ func judges(t *testing.T) []judge {
 		{
 			"Engine",
 			func(t *testing.T, addr, version string) {
-				x := &end{Engine: NewClientEngine(of(c, version), EngineOptions{})}
-				t.Cleanup(x.Close)
-				go x.echoOver(dialed(t, addr))
+				x, conn := &end{Engine: NewClientEngine(of(c, version), EngineOptions{})}, dialed(t, addr)
+				go func() {
+					defer x.Close() // here: the end of the test may come first
+					x.echoOver(conn)
+				}()
 			},
 			func(t *testing.T, version string) func() net.Conn {
 				return served(t, func(conn net.Conn) {
