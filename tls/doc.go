@@ -8,8 +8,9 @@
 // net.Conn. Diagnose says why a certificate was refused.
 //
 // An Engine is one end of a connection without a goroutine: ciphertext goes in by Next, plaintext by
-// Write, and the loop that owns it moves both. The handshake is that of crypto/tls, which the engine
-// suspends while input is missing. Records after it are protected by the engine itself.
+// Write, and the loop that owns it moves both. A server's handshake of TLS 1.3 is mostly the engine's
+// own, by package tls/handshake13. All others are those of crypto/tls, which the engine suspends while
+// input is missing. Records after it are protected by the engine itself.
 //
 // What changes at run time changes atomically. A file that cannot be used leaves what was loaded
 // before in place, and the error says why. A certificate is found without lock or allocation.

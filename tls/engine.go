@@ -36,13 +36,15 @@ type EngineOptions struct {
 	AnyThread bool
 	// Coroutines keeps coroutines between the handshakes of a loop; nil makes one for each.
 	Coroutines *Coroutines
-	// Signatures makes the signatures of the loop's handshakes in batches; nil makes each at once. Signed is called
-	// from its Run when the signature of this handshake is made: Next is to be called then, also without input.
+	// Signatures makes the key exchanges and signatures of the loop's handshakes in batches; nil makes each at once. Signed
+	// is called from its Run when those of this handshake are made: Next is to be called then, also without input.
 	Signatures *Signatures
 	Signed     func()
-	// StandardRecords keeps crypto/tls's record layer after the handshake. It allocates, and holds a buffer
-	// for the largest record that was received.
+	// StandardRecords keeps crypto/tls's record layer after the handshake, and its handshake. It allocates, and holds a
+	// buffer for the largest record that was received.
 	StandardRecords bool
+	// StandardHandshake has crypto/tls make all handshakes, not only those that the engine does not make itself.
+	StandardHandshake bool
 }
 
 // DefaultOutput is the default of EngineOptions.Output in bytes.
@@ -89,12 +91,14 @@ type Engine struct {
 	role    role
 	err     error // fatal, of every later call
 
+	srv *serverHandshake     // a server's own handshake, until its flight is sent or crypto/tls takes over
 	hs  *handshake           // crypto/tls's part of the handshake, then nil
 	fin *finishing           // after it, until the client's Finished has come
 	cs  *tls.ConnectionState // from then on
 	std *standardRecords     // crypto/tls's records, nil if they are the engine's own
 	own *records             // the engine's own records, nil if they are crypto/tls's
 
+	ownHello    bool // the handshake is not crypto/tls's
 	peerClosed  bool
 	writeClosed bool
 	out         output
@@ -129,12 +133,12 @@ func newEngine(r role, config *tls.Config, o EngineOptions) *Engine {
 		e.err = ErrRenegotiation
 		return e
 	}
-	e.hs = newHandshake(e, config)
-	if r == client {
-		// A server has nothing to do before input arrives; its coroutine starts then. A client that
-		// fails here fails again in the first Next, which reports it.
-		e.hs.step(nil)
+	if r == server {
+		e.srv = &serverHandshake{e: e, user: config} // it has nothing to do before input arrives
+		return e
 	}
+	e.hs = newHandshake(e, config)
+	e.hs.step(nil) // a client that fails here fails again in the first Next, which reports it
 	return e
 }
 
@@ -149,6 +153,8 @@ func (e *Engine) Next(in []byte) (ev Event, n int, err error) {
 		return Event{}, 0, e.err
 	case e.peerClosed:
 		return Event{}, len(in), nil
+	case e.srv != nil:
+		return e.nextServer(in)
 	case e.hs != nil:
 		return e.nextHandshake(in)
 	case e.fin != nil:
@@ -214,6 +220,10 @@ func (e *Engine) nextFinished(in []byte) (Event, int, error) {
 // fail makes err the fatal error and frees what the connection held. Pending stays.
 func (e *Engine) fail(err error) {
 	e.err = err
+	if e.srv != nil {
+		e.srv.release()
+		e.srv = nil
+	}
 	if e.hs != nil {
 		e.hs.abort()
 		e.hs = nil
@@ -250,6 +260,10 @@ func (e *Engine) ConnectionState() tls.ConnectionState {
 // handshake is complete, with EngineOptions.StandardRecords, in FIPS 140 mode, for cipher suites without
 // AEAD, and for resumed sessions of TLS 1.2, whose keys crypto/tls does not log.
 func (e *Engine) OwnRecords() bool { return e.own != nil }
+
+// OwnHandshake reports whether the engine has made the handshake, not crypto/tls: a server's full or resumed one of TLS 1.3
+// with X25519 or X25519MLKEM768. It is false before the flight is sent.
+func (e *Engine) OwnHandshake() bool { return e.ownHello }
 
 // Write encrypts data and adds it to Pending. It accepts fewer bytes than there are, without an error, when
 // Pending reaches EngineOptions.Output: the loop sends, and writes the rest later.

@@ -24,6 +24,7 @@ type finishing struct {
 
 // Handshake messages of the server's flight (RFC 8446 4).
 const (
+	messageClientHello        = 1
 	messageServerHello        = 2
 	messageCertificateRequest = 13
 	messageFinished           = 20

@@ -94,12 +94,12 @@ func TestEngineReleasesCryptoTLS(t *testing.T) {
 			test.change(s, c)
 			c.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 			for i := range 2 { // the second one resumes
-				srv, cli := &end{Engine: NewServerEngine(s, EngineOptions{})}, &end{Engine: NewClientEngine(c, EngineOptions{})}
+				srv, cli := &end{Engine: NewServerEngine(s, EngineOptions{StandardHandshake: true})}, &end{Engine: NewClientEngine(c, EngineOptions{})}
 				defer srv.Close()
 				defer cli.Close()
-				for !cli.Handshaken() && cli.err == nil && srv.hs != nil {
+				for !cli.Handshaken() && cli.err == nil && srv.fin == nil {
 					srv.feed(cli.take(), wholly)
-					if srv.hs == nil {
+					if srv.fin != nil {
 						break
 					}
 					cli.feed(srv.take(), wholly)
@@ -392,7 +392,7 @@ func TestEngineKeepsWhatCryptoTLSHasRead(t *testing.T) {
 	for n := 1; n <= len(changeCipherSpec); n++ {
 		s, c := engineConfigs(t)
 		c.SessionTicketsDisabled = true
-		srv, cli := &end{Engine: NewServerEngine(s, EngineOptions{})}, &end{Engine: NewClientEngine(c, EngineOptions{})}
+		srv, cli := &end{Engine: NewServerEngine(s, EngineOptions{StandardHandshake: true})}, &end{Engine: NewClientEngine(c, EngineOptions{})}
 		srv.feed(append(cli.take(), changeCipherSpec[:n]...), wholly)
 		if srv.fin != nil || srv.hs == nil {
 			t.Fatal("crypto/tls was released", srv.err)
@@ -417,10 +417,10 @@ func FuzzEngineFinished(f *testing.F) {
 		if len(script) > 2*maxWarnings+2 {
 			return // what is ignored has other limits in crypto/tls
 		}
-		var ends [2]bool
-		var errs [2]error
+		var ends [3]bool
+		var errs [3]error
 		for i := range ends {
-			a := newAwaited(t, EngineOptions{StandardRecords: i == 1})
+			a := newAwaited(t, EngineOptions{StandardRecords: i == 1, StandardHandshake: i == 2})
 			rest := a.finished
 			for j := 0; j+1 < len(script) && a.srv.err == nil && !a.srv.Handshaken(); j += 2 {
 				arg := script[j+1]
@@ -447,7 +447,8 @@ func FuzzEngineFinished(f *testing.F) {
 			}
 			ends[i], errs[i] = a.srv.Handshaken(), a.srv.err
 		}
-		if ends[0] != ends[1] || errs[0] == nil && errs[1] != nil { // crypto/tls may wait for the rest of what is wrong
+		// crypto/tls may wait for the rest of what is wrong.
+		if ends[0] != ends[1] || ends[0] != ends[2] || errs[0] == nil && errs[1] != nil || (errs[0] == nil) != (errs[2] == nil) {
 			t.Fatalf("handshaken %v, errors %v", ends, errs)
 		}
 	})

@@ -146,7 +146,7 @@ func FuzzEngineInput(f *testing.F) {
 	f.Add(byte(2), []byte{typeHandshake, 3, 4, 0, 0, typeHandshake, 20, 14, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0})
 	f.Add(byte(0x13), []byte{typeAlert, 2, 1, 90, typeData, 0, typeAlert, 2, 1, 0})
 	f.Fuzz(func(t *testing.T, how byte, in []byte) {
-		m := modes[[]int{0, 4, 6}[int(how>>4)%3]]
+		m := modes[[]int{0, 5, 7, 1}[int(how>>4)%4]]
 		s, c := m.configs(t)
 		if how&8 != 0 {
 			c.ClientSessionCache = tls.NewLRUClientSessionCache(1)

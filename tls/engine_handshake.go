@@ -32,6 +32,7 @@ type handshake struct {
 	hello  helloRequests // of a client
 	// signing is the signature that the handshake has asked for: nil before and after it.
 	signing *sign.Request
+	asked   *askedConfig // what GetConfigForClient has answered already, nil if it was not called
 }
 
 // errAborted is returned to crypto/tls in a handshake that is aborted.

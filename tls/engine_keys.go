@@ -60,7 +60,13 @@ func (h *handshake) config(config *tls.Config, r role) {
 	k.config.KeyLogWriter = k.tee(config.KeyLogWriter)
 	if get := config.GetConfigForClient; get != nil {
 		k.config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			c, err := get(hello)
+			var c *tls.Config
+			var err error
+			if a := h.asked; a != nil {
+				c, err = a.config, a.err
+			} else {
+				c, err = get(hello)
+			}
 			if c != nil && err == nil {
 				c = c.Clone()
 				c.KeyLogWriter = k.tee(c.KeyLogWriter)

@@ -117,12 +117,14 @@ func pemFiles(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-// opensslModes are what both ends are told.
-var opensslModes = []struct {
+type opensslMode struct {
 	name string
 	args []string
 	own  bool
-}{
+}
+
+// opensslModes are what both ends are told.
+var opensslModes = []opensslMode{
 	{"1.3 AES-128", []string{"-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"}, true},
 	{"1.3 AES-256", []string{"-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"}, true},
 	{"1.3 ChaCha20", []string{"-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"}, true},
@@ -135,63 +137,76 @@ var opensslModes = []struct {
 // TestEngineServesOpenSSL has s_client talk to a server engine: at first, resumed, with key updates of both kinds, and
 // with an attempt to renegotiate.
 func TestEngineServesOpenSSL(t *testing.T) {
-	cert, _ := pemFiles(t)
-	s, _ := engineConfigs(t)
 	for _, m := range opensslModes {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			session := filepath.Join(t.TempDir(), "session")
-			v13 := strings.HasPrefix(m.name, "1.3")
-			for _, resume := range []string{"-sess_out", "-sess_in", ""} {
-				args := append([]string{
-					"s_client", "-connect", l.Addr().String(), "-servername", "example.com", "-CAfile", cert,
-					"-verify_return_error",
-				}, m.args...)
-				if resume != "" {
-					args = append(args, resume, session)
-				}
-				o := startOpenSSL(t, args...)
-				conn, err := l.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-				x, served := &end{Engine: NewServerEngine(s, EngineOptions{})}, make(chan bool)
-				go func() { x.echoOver(conn); close(served) }()
-				o.say("hello")
-				o.expect("hello")
-				if v13 {
-					for _, command := range []string{"K", "k", "K"} { // with and without a request
-						o.say(command)
-						o.expect("KEYUPDATE")
-						o.say("after " + command)
-						o.expect("after " + command)
-					}
-				}
-				if !v13 && resume == "" {
-					o.say("R")
-					<-served
-					if x.err == nil || !strings.Contains(x.err.Error(), "unexpected") {
-						t.Errorf("renegotiation: %v", x.err)
-					}
-					continue
-				}
-				o.say("Q")
-				<-served
-				if err := o.wait(); err != nil || x.err != nil {
-					t.Errorf("openssl: %v, engine: %v", err, x.err)
-				}
-				cs := x.ConnectionState()
-				if cs.DidResume != (resume == "-sess_in") || x.OwnRecords() != (m.own && (v13 || !cs.DidResume)) {
-					t.Errorf("%s: resumed %v, own records %v", resume, cs.DidResume, x.OwnRecords())
-				}
-			}
+			testServesOpenSSL(t, m, EngineOptions{})
 		})
+		if strings.HasPrefix(m.name, "1.3") {
+			t.Run(m.name+"/crypto/tls", func(t *testing.T) {
+				t.Parallel()
+				testServesOpenSSL(t, m, EngineOptions{StandardHandshake: true})
+			})
+		}
+	}
+}
+
+func testServesOpenSSL(t *testing.T, m opensslMode, options EngineOptions) {
+	cert, _ := pemFiles(t)
+	s, _ := engineConfigs(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	session := filepath.Join(t.TempDir(), "session")
+	v13 := strings.HasPrefix(m.name, "1.3")
+	for _, resume := range []string{"-sess_out", "-sess_in", ""} {
+		args := append([]string{
+			"s_client", "-connect", l.Addr().String(), "-servername", "example.com", "-CAfile", cert,
+			"-verify_return_error",
+		}, m.args...)
+		if resume != "" {
+			args = append(args, resume, session)
+		}
+		o := startOpenSSL(t, args...)
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		x, served := &end{Engine: NewServerEngine(s, options)}, make(chan bool)
+		go func() { x.echoOver(conn); close(served) }()
+		o.say("hello")
+		o.expect("hello")
+		if v13 {
+			for _, command := range []string{"K", "k", "K"} { // with and without a request
+				o.say(command)
+				o.expect("KEYUPDATE")
+				o.say("after " + command)
+				o.expect("after " + command)
+			}
+		}
+		if !v13 && resume == "" {
+			o.say("R")
+			<-served
+			if x.err == nil || !strings.Contains(x.err.Error(), "unexpected") {
+				t.Errorf("renegotiation: %v", x.err)
+			}
+			continue
+		}
+		o.say("Q")
+		<-served
+		if err := o.wait(); err != nil || x.err != nil {
+			t.Errorf("openssl: %v, engine: %v", err, x.err)
+		}
+		cs := x.ConnectionState()
+		if x.OwnHandshake() != (v13 && !options.StandardHandshake) {
+			t.Errorf("%s: own handshake: %v", resume, x.OwnHandshake())
+		}
+		if cs.DidResume != (resume == "-sess_in") || x.OwnRecords() != (m.own && (v13 || !cs.DidResume)) {
+			t.Errorf("%s: resumed %v, own records %v", resume, cs.DidResume, x.OwnRecords())
+		}
 	}
 }
 

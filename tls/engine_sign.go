@@ -7,18 +7,29 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/gpukern/sign"
+	"github.com/millrace/millrace/gpukern/x25519"
 )
 
-// Signatures makes the signatures of a loop's handshakes in batches. A handshake that needs one with a key that batches take (a
-// sign.Signer: a Store wraps its keys) suspends, with AwaitingSignature, until the loop calls Run. It is for the engines
-// of one loop, and not safe for concurrent use. The zero value is ready.
-type Signatures struct{ batch sign.Batch }
+// Signatures makes the key exchanges and signatures of a loop's handshakes in batches. A server's handshake of the engine's own
+// suspends with its key exchange, and every handshake with a signature by a key that batches take (a sign.Signer: a Store wraps
+// its keys), with AwaitingSignature, until the loop calls Run. It is for the engines of one loop, and not safe for concurrent use
+// but by its counts. The zero value is ready.
+type Signatures struct {
+	exchanges x25519.Batch
+	batch     sign.Batch
+}
 
 // Waiting returns how many handshakes wait.
-func (s *Signatures) Waiting() int { return s.batch.Waiting() }
+func (s *Signatures) Waiting() int { return s.exchanges.Waiting() + s.batch.Waiting() }
 
-// Run makes the signatures that handshakes wait for, and calls EngineOptions.Signed of each.
-func (s *Signatures) Run() { s.batch.Run() }
+// Run computes the key exchanges and then makes the signatures that handshakes wait for, and calls EngineOptions.Signed of each.
+func (s *Signatures) Run() {
+	s.exchanges.Run() // most of them add a signature
+	s.batch.Run()
+}
+
+// Exchanges returns the count of key exchanges since the start. Any goroutine may call it.
+func (s *Signatures) Exchanges() uint64 { return s.exchanges.Computed() }
 
 // Stats returns the counts of signatures since the start. Any goroutine may call it.
 func (s *Signatures) Stats() sign.Stats { return s.batch.Stats() }

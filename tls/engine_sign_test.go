@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -119,7 +120,7 @@ func pump(a, b *end) {
 func TestHandshakesAwaitSignatures(t *testing.T) {
 	for _, way := range []string{"Certificates", "GetCertificate", "GetConfigForClient", "client", "GetClientCertificate", "ECDSA"} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-			for _, anyThread := range []bool{false, true} {
+			for _, o := range []EngineOptions{{}, {StandardHandshake: true}, {StandardHandshake: true, AnyThread: true}} {
 				t.Run(way+" "+tls.VersionName(version), func(t *testing.T) {
 					s, c := batchConfigs(t, way, version)
 					certificates := slices.Clone(append(s.Certificates, c.Certificates...))
@@ -137,7 +138,7 @@ func TestHandshakesAwaitSignatures(t *testing.T) {
 					for i := range n {
 						var srv, cli *end
 						goOn := func() { signed++; srv.feedPiece(nil); cli.feedPiece(nil) }
-						o := EngineOptions{Signatures: &q, Signed: goOn, AnyThread: anyThread}
+						o.Signatures, o.Signed = &q, goOn
 						srv = &end{Engine: NewServerEngine(s, o)}
 						cli = &end{Engine: NewClientEngine(c, o)}
 						defer srv.Close()
@@ -178,9 +179,15 @@ func TestHandshakesAwaitSignatures(t *testing.T) {
 
 // TestInputWhileASignatureIsAwaited stays where it is: the engine consumes none, and does not spin.
 func TestInputWhileASignatureIsAwaited(t *testing.T) {
+	for _, standard := range []bool{false, true} {
+		t.Run(fmt.Sprint("crypto/tls ", standard), func(t *testing.T) { testInputWhileAwaiting(t, standard) })
+	}
+}
+
+func testInputWhileAwaiting(t *testing.T, standard bool) {
 	s, c := batchConfigs(t, "Certificates", tls.VersionTLS13)
 	var q Signatures
-	srv := &end{Engine: NewServerEngine(s, EngineOptions{Signatures: &q})}
+	srv := &end{Engine: NewServerEngine(s, EngineOptions{Signatures: &q, StandardHandshake: standard})}
 	cli := &end{Engine: NewClientEngine(c, EngineOptions{})}
 	defer srv.Close()
 	defer cli.Close()
@@ -219,12 +226,11 @@ func TestEndsWhileASignatureIsAwaited(t *testing.T) {
 			return nil
 		},
 	} {
-		for _, anyThread := range []bool{false, true} {
+		for _, o := range []EngineOptions{{}, {StandardHandshake: true}, {StandardHandshake: true, AnyThread: true}} {
 			s, c := batchConfigs(t, "Certificates", tls.VersionTLS13)
 			var q Signatures
-			srv := &end{Engine: NewServerEngine(s, EngineOptions{
-				Signatures: &q, AnyThread: anyThread, Signed: func() { t.Error(name, ": Signed of a handshake that has ended") },
-			})}
+			o.Signatures, o.Signed = &q, func() { t.Error(name, ": Signed of a handshake that has ended") }
+			srv := &end{Engine: NewServerEngine(s, o)}
 			cli := &end{Engine: NewClientEngine(c, EngineOptions{})}
 			pump(srv, cli)
 			if q.Waiting() != 1 {
@@ -243,26 +249,30 @@ func TestEndsWhileASignatureIsAwaited(t *testing.T) {
 	}
 }
 
-// TestResumptionNeedsNoSignature: a session that resumes does not wait.
+// TestResumptionNeedsNoSignature: a session that resumes waits for its key exchange alone, and for nothing with crypto/tls.
 func TestResumptionNeedsNoSignature(t *testing.T) {
-	s, c := batchConfigs(t, "GetCertificate", tls.VersionTLS13)
-	c.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-	var q Signatures
-	for i := range 2 {
-		var srv *end
-		srv = &end{Engine: NewServerEngine(s, EngineOptions{Signatures: &q, Signed: func() { srv.feedPiece(nil) }})}
-		cli := &end{Engine: NewClientEngine(c, EngineOptions{})}
-		pump(srv, cli)
-		if q.Waiting() != 1-i {
-			t.Fatalf("connection %d: %d wait", i, q.Waiting())
+	for _, standard := range []bool{false, true} {
+		s, c := batchConfigs(t, "GetCertificate", tls.VersionTLS13)
+		c.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+		var q Signatures
+		for i := range 2 {
+			var srv *end
+			signed := func() { srv.feedPiece(nil) }
+			srv = &end{Engine: NewServerEngine(s, EngineOptions{Signatures: &q, Signed: signed, StandardHandshake: standard})}
+			cli := &end{Engine: NewClientEngine(c, EngineOptions{})}
+			pump(srv, cli)
+			if want := 1 - i; standard && q.Waiting() != want || !standard && q.Waiting() != 1 {
+				t.Fatalf("crypto/tls %v, connection %d: %d wait", standard, i, q.Waiting())
+			}
+			q.Run()
+			pump(srv, cli)
+			if !srv.Handshaken() || srv.ConnectionState().DidResume != (i == 1) || q.Stats().Signatures != 1 {
+				t.Errorf("crypto/tls %v, connection %d: handshaken %v, resumed %v, %+v",
+					standard, i, srv.Handshaken(), srv.ConnectionState().DidResume, q.Stats())
+			}
+			srv.Close()
+			cli.Close()
 		}
-		q.Run()
-		pump(srv, cli)
-		if !srv.Handshaken() || srv.ConnectionState().DidResume != (i == 1) {
-			t.Errorf("connection %d: handshaken %v, resumed %v", i, srv.Handshaken(), srv.ConnectionState().DidResume)
-		}
-		srv.Close()
-		cli.Close()
 	}
 }
 

@@ -157,8 +157,12 @@ var keptCoroutines = new(Coroutines)
 
 var modes = []mode{
 	{name: "1.3", version: tls.VersionTLS13, own: true},
-	{name: "1.3/kept coroutines", version: tls.VersionTLS13, own: true, options: EngineOptions{Coroutines: keptCoroutines}},
-	{name: "1.3/goroutine", version: tls.VersionTLS13, own: true, options: EngineOptions{AnyThread: true}},
+	{name: "1.3/crypto/tls", version: tls.VersionTLS13, own: true, options: EngineOptions{StandardHandshake: true}},
+	{
+		name: "1.3/kept coroutines", version: tls.VersionTLS13, own: true,
+		options: EngineOptions{StandardHandshake: true, Coroutines: keptCoroutines},
+	},
+	{name: "1.3/goroutine", version: tls.VersionTLS13, own: true, options: EngineOptions{StandardHandshake: true, AnyThread: true}},
 	{name: "1.3/standard", version: tls.VersionTLS13, options: EngineOptions{StandardRecords: true}},
 	{name: "1.2/aes128", version: tls.VersionTLS12, suite: tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, own: true},
 	{name: "1.2/aes256", version: tls.VersionTLS12, suite: tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, own: true},
@@ -319,7 +323,9 @@ func TestEngineAbortLeaksNothing(t *testing.T) {
 	s, c := engineConfigs(t)
 	before := runtime.NumGoroutine()
 	var pool Coroutines
-	for _, o := range []EngineOptions{{}, {AnyThread: true}, {Coroutines: &pool}} {
+	for _, o := range []EngineOptions{
+		{}, {StandardHandshake: true}, {StandardHandshake: true, AnyThread: true}, {StandardHandshake: true, Coroutines: &pool},
+	} {
 		for fed := 0; fed < 400; fed += 37 {
 			srv, cli := &end{Engine: NewServerEngine(s, o)}, &end{Engine: NewClientEngine(c, o)}
 			hello := cli.take()
@@ -350,8 +356,8 @@ func TestEnginePanicOfCallback(t *testing.T) {
 	broken.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { panic("callback") }
 	before := runtime.NumGoroutine()
 	var pool Coroutines
-	o := EngineOptions{Coroutines: &pool}
-	for range 3 {
+	for i := range 6 {
+		o := EngineOptions{Coroutines: &pool, StandardHandshake: i%2 == 0}
 		cli := NewClientEngine(c, EngineOptions{})
 		srv := NewServerEngine(broken, o)
 		func() {

@@ -100,7 +100,8 @@ shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 .                 : wire gpukern ip node node/nexthop socket stack/host
 tls/clienthello   :
-tls               : gpukern/aead gpukern/sign tls/clienthello internal/secretfile metrics
+tls/handshake13   : gpukern/x25519 tls/clienthello
+tls               : gpukern/aead gpukern/sign gpukern/x25519 tls/clienthello tls/handshake13 internal/secretfile metrics
 tls/acme          : tls internal/secretfile
 quic/fec          :
 quic              : quic/fec

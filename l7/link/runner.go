@@ -71,7 +71,7 @@ func (r *Runner) Finish() clock.Time {
 		r.Signatures.Run()
 		later = r.Run.run()
 	}
-	if later {
+	if later || r.Signatures.Waiting() > 0 { // one more: crypto/tls signs again where the engine's own handshake could not go on
 		return r.Now // at once
 	}
 	return r.Wheel.Next()
