@@ -74,6 +74,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 }
 
 func writeSignatures(w *metrics.Writer, t *proxy.Stats) {
+	w.Counter("millrace_tls_batch_exchanges_total", "Key exchanges with X25519 that were computed in batches, of up to four each.", t.Exchanges)
 	w.Counter("millrace_tls_batch_signatures_total", "Signatures of handshakes that were made in batches, and verified.", t.Signatures.Signatures)
 	w.Counter("millrace_tls_batches_total", "Batches of signatures, of up to four (RSA) or eight (ECDSA) each.", t.Signatures.Passes)
 	w.Counter("millrace_tls_lone_signatures_total", "Signatures of ECDSA that were made one at a time: a batch of so few takes longer, or the key is rarely used.", t.Signatures.Alone)

@@ -209,6 +209,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.Handshakes += o.Handshakes
 	s.WriteTimeouts += o.WriteTimeouts
 	s.Signatures.Add(o.Signatures)
+	s.Exchanges += o.Exchanges
 	a, b := &s.Stream, &o.Stream
 	a.Passed += b.Passed
 	a.Active += b.Active

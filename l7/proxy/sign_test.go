@@ -91,8 +91,11 @@ func testSharedBatch(t *testing.T, signed func(*rig)) {
 	}
 	close(release)
 	ended.Wait()
-	var s sign.Stats
-	r.do(func() { s = r.worker.Signatures.Stats() })
+	all := r.worker.Stats()
+	s := all.Signatures
+	if all.Exchanges != clients {
+		t.Errorf("%d of %d handshakes are the engine's own", all.Exchanges, clients)
+	}
 	if s.Signatures+s.Alone != clients || s.Signatures == 0 || s.Passes >= clients || s.Faults != 0 {
 		t.Errorf("%+v of %d handshakes", s, clients)
 	}

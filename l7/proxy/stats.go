@@ -30,6 +30,7 @@ type Stats struct {
 	Headers     uint64     // connections without the PROXY header that was to come
 	Handshakes  uint64     // of TLS that clients began and did not complete
 	Signatures  sign.Stats // of handshakes, by keys that are signed with in batches
+	Exchanges   uint64     // key exchanges of clients' handshakes, in batches
 	Stream      StreamStats
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing
 	// of what was sent.
@@ -56,7 +57,7 @@ func (w *Worker) Stats() Stats {
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Handshakes: c.handshakes.Load(), Stream: c.stream.load(),
 		EarlySent: c.earlySent.Load(), EarlyAgain: c.earlyAgain.Load(),
-		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(),
+		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(), Exchanges: w.Signatures.Exchanges(),
 	}
 	for i := range s.RefusedBy {
 		s.RefusedBy[i] = c.refused[i].Load()
