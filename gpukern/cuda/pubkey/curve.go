@@ -83,17 +83,22 @@ func (c *curve) table(at affine, bits, windows int) []byte {
 	return out
 }
 
-// generator returns the table of the generator on the device, made at its first use.
+// generator returns the table of the generator on the device.
 func (e *Engine) generator(c *curve) (cuda.Ptr, error) {
+	return e.table(c.name, func() []byte { return c.table(affine{c.params.Gx, c.params.Gy}, generatorBits, c.windows) })
+}
+
+// table returns a table on the device, made at its first use.
+func (e *Engine) table(name string, make func() []byte) (cuda.Ptr, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b := e.tables[c.name]; b != nil {
+	if b := e.tables[name]; b != nil {
 		return b.Ptr, nil
 	}
-	b, err := upload(e.cfg.Device, c.table(affine{c.params.Gx, c.params.Gy}, generatorBits, c.windows))
+	b, err := upload(e.cfg.Device, make())
 	if err != nil {
 		return 0, err
 	}
-	e.tables[c.name] = b
+	e.tables[name] = b
 	return b.Ptr, nil
 }

@@ -259,16 +259,6 @@ template <class C> struct ec_group {
 	u32 r[EC_GROUP][C::N], all[C::N], t[C::N], u[C::N];
 };
 
-/* pk_is returns all ones if a is b, or else 0. */
-template <int N> GK_FN u32 pk_is(const u32 *a, const u32 *b)
-{
-	u32 v = 0;
-	PK_UNROLL
-	for (int j = 0; j < N; j++)
-		v |= a[j] ^ b[j];
-	return pk_equal(v >> 16 | (v & 0xffff), 0);
-}
-
 /* ec_affine makes x and y of the nonces' points affine: one inversion for all (P. Montgomery, Speeding the Pollard and
  * elliptic curve methods of factorization, 1987). */
 template <class C> GK_FN void ec_affine(ec_group<C> *g, u32 *scratch, u32 n)

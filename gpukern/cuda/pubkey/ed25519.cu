@@ -15,37 +15,19 @@ struct pk_ed25519 {
 
 enum { PK_ED25519_THREADS = 128 };
 
-GK_SLOW void sc_mul(u32 *r, const u32 *a, const u32 *b)
+GK_SLOW void ge_double(ge_point *p, ge_work *w)
 {
-	u32 x[8], y[8];
-	pk_copy<8>(x, a);
-	pk_copy<8>(y, b);
-	pk_mul<8>(x, x, y, ge_order());
-	pk_copy<8>(r, x);
-}
-
-/* sc_reduce sets r to a number of 16 words modulo the order. */
-GK_FN void sc_reduce(u32 *r, const u32 *from)
-{
-	u32 low[8], high[8], v[8];
-	pk_load<8>(low, from);
-	pk_load<8>(high, from + 8);
-	fe_set(v, ge_r2());
-	sc_mul(low, low, v);
-	fe_set(v, ge_r3());
-	sc_mul(high, high, v);
-	pk_add_mod<8>(low, low, high, ge_order());
-	pk_zero<8>(v);
-	v[0] = 1;
-	sc_mul(r, low, v);
-}
-
-GK_SLOW void fe_power_call(u32 *r, u32 last)
-{
-	u32 v[FE];
-	pk_copy<FE>(v, r);
-	fe_power(v, v, last);
-	pk_copy<FE>(r, v);
+	fe_mul_call(w->a, p->x, p->x);
+	fe_mul_call(w->b, p->y, p->y);
+	fe_mul_call(w->c, p->z, p->z);
+	fe_add(w->c, w->c, w->c);
+	fe_add(w->h, w->a, w->b);
+	fe_add(w->e, p->x, p->y);
+	fe_mul_call(w->e, w->e, w->e);
+	fe_sub(w->e, w->h, w->e);
+	fe_sub(w->g, w->a, w->b);
+	fe_add(w->f, w->c, w->g);
+	ge_finish(p, w);
 }
 
 /* ge_decode sets p to minus the point that a key encodes. It returns 0 if there is none (RFC 8032 5.1.3). */
@@ -114,6 +96,7 @@ GK_KERNEL(pk_ed25519, struct pk_ed25519, PK_ED25519_THREADS)
 	pk_load<8>(key, p->keys + i * 8);
 	p->status[i] = 0;
 	ge_point sum;
+	ge_work work;
 	if (!sc_canonical(s) || !ge_decode(&sum, key))
 		return;
 	sc_reduce(k, p->hashes + i * 16);
@@ -125,35 +108,21 @@ GK_KERNEL(pk_ed25519, struct pk_ed25519, PK_ED25519_THREADS)
 	ge_cache(&table[1], &sum);
 	PK_LOOP
 	for (int e = 2; e < 16; e++) {
-		ge_add(&sum, &table[1]);
+		ge_add(&sum, &table[1], &work);
 		ge_cache(&table[e], &sum);
 	}
-	pk_zero<FE>(sum.x);
-	pk_zero<FE>(sum.y);
-	pk_zero<FE>(sum.z);
-	pk_zero<FE>(sum.t);
-	sum.y[0] = sum.z[0] = 1;
+	ge_neutral(&sum);
 	PK_LOOP
 	for (int w = 63; w >= 0; w--) {
 		PK_LOOP
 		for (int t = 0; t < 4 && w < 63; t++)
-			ge_double(&sum);
+			ge_double(&sum, &work);
 		PK_LOOP
 		for (int t = 0; t < 2; t++) {
 			u32 digit = (t ? s : k)[w / 8] >> w % 8 * 4 & 15;
-			ge_add(&sum, t ? &ge_generator[digit] : &table[digit]);
+			ge_add(&sum, t ? &ge_generator[digit] : &table[digit], &work);
 		}
 	}
-	u32 z[FE], x[FE], y[FE], differs;
-	pk_copy<FE>(z, sum.z);
-	fe_power_call(z, FE_INVERT);
-	fe_mul_call(x, sum.x, z);
-	fe_mul_call(y, sum.y, z);
-	fe_lower(x);
-	fe_lower(y);
-	differs = y[FE - 1] ^ x[0] << 31 ^ r[FE - 1];
-	PK_UNROLL
-	for (int j = 0; j < FE - 1; j++)
-		differs |= y[j] ^ r[j];
-	p->status[i] = differs == 0;
+	ge_encode(k, &sum);
+	p->status[i] = pk_is<8>(k, r) & 1;
 }

@@ -148,3 +148,65 @@ func TestEd25519Vectors(t *testing.T) {
 		b.onDevice(t, n)
 	})
 }
+
+// ed25519Requests returns n requests by some keys.
+func ed25519Requests(t testing.TB, e *Engine, n int) []*Ed25519Request {
+	t.Helper()
+	var keys [3]*Ed25519Key
+	for i := range keys {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := e.NewEd25519Key(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		keys[i] = k
+	}
+	all := make([]*Ed25519Request, n)
+	for i := range all {
+		all[i] = &Ed25519Request{Key: keys[i%len(keys)], Message: fmt.Append(nil, "message ", i)}
+	}
+	return all
+}
+
+// sameEd25519 compares signatures with those of crypto/ed25519: there is one for each key and message.
+func sameEd25519(t testing.TB, requests []*Ed25519Request) {
+	t.Helper()
+	parallel(len(requests), leastDone, func(from, to int) {
+		for i, r := range requests[from:to] {
+			if want := ed25519.Sign(r.Key.key, r.Message); string(r.Signature) != string(want) {
+				t.Errorf("%d: %x, want %x", from+i, r.Signature, want)
+				return
+			}
+		}
+	})
+}
+
+func TestEd25519SignaturesAreThoseOfTheStandard(t *testing.T) {
+	devices(t, 40, 100000, func(t *testing.T, b *bed, n int) {
+		requests := ed25519Requests(t, b.Engine, n)
+		b.SignEd25519(requests)
+		sameEd25519(t, requests)
+		b.onDevice(t, 2*n) // each has two calls
+	})
+}
+
+// TestAWrongEd25519KeyIsFound: no signature by a scalar that a fault of the device's memory has changed leaves.
+func TestAWrongEd25519KeyIsFound(t *testing.T) {
+	devices(t, 6, 6, func(t *testing.T, b *bed, n int) {
+		requests := ed25519Requests(t, b.Engine, n)
+		b.spoil(t, requests[1].Key.dev, 7)
+		b.SignEd25519(requests)
+		sameEd25519(t, requests)
+		if s := b.Stats(); s.Faults != uint64(n)/3 || s.CPU != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -111,55 +111,39 @@ template <class V> GK_FN void fe_set(u32 *r, const V &v)
 /* fe_is returns all ones if a and b are the same residue, or else 0. It changes both. */
 GK_FN u32 fe_is(u32 *a, u32 *b)
 {
-	u32 v = 0;
 	fe_lower(a);
 	fe_lower(b);
-	PK_UNROLL
-	for (int j = 0; j < FE; j++)
-		v |= a[j] ^ b[j];
-	return pk_equal(v >> 16 | (v & 0xffff), 0);
+	return pk_is<FE>(a, b);
 }
 
+/* ge_work is the memory of an addition: the caller has it, and overwrites it in the end where the points are secret. */
+struct ge_work {
+	u32 a[FE], b[FE], c[FE], d[FE], e[FE], f[FE], g[FE], h[FE];
+};
+
 /* ge_finish is the end of both formulas: x = EF, y = GH, z = FG, t = EH. */
-GK_FN void ge_finish(ge_point *p, const u32 *e, const u32 *f, const u32 *g, const u32 *h)
+GK_FN void ge_finish(ge_point *p, const ge_work *w)
 {
-	fe_mul_call(p->x, e, f);
-	fe_mul_call(p->y, g, h);
-	fe_mul_call(p->z, f, g);
-	fe_mul_call(p->t, e, h);
+	fe_mul_call(p->x, w->e, w->f);
+	fe_mul_call(p->y, w->g, w->h);
+	fe_mul_call(p->z, w->f, w->g);
+	fe_mul_call(p->t, w->e, w->h);
 }
 
 /* ge_add adds q to p. The formulas are complete: they are right for any two points (RFC 8032 5.1.4). */
-GK_SLOW void ge_add(ge_point *p, const ge_entry *q)
+GK_SLOW void ge_add(ge_point *p, const ge_entry *q, ge_work *w)
 {
-	u32 a[FE], b[FE], c[FE], d[FE], e[FE], f[FE], g[FE], h[FE];
-	fe_sub(a, p->y, p->x);
-	fe_mul_call(a, a, q->difference);
-	fe_add(b, p->y, p->x);
-	fe_mul_call(b, b, q->sum);
-	fe_mul_call(c, p->t, q->t);
-	fe_mul_call(d, p->z, q->z);
-	fe_sub(e, b, a);
-	fe_sub(f, d, c);
-	fe_add(g, d, c);
-	fe_add(h, b, a);
-	ge_finish(p, e, f, g, h);
-}
-
-GK_SLOW void ge_double(ge_point *p)
-{
-	u32 a[FE], b[FE], c[FE], e[FE], f[FE], g[FE], h[FE];
-	fe_mul_call(a, p->x, p->x);
-	fe_mul_call(b, p->y, p->y);
-	fe_mul_call(c, p->z, p->z);
-	fe_add(c, c, c);
-	fe_add(h, a, b);
-	fe_add(e, p->x, p->y);
-	fe_mul_call(e, e, e);
-	fe_sub(e, h, e);
-	fe_sub(g, a, b);
-	fe_add(f, c, g);
-	ge_finish(p, e, f, g, h);
+	fe_sub(w->a, p->y, p->x);
+	fe_mul_call(w->a, w->a, q->difference);
+	fe_add(w->b, p->y, p->x);
+	fe_mul_call(w->b, w->b, q->sum);
+	fe_mul_call(w->c, p->t, q->t);
+	fe_mul_call(w->d, p->z, q->z);
+	fe_sub(w->e, w->b, w->a);
+	fe_sub(w->f, w->d, w->c);
+	fe_add(w->g, w->d, w->c);
+	fe_add(w->h, w->b, w->a);
+	ge_finish(p, w);
 }
 
 /* ge_cache makes an entry of a table of p. */
@@ -171,6 +155,65 @@ GK_FN void ge_cache(ge_entry *r, const ge_point *p)
 	fe_add(r->z, p->z, p->z);
 	fe_set(v, ge_2d());
 	fe_mul_call(r->t, p->t, v);
+}
+
+/* ge_neutral sets p to the neutral point. */
+GK_FN void ge_neutral(ge_point *p)
+{
+	pk_zero<FE>(p->x);
+	pk_zero<FE>(p->y);
+	pk_zero<FE>(p->z);
+	pk_zero<FE>(p->t);
+	p->y[0] = p->z[0] = 1;
+}
+
+GK_SLOW void fe_power_call(u32 *r, u32 last)
+{
+	u32 v[FE];
+	pk_copy<FE>(v, r);
+	fe_power(v, v, last);
+	pk_copy<FE>(r, v);
+}
+
+/* ge_encode sets r to the encoding of p (RFC 8032 5.1.2), and changes p. */
+GK_FN void ge_encode(u32 *r, ge_point *p)
+{
+	u32 x[FE], y[FE];
+	fe_power_call(p->z, FE_INVERT);
+	fe_mul_call(p->x, p->x, p->z);
+	fe_mul_call(p->y, p->y, p->z);
+	pk_copy<FE>(x, p->x);
+	pk_copy<FE>(y, p->y);
+	fe_lower(x);
+	fe_lower(y);
+	y[FE - 1] |= x[0] << 31;
+	pk_copy<FE>(r, y);
+}
+
+GK_SLOW void sc_mul(u32 *r, const u32 *a, const u32 *b)
+{
+	u32 x[8], y[8];
+	pk_copy<8>(x, a);
+	pk_copy<8>(y, b);
+	pk_mul<8>(x, x, y, ge_order());
+	pk_copy<8>(r, x);
+}
+
+/* sc_reduce sets r to a number of 16 words modulo the order. */
+GK_FN void sc_reduce(u32 *r, const u32 *from)
+{
+	u32 high[8], v[8];
+	pk_load<8>(r, from);
+	pk_load<8>(high, from + 8);
+	fe_set(v, ge_r2());
+	sc_mul(r, r, v);
+	fe_set(v, ge_r3());
+	sc_mul(high, high, v);
+	pk_add_mod<8>(r, r, high, ge_order());
+	pk_zero<8>(v);
+	v[0] = 1;
+	sc_mul(r, r, v);
+	pk_wipe(high, 8);
 }
 
 #endif

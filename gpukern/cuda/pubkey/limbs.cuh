@@ -95,6 +95,16 @@ template <int N> GK_FN void pk_choose(u32 *r, const u32 *a, u32 mask)
 		r[j] ^= (r[j] ^ a[j]) & mask;
 }
 
+/* pk_is returns all ones if a is b, or else 0. */
+template <int N> GK_FN u32 pk_is(const u32 *a, const u32 *b)
+{
+	u32 v = 0;
+	PK_UNROLL
+	for (int j = 0; j < N; j++)
+		v |= a[j] ^ b[j];
+	return pk_equal(v >> 16 | (v & 0xffff), 0);
+}
+
 /* pk_wipe overwrites memory that had a secret, which the compiler would take for useless. */
 GK_FN void pk_wipe(u32 *r, u32 n)
 {

@@ -151,6 +151,9 @@ func TestWithoutADevice(t *testing.T) {
 	rsaAll := rsaRequests(rsaKey(t, e, standardRSA(t, 2048)), 4)
 	e.SignRSA(rsaAll, nil)
 	verifyRSA(t, rsaAll)
+	messages := ed25519Requests(t, e, n)
+	e.SignEd25519(messages)
+	sameEd25519(t, messages)
 	checks := ed25519Checks(t, n)
 	forge(&checks[3], 0)
 	forge(&checks[4], 5)
@@ -160,7 +163,7 @@ func TestWithoutADevice(t *testing.T) {
 			t.Errorf("check %d: %v", i, c.Valid)
 		}
 	}
-	if s := e.Stats(); s != (Stats{CPU: n + 2*n + 4 + n}) {
+	if s := e.Stats(); s != (Stats{CPU: n + 2*n + 4 + n + n}) {
 		t.Errorf("%+v", s)
 	}
 	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)

@@ -31,6 +31,9 @@ func (b *bed) everything(t *testing.T) {
 			t.Errorf("%d: %v, %v", i, err, c.Err)
 		}
 	}
+	messages := ed25519Requests(t, b.Engine, n)
+	b.SignEd25519(messages)
+	sameEd25519(t, messages)
 	checks := ed25519Checks(t, n)
 	b.VerifyEd25519(checks)
 	if slices.ContainsFunc(checks, func(c Ed25519Check) bool { return !c.Valid }) {
