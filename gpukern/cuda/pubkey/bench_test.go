@@ -103,7 +103,9 @@ func (w *work) run(b *testing.B, bed *bed) {
 	for _, n := range []int{64, 1024, 8192} {
 		b.Run(fmt.Sprintf("call=%d", n), func(b *testing.B) { w.rounds(b, fmt.Sprintf("call=%d", n), n, timed(func() { w.gpu(0, n) })) })
 	}
-	b.Run("resident", func(b *testing.B) { w.resident(b, bed) })
+	if w.t != nil {
+		b.Run("resident", func(b *testing.B) { w.resident(b, bed) })
+	}
 	b.Run("cpu", func(b *testing.B) {
 		n := w.n / 16
 		w.rounds(b, "cpu", n, timed(func() { parallel(n, leastDone, w.cpu) }))
@@ -302,6 +304,28 @@ func BenchmarkEd25519Verify(b *testing.B) {
 					right++
 				}
 				checks[i].Valid = i%100 == 5
+			}
+			return right
+		},
+	}
+	w.run(b, bed)
+}
+
+// BenchmarkEd25519Sign has two launches for each signature, with the host's hash between them.
+func BenchmarkEd25519Sign(b *testing.B) {
+	bed := newBed(b, cuda.Options{}, Config{})
+	const n = 1 << 18
+	requests := ed25519Requests(b, bed.Engine, n)
+	w := &work{
+		name: "Ed25519 sign", n: n,
+		gpu: func(from, to int) { bed.SignEd25519(requests[from:to]) },
+		cpu: func(from, to int) { signEd25519CPU(requests[from:to]) },
+		verify: func(from, to int) (right int) {
+			for _, r := range requests[from:to] {
+				if ed25519.Verify(r.Key.key.Public().(ed25519.PublicKey), r.Message, r.Signature) {
+					right++
+				}
+				r.Signature = nil
 			}
 			return right
 		},

@@ -181,11 +181,11 @@ func (f *flight) wait(patience time.Duration) error {
 	}
 }
 
-// wipe overwrites what the host has of the flight.
-func (f *flight) wipe() {
+// wipe overwrites what the host has of some operations of the flight.
+func (f *flight) wipe(from, to int) {
 	for _, all := range [][]array{f.in, f.out} {
 		for i := range all {
-			clear(all[i].mem[:all[i].size*f.n])
+			clear(all[i].mem[all[i].size*from : all[i].size*to])
 		}
 	}
 }
@@ -264,8 +264,10 @@ func (p *pipeline) land(f *flight, c *call) {
 	}
 	f.state = grounded
 	p.e.counters.device.Add(uint64(f.n))
-	parallel(f.n, leastCopied, func(from, to int) { c.take(f, f.first, from, to) })
-	f.wipe()
+	parallel(f.n, leastCopied, func(from, to int) {
+		c.take(f, f.first, from, to)
+		f.wipe(from, to)
+	})
 }
 
 // fail does the operations of a flight that a lost device has on the CPU.
@@ -275,7 +277,7 @@ func (p *pipeline) fail(f *flight, c *call, err error) {
 	if f.d.Lost() == nil && !errors.Is(err, cuda.ErrLost) { // it has refused a call, and obeys others
 		_ = errors.Join(f.wipeDevice(), f.stream.Wait())
 	}
-	f.wipe()
+	f.wipe(0, f.n)
 	p.e.counters.lost.Add(uint64(f.n))
 	p.e.onCPU(c, f.first, f.first+f.n)
 }
