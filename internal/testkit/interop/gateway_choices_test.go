@@ -117,7 +117,9 @@ func TestExpectThroughGateway(t *testing.T) {
 						}
 						g.settled()
 						sent, got := front.sent(), front.received()
-						if strings.HasSuffix(sent, content) == refused || strings.Contains(sent, "xx") == refused {
+						// A refusal that is there before the content has left ends the upload, asked for or not.
+						mayStop := path == "/refuse" && !forward
+						if !mayStop && strings.HasSuffix(sent, content) == refused || refused && strings.Contains(sent, "xx") {
 							t.Errorf("%s %s: the client sent %d bytes: %.300q", client, path, len(sent), sent)
 						}
 						if strings.HasPrefix(got, asks) == refused || strings.Count(got, asks) > 1 {
