@@ -42,6 +42,12 @@ func TestTCPInMemoryCostsLessThanGVisor(t *testing.T) {
 	}
 }
 
+// spend returns when the process has had some CPU time: on a busy machine that takes longer than on an idle one.
+func spend(d time.Duration) {
+	for end := cpuNanos() + int64(d); cpuNanos() < end; time.Sleep(time.Millisecond) {
+	}
+}
+
 // cost returns the CPU nanoseconds of a unit.
 func cost(t *testing.T, stack, op string, unit func(client, server *Counters) uint64) float64 {
 	t.Helper()
@@ -58,9 +64,9 @@ func cost(t *testing.T, stack, op string, unit func(client, server *Counters) ui
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond) // windows open
+	spend(50 * time.Millisecond) // windows open
 	units, cpu := unit(&client, &server), cpuNanos()
-	time.Sleep(150 * time.Millisecond)
+	spend(150 * time.Millisecond)
 	units, cpu = unit(&client, &server)-units, cpuNanos()-cpu
 	cancel()
 	wait()

@@ -61,7 +61,7 @@ func (w *wires) ping(to string, n int) (answers int, err error) {
 			if _, err := conn.Write(msg); err != nil {
 				return err
 			}
-			got, err := await(conn.(*net.IPConn), byte(seq), 500*time.Millisecond)
+			got, err := await(conn.(*net.IPConn), byte(seq), 20*time.Second)
 			answers += got
 			if err != nil {
 				return err
