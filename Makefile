@@ -57,12 +57,11 @@ $(PRELOAD): $(wildcard shim/preload/*.c shim/preload/*.h)
 	$(CC) -std=c11 -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -o $@.new $(filter %.c,$^) -ldl
 	@mv $@.new $@
 
-# The default is static, and runs with no other file. What loads a GPU's driver needs libc, and so a program of its own.
 build: preload ## build bin/millrace, static
 	@mkdir -p $(BIN)
 	$(GO) -C cmd build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace ./millrace
 
-build-cuda: preload ## build bin/millrace-cuda, which can use GPUs, and needs libc
+build-cuda: preload ## build bin/millrace-cuda, which can use GPUs, and needs libc: what loads their driver does
 	@mkdir -p $(BIN)
 	$(GO) -C cmd build -trimpath -tags cuda -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace-cuda ./millrace
 

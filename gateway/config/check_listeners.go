@@ -125,7 +125,7 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 		d.Fail(at.tls, hint, "tls is for HTTPS, and listener %q is %s", l.Name, l.Protocol)
 	}
 	if !l.Protocol.IsHTTP() {
-		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "alt_svc": at.altSvc, "early_data": at.earlyData} {
+		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "request_id": at.requestID, "alt_svc": at.altSvc, "early_data": at.earlyData} {
 			if n != nil {
 				d.Fail(n, "leave it out", "%s is for HTTP and HTTPS, and listener %q is %s", key, l.Name, l.Protocol)
 			}

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/semantics"
 )
@@ -328,6 +329,9 @@ func (d *l7Decoder) headers(n *yaml.Node, what string) (list []Header) {
 			strictyaml.Required("value", func(n *yaml.Node) {
 				if d.scalar(n, "value", &h.Value); !semantics.IsValue(h.Value) {
 					d.Fail(n, "no control characters, and no white space at the ends", "%q is not a value of a field", h.Value)
+				}
+				if _, err := rewrite.ParseTemplate(h.Value); err != nil {
+					d.Fail(n, strictyaml.Allowed(rewrite.Variables())+"; $${ stands for itself", "%s", err)
 				}
 			}),
 		)

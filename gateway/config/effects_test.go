@@ -120,7 +120,7 @@ loops: 3
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
 access_log: {file: "-", buffer: 131072}
 listeners:
-  - {name: m, address: 127.0.0.1:444, protocol: HTTPS, versions: ["2"], alt_svc: 1h, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
+  - {name: m, address: 127.0.0.1:444, protocol: HTTPS, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
      tls: {certificates: [{cert: d, key: e, default: true}], min_version: "1.3", client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},

@@ -46,6 +46,7 @@ type Listener struct {
 	EarlyData     bool             // key "early_data", with HTTP/3: serve safe requests that come before the handshake is complete, and may be replays (RFC 8470), default false
 	ProxyProtocol []netip.Prefix   // key "proxy_protocol.from": peers whose connections begin with a PROXY header, version 1 or 2; others have none
 	Forwarded     Forwarded        // key "forwarded", of HTTP and HTTPS
+	RequestID     string           // key "request_id", of HTTP and HTTPS: the field, in lower case, that has the ID of each request; default none
 	Colliding     CollidingFields  // key "colliding_fields", of HTTP and HTTPS: "drop" (default), "reject" or "allow"
 	TLS           *ListenerTLS     // key "tls": required with HTTPS, nil otherwise
 	Timeouts      ListenerTimeouts // key "timeouts"

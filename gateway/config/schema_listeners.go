@@ -19,6 +19,7 @@ type listenerPlace struct {
 	proxyProtocol   *yaml.Node
 	forwarded       *yaml.Node
 	colliding       *yaml.Node
+	requestID       *yaml.Node
 	altSvc          *yaml.Node
 	earlyData       *yaml.Node
 	addresses       []*yaml.Node
@@ -133,6 +134,7 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 				d.Mapping(n, "proxy_protocol", strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }))
 			}),
 			strictyaml.Optional("forwarded", func(n *yaml.Node) { at.forwarded = n; d.forwarded(n, &l.Forwarded) }),
+			strictyaml.Optional("request_id", func(n *yaml.Node) { at.requestID = n; d.editable(n, &l.RequestID) }),
 			strictyaml.Optional("colliding_fields", func(n *yaml.Node) {
 				at.colliding = n
 				strictyaml.Choice(d.Decoder, n, "colliding_fields", &l.Colliding, CollidingDrop, CollidingReject, CollidingAllow)

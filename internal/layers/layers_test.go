@@ -114,9 +114,10 @@ http3             : http3/qpack quic semantics
 websocket         :
 proxyproto        :
 l7/route          : semantics
+l7/rewrite        : internal/random semantics
 gateway/health    : clock internal/regfile
 gateway/maglev    :
-gateway/config    : tls gateway/health l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+gateway/config    : tls gateway/health l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
 l4/quiclb         :
 l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
@@ -126,7 +127,6 @@ l4/inspection     : filter filter/expr filter/inspect filter/signature gateway/c
 l4/control        : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
 l7/transport      : clock ip socket stack stack/host tcp wire
 l7/quicconn       : l7/transport quic socket
-l7/rewrite        : internal/random semantics
 l7/pool           : clock gateway/health gateway/maglev internal/random
 l7/link           : clock l7/transport tls
 l7/side           : http1 http2 l7/link semantics

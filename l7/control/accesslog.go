@@ -122,6 +122,7 @@ func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
 		{"backend", r.Backend},
 		{"error", r.Error},
 		{"reason", r.Reason},
+		{"request_id", r.RequestID},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, `,"`...), f.name...), `":`...)

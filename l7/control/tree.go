@@ -169,6 +169,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	if l.Forwarded.Via {
 		out.Via = "millrace"
 	}
+	out.RequestID = l.RequestID
 	var rules []route.Rule
 	if l.Protocol.IsHTTP() {
 		rules = s.planHTTP(n, l, &out)
@@ -219,7 +220,11 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	if out.HTTP1 != nil {
 		out.HTTP1.KeepCase, out.HTTP1.UpgradeContent = n.keepsCase(refs), upgrades(refs)
 	}
-	out.Names, out.Colliding = rewrite.NewNames(namesOf(n, refs)), collidings[l.Colliding]
+	names := namesOf(n, refs)
+	if l.RequestID != "" {
+		names = append(names, l.RequestID)
+	}
+	out.Names, out.Colliding = rewrite.NewNames(names), collidings[l.Colliding]
 	for i := range refs {
 		out.Rules = append(out.Rules, n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i]))
 	}
@@ -310,16 +315,25 @@ func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Ru
 func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
 	switch f.Type {
 	case config.FilterRequestHeaders:
-		r.RequestHeaders = &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+		r.RequestHeaders = headersOf(f)
 	case config.FilterResponseHeaders:
-		r.ResponseHeaders = &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+		r.ResponseHeaders = headersOf(f)
 	case config.FilterRedirect:
 		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Port: f.Port, Status: f.Status}
 	case config.FilterRewrite:
 		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix)}
 	case config.FilterFixed:
-		r.Response = &proxy.Response{Status: f.Status, Fields: fieldsOf(f.Add), Body: []byte(f.Body)}
+		r.Response = &proxy.Response{Status: f.Status, Fields: *headersOf(f), Body: []byte(f.Body)}
 	}
+}
+
+// headersOf returns the edits of a filter. Config has checked the variables in them.
+func headersOf(f *config.Filter) *rewrite.Headers {
+	h := &rewrite.Headers{Set: fieldsOf(f.Set), Add: fieldsOf(f.Add), Remove: f.Remove}
+	if err := h.Compile(); err != nil {
+		panic(err)
+	}
+	return h
 }
 
 func fieldsOf(list []config.Header) (fields []semantics.Field) {

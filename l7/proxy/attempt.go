@@ -19,6 +19,7 @@ import (
 // The order of the checks is a matter of safety. All checks of the request's form come before the table: a rule must match the
 // path and host that the backend will see, because a client that can make the two differ gets past rules that deny.
 func (x *exchange) route() {
+	editor{x}.identify()
 	if !x.checkForm() {
 		return
 	}
@@ -182,8 +183,9 @@ func (x *exchange) forward(path, query string) {
 	if name := c.listener.Via; name != "" {
 		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.caps.Protocol, "HTTP/"), name)
 	}
+	editor{x}.setRequestID()
 	if h := x.rule.RequestHeaders; h != nil {
-		x.fields = h.Apply(x.fields)
+		editor{x}.edit(h)
 	}
 	if x.rule.ForwardExpect && x.expects && !side.Expects(x.fields) { // HTTP/1.1 has taken it out (RFC 9110 10.1.1)
 		x.fields = append(x.fields, semantics.Field{Name: "expect", Value: "100-continue"})

@@ -132,6 +132,7 @@ type exchange struct {
 	fields    []semantics.Field  // of outgoing
 	path      []byte             // normalised
 	scratch   []byte             // values of fields
+	id        []byte             // of the request, once it was asked for: see requestID
 	target    []byte             // of outgoing, where it was changed
 
 	expects bool              // the client waits for 100 (Continue)
@@ -171,9 +172,9 @@ func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	} else {
 		w.exchanges = x.next
 	}
-	fields, path, target, scratch, tasks := x.fields[:0], x.path[:0], x.target[:0], x.scratch[:0], x.tasks
+	fields, path, target, scratch, id, tasks := x.fields[:0], x.path[:0], x.target[:0], x.scratch[:0], x.id[:0], x.tasks
 	*x = exchange{} // at once: a literal with fields would be built aside and copied
-	x.fields, x.path, x.target, x.scratch, x.tasks = fields, path, target, scratch, tasks
+	x.fields, x.path, x.target, x.scratch, x.id, x.tasks = fields, path, target, scratch, id, tasks
 	x.w, x.phase, x.client, x.front, x.caps, x.request = w, received, c, ev.Stream, ev.Caps, ev.Message
 	x.began, x.armed, x.wait.x = w.Now, clock.Never, x
 	c.use(c.at.current)

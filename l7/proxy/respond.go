@@ -23,7 +23,8 @@ func (x *exchange) answer(f *failure) {
 
 // respond sends a fixed response. Its fields are copied, since those of the configuration are shared by all requests.
 func (x *exchange) respond(r *Response) {
-	x.fields = append(x.fields[:0], r.Fields...)
+	x.fields = x.fields[:0]
+	editor{x}.edit(&r.Fields)
 	x.send(r.Status, r.Body)
 }
 
@@ -33,6 +34,7 @@ func (x *exchange) send(status int, body []byte) {
 	x.on(refused)
 	x.status, x.progress = status, x.w.Now
 	x.up.forget(x.w)
+	editor{x}.setRequestID()
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
 	e := side.EndsLater
 	if len(body) == 0 {
@@ -82,7 +84,7 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	if isPartial(m.Status) {
 		ranges, _ = semantics.ContentRanges(m.Fields)
 	}
-	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" && ranges < 2 {
+	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" && ln.RequestID == "" && ranges < 2 {
 		return m
 	}
 	if m != &x.reply {
@@ -99,8 +101,9 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 		x.target = r.Sticky.AppendSetCookie(x.target[:0], x.pooled.Token(x.backend), x.client.tls)
 		x.fields = append(x.fields, semantics.Field{Name: "set-cookie", Value: view(x.target)})
 	}
+	editor{x}.setRequestID()
 	if h := r.ResponseHeaders; h != nil {
-		x.fields = h.Apply(x.fields)
+		editor{x}.edit(h)
 	}
 	x.reply.Fields = x.fields
 	return &x.reply

@@ -65,7 +65,7 @@ func TestRulesChangeMessages(t *testing.T) {
 		t.Errorf("%d %v", resp.StatusCode, resp.Header)
 	}
 	r.do(func() {
-		r.rule.Redirect, r.rule.Response = nil, &Response{Status: 418, Body: []byte("tea"), Fields: []semantics.Field{{Name: "x-fixed", Value: "f"}}}
+		r.rule.Redirect, r.rule.Response = nil, &Response{Status: 418, Body: []byte("tea"), Fields: rewrite.Headers{Add: []semantics.Field{{Name: "x-fixed", Value: "f"}}}}
 	})
 	if resp, body := get(t, "http://"+r.addr+"/"); resp.StatusCode != 418 || body != "tea" || resp.Header.Get("X-Fixed") != "f" {
 		t.Errorf("%d %q %v", resp.StatusCode, body, resp.Header)

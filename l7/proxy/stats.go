@@ -127,6 +127,7 @@ type Record struct {
 	Status     int
 	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
 	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake
+	RequestID  string // where the listener has a field for it, or a variable has asked for it
 	Attempts   int
 	BytesIn    uint64
 	BytesOut   uint64
@@ -182,6 +183,9 @@ func (x *exchange) report(took time.Duration) {
 	}
 	if x.pooled != nil {
 		r.Pool = x.pooled.Name()
+	}
+	if len(x.id) > 0 {
+		r.RequestID = view(x.id)
 	}
 	x.w.onRecord(r)
 }

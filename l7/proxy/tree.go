@@ -11,7 +11,6 @@ import (
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/l7/side"
-	"github.com/millrace/millrace/semantics"
 )
 
 // Tree is a configuration. It is not changed once workers have it: they read it without a lock, and for a moment of a reload some of
@@ -62,6 +61,8 @@ type Listener struct {
 	Colliding Colliding
 	// Via is the name of the gateway in the field Via of requests, which RFC 9110 7.6.3 asks of it; "" leaves the field as it is.
 	Via string
+	// RequestID is the field that has the ID of each request, towards backends and clients; "" is none.
+	RequestID string
 	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
 	AltSvc string
 }
@@ -139,7 +140,7 @@ type Weighted struct {
 // Response is a fixed response. All requests share its fields and its body, which are not changed.
 type Response struct {
 	Status int
-	Fields []semantics.Field
+	Fields rewrite.Headers // that it has: those to add
 	Body   []byte
 }
 

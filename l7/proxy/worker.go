@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/l7/h3side"
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/l7/transport"
@@ -39,6 +40,7 @@ type Worker struct {
 	backs       map[backsKey]*backConns
 	coroutines  *tls.Coroutines
 	routed      route.Request                                  // of the request that is being routed: a table keeps none, so that one is enough
+	values      rewrite.Values                                 // of the exchange that asks for them
 	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: not reported
 	fronts      map[*link.Link]*clientInfo                     // nil for one that was refused
 	frontClosed func(*link.Link)                               // clientClosed
