@@ -70,6 +70,16 @@ PK_THREE(pk_madc_hi, "madc.hi.u32")
 
 #endif
 
+/* pk_mask returns v, and the compiler does not know that it is all ones or 0: it may otherwise read what a mask selects,
+ * and not the other. */
+GK_FN u32 pk_mask(u32 v)
+{
+#ifndef GK_HOST
+	__asm__("" : "+r"(v));
+#endif
+	return v;
+}
+
 /* pk_equal returns all ones if a is b, both below 2^31, and else 0. */
 GK_FN u32 pk_equal(u32 a, u32 b) { return (u32)((i32)((a ^ b) - 1) >> 31); }
 

@@ -151,6 +151,9 @@ func TestWithoutADevice(t *testing.T) {
 	rsaAll := rsaRequests(rsaKey(t, e, standardRSA(t, 2048)), 4)
 	e.SignRSA(rsaAll, nil)
 	verifyRSA(t, rsaAll)
+	opened := decapsulations(t, e, n)
+	e.DecapsulateMLKEM768(opened)
+	sameSecrets(t, opened)
 	messages := ed25519Requests(t, e, n)
 	e.SignEd25519(messages)
 	sameEd25519(t, messages)
@@ -163,7 +166,7 @@ func TestWithoutADevice(t *testing.T) {
 			t.Errorf("check %d: %v", i, c.Valid)
 		}
 	}
-	if s := e.Stats(); s != (Stats{CPU: n + 2*n + 4 + n + n}) {
+	if s := e.Stats(); s != (Stats{CPU: n + 2*n + 4 + n + n + n}) {
 		t.Errorf("%+v", s)
 	}
 	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)

@@ -1,6 +1,7 @@
-/* Encapsulation of ML-KEM-768 (FIPS 203 7.2): what a server of TLS does with a client's key. Two kernels, as the first one
- * works on what the key shows to everybody, and may branch by it: pk_mlkem_matrix samples the matrix, decodes and hashes
- * the key, a part to a thread. pk_mlkem_encapsulate has the secrets, an encapsulation to a thread.
+/* ML-KEM-768 (FIPS 203) by kernels for both sides: encapsulation, which is what a server of TLS does with a client's key,
+ * and decapsulation. The first kernel works on what a public key shows to everybody, and may branch by it:
+ * pk_mlkem_matrix samples the matrix, decodes and hashes the key, a part to a thread. pk_mlkem_encapsulate and
+ * pk_mlkem_decapsulate have the secrets, an operation to a thread.
  *
  * A polynomial is 128 words of two coefficients below q, the even one in the lower half. A part of the matrix lies as
  * the next kernel reads it: word w of part k of operation i is at (128*k + w) * n + i. */
@@ -13,6 +14,7 @@ enum {
 	MLKEM_KEY        = 1184 / 4,
 	MLKEM_POLYNOMIAL = 384 / 4, /* words of an encoded one */
 	MLKEM_SEED       = MLKEM_K * MLKEM_POLYNOMIAL,
+	MLKEM_U          = 80,       /* words of a polynomial of u in a ciphertext */
 	MLKEM_CIPHERTEXT = 1088 / 4,
 	MLKEM_SAMPLED    = MLKEM_K * MLKEM_K,      /* parts: of the matrix, */
 	MLKEM_DECODED    = MLKEM_SAMPLED + MLKEM_K, /* of the key */
@@ -20,10 +22,18 @@ enum {
 	PK_MLKEM_THREADS = 128,
 };
 
+/* mlkem_private is a private key: its polynomials after the transform, the seed of answers to wrong ciphertexts, and the
+ * encoded public key. */
+struct mlkem_private {
+	u32 s[MLKEM_K * MLKEM_WORDS], z[8], key[MLKEM_KEY];
+};
+
 struct pk_mlkem {
-	const u32 *keys;   /* 1184 bytes each */
-	const u32 *seeds;  /* 32 bytes: m */
-	u32 *ciphertexts;  /* 1088 bytes */
+	const u32 *keys;    /* 1184 bytes each; or null: */
+	const u64 *privates; /* where the private key is */
+	const u32 *seeds;   /* 32 bytes: m; of encapsulations */
+	const u32 *received; /* 1088 bytes: the ciphertext; of decapsulations */
+	u32 *ciphertexts;   /* 1088 bytes: the result, or for comparison */
 	u32 *shared;       /* 32 bytes */
 	u32 *status;       /* 1 where the key is one */
 	u32 *matrix;       /* 12 polynomials */
@@ -62,11 +72,19 @@ GK_FN u32 mlkem_lower(u32 v) { return gk_min(v, v - MLKEM_Q); }
 /* mlkem_reduce returns v modulo q. The estimate of v/q is at most one too low. */
 GK_FN u32 mlkem_reduce(u32 v) { return mlkem_lower(v - mlkem_high(v, 1290167) * MLKEM_Q); } /* 2^32 / q */
 
+/* mlkem_key_of returns the encoded public key of an operation. */
+GK_FN const u32 *mlkem_key_of(const struct pk_mlkem *p, u32 i)
+{
+	if (p->keys)
+		return p->keys + (u64)i * MLKEM_KEY;
+	return ((const struct mlkem_private *)gk_load_u64(&p->privates[i]))->key;
+}
+
 /* mlkem_sample makes a polynomial of the matrix of a seed (FIPS 203 4.2.2, SampleNTT). */
 GK_FN void mlkem_sample(const struct pk_mlkem *p, u32 part, u32 i)
 {
 	u64 s[KECCAK_WORDS];
-	const u32 *seed = p->keys + (u64)i * MLKEM_KEY + MLKEM_SEED;
+	const u32 *seed = mlkem_key_of(p, i) + MLKEM_SEED;
 	u32 *to = p->matrix + (u64)part * MLKEM_WORDS * p->n + i, n = 0, half = 0;
 
 	keccak_clear(s);
@@ -95,7 +113,7 @@ GK_FN void mlkem_sample(const struct pk_mlkem *p, u32 part, u32 i)
 /* mlkem_decode decodes a polynomial of the key (FIPS 203 4.2.1, ByteDecode of 12 bits), and checks it (7.2). */
 GK_FN void mlkem_decode(const struct pk_mlkem *p, u32 k, u32 i)
 {
-	const u32 *from = p->keys + (u64)i * MLKEM_KEY + k * MLKEM_POLYNOMIAL;
+	const u32 *from = mlkem_key_of(p, i) + k * MLKEM_POLYNOMIAL;
 	u32 *to = p->matrix + (u64)(MLKEM_SAMPLED + k) * MLKEM_WORDS * p->n + i, wrong = 0;
 
 	for (u32 w = 0; w < MLKEM_WORDS; w += 4) {
@@ -115,7 +133,7 @@ GK_FN void mlkem_decode(const struct pk_mlkem *p, u32 k, u32 i)
 GK_FN void mlkem_hash(const struct pk_mlkem *p, u32 i)
 {
 	u64 s[KECCAK_WORDS];
-	const u32 *from = p->keys + (u64)i * MLKEM_KEY;
+	const u32 *from = mlkem_key_of(p, i);
 	u32 at = 0;
 
 	keccak_clear(s);
@@ -209,17 +227,16 @@ GK_FN u32 mlkem_noise(u32 bits)
 
 GK_FN u32 mlkem_noise_of(const u64 *s, u32 w) { return mlkem_noise((u32)(s[w / 8] >> w % 8 * 8) & 0xff); }
 
-/* mlkem_product sets f to a row of the matrix, or to the key, times y: a product of pairs modulo X^2 - gamma (FIPS 203
- * 4.3.1). */
-GK_FN void mlkem_product(u32 *f, const struct pk_mlkem *p, u32 row, u32 i, const u32 *y)
+/* mlkem_product sets f to a row of polynomials, whose words are so many apart, times y: a product of pairs modulo X^2 -
+ * gamma (FIPS 203 4.3.1). */
+GK_FN void mlkem_product(u32 *f, const u32 *from, u32 apart, const u32 *y)
 {
-	const u32 *from = p->matrix + (u64)row * MLKEM_K * MLKEM_WORDS * p->n + i;
 	PK_LOOP
 	for (u32 w = 0; w < MLKEM_WORDS; w++) {
 		u32 c0 = 0, c1 = 0, c2 = 0;
 		PK_UNROLL
 		for (int j = 0; j < MLKEM_K; j++) {
-			u32 a = from[(u64)(j * MLKEM_WORDS + w) * p->n], b = y[j * MLKEM_WORDS + w];
+			u32 a = from[(u64)(j * MLKEM_WORDS + w) * apart], b = y[j * MLKEM_WORDS + w];
 			c0 += (a & 0xffff) * (b & 0xffff);
 			c1 += (a & 0xffff) * (b >> 16) + (a >> 16) * (b & 0xffff);
 			c2 += (a >> 16) * (b >> 16);
@@ -285,7 +302,7 @@ GK_FN void mlkem_v(u32 *to, const u32 *f, const u64 *noise, const u32 *message)
 /* mlkem_work is what a thread has. */
 struct mlkem_work {
 	u64 s[KECCAK_WORDS], r[4];
-	u32 y[MLKEM_K * MLKEM_WORDS], f[MLKEM_WORDS], message[8];
+	u32 y[MLKEM_K * MLKEM_WORDS], f[MLKEM_WORDS], message[8], shared[8];
 };
 
 /* mlkem_derive makes the shared secret and the randomness: SHA3-512 of the message and the key's hash. */
@@ -295,8 +312,6 @@ GK_FN void mlkem_derive(mlkem_work *g, const struct pk_mlkem *p, u32 i)
 	keccak_clear(g->s);
 	PK_LOOP
 	for (u32 j = 0; j < 4; j++) {
-		g->message[2 * j] = p->seeds[i * 8 + 2 * j];
-		g->message[2 * j + 1] = p->seeds[i * 8 + 2 * j + 1];
 		g->s[j] = (u64)g->message[2 * j + 1] << 32 | g->message[2 * j];
 		g->s[4 + j] = (u64)hash[2 * j + 1] << 32 | hash[2 * j];
 	}
@@ -304,9 +319,33 @@ GK_FN void mlkem_derive(mlkem_work *g, const struct pk_mlkem *p, u32 i)
 	keccak(g->s);
 	PK_LOOP
 	for (u32 j = 0; j < 4; j++) {
-		p->shared[i * 8 + 2 * j] = (u32)g->s[j];
-		p->shared[i * 8 + 2 * j + 1] = (u32)(g->s[j] >> 32);
+		g->shared[2 * j] = (u32)g->s[j];
+		g->shared[2 * j + 1] = (u32)(g->s[j] >> 32);
 		g->r[j] = g->s[4 + j];
+	}
+}
+
+/* mlkem_encrypt writes the ciphertext of the message with the randomness (FIPS 203 5.2). */
+GK_FN void mlkem_encrypt(mlkem_work *g, const struct pk_mlkem *p, u32 i)
+{
+	u32 *to = p->ciphertexts + (u64)i * MLKEM_CIPHERTEXT;
+	PK_LOOP
+	for (u32 k = 0; k < MLKEM_K; k++) {
+		mlkem_prf(g->s, g->r, k);
+		PK_LOOP
+		for (u32 w = 0; w < MLKEM_WORDS; w++)
+			g->y[k * MLKEM_WORDS + w] = mlkem_noise_of(g->s, w);
+		mlkem_ntt(g->y + k * MLKEM_WORDS);
+	}
+	PK_LOOP
+	for (u32 row = 0; row <= MLKEM_K; row++) {
+		mlkem_product(g->f, p->matrix + (u64)row * MLKEM_K * MLKEM_WORDS * p->n + i, p->n, g->y);
+		mlkem_inverse(g->f);
+		mlkem_prf(g->s, g->r, MLKEM_K + row);
+		if (row < MLKEM_K)
+			mlkem_u(to + row * MLKEM_U, g->f, g->s);
+		else
+			mlkem_v(to + MLKEM_K * MLKEM_U, g->f, g->s, g->message);
 	}
 }
 
@@ -316,27 +355,90 @@ GK_KERNEL(pk_mlkem_encapsulate, struct pk_mlkem, PK_MLKEM_THREADS)
 	if (i >= p->n)
 		return;
 	mlkem_work g;
-	u32 *to = p->ciphertexts + (u64)i * MLKEM_CIPHERTEXT;
+	PK_LOOP
+	for (u32 j = 0; j < 8; j++)
+		g.message[j] = p->seeds[i * 8 + j];
 	mlkem_derive(&g, p, i);
+	mlkem_encrypt(&g, p, i);
 	PK_LOOP
-	for (u32 k = 0; k < MLKEM_K; k++) {
-		mlkem_prf(g.s, g.r, k);
-		PK_LOOP
-		for (u32 w = 0; w < MLKEM_WORDS; w++)
-			g.y[k * MLKEM_WORDS + w] = mlkem_noise_of(g.s, w);
-		mlkem_ntt(g.y + k * MLKEM_WORDS);
-	}
-	PK_LOOP
-	for (u32 row = 0; row <= MLKEM_K; row++) {
-		mlkem_product(g.f, p, row, i, g.y);
-		mlkem_inverse(g.f);
-		mlkem_prf(g.s, g.r, MLKEM_K + row);
-		if (row < MLKEM_K)
-			mlkem_u(to + row * 80, g.f, g.s);
-		else
-			mlkem_v(to + MLKEM_K * 80, g.f, g.s, g.message);
-	}
+	for (u32 j = 0; j < 8; j++)
+		p->shared[i * 8 + j] = g.shared[j];
 	u32 wrong = p->wrong[i * MLKEM_K] | p->wrong[i * MLKEM_K + 1] | p->wrong[i * MLKEM_K + 2];
 	p->status[i] = wrong ^ 1;
+	pk_wipe((u32 *)&g, sizeof g / 4);
+}
+
+/* mlkem_decompress returns round(v * q / 2^bits) (FIPS 203 4.2.1). */
+GK_FN u32 mlkem_decompress(u32 v, u32 bits) { return ((v & ((1u << bits) - 1)) * MLKEM_Q + (1u << (bits - 1))) >> bits; }
+
+/* mlkem_decrypt sets the message to that of a ciphertext (FIPS 203 5.3). */
+GK_FN void mlkem_decrypt(mlkem_work *g, const struct mlkem_private *key, const u32 *from)
+{
+	PK_LOOP
+	for (u32 k = 0; k < MLKEM_K; k++) {
+		PK_LOOP
+		for (u32 w = 0; w < MLKEM_WORDS; w++) { /* 20 bits of a word */
+			u32 at = 20 * w, bits = gk_funnel(from[k * MLKEM_U + at / 32], from[k * MLKEM_U + (at + 19) / 32], at % 32);
+			g->y[k * MLKEM_WORDS + w] = mlkem_pair(mlkem_decompress(bits, 10), mlkem_decompress(bits >> 10, 10));
+		}
+		mlkem_ntt(g->y + k * MLKEM_WORDS);
+	}
+	mlkem_product(g->f, key->s, 1, g->y);
+	mlkem_inverse(g->f);
+	PK_LOOP
+	for (u32 j = 0; j < 8; j++)
+		g->message[j] = 0;
+	PK_LOOP
+	for (u32 w = 0; w < MLKEM_WORDS; w++) {
+		u32 v = from[MLKEM_K * MLKEM_U + w / 4] >> w % 4 * 8, f = mlkem_coefficients(g->f, w, 0);
+		u32 low = mlkem_lower(mlkem_decompress(v, 4) + MLKEM_Q - (f & 0xffff));
+		u32 high = mlkem_lower(mlkem_decompress(v >> 4, 4) + MLKEM_Q - (f >> 16));
+		g->message[w / 16] |= (mlkem_compress(low, 1) | mlkem_compress(high, 1) << 1) << w % 16 * 2;
+	}
+}
+
+/* mlkem_reject sets s to the answer to a wrong ciphertext: SHAKE256 of the key's seed and the ciphertext (FIPS 203 7.3). */
+GK_FN void mlkem_reject(u64 *s, const struct mlkem_private *key, const u32 *from)
+{
+	u32 at = 4;
+	keccak_clear(s);
+	PK_LOOP
+	for (u32 j = 0; j < 4; j++)
+		s[j] = (u64)key->z[2 * j + 1] << 32 | key->z[2 * j];
+	PK_LOOP
+	for (u32 w = 0; w < MLKEM_CIPHERTEXT; w += 2) {
+		s[at++] ^= (u64)from[w + 1] << 32 | from[w];
+		if (at == SHA3_256_WORDS) {
+			keccak(s);
+			at = 0;
+		}
+	}
+	s[at] ^= SHAKE_SUFFIX;
+	s[SHA3_256_WORDS - 1] ^= (u64)1 << 63;
+	keccak(s);
+}
+
+GK_KERNEL(pk_mlkem_decapsulate, struct pk_mlkem, PK_MLKEM_THREADS)
+{
+	u32 i = gk_global_thread();
+	if (i >= p->n)
+		return;
+	mlkem_work g;
+	const struct mlkem_private *key = (const struct mlkem_private *)gk_load_u64(&p->privates[i]);
+	const u32 *from = p->received + (u64)i * MLKEM_CIPHERTEXT, *made = p->ciphertexts + (u64)i * MLKEM_CIPHERTEXT;
+	u32 differs = 0;
+	mlkem_decrypt(&g, key, from);
+	mlkem_derive(&g, p, i);
+	mlkem_encrypt(&g, p, i);
+	PK_LOOP
+	for (u32 w = 0; w < MLKEM_CIPHERTEXT; w++)
+		differs |= from[w] ^ made[w];
+	mlkem_reject(g.s, key, from);
+	u32 right = pk_mask(pk_equal(differs >> 16 | (differs & 0xffff), 0));
+	PK_LOOP
+	for (u32 j = 0; j < 8; j++) {
+		u32 other = (u32)(g.s[j / 2] >> j % 2 * 32);
+		p->shared[i * 8 + j] = other ^ ((other ^ g.shared[j]) & right);
+	}
 	pk_wipe((u32 *)&g, sizeof g / 4);
 }

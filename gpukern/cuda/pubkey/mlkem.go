@@ -25,8 +25,8 @@ type Encapsulation struct {
 
 // mlkemParams is struct pk_mlkem.
 type mlkemParams struct {
-	keys, seeds, ciphertexts, shared, status, matrix, hashes, wrong cuda.Ptr
-	n, _                                                            uint32
+	keys, privates, seeds, received, ciphertexts, shared, status, matrix, hashes, wrong cuda.Ptr
+	n, _                                                                                uint32
 }
 
 const (
@@ -43,12 +43,17 @@ var mlkemTask = task{
 			keys: f.in[0].ptr, seeds: f.in[1].ptr, ciphertexts: f.out[0].ptr, shared: f.out[1].ptr, status: f.out[2].ptr,
 			matrix: f.work[0].ptr, hashes: f.work[1].ptr, wrong: f.work[2].ptr, n: uint32(f.n),
 		}
-		blocks := mlkemParts * ((f.n + mlkemThreads - 1) / mlkemThreads)
-		if err := launch(f, "pk_mlkem_matrix", blocks*mlkemThreads, mlkemThreads, &p); err != nil {
-			return err
-		}
-		return launch(f, "pk_mlkem_encapsulate", f.n, mlkemThreads, &p)
+		return launchMLKEM(f, "pk_mlkem_encapsulate", &p)
 	},
+}
+
+// launchMLKEM runs the kernel for what is public, and then one for what is not.
+func launchMLKEM(f *flight, name string, p *mlkemParams) error {
+	blocks := mlkemParts * ((f.n + mlkemThreads - 1) / mlkemThreads)
+	if err := launch(f, "pk_mlkem_matrix", blocks*mlkemThreads, mlkemThreads, p); err != nil {
+		return err
+	}
+	return launch(f, name, f.n, mlkemThreads, p)
 }
 
 // EncapsulateMLKEM768 sets the results of the encapsulations, with randomness from random, which is read by several

@@ -106,3 +106,63 @@ func TestKeysThatAreNone(t *testing.T) {
 		}
 	})
 }
+
+// decapsulations returns n of right and wrong ciphertexts, by some keys.
+func decapsulations(t testing.TB, e *Engine, n int) []Decapsulation {
+	t.Helper()
+	var keys []*MLKEMKey
+	for _, key := range kemKeys(t, 3) {
+		k, err := e.NewMLKEMKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		keys = append(keys, k)
+	}
+	all := make([]Decapsulation, n)
+	for i := range all {
+		k := keys[i%len(keys)]
+		_, ciphertext := k.key.EncapsulationKey().Encapsulate()
+		switch i % 8 {
+		case 3:
+			ciphertext[i%len(ciphertext)] ^= 1 << (i % 7) // wrong
+		case 5:
+			ciphertext = bytes.Repeat([]byte{byte(i)}, len(ciphertext))
+		}
+		all[i] = Decapsulation{Key: k, Ciphertext: ciphertext}
+	}
+	return all
+}
+
+// sameSecrets compares with crypto/mlkem.
+func sameSecrets(t testing.TB, all []Decapsulation) {
+	t.Helper()
+	parallel(len(all), leastDone, func(from, to int) {
+		for i, c := range all[from:to] {
+			want, err := c.Key.key.Decapsulate(c.Ciphertext)
+			if err != nil || c.Err != nil || !bytes.Equal(c.Shared[:], want) {
+				t.Errorf("%d: %v, %v, %x, want %x", from+i, c.Err, err, c.Shared, want)
+				return
+			}
+		}
+	})
+}
+
+func TestDecapsulationIsThatOfTheStandard(t *testing.T) {
+	devices(t, 40, 100000, func(t *testing.T, b *bed, n int) {
+		all := decapsulations(t, b.Engine, n)
+		b.DecapsulateMLKEM768(all)
+		sameSecrets(t, all)
+		b.onDevice(t, n)
+		all[1].Ciphertext = all[1].Ciphertext[1:]
+		b.DecapsulateMLKEM768(all[:2])
+		if all[1].Err == nil || all[1].Shared != [32]byte{} {
+			t.Errorf("a short ciphertext: %v, %x", all[1].Err, all[1].Shared)
+		}
+		sameSecrets(t, all[:1])
+	})
+}

@@ -73,7 +73,7 @@ func TestMachineCodeHidesSecrets(t *testing.T) {
 	for _, arch := range []string{"sm_80", "sm_90"} {
 		t.Run(arch, func(t *testing.T) {
 			all := kernels(t, arch)
-			if len(all) != 18 {
+			if len(all) != 19 {
 				t.Errorf("%d kernels", len(all))
 			}
 			for name, p := range all {

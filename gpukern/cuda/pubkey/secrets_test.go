@@ -31,6 +31,9 @@ func (b *bed) everything(t *testing.T) {
 			t.Errorf("%d: %v, %v", i, err, c.Err)
 		}
 	}
+	opened := decapsulations(t, b.Engine, n)
+	b.DecapsulateMLKEM768(opened)
+	sameSecrets(t, opened)
 	messages := ed25519Requests(t, b.Engine, n)
 	b.SignEd25519(messages)
 	sameEd25519(t, messages)
