@@ -37,8 +37,7 @@ help: ## list the targets
 deps: ## install what the tests need (apt when root, otherwise print the line)
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES) $(TEST_PACKAGES))
 	@for m in $(MODULES) internal/tools; do $(GO) -C $$m mod download && $(GO) -C $$m list -m all >/dev/null || exit 1; done
-	@$(MAKE) -s ptxas || echo "note: no ptxas, so the PTX is not assembled (it needs Python with pip, and the network once)"
-	@$(MAKE) -s nvdisasm || echo "note: no nvdisasm, so the kernels' machine code is not read (it needs the same)"
+	@$(MAKE) -s ptxas nvdisasm || echo "note: no ptxas or nvdisasm, so PTX and machine code are not checked (they need Python with pip, and the network once)"
 
 deps-run:
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES))

@@ -1,5 +1,5 @@
 // Package pubkey computes the public-key operations of many handshakes at once on a GPU: X25519, signatures of ECDSA on
-// P-256 and P-384, of RSA and of Ed25519, verification of Ed25519, and encapsulation of ML-KEM-768.
+// P-256 and P-384, of RSA and of Ed25519, verification of Ed25519, and ML-KEM-768.
 //
 // An operation is one thread's (of RSA: two threads'), so that throughput needs tens of thousands of them at once, and a
 // single one takes a GPU longer than a core. gpukern/sign and gpukern/x25519 are for what one loop has waiting.
