@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/choose"
+	_ "github.com/millrace/millrace/gpukern/cuda/loader" // GPUs
 	"github.com/millrace/millrace/internal/app/kernbench"
 )
 

@@ -8,7 +8,7 @@ gpu-test: ## the tests of the kernels and engines on the GPU; without one it say
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
 	case "$$out" in \
 	*"--- SKIP"*) echo "$$out" | sed -n 's/.*_test.go:[0-9]*: /no GPU can be used: /p'; \
-		echo "nothing was tested; \`$(GO) -C cmd run ./millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
+		echo "nothing was tested; \`$(GO) -C cmd run -tags cuda ./millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
 	*) export MILLRACE_MUST_GPU=1; $(GO) test -count=1 -timeout 15m ./gpukern/... && \
 		$(GO) test -count=1 -timeout 15m -run 'InspectionOnGPU' ./l4/control && \
 		$(GO) -C internal/app/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
