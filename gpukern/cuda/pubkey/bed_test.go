@@ -26,6 +26,9 @@ func newBed(t testing.TB, o cuda.Options, cfg Config) *bed {
 		t.Fatal(err)
 	}
 	cfg.Device = d
+	if cfg.Least == 0 {
+		cfg.Least = 1 // everything on the device
+	}
 	e, err := New(cfg)
 	if err != nil {
 		t.Fatal(errors.Join(err, d.Close()))

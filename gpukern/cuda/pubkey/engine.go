@@ -23,6 +23,10 @@ type Config struct {
 	// DefaultBatch. It bounds the memory that is pinned: some 10 KB for each operation where all kinds are used.
 	Batch int
 
+	// Least is the fewest operations of a call that the device gets; the CPU does smaller calls. 0 is a switch point of each
+	// kind of operation, which depends on the number of cores.
+	Least int
+
 	// Patience is how long a launch may take before its device counts as lost; 0 is 10 s.
 	Patience time.Duration
 }
@@ -33,7 +37,7 @@ const DefaultBatch = 1 << 15
 // Stats counts operations of an Engine.
 type Stats struct {
 	Device uint64 // done on the device
-	CPU    uint64 // done on the CPU, as there was no device or it has been lost
+	CPU    uint64 // done on the CPU, as there was no device, it has been lost, or the call was too small for it
 	Lost   uint64 // of those on the CPU: given to a device that was lost before it had done them
 	Faults uint64 // signatures that failed their verification on the device, and were made again on the CPU
 }

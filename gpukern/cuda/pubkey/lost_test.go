@@ -4,6 +4,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -178,5 +180,34 @@ func TestWithoutADevice(t *testing.T) {
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSmallCallsStayOnTheCPU: below the switch point, which is one of the configuration or of the kind of operation.
+func TestSmallCallsStayOnTheCPU(t *testing.T) {
+	b := openFake(t, Config{Batch: 4, Least: 3})
+	for _, n := range []int{2, 3} {
+		scalars, points, products, want := random32(1, n), random32(2, n), make([][32]byte, n), make([][32]byte, n)
+		x25519Standard(t, want, scalars, points)
+		b.X25519(products, scalars, points)
+		if !slices.Equal(products, want) {
+			t.Errorf("%x, want %x", products, want)
+		}
+	}
+	if s := b.Stats(); s != (Stats{Device: 3, CPU: 2}) {
+		t.Errorf("%+v", s)
+	}
+	b.cfg.Least = 0
+	tasks := []*task{&x25519Task, p256.task, p384.task, &ed25519Task, &commitTask, &respondTask, &mlkemTask, &decapsulateTask}
+	for _, bits := range []int{2048, 3072, 4096} {
+		tasks = append(tasks, rsaTasks[bits])
+	}
+	if len(costs) != len(tasks) {
+		t.Errorf("%d costs of %d tasks", len(costs), len(tasks))
+	}
+	for _, k := range tasks {
+		if costs[k.name].core <= 0 || b.least(k) < 10*runtime.GOMAXPROCS(0) {
+			t.Errorf("%s: %+v, at least %d", k.name, costs[k.name], b.least(k))
+		}
 	}
 }

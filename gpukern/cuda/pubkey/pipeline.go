@@ -220,7 +220,10 @@ func (p *pipeline) close() error {
 
 // run does a call: on the device, and what that does not do on the CPU.
 func (e *Engine) run(t *task, c *call) {
-	p := e.pipeline(t)
+	var p *pipeline
+	if c.n >= e.least(t) {
+		p = e.pipeline(t)
+	}
 	if p == nil {
 		e.onCPU(c, 0, c.n)
 		return
