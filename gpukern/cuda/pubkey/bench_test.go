@@ -368,3 +368,32 @@ func BenchmarkMLKEM768Encapsulate(b *testing.B) {
 	}
 	w.run(b, bed)
 }
+
+func BenchmarkMLKEM768Decapsulate(b *testing.B) {
+	bed := newBed(b, cuda.Options{}, Config{})
+	const n = 1 << 17
+	all := decapsulations(b, bed.Engine, n)
+	placed, want := make([]*Decapsulation, n), make([][32]byte, n)
+	for i := range all {
+		placed[i] = &all[i]
+	}
+	parallel(n, leastDone, func(from, to int) { decapsulateCPU(placed[from:to]) })
+	for i := range all {
+		want[i] = all[i].Shared
+	}
+	w := &work{
+		name: "ML-KEM-768 decaps", n: n, t: &decapsulateTask, c: func() *call { return decapsulateCall(placed) },
+		gpu: func(from, to int) { bed.DecapsulateMLKEM768(all[from:to]) },
+		cpu: func(from, to int) { decapsulateCPU(placed[from:to]) },
+		verify: func(from, to int) (right int) {
+			for i := from; i < to; i++ {
+				if all[i].Err == nil && all[i].Shared == want[i] {
+					right++
+				}
+				all[i].Shared = [32]byte{}
+			}
+			return right
+		},
+	}
+	w.run(b, bed)
+}

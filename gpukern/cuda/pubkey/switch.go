@@ -9,8 +9,8 @@ import (
 // is the number of operations that one core does meanwhile.
 type cost struct{ device, core time.Duration }
 
-// costs are those of the tasks by name, for an H200 and a Xeon with AVX-512 IFMA: estimates as yet. They say which calls are too small
-// for a device; a slower one only loses by it.
+// costs are those of the tasks by name, for an H200 and a Xeon with AVX-512 IFMA: estimates as yet. They say which calls are
+// too small for a device; a slower one only loses by it.
 var costs = map[string]cost{
 	"x25519":          {500 * time.Microsecond, 3 * time.Microsecond},
 	"p256":            {3 * time.Millisecond, 9 * time.Microsecond},
