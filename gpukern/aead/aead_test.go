@@ -288,7 +288,10 @@ func TestRefused(t *testing.T) {
 func TestKeys(t *testing.T) {
 	for a := range Algorithm(20) {
 		for size := range 100 {
-			_, err := NewKey(a, make([]byte, size))
+			k, err := NewKey(a, make([]byte, size))
+			if err == nil && k.Algorithm() != a {
+				t.Errorf("a key of %v is of %v", a, k.Algorithm())
+			}
 			want := ErrKeySize
 			switch {
 			case a == 0 || a >= algorithms:
