@@ -14,19 +14,28 @@ func TestMain(m *testing.M) {
 	os.Exit(consttime.Main(m))
 }
 
-// summing returns what makes codes with keys, which are secret: zeros, ones, or others.
-func summing(secret int) func() {
+// secretKeys returns nine keys, which are secret: zeros, ones, or others.
+func secretKeys(secret int) (keys []*Key) {
 	r := rand.New(rand.NewPCG(uint64(secret), 1))
-	b := Batch{Algorithm: HMACSHA256, Mem: make([]byte, 4096)}
-	for i := range 9 {
+	for range 9 {
 		key := bytes.Repeat([]byte{byte(-min(secret, 1))}, 32)
 		if secret > 1 {
 			for j := range key {
 				key[j] = byte(r.Uint32())
 			}
 		}
-		b.Keys = append(b.Keys, NewKey(key))
-		b.Ops = append(b.Ops, Op{Data: uint32(100 * i), Len: uint32(40 * i), Sum: uint32(3000 + 32*i), Key: uint32(i)})
+		keys = append(keys, NewKey(key))
+	}
+	return keys
+}
+
+// summing returns what makes codes with the secret keys of that number.
+func summing(secret int) func() { return summingWith(secretKeys(secret)) }
+
+func summingWith(keys []*Key) func() {
+	b := Batch{Algorithm: HMACSHA256, Mem: make([]byte, 4096), Keys: keys}
+	for i := range uint32(len(keys)) {
+		b.Ops = append(b.Ops, Op{Data: 100 * i, Len: 40 * i, Sum: 3000 + 32*i, Key: i})
 	}
 	c := NewCPU()
 	return func() {
@@ -47,11 +56,17 @@ func TestBranchesDependOnNoSecret(t *testing.T) {
 	consttime.Branches(t, "hmac-sha256", secrets, []string{"github.com/millrace/millrace/gpukern/digest."}, nil, []string{".sha256x16"})
 }
 
+// TestTimeDependsOnNoSecret has one place for all keys: where memory lies changes the time, too.
 func TestTimeDependsOnNoSecret(t *testing.T) {
-	var runs [2][64]func()
+	var all [2][64][]*Key
 	for i := range 64 {
-		runs[0][i], runs[1][i] = summing(0), summing(2+i)
+		all[0][i], all[1][i] = secretKeys(0), secretKeys(2+i)
 	}
-	var run func()
-	consttime.Timing(t, func(class int) { run = runs[class][rand.IntN(64)] }, func() { run() })
+	keys := secretKeys(0)
+	run := summingWith(keys)
+	consttime.Timing(t, func(class int) {
+		for i, k := range all[class][rand.IntN(64)] {
+			keys[i].inner, keys[i].outer = k.inner, k.outer
+		}
+	}, run)
 }
