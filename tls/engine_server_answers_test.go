@@ -8,8 +8,11 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"io"
 	mathrand "math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -255,5 +258,33 @@ func TestChangedHellosOfSessions(t *testing.T) {
 	}
 	if own == 0 || own == 2*(len(hello)-recordHeader) {
 		t.Errorf("%d of %d are own handshakes", own, 2*(len(hello)-recordHeader))
+	}
+}
+
+// TestHellosOfClients has the ClientHellos of 20 programs answered as crypto/tls does.
+func TestHellosOfClients(t *testing.T) {
+	text, err := os.ReadFile("clienthello/testdata/hellos.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hellos []struct{ Client, Hello string }
+	if err := json.Unmarshal(text, &hellos); err != nil || len(hellos) < 20 {
+		t.Fatalf("%d hellos, %v", len(hellos), err)
+	}
+	configs := serverConfigs(t)
+	own := map[bool][]string{}
+	for _, h := range hellos {
+		record, err := hex.DecodeString(h.Hello)
+		if err != nil {
+			t.Fatal(err)
+		}
+		any := false
+		for _, c := range configs {
+			any = compareAnswers(t, c, record) || any
+		}
+		own[any] = append(own[any], h.Client)
+	}
+	if t.Logf("own: %q, crypto/tls: %q", own[true], own[false]); len(own[true]) < 10 {
+		t.Errorf("only %d programs have own handshakes", len(own[true]))
 	}
 }

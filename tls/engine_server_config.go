@@ -224,11 +224,13 @@ func (s *serverHandshake) newTicket(state *tls.ConnectionState) (message []byte,
 	if err != nil || len(ticket) > maxTicket {
 		return nil, false
 	}
-	return handshake13.AppendTicket(nil, ticket), true
+	return handshake13.AppendTicket(make([]byte, 0, len(ticket)+ticketOverhead), ticket), true
 }
 
-// maxTicket is the most bytes that a ticket may have (RFC 8446 4.6.1).
-const maxTicket = 1<<16 - 1
+const (
+	maxTicket      = 1<<16 - 1 // bytes (RFC 8446 4.6.1)
+	ticketOverhead = 32        // more than the other fields of the message have
+)
 
 // connectionState returns the state that callbacks see, and then the engine's users.
 func (s *serverHandshake) connectionState() *tls.ConnectionState {
