@@ -252,14 +252,14 @@ func (c webConfig) millrace() string {
 devices:
   - {name: %[1]s, driver: afxdp, addresses: [%[2]s/24, %[3]s/24]}
   - {name: %[4]s, driver: afxdp, addresses: [%[5]s/24]}
+cpus: none
 `, role.FrontDev, frontAddr, serviceAddr, role.BackDev, backAddr)
 	}
 	versions := `"1.1", "2"`
 	if c.http3 {
 		versions += `, "3"`
 	}
-	return fmt.Sprintf(`%[6]scpus: none
-admin: {socket: ""}
+	return fmt.Sprintf(`%[6]sadmin: {socket: ""}
 listeners:
   - {name: web, address: "%[1]s:80", protocol: HTTP, versions: ["1.1"]}
   - {name: h2c, address: "%[1]s:81", protocol: HTTP, versions: ["2"]}
