@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"regexp"
@@ -60,14 +61,14 @@ func cudaFor(major, minor int) int {
 }
 
 // forms returns every form of images by module name, the later targets first.
-func forms(images embed.FS) (map[string][]form, error) {
-	files, err := images.ReadDir("ptx")
+func forms(images fs.FS) (map[string][]form, error) {
+	files, err := fs.ReadDir(images, "ptx")
 	if err != nil {
 		return nil, err
 	}
 	all := map[string][]form{}
 	for _, file := range files {
-		text, err := images.ReadFile("ptx/" + file.Name())
+		text, err := fs.ReadFile(images, "ptx/"+file.Name())
 		if err != nil {
 			return nil, err
 		}
@@ -77,14 +78,14 @@ func forms(images embed.FS) (map[string][]form, error) {
 		}
 		all[f.name] = append(all[f.name], f)
 	}
-	for _, fs := range all {
-		latestFirst(fs)
+	for _, one := range all {
+		latestFirst(one)
 	}
 	return all, nil
 }
 
-func latestFirst(fs []form) {
-	slices.SortFunc(fs, func(a, b form) int { return strings.Compare(b.target, a.target) })
+func latestFirst(all []form) {
+	slices.SortFunc(all, func(a, b form) int { return strings.Compare(b.target, a.target) })
 }
 
 // choose takes the first form that the device and the driver can run, and says why it passed others by.
@@ -119,7 +120,7 @@ func (d *Device) loadModules() error {
 }
 
 // loadImages loads every module of the folder ptx of images. For the owner.
-func (d *Device) loadImages(images embed.FS) (loaded []ModuleInfo, err error) {
+func (d *Device) loadImages(images fs.FS) (loaded []ModuleInfo, err error) {
 	all, err := forms(images)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (d *Device) loadImages(images embed.FS) (loaded []ModuleInfo, err error) {
 
 // Load loads the modules in the folder ptx of images, besides those of this package: kernels that few programs need
 // and whose translation takes a driver seconds. No persistent kernel may run, as the driver may wait for it.
-func (d *Device) Load(images embed.FS) (loaded []ModuleInfo, err error) {
+func (d *Device) Load(images fs.FS) (loaded []ModuleInfo, err error) {
 	err = d.do(func() (err error) {
 		loaded, err = d.loadImages(images)
 		return err

@@ -39,7 +39,7 @@ var driverFile = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	lib := filepath.Join(dir, "libcuda.so.1")
-	if err := compile(lib, slices.Concat(kernels, []string{filepath.Join(Sources(), "testdata/probe.cu"), filepath.Join(Sources(), "host.cc")}, driver)); err != nil {
+	if err := compile(lib, slices.Concat(kernels, []string{filepath.Join(Sources(), "testdata/probe.cu"), filepath.Join(Sources(), "pubkey/testdata/arithmetic.cu"), filepath.Join(Sources(), "host.cc")}, driver)); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(lib)
