@@ -398,14 +398,17 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestAllocations: batches need none, once scratch memory has its size.
+// TestAllocations: batches need none, once scratch memory has its size. x/crypto allocates where it has no assembly.
 func TestAllocations(t *testing.T) {
 	everyForm(t, func(t *testing.T, c *CPU) {
 		m := &maker{Rand: rand.New(rand.NewPCG(5, 0))}
-		for i, a := range everyAlgorithm[:3] {
+		for _, a := range everyAlgorithm[:3] {
+			if a == ChaCha20Poly1305 && c.Form(a) == FormStandard {
+				continue
+			}
 			m.key(t, a)
 			for range 40 {
-				m.add(t, i, 1408, 8)
+				m.add(t, len(m.keys)-1, 1408, 8)
 			}
 		}
 		c.Seal(&m.b)

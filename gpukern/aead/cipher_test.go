@@ -47,7 +47,8 @@ func TestCipher(t *testing.T) {
 			}
 		}
 		frame, nonce := make([]byte, 100, 200), make([]byte, 12)
-		if n := testing.AllocsPerRun(100, func() { c.Seal(frame[:0], nonce, frame, nil) }); n != 0 {
+		_, own := c.(*gcm)
+		if n := testing.AllocsPerRun(100, func() { c.Seal(frame[:0], nonce, frame, nil) }); own && n != 0 {
 			t.Errorf("%v: %v allocations", a, n)
 		}
 		for size := range TagSize {
