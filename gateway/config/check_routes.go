@@ -283,6 +283,8 @@ func (d *l7Decoder) checkFilter(f *Filter, k keyPlaces) {
 		if k["hostname"] == nil && k["path"] == nil {
 			d.Fail(k[""], "say what changes: hostname or path", "URLRewrite changes nothing")
 		}
+	case FilterCORS:
+		d.checkCORS(f, k)
 	case FilterFixed:
 		if f.Status == 0 {
 			f.Status = 200

@@ -42,6 +42,7 @@ var kinds = map[string]string{
 	"hash":         checked("HTTP", "balance: consistent_hash, hash: {by: header, name: y}"),
 	"redirect":     "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: RequestRedirect, port: 81}]}]}]\n",
 	"rewrite":      strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
+	"cors":         strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
 	"mutual":       "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, tls: {certificates: [{cert: c}, {cert: b}], client_auth: {ca_file: a, forward: client-cert}}}]\n",
 	"http2":        "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, versions: ['2', '1.1']}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
 	"proxied":      "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, proxy_protocol: {from: 192.0.2.1}}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
@@ -136,7 +137,8 @@ routes:
       - name: u
         matches: [{path: {type: Exact, value: /x}, method: PUT, headers: [{type: RegularExpression, name: x, value: y}], query_params: [{type: RegularExpression, name: x, value: y}],
           sni: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28}]
-        filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /}, port: 9, status_code: 301, body: x}]
+        filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /}, port: 9, status_code: 301, body: x,
+          allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s}]
         backend_refs: [{name: p, weight: 2}]
         timeouts: {request: 1s, backend_request: 1s}
         retry: {attempts: 2, codes: [503]}

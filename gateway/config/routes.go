@@ -93,6 +93,7 @@ const (
 	FilterResponseHeaders FilterType = "ResponseHeaderModifier"
 	FilterRedirect        FilterType = "RequestRedirect"
 	FilterRewrite         FilterType = "URLRewrite"
+	FilterCORS            FilterType = "CORS"
 	FilterFixed           FilterType = "FixedResponse"
 )
 
@@ -109,6 +110,13 @@ type Filter struct {
 	Path     *PathModifier // key "path", of RequestRedirect and URLRewrite
 	Port     uint16        // key "port", of RequestRedirect; default that of Scheme, without Scheme the listener's
 	Status   int           // key "status_code", of RequestRedirect, default 302, and FixedResponse, default 200
+
+	AllowOrigins     []string      // key "allow_origins", of CORS, required: "https://a.example", "https://*.a.example", or "*" alone
+	AllowCredentials bool          // key "allow_credentials", of CORS: also requests with cookies, default false
+	AllowMethods     []string      // key "allow_methods", of CORS: beside GET, HEAD and POST, or "*"
+	AllowHeaders     []string      // key "allow_headers", of CORS: names of fields of requests, or "*"
+	ExposeHeaders    []string      // key "expose_headers", of CORS: names of fields of responses
+	MaxAge           time.Duration // key "max_age", of CORS: how long browsers keep the answer to a preflight, default 5s
 
 	Body string // key "body", of FixedResponse: text, which an Add of content-type describes; default none
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -189,15 +190,17 @@ var filterKeys = map[string][]FilterType{
 	"set": {FilterRequestHeaders, FilterResponseHeaders}, "add": {FilterRequestHeaders, FilterResponseHeaders, FilterFixed},
 	"remove": {FilterRequestHeaders, FilterResponseHeaders}, "scheme": {FilterRedirect}, "hostname": {FilterRedirect, FilterRewrite},
 	"path": {FilterRedirect, FilterRewrite}, "port": {FilterRedirect}, "status_code": {FilterRedirect, FilterFixed}, "body": {FilterFixed},
+	"allow_origins": {FilterCORS}, "allow_credentials": {FilterCORS}, "allow_methods": {FilterCORS}, "allow_headers": {FilterCORS},
+	"expose_headers": {FilterCORS}, "max_age": {FilterCORS},
 }
 
 func (d *l7Decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 	d.List(n, "filters", maxFilters, func(n *yaml.Node) {
-		var f Filter
+		f := Filter{MaxAge: 5 * time.Second}
 		k := keyPlaces{"": n}
 		d.Mapping(n, "a filter", k.under("",
 			strictyaml.Required("type", func(n *yaml.Node) {
-				strictyaml.Choice(d.Decoder, n, "type", &f.Type, FilterRequestHeaders, FilterResponseHeaders, FilterRedirect, FilterRewrite, FilterFixed)
+				strictyaml.Choice(d.Decoder, n, "type", &f.Type, FilterRequestHeaders, FilterResponseHeaders, FilterRedirect, FilterRewrite, FilterCORS, FilterFixed)
 			}),
 			strictyaml.Optional("set", func(n *yaml.Node) { f.Set = d.headers(n, "set") }),
 			strictyaml.Optional("add", func(n *yaml.Node) { f.Add = d.headers(n, "add") }),
@@ -207,6 +210,12 @@ func (d *l7Decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 			strictyaml.Optional("path", func(n *yaml.Node) { f.Path = d.pathModifier(n) }),
 			strictyaml.Optional("port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "port", &f.Port, 1, 65535) }),
 			strictyaml.Optional("status_code", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "status_code", &f.Status, 200, 599) }),
+			d.words("allow_origins", &f.AllowOrigins, origin),
+			strictyaml.Optional("allow_credentials", func(n *yaml.Node) { d.Truth(n, "allow_credentials", &f.AllowCredentials) }),
+			d.words("allow_methods", &f.AllowMethods, semantics.IsToken),
+			d.words("allow_headers", &f.AllowHeaders, semantics.IsToken),
+			d.words("expose_headers", &f.ExposeHeaders, semantics.IsToken),
+			strictyaml.Optional("max_age", func(n *yaml.Node) { d.Duration(n, "max_age", &f.MaxAge, 0, 24*time.Hour) }),
 			strictyaml.Optional("body", func(n *yaml.Node) { d.fixedBody(n, &f.Body) }),
 		)...)
 		d.checkFilter(&f, k)

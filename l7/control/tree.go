@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
@@ -226,7 +228,8 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	}
 	out.Names, out.Colliding = rewrite.NewNames(names), collidings[l.Colliding]
 	for i := range refs {
-		out.Rules = append(out.Rules, n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i]))
+		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
+		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}
 	return rules
 }
@@ -322,6 +325,11 @@ func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
 		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Port: f.Port, Status: f.Status}
 	case config.FilterRewrite:
 		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix)}
+	case config.FilterCORS:
+		r.CORS = &rewrite.CORS{
+			Origins: f.AllowOrigins, Credentials: f.AllowCredentials, Methods: strings.Join(f.AllowMethods, ", "), Headers: strings.Join(f.AllowHeaders, ", "),
+			Expose: strings.Join(f.ExposeHeaders, ", "), MaxAge: strconv.Itoa(int(f.MaxAge.Seconds())),
+		}
 	case config.FilterFixed:
 		r.Response = &proxy.Response{Status: f.Status, Fields: *headersOf(f), Body: []byte(f.Body)}
 	}

@@ -36,6 +36,9 @@ func (x *exchange) route() {
 	if query != "" {
 		r.Query = query[1:]
 	}
+	if (editor{x}).preflight() {
+		return
+	}
 	n := c.listener.Table.Find(r)
 	if x.client.listener.ambiguous(r, n, x.request.Path) {
 		x.refuse(side.RefusedPath)

@@ -18,6 +18,7 @@ func (x *exchange) answer(f *failure) {
 	body := strconv.AppendInt(nil, int64(f.status), 10)
 	body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
 	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: "text/plain"})
+	editor{x}.allowOrigin()
 	x.send(f.status, body)
 }
 
@@ -25,6 +26,7 @@ func (x *exchange) answer(f *failure) {
 func (x *exchange) respond(r *Response) {
 	x.fields = x.fields[:0]
 	editor{x}.edit(&r.Fields)
+	editor{x}.allowOrigin()
 	x.send(r.Status, r.Body)
 }
 
@@ -84,7 +86,7 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	if isPartial(m.Status) {
 		ranges, _ = semantics.ContentRanges(m.Fields)
 	}
-	if r.ResponseHeaders == nil && !session && ln.AltSvc == "" && ln.RequestID == "" && ranges < 2 {
+	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.RequestID == "" && ranges < 2 {
 		return m
 	}
 	if m != &x.reply {
@@ -102,6 +104,7 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 		x.fields = append(x.fields, semantics.Field{Name: "set-cookie", Value: view(x.target)})
 	}
 	editor{x}.setRequestID()
+	editor{x}.allowOrigin()
 	if h := r.ResponseHeaders; h != nil {
 		editor{x}.edit(h)
 	}
@@ -120,6 +123,7 @@ func (x *exchange) redirect(path, query string) {
 		TLS: c.tls, Port: c.listener.Address.Port(), Authority: x.request.Authority, Path: path, Query: query,
 	})
 	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
+	editor{x}.allowOrigin()
 	x.send(r.Code(), nil)
 }
 

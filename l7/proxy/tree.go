@@ -63,6 +63,8 @@ type Listener struct {
 	Via string
 	// RequestID is the field that has the ID of each request, towards backends and clients; "" is none.
 	RequestID string
+	// CORS reports whether a rule has it: preflights are looked for.
+	CORS bool
 	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
 	AltSvc string
 }
@@ -104,6 +106,8 @@ type Rule struct {
 	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
 	RequestHeaders, ResponseHeaders *rewrite.Headers
 	Rewrite                         *rewrite.Rewrite
+	// CORS lets scripts of other origins read responses; nil leaves that to the backend.
+	CORS *rewrite.CORS
 	// PathForm is the form of the path that the backend gets, and that Rewrite changes.
 	PathForm PathForm
 	// Upgrades are the protocols, beside WebSocket, that clients with HTTP/1.1 may change to at backends with HTTP/1.1.
