@@ -148,6 +148,49 @@ func hello(t *testing.T, dial func() (net.Conn, error)) {
 	}
 }
 
+// TestOpenOnAMacvlan has a neighbour on the same machine, whose large packets come whole: XDP is generic there, and would lose them.
+func TestOpenOnAMacvlan(t *testing.T) {
+	n := testnet.For(t, "mr-open-macvlan")
+	testnet.Program(t, "ip")
+	host, linux, here := n.Namespace("host"), n.Namespace("linux"), n.Namespace("here")
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ip := func(ns *testnet.Namespace, args string) {
+		t.Helper()
+		if out, err := ns.Run("ip", strings.Fields(args)...); err != nil {
+			t.Fatalf("%s: %v %s", args, err, out)
+		}
+	}
+	ip(host, "link add base type veth peer name far")
+	ip(host, "link set base up")
+	ip(host, "link set far up")
+	for name, ns := range map[string]*testnet.Namespace{"mv0": linux, "mv1": here} {
+		ip(host, "link add link base name "+name+" type macvlan mode bridge")
+		ip(host, "link set "+name+" netns "+ns.Name)
+	}
+	must(linux.Up("mv0", "198.18.9.1/24"), here.Up("mv1"))
+	var s *socket.Stack
+	must(here.Do(func() (err error) { s, err = Open("mv1", netip.MustParsePrefix("198.18.9.2/24")); return err }))
+	defer s.Close()
+	l, err := s.Listen("tcp", ":80")
+	must(err)
+	go echoAll(l)
+	var c net.Conn
+	must(linux.Do(func() (err error) { c, err = net.DialTimeout("tcp", "198.18.9.2:80", time.Minute); return err }))
+	defer c.Close()
+	sent := bytes.Repeat([]byte("0123456789abcdefg"), 500_000)
+	go func() { _, _ = c.Write(sent) }()
+	must(c.SetDeadline(time.Now().Add(time.Minute)))
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestOpenOnAVethAsItIsMade has the other end leave checksums and segmentation to its device, as Linux makes it: what the README shows
 // works there, with either driver and both protocols, in both directions.
 func TestOpenOnAVethAsItIsMade(t *testing.T) {

@@ -52,6 +52,7 @@ func (n *Node) writeLoops(w *metrics.Writer) {
 		w.Counter("millrace_loop_merged_packets_total", "Segments and datagrams joined to the one before them.", s.Merged, loop)
 		w.Counter("millrace_loop_forwarded_packets_total", "Packets taken by drivers.", s.Forwarded, loop)
 		w.Counter("millrace_loop_delivered_packets_total", "Packets taken by local consumers.", s.Delivered, loop)
+		w.Counter("millrace_loop_wrong_checksums_total", "Packets with a wrong TCP or UDP checksum, whatever became of them.", s.WrongChecksums, loop)
 		w.Counter("millrace_loop_iterations_total", "Times the loop polled its devices.", s.Iterations, loop)
 		w.Counter("millrace_loop_busy_iterations_total", "Iterations that moved packets.", s.Busy, loop)
 		w.Counter("millrace_loop_sleeps_total", "Times the loop slept.", s.Sleeps, loop)

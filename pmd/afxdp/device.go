@@ -205,6 +205,15 @@ func (d *Device) modeWords() string {
 	return words
 }
 
+// LosesLarge reports why packets of senders on this machine that are larger than the MTU are lost: XDP is generic, and such a packet
+// comes whole there; "" where they are not. In native mode a virtual interface is given them in segments.
+func (d *Device) LosesLarge() string {
+	if err := d.prog.held.NotNative(); err != nil && d.iface.virtual {
+		return "XDP is generic (" + whyNotNative(err) + "), and large packets of senders on this machine would be lost"
+	}
+	return ""
+}
+
 // Steering returns the rules of the device.
 func (d *Device) Steering() *Steering { return d.steer }
 

@@ -21,8 +21,8 @@ import (
 // Driver is the name of a driver, as configurations and flags spell it.
 type Driver string
 
-// The drivers. Auto is AF_XDP, or AF_PACKET where the kernel does not have or permit AF_XDP; the
-// Device reports which it is and why.
+// The drivers. Auto is AF_XDP, or AF_PACKET where the kernel does not have or permit AF_XDP, and on
+// virtual interfaces where XDP is generic; the Device reports which it is and why.
 const (
 	Auto     Driver = "auto"
 	AFXDP    Driver = "afxdp"
@@ -62,6 +62,7 @@ type Device struct {
 	Driver Driver       // the driver in use, never Auto
 	Why    string       // with Auto: why it is not AF_XDP; "" if it is
 
+	loses   string // of AF_XDP: what it loses that AF_PACKET would bring, and why
 	steer   func(...pmd.Rule) error
 	offload func(on bool) error        // nil where the driver cannot
 	before  func(*pmd.Prefilter) error // the same
@@ -109,10 +110,16 @@ func Open(cfg Config) (*Device, error) {
 	return nil, fmt.Errorf("open %s: no driver is called %q: want one of %v", cfg.Name, cfg.Driver, Drivers)
 }
 
-// openBest falls back to AF_PACKET only where AF_XDP can never work here. A busy or missing device is an
-// error that AF_PACKET would hide and not solve.
+// openBest falls back to AF_PACKET only where AF_XDP can never work here, or loses packets that AF_PACKET brings. A busy or missing
+// device is an error that AF_PACKET would hide and not solve.
 func openBest(cfg Config) (*Device, error) {
 	d, err := openAFXDP(cfg)
+	if err == nil && d.loses != "" && cfg.Mode != "generic" {
+		err = fmt.Errorf("%w: %s", pmd.ErrNotSupported, d.loses)
+		if closing := d.Close(); closing != nil {
+			return nil, errors.Join(err, closing)
+		}
+	}
 	if err == nil || !errors.Is(err, pmd.ErrPermission) && !errors.Is(err, pmd.ErrNotSupported) {
 		return d, err
 	}
@@ -153,7 +160,7 @@ func openAFXDP(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, steer: dev.Steering().Replace, before: dev.SetPrefilter, close: dev.Close}, nil
+	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, loses: dev.LosesLarge(), steer: dev.Steering().Replace, before: dev.SetPrefilter, close: dev.Close}, nil
 }
 
 // openAFPacket hides the packets that rules name from the kernel, which would answer them too. With All it
