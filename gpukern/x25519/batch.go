@@ -107,8 +107,8 @@ func (b *Batch) Run() {
 	b.spare = waiting[:0]
 }
 
-// compute sets the results of exchanges that fit into one pass. A pass for one exchange takes less time than
-// crypto/ecdh for both products, where the CPU has the instructions.
+// compute sets the results of exchanges that fit into one pass. Also for one exchange it takes less time than
+// crypto/ecdh, where the CPU has the instructions.
 func (b *Batch) compute(group []*Exchange) {
 	if !supported {
 		for _, x := range group {
@@ -126,9 +126,11 @@ func (b *Batch) compute(group []*Exchange) {
 		scalars[2*i], points[2*i] = x.Private, Base
 		scalars[2*i+1], points[2*i+1] = x.Private, x.Peer
 	}
-	n := 2 * len(group)
-	if n > 0 {
+	switch n := 2 * len(group); {
+	case n > Few:
 		b.pass.Multiply(products[:n], scalars[:n], points[:n])
+	case n > 0:
+		b.pass.MultiplyFew(products[:n], scalars[:n], points[:n])
 	}
 	for i, x := range group {
 		x.Public, x.Shared = products[2*i], products[2*i+1]

@@ -14,10 +14,16 @@ func multiplyIFMA(dst, a, b *row)
 func squareIFMA(dst, a *row)
 
 //go:noescape
-func scaleIFMA(dst, a, b *row, factor uint64)
+func scaleIFMA(dst, a, b, factors *row)
 
 //go:noescape
 func addSubtractIFMA(sum, difference, a, b, bias *row)
 
 //go:noescape
 func swapIFMA(a, b, swap *row)
+
+//go:noescape
+func butterflyIFMA(dst, src, index, bias *row, sums uint64)
+
+//go:noescape
+func permuteIFMA(dst, src, index *row, keep uint64)

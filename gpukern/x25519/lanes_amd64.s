@@ -181,14 +181,15 @@ TEXT ·squareIFMA(SB), NOSPLIT, $0-16
 	VZEROUPPER
 	RET
 
-// func scaleIFMA(dst, a, b *row, factor uint64)
+// func scaleIFMA(dst, a, b, factors *row)
 //
-// dst gets factor*a + b.
+// dst gets factors*a + b.
 TEXT ·scaleIFMA(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
-	VPBROADCASTQ factor+24(FP), Z23
+	MOVQ factors+24(FP), DX
+	VMOVDQU64 (DX), Z23
 	MASKS
 	LOAD(SI)
 	VPXORQ Z24, Z24, Z24
@@ -287,5 +288,60 @@ TEXT ·swapIFMA(SB), NOSPLIT, $0-24
 	SWAP(7)
 	SWAP(8)
 	SWAP(9)
+	VZEROUPPER
+	RET
+
+#define BUTTERFLY(i, z) \
+	VPERMQ (64*i)(SI), Z28, z; \
+	VPSHUFD $0x4e, z, Z11; \
+	VPADDQ (64*i)(DX), Z11, Z12; \
+	VPSUBQ z, Z12, Z12; \
+	VPADDQ Z11, z, K2, z; \
+	VMOVDQA64 Z12, K1, z;
+
+// func butterflyIFMA(dst, src, index, bias *row, sums uint64)
+//
+// t is src in the order of index, and u is t with the lanes of each pair exchanged. Odd lanes of dst get u - t + bias, even ones
+// t + u where sums has their bit, and t elsewhere.
+TEXT ·butterflyIFMA(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ index+16(FP), BX
+	MOVQ bias+24(FP), DX
+	MOVQ sums+32(FP), CX
+	MASKS
+	KMOVW CX, K2
+	MOVL $0xaa, AX
+	KMOVW AX, K1
+	VMOVDQU64 (BX), Z28
+	BUTTERFLY(0, Z5)
+	BUTTERFLY(1, Z6)
+	BUTTERFLY(2, Z7)
+	BUTTERFLY(3, Z8)
+	BUTTERFLY(4, Z9)
+	CARRY(Z5, Z6)
+	CARRY(Z6, Z7)
+	CARRY(Z7, Z8)
+	CARRY(Z8, Z9)
+	STORE(DI)
+	VZEROUPPER
+	RET
+
+// func permuteIFMA(dst, src, index *row, keep uint64)
+//
+// dst gets src in the order of index, and 0 in lanes whose bit keep does not have.
+TEXT ·permuteIFMA(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ index+16(FP), BX
+	MOVQ keep+24(FP), CX
+	KMOVW CX, K1
+	VMOVDQU64 (BX), Z28
+	VPERMQ.Z 0(SI), Z28, K1, Z5
+	VPERMQ.Z 64(SI), Z28, K1, Z6
+	VPERMQ.Z 128(SI), Z28, K1, Z7
+	VPERMQ.Z 192(SI), Z28, K1, Z8
+	VPERMQ.Z 256(SI), Z28, K1, Z9
+	STORE(DI)
 	VZEROUPPER
 	RET

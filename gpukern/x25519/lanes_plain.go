@@ -54,12 +54,12 @@ func carry(t []row) {
 	}
 }
 
-func scalePlain(dst, a, b element, factor uint64) {
+func scalePlain(dst, a, b element, factors *row) {
 	var t [digits + 1]row
 	copy(t[:], b)
 	for i := range a {
 		for lane, v := range a[i] {
-			high, low := bits.Mul64(v, factor)
+			high, low := bits.Mul64(v, factors[lane])
 			t[i][lane] += low & digitMask
 			t[i+1][lane] += high<<(64-digitBits) | low>>digitBits
 		}
@@ -86,4 +86,32 @@ func swapPlain(a, b []row, swap *row) {
 			b[i][lane] ^= differ
 		}
 	}
+}
+
+func butterflyPlain(dst, src element, index *row, sums uint64) {
+	var d [digits]row
+	for i := range src {
+		for lane := range Lanes {
+			t, u := src[i][index[lane]], src[i][index[lane^1]]
+			switch {
+			case lane&1 != 0:
+				t = u - t + bias[i][lane]
+			case sums>>lane&1 != 0:
+				t += u
+			}
+			d[i][lane] = t
+		}
+	}
+	carry(d[:])
+	copy(dst, d[:])
+}
+
+func permutePlain(dst, src element, index *row, keep uint64) {
+	var d [digits]row
+	for i := range src {
+		for lane := range Lanes {
+			d[i][lane] = src[i][index[lane]] & -(keep >> lane & 1)
+		}
+	}
+	copy(dst, d[:])
 }

@@ -17,11 +17,13 @@ const (
 	digitBits = 52
 	digitMask = 1<<digitBits - 1
 	above260  = 19 << 5 // 2^260 modulo 2^255 - 19
-	a24       = 121665  // (486662 - 2) / 4 (RFC 7748 4.1)
 )
 
 // row is one digit of the numbers of all lanes.
 type row [Lanes]uint64
+
+// a24 is (486662 - 2) / 4 (RFC 7748 4.1), for each lane.
+var a24 = row{121665, 121665, 121665, 121665, 121665, 121665, 121665, 121665}
 
 // element is a number per lane. Products are below 2^255 + 2^216, sums and differences of two below 2^257, and factors may
 // have 260 bits.
@@ -94,25 +96,30 @@ func (p *Pass) Clear() {
 func (p *Pass) Multiply(products, scalars, points [][Size]byte) {
 	defer p.Clear()
 	for lane := range scalars {
-		k := &p.scalars[lane]
-		*k = scalars[lane]
-		k[0] &= 248
-		k[31] = k[31]&127 | 64
-		var big [Size]byte
-		for i, b := range points[lane] {
-			big[Size-1-i] = b
-		}
-		big[0] &= 127
-		var d [digits]uint64
-		montgomery.SetBytes(d[:], big[:])
-		for i, v := range d {
-			p.first[i][lane] = v
-		}
+		p.set(lane, lane, &scalars[lane], &points[lane])
 	}
 	p.ladder()
 	p.divide()
 	for lane := range scalars {
 		p.result(&products[lane], lane)
+	}
+}
+
+// set clamps scalar number n, and puts a point into a lane.
+func (p *Pass) set(n, lane int, scalar, point *[Size]byte) {
+	k := &p.scalars[n]
+	*k = *scalar
+	k[0] &= 248
+	k[31] = k[31]&127 | 64
+	var big [Size]byte
+	for i, b := range point {
+		big[Size-1-i] = b
+	}
+	big[0] &= 127
+	var d [digits]uint64
+	montgomery.SetBytes(d[:], big[:])
+	for i, v := range d {
+		p.first[i][lane] = v
 	}
 }
 
@@ -160,7 +167,7 @@ func (p *Pass) step() {
 	multiply(z3, z3, p.first)
 	multiply(x2, a, b)
 	addSubtract(unused, e, a, b)
-	scale(a, e, a, a24)
+	scale(a, e, a, &a24)
 	multiply(z2, e, a)
 }
 
@@ -188,12 +195,12 @@ func squares(dst, a element, n int) {
 	}
 }
 
-// scale sets dst to factor*a + b.
-func scale(dst, a, b element, factor uint64) {
+// scale sets dst to factors*a + b.
+func scale(dst, a, b element, factors *row) {
 	if supported {
-		scaleIFMA(&dst[0], &a[0], &b[0], factor)
+		scaleIFMA(&dst[0], &a[0], &b[0], factors)
 	} else {
-		scalePlain(dst, a, b, factor)
+		scalePlain(dst, a, b, factors)
 	}
 }
 

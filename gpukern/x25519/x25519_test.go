@@ -103,9 +103,13 @@ func TestArithmeticIsThatOfBig(t *testing.T) {
 			check(t, "product", dst, 256, func(i int) *big.Int { return new(big.Int).Mul(aN[i], bN[i]) })
 			square(dst, a)
 			check(t, "square", dst, 256, func(i int) *big.Int { return new(big.Int).Mul(aN[i], aN[i]) })
-			scale(dst, a, b, a24)
+			factors := row{}
+			for i := range factors {
+				factors[i] = []uint64{121665, 0, 1, 1<<17 - 1}[r.IntN(4)]
+			}
+			scale(dst, a, b, &factors)
 			check(t, "scale", dst, 256, func(i int) *big.Int {
-				w := new(big.Int).Mul(aN[i], big.NewInt(a24))
+				w := new(big.Int).Mul(aN[i], new(big.Int).SetUint64(factors[i]))
 				return w.Add(w, bN[i])
 			})
 			c, cN := operand(r, 256)
@@ -156,6 +160,9 @@ func TestVectorsAreThePlainForms(t *testing.T) {
 			pass.exchange(pass.swap)
 			pass.step()
 			pass.divide()
+			butterfly(pass.t[0], pass.t[1], &divisors, lanesOfX3)
+			permute(pass.t[2], pass.t[0], &otherTerms, firstTwo)
+			scale(pass.t[3], pass.t[0], pass.t[1], &narrow24)
 		}
 		for i := range p.rows {
 			if p.rows[i] != q.rows[i] {
@@ -284,8 +291,13 @@ func TestProductsAreThoseOfECDH(t *testing.T) {
 					scalars[i] = [Size]byte(bytes.Repeat([]byte{byte(255 * (round % 2))}, Size))
 				}
 			}
-			p.Multiply(products, scalars, points)
-			for i := range n {
+			if round%3 == 0 {
+				products, scalars, points = products[:min(n, Few)], scalars[:min(n, Few)], points[:min(n, Few)]
+				p.MultiplyFew(products, scalars, points)
+			} else {
+				p.Multiply(products, scalars, points)
+			}
+			for i := range products {
 				if want := standard(t, scalars[i], points[i]); products[i] != want {
 					t.Fatalf("%x times %x is %x, want %x", scalars[i], points[i], products[i], want)
 				}
@@ -323,6 +335,8 @@ func TestPublicKeys(t *testing.T) {
 func TestMultiplyClears(t *testing.T) {
 	p := NewPass()
 	product(p, 0, Base, Base)
+	var products [Few][Size]byte
+	p.MultiplyFew(products[:], [][Size]byte{Base, Base}, [][Size]byte{Base, Base})
 	for i := range p.rows {
 		if p.rows[i] != (row{}) {
 			t.Fatalf("row %d is %x", i, p.rows[i])
@@ -345,6 +359,17 @@ func TestMain(m *testing.M) {
 		}
 		return func() { p.Multiply(products[:], scalars[:], points[:]) }
 	})
+	consttime.Subject("few", func(secret int) func() {
+		p := NewPass()
+		var scalars, products [Few][Size]byte
+		points := [Few][Size]byte{Base, Base}
+		for i := range Few {
+			for j := range Size {
+				scalars[i][j] = [...]byte{0, 255, byte(37*i + 11*j)}[secret]
+			}
+		}
+		return func() { p.MultiplyFew(products[:], scalars[:], points[:]) }
+	})
 	os.Exit(consttime.Main(m))
 }
 
@@ -358,6 +383,8 @@ func TestBranchesDependOnNoSecret(t *testing.T) {
 	}
 	consttime.Branches(t, "product", secrets, []string{"github.com/millrace/millrace/gpukern/"}, nil,
 		[]string{".multiply", ".square", ".scale", ".addSubtract", ".swapIFMA"})
+	consttime.Branches(t, "few", secrets, []string{"github.com/millrace/millrace/gpukern/"}, nil,
+		[]string{".multiply", ".square", ".scale", ".butterfly", ".permute"})
 }
 
 func TestTimeDependsOnNoSecret(t *testing.T) {
@@ -375,6 +402,15 @@ func TestTimeDependsOnNoSecret(t *testing.T) {
 			points[i] = Base
 		}
 	}, func() { p.Multiply(products[:], scalars[:], points[:]) })
+	consttime.Timing(t, func(class int) {
+		for i := range Few {
+			rand.Read(scalars[i][:])
+			for j := range Size {
+				scalars[i][j] &= -byte(class)
+			}
+			points[i] = Base
+		}
+	}, func() { p.MultiplyFew(products[:Few], scalars[:Few], points[:Few]) })
 }
 
 // cpuTime returns the CPU time of the process in ns: other processes may have the CPU meanwhile.
