@@ -224,7 +224,7 @@ func BenchmarkECDSA(b *testing.B) {
 			others := signing(c.n/16, key, func(i int) []byte { return requests[i].Digest }, func(int) *sign.Request { return &sign.Request{} })
 			w := &work{
 				name: c.curve.Params().Name + " sign", n: c.n, t: c.task,
-				c:   func() *call { return bed.ecdsaCall(requests, rand.Reader) },
+				c:   func() *call { return bed.ecdsaCall(requests, nil) },
 				gpu: func(from, to int) { bed.SignECDSA(requests[from:to], nil) },
 				cpu: func(from, to int) {
 					onCore(others[from:to])
@@ -259,7 +259,7 @@ func BenchmarkRSA(b *testing.B) {
 			others := signing(c.n/16, key, func(i int) []byte { return requests[i].Digest }, func(i int) *sign.Request { return &sign.Request{Opts: requests[i].Opts} })
 			w := &work{
 				name: fmt.Sprintf("RSA-%d sign", c.bits), n: c.n, t: rsaTasks[c.bits],
-				c:   func() *call { return bed.rsaCall(requests, rand.Reader) },
+				c:   func() *call { return bed.rsaCall(requests, nil) },
 				gpu: func(from, to int) { bed.SignRSA(requests[from:to], nil) },
 				cpu: func(from, to int) {
 					onCore(others[from:to])
@@ -348,7 +348,7 @@ func BenchmarkMLKEM768Encapsulate(b *testing.B) {
 		all[i].Key = encoded[i%len(keys)]
 	}
 	w := &work{
-		name: "ML-KEM-768 encaps", n: n, t: &mlkemTask, c: func() *call { return mlkemCall(all, rand.Reader) },
+		name: "ML-KEM-768 encaps", n: n, t: &mlkemTask, c: func() *call { return mlkemCall(all, nil) },
 		gpu: func(from, to int) { bed.EncapsulateMLKEM768(all[from:to], nil) },
 		cpu: func(from, to int) {
 			for i := from; i < to; i++ {

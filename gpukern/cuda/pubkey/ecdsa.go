@@ -116,9 +116,6 @@ func ecdsaTask(c *curve) *task {
 //
 // Requests of one key are best next to each other: eight share a verification.
 func (e *Engine) SignECDSA(requests []*ECDSARequest, random io.Reader) {
-	if random == nil {
-		random = rand.Reader
-	}
 	for _, c := range []*curve{p256, p384} {
 		mine := make([]*ECDSARequest, 0, len(requests))
 		for _, r := range requests {
@@ -157,8 +154,10 @@ func (e *Engine) ecdsaCall(placed []*ECDSARequest, random io.Reader) *call {
 	return &call{
 		n: len(placed),
 		fill: func(f *flight, first, from, to int) {
+			s := source{reader: random}
+			defer s.wipe()
 			for i := from; i < to; i++ {
-				placed[first+i].fill(f, i, random)
+				placed[first+i].fill(f, i, &s)
 			}
 		},
 		take: func(f *flight, first, from, to int) {
@@ -171,7 +170,7 @@ func (e *Engine) ecdsaCall(placed []*ECDSARequest, random io.Reader) *call {
 }
 
 // fill writes the inputs of a signature.
-func (r *ECDSARequest) fill(f *flight, i int, random io.Reader) {
+func (r *ECDSARequest) fill(f *flight, i int, random *source) {
 	size := r.Key.c.size()
 	if r.Err = r.Key.nonce(f.in[0].at(i), random, r.Digest); r.Err != nil {
 		clear(f.in[0].at(i))
@@ -213,10 +212,10 @@ var ErrFault = errors.New("pubkey: a signature failed its verification and was d
 
 // nonce sets to, twice the size of a number, to the nonce of a signature: SHA-512 of random bytes, the private key and the
 // digest. It is as good as its random bytes, and if those repeat, still another one for another digest.
-func (k *ECDSAKey) nonce(to []byte, random io.Reader, digest []byte) error {
+func (k *ECDSAKey) nonce(to []byte, random *source, digest []byte) error {
 	var input [1 + 32 + 48 + sha512.Size]byte
 	defer clear(input[:])
-	if _, err := io.ReadFull(random, input[1:33]); err != nil {
+	if err := random.read(input[1:33]); err != nil {
 		return err
 	}
 	n := 33 + copy(input[33:], k.private)

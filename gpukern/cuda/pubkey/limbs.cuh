@@ -168,16 +168,28 @@ template <int N> GK_FN void pk_store_big(u32 *r, const u32 *a)
 	pk_store<N>(r, t);
 }
 
-/* pk_word reads a word here and each time: the compiler would read a whole number ahead of a loop, into registers that it
- * does not have. */
-GK_FN u32 pk_word(const u32 *a)
+/* pk_word reads a word of a long number where the sum needs it. ptxas would read all of it ahead, into registers that it
+ * does not have: no read passes a barrier of the warp, whose threads all have to be there. On the CPU there is no need. */
+enum { PK_AHEAD = 16 };
+
+GK_FN u32 pk_word(const u32 *a, int j)
+{
+#ifndef GK_HOST
+	if (j / 2 % (PK_AHEAD / 2) == 0)
+		gk_warp_sync();
+#endif
+	return a[j];
+}
+
+/* pk_beyond reports whether a thread has no operation i of n. On a device it never does: such threads do the last operation
+ * once more, with the same results, as pk_word needs whole warps. */
+GK_FN bool pk_beyond(u32 *i, u32 n)
 {
 #ifdef GK_HOST
-	return *a;
+	return *i >= n;
 #else
-	u32 v;
-	__asm__ volatile("ld.volatile.u32 %0, [%1];" : "=r"(v) : "l"(a));
-	return v;
+	*i = gk_min(*i, n - 1);
+	return false;
 #endif
 }
 
@@ -185,7 +197,7 @@ GK_FN u32 pk_word(const u32 *a)
 struct pk_words {
 	const u32 *at;
 	u32 factor;
-	PK_MEMBER u32 m(int j) const { return pk_word(at + j); }
+	PK_MEMBER u32 m(int j) const { return pk_word(at, j); }
 	PK_MEMBER u32 inv() const { return factor; }
 	PK_MEMBER pk_words again() const { return *this; }
 };

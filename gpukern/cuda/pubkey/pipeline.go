@@ -3,6 +3,7 @@ package pubkey
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -176,8 +177,11 @@ func (f *flight) wait(patience time.Duration) error {
 		if time.Since(f.since) > patience {
 			return fmt.Errorf("pubkey: %d operations have taken longer than %v: %w", f.n, patience, cuda.ErrLost)
 		}
-		time.Sleep(pause)
-		pause = min(pause+time.Microsecond, 50*time.Microsecond)
+		if pause += time.Microsecond; pause < 20*time.Microsecond { // a sleep takes longer than it is asked for
+			runtime.Gosched()
+			continue
+		}
+		time.Sleep(min(pause, 50*time.Microsecond))
 	}
 }
 

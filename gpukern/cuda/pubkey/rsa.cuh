@@ -84,7 +84,7 @@ template <int N> GK_FN void rsa_choose(u32 *r, const u32 *table, u32 entry)
 template <int N> GK_FN void rsa_power(const struct pk_rsa *p)
 {
 	u32 half = gk_block() & 1, i = (gk_block() >> 1) * gk_block_size() + gk_thread();
-	if (i >= p->n)
+	if (pk_beyond(&i, p->n))
 		return;
 	const rsa_key<N> *key = (const rsa_key<N> *)gk_load_u64(&p->keys[i]);
 	const rsa_prime<N> *m = half ? &key->q : &key->p;
@@ -226,7 +226,7 @@ template <int N> GK_FN u32 rsa_verify(rsa_joined<N> *g, const rsa_key<N> *key, c
 template <int N> GK_FN void rsa_join(const struct pk_rsa *p)
 {
 	u32 i = gk_global_thread();
-	if (i >= p->n)
+	if (pk_beyond(&i, p->n))
 		return;
 	const rsa_key<N> *key = (const rsa_key<N> *)gk_load_u64(&p->keys[i]);
 	rsa_joined<N> g;

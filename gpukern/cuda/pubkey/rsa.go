@@ -130,9 +130,6 @@ func rsaTask(bits int) *task {
 // SignRSA sets Signature or Err of the requests. Salts come from random, which is read by several goroutines at once; nil is
 // crypto/rand's. Signatures that fail their verification are made again by crypto/rsa.
 func (e *Engine) SignRSA(requests []*RSARequest, random io.Reader) {
-	if random == nil {
-		random = rand.Reader
-	}
 	bySize := map[*task][]*RSARequest{}
 	for _, r := range requests {
 		t := rsaTasks[r.Key.key.N.BitLen()]
@@ -157,8 +154,10 @@ func (e *Engine) rsaCall(requests []*RSARequest, random io.Reader) *call {
 	return &call{
 		n: len(requests),
 		fill: func(f *flight, first, from, to int) {
+			s := source{reader: random}
+			defer s.wipe()
 			for i := from; i < to; i++ {
-				requests[first+i].fill(f, i, random)
+				requests[first+i].fill(f, i, &s)
 			}
 		},
 		take: func(f *flight, first, from, to int) {
@@ -194,6 +193,9 @@ func (e *Engine) takeRSA(r *RSARequest, f *flight, i int, random io.Reader) {
 
 // signRSACPU signs on one core. crypto/rsa verifies what it signs.
 func signRSACPU(requests []*RSARequest, random io.Reader) {
+	if random == nil {
+		random = rand.Reader
+	}
 	for _, r := range requests {
 		r.Signature, r.Err = r.Key.key.Sign(random, r.Digest, r.Opts)
 	}

@@ -75,7 +75,7 @@ GK_FN void field(u32 *r, const u32 *a, const u32 *b, u32 op)
 GK_KERNEL(pk_arithmetic, struct pk_arithmetic, 32)
 {
 	u32 i = gk_global_thread();
-	if (i >= p->n)
+	if (pk_beyond(&i, p->n))
 		return;
 	const u32 *a = p->a + i * ARITHMETIC_WORDS, *b = p->b + i * ARITHMETIC_WORDS, *m = p->m + i * ARITHMETIC_WORDS;
 	u32 *r = p->result + i * ARITHMETIC_WORDS, t[ARITHMETIC_WORDS + 2];
