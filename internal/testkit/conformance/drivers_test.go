@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	kernel = pmd.CapPoll | pmd.CapMultiBuf // what drivers can do that copy
-	xdp    = pmd.CapPoll | pmd.CapNeedWakeup
+	kernel = pmd.CapPoll | pmd.CapMultiBuf                             // what drivers can do that copy
+	xdp    = pmd.CapPoll | pmd.CapNeedWakeup | pmd.CapPartialChecksums // over veth
 	memory = pmd.CapZeroCopy | pmd.CapMultiBuf
 )
 
