@@ -11,6 +11,8 @@ import (
 	"os"
 	"reflect"
 	"slices"
+
+	"github.com/millrace/millrace/gpukern/sign"
 )
 
 // config returns the crypto/tls configuration that the flags describe.
@@ -121,6 +123,12 @@ func (f *flags) certificate(c *tls.Config) error {
 		pair.SupportedSignatureAlgorithms = append(pair.SupportedSignatureAlgorithms, tls.SignatureScheme(id))
 	}
 	pair.OCSPStaple = f.ocspResponse
+	if f.millrace != "crypto/tls" { // by the batch, which a key of ECDSA would enter with its ninth signature
+		pair.PrivateKey = sign.Wrap(pair.PrivateKey)
+		if s := sign.Of(pair.PrivateKey); s != nil {
+			s.Prepare()
+		}
+	}
 	choose := func(offered []tls.SignatureScheme) (*tls.Certificate, error) {
 		var got []int
 		for _, s := range offered {

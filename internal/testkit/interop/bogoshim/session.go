@@ -70,11 +70,12 @@ type engineSession struct {
 	in     []byte // the part of it that the engine has not had
 	plain  []byte // data that Read has not returned
 	closed bool   // the peer's close_notify
+	batch  mtls.Signatures
 }
 
 func newEngineSession(f *flags, tcp halfCloser, config *tls.Config) *engineSession {
 	s := &engineSession{tcp: tcp, cut: f.cut, buf: make([]byte, 4096)}
-	o := mtls.EngineOptions{Remote: tcp.RemoteAddr(), Local: tcp.LocalAddr()}
+	o := mtls.EngineOptions{Remote: tcp.RemoteAddr(), Local: tcp.LocalAddr(), Signatures: &s.batch}
 	if f.server {
 		s.Engine = mtls.NewServerEngine(config, o)
 	} else {
@@ -116,6 +117,10 @@ func (s *engineSession) step() error {
 	}
 	ev, n, err := s.Next(part)
 	s.in = s.in[n:]
+	for err == nil && ev.Kind == mtls.AwaitingSignature {
+		s.batch.Run()
+		ev, _, err = s.Next(nil)
+	}
 	flushErr := s.flush()
 	s.plain = append(s.plain, ev.Data...)
 	s.closed = s.closed || ev.Kind == mtls.PeerClosed
