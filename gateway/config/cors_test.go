@@ -22,10 +22,14 @@ func TestKeysOfCORS(t *testing.T) {
 		{"", "CORS lacks the key"},
 		{", allow_origins: ['*', 'https://a.example']", "beside others"},
 		{", allow_origins: '*', allow_credentials: true", "scripts of every site would act as the user"},
-		{", allow_origins: a.example", "allow_origins cannot be"}, {", allow_origins: 'https://a.example/'", "allow_origins cannot be"},
-		{", allow_origins: 'https://A.example'", "allow_origins cannot be"}, {", allow_origins: 'ftp://a.example'", "allow_origins cannot be"},
-		{", allow_origins: 'https://a.*.example'", "allow_origins cannot be"}, {", allow_origins: 'https://a.example:x'", "allow_origins cannot be"},
-		{", allow_origins: '*', allow_methods: 'PUT, GET'", "allow_methods cannot be"}, {", allow_origins: '*', set: [{name: a, value: b}]", "set is not for CORS"},
+		{", allow_origins: a.example", "allow_origins cannot be"},
+		{", allow_origins: 'https://a.example/'", "allow_origins cannot be"},
+		{", allow_origins: 'https://A.example'", "allow_origins cannot be"},
+		{", allow_origins: 'ftp://a.example'", "allow_origins cannot be"},
+		{", allow_origins: 'https://a.*.example'", "allow_origins cannot be"},
+		{", allow_origins: 'https://a.example:x'", "allow_origins cannot be"},
+		{", allow_origins: '*', allow_methods: 'PUT, GET'", "allow_methods cannot be"},
+		{", allow_origins: '*', set: [{name: a, value: b}]", "set is not for CORS"},
 	} {
 		if _, err := Parse("f", []byte(with(c.keys))); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.keys, err, c.want)

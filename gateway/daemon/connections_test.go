@@ -77,8 +77,11 @@ pools: [{name: p, backends: [{name: a, address: "%s"}]}, {name: echo, protocol: 
 		q    admin.Query
 		want []string
 	}{
-		{admin.Query{Service: "web"}, want[:3]}, {admin.Query{Service: "p"}, want[:1]}, {admin.Query{Backend: "e"}, want[3:]},
-		{admin.Query{Service: "echo", Backend: "e"}, want[3:]}, {admin.Query{Service: "through"}, want[3:]},
+		{admin.Query{Service: "web"}, want[:3]},
+		{admin.Query{Service: "p"}, want[:1]},
+		{admin.Query{Backend: "e"}, want[3:]},
+		{admin.Query{Service: "echo", Backend: "e"}, want[3:]},
+		{admin.Query{Service: "through"}, want[3:]},
 	} {
 		if got := list(c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.q, got, c.want)

@@ -89,8 +89,13 @@ func TestATruthValueStandsForAWord(t *testing.T) {
 		src, want string
 		allowed   []string
 	}{
-		{"w: false", "off", []string{"off", "auto", "on"}}, {"w: true", "on", []string{"off", "auto", "on"}}, {"w: false", "no", []string{"no", "sometimes"}},
-		{"w: off", "off", []string{"off", "auto"}}, {"w: 'false'", "", []string{"off", "auto"}}, {"w: true", "", []string{"off", "auto"}}, {"w: false", "", []string{"cpu"}},
+		{"w: false", "off", []string{"off", "auto", "on"}},
+		{"w: true", "on", []string{"off", "auto", "on"}},
+		{"w: false", "no", []string{"no", "sometimes"}},
+		{"w: off", "off", []string{"off", "auto"}},
+		{"w: 'false'", "", []string{"off", "auto"}},
+		{"w: true", "", []string{"off", "auto"}},
+		{"w: false", "", []string{"cpu"}},
 	} {
 		d, got := New("f", []byte(c.src)), ""
 		d.Mapping(d.Document([]byte(c.src)), "the file", Required("w", func(n *yaml.Node) { Choice(d, n, "w", &got, c.allowed...) }))

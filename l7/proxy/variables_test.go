@@ -55,7 +55,8 @@ func TestVariablesAreThoseOfTheRequest(t *testing.T) {
 	r := newRig(t, backend, func(r *rig) {
 		r.rule.Name = "u"
 		r.rule.RequestHeaders = compiled(t, rewrite.Headers{Set: []semantics.Field{
-			{Name: "x-real-ip", Value: "${client_address}"}, {Name: "x-sni", Value: "${server_name}"},
+			{Name: "x-real-ip", Value: "${client_address}"},
+			{Name: "x-sni", Value: "${server_name}"},
 			{Name: "x-all", Value: "${scheme} ${host} ${method} ${path} ${target} ${protocol} ${rule} ${listener_port}"},
 		}})
 		r.rule.ResponseHeaders = compiled(t, rewrite.Headers{Set: []semantics.Field{{Name: "x-served-by", Value: "${backend} ${backend_address} ${method}"}}})
