@@ -56,14 +56,9 @@ var rootNeeds = []need[Config]{
 		why: "it is for policies with `mode: prevent`, and there are none", hint: "set `mode: prevent` in a policy, or leave it out",
 	},
 	{
-		keys: []string{"inspection.variables", "inspection.variables_file", "inspection.classification", "inspection.flows", "inspection.memory"},
-		met: func(c *Config, _ *Config) bool {
-			return slices.ContainsFunc(c.Inspection.Policies, func(p InspectionPolicy) bool { return len(p.Rules) > 0 })
+		keys: []string{
+			"inspection.variables", "inspection.variables_file", "inspection.classification", "inspection.flows", "inspection.memory", "inspection.alerts.buffer", "inspection.alerts.payload", "inspection.alerts.file",
 		},
-		why: "it is for rules, and no policy has some", hint: "name files in rules of a policy, or leave it out",
-	},
-	{
-		keys: []string{"inspection.alerts.buffer", "inspection.alerts.payload", "inspection.alerts.file"},
 		met: func(c *Config, _ *Config) bool {
 			return slices.ContainsFunc(c.Inspection.Policies, func(p InspectionPolicy) bool { return p.decides() })
 		},

@@ -216,7 +216,6 @@ func TestWhatNeedsARestartIsRefused(t *testing.T) {
 		{"{name: gw0}", "{name: gw0, ring: 4096}"},
 		{"size: 1024", "size: 2048"},
 		{"snat:", "snat_ports: 2000-3000\nsnat:"},
-		{"snat:", "metrics: {listen: 127.0.0.1:1}\nsnat:"},
 		{"snat:", "engine: auto\nsnat:"},
 		{"snat:", "extra_processor: true\nsnat:"},
 	} {
