@@ -161,7 +161,7 @@ internal/testkit/flowmodel: l4/fastpath clock wire
 internal/testkit/h3cases: quic
 internal/testkit/hostkern: gpukern/cuda/loader gpukern/image gpukern/tuple internal/testkit/checkout
 internal/testkit/interop:
-internal/testkit/interop/bogoshim: socket tls
+internal/testkit/interop/bogoshim: gpukern/sign socket tls
 internal/testkit/interop/programs:
 internal/testkit/memtransport: clock l7/transport
 internal/testkit/netsim: packet wire clock pmd ip tcp

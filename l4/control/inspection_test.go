@@ -65,7 +65,10 @@ func (s *guarded) write(name, text string) {
 
 func (s *guarded) parse(t testing.TB, policies string) *config.Config {
 	t.Helper()
-	src := s.source + "\ninspection:\n  alerts: {file: alerts.json}\n  packets: {file: alerts.pcapng}\n  variables: HOME_NET=any\n" + policies
+	src := s.source + "\ninspection:\n  alerts: {file: alerts.json}\n  packets: {file: alerts.pcapng}\n" + policies
+	if strings.Contains(policies, "rules:") {
+		src += "  variables: HOME_NET=any\n"
+	}
 	cfg, err := config.Parse(filepath.Join(s.dir, "gw.yaml"), []byte(src))
 	if err != nil {
 		t.Fatal(err)
