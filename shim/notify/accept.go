@@ -88,6 +88,9 @@ func (c *call) lost() {
 	if _, again := c.s.notified.LoadOrStore(st.process, true); err != nil || again {
 		return
 	}
+	// One process reports it, and NodeGone for another one may end this process: its stderr is taken before.
+	c.s.losing.Lock()
+	defer c.s.losing.Unlock()
 	c.report("the node has ended: the program gets SIGTERM (--on-node-loss=end)")
 	c.s.NodeGone(int(st.process))
 }

@@ -26,6 +26,7 @@ type Supervisor struct {
 	making sync.Mutex // of a socket, by make
 
 	notified sync.Map      // processes that NodeGone was called with
+	losing   sync.Mutex    // of lost
 	ends     atomic.Uint32 // accepts of listeners whose node has gone
 
 	listener listener
@@ -69,6 +70,7 @@ func (s *Supervisor) Run() error {
 	unix.Close(int(s.listener))
 	s.waits.close()
 	s.client.Close()
+	s.reported.finish()
 	return err
 }
 
