@@ -46,6 +46,7 @@ func tsharkFaults(t testing.TB, file string, kernels bool) (packets int, faults 
 	layers := []string{"ip", "tcp", "udp", "icmp", "icmpv6"}
 	args := []string{
 		"-n", "-r", file, "-X", "lua_script:testdata/gue.lua", "--disable-protocol", "dns", "--disable-protocol", "http",
+		"-d", "udp.port==32768-60999,data", "-d", "tcp.port==32768-60999,data", // clients' ports: some are those of protocols
 		"-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.analyze_sequence_numbers:FALSE", // each packet alone
 		"-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
 		"-T", "fields", "-E", "separator=;", "-e", "frame.protocols", "-e", "_ws.expert.message", "-e", "tcp.checksum", "-e", "tcp.checksum_calculated",
