@@ -4,7 +4,6 @@ import (
 	"crypto"
 	standard "crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/sha512"
 	"fmt"
 	"io"
 	"runtime"
@@ -142,46 +141,19 @@ func signTogether(p *ecdsa.Pass, requests []*Request) {
 			r.Err = ErrFault
 			continue
 		}
-		r.Signature = encodeECDSA(p.Signature(i))
+		r.Signature = EncodeECDSA(p.Signature(i))
 	}
 }
 
-// nonce sets to, twice the size of a number, to the nonce of a signature: SHA-512 of random bytes, the private key and the
-// digest. It is as good as its random bytes, and if those repeat, still another one for another digest (hedged, as in
-// FIPS 186-5 A.3.2's note and BoringSSL). So many bits leave no bias modulo the order.
+// nonce sets to, twice the size of a number, to the nonce of a signature.
 func (k *ECDSAKey) nonce(to []byte, random io.Reader, digest []byte) error {
-	var input [1 + 32 + 48 + sha512.Size]byte
-	defer clear(input[:])
-	if _, err := io.ReadFull(random, input[1:33]); err != nil {
+	var fresh [32]byte
+	defer clear(fresh[:])
+	if _, err := io.ReadFull(random, fresh[:]); err != nil {
 		return err
 	}
-	n := 33 + copy(input[33:], k.private)
-	n += copy(input[n:], digest)
-	for len(to) > 0 {
-		sum := sha512.Sum512(input[:n])
-		to = to[copy(to, sum[:]):]
-		clear(sum[:])
-		input[0]++
-	}
+	Nonce(to, &fresh, k.private, digest)
 	return nil
-}
-
-// encodeECDSA returns the DER of a signature (RFC 3279 2.2.3): SEQUENCE { INTEGER, INTEGER }. It is shorter than 128 bytes.
-func encodeECDSA(r, s []byte) []byte {
-	der := make([]byte, 2, 2+2*(3+len(r)))
-	for _, number := range [2][]byte{r, s} {
-		for len(number) > 1 && number[0] == 0 {
-			number = number[1:]
-		}
-		if number[0] < 0x80 {
-			der = append(der, 2, byte(len(number)))
-		} else {
-			der = append(der, 2, byte(len(number)+1), 0)
-		}
-		der = append(der, number...)
-	}
-	der[0], der[1] = 0x30, byte(len(der)-2)
-	return der
 }
 
 // Clear overwrites the private key. It must not be used afterwards.

@@ -372,13 +372,13 @@ func TestEncodingOfECDSA(t *testing.T) {
 		for in, out := range want {
 			n, _ := new(big.Int).SetString(in, 16)
 			p := n.FillBytes(make([]byte, 2*size))
-			got := encodeECDSA(p[:size], p[size:])
+			got := EncodeECDSA(p[:size], p[size:])
 			if text := fmt.Sprintf("%x", got); text != string(bytes.ReplaceAll([]byte(out), []byte(" "), nil)) {
 				t.Errorf("%s: %s, want %s", in, text, out)
 			}
 		}
 	}
-	long := encodeECDSA(bytes.Repeat([]byte{0xff}, 48), bytes.Repeat([]byte{0xff}, 48))
+	long := EncodeECDSA(bytes.Repeat([]byte{0xff}, 48), bytes.Repeat([]byte{0xff}, 48))
 	if len(long) != 104 || long[1] != 102 {
 		t.Errorf("the longest is %x", long)
 	}

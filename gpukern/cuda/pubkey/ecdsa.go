@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha512"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"math/big"
 
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/sign"
 )
 
 // ErrUnsuited reports a key that no kernel is for.
@@ -194,7 +194,7 @@ func (e *Engine) takeECDSA(r *ECDSARequest, f *flight, i int) {
 		return
 	}
 	size := r.Key.c.size()
-	r.Signature = encodeECDSA(f.out[0].at(i)[:size], f.out[0].at(i)[size:])
+	r.Signature = sign.EncodeECDSA(f.out[0].at(i)[:size], f.out[0].at(i)[size:])
 }
 
 // signECDSACPU signs on one core, and verifies.
@@ -210,39 +210,13 @@ func signECDSACPU(requests []*ECDSARequest) {
 // ErrFault is the error of a signature that failed its verification on the CPU, too.
 var ErrFault = errors.New("pubkey: a signature failed its verification and was discarded")
 
-// nonce sets to, twice the size of a number, to the nonce of a signature: SHA-512 of random bytes, the private key and the
-// digest. It is as good as its random bytes, and if those repeat, still another one for another digest.
+// nonce sets to, twice the size of a number, to the nonce of a signature.
 func (k *ECDSAKey) nonce(to []byte, random *source, digest []byte) error {
-	var input [1 + 32 + 48 + sha512.Size]byte
-	defer clear(input[:])
-	if err := random.read(input[1:33]); err != nil {
+	var fresh [32]byte
+	defer clear(fresh[:])
+	if err := random.read(fresh[:]); err != nil {
 		return err
 	}
-	n := 33 + copy(input[33:], k.private)
-	n += copy(input[n:], digest)
-	for len(to) > 0 {
-		sum := sha512.Sum512(input[:n])
-		to = to[copy(to, sum[:]):]
-		clear(sum[:])
-		input[0]++
-	}
+	sign.Nonce(to, &fresh, k.private, digest)
 	return nil
-}
-
-// encodeECDSA returns the DER of a signature (RFC 3279 2.2.3): SEQUENCE { INTEGER, INTEGER }. It is shorter than 128 bytes.
-func encodeECDSA(r, s []byte) []byte {
-	der := make([]byte, 2, 2+2*(3+len(r)))
-	for _, number := range [2][]byte{r, s} {
-		for len(number) > 1 && number[0] == 0 {
-			number = number[1:]
-		}
-		der = append(der, 2, byte(len(number)))
-		if number[0] >= 0x80 {
-			der[len(der)-1]++
-			der = append(der, 0)
-		}
-		der = append(der, number...)
-	}
-	der[0], der[1] = 0x30, byte(len(der)-2)
-	return der
 }
