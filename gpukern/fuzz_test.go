@@ -2,14 +2,12 @@ package gpukern_test
 
 import (
 	"encoding/binary"
-	"os"
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/guardpages"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -66,21 +64,6 @@ func FuzzEngine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { agree(t, fuzzBatch(data), c, l) })
 }
 
-// guarded returns memory behind which a read is a fault; size is a number of pages.
-func guarded(t *testing.T, size int) []byte {
-	t.Helper()
-	page := os.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Munmap(mem) })
-	if err := unix.Mprotect(mem[size:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
-	return mem[:size:size]
-}
-
 // FuzzTunnels is FuzzEngine for what looks into tunnels and what fills.
 func FuzzTunnels(f *testing.F) {
 	g := kernref.NewGenerator(8)
@@ -101,7 +84,7 @@ func FuzzTunnels(f *testing.F) {
 // fault, one in front of them that mattered would change what is found.
 func TestNothingBeyondAPacketIsRead(t *testing.T) {
 	const size = 1 << 12
-	mem := guarded(t, size)
+	mem := guardpages.New(t, size)
 	g := kernref.NewGenerator(11)
 	l := fuzzTables()
 	c := NewCPU(Config{Ops: tunnelOps, Tables: compile(t, l)})

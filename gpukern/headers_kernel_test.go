@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/kernref"
+	"github.com/millrace/millrace/internal/testkit/guardpages"
 	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
 )
@@ -186,7 +187,7 @@ func TestCutPacketsInTheHeadersKernel(t *testing.T) {
 // that point beyond.
 func TestTheHeadersKernelReadsNothingOutsideOfFrames(t *testing.T) {
 	const size = 1 << 12
-	mem := guarded(t, size)
+	mem := guardpages.New(t, size)
 	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
 	g := kernref.NewGenerator(14)
 	b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 12}, 4)

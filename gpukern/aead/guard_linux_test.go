@@ -5,31 +5,14 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/millrace/millrace/internal/testkit/guardpages"
 )
-
-// guarded returns n bytes between two pages that nothing may touch. n is a number of pages.
-func guarded(t *testing.T, n int) []byte {
-	t.Helper()
-	page := os.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, n+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Munmap(mem) })
-	for _, p := range [][]byte{mem[:page], mem[page+n:]} {
-		if err := unix.Mprotect(p, unix.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return mem[page : page+n : page+n]
-}
 
 // TestGuardPages has texts and associated data that begin or end where the memory does, as an arena's first and last packets
 // may: a load beyond it would be a fault.
 func TestGuardPages(t *testing.T) {
 	size := uint32(2 * os.Getpagesize())
-	mem := guarded(t, int(size))
+	mem := guardpages.New(t, int(size))
 	everyForm(t, func(t *testing.T, c *CPU) {
 		for _, a := range everyAlgorithm {
 			m := &maker{Rand: rand.New(rand.NewPCG(7, uint64(a)))}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testkit/guardpages"
 )
 
 // TestNoReadBeyondTheText lays texts at the end and at the start of a page between two that nobody may read.
@@ -13,17 +15,7 @@ func TestNoReadBeyondTheText(t *testing.T) { forms(t, noReadBeyondTheText) }
 
 func noReadBeyondTheText(t *testing.T) {
 	size := unix.Getpagesize()
-	memory, err := unix.Mmap(-1, 0, 3*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Munmap(memory) }()
-	for _, p := range [][]byte{memory[:size], memory[2*size:]} {
-		if err := unix.Mprotect(p, unix.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
-	}
-	page := memory[size : 2*size]
+	page := guardpages.New(t, size)
 	set := []Pattern{{[]byte("abc"), true, 1}, {[]byte("bcab"), false, 2}, {[]byte("abcabcabcab"), true, 3}}
 	s := compile(t, set)
 	for n := 1; n <= 300; n++ {

@@ -159,6 +159,7 @@ internal/testkit/cut:
 internal/testkit/derivepcaps:
 internal/testkit/flowmodel: l4/fastpath clock wire
 internal/testkit/h3cases: quic
+internal/testkit/guardpages:
 internal/testkit/hostkern: gpukern/cuda/loader gpukern/image gpukern/tuple internal/testkit/checkout
 internal/testkit/interop:
 internal/testkit/interop/bogoshim: gpukern/sign socket tls
