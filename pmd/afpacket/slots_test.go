@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/internal/testkit/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd/afpacket"
@@ -35,22 +34,7 @@ func newPairOf(t *testing.T, frames int, change func(*afpacket.Config)) *pairOf 
 	}))
 	t.Cleanup(func() { must(t, p.far.Close()) })
 	must(t, p.dev.SetOffload(true))
-	active(t, p.linux, "eth0")
 	return p
-}
-
-// active waits until a device has its queue: one whose peer has just come up drops in silence until the kernel's link watch has run.
-func active(t *testing.T, ns *testnet.Namespace, device string) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		out, err := ns.Run("ip", "-o", "link", "show", "dev", device)
-		if err == nil && strings.Contains(out, "state UP") && !strings.Contains(out, "qdisc noop ") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %v", out, err)
-		}
-	}
 }
 
 // send sends a packet of tagged, a large one where it has more than 1000 bytes.
