@@ -16,13 +16,15 @@ import (
 type File struct {
 	mu   sync.Mutex
 	to   *os.File
-	torn bool // what is in the file ends within a line
-	cuts bool // the file can be cut: it is a regular one, and this is who writes it
-	ends bool // Close closes it
+	was  *os.File // to read how what was in the file ends, until the first write; nil where it cannot be read
+	torn bool     // what is in the file ends within a line
+	cuts bool     // the file can be cut: it is a regular one, and this is who writes it
+	ends bool     // Close closes it
 }
 
-// Open opens a file to append to; "-" is the standard output. A line that a program before has not completed is ended first: what
-// follows does not join it.
+// Open opens a file to append to; "-" is the standard output. A line that a program before has not completed is ended by the
+// first write: what follows does not join it. It is not looked for before, as the File whose place this one takes may be in the
+// middle of a line.
 func Open(path string) (*File, error) {
 	if path == "-" {
 		return &File{to: os.Stdout}, nil
@@ -39,22 +41,20 @@ func Open(path string) (*File, error) {
 		return nil, errors.Join(err, to.Close())
 	}
 	f := &File{to: to, ends: true, cuts: st.Mode().IsRegular()}
-	f.torn = f.cuts && !endsWithLine(path, st.Size())
+	if f.cuts {
+		f.was, _ = os.Open(path) // one that cannot be read is taken for whole
+	}
 	return f, nil
 }
 
-// endsWithLine reports whether a file ends with a newline, or is empty. One that cannot be read is taken for it.
-func endsWithLine(path string, size int64) bool {
-	if size == 0 {
+// endsWithLine reports whether what is in the file ends with a newline, or is nothing.
+func endsWithLine(f *os.File) bool {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
 		return true
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return true
-	}
-	defer f.Close() //nolint:errcheck // it was read
 	var last [1]byte
-	_, err = f.ReadAt(last[:], size-1)
+	_, err = f.ReadAt(last[:], st.Size()-1)
 	return err != nil || last[0] == '\n'
 }
 
@@ -62,6 +62,10 @@ func endsWithLine(path string, size int64) bool {
 func (f *File) Write(p []byte) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.was != nil {
+		f.torn = !endsWithLine(f.was)
+		f.forget()
+	}
 	if f.torn {
 		if _, err := f.to.WriteString("\n"); err != nil {
 			return 0, err
@@ -91,13 +95,22 @@ func (f *File) cut(p []byte) int {
 func (f *File) Swap(next *File) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old := File{to: f.to, ends: f.ends}
-	f.to, f.torn, f.cuts, f.ends = next.to, next.torn, next.cuts, next.ends
+	old := File{to: f.to, was: f.was, ends: f.ends}
+	f.to, f.was, f.torn, f.cuts, f.ends = next.to, next.was, next.torn, next.cuts, next.ends
 	return old.Close()
+}
+
+// forget closes what is read of the file.
+func (f *File) forget() {
+	if f.was != nil {
+		_ = f.was.Close() // it was read
+		f.was = nil
+	}
 }
 
 // Close closes the file; the standard output stays open.
 func (f *File) Close() error {
+	f.forget()
 	if !f.ends {
 		return nil
 	}

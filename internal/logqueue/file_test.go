@@ -160,6 +160,39 @@ func TestATornLineEndsBeforeTheNext(t *testing.T) {
 	}
 }
 
+// The file that takes the place of one that is written, under the same name, begins with no empty line: it was opened in the middle
+// of a line, as a writer of another goroutine may be.
+func TestAFileTakesThePlaceInTheMiddleOfALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next *File
+	for _, part := range []string{"to", "gether\n"} {
+		if _, err := f.Write([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+		if next == nil {
+			if next, err = Open(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := f.Swap(next); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte("next\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "together\nnext\n" {
+		t.Errorf("the file is %q", got)
+	}
+}
+
 // A pipe without a reader is an error with a remedy, and does not hang.
 func TestAPipeWithoutAReaderIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
