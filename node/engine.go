@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/metrics"
-	"github.com/millrace/millrace/pmd"
-	"github.com/millrace/millrace/pmd/device"
 )
 
 // openEngine probes the GPU, where one was asked for, before the devices are opened: it
@@ -42,9 +39,6 @@ func (n *Node) openEngine() error {
 // addEngine opens the engine of the next loop. What was measured is logged once.
 func (n *Node) addEngine() (gpukern.Engine, error) {
 	cfg := gpukern.Config{Ops: n.cfg.Ops}
-	if n.bringsPartialChecksums() {
-		cfg.Ops |= gpukern.OpChecksum // only wrong checksums are completed: packets may leave by a wire
-	}
 	if n.SearchesOnGPU() {
 		cfg.Ops |= gpukern.OpLiterals
 		cfg.Tables.Literals = n.cfg.Literals
@@ -60,13 +54,6 @@ func (n *Node) addEngine() (gpukern.Engine, error) {
 	}
 	n.engines = append(n.engines, e)
 	return e, nil
-}
-
-// bringsPartialChecksums reports whether packets of a device may come from a sender on this machine.
-func (n *Node) bringsPartialChecksums() bool {
-	return slices.ContainsFunc(n.devices, func(d *device.Device) bool {
-		return slices.ContainsFunc(d.Queues, func(q pmd.Driver) bool { return q.Info().Caps&pmd.CapPartialChecksums != 0 })
-	})
 }
 
 // SearchesOnGPU reports whether engines search payloads: SearchOnGPU was asked for, and there is a GPU.

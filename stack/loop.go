@@ -113,6 +113,7 @@ type Loop struct {
 
 	external       bool // each device sends packets with external payload
 	verifies       bool // the engine verifies checksums
+	completes      bool // senders leave checksums to a device: completesChecksums
 	externalFrames int  // frames that the external payload of the burst which is received would need
 	paused         bool // it does not receive: a ring to another loop has no room (congested)
 }
@@ -154,6 +155,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 		l.devices = append(l.devices, l.newDevice(drv))
 		l.failed = append(l.failed, atomic.Pointer[error]{})
 	}
+	l.completes = l.completesChecksums()
 	l.newBatches()
 	l.attachPlacer()
 	return l, nil
@@ -276,6 +278,7 @@ func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
 		was.info.Placer.Attach(nil)
 	}
 	l.devices[i] = l.newDevice(drv)
+	l.completes = l.completesChecksums()
 	l.failed[i].Store(nil)
 	l.cfg.Devices = slices.Clone(l.cfg.Devices) // others may have borrowed it
 	l.cfg.Devices[i] = drv

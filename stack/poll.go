@@ -154,7 +154,7 @@ func (l *Loop) finish(now clock.Time) int {
 	for _, b := range l.done[:n] {
 		l.inside--
 		moved += b.Len()
-		if l.verifies {
+		if l.verifies || l.completes {
 			l.checksums(b)
 		}
 		if join := GRO(l.joins.Load()); join != GRONone {
