@@ -69,11 +69,11 @@ func TestOpenBesideTheKernel(t *testing.T) {
 		err = linux.Do(func() (err error) { c, err = net.Dial("tcp", "198.18.9.2:80"); return err })
 		return c, err
 	})
-	if out, err := linux.Run("ping", "-c", "1", "-W", "2", "198.18.9.3"); err != nil {
+	if out, err := linux.Run("ping", "-c", "1", "-W", "20", "198.18.9.3"); err != nil {
 		t.Errorf("the kernel's address beside the stack: %v\n%s", err, out)
 	}
 	must(s.Close())
-	if out, err := linux.Run("ping", "-c", "1", "-W", "2", "198.18.9.3"); err != nil {
+	if out, err := linux.Run("ping", "-c", "1", "-W", "20", "198.18.9.3"); err != nil {
 		t.Errorf("the kernel's address after the stack: %v\n%s", err, out)
 	}
 }

@@ -38,7 +38,7 @@ services:
 				}
 			}
 			for _, c := range services {
-				if out, err := s.backends[0].Run("ping", c.ping, "-c", "1", "-W", "5", c.snat); err != nil {
+				if out, err := s.backends[0].Run("ping", c.ping, "-c", "1", "-W", "20", c.snat); err != nil {
 					t.Errorf("the SNAT address does not answer: %v %s", err, out)
 				}
 			}

@@ -154,7 +154,7 @@ func TestAnAddressComesByDHCPAndGoesBack(t *testing.T) {
 			}
 		}
 		testnet.Program(t, "ping")
-		if out, err := linux.Run("ping", "-c", "2", "-i", "0.1", "-W", "2", "198.18.9.50"); err != nil {
+		if out, err := linux.Run("ping", "-c", "2", "-i", "0.1", "-W", "20", "198.18.9.50"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if n := len(d.Routes()); n != 2 {
@@ -231,7 +231,7 @@ func TestAddressesComeFromRouters(t *testing.T) {
 		t.Fatal(err)
 	}
 	testnet.Program(t, "ping")
-	if out, err := linux.Run("ping", "-c", "2", "-i", "0.1", "-W", "2", got.String()); err != nil {
+	if out, err := linux.Run("ping", "-c", "2", "-i", "0.1", "-W", "20", got.String()); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	text := ""

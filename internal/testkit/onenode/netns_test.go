@@ -175,7 +175,7 @@ func (s *site) kernelOnly() {
 	if link := s.run(s.node, "ip", "link", "show", "gw0"); strings.Contains(link, "xdp") {
 		s.t.Errorf("a program is still attached: %s", link)
 	}
-	s.run(s.client, "ping", "-n", "-c", "3", "-i", "0.05", "-W", "1", kernelAddr)
+	s.run(s.client, "ping", "-n", "-c", "3", "-i", "0.05", "-W", "20", kernelAddr)
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	l := s.newLoad(ctx)
