@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/sign"
+	"github.com/millrace/millrace/gpukern/x25519"
 )
 
 // The benchmarks measure operations a second on the GPU, from host memory with all that a call does (host), and without
@@ -169,11 +170,11 @@ func BenchmarkX25519(b *testing.B) {
 	bed := newBed(b, cuda.Options{}, Config{})
 	const n = 1 << 20
 	scalars, points, products, want := random32(1, n), random32(2, n), make([][32]byte, n), make([][32]byte, n)
-	parallel(n, leastDone, func(from, to int) { x25519CPU(want[from:to], scalars[from:to], points[from:to]) })
+	parallel(n, leastDone, func(from, to int) { x25519.MultiplyAll(want[from:to], scalars[from:to], points[from:to]) })
 	w := &work{
 		name: "X25519", n: n, t: &x25519Task, c: func() *call { return x25519Call(products, scalars, points) },
 		gpu: func(from, to int) { bed.X25519(products[from:to], scalars[from:to], points[from:to]) },
-		cpu: func(from, to int) { x25519CPU(products[from:to], scalars[from:to], points[from:to]) },
+		cpu: func(from, to int) { x25519.MultiplyAll(products[from:to], scalars[from:to], points[from:to]) },
 		verify: func(from, to int) (right int) {
 			for i := from; i < to; i++ {
 				if products[i] == want[i] {

@@ -1,8 +1,6 @@
 package pubkey
 
 import (
-	"crypto/ecdh"
-
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/x25519"
 )
@@ -53,33 +51,6 @@ func x25519Call(products, scalars, points [][32]byte) *call {
 				copy(products[first+i][:], f.out[0].at(i))
 			}
 		},
-		redo: func(from, to int) { x25519CPU(products[from:to], scalars[from:to], points[from:to]) },
-	}
-}
-
-// x25519CPU is X25519 on one core.
-func x25519CPU(products, scalars, points [][32]byte) {
-	if x25519.Supported() {
-		pass := x25519.NewPass()
-		for i := 0; i < len(products); i += x25519.Lanes {
-			end := min(len(products), i+x25519.Lanes)
-			pass.Multiply(products[i:end], scalars[i:end], points[i:end])
-		}
-		return
-	}
-	for i := range products {
-		products[i] = [32]byte{} // of a point of low order
-		private, err := ecdh.X25519().NewPrivateKey(scalars[i][:])
-		if err != nil { // never: of the right length
-			continue
-		}
-		public, err := ecdh.X25519().NewPublicKey(points[i][:])
-		if err != nil {
-			continue
-		}
-		if secret, err := private.ECDH(public); err == nil {
-			copy(products[i][:], secret)
-			clear(secret)
-		}
+		redo: func(from, to int) { x25519.MultiplyAll(products[from:to], scalars[from:to], points[from:to]) },
 	}
 }
