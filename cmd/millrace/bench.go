@@ -25,6 +25,7 @@ const benchLong = `Measure parts of Millrace on this machine.`
 
 const benchKernLong = `Measure the operations of the batch engine: on one core, on all cores, and, with a
 GPU, from host memory through the ring and in bulk, and from the GPU's own memory.
+Operations with public keys follow: signatures, verifications, key exchanges.
 Cases that the CPU wins are in the same table.
 
 Every result of every run is compared: the CPU form with the slow reference on a
@@ -45,9 +46,13 @@ Ctrl-C stops and prints what was measured.
 stopped, rows (list: op, size, packets, mean_bytes, text_mean_bytes, matches,
 reference_sample, error, figures: list of path, batch, packets_per_second,
 best_packets_per_second, bytes_per_second, runs, packets, verified, seconds,
-thread_cpu_seconds, no_room, cpu_watts, gpu_watts, not_run, error) and latency
+thread_cpu_seconds, no_room, cpu_watts, gpu_watts, not_run, error), latency
 (list: op, size, path, batch, least_us, p50_us, p99_us, batches, verified,
-not_run, error). A path is cpu-one, cpu-all, cuda-ring, cuda-host or
+not_run, error), keys (list: op, error, gpu_from_one_core, gpu_from_all_cores,
+figures: list of path, operations, operations_per_second, runs, verified, cpu_watts,
+gpu_watts, not_run, error; calls: list of operations, ms, runs) and calibrations
+(list: ops, bytes, break_even, break_even_alone, cpu, gpu: fixed_ns, packet_ns,
+pipelined_ns, and text). A path is cpu-one, cpu-all, cuda-ring, cuda-host or
 cuda-resident.`
 
 const benchKernExamples = `  millrace bench kern --quick
@@ -79,7 +84,7 @@ func newBenchKern(c *console) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&f.cfg.Ops, "ops", nil, "operations, or groups such as acl (default: all)")
+	fl.StringSliceVar(&f.cfg.Ops, "ops", nil, "operations, or groups such as acl and keys (default: all)")
 	fl.StringSliceVar(&f.cfg.Sizes, "sizes", nil, "sizes of packets (default: all)")
 	fl.IntVar(&f.cfg.Packets, "packets", 0, "different packets, at most (default 131072)")
 	fl.DurationVar(&f.cfg.Time, "time", 0, "time measured for each figure (default 200ms)")
@@ -114,13 +119,19 @@ func listOps(c *console, asJSON bool) error {
 	for _, o := range kernbench.Ops() {
 		all = append(all, entry{o.Name, o.Title, o.Sizes()})
 	}
+	for _, o := range kernbench.KeyOps() {
+		all = append(all, entry{o.Name, o.Title, []string{}})
+	}
 	if asJSON {
 		return c.json(struct {
 			Operations []entry `json:"operations"`
 		}{all})
 	}
 	for _, e := range all {
-		c.printf("%s %s\n%13s%s\n", c.paint(bold, fmt.Sprintf("%-12s", e.Name)), e.Title, "", strings.Join(e.Sizes, " "))
+		c.printf("%s %s\n", c.paint(bold, fmt.Sprintf("%-15s", e.Name)), e.Title)
+		if len(e.Sizes) > 0 {
+			c.printf("%16s%s\n", "", strings.Join(e.Sizes, " "))
+		}
 	}
 	return nil
 }

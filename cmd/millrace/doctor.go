@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/internal/app/doctor"
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 const doctorLong = `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each
@@ -20,20 +22,25 @@ every result compared. For 0.3 s it is measured against a core: each calibration
 gives the batch size from which the GPU is faster. Without a GPU the line "engine"
 gives the reason.
 
+--gpu measures when the GPU pays, in some two minutes: all operations of
+` + "`millrace bench kern --quick`" + ` on one core, all cores and the GPU.
+
 Exit code 0 if everything that is needed works, 1 otherwise.
 
 --json prints one object: schema, kernel (release), cpus (number), checks (list
 of area, name, status, found, remedy), interfaces (list of name, driver, up, mtu,
 queues, xdp, zero_copy, multi_buffer, program, program_by, attach_mode) and
 calibrations (list of ops, bytes, break_even, break_even_alone, cpu, gpu:
-fixed_ns, packet_ns, pipelined_ns, and text).`
+fixed_ns, packet_ns, pipelined_ns, and text); with --gpu also measured, the object
+of ` + "`millrace bench kern --json`" + `.`
 
 const doctorExamples = `  millrace doctor
   millrace doctor --iface eth1 --iface eth2
+  millrace-cuda doctor --gpu
   millrace doctor --json | jq '.checks[] | select(.status == "fail")'`
 
 func newDoctor(c *console) *cobra.Command {
-	var asJSON bool
+	var asJSON, measure bool
 	var interfaces []string
 	cmd := &cobra.Command{
 		Use:     "doctor",
@@ -43,26 +50,55 @@ func newDoctor(c *console) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&measure, "gpu", false, "measure when the GPU pays (some two minutes)")
 	cmd.Flags().StringSliceVarP(&interfaces, "iface", "i", nil, "interface to examine (default: all that are up)")
 	complete(cmd, "iface", interfaceNames)
-	cmd.RunE = command(func(context.Context, []string) error {
+	cmd.RunE = command(func(ctx context.Context, _ []string) error {
 		host := doctor.This()
 		host.NoGPUs = !cuda.Linked()
 		host.GPU = func() (doctor.GPU, error) { return probeGPU(cuda.Options{}, choose.DefaultSizes) }
 		rep := doctor.Examine(host, interfaces)
+		var measured *kernbench.Report
+		var err error
+		if measure {
+			measured, err = measureGPU(ctx, c)
+		}
 		if asJSON {
-			if err := c.json(rep); err != nil {
-				return err
-			}
+			err = errors.Join(err, c.json(struct {
+				*doctor.Report
+				Measured *kernbench.Report `json:"measured,omitempty"`
+			}{rep, measured}))
 		} else {
 			showReport(c, rep)
+			if measured != nil {
+				c.printf("\n")
+				showKern(c, measured)
+			}
 		}
-		if rep.Failed() {
+		if err == nil && rep.Failed() {
 			return errShown
 		}
-		return nil
+		return err
 	})
 	return cmd
+}
+
+// measureGPU measures all operations on the GPU, beside the CPU.
+func measureGPU(ctx context.Context, c *console) (*kernbench.Report, error) {
+	steps := &steps{}
+	cfg := kernbench.Config{Quick: true, Engine: string(choose.KindCUDA), Version: thisBuild().Version}
+	if c.live {
+		cfg.Progress = steps.show(c)
+	}
+	rep, err := kernbench.Run(ctx, cfg)
+	steps.end()
+	if rep == nil {
+		return nil, engineError(err)
+	}
+	for _, s := range rep.Failed() {
+		err = errors.Join(err, errors.New(s))
+	}
+	return rep, err
 }
 
 var statusColour = map[doctor.Status]string{doctor.OK: green, doctor.Warn: yellow, doctor.Fail: red}

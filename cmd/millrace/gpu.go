@@ -8,12 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
-	"github.com/millrace/millrace/gpukern/literal"
-	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/internal/app/doctor"
 	"github.com/millrace/millrace/internal/app/kernbench"
 )
@@ -41,7 +37,7 @@ func probeGPU(o cuda.Options, sizes []int) (g doctor.GPU, err error) {
 	if failed := rep.Failed(); len(failed) > 0 {
 		return g, errors.New(strings.Join(failed, "; "))
 	}
-	if g.Calibrations, err = calibrate(o, sizes); err != nil {
+	if g.Calibrations, err = kernbench.Calibrate(o, sizes); err != nil {
 		return g, err
 	}
 	g.Bus = rep.Machine.GPUBus
@@ -56,37 +52,6 @@ func probeGPU(o cuda.Options, sizes []int) (g doctor.GPU, err error) {
 		}
 	}
 	return g, nil
-}
-
-// Sizes of the tables that calibrate looks packets up in: usual ones, compiled in milliseconds.
-const (
-	probeRules    = 1000
-	probeRoutes   = 10_000
-	probeLiterals = 1000
-)
-
-// probedOps are the operations that it measures: the operations of the gateway, the whole header pass, and that with a
-// search of payloads.
-var probedOps = []gpukern.Ops{gpukern.OpParse | gpukern.OpChecksum, gpukern.OpsHeader, gpukern.OpsHeader | gpukern.OpLiterals}
-
-// calibrate measures both back ends with packets of some sizes.
-func calibrate(o cuda.Options, sizes []int) (_ []gpukern.CalibrationReport, err error) {
-	var t gpukern.Tables
-	if t.ACL, err = acl.Compile(kernbench.Rules(1, probeRules)); err != nil {
-		return nil, err
-	}
-	if t.Routes, err = lpm.Compile(kernbench.Routes(1, probeRoutes, probeRoutes/10)); err != nil {
-		return nil, err
-	}
-	if t.Literals, err = literal.Compile(kernbench.Literals(1, probeLiterals, nil)); err != nil {
-		return nil, err
-	}
-	opener, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindCUDA, Device: o})
-	if err != nil {
-		return nil, err
-	}
-	choices, err := opener.Calibrate(context.Background(), gpukern.Config{Tables: t}, choose.Plan{Ops: probedOps, Sizes: sizes})
-	return gpukern.CalibrationReports(choices), errors.Join(err, opener.Close())
 }
 
 // probePackets are enough to show that kernels run, and few enough for an interactive command.

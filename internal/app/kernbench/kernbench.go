@@ -1,4 +1,4 @@
-// Package kernbench measures the operations of the batch engine: on one core, on all cores, and on
+// Package kernbench measures the operations of the batch engine, and those with public keys: on one core, on all cores, and on
 // the GPU from host memory and from device memory. `millrace bench kern` and the suite kern show what
 // it finds.
 //
@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
 )
 
@@ -85,7 +86,7 @@ func (c Config) Check() error {
 	if err := c.defaults(); err != nil {
 		return err
 	}
-	_, err := chooseOps(c.Ops)
+	_, _, err := chooseOps(c.Ops)
 	return err
 }
 
@@ -114,7 +115,7 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	ops, err := chooseOps(cfg.Ops)
+	ops, keys, err := chooseOps(cfg.Ops)
 	if err != nil {
 		return nil, err
 	}
@@ -123,15 +124,20 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 		return nil, errors.Join(err, b.close())
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	b.plan(ops)
+	b.plan(ops, keys)
 	for i := range ops {
 		if ctx.Err() != nil {
 			break
 		}
 		b.op(ctx, &ops[i])
 	}
+	err = b.keys(ctx, keys)
+	if b.gpu != nil && len(cfg.Ops) == 0 && ctx.Err() == nil {
+		calibrations, failed := Calibrate(cfg.Device, choose.DefaultSizes)
+		b.rep.Calibrations, err = append(b.rep.Calibrations, calibrations...), errors.Join(err, failed)
+	}
 	b.rep.Stopped = ctx.Err() != nil
-	return b.rep, nil
+	return b.rep, err
 }
 
 // bench is a run on its way.
@@ -181,7 +187,8 @@ func (b *bench) sizes(o *Op) []string {
 }
 
 // plan counts the figures.
-func (b *bench) plan(ops []Op) {
+func (b *bench) plan(ops []Op, keys []KeyOp) {
+	b.of = len(keys) * len(b.keyPaths())
 	for i := range ops {
 		n := len(b.sizes(&ops[i]))
 		b.of += n * len(b.paths)

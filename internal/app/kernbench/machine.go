@@ -12,7 +12,7 @@ import (
 func newReport(cfg *Config) *Report {
 	return &Report{
 		Schema: Schema, Version: cfg.Version, Seed: cfg.Seed, Packets: cfg.Packets, Seconds: cfg.Time.Seconds(),
-		Notes: []string{}, Rows: []Row{}, Latency: []Latency{},
+		Notes: []string{}, Rows: []Row{}, Latency: []Latency{}, Keys: []KeyRow{}, Calibrations: []gpukern.CalibrationReport{},
 		Machine: Machine{
 			Date: time.Now().UTC().Format(time.RFC3339), CPU: cpuModel(), Kernel: line("/proc/sys/kernel/osrelease"),
 			Go: runtime.Version(), Vector: gpukern.NewCPU(gpukern.Config{}).Info().Device,

@@ -87,35 +87,44 @@ func (o *Op) Sizes() []string {
 // text reports whether the operation reads payloads only, so that a rate in bytes counts these.
 func (o *Op) text() bool { return o.ops&gpukern.OpLiterals != 0 }
 
-// matches reports whether word names the operation or the group that it belongs to: "acl" is all of
-// acl-100, acl-1k and acl-10k.
-func (o *Op) matches(word string) bool {
-	return word == o.Name || strings.HasPrefix(o.Name, word+"-")
+// named reports whether word names an operation or the group that it belongs to: "acl" is all of acl-100, acl-1k and acl-10k.
+func named(name, word string) bool {
+	return word == name || strings.HasPrefix(name, word+"-")
 }
+
+// KeyGroup is the word for all public-key operations.
+const KeyGroup = "keys"
 
 // chooseOps returns the operations that words name, all of them where there are no words.
-func chooseOps(words []string) ([]Op, error) {
+func chooseOps(words []string) (ops []Op, keys []KeyOp, err error) {
 	if len(words) == 0 {
-		return Ops(), nil
+		return Ops(), KeyOps(), nil
 	}
+	all := names()
 	for _, w := range words {
-		if !slices.ContainsFunc(catalogue, func(o Op) bool { return o.matches(w) }) {
-			return nil, fmt.Errorf("no operation %q; there are: %s", w, strings.Join(names(), " "))
+		if w != KeyGroup && !slices.ContainsFunc(all, func(name string) bool { return named(name, w) }) {
+			return nil, nil, fmt.Errorf("no operation %q; there are: %s", w, strings.Join(all, " "))
 		}
 	}
-	var chosen []Op
 	for _, o := range catalogue {
-		if slices.ContainsFunc(words, o.matches) {
-			chosen = append(chosen, o)
+		if slices.ContainsFunc(words, func(w string) bool { return named(o.Name, w) }) {
+			ops = append(ops, o)
 		}
 	}
-	return chosen, nil
+	for _, o := range keyCatalogue {
+		if slices.ContainsFunc(words, func(w string) bool { return w == KeyGroup || named(o.Name, w) }) {
+			keys = append(keys, o)
+		}
+	}
+	return ops, keys, nil
 }
 
-func names() []string {
-	all := make([]string, len(catalogue))
+func names() (all []string) {
 	for i := range catalogue {
-		all[i] = catalogue[i].Name
+		all = append(all, catalogue[i].Name)
+	}
+	for i := range keyCatalogue {
+		all = append(all, keyCatalogue[i].Name)
 	}
 	return all
 }

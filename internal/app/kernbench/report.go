@@ -1,5 +1,7 @@
 package kernbench
 
+import "github.com/millrace/millrace/gpukern"
+
 // Schema is the version of the layout of Report. Readers refuse others.
 const Schema = 1
 
@@ -14,7 +16,12 @@ type Report struct {
 	Notes   []string  `json:"notes"`   // what is not as asked: no GPU, no captures
 	Rows    []Row     `json:"rows"`
 	Latency []Latency `json:"latency"`
-	Stopped bool      `json:"stopped"` // before the end, by a signal
+	Keys    []KeyRow  `json:"keys"` // public-key operations
+
+	// Calibrations are what the engine "auto" goes by: see Calibrate. Empty without a GPU.
+	Calibrations []gpukern.CalibrationReport `json:"calibrations"`
+
+	Stopped bool `json:"stopped"` // before the end, by a signal
 }
 
 // Machine is where the figures were taken.
@@ -115,6 +122,13 @@ func (r *Report) Failed() []string {
 		l := &r.Latency[i]
 		add(l.Op, l.Size, ", "+l.Path, l.Error)
 	}
+	for i := range r.Keys {
+		row := &r.Keys[i]
+		add(row.Op, "public keys", "", row.Error)
+		for k := range row.Figures {
+			add(row.Op, "public keys", ", "+row.Figures[k].Path, row.Figures[k].Error)
+		}
+	}
 	return failed
 }
 
@@ -127,6 +141,11 @@ func (r *Report) Verified() (n uint64) {
 	}
 	for i := range r.Latency {
 		n += r.Latency[i].Verified
+	}
+	for i := range r.Keys {
+		for k := range r.Keys[i].Figures {
+			n += uint64(r.Keys[i].Figures[k].Verified)
+		}
 	}
 	return n
 }

@@ -26,8 +26,17 @@ func (r *Report) WriteText(w io.Writer) {
 	for i := range r.Rows {
 		t.rows = append(t.rows, r.cells(&r.Rows[i], gpu))
 	}
-	t.write(w)
+	if len(t.rows) > 0 {
+		t.write(w)
+	}
 	r.writeLatency(w)
+	r.writeKeys(w)
+	for i := range r.Calibrations {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, "auto: "+r.Calibrations[i].Text)
+	}
 }
 
 // paths returns those that have a figure.
@@ -145,6 +154,70 @@ func (r *Report) writeLatency(w io.Writer) {
 		fmt.Fprintln(w)
 		t.write(w)
 	}
+}
+
+// writeKeys writes a table of public-key operations.
+func (r *Report) writeKeys(w io.Writer) {
+	t := &table{head: []string{"public keys", "faster", "one core, k/s", "all cores, k/s"}}
+	gpu := r.Machine.GPU != ""
+	if gpu {
+		t.head = append(t.head, "GPU, k/s", "GPU/one", "GPU/all", "a call of 64, ms", "GPU from, one core", "all cores")
+	}
+	t.head = append(t.head, "verified")
+	for i := range r.Keys {
+		row := &r.Keys[i]
+		if row.Error != "" {
+			t.rows = append(t.rows, []string{row.Op, row.Error})
+			continue
+		}
+		c, verified := []string{row.Op, row.Faster()}, 0
+		for _, p := range []string{PathOne, PathAll, PathHost} {
+			f := row.Figure(p)
+			switch {
+			case f != nil:
+				c, verified = append(c, number(f.PerSecond/1e3)), verified+f.Verified
+			case p != PathHost || gpu:
+				c = append(c, "-")
+			}
+		}
+		if gpu {
+			c = append(c, ratio(row.Ratio(PathHost, PathOne)), ratio(row.Ratio(PathHost, row.allCores())), row.callOf(64), fewest(row.FromOne), fewest(row.FromAll))
+		}
+		t.rows = append(t.rows, append(c, strconv.Itoa(verified)))
+	}
+	if len(t.rows) > 0 {
+		fmt.Fprintln(w)
+		t.write(w)
+	}
+}
+
+// Faster returns who makes more operations a second, "cpu" with all of its cores or "cuda"; "" where one of them has no figure.
+func (r *KeyRow) Faster() string {
+	switch x := r.Ratio(PathHost, r.allCores()); {
+	case x == 0:
+		return ""
+	case x > 1:
+		return "cuda"
+	}
+	return "cpu"
+}
+
+// callOf returns the time of a call of n operations, milliseconds.
+func (r *KeyRow) callOf(n int) string {
+	for _, c := range r.Calls {
+		if c.Operations == n {
+			return number(c.Milliseconds)
+		}
+	}
+	return "-"
+}
+
+// fewest returns from how many operations on the GPU is faster.
+func fewest(n int) string {
+	if n == 0 {
+		return "never"
+	}
+	return strconv.Itoa(n)
 }
 
 // table is text in columns: the first two to the left, numbers to the right.

@@ -1,0 +1,129 @@
+package kernbench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+)
+
+// pageSizes are the sizes that stand in the page: the others lie between them.
+var pageSizes = []string{Size64, Size1408, SizeCapture, SizeHostile}
+
+// WritePage writes the report as the tables of docs/gpu.md.
+func (r *Report) WritePage(w io.Writer) {
+	m := &r.Machine
+	fmt.Fprintf(w, "%s, driver %s, beside %d cores of %s; Linux %s, commit %s, %s. %d results were compared.\n\n",
+		m.GPU, m.Driver, m.Cores, m.CPU, m.Kernel, r.Version, m.Date[:min(10, len(m.Date))], r.Verified())
+	fmt.Fprintln(w, "**Packets**, millions a second; *from* is the batch from which on a single one takes the GPU less time than a core.")
+	fmt.Fprintln(w)
+	t := markdown{w}
+	t.head("operation", "packets", "one core", "all cores", "GPU, host memory", "GPU memory", "GPU/one", "GPU/all", "from", "GPU, nJ a packet")
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Error == "" && slices.Contains(pageSizes, row.Size) {
+			t.row(r.pageCells(row)...)
+		}
+	}
+	fmt.Fprintln(w, "\n**Public keys**, thousands of operations a second; *from* is the smallest call measured from which on the GPU is faster.")
+	fmt.Fprintln(w)
+	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "a call of 64, ms", "from, one core", "from, all cores", "GPU, uJ each")
+	for i := range r.Keys {
+		if row := &r.Keys[i]; row.Error == "" {
+			t.row(row.pageCells()...)
+		}
+	}
+	fmt.Fprintln(w, "\n**The engine `auto`** on that machine, packets of a batch from which on it takes the GPU:")
+	fmt.Fprintln(w)
+	t.head("operations", "bytes", "others in flight", "a single batch")
+	for _, c := range r.Calibrations {
+		t.row(c.Ops, strconv.Itoa(c.Bytes), fewest(c.BreakEven), fewest(c.BreakEvenAlone))
+	}
+}
+
+func (r *Report) pageCells(row *Row) []string {
+	host := row.fromHost()
+	rate := func(path string) string {
+		if f := row.Figure(path); f != nil {
+			return number(f.PacketsPerSecond / 1e6)
+		}
+		return "-"
+	}
+	energy := "-"
+	if f := row.Figure(host); f != nil && f.GPUWatts > 0 {
+		energy = number(f.GPUWatts / f.PacketsPerSecond * 1e9)
+	}
+	return []string{
+		row.Op, row.Size, rate(PathOne), rate(PathAll), rate(host), rate(PathResident),
+		ratio(row.Ratio(host, PathOne)), ratio(row.Ratio(host, row.allCores())), r.fromBatch(row), energy,
+	}
+}
+
+// fromBatch returns the smallest batch that was timed from which on a single one takes the GPU less time than a core; "-" where
+// none was.
+func (r *Report) fromBatch(row *Row) string {
+	core, gpu := map[int]float64{}, map[int]float64{}
+	for _, l := range r.Latency {
+		switch {
+		case l.Op != row.Op || l.Size != row.Size || l.N == 0:
+		case l.Path == PathOne:
+			core[l.Batch] = l.P50
+		case gpu[l.Batch] == 0 || l.P50 < gpu[l.Batch]:
+			gpu[l.Batch] = l.P50
+		}
+	}
+	var batches []int
+	for n := range core {
+		if gpu[n] > 0 {
+			batches = append(batches, n)
+		}
+	}
+	if len(batches) == 0 {
+		return "-"
+	}
+	slices.Sort(batches)
+	from := 0
+	for _, n := range slices.Backward(batches) {
+		if gpu[n] >= core[n] {
+			break
+		}
+		from = n
+	}
+	return fewest(from)
+}
+
+func (r *KeyRow) pageCells() []string {
+	rate := func(path string) string {
+		if f := r.Figure(path); f != nil {
+			return number(f.PerSecond / 1e3)
+		}
+		return "-"
+	}
+	energy := "-"
+	if f := r.Figure(PathHost); f != nil && f.GPUWatts > 0 {
+		energy = number(f.GPUWatts / f.PerSecond * 1e6)
+	}
+	return []string{
+		r.Op, rate(PathOne), rate(PathAll), rate(PathHost), ratio(r.Ratio(PathHost, PathOne)), ratio(r.Ratio(PathHost, r.allCores())),
+		r.callOf(64), fewest(r.FromOne), fewest(r.FromAll), energy,
+	}
+}
+
+// markdown writes tables: the first column to the left, the others to the right.
+type markdown struct{ w io.Writer }
+
+func (m markdown) head(cells ...string) {
+	m.row(cells...)
+	fmt.Fprint(m.w, "|---|")
+	for range cells[1:] {
+		fmt.Fprint(m.w, "---:|")
+	}
+	fmt.Fprintln(m.w)
+}
+
+func (m markdown) row(cells ...string) {
+	fmt.Fprint(m.w, "|")
+	for _, c := range cells {
+		fmt.Fprint(m.w, " ", c, " |")
+	}
+	fmt.Fprintln(m.w)
+}
