@@ -142,7 +142,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 		WithoutDevices: len(cfg.Devices) == 0,
 		Loops:          cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
 		Engine: d.engine(cfg), Ops: engineOps(cfg), GPU: d.opt.GPU,
-		SearchOnGPU: true, // a reload may bring the first literals
+		SearchOnGPU: d.searchesOnGPU(cfg),
 		Log:         d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
 	for _, dev := range cfg.Devices {

@@ -6,17 +6,21 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/l4/inspection"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
 )
 
-// engineCPU is the engine that searches no payloads.
-const engineCPU = "cpu"
+// engineCPU and engineCUDA are kinds of engines.
+const (
+	engineCPU  = string(choose.KindCPU)
+	engineCUDA = string(choose.KindCUDA)
+)
 
 // openInspection reads the rules of a configuration. Without policies it inspects nothing, until a reload brings some.
 func (d *Daemon) openInspection(cfg *config.Config) (err error) {
-	d.inspection, err = inspection.Open(cfg, inspection.Options{Wall: stack.Wall, OnVerdict: d.verdict, Literals: d.engine(cfg) != engineCPU})
+	d.inspection, err = inspection.Open(cfg, inspection.Options{Wall: stack.Wall, OnVerdict: d.verdict, Literals: d.searchesOnGPU(cfg)})
 	return err
 }
 
@@ -24,6 +28,10 @@ func (d *Daemon) openInspection(cfg *config.Config) (err error) {
 func (d *Daemon) engine(cfg *config.Config) string {
 	return cmp.Or(d.opt.Engine, cfg.Engine, engineCPU)
 }
+
+// searchesOnGPU reports whether a GPU searches payloads for the rules' literals; a reload may bring the first ones. With auto the loops
+// do it: on the way of live packets the search costs the host more with a GPU than without (docs/gpu.md).
+func (d *Daemon) searchesOnGPU(cfg *config.Config) bool { return d.engine(cfg) == engineCUDA }
 
 // loadLiterals gives the engines the literals of the present rules. Until then, and where a GPU has no room for them, the
 // loops search themselves.

@@ -387,30 +387,35 @@ func gpuDeviceDriver() string {
 }
 
 // Policies that a reload brings are searched for on the GPU as those of the start are: the loops search until it has the literals.
+// With auto they go on, though there is a GPU.
 func TestPoliciesOfAReloadAreSearchedOnGPU(t *testing.T) {
 	t.Parallel()
-	s := gpuFile(t, gpuDeviceDriver(), "cuda", "")
-	text, err := os.ReadFile(s.file)
-	s.must(err)
-	socket := filepath.Join(filepath.Dir(s.file), "gw.sock")
-	policies := strings.Replace(fmt.Sprintf(gpuConfig, "cuda", "prevent"), "\nengine: cuda\n", "\n", 1)
-	s.admin = true
-	plain := fmt.Appendf(text, "admin: {socket: %q}\n", socket)
-	s.must(os.WriteFile(s.file, plain, 0o644))
-	s.start()
-	s.echoed(t)
-	s.must(os.WriteFile(s.file, append(plain, policies...), 0o644))
-	g := admin.NewClient(socket)
-	_, err = g.Reload(context.Background(), false)
-	s.must(err)
-	s.converse(t, 0, 5)
-	st, err := g.Rules(context.Background(), 1)
-	s.must(err)
-	if p := st.Policies[0]; p.Searched == 0 || p.Packets == 0 {
-		t.Errorf("of %d packets the GPU has searched %d", p.Packets, p.Searched)
+	for engine, onGPU := range map[string]bool{"cuda": true, "auto": false} {
+		t.Run(engine, func(t *testing.T) {
+			s := gpuFile(t, gpuDeviceDriver(), engine, "")
+			text, err := os.ReadFile(s.file)
+			s.must(err)
+			socket := filepath.Join(filepath.Dir(s.file), "gw.sock")
+			policies := strings.Replace(fmt.Sprintf(gpuConfig, engine, "prevent"), "\nengine: "+engine+"\n", "\n", 1)
+			s.admin = true
+			plain := fmt.Appendf(text, "admin: {socket: %q}\n", socket)
+			s.must(os.WriteFile(s.file, plain, 0o644))
+			s.start()
+			s.echoed(t)
+			s.must(os.WriteFile(s.file, append(plain, policies...), 0o644))
+			g := admin.NewClient(socket)
+			_, err = g.Reload(context.Background(), false)
+			s.must(err)
+			s.converse(t, 0, 5)
+			st, err := g.Rules(context.Background(), 1)
+			s.must(err)
+			if p := st.Policies[0]; p.Packets == 0 || (p.Searched > 0) != onGPU {
+				t.Errorf("of %d packets the GPU has searched %d", p.Packets, p.Searched)
+			}
+			s.wantAlerts(t, 5, nil)
+			s.checkEngine(t, engine, false)
+		})
 	}
-	s.wantAlerts(t, 5, nil)
-	s.checkEngine(t, "cuda", false)
 }
 
 // checkEngine ends the gateway and looks at who did the work.
