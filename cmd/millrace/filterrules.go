@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -212,7 +213,13 @@ tunnels (IP in IP, GRE, VXLAN, GENEVE, Teredo, GTP-U) are looked into. Bytes of
 overlapping segments or fragments that differ are an anomaly.
 
 Files are one sequence of packets: flows and thresholds go on from one to the next.
---separate forgets them between files. The summary goes to standard error.`
+--separate forgets them between files. The summary goes to standard error.
+
+All cores inspect, each the packets between some of the hosts, and the alerts are those
+of one core, but that --cores engines have as many times the memory (256 MiB), and that of
+rules with xbits on addresses the order of packets of different hosts is not exact.
+Rules that need all packets in one engine (those that add to datasets, and detection
+filters that set bits) make it one core; the summary names them. --cores 1 is exact.`
 
 // inspectFlags are the flags of filter inspect.
 type inspectFlags struct {
@@ -220,6 +227,7 @@ type inspectFlags struct {
 	midstream bool
 	separate  bool
 	quiet     bool
+	cores     int
 }
 
 func newFilterInspect(c *console) *cobra.Command {
@@ -241,11 +249,16 @@ func newFilterInspect(c *console) *cobra.Command {
 	fl.BoolVar(&f.midstream, "midstream", false, "inspect TCP flows whose handshake was not captured")
 	fl.BoolVar(&f.separate, "separate", false, "forget flows and thresholds between files")
 	fl.BoolVar(&f.quiet, "quiet", false, "print no summary")
+	fl.IntVar(&f.cores, "cores", 0, "cores that inspect (default: all)")
+	fl.Lookup("cores").DefValue = ""
 	cmd.RunE = command(func(ctx context.Context, args []string) error { return runInspect(ctx, c, &f, args[0], args[1:]) })
 	return cmd
 }
 
 func runInspect(ctx context.Context, c *console, f *inspectFlags, rules string, captures []string) error {
+	if f.cores < 0 {
+		return usage("--cores %d: say 0 for all, or more", f.cores)
+	}
 	began := time.Now()
 	files, err := f.rules.load(rules)
 	if err != nil {
@@ -257,7 +270,13 @@ func runInspect(ctx context.Context, c *console, f *inspectFlags, rules string, 
 	}
 	loaded := time.Since(began)
 	out := bufio.NewWriterSize(c.out, 64<<10)
-	s := &replay.Inspection{Rules: r, Config: inspect.Config{Midstream: f.midstream}, Separate: f.separate}
+	s := &replay.Inspection{Rules: r, Config: inspect.Config{Midstream: f.midstream}, Separate: f.separate, Cores: cmp.Or(f.cores, runtime.GOMAXPROCS(0))}
+	if together := r.NeedOneEngine(); len(together) > 0 && s.Cores > 1 {
+		s.Cores = 1
+		if !f.quiet {
+			fmt.Fprintf(c.err, "one core inspects: %s, the first is %d:%d\n", count(len(together), "rule needs all packets in one engine", "rules need all packets in one engine"), together[0].GID, together[0].SID)
+		}
+	}
 	began = time.Now()
 	err = errors.Join(s.Run(ctx, out, captures), out.Flush())
 	if !f.quiet {

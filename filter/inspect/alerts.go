@@ -28,8 +28,8 @@ type Alert struct {
 	Rule             *signature.Rule // nil for an anomaly
 	Anomaly          Anomaly
 	Time             int64  // of the packet, in the unit that Packet was given
-	Packet           uint64 // which, counted from 1; 0 at the end of a flow
-	Flow             uint64 // which, counted from 1; 0 for a packet of no flow
+	Packet           uint64 // which, counted from 1, or its Input.Number; 0 at the end of a flow
+	Flow             uint64 // which, counted from 1, or by its first packet's number; 0 for a packet of no flow
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 	Proto            uint8
@@ -44,7 +44,7 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 	if f := p.flow; f != nil && f.passed {
 		return
 	}
-	if q.Detect != nil && !e.passes(q.Detect, q, p) {
+	if q.Detect != nil && !e.cfg.LeaveThresholds && !e.thresholds.passes(q.Detect, q.key, e.now, p.src, p.dst) {
 		return
 	}
 	e.setBits(q, p)
@@ -67,7 +67,7 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 	if q.NoAlert {
 		return
 	}
-	if q.Limit != nil && !e.passes(q.Limit, q, p) {
+	if q.Limit != nil && !e.cfg.LeaveThresholds && !e.thresholds.passes(q.Limit, q.key, e.now, p.src, p.dst) {
 		e.stats.Suppressed++
 		return
 	}

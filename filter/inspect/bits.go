@@ -27,9 +27,6 @@ type bitKey struct {
 	a, b netip.Addr
 }
 
-// maxHostBits bounds the bits of addresses; above it the ones that have expired are removed, then any.
-const maxHostBits = 1 << 18
-
 // bitKeyOf returns the key of a bit for a packet. That of a pair has the lower address first, so that both directions share it.
 func bitKeyOf(name int, t signature.Track, p *packet) bitKey {
 	switch t {
@@ -50,8 +47,7 @@ func (e *Engine) has(b *bit, name int, p *packet) bool {
 	if b.Track == signature.TrackFlow {
 		return p.flow != nil && p.flow.bits[name]
 	}
-	until, ok := e.hostBits[bitKeyOf(name, b.Track, p)]
-	return ok && e.now < until
+	return e.hostBits.has(bitKeyOf(name, b.Track, p), e.now)
 }
 
 // bitsHold reports whether the conditions of a rule on bits hold.
@@ -101,13 +97,10 @@ func (e *Engine) setBit(b *bit, name int, p *packet, on bool) {
 	}
 	k := bitKeyOf(name, b.Track, p)
 	if !on {
-		delete(e.hostBits, k)
+		e.hostBits.unset(k)
 		return
 	}
-	if len(e.hostBits) >= maxHostBits {
-		delete(e.hostBits, earliest(e.hostBits, func(until int64) int64 { return until }))
-	}
-	e.hostBits[k] = e.now + int64(b.Expire)
+	e.hostBits.set(k, e.now+int64(b.Expire))
 }
 
 // fewEntries is the number of entries of a full table that are compared for the one that is given up: a packet must not cost the
@@ -126,60 +119,4 @@ func earliest[K comparable, V any](m map[K]V, time func(V) int64) (key K) {
 		}
 	}
 	return key
-}
-
-// limitKey identifies what a threshold counts.
-type limitKey struct {
-	rule ruleKey
-	kind uint8 // threshold or detection_filter
-	a, b netip.Addr
-}
-
-// limitState is a count within a time.
-type limitState struct {
-	since int64
-	count uint32
-}
-
-// maxLimits bounds the counts of thresholds.
-const maxLimits = 1 << 18
-
-// passes counts a match and reports whether a limit lets it through. Counts outlive a swap of the rules, as ruleKey is the same: else
-// a reload would begin each limit anew.
-func (e *Engine) passes(l *signature.Limit, q *rule, p *packet) bool {
-	k := limitKey{rule: q.key}
-	if l.Type == signature.AtLeast {
-		k.kind = 1
-	}
-	switch l.Track {
-	case signature.TrackSrc:
-		k.a = p.src
-	case signature.TrackDst:
-		k.a = p.dst
-	case signature.TrackPair:
-		k.a, k.b = p.src, p.dst
-	}
-	s, ok := e.limits[k]
-	if !ok && len(e.limits) >= maxLimits {
-		delete(e.limits, earliest(e.limits, func(s limitState) int64 { return s.since }))
-	}
-	if !ok || e.now < s.since || e.now-s.since > int64(l.Time) { // captures may go back in time
-		s = limitState{since: e.now}
-	}
-	s.count++
-	pass := false
-	switch l.Type {
-	case signature.AtMost:
-		pass = s.count <= l.Count
-	case signature.Every:
-		if pass = s.count >= l.Count; pass { // the time goes on: the next ones count from 0 in what is left of it
-			s.count = 0
-		}
-	case signature.Once:
-		pass = s.count == l.Count
-	case signature.AtLeast:
-		pass = s.count > l.Count
-	}
-	e.limits[k] = s
-	return pass
 }

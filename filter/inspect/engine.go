@@ -13,6 +13,8 @@
 package inspect
 
 import (
+	"cmp"
+
 	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/reassembly"
 	"github.com/millrace/millrace/filter/signature"
@@ -45,6 +47,11 @@ type Config struct {
 
 	// OnMatch is called for each match of a rule that tests hold for, alerts that a threshold keeps back included. It may be nil.
 	OnMatch func(*signature.Rule)
+
+	// For engines that share packets out by Shard: bits of addresses that they share, nil for those of one engine, and whether
+	// alerts come without a look at thresholds and detection filters, which the caller applies to those of all engines.
+	HostBits        *HostBits
+	LeaveThresholds bool
 }
 
 // defaultMemory is the default of Config.MemoryBytes.
@@ -107,8 +114,8 @@ type Engine struct {
 	frags          map[fragKey]*fragments
 	transfers      applayer.Transfers // data connections of FTP that are expected
 	fragsSwept     int64              // when sweepFragments has looked at them
-	hostBits       map[bitKey]int64
-	limits         map[limitKey]limitState
+	hostBits       *HostBits
+	thresholds     *Thresholds
 
 	packets       [maxDepth + 1]packet // by how many tunnels are around them
 	searched      Search               // of the frame that is inspected
@@ -139,7 +146,7 @@ type Engine struct {
 func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 	e := &Engine{
 		rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
-		hostBits: map[bitKey]int64{}, limits: map[limitKey]limitState{}, marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
+		hostBits: cmp.Or(cfg.HostBits, NewHostBits()), thresholds: NewThresholds(), marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
 	}
 	e.headers, e.host.e = map[uint64]*headerList{}, e
 	e.eval.sets = sets{loaded: r.sets, added: map[string]*addedSet{}, charge: e.chargeSet}

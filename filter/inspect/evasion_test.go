@@ -132,11 +132,11 @@ func TestFullTablesAreNotSearched(t *testing.T) {
 	}
 	for i := range maxLimits + 200 {
 		send(i)
-		if len(g.e.limits) > maxLimits {
-			t.Fatalf("%d entries", len(g.e.limits))
+		if len(g.e.thresholds.limits) > maxLimits {
+			t.Fatalf("%d entries", len(g.e.thresholds.limits))
 		}
 	}
-	if len(g.e.limits) != maxLimits {
-		t.Errorf("%d entries of %d are left: a full table gives up one for one", len(g.e.limits), maxLimits)
+	if len(g.e.thresholds.limits) != maxLimits {
+		t.Errorf("%d entries of %d are left: a full table gives up one for one", len(g.e.thresholds.limits), maxLimits)
 	}
 }

@@ -167,7 +167,7 @@ func (e *Engine) flowOf(p *packet) *flow {
 			return nil
 		}
 		e.stats.Flows++
-		f = &flow{key: k, id: e.stats.Flows, clientFirst: first}
+		f = &flow{key: k, id: e.flowID(p.depth), clientFirst: first}
 		if dir := e.knownDir(p); dir != 0 {
 			f.clientFirst = first == (dir == signature.ToServer)
 		} else if p.tcp != nil && p.tcp.Flags().Has(wire.FlagSYN|wire.FlagACK) {
@@ -188,6 +188,15 @@ func (e *Engine) flowOf(p *packet) *flow {
 	}
 	f.packets[signature.SideOf(p.dir)]++
 	return f
+}
+
+// flowID returns the number of a flow that begins. Packets that the caller has numbered number the flows too, so that engines that
+// share a capture out give a flow the number that one engine does: a packet begins at most one flow at each depth of tunnels.
+func (e *Engine) flowID(depth int) uint64 {
+	if e.in.Number == 0 {
+		return e.stats.Flows
+	}
+	return e.in.Number*(maxDepth+1) + uint64(depth)
 }
 
 // reopens reports whether p is the SYN of another connection on the ports of a closed one.

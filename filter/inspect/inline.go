@@ -35,6 +35,8 @@ type Input struct {
 	Dir   signature.Direction // of the packet, not of what is in a tunnel
 	Fresh bool                // it opens a connection: another one with its addresses and ports is over
 
+	Number uint64 // of the packet, for its alerts, from 1; 0: they are counted
+
 	Layers Layers // of the frame
 	Conn   uint32 // number of the connection, from 1; 0: none
 	Search Search // what a packet engine has found in the frame
@@ -57,7 +59,9 @@ func (e *Engine) Inspect(in *Input) Result {
 	e.now = in.Now
 	e.stats.Packets++
 	e.stats.Bytes += uint64(len(in.Frame))
-	e.packet = e.stats.Packets
+	if e.packet = in.Number; e.packet == 0 {
+		e.packet = e.stats.Packets
+	}
 	e.sweepFragments()
 	if in.Layers.known(len(in.Frame)) {
 		e.layered(in.Frame, &in.Layers)

@@ -55,27 +55,34 @@ func (e *Engine) frame(b []byte, depth int) {
 	e.link(binary.BigEndian.Uint16(b[12:]), b[wire.EthernetLen:], depth)
 }
 
-// link inspects what an EtherType says that b is. Tags and labels may come in any order and number (IEEE 802.1Q, RFC 3032):
-// a packet that was not inspected for one tag more would be a way around every rule.
+// link inspects what an EtherType says that b is.
 func (e *Engine) link(etherType uint16, b []byte, depth int) {
+	switch etherType, b = network(etherType, b, depth < maxDepth); etherType {
+	case wire.EtherTypeIPv4:
+		e.ipv4(b, depth)
+	case wire.EtherTypeIPv6:
+		e.ipv6(b, depth)
+	}
+}
+
+// network returns the packet of IP in what an EtherType says that b is, and its EtherType; 0 where there is none. Tags and labels may
+// come in any order and number (IEEE 802.1Q, RFC 3032): a packet that was not inspected for one tag more would be a way around
+// every rule. bridged says whether Ethernet may follow.
+func network(etherType uint16, b []byte, bridged bool) (uint16, []byte) {
 	for range 8 { // tags and labels: more are no Ethernet that devices forward, and a loop must end
 		switch etherType {
-		case wire.EtherTypeIPv4:
-			e.ipv4(b, depth)
-			return
-		case wire.EtherTypeIPv6:
-			e.ipv6(b, depth)
-			return
+		case wire.EtherTypeIPv4, wire.EtherTypeIPv6:
+			return etherType, b
 		case wire.EtherTypeVLAN, wire.EtherTypeQinQ, 0x9100:
 			if len(b) < wire.VLANLen {
-				return
+				return 0, nil
 			}
 			etherType, b = binary.BigEndian.Uint16(b[2:]), b[4:]
 		// The session stage of PPPoE (RFC 2516 5): version and type, code (0 is data), session, length, and the protocol of PPP.
 		// Addresses of an access network are within it, so that rules have to see them.
 		case 0x8864:
 			if len(b) < 8 || b[1] != 0 {
-				return
+				return 0, nil
 			}
 			switch binary.BigEndian.Uint16(b[6:]) {
 			case pppIPv4:
@@ -83,13 +90,13 @@ func (e *Engine) link(etherType uint16, b []byte, depth int) {
 			case pppIPv6:
 				etherType = wire.EtherTypeIPv6
 			default:
-				return
+				return 0, nil
 			}
 			b = b[8:]
 		case 0x8847, 0x8848: // MPLS: labels of four bytes up to the bottom of the stack (RFC 3032 2.1)
 			for {
 				if len(b) < 5 {
-					return
+					return 0, nil
 				}
 				bottom := b[2]&1 != 0
 				if b = b[4:]; bottom {
@@ -101,15 +108,15 @@ func (e *Engine) link(etherType uint16, b []byte, depth int) {
 				etherType = wire.EtherTypeIPv6
 			}
 		case 0x6558: // transparent Ethernet bridging, of GRE and GENEVE
-			if depth < maxDepth && len(b) >= wire.EthernetLen {
-				etherType, b = binary.BigEndian.Uint16(b[12:]), b[wire.EthernetLen:]
-				continue
+			if !bridged || len(b) < wire.EthernetLen {
+				return 0, nil
 			}
-			return
+			etherType, b = binary.BigEndian.Uint16(b[12:]), b[wire.EthernetLen:]
 		default:
-			return
+			return 0, nil
 		}
 	}
+	return 0, nil
 }
 
 // ipv4 decodes an IPv4 packet. The packets of all depths lie in the engine: a tunnel is inspected while the packet around it still

@@ -53,15 +53,30 @@ type Inspection struct {
 	Rules    *inspect.Rules
 	Config   inspect.Config
 	Separate bool // forget flows and thresholds between captures
+	Cores    int  // engines that share the packets out; 0 and 1 are one
 
 	Stats  inspect.Stats
 	Alerts int
 
-	out    *json.Encoder
-	engine *inspect.Engine
+	out *json.Encoder
+	err error // of out
+}
+
+// reading goes over the packets of captures, one capture after the other.
+type reading struct {
 	path   string
-	before uint64 // packets of this engine before this file
-	err    error  // of out
+	before uint64 // records before this capture
+	number uint64 // of the record that was read last, in all captures
+	frame  []byte // scratch for what is not Ethernet
+}
+
+// found is an alert on its way to the output.
+type found struct {
+	inspect.Alert
+	text   string // of its payload
+	at     uint64 // the packet at which it was found
+	path   string
+	before uint64
 }
 
 // Run inspects the captures, one after the other, and writes each alert as a line of JSON, an AlertEvent. The errors of
@@ -69,52 +84,42 @@ type Inspection struct {
 func (s *Inspection) Run(ctx context.Context, out io.Writer, captures []string) (err error) {
 	s.out = json.NewEncoder(out)
 	s.out.SetEscapeHTML(false)
-	for _, path := range captures {
-		if s.engine == nil || s.Separate {
-			s.restart()
+	to := taker(&oneEngine{of: s})
+	if s.Cores > 1 {
+		to = newShards(s, s.Cores)
+	}
+	var src reading
+	for i, path := range captures {
+		if i > 0 && s.Separate {
+			to.end()
 		}
-		if e := s.file(ctx, path); e != nil {
+		if e := src.file(ctx, path, to); e != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", path, e))
 		}
 	}
-	s.flush()
+	to.end()
+	to.close()
 	return errors.Join(err, s.err)
 }
 
-// restart begins with an engine that knows no flows.
-func (s *Inspection) restart() {
-	s.flush()
-	s.engine = inspect.New(s.Rules, s.Config, s.alert)
-	s.before = 0
+// taker takes the packets of captures.
+type taker interface {
+	// packet inspects a frame, which it borrows, of the record that src has read last.
+	packet(src *reading, now int64, frame []byte)
+	// end ends all flows. Packets that follow begin anew.
+	end()
+	// close returns when all alerts are written.
+	close()
 }
 
-// flush ends the flows and counts what there was.
-func (s *Inspection) flush() {
-	if s.engine == nil {
-		return
-	}
-	s.engine.Flush()
-	t := s.engine.Stats()
-	s.Stats.Packets += t.Packets
-	s.Stats.Bytes += t.Bytes
-	s.Stats.Flows += t.Flows
-	s.Stats.Gaps += t.Gaps
-	s.Stats.Overflows += t.Overflows
-	s.Stats.Suppressed += t.Suppressed
-	s.Stats.GaveUp += t.GaveUp
-	s.Stats.Evaluated += t.Evaluated
-	s.engine = nil
-}
-
-// file inspects the packets of one capture.
-func (s *Inspection) file(ctx context.Context, path string) error {
+// file reads the packets of one capture.
+func (src *reading) file(ctx context.Context, path string, to taker) error {
 	in, err := capture.Open(path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	s.path, s.before = path, s.engine.Stats().Packets
-	var frame []byte
+	src.path, src.before = path, src.number
 	for n := 0; ; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -126,28 +131,68 @@ func (s *Inspection) file(ctx context.Context, path string) error {
 		case err != nil:
 			return err
 		}
-		b, err := capture.ToEthernet(rec.LinkType, rec.Data, frame)
+		src.number++ // of those, too, that are not inspected
+		b, err := capture.ToEthernet(rec.LinkType, rec.Data, src.frame)
 		if err != nil {
-			s.before-- // packets are counted as in the file
 			continue
 		}
 		if rec.LinkType != capture.LinkTypeEthernet {
-			frame = b
+			src.frame = b
 		}
-		s.engine.Packet(rec.Time, capture.Readable(b, len(b)+rec.Len-len(rec.Data)))
+		to.packet(src, rec.Time, capture.Readable(b, len(b)+rec.Len-len(rec.Data)))
 	}
 }
 
-// alert writes one alert.
-func (s *Inspection) alert(a *inspect.Alert) {
+// oneEngine inspects all packets on the calling goroutine.
+type oneEngine struct {
+	of     *Inspection
+	engine *inspect.Engine // nil until a packet comes
+	src    *reading
+}
+
+func (o *oneEngine) packet(src *reading, now int64, frame []byte) {
+	if o.engine == nil {
+		o.engine = inspect.New(o.of.Rules, o.of.Config, func(a *inspect.Alert) {
+			o.of.write(&found{Alert: *a, text: printable(a.Payload), path: o.src.path, before: o.src.before})
+		})
+	}
+	o.src = src
+	o.engine.Inspect(&inspect.Input{Now: now, Frame: frame, Number: src.number})
+}
+
+func (o *oneEngine) end() {
+	if o.engine == nil {
+		return
+	}
+	o.engine.Flush()
+	o.of.add(o.engine.Stats())
+	o.engine = nil
+}
+
+func (o *oneEngine) close() {}
+
+// add counts what an engine has seen.
+func (s *Inspection) add(t inspect.Stats) {
+	s.Stats.Packets += t.Packets
+	s.Stats.Bytes += t.Bytes
+	s.Stats.Flows += t.Flows
+	s.Stats.Gaps += t.Gaps
+	s.Stats.Overflows += t.Overflows
+	s.Stats.Suppressed += t.Suppressed
+	s.Stats.GaveUp += t.GaveUp
+	s.Stats.Evaluated += t.Evaluated
+}
+
+// write writes one alert.
+func (s *Inspection) write(a *found) {
 	s.Alerts++
 	j := AlertEvent{
-		Schema: 1, Timestamp: time.Unix(0, a.Time).UTC().Format(EVETime), FlowID: a.Flow, Capture: s.path,
+		Schema: 1, Timestamp: time.Unix(0, a.Time).UTC().Format(EVETime), FlowID: a.Flow, Capture: a.path,
 		Event: "anomaly", Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort, Proto: EVETransport(wire.ProtoName(a.Proto)), App: a.App.String(), Tunnels: a.Tunnel,
-		Anomaly: a.Anomaly.String(), Payload: printable(a.Payload),
+		Anomaly: a.Anomaly.String(), Payload: a.text,
 	}
 	if a.Packet > 0 {
-		j.Packet = a.Packet - s.before
+		j.Packet = a.Packet - a.before
 	}
 	switch a.Dir {
 	case signature.ToServer:
