@@ -146,7 +146,7 @@ type Engine struct {
 func New(r *Rules, cfg Config, onAlert func(*Alert)) *Engine {
 	e := &Engine{
 		rules: r, cfg: cfg, onAlert: onAlert, frags: map[fragKey]*fragments{},
-		hostBits: cmp.Or(cfg.HostBits, NewHostBits()), thresholds: NewThresholds(), marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
+		hostBits: cmp.Or(cfg.HostBits, NewHostBits(nil)), thresholds: NewThresholds(), marks: make([]uint32, len(r.rules)), hits: make([]uint64, len(r.rules)),
 	}
 	e.headers, e.host.e = map[uint64]*headerList{}, e
 	e.eval.sets = sets{loaded: r.sets, added: map[string]*addedSet{}, charge: e.chargeSet}

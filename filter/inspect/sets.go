@@ -7,7 +7,7 @@ import (
 // valueSet is the values of a dataset that came from files: immutable, shared by engines.
 type valueSet map[string]struct{}
 
-// addedSet is what rules have done to a set while they ran. Each engine has its own.
+// addedSet holds the changes that rules made to a set while they ran. Each engine has its own.
 type addedSet struct {
 	values map[string]bool // false: removed
 	bytes  int

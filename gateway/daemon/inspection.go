@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/l4/inspection"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
@@ -14,8 +13,8 @@ import (
 
 // engineCPU and engineCUDA are kinds of engines.
 const (
-	engineCPU  = string(choose.KindCPU)
-	engineCUDA = string(choose.KindCUDA)
+	engineCPU  = "cpu"
+	engineCUDA = "cuda"
 )
 
 // openInspection reads the rules of a configuration. Without policies it inspects nothing, until a reload brings some.

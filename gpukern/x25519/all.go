@@ -2,8 +2,8 @@ package x25519
 
 import "crypto/ecdh"
 
-// MultiplyAll sets products to scalars times points, which are as many, on the calling core: eight at once where the CPU has the
-// lanes, else by crypto/ecdh. A point of low order gives zeros, which a key exchange must refuse (RFC 7748 6.1).
+// MultiplyAll sets products to scalars times points on the calling core: eight at once where the CPU has the lanes, else by
+// crypto/ecdh. All three have one length. A point of low order gives zeros, which a key exchange must refuse (RFC 7748 6.1).
 func MultiplyAll(products, scalars, points [][Size]byte) {
 	if Supported() {
 		pass := NewPass()

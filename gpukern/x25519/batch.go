@@ -53,7 +53,7 @@ func (x *Exchange) Secure() bool {
 // Clear overwrites the keys. The exchange can be used again.
 func (x *Exchange) Clear() { *x = Exchange{} }
 
-// exchangesAtOnce is how many exchanges a pass computes. Each takes a lane for either product.
+// exchangesAtOnce counts the exchanges that a pass computes. Each takes a lane for either product.
 const exchangesAtOnce = Lanes / 2
 
 // Batch collects exchanges and computes several at once. It is for one loop, and not safe for concurrent use but by

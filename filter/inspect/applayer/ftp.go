@@ -28,7 +28,7 @@ type Transfer struct {
 	command []byte
 }
 
-// transferKey is what is known of a data connection before its first packet.
+// transferKey identifies a data connection before its first packet.
 type transferKey struct {
 	from, to netip.Addr // who opens it, and where to
 	port     uint16     // there

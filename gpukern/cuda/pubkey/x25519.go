@@ -31,7 +31,7 @@ func launch[P any](f *flight, name string, n, threads int, params *P) error {
 	return cuda.Launch(f.stream, k, cuda.Grid{Blocks: (n + threads - 1) / threads, Threads: threads}, params)
 }
 
-// X25519 sets products to scalars times points, which are as many (RFC 7748 5). A point of low order gives zeros, which a
+// X25519 sets products to scalars times points, all of one length (RFC 7748 5). A point of low order gives zeros, which a
 // key exchange must refuse (RFC 7748 6.1); x25519.Base gives public keys.
 func (e *Engine) X25519(products, scalars, points [][32]byte) {
 	e.run(&x25519Task, x25519Call(products, scalars, points))

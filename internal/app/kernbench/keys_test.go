@@ -113,7 +113,7 @@ func TestThePageHasItsTables(t *testing.T) {
 	var w strings.Builder
 	r.WritePage(&w)
 	for _, want := range []string{
-		"H200, driver 13.0, beside 16 cores of Xeon; Linux 6.18, commit abc, 2026-11-29.",
+		"H200, driver 13.0, beside 16 cores of Xeon;\nLinux 6.18, commit abc, 2026-11-29.",
 		"\n| header | 64 | 10.0 | 150 | 300 | 4000 | 30.0x | 2.00x | 256 | 500 |\n",
 		"\n| header | 1408 | 5.00 | 50.0 | 40.0 | - | 8.00x | 0.80x | - | - |\n",
 		"\n| x25519 | 100 | 1000 | 30000 | 300x | 30.0x | 1.50 | 64 | never | 20.0 |\n",

@@ -13,9 +13,9 @@ var pageSizes = []string{Size64, Size1408, SizeCapture, SizeHostile}
 // WritePage writes the report as the tables of docs/gpu.md.
 func (r *Report) WritePage(w io.Writer) {
 	m := &r.Machine
-	fmt.Fprintf(w, "%s, driver %s, beside %d cores of %s; Linux %s, commit %s, %s. %d results were compared.\n\n",
+	fmt.Fprintf(w, "%s, driver %s, beside %d cores of %s;\nLinux %s, commit %s, %s. %d results were compared.\n\n",
 		m.GPU, m.Driver, m.Cores, m.CPU, m.Kernel, r.Version, m.Date[:min(10, len(m.Date))], r.Verified())
-	fmt.Fprintln(w, "**Packets**, millions a second; *from* is the batch from which on a single one takes the GPU less time than a core.")
+	fmt.Fprintln(w, "**Packets**, millions a second; *from* is the batch from which on a single one takes the GPU less\ntime than a core.")
 	fmt.Fprintln(w)
 	t := markdown{w}
 	t.head("operation", "packets", "one core", "all cores", "GPU, host memory", "GPU memory", "GPU/one", "GPU/all", "from", "GPU, nJ a packet")
@@ -24,7 +24,7 @@ func (r *Report) WritePage(w io.Writer) {
 			t.row(r.pageCells(row)...)
 		}
 	}
-	fmt.Fprintln(w, "\n**Public keys**, thousands of operations a second; *from* is the smallest call measured from which on the GPU is faster.")
+	fmt.Fprintln(w, "\n**Public keys**, thousands of operations a second; *from* is the smallest call measured from which\non the GPU is faster.")
 	fmt.Fprintln(w)
 	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "a call of 64, ms", "from, one core", "from, all cores", "GPU, uJ each")
 	for i := range r.Keys {

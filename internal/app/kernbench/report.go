@@ -18,7 +18,7 @@ type Report struct {
 	Latency []Latency `json:"latency"`
 	Keys    []KeyRow  `json:"keys"` // public-key operations
 
-	// Calibrations are what the engine "auto" goes by: see Calibrate. Empty without a GPU.
+	// The engine "auto" goes by such calibrations: see Calibrate. Empty without a GPU.
 	Calibrations []gpukern.CalibrationReport `json:"calibrations"`
 
 	Stopped bool `json:"stopped"` // before the end, by a signal

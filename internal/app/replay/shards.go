@@ -62,7 +62,7 @@ func newShards(of *Inspection, engines int) *shards {
 		s.free <- &round{shares: make([]share, engines)}
 	}
 	cfg := of.Config
-	cfg.LeaveThresholds, cfg.HostBits = true, inspect.NewHostBits()
+	cfg.LeaveThresholds, cfg.HostBits = true, inspect.NewHostBits(&sync.Mutex{})
 	for i := range engines {
 		in := make(chan *round, rounds)
 		s.parts = append(s.parts, in)
