@@ -13,10 +13,10 @@ type bit struct {
 }
 
 // newBit numbers the names of a bit: maps of numbers are smaller, and compared faster, than those of texts.
-func newBit(b *signature.Bit, names map[string]int) bit {
+func newBit(b *signature.Bit, names *nameNumbering) bit {
 	n := bit{Bit: b}
 	for _, name := range b.Names {
-		n.names = append(n.names, numberOf(name, names))
+		n.names = append(n.names, names.number(name))
 	}
 	return n
 }

@@ -136,3 +136,32 @@ func TestWaitingRulesCount(t *testing.T) {
 		t.Errorf("%d rules wait, %d bytes are counted", n, f.held)
 	}
 }
+
+// A bit keeps its number over a reload, and over one that lacks its name. Names that two generations lack are forgotten, however many
+// reloads bring others, and their numbers go to no other name.
+func TestNamesOfBitsOutliveAReloadAndNoMore(t *testing.T) {
+	const text = `alert tcp any any -> any any (content:"begin"; flowbits:set,kept; noalert; sid:1;)
+drop tcp any any -> any any (content:"end"; flowbits:isset,kept; sid:2;)`
+	other := func(n int) string {
+		return fmt.Sprintf(`alert tcp any any -> any any (content:"begin"; flowbits:set,bit%d; flowint:count%d,+,1; sid:3;)
+drop tcp any any -> any any (content:"end"; flowbits:isset,bit%d; sid:4;)`, n, n, n+1)
+	}
+	for lacks, want := range map[int]Outcome{0: Drop, 1: Drop, 2: Pass, 30: Pass} {
+		g := newGate(t, Config{}, text)
+		send := newOther(g, 1000)
+		send(1, "begin ")
+		rules := g.e.rules
+		for n := range lacks {
+			rules = rulesOf(t, other(n), rules)
+			g.e.Swap(rules, g.e.cfg)
+		}
+		rules = rulesOf(t, text, rules)
+		g.e.Swap(rules, g.e.cfg)
+		if r := send(7, "end"); r.Outcome != want {
+			t.Errorf("behind %d generations without the bit: %v, want %v", lacks, r.Outcome, want)
+		}
+		if n := len(rules.names.own) + len(rules.names.before); n > 4 {
+			t.Errorf("%d names of two generations", n)
+		}
+	}
+}

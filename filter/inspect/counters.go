@@ -9,22 +9,12 @@ type counter struct {
 }
 
 // newCounter numbers the names of a counter.
-func newCounter(c *signature.Counter, names map[string]int) counter {
-	n := counter{Counter: c, name: numberOf("flowint "+c.Name, names)} // bits and counters of one name are apart: a blank is in none
+func newCounter(c *signature.Counter, names *nameNumbering) counter {
+	n := counter{Counter: c, name: names.number("flowint " + c.Name)} // bits and counters of one name are apart: a blank is in none
 	if c.Other != "" {
-		n.other = numberOf("flowint "+c.Other, names)
+		n.other = names.number("flowint " + c.Other)
 	}
 	return n
-}
-
-// numberOf returns the number of a name, and gives it one where it has none.
-func numberOf(name string, names map[string]int) int {
-	id, ok := names[name]
-	if !ok {
-		id = len(names)
-		names[name] = id
-	}
-	return id
 }
 
 // operand returns what a counter is compared with, or changed by. Another counter that the flow has not is 0.

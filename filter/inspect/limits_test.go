@@ -108,7 +108,7 @@ func TestRulesKnowTheirDirections(t *testing.T) {
 		for _, e := range append(f.Errors, f.Skipped...) {
 			t.Fatal(e)
 		}
-		if q := newRule(f.Rules[0], map[string]int{}); q.dir != c.want {
+		if q := newRule(f.Rules[0], newNumbering(nil)); q.dir != c.want {
 			t.Errorf("%s %s: directions %v, want %v", c.head, c.options, q.dir, c.want)
 		}
 	}

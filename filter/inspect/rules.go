@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 
 	"github.com/millrace/millrace/filter/inspect/ascii"
@@ -57,7 +56,7 @@ type Rules struct {
 	ips        *ranges                    // rules of scopeIP
 	unsearched [lists]*lookup             // always, of those that are evaluated on packets and on streams
 	txs        [signature.Buffers][]*rule // always, of scopeTx, by a buffer of theirs
-	names      map[string]int             // numbers of bits and counters: the same in the generations that follow
+	names      nameTable                  // numbers of bits and counters: the same in the generations that follow
 
 	sets     map[string]valueSet // of datasets with files, by their names
 	setNames map[string]bool     // of all datasets
@@ -118,12 +117,13 @@ func Compile(list []*signature.Rule) (*Rules, error) { return CompileNext(list, 
 
 // CompileNext is Compile for rules that follow others in an engine (Engine.Swap). before may be nil.
 func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
-	r := &Rules{names: map[string]int{}, sets: map[string]valueSet{}, setNames: map[string]bool{}, generation: 1, byKey: make(map[ruleKey]*rule, len(list))}
+	r := &Rules{sets: map[string]valueSet{}, setNames: map[string]bool{}, generation: 1, byKey: make(map[ruleKey]*rule, len(list))}
 	if before != nil {
-		r.names, r.generation = maps.Clone(before.names), before.generation+1
+		r.generation = before.generation + 1
 	}
+	names := newNumbering(before)
 	for _, s := range list {
-		q := newRule(s, r.names)
+		q := newRule(s, names)
 		if o := r.byKey[q.key]; o != nil {
 			return nil, &DuplicateError{s, o.Rule}
 		}
@@ -139,6 +139,7 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 		r.rules = append(r.rules, q)
 		r.loadSets(q)
 	}
+	r.names = names.nameTable
 	slices.SortStableFunc(r.rules, order)
 	for i, q := range r.rules {
 		q.id = uint32(i)
@@ -193,7 +194,7 @@ func (r *rule) bitRank() int {
 }
 
 // newRule finds out on what a rule is evaluated: the narrowest scope that sees all of what its parts are about.
-func newRule(s *signature.Rule, names map[string]int) *rule {
+func newRule(s *signature.Rule, names *nameNumbering) *rule {
 	q := &rule{Rule: s, key: ruleKey{s.GID, s.SID}, text: hashOf(s.Text), app: s.Protocol.App, dir: s.Flow.Dir}
 	if q.dir == 0 {
 		q.dir = signature.BothWays

@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"strings"
+
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -75,7 +77,7 @@ func (s *sets) put(t *signature.SetTest, value []byte, in bool) bool {
 	a := s.added[t.Name]
 	if a == nil {
 		a = &addedSet{values: map[string]bool{}}
-		s.added[t.Name] = a
+		s.added[strings.Clone(t.Name)] = a // t.Name is a part of the text of all rules
 	}
 	if _, known := a.values[string(value)]; !known {
 		most := t.MemCap

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 )
 
-// Rules are swapped between two packets. Streams, the state of parsers, bits and thresholds of flows stay: bits have their
-// numbers for good (Rules.names), thresholds and matches are kept by the numbers that rules have in their files. A rule
-// whose text has changed is another rule for what it had begun to match.
+// Rules are swapped between two packets. Streams, the state of parsers, bits and thresholds of flows stay: bits keep their
+// numbers (nameTable), thresholds and matches are kept by the numbers that rules have in their files. A rule whose text has
+// changed is another rule for what it had begun to match.
 
 // Swap makes other rules those of the engine, and cfg its configuration. r was compiled by CompileNext behind the rules
 // that the engine has. Bounds of cfg count from now on.

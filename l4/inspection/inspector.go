@@ -35,13 +35,24 @@ type Inspector struct {
 	planning sync.Mutex
 	compiled map[string]*inspect.Rules // by policy: the newest, that others follow; guarded by planning
 
-	mu      sync.Mutex // guards all below
-	cfg     *config.Config
-	numbers map[string]uint8 // of policies, for good
-	totals  map[string]*policyCounts
-	counts  map[countKey]*ruleCounts
-	marked  map[markKey]*atomic.Uint64
-	loaded  time.Duration // how long the rules took to compile
+	mu       sync.Mutex // guards all below
+	cfg      *config.Config
+	numbers  map[string]uint8 // of policies, for good
+	totals   map[string]*policyCounts
+	counters counters      // of the present rules
+	earlier  counters      // of those before
+	loaded   time.Duration // how long the rules took to compile
+}
+
+// counters are those of rules and of marks, which they keep over reloads. An Inspector has the ones of two generations: rules that
+// have other numbers at each reload would else fill the memory. A rule that comes back later begins at 0.
+type counters struct {
+	rules map[countKey]*ruleCounts
+	marks map[markKey]*atomic.Uint64
+}
+
+func newCounters() counters {
+	return counters{map[countKey]*ruleCounts{}, map[markKey]*atomic.Uint64{}}
 }
 
 // countKey names the counters of a rule in all generations.
@@ -66,9 +77,7 @@ var errTooMany = errors.New("inspection: more than 255 names of policies since t
 // Open reads the rules of a configuration and opens its files. A mistake in one is a *config.Error.
 func Open(cfg *config.Config, opt Options) (*Inspector, error) {
 	i := &Inspector{
-		opt: opt, numbers: map[string]uint8{}, totals: map[string]*policyCounts{}, counts: map[countKey]*ruleCounts{},
-		marked:   map[markKey]*atomic.Uint64{},
-		compiled: map[string]*inspect.Rules{},
+		opt: opt, numbers: map[string]uint8{}, totals: map[string]*policyCounts{}, compiled: map[string]*inspect.Rules{},
 	}
 	i.set.Store(&set{})
 	return i, i.Reload(cfg)
@@ -96,6 +105,7 @@ func (i *Inspector) Number(policy string) uint8 {
 type Plan struct {
 	cfg      *config.Config
 	policies []*policy
+	counters counters       // of the policies
 	literals *literal.Set   // of all policies; nil without
 	before   *set           // what Swap has replaced; nil before
 	alerts   io.WriteCloser // nil without
@@ -110,7 +120,7 @@ func (i *Inspector) Plan(cfg *config.Config) (*Plan, error) {
 	defer i.planning.Unlock()
 	began := time.Now()
 	l := loader{cfg: cfg}
-	p := &Plan{cfg: cfg, of: i, policies: l.load(i.compiled)}
+	p := &Plan{cfg: cfg, of: i, policies: l.load(i.compiled), counters: newCounters()}
 	p.took = time.Since(began)
 	if err := l.err(); err != nil {
 		return nil, err
@@ -202,12 +212,29 @@ func (i *Inspector) Swap(p *Plan) {
 
 // Finish makes the files of a plan the outputs.
 func (i *Inspector) Finish(p *Plan) error {
+	i.forgetRules(p)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	err := i.useFiles(p)
+	i.earlier, i.counters = i.counters, p.counters
 	i.cfg, i.loaded = p.cfg, p.took
 	p.before = nil
 	return err
+}
+
+// forgetRules abandons the rules of policies that a plan lacks. What is left has no rules, and their generation: an engine that has met
+// no packet since must not take those of a policy of the same name for its own.
+func (i *Inspector) forgetRules(p *Plan) {
+	i.planning.Lock()
+	defer i.planning.Unlock()
+	for name, rules := range i.compiled {
+		if slices.ContainsFunc(p.policies, func(q *policy) bool { return q.name == name }) {
+			continue
+		}
+		if none, err := inspect.CompileNext(nil, rules); err == nil { // no rule can be wrong
+			i.compiled[name] = none
+		}
+	}
 }
 
 // enter gives the policies of a plan their numbers and counters.
@@ -224,45 +251,48 @@ func (i *Inspector) enter(p *Plan) error {
 		}
 		q.number, q.totals = i.numbers[q.name], i.totals[q.name]
 		q.engine = engineConfig(&p.cfg.Inspection, &p.cfg.Inspection.Policies[k])
-		i.enterCounts(q)
+		i.enterCounts(p, q)
 	}
 	return nil
 }
 
-// enterCounts gives the rules of a policy their counters, which they keep over reloads.
-func (i *Inspector) enterCounts(p *policy) {
+// enterCounts gives the rules of a policy their counters.
+func (i *Inspector) enterCounts(plan *Plan, p *policy) {
 	p.counts = map[*signature.Rule]*ruleCounts{}
 	for r := range p.rules.All() {
-		p.counts[r] = i.countsOf(countKey{policy: p.name, gid: r.GID, sid: r.SID})
+		p.counts[r] = i.countsOf(plan, countKey{policy: p.name, gid: r.GID, sid: r.SID})
 	}
 	if p.access == nil {
 		return
 	}
 	for _, r := range p.access.Rules() {
-		p.access.counts = append(p.access.counts, i.countsOf(countKey{policy: p.name, access: r.File + "\x00" + r.Text}))
+		p.access.counts = append(p.access.counts, i.countsOf(plan, countKey{policy: p.name, access: r.File + "\x00" + r.Text}))
 		var marked *atomic.Uint64
 		if r.Mark != 0 {
-			marked = i.markedBy(markKey{p.name, r.Mark})
+			marked = i.markedBy(plan, markKey{p.name, r.Mark})
 		}
 		p.access.marked = append(p.access.marked, marked)
 	}
 }
 
-func (i *Inspector) markedBy(k markKey) *atomic.Uint64 {
-	c := i.marked[k]
-	if c == nil {
-		c = new(atomic.Uint64)
-		i.marked[k] = c
-	}
-	return c
+func (i *Inspector) markedBy(p *Plan, k markKey) *atomic.Uint64 {
+	return keptCounter(p.counters.marks, i.counters.marks, i.earlier.marks, k)
 }
 
-func (i *Inspector) countsOf(k countKey) *ruleCounts {
-	c := i.counts[k]
+func (i *Inspector) countsOf(p *Plan, k countKey) *ruleCounts {
+	return keptCounter(p.counters.rules, i.counters.rules, i.earlier.rules, k)
+}
+
+// keptCounter returns the counter of k in next, which gets that of two generations before where they have one.
+func keptCounter[K comparable, V any](next, present, earlier map[K]*V, k K) *V {
+	c := next[k]
 	if c == nil {
-		c = &ruleCounts{}
-		i.counts[k] = c
+		c = cmp.Or(present[k], earlier[k])
 	}
+	if c == nil {
+		c = new(V)
+	}
+	next[k] = c
 	return c
 }
 
