@@ -13,7 +13,7 @@ const decodings = 3
 // path and a backend that serves another are how rules are gone around. ok is false where a segment becomes "." or "..": some
 // recipients resolve it then and others do not, so that no path can be named.
 func AlternatePaths(path string) (alts []string, ok bool) {
-	if !strings.ContainsAny(path, "%\\;") {
+	if all(path, notAlternate) { // most: strings.ContainsAny would build a table for each
 		return nil, true
 	}
 	levels := []string{path}

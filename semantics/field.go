@@ -16,15 +16,18 @@ type Field struct {
 
 // Classes of bytes.
 const (
-	inName      = 1 << iota // of field names in HTTP/2 and HTTP/3: tokens without upper case (RFC 9113 8.2)
-	inToken                 // of tokens (RFC 9110 5.6.2)
-	inValue                 // of field values (RFC 9110 5.5)
-	inTarget                // of pseudo-headers: no blanks and no control characters
-	inAuthority             // of a host and port (RFC 3986 3.2.2, 3.2.3)
-	inHost                  // of a host name
-	inVariable              // letters in lower case and digits, which stay in the name of a variable
-	inPlain                 // these and the hyphen
-	inURI                   // of a request target in HTTP/1.1: visible ASCII without the fragment's mark
+	inName       = 1 << iota // of field names in HTTP/2 and HTTP/3: tokens without upper case (RFC 9113 8.2)
+	inToken                  // of tokens (RFC 9110 5.6.2)
+	inValue                  // of field values (RFC 9110 5.5)
+	inTarget                 // of pseudo-headers: no blanks and no control characters
+	inAuthority              // of a host and port (RFC 3986 3.2.2, 3.2.3)
+	inHost                   // of a host name
+	inVariable               // letters in lower case and digits, which stay in the name of a variable
+	inPlain                  // these and the hyphen
+	inURI                    // of a request target in HTTP/1.1: visible ASCII without the fragment's mark
+	notUpper                 // all but letters in upper case
+	notAlternate             // all but those that recipients of a path differ about: AlternatePaths
+	notSegment               // all but those that begin or end what isNormal looks at
 )
 
 var classes = newClasses()
@@ -59,6 +62,15 @@ func newClasses() (t [256]uint16) {
 		}
 		if c > ' ' && c < 0x7f && c != '#' {
 			t[i] |= inURI
+		}
+		if c < 'A' || c > 'Z' {
+			t[i] |= notUpper
+		}
+		if c != '%' && c != '\\' && c != ';' {
+			t[i] |= notAlternate
+		}
+		if c != '%' && c != 0 && c != '/' {
+			t[i] |= notSegment
 		}
 	}
 	return t

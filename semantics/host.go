@@ -20,10 +20,8 @@ func NormalizeHost(host string) (normal string, ok bool) {
 			return "", false
 		}
 	}
-	for i := range len(host) {
-		if 'A' <= host[i] && host[i] <= 'Z' {
-			return strings.ToLower(host), true
-		}
+	if !all(host, notUpper) {
+		host = strings.ToLower(host)
 	}
 	return host, true
 }
@@ -42,9 +40,8 @@ func normalAddress(host string) string {
 	return string(out)
 }
 
-// WithoutRootDot returns an authority without the dot that ends an absolute name. The port stays.
-func WithoutRootDot(authority string) string {
-	host := Host(authority)
+// WithoutRootDot returns an authority without the dot that ends an absolute name. host is its Host. The port stays.
+func WithoutRootDot(authority, host string) string {
 	if !strings.HasSuffix(host, ".") {
 		return authority
 	}

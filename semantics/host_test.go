@@ -17,7 +17,7 @@ func TestNormalizeHost(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{"": "", "a": "a", "a.": "a", "a.:80": "a:80", "A.B.:": "A.B:", "[::1]:80": "[::1]:80", "a:80": "a:80"} {
-		if got := WithoutRootDot(in); got != want {
+		if got := WithoutRootDot(in, Host(in)); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}

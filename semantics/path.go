@@ -65,13 +65,16 @@ func NormalizePath(dst []byte, path string) (out string, buf []byte, err error) 
 
 // isNormal reports whether a path is in its form for sure: most are, and cost one pass.
 func isNormal(path string) bool {
-	last := byte(0)
 	for i := range len(path) {
-		c := path[i]
-		if c == '%' || c == 0 || last == '/' && (c == '/' || c == '.') {
+		if classes[path[i]]&notSegment != 0 {
+			continue
+		}
+		if path[i] != '/' {
 			return false
 		}
-		last = c
+		if i+1 < len(path) && (path[i+1] == '/' || path[i+1] == '.') {
+			return false
+		}
 	}
 	return true
 }

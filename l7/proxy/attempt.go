@@ -19,7 +19,9 @@ import (
 // The order of the checks is a matter of safety. All checks of the request's form come before the table: a rule must match the
 // path and host that the backend will see, because a client that can make the two differ gets past rules that deny.
 func (x *exchange) route() {
-	editor{x}.identify()
+	if x.client.listener.RequestID != "" { // few listeners have one, and each request asks
+		editor{x}.identify()
+	}
 	if !x.checkForm() {
 		return
 	}
@@ -36,7 +38,7 @@ func (x *exchange) route() {
 	if query != "" {
 		r.Query = query[1:]
 	}
-	if (editor{x}).preflight() {
+	if c.listener.CORS && m.Method == "OPTIONS" && (editor{x}).preflight() {
 		return
 	}
 	n := c.listener.Table.Find(r)
@@ -181,12 +183,14 @@ func (x *exchange) forward(path, query string) {
 	m, c := x.request, x.client
 	x.outgoing = *m
 	peer := rewrite.Peer{Addr: c.addr.Addr().Unmap(), TLS: c.tls, Authority: m.Authority}
-	x.fields, x.scratch = c.listener.Forwarding.Apply(c.passedFields(x.fields[:0], m.Fields), x.scratch[:0], &peer)
-	x.fields = c.forwardCert(x.fields)
+	x.fields, x.scratch = c.listener.Forwarding.Apply(c.withoutCert(c.passedFields(x.fields[:0], m.Fields)), x.scratch[:0], &peer)
+	x.fields = append(x.fields, c.certFields...)
 	if name := c.listener.Via; name != "" {
 		x.fields, x.scratch = rewrite.Via(x.fields, x.scratch, strings.TrimPrefix(x.caps.Protocol, "HTTP/"), name)
 	}
-	editor{x}.setRequestID()
+	if c.listener.RequestID != "" {
+		editor{x}.setRequestID()
+	}
 	if h := x.rule.RequestHeaders; h != nil {
 		editor{x}.edit(h)
 	}

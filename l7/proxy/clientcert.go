@@ -31,19 +31,18 @@ const (
 	CertXFCC              // X-Forwarded-Client-Cert: Hash, Subject, URI and DNS; with Chain Cert and Chain too
 )
 
-// forwardCert adds the fields of the client's certificate to those of a request, and removes what it says of one itself
-// (RFC 9440 2.4): backends trust these fields as they trust the handshake, so that a client must not be able to set
-// them.
-func (c *clientInfo) forwardCert(fields []semantics.Field) []semantics.Field {
+// withoutCert removes what a request says of the client's certificate itself (RFC 9440 2.4): backends trust these fields as they
+// trust the handshake, so that a client must not be able to set them. Those of the gateway follow behind.
+func (c *clientInfo) withoutCert(fields []semantics.Field) []semantics.Field {
 	for i := range fields {
-		if isCertField(fields[i]) { // most requests have none, and cost no copy
+		if isCertName(fields[i].Name) { // most requests have none, and cost no copy
 			if c.certFields != nil || !c.listener.Forwarding.Trusts(c.addr.Addr()) {
 				fields = slices.DeleteFunc(fields, isCertField)
 			}
 			break
 		}
 	}
-	return append(fields, c.certFields...)
+	return fields
 }
 
 // passedFields appends the fields of a request that the listener passes on: without those whose names collide with
@@ -57,8 +56,18 @@ func (c *clientInfo) passedFields(dst, fields []semantics.Field) []semantics.Fie
 
 // isCertField reports whether a field describes a client's certificate, in either style: a backend may read one that the gateway does
 // not set.
-func isCertField(f semantics.Field) bool {
-	return f.Name == "client-cert" || f.Name == "client-cert-chain" || f.Name == "x-forwarded-client-cert"
+func isCertField(f semantics.Field) bool { return isCertName(f.Name) }
+
+func isCertName(name string) bool {
+	switch len(name) { // most names have another length, and no string is compared
+	case len("client-cert"):
+		return name == "client-cert"
+	case len("client-cert-chain"):
+		return name == "client-cert-chain"
+	case len("x-forwarded-client-cert"):
+		return name == "x-forwarded-client-cert"
+	}
+	return false
 }
 
 // fields returns the fields for a verified chain, which begins with the client's certificate. They are made once for a

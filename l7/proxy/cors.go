@@ -3,12 +3,10 @@ package proxy
 import "github.com/millrace/millrace/semantics"
 
 // preflight answers a request by which a browser asks whether a script may make another one, and reports whether it was one for a
-// rule with CORS. The rule is that of the request that is asked for: its method counts, not OPTIONS. No backend sees it.
+// rule with CORS. The rule is that of the request that is asked for: its method counts, not OPTIONS, which is that of x. No backend
+// sees it.
 func (x editor) preflight() bool {
 	c, m, r := x.client, x.request, &x.w.routed
-	if !c.listener.CORS || m.Method != "OPTIONS" {
-		return false
-	}
 	origin, method := only(m.Fields, "origin"), only(m.Fields, "access-control-request-method")
 	if origin == "" || !semantics.IsToken(method) {
 		return false

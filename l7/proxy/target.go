@@ -40,9 +40,9 @@ func (x *exchange) outgoingPath(path, query string) {
 // normalHost returns the host of a request as rules compare it, and takes the dot that ends an absolute name from its authority: a
 // backend may know the name without it alone, and serve another site for it. ok is false for a name that is none.
 func normalHost(m *semantics.Message) (host string, ok bool) {
-	host, ok = semantics.NormalizeHost(semantics.Host(m.Authority))
-	m.Authority = semantics.WithoutRootDot(m.Authority)
-	return host, ok
+	sent := semantics.Host(m.Authority)
+	m.Authority = semantics.WithoutRootDot(m.Authority, sent)
+	return semantics.NormalizeHost(sent)
 }
 
 // SameName is a Listener.Serves: every host needs a connection of its own. It is for listeners that demand client

@@ -81,11 +81,7 @@ func (w *Worker) appendRequestID(dst []byte) []byte {
 // identify gives the request its ID, in the field of the listener for it. A trusted peer, such as a proxy in front, may have given
 // it one already; of others it is replaced, since logs are searched by it.
 func (x editor) identify() {
-	name := x.client.listener.RequestID
-	if name == "" {
-		return
-	}
-	given := ""
+	name, given := x.client.listener.RequestID, ""
 	for i := range x.request.Fields {
 		if f := &x.request.Fields[i]; f.Name == name {
 			if given != "" {

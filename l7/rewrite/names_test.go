@@ -55,3 +55,30 @@ func TestCollidingFieldsAreLeftOut(t *testing.T) {
 		t.Errorf("%v allocations", got)
 	}
 }
+
+// The look at first byte and length passes no name that collides, of any length and first byte.
+func TestTheQuickLookMissesNoNameThatCollides(t *testing.T) {
+	const marks = "-_.~!#$%&'*+^`|"
+	n := NewNames([]string{"x-tenant", "_odd", "-", strings.Repeat("long-", 20), "a_b"})
+	names := slices.Clone(n.own)
+	for _, more := range []int{1, 2, 40, 51, 52, 300} {
+		names = append(names, claimPrefix+strings.Repeat("a", more))
+	}
+	collide := 0
+	for _, name := range names {
+		for i := range len(name) {
+			for _, c := range []byte(marks + "ax") {
+				changed := []byte(name)
+				changed[i] = c
+				if s := string(changed); n.collides(s) {
+					if collide++; !n.mayCollide(s) || !n.Collides(s) {
+						t.Errorf("%q collides", s)
+					}
+				}
+			}
+		}
+	}
+	if collide < 500 || n.mayCollide("accept") || n.mayCollide("user-agent") || n.Collides("") {
+		t.Errorf("%d names collide, or usual ones are looked at again", collide)
+	}
+}
