@@ -192,6 +192,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestHTTP3Features":                            TestHTTP3Features,
 	"TestHTTP3RulesOnTheHello":                     TestHTTP3RulesOnTheHello,
 	"TestHTTP3TenThousand":                         TestHTTP3TenThousand,
+	"TestCodesByWhichRequestsOfHTTP3End":           TestCodesByWhichRequestsOfHTTP3End,
 	"TestHTTP3SlowReader":                          TestHTTP3SlowReader,
 	"TestHTTP3SlowBackend":                         TestHTTP3SlowBackend,
 	"TestHTTP3ClientGivesUp":                       TestHTTP3ClientGivesUp,
