@@ -191,10 +191,10 @@ static int hello(struct channel *c)
 }
 
 /*
- * keep_off moves the channel to a number that programs do not use. open(2) returns the lowest free number, and programs rely on it: a
+ * keep_off moves a descriptor of the library to a number that programs do not use. open(2) returns the lowest free number, and programs rely on it: a
  * daemon closes 0 to 2 and opens its streams again, and select(2) takes no number from 1024 on.
  */
-static int keep_off(int fd)
+int keep_off(int fd)
 {
 	int high = (int)KERNEL(fcntl, fd, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
 	if (high < 0)
@@ -205,7 +205,7 @@ static int keep_off(int fd)
 
 /*
  * connect_node connects to the node by its path or, where a program that has changed its root directory does not find that, by
- * the abstract name. Who listens there is checked in any case.
+ * the abstract name or in the folder of before. Who listens there is checked in any case.
  */
 static long connect_node(int fd)
 {
@@ -218,7 +218,9 @@ static long connect_node(int fd)
 		return -1;
 	to.sun_path[0] = 0;
 	memcpy(to.sun_path + 1, settings()->path, n);
-	return KERNEL(connect, fd, &to, offsetof(struct sockaddr_un, sun_path) + 1 + n);
+	if (KERNEL(connect, fd, &to, offsetof(struct sockaddr_un, sun_path) + 1 + n) == 0)
+		return 0;
+	return errno == ECONNREFUSED ? connect_in_folder(fd) : -1; /* there is no such name */
 }
 
 static int dial(struct channel *c)
@@ -322,8 +324,8 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memor
 }
 
 /*
- * chroot(2) hides the node's path, and in another network namespace the abstract name is not there either: so the process gets a channel
- * before, if it has none. What it forks later has to reach the node itself.
+ * chroot(2) hides the node's path, and in another network namespace the abstract name is not there either: so the process opens the folder of
+ * the socket before, for itself and what it forks later, and gets a channel, if it has none. Its own filters may forbid that later.
  */
 INTERPOSED int chroot(const char *path)
 {
@@ -333,6 +335,7 @@ INTERPOSED int chroot(const char *path)
 		if (!is_open(&channels[i].open))
 			dial(&channels[i].open); /* a process without sockets of the stack may be one that the node does not serve */
 		give_back(i, process);
+		keep_folder();
 	}
 	errno = saved;
 	return (int)KERNEL(chroot, path);

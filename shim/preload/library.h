@@ -116,6 +116,14 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memor
 int ask(struct shim_request *q, int fd, struct shim_reply *reply);
 int ask_memory(struct shim_request *q, int fd, struct shim_reply *reply, int *memory);
 
+/*
+ * Of folder.c. keep_folder opens the folder of the node's socket, before chroot(2). connect_in_folder connects a socket to the node there. It
+ * returns 0, or -1 with errno. keep_off moves a descriptor of the library to a number that programs do not use.
+ */
+void keep_folder(void);
+long connect_in_folder(int fd);
+int keep_off(int fd);
+
 /* Addresses, and those of the BSD API. decode returns 0 or an errno. */
 int decode_address(const struct sockaddr *from, socklen_t len, struct shim_addr *to);
 void encode_address(const struct shim_addr *from, int family, struct sockaddr *to, socklen_t *len);

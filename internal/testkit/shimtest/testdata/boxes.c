@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -63,6 +64,41 @@ static void other_root(char **args)
 	reap(p);
 }
 
+static void *in_thread(void *arg)
+{
+	(void)arg;
+	echo(connected(7), "in a thread");
+	return NULL;
+}
+
+/* in_children is for what is forked in another root and another network: calls of its own, and nothing of the program is changed. */
+static void in_children(int fd)
+{
+	pid_t p = fork();
+	if (p != 0) {
+		reap(p);
+		return;
+	}
+	char before[64], after[64];
+	int idle = 78, value = 0;
+	socklen_t len = sizeof value;
+	pthread_t t;
+	CHECK(getcwd(before, sizeof before) != NULL);
+	CHECK(setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle) == 0);
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &value, &len) == 0 && value == idle);
+	echo(connected(7), "in a child of that");
+	CHECK(pthread_create(&t, NULL, in_thread, NULL) == 0 && pthread_join(t, NULL) == 0);
+	CHECK(getcwd(after, sizeof after) != NULL && strcmp(before, after) == 0);
+	CHECK(waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD);
+	if (fork() == 0) {
+		echo(connected(7), "in a child of the child");
+		_exit(0);
+	}
+	int status = -1;
+	CHECK(wait(&status) > 0 && status == 0);
+	_exit(0);
+}
+
 /*
  * A child with another root directory and in another network namespace, as a session of vsftpd: neither the node's path nor its abstract
  * name is there. By syscall: so the calls of a program are that uses numbers.
@@ -81,6 +117,7 @@ static void other_network(char **args)
 		CHECK(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &value, &len) == 0 && value == idle);
 		echo(fd, "opened before");
 		echo(connected(7), "in another network");
+		in_children(fd);
 		_exit(0);
 	}
 	reap(p);
