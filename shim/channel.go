@@ -270,7 +270,9 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 	case opHeaders:
 		err = k.addHeaders()
 	case opErrors:
-		err = k.nextError(r)
+		err = k.nextError(int(q.arg), r)
+	case opPending:
+		err = k.pending(int(q.arg), r)
 	case opMove:
 		r.value, err = k.moveBack(p)
 	case opGetOption:

@@ -215,6 +215,56 @@ func (c *Client) Option(tid, fd, level, name, most int) ([]byte, error) {
 	return r.value, err
 }
 
+// AddHeaders puts a Header before each datagram of a socket, those that wait unread as well: until it is connected or, if it is,
+// disconnected.
+func (c *Client) AddHeaders(tid, fd int) error {
+	_, err := c.ask(&request{op: opHeaders}, tid, fd)
+	return err
+}
+
+// QueuedError is an entry of the queue of errors of a UDP socket.
+type QueuedError struct {
+	From netip.Addr     // who has reported it
+	To   netip.AddrPort // where the datagram was to go
+	Data []byte         // of the datagram
+
+	// Extended is struct sock_extended_err of linux/errqueue.h.
+	Extended [16]byte
+	Time     int64 // of a datagram that was sent, ns of the wall clock; 0 is none
+}
+
+// NextError takes the oldest entry, EAGAIN is that there is none.
+func (c *Client) NextError(tid, fd int) (e QueuedError, err error) {
+	r, err := c.ask(&request{op: opErrors}, tid, fd)
+	if err != nil {
+		return e, err
+	}
+	if len(r.value) < errorSize {
+		return e, syscall.EPROTO
+	}
+	copy(e.Extended[:], r.value[:4])
+	copy(e.Extended[4:], r.value[errorFromAt:errorFromAt+3])
+	copy(e.Extended[8:], r.value[errorInfoAt:][:4])
+	copy(e.Extended[12:], r.value[errorDataAt:][:4])
+	e.From, e.To, e.Data, e.Time = r.local.Addr(), r.remote, r.value[errorSize:], int64(order.Uint64(r.value[errorTimeAt:]))
+	return e, nil
+}
+
+// TakeError takes SO_ERROR of a UDP socket whose notice was received. Without one, nil, another notice comes once Settle has been called.
+func (c *Client) TakeError(tid, fd int) error {
+	r, err := c.ask(&request{op: opPending, arg: takeError | holdNotice | 1}, tid, fd)
+	if err != nil || len(r.value) != pendingSize {
+		return err
+	}
+	if errno := syscall.Errno(order.Uint32(r.value)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Settle makes the notice of a socket come again while an error stands.
+func (c *Client) Settle(tid, fd int) { _, _ = c.ask(&request{op: opPending}, tid, fd) }
+
 // ask sends a request. ENETDOWN is that the node does not answer, EACCES that it does not let this user in, ENFILE that this
 // process or the user has no descriptor for a channel.
 func (c *Client) ask(q *request, tid, fd int) (reply, error) {

@@ -68,14 +68,9 @@ func (h *Header) SetControl(oob []byte) error {
 func (h *Header) Control(b []byte, space int) ([]byte, bool) {
 	d, v4, whole := &h.d, h.Local.Addr().Is4(), true
 	add := func(n optionName, data []byte) {
-		if len(b)+unix.CmsgSpace(len(data)) > space {
-			whole = false
-			return
-		}
-		head := unix.Cmsghdr{Level: int32(n.level), Type: int32(n.name)}
-		head.SetLen(unix.CmsgLen(len(data)))
-		b = append(b, unsafe.Slice((*byte)(unsafe.Pointer(&head)), unix.SizeofCmsghdr)...)
-		b = append(append(b, data...), make([]byte, unix.CmsgSpace(len(data))-unix.CmsgLen(len(data)))...)
+		var fits bool
+		b, fits = appendControl(b, space, n, data)
+		whole = whole && fits
 	}
 	ns := order.AppendUint64(order.AppendUint64(nil, uint64(d.at/1e9)), uint64(d.at%1e9))
 	switch {
@@ -110,4 +105,36 @@ func (h *Header) Control(b []byte, space int) ([]byte, bool) {
 		add(name6(unix.IPV6_TCLASS), appendInt(nil, int(d.tos)))
 	}
 	return b, whole
+}
+
+// appendControl appends a control message, if there is space for it.
+func appendControl(b []byte, space int, n optionName, data []byte) ([]byte, bool) {
+	if len(b)+unix.CmsgSpace(len(data)) > space {
+		return b, false
+	}
+	head := unix.Cmsghdr{Level: int32(n.level), Type: int32(n.name)}
+	head.SetLen(unix.CmsgLen(len(data)))
+	b = append(b, unsafe.Slice((*byte)(unsafe.Pointer(&head)), unix.SizeofCmsghdr)...)
+	return append(append(b, data...), make([]byte, unix.CmsgSpace(len(data))-unix.CmsgLen(len(data)))...), true
+}
+
+// Control returns the control messages of an entry: its time, and struct sock_extended_err with the address of who has reported it behind,
+// which address encodes for a socket of IPv4 or IPv6. False is that there is no space for them.
+func (e *QueuedError) Control(space int, v6 bool, address func(a netip.AddrPort, v6 bool) []byte) ([]byte, bool) {
+	n := name4(unix.IP_RECVERR)
+	if v6 {
+		n = name6(unix.IPV6_RECVERR)
+	}
+	from := address(netip.AddrPortFrom(e.From, 0), v6)
+	if !e.From.IsValid() {
+		clear(from)
+	}
+	var b []byte
+	whole := true
+	if e.Time != 0 {
+		stamp := order.AppendUint64(order.AppendUint64(nil, uint64(e.Time/1e9)), uint64(e.Time%1e9))
+		b, whole = appendControl(b, space, nameS(unix.SO_TIMESTAMPING), append(stamp, make([]byte, 2*len(stamp))...))
+	}
+	b, fits := appendControl(b, space, n, append(e.Extended[:], from...))
+	return b, whole && fits
 }

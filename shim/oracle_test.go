@@ -164,12 +164,31 @@ func TestCorners(t *testing.T) {
 func TestControlMessagesAsOnTheKernel(t *testing.T) {
 	_, lib := compileClient(t)
 	compileOracle(t, "cmsgs")
-	for _, part := range []string{"before", "after", "addressed", "segments", "errors", "errors-connected", "too-long", "stamping"} {
+	for _, part := range []string{"before", "after", "addressed", "segments", "errors", "errors-connected", "too-long", "stamping", "stamping-sent", "stamping-sent-connected"} {
 		for _, v6 := range []string{"", "-6"} {
 			t.Run(part+v6, func(t *testing.T) {
 				b := newBed(t, nil)
 				want := oracle(t, "cmsgs", part+v6)
 				got := oracle(t, "cmsgs", part+v6, "LD_PRELOAD="+lib, "MILLRACE_SHIM="+b.cfg.Path)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s\non the kernel's stack:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			})
+		}
+	}
+}
+
+// TestErrorsStand: poll(2), epoll(7) and select(2) show an error of a datagram until SO_ERROR, a call or MSG_ERRQUEUE has taken it, also to
+// programs that do not wait for datagrams, beside datagrams and behind them.
+func TestErrorsStand(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "standing")
+	for _, part := range []string{"connected", "queue", "queue-connected"} {
+		for _, v6 := range []string{"", "-6"} {
+			t.Run(part+v6, func(t *testing.T) {
+				b := newBed(t, nil)
+				want := oracle(t, "standing", part+v6)
+				got := oracle(t, "standing", part+v6, "LD_PRELOAD="+lib, "MILLRACE_SHIM="+b.cfg.Path)
 				if !slices.Equal(got, want) {
 					t.Errorf("%s\non the kernel's stack:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}

@@ -57,7 +57,7 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	defer k.mu.Unlock()
 	from := k.remote
 	connected := to.IsValid()
-	plain := connected && !k.headed()
+	plain := !k.headed(connected)
 	was := u.plain.Swap(plain)
 	u.peer = to
 	u.peered.Store(connected)
@@ -68,22 +68,54 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	if err := k.setForm(p, plain, connected); err != nil {
 		return err
 	}
-	change := func(b []byte) []byte { return strip(b, to) }
+	change := func(b []byte, _ int) []byte { return strip(b, to) }
 	switch {
-	case was && plain && from == k.remote, !was && !plain:
+	case was && plain && (from == k.remote || !from.IsValid() || !connected), !was && !plain:
 		return nil
-	case was && connected && from != k.remote: // recvfrom(2) would show the new peer as their sender
-		change = func([]byte) []byte { return nil }
+	case was && connected && from.IsValid() && from != k.remote: // recvfrom(2) would show the new peer as their sender
+		change = func([]byte, int) []byte { return nil }
 	case was:
 		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()).with(local.Addr().Is4()) & (wantPktInfo | wantMapped)}
-		change = func(b []byte) []byte {
+		change = func(b []byte, behind int) []byte {
 			out := make([]byte, datagramSize, datagramSize+len(b))
-			d.encode(out)
+			switch {
+			case u.past.read(out, behind):
+			case !from.IsValid():
+				return nil // its sender is not known any more
+			default:
+				d.encode(out)
+			}
 			return append(out, b...)
 		}
 	}
 	k.replace(p, change)
+	u.past = pastHeaders{}
 	return nil
+}
+
+// pastHeaders has the headers of the last datagrams that a program has got without them: those that it has not read get them back when a
+// call asks for an address.
+type pastHeaders struct {
+	ring [][datagramSize]byte
+	next int
+}
+
+func (h *pastHeaders) add(head [datagramSize]byte) {
+	if len(h.ring) < maxReplaced {
+		h.ring = append(h.ring, head)
+		return
+	}
+	h.ring[h.next] = head
+	h.next = (h.next + 1) % maxReplaced
+}
+
+// read reads the header of the datagram behind which so many others have come.
+func (h *pastHeaders) read(b []byte, behind int) bool {
+	if behind >= len(h.ring) {
+		return false
+	}
+	copy(b, h.ring[(h.next+len(h.ring)-1-behind)%len(h.ring)][:])
+	return true
 }
 
 // disconnect ends the association of a UDP socket with its peer. A port that the program has not chosen goes with it: the socket may be
@@ -107,27 +139,30 @@ func (k *sock) disconnect(r *reply, p int) error {
 // maxReplaced bounds the datagrams that replace looks at: more fit into no socket's buffer.
 const maxReplaced = 1024
 
-// replace puts what change makes of each datagram that waits in the program's socket in its place; nil drops it. Notices of errors go:
-// only a connected socket has some, and SO_ERROR stays. mu is held.
-func (k *sock) replace(p int, change func(b []byte) []byte) {
-	var kept [][]byte
+// replace puts what change makes of each datagram that waits in the program's socket in its place; nil drops it. behind is how many others
+// have come since. Notices of errors come behind them. mu is held.
+func (k *sock) replace(p int, change func(b []byte, behind int) []byte) {
+	var waiting [][]byte
+	noticed := false
 	b := make([]byte, packetSize)
 	for range maxReplaced {
 		n, errno := receive(p, &[2][]byte{b}, unix.MSG_DONTWAIT)
 		if errno == errDescriptors {
+			noticed = true
 			continue
 		}
 		if errno != 0 {
 			break
 		}
-		if c := change(b[:n]); c != nil {
-			kept = append(kept, bytes.Clone(c))
+		waiting = append(waiting, bytes.Clone(b[:n]))
+	}
+	for i, b := range waiting {
+		if c := change(b, len(waiting)-1-i); c != nil && k.fd >= 0 {
+			_, _ = send(k.fd, &[2][]byte{c, nil}) // full: lost, as a datagram may be
 		}
 	}
-	for _, b := range kept {
-		if k.fd >= 0 {
-			_, _ = send(k.fd, &[2][]byte{b, nil}) // full: lost, as a datagram may be
-		}
+	if k.notices = 0; noticed && k.udp != nil {
+		k.udp.notify()
 	}
 }
 

@@ -22,13 +22,16 @@ type packets struct {
 	k       *sock
 	conn    *socket.UDPConn
 	home    int
-	plain   atomic.Bool    // connected: datagrams have no header, unless sock.headed
+	plain   atomic.Bool    // the program gets datagrams without headers; see sock.headed
 	peered  atomic.Bool    // connected
-	reports atomic.Bool    // errors are queued (IP_RECVERR)
+	reports atomic.Bool    // there is a queue of errors (IP_RECVERR, times of what is sent)
 	peer    netip.AddrPort // to which it is; sock.mu guards it
 	want    atomic.Uint32  // datagramFlags of what is received
 
 	segments atomic.Uint32 // UDP_SEGMENT, bytes; 0 is off
+	stamps   sentStamps
+	late     atomic.Bool // there was no space for a notice
+	past     pastHeaders // of what a supervisor's program got without; sock.mu guards it
 
 	// The home loop has these.
 	watch  *stack.FileWatch
@@ -97,7 +100,9 @@ func (k *sock) open(conn *socket.UDPConn) error {
 	u := &packets{k: k, conn: conn, home: int(k.cookie % uint64(st.LoopCount())), queues: make([]packetQueue, st.LoopCount())}
 	u.want.Store(uint32(k.options.want))
 	u.segments.Store(uint32(k.options.kept[nameU(unix.UDP_SEGMENT)]))
-	u.reports.Store(k.options.udp.QueueErrors)
+	u.reports.Store(k.queues())
+	u.stamps.set(k.stampFlags(), true)
+	u.plain.Store(!k.headed(false))
 	var err error
 	st.EnterLoop(u.home, func(in socket.LoopStack) { err = u.begin(in) })
 	if err != nil {
@@ -198,17 +203,26 @@ func (u *packets) written(b *batch, n int) int {
 // send sends datagrams with their headers. False: the device has no space; what is left is held until Writable.
 func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 	plain := u.plain.Load()
+	if u.k.byCall {
+		plain = u.peered.Load()
+	}
 	for i, b := range all {
 		var m [1]socket.Message
 		var part [1][]byte
 		if !u.parse(&m[0], &part, b, plain) {
+			if u.k.byCall { // write(2), which has succeeded
+				u.k.setPacketError(syscall.EDESTADDRREQ)
+			}
 			u.k.s.stats.datagramsDropped.Add(1)
 			continue
 		}
 		n, err := shard.Write(m[:])
 		if err != nil { // perhaps what ICMP has said of one before: sendto(2) has returned, so this one goes all the same
-			u.k.setPacketError(err)
-			n, err = shard.Write(m[:])
+			before := err
+			u.k.setPacketError(before)
+			if n, err = shard.Write(m[:]); err == nil {
+				u.failed(before)
+			}
 		}
 		switch {
 		case err != nil:
@@ -220,6 +234,7 @@ func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 			return false
 		default:
 			u.k.s.stats.datagramsOut.Add(1)
+			u.stamped()
 		}
 	}
 	return true
@@ -287,17 +302,6 @@ func (u *packets) ready(in socket.LoopUDPConn, ev socket.Events) {
 	}
 }
 
-// failed keeps what ICMP has said of a datagram, and wakes the program by a notice: the library asks then what it means.
-// A program without it would take it for a datagram.
-func (u *packets) failed(err error) {
-	u.k.setPacketError(err)
-	u.k.mu.Lock()
-	defer u.k.mu.Unlock()
-	if u.k.fd >= 0 && !u.k.byCall && (u.peered.Load() || u.reports.Load()) {
-		sendNotice(u.k.fd, u.k.s.notice) // full: it is awake
-	}
-}
-
 // toProgram passes received datagrams to the program.
 func (u *packets) toProgram(loop socket.LoopStack, in socket.LoopUDPConn) {
 	q := &u.queues[loop.Index()]
@@ -325,22 +329,15 @@ func (u *packets) deliver(loop socket.LoopStack, lease socket.Lease) syscall.Err
 	parts := [2][]byte{nil, payload}
 	u.k.mu.Lock() // other loops do this, too, one may close it, and connect(2) changes the form of datagrams
 	defer u.k.mu.Unlock()
-	if !u.plain.Load() {
-		var m socket.Message
-		lease.Describe(&m)
-		port := u.k.local.Port()
-		d := datagram{
-			remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), port), iface: arrivedBy(loop, &m),
-			tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
-		}
-		if d.flags&(wantTime|wantTimeNS|wantStamping) != 0 {
-			d.at = time.Now().Add(-stack.Now().Sub(m.Time)).UnixNano()
-		}
-		d.encode(head[:])
+	plain := u.plain.Load()
+	later := plain && u.k.byCall && (!u.peered.Load() || u.want.Load() != 0) // a call may ask for it
+	if !plain || later {
+		u.describe(loop, lease, &head)
+	}
+	if !plain {
 		parts[0] = head[:]
 	}
-	switch {
-	case u.k.fd < 0:
+	if u.k.fd < 0 {
 		return syscall.EBADF
 	}
 	for {
@@ -348,10 +345,27 @@ func (u *packets) deliver(loop socket.LoopStack, lease socket.Lease) syscall.Err
 		if errno == 0 {
 			u.k.s.stats.datagramsIn.Add(1)
 		}
+		if errno == 0 && later {
+			u.past.add(head)
+		}
 		if errno != syscall.EINTR {
 			return errno
 		}
 	}
+}
+
+// describe writes the header of a datagram. mu is held.
+func (u *packets) describe(loop socket.LoopStack, lease socket.Lease, head *[datagramSize]byte) {
+	var m socket.Message
+	lease.Describe(&m)
+	d := datagram{
+		remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), u.k.local.Port()), iface: arrivedBy(loop, &m),
+		tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
+	}
+	if d.flags&(wantTime|wantTimeNS|wantStamping) != 0 {
+		d.at = time.Now().Add(-stack.Now().Sub(m.Time)).UnixNano()
+	}
+	d.encode(head[:])
 }
 
 // arrivedBy returns the index of the interface by which a datagram has come, as Linux has it: what the host sends to itself comes by the
@@ -384,6 +398,7 @@ func (u *packets) resume(in socket.LoopStack) {
 	}
 	u.full = false
 	_ = u.watch.Modify(stack.FileReadable | stack.FilePeerClosed | stack.FileEdge)
+	u.notifyLate()
 	for i := range u.queues {
 		if i == in.Index() {
 			u.onLoop(in)
@@ -462,23 +477,4 @@ func (u *packets) close() {
 		})
 	}
 	_ = u.conn.Close()
-}
-
-// setPacketError keeps an error for SO_ERROR.
-func (k *sock) setPacketError(err error) {
-	k.mu.Lock()
-	k.packetErr = errnoOf(err)
-	k.mu.Unlock()
-}
-
-// packetError takes the error of a datagram, or what ICMP has said.
-func (k *sock) packetError() syscall.Errno {
-	k.mu.Lock()
-	n, u := k.packetErr, k.udp
-	k.packetErr = 0
-	k.mu.Unlock()
-	if n == 0 && u != nil {
-		n = errnoOf(u.conn.SocketError())
-	}
-	return n
 }

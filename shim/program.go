@@ -51,6 +51,21 @@ func ReadMark(fd int) Mark {
 	return m
 }
 
+// Form is the layout of the datagrams that a supervisor's program gets.
+type Form struct {
+	Headed  bool // each has a Header
+	Control bool // the program asks for control messages, which a Header has
+}
+
+// ReadForm returns the form of a socket of datagrams.
+func ReadForm(fd int) Form {
+	v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
+	if err != nil || v&formMask != formValue {
+		return Form{}
+	}
+	return Form{Headed: v&formHeaded != 0, Control: v&formControl != 0}
+}
+
 // NewSocket returns the descriptor that stands for a socket of the stack: the program's socket(2). flags are
 // SOCK_NONBLOCK and SOCK_CLOEXEC. The caller closes it.
 func NewSocket(kind Kind, v6 bool, flags int) (int, error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides compare it with each request and reply.
-const Version = 4
+const Version = 5
 
 // Marks of sockets, which are the SO_PRIORITY of the AF_UNIX socket.
 const (
@@ -51,6 +51,7 @@ const (
 	opRenew
 	opHeaders
 	opErrors
+	opPending
 )
 
 // Sizes of protocol.h, in bytes. TestLayout compares them, and the offsets below, with what a C compiler says.
@@ -142,7 +143,7 @@ func decodeRequest(b []byte) (r request, err error) {
 		process: order.Uint32(b[requestProcessAt:]),
 	}
 	n := order.Uint32(b[44:])
-	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opErrors || n > maxRequestValue {
+	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opPending || n > maxRequestValue {
 		return r, fmt.Errorf("%w: version %d, operation %d, %d bytes of value", errProtocol, v, r.op, n)
 	}
 	r.value = b[requestValueAt : requestValueAt+int(n)]

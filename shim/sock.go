@@ -31,9 +31,9 @@ type sock struct {
 	cookie uint64 // of the program's end
 	stream bool   // TCP; otherwise UDP
 	v6     bool
-	byCall bool // of a supervisor's program: connected UDP is plain whatever it asks for, without notices
+	byCall bool // of a supervisor's program, whose read(2) and write(2) the supervisor does not see
 
-	needsHeaders bool // UDP: the program sends control messages, also while it is connected
+	needsHeaders [2]bool // UDP: calls need what only headers have, while the socket is not connected and while it is; see headed
 
 	refuses bool // the kernel takes no descriptors from the program
 
@@ -56,6 +56,7 @@ type sock struct {
 	server        *listener
 	udp           *packets
 	packetErr     syscall.Errno
+	notices       int // in the program's socket, as far as the library has said
 	conn          *socket.TCPConn
 	late          []lateOption
 	mem           *ring.Memory // until the relay has it

@@ -51,13 +51,14 @@ func transfer(call uintptr, fd int, parts [][]byte, flags int) (int, syscall.Err
 }
 
 // sendNotice sends a datagram without bytes and with a descriptor, by which the library distinguishes it from those of peers: it has
-// no space for one, so that the kernel drops it and says so (MSG_CTRUNC).
-func sendNotice(fd, passed int) {
+// no space for one, so that the kernel drops it and says so (MSG_CTRUNC). False is that there was no space for it.
+func sendNotice(fd, passed int) bool {
 	rights := unix.UnixRights(passed)
 	m := unix.Msghdr{Control: unsafe.SliceData(rights)}
 	m.SetControllen(len(rights))
-	_, _, _ = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	runtime.KeepAlive(rights)
+	return errno != unix.EAGAIN && errno != unix.ENOBUFS
 }
 
 // newNotice makes the descriptor of notices: a program that receives it by a system call of its own has an empty file that it

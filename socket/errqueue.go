@@ -63,7 +63,8 @@ func (c *TCPConn) ReadError() (QueuedError, error) {
 
 // ReadError takes the oldest entry of the error queue, and does not block: EAGAIN is that there is none. ICMP
 // errors are queued while QueueErrors of the options is on (IP_RECVERR, IPV6_RECVERR), at most 32 on each
-// loop. Pollers report Failed while there is an entry.
+// loop. Pollers report Failed while there is an entry. SocketError has the error of the next entry then, nil behind the
+// last one, as on Linux.
 func (c *UDPConn) ReadError() (q QueuedError, err error) {
 	found := false
 	err = c.each("recvmsg", func(e *udpShard) error {
@@ -109,4 +110,13 @@ func (c *UDPConn) SocketError() error {
 		return err
 	}
 	return c.wrapError("getsockopt", nil, found)
+}
+
+// Failed reports whether SocketError or ReadError has something (EPOLLERR).
+func (c *UDPConn) Failed() (failed bool) {
+	_ = c.each("poll", func(e *udpShard) error { // closed: nothing
+		failed = failed || e.u.Failed()
+		return nil
+	})
+	return failed
 }

@@ -74,15 +74,18 @@ func (s *Socket) queueError(e *ip.ICMPError, err error) {
 	s.errors = append(s.errors, q)
 }
 
-// NextError takes the oldest error that ICMP has reported.
+// NextError takes the oldest error that ICMP has reported. TakeErr has the one of the next entry then, as Linux's
+// SO_ERROR: a program that takes entries until there is none has taken all errors.
 func (s *Socket) NextError() (Error, bool) {
 	if len(s.errors) == 0 {
 		return Error{}, false
 	}
 	e := s.errors[0]
-	s.errors = s.errors[1:]
+	s.errors, s.err = s.errors[1:], nil
 	if len(s.errors) == 0 {
 		s.errors = nil
+	} else {
+		s.err = s.errors[0].Err
 	}
 	return e, true
 }

@@ -1,4 +1,4 @@
-/* control.c - control messages of datagrams: source address, TOS and hop limit, and the queue of errors. */
+/* control.c - control messages of datagrams: source address, TOS and hop limit, times, and entries of the queue of errors. */
 
 #include "datagram.h"
 
@@ -120,50 +120,20 @@ void write_control(struct msghdr *m, const struct shim_datagram *h)
 	m->msg_controllen = used;
 }
 
-/* add_error makes the control message of an entry of the queue: what has happened, and who has reported it. */
-static void add_error(struct msghdr *m, size_t *used, const struct shim_error *e, const struct shim_addr *from, int family)
+void write_error(struct msghdr *m, const struct shim_error *e, const struct shim_addr *from, int family)
 {
 	struct {
 		struct sock_extended_err error;
 		struct sockaddr_in6 from; /* or that of IPv4 */
-	} both = {.error = {.ee_errno = e->error, .ee_origin = e->origin, .ee_type = e->type, .ee_code = e->code, .ee_info = e->info}};
+	} both = {.error = {.ee_errno = e->error, .ee_origin = e->origin, .ee_type = e->type, .ee_code = e->code, .ee_info = e->info, .ee_data = e->data}};
+	const struct timespec stamps[3] = {{e->time / 1000000000, e->time % 1000000000}};
 	bool v4 = family == AF_INET;
+	size_t used = 0;
 	socklen_t n = v4 ? sizeof(struct sockaddr_in) : sizeof both.from;
 	if (from->family != 0)
 		encode_address(from, family, (struct sockaddr *)&both.from, &n);
-	add_control(m, used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVERR : IPV6_RECVERR, &both, sizeof both.error + n);
-}
-
-ssize_t receive_error(int fd, const struct mark *mark, struct msghdr *m)
-{
-	struct shim_request q = {.op = SHIM_ERRORS};
-	struct shim_reply reply = {0};
-	struct shim_error e;
-	size_t used = 0, put = 0;
-	if (mark->kind == STREAM) { /* nothing that fills it can be set */
-		errno = EAGAIN;
-		return -1;
-	}
-	if (ask(&q, fd, &reply) != 0)
-		return -1;
-	if (reply.len < sizeof e || reply.len > sizeof reply.value) {
-		errno = EPROTO;
-		return -1;
-	}
-	take_notice(fd);
-	memcpy(&e, reply.value, sizeof e);
-	const uint8_t *data = reply.value + sizeof e;
-	size_t left = reply.len - sizeof e;
-	for (size_t i = 0; i < m->msg_iovlen && put < left; i++) {
-		size_t n = m->msg_iov[i].iov_len < left - put ? m->msg_iov[i].iov_len : left - put;
-		if (n > 0)
-			memcpy(m->msg_iov[i].iov_base, data + put, n);
-		put += n;
-	}
-	m->msg_flags = MSG_ERRQUEUE | (put < left ? MSG_TRUNC : 0);
-	if (m->msg_name != NULL)
-		encode_address(&reply.remote, mark->family, m->msg_name, &m->msg_namelen);
-	add_error(m, &used, &e, &reply.local, mark->family);
+	if (e->time != 0)
+		add_control(m, &used, SOL_SOCKET, SCM_TIMESTAMPING, stamps, sizeof stamps);
+	add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVERR : IPV6_RECVERR, &both, sizeof both.error + n);
 	m->msg_controllen = used;
-	return (ssize_t)put;
 }

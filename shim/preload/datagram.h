@@ -1,4 +1,5 @@
-/* datagram.h - what single datagrams (datagram.c), batches of them (batch.c) and their control messages (control.c) share. */
+/* datagram.h - what datagrams that are sent (datagram.c) and received (receive.c), batches of them (batch.c), their
+   control messages (control.c) and their errors (pending.c) share. */
 #ifndef MILLRACE_SHIM_DATAGRAM_H
 #define MILLRACE_SHIM_DATAGRAM_H
 
@@ -32,12 +33,29 @@ int outgoing(int fd, const struct msghdr *m, struct framed *f, struct msghdr *to
 bool may_send(const struct mark *m, int *flags);
 bool may_receive(const struct mark *m);
 
+/* refused reports whether a message is wrong, for a socket of the stack: errno has the reason. The kernel looks at its own. */
+bool refused(int fd, const struct msghdr *m);
+
 /*
- * receive_error is recvmsg(2) with MSG_ERRQUEUE, which the kernel's AF_UNIX does not know: it would take bytes of the peer. take_notice
- * takes the node's notice of an error, if it is what comes next, so that poll(2) does not show it any more.
+ * Errors that wait to be taken (pending.c). receive_error is recvmsg(2) with MSG_ERRQUEUE, which the kernel's AF_UNIX does not know: it would
+ * take bytes of the peer. datagram_error takes SO_ERROR. ask_pending is the request behind both: it returns SO_ERROR, which it takes if
+ * arg says so, and *stands is whether an error is left.
  */
 ssize_t receive_error(int fd, const struct mark *mark, struct msghdr *m);
-bool take_notice(int fd);
+int datagram_error(int fd);
+int ask_pending(int fd, int arg, bool *stands);
+bool failed_before(int fd);
+
+/* is_notice reports whether what a call has received, n bytes, is a notice of the node. take_notices takes those that come next. */
+bool is_notice(long n, const struct msghdr *got);
+int take_notices(int fd);
+
+/*
+ * pending_events returns what poll(2) shows of a socket that the kernel calls readable: POLLIN where a datagram waits, POLLERR while an error
+ * stands. datagram_waits reports whether a call would receive a datagram.
+ */
+short pending_events(int fd);
+bool datagram_waits(int fd);
 
 /* form_of returns the bits of SHIM_FORM of a socket of datagrams with headers. */
 int form_of(int fd);
@@ -65,7 +83,9 @@ bool receives_again(int fd, const struct mark *m, ssize_t n, int flags);
 /* read_control takes the source address and the like that the program names in control messages. */
 void read_control(const struct msghdr *from, struct shim_datagram *to);
 
-/* write_control makes the control messages that the program has asked for. */
+/* write_control makes the control messages that the program has asked for, and write_error that of an entry of the queue of errors, which from
+   has reported. */
 void write_control(struct msghdr *m, const struct shim_datagram *h);
+void write_error(struct msghdr *m, const struct shim_error *e, const struct shim_addr *from, int family);
 
 #endif

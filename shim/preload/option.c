@@ -1,7 +1,7 @@
 /* option.c - setsockopt and getsockopt. */
 
+#include "datagram.h"
 #include "rebind.h"
-#include "rings.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -150,7 +150,7 @@ INTERPOSED int getsockopt(int fd, int level, int name, void *restrict value, soc
 		return 0;
 	}
 	if (level == SOL_SOCKET && name == SO_ERROR) {
-		fixed = intact(fd, &m) ? 0 : socket_error(fd);
+		fixed = intact(fd, &m) ? 0 : m.kind == STREAM ? socket_error(fd) : datagram_error(fd);
 		copy_value(&fixed, sizeof fixed, value, len);
 		return 0;
 	}

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define SHIM_VERSION 4
+#define SHIM_VERSION 5
 
 /* The mark of a socket that the node serves: SO_PRIORITY of the AF_UNIX socket. */
 enum {
@@ -46,10 +46,20 @@ enum {
 	SHIM_MOVE = 9,    /* from rings to the socket. Reply: value is the count of doorbell bytes that the node has written */
 	SHIM_INTERFACES = 10, /* arg: the first entry. Reply: value is up to 4 struct shim_interface, none behind the last. Without a descriptor */
 	SHIM_HEADERS = 12, /* A connected socket of datagrams: each has a header from now on */
-	SHIM_ERRORS = 13, /* The oldest entry of a socket's queue of errors, or EAGAIN. Reply: local is who has reported it, remote where the
+	SHIM_PENDING = 14, /* The error of a socket of datagrams. arg: notices taken, and bits. Reply: value is struct shim_pending */
+	SHIM_ERRORS = 13, /* arg: notices taken. The oldest entry of a socket's queue of errors, or EAGAIN. Reply: local is who has reported it, remote where the
 	                     datagram was to go, and value struct shim_error with what is known of the datagram behind it */
 	SHIM_RENEW = 11, /* The socket takes the place of one whose connection has failed or was ended: value is the cookie of that, arg bits */
 };
+
+/*
+ * The low bits of PENDING's and ERRORS' arg are how many notices the library has taken out of the socket; the node sends another one if
+ * none is left and an error stands. TAKE takes SO_ERROR. HOLD, where there is none, leaves out the notice: the call receives on, and
+ * asks once more when it is over.
+ */
+#define SHIM_NOTICES 0xff
+#define SHIM_TAKE 0x100
+#define SHIM_HOLD 0x200
 
 /* A bit of BIND's arg: value of the reply is a permit, with which processes of the same user bind that address and port again, after they
    have given up the right to, and with another node: value of their BIND. */
@@ -161,6 +171,13 @@ enum {
 	SHIM_FORM = 0x4d460000, /* the upper half of the value */
 	SHIM_FORM_CONNECTED = 1,
 	SHIM_FORM_ERRORS = 2, /* notices of errors may come between datagrams */
+	SHIM_FORM_QUEUE = 4,  /* it has a queue of errors */
+};
+
+/* What stands of errors: SO_ERROR, and whether that, or an entry of the queue, is left. */
+struct shim_pending {
+	uint32_t error;
+	uint32_t stands;
 };
 
 /* An entry of a socket's queue of errors, as struct sock_extended_err has it. */
@@ -168,7 +185,9 @@ struct shim_error {
 	uint32_t error;
 	uint32_t info;
 	uint8_t origin, type, code;
-	uint8_t reserved[5];
+	uint8_t reserved;
+	uint32_t data; /* of a time: which datagram */
+	int64_t time;  /* of a datagram that was sent, ns of the wall clock; 0 is none */
 };
 
 struct shim_datagram {
