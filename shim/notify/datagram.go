@@ -9,8 +9,10 @@ import (
 	"github.com/millrace/millrace/shim"
 )
 
-// Datagrams of a UDP socket that is not connected have a header (shim.Header), which the Supervisor adds and takes off: the calls with an
-// address, and those with a struct msghdr, of which the filter sees nothing, come here. Those of a connected socket are plain.
+// Datagrams that a UDP socket sends while it is not connected have a header (shim.Header), which the Supervisor adds: the calls with an
+// address, and those with a struct msghdr, of which the filter sees nothing, come here. Those that it receives have one from the first such
+// call on, so that programs that read(2) only get them plain. Those of a connected socket are plain, until a call has space for control
+// messages that the program has asked for.
 
 // datagramSocket is served for calls that move datagrams: streams and sockets of the kernel are the kernel's.
 func (c *call) datagramSocket() (int, shim.Mark, *outcome) {
@@ -180,7 +182,7 @@ func (c *call) recvfrom() outcome {
 		if *o == kernels && of.Kind == shim.NotServed {
 			return c.receiveNetlink()
 		}
-		return *o
+		return elsewhere(of, int(c.args[3]), o)
 	}
 	unix.Close(fd)
 	space := 0
@@ -226,7 +228,7 @@ type receiver func(own *call, fd int, of shim.Mark, flags int) outcome
 func (c *call) receives(flags int, receive receiver) outcome {
 	fd, of, o := c.datagramSocket()
 	if o != nil {
-		return *o
+		return elsewhere(of, flags, o)
 	}
 	got := receive(c, fd, of, flags)
 	waits := flags&(unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE) == 0 && blocking(fd)
@@ -255,6 +257,14 @@ func (c *call) receives(flags int, receive receiver) outcome {
 	}
 	unix.Close(fd)
 	return got
+}
+
+// elsewhere is the outcome of a receiving call on another socket. A stream has no queue of errors, and the kernel would take bytes.
+func elsewhere(of shim.Mark, flags int, o *outcome) outcome {
+	if of.Kind == shim.Stream && flags&unix.MSG_ERRQUEUE != 0 {
+		return failed(syscall.EAGAIN)
+	}
+	return *o
 }
 
 // awaitDatagram receives what comes. While it waits the Supervisor has no copy of the socket, as in accept.
@@ -295,12 +305,20 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // receiveOne receives a datagram, and does not wait.
 func (c *call) receiveOne(fd int, of shim.Mark, m *message, flags int) outcome {
 	if flags&unix.MSG_ERRQUEUE != 0 {
-		return failed(syscall.EAGAIN)
+		return reception{c}.receiveError(fd, of, m)
+	}
+	form, err := reception{c}.formFor(fd, of, m)
+	switch err {
+	case nil:
+	case syscall.ENETDOWN:
+		return failed(c.endOfDatagrams())
+	default:
+		return c.refused(err)
 	}
 	buffer := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buffer)
 	b := buffer[:]
-	n, _, got, _, err := unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT|flags&unix.MSG_PEEK)
+	n, got, err := reception{c}.receiveBehindNotices(fd, b, flags&unix.MSG_PEEK)
 	switch {
 	case err == syscall.ECONNRESET, err == nil && n == 0 && hungUp(fd):
 		return failed(c.endOfDatagrams())
@@ -309,25 +327,37 @@ func (c *call) receiveOne(fd int, of shim.Mark, m *message, flags int) outcome {
 	}
 	b = b[:n]
 	var h shim.Header
-	if of.Connected {
-		if m.name != 0 {
-			if _, h.Remote, err = c.s.client.Names(int(c.tid), fd); err != nil {
-				return c.refused(err)
-			}
+	switch {
+	case form.Headed:
+		if h, err = shim.DecodeHeader(b); err != nil {
+			return failed(syscall.EAGAIN) // the program has connected the socket meanwhile
 		}
-	} else if h, err = shim.DecodeHeader(b); err != nil {
-		return failed(syscall.EAGAIN) // the program has connected the socket meanwhile
-	} else {
 		b = b[shim.HeaderSize:]
+	case m.name != 0:
+		if _, h.Remote, err = c.s.client.Names(int(c.tid), fd); err != nil {
+			return c.refused(err)
+		}
 	}
 	return c.deliver(m, &h, b, of, flags, got)
+}
+
+// formFor returns the form of the socket's datagrams, and gives them headers where the call needs what these have.
+func (c reception) formFor(fd int, of shim.Mark, m *message) (shim.Form, error) {
+	form := shim.ReadForm(fd)
+	if form.Headed || of.Connected && (!form.Control || m.controlMax == 0) {
+		return form, nil
+	}
+	if err := c.s.client.AddHeaders(int(c.tid), fd); err != nil {
+		return form, err
+	}
+	return shim.ReadForm(fd), nil
 }
 
 // deliver writes a datagram into the program.
 func (c *call) deliver(m *message, h *shim.Header, b []byte, of shim.Mark, flags, got int) outcome {
 	got &= unix.MSG_TRUNC
 	whole, control := true, []byte(nil)
-	if m.at != 0 && !of.Connected {
+	if m.at != 0 && h.Local.IsValid() { // it has come with a header
 		if control, whole = h.Control(nil, m.controlMax); !whole {
 			got |= unix.MSG_CTRUNC
 		}

@@ -80,7 +80,10 @@ func filter() []bpf.Instruction {
 		only([]uint32{unix.SOL_SOCKET}, join([]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(2), Size: 4}}, only(passed, toKernel), []bpf.Instruction{toSupervisor})...),
 		[]bpf.Instruction{toKernel},
 	)
-	// send(2) and recv(2) have no address, so that moving data costs nothing.
+	// send(2) and recv(2) have no address, so that moving data costs nothing. The kernel would take bytes for MSG_ERRQUEUE.
+	queue := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: dataArg(3), Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.MSG_ERRQUEUE, SkipTrue: 1}, toSupervisor,
+	}
 	addressed := join(
 		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4), Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 3}},
 		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4) + 4, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}},
@@ -95,7 +98,8 @@ func filter() []bpf.Instruction {
 		only([]uint32{unix.SYS_SOCKET}, socket...),
 		only(always, toSupervisor),
 		only([]uint32{unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT}, option...),
-		only([]uint32{unix.SYS_SENDTO, unix.SYS_RECVFROM}, addressed...),
+		only([]uint32{unix.SYS_RECVFROM}, append(queue, addressed...)...),
+		only([]uint32{unix.SYS_SENDTO}, addressed...),
 		only([]uint32{unix.SYS_IO_URING_SETUP}, fails(unix.ENOSYS)), // its sockets would be the kernel's
 		[]bpf.Instruction{toKernel},
 	)

@@ -115,6 +115,18 @@ func TestCallsAreAsOnTheKernel(t *testing.T) {
 	b.idle()
 }
 
+// TestWriteToNobody: write(2) of a UDP socket that is not connected leaves EDESTADDRREQ in SO_ERROR, and nothing is sent.
+func TestWriteToNobody(t *testing.T) {
+	if calls.err != nil {
+		t.Skip(calls.err)
+	}
+	b := newBed(t)
+	if out := b.run("", calls.path, "undirected"); out != "write(u, text, sizeof text): ok\nSO_ERROR 1\nread: 3, one\n" {
+		t.Error(out)
+	}
+	b.idle()
+}
+
 // TestForkServer has a process for each connection.
 func TestForkServer(t *testing.T) {
 	if calls.err != nil {

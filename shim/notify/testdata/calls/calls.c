@@ -67,6 +67,8 @@ int main(int argc, char **argv)
 		sockets(n);
 	} else if (strcmp(what, "cost") == 0) {
 		cost(n);
+	} else if (strcmp(what, "undirected") == 0) {
+		undirected();
 	} else {
 		descriptors();
 		wrong_memory();
@@ -74,6 +76,8 @@ int main(int argc, char **argv)
 		families();
 		datagrams();
 		unconnected();
+		plain();
+		wakes();
 		waiting();
 		killed();
 	}

@@ -49,6 +49,11 @@ void unconnected(void);
 void datagrams(void);
 void network(const char *address, int port, const char *silent);
 
+/* plain.c */
+void plain(void);
+void wakes(void);
+void undirected(void);
+
 /* processes.c */
 void waiting(void);
 void killed(void);
