@@ -44,16 +44,20 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &http.Server{}
+	s, over := &http.Server{}, make(chan struct{})
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%v asks %v for %s", r.RemoteAddr, r.Context().Value(http.LocalAddrContextKey), r.URL)
 		if r.URL.Path == "/quit" {
-			go s.Shutdown(context.Background())
+			go func() {
+				_ = s.Shutdown(context.Background()) // it waits for the answer to this request
+				close(over)
+			}()
 		}
 	})
 	if err := s.Serve(l); err != http.ErrServerClosed {
 		return err
 	}
+	<-over
 	return nil
 }
 
