@@ -1,0 +1,142 @@
+package ratelimit
+
+import (
+	"math"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/clock"
+)
+
+const (
+	ways  = 8 // places of a bucket
+	mean  = 4 // keys of a bucket, with as many keys as the table is for
+	locks = 64
+	// claimed is the time of a place that gets another key at the moment.
+	claimed = math.MinInt64
+)
+
+// bucket has the keys in one cache line and their times in another: most look-ups read one of each.
+//
+//	0    8                64   72              128
+//	+----+----+ ... +----+----+----+ ... +----+
+//	|key0|key1|     |key7|tat0|tat1|     |tat7|    a place is keyN with tatN
+//	+----+----+ ... +----+----+----+ ... +----+
+type bucket struct {
+	keys [ways]atomic.Uint64 // 0 is none
+	tats [ways]atomic.Int64  // theoretical arrival times
+}
+
+// place is where a key is in the table; the zero value is nowhere.
+type place struct {
+	key *atomic.Uint64
+	tat *atomic.Int64
+}
+
+// table has no pointers, so that the collector does not read it.
+type table struct {
+	buckets  []bucket
+	entering *[locks]struct {
+		sync.Mutex
+		_ [56]byte // a cache line each
+	}
+}
+
+func newTable(keys int) table {
+	t := table{buckets: make([]bucket, max(2, (keys+mean-1)/mean))}
+	t.entering = new([locks]struct {
+		sync.Mutex
+		_ [56]byte
+	})
+	return t
+}
+
+// of returns the two buckets of a key, which are different ones: by the high bits of two products (Lemire, "Fast Random Integer
+// Generation in an Interval", 2019).
+func (t *table) of(key uint64) (a, b *bucket) {
+	n := uint64(len(t.buckets))
+	i, _ := bits.Mul64(key, n)
+	j, _ := bits.Mul64(key*0x9e3779b97f4a7c15, n-1)
+	if j >= i {
+		j++
+	}
+	return &t.buckets[i], &t.buckets[j]
+}
+
+// find returns the place of a key.
+func (t *table) find(key uint64) place {
+	a, b := t.of(key)
+	for i := range a.keys {
+		if a.keys[i].Load() == key {
+			return place{&a.keys[i], &a.tats[i]}
+		}
+	}
+	for i := range b.keys {
+		if b.keys[i].Load() == key {
+			return place{&b.keys[i], &b.tats[i]}
+		}
+	}
+	return place{}
+}
+
+// enter gives a key a place, with its first time; false where it has one. The lock is one of the key's, so that no two goroutines
+// enter it: places are taken from keys of other locks by a swap of their time.
+func (t *table) enter(now clock.Time, key uint64, tat clock.Time, evicted *atomic.Uint64) bool {
+	l := &t.entering[key%locks]
+	l.Lock()
+	defer l.Unlock()
+	if t.find(key).tat != nil {
+		return false
+	}
+	a, b := t.of(key)
+	for {
+		p, old := freer(now, a, b)
+		if old == claimed || !p.tat.CompareAndSwap(old, claimed) {
+			wait()
+			continue
+		}
+		if clock.Time(old) > now {
+			evicted.Add(1)
+		}
+		p.key.Store(key)
+		p.tat.Store(int64(tat))
+		return true
+	}
+}
+
+// freer returns a free place of the bucket that has more of them, or, where there is none, that of the key which has the least to
+// lose.
+func freer(now clock.Time, a, b *bucket) (p place, tat int64) {
+	p, tat, free := a.scan(now)
+	q, other, more := b.scan(now)
+	if more > free || free == 0 && more == 0 && other < tat {
+		return q, other
+	}
+	return p, tat
+}
+
+// scan returns the place whose time is the earliest, and how many are free.
+func (b *bucket) scan(now clock.Time) (p place, tat int64, free int) {
+	tat = math.MaxInt64
+	for i := range b.tats {
+		t := b.tats[i].Load()
+		if t == claimed {
+			continue
+		}
+		if clock.Time(t) <= now {
+			free++
+		}
+		if t < tat {
+			p, tat = place{&b.keys[i], &b.tats[i]}, t
+		}
+	}
+	if p.tat == nil { // eight goroutines take them all at once
+		return place{&b.keys[0], &b.tats[0]}, claimed, 0
+	}
+	return p, tat, free
+}
+
+// wait lets the goroutine go on that has claimed a place: it needs a few instructions, but its thread may not run.
+func wait() { runtime.Gosched() }
