@@ -55,7 +55,8 @@ func (f *configFile) described() (*strictyaml.Schema, error) {
 	return s, nil
 }
 
-// reference returns the row of a key. Limits and sources of a service are described as the top-level ones, health of a pool
+// reference returns the row of a key. Limits and sources of a service, and sources of a listener and a
+// route, are described as the top-level ones, health of a pool
 // as that of a service.
 func reference(rows map[string]docs.Key, path string) docs.Key {
 	if row, ok := rows[path]; ok {
@@ -63,6 +64,11 @@ func reference(rows map[string]docs.Key, path string) docs.Key {
 	}
 	if rest, ok := strings.CutPrefix(path, "pools[]."); ok {
 		return rows["services[]."+rest]
+	}
+	for _, part := range []string{"listeners[].", "routes[]."} {
+		if rest, ok := strings.CutPrefix(path, part); ok {
+			return rows[rest]
+		}
 	}
 	return rows[strings.TrimPrefix(path, "services[].")]
 }

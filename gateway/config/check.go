@@ -27,6 +27,7 @@ type places struct {
 	defence  *yaml.Node // the same
 
 	networkRoutes        []*yaml.Node
+	rateLimits           []rateLimitPlace
 	listeners            []listenerPlace // in the order of Config.Listeners; and so on
 	routes               []routePlace
 	tlsRoutes, tcpRoutes []routePlace
@@ -66,6 +67,7 @@ func (d *checker) check(c *Config) {
 	d.checkInspection(c)
 	d.checkListeners(c, fronts)
 	d.checkRoutes(c)
+	d.checkGuards(c)
 	d.checkPools(c)
 	names, ranges := map[string]int{}, map[frontAddr]bool{}
 	for i := range c.Services {

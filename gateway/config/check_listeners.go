@@ -26,7 +26,7 @@ func (d *checker) checkParts(c *Config) {
 	case k["devices"] != nil && k["services"] == nil && !stacked:
 		d.Fail(k["devices"], "set `stack: devices`, or leave them out", "devices are not used: there are no services, and listeners have `stack: kernel`")
 	}
-	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "stack"} {
+	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "rate_limits", "stack"} {
 		if k[key] != nil && k["listeners"] == nil {
 			d.Fail(k[key], "add listeners, or leave it out", "%s is for listeners, and there are none", key)
 		}
@@ -70,7 +70,7 @@ func (d *checker) checkListeners(c *Config, services *fronts) {
 		l, at := &c.Listeners[i], &d.places.listeners[i]
 		d.unique(names, l.Name, at.name, "listener")
 		d.checkListener(l, at)
-		d.noteFiles(c, at.certificates, at.files)
+		d.noteFiles(c, at.certificates, append(at.files, at.guard.files...))
 		for j, a := range l.Addresses {
 			ports := PortRange{a.Port(), a.Port()}
 			for _, proto := range l.Networks() {
@@ -124,8 +124,11 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 		}
 		d.Fail(at.tls, hint, "tls is for HTTPS, and listener %q is %s", l.Name, l.Protocol)
 	}
+	if l.Protocol == ListenerHTTP && at.hsts != nil {
+		d.Fail(at.hsts, "set `protocol: HTTPS`, or leave it out", "hsts has no effect: browsers ignore it without TLS, and listener %q is HTTP", l.Name)
+	}
 	if !l.Protocol.IsHTTP() {
-		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "request_id": at.requestID, "alt_svc": at.altSvc, "early_data": at.earlyData} {
+		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "request_id": at.requestID, "alt_svc": at.altSvc, "early_data": at.earlyData, "hsts": at.hsts} {
 			if n != nil {
 				d.Fail(n, "leave it out", "%s is for HTTP and HTTPS, and listener %q is %s", key, l.Name, l.Protocol)
 			}

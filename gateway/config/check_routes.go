@@ -276,8 +276,17 @@ func (d *l7Decoder) checkFilter(f *Filter, k keyPlaces) {
 		if !slices.Contains(redirects, f.Status) {
 			d.Fail(k.at("status_code"), "allowed: 301, 302, 303, 307, 308", "status_code of a redirect cannot be %d", f.Status)
 		}
-		if k["scheme"] == nil && k["hostname"] == nil && k["path"] == nil && k["port"] == nil {
-			d.Fail(k[""], "say what changes: scheme, hostname, path or port", "the redirect leads to where the request was")
+		parts := 0
+		for _, key := range []string{"scheme", "hostname", "path", "port"} {
+			if k[key] != nil {
+				parts++
+			}
+		}
+		switch {
+		case parts == 0 && k["location"] == nil:
+			d.Fail(k[""], "say what changes: scheme, hostname, path or port, or a location", "the redirect leads to where the request was")
+		case parts > 0 && k["location"] != nil:
+			d.Fail(k["location"], "leave the others out", "location has all of the URL: scheme, hostname, path and port do not go with it")
 		}
 	case FilterRewrite:
 		if k["hostname"] == nil && k["path"] == nil {

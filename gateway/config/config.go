@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/l7/auth"
 )
 
 // Config is a checked configuration. Parse makes it; examples/gateway.yaml shows every key with
@@ -57,6 +58,7 @@ type Config struct {
 	ProxyLoops int           // key "loops": event loops of listeners with `stack: kernel`, default "auto" (LoopsAuto); with `stack: devices` there is one per queue
 	Network    Network       // key "network", with `stack: devices`
 	AccessLog  AccessLog     // key "access_log"
+	RateLimits []RateLimit   // key "rate_limits": that listeners and routes name
 	Listeners  []Listener    // key "listeners"
 	Routes     []Route       // key "routes": where requests go
 	TLSRoutes  []StreamRoute // key "tls_routes": where TLS goes that is passed through
@@ -72,6 +74,10 @@ type Config struct {
 
 	syncKeyAt Problem     // and of sync.key_file
 	named     []namedFile // certificates, and what goes with them
+
+	users map[string]*auth.Users // by the names of their files
+	jwks  map[string][]auth.Key  // the same
+	pages map[string][]byte      // the same
 }
 
 // KernelFlows reports whether the kernel forwards established connections without the loops.

@@ -38,23 +38,36 @@ var kinds = map[string]string{
 	"https check": checked("HTTPS", "tls: {insecure: true}, health: {type: https}"), "http check": checked("HTTP", "health: {type: http}"),
 	"grpcs check": checked("H2", "tls: {insecure: true}, health: {type: grpcs}"), "grpc check": checked("H2C", "health: {type: grpc}"),
 	"udp check": checked("HTTP", "health: {type: udp, port: 9, udp: {send: a}}"), "command": checked("HTTP", "health: {type: command, command: [/bin/true, x]}"),
-	"verified":     checked("HTTPS", "tls: {server_name: b.example}"),
-	"hash":         checked("HTTP", "balance: consistent_hash, hash: {by: header, name: y}"),
-	"redirect":     "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: RequestRedirect, port: 81}]}]}]\n",
-	"rewrite":      strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
-	"cors":         strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
-	"mutual":       "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, tls: {certificates: [{cert: c}, {cert: b}], client_auth: {ca_file: a, forward: client-cert}}}]\n",
-	"http2":        "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, versions: ['2', '1.1']}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
-	"proxied":      "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, proxy_protocol: {from: 192.0.2.1}}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
-	"afpacket":     strings.Replace(oneService, "eth0", "eth0, driver: afpacket", 1),
-	"kernel":       "kernel_flows: on\n" + oneService,
-	"limits":       "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0}\n" + oneService,
-	"detect":       "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
-	"prevent":      "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
-	"access":       "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
-	"capture":      "inspection: {policies: [{name: a, capture: udp}], packets: {file: q}}\n" + oneService,
-	"quic":         "devices: [{name: eth0}]\nservices: [{name: s, protocol: udp, source: client, quic: {server_id_length: 2, nonce_length: 5}, address: '[2001:db8::1]:53', backends: [{server_id: '0102', address: '[2001:db8::2]:53'}]}]\n",
-	"checked http": strings.Replace(oneService, "backends:", "health: {type: https}, backends:", 1), "checked grpc": strings.Replace(oneService, "backends:", "health: {type: grpcs}, backends:", 1),
+	"verified":         checked("HTTPS", "tls: {server_name: b.example}"),
+	"hash":             checked("HTTP", "balance: consistent_hash, hash: {by: header, name: y}"),
+	"redirect":         "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: RequestRedirect, port: 81}]}]}]\n",
+	"rewrite":          strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
+	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
+	"limited":          "rate_limits: [{name: rl, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
+	"limited by":       "rate_limits: [{name: rl, key: {by: header, name: y}, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
+	"limited listener": "rate_limits: [{name: rl, requests: 5}, {name: z, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, rate_limits: [z, rl],", 1),
+	"limited value":    "rate_limits: [{name: rl, key: {by: value, value: '${host}'}, requests: 5}, {name: z, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl, z],", 1),
+	"sourced":          strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, sources: {deny: 192.0.2.7},", 1),
+	"listener sources": strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, sources: {deny: 192.0.2.7},", 1),
+	"pages":            strings.Replace(strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, error_pages: [{status: 404, file: a.txt}],", 1), "name: r,", "name: r, maintenance: {}, error_pages: [{status: 404, file: a.txt}],", 1),
+	"strict transport": strings.Replace(strings.Replace(checked("HTTP", "drain: 9s"), "protocol: HTTP}", "protocol: HTTPS, tls: {certificates: [{cert: c}, {cert: b}]}, hsts: {max_age: 9000h, include_subdomains: true}}", 1), "b.example", "c", 1),
+	"location":         "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: RequestRedirect, location: '/b'}]}]}]\n",
+	"basic":            strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, auth: {basic: {file: u}},", 1),
+	"jwt file":         strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, auth: {jwt: {issuer: i, audiences: a, jwks_file: u}},", 1),
+	"jwt url":          strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, auth: {jwt: {issuer: i, audiences: a, jwks_url: 'https://a.example'}},", 1),
+	"forward auth":     strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, auth: {forward: {pool: p}},", 1),
+	"mutual":           "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, tls: {certificates: [{cert: c}, {cert: b}], client_auth: {ca_file: a, forward: client-cert}}}]\n",
+	"http2":            "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, versions: ['2', '1.1']}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
+	"proxied":          "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, proxy_protocol: {from: 192.0.2.1}}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
+	"afpacket":         strings.Replace(oneService, "eth0", "eth0, driver: afpacket", 1),
+	"kernel":           "kernel_flows: on\n" + oneService,
+	"limits":           "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0}\n" + oneService,
+	"detect":           "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
+	"prevent":          "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
+	"access":           "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
+	"capture":          "inspection: {policies: [{name: a, capture: udp}], packets: {file: q}}\n" + oneService,
+	"quic":             "devices: [{name: eth0}]\nservices: [{name: s, protocol: udp, source: client, quic: {server_id_length: 2, nonce_length: 5}, address: '[2001:db8::1]:53', backends: [{server_id: '0102', address: '[2001:db8::2]:53'}]}]\n",
+	"checked http":     strings.Replace(oneService, "backends:", "health: {type: https}, backends:", 1), "checked grpc": strings.Replace(oneService, "backends:", "health: {type: grpcs}, backends:", 1),
 	"checked udp": strings.Replace(oneService, "backends:", "health: {type: udp, port: 9, udp: {send: a}}, backends:", 1), "checked hex": strings.Replace(oneService, "backends:", "health: {type: udp, port: 9, udp: {send_hex: '05'}}, backends:", 1),
 	"checked command": strings.Replace(oneService, "backends:", "health: {type: command, command: [/bin/true, x]}, backends:", 1),
 	"hex check":       checked("HTTP", "health: {type: udp, port: 9, udp: {send_hex: '05'}}"),
@@ -120,12 +133,13 @@ stack: devices
 loops: 3
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
 access_log: {file: "-", buffer: 131072}
+rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
 listeners:
   - {name: m, address: 127.0.0.1:444, protocol: HTTPS, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
      tls: {certificates: [{cert: d, key: e, default: true}], min_version: "1.3", client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},
-     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}}
+     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}}
 routes:
   - name: q
     listeners: l
@@ -133,11 +147,21 @@ routes:
     forward_path: raw
     expect_continue: forward
     upgrades: [tcp]
+    rate_limits: [z, rl]
+    sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}
+    concurrency: {requests: 3, pending: 4, wait: 1m}
+    maintenance: {retry_after: 1m, allow: 192.0.2.9}
+    limits: {body_bytes: 5}
+    error_pages: [{status: 503, file: p.html, content_type: text/plain}]
+    auth:
+      basic: {file: v, realm: r}
+      jwt: {issuer: j, audiences: [b], jwks_file: v, jwks_url: "https://b.example", ca_file: f, refresh: 1m, leeway: 1s, cookie: c, realm: r, claims: [{name: x-a, claim: b}]}
+      forward: {pool: q, path: /v, timeout: 1s, request_headers: x-a, response_headers: x-b}
     rules:
       - name: u
         matches: [{path: {type: Exact, value: /x}, method: PUT, headers: [{type: RegularExpression, name: x, value: y}], query_params: [{type: RegularExpression, name: x, value: y}],
           sni: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28}]
-        filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /}, port: 9, status_code: 301, body: x,
+        filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /}, location: "https://${host}/", port: 9, status_code: 301, body: x,
           allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s}]
         backend_refs: [{name: p, weight: 2}]
         timeouts: {request: 1s, backend_request: 1s}
@@ -244,7 +268,7 @@ func property(s *strictyaml.Schema, key string) *strictyaml.Schema {
 var distinguishing = map[string]bool{
 	"services[].mode": true, "services[].quic.server_id_length": true, "services[].persistence.by": true, "stack": true, "listeners[].protocol": true,
 	"routes[].rules[].filters[].type": true, "routes[].rules[].backend_refs[].name": true, "tls_routes[].backend_refs[].name": true,
-	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true,
+	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true,
 }
 
 // leaf reports whether no keys are below.

@@ -1,6 +1,63 @@
 package config
 
-import "github.com/millrace/millrace/tls"
+import (
+	"errors"
+
+	"github.com/millrace/millrace/internal/regfile"
+	"github.com/millrace/millrace/l7/auth"
+	"github.com/millrace/millrace/tls"
+)
+
+// Bounds of files, bytes.
+const (
+	maxJWKS = 1 << 20
+	maxPage = 1 << 20
+)
+
+// Page returns the content of a file of error_pages. ReadLists has read it.
+func (c *Config) Page(file string) []byte { return c.pages[file] }
+
+// Users returns the users of a file that the configuration names. ReadLists has read them.
+func (c *Config) Users(file string) *auth.Users { return c.users[file] }
+
+// Keys returns the keys of a file that the configuration names. ReadLists has read them.
+func (c *Config) Keys(file string) []auth.Key { return c.jwks[file] }
+
+func readUsers(path string) (*auth.Users, error) {
+	f, err := regfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return auth.ReadUsers(f)
+}
+
+func readJWKS(path string) ([]auth.Key, error) {
+	text, err := regfile.Read(path, maxJWKS)
+	if err != nil {
+		return nil, err
+	}
+	return auth.ParseJWKS(text)
+}
+
+// lineProblems appends the errors of lines of a file of users, and reports whether there are any. They show nothing of the lines.
+func (c *Config) lineProblems(list *[]Problem, f *namedFile, err error) (some bool) {
+	for _, one := range joined(err) {
+		var e *auth.LineError
+		if errors.As(one, &e) {
+			*list, some = append(*list, Problem{File: c.Beside(f.name), Line: e.Line, Column: 1, Message: e.Err, Hint: e.Hint}), true
+		}
+	}
+	return some
+}
+
+// joined returns the errors that errors.Join has joined.
+func joined(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()
+	}
+	return []error{err}
+}
 
 // namedFile is a file of certificates or of what goes with them, and where the configuration names it.
 type namedFile struct {
@@ -30,6 +87,7 @@ func (c *Config) readFiles() (list []Problem) {
 		ofClient  bool
 	}
 	read := map[file]error{}
+	c.users, c.jwks, c.pages = map[string]*auth.Users{}, map[string][]auth.Key{}, map[string][]byte{}
 	for _, f := range c.named {
 		id := file{f.kind, f.name, f.key, f.ofClient}
 		err, known := read[id]
@@ -40,9 +98,13 @@ func (c *Config) readFiles() (list []Problem) {
 		if err == nil {
 			continue
 		}
+		if f.kind == fileUsers && c.lineProblems(&list, &f, err) {
+			continue
+		}
 		p := f.at
 		p.Message = map[fileKind]string{
 			fileCertificate: "the certificate", fileRoots: "the file of authorities", fileCRL: "the revocation list", fileTickets: "the file of ticket keys",
+			fileUsers: "the file of users", fileJWKS: "the file of keys", filePage: "the page",
 		}[f.kind] + " cannot be used: " + err.Error()
 		list = append(list, p)
 	}
@@ -60,6 +122,18 @@ func (c *Config) readFile(f *namedFile) error {
 		return err
 	case fileTickets:
 		_, err := tls.LoadTicketKeys(tls.TicketPeriod, path)
+		return err
+	case fileUsers:
+		users, err := readUsers(path)
+		c.users[f.name] = users
+		return err
+	case filePage:
+		text, err := regfile.Read(path, maxPage)
+		c.pages[f.name] = text
+		return err
+	case fileJWKS:
+		keys, err := readJWKS(path)
+		c.jwks[f.name] = keys
 		return err
 	}
 	pair := c.KeyPair(Certificate{Cert: f.name, Key: f.key, Default: f.fallback})

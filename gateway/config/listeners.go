@@ -51,6 +51,10 @@ type Listener struct {
 	TLS           *ListenerTLS     // key "tls": required with HTTPS, nil otherwise
 	Timeouts      ListenerTimeouts // key "timeouts"
 	Limits        ListenerLimits   // key "limits"
+	Sources       Sources          // key "sources": clients that are served
+	HSTS          *HSTS            // key "hsts", of HTTPS; nil is none
+	ErrorPages    []ErrorPage      // key "error_pages", of HTTP and HTTPS
+	RateLimits    []string         // key "rate_limits", of HTTP and HTTPS: names of limits that count all requests
 }
 
 // CollidingFields selects the handling of fields of clients whose names differ from those that the gateway sets, removes or reads only
@@ -194,6 +198,7 @@ func newListener() Listener {
 		AltSvc:    24 * time.Hour,
 		Colliding: CollidingDrop,
 		Forwarded: Forwarded{Style: ForwardedX},
+		Sources:   Sources{Default: "allow"},
 		Timeouts: ListenerTimeouts{
 			Handshake: 10 * time.Second, RequestHeader: 15 * time.Second, RequestBody: time.Minute, Write: time.Minute,
 			Idle: 75 * time.Second, Stream: 10 * time.Minute, Drain: 30 * time.Second,

@@ -41,8 +41,8 @@ func (c *Config) ReadLists() error {
 	}
 	wrong := append(c.readKeys(), c.readFiles()...)
 	r := &listReader{c: c, files: []string{c.file}, read: map[string][]listed{}}
-	t := &SourceTables{Services: map[string]*SourceTable{}}
-	made := map[string]*SourceTable{} // services with equal lists share a table
+	t := &SourceTables{Services: map[string]*SourceTable{}, Listeners: map[string]*SourceTable{}, Routes: map[string]*SourceTable{}}
+	made := map[string]*SourceTable{} // parts with equal lists share a table
 	table := func(s *Sources) *SourceTable {
 		if len(s.Allow) == 0 && len(s.Deny) == 0 && s.Default != "deny" {
 			return nil
@@ -57,6 +57,16 @@ func (c *Config) ReadLists() error {
 	for i := range c.Services {
 		if one := table(&c.Services[i].Sources); one != nil {
 			t.Services[c.Services[i].Name] = one
+		}
+	}
+	for i := range c.Listeners {
+		if one := table(&c.Listeners[i].Sources); one != nil {
+			t.Listeners[c.Listeners[i].Name] = one
+		}
+	}
+	for i := range c.Routes {
+		if one := table(&c.Routes[i].Sources); one != nil {
+			t.Routes[c.Routes[i].Name] = one
 		}
 	}
 	lists := r.defence(c.Defence)

@@ -26,6 +26,8 @@ const (
 type SourceTables struct {
 	All      *SourceTable
 	Services map[string]*SourceTable // by name
+
+	Listeners, Routes map[string]*SourceTable // the same
 }
 
 // listed is an entry of a list: 24 bytes, so that a million are modest.

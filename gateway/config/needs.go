@@ -148,7 +148,7 @@ var listenerNeeds = []need[Listener]{
 	{
 		keys: []string{
 			"timeouts.request_header", "timeouts.request_body", "timeouts.idle", "limits.connection_requests", "limits.streams", "limits.target_bytes",
-			"limits.header_bytes", "limits.header_fields", "limits.body_bytes",
+			"limits.header_bytes", "limits.header_fields", "limits.body_bytes", "rate_limits", "error_pages",
 		},
 		met: func(_ *Config, l *Listener) bool { return l.Protocol == "" || l.Protocol.IsHTTP() },
 		why: "it is of HTTP, and the listener passes bytes through", hint: leaveOut,
@@ -166,6 +166,10 @@ var listenerNeeds = []need[Listener]{
 			return !l.Protocol.IsHTTP() || slices.Contains(l.Versions, HTTP2) || l.HTTP3()
 		},
 		why: "it is of HTTP/2 and HTTP/3, and the listener has HTTP/1.1 alone", hint: `add "2" to versions, or leave it out`,
+	},
+	{
+		keys: []string{"sources.allow"}, met: func(_ *Config, l *Listener) bool { return l.Sources.restrict() },
+		why: "every client is allowed", hint: "set `default: deny`, so that only these clients are served",
 	},
 	{
 		keys: []string{"tls.client_auth.forward_chain"},
@@ -193,7 +197,15 @@ var poolNeeds = []need[Pool]{
 
 var routeNeeds = []need[Route]{
 	{
-		keys: []string{"forward_path", "expect_continue", "upgrades"},
+		keys: []string{"sources.allow"}, met: func(_ *Config, r *Route) bool { return r.Sources.restrict() },
+		why: "every client is allowed", hint: "set `default: deny`, so that only these clients are served",
+	},
+	{
+		keys: []string{"concurrency.wait"}, met: func(_ *Config, r *Route) bool { return r.Concurrency == nil || r.Concurrency.Pending > 0 },
+		why: "pending is 0: no request waits", hint: "leave one of them out",
+	},
+	{
+		keys: []string{"forward_path", "expect_continue", "upgrades", "concurrency", "limits.body_bytes"},
 		met: func(_ *Config, r *Route) bool {
 			return slices.ContainsFunc(r.Rules, func(u Rule) bool { return !u.answers() })
 		},

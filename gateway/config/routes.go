@@ -15,6 +15,13 @@ type Route struct {
 	ForwardPath    ForwardPath    // key "forward_path": "normalized" (default) or "raw"
 	ExpectContinue ExpectContinue // key "expect_continue": "answer" (default) or "forward"
 	Upgrades       []string       // key "upgrades": protocols, beside WebSocket, that clients may change to; default none
+	Sources        Sources        // key "sources": clients whose requests are served, looked at after those of the listener
+	RateLimits     []string       // key "rate_limits": names of limits that count its requests, in this order
+	Maintenance    *Maintenance   // key "maintenance": nil serves requests
+	Limits         RouteLimits    // key "limits"
+	ErrorPages     []ErrorPage    // key "error_pages": they come before those of the listener
+	Auth           *Auth          // key "auth": credentials that requests need; nil asks for none
+	Concurrency    *Concurrency   // key "concurrency": requests at a time; nil is no bound
 }
 
 // ExpectContinue selects who answers a client that waits for 100 (Continue) before it sends content.
@@ -108,6 +115,7 @@ type Filter struct {
 	Scheme   string        // key "scheme", of RequestRedirect: "http" or "https"; default the request's
 	Hostname string        // key "hostname", of RequestRedirect and URLRewrite; default the request's
 	Path     *PathModifier // key "path", of RequestRedirect and URLRewrite
+	Location string        // key "location", of RequestRedirect: a URL with variables, in place of Scheme, Hostname, Path and Port
 	Port     uint16        // key "port", of RequestRedirect; default that of Scheme, without Scheme the listener's
 	Status   int           // key "status_code", of RequestRedirect, default 302, and FixedResponse, default 200
 

@@ -22,6 +22,8 @@ type listenerPlace struct {
 	requestID       *yaml.Node
 	altSvc          *yaml.Node
 	earlyData       *yaml.Node
+	guard           guardPlace
+	hsts            *yaml.Node
 	addresses       []*yaml.Node
 	certificates    []certificatePlace
 	files           []filePlace
@@ -49,6 +51,9 @@ const (
 	fileRoots
 	fileCRL
 	fileTickets
+	fileUsers // htpasswd
+	fileJWKS
+	filePage
 )
 
 // proxyLoops reads "auto" or a number.
@@ -142,6 +147,10 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 			strictyaml.Optional("tls", func(n *yaml.Node) { at.tls = n; l.TLS = newListenerTLS(); d.listenerTLS(n, l.TLS, &at) }),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) { d.listenerTimeouts(n, &l.Timeouts) }),
 			strictyaml.Optional("limits", func(n *yaml.Node) { d.listenerLimits(n, &l.Limits) }),
+			strictyaml.Optional("sources", func(n *yaml.Node) { d.sources(n, &l.Sources) }),
+			strictyaml.Optional("hsts", func(n *yaml.Node) { at.hsts = n; l.HSTS = &HSTS{}; guardDecoder{d}.hsts(n, l.HSTS) }),
+			strictyaml.Optional("error_pages", func(n *yaml.Node) { guardDecoder{d}.errorPages(n, &l.ErrorPages, &at.guard) }),
+			strictyaml.Optional("rate_limits", func(n *yaml.Node) { l.RateLimits, at.guard.rateLimits = d.references(n, "rate_limits") }),
 		)
 		if len(l.Versions) == 0 {
 			l.Versions = defaultVersions(l.Protocol)

@@ -17,6 +17,7 @@ type routePlace struct {
 	listeners  []*yaml.Node
 	hostnames  []*yaml.Node
 	upgrades   *yaml.Node
+	guard      guardPlace
 	rules      []rulePlace
 	refs       []*yaml.Node // of streams
 }
@@ -37,9 +38,9 @@ type matchPlace struct {
 
 func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 	d.List(n, "routes", maxRoutes, func(n *yaml.Node) {
-		r := Route{ForwardPath: ForwardNormalized, ExpectContinue: ExpectAnswer}
+		r := Route{ForwardPath: ForwardNormalized, ExpectContinue: ExpectAnswer, Sources: Sources{Default: "allow"}}
 		at := routePlace{node: n}
-		d.Mapping(n, "a route",
+		d.Mapping(n, "a route", append(guardDecoder{d}.guardFields(&r, &at.guard),
 			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &r.Name) }),
 			strictyaml.Optional("listeners", func(n *yaml.Node) { r.Listeners, at.listeners = d.references(n, "listeners") }),
 			strictyaml.Optional("hostnames", func(n *yaml.Node) { d.hostnames(n, "hostnames", &r.Hostnames, &at.hostnames) }),
@@ -51,7 +52,7 @@ func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 			}),
 			strictyaml.Optional("upgrades", func(n *yaml.Node) { d.upgrades(n, &r, &at) }),
 			strictyaml.Required("rules", func(n *yaml.Node) { d.rules(n, &r, &at) }),
-		)
+		)...)
 		c.Routes = append(c.Routes, r)
 		d.places.routes = append(d.places.routes, at)
 	})
@@ -189,7 +190,7 @@ func (d *l7Decoder) retry(n *yaml.Node, r *Retry) {
 var filterKeys = map[string][]FilterType{
 	"set": {FilterRequestHeaders, FilterResponseHeaders}, "add": {FilterRequestHeaders, FilterResponseHeaders, FilterFixed},
 	"remove": {FilterRequestHeaders, FilterResponseHeaders}, "scheme": {FilterRedirect}, "hostname": {FilterRedirect, FilterRewrite},
-	"path": {FilterRedirect, FilterRewrite}, "port": {FilterRedirect}, "status_code": {FilterRedirect, FilterFixed}, "body": {FilterFixed},
+	"path": {FilterRedirect, FilterRewrite}, "port": {FilterRedirect}, "location": {FilterRedirect}, "status_code": {FilterRedirect, FilterFixed}, "body": {FilterFixed},
 	"allow_origins": {FilterCORS}, "allow_credentials": {FilterCORS}, "allow_methods": {FilterCORS}, "allow_headers": {FilterCORS},
 	"expose_headers": {FilterCORS}, "max_age": {FilterCORS},
 }
@@ -208,6 +209,7 @@ func (d *l7Decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 			strictyaml.Optional("scheme", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "scheme", &f.Scheme, "http", "https") }),
 			strictyaml.Optional("hostname", func(n *yaml.Node) { d.oneHost(n, &f.Hostname) }),
 			strictyaml.Optional("path", func(n *yaml.Node) { f.Path = d.pathModifier(n) }),
+			strictyaml.Optional("location", func(n *yaml.Node) { guardDecoder{d}.location(n, &f.Location) }),
 			strictyaml.Optional("port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "port", &f.Port, 1, 65535) }),
 			strictyaml.Optional("status_code", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "status_code", &f.Status, 200, 599) }),
 			d.words("allow_origins", &f.AllowOrigins, origin),

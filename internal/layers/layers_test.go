@@ -114,10 +114,12 @@ http3             : http3/qpack quic semantics
 websocket         :
 proxyproto        :
 l7/route          : semantics
+l7/ratelimit      : clock
+l7/auth           :
 l7/rewrite        : internal/random semantics
 gateway/health    : clock internal/regfile
 gateway/maglev    :
-gateway/config    : tls gateway/health l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+gateway/config    : tls gateway/health l7/auth l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
 l4/quiclb         :
 l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
@@ -133,8 +135,8 @@ l7/side           : http1 http2 l7/link semantics
 l7/h1side         : clock http1 l7/link l7/side semantics
 l7/h2side         : clock http1 http2 l7/link l7/side semantics
 l7/h3side         : clock http1 http3 http3/qpack l7/link l7/quicconn l7/side quic semantics
-l7/proxy          : clock gpukern/sign l7/h1side l7/h2side l7/h3side l7/link l7/pool l7/quicconn l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
-l7/control        : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/pool l7/proxy l7/quicconn l7/rewrite l7/route l7/side l7/transport internal/suggest
+l7/proxy          : clock l7/auth gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/control        : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/auth l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
@@ -217,7 +219,7 @@ github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
 gonum.org/v1/plot                 : internal/app/kernbench
-golang.org/x/crypto               : tls gpukern/aead gpukern/digest bench
+golang.org/x/crypto               : l7/auth tls gpukern/aead gpukern/digest bench
 golang.org/x/net                  : socket quic shim/notify
 golang.org/x/term                 : cmd/millrace
 `

@@ -123,6 +123,7 @@ func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
 		{"error", r.Error},
 		{"reason", r.Reason},
 		{"request_id", r.RequestID},
+		{"user", r.User},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, `,"`...), f.name...), `":`...)

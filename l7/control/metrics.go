@@ -52,7 +52,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.dropped())
 	}
 	s.mu.Lock()
-	order, routes := s.order, slices.Collect(maps.Values(s.routes))
+	order, routes, guards := s.order, slices.Collect(maps.Values(s.routes)), s.guards
 	listeners := make([]admission, len(s.cfg.Listeners))
 	for i := range listeners {
 		name := s.cfg.Listeners[i].Name
@@ -65,6 +65,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 		}
 	}
 	s.writeRoutes(w, routes)
+	guards.write(w)
 	for i, p := range order {
 		if wanted(&w.Selection, i, p.cfg.Name) {
 			st := p.Status(stack.Now())

@@ -13,6 +13,7 @@ var collidings = map[config.CollidingFields]proxy.Colliding{
 // namesOf returns the names of the fields of requests that rules and their pools read, set, add or remove.
 func namesOf(n *plan, refs []config.RuleRef) (names []string) {
 	for _, ref := range refs {
+		names = n.authNames(n.guardNames(names, ref.Route.RateLimits), ref.Route)
 		if len(ref.Rule.Matches) > 0 {
 			for _, h := range ref.Rule.Matches[ref.Match].Headers {
 				names = append(names, h.Name)

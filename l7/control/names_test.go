@@ -23,6 +23,9 @@ pools: [{name: p, balance: consistent_hash, hash: {by: header, name: X-Hashed}, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := cfg.ReadLists(); err != nil {
+		t.Fatal(err)
+	}
 	n := &plan{cfg: cfg, routes: map[string]*proxy.Route{}, pools: map[string]*pooled{"p": {proxy: &proxy.Pool{Key: keyOf(cfg, &cfg.Pools[0])}}}}
 	var ln proxy.Listener
 	(&Set{}).planHTTP(n, &cfg.Listeners[0], &ln)

@@ -54,6 +54,9 @@ pools:
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := cfg.ReadLists(); err != nil {
+		t.Fatal(err)
+	}
 	n := &plan{cfg: cfg, pools: map[string]*pooled{}, routes: map[string]*proxy.Route{}}
 	for i := range cfg.Pools {
 		p := &pooled{cfg: cfg.Pools[i]}

@@ -58,6 +58,7 @@ type Set struct {
 	served     map[string]*servedTLS
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission // of listeners
+	guards     guards
 	probes     pool.Probes
 
 	leaving drains // of backends that the configuration has no more

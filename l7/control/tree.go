@@ -31,6 +31,7 @@ type plan struct {
 	served     map[string]*servedTLS
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission
+	guards     guards
 	log        *logqueue.File // nil is none
 }
 
@@ -44,6 +45,9 @@ func (n *plan) drop() error {
 
 // plan makes what a configuration needs, and keeps what is there. It changes nothing that is in use. The caller holds s.mu.
 func (s *Set) plan(cfg *config.Config) (*plan, error) {
+	if err := cfg.ReadLists(); err != nil {
+		return nil, err
+	}
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
 		routes: map[string]*proxy.Route{}, admissions: s.admit(cfg),
@@ -57,6 +61,10 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 		}
 		n.pools[p.cfg.Name], n.order = p, append(n.order, p)
 		n.tree.Pools = append(n.tree.Pools, p.proxy)
+	}
+	var err error
+	if n.guards, err = s.planGuards(cfg); err != nil {
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -99,6 +107,7 @@ func (s *Set) use(n *plan) error {
 	}
 	s.useLog(n.cfg, n.log)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
+	s.useGuards(n)
 	var probed []*pool.Pool
 	for _, p := range s.order {
 		probed = append(probed, p.Pool)
@@ -171,7 +180,10 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	if l.Forwarded.Via {
 		out.Via = "millrace"
 	}
-	out.RequestID = l.RequestID
+	out.RequestID, out.Guard, out.Pages = l.RequestID, n.listenerGuard(l), n.pagesOf(l.ErrorPages)
+	if l.HSTS != nil {
+		out.HSTS = hsts(l.HSTS)
+	}
 	var rules []route.Rule
 	if l.Protocol.IsHTTP() {
 		rules = s.planHTTP(n, l, &out)
@@ -222,15 +234,17 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	if out.HTTP1 != nil {
 		out.HTTP1.KeepCase, out.HTTP1.UpgradeContent = n.keepsCase(refs), upgrades(refs)
 	}
-	names := namesOf(n, refs)
+	names := n.guardNames(namesOf(n, refs), l.RateLimits)
 	if l.RequestID != "" {
 		names = append(names, l.RequestID)
 	}
 	out.Names, out.Colliding = rewrite.NewNames(names), collidings[l.Colliding]
 	for i := range refs {
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
+		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}
+	n.boundBodies(l, out, refs)
 	return rules
 }
 
@@ -323,6 +337,13 @@ func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
 		r.ResponseHeaders = headersOf(f)
 	case config.FilterRedirect:
 		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Port: f.Port, Status: f.Status}
+		location, err := rewrite.ParseTemplate(f.Location)
+		if err != nil {
+			panic(err) // config has checked it
+		}
+		if r.Redirect.Location = location; location == nil && f.Location != "" {
+			r.Redirect.Location = rewrite.Text(f.Location)
+		}
 	case config.FilterRewrite:
 		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix)}
 	case config.FilterCORS:

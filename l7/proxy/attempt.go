@@ -38,6 +38,9 @@ func (x *exchange) route() {
 	if query != "" {
 		r.Query = query[1:]
 	}
+	if g := c.listener.Guard; g != nil && !(guarding{x}).passes(g, path, query, r.Client) {
+		return
+	}
 	if c.listener.CORS && m.Method == "OPTIONS" && (editor{x}).preflight() {
 		return
 	}
@@ -50,13 +53,23 @@ func (x *exchange) route() {
 		x.answer(errNoRoute)
 		return
 	}
-	switch x.rule = c.listener.Rules[n]; {
+	x.rule = c.listener.Rules[n]
+	if x.rule.Guard != nil {
+		guarding{x}.guarded(path, query, r.Client)
+		return
+	}
+	x.serve(path, query, r.Client)
+}
+
+// serve answers a request as its rule does, or begins its first attempt.
+func (x *exchange) serve(path, query string, client netip.Addr) {
+	switch {
 	case x.rule.Response != nil:
 		x.respond(x.rule.Response)
 	case x.rule.Redirect != nil:
-		x.redirect(path, query)
+		editor{x}.redirect(path, query)
 	default:
-		x.toPool(path, query, r.Client)
+		x.toPool(path, query, client)
 	}
 }
 
@@ -190,6 +203,9 @@ func (x *exchange) forward(path, query string) {
 	}
 	if c.listener.RequestID != "" {
 		editor{x}.setRequestID()
+	}
+	if x.hold != nil {
+		x.fields = x.hold.identify(x.fields)
 	}
 	if h := x.rule.RequestHeaders; h != nil {
 		editor{x}.edit(h)

@@ -127,6 +127,8 @@ func (c *clientInfo) begin(ev *side.Event) {
 	if c.quic != nil {
 		c.moved()
 	}
+	w.counters.requests.Add(1)
+	w.counters.active.Add(1)
 	x := w.newExchange(c, ev)
 	*ev.User = x
 	if ev.Early && !x.takeEarly() {
@@ -194,6 +196,9 @@ func (c *clientInfo) closed3() {
 // what arrives, since chunked content has no length to check in advance (RFC 9112 7.1).
 func (x *exchange) checkBody(p []byte) bool {
 	max := x.client.listener.Limits.Body
+	if x.rule != nil && x.rule.Guard != nil && x.rule.Guard.Body > 0 {
+		max = x.rule.Guard.Body
+	}
 	if max == 0 || x.phase == tunnel || x.up.bytes+uint64(len(p)) <= uint64(max) {
 		return true
 	}

@@ -31,6 +31,8 @@ func (x *exchange) bounds() (whole, attempt, idle clock.Time) {
 			whole = x.began.Add(r.Request)
 		}
 		switch waits := !x.phase.answered() && x.attempts > 0; {
+		case x.phase == held:
+			attempt = x.hold.until
 		case waits && r.Attempt > 0:
 			attempt = x.started.Add(r.Attempt)
 		case x.phase == awaiting && x.pooled.Response > 0:
@@ -82,7 +84,7 @@ func (x *exchange) idleTime() (idle time.Duration) {
 //
 // Content that is paused waits for the backend, not for the client: a slow backend must not earn its client a 408.
 func (x *exchange) stopped() bool {
-	return !x.phase.answered() && x.up.message == flowing && !x.up.paused
+	return !x.phase.answered() && x.phase != held && x.up.message == flowing && !x.up.paused
 }
 
 // Fired is called at the deadline. The order of the cases decides who is at fault where several bounds have passed. A client that
@@ -97,6 +99,8 @@ func (x *exchange) Fired() {
 		x.deadline()
 	case x.awaitsEnd():
 		x.giveUpEnd()
+	case x.phase == held && now >= attempt:
+		guarding{x}.waitedTooLong()
 	case now >= idle && x.stopped():
 		x.abandon(errRequestTimeout)
 	case now >= idle && len(x.down.held) > 0:

@@ -121,6 +121,7 @@ type exchange struct {
 	pooled    *Pool
 	early     earlyUse
 	waits     awaited // what an attempt waits for, nil if for nothing
+	hold      *hold   // of a request under a Guard, nil otherwise
 	wait      waiter  // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
 	tried     pool.Tried
@@ -184,8 +185,6 @@ func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 	}
 	x.up.progress, x.down.progress, x.progress = &x.progress, &x.progress, w.Now
 	x.timer = w.NewTimer(x)
-	w.counters.requests.Add(1)
-	w.counters.active.Add(1)
 	return x
 }
 
@@ -406,7 +405,11 @@ func (x *exchange) finish() {
 	x.up.forget(w)
 	w.PutBuffer(&x.up.held)
 	w.PutBuffer(&x.down.held)
-	x.record()
+	if x.hold == nil {
+		x.record()
+	} else {
+		guarding{x}.finishHeld()
+	}
 	x.leaveBack(false)
 	front := x.front
 	x.front = nil

@@ -36,6 +36,7 @@ func (f *failure) withStatus(status int) *failure {
 var (
 	errNoRoute        = &failure{status: 404, name: "destination_not_found", class: pool.Canceled}
 	errUnavailable    = &failure{status: 503, name: "destination_unavailable", class: pool.Canceled}
+	errMaintenance    = &failure{status: 503, name: "http_request_denied", class: pool.Canceled}
 	errLimit          = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled}
 	errBackendFull    = &failure{status: 503, name: "connection_limit_reached", class: pool.Canceled, unprocessed: true}
 	errRefused        = &failure{status: 502, name: "connection_refused", class: pool.Refused}
@@ -58,6 +59,9 @@ var (
 	errGone           = &failure{status: 499, class: pool.Canceled} // the client has left: nginx's code, for logs
 	errDenied         = &failure{status: 405, name: "http_request_denied", class: pool.Canceled}
 	errTooEarly       = &failure{status: 425, name: "http_request_denied", class: pool.Canceled}
+	errUnauthorized   = &failure{status: 401, name: "http_request_denied", class: pool.Canceled}
+	errForbidden      = &failure{status: 403, name: "http_request_denied", class: pool.Canceled}
+	errRate           = &failure{status: 429, name: "http_request_denied", class: pool.Canceled}
 	errBody           = &failure{status: 413, name: "http_request_error", class: pool.Canceled}
 	errTarget         = &failure{status: 414, name: "http_request_error", class: pool.Canceled}
 	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}

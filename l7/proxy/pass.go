@@ -78,6 +78,12 @@ func newPass(l *link.Link, info *clientInfo, first []byte) {
 // rules can match only by what the connection itself shows.
 func (p *pass) route() {
 	r, c := &p.w.routed, p.info
+	if g := c.listener.Guard; g != nil && g.Sources.Denies(c.addr.Addr()) {
+		g.Counts.blocks[p.w.id].Add(int(GuardSources), 1)
+		p.failure = errForbidden.name
+		p.refuse(clienthello.AlertAccessDenied)
+		return
+	}
 	*r = route.Request{Host: c.sni, Path: "/", SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: c.addr.Addr()}
 	n := c.listener.Table.Find(r)
 	if n < 0 {

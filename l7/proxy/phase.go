@@ -6,6 +6,7 @@ type phase uint8
 const (
 	unused     phase = iota // not in use
 	received                // the header of the request is there: an attempt has not begun
+	held                    // a part of the rule's Guard lets it wait
 	connecting              // an attempt waits for a connection
 	queued                  // as connecting, but the backend has as many connections as it may
 	sending                 // the header of the request was sent, and content follows
@@ -21,7 +22,7 @@ const (
 // String returns a name for logs.
 func (p phase) String() string {
 	return [...]string{
-		"unused", "received", "connecting", "queued", "sending", "awaiting", "responding", "draining", "answering", "tunnel", "done",
+		"unused", "received", "held", "connecting", "queued", "sending", "awaiting", "responding", "draining", "answering", "tunnel", "done",
 	}[p]
 }
 
@@ -37,7 +38,9 @@ func (p phase) connected() bool {
 type event uint8
 
 const (
-	begun    event = iota // a backend was chosen for an attempt
+	halted   event = iota // a Guard lets it wait
+	admitted              // the wait is over, and it goes on
+	begun                 // a backend was chosen for an attempt
 	enqueued              // the backend has as many connections as it may
 	dequeued              // it may have another one, or one is free
 	opened                // the header of the request was sent, and content follows
@@ -57,7 +60,8 @@ const (
 // replaced; received is the only phase from which an attempt begins; every phase but done has a way to done, and done has none
 // out of it, so that an exchange that is free in the list of its worker handles no late event.
 var transitions = [phases][events]phase{
-	received: {begun: connecting, refused: answering, finished: done},
+	received: {halted: held, begun: connecting, refused: answering, finished: done},
+	held:     {admitted: received, refused: answering, finished: done},
 	connecting: {
 		enqueued: queued, opened: sending, sent: awaiting, failed: received, refused: answering, finished: done,
 	},

@@ -12,18 +12,19 @@ import (
 
 // phaseTable has a line for each phase and a column for each event. A dot is a pair that does not occur.
 const phaseTable = `
-phase       begun       enqueued  dequeued    opened   sent      failed    answered    switched  complete  refused    finished
-unused      .           .         .           .        .         .         .           .         .         .          .
-received    connecting  .         .           .        .         .         .           .         .         answering  done
-connecting  .           queued    .           sending  awaiting  received  .           .         .         answering  done
-queued      .           .         connecting  .        .         received  .           .         .         answering  done
-sending     .           .         .           .        awaiting  received  responding  .         .         answering  done
-awaiting    .           .         .           .        .         received  responding  tunnel    .         answering  done
-responding  .           .         .           .        .         .         .           .         draining  .          done
-draining    .           .         .           .        .         .         .           .         .         .          done
-answering   .           .         .           .        .         .         .           .         .         .          done
-tunnel      .           .         .           .        .         .         .           .         .         .          done
-done        .           .         .           .        .         .         .           .         .         .          .
+phase       halted  admitted  begun       enqueued  dequeued    opened   sent      failed    answered    switched  complete  refused    finished
+unused      .       .         .           .         .           .        .         .         .           .         .         .          .
+received    held    .         connecting  .         .           .        .         .         .           .         .         answering  done
+held        .       received  .           .         .           .        .         .         .           .         .         answering  done
+connecting  .       .         .           queued    .           sending  awaiting  received  .           .         .         answering  done
+queued      .       .         .           .         connecting  .        .         received  .           .         .         answering  done
+sending     .       .         .           .         .           .        awaiting  received  responding  .         .         answering  done
+awaiting    .       .         .           .         .           .        .         received  responding  tunnel    .         answering  done
+responding  .       .         .           .         .           .        .         .         .           .         draining  .          done
+draining    .       .         .           .         .           .        .         .         .           .         .         .          done
+answering   .       .         .           .         .           .        .         .         .           .         .         .          done
+tunnel      .       .         .           .         .           .        .         .         .           .         .         .          done
+done        .       .         .           .         .           .        .         .         .           .         .         .          .
 `
 
 // Every event leads each phase to the one of the table, or fits none and changes nothing.

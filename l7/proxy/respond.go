@@ -15,9 +15,15 @@ func (x *exchange) answer(f *failure) {
 	x.failure = f.name
 	x.scratch = append(append(x.scratch[:0], "millrace; error="...), f.name...)
 	x.fields = append(x.fields[:0], semantics.Field{Name: "proxy-status", Value: string(x.scratch)})
-	body := strconv.AppendInt(nil, int64(f.status), 10)
-	body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
-	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: "text/plain"})
+	kind, body := "text/plain", []byte(nil)
+	if page := (guarding{x}).page(f.status); page != nil {
+		kind, body = page.Type, page.Body
+	} else {
+		body = strconv.AppendInt(nil, int64(f.status), 10)
+		body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
+	}
+	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: kind})
+	guarding{x}.announce()
 	editor{x}.allowOrigin()
 	x.send(f.status, body)
 }
@@ -26,6 +32,7 @@ func (x *exchange) answer(f *failure) {
 func (x *exchange) respond(r *Response) {
 	x.fields = x.fields[:0]
 	editor{x}.edit(&r.Fields)
+	guarding{x}.announce()
 	editor{x}.allowOrigin()
 	x.send(r.Status, r.Body)
 }
@@ -37,6 +44,9 @@ func (x *exchange) send(status int, body []byte) {
 	x.status, x.progress = status, x.w.Now
 	x.up.forget(x.w)
 	editor{x}.setRequestID()
+	if hsts := x.client.listener.HSTS; hsts != "" {
+		x.fields = rewrite.Set(x.fields, semantics.Field{Name: strictTransport, Value: hsts})
+	}
 	m := semantics.Message{Status: status, ContentLength: int64(len(body)), Fields: x.fields}
 	e := side.EndsLater
 	if len(body) == 0 {
@@ -86,7 +96,10 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	if isPartial(m.Status) {
 		ranges, _ = semantics.ContentRanges(m.Fields)
 	}
-	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.RequestID == "" && ranges < 2 {
+	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.HSTS == "" && ln.RequestID == "" && ranges < 2 && x.hold == nil {
+		return m
+	}
+	if x.hold != nil && x.hold.kind == internalHold {
 		return m
 	}
 	if m != &x.reply {
@@ -99,11 +112,15 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	if ln.AltSvc != "" {
 		x.fields = append(x.fields, semantics.Field{Name: "alt-svc", Value: ln.AltSvc})
 	}
+	if ln.HSTS != "" {
+		x.fields = rewrite.Set(x.fields, semantics.Field{Name: strictTransport, Value: ln.HSTS})
+	}
 	if session {
 		x.target = r.Sticky.AppendSetCookie(x.target[:0], x.pooled.Token(x.backend), x.client.tls)
 		x.fields = append(x.fields, semantics.Field{Name: "set-cookie", Value: view(x.target)})
 	}
 	editor{x}.setRequestID()
+	guarding{x}.announce()
 	editor{x}.allowOrigin()
 	if h := r.ResponseHeaders; h != nil {
 		editor{x}.edit(h)
@@ -112,18 +129,41 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	return &x.reply
 }
 
+// strictTransport is the field that has browsers use TLS alone (RFC 6797 6.1).
+const strictTransport = "strict-transport-security"
+
 // isPartial reports whether Content-Range has a meaning in a response of the status. Recipients ignore it in others
 // (RFC 9110 14.4).
 func isPartial(status int) bool { return status == 206 || status == 416 }
 
 // redirect answers with another URL. It is made of the path in its normal form, which the rule has matched.
-func (x *exchange) redirect(path, query string) {
+func (x editor) redirect(path, query string) {
 	c, r := x.client, x.rule.Redirect
+	if r.Location != nil {
+		x.redirectTo(r)
+		return
+	}
 	x.target = r.AppendLocation(x.target[:0], &rewrite.Target{
 		TLS: c.tls, Port: c.listener.Address.Port(), Authority: x.request.Authority, Path: path, Query: query,
 	})
+	x.sendRedirect(r)
+}
+
+// redirectTo answers with a URL that has variables. A client can bring octets into them that no field may have.
+func (x editor) redirectTo(r *rewrite.Redirect) {
+	x.target = r.Location.Append(x.target[:0], x.values(&rewrite.Headers{Identifies: r.Location.Identifies()}))
+	if !semantics.IsValue(view(x.target)) {
+		x.refuse(side.RefusedPath)
+		return
+	}
+	x.sendRedirect(r)
+}
+
+// sendRedirect sends the client to x.target.
+func (x editor) sendRedirect(r *rewrite.Redirect) {
 	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
-	editor{x}.allowOrigin()
+	guarding(x).announce()
+	x.allowOrigin()
 	x.send(r.Code(), nil)
 }
 

@@ -126,8 +126,9 @@ type Record struct {
 	Host, Path string // the path with its query, as the client sent it; of TLS that was passed through the server name
 	Status     int
 	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
-	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake
+	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake; of a request that a Guard has refused
 	RequestID  string // where the listener has a field for it, or a variable has asked for it
+	User       string // whom credentials of the request name, where its rule asks for some
 	Attempts   int
 	BytesIn    uint64
 	BytesOut   uint64
@@ -186,6 +187,9 @@ func (x *exchange) report(took time.Duration) {
 	}
 	if len(x.id) > 0 {
 		r.RequestID = view(x.id)
+	}
+	if x.hold != nil {
+		r.Reason, r.User = view(x.hold.reason), view(x.hold.user)
 	}
 	x.w.onRecord(r)
 }

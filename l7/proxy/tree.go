@@ -45,6 +45,9 @@ type Listener struct {
 	// HTTP3 serves HTTP/3 on the UDP port of the address; nil does not. It needs TLS and Worker.Share.
 	HTTP3 *HTTP3Options
 
+	// Guard decides which requests are served; nil serves all.
+	Guard *Guard
+
 	Table *route.Table // of Rules
 	Rules []*Rule      // by the numbers of the table
 
@@ -65,6 +68,10 @@ type Listener struct {
 	RequestID string
 	// CORS reports whether a rule has it: preflights are looked for.
 	CORS bool
+	// HSTS is the value of Strict-Transport-Security of responses, those of the gateway too; "" is none.
+	HSTS string
+	// Pages are the contents of responses of the gateway, where the rule has none.
+	Pages Pages
 	// AltSvc is the field of responses that refers clients to HTTP/3 (RFC 7838 3); "" is none.
 	AltSvc string
 }
@@ -98,6 +105,10 @@ type Limits struct {
 type Rule struct {
 	Name  string
 	Route *Route // its counters; nil is none
+	// Guard decides which requests are served; nil serves all.
+	Guard *Guard
+	// Pages are the contents of responses of the gateway; they come before those of the listener.
+	Pages Pages
 	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.
 	Backends []Weighted
 	// Response and Redirect answer instead of a backend.

@@ -43,6 +43,9 @@ func (x editor) values(h *rewrite.Headers) *rewrite.Values {
 	if x.pooled != nil {
 		v.Pool = x.pooled.Name()
 	}
+	if x.hold != nil {
+		v.User = view(x.hold.user)
+	}
 	if b := x.backend; b != nil {
 		v.Backend, v.BackendAddress = b.Name(), b.Address()
 	}

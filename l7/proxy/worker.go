@@ -37,6 +37,7 @@ type Worker struct {
 	listeners   map[string]*listening
 	admissions  map[string]*Admission // of listeners without one, by name: a reload must not forget what is open
 	exchanges   *exchange             // free ones
+	holds       *hold                 // the same
 	backs       map[backsKey]*backConns
 	coroutines  *tls.Coroutines
 	routed      route.Request                                  // of the request that is being routed: a table keeps none, so that one is enough

@@ -40,7 +40,7 @@ type Source struct {
 
 // Of returns the hash of a request.
 func (k *Key) Of(s *Source) uint64 {
-	if text, ok := k.text(s); ok {
+	if text, ok := k.Text(s); ok {
 		return k.Secret.Sum(bytesOf(text))
 	}
 	a := s.Client.As16() // of IPv4 the mapped form
@@ -50,8 +50,8 @@ func (k *Key) Of(s *Source) uint64 {
 	return h.Sum(len(a), 0)
 }
 
-// text returns what is hashed; false where the request lacks it.
-func (k *Key) text(s *Source) (string, bool) {
+// Text returns the part of a request that is hashed; false where the request lacks it, and by the client.
+func (k *Key) Text(s *Source) (string, bool) {
 	switch k.By {
 	case ByHeader:
 		for i := range s.Fields {

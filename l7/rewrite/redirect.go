@@ -13,6 +13,8 @@ type Redirect struct {
 	Path     PathModifier
 	Port     uint16 // 0 is that of Scheme, or without Scheme that of the listener
 	Status   int    // 301, 302, 303, 307 or 308; 0 is 302
+	// Location is the URL as a whole, in place of all of these but Status; nil is none.
+	Location *Template
 }
 
 // Target is where a request was sent to.

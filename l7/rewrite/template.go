@@ -33,6 +33,7 @@ const (
 	listenerPort
 	scheme
 	host
+	hostname
 	method
 	path
 	target
@@ -45,6 +46,7 @@ const (
 	backendName
 	backendAddress
 	requestID
+	user
 	variables
 )
 
@@ -52,9 +54,9 @@ const (
 var variableNames = [variables]string{
 	clientAddress: "client_address", peerAddress: "peer_address", peerPort: "peer_port",
 	listenerName: "listener", listenerAddress: "listener_address", listenerPort: "listener_port",
-	scheme: "scheme", host: "host", method: "method", path: "path", target: "target", protocol: "protocol", tlsVersion: "tls_version",
+	scheme: "scheme", host: "host", hostname: "hostname", method: "method", path: "path", target: "target", protocol: "protocol", tlsVersion: "tls_version",
 	serverName: "server_name", routeName: "route", ruleName: "rule", poolName: "pool", backendName: "backend", backendAddress: "backend_address",
-	requestID: "request_id",
+	requestID: "request_id", user: "user",
 }
 
 // Variables returns the names of all variables.
@@ -77,6 +79,7 @@ type Values struct {
 	Backend           string // of responses
 	BackendAddress    netip.AddrPort
 	RequestID         string
+	User              string // whom credentials name
 }
 
 // ParseTemplate returns the template of a value; nil where it has no variable and no "$$" and is what it is.
@@ -117,8 +120,11 @@ func ParseTemplate(s string) (*Template, error) {
 	return t, nil
 }
 
-// identifies reports whether the template has the ID of the request.
-func (t *Template) identifies() bool {
+// Text returns a template without variables.
+func Text(s string) *Template { return &Template{parts: []part{{text: s}}} }
+
+// Identifies reports whether the template has the ID of the request.
+func (t *Template) Identifies() bool {
 	return t != nil && slices.ContainsFunc(t.parts, func(p part) bool { return p.variable == requestID })
 }
 
@@ -167,6 +173,8 @@ func (v *Values) text(of variable) string {
 		return v.Listener
 	case host:
 		return v.Host
+	case hostname:
+		return semantics.Host(v.Host)
 	case method:
 		return v.Method
 	case path:
@@ -187,6 +195,8 @@ func (v *Values) text(of variable) string {
 		return v.Pool
 	case backendName:
 		return v.Backend
+	case user:
+		return v.User
 	}
 	return v.RequestID
 }
@@ -247,7 +257,7 @@ func (h *Headers) Compile() error {
 			if out = append(out, t); wrong != nil {
 				err = wrong
 			}
-			h.Dynamic, h.Identifies = h.Dynamic || t != nil, h.Identifies || t.identifies()
+			h.Dynamic, h.Identifies = h.Dynamic || t != nil, h.Identifies || t.Identifies()
 		}
 		return out
 	}

@@ -15,7 +15,7 @@ func TestTemplates(t *testing.T) {
 	v := &Values{
 		Client: netip.MustParseAddr("::ffff:192.0.2.7"), Peer: netip.MustParseAddrPort("[fe80::1%eth0]:4000"), Listener: "web", Local: netip.MustParseAddrPort("198.18.0.1:443"),
 		TLS: true, TLSVersion: "TLS 1.3", ServerName: "a.example", Host: "a.example:443", Method: "GET", Path: "/p", Target: "/p?q", Protocol: "HTTP/2", Route: "r", Rule: "u",
-		Pool: "p", Backend: "b", BackendAddress: netip.MustParseAddrPort("[2001:db8::1]:80"), RequestID: "id",
+		Pool: "p", Backend: "b", BackendAddress: netip.MustParseAddrPort("[2001:db8::1]:80"), RequestID: "id", User: "ann",
 	}
 	all := ""
 	for _, name := range Variables() {
@@ -24,7 +24,7 @@ func TestTemplates(t *testing.T) {
 	for _, c := range []struct{ in, want, wrong string }{
 		{"${client_address}", "192.0.2.7", ""},
 		{"a ${peer_address}:${peer_port} b", "a fe80::1:4000 b", ""},
-		{all, "192.0.2.7 fe80::1 4000 web 198.18.0.1 443 https a.example:443 GET /p /p?q HTTP/2 TLS 1.3 a.example r u p b [2001:db8::1]:80 id ", ""},
+		{all, "192.0.2.7 fe80::1 4000 web 198.18.0.1 443 https a.example:443 a.example GET /p /p?q HTTP/2 TLS 1.3 a.example r u p b [2001:db8::1]:80 id ann ", ""},
 		{"$5 and $${host} is ${host}$", "$5 and ${host} is a.example:443$", ""},
 		{"$$${host}", "$${host}", ""}, // the second dollar sign is of "$${"
 		{"${hots}", "", "unknown variable ${hots}"},

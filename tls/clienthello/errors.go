@@ -23,6 +23,7 @@ const (
 	AlertRecordOverflow    Alert = 22
 	AlertHandshakeFailure  Alert = 40
 	AlertIllegalParameter  Alert = 47
+	AlertAccessDenied      Alert = 49
 	AlertDecodeError       Alert = 50
 	AlertProtocolVersion   Alert = 70
 	AlertInternalError     Alert = 80
