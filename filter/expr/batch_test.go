@@ -532,6 +532,7 @@ func TestJoinedLanesDecideAsMatch(t *testing.T) {
 		"ether[15:1] = 9 or ether[ether[16] + 3:1] = 0", "ether[15:1] = 9 or ether[ether[16] + 20:1] = 0x40", "ether[ether[16] + 20:1] = 0x40 or ether[15:1] = 9",
 		"ether[23:1] = 17 or ether[ether[16] + 20:1] = 0x40 or ether[15:1] = 9", "ether[ether[16] + 23:1] = 6 or ether[23:1] = 17",
 		"tcp and (tcp[0:2] = 80 or " + getRequest + ")", "tcp and (" + getRequest + " or tcp[0:2] = 80)", "tcp[0:4] = 0x00500035 or " + getRequest,
+		"tcp and (tcp[0:2] = 80 or " + getRequest + " or tcp[2:2] = 443)", "tcp and (" + getRequest + " or tcp[0:2] = 80 or tcp[2:2] = 443)", // a packet that ends before the request rejects
 		"tcp dst port 80 or 443 and (ip[8] = 64 or ip[14] = 1 or " + getRequest + ")",
 	} {
 		f, err := Compile(text, LinkEthernet, Options{})
@@ -655,6 +656,48 @@ func TestFactorKeepsTheMeaning(t *testing.T) {
 			data := p.data[:min(len(p.data), 20+i)]
 			if a, b := plain.run(data, p.len), factored.run(data, p.len); a != b {
 				t.Fatalf("%q, packet %d: %v, factored %v\n%x", text, i, a, b, data)
+			}
+		}
+	}
+}
+
+// Tests of one field with different masks are not joined: neither the two ends of a range, nor the keys of a table.
+func TestTestsWithOtherMasksAreNotJoined(t *testing.T) {
+	var pkts []pkt
+	for _, p := range zoo(LinkEthernet, 400) {
+		if len(p.data) > 22 && p.data[12] == 8 && p.data[13] == 0 {
+			pkts = append(pkts, p)
+		}
+	}
+	for i := range pkts {
+		pkts[i].data[22] = byte(i)              // the time to live
+		pkts[i].len = uint32(len(pkts[i].data)) // a batch has whole packets
+	}
+	if len(pkts) < 40 {
+		t.Fatalf("%d packets of IPv4", len(pkts))
+	}
+	b := batchOf(pkts)
+	for _, text := range []string{
+		"ip[8] & 0xf >= 3 and ip[8] & 0xf0 <= 0x10", "ip[8] & 0xf0 <= 0x10 and ip[8] & 0xf >= 3", "ip[8] & 0xf >= 3 and ip[8] <= 20",
+		alternating("ip[8] = 5", "ip[8] = 6", "ip[8] & 1 = 1", "ip[8] = 7", "ip[8] = 8", "ip[8] = 9", "ip[8] = 2", "ip[8] = 4"),
+		alternating("ip[8] & 7 = 5", "ip[8] = 6", "ip[8] & 3 = 1", "ip[8] = 7", "ip[8] = 8", "ip[8] = 9", "ip[8] = 2", "ip[8] = 4"),
+	} {
+		f, err := Compile(text, LinkEthernet, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, matched := make([]bool, len(pkts)), 0
+		for i, p := range pkts {
+			if want[i] = f.Match(p.data, int(p.len)); want[i] {
+				matched++
+			}
+		}
+		if matched == 0 || matched == len(pkts) {
+			t.Errorf("%q decides nothing", text)
+		}
+		for _, form := range forms {
+			if m := form.of(f); m != nil {
+				checkVerdicts(t, form.name, f, m.Match(b), pkts, want)
 			}
 		}
 	}
