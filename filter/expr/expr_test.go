@@ -32,6 +32,8 @@ func TestErrorsNameColumnAndExpectation(t *testing.T) {
 		{"udp port ssh", 10, `"ssh" is not a port of udp`},
 		{"proto tpc", 7, `unknown protocol "tpc"; did you mean "tcp"?`},
 		{"vlan 5000", 6, "VLAN tag 5000 is greater than 4095"},
+		{"addr1 host 10.0.0.1", 12, `"addr1" applies to 802.11 addresses only`},
+		{"ra port 80", 9, `"ra" applies to 802.11 addresses only`},
 		{"len / 0 = 1", 5, "division by zero"},
 		{"tcp; udp", 4, `found ";", expected "and", "or" or the end`},
 	} {
