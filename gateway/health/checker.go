@@ -168,7 +168,7 @@ func (c *Checker) end(t *task) {
 
 // key returns what a backend shares its probes by.
 func (w *Watch) key(settings string) taskKey {
-	k := taskKey{settings, Target{At: w.Check.Target(w.At)}}
+	k := taskKey{settings, Target{At: w.Check.Target(w.At), Path: w.Path}}
 	if w.Check.Type == TypeCommand {
 		k.Backend, k.Service = w.Backend, w.Service
 	}

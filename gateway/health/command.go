@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -81,10 +82,14 @@ func reap(ctx context.Context, pid int) {
 
 // environment returns the variables of a program: the search path alone.
 func environment(t Target) []string {
+	address, port := t.At.Addr().String(), strconv.Itoa(int(t.At.Port()))
+	if t.Path != "" {
+		address, port = "unix:"+t.Path, ""
+	}
 	return []string{
 		"PATH=" + os.Getenv("PATH"),
-		"MILLRACE_BACKEND_ADDRESS=" + t.At.Addr().String(),
-		fmt.Sprintf("MILLRACE_BACKEND_PORT=%d", t.At.Port()),
+		"MILLRACE_BACKEND_ADDRESS=" + address,
+		"MILLRACE_BACKEND_PORT=" + port,
 		"MILLRACE_BACKEND_NAME=" + t.Backend,
 		"MILLRACE_BACKEND_SERVICE=" + t.Service,
 	}

@@ -100,7 +100,7 @@ func (p *httpProbe) tlsFor(t Target) *tls.Config {
 	case p.Host != "":
 		c.ServerName = (&url.URL{Host: p.Host}).Hostname()
 	default:
-		c.ServerName = t.At.Addr().String()
+		c.ServerName = t.host()
 	}
 	return c
 }
@@ -108,7 +108,7 @@ func (p *httpProbe) tlsFor(t Target) *tls.Config {
 // request returns the request for a target.
 func (p *httpProbe) request(t Target) *http.Request {
 	u := p.url
-	u.Host = t.At.String()
+	u.Host = t.authority()
 	return &http.Request{
 		Method: p.Method, URL: &u, Host: p.Host, Close: true,
 		Header: http.Header{"User-Agent": {"millrace-health"}, "Accept": {"*/*"}},

@@ -30,8 +30,25 @@ type Dialer interface {
 // Target is the target of probes. The names are for commands only.
 type Target struct {
 	At      netip.AddrPort // address and port, those of the check counted in
+	Path    string         // in place of the address: a socket of this machine
 	Backend string         // its name
 	Service string         // of which service
+}
+
+// host returns the name that a certificate of the target has where nothing else says so. A socket is of this machine.
+func (t *Target) host() string {
+	if t.Path != "" {
+		return "localhost"
+	}
+	return t.At.Addr().String()
+}
+
+// authority returns the Host of a request to the target where the check names none.
+func (t *Target) authority() string {
+	if t.Path != "" {
+		return "localhost"
+	}
+	return t.At.String()
 }
 
 // probe asks a target once. It returns soon after ctx ends, with whatever error.
@@ -66,7 +83,11 @@ func connect(ctx context.Context, dial Dialer, preamble string, t Target) error 
 
 // open makes a TCP connection and sends what it begins with, which fits every send buffer.
 func open(ctx context.Context, dial Dialer, preamble string, t Target) (net.Conn, error) {
-	conn, err := dial.DialContext(ctx, "tcp", t.At.String())
+	network, address := "tcp", t.At.String()
+	if t.Path != "" {
+		network, address = "unix", t.Path
+	}
+	conn, err := dial.DialContext(ctx, network, address)
 	if err != nil || preamble == "" {
 		return conn, err
 	}

@@ -18,6 +18,7 @@ type Backend struct {
 	pool    *Pool
 	name    string
 	address netip.AddrPort
+	path    string // in place of the address
 	serial  uint32 // in the pool; never used again
 	hash    uint64 // of the name
 	token   atomic.Uint64
@@ -71,7 +72,7 @@ const always = clock.Time(math.MinInt64)
 
 func newBackend(p *Pool, serial uint32, o BackendOptions, now clock.Time) *Backend {
 	b := &Backend{
-		pool: p, name: o.Name, address: o.Address, serial: serial, hash: nameKey.Sum([]byte(o.Name)), healthy: !o.Down, config: o,
+		pool: p, name: o.Name, address: o.Address, path: o.Path, serial: serial, hash: nameKey.Sum([]byte(o.Name)), healthy: !o.Down, config: o,
 	}
 	b.operator.weight = -1
 	b.ejected.Store(int64(always))
@@ -82,8 +83,19 @@ func newBackend(p *Pool, serial uint32, o BackendOptions, now clock.Time) *Backe
 // Name returns the name in the configuration.
 func (b *Backend) Name() string { return b.name }
 
-// Address returns where the backend is.
+// Address returns where the backend is; the zero value with a Path.
 func (b *Backend) Address() netip.AddrPort { return b.address }
+
+// Path returns the path of the socket on this machine where the backend is; "" with an Address.
+func (b *Backend) Path() string { return b.path }
+
+// Where returns the address or the path as text.
+func (b *Backend) Where() string {
+	if b.path != "" {
+		return "unix:" + b.path
+	}
+	return b.address.String()
+}
 
 // Pool returns the pool that the backend is of.
 func (b *Backend) Pool() *Pool { return b.pool }

@@ -70,14 +70,15 @@ type Limits struct {
 	Pending     int // requests that wait for a connection
 }
 
-// BackendOptions are the settings of a backend. Name and address are its identity: with both it is the same backend
+// BackendOptions are the settings of a backend. Name and address, or path, are its identity: with both it is the same backend
 // in Update.
 type BackendOptions struct {
 	Name    string // unique in the pool; "" is the address
 	Address netip.AddrPort
-	Weight  int   // its share of requests relative to others, up to 1,000,000; 0 is 1, and NoWeight is none
-	State   State // wanted by the configuration; the zero value is Active
-	Down    bool  // of a new backend: it is unhealthy until SetHealthy says otherwise
+	Path    string // in place of the address: a socket of this machine
+	Weight  int    // its share of requests relative to others, up to 1,000,000; 0 is 1, and NoWeight is none
+	State   State  // wanted by the configuration; the zero value is Active
+	Down    bool   // of a new backend: it is unhealthy until SetHealthy says otherwise
 	// Limits are its own; a 0 in it is the one of Options.PerBackend, and NoLimit is none.
 	Limits Limits
 }
@@ -120,7 +121,7 @@ func (o Options) withDefaults() Options {
 // withDefaults returns the options of a backend with what their zero values stand for.
 func (b BackendOptions) withDefaults(o *Options) BackendOptions {
 	if b.Name == "" {
-		b.Name = b.Address.String()
+		b.Name = cmp.Or(b.Path, b.Address.String())
 	}
 	b.Weight = max(cmp.Or(b.Weight, 1), 0)
 	b.Limits.Requests = max(cmp.Or(b.Limits.Requests, o.PerBackend.Requests), 0)

@@ -80,7 +80,7 @@ func (p *Pool) Update(now clock.Time, o Options, backends []BackendOptions) erro
 	old := p.known()
 	for _, c := range backends {
 		c = c.withDefaults(&o)
-		id := identity{c.Name, c.Address}
+		id := identity{c.Name, c.Address, c.Path}
 		b := old[id]
 		if b == nil {
 			p.serial++
@@ -103,6 +103,7 @@ func (p *Pool) Update(now clock.Time, o Options, backends []BackendOptions) erro
 type identity struct {
 	name    string
 	address netip.AddrPort
+	path    string
 }
 
 // known returns the backends that are there.
@@ -110,7 +111,7 @@ func (p *Pool) known() map[identity]*Backend {
 	m := map[identity]*Backend{}
 	if s := p.snap.Load(); s != nil {
 		for _, b := range s.list {
-			m[identity{b.name, b.address}] = b
+			m[identity{b.name, b.address, b.path}] = b
 		}
 	}
 	return m

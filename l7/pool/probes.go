@@ -36,7 +36,7 @@ func (x *Probes) Watch(now clock.Time, pools []*Pool) (list []health.Watch) {
 			}
 			x.numbers[b], x.backends[id] = id, b
 			list = append(list, health.Watch{
-				ID: id, Target: health.Target{At: b.address, Backend: b.name, Service: s.Name}, Check: s.Check, Down: !b.Healthy(),
+				ID: id, Target: health.Target{At: b.address, Path: b.path, Backend: b.name, Service: s.Name}, Check: s.Check, Down: !b.Healthy(),
 			})
 		}
 	}

@@ -31,7 +31,7 @@ func (p *Pool) tokenKey(o *Options) random.Key {
 
 // tokenOf returns the token of a backend as a number.
 func (s *snapshot) tokenOf(b *Backend) uint64 {
-	return s.key.Sum([]byte(b.name + "\x00" + b.address.String()))
+	return s.key.Sum([]byte(b.name + "\x00" + b.Where()))
 }
 
 // Token returns the token of a backend.

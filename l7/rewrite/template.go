@@ -78,6 +78,7 @@ type Values struct {
 	Route, Rule, Pool string
 	Backend           string // of responses
 	BackendAddress    netip.AddrPort
+	BackendPath       string // in place of the address: of a socket
 	RequestID         string
 	User              string // whom credentials name
 }
@@ -153,7 +154,10 @@ func (v *Values) append(dst []byte, of variable) []byte {
 	case listenerPort:
 		return appendPort(dst, v.Local)
 	case backendAddress:
-		if v.BackendAddress.IsValid() {
+		switch {
+		case v.BackendPath != "":
+			return append(append(dst, "unix:"...), v.BackendPath...)
+		case v.BackendAddress.IsValid():
 			return v.BackendAddress.AppendTo(dst)
 		}
 		return dst

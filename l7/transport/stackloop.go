@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -137,6 +138,9 @@ func (l *StackLoop) Listen(a netip.AddrPort, accept func(c Conn) Handler) (Liste
 	l.listeners = append(l.listeners, li)
 	return li, nil
 }
+
+// DialUnix implements Loop: the stack has no such sockets.
+func (l *StackLoop) DialUnix(string, Handler) (Conn, error) { return nil, errors.ErrUnsupported }
 
 // Dial implements Loop. What the stack refuses at once is returned: no route, no local port, too many connections.
 func (l *StackLoop) Dial(remote netip.AddrPort, h Handler) (Conn, error) {

@@ -94,6 +94,9 @@ type Loop interface {
 	Listen(a netip.AddrPort, accept func(c Conn) Handler) (Listener, error)
 	// Dial opens a connection to remote. Ready(Writable) says that it is established, Ready(Failed) that it is not.
 	Dial(remote netip.AddrPort, h Handler) (Conn, error)
+	// DialUnix is Dial of a socket of this machine, by its path. Its ends have no addresses. errors.ErrUnsupported is of loops that
+	// have none.
+	DialUnix(path string, h Handler) (Conn, error)
 	// Now is the time of the current events.
 	Now() clock.Time
 	// SetTick has f called after each batch of events, and at the time that it returned last. There the proxy runs its

@@ -87,6 +87,11 @@ func (l *Loop) Dial(remote netip.AddrPort, h transport.Handler) (transport.Conn,
 	return c, nil
 }
 
+// DialUnix implements transport.Loop: there are no such sockets.
+func (l *Loop) DialUnix(string, transport.Handler) (transport.Conn, error) {
+	return nil, errors.ErrUnsupported
+}
+
 // Connect opens a connection of a client.
 func (l *Loop) Connect(addr netip.AddrPort) (*Peer, error) {
 	li := l.listeners[addr]
