@@ -34,14 +34,20 @@ func (s *solver) serveHTTP(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, challengePath) || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
-	s.mu.RLock()
-	answer, ok := s.tokens[r.URL.Path]
-	s.mu.RUnlock()
+	answer, ok := s.answer(r.URL.Path)
 	if ok {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_, _ = io.WriteString(w, answer)
 	}
 	return ok
+}
+
+// answer returns the key authorization for the path of a token.
+func (s *solver) answer(path string) (answer string, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	answer, ok = s.tokens[path]
+	return answer, ok
 }
 
 // configFor returns the config that answers a challenge, nil for all other hellos.

@@ -35,12 +35,12 @@ var (
 	ErrBadIssue = errors.New("acme: the authority issued another certificate than was ordered")
 )
 
-// Options configure a Manager. Directory, AgreeToTerms, Dir and Store are required.
+// Options configure a Manager. Directory, AgreeToTerms and Dir are required, and Store for Manage.
 type Options struct {
-	Directory    string // URL of the authority's directory
-	AgreeToTerms bool   // of the authority: without it, it makes no account
-	Dir          string // made with mode 0700; of one process at a time
-	Store        *mtls.Store
+	Directory    string      // URL of the authority's directory
+	AgreeToTerms bool        // of the authority: without it, it makes no account
+	Dir          string      // made with mode 0700; of one process at a time
+	Store        *mtls.Store // of Manage
 
 	Contact []string     // URLs such as mailto:admin@example.com
 	Client  *http.Client // for requests to the authority; nil: one with a timeout of 30 s
@@ -92,8 +92,8 @@ const parallel = 4
 // New opens the folder, which no other process may use until Close.
 func New(o Options) (*Manager, error) {
 	switch {
-	case o.Directory == "" || o.Dir == "" || o.Store == nil:
-		return nil, fmt.Errorf("%w: Directory, Dir and Store are required", ErrOptions)
+	case o.Directory == "" || o.Dir == "":
+		return nil, fmt.Errorf("%w: Directory and Dir are required", ErrOptions)
 	case !o.AgreeToTerms:
 		return nil, fmt.Errorf("%w: the authority's terms of service are not agreed to", ErrOptions)
 	case o.NoHTTP && o.NoTLS:
@@ -130,23 +130,19 @@ func (m *Manager) Close() error { return m.lock.Close() }
 // Store at once, even if it has expired; Run obtains what is missing. Put many calls into a Batch of the
 // Store.
 func (m *Manager) Manage(names ...string) error {
-	if len(names) == 0 {
-		return fmt.Errorf("%w: none given", ErrName)
+	if m.o.Store == nil {
+		return fmt.Errorf("%w: Manage needs a Store", ErrOptions)
 	}
-	c := &managed{}
-	for _, n := range names {
-		n = strings.ToLower(strings.TrimSuffix(n, "."))
-		if err := checkName(n); err != nil {
-			return err
-		}
-		c.names = append(c.names, n)
+	names, err := normalNames(names)
+	if err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if slices.ContainsFunc(m.managed, func(o *managed) bool { return slices.Equal(o.names, c.names) }) {
+	if m.known(names) != nil {
 		return nil
 	}
-	c.isDefault = m.o.Default && len(m.managed) == 0
+	c := &managed{names: names, to: []destination{{m.o.Store, m.o.Default && len(m.managed) == 0}}}
 	if err := m.restore(c); err != nil {
 		return err
 	}
@@ -154,6 +150,90 @@ func (m *Manager) Manage(names ...string) error {
 	m.poke()
 	return nil
 }
+
+// Certificate is a certificate of Set.
+type Certificate struct {
+	Names   []string
+	Store   *mtls.Store // that gets it; certificates of the same names may go to several
+	Default bool        // in the Store
+}
+
+// Set has certificates managed, and no others. Those that were managed before go on as they were. What a Store got stays there.
+// With an error nothing changes.
+func (m *Manager) Set(list []Certificate) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all, fresh []*managed
+	moved := map[*managed][]destination{}
+	for _, one := range list {
+		names, err := normalNames(one.Names)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(o *managed) bool { return slices.Equal(o.names, names) })
+		if i < 0 {
+			i = len(all)
+			c := m.known(names)
+			if c == nil {
+				c = &managed{names: names}
+				fresh = append(fresh, c)
+			}
+			all = append(all, c)
+		}
+		moved[all[i]] = append(moved[all[i]], destination{one.Store, one.Default})
+	}
+	for _, c := range fresh {
+		c.to = moved[c]
+		if err := m.restore(c); err != nil {
+			return err
+		}
+	}
+	for _, c := range all {
+		if err := c.move(moved[c]); err != nil {
+			return err
+		}
+	}
+	m.managed = all
+	m.poke()
+	return nil
+}
+
+// Restore puts a certificate into its Store if the folder has one, without managing it. What the folder has of it and cannot be read is an
+// error.
+func (m *Manager) Restore(c Certificate) error {
+	names, err := normalNames(c.Names)
+	if err != nil {
+		return err
+	}
+	return m.restore(&managed{names: names, to: []destination{{c.Store, c.Default}}})
+}
+
+// known returns the certificate that is managed for names, nil if none is. The caller holds m.mu.
+func (m *Manager) known(names []string) *managed {
+	i := slices.IndexFunc(m.managed, func(o *managed) bool { return slices.Equal(o.names, names) })
+	if i < 0 {
+		return nil
+	}
+	return m.managed[i]
+}
+
+// normalNames returns names in lower case, without the dot at the end.
+func normalNames(names []string) (list []string, err error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: none given", ErrName)
+	}
+	for _, n := range names {
+		n = strings.ToLower(strings.TrimSuffix(n, "."))
+		if err := checkName(n); err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// CheckName returns why a name has no certificate by ACME, nil if it may have one.
+func CheckName(name string) error { return checkName(strings.ToLower(strings.TrimSuffix(name, "."))) }
 
 func (m *Manager) poke() {
 	select {
@@ -307,12 +387,42 @@ func checkIssue(leaf *x509.Certificate, names []string, now time.Time) error {
 	return nil
 }
 
-// install puts a certificate into the Store.
+// install puts a certificate into its stores.
 func (m *Manager) install(c *managed, pair tls.Certificate) error {
-	if err := m.o.Store.Set("acme:"+c.names[0], pair, c.isDefault); err != nil {
-		return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.to {
+		if err := d.set(c.names[0], pair); err != nil {
+			return err
+		}
 	}
-	c.installed(pair.Leaf)
+	c.cert, c.pair = pair.Leaf, pair
+	return nil
+}
+
+// destination is a store that gets a certificate.
+type destination struct {
+	store     *mtls.Store
+	isDefault bool
+}
+
+func (d destination) set(name string, pair tls.Certificate) error {
+	return d.store.Set("acme:"+name, pair, d.isDefault)
+}
+
+// move has a certificate go to stores, which get it at once if there is one.
+func (c *managed) move(to []destination) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range to {
+		if c.cert == nil || slices.Contains(c.to, d) {
+			continue
+		}
+		if err := d.set(c.names[0], c.pair); err != nil {
+			return err
+		}
+	}
+	c.to = to
 	return nil
 }
 
@@ -331,6 +441,9 @@ func (m *Manager) Attach(config *tls.Config) {
 		return nil, nil
 	}
 }
+
+// HTTPAnswer returns the answer to a challenge of http-01 by the path of a request with GET or HEAD, for servers without net/http.
+func (m *Manager) HTTPAnswer(path string) (answer string, ok bool) { return m.solver.answer(path) }
 
 // HTTPHandler answers the challenges of http-01 and passes all other requests to next; nil answers
 // them with 404. It belongs on port 80 of the names.

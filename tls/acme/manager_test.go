@@ -55,7 +55,7 @@ func TestOptionsAndNames(t *testing.T) {
 	good := Options{Directory: "http://192.0.2.1/", AgreeToTerms: true, Dir: t.TempDir(), Store: &tls.Store{}}
 	for what, change := range map[string]func(*Options){
 		"no directory": func(o *Options) { o.Directory = "" }, "no agreement": func(o *Options) { o.AgreeToTerms = false },
-		"no folder": func(o *Options) { o.Dir = "" }, "no store": func(o *Options) { o.Store = nil },
+		"no folder":    func(o *Options) { o.Dir = "" },
 		"no challenge": func(o *Options) { o.NoHTTP, o.NoTLS = true, true },
 	} {
 		o := good
@@ -68,6 +68,11 @@ func TestOptionsAndNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.o.Store = nil
+	if err := m.Manage("a.example"); !errors.Is(err, ErrOptions) {
+		t.Errorf("no store: %v", err)
+	}
+	m.o.Store = good.Store
 	for _, name := range []string{"*.a.example", "a b.example", "localhost", "", "-a.example", "a..example", "../../etc.passwd", strings.Repeat("a", 64) + ".example"} {
 		if err := m.Manage(name); !errors.Is(err, ErrName) {
 			t.Errorf("%q: %v", name, err)
@@ -236,7 +241,7 @@ func TestRenewalIsAtTwoThirdsOfTheLifeOrWhenTheAuthoritySays(t *testing.T) {
 	// The next certificate has renewal information of its own.
 	leaf := *c.leaf()
 	leaf.SerialNumber = big.NewInt(7)
-	c.installed(&leaf)
+	c.cert = &leaf
 	if c.namesReplaced() || c.nextARI().After(now) || !c.due().Equal(now.Add(60*24*time.Hour)) {
 		t.Error("the information of the certificate before is used")
 	}
@@ -356,5 +361,44 @@ func TestChallengesAreAnsweredWhileTheyRun(t *testing.T) {
 		if got := helloName(acme.Identifier{Value: addr}); got != want {
 			t.Errorf("%s: %s, want %s", addr, got, want)
 		}
+	}
+}
+
+// TestSetChangesWhatIsManaged has names come, stay with another store, and go.
+func TestSetChangesWhatIsManaged(t *testing.T) {
+	now := time.Now()
+	dir := t.TempDir()
+	m := newManager(t, dir, "http://192.0.2.1/", &now)
+	one, two := &tls.Store{}, &tls.Store{}
+	if err := m.Set([]Certificate{{Names: []string{"A.example."}, Store: one, Default: true}, {Names: []string{"b.example"}, Store: one}}); err != nil {
+		t.Fatal(err)
+	}
+	first := m.managed[0]
+	stored(t, m, now, now.Add(time.Hour), "a.example")
+	if err := m.restore(first); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(one.Status()); n != 1 {
+		t.Errorf("%d certificates in the store", n)
+	}
+	list := []Certificate{{Names: []string{"a.example"}, Store: two}, {Names: []string{"a.example"}, Store: one, Default: true}, {Names: []string{"c.example"}, Store: two}}
+	if err := m.Set(list); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.managed) != 2 || m.managed[0] != first || len(first.to) != 2 || len(two.Status()) != 1 || m.Status()[1].Names[0] != "c.example" {
+		t.Errorf("%+v", m.Status())
+	}
+	if err := m.Set([]Certificate{{Names: []string{"localhost"}, Store: one}}); !errors.Is(err, ErrName) || len(m.managed) != 2 {
+		t.Errorf("with a wrong name: %v, %d are managed", err, len(m.managed))
+	}
+	if err := m.Set(nil); err != nil || len(m.Status()) != 0 {
+		t.Errorf("with none: %v", err)
+	}
+	three := &tls.Store{} // what is stored is there without an order
+	if err := m.Restore(Certificate{Names: []string{"a.example"}, Store: three, Default: true}); err != nil || len(three.Status()) != 1 || !three.Status()[0].Default {
+		t.Errorf("restored: %v, %+v", err, three.Status())
+	}
+	if err := m.Restore(Certificate{Names: []string{"new.example"}, Store: three}); err != nil || len(m.Status()) != 0 {
+		t.Errorf("one that is not stored: %v", err)
 	}
 }

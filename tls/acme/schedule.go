@@ -2,6 +2,7 @@ package acme
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"sync"
@@ -13,12 +14,13 @@ import (
 // managed is a certificate for a list of names. mu guards what Status reads; busy is held by the one
 // goroutine that attends to it.
 type managed struct {
-	names     []string
-	isDefault bool
-	busy      sync.Mutex
+	names []string
+	busy  sync.Mutex
 
 	mu    sync.Mutex
+	to    []destination
 	cert  *x509.Certificate // nil until there is one
+	pair  tls.Certificate   // with the key, the same
 	state state
 }
 
@@ -59,12 +61,6 @@ func (c *managed) leaf() *x509.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cert
-}
-
-func (c *managed) installed(leaf *x509.Certificate) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cert = leaf
 }
 
 // due returns when a certificate is to be obtained: at once if there is none, in the window of the
