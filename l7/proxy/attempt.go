@@ -38,6 +38,9 @@ func (x *exchange) route() {
 	if query != "" {
 		r.Query = query[1:]
 	}
+	if c.listener.Challenge != nil && (editor{x}).challenge(path) { // before whatever keeps clients out: the authority is none
+		return
+	}
 	if g := c.listener.Guard; g != nil && !(guarding{x}).passes(g, path, query, r.Client) {
 		return
 	}
@@ -68,6 +71,8 @@ func (x *exchange) serve(path, query string, client netip.Addr) {
 		x.respond(x.rule.Response)
 	case x.rule.Redirect != nil:
 		editor{x}.redirect(path, query)
+	case x.rule.Files != nil:
+		editor{x}.serveFiles(path, query, client)
 	default:
 		x.toPool(path, query, client)
 	}

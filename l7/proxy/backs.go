@@ -89,7 +89,12 @@ func (batchEnd) withdraw(*exchange) {}
 
 // Run implements link.Runnable.
 func (x *exchange) Run(t link.Task) {
-	if x.tasks.Clear(t); x.waits == awaited(batchEnd{}) {
+	x.tasks.Clear(t)
+	if t == link.Flush {
+		coder{x}.flushEncoder()
+		return
+	}
+	if x.waits == awaited(batchEnd{}) {
 		x.waits = nil
 		x.w.openNow(x)
 	}
@@ -180,6 +185,8 @@ func (s *backConn) connect() error {
 	var err error
 	if p.Protocol == HTTP3 {
 		err = w.dialQUIC(s)
+	} else if path := b.Path(); path != "" {
+		conn, err = w.Loop.DialUnix(path, l)
 	} else {
 		conn, err = w.Loop.Dial(b.Address(), l)
 	}

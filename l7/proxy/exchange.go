@@ -140,7 +140,9 @@ type exchange struct {
 	key     string            // Sec-WebSocket-Key that the backend answers
 	reply   semantics.Message // a response that was changed
 
-	up, down relay // request and response
+	up, down relay       // request and response
+	local    *local      // answers in place of a backend; nil: none
+	encoder  *compressed // of the response; nil: it passes as it is
 
 	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time
@@ -310,7 +312,10 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		x.on(answered)
 	}
 	x.deadline()
-	if err := x.front.Head(x.responseMessage(out), e); err != nil {
+	if out = x.responseMessage(out, e == side.EndsNow); x.encoder != nil {
+		e = side.EndsLater
+	}
+	if err := x.front.Head(out, e); err != nil {
 		x.frontFailed()
 		return
 	}
@@ -349,8 +354,7 @@ func (x *exchange) giveUpEnd() {
 	x.detach()
 }
 
-// responseData passes content of the response on. It borrows p. The first byte that the client does not take begins its
-// time: the timer may be armed for a later one.
+// responseData passes content of the response on. It borrows p.
 func (x *exchange) responseData(p []byte) {
 	if x.awaitsEnd() {
 		x.giveUpEnd()
@@ -359,8 +363,19 @@ func (x *exchange) responseData(p []byte) {
 	if x.phase == tunnel && isWebSocket(&x.outgoing) {
 		x.down.frames.Pass(p)
 	}
+	passOn(x, p)
+}
+
+// passOn passes content of the response on, in its coding. The first byte that the client does not take begins its time: the timer may be
+// armed for a later one.
+func passOn(x *exchange, p []byte) {
 	was := x.down.paused
-	if x.down.data(x.w, p); x.down.paused && !was {
+	if x.encoder != nil {
+		coder{x}.encode(p)
+	} else {
+		x.down.data(x.w, p)
+	}
+	if x.down.paused && !was {
 		x.deadline() // of a client that takes nothing
 	}
 }
@@ -377,6 +392,9 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 	}
 	if x.phase == responding {
 		x.on(complete)
+	}
+	if x.encoder != nil {
+		coder{x}.endEncoder()
 	}
 	x.down.end(x.w)
 	x.finishIfDone()
@@ -411,6 +429,12 @@ func (x *exchange) finish() {
 		guarding{x}.finishHeld()
 	}
 	x.leaveBack(false)
+	if x.local != nil {
+		x.local.leave()
+	}
+	if x.encoder != nil {
+		coder{x}.leaveEncoder()
+	}
 	front := x.front
 	x.front = nil
 	front.Release()

@@ -122,6 +122,10 @@ func (o *opening) Established() {
 	s := l.Engine.ConnectionState()
 	o.info.established(&s)
 	ln := o.info.listener
+	if s.NegotiatedProtocol == acmeTLS { // the handshake was all that the authority has asked for (RFC 8737 3)
+		l.Close()
+		return
+	}
 	if ln.Stream != NoStream {
 		l.InputBy = clock.Never
 		newPass(l, o.info, nil)

@@ -89,14 +89,16 @@ const maxInterim = 64 << 10
 // because the machine still reads its fields for the framing of the content. Most responses change nothing, and cost no copy.
 //
 // A client that came with the cookie of its backend gets none again: many caches store no response with Set-Cookie.
-func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
+//
+// bodiless is whether nothing follows the header.
+func (x *exchange) responseMessage(m *semantics.Message, bodiless bool) *semantics.Message {
 	r, ln := x.rule, x.client.listener
 	session := r.Sticky != nil && x.backend != nil && x.backend != x.kept
 	ranges := 0
 	if isPartial(m.Status) {
 		ranges, _ = semantics.ContentRanges(m.Fields)
 	}
-	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.HSTS == "" && ln.RequestID == "" && ranges < 2 && x.hold == nil {
+	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.HSTS == "" && ln.RequestID == "" && ranges < 2 && x.hold == nil && ln.Compression == nil {
 		return m
 	}
 	if x.hold != nil && x.hold.kind == internalHold {
@@ -124,6 +126,9 @@ func (x *exchange) responseMessage(m *semantics.Message) *semantics.Message {
 	editor{x}.allowOrigin()
 	if h := r.ResponseHeaders; h != nil {
 		editor{x}.edit(h)
+	}
+	if ln.Compression != nil && x.phase != tunnel {
+		coder{x}.compress(ln.Compression, bodiless)
 	}
 	x.reply.Fields = x.fields
 	return &x.reply

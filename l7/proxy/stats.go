@@ -22,16 +22,19 @@ type Stats struct {
 	Drained     uint64 // WebSockets and connections passed through that ended with the drain time of their backend
 	EarlySent   uint64 // requests to backends in early data,
 	EarlyAgain  uint64 // and of those, sent again: mostly because the backend has rejected the early data, or answered 425
-	Reused      uint64 // requests on a connection that had carried one before
-	Status      [6]uint64
-	Open        int64      // connections of clients
-	Active      int64      // requests
-	Kept        int64      // bytes of their content that are kept for another attempt
-	Headers     uint64     // connections without the PROXY header that was to come
-	Handshakes  uint64     // of TLS that clients began and did not complete
-	Signatures  sign.Stats // of handshakes, by keys that are signed with in batches
-	Exchanges   uint64     // key exchanges of clients' handshakes, in batches
-	Stream      StreamStats
+	// Compressed are responses that were compressed, Uncompressed those that were not as too many were at once; Plain and Encoded are
+	// their bytes before and after.
+	Compressed, Uncompressed, Plain, Encoded uint64
+	Reused                                   uint64 // requests on a connection that had carried one before
+	Status                                   [6]uint64
+	Open                                     int64      // connections of clients
+	Active                                   int64      // requests
+	Kept                                     int64      // bytes of their content that are kept for another attempt
+	Headers                                  uint64     // connections without the PROXY header that was to come
+	Handshakes                               uint64     // of TLS that clients began and did not complete
+	Signatures                               sign.Stats // of handshakes, by keys that are signed with in batches
+	Exchanges                                uint64     // key exchanges of clients' handshakes, in batches
+	Stream                                   StreamStats
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing
 	// of what was sent.
 	WriteTimeouts uint64
@@ -41,6 +44,7 @@ type Stats struct {
 // instruction, as they have one writer. The rest also falls.
 type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
+	compressed, uncompressed, plain, encoded                                                                    metrics.Counter
 	earlySent, earlyAgain                                                                                       metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
@@ -56,6 +60,7 @@ func (w *Worker) Stats() Stats {
 		Connections: c.connections.Load(), Requests: c.requests.Load(), Retries: c.retries.Load(),
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Handshakes: c.handshakes.Load(), Stream: c.stream.load(),
+		Compressed: c.compressed.Load(), Uncompressed: c.uncompressed.Load(), Plain: c.plain.Load(), Encoded: c.encoded.Load(),
 		EarlySent: c.earlySent.Load(), EarlyAgain: c.earlyAgain.Load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(), Exchanges: w.Signatures.Exchanges(),
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
@@ -66,6 +67,10 @@ type Listener struct {
 	Via string
 	// RequestID is the field that has the ID of each request, towards backends and clients; "" is none.
 	RequestID string
+	// Compression compresses responses; nil does not.
+	Compression *Compression
+	// Challenge answers GET and HEAD for a path below /.well-known/acme-challenge/ before any rule, if it has an answer; nil: none.
+	Challenge func(path string) (content string, ok bool)
 	// CORS reports whether a rule has it: preflights are looked for.
 	CORS bool
 	// HSTS is the value of Strict-Transport-Security of responses, those of the gateway too; "" is none.
@@ -114,6 +119,8 @@ type Rule struct {
 	// Response and Redirect answer instead of a backend.
 	Response *Response
 	Redirect *rewrite.Redirect
+	// Files answers out of a folder; what it does not have goes to Backends, if there are any.
+	Files *files.Site
 	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
 	RequestHeaders, ResponseHeaders *rewrite.Headers
 	Rewrite                         *rewrite.Rewrite

@@ -47,7 +47,7 @@ func (x editor) values(h *rewrite.Headers) *rewrite.Values {
 		v.User = view(x.hold.user)
 	}
 	if b := x.backend; b != nil {
-		v.Backend, v.BackendAddress = b.Name(), b.Address()
+		v.Backend, v.BackendAddress, v.BackendPath = b.Name(), b.Address(), b.Path()
 	}
 	return v
 }

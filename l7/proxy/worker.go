@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/encode"
 	"github.com/millrace/millrace/l7/h3side"
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/quicconn"
@@ -38,6 +39,8 @@ type Worker struct {
 	admissions  map[string]*Admission // of listeners without one, by name: a reload must not forget what is open
 	exchanges   *exchange             // free ones
 	holds       *hold                 // the same
+	parts       [][]byte              // free buffers for parts of files
+	encoders    encode.Pool           // of responses that are compressed
 	backs       map[backsKey]*backConns
 	coroutines  *tls.Coroutines
 	routed      route.Request                                  // of the request that is being routed: a table keeps none, so that one is enough
@@ -70,7 +73,7 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 	w := &Worker{
 		id: id, Runner: link.NewRunner(loop),
 		listeners: map[string]*listening{}, admissions: map[string]*Admission{}, backs: map[backsKey]*backConns{},
-		coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
+		encoders: encode.Pool{Most: maxEncoders}, coroutines: &tls.Coroutines{}, fronts: map[*link.Link]*clientInfo{},
 	}
 	w.frontClosed = w.clientClosed // once: a method value for each connection would be allocated
 	w.hub, w.fronts3 = quicconn.NewHub(loop), map[*clientInfo]*h3side.Front{}

@@ -1,0 +1,310 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/l7/files"
+	"github.com/millrace/millrace/l7/link"
+	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/semantics"
+)
+
+// local is the answer to an exchange out of a folder: the side of the exchange that is no connection.
+//
+// A loop never waits for a disk. What the kernel has in its caches, the loop reads itself, without a wait. All else a goroutine reads,
+// one step at a time: it opens the file, or reads the next part of it, and the loop goes on once it has that. At most waiters of them
+// wait for a disk at once. An answer holds one part of a file at most, and is read on when its client has taken that.
+type local struct {
+	w      *Worker
+	x      *exchange // nil once the exchange has ended or goes on with a backend
+	answer *files.Answer
+	buffer []byte // that a goroutine fills
+	tasks  link.TaskSet
+	state  localState
+
+	// Of a request that may go on to a backend.
+	path, query string
+	client      netip.Addr
+}
+
+// localState is the state of an answer out of a folder.
+type localState uint8
+
+const (
+	localOpening localState = iota // a goroutine looks for the file
+	localFlows                     // the next part is read as soon as the batch is over
+	localReading                   // a goroutine reads the next part
+	localHeld                      // the client does not take what was read
+	localOver                      // nothing more is read
+)
+
+const (
+	// localPart is the size of a read.
+	localPart = 64 << 10
+	// localTurn bounds the bytes that an answer sends in one batch of events: others have their turn between.
+	localTurn = 512 << 10
+	// maxParts bounds the buffers that a worker keeps for parts.
+	maxParts = 64
+)
+
+// waiters bounds the goroutines that wait for disks, of all workers. Each has a thread of the system meanwhile.
+var waiters = make(chan struct{}, 64)
+
+// afterwards calls f on a goroutine that may wait, and then g on the loop.
+func (l *local) afterwards(f, g func()) {
+	go func() {
+		waiters <- struct{}{}
+		f()
+		<-waiters
+		if !l.w.Loop.Do(g) { // the loop has ended
+			l.drop()
+		}
+	}()
+}
+
+// serveFiles answers out of the folder of the rule. Where the folder has no such file, the request goes on to the rule's pools.
+func (x editor) serveFiles(path, query string, client netip.Addr) {
+	site := x.rule.Files
+	l := &local{w: x.w, x: x.exchange, path: path, query: query, client: client}
+	x.local = l
+	q := x.fileRequest(path, query)
+	a, err := site.Answer(&q, files.Now)
+	if err != files.ErrWait {
+		l.opened(a, err)
+		return
+	}
+	q = q.Clone()
+	l.afterwards(func() { a, err = site.Answer(&q, files.Later) }, func() { l.opened(a, err) })
+}
+
+// fileRequest returns what decides the answer. The path is the one that a backend would get, after URLRewrite.
+func (x editor) fileRequest(path, query string) files.Request {
+	url := x.request.Path
+	if r := x.rule.Rewrite; r != nil {
+		x.outgoing = *x.request
+		x.target = r.Apply(&x.outgoing, x.target[:0], path, query)
+		path, _ = semantics.SplitTarget(x.outgoing.Path)
+	}
+	return files.NewRequest(x.request.Method, path, url, x.request.Fields)
+}
+
+// opened goes on with what was found.
+func (l *local) opened(a *files.Answer, err error) {
+	x := l.x
+	if x == nil || x.phase != received { // it has ended, or was answered for its time is over
+		if a != nil {
+			a.Close()
+		}
+		l.state = localOver
+		return
+	}
+	l.answer = a
+	switch {
+	case err == nil:
+		l.begin()
+	case len(x.rule.Backends) > 0 && (err == files.ErrNotFound || err == files.ErrMethod):
+		l.x, x.local, l.state = nil, nil, localOver
+		x.toPool(l.path, l.query, l.client)
+	default:
+		l.refuse(err)
+	}
+}
+
+// refusals are the answers where there is no file, by status.
+var refusals = map[int]*Response{}
+
+func init() {
+	for _, status := range []int{403, 404, 405, 500, 503} {
+		r := &Response{Status: status, Body: []byte(semantics.Reason(status) + "\n")}
+		r.Fields.Add = []semantics.Field{{Name: "content-type", Value: "text/plain"}}
+		if status == 405 {
+			r.Fields.Add = append(r.Fields.Add, semantics.Field{Name: "allow", Value: "GET, HEAD"})
+		}
+		refusals[status] = r
+	}
+}
+
+// refuse answers by a status.
+func (l *local) refuse(err error) {
+	status := 500
+	switch {
+	case errors.Is(err, files.ErrNotFound):
+		status = 404
+	case errors.Is(err, files.ErrMethod):
+		status = 405
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		status = 403
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		status = 503
+	}
+	x := l.x
+	l.x, x.local, l.state = nil, nil, localOver
+	x.respond(refusals[status])
+}
+
+// begin sends the header of the answer.
+func (l *local) begin() {
+	x, a := l.x, l.answer
+	x.on(refused)
+	x.status, x.progress = a.Status, x.w.Now
+	x.up.forget(x.w)
+	x.fields = append(x.fields[:0], a.Fields...)
+	x.reply = semantics.Message{Status: a.Status, ContentLength: a.Length, Fields: x.fields}
+	e := side.EndsByLength
+	if a.Left() == 0 {
+		e = side.EndsNow
+	}
+	out := x.responseMessage(&x.reply, e == side.EndsNow)
+	if x.encoder != nil {
+		e = side.EndsLater
+	}
+	if err := x.front.Head(out, e); err != nil {
+		x.frontFailed()
+		return
+	}
+	if a.Left() == 0 {
+		l.end()
+		return
+	}
+	x.down.from, l.state = l, localFlows
+	l.send()
+	if l.x != nil {
+		x.deadline() // of a client that does not take it
+	}
+}
+
+// send sends the next parts of the file, as far as they are there and the client takes them.
+func (l *local) send() {
+	x := l.x
+	if l.buffer == nil {
+		l.buffer = l.w.part()
+	}
+	for sent := 0; l.state == localFlows; {
+		if sent >= localTurn {
+			l.w.Run.Add(link.Later, l, &l.tasks)
+			return
+		}
+		n, err := l.answer.Read(l.buffer, files.Now)
+		if err == files.ErrWait {
+			l.read()
+			return
+		}
+		if sent += n; !l.got(n, err) {
+			return
+		}
+	}
+	if l.state == localHeld {
+		x.deadline()
+	}
+}
+
+// read has a goroutine read the next part.
+func (l *local) read() {
+	l.state = localReading
+	n, err := 0, error(nil)
+	l.afterwards(func() { n, err = l.answer.Read(l.buffer, files.Later) }, func() {
+		if l.x == nil { // it has ended meanwhile
+			l.free()
+			return
+		}
+		if l.state = localFlows; l.got(n, err) {
+			l.send()
+		}
+	})
+}
+
+// got passes a part on, and reports whether another one follows now.
+func (l *local) got(n int, err error) bool {
+	x := l.x
+	if err != nil && err != io.EOF {
+		x.failure = "http_response_incomplete"
+		x.cut(false)
+		return false
+	}
+	passOn(x, l.buffer[:n])
+	if l.answer.Left() == 0 {
+		l.end()
+		return false
+	}
+	return true
+}
+
+// end ends the answer.
+func (l *local) end() {
+	x := l.x
+	l.state = localOver
+	if x.encoder != nil {
+		coder{x}.endEncoder()
+	}
+	x.down.message = max(x.down.message, allArrived)
+	x.down.end(x.w)
+	x.finishIfDone()
+	if l.x != nil {
+		x.deadline()
+	}
+}
+
+// leave ends the use of the answer with the exchange. A goroutine that is at work frees it when it is done.
+func (l *local) leave() {
+	was := l.state
+	l.x, l.state = nil, localOver
+	if was != localOpening && was != localReading {
+		l.free()
+	}
+}
+
+// free frees what the answer has. The loop calls it.
+func (l *local) free() {
+	l.drop()
+	if l.buffer != nil && len(l.w.parts) < maxParts {
+		l.w.parts = append(l.w.parts, l.buffer)
+	}
+	l.buffer = nil
+}
+
+// drop frees the file.
+func (l *local) drop() {
+	if l.answer != nil {
+		l.answer.Close()
+	}
+}
+
+// part returns a buffer for a part of a file.
+func (w *Worker) part() []byte {
+	if n := len(w.parts); n > 0 {
+		b := w.parts[n-1]
+		w.parts = w.parts[:n-1]
+		return b
+	}
+	return make([]byte, localPart)
+}
+
+// Run implements link.Runnable: it reads on.
+func (l *local) Run(t link.Task) {
+	if l.tasks.Clear(t); l.x != nil && l.state == localFlows {
+		l.send()
+	}
+}
+
+// Pause implements side.Stream: the file is read no further while its client does not take what was read.
+func (l *local) Pause(on bool) {
+	switch {
+	case on && l.state == localFlows:
+		l.state = localHeld
+	case !on && l.state == localHeld:
+		l.state = localFlows
+		l.w.Run.Add(link.Restart, l, &l.tasks)
+	}
+}
+
+// The rest of side.Stream is of peers that get something.
+
+func (l *local) Head(*semantics.Message, side.Ending) error { return nil }
+func (l *local) Write(p []byte) int                         { return len(p) }
+func (l *local) End([]semantics.Field)                      {}
+func (l *local) Cancel(bool)                                {}
+func (l *local) Release()                                   {}
