@@ -80,10 +80,11 @@ install: build build-cuda ## install the binaries, manual pages, completion and 
 	install -Dm644 deploy/millrace.sysusers $(DESTDIR)/usr/lib/sysusers.d/millrace.conf
 	install -d $(DESTDIR)/etc/millrace
 	test -e $(DESTDIR)/etc/millrace/gateway.yaml || install -m644 deploy/gateway.yaml $(DESTDIR)/etc/millrace/gateway.yaml
-	install -d $(DESTDIR)$(EXAMPLES)/certs $(DESTDIR)$(EXAMPLES)/modes
+	install -d $(DESTDIR)$(EXAMPLES)/certs $(DESTDIR)$(EXAMPLES)/modes $(DESTDIR)$(EXAMPLES)/www
 	install -m644 $(filter-out %_test.go %.go,$(wildcard examples/*.*)) $(DESTDIR)$(EXAMPLES)
 	install -m644 $(wildcard examples/certs/*) $(DESTDIR)$(EXAMPLES)/certs
 	install -m644 $(wildcard examples/modes/*) $(DESTDIR)$(EXAMPLES)/modes
+	install -m644 $(wildcard examples/www/*) $(DESTDIR)$(EXAMPLES)/www
 	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers millrace.conf; \
 	else echo "note: the service runs as the user millrace: systemd-sysusers makes it"; fi
 

@@ -66,6 +66,7 @@ func (d *checker) check(c *Config) {
 	d.checkOverlaps(c)
 	d.checkInspection(c)
 	d.checkListeners(c, fronts)
+	d.checkACME(c)
 	d.checkRoutes(c)
 	d.checkGuards(c)
 	d.checkPools(c)

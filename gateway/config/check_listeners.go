@@ -26,7 +26,7 @@ func (d *checker) checkParts(c *Config) {
 	case k["devices"] != nil && k["services"] == nil && !stacked:
 		d.Fail(k["devices"], "set `stack: devices`, or leave them out", "devices are not used: there are no services, and listeners have `stack: kernel`")
 	}
-	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "rate_limits", "stack"} {
+	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "rate_limits", "stack", "resolver"} {
 		if k[key] != nil && k["listeners"] == nil {
 			d.Fail(k[key], "add listeners, or leave it out", "%s is for listeners, and there are none", key)
 		}
@@ -117,6 +117,9 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 	if l.Protocol == ListenerHTTPS && at.tls == nil {
 		d.Fail(at.node, "tls names the certificates", "listener %q lacks the key \"tls\"", l.Name)
 	}
+	if l.TLS != nil && at.tls != nil && len(l.TLS.Certificates) == 0 && l.TLS.ACME == nil && !d.FailedAt(at.tls) {
+		d.Fail(at.tls, "certificates names files, acme has an authority issue them", "tls of listener %q has neither certificates nor acme", l.Name)
+	}
 	if l.Protocol != ListenerHTTPS && at.tls != nil {
 		hint := "set `protocol: HTTPS`, or leave it out"
 		if l.Protocol == ListenerPass {
@@ -128,7 +131,7 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 		d.Fail(at.hsts, "set `protocol: HTTPS`, or leave it out", "hsts has no effect: browsers ignore it without TLS, and listener %q is HTTP", l.Name)
 	}
 	if !l.Protocol.IsHTTP() {
-		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "request_id": at.requestID, "alt_svc": at.altSvc, "early_data": at.earlyData, "hsts": at.hsts} {
+		for key, n := range map[string]*yaml.Node{"versions": at.versions, "forwarded": at.forwarded, "colliding_fields": at.colliding, "request_id": at.requestID, "compression": at.compression, "alt_svc": at.altSvc, "early_data": at.earlyData, "hsts": at.hsts} {
 			if n != nil {
 				d.Fail(n, "leave it out", "%s is for HTTP and HTTPS, and listener %q is %s", key, l.Name, l.Protocol)
 			}

@@ -20,7 +20,11 @@ func (d *checker) checkPools(c *Config) {
 		d.checkPool(p, at)
 		d.noteFiles(c, at.certificates, at.files)
 		d.checkPoolBackends(p, at)
+		d.checkSockets(c, p, at)
 		d.checkPoolHealth(p, at)
+	}
+	if n := len(c.Names()); n > maxNames {
+		d.Fail(d.places.keys["pools"], "", "pools have %d names of backends; at most %d are allowed", n, maxNames)
 	}
 }
 
@@ -74,10 +78,28 @@ func (d *checker) checkPoolBackends(p *Pool, at *poolPlace) {
 			weights++ // it could not be read
 			continue
 		}
-		d.unique(addrs, b.Address.String(), place.address, "backend address")
+		d.unique(addrs, b.Where(), place.address, "backend address")
 	}
 	if len(p.Backends) > 0 && weights == 0 {
 		d.Fail(at.backends[0].node, "", "all weights are 0: no backend takes anything")
+	}
+}
+
+// checkSockets reports backends at sockets of this machine where what the pool has is of networks.
+func (d *checker) checkSockets(c *Config, p *Pool, at *poolPlace) {
+	for i := range p.Backends {
+		place := at.backends[i].address
+		switch b := &p.Backends[i]; {
+		case b.Path == "" || place == nil:
+		case c.Stack == StackDevices:
+			d.Fail(place, "set `stack: kernel`, or an address that the devices reach", "backend %q is a socket of this machine, which `stack: devices` does not reach", b.Name)
+		case p.Protocol == PoolH3:
+			d.Fail(place, "set `protocol: H2`, or an IP address", "backend %q is a socket of this machine, and HTTP/3 is over UDP", b.Name)
+		case p.Health != nil && p.Health.Port != 0:
+			d.Fail(at.health.at("port"), "leave it out", "backend %q is a socket of this machine: there is no port to probe", b.Name)
+		case p.Health != nil && p.Health.Device != "":
+			d.Fail(at.health.at("device"), "leave it out", "backend %q is a socket of this machine: no device leads there", b.Name)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ func (d *checker) checkRoutes(c *Config) {
 		for j := range r.Rules {
 			d.unique(rules, r.Rules[j].Name, at.rules[j].name, "rule")
 			d.checkRule(c, known, r, &r.Rules[j], &at.rules[j])
+			d.noteFiles(c, nil, at.rules[j].files)
 		}
 	}
 	for i := range c.TLSRoutes {
@@ -123,8 +124,10 @@ func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 	}
 	answers := d.checkFilters(u, at)
 	switch {
-	case answers == nil && len(u.BackendRefs) == 0:
-		d.Fail(at.node, "add backend_refs, or a filter that answers: RequestRedirect or FixedResponse", "a rule of route %q leads nowhere", r.Name)
+	case answers != nil && u.Static != nil:
+		d.Fail(at.static, "leave one of them out", "static is not used: the filter on line %d answers", answers.Line)
+	case answers == nil && len(u.BackendRefs) == 0 && u.Static == nil:
+		d.Fail(at.node, "add backend_refs, static, or a filter that answers: RequestRedirect or FixedResponse", "a rule of route %q leads nowhere", r.Name)
 	case answers != nil && len(at.refs) > 0:
 		d.Fail(at.refs[0], "leave one of them out", "backend_refs are not used: the filter on line %d answers", answers.Line)
 	}

@@ -59,6 +59,7 @@ type Config struct {
 	Network    Network       // key "network", with `stack: devices`
 	AccessLog  AccessLog     // key "access_log"
 	RateLimits []RateLimit   // key "rate_limits": that listeners and routes name
+	Resolver   Resolver      // key "resolver": of the names of backends
 	Listeners  []Listener    // key "listeners"
 	Routes     []Route       // key "routes": where requests go
 	TLSRoutes  []StreamRoute // key "tls_routes": where TLS goes that is passed through
@@ -396,6 +397,7 @@ func newConfig() *Config {
 		Admin:       Admin{Socket: DefaultSocket},
 		Stack:       StackKernel,
 		AccessLog:   AccessLog{Buffer: 1 << 20},
+		Resolver:    newResolver(),
 		Inspection:  newInspection(),
 	}
 }

@@ -140,6 +140,7 @@ services:
 		KernelFlows:    KernelFlowsAuto,
 		Stack:          StackKernel,
 		AccessLog:      AccessLog{Buffer: 1 << 20},
+		Resolver:       newResolver(),
 		Tunnel:         Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081, TooBig: TooBigFragment},
 		Sources: Sources{
 			Deny: []SourceList{{Prefix: prefix("192.0.2.0/24")}, {File: "lists/bad.txt"}}, Allow: []SourceList{{Prefix: prefix("192.0.2.1/32")}}, Default: "deny",

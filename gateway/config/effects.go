@@ -117,9 +117,9 @@ func (c *Config) anyService(has func(*Service) bool) bool {
 	return slices.ContainsFunc(c.Services, func(s Service) bool { return has(&s) })
 }
 
-// answers reports whether a filter of the rule makes the response: no request leaves for a backend.
+// answers reports whether the rule makes the response, by a filter or by files alone: no request leaves for a backend.
 func (u *Rule) answers() bool {
-	return slices.ContainsFunc(u.Filters, func(f Filter) bool { return f.Answers() })
+	return u.Static != nil && len(u.BackendRefs) == 0 || slices.ContainsFunc(u.Filters, func(f Filter) bool { return f.Answers() })
 }
 
 // listenersOf returns the listeners whose requests a route is for.

@@ -29,6 +29,9 @@ var kinds = map[string]string{
 		"pools: [{name: p, backends: [{address: 198.18.0.2:1}]}]\n",
 	"answers":     "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{matches: [{}], filters: [{type: FixedResponse}]}]}]\n",
 	"h3 pool":     "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\n" + toPool + "pools: [{name: p, protocol: H3, tls: {insecure: true}, backends: [{address: 127.0.0.1:1}]}]\n",
+	"files":       "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{matches: [{}], static: {root: /}}]}]\n",
+	"acme":        "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, tls: {acme: {names: a.example, dir: d, agree_to_terms: true}}}]\n",
+	"named":       "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\n" + toPool + "pools: [{name: p, backends: [{address: 'app.example:1'}]}]\n",
 	"tls":         "listeners: [{name: l, address: 127.0.0.1:443, protocol: TLS}]\ntls_routes: [{name: r, backend_refs: [{name: p}]}]\npools: [{name: p, protocol: TCP, backends: [{address: 127.0.0.1:1}]}]\n",
 	"tcp":         "listeners: [{name: l, address: 127.0.0.1:25, protocol: TCP}]\ntcp_routes: [{name: r, backend_refs: [{name: p}]}]\npools: [{name: p, protocol: TCP, backends: [{address: 127.0.0.1:1}]}]\n",
 	"nat":         oneService,
@@ -131,13 +134,14 @@ services:
      passive: {failures: 3, window: 4s, down: 5s, max_down: 6m, max_ejected: 7}}
 stack: devices
 loops: 3
+resolver: {servers: [192.0.2.53], timeout: 3s, attempts: 3, family: ipv4, min_ttl: 2s, max_ttl: 9m}
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
 access_log: {file: "-", buffer: 131072}
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
 listeners:
-  - {name: m, address: 127.0.0.1:444, protocol: HTTPS, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
+  - {name: m, address: 127.0.0.1:444, protocol: HTTPS, compression: {codings: gzip, types: text/html, min_bytes: 9}, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
-     tls: {certificates: [{cert: d, key: e, default: true}], min_version: "1.3", client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
+     tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}}, certificates: [{cert: d, key: e, default: true}], min_version: "1.3", client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},
      limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}}
 routes:
@@ -164,6 +168,7 @@ routes:
         filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /}, location: "https://${host}/", port: 9, status_code: 301, body: x,
           allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s}]
         backend_refs: [{name: p, weight: 2}]
+        static: {root: /tmp, index: i.html, try_files: '/x', listing: true, precompressed: gzip, hidden: true, cache_control: no-store}
         timeouts: {request: 1s, backend_request: 1s}
         retry: {attempts: 2, codes: [503]}
 tls_routes: [{name: q, listeners: l, hostnames: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28, backend_refs: [{name: p, weight: 2}]}]
@@ -195,7 +200,7 @@ func set(to map[string]any, from map[string]any, s *strictyaml.Schema, path stri
 		switch {
 		case !ok:
 			panic("no sample of " + key)
-		case !ok2 && len(s.Properties) > 30: // of the root: other kinds have it
+		case !ok2 && len(s.Properties) > 40: // of the root: other kinds have it
 			return false
 		case !ok2:
 			there = []any{required(sample[0].(map[string]any), of)}

@@ -4,7 +4,9 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/internal/regfile"
+	"github.com/millrace/millrace/internal/secretfile"
 	"github.com/millrace/millrace/l7/auth"
+	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -103,7 +105,7 @@ func (c *Config) readFiles() (list []Problem) {
 		}
 		p := f.at
 		p.Message = map[fileKind]string{
-			fileCertificate: "the certificate", fileRoots: "the file of authorities", fileCRL: "the revocation list", fileTickets: "the file of ticket keys",
+			fileCertificate: "the certificate", fileRoots: "the file of authorities", fileCRL: "the revocation list", fileTickets: "the file of ticket keys", fileFolder: "the folder", fileSecret: "the key",
 			fileUsers: "the file of users", fileJWKS: "the file of keys", filePage: "the page",
 		}[f.kind] + " cannot be used: " + err.Error()
 		list = append(list, p)
@@ -119,6 +121,12 @@ func (c *Config) readFile(f *namedFile) error {
 		return err
 	case fileCRL:
 		_, err := tls.LoadRevocation(tls.RevocationOptions{Files: []string{path}})
+		return err
+	case fileSecret:
+		_, err := secretfile.Read(path)
+		return err
+	case fileFolder:
+		_, err := files.Open(files.Options{Root: path})
 		return err
 	case fileTickets:
 		_, err := tls.LoadTicketKeys(tls.TicketPeriod, path)

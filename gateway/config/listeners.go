@@ -46,6 +46,7 @@ type Listener struct {
 	EarlyData     bool             // key "early_data", with HTTP/3: serve safe requests that come before the handshake is complete, and may be replays (RFC 8470), default false
 	ProxyProtocol []netip.Prefix   // key "proxy_protocol.from": peers whose connections begin with a PROXY header, version 1 or 2; others have none
 	Forwarded     Forwarded        // key "forwarded", of HTTP and HTTPS
+	Compression   *Compression     // key "compression", of HTTP and HTTPS: of responses; absent: none
 	RequestID     string           // key "request_id", of HTTP and HTTPS: the field, in lower case, that has the ID of each request; default none
 	Colliding     CollidingFields  // key "colliding_fields", of HTTP and HTTPS: "drop" (default), "reject" or "allow"
 	TLS           *ListenerTLS     // key "tls": required with HTTPS, nil otherwise
@@ -118,7 +119,8 @@ type Certificate struct {
 
 // ListenerTLS configures TLS of a listener.
 type ListenerTLS struct {
-	Certificates  []Certificate // key "certificates", required: each answers for the names in it
+	Certificates  []Certificate // key "certificates": each answers for the names in it; they or acme are required
+	ACME          *ACME         // key "acme": certificates that an authority issues; absent: none
 	MinVersion    TLSVersion    // key "min_version": "1.2" (default) or "1.3"
 	ClientAuth    *ClientAuth   // key "client_auth"; absent: clients are not asked for a certificate
 	Misdirected   Misdirected   // key "misdirected": which requests for another host than the connection was opened for are answered 421: "certificate" (default), "server_name" or "off"

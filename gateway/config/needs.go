@@ -23,6 +23,10 @@ var rootNeeds = []need[Config]{
 		},
 		why: "nothing selects by a hash", hint: "it is for services, and for pools with `balance: consistent_hash` or sticky",
 	},
+	{
+		keys: []string{"resolver"}, met: func(c *Config, _ *Config) bool { return len(c.Names()) > 0 || len(c.Listeners) == 0 },
+		why: "no backend of a pool has a name", hint: "set address to name:port or srv:name in a pool, or leave it out",
+	},
 	ofServices("it is for services with `mode: nat`, and there are none", func(s *Service) bool { return !s.Mode.Direct() }, "snat_ports", "kernel_flows"),
 	ofServices("it is for services with mode ipip or gue, and there are none", func(s *Service) bool { return s.Mode == ModeIPIP || s.Mode == ModeGUE }, "tunnel.too_big"),
 	ofServices("it is for services with `mode: gue`, and there are none", func(s *Service) bool { return s.Mode == ModeGUE }, "tunnel.gue_port"),

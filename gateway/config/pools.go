@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/gateway/resolve"
 )
 
 // Pool is backends that serve the same, to which rules refer by name.
@@ -117,7 +118,9 @@ const (
 // PoolBackend is one server of a pool.
 type PoolBackend struct {
 	Name           string         // key "name", unique in its pool; default the address
-	Address        netip.AddrPort // key "address", required
+	Address        netip.AddrPort // key "address", required: IP:port; the zero value where one of the two that follow is set
+	Named          resolve.Name   // the same, "name:port" or "srv:name": addresses that DNS knows, each of which is a backend
+	Path           string         // the same, "unix:/path": a socket of this machine
 	Weight         int            // key "weight": share of requests, 0 to 1000, default 1; 0 takes no new ones
 	State          State          // key "state": "active" (default), "draining" or "inactive"
 	MaxConnections int            // key "max_connections": open ones of all loops, default 0 is no limit

@@ -29,7 +29,7 @@ type listedPackage struct {
 // readers are the packages that act on a configuration.
 func readers(t *testing.T) (list []listedPackage, exports map[string]string) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", ".", "../daemon", "../health", "../defence", "../../l4/control", "../../l4/inspection", "../../l7/control")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", ".", "../daemon", "../health", "../resolve", "../defence", "../../l4/control", "../../l4/inspection", "../../l7/control")
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
 	out, err := cmd.Output()

@@ -51,7 +51,8 @@ type Rule struct {
 	Name        string       // key "name", unique in its route; default its number from 1
 	Matches     []Match      // key "matches"; absent: every request
 	Filters     []Filter     // key "filters"
-	BackendRefs []BackendRef // key "backend_refs": pools; required unless a filter answers
+	BackendRefs []BackendRef // key "backend_refs": pools; required unless static or a filter answers
+	Static      *Static      // key "static": files that answer; absent: none
 	Timeouts    RuleTimeouts // key "timeouts"
 	Retry       Retry        // key "retry"
 }

@@ -48,6 +48,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("routes", func(n *yaml.Node) { l7.routes(n, c) }),
 		strictyaml.Optional("tls_routes", func(n *yaml.Node) { l7.streamRoutes(n, "tls_routes", &c.TLSRoutes, &d.places.tlsRoutes) }),
 		strictyaml.Optional("tcp_routes", func(n *yaml.Node) { l7.streamRoutes(n, "tcp_routes", &c.TCPRoutes, &d.places.tcpRoutes) }),
+		strictyaml.Optional("resolver", func(n *yaml.Node) { l7.resolver(n, &c.Resolver) }),
 		strictyaml.Optional("pools", func(n *yaml.Node) { l7.pools(n, c) }),
 	)...)
 }

@@ -20,6 +20,8 @@ type listenerPlace struct {
 	forwarded       *yaml.Node
 	colliding       *yaml.Node
 	requestID       *yaml.Node
+	compression     *yaml.Node
+	acme            acmePlace
 	altSvc          *yaml.Node
 	earlyData       *yaml.Node
 	guard           guardPlace
@@ -54,6 +56,8 @@ const (
 	fileUsers // htpasswd
 	fileJWKS
 	filePage
+	fileFolder // of static
+	fileSecret // one that only its owner and group may read
 )
 
 // proxyLoops reads "auto" or a number.
@@ -139,6 +143,10 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 				d.Mapping(n, "proxy_protocol", strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }))
 			}),
 			strictyaml.Optional("forwarded", func(n *yaml.Node) { at.forwarded = n; d.forwarded(n, &l.Forwarded) }),
+			strictyaml.Optional("compression", func(n *yaml.Node) {
+				at.compression, l.Compression = n, newCompression()
+				d.compression(n, l.Compression)
+			}),
 			strictyaml.Optional("request_id", func(n *yaml.Node) { at.requestID = n; d.editable(n, &l.RequestID) }),
 			strictyaml.Optional("colliding_fields", func(n *yaml.Node) {
 				at.colliding = n
@@ -233,7 +241,8 @@ func (d *l7Decoder) forwarded(n *yaml.Node, f *Forwarded) {
 
 func (d *l7Decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace) {
 	d.Mapping(n, "tls",
-		strictyaml.Required("certificates", func(n *yaml.Node) {
+		strictyaml.Optional("acme", func(n *yaml.Node) { t.ACME = newACME(); d.acme(n, t.ACME, at) }),
+		strictyaml.Optional("certificates", func(n *yaml.Node) {
 			d.List(n, "certificates", maxCertificates, func(n *yaml.Node) {
 				c := d.certificate(n)
 				t.Certificates = append(t.Certificates, c)

@@ -122,8 +122,8 @@ func (d *l7Decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 		d.Mapping(n, "a backend",
 			strictyaml.Optional("name", func(n *yaml.Node) { place.name = n; d.name(n, "name", &b.Name) }),
 			strictyaml.Required("address", func(n *yaml.Node) {
-				if a, ok := d.socketAddr(n, "address"); ok {
-					b.Address, place.address = a, n
+				if d.backendAddress(n, &b) {
+					place.address = n
 				}
 			}),
 			strictyaml.Optional("weight", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "weight", &b.Weight, 0, MaxWeight) }),
@@ -132,8 +132,8 @@ func (d *l7Decoder) poolBackends(n *yaml.Node, p *Pool, at *poolPlace) {
 			}),
 			limit(d.decoder, "max_connections", &b.MaxConnections, maxRate), limit(d.decoder, "max_requests", &b.MaxRequests, maxRate),
 		)
-		if b.Name == "" && b.Address.IsValid() {
-			b.Name = b.Address.String()
+		if b.Name == "" {
+			b.Name = b.Where()
 		}
 		p.Backends, at.backends = append(p.Backends, b), append(at.backends, place)
 	})

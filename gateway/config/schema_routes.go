@@ -28,6 +28,8 @@ type rulePlace struct {
 	filters    []*yaml.Node
 	refs       []*yaml.Node
 	timeouts   *yaml.Node
+	static     *yaml.Node
+	files      []filePlace
 }
 
 type matchPlace struct {
@@ -90,6 +92,7 @@ func (d *l7Decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 			strictyaml.Optional("matches", func(n *yaml.Node) { d.matches(n, &u, &p) }),
 			strictyaml.Optional("filters", func(n *yaml.Node) { d.filters(n, &u, &p) }),
 			strictyaml.Optional("backend_refs", func(n *yaml.Node) { u.BackendRefs, p.refs = d.backendRefs(n) }),
+			strictyaml.Optional("static", func(n *yaml.Node) { p.static = n; u.Static = newStatic(); d.static(n, u.Static, &p) }),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				p.timeouts = n
 				t := &u.Timeouts

@@ -52,6 +52,9 @@ type Options struct {
 	Build      metrics.Build
 	LogDropped func() uint64 // see node.Config
 
+	// Config makes the configuration, at the start and for each reload, in place of reading the file; nil reads it.
+	Config func() (*config.Config, error)
+
 	Metrics func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
 	Admin   bool                                 // serve the control socket that the configuration names
 	Engine  string                               // instead of the configuration's engine; "" is that one
@@ -97,11 +100,11 @@ type reload struct {
 // Open reads the configuration and opens everything that it names. A mistake in the file is a
 // *config.Error; nothing is opened then.
 func Open(file string, opt Options) (*Daemon, error) {
-	cfg, err := config.Load(file)
+	d := newDaemon(file, opt)
+	cfg, err := d.read()
 	if err != nil {
 		return nil, err
 	}
-	d := newDaemon(file, opt)
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -347,9 +350,17 @@ func (d *Daemon) DryReload() (admin.Changes, error) {
 	return changes, nil
 }
 
+// read returns the configuration as it is now.
+func (d *Daemon) read() (*config.Config, error) {
+	if d.opt.Config != nil {
+		return d.opt.Config()
+	}
+	return config.Load(d.file)
+}
+
 // load reads the file again.
 func (d *Daemon) load() (*config.Config, error) {
-	cfg, err := config.Load(d.file)
+	cfg, err := d.read()
 	if err != nil {
 		return nil, err
 	}

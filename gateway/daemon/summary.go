@@ -63,7 +63,7 @@ func (s *Summary) requests(b *strings.Builder) {
 			if left--; left < 0 {
 				break
 			}
-			fmt.Fprintf(b, "%-10s %-9s %s: responses %s, failures %s\n", p.Name, of.Name, of.Address, counted(of.Responses), counted(of.Failures))
+			fmt.Fprintf(b, "%-10s %-9s %s: responses %s, failures %s\n", p.Name, of.Name, of.Where(), counted(of.Responses), counted(of.Failures))
 		}
 	}
 	fmt.Fprintf(b, "%d connections, %d requests, responses %s; %d connections passed through\n",

@@ -114,12 +114,15 @@ http3             : http3/qpack quic semantics
 websocket         :
 proxyproto        :
 l7/route          : semantics
+l7/files          : semantics
+l7/encode         :
 l7/ratelimit      : clock
 l7/auth           :
 l7/rewrite        : internal/random semantics
 gateway/health    : clock internal/regfile
 gateway/maglev    :
-gateway/config    : tls gateway/health l7/auth l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+gateway/resolve   :
+gateway/config    : tls tls/acme internal/secretfile gateway/health gateway/resolve l7/auth l7/files l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
 l4/quiclb         :
 l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
@@ -135,8 +138,8 @@ l7/side           : http1 http2 l7/link semantics
 l7/h1side         : clock http1 l7/link l7/side semantics
 l7/h2side         : clock http1 http2 l7/link l7/side semantics
 l7/h3side         : clock http1 http3 http3/qpack l7/link l7/quicconn l7/side quic semantics
-l7/proxy          : clock l7/auth gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
-l7/control        : clock internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health l7/auth l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport internal/suggest
+l7/proxy          : clock l7/auth gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/control        : clock tls/acme internal/secretfile internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/auth l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
@@ -173,6 +176,7 @@ internal/testkit/script: wire clock ip tcp
 internal/testkit/shimtest:
 internal/testkit/stackpair: gpukern pmd ring socket stack
 internal/testkit/testcert:
+internal/testkit/testdns:
 internal/testkit/testinitial:
 internal/testkit/testnet:
 internal/testkit/testpackets: packet ring
@@ -203,7 +207,8 @@ github.com/cilium/ebpf            : filter/ebpf pmd/afxdp pmd/xdp l4/kernelflows
 github.com/coder/websocket        : bench
 github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/testkit/derivepcaps
-github.com/klauspost/compress     : websocket
+github.com/klauspost/compress     : websocket l7/encode
+github.com/andybalholm/brotli     : l7/encode
 github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testkit/testnet
@@ -220,7 +225,7 @@ golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
 gonum.org/v1/plot                 : internal/app/kernbench
 golang.org/x/crypto               : l7/auth tls gpukern/aead gpukern/digest bench
-golang.org/x/net                  : socket quic shim/notify
+golang.org/x/net                  : socket quic shim/notify gateway/resolve internal/testkit/testdns
 golang.org/x/term                 : cmd/millrace
 `
 

@@ -28,7 +28,7 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse}]}]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	served, err := (&Set{}).planTLS(cfg, &cfg.Listeners[0])
+	served, err := (&Set{}).planTLS(&plan{cfg: cfg}, &cfg.Listeners[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,13 +15,15 @@ type servedTLS struct {
 	settings config.ListenerTLS
 	versions []config.HTTPVersion
 	config   *ctls.Config
+	store    *tls.Store
 	serves   func(serverName, host string) bool // see proxy.Listener
 	files    []tls.Reloader
 }
 
 // planTLS returns the TLS of a listener. What has the same settings stays, so that clients resume their sessions, and its
 // files are read again.
-func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error) {
+func (s *Set) planTLS(n *plan, l *config.Listener) (*servedTLS, error) {
+	cfg := n.cfg
 	if old := s.served[l.Name]; old != nil && reflect.DeepEqual(old.settings, *l.TLS) && slices.Equal(old.versions, l.Versions) {
 		for _, f := range old.files {
 			if err := f.Reload(); err != nil {
@@ -39,7 +41,16 @@ func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error
 	if err := store.Load(pairs...); err != nil {
 		return nil, err
 	}
-	t.files = append(t.files, store)
+	t.store, t.files = store, append(t.files, store)
+	var issuer *authority
+	if a := l.TLS.ACME; a != nil {
+		issuer = n.authorities[cfg.Beside(a.Dir)]
+		for _, c := range certificatesOf(l.TLS, store) { // what there is serves the first client
+			if err := issuer.Restore(c); err != nil {
+				return nil, err
+			}
+		}
+	}
 	t.serves = servesOf(l.TLS.Misdirected, store)
 	o := tls.ServerOptions{Store: store, MinVersion: ctls.VersionTLS12}
 	if l.TLS.MinVersion == config.TLS13 {
@@ -62,8 +73,13 @@ func (s *Set) planTLS(cfg *config.Config, l *config.Listener) (*servedTLS, error
 		o.Tickets, t.files = keys, append(t.files, keys)
 	}
 	var err error
-	t.config, err = tls.NewServerConfig(o)
-	return t, err
+	if t.config, err = tls.NewServerConfig(o); err != nil {
+		return nil, err
+	}
+	if issuer != nil {
+		issuer.Attach(t.config)
+	}
+	return t, nil
 }
 
 // servesOf returns which hosts a connection serves; nil is all.

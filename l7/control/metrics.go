@@ -34,6 +34,10 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_retries_total", "Requests that were sent to another backend.", t.Retries)
 	w.Counter("millrace_http_backend_connections_total", "Connections to backends that were opened.", t.BackOpened)
 	w.Counter("millrace_http_backend_connection_failures_total", "Connections to backends that failed before they were established.", t.BackFailed)
+	w.Counter("millrace_http_compressed_responses_total", "Responses that the gateway has compressed.", t.Compressed)
+	w.Counter("millrace_http_uncompressed_responses_total", "Responses that were sent as they are since too many were compressed at once.", t.Uncompressed)
+	w.Counter("millrace_http_compression_received_bytes_total", "Bytes of responses before they were compressed.", t.Plain)
+	w.Counter("millrace_http_compression_sent_bytes_total", "Bytes of responses after they were compressed.", t.Encoded)
 	w.Counter("millrace_http_early_requests_total", "Requests that were sent to a backend as early data.", t.EarlySent)
 	w.Counter("millrace_http_early_requests_again_total", "Early requests that were sent again: mostly because the backend has rejected early data, or answered 425.", t.EarlyAgain)
 	w.Counter("millrace_http_reused_requests_total", "Requests on a connection to a backend that had carried one before.", t.Reused)
@@ -56,7 +60,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	listeners := make([]admission, len(s.cfg.Listeners))
 	for i := range listeners {
 		name := s.cfg.Listeners[i].Name
-		listeners[i] = admission{name, s.admissions[name]}
+		listeners[i] = admission{name, s.admissions[name], s.certificates(&s.cfg.Listeners[i])}
 	}
 	s.mu.Unlock()
 	for i := range listeners {
@@ -70,6 +74,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 		if wanted(&w.Selection, i, p.cfg.Name) {
 			st := p.Status(stack.Now())
 			writePool(w, &st)
+			writeNames(w, st.Name, namesOfPool(s.names, &p.cfg))
 		}
 	}
 }
@@ -86,6 +91,7 @@ func writeSignatures(w *metrics.Writer, t *proxy.Stats) {
 type admission struct {
 	name string
 	*proxy.Admission
+	certificates []CertificateStatus
 }
 
 func (a admission) write(w *metrics.Writer) {
@@ -95,6 +101,7 @@ func (a admission) write(w *metrics.Writer) {
 		w.Counter("millrace_http_refused_connections_total", "Connections of clients that were refused as soon as they came, by reason.", a.Refused(d), of,
 			metrics.Label{Name: "reason", Value: d.String()})
 	}
+	writeCertificates(w, a.name, a.certificates)
 }
 
 // listed is the number of listeners, pools and routes that a scrape lists unless it requests more: the first of the configuration, and the routes

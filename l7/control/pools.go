@@ -41,7 +41,7 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	if old != nil {
 		p.Pool, p.drains = old.Pool, old.drains
 	} else {
-		made, err := pool.New(p.options(s, cfg), backendsOf(c), rand.Uint64())
+		made, err := pool.New(p.options(s, cfg), backendsOf(s.names, c), rand.Uint64())
 		if err != nil {
 			return nil, err
 		}
@@ -199,15 +199,4 @@ func none(n int) int {
 
 var states = map[config.State]pool.State{
 	config.StateActive: pool.Active, config.StateDraining: pool.Draining, config.StateInactive: pool.Inactive,
-}
-
-// backendsOf returns the backends of a pool.
-func backendsOf(c *config.Pool) (list []pool.BackendOptions) {
-	for _, b := range c.Backends {
-		list = append(list, pool.BackendOptions{
-			Name: b.Name, Address: b.Address, Weight: none(b.Weight), State: states[b.State],
-			Limits: pool.Limits{Requests: b.MaxRequests, Connections: b.MaxConnections},
-		})
-	}
-	return list
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/gateway/resolve"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/quicconn"
@@ -59,9 +60,13 @@ type Set struct {
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission // of listeners
 	guards     guards
-	probes     pool.Probes
 
-	leaving drains // of backends that the configuration has no more
+	authorities map[string]*authority // of ACME, by their folders
+	warned      map[string]time.Time  // of certificates that expire
+	probes      pool.Probes
+
+	names   *resolve.Watcher // of backends
+	leaving drains           // of backends that the configuration has no more
 }
 
 // Loop is a loop that workers run on.
@@ -110,6 +115,7 @@ func Open(cfg *config.Config, opt Options) (*Set, error) {
 		leaving: drains{timers: map[*pool.Backend]*time.Timer{}},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.names = resolve.NewWatcher(s.nameChanged, nil)
 	s.checks = health.NewChecker(health.Options{Notify: func() {
 		select {
 		case s.wake <- struct{}{}:
@@ -126,6 +132,7 @@ func (s *Set) open(cfg *config.Config) error {
 	if err := s.openLoops(cfg); err != nil {
 		return err
 	}
+	s.watchNames(cfg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, err := s.plan(cfg)
@@ -134,13 +141,13 @@ func (s *Set) open(cfg *config.Config) error {
 	}
 	release, err := s.endpoints.Reserve(next.tree)
 	if err != nil {
-		return errors.Join(err, next.drop())
+		return errors.Join(err, next.drop(s.authorities))
 	}
 	defer release()
 	for _, l := range s.loops { // which nothing runs yet
 		var err error
 		if l.hold(func() { err = l.worker.Apply(next.tree) }); err != nil {
-			return errors.Join(err, next.drop())
+			return errors.Join(err, next.drop(s.authorities))
 		}
 	}
 	for i := range cfg.Listeners {
@@ -202,19 +209,21 @@ func (s *Set) Run() error {
 	beside.Go(s.watchDescriptors)
 	all.Wait()
 	s.stop()
+	s.names.Close()
 	beside.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.closeACME())...)
 }
 
 // Close frees what Open has taken where Run was never called; otherwise Shutdown and Run have.
 func (s *Set) Close() error {
 	s.stop()
+	s.names.Close()
 	s.checks.Close()
 	var errs []error
 	for _, l := range s.loops {
 		errs = append(errs, l.close())
 	}
-	errs = append(errs, s.endpoints.Close())
+	errs = append(errs, s.endpoints.Close(), s.closeACME())
 	for _, p := range s.pools {
 		p.stop()
 	}
@@ -290,19 +299,22 @@ func (s *Set) renew() {
 				s.opt.Log.Error("certificates", "error", err.Error())
 			}
 		}
+		s.warnExpiry(time.Now())
 	}
 }
 
 // Reload makes a configuration the one in use. With an error the old one stays.
 func (s *Set) Reload(cfg *config.Config) error {
+	s.watchNames(cfg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { settleNames(s.names, s.cfg) }()
 	next, err := s.plan(cfg)
 	if err != nil {
 		return err
 	}
 	if err := s.apply(next.tree); err != nil { // an address is taken
-		return errors.Join(err, s.apply(s.tree), next.drop())
+		return errors.Join(err, s.apply(s.tree), next.drop(s.authorities))
 	}
 	err = s.use(next)
 	for _, l := range s.loops { // pools have fewer backends only now

@@ -27,6 +27,8 @@ type ListenerStatus struct {
 	Addresses []netip.AddrPort        `json:"addresses"`
 	Open      int64                   `json:"open_connections"`
 	Refused   map[string]uint64       `json:"refused_connections"` // by reason; those that have not happened are left out
+
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
 }
 
 // Counts are the totals of the workers since the start.
@@ -68,14 +70,16 @@ type PoolStatus struct {
 	Retries       uint64              `json:"retries"`
 	RetriesDenied uint64              `json:"retries_denied"` // by the budget
 	Backends      []BackendStatus     `json:"backends"`
+	Names         []NameStatus        `json:"names,omitempty"` // that backends come from
 }
 
 // BackendStatus is the state of a backend of a pool.
 type BackendStatus struct {
 	Name           string            `json:"name"`
 	Address        netip.AddrPort    `json:"address"`
-	State          string            `json:"state"`    // "active", "draining" or "inactive"
-	Operator       bool              `json:"operator"` // an operator set the state or the weight
+	Path           string            `json:"path,omitempty"` // in place of the address: of a socket on this machine
+	State          string            `json:"state"`          // "active", "draining" or "inactive"
+	Operator       bool              `json:"operator"`       // an operator set the state or the weight
 	Weight         int               `json:"weight"`
 	SlowStart      int               `json:"slow_start_percent"` // of its weight
 	Healthy        bool              `json:"healthy"`
@@ -91,6 +95,14 @@ type BackendStatus struct {
 	Retries        uint64            `json:"retries"`
 	Ejections      uint64            `json:"ejections"`
 	Latency        float64           `json:"latency_seconds"` // to the header of a response, smoothed
+}
+
+// Where returns the address or the path of a backend as text.
+func (b *BackendStatus) Where() string {
+	if b.Path != "" {
+		return "unix:" + b.Path
+	}
+	return b.Address.String()
 }
 
 // Classes are the names of classes of responses, by the hundreds of the status; 0 is no response.
@@ -112,7 +124,7 @@ func (s *Set) Status(named func(string) bool) Status {
 	now := stack.Now()
 	for _, p := range s.order {
 		if named == nil || named(p.cfg.Name) {
-			st.Pools = append(st.Pools, p.status(now))
+			st.Pools = append(st.Pools, poolStatus(s.names, p, now))
 		}
 	}
 	return st
@@ -120,7 +132,7 @@ func (s *Set) Status(named func(string) bool) Status {
 
 func (s *Set) listenerStatus(l *config.Listener) ListenerStatus {
 	a := s.admissions[l.Name]
-	st := ListenerStatus{Name: l.Name, Protocol: l.Protocol, Versions: l.Versions, Addresses: l.Addresses, Open: a.Open(), Refused: map[string]uint64{}}
+	st := ListenerStatus{Name: l.Name, Protocol: l.Protocol, Versions: l.Versions, Addresses: l.Addresses, Open: a.Open(), Refused: map[string]uint64{}, Certificates: s.certificates(l)}
 	for d := range proxy.Denials {
 		if n := a.Refused(d); n > 0 {
 			st.Refused[d.String()] = n
@@ -164,7 +176,7 @@ func (p *pooled) status(now clock.Time) PoolStatus {
 
 func backendStatus(now clock.Time, b *pool.BackendStatus) BackendStatus {
 	out := BackendStatus{
-		Name: b.Backend.Name(), Address: b.Backend.Address(), State: b.State.String(), Operator: b.Operator, Weight: b.Weight,
+		Name: b.Backend.Name(), Address: b.Backend.Address(), Path: b.Backend.Path(), State: b.State.String(), Operator: b.Operator, Weight: b.Weight,
 		SlowStart: int(b.Share*100 + 0.5), Healthy: b.Healthy, Ejected: b.Ejected > 0, EjectedSeconds: b.Ejected.Seconds(),
 		Requests: b.Requests, Connections: b.Conns, Pending: b.Pending, Responses: classes(b.Statuses), Failures: map[string]uint64{},
 		Retries: b.Retries, Ejections: b.Ejections, Latency: b.Latency.Seconds(),
@@ -203,6 +215,10 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.BackFailed += o.BackFailed
 	s.Reused += o.Reused
 	s.EarlySent += o.EarlySent
+	s.Compressed += o.Compressed
+	s.Uncompressed += o.Uncompressed
+	s.Plain += o.Plain
+	s.Encoded += o.Encoded
 	s.EarlyAgain += o.EarlyAgain
 	s.Drained += o.Drained
 	s.Headers += o.Headers

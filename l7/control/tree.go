@@ -8,11 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/logqueue"
+	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
@@ -32,15 +34,38 @@ type plan struct {
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission
 	guards     guards
-	log        *logqueue.File // nil is none
+	sites      map[*config.Static]*files.Site
+
+	authorities map[string]*authority
+	log         *logqueue.File // nil is none
+}
+
+// openSites opens the folders of rules. Those of the plan before are closed by the collector, once no request needs them.
+func openSites(cfg *config.Config) (map[*config.Static]*files.Site, error) {
+	sites := map[*config.Static]*files.Site{}
+	for i := range cfg.Routes {
+		for k := range cfg.Routes[i].Rules {
+			u := &cfg.Routes[i].Rules[k]
+			if u.Static == nil {
+				continue
+			}
+			site, err := files.Open(u.Static.Options(cfg))
+			if err != nil {
+				return nil, fmt.Errorf("route %s, rule %s: static: %w", cfg.Routes[i].Name, u.Name, err)
+			}
+			sites[u.Static] = site
+		}
+	}
+	return sites, nil
 }
 
 // drop gives back what a plan that is not used has opened.
-func (n *plan) drop() error {
-	if n.log == nil {
-		return nil
+func (n *plan) drop(used map[string]*authority) error {
+	err := n.dropACME(used)
+	if n.log != nil {
+		err = errors.Join(err, n.log.Close())
 	}
-	return n.log.Close()
+	return err
 }
 
 // plan makes what a configuration needs, and keeps what is there. It changes nothing that is in use. The caller holds s.mu.
@@ -50,9 +75,10 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	}
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
-		routes: map[string]*proxy.Route{}, admissions: s.admit(cfg),
+		routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{},
 	}
 	var errs []error
+	var err error
 	for i := range cfg.Pools {
 		p, err := s.planPool(cfg, &cfg.Pools[i])
 		if err != nil {
@@ -62,12 +88,17 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 		n.pools[p.cfg.Name], n.order = p, append(n.order, p)
 		n.tree.Pools = append(n.tree.Pools, p.proxy)
 	}
-	var err error
 	if n.guards, err = s.planGuards(cfg); err != nil {
 		errs = append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err = errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	if n.sites, err = openSites(cfg); err != nil {
+		return nil, err
+	}
+	if err = s.planACME(n); err != nil {
+		return nil, errors.Join(err, n.drop(s.authorities))
 	}
 	for i := range cfg.Listeners {
 		if err := s.planListener(n, &cfg.Listeners[i]); err != nil {
@@ -80,7 +111,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	}
 	n.log = log
 	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, n.drop())
+		return nil, errors.Join(err, n.drop(s.authorities))
 	}
 	return n, nil
 }
@@ -100,21 +131,33 @@ func (s *Set) use(n *plan) error {
 			p.fresh = false
 			continue
 		}
-		before := p.Backends()
-		errs = append(errs, p.Update(now, p.options(s, n.cfg), backendsOf(&p.cfg)))
-		s.leave(p, slices.DeleteFunc(slices.Clone(before), func(b *pool.Backend) bool { return !b.Gone() }))
+		errs = append(errs, s.update(now, p, n.cfg))
 		s.followStates(&s.pools[p.cfg.Name].cfg, p)
 	}
 	s.useLog(n.cfg, n.log)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
+	errs = append(errs, s.useACME(n))
+	s.probe(now)
+	return errors.Join(errs...)
+}
+
+// probe has the backends of all pools probed. The caller holds s.mu.
+func (s *Set) probe(now clock.Time) {
 	var probed []*pool.Pool
 	for _, p := range s.order {
 		probed = append(probed, p.Pool)
 	}
 	s.checks.Set(s.probes.Watch(now, probed))
 	s.probes.Enter(now, s.checks.Take())
-	return errors.Join(errs...)
+}
+
+// update gives a pool the backends that its configuration and the names in it stand for. The caller holds s.mu.
+func (s *Set) update(now clock.Time, p *pooled, cfg *config.Config) error {
+	before := p.Backends()
+	err := p.Update(now, p.options(s, cfg), backendsOf(s.names, &p.cfg))
+	s.leave(p, slices.DeleteFunc(slices.Clone(before), func(b *pool.Backend) bool { return !b.Gone() }))
+	return err
 }
 
 // followStates begins drains that the configuration requests, and calls those off that it asks for no more. The caller holds s.mu.
@@ -125,15 +168,18 @@ func (s *Set) followStates(old *config.Pool, p *pooled) {
 	}
 	for i := range p.cfg.Backends {
 		c := &p.cfg.Backends[i]
-		b := p.ByName(c.Name)
-		if before, ok := was[c.Name]; b == nil || !ok || before == c.State {
+		if before, ok := was[c.Name]; !ok || before == c.State {
 			continue
 		}
 		after := time.Duration(0)
 		if c.State == config.StateDraining {
 			after = p.cfg.Drain
 		}
-		p.endDrain(b, after, s.endStreams)
+		for _, o := range members(s.names, c) {
+			if b := p.ByName(o.Name); b != nil {
+				p.endDrain(b, after, s.endStreams)
+			}
+		}
 	}
 }
 
@@ -177,6 +223,9 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			Target: l.Limits.TargetBytes,
 		},
 	}
+	if l.Protocol == config.ListenerHTTP {
+		out.Challenge = n.challenge()
+	}
 	if l.Forwarded.Via {
 		out.Via = "millrace"
 	}
@@ -194,7 +243,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 		return err
 	}
 	if l.TLS != nil {
-		t, err := s.planTLS(n.cfg, l)
+		t, err := s.planTLS(n, l)
 		if err != nil {
 			return err
 		}
@@ -234,6 +283,9 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	if out.HTTP1 != nil {
 		out.HTTP1.KeepCase, out.HTTP1.UpgradeContent = n.keepsCase(refs), upgrades(refs)
 	}
+	if c := l.Compression; c != nil {
+		out.Compression = &proxy.Compression{Codings: c.Codings, Types: c.Types, Least: c.MinBytes}
+	}
 	names := n.guardNames(namesOf(n, refs), l.RateLimits)
 	if l.RequestID != "" {
 		names = append(names, l.RequestID)
@@ -242,6 +294,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	for i := range refs {
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
 		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)
+		rule.Files = n.sites[refs[i].Rule.Static]
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}
 	n.boundBodies(l, out, refs)

@@ -40,6 +40,7 @@ import (
 type pebble struct {
 	directory string
 	client    *http.Client
+	authority *x509.Certificate // of the directory's HTTPS
 	manage    *httptest.Server
 	roots     *x509.CertPool
 	db        *db.MemoryStore
@@ -67,6 +68,12 @@ func port(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 // startPebble starts the authority.
 func startPebble(t *testing.T, s *site) *pebble {
 	t.Helper()
+	return startPebbleFor(t, port(s.http), port(s.https))
+}
+
+// startPebbleFor is startPebble for the ports at which control is proven.
+func startPebbleFor(t *testing.T, http01, tls01 int) *pebble {
+	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	t.Setenv("PEBBLE_WFE_NONCEREJECT", "15")
 	t.Setenv("PEBBLE_AUTHZREUSE", "0")
@@ -82,13 +89,13 @@ func startPebble(t *testing.T, s *site) *pebble {
 	t.Cleanup(dns.Shutdown)
 	store := db.NewMemoryStore()
 	authority := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "of the test", ValidityPeriod: 90 * 24 * 3600}})
-	validation := va.New(quiet, port(s.http), port(s.https), false, dnsAddr, store)
+	validation := va.New(quiet, http01, tls01, false, dnsAddr, store)
 	front := wfe.New(quiet, store, validation, authority, []string{"pebble.example"}, false, false, 0, 0)
 	server := httptest.NewTLSServer(front.Handler())
 	t.Cleanup(server.Close)
 	manage := httptest.NewServer(front.ManagementHandler())
 	t.Cleanup(manage.Close)
-	p := &pebble{directory: server.URL + wfe.DirectoryPath, client: server.Client(), manage: manage, roots: x509.NewCertPool(), db: store}
+	p := &pebble{directory: server.URL + wfe.DirectoryPath, client: server.Client(), authority: server.Certificate(), manage: manage, roots: x509.NewCertPool(), db: store}
 	p.roots.AppendCertsFromPEM(authority.GetRootCert(0).PEM())
 	return p
 }
