@@ -23,6 +23,8 @@ type gatewayFlags struct {
 	json   bool
 
 	extraProcessor bool
+
+	parse func() (*config.Config, error) // in place of reading the file; nil reads it
 }
 
 const gatewayLong = `Run the load balancer that a YAML file describes. At L4, connections to the service
@@ -80,7 +82,7 @@ func newGateway(c *console) *cobra.Command {
 		return runGateway(ctx, c, &f)
 	})
 	cmd.AddCommand(
-		newGatewayCheck(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
+		newGatewayCheck(c), newGatewayProxy(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
 		newGatewayWeight(c), newGatewayConnections(c), newGatewayRoute(c), newGatewayRules(c), newGatewayDefence(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd
@@ -93,7 +95,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	defer flush()
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{
-		Log: log, LogDropped: errs.Dropped, Admin: true, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
+		Log: log, LogDropped: errs.Dropped, Admin: true, Config: f.parse, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
 	if err != nil {

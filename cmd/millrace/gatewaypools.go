@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/millrace/millrace/gateway/resolve"
 	l7control "github.com/millrace/millrace/l7/control"
 )
 
@@ -22,6 +23,11 @@ func showListeners(c *console, st *l7control.Status) {
 		}
 		c.line("listener", "%s %s %s, %s connections open%s", l.Name, l.Protocol, strings.Join(words, " "), group(uint64(l.Open)), refused(c, l.Refused))
 	}
+	for i := range st.Listeners {
+		for k := range st.Listeners[i].Certificates {
+			showCertificate(c, st.Listeners[i].Name, &st.Listeners[i].Certificates[k])
+		}
+	}
 	n := &st.Counts
 	c.line("clients", "%s connections open, %s so far; requests %s in progress, %s so far, %s malformed, %s retries",
 		group(uint64(n.OpenConnections)), group(n.Connections), group(uint64(n.ActiveRequests)), group(n.Requests), group(n.Malformed), group(n.Retries))
@@ -34,6 +40,32 @@ func showListeners(c *console, st *l7control.Status) {
 	if n.LogDropped > 0 {
 		c.line("access log", "%s", c.paint(yellow, group(n.LogDropped)+" lines dropped"))
 	}
+}
+
+// showCertificate prints a certificate of a listener: in red where there is none, or no more, in yellow where attempts fail.
+func showCertificate(c *console, listener string, s *l7control.CertificateStatus) {
+	line, color := fmt.Sprintf("%s %s: ", listener, strings.Join(s.Names, " ")), ""
+	switch {
+	case s.NotAfter == nil:
+		line, color = line+"none yet", red
+	case time.Until(*s.NotAfter) < 0:
+		line, color = line+"expired "+s.NotAfter.Local().Format(time.DateTime), red
+	default:
+		line += "expires " + s.NotAfter.Local().Format(time.DateTime)
+	}
+	if s.Next != nil {
+		line += ", next attempt " + s.Next.Local().Format(time.DateTime)
+	}
+	if s.Error != "" {
+		if color == "" {
+			color = yellow
+		}
+		line += ": " + s.Error
+	}
+	if color != "" {
+		line = c.paint(color, line)
+	}
+	c.line("certificate", "%s", line)
 }
 
 // refused formats the connections that a listener has refused, if there are some.
@@ -68,11 +100,14 @@ func showPool(c *console, p *l7control.PoolStatus) {
 	fmt.Fprintln(w, "  backend\taddress\tstate\tweight\thealth\trequests\tconns\t2xx\t3xx\t4xx\t5xx\tfailures\tlatency")
 	for i := range p.Backends {
 		b := &p.Backends[i]
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Address, poolState(b), b.Weight, poolHealth(b),
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Where(), poolState(b), b.Weight, poolHealth(b),
 			group(uint64(b.Requests)), group(uint64(b.Connections)), group(b.Responses["2xx"]), group(b.Responses["3xx"]),
 			group(b.Responses["4xx"]), group(b.Responses["5xx"]), group(sumOf(b.Failures)), time.Duration(b.Latency*float64(time.Second)).Round(10*time.Microsecond))
 	}
 	_ = w.Flush()
+	for i := range p.Names {
+		showName(c, &p.Names[i])
+	}
 	for i := range p.Backends {
 		b := &p.Backends[i]
 		switch {
@@ -87,6 +122,28 @@ func showPool(c *console, p *l7control.PoolStatus) {
 			c.printf("  %s\n", c.paint(red, fmt.Sprintf("%s is down%s by its check: %s", b.Name, since, b.Cause)))
 		}
 	}
+}
+
+// showName prints a name that backends come from: in red where there are none, in yellow where they may be old.
+func showName(c *console, n *l7control.NameStatus) {
+	color, next := "", ""
+	if n.Next != nil {
+		next = ", next look-up " + n.Next.Local().Format(time.TimeOnly)
+	}
+	line := fmt.Sprintf("%s: %s, %d addresses%s", n.Name, n.State, n.Targets, next)
+	switch n.State {
+	case resolve.Unresolved.String():
+		color = red
+	case resolve.Stale.String():
+		color = yellow
+	}
+	if n.Error != "" {
+		line += ": " + n.Error
+	}
+	if color != "" {
+		line = c.paint(color, line)
+	}
+	c.printf("  %s\n", line)
 }
 
 // poolState formats the state of a backend, and how an operator has changed it.

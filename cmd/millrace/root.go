@@ -137,6 +137,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
   millrace replay trace.pcap           analyse every packet of a capture
   millrace forward eth1 eth2           bridge two devices
   millrace gateway -c gateway.yaml     route HTTP, balance TCP, UDP and QUIC
+  millrace serve DIR                   serve the files of a folder
   millrace stack up -c stack.yaml      run a host in user space
   millrace bench kern --quick          how fast the batch engine is here`,
 		SilenceUsage:  true,
@@ -163,7 +164,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	root.SetHelpTemplate(helpTemplate)
 	root.Flags().Bool("version", false, "print the version")
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newDoctor(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newStack(c), newExec(c), newSupervise(), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newServe(c), newStack(c), newExec(c), newSupervise(), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
