@@ -68,6 +68,10 @@ func (t *table) of(key uint64) (a, b *bucket) {
 // find returns the place of a key.
 func (t *table) find(key uint64) place {
 	a, b := t.of(key)
+	// With many keys all of these miss the caches. Loads whose results are not used begin together, and none waits for another.
+	a.tats[0].Load()
+	b.keys[0].Load()
+	b.tats[0].Load()
 	for i := range a.keys {
 		if a.keys[i].Load() == key {
 			return place{&a.keys[i], &a.tats[i]}
