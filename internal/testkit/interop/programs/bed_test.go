@@ -62,7 +62,8 @@ type bed struct {
 	dir        string // of files of this bed that all users may read
 	millrace   string
 	socket     string // the control socket of the stack
-	node       int    // the process of the stack
+	stack      *process
+	root       *testing.T // whose end is that of the bed
 
 	rows   map[string]*row // what came of other tiers
 	failed []string        // tests of the suite that runs
@@ -88,7 +89,7 @@ func newBedOver(t *testing.T, on tier, impair string) *bed {
 	t.Helper()
 	n := testnet.For(t, "mr-programs-"+strings.ReplaceAll(string(on)+os.Getenv("PROGRAM"), " ", ""))
 	b := &bed{
-		tier: on, net: n, dir: sharedDir(t), millrace: os.Getenv("MILLRACE_PROGRAMS"),
+		tier: on, root: t, net: n, dir: sharedDir(t), millrace: os.Getenv("MILLRACE_PROGRAMS"),
 		host: &place{ns: n.Namespace("host"), addr: hostAddr, addr6: hostAddr6}, peer: &place{ns: n.Namespace("peer"), addr: peerAddr, addr6: peerAddr6},
 	}
 	t.Cleanup(func() { killAll(b.host.ns, b.peer.ns) })
@@ -104,7 +105,7 @@ func newBedOver(t *testing.T, on tier, impair string) *bed {
 		return b
 	}
 	must(t, b.host.ns.Up("st0"))
-	b.socket, b.node = startStack(t, b.host.ns, b.dir, b.millrace, "st0", shimConfig[on], hostAddr+"/24", hostAddr6+"/64")
+	b.socket, b.stack = startStack(t, b.host.ns, b.dir, b.millrace, "st0", shimConfig[on], hostAddr+"/24", hostAddr6+"/64")
 	b.host.prefix = b.execPrefix(b.socket)
 	return b
 }
@@ -124,16 +125,27 @@ func (b *bed) bridge(t *testing.T, wire *testnet.Namespace, impair string) {
 }
 
 // startStack starts millrace stack up on an interface until the test ends, and returns its control socket and process.
-func startStack(t *testing.T, ns *testnet.Namespace, dir, millrace, iface, more string, addrs ...string) (socket string, pid int) {
+func startStack(t *testing.T, ns *testnet.Namespace, dir, millrace, iface, more string, addrs ...string) (socket string, node *process) {
 	t.Helper()
 	socket = filepath.Join(dir, iface+".sock")
 	config := filepath.Join(dir, iface+".yaml")
 	text := fmt.Sprintf("devices: [{name: %s, driver: afxdp, addresses: [%s]}]\ncontrol: {socket: %s}\nshim: {everyone: true%s}\n", iface, strings.Join(quoted(addrs), ", "), socket, more)
 	must(t, os.WriteFile(config, []byte(text), 0o644))
-	node := (&place{ns: ns}).start(t, millrace, "stack", "up", "-c", config)
-	t.Cleanup(func() { node.stop(t) })
+	node = (&place{ns: ns}).start(t, millrace, "stack", "up", "-c", config)
+	t.Cleanup(func() {
+		if !node.stopped {
+			node.stop(t)
+		}
+	})
 	await(t, "the stack serves programs", func() bool { return exec.Command(millrace, "exec", "--socket", socket, "--", "true").Run() == nil })
-	return socket, node.Process.Pid
+	return socket, node
+}
+
+// restart ends the stack of the bed, and starts another one at the same place.
+func (b *bed) restart(t *testing.T) {
+	t.Helper()
+	b.stack.stop(t)
+	b.socket, b.stack = startStack(b.root, b.host.ns, b.dir, b.millrace, "st0", shimConfig[b.tier], hostAddr+"/24", hostAddr6+"/64")
 }
 
 func quoted(list []string) []string {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// folders are the variables that name the built source of a suite. Its row keeps its cells where the variable is not set:
+// folders are the variables that name the built source of a suite, or the folder of programs. Its row keeps its cells where the variable is not set:
 // nothing is fetched.
-var folders = map[string]string{"LTP": "MILLRACE_LTP", "libuv": "MILLRACE_LIBUV"}
+var folders = map[string]string{"LTP": "MILLRACE_LTP", "libuv": "MILLRACE_LIBUV", "NATS": "MILLRACE_NATS"}
 
 // foreignPrograms are suites that were written for the socket calls of Linux, and for libraries over them.
 func foreignPrograms() []program {

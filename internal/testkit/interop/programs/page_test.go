@@ -51,7 +51,7 @@ const (
 
 // programs are the rows, in the order of the page.
 func programs() []program {
-	return slices.Concat(transferPrograms(), webPrograms(), dnsPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), pythonPrograms(), redisPrograms(), nodePrograms(), foreignPrograms())
+	return slices.Concat(transferPrograms(), webPrograms(), dnsPrograms(), storePrograms(), loginPrograms(), languagePrograms(), seccompPrograms(), natsPrograms(), pythonPrograms(), redisPrograms(), nodePrograms(), foreignPrograms())
 }
 
 // TestPrograms runs the programs on all tiers, or those that PROGRAM and TIER select. MILLRACE_PROGRAMS is the millrace binary.

@@ -31,7 +31,8 @@ type process struct {
 	done chan struct{}
 	err  error // of Wait, once done
 
-	killed bool // when the test ended
+	stopped bool // by the test
+	killed  bool // when the test ended
 }
 
 func (p *process) String() string { return strings.Join(p.Args, " ") }
@@ -107,6 +108,7 @@ func (p *process) stopWith(t *testing.T, by syscall.Signal, code int) {
 		t.Errorf("%s ended before its time: %v", p, p.err)
 		return
 	}
+	p.stopped = true
 	_ = p.Process.Signal(by)
 	err := p.wait(patience)
 	var exit *exec.ExitError

@@ -127,7 +127,7 @@ sys.exit(good < 100)
 // holds reads what the node holds now.
 func (b *bed) holds(t *testing.T) (h holds) {
 	t.Helper()
-	proc := "/proc/" + strconv.Itoa(b.node)
+	proc := "/proc/" + strconv.Itoa(b.stack.Process.Pid)
 	fds, err := os.ReadDir(proc + "/fd")
 	must(t, err)
 	status, err := os.ReadFile(proc + "/status")

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	err := fmt.Errorf("usage: goprogram get URL FILE | put URL FILE | serve FOLDER ADDRESS... | echo ADDRESS CONNECTIONS BYTES")
+	err := fmt.Errorf("usage: goprogram get URL FILE | put URL FILE | serve FOLDER ADDRESS... | echo ADDRESS CONNECTIONS BYTES | nats ADDRESS FILE")
 	if len(os.Args) > 3 {
 		switch os.Args[1] {
 		case "get":
@@ -24,6 +24,8 @@ func main() {
 			err = serve(os.Args[2], os.Args[3:])
 		case "echo":
 			err = echo(os.Args[2], os.Args[3:])
+		case "nats":
+			err = nats(os.Args[2], os.Args[3])
 		}
 	}
 	if err != nil {
