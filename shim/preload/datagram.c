@@ -67,14 +67,15 @@ bool with_headers(int fd, struct mark *m)
 int outgoing(int fd, const struct msghdr *m, struct framed *f, struct msghdr *to)
 {
 	int cause = frame(f, m->msg_iov, m->msg_iovlen);
-	bool to_peer = m->msg_name == NULL && (form_of(fd) & SHIM_FORM_CONNECTED) != 0;
+	int form = form_of(fd);
+	bool to_peer = m->msg_name == NULL && (form & SHIM_FORM_CONNECTED) != 0;
 	if (cause == 0 && too_long(m->msg_iov, m->msg_iovlen))
 		cause = EMSGSIZE;
 	if (cause == 0 && !to_peer)
 		cause = m->msg_name == NULL ? EDESTADDRREQ : decode_address(m->msg_name, m->msg_namelen, &f->header.remote);
 	if (cause == 0 && !to_peer && f->header.remote.port == 0)
 		cause = EINVAL;
-	if (cause == 0 && to_peer && failed_before(fd))
+	if (cause == 0 && (to_peer || (form & SHIM_FORM_QUEUE) != 0) && failed_before(fd))
 		cause = errno;
 	if (cause != 0)
 		return cause;

@@ -1,10 +1,12 @@
 /*
  * epoll.c - EPOLLERR of sockets of datagrams. The kernel shows a notice of an error as EPOLLIN, and an event has what the program has given
- * with the descriptor, not the descriptor: so the process remembers which sockets of datagrams are in which instance. What it does not
- * know, after exec or beyond the places here, shows as readable, and the next call that receives has the error.
+ * with the descriptor, not the descriptor: so the process remembers which sockets of datagrams are in which instance. Of those that it has
+ * not seen (entered by io_uring, or before exec) it knows the ones whose data is their descriptor. Others show as readable, and the
+ * next call that receives has the error.
  */
 
 #include "datagram.h"
+#include "rebind.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -24,8 +26,7 @@ struct place {
 };
 
 static struct place places[SETS * WAYS];
-static _Atomic int used;         /* of places */
-static _Atomic int unread_left; /* of those with unread: an upper bound */
+static _Atomic int unread_left; /* places with unread: an upper bound */
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 
 static int (*libc_wait)(int, struct epoll_event *, int, int);
@@ -65,10 +66,8 @@ static struct place *place_of(int epoll, uint64_t data)
 static void forget(uint64_t key)
 {
 	for (struct place *p = places; p < places + SETS * WAYS; p++)
-		if (atomic_load(&p->key) == key) {
+		if (atomic_load(&p->key) == key)
 			atomic_store(&p->key, 0);
-			atomic_fetch_sub(&used, 1);
-		}
 }
 
 /* note remembers a socket in an instance. In a full set it takes the place of another. */
@@ -81,8 +80,6 @@ static void note(int epoll, int fd, const struct epoll_event *e)
 			p = &set[i];
 	if (p == NULL)
 		p = &set[victim++ % WAYS];
-	else
-		atomic_fetch_add(&used, 1);
 	atomic_store(&p->key, 0); /* none meanwhile */
 	atomic_store(&p->data, e->data.u64);
 	atomic_store(&p->events, e->events);
@@ -166,12 +163,31 @@ static bool shown(struct place *p, struct epoll_event *e)
 	return e->events != 0;
 }
 
+/*
+ * guess shows the error of a socket that was entered unseen, if the data of its event is its descriptor, as libuv has it. The description of
+ * the instance says whether it is, which costs more than to ask for errors first.
+ */
+static void guess(int epoll, struct epoll_event *e)
+{
+	struct epoll_event is;
+	int fd = (int)e->data.u32;
+	if (fd < 0 || !maybe_datagram(fd))
+		return;
+	uint32_t now = (uint32_t)pending_events(fd), read = e->events & READ;
+	if ((now & EPOLLERR) == 0 || !entry_of(epoll, fd, &is) || is.data.u64 != e->data.u64)
+		return;
+	e->events = (e->events & ~READ) | EPOLLERR | ((now & EPOLLIN) != 0 ? read : 0);
+}
+
 /* errors_of changes n events, and returns how many are left. */
 static int errors_of(int epoll, struct epoll_event *e, int n)
 {
 	int left = 0, saved = errno;
 	for (int i = 0; i < n; i++) {
-		struct place *p = (e[i].events & READ) != 0 && (e[i].events & EPOLLHUP) == 0 ? place_of(epoll, e[i].data.u64) : NULL;
+		bool reads = (e[i].events & READ) != 0 && (e[i].events & EPOLLHUP) == 0;
+		struct place *p = reads ? place_of(epoll, e[i].data.u64) : NULL;
+		if (p == NULL && reads)
+			guess(epoll, &e[i]);
 		if (p == NULL || shown(p, &e[i]))
 			e[left++] = e[i];
 	}
@@ -208,7 +224,7 @@ INTERPOSED int epoll_wait(int epoll, struct epoll_event *e, int most, int ms)
 {
 	if (libc_wait == NULL)
 		find_libc();
-	if (atomic_load_explicit(&used, memory_order_relaxed) == 0)
+	if (!some_datagram())
 		return libc_wait(epoll, e, most, ms);
 	return wait_for(epoll, e, most, ms, NULL);
 }
@@ -217,7 +233,7 @@ INTERPOSED int epoll_pwait(int epoll, struct epoll_event *e, int most, int ms, c
 {
 	if (libc_pwait == NULL)
 		find_libc();
-	if (atomic_load_explicit(&used, memory_order_relaxed) == 0)
+	if (!some_datagram())
 		return libc_pwait(epoll, e, most, ms, mask);
 	return wait_for(epoll, e, most, ms, mask);
 }
@@ -231,7 +247,7 @@ INTERPOSED int epoll_pwait2(int epoll, struct epoll_event *e, int most, const st
 		return -1;
 	}
 	int n = libc_pwait2(epoll, e, most, limit, mask);
-	if (n <= 0 || atomic_load_explicit(&used, memory_order_relaxed) == 0)
+	if (n <= 0 || !some_datagram())
 		return n;
 	n = errors_of(epoll, e, n);
 	if (n > 0)

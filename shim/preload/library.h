@@ -87,6 +87,7 @@ struct mark data_mark(int fd, bool sure);
  */
 void note_datagram(int fd);
 bool maybe_datagram(int fd);
+bool some_datagram(void); /* the process has had one */
 
 /* read_datagram and write_datagram do read(2) and write(2) if fd is a socket of datagrams, which false denies. */
 struct iovec;

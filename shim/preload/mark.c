@@ -125,11 +125,18 @@ static void end_program(void)
 #endif
 
 static _Atomic uint64_t datagrams[HINTS / 64];
+static _Atomic bool noted; /* of datagrams */
 
 void note_datagram(int fd)
 {
+	atomic_store_explicit(&noted, true, memory_order_relaxed);
 	if ((unsigned)fd < HINTS)
 		atomic_fetch_or_explicit(&datagrams[fd / 64], 1ull << (fd % 64), memory_order_relaxed);
+}
+
+bool some_datagram(void)
+{
+	return atomic_load_explicit(&noted, memory_order_relaxed);
 }
 
 bool maybe_datagram(int fd)

@@ -73,8 +73,8 @@ int datagram_error(int fd)
 }
 
 /*
- * failed_before takes the error that ICMP has reported of a datagram before, which is the result of the next send of a connected socket
- * (udp(7)). To look costs a system call, so that sends in quick succession do not.
+ * failed_before takes the error that ICMP has reported of a datagram before, which is the result of the next send of a socket that is connected,
+ * or has a queue of errors (udp(7)). To look costs a system call, so that sends in quick succession do not.
  */
 bool failed_before(int fd)
 {

@@ -24,6 +24,10 @@ enum again {
  */
 enum again make_again(int fd, const struct mark *m, bool waits);
 
+/* entry_of finds fd in the description of an epoll instance (proc_pid_fdinfo(5)). */
+struct epoll_event;
+bool entry_of(int epoll, int fd, struct epoll_event *event);
+
 /* Of renew.c. replace puts next in the place of fd, also in the epoll instances of the process, and rearm makes those that report edges
    report fd once more. */
 bool replace(int fd, int next);

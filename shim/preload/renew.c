@@ -26,7 +26,7 @@ struct watch {
 };
 
 /* entry_of finds fd in the description of an epoll instance (proc_pid_fdinfo(5)). */
-static bool entry_of(int epoll, int fd, struct epoll_event *event)
+bool entry_of(int epoll, int fd, struct epoll_event *event)
 {
 	char path[64], text[4096];
 	size_t have = 0;

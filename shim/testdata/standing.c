@@ -6,9 +6,10 @@
 
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 
-/* Instances of epoll that ask for what can be read, for what can be written, and for nothing. */
-static int instances[3];
+/* Instances of epoll that ask for what can be read, for what can be written, and for nothing; and one that the library does not see. */
+static int instances[3], unseen;
 
 static void enter_all(int fd)
 {
@@ -19,6 +20,10 @@ static void enter_all(int fd)
 		if (instances[i] < 0 || epoll_ctl(instances[i], EPOLL_CTL_ADD, fd, &e) != 0)
 			exit(5);
 	}
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
+	unseen = epoll_create1(0);
+	if (unseen < 0 || syscall(SYS_epoll_ctl, unseen, EPOLL_CTL_ADD, fd, &e) != 0)
+		exit(5);
 }
 
 /* show_events shows what each way to wait has. */
@@ -37,6 +42,9 @@ static void show_events(const char *when, int fd)
 		int n = epoll_wait(instances[i], &e, 1, 0);
 		printf(" %d/%#x", n, n == 1 && e.data.u64 == 77 ? e.events : 0);
 	}
+	struct epoll_event e = {0};
+	int n = epoll_wait(unseen, &e, 1, 0);
+	printf(" %d/%#x", n, n == 1 && e.data.fd == fd ? e.events : 0);
 	fd_set read;
 	FD_ZERO(&read);
 	FD_SET(fd, &read);
