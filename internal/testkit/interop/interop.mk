@@ -45,8 +45,8 @@ shim-sources:
 	@ls -d $(SHIM_SOURCES)/redis-*/ >/dev/null 2>&1 || { $(call DEBIAN_SOURCE,redis,redis-server); } || echo "note: no source of redis, so its tests are not run"
 	@ls -d $(SHIM_SOURCES)/nodejs-*/ >/dev/null 2>&1 || { $(call DEBIAN_SOURCE,nodejs,nodejs); } || echo "note: no source of Node, so its tests are not run"
 
-interop-shim: build shim-sources ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select; MILLRACE_LTP and MILLRACE_LIBUV name sources, built)
-	MILLRACE_LTP="$(MILLRACE_LTP)" MILLRACE_LIBUV="$(MILLRACE_LIBUV)" MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_REDIS="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/redis-*/ 2>/dev/null)" MILLRACE_NODE_SOURCE="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/nodejs-*/ 2>/dev/null)" \
+interop-shim: build shim-sources ## unmodified programs and their test suites on the kernel's stack and under millrace exec; writes docs/shim-programs.md (root; PROGRAM=redis and TIER="tier 0" select; MILLRACE_LTP, MILLRACE_LIBUV, MILLRACE_NATS name what is built)
+	MILLRACE_LTP="$(MILLRACE_LTP)" MILLRACE_LIBUV="$(MILLRACE_LIBUV)" MILLRACE_NATS="$(MILLRACE_NATS)" MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_REDIS="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/redis-*/ 2>/dev/null)" MILLRACE_NODE_SOURCE="$$(ls -d $(CURDIR)/$(SHIM_SOURCES)/nodejs-*/ 2>/dev/null)" \
 		PROGRAM="$(PROGRAM)" TIER="$(TIER)" MILLRACE_MUST_NETNS=1 $(GO) -C internal/testkit/interop test -count=1 -v -timeout 180m -run '^TestPrograms$$' ./programs
 
 PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
