@@ -44,7 +44,7 @@ func TestFTPBounce(t *testing.T) {
 
 // What a server says is no command.
 func TestFTPBounceIsOfClients(t *testing.T) {
-	l := newLab(t, bounceRules)
+	l := newLab(t, bounceRules+"\nalert ftp any any -> any any (content:\"PORT\"; ftpbounce; sid:3;)")
 	c := l.tcp(21).open().send(false, "220 ready\r\n", 1400).send(true, "USER a\r\n", 1400)
 	c.send(false, "PORT 192,0,2,99,4,1\r\n", 1400).close()
 	if len(l.alerts) > 0 {

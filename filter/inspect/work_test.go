@@ -139,6 +139,21 @@ func TestContentsTakeLinearWork(t *testing.T) {
 	}
 }
 
+// One evaluation ends at a bound, whatever the text is: contents behind a variable are searched for again from each place before.
+func TestOneEvaluationIsBounded(t *testing.T) {
+	p := partOf(t, `content:"a"; byte_extract:1,0,v,relative; content:"a"; distance:0; content:"a"; distance:0; content:"z"; distance:v;`)
+	var e evaluator
+	if e.match(p, bytes.Repeat([]byte("a"), 600), 0) {
+		t.Error("it has matched")
+	}
+	if e.gaveUp != 1 || e.work < maxWork || e.work > maxWork+maxWork/100 {
+		t.Errorf("%d steps, gave up %d times; the bound is %d", e.work, e.gaveUp, maxWork)
+	}
+	if maxWork > 4<<20 {
+		t.Errorf("the bound of one evaluation is %d: a packet would occupy a core", maxWork)
+	}
+}
+
 // TestDecoysOfContents has the first contents of a rule up to 10000 times before those that match.
 func TestDecoysOfContents(t *testing.T) {
 	for _, n := range []int{16, 100, 1000, 10000} {

@@ -110,3 +110,26 @@ func TestKeptWindowsAreWithinTheBudget(t *testing.T) {
 		s.Close()
 	}
 }
+
+// A window that is dropped for want of memory makes room for what comes, and that of a stream that has ended serves the next one.
+func TestADroppedWindowMakesRoom(t *testing.T) {
+	b := &Budget{Max: 4 << 10}
+	cfg := &Config{Budget: b}
+	var s Stream
+	s.Start(cfg, 1)
+	if n, ev := s.Add(1, make([]byte, 3000)); n != 3000 || ev != 0 {
+		t.Fatalf("%d bytes, %v", n, ev)
+	}
+	if n, ev := s.Add(3001, make([]byte, 2000)); n != 2000 || ev != Full || b.Used() != 2048 {
+		t.Errorf("%d bytes, %v, %d are used; want 2000, Full, 2048", n, ev, b.Used())
+	}
+	s.Close()
+	kept := b.freeBytes
+	if b.Used() != 0 || kept == 0 {
+		t.Errorf("%d bytes are used after the end, %d kept", b.Used(), kept)
+	}
+	s.Start(cfg, 1)
+	if s.Add(1, make([]byte, 2000)); b.freeBytes != kept-2048 {
+		t.Errorf("%d bytes are kept, were %d: the next stream has allocated its own", b.freeBytes, kept)
+	}
+}
