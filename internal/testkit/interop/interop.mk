@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -88,6 +88,38 @@ BOGO_COMMIT := f51d8b099832f805022a6ff2e9466dbcacdfb0ab
 
 bogo: $(if $(filter .deps/%,$(BOGO)),.deps/boringssl) ## BoringSSL's TLS test suite, fetched unless BOGO names its folder
 	MILLRACE_BOGO=$(abspath $(BOGO)) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run BoGo .
+
+TLSFUZZER        ?= .deps/tlsfuzzer
+TLSFUZZER_COMMIT := 14555fe211456c46deccc4b2d94751dbd894aece
+TLSFUZZER_LIMIT  ?= 60
+TLSLITE          := .deps/tlslite/bin/python
+
+.deps/tlsfuzzer:
+	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/tlsfuzzer/tlsfuzzer $(TLSFUZZER_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+$(TLSLITE):
+	python3 -m venv .deps/tlslite && .deps/tlslite/bin/pip install -q tlslite-ng==0.9.0b2 ecdsa==0.19.2 kyber-py==1.2.0 dilithium-py==1.5.1 || { rm -rf .deps/tlslite; exit 1; }
+
+tlsfuzzer: $(if $(filter .deps/%,$(TLSFUZZER)),.deps/tlsfuzzer) $(TLSLITE) ## tlsfuzzer's scripts against crypto/tls and the gateway, TLSFUZZER_LIMIT (60) conversations of each, 0 for all; fetched unless TLSFUZZER names its folder
+	MILLRACE_TLSFUZZER=$(abspath $(TLSFUZZER)) MILLRACE_TLSFUZZER_PYTHON=$(abspath $(TLSLITE)) MILLRACE_TLSFUZZER_LIMIT=$(TLSFUZZER_LIMIT) \
+		$(GO) -C internal/testkit/interop test -count=1 -v -timeout 0 -run '^TestTLSFuzzer$$' .
+
+# Autobahn's test suite needs Python 2.7, for which pip knows no dependencies any more: they are named here. Two of its imports are
+# for other modes, and get what they need from the standard library.
+AUTOBAHN_PYTHON   ?= python2.7
+AUTOBAHN_PACKAGES := autobahntestsuite==25.10.1 autobahn==0.10.9 wsaccel==0.6.2 Twisted==19.10.0 zope.interface==5.4.0 txaio==2.1.0 six==1.17.0 incremental==21.3.0 \
+	constantly==15.1.0 Automat==0.8.0 hyperlink==19.0.0 idna==2.10 attrs==20.3.0 PyHamcrest==1.10.1 typing==3.10.0.0 ujson==2.0.3 pyOpenSSL==19.1.0 \
+	cryptography==3.3.2 cffi==1.15.1 pycparser==2.21 ipaddress==1.0.23 enum34==1.1.10 klein==19.6.0 Jinja2==2.11.3 MarkupSafe==1.1.1 Werkzeug==0.16.1 Tubes==0.2.1
+
+.deps/autobahn/wstest:
+	$(AUTOBAHN_PYTHON) -m pip install -q --no-deps --target .deps/autobahn $(AUTOBAHN_PACKAGES) || { rm -rf .deps/autobahn; exit 1; }
+	touch .deps/autobahn/zope/__init__.py
+	echo 'from unittest import *' >.deps/autobahn/unittest2.py
+	printf '#!/bin/sh\nPYTHONPATH=%s exec %s -c "from autobahntestsuite.wstest import run; run()" "$$@"\n' $(abspath .deps/autobahn) $$(command -v $(AUTOBAHN_PYTHON)) >$@
+	chmod +x $@
+
+autobahn: .deps/autobahn/wstest ## Autobahn's cases of WebSocket against package websocket and the gateway (needs Python 2.7, AUTOBAHN_PYTHON)
+	MILLRACE_AUTOBAHN=$(abspath .deps/autobahn/wstest) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 60m -run '^TestAutobahn$$' .
 
 AIOQUIC := .deps/aioquic/bin/python
 
