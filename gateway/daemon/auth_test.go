@@ -268,3 +268,41 @@ pools:
 		t.Errorf("without the server: %d", resp.StatusCode)
 	}
 }
+
+// TestContentWaitsForCredentials with all versions: it arrives whole, though the client sends it while its password is compared and the
+// server is asked.
+func TestContentWaitsForCredentials(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(50 * time.Millisecond)
+		w.WriteHeader(204)
+	}))
+	defer server.Close()
+	v := newVersions(t, strings.NewReplacer("BACKEND", shownFields(t), "SERVER", strings.TrimPrefix(server.URL, "http://")).Replace(`
+routes:
+- {name: a, auth: {forward: {pool: a}}, rules: [{matches: [{path: {value: /a}}], backend_refs: [{name: p}]}]}
+- {name: b, auth: {basic: {file: FOLDER/users}}, rules: [{matches: [{path: {value: /b}}], backend_refs: [{name: p}]}]}
+pools:
+- {name: p, backends: [{address: "BACKEND"}]}
+- {name: a, backends: [{address: "SERVER"}]}
+`), map[string]string{"users": "1.1:" + hashOf(t, "a") + "\n2:" + hashOf(t, "a") + "\n3:" + hashOf(t, "a") + "\n"})
+	content := strings.Repeat("0123456789abcdef", 20_000)
+	v.each(func(version string) {
+		for _, path := range []string{"/a", "/b"} {
+			req, err := http.NewRequest("POST", "https://"+v.addr+path, strings.NewReader(content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = "gateway.test"
+			req.Header.Set("Authorization", basic(version, "a")) // not known yet
+			resp, err := v.clients[version].RoundTrip(req)
+			if err != nil {
+				t.Fatalf("HTTP/%s %s: %v", version, path, err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != 200 || string(body) != content {
+				t.Errorf("HTTP/%s %s: %d, %d bytes of %d, %v", version, path, resp.StatusCode, len(body), len(content), err)
+			}
+		}
+	})
+}
