@@ -179,6 +179,9 @@ func (x guarding) passes(g *Guard, path, query string, client netip.Addr) bool {
 		x.refuseBy(g, GuardBody, "", errBody)
 		return false
 	}
+	if len(g.Limits) == 0 {
+		return true
+	}
 	src := rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client}
 	for _, l := range g.Limits {
 		if !x.limit(g, l, &src) {

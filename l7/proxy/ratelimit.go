@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"net/netip"
@@ -51,6 +52,7 @@ type RateLimit struct {
 
 	limit        *ratelimit.Limit
 	policy       string // the item of RateLimit-Policy
+	mask4, mask6 [2]uint64
 	text, client maphash.Seed
 	counts       []*metrics.Block // of each worker
 }
@@ -72,6 +74,7 @@ func (c RateCount) String() string { return [...]string{"allowed", "refused", "d
 // NewRateLimit returns a limit for a number of workers.
 func NewRateLimit(name string, key RateKey, opt ratelimit.Options, workers int) *RateLimit {
 	l := &RateLimit{Name: name, Key: key, limit: ratelimit.New(opt), text: maphash.MakeSeed(), client: maphash.MakeSeed()}
+	l.mask4, l.mask6 = maskOf(96+key.Prefix4), maskOf(key.Prefix6)
 	l.policy = fmt.Sprintf("%q;q=%d;w=%d", name, opt.Requests, int(opt.Interval/time.Second))
 	for range workers {
 		l.counts = append(l.counts, metrics.NewBlock(int(RateCounts)))
@@ -133,27 +136,30 @@ func (l *RateLimit) keyOf(x *exchange, src *rewrite.Source) uint64 {
 		x.scratch = k.Value.Append(x.scratch[:0], editor{x}.values(&rewrite.Headers{}))
 		return maphash.Bytes(l.text, x.scratch)
 	}
-	if s, ok := k.Text(src); ok {
-		return maphash.String(l.text, s)
+	if k.By != rewrite.ByClient {
+		if s, ok := k.Text(src); ok {
+			return maphash.String(l.text, s)
+		}
 	}
-	a := k.prefixOf(src.Client)
+	a := l.prefixOf(src.Client)
 	return maphash.Bytes(l.client, a[:])
 }
 
-// prefixOf returns the part of an address that makes a client.
-func (k *RateKey) prefixOf(a netip.Addr) [16]byte {
-	bits := k.Prefix6
-	if a = a.Unmap(); a.Is4() {
-		bits = 96 + k.Prefix4 // of the mapped form
+// prefixOf returns the part of an address that makes a client; of IPv4 in the mapped form.
+func (l *RateLimit) prefixOf(a netip.Addr) [16]byte {
+	mask := &l.mask6
+	if a.Is4() || a.Is4In6() {
+		mask = &l.mask4
 	}
 	b := a.As16()
-	for i := (bits + 7) / 8; i < len(b); i++ {
-		b[i] = 0
-	}
-	if rest := bits % 8; rest != 0 {
-		b[bits/8] &= 0xff << (8 - rest)
-	}
+	binary.BigEndian.PutUint64(b[:8], binary.BigEndian.Uint64(b[:8])&mask[0])
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])&mask[1])
 	return b
+}
+
+// maskOf returns a mask of the first bits of an address.
+func maskOf(bits int) [2]uint64 {
+	return [2]uint64{^(^uint64(0) >> min(bits, 64)), ^(^uint64(0) >> max(bits-64, 0))}
 }
 
 // announce appends to the fields of a response what a guard has to say of its request. Of limits Retry-After (RFC 9110 10.2.3) is the

@@ -57,7 +57,7 @@ func TestRequestsAreGivenBackEvenly(t *testing.T) {
 
 func TestThePrefixOfAnAddressMakesAClient(t *testing.T) {
 	for _, bits := range []int{1, 7, 8, 9, 20, 24, 31, 32, 48, 63, 64, 65, 127, 128} {
-		k := RateKey{Prefix4: min(bits, 32), Prefix6: bits}
+		l := NewRateLimit("l", RateKey{Prefix4: min(bits, 32), Prefix6: bits}, ratelimit.Options{Requests: 1, Interval: time.Second, Keys: 1}, 1)
 		for _, s := range []string{"192.0.2.77", "255.255.255.255", "::ffff:192.0.2.77", "2001:db8:1:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"} {
 			a := netip.MustParseAddr(s).Unmap()
 			n := bits
@@ -66,7 +66,7 @@ func TestThePrefixOfAnAddressMakesAClient(t *testing.T) {
 			}
 			p, err := a.Prefix(n)
 			must(t, err)
-			if got, want := k.prefixOf(netip.MustParseAddr(s)), p.Addr().As16(); got != want {
+			if got, want := l.prefixOf(netip.MustParseAddr(s)), p.Addr().As16(); got != want {
 				t.Errorf("%s/%d: %x, want %x", s, bits, got, want)
 			}
 		}
