@@ -145,6 +145,6 @@ generate-check: generate
 	if [ -n "$$changed" ]; then echo "generated files differ from their sources:"; echo "$$changed"; exit 1; fi
 
 clean: ## remove what was built
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist
 
-include internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk
+include deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk

@@ -1,0 +1,54 @@
+# What is published: tarballs, packages of Debian and RPM, bills of materials, checksums. The same commit gives the same bytes:
+# nothing has the time or the folder of the build.
+
+DIST       := dist
+DIST_ARCHS ?= amd64 arm64
+NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
+# The version of packages begins with a digit: that of a tag, or 0.0.0 and the commit.
+DIST_VERSION = $(shell echo $(VERSION) | sed 's/^v//; s/-/+/g; /^[0-9]*\.[0-9]/!s/^/0.0.0~/')
+DIST_EPOCH   = $(shell git log -1 --format=%ct)
+
+.PHONY: dist dist-arch dist-check
+
+dist: build ## tarballs, .deb, .rpm, bills of materials and checksums, in dist/
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	@GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NFPM) || { echo "nfpm could not be had: $(NFPM)"; exit 1; }
+	@for a in $(DIST_ARCHS); do $(MAKE) -s dist-arch ARCH=$$a || exit 1; done
+	@cd $(DIST) && sha256sum -- *.tar.gz *.deb *.rpm *.json >SHA256SUMS && rm -rf stage && cat SHA256SUMS
+
+# One architecture: bin/millrace of this machine writes the manual pages and completions, which are the same everywhere. The library of
+# `millrace exec` is embedded where a C compiler for the architecture made it, as `make preload` does for this machine alone.
+dist-arch: STAGE = $(DIST)/stage/$(ARCH)
+dist-arch:
+	@rm -rf $(STAGE) && mkdir -p $(STAGE)/usr/bin
+	@if [ $(ARCH) != "$$($(GO) env GOHOSTARCH)" ] && [ -e $(PRELOAD) ]; then mv $(PRELOAD) $(PRELOAD).host; fi; \
+	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../$(STAGE)/usr/bin/millrace ./millrace; status=$$?; \
+	if [ -e $(PRELOAD).host ]; then mv $(PRELOAD).host $(PRELOAD); fi; exit $$status
+	@$(BIN)/millrace man --section 1 --dir $(STAGE)/usr/share/man/man1 >/dev/null
+	@$(BIN)/millrace man --section 5 --dir $(STAGE)/usr/share/man/man5 >/dev/null
+	@gzip -9n $(STAGE)/usr/share/man/man1/* $(STAGE)/usr/share/man/man5/*
+	@install -d $(STAGE)/usr/share/bash-completion/completions $(STAGE)/usr/share/zsh/vendor-completions $(STAGE)/usr/share/fish/vendor_completions.d
+	@$(BIN)/millrace completion bash >$(STAGE)/usr/share/bash-completion/completions/millrace
+	@$(BIN)/millrace completion zsh >$(STAGE)/usr/share/zsh/vendor-completions/_millrace
+	@$(BIN)/millrace completion fish >$(STAGE)/usr/share/fish/vendor_completions.d/millrace.fish
+	@install -d $(STAGE)/lib/systemd/system $(STAGE)/etc/millrace
+	@sed 's|/usr/local/bin/|/usr/bin/|' deploy/millrace-gateway.service >$(STAGE)/lib/systemd/system/millrace-gateway.service
+	@sed 's|/usr/local/share/|/usr/share/|' deploy/gateway.yaml >$(STAGE)/etc/millrace/gateway.yaml
+	@install -Dm644 deploy/millrace.sysusers $(STAGE)/usr/lib/sysusers.d/millrace.conf
+	@install -Dm644 LICENSE $(STAGE)/usr/share/doc/millrace/copyright
+	@install -Dm644 CHANGELOG.md $(STAGE)/usr/share/doc/millrace/CHANGELOG.md
+	@install -d $(STAGE)/usr/share/doc/millrace/examples/certs $(STAGE)/usr/share/doc/millrace/examples/modes $(STAGE)/usr/share/doc/millrace/examples/www
+	@install -m644 $(filter-out %_test.go %.go,$(wildcard examples/*.*)) $(STAGE)/usr/share/doc/millrace/examples
+	@install -m644 $(wildcard examples/certs/*) $(STAGE)/usr/share/doc/millrace/examples/certs
+	@install -m644 $(wildcard examples/modes/*) $(STAGE)/usr/share/doc/millrace/examples/modes
+	@install -m644 $(wildcard examples/www/*) $(STAGE)/usr/share/doc/millrace/examples/www
+	@find $(STAGE) -type d -exec chmod 755 {} + && find $(STAGE) -type f ! -path '*/bin/*' -exec chmod 644 {} + && chmod 755 $(STAGE)/usr/bin/millrace
+	@find $(STAGE) -exec touch -h -d @$(DIST_EPOCH) {} +
+	@tar -C $(STAGE) --sort=name --format=ustar --mtime=@$(DIST_EPOCH) --owner=0 --group=0 --numeric-owner --transform 's|^\.|millrace-$(DIST_VERSION)|' -cf - . \
+		| gzip -9n >$(DIST)/millrace-$(DIST_VERSION)-linux-$(ARCH).tar.gz
+	@sed 's|@VERSION@|$(DIST_VERSION)|; s|@ARCH@|$(ARCH)|; s|@STAGE@|$(STAGE)|' deploy/nfpm.yaml >$(STAGE).yaml
+	@for p in deb rpm; do SOURCE_DATE_EPOCH=$(DIST_EPOCH) $(BIN)/nfpm package --config $(STAGE).yaml --packager $$p --target $(DIST)/ >/dev/null || exit 1; done
+	@$(GO) run ./deploy/sbom $(STAGE)/usr/bin/millrace '$(DIST_VERSION)' >$(DIST)/millrace-$(DIST_VERSION)-linux-$(ARCH).cdx.json
+
+dist-check: ## build dist twice, and compare; unpack the packages of this machine, and run what is in them
+	@deploy/distcheck.sh
