@@ -114,9 +114,8 @@ static void await_error(int fd)
 /* IP_RECVERR: what ICMP has reported of a datagram. */
 static void errors(bool to_peer)
 {
-	int fd = udp(), closed = udp(), port = port_of(closed), one = 1;
+	int fd = udp(), port = CLOSED, one = 1;
 	char b[8];
-	close(closed);
 	show("IP_RECVERR", v6 ? setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &one, sizeof one) : setsockopt(fd, IPPROTO_IP, IP_RECVERR, &one, sizeof one));
 	show("empty", recv(fd, b, sizeof b, MSG_ERRQUEUE));
 	if (to_peer)

@@ -24,6 +24,7 @@
 #define UDP_SEGMENT 103
 #endif
 
+#define CLOSED 1 /* a port that no socket has: the stack closes a socket some time after close(2) */
 #define SOON 20000 /* ms, for what has to happen */
 
 static bool v6;

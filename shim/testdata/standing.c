@@ -67,11 +67,10 @@ static void await_bit(int fd, short bit)
 /* An error is shown until it is taken. */
 static void standing(bool queue, bool to_peer)
 {
-	int fd = udp(), other = udp(), closed = udp(), port = port_of(closed), one = 1;
+	int fd = udp(), other = udp(), port = CLOSED, one = 1;
 	char b[8];
 	struct pollfd none = {.fd = fd};
 	struct epoll_event e = {0};
-	close(closed);
 	if (queue)
 		show("IP_RECVERR", v6 ? setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &one, sizeof one) : setsockopt(fd, IPPROTO_IP, IP_RECVERR, &one, sizeof one));
 	if (to_peer)
