@@ -131,10 +131,11 @@ func (e *Engine) httpHeadBytes(p *packet, h *httpFlow, s *httpSide, b []byte) []
 	return rest
 }
 
-// bareAnswer reports whether the answer to a request of HTTP/0.9 begins: it has no head (RFC 1945 6).
+// bareAnswer reports whether the answer to a request of HTTP/0.9 begins: it has no head (RFC 1945 6). The first byte that no head
+// begins with decides, or an empty line among the first ones would end a head.
 func (h *httpFlow) bareAnswer(b []byte) bool {
 	const begin = "HTTP/"
-	if len(b) < len(begin) || string(b[:len(begin)]) == begin || len(h.asked) == 0 && len(h.sides[0].line) == 0 {
+	if n := min(len(b), len(begin)); string(b[:n]) == begin[:n] || len(h.asked) == 0 && len(h.sides[0].line) == 0 {
 		return false
 	}
 	m := httpmsg.Message{Version: h.version}
