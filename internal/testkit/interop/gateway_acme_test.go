@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,26 +56,28 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, body: "served"}]}]}]
 				b, err := io.ReadAll(resp.Body)
 				return string(b), err
 			}
-			run := func(log io.Writer) *l7control.Set {
+			run := func(log io.Writer) (s *l7control.Set, stop func()) {
 				cfg, err := config.Parse("f", []byte(text))
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := l7control.Open(cfg, l7control.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+				s, err = l7control.Open(cfg, l7control.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 				if err != nil {
 					t.Fatal(err)
 				}
 				done := make(chan error, 1)
 				go func() { done <- s.Run() }()
-				t.Cleanup(func() {
+				stop = sync.OnceFunc(func() { // the folder is free at the end of Run
+					s.Shutdown()
 					if err := <-done; err != nil {
 						t.Error(err)
 					}
 				})
-				return s
+				t.Cleanup(stop)
+				return s, stop
 			}
 			var log strings.Builder
-			s := run(&log)
+			s, stop := run(&log)
 			for _, name := range []string{"www.a.example", "a.example"} {
 				for {
 					body, err := get(name)
@@ -96,13 +99,13 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, body: "served"}]}]}]
 				t.Errorf("a token of another client does not reach the rules: %v, %v", resp, err)
 			}
 			http.DefaultClient.CloseIdleConnections()
-			s.Shutdown()
+			stop()
 			if n := strings.Count(log.String(), "the certificate is in use"); n != 2 {
 				t.Errorf("%d certificates in the log:\n%s", n, log.String())
 			}
 
 			again := &strings.Builder{} // a restart serves what is stored, at once
-			s = run(again)
+			s, stop = run(again)
 			if body, err := get("a.example"); err != nil || body != "served" {
 				t.Errorf("after a restart: %q, %v", body, err)
 			}
@@ -122,7 +125,7 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, body: "served"}]}]}]
 			if err := s.Reload(cfg); err == nil || !strings.Contains(err.Error(), "another authority") {
 				t.Errorf("a reload with another authority: %v", err)
 			}
-			s.Shutdown()
+			stop()
 			if strings.Contains(again.String(), "the certificate is in use") {
 				t.Errorf("an order after a restart:\n%s", again)
 			}
