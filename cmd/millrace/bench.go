@@ -150,14 +150,9 @@ func runBenchKern(ctx context.Context, c *console, f *benchFlags) error {
 			return fmt.Errorf("plots: %w", err)
 		}
 	}
-	steps := &steps{}
-	if c.live {
-		cfg.Progress = steps.show(c)
-	}
-	rep, err := kernbench.Run(ctx, cfg)
-	steps.end()
+	rep, err := runKern(ctx, c, cfg)
 	if rep == nil {
-		return engineError(err)
+		return err
 	}
 	if f.json {
 		err = errors.Join(err, c.json(rep))
@@ -174,6 +169,20 @@ func runBenchKern(ctx context.Context, c *console, f *benchFlags) error {
 		return errShown
 	}
 	return err
+}
+
+// runKern measures with a bar on a terminal. Its error names the remedy where no GPU can be used; there is no report then.
+func runKern(ctx context.Context, c *console, cfg kernbench.Config) (*kernbench.Report, error) {
+	steps := &steps{}
+	if c.live {
+		cfg.Progress = steps.show(c)
+	}
+	rep, err := kernbench.Run(ctx, cfg)
+	steps.end()
+	if rep == nil {
+		return nil, engineError(err)
+	}
+	return rep, err
 }
 
 // showKern prints the tables.

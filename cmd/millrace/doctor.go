@@ -85,15 +85,9 @@ func newDoctor(c *console) *cobra.Command {
 
 // measureGPU measures all operations on the GPU, beside the CPU.
 func measureGPU(ctx context.Context, c *console) (*kernbench.Report, error) {
-	steps := &steps{}
-	cfg := kernbench.Config{Quick: true, Engine: string(choose.KindCUDA), Version: thisBuild().Version}
-	if c.live {
-		cfg.Progress = steps.show(c)
-	}
-	rep, err := kernbench.Run(ctx, cfg)
-	steps.end()
+	rep, err := runKern(ctx, c, kernbench.Config{Quick: true, Engine: string(choose.KindCUDA), Version: thisBuild().Version})
 	if rep == nil {
-		return nil, engineError(err)
+		return nil, err
 	}
 	for _, s := range rep.Failed() {
 		err = errors.Join(err, errors.New(s))

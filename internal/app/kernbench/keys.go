@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -244,18 +245,27 @@ func keyCall(l *keyLoad, n int, d time.Duration) KeyCall {
 
 // breakEven finds the smallest call from which on the GPU is faster than one core, and than all cores at once.
 func (r *KeyRow) breakEven() {
-	from := func(path string) (n int) {
+	took := map[int]float64{}
+	for _, c := range r.Calls {
+		took[c.Operations] = c.Milliseconds / 1e3
+	}
+	from := func(path string) int {
 		f := r.Figure(path)
 		if f == nil {
 			return 0
 		}
-		for _, c := range slices.Backward(r.Calls) {
-			if c.Milliseconds/1e3 >= float64(c.Operations)/f.PerSecond {
-				break
-			}
-			n = c.Operations
-		}
-		return n
+		return fromOn(took, func(n int) bool { return took[n] < float64(n)/f.PerSecond })
 	}
 	r.FromOne, r.FromAll = from(PathOne), from(r.allCores())
+}
+
+// fromOn returns the smallest size from which on the GPU is faster at all sizes that were measured; 0 is never.
+func fromOn(measured map[int]float64, faster func(n int) bool) (from int) {
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(measured))) {
+		if !faster(n) {
+			break
+		}
+		from = n
+	}
+	return from
 }

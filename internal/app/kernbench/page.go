@@ -3,6 +3,7 @@ package kernbench
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -71,24 +72,11 @@ func (r *Report) fromBatch(row *Row) string {
 			gpu[l.Batch] = l.P50
 		}
 	}
-	var batches []int
-	for n := range core {
-		if gpu[n] > 0 {
-			batches = append(batches, n)
-		}
-	}
-	if len(batches) == 0 {
+	maps.DeleteFunc(core, func(n int, _ float64) bool { return gpu[n] == 0 })
+	if len(core) == 0 {
 		return "-"
 	}
-	slices.Sort(batches)
-	from := 0
-	for _, n := range slices.Backward(batches) {
-		if gpu[n] >= core[n] {
-			break
-		}
-		from = n
-	}
-	return fewest(from)
+	return fewest(fromOn(core, func(n int) bool { return gpu[n] < core[n] }))
 }
 
 func (r *KeyRow) pageCells() []string {
