@@ -148,3 +148,11 @@ func Size(fields []Field) (n uint64) {
 	}
 	return n
 }
+
+// JoinValues returns the value of a field that has one more line: the list of both (RFC 9110 5.3). a is "" before the first.
+func JoinValues(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
+}

@@ -28,11 +28,11 @@ func NewRequest(method, path, url string, fields []semantics.Field) Request {
 	for i := range fields {
 		switch f := &fields[i]; f.Name {
 		case "accept-encoding":
-			q.accept = joined(q.accept, f.Value)
+			q.accept = semantics.JoinValues(q.accept, f.Value)
 		case "if-match":
-			q.match, q.hasMatch = joined(q.match, f.Value), true
+			q.match, q.hasMatch = semantics.JoinValues(q.match, f.Value), true
 		case "if-none-match":
-			q.none, q.hasNone = joined(q.none, f.Value), true
+			q.none, q.hasNone = semantics.JoinValues(q.none, f.Value), true
 		case "if-modified-since":
 			q.since = f.Value
 		case "if-unmodified-since":
@@ -40,18 +40,10 @@ func NewRequest(method, path, url string, fields []semantics.Field) Request {
 		case "if-range":
 			q.ifRange = f.Value
 		case "range":
-			q.ranges = joined(q.ranges, f.Value)
+			q.ranges = semantics.JoinValues(q.ranges, f.Value)
 		}
 	}
 	return q
-}
-
-// joined returns the value of a field with one more line (RFC 9110 5.3).
-func joined(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + ", " + b
 }
 
 // Clone returns the request with texts of its own, for a goroutine that outlives the message.

@@ -127,10 +127,7 @@ func (x coder) compress(c *Compression, bodiless bool) {
 func accepted(fields []semantics.Field) (value string) {
 	for i := range fields {
 		if f := &fields[i]; f.Name == "accept-encoding" {
-			if value != "" {
-				value += ", "
-			}
-			value += f.Value
+			value = semantics.JoinValues(value, f.Value)
 		}
 	}
 	return value
