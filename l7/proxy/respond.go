@@ -32,6 +32,7 @@ func (x *exchange) answer(f *failure) {
 func (x *exchange) respond(r *Response) {
 	x.fields = x.fields[:0]
 	editor{x}.edit(&r.Fields)
+	editor{x}.response()
 	guarding{x}.announce()
 	editor{x}.allowOrigin()
 	x.send(r.Status, r.Body)
@@ -164,9 +165,17 @@ func (x editor) redirectTo(r *rewrite.Redirect) {
 	x.sendRedirect(r)
 }
 
+// response applies the edits of a rule to a response that the rule makes itself.
+func (x editor) response() {
+	if h := x.rule.ResponseHeaders; h != nil {
+		x.edit(h)
+	}
+}
+
 // sendRedirect sends the client to x.target.
 func (x editor) sendRedirect(r *rewrite.Redirect) {
 	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
+	x.response()
 	guarding(x).announce()
 	x.allowOrigin()
 	x.send(r.Code(), nil)
