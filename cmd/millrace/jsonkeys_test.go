@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/gateway/defence"
+	"github.com/millrace/millrace/internal/app/convert"
 	"github.com/millrace/millrace/internal/app/doctor"
 	"github.com/millrace/millrace/internal/app/kernbench"
 	"github.com/millrace/millrace/internal/app/replay"
@@ -48,6 +49,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"filter unload", filterUnloaded{}},
 		{"gateway", daemon.Summary{}},
 		{"gateway check", checkResult{}},
+		{"gateway convert", convert.Report{}},
 		{"gateway connections", l4control.Connection{}},
 		{"gateway defence list", defence.Status{}},
 		{"gateway reload", admin.Changes{}},

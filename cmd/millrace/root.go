@@ -20,6 +20,7 @@ const (
 	exitUsage   = 2 // the command line is wrong
 	exitConfig  = 3 // the configuration file is wrong
 	exitTimeout = 4 // what a command waits for did not happen in time
+	exitLeft    = 5 // gateway convert has left something out
 )
 
 // errUsage, errConfig, errNotStarted, errReload and errTimeout choose the exit code of the errors that wrap them.
@@ -30,7 +31,8 @@ var (
 
 	errNotStarted = fmt.Errorf("%w, nothing was started", errConfig) // of a command that starts what the file describes
 
-	errTimeout = errors.New("timeout") // of --wait
+	errTimeout = errors.New("timeout")  // of --wait
+	errLeft    = errors.New("left out") // of convert
 )
 
 // coded is an error whose text stays as it is but that matches a code's sentinel.
@@ -76,6 +78,8 @@ func execute(ctx context.Context, args []string, c *console) int {
 		return exitOK
 	case errors.Is(err, errShown) && errors.Is(err, errConfig):
 		return exitConfig
+	case errors.Is(err, errShown) && errors.Is(err, errLeft):
+		return exitLeft
 	case errors.Is(err, errShown):
 		return exitFailure
 	case errors.Is(err, errUsage), !errors.As(err, &ran): // cobra's own errors come before any command runs
@@ -126,7 +130,8 @@ TCP, UDP and QUIC. The stack terminates TCP, UDP, TLS, QUIC and HTTP without the
 kernel's. Other commands filter, forward and analyse packets.
 
 Exit codes: 0 success; 1 something failed, or a check did; 2 wrong command line;
-3 wrong configuration file; 4 a timeout passed (gateway drain --wait).
+3 wrong configuration file; 4 a timeout passed (gateway drain --wait); 5 gateway convert
+has left something out.
 
 JSON: every document that --json prints has "schema": 1 at its top level. Within
 a schema, keys are added but never renamed or removed.

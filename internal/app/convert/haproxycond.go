@@ -1,0 +1,283 @@
+package convert
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// atom is one alternative of a test: what has to hold for a request.
+type atom struct {
+	hosts   []string // any of them
+	tls     int      // 1: with TLS, -1: without
+	never   bool
+	match   match
+	notFrom []string // clients that it does not hold for
+}
+
+// verdict is a condition in disjunctive form: any of the atoms. Where known is false it cannot be expressed.
+type verdict struct {
+	atoms  []atom
+	known  bool
+	coarse string // a difference
+}
+
+// always is the condition of what has none.
+var always = verdict{atoms: []atom{{}}, known: true}
+
+// mostAtoms bounds a condition.
+const mostAtoms = 64
+
+// condition translates what stands behind if or unless.
+func (h *haproxy) condition(p *proxy, words []string) verdict {
+	i := slices.IndexFunc(words, func(w string) bool { return w == "if" || w == "unless" })
+	if i < 0 {
+		return always
+	}
+	negative := words[i] == "unless"
+	out := verdict{known: true}
+	for _, part := range splitWords(words[i+1:], "or", "||") {
+		v := always
+		for _, term := range terms(part) {
+			v = both(v, h.term(p, term))
+		}
+		out = either(out, v)
+	}
+	if negative {
+		return negated(out)
+	}
+	return out
+}
+
+// splitWords splits a list at words.
+func splitWords(words []string, at ...string) (parts [][]string) {
+	part := []string{}
+	depth := 0
+	for _, w := range words {
+		switch {
+		case w == "{" || w == "!{":
+			depth++
+		case w == "}":
+			depth--
+		case depth == 0 && slices.Contains(at, w):
+			parts, part = append(parts, part), []string{}
+			continue
+		}
+		part = append(part, w)
+	}
+	return append(parts, part)
+}
+
+// terms splits a conjunction into names of ACLs and tests in braces, each with its negation.
+func terms(words []string) (list [][]string) {
+	for i := 0; i < len(words); i++ {
+		not := false
+		w := words[i]
+		for strings.HasPrefix(w, "!") {
+			not, w = !not, w[1:]
+			if w == "" && i+1 < len(words) {
+				i++
+				w = words[i]
+			}
+		}
+		term := []string{map[bool]string{true: "!", false: ""}[not]}
+		if w != "{" {
+			list = append(list, append(term, w))
+			continue
+		}
+		end := i + 1
+		for end < len(words) && words[end] != "}" {
+			end++
+		}
+		list = append(list, append(append(term, "{"), words[i+1:end]...))
+		i = end
+	}
+	return list
+}
+
+// term translates one test. Its first word is its negation.
+func (h *haproxy) term(p *proxy, words []string) verdict {
+	var v verdict
+	switch {
+	case len(words) > 1 && words[1] == "{":
+		v = h.test(p, words[2:])
+	case len(words) > 1:
+		v = h.named(p, words[1])
+	}
+	if words[0] == "!" {
+		return negated(v)
+	}
+	return v
+}
+
+// named returns the condition of an ACL: any of the lines with its name.
+func (h *haproxy) named(p *proxy, name string) verdict {
+	out, found := verdict{known: true}, false
+	for _, l := range p.lines {
+		if l.words[0] == "acl" && l.arg(1) == name && len(l.words) > 2 {
+			v := h.test(p, l.words[2:])
+			if v.known {
+				h.l.ok(l.at, "routes[].rules[].matches[]")
+			}
+			out, found = either(out, v), true
+		}
+	}
+	if found {
+		return out
+	}
+	switch name {
+	case "TRUE", "HTTP":
+		return always
+	case "FALSE":
+		return verdict{atoms: []atom{{never: true}}, known: true}
+	case "LOCALHOST":
+		return verdict{atoms: []atom{{match: match{clients: []string{"127.0.0.1/8"}}}}, known: true}
+	case "METH_GET", "METH_HEAD", "METH_POST", "METH_OPTIONS", "METH_CONNECT", "METH_TRACE":
+		v := verdict{atoms: []atom{{match: match{method: name[5:]}}}, known: true}
+		if name == "METH_GET" {
+			v.atoms = append(v.atoms, atom{match: match{method: "HEAD"}})
+		}
+		return v
+	}
+	return verdict{}
+}
+
+// both returns the conjunction.
+func both(a, b verdict) verdict {
+	out := verdict{known: a.known && b.known, coarse: joined(a.coarse, b.coarse)}
+	if len(a.atoms)*len(b.atoms) > mostAtoms {
+		return verdict{}
+	}
+	for _, x := range a.atoms {
+		for _, y := range b.atoms {
+			z, ok := x.and(y)
+			if !ok {
+				return verdict{}
+			}
+			if !z.never {
+				out.atoms = append(out.atoms, z)
+			}
+		}
+	}
+	return out
+}
+
+func either(a, b verdict) verdict {
+	out := verdict{atoms: slices.Concat(a.atoms, b.atoms), known: a.known && b.known, coarse: joined(a.coarse, b.coarse)}
+	if len(out.atoms) > mostAtoms {
+		return verdict{}
+	}
+	return out
+}
+
+// negated returns the negation of what has one: of TLS and of the client's address.
+func negated(v verdict) verdict {
+	if !v.known || len(v.atoms) == 0 {
+		return verdict{}
+	}
+	var clients []string
+	for _, a := range v.atoms {
+		only := len(a.hosts) == 0 && a.match.kind == "" && a.match.method == "" && len(a.match.headers)+len(a.match.query) == 0 && len(a.notFrom) == 0
+		switch {
+		case !only:
+			return verdict{}
+		case a.tls != 0 && len(v.atoms) == 1 && len(a.match.clients) == 0:
+			return verdict{atoms: []atom{{tls: -a.tls}}, known: true}
+		case a.tls != 0 || len(a.match.clients) == 0:
+			return verdict{}
+		}
+		clients = append(clients, a.match.clients...)
+	}
+	return verdict{atoms: []atom{{notFrom: clients}}, known: true}
+}
+
+// and returns the conjunction of two atoms, if there is one; never where they exclude each other.
+func (a atom) and(b atom) (atom, bool) {
+	out := a
+	switch {
+	case a.never || b.never || a.tls*b.tls < 0:
+		return atom{never: true}, true
+	case a.tls == 0:
+		out.tls = b.tls
+	}
+	switch {
+	case len(a.hosts) == 0:
+		out.hosts = b.hosts
+	case len(b.hosts) > 0:
+		out.hosts = nil
+		for _, h := range b.hosts {
+			if slices.Contains(a.hosts, h) {
+				out.hosts = append(out.hosts, h)
+			}
+		}
+		if len(out.hosts) == 0 {
+			return atom{never: true}, true
+		}
+	}
+	switch {
+	case a.match.kind == "":
+		out.match.kind, out.match.path = b.match.kind, b.match.path
+	case b.match.kind != "":
+		k, p, ok := narrower(a.match, b.match)
+		if !ok {
+			return atom{}, false
+		}
+		out.match.kind, out.match.path = k, p
+	}
+	switch {
+	case a.match.method == "":
+		out.match.method = b.match.method
+	case b.match.method != "" && a.match.method != b.match.method:
+		return atom{never: true}, true
+	}
+	out.match.headers = slices.Concat(a.match.headers, b.match.headers)
+	out.match.query = slices.Concat(a.match.query, b.match.query)
+	if twice(out.match.headers) || twice(out.match.query) || len(a.match.clients) > 0 && len(b.match.clients) > 0 || len(a.notFrom) > 0 && len(b.notFrom) > 0 {
+		return atom{}, false
+	}
+	out.match.clients = slices.Concat(a.match.clients, b.match.clients)
+	out.notFrom = slices.Concat(a.notFrom, b.notFrom)
+	return out, true
+}
+
+// twice reports whether a name has two conditions, which a rule of the gateway cannot have.
+func twice(list []condition) bool {
+	for i, c := range list {
+		if slices.ContainsFunc(list[i+1:], func(o condition) bool { return o.name == c.name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// narrower returns the narrower one of two paths, if one is within the other.
+func narrower(a, b match) (kind, path string, ok bool) {
+	switch {
+	case within(a, b):
+		return a.kind, a.path, true
+	case within(b, a):
+		return b.kind, b.path, true
+	}
+	return "", "", false
+}
+
+// within reports whether all paths of a are paths of b.
+func within(a, b match) bool {
+	if b.kind == "" || b.kind == pathPrefix && b.path == "/" {
+		return true
+	}
+	if a.kind == "" {
+		return false
+	}
+	switch b.kind {
+	case pathPrefix:
+		prefix := strings.TrimSuffix(b.path, "/")
+		return (a.kind == pathPrefix || a.kind == pathExact) && (strings.TrimSuffix(a.path, "/") == prefix || strings.HasPrefix(a.path, prefix+"/"))
+	case pathRegexp:
+		if a.kind == pathExact {
+			re, err := regexp.Compile(`\A(?:` + b.path + `)\z`)
+			return err == nil && re.MatchString(a.path)
+		}
+	}
+	return a.kind == b.kind && a.path == b.path
+}

@@ -1,0 +1,406 @@
+package convert
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// front translates a frontend of HTTP.
+func (h *haproxy) front(p *proxy) {
+	if p.statistics() {
+		h.l.left(p.at, "the gateway has metrics of its own", "see metrics.listen, and millrace gateway status")
+		for _, x := range p.lines[p.own:] {
+			h.l.left(x.at, "it is of a page of statistics", "")
+		}
+		return
+	}
+	listeners := h.bind(p)
+	for _, x := range p.all("mode") {
+		h.l.ok(x.at, "listeners[].protocol")
+	}
+	if len(listeners) == 0 {
+		return
+	}
+	f := &frontend{h: h, p: p}
+	f.fields(listeners)
+	f.collect()
+	f.backends()
+	for _, tls := range []int{-1, 1} {
+		var names []string
+		for _, v := range listeners {
+			if (v.protocol == protoHTTPS) == (tls == 1) {
+				names = append(names, v.name)
+			}
+		}
+		if len(names) > 0 {
+			f.routes(names, tls)
+		}
+	}
+}
+
+// statistics reports whether a section has a page of statistics and nothing else.
+func (p *proxy) statistics() bool {
+	page, other := false, false
+	for _, x := range p.lines[p.own:] {
+		page = page || x.words[0] == "stats"
+		other = other || x.words[0] == "server" || x.words[0] == "use_backend" || x.words[0] == "default_backend"
+	}
+	return page && !other
+}
+
+// frontend is the translation of one.
+type frontend struct {
+	h       *haproxy
+	p       *proxy
+	items   []item
+	request map[int]*edits // of every request, by atom.tls
+	answer  map[int]*edits // of every response, the same
+	sources *sources       // clients that are served at all
+	limit   int64
+}
+
+// fields translates the fields that are set for all requests of the frontend.
+func (f *frontend) fields(listeners []*listener) {
+	f.request, f.answer = map[int]*edits{-1: {}, 1: {}}, map[int]*edits{-1: {}, 1: {}}
+	forwarded := f.p.last("option forwardfor")
+	for _, b := range f.h.backends {
+		if x := b.last("option forwardfor"); forwarded == nil && x != nil && !b.tcp() {
+			forwarded = x
+		}
+	}
+	if forwarded == nil {
+		for _, v := range listeners {
+			v.noForwarded = true
+		}
+	} else {
+		f.h.l.changed(forwarded.at, "listeners[].forwarded", "what clients claim is replaced and not continued, unless forwarded.trusted has them; X-Forwarded-Proto and -Host are sent too")
+		if name := forwarded.after("header"); validField(name) {
+			f.request[1].put(name, "${client_address}")
+			f.request[-1].put(name, "${client_address}")
+		}
+	}
+	for _, b := range f.h.backends {
+		if x := b.last("option forwardfor"); x != nil && x != forwarded {
+			f.h.l.changed(x.at, "listeners[].forwarded", "it is of listeners")
+		}
+	}
+	for _, x := range f.p.lines {
+		name := x.name()
+		if !fieldEdit(name) {
+			continue
+		}
+		v := f.h.condition(f.p, x.words)
+		if !v.known || len(v.atoms) != 1 || !onlyTLS(v.atoms[0]) {
+			f.h.l.left(x.at, "its condition is left out, and with it the field", "set the field in rules with the condition as their match")
+			continue
+		}
+		for _, tls := range []int{-1, 1} {
+			if v.atoms[0].tls != -tls {
+				f.h.edit(x, f.request[tls], f.answer[tls], tls)
+			}
+		}
+	}
+	for tls, proto := range map[int]string{-1: "http", 1: "https"} { // which the gateway sends itself
+		if forwarded != nil && slices.Contains(f.request[tls].set, header{"x-forwarded-proto", proto}) {
+			f.request[tls].drop("x-forwarded-proto")
+		}
+	}
+}
+
+func fieldEdit(name string) bool {
+	switch name {
+	case "http-request set-header", "http-request add-header", "http-request del-header", "http-response set-header", "http-response add-header", "http-response del-header",
+		"http-after-response set-header", "http-after-response add-header", "http-after-response del-header":
+		return true
+	}
+	return false
+}
+
+// onlyTLS reports whether an atom has no condition but on TLS.
+func onlyTLS(a atom) bool {
+	return !a.never && len(a.hosts) == 0 && a.match.kind == "" && a.match.method == "" && len(a.match.headers)+len(a.match.query)+len(a.match.clients)+len(a.notFrom) == 0
+}
+
+// edit translates one field.
+func (h *haproxy) edit(x *line, request, answer *edits, tls int) {
+	to, key := request, "RequestHeaderModifier"
+	if x.words[0] != "http-request" {
+		to, key = answer, "ResponseHeaderModifier"
+	}
+	verb, name := x.arg(1), strings.ToLower(x.arg(2))
+	switch {
+	case name == "x-forwarded-proto" && verb == "set-header" && (x.arg(3) == "https" && tls == 1 || x.arg(3) == "http" && tls == -1):
+		to.put(name, x.arg(3))
+		h.l.ok(x.at, key)
+		return
+	case name == "host" && verb == "set-header":
+		h.l.left(x.at, "the host is changed by URLRewrite", "write a rule with URLRewrite and hostname")
+		return
+	case !validField(name):
+		h.l.left(x.at, "rules cannot edit the field", "")
+		return
+	case verb == "del-header":
+		if len(x.words) > 3 && x.arg(3) == "-m" {
+			h.l.left(x.at, "names are compared as a whole", "list them in remove")
+			return
+		}
+		to.without(name)
+		h.l.ok(x.at, key+".remove")
+		return
+	}
+	value, unknown := haproxyFormat(x.arg(3))
+	switch {
+	case unknown != "":
+		h.l.left(x.at, "the gateway has no variable "+shorten(unknown), "")
+	case !validValue(value) || value == "":
+		h.l.left(x.at, "it is no value of a field", "")
+	case verb == "add-header" && !to.more(name, value):
+		h.l.left(x.at, "a field is added once", "put the values into one line, with commas")
+	case verb == "add-header":
+		h.l.ok(x.at, key+".add")
+	default:
+		to.put(name, value)
+		h.l.ok(x.at, key+".set")
+	}
+}
+
+// haproxyVariables are parts of formats with a counterpart.
+var haproxyVariables = map[string]string{
+	"%[src]": "${client_address}", "%ci": "${client_address}", "%cp": "${peer_port}", "%[src_port]": "${peer_port}", "%[dst_port]": "${listener_port}", "%fp": "${listener_port}",
+	"%[dst]": "${listener_address}", "%fi": "${listener_address}", "%[req.hdr(host)]": "${host}", "%[req.hdr(Host)]": "${host}", "%[hdr(host)]": "${host}", "%[hdr(Host)]": "${host}",
+	"%[req.hdr(host),lower]": "${host}", "%[path]": "${path}", "%HP": "${path}", "%HU": "${target}", "%[url]": "${target}", "%[capture.req.uri]": "${target}", "%[pathq]": "${target}",
+	"%HM": "${method}", "%[method]": "${method}", "%[ssl_fc_sni]": "${server_name}", "%[unique-id]": "${request_id}", "%ID": "${request_id}", "%[uuid()]": "${request_id}", "%[uuid]": "${request_id}",
+	"%b": "${pool}", "%s": "${backend}", "%[ssl_fc_protocol]": "${tls_version}", "%sslv": "${tls_version}", "%f": "${listener}", "%[be_name]": "${pool}", "%[srv_name]": "${backend}",
+	"%[hdr(host),field(1,:)]": "${hostname}", "%[req.hdr(host),field(1,:)]": "${hostname}", "%[req.hdr(host),host_only]": "${hostname}",
+}
+
+var formatPart = regexp.MustCompile(`%(?:\[[^\]]*\]|%|\{[^}]*\}[A-Za-z]+|[A-Za-z]+)`)
+
+// haproxyFormat translates a format. unknown is the first part without a counterpart.
+func haproxyFormat(s string) (out, unknown string) {
+	at := 0
+	for _, m := range formatPart.FindAllStringIndex(s, -1) {
+		out += literal(s[at:m[0]])
+		part := s[m[0]:m[1]]
+		at = m[1]
+		with, known := haproxyVariables[part]
+		switch {
+		case part == "%%":
+			out += "%"
+		case known && !strings.HasSuffix(out, "$"): // a dollar sign before a variable would be its escape
+			out += with
+		case unknown == "":
+			unknown = part
+		}
+	}
+	return out + literal(s[at:]), unknown
+}
+
+// collect reads the decisions of the frontend in HAProxy's order: http-request, redirect, use_backend, default_backend.
+func (f *frontend) collect() {
+	for _, x := range f.p.all("monitor-uri") {
+		if r := newRule(x.at); validPath(pathExact, x.arg(1)) {
+			r.fixed = &fixed{status: 200}
+			f.items = append(f.items, item{at: x.at, atom: atom{match: match{kind: pathExact, path: x.arg(1)}}, rule: r})
+			f.h.l.changed(x.at, "FixedResponse", "the page is empty, and the query does not count")
+		}
+	}
+	for _, x := range f.p.lines {
+		switch x.name() {
+		case "tcp-request connection", "tcp-request content", "tcp-request session":
+			f.refuse(x)
+		case "http-request deny", "http-request tarpit", "http-request reject", "http-request silent-drop", "http-request return", "http-request redirect", "http-request auth", "http-request allow":
+			f.decide(x, x.words[1:])
+		case "http-request wait-for-handshake", "http-request normalize-uri", "http-request wait-for-body", "http-request do-resolve", "http-request disable-l7-retry":
+			f.h.l.unneeded(x.at, "it is what the gateway does")
+		case "http-request set-path", "http-request replace-path", "http-request replace-uri", "http-request replace-pathq":
+			f.h.l.left(x.at, "paths are rewritten in rules", "write it in the backend that the path leads to")
+		}
+	}
+	for _, x := range f.p.all("redirect") {
+		f.decide(x, x.words)
+	}
+}
+
+// refuse translates rules on connections: clients that are refused.
+func (f *frontend) refuse(x *line) {
+	verb := x.arg(2)
+	v := f.h.condition(f.p, x.words)
+	if verb != "reject" {
+		if verb == "accept" {
+			f.h.l.unneeded(x.at, "connections are accepted")
+		} else {
+			f.h.l.left(x.at, "connections have no such rule", "see rate_limits and sources of listeners")
+		}
+		return
+	}
+	if !v.known || len(v.atoms) == 0 {
+		f.h.l.left(x.at, "its condition cannot be expressed", "see sources of listeners and routes")
+		return
+	}
+	for _, a := range v.atoms {
+		bare := a
+		bare.match.clients, bare.notFrom = nil, nil
+		if !onlyTLS(bare) || bare.tls != 0 || len(a.match.clients)+len(a.notFrom) == 0 {
+			f.h.l.left(x.at, "its condition cannot be expressed", "see sources of listeners and routes")
+			return
+		}
+		if f.sources == nil {
+			f.sources = &sources{}
+		}
+		f.sources.deny = append(f.sources.deny, a.match.clients...)
+		if len(a.notFrom) > 0 {
+			f.sources.allow, f.sources.denyOthers = append(f.sources.allow, a.notFrom...), true
+		}
+	}
+	f.h.l.changed(x.at, "routes[].sources", "requests of these clients get 403; HAProxy closes their connections")
+}
+
+// decide translates a decision that needs no backend.
+func (f *frontend) decide(x *line, words []string) {
+	r, ok := f.answerOf(x, words)
+	if !ok {
+		return
+	}
+	v := f.h.condition(f.p, x.words)
+	if !v.known || len(v.atoms) == 0 {
+		f.h.l.left(x.at, "its condition cannot be expressed", "write rules with matches by host, path, method, header, query or client")
+		return
+	}
+	f.enter(x, v, r)
+}
+
+// enter appends an item for each alternative.
+func (f *frontend) enter(x *line, v verdict, r *rule) {
+	v = v.segments()
+	for _, a := range v.atoms {
+		if a.never {
+			continue
+		}
+		if len(a.notFrom) > 0 && (r.fixed == nil || r.fixed.status != 403) && r.redirect == nil {
+			f.h.l.left(x.at, "a rule has clients that it is for, and none that it is not for", "write routes[].sources")
+			return
+		}
+		f.items = append(f.items, item{at: x.at, atom: a, rule: r})
+	}
+	if v.coarse != "" {
+		f.h.l.changed(x.at, "routes[].rules[]", v.coarse)
+	} else {
+		f.h.l.ok(x.at, "routes[].rules[]")
+	}
+}
+
+// answerOf returns the rule of a decision without a backend.
+func (f *frontend) answerOf(x *line, words []string) (*rule, bool) {
+	r, led := newRule(x.at), f.h.l
+	value := func(word string) string { return (&line{words: words}).after(word) }
+	switch words[0] {
+	case "deny", "tarpit", "reject", "silent-drop":
+		r.fixed = &fixed{status: 403}
+		if n := atoi(value("deny_status")); n >= 200 && n <= 599 && words[0] != "reject" {
+			r.fixed.status = n
+		} else if n := atoi(value("status")); n >= 200 && n <= 599 {
+			r.fixed.status = n
+		}
+		if words[0] == "tarpit" || words[0] == "reject" || words[0] == "silent-drop" {
+			led.changed(x.at, "FixedResponse", "the request is answered at once")
+		}
+	case "return":
+		r.fixed = &fixed{status: 200, kind: "text/plain"}
+		if n := atoi(value("status")); n >= 200 && n <= 599 {
+			r.fixed.status = n
+		}
+		body := value("string")
+		if body == "" {
+			body = value("lf-string")
+		}
+		if value("file") != "" || value("lf-file") != "" || value("errorfile") != "" || strings.Contains(value("lf-string"), "%") || !printable(body) || len(body) > 64<<10 {
+			led.changed(x.at, "FixedResponse", "the content is left out: it has variables, or is a file")
+			body = ""
+		}
+		if r.fixed.status != 204 && r.fixed.status != 304 && r.fixed.status != 205 {
+			r.fixed.body = body
+		}
+		if kind := value("content-type"); kind != "" && validValue(literal(kind)) {
+			r.fixed.kind = literal(kind)
+		}
+	case "redirect":
+		return f.redirect(x, words)
+	case "auth":
+		led.left(x.at, "passwords are in a file of htpasswd: no client is served", "write one with htpasswd -B, and name it in routes[].auth.basic")
+		r.fixed = &fixed{status: 403}
+		f.items = append(f.items, item{at: x.at, rule: r})
+		return nil, false
+	case "allow":
+		led.left(x.at, "rules do not end the others", "")
+		return nil, false
+	}
+	return r, true
+}
+
+// redirect translates the three kinds of redirects.
+func (f *frontend) redirect(x *line, words []string) (*rule, bool) {
+	l, r := &line{words: words}, newRule(x.at)
+	status := 302
+	if n := atoi(l.after("code")); slices.Contains([]int{301, 302, 303, 307, 308}, n) {
+		status = n
+	}
+	to, unknown := "", ""
+	switch {
+	case l.after("scheme") != "":
+		to, unknown = haproxyFormat(l.after("scheme"))
+		to += "://${host}${target}"
+	case l.after("prefix") != "":
+		to, unknown = haproxyFormat(l.after("prefix"))
+		to = strings.TrimSuffix(to, "/") + "${target}"
+		if slices.Contains(words, "drop-query") {
+			to = strings.TrimSuffix(to, "${target}") + "${path}"
+		}
+	default:
+		to, unknown = haproxyFormat(l.after("location"))
+	}
+	if unknown != "" || !validLocation(to) {
+		f.h.l.left(x.at, "the URL has a part without a counterpart, or may lead to another host", "write it with the variables of docs/http-gateway.md")
+		return nil, false
+	}
+	if slices.Contains(words, "set-cookie") || slices.Contains(words, "append-slash") || slices.Contains(words, "clear-cookie") {
+		f.h.l.changed(x.at, "RequestRedirect", "cookies and slashes are left out")
+	}
+	r.redirect = &redirect{status: status, location: to}
+	return r, true
+}
+
+// backends reads use_backend and default_backend; a section listen leads to itself.
+func (f *frontend) backends() {
+	for _, x := range f.p.all("use_backend") {
+		if strings.Contains(x.arg(1), "%") {
+			f.h.l.left(x.at, "the name of the backend has a variable", "write a rule for each")
+			continue
+		}
+		v := f.h.condition(f.p, x.words)
+		if !v.known {
+			f.h.l.left(x.at, "its condition cannot be expressed", "write rules with matches by host, path, method, header, query or client")
+			continue
+		}
+		if r := f.h.toBackend(x, x.arg(1)); r != nil {
+			f.enter(x, v, r)
+		}
+	}
+	for _, x := range f.p.all("use-server") {
+		f.h.l.left(x.at, "rules lead to pools", "write a pool for the server")
+	}
+	var r *rule
+	if x := f.p.last("default_backend"); x != nil {
+		if r = f.h.toBackend(x, x.arg(1)); r != nil {
+			f.h.l.ok(x.at, "routes[].rules[]")
+		}
+	} else if f.p.kind == "listen" {
+		r = f.h.toBackend(&line{words: []string{"listen"}, at: f.p.at}, f.p.name)
+	}
+	if r == nil {
+		r = newRule(f.p.at)
+		r.note, r.fixed = "no backend", &fixed{status: 503}
+	}
+	f.items = append(f.items, item{at: r.at, rule: r, last: true})
+}

@@ -1,0 +1,245 @@
+package convert
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// limitZones translates limit_req and limit_conn.
+func (s *site) limitZones(l *loc, g *guard) {
+	led := s.n.l
+	status := l.sc.value("limit_req_status")
+	for _, d := range l.sc.find("limit_req_status", "limit_conn_status") {
+		if d.name == "limit_req_status" && d.arg(0) == "429" || d.name == "limit_conn_status" && d.arg(0) == "503" {
+			led.ok(d.at, "")
+		} else {
+			led.changed(d.at, "", "refused requests get 429, those of concurrency 503")
+		}
+	}
+	for _, d := range l.sc.find("limit_req") {
+		name, burst, delayed := "", int64(0), true
+		for _, a := range d.texts() {
+			if v, ok := strings.CutPrefix(a, "zone="); ok {
+				name = v
+			}
+			if v, ok := strings.CutPrefix(a, "burst="); ok {
+				burst = int64(atoi(v))
+			}
+			delayed = delayed && a != "nodelay"
+		}
+		z := s.n.zones[name]
+		if z == nil || !z.known {
+			led.left(d.at, "its zone is left out", "")
+			continue
+		}
+		limit := z.limit
+		limit.burst, limit.dryRun = min(burst+1, 1_000_000), l.sc.on("limit_req_dry_run")
+		key := fmt.Sprint(name, limit.burst, limit.dryRun)
+		if s.n.limits[key] == "" {
+			limit.name = s.n.m.unique("limit", name)
+			s.n.limits[key] = limit.name
+			s.n.m.limits = append(s.n.m.limits, &limit)
+		}
+		if !slices.Contains(g.rateLimits, s.n.limits[key]) {
+			g.rateLimits = append(g.rateLimits, s.n.limits[key])
+		}
+		switch {
+		case delayed && burst > 0:
+			led.changed(d.at, "routes[].rate_limits", "requests within the burst are served at once, as with nodelay; beyond it they get 429")
+		case status != "429":
+			led.changed(d.at, "routes[].rate_limits", "refused requests get 429")
+		default:
+			led.ok(d.at, "routes[].rate_limits")
+		}
+	}
+	for _, d := range l.sc.find("limit_req_dry_run") {
+		led.ok(d.at, "rate_limits[].dry_run")
+	}
+	for _, d := range l.sc.find("limit_conn") {
+		zone := s.n.connZones[d.arg(0)]
+		if n := atoi(d.arg(1)); zone != nil && zone.arg(0) == "$server_name" && n > 0 {
+			g.concurrency = int64(n)
+			led.changed(d.at, "routes[].concurrency", "requests are counted, not connections")
+			continue
+		}
+		led.left(d.at, "connections are not counted by a key", "rate_limits count requests by a key")
+	}
+}
+
+// lists translates allow and deny: nginx takes the first that holds the client, and the gateway the longest prefix.
+func (s *site) lists(l *loc, g *guard) {
+	led := s.n.l
+	type entry struct {
+		p     netip.Prefix
+		allow bool
+	}
+	var before []entry
+	out, decided := &sources{}, false
+	for _, d := range l.sc.find("allow", "deny") {
+		arg, allow := d.arg(0), d.name == "allow"
+		if decided {
+			led.unneeded(d.at, "a line before it holds for all clients")
+			continue
+		}
+		if arg == "all" {
+			decided, out.denyOthers = true, !allow
+			led.ok(d.at, "routes[].sources.default")
+			continue
+		}
+		text, ok := prefixOf(arg)
+		if !ok || len(before) >= 256 {
+			if arg != "unix:" {
+				led.left(d.at, "it is no prefix of addresses", "")
+				out.denyOthers = out.denyOthers || !allow // what is to be kept out stays out
+			} else {
+				led.ok(d.at, "")
+			}
+			continue
+		}
+		p := parsePrefix(text)
+		if slices.ContainsFunc(before, func(e entry) bool { return e.p.Bits() <= p.Bits() && e.p.Contains(p.Addr()) }) {
+			led.unneeded(d.at, "a line before it holds for these clients")
+			continue
+		}
+		before = append(before, entry{p, allow})
+		led.ok(d.at, "routes[].sources")
+		if allow {
+			out.allow = append(out.allow, text)
+		} else {
+			out.deny = append(out.deny, text)
+		}
+	}
+	if len(out.deny) > 0 || out.denyOthers {
+		g.sources = out
+	}
+}
+
+// parsePrefix parses what prefixOf has returned.
+func parsePrefix(s string) netip.Prefix {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p
+	}
+	a, _ := netip.ParseAddr(s)
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// guard translates what the requests of a location have to fulfil.
+func (s *site) guard(l *loc) (g guard) {
+	led := s.n.l
+	s.lists(l, &g)
+	s.limitZones(l, &g)
+	g.bodyBytes = 1 << 20 // nginx's default
+	if d := l.sc.last("client_max_body_size"); d != nil {
+		b, ok := size(d.arg(0))
+		if !ok {
+			led.left(d.at, shorten(d.arg(0))+" is no size", "")
+		} else {
+			g.bodyBytes = b
+			led.ok(d.at, "routes[].limits.body_bytes")
+		}
+	}
+	s.basic(l, &g)
+	s.asks(l, &g)
+	s.pages(l, &g)
+	return g
+}
+
+// basic translates auth_basic.
+func (s *site) basic(l *loc, g *guard) {
+	realm, file := l.sc.last("auth_basic"), l.sc.last("auth_basic_user_file")
+	switch {
+	case realm == nil && file == nil:
+	case realm == nil || realm.arg(0) == "off":
+		for _, d := range l.sc.find("auth_basic", "auth_basic_user_file") {
+			s.n.l.unneeded(d.at, "credentials are not asked for")
+		}
+	case file == nil || strings.Contains(file.arg(0), "$") || file.arg(0) == "" || !printable(file.arg(0)):
+		s.n.l.left(realm.at, "the file of users is not known: no client is served", "name it with auth_basic_user_file")
+		g.sources = &sources{denyOthers: true}
+	default:
+		g.users = s.n.s.path(file.arg(0))
+		if text := realm.arg(0); validValue(literal(text)) && !strings.ContainsAny(text, "\"\\$") {
+			g.realm = text
+		}
+		s.n.l.ok(realm.at, "routes[].auth.basic")
+		s.n.l.changed(file.at, "routes[].auth.basic.file", "passwords must be hashed by bcrypt: htpasswd -B")
+	}
+}
+
+// pages translates error_page, for pages that are files.
+func (s *site) pages(l *loc, g *guard) {
+	led := s.n.l
+	for _, d := range l.sc.find("error_page") {
+		words := d.texts()
+		if len(words) < 2 {
+			led.left(d.at, "it has no page", "")
+			continue
+		}
+		uri := words[len(words)-1]
+		var page errorPage
+		wrong := strings.HasPrefix(uri, "@") || strings.Contains(uri, "://") || strings.Contains(uri, "$")
+		for _, w := range words[:len(words)-1] {
+			code := atoi(w)
+			if strings.HasPrefix(w, "=") || code < 400 || code > 599 || code >= 494 && code <= 499 {
+				wrong = true
+				continue
+			}
+			if !slices.ContainsFunc(g.errorPages, func(p errorPage) bool { return slices.Contains(p.statuses, code) }) && !slices.Contains(page.statuses, code) {
+				page.statuses = append(page.statuses, code)
+			}
+		}
+		if !wrong {
+			page.file = s.fileOf(uri)
+		}
+		lower := strings.ToLower(page.file)
+		typed := strings.HasSuffix(lower, ".html") || strings.HasSuffix(lower, ".htm") || strings.HasSuffix(lower, ".txt") || strings.HasSuffix(lower, ".json")
+		if wrong || page.file == "" || !typed || !printable(page.file) {
+			led.left(d.at, "pages are files for the gateway's own responses, with their status", "name a file of html, txt or json in error_pages")
+			continue
+		}
+		led.ok(d.at, "routes[].error_pages")
+		if len(page.statuses) > 0 && len(g.errorPages) < 64 {
+			g.errorPages = append(g.errorPages, page)
+		}
+	}
+}
+
+// except adds the rule of a location, for the methods that limit_except permits where it denies all others.
+func (s *site) except(b *builder, l *loc, r *rule, g guard, m match) {
+	if l.d == nil || len(l.sc.own("limit_except")) == 0 {
+		b.add(r, g, m)
+		return
+	}
+	d := l.sc.own("limit_except")[0]
+	known := len(d.block) > 0
+	for _, inner := range d.block {
+		ok := inner.name == "deny" && inner.arg(0) == "all"
+		if known = known && ok; ok {
+			s.n.l.ok(inner.at, "FixedResponse")
+		} else {
+			s.n.l.left(inner.at, "other methods get 403", "write rules with a method, in routes with sources or auth")
+		}
+	}
+	methods := d.texts()
+	if d.has("GET") && !d.has("HEAD") {
+		methods = append(methods, "HEAD")
+	}
+	for _, method := range methods {
+		if with := m; validToken(method) && strings.ToUpper(method) == method {
+			if with.method = method; with.kind == "" {
+				with.kind, with.path = pathPrefix, "/"
+			}
+			b.add(r, g, with)
+		}
+	}
+	if known {
+		s.n.l.ok(d.at, "routes[].rules[].matches[].method")
+	} else {
+		s.n.l.changed(d.at, "routes[].rules[].matches[].method", "other methods get 403, whatever the block permits")
+	}
+	refused := s.refusal(d.at, 403)
+	refused.note = "other methods"
+	b.add(refused, guard{bodyBytes: g.bodyBytes, errorPages: g.errorPages}, m)
+}
