@@ -61,7 +61,7 @@ func openGateway(e *harness.Env) (*harness.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join((webConfig{dir: dir}).writeCert(), (webConfig{dir: dir, rsa: true}).writeCert()); err != nil {
+	if err := errors.Join((webConfig{dir: dir}).writeCert(), (webConfig{dir: dir, rsa: true}).writeCert(), (webConfig{dir: dir}).writeFiles()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	b := &gatewayBench{e: e, dir: dir, millrace: e.BuildMillrace()}

@@ -33,6 +33,8 @@ type webConfig struct {
 	afxdp  bool   // ours alone: the userspace stack over AF_XDP
 	http3  bool   // ours alone: it serves HTTP/3, too
 	rsa    bool   // the key of the certificate: RSA-2048 in place of P-256
+	with   feature
+	level  int // of nginx's gzip
 }
 
 func (c webConfig) workers() int { return max(c.loops, 1) }
@@ -106,7 +108,7 @@ pid %[3]s/nginx-web.pid;
 error_log %[3]s/nginx-web.log crit;
 events { worker_connections 8192; multi_accept on; use epoll; }
 http {
-	access_log off;
+	access_log %[12]s;
 	client_body_temp_path %[3]s/body; proxy_temp_path %[3]s/proxy; fastcgi_temp_path %[3]s/fastcgi;
 	uwsgi_temp_path %[3]s/uwsgi; scgi_temp_path %[3]s/scgi;
 	tcp_nodelay on;
@@ -125,18 +127,19 @@ http {
 	ssl_certificate %[4]s;
 	ssl_certificate_key %[5]s;
 	upstream backend { server %[6]s; keepalive 512; keepalive_requests 1000000000; keepalive_timeout 3600s; }
-	upstream backend2 { server %[6]s; keepalive 64; keepalive_requests 1000000000; keepalive_timeout 3600s; }
+%[10]s	upstream backend2 { server %[6]s; keepalive 64; keepalive_requests 1000000000; keepalive_timeout 3600s; }
 	server {
 		listen %[7]s:80 backlog=4096%[9]s;
 		listen %[7]s:81 http2 backlog=4096%[9]s;
 		listen %[7]s:443 ssl http2 backlog=4096%[9]s;
-%[8]s		location / { proxy_pass http://backend; }
+%[8]s		location / { %[11]s }
 		location /ws { proxy_pass http://backend; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }
 		location /bench.Echo/ { grpc_pass grpc://backend2; }
 	}
 }
 `, processes, c.workers(), c.dir, c.cert(), c.key(), webBackend, serviceAddr,
-		c.each("\t\tlocation /r$/ { proxy_pass http://backend; }\n"), map[bool]string{true: " reuseport"}[c.loops > 1])
+		c.each("\t\tlocation /r$/ { proxy_pass http://backend; }\n"), map[bool]string{true: " reuseport"}[c.loops > 1],
+		c.nginxHTTP(), c.nginxRule(), c.nginxLog())
 }
 
 // nginxBackend serves the response of 128 bytes as a file.
@@ -204,18 +207,12 @@ backend two
 
 // caddy is a Caddyfile.
 func (c webConfig) caddy() string {
-	proxies := fmt.Sprintf(`%[2]s	handle /bench.Echo/* {
+	proxies := fmt.Sprintf(`%[3]s%[2]s	handle /bench.Echo/* {
 		reverse_proxy h2c://%[1]s
 	}
 	handle {
-		reverse_proxy %[1]s {
-			transport http {
-				keepalive_idle_conns_per_host 512
-				compression off
-			}
-		}
-	}
-`, webBackend, c.each("\thandle /r$/* {\n\t\treverse_proxy "+webBackend+"\n\t}\n"))
+%[4]s	}
+`, webBackend, c.each("\thandle /r$/* {\n\t\treverse_proxy "+webBackend+"\n\t}\n"), c.caddySite(), c.caddyRule())
 	return fmt.Sprintf(`{
 	admin off
 	auto_https off
@@ -260,8 +257,8 @@ cpus: none
 		versions += `, "3"`
 	}
 	return fmt.Sprintf(`%[6]sadmin: {socket: ""}
-listeners:
-  - {name: web, address: "%[1]s:80", protocol: HTTP, versions: ["1.1"]}
+%[8]slisteners:
+  - {name: web, address: "%[1]s:80", protocol: HTTP, versions: ["1.1"]%[9]s}
   - {name: h2c, address: "%[1]s:81", protocol: HTTP, versions: ["2"]}
   - name: tls
     address: "%[1]s:443"
@@ -273,9 +270,10 @@ routes:
     listeners: [web, h2c, tls]
     rules:
       - {matches: [{path: {type: PathPrefix, value: /bench.Echo}}], backend_refs: [{name: two}]}
-      - {matches: [{path: {type: PathPrefix, value: /}}], backend_refs: [{name: one}]}
-%[5]spools:
+      - {matches: [{path: {type: PathPrefix, value: /}}], %[10]s}
+%[5]s%[11]spools:
   - {name: one, protocol: HTTP, backends: [{address: "%[4]s"}]}
   - {name: two, protocol: H2C, backends: [{address: "%[4]s"}]}
-`, serviceAddr, c.cert(), c.key(), webBackend, routes, stack, versions)
+`, serviceAddr, c.cert(), c.key(), webBackend, routes, stack, versions,
+		c.top(), c.listener(), c.rule(), c.moreRoutes())
 }

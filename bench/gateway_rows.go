@@ -87,7 +87,9 @@ func (w webRow) sample(win *harness.Window) (harness.Sample, error) {
 	if s.Units == 0 {
 		return s, errors.New("no request was answered")
 	}
-	for _, name := range []string{harness.P50, harness.P99, harness.P999, harness.SliceP99, harness.SliceP999, harness.Late, "due"} {
+	for _, name := range []string{
+		harness.P50, harness.P99, harness.P999, harness.SliceP99, harness.SliceP999, harness.Late, harness.CodedShare, "due",
+	} {
 		if n := last["client"].Counts[name]; n > 0 {
 			s.Counts[name] = n
 		}
@@ -133,7 +135,7 @@ var webRows = []webRow{
 	},
 	{
 		name: "a TCP connection for each request", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: webPort,
-		conns: 32, size: 128, web: role.WebOptions{PerConn: 1}, gates: []harness.Gate{ownGate(webNginx, 1.2)},
+		conns: 32, size: 128, web: role.WebOptions{PerConn: 1}, gates: []harness.Gate{ownGate(webNginx, 1)},
 	},
 	{
 		name: "a TLS 1.3 handshake for each request", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: tlsPort,
@@ -214,6 +216,7 @@ func (b *gatewayBench) measures() (all []harness.Measure) {
 	all = append(all, b.loops()...)
 	all = append(all, b.routes())
 	all = append(all, b.idle()...)
+	all = append(all, b.product()...)
 	return append(all, b.userspace())
 }
 

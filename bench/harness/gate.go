@@ -33,6 +33,8 @@ const (
 	// BackendConns is the number of connections that a backend has accepted, Reuse how many requests came on each.
 	BackendConns = "backend connections"
 	Reuse        = "requests/backend connection"
+	// CodedShare is the length of content as it was sent, of 1 000 bytes.
+	CodedShare = "coded/1000"
 	// ProxyBusy is the share of its CPUs' time that a proxy used.
 	ProxyBusy = "proxy busy %"
 	GCPause   = "GC pause p99 ns"

@@ -22,9 +22,10 @@ type WebOptions struct {
 	// Front and Back are the addresses of a proxy over our stack at FrontDev and BackDev, with the length of the prefix.
 	Front, Back string
 	HTTP2       bool
-	Streams     int // requests at a time on a connection of HTTP/2 or 3
-	PerConn     int // requests on a connection; 0 is no limit
-	Paths       int // different paths of requests
+	Streams     int    // requests at a time on a connection of HTTP/2 or 3
+	PerConn     int    // requests on a connection; 0 is no limit
+	Paths       int    // different paths of requests
+	Coding      string // of content, that clients ask for
 	// Saturate is the time in which a generator with a rate first makes as many requests as it can. The rate is then this share of what
 	// was answered, in percent.
 	Saturate time.Duration
@@ -40,6 +41,7 @@ func (o *WebOptions) flags(fs *flag.FlagSet) {
 	fs.IntVar(&o.Streams, "streams", 1, "requests at a time on a connection of HTTP/2 or HTTP/3")
 	fs.IntVar(&o.PerConn, "per-conn", 0, "requests on a connection before another is opened; 0 is no limit")
 	fs.IntVar(&o.Paths, "paths", 0, "different paths of requests")
+	fs.StringVar(&o.Coding, "coding", "", "content coding that clients with HTTP/1.1 ask for; responses are text then")
 	fs.DurationVar(&o.Saturate, "saturate", 0, "the rate is -rate percent of what was answered in this time without a limit")
 }
 
@@ -48,7 +50,7 @@ func (o WebOptions) Args() []string {
 	return []string{
 		"-backend", o.Backend, "-cert", o.Cert, "-key", o.Key, "-front", o.Front, "-back", o.Back, "-http2=" + strconv.FormatBool(o.HTTP2),
 		"-streams", strconv.Itoa(o.Streams), "-per-conn", strconv.Itoa(o.PerConn), "-paths", strconv.Itoa(o.Paths),
-		"-saturate", o.Saturate.String(),
+		"-saturate", o.Saturate.String(), "-coding", o.Coding,
 	}
 }
 
@@ -115,6 +117,9 @@ func openWebLoad(o roleOptions) (roleWork, error) {
 				"requests": g.Requests.Load(), "bytes": g.Bytes.Load(), "errors": g.Errors.Load(), "connections": g.Connections.Load(),
 				"due": uint64(lo.Rate),
 			}
+			if lo.Coding != "" && c["bytes"] > 0 {
+				c[harness.CodedShare] = 1000 * g.Coded.Load() / c["bytes"]
+			}
 			if lo.Rate > 0 {
 				c[harness.Late] = uint64(g.Late.Swap(0)) / 1000
 				p99, p999 := parts.Medians()
@@ -157,7 +162,7 @@ func allIdle(g *webpeer.Load, conns int) error {
 func (o roleOptions) load() (lo webpeer.LoadOptions, err error) {
 	lo = webpeer.LoadOptions{
 		HTTP2: o.web.HTTP2, Op: o.op, Conns: o.conns, Streams: o.web.Streams, PerConn: o.web.PerConn, Size: o.size,
-		Paths: o.web.Paths, Rate: o.rate,
+		Paths: o.web.Paths, Coding: o.web.Coding, Rate: o.rate,
 	}
 	if lo.To, err = netip.ParseAddrPort(o.stream.To); err != nil || o.web.Cert == "" {
 		return lo, err

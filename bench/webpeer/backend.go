@@ -62,16 +62,21 @@ func (d *detect) input(p []byte, fin bool) (int, error) {
 	return d.c.s.input(p, fin)
 }
 
-// plainFields are those of every response.
-var plainFields = []semantics.Field{{Name: "server", Value: "bench"}, {Name: "content-type", Value: "application/octet-stream"}}
+// plainFields are those of every response, textFields of those of text.
+var (
+	plainFields = []semantics.Field{{Name: "server", Value: "bench"}, {Name: "content-type", Value: "application/octet-stream"}}
+	textFields  = []semantics.Field{{Name: "server", Value: "bench"}, {Name: "content-type", Value: "text/html"}}
+)
 
 // answerTo is the response to a GET.
 func answerTo(path string) (semantics.Message, []byte) {
-	size, ok := sizeOf(path)
-	if !ok {
-		return semantics.Message{Status: 404, ContentLength: 0}, nil
+	if size, ok := sizeOf(path, bytesPath); ok {
+		return semantics.Message{Status: 200, ContentLength: int64(size), Fields: plainFields}, content[:size]
 	}
-	return semantics.Message{Status: 200, ContentLength: int64(size), Fields: plainFields}, content[:size]
+	if size, ok := sizeOf(path, textPath); ok {
+		return semantics.Message{Status: 200, ContentLength: int64(size), Fields: textFields}, text[:size]
+	}
+	return semantics.Message{Status: 404, ContentLength: 0}, nil
 }
 
 // backend1 is a connection of HTTP/1.1.

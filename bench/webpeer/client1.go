@@ -17,6 +17,8 @@ type client1 struct {
 	left int // requests until the connection is closed, where that is limited
 	due  time.Duration
 	got  int // bytes of the response
+	// coded is the content of the response where the generator has asked for a coding.
+	coded []byte
 }
 
 func newClient1(g *Load) *client1 {
@@ -65,7 +67,7 @@ func (s *client1) request(fields []semantics.Field, protocol string) {
 		s.c.fail(err)
 		return
 	}
-	s.c.out, s.got = out, 0
+	s.c.out, s.got, s.coded = out, 0, s.coded[:0]
 	s.c.kick()
 }
 
@@ -77,7 +79,7 @@ func (s *client1) issue(due time.Duration) {
 		s.c.kick()
 		return
 	}
-	s.request(requestFields, "")
+	s.request(s.g.fields, "")
 }
 
 func (s *client1) input(p []byte, fin bool) (used int, err error) {
@@ -88,9 +90,11 @@ func (s *client1) input(p []byte, fin bool) (used int, err error) {
 		case err != nil || ev.Kind == http1.NeedInput:
 			return used, err
 		case ev.Kind == http1.Headers:
-			err = s.header(s.m.Message().Status)
+			err = s.header(s.m.Message())
 		case ev.Kind == http1.Data && s.m.Tunnel():
 			err = s.echoed(ev.Payload)
+		case ev.Kind == http1.Data && s.g.o.Coding != "":
+			s.coded = append(s.coded, ev.Payload...)
 		case ev.Kind == http1.Data:
 			err = CheckContent(s.got, s.g.o.Size, ev.Payload)
 			s.got += len(ev.Payload)
@@ -104,8 +108,8 @@ func (s *client1) input(p []byte, fin bool) (used int, err error) {
 	return used, nil
 }
 
-func (s *client1) header(status int) error {
-	want := 200
+func (s *client1) header(msg *http1.Message) error {
+	status, want := msg.Status, 200
 	if s.g.o.Op == OpWebSocket {
 		want = 101
 	}
@@ -115,11 +119,31 @@ func (s *client1) header(status int) error {
 	if status == 101 {
 		s.g.free(s)
 	}
+	if coding := codingOf(msg); status == 200 && coding != s.g.o.Coding {
+		return fmt.Errorf("content coding %q in place of %q", coding, s.g.o.Coding)
+	}
 	return nil
+}
+
+// codingOf returns the content coding of a response.
+func codingOf(msg *http1.Message) string {
+	for _, f := range msg.Fields {
+		if f.Name == "content-encoding" {
+			return f.Value
+		}
+	}
+	return ""
 }
 
 // end counts a response and makes the connection free, or opens another in its place.
 func (s *client1) end() error {
+	if s.g.o.Coding != "" {
+		if err := checkText(s.g.o.Coding, s.g.o.Size, s.coded); err != nil {
+			return err
+		}
+		s.got = s.g.o.Size
+		s.g.Coded.Add(uint64(len(s.coded)))
+	}
 	if s.got != s.g.o.Size || s.m.Tunnel() {
 		return fmt.Errorf("the response ends after %d bytes of %d", s.got, s.g.o.Size)
 	}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -37,6 +39,8 @@ type LoadOptions struct {
 	Streams int // of each connection of HTTP/2
 	PerConn int // requests on a connection before it is closed and another opened; 0 is no limit
 	Size    int // bytes of a response
+	// Coding is the content coding that HTTP/1.1 asks for: responses are text then, and must have it. Bytes counts them decoded.
+	Coding string
 	// Paths is the number of paths that requests have in turn, /r0 to /r(Paths-1) before the rest. 0 is none.
 	Paths int
 	// Rate is the number of requests that are due in a second, whether or not those before have been answered. 0 makes a new one as soon
@@ -46,13 +50,14 @@ type LoadOptions struct {
 
 // Load is a generator.
 type Load struct {
-	o     LoadOptions
-	l     *loop
-	tls   *stdtls.Config
-	paths []string
-	next  int   // path
-	first error // of those that Errors counts
-	err   error // ends the generator
+	o      LoadOptions
+	l      *loop
+	tls    *stdtls.Config
+	paths  []string
+	next   int               // path
+	fields []semantics.Field // of a request
+	first  error             // of those that Errors counts
+	err    error             // ends the generator
 
 	idle  []issuer
 	late  []time.Duration // requests that are due and wait for a connection
@@ -64,6 +69,8 @@ type Load struct {
 
 	// Requests were answered as they must, Errors were not. Connections is how many were opened.
 	Requests, Bytes, Errors, Connections atomic.Uint64
+	// Coded is the length of all responses as they came, where a coding is asked for.
+	Coded atomic.Uint64
 	// Times are from when a request is due to its end.
 	Times Histogram
 	// Late is the time that a request that a connection was free for has waited for the generator at most, in nanoseconds. The reader may
@@ -77,6 +84,9 @@ type issuer interface{ issue(due time.Duration) }
 // NewLoad opens the connections. Requests begin with Run.
 func NewLoad(o LoadOptions) (*Load, error) {
 	o.Op = cmp.Or(o.Op, OpGet)
+	if o.Coding != "" && (o.HTTP2 || o.Op != OpGet) {
+		return nil, errors.New("a content coding is for GET with HTTP/1.1")
+	}
 	if o.Conns <= 0 || o.HTTP2 && o.Streams <= 0 || o.Size < 0 || o.Size > MaxContent {
 		return nil, fmt.Errorf("load of %d connections, %d streams, %d bytes", o.Conns, o.Streams, o.Size)
 	}
@@ -84,7 +94,10 @@ func NewLoad(o LoadOptions) (*Load, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Load{o: o, l: l, start: time.Now()}
+	g := &Load{o: o, l: l, start: time.Now(), fields: requestFields}
+	if o.Coding != "" {
+		g.fields = append(slices.Clone(requestFields), semantics.Field{Name: "accept-encoding", Value: o.Coding})
+	}
 	if o.TLS {
 		g.tls = clientTLS(o)
 	}
@@ -160,6 +173,9 @@ func (g *Load) path() string {
 		return grpcPath
 	case len(g.paths) == 0:
 		g.paths = []string{BytesPath(g.o.Size)}
+		if g.o.Coding != "" {
+			g.paths = []string{TextPath(g.o.Size)}
+		}
 	}
 	g.next = (g.next + 1) % len(g.paths)
 	return g.paths[g.next]

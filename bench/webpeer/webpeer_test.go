@@ -1,6 +1,8 @@
 package webpeer
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/tls"
 	"io"
 	"log"
@@ -155,7 +157,7 @@ func tlsServer(t *testing.T, h2 bool, h http.Handler) (netip.AddrPort, []byte) {
 }
 
 func answerContent(w http.ResponseWriter, r *http.Request) {
-	n, _ := sizeOf(r.URL.Path)
+	n, _ := sizeOf(r.URL.Path, bytesPath)
 	_, _ = w.Write(content[:n])
 }
 
@@ -299,5 +301,32 @@ func TestSlicesPassOverAPause(t *testing.T) {
 	}
 	if again, _ := s.Medians(); again != 0 {
 		t.Errorf("%v without a new slice", again)
+	}
+}
+
+// A generator that asks for a coding finds content that is not what it must be, in any coding.
+func TestCodedContentIsCompared(t *testing.T) {
+	coded := func(content []byte) []byte {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = w.Write(content)
+		_ = w.Close()
+		return b.Bytes()
+	}
+	right := coded(text[:1000])
+	if err := checkText("gzip", 1000, right); err != nil {
+		t.Error(err)
+	}
+	for name, err := range map[string]error{
+		"another byte": checkText("gzip", 1000, coded(append([]byte("x"), text[1:1000]...))),
+		"too short":    checkText("gzip", 1001, right),
+		"too long":     checkText("gzip", 999, right),
+		"cut":          checkText("gzip", 1000, right[:len(right)-9]),
+		"not coded":    checkText("zstd", 1000, right),
+		"unknown":      checkText("deflate", 1000, right),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
 	}
 }
