@@ -209,8 +209,8 @@ github.com/cilium/ebpf            : filter/ebpf pmd/afxdp pmd/xdp l4/kernelflows
 github.com/coder/websocket        : bench
 github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/testkit/derivepcaps
-github.com/klauspost/compress     : websocket l7/encode
-github.com/andybalholm/brotli     : l7/encode
+github.com/klauspost/compress     : websocket l7/encode bench/webpeer
+github.com/andybalholm/brotli     : l7/encode bench/webpeer
 github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testkit/testnet
