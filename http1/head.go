@@ -13,6 +13,7 @@ func (m *Machine) collectHead(in []byte) (ev Event, used int, err error) {
 	if !done {
 		return Event{}, used, err
 	}
+	m.keep()
 	m.message.reset()
 	if n := len(m.lines); cap(m.fields) < n { // at once: it would grow by four allocations
 		m.fields = make([]semantics.Field, 0, max(n, 8))

@@ -125,6 +125,9 @@ type Machine struct {
 	scanned int   // up to where line ends were sought
 	lines   []int // where its lines end: offsets of the LFs
 
+	keepsHead bool
+	head      []byte // as it came; empty where it was not kept
+
 	left       uint64 // bytes of the content or chunk; the size of a chunk as far as it is read
 	digits     int    // of that size
 	extensions int    // bytes of extensions of the message
@@ -160,7 +163,7 @@ func NewMachine(role Role, o Options) *Machine {
 func (m *Machine) Reset() {
 	*m = Machine{
 		options: m.options, role: m.role,
-		buf: m.buf[:0], lines: m.lines[:0], fields: m.fields[:0], trailers: m.trailers[:0],
+		buf: m.buf[:0], lines: m.lines[:0], fields: m.fields[:0], trailers: m.trailers[:0], head: m.head[:0],
 	}
 	if m.message.reset(); m.role == RoleClient {
 		m.state = complete
@@ -170,7 +173,7 @@ func (m *Machine) Reset() {
 // Compact releases the buffers of a connection that is idle. The next message allocates them again.
 func (m *Machine) Compact() {
 	if m.Idle() {
-		m.buf, m.lines, m.fields, m.trailers = nil, nil, nil, nil
+		m.buf, m.lines, m.fields, m.trailers, m.head = nil, nil, nil, nil, nil
 		m.message.reset()
 	}
 }
