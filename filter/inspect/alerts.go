@@ -37,6 +37,9 @@ type Alert struct {
 	App              signature.App
 	Tunnel           int    // how many tunnels the packet is in
 	Payload          []byte // where it matched, borrowed
+
+	Conn     *Conn     // of a message that a gateway has handed over; nil for a packet
+	Exchange *Exchange // the same; nil for a ClientHello
 }
 
 // matched does what a rule that matches does.
@@ -60,9 +63,9 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 	}
 	switch q.Action {
 	case signature.Drop:
-		e.block(p, Drop)
+		e.blockBy(q, p, Drop)
 	case signature.Reject:
-		e.block(p, Reject)
+		e.blockBy(q, p, Reject)
 	}
 	if q.NoAlert {
 		return
@@ -74,6 +77,14 @@ func (e *Engine) matched(q *rule, p *packet, payload []byte) {
 	a := e.alert(p)
 	a.Rule, a.Payload = q.Rule, payload
 	e.onAlert(a)
+}
+
+// blockBy is block for a rule: the first of the largest outcome is that of the result.
+func (e *Engine) blockBy(q *rule, p *packet, o Outcome) {
+	if !e.ending && o > e.result.Outcome {
+		e.result.Rule = q.Rule
+	}
+	e.block(p, o)
 }
 
 // anomaly reports what no rule requests.
@@ -93,6 +104,7 @@ func (e *Engine) alert(p *packet) *Alert {
 	if p.flow != nil {
 		a.Flow, a.App = p.flow.id, p.flow.app
 	}
+	a.Conn, a.Exchange = e.conn, e.exchange
 	if e.ending {
 		a.Packet = 0
 	}

@@ -76,6 +76,7 @@ func (c *Config) bodyBytes() int {
 // Stats counts what an Engine has seen.
 type Stats struct {
 	Packets    uint64
+	Messages   uint64 // calls about messages of a gateway
 	Bytes      uint64
 	Flows      uint64
 	Evicted    uint64 // flows that ended because there were too many
@@ -138,8 +139,13 @@ type Engine struct {
 	relieved int64 // when relieve has found nothing to give back
 
 	in     Input  // the packet that is inspected
-	result Result // of it
-	ending bool   // what is found is about bytes of a flow that ends, not about the packet
+	result Result // of it, or of a message
+
+	conns    int       // connections that a gateway hands over (exchange.go)
+	conn     *Conn     // of the message that is inspected; nil for packets
+	exchange *Exchange // the same; nil for a ClientHello
+
+	ending bool // what is found is about bytes of a flow that ends, not about the packet
 }
 
 // New returns an engine that calls onAlert for each match. The Alert is borrowed.

@@ -282,7 +282,13 @@ func (e *Engine) end(f *flow) {
 
 // packetOf returns an empty packet of a flow in a direction, for what is found without one.
 func packetOf(f *flow, d signature.Direction) *packet {
-	p := &packet{
+	p := inFlow(f, d)
+	return &p
+}
+
+// inFlow is packetOf for callers that have a place for the packet.
+func inFlow(f *flow, d signature.Direction) packet {
+	p := packet{
 		src: f.key.a, dst: f.key.b, srcPort: f.key.aPort, dstPort: f.key.bPort, proto: f.key.proto, flow: f, dir: d,
 		v6: !f.key.a.Is4In6(), bit: bitOf(f.key.proto), whole: true, hasL4: true, stateOK: f.established(), depth: int(f.key.depth),
 	}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 
 	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
@@ -308,7 +309,7 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 		h.streams[s.blockOf.stream] = st
 	}
 	if m := &st.sides[signature.SideOf(p.dir)]; m.msg.Start == nil {
-		msg, interim := http2Message(&section, p.dir)
+		msg, interim := messageOf(fieldsOf(&section), "HTTP/2", p.dir)
 		if interim { // another response follows
 			return
 		}
@@ -326,14 +327,25 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 	}
 }
 
-// http2Message makes the head of a message that the buffers of HTTP are filled from. Pseudo fields are headers whose names begin
-// with a colon, as rules expect them; the authority is the host, too. interim says that it is a response of 1xx.
-func http2Message(section *hpack.Section, d signature.Direction) (m httpmsg.Message, interim bool) {
+// fieldsOf lists the fields of a section.
+func fieldsOf(section *hpack.Section) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := range section.Fields {
+			if f := &section.Fields[i]; !yield(f.Name, f.Value) {
+				return
+			}
+		}
+	}
+}
+
+// messageOf makes the head of a message that the buffers of HTTP are filled from, of HTTP/2 or a later version. Pseudo fields are
+// headers whose names begin with a colon, as rules expect them; the authority is the host, too. interim says that it is a response
+// of 1xx.
+func messageOf(fields iter.Seq2[string, string], version string, d signature.Direction) (m httpmsg.Message, interim bool) {
 	var status, authority []byte
-	for i := range section.Fields {
-		f := &section.Fields[i]
-		name, value := []byte(f.Name), []byte(f.Value)
-		switch f.Name {
+	for field, text := range fields {
+		name, value := []byte(field), []byte(text)
+		switch field {
 		case ":method":
 			m.Method = value
 		case ":path":
@@ -345,14 +357,14 @@ func http2Message(section *hpack.Section, d signature.Direction) (m httpmsg.Mess
 		}
 		m.Add(name, value)
 	}
-	m.Version = []byte("HTTP/2")
+	m.Version = []byte(version)
 	if d == signature.ToServer {
 		if authority != nil && m.Header("host") == nil {
 			m.Host = authority
 		}
 		m.Start = bytes.Join([][]byte{m.Method, m.URI, m.Version}, []byte{' '})
 	} else {
-		m.Start = append([]byte("HTTP/2 "), status...)
+		m.Start = append([]byte(version+" "), status...)
 	}
 	m.Head = append(append(m.Head, m.Start...), "\r\n"...)
 	for i := range m.Headers {

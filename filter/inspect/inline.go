@@ -45,11 +45,12 @@ type Input struct {
 // Result is the decision of an engine on one packet.
 type Result struct {
 	Outcome Outcome
-	Blocked bool // its flow was blocked before
-	Bound   bool // it met a bound: not all of it was inspected, or none with Config.Refuse
-	Anomaly bool // an anomaly was reported
-	Taken   bool // what a packet engine has found was used
-	Partial bool // it lists not all that it has found: the payload was searched again
+	Rule    *signature.Rule // that has led to the outcome; nil for none, and for an anomaly
+	Blocked bool            // its flow was blocked before
+	Bound   bool            // it met a bound: not all of it was inspected, or none with Config.Refuse
+	Anomaly bool            // an anomaly was reported
+	Taken   bool            // what a packet engine has found was used
+	Partial bool            // it lists not all that it has found: the payload was searched again
 }
 
 // Inspect inspects a packet, which it borrows.

@@ -65,6 +65,9 @@ type Rules struct {
 
 	asksForApps bool // some rule has app-layer-protocol
 
+	bodies [2]bool // by direction: some rule of messages has a buffer that grows with the body
+	hello  bool    // some rule is about the ClientHello
+
 	generation uint32 // from 1
 	byKey      map[ruleKey]*rule
 }
@@ -137,6 +140,7 @@ func CompileNext(list []*signature.Rule, before *Rules) (*Rules, error) {
 		r.asksForApps = r.asksForApps || len(q.AppIs) > 0
 		r.asksForNames = r.asksForNames || q.uses(signature.FileName)
 		r.rules = append(r.rules, q)
+		r.noteMessages(q)
 		r.loadSets(q)
 	}
 	r.names = names.nameTable

@@ -48,11 +48,32 @@ func (m *Message) common(t *applayer.Message, d signature.Direction) {
 		t.Put(signature.HTTPHeaderRaw, m.Head[i+1:])
 	}
 	t.Put(signature.HTTPCookie, m.Value(cookie))
-	for b, name := range map[signature.Buffer]string{
-		signature.HTTPConnection: "connection", signature.HTTPContentLen: "content-length",
-		signature.HTTPContentType: "content-type",
-	} {
-		t.Put(b, m.Value(name))
+	m.values(t, commonFields)
+}
+
+// fieldBuffer is a buffer that has the value of one field.
+type fieldBuffer struct {
+	buffer signature.Buffer
+	name   string
+}
+
+var (
+	commonFields = []fieldBuffer{
+		{signature.HTTPConnection, "connection"}, {signature.HTTPContentLen, "content-length"}, {signature.HTTPContentType, "content-type"},
+	}
+	requestFields = []fieldBuffer{
+		{signature.HTTPUserAgent, "user-agent"},
+		{signature.HTTPAccept, "accept"},
+		{signature.HTTPAcceptEnc, "accept-encoding"},
+		{signature.HTTPAcceptLang, "accept-language"},
+		{signature.HTTPReferer, "referer"},
+	}
+)
+
+// values fills the buffers that are fields.
+func (m *Message) values(t *applayer.Message, list []fieldBuffer) {
+	for _, f := range list {
+		t.Put(f.buffer, m.Value(f.name))
 	}
 }
 
@@ -79,12 +100,7 @@ func (m *Message) request(t *applayer.Message) {
 		t.Put(signature.HTTPHostRaw, host)
 		t.Put(signature.HTTPHost, normalHost(host))
 	}
-	for b, name := range map[signature.Buffer]string{
-		signature.HTTPUserAgent: "user-agent", signature.HTTPAccept: "accept",
-		signature.HTTPAcceptEnc: "accept-encoding", signature.HTTPAcceptLang: "accept-language", signature.HTTPReferer: "referer",
-	} {
-		t.Put(b, m.Value(name))
-	}
+	m.values(t, requestFields)
 	for _, body := range m.Bodies(true) {
 		t.Put(signature.HTTPRequestBody, body)
 		m.files(t, body)
