@@ -138,7 +138,7 @@ l7/side           : http1 http2 l7/link semantics
 l7/h1side         : clock http1 l7/link l7/side semantics
 l7/h2side         : clock http1 http2 l7/link l7/side semantics
 l7/h3side         : clock http1 http3 http3/qpack l7/link l7/quicconn l7/side quic semantics
-l7/proxy          : clock l7/auth gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/proxy          : clock wire filter/inspect filter/signature l7/auth gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
 l7/control        : clock tls/acme internal/secretfile internal/logqueue internal/random metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/auth l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/transport internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
@@ -161,6 +161,7 @@ internal/testkit/checkout:
 internal/testkit/blockcount:
 internal/testkit/browser:
 internal/testkit/consttime:
+internal/testkit/evasions:
 internal/testkit/conformance: packet ring clock pmd
 internal/testkit/cut:
 internal/testkit/derivepcaps:
@@ -227,7 +228,7 @@ golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
 gonum.org/v1/plot                 : internal/app/kernbench
 golang.org/x/crypto               : l7/auth tls gpukern/aead gpukern/digest bench
-golang.org/x/net                  : socket quic shim/notify gateway/resolve internal/testkit/testdns
+golang.org/x/net                  : socket quic shim/notify gateway/resolve internal/testkit/testdns internal/testkit/evasions
 golang.org/x/term                 : cmd/millrace
 `
 

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http2/h2c"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/testkit/evasions"
 	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/l4/control"
@@ -57,8 +58,8 @@ drop http any any -> any any (msg:"body"; flow:to_server; http.request_body; con
 drop tls any any -> any any (msg:"name"; tls.sni; content:"evil.test"; sid:5;)
 `
 
-// evasions is a site whose servers record what they receive.
-type evasions struct {
+// evasionSite is a site whose servers record what they receive.
+type evasionSite struct {
 	*site
 	mu  sync.Mutex
 	got []string
@@ -66,11 +67,11 @@ type evasions struct {
 	ssl *testnet.Log
 }
 
-func newEvasions(t *testing.T) *evasions {
+func newEvasions(t *testing.T) *evasionSite {
 	t.Helper()
 	testnet.Program(t, "nginx", "node", "curl")
 	s, _ := layOut(t, "mr-gwevade")
-	v := &evasions{site: s, ssl: &testnet.Log{}}
+	v := &evasionSite{site: s, ssl: &testnet.Log{}}
 	s.must(s.backends[0].Do(v.listen))
 	v.listenPrograms()
 	s.rules(evasionRules)
@@ -79,14 +80,14 @@ func newEvasions(t *testing.T) *evasions {
 	return v
 }
 
-func (v *evasions) record(text string) {
+func (v *evasionSite) record(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.got = append(v.got, text)
 }
 
 // received reports whether a server has received a text.
-func (v *evasions) received(text string) bool {
+func (v *evasionSite) received(text string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	nginx, _ := os.ReadFile(v.log)
@@ -99,7 +100,7 @@ func (v *evasions) received(text string) bool {
 }
 
 // listen starts the servers of this process.
-func (v *evasions) listen() error {
+func (v *evasionSite) listen() error {
 	udp, err := net.ListenPacket("udp4", ":5353")
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (v *evasions) listen() error {
 }
 
 // text records the text of a connection as it comes, as a server reads it that knows nothing of urgent data.
-func (v *evasions) text(c net.Conn) {
+func (v *evasionSite) text(c net.Conn) {
 	var all []byte
 	b := make([]byte, 4096)
 	for {
@@ -150,17 +151,17 @@ func (v *evasions) text(c net.Conn) {
 }
 
 // web records the path and the body of a request, decoded as programs do.
-func (v *evasions) web(w http.ResponseWriter, r *http.Request) {
+func (v *evasionSite) web(w http.ResponseWriter, r *http.Request) {
 	v.record("web " + r.URL.Path)
 	body, err := io.ReadAll(r.Body)
 	if err == nil && len(body) > 0 {
-		v.record("body " + decodedBody(r.Header.Get("Content-Encoding"), body))
+		v.record("body " + evasions.DecodedBody(r.Header.Get("Content-Encoding"), body))
 	}
 	io.WriteString(w, "got it")
 }
 
 // tls records the server name of a hello.
-func (v *evasions) tls(c net.Conn) {
+func (v *evasionSite) tls(c net.Conn) {
 	cert, _ := testcert.SelfSigned("a.test")
 	s := tls.Server(c, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		v.record("name " + h.ServerName)
@@ -171,7 +172,7 @@ func (v *evasions) tls(c net.Conn) {
 }
 
 // listenPrograms starts nginx, and node for a server with OpenSSL.
-func (v *evasions) listenPrograms() {
+func (v *evasionSite) listenPrograms() {
 	v.t.Helper()
 	dir := v.t.TempDir()
 	v.must(os.Chmod(dir, 0o755))
@@ -198,7 +199,7 @@ tls.createServer({key: pem, cert: pem, SNICallback: (name, done) => { console.lo
 	v.program(v.ssl, "node", "-e", script)
 }
 
-func (v *evasions) program(out io.Writer, name string, args ...string) {
+func (v *evasionSite) program(out io.Writer, name string, args ...string) {
 	v.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -220,42 +221,11 @@ type evasion struct {
 	open bool
 }
 
-// evasionConn is the client's connection of a row; nil for datagrams.
+// evasionConn is the client's connection of a row, without one for datagrams.
 type evasionConn struct {
-	*net.TCPConn
-	v  *evasions
+	*evasions.Conn
+	v  *evasionSite
 	id uint32
-}
-
-// put sends texts, each in segments of its own, until the peer has ended the connection.
-func (c *evasionConn) put(texts ...string) {
-	for i, text := range texts {
-		if i > 0 {
-			time.Sleep(3 * time.Millisecond) // the kernel may still join them, which makes the row easier
-		}
-		if _, err := io.WriteString(c, text); err != nil {
-			return
-		}
-	}
-}
-
-// urgent sends a byte of urgent data.
-func (c *evasionConn) urgent(b byte) {
-	raw, err := c.SyscallConn()
-	c.v.must(err)
-	c.v.must(raw.Write(func(fd uintptr) bool {
-		unix.Sendto(int(fd), []byte{b}, unix.MSG_OOB, nil)
-		return true
-	}))
-	time.Sleep(3 * time.Millisecond)
-}
-
-// answered waits for an answer of the server, and returns what there is.
-func (c *evasionConn) answered() string {
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
-	b := make([]byte, 4096)
-	n, _ := c.Read(b)
-	return string(b[:n])
 }
 
 func TestEvasionsEndAtTheServer(t *testing.T) {
@@ -265,7 +235,7 @@ func TestEvasionsEndAtTheServer(t *testing.T) {
 	for i, row := range append(append(fragmentEvasions(), textEvasions()...), httpEvasions()...) {
 		c := &evasionConn{v: v, id: uint32(100 + i)}
 		if row.at != "" {
-			c.TCPConn = v.dial("tcp", row.at).(*net.TCPConn)
+			c.Conn = &evasions.Conn{TCPConn: v.dial("tcp", row.at).(*net.TCPConn), T: t, Upgrades: true}
 			v.must(c.SetNoDelay(true))
 		}
 
@@ -277,7 +247,7 @@ func TestEvasionsEndAtTheServer(t *testing.T) {
 				decided = "received"
 			case len(v.alerts("alerts.json")) > alerts:
 				decided = "alert"
-			case c.TCPConn != nil:
+			case c.Conn != nil:
 				c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 				if n, err := c.Read(make([]byte, 4096)); n > 0 || err != nil && !os.IsTimeout(err) {
 					decided = "refused by the server"
@@ -297,7 +267,7 @@ func TestEvasionsEndAtTheServer(t *testing.T) {
 			t.Errorf("%s: %q, a server has %q: %v", row.name, decided, row.text, got)
 		}
 		alerts = len(v.alerts("alerts.json"))
-		if c.TCPConn != nil {
+		if c.Conn != nil {
 			c.Close()
 		}
 	}
@@ -308,7 +278,7 @@ func TestEvasionsEndAtTheServer(t *testing.T) {
 }
 
 // honest has an honest text reach a server, after all that a row has sent.
-func (v *evasions) honest(at string, id uint32) {
+func (v *evasionSite) honest(at string, id uint32) {
 	v.t.Helper()
 	c := v.dial("tcp", at).(*net.TCPConn)
 	defer c.Close()
@@ -366,7 +336,7 @@ func (c *evasionConn) pieces(order string, list [][]byte) {
 }
 
 // macs returns the link addresses of the client and of the gateway's front.
-func (v *evasions) macs() (list [2][6]byte) {
+func (v *evasionSite) macs() (list [2][6]byte) {
 	for i, text := range []string{v.clientMAC(), v.frontMAC()} {
 		mac, err := net.ParseMAC(text)
 		v.must(err)
@@ -377,7 +347,7 @@ func (v *evasions) macs() (list [2][6]byte) {
 
 // rawTCP is a connection of a client that is no kernel: its segments are made here.
 type rawTCP struct {
-	v        *evasions
+	v        *evasionSite
 	port     uint16
 	seq, ack uint32
 }
@@ -385,7 +355,7 @@ type rawTCP struct {
 const rawClient = "198.18.0.77"
 
 // rawTCP opens a connection to the recorder of texts.
-func (v *evasions) rawTCP(id uint32) *rawTCP {
+func (v *evasionSite) rawTCP(id uint32) *rawTCP {
 	v.t.Helper()
 	v.run(v.gate, "ip neigh replace "+rawClient+" lladdr "+v.clientMAC()+" dev front")
 	r := &rawTCP{v: v, port: uint16(30000 + id), seq: 1000}
