@@ -151,8 +151,8 @@ services:
 		Inspection: Inspection{
 			Policies: []InspectionPolicy{{
 				Name: "all", Mode: InspectionPrevent, Services: []string{"web"}, Devices: []string{"gw0"}, Rules: []string{"a.rules", "b.rules"},
-				Access: []string{"a.access"}, Lenient: true, Overlaps: OverloadPass, Urgent: UrgentDrop,
-			}, {Name: "rest", Mode: InspectionDetect, Rules: []string{"c.rules"}, Overlaps: OverloadDrop, Urgent: UrgentStrip}},
+				Access: []string{"a.access"}, Hold: 64 << 10, Lenient: true, Overlaps: OverloadPass, Urgent: UrgentDrop,
+			}, {Name: "rest", Mode: InspectionDetect, Rules: []string{"c.rules"}, Hold: 64 << 10, Overlaps: OverloadDrop, Urgent: UrgentStrip}},
 			Variables: []string{"HOME_NET=any"}, VariablesFile: "s.yaml", Classification: "c.config", Flows: 100, Memory: 2 << 20, Overload: OverloadPass,
 			Alerts: InspectionAlerts{File: "-", Buffer: 1 << 17, Payload: 9}, Packets: InspectionPackets{File: "p.pcapng", Size: 1 << 18},
 		},

@@ -105,7 +105,7 @@ func (d *checker) checkUnusedPolicies(c *Config) {
 		}
 	}
 	for i := range in.Policies {
-		if !used[i+1] {
+		if !used[i+1] && in.Policies[i].OfPackets() {
 			d.Fail(d.places.policies[i].node, "the first policy for a service and device counts: move it up, or narrow those before it",
 				"policy %q has no effect: policies before it take all of its services and devices", in.Policies[i].Name)
 		}

@@ -67,6 +67,7 @@ var kinds = map[string]string{
 	"limits":           "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0}\n" + oneService,
 	"detect":           "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
 	"prevent":          "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
+	"inspected":        "inspection: {policies: [{name: a, mode: prevent, listeners: k, rules: x}], alerts: {file: q}}\n" + strings.Replace(checked("HTTP", "drain: 9s"), "listeners: [{", "listeners: [{name: k, address: 127.0.0.1:81, protocol: HTTP}, {", 1),
 	"access":           "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
 	"capture":          "inspection: {policies: [{name: a, capture: udp}], packets: {file: q}}\n" + oneService,
 	"quic":             "devices: [{name: eth0}]\nservices: [{name: s, protocol: udp, source: client, quic: {server_id_length: 2, nonce_length: 5}, address: '[2001:db8::1]:53', backends: [{server_id: '0102', address: '[2001:db8::2]:53'}]}]\n",
@@ -112,7 +113,7 @@ sync: {listen: "198.18.9.1:1", peer: "198.18.9.2:1", key_file: k, key: "00010203
 admin: {socket: /tmp/gw.sock}
 metrics: {listen: "127.0.0.1:0"}
 inspection:
-  policies: [{name: all, mode: prevent, services: [s], devices: [eth0], rules: [a.rules], access: [a.access], capture: tcp, lenient: true, overlaps: pass, urgent: drop}]
+  policies: [{name: all, mode: prevent, services: [s], listeners: [l], hold: 5, devices: [eth0], rules: [a.rules], access: [a.access], capture: tcp, lenient: true, overlaps: pass, urgent: drop}]
   variables: HOME_NET=any
   variables_file: s.yaml
   classification: c.config
@@ -355,6 +356,15 @@ func TestProtectionThatIsNotAppliedIsRefused(t *testing.T) {
 		{"sources: {deny: [192.0.2.0/24]}\n" + listener, "sources has no effect"},
 		{"limits: {packets: 5}\n" + listener, "limits has no effect"},
 		{"inspection: {policies: [{name: a, mode: prevent, rules: x}]}\n" + listener, "inspection has no effect"},
+		{"inspection: {policies: [{name: a, rules: x, listeners: l, access: y}]}\n" + listener, "access has no effect: it is about packets"},
+		{"inspection: {policies: [{name: a, rules: x, listeners: l, urgent: drop}]}\n" + listener, "urgent has no effect: it is about packets"},
+		{"inspection: {policies: [{name: a, mode: prevent, rules: x, hold: 5}]}\n" + service, "hold has no effect: it is for listeners"},
+		{"inspection: {policies: [{name: a, rules: x, hold: 5, listeners: l}]}\n" + listener, "hold has no effect: it is for listeners"},
+		{"inspection: {policies: [{name: a, rules: x, listeners: l}], packets: {file: q}}\n" + listener, "inspection.packets has no effect"},
+		{"inspection: {policies: [{name: a, access: x, listeners: l}]}\n" + listener, "listeners has no effect: the policy has no rules on requests"},
+		{"inspection: {policies: [{name: a, rules: x, listeners: other}]}\n" + listener, "which is not there"},
+		{"inspection: {policies: [{name: a, rules: x, listeners: l}, {name: b, rules: x, listeners: l}]}\n" + listener, "has the policy a already"},
+		{"inspection: {policies: [{name: a, rules: x, listeners: l}]}\n" + kinds["tcp"], "passes bytes through"},
 		{"snat: 198.18.2.1\n" + listener, "snat has no effect"},
 		{"kernel_flows: on\n" + listener, "kernel_flows has no effect"},
 		{"checksum: drop\n" + listener, "checksum has no effect"},

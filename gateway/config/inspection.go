@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// Inspection selects which packets of services are inspected by rules, and what follows from a match. Files are relative to the
+// Inspection selects which packets of services and requests of listeners are inspected by rules, and what follows from a match. Files are relative to the
 // configuration file's folder; package l4/inspection reads them.
 type Inspection struct {
 	Policies []InspectionPolicy // key "policies": of several that name a service and device the first counts
@@ -45,16 +45,18 @@ const (
 
 // InspectionPolicy is rules, and the packets that they are for.
 type InspectionPolicy struct {
-	Name     string         // key "name", required and unique
-	Mode     InspectionMode // key "mode", default "detect"
-	Services []string       // key "services": by name, default all
-	Devices  []string       // key "devices": that clients' packets come by, default all
-	Rules    []string       // key "rules": files of rules in Suricata's syntax
-	Access   []string       // key "access": files of rules on addresses and ports: the first that matches a packet of a client decides
-	Capture  string         // key "capture": a packet filter expression: packets that match are written to Packets
-	Lenient  bool           // key "lenient": leave out rules with unsupported options, which are an error otherwise
-	Overlaps Overload       // key "overlaps": with `prevent`, packets whose bytes contradict earlier ones: default "drop"
-	Urgent   Urgent         // key "urgent": TCP segments with urgent data, default "strip"
+	Name      string         // key "name", required and unique
+	Mode      InspectionMode // key "mode", default "detect"
+	Services  []string       // key "services": by name, default all; none where the policy names listeners
+	Listeners []string       // key "listeners": of HTTP and HTTPS, by name, whose requests are inspected; default none
+	Devices   []string       // key "devices": that clients' packets come by, default all
+	Rules     []string       // key "rules": files of rules in Suricata's syntax
+	Access    []string       // key "access": files of rules on addresses and ports: the first that matches a packet of a client decides
+	Capture   string         // key "capture": a packet filter expression: packets that match are written to Packets
+	Hold      int            // key "hold": with `prevent`, bytes of the content of a message of a listener that wait until all of it was inspected, default 65536
+	Lenient   bool           // key "lenient": leave out rules with unsupported options, which are an error otherwise
+	Overlaps  Overload       // key "overlaps": with `prevent`, packets whose bytes contradict earlier ones: default "drop"
+	Urgent    Urgent         // key "urgent": TCP segments with urgent data, default "strip"
 }
 
 // Urgent is the policy for urgent data of TCP: a receiver may take the byte that the urgent pointer names out of the stream,
@@ -88,7 +90,7 @@ func newInspection() Inspection {
 }
 
 func newInspectionPolicy() InspectionPolicy {
-	return InspectionPolicy{Mode: InspectionDetect, Overlaps: OverloadDrop, Urgent: UrgentStrip}
+	return InspectionPolicy{Mode: InspectionDetect, Hold: 64 << 10, Overlaps: OverloadDrop, Urgent: UrgentStrip}
 }
 
 // Limits of the section.
@@ -97,6 +99,7 @@ const (
 	maxRuleFiles  = 1024
 	maxInspected  = 1 << 24 // flows
 	maxInspectMem = 1 << 40
+	maxHold       = 100 << 10 // of what is longer no more is inspected
 )
 
 func (d *decoder) inspection(n *yaml.Node, c *Config) {
@@ -137,6 +140,8 @@ func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
 				strictyaml.Choice(d.Decoder, n, "mode", &p.Mode, InspectionDetect, InspectionPrevent)
 			}),
 			d.named("services", &p.Services, &at.services),
+			d.named("listeners", &p.Listeners, &at.listeners),
+			strictyaml.Optional("hold", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "hold", &p.Hold, 0, maxHold) }),
 			d.named("devices", &p.Devices, &at.devices),
 			d.several("rules", &p.Rules),
 			d.several("access", &p.Access),
@@ -162,6 +167,7 @@ type policyPlace struct {
 	node, name        *yaml.Node
 	capture           *yaml.Node // nil without
 	services, devices []*yaml.Node
+	listeners         []*yaml.Node
 }
 
 // placedText reads a text, and keeps its place for errors that are found when the rules are read.
@@ -201,7 +207,7 @@ func (d *decoder) named(key string, to *[]string, at *[]*yaml.Node) strictyaml.F
 
 // checkInspection reports policies with one name, packets without a file, and names of services and devices that are not there.
 func (d *checker) checkInspection(c *Config) {
-	lines := map[string]int{}
+	lines, inspected := map[string]int{}, map[string]string{}
 	for i := range c.Inspection.Policies {
 		p, at := &c.Inspection.Policies[i], &d.places.policies[i]
 		d.unique(lines, p.Name, at.name, "policy")
@@ -213,6 +219,9 @@ func (d *checker) checkInspection(c *Config) {
 				d.Fail(at.services[k], "", "policy %s is for a service %q, which is not there", p.Name, name)
 			}
 		}
+		for k, name := range p.Listeners {
+			d.checkInspected(c, inspected, p.Name, name, at.listeners[k])
+		}
 		for k, name := range p.Devices {
 			if !slices.ContainsFunc(c.Devices, func(dev Device) bool { return dev.Name == name }) {
 				d.Fail(at.devices[k], "", "policy %s is for a device %q, which is not there", p.Name, name)
@@ -221,12 +230,39 @@ func (d *checker) checkInspection(c *Config) {
 	}
 }
 
+// checkInspected reports a listener of a policy that is not there, has no requests, or has a policy: by has those of policies before.
+func (d *checker) checkInspected(c *Config, by map[string]string, policy, name string, at *yaml.Node) {
+	i := slices.IndexFunc(c.Listeners, func(l Listener) bool { return l.Name == name })
+	switch {
+	case i < 0:
+		d.Fail(at, "", "policy %s is for a listener %q, which is not there", policy, name)
+	case !c.Listeners[i].Protocol.IsHTTP():
+		d.Fail(at, "name listeners of HTTP and HTTPS", "policy %s is for requests, and the listener %q passes bytes through", policy, name)
+	case by[name] != "":
+		d.Fail(at, "a listener has one policy", "the listener %q has the policy %s already", name, by[name])
+	}
+	by[name] = policy
+}
+
+// OfPackets reports whether a policy is for packets of services: one that names listeners alone is not.
+func (p *InspectionPolicy) OfPackets() bool { return len(p.Listeners) == 0 || len(p.Services) > 0 }
+
+// PolicyOfListener returns the policy for the requests of a listener, nil for none.
+func (i *Inspection) PolicyOfListener(name string) *InspectionPolicy {
+	for k := range i.Policies {
+		if slices.Contains(i.Policies[k].Listeners, name) {
+			return &i.Policies[k]
+		}
+	}
+	return nil
+}
+
 // PolicyOf returns the place, from 1, of the policy for a service's connections whose client's packets come by a device; 0 is
 // none.
 func (i *Inspection) PolicyOf(service, device string) int {
 	for k := range i.Policies {
 		p := &i.Policies[k]
-		if (len(p.Services) == 0 || slices.Contains(p.Services, service)) && (len(p.Devices) == 0 || slices.Contains(p.Devices, device)) {
+		if p.OfPackets() && (len(p.Services) == 0 || slices.Contains(p.Services, service)) && (len(p.Devices) == 0 || slices.Contains(p.Devices, device)) {
 			return k + 1
 		}
 	}

@@ -73,7 +73,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
 		"inspection.flows": c.Inspection.Flows, "inspection.memory": c.Inspection.Memory, "inspection.overload": c.Inspection.Overload,
 		"inspection.alerts.buffer": c.Inspection.Alerts.Buffer, "inspection.alerts.payload": c.Inspection.Alerts.Payload, "inspection.packets.size": c.Inspection.Packets.Size,
-		"inspection.policies[].mode": newInspectionPolicy().Mode, "inspection.policies[].overlaps": newInspectionPolicy().Overlaps, "inspection.policies[].lenient": false, "inspection.policies[].urgent": newInspectionPolicy().Urgent,
+		"inspection.policies[].mode": newInspectionPolicy().Mode, "inspection.policies[].overlaps": newInspectionPolicy().Overlaps, "inspection.policies[].lenient": false, "inspection.policies[].hold": newInspectionPolicy().Hold, "inspection.policies[].urgent": newInspectionPolicy().Urgent,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
 		"defence.time": newDefence().Time, "defence.max_verdicts": newDefence().Max, "defence.syn_rate": newDefence().SYNRate,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "kernel_flows": c.KernelFlows, "table.kernel_flows": c.Table.KernelFlows, "admin.socket": c.Admin.Socket,

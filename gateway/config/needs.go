@@ -7,9 +7,19 @@ const addServices = "add services, or leave it out"
 // rootNeeds are the needs of keys of the root.
 var rootNeeds = []need[Config]{
 	{
-		keys: []string{"snat", "snat_ports", "checksum", "kernel_flows", "tunnel", "sources", "limits", "table", "sync", "inspection"},
+		keys: []string{"snat", "snat_ports", "checksum", "kernel_flows", "tunnel", "sources", "limits", "table", "sync"},
 		met:  func(c *Config, _ *Config) bool { return len(c.Services) > 0 || len(c.Listeners) == 0 },
 		why:  "it is for services, and there are none; listeners do not apply it", hint: addServices,
+	},
+	{
+		keys: []string{"inspection"}, met: func(c *Config, _ *Config) bool {
+			return len(c.Services) > 0 || len(c.Listeners) == 0 || c.Inspection.anyPolicy(func(p *InspectionPolicy) bool { return !p.OfPackets() })
+		},
+		why: "its policies are for services, and there are none", hint: "name listeners in a policy, or leave it out",
+	},
+	{
+		keys: []string{"inspection.packets"}, met: func(c *Config, _ *Config) bool { return c.Inspection.anyPolicy((*InspectionPolicy).OfPackets) },
+		why: "it is about packets, and all policies are for listeners", hint: leaveOut,
 	},
 	{
 		keys: []string{"engine", "cpus", "spin", "extra_processor"},
@@ -86,6 +96,16 @@ func (i *Inspection) prevents() bool {
 	return slices.ContainsFunc(i.Policies, func(p InspectionPolicy) bool { return p.Mode == InspectionPrevent })
 }
 
+// anyPolicy reports whether some policy has a property.
+func (i *Inspection) anyPolicy(has func(*InspectionPolicy) bool) bool {
+	for k := range i.Policies {
+		if has(&i.Policies[k]) {
+			return true
+		}
+	}
+	return false
+}
+
 // decides reports whether the policy has rules, beside a capture.
 func (p *InspectionPolicy) decides() bool { return len(p.Rules) > 0 || len(p.Access) > 0 }
 
@@ -95,6 +115,18 @@ var deviceNeeds = []need[Device]{{
 }}
 
 var policyNeeds = []need[InspectionPolicy]{
+	{
+		keys: []string{"access", "capture", "devices", "overlaps", "urgent"}, met: func(_ *Config, p *InspectionPolicy) bool { return p.OfPackets() },
+		why: "it is about packets, and the policy is for listeners alone", hint: leaveOut,
+	},
+	{
+		keys: []string{"listeners"}, met: func(_ *Config, p *InspectionPolicy) bool { return len(p.Rules) > 0 },
+		why: "the policy has no rules on requests", hint: "name files in rules",
+	},
+	{
+		keys: []string{"hold"}, met: func(_ *Config, p *InspectionPolicy) bool { return len(p.Listeners) > 0 && p.Mode == InspectionPrevent },
+		why: "it is for listeners with `mode: prevent`", hint: "name listeners and set `mode: prevent`, or leave it out",
+	},
 	{
 		keys: []string{"overlaps", "urgent"}, met: func(_ *Config, p *InspectionPolicy) bool { return p.Mode == InspectionPrevent },
 		why: "the policy has `mode: detect`, which drops nothing", hint: "set `mode: prevent`, or leave it out",

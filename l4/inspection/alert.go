@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
@@ -14,27 +15,28 @@ import (
 
 // Alert is one line of the alerts' file.
 type Alert struct {
-	Time      string     `json:"time"`
-	Event     string     `json:"event"` // "alert", "anomaly" or "access"
-	Policy    string     `json:"policy"`
-	Service   string     `json:"service"`
-	Flow      uint64     `json:"flow"` // which, of its policy and loop; 0 for a packet of no flow
-	Loop      int        `json:"loop"`
-	Src       netip.Addr `json:"src"`
-	SrcPort   uint16     `json:"src_port"`
-	Dst       netip.Addr `json:"dst"`
-	DstPort   uint16     `json:"dst_port"`
-	Proto     string     `json:"proto"`
-	App       string     `json:"app"`
-	Direction string     `json:"direction"`
-	Tunnels   int        `json:"tunnels"` // around the packet
-	Late      bool       `json:"late"`    // found when the flow ended: its packets have passed
-	Action    string     `json:"action"`  // what was done: "alert", "drop" or "reject"
-	Rule      *AlertRule `json:"rule"`    // null for an anomaly
-	Anomaly   string     `json:"anomaly"`
-	Mark      uint32     `json:"mark"`    // that an access rule gave the packet; 0: none
-	Payload   []byte     `json:"payload"` // base64, where the rule matched
-	Text      string     `json:"text"`    // the same, with dots for what is no printable ASCII
+	Time      string        `json:"time"`
+	Event     string        `json:"event"` // "alert", "anomaly" or "access"
+	Policy    string        `json:"policy"`
+	Service   string        `json:"service"`
+	Flow      uint64        `json:"flow"` // which, of its policy and loop; 0 for a packet of no flow
+	Loop      int           `json:"loop"`
+	Src       netip.Addr    `json:"src"`
+	SrcPort   uint16        `json:"src_port"`
+	Dst       netip.Addr    `json:"dst"`
+	DstPort   uint16        `json:"dst_port"`
+	Proto     string        `json:"proto"`
+	App       string        `json:"app"`
+	Direction string        `json:"direction"`
+	Tunnels   int           `json:"tunnels"` // around the packet
+	Late      bool          `json:"late"`    // found when the flow ended: its packets have passed
+	Action    string        `json:"action"`  // what was done: "alert", "drop" or "reject"
+	Rule      *AlertRule    `json:"rule"`    // null for an anomaly
+	Anomaly   string        `json:"anomaly"`
+	Request   *AlertRequest `json:"request"` // null for a packet
+	Mark      uint32        `json:"mark"`    // that an access rule gave the packet; 0: none
+	Payload   []byte        `json:"payload"` // base64, where the rule matched
+	Text      string        `json:"text"`    // the same, with dots for what is no printable ASCII
 }
 
 // AlertRule selects which rule an Alert is of.
@@ -66,21 +68,35 @@ func (e *encoder) encode(a *Alert) []byte {
 	return e.line.Bytes()
 }
 
+// show puts what an alert shows of a payload into it.
+func (e *encoder) show(a *Alert, payload []byte, most int) {
+	payload = payload[:min(len(payload), most)]
+	a.Payload, a.Text = payload, printable(payload)
+}
+
 // matched counts a match of a rule.
-func (l *Loop) matched(r *signature.Rule) {
-	if c := l.engine.policy.counts[r]; c != nil {
+func (p *policy) matched(r *signature.Rule) {
+	if c := p.counts[r]; c != nil {
 		c.matches.Add(1)
 	}
 }
 
+func (l *Loop) matched(r *signature.Rule) { l.engine.policy.matched(r) }
+
 // alert reports what the engine has found. A flow may end while a packet of another is inspected, or none is.
 func (l *Loop) alert(a *inspect.Alert) {
 	p := l.engine.policy
-	late := a.Packet == 0
-	action := actionOf(p, a, late)
+	action := actionOf(p, a, a.Packet == 0)
+	out := newAlert(p, a, action)
+	l.write(&out, a.Payload)
+	l.report(&out, a.Rule, a.Proto, action)
+}
+
+// newAlert returns the alert of what an engine has found, and counts it.
+func newAlert(p *policy, a *inspect.Alert, action Action) Alert {
 	out := Alert{
 		Event: "alert", Policy: p.name, Flow: a.Flow, Src: a.Src, SrcPort: a.SrcPort, Dst: a.Dst, DstPort: a.DstPort,
-		Proto: wire.ProtoName(a.Proto), App: a.App.String(), Tunnels: a.Tunnel, Late: late, Action: action.String(), Anomaly: a.Anomaly.String(),
+		Proto: wire.ProtoName(a.Proto), App: a.App.String(), Tunnels: a.Tunnel, Late: a.Packet == 0, Action: action.String(), Anomaly: a.Anomaly.String(),
 	}
 	switch a.Dir {
 	case signature.ToServer:
@@ -100,8 +116,7 @@ func (l *Loop) alert(a *inspect.Alert) {
 		out.Event = "anomaly"
 		p.totals.anomalies.Add(1)
 	}
-	l.write(&out, a.Payload)
-	l.report(&out, a.Rule, a.Proto, action)
+	return out
 }
 
 // actionOf returns what is done with the packet of an alert.
@@ -127,16 +142,18 @@ func (l *Loop) write(a *Alert, payload []byte) {
 		a.Service, a.Mark = l.in.Service, l.mark
 	}
 	a.Loop = l.number
-	a.Time = now.UTC().Format("2006-01-02T15:04:05.000000Z07:00")
+	a.Time = wallTime(now)
 	if o := l.of.alerts.Load(); o != nil {
-		payload = payload[:min(len(payload), l.of.set.Load().payload)]
-		a.Payload, a.Text = payload, printable(payload)
+		l.encoder.show(a, payload, l.of.set.Load().payload)
 		_, _ = o.queue.Write(l.encoder.encode(a)) // it does not fail
 	}
 	if f := l.of.packets.Load(); f != nil && !a.Late {
 		f.write(now.UnixNano(), l.whole, comment(a))
 	}
 }
+
+// wallTime returns a time as alerts have it.
+func wallTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z07:00") }
 
 // comment says in a capture which rule a packet is of.
 func comment(a *Alert) []byte {

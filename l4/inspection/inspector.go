@@ -27,13 +27,14 @@ type Options struct {
 type Inspector struct {
 	opt     Options
 	loops   []*Loop
+	workers []*Requests
 	set     atomic.Pointer[set]
 	alerts  atomic.Pointer[output]
 	packets atomic.Pointer[packetFile]
 
 	closing  sync.WaitGroup // outputs that a reload replaced
 	planning sync.Mutex
-	compiled map[string]*inspect.Rules // by policy: the newest, that others follow; guarded by planning
+	compiled map[string]compiled // by policy: the newest, that others follow; guarded by planning
 
 	mu       sync.Mutex // guards all below
 	cfg      *config.Config
@@ -43,6 +44,9 @@ type Inspector struct {
 	earlier  counters      // of those before
 	loaded   time.Duration // how long the rules took to compile
 }
+
+// compiled is the rules of a policy: those for packets, and of them those for requests, nil where it never had any.
+type compiled struct{ packets, requests *inspect.Rules }
 
 // counters are those of rules and of marks, which they keep over reloads. An Inspector has the ones of two generations: rules that
 // have other numbers at each reload would else fill the memory. A rule that comes back later begins at 0.
@@ -77,7 +81,7 @@ var errTooMany = errors.New("inspection: more than 255 names of policies since t
 // Open reads the rules of a configuration and opens its files. A mistake in one is a *config.Error.
 func Open(cfg *config.Config, opt Options) (*Inspector, error) {
 	i := &Inspector{
-		opt: opt, numbers: map[string]uint8{}, totals: map[string]*policyCounts{}, compiled: map[string]*inspect.Rules{},
+		opt: opt, numbers: map[string]uint8{}, totals: map[string]*policyCounts{}, compiled: map[string]compiled{},
 	}
 	i.set.Store(&set{})
 	return i, i.Reload(cfg)
@@ -126,7 +130,7 @@ func (i *Inspector) Plan(cfg *config.Config) (*Plan, error) {
 		return nil, err
 	}
 	for _, q := range p.policies {
-		i.compiled[q.name] = q.rules
+		i.compiled[q.name] = compiled{q.rules, cmp.Or(q.requests, none(i.compiled[q.name].requests))}
 	}
 	err := i.enter(p)
 	if i.opt.Literals && err == nil {
@@ -231,10 +235,20 @@ func (i *Inspector) forgetRules(p *Plan) {
 		if slices.ContainsFunc(p.policies, func(q *policy) bool { return q.name == name }) {
 			continue
 		}
-		if none, err := inspect.CompileNext(nil, rules); err == nil { // no rule can be wrong
-			i.compiled[name] = none
-		}
+		i.compiled[name] = compiled{none(rules.packets), none(rules.requests)}
 	}
+}
+
+// none returns rules that follow others and are empty; nil behind nil.
+func none(before *inspect.Rules) *inspect.Rules {
+	if before == nil {
+		return nil
+	}
+	r, err := inspect.CompileNext(nil, before)
+	if err != nil {
+		panic(err) // no rule can be wrong
+	}
+	return r
 }
 
 // enter gives the policies of a plan their numbers and counters.
@@ -259,7 +273,7 @@ func (i *Inspector) enter(p *Plan) error {
 // enterCounts gives the rules of a policy their counters.
 func (i *Inspector) enterCounts(plan *Plan, p *policy) {
 	p.counts = map[*signature.Rule]*ruleCounts{}
-	for r := range p.rules.All() {
+	for _, r := range p.all {
 		p.counts[r] = i.countsOf(plan, countKey{policy: p.name, gid: r.GID, sid: r.SID})
 	}
 	if p.access == nil {

@@ -40,7 +40,7 @@ func (l *loader) err() error {
 }
 
 // load compiles the policies, in the order of the configuration. before has the rules that each follows, by name.
-func (l *loader) load(before map[string]*inspect.Rules) []*policy {
+func (l *loader) load(before map[string]compiled) []*policy {
 	l.texts = map[string]string{}
 	l.readVariables()
 	var list []*policy
@@ -131,22 +131,35 @@ func (l *loader) readPath(path string) (string, error) {
 }
 
 // policy reads and compiles one policy.
-func (l *loader) policy(c *config.InspectionPolicy, before *inspect.Rules) *policy {
+func (l *loader) policy(c *config.InspectionPolicy, before compiled) *policy {
 	p := &policy{
 		name: c.Name, prevent: c.Mode == config.InspectionPrevent, skipped: map[string]int{},
 		overlaps: c.Overlaps == config.OverloadDrop, strip: c.Urgent != config.UrgentDrop, failOpen: l.cfg.Inspection.Overload == config.OverloadPass,
 	}
-	var rules []*signature.Rule
 	for _, name := range c.Rules {
-		rules = append(rules, l.rules(c, p, name)...)
+		p.all = append(p.all, l.rules(c, p, name)...)
 	}
-	var err error
-	if p.rules, err = inspect.CompileNext(rules, before); err != nil {
-		l.fail(err)
-	}
+	l.compile(c, p, before)
 	p.access = l.access(c)
 	p.capture = l.capture(c)
 	return p
+}
+
+// compile compiles the rules of a policy: for packets, where it is for services, and for requests where it is for listeners.
+func (l *loader) compile(c *config.InspectionPolicy, p *policy, before compiled) {
+	var err error
+	ofPackets := p.all
+	if p.packets = c.OfPackets(); !p.packets {
+		ofPackets = nil
+	}
+	if p.rules, err = inspect.CompileNext(ofPackets, before.packets); err != nil {
+		l.fail(err)
+	}
+	if len(c.Listeners) > 0 {
+		if err = p.ofRequests(p.all, before.requests); err != nil && !p.packets { // or it was reported
+			l.fail(err)
+		}
+	}
 }
 
 // rules reads a file of inspection rules.

@@ -187,8 +187,7 @@ const leastMemory = 1 << 18
 
 // config returns this loop's part of the bounds of a policy.
 func (l *Loop) config(p *policy) inspect.Config {
-	cfg, loops := p.engine, len(l.of.loops)
-	cfg.MaxFlows, cfg.MemoryBytes = max(cfg.MaxFlows/loops, 1), max(liveBytes(cfg.MemoryBytes)/loops, leastMemory)
+	cfg := l.of.part(p)
 	cfg.OnMatch = l.matched
 	return cfg
 }

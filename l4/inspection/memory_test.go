@@ -276,7 +276,7 @@ func TestPoliciesThatAreGoneKeepNoRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, _ := i.compiled["p"].Len(); all != 0 {
+	if all, _ := i.compiled["p"].packets.Len(); all != 0 {
 		t.Errorf("%d rules of a policy that is gone are kept", all)
 	}
 	write(t, dir+"/a.rules", `drop tcp any any -> any any (content:"third"; content:"second"; sid:8;)`+"\n")

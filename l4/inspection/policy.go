@@ -18,13 +18,17 @@ type policy struct {
 	overlaps bool // with prevent: drop packets whose bytes contradict earlier ones
 	strip    bool // clear the flag of urgent data
 	failOpen bool
-	rules    *inspect.Rules // nil without
+	all      []*signature.Rule
+	packets  bool           // it is for services
+	rules    *inspect.Rules // for packets
+	requests *inspect.Rules // for requests; nil where it names no listener
 	access   *access        // nil without
 	capture  *expr.Filter   // what is written to the pcapng beside the packets of alerts; nil is nothing
 
 	counts  map[*signature.Rule]*ruleCounts
 	totals  *policyCounts
-	skipped map[string]int // options for which rules were left out, with how many
+	skipped map[string]int               // options for which rules were left out, with how many
+	unfit   map[string][]*signature.Rule // rules that are not for requests, by the reason
 	engine  inspect.Config
 
 	literals *literal.Set // of all policies, for packet engines; nil without
@@ -41,6 +45,7 @@ type ruleCounts struct {
 // here has cost a thousand times as much.
 type policyCounts struct {
 	packets, bytes   atomic.Uint64
+	requests         atomic.Uint64 // of listeners
 	dropped, blocked atomic.Uint64 // by a rule or anomaly; in flows that one has blocked
 	rejected         atomic.Uint64 // connections
 	bounds           atomic.Uint64 // packets that met a bound

@@ -29,6 +29,10 @@ type PolicyStatus struct {
 	Skipped   map[string]int `json:"skipped"` // rules left out for an option
 	CompileMS float64        `json:"compile_ms"`
 
+	Requests      int            `json:"request_rules"`   // of the rules, those that apply to requests of listeners
+	NotOfRequests map[string]int `json:"not_of_requests"` // the others, by the reason
+
+	Inspected uint64 `json:"requests"` // of listeners
 	Packets   uint64 `json:"packets"`
 	Bytes     uint64 `json:"bytes"`
 	Dropped   uint64 `json:"dropped"`   // packets, by a rule, an access rule or an anomaly
@@ -101,7 +105,13 @@ func (p *policy) status() PolicyStatus {
 			}
 		}
 	}
-	s.Rules, _ = p.rules.Len()
+	s.Rules, s.Inspected, s.NotOfRequests = len(p.all), t.requests.Load(), map[string]int{}
+	if p.requests != nil {
+		s.Requests, _ = p.requests.Len()
+	}
+	for why, list := range p.unfit {
+		s.NotOfRequests[why] = len(list)
+	}
 	return s
 }
 
@@ -136,6 +146,7 @@ func (i *Inspector) WriteMetrics(w *metrics.Writer) {
 		w.Gauge("millrace_inspection_rules", "Rules of a policy.", float64(p.Rules+p.Access), policy)
 		w.Counter("millrace_inspection_packets_total", "Packets that were inspected.", p.Packets, policy)
 		w.Counter("millrace_inspection_bytes_total", "Their bytes.", p.Bytes, policy)
+		w.Counter("millrace_inspection_requests_total", "Requests of listeners that were inspected.", p.Inspected, policy)
 		for _, d := range []struct {
 			why string
 			n   uint64
