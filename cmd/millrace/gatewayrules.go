@@ -18,7 +18,7 @@ count those that a threshold kept back, too; drops are alerts whose packet was d
 Counters go on over reloads.
 
 --json prints one object: schema, policies (list of name, mode, rules, access, skipped,
-compile_ms, packets, bytes, dropped, blocked, rejected, bounds, overload, discarded,
+compile_ms, request_rules, not_of_requests, requests, packets, bytes, dropped, blocked, rejected, bounds, overload, discarded,
 anomalies, shortened, captured, searched, searched_again, marked: packets by mark), rules (list of policy, gid, sid,
 rev, msg, action, matches, alerts, drops), more_rules, alerts_dropped, alerts_failed,
 packets_written, packets_dropped.`
@@ -54,10 +54,10 @@ func showRules(c *console, s *inspection.Status) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "POLICY\tMODE\tRULES\tPACKETS\tDROPPED\tBLOCKED\tBOUNDS\tDISCARDED\tANOMALIES")
+	fmt.Fprintln(w, "POLICY\tMODE\tRULES\tREQUESTS\tPACKETS\tDROPPED\tBLOCKED\tBOUNDS\tDISCARDED\tANOMALIES")
 	for i := range s.Policies {
 		p := &s.Policies[i]
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", p.Name, p.Mode, p.Rules+p.Access, p.Packets, p.Dropped+p.Overload, p.Blocked, p.Bounds,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", p.Name, p.Mode, p.Rules+p.Access, p.Inspected, p.Packets, p.Dropped+p.Overload, p.Blocked, p.Bounds,
 			p.Discarded, p.Anomalies)
 	}
 	if len(s.Rules) > 0 {
@@ -75,6 +75,9 @@ func showRules(c *console, s *inspection.Status) error {
 	for _, p := range s.Policies {
 		if len(p.Skipped) > 0 {
 			c.printf("policy %s leaves out rules with %s\n", p.Name, strings.Join(byCount(p.Skipped), ", "))
+		}
+		if len(p.NotOfRequests) > 0 {
+			c.printf("policy %s: %d of %d rules apply to requests; others are about %s\n", p.Name, p.Requests, p.Rules, strings.Join(byCount(p.NotOfRequests), ", "))
 		}
 	}
 	if lost := s.AlertsDropped + s.AlertsFailed; lost > 0 {

@@ -368,7 +368,7 @@ func (d *Daemon) load() (*config.Config, error) {
 	return cfg, nil
 }
 
-// tryReload reads the file and puts it into effect, listeners first, then defence, inspection and services. After an error everything is as
+// tryReload reads the file and puts it into effect: inspection first, then listeners, defence and services. After an error everything is as
 // it was.
 func (d *Daemon) tryReload() (admin.Changes, error) {
 	cfg, err := d.load()
@@ -387,6 +387,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 		rules.Discard()
 		return admin.Changes{}, err
 	}
+	d.inspection.Swap(rules) // ahead of the listeners and services that name new policies
 	if err := d.reloadWorkers(cfg); err != nil {
 		rules.Discard()
 		return admin.Changes{}, errors.Join(err, d.restoreMetrics())
@@ -395,7 +396,6 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 		rules.Discard()
 		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg), d.restoreMetrics())
 	}
-	d.inspection.Swap(rules) // ahead of the services that name new policies
 	if err := d.reconfigure(cfg); err != nil {
 		rules.Discard()
 		return admin.Changes{}, errors.Join(err, d.reloadDefence(d.cfg), d.reloadWorkers(d.cfg), d.restoreMetrics())
@@ -408,6 +408,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	if err := d.inspection.Finish(rules); err != nil {
 		d.opt.Log.Error("inspection", "error", err.Error())
 	}
+	d.logFits()
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
 	d.cfg = cfg
 	for _, a := range d.gate.Announced() {

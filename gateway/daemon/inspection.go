@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l4/inspection"
+	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/stack"
 )
@@ -19,8 +20,27 @@ const (
 
 // openInspection reads the rules of a configuration. Without policies it inspects nothing, until a reload brings some.
 func (d *Daemon) openInspection(cfg *config.Config) (err error) {
-	d.inspection, err = inspection.Open(cfg, inspection.Options{Wall: stack.Wall, OnVerdict: d.verdict, Literals: d.searchesOnGPU(cfg)})
-	return err
+	if d.inspection, err = inspection.Open(cfg, inspection.Options{Wall: stack.Wall, OnVerdict: d.verdict, Literals: d.searchesOnGPU(cfg)}); err != nil {
+		return err
+	}
+	d.logFits()
+	return nil
+}
+
+// inspectors returns what inspects the requests of each worker of listeners.
+func (d *Daemon) inspectors(workers int) (list []proxy.Inspector) {
+	d.inspection.SetWorkers(workers)
+	for n := range workers {
+		list = append(list, d.inspection.Requests(n).Engine)
+	}
+	return list
+}
+
+// logFits logs how many rules of the policies for listeners apply to requests, and which do not.
+func (d *Daemon) logFits() {
+	for _, f := range d.inspection.Fits() {
+		d.opt.Log.Info("inspection", "policy", f.Policy, "rules", f.String())
+	}
 }
 
 // engine returns the kind of engine, of the command line or of the configuration.

@@ -19,7 +19,7 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 	if len(cfg.Listeners) == 0 {
 		return nil
 	}
-	opt := l7control.Options{Log: d.opt.Log, OnEvent: d.poolChanged}
+	opt := l7control.Options{Log: d.opt.Log, OnEvent: d.poolChanged, Inspect: d.inspectors, Policy: d.inspection.Number}
 	if d.defence != nil {
 		opt.OnRefused = d.refusalReporter
 	}

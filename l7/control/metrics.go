@@ -38,6 +38,8 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_uncompressed_responses_total", "Responses that were sent as they are since too many were compressed at once.", t.Uncompressed)
 	w.Counter("millrace_http_compression_received_bytes_total", "Bytes of responses before they were compressed.", t.Plain)
 	w.Counter("millrace_http_compression_sent_bytes_total", "Bytes of responses after they were compressed.", t.Encoded)
+	w.Counter("millrace_http_inspection_ended_total", "Requests and connections that a rule of inspection has ended.", t.InspectionEnded)
+	w.Counter("millrace_http_inspection_overload_total", "Requests that were ended at a bound of inspection.", t.InspectionFull)
 	w.Counter("millrace_http_early_requests_total", "Requests that were sent to a backend as early data.", t.EarlySent)
 	w.Counter("millrace_http_early_requests_again_total", "Early requests that were sent again: mostly because the backend has rejected early data, or answered 425.", t.EarlyAgain)
 	w.Counter("millrace_http_reused_requests_total", "Requests on a connection to a backend that had carried one before.", t.Reused)

@@ -34,6 +34,11 @@ type Options struct {
 	// OnRefused returns what is called with the client of each request that a worker refuses, on its goroutine; nil: nothing.
 	// It is called once for each worker.
 	OnRefused func() func(client netip.Addr, r proxy.Refusal, n int)
+
+	// Inspect returns what inspects the requests of each worker, and Policy the number of a policy by its name; nil where listeners are not
+	// inspected.
+	Inspect func(workers int) []proxy.Inspector
+	Policy  func(name string) uint8
 }
 
 // Set is the workers of a configuration. Its methods may be called from any goroutine.
@@ -181,8 +186,15 @@ func (s *Set) openLoops(cfg *config.Config) error {
 	for _, l := range loops {
 		s.loops = append(s.loops, &loop{Loop: l})
 	}
+	var inspectors []proxy.Inspector
+	if s.opt.Inspect != nil {
+		inspectors = s.opt.Inspect(len(s.loops))
+	}
 	for i, l := range s.loops {
 		l.hold(func() { l.worker = proxy.NewWorker(l.Loop.Loop, i) })
+		if inspectors != nil {
+			l.worker.Inspect(inspectors[i])
+		}
 		l.worker.OnRecord(s.logger())
 		l.worker.Share(&s.endpoints)
 		if s.opt.OnRefused != nil {

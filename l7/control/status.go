@@ -217,6 +217,8 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.EarlySent += o.EarlySent
 	s.Compressed += o.Compressed
 	s.Uncompressed += o.Uncompressed
+	s.InspectionEnded += o.InspectionEnded
+	s.InspectionFull += o.InspectionFull
 	s.Plain += o.Plain
 	s.Encoded += o.Encoded
 	s.EarlyAgain += o.EarlyAgain

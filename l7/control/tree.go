@@ -239,6 +239,12 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	} else {
 		rules = s.planStream(n, l, &out)
 	}
+	if p := n.cfg.Inspection.PolicyOfListener(l.Name); p != nil {
+		if s.opt.Policy == nil {
+			return errNoInspection
+		}
+		out.Inspection = &proxy.Inspection{Policy: s.opt.Policy(p.Name), Hold: p.Hold}
+	}
 	if out.Table, err = route.New(rules); err != nil {
 		return err
 	}
@@ -260,6 +266,9 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	}
 	return nil
 }
+
+// errNoInspection reports a policy for a listener where nothing inspects: it must not serve as if it were inspected.
+var errNoInspection = errors.New("its requests are to be inspected, and there is no inspection")
 
 // planHTTP fills in a listener of HTTP, and returns its rules.
 func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {

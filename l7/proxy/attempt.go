@@ -29,20 +29,29 @@ func (x *exchange) route() {
 	if !ok {
 		return
 	}
-	c, m := x.client, x.request
-	r := &x.w.routed // of the worker: none is allocated for each request
-	*r = route.Request{
-		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn,
-		Client: c.listener.Forwarding.Client(m.Fields, c.addr.Addr()),
-	}
-	if query != "" {
-		r.Query = query[1:]
-	}
+	c := x.client
+	client := c.listener.Forwarding.Client(x.request.Fields, c.addr.Addr())
 	if c.listener.Challenge != nil && (editor{x}).challenge(path) { // before whatever keeps clients out: the authority is none
 		return
 	}
-	if g := c.listener.Guard; g != nil && !(guarding{x}).passes(g, path, query, r.Client) {
+	if g := c.listener.Guard; g != nil && !(guarding{x}).passes(g, path, query, client) {
 		return
+	}
+	if i := c.listener.Inspection; i != nil && !(inspecting{x}).admits(i, host, path, query, client) {
+		return
+	}
+	findRule(x, host, path, query, client)
+}
+
+// findRule finds the rule of the request and serves it.
+func findRule(x *exchange, host, path, query string, client netip.Addr) {
+	c, m := x.client, x.request
+	r := &x.w.routed // of the worker: none is allocated for each request
+	*r = route.Request{
+		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: client,
+	}
+	if query != "" {
+		r.Query = query[1:]
 	}
 	if c.listener.CORS && m.Method == "OPTIONS" && (editor{x}).preflight() {
 		return
@@ -58,10 +67,10 @@ func (x *exchange) route() {
 	}
 	x.rule = c.listener.Rules[n]
 	if x.rule.Guard != nil {
-		guarding{x}.guarded(path, query, r.Client)
+		guarding{x}.guarded(path, query, client)
 		return
 	}
-	x.serve(path, query, r.Client)
+	x.serve(path, query, client)
 }
 
 // serve answers a request as its rule does, or begins its first attempt.
@@ -353,6 +362,9 @@ func (x *exchange) leaveBack(cancel bool) {
 	back, s := x.back, x.backConn
 	if back == nil {
 		return
+	}
+	if x.inspected != nil {
+		inspecting{x}.keepsHead(false)
 	}
 	x.back, x.backConn, x.direct, x.up.to, x.down.from = nil, nil, nil, nil, nil
 	if cancel {

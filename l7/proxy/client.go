@@ -30,7 +30,12 @@ func (c *clientInfo) speakHTTP1(l *link.Link) {
 	if c.tls {
 		o.Scheme = "https"
 	}
-	c.speak(h1side.NewFront(l, o, &c.conf, c))
+	f := h1side.NewFront(l, o, &c.conf, c)
+	if c.listener.Inspection != nil {
+		_, m := f.Plain()
+		m.KeepHead(true)
+	}
+	c.speak(f)
 }
 
 // speakHTTP2 has a client's connection speak HTTP/2.
@@ -60,6 +65,14 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 	if c.admitted = l.admit(); !c.admitted {
 		f.Close(http3.ExcessiveLoad, "", nil)
 		return f
+	}
+	if l.current.Inspection != nil {
+		c.moved() // which is when a connection of QUIC gets its address here
+		c.inspectHello3()
+	}
+	if c.denied {
+		w.deniedHello(c, "QUIC")
+		f.Close(http3.NoError, "", nil)
 	}
 	return f
 }
@@ -190,6 +203,7 @@ func (c *clientInfo) closed3() {
 	if c.owns != nil {
 		w.disown(c)
 	}
+	c.uninspect()
 }
 
 // checkBody reports whether content of a request is within the limit of its listener. Otherwise the exchange has ended. It counts

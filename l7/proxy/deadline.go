@@ -84,7 +84,8 @@ func (x *exchange) idleTime() (idle time.Duration) {
 //
 // Content that is paused waits for the backend, not for the client: a slow backend must not earn its client a 408.
 func (x *exchange) stopped() bool {
-	return !x.phase.answered() && x.phase != held && x.up.message == flowing && !x.up.paused
+	waits := x.phase == held && (x.inspected == nil || x.inspected.up != holding) // not for the client
+	return !x.phase.answered() && !waits && x.up.message == flowing && !x.up.paused
 }
 
 // Fired is called at the deadline. The order of the cases decides who is at fault where several bounds have passed. A client that

@@ -140,9 +140,10 @@ type exchange struct {
 	key     string            // Sec-WebSocket-Key that the backend answers
 	reply   semantics.Message // a response that was changed
 
-	up, down relay       // request and response
-	local    *local      // answers in place of a backend; nil: none
-	encoder  *compressed // of the response; nil: it passes as it is
+	up, down  relay       // request and response
+	local     *local      // answers in place of a backend; nil: none
+	encoder   *compressed // of the response; nil: it passes as it is
+	inspected *inspected  // nil: the listener inspects nothing
 
 	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time
@@ -196,6 +197,9 @@ func (x *exchange) requestData(p []byte) {
 	if !x.checkBody(p) {
 		return
 	}
+	if q := x.inspected; q != nil && q.up != unwatched && !(inspecting{x}).requestContent(p) {
+		return
+	}
 	if isWebSocket(&x.outgoing) {
 		x.up.frames.Pass(p)
 	}
@@ -212,6 +216,9 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	}
 	if len(trailers) > 0 {
 		trailers = x.client.listener.Names.Trailers(trailers)
+	}
+	if x.inspected != nil && !(inspecting{x}).requestEnd(trailers) {
+		return
 	}
 	x.up.trailers = trailers
 	x.up.end(x.w)
@@ -231,6 +238,9 @@ func (x *exchange) backWritable() { x.up.push(x.w); x.finishIfDone(); x.requestS
 func (x *exchange) opened(s *backConn, back side.Stream, caps side.Caps) {
 	x.back, x.down.from = back, back
 	x.backConn, x.direct, x.use = s, caps.Direct, s.uses
+	if x.inspected != nil {
+		inspecting{x}.keepsHead(true)
+	}
 	ahead := x.outgoing.Protocol != "" && x.caps.Shared // what comes is of the other protocol: it is held until there is a tunnel
 	end, ending := ahead || x.up.message != flowing && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater
 	if end {
@@ -300,6 +310,14 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 		x.backFailed(errUpgrade)
 		return
 	}
+	if x.inspected != nil && !(inspecting{x}).responseHead(m, out, e) {
+		return
+	}
+	passHead(x, m, out, e)
+}
+
+// passHead passes the header of a response on. out is m as the client gets it: x.reply where it begins a tunnel.
+func passHead(x *exchange, m, out *semantics.Message, e side.Ending) {
 	x.status, x.progress = m.Status, x.w.Now
 	late := false        // the end of the stream is not here yet, though nothing may come before it
 	if out == &x.reply { // a tunnel: bytes follow whatever the backend's header says
@@ -360,6 +378,9 @@ func (x *exchange) responseData(p []byte) {
 		x.giveUpEnd()
 		return
 	}
+	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseContent(p) {
+		return
+	}
 	if x.phase == tunnel && isWebSocket(&x.outgoing) {
 		x.down.frames.Pass(p)
 	}
@@ -385,6 +406,9 @@ func passOn(x *exchange, p []byte) {
 func (x *exchange) responseEnd(trailers []semantics.Field) {
 	if x.down.message == allPassed { // with the header
 		x.finishIfDone()
+		return
+	}
+	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseEnd() {
 		return
 	}
 	if x.down.trailers = trailers; len(trailers) > 0 && x.status == 200 {
@@ -429,6 +453,9 @@ func (x *exchange) finish() {
 		guarding{x}.finishHeld()
 	}
 	x.leaveBack(false)
+	if x.inspected != nil {
+		inspecting{x}.leave()
+	}
 	if x.local != nil {
 		x.local.leave()
 	}

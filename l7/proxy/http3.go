@@ -202,7 +202,7 @@ func (e *endpoint) listenConfigs(ln *Listener) (*ctls.Config, *quic.Config) {
 		if ln := e.current.Load(); ln.Admission != nil && ln.Admission.full(ln.Limits.Connections) {
 			return nil, errFull // before keys and signatures
 		}
-		if e.current.Load().Table.ReadsHello() {
+		if ln := e.current.Load(); ln.Table.ReadsHello() || ln.Inspection != nil {
 			quic.Attach(hello.Context(), &hello3{tls.JA4QUIC(hello), slices.Clone(hello.SupportedProtos)})
 		}
 		c := e.config.Load()

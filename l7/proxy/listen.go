@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/l7/link"
@@ -44,6 +45,9 @@ type clientInfo struct {
 	gone       bool              // the connection has ended: owns must get no others
 	admitted   bool              // with HTTP/3: by the listener's Admission
 	tls        bool
+
+	inspected *inspect.Conn // nil until something of it is inspected
+	denied    bool          // a rule drops its ClientHello
 }
 
 // accept takes a connection of a client. A refused one is reset: the peer learns at once that it is not served, and this host keeps
@@ -86,6 +90,7 @@ func (w *Worker) clientClosed(l *link.Link) {
 	if info.owns != nil {
 		w.disown(info)
 	}
+	info.uninspect()
 }
 
 // begin begins what the listener does with a connection. With TLS the protocol is known by ALPN (RFC 7301). Without it
@@ -98,7 +103,7 @@ func (w *Worker) begin(l *link.Link, info *clientInfo) {
 		l.Session, l.Opening, l.Stage = o, o, link.Handshaking
 		l.Engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines, Signatures: &w.Signatures, Signed: l.Signed})
 		l.Deadline(&l.InputBy, ln.Timeouts.Handshake)
-		if ln.Table.ReadsHello() {
+		if ln.Table.ReadsHello() || ln.Inspection != nil {
 			l.Watch = (&watch{l: l, info: info}).see
 		}
 	case ln.Stream == StreamTLS:
@@ -124,6 +129,11 @@ func (o *opening) Established() {
 	ln := o.info.listener
 	if s.NegotiatedProtocol == acmeTLS { // the handshake was all that the authority has asked for (RFC 8737 3)
 		l.Close()
+		return
+	}
+	if o.info.denied {
+		o.info.at.w.deniedHello(o.info, "TLS")
+		l.Abort()
 		return
 	}
 	if ln.Stream != NoStream {

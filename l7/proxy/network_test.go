@@ -185,6 +185,7 @@ func served(t testing.TB, h http.HandlerFunc) *httptest.Server {
 var onEither = map[string]func(t *testing.T){
 	"TestAClientOfHTTP3ThatTakesNoAnswerIsCut":     TestAClientOfHTTP3ThatTakesNoAnswerIsCut,
 	"TestRelaysHTTP3":                              TestRelaysHTTP3,
+	"TestRequestsOfHTTP3AreInspected":              TestRequestsOfHTTP3AreInspected,
 	"TestFailedHandshakesOfHTTP3AreRecorded":       TestFailedHandshakesOfHTTP3AreRecorded,
 	"TestConnectionsOfHTTP3AreLimited":             TestConnectionsOfHTTP3AreLimited,
 	"TestRelaysToHTTP3":                            TestRelaysToHTTP3,

@@ -132,6 +132,9 @@ func (v *watch) see(p []byte) {
 		return
 	case err == nil:
 		v.info.hello(h)
+		if v.info.listener.Inspection != nil {
+			v.info.inspectHello(h)
+		}
 	}
 	v.l.Runner.PutBuffer(&v.held)
 	v.l.Watch = nil

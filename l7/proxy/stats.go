@@ -25,16 +25,19 @@ type Stats struct {
 	// Compressed are responses that were compressed, Uncompressed those that were not as too many were at once; Plain and Encoded are
 	// their bytes before and after.
 	Compressed, Uncompressed, Plain, Encoded uint64
-	Reused                                   uint64 // requests on a connection that had carried one before
-	Status                                   [6]uint64
-	Open                                     int64      // connections of clients
-	Active                                   int64      // requests
-	Kept                                     int64      // bytes of their content that are kept for another attempt
-	Headers                                  uint64     // connections without the PROXY header that was to come
-	Handshakes                               uint64     // of TLS that clients began and did not complete
-	Signatures                               sign.Stats // of handshakes, by keys that are signed with in batches
-	Exchanges                                uint64     // key exchanges of clients' handshakes, in batches
-	Stream                                   StreamStats
+	// InspectionEnded are requests, and connections, that a rule of inspection has ended, and InspectionFull requests that ended at a
+	// bound of inspection.
+	InspectionEnded, InspectionFull uint64
+	Reused                          uint64 // requests on a connection that had carried one before
+	Status                          [6]uint64
+	Open                            int64      // connections of clients
+	Active                          int64      // requests
+	Kept                            int64      // bytes of their content that are kept for another attempt
+	Headers                         uint64     // connections without the PROXY header that was to come
+	Handshakes                      uint64     // of TLS that clients began and did not complete
+	Signatures                      sign.Stats // of handshakes, by keys that are signed with in batches
+	Exchanges                       uint64     // key exchanges of clients' handshakes, in batches
+	Stream                          StreamStats
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing
 	// of what was sent.
 	WriteTimeouts uint64
@@ -45,6 +48,7 @@ type Stats struct {
 type counters struct {
 	connections, requests, retries, backOpened, backFailed, reused, drained, headers, handshakes, writeTimeouts metrics.Counter
 	compressed, uncompressed, plain, encoded                                                                    metrics.Counter
+	inspectionEnded, inspectionFull                                                                             metrics.Counter
 	earlySent, earlyAgain                                                                                       metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
@@ -61,6 +65,7 @@ func (w *Worker) Stats() Stats {
 		BackOpened: c.backOpened.Load(), BackFailed: c.backFailed.Load(), Reused: c.reused.Load(), Drained: c.drained.Load(),
 		Open: c.open.Load(), Active: c.active.Load(), Kept: c.kept.Load(), Headers: c.headers.Load(), Handshakes: c.handshakes.Load(), Stream: c.stream.load(),
 		Compressed: c.compressed.Load(), Uncompressed: c.uncompressed.Load(), Plain: c.plain.Load(), Encoded: c.encoded.Load(),
+		InspectionEnded: c.inspectionEnded.Load(), InspectionFull: c.inspectionFull.Load(),
 		EarlySent: c.earlySent.Load(), EarlyAgain: c.earlyAgain.Load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(), Exchanges: w.Signatures.Exchanges(),
 	}
@@ -195,6 +200,9 @@ func (x *exchange) report(took time.Duration) {
 	}
 	if x.hold != nil {
 		r.Reason, r.User = view(x.hold.reason), view(x.hold.user)
+	}
+	if q := x.inspected; q != nil && q.reason != "" {
+		r.Reason = q.reason
 	}
 	x.w.onRecord(r)
 }

@@ -69,6 +69,8 @@ type Listener struct {
 	RequestID string
 	// Compression compresses responses; nil does not.
 	Compression *Compression
+	// Inspection has requests and responses inspected by rules; nil does not. It needs Worker.Inspect.
+	Inspection *Inspection
 	// Challenge answers GET and HEAD for a path below /.well-known/acme-challenge/ before any rule, if it has an answer; nil: none.
 	Challenge func(path string) (content string, ok bool)
 	// CORS reports whether a rule has it: preflights are looked for.

@@ -46,6 +46,7 @@ type Worker struct {
 	routed      route.Request                                  // of the request that is being routed: a table keeps none, so that one is enough
 	values      rewrite.Values                                 // of the exchange that asks for them
 	refused     func(client netip.Addr, r side.Refusal, n int) // see OnRefused; nil: not reported
+	inspector   Inspector                                      // see Inspect; nil where no listener has Inspection
 	fronts      map[*link.Link]*clientInfo                     // nil for one that was refused
 	frontClosed func(*link.Link)                               // clientClosed
 	queues      []*backConns                                   // that have one

@@ -1,0 +1,468 @@
+package proxy
+
+import (
+	"iter"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/filter/inspect"
+	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/tls/clienthello"
+	"github.com/millrace/millrace/wire"
+)
+
+// Inspection names the policy whose rules the requests and responses of a listener are inspected by.
+type Inspection struct {
+	Policy uint8 // its number, for Inspector
+	// Hold bounds the content that waits, with the header of its message, until all of it was inspected, in bytes. What is longer
+	// passes piece by piece, each once it was inspected.
+	Hold int
+}
+
+// Inspector returns the engine of a policy in a worker, with its present rules, and what follows from its results; nil where
+// the policy is gone. request reports whether it is asked for a request, which counts. It belongs to the worker's loop.
+type Inspector func(policy uint8, request bool) (*inspect.Engine, inspect.Mode)
+
+// Inspect has the worker inspect requests of listeners with Inspection. It is called before the worker runs.
+func (w *Worker) Inspect(f Inspector) { w.inspector = f }
+
+// inspecting is an exchange whose messages are inspected: the methods are of this file.
+type inspecting struct{ *exchange }
+
+// inspected is the inspection of an exchange. It ends with the exchange.
+type inspected struct {
+	*inspect.Exchange
+	mode     inspect.Mode
+	hold     int
+	up, down watching
+	reason   string // why the exchange was ended, for the access log
+
+	// Of a request whose content is held: where it goes on.
+	host, path, query string
+	client            netip.Addr
+
+	// Of a response: the content that has come of its length, and while it is held the header and the content.
+	arrived, length int64
+	message, out    *semantics.Message
+	ending          side.Ending
+	body            []byte
+}
+
+// watching is how the content of a message is inspected.
+type watching uint8
+
+const (
+	unwatched watching = iota // no rule asks for more of it
+	streaming                 // each piece before it passes on
+	holding                   // and nothing passes on yet
+)
+
+// Failures of exchanges that inspection ends.
+var (
+	errInspectedRequest  = errForbidden
+	errInspectedResponse = &failure{status: 502, name: "http_request_denied", class: pool.Canceled}
+	errInspectionFull    = errUnavailable
+)
+
+// admits inspects the header of a request. It reports false where the request was answered, or where it waits for its content to be
+// inspected: findRule goes on then.
+//
+// The order in route is: what is no valid request is answered before, and so is what the listener's Guard refuses, since that costs
+// less; rules of the operator come after, whatever they answer.
+func (x inspecting) admits(i *Inspection, host, path, query string, client netip.Addr) bool {
+	e, mode := x.w.inspector(i.Policy, true)
+	if e == nil {
+		return true
+	}
+	conn := x.client.inspect(e)
+	q := &inspected{mode: mode, hold: i.Hold, host: host, path: path, query: query, client: client}
+	if conn == nil {
+		if full := (inspect.Result{Bound: true}); mode.Ends(full) {
+			x.inspected = q
+			x.end(full, errInspectionFull)
+			return false
+		}
+		return true
+	}
+	q.Exchange = conn.Begin()
+	x.inspected = q
+	head := x.requestHead()
+	head.Ends = x.up.message == allArrived || isWebSocket(x.request)
+	if r := q.Head(int64(x.w.Now), signature.ToServer, &head); mode.Ends(r) {
+		x.end(r, errInspectedRequest)
+		return false
+	}
+	if !q.Wants(signature.ToServer) {
+		return true
+	}
+	if q.up = streaming; mode == inspect.Detect || q.hold == 0 || isStream(x.request.Fields) {
+		return true
+	}
+	q.up = holding
+	x.on(halted)
+	x.progress = x.w.Now
+	x.deadline()
+	if x.expects { // else the client would wait for this, and the gateway for the content
+		_ = x.front.Head(&continue100, side.EndsLater)
+	}
+	return false
+}
+
+// isStream reports whether the messages of a request come one by one, with answers between: to wait for its end would be a deadlock.
+func isStream(fields []semantics.Field) bool {
+	for i := range fields {
+		if f := &fields[i]; f.Name == "content-type" {
+			return strings.HasPrefix(f.Value, "application/grpc") || strings.HasPrefix(f.Value, "application/connect+")
+		}
+	}
+	return false
+}
+
+// requestContent inspects content of a request, and reports whether it passes on now.
+func (x inspecting) requestContent(p []byte) bool {
+	q := x.inspected
+	last := x.request.ContentLength > 0 && int64(x.up.bytes)+int64(len(p)) >= x.request.ContentLength
+	if r := q.content(x.w, signature.ToServer, p, last); q.mode.Ends(r) {
+		x.end(r, errInspectedRequest)
+		return false
+	}
+	wants := q.Wants(signature.ToServer)
+	if q.up == holding {
+		if x.up.hold(x.w, p); !wants || len(x.up.held) >= q.hold {
+			x.release()
+		}
+		return false
+	}
+	if !wants {
+		q.up = unwatched
+	}
+	return true
+}
+
+// content inspects content of a message. The last piece of it decides also what only the whole can: the receiver has no end without it.
+func (q *inspected) content(w *Worker, d signature.Direction, p []byte, last bool) inspect.Result {
+	r := q.Body(int64(w.Now), d, p)
+	if last && !q.mode.Ends(r) {
+		r = merged(r, q.End(int64(w.Now), d))
+	}
+	return r
+}
+
+// merged returns the stronger of two results.
+func merged(a, b inspect.Result) inspect.Result {
+	if b.Outcome > a.Outcome {
+		a.Outcome, a.Rule = b.Outcome, b.Rule
+	}
+	a.Bound = a.Bound || b.Bound
+	return a
+}
+
+// hold holds content although there is room for it.
+func (r *relay) hold(w *Worker, p []byte) {
+	r.bytes += uint64(len(p))
+	*r.progress = w.Now
+	if r.held == nil {
+		r.held = w.GetBuffer()
+	}
+	r.held = append(r.held, p...)
+}
+
+// release has a request go on whose content was held.
+func (x inspecting) release() {
+	q := x.inspected
+	if q.up = unwatched; q.Wants(signature.ToServer) {
+		q.up = streaming
+	}
+	x.on(admitted)
+	findRule(x.exchange, q.host, q.path, q.query, q.client)
+}
+
+// requestEnd inspects the end of a request, and reports whether it passes on by requestEnd of the exchange.
+func (x inspecting) requestEnd(trailers []semantics.Field) bool {
+	q := x.inspected
+	if q.up == unwatched {
+		return true
+	}
+	if r := q.End(int64(x.w.Now), signature.ToServer); q.mode.Ends(r) {
+		x.end(r, errInspectedRequest)
+		return false
+	}
+	if q.up == holding {
+		x.up.trailers, x.up.message = trailers, allArrived
+		x.release()
+		return false
+	}
+	q.up = unwatched
+	return true
+}
+
+// responseHead inspects the header of a response, and reports whether it passes on now. out is what the client gets.
+func (x inspecting) responseHead(m, out *semantics.Message, e side.Ending) bool {
+	q := x.inspected
+	x.w.PutBuffer(&q.body) // of an attempt that has failed
+	q.down, q.arrived, q.length = unwatched, 0, m.ContentLength
+	head := x.backHead(m)
+	head.Ends = e == side.EndsNow || out == &x.reply || bodiless(x.outgoing.Method, m.Status)
+	if r := q.Head(int64(x.w.Now), signature.ToClient, &head); q.mode.Ends(r) {
+		x.end(r, errInspectedResponse)
+		return false
+	}
+	if !q.Wants(signature.ToClient) {
+		return true
+	}
+	if q.down = streaming; q.mode == inspect.Detect || q.hold == 0 || m.ContentLength <= 0 { // of unknown length: perhaps events
+		return true
+	}
+	q.down, q.message, q.out, q.ending = holding, m, out, e
+	x.progress = x.w.Now
+	x.deadline()
+	return false
+}
+
+// responseContent inspects content of a response, and reports whether it passes on now.
+func (x inspecting) responseContent(p []byte) bool {
+	q := x.inspected
+	q.arrived += int64(len(p))
+	if r := q.content(x.w, signature.ToClient, p, q.length > 0 && q.arrived >= q.length); q.mode.Ends(r) {
+		x.end(r, errInspectedResponse)
+		return false
+	}
+	wants := q.Wants(signature.ToClient)
+	if q.down == holding {
+		if q.body == nil {
+			q.body = x.w.GetBuffer()
+		}
+		x.progress = x.w.Now
+		if q.body = append(q.body, p...); !wants || len(q.body) >= q.hold {
+			x.releaseResponse()
+		}
+		return false
+	}
+	if !wants {
+		q.down = unwatched
+	}
+	return true
+}
+
+// releaseResponse passes a response on that was held. It reports false where the exchange has ended by that.
+func (x inspecting) releaseResponse() bool {
+	q := x.inspected
+	if q.down = unwatched; q.Wants(signature.ToClient) {
+		q.down = streaming
+	}
+	body := q.body
+	q.body = nil
+	passHead(x.exchange, q.message, q.out, q.ending)
+	if x.inspected != q {
+		return false
+	}
+	if len(body) > 0 {
+		passOn(x.exchange, body)
+	}
+	x.w.PutBuffer(&body)
+	return x.inspected == q
+}
+
+// responseEnd inspects the end of a response, and reports whether it passes on.
+func (x inspecting) responseEnd() bool {
+	q := x.inspected
+	if r := q.End(int64(x.w.Now), signature.ToClient); q.mode.Ends(r) {
+		x.end(r, errInspectedResponse)
+		return false
+	}
+	if q.down == holding {
+		return x.releaseResponse()
+	}
+	q.down = unwatched
+	return true
+}
+
+// end ends the exchange: by an answer of the gateway where nothing of a response has left, or else by an end that the client sees. The
+// backend's stream is canceled.
+func (x inspecting) end(r inspect.Result, f *failure) {
+	q, c := x.inspected, &x.w.counters
+	q.up, q.down = unwatched, unwatched
+	switch {
+	case r.Outcome == inspect.Pass:
+		q.reason, f = "inspection overload", errInspectionFull
+		c.inspectionFull.Add(1)
+	case r.Rule != nil:
+		q.reason = "inspection " + strconv.FormatUint(uint64(r.Rule.GID), 10) + ":" + strconv.FormatUint(uint64(r.Rule.SID), 10)
+		c.inspectionEnded.Add(1)
+	default:
+		q.reason = "inspection"
+		c.inspectionEnded.Add(1)
+	}
+	x.abandon(f)
+}
+
+// leave ends the inspection with the exchange.
+func (x inspecting) leave() {
+	q := x.inspected
+	x.inspected = nil
+	if q.Exchange != nil {
+		q.Close(int64(x.w.Now))
+	}
+	x.w.PutBuffer(&q.body)
+}
+
+// requestHead returns the header of the request: as it came with HTTP/1.1, and the fields of later versions.
+func (x inspecting) requestHead() inspect.Head {
+	if x.caps.Direct != nil {
+		_, m := x.caps.Direct.Plain()
+		m.KeepHead(true)
+		return inspect.Head{Raw: m.Head()}
+	}
+	return inspect.Head{Version: x.caps.Protocol, Fields: fieldsOf(x.request)}
+}
+
+// backHead is requestHead for the response of a backend.
+func (x inspecting) backHead(m *semantics.Message) inspect.Head {
+	if x.direct != nil {
+		_, machine := x.direct.Plain()
+		return inspect.Head{Raw: machine.Head()}
+	}
+	version := "HTTP/2"
+	if x.pooled.Protocol == HTTP3 {
+		version = "HTTP/3"
+	}
+	return inspect.Head{Version: version, Fields: fieldsOf(m)}
+}
+
+// fieldsOf lists the fields of a message of HTTP/2 or HTTP/3, as a field section has them.
+func fieldsOf(m *semantics.Message) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		pseudo := [...]semantics.Field{
+			{Name: ":method", Value: m.Method},
+			{Name: ":scheme", Value: m.Scheme},
+			{Name: ":path", Value: m.Path},
+			{Name: ":authority", Value: m.Authority},
+			{Name: ":protocol", Value: m.Protocol},
+		}
+		list := pseudo[:]
+		if m.Status > 0 {
+			list = append(list[:0], semantics.Field{Name: ":status", Value: strconv.Itoa(m.Status)})
+		}
+		for _, f := range list {
+			if f.Value != "" && !yield(f.Name, f.Value) {
+				return
+			}
+		}
+		for i := range m.Fields {
+			if f := &m.Fields[i]; !yield(f.Name, f.Value) {
+				return
+			}
+		}
+	}
+}
+
+// keepsHead has a backend's machine keep the headers of responses that are inspected.
+func (x inspecting) keepsHead(on bool) {
+	if x.direct != nil {
+		_, m := x.direct.Plain()
+		m.KeepHead(on)
+	}
+}
+
+// inspect returns the connection as an engine knows it; nil where the engine has as many as it may. A connection does not keep an
+// engine that a reload has replaced.
+func (c *clientInfo) inspect(e *inspect.Engine) *inspect.Conn {
+	if c.inspected != nil && c.inspected.Engine() != e {
+		c.inspected.Close()
+		c.inspected = nil
+	}
+	if c.inspected == nil {
+		w := c.at.w
+		d := inspect.Client{
+			From: c.addr, To: c.server(), Proto: wire.ProtoTCP, Listener: c.listener.Name,
+			Proxied: c.local.IsValid() || c.listener.Forwarding.Trusts(c.addr.Addr()),
+		}
+		if c.quic != nil {
+			d.Proto = wire.ProtoUDP
+		}
+		c.inspected = e.Connect(int64(w.Now), d)
+	}
+	if c.inspected != nil {
+		c.inspected.ServerName = c.sni
+	}
+	return c.inspected
+}
+
+// server returns the address that the client has connected to.
+func (c *clientInfo) server() netip.AddrPort {
+	switch {
+	case c.local.IsValid():
+		return c.local
+	case c.link != nil:
+		if a := c.link.Conn.Local(); a.IsValid() {
+			return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+		}
+	case c.quic != nil:
+		if a, ok := c.quic.QUIC().LocalAddr().(*net.UDPAddr); ok && !a.IP.IsUnspecified() {
+			return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
+		}
+	}
+	return c.listener.Address
+}
+
+// uninspect ends the inspection of a connection that has ended, with all of its exchanges.
+func (c *clientInfo) uninspect() {
+	if c.inspected != nil {
+		c.inspected.Close()
+		c.inspected = nil
+	}
+}
+
+// inspectHello inspects the ClientHello of TLS over TCP. A connection that a rule drops ends once the handshake is complete: that
+// costs more than its refusal, and comes by one way with HTTP/3, whose handshake is not the loop's.
+func (c *clientInfo) inspectHello(h *clienthello.Hello) {
+	if e, mode := c.helloEngine(); e != nil {
+		c.greet(e, mode, inspect.Hello{ServerName: string(h.ServerName), JA3: string(h.AppendJA3Text(nil)), JA4: h.JA4()})
+	}
+}
+
+// inspectHello3 is inspectHello for HTTP/3: of JA3 there is none, since crypto/tls does not give away what it is made of.
+func (c *clientInfo) inspectHello3() {
+	if e, mode := c.helloEngine(); e != nil {
+		c.greet(e, mode, inspect.Hello{ServerName: c.sni, JA4: c.ja4})
+	}
+}
+
+// helloEngine returns the engine and the mode of the listener's policy; nil where its rules are not about a ClientHello.
+func (c *clientInfo) helloEngine() (*inspect.Engine, inspect.Mode) {
+	e, mode := c.at.w.inspector(c.listener.Inspection.Policy, false)
+	if e == nil || !e.WantsHello() {
+		return nil, mode
+	}
+	return e, mode
+}
+
+// greet inspects a hello, and notes whether the connection is to end.
+func (c *clientInfo) greet(e *inspect.Engine, mode inspect.Mode, h inspect.Hello) {
+	conn := c.inspect(e)
+	r := inspect.Result{Bound: true}
+	if conn != nil {
+		conn.ServerName = h.ServerName
+		r = conn.Hello(int64(c.at.w.Now), &h)
+	}
+	c.denied = mode.Ends(r)
+}
+
+// deniedHello counts and records a connection that ends by its ClientHello.
+func (w *Worker) deniedHello(c *clientInfo, protocol string) {
+	w.counters.inspectionEnded.Add(1)
+	w.recordRefused(c, protocol, 0, errForbidden.name, "inspection")
+}
+
+// watches reports whether content of a direction is inspected, so that it has to pass here.
+func (q *inspected) watches(response bool) bool {
+	if response {
+		return q.down != unwatched
+	}
+	return q.up != unwatched
+}
