@@ -35,6 +35,7 @@ type webConfig struct {
 	rsa    bool   // the key of the certificate: RSA-2048 in place of P-256
 	with   feature
 	level  int // of nginx's gzip
+	rules  int // ours alone: it inspects requests by so many rules
 }
 
 func (c webConfig) workers() int { return max(c.loops, 1) }
@@ -275,5 +276,17 @@ routes:
   - {name: one, protocol: HTTP, backends: [{address: "%[4]s"}]}
   - {name: two, protocol: H2C, backends: [{address: "%[4]s"}]}
 `, serviceAddr, c.cert(), c.key(), webBackend, routes, stack, versions,
-		c.top(), c.listener(), c.rule(), c.moreRoutes())
+		c.top()+c.inspection(), c.listener(), c.rule(), c.moreRoutes())
+}
+
+// inspection is the section of our configuration, "" without rules.
+func (c webConfig) inspection() string {
+	if c.rules == 0 {
+		return ""
+	}
+	file, err := c.write("rules", requestRules(c.rules))
+	if err != nil {
+		return "inspection: " + strconv.Quote(err.Error()) + "\n" // which is refused, with this
+	}
+	return "inspection: {policies: [{name: bench, mode: prevent, listeners: [web, h2c, tls], rules: " + file + "}]}\n"
 }

@@ -215,6 +215,7 @@ func (b *gatewayBench) measures() (all []harness.Measure) {
 	}
 	all = append(all, b.loops()...)
 	all = append(all, b.routes())
+	all = append(all, b.inspection()...)
 	all = append(all, b.idle()...)
 	all = append(all, b.product()...)
 	return append(all, b.userspace())

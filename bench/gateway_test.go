@@ -40,6 +40,7 @@ func TestGatewayRowsRun(t *testing.T) {
 		"br of 64 KiB of text":                                      {ours},
 		"HTTP/1.1, 128 B, with everything configured, nothing used": {ours},
 		"HTTP/1.1, 128 B, with an access log":                       {ours, webNginx},
+		"inspection of requests, responses of 128 B":                {ours + ", 2000 rules"},
 	}
 	for _, m := range b.Measures {
 		m.Contestants = slices.DeleteFunc(m.Contestants, func(c harness.Contestant) bool { return !slices.Contains(wanted[m.Name], c.Name) })
