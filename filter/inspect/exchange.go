@@ -176,10 +176,7 @@ func (c *Conn) Begin() *Exchange {
 	return &Exchange{conn: c, held: exchangeSize}
 }
 
-// Conn returns the connection that the exchange is on.
-func (x *Exchange) Conn() *Conn { return x.conn }
-
-// Method, URI and Host return what the request has, for alerts.
+// Method returns the method of the request.
 func (x *Exchange) Method() []byte { return x.sides[0].msg.Method }
 
 // URI returns the target of the request, as it came.
